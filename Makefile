@@ -13,7 +13,7 @@ TEST_TIMEOUT          ?= 40m
 # Tests of one package that run concurrently: those with a Temporal server of their own mostly wait.
 TESTS_AT_ONCE         ?= 4
 
-.PHONY: test test-short check build build-darwin bin tree format vet staticcheck gosec workflowcheck compose-check alerts-check temporal-server go-test test-cluster bench soak replay-record replay-state-fields
+.PHONY: test test-short check build build-darwin bin tree format vet staticcheck gosec workflowcheck compose-check alerts-check temporal-server go-test test-cluster test-traces bench soak replay-record replay-state-fields
 
 test: check go-test
 
@@ -81,6 +81,10 @@ CLUSTER_TESTS ?= .
 test-cluster: temporal-server
 	scripts/temporal-cluster.sh setup
 	scripts/temporal-cluster.sh run $(GO) test -tags cluster -count=1 -timeout 60m -parallel 2 -run '$(CLUSTER_TESTS)' ./test/e2e
+
+# Runs the test of traces with an OpenTelemetry Collector between agent and test. The first run builds it, which takes about three minutes.
+test-traces: temporal-server
+	TEMPOOL_COLLECTOR="$$(scripts/otel-collector.sh)" $(GO) test -count=1 -timeout 15m -run 'TestTraces' ./test/e2e
 
 # Compares Tempool with alternatives on this machine; docs/benchmarks.md explains the results.
 bench: temporal-server

@@ -12,8 +12,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/tracecontext"
 	"github.com/tempool/tempool/internal/transport"
 )
 
@@ -44,6 +46,22 @@ func TestACallGoesThroughAGatewayOverTCPOrAUnixSocket(t *testing.T) {
 			require.Empty(t, body, "nil is no body")
 		})
 	}
+}
+
+func TestRequestsCarryTheTraceOfTheirContext(t *testing.T) {
+	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	g := newFakeGateway(t, "tcp")
+	pool := clientOf(t, g).Pool("p")
+	ctx := trace.ContextWithSpanContext(t.Context(), tracecontext.Parse(parent, "vendor=1"))
+	require.NoError(t, pool.Call(ctx, "echo", nil, nil))
+	request, _ := g.last()
+	require.Equal(t, []string{parent, "vendor=1"}, []string{request.Header.Get("Traceparent"), request.Header.Get("Tracestate")})
+	require.NoError(t, pool.With(CallOptions{Header: http.Header{"Traceparent": {"own"}}}).Call(ctx, "echo", nil, nil))
+	request, _ = g.last()
+	require.Equal(t, []string{"own", ""}, []string{request.Header.Get("Traceparent"), request.Header.Get("Tracestate")}, "what the caller sets has precedence")
+	require.NoError(t, pool.Call(t.Context(), "echo", nil, nil))
+	request, _ = g.last()
+	require.NotContains(t, request.Header, "Traceparent")
 }
 
 func TestACallOfOneWorkerNamesIt(t *testing.T) {

@@ -93,6 +93,7 @@ func (o Options) temporal() (client.Options, error) {
 	if o.Identity != "" {
 		options.Identity = o.Identity
 	}
+	options.Interceptors = append(options.Interceptors, o.Interceptors...)
 	if o.Metrics != nil {
 		options.MetricsHandler = o.Metrics
 	}

@@ -1,11 +1,12 @@
 package tempool
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"iter"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -27,28 +28,19 @@ type EventOptions struct {
 	Follow bool
 }
 
-const (
-	// eventSilence is after how long a stream of events without even a keep-alive counts as lost.
-	eventSilence = time.Minute
-	// maxEventLine bounds one line of a stream of events, in bytes.
-	maxEventLine = 1 << 20
-	// agentsInterval is the time between two looks for agents that have started, and between two attempts to reach one.
-	agentsInterval = 3 * time.Second
-)
-
 // Events yields the events that the agents of the namespace hold, in the order of their time, and with Follow those from now on, as they arrive.
 // With Options.Gateways it reads these agents alone. A coded error is about one agent, and the iteration goes on: with Follow the agent is
 // asked again. The last error of an iteration without Follow, and CodeInvalid, CodeForbidden and CodeUnauthorized, end it.
 func (c *Client) Events(ctx context.Context, o EventOptions) iter.Seq2[api.Event, error] {
 	return func(yield func(api.Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
-		m := &eventMerge{client: c, options: o, began: time.Now(), arrived: make(chan eventOrError), places: map[string]string{}}
+		m := &eventMerge{ctx: ctx, client: c, options: o, began: time.Now(), arrived: make(chan eventOrError), places: map[string]string{}}
 		defer m.reading.Wait()
 		defer cancel()
 		if fromNow := o.Follow && o.Since.IsZero(); !fromNow && !m.held(ctx, yield) || !o.Follow {
 			return
 		}
-		m.reading.Go(func() { m.follow(ctx) })
+		m.reading.Go(func() { m.follower().run(ctx) })
 		for {
 			select {
 			case <-ctx.Done():
@@ -74,6 +66,7 @@ type eventOrError struct {
 
 // eventMerge reads the events of several agents.
 type eventMerge struct {
+	ctx     context.Context // of the iteration
 	client  *Client
 	options EventOptions
 	began   time.Time
@@ -89,30 +82,21 @@ func (m *eventMerge) held(ctx context.Context, yield func(api.Event, error) bool
 		return false
 	}
 	var mu sync.Mutex
-	var all []api.Event
-	var failures []error
-	var reading sync.WaitGroup
-	for _, endpoint := range endpoints {
-		reading.Go(func() {
-			var own []api.Event
-			place, err := m.read(ctx, endpoint, start{}, false, func(e api.Event) bool {
-				own = append(own, e)
-				return true
-			})
+	all, failures := readAll(endpoints, func(endpoint string, take func(api.Event)) error {
+		place, err := m.read(ctx, endpoint, start{}, false, func(e api.Event) bool {
+			take(e)
+			return true
+		})
+		if err == nil {
 			mu.Lock()
 			defer mu.Unlock()
-			all = append(all, own...)
-			if err != nil {
-				failures = append(failures, err)
-				return
-			}
 			m.places[endpoint] = place
-		})
-	}
-	reading.Wait()
+		}
+		return err
+	})
 	slices.SortStableFunc(all, func(a, b api.Event) int { return a.Time.Compare(b.Time) })
-	for _, err := range failures {
-		if !yield(api.Event{}, err) || isRefusal(err) {
+	for _, failure := range failures {
+		if !yield(api.Event{}, failure.err) || isRefusal(failure.err) {
 			return false
 		}
 	}
@@ -124,65 +108,34 @@ func (m *eventMerge) held(ctx context.Context, yield func(api.Event, error) bool
 	return true
 }
 
-// follow reads the streams of all agents until ctx ends, those that start meanwhile included.
-func (m *eventMerge) follow(ctx context.Context) {
-	var reading sync.WaitGroup
-	defer reading.Wait()
-	followed := map[string]bool{}
-	begin := func(endpoint string, at start) {
-		if !followed[endpoint] {
-			followed[endpoint] = true
-			reading.Go(func() { m.followOne(ctx, endpoint, at) })
-		}
-	}
-	for endpoint, place := range m.places {
-		begin(endpoint, start{place: place})
-	}
-	reported := ""
-	for first := true; ; first = false {
-		endpoints, err := m.client.eventEndpoints(ctx)
-		if err != nil && err.Error() != reported {
-			reported = err.Error()
-			if !m.arrive(ctx, eventOrError{err: err}) {
-				return
+// follower reads the streams of all agents, those that start meanwhile included.
+func (m *eventMerge) follower() follower {
+	return follower{
+		endpoints: func(ctx context.Context) ([]string, error) {
+			endpoints, err := m.client.eventEndpoints(ctx)
+			return slices.Concat(endpoints, slices.Collect(maps.Keys(m.places))), err // those whose held events were read go on after them
+		},
+		begin: func(endpoint string, late bool) streamReader {
+			place, held := m.places[endpoint]
+			at := start{place: place}
+			if late && !held { // by the agent's clock
+				at.since = time.Since(m.began).String()
 			}
-		}
-		for _, endpoint := range endpoints {
-			if first {
-				begin(endpoint, start{})
-			} else { // by the agent's clock
-				begin(endpoint, start{since: time.Since(m.began).String()})
+			return func(ctx context.Context, answered func()) error {
+				last, err := m.read(ctx, endpoint, at, true, func(e api.Event) bool {
+					answered()
+					return m.arrive(ctx, eventOrError{event: e})
+				})
+				at.place = cmp.Or(last, at.place)
+				return err
 			}
-		}
-		if !pause(ctx, agentsInterval) {
-			return
-		}
+		},
+		failed: func(_ string, err error) { m.arrive(m.ctx, eventOrError{err: err}) },
 	}
 }
 
 // start is where the reading of a stream begins: after a place, else at a time, else now.
 type start struct{ place, since string }
-
-// followOne reads the stream of one agent, again and again, until ctx ends. It reports a failure once until the agent answers again.
-func (m *eventMerge) followOne(ctx context.Context, endpoint string, at start) {
-	reported := false
-	for ctx.Err() == nil {
-		last, err := m.read(ctx, endpoint, at, true, func(e api.Event) bool {
-			reported = false
-			return m.arrive(ctx, eventOrError{event: e})
-		})
-		at.place = cmp.Or(last, at.place)
-		if err != nil && ctx.Err() == nil && !reported {
-			reported = true
-			if !m.arrive(ctx, eventOrError{err: err}) {
-				return
-			}
-		}
-		if !pause(ctx, agentsInterval/3) {
-			return
-		}
-	}
-}
 
 func (m *eventMerge) arrive(ctx context.Context, one eventOrError) bool {
 	select {
@@ -195,8 +148,33 @@ func (m *eventMerge) arrive(ctx context.Context, one eventOrError) bool {
 
 // read reads events of one agent until its stream ends or take returns false, and returns the place that it has reached.
 func (m *eventMerge) read(ctx context.Context, endpoint string, at start, follow bool, take func(api.Event) bool) (place string, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	err = m.client.readLines(ctx, endpoint, m.request(at, follow), func(line []byte) error {
+		field, value, _ := strings.Cut(string(line), ": ")
+		switch field {
+		case "id":
+			place = value
+		case "data":
+			var event api.Event
+			if err := json.Unmarshal([]byte(value), &event); err != nil {
+				return api.Errorf(api.CodeUnavailable, "the gateway at %s sent an event that is none: %w", endpoint, err)
+			}
+			if !take(event) {
+				return errEnough
+			}
+		}
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return place, err
+}
+
+// errEnough ends the reading of a stream.
+var errEnough = errors.New("no further events are wanted")
+
+// request asks one agent for events.
+func (m *eventMerge) request(at start, follow bool) transport.Request {
 	query := url.Values{"follow": {strconv.FormatBool(follow)}}
 	if m.options.Pool != "" {
 		query.Set("pool", m.options.Pool)
@@ -214,35 +192,7 @@ func (m *eventMerge) read(ctx context.Context, endpoint string, at start, follow
 	if at.place != "" {
 		header.Set("Last-Event-ID", at.place)
 	}
-	reply, err := m.client.transport.Do(ctx, endpoint, transport.Request{Method: http.MethodGet, Path: "/v1/events?" + query.Encode(), Header: header})
-	if err != nil {
-		return "", err
-	}
-	defer reply.Close()
-	silence := time.AfterFunc(eventSilence, cancel)
-	defer silence.Stop()
-	lines := bufio.NewScanner(reply.Body)
-	lines.Buffer(nil, maxEventLine)
-	for lines.Scan() {
-		silence.Reset(eventSilence)
-		field, value, _ := strings.Cut(lines.Text(), ": ")
-		switch field {
-		case "id":
-			place = value
-		case "data":
-			var event api.Event
-			if err := json.Unmarshal([]byte(value), &event); err != nil {
-				return place, api.Errorf(api.CodeUnavailable, "the gateway at %s sent an event that is none: %w", endpoint, err)
-			}
-			if !take(event) {
-				return place, nil
-			}
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return place, reply.Interrupted(err)
-	}
-	return place, nil
+	return transport.Request{Method: http.MethodGet, Path: "/v1/events?" + query.Encode(), Header: header}
 }
 
 // eventEndpoints are the gateways of all live agents. The error may be about some of them only.
@@ -277,15 +227,3 @@ func (c *Client) eventEndpoints(ctx context.Context) ([]string, error) {
 }
 
 var errNoAgents = api.Errorf(api.CodeUnavailable, "no agent is up, so nobody has events; ctl history POOL/N shows what a worker did")
-
-// pause waits for d, and reports false if ctx ends first.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return ctx.Err() == nil
-	}
-}

@@ -1,11 +1,9 @@
 package tempool
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -16,16 +14,6 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/transport"
-)
-
-const (
-	// logIdleTimeout is how long the answer with a log may bring nothing: a gateway keeps a followed one alive.
-	logIdleTimeout = 45 * time.Second
-	// maxLogLine bounds a line of that answer, in bytes.
-	maxLogLine = 1 << 20
-	// logRetry is the time between two attempts to follow the log of one host, and logHosts between two looks for further hosts.
-	logRetry = time.Second
-	logHosts = 5 * time.Second
 )
 
 // LogOptions select lines of logs.
@@ -133,67 +121,29 @@ func (p *Pool) logRequest(o LogOptions) transport.Request {
 
 // readLogs reads what one gateway has.
 func (p *Pool) readLogs(ctx context.Context, endpoint string, o LogOptions, yield func(api.LogLine)) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	silence := time.AfterFunc(logIdleTimeout, func() {
-		cancel(api.Errorf(api.CodeUnavailable, "the gateway at %s sends nothing any more", endpoint))
-	})
-	defer silence.Stop()
-	reply, err := p.client.transport.Do(ctx, endpoint, p.logRequest(o))
-	if others := transport.OtherGateways(err); len(others) > 0 { // the one that has the worker
-		reply, err = p.client.transport.Do(ctx, others[0], p.logRequest(o))
-	}
-	if err != nil {
-		return err
-	}
-	defer reply.Close()
-	in := bufio.NewScanner(reply.Body)
-	in.Buffer(make([]byte, 0, 4<<10), maxLogLine)
-	for in.Scan() {
-		silence.Reset(logIdleTimeout)
-		if len(in.Bytes()) == 0 {
-			continue
+	return p.client.readLines(ctx, endpoint, p.logRequest(o), func(text []byte) error {
+		if len(text) == 0 {
+			return nil // a keep-alive
 		}
 		var line api.LogLine
-		if err := json.Unmarshal(in.Bytes(), &line); err != nil {
+		if err := json.Unmarshal(text, &line); err != nil {
 			return api.Errorf(api.CodeUnavailable, "the answer of %s is no log: %w", endpoint, err)
 		}
 		yield(line)
-	}
-	if err := in.Err(); err != nil {
-		return reply.Interrupted(errors.Join(err, context.Cause(ctx)))
-	}
-	return nil
+		return nil
+	})
 }
 
 // collectLogs reads the logs of all gateways. It fails if none answers, or one refuses.
 func (p *Pool) collectLogs(ctx context.Context, o LogOptions, endpoints []string) (lines []api.LogLine, err error) {
-	var mu sync.Mutex
-	var all sync.WaitGroup
-	answered := false
-	places := make(chan struct{}, concurrentQueries)
-	for _, endpoint := range endpoints {
-		all.Go(func() {
-			places <- struct{}{}
-			defer func() { <-places }()
-			var own []api.LogLine
-			failure := p.readLogs(ctx, endpoint, o, func(line api.LogLine) { own = append(own, line) })
-			mu.Lock()
-			defer mu.Unlock()
-			lines = append(lines, own...)
-			if failure == nil {
-				answered = true
-				return
-			}
-			err = failure
-			if o.Unreachable != nil {
-				o.Unreachable(endpoint, failure)
-			}
-		})
+	lines, failures := readAll(endpoints, func(endpoint string, take func(api.LogLine)) error { return p.readLogs(ctx, endpoint, o, take) })
+	for _, failure := range failures {
+		if o.Unreachable != nil {
+			o.Unreachable(failure.endpoint, failure.err)
+		}
 	}
-	all.Wait()
-	if answered {
-		err = nil
+	if len(failures) > 0 && len(failures) == len(endpoints) {
+		err = failures[0].err
 	}
 	return lines, err
 }
@@ -220,63 +170,49 @@ func selectLines(lines []api.LogLine, o LogOptions) []api.LogLine {
 }
 
 // followLogs follows the logs on all hosts, those included that get workers of the pool later, until ctx ends.
-func (p *Pool) followLogs(ctx context.Context, o LogOptions, endpoints []string, yield func(api.LogLine)) error {
+func (p *Pool) followLogs(ctx context.Context, o LogOptions, known []string, yield func(api.LogLine)) error {
 	var one sync.Mutex // yields one line at a time
-	var all sync.WaitGroup
-	defer all.Wait()
-	followed := map[string]bool{}
 	began := time.Now()
-	for first := true; ; first = false {
-		for _, endpoint := range endpoints {
-			if followed[endpoint] {
-				continue
+	follower{
+		endpoints: func(ctx context.Context) ([]string, error) {
+			if found, _, err := p.logEndpoints(ctx); err == nil {
+				known = found
 			}
-			followed[endpoint] = true
+			return known, nil
+		},
+		begin: func(endpoint string, late bool) streamReader {
 			own := o
-			if !first {
+			if late {
 				own.Tail, own.Since = -1, began
 			}
-			all.Go(func() {
-				p.followHost(ctx, endpoint, own, func(line api.LogLine) {
-					one.Lock()
-					defer one.Unlock()
-					yield(line)
-				})
+			return p.hostLog(endpoint, own, func(line api.LogLine) {
+				one.Lock()
+				defer one.Unlock()
+				yield(line)
 			})
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(logHosts):
-		}
-		if found, _, err := p.logEndpoints(ctx); err == nil {
-			endpoints = found
-		}
-	}
+		},
+		failed: func(endpoint string, err error) {
+			if o.Unreachable != nil {
+				o.Unreachable(endpoint, err)
+			}
+		},
+	}.run(ctx)
+	return ctx.Err()
 }
 
-// followHost follows the logs on one host until ctx ends, over restarts of its agent.
-func (p *Pool) followHost(ctx context.Context, endpoint string, o LogOptions, yield func(api.LogLine)) {
+// hostLog reads the log on one host, and at each call goes on after the lines that it has read.
+func (p *Pool) hostLog(endpoint string, o LogOptions, yield func(api.LogLine)) streamReader {
 	last := map[string]int64{} // sequence number by worker
-	told := false
-	for ctx.Err() == nil {
-		err := p.readLogs(ctx, endpoint, o, func(line api.LogLine) {
-			told = false
+	return func(ctx context.Context, answered func()) error {
+		return p.readLogs(ctx, endpoint, o, func(line api.LogLine) {
+			answered()
 			if line.Seq > last[line.Worker] {
 				last[line.Worker] = line.Seq
 				if o.Since.Before(line.At) {
-					o.Since, o.Tail = line.At.Add(-logIdleTimeout), -1 // lines of another worker may be behind
+					o.Since, o.Tail = line.At.Add(-streamSilence), -1 // lines of another worker may be behind
 				}
 				yield(line)
 			}
 		})
-		if err != nil && !told && ctx.Err() == nil && o.Unreachable != nil {
-			told = true
-			o.Unreachable(endpoint, err)
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(logRetry):
-		}
 	}
 }

@@ -4,9 +4,9 @@ import (
 	"crypto/tls"
 	"time"
 
-	"go.temporal.io/sdk/log"
-
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/interceptor"
+	"go.temporal.io/sdk/log"
 )
 
 // Options say where Temporal and the gateways are. Empty fields come from the standard environment and profile settings
@@ -16,6 +16,9 @@ type Options struct {
 	Namespace string
 	Logger    log.Logger
 	Identity  string
+	// Interceptors see the client's requests to Temporal, such as OpenTelemetry's of go.temporal.io/sdk/contrib/opentelemetry. Requests to gateways
+	// carry the trace of their context without it. Those that intercept workers, too, do so in workers of Client.Temporal.
+	Interceptors []interceptor.ClientInterceptor
 	// Metrics receives the Temporal SDK's metrics; nil drops them.
 	Metrics client.MetricsHandler
 	// Gateways are endpoints (http://HOST:PORT, https://HOST:PORT or unix:PATH) for all calls and leases. Each must host workers of every

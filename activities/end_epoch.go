@@ -80,13 +80,9 @@ func (s *Sweeper) tellWorkers(ctx context.Context, r api.EndEpochRequest, usage 
 	err := s.each(ctx, pools, func(pool *workflow.WorkflowExecutionInfo) error {
 		activity.RecordHeartbeat(ctx)
 		s.forgetCache(ctx, pool.GetExecution().GetWorkflowId())
-		var status api.PoolStatus
-		answer, err := s.Temporal.QueryWorkflow(ctx, pool.GetExecution().GetWorkflowId(), "", api.QueryStatus)
-		if err == nil {
-			err = answer.Get(&status)
-		}
+		status, err := s.poolStatus(ctx, pool.GetExecution().GetWorkflowId())
 		if err != nil {
-			return fmt.Errorf("query the workers of %s: %w", pool.GetExecution().GetWorkflowId(), err)
+			return err
 		}
 		if err := s.endDemand(ctx, status, r); err != nil {
 			return err

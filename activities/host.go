@@ -23,6 +23,9 @@ type DataPlane interface {
 	Unhealthy(worker string, incarnation int64, reason string)
 	// Reset ends an expired lease and its calls, resets the worker, and returns the usage of the lease.
 	Reset(ctx context.Context, worker string, incarnation int64, leaseID string) (api.Usage, error)
+	// Suspend takes an incarnation out of service until EndSuspension; see api.SuspendRequest.
+	Suspend(ctx context.Context, r api.SuspendRequest) api.SuspendResult
+	EndSuspension(ctx context.Context, r api.ResumeRequest) api.ResumeResult
 	// Usage returns the calls of an incarnation so far, and how many are in flight.
 	Usage(worker string, incarnation int64) (api.Usage, int)
 	// Lease returns the lease on an incarnation as far as the gateway knows; nil if it knows none.
@@ -51,7 +54,9 @@ type Host struct {
 	Announce func(worker string, p api.StartedProcess)
 	// Stopping is closed when the agent begins to shut down.
 	Stopping <-chan struct{}
-	Logger   *slog.Logger
+	// TraceStart traces the start of a process, which ended ends with its result; nil traces none.
+	TraceStart func(ctx context.Context, p api.Process) (ended func(error))
+	Logger     *slog.Logger
 
 	// MemoryTotal returns the memory of the host, or of its container, in bytes.
 	MemoryTotal func() (int64, error)

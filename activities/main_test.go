@@ -66,10 +66,10 @@ var (
 // noObserver is an Observer that ignores everything.
 type noObserver struct{}
 
-func (noObserver) Started(api.Process, time.Duration)     {}
-func (noObserver) Exceeded(api.Process, limits.Violation) {}
-func (noObserver) StartFailed(api.Process, error)         {}
-func (noObserver) Watching(api.WatchRequest)              {}
-func (noObserver) Probed(api.Process, error)              {}
-func (noObserver) Stopping(api.Process)                   {}
-func (noObserver) Decided(string, activities.Decision)    {}
+func (noObserver) Started(api.Process, time.Duration)       {}
+func (noObserver) Exceeded(api.Process, limits.Violation)   {}
+func (noObserver) StartFailed(api.Process, error)           {}
+func (noObserver) Watching(api.WatchRequest)                {}
+func (noObserver) Probed(api.Process, time.Duration, error) {}
+func (noObserver) Stopping(api.Process)                     {}
+func (noObserver) Decided(string, activities.Decision)      {}

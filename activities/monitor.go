@@ -155,7 +155,7 @@ func (m *monitor) run(released <-chan struct{}) bool {
 func (m *monitor) unhealthy(reason string) {
 	h, p := m.host, m.p
 	err := fmt.Errorf("the program reports that it is not well: %s", cmp.Or(reason, "it gives no reason"))
-	h.Observer.Probed(api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()}, err)
+	h.Observer.Probed(api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()}, 0, err)
 	h.DataPlane.Unhealthy(p.Worker(), p.Incarnation(), err.Error())
 	m.tell(api.WatchResult{Event: api.WatchUnhealthy, Reason: err.Error(), Sample: toSample(p.LatestSample())})
 }
@@ -180,7 +180,7 @@ func (h *Host) CallsFail(worker string, incarnation int64, reason string, replac
 }
 
 func (m *monitor) startProber(ctx context.Context, r api.WatchRequest) *prober {
-	return startProber(ctx, m.p, r, func(err error) { m.host.Observer.Probed(r.Process, err) })
+	return startProber(ctx, m.p, r, func(took time.Duration, err error) { m.host.Observer.Probed(r.Process, took, err) })
 }
 
 // Vitals returns how the ready processes of this host fare.

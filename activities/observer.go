@@ -16,8 +16,8 @@ type Observer interface {
 	StartFailed(p api.Process, err error)
 	// Watching reports the request of a Watch, which holds the workflow's view of the process.
 	Watching(r api.WatchRequest)
-	// Probed reports the result of a health check; nil means healthy.
-	Probed(p api.Process, err error)
+	// Probed reports the result of a health check, and how long it took; nil means healthy. A report of the program itself took 0.
+	Probed(p api.Process, took time.Duration, err error)
 	// Exceeded reports that a process exceeded a limit for which it should be replaced.
 	Exceeded(p api.Process, v limits.Violation)
 	// Stopping reports that a process is about to be stopped.

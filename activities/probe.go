@@ -20,9 +20,10 @@ func (h *Host) Probe(ctx context.Context, r api.WatchRequest) (api.ProbeResult, 
 		return api.ProbeResult{ProcessEnded: true, Exit: &exit, Reason: p.Exit().Reason, Usage: h.finalUsage(p)}, nil
 	}
 	result := api.ProbeResult{Healthy: true}
+	began := time.Now()
 	err := p.Probe(ctx)
 	if !errors.Is(err, process.ErrBusy) { // a call in progress prevented the probe, which says nothing
-		h.Observer.Probed(r.Process, err)
+		h.Observer.Probed(r.Process, time.Since(began), err)
 		if err != nil {
 			result.Healthy, result.Reason = false, err.Error()
 		}
@@ -45,8 +46,8 @@ type prober struct {
 	done   chan struct{}
 }
 
-// startProber starts a prober if the request asks for one; observe receives the result of every probe.
-func startProber(ctx context.Context, p *process.Process, r api.WatchRequest, observe func(error)) *prober {
+// startProber starts a prober if the request asks for one; observe receives the duration and the result of every probe.
+func startProber(ctx context.Context, p *process.Process, r api.WatchRequest, observe func(time.Duration, error)) *prober {
 	ctx, cancel := context.WithCancel(ctx)
 	b := &prober{result: make(chan error, 1), cancel: cancel, done: make(chan struct{})}
 	go func() {
@@ -58,7 +59,7 @@ func startProber(ctx context.Context, p *process.Process, r api.WatchRequest, ob
 	return b
 }
 
-func (b *prober) run(ctx context.Context, p *process.Process, r api.WatchRequest, observe func(error)) {
+func (b *prober) run(ctx context.Context, p *process.Process, r api.WatchRequest, observe func(time.Duration, error)) {
 	degraded := r.Failures > 0
 	interval := r.Health.Interval.D()
 	if degraded {
@@ -74,14 +75,16 @@ func (b *prober) run(ctx context.Context, p *process.Process, r api.WatchRequest
 			return
 		case <-ticker.C:
 		}
+		began := time.Now()
 		err := p.Probe(ctx)
+		took := time.Since(began)
 		if ctx.Err() != nil || errors.Is(err, process.ErrBusy) {
 			continue
 		}
 		if hasEnded(p) { // the exit is more specific than the failed probe
 			return
 		}
-		observe(err)
+		observe(took, err)
 		if err != nil || degraded {
 			b.result <- err
 			return

@@ -26,6 +26,12 @@ func (idleDataPlane) Recall(context.Context, string, int64, string) api.RecallRe
 func (idleDataPlane) Reset(context.Context, string, int64, string) (api.Usage, error) {
 	return api.Usage{}, nil
 }
+func (idleDataPlane) Suspend(context.Context, api.SuspendRequest) api.SuspendResult {
+	return api.SuspendResult{}
+}
+func (idleDataPlane) EndSuspension(context.Context, api.ResumeRequest) api.ResumeResult {
+	return api.ResumeResult{}
+}
 func (idleDataPlane) FinalUsage(context.Context, string, int64) api.Usage { return api.Usage{} }
 func (idleDataPlane) Usage(string, int64) (api.Usage, int)                { return api.Usage{}, 0 }
 

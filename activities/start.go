@@ -103,7 +103,12 @@ func (h *Host) attemptStart(ctx context.Context, r api.StartRequest) (api.StartR
 	epoch := h.Epoch()
 	h.announce(ctx, r, api.StartedProcess{State: lifecycle.Starting, Reason: "host " + h.ID + " starts the process"})
 	began := time.Now()
+	traced := func(error) {}
+	if h.TraceStart != nil {
+		traced = h.TraceStart(ctx, r.Process)
+	}
 	p, err := h.Processes.Start(ctx, process.Launch{Worker: r.Worker, Incarnation: r.Incarnation, Spec: r.Spec, Keep: r.KeepIncarnations})
+	traced(err)
 	if err != nil {
 		h.Observer.StartFailed(r.Process, err)
 		return api.StartResult{}, fromProcess(err)

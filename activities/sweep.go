@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -115,26 +116,73 @@ func (s *sweep) once(ctx context.Context) error {
 	return nil
 }
 
-// closed handles one closed workflow, unless a newer run with its ID is open.
+// closed handles one closed workflow, unless a newer run with its ID does.
 func (s *Sweeper) closed(ctx context.Context, info *workflow.WorkflowExecutionInfo) error {
 	id := info.GetExecution().GetWorkflowId()
 	newest, err := s.newest(ctx, id)
-	if err != nil || newest == nil || newest.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_RUNNING {
+	if err != nil || newest == nil {
 		return err
 	}
+	open, status := newest.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_RUNNING, statusWord(newest.GetStatus())
 	pool, slot, isWorker := workerOf(id)
-	if isWorker {
-		s.Logger.Warn("worker workflow closed without a report", "worker", api.WorkerName(pool, slot), "status", statusWord(newest.GetStatus()))
-		return s.signal(ctx, api.PoolWorkflowID(pool), api.SignalWorkerClosed,
-			api.WorkerClosed{Slot: slot, RunID: newest.GetFirstRunId(), Status: statusWord(newest.GetStatus())})
+	switch {
+	case isWorker && open:
+		return nil
+	case isWorker:
+		s.Logger.Warn("worker workflow closed without a report", "worker", api.WorkerName(pool, slot), "status", status)
+		return s.signal(ctx, api.PoolWorkflowID(pool), api.SignalWorkerClosed, api.WorkerClosed{Slot: slot, RunID: newest.GetFirstRunId(), Status: status})
 	}
-	pool = strings.TrimPrefix(id, api.PoolWorkflowID(""))
-	workers := fmt.Sprintf("WorkflowType = '%s' AND WorkflowId STARTS_WITH '%s/' AND ExecutionStatus = 'Running'", api.WorkflowWorker, id)
-	reason := fmt.Sprintf("the workflow of pool %s was %s", pool, statusWord(newest.GetStatus()))
-	return s.each(ctx, workers, func(worker *workflow.WorkflowExecutionInfo) error {
+	workers, err := s.openWorkers(ctx, id)
+	if err != nil || len(workers) == 0 {
+		return err
+	}
+	reason := fmt.Sprintf("the workflow of pool %s was %s", strings.TrimPrefix(id, api.PoolWorkflowID("")), status)
+	if open { // it was started again or reset, so that it may not know of workers that an earlier run started
+		if workers, err = s.unknownWorkers(ctx, id, workers); err != nil {
+			return err
+		}
+		reason = "its pool was started again or reset, and does not have this worker"
+	}
+	for _, worker := range workers {
 		activity.RecordHeartbeat(ctx)
-		return s.signal(ctx, worker.GetExecution().GetWorkflowId(), api.SignalEnd, api.Control{Reason: reason, By: "sweeper"})
+		if err := s.signal(ctx, worker, api.SignalEnd, api.Control{Reason: reason, By: "sweeper"}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openWorkers are the IDs of the open workflows of a pool's workers.
+func (s *Sweeper) openWorkers(ctx context.Context, pool string) (ids []string, err error) {
+	query := fmt.Sprintf("WorkflowType = '%s' AND WorkflowId STARTS_WITH '%s/' AND ExecutionStatus = 'Running'", api.WorkflowWorker, pool)
+	err = s.each(ctx, query, func(worker *workflow.WorkflowExecutionInfo) error {
+		activity.RecordHeartbeat(ctx)
+		ids = append(ids, worker.GetExecution().GetWorkflowId())
+		return nil
 	})
+	return ids, err
+}
+
+// unknownWorkers are those of the given workers that are not on the roster of their pool. A pool has a worker on its roster before it starts the
+// workflow.
+func (s *Sweeper) unknownWorkers(ctx context.Context, pool string, ids []string) ([]string, error) {
+	status, err := s.poolStatus(ctx, pool)
+	return slices.DeleteFunc(ids, func(id string) bool {
+		_, slot, _ := workerOf(id)
+		return slices.ContainsFunc(status.Workers, func(e api.RosterEntry) bool { return e.Slot == slot })
+	}), err
+}
+
+// poolStatus queries the workflow of a pool.
+func (s *Sweeper) poolStatus(ctx context.Context, id string) (status api.PoolStatus, err error) {
+	answer, err := s.Temporal.QueryWorkflow(ctx, id, "", api.QueryStatus)
+	if err == nil {
+		err = answer.Get(&status)
+	}
+	if err != nil {
+		return status, fmt.Errorf("query the workers of %s: %w", id, err)
+	}
+	return status, nil
 }
 
 // newest describes the newest run of a workflow; nil is one that Temporal does not know any more.

@@ -121,6 +121,8 @@ const (
 	ActivityCollectGarbage = "CollectGarbage"
 	ActivityRebalance      = "Rebalance"
 	ActivityReset          = "Reset"
+	ActivitySuspend        = "Suspend"
+	ActivityResume         = "Resume"
 	ActivityExecute        = "Execute"
 	// Activities of the session workflows.
 	ActivityPoolRoster          = "PoolRoster"
@@ -140,4 +142,6 @@ const (
 	HookSessionRelease = "session.release"
 	HookSessionLoad    = "session.load"
 	HookLeaseReset     = "lease.reset"
+	HookSuspend        = "worker.suspend"
+	HookResume         = "worker.resume"
 )

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/internal/tracecontext"
 )
 
 // callPool is POST /v1/pools/{pool}/call/{method}.
@@ -82,6 +83,7 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, pool string,
 		if !plain {
 			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(request.Body)), int64(len(request.Body))
 		}
+		setTrace(r.Header, request.Headers)
 		upstream.proxy(w, r, call, request.Method)
 		return nil // the client has its answer
 	})
@@ -199,7 +201,31 @@ func headersToWorker(h http.Header) map[string]string {
 		}
 		out[strings.ToLower(key)] = strings.ToValidUTF8(strings.Join(values, ", "), "\uFFFD")
 	}
+	if h["Traceparent"] != nil || h["Tracestate"] != nil {
+		span := tracecontext.FromHTTP(h) // without it, a worker would have to distrust its host
+		setOrDelete(out, tracecontext.Traceparent, span.IsValid(), h.Get("Traceparent"))
+		state := span.TraceState().String()
+		setOrDelete(out, tracecontext.Tracestate, state != "", state)
+	}
 	return out
+}
+
+func setOrDelete(headers map[string]string, key string, set bool, value string) {
+	if set {
+		headers[key] = value
+	} else {
+		delete(headers, key)
+	}
+}
+
+// setTrace lets a request name the span that the headers to a worker name.
+func setTrace(h http.Header, headers map[string]string) {
+	for _, key := range []string{"Traceparent", "Tracestate"} {
+		h.Del(key)
+		if value := headers[strings.ToLower(key)]; value != "" {
+			h.Set(key, value)
+		}
+	}
 }
 
 // headersFromWorker adds the headers of the worker's answer, which is JSON by default.

@@ -431,8 +431,8 @@ func TestWorkerErrorArrivesComplete(t *testing.T) {
 
 func TestHeadersPassAndMethodsMayContainSlashes(t *testing.T) {
 	e := open(t, 1)
-	a := e.do("POST", "/v1/pools/p/call/headers", nil, api.HeaderSession, "s1", "Traceparent", "00-1-2-3", "X-Mine", "yes", "Authorization", "secret")
-	require.JSONEq(t, `{"tempool-session":"s1","traceparent":"00-1-2-3","x-mine":"yes"}`, string(a.body))
+	a := e.do("POST", "/v1/pools/p/call/headers", nil, api.HeaderSession, "s1", "Traceparent", clientParent, "X-Mine", "yes", "Authorization", "secret")
+	require.JSONEq(t, `{"tempool-session":"s1","traceparent":"`+clientParent+`","x-mine":"yes"}`, string(a.body))
 	require.Equal(t, "yes", a.header.Get("X-Answer"))
 	require.Equal(t, "text/plain", a.header.Get("Content-Type"))
 	require.JSONEq(t, `{"a":1}`, string(e.do("POST", "/v1/pools/p/call/tools/call", `{"a":1}`).body))

@@ -77,7 +77,7 @@ func (g *Gateway) registerRoutes() {
 				pattern = r.path
 			}
 		}
-		g.mux.HandleFunc(pattern, r.guard(g.refer))
+		g.mux.HandleFunc(pattern, g.traced(r, r.guard(g.refer)))
 		allowed[r.path] = append(allowed[r.path], r.method)
 	}
 	for path, methods := range allowed {

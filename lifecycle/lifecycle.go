@@ -96,6 +96,7 @@ const (
 	GaveUp           NoteKind = "gave_up"         // the worker failed too often and waits for an operator
 	LimitsApplied    NoteKind = "limits_applied"  // the process has new limits: its share of the host's budget
 	ProcessKilled    NoteKind = "process_killed"  // a process that was replaced did not stop within its grace
+	HookFailed       NoteKind = "hook_failed"     // the program's hook of a suspension or resumption failed, or its tree was not frozen
 	TakenOver        NoteKind = "taken_over"      // the next agent of the host went on with the process
 )
 

@@ -18,6 +18,9 @@ func (p *Process) CollectGarbage(ctx context.Context) error {
 		return coded(CodeInvalid, nil, "a worker of protocol %q cannot collect garbage on request; only one of %q can",
 			p.spec.Pool.Protocol, spec.ProtocolFrames)
 	}
+	if p.Frozen() {
+		return coded(CodeUnavailable, nil, "%s cannot collect garbage: its process tree is frozen", p.key())
+	}
 	err := p.conn.Notify(ctx, wire.Request{Method: gcMethod})
 	if err == nil {
 		err = p.conn.Ping(ctx)

@@ -38,6 +38,7 @@ type keptRecord struct {
 	Address     string    `json:"address,omitempty"`
 	Port        int       `json:"port,omitempty"`
 	SocketDir   string    `json:"socket_dir,omitempty"`
+	Frozen      bool      `json:"frozen,omitempty"`
 
 	Limits     spec.Limits                 `json:"limits"`
 	Mechanisms map[string]limits.Mechanism `json:"mechanisms,omitempty"`
@@ -160,6 +161,7 @@ func (p *Process) prepare(ctx context.Context, note func(*Process) json.RawMessa
 	r := keptRecord{
 		Format: keptFormat, Worker: p.Worker(), Incarnation: p.Incarnation(), Key: p.treeKey(), StartedAt: p.startedAt, ReadyAt: p.Info().ReadyAt,
 		Spec: *p.spec, Address: p.Info().Address, Port: p.plan.address.port, SocketDir: p.plan.address.dir, Limits: p.Limits(), Mechanisms: p.LimitMechanisms(),
+		Frozen: p.Frozen(),
 	}
 	defer func() {
 		if err != nil {
@@ -280,6 +282,7 @@ func (s *Supervisor) resumeOne(r keptRecord, files []*os.File) (*Process, error)
 		limits: r.Limits, mechanisms: r.Mechanisms, exceeded: make(chan struct{}),
 		root: r.Key.Root, startedAt: r.StartedAt, readyAt: r.ReadyAt, address: r.Address,
 	}
+	p.freezer.frozen = r.Frozen
 	p.kind = program{p}
 	var in, out *os.File
 	for i, name := range r.Files {

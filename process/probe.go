@@ -22,13 +22,16 @@ const maxProbeOutput = 1 << 10
 const probeStartTimeout = 15 * time.Second
 
 // Probe checks the worker's health once, as the spec's health section says and within its timeout. nil means healthy. ErrBusy means that
-// the probe was skipped: the worker would answer an rpc probe only after its calls, so with max_inflight of them in flight the probe would
+// the probe was skipped: the tree is frozen, or the worker would answer an rpc probe only after its calls, so with max_inflight of them in flight the probe would
 // measure those. Any other error says what is wrong.
 func (p *Process) Probe(ctx context.Context) error {
 	select {
 	case <-p.exited:
 		return fmt.Errorf("probe %s: the process has ended", p.key())
 	default:
+	}
+	if p.Frozen() {
+		return coded(CodeBusy, nil, "skipped: the process tree of %s is frozen", p.key())
 	}
 	health := p.spec.Health
 	if limit := health.Timeout.D(); limit > 0 {

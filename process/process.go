@@ -47,6 +47,8 @@ type Process struct {
 
 	unhealthy chan string // the newest report that nobody has taken
 
+	freezer freezer
+
 	wake   chan struct{} // termination has changed
 	exited chan struct{} // closed when the root process has exited; it is not reaped yet
 	done   chan struct{} // closed when the tree is gone and exit is set

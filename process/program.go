@@ -163,6 +163,7 @@ func (p program) stop(force bool) {
 	}
 	p.signal(syscall.SIGTERM)
 	p.signal(tree.SIGCONT) // a stopped process does not handle SIGTERM
+	p.thawToStop()
 }
 
 // end kills the rest of the tree, and reads the rest of its output.

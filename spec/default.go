@@ -8,7 +8,7 @@ func Default() Spec {
 	return Spec{
 		Pool: Pool{
 			Size: 4, Kind: KindProcess, Command: []string{}, RunArgs: []string{}, Protocol: ProtocolFrames, Framing: FramingLine, Placement: "default", MaxInflight: 1,
-			Env: map[string]string{}, EnvFrom: []string{}, OnPartition: PartitionServe, StopGrace: seconds(5), MaxMessage: 64 << 20,
+			Env: map[string]string{}, EnvFrom: []string{}, OnPartition: PartitionServe, OnSuspend: SuspendRun, StopGrace: seconds(5), MaxMessage: 64 << 20,
 		},
 		Start: Start{Timeout: seconds(30), Warmup: []Warmup{}},
 		Health: Health{

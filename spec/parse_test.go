@@ -95,7 +95,7 @@ notification = true
 
 func TestInvalidFilesAreRejected(t *testing.T) {
 	const (
-		poolKeys  = "name, size, kind, command, function, image, run_args, protocol, framing, placement, max_inflight, env, env_from, dir, user, group, umask, on_partition, stop_grace, max_message"
+		poolKeys  = "name, size, kind, command, function, image, run_args, protocol, framing, placement, max_inflight, env, env_from, dir, user, group, umask, on_partition, on_suspend, stop_grace, max_message"
 		aName     = `1 to 63 characters of a-z, 0-9, _ and -, the first a letter or digit, such as "web-1"`
 		aSize     = "a whole number from 1 to 1000; to have no workers, stop the pool"
 		aDuration = `a duration such as "500ms", "30s", "5m" or "24h", at least 1ms`

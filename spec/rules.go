@@ -78,6 +78,7 @@ var rules = []rule{
 	textWithoutNUL("pool.user"),
 	textWithoutNUL("pool.group"),
 	{"pool.umask", `three octal digits such as "022", or "" for the umask of the agent`, holds(func(umask string) bool { return umask == "" || umaskForm.MatchString(umask) })},
+	oneOf("pool.on_suspend", SuspendRun, SuspendFreeze),
 	positiveDuration("pool.stop_grace"),
 	sizeRange("pool.max_message", 1<<10, 1<<30),
 

@@ -54,6 +54,12 @@ const (
 	NetworkNone = "none"
 )
 
+// Values of pool.on_suspend: what happens to the processes of a suspended worker.
+const (
+	SuspendRun    = "run"
+	SuspendFreeze = "freeze"
+)
+
 // Values of pool.on_partition, sessions.store, sessions.sync, sessions.on_full, resources.allocation, watch.mode and policy.mode.
 const (
 	StoreMemory   = "memory"
@@ -138,6 +144,8 @@ type Pool struct {
 	Umask string `json:"umask" toml:"umask"`
 	// OnPartition is one of the Partition values: what calls do while the host cannot reach Temporal.
 	OnPartition string `json:"on_partition" toml:"on_partition"`
+	// OnSuspend is one of the Suspend values.
+	OnSuspend string `json:"on_suspend" toml:"on_suspend"`
 	// StopGrace is the time between TERM and KILL.
 	StopGrace Duration `json:"stop_grace" toml:"stop_grace"`
 	// MaxMessage is the size of the largest message in either direction. A larger one from the worker ends its incarnation.

@@ -92,6 +92,7 @@ func TestRulesRejectInvalidValues(t *testing.T) {
 		"rotation.max_uptime":     {seconds(-1), Duration(1)},
 		"lease.idle_return":       {Duration(0)},
 		"lease.on_expiry":         {"", "keep"},
+		"pool.on_suspend":         {"", "keep"},
 		"queue.size":              {0, -1},
 		"queue.timeout":           {Duration(0)},
 		"limits.memory":           {Bytes(-1)},

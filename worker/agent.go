@@ -47,7 +47,10 @@ type Agent struct {
 	demand     *demandReporter
 	host       *activities.Host
 	events     *events.Log
-	webhook    *events.Webhook
+	// transitions counts those of the workflow tasks that this agent runs.
+	transitions metrics.Transitions
+	webhook     *events.Webhook
+	traces      *traces
 
 	placement []sdkworker.Worker // poll for new processes; stopped first
 	serving   []sdkworker.Worker // poll for workflows and this host's activities, until the last process has ended
@@ -99,8 +102,10 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 	}
 	a.background, a.stopBackground = context.WithCancel(context.WithoutCancel(ctx))
 	a.poolQueues = newPoolQueues(logger, a.servePool)
+	a.traces = newTraces(ctx, config.Tracer, config.HostID, instance, logger)
 	if a.webhook, err = events.NewWebhook(a.events, config.Webhook, config.HostID, logger); err != nil {
 		connected.Close()
+		a.traces.shutdown()
 		return nil, err
 	}
 	if err := a.start(ctx, sdk); err != nil {
@@ -116,7 +121,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	a.stores = newStores(a.config.HostID, a.config.StateDir, a.log, control.Workers, poolSessionOwner{a.temporal, control.Status, a.config.HostID})
 	a.hostCalls = newHostCalls(a.stores)
 	if a.processes, err = process.Open(ctx, process.Config{
-		StateDir: a.config.StateDir, HostID: a.config.HostID, Logger: a.log, HostCall: a.hostCalls.serve, TakeOver: a.config.KeepProcesses,
+		StateDir: a.config.StateDir, HostID: a.config.HostID, Logger: a.log, HostCall: a.traces.hostCalls(a.hostCalls.serve), TakeOver: a.config.KeepProcesses,
 		LogBytes: a.config.LogBytes, TotalLogBytes: a.config.LogBytes * int64(a.config.Capacity), Functions: a.functions,
 	}); err != nil {
 		return err
@@ -139,6 +144,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	}
 	host := &activities.Host{
 		ID: a.config.HostID, Processes: a.processes, Admit: a.stores.admit, Promise: a.slots.promise, Started: a.processStarted, Stopping: a.stopping, Logger: a.log,
+		TraceStart: a.traces.start,
 	}
 	a.host = host
 	host.MemoryTotal = func() (int64, error) {
@@ -146,7 +152,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 		return memory.TotalBytes, err
 	}
 	if a.gateway, err = gateway.New(gateway.Config{
-		Config: dispatch.Config{HostID: a.config.HostID, Control: control, Processes: a.processes, Logger: a.log, Score: host.Score, Affinity: a.stores.affinity, Unhealthy: host.CallsFail, Events: a.events},
+		Config: dispatch.Config{HostID: a.config.HostID, Control: control, Processes: a.processes, Logger: a.log, Score: host.Score, Affinity: a.stores.affinity, Unhealthy: host.CallsFail, Events: a.events, Tracer: a.traces.tracer, StartSpans: a.traces.startOf},
 		Listen: a.config.Listen, Socket: filepath.Join(a.config.StateDir, SocketName), Limits: a.config.Limits, Sessions: a.stores, Copies: a.stores,
 		Logs:     a.processes.Logs(),
 		Security: a.config.Security, InWorker: a.processes.Contains,
@@ -156,6 +162,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	a.metrics = metrics.New(metrics.Config{
 		HostID: a.config.HostID, Capacity: a.config.Capacity, Gateway: a.gateway, Processes: a.processes, Affinity: a.stores.affinity, SDK: sdk, Logger: a.log,
 		Status: control.Status, Score: host.Score, HistoryLength: a.client.HistoryLength, Webhook: a.webhook.Delivery,
+		Epoch: func() int64 { return a.membership.epoch() }, LogLinesDropped: a.processes.Logs().Dropped, Transitions: &a.transitions,
 	})
 	a.gateway.Handle("GET /metrics", a.metrics.Handler())
 	host.DataPlane, host.Observer = a.gateway, &emittingObserver{Observer: a.metrics.Observer(), agent: a}
@@ -222,40 +229,6 @@ func every(ctx context.Context, interval time.Duration, f func(now time.Time)) {
 	}
 }
 
-// cleanUp releases what a failed start has opened.
-func (a *Agent) cleanUp() {
-	if a.membership != nil {
-		a.membership.leave(context.Background())
-	}
-	for _, w := range append(a.placement, a.serving...) {
-		w.Stop()
-	}
-	if a.sweeper != nil {
-		a.sweeper.Stop()
-	}
-	a.poolQueues.close()
-	a.stopBackground()
-	a.goroutines.Wait()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	if a.gateway != nil {
-		_ = a.gateway.Close(ctx) // the error of the start matters
-	}
-	if a.processes != nil {
-		_ = a.processes.Close(ctx)
-	}
-	if a.outbox != nil {
-		a.host.WaitMonitors()
-		a.outbox.close(ctx)
-	}
-	a.poolQueues.waitClosed()
-	if a.stores != nil {
-		a.hostCalls.wait()
-		_ = a.stores.close()
-	}
-	a.client.Close()
-}
-
 // processStarted enters a process that this agent has started.
 func (a *Agent) processStarted(p *process.Process) {
 	a.processReady(p)
@@ -268,6 +241,7 @@ func (a *Agent) processReady(p *process.Process) {
 	a.poolQueues.add(p)
 	a.stores.add(p)
 	p.AfterEnd(func() {
+		a.traces.forget(p.Worker(), p.Incarnation())
 		if !p.HandedOver() {
 			a.metrics.Ended(p.Worker(), activities.Outcome(p.Exit()))
 			a.emitEnded(p)
@@ -313,15 +287,9 @@ func (a *Agent) newEpochWorker(queue string) sdkworker.Worker {
 	})
 	register(w, map[string]any{
 		api.ActivityWatch: a.host.Watch, api.ActivityProbe: a.host.Probe, api.ActivityDrain: a.host.Drain, api.ActivityRecall: a.host.Recall,
-		api.ActivityStop: a.host.Stop, api.ActivityReset: a.host.Reset,
+		api.ActivityStop: a.host.Stop, api.ActivityReset: a.host.Reset, api.ActivitySuspend: a.host.Suspend, api.ActivityResume: a.host.EndSuspension,
 	})
 	return w
-}
-
-func register(w sdkworker.Worker, functions map[string]any) {
-	for name, f := range functions {
-		w.RegisterActivityWithOptions(f, activity.RegisterOptions{Name: name})
-	}
 }
 
 // startActivityWorkers serves what concerns the host as a whole, whatever its epoch, and the placement queues.
@@ -354,75 +322,3 @@ func (a *Agent) Gateway() *gateway.Gateway { return a.gateway }
 
 // Failed delivers the first fatal error of the agent.
 func (a *Agent) Failed() <-chan error { return a.failed }
-
-// flushTimeout bounds the posting of the last events.
-const flushTimeout = 5 * time.Second
-
-// killTimeout bounds the end of the processes that outlived StopTimeout.
-const killTimeout = 10 * time.Second
-
-// Stop stops taking new processes, lets the workflows drain and stop the processes of this host, and ends the agent. The workflows
-// place their next incarnation elsewhere. Processes that do not end within StopTimeout are killed. With KeepProcesses, the ready ones are handed to
-// the next agent instead, once their calls in flight have ended.
-func (a *Agent) Stop() error {
-	a.stopOnce.Do(func() { a.stopErr = a.stop() })
-	return a.stopErr
-}
-
-func (a *Agent) stop() error {
-	a.log.Info("agent stopping", "processes", a.processes.Live())
-	ctx, cancel := context.WithTimeout(context.Background(), a.config.StopTimeout)
-	defer cancel()
-	var placements sync.WaitGroup
-	for _, w := range a.placement {
-		placements.Go(w.Stop)
-	}
-	placements.Wait()
-	a.poolQueues.close()
-	keep := a.config.KeepProcesses && !a.hasFailed.Load() // an agent that has failed may have lost its host id
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		a.slots.wait()
-	}()
-	if !keep {
-		close(a.stopping) // the workers are told, and drain and stop their processes through this agent
-		select {
-		case <-ended:
-		case <-ctx.Done():
-			a.log.Warn("killing processes that did not end in time", "processes", a.processes.Live())
-		}
-	}
-	if err := a.gateway.Close(ctx); err != nil {
-		a.log.Warn("closing the gateway failed", "error", err)
-	}
-	a.stopBackground()
-	a.goroutines.Wait()
-	a.demand.end()
-	killCtx, cancelKill := context.WithTimeout(context.Background(), killTimeout)
-	defer cancelKill()
-	var kept []api.Process
-	if keep {
-		kept = a.handOver(killCtx)
-	}
-	err := a.processes.Close(killCtx)
-	<-ended
-	a.host.WaitMonitors()
-	a.outbox.close(killCtx)
-	a.sweeper.Stop()                     // or this agent would take the telling of its own end, and wait for its own workflow worker
-	a.membership.leave(killCtx, kept...) // with no other process left; this agent's own workflow worker may have to answer
-	for _, w := range a.serving {
-		w.Stop()
-	}
-	a.poolQueues.waitClosed()
-	a.hostCalls.wait()
-	err = errors.Join(err, a.stores.close())
-	a.temporal.Close()
-	if a.webhook != nil {
-		flushCtx, cancelFlush := context.WithTimeout(context.Background(), flushTimeout)
-		defer cancelFlush()
-		a.webhook.Flush(flushCtx)
-	}
-	a.log.Info("agent stopped")
-	return err
-}

@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/events"
@@ -54,6 +56,8 @@ type Config struct {
 	// agent before. Linux only.
 	KeepProcesses bool
 	Logger        *slog.Logger
+	// Tracer makes the agent's spans, and its owner exports them. Default: as the OTEL_ variables say, which is none unless they name a collector.
+	Tracer trace.Tracer
 	// StopTimeout bounds a graceful stop; processes that still run then are killed. Default: DefaultStopTimeout.
 	StopTimeout time.Duration
 	// HostMemory reads this host's memory; tests replace it. Default: from the operating system.

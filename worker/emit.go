@@ -10,6 +10,14 @@ import (
 	"github.com/tempool/tempool/process/limits"
 )
 
+// emitOfWorkflow emits an event of a workflow task that this agent has run, and counts transitions.
+func (a *Agent) emitOfWorkflow(eventType, source string, at time.Time, data any) {
+	if t, is := data.(api.TransitionEvent); is {
+		a.transitions.Count(api.SourcePool(source), t.Transition, time.Now())
+	}
+	a.events.Emit(eventType, source, at, data)
+}
+
 // emitStarted emits that a process became ready.
 func (a *Agent) emitStarted(p *process.Process) {
 	info := p.Info()
@@ -35,8 +43,8 @@ type emittingObserver struct {
 }
 
 // Probed emits each failed probe, and the first that passes after it.
-func (o *emittingObserver) Probed(p api.Process, err error) {
-	o.Observer.Probed(p, err)
+func (o *emittingObserver) Probed(p api.Process, took time.Duration, err error) {
+	o.Observer.Probed(p, took, err)
 	event := api.ProbeEvent{Host: o.agent.config.HostID, Incarnation: p.Incarnation, Healthy: err == nil}
 	if err != nil {
 		event.Reason = err.Error()

@@ -20,9 +20,9 @@ type countingObserver struct {
 	probes, failures, exceeded int
 }
 
-func (o *countingObserver) Probed(api.Process, error)              { o.probes++ }
-func (o *countingObserver) StartFailed(api.Process, error)         { o.failures++ }
-func (o *countingObserver) Exceeded(api.Process, limits.Violation) { o.exceeded++ }
+func (o *countingObserver) Probed(api.Process, time.Duration, error) { o.probes++ }
+func (o *countingObserver) StartFailed(api.Process, error)           { o.failures++ }
+func (o *countingObserver) Exceeded(api.Process, limits.Violation)   { o.exceeded++ }
 
 func TestAnAgentEmitsWhatItsActivitiesSee(t *testing.T) {
 	a := &Agent{config: Config{HostID: "web-1"}, events: events.New("here")}
@@ -34,7 +34,7 @@ func TestAnAgentEmitsWhatItsActivitiesSee(t *testing.T) {
 		of  api.Process
 		err error
 	}{{first, nil}, {first, sick}, {first, sick}, {first, nil}, {first, nil}, {first, sick}, {second, nil}} {
-		o.Probed(probe.of, probe.err)
+		o.Probed(probe.of, time.Millisecond, probe.err)
 	}
 	o.StartFailed(second, errors.New("exited with code 3"))
 	o.Exceeded(second, limits.Violation{Limit: "memory", Reason: "it uses 65 MB of 64 MB", At: time.Now()})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/interceptor"
 	sdkworker "go.temporal.io/sdk/worker"
 
 	"github.com/tempool/tempool/activities"
@@ -19,12 +20,22 @@ const (
 	heartbeatThrottle = 3 * time.Second
 	// workerStopTimeout is the time that activities get to end when their worker stops. By then every process has ended.
 	workerStopTimeout = 10 * time.Second
+	// deadlockTimeout is how long a workflow's code may run until the SDK takes it for deadlocked, fails the task and leaves the code running beside
+	// its next attempt. The SDK's second is too short on a host whose cores are busy with workers; Temporal itself gives a task ten seconds.
+	deadlockTimeout = 8 * time.Second
 )
 
 func (a *Agent) newWorker(queue string, options sdkworker.Options) sdkworker.Worker {
 	options.WorkerStopTimeout = cmp.Or(options.WorkerStopTimeout, workerStopTimeout)
+	options.DeadlockDetectionTimeout = deadlockTimeout
 	options.OnFatalError = func(err error) { a.fail(fmt.Errorf("poll %s: %w", queue, err)) }
 	return sdkworker.New(a.temporal, queue, options)
+}
+
+func register(w sdkworker.Worker, functions map[string]any) {
+	for name, f := range functions {
+		w.RegisterActivityWithOptions(f, activity.RegisterOptions{Name: name})
+	}
 }
 
 // fail ends the agent with its first fatal error.
@@ -37,7 +48,7 @@ func (a *Agent) fail(err error) {
 }
 
 // newActivityWorker makes a worker for the activities of one queue, which polls only with permits of the supplier.
-func (a *Agent) newActivityWorker(queue string, supplier sdkworker.SlotSupplier, stopTimeout time.Duration) (sdkworker.Worker, error) {
+func (a *Agent) newActivityWorker(queue string, supplier sdkworker.SlotSupplier, stopTimeout time.Duration, interceptors ...interceptor.WorkerInterceptor) (sdkworker.Worker, error) {
 	const unusedSlots = 2 // for each kind of task that such a worker never gets; the SDK wants a supplier for each
 	unused, err := sdkworker.NewFixedSizeSlotSupplier(unusedSlots)
 	if err != nil {
@@ -52,14 +63,18 @@ func (a *Agent) newActivityWorker(queue string, supplier sdkworker.SlotSupplier,
 	}
 	return a.newWorker(queue, sdkworker.Options{
 		DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: heartbeatThrottle, Tuner: tuner, DisableEagerActivities: true,
-		WorkerStopTimeout: stopTimeout,
+		WorkerStopTimeout: stopTimeout, Interceptors: interceptors,
 	}), nil
 }
 
 // servePool polls the task queue of a pool until stop is called. stop waits for the calls in progress.
 func (a *Agent) servePool(pool string) (stop func(), err error) {
 	slots := newExecuteSlots(pool, a.gateway.FreeSlots)
-	poller, err := a.newActivityWorker(api.PoolQueue(pool), slots, a.config.StopTimeout)
+	tracing, err := a.traces.ofExecute()
+	if err != nil {
+		return nil, err
+	}
+	poller, err := a.newActivityWorker(api.PoolQueue(pool), slots, a.config.StopTimeout, tracing...)
 	if err != nil {
 		return nil, err
 	}
@@ -73,8 +88,13 @@ func (a *Agent) servePool(pool string) (stop func(), err error) {
 
 // startWorkflowWorker serves workflows.
 func (a *Agent) startWorkflowWorker(ctx context.Context, roster *activities.Roster) error {
+	tracing, err := a.traces.ofExecute()
+	if err != nil {
+		return err
+	}
+	interceptors := append(workflows.Interceptors(a.client.DataConverter()), workflows.EmitEvents(a.emitOfWorkflow))
 	flow := a.newWorker(api.TaskQueue, sdkworker.Options{
-		LocalActivityWorkerOnly: true, Interceptors: append(workflows.Interceptors(a.client.DataConverter()), workflows.EmitEvents(a.events.Emit)), DeploymentOptions: a.config.Deployment.options(),
+		LocalActivityWorkerOnly: true, Interceptors: append(interceptors, tracing...), DeploymentOptions: a.config.Deployment.options(),
 	})
 	workflows.Register(flow)
 	flow.RegisterActivityWithOptions(roster.PoolRoster, activity.RegisterOptions{Name: api.ActivityPoolRoster})

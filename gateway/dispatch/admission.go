@@ -54,6 +54,8 @@ func (u *upstream) admitLeaseLocked(ref api.LeaseRef, a Authority, now time.Time
 		return rejected, api.Errorf(api.CodeLeaseFenced, "the process of lease %s has ended; check out again", id)
 	case u.draining:
 		return rejected, api.Errorf(api.CodeDraining, "%s is draining and takes no new call; check lease %s in and check out again", u.worker, id)
+	case u.suspension != nil:
+		return rejected, u.errSuspended()
 	case counts && u.lease.own:
 		return rejected, errOwnLease(id)
 	case counts && !a.opens(u.lease.key):
@@ -82,6 +84,9 @@ func (p *poolState) admitWorkerLocked(worker string, now time.Time) (*upstream, 
 	}
 	if newest.draining {
 		return nil, rejected, api.Errorf(api.CodeDraining, "%s is draining and takes no new call", worker).After(time.Second)
+	}
+	if newest.suspension != nil {
+		return nil, rejected, newest.errSuspended()
 	}
 	if p.mayLeaseLocked(newest, now) && p.checkouts < maxCheckouts && !p.dispatcher.monitor.lost.Load() {
 		p.leaseLocked(newest)

@@ -124,7 +124,7 @@ func (u *upstream) currentLoadLocked() int {
 // until Temporal answers again and the lease is renewed or dropped.
 func (u *upstream) servesLocked(now time.Time) bool {
 	l := u.lease
-	if l == nil || !l.own || l.ended || l.fatal != "" || u.draining || u.gone {
+	if l == nil || !l.own || l.ended || l.fatal != "" || u.draining || u.suspension != nil || u.gone {
 		return false
 	}
 	if l.returnDue(now) && u.inFlight == 0 || now.After(l.refuseAfter) || !now.Before(l.expires) {

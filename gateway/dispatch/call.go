@@ -31,6 +31,7 @@ type Request struct {
 	// Unbuffered says that Body is not the request's, which the caller of Do forwards from elsewhere.
 	Unbuffered bool
 
+	traced   bool                                         // the caller sends it, with the span of the attempt in its headers
 	onQueued func()                                       // of Execute: called under a lock once the call is queued or started
 	onStart  func(worker string, incarnation int64) error // of Execute: called before the request is sent; its error ends the call
 }
@@ -65,7 +66,9 @@ type Call struct {
 	onQueued  func()
 	client    string
 	response  *Response
-	completed bool // guarded by the pool's lock
+	waited    bool  // it was not started at once
+	completed bool  // guarded by the pool's lock
+	failure   error // its result, once it is completed
 
 	exchange *wire.Exchange // the request to the worker; nil until it is prepared
 	first    wire.Event     // the first event of an exchange that another goroutine has begun

@@ -81,13 +81,25 @@ func response(c *Call, err error) (*Response, error) {
 func (d *Dispatcher) Do(ctx context.Context, t Target, r Request, send func(*Call, Request) error) (*Call, error) {
 	ctx, stop := bounded(ctx, d.callTimeout(t))
 	defer stop()
+	var traced *callTrace
+	if d.config.Tracer != nil {
+		ctx, traced = d.trace(ctx, &t, &r)
+	}
 	for attempt := 1; ; attempt++ {
+		traced.begin()
 		c, err := d.start(ctx, t, r)
+		traced.waited(c, err)
 		if err != nil {
+			traced.end(err)
 			return nil, err
 		}
-		err = send(c, r)
+		if traced == nil {
+			err = send(c, r)
+		} else {
+			err = traced.send(c, r, send)
+		}
 		if err == nil || t.kind != inQueue || attempt == callAttempts || !errors.Is(err, api.ErrWorkerCrashed) || started(err) {
+			traced.end(err)
 			return c, err
 		}
 	}
@@ -130,7 +142,7 @@ func bounded(ctx context.Context, longest time.Duration) (context.Context, conte
 // start is the one way for a call to start: it waits until a worker of the target has a free slot and puts the call in flight there.
 func (d *Dispatcher) start(ctx context.Context, t Target, r Request) (*Call, error) {
 	c := newCall(ctx, r)
-	if t.kind == inQueue && r.onStart == nil && !r.Unbuffered { // whoever frees a worker may send it
+	if t.kind == inQueue && r.onStart == nil && !r.Unbuffered && !r.traced { // whoever frees a worker may send it
 		c.prepare(r)
 	}
 	if err := d.place(c, &t); err != nil {
@@ -153,6 +165,7 @@ func (d *Dispatcher) place(c *Call, t *Target) error {
 		return err
 	}
 	w, admission, err := p.tryStart(c, t)
+	c.waited = admission != admitted
 	switch {
 	case err != nil:
 	case w != nil:
@@ -290,6 +303,7 @@ func (c *Call) finish(err error) {
 		p.mu.Unlock()
 		return
 	}
+	c.failure = err
 	u.completeLocked(c, err, now)
 	if u.inFlight == 0 && u.gone && ended(u.process) { // else watch removes it
 		p.removeIfIdleLocked(u)

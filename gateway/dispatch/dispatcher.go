@@ -15,6 +15,8 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/process"
@@ -52,6 +54,9 @@ type Config struct {
 	HoldFor time.Duration
 	// CheckEvery is the interval of health checks of Temporal. Default: DefaultCheckEvery.
 	CheckEvery time.Duration
+	// Tracer makes spans of calls and leases; StartSpans finds those of the starts of processes, which calls wait for. nil makes none.
+	Tracer     trace.Tracer
+	StartSpans StartSpans
 	// Events takes what happened. nil takes nothing, and a Gateway then has no route for it.
 	Events *events.Log
 	// Logger's default is slog.Default().
@@ -115,6 +120,9 @@ func New(config Config) (*Dispatcher, error) {
 	d := &Dispatcher{
 		config: config, logger: config.Logger, pools: make(map[string]*poolState), stopping: make(chan struct{}), evictAfter: poolEvictAfter,
 		verifier: newVerifier(config.Control), monitor: newControlPlaneMonitor(config.FenceAfter, time.Now()),
+	}
+	if config.Tracer != nil {
+		d.config.Control = tracedControl{config.Control, config.Tracer}
 	}
 	d.life, d.end = context.WithCancel(context.Background())
 	return d, nil

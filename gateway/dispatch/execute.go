@@ -47,7 +47,7 @@ func (d *Dispatcher) FreeSlots(pool string) (free int, changed <-chan struct{}) 
 func (u *upstream) freeSlotsLocked(now time.Time, lost bool) int {
 	l := u.lease
 	switch {
-	case u.gone || u.draining || u.pool.rateLimitedLocked(u, now):
+	case u.gone || u.draining || u.suspension != nil || u.pool.rateLimitedLocked(u, now):
 		return 0
 	case l != nil && l.own && l.fatal != "":
 		return 0

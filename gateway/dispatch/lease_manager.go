@@ -115,7 +115,7 @@ const (
 // nextActionLocked decides about the upstream's lease and when to decide again. It ends a lease that is to be returned.
 func (u *upstream) nextActionLocked(now time.Time, waiting, lost bool) (action, time.Duration) {
 	l := u.lease
-	if l == nil || !l.own || u.gone || lost { // while Temporal is lost, no worker can take its lease back; its return notifies
+	if l == nil || !l.own || u.gone || u.suspension != nil || lost { // Suspend returns it; while Temporal is lost, no worker can take its lease back; its return notifies
 		return noAction, idleTick
 	}
 	idleReturn := u.spec.Lease.IdleReturn.D()
@@ -255,7 +255,7 @@ func (p *poolState) leaseForQueueLocked(now time.Time) {
 // mayLeaseLocked reports whether a checkout of the upstream's worker may succeed now.
 func (p *poolState) mayLeaseLocked(u *upstream, now time.Time) bool {
 	own := u.lease != nil && u.lease.own
-	return !(u.checkingOut || u.gone || u.draining || own || now.Before(u.retryAt) || !u.free && now.Before(p.pace) ||
+	return !(u.checkingOut || u.gone || u.draining || u.suspension != nil || own || now.Before(u.retryAt) || !u.free && now.Before(p.pace) ||
 		p.rateLimitedLocked(u, now) || p.leasedByOtherLocked(u))
 }
 

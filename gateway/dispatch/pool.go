@@ -142,6 +142,7 @@ func (p *poolState) watch(u *upstream) {
 // markGoneLocked takes the upstream out of service. Its lease ended with the process, which the workflow notices without the gateway.
 func (p *poolState) markGoneLocked(u *upstream) {
 	u.gone = true
+	u.endSuspensionLocked(u.suspendTurn)
 	u.endLeaseLocked("the process has ended")
 	p.notify()
 }

@@ -30,9 +30,12 @@ type upstream struct {
 	inFlight int
 	calls    callCount // of the whole incarnation
 	errors   callErrors
-	idle     []chan struct{} // closed when no call is in flight
-	turn     int64           // about the number of calls it was chosen for; equals take turns by it
-	score    float64
+	// suspension keeps it out of service; nil if nothing does. suspendTurn is the newest order of that kind, or of its end.
+	suspension  *suspension
+	suspendTurn int64
+	idle        []chan struct{} // closed when no call is in flight
+	turn        int64           // about the number of calls it was chosen for; equals take turns by it
+	score       float64
 
 	// Checkouts through the Dispatcher.
 	checkingOut bool

@@ -209,7 +209,7 @@ const (
 func (p *poolState) chanceLocked(u *upstream, now time.Time) chance {
 	l := u.lease
 	switch {
-	case u.gone, u.draining, u.checkingOut, p.reserved[u.worker] > 0, p.leasedByOtherLocked(u), now.Before(u.retryAt):
+	case u.gone, u.draining, u.suspension != nil, u.checkingOut, p.reserved[u.worker] > 0, p.leasedByOtherLocked(u), now.Before(u.retryAt):
 		return notNow
 	case l != nil && l.own:
 		if l.ended || l.requesting || u.busyLocked() {
@@ -238,7 +238,7 @@ func (p *poolState) returnForLocked(now time.Time) {
 	for _, u := range p.order {
 		l := u.lease
 		switch {
-		case l == nil || !l.own || u.gone || u.draining:
+		case l == nil || !l.own || u.gone || u.draining || u.suspension != nil:
 		case l.ended || l.returnDue(now):
 			waiting--
 		case least == nil || u.inFlight < least.inFlight:

@@ -23,6 +23,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.upgrade()
         self.rfile.read(int(self.headers.get("Content-Length", "0")))
         answer = b"" if self.command == "HEAD" else self.path.encode()
+        if self.path == "/traceparent":
+            answer = str(self.headers["traceparent"]).encode()
         self.send_response(200)
         self.send_header("X-Method", self.command)
         self.send_header("Content-Length", str(len(answer)))

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/loopback"
+	"github.com/tempool/tempool/internal/tracecontext"
 )
 
 const (
@@ -53,7 +54,7 @@ type Request struct {
 	Timeout time.Duration
 }
 
-// Do sends a request and returns its answer if the status is 2xx; the caller closes it. A problem that the gateway answers has the gateway's
+// Do sends a request, with the W3C trace context of ctx unless its headers have one, and returns its answer if the status is 2xx; the caller closes it. A problem that the gateway answers has the gateway's
 // code and Started. A failure to reach the gateway is CodeUnavailable, the end of ctx or of the timeout CodeDeadlineExceeded or
 // CodeCancelled; Started is false then only if nothing of the request was sent.
 func (t *Transport) Do(ctx context.Context, endpoint string, r Request) (*Reply, error) {
@@ -87,6 +88,7 @@ func (t *Transport) send(ctx context.Context, endpoint string, r Request) (*http
 	if r.Body.contentType != "" && request.Header.Get("Content-Type") == "" {
 		request.Header.Set("Content-Type", r.Body.contentType)
 	}
+	tracecontext.ToHTTP(ctx, request.Header)
 	if t.token != "" && private(request.URL) {
 		request.Header.Set("Authorization", "Bearer "+t.token)
 	}

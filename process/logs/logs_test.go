@@ -143,6 +143,7 @@ func TestALogIsBoundedAndSaysWhatWasDropped(t *testing.T) {
 		}
 	}
 	require.Positive(t, dropped)
+	require.GreaterOrEqual(t, s.Dropped(), int64(dropped))
 }
 
 func TestACursorReadsOnlyWhatIsNew(t *testing.T) {
@@ -225,6 +226,7 @@ func TestALogThatCannotBeWrittenIsReadableAndBlocksNobody(t *testing.T) {
 	_, err := fmt.Sscanf(kept[0].Text, "%d lines dropped", &dropped)
 	require.NoError(t, err, kept[0].Text)
 	require.Equal(t, lines, dropped+len(kept)-1)
+	require.EqualValues(t, dropped, s.Dropped())
 	require.Equal(t, fmt.Sprint(lines-1), kept[len(kept)-1].Text)
 	out.Close()
 }

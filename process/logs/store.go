@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -59,6 +60,8 @@ type Store struct {
 	stop   context.CancelFunc
 	done   chan struct{}
 
+	dropped atomic.Int64 // lines, of all workers
+
 	mu      sync.Mutex // guards the fields below
 	workers map[string]*workerLog
 	queued  []*workerLog
@@ -66,6 +69,9 @@ type Store struct {
 
 	reported time.Time // when run last warned
 }
+
+// Dropped counts the lines that were not written since Open: they came too fast, or the disk did not take them.
+func (s *Store) Dropped() int64 { return s.dropped.Load() }
 
 // Open opens the folder of the logs; those that are in it stay readable. The caller must Close it.
 func Open(config Config) (*Store, error) {

@@ -102,6 +102,7 @@ func (w *workerLog) trim() {
 	clear(w.pending[:drop])
 	w.pending = w.pending[drop:]
 	w.dropped += int64(drop)
+	w.store.dropped.Add(int64(drop))
 }
 
 func (w *workerLog) wake() {
@@ -136,6 +137,7 @@ func (w *workerLog) putBack(batch []Line, dropped int64) {
 	defer w.mu.Unlock()
 	if w.dropped > 0 { // what was to follow the batch is gone: drop the batch with it, so that the numbers of the lines keep their meaning
 		w.dropped += dropped + int64(len(batch))
+		w.store.dropped.Add(int64(len(batch)))
 		return
 	}
 	w.dropped = dropped

@@ -137,6 +137,8 @@ func parseStat(data []byte) (*Entry, bool) {
 		Identity: Identity{PID: pid, Start: start},
 		Parent:   int(number(4)), pgid: int(number(5)), Session: int(number(6)),
 		Zombie:  state == "Z" || state == "X" || state == "x",
+		Stopped: state == "T" || state == "t",
+		Blocked: state == "D",
 		threads: int(number(20)),
 		RSS:     number(24) * pageSize,
 		CPU:     time.Duration(number(14)+number(15)+number(16)+number(17)) * clockTick,

@@ -9,8 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SIGCONT is defined here for systems whose package syscall does not define it.
-const SIGCONT = syscall.SIGCONT
+// SIGSTOP and SIGCONT are defined here for systems whose package syscall does not define them.
+const (
+	SIGSTOP = syscall.SIGSTOP
+	SIGCONT = syscall.SIGCONT
+)
 
 // SignalGroup signals a process group whose leader has not been reaped. A group without living members is not an error.
 func SignalGroup(pgid int, sig syscall.Signal) error {

@@ -21,6 +21,8 @@ type Entry struct {
 	pgid    int
 	Session int
 	Zombie  bool
+	Stopped bool   // by a signal or a debugger
+	Blocked bool   // in a wait that no signal but SIGKILL interrupts; false on systems whose table does not say
 	mark    Mark   // set by ScanTable only
 	cookie  string // set by ScanTable only; "" if it cannot be read, or if the process provably descends from no worker
 	threads int

@@ -14,8 +14,11 @@ import (
 // SelfPath returns the path of the running program.
 func SelfPath() (string, error) { return os.Executable() }
 
-// zombieStatus is SZOMB of sys/proc.h.
-const zombieStatus = 5
+// zombieStatus and stoppedStatus are SZOMB and SSTOP of sys/proc.h.
+const (
+	stoppedStatus = 4
+	zombieStatus  = 5
+)
 
 func listPIDs() ([]int, error) {
 	infos, err := unix.SysctlKinfoProcSlice("kern.proc.all")
@@ -39,7 +42,7 @@ func ReadEntry(pid int) (*Entry, error) {
 	return &Entry{
 		Identity: identityOf(info),
 		Parent:   int(info.Eproc.Ppid), pgid: int(info.Eproc.Pgid), Session: int(info.Eproc.Pgid),
-		Zombie: info.Proc.P_stat == zombieStatus,
+		Zombie: info.Proc.P_stat == zombieStatus, Stopped: info.Proc.P_stat == stoppedStatus,
 	}, nil
 }
 

@@ -25,4 +25,7 @@ func UsageOf(Identity) Usage                { return Usage{} }
 func PSSOf(Identity) (int64, bool)          { return 0, false }
 func atHighPriority(f func())               { f() }
 
-const SIGCONT = syscall.SIGKILL
+const (
+	SIGSTOP = syscall.SIGKILL
+	SIGCONT = syscall.SIGKILL
+)

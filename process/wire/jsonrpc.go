@@ -60,6 +60,9 @@ func (d *jsonrpc) append(dst []byte, id uint32, r Request) ([]byte, []byte, erro
 	if err != nil {
 		return dst, nil, err
 	}
+	if r.Headers != nil {
+		params = withTrace(params, r.Headers, d.framingName == FramingLine)
+	}
 	return d.framing.wrap(dst, message(id, r.Method, params)), nil, nil
 }
 

@@ -14,7 +14,7 @@ import (
 type Request struct {
 	// Method has 1 to MaxMethod bytes.
 	Method string
-	// Headers have at most MaxHeaders bytes in all. JSON-RPC does not send them.
+	// Headers have at most MaxHeaders bytes in all. JSON-RPC sends traceparent and tracestate only, in params._meta.
 	Headers map[string]string
 	// Payload is opaque to frames. For JSON-RPC it is params: a JSON object or array, or empty or null for none.
 	Payload []byte

@@ -40,6 +40,7 @@ func (c *connection) answer(ctx context.Context, h handler, f wire.Frame) (wire.
 	if ms, err := strconv.ParseInt(f.Headers["tempool-timeout"], 10, 64); err == nil && ms >= 0 {
 		ctx = callContext{ctx, time.Now().Add(time.Duration(min(ms, maxTimeout.Milliseconds())) * time.Millisecond)}
 	}
+	ctx, endSpan := withSpan(ctx, f)
 	ctx, call := c.newCall(ctx, f)
 	limit := c.limit()
 	tooLarge := func(what string, size int) error {
@@ -57,6 +58,7 @@ func (c *connection) answer(ctx context.Context, h handler, f wire.Frame) (wire.
 	if err == nil && int64(len(payload)) > limit {
 		err = tooLarge("the result", len(payload))
 	}
+	endSpan(err)
 	if err != nil {
 		return wire.Frame{Type: wire.FrameError, ID: f.ID, Headers: call.responseHeaders(), Payload: errorPayload(ctx, err)}, err
 	}

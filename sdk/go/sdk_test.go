@@ -164,6 +164,22 @@ func TestTooLargeIsAnErrorAndNoViolation(t *testing.T) {
 	require.Len(t, answer.Payload, 1000)
 }
 
+func TestTheHooksOfASuspensionTakeNoArguments(t *testing.T) {
+	fresh(t)
+	var seen []string
+	OnSuspend(func(context.Context) error { seen = append(seen, "suspend"); return nil })
+	OnResume(func(context.Context) error { seen = append(seen, "resume"); return errors.New("the model is gone") })
+	host := serve(t, wire.Options{})
+	hello, known := wire.HelloOf(host)
+	require.True(t, known)
+	require.ElementsMatch(t, []string{"worker.suspend", "worker.resume"}, hello.Methods)
+	_, err := host.Call(t.Context(), wire.Request{Method: "worker.suspend", Payload: []byte("[]")})
+	require.NoError(t, err)
+	_, err = host.Call(t.Context(), wire.Request{Method: "worker.resume", Payload: []byte("[]")})
+	require.ErrorContains(t, err, "the model is gone")
+	require.Equal(t, []string{"suspend", "resume"}, seen)
+}
+
 func TestMistakesOfTheProgramPanicAtOnce(t *testing.T) {
 	fresh(t)
 	Raw("echo", nil)

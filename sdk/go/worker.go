@@ -105,6 +105,17 @@ func OnLeaseReset(fn func(ctx context.Context) error) {
 	hook("lease.reset", func(ctx context.Context, _ string) error { return fn(ctx) })
 }
 
+// OnSuspend registers a function that runs when an operator suspends this worker, after its last call: release what others could use meanwhile. It
+// has the spec's health.timeout; then the worker is suspended while the function goes on, and ctx is done when the worker resumes.
+func OnSuspend(fn func(ctx context.Context) error) {
+	hook("worker.suspend", func(ctx context.Context, _ string) error { return fn(ctx) })
+}
+
+// OnResume registers a function that runs when a suspended worker resumes, before its next call. ctx is done after the spec's health.timeout.
+func OnResume(fn func(ctx context.Context) error) {
+	hook("worker.resume", func(ctx context.Context, _ string) error { return fn(ctx) })
+}
+
 func hook(name string, fn func(context.Context, string) error) {
 	Method(name, func(ctx context.Context, id string) (any, error) { return nil, fn(ctx, id) })
 }

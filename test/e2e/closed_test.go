@@ -1,11 +1,16 @@
 package e2e
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/common/v1"
 	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 
 	"github.com/tempool/tempool"
@@ -17,14 +22,17 @@ import (
 // continued has a pool continue as new and waits until it has.
 func (env *testEnv) continued(pool string) {
 	env.t.Helper()
-	run := func() string {
-		answer, err := env.client.Temporal().DescribeWorkflowExecution(env.t.Context(), api.PoolWorkflowID(pool), "")
-		require.NoError(env.t, err)
-		return answer.GetWorkflowExecutionInfo().GetExecution().GetRunId()
-	}
-	before := run()
+	before := env.currentRun(api.PoolWorkflowID(pool))
 	require.NoError(env.t, env.client.Temporal().SignalWorkflow(env.t.Context(), api.PoolWorkflowID(pool), "", api.SignalForceContinue, nil))
-	require.Eventually(env.t, func() bool { return run() != before }, waitTimeout, 100*time.Millisecond, "pool %s continues as new", pool)
+	require.Eventually(env.t, func() bool { return env.currentRun(api.PoolWorkflowID(pool)) != before }, waitTimeout, 100*time.Millisecond, "pool %s continues as new", pool)
+}
+
+// currentRun is the newest run of a workflow.
+func (env *testEnv) currentRun(id string) string {
+	env.t.Helper()
+	answer, err := env.client.Temporal().DescribeWorkflowExecution(env.t.Context(), id, "")
+	require.NoError(env.t, err)
+	return answer.GetWorkflowExecutionInfo().GetExecution().GetRunId()
 }
 
 // restAndContinue stops a worker, which then rests, and has its pool continue as new.
@@ -89,6 +97,54 @@ func TestAPoolStartedAgainRightAfterItWasTerminatedIsWhole(t *testing.T) {
 	env.restAndContinue(pool, 1)
 	require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), api.PoolWorkflowID("heirs"), "", "by hand"))
 	env.startPool(spec)
+}
+
+func TestAPoolStartedAgainWithFewerWorkersEndsTheOthers(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("host-a")
+	spec := echoSpec("heirs", 3)
+	env.startPool(spec)
+	env.continued("heirs") // its workers are no children of the new run
+	require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), api.PoolWorkflowID("heirs"), "", "by hand"))
+	spec.Pool.Size = 2
+	env.startPool(spec)
+	env.requireWorkersEnd("heirs", 2)
+}
+
+func TestAPoolResetToBeforeItWasScaledUpEndsTheWorkersItDoesNotHave(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("host-a")
+	pool := env.startPool(echoSpec("heirs", 2))
+	env.continued("heirs")
+	early := env.currentRun(api.PoolWorkflowID("heirs"))
+	_, err := pool.Scale(t.Context(), 3)
+	require.NoError(t, err)
+	env.waitReady(pool, 3)
+	env.continued("heirs")
+	_, err = env.client.Temporal().ResetWorkflowExecution(t.Context(), &workflowservice.ResetWorkflowExecutionRequest{
+		Namespace: env.client.Namespace(), WorkflowExecution: &common.WorkflowExecution{WorkflowId: api.PoolWorkflowID("heirs"), RunId: early},
+		Reason: "by hand", WorkflowTaskFinishEventId: 4, RequestId: uuid.NewString(), ResetReapplyExcludeTypes: []enums.ResetReapplyExcludeType{
+			enums.RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL, enums.RESET_REAPPLY_EXCLUDE_TYPE_UPDATE,
+		},
+	})
+	require.NoError(t, err)
+	env.waitReady(pool, 2)
+	env.requireWorkersEnd("heirs", 2)
+}
+
+// requireWorkersEnd waits until no workflow of a worker from slot first on is open.
+func (env *testEnv) requireWorkersEnd(pool string, first int) {
+	env.t.Helper()
+	require.Eventually(env.t, func() bool {
+		open, err := env.client.Temporal().ListOpenWorkflow(env.t.Context(), &workflowservice.ListOpenWorkflowExecutionsRequest{Namespace: env.client.Namespace()})
+		require.NoError(env.t, err)
+		return !slices.ContainsFunc(open.GetExecutions(), func(e *workflow.WorkflowExecutionInfo) bool {
+			name, slot, err := api.ParseWorkerName(strings.TrimPrefix(e.GetExecution().GetWorkflowId(), api.PoolWorkflowID("")))
+			return err == nil && name == pool && slot >= first
+		})
+	}, waitTimeout, 100*time.Millisecond, "workers %d and above of pool %s end", first, pool)
 }
 
 func TestRunsOfSleepingWorkflowsAreContinuedByTheSweeper(t *testing.T) {

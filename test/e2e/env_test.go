@@ -19,6 +19,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/cmd/ctl/cli"
 	"github.com/tempool/tempool/cmd/worker/agentcmd"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/process"
@@ -28,8 +29,14 @@ import (
 // agentDirVariable makes this test binary run as an agent, so that a test can kill an agent. Its value is the folder for footprints.
 const agentDirVariable = "TEMPOOL_TEST_AGENT"
 
+// ctlVariable makes this test binary run as ctl, for a test in a terminal.
+const ctlVariable = "TEMPOOL_TEST_CTL"
+
 func TestMain(m *testing.M) {
 	process.RunReaperIfAsked()
+	if os.Getenv(ctlVariable) != "" {
+		os.Exit(cli.Run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+	}
 	if dir := os.Getenv(agentDirVariable); dir != "" {
 		if os.Getenv(functionsVariable) != "" {
 			registerFunctions()
@@ -94,8 +101,11 @@ func (env *testEnv) startAgentBy(by []string, hostID string, args ...string) *ag
 	require.NoError(env.t, a.cmd.Start())
 	env.t.Cleanup(func() {
 		a.stop()
+		content, _ := os.ReadFile(a.log)
+		if _, race, found := strings.Cut(string(content), "WARNING: DATA RACE\n"); found { // which the race detector writes there
+			env.t.Errorf("agent %s: data race:\n%s", hostID, race[:min(len(race), 8<<10)])
+		}
 		if env.t.Failed() {
-			content, _ := os.ReadFile(a.log)
 			lines := strings.Split(string(content), "\n")
 			env.t.Logf("end of the log of agent %s:\n%s", hostID, strings.Join(lines[max(0, len(lines)-60):], "\n"))
 		}
@@ -171,7 +181,8 @@ func (env *testEnv) waitEnd(pool *tempool.Pool) {
 	require.NoError(env.t, pool.Wait(ctx), "the pool ends")
 }
 
-const waitTimeout = 90 * time.Second
+// waitTimeout ends a wait for what must happen. It is no measure of how long that takes: machines of continuous integration may be ten times slower.
+const waitTimeout = 3 * time.Minute
 
 // waitReady waits until a pool has exactly size workers and all of them are ready.
 func (env *testEnv) waitReady(pool *tempool.Pool, size int) api.PoolWorkers {

@@ -94,6 +94,8 @@ func TestMetricsDescribeAnAgentAndItsWorkers(t *testing.T) {
 	require.EqualValues(t, 7, s.value("tempool_agent_capacity"))
 	require.EqualValues(t, 2, s.value("tempool_agent_processes"))
 	require.EqualValues(t, 1, s.value("tempool_control_plane_up"))
+	require.EqualValues(t, 1, s.value("tempool_agent_epoch"))
+	require.Zero(t, s.value("tempool_log_lines_dropped_total"))
 	require.Zero(t, s.value("tempool_gateway_fenced"))
 	require.Positive(t, s.value("tempool_gateway_connections", "listener", "unix"))
 	require.EqualValues(t, 2, s.value("tempool_pool_size", "pool", "seen"))
@@ -139,6 +141,11 @@ func TestMetricsDescribeAnAgentAndItsWorkers(t *testing.T) {
 	env.waitFor(pool, "both have come back", func(v api.PoolWorkers) bool {
 		return v.Ready == 2 && v.Workers[0].Incarnation == 2 && v.Workers[1].Incarnation == 2
 	})
+	s = readScrape(t, client)
+	require.EqualValues(t, 1, s.value("tempool_pool_processes_ended_total", "pool", "seen", "outcome", "failed"))
+	require.NotEmpty(t, s.series("tempool_pool_transitions_total", "pool", "seen", "to", "failed"))
+	require.GreaterOrEqual(t, s.value("tempool_pool_transitions_total", "pool", "seen", "from", "starting", "to", "ready"), 3.0)
+	require.Positive(t, s.value("tempool_pool_transition_seconds_total", "pool", "seen", "from", "starting", "to", "ready"))
 	require.Eventually(t, func() bool {
 		s := readScrape(t, client)
 		return s.value("tempool_worker_restarts_total", "worker", "seen/0", "reason", "exit") == 1 &&

@@ -141,14 +141,6 @@ func (m *rotationEnv) continueAsNew() {
 	}
 }
 
-// currentRun returns the current run of a workflow.
-func (m *rotationEnv) currentRun(id string) string {
-	m.t.Helper()
-	description, err := m.client.Temporal().DescribeWorkflowExecution(m.t.Context(), id, "")
-	require.NoError(m.t, err)
-	return description.GetWorkflowExecutionInfo().GetExecution().GetRunId()
-}
-
 // stateBytes returns the size of the input of a workflow's current run.
 func (m *rotationEnv) stateBytes(id string) int {
 	m.t.Helper()

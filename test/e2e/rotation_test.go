@@ -6,12 +6,12 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
@@ -26,7 +26,10 @@ type loadGenerator struct {
 	ended         chan struct{}
 }
 
-// startLoad starts perSecond calls a second, atOnce of them at a time.
+// maxUnderWay is how many calls of a load are under way at most: fewer than a pool's queue takes by default.
+const maxUnderWay = 800
+
+// startLoad starts perSecond calls a second, atOnce of them at a time; fewer on a machine that does not bear them.
 func startLoad(t *testing.T, client *http.Client, path string, perSecond, atOnce int) *loadGenerator {
 	ctx, cancel := context.WithCancel(t.Context())
 	l := &loadGenerator{cancel: cancel, ended: make(chan struct{})}
@@ -34,8 +37,9 @@ func startLoad(t *testing.T, client *http.Client, path string, perSecond, atOnce
 		defer close(l.ended)
 		ticker := time.NewTicker(time.Second * time.Duration(atOnce) / time.Duration(perSecond))
 		defer ticker.Stop()
-		var group sync.WaitGroup
-		defer group.Wait()
+		var group errgroup.Group
+		group.SetLimit(maxUnderWay)
+		defer func() { _ = group.Wait() }()
 		for {
 			select {
 			case <-ctx.Done():
@@ -43,7 +47,7 @@ func startLoad(t *testing.T, client *http.Client, path string, perSecond, atOnce
 			case <-ticker.C:
 			}
 			for range atOnce {
-				group.Go(func() { l.call(client, path) })
+				group.TryGo(func() error { l.call(client, path); return nil })
 			}
 		}
 	}()

@@ -53,6 +53,8 @@ var (
 	eventsMissed       = define(Counter, "tempool_events_missed_total", "Events that this agent had dropped before a reader got them.", "reader")
 	eventsPosted       = define(Counter, "tempool_events_posted_total", "Events that the receiver of --events-webhook has accepted.")
 	eventPostsFailed   = define(Counter, "tempool_event_posts_failed_total", "Requests to --events-webhook that failed; their events are posted again.")
+	agentEpoch         = define(Gauge, "tempool_agent_epoch", "Epoch of the agent's host: how often an agent has joined it. It grows when an agent starts, and when a lost host comes back.")
+	logLinesDropped    = define(Counter, "tempool_log_lines_dropped_total", "Lines that workers wrote and that are in no log: they came too fast, or the disk did not take them.")
 	sdkDropped         = define(Counter, "tempool_sdk_series_dropped_total", "Measurements of the Temporal SDK that were dropped because it had too many series.")
 )
 
@@ -66,6 +68,7 @@ var (
 	startFailures  = define(Counter, "tempool_pool_start_failures_total", "Starts on this host that did not become ready.", "pool")
 	decisions      = define(Counter, "tempool_pool_decisions_total", "Decisions about workers that this host made without their workflow.", "pool", "decision")
 	processesEnded = define(Counter, "tempool_pool_processes_ended_total", "Processes on this host that were ready and have ended, by outcome; killed ones did not stop within pool.stop_grace.", "pool", "outcome")
+	probeSeconds   = define(Histogram, "tempool_pool_probe_duration_seconds", "Duration of health checks on this host, failed ones included.", "pool")
 	probeFailures  = define(Counter, "tempool_pool_probe_failures_total", "Failed health checks on this host.", "pool")
 )
 
@@ -85,6 +88,12 @@ var (
 	poolOutOfService  = define(Gauge, "tempool_pool_out_of_service", "Workers of the pool that are out of service, by reason, on all hosts.", "pool", "reason")
 	poolStartsHeld    = define(Gauge, "tempool_pool_starts_held", "1 while the pool's circuit breaker is open: too many starts failed, and only one start at a time is attempted.", "pool")
 	poolRolloutHalted = define(Gauge, "tempool_pool_rollout_halted", "1 while a rolling restart is halted because a worker did not become ready again, else 0.", "pool")
+)
+
+// Transitions of workers, as this agent runs their workflows. Each is counted by the agent that ran it, so add up all agents.
+var (
+	transitionCount   = define(Counter, "tempool_pool_transitions_total", "Transitions of workers, of those workflow tasks that this agent ran.", "pool", "from", "to")
+	transitionSeconds = define(Counter, "tempool_pool_transition_seconds_total", "Time that workers had spent in the state from before these transitions.", "pool", "from", "to")
 )
 
 // Histories of workflows, as Temporal reports them.

@@ -125,6 +125,8 @@ func (c *collector) agent(s sink, snapshot gateway.Snapshot) {
 	for listener, n := range snapshot.Connections {
 		s.value(connections, float64(n), listener)
 	}
+	s.value(agentEpoch, float64(c.config.Epoch()))
+	s.value(logLinesDropped, float64(c.config.LogLinesDropped()))
 	s.value(sdkDropped, float64(c.config.SDK.dropped.Load()))
 }
 

@@ -42,6 +42,12 @@ type Config struct {
 	}
 	// Webhook counts the events that the agent posts; nil if it posts none.
 	Webhook func() events.Delivery
+	// Epoch returns the epoch of the agent's host.
+	Epoch func() int64
+	// LogLinesDropped counts the lines of workers' logs that were dropped.
+	LogLinesDropped func() int64
+	// Transitions counts the transitions of workers.
+	Transitions *Transitions
 	// SDK holds the metrics of this agent's Temporal SDK.
 	SDK    *SDK
 	Logger *slog.Logger
@@ -66,7 +72,7 @@ func New(config Config) *Metrics {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(stats.vectors()...)
 	registry.MustRegister(
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), config.SDK,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), config.SDK, config.Transitions,
 		&collector{config: config, stats: stats, pools: newPoolStatusCache(config.Status), lengths: newHistoryLengths(config.HistoryLength)},
 	)
 	return &Metrics{stats: stats, handler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{

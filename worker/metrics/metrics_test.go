@@ -52,11 +52,14 @@ func TestAnOlderIncarnationDoesNotChangeItsWorker(t *testing.T) {
 	require.False(t, l.workers["p/0"].suspended)
 	l.Started(incarnation(3), time.Second)
 	require.False(t, l.workers["p/0"].degraded, "a new process is not degraded")
-	l.Probed(incarnation(3), errors.New("no answer"))
+	l.Probed(incarnation(3), time.Second, errors.New("no answer"))
 	require.True(t, l.workers["p/0"].unhealthy)
 	require.EqualValues(t, 1, counterValue(t, l.probeFailures.WithLabelValues("p")))
-	l.Probed(incarnation(3), nil)
+	l.Probed(incarnation(3), 0, nil)
 	require.False(t, l.workers["p/0"].unhealthy)
+	var probes dto.Metric
+	require.NoError(t, l.probeDuration.WithLabelValues("p").(prometheus.Metric).Write(&probes))
+	require.EqualValues(t, 1, probes.GetHistogram().GetSampleCount(), "a report of the program is no probe")
 }
 
 func TestTheCountersOfAProgramAddUpAcrossIncarnations(t *testing.T) {
@@ -234,7 +237,8 @@ func TestEveryScrapedMetricIsInTheCatalogue(t *testing.T) {
 	bound.Lookup("p", "s")
 	bound.Lookup("p", "none")
 	m := New(Config{HostID: "here", Gateway: idleGateway{}, Processes: noProcesses{}, Affinity: bound, SDK: NewSDK(), Logger: slog.New(slog.DiscardHandler),
-		Status:        func(context.Context, string) (api.PoolStatus, error) { return api.PoolStatus{Size: 1}, nil },
+		Status: func(context.Context, string) (api.PoolStatus, error) { return api.PoolStatus{Size: 1}, nil },
+		Epoch:  func() int64 { return 3 }, LogLinesDropped: func() int64 { return 5 }, Transitions: &Transitions{},
 		HistoryLength: func(context.Context, string) (int64, error) { return 42, nil },
 		Webhook:       func() events.Delivery { return events.Delivery{Delivered: 3, Failed: 2, Missed: 1} },
 	})
@@ -249,7 +253,7 @@ func TestEveryScrapedMetricIsInTheCatalogue(t *testing.T) {
 	require.Positive(t, seen)
 	for _, line := range []string{
 		`tempool_session_affinity_lookups_total{pool="p",result="hit"} 1`, `tempool_session_affinity_lookups_total{pool="p",result="miss"} 1`,
-		`tempool_session_affinity_bindings{pool="p"} 1`, `tempool_events_posted_total 3`, `tempool_event_posts_failed_total 2`,
+		`tempool_session_affinity_bindings{pool="p"} 1`, `tempool_agent_epoch 3`, `tempool_log_lines_dropped_total 5`, `tempool_events_posted_total 3`, `tempool_event_posts_failed_total 2`,
 		`tempool_events_missed_total{reader="webhook"} 1`, `tempool_events_missed_total{reader="stream"} 0`,
 	} {
 		require.Contains(t, answer.Body.String(), line+"\n")

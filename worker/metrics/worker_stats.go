@@ -19,7 +19,7 @@ import (
 type workerStats struct {
 	withProcess func() map[string]bool // the workers that have a process on this host
 
-	startDuration                           *prometheus.HistogramVec // by pool
+	startDuration, probeDuration            *prometheus.HistogramVec // by pool
 	startFailures, probeFailures, decisions *prometheus.CounterVec   // by pool
 	ended                                   *prometheus.CounterVec   // by pool and outcome
 
@@ -59,6 +59,9 @@ func newWorkerStats(withProcess func() map[string]bool) *workerStats {
 		startDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: startSeconds.Name, Help: startSeconds.Help, Buckets: []float64{0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300},
 		}, startSeconds.Labels),
+		probeDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: probeSeconds.Name, Help: probeSeconds.Help, Buckets: []float64{0.001, 0.005, 0.02, 0.1, 0.5, 1, 2.5, 5, 10, 30},
+		}, probeSeconds.Labels),
 		ended:         counter(processesEnded),
 		startFailures: counter(startFailures), probeFailures: counter(probeFailures), decisions: counter(decisions),
 		workers: make(map[string]*workerStat), pools: make(map[string]time.Time),
@@ -67,7 +70,7 @@ func newWorkerStats(withProcess func() map[string]bool) *workerStats {
 
 // vectors are what the registry collects beside the collector.
 func (l *workerStats) vectors() []prometheus.Collector {
-	return []prometheus.Collector{l.startDuration, l.startFailures, l.ended, l.probeFailures, l.decisions}
+	return []prometheus.Collector{l.startDuration, l.probeDuration, l.startFailures, l.ended, l.probeFailures, l.decisions}
 }
 
 // workerLocked returns the stat of an incarnation's worker, or nil if the worker has had a newer incarnation here.
@@ -95,6 +98,7 @@ func (l *workerStats) poolLocked(worker string) (pool string, ok bool) {
 	}
 	if _, known := l.pools[pool]; !known {
 		l.startDuration.WithLabelValues(pool)
+		l.probeDuration.WithLabelValues(pool)
 		l.startFailures.WithLabelValues(pool)
 		l.probeFailures.WithLabelValues(pool)
 		for _, outcome := range lifecycle.States() {
@@ -141,13 +145,17 @@ func (l *workerStats) Watching(r api.WatchRequest) {
 	w.replacementsKnown, w.rotations, w.restarts = true, r.Replaced.Rotations, r.Replaced.Restarts
 }
 
-func (l *workerStats) Probed(p api.Process, err error) {
+func (l *workerStats) Probed(p api.Process, took time.Duration, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if w := l.workerLocked(p); w != nil {
 		w.unhealthy = err != nil
 	}
-	if pool, ok := l.poolLocked(p.Worker); ok && err != nil {
+	pool, ok := l.poolLocked(p.Worker)
+	if ok && took > 0 {
+		l.probeDuration.WithLabelValues(pool).Observe(took.Seconds())
+	}
+	if ok && err != nil {
 		l.probeFailures.WithLabelValues(pool).Inc()
 	}
 }
@@ -234,6 +242,7 @@ func (l *workerStats) sweepLocked(withProcess map[string]bool, now time.Time) {
 		delete(l.pools, pool)
 		byPool := prometheus.Labels{"pool": pool}
 		l.startDuration.Delete(byPool)
+		l.probeDuration.Delete(byPool)
 		l.startFailures.Delete(byPool)
 		l.probeFailures.Delete(byPool)
 		l.decisions.DeletePartialMatch(byPool)

@@ -17,8 +17,8 @@ import (
 const (
 	// parentClosePolicy cancels the workers of a pool that was terminated; a cancelled worker stops its process.
 	parentClosePolicy = enums.PARENT_CLOSE_POLICY_REQUEST_CANCEL
-	// childRetryDelay is the delay before a slot's workflow is started again; it doubles with each consecutive failure up to
-	// childRetryMaxDelay.
+	// childRetryDelay is the delay before workflows that could not be started are started again; it doubles with each attempt that
+	// fails, however many workflows it was for, up to childRetryMaxDelay.
 	childRetryDelay    = 2 * time.Second
 	childRetryMaxDelay = 2 * time.Minute
 )
@@ -110,6 +110,9 @@ func (c children) startFailed(number int, err error) {
 	}
 	s := c.ensure(number)
 	s.Started, s.Child, s.Reason = false, false, display.Brief("worker workflow could not be started: "+err.Error(), maxReason)
+	if c.Now().Before(c.RetryAt) {
+		return // another start of the same attempt has failed
+	}
 	c.RetryAt = c.Now().Add(min(childRetryDelay<<min(c.StartFailures, 10), childRetryMaxDelay))
 	c.StartFailures++
 }

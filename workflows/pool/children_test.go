@@ -1,13 +1,17 @@
 package pool
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/workflows/internal/loop"
 	"github.com/tempool/tempool/workflows/worker"
 )
 
@@ -68,6 +72,20 @@ func TestAPoolWhoseWorkersCannotBeStartedStopsAllTheSame(t *testing.T) {
 	p.run(poolOf(2))
 	require.Empty(t, p.started)
 	require.InDelta(t, 6, p.refused, 2)
+}
+
+func TestStartsThatFailTogetherAreRetriedAfterOneDelay(t *testing.T) {
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestWorkflowEnvironment()
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		c := children{&pool{Run: poolOf(10), Loop: loop.New(ctx)}}
+		for number := range 10 { // in one workflow task
+			c.startFailed(number, errors.New("it is already running"))
+		}
+		require.Equal(t, c.Now().Add(childRetryDelay), c.RetryAt)
+		return nil
+	})
+	require.NoError(t, env.GetWorkflowError())
 }
 
 func TestFailedStartsAreRetriedWithBackoffAndKeepNoRunFromContinuing(t *testing.T) {

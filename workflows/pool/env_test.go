@@ -61,6 +61,7 @@ type fakeWorker struct {
 	ignoreNextCancel bool
 	noCancelUntil    time.Time
 	restarting       bool
+	ending           bool
 	deaf             bool // ignores grants and restarts
 	noCapacity       bool // its next starts wait for capacity
 	generation       int  // what was to happen in an earlier one does not
@@ -400,10 +401,13 @@ func (a *fakeWorker) cancel() {
 	}
 }
 
-// end drains and completes, with a last report to the pool.
+// end drains and completes, with a last report to the pool. Asked again, a worker changes nothing.
 func (a *fakeWorker) end() {
+	if a.ending {
+		return
+	}
 	a.generation++
-	a.restarting = false
+	a.restarting, a.ending = false, true
 	a.tell(lifecycle.Draining)
 	a.then(stepDuration, a.reportGone)
 }

@@ -89,8 +89,8 @@ type pool struct {
 	allocation  allocation
 	scaling     scaling
 
-	// sent is what the present workflow task has sent of starts and restarts, each of which carries a spec.
-	sent struct{ messages, bytes int }
+	// sent is of the present workflow task.
+	sent sent
 }
 
 const (
@@ -124,7 +124,7 @@ func Workflow(ctx workflow.Context, run Run) error {
 		p.stopAll("pool workflow cancelled")
 	})
 	for {
-		p.sent.messages, p.sent.bytes = 0, 0
+		p.sent = sent{}
 		for p.reconcile() {
 		}
 		workflow.SetCurrentDetails(p.Ctx, p.details())
@@ -165,15 +165,20 @@ func (p *pool) reconcile() bool {
 	return p.throttle.release() || p.disruptions.grant() || p.disruptions.advanceRollout()
 }
 
+// sent is what a workflow task has sent of starts and restarts, each of which has a size.
+type sent struct{ messages, bytes, size int }
+
 // fitsTask reports whether this workflow task may send one more start or restart, and counts it. The result of one that was sent wakes the
 // loop in a later task, which sends the next ones.
 func (p *pool) fitsTask() bool {
-	size := startOverhead + p.specBytes()
-	if p.sent.messages > 0 && (p.sent.messages >= startBatch || p.sent.bytes+size > maxTaskBytes) {
+	if p.sent.size == 0 {
+		p.sent.size = startOverhead + p.specBytes()
+	}
+	if p.sent.messages > 0 && (p.sent.messages >= startBatch || p.sent.bytes+p.sent.size > maxTaskBytes) {
 		return false
 	}
 	p.sent.messages++
-	p.sent.bytes += size
+	p.sent.bytes += p.sent.size
 	return true
 }
 

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"go.temporal.io/sdk/workflow"
+
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
@@ -109,6 +111,9 @@ func (p *pool) slots() []int {
 // its own; a last one is not, and started drops what another one said.
 func (p *pool) workerChanged(c api.WorkerChanged) {
 	s := p.slot(c.Slot)
+	if s == nil && !c.Gone {
+		p.endUnknown(c.Slot)
+	}
 	if s == nil || s.isStarting() && c.Gone || (s.RunID != "" && c.RunID != "" && s.RunID != c.RunID) || c.Incarnation < s.Incarnation || s.Gone && !c.Gone && s.RunID == c.RunID {
 		return
 	}
@@ -118,6 +123,14 @@ func (p *pool) workerChanged(c api.WorkerChanged) {
 	s.Removing, s.Started = removing, true
 	if starting {
 		s.RunID, s.reporter = "", c.RunID
+	}
+}
+
+// endUnknown ends a worker that is not on the roster: an earlier run started it, and this one was reset to before that, or started again by hand, or
+// continued as new and was scaled down before Temporal had confirmed the start.
+func (p *pool) endUnknown(number int) {
+	if workflow.GetVersion(p.Ctx, "end-unknown-workers", workflow.DefaultVersion, 1) >= 1 {
+		p.signalWorker(number, api.SignalEnd, api.Control{Reason: "its pool does not have this worker", By: "pool"})
 	}
 }
 

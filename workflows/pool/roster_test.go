@@ -2,6 +2,7 @@ package pool
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/testsuite"
@@ -10,6 +11,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/workflows/internal/loop"
+	"github.com/tempool/tempool/workflows/worker"
 )
 
 func TestAWorkersLastReportIsNotUndoneByAnEarlierOneThatArrivesLater(t *testing.T) {
@@ -29,4 +31,19 @@ func TestAWorkersLastReportIsNotUndoneByAnEarlierOneThatArrivesLater(t *testing.
 		return nil
 	})
 	require.NoError(t, env.GetWorkflowError())
+}
+
+func TestAWorkerThatThePoolDoesNotHaveIsEnded(t *testing.T) {
+	p := newFakePool(t)
+	p.At(5*time.Second, func() {
+		w := p.startWorker(worker.Run{Pool: "t", Slot: 7})
+		w.child, w.entry.RunID = false, "of an earlier run"
+		w.tell(lifecycle.Ready)
+	})
+	p.At(10*time.Second, func() {
+		require.False(t, p.workers[7].open)
+		require.Equal(t, []string{"0 ready #1 v1"}, slotsOf(p.status()))
+	})
+	p.stopAt(11 * time.Second)
+	p.run(poolOf(1))
 }

@@ -28,6 +28,9 @@ const (
 	lostAttemptDelay = time.Second
 )
 
+// retrySuspend is for hosts that are too busy to answer; one that is lost ends the process.
+var retrySuspend = &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 2, MaximumInterval: time.Minute}
+
 // activities starts every activity of a worker; no other code does.
 type activities struct{ *worker }
 
@@ -100,6 +103,20 @@ func (a activities) reset(leaseID string) {
 	timeout := a.Spec.Health.Timeout
 	a.tasks.reset.Start(a.Loop, a.onHost(api.ActivityReset, "reset after lease "+leaseID+" expired", timeout.D()+slack,
 		api.ResetRequest{Process: a.process(), LeaseID: leaseID, Timeout: timeout}))
+}
+
+// suspend has the host take the process out of service. Temporal repeats what the host did not finish.
+func (a activities) suspend(request api.SuspendRequest) {
+	activity := a.onHost(api.ActivitySuspend, fmt.Sprintf("take process %d out of service", a.Process.PID), request.Timeout.D()+a.Spec.Call.CancelGrace.D()+request.HookTimeout.D()+slack, request)
+	activity.Retry = retrySuspend
+	a.tasks.suspend.Start(a.Loop, activity)
+}
+
+// resume has the host put the process back into service.
+func (a activities) resume(request api.ResumeRequest) {
+	activity := a.onHost(api.ActivityResume, fmt.Sprintf("put process %d back into service", a.Process.PID), request.HookTimeout.D()+a.Spec.Call.CancelGrace.D()+slack, request)
+	activity.Retry = retrySuspend
+	a.tasks.resume.Start(a.Loop, activity)
 }
 
 // recall asks the gateway to return its idle lease.

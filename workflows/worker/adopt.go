@@ -29,6 +29,8 @@ func (m *monitor) adopt(e api.EpochEnded) bool {
 		m.tasks.probe.Reset()
 		m.NextCheckpoint = m.Now()
 	}
+	m.tasks.suspend.Reset()
+	m.tasks.resume.Reset()
 	if m.leases.isResetting() {
 		m.tasks.reset.Reset()
 		m.activities.reset(m.ResetLease)

@@ -20,6 +20,9 @@ func (w *worker) drain() bool {
 		return true
 	}
 	w.tasks.watch.Take()
+	if r := w.tasks.suspend.Take(); r != nil && r.Err == nil && r.Value.Checkin != nil && w.leases.isGatewayLease() {
+		w.leases.checkin(*r.Value.Checkin) // a suspension has just returned it
+	}
 	if e := w.monitor.takeExit(); e != nil {
 		w.monitor.setObservedUsage(e.Usage)
 		w.processExited(e.Exit, e.Reason)

@@ -52,12 +52,16 @@ type workerEnv struct {
 	slow map[string]time.Duration
 
 	// Results of activities; nil is the default.
-	onStart  func(api.StartRequest) (api.StartResult, error)
-	onProbe  func(api.WatchRequest) (api.ProbeResult, error)
-	onStop   func(api.StopRequest) (api.StopResult, error)
-	onDrain  func(api.DrainRequest) (api.DrainResult, error)
-	onReset  func(api.ResetRequest) (api.ResetResult, error)
-	onRecall func(api.RecallRequest) (api.RecallResult, error)
+	onStart   func(api.StartRequest) (api.StartResult, error)
+	onProbe   func(api.WatchRequest) (api.ProbeResult, error)
+	onStop    func(api.StopRequest) (api.StopResult, error)
+	onDrain   func(api.DrainRequest) (api.DrainResult, error)
+	onReset   func(api.ResetRequest) (api.ResetResult, error)
+	onRecall  func(api.RecallRequest) (api.RecallResult, error)
+	onSuspend func(api.SuspendRequest) (api.SuspendResult, error)
+
+	suspends []api.SuspendRequest
+	resumes  []api.ResumeRequest
 }
 
 type watchScript struct {
@@ -139,7 +143,8 @@ func (s *workerEnv) set(now time.Time) {
 	for name, do := range map[string]any{
 		api.ActivityAwaitCapacity: s.awaitRoom, api.ActivityStart: s.start, api.ActivityWatch: s.watch,
 		api.ActivityProbe: s.probe, api.ActivityDrain: s.drain, api.ActivityStop: s.stop,
-		api.ActivityReset:  func(_ context.Context, r api.ResetRequest) (api.ResetResult, error) { return s.onReset(r) },
+		api.ActivityReset:   func(_ context.Context, r api.ResetRequest) (api.ResetResult, error) { return s.onReset(r) },
+		api.ActivitySuspend: s.suspend, api.ActivityResume: s.resume,
 		api.ActivityRecall: func(_ context.Context, r api.RecallRequest) (api.RecallResult, error) { return s.onRecall(r) },
 	} {
 		s.env.RegisterActivityWithOptions(do, activity.RegisterOptions{Name: name})
@@ -153,6 +158,8 @@ func (s *workerEnv) set(now time.Time) {
 	slow(api.ActivityProbe, s.probe, "api.WatchRequest")
 	slow(api.ActivityDrain, s.drain, "api.DrainRequest")
 	slow(api.ActivityStop, s.stop, "api.StopRequest")
+	slow(api.ActivitySuspend, s.suspend, "api.SuspendRequest")
+	slow(api.ActivityResume, s.resume, "api.ResumeRequest")
 	slow(api.ActivityReset, func(_ context.Context, r api.ResetRequest) (api.ResetResult, error) { return s.onReset(r) }, "api.ResetRequest")
 	s.env.SetOnActivityStartedListener(func(info *activity.Info, _ context.Context, args converter.EncodedValues) {
 		switch info.ActivityType.Name {
@@ -265,6 +272,28 @@ func (s *workerEnv) stop(_ context.Context, r api.StopRequest) (api.StopResult, 
 		return s.onStop(r)
 	}
 	return api.StopResult{Exit: lifecycle.Exit{Interrupted: true}, Reason: "stopped in good order"}, nil
+}
+
+// suspend answers as a host without calls in flight: it fences a client's lease.
+func (s *workerEnv) suspend(_ context.Context, r api.SuspendRequest) (api.SuspendResult, error) {
+	s.counting.Lock()
+	s.suspends = append(s.suspends, r)
+	s.counting.Unlock()
+	if s.onSuspend != nil {
+		return s.onSuspend(r)
+	}
+	result := api.SuspendResult{}
+	if r.LeaseID != "" {
+		result.Checkin = &api.CheckinRequest{LeaseID: r.LeaseID, Usage: api.Usage{Requests: 3}}
+	}
+	return result, nil
+}
+
+func (s *workerEnv) resume(_ context.Context, r api.ResumeRequest) (api.ResumeResult, error) {
+	s.counting.Lock()
+	defer s.counting.Unlock()
+	s.resumes = append(s.resumes, r)
+	return api.ResumeResult{}, nil
 }
 
 func (s *workerEnv) signal(name string, payload any) func() {

@@ -54,7 +54,7 @@ func (w *worker) registerSignals() {
 	onSignal(w, api.SignalCheckout, w.leases.checkoutSignal)
 	onSignal(w, api.SignalDrain, func(c api.Control) { w.requests.drain = requested(c.Reason, c.By, true) })
 	onSignal(w, api.SignalStop, func(c api.Control) { w.requests.stop = requested(c.Reason, c.By, true) })
-	onSignal(w, api.SignalSuspend, func(c api.Control) { w.SuspendWanted, w.SuspendReason = true, requested(c.Reason, c.By, false).reason })
+	onSignal(w, api.SignalSuspend, w.suspender.request)
 	onSignal(w, api.SignalResume, func(c api.Control) { w.requests.resume = requested(c.Reason, c.By, false) })
 	onSignal(w, api.SignalRestart, func(r api.Restart) {
 		if r.Spec != nil {
@@ -92,7 +92,7 @@ func (w *worker) absorbRequests() {
 		w.Intent, w.IntentReason = IntentReplace, r.reason // the latest request wins, also over an earlier one to rest
 	}
 	if w.SuspendWanted || w.requests.resume.wanted {
-		w.dropSuspendRequests()
+		w.suspender.drop()
 		w.refuse("suspend or resume: the worker is " + string(w.Machine.State))
 	}
 }
@@ -117,44 +117,5 @@ func (w *worker) handleRequests() bool {
 		w.rotator.beginRestart(r)
 		return true
 	}
-	return w.suspend() || w.resume()
-}
-
-// dropSuspendRequests clears what was requested of a process that is going or gone.
-func (w *worker) dropSuspendRequests() {
-	w.SuspendWanted, w.SuspendReason, w.requests.resume = false, "", request{}
-}
-
-// suspend carries out a suspend request once no lease is held. The request is part of the carried state: a lease may be renewed for longer
-// than a run may last.
-func (w *worker) suspend() bool {
-	if !w.SuspendWanted || w.Machine.State == lifecycle.Busy || w.leases.isResetting() {
-		return false
-	}
-	reason := w.SuspendReason
-	w.SuspendWanted, w.SuspendReason = false, ""
-	if w.Machine.State == lifecycle.Suspended {
-		w.refuse("suspend: the worker is already suspended")
-		return true
-	}
-	w.rotator.yieldDisruption()
-	w.warn("suspending worker", reason)
-	w.transition(lifecycle.Suspend, reason)
-	w.tasks.checkpoint.Cancel()
-	return true
-}
-
-func (w *worker) resume() bool {
-	r := w.requests.resume.take()
-	if !r.wanted {
-		return false
-	}
-	if w.Machine.State != lifecycle.Suspended {
-		w.SuspendWanted, w.SuspendReason = false, ""
-		w.refuse("resume: the worker is not suspended")
-		return true
-	}
-	w.transition(lifecycle.Resume, r.reason)
-	w.NextCheckpoint = w.Now() // probe first: nothing probed the process while it was suspended
-	return true
+	return w.suspender.reconcile()
 }

@@ -73,8 +73,11 @@ func (l *leases) refusal(r api.CheckoutRequest) *api.Error {
 	if l.overLength() {
 		return api.Errorf(api.CodeContinuing, "%s is about to continue as new", l.name()).After(retryBusy)
 	}
-	if l.requests.stop.wanted || l.requests.drain.wanted || l.requests.restart.wanted || l.SuspendWanted {
+	if l.requests.stop.wanted || l.requests.drain.wanted || l.requests.restart.wanted {
 		return api.Errorf(api.CodeDraining, "%s is about to leave service", l.name()).After(retryOther)
+	}
+	if l.SuspendWanted && l.Machine.State.InService() {
+		return api.Errorf(api.CodeSuspended, "%s is being suspended: %s", l.name(), l.SuspendReason).After(retryOther)
 	}
 	switch l.Machine.State {
 	case lifecycle.Ready:
@@ -225,6 +228,9 @@ func (l *leases) renewRefusal(r api.RenewRequest) *api.Error {
 	if err := l.ttlRefusal(r.TTLMS); err != nil {
 		return err
 	}
+	if l.suspender.isPending() {
+		return api.Errorf(api.CodeSuspended, "%s is being suspended: %s; finish the calls in flight and check in", l.name(), l.SuspendReason)
+	}
 	if l.Machine.State != lifecycle.Busy {
 		return api.Errorf(api.CodeDraining, "%s is %s; finish the calls in flight and check in", l.name(), l.Machine.State)
 	}
@@ -308,6 +314,15 @@ func (l *leases) takeBack(id string) {
 	}
 }
 
+// fence ends the lease without its holder.
+func (l *leases) fence(reason string, usage api.Usage) {
+	l.countUsage(usage, l.Machine.Incarnation)
+	l.emitEnd(reason)
+	metadata := leaseMetadata(l.Lease)
+	l.Lease, l.DegradeReason = nil, ""
+	l.transitionAt(lifecycle.Event{Kind: lifecycle.Checkin, Reason: reason, Metadata: metadata}, l.Now())
+}
+
 // leaseMetadata is a lease as the data of a transition.
 func leaseMetadata(lease *api.Lease) map[string]string {
 	data := map[string]string{"lease_id": lease.ID, "holder": lease.Holder}
@@ -332,7 +347,7 @@ func (l *leases) checkinForbidden(r api.CheckinRequest) *api.Error {
 
 // expire replaces or resets a worker whose lease has expired, as lease.on_expiry says.
 func (l *leases) expire() bool {
-	if l.Lease == nil || l.Now().Before(l.Lease.ExpiresAt) {
+	if l.Lease == nil || l.suspender.isPending() || l.Now().Before(l.Lease.ExpiresAt) { // a suspension ends the lease that it lets nobody renew
 		return false
 	}
 	if l.Spec.Lease.OnExpiry == spec.ExpiryReset {
@@ -354,6 +369,7 @@ func (l *leases) expire() bool {
 func (l *leases) ensureTimer() {
 	ttl := l.Spec.Lease.TTL.D()
 	switch {
+	case l.suspender.isPending():
 	case l.Lease != nil && (!l.tasks.lease.Running() || l.Lease.ExpiresAt.Before(l.timerAt)):
 		l.tasks.lease.Cancel()
 		l.armTimer(max(0, l.Lease.ExpiresAt.Sub(l.Now())))

@@ -34,7 +34,7 @@ func (l *leases) isGatewayLease() bool { return l.Lease != nil && isGateway(l.Le
 
 // mayRecall reports whether only a gateway's lease is in the way of the request, and the gateway may be asked for it now.
 func (l *leases) mayRecall(r api.CheckoutRequest) bool {
-	return l.Machine.State == lifecycle.Busy && l.isGatewayLease() && !isGateway(r.Holder) && !l.recalling && !l.Now().Before(l.recallRefusedUntil())
+	return l.Machine.State == lifecycle.Busy && l.isGatewayLease() && !isGateway(r.Holder) && !l.recalling && !l.suspender.isPending() && !l.Now().Before(l.recallRefusedUntil())
 }
 
 // recallRefusedUntil is until when the gateway is not asked for the current lease again.

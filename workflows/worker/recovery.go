@@ -38,7 +38,7 @@ func (w *worker) decideNext() bool {
 		w.restIf(true)
 	}
 	if w.Resting {
-		w.dropSuspendRequests()
+		w.suspender.drop()
 		return false
 	}
 	if w.Wait.Capacity {

@@ -79,14 +79,14 @@ func (r rotator) beginRestart(request request) {
 	}
 	r.log("restart wanted", request.cause, request.reason)
 	status := api.RotationStatus{Cause: request.cause, Reason: request.reason, Incarnation: r.Machine.Incarnation, Since: r.Now(), Granted: true}
-	r.Rotation = &rotation{RotationStatus: status, InPlace: request.inPlace || r.Machine.State == lifecycle.Suspended}
+	r.Rotation = &rotation{RotationStatus: status, InPlace: request.inPlace || r.Machine.State == lifecycle.Suspended || r.suspender.isPending()}
 	r.emit(api.EventRotationRequested, *r.Rotation)
 }
 
 // rotate takes the wanted rotation one step further, and reports whether anything changed.
 func (r rotator) rotate() bool {
 	rotation := r.Rotation
-	if rotation == nil || r.Machine.State == lifecycle.Suspended && !rotation.InPlace {
+	if rotation == nil || (r.Machine.State == lifecycle.Suspended || r.suspender.isPending()) && !rotation.InPlace {
 		r.tasks.retry.Reset() // resuming looks at RetryAt
 		return false
 	}

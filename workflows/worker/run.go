@@ -27,6 +27,7 @@ type Run struct {
 	LeaseState
 	StartState
 	HealthState
+	SuspendState
 	EndState
 	RotationState
 	ReportState
@@ -110,8 +111,6 @@ type HealthState struct {
 	NextCheckpoint time.Time       `json:"next_checkpoint"`
 	Sample         *api.Sample     `json:"sample,omitempty"`
 	Assessment     *api.Assessment `json:"assessment,omitempty"`
-	SuspendWanted  bool            `json:"suspend_wanted,omitempty"`
-	SuspendReason  string          `json:"suspend_reason,omitempty"`
 	// Observing is what the host observes of the process, and Events are its observations that wait to be handled, oldest first.
 	Observing observing          `json:"observing,omitzero"`
 	Events    []api.ProcessEvent `json:"events,omitempty"`

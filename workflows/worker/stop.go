@@ -66,7 +66,10 @@ func (w *worker) processExited(exit *lifecycle.Exit, reason string) {
 		w.Cause = api.CauseExit
 	}
 	w.tasks.endIncarnation()
-	w.dropSuspendRequests()
+	if w.suspender.isPending() {
+		w.refuse("suspend: the process has ended: " + reason)
+	}
+	w.suspender.drop()
 	w.monitor.takeExit()
 	w.transitionAt(lifecycle.Event{Kind: lifecycle.Exited, Reason: reason, Exit: exit}, w.Now())
 }
@@ -78,6 +81,8 @@ func (t *tasks) endIncarnation() {
 	t.drain.Reset()
 	t.stop.Reset()
 	t.reset.Reset()
+	t.suspend.Reset()
+	t.resume.Reset()
 	t.checkpoint.Reset()
 	t.lease.Reset()
 	t.drainLimit.Reset()

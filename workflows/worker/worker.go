@@ -28,6 +28,7 @@ type worker struct {
 	leases     leases
 	rotator    rotator
 	surge      surge
+	suspender  suspender
 	reporter   reporter
 }
 
@@ -40,6 +41,8 @@ type tasks struct {
 	drain         loop.Call[api.DrainResult]
 	stop          loop.Call[api.StopResult]
 	reset         loop.Call[api.ResetResult]
+	suspend       loop.Call[api.SuspendResult]
+	resume        loop.Call[api.ResumeResult]
 
 	wait       loop.Timer // before a pending start
 	checkpoint loop.Timer // before the next health checkpoint
@@ -52,7 +55,7 @@ type tasks struct {
 // hasResults reports whether a result or a fired timer waits for reconcile.
 func (t *tasks) hasResults() bool {
 	return t.awaitCapacity.Ended() || t.start.Ended() || t.watch.Ended() || t.probe.Ended() || t.drain.Ended() || t.stop.Ended() ||
-		t.reset.Ended() || t.wait.Fired() || t.checkpoint.Fired() || t.lease.Fired() || t.drainLimit.Fired() || t.uptime.Fired() ||
+		t.reset.Ended() || t.suspend.Ended() || t.resume.Ended() || t.wait.Fired() || t.checkpoint.Fired() || t.lease.Fired() || t.drainLimit.Fired() || t.uptime.Fired() ||
 		t.retry.Fired()
 }
 
@@ -92,6 +95,7 @@ func newWorker(ctx workflow.Context, run Run) *worker {
 	w := &worker{Run: run, Loop: loop.New(ctx)}
 	w.activities, w.starter, w.monitor = activities{w}, starter{worker: w}, monitor{worker: w}
 	w.leases, w.rotator, w.surge, w.reporter = leases{worker: w}, rotator{w}, surge{worker: w}, reporter{w}
+	w.suspender = suspender{worker: w}
 	w.OnUndelivered(w.reporter.undelivered)
 	if w.Machine.State == "" {
 		incarnation := w.Machine.Incarnation

@@ -41,8 +41,7 @@ would use.`,
   ctl doctor --json | jq -r '.findings[] | select(.level == "problem") | .action'`,
 		Args: noArguments,
 	}
-	gateways.flags(c)
-	mustDefine(c, c.Flags().MarkHidden("gateway")) // all gateways are checked
+	gateways.credentialFlags(c) // all gateways are checked
 	c.Flags().BoolVar(&asJSON, "json", false, "short for -o json")
 	return a.localCommand(c, func(ctx context.Context, _ []string) error {
 		if asJSON {

@@ -23,8 +23,14 @@ type gatewayFlags struct {
 }
 
 func (g *gatewayFlags) flags(c *cobra.Command) {
+	c.Flags().StringSliceVar(&g.endpoints, "gateway", nil, "gateway endpoints, http://HOST:PORT or unix:PATH, to call without Temporal (default: $"+envGateway+", else the endpoints in the pool's roster)")
+	completeFlag(c, "gateway", "http://127.0.0.1:7460")
+	g.credentialFlags(c)
+}
+
+// credentialFlags are the flags of a command that asks the gateways which Temporal knows.
+func (g *gatewayFlags) credentialFlags(c *cobra.Command) {
 	f := c.Flags()
-	f.StringSliceVar(&g.endpoints, "gateway", nil, "gateway endpoints, http://HOST:PORT or unix:PATH, to call without Temporal (default: $"+envGateway+", else the endpoints in the pool's roster)")
 	f.StringVar(&g.credentials.TokenFile, "token-file", "", "file with the gateways' bearer token (default: $TEMPOOL_TOKEN_FILE, or the token in $TEMPOOL_TOKEN)")
 	f.StringVar(&g.credentials.CAFile, "ca-file", "", "PEM file with the CA certificates of the gateways (default: $TEMPOOL_CA_FILE, else the system's)")
 	f.StringVar(&g.credentials.CertFile, "cert-file", "", "PEM file with this client's certificate (default: $TEMPOOL_CERT_FILE)")
@@ -32,7 +38,6 @@ func (g *gatewayFlags) flags(c *cobra.Command) {
 	for _, name := range []string{"token-file", "ca-file", "cert-file", "key-file"} {
 		mustDefine(c, c.MarkFlagFilename(name))
 	}
-	completeFlag(c, "gateway", "http://127.0.0.1:7460")
 }
 
 // check checks the form of the endpoints.

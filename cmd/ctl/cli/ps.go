@@ -30,8 +30,12 @@ WHY says why a worker is out of service; ctl pool status POOL shows the full rea
 		Args:              atMostOne(argPool),
 		ValidArgsFunction: a.completePools,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
-		return printPools(ctx, a, cp, args, poolQuery[api.PoolWorkers]{get: a.poolRoster, extend: a.addControlPlane, write: writeWorkers})
+		return a.printRosters(ctx, cp, args)
 	})
+}
+
+func (a *app) printRosters(ctx context.Context, cp controlPlane, args []string) error {
+	return printPools(ctx, a, cp, args, poolQuery[api.PoolWorkers]{get: a.poolRoster, extend: a.addControlPlane, write: writeWorkers})
 }
 
 func (a *app) statsCommand() *cobra.Command {

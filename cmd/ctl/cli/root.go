@@ -25,7 +25,7 @@ With -o json a failure prints {"error": {"code", "message"}} to stderr.`,
   ctl call python measure '{"paths": ["a.py"]}'
   ctl checkout python --holder me --wait 10s`,
 	},
-		a.setupCommand(), a.doctorCommand(), a.poolCommand(), a.psCommand(), a.reportCommand(), a.workersCommand(), a.historyCommand(), a.logsCommand(), a.eventsCommand(),
+		a.setupCommand(), a.doctorCommand(), a.poolCommand(), a.psCommand(), a.topCommand(), a.reportCommand(), a.workersCommand(), a.historyCommand(), a.logsCommand(), a.eventsCommand(),
 		a.callCommand(), a.benchCommand(), a.sessionsCommand(), a.checkoutCommand(), a.checkinCommand(), a.tokenCommand(), a.codecServerCommand(), a.versionCommand(),
 	)
 	root.SilenceErrors, root.SilenceUsage = true, true

@@ -25,6 +25,8 @@ func TestUsageErrorsExitWith2AndSendNoRequest(t *testing.T) {
 		"ps a b":                                      "at most one POOL",
 		"ps Bad!":                                     `invalid pool name "Bad!"`,
 		"ps -o xml":                                   "write table or json",
+		"top a b":                                     "at most one POOL",
+		"top --interval 10ms":                         "--interval is 10ms",
 		"logs":                                        "takes exactly POOL[/N]",
 		"logs Bad!":                                   `invalid pool name "Bad!"`,
 		"logs python -f --previous":                   "exclude each other",

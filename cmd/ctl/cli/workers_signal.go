@@ -49,8 +49,9 @@ pool.stop_grace. It stays stopped until ctl workers restart.`,
 	suspendSignal = workerSignal{
 		signal: api.SignalSuspend, waitsUntil: "until the workers are suspended",
 		short: "Take workers out of service and keep their processes",
-		long: `Suspend one worker, or without --worker all workers of a pool. A suspended worker accepts no new lease and keeps its process and memory.
-A busy worker is suspended when its lease is released.`,
+		long: `Suspend one worker, or without --worker all workers of a pool. A suspended worker takes no call and no
+lease, and keeps its process and memory. That begins at once: calls in flight, and the client that holds a lease, have rotation.drain_timeout to end;
+then calls are cut and the lease is fenced. Nobody can renew a lease meanwhile.`,
 		example: `  ctl workers suspend python --worker 2 --reason "attach a debugger"
   ctl workers suspend python --no-wait`,
 		reached:       func(s lifecycle.State, _ bool) bool { return s == lifecycle.Suspended },
@@ -60,8 +61,8 @@ A busy worker is suspended when its lease is released.`,
 	resumeSignal = workerSignal{
 		signal: api.SignalResume, waitsUntil: "until the workers are no longer suspended",
 		short: "Return suspended workers to service",
-		long: `Resume one suspended worker, or without --worker all suspended workers of a pool. Resuming a busy worker cancels a suspend that waits
-for its lease.`,
+		long: `Resume one suspended worker, or without --worker all suspended workers of a pool. Resuming a worker that is not suspended yet
+withdraws the suspension, and its lease goes on.`,
 		example: `  ctl workers resume python --worker 2
   ctl workers resume python`,
 		reached: func(s lifecycle.State, _ bool) bool { return s != lifecycle.Suspended },
@@ -218,7 +219,7 @@ func (a *app) refresh(ctx context.Context, p pool, s workerSignal, status api.Po
 	}
 	if !t.done && !t.warned && s.signal == api.SignalSuspend && state.Lease != nil {
 		t.warned = true
-		a.warn(fmt.Sprintf("worker %s is busy; it is suspended when %s releases lease %s (or run ctl checkin %[3]s)", t.worker, state.Lease.Holder, state.Lease.ID))
+		a.warn(fmt.Sprintf("worker %s is busy; it is suspended when %s returns lease %s (or run ctl checkin %[3]s), or when rotation.drain_timeout is over", t.worker, state.Lease.Holder, state.Lease.ID))
 	}
 	return nil
 }

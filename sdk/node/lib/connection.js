@@ -6,6 +6,7 @@ import { HostError, ProtocolError, hostError } from './errors.js'
 import * as frames from './frames.js'
 import { collected } from './garbage.js'
 import { errorPayload, exceptionPayload, logThrown, respond } from './responses.js'
+import { inSpan } from './tracing.js'
 import { Uploads } from './uploads.js'
 
 const empty = Buffer.alloc(0)
@@ -156,7 +157,7 @@ export class Connection {
     const call = new Context(frame, (name, params) => this.#hostCall(id, name, params))
     this.#calls.set(id, call)
     this.#active++
-    const response = await respond(method, call, frame.payload, this.maxMessage, (chunk) => this.send(frames.CHUNK, { id, payload: chunk }))
+    const response = await inSpan(frame, () => respond(method, call, frame.payload, this.maxMessage, (chunk) => this.send(frames.CHUNK, { id, payload: chunk })))
     this.#calls.delete(id)
     this.#active--
     this.send(response.type, { id, headers: response.headers, payload: response.payload })

@@ -95,6 +95,21 @@ export class Worker {
     this.method('lease.reset', fn)
   }
 
+  /**
+   * fn(), which may be async, runs when an operator suspends this worker, after its last call: release what others could use meanwhile. It has
+   * the spec's health.timeout; then the worker is suspended while fn goes on, and fn is cancelled when the worker resumes.
+   */
+  onSuspend(fn) {
+    this.method('worker.suspend', fn)
+  }
+
+  /**
+   * fn(), which may be async, runs when a suspended worker resumes, before its next call. It is cancelled after the spec's health.timeout.
+   */
+  onResume(fn) {
+    this.method('worker.resume', fn)
+  }
+
   /** Serves calls until Tempool stops this worker, then exits the process. Calls run concurrently, up to the spec's max_inflight. */
   async run() {
     const fd = descriptor('TEMPOOL_FD')

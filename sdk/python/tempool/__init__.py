@@ -17,8 +17,8 @@ from .worker import Worker
 __version__ = "0.1.0"
 __all__ = [
     "Cancelled", "Conflict", "Context", "Error", "Fatal", "HostError", "ProgramNotFound", "Programs", "Session", "SessionNotFound", "Worker",
-    "context", "method", "on_health", "on_lease_reset", "on_session_load", "on_session_release", "on_start", "on_stop", "run",
-    "unhealthy",
+    "context", "method", "on_health", "on_lease_reset", "on_resume", "on_session_load", "on_session_release", "on_start", "on_stop",
+    "on_suspend", "run", "unhealthy",
 ]
 
 _worker = Worker()
@@ -28,6 +28,8 @@ on_stop = _worker.on_stop
 on_session_release = _worker.on_session_release
 on_session_load = _worker.on_session_load
 on_lease_reset = _worker.on_lease_reset
+on_suspend = _worker.on_suspend
+on_resume = _worker.on_resume
 on_health = _worker.on_health
 unhealthy = _worker.unhealthy
 run = _worker.run

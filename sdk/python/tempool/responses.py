@@ -4,7 +4,7 @@ import json
 import sys
 import traceback
 
-from . import frames
+from . import frames, tracing
 from .errors import Cancelled, Error
 
 
@@ -111,6 +111,7 @@ def send_result(connection, id, payload):
 
 def send_exception(connection, id, error):
     """Sends an exception as the call's response."""
+    tracing.fail(error)
     connection.send(frames.ERROR, id, exception_payload(error), _headers_or_none(connection.current))
 
 

@@ -4,7 +4,7 @@ import sys
 import time
 from collections import deque
 
-from . import forked, frames, garbage, responses
+from . import forked, frames, garbage, responses, tracing
 from .connection import Closed
 from .context import Context, bind
 from .errors import ProtocolError
@@ -82,6 +82,7 @@ class Serial:
             return
         self.current = None
         self.call = (id, headers, time.monotonic() if headers else 0.0)
+        span = tracing.start(name, headers) if headers and b"traceparent" in headers else None
         try:
             if method.streams:
                 responses.serve(self, method, id, body)
@@ -89,6 +90,8 @@ class Serial:
                 self._respond(method, id, body)
         finally:
             self.call = None
+            if span is not None:
+                tracing.end(span)
         if self.cancelled:
             self.cancelled.discard(id)
 

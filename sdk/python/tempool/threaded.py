@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 
-from . import forked, frames, garbage, responses
+from . import forked, frames, garbage, responses, tracing
 from .connection import Closed
 from .context import Context, bind
 from .errors import ProtocolError
@@ -224,6 +224,7 @@ class _Call:
 
     def run(self):
         bind(self)
+        span = self._start_span()
         try:
             if self.id:
                 responses.serve(self, self.method, self.id, self.body)
@@ -236,13 +237,25 @@ class _Call:
             finally:
                 self._report_counts()
         finally:
+            if span is not None:
+                tracing.end(span)
             bind(None)
+
+    def _start_span(self):
+        if self.id and self.headers and b"traceparent" in self.headers:
+            return tracing.start(self.method.name.encode(), self.headers)
+        return None
 
     async def run_async(self):
         bind(self)
         self.task = self.server.loop.current_task()
         if self.id:
-            await self.server.loop.serve(self, self.method, self.id, self.body)
+            span = self._start_span()
+            try:
+                await self.server.loop.serve(self, self.method, self.id, self.body)
+            finally:
+                if span is not None:
+                    tracing.end(span)
             return
         try:
             result = self.method.call(self.body)

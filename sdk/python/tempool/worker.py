@@ -113,6 +113,19 @@ class Worker:
         self._add(fn, "lease.reset", False, False)
         return fn
 
+    def on_suspend(self, fn):
+        """Decorator: fn() runs when an operator suspends this worker, after its last call: release what others could use meanwhile.
+
+        It has the spec's health.timeout; then the worker is suspended while fn goes on, and fn is cancelled when the worker resumes.
+        """
+        self._add(fn, "worker.suspend", False, False)
+        return fn
+
+    def on_resume(self, fn):
+        """Decorator: fn() runs when a suspended worker resumes, before its next call. It is cancelled after the spec's health.timeout."""
+        self._add(fn, "worker.resume", False, False)
+        return fn
+
     def run(self, threads=1):
         """Serves calls until Tempool stops this worker, then exits the process. It does not return.
 

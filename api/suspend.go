@@ -1,0 +1,45 @@
+package api
+
+import "github.com/tempool/tempool/spec"
+
+// SuspendRequest takes an incarnation out of service and keeps its process. No call starts on it from then on; those in flight, and the holder
+// of a lease, have Timeout to end.
+type SuspendRequest struct {
+	Process
+	// Turn grows with each suspension and resumption of the worker; a host ignores a request that is older than one it has seen.
+	Turn int64 `json:"turn"`
+	// LeaseID is the lease that counts, "" if there is none. Client says that it is not the gateway's own: then it lasts until Timeout is over.
+	LeaseID string        `json:"lease_id,omitempty"`
+	Client  bool          `json:"client,omitempty"`
+	Timeout spec.Duration `json:"timeout"`
+	// HookTimeout is how long the program's hook HookSuspend may take, if it has one.
+	HookTimeout spec.Duration `json:"hook_timeout,omitempty"`
+	Reason      string        `json:"reason,omitempty"`
+}
+
+// SuspendResult is the end of a SuspendRequest. Unless it was Withdrawn, no call is in flight and the lease has ended; Checkin returns it with its
+// usage, as far as the gateway knows it.
+type SuspendResult struct {
+	// Withdrawn says that a later request has taken this one's place.
+	Withdrawn bool            `json:"withdrawn,omitempty"`
+	CallsCut  int             `json:"calls_cut,omitempty"`
+	Checkin   *CheckinRequest `json:"checkin,omitempty"`
+	// Problem is what did not work: the hook failed or takes longer than it may, or the tree could not be frozen.
+	Problem string `json:"problem,omitempty"`
+	// Frozen says that the whole process tree is stopped, as the spec's pool.on_suspend says.
+	Frozen bool `json:"frozen,omitempty"`
+}
+
+// ResumeRequest ends a suspension, also one that has not taken effect.
+type ResumeRequest struct {
+	Process
+	Turn int64 `json:"turn"` // see SuspendRequest
+	// Suspended says that the suspension had taken effect, so that the program's hook HookResume runs, if it has one, for HookTimeout.
+	Suspended   bool          `json:"suspended,omitempty"`
+	HookTimeout spec.Duration `json:"hook_timeout,omitempty"`
+}
+
+// ResumeResult is the end of a ResumeRequest. Problem is why the hook failed.
+type ResumeResult struct {
+	Problem string `json:"problem,omitempty"`
+}

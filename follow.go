@@ -1,0 +1,146 @@
+package tempool
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/transport"
+)
+
+const (
+	// streamSilence is after how long a stream without even a keep-alive counts as lost.
+	streamSilence = 45 * time.Second
+	// maxStreamLine bounds one line of a stream, in bytes.
+	maxStreamLine = 1 << 20
+	// streamRetry is the time between two attempts to read the stream of one agent, and agentsInterval between two looks for agents that
+	// have started.
+	streamRetry    = time.Second
+	agentsInterval = 3 * time.Second
+)
+
+// follower follows a stream of every agent until its context ends: agents that start later included, over restarts of each.
+type follower struct {
+	// endpoints are the gateways of the agents that are up. Its error may be about some of them only.
+	endpoints func(ctx context.Context) ([]string, error)
+	// begin returns what reads the stream of one agent until it ends, and at each call goes on where the last one ended. It calls answered
+	// for what it reads. late says that the agent was not there at first.
+	begin func(endpoint string, late bool) (read streamReader)
+	// failed is told each failure once: that of one agent until it answers again, and with endpoint "" that of finding agents.
+	failed func(endpoint string, err error)
+}
+
+type streamReader func(ctx context.Context, answered func()) error
+
+func (f follower) run(ctx context.Context) {
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	followed := map[string]bool{}
+	reported := ""
+	for late := false; ; late = true {
+		endpoints, err := f.endpoints(ctx)
+		if err != nil && ctx.Err() == nil && err.Error() != reported {
+			reported = err.Error()
+			f.failed("", err)
+		}
+		for _, endpoint := range endpoints {
+			if followed[endpoint] {
+				continue
+			}
+			followed[endpoint] = true
+			read := f.begin(endpoint, late)
+			reading.Go(func() { f.followOne(ctx, endpoint, read) })
+		}
+		if !pause(ctx, agentsInterval) {
+			return
+		}
+	}
+}
+
+func (f follower) followOne(ctx context.Context, endpoint string, read streamReader) {
+	reported := false
+	for ctx.Err() == nil {
+		err := read(ctx, func() { reported = false })
+		if err != nil && ctx.Err() == nil && !reported {
+			reported = true
+			f.failed(endpoint, err)
+		}
+		if !pause(ctx, streamRetry) {
+			return
+		}
+	}
+}
+
+// agentFailure is the failure to read from one agent.
+type agentFailure struct {
+	endpoint string
+	err      error
+}
+
+// readAll reads from all agents, some at a time. What an agent has sent before it failed counts, too.
+func readAll[T any](endpoints []string, read func(endpoint string, take func(T)) error) (all []T, failures []agentFailure) {
+	var mu sync.Mutex
+	var reading sync.WaitGroup
+	places := make(chan struct{}, concurrentQueries)
+	for _, endpoint := range endpoints {
+		reading.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
+			var own []T
+			err := read(endpoint, func(one T) { own = append(own, one) })
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, own...)
+			if err != nil {
+				failures = append(failures, agentFailure{endpoint, err})
+			}
+		})
+	}
+	reading.Wait()
+	return all, failures
+}
+
+// readLines calls take with each line of an agent's answer, until the answer ends, take fails, or nothing comes for streamSilence.
+func (c *Client) readLines(ctx context.Context, endpoint string, request transport.Request, take func(line []byte) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silence := time.AfterFunc(streamSilence, func() {
+		cancel(api.Errorf(api.CodeUnavailable, "the gateway at %s sends nothing any more", endpoint))
+	})
+	defer silence.Stop()
+	reply, err := c.transport.Do(ctx, endpoint, request)
+	if others := transport.OtherGateways(err); len(others) > 0 { // the one that has the worker
+		reply, err = c.transport.Do(ctx, others[0], request)
+	}
+	if err != nil {
+		return err
+	}
+	defer reply.Close()
+	lines := bufio.NewScanner(reply.Body)
+	lines.Buffer(make([]byte, 0, 4<<10), maxStreamLine)
+	for lines.Scan() {
+		silence.Reset(streamSilence)
+		if err := take(lines.Bytes()); err != nil {
+			return err
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return reply.Interrupted(errors.Join(err, context.Cause(ctx)))
+	}
+	return nil
+}
+
+// pause waits for d, and reports false if ctx ends first.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return ctx.Err() == nil
+	}
+}

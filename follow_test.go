@@ -1,0 +1,80 @@
+package tempool
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestAFollowerFollowsLaterAgentsAndReportsEachFailureOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var mu sync.Mutex
+		var told []string
+		tell := func(what string) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, what)
+		}
+		all := func() []string {
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(told)
+		}
+		looks := 0
+		reads := map[string]int{}
+		f := follower{
+			endpoints: func(context.Context) ([]string, error) {
+				looks++
+				switch looks {
+				case 1:
+					return []string{"a"}, nil
+				case 2, 3:
+					return nil, errors.New("no answer")
+				}
+				return []string{"a", "b"}, nil
+			},
+			begin: func(endpoint string, late bool) streamReader {
+				if late {
+					tell(endpoint + " is late")
+				}
+				return func(_ context.Context, answered func()) error {
+					mu.Lock()
+					reads[endpoint]++
+					n := reads[endpoint]
+					mu.Unlock()
+					if endpoint == "b" {
+						return nil
+					}
+					if n == 3 {
+						answered()
+					}
+					return errors.New("broken")
+				}
+			},
+			failed: func(endpoint string, err error) { tell(endpoint + ": " + err.Error()) },
+		}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			f.run(ctx)
+		}()
+		require.Equal(t, []string{"a: broken"}, all())
+		<-time.After(streamRetry + time.Millisecond)
+		require.Equal(t, []string{"a: broken"}, all(), "still the same failure")
+		<-time.After(4 * agentsInterval)
+		require.Equal(t, []string{"a: broken", "a: broken", ": no answer", "b is late"}, all(), "the second after an answer")
+		cancel()
+		<-ended
+		require.Greater(t, reads["a"], 10)
+		require.Positive(t, reads["b"])
+	})
+}

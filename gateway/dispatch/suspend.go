@@ -1,0 +1,207 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/process/wire"
+)
+
+// suspendPoll is the interval at which Suspend looks whether the calls in flight have ended.
+const suspendPoll = 5 * time.Millisecond
+
+// suspension is the order to keep an incarnation out of service.
+type suspension struct {
+	reason string
+	ctx    context.Context // of the hook; done with the next order
+	cancel context.CancelFunc
+	hooked bool // the program's hook was called
+}
+
+// suspendLocked makes an order the one that counts. It returns nil if a newer one has been seen.
+func (u *upstream) suspendLocked(turn int64, reason string) *suspension {
+	if turn < u.suspendTurn {
+		return nil
+	}
+	u.endSuspensionLocked(turn)
+	u.suspension = &suspension{reason: reason}
+	u.suspension.ctx, u.suspension.cancel = context.WithCancel(u.pool.dispatcher.life)
+	return u.suspension
+}
+
+func (u *upstream) endSuspensionLocked(turn int64) {
+	u.suspendTurn = turn
+	if u.suspension != nil {
+		u.suspension.cancel()
+		u.suspension = nil
+	}
+}
+
+// errSuspended refuses a call to the incarnation.
+func (u *upstream) errSuspended() *api.Error {
+	return api.Errorf(api.CodeSuspended, "%s is suspended and takes no call: %s", u.worker, u.suspension.reason).After(time.Second)
+}
+
+// Suspend starts no further call on an incarnation, until EndSuspension. It returns when none is in flight and no client's lease counts; when
+// r.Timeout is over it fences the lease and cuts the calls that remain. An order that a later one replaces is withdrawn, and changes nothing more.
+// The lease that it ended is in Checkin. An incarnation that is not on this host is idle.
+func (d *Dispatcher) Suspend(ctx context.Context, r api.SuspendRequest) api.SuspendResult {
+	u := d.upstreamOf(r.Worker, r.Incarnation)
+	if u == nil {
+		return api.SuspendResult{}
+	}
+	u.pool.mu.Lock()
+	s := u.suspendLocked(r.Turn, r.Reason)
+	u.pool.mu.Unlock()
+	if s == nil {
+		return api.SuspendResult{Withdrawn: true}
+	}
+	limit := time.NewTimer(max(0, r.Timeout.D()))
+	defer limit.Stop()
+	ticker := time.NewTicker(suspendPoll)
+	defer ticker.Stop()
+	for {
+		u.pool.mu.Lock()
+		quiet := u.gone || u.draining || !r.Client && !u.busyLocked() // a drain waits by itself
+		u.pool.mu.Unlock()
+		if !quiet {
+			select {
+			case <-s.ctx.Done():
+				return api.SuspendResult{Withdrawn: true}
+			case <-ticker.C:
+				continue
+			case <-ctx.Done():
+			case <-limit.C:
+			}
+		}
+		result := d.endForSuspension(ctx, u, s, r.LeaseID)
+		if !result.Withdrawn {
+			result.Problem = u.callSuspendHook(ctx, s, r.HookTimeout.D())
+		}
+		return result
+	}
+}
+
+// callSuspendHook calls the program's hook, and returns why it failed. One that takes longer than limit goes on until the suspension ends.
+func (u *upstream) callSuspendHook(ctx context.Context, s *suspension, limit time.Duration) string {
+	if !u.offersHook(api.HookSuspend) {
+		return ""
+	}
+	u.pool.mu.Lock()
+	s.hooked = true
+	u.pool.mu.Unlock()
+	ended := make(chan error, 1)
+	u.pool.dispatcher.work.Go(func() { ended <- u.callHook(s.ctx, api.HookSuspend) })
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case err := <-ended:
+		return hookProblem(api.HookSuspend, err)
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+	return api.HookSuspend + " has not returned within " + limit.String() + " (health.timeout)"
+}
+
+// offersHook reports whether the program listed a hook in its hello.
+func (u *upstream) offersHook(hook string) bool {
+	if u.conn == nil {
+		return false
+	}
+	hello, known := wire.HelloOf(u.conn)
+	return known && slices.Contains(hello.Methods, hook)
+}
+
+func (u *upstream) callHook(ctx context.Context, hook string) error {
+	_, err := u.conn.Call(ctx, wire.Request{Method: hook, Payload: []byte("[]")})
+	return err
+}
+
+func hookProblem(hook string, err error) string {
+	if err == nil {
+		return ""
+	}
+	return hook + " failed: " + shorten(err.Error())
+}
+
+// endForSuspension fences the lease, cancels the calls under it, and waits until the worker has given them up.
+func (d *Dispatcher) endForSuspension(ctx context.Context, u *upstream, s *suspension, id string) (result api.SuspendResult) {
+	u.pool.mu.Lock()
+	if u.suspension != s {
+		u.pool.mu.Unlock()
+		return api.SuspendResult{Withdrawn: true}
+	}
+	ref, err := api.ParseLeaseID(id)
+	if id == "" && u.lease != nil { // its calls outlive it: its holder has returned it without this gateway
+		ref, err = u.lease.ref, nil
+	}
+	if err != nil || u.gone || u.draining { // without a lease there are no calls; an end of the incarnation ends the lease by itself
+		u.pool.mu.Unlock()
+		return result
+	}
+	l := u.lease
+	if l != nil && l.ref != ref {
+		l = nil
+	}
+	result.CallsCut = u.inFlight
+	next := ref
+	next.Seq++
+	u.supersedeLocked(next, "the worker is suspended")
+	u.requestID = "" // of a checkout whose answer has not arrived: it has no effect when it does
+	free := u.freeLocked(l)
+	u.pool.mu.Unlock()
+	select {
+	case <-free:
+	case <-ctx.Done():
+	}
+	u.pool.mu.Lock()
+	defer u.pool.mu.Unlock()
+	if l != nil {
+		checkin := l.checkin(api.OutcomeOK, "")
+		result.Checkin = &checkin
+	}
+	return result
+}
+
+// EndSuspension lets calls start on an incarnation again, after the program's hook. Problem is why the hook failed.
+func (d *Dispatcher) EndSuspension(ctx context.Context, r api.ResumeRequest) (result api.ResumeResult) {
+	u := d.upstreamOf(r.Worker, r.Incarnation)
+	if u == nil {
+		return result
+	}
+	u.pool.mu.Lock()
+	s := u.suspension
+	if r.Turn < u.suspendTurn {
+		u.pool.mu.Unlock()
+		return result
+	}
+	u.suspendTurn = r.Turn // an order that arrives late finds its end
+	hook := r.Suspended
+	if s != nil {
+		s.cancel()
+		hook = hook || s.hooked
+	}
+	u.pool.mu.Unlock()
+	if hook && u.offersHook(api.HookResume) {
+		ctx, cancel := context.WithTimeoutCause(ctx, r.HookTimeout.D(), errHookTimeout)
+		err := u.callHook(ctx, api.HookResume)
+		if ctx.Err() != nil && err != nil {
+			err = context.Cause(ctx)
+		}
+		cancel()
+		result.Problem = hookProblem(api.HookResume, err)
+	}
+	u.pool.mu.Lock()
+	defer u.pool.mu.Unlock()
+	if u.suspension == s && r.Turn == u.suspendTurn {
+		u.endSuspensionLocked(r.Turn)
+	}
+	u.retryAt = time.Time{}
+	u.pool.notify()
+	return result
+}
+
+var errHookTimeout = errors.New("it has not returned within health.timeout")

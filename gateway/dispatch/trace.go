@@ -1,0 +1,123 @@
+package dispatch
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/tracecontext"
+	"github.com/tempool/tempool/spec"
+)
+
+// callTrace makes the spans of one call that is sampled: its wait, and each attempt on a worker. A nil callTrace makes none.
+type callTrace struct {
+	tracer trace.Tracer
+	starts StartSpans
+	ctx    context.Context // with the parent of the spans
+	root   trace.Span      // of a call that has no parent; nil for another
+	pool   string
+	began  time.Time // when the attempt began
+}
+
+// StartSpans returns the span of the start of an incarnation; an invalid one if it is unknown.
+type StartSpans func(worker string, incarnation int64) trace.SpanContext
+
+// trace begins the trace of a call; nil for one that is not sampled. Such a call that is not sampled gets the identity of its trace in its
+// headers, so that what the worker does is not sampled either.
+func (d *Dispatcher) trace(ctx context.Context, t *Target, r *Request) (context.Context, *callTrace) {
+	s := &callTrace{tracer: d.config.Tracer, starts: d.config.StartSpans, pool: t.pool}
+	if t.kind == underLease {
+		ref, _ := api.ParseLeaseID(t.leaseID) // locate reports an invalid one
+		s.pool = ref.Pool
+	}
+	if !trace.SpanContextFromContext(ctx).IsValid() {
+		ctx, s.root = s.tracer.Start(ctx, s.pool+"/"+r.Method, trace.WithAttributes(tracecontext.Pool.String(s.pool)))
+	}
+	if !trace.SpanContextFromContext(ctx).IsSampled() {
+		r.Headers = tracecontext.ToWorker(ctx, r.Headers)
+		return ctx, nil
+	}
+	s.ctx, r.traced = ctx, true
+	return ctx, s
+}
+
+// end ends the trace of a call with its result.
+func (s *callTrace) end(err error) {
+	if s != nil && s.root != nil {
+		tracecontext.End(s.root, err)
+	}
+}
+
+// begin begins an attempt.
+func (s *callTrace) begin() {
+	if s != nil {
+		s.began = time.Now()
+	}
+}
+
+// waited makes the span of the wait before the attempt; c is nil if the attempt ended with it. It is linked to the start of the worker's process if
+// the call waited for that.
+func (s *callTrace) waited(c *Call, err error) {
+	if s == nil || c != nil && !c.waited {
+		return
+	}
+	options := []trace.SpanStartOption{trace.WithTimestamp(s.began), trace.WithAttributes(tracecontext.Pool.String(s.pool))}
+	until := time.Now()
+	if c != nil {
+		until = c.startedAt
+		u := c.upstream
+		options = append(options, trace.WithAttributes(u.traceAttributes()...))
+		if s.starts != nil && u.process.Info().ReadyAt.After(s.began) {
+			if start := s.starts(u.worker, u.incarnation); start.IsValid() {
+				options = append(options, trace.WithLinks(trace.Link{SpanContext: start}))
+			}
+		}
+	}
+	_, span := s.tracer.Start(s.ctx, "wait for a worker", options...)
+	if err != nil {
+		tracecontext.Fail(span, err)
+		span.SetAttributes(tracecontext.Started.Bool(false))
+	}
+	span.End(trace.WithTimestamp(until))
+}
+
+// send runs the attempt on the worker within a span, which the worker's own spans are below.
+func (s *callTrace) send(c *Call, r Request, send func(*Call, Request) error) (err error) {
+	ctx, span := s.tracer.Start(s.ctx, s.pool+"/"+r.Method, trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(c.startedAt),
+		trace.WithAttributes(c.upstream.traceAttributes()...), trace.WithAttributes(c.upstream.rpcAttributes(r.Method)...))
+	defer func() {
+		failure := c.failure // the answer may be the client's, and broken off
+		if failure == nil {
+			failure = err
+		}
+		span.SetAttributes(tracecontext.Started.Bool(failure == nil || started(failure)))
+		tracecontext.End(span, failure)
+	}()
+	r.Headers = tracecontext.ToWorker(ctx, r.Headers)
+	return send(c, r)
+}
+
+func (u *upstream) traceAttributes() []attribute.KeyValue {
+	return []attribute.KeyValue{
+		tracecontext.Pool.String(u.pool.pool), tracecontext.Worker.String(u.worker), tracecontext.Incarnation.Int64(u.incarnation),
+	}
+}
+
+// rpcAttributes follow OpenTelemetry's conventions for RPC, and those for MCP where a worker may be an MCP server.
+func (u *upstream) rpcAttributes(method string) []attribute.KeyValue {
+	name := u.pool.pool + "/" + method
+	switch {
+	case u.spec.Pool.Protocol == spec.ProtocolFrames:
+		return []attribute.KeyValue{attribute.String("rpc.system.name", "tempool"), attribute.String("rpc.method", name)}
+	case u.spec.Pool.Protocol != spec.ProtocolJSONRPC:
+		return []attribute.KeyValue{attribute.String("rpc.system.name", "http"), attribute.String("rpc.method", name)}
+	case u.spec.Pool.Framing == spec.FramingLine:
+		return []attribute.KeyValue{
+			attribute.String("rpc.system.name", "jsonrpc"), attribute.String("rpc.method", name), attribute.String("mcp.method.name", method),
+		}
+	}
+	return []attribute.KeyValue{attribute.String("rpc.system.name", "jsonrpc"), attribute.String("rpc.method", name)}
+}

@@ -1,0 +1,77 @@
+package gateway
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/spec"
+)
+
+func suspendRequest(turn int64, lease string, client bool, timeout time.Duration) api.SuspendRequest {
+	return api.SuspendRequest{
+		Process: api.Process{Worker: "p/0", Incarnation: 1}, Turn: turn, LeaseID: lease, Client: client, Timeout: spec.Duration(timeout), Reason: "a look at it",
+	}
+}
+
+func TestSuspendRefusesCallsUnderALeaseAndFencesItWhenTheTimeIsOver(t *testing.T) {
+	e := open(t, 1)
+	lease := e.lease(0, "me")
+	held := background(func() answer { return e.do("POST", "/v1/leases/"+lease.ID+"/call/hold", quoted(e.file("a"))) })
+	e.awaitHeld(e.file("a.began"))
+	ended := background(func() api.SuspendResult {
+		return e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, true, 400*time.Millisecond))
+	})
+	require.Eventually(t, func() bool {
+		refused := e.do("POST", "/v1/leases/"+lease.ID+"/call/turn", nil)
+		return refused.status == 503
+	}, timeout, poll)
+	result := await(t, ended)
+	require.Equal(t, 1, result.CallsCut)
+	require.Equal(t, lease.ID, result.Checkin.LeaseID)
+	require.EqualValues(t, 1, result.Checkin.Usage.Requests)
+	await(t, held).requireProblem(t, 409, api.CodeLeaseFenced)
+	e.do("POST", "/v1/leases/"+lease.ID+"/call/turn", nil).requireProblem(t, 409, api.CodeLeaseFenced)
+}
+
+func TestALaterOrderWithdrawsASuspension(t *testing.T) {
+	e := open(t, 1)
+	lease := e.lease(0, "me")
+	require.Equal(t, "1", string(e.do("POST", "/v1/leases/"+lease.ID+"/call/turn", nil).body))
+	first := background(func() api.SuspendResult {
+		return e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, true, time.Hour))
+	})
+	require.Eventually(t, func() bool { return e.do("POST", "/v1/leases/"+lease.ID+"/call/turn", nil).status == 503 }, timeout, poll)
+	second := background(func() api.SuspendResult {
+		return e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, true, time.Hour))
+	})
+	require.True(t, await(t, first).Withdrawn, "a repetition takes its place")
+	e.gateway.EndSuspension(t.Context(), api.ResumeRequest{Process: api.Process{Worker: "p/0", Incarnation: 1}, Turn: 2})
+	require.True(t, await(t, second).Withdrawn)
+	require.Equal(t, "2", string(e.do("POST", "/v1/leases/"+lease.ID+"/call/turn", nil).body), "the lease goes on")
+	late := e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, true, time.Hour))
+	require.True(t, late.Withdrawn, "an order that arrives after its end changes nothing")
+	require.Equal(t, "3", string(e.do("POST", "/v1/leases/"+lease.ID+"/call/turn", nil).body))
+}
+
+func TestSuspendReturnsTheGatewaysLeaseWhenItsCallsAreDone(t *testing.T) {
+	e := open(t, 1)
+	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("b"))) })
+	e.awaitHeld(e.file("b.began"))
+	var id string
+	e.control.with("p/0", func(worker *fakeWorker) { id = worker.lease.ID })
+	ended := background(func() api.SuspendResult {
+		return e.gateway.Suspend(t.Context(), suspendRequest(1, id, false, time.Hour))
+	})
+	waiting := background(func() answer { return e.do("POST", "/v1/pools/p/call/turn", nil) })
+	e.release(e.file("b"))
+	require.Equal(t, 200, await(t, held).status)
+	result := await(t, ended)
+	require.Zero(t, result.CallsCut)
+	require.Equal(t, id, result.Checkin.LeaseID)
+	e.control.with("p/0", func(worker *fakeWorker) { worker.lease = nil })
+	e.gateway.EndSuspension(t.Context(), api.ResumeRequest{Process: api.Process{Worker: "p/0", Incarnation: 1}, Turn: 2})
+	require.Equal(t, 200, await(t, waiting).status, "a call of the pool waits for the end of the suspension")
+}

@@ -1,0 +1,92 @@
+package gateway
+
+import (
+	"net/http"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/tempool/tempool/gateway/access"
+	"github.com/tempool/tempool/internal/tracecontext"
+)
+
+// traced returns a handler that makes a span of each request to the route, below the span that the client names. It is handle itself where
+// tracing is off, and for routes that programs ask all the time.
+func (g *Gateway) traced(rt route, handle http.HandlerFunc) http.HandlerFunc {
+	tracer := g.config.Tracer
+	if tracer == nil || !rt.isTraced() {
+		return handle
+	}
+	attributes := trace.WithAttributes(attribute.String("http.route", rt.path), attribute.String("url.scheme", "http"), tracecontext.Host.String(g.config.HostID))
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx := trace.ContextWithRemoteSpanContext(r.Context(), tracecontext.FromHTTP(r.Header))
+		ctx, span := tracer.Start(ctx, rt.method+" "+rt.path, trace.WithSpanKind(trace.SpanKindServer), attributes,
+			trace.WithAttributes(attribute.String("http.request.method", rt.knownMethod(r.Method))))
+		if !span.IsRecording() {
+			handle(w, r.WithContext(ctx))
+			return
+		}
+		if pool := r.PathValue("pool"); pool != "" {
+			span.SetAttributes(tracecontext.Pool.String(pool))
+		}
+		answer := &statusWriter{ResponseWriter: w}
+		completed := false
+		defer func() {
+			answer.describe(span, completed)
+			span.End()
+		}()
+		handle(answer, r.WithContext(ctx))
+		completed = true
+	}
+}
+
+// isTraced reports whether requests to the route are calls, leases or sessions, not views of what is.
+func (rt route) isTraced() bool {
+	return rt.right&(access.Call|access.Lease|access.Sessions) != 0
+}
+
+// knownMethod bounds the methods of spans; workers of protocol none take every method.
+func (rt route) knownMethod(method string) string {
+	switch method {
+	case rt.method, http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+		return method
+	}
+	return "_OTHER"
+}
+
+// statusWriter remembers the status and the worker of an answer.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *statusWriter) WriteHeader(status int) {
+	if w.status == 0 && status >= http.StatusOK {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *statusWriter) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// describe gives the span the answer's status; completed is false if the handler broke the answer off.
+func (w *statusWriter) describe(span trace.Span, completed bool) {
+	if w.status != 0 {
+		span.SetAttributes(attribute.Int("http.response.status_code", w.status))
+	}
+	switch {
+	case !completed:
+		span.SetStatus(codes.Error, "the answer broke off")
+	case w.status >= http.StatusInternalServerError:
+		span.SetStatus(codes.Error, http.StatusText(w.status))
+	}
+}

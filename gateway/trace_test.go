@@ -1,0 +1,238 @@
+package gateway
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/spec"
+)
+
+const (
+	clientTrace  = "0af7651916cd43dd8448eb211c80319c"
+	clientSpan   = "b7ad6b7169203331"
+	clientParent = "00-" + clientTrace + "-" + clientSpan + "-01"
+)
+
+// spans are those that a gateway has ended.
+type spans struct {
+	t *testing.T
+	*tracetest.SpanRecorder
+}
+
+func traceInto(t *testing.T, options ...sdktrace.TracerProviderOption) (spans, option) {
+	recorder := tracetest.NewSpanRecorder()
+	provider := sdktrace.NewTracerProvider(append(options, sdktrace.WithSpanProcessor(recorder))...)
+	return spans{t, recorder}, withConfig(func(c *Config) { c.Tracer = provider.Tracer("test") })
+}
+
+// named returns the spans with this name, after waiting for the first.
+func (s spans) named(name string) []sdktrace.ReadOnlySpan {
+	s.t.Helper()
+	var found []sdktrace.ReadOnlySpan
+	require.Eventually(s.t, func() bool { // a server's span ends after its client has the answer
+		found = nil
+		for _, span := range s.Ended() {
+			if span.Name() == name {
+				found = append(found, span)
+			}
+		}
+		return len(found) > 0
+	}, timeout, poll, "no span %q", name)
+	return found
+}
+
+func (s spans) one(name string) sdktrace.ReadOnlySpan {
+	s.t.Helper()
+	found := s.named(name)
+	require.Len(s.t, found, 1)
+	return found[0]
+}
+
+// attributes returns those of a span as text.
+func attributes(span sdktrace.ReadOnlySpan) map[string]string {
+	texts := map[string]string{}
+	for _, a := range span.Attributes() {
+		texts[string(a.Key)] = a.Value.String()
+	}
+	return texts
+}
+
+const poolCall = "POST /v1/pools/{pool}/call/{method...}"
+
+func TestACallIsTracedFromItsClientToTheWorker(t *testing.T) {
+	s, tracing := traceInto(t)
+	e := open(t, 1, tracing)
+	a := e.do("POST", "/v1/pools/p/call/headers", nil, "Traceparent", clientParent, "Tracestate", "vendor=1")
+	require.Equal(t, 200, a.status, "%s", a.body)
+	server, call := s.one(poolCall), s.one("p/headers")
+
+	require.Equal(t, trace.SpanKindServer, server.SpanKind())
+	require.Equal(t, clientTrace, server.SpanContext().TraceID().String())
+	require.Equal(t, clientSpan, server.Parent().SpanID().String())
+	require.True(t, server.Parent().IsRemote())
+	require.Subset(t, attributes(server), map[string]string{
+		"http.route": "/v1/pools/{pool}/call/{method...}", "http.request.method": "POST", "http.response.status_code": "200", "tempool.pool": "p", "tempool.host": "here",
+	})
+	require.Equal(t, trace.SpanKindClient, call.SpanKind())
+	require.Equal(t, server.SpanContext().SpanID(), call.Parent().SpanID())
+	require.Equal(t, map[string]string{
+		"tempool.pool": "p", "tempool.worker": "p/0", "tempool.incarnation": "1", "tempool.started": "true",
+		"rpc.system.name": "tempool", "rpc.method": "p/headers",
+	}, attributes(call))
+	require.Equal(t, codes.Unset, call.Status().Code)
+
+	var seen map[string]string
+	require.NoError(t, json.Unmarshal(a.body, &seen))
+	require.Equal(t, "00-"+clientTrace+"-"+call.SpanContext().SpanID().String()+"-01", seen["traceparent"], "the worker's spans are below the call's")
+	require.Equal(t, "vendor=1", seen["tracestate"])
+}
+
+func TestTheWaitForAWorkerIsASpan(t *testing.T) {
+	s, tracing := traceInto(t)
+	e := open(t, 1, tracing)
+	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
+	e.awaitHeld(e.file("a.began"))
+	queued := background(func() answer { return e.do("POST", "/v1/pools/p/call/pid", nil, "Traceparent", clientParent) })
+	require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
+	e.release(e.file("a"))
+	require.Equal(t, 200, await(t, held).status)
+	require.Equal(t, 200, await(t, queued).status)
+	call := s.one("p/pid")
+	for _, wait := range s.named("wait for a worker") {
+		if wait.SpanContext().TraceID().String() != clientTrace {
+			continue // of the first call, whose worker had to be leased
+		}
+		require.Equal(t, call.Parent().SpanID(), wait.Parent().SpanID(), "both are below the request")
+		require.True(t, wait.EndTime().After(wait.StartTime()))
+		require.Equal(t, wait.EndTime(), call.StartTime(), "the call begins when the wait ends")
+		require.Equal(t, "p/0", attributes(wait)["tempool.worker"])
+		return
+	}
+	t.Fatal("the queued call has no span of its wait")
+}
+
+func TestFailuresAreTheStatusOfSpans(t *testing.T) {
+	s, tracing := traceInto(t)
+	e := open(t, 1, tracing, withSpec(func(sp *spec.Spec) { sp.Queue.Timeout = spec.Duration(1e8) }))
+	e.do("POST", "/v1/pools/p/call/fail", nil).requireProblem(t, 500, api.CodeWorkerError)
+	call := s.one("p/fail")
+	require.Equal(t, codes.Error, call.Status().Code)
+	require.Contains(t, call.Status().Description, "fail on p/0 failed")
+	require.Subset(t, attributes(call), map[string]string{"error.type": "worker_error", "rpc.response.status_code": "worker_error", "tempool.started": "true"})
+	require.Equal(t, codes.Error, s.one(poolCall).Status().Code)
+	require.Equal(t, "500", attributes(s.one(poolCall))["http.response.status_code"])
+
+	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
+	e.awaitHeld(e.file("a.began"))
+	s.Reset()
+	e.do("POST", "/v1/pools/p/call/pid", nil).requireProblem(t, 503, api.CodeQueueTimeout)
+	wait := s.one("wait for a worker")
+	require.Equal(t, codes.Error, wait.Status().Code)
+	require.Subset(t, attributes(wait), map[string]string{"error.type": "queue_timeout", "tempool.started": "false"})
+	e.release(e.file("a"))
+	require.Equal(t, 200, await(t, held).status)
+
+	s.Reset()
+	e.do("POST", "/v1/pools/p/call/crash", nil).requireProblem(t, 502, api.CodeWorkerCrashed)
+	require.Subset(t, attributes(s.one("p/crash")), map[string]string{"error.type": "worker_crashed", "tempool.started": "true"})
+}
+
+func TestAnAnswerThatBreaksOffEndsItsSpans(t *testing.T) {
+	s, tracing := traceInto(t)
+	e := open(t, 1, tracing)
+	response, err := e.http.Post("http://gateway/v1/pools/p/call/stream_then_crash", "", nil)
+	require.NoError(t, err)
+	_, err = io.ReadAll(response.Body)
+	require.Error(t, err)
+	require.NoError(t, response.Body.Close())
+	require.Equal(t, "worker_crashed", attributes(s.one("p/stream_then_crash"))["error.type"])
+	require.Equal(t, "the answer broke off", s.one(poolCall).Status().Description)
+}
+
+func TestACallThatIsNotSampledMakesNoSpan(t *testing.T) {
+	s, tracing := traceInto(t, sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.AlwaysSample())))
+	e := open(t, 1, tracing)
+	a := e.do("POST", "/v1/pools/p/call/headers", nil, "Traceparent", strings.TrimSuffix(clientParent, "01")+"00")
+	var seen map[string]string
+	require.NoError(t, json.Unmarshal(a.body, &seen))
+	require.Regexp(t, "^00-"+clientTrace+"-[0-9a-f]{16}-00$", seen["traceparent"], "the worker is told that the trace is not sampled")
+	require.Empty(t, s.Ended())
+}
+
+func TestACallOfThisProcessHasASpanOfItsOwn(t *testing.T) {
+	s, tracing := traceInto(t)
+	e := open(t, 1, tracing)
+	_, err := e.gateway.CallPool(t.Context(), "p", dispatch.Request{Method: "pid"})
+	require.NoError(t, err)
+	found := s.named("p/pid")
+	require.Len(t, found, 2)
+	require.Equal(t, found[1].SpanContext().SpanID(), found[0].Parent().SpanID())
+	require.False(t, found[1].Parent().IsValid())
+}
+
+func TestACallWithTracingIsForwardedToPlainHTTP(t *testing.T) {
+	script, err := filepath.Abs("testdata/server.py")
+	require.NoError(t, err)
+	s, tracing := traceInto(t)
+	e := open(t, 1, tracing, withSpec(func(sp *spec.Spec) {
+		sp.Pool.Command, sp.Pool.Protocol, sp.Health.Kind = []string{"python3", script}, spec.ProtocolNone, spec.HealthTCP
+	}))
+	a := e.do("GET", "/v1/pools/p/call/traceparent", nil, "Traceparent", clientParent)
+	call := s.one("p/traceparent")
+	require.Equal(t, "00-"+clientTrace+"-"+call.SpanContext().SpanID().String()+"-01", string(a.body))
+	require.Equal(t, "http", attributes(call)["rpc.system.name"])
+	response, err := e.http.Post("http://gateway/v1/pools/p/call/fail", "", nil)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	require.Equal(t, "worker_error", attributes(s.one("p/fail"))["error.type"], "the client has the program's answer, and the span its failure")
+}
+
+func TestViewsAreNotTraced(t *testing.T) {
+	s, tracing := traceInto(t)
+	e := open(t, 1, tracing)
+	for _, path := range []string{"/healthz", "/v1/workers", "/v1/pools"} {
+		require.Equal(t, http.StatusOK, e.do("GET", path, nil).status)
+	}
+	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/pid", nil).status)
+	s.one(poolCall)
+	for _, span := range s.Ended() {
+		require.NotEqual(t, attribute.StringValue("GET"), span.Attributes()[0].Value, "%s", span.Name())
+	}
+}
+
+// TestWorkersGetValidTraceContextOnly holds with tracing on and off: a header of a client cannot reach a worker's OpenTelemetry unchecked.
+func TestWorkersGetValidTraceContextOnly(t *testing.T) {
+	e := open(t, 1)
+	for name, c := range map[string]struct{ parent, state, wantParent, wantState string }{
+		"valid":             {clientParent, "a=1", clientParent, "a=1"},
+		"an invalid parent": {"00-1-2-3", "a=1", "", ""},
+		"a state alone":     {"", "a=1", "", ""},
+		"an invalid state":  {clientParent, "=", clientParent, ""},
+		"a long state":      {clientParent, "a=" + strings.Repeat("x", 600), clientParent, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			headers := []string{"X-Any", "1"}
+			if c.parent != "" {
+				headers = append(headers, "Traceparent", c.parent)
+			}
+			a := e.do("POST", "/v1/pools/p/call/headers", nil, append(headers, "Tracestate", c.state)...)
+			var seen map[string]string
+			require.NoError(t, json.Unmarshal(a.body, &seen), "%s", a.body)
+			require.Equal(t, fmt.Sprint(c.wantParent, "|", c.wantState), fmt.Sprint(seen["traceparent"], "|", seen["tracestate"]))
+		})
+	}
+}

@@ -1,0 +1,115 @@
+// Package tracecontext reads and writes the W3C trace context of a request, and gives spans the attributes and the status that all of
+// Tempool's spans have. It depends on the API of OpenTelemetry only, and exports nothing.
+package tracecontext
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/tempool/tempool/api"
+)
+
+// Scope is the name of the instrumentation of every span of Tempool.
+const Scope = "github.com/tempool/tempool"
+
+// Names of the headers, in lower case as workers see them.
+const (
+	Traceparent = "traceparent"
+	Tracestate  = "tracestate"
+)
+
+const (
+	// MaxState bounds a tracestate, in bytes; W3C Trace Context asks for 512 at least. A longer one is dropped.
+	MaxState = 512
+	// maxParent bounds a traceparent, in bytes: versions after 00 may add to its 55.
+	maxParent = 128
+	// maxReason bounds the reason of a failed span, in bytes.
+	maxReason = 512
+)
+
+// Attributes of spans.
+const (
+	Pool        = attribute.Key("tempool.pool")
+	Worker      = attribute.Key("tempool.worker")
+	Incarnation = attribute.Key("tempool.incarnation")
+	Started     = attribute.Key("tempool.started") // whether the worker may have seen the request
+	Host        = attribute.Key("tempool.host")
+)
+
+var format propagation.TraceContext
+
+// Parse returns the remote span that the headers of a request name. It is invalid if traceparent is; a tracestate that is invalid or too
+// long is dropped.
+func Parse(traceparent, tracestate string) trace.SpanContext {
+	if traceparent == "" || len(traceparent) > maxParent {
+		return trace.SpanContext{}
+	}
+	carrier := propagation.MapCarrier{Traceparent: traceparent}
+	if len(tracestate) <= MaxState {
+		carrier[Tracestate] = tracestate
+	}
+	return trace.SpanContextFromContext(format.Extract(context.Background(), carrier))
+}
+
+// FromHTTP returns the span that the headers name; a duplicate traceparent names none.
+func FromHTTP(h http.Header) trace.SpanContext {
+	if parents := h["Traceparent"]; len(parents) == 1 {
+		return Parse(parents[0], strings.Join(h["Tracestate"], ","))
+	}
+	return trace.SpanContext{}
+}
+
+// ToHTTP adds the span of ctx to the headers of a request, unless they name one.
+func ToHTTP(ctx context.Context, h http.Header) {
+	if trace.SpanContextFromContext(ctx).IsValid() && h.Get(Traceparent) == "" {
+		h.Del(Tracestate)
+		format.Inject(ctx, propagation.HeaderCarrier(h))
+	}
+}
+
+// ToWorker returns the headers with the span of ctx in place of the one that they name. The result is a copy.
+func ToWorker(ctx context.Context, headers map[string]string) map[string]string {
+	out := make(map[string]string, len(headers)+2)
+	for key, value := range headers {
+		if key != Traceparent && key != Tracestate {
+			out[key] = value
+		}
+	}
+	format.Inject(ctx, propagation.MapCarrier(out))
+	return out
+}
+
+// End ends a span with the result of what it measured: the status is the code of the error.
+func End(span trace.Span, err error) {
+	if err != nil && span.IsRecording() {
+		Fail(span, err)
+	}
+	span.End()
+}
+
+// Fail gives a span the status of a failure. A caller that left is no failure.
+func Fail(span trace.Span, err error) {
+	code := api.CodeOf(err)
+	if code == "" {
+		code = "_OTHER" // OpenTelemetry's name for an error without one
+		if errors.Is(err, context.Canceled) {
+			code = api.CodeCancelled
+		}
+	}
+	span.SetAttributes(attribute.String("error.type", string(code)), attribute.String("rpc.response.status_code", string(code)))
+	if code == api.CodeCancelled {
+		return
+	}
+	reason := err.Error()
+	if len(reason) > maxReason {
+		reason = reason[:maxReason]
+	}
+	span.SetStatus(codes.Error, strings.ToValidUTF8(reason, "\uFFFD"))
+}

@@ -1,0 +1,70 @@
+package process
+
+import (
+	"sync"
+
+	"github.com/tempool/tempool/process/tree"
+)
+
+// freezer stops the tree of a process and lets it go on.
+type freezer struct {
+	mu     sync.Mutex // held while signals are sent
+	turn   int64      // of the newest Freeze or Thaw
+	frozen bool
+}
+
+// Freeze stops the whole tree with SIGSTOP until Thaw. Turns order the two: a Freeze or Thaw that is older than the newest one does nothing. It fails
+// if a process does not stop, or if the process is ending; then the tree goes on.
+func (p *Process) Freeze(turn int64) error {
+	f := &p.freezer
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if turn < f.turn {
+		return nil
+	}
+	f.turn = turn
+	if p.isEnding() {
+		return coded(CodeUnavailable, nil, "freeze %s: it is ending", p.key())
+	}
+	f.frozen = true
+	if err := tree.Freeze(p.treeKey()); err != nil {
+		p.thawLocked()
+		return coded(CodeUnavailable, err, "freeze %s", p.key())
+	}
+	return nil
+}
+
+// Thaw lets a frozen tree go on.
+func (p *Process) Thaw(turn int64) {
+	f := &p.freezer
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if turn >= f.turn {
+		f.turn = turn
+		p.thawLocked()
+	}
+}
+
+func (p *Process) thawLocked() {
+	if !p.freezer.frozen {
+		return
+	}
+	p.freezer.frozen = false
+	if err := tree.Thaw(p.treeKey()); err != nil {
+		p.supervisor.logger.Error("cannot let a frozen process tree go on", "worker", p.Worker(), "incarnation", p.Incarnation(), "error", err)
+	}
+}
+
+// thawToStop lets a frozen tree handle SIGTERM.
+func (p *Process) thawToStop() {
+	p.freezer.mu.Lock()
+	defer p.freezer.mu.Unlock()
+	p.thawLocked()
+}
+
+// Frozen reports whether the tree is stopped by Freeze.
+func (p *Process) Frozen() bool {
+	p.freezer.mu.Lock()
+	defer p.freezer.mu.Unlock()
+	return p.freezer.frozen
+}

@@ -1,0 +1,48 @@
+package sdk
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/tempool/tempool/process/wire"
+)
+
+func TestAHandlerRunsInTheTraceOfItsCaller(t *testing.T) {
+	fresh(t)
+	recorder := tracetest.NewSpanRecorder()
+	before := otel.GetTracerProvider()
+	otel.SetTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder)))
+	t.Cleanup(func() { otel.SetTracerProvider(before) })
+	Method("span", func(ctx context.Context, fail bool) (string, error) {
+		if fail {
+			return "", Errorf("cannot", "not today")
+		}
+		return trace.SpanContextFromContext(ctx).SpanID().String(), nil
+	})
+	host := serve(t, wire.Options{})
+	traced := map[string]string{"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+	answer, err := host.Call(t.Context(), wire.Request{Method: "span", Headers: traced})
+	require.NoError(t, err)
+	_, err = host.Call(t.Context(), wire.Request{Method: "span", Headers: traced, Payload: []byte("true")})
+	require.Error(t, err)
+	spans := recorder.Ended()
+	require.Len(t, spans, 2)
+	require.Equal(t, "span", spans[0].Name())
+	require.Equal(t, "b7ad6b7169203331", spans[0].Parent().SpanID().String())
+	require.Equal(t, `"`+spans[0].SpanContext().SpanID().String()+`"`, string(answer.Payload), "the handler runs in it")
+	require.Equal(t, codes.Error, spans[1].Status().Code)
+
+	for _, headers := range []map[string]string{nil, {"traceparent": "00-1-2-3"}} {
+		answer, err = host.Call(t.Context(), wire.Request{Method: "span", Headers: headers})
+		require.NoError(t, err)
+		require.Equal(t, `"0000000000000000"`, string(answer.Payload))
+	}
+	require.Len(t, recorder.Ended(), 2)
+}

@@ -1,0 +1,81 @@
+import importlib.util
+import json
+import unittest
+
+from tempool import frames
+
+from .test_worker import each_way
+
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+HEADERS = {"traceparent": "00-%s-%s-01" % (TRACE, PARENT), "tracestate": "vendor=1"}
+
+SPANS = """
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+ended = InMemorySpanExporter()
+provider = TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(ended))
+trace.set_tracer_provider(provider)
+
+def here():
+    span = trace.get_current_span().get_span_context()
+    return [format(span.trace_id, "032x"), format(span.span_id, "016x")]
+
+@tempool.method
+def current(): return here()
+@tempool.method
+async def current_async(): return here()
+@tempool.method
+def current_streamed(): yield here()
+@tempool.method
+def fail(): raise tempool.Error("not today")
+@tempool.method
+def spans():
+    found = [[s.name, format(s.context.span_id, "016x"), s.parent and format(s.parent.span_id, "016x"), s.kind.name, s.status.status_code.name] for s in ended.get_finished_spans()]
+    ended.clear()
+    return found
+"""
+
+
+def call(host, method, headers=None):
+    """Calls a method and returns its answer, or its error."""
+    host.send(frames.REQUEST, 1, method.encode(), headers)
+    payload = b""
+    while True:
+        frame = host.read()
+        payload += frame[5]
+        if frame[0] != frames.CHUNK:
+            return json.loads(payload)
+
+
+class Tracing(unittest.TestCase):
+    @each_way
+    def test_a_program_without_opentelemetry_serves_traced_calls(self, start):
+        with start("sys.modules['opentelemetry'] = None\n"
+                   "@tempool.method\ndef parent(): return tempool.context().headers['traceparent']\n"
+                   "@tempool.method\nasync def parent_async(): return tempool.context().headers['traceparent']\n"
+                   "@tempool.method\ndef fail(): raise tempool.Error('not today')") as host:
+            for method in "parent", "parent_async":
+                self.assertEqual(call(host, method, HEADERS), HEADERS["traceparent"])
+            self.assertEqual(call(host, "fail", HEADERS)["message"], "not today")
+
+    @each_way
+    def test_a_call_without_a_trace_imports_nothing(self, start):
+        with start("@tempool.method\ndef imported(): return 'opentelemetry' in sys.modules") as host:
+            self.assertFalse(call(host, "imported", {"x-other": "1"}))
+
+    @unittest.skipUnless(importlib.util.find_spec("opentelemetry"), "needs the packages opentelemetry-api and opentelemetry-sdk")
+    @each_way
+    def test_a_handler_runs_in_a_span_below_its_caller(self, start):
+        with start(SPANS) as host:
+            for method in "current", "current_async", "current_streamed":
+                trace, span = call(host, method, HEADERS)
+                self.assertEqual(trace, TRACE)
+                self.assertEqual(call(host, "spans"), [[method, span, PARENT, "SERVER", "UNSET"]])
+            call(host, "fail", HEADERS)
+            self.assertEqual([(name, status) for name, _, _, _, status in call(host, "spans")], [("fail", "ERROR")])
+            for headers in None, {"traceparent": "00-1-2-3"}:
+                self.assertEqual(call(host, "current", headers)[0], "0" * 32)
+            self.assertEqual(call(host, "spans"), [])

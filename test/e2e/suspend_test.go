@@ -1,0 +1,171 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+)
+
+func (env *testEnv) signal(pool *tempool.Pool, slot int, signal, reason string) {
+	env.t.Helper()
+	require.NoError(env.t, pool.Signal(env.t.Context(), slot, signal, api.Control{Reason: reason}))
+}
+
+// A client renews its lease for ever and calls without a pause. The suspension refuses both at once and fences the lease when drain_timeout is over; the process stays.
+func TestASuspensionTakesALeaseThatItsHolderKeepsRenewing(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("suspend-lease")
+	s := pythonSpec("suspend-lease", 1, "suspend.py")
+	s.Rotation.DrainTimeout = spec.Duration(4 * time.Second)
+	pool := env.startPool(s)
+	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", TTL: 2 * time.Second, Wait: waitTimeout})
+	require.NoError(t, err)
+	var pid int
+	require.NoError(t, lease.Call(t.Context(), "work", []int{0}, &pid))
+	long := make(chan error, 1)
+	go func() { long <- lease.Call(t.Context(), "work", []int{1500}, nil) }()
+	require.Eventually(t, func() bool {
+		state, err := pool.State(t.Context(), 0)
+		return err == nil && state.State == lifecycle.Busy
+	}, waitTimeout, 10*time.Millisecond)
+
+	began := time.Now()
+	env.signal(pool, 0, api.SignalSuspend, "a look at it")
+	require.Eventually(t, func() bool {
+		return api.CodeOf(lease.Call(t.Context(), "work", []int{0}, nil)) == api.CodeSuspended
+	}, waitTimeout, 10*time.Millisecond, "a new call under the lease is refused")
+	require.ErrorIs(t, lease.Renew(t.Context()), tempool.ErrSuspended)
+	require.Less(t, time.Since(began), 3*time.Second, "at once")
+	require.NoError(t, <-long, "the call in flight finishes")
+	state := env.waitState(pool, 0, lifecycle.Suspended)
+	require.GreaterOrEqual(t, time.Since(began), 4*time.Second, "the holder has had drain_timeout to return the lease")
+	require.Less(t, time.Since(began), 20*time.Second)
+	require.Equal(t, pid, state.PID)
+	require.Contains(t, state.Reason, "a look at it")
+	require.Eventually(t, func() bool { return errors.Is(lease.Err(), tempool.ErrLeaseFenced) }, waitTimeout, 20*time.Millisecond, "its client hears that the lease is fenced")
+
+	env.signal(pool, 0, api.SignalResume, "")
+	env.waitState(pool, 0, lifecycle.Ready)
+	var after int
+	require.NoError(t, pool.Call(t.Context(), "work", []int{0}, &after))
+	require.Equal(t, pid, after, "the process is the same")
+}
+
+// Callers keep all workers of a pool busy. The suspended one gets no further call; the others serve them all.
+func TestASuspensionUnderLoadFailsNoCall(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("suspend-load")
+	s := pythonSpec("suspend-load", 2, "suspend.py")
+	s.Rotation.MaxRequests = 0
+	pool := env.startPool(s)
+	pids := env.pids(pool, 2)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var group sync.WaitGroup
+	var byFirst, all atomic.Int64
+	for range 6 {
+		group.Go(func() {
+			for ctx.Err() == nil {
+				var pid int
+				err := pool.Call(ctx, "work", []int{5}, &pid)
+				if ctx.Err() != nil {
+					return
+				}
+				if !errorsNone(t, err) {
+					return
+				}
+				all.Add(1)
+				if pid == pids["suspend-load/0"] {
+					byFirst.Add(1)
+				}
+			}
+		})
+	}
+	served := func(counter *atomic.Int64, what string) {
+		t.Helper()
+		from := counter.Load()
+		require.Eventually(t, func() bool { return counter.Load() > from+20 }, waitTimeout, 10*time.Millisecond, what)
+	}
+	served(&byFirst, "the first worker serves")
+	began := time.Now()
+	env.signal(pool, 0, api.SignalSuspend, "")
+	env.waitState(pool, 0, lifecycle.Suspended)
+	t.Logf("suspended after %s", time.Since(began))
+	require.Less(t, time.Since(began), 5*time.Second, "long before the gateway would return its lease by itself")
+	before := byFirst.Load()
+	served(&all, "the other worker serves")
+	require.LessOrEqual(t, byFirst.Load(), before+1, "at most an answer on its way to its caller")
+	env.signal(pool, 0, api.SignalResume, "")
+	served(&byFirst, "the first worker serves again")
+	cancel()
+	group.Wait()
+	require.Equal(t, pids, env.pids(pool, 2), "no process is replaced")
+}
+
+// errorsNone reports whether a call succeeded; it fails the test otherwise.
+func errorsNone(t *testing.T, err error) bool {
+	if err != nil {
+		t.Errorf("a call failed: %v", err)
+	}
+	return err == nil
+}
+
+// Whatever is requested while a suspension waits for a client's lease overtakes it; so does the end of the process.
+func TestRequestsThatOvertakeASuspension(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	current := env.startAgent("overtake")
+	s := pythonSpec("overtake", 1, "suspend.py")
+	s.Rotation.DrainTimeout = spec.Duration(time.Minute)
+	pool := env.startPool(s)
+	pending := func() *tempool.Lease {
+		t.Helper()
+		lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", Wait: waitTimeout})
+		require.NoError(t, err)
+		require.NoError(t, lease.Call(t.Context(), "work", []int{0}, nil))
+		env.signal(pool, 0, api.SignalSuspend, "a look at it")
+		require.Eventually(t, func() bool {
+			return api.CodeOf(lease.Call(t.Context(), "work", []int{0}, nil)) == api.CodeSuspended
+		}, waitTimeout, 10*time.Millisecond, "the suspension is pending")
+		return lease
+	}
+	pid := env.pids(pool, 1)["overtake/0"]
+
+	lease := pending()
+	env.signal(pool, 0, api.SignalResume, "")
+	require.Eventually(t, func() bool { return lease.Call(t.Context(), "work", []int{0}, nil) == nil }, waitTimeout, 10*time.Millisecond, "the lease goes on")
+	require.NoError(t, lease.Renew(t.Context()))
+	require.NoError(t, lease.Checkin(t.Context(), tempool.OutcomeOK))
+	require.Equal(t, pid, env.waitState(pool, 0, lifecycle.Ready).PID)
+
+	lease = pending()
+	require.NoError(t, lease.Checkin(t.Context(), tempool.OutcomeOK))
+	require.Equal(t, pid, env.waitState(pool, 0, lifecycle.Suspended).PID, "its return ends the wait")
+	env.signal(pool, 0, api.SignalResume, "")
+	env.waitState(pool, 0, lifecycle.Ready)
+
+	lease = pending()
+	worker := 0
+	_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: &worker})
+	require.NoError(t, err)
+	require.NoError(t, lease.Checkin(t.Context(), tempool.OutcomeOK))
+	env.waitFor(pool, "the restart takes place", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation == 2 })
+
+	pending()
+	current.kill()
+	env.startAgent("overtake")
+	env.waitFor(pool, "the next process serves", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation == 3 })
+	require.NoError(t, pool.Call(t.Context(), "work", []int{0}, nil))
+}

@@ -1,0 +1,41 @@
+"""A worker whose calls take as long as their callers say, and whose hooks of a suspension do what the environment says."""
+import os
+import subprocess
+import sys
+import time
+
+import tempool
+
+
+def note(word):
+    with open(os.environ["NOTES"], "a") as notes:
+        notes.write(word + "\n")
+
+
+@tempool.method
+def work(milliseconds):
+    time.sleep(milliseconds / 1000)
+    return os.getpid()
+
+
+@tempool.method
+def descend():
+    """Start a process in a session of its own that counts for ever, and return its PID."""
+    count = "import time\nfor n in range(1 << 60): time.sleep(0.01)"
+    return subprocess.Popen([sys.executable, "-c", count], start_new_session=True).pid
+
+
+def behave(hook):
+    note(hook)
+    action = os.environ.get(hook, "")
+    if action == "fail":
+        raise ValueError("the model is in use")
+    while action == "hang" and not tempool.context().cancelled:
+        time.sleep(0.01)
+
+
+if os.environ.get("NOTES"):
+    tempool.on_suspend(lambda: behave("suspend"))
+    tempool.on_resume(lambda: behave("resume"))
+
+tempool.run()

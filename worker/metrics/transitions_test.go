@@ -1,0 +1,48 @@
+package metrics
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/lifecycle"
+)
+
+func TestTransitionsAreCountedByPoolFromAndTo(t *testing.T) {
+	var c Transitions
+	now := time.Now()
+	crash := lifecycle.Transition{From: lifecycle.Busy, To: lifecycle.Failed, DurationMS: 1500}
+	c.Count("p", crash, now)
+	c.Count("p", crash, now)
+	c.Count("p", lifecycle.Transition{From: lifecycle.Failed, To: lifecycle.Starting, DurationMS: -5}, now)
+	found := gather(t, &c)
+	values := map[string]float64{}
+	for name, family := range found {
+		for _, m := range family.GetMetric() {
+			key := name
+			for _, label := range m.GetLabel() {
+				key += " " + label.GetValue()
+			}
+			values[key] = m.GetCounter().GetValue()
+		}
+	}
+	require.Equal(t, map[string]float64{
+		"tempool_pool_transitions_total busy p failed": 2, "tempool_pool_transition_seconds_total busy p failed": 3,
+		"tempool_pool_transitions_total failed p starting": 1, "tempool_pool_transition_seconds_total failed p starting": 0,
+	}, values)
+	c.Count("q", crash, now.Add(transitionRetention))
+	require.NotContains(t, c.pools, "p", "it rests")
+}
+
+func TestThePoolsOfTransitionsAreBounded(t *testing.T) {
+	var c Transitions
+	now := time.Now()
+	for i := range maxTransitionPools + 10 {
+		c.Count(fmt.Sprintf("p%d", i), lifecycle.Transition{From: lifecycle.Ready, To: lifecycle.Busy}, now.Add(time.Duration(i)))
+	}
+	require.Len(t, c.pools, maxTransitionPools)
+	require.NotContains(t, c.pools, "p0")
+	require.Contains(t, c.pools, fmt.Sprint("p", maxTransitionPools+9))
+}

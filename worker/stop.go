@@ -1,0 +1,118 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/tempool/tempool/api"
+)
+
+// flushTimeout bounds the posting of the last events.
+const flushTimeout = 5 * time.Second
+
+// killTimeout bounds the end of the processes that outlived StopTimeout.
+const killTimeout = 10 * time.Second
+
+// Stop stops taking new processes, lets the workflows drain and stop the processes of this host, and ends the agent. The workflows
+// place their next incarnation elsewhere. Processes that do not end within StopTimeout are killed. With KeepProcesses, the ready ones are handed to
+// the next agent instead, once their calls in flight have ended.
+func (a *Agent) Stop() error {
+	a.stopOnce.Do(func() { a.stopErr = a.stop() })
+	return a.stopErr
+}
+
+func (a *Agent) stop() error {
+	a.log.Info("agent stopping", "processes", a.processes.Live())
+	ctx, cancel := context.WithTimeout(context.Background(), a.config.StopTimeout)
+	defer cancel()
+	var placements sync.WaitGroup
+	for _, w := range a.placement {
+		placements.Go(w.Stop)
+	}
+	placements.Wait()
+	a.poolQueues.close()
+	keep := a.config.KeepProcesses && !a.hasFailed.Load() // an agent that has failed may have lost its host id
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		a.slots.wait()
+	}()
+	if !keep {
+		close(a.stopping) // the workers are told, and drain and stop their processes through this agent
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			a.log.Warn("killing processes that did not end in time", "processes", a.processes.Live())
+		}
+	}
+	if err := a.gateway.Close(ctx); err != nil {
+		a.log.Warn("closing the gateway failed", "error", err)
+	}
+	a.stopBackground()
+	a.goroutines.Wait()
+	a.demand.end()
+	killCtx, cancelKill := context.WithTimeout(context.Background(), killTimeout)
+	defer cancelKill()
+	var kept []api.Process
+	if keep {
+		kept = a.handOver(killCtx)
+	}
+	err := a.processes.Close(killCtx)
+	<-ended
+	a.host.WaitMonitors()
+	a.outbox.close(killCtx)
+	a.sweeper.Stop()                     // or this agent would take the telling of its own end, and wait for its own workflow worker
+	a.membership.leave(killCtx, kept...) // with no other process left; this agent's own workflow worker may have to answer
+	for _, w := range a.serving {
+		w.Stop()
+	}
+	a.poolQueues.waitClosed()
+	a.hostCalls.wait()
+	err = errors.Join(err, a.stores.close())
+	a.temporal.Close()
+	a.traces.shutdown()
+	if a.webhook != nil {
+		flushCtx, cancelFlush := context.WithTimeout(context.Background(), flushTimeout)
+		defer cancelFlush()
+		a.webhook.Flush(flushCtx)
+	}
+	a.log.Info("agent stopped")
+	return err
+}
+
+// cleanUp releases what a failed start has opened.
+func (a *Agent) cleanUp() {
+	if a.membership != nil {
+		a.membership.leave(context.Background())
+	}
+	for _, w := range append(a.placement, a.serving...) {
+		w.Stop()
+	}
+	if a.sweeper != nil {
+		a.sweeper.Stop()
+	}
+	a.poolQueues.close()
+	a.stopBackground()
+	a.goroutines.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if a.gateway != nil {
+		_ = a.gateway.Close(ctx) // the error of the start matters
+	}
+	if a.processes != nil {
+		_ = a.processes.Close(ctx)
+	}
+	if a.outbox != nil {
+		a.host.WaitMonitors()
+		a.outbox.close(ctx)
+	}
+	a.poolQueues.waitClosed()
+	if a.stores != nil {
+		a.hostCalls.wait()
+		_ = a.stores.close()
+	}
+	a.client.Close()
+	a.traces.shutdown()
+}

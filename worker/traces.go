@@ -1,0 +1,128 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+	"go.temporal.io/sdk/contrib/opentelemetry"
+	"go.temporal.io/sdk/interceptor"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/tracecontext"
+	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/worker/traceexport"
+	"github.com/tempool/tempool/workflows"
+)
+
+// shutdownTraces bounds the export of the last spans.
+const shutdownTraces = 3 * time.Second
+
+// traces makes the agent's spans. With a nil tracer it makes none, and what it wraps is as it was.
+type traces struct {
+	tracer   trace.Tracer
+	provider *traceexport.Provider // nil if the agent's owner exports the spans, or nobody does
+
+	mu     sync.Mutex
+	starts map[string]startSpan // by worker: of its newest process here
+}
+
+type startSpan struct {
+	incarnation int64
+	span        trace.SpanContext
+}
+
+// newTraces makes the spans with tracer; nil asks the environment.
+func newTraces(ctx context.Context, tracer trace.Tracer, hostID, instance string, logger *slog.Logger) *traces {
+	t := &traces{tracer: tracer, starts: map[string]startSpan{}}
+	if tracer == nil {
+		t.provider = traceexport.FromEnvironment(ctx, hostID, instance, logger)
+		t.tracer = t.provider.Tracer()
+	}
+	return t
+}
+
+// start makes the span of the start of a process, from its spawn until it is ready.
+func (t *traces) start(ctx context.Context, p api.Process) (ended func(error)) {
+	if t.tracer == nil {
+		return func(error) {}
+	}
+	pool := poolOf(p.Worker)
+	_, span := t.tracer.Start(ctx, "start of a process", trace.WithAttributes(
+		tracecontext.Pool.String(pool), tracecontext.Worker.String(p.Worker), tracecontext.Incarnation.Int64(p.Incarnation)))
+	if span.IsRecording() {
+		t.mu.Lock()
+		t.starts[p.Worker] = startSpan{p.Incarnation, span.SpanContext()}
+		t.mu.Unlock()
+	}
+	return func(err error) {
+		if err != nil {
+			t.forget(p.Worker, p.Incarnation)
+			var failed *process.Error
+			if errors.As(err, &failed) {
+				err = api.Errorf(api.Code(failed.Code), "%w", err)
+			}
+		}
+		tracecontext.End(span, err)
+	}
+}
+
+// startOf implements dispatch.StartSpans.
+func (t *traces) startOf(worker string, incarnation int64) trace.SpanContext {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s := t.starts[worker]; s.incarnation == incarnation {
+		return s.span
+	}
+	return trace.SpanContext{}
+}
+
+func (t *traces) forget(worker string, incarnation int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.starts[worker].incarnation == incarnation {
+		delete(t.starts, worker)
+	}
+}
+
+// hostCalls makes a span of each host call, below the span of the call that the worker serves.
+func (t *traces) hostCalls(serve func(context.Context, process.HostCall) ([]byte, error)) func(context.Context, process.HostCall) ([]byte, error) {
+	if t.tracer == nil {
+		return serve
+	}
+	return func(ctx context.Context, call process.HostCall) ([]byte, error) {
+		parent := tracecontext.Parse(call.Headers[tracecontext.Traceparent], call.Headers[tracecontext.Tracestate])
+		if !parent.IsSampled() {
+			return serve(ctx, call)
+		}
+		_, span := t.tracer.Start(trace.ContextWithRemoteSpanContext(ctx, parent), "host call", trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
+			tracecontext.Pool.String(poolOf(call.Worker)), tracecontext.Worker.String(call.Worker), tracecontext.Incarnation.Int64(call.Incarnation),
+			attribute.String("rpc.system.name", "tempool"), attribute.String("rpc.method", call.Method)))
+		result, err := serve(ctx, call)
+		tracecontext.End(span, err)
+		return result, err
+	}
+}
+
+// ofExecute returns the interceptor that traces the workflow Execute, and no other, and its activity; nil if there is none.
+func (t *traces) ofExecute() ([]interceptor.WorkerInterceptor, error) {
+	if t.tracer == nil {
+		return nil, nil
+	}
+	traced, err := opentelemetry.NewTracingInterceptor(opentelemetry.TracerOptions{Tracer: t.tracer, AllowInvalidParentSpans: true, DisableBaggage: true})
+	if err != nil {
+		return nil, err
+	}
+	return []interceptor.WorkerInterceptor{workflows.OnExecute(traced)}, nil
+}
+
+// shutdown sends the last spans, if this agent exports them.
+func (t *traces) shutdown() {
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownTraces)
+	defer cancel()
+	t.provider.Shutdown(ctx)
+}

@@ -1,0 +1,239 @@
+package worker
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/workflows/internal/display"
+	"github.com/tempool/tempool/workflows/internal/failure"
+	"github.com/tempool/tempool/workflows/internal/loop"
+)
+
+// A suspension takes effect at once: the worker grants and renews no lease, and its host starts no further call. The gateway returns its own
+// lease when its calls are done. The holder of any other may return it until rotation.drain_timeout is over; then the host fences it. The
+// worker is suspended when no lease is left. A resumption is told to the host before the worker is ready again.
+
+// SuspendState is a suspension that is wanted or in force.
+type SuspendState struct {
+	SuspendWanted bool   `json:"suspend_wanted,omitempty"`
+	SuspendReason string `json:"suspend_reason,omitempty"`
+	// SuspendAtOnce is false for a request to an earlier release, by which the worker is suspended only when its lease is returned.
+	SuspendAtOnce bool `json:"suspend_at_once,omitempty"`
+	// SuspendUntil is when the lease is fenced; zero before the request is carried out.
+	SuspendUntil time.Time `json:"suspend_until,omitzero"`
+	// SuspendTurn counts suspensions and resumptions, so that a host carries none out that a later one has replaced.
+	SuspendTurn int64 `json:"suspend_turn,omitempty"`
+	// Resuming says that the host is to be told that a suspension has ended or is withdrawn, for ResumeReason.
+	Resuming     bool   `json:"resuming,omitempty"`
+	ResumeReason string `json:"resume_reason,omitempty"`
+}
+
+// suspender suspends and resumes a worker with a live process.
+type suspender struct {
+	*worker
+	asked string // the lease of the Suspend under way
+}
+
+// atOnce reports whether this run suspends at once; runs recorded by an earlier release do not.
+func (s *suspender) atOnce() bool {
+	return workflow.GetVersion(s.Ctx, "suspend-at-once", workflow.DefaultVersion, 1) >= 1
+}
+
+// request takes the signal to suspend.
+func (s *suspender) request(c api.Control) {
+	if !s.SuspendWanted {
+		s.SuspendAtOnce = s.atOnce()
+	}
+	s.SuspendWanted, s.SuspendReason = true, requested(c.Reason, c.By, false).reason
+	s.requests.resume = request{} // the later request counts
+}
+
+// isPending reports whether a suspension that takes effect at once has been requested and is not complete.
+func (s *suspender) isPending() bool { return s.SuspendWanted && s.SuspendAtOnce }
+
+// drop clears what was requested of a process that is going or gone.
+func (s *suspender) drop() {
+	s.SuspendWanted, s.SuspendReason, s.SuspendAtOnce, s.SuspendUntil = false, "", false, time.Time{}
+	s.Resuming, s.ResumeReason, s.requests.resume = false, "", request{}
+}
+
+// reconcile carries out what was requested, and takes the host's answers. It reports whether anything changed.
+func (s *suspender) reconcile() bool {
+	if r := s.requests.resume.take(); r.wanted {
+		s.beginResume(r.reason)
+		return true
+	}
+	if r := s.tasks.suspend.Take(); r != nil {
+		s.suspendEnded(r)
+		return true
+	}
+	if r := s.tasks.resume.Take(); r != nil {
+		s.resumeEnded(r)
+		return true
+	}
+	switch {
+	case s.Resuming:
+		if !s.tasks.resume.Running() {
+			s.activities.resume(api.ResumeRequest{
+				Process: s.process(), Turn: s.SuspendTurn, Suspended: s.Machine.State == lifecycle.Suspended, HookTimeout: s.Spec.Health.Timeout,
+			})
+		}
+	case !s.SuspendWanted:
+	case s.Machine.State == lifecycle.Suspended:
+		s.drop()
+		s.refuse("suspend: the worker is already suspended")
+		return true
+	case s.leases.isResetting():
+	case s.SuspendAtOnce:
+		s.askHost()
+	case s.Machine.State != lifecycle.Busy:
+		s.rotator.yieldDisruption()
+		s.complete(nil)
+		return true
+	}
+	return false
+}
+
+// askHost has the host take the process out of service. A lease that its holder returns meanwhile shortens that.
+func (s *suspender) askHost() {
+	if s.SuspendUntil.IsZero() {
+		s.SuspendTurn++
+		s.SuspendUntil = s.Now().Add(s.Spec.Rotation.DrainTimeout.D())
+		s.rotator.yieldDisruption()
+		s.warn("taking worker out of service to suspend it", s.SuspendReason)
+	}
+	lease := ""
+	if s.Lease != nil {
+		lease = s.Lease.ID
+	}
+	if s.tasks.suspend.Running() && s.asked == lease {
+		return
+	}
+	s.tasks.suspend.Cancel()
+	s.asked = lease
+	s.activities.suspend(api.SuspendRequest{
+		Process: s.process(), Turn: s.SuspendTurn, LeaseID: lease, Client: s.Lease != nil && !s.leases.isGatewayLease(),
+		Timeout: spec.Duration(max(0, s.SuspendUntil.Sub(s.Now()))), HookTimeout: s.Spec.Health.Timeout, Reason: s.SuspendReason,
+	})
+}
+
+// suspendEnded takes the host's answer: the process is out of service, unless the suspension was withdrawn before.
+func (s *suspender) suspendEnded(r *loop.Result[api.SuspendResult]) {
+	switch {
+	case r.Err != nil && failure.NotStarted(r.Err):
+		s.monitor.hostLost(s.monitor.noAgent(), failure.Message(r.Err))
+		return
+	case r.Err != nil:
+		s.warn("the host could not take the process out of service; asking again", failure.Message(r.Err))
+		return
+	case r.Value.Withdrawn:
+		return
+	}
+	if s.Lease != nil && s.Lease.ID == s.asked {
+		s.endLease(r.Value)
+	}
+	if s.isPending() && s.Lease == nil && (s.Machine.State == lifecycle.Ready || s.Machine.State == lifecycle.Degraded) {
+		s.complete(&r.Value)
+	}
+}
+
+// endLease ends the lease that the host has fenced or, of its gateway, returned.
+func (s *suspender) endLease(r api.SuspendResult) {
+	usage := api.Usage{}
+	if r.Checkin != nil {
+		usage = r.Checkin.Usage
+	}
+	switch returned := s.leases.isGatewayLease() && r.CallsCut == 0; {
+	case returned && r.Checkin != nil:
+		s.leases.checkin(*r.Checkin)
+		return
+	case returned: // to an order whose result no run got
+		s.leases.fence("lease "+s.Lease.ID+" returned by its gateway, which takes the process out of service", usage)
+		return
+	}
+	s.rotator.recordCutCalls(r.CallsCut)
+	s.leases.fence(fmt.Sprintf("lease %s of %q fenced: it was not returned within %s (rotation.drain_timeout), and the worker is to be suspended; calls cut: %d",
+		s.Lease.ID, s.Lease.Holder, s.Spec.Rotation.DrainTimeout, r.CallsCut), usage)
+}
+
+// complete records that the worker is suspended.
+func (s *suspender) complete(r *api.SuspendResult) {
+	reason := s.SuspendReason
+	s.drop()
+	s.warn("suspending worker", reason)
+	event := lifecycle.Event{Kind: lifecycle.Suspend, Reason: reason}
+	if r == nil {
+		r = &api.SuspendResult{}
+	}
+	if r.CallsCut > 0 || r.Frozen {
+		event.Metadata = map[string]string{"calls_cut": strconv.Itoa(r.CallsCut), "frozen": strconv.FormatBool(r.Frozen)}
+	}
+	s.transitionAt(event, s.Now())
+	s.recordProblem(r.Problem)
+	s.tasks.checkpoint.Cancel()
+}
+
+// recordProblem records what did not work of a suspension or its end.
+func (s *suspender) recordProblem(problem string) {
+	if problem != "" {
+		problem = display.Shorten(problem)
+		s.record(lifecycle.HookFailed, problem)
+		s.warn("a part of the suspension failed", problem)
+	}
+}
+
+// beginResume withdraws a suspension that is not complete, or ends the one in force.
+func (s *suspender) beginResume(reason string) {
+	suspended := s.Machine.State == lifecycle.Suspended
+	switch {
+	case !suspended && !s.isPending():
+		s.drop()
+		s.refuse("resume: the worker is not suspended")
+	case s.Resuming:
+	case suspended && !s.atOnce():
+		s.transition(lifecycle.Resume, reason)
+		s.NextCheckpoint = s.Now()
+	default:
+		told := suspended || !s.SuspendUntil.IsZero()
+		s.drop()
+		if told { // the host
+			s.SuspendTurn++
+			s.Resuming, s.ResumeReason = true, reason
+		}
+		if s.Lease != nil { // which could not be renewed
+			s.Lease.ExpiresAt = later(s.Lease.ExpiresAt, s.Now().Add(s.Lease.TTL()))
+		}
+	}
+}
+
+// resumeEnded takes the host's answer: calls may start on the process again.
+func (s *suspender) resumeEnded(r *loop.Result[api.ResumeResult]) {
+	switch {
+	case r.Err != nil && failure.NotStarted(r.Err):
+		s.monitor.hostLost(s.monitor.noAgent(), failure.Message(r.Err))
+		return
+	case r.Err != nil:
+		s.warn("the host could not resume the process; asking again", failure.Message(r.Err))
+		return
+	}
+	reason := s.ResumeReason
+	s.Resuming, s.ResumeReason = false, ""
+	if s.Machine.State == lifecycle.Suspended {
+		s.transition(lifecycle.Resume, reason)
+		s.NextCheckpoint = s.Now() // probe first: nothing probed the process while it was suspended
+	}
+	s.recordProblem(r.Value.Problem)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,182 @@
+package worker
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/workflows/internal/workflowtest"
+)
+
+const suspendedLease = "t.0.1.1"
+
+// suspending is a worker whose host answers a suspension after drain_timeout.
+func suspending(s *workerEnv) Run {
+	run := standalone()
+	run.Spec.Rotation.DrainTimeout = spec.Duration(10 * time.Second)
+	s.slow = map[string]time.Duration{api.ActivitySuspend: 10 * time.Second}
+	return run
+}
+
+func TestASuspensionRefusesTheRenewalOfALeaseAndFencesIt(t *testing.T) {
+	s := newWorkerEnv(t)
+	var renewal, checkout *workflowtest.UpdateResult
+	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "alice", TTLMS: 4000}))
+	s.At(2*time.Second, s.signal(api.SignalSuspend, api.Control{Reason: "a look at it", By: "op"}))
+	s.At(3*time.Second, func() {
+		require.Equal(t, lifecycle.Busy, s.state().State)
+		renewal = s.update(api.UpdateRenew, api.RenewRequest{LeaseID: suspendedLease})
+		checkout = s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: "bob"})
+	})
+	s.At(8*time.Second, func() {
+		require.Equal(t, lifecycle.Busy, s.state().State, "the lease does not expire: it could not be renewed")
+	})
+	s.At(13*time.Second, func() {
+		st := s.state()
+		require.Equal(t, lifecycle.Suspended, st.State)
+		require.Contains(t, st.Reason, "a look at it")
+		require.Nil(t, st.Lease)
+		require.EqualValues(t, 1, st.Incarnation)
+		require.EqualValues(t, 3, s.metrics().RequestsServed)
+		require.Equal(t, []lifecycle.EventKind{lifecycle.Checkout, lifecycle.Checkin, lifecycle.Suspend}, s.events()[2:])
+		require.Contains(t, s.history()[3].Reason, "fenced")
+		require.Zero(t, s.counted(&s.probes))
+	})
+	s.At(time.Hour, s.signal(api.SignalResume, api.Control{}))
+	s.At(time.Hour+time.Second, func() {
+		require.Equal(t, lifecycle.Ready, s.state().State)
+		require.Equal(t, 1, s.counted(&s.probes), "it is probed first")
+		require.Len(t, s.resumes, 1)
+		require.Greater(t, s.resumes[0].Turn, s.suspends[0].Turn)
+		s.cancel()
+	})
+	s.run(suspending(s))
+	require.Len(t, s.suspends, 1)
+	require.True(t, s.suspends[0].Client)
+	requireRefused(t, renewal, api.CodeSuspended)
+	requireRefused(t, checkout, api.CodeSuspended)
+}
+
+func TestALeaseThatIsReturnedEndsTheWaitOfASuspension(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "alice"}))
+	s.At(2*time.Second, s.signal(api.SignalSuspend, api.Control{}))
+	s.At(3*time.Second, func() {
+		s.slow[api.ActivitySuspend] = time.Millisecond
+		s.env.SignalWorkflow(api.SignalCheckin, api.CheckinRequest{LeaseID: suspendedLease})
+	})
+	s.At(4*time.Second, func() {
+		require.Equal(t, lifecycle.Suspended, s.state().State)
+		s.cancel()
+	})
+	s.run(suspending(s))
+	newest := s.suspends[len(s.suspends)-1]
+	require.Empty(t, newest.LeaseID)
+	require.False(t, newest.Client)
+}
+
+func TestAResumeWithdrawsASuspensionAndRenewsTheLease(t *testing.T) {
+	s := newWorkerEnv(t)
+	var renewal *workflowtest.UpdateResult
+	s.onSuspend = func(api.SuspendRequest) (api.SuspendResult, error) { return api.SuspendResult{Withdrawn: true}, nil }
+	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "alice", TTLMS: 5000}))
+	s.At(2*time.Second, s.signal(api.SignalSuspend, api.Control{}))
+	s.At(8*time.Second, s.signal(api.SignalResume, api.Control{}))
+	s.At(9*time.Second, func() {
+		require.Equal(t, lifecycle.Busy, s.state().State)
+		renewal = s.update(api.UpdateRenew, api.RenewRequest{LeaseID: suspendedLease})
+		require.Len(t, s.resumes, 1, "the host is told")
+	})
+	s.At(14*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: suspendedLease}))
+	s.At(15*time.Second, func() {
+		require.Equal(t, lifecycle.Ready, s.state().State)
+		require.Empty(t, s.state().LastRefusal)
+		s.cancel()
+	})
+	s.run(suspending(s))
+	require.NoError(t, renewal.Rejected)
+	require.NoError(t, renewal.Err)
+}
+
+func TestOtherRequestsEndASuspensionThatIsPending(t *testing.T) {
+	for name, c := range map[string]struct {
+		signal  string
+		payload any
+		state   lifecycle.State
+		starts  int
+	}{
+		"restart": {api.SignalRestart, api.Restart{Reason: "again"}, lifecycle.Ready, 2},
+		"drain":   {api.SignalDrain, api.Control{}, lifecycle.Stopped, 1},
+		"stop":    {api.SignalStop, api.Control{}, lifecycle.Stopped, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newWorkerEnv(t)
+			s.onDrain = func(api.DrainRequest) (api.DrainResult, error) { return api.DrainResult{Drained: true}, nil }
+			s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "alice"}))
+			s.At(2*time.Second, s.signal(api.SignalSuspend, api.Control{}))
+			s.At(3*time.Second, s.signal(c.signal, c.payload))
+			s.At(30*time.Second, func() {
+				require.Equal(t, c.state, s.state().State)
+				require.Equal(t, c.starts, s.counted(&s.starts))
+				s.cancel()
+			})
+			s.run(suspending(s))
+			require.NotContains(t, s.events(), lifecycle.Suspend)
+		})
+	}
+}
+
+func TestASuspensionGoesOnAfterContinueAsNew(t *testing.T) {
+	s := newWorkerEnv(t)
+	var renewal *workflowtest.UpdateResult
+	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "alice"}))
+	s.At(2*time.Second, s.signal(api.SignalSuspend, api.Control{}))
+	s.overdueAt(6 * time.Second)
+	s.At(7*time.Second, func() {
+		require.Equal(t, 2, s.runs)
+		renewal = s.update(api.UpdateRenew, api.RenewRequest{LeaseID: suspendedLease})
+	})
+	s.At(20*time.Second, func() {
+		require.Equal(t, lifecycle.Suspended, s.state().State)
+		newest := s.suspends[len(s.suspends)-1]
+		require.LessOrEqual(t, newest.Timeout.D(), 6*time.Second, "the rest of drain_timeout")
+		s.signal(api.SignalResume, api.Control{})()
+	})
+	s.overdueAt(20*time.Second + 10*time.Millisecond)
+	s.At(40*time.Second, func() {
+		require.Equal(t, lifecycle.Ready, s.state().State)
+		s.cancel()
+	})
+	s.run(suspending(s))
+	requireRefused(t, renewal, api.CodeSuspended)
+}
+
+func requireRefused(t *testing.T, r *workflowtest.UpdateResult, code api.Code) {
+	t.Helper()
+	var refused *temporal.ApplicationError
+	require.ErrorAs(t, r.Rejected, &refused)
+	require.Equal(t, string(code), refused.Type())
+}
+
+func TestAHostThatDoesNotAnswerASuspensionIsAskedAgain(t *testing.T) {
+	s := newWorkerEnv(t)
+	failures := 3
+	s.onSuspend = func(api.SuspendRequest) (api.SuspendResult, error) {
+		if failures--; failures >= 0 {
+			return api.SuspendResult{}, errors.New("too busy")
+		}
+		return api.SuspendResult{}, nil
+	}
+	s.At(time.Second, s.signal(api.SignalSuspend, api.Control{}))
+	s.At(10*time.Minute, func() {
+		require.Equal(t, lifecycle.Suspended, s.state().State)
+		s.cancel()
+	})
+	s.run(standalone())
+}
