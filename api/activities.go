@@ -84,7 +84,7 @@ type StartResult struct {
 	// Stable says that the process before it lived for a second or more, so that the worker reports this one as ready at once.
 	Stable bool `json:"stable,omitempty"`
 	// Limits names the mechanism that enforces each configured limit, by its key in the section limits: cgroup, rlimit, scheduler, kernel,
-	// gateway, sampler (the agent samples every second), or none if this host cannot enforce it.
+	// engine (of containers), gateway, sampler (the agent samples every second), or none if this host cannot enforce it.
 	Limits map[string]string `json:"limits,omitempty"`
 	// ReleasesSessions says that the program has the hook HookSessionRelease, so that an orderly end takes a drain.
 	ReleasesSessions bool `json:"releases_sessions,omitempty"`

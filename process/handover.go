@@ -100,7 +100,7 @@ func (s *Supervisor) HandOver(ctx context.Context, note func(*Process) json.RawM
 	var all []prepared
 	var group sync.WaitGroup
 	for _, p := range s.List() {
-		if p.Info().ReadyAt.IsZero() || p.isEnding() || !p.kind.describe().hasTree { // a function ends with this program
+		if p.Info().ReadyAt.IsZero() || p.isEnding() || p.spec.Pool.Kind != spec.KindProcess {
 			continue
 		}
 		group.Go(func() {

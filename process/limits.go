@@ -58,8 +58,8 @@ func (p *Process) ApplyLimits(l spec.Limits) (map[string]Mechanism, error) {
 		return nil, coded(CodeUnavailable, nil, "%s has ended, so its limits cannot be changed", p.key())
 	default:
 	}
-	if !p.kind.describe().hasTree {
-		return nil, coded(CodeInvalid, nil, "%s is a function, which has no limits of its own", p.key())
+	if kind := p.spec.Pool.Kind; kind != spec.KindProcess {
+		return nil, coded(CodeInvalid, nil, "%s is of the kind %q, whose limits cannot be changed while it runs", p.key(), kind)
 	}
 	p.applying.Lock()
 	defer p.applying.Unlock()

@@ -144,6 +144,9 @@ func (s *Supervisor) start(ctx context.Context) error {
 		abort(taken)
 		return coded(CodeUnavailable, err, "kill what an earlier agent left running")
 	}
+	if err := s.sweepContainers(); err != nil {
+		s.logger.Error("cannot remove the containers of an earlier agent", "error", err)
+	}
 	var keptCgroups []string
 	for _, r := range records {
 		keptCgroups = append(keptCgroups, r.Key.Cgroup)

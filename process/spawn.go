@@ -22,6 +22,7 @@ type plan struct {
 	cookie      string
 	mark        tree.Mark
 	program     string
+	args        []string // of the program, with its name as the first
 	environ     []string
 	credentials *launcher.Credentials
 	umask       int // -1: the agent's own
@@ -49,6 +50,7 @@ func (s *Supervisor) plan(launch Launch) (plan, error) {
 			return p, err
 		}
 	}
+	p.args = pool.Command
 	if err = p.complete(launch.Worker, launch.Spec); err == nil {
 		p.program, err = findProgram(pool.Command[0], pool.Dir, p.environ)
 	}
@@ -152,7 +154,10 @@ func (p plan) launch(cmd *exec.Cmd, join sandbox.Namespaces, timeout time.Durati
 
 // newKind makes an incarnation that has not started.
 func (s *Supervisor) newKind(launch Launch) (*Process, error) {
-	if launch.Spec.Pool.Kind == spec.KindFunction {
+	switch launch.Spec.Pool.Kind {
+	case spec.KindContainer:
+		return s.newContainer(launch)
+	case spec.KindFunction:
 		return s.newFunction(launch)
 	}
 	pl, err := s.plan(launch)

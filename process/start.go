@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -66,7 +67,7 @@ func checkLaunch(l Launch) error {
 	switch {
 	case l.Worker == "" || l.Incarnation < 1:
 		return coded(CodeInvalid, nil, "a launch needs a worker name and an incarnation of 1 or more; got %q and %d", l.Worker, l.Incarnation)
-	case l.Spec.Pool.Kind != spec.KindFunction && len(l.Spec.Pool.Command) == 0:
+	case l.Spec.Pool.Kind == spec.KindProcess && len(l.Spec.Pool.Command) == 0:
 		return coded(CodeInvalid, nil, "the spec of %s names no command", l.Worker)
 	case l.Spec.Start.Timeout <= 0:
 		return coded(CodeInvalid, nil, "the spec of %s has no start.timeout", l.Worker)
@@ -149,6 +150,12 @@ func (p *Process) giveUp(ctx context.Context, cause error) error {
 	switch {
 	case cancelled == nil && cause == nil: // it ended just as it became ready
 	case cancelled == nil:
+		if errors.Is(cause, wire.ErrPeerClosed) { // its own end says more
+			select {
+			case <-p.exited:
+			case <-time.After(exitTimeoutAfterClose):
+			}
+		}
 		p.fail(fmt.Sprintf("did not become ready: %v", cause))
 	case errors.Is(cancelled, errStartTimeout):
 		p.fail(fmt.Sprintf("did not become ready within start.timeout (%s): %v", p.spec.Start.Timeout, cause))

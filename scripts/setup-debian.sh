@@ -13,6 +13,8 @@ needed=(
   "ip iproute2"
   "tmux tmux"                   # a terminal for the tests of ctl top
   "nft nftables"                # cuts the links of test machines
+  "podman podman"               # runs workers of kind "container"
+  "runc runc"                   # the runtime of their tests
 )
 
 missing=()

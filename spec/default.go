@@ -7,7 +7,7 @@ import "time"
 func Default() Spec {
 	return Spec{
 		Pool: Pool{
-			Size: 4, Kind: KindProcess, Command: []string{}, Protocol: ProtocolFrames, Framing: FramingLine, Placement: "default", MaxInflight: 1,
+			Size: 4, Kind: KindProcess, Command: []string{}, RunArgs: []string{}, Protocol: ProtocolFrames, Framing: FramingLine, Placement: "default", MaxInflight: 1,
 			Env: map[string]string{}, EnvFrom: []string{}, OnPartition: PartitionServe, OnSuspend: SuspendRun, StopGrace: seconds(5), MaxMessage: 64 << 20,
 		},
 		Start: Start{Timeout: seconds(30), Warmup: []Warmup{}},

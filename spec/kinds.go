@@ -8,12 +8,16 @@ import (
 
 const (
 	commandAllowed  = `the program and its arguments, such as ["python3", "worker.py"]`
+	imageAllowed    = `the name of an image, such as "localhost/model:1"`
 	functionAllowed = `the name of a function that an agent registers, such as "thumbnail": 1 to 63 characters of a-z, 0-9, _ and -, the first a letter or digit`
 )
 
 // Program names what a worker runs, for people.
 func (p Pool) Program() string {
-	if p.Kind == KindFunction {
+	switch p.Kind {
+	case KindContainer:
+		return strings.Join(append([]string{"image", p.Image}, p.Command...), " ")
+	case KindFunction:
 		return "function " + p.Function
 	}
 	return strings.Join(p.Command, " ")
@@ -21,9 +25,14 @@ func (p Pool) Program() string {
 
 // foreignKeys are the keys that a kind does not know.
 var foreignKeys = map[string][]string{
-	KindProcess: {"pool.function"},
+	KindProcess: {"pool.function", "pool.image", "pool.run_args"},
+	KindContainer: { // what run_args say, and what needs an address or a process of the host
+		"pool.function", "pool.dir", "pool.user", "pool.group", "pool.umask", "pool.on_suspend", "health.kind",
+		"limits.open_files", "limits.cpu_time", "limits.cpu_affinity", "limits.cpu_affinity_each", "limits.nice", "limits.oom_score_adj",
+		"sandbox.read", "sandbox.write", "sandbox.network", "resources.allocation", "resources.memory_budget", "resources.cpu_budget",
+	},
 	KindFunction: { // it is no process, so it has none of what the system gives and takes by process
-		"pool.command", "pool.protocol", "pool.framing", "pool.env", "pool.env_from", "pool.dir", "pool.user", "pool.group", "pool.umask", "pool.on_suspend",
+		"pool.command", "pool.image", "pool.run_args", "pool.protocol", "pool.framing", "pool.env", "pool.env_from", "pool.dir", "pool.user", "pool.group", "pool.umask", "pool.on_suspend",
 		"health.kind", "health.memory_bands", "health.cpu_bands", "health.calls_bands", "rotation.max_memory", "prediction.window", "prediction.horizon",
 		"limits.memory", "limits.cpu", "limits.open_files", "limits.processes", "limits.cpu_time", "limits.cpu_affinity", "limits.cpu_affinity_each",
 		"limits.nice", "limits.oom_score_adj", "sandbox.read", "sandbox.write", "sandbox.network",
@@ -37,11 +46,17 @@ var kindConflicts = func() []conflict {
 		{"pool.command", "", func(s *Spec) (string, string) {
 			return "", problemIf(s.Pool.Kind == KindProcess && len(s.Pool.Command) == 0, "is missing")
 		}, commandAllowed},
+		{"pool.image", "pool.kind", func(s *Spec) (string, string) {
+			return "", problemIf(s.Pool.Kind == KindContainer && s.Pool.Image == "", "is missing: pool.kind = %q needs an image", s.Pool.Kind)
+		}, imageAllowed},
+		{"pool.protocol", "pool.kind", func(s *Spec) (string, string) {
+			return "", problemIf(s.Pool.Kind == KindContainer && s.Pool.Protocol == ProtocolNone, "%q is not supported with pool.kind = %q", s.Pool.Protocol, s.Pool.Kind)
+		}, `"frames" or "jsonrpc" with that kind`},
 		{"pool.function", "pool.kind", func(s *Spec) (string, string) {
 			return "", problemIf(s.Pool.Kind == KindFunction && s.Pool.Function == "", "is missing: pool.kind = %q needs a function", s.Pool.Kind)
 		}, functionAllowed},
 	}
-	for _, kind := range []string{KindProcess, KindFunction} {
+	for _, kind := range []string{KindProcess, KindContainer, KindFunction} {
 		for _, key := range foreignKeys[kind] {
 			all = append(all, foreignKey(kind, key))
 		}

@@ -95,7 +95,7 @@ notification = true
 
 func TestInvalidFilesAreRejected(t *testing.T) {
 	const (
-		poolKeys  = "name, size, kind, command, function, protocol, framing, placement, max_inflight, env, env_from, dir, user, group, umask, on_partition, on_suspend, stop_grace, max_message"
+		poolKeys  = "name, size, kind, command, function, image, run_args, protocol, framing, placement, max_inflight, env, env_from, dir, user, group, umask, on_partition, on_suspend, stop_grace, max_message"
 		aName     = `1 to 63 characters of a-z, 0-9, _ and -, the first a letter or digit, such as "web-1"`
 		aSize     = "a whole number from 1 to 1000; to have no workers, stop the pool"
 		aDuration = `a duration such as "500ms", "30s", "5m" or "24h", at least 1ms`
@@ -150,7 +150,9 @@ func TestInvalidFilesAreRejected(t *testing.T) {
 		"a name that ends a line":      {"[pool]\nname = \"p\\n\"", `2: pool.name: "p\n" is not a valid pool name; allowed: ` + aName},
 		"a name of 64":                 {"[pool]\nname = '" + strings.Repeat("a", 64) + "'", `2: pool.name: "` + strings.Repeat("a", 64) + `" is not a valid pool name; allowed: ` + aName},
 		"no command":                   {"[pool]\nname = 'p'\ncommand = []", `3: pool.command: is missing; allowed: the program and its arguments, such as ["python3", "worker.py"]`},
-		"a kind that does not exist":   {minimal + "kind = 'vm'", `4: pool.kind: "vm" is not allowed; allowed: "process" or "function"`},
+		"a kind that does not exist":   {minimal + "kind = 'vm'", `4: pool.kind: "vm" is not allowed; allowed: "process", "container" or "function"`},
+		"a container without an image": {"[pool]\nname = 'p'\nkind = 'container'", `3: pool.image: is missing: pool.kind = "container" needs an image; allowed: ` + imageAllowed},
+		"a container that listens":     {"[pool]\nname = 'p'\nkind = 'container'\nimage = 'i'\nprotocol = 'none'\n[health]\nkind = 'tcp'", `5: pool.protocol: "none" is not supported with pool.kind = "container"; allowed: "frames" or "jsonrpc" with that kind`},
 		"a function without a name":    {"[pool]\nname = 'p'\nkind = 'function'", `3: pool.function: is missing: pool.kind = "function" needs a function; allowed: ` + functionAllowed},
 		"a function of a process":      {minimal + "function = 'f'", `4: pool.function: pool.kind = "process" has no such key; allowed: no pool.function with that kind`},
 		"a command of a function":      {function + "command = ['a']", `5: pool.command: pool.kind = "function" has no such key; allowed: no pool.command with that kind`},

@@ -42,9 +42,13 @@ var rules = []rule{
 		return "", ""
 	}},
 	{"pool.size", "a whole number from 1 to 1000; to have no workers, stop the pool", intBetween(1, maxWorkers)},
-	oneOf("pool.kind", KindProcess, KindFunction),
+	oneOf("pool.kind", KindProcess, KindContainer, KindFunction),
 	{"pool.command", commandAllowed, commandProblem},
 	{"pool.function", functionAllowed, holds(func(name string) bool { return name == "" || nameForm.MatchString(name) })},
+	{"pool.image", imageAllowed, holds(func(image string) bool {
+		return !strings.HasPrefix(image, "-") && !strings.ContainsAny(image, " \t\r\n\x00")
+	})},
+	{"pool.run_args", "strings without NUL characters", commandProblem},
 	oneOf("pool.protocol", ProtocolFrames, ProtocolJSONRPC, ProtocolNone),
 	oneOf("pool.on_partition", PartitionServe, PartitionFence),
 	oneOf("pool.framing", FramingLine, FramingContentLength, FramingPacket4),

@@ -8,8 +8,9 @@ import "encoding/json"
 
 // Values of pool.kind: what runs a worker.
 const (
-	KindProcess  = "process"  // a program of the host
-	KindFunction = "function" // a Go function of an agent that its user built
+	KindProcess   = "process"   // a program of the host
+	KindContainer = "container" // a container of the host's engine
+	KindFunction  = "function"  // a Go function of an agent that its user built
 )
 
 // Values of pool.protocol: how requests reach a worker.
@@ -115,10 +116,13 @@ type Pool struct {
 	Size int `json:"size" toml:"size"`
 	// Kind is one of the Kind values.
 	Kind string `json:"kind" toml:"kind"`
-	// Command is the program and its arguments, for the kind process. There is no shell.
+	// Command is the program and its arguments. There is no shell. A container without one runs the command of its image, and a function has none.
 	Command []string `json:"command" toml:"command"`
 	// Function is the name under which the agent has registered the function, for the kind function.
 	Function string `json:"function" toml:"function"`
+	// Image is the image of a container, and RunArgs are further arguments of the engine's command run.
+	Image   string   `json:"image" toml:"image"`
+	RunArgs []string `json:"run_args" toml:"run_args"`
 	// Protocol is one of the Protocol values.
 	Protocol string `json:"protocol" toml:"protocol"`
 	// Framing is one of the Framing values, for jsonrpc only.

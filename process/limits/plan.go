@@ -23,6 +23,7 @@ const (
 	ByRlimit    Mechanism = "rlimit"    // the kernel, for each process
 	ByScheduler Mechanism = "scheduler" // the kernel, for each process: cores and priority
 	ByKernel    Mechanism = "kernel"    // the kernel's OOM killer
+	ByEngine    Mechanism = "engine"    // the container engine, for the container
 	ByGateway   Mechanism = "gateway"   // the agent's gateway, for the calls that pass through it
 	BySampler   Mechanism = "sampler"   // the agent, which samples the tree and replaces or kills the worker
 	ByNothing   Mechanism = "none"      // not enforced on this system

@@ -140,3 +140,18 @@ func TestAFunctionHasTheLifeOfAWorker(t *testing.T) {
 	require.Less(t, time.Since(began), waitTimeout/2, "an abandoned call does not keep the agent")
 	require.Zero(t, agent.cmd.ProcessState.ExitCode())
 }
+
+func TestAFunctionIsStartedAnewByTheNextAgentThatKeepsProcesses(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	withFunctions := []string{"env", functionsVariable + "=1"}
+	first := env.startAgentBy(withFunctions, "keeps", "--keep-processes")
+	pool := env.startPool(functionSpec("functions", "sum"))
+	first.stop()
+	require.Zero(t, first.cmd.ProcessState.ExitCode())
+	env.startAgentBy(withFunctions, "keeps", "--keep-processes")
+	env.waitFor(pool, "the worker is back", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > 1 })
+	var sum int
+	require.NoError(t, pool.Call(t.Context(), "sum", job{Add: 2}, &sum))
+	require.Equal(t, 2, sum)
+}

@@ -1,0 +1,212 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tempool/tempool/process/limits"
+	"github.com/tempool/tempool/process/tree"
+	"github.com/tempool/tempool/spec"
+)
+
+const (
+	// engineName is the program of the container engine. Docker cannot pass the descriptors of the protocol frames to a container.
+	engineName = "podman"
+	// engineTimeout bounds a command of the engine, besides those that run workers.
+	engineTimeout = 20 * time.Second
+	// containersFile says in the state directory that containers were started, which a sweep must look for.
+	containersFile = "containers"
+
+	labelState       = "tempool.state" // the id of the state directory
+	labelWorker      = "tempool.worker"
+	labelIncarnation = "tempool.incarnation"
+)
+
+// engineVariables are those of the agent's environment that the engine's programs need. The container gets none of them.
+var engineVariables = []string{"HOME", "XDG_RUNTIME_DIR", "TMPDIR", "CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF", "CONTAINERS_REGISTRIES_CONF", "REGISTRY_AUTH_FILE"}
+
+// container is the kind "container": the engine's client is a program of this host, and passes descriptors and signals on to the container. The
+// container's processes descend from the client, so they carry its mark: they are found, measured and killed like those of any program.
+type container struct {
+	program
+	engine, name string
+	stopping     sync.WaitGroup
+}
+
+func findEngine() (string, error) {
+	path, err := exec.LookPath(engineName)
+	if err != nil {
+		return "", coded(CodeInvalid, err, "pool.kind = %q needs %s in the PATH of the agent; install it, or place the pool by a label of hosts that have it", spec.KindContainer, engineName)
+	}
+	return path, nil
+}
+
+// newContainer makes an incarnation that has not started.
+func (s *Supervisor) newContainer(launch Launch) (*Process, error) {
+	engine, err := findEngine()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(s.state.path, containersFile), nil, 0o600); err != nil {
+		return nil, fmt.Errorf("note in the state directory that there are containers: %w", err)
+	}
+	pl := &plan{
+		program: engine, cookie: tree.NewCookie(s.config.HostID, launch.Worker, launch.Incarnation, s.state.id), mark: tree.NewMark(),
+		umask: -1, fork: s.config.fork, mechanisms: map[string]limits.Mechanism{},
+	}
+	if err := pl.complete(launch.Worker, launch.Spec); err != nil {
+		pl.mark.Retire()
+		return nil, err
+	}
+	pool := launch.Spec.Pool
+	name := fmt.Sprintf("tempool-%s-%d-%s", strings.ReplaceAll(launch.Worker, "/", "-"), launch.Incarnation, tree.RandomHex(4))
+	pl.args = append([]string{engineName, "run"}, pool.RunArgs...)
+	pl.args = append(pl.args, "--interactive", "--rm", "--name", name, "--label", labelState+"="+s.state.id, "--label", labelWorker+"="+launch.Worker,
+		"--label", labelIncarnation+"="+strconv.FormatInt(launch.Incarnation, 10))
+	if pool.Protocol == spec.ProtocolFrames {
+		pl.args = append(pl.args, "--preserve-fds=2")
+	}
+	pl.passEnvironment(pool)
+	pl.passLimits(launch.Spec.Limits)
+	pl.args = append(append(pl.args, pool.Image), pool.Command...)
+	inForce := launch.Spec.Limits
+	inForce.OpenFiles = 0 // the engine's matter
+	p := s.newProcess(launch, pl, inForce)
+	p.kind = &container{program: program{p}, engine: engine, name: name}
+	return p, nil
+}
+
+// passEnvironment has the client pass the variables of the worker on by their names, since its arguments are for everybody to read. Only those that
+// the client needs with other values itself are in the arguments.
+func (p *plan) passEnvironment(pool spec.Pool) {
+	client := []string{"PATH=" + os.Getenv("PATH")}
+	for _, name := range engineVariables {
+		if value, found := os.LookupEnv(name); found {
+			client = append(client, name+"="+value)
+		}
+	}
+	for _, entry := range p.environ {
+		name, _, _ := strings.Cut(entry, "=")
+		_, set := pool.Env[name]
+		switch {
+		case name == "PATH" && !set && !slices.Contains(pool.EnvFrom, name): // the image has its own
+		case name == "PATH" || slices.Contains(engineVariables, name):
+			p.args = append(p.args, "--env", entry)
+		default:
+			p.args, client = append(p.args, "--env", name), append(client, entry)
+		}
+	}
+	p.environ = client
+}
+
+// passLimits has the engine enforce the limits.
+func (p *plan) passLimits(l spec.Limits) {
+	pass := func(key, option, value string, set bool) {
+		if set {
+			p.args = append(p.args, option, value)
+			p.mechanisms[key] = limits.ByEngine
+		}
+	}
+	pass("memory", "--memory", fmt.Sprintf("%db", int64(l.Memory)), l.Memory > 0)
+	pass("cpu", "--cpus", strconv.FormatFloat(l.CPU, 'f', -1, 64), l.CPU > 0)
+	pass("processes", "--pids-limit", strconv.Itoa(l.Processes), l.Processes > 0)
+	if l.CallsPerMinute > 0 {
+		p.mechanisms["calls_per_minute"] = limits.ByGateway
+	}
+}
+
+// stop has the engine signal the container. A client that has just started the container would end at a signal and leave the container alone.
+func (c *container) stop(force bool) {
+	if force {
+		c.program.stop(true)
+		return
+	}
+	c.stopping.Go(func() {
+		if err := runEngine(c.engine, "kill", "--signal", "TERM", c.name); err != nil {
+			c.supervisor.logger.Warn("cannot ask a container to stop", "worker", c.Worker(), "container", c.name, "error", err)
+			c.program.stop(false)
+		}
+	})
+}
+
+// end removes the container, which outlives the engine's client if that was killed, and then ends what is left of the client's tree.
+func (c *container) end() ending {
+	c.stopping.Wait()
+	if err := removeContainers(c.engine, "--ignore", c.name); err != nil {
+		c.supervisor.logger.Error("cannot remove a container", "worker", c.Worker(), "container", c.name, "error", err)
+	}
+	e := c.program.end()
+	switch {
+	case e.code == codeEngineFailed:
+		e.note = engineName + " could not run the container"
+	case e.code == codeKilled && c.Limits().Memory > 0:
+		e.note = "the container was killed, perhaps for exceeding limits.memory"
+	}
+	return e
+}
+
+// Exit codes of the engine's client.
+const (
+	codeEngineFailed = 125
+	codeKilled       = 128 + 9
+)
+
+func (c *container) probe(context.Context) error {
+	return coded(CodeInvalid, nil, "a container has no probe of kind %q; only of %q", c.spec.Health.Kind, spec.HealthRPC)
+}
+
+// sweepContainers removes the containers that earlier supervisors on this state directory have left.
+func (s *Supervisor) sweepContainers() error {
+	note := filepath.Join(s.state.path, containersFile)
+	if _, err := os.Stat(note); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	path, err := findEngine()
+	if err != nil {
+		return err
+	}
+	if err := removeContainers(path, "--filter", "label="+labelState+"="+s.state.id); err != nil {
+		return err
+	}
+	return os.Remove(note)
+}
+
+// removeAttempts is how often a removal is tried: the engine fails once if it learns only then that a container has been killed.
+const removeAttempts = 3
+
+// removeContainers kills and removes containers.
+func removeContainers(engine string, which ...string) (err error) {
+	for range removeAttempts {
+		if err = runEngine(engine, append([]string{"rm", "--force", "--time", "0"}, which...)...); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// runEngine runs a command of the engine.
+func runEngine(path string, arguments ...string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), engineTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path, arguments...)
+	output := &limitedBuffer{remaining: maxProbeOutput}
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = output, output, time.Second
+	err := tree.StartChild(cmd)
+	if err == nil {
+		err = tree.WaitChild(cmd)
+	}
+	if err != nil {
+		return fmt.Errorf("%s %s: %w: %s", engineName, strings.Join(arguments, " "), err, output.text())
+	}
+	return nil
+}
