@@ -34,7 +34,7 @@ type fleetView struct {
 	InFlight   int
 	Memory     int64
 	EveryPool  bool
-	MorePools  int
+	Stale      bool // it is what was known when Temporal last answered
 	PoolsPager pager
 }
 
@@ -100,10 +100,10 @@ func (v *visit) fleetPage() error {
 }
 
 func newFleetView(f facts, hostID string, now time.Time) fleetView {
-	view := fleetView{EveryPool: f.all}
+	view := fleetView{EveryPool: f.all, Stale: len(f.trouble) > 0}
 	var worst []problem
 	for _, p := range f.pools {
-		row, trouble := newPoolRow(p, f.vitals, now)
+		row, trouble, _ := newPoolRow(p, f.vitals, now)
 		view.Pools = append(view.Pools, row)
 		view.Ready, view.Size, view.InFlight, view.Memory = view.Ready+row.Ready, view.Size+row.Size, view.InFlight+row.InFlight, view.Memory+row.Memory
 		if trouble != nil {
@@ -140,12 +140,13 @@ func reportOf(status api.PoolStatus, vitals map[string]api.ProcessVitals, now ti
 	return tempool.NewReport(status, workers, now), workers
 }
 
-func newPoolRow(p poolFacts, vitals map[string]api.ProcessVitals, now time.Time) (poolRow, *problem) {
+// newPoolRow is the row of a pool, what is wrong with it, and its workers in the order of its roster.
+func newPoolRow(p poolFacts, vitals map[string]api.ProcessVitals, now time.Time) (poolRow, *problem, []api.Worker) {
 	row := poolRow{Name: p.Pool, Size: p.Size, Stale: p.err != nil}
 	if p.at.IsZero() {
 		row.Standing, row.Tone = "no answer", "bad"
 		return row, &problem{Critical: true, Subject: "pool " + p.Pool, Path: poolPath(p.Pool), Text: "It does not answer: " + message(p.err) + ".",
-			Advice: []string{"See whether an agent runs workflows: ctl doctor."}}
+			Advice: []string{"See whether an agent runs workflows: ctl doctor."}}, nil
 	}
 	report, workers := reportOf(p.PoolStatus, vitals, now)
 	hosts := map[string]bool{}
@@ -172,7 +173,7 @@ func newPoolRow(p poolFacts, vitals map[string]api.ProcessVitals, now time.Time)
 	if p.Scale != nil {
 		row.Follows = p.Scale.Reason
 	}
-	return row, poolProblem(p.PoolStatus, report)
+	return row, poolProblem(p.PoolStatus, report), workers.Workers
 }
 
 // poolProblem joins the alerts of a pool, and what to do about them.

@@ -83,7 +83,7 @@ func (v *visit) poolPage() error {
 
 // newPoolView is the page of a pool that a request asks for: ?state=, ?q= and ?page= choose the rows.
 func newPoolView(p poolFacts, vitals map[string]api.ProcessVitals, r *http.Request, now time.Time) poolView {
-	row, trouble := newPoolRow(p, vitals, now)
+	row, trouble, workers := newPoolRow(p, vitals, now)
 	query := r.URL.Query()
 	view := poolView{
 		Row: row, Status: p.PoolStatus, Problem: trouble, Command: strings.Join(p.Spec.Pool.Command, " "), States: row.States,
@@ -93,8 +93,7 @@ func newPoolView(p poolFacts, vitals map[string]api.ProcessVitals, r *http.Reque
 		total := p.Rollout.Done + len(p.Rollout.Waiting) + len(p.Rollout.Current)
 		view.Rollout = &rolloutView{p.Rollout, total, p.Rollout.Done * 100 / max(1, total)}
 	}
-	_, workers := reportOf(p.PoolStatus, vitals, now)
-	for i, w := range workers.Workers {
+	for i, w := range workers {
 		one := newWorkerRow(w, p.Workers[i], vitals[w.Worker], p.PoolStatus, now)
 		if !w.State.InService() {
 			view.Out++

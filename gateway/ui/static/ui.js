@@ -1,7 +1,7 @@
 // Keeps the page up to date: a stream of events says when to load it again, and what has changed replaces what is shown. Without this script
 // every page works and shows the moment at which it was loaded.
 
-const afterEvent = 1000; // least time between two loads, in milliseconds
+const afterEvent = 2000; // least time between two loads, in milliseconds
 const anyway = 10000; // for figures, which change without an event
 const mostRows = 500; // of the feed of events
 
@@ -13,6 +13,7 @@ const query = feed ? feed.dataset.query : document.body.dataset.live;
 function tell(on, text) {
   if (link.textContent === text) return;
   link.className = on ? "link on" : "link off";
+  link.title = "";
   link.textContent = text;
 }
 
@@ -140,7 +141,10 @@ function listen() {
   stream = new EventSource("/ui/live?" + query + "&since=" + encodeURIComponent(since));
   stream.onopen = () => tell(true, "live");
   stream.onerror = () => tell(false, "connecting again…");
-  stream.addEventListener("trouble", message => tell(false, JSON.parse(message.data)));
+  stream.addEventListener("trouble", message => {
+    tell(false, "events are missing");
+    link.title = JSON.parse(message.data);
+  });
   stream.onmessage = message => {
     tell(true, "live");
     const event = JSON.parse(message.data);
