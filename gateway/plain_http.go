@@ -88,16 +88,19 @@ func statusError(call *dispatch.Call, method string, status int) *api.Error {
 	return failed
 }
 
-var errBrokenOff = errors.New("the answer broke off")
-
 // proxy forwards a request and its answer, both unbuffered, and completes the call.
 func (u *plainUpstream) proxy(w http.ResponseWriter, r *http.Request, call *dispatch.Call, method string) {
 	// The proxy panics to abort an answer that broke off. The call must be completed then, too.
 	var failure *api.Error
+	var body answerBody
 	completed := false
 	defer func() {
-		if !completed {
-			failure = httpError(call, errBrokenOff)
+		switch {
+		case completed:
+		case body.err != nil:
+			failure = httpError(call, fmt.Errorf("the answer broke off: %w", body.err))
+		case failure == nil:
+			failure = httpError(call, dispatch.ErrClientGone)
 		}
 		call.CompleteAnswered(failure)
 	}()
@@ -114,6 +117,9 @@ func (u *plainUpstream) proxy(w http.ResponseWriter, r *http.Request, call *disp
 			if answer.StatusCode >= http.StatusInternalServerError {
 				failure = statusError(call, method, answer.StatusCode)
 			}
+			if answer.StatusCode != http.StatusSwitchingProtocols { // then the body is a connection
+				body.ReadCloser, answer.Body = answer.Body, &body
+			}
 			return nil
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
@@ -124,6 +130,20 @@ func (u *plainUpstream) proxy(w http.ResponseWriter, r *http.Request, call *disp
 	}
 	proxy.ServeHTTP(w, r.WithContext(call.Context()))
 	completed = true
+}
+
+// answerBody is the body of an answer that is forwarded. It remembers why it could not be read: a client that leaves is no failure of the worker.
+type answerBody struct {
+	io.ReadCloser
+	err error
+}
+
+func (b *answerBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		b.err = err
+	}
+	return n, err
 }
 
 // Send sends a POST; an answer with a status below 400 is the response.

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -198,8 +199,22 @@ func TestACallWithTracingIsForwardedToPlainHTTP(t *testing.T) {
 	require.Equal(t, "http", attributes(call)["rpc.system.name"])
 	response, err := e.http.Post("http://gateway/v1/pools/p/call/fail", "", nil)
 	require.NoError(t, err)
-	require.NoError(t, response.Body.Close())
+	_, err = io.ReadAll(response.Body)
+	require.NoError(t, errors.Join(err, response.Body.Close()))
 	require.Equal(t, "worker_error", attributes(s.one("p/fail"))["error.type"], "the client has the program's answer, and the span its failure")
+}
+
+func TestAClientThatLeavesAnAnswerOfPlainHTTPIsNoFailureOfTheWorker(t *testing.T) {
+	script, err := filepath.Abs("testdata/server.py")
+	require.NoError(t, err)
+	s, tracing := traceInto(t)
+	e := open(t, 1, tracing, withSpec(func(sp *spec.Spec) {
+		sp.Pool.Command, sp.Pool.Protocol, sp.Health.Kind = []string{"python3", script}, spec.ProtocolNone, spec.HealthTCP
+	}))
+	response, err := e.http.Get("http://gateway/v1/pools/p/call/large")
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	require.Equal(t, "cancelled", attributes(s.one("p/large"))["error.type"])
 }
 
 func TestRequestsAboutLeasesAreSpans(t *testing.T) {

@@ -96,10 +96,10 @@ func (s *callTrace) send(c *Call, r Request, send func(*Call, Request) error) (e
 	defer func() {
 		failure := err
 		switch {
-		case !returned: // it panicked to break its answer off
-			failure = errBrokenOff
 		case err == nil && c.response != nil && c.response.failure != nil:
 			failure = c.response.failure
+		case !returned: // it panicked to break its answer off
+			failure = errBrokenOff
 		}
 		span.SetAttributes(tracecontext.Started.Bool(failure == nil || started(failure)))
 		tracecontext.End(span, failure)

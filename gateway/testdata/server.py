@@ -25,6 +25,8 @@ class Handler(BaseHTTPRequestHandler):
         answer = b"" if self.command == "HEAD" else self.path.encode()
         if self.path == "/traceparent":
             answer = str(self.headers["traceparent"]).encode()
+        if self.path == "/large":
+            answer = b"x" * (32 << 20)
         self.send_response(200)
         self.send_header("X-Method", self.command)
         self.send_header("Content-Length", str(len(answer)))
