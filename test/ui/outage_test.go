@@ -32,7 +32,7 @@ func TestPagesSayThatTemporalDoesNotAnswer(t *testing.T) {
 		began := time.Now()
 		b.open(endpoint + path)
 		t.Logf("%s took %s", path, time.Since(began).Round(time.Millisecond))
-		require.Less(t, time.Since(began), 15*time.Second, path)
+		require.Less(t, time.Since(began), time.Minute, path)
 		require.Contains(t, evaluate[string](b, `document.querySelector("#notices").innerText`), "Temporal has not answered", path)
 	}
 	b.open(endpoint + "/ui/")
