@@ -35,6 +35,6 @@ func TestHostileFilesAreParsedInBoundedTime(t *testing.T) {
 		_, err := Parse([]byte(file), "hostile.toml")
 		tolerable := err == nil || strings.Contains(err.Error(), "too large: the whole spec")
 		require.Equal(t, name == "variables" || name == "warm-ups", tolerable, "%s: %v", name, err)
-		require.Less(t, time.Since(start), 10*time.Second, name)
+		require.Less(t, time.Since(start), time.Minute, name)
 	}
 }

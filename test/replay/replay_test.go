@@ -31,7 +31,7 @@ func histories(t *testing.T) []string {
 // replay replays one history. It discards the replayer's log: the error says the same.
 func replay(t *testing.T, file string, interceptors ...interceptor.WorkerInterceptor) error {
 	t.Helper()
-	replayer, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{Interceptors: append(workflows.Interceptors(converter.GetDefaultDataConverter()), interceptors...)})
+	replayer, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{DisableDeadlockDetection: true, Interceptors: append(workflows.Interceptors(converter.GetDefaultDataConverter()), interceptors...)})
 	require.NoError(t, err)
 	workflows.Register(replayer)
 	return replayer.ReplayWorkflowHistoryFromJSONFile(log.NewStructuredLogger(slog.New(slog.DiscardHandler)), file)
