@@ -44,6 +44,8 @@ const (
 	keyMaxMemory     = "rotation.max_memory"
 	keyAutoMaxMemory = keyMaxMemory + ` = "auto"`
 	keyLimitsMemory  = "limits.memory"
+
+	autoMemoryBandsKey = keyMemoryBands + ` = "auto", baseline `
 )
 
 var bandKeys = []string{keyMemoryBands, keyCPUBands, keyCallsBands}
@@ -90,7 +92,7 @@ func (g Grading) Assess(r Reading) Assessment {
 	worst := Assessment{Grade: GradeExcellent, Score: 100}
 	memoryKey := keyMemoryBands
 	if g.MemoryBaseline > 0 {
-		memoryKey += fmt.Sprintf(` = "auto", baseline %s`, megabytes(g.MemoryBaseline))
+		memoryKey = autoMemoryBandsKey + megabytes(g.MemoryBaseline)
 	}
 	for _, m := range []struct {
 		bands Bands

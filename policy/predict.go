@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 )
 
@@ -58,13 +59,16 @@ func (p Prediction) Next(samples []Observation) Decision {
 				t.perMinute()/bytesPerMB, megabytes(p.MemoryLimitBytes), key, shown(t.until(limit)), t.fit)}
 		}
 	}
-	// The score is turned over, so that both measures rise towards their limit.
-	if t, ok := p.crossing(samples, 100-failingScore, func(o Observation) float64 { return 100 - o.Score }); ok {
+	// The score is turned over, so that both measures rise towards their limit. A score that follows from memory by bands that follow from the same
+	// baseline as the limit predicts nothing that memory does not, and too early: it falls fastest just above the baseline.
+	last := samples[len(samples)-1]
+	ofMemory := p.MemoryLimitBytes > 0 && strings.HasPrefix(last.ScoreKey, autoMemoryBandsKey)
+	if t, ok := p.crossing(samples, 100-failingScore, func(o Observation) float64 { return 100 - o.Score }); ok && !ofMemory {
 		return Decision{Action: Restart, Reason: fmt.Sprintf(
 			"Replacing worker before it fails: score falls by %.1f per minute and would be failing in %s (fit %.2f; %s).",
-			t.perMinute(), shown(t.until(100-failingScore)), t.fit, cmp.Or(samples[len(samples)-1].ScoreKey, "health bands"))}
+			t.perMinute(), shown(t.until(100-failingScore)), t.fit, cmp.Or(last.ScoreKey, "health bands"))}
 	}
-	if last := samples[len(samples)-1]; last.Score <= degradedScore {
+	if last.Score <= degradedScore {
 		return Decision{Action: Watch, Reason: fmt.Sprintf("Score only %.0f, but not falling.", last.Score)}
 	}
 	return Decision{Action: Rest, Reason: "No failure predicted."}

@@ -67,6 +67,18 @@ func TestWithoutAMemoryLimitOnlyTheScoreCounts(t *testing.T) {
 	require.Equal(t, policy.Rest, p.Next(observed([]int64{200, 250, 300, 350, 400}, nil)).Action)
 }
 
+func TestAScoreThatFollowsFromMemoryPredictsNothingThatMemoryDoesNot(t *testing.T) {
+	p := policy.Prediction{Window: 5, Horizon: 5 * time.Minute, MemoryLimitBytes: 954 * mb}
+	samples := observed([]int64{300, 310, 321, 332, 340}, []float64{98, 90, 82, 74, 66})
+	require.Equal(t, policy.Restart, p.Next(samples).Action, "of calls, or of bands that somebody has set")
+	for i := range samples {
+		samples[i].ScoreKey = `health.memory_bands = "auto", baseline 318 MB`
+	}
+	require.Equal(t, policy.Rest, p.Next(samples).Action)
+	p.MemoryLimitBytes = 0
+	require.Equal(t, policy.Restart, p.Next(samples).Action)
+}
+
 func TestSamplesOfOneInstantShowNoTrend(t *testing.T) {
 	samples := observed([]int64{200, 250, 300, 350, 400}, nil)
 	for i := range samples {

@@ -75,19 +75,24 @@ func (m *membership) start(ctx context.Context) error {
 func (m *membership) joinFirst(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
-	waiting := false
+	var taken error
 	for {
 		err := m.join(ctx)
 		if err == nil || api.CodeOf(err) == api.CodeInvalid {
 			return err
 		}
-		if errors.Is(err, api.ErrHostTaken) && !waiting {
-			waiting = true
-			m.log.Info("another agent holds this host id; waiting until it is lost", "error", err)
+		if errors.Is(err, api.ErrHostTaken) {
+			if taken == nil {
+				m.log.Info("another agent holds this host id; waiting until it is lost", "error", err)
+			}
+			taken = err
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w; stop that agent, or %s", err, m.hint)
+			if taken == nil {
+				return err
+			}
+			return fmt.Errorf("%w; stop that agent, or %s", taken, m.hint) // an attempt that was cut short says less
 		case <-time.After(joinInterval):
 		}
 	}

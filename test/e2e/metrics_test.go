@@ -89,6 +89,9 @@ func TestMetricsDescribeAnAgentAndItsWorkers(t *testing.T) {
 	require.EqualValues(t, api.CodeWorkerError, code)
 
 	s := readScrape(t, client)
+	for deadline := time.Now().Add(waitTimeout); s.value("tempool_pool_ready", "pool", "seen") < 2 && time.Now().Before(deadline); s = readScrape(t, client) {
+		sleep(t, 100*time.Millisecond) // the roster hears of a process a moment after the process is ready
+	}
 	require.EqualValues(t, 1, s.value("tempool_agent_info", "host", "seen"))
 	require.EqualValues(t, 1, s.value("tempool_build_info"))
 	require.EqualValues(t, 7, s.value("tempool_agent_capacity"))
