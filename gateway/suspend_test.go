@@ -92,3 +92,21 @@ func TestADrainWithdrawsASuspensionThatIsPending(t *testing.T) {
 	require.Equal(t, 200, await(t, held).status)
 	require.True(t, await(t, drained).Drained)
 }
+
+func TestASuspensionThatIsReplacedWhileItsHookRunsIsWithdrawn(t *testing.T) {
+	e := open(t, 1, withSpecEnv("SUSPEND_UNTIL", t.TempDir()+"/go"))
+	path := e.spec.Pool.Env["SUSPEND_UNTIL"]
+	order := func(turn int64) api.SuspendRequest {
+		r := suspendRequest(turn, "", false, time.Hour)
+		r.HookTimeout = spec.Duration(timeout)
+		return r
+	}
+	first := background(func() api.SuspendResult { return e.gateway.Suspend(t.Context(), order(1)) })
+	e.awaitHeld(path + ".began")
+	second := background(func() api.SuspendResult { return e.gateway.Suspend(t.Context(), order(2)) })
+	require.True(t, await(t, first).Withdrawn, "it must not freeze the process")
+	e.release(path)
+	result := await(t, second)
+	require.False(t, result.Withdrawn)
+	require.Empty(t, result.Problem)
+}

@@ -78,8 +78,12 @@ func (d *Dispatcher) Suspend(ctx context.Context, r api.SuspendRequest) api.Susp
 			}
 		}
 		result := d.endForSuspension(ctx, u, s, r.LeaseID)
-		if !result.Withdrawn {
-			result.Problem = u.callSuspendHook(ctx, s, r.HookTimeout.D())
+		if result.Withdrawn {
+			return result
+		}
+		result.Problem = u.callSuspendHook(ctx, s, r.HookTimeout.D())
+		if s.ctx.Err() != nil { // a process that is resumed must not be frozen
+			return api.SuspendResult{Withdrawn: true}
 		}
 		return result
 	}

@@ -195,6 +195,15 @@ def large(body):
     return b"x" * int(body)
 
 
+def suspend():
+    """Runs until the file SUSPEND_UNTIL exists or the hook is cancelled."""
+    hold(os.environ["SUSPEND_UNTIL"])
+
+
+if "SUSPEND_UNTIL" in os.environ:
+    tempool.on_suspend(suspend)
+
+
 released = []
 
 

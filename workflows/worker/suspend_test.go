@@ -81,6 +81,27 @@ func TestALeaseThatIsReturnedEndsTheWaitOfASuspension(t *testing.T) {
 	require.False(t, newest.Client)
 }
 
+func TestALeaseThatIsReturnedAfterItWasFencedCostsNoSecondSuspend(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.onSuspend = func(r api.SuspendRequest) (api.SuspendResult, error) {
+		return api.SuspendResult{CallsCut: 2, Checkin: &api.CheckinRequest{LeaseID: r.LeaseID}}, nil
+	}
+	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "alice"}))
+	s.At(2*time.Second, s.signal(api.SignalSuspend, api.Control{}))
+	s.At(14*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: suspendedLease}))
+	s.At(20*time.Second, func() {
+		require.Equal(t, lifecycle.Suspended, s.state().State)
+		newest := s.history()[len(s.history())-1]
+		require.Equal(t, "2", newest.Metadata["calls_cut"])
+		require.EqualValues(t, 2, s.metrics().CallsCut)
+		s.cancel()
+	})
+	run := suspending(s)
+	s.slow[api.ActivitySuspend] = 15 * time.Second // the hook runs after drain_timeout
+	s.run(run)
+	require.Len(t, s.suspends, 1)
+}
+
 func TestAResumeWithdrawsASuspensionAndRenewsTheLease(t *testing.T) {
 	s := newWorkerEnv(t)
 	var renewal *workflowtest.UpdateResult
