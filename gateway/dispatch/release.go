@@ -12,7 +12,7 @@ import (
 
 // An incarnation that leaves in good order releases the sessions bound to its worker: the program's hook session.release writes what the process
 // keeps of them to the store. Calls of such a session are held back until then, so that the next process, or another worker, does not read the
-// store too early. A program without the hook, or without a call so far, keeps nothing, and nothing is held.
+// store too early. A program without the hook, or that has had no call, keeps nothing, and nothing is held.
 
 // maxReleased bounds the sessions that one incarnation releases.
 const maxReleased = 10_000
@@ -39,13 +39,18 @@ type held struct {
 // holdSessionsLocked holds the sessions of an incarnation that takes no further call of the pool, also of calls in the queue.
 func (u *upstream) holdSessionsLocked() {
 	p, affinity := u.pool, u.pool.dispatcher.config.Affinity
-	if u.releasing || u.gone || affinity == nil || u.calls.requests == 0 || !u.offersHook(api.HookSessionRelease) {
+	if u.releasing || u.gone || affinity == nil || u.calls.requests+int64(u.inFlight) == 0 || !u.offersHook(api.HookSessionRelease) {
 		return
 	}
 	u.releasing = true
 	sessions, _ := affinity.Page(u.worker, "", maxReleased)
+	if u.lease != nil {
+		for c := range u.lease.calls { // a call that has waited in the queue binds its session only when it is answered
+			sessions = append(sessions, c.session)
+		}
+	}
 	for _, session := range sessions {
-		if p.held[session] == nil {
+		if session != "" && p.held[session] == nil {
 			p.held[session] = &held{u, make(chan struct{})}
 		}
 	}
