@@ -61,8 +61,13 @@ func (s *suspender) isPending() bool { return s.SuspendWanted && s.SuspendAtOnce
 
 // drop clears what was requested of a process that is going or gone.
 func (s *suspender) drop() {
-	s.SuspendWanted, s.SuspendReason, s.SuspendAtOnce, s.SuspendUntil = false, "", false, time.Time{}
+	s.withdraw()
 	s.Resuming, s.ResumeReason, s.requests.resume = false, "", request{}
+}
+
+// withdraw clears the suspension that is wanted.
+func (s *suspender) withdraw() {
+	s.SuspendWanted, s.SuspendReason, s.SuspendAtOnce, s.SuspendUntil = false, "", false, time.Time{}
 }
 
 // reconcile carries out what was requested, and takes the host's answers. It reports whether anything changed.
@@ -201,7 +206,8 @@ func (s *suspender) beginResume(reason string) {
 	case !suspended && !s.isPending():
 		s.drop()
 		s.refuse("resume: the worker is not suspended")
-	case s.Resuming:
+	case s.Resuming: // it withdraws only a suspension that was requested since
+		s.withdraw()
 	case suspended && !s.atOnce():
 		s.transition(lifecycle.Resume, reason)
 		s.NextCheckpoint = s.Now()

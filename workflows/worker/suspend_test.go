@@ -125,6 +125,24 @@ func TestAResumeWithdrawsASuspensionAndRenewsTheLease(t *testing.T) {
 	require.NoError(t, renewal.Err)
 }
 
+func TestAResumeWithdrawsASuspensionThatWasRequestedWhileTheWorkerResumes(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.At(time.Second, s.signal(api.SignalSuspend, api.Control{}))
+	s.At(30*time.Second, s.signal(api.SignalResume, api.Control{}))
+	s.At(31*time.Second, s.signal(api.SignalSuspend, api.Control{}))
+	s.At(32*time.Second, s.signal(api.SignalResume, api.Control{}))
+	s.At(2*time.Minute, func() {
+		require.Equal(t, lifecycle.Ready, s.state().State)
+		require.Empty(t, s.state().LastRefusal)
+		s.cancel()
+	})
+	run := suspending(s)
+	s.slow[api.ActivityResume] = 10 * time.Second
+	s.run(run)
+	require.Len(t, s.suspends, 1)
+	require.Len(t, s.resumes, 1)
+}
+
 func TestOtherRequestsEndASuspensionThatIsPending(t *testing.T) {
 	for name, c := range map[string]struct {
 		signal  string
