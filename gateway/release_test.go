@@ -1,9 +1,11 @@
 package gateway
 
 import (
+	"context"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -61,4 +63,15 @@ func TestTheSessionOfAQueuedCallIsReleasedByADrain(t *testing.T) {
 	require.True(t, e.drainAfter("b").Drained)
 	require.Equal(t, 200, await(t, second).status)
 	require.Equal(t, []string{"a", "b"}, released())
+}
+
+func TestAHookThatHangsLeavesTimeToReleaseTheOtherSessions(t *testing.T) {
+	e, released := releasing(t)
+	for _, session := range []string{"a", "hang", "z"} {
+		require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/turn", nil, api.HeaderSession, session).status)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	require.True(t, e.gateway.Drain(ctx, "p/0", 1).Drained)
+	require.Equal(t, []string{"a", "z"}, released())
 }
