@@ -11,8 +11,8 @@ import (
 func (h *Host) Drain(ctx context.Context, r api.DrainRequest) (api.DrainResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout.D())
 	defer cancel()
-	if p, known := h.Processes.Get(r.Worker, r.Incarnation); known && p.Frozen() {
-		p.Thaw(math.MaxInt64) // for its hooks; it is about to stop
+	if p, known := h.Processes.Get(r.Worker, r.Incarnation); known {
+		p.Thaw(math.MaxInt64) // for its hooks; it is about to stop, and no Freeze that comes late counts
 	}
 	return h.DataPlane.Drain(ctx, r.Worker, r.Incarnation), nil
 }

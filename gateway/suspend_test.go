@@ -75,3 +75,38 @@ func TestSuspendReturnsTheGatewaysLeaseWhenItsCallsAreDone(t *testing.T) {
 	e.gateway.EndSuspension(t.Context(), api.ResumeRequest{Process: api.Process{Worker: "p/0", Incarnation: 1}, Turn: 2})
 	require.Equal(t, 200, await(t, waiting).status, "a call of the pool waits for the end of the suspension")
 }
+
+func TestADrainWithdrawsASuspensionThatIsPending(t *testing.T) {
+	e := open(t, 1)
+	lease := e.lease(0, "me")
+	held := background(func() answer { return e.do("POST", "/v1/leases/"+lease.ID+"/call/hold", quoted(e.file("d"))) })
+	e.awaitHeld(e.file("d.began"))
+	ended := background(func() api.SuspendResult {
+		return e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, true, time.Hour))
+	})
+	require.Eventually(t, func() bool { return e.do("POST", "/v1/leases/"+lease.ID+"/call/turn", nil).status == 503 }, timeout, poll)
+	drained := background(func() api.DrainResult { return e.gateway.Drain(t.Context(), "p/0", 1) })
+	require.True(t, await(t, ended).Withdrawn, "nothing more happens to the process, whose call is in flight")
+	require.True(t, e.gateway.Suspend(t.Context(), suspendRequest(2, lease.ID, true, time.Hour)).Withdrawn, "also an order that comes late")
+	e.release(e.file("d"))
+	require.Equal(t, 200, await(t, held).status)
+	require.True(t, await(t, drained).Drained)
+}
+
+func TestASuspensionThatIsReplacedWhileItsHookRunsIsWithdrawn(t *testing.T) {
+	e := open(t, 1, withSpecEnv("SUSPEND_UNTIL", t.TempDir()+"/go"))
+	path := e.spec.Pool.Env["SUSPEND_UNTIL"]
+	order := func(turn int64) api.SuspendRequest {
+		r := suspendRequest(turn, "", false, time.Hour)
+		r.HookTimeout = spec.Duration(timeout)
+		return r
+	}
+	first := background(func() api.SuspendResult { return e.gateway.Suspend(t.Context(), order(1)) })
+	e.awaitHeld(path + ".began")
+	second := background(func() api.SuspendResult { return e.gateway.Suspend(t.Context(), order(2)) })
+	require.True(t, await(t, first).Withdrawn, "it must not freeze the process")
+	e.release(path)
+	result := await(t, second)
+	require.False(t, result.Withdrawn)
+	require.Empty(t, result.Problem)
+}

@@ -68,6 +68,7 @@ type Call struct {
 	stop      context.CancelFunc // of ctx
 	reason    atomic.Pointer[error]
 	method    string
+	session   string // of a call of the pool
 	onQueued  func()
 	client    string
 	response  *Response

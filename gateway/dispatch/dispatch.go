@@ -140,6 +140,7 @@ func bounded(ctx context.Context, longest time.Duration) (context.Context, conte
 // start is the one way for a call to start: it waits until a worker of the target has a free slot and puts the call in flight there.
 func (d *Dispatcher) start(ctx context.Context, t Target, r Request) (*Call, error) {
 	c := newCall(ctx, r)
+	c.session = t.session
 	if t.kind == inQueue && r.onStart == nil && !r.Unbuffered && !r.traced { // whoever frees a worker may send it
 		c.prepare(r)
 	}

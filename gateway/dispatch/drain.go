@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/tempool/tempool/api"
@@ -16,7 +17,7 @@ func (d *Dispatcher) Drain(ctx context.Context, worker string, incarnation int64
 		return api.DrainResult{Drained: true}
 	}
 	u.pool.mu.Lock()
-	u.draining = true
+	u.retireLocked()
 	u.holdSessionsLocked()
 	u.pool.mu.Unlock()
 	_ = u.awaitIdle(ctx) // Cut counts the calls that remain
@@ -29,6 +30,12 @@ func (d *Dispatcher) Drain(ctx context.Context, worker string, incarnation int64
 		result.Checkin = u.releaseLocked()
 	}
 	return result
+}
+
+// retireLocked takes the incarnation out of service for good. That withdraws a suspension, and refuses a later one.
+func (u *upstream) retireLocked() {
+	u.draining = true
+	u.endSuspensionLocked(math.MaxInt64)
 }
 
 const (

@@ -69,7 +69,7 @@ func (p *poolState) retireOlderLocked(u *upstream) {
 		if o.incarnation >= u.incarnation {
 			continue
 		}
-		o.draining = true
+		o.retireLocked()
 		o.holdSessionsLocked()
 		if o.lease != nil && !o.lease.own {
 			o.endLeaseLocked("a newer lease was granted")

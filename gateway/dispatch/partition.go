@@ -48,7 +48,7 @@ func (u *upstream) expireLocked(now time.Time, lost bool) time.Duration {
 // that its gateway would check the worker out again and again.
 func (u *upstream) retireForLocked(lease api.Lease) {
 	if lease.Worker == u.worker && lease.Incarnation > u.incarnation && lease.Host != u.pool.dispatcher.config.HostID {
-		u.draining = true
+		u.retireLocked()
 		u.endLeaseLocked("the worker has moved to host " + lease.Host)
 	}
 }

@@ -92,6 +92,12 @@ func (w *waiter) wait() (failure error) {
 		c.Complete(errNotSent(reason))
 		return reason
 	}
+	if heldBy(err) != nil { // it must not be tried again
+		p.mu.Lock()
+		p.heldCalls--
+		p.mu.Unlock()
+		return reason
+	}
 	return err
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/tempool/tempool/api"
@@ -12,7 +13,7 @@ import (
 
 // An incarnation that leaves in good order releases the sessions bound to its worker: the program's hook session.release writes what the process
 // keeps of them to the store. Calls of such a session are held back until then, so that the next process, or another worker, does not read the
-// store too early. A program without the hook, or without a call so far, keeps nothing, and nothing is held.
+// store too early. A program without the hook, or that has had no call, keeps nothing, and nothing is held.
 
 // maxReleased bounds the sessions that one incarnation releases.
 const maxReleased = 10_000
@@ -39,13 +40,18 @@ type held struct {
 // holdSessionsLocked holds the sessions of an incarnation that takes no further call of the pool, also of calls in the queue.
 func (u *upstream) holdSessionsLocked() {
 	p, affinity := u.pool, u.pool.dispatcher.config.Affinity
-	if u.releasing || u.gone || affinity == nil || u.calls.requests == 0 || !u.offersHook(api.HookSessionRelease) {
+	if u.releasing || u.gone || affinity == nil || u.calls.requests+int64(u.inFlight) == 0 || !u.offersHook(api.HookSessionRelease) {
 		return
 	}
 	u.releasing = true
 	sessions, _ := affinity.Page(u.worker, "", maxReleased)
+	if u.lease != nil {
+		for c := range u.lease.calls { // a call that has waited in the queue binds its session only when it is answered
+			sessions = append(sessions, c.session)
+		}
+	}
 	for _, session := range sessions {
-		if p.held[session] == nil {
+		if session != "" && p.held[session] == nil {
 			p.held[session] = &held{u, make(chan struct{})}
 		}
 	}
@@ -91,7 +97,8 @@ func (p *poolState) awaitRelease(ctx context.Context, h *heldError) error {
 	}
 }
 
-// releaseSessions calls the hook for each session held for the incarnation, until ctx ends; then the rest go on without.
+// releaseSessions calls the hook for each session held for the incarnation, as many at a time as the program takes calls, until ctx ends; then the
+// rest go on without. Each hook but the last has half of the time that is left, so that one that hangs leaves time for the others.
 func (u *upstream) releaseSessions(ctx context.Context) {
 	p := u.pool
 	p.mu.Lock()
@@ -105,26 +112,38 @@ func (u *upstream) releaseSessions(ctx context.Context) {
 	slices.Sort(sessions)
 	failed := 0
 	var problem error
-	for _, session := range sessions {
-		err := ctx.Err()
-		if err == nil {
-			err = u.release(ctx, session)
-		}
-		if err != nil {
-			failed++
-			problem = err
-		}
-		p.mu.Lock()
-		p.letGoLocked(session, u)
-		p.mu.Unlock()
+	var hooks sync.WaitGroup
+	slots := make(chan struct{}, u.capacity())
+	for i, session := range sessions {
+		slots <- struct{}{}
+		hooks.Go(func() {
+			err := u.release(ctx, session, i == len(sessions)-1)
+			p.mu.Lock()
+			if err != nil {
+				failed++
+				problem = err
+			}
+			p.letGoLocked(session, u)
+			p.mu.Unlock()
+			<-slots
+		})
 	}
+	hooks.Wait()
 	if failed > 0 {
 		p.dispatcher.logger.Warn("sessions not released before the end of their process", "worker", u.worker, "incarnation", u.incarnation,
 			"sessions", failed, "of", len(sessions), "error", problem)
 	}
 }
 
-func (u *upstream) release(ctx context.Context, session string) error {
+func (u *upstream) release(ctx context.Context, session string, last bool) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if end, bounded := ctx.Deadline(); bounded && !last {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(end)/2)
+		defer cancel()
+	}
 	body, err := json.Marshal([]string{session})
 	if err != nil {
 		return err

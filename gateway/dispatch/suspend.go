@@ -65,7 +65,7 @@ func (d *Dispatcher) Suspend(ctx context.Context, r api.SuspendRequest) api.Susp
 	defer ticker.Stop()
 	for {
 		u.pool.mu.Lock()
-		quiet := u.gone || u.draining || !r.Client && !u.busyLocked() // a drain waits by itself
+		quiet := u.gone || !r.Client && !u.busyLocked()
 		u.pool.mu.Unlock()
 		if !quiet {
 			select {
@@ -78,8 +78,12 @@ func (d *Dispatcher) Suspend(ctx context.Context, r api.SuspendRequest) api.Susp
 			}
 		}
 		result := d.endForSuspension(ctx, u, s, r.LeaseID)
-		if !result.Withdrawn {
-			result.Problem = u.callSuspendHook(ctx, s, r.HookTimeout.D())
+		if result.Withdrawn {
+			return result
+		}
+		result.Problem = u.callSuspendHook(ctx, s, r.HookTimeout.D())
+		if s.ctx.Err() != nil { // a process that is resumed must not be frozen
+			return api.SuspendResult{Withdrawn: true}
 		}
 		return result
 	}
@@ -138,7 +142,7 @@ func (d *Dispatcher) endForSuspension(ctx context.Context, u *upstream, s *suspe
 	if id == "" && u.lease != nil { // its calls outlive it: its holder has returned it without this gateway
 		ref, err = u.lease.ref, nil
 	}
-	if err != nil || u.gone || u.draining { // without a lease there are no calls; an end of the incarnation ends the lease by itself
+	if err != nil || u.gone { // without a lease there are no calls; an end of the incarnation ends the lease by itself
 		u.pool.mu.Unlock()
 		return result
 	}

@@ -195,6 +195,15 @@ def large(body):
     return b"x" * int(body)
 
 
+def suspend():
+    """Runs until the file SUSPEND_UNTIL exists or the hook is cancelled."""
+    hold(os.environ["SUSPEND_UNTIL"])
+
+
+if "SUSPEND_UNTIL" in os.environ:
+    tempool.on_suspend(suspend)
+
+
 released = []
 
 
@@ -202,7 +211,12 @@ released = []
 def release(id):
     if id == "stuck":
         raise tempool.Error("not this one", code="cannot")
+    if id == "hang":
+        hold(os.environ["RELEASED"])
     released.append([id, tempool.context().headers["tempool-session"]])
+    if "RELEASED" in os.environ:
+        with open(os.environ["RELEASED"] + ".txt", "a") as log:
+            log.write(id + "\n")
 
 
 @tempool.method(name="released")

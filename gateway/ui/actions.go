@@ -91,7 +91,7 @@ var actions = []action{
 	},
 	{
 		name: "suspend", label: "Suspend…", ofWorker: true, asks: "Suspend %s?", done: "The worker was asked to suspend.",
-		means: "It takes no new lease, and keeps its process and memory. A busy worker is suspended when its lease is released.", do: signal(api.SignalSuspend),
+		means: "It takes no new lease and no new call, and keeps its process and memory. What has not ended within rotation.drain_timeout is ended: calls in flight are cut, and the holder of a lease is fenced.", do: signal(api.SignalSuspend),
 	},
 	{
 		name: "resume", label: "Resume…", ofWorker: true, asks: "Resume %s?", done: "The worker was asked to resume.",

@@ -116,3 +116,19 @@ func TestACancelledExchangeSendsACancel(t *testing.T) {
 	p.write(Frame{Type: FrameResponse, ID: asked.ID})
 	require.Eventually(t, func() bool { return c.InFlight() == 0 }, patience, time.Millisecond)
 }
+
+func TestAnExchangeThatWasWithdrawnIsNotReusedAsOne(t *testing.T) {
+	c, p := newPeer(t, Options{})
+	x := Prepare(within(t), Request{Method: "m"}, nil)
+	require.True(t, x.Withdraw())
+	done := make(chan error, 1)
+	go func() {
+		_, err := x.Do(c, Event{}, nil)
+		done <- err
+	}()
+	p.write(Frame{Type: FrameResponse, ID: p.read().ID})
+	require.NoError(t, await(t, done))
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	require.False(t, x.withdrawn, "the pool has it now")
+}

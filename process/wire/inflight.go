@@ -65,7 +65,7 @@ var exchangePool = sync.Pool{New: func() any { return &Exchange{events: make(cha
 // may not have unlocked mu yet.
 func recycle(x *Exchange) {
 	x.mu.Lock()
-	x.ctx, x.request, x.call, x.id, x.onAnswer, x.begun, x.conn, x.sent, x.offset = nil, Request{}, nil, 0, nil, false, nil, false, -1
+	x.ctx, x.request, x.call, x.id, x.onAnswer, x.begun, x.conn, x.sent, x.withdrawn, x.offset = nil, Request{}, nil, 0, nil, false, nil, false, false, -1
 	x.overflow = overflow{}
 	x.mu.Unlock()
 	exchangePool.Put(x)

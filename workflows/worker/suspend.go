@@ -37,7 +37,9 @@ type SuspendState struct {
 // suspender suspends and resumes a worker with a live process.
 type suspender struct {
 	*worker
-	asked string // the lease of the Suspend under way
+	// Of the Suspend under way: its lease, and whether that was a client's.
+	asked       string
+	askedClient bool
 }
 
 // atOnce reports whether this run suspends at once; runs recorded by an earlier release do not.
@@ -59,8 +61,13 @@ func (s *suspender) isPending() bool { return s.SuspendWanted && s.SuspendAtOnce
 
 // drop clears what was requested of a process that is going or gone.
 func (s *suspender) drop() {
-	s.SuspendWanted, s.SuspendReason, s.SuspendAtOnce, s.SuspendUntil = false, "", false, time.Time{}
+	s.withdraw()
 	s.Resuming, s.ResumeReason, s.requests.resume = false, "", request{}
+}
+
+// withdraw clears the suspension that is wanted.
+func (s *suspender) withdraw() {
+	s.SuspendWanted, s.SuspendReason, s.SuspendAtOnce, s.SuspendUntil = false, "", false, time.Time{}
 }
 
 // reconcile carries out what was requested, and takes the host's answers. It reports whether anything changed.
@@ -112,16 +119,20 @@ func (s *suspender) askHost() {
 	if s.Lease != nil {
 		lease = s.Lease.ID
 	}
-	if s.tasks.suspend.Running() && s.asked == lease {
+	client := s.Lease != nil && !s.leases.isGatewayLease()
+	if s.tasks.suspend.Running() && (s.asked == lease || lease == "" && !s.awaitsReturn()) {
 		return
 	}
 	s.tasks.suspend.Cancel()
-	s.asked = lease
+	s.asked, s.askedClient = lease, client
 	s.activities.suspend(api.SuspendRequest{
-		Process: s.process(), Turn: s.SuspendTurn, LeaseID: lease, Client: s.Lease != nil && !s.leases.isGatewayLease(),
+		Process: s.process(), Turn: s.SuspendTurn, LeaseID: lease, Client: client,
 		Timeout: spec.Duration(max(0, s.SuspendUntil.Sub(s.Now()))), HookTimeout: s.Spec.Health.Timeout, Reason: s.SuspendReason,
 	})
 }
+
+// awaitsReturn reports whether the Suspend under way waits until a client returns its lease. Any other fences or returns the lease by itself.
+func (s *suspender) awaitsReturn() bool { return s.askedClient && s.Now().Before(s.SuspendUntil) }
 
 // suspendEnded takes the host's answer: the process is out of service, unless the suspension was withdrawn before.
 func (s *suspender) suspendEnded(r *loop.Result[api.SuspendResult]) {
@@ -135,6 +146,7 @@ func (s *suspender) suspendEnded(r *loop.Result[api.SuspendResult]) {
 	case r.Value.Withdrawn:
 		return
 	}
+	s.rotator.recordCutCalls(r.Value.CallsCut)
 	if s.Lease != nil && s.Lease.ID == s.asked {
 		s.endLease(r.Value)
 	}
@@ -157,7 +169,6 @@ func (s *suspender) endLease(r api.SuspendResult) {
 		s.leases.fence("lease "+s.Lease.ID+" returned by its gateway, which takes the process out of service", usage)
 		return
 	}
-	s.rotator.recordCutCalls(r.CallsCut)
 	s.leases.fence(fmt.Sprintf("lease %s of %q fenced: it was not returned within %s (rotation.drain_timeout), and the worker is to be suspended; calls cut: %d",
 		s.Lease.ID, s.Lease.Holder, s.Spec.Rotation.DrainTimeout, r.CallsCut), usage)
 }
@@ -195,7 +206,8 @@ func (s *suspender) beginResume(reason string) {
 	case !suspended && !s.isPending():
 		s.drop()
 		s.refuse("resume: the worker is not suspended")
-	case s.Resuming:
+	case s.Resuming: // it withdraws only a suspension that was requested since
+		s.withdraw()
 	case suspended && !s.atOnce():
 		s.transition(lifecycle.Resume, reason)
 		s.NextCheckpoint = s.Now()

@@ -81,6 +81,27 @@ func TestALeaseThatIsReturnedEndsTheWaitOfASuspension(t *testing.T) {
 	require.False(t, newest.Client)
 }
 
+func TestALeaseThatIsReturnedAfterItWasFencedCostsNoSecondSuspend(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.onSuspend = func(r api.SuspendRequest) (api.SuspendResult, error) {
+		return api.SuspendResult{CallsCut: 2, Checkin: &api.CheckinRequest{LeaseID: r.LeaseID}}, nil
+	}
+	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "alice"}))
+	s.At(2*time.Second, s.signal(api.SignalSuspend, api.Control{}))
+	s.At(14*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: suspendedLease}))
+	s.At(20*time.Second, func() {
+		require.Equal(t, lifecycle.Suspended, s.state().State)
+		newest := s.history()[len(s.history())-1]
+		require.Equal(t, "2", newest.Metadata["calls_cut"])
+		require.EqualValues(t, 2, s.metrics().CallsCut)
+		s.cancel()
+	})
+	run := suspending(s)
+	s.slow[api.ActivitySuspend] = 15 * time.Second // the hook runs after drain_timeout
+	s.run(run)
+	require.Len(t, s.suspends, 1)
+}
+
 func TestAResumeWithdrawsASuspensionAndRenewsTheLease(t *testing.T) {
 	s := newWorkerEnv(t)
 	var renewal *workflowtest.UpdateResult
@@ -102,6 +123,24 @@ func TestAResumeWithdrawsASuspensionAndRenewsTheLease(t *testing.T) {
 	s.run(suspending(s))
 	require.NoError(t, renewal.Rejected)
 	require.NoError(t, renewal.Err)
+}
+
+func TestAResumeWithdrawsASuspensionThatWasRequestedWhileTheWorkerResumes(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.At(time.Second, s.signal(api.SignalSuspend, api.Control{}))
+	s.At(30*time.Second, s.signal(api.SignalResume, api.Control{}))
+	s.At(31*time.Second, s.signal(api.SignalSuspend, api.Control{}))
+	s.At(32*time.Second, s.signal(api.SignalResume, api.Control{}))
+	s.At(2*time.Minute, func() {
+		require.Equal(t, lifecycle.Ready, s.state().State)
+		require.Empty(t, s.state().LastRefusal)
+		s.cancel()
+	})
+	run := suspending(s)
+	s.slow[api.ActivityResume] = 10 * time.Second
+	s.run(run)
+	require.Len(t, s.suspends, 1)
+	require.Len(t, s.resumes, 1)
 }
 
 func TestOtherRequestsEndASuspensionThatIsPending(t *testing.T) {

@@ -1,0 +1,77 @@
+package gateway
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/spec"
+)
+
+// releasing returns an env whose program writes the sessions that it releases to a file.
+func releasing(t *testing.T) (e *env, released func() []string) {
+	affinity := &fakeAffinity{last: map[string]string{}}
+	path := t.TempDir() + "/released"
+	e = open(t, 1, withConfig(func(c *Config) { c.Affinity = affinity }), withSpec(func(s *spec.Spec) { s.Pool.Env["RELEASED"] = path }))
+	return e, func() []string {
+		written, err := os.ReadFile(path + ".txt")
+		if !os.IsNotExist(err) {
+			require.NoError(t, err)
+		}
+		return strings.Fields(string(written))
+	}
+}
+
+func (e *env) holdSession(session string) <-chan answer {
+	return background(func() answer {
+		return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file(session)), api.HeaderSession, session)
+	})
+}
+
+// drainAfter drains the process, and lets its calls go on when it takes no more.
+func (e *env) drainAfter(session string) api.DrainResult {
+	e.t.Helper()
+	drained := background(func() api.DrainResult { return e.gateway.Drain(e.t.Context(), "p/0", 1) })
+	require.Eventually(e.t, func() bool { return e.gateway.Snapshot().Pools[0].Workers[0].Draining }, timeout, poll)
+	e.release(e.file(session))
+	return await(e.t, drained)
+}
+
+func TestTheSessionOfTheFirstCallIsReleasedByADrain(t *testing.T) {
+	e, released := releasing(t)
+	held := e.holdSession("a")
+	e.awaitHeld(e.file("a.began"))
+	require.True(t, e.drainAfter("a").Drained)
+	require.Equal(t, 200, await(t, held).status)
+	require.Equal(t, []string{"a"}, released())
+}
+
+func TestTheSessionOfAQueuedCallIsReleasedByADrain(t *testing.T) {
+	e, released := releasing(t)
+	first := e.holdSession("a")
+	e.awaitHeld(e.file("a.began"))
+	second := e.holdSession("b")
+	require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
+	e.release(e.file("a"))
+	require.Equal(t, 200, await(t, first).status)
+	e.awaitHeld(e.file("b.began"))
+	require.True(t, e.drainAfter("b").Drained)
+	require.Equal(t, 200, await(t, second).status)
+	require.Equal(t, []string{"a", "b"}, released())
+}
+
+func TestAHookThatHangsLeavesTimeToReleaseTheOtherSessions(t *testing.T) {
+	e, released := releasing(t)
+	for _, session := range []string{"a", "hang", "z"} {
+		require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/turn", nil, api.HeaderSession, session).status)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	require.True(t, e.gateway.Drain(ctx, "p/0", 1).Drained)
+	require.Equal(t, []string{"a", "z"}, released())
+}
