@@ -19,8 +19,10 @@ const (
 	linkFor   = time.Minute
 	// maxSignIns bounds the signed-in browsers, and maxLinks the links that were not used yet. The oldest go first.
 	maxSignIns, maxLinks = 1000, 100
-	cookiePrefix         = "tempool_ui_"
 )
+
+// CookiePrefix begins the names of the dashboard's cookies.
+const CookiePrefix = "tempool_ui_"
 
 // identity is who signed in: a token, which is looked up again at each request, so that a withdrawn one ends the sign-in; or a client that
 // the gateway knows by its Unix socket.
@@ -86,7 +88,7 @@ func cookieName(r *http.Request) string {
 	if err != nil {
 		port = "0"
 	}
-	return cookiePrefix + port
+	return CookiePrefix + port
 }
 
 // signInOf is the name of the sign-in that a request carries; "" without one.

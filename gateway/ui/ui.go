@@ -137,6 +137,14 @@ var (
 
 type principalKey struct{}
 
+// nonceKey is of the word that allows the page's one script to run: no other script of the gateway's address may, such as a worker's.
+type nonceKey struct{}
+
+func nonceIn(r *http.Request) string {
+	nonce, _ := r.Context().Value(nonceKey{}).(string)
+	return nonce
+}
+
 func principalIn(r *http.Request) *access.Principal {
 	p, _ := r.Context().Value(principalKey{}).(*access.Principal)
 	return p
@@ -144,8 +152,8 @@ func principalIn(r *http.Request) *access.Principal {
 
 // Serve answers a request of a client with a page.
 func (d *Dashboard) Serve(w http.ResponseWriter, r *http.Request, p *access.Principal) {
-	header := w.Header()
-	header.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+	header, nonce := w.Header(), rand.Text()
+	header.Set("Content-Security-Policy", "default-src 'none'; script-src 'nonce-"+nonce+"'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Referrer-Policy", "same-origin")
 	header.Set("Cross-Origin-Opener-Policy", "same-origin")
@@ -154,7 +162,8 @@ func (d *Dashboard) Serve(w http.ResponseWriter, r *http.Request, p *access.Prin
 	if r.Method == http.MethodPost {
 		r.Body = http.MaxBytesReader(w, r.Body, maxFormBytes)
 	}
-	d.mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), principalKey{}, p)))
+	ctx := context.WithValue(context.WithValue(r.Context(), principalKey{}, p), nonceKey{}, nonce)
+	d.mux.ServeHTTP(w, r.WithContext(ctx))
 }
 
 // maxFormBytes bounds the body of a form.

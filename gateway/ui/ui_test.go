@@ -39,7 +39,9 @@ func TestEachPageShowsItsFacts(t *testing.T) {
 		for _, want := range says {
 			require.Contains(t, text, want, path)
 		}
-		require.Contains(t, header.Get("Content-Security-Policy"), "script-src 'self'")
+		nonce := regexp.MustCompile(`<script type="module" nonce="(\w+)" src="/ui/static/ui.js`).FindStringSubmatch(text)
+		require.NotNil(t, nonce, path)
+		require.Contains(t, header.Get("Content-Security-Policy"), "script-src 'nonce-"+nonce[1]+"';", "and no other script of this address")
 		require.NotContains(t, header.Get("Content-Security-Policy"), "unsafe")
 		require.NotRegexp(t, regexp.MustCompile(`<script>|\son[a-z]+=|\sstyle=|<style`), text, "%s has nothing inline", path)
 	}
