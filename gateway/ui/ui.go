@@ -43,6 +43,7 @@ type Config struct {
 type Dashboard struct {
 	config   Config
 	memos    memos
+	streams  streams
 	signIns  *grants
 	links    *grants
 	formKey  []byte

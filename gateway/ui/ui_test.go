@@ -277,3 +277,34 @@ func TestTheStreamBringsTheEventsOfThePage(t *testing.T) {
 	}
 	require.Fail(t, "the stream has ended", lines.Err())
 }
+
+func TestStreamsAreBounded(t *testing.T) {
+	s := newSite(t, operator, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	open := func() *http.Response {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+"/ui/live", nil)
+		require.NoError(t, err)
+		answer, err := s.client.Do(r)
+		require.NoError(t, err)
+		t.Cleanup(func() { answer.Body.Close() })
+		return answer
+	}
+	for range maxStreamsEach {
+		require.Equal(t, http.StatusOK, open().StatusCode)
+	}
+	refused := open()
+	require.Equal(t, http.StatusServiceUnavailable, refused.StatusCode)
+	require.NotEmpty(t, refused.Header.Get("Retry-After"))
+	cancel()
+	require.Eventually(t, func() bool { return s.board.streams.enter(operator.Name) }, 30*time.Second, 10*time.Millisecond, "streams that end make room")
+
+	var all streams
+	for i := range maxStreams {
+		require.True(t, all.enter(strconv.Itoa(i)))
+	}
+	require.False(t, all.enter("one more"))
+	all.leave("0")
+	require.True(t, all.enter("one more"))
+	require.NotContains(t, all.of, "0")
+}

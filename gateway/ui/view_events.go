@@ -152,7 +152,12 @@ func (v *visit) live() error {
 	if err != nil {
 		return err
 	}
-	o.Follow = true
+	if !v.d.streams.enter(v.principal.Name) {
+		v.w.Header().Set("Retry-After", streamRetrySeconds)
+		return api.Errorf(api.CodeUnavailable, "too many pages follow the events; close some, or wait: pages are read anew every ten seconds meanwhile")
+	}
+	defer v.d.streams.leave(v.principal.Name)
+	o.Follow, o.Hosts = true, v.listHosts
 	if since, err := time.Parse(time.RFC3339Nano, v.r.URL.Query().Get("since")); err == nil { // else from now on
 		o.Since = maxTime(since.Add(-clockSkew), time.Now().Add(-longestStream))
 	}
@@ -208,6 +213,19 @@ func (v *visit) live() error {
 	for range waiting { // until its goroutine has ended
 	}
 	return nil
+}
+
+// listHosts are the hosts that all viewers share: a stream looks for new agents every few seconds.
+func (v *visit) listHosts(ctx context.Context) ([]tempool.Host, error) {
+	found := v.hosts(ctx)
+	if found.at.IsZero() {
+		return nil, found.err
+	}
+	hosts := make([]tempool.Host, len(found.value))
+	for i := range hosts {
+		hosts[i] = found.value[i].Host
+	}
+	return hosts, nil
 }
 
 // frame is one event of the stream; "" is its default type.
