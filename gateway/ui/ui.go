@@ -90,9 +90,14 @@ type visit struct {
 
 func (v *visit) ctx() context.Context { return v.r.Context() }
 
-// remote is the context for requests to gateways: with the visitor's own token.
+// remote is the context for requests to gateways: with the visitor's own token, and with the agent's certificate for an operator and for one who
+// has a certificate, too.
 func (v *visit) remote(ctx context.Context) context.Context {
-	return tempool.WithGatewayAccess(ctx, v.d.secretOf(v.r), map[string]string{v.d.config.Endpoint(): v.d.config.OwnEndpoint})
+	return tempool.WithGatewayAccess(ctx, tempool.GatewayAccess{
+		Token:       v.d.secretOf(v.r),
+		Certificate: v.principal.Has(access.Admin) || v.r.TLS != nil && len(v.r.TLS.PeerCertificates) > 0,
+		Own:         map[string]string{v.d.config.Endpoint(): v.d.config.OwnEndpoint},
+	})
 }
 
 func (d *Dashboard) registerRoutes() {

@@ -45,6 +45,9 @@ func TestEachPageShowsItsFacts(t *testing.T) {
 		require.NotContains(t, header.Get("Content-Security-Policy"), "unsafe")
 		require.NotRegexp(t, regexp.MustCompile(`<script>|\son[a-z]+=|\sstyle=|<style`), text, "%s has nothing inline", path)
 	}
+	s.fleet.cut = api.Errorf(api.CodeUnavailable, "the gateway at http://127.0.0.1:2 is reachable only from its own host")
+	_, text, _ := s.get("/ui/pools/py/workers/2")
+	require.Contains(t, text, "The log cannot be read: the gateway at http://127.0.0.1:2 is reachable only from its own host.")
 	status, text, _ := s.get("/ui/pools/none")
 	require.Equal(t, http.StatusNotFound, status)
 	require.Contains(t, text, "pool none is not running")

@@ -140,7 +140,12 @@ func (v *visit) log(ctx context.Context, pool string, slot int, previous bool) (
 	if previous {
 		o.Tail = lastWords
 	}
+	var unreachable error
+	o.Unreachable = func(_ string, err error) { unreachable = err }
 	err = v.d.config.Fleet.Logs(v.remote(ctx), pool, o, func(line api.LogLine) { lines = append(lines, line) })
+	if err == nil && len(lines) == 0 { // else the other hosts hardly matter
+		err = unreachable
+	}
 	return lines, err
 }
 
