@@ -21,9 +21,10 @@ import (
 
 // EventOptions select events. The zero value selects all that agents hold.
 type EventOptions struct {
-	Pool  string    // only events of this pool
-	Types []string  // only these types: globs such as lease.*
-	Since time.Time // only events since then; with Follow the default is now
+	Pool   string    // only events of this pool
+	Types  []string  // only these types: globs such as lease.*
+	Since  time.Time // only events since then; with Follow the default is now
+	Newest int       // at most so many, the newest, of those that each agent holds; 0 for all
 	// Follow goes on with the events that happen from now on, at agents that start later, too.
 	Follow bool
 	// Hosts lists the hosts whose agents are read, every few seconds with Follow; nil asks Temporal.
@@ -85,10 +86,19 @@ func (m *eventMerge) held(ctx context.Context, yield func(api.Event, error) bool
 	}
 	var mu sync.Mutex
 	all, failures := readAll(endpoints, func(endpoint string, take func(api.Event)) error {
+		var kept []api.Event
+		newest := m.options.Newest
 		place, err := m.read(ctx, endpoint, start{}, false, func(e api.Event) bool {
-			take(e)
+			if kept = append(kept, e); newest > 0 && len(kept) >= 2*newest {
+				kept = slices.Delete(kept, 0, len(kept)-newest)
+			}
 			return true
 		})
+		for i, e := range kept {
+			if newest <= 0 || i >= len(kept)-newest {
+				take(e)
+			}
+		}
 		if err == nil {
 			mu.Lock()
 			defer mu.Unlock()

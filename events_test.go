@@ -112,3 +112,21 @@ func TestEventsAreReadAtTheHostsThatTheCallerKnows(t *testing.T) {
 	}
 	require.Equal(t, []string{"a-1"}, ids)
 }
+
+func TestTheNewestEventsOfEachAgentAreKept(t *testing.T) {
+	start := time.Now().Add(-time.Hour)
+	serve := func(agent string, most int) string {
+		return eventServer(t, func(w http.ResponseWriter, _ *http.Request) {
+			for n := 1; n <= most; n++ {
+				fmt.Fprint(w, eventLine(agent, n, start.Add(time.Duration(n)*time.Second)))
+			}
+		})
+	}
+	c := eventsClient(t, serve("a", 17), serve("b", 2))
+	var ids []string
+	for event, err := range c.Events(t.Context(), EventOptions{Newest: 3}) {
+		require.NoError(t, err)
+		ids = append(ids, event.ID)
+	}
+	require.Equal(t, []string{"b-1", "b-2", "a-15", "a-16", "a-17"}, ids)
+}

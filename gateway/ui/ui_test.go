@@ -58,6 +58,21 @@ func TestEachPageShowsItsFacts(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, status)
 }
 
+func TestLongLinesAndManyEventsAreCut(t *testing.T) {
+	s := newSite(t, operator, nil)
+	s.fleet.lines[0].Text = strings.Repeat("é", 64<<10)
+	_, text, _ := s.get("/ui/pools/py/workers/2")
+	require.Contains(t, text, strings.Repeat("é", shownLineBytes/2)+"…")
+	require.NotContains(t, text, strings.Repeat("é", shownLineBytes/2+1))
+	one := s.fleet.events[0]
+	for range shownEvents {
+		s.fleet.events = append(s.fleet.events, one)
+	}
+	_, text, _ = s.get("/ui/events?since=24h")
+	require.Contains(t, text, "Earlier ones are not shown")
+	require.Equal(t, shownEvents, strings.Count(text, "data-id="))
+}
+
 func TestPagesAnswerInTimeWhileTemporalDoesNot(t *testing.T) {
 	s := newSite(t, operator, nil)
 	status, _, _ := s.get("/ui/")

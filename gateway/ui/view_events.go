@@ -22,6 +22,9 @@ const (
 	keepAliveEvery = 15 * time.Second
 	// shownEvents bounds the events of the page before those that come live.
 	shownEvents = 200
+	// readEvents bounds those that are read of each agent for the page, and readOfSome those for a visitor who may use some pools only: an
+	// agent may send what that one does not see.
+	readEvents, readOfSome = shownEvents + 1, 10 * shownEvents
 	// waitingEvents bounds the events that wait for a slow browser; further ones are dropped, and the page says so.
 	waitingEvents = 256
 )
@@ -42,7 +45,7 @@ type eventsView struct {
 	Rows               []eventRow
 	Known              []string
 	Pools              []string
-	Dropped            int
+	Dropped            bool // earlier ones are not shown
 }
 
 func newEventRow(e api.Event) eventRow {
@@ -107,7 +110,10 @@ func (v *visit) eventsPage() error {
 	if err != nil || ago <= 0 {
 		return api.Errorf(api.CodeInvalid, "since is %q; give a duration such as 10m", view.Since)
 	}
-	o.Since = time.Now().Add(-ago)
+	o.Since, o.Newest = time.Now().Add(-ago), readEvents
+	if !v.principal.EveryPool() {
+		o.Newest = readOfSome
+	}
 	ctx, cancel := context.WithTimeout(v.remote(v.ctx()), v.patience())
 	defer cancel()
 	p := page{Title: "Events", Nav: "events"}
@@ -118,8 +124,8 @@ func (v *visit) eventsPage() error {
 			view.Rows = append(view.Rows, newEventRow(event))
 		}
 	}
-	view.Dropped = max(0, len(view.Rows)-shownEvents)
-	view.Rows = view.Rows[view.Dropped:]
+	surplus := max(0, len(view.Rows)-shownEvents)
+	view.Dropped, view.Rows = surplus > 0, view.Rows[surplus:]
 	slices.Reverse(view.Rows)
 	names := v.d.memos.names.get(ctx, v.patience(), v.d.config.Fleet.ListPools)
 	for _, name := range slices.Sorted(slices.Values(names.value)) {
