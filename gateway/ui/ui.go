@@ -58,7 +58,7 @@ var files embed.FS
 // New returns a Dashboard.
 func New(config Config) *Dashboard {
 	d := &Dashboard{
-		config: config, signIns: newGrants(maxSignIns, signInFor), links: newGrants(maxLinks, linkFor), formKey: make([]byte, 32),
+		config: config, signIns: newGrants(maxSignIns, maxSignInsEach, signInFor), links: newGrants(maxLinks, maxLinksEach, linkFor), formKey: make([]byte, 32),
 		mux: http.NewServeMux(), versions: map[string]string{},
 	}
 	d.memos.pools = map[string]*memo[api.PoolStatus]{}
@@ -231,8 +231,13 @@ func (d *Dashboard) postLink(w http.ResponseWriter, r *http.Request) {
 	case !strings.HasPrefix(endpoint, "http"):
 		refuseLink(w, http.StatusServiceUnavailable, api.Errorf(api.CodeUnavailable, "no browser can reach this gateway, for it has no TCP listener; start the agent with --listen 127.0.0.1:7460"))
 	default:
+		name, err := d.links.add(i)
+		if err != nil {
+			refuseLink(w, http.StatusServiceUnavailable, errFull)
+			return
+		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(tempool.DashboardLink{URL: endpoint + "/ui/signin?link=" + d.links.add(i), Name: p.Name, Rights: p.Rights.Names()})
+		_ = json.NewEncoder(w).Encode(tempool.DashboardLink{URL: endpoint + "/ui/signin?link=" + name, Name: p.Name, Rights: p.Rights.Names()})
 	}
 }
 
@@ -254,7 +259,9 @@ func (v *visit) signInPage() error {
 			Tokens: v.d.config.Lookup != nil, Error: "This link was used before or is older than a minute. Run ctl ui again.",
 		}})
 	}
-	v.d.signIn(v.w, v.r, i)
+	if err := v.d.signIn(v.w, v.r, i); err != nil {
+		return err
+	}
 	http.Redirect(v.w, v.r, "/ui/", http.StatusSeeOther)
 	return nil
 }
@@ -273,7 +280,9 @@ func (v *visit) postSignIn() error {
 	case !p.Has(access.Read):
 		wrong = p.Name + " has not the right read, which the dashboard needs. Use another token."
 	default:
-		v.d.signIn(v.w, v.r, identity{secret: secret})
+		if err := v.d.signIn(v.w, v.r, identity{secret, p}); err != nil {
+			return err
+		}
 		http.Redirect(v.w, v.r, "/ui/", http.StatusSeeOther)
 		return nil
 	}

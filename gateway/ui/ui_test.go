@@ -243,7 +243,9 @@ func TestABrowserSignsInWithATokenOrALink(t *testing.T) {
 	status, _, _ = s.get("/ui/")
 	require.Equal(t, http.StatusSeeOther, status)
 
-	link := "/ui/signin?link=" + s.board.links.add(identity{principal: operator})
+	name, err := s.board.links.add(identity{principal: operator})
+	require.NoError(t, err)
+	link := "/ui/signin?link=" + name
 	status, _, _ = s.get(link)
 	require.Equal(t, http.StatusSeeOther, status)
 	status, _, _ = s.get("/ui/pools/py")
@@ -255,17 +257,28 @@ func TestABrowserSignsInWithATokenOrALink(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, status, "a browser gets no further link")
 }
 
-func TestSignInsAreBounded(t *testing.T) {
-	g := newGrants(2, time.Hour)
-	first := g.add(identity{})
-	second := g.add(identity{})
-	third := g.add(identity{})
-	for name, want := range map[string]bool{first: false, second: true, third: true} {
-		_, found := g.get(name, false)
-		require.Equal(t, want, found)
+func TestSignInsAreBoundedForEachClient(t *testing.T) {
+	g := newGrants(4, 2, time.Hour)
+	add := func(name string) string {
+		added, err := g.add(identity{principal: &access.Principal{Name: name}})
+		require.NoError(t, err)
+		return added
 	}
-	g = newGrants(2, -time.Second)
-	_, found := g.get(g.add(identity{}), false)
+	ops := add("uid 0")
+	first, second, third := add("127.0.0.1"), add("127.0.0.2"), add("127.0.0.1")
+	for name, want := range map[string]bool{ops: true, first: false, second: true, third: true} {
+		_, found := g.get(name, false)
+		require.Equal(t, want, found, "a client's oldest makes room, and nobody else's")
+	}
+	add("token a")
+	_, err := g.add(identity{principal: &access.Principal{Name: "token b"}})
+	require.ErrorIs(t, err, errFull)
+	add("127.0.0.3")
+	_, found := g.get(ops, false)
+	require.True(t, found)
+
+	g = newGrants(2, 2, -time.Second)
+	_, found = g.get(add("uid 0"), false)
 	require.False(t, found, "it has expired")
 }
 

@@ -158,11 +158,12 @@ func (v *visit) live() error {
 	if err != nil {
 		return err
 	}
-	if !v.d.streams.enter(v.principal.Name) {
+	owner := ownerOf(v.principal)
+	if !v.d.streams.enter(owner) {
 		v.w.Header().Set("Retry-After", streamRetrySeconds)
 		return api.Errorf(api.CodeUnavailable, "too many pages follow the events; close some, or wait: pages are read anew every ten seconds meanwhile")
 	}
-	defer v.d.streams.leave(v.principal.Name)
+	defer v.d.streams.leave(owner)
 	o.Follow, o.Hosts = true, v.listHosts
 	if since, err := time.Parse(time.RFC3339Nano, v.r.URL.Query().Get("since")); err == nil { // else from now on
 		o.Since = maxTime(since.Add(-clockSkew), time.Now().Add(-longestStream))
