@@ -50,6 +50,8 @@ type Dashboard struct {
 	mux      *http.ServeMux
 	pages    map[string]*template.Template
 	versions map[string]string // of the static files, by name
+
+	keepAliveEvery time.Duration
 }
 
 //go:embed templates static
@@ -59,7 +61,7 @@ var files embed.FS
 func New(config Config) *Dashboard {
 	d := &Dashboard{
 		config: config, signIns: newGrants(maxSignIns, maxSignInsEach, signInFor), links: newGrants(maxLinks, maxLinksEach, linkFor), formKey: make([]byte, 32),
-		mux: http.NewServeMux(), versions: map[string]string{},
+		mux: http.NewServeMux(), versions: map[string]string{}, keepAliveEvery: keepAliveEvery,
 	}
 	d.memos.pools = map[string]*memo[api.PoolStatus]{}
 	_, _ = rand.Read(d.formKey) // never fails

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -338,4 +339,33 @@ func TestStreamsAreBounded(t *testing.T) {
 	all.leave("0")
 	require.True(t, all.enter("one more"))
 	require.NotContains(t, all.of, "0")
+}
+
+func TestAStreamEndsWithTheRightsOfItsToken(t *testing.T) {
+	var known atomic.Pointer[access.Principal]
+	known.Store(operator)
+	s := newSite(t, &access.Principal{Name: "nobody"}, func(string) *access.Principal { return known.Load() })
+	s.board.keepAliveEvery = 10 * time.Millisecond
+	_, page, _ := s.get("/ui/signin")
+	status, _, _ := s.post("/ui/signin", url.Values{"form_token": {tokenIn(page)}, "token": {"secret"}})
+	require.Equal(t, http.StatusSeeOther, status)
+	for _, then := range []*access.Principal{{Name: "ops", Rights: access.All, Pools: []string{"py"}}, nil} {
+		known.Store(operator)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+"/ui/live", nil)
+		require.NoError(t, err)
+		answer, err := s.client.Do(r)
+		require.NoError(t, err)
+		defer answer.Body.Close()
+		require.Equal(t, "text/event-stream", answer.Header.Get("Content-Type"))
+		lines := bufio.NewScanner(answer.Body)
+		for range 6 { // it goes on while the rights are the same
+			require.True(t, lines.Scan())
+		}
+		known.Store(then)
+		for lines.Scan() { // until it ends
+		}
+		require.NoError(t, lines.Err())
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -14,11 +15,11 @@ import (
 )
 
 const (
-	// longestStream is after how long a stream ends, so that a withdrawn token does not read on. Browsers connect again.
+	// longestStream is after how long a stream ends. Browsers connect again.
 	longestStream = time.Hour
 	// clockSkew is how far the clocks of hosts may differ so that a page misses no event between its moment and the start of its stream.
 	clockSkew = 5 * time.Second
-	// keepAliveEvery is how often a stream without events sends a comment.
+	// keepAliveEvery is how often a stream sends a comment, and looks whether its browser is still signed in with the same rights.
 	keepAliveEvery = 15 * time.Second
 	// shownEvents bounds the events of the page before those that come live.
 	shownEvents = 200
@@ -197,8 +198,9 @@ func (v *visit) live() error {
 			}
 		}
 	}()
-	quiet := time.NewTicker(keepAliveEvery)
-	defer quiet.Stop()
+	began := v.d.Principal(v.r) // nil for one who has not signed in: a gateway open to everybody
+	keepAlive := time.NewTicker(v.d.keepAliveEvery)
+	defer keepAlive.Stop()
 	for {
 		var data []byte
 		open := true
@@ -206,8 +208,9 @@ func (v *visit) live() error {
 		case <-ctx.Done():
 			open = false
 		case data, open = <-waiting:
-		case <-quiet.C:
+		case <-keepAlive.C:
 			data = []byte(": still here\n\n")
+			open = reflect.DeepEqual(v.d.Principal(v.r), began)
 		}
 		if !open {
 			break
