@@ -252,7 +252,7 @@ func refuseLink(w http.ResponseWriter, status int, err *api.Error) {
 
 func (v *visit) signInPage() error {
 	link := v.r.URL.Query().Get("link")
-	if link == "" {
+	if link == "" || v.r.Method == http.MethodHead { // who only looks whether a link works must not use it up
 		return v.render(http.StatusOK, "signin", page{Title: "Sign in", Data: signInView{Tokens: v.d.config.Lookup != nil}})
 	}
 	i, found := v.d.links.get(link, true)

@@ -247,6 +247,11 @@ func TestABrowserSignsInWithATokenOrALink(t *testing.T) {
 	name, err := s.board.links.add(identity{principal: operator})
 	require.NoError(t, err)
 	link := "/ui/signin?link=" + name
+	looks, err := http.NewRequestWithContext(t.Context(), http.MethodHead, s.server.URL+link, nil)
+	require.NoError(t, err)
+	status, _, header = s.do(looks)
+	require.Equal(t, http.StatusOK, status)
+	require.Empty(t, header.Get("Set-Cookie"), "HEAD uses no link up")
 	status, _, _ = s.get(link)
 	require.Equal(t, http.StatusSeeOther, status)
 	status, _, _ = s.get("/ui/pools/py")
