@@ -29,10 +29,20 @@ type Credentials struct {
 	KeyFile   string // PEM: its private key
 }
 
-// WithGatewayAccess makes the requests to gateways under a context use a token instead of the client's, unless it is empty, and reach the
-// gateways at some endpoints at others instead: an agent reaches its own over its Unix socket.
-func WithGatewayAccess(ctx context.Context, token string, instead map[string]string) context.Context {
-	return transport.WithAccess(ctx, transport.Access{Token: token, Instead: instead})
+// GatewayAccess replaces the client's credentials for gateways: an agent asks other agents for somebody, and not as itself.
+type GatewayAccess struct {
+	// Token is sent; "" sends none.
+	Token string
+	// Certificate lets requests use the client's certificate.
+	Certificate bool
+	// Own are the endpoints of the own gateway, by where it is reached instead, "" for there. Requests to another one over a Unix socket, and
+	// with a token on loopback, fail with CodeUnavailable: they would not reach the host that reports it.
+	Own map[string]string
+}
+
+// WithGatewayAccess makes the requests to gateways under a context use a, and nothing of the client's own credentials.
+func WithGatewayAccess(ctx context.Context, a GatewayAccess) context.Context {
+	return transport.WithAccess(ctx, transport.Access(a))
 }
 
 // Apply reads the files into the options that o leaves empty. A file that cannot be used is CodeInvalid.

@@ -21,11 +21,14 @@ import (
 
 // EventOptions select events. The zero value selects all that agents hold.
 type EventOptions struct {
-	Pool  string    // only events of this pool
-	Types []string  // only these types: globs such as lease.*
-	Since time.Time // only events since then; with Follow the default is now
+	Pool   string    // only events of this pool
+	Types  []string  // only these types: globs such as lease.*
+	Since  time.Time // only events since then; with Follow the default is now
+	Newest int       // at most so many, the newest, of those that each agent holds; 0 for all
 	// Follow goes on with the events that happen from now on, at agents that start later, too.
 	Follow bool
+	// Hosts lists the hosts whose agents are read, every few seconds with Follow; nil asks Temporal.
+	Hosts func(context.Context) ([]Host, error)
 }
 
 // Events yields the events that the agents of the namespace hold, in the order of their time, and with Follow those from now on, as they arrive.
@@ -77,16 +80,25 @@ type eventMerge struct {
 
 // held yields the events that the agents hold, and reports whether the iteration goes on.
 func (m *eventMerge) held(ctx context.Context, yield func(api.Event, error) bool) bool {
-	endpoints, err := m.client.eventEndpoints(ctx)
+	endpoints, err := m.client.eventEndpoints(ctx, m.options.Hosts)
 	if err != nil && !yield(api.Event{}, err) || isRefusal(err) {
 		return false
 	}
 	var mu sync.Mutex
 	all, failures := readAll(endpoints, func(endpoint string, take func(api.Event)) error {
+		var kept []api.Event
+		newest := m.options.Newest
 		place, err := m.read(ctx, endpoint, start{}, false, func(e api.Event) bool {
-			take(e)
+			if kept = append(kept, e); newest > 0 && len(kept) >= 2*newest {
+				kept = slices.Delete(kept, 0, len(kept)-newest)
+			}
 			return true
 		})
+		for i, e := range kept {
+			if newest <= 0 || i >= len(kept)-newest {
+				take(e)
+			}
+		}
 		if err == nil {
 			mu.Lock()
 			defer mu.Unlock()
@@ -112,7 +124,7 @@ func (m *eventMerge) held(ctx context.Context, yield func(api.Event, error) bool
 func (m *eventMerge) follower() follower {
 	return follower{
 		endpoints: func(ctx context.Context) ([]string, error) {
-			endpoints, err := m.client.eventEndpoints(ctx)
+			endpoints, err := m.client.eventEndpoints(ctx, m.options.Hosts)
 			return slices.Concat(endpoints, slices.Collect(maps.Keys(m.places))), err // those whose held events were read go on after them
 		},
 		begin: func(endpoint string, late bool) streamReader {
@@ -195,12 +207,15 @@ func (m *eventMerge) request(at start, follow bool) transport.Request {
 	return transport.Request{Method: http.MethodGet, Path: "/v1/events?" + query.Encode(), Header: header}
 }
 
-// eventEndpoints are the gateways of all live agents. The error may be about some of them only.
-func (c *Client) eventEndpoints(ctx context.Context) ([]string, error) {
+// eventEndpoints are the gateways of all live agents, of which list knows the hosts. The error may be about some of them only.
+func (c *Client) eventEndpoints(ctx context.Context, list func(context.Context) ([]Host, error)) ([]string, error) {
 	if c.fixed != nil {
 		return c.fixed.URLs(), nil
 	}
-	hosts, err := c.Hosts(ctx)
+	if list == nil {
+		list = c.Hosts
+	}
+	hosts, err := list(ctx)
 	if err != nil {
 		return nil, err
 	}

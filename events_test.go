@@ -96,3 +96,37 @@ func TestARefusalEndsTheEvents(t *testing.T) {
 		require.Equal(t, 1, n)
 	}
 }
+
+func TestEventsAreReadAtTheHostsThatTheCallerKnows(t *testing.T) {
+	now := time.Now()
+	up := eventServer(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, eventLine("a", 1, now)) })
+	c := eventsClient(t, up)
+	c.fixed = nil
+	o := EventOptions{Since: now.Add(-time.Hour), Hosts: func(context.Context) ([]Host, error) {
+		return []Host{{ID: "a", HeardAt: now, Vitals: api.HostVitals{Agent: &api.AgentReport{Endpoint: up}}}, {ID: "gone"}}, nil
+	}}
+	var ids []string
+	for event, err := range c.Events(t.Context(), o) {
+		require.NoError(t, err)
+		ids = append(ids, event.ID)
+	}
+	require.Equal(t, []string{"a-1"}, ids)
+}
+
+func TestTheNewestEventsOfEachAgentAreKept(t *testing.T) {
+	start := time.Now().Add(-time.Hour)
+	serve := func(agent string, most int) string {
+		return eventServer(t, func(w http.ResponseWriter, _ *http.Request) {
+			for n := 1; n <= most; n++ {
+				fmt.Fprint(w, eventLine(agent, n, start.Add(time.Duration(n)*time.Second)))
+			}
+		})
+	}
+	c := eventsClient(t, serve("a", 17), serve("b", 2))
+	var ids []string
+	for event, err := range c.Events(t.Context(), EventOptions{Newest: 3}) {
+		require.NoError(t, err)
+		ids = append(ids, event.ID)
+	}
+	require.Equal(t, []string{"b-1", "b-2", "a-15", "a-16", "a-17"}, ids)
+}

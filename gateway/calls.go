@@ -55,6 +55,9 @@ func (g *Gateway) callLease(w http.ResponseWriter, r *http.Request) error {
 
 // serveCall starts a call on the target and answers with the worker's answer. It returns an error only if nothing was written.
 func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, pool string, target dispatch.Target) error {
+	if err := refuseServiceWorker(r); err != nil {
+		return err
+	}
 	request, timeout, err := callRequest(r, "call")
 	if err != nil {
 		return err
@@ -155,8 +158,8 @@ func relay(w http.ResponseWriter, share *memoryShare, call *dispatch.Call, reque
 	if err := share.holdAnswer(int64(len(response.Body))); err != nil {
 		return err
 	}
-	setWorkerHeaders(w.Header(), call)
 	headersFromWorker(w.Header(), response.Headers)
+	setWorkerHeaders(w.Header(), call)
 	w.Header().Set("Content-Length", strconv.Itoa(len(response.Body)))
 	w.WriteHeader(http.StatusOK)
 	_, _ = w.Write(response.Body) // fails only if the client is gone, or reads too slowly
@@ -172,12 +175,6 @@ func writeChunk(stream *http.ResponseController, w io.Writer, chunk []byte) erro
 		return fmt.Errorf("%w: %w", dispatch.ErrClientGone, err)
 	}
 	return nil
-}
-
-// setWorkerHeaders names the process that served the call.
-func setWorkerHeaders(h http.Header, call *dispatch.Call) {
-	h.Set(api.HeaderWorker, call.Worker())
-	h.Set(api.HeaderIncarnation, strconv.FormatInt(call.Incarnation(), 10))
 }
 
 // forwarded reports whether a header passes between client and worker: the session, tracing, the body's type, and every X- header.

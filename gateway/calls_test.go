@@ -435,6 +435,7 @@ func TestHeadersPassAndMethodsMayContainSlashes(t *testing.T) {
 	require.JSONEq(t, `{"tempool-session":"s1","traceparent":"`+clientParent+`","x-mine":"yes"}`, string(a.body))
 	require.Equal(t, "yes", a.header.Get("X-Answer"))
 	require.Equal(t, "text/plain", a.header.Get("Content-Type"))
+	requireConfined(t, a)
 	require.JSONEq(t, `{"a":1}`, string(e.do("POST", "/v1/pools/p/call/tools/call", `{"a":1}`).body))
 	e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderTimeout, "soon").requireProblem(t, 400, api.CodeInvalid)
 	e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderPriority, "10").requireProblem(t, 400, api.CodeInvalid)

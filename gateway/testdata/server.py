@@ -28,6 +28,17 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/large":
             answer = b"x" * (32 << 20)
         self.send_response(200)
+        if self.path == "/page":
+            for key, value in (
+                ("Content-Type", "text/html"),
+                ("Content-Security-Policy", "default-src 'self'"),
+                ("Service-Worker-Allowed", "/"),
+                ("Clear-Site-Data", '"cookies"'),
+                ("Set-Cookie", "mine=1; Path=/"),
+                ("Set-Cookie", "tempool_ui_7460=stolen; Path=/ui"),
+                ("Set-Cookie", " =tempool_ui_7460=stolen; Path=/ui"),
+            ):
+                self.send_header(key, value)
         self.send_header("X-Method", self.command)
         self.send_header("Content-Length", str(len(answer)))
         self.end_headers()

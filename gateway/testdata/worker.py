@@ -187,6 +187,7 @@ def headers():
     context = tempool.context()
     context.response_headers["x-answer"] = "yes"
     context.response_headers["content-type"] = "text/plain"
+    context.response_headers["x-content-type-options"] = "sniff"
     return {k: v for k, v in context.headers.items() if k != "tempool-timeout"}
 
 

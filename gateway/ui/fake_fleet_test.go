@@ -35,6 +35,7 @@ type fakeFleet struct {
 	done    []string
 	failure error // of every question
 	silent  bool  // no question is answered
+	cut     error // of the gateway that has the logs
 }
 
 func newFakeFleet() *fakeFleet {
@@ -127,9 +128,13 @@ func (f *fakeFleet) History(ctx context.Context, _ string, _ int) ([]lifecycle.T
 	return f.history, f.ask(ctx)
 }
 
-func (f *fakeFleet) Logs(ctx context.Context, _ string, _ tempool.LogOptions, yield func(api.LogLine)) error {
+func (f *fakeFleet) Logs(ctx context.Context, _ string, o tempool.LogOptions, yield func(api.LogLine)) error {
 	if err := f.ask(ctx); err != nil {
 		return err
+	}
+	if f.cut != nil {
+		o.Unreachable("http://127.0.0.1:2", f.cut)
+		return nil
 	}
 	for _, line := range f.lines {
 		yield(line)

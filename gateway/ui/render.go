@@ -32,6 +32,7 @@ type page struct {
 	SignedIn        bool
 	Operator        bool // the visitor may act
 	FormToken       string
+	Nonce           string // of the page's script
 	Outage          time.Duration
 	Notice          string
 	At              time.Time
@@ -41,6 +42,7 @@ type page struct {
 func (v *visit) render(status int, name string, p page) error {
 	d := v.d
 	p.Host, p.Namespace, p.FormToken, p.At = d.config.HostID, d.config.Namespace, d.formToken(v.r), time.Now().UTC()
+	p.Nonce = nonceIn(v.r)
 	if d.config.Outage != nil {
 		p.Outage = d.config.Outage()
 	}

@@ -10,23 +10,37 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
+	"github.com/tempool/tempool/internal/loopback"
 )
 
 const (
 	// signInFor is how long a browser stays signed in, and linkFor how long a sign-in link works.
 	signInFor = 12 * time.Hour
 	linkFor   = time.Minute
-	// maxSignIns bounds the signed-in browsers, and maxLinks the links that were not used yet. The oldest go first.
-	maxSignIns, maxLinks = 1000, 100
-	cookiePrefix         = "tempool_ui_"
+	// maxSignIns bounds the signed-in browsers, and maxLinks the links that were not used yet; further ones are refused. maxSignInsEach and
+	// maxLinksEach bound those of one client, whose oldest goes first: nobody can sign another out.
+	maxSignIns, maxSignInsEach = 1000, 20
+	maxLinks, maxLinksEach     = 100, 5
 )
+
+// CookiePrefix begins the names of the dashboard's cookies.
+const CookiePrefix = "tempool_ui_"
 
 // identity is who signed in: a token, which is looked up again at each request, so that a withdrawn one ends the sign-in; or a client that
 // the gateway knows by its Unix socket.
 type identity struct {
 	secret    string
-	principal *access.Principal
+	principal *access.Principal // at the sign-in
+}
+
+// ownerOf is the client on whom bounds are counted. Those of this host that are known by nothing but their address are one: each has many.
+func ownerOf(p *access.Principal) string {
+	if loopback.Host(p.Name) {
+		return "loopback"
+	}
+	return p.Name
 }
 
 // grant is an identity until a time.
@@ -37,34 +51,41 @@ type grant struct {
 
 // grants are bounded and short-lived, by a random name.
 type grants struct {
-	most int
-	life time.Duration
-	mu   sync.Mutex
-	all  map[string]grant
+	most, each int // in all, and of one client
+	life       time.Duration
+	mu         sync.Mutex
+	all        map[string]grant
 }
 
-func newGrants(most int, life time.Duration) *grants {
-	return &grants{most: most, life: life, all: map[string]grant{}}
+func newGrants(most, each int, life time.Duration) *grants {
+	return &grants{most: most, each: each, life: life, all: map[string]grant{}}
 }
 
-// add returns the new name of an identity.
-func (g *grants) add(i identity) string {
+var errFull = api.Errorf(api.CodeUnavailable, "too many browsers have signed in at this agent, or have a link that was not used; try again later, or start the agent again")
+
+// add returns the new name of an identity. The oldest one of the same client makes room for it. It fails with errFull.
+func (g *grants) add(i identity) (string, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	now, oldest := time.Now(), ""
+	now, oldest, own := time.Now(), "", 0
 	for name, one := range g.all {
 		if now.After(one.until) {
 			delete(g.all, name)
-		} else if oldest == "" || one.until.Before(g.all[oldest].until) {
-			oldest = name
+		} else if ownerOf(one.principal) == ownerOf(i.principal) {
+			if own++; oldest == "" || one.until.Before(g.all[oldest].until) {
+				oldest = name
+			}
 		}
 	}
-	if len(g.all) >= g.most {
+	if own >= g.each {
 		delete(g.all, oldest)
+	}
+	if len(g.all) >= g.most {
+		return "", errFull
 	}
 	name := rand.Text()
 	g.all[name] = grant{i, now.Add(g.life)}
-	return name
+	return name, nil
 }
 
 // get returns the identity with a name, and forgets it with take.
@@ -86,7 +107,7 @@ func cookieName(r *http.Request) string {
 	if err != nil {
 		port = "0"
 	}
-	return cookiePrefix + port
+	return CookiePrefix + port
 }
 
 // signInOf is the name of the sign-in that a request carries; "" without one.
@@ -118,10 +139,14 @@ func (d *Dashboard) secretOf(r *http.Request) string {
 	return i.secret
 }
 
-// signIn signs the browser of a request in.
-func (d *Dashboard) signIn(w http.ResponseWriter, r *http.Request, i identity) {
+// signIn signs the browser of a request in. It fails with errFull.
+func (d *Dashboard) signIn(w http.ResponseWriter, r *http.Request, i identity) error {
 	d.signIns.remove(signInOf(r)) // a new name with each sign-in
-	d.setCookie(w, r, d.signIns.add(i), int(signInFor.Seconds()))
+	name, err := d.signIns.add(i)
+	if err == nil {
+		d.setCookie(w, r, name, int(signInFor.Seconds()))
+	}
+	return err
 }
 
 func (d *Dashboard) signOut(w http.ResponseWriter, r *http.Request) {

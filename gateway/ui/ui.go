@@ -43,12 +43,15 @@ type Config struct {
 type Dashboard struct {
 	config   Config
 	memos    memos
+	streams  streams
 	signIns  *grants
 	links    *grants
 	formKey  []byte
 	mux      *http.ServeMux
 	pages    map[string]*template.Template
 	versions map[string]string // of the static files, by name
+
+	keepAliveEvery time.Duration
 }
 
 //go:embed templates static
@@ -57,8 +60,8 @@ var files embed.FS
 // New returns a Dashboard.
 func New(config Config) *Dashboard {
 	d := &Dashboard{
-		config: config, signIns: newGrants(maxSignIns, signInFor), links: newGrants(maxLinks, linkFor), formKey: make([]byte, 32),
-		mux: http.NewServeMux(), versions: map[string]string{},
+		config: config, signIns: newGrants(maxSignIns, maxSignInsEach, signInFor), links: newGrants(maxLinks, maxLinksEach, linkFor), formKey: make([]byte, 32),
+		mux: http.NewServeMux(), versions: map[string]string{}, keepAliveEvery: keepAliveEvery,
 	}
 	d.memos.pools = map[string]*memo[api.PoolStatus]{}
 	_, _ = rand.Read(d.formKey) // never fails
@@ -89,9 +92,14 @@ type visit struct {
 
 func (v *visit) ctx() context.Context { return v.r.Context() }
 
-// remote is the context for requests to gateways: with the visitor's own token.
+// remote is the context for requests to gateways: with the visitor's own token, and with the agent's certificate for an operator and for one who
+// has a certificate, too.
 func (v *visit) remote(ctx context.Context) context.Context {
-	return tempool.WithGatewayAccess(ctx, v.d.secretOf(v.r), map[string]string{v.d.config.Endpoint(): v.d.config.OwnEndpoint})
+	return tempool.WithGatewayAccess(ctx, tempool.GatewayAccess{
+		Token:       v.d.secretOf(v.r),
+		Certificate: v.principal.Has(access.Admin) || v.r.TLS != nil && len(v.r.TLS.PeerCertificates) > 0,
+		Own:         map[string]string{v.d.config.Endpoint(): v.d.config.OwnEndpoint},
+	})
 }
 
 func (d *Dashboard) registerRoutes() {
@@ -137,6 +145,14 @@ var (
 
 type principalKey struct{}
 
+// nonceKey is of the word that allows the page's one script to run: no other script of the gateway's address may, such as a worker's.
+type nonceKey struct{}
+
+func nonceIn(r *http.Request) string {
+	nonce, _ := r.Context().Value(nonceKey{}).(string)
+	return nonce
+}
+
 func principalIn(r *http.Request) *access.Principal {
 	p, _ := r.Context().Value(principalKey{}).(*access.Principal)
 	return p
@@ -144,8 +160,8 @@ func principalIn(r *http.Request) *access.Principal {
 
 // Serve answers a request of a client with a page.
 func (d *Dashboard) Serve(w http.ResponseWriter, r *http.Request, p *access.Principal) {
-	header := w.Header()
-	header.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+	header, nonce := w.Header(), rand.Text()
+	header.Set("Content-Security-Policy", "default-src 'none'; script-src 'nonce-"+nonce+"'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Referrer-Policy", "same-origin")
 	header.Set("Cross-Origin-Opener-Policy", "same-origin")
@@ -154,7 +170,8 @@ func (d *Dashboard) Serve(w http.ResponseWriter, r *http.Request, p *access.Prin
 	if r.Method == http.MethodPost {
 		r.Body = http.MaxBytesReader(w, r.Body, maxFormBytes)
 	}
-	d.mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), principalKey{}, p)))
+	ctx := context.WithValue(context.WithValue(r.Context(), principalKey{}, p), nonceKey{}, nonce)
+	d.mux.ServeHTTP(w, r.WithContext(ctx))
 }
 
 // maxFormBytes bounds the body of a form.
@@ -216,8 +233,13 @@ func (d *Dashboard) postLink(w http.ResponseWriter, r *http.Request) {
 	case !strings.HasPrefix(endpoint, "http"):
 		refuseLink(w, http.StatusServiceUnavailable, api.Errorf(api.CodeUnavailable, "no browser can reach this gateway, for it has no TCP listener; start the agent with --listen 127.0.0.1:7460"))
 	default:
+		name, err := d.links.add(i)
+		if err != nil {
+			refuseLink(w, http.StatusServiceUnavailable, errFull)
+			return
+		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(tempool.DashboardLink{URL: endpoint + "/ui/signin?link=" + d.links.add(i), Name: p.Name, Rights: p.Rights.Names()})
+		_ = json.NewEncoder(w).Encode(tempool.DashboardLink{URL: endpoint + "/ui/signin?link=" + name, Name: p.Name, Rights: p.Rights.Names()})
 	}
 }
 
@@ -230,7 +252,7 @@ func refuseLink(w http.ResponseWriter, status int, err *api.Error) {
 
 func (v *visit) signInPage() error {
 	link := v.r.URL.Query().Get("link")
-	if link == "" {
+	if link == "" || v.r.Method == http.MethodHead { // who only looks whether a link works must not use it up
 		return v.render(http.StatusOK, "signin", page{Title: "Sign in", Data: signInView{Tokens: v.d.config.Lookup != nil}})
 	}
 	i, found := v.d.links.get(link, true)
@@ -239,7 +261,9 @@ func (v *visit) signInPage() error {
 			Tokens: v.d.config.Lookup != nil, Error: "This link was used before or is older than a minute. Run ctl ui again.",
 		}})
 	}
-	v.d.signIn(v.w, v.r, i)
+	if err := v.d.signIn(v.w, v.r, i); err != nil {
+		return err
+	}
 	http.Redirect(v.w, v.r, "/ui/", http.StatusSeeOther)
 	return nil
 }
@@ -258,7 +282,9 @@ func (v *visit) postSignIn() error {
 	case !p.Has(access.Read):
 		wrong = p.Name + " has not the right read, which the dashboard needs. Use another token."
 	default:
-		v.d.signIn(v.w, v.r, identity{secret: secret})
+		if err := v.d.signIn(v.w, v.r, identity{secret, p}); err != nil {
+			return err
+		}
 		http.Redirect(v.w, v.r, "/ui/", http.StatusSeeOther)
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -39,10 +40,15 @@ func TestEachPageShowsItsFacts(t *testing.T) {
 		for _, want := range says {
 			require.Contains(t, text, want, path)
 		}
-		require.Contains(t, header.Get("Content-Security-Policy"), "script-src 'self'")
+		nonce := regexp.MustCompile(`<script type="module" nonce="(\w+)" src="/ui/static/ui.js`).FindStringSubmatch(text)
+		require.NotNil(t, nonce, path)
+		require.Contains(t, header.Get("Content-Security-Policy"), "script-src 'nonce-"+nonce[1]+"';", "and no other script of this address")
 		require.NotContains(t, header.Get("Content-Security-Policy"), "unsafe")
 		require.NotRegexp(t, regexp.MustCompile(`<script>|\son[a-z]+=|\sstyle=|<style`), text, "%s has nothing inline", path)
 	}
+	s.fleet.cut = api.Errorf(api.CodeUnavailable, "the gateway at http://127.0.0.1:2 is reachable only from its own host")
+	_, text, _ := s.get("/ui/pools/py/workers/2")
+	require.Contains(t, text, "The log cannot be read: the gateway at http://127.0.0.1:2 is reachable only from its own host.")
 	status, text, _ := s.get("/ui/pools/none")
 	require.Equal(t, http.StatusNotFound, status)
 	require.Contains(t, text, "pool none is not running")
@@ -51,6 +57,21 @@ func TestEachPageShowsItsFacts(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, status)
 	status, _, _ = s.get("/ui/nonsense")
 	require.Equal(t, http.StatusNotFound, status)
+}
+
+func TestLongLinesAndManyEventsAreCut(t *testing.T) {
+	s := newSite(t, operator, nil)
+	s.fleet.lines[0].Text = strings.Repeat("é", 64<<10)
+	_, text, _ := s.get("/ui/pools/py/workers/2")
+	require.Contains(t, text, strings.Repeat("é", shownLineBytes/2)+"…")
+	require.NotContains(t, text, strings.Repeat("é", shownLineBytes/2+1))
+	one := s.fleet.events[0]
+	for range shownEvents {
+		s.fleet.events = append(s.fleet.events, one)
+	}
+	_, text, _ = s.get("/ui/events?since=24h")
+	require.Contains(t, text, "Earlier ones are not shown")
+	require.Equal(t, shownEvents, strings.Count(text, "data-id="))
 }
 
 func TestPagesAnswerInTimeWhileTemporalDoesNot(t *testing.T) {
@@ -223,7 +244,14 @@ func TestABrowserSignsInWithATokenOrALink(t *testing.T) {
 	status, _, _ = s.get("/ui/")
 	require.Equal(t, http.StatusSeeOther, status)
 
-	link := "/ui/signin?link=" + s.board.links.add(identity{principal: operator})
+	name, err := s.board.links.add(identity{principal: operator})
+	require.NoError(t, err)
+	link := "/ui/signin?link=" + name
+	looks, err := http.NewRequestWithContext(t.Context(), http.MethodHead, s.server.URL+link, nil)
+	require.NoError(t, err)
+	status, _, header = s.do(looks)
+	require.Equal(t, http.StatusOK, status)
+	require.Empty(t, header.Get("Set-Cookie"), "HEAD uses no link up")
 	status, _, _ = s.get(link)
 	require.Equal(t, http.StatusSeeOther, status)
 	status, _, _ = s.get("/ui/pools/py")
@@ -235,17 +263,28 @@ func TestABrowserSignsInWithATokenOrALink(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, status, "a browser gets no further link")
 }
 
-func TestSignInsAreBounded(t *testing.T) {
-	g := newGrants(2, time.Hour)
-	first := g.add(identity{})
-	second := g.add(identity{})
-	third := g.add(identity{})
-	for name, want := range map[string]bool{first: false, second: true, third: true} {
-		_, found := g.get(name, false)
-		require.Equal(t, want, found)
+func TestSignInsAreBoundedForEachClient(t *testing.T) {
+	g := newGrants(4, 2, time.Hour)
+	add := func(name string) string {
+		added, err := g.add(identity{principal: &access.Principal{Name: name}})
+		require.NoError(t, err)
+		return added
 	}
-	g = newGrants(2, -time.Second)
-	_, found := g.get(g.add(identity{}), false)
+	ops := add("uid 0")
+	first, second, third := add("127.0.0.1"), add("127.0.0.2"), add("127.0.0.1")
+	for name, want := range map[string]bool{ops: true, first: false, second: true, third: true} {
+		_, found := g.get(name, false)
+		require.Equal(t, want, found, "a client's oldest makes room, and nobody else's")
+	}
+	add("token a")
+	_, err := g.add(identity{principal: &access.Principal{Name: "token b"}})
+	require.ErrorIs(t, err, errFull)
+	add("127.0.0.3")
+	_, found := g.get(ops, false)
+	require.True(t, found)
+
+	g = newGrants(2, 2, -time.Second)
+	_, found = g.get(add("uid 0"), false)
 	require.False(t, found, "it has expired")
 }
 
@@ -274,4 +313,64 @@ func TestTheStreamBringsTheEventsOfThePage(t *testing.T) {
 		}
 	}
 	require.Fail(t, "the stream has ended", lines.Err())
+}
+
+func TestStreamsAreBounded(t *testing.T) {
+	s := newSite(t, operator, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	open := func() *http.Response {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+"/ui/live", nil)
+		require.NoError(t, err)
+		answer, err := s.client.Do(r)
+		require.NoError(t, err)
+		t.Cleanup(func() { answer.Body.Close() })
+		return answer
+	}
+	for range maxStreamsEach {
+		require.Equal(t, http.StatusOK, open().StatusCode)
+	}
+	refused := open()
+	require.Equal(t, http.StatusServiceUnavailable, refused.StatusCode)
+	require.NotEmpty(t, refused.Header.Get("Retry-After"))
+	cancel()
+	require.Eventually(t, func() bool { return s.board.streams.enter(operator.Name) }, 30*time.Second, 10*time.Millisecond, "streams that end make room")
+
+	var all streams
+	for i := range maxStreams {
+		require.True(t, all.enter(strconv.Itoa(i)))
+	}
+	require.False(t, all.enter("one more"))
+	all.leave("0")
+	require.True(t, all.enter("one more"))
+	require.NotContains(t, all.of, "0")
+}
+
+func TestAStreamEndsWithTheRightsOfItsToken(t *testing.T) {
+	var known atomic.Pointer[access.Principal]
+	known.Store(operator)
+	s := newSite(t, &access.Principal{Name: "nobody"}, func(string) *access.Principal { return known.Load() })
+	s.board.keepAliveEvery = 10 * time.Millisecond
+	_, page, _ := s.get("/ui/signin")
+	status, _, _ := s.post("/ui/signin", url.Values{"form_token": {tokenIn(page)}, "token": {"secret"}})
+	require.Equal(t, http.StatusSeeOther, status)
+	for _, then := range []*access.Principal{{Name: "ops", Rights: access.All, Pools: []string{"py"}}, nil} {
+		known.Store(operator)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+"/ui/live", nil)
+		require.NoError(t, err)
+		answer, err := s.client.Do(r)
+		require.NoError(t, err)
+		defer answer.Body.Close()
+		require.Equal(t, "text/event-stream", answer.Header.Get("Content-Type"))
+		lines := bufio.NewScanner(answer.Body)
+		for range 6 { // it goes on while the rights are the same
+			require.True(t, lines.Scan())
+		}
+		known.Store(then)
+		for lines.Scan() { // until it ends
+		}
+		require.NoError(t, lines.Err())
+	}
 }

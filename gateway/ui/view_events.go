@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -14,14 +15,17 @@ import (
 )
 
 const (
-	// longestStream is after how long a stream ends, so that a withdrawn token does not read on. Browsers connect again.
+	// longestStream is after how long a stream ends. Browsers connect again.
 	longestStream = time.Hour
 	// clockSkew is how far the clocks of hosts may differ so that a page misses no event between its moment and the start of its stream.
 	clockSkew = 5 * time.Second
-	// keepAliveEvery is how often a stream without events sends a comment.
+	// keepAliveEvery is how often a stream sends a comment, and looks whether its browser is still signed in with the same rights.
 	keepAliveEvery = 15 * time.Second
 	// shownEvents bounds the events of the page before those that come live.
 	shownEvents = 200
+	// readEvents bounds those that are read of each agent for the page, and readOfSome those for a visitor who may use some pools only: an
+	// agent may send what that one does not see.
+	readEvents, readOfSome = shownEvents + 1, 10 * shownEvents
 	// waitingEvents bounds the events that wait for a slow browser; further ones are dropped, and the page says so.
 	waitingEvents = 256
 )
@@ -42,7 +46,7 @@ type eventsView struct {
 	Rows               []eventRow
 	Known              []string
 	Pools              []string
-	Dropped            int
+	Dropped            bool // earlier ones are not shown
 }
 
 func newEventRow(e api.Event) eventRow {
@@ -107,7 +111,10 @@ func (v *visit) eventsPage() error {
 	if err != nil || ago <= 0 {
 		return api.Errorf(api.CodeInvalid, "since is %q; give a duration such as 10m", view.Since)
 	}
-	o.Since = time.Now().Add(-ago)
+	o.Since, o.Newest = time.Now().Add(-ago), readEvents
+	if !v.principal.EveryPool() {
+		o.Newest = readOfSome
+	}
 	ctx, cancel := context.WithTimeout(v.remote(v.ctx()), v.patience())
 	defer cancel()
 	p := page{Title: "Events", Nav: "events"}
@@ -118,8 +125,8 @@ func (v *visit) eventsPage() error {
 			view.Rows = append(view.Rows, newEventRow(event))
 		}
 	}
-	view.Dropped = max(0, len(view.Rows)-shownEvents)
-	view.Rows = view.Rows[view.Dropped:]
+	surplus := max(0, len(view.Rows)-shownEvents)
+	view.Dropped, view.Rows = surplus > 0, view.Rows[surplus:]
 	slices.Reverse(view.Rows)
 	names := v.d.memos.names.get(ctx, v.patience(), v.d.config.Fleet.ListPools)
 	for _, name := range slices.Sorted(slices.Values(names.value)) {
@@ -152,7 +159,13 @@ func (v *visit) live() error {
 	if err != nil {
 		return err
 	}
-	o.Follow = true
+	owner := ownerOf(v.principal)
+	if !v.d.streams.enter(owner) {
+		v.w.Header().Set("Retry-After", streamRetrySeconds)
+		return api.Errorf(api.CodeUnavailable, "too many pages follow the events; close some, or wait: pages are read anew every ten seconds meanwhile")
+	}
+	defer v.d.streams.leave(owner)
+	o.Follow, o.Hosts = true, v.listHosts
 	if since, err := time.Parse(time.RFC3339Nano, v.r.URL.Query().Get("since")); err == nil { // else from now on
 		o.Since = maxTime(since.Add(-clockSkew), time.Now().Add(-longestStream))
 	}
@@ -185,8 +198,9 @@ func (v *visit) live() error {
 			}
 		}
 	}()
-	quiet := time.NewTicker(keepAliveEvery)
-	defer quiet.Stop()
+	began := v.d.Principal(v.r) // nil for one who has not signed in: a gateway open to everybody
+	keepAlive := time.NewTicker(v.d.keepAliveEvery)
+	defer keepAlive.Stop()
 	for {
 		var data []byte
 		open := true
@@ -194,8 +208,9 @@ func (v *visit) live() error {
 		case <-ctx.Done():
 			open = false
 		case data, open = <-waiting:
-		case <-quiet.C:
+		case <-keepAlive.C:
 			data = []byte(": still here\n\n")
+			open = reflect.DeepEqual(v.d.Principal(v.r), began)
 		}
 		if !open {
 			break
@@ -208,6 +223,19 @@ func (v *visit) live() error {
 	for range waiting { // until its goroutine has ended
 	}
 	return nil
+}
+
+// listHosts are the hosts that all viewers share: a stream looks for new agents every few seconds.
+func (v *visit) listHosts(ctx context.Context) ([]tempool.Host, error) {
+	found := v.hosts(ctx)
+	if found.at.IsZero() {
+		return nil, found.err
+	}
+	hosts := make([]tempool.Host, len(found.value))
+	for i := range hosts {
+		hosts[i] = found.value[i].Host
+	}
+	return hosts, nil
 }
 
 // frame is one event of the stream; "" is its default type.

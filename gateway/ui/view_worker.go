@@ -19,6 +19,8 @@ import (
 const (
 	// shownLines are the newest lines of the log that the page shows, and lastWords those of the incarnation before.
 	shownLines, lastWords = 200, 40
+	// shownLineBytes bounds one line.
+	shownLineBytes = 2 << 10
 	// shownTransitions are the newest ones.
 	shownTransitions = 60
 )
@@ -140,8 +142,24 @@ func (v *visit) log(ctx context.Context, pool string, slot int, previous bool) (
 	if previous {
 		o.Tail = lastWords
 	}
-	err = v.d.config.Fleet.Logs(v.remote(ctx), pool, o, func(line api.LogLine) { lines = append(lines, line) })
+	var unreachable error
+	o.Unreachable = func(_ string, err error) { unreachable = err }
+	err = v.d.config.Fleet.Logs(v.remote(ctx), pool, o, func(line api.LogLine) {
+		line.Text = cut(line.Text, shownLineBytes)
+		lines = append(lines, line)
+	})
+	if err == nil && len(lines) == 0 { // else the other hosts hardly matter
+		err = unreachable
+	}
 	return lines, err
+}
+
+// cut shortens a text to so many bytes, and says so by an ellipsis.
+func cut(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	return strings.ToValidUTF8(text[:limit], "") + "…"
 }
 
 func logTrouble(err error) string {

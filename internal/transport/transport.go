@@ -3,7 +3,6 @@
 package transport
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"io"
@@ -36,28 +35,19 @@ type Transport struct {
 	tls   *tls.Config
 
 	mu      sync.Mutex
-	clients map[string]*http.Client // by Unix socket; "" is the one for TCP
+	clients map[clientKey]*http.Client
+}
+
+// clientKey tells clients apart, which share no connections.
+type clientKey struct {
+	socket      string // "" for TCP
+	certificate bool   // it shows the client certificate
 }
 
 // New returns a Transport that sends token, if it is not empty, over TLS and to loopback only. A nil config trusts the system's
 // authorities.
 func New(token string, config *tls.Config) *Transport {
-	return &Transport{token: token, tls: config, clients: map[string]*http.Client{}}
-}
-
-// Access is how the requests of one context reach gateways.
-type Access struct {
-	// Token replaces the Transport's, if it is not empty.
-	Token string
-	// Instead names endpoints at which the gateway of another is reached, by that one: an agent's own socket.
-	Instead map[string]string
-}
-
-type accessKey struct{}
-
-// WithAccess makes the requests of a context use a.
-func WithAccess(ctx context.Context, a Access) context.Context {
-	return context.WithValue(ctx, accessKey{}, a)
+	return &Transport{token: token, tls: config, clients: map[clientKey]*http.Client{}}
 }
 
 // Request is one HTTP request to a gateway.
@@ -91,12 +81,12 @@ func withTimeout(ctx context.Context, timeout time.Duration) (context.Context, c
 }
 
 func (t *Transport) send(ctx context.Context, endpoint string, r Request) (*http.Response, error) {
-	token, asked := t.token, endpoint
-	if access, given := ctx.Value(accessKey{}).(Access); given {
-		token = cmp.Or(access.Token, token)
-		endpoint = cmp.Or(access.Instead[endpoint], endpoint)
+	asked := endpoint
+	endpoint, token, certificate, err := t.accessTo(ctx, asked)
+	if err != nil {
+		return nil, err
 	}
-	client, base := t.client(endpoint)
+	client, base := t.client(endpoint, certificate)
 	var sending sending
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: sending.begin})
 	request, err := http.NewRequestWithContext(traced, r.Method, base+r.Path, r.Body.open())
@@ -126,7 +116,7 @@ func (t *Transport) send(ctx context.Context, endpoint string, r Request) (*http
 }
 
 // client returns the HTTP client for an endpoint and the base of its URLs.
-func (t *Transport) client(endpoint string) (client *http.Client, base string) {
+func (t *Transport) client(endpoint string, certificate bool) (client *http.Client, base string) {
 	socket, isSocket := strings.CutPrefix(endpoint, "unix:")
 	base = "http://gateway"
 	if !isSocket {
@@ -134,22 +124,27 @@ func (t *Transport) client(endpoint string) (client *http.Client, base string) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if client = t.clients[socket]; client == nil {
-		client = t.newClient(socket)
-		t.clients[socket] = client
+	key := clientKey{socket, certificate}
+	if client = t.clients[key]; client == nil {
+		client = t.newClient(key)
+		t.clients[key] = client
 	}
 	return client, base
 }
 
-func (t *Transport) newClient(socket string) *http.Client {
+func (t *Transport) newClient(key clientKey) *http.Client {
 	dialer := &net.Dialer{Timeout: dialTimeout}
+	config := t.tls
+	if !key.certificate {
+		config = withoutCertificate(config)
+	}
 	transport := &http.Transport{
-		TLSClientConfig: t.tls, TLSHandshakeTimeout: dialTimeout,
+		TLSClientConfig: config, TLSHandshakeTimeout: dialTimeout,
 		MaxIdleConnsPerHost: maxIdleConnections, IdleConnTimeout: idleTimeout, DisableCompression: true,
 	}
 	transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-		if socket != "" {
-			network, address = "unix", socket
+		if key.socket != "" {
+			network, address = "unix", key.socket
 		}
 		conn, err := dialer.DialContext(ctx, network, address)
 		if err != nil {

@@ -1,10 +1,17 @@
 package transport
 
 import (
+	"context"
+	"crypto/tls"
+	"net"
 	"net/http"
+	"net/http/httptest"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
 )
 
 func TestATokenIsSentOnlyOverTLSAndToLoopback(t *testing.T) {
@@ -14,4 +21,57 @@ func TestATokenIsSentOnlyOverTLSAndToLoopback(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, private(request.URL), text)
 	}
+}
+
+func TestAccessOfAContextReplacesTheCredentials(t *testing.T) {
+	type seen struct {
+		authorization string
+		certificates  int
+	}
+	var got []seen
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		got = append(got, seen{r.Header.Get("Authorization"), len(r.TLS.PeerCertificates)})
+	}))
+	server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
+	server.StartTLS()
+	defer server.Close()
+	config := server.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
+	config.Certificates = server.TLS.Certificates
+	own := New("own", config)
+	defer own.Close()
+	socket := filepath.Join(t.TempDir(), "s")
+	listener, err := net.Listen("unix", socket)
+	require.NoError(t, err)
+	elsewhere := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	elsewhere.Listener = listener
+	elsewhere.Start()
+	defer elsewhere.Close()
+
+	do := func(ctx context.Context, endpoint string) error {
+		got = nil
+		reply, err := own.Do(ctx, endpoint, Request{Method: http.MethodGet, Path: "/"})
+		if err == nil {
+			reply.Close()
+		}
+		return err
+	}
+	with := func(a Access) context.Context { return WithAccess(t.Context(), a) }
+	here := map[string]string{server.URL: ""}
+
+	require.NoError(t, do(t.Context(), server.URL))
+	require.Equal(t, []seen{{"Bearer own", 1}}, got)
+	require.NoError(t, do(with(Access{}), server.URL))
+	require.Equal(t, []seen{{"", 0}}, got, "nothing of its own credentials")
+	require.NoError(t, do(with(Access{Certificate: true}), server.URL))
+	require.Equal(t, []seen{{"", 1}}, got)
+	require.NoError(t, do(with(Access{Token: "visitor", Own: here}), server.URL))
+	require.Equal(t, []seen{{"Bearer visitor", 1}}, got)
+
+	err = do(with(Access{Token: "visitor"}), server.URL)
+	require.Equal(t, api.CodeUnavailable, api.CodeOf(err))
+	require.ErrorContains(t, err, "reachable only from its own host")
+	require.Empty(t, got, "loopback of another host is not that host")
+	require.Equal(t, api.CodeUnavailable, api.CodeOf(do(with(Access{}), "unix:"+socket)))
+	require.NoError(t, do(with(Access{Own: map[string]string{"http://web-1": "unix:" + socket}}), "http://web-1"))
+	require.NoError(t, do(t.Context(), "unix:"+socket))
 }

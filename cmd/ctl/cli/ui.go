@@ -3,10 +3,13 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"runtime"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -103,8 +106,11 @@ func (a *app) dashboardEndpoints(ctx context.Context, cp controlPlane) ([]string
 	return append(append(sockets, near...), far...), nil
 }
 
+// browserTime is how long the program that opens a browser may take to fail: some go on for as long as the browser runs.
+const browserTime = 5 * time.Second
+
 // openBrowser opens a page in the user's browser.
-func openBrowser(url string) error {
+func openBrowser(page string) error {
 	program := "xdg-open"
 	switch {
 	case runtime.GOOS == "darwin":
@@ -112,5 +118,26 @@ func openBrowser(url string) error {
 	case os.Getenv("DISPLAY") == "" && os.Getenv("WAYLAND_DISPLAY") == "":
 		return errors.New("there is no screen")
 	}
-	return exec.Command(program, url).Run()
+	_, err := openWith(program, page, browserTime)
+	return err
+}
+
+// openWith starts a program with a page, which must be one of a web server: such programs open files and start applications, too. A program that
+// has not ended in time has not failed; then ended says when it does.
+func openWith(program, page string, within time.Duration) (ended <-chan error, err error) {
+	if u, err := url.Parse(page); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("the gateway names %q as its dashboard, which is no http or https URL", page)
+	}
+	command := exec.Command(program, page)
+	if err := command.Start(); err != nil {
+		return nil, err
+	}
+	waited := make(chan error, 1)
+	go func() { waited <- command.Wait() }() // until the program ends, or ctl does
+	select {
+	case err := <-waited:
+		return nil, err
+	case <-time.After(within):
+		return waited, nil
+	}
 }

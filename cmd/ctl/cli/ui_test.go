@@ -53,3 +53,35 @@ func TestTheDashboardOpensAtAnAgentOfThisMachine(t *testing.T) {
 	requireCode(t, ExitFailed, none)
 	require.Contains(t, none.err, "no agent is up")
 }
+
+func TestABrowserOpensWebPagesOnlyAndIsNotWaitedFor(t *testing.T) {
+	dir := t.TempDir()
+	program := func(name, script string) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o700))
+		return path
+	}
+	open := func(program, page string, within time.Duration) error {
+		_, err := openWith(program, page, within)
+		return err
+	}
+	opened := filepath.Join(dir, "opened")
+	opens := program("opens", "printf %s \"$1\" > "+opened)
+	for _, page := range []string{"file:///etc/passwd", "--help", "javascript:alert(1)", "http:", "/ui/", "%"} {
+		require.ErrorContains(t, open(opens, page, time.Minute), "no http or https URL", page)
+	}
+	require.NoFileExists(t, opened)
+	page := "https://web-1:7460/ui/signin?link=x"
+	require.NoError(t, open(opens, page, time.Minute))
+	text, err := os.ReadFile(opened)
+	require.NoError(t, err)
+	require.Equal(t, page, string(text))
+	require.Error(t, open(program("fails", "exit 3"), page, time.Minute), "then the address is printed")
+
+	stays := program("stays", `while [ -e "$0" ]; do sleep 0.01; done`)
+	ended, err := openWith(stays, page, time.Millisecond)
+	require.NoError(t, err)
+	require.NotNil(t, ended)
+	require.NoError(t, os.Remove(stays))
+	<-ended
+}

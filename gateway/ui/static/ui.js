@@ -4,6 +4,7 @@
 const afterEvent = 2000; // least time between two loads, in milliseconds
 const anyway = 10000; // for figures, which change without an event
 const mostRows = 500; // of the feed of events
+const afterRefusal = 30000; // until a stream that was refused is asked for again
 
 const link = document.getElementById("link");
 const feed = document.getElementById("feed");
@@ -140,7 +141,12 @@ function listen() {
   if (query === undefined || stream || document.hidden) return;
   stream = new EventSource("/ui/live?" + query + "&since=" + encodeURIComponent(since));
   stream.onopen = () => tell(true, "live");
-  stream.onerror = () => tell(false, "connecting again…");
+  stream.onerror = () => {
+    if (stream?.readyState !== EventSource.CLOSED) return tell(false, "connecting again…");
+    tell(false, feed ? "events do not come live now" : "refreshing every 10 s"); // there are too many streams
+    stream = null;
+    setTimeout(listen, afterRefusal);
+  };
   stream.addEventListener("trouble", message => {
     tell(false, "events are missing");
     link.title = JSON.parse(message.data);
