@@ -22,7 +22,7 @@ import (
 const (
 	// engineName is the program of the container engine. Docker cannot pass the descriptors of the protocol frames to a container.
 	engineName = "podman"
-	// engineTimeout bounds a command of the engine, besides those that run workers.
+	// engineTimeout bounds a command of the engine, besides those that run workers, and a removal with its further attempts.
 	engineTimeout = 20 * time.Second
 	// containersFile says in the state directory that containers were started, which a sweep must look for.
 	containersFile = "containers"
@@ -41,6 +41,8 @@ type container struct {
 	program
 	engine, name string
 	stopping     sync.WaitGroup
+	asking       context.Context // of the engine's commands that ask the container to stop
+	giveUpAsking context.CancelFunc
 }
 
 func findEngine() (string, error) {
@@ -82,7 +84,8 @@ func (s *Supervisor) newContainer(launch Launch) (*Process, error) {
 	inForce := launch.Spec.Limits
 	inForce.OpenFiles = 0 // the engine's matter
 	p := s.newProcess(launch, pl, inForce)
-	p.kind = &container{program: program{p}, engine: engine, name: name}
+	asking, giveUpAsking := context.WithCancel(context.Background())
+	p.kind = &container{program: program{p}, engine: engine, name: name, asking: asking, giveUpAsking: giveUpAsking}
 	return p, nil
 }
 
@@ -128,19 +131,25 @@ func (p *plan) passLimits(l spec.Limits) {
 // stop has the engine signal the container. A client that has just started the container would end at a signal and leave the container alone.
 func (c *container) stop(force bool) {
 	if force {
+		c.giveUpAsking()
 		c.program.stop(true)
 		return
 	}
 	c.stopping.Go(func() {
-		if err := runEngine(c.engine, "kill", "--signal", "TERM", c.name); err != nil {
+		if err := runEngine(c.asking, c.engine, "kill", "--signal", "TERM", c.name); err != nil && c.asking.Err() == nil {
 			c.supervisor.logger.Warn("cannot ask a container to stop", "worker", c.Worker(), "container", c.name, "error", err)
 			c.program.stop(false)
 		}
 	})
 }
 
-// end removes the container, which outlives the engine's client if that was killed, and then ends what is left of the client's tree.
+// end removes the container, which outlives the engine's client if that was killed, and then ends what is left of the client's tree. A tree that is to
+// be killed does not wait for the engine, which may hang.
 func (c *container) end() ending {
+	if t := c.currentTermination(); t.killed() || t.graceExpired {
+		c.killTree()
+	}
+	c.giveUpAsking()
 	c.stopping.Wait()
 	if err := removeContainers(c.engine, "--ignore", c.name); err != nil {
 		c.supervisor.logger.Error("cannot remove a container", "worker", c.Worker(), "container", c.name, "error", err)
@@ -184,19 +193,21 @@ func (s *Supervisor) sweepContainers() error {
 // removeAttempts is how often a removal is tried: the engine fails once if it learns only then that a container has been killed.
 const removeAttempts = 3
 
-// removeContainers kills and removes containers.
+// removeContainers kills and removes containers, within engineTimeout.
 func removeContainers(engine string, which ...string) (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), engineTimeout)
+	defer cancel()
 	for range removeAttempts {
-		if err = runEngine(engine, append([]string{"rm", "--force", "--time", "0"}, which...)...); err == nil {
+		if err = runEngine(ctx, engine, append([]string{"rm", "--force", "--time", "0"}, which...)...); err == nil {
 			return nil
 		}
 	}
 	return err
 }
 
-// runEngine runs a command of the engine.
-func runEngine(path string, arguments ...string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), engineTimeout)
+// runEngine runs a command of the engine, for at most engineTimeout.
+func runEngine(ctx context.Context, path string, arguments ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, engineTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, arguments...)
 	output := &limitedBuffer{remaining: maxProbeOutput}
