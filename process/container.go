@@ -8,12 +8,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/tempool/tempool/internal/atomicfile"
 	"github.com/tempool/tempool/process/limits"
 	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/spec"
@@ -32,14 +32,13 @@ const (
 	labelIncarnation = "tempool.incarnation"
 )
 
-// engineVariables are those of the agent's environment that the engine's programs need. The container gets none of them.
-var engineVariables = []string{"HOME", "XDG_RUNTIME_DIR", "TMPDIR", "CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF", "CONTAINERS_REGISTRIES_CONF", "REGISTRY_AUTH_FILE"}
-
 // container is the kind "container": the engine's client is a program of this host, and passes descriptors and signals on to the container. The
 // container's processes descend from the client, so they carry its mark: they are found, measured and killed like those of any program.
 type container struct {
 	program
 	engine, name string
+	variables    string // the file of the worker's environment
+	content      []byte // of the file
 	stopping     sync.WaitGroup
 	asking       context.Context // of the engine's commands that ask the container to stop
 	giveUpAsking context.CancelFunc
@@ -72,44 +71,42 @@ func (s *Supervisor) newContainer(launch Launch) (*Process, error) {
 	}
 	pool := launch.Spec.Pool
 	name := fmt.Sprintf("tempool-%s-%d-%s", strings.ReplaceAll(launch.Worker, "/", "-"), launch.Incarnation, tree.RandomHex(4))
-	pl.args = append([]string{engineName, "run"}, pool.RunArgs...)
-	pl.args = append(pl.args, "--interactive", "--rm", "--name", name, "--label", labelState+"="+s.state.id, "--label", labelWorker+"="+launch.Worker,
+	variables, err := containerVariables(pool, pl.environ)
+	if err != nil {
+		pl.mark.Retire()
+		return nil, err
+	}
+	file := filepath.Join(s.state.path, variablesPrefix+name)
+	pl.environ = append(engineEnvironment(), EnvIncarnation+"="+pl.cookie)
+	pl.args = append([]string{engineName, "run", "--http-proxy=false"}, pool.RunArgs...) // the agent's proxies are not the container's
+	pl.args = append(pl.args, "--env-file", file, "--interactive", "--rm", "--name", name, "--label", labelState+"="+s.state.id, "--label", labelWorker+"="+launch.Worker,
 		"--label", labelIncarnation+"="+strconv.FormatInt(launch.Incarnation, 10))
 	if pool.Protocol == spec.ProtocolFrames {
 		pl.args = append(pl.args, "--preserve-fds=2")
 	}
-	pl.passEnvironment(pool)
 	pl.passLimits(launch.Spec.Limits)
 	pl.args = append(append(pl.args, pool.Image), pool.Command...)
 	inForce := launch.Spec.Limits
 	inForce.OpenFiles = 0 // the engine's matter
 	p := s.newProcess(launch, pl, inForce)
 	asking, giveUpAsking := context.WithCancel(context.Background())
-	p.kind = &container{program: program{p}, engine: engine, name: name, asking: asking, giveUpAsking: giveUpAsking}
+	p.kind = &container{
+		program: program{p}, engine: engine, name: name, variables: file, content: variables, asking: asking, giveUpAsking: giveUpAsking,
+	}
 	return p, nil
 }
 
-// passEnvironment has the client pass the variables of the worker on by their names, since its arguments are for everybody to read. Only those that
-// the client needs with other values itself are in the arguments.
-func (p *plan) passEnvironment(pool spec.Pool) {
-	client := []string{"PATH=" + os.Getenv("PATH")}
-	for _, name := range engineVariables {
-		if value, found := os.LookupEnv(name); found {
-			client = append(client, name+"="+value)
-		}
+// start writes the file that the engine's client reads, and runs the client.
+func (c *container) start() error {
+	if err := atomicfile.Write(c.variables, c.content, 0o600); err != nil {
+		c.plan.mark.Retire()
+		return fmt.Errorf("write the environment of a container: %w", err)
 	}
-	for _, entry := range p.environ {
-		name, _, _ := strings.Cut(entry, "=")
-		_, set := pool.Env[name]
-		switch {
-		case name == "PATH" && !set && !slices.Contains(pool.EnvFrom, name): // the image has its own
-		case name == "PATH" || slices.Contains(engineVariables, name):
-			p.args = append(p.args, "--env", entry)
-		default:
-			p.args, client = append(p.args, "--env", name), append(client, entry)
-		}
+	err := c.program.start()
+	if err != nil {
+		_ = os.Remove(c.variables)
 	}
-	p.environ = client
+	return err
 }
 
 // passLimits has the engine enforce the limits.
@@ -151,6 +148,9 @@ func (c *container) end() ending {
 	}
 	c.giveUpAsking()
 	c.stopping.Wait()
+	if err := os.Remove(c.variables); err != nil {
+		c.supervisor.logger.Warn("cannot remove the environment of a container", "worker", c.Worker(), "error", err)
+	}
 	if err := removeContainers(c.engine, "--ignore", c.name); err != nil {
 		c.supervisor.logger.Error("cannot remove a container", "worker", c.Worker(), "container", c.name, "error", err)
 	}
@@ -179,6 +179,9 @@ func (s *Supervisor) sweepContainers() error {
 	note := filepath.Join(s.state.path, containersFile)
 	if _, err := os.Stat(note); errors.Is(err, fs.ErrNotExist) {
 		return nil
+	}
+	if err := removeVariables(s.state.path); err != nil {
+		return err
 	}
 	path, err := findEngine()
 	if err != nil {
@@ -211,6 +214,7 @@ func runEngine(ctx context.Context, path string, arguments ...string) error {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, arguments...)
 	output := &limitedBuffer{remaining: maxProbeOutput}
+	cmd.Env = engineEnvironment()
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = output, output, time.Second
 	err := tree.StartChild(cmd)
 	if err == nil {

@@ -1,8 +1,11 @@
 package process
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,12 +17,16 @@ import (
 // until the file done is in the folder.
 const fakeEngine = `#!/bin/sh
 folder=$(dirname "$0")
+env > "$folder/environment-of-$1"
 if [ "$1" != run ]; then
 	echo "$1" >> "$folder/asked"
 	while [ ! -e "$folder/done" ]; do sleep 0.01; done
 	exit 0
 fi
-while [ "$1" != image ]; do shift; done
+while [ "$1" != image ]; do
+	if [ "$1" = --env-file ]; then cp -p "$2" "$folder/variables"; fi
+	shift
+done
 shift
 exec 5<&0
 setsid "$@" <&5 &
@@ -80,4 +87,59 @@ func TestTheEngineIsNoLongerAskedToStopAContainerThatIsKilled(t *testing.T) {
 	eventually(t, asked("kill\nrm\n"), "a hanging command must not delay the removal")
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "done"), nil, 0o600))
 	require.True(t, ends(t, p).Killed)
+}
+
+func TestTheVariablesOfAContainerAreNotItsEngines(t *testing.T) {
+	folder := setUpFakeEngine(t)
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "done"), nil, 0o600))
+	t.Setenv("STORAGE_DRIVER", "of the agent")
+	t.Setenv("NOTIFY_SOCKET", "/of/the/agent")
+	t.Setenv(EnvIncarnation, "of the agent")
+	pidFile := filepath.Join(t.TempDir(), "pid")
+	sp := ofFakeEngine("echo $$ > " + pidFile + "; exec sleep 1000")
+	sp.Pool.Env = map[string]string{"XDG_DATA_HOME": "/of/the/worker", "CONTAINER_HOST": "of the worker", "EMPTY": "", "SHARP": " # ' \""}
+	dir := t.TempDir()
+	s := open(t, func(c *Config) { c.StateDir = dir })
+	p := begin(t, s, sp)
+	pidIn(t, pidFile)
+	command, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.Info().PID))
+	require.NoError(t, err)
+	require.NotContains(t, string(command), "of the worker")
+	p.requestStop(patience)
+	p.Kill("enough")
+	ends(t, p)
+
+	lines := func(name string) []string {
+		text, err := os.ReadFile(filepath.Join(folder, name))
+		require.NoError(t, err)
+		return strings.Split(strings.TrimSpace(string(text)), "\n")
+	}
+	for _, command := range []string{"run", "rm"} {
+		environ := lines("environment-of-" + command)
+		require.Contains(t, environ, "STORAGE_DRIVER=of the agent", command)
+		require.NotContains(t, strings.Join(environ, " "), "of/the/worker", command)
+		require.NotContains(t, strings.Join(environ, " "), "NOTIFY_SOCKET", command)
+		require.Equal(t, command == "run", slices.Contains(environ, EnvIncarnation+"="+p.Info().Cookie), "the client must be found by its cookie")
+		require.NotContains(t, environ, EnvIncarnation+"=of the agent")
+	}
+	require.ElementsMatch(t, []string{
+		"XDG_DATA_HOME=/of/the/worker", "CONTAINER_HOST=of the worker", "EMPTY=", "SHARP= # ' \"", EnvWorker + "=p/0", EnvIncarnation + "=" + p.Info().Cookie,
+	}, lines("variables"))
+	info, err := os.Stat(filepath.Join(folder, "variables"))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	left, err := filepath.Glob(filepath.Join(dir, variablesPrefix+"*"))
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+func TestAVariableThatAFileCannotHoldIsRefused(t *testing.T) {
+	setUpFakeEngine(t)
+	s := open(t)
+	for i, env := range []map[string]string{{"A": "two\nlines"}, {"#A": "1"}, {" A": "1"}, {"A": strings.Repeat("x", maxVariable)}} {
+		sp := ofFakeEngine("exec sleep 1000")
+		sp.Pool.Env = env
+		_, err := s.Start(t.Context(), launch("p/0", int64(i+1), sp))
+		require.ErrorContains(t, err, "cannot be passed to a container", "%.20v", env)
+	}
 }
