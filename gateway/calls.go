@@ -12,6 +12,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/dispatch"
 	"github.com/tempool/tempool/internal/tracecontext"
+	"github.com/tempool/tempool/process/wire"
 )
 
 // callPool is POST /v1/pools/{pool}/call/{method}.
@@ -58,18 +59,19 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, pool string,
 	if err := refuseServiceWorker(r); err != nil {
 		return err
 	}
-	request, timeout, err := callRequest(r, "call")
+	plain, limit := g.RequestFormat(pool)
+	request, timeout, err := callRequest(r, "call", plain)
 	if err != nil {
 		return err
 	}
 	request.Client = principalOf(r).Name
 	ctx, stop := g.WithDeadline(r.Context(), pool, timeout)
 	defer stop()
-	plain, limit := g.RequestFormat(pool)
 	if r.Method != http.MethodPost && !plain {
 		w.Header().Set("Allow", http.MethodPost)
 		return api.Errorf(codeMethodNotAllowed, "%s allows POST, not %s; only workers with pool.protocol none take other methods", r.URL.Path, r.Method)
 	}
+	request.Verb = knownMethod(r.Method)
 	if request.Unbuffered = plain; plain {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a streamed body may take as long as the call
 		r.Body = http.MaxBytesReader(w, r.Body, limit)
@@ -103,7 +105,7 @@ func (g *Gateway) notifyLease(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	request, timeout, err := callRequest(r, "notify")
+	request, timeout, err := callRequest(r, "notify", false)
 	if err != nil {
 		return err
 	}
@@ -120,10 +122,14 @@ func (g *Gateway) notifyLease(w http.ResponseWriter, r *http.Request) error {
 }
 
 // callRequest reads the method and the headers of a call, whose path ends in verb/METHOD, and the timeout that it asks for, 0 for none.
-func callRequest(r *http.Request, verb string) (request dispatch.Request, timeout time.Duration, err error) {
+// The method of plain HTTP is a path of any length.
+func callRequest(r *http.Request, verb string, plain bool) (request dispatch.Request, timeout time.Duration, err error) {
 	request.Method = r.PathValue("method")
 	if request.Method == "" {
 		return request, 0, api.Errorf(api.CodeInvalid, "the path names no method; it must end in /%s/METHOD", verb)
+	}
+	if length := len(request.Method); length > wire.MaxMethod && !plain {
+		return request, 0, api.Errorf(api.CodeInvalid, "the method has %d bytes; at most %d are allowed", length, wire.MaxMethod)
 	}
 	ms, err := intHeader(r.Header, api.HeaderTimeout, 0, 1, MaxCallTimeout.Milliseconds())
 	request.Headers = headersToWorker(r.Header)

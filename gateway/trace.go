@@ -32,9 +32,9 @@ func (g *Gateway) traced(rt route, handle http.HandlerFunc) http.HandlerFunc {
 			handle(w, r.WithContext(ctx))
 			return
 		}
-		span.SetAttributes(attribute.String("http.request.method", rt.knownMethod(r.Method)))
+		span.SetAttributes(attribute.String("http.request.method", knownMethod(r.Method)))
 		if pool := r.PathValue("pool"); pool != "" {
-			span.SetAttributes(tracecontext.Pool.String(pool))
+			span.SetAttributes(tracecontext.Pool.String(tracecontext.Clip(pool)))
 		}
 		answer := &statusWriter{ResponseWriter: w}
 		completed := false
@@ -53,9 +53,9 @@ func (rt route) isTraced() bool {
 }
 
 // knownMethod bounds the methods of spans; workers of protocol none take every method.
-func (rt route) knownMethod(method string) string {
+func knownMethod(method string) string {
 	switch method {
-	case rt.method, http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
 		return method
 	}
 	return "_OTHER"

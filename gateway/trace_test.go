@@ -18,6 +18,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -194,14 +195,18 @@ func TestACallWithTracingIsForwardedToPlainHTTP(t *testing.T) {
 		sp.Pool.Command, sp.Pool.Protocol, sp.Health.Kind = []string{"python3", script}, spec.ProtocolNone, spec.HealthTCP
 	}))
 	a := e.do("GET", "/v1/pools/p/call/traceparent", nil, "Traceparent", clientParent)
-	call := s.one("p/traceparent")
+	call := s.one("p HTTP GET")
 	require.Equal(t, "00-"+clientTrace+"-"+call.SpanContext().SpanID().String()+"-01", string(a.body))
-	require.Equal(t, "http", attributes(call)["rpc.system.name"])
+	require.Equal(t, map[string]string{
+		"tempool.pool": "p", "tempool.worker": "p/0", "tempool.incarnation": "1", "tempool.started": "true",
+		"rpc.system.name": "http", "http.request.method": "GET",
+	}, attributes(call), "paths may hold secrets")
 	response, err := e.http.Post("http://gateway/v1/pools/p/call/fail", "", nil)
 	require.NoError(t, err)
 	_, err = io.ReadAll(response.Body)
 	require.NoError(t, errors.Join(err, response.Body.Close()))
-	require.Equal(t, "worker_error", attributes(s.one("p/fail"))["error.type"], "the client has the program's answer, and the span its failure")
+	require.Equal(t, "worker_error", attributes(s.one("p HTTP POST"))["error.type"], "the client has the program's answer, and the span its failure")
+	require.NotContains(t, s.one("p HTTP POST").Status().Description, "fail", "the path")
 }
 
 func TestAClientThatLeavesAnAnswerOfPlainHTTPIsNoFailureOfTheWorker(t *testing.T) {
@@ -214,7 +219,20 @@ func TestAClientThatLeavesAnAnswerOfPlainHTTPIsNoFailureOfTheWorker(t *testing.T
 	response, err := e.http.Get("http://gateway/v1/pools/p/call/large")
 	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())
-	require.Equal(t, "cancelled", attributes(s.one("p/large"))["error.type"])
+	require.Equal(t, "cancelled", attributes(s.one("p HTTP GET"))["error.type"])
+}
+
+func TestLongMethodsAreRefusedAndClippedInSpans(t *testing.T) {
+	s, tracing := traceInto(t)
+	e := open(t, 1, tracing)
+	long := "/v1/pools/p/call/" + strings.Repeat("m", wire.MaxMethod)
+	require.NotEqual(t, 400, e.do("POST", long, nil).status, "the worker answers it")
+	name := s.one("p/" + strings.Repeat("m", 198))
+	require.Len(t, attributes(name)["rpc.method"], 200)
+	refused := e.do("POST", long+"m", nil)
+	require.Equal(t, 400, refused.status, "%s", refused.body)
+	require.Contains(t, string(refused.body), "the method has 1025 bytes; at most 1024 are allowed")
+	require.Len(t, s.named(name.Name()), 1, "a refused call has no span of its own")
 }
 
 func TestRequestsAboutLeasesAreSpans(t *testing.T) {

@@ -8,12 +8,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/tempool/tempool/internal/atomicfile"
 	"github.com/tempool/tempool/process/limits"
 	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/spec"
@@ -22,7 +22,7 @@ import (
 const (
 	// engineName is the program of the container engine. Docker cannot pass the descriptors of the protocol frames to a container.
 	engineName = "podman"
-	// engineTimeout bounds a command of the engine, besides those that run workers.
+	// engineTimeout bounds a command of the engine, besides those that run workers, and a removal with its further attempts.
 	engineTimeout = 20 * time.Second
 	// containersFile says in the state directory that containers were started, which a sweep must look for.
 	containersFile = "containers"
@@ -32,15 +32,16 @@ const (
 	labelIncarnation = "tempool.incarnation"
 )
 
-// engineVariables are those of the agent's environment that the engine's programs need. The container gets none of them.
-var engineVariables = []string{"HOME", "XDG_RUNTIME_DIR", "TMPDIR", "CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF", "CONTAINERS_REGISTRIES_CONF", "REGISTRY_AUTH_FILE"}
-
 // container is the kind "container": the engine's client is a program of this host, and passes descriptors and signals on to the container. The
 // container's processes descend from the client, so they carry its mark: they are found, measured and killed like those of any program.
 type container struct {
 	program
 	engine, name string
+	variables    string // the file of the worker's environment
+	content      []byte // of the file
 	stopping     sync.WaitGroup
+	asking       context.Context // of the engine's commands that ask the container to stop
+	giveUpAsking context.CancelFunc
 }
 
 func findEngine() (string, error) {
@@ -70,43 +71,42 @@ func (s *Supervisor) newContainer(launch Launch) (*Process, error) {
 	}
 	pool := launch.Spec.Pool
 	name := fmt.Sprintf("tempool-%s-%d-%s", strings.ReplaceAll(launch.Worker, "/", "-"), launch.Incarnation, tree.RandomHex(4))
-	pl.args = append([]string{engineName, "run"}, pool.RunArgs...)
-	pl.args = append(pl.args, "--interactive", "--rm", "--name", name, "--label", labelState+"="+s.state.id, "--label", labelWorker+"="+launch.Worker,
+	variables, err := containerVariables(pool, pl.environ)
+	if err != nil {
+		pl.mark.Retire()
+		return nil, err
+	}
+	file := filepath.Join(s.state.path, variablesPrefix+name)
+	pl.environ = append(engineEnvironment(), EnvIncarnation+"="+pl.cookie)
+	pl.args = append([]string{engineName, "run", "--http-proxy=false"}, pool.RunArgs...) // the agent's proxies are not the container's
+	pl.args = append(pl.args, "--env-file", file, "--interactive", "--rm", "--name", name, "--label", labelState+"="+s.state.id, "--label", labelWorker+"="+launch.Worker,
 		"--label", labelIncarnation+"="+strconv.FormatInt(launch.Incarnation, 10))
 	if pool.Protocol == spec.ProtocolFrames {
 		pl.args = append(pl.args, "--preserve-fds=2")
 	}
-	pl.passEnvironment(pool)
 	pl.passLimits(launch.Spec.Limits)
 	pl.args = append(append(pl.args, pool.Image), pool.Command...)
 	inForce := launch.Spec.Limits
 	inForce.OpenFiles = 0 // the engine's matter
 	p := s.newProcess(launch, pl, inForce)
-	p.kind = &container{program: program{p}, engine: engine, name: name}
+	asking, giveUpAsking := context.WithCancel(context.Background())
+	p.kind = &container{
+		program: program{p}, engine: engine, name: name, variables: file, content: variables, asking: asking, giveUpAsking: giveUpAsking,
+	}
 	return p, nil
 }
 
-// passEnvironment has the client pass the variables of the worker on by their names, since its arguments are for everybody to read. Only those that
-// the client needs with other values itself are in the arguments.
-func (p *plan) passEnvironment(pool spec.Pool) {
-	client := []string{"PATH=" + os.Getenv("PATH")}
-	for _, name := range engineVariables {
-		if value, found := os.LookupEnv(name); found {
-			client = append(client, name+"="+value)
-		}
+// start writes the file that the engine's client reads, and runs the client.
+func (c *container) start() error {
+	if err := atomicfile.Write(c.variables, c.content, 0o600); err != nil {
+		c.plan.mark.Retire()
+		return fmt.Errorf("write the environment of a container: %w", err)
 	}
-	for _, entry := range p.environ {
-		name, _, _ := strings.Cut(entry, "=")
-		_, set := pool.Env[name]
-		switch {
-		case name == "PATH" && !set && !slices.Contains(pool.EnvFrom, name): // the image has its own
-		case name == "PATH" || slices.Contains(engineVariables, name):
-			p.args = append(p.args, "--env", entry)
-		default:
-			p.args, client = append(p.args, "--env", name), append(client, entry)
-		}
+	err := c.program.start()
+	if err != nil {
+		_ = os.Remove(c.variables)
 	}
-	p.environ = client
+	return err
 }
 
 // passLimits has the engine enforce the limits.
@@ -128,20 +128,29 @@ func (p *plan) passLimits(l spec.Limits) {
 // stop has the engine signal the container. A client that has just started the container would end at a signal and leave the container alone.
 func (c *container) stop(force bool) {
 	if force {
+		c.giveUpAsking()
 		c.program.stop(true)
 		return
 	}
 	c.stopping.Go(func() {
-		if err := runEngine(c.engine, "kill", "--signal", "TERM", c.name); err != nil {
+		if err := runEngine(c.asking, c.engine, "kill", "--signal", "TERM", c.name); err != nil && c.asking.Err() == nil {
 			c.supervisor.logger.Warn("cannot ask a container to stop", "worker", c.Worker(), "container", c.name, "error", err)
 			c.program.stop(false)
 		}
 	})
 }
 
-// end removes the container, which outlives the engine's client if that was killed, and then ends what is left of the client's tree.
+// end removes the container, which outlives the engine's client if that was killed, and then ends what is left of the client's tree. A tree that is to
+// be killed does not wait for the engine, which may hang.
 func (c *container) end() ending {
+	if t := c.currentTermination(); t.killed() || t.graceExpired {
+		c.killTree()
+	}
+	c.giveUpAsking()
 	c.stopping.Wait()
+	if err := os.Remove(c.variables); err != nil {
+		c.supervisor.logger.Warn("cannot remove the environment of a container", "worker", c.Worker(), "error", err)
+	}
 	if err := removeContainers(c.engine, "--ignore", c.name); err != nil {
 		c.supervisor.logger.Error("cannot remove a container", "worker", c.Worker(), "container", c.name, "error", err)
 	}
@@ -171,6 +180,9 @@ func (s *Supervisor) sweepContainers() error {
 	if _, err := os.Stat(note); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+	if err := removeVariables(s.state.path); err != nil {
+		return err
+	}
 	path, err := findEngine()
 	if err != nil {
 		return err
@@ -184,22 +196,25 @@ func (s *Supervisor) sweepContainers() error {
 // removeAttempts is how often a removal is tried: the engine fails once if it learns only then that a container has been killed.
 const removeAttempts = 3
 
-// removeContainers kills and removes containers.
+// removeContainers kills and removes containers, within engineTimeout.
 func removeContainers(engine string, which ...string) (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), engineTimeout)
+	defer cancel()
 	for range removeAttempts {
-		if err = runEngine(engine, append([]string{"rm", "--force", "--time", "0"}, which...)...); err == nil {
+		if err = runEngine(ctx, engine, append([]string{"rm", "--force", "--time", "0"}, which...)...); err == nil {
 			return nil
 		}
 	}
 	return err
 }
 
-// runEngine runs a command of the engine.
-func runEngine(path string, arguments ...string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), engineTimeout)
+// runEngine runs a command of the engine, for at most engineTimeout.
+func runEngine(ctx context.Context, path string, arguments ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, engineTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, arguments...)
 	output := &limitedBuffer{remaining: maxProbeOutput}
+	cmd.Env = engineEnvironment()
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = output, output, time.Second
 	err := tree.StartChild(cmd)
 	if err == nil {

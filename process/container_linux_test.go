@@ -107,7 +107,8 @@ func TestAContainerHasALabelAndItsLimits(t *testing.T) {
 	s := kindsUnderTest[spec.KindContainer].open(t)
 	sp := containerSpec()
 	sp.Limits.Memory, sp.Limits.CPU, sp.Limits.Processes = 256<<20, 0.5, 50
-	sp.Pool.Env["HOME"], sp.Pool.Env["SECRET"] = "/home", "not for others"
+	sp.Pool.Env["HOME"], sp.Pool.Env["SECRET"], sp.Pool.Env["CONTAINER_HOST"] = "/home", "not for others", "nobody"
+	t.Setenv("http_proxy", "of the agent")
 	p := begin(t, s, sp)
 	id := podman(t, "ps", "--quiet", "--filter", "label=tempool.worker=p/0", "--filter", "label=tempool.incarnation=1")
 	require.NotEmpty(t, id)
@@ -115,7 +116,10 @@ func TestAContainerHasALabelAndItsLimits(t *testing.T) {
 	environ := podman(t, "inspect", "--format", "{{.Config.Env}}", id)
 	require.Contains(t, environ, "HOME=/home")
 	require.Contains(t, environ, "SECRET=not for others")
+	require.Contains(t, environ, "CONTAINER_HOST=nobody")
+	require.Contains(t, environ, p.Info().Cookie)
 	require.NotContains(t, environ, "CONTAINERS_CONF")
+	require.NotContains(t, environ, "of the agent")
 	command, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.Info().PID))
 	require.NoError(t, err)
 	require.NotContains(t, string(command), "not for others")
@@ -187,11 +191,18 @@ func TestAContainerOfAKilledAgentIsRemoved(t *testing.T) {
 	require.Error(t, tree.WaitChild(cmd))
 	eventually(t, func() bool { return !lives(t, client) }, "the reaper must kill the engine's client")
 
+	variables := func() []string {
+		files, err := filepath.Glob(filepath.Join(dir, variablesPrefix+"*"))
+		require.NoError(t, err)
+		return files
+	}
 	state := podman(t, "ps", "--all", "--format", `{{index .Labels "tempool.state"}}`)
 	require.NotEmpty(t, state, "the engine still knows the container")
 	podman(t, "run", "--detach", "--pull=never", "--network=none", "--label", "tempool.state="+state, containerImage, "/worker", "-test.list", "none")
 	other := podman(t, "run", "--detach", "--pull=never", "--network=none", "--label", "tempool.state=another", containerImage, "/worker", "-test.list", "none")
+	require.NotEmpty(t, variables())
 	open(t, func(c *Config) { c.StateDir = dir })
+	require.Empty(t, variables())
 	left := podman(t, "ps", "--all", "--quiet", "--no-trunc")
 	require.Equal(t, other, left, "and only of this state directory")
 }

@@ -39,6 +39,9 @@ type FunctionRun struct {
 // abandoned, and counted until it does.
 const returnTimeout = time.Second
 
+// maxAbandoned bounds the incarnations of one function that are abandoned: each keeps its memory until it returns.
+const maxAbandoned = 16
+
 // function is the kind "function": goroutines of this program, with a connection in memory.
 type function struct {
 	*Process
@@ -74,6 +77,11 @@ func (s *Supervisor) newFunction(launch Launch) (*Process, error) {
 	serve, err := s.findFunction(launch.Spec.Pool.Function)
 	if err != nil {
 		return nil, err
+	}
+	name := launch.Spec.Pool.Function
+	if abandoned := s.countAbandoned(name, 0); abandoned >= maxAbandoned {
+		return nil, coded(CodeStartFailed, nil, "%d workers of the function %q have ended whose calls still run, at most %d may; make the function return when its context ends, and restart the agent if its calls never do",
+			abandoned, name, maxAbandoned)
 	}
 	inForce := spec.Limits{CallsPerMinute: launch.Spec.Limits.CallsPerMinute}
 	mechanisms := map[string]Mechanism{}
@@ -131,11 +139,11 @@ func (f *function) awaitReturn() {
 	case <-f.returned:
 	case <-timer.C:
 		f.abandoned = true
-		abandoned := &f.supervisor.abandoned
-		abandoned.Add(1)
+		name := f.spec.Pool.Function
+		f.supervisor.countAbandoned(name, 1)
 		go func() { // no longer than the function itself
 			<-f.returned
-			abandoned.Add(-1)
+			f.supervisor.countAbandoned(name, -1)
 		}()
 	}
 }
@@ -183,4 +191,19 @@ func (f *function) describe() description {
 }
 
 // AbandonedFunctions counts the incarnations of kind "function" that have ended while one of their calls still runs.
-func (s *Supervisor) AbandonedFunctions() int { return int(s.abandoned.Load()) }
+func (s *Supervisor) AbandonedFunctions() (all int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, n := range s.abandoned {
+		all += n
+	}
+	return all
+}
+
+// countAbandoned adds to the abandoned incarnations of a function, and returns how many there are.
+func (s *Supervisor) countAbandoned(function string, add int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.abandoned[function] += add
+	return s.abandoned[function]
+}

@@ -298,6 +298,38 @@ func TestAPanicIsTheReasonOfTheEnd(t *testing.T) {
 	require.Contains(t, exit.Reason, "panic: boom; a call did not return within 1s of its end; its goroutine is abandoned")
 }
 
+func TestAFunctionWhoseCallsNeverReturnIsNotStartedForever(t *testing.T) {
+	release := make(chan struct{})
+	obedient := func(ctx context.Context, run FunctionRun) error {
+		return new(sdk.Worker).Serve(ctx, run.Conn, run.Stopping, sdk.Embedding{Worker: run.Worker, Incarnation: run.Incarnation, Log: run.Log, Panicked: run.Crash})
+	}
+	s := open(t, func(c *Config) {
+		c.Functions = map[string]Function{"other": obedient, "f": func(ctx context.Context, run FunctionRun) error {
+			err := obedient(ctx, run)
+			<-release
+			return err
+		}}
+	})
+	sp := kindsUnderTest[spec.KindFunction].spec(t)
+	for i := range maxAbandoned {
+		p, err := s.Start(t.Context(), launch(fmt.Sprintf("p/%d", i), 1, sp))
+		require.NoError(t, err)
+		p.Kill("enough")
+	}
+	eventually(t, func() bool { return s.AbandonedFunctions() == maxAbandoned && s.Live() == 0 }, "the functions must be abandoned")
+	_, err := s.Start(t.Context(), launch("p/0", 2, sp))
+	require.ErrorIs(t, err, ErrStartFailed)
+	require.ErrorContains(t, err, `16 workers of the function "f" have ended whose calls still run, at most 16 may; make the function return when its context ends`)
+	another := sp
+	another.Pool.Function = "other"
+	_, err = s.Start(t.Context(), launch("q/0", 1, another))
+	require.NoError(t, err)
+	close(release)
+	eventually(t, func() bool { return s.AbandonedFunctions() == 0 }, "the calls have returned")
+	_, err = s.Start(t.Context(), launch("p/0", 3, sp))
+	require.NoError(t, err)
+}
+
 func TestALimitOfAFunctionCannotBeApplied(t *testing.T) {
 	k := kindsUnderTest[spec.KindFunction]
 	p := begin(t, k.open(t), k.spec(t))

@@ -111,7 +111,7 @@ func Open(ctx context.Context, config Config) (*Supervisor, error) {
 	s := &Supervisor{
 		config: config, logger: config.Logger, state: state, closed: make(chan struct{}),
 		newest: make(map[string]int64), starting: make(map[key]*start), live: make(map[key]*Process), ended: make(map[key]*Process),
-		poolStartLimits: make(map[string]*poolStartLimit), startLimit: semaphore.NewWeighted(int64(config.Concurrency)),
+		poolStartLimits: make(map[string]*poolStartLimit), abandoned: make(map[string]int), startLimit: semaphore.NewWeighted(int64(config.Concurrency)),
 	}
 	if s.logs, err = logs.Open(logs.Config{
 		Dir: filepath.Join(state.path, logsName), WorkerBytes: config.LogBytes, TotalBytes: config.TotalLogBytes, Logger: config.Logger,

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -68,7 +67,6 @@ type Supervisor struct {
 	tables      tree.TableCache
 	pss         tree.PSSBudget
 	rootWorkers sync.Once       // logs that workers run as root
-	abandoned   atomic.Int64    // see AbandonedFunctions
 	ctx         context.Context // ends when Close has stopped everything
 	cancel      context.CancelFunc
 	loops       sync.WaitGroup // sampling, enforcing and reaping orphans
@@ -84,6 +82,7 @@ type Supervisor struct {
 	endOrder        []key // of ended, oldest first
 	keeping         bool  // HandOver has left processes to a keeper
 	kept            []Kept
+	abandoned       map[string]int // by function, see AbandonedFunctions
 	poolStartLimits map[string]*poolStartLimit
 	startLimit      *semaphore.Weighted // for pools without a start.concurrency
 }

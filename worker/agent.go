@@ -306,7 +306,7 @@ func (a *Agent) startActivityWorkers(host *activities.Host, moving *activities.S
 		api.ActivityUnbindSessions: moving.UnbindSessions, api.ActivityExcludeFromSessions: moving.ExcludeFromSessions,
 	})
 	for _, queue := range startQueues(a.config.Labels, a.functions) {
-		place, err := a.newActivityWorker(queue, a.slots, workerStopTimeout)
+		place, err := a.newActivityWorker(queue, a.slots, placementPollers, workerStopTimeout)
 		if err != nil {
 			return err
 		}

@@ -47,8 +47,15 @@ func (a *Agent) fail(err error) {
 	}
 }
 
+// Polls that a worker of the SDK may have open at once.
+const (
+	defaultPollers = 0 // the SDK's choice
+	// placementPollers is 1, since all placement queues of a host share its slots, and a poll holds one.
+	placementPollers = 1
+)
+
 // newActivityWorker makes a worker for the activities of one queue, which polls only with permits of the supplier.
-func (a *Agent) newActivityWorker(queue string, supplier sdkworker.SlotSupplier, stopTimeout time.Duration, interceptors ...interceptor.WorkerInterceptor) (sdkworker.Worker, error) {
+func (a *Agent) newActivityWorker(queue string, supplier sdkworker.SlotSupplier, pollers int, stopTimeout time.Duration, interceptors ...interceptor.WorkerInterceptor) (sdkworker.Worker, error) {
 	const unusedSlots = 2 // for each kind of task that such a worker never gets; the SDK wants a supplier for each
 	unused, err := sdkworker.NewFixedSizeSlotSupplier(unusedSlots)
 	if err != nil {
@@ -63,7 +70,7 @@ func (a *Agent) newActivityWorker(queue string, supplier sdkworker.SlotSupplier,
 	}
 	return a.newWorker(queue, sdkworker.Options{
 		DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: heartbeatThrottle, Tuner: tuner, DisableEagerActivities: true,
-		WorkerStopTimeout: stopTimeout, Interceptors: interceptors,
+		MaxConcurrentActivityTaskPollers: pollers, WorkerStopTimeout: stopTimeout, Interceptors: interceptors,
 	}), nil
 }
 
@@ -74,7 +81,7 @@ func (a *Agent) servePool(pool string) (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	poller, err := a.newActivityWorker(api.PoolQueue(pool), slots, a.config.StopTimeout, tracing...)
+	poller, err := a.newActivityWorker(api.PoolQueue(pool), slots, defaultPollers, a.config.StopTimeout, tracing...)
 	if err != nil {
 		return nil, err
 	}

@@ -101,7 +101,7 @@ func (t *traces) hostCalls(serve func(context.Context, process.HostCall) ([]byte
 		}
 		_, span := t.tracer.Start(trace.ContextWithRemoteSpanContext(ctx, parent), "host call", trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
 			tracecontext.Pool.String(poolOf(call.Worker)), tracecontext.Worker.String(call.Worker), tracecontext.Incarnation.Int64(call.Incarnation),
-			attribute.String("rpc.system.name", "tempool"), attribute.String("rpc.method", call.Method)))
+			attribute.String("rpc.system.name", "tempool"), attribute.String("rpc.method", tracecontext.Clip(call.Method))))
 		result, err := serve(ctx, call)
 		tracecontext.End(span, err)
 		return result, err

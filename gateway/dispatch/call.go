@@ -31,6 +31,8 @@ type Request struct {
 	OnChunk func([]byte) error
 	// Unbuffered says that Body is not the request's, which the caller of Do forwards from elsewhere.
 	Unbuffered bool
+	// Verb is the HTTP method for a worker of plain HTTP, from a bounded set; it names the call's span, since Method is a path that may hold secrets.
+	Verb string
 
 	deadline time.Time                                    // by which the call must end; set by Do
 	traced   bool                                         // the caller sends it, with the span of the attempt in its headers

@@ -35,14 +35,14 @@ func (d *Dispatcher) trace(ctx context.Context, t *Target, r *Request) (context.
 	}
 	var root trace.Span
 	if !trace.SpanContextFromContext(ctx).IsValid() {
-		ctx, root = d.config.Tracer.Start(ctx, pool+"/"+r.Method)
+		ctx, root = d.config.Tracer.Start(ctx, spanName(pool, *r, r.Unbuffered))
 	}
 	if !trace.SpanContextFromContext(ctx).IsSampled() {
 		r.Headers = tracecontext.ToWorker(ctx, r.Headers)
 		return ctx, nil
 	}
 	if root != nil {
-		root.SetAttributes(tracecontext.Pool.String(pool))
+		root.SetAttributes(tracecontext.Pool.String(tracecontext.Clip(pool)))
 	}
 	r.traced = true
 	return ctx, &callTrace{tracer: d.config.Tracer, starts: d.config.StartSpans, ctx: ctx, root: root, pool: pool}
@@ -68,7 +68,7 @@ func (s *callTrace) waited(c *Call, err error) {
 	if s == nil || c != nil && !c.waited {
 		return
 	}
-	options := []trace.SpanStartOption{trace.WithTimestamp(s.began), trace.WithAttributes(tracecontext.Pool.String(s.pool))}
+	options := []trace.SpanStartOption{trace.WithTimestamp(s.began), trace.WithAttributes(tracecontext.Pool.String(tracecontext.Clip(s.pool)))}
 	until := time.Now()
 	if c != nil {
 		until = c.startedAt
@@ -90,8 +90,9 @@ func (s *callTrace) waited(c *Call, err error) {
 
 // send runs the attempt on the worker within a span, which the worker's own spans are below.
 func (s *callTrace) send(c *Call, r Request, send func(*Call, Request) error) (err error) {
-	ctx, span := s.tracer.Start(s.ctx, s.pool+"/"+r.Method, trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(c.startedAt),
-		trace.WithAttributes(c.upstream.traceAttributes()...), trace.WithAttributes(c.upstream.rpcAttributes(r.Method)...))
+	plain := c.upstream.spec.Pool.Protocol == spec.ProtocolNone
+	ctx, span := s.tracer.Start(s.ctx, spanName(s.pool, r, plain), trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(c.startedAt),
+		trace.WithAttributes(c.upstream.traceAttributes()...), trace.WithAttributes(c.upstream.rpcAttributes(r)...))
 	returned := false
 	defer func() {
 		failure := err
@@ -102,6 +103,9 @@ func (s *callTrace) send(c *Call, r Request, send func(*Call, Request) error) (e
 			failure = errBrokenOff
 		}
 		span.SetAttributes(tracecontext.Started.Bool(failure == nil || started(failure)))
+		if plain && failure != nil {
+			failure = codeAlone{failure}
+		}
 		tracecontext.End(span, failure)
 	}()
 	r.Headers = tracecontext.ToWorker(ctx, r.Headers)
@@ -117,6 +121,20 @@ var errBrokenOff = func() error {
 	return err
 }()
 
+// codeAlone is an error whose text is its code, since reasons name the path of plain HTTP.
+type codeAlone struct{ error }
+
+func (e codeAlone) Error() string { return string(api.CodeOf(e.error)) }
+func (e codeAlone) Unwrap() error { return e.error }
+
+// spanName names a call. The path of plain HTTP is not in it.
+func spanName(pool string, r Request, plain bool) string {
+	if plain {
+		return tracecontext.Clip(pool + " HTTP " + r.Verb)
+	}
+	return tracecontext.Clip(pool + "/" + r.Method)
+}
+
 func (u *upstream) traceAttributes() []attribute.KeyValue {
 	return []attribute.KeyValue{
 		tracecontext.Pool.String(u.pool.pool), tracecontext.Worker.String(u.worker), tracecontext.Incarnation.Int64(u.incarnation),
@@ -124,16 +142,16 @@ func (u *upstream) traceAttributes() []attribute.KeyValue {
 }
 
 // rpcAttributes follow OpenTelemetry's conventions for RPC, and those for MCP where a worker may be an MCP server.
-func (u *upstream) rpcAttributes(method string) []attribute.KeyValue {
-	name := u.pool.pool + "/" + method
+func (u *upstream) rpcAttributes(r Request) []attribute.KeyValue {
+	name := tracecontext.Clip(u.pool.pool + "/" + r.Method)
 	switch {
 	case u.spec.Pool.Protocol == spec.ProtocolFrames:
 		return []attribute.KeyValue{attribute.String("rpc.system.name", "tempool"), attribute.String("rpc.method", name)}
 	case u.spec.Pool.Protocol != spec.ProtocolJSONRPC:
-		return []attribute.KeyValue{attribute.String("rpc.system.name", "http"), attribute.String("rpc.method", name)}
+		return []attribute.KeyValue{attribute.String("rpc.system.name", "http"), attribute.String("http.request.method", r.Verb)}
 	case u.spec.Pool.Framing == spec.FramingLine:
 		return []attribute.KeyValue{
-			attribute.String("rpc.system.name", "jsonrpc"), attribute.String("rpc.method", name), attribute.String("mcp.method.name", method),
+			attribute.String("rpc.system.name", "jsonrpc"), attribute.String("rpc.method", name), attribute.String("mcp.method.name", tracecontext.Clip(r.Method)),
 		}
 	}
 	return []attribute.KeyValue{attribute.String("rpc.system.name", "jsonrpc"), attribute.String("rpc.method", name)}

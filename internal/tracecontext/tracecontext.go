@@ -30,6 +30,8 @@ const (
 	MaxState = 512
 	// maxParent bounds a traceparent, in bytes: versions after 00 may add to its 55.
 	maxParent = 128
+	// maxText bounds the name and a text attribute of a span, in bytes.
+	maxText = 200
 	// maxReason bounds the reason of a failed span, in bytes.
 	maxReason = 512
 )
@@ -86,6 +88,16 @@ func ToWorker(ctx context.Context, headers map[string]string) map[string]string 
 	return out
 }
 
+// Clip bounds a name or a text attribute of a span that somebody else chooses.
+func Clip(text string) string { return clip(text, maxText) }
+
+func clip(text string, most int) string {
+	if len(text) > most {
+		text = text[:most]
+	}
+	return strings.ToValidUTF8(text, "\uFFFD")
+}
+
 // End ends a span with the result of what it measured: the status is the code of the error.
 func End(span trace.Span, err error) {
 	if err != nil && span.IsRecording() {
@@ -107,9 +119,5 @@ func Fail(span trace.Span, err error) {
 	if code == api.CodeCancelled {
 		return
 	}
-	reason := err.Error()
-	if len(reason) > maxReason {
-		reason = reason[:maxReason]
-	}
-	span.SetStatus(codes.Error, strings.ToValidUTF8(reason, "\uFFFD"))
+	span.SetStatus(codes.Error, clip(err.Error(), maxReason))
 }

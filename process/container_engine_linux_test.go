@@ -1,0 +1,145 @@
+package process
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/spec"
+)
+
+// fakeEngine is a client of an engine that runs a program of the host in a session of its own, as containers are, and whose other commands hang
+// until the file done is in the folder.
+const fakeEngine = `#!/bin/sh
+folder=$(dirname "$0")
+env > "$folder/environment-of-$1"
+if [ "$1" != run ]; then
+	echo "$1" >> "$folder/asked"
+	while [ ! -e "$folder/done" ]; do sleep 0.01; done
+	exit 0
+fi
+while [ "$1" != image ]; do
+	if [ "$1" = --env-file ]; then cp -p "$2" "$folder/variables"; fi
+	shift
+done
+shift
+exec 5<&0
+setsid "$@" <&5 &
+wait
+`
+
+// setUpFakeEngine returns the folder of the engine.
+func setUpFakeEngine(t *testing.T) string {
+	t.Helper()
+	folder := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(folder, engineName), []byte(fakeEngine), 0o755))
+	t.Setenv("PATH", folder+":"+os.Getenv("PATH"))
+	return folder
+}
+
+// ofFakeEngine is a worker that says nothing.
+func ofFakeEngine(script string) spec.Spec {
+	sp := containerSpec()
+	sp.Pool.Image, sp.Pool.Protocol, sp.Pool.Command, sp.Pool.Env = "image", spec.ProtocolJSONRPC, []string{"sh", "-c", script}, nil
+	return sp
+}
+
+func TestAKilledContainerDoesNotWaitForItsEngine(t *testing.T) {
+	for name, end := range map[string]func(*Process){
+		"killed":              func(p *Process) { p.Kill("enough") },
+		"the grace has ended": func(p *Process) { p.requestStop(1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			folder := setUpFakeEngine(t)
+			pidFile := filepath.Join(t.TempDir(), "pid")
+			p := begin(t, open(t), ofFakeEngine("echo $$ > "+pidFile+"; exec sleep 1000"))
+			worker := pidIn(t, pidFile)
+			end(p)
+			eventually(t, func() bool { return !lives(t, worker) }, "the worker must be killed while the engine hangs")
+			select {
+			case <-p.Done():
+				require.Fail(t, "the end must wait for the removal of the container")
+			default:
+			}
+			require.NoError(t, os.WriteFile(filepath.Join(folder, "done"), nil, 0o600))
+			require.True(t, ends(t, p).Killed)
+		})
+	}
+}
+
+func TestTheEngineIsNoLongerAskedToStopAContainerThatIsKilled(t *testing.T) {
+	folder := setUpFakeEngine(t)
+	p := begin(t, open(t), ofFakeEngine("exec sleep 1000"))
+	p.requestStop(patience)
+	asked := func(commands string) func() bool {
+		return func() bool {
+			text, _ := os.ReadFile(filepath.Join(folder, "asked"))
+			return string(text) == commands
+		}
+	}
+	eventually(t, asked("kill\n"), "the engine must be asked to stop the container")
+	p.Kill("enough")
+	eventually(t, asked("kill\nrm\n"), "a hanging command must not delay the removal")
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "done"), nil, 0o600))
+	require.True(t, ends(t, p).Killed)
+}
+
+func TestTheVariablesOfAContainerAreNotItsEngines(t *testing.T) {
+	folder := setUpFakeEngine(t)
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "done"), nil, 0o600))
+	t.Setenv("STORAGE_DRIVER", "of the agent")
+	t.Setenv("NOTIFY_SOCKET", "/of/the/agent")
+	t.Setenv(EnvIncarnation, "of the agent")
+	pidFile := filepath.Join(t.TempDir(), "pid")
+	sp := ofFakeEngine("echo $$ > " + pidFile + "; exec sleep 1000")
+	sp.Pool.Env = map[string]string{"XDG_DATA_HOME": "/of/the/worker", "CONTAINER_HOST": "of the worker", "EMPTY": "", "SHARP": " # ' \""}
+	dir := t.TempDir()
+	s := open(t, func(c *Config) { c.StateDir = dir })
+	p := begin(t, s, sp)
+	pidIn(t, pidFile)
+	command, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.Info().PID))
+	require.NoError(t, err)
+	require.NotContains(t, string(command), "of the worker")
+	p.requestStop(patience)
+	p.Kill("enough")
+	ends(t, p)
+
+	lines := func(name string) []string {
+		text, err := os.ReadFile(filepath.Join(folder, name))
+		require.NoError(t, err)
+		return strings.Split(strings.TrimSpace(string(text)), "\n")
+	}
+	for _, command := range []string{"run", "rm"} {
+		environ := lines("environment-of-" + command)
+		require.Contains(t, environ, "STORAGE_DRIVER=of the agent", command)
+		require.NotContains(t, strings.Join(environ, " "), "of/the/worker", command)
+		require.NotContains(t, strings.Join(environ, " "), "NOTIFY_SOCKET", command)
+		require.Equal(t, command == "run", slices.Contains(environ, EnvIncarnation+"="+p.Info().Cookie), "the client must be found by its cookie")
+		require.NotContains(t, environ, EnvIncarnation+"=of the agent")
+	}
+	require.ElementsMatch(t, []string{
+		"XDG_DATA_HOME=/of/the/worker", "CONTAINER_HOST=of the worker", "EMPTY=", "SHARP= # ' \"", EnvWorker + "=p/0", EnvIncarnation + "=" + p.Info().Cookie,
+	}, lines("variables"))
+	info, err := os.Stat(filepath.Join(folder, "variables"))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	left, err := filepath.Glob(filepath.Join(dir, variablesPrefix+"*"))
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+func TestAVariableThatAFileCannotHoldIsRefused(t *testing.T) {
+	setUpFakeEngine(t)
+	s := open(t)
+	for i, env := range []map[string]string{{"A": "two\nlines"}, {"#A": "1"}, {" A": "1"}, {"A": strings.Repeat("x", maxVariable)}} {
+		sp := ofFakeEngine("exec sleep 1000")
+		sp.Pool.Env = env
+		_, err := s.Start(t.Context(), launch("p/0", int64(i+1), sp))
+		require.ErrorContains(t, err, "cannot be passed to a container", "%.20v", env)
+	}
+}
