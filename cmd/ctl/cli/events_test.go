@@ -32,7 +32,7 @@ func TestEventsArePrintedOnALineEach(t *testing.T) {
 	require.Equal(t, `2026-01-31T12:00:00.500Z  worker.transitioned   python/0      ready → failed duration_ms=42000000 – killed by SIGKILL
 2026-01-31T12:00:01.500Z  events.missed         web-1         (7 more before) count=3
 `, shown.out)
-	require.Equal(t, []string{"events {Pool:python Types:[lease.* worker.*] Since:2026-01-31 12:00:00 +0000 UTC Follow:true}"}, f.requests)
+	require.Equal(t, []string{"events {Pool:python Types:[lease.* worker.*] Since:2026-01-31 12:00:00 +0000 UTC Newest:0 Follow:true Hosts:<nil>}"}, f.requests)
 	lines := strings.Split(strings.TrimSpace(ctl(t, f, "events", "-o", "json").out), "\n")
 	require.Len(t, lines, 2)
 	var event api.Event
