@@ -25,14 +25,15 @@ const (
 var autoBandFactors = [4]float64{1.5, 2, autoMemoryFactor, 4}
 
 // Baseline returns the memory that an incarnation needs, in bytes: the median of its samples in the first minute after its first call was
-// served; 0 while that minute lasts. samples are in the order of time, and served is zero before the first call.
+// served, or of the first three where that minute has fewer, as on a host that slept; 0 before. samples are in the order of time, and served
+// is zero before the first call.
 func Baseline(samples []Observation, served time.Time) int64 {
 	if served.IsZero() || len(samples) == 0 || samples[len(samples)-1].At.Sub(served) < baselineWindow {
 		return 0
 	}
 	var sizes []int64
 	for _, o := range samples {
-		if !o.At.Before(served) && o.At.Sub(served) <= baselineWindow {
+		if !o.At.Before(served) && (o.At.Sub(served) <= baselineWindow || len(sizes) < minBaselineSamples) {
 			sizes = append(sizes, o.MemoryBytes)
 		}
 	}

@@ -27,7 +27,9 @@ func TestABaselineIsTheMedianOfTheFirstMinuteAfterACall(t *testing.T) {
 	require.Zero(t, policy.Baseline(samples[:8], served), "the minute is not over")
 	require.EqualValues(t, 820*oneMB, policy.Baseline(samples[:10], served))
 	require.EqualValues(t, 820*oneMB, policy.Baseline(samples, served), "later samples change nothing")
-	require.Zero(t, policy.Baseline(memorySamples(time.Minute, 50, 50, 50), time.Unix(1000, 0)), "too few samples in the minute")
+	slow := memorySamples(time.Minute, 60, 50, 70, 500)
+	require.Zero(t, policy.Baseline(slow[:2], slow[0].At), "too few samples")
+	require.EqualValues(t, 60*oneMB, policy.Baseline(slow, slow[0].At), "the first three, for the minute has only two")
 }
 
 func TestALimitByTheBaselineIsThreeTimesAndAtLeastHalfAGibibyte(t *testing.T) {
