@@ -13,7 +13,7 @@ import (
 type kind interface {
 	// start runs the incarnation, and opens the Process's connection unless its protocol is none. If it fails, nothing is left to release.
 	start() error
-	// wait returns once the incarnation has exited, by itself or because of stop.
+	// wait returns once the incarnation has exited, whether or not stop was called.
 	wait()
 	// stop asks the incarnation to end, or with force ends it. It does not block, and may be called again, with force too.
 	stop(force bool)

@@ -58,7 +58,7 @@ type Response struct {
 	Headers     map[string]string // nil if the worker sent none
 	Body        []byte
 
-	failure *api.Error // of a call whose client has an answer all the same; for its trace
+	failure *api.Error // of a call whose client has an answer nevertheless; for its trace
 }
 
 // Call is a call in progress. Complete ends it.

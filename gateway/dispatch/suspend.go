@@ -142,7 +142,7 @@ func (d *Dispatcher) endForSuspension(ctx context.Context, u *upstream, s *suspe
 	if id == "" && u.lease != nil { // its calls outlive it: its holder has returned it without this gateway
 		ref, err = u.lease.ref, nil
 	}
-	if err != nil || u.gone { // without a lease there are no calls; an end of the incarnation ends the lease by itself
+	if err != nil || u.gone { // without a lease there are no calls; the end of an incarnation also ends its lease
 		u.pool.mu.Unlock()
 		return result
 	}

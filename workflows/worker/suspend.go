@@ -131,7 +131,7 @@ func (s *suspender) askHost() {
 	})
 }
 
-// awaitsReturn reports whether the Suspend under way waits until a client returns its lease. Any other fences or returns the lease by itself.
+// awaitsReturn reports whether the Suspend under way waits until a client returns its lease. Any other fences the lease or returns it.
 func (s *suspender) awaitsReturn() bool { return s.askedClient && s.Now().Before(s.SuspendUntil) }
 
 // suspendEnded takes the host's answer: the process is out of service, unless the suspension was withdrawn before.
