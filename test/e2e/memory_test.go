@@ -47,7 +47,7 @@ func TestALargeProgramIsNotReplacedForItsMemory(t *testing.T) {
 			t.Parallel()
 			env := newEnv(t)
 			env.startAgent(name)
-			s := pythonSpec(name, 1, c.script) // calls one after the other may leave a second worker without any
+			s := pythonSpec(name, 1, c.script)               // calls one after the other may leave a second worker without any
 			s.Start.Timeout = spec.Duration(2 * time.Minute) // the machine may be busy; everything else is as by default
 			pool := env.startPool(s)
 			l := startLoad(t, env.gatewayClient(name), "/v1/pools/"+name+"/call/"+c.method, c.perSecond, 1)
