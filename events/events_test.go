@@ -168,6 +168,27 @@ func TestTheRingIsBoundedInBytes(t *testing.T) {
 	require.Equal(t, l.bytes, held)
 }
 
+func TestABatchIsBoundedInBytes(t *testing.T) {
+	l := newLog("here", 1024)
+	const emitted = 100
+	for range emitted {
+		l.Emit(api.EventProcessEnded, api.WorkerSource("p/0"), start, map[string]string{"reason": strings.Repeat("x", maxEvent-100)})
+	}
+	r, read := l.FromOldest(Filter{}), 0
+	for more := true; more; {
+		var batch []Entry
+		batch, _, more = r.Read()
+		bytes := 0
+		for _, e := range batch {
+			bytes += len(e.JSON)
+		}
+		require.NotEmpty(t, batch)
+		require.LessOrEqual(t, bytes, BatchBytes)
+		read += len(batch)
+	}
+	require.Equal(t, emitted, read)
+}
+
 func TestNoLogTakesNothing(t *testing.T) {
 	var l *Log
 	l.Emit(api.EventProcessEnded, "", start, nil)

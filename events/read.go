@@ -51,8 +51,12 @@ type Reader struct {
 	next   uint64
 }
 
-// maxBatch bounds how many events one Read looks at.
-const maxBatch = 256
+// maxBatch bounds how many events one Read looks at, and BatchBytes their JSON: what a reader that stalls keeps alive beyond the ring. Each event
+// is far smaller.
+const (
+	maxBatch   = 256
+	BatchBytes = 256 << 10
+)
 
 // FromNow returns a reader of the events from now on.
 func (l *Log) FromNow(f Filter) *Reader {
@@ -106,8 +110,12 @@ func (r *Reader) Read() (events []Entry, missed uint64, more bool) {
 	}
 	var looked [maxBatch]Entry
 	n := 0
-	for ; n < maxBatch && r.next < l.next; n++ {
-		looked[n] = l.ring[r.next%uint64(len(l.ring))]
+	for size := 0; n < maxBatch && r.next < l.next; n++ {
+		e := l.ring[r.next%uint64(len(l.ring))]
+		if size += len(e.JSON); size > BatchBytes {
+			break
+		}
+		looked[n] = e
 		r.next++
 	}
 	more = r.next < l.next
