@@ -26,7 +26,9 @@ type Exit struct {
 }
 
 // Failed reports whether the program ended with an error that no stop request explains.
-func (e Exit) Failed() bool { return !e.ByAgent && lifecycle.Outcome(e.Exit, false) == lifecycle.Failed }
+func (e Exit) Failed() bool {
+	return !e.ByAgent && lifecycle.Outcome(e.Exit, false) == lifecycle.Failed
+}
 
 // exitStatus returns the exit code or the signal that ended a process; code -1 if the process could not be waited for.
 func exitStatus(state *os.ProcessState) (int, syscall.Signal) {
