@@ -274,14 +274,16 @@ func startPolling(workers ...sdkworker.Worker) error {
 	return nil
 }
 
-// killAll kills all processes of this host: their workers have been told that they are lost.
+// killAll kills all processes of this host, whose workers may have started elsewhere, and waits until they are gone.
 func (a *Agent) killAll() {
-	var group sync.WaitGroup
-	for _, p := range a.processes.List() {
+	killed := a.processes.List()
+	for _, p := range killed {
 		a.log.Warn("killing a process of a lost epoch", "worker", p.Worker(), "incarnation", p.Incarnation())
-		group.Go(func() { _, _ = p.Stop(a.background, time.Nanosecond) }) // its end is recorded and told
+		p.Kill("host " + a.config.HostID + " was lost, and its agent has joined it again")
 	}
-	group.Wait()
+	for _, p := range killed {
+		<-p.Done()
+	}
 }
 
 // newEpochWorker serves the queue of an epoch: everything about one process.
