@@ -122,8 +122,9 @@ func (h *Host) attemptStart(ctx context.Context, r api.StartRequest) (api.StartR
 		return api.StartResult{}, fromProcess(err)
 	}
 	if h.Epoch() != epoch { // the worker would not hear of this process's end
-		_, _ = p.Stop(ctx, time.Nanosecond)
 		err := api.Errorf(api.CodeStartFailed, "host %s lost its epoch %d during the start", h.ID, epoch)
+		p.Kill(err.Message)
+		_, _ = p.Stop(ctx, 0) // waits
 		h.Observer.StartFailed(r.Process, err)
 		return api.StartResult{}, fromCoded(err)
 	}

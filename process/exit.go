@@ -12,7 +12,7 @@ import (
 )
 
 // Exit is how an incarnation ended: the facts that decide its outcome, and text for people. Killed means that the supervisor sent SIGKILL
-// because the program did not stop within its grace, or because of Kill; Interrupted that the program ended within its grace after
+// because the program did not stop within its grace, or because of Kill, which ByAgent says; Interrupted that the program ended within its grace after
 // SIGTERM, or that its start was cancelled; CutCall that it did not give
 // up a cancelled call; Error is the program's fault for which the supervisor killed it: it broke the protocol or did
 // not become ready. At most one of the three is set.
@@ -26,7 +26,9 @@ type Exit struct {
 }
 
 // Failed reports whether the program ended with an error that no stop request explains.
-func (e Exit) Failed() bool { return lifecycle.Outcome(e.Exit, false) == lifecycle.Failed }
+func (e Exit) Failed() bool {
+	return !e.ByAgent && lifecycle.Outcome(e.Exit, false) == lifecycle.Failed
+}
 
 // exitStatus returns the exit code or the signal that ended a process; code -1 if the process could not be waited for.
 func exitStatus(state *os.ProcessState) (int, syscall.Signal) {
@@ -60,7 +62,7 @@ func classify(e ending, t termination) Exit {
 	}
 	switch {
 	case t.killReason != "" && byKill:
-		exit.Killed, exit.Reason = true, "killed: "+t.killReason
+		exit.Killed, exit.ByAgent, exit.Reason = true, true, "killed: "+t.killReason
 	case t.graceExpired && byKill:
 		exit.Killed, exit.Reason = true, fmt.Sprintf("killed: did not stop within %s of %s", t.grace, asked)
 	case t.failure != "" && byKill && e.fault == "":

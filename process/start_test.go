@@ -115,6 +115,8 @@ func TestANewerIncarnationKillsTheOlder(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, ends(t, older).Killed)
 	require.Equal(t, "killed: superseded by incarnation 3", older.Exit().Reason)
+	require.True(t, older.Exit().ByAgent)
+	require.False(t, older.Exit().Failed())
 	require.Equal(t, []*Process{newer}, s.List())
 
 	_, err = s.Start(t.Context(), launch("p/0", 2, runs("sleep", "1000")))
