@@ -44,7 +44,7 @@ func (h *Host) Start(ctx context.Context, r api.StartRequest) (api.StartResult, 
 	}
 	r.Incarnation += int64(attempt - 1)
 	r.Failures, r.ShortLived = r.Failures+attempt-1, r.ShortLived || attempt > 1
-	stopHeartbeat := startHeartbeat(ctx, earlier)
+	stopHeartbeat := startHeartbeat(ctx, h.Temporal, earlier)
 	began := time.Now()
 	result, err := h.attemptStart(ctx, r)
 	stopHeartbeat()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 
@@ -109,4 +110,25 @@ func TestAProcessThatOutlivesItsProbationHasStarted(t *testing.T) {
 	r.Failures, r.ShortLived = 1, false
 	_, err = runStartThatExits(t, r)
 	require.NoError(t, err, "a first crash after a while asks for no probation")
+}
+
+func TestAStartGoesOnWhileTemporalDoesNotAnswer(t *testing.T) {
+	h, first := newHost(t, withoutProtocol, "sleep", "1000")
+	h.DataPlane, h.Started = idleDataPlane{}, func(*process.Process) {}
+	gate := filepath.Join(t.TempDir(), "gate")
+	h.Temporal = heartbeats(func() error {
+		_ = os.WriteFile(gate, nil, 0o600) // now the process becomes ready
+		return serviceerror.NewDeadlineExceeded("no answer")
+	})
+	r := api.StartRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, MaxAttempts: 1}
+	r.Spec = first.Spec()
+	r.Spec.Health.Command = []string{"test", "-e", gate}
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestActivityEnvironment()
+	env.RegisterActivity(h.Start)
+	value, err := env.ExecuteActivity(h.Start, r)
+	require.NoError(t, err)
+	var result api.StartResult
+	require.NoError(t, value.Get(&result))
+	require.Positive(t, result.PID)
 }

@@ -145,7 +145,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 		return err
 	}
 	host := &activities.Host{
-		ID: a.config.HostID, Processes: a.processes, Admit: a.stores.admit, Promise: a.slots.promise, Started: a.processStarted, Stopping: a.stopping, Logger: a.log,
+		ID: a.config.HostID, Processes: a.processes, Temporal: a.temporal, Admit: a.stores.admit, Promise: a.slots.promise, Started: a.processStarted, Stopping: a.stopping, Logger: a.log,
 		TraceStart: a.traces.start,
 	}
 	a.host = host
@@ -196,7 +196,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 		}
 	}
 	a.report.Store(a.newReport())
-	moving := &activities.Sessions{Host: a.config.HostID, Bindings: observedBindings{a.stores.affinity, observer}, Hooks: a.gateway, HasReadyProcess: a.hasReadyProcess, SessionExists: a.stores.sessionExists}
+	moving := &activities.Sessions{Host: a.config.HostID, Bindings: observedBindings{a.stores.affinity, observer}, Hooks: a.gateway, Temporal: a.temporal, HasReadyProcess: a.hasReadyProcess, SessionExists: a.stores.sessionExists}
 	if err := a.startActivityWorkers(host, moving); err != nil {
 		return err
 	}

@@ -25,8 +25,21 @@ def nap(seconds, name="somebody"):
 
 
 @tempool.method
-def doze(seconds):
+def wait_for(gate, name):
+    """Returns its name once the file gate exists."""
+    context = tempool.context()
+    note(f"begin {name} {context.worker}")
+    while not os.path.exists(gate):
+        context.check()
+        time.sleep(0.005)
+    note(f"end {name} {context.worker}")
+    return name
+
+
+@tempool.method
+def doze(seconds, name="somebody"):
     """Sleeps, and ignores that its caller has left."""
+    note(f"begin {name} {tempool.context().worker}")
     time.sleep(seconds)
 
 
