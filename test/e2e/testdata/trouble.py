@@ -25,6 +25,14 @@ def nap(seconds, name="somebody"):
 
 
 @tempool.method
+def hold(file):
+    """Returns once the file exists."""
+    note(f"begin hold {tempool.context().worker}")
+    while not os.path.exists(file):
+        time.sleep(0.01)
+
+
+@tempool.method
 def doze(seconds):
     """Sleeps, and ignores that its caller has left."""
     time.sleep(seconds)
