@@ -133,11 +133,9 @@ func (s *workerEnv) set(now time.Time) {
 	if s.log != nil {
 		suite.SetLogger(s.log)
 	}
-	env := suite.NewTestWorkflowEnvironment()
+	env := workflowtest.NewEnvironment(&suite, sdk.Options{})
 	s.env = env
 	s.env.SetStartTime(now)
-	s.env.SetTestTimeout(workflowtest.DeadlockTimeout)
-	s.env.SetWorkerOptions(sdk.Options{DeadlockDetectionTimeout: workflowtest.DeadlockTimeout})
 	s.env.SetWorkflowRunTimeout(workflowtest.Never)
 	s.env.RegisterWorkflowWithOptions(s.workflow, workflow.RegisterOptions{Name: api.WorkflowWorker})
 	for name, do := range map[string]any{
