@@ -7,16 +7,20 @@ import (
 	"go.temporal.io/sdk/activity"
 )
 
-// heartbeatInterval is the time between two heartbeats; the workflow treats three missed ones as a timeout.
-const heartbeatInterval = 4 * time.Second
+const (
+	// heartbeatsPerTimeout is how many heartbeats Temporal must miss until it takes the agent of an activity for dead.
+	heartbeatsPerTimeout = 3
+	// leastHeartbeatInterval is the least time between two heartbeats.
+	leastHeartbeatInterval = time.Second
+)
 
-// startHeartbeat sends heartbeats with these details until stop is called.
+// startHeartbeat sends heartbeats with these details until stop is called, as many as the activity's time-out needs. The first one is not sent at
+// once: Temporal counts from the start of the activity, and most end before.
 func startHeartbeat(ctx context.Context, details ...any) (stop func()) {
-	activity.RecordHeartbeat(ctx, details...)
 	stopping, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		ticker := time.NewTicker(heartbeatInterval / 2)
+		ticker := time.NewTicker(max(activity.GetInfo(ctx).HeartbeatTimeout/heartbeatsPerTimeout, leastHeartbeatInterval))
 		defer ticker.Stop()
 		for {
 			select {
