@@ -52,6 +52,7 @@ const (
 	EventSessionEvicted      = "session.evicted"
 	EventSessionExpired      = "session.expired"
 	EventSessionMigrated     = "session.migrated"
+	EventSessionNotReleased  = "session.not_released"
 	// EventMissed is about the stream itself: what its reader could not get.
 	EventMissed = "events.missed"
 )
@@ -63,7 +64,7 @@ func EventTypes() []string {
 		EventLeaseGranted, EventLeaseRenewed, EventLeaseReleased, EventLeaseExpired, EventLeaseRefused,
 		EventRotationRequested, EventRotationStarted, EventRotationFinished, EventWorkerProbed, EventLimitExceeded, EventResourcesRebalanced,
 		EventCallFailed, EventPoolScaled, EventPoolApplied, EventPoolHeld, EventPoolReleased, EventHostJoined, EventHostLeft, EventHostLost,
-		EventSessionCreated, EventSessionEvicted, EventSessionExpired, EventSessionMigrated, EventMissed,
+		EventSessionCreated, EventSessionEvicted, EventSessionExpired, EventSessionMigrated, EventSessionNotReleased, EventMissed,
 	}
 }
 

@@ -113,11 +113,15 @@ type MissedEvent struct {
 	Reason string `json:"reason"`
 }
 
-// SessionEvent is the data of EventSessionCreated, EventSessionEvicted, EventSessionExpired and EventSessionMigrated.
+// SessionEvent is the data of EventSessionCreated, EventSessionEvicted, EventSessionExpired, EventSessionMigrated and
+// EventSessionNotReleased.
 type SessionEvent struct {
 	Host    string `json:"host"`
 	Session string `json:"session"`
 	Store   string `json:"store,omitempty"`  // memory, embedded or redis
 	From    string `json:"from,omitempty"`   // the worker that it was bound to before it was migrated
-	Worker  string `json:"worker,omitempty"` // the worker that it is bound to since
+	Worker  string `json:"worker,omitempty"` // the worker that it is bound to since, or that did not release it
+	// Incarnation is that of the process which ended without releasing it, and Reason why.
+	Incarnation int64  `json:"incarnation,omitempty"`
+	Reason      string `json:"reason,omitempty"`
 }

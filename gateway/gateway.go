@@ -19,6 +19,7 @@ import (
 	"github.com/tempool/tempool/gateway/dispatch"
 	"github.com/tempool/tempool/gateway/ui"
 	"github.com/tempool/tempool/process/logs"
+	"github.com/tempool/tempool/sessions/affinity"
 )
 
 // MaxCallTimeout is the longest timeout that a call may ask for.
@@ -36,6 +37,8 @@ type Config struct {
 	Limits   Limits
 	// Sessions finds clients' sessions. nil omits their routes.
 	Sessions Sessions
+	// Bindings are those of sessions to workers of this host. nil omits their routes.
+	Bindings *affinity.Table
 	// Copies moves sessions between stores. nil omits its routes.
 	Copies Copies
 	// Logs are those of this host's workers. nil omits their routes.

@@ -155,7 +155,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	}
 	if a.gateway, err = gateway.New(gateway.Config{
 		Config: dispatch.Config{HostID: a.config.HostID, Control: control, Processes: a.processes, Logger: a.log, Score: host.Score, Affinity: a.stores.affinity, Unhealthy: host.CallsFail, Events: a.events, Tracer: a.traces.tracer, StartSpans: a.traces.startOf},
-		Listen: a.config.Listen, Socket: filepath.Join(a.config.StateDir, SocketName), Limits: a.config.Limits, Sessions: a.stores, Copies: a.stores,
+		Listen: a.config.Listen, Socket: filepath.Join(a.config.StateDir, SocketName), Limits: a.config.Limits, Sessions: a.stores, Bindings: a.stores.affinity, Copies: a.stores,
 		Logs:  a.processes.Logs(),
 		Fleet: ui.FleetOf(a.client), Namespace: a.client.Namespace(), TemporalUI: a.config.TemporalUI,
 		Security: a.config.Security, InWorker: a.processes.Contains,
