@@ -96,7 +96,7 @@ func (f *fakeGateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(api.HeaderWorker, "p/0")
 		w.Header().Set(api.HeaderIncarnation, "3")
 		_, _ = io.WriteString(w, body)
-	case strings.HasPrefix(r.URL.Path, "/v1/sessions"):
+	case strings.HasPrefix(r.URL.Path, "/v1/sessions"), strings.Contains(r.URL.Path, "/bindings"):
 		f.session(w, r)
 	case strings.Contains(r.URL.Path, "/notify/"):
 		w.WriteHeader(http.StatusAccepted)

@@ -104,7 +104,7 @@ func (s *Session) Delete(ctx context.Context) error {
 
 func (s *Session) request(ctx context.Context, method string, header http.Header, in any) (*SessionState, error) {
 	if s.id == "" || s.id == "." || s.id == ".." {
-		return nil, api.Errorf(api.CodeInvalid, "invalid session id %q; it must not be empty, \".\" or \"..\"", s.id)
+		return nil, errSessionID(s.id)
 	}
 	body, err := transport.JSONBody(in)
 	if err != nil {
@@ -119,6 +119,10 @@ func (s *Session) request(ctx context.Context, method string, header http.Header
 		return nil, err
 	}
 	return &state, nil
+}
+
+func errSessionID(id string) error {
+	return api.Errorf(api.CodeInvalid, "invalid session id %q; it must not be empty, \".\" or \"..\"", id)
 }
 
 func sessionPath(pool, suffix string, query url.Values) string {

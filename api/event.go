@@ -55,6 +55,7 @@ const (
 	EventSessionExpired      = "session.expired"
 	EventSessionBound        = "session.bound"
 	EventSessionMigrated     = "session.migrated"
+	EventSessionNotReleased  = "session.not_released"
 	// EventMissed is about the stream itself: what its reader could not get.
 	EventMissed = "events.missed"
 )
@@ -66,7 +67,7 @@ func EventTypes() []string {
 		EventLeaseGranted, EventLeaseRenewed, EventLeaseReleased, EventLeaseExpired, EventLeaseRefused,
 		EventRotationRequested, EventRotationStarted, EventRotationFinished, EventWorkerProbed, EventWorkerSampled, EventLimitExceeded, EventResourcesRebalanced,
 		EventCallFailed, EventPoolScaled, EventPoolApplied, EventPoolHeld, EventPoolReleased, EventHostJoined, EventHostLeft, EventHostLost,
-		EventSessionCreated, EventSessionEvicted, EventSessionExpired, EventSessionBound, EventSessionMigrated, EventMissed,
+		EventSessionCreated, EventSessionEvicted, EventSessionExpired, EventSessionBound, EventSessionMigrated, EventSessionNotReleased, EventMissed,
 	}
 }
 

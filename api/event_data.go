@@ -127,5 +127,8 @@ type SessionEvent struct {
 	Session string `json:"session"`
 	Store   string `json:"store,omitempty"`  // memory, embedded or redis
 	From    string `json:"from,omitempty"`   // the worker that it was bound to before
-	Worker  string `json:"worker,omitempty"` // the worker that it is bound to since
+	Worker  string `json:"worker,omitempty"` // the worker that it is bound to since, or that did not release it
+	// Incarnation is that of the process which ended without releasing it, and Reason why.
+	Incarnation int64  `json:"incarnation,omitempty"`
+	Reason      string `json:"reason,omitempty"`
 }

@@ -43,7 +43,8 @@ func newLimits() map[string]*limit {
 		api.EventLeaseGranted: 50, api.EventLeaseRenewed: 50, api.EventLeaseReleased: 50, api.EventLeaseRefused: 10,
 		api.EventCallFailed: 10, api.EventWorkerProbed: 20,
 		api.EventSessionCreated: 20, api.EventSessionEvicted: 20, api.EventSessionExpired: 20, api.EventSessionBound: 20, api.EventSessionMigrated: 20,
-		api.EventWorkerSampled: 5,
+		api.EventWorkerSampled:      5,
+		api.EventSessionNotReleased: 20,
 	} {
 		limits[eventType] = &limit{perSecond: perSecond}
 	}

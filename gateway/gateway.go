@@ -36,6 +36,8 @@ type Config struct {
 	Limits   Limits
 	// Sessions finds clients' sessions. nil omits their routes.
 	Sessions Sessions
+	// Bindings are those of sessions to workers of this host. nil omits their routes.
+	Bindings Bindings
 	// Copies moves sessions between stores. nil omits its routes.
 	Copies Copies
 	// Logs are those of this host's workers. nil omits their routes.

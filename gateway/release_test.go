@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -10,14 +12,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/spec"
 )
 
 // releasing returns an env whose program writes the sessions that it releases to a file.
-func releasing(t *testing.T) (e *env, released func() []string) {
+func releasing(t *testing.T, more ...option) (e *env, released func() []string) {
 	affinity := &fakeAffinity{last: map[string]string{}}
 	path := t.TempDir() + "/released"
-	e = open(t, 1, withConfig(func(c *Config) { c.Affinity = affinity }), withSpec(func(s *spec.Spec) { s.Pool.Env["RELEASED"] = path }))
+	options := []option{withConfig(func(c *Config) { c.Affinity = affinity }), withSpec(func(s *spec.Spec) { s.Pool.Env["RELEASED"] = path })}
+	e = open(t, 1, append(options, more...)...)
 	return e, func() []string {
 		written, err := os.ReadFile(path + ".txt")
 		if !os.IsNotExist(err) {
@@ -66,7 +70,8 @@ func TestTheSessionOfAQueuedCallIsReleasedByADrain(t *testing.T) {
 }
 
 func TestAHookThatHangsLeavesTimeToReleaseTheOtherSessions(t *testing.T) {
-	e, released := releasing(t)
+	log := events.New("here")
+	e, released := releasing(t, withEvents(log))
 	for _, session := range []string{"a", "hang", "z"} {
 		require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/turn", nil, api.HeaderSession, session).status)
 	}
@@ -74,4 +79,10 @@ func TestAHookThatHangsLeavesTimeToReleaseTheOtherSessions(t *testing.T) {
 	defer cancel()
 	require.True(t, e.gateway.Drain(ctx, "p/0", 1).Drained)
 	require.Equal(t, []string{"a", "z"}, released())
+	require.EqualValues(t, 1, e.gateway.Snapshot().Pools[0].NotReleased)
+	happened := e.follow(t, "?follow=false&type=session.not_released", "").require(api.EventSessionNotReleased)
+	var lost api.SessionEvent
+	require.NoError(t, json.Unmarshal(happened.Data, &lost))
+	require.Equal(t, "hang p/0 1", fmt.Sprint(lost.Session, " ", lost.Worker, " ", lost.Incarnation))
+	require.NotEmpty(t, lost.Reason)
 }

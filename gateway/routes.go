@@ -57,6 +57,9 @@ func (g *Gateway) routes() []route {
 	if g.config.Sessions != nil {
 		routes = append(routes, sessionRoutes(g.config.Sessions)...)
 	}
+	if g.config.Bindings != nil {
+		routes = append(routes, g.bindingRoutes(g.config.Bindings)...)
+	}
 	if g.config.Copies != nil {
 		routes = append(routes, copyRoutes(g.config.Copies)...)
 	}

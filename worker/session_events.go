@@ -98,7 +98,20 @@ type observedBindings struct {
 // Follow is that of affinity.Table.
 func (b observedBindings) Follow(pool, session, was, worker string) {
 	if b.Table.Follow(pool, session, was, worker) {
-		b.to.emit(api.EventSessionBound, api.PoolSource(pool), time.Now(), api.SessionEvent{Host: b.to.hostID, Session: session, From: was, Worker: worker})
+		b.emitBound(pool, session, was, worker)
+	}
+}
+
+func (b observedBindings) emitBound(pool, session, was, worker string) {
+	b.to.emit(api.EventSessionBound, api.PoolSource(pool), time.Now(), api.SessionEvent{Host: b.to.hostID, Session: session, From: was, Worker: worker})
+}
+
+// Bind is that of affinity.Table.
+func (b observedBindings) Bind(pool, session, worker string) {
+	was := b.Where(pool, session)
+	b.Table.Bind(pool, session, worker)
+	if was != worker {
+		b.emitBound(pool, session, was, worker)
 	}
 }
 

@@ -71,5 +71,7 @@ func TestABindingIsEmittedOnceUntilTheSessionHasAnotherWorker(t *testing.T) {
 	bindings.Follow("p", "s", "p/0", "p/0")
 	bindings.Follow("p", "s", "p/1", "p/2") // it was moved meanwhile
 	bindings.Follow("p", "s", "p/0", "p/1")
-	require.Equal(t, []string{"session.bound /pools/p s", "session.bound /pools/p s"}, *told)
+	bindings.Bind("p", "s", "p/2")
+	bindings.Bind("p", "s", "p/2")
+	require.Equal(t, []string{"session.bound /pools/p s", "session.bound /pools/p s", "session.bound /pools/p s"}, *told)
 }

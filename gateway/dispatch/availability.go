@@ -68,6 +68,15 @@ func (d *Dispatcher) findWorker(ctx context.Context, pool, worker string) (*pool
 	return p, workerAvailability(status, worker, d.config.HostID)
 }
 
+// Locate returns nil if a process of the worker lives on this host. Else its error says why not, and which gateway serves the worker.
+func (d *Dispatcher) Locate(ctx context.Context, pool, worker string) error {
+	p, err := d.findWorker(ctx, pool, worker)
+	if err == nil && !p.hasWorker(worker) {
+		return errNoProcess(worker, d.config.HostID)
+	}
+	return err
+}
+
 // workerAvailability is nil if a process of the worker may start on this host soon. Else it says why not and which gateway serves the worker.
 func workerAvailability(status api.PoolStatus, worker, hostID string) error {
 	i := slices.IndexFunc(status.Workers, func(w api.RosterEntry) bool { return api.WorkerName(status.Pool, w.Slot) == worker })

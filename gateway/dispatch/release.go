@@ -118,6 +118,9 @@ func (u *upstream) releaseSessions(ctx context.Context) {
 		slots <- struct{}{}
 		hooks.Go(func() {
 			err := u.release(ctx, session, i == len(sessions)-1)
+			if err != nil {
+				u.emitNotReleased(session, err)
+			}
 			p.mu.Lock()
 			if err != nil {
 				failed++
@@ -129,6 +132,7 @@ func (u *upstream) releaseSessions(ctx context.Context) {
 		})
 	}
 	hooks.Wait()
+	p.stats.notReleased.Add(int64(failed))
 	if failed > 0 {
 		p.dispatcher.logger.Warn("sessions not released before the end of their process", "worker", u.worker, "incarnation", u.incarnation,
 			"sessions", failed, "of", len(sessions), "error", problem)

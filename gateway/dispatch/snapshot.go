@@ -45,7 +45,9 @@ type PoolSnapshot struct {
 	Calls, Waits Times
 	// Refused counts by code the calls that no worker has seen.
 	Refused map[api.Code]int64
-	Workers []WorkerSnapshot // by name
+	// NotReleased counts the sessions whose process ended without releasing them, for their hook failed or had no time left.
+	NotReleased int64
+	Workers     []WorkerSnapshot // by name
 }
 
 // WorkerSnapshot are the counts of one worker, over all of its incarnations on this host.
@@ -77,7 +79,7 @@ func (d *Dispatcher) Snapshot() Snapshot {
 }
 
 func (p *poolState) snapshot(now time.Time) PoolSnapshot {
-	s := PoolSnapshot{Pool: p.pool, Refused: make(map[api.Code]int64, len(refusalCodes)), Calls: p.stats.calls.read(), Waits: p.stats.waits.read()}
+	s := PoolSnapshot{Pool: p.pool, Refused: make(map[api.Code]int64, len(refusalCodes)), Calls: p.stats.calls.read(), Waits: p.stats.waits.read(), NotReleased: p.stats.notReleased.Load()}
 	for i, code := range refusalCodes {
 		s.Refused[code] = p.stats.refused[i].Load()
 	}

@@ -14,6 +14,7 @@ import (
 type poolStats struct {
 	calls, waits *histogram
 	refused      [len(refusalCodes)]atomic.Int64
+	notReleased  atomic.Int64            // sessions whose hook session.release failed
 	workers      map[string]*workerStats // guarded by the pool's lock
 }
 

@@ -76,14 +76,15 @@ var (
 
 // Sessions, on this host; those of a store in Redis are counted by the agent that the request came to.
 var (
-	sessionsLive     = define(Gauge, "tempool_session_store_live", "Live sessions of the stores that this agent has opened, with those in Redis of other hosts.", "store")
-	sessionsCreated  = define(Counter, "tempool_session_store_created_total", "Sessions that were created through this agent.", "store")
-	sessionsRemoved  = define(Counter, "tempool_session_store_removed_total", "Sessions that the store deleted of its own accord: their TTL had passed, or the store was full and on_full is evict.", "store", "reason")
-	sessionSeconds   = define(Histogram, "tempool_session_operation_duration_seconds", "Duration of operations on sessions through this agent.", "store", "operation")
-	sessionFailures  = define(Counter, "tempool_session_operation_failures_total", "Operations on sessions that failed because the store was full or did not answer.", "store", "code")
-	sessionMoves     = define(Counter, "tempool_session_migrations_total", "Sessions that migrations were to bind to a worker of this host, undone ones included; result is moved, or superseded if the session was bound elsewhere meanwhile.", "result")
-	affinityLookups  = define(Counter, "tempool_session_affinity_lookups_total", "Lookups of the worker that last served the session of a call; result is hit if it was known, else miss.", "pool", "result")
-	affinityBindings = define(Gauge, "tempool_session_affinity_bindings", "Sessions that are bound to the worker that last served them.", "pool")
+	sessionsLive        = define(Gauge, "tempool_session_store_live", "Live sessions of the stores that this agent has opened, with those in Redis of other hosts.", "store")
+	sessionsCreated     = define(Counter, "tempool_session_store_created_total", "Sessions that were created through this agent.", "store")
+	sessionsRemoved     = define(Counter, "tempool_session_store_removed_total", "Sessions that the store deleted of its own accord: their TTL had passed, or the store was full and on_full is evict.", "store", "reason")
+	sessionSeconds      = define(Histogram, "tempool_session_operation_duration_seconds", "Duration of operations on sessions through this agent.", "store", "operation")
+	sessionFailures     = define(Counter, "tempool_session_operation_failures_total", "Operations on sessions that failed because the store was full or did not answer.", "store", "code")
+	sessionMoves        = define(Counter, "tempool_session_migrations_total", "Sessions that migrations were to bind to a worker of this host, undone ones included; result is moved, or superseded if the session was bound elsewhere meanwhile.", "result")
+	sessionsNotReleased = define(Counter, "tempool_session_release_failures_total", "Sessions whose process ended in good order without releasing them: the hook session.release failed, or drain_timeout was over.", "pool")
+	affinityLookups     = define(Counter, "tempool_session_affinity_lookups_total", "Lookups of the worker that last served the session of a call; result is hit if it was known, else miss.", "pool", "result")
+	affinityBindings    = define(Gauge, "tempool_session_affinity_bindings", "Sessions that are bound to the worker that last served them.", "pool")
 )
 
 // Pools, as reported by their workflows. Every agent that has or had a worker of the pool serves the same values.

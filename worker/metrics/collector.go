@@ -140,6 +140,7 @@ func (c *collector) pool(s sink, p dispatch.PoolSnapshot) {
 	s.histogram(callSeconds, p.Calls, p.Pool)
 	s.histogram(queueSeconds, p.Waits, p.Pool)
 	s.value(queueLength, float64(p.Waiting), p.Pool)
+	s.value(sessionsNotReleased, float64(p.NotReleased), p.Pool)
 	for code, n := range p.Refused {
 		s.value(callsRefused, float64(n), p.Pool, string(code))
 	}

@@ -180,7 +180,7 @@ type idleGateway struct{}
 
 func (idleGateway) Snapshot() gateway.Snapshot {
 	return gateway.Snapshot{Snapshot: dispatch.Snapshot{Health: dispatch.Health{ControlPlane: true}, Pools: []dispatch.PoolSnapshot{{
-		Pool: "p", Refused: map[api.Code]int64{api.CodeQueueFull: 1}, Workers: []dispatch.WorkerSnapshot{{Worker: "p/0", Requests: 1}},
+		Pool: "p", NotReleased: 2, Refused: map[api.Code]int64{api.CodeQueueFull: 1}, Workers: []dispatch.WorkerSnapshot{{Worker: "p/0", Requests: 1}},
 	}}}, Connections: map[string]int64{"unix": 1}}
 }
 
@@ -262,6 +262,7 @@ func TestEveryScrapedMetricIsInTheCatalogue(t *testing.T) {
 	}
 	require.Positive(t, seen)
 	for _, line := range []string{
+		`tempool_session_release_failures_total{pool="p"} 2`,
 		`tempool_session_affinity_lookups_total{pool="p",result="hit"} 1`, `tempool_session_affinity_lookups_total{pool="p",result="miss"} 1`,
 		`tempool_session_affinity_bindings{pool="p"} 1`, `tempool_session_store_live{store="embedded"} 4`, `tempool_session_store_created_total{store="embedded"} 1`,
 		`tempool_session_store_removed_total{reason="expired",store="embedded"} 3`, `tempool_session_store_removed_total{reason="evicted",store="embedded"} 0`,

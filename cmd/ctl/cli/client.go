@@ -52,6 +52,7 @@ type pool interface {
 	WorkerCalls(slot int, o tempool.CallOptions) calls
 	Session(id string) *tempool.Session
 	Sessions(ctx context.Context, after string, limit int) (*tempool.SessionList, error)
+	Bindings(ctx context.Context, after string, limit int) (*api.SessionBindings, error)
 	SessionCopy(ctx context.Context) (*api.SessionCopy, error)
 	CopySessions(ctx context.Context, request api.SessionCopyRequest) (*api.SessionCopy, error)
 	StepSessionCopy(ctx context.Context, step api.SessionCopyStep) (*api.SessionCopy, error)

@@ -299,6 +299,10 @@ func (p *fakePool) Sessions(context.Context, string, int) (*tempool.SessionList,
 	return &tempool.SessionList{}, p.err
 }
 
+func (p *fakePool) Bindings(context.Context, string, int) (*api.SessionBindings, error) {
+	return &api.SessionBindings{}, p.err
+}
+
 func (p *fakePool) Migrate(_ context.Context, session string, r api.MigrateSessionRequest) (migration, error) {
 	p.controlPlane.record(fmt.Sprintf("migrate %s %s to %s within %s", p.name, session, r.To, r.HookTimeout))
 	return p.migration, p.err

@@ -23,12 +23,13 @@ import (
 func (a *app) sessionsCommand() *cobra.Command {
 	return a.group(&cobra.Command{
 		Use:   "sessions",
-		Short: "List, read, change, delete and move the sessions of a pool",
+		Short: "List, read, change, delete, bind and move the sessions of a pool",
 		Example: `  ctl sessions list python
   ctl sessions get python user:42
   ctl sessions set python user:42 'plan="gold"'
   ctl sessions evacuate python/2`,
-	}, a.sessionsListCommand(), a.sessionsGetCommand(), a.sessionsSetCommand(), a.sessionsRemoveCommand(), a.sessionsCopyCommand(), a.sessionsMigrateCommand(), a.sessionsEvacuateCommand(), a.sessionsRebalanceCommand())
+	}, a.sessionsListCommand(), a.sessionsGetCommand(), a.sessionsSetCommand(), a.sessionsRemoveCommand(), a.sessionsBindingsCommand(), a.sessionsBindCommand(),
+		a.sessionsUnbindCommand(), a.sessionsCopyCommand(), a.sessionsMigrateCommand(), a.sessionsEvacuateCommand(), a.sessionsRebalanceCommand())
 }
 
 // sessionCommand makes c run with the pool that its first argument names, for at most --timeout.

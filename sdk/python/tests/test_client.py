@@ -45,6 +45,24 @@ class Calls(unittest.TestCase):
                 with self.assertRaises(client.Invalid):
                     c.pool("p").worker(bad)
 
+    def test_bindings_are_asked_and_set(self):
+        with FakeGateway(lambda asked: Answered({"bindings": [{"session": "s", "worker": "p/1"}], "next": ""})) as gateway, Client(gateway.endpoint) as c:
+            sessions = c.pool("p").sessions
+            self.assertEqual(sessions.bindings("a b", 7)["bindings"], [{"session": "s", "worker": "p/1"}])
+            sessions.bind("user:4?", 1)
+            sessions.unbind("s")
+            self.assertEqual([(a.method, a.path) for a in gateway.asked], [
+                ("GET", "/v1/pools/p/bindings?after=a%20b&limit=7"), ("PUT", "/v1/pools/p/bindings/user%3A4%3F"), ("DELETE", "/v1/pools/p/bindings/s")])
+            self.assertEqual(gateway.asked[1].json(), {"worker": "p/1"})
+            with self.assertRaises(TypeError):
+                c.sessions.bind("s", 1)
+
+    def test_a_suspended_worker_is_not_called_again(self):
+        with FakeGateway(lambda asked: problem("suspended", 503)) as gateway, Client(gateway.endpoint) as c:
+            with self.assertRaises(TempoolError) as raised:
+                c.pool("p").worker(0).call("m")
+            self.assertEqual((raised.exception.code, len(gateway.asked)), ("suspended", 1))
+
     def test_parameters_and_results_of_any_json_type(self):
         with FakeGateway(echo) as gateway, Client(gateway.endpoint) as c:
             pool = c.pool("p")

@@ -1,6 +1,7 @@
 """Sessions: client state between calls."""
 
 import time
+from urllib.parse import quote
 
 from .calls import decode, encode, segment
 from .errors import SessionNotFound
@@ -17,6 +18,7 @@ class Sessions:
 
     def __init__(self, client, pool=None):
         self._client = client
+        self._pool = pool
         self._query = "" if pool is None else "?pool=" + segment(pool, "a pool name")
 
     def get(self, id):
@@ -40,6 +42,31 @@ class Sessions:
             self._request("DELETE", id)
         except SessionNotFound:
             pass
+
+    def bindings(self, after="", limit=100):
+        """Lists which sessions of the pool are bound to which workers of the host that answers: {"bindings": [{"session", "worker"}], "next"}. next
+        is the argument after for the next page, "" on the last. Only of pool.sessions."""
+        query = "?after=%s&limit=%d" % (quote(after, safe=""), limit)
+        return decode(self._ask("GET", self._bindings() + query))
+
+    def bind(self, id, number):
+        """Has the worker with this number serve the session's calls while it is free. Runs no hook: what a process keeps of the session stays
+        there. A worker without a process is the code worker_not_found. Only of pool.sessions."""
+        self._ask("PUT", self._bindings() + "/" + segment(id, "a session id"), {"worker": "%s/%d" % (self._pool, number)})
+
+    def unbind(self, id):
+        """Ends the binding of the session on the host that answers. Only of pool.sessions."""
+        self._ask("DELETE", self._bindings() + "/" + segment(id, "a session id"))
+
+    def _bindings(self):
+        if self._pool is None:
+            raise TypeError("bindings are those of a pool: use client.pool(NAME).sessions")
+        return "/v1/pools/" + segment(self._pool, "a pool name") + "/bindings"
+
+    def _ask(self, method, path, body=None):
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        deadline = time.monotonic() + self._client.timeout
+        return self._client.balancer.request(method, path, headers, b"" if body is None else encode(body), deadline, True).read()
 
     def _request(self, method, id, body=None, version=None, create=False):
         headers = {} if body is None else {"Content-Type": "application/merge-patch+json" if method == "PATCH" else "application/json"}

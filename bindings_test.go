@@ -1,0 +1,62 @@
+package tempool
+
+import (
+	"io"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+)
+
+func TestBindingsOfAllHostsAreOneList(t *testing.T) {
+	page := func(text string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }
+	}
+	one, two := newFakeGateway(t, "unix"), newFakeGateway(t, "tcp")
+	one.session = page(`{"bindings":[{"session":"a","worker":"p/0"},{"session":"c","worker":"p/0"}],"next":"c"}`)
+	two.session = page(`{"bindings":[{"session":"b","worker":"p/1"},{"session":"c","worker":"p/1"}],"next":""}`)
+	pool := clientOf(t, one, two).Pool("p")
+	list, err := pool.Bindings(t.Context(), "", 3)
+	require.NoError(t, err)
+	require.Equal(t, &api.SessionBindings{Next: "c", Bindings: []api.SessionBinding{
+		{Session: "a", Worker: "p/0"}, {Session: "b", Worker: "p/1"}, {Session: "c", Worker: "p/0"}, {Session: "c", Worker: "p/1"},
+	}}, list, "both bindings of a session are on the same page")
+	list, err = pool.Bindings(t.Context(), "", 2)
+	require.NoError(t, err)
+	require.Equal(t, "b", list.Next)
+	require.Len(t, list.Bindings, 2)
+
+	two.session = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }
+	_, err = pool.Bindings(t.Context(), "", 0)
+	require.Error(t, err, "a list without those of a host is no list")
+}
+
+func TestABindingToAWorkerOfOneHostEndsThoseOfOthers(t *testing.T) {
+	one, two := newFakeGateway(t, "unix"), newFakeGateway(t, "tcp")
+	for g, worker := range map[*fakeGateway]string{one: "", two: "p/1"} {
+		g.session = func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case r.Method == http.MethodDelete:
+				w.WriteHeader(http.StatusNoContent)
+			case r.Method == http.MethodPut && worker == "":
+				w.WriteHeader(http.StatusServiceUnavailable)
+				_, _ = io.WriteString(w, `{"code":"no_workers","detail":"p/1 is on another host","started":false}`)
+			default:
+				_, _ = io.WriteString(w, `{"session":"s","worker":"`+worker+`"}`)
+			}
+		}
+	}
+	session := clientOf(t, one, two).Pool("p").Session("s")
+	require.NoError(t, session.Bind(t.Context(), 1))
+	for _, g := range []*fakeGateway{one, two} {
+		request, _ := g.last()
+		require.Equal(t, "DELETE /v1/pools/p/bindings/s?keep=p%2F1", request.Method+" "+request.URL.RequestURI())
+	}
+	worker, err := session.Worker(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "p/1", worker)
+	require.NoError(t, session.Unbind(t.Context()))
+	require.ErrorIs(t, clientOf(t, one).Pool("p").Session("..").Bind(t.Context(), 1), api.ErrInvalid)
+}

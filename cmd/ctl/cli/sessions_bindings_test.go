@@ -1,0 +1,51 @@
+package cli
+
+import (
+	"io"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestBindingsAreListedSetAndEnded(t *testing.T) {
+	var requests []string
+	endpoint := startGateway(t, "tcp", func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		requests = append(requests, r.Method+" "+r.URL.RequestURI()+" "+string(body))
+		switch r.Method {
+		case http.MethodGet:
+			_, _ = io.WriteString(w, `{"bindings":[{"session":"mine","worker":"python/3"}],"next":"mine"}`)
+		case http.MethodPut:
+			_, _ = io.WriteString(w, `{"session":"mine","worker":"python/3"}`)
+		default:
+			w.WriteHeader(http.StatusNoContent)
+		}
+	})
+	run := func(args ...string) result {
+		requests = nil
+		return runCtl(t, append(append([]string{"sessions"}, args...), "--gateway", endpoint)...)
+	}
+	r := run("bindings", "python", "--limit", "1", "--after", "a")
+	requireCode(t, ExitOK, r)
+	require.Equal(t, "SESSION  WORKER\nmine     python/3\nmore bindings: --after mine\n", r.out)
+	require.Equal(t, []string{"GET /v1/pools/python/bindings?after=a&limit=1 "}, requests)
+
+	r = run("bind", "python", "mine", "python/3")
+	requireCode(t, ExitOK, r)
+	require.Equal(t, "bound session mine to python/3\n", r.out)
+	require.Equal(t, []string{`PUT /v1/pools/python/bindings/mine {"worker":"python/3"}`, "DELETE /v1/pools/python/bindings/mine?keep=python%2F3 "}, requests)
+
+	r = run("unbind", "python", "mine")
+	requireCode(t, ExitOK, r)
+	require.Equal(t, "session mine is bound to no worker\n", r.out)
+	require.Equal(t, []string{"DELETE /v1/pools/python/bindings/mine?keep= "}, requests)
+
+	for _, args := range [][]string{{"bind", "python", "mine"}, {"bind", "python", "mine", "other/3"}, {"bind", "python", "mine", "3"}, {"bindings", "python", "--limit", "1001"}} {
+		requireCode(t, ExitUsage, run(args...))
+		require.Empty(t, requests)
+	}
+}

@@ -1,0 +1,54 @@
+package gateway
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/sessions/affinity"
+)
+
+func withBindings(t *affinity.Table) option {
+	return withConfig(func(config *Config) { config.Bindings, config.Affinity = t, t })
+}
+
+func TestBindingsAreAskedAndSet(t *testing.T) {
+	e := open(t, 2, withBindings(affinity.New(nil)))
+	const all, path = "/v1/pools/p/bindings", "/v1/pools/p/bindings/user:42"
+	require.JSONEq(t, `{"bindings":[],"next":""}`, string(e.do("GET", all, nil).body))
+	require.JSONEq(t, `{"session":"user:42"}`, string(e.do("GET", path, nil).body))
+	for _, worker := range []string{"p/1", "p/0", "p/1"} {
+		require.Equal(t, http.StatusOK, e.do("PUT", path, `{"worker":"`+worker+`"}`).status)
+		require.JSONEq(t, `{"session":"user:42","worker":"`+worker+`"}`, string(e.do("GET", path, nil).body))
+	}
+	require.Equal(t, http.StatusOK, e.do("PUT", all+"/a", `{"worker":"p/0"}`).status)
+	require.JSONEq(t, `{"bindings":[{"session":"a","worker":"p/0"}],"next":"a"}`, string(e.do("GET", all+"?limit=1", nil).body))
+	require.JSONEq(t, `{"bindings":[{"session":"user:42","worker":"p/1"}],"next":""}`, string(e.do("GET", all+"?limit=1&after=a", nil).body))
+
+	require.Equal(t, http.StatusNoContent, e.do("DELETE", path+"?keep=p/1", nil).status)
+	require.Contains(t, string(e.do("GET", path, nil).body), "p/1")
+	for range 2 {
+		require.Equal(t, http.StatusNoContent, e.do("DELETE", path, nil).status)
+	}
+	require.JSONEq(t, `{"session":"user:42"}`, string(e.do("GET", path, nil).body))
+}
+
+func TestABindingThatCannotBeSet(t *testing.T) {
+	e := open(t, 1, withBindings(affinity.New(nil)))
+	e.control.add("p/1", 1).host = "there"
+	e.control.with("p/1", func(w *fakeWorker) { w.endpoint = "https://there:7070" })
+	const path = "/v1/pools/p/bindings/s"
+	e.do("PUT", path, `{"worker":"p/7"}`).requireProblem(t, http.StatusNotFound, api.CodeWorkerNotFound)
+	elsewhere := e.do("PUT", path, `{"worker":"p/1"}`)
+	elsewhere.requireProblem(t, http.StatusServiceUnavailable, api.CodeNoWorkers)
+	require.Contains(t, string(elsewhere.body), "https://there:7070")
+	for _, body := range []string{`{"worker":"q/0"}`, `{"worker":"0"}`, `{}`, ``, `{"slot":0}`} {
+		e.do("PUT", path, body).requireProblem(t, http.StatusBadRequest, api.CodeInvalid)
+	}
+	for _, path := range []string{"/v1/pools/p/bindings?limit=0", "/v1/pools/p/bindings?limit=1001", "/v1/pools/p/bindings/a%20b", "/v1/pools/p/bindings/" + strings.Repeat("x", 257)} {
+		e.do("GET", path, nil).requireProblem(t, http.StatusBadRequest, api.CodeInvalid)
+	}
+}

@@ -1,0 +1,134 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/spec"
+)
+
+const boxImage = "localhost/tempool-e2e:1"
+
+// engine is the host's podman with storage and settings of its own.
+type engine struct {
+	t           *testing.T
+	environment []string
+}
+
+// newEngine returns an engine with an image of the SDK's test worker, or why there is none.
+func newEngine(t *testing.T) (e engine, missing string) {
+	if os.Geteuid() != 0 {
+		return e, "the tests do not run as root, and rootless podman depends on how its host is set up"
+	}
+	for _, program := range []string{"podman", "runc"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return e, program + " is not installed (scripts/setup-debian.sh)"
+		}
+	}
+	dir, err := os.MkdirTemp("", "tempool-engine") // the paths of t.TempDir are too long for podman's sockets
+	require.NoError(t, err)
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	storage := fmt.Sprintf("[storage]\ndriver = \"overlay\"\ngraphroot = %q\nrunroot = %q\n", filepath.Join(dir, "root"), filepath.Join(dir, "run"))
+	const settings = `
+[containers]
+default_ulimits = ["nofile=1024:20000", "nproc=4096:4096"]
+[engine]
+cgroup_manager = "cgroupfs"
+events_logger = "none"
+runtime = "runc"
+`
+	e = engine{t, []string{"CONTAINERS_STORAGE_CONF=" + write("storage.conf", storage), "CONTAINERS_CONF=" + write("containers.conf", settings)}}
+	t.Cleanup(func() {
+		e.run("rm", "--all", "--force")
+		e.run("rmi", "--all", "--force")
+		require.NoError(t, os.RemoveAll(dir))
+	})
+	files := filepath.Join(dir, "fs")
+	require.NoError(t, os.Mkdir(files, 0o755))
+	build := exec.Command("go", "build", "-o", filepath.Join(files, "worker"), "../../sdk/go/internal/testworker")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // the image has no libraries
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, string(out))
+	for _, name := range []string{"tmp", "proc", "sys", "dev"} {
+		require.NoError(t, os.Mkdir(filepath.Join(files, name), 0o755))
+	}
+	archive := filepath.Join(dir, "fs.tar")
+	out, err = exec.Command("tar", "-C", files, "-cf", archive, ".").CombinedOutput()
+	require.NoError(t, err, string(out))
+	e.run("import", archive, boxImage)
+	return e, ""
+}
+
+func (e engine) run(arguments ...string) string {
+	e.t.Helper()
+	cmd := exec.Command("podman", arguments...)
+	cmd.Env = append(os.Environ(), e.environment...)
+	out, err := cmd.CombinedOutput()
+	require.NoError(e.t, err, string(out))
+	return strings.TrimSpace(string(out))
+}
+
+// TestAContainerPoolFromItsStartToItsStop kills a container, has a program end by itself, restarts the worker and stops the pool.
+func TestAContainerPoolFromItsStartToItsStop(t *testing.T) {
+	t.Parallel()
+	boxes, missing := newEngine(t)
+	if missing != "" {
+		t.Log("not tried, for " + missing)
+		return
+	}
+	env := newEnv(t)
+	env.startAgentBy(append([]string{"env"}, boxes.environment...), "boxes")
+	s := spec.Default()
+	s.Pool.Name, s.Pool.Size, s.Pool.Kind, s.Pool.Image, s.Pool.Command = "boxes", 1, spec.KindContainer, boxImage, []string{"/worker"}
+	s.Pool.RunArgs, s.Start.Timeout = []string{"--pull=never", "--network=none"}, spec.Duration(waitTimeout)
+	pool := env.startPool(s)
+
+	// serves waits until an incarnation after the given one answers, and returns it and its container, the only one.
+	serves := func(after int64) (incarnation int64, container string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			var answer tempool.Answer
+			var got int
+			err := pool.With(tempool.CallOptions{Answered: func(a tempool.Answer) { answer = a }}).Call(t.Context(), "square", map[string]int{"x": 12}, &got)
+			incarnation = answer.Incarnation
+			return err == nil && got == 144 && incarnation > after
+		}, waitTimeout, 50*time.Millisecond, "no incarnation after %d answers", after)
+		require.Eventually(t, func() bool {
+			all := strings.Fields(boxes.run("ps", "--all", "--quiet", "--no-trunc", "--filter", "label=tempool.worker=boxes/0"))
+			container = strings.Join(all, " ")
+			return len(all) == 1
+		}, waitTimeout, 200*time.Millisecond, "the containers of earlier incarnations are removed")
+		require.Equal(t, container, boxes.run("ps", "--quiet", "--no-trunc", "--filter", fmt.Sprintf("label=tempool.incarnation=%d", incarnation)))
+		return incarnation, container
+	}
+	first, container := serves(0)
+	boxes.run("kill", container)
+	second, replaced := serves(first)
+	require.NotEqual(t, container, replaced)
+
+	require.ErrorIs(t, pool.Call(t.Context(), "die", nil, nil), tempool.ErrWorkerCrashed)
+	third, _ := serves(second)
+
+	number := 0
+	_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: &number})
+	require.NoError(t, err)
+	serves(third)
+
+	_, err = pool.Stop(t.Context(), "the test ends")
+	require.NoError(t, err)
+	env.waitEnd(pool)
+	require.Empty(t, boxes.run("ps", "--all", "--quiet"), "nothing is left")
+}
