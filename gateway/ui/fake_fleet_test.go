@@ -185,6 +185,14 @@ func (f *fakeFleet) act(ctx context.Context, format string, args ...any) error {
 	return nil
 }
 
+func (f *fakeFleet) DeleteSession(ctx context.Context, pool, id string) error {
+	return f.act(ctx, "delete session %s %s", pool, id)
+}
+
+func (f *fakeFleet) MigrateSession(ctx context.Context, pool, id, to string) error {
+	return f.act(ctx, "migrate session %s %s to %s", pool, id, to)
+}
+
 func (f *fakeFleet) Scale(ctx context.Context, pool string, r api.ScaleRequest) error {
 	return f.act(ctx, "scale %s %d", pool, r.Size)
 }
