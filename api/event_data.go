@@ -95,6 +95,8 @@ type CallEvent struct {
 	Code        Code   `json:"code,omitempty"`
 	Started     bool   `json:"started"` // a worker may have seen it
 	Reason      string `json:"reason"`
+	// TraceID is that of its OpenTelemetry trace, in hex, if it is sampled.
+	TraceID string `json:"trace_id,omitempty"`
 }
 
 // PoolEvent is the data of the events of pools. Fields that do not concern the type are left out.

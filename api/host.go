@@ -94,6 +94,8 @@ type HostVitals struct {
 	// At is LivenessRequest.At and the time since then by the agent's monotonic clock: no clocks of two machines are compared.
 	At        time.Time       `json:"at"`
 	Processes []ProcessVitals `json:"processes,omitempty"`
+	// Waiting counts, by pool, the calls and the clients that wait for a worker at its gateway. Pools without any are left out.
+	Waiting map[string]int `json:"waiting,omitempty"`
 	// Agent is what the agent says of itself; nil from one that says nothing.
 	Agent *AgentReport `json:"agent,omitempty"`
 }

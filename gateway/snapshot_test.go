@@ -19,6 +19,7 @@ func TestSnapshotCountsCalls(t *testing.T) {
 	e.do("POST", "/v1/pools/p/call/echo", "1").requireProblem(t, 429, api.CodeQueueFull)
 
 	busy := e.gateway.Snapshot()
+	require.Equal(t, map[string]int{"p": 1}, e.gateway.Waiting())
 	require.True(t, busy.ControlPlane)
 	require.False(t, busy.Fenced)
 	require.Positive(t, busy.Connections["unix"])
@@ -36,6 +37,7 @@ func TestSnapshotCountsCalls(t *testing.T) {
 	require.Positive(t, p.Calls.Sum)
 	require.GreaterOrEqual(t, p.Waits.Count, uint64(1))
 	require.Zero(t, p.Waiting)
+	require.Empty(t, e.gateway.Waiting())
 	require.EqualValues(t, 3, p.Workers[0].Requests)
 	require.EqualValues(t, 1, p.Workers[0].Failed)
 	require.Equal(t, p.Calls.Sum, p.Workers[0].CallTime)

@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway/dispatch"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
@@ -291,4 +292,36 @@ func TestWorkersGetValidTraceContextOnly(t *testing.T) {
 			require.Equal(t, fmt.Sprint(c.wantParent, "|", c.wantState), fmt.Sprint(seen["traceparent"], "|", seen["tracestate"]))
 		})
 	}
+}
+
+func TestATracedCallThatFailsNamesItsTrace(t *testing.T) {
+	_, tracing := traceInto(t)
+	log := events.New("here")
+	e := open(t, 1, tracing, withEvents(log))
+	e.do("POST", "/v1/pools/p/call/fail", nil, "Traceparent", clientParent)
+	e.do("POST", "/v1/pools/p/call/fail", nil, "Traceparent", strings.TrimSuffix(clientParent, "01")+"00")
+	var traces []string
+	batch, _, _ := log.FromOldest(events.Filter{Types: []string{api.EventCallFailed}}).Read()
+	for _, entry := range batch {
+		var event struct{ Data api.CallEvent }
+		require.NoError(t, json.Unmarshal(entry.JSON, &event))
+		traces = append(traces, event.Data.TraceID)
+	}
+	require.Equal(t, []string{clientTrace, ""}, traces, "one that is not sampled has none")
+	var examples []dispatch.Exemplar
+	for _, p := range e.gateway.Snapshot().Pools {
+		examples = append(examples, p.Calls.Exemplars...)
+	}
+	require.Len(t, examples, 1)
+	require.Equal(t, clientTrace, examples[0].TraceID)
+}
+
+func TestATracedCallThatIsRefusedNamesItsTrace(t *testing.T) {
+	_, tracing := traceInto(t)
+	log := events.New("here")
+	e := open(t, 0, tracing, withEvents(log))
+	e.do("POST", "/v1/pools/p/call/echo", nil, "Traceparent", clientParent, "Tempool-Timeout", "50")
+	batch, _, _ := log.FromOldest(events.Filter{Types: []string{api.EventCallFailed}}).Read()
+	require.Len(t, batch, 1)
+	require.Contains(t, string(batch[0].JSON), `"trace_id":"`+clientTrace+`"`)
 }

@@ -50,6 +50,7 @@ func buildVersion(info *debug.BuildInfo, known bool) string {
 // vitals is what each heartbeat tells.
 func (a *Agent) vitals() api.HostVitals {
 	vitals := a.host.Vitals()
+	vitals.Waiting = a.gateway.Waiting()
 	if r := a.report.Load(); r != nil {
 		report := *r
 		report.Clock, report.Epoch = time.Now().UTC(), a.membership.epoch()

@@ -71,6 +71,7 @@ type Call struct {
 	reason    atomic.Pointer[error]
 	method    string
 	session   string // of a call of the pool
+	traceID   string // of a call that is sampled; "" for another
 	onQueued  func()
 	client    string
 	response  *Response
@@ -83,6 +84,9 @@ type Call struct {
 
 func newCall(ctx context.Context, r Request) *Call {
 	c := &Call{method: r.Method, client: r.Client, onQueued: r.onQueued}
+	if r.traced {
+		c.traceID = traceIDOf(ctx)
+	}
 	c.ctx, c.stop = context.WithDeadline(ctx, r.deadline)
 	return c
 }

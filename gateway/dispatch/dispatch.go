@@ -186,7 +186,7 @@ func (d *Dispatcher) place(c *Call, t *Target) error {
 		err = p.waitFor(c, t)
 	}
 	if t.kind == inQueue {
-		p.countRefusal(err)
+		p.countRefusal(c.ctx, err)
 	}
 	switch {
 	case err != nil:
@@ -229,7 +229,7 @@ func (d *Dispatcher) locate(ctx context.Context, t *Target) (*poolState, error) 
 	if p == nil || !p.hasWorker(t.worker) {
 		var err error
 		if p, err = d.find(ctx, t); err != nil {
-			p.countRefusal(err)
+			p.countRefusal(ctx, err)
 			return nil, err
 		}
 	}

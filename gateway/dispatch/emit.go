@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"context"
 	"time"
 
 	"github.com/tempool/tempool/api"
@@ -11,7 +12,7 @@ func (c *Call) emitFailure(err error, now time.Time) {
 	u, code := c.upstream, api.CodeOf(err)
 	if log := u.pool.dispatcher.config.Events; code != api.CodeCancelled && log.Wants(api.EventCallFailed) {
 		log.Add(api.EventCallFailed, api.WorkerSource(u.worker), now, api.CallEvent{
-			Host: u.pool.dispatcher.config.HostID, Incarnation: u.incarnation, Method: c.method, Code: code, Started: true, Reason: err.Error(),
+			Host: u.pool.dispatcher.config.HostID, Incarnation: u.incarnation, Method: c.method, Code: code, Started: true, Reason: err.Error(), TraceID: c.traceID,
 		})
 	}
 }
@@ -26,8 +27,10 @@ func (u *upstream) emitNotReleased(session string, err error) {
 }
 
 // emitRefusal emits that a call was refused before a worker had it.
-func (p *poolState) emitRefusal(code api.Code, err error) {
+func (p *poolState) emitRefusal(ctx context.Context, code api.Code, err error) {
 	if log := p.dispatcher.config.Events; log.Wants(api.EventCallFailed) {
-		log.Add(api.EventCallFailed, api.PoolSource(p.pool), time.Now(), api.CallEvent{Host: p.dispatcher.config.HostID, Code: code, Reason: err.Error()})
+		log.Add(api.EventCallFailed, api.PoolSource(p.pool), time.Now(), api.CallEvent{
+			Host: p.dispatcher.config.HostID, Code: code, Reason: err.Error(), TraceID: traceIDOf(ctx),
+		})
 	}
 }

@@ -78,6 +78,19 @@ func (d *Dispatcher) Snapshot() Snapshot {
 	return s
 }
 
+// Waiting counts, by pool, the calls and the clients that wait for a worker. Pools without any are left out.
+func (d *Dispatcher) Waiting() map[string]int {
+	waiting := map[string]int{}
+	for _, p := range d.allPools() {
+		p.mu.Lock()
+		if n := p.queue.Len() + len(p.clients.waiting); n > 0 {
+			waiting[p.pool] = n
+		}
+		p.mu.Unlock()
+	}
+	return waiting
+}
+
 func (p *poolState) snapshot(now time.Time) PoolSnapshot {
 	s := PoolSnapshot{Pool: p.pool, Refused: make(map[api.Code]int64, len(refusalCodes)), Calls: p.stats.calls.read(), Waits: p.stats.waits.read(), NotReleased: p.stats.notReleased.Load()}
 	for i, code := range refusalCodes {

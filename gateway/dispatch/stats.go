@@ -48,7 +48,7 @@ func newPoolStats() poolStats {
 }
 
 // countRefusal counts a call that did not start. It ignores a nil error, a nil pool, and errors that say nothing about the pool.
-func (p *poolState) countRefusal(err error) {
+func (p *poolState) countRefusal(ctx context.Context, err error) {
 	if err == nil || p == nil {
 		return
 	}
@@ -58,7 +58,7 @@ func (p *poolState) countRefusal(err error) {
 	}
 	if i := slices.Index(refusalCodes[:], code); i >= 0 {
 		p.stats.refused[i].Add(1)
-		p.emitRefusal(code, err)
+		p.emitRefusal(ctx, code, err)
 	}
 }
 

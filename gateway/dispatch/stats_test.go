@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -16,6 +17,15 @@ func TestHistogramCountsATimeInTheBucketThatItCloses(t *testing.T) {
 	require.Equal(t, map[float64]uint64{0.001: 2, 0.01: 4}, times.Buckets)
 	require.EqualValues(t, 5, times.Count)
 	require.Equal(t, 1012*time.Millisecond, times.Sum.Round(time.Millisecond))
+}
+
+func TestHistogramKeepsTheNewestExampleOfEachBucket(t *testing.T) {
+	h, now := newHistogram([]time.Duration{time.Millisecond, 10 * time.Millisecond}), time.Now()
+	require.Empty(t, h.read().Exemplars)
+	for i, took := range []time.Duration{time.Second, time.Millisecond, 2 * time.Second} {
+		h.illustrate(Exemplar{fmt.Sprint("trace ", i), took, now})
+	}
+	require.Equal(t, []Exemplar{{"trace 1", time.Millisecond, now}, {"trace 2", 2 * time.Second, now}}, h.read().Exemplars)
 }
 
 func TestHistogramBoundsRise(t *testing.T) {

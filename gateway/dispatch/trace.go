@@ -48,6 +48,14 @@ func (d *Dispatcher) trace(ctx context.Context, t *Target, r *Request) (context.
 	return ctx, &callTrace{tracer: d.config.Tracer, starts: d.config.StartSpans, ctx: ctx, root: root, pool: pool}
 }
 
+// traceIDOf is the id of the trace of ctx in hex; "" if it is not sampled.
+func traceIDOf(ctx context.Context) string {
+	if span := trace.SpanContextFromContext(ctx); span.IsSampled() {
+		return span.TraceID().String()
+	}
+	return ""
+}
+
 // end ends the trace of a call with its result.
 func (s *callTrace) end(err error) {
 	if s != nil && s.root != nil {

@@ -245,6 +245,9 @@ func (u *upstream) completeLocked(c *Call, err error, now time.Time) {
 		u.calls.add(err != nil, took)
 		u.stats.add(err != nil, took)
 		u.pool.stats.calls.observe(took)
+		if c.traceID != "" {
+			u.pool.stats.calls.illustrate(Exemplar{c.traceID, took, now})
+		}
 	}
 	if reason := fatalReason(err); reason != "" {
 		l.fatal = reason

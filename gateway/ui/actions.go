@@ -9,17 +9,18 @@ import (
 	"strings"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/access"
 	"github.com/tempool/tempool/lifecycle"
 )
 
 // maxReasonRunes bounds the reason that an operator gives, which becomes part of histories.
 const maxReasonRunes = 500
 
-// action is something that an operator does to a pool or a worker. It asks once: its link leads to a page with the form that does it.
+// action is something that an operator does to a pool, a worker or a session. It asks once: its link leads to a page with the form that does it.
 type action struct {
 	name, label string
 	danger      bool
-	ofWorker    bool
+	of          kind
 	noReason    bool
 	asks        string // the question, with %s for what it is about
 	means       string // what will happen
@@ -27,19 +28,33 @@ type action struct {
 	do          func(ctx context.Context, v *visit, t actionTarget) error
 }
 
+// kind is what an action is done to.
+type kind int
+
+const (
+	aPool kind = iota
+	aWorker
+	aSession
+)
+
 // actionTarget is what an action is done to.
 type actionTarget struct {
-	Pool   string
-	Slot   *int
-	Lease  string
-	Size   string
-	Reason string
-	By     string
+	Pool    string
+	Slot    *int
+	Session string
+	Lease   string
+	Size    string
+	To      string // the worker that a session is moved to
+	Reason  string
+	By      string
 }
 
-// Subject names the pool or the worker.
+// Subject names the pool, the worker or the session.
 func (t actionTarget) Subject() string {
-	if t.Slot == nil {
+	switch {
+	case t.Session != "":
+		return "session " + t.Session
+	case t.Slot == nil:
 		return "pool " + t.Pool
 	}
 	return "worker " + api.WorkerName(t.Pool, *t.Slot)
@@ -47,7 +62,10 @@ func (t actionTarget) Subject() string {
 
 // Back is the page that an action returns to.
 func (t actionTarget) Back() string {
-	if t.Slot == nil {
+	switch {
+	case t.Session != "":
+		return sessionPath(t.Pool, t.Session)
+	case t.Slot == nil:
 		return poolPath(t.Pool)
 	}
 	return workerPath(api.WorkerName(t.Pool, *t.Slot))
@@ -82,28 +100,40 @@ var actions = []action{
 		},
 	},
 	{
-		name: "restart", label: "Restart…", ofWorker: true, asks: "Restart %s?", done: "The restart was requested.",
+		name: "restart", label: "Restart…", of: aWorker, asks: "Restart %s?", done: "The restart was requested.",
 		means: "It finishes its calls within rotation.drain_timeout, and starts again as a new incarnation.", do: restart,
 	},
 	{
-		name: "drain", label: "Drain…", ofWorker: true, asks: "Drain %s?", done: "The worker was asked to drain.",
+		name: "drain", label: "Drain…", of: aWorker, asks: "Drain %s?", done: "The worker was asked to drain.",
 		means: "It takes no new lease and finishes its calls; then its process stops. It stays stopped until a restart.", do: signal(api.SignalDrain),
 	},
 	{
-		name: "suspend", label: "Suspend…", ofWorker: true, asks: "Suspend %s?", done: "The worker was asked to suspend.",
+		name: "suspend", label: "Suspend…", of: aWorker, asks: "Suspend %s?", done: "The worker was asked to suspend.",
 		means: "It takes no new lease and no new call, and keeps its process and memory. What has not ended within rotation.drain_timeout is ended: calls in flight are cut, and the holder of a lease is fenced.", do: signal(api.SignalSuspend),
 	},
 	{
-		name: "resume", label: "Resume…", ofWorker: true, asks: "Resume %s?", done: "The worker was asked to resume.",
+		name: "resume", label: "Resume…", of: aWorker, asks: "Resume %s?", done: "The worker was asked to resume.",
 		means: "It goes back into service with the process that it has.", do: signal(api.SignalResume),
 	},
 	{
-		name: "release", label: "Release lease…", ofWorker: true, danger: true, asks: "Release the lease on %s?", done: "The lease was released.",
+		name: "release", label: "Release lease…", of: aWorker, danger: true, asks: "Release the lease on %s?", done: "The lease was released.",
 		means: "Its holder loses the worker at once; what it calls next under the lease fails with lease_fenced.", do: release,
 	},
 	{
-		name: "stop", label: "Stop…", ofWorker: true, danger: true, asks: "Stop %s now?", done: "The worker was asked to stop.",
+		name: "stop", label: "Stop…", of: aWorker, danger: true, asks: "Stop %s now?", done: "The worker was asked to stop.",
 		means: "Its process ends without waiting for calls in flight. It stays stopped until a restart.", do: signal(api.SignalStop),
+	},
+	{
+		name: "migrate", label: "Migrate…", of: aSession, noReason: true, asks: "Move %s to another worker?", done: "The move has begun; the event session.migrated tells when the session is bound to the worker.",
+		means: "Its worker saves it, and the other worker loads it, if they offer these hooks; calls of the session then go to the other worker. If a hook fails, it stays where it is.",
+		do:    migrate,
+	},
+	{
+		name: "delete-session", label: "Delete…", of: aSession, noReason: true, danger: true, asks: "Delete %s?", done: "The session was deleted.",
+		means: "Its content is gone for good. A worker that has it in memory keeps what it has.",
+		do: func(ctx context.Context, v *visit, t actionTarget) error {
+			return v.d.config.Fleet.DeleteSession(v.remote(ctx), t.Pool, t.Session)
+		},
 	},
 }
 
@@ -113,6 +143,14 @@ func scale(ctx context.Context, v *visit, t actionTarget) error {
 		return api.Errorf(api.CodeInvalid, "%q is not a number of workers; give 1 or more", t.Size)
 	}
 	return v.d.config.Fleet.Scale(ctx, t.Pool, api.ScaleRequest{Size: size})
+}
+
+func migrate(ctx context.Context, v *visit, t actionTarget) error {
+	slot, err := strconv.Atoi(strings.TrimSpace(t.To))
+	if err != nil || slot < 0 {
+		return api.Errorf(api.CodeInvalid, "%q is not the number of a worker of pool %s", t.To, t.Pool)
+	}
+	return v.d.config.Fleet.MigrateSession(ctx, t.Pool, t.Session, api.WorkerName(t.Pool, slot))
 }
 
 func release(ctx context.Context, v *visit, t actionTarget) error {
@@ -145,8 +183,17 @@ type actionLink struct {
 
 func poolActions(pool string) (links []actionLink) {
 	for _, a := range actions {
-		if !a.ofWorker {
+		if a.of == aPool {
 			links = append(links, actionLink{a.label, poolPath(pool) + "/do/" + a.name, a.danger})
+		}
+	}
+	return links
+}
+
+func sessionActions(pool, session string) (links []actionLink) {
+	for _, a := range actions {
+		if a.of == aSession {
+			links = append(links, actionLink{a.label, poolPath(pool) + "/do/" + a.name + "?" + url.Values{"session": {session}}.Encode(), a.danger})
 		}
 	}
 	return links
@@ -159,7 +206,7 @@ func workerActions(pool string, slot int, state lifecycle.State, resting bool, l
 		"suspend": !resting && slices.Contains([]lifecycle.State{lifecycle.Ready, lifecycle.Busy, lifecycle.Degraded}, state),
 	}
 	for _, a := range actions {
-		if !a.ofWorker || !offered[a.name] {
+		if a.of != aWorker || !offered[a.name] {
 			continue
 		}
 		query := url.Values{"worker": {strconv.Itoa(slot)}}
@@ -174,7 +221,7 @@ func workerActions(pool string, slot int, state lifecycle.State, resting bool, l
 // asked is the action that a request names, and its target.
 func (v *visit) asked() (action, actionTarget, error) {
 	t := actionTarget{
-		Pool: v.r.PathValue("pool"), Lease: v.r.FormValue("lease"), Size: v.r.FormValue("size"),
+		Pool: v.r.PathValue("pool"), Lease: v.r.FormValue("lease"), Size: v.r.FormValue("size"), To: v.r.FormValue("to"),
 		Reason: strings.TrimSpace(v.r.FormValue("reason")), By: v.principal.Name + " in the dashboard",
 	}
 	if runes := []rune(t.Reason); len(runes) > maxReasonRunes {
@@ -184,7 +231,15 @@ func (v *visit) asked() (action, actionTarget, error) {
 	if at < 0 {
 		return action{}, t, errNoPage
 	}
-	if actions[at].ofWorker {
+	switch actions[at].of {
+	case aSession:
+		if t.Session = v.r.FormValue("session"); t.Session == "" {
+			return action{}, t, api.Errorf(api.CodeSessionNotFound, "the request names no session; begin at the page of sessions")
+		}
+		if !v.principal.Has(access.Sessions) {
+			return action{}, t, api.Errorf(api.CodeForbidden, "%s has not the right sessions, which this needs", v.principal.Name)
+		}
+	case aWorker:
 		slot, err := strconv.Atoi(v.r.FormValue("worker"))
 		if err != nil || slot < 0 {
 			return action{}, t, api.Errorf(api.CodeWorkerNotFound, "%q is not the number of a worker", v.r.FormValue("worker"))
@@ -202,7 +257,8 @@ type confirmView struct {
 	Danger   bool
 	Reason   bool
 	Target   actionTarget
-	Workers  int // the size of the pool, to scale it
+	Workers  int  // the size of the pool, to scale it
+	To       bool // it asks for a worker
 	Error    string
 }
 
@@ -218,12 +274,12 @@ func (v *visit) confirmPage() error {
 func (v *visit) confirm(status int, a action, t actionTarget, failure string) error {
 	view := confirmView{
 		Action: a.name, Label: strings.TrimSuffix(a.label, "…"), Question: strings.Replace(a.asks, "%s", t.Subject(), 1), Means: a.means, Danger: a.danger,
-		Reason: !a.noReason, Target: t, Error: failure,
+		Reason: !a.noReason, Target: t, Error: failure, To: a.name == "migrate",
 	}
 	if a.name == "scale" {
 		view.Workers = max(1, v.status(v.ctx(), t.Pool).value.Size)
 	}
-	return v.render(status, "confirm", page{Title: view.Label + " " + t.Subject(), Nav: "fleet", Data: view})
+	return v.render(status, "confirm", page{Title: view.Label + " " + t.Subject(), Nav: navOf(a.of), Data: view})
 }
 
 // act does an action and returns to the page of its target.
@@ -239,8 +295,20 @@ func (v *visit) act() error {
 	}
 	v.d.config.Logger.Info("done in the dashboard", "action", a.name, "target", t.Subject(), "by", v.principal.Name, "reason", t.Reason)
 	v.d.memos.forget(t.Pool) // it is asked anew
-	http.Redirect(v.w, v.r, t.Back()+"?done="+a.name, http.StatusSeeOther)
+	back := t.Back() + "?done="
+	if a.name == "delete-session" {
+		back = "/ui/sessions?pool=" + t.Pool + "&done="
+	}
+	http.Redirect(v.w, v.r, back+a.name, http.StatusSeeOther)
 	return nil
+}
+
+// navOf is the part of the dashboard that an action belongs to.
+func navOf(k kind) string {
+	if k == aSession {
+		return "sessions"
+	}
+	return "fleet"
 }
 
 // noticeOf is what the page after an action says of it.

@@ -32,6 +32,8 @@ type poolFacts struct {
 	api.PoolStatus
 	at  time.Time // of the status; zero if there is none
 	err error
+	// waiting are the calls and clients that wait for a worker, at all gateways.
+	waiting int
 }
 
 // host is a host, and whether its agent was stopped on purpose.
@@ -49,6 +51,14 @@ func vitalsOf(hosts []host) map[string]api.ProcessVitals {
 		}
 	}
 	return vitals
+}
+
+// waitingFor counts the calls and clients that wait for a worker of a pool, as the hosts last reported.
+func waitingFor(pool string, hosts []host) (n int) {
+	for _, host := range hosts {
+		n += host.Vitals.Waiting[pool]
+	}
+	return n
 }
 
 // fleetFacts collects what the fleet page shows. While Temporal does not answer, they are those of the last page that somebody looked at.
@@ -70,7 +80,7 @@ func (v *visit) fleetFacts() facts {
 	}
 	for _, name := range slices.Sorted(slices.Values(names.value)) {
 		if v.principal.MayUse(name) {
-			f.pools = append(f.pools, poolFacts{PoolStatus: api.PoolStatus{Pool: name}})
+			f.pools = append(f.pools, poolFacts{PoolStatus: api.PoolStatus{Pool: name}, waiting: waitingFor(name, hosts.value)})
 		}
 	}
 	places := make(chan struct{}, concurrentQuestions)

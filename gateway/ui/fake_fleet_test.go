@@ -49,13 +49,14 @@ func newFakeFleet() *fakeFleet {
 	f.pools["js"] = api.PoolStatus{Pool: "js", Size: 1, Ready: 1, SpecVersion: 1, Workers: []api.RosterEntry{{State: lifecycle.Ready, Incarnation: 1, Host: "web-2", Since: at, SpecVersion: 1}}}
 	f.hosts = []tempool.Host{
 		{ID: "web-1", HeardAt: time.Now(), Vitals: api.HostVitals{
-			Agent: &api.AgentReport{Endpoint: "http://127.0.0.1:1", Capacity: 10, Version: "v1", DiskFreeBytes: 5 << 30, DiskTotalBytes: 9 << 30},
+			Waiting: map[string]int{"py": 14},
+			Agent:   &api.AgentReport{Endpoint: "http://127.0.0.1:1", Capacity: 10, Version: "v1", DiskFreeBytes: 5 << 30, DiskTotalBytes: 9 << 30},
 			Processes: []api.ProcessVitals{{
 				Process:  api.Process{Worker: "py/0", Incarnation: 1},
 				InFlight: 2, Sample: &api.Sample{MemoryBytes: 50 << 20, At: at}, Lease: &api.Lease{ID: "py.0.1.7", Holder: "ada", Worker: "py/0"},
 			}},
 		}},
-		{ID: "web-2"},
+		{ID: "web-2", Vitals: api.HostVitals{Waiting: map[string]int{"py": 3, "js": 4}}},
 	}
 	f.history = []lifecycle.Transition{
 		{From: lifecycle.Created, To: lifecycle.Starting, Event: "start", Timestamp: at, Incarnation: 4},
@@ -183,6 +184,14 @@ func (f *fakeFleet) act(ctx context.Context, format string, args ...any) error {
 	}
 	f.set(func(f *fakeFleet) { f.done = append(f.done, fmt.Sprintf(format, args...)) })
 	return nil
+}
+
+func (f *fakeFleet) DeleteSession(ctx context.Context, pool, id string) error {
+	return f.act(ctx, "delete session %s %s", pool, id)
+}
+
+func (f *fakeFleet) MigrateSession(ctx context.Context, pool, id, to string) error {
+	return f.act(ctx, "migrate session %s %s to %s", pool, id, to)
 }
 
 func (f *fakeFleet) Scale(ctx context.Context, pool string, r api.ScaleRequest) error {

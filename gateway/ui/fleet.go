@@ -22,6 +22,9 @@ type Fleet interface {
 	Events(ctx context.Context, o tempool.EventOptions) iter.Seq2[api.Event, error]
 	Sessions(ctx context.Context, pool, after string, limit int) (*tempool.SessionList, error)
 	Session(ctx context.Context, pool, id string) (*tempool.SessionState, error)
+	DeleteSession(ctx context.Context, pool, id string) error
+	// MigrateSession begins to move a session to the worker to, POOL/SLOT.
+	MigrateSession(ctx context.Context, pool, id, to string) error
 	Scale(ctx context.Context, pool string, request api.ScaleRequest) error
 	Restart(ctx context.Context, pool string, request api.RestartRequest) error
 	StopPool(ctx context.Context, pool, reason string) error
@@ -57,6 +60,15 @@ func (f fleet) Sessions(ctx context.Context, pool, after string, limit int) (*te
 
 func (f fleet) Session(ctx context.Context, pool, id string) (*tempool.SessionState, error) {
 	return f.Pool(pool).Session(id).Get(ctx)
+}
+
+func (f fleet) DeleteSession(ctx context.Context, pool, id string) error {
+	return f.Pool(pool).Session(id).Delete(ctx)
+}
+
+func (f fleet) MigrateSession(ctx context.Context, pool, id, to string) error {
+	_, err := f.Pool(pool).Session(id).Migrate(ctx, api.MigrateSessionRequest{To: to})
+	return err
 }
 
 func (f fleet) Scale(ctx context.Context, pool string, request api.ScaleRequest) error {

@@ -27,8 +27,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestEachPageShowsItsFacts(t *testing.T) {
 	s := newSite(t, operator, nil)
 	for path, says := range map[string][]string{
-		"/ui/":                         {"Problems", "pool py", "killed by SIGSEGV &lt;b&gt;", "No agent is up on it.", "What to do", "3<small> of 4</small>", `href="/ui/pools/py/workers/2"`, "50.0 MiB"},
-		"/ui/pools/py":                 {"py/2", "ada", "out of service (1)", "workflow in Temporal", "http://temporal.test/namespaces/default/workflows/tempool%2Fpy", "Restart…"},
+		"/ui/":                         {"Problems", "pool py", "killed by SIGSEGV &lt;b&gt;", "No agent is up on it.", "What to do", "3<small> of 4</small>", "<dt>waiting for a worker</dt><dd>21</dd>", `href="/ui/pools/py/workers/2"`, "50.0 MiB"},
+		"/ui/pools/py":                 {"py/2", "ada", "out of service (1)", "<dt>waiting for a worker</dt><dd>17</dd>", "workflow in Temporal", "http://temporal.test/namespaces/default/workflows/tempool%2Fpy", "Restart…"},
 		"/ui/pools/py/workers/2":       {"It stays down until a restart", "Last words", "&lt;script&gt;alert(1)&lt;/script&gt;", "Incarnation 4", "do/restart?worker=2"},
 		"/ui/pools/py/workers/0":       {"py.0.1.7", "ada", "Release lease…", "do/release?lease=py.0.1.7&amp;worker=0"},
 		"/ui/events":                   {"process.ended", "killed", "host.joined"},
@@ -140,6 +140,10 @@ func TestActionsAskOnceAndNeedARightAndTheFormsToken(t *testing.T) {
 		"stop?worker=1":                   "stop py/1: ",
 		"release?worker=0&lease=py.0.1.7": "checkin py.0.1.7 ok ",
 		"stop-pool?reason=maintenance":    "stop py: maintenance (by ops in the dashboard)",
+		"migrate?session=user:1&to=2":     "migrate session py user:1 to py/2",
+		"delete-session?session=user:1":   "delete session py user:1",
+		"migrate?session=user:1&to=none":  "",
+		"delete-session?session=":         "",
 		"scale?size=none":                 "",
 		"release?worker=0&lease=py.0.1.6": "",
 		"release?worker=1&lease=py.0.1.7": "",

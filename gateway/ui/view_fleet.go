@@ -32,6 +32,7 @@ type fleetView struct {
 	Ready      int
 	Size       int
 	InFlight   int
+	Waiting    int
 	Memory     int64
 	EveryPool  bool
 	Stale      bool // it is what was known when Temporal last answered
@@ -77,6 +78,7 @@ type poolRow struct {
 	Ready    int
 	Size     int
 	InFlight int
+	Waiting  int // calls and clients
 	Leased   int
 	Memory   int64
 	Hosts    int
@@ -105,6 +107,7 @@ func newFleetView(f facts, hostID string, now time.Time) fleetView {
 	for _, p := range f.pools {
 		row, trouble, _ := newPoolRow(p, f.vitals, now)
 		view.Pools = append(view.Pools, row)
+		view.Waiting += row.Waiting
 		view.Ready, view.Size, view.InFlight, view.Memory = view.Ready+row.Ready, view.Size+row.Size, view.InFlight+row.InFlight, view.Memory+row.Memory
 		if trouble != nil {
 			worst = append(worst, *trouble)
@@ -142,7 +145,7 @@ func reportOf(status api.PoolStatus, vitals map[string]api.ProcessVitals, now ti
 
 // newPoolRow is the row of a pool, what is wrong with it, and its workers in the order of its roster.
 func newPoolRow(p poolFacts, vitals map[string]api.ProcessVitals, now time.Time) (poolRow, *problem, []api.Worker) {
-	row := poolRow{Name: p.Pool, Size: p.Size, Stale: p.err != nil}
+	row := poolRow{Name: p.Pool, Size: p.Size, Waiting: p.waiting, Stale: p.err != nil}
 	if p.at.IsZero() {
 		row.Standing, row.Tone = "no answer", "bad"
 		return row, &problem{Critical: true, Subject: "pool " + p.Pool, Path: poolPath(p.Pool), Text: "It does not answer: " + message(p.err) + ".",

@@ -65,7 +65,7 @@ func (v *visit) poolPage() error {
 		return status.err
 	}
 	hosts := v.hosts(ctx)
-	view := newPoolView(poolFacts{status.value, status.at, status.err}, vitalsOf(hosts.value), v.r, time.Now())
+	view := newPoolView(poolFacts{status.value, status.at, status.err, waitingFor(name, hosts.value)}, vitalsOf(hosts.value), v.r, time.Now())
 	view.Temporal = v.d.workflowURL(api.PoolWorkflowID(name))
 	view.Sessions = v.principal.Has(access.Sessions)
 	if v.principal.Has(access.Admin) && !status.value.Ended {

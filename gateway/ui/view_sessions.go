@@ -9,6 +9,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/access"
 )
 
 // shownSessions is how many sessions a page has.
@@ -25,6 +26,7 @@ type sessionView struct {
 	Pool    string
 	Session *tempool.SessionState
 	JSON    string
+	Actions []actionLink
 }
 
 func (v *visit) sessionsPage() error {
@@ -85,5 +87,13 @@ func (v *visit) sessionPage() error {
 	if err := json.Indent(&text, compact, "", "  "); err != nil {
 		return err
 	}
-	return v.render(http.StatusOK, "session", page{Title: id, Nav: "sessions", Data: sessionView{Pool: pool, Session: state, JSON: text.String()}})
+	view := sessionView{Pool: pool, Session: state, JSON: text.String()}
+	if v.principal.Has(access.Admin) {
+		view.Actions = sessionActions(pool, id)
+	}
+	return v.render(http.StatusOK, "session", page{Title: id, Nav: "sessions", Data: view})
+}
+
+func sessionPath(pool, session string) string {
+	return poolPath(pool) + "/sessions/" + escape(session)
 }

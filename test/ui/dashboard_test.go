@@ -122,6 +122,23 @@ func TestEventsAppearAsTheyHappen(t *testing.T) {
 	b.shot("sessions")
 	b.follow("user:42")
 	require.Contains(t, evaluate[string](b, `document.querySelector("pre").innerText`), `"version": 1`)
+	require.Zero(t, evaluate[int](b, `document.querySelectorAll(".actions a").length`), "who may only look is offered nothing")
+
+	b.open(f.signInLink("beta"))
+	b.open(beta + "/ui/pools/model/sessions/user:42")
+	b.accessible(axe)
+	b.shot("session")
+	b.follow("Migrate…")
+	b.accessible(axe)
+	b.tabTo("to")
+	b.press("0")
+	b.follow("Migrate")
+	require.Contains(t, evaluate[string](b, `document.querySelector("#notices").innerText`), "The move has begun")
+	b.follow("Delete…")
+	b.follow("Delete")
+	require.Contains(t, evaluate[string](b, `document.querySelector("#notices").innerText`), "The session was deleted.")
+	_, err = pool.Session("user:42").Get(t.Context())
+	require.ErrorIs(t, err, api.ErrSessionNotFound)
 }
 
 func TestTheSignInAsksForAToken(t *testing.T) {

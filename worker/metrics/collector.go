@@ -46,7 +46,15 @@ func (s sink) flag(m *Metric, value bool, labels ...string) {
 }
 
 func (s sink) histogram(m *Metric, t dispatch.Times, labels ...string) {
-	s.out <- prometheus.MustNewConstHistogram(m.desc, t.Count, t.Sum.Seconds(), t.Buckets, labels...)
+	metric := prometheus.MustNewConstHistogram(m.desc, t.Count, t.Sum.Seconds(), t.Buckets, labels...)
+	if len(t.Exemplars) > 0 {
+		examples := make([]prometheus.Exemplar, len(t.Exemplars))
+		for i, e := range t.Exemplars {
+			examples[i] = prometheus.Exemplar{Value: e.Took.Seconds(), Timestamp: e.At, Labels: prometheus.Labels{"trace_id": e.TraceID}}
+		}
+		metric = prometheus.MustNewMetricWithExemplars(metric, examples...)
+	}
+	s.out <- metric
 }
 
 // byCause sends a value for each of these causes, 0 included, and for every other cause in counts.

@@ -85,7 +85,8 @@ func New(config Config) *Metrics {
 	)
 	return &Metrics{stats: stats, handler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		MaxRequestsInFlight: maxScrapes, Timeout: scrapeTimeout, ErrorHandling: promhttp.ContinueOnError,
-		ErrorLog: slog.NewLogLogger(config.Logger.Handler(), slog.LevelWarn),
+		EnableOpenMetrics: config.Spans != nil, // whose exemplars name traces
+		ErrorLog:          slog.NewLogLogger(config.Logger.Handler(), slog.LevelWarn),
 	})}
 }
 

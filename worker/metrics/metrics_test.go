@@ -180,7 +180,11 @@ type idleGateway struct{}
 
 func (idleGateway) Snapshot() gateway.Snapshot {
 	return gateway.Snapshot{Snapshot: dispatch.Snapshot{Health: dispatch.Health{ControlPlane: true}, Pools: []dispatch.PoolSnapshot{{
-		Pool: "p", NotReleased: 2, Refused: map[api.Code]int64{api.CodeQueueFull: 1}, Workers: []dispatch.WorkerSnapshot{{Worker: "p/0", Requests: 1}},
+		Pool: "p", NotReleased: 2, Refused: map[api.Code]int64{api.CodeQueueFull: 1},
+		Calls: dispatch.Times{Buckets: map[float64]uint64{0.1: 1, 1: 2}, Count: 3, Sum: 3 * time.Second, Exemplars: []dispatch.Exemplar{
+			{TraceID: "0af7651916cd43dd8448eb211c80319c", Took: time.Second / 2, At: time.Unix(1, 0)}, {TraceID: "1af7651916cd43dd8448eb211c80319c", Took: 2 * time.Second, At: time.Unix(2, 0)},
+		}},
+		Workers: []dispatch.WorkerSnapshot{{Worker: "p/0", Requests: 1}},
 	}}}, Connections: map[string]int64{"unix": 1}}
 }
 
@@ -274,6 +278,30 @@ func TestEveryScrapedMetricIsInTheCatalogue(t *testing.T) {
 		`tempool_trace_spans_exported_total 5`, `tempool_trace_spans_dropped_total 4`,
 	} {
 		require.Contains(t, answer.Body.String(), line+"\n")
+	}
+}
+
+func TestTracedCallsAreExemplars(t *testing.T) {
+	config := Config{HostID: "here", Gateway: idleGateway{}, Processes: noProcesses{}, Affinity: affinity.New(nil), SDK: NewSDK(), Logger: slog.New(slog.DiscardHandler),
+		Status:   func(context.Context, string) (api.PoolStatus, error) { return api.PoolStatus{Size: 1}, nil },
+		Sessions: NewSessionStats(), LiveSessions: func(context.Context) map[string]int { return nil },
+		Epoch: func() int64 { return 3 }, LogLinesDropped: func() int64 { return 0 }, Transitions: &Transitions{},
+		HistoryLength: func(context.Context, string) (int64, error) { return 42, nil }, Webhook: func() events.Delivery { return events.Delivery{} },
+	}
+	scrape := func() string {
+		request, answer := httptest.NewRequest("GET", "/metrics", nil), httptest.NewRecorder()
+		request.Header.Set("Accept", "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5")
+		New(config).Handler().ServeHTTP(answer, request)
+		require.Equal(t, 200, answer.Code)
+		return answer.Body.String()
+	}
+	require.NotContains(t, scrape(), "trace_id", "without tracing")
+	config.SDK, config.Spans = NewSDK(), func() (int64, int64) { return 0, 0 }
+	text := scrape()
+	require.Contains(t, text, `tempool_pool_call_duration_seconds_bucket{pool="p",le="1.0"} 2 # {trace_id="0af7651916cd43dd8448eb211c80319c"} 0.5 1.0`)
+	require.Contains(t, text, `tempool_pool_call_duration_seconds_bucket{pool="p",le="+Inf"} 3 # {trace_id="1af7651916cd43dd8448eb211c80319c"} 2.0 2.0`)
+	for _, row := range regexp.MustCompile(`(?m)^# TYPE (tempool_\w+) counter`).FindAllStringSubmatch(text, -1) {
+		require.Contains(t, text, "\n"+row[1]+"_total", "a counter has the same name in both formats")
 	}
 }
 
