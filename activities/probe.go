@@ -30,9 +30,8 @@ func (h *Host) Probe(ctx context.Context, r api.WatchRequest) (api.ProbeResult, 
 	}
 	if sample, err := p.Sample(ctx); err == nil {
 		result.Sample = toSample(sample)
-		health := h.health.of(p)
-		health.add(sample, h.served(p), r.Health)
-		result.Assessment = health.assessment(p.Spec().Rotation.MaxMemory)
+		h.sampled(p, sample, h.served(p), r.Health)
+		result.Assessment = h.health.of(p).assessment(p.Spec().Rotation.MaxMemory)
 	}
 	return result, nil
 }

@@ -45,7 +45,7 @@ func (h *Host) check(ctx context.Context, p *process.Process, r api.WatchRequest
 		}
 	}
 	done := h.served(p)
-	health.add(sample, done, r.Health)
+	h.sampled(p, sample, done, r.Health)
 	if excess := p.Violation(); r.Rules.Limits && excess.Limit != "" {
 		return api.CauseLimits, "Replacing the worker: " + excess.Reason + "."
 	}
@@ -55,7 +55,7 @@ func (h *Host) check(ctx context.Context, p *process.Process, r api.WatchRequest
 		return cause, reason
 	}
 	if exact, err := p.FreshSample(ctx); err == nil {
-		health.add(exact, done, r.Health)
+		h.sampled(p, exact, done, r.Health)
 	}
 	return health.replacement(r.Rules, done.requests, age)
 }

@@ -131,6 +131,9 @@ func (b *fakeControl) Checkout(ctx context.Context, worker string, o tempool.Che
 	if e.lease != nil && b.now().Before(e.lease.ExpiresAt) {
 		return nil, api.Errorf(api.CodeBusy, "%s is leased to %q", worker, e.lease.Holder).After(50 * time.Millisecond)
 	}
+	if e.state == lifecycle.Suspended {
+		return nil, api.Errorf(api.CodeSuspended, "%s is suspended", worker).After(50 * time.Millisecond)
+	}
 	if e.state != lifecycle.Ready {
 		return nil, api.Errorf(api.CodeStarting, "%s is %s", worker, e.state).After(50 * time.Millisecond)
 	}

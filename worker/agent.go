@@ -154,7 +154,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 		return memory.TotalBytes, err
 	}
 	if a.gateway, err = gateway.New(gateway.Config{
-		Config: dispatch.Config{HostID: a.config.HostID, Control: control, Processes: a.processes, Logger: a.log, Score: host.Score, Affinity: a.stores.affinity, Unhealthy: host.CallsFail, Events: a.events, Tracer: a.traces.tracer, StartSpans: a.traces.startOf},
+		Config: dispatch.Config{HostID: a.config.HostID, Control: control, Processes: a.processes, Logger: a.log, Score: host.Score, Affinity: observedBindings{a.stores.affinity, observer}, Unhealthy: host.CallsFail, Events: a.events, Tracer: a.traces.tracer, StartSpans: a.traces.startOf},
 		Listen: a.config.Listen, Socket: filepath.Join(a.config.StateDir, SocketName), Limits: a.config.Limits, Sessions: a.stores, Copies: a.stores,
 		Logs:  a.processes.Logs(),
 		Fleet: ui.FleetOf(a.client), Namespace: a.client.Namespace(), TemporalUI: a.config.TemporalUI,
@@ -196,7 +196,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 		}
 	}
 	a.report.Store(a.newReport())
-	moving := &activities.Sessions{Host: a.config.HostID, Bindings: movedBindings{a.stores.affinity, observer}, Hooks: a.gateway, HasReadyProcess: a.hasReadyProcess, SessionExists: a.stores.sessionExists}
+	moving := &activities.Sessions{Host: a.config.HostID, Bindings: observedBindings{a.stores.affinity, observer}, Hooks: a.gateway, HasReadyProcess: a.hasReadyProcess, SessionExists: a.stores.sessionExists}
 	if err := a.startActivityWorkers(host, moving); err != nil {
 		return err
 	}
@@ -282,7 +282,11 @@ func (a *Agent) killAll() {
 		p.Kill("host " + a.config.HostID + " was lost, and its agent has joined it again")
 	}
 	for _, p := range killed {
-		<-p.Done()
+		select {
+		case <-p.Done():
+		case <-a.background.Done():
+			return
+		}
 	}
 }
 

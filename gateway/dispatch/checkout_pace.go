@@ -40,6 +40,9 @@ func (p *poolState) refusedLocked(u *upstream, err error, now time.Time) {
 		if coded.Code != api.CodeUnavailable {
 			u.stats.refused.Add(1)
 		}
+		if coded.Code == api.CodeSuspended { // by an order that this agent has not seen
+			p.refuseQueuedLocked(u.worker, err)
+		}
 	}
 	u.refusals++
 	u.retryAt = now.Add(min(pause, largest))

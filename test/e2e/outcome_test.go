@@ -3,6 +3,7 @@ package e2e
 import (
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,6 +38,20 @@ func ended(t *testing.T, pool *tempool.Pool) lifecycle.Transition {
 	}
 	require.Fail(t, "no end in the history")
 	return lifecycle.Transition{}
+}
+
+// waitTransition waits until a worker's history has a transition into a state whose reason contains a text. Unlike waitState, it misses no state
+// that the worker has left again.
+func (env *testEnv) waitTransition(pool *tempool.Pool, slot int, to lifecycle.State, reason string) {
+	env.t.Helper()
+	var history []lifecycle.Transition
+	require.Eventually(env.t, func() bool {
+		var err error
+		history, err = pool.History(env.t.Context(), slot)
+		return err == nil && slices.ContainsFunc(history, func(step lifecycle.Transition) bool {
+			return step.To == to && !step.IsNote() && strings.Contains(step.Reason, reason)
+		})
+	}, waitTimeout, 50*time.Millisecond, "worker %d has not become %s because of %q: %+v", slot, to, reason, &history)
 }
 
 // A program that exits with code 0 has finished, and one that exits with another has failed. recovery.restart says what follows.
@@ -122,7 +137,9 @@ func TestALeaseIsRecordedAsData(t *testing.T) {
 	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", Session: "s1", Wait: waitTimeout})
 	require.NoError(t, err)
 	require.NoError(t, env.client.Checkin(t.Context(), api.CheckinRequest{LeaseID: lease.ID, Outcome: api.OutcomeError, Error: "it broke"}))
-	state := env.waitState(pool, 0, lifecycle.Degraded)
+	env.waitTransition(pool, 0, lifecycle.Degraded, "it broke")
+	state, err := pool.State(t.Context(), 0)
+	require.NoError(t, err)
 	require.False(t, state.UpdatedAt.IsZero())
 	history, err := pool.History(t.Context(), 0)
 	require.NoError(t, err)

@@ -1,4 +1,6 @@
-"""A worker that leaks a megabyte per call."""
+"""A worker that leaks LEAK megabytes per call."""
+import os
+
 import tempool
 
 kept = []
@@ -6,7 +8,7 @@ kept = []
 
 @tempool.method(raw=True)
 def leak(body):
-    kept.append(bytearray(b"x" * 1_000_000))
+    kept.append(bytearray(b"x" * 1_000_000 * int(os.environ["LEAK"])))
     return body
 
 

@@ -1,9 +1,11 @@
-"""A worker that starts slowly."""
+"""A worker that is not ready before the file GATE exists."""
+import os
 import time
 
 import tempool
 
-time.sleep(1)
+while not os.path.exists(os.environ["GATE"]):
+    time.sleep(0.01)
 
 
 @tempool.method(raw=True)
