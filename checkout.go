@@ -19,8 +19,6 @@ import (
 const (
 	checkoutMinBackoff = 20 * time.Millisecond
 	checkoutMaxBackoff = time.Second
-	// checkoutOverrun is how long an attempt may go on after the end of the wait.
-	checkoutOverrun = 2 * time.Second
 	// maxDirectAttempts bounds how many workers Checkout asks by Temporal before it waits in line.
 	maxDirectAttempts = 3
 )

@@ -15,6 +15,9 @@ import (
 	"github.com/tempool/tempool/internal/transport"
 )
 
+// checkoutOverrun is how long an attempt may take after the end of the wait.
+const checkoutOverrun = 2 * time.Second
+
 const (
 	// maxGatewayWait is the longest wait that one request to a gateway asks for; the gateway allows five minutes.
 	maxGatewayWait = 4 * time.Minute

@@ -65,7 +65,7 @@ func (s *Sweeper) tellHeir(ctx context.Context, r api.EndEpochRequest) error {
 		s.forgetCache(ctx, id)
 		message := api.EpochEnded{Host: r.Host, Epoch: r.Epoch, Reason: r.Reason, Kept: all[name], Heir: r.Heir}
 		if err := s.signal(ctx, id, api.SignalEpochEnded, message); err != nil {
-			return fmt.Errorf("tell %s: %w", name, err)
+			return fmt.Errorf("notify %s: %w", name, err)
 		}
 		if err := wait(ctx, time.Second/endEpochRate); err != nil {
 			return err
@@ -105,7 +105,7 @@ func (s *Sweeper) tellWorkers(ctx context.Context, r api.EndEpochRequest, usage 
 			activity.RecordHeartbeat(ctx)
 			s.forgetCache(ctx, api.WorkerWorkflowID(status.Pool, w.Slot))
 			if err := s.signal(ctx, api.WorkerWorkflowID(status.Pool, w.Slot), api.SignalEpochEnded, message); err != nil {
-				return fmt.Errorf("tell %s: %w", name, err)
+				return fmt.Errorf("notify %s: %w", name, err)
 			}
 			told++
 			if err := wait(ctx, time.Second/endEpochRate); err != nil {
@@ -114,7 +114,7 @@ func (s *Sweeper) tellWorkers(ctx context.Context, r api.EndEpochRequest, usage 
 		}
 		return nil
 	})
-	s.Logger.Info("told workers that their host's agent has ended", "host", r.Host, "epoch", r.Epoch, "workers", told, "reason", r.Reason)
+	s.Logger.Info("notified workers that their host's agent has ended", "host", r.Host, "epoch", r.Epoch, "workers", told, "reason", r.Reason)
 	return err
 }
 

@@ -150,13 +150,15 @@ func (p *Process) giveUp(ctx context.Context, cause error) error {
 	switch {
 	case cancelled == nil && cause == nil: // it ended just as it became ready
 	case cancelled == nil:
+		reason := fmt.Sprintf("did not become ready: %v", cause)
 		if errors.Is(cause, wire.ErrPeerClosed) { // its own end says more
 			select {
 			case <-p.exited:
+				reason = "ended before it was ready"
 			case <-time.After(exitTimeoutAfterClose):
 			}
 		}
-		p.fail(fmt.Sprintf("did not become ready: %v", cause))
+		p.fail(reason)
 	case errors.Is(cancelled, errStartTimeout):
 		p.fail(fmt.Sprintf("did not become ready within start.timeout (%s): %v", p.spec.Start.Timeout, cause))
 	case errors.Is(cancelled, ErrSuperseded):

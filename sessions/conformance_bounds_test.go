@@ -152,7 +152,7 @@ func testValueLimits(t *testing.T, s *storeEnv) {
 	require.Equal(t, deep, string(got.Data["\"\\\u2028"]))
 }
 
-func testTellsWhatItRemoves(t *testing.T, s *storeEnv) {
+func testReportsWhatItRemoves(t *testing.T, s *storeEnv) {
 	removed := map[sessions.Removal]int{}
 	named := map[string]sessions.Removal{}
 	store := s.store(sessions.Config{Max: 3, OnFull: sessions.Evict, Removed: func(why sessions.Removal, n int, ids []string) {

@@ -117,7 +117,7 @@ var storeTests = map[string]func(*testing.T, *storeEnv){
 
 // replicaTests apply to every sessions.Replica, besides storeTests.
 var replicaTests = map[string]func(*testing.T, *storeEnv){
-	"It tells what it removes of its own accord":           testTellsWhatItRemoves,
+	"It reports what it expires and evicts":                testReportsWhatItRemoves,
 	"Put stores an exact copy":                             testPut,
 	"Put replaces a session of the same id":                testPutReplaces,
 	"Putting an expired session deletes the one of its id": testPutExpired,

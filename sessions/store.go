@@ -66,12 +66,12 @@ type Config struct {
 	OnFull OnFull
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time
-	// Removed is told the sessions that the store has deleted of its own accord: how many, and their ids if the store knows which. It must
+	// Removed is called with the sessions that the store has expired or evicted: how many, and their ids if the store knows which. It must
 	// return at once and not use the store. Default: nobody is told.
 	Removed func(why Removal, n int, ids []string)
 }
 
-// Removal says why a store has deleted a session of its own accord.
+// Removal says why a store has deleted a session unasked.
 type Removal string
 
 // Values of Removal. A session expires when its TTL has passed; the store notices that at its next sweep or sooner.

@@ -17,7 +17,7 @@ type sessionObserver struct {
 	emit   api.Emit
 }
 
-// removed is told what a store has deleted of its own accord. Pools may share the store, so its events are the host's.
+// removed emits the events of sessions that a store has expired or evicted. Pools may share the store, so its events are the host's.
 func (o *sessionObserver) removed(store string) func(why sessions.Removal, n int, ids []string) {
 	eventType := map[sessions.Removal]string{sessions.Evicted: api.EventSessionEvicted, sessions.Expired: api.EventSessionExpired}
 	return func(why sessions.Removal, n int, ids []string) {

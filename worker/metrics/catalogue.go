@@ -78,7 +78,7 @@ var (
 var (
 	sessionsLive        = define(Gauge, "tempool_session_store_live", "Live sessions of the stores that this agent has opened, with those in Redis of other hosts.", "store")
 	sessionsCreated     = define(Counter, "tempool_session_store_created_total", "Sessions that were created through this agent.", "store")
-	sessionsRemoved     = define(Counter, "tempool_session_store_removed_total", "Sessions that the store deleted of its own accord: their TTL had passed, or the store was full and on_full is evict.", "store", "reason")
+	sessionsRemoved     = define(Counter, "tempool_session_store_removed_total", "Sessions that the store expired after their TTL, or evicted because it was full and on_full is evict.", "store", "reason")
 	sessionSeconds      = define(Histogram, "tempool_session_operation_duration_seconds", "Duration of operations on sessions through this agent.", "store", "operation")
 	sessionFailures     = define(Counter, "tempool_session_operation_failures_total", "Operations on sessions that failed because the store was full or did not answer.", "store", "code")
 	sessionMoves        = define(Counter, "tempool_session_migrations_total", "Sessions that migrations were to bind to a worker of this host, undone ones included; result is moved, or superseded if the session was bound elsewhere meanwhile.", "result")

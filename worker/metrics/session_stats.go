@@ -69,7 +69,7 @@ func (s *SessionStats) Used(store, operation string, took time.Duration, err err
 // Created counts a new session.
 func (s *SessionStats) Created(store string) { s.created.WithLabelValues(store).Inc() }
 
-// Removed counts sessions that a store has deleted of its own accord.
+// Removed counts sessions that a store has expired or evicted.
 func (s *SessionStats) Removed(store string, why sessions.Removal, n int) {
 	s.remove.WithLabelValues(store, string(why)).Add(float64(n))
 }

@@ -157,7 +157,7 @@ func (h *host) stopLiveness() {
 func (h *host) endEpochs() {
 	if t := h.telling; t != nil && t.result.IsReady() {
 		if err := t.result.Get(h.ctx, nil); err != nil {
-			workflow.GetLogger(h.ctx).Error("workers were not told that their host's agent has ended", "host", h.Host, "error", err)
+			workflow.GetLogger(h.ctx).Error("workers were not notified that their host's agent has ended", "host", h.Host, "error", err)
 		}
 		if h.Ended != nil && t.of(h.Ended) {
 			h.Ended = nil
@@ -176,7 +176,7 @@ func (h *host) endEpochs() {
 		StartToCloseTimeout: endEpochTimeout,
 		HeartbeatTimeout:    endEpochHeartbeat,
 		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 1},
-		Summary:             "tell workers that epoch " + strconv.FormatInt(h.Ended.Epoch, 10) + " has ended",
+		Summary:             "notify workers that epoch " + strconv.FormatInt(h.Ended.Epoch, 10) + " has ended",
 	})
 	h.telling = &telling{h.Ended.Epoch, h.Ended.Heir != nil, len(h.Ended.Kept) == 0, cancel, workflow.ExecuteActivity(ctx, api.ActivityEndEpoch, *h.Ended)}
 }

@@ -35,7 +35,7 @@ problem   something does not work, or soon will not; the exit code is 1
 warning   it works, but worse than it could
 note      worth knowing
 
-The agents tell about their hosts with their heartbeats. Gateways are asked from this machine, with the token and the certificates that ctl call
+Agents report on their hosts with their heartbeats. ctl asks gateways from this machine, with the token and the certificates that ctl call
 would use.`,
 		Example: `  ctl doctor
   ctl doctor --json | jq -r '.findings[] | select(.level == "problem") | .action'`,

@@ -23,7 +23,7 @@ func (a *app) poolScaleCommand() *cobra.Command {
 out of service first, then those without a lease.
 
 MIN..MAX makes the number follow the demand within these bounds, which replace scale.min and scale.max of the spec. A number then sets the
-size within the bounds, and the demand goes on from there. "off" keeps the number of workers as it is in the spec.`,
+size within the bounds, and it follows the demand from there. "off" keeps the number of workers as it is in the spec.`,
 		Example: `  ctl pool scale python 8
   ctl pool scale python 2..20
   ctl pool scale python off
@@ -42,6 +42,9 @@ size within the bounds, and the demand goes on from there. "off" keeps the numbe
 		}
 		if request.Bounds != nil && result.Bounds != nil {
 			return a.printMessage(result, "pool %s: %d to %s, by demand; run ctl pool status %s to follow", name, result.Bounds.Min, plural(result.Bounds.Max, "worker"), name)
+		}
+		if result.From == result.To {
+			return a.printMessage(result, "pool %s: keeps %s", name, plural(result.To, "worker"))
 		}
 		return a.printMessage(result, "pool %s: scaling from %s to %d; run ctl ps %s to follow", name, plural(result.From, "worker"), result.To, name)
 	})

@@ -278,6 +278,7 @@ func TestScaleShowsTheChange(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python"})
 	require.Equal(t, "pool python: scaling from 1 worker to 8; run ctl ps python to follow\n", ctl(t, f, "pool", "scale", "python", "8").out)
 	require.JSONEq(t, `{"from": 1, "to": 8}`, ctl(t, f, "pool", "scale", "python", "8", "-o", "json").out)
+	require.Equal(t, "pool python: keeps 1 worker\n", ctl(t, f, "pool", "scale", "python", "1").out)
 	require.Equal(t, "pool python: 0 to 20 workers, by demand; run ctl pool status python to follow\n", ctl(t, f, "pool", "scale", "python", "0..20").out)
 	require.JSONEq(t, `{"from": 4, "to": 4, "bounds": {"min": 2, "max": 20}}`, ctl(t, f, "pool", "scale", "python", "2..20", "-o", "json").out)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -270,4 +271,15 @@ func TestVersionAndSetup(t *testing.T) {
 	require.JSONEq(t, `{"namespace": "test", "added": []}`, ctl(t, f, "setup", "-o", "json").out)
 	f.missing = []string{"TempoolPool", "TempoolHost"}
 	require.Contains(t, ctl(t, f, "setup").out, "added the search attributes TempoolPool, TempoolHost")
+}
+
+func TestThePageOfCtlNamesEveryCommand(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/operations/ctl.md")
+	require.NoError(t, err)
+	for _, c := range walk((&app{}).root()) {
+		if c.HasSubCommands() && c.Name() != "completion" || c.Name() == "help" || c.HasParent() && c.Parent().Name() == "completion" {
+			continue
+		}
+		require.True(t, strings.Contains(string(page), "`"+c.CommandPath()), "docs/operations/ctl.md lacks %s", c.CommandPath())
+	}
 }

@@ -11,7 +11,7 @@ import (
 // Security defines the flags of s on a command.
 func Security(c *cobra.Command, s *gateway.Security) {
 	flags := c.Flags()
-	flags.StringVar(&s.Advertise, "advertise", "", "base URL of the gateway that clients are told, such as https://web-1:7460 (default: the address of --listen)")
+	flags.StringVar(&s.Advertise, "advertise", "", "base URL of the gateway for clients, such as https://web-1:7460 (default: the address of --listen)")
 	flags.StringVar(&s.CertFile, "tls-cert", "", "PEM file with the gateway's certificate; with --tls-key it enables TLS")
 	flags.StringVar(&s.KeyFile, "tls-key", "", "PEM file with the certificate's private key")
 	flags.StringVar(&s.ClientCAFile, "client-ca", "", "PEM file with the authorities of clients' certificates; clients then need one")
