@@ -17,8 +17,10 @@ type HeartbeatClient interface {
 }
 
 const (
-	// heartbeatInterval is the time between two heartbeats; the workflow treats four missed ones as a timeout.
-	heartbeatInterval = 3 * time.Second
+	// heartbeatsPerTimeout is how many heartbeats Temporal must miss until it takes the agent of an activity for dead.
+	heartbeatsPerTimeout = 4
+	// leastHeartbeatInterval is the least time between two heartbeats.
+	leastHeartbeatInterval = time.Second
 	// heartbeatTimeout bounds one heartbeat.
 	heartbeatTimeout = 5 * time.Second
 )
@@ -47,17 +49,24 @@ func sendHeartbeat(ctx context.Context, client HeartbeatClient, token []byte, de
 	return err
 }
 
-// startHeartbeat sends heartbeats with these details until stop is called. ctx, the activity's, is cancelled when Temporal answers that nobody waits for
-// the activity. The SDK's own heartbeats also cancel it when Temporal does not answer for a few seconds, which must not end a process that starts.
+// startHeartbeat sends heartbeats with these details until stop is called, as many as the activity's time-out needs. The first one is not sent at
+// once: Temporal counts from the start of the activity, and most end before. ctx, the activity's, is cancelled when Temporal answers that nobody
+// waits for the activity. The SDK's own heartbeats also cancel it when Temporal does not answer for a few seconds, which must not end a process
+// that starts.
 func startHeartbeat(ctx context.Context, client HeartbeatClient, details ...any) (stop func()) {
 	token := activity.GetInfo(ctx).TaskToken
 	sending, stopSending := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		ticker := time.NewTicker(heartbeatInterval)
+		ticker := time.NewTicker(max(activity.GetInfo(ctx).HeartbeatTimeout/heartbeatsPerTimeout, leastHeartbeatInterval))
 		defer ticker.Stop()
 		for {
+			select {
+			case <-sending.Done():
+				return
+			case <-ticker.C:
+			}
 			err := sendHeartbeat(sending, client, token, details...)
 			switch {
 			case sending.Err() != nil:
@@ -67,11 +76,6 @@ func startHeartbeat(ctx context.Context, client HeartbeatClient, details ...any)
 				return
 			case err != nil:
 				activity.GetLogger(ctx).Warn("heartbeat failed; the activity goes on", "error", err)
-			}
-			select {
-			case <-sending.Done():
-				return
-			case <-ticker.C:
 			}
 		}
 	}()

@@ -1,6 +1,7 @@
 package activities_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -8,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 
@@ -76,6 +79,27 @@ func TestAFailedStartIsRetriedAndReportsAllAttempts(t *testing.T) {
 	require.EqualValues(t, 3, failed.Attempts[1].Incarnation)
 	require.Contains(t, failed.Attempts[1].Next, "(failure 3 of 10)")
 	require.Equal(t, failure.NextRetryDelay(), failed.Attempts[1].Wait.D())
+}
+
+// A heartbeat costs Temporal two operations on its database.
+func TestAStartThatIsOverSoonSendsNoHeartbeatButItsFailure(t *testing.T) {
+	h, first := newHost(t, withoutProtocol, "sleep", "1000")
+	h.Admit = func(context.Context, api.StartRequest) error { return api.Errorf(api.CodeStartFailed, "not here") }
+	r := request("sleep", "1000")
+	r.Spec = first.Spec()
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestActivityEnvironment()
+	env.RegisterActivity(h.Start)
+	var heartbeats []api.FailedAttempts
+	env.SetOnActivityHeartbeatListener(func(_ *activity.Info, details converter.EncodedValues) {
+		var failed api.FailedAttempts
+		require.NoError(t, details.Get(&failed))
+		heartbeats = append(heartbeats, failed)
+	})
+	_, err := env.ExecuteActivity(h.Start, r)
+	require.ErrorContains(t, err, "not here")
+	require.Len(t, heartbeats, 1)
+	require.Len(t, heartbeats[0].Attempts, 1)
 }
 
 func TestTheLastAttemptOfAStartIsNotRetried(t *testing.T) {

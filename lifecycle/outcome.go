@@ -24,9 +24,9 @@ type Exit struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Outcome is the state in which an incarnation ends. Intent decides, in this order: killed by us is Killed, unless the agent had a reason of its own; an interruption is
-// Stopped; any error is Failed; a requested stop is Stopped; everything else is Finished. This separates a process
-// that ignores TERM (Killed) from one that crashes (Failed).
+// Outcome is the state in which an incarnation ends. Intent decides, in this order: killed by us is Killed, unless the agent had a reason
+// of its own; an interruption is Stopped; any error is Failed; a requested stop is Stopped; everything else is Finished. This separates a
+// process that ignores TERM (Killed) from one that crashes (Failed).
 func Outcome(exit Exit, stopRequested bool) State {
 	switch {
 	case exit.Killed && (stopRequested || !exit.ByAgent):

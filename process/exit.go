@@ -12,10 +12,9 @@ import (
 )
 
 // Exit is how an incarnation ended: the facts that decide its outcome, and text for people. Killed means that the supervisor sent SIGKILL
-// because the program did not stop within its grace, or because of Kill, which ByAgent says; Interrupted that the program ended within its grace after
-// SIGTERM, or that its start was cancelled; CutCall that it did not give
-// up a cancelled call; Error is the program's fault for which the supervisor killed it: it broke the protocol or did
-// not become ready. At most one of the three is set.
+// because the program did not stop within its grace, or because of Kill, which ByAgent says; Interrupted that the program ended within its
+// grace after SIGTERM, or that its start was cancelled; CutCall that it did not give up a cancelled call; Error is the program's fault for
+// which the supervisor killed it: it broke the protocol or did not become ready. At most one of Killed, Interrupted and Error is set.
 type Exit struct {
 	lifecycle.Exit
 	// Reason is all of that as a sentence; for a failure with the last lines of output.

@@ -282,7 +282,11 @@ func (a *Agent) killAll() {
 		p.Kill("host " + a.config.HostID + " was lost, and its agent has joined it again")
 	}
 	for _, p := range killed {
-		<-p.Done()
+		select {
+		case <-p.Done():
+		case <-a.background.Done():
+			return
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tempool/tempool/workflows/internal/workflowtest"
 	"go.temporal.io/api/common/v1"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/interceptor"
@@ -22,8 +23,7 @@ func runWithFormat(t *testing.T, known int, header *common.Header) (next *common
 	if header != nil {
 		suite.SetHeader(header)
 	}
-	env := suite.NewTestWorkflowEnvironment()
-	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{&stateFormats{known: known}}})
+	env := workflowtest.NewEnvironment(&suite, worker.Options{Interceptors: []interceptor.WorkerInterceptor{&stateFormats{known: known}}})
 	again := func(ctx workflow.Context) error { return workflow.NewContinueAsNewError(ctx, "Again") }
 	env.RegisterWorkflowWithOptions(again, workflow.RegisterOptions{Name: "Again"})
 	env.ExecuteWorkflow("Again")

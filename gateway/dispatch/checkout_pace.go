@@ -87,7 +87,7 @@ func (p *poolState) leaseElsewhereLocked(w *waitingClient, now time.Time) {
 	if e.asking || now.Before(e.askAt) || w.worker != "" && p.newestLiveLocked(w.worker) != nil {
 		return
 	}
-	e.asking, w.trying = true, true
+	e.asking, w.trying, w.unsure = true, true, true
 	p.checkouts++
 	fresh := now.Sub(e.readAt) < elsewhereFresh
 	p.dispatcher.work.Go(func() {

@@ -84,9 +84,10 @@ func (d *Dispatcher) Suspend(ctx context.Context, r api.SuspendRequest) api.Susp
 			select {
 			case <-s.ctx.Done():
 				return api.SuspendResult{Withdrawn: true}
+			case <-ctx.Done(): // nobody waits for the answer, and the lease's time is not over
+				return api.SuspendResult{Withdrawn: true}
 			case <-ticker.C:
 				continue
-			case <-ctx.Done():
 			case <-limit.C:
 			}
 		}

@@ -143,7 +143,7 @@ func TestACancelledBuildKillsItsChildren(t *testing.T) {
 
 	i := newInstaller(t)
 	i.build, i.interval = build, 10*time.Millisecond
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
 	i.progress = func(string) {
 		if _, err := os.Stat(filepath.Join(bin, "pid")); err == nil {
@@ -154,7 +154,7 @@ func TestACancelledBuildKillsItsChildren(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	pid, err := readPID(filepath.Join(bin, "pid"))
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return gone(pid) }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return gone(pid) }, waitTimeout, 10*time.Millisecond)
 }
 
 func TestAnOutdatedProgramOnThePathIsIgnored(t *testing.T) {

@@ -22,6 +22,9 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
+// waitTimeout bounds each wait; only a failing test waits so long.
+const waitTimeout = 3 * time.Minute
+
 // ownerFile makes the test binary a process that starts a server, writes its PID into the named file and waits to be
 // killed.
 const ownerFile = "DEVSERVER_TEST_OWNER_FILE"
@@ -163,12 +166,12 @@ func TestAServerDiesWithItsKilledOwner(t *testing.T) {
 		var err error
 		pid, err = readPID(file)
 		return err == nil
-	}, 30*time.Second, 20*time.Millisecond)
+	}, waitTimeout, 20*time.Millisecond)
 	require.True(t, alive(pid))
 
 	require.NoError(t, owner.Process.Kill())
 	require.Error(t, owner.Wait())
-	require.Eventually(t, func() bool { return gone(pid) }, 10*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return gone(pid) }, waitTimeout, 20*time.Millisecond)
 }
 
 // readPID fails while the line is not written in full.

@@ -13,6 +13,9 @@ import (
 	"go.uber.org/goleak"
 )
 
+// waitTimeout bounds each wait; only a failing test waits so long.
+const waitTimeout = 3 * time.Minute
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // example returns a folder with all files of an example.
@@ -120,12 +123,12 @@ func TestAnInstallationEndsWithTheContext(t *testing.T) {
 		_, err := ensurePackages(ctx, cache, from)
 		failed <- err
 	}()
-	require.Eventually(t, func() bool { _, err := os.Stat(runs); return err == nil }, 20*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { _, err := os.Stat(runs); return err == nil }, waitTimeout, 5*time.Millisecond)
 	cancel()
 	select {
 	case err := <-failed:
 		require.ErrorIs(t, err, context.Canceled)
-	case <-time.After(20 * time.Second):
+	case <-time.After(waitTimeout):
 		require.Fail(t, "the installation did not end")
 	}
 }

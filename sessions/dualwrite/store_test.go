@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const testTimeout = 60 * time.Second
+const testTimeout = 3 * time.Minute
 
 func noCommit() error { return nil }
 

@@ -70,7 +70,7 @@ func TestNoAcknowledgedWriteIsLostInFiftyKills(t *testing.T) {
 		out, err := writer.StdoutPipe()
 		require.NoError(t, err)
 		require.NoError(t, writer.Start())
-		deadline := time.AfterFunc(30*time.Second, func() { _ = writer.Process.Kill() })
+		deadline := time.AfterFunc(waitTimeout, func() { _ = writer.Process.Kill() })
 		lines, remaining := bufio.NewScanner(out), 1+rand.IntN(100)
 		for lines.Scan() {
 			var w, n int
@@ -83,7 +83,7 @@ func TestNoAcknowledgedWriteIsLostInFiftyKills(t *testing.T) {
 			}
 		}
 		require.ErrorContains(t, writer.Wait(), "killed")
-		require.True(t, deadline.Stop(), "no output for 30 s")
+		require.True(t, deadline.Stop(), "no output")
 		require.LessOrEqual(t, remaining, 0)
 
 		store := openStore(t, Options{Path: path})

@@ -92,12 +92,19 @@ func (env *testEnv) startAgent(hostID string, args ...string) *agent {
 // startAgentBy starts an agent by a command that executes its arguments.
 func (env *testEnv) startAgentBy(by []string, hostID string, args ...string) *agent {
 	env.t.Helper()
+	return env.startAgentWith(nil, by, hostID, args...)
+}
+
+// startAgentWith is startAgentBy with attributes of the process.
+func (env *testEnv) startAgentWith(attributes *syscall.SysProcAttr, by []string, hostID string, args ...string) *agent {
+	env.t.Helper()
 	logFile, err := os.OpenFile(filepath.Join(env.dir, hostID+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(env.t, err)
 	defer logFile.Close()
 	args = append([]string{"--address", env.server.Address(), "--namespace", env.server.Namespace(), "--host-id", hostID, "--state-dir", filepath.Join(env.dir, hostID), "--listen", ""}, args...)
 	command := append(append(slices.Clone(by), os.Args[0]), args...)
 	a := &agent{t: env.t, cmd: exec.Command(command[0], command[1:]...), log: logFile.Name()}
+	a.cmd.SysProcAttr = attributes
 	a.cmd.Env = append(os.Environ(), agentDirVariable+"="+env.dir)
 	a.cmd.Stdout, a.cmd.Stderr = logFile, logFile
 	require.NoError(env.t, a.cmd.Start())

@@ -126,10 +126,13 @@ func TestTheWorkersOfAKilledAgentAreBackAsSoonAsItIsStartedAgain(t *testing.T) {
 	agent := env.startAgent("phoenix")
 	pool := env.startPool(echoSpec("phoenix", 5))
 	env.waitFor(pool, "ready", func(v api.PoolWorkers) bool { return v.Ready == 5 })
+	slow := false
 	for round := range 2 {
+		began := time.Now()
 		agent.kill()
 		agent = env.startAgent("phoenix")
-		began := time.Now()
+		env.hostStatus("phoenix", "the next agent joined", func(s api.HostStatus) bool { return up(s) && s.Epoch == int64(round+2) })
+		slow = slow || time.Since(began) > api.HostHeartbeatTimeout // so that its host may have been lost first
 		env.waitFor(pool, "every worker has its next process", func(v api.PoolWorkers) bool {
 			for _, w := range v.Workers {
 				if w.State != lifecycle.Ready || w.Incarnation < int64(round+2) {
@@ -138,7 +141,7 @@ func TestTheWorkersOfAKilledAgentAreBackAsSoonAsItIsStartedAgain(t *testing.T) {
 			}
 			return true
 		})
-		t.Logf("ready %s after the agent was", time.Since(began).Round(time.Millisecond))
+		t.Logf("ready %s after the agent was killed", time.Since(began).Round(time.Millisecond))
 	}
 	for slot := range 5 {
 		history, err := pool.History(t.Context(), slot)
@@ -147,7 +150,9 @@ func TestTheWorkersOfAKilledAgentAreBackAsSoonAsItIsStartedAgain(t *testing.T) {
 		for _, transition := range history {
 			if transition.Event == lifecycle.Exited {
 				ends++
-				require.Contains(t, transition.Reason, "the agent of host phoenix was started again", "no worker had to wait for a time-out")
+				if !slow {
+					require.Contains(t, transition.Reason, "the agent of host phoenix was started again", "no worker had to wait for a time-out")
+				}
 			}
 		}
 		require.Equal(t, 2, ends)

@@ -56,6 +56,10 @@ func TestMemoryPressureStopsHalfOfTheWorkersLargestFirstAndRestartsThem(t *testi
 		largest = slices.IndexFunc(v.Workers, func(x api.Worker) bool { return x.CurrentMemoryBytes > 150<<20 })
 		return largest >= 0
 	})
+	require.Eventually(t, func() bool { // the pool stops workers that its roster says serve
+		status, err := pool.Status(t.Context())
+		return err == nil && status.Ready == 4
+	}, waitTimeout, 50*time.Millisecond)
 	limit := func(v api.PoolWorkers, slot int) string { return v.Workers[slot].Limits["memory"] }
 	require.Contains(t, []string{"cgroup", "sampler"}, limit(view, largest))
 
@@ -70,36 +74,38 @@ func TestMemoryPressureStopsHalfOfTheWorkersLargestFirstAndRestartsThem(t *testi
 	setAvailableMemory(t, root, 3)
 	agent.waitForLog("memory pressure", `"level":"critical","before":"medium"`)
 	agent.waitForLog("memory limit lowered", fmt.Sprintf(`"worker":"tight/%d"`, largest))
-	parked := func() []int {
-		st, err := pool.Status(t.Context())
-		require.NoError(t, err)
-		return st.StoppedForMemory
+	var parked []int
+	awaitParked := func(n int) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			status, err := pool.Status(t.Context())
+			parked = status.StoppedForMemory
+			return err == nil && len(parked) == n
+		}, waitTimeout, 50*time.Millisecond, "%d are stopped, not %v", n, &parked)
 	}
-	require.Eventually(t, func() bool { return len(parked()) > 0 }, waitTimeout, 50*time.Millisecond)
-	require.Equal(t, largest, parked()[0], "the largest worker stops first")
+	awaitParked(2)
+	require.Equal(t, largest, parked[0], "the largest worker stops first")
+	env.waitFor(pool, "two workers are down", func(v api.PoolWorkers) bool { return v.Ready == 2 })
 	// The agent signals again after 15 s: workers that stop because of that would exceed the budget.
-	least := 4
 	for until := time.Now().Add(20 * time.Second); time.Now().Before(until); sleep(t, 100*time.Millisecond) {
 		view, err := pool.Workers(t.Context())
 		require.NoError(t, err)
-		least = min(least, view.Ready)
 		require.GreaterOrEqual(t, view.Ready, 2, "more than half of the workers are down: %+v", view)
 		status, answer, _ := post(t, client, "/v1/pools/tight/call/hold", "0")
 		require.Equal(t, http.StatusOK, status, "the remaining workers serve: %s", answer)
 	}
-	require.Equal(t, 2, least)
-	require.Len(t, parked(), 2)
+	awaitParked(2)
 	require.Equal(t, lifecycle.Stopped, env.waitState(pool, largest, lifecycle.Stopped).State)
 	history, err := pool.History(t.Context(), largest)
 	require.NoError(t, err)
 	require.True(t, slices.ContainsFunc(history, func(step lifecycle.Transition) bool {
 		return step.Event == lifecycle.Drain && strings.Contains(step.Reason, "memory pressure on host")
 	}), "%+v", history)
-	require.Len(t, hostProcesses("tight"), 2, "processes")
+	require.Eventually(t, func() bool { return len(hostProcesses("tight")) == 2 }, waitTimeout, 50*time.Millisecond, "processes")
 
 	setAvailableMemory(t, root, 50) // the workers restart a minute later
 	view = env.waitReady(pool, 4)
-	require.Empty(t, parked())
+	awaitParked(0)
 	require.EqualValues(t, 2, view.Workers[largest].Incarnation)
 	require.EqualValues(t, 1, view.Workers[largest].RestartsByReason["pressure"]+view.Workers[largest].RotationsByReason["pressure"])
 	agent.waitForLog("memory pressure", `"level":"none","before":"critical"`)

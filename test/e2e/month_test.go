@@ -193,9 +193,9 @@ func (m *month) settle() {
 		}
 	}
 	t := m.t
-	m.ensurePool()
 	var err error
 	require.Eventually(t, func() bool {
+		m.ensurePool() // again: a pool that was cancelled may only end now
 		_, err = m.pool.Scale(t.Context(), monthSize)
 		return err == nil
 	}, waitTimeout, time.Second, "the pool takes commands: %v", &err)

@@ -70,7 +70,7 @@ func TestAPoolScalesAppliesRestartsAndStops(t *testing.T) {
 	state, err := user.Pool("ops").State(t.Context(), 0)
 	require.NoError(t, err)
 	require.Equal(t, lifecycle.Ready, state.State)
-	require.EqualValues(t, 2, interceptor.queries.Load(), "an unanswered query is sent again")
+	require.GreaterOrEqual(t, interceptor.queries.Load(), int64(2), "an unanswered query is sent again")
 
 	_, err = pool.Stop(t.Context(), "done")
 	require.NoError(t, err)
@@ -218,14 +218,15 @@ func TestAPoolWhoseSpecIsLargeStartsAllItsWorkers(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
 	env.startAgent("host-a")
-	s := echoSpec("bulky", 100)
+	const size = 75 // of 60 KB each: together more than Temporal takes at a time
+	s := echoSpec("bulky", size)
 	s.Pool.Placement = "nowhere" // the workflows are what is to start
-	s.Pool.Env["BULK"] = strings.Repeat("x", 45<<10)
+	s.Pool.Env["BULK"] = strings.Repeat("x", 60<<10)
 	require.NoError(t, env.client.StartPool(t.Context(), api.PoolStart{Pool: "bulky", Spec: s}))
 	pool := env.client.Pool("bulky")
 	require.Eventually(t, func() bool {
 		status, err := pool.Status(t.Context())
-		if err != nil || len(status.Workers) != 100 {
+		if err != nil || len(status.Workers) != size {
 			return false
 		}
 		for _, w := range status.Workers {
@@ -234,7 +235,7 @@ func TestAPoolWhoseSpecIsLargeStartsAllItsWorkers(t *testing.T) {
 			}
 		}
 		return true
-	}, waitTimeout, 200*time.Millisecond, "all 100 workflows run")
+	}, 3*waitTimeout, 200*time.Millisecond, "all workflows run") // they are many
 	_, err := pool.Stop(t.Context(), "the test is over")
 	require.NoError(t, err)
 	env.waitEnd(pool)

@@ -152,7 +152,7 @@ func TestReplacingAllWorkersUnderLoadFailsNoCall(t *testing.T) {
 	said("on request")
 
 	s.Pool.Env["GREETING"] = "hello"
-	s.Rotation.MaxRequests = 100 // reached within seconds
+	s.Rotation.MaxRequests = 400 // reached within seconds, but not by so many workers at a time that a slow machine does nothing else
 	_, err = pool.Apply(t.Context(), s)
 	require.NoError(t, err)
 	all("all have the new spec", func(worker api.Worker) bool {

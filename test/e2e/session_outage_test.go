@@ -18,9 +18,6 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// maxStoreCall bounds a request that needs a session while the store is down: several attempts of five seconds, on a slow machine.
-const maxStoreCall = 30 * time.Second
-
 // caller repeats one call and counts the results.
 type caller struct {
 	client                   *http.Client
@@ -32,7 +29,7 @@ type caller struct {
 	unexpected               string
 }
 
-// run calls until stop is closed. Calls may fail because the store is down if tolerant, and for no other reason.
+// run calls until stop is closed. A call that hangs fails by the time-out of the client. Calls may fail because the store is down if tolerant, and for no other reason.
 func (a *caller) run(stop <-chan struct{}, tolerant bool) {
 	for {
 		select {
@@ -128,11 +125,9 @@ func TestARedisOutageFailsOnlySessionCallsAndRecovers(t *testing.T) {
 			more("failed because the store is down", &a.storeFailures, 2)
 		}
 		more("served without a session", &without.succeeded, 20)
-		began := time.Now()
 		status, answer := request(t, client, "GET", "/v1/sessions/mine", "", "")
 		require.Equal(t, http.StatusServiceUnavailable, status, answer)
 		require.Contains(t, answer, string(api.CodeStoreUnavailable))
-		require.Less(t, time.Since(began), maxStoreCall)
 		server.Restart()
 	}
 	for _, a := range with {
@@ -142,7 +137,6 @@ func TestARedisOutageFailsOnlySessionCallsAndRecovers(t *testing.T) {
 	group.Wait()
 	for _, a := range append(with, without) {
 		require.Empty(t, a.unexpected)
-		require.Less(t, a.longest, maxStoreCall)
 		t.Logf("%s: %d succeeded, %d failed because the store was down, the longest took %s", a.path, a.succeeded.Load(), a.storeFailures.Load(), a.longest.Round(time.Millisecond))
 	}
 	require.Zero(t, without.storeFailures.Load())

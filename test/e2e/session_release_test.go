@@ -55,7 +55,7 @@ func TestSessionsAreReleasedBeforeAnOrderlyEnd(t *testing.T) {
 	for name, surge := range map[string]bool{"with-surge": true, "without-surge": false} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := movingSpec(t, "rel-"+name, 1)
-			s.Rotation.Surge, s.Rotation.DrainTimeout = surge, spec.Duration(30*time.Second)
+			s.Rotation.Surge, s.Rotation.DrainTimeout, s.Queue.Timeout = surge, spec.Duration(waitTimeout), spec.Duration(waitTimeout)
 			s.Pool.Env["RELEASE_TAKES"] = "0.15"
 			pool := env.startPool(s)
 			const sessions = 6

@@ -12,10 +12,12 @@ import (
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/workflows/internal/emit"
+	"github.com/tempool/tempool/workflows/internal/workflowtest"
 )
 
 // fleet is a host's workflow on a clock that skips time, and the agents that join it.
@@ -38,10 +40,8 @@ func (f *fleet) workflow(ctx workflow.Context, run Run) error {
 }
 
 func newFleet(t *testing.T) *fleet {
-	var suite testsuite.WorkflowTestSuite
-	f := &fleet{t: t, env: suite.NewTestWorkflowEnvironment(), liveness: map[int64]func(context.Context) error{}}
+	f := &fleet{t: t, env: workflowtest.NewEnvironment(nil, worker.Options{}), liveness: map[int64]func(context.Context) error{}}
 	f.env.SetStartTime(t0)
-	f.env.SetTestTimeout(time.Minute)
 	f.env.RegisterWorkflowWithOptions(f.workflow, workflow.RegisterOptions{Name: api.WorkflowHost})
 	f.env.RegisterActivityWithOptions(func(ctx context.Context, r api.LivenessRequest) error {
 		f.started = append(f.started, r)

@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/testsuite"
+	sdk "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/workflows/internal/loop"
+	"github.com/tempool/tempool/workflows/internal/workflowtest"
 	"github.com/tempool/tempool/workflows/worker"
 )
 
@@ -75,8 +76,7 @@ func TestAPoolWhoseWorkersCannotBeStartedStopsAllTheSame(t *testing.T) {
 }
 
 func TestStartsThatFailTogetherAreRetriedAfterOneDelay(t *testing.T) {
-	var suite testsuite.WorkflowTestSuite
-	env := suite.NewTestWorkflowEnvironment()
+	env := workflowtest.NewEnvironment(nil, sdk.Options{})
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
 		c := children{&pool{Run: poolOf(10), Loop: loop.New(ctx)}}
 		for number := range 10 { // in one workflow task

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/temporal"
-	"go.temporal.io/sdk/testsuite"
+	sdk "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
@@ -17,9 +17,7 @@ import (
 )
 
 func TestAPoolStartsOneEvacuationOfAWorkerAtATime(t *testing.T) {
-	var suite testsuite.WorkflowTestSuite
-	env := suite.NewTestWorkflowEnvironment()
-	env.SetTestTimeout(30 * time.Second)
+	env := workflowtest.NewEnvironment(nil, sdk.Options{})
 	env.SetWorkflowRunTimeout(workflowtest.Never)
 	var evacuated []sessions.EvacuateRun
 	env.RegisterWorkflowWithOptions(Workflow, workflow.RegisterOptions{Name: api.WorkflowPool})

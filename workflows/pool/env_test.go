@@ -140,14 +140,9 @@ func (p *fakePool) orphanChildren(now time.Time) {
 }
 
 func (p *fakePool) set(now time.Time) {
-	var suite testsuite.WorkflowTestSuite
-	p.env = suite.NewTestWorkflowEnvironment()
+	p.env = workflowtest.NewEnvironment(nil, sdk.Options{Interceptors: []interceptor.WorkerInterceptor{&childInterceptor{fakePool: p}}})
 	p.env.SetStartTime(now)
-	p.env.SetTestTimeout(workflowtest.DeadlockTimeout)
 	p.env.SetWorkflowRunTimeout(workflowtest.Never)
-	p.env.SetWorkerOptions(sdk.Options{
-		Interceptors: []interceptor.WorkerInterceptor{&childInterceptor{fakePool: p}}, DeadlockDetectionTimeout: workflowtest.DeadlockTimeout,
-	})
 	p.env.SetOnChildWorkflowStartedListener(p.childStarted)
 	p.env.RegisterActivityWithOptions(p.rebalance, activity.RegisterOptions{Name: api.ActivityRebalance})
 	p.env.RegisterActivityWithOptions(p.workerLeases, activity.RegisterOptions{Name: api.ActivityWorkerLeases})

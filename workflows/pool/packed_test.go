@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/testsuite"
 	sdk "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
@@ -32,9 +31,7 @@ func TestAThousandWorkersWithEverythingAtItsBoundFit(t *testing.T) {
 		}
 		return b.String()
 	}
-	var suite testsuite.WorkflowTestSuite
-	env := suite.NewTestWorkflowEnvironment()
-	env.SetWorkerOptions(sdk.Options{DeadlockDetectionTimeout: workflowtest.DeadlockTimeout})
+	env := workflowtest.NewEnvironment(nil, sdk.Options{})
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
 		run := poolOf(maxSize)
 		run.SpecVersion, run.Size = math.MaxInt32, maxSize

@@ -5,18 +5,18 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/testsuite"
+	sdk "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/workflows/internal/loop"
+	"github.com/tempool/tempool/workflows/internal/workflowtest"
 	"github.com/tempool/tempool/workflows/worker"
 )
 
 func TestAWorkersLastReportIsNotUndoneByAnEarlierOneThatArrivesLater(t *testing.T) {
-	var suite testsuite.WorkflowTestSuite
-	env := suite.NewTestWorkflowEnvironment()
+	env := workflowtest.NewEnvironment(nil, sdk.Options{})
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
 		p := &pool{Run: poolOf(1), Loop: loop.New(ctx)}
 		p.throttle = throttle{p}

@@ -133,11 +133,8 @@ func (h *fakeHosts) run(name string, input any) (moves api.SessionMoves, err err
 }
 
 func (h *fakeHosts) set() {
-	var suite testsuite.WorkflowTestSuite
-	env := suite.NewTestWorkflowEnvironment()
+	env := workflowtest.NewEnvironment(nil, sdk.Options{})
 	h.env = env
-	env.SetTestTimeout(workflowtest.DeadlockTimeout)
-	env.SetWorkerOptions(sdk.Options{DeadlockDetectionTimeout: workflowtest.DeadlockTimeout})
 	env.RegisterWorkflowWithOptions(Migrate, workflow.RegisterOptions{Name: api.WorkflowMigrateSession})
 	env.RegisterWorkflowWithOptions(Evacuate, workflow.RegisterOptions{Name: api.WorkflowEvacuateWorker})
 	env.RegisterWorkflowWithOptions(Rebalance, workflow.RegisterOptions{Name: api.WorkflowRebalanceSessions})

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/temporal"
-	"go.temporal.io/sdk/testsuite"
+	sdk "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
@@ -15,6 +15,7 @@ import (
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/workflows/internal/loop"
+	"github.com/tempool/tempool/workflows/internal/workflowtest"
 )
 
 // triesOf are so many failed tries from an incarnation on, each of a second, sent as a host does.
@@ -164,8 +165,7 @@ func TestAWorkerThatTestsTheBreakerRetriesWithoutPermitsAndReportsTheResult(t *t
 }
 
 func TestAttemptsOfAStartThatWasStoppedMeanwhileAreOnlyCounted(t *testing.T) {
-	var suite testsuite.WorkflowTestSuite
-	env := suite.NewTestWorkflowEnvironment()
+	env := workflowtest.NewEnvironment(nil, sdk.Options{})
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
 		w := newWorker(ctx, standalone())
 		w.starter.beginIncarnation("first start")

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/temporal"
-	"go.temporal.io/sdk/testsuite"
+	sdk "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
@@ -96,8 +96,7 @@ func TestARenewedLeaseLives(t *testing.T) {
 
 // A checkout in the same workflow task as signals reads them before the loop does.
 func TestARefusedCheckoutWakesTheLoopForSignalsItDrained(t *testing.T) {
-	var suite testsuite.WorkflowTestSuite
-	env := suite.NewTestWorkflowEnvironment()
+	env := workflowtest.NewEnvironment(nil, sdk.Options{})
 	env.RegisterDelayedCallback(func() { env.SignalWorkflow(api.SignalRestart, api.Restart{Reason: "new moon"}) }, time.Second)
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
 		w := newWorker(ctx, standalone())
@@ -212,8 +211,7 @@ func TestALeasesTokenMustMatchIfItIsSent(t *testing.T) {
 }
 
 func TestSequenceNumbersFollowTheTime(t *testing.T) {
-	var suite testsuite.WorkflowTestSuite
-	env := suite.NewTestWorkflowEnvironment()
+	env := workflowtest.NewEnvironment(nil, sdk.Options{})
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
 		w := newWorker(ctx, standalone())
 		w.LeaseSeq = 7

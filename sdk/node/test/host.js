@@ -7,7 +7,7 @@ import * as frames from '../lib/frames.js'
 
 const entry = new URL('../lib/index.js', import.meta.url).href
 export const head = `import * as tempool from '${entry}'\nconst { method, context, run } = tempool\n`
-const patience = 20_000 // ms any single step may take
+const patience = 120_000 // ms any single step may take on a slow machine
 
 /** Starts program (a module's text) and returns once it is ready; closed when the test ends. */
 export async function start(t, program, { maxMessage = 1 << 20, env = {}, hello = true } = {}) {

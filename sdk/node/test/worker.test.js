@@ -281,7 +281,7 @@ test('start hooks run before ready, and a failing one fails the start', async (t
 test('run outside of tempool prints help', () => {
   for (const fd of [undefined, 'x', '200']) {
     const done = spawnSync(process.execPath, ['--input-type=module', '-e', head + 'run()'], {
-      env: { ...process.env, TEMPOOL_FD: fd }, encoding: 'utf8', timeout: 20_000,
+      env: { ...process.env, TEMPOOL_FD: fd }, encoding: 'utf8', timeout: 120_000,
     })
     assert.equal(done.status, 2)
     assert.match(done.stderr, /pool\.toml/)

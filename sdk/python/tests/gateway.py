@@ -10,7 +10,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 TLS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tls")
-TIMEOUT = 20  # seconds any single step may take
+TIMEOUT = 120  # seconds any single step may take on a slow machine
 
 
 class Asked:

@@ -12,7 +12,7 @@ import tempfile
 from tempool import frames
 
 SDK = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-TIMEOUT = 20  # seconds any single step may take
+TIMEOUT = 120  # seconds any single step may take on a slow machine
 
 
 class Host:

@@ -19,6 +19,14 @@ def work(milliseconds):
 
 
 @tempool.method
+def linger(folder):
+    """Write the file begun in the folder, and return once there is the file gate."""
+    open(os.path.join(folder, "begun"), "w").close()
+    while not os.path.exists(os.path.join(folder, "gate")):
+        time.sleep(0.01)
+
+
+@tempool.method
 def descend():
     """Start a process in a session of its own that counts for ever, and return its PID."""
     count = "import time\nfor n in range(1 << 60): time.sleep(0.01)"

@@ -25,7 +25,7 @@ def nap(seconds, name="somebody"):
 
 
 @tempool.method
-def wait_for(gate, name):
+def wait_for(gate, name="somebody"):
     """Returns its name once the file gate exists."""
     context = tempool.context()
     note(f"begin {name} {context.worker}")

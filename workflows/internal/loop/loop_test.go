@@ -5,16 +5,16 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/workflows/internal/loop"
+	"github.com/tempool/tempool/workflows/internal/workflowtest"
 )
 
 func inWorkflow(t *testing.T, test func(ctx workflow.Context, l *loop.Loop)) {
 	t.Helper()
-	var suite testsuite.WorkflowTestSuite
-	env := suite.NewTestWorkflowEnvironment()
+	env := workflowtest.NewEnvironment(nil, worker.Options{})
 	ran := false
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
 		test(ctx, loop.New(ctx))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
 
 	"github.com/tempool/tempool/spec"
 )
@@ -17,6 +18,19 @@ const (
 	// Never is a duration that no test reaches.
 	Never = 10_000 * time.Hour
 )
+
+// NewEnvironment is an environment without the SDK's limits of real time, which a slow machine reaches: three seconds for a test, and one for a
+// workflow task. A nil suite is a new one.
+func NewEnvironment(suite *testsuite.WorkflowTestSuite, options worker.Options) *testsuite.TestWorkflowEnvironment {
+	if suite == nil {
+		suite = &testsuite.WorkflowTestSuite{}
+	}
+	env := suite.NewTestWorkflowEnvironment()
+	options.DeadlockDetectionTimeout = DeadlockTimeout
+	env.SetWorkerOptions(options)
+	env.SetTestTimeout(DeadlockTimeout)
+	return env
+}
 
 // Spec is the spec of the pool "t".
 func Spec() spec.Spec {
