@@ -102,6 +102,23 @@ func TestTheContextsDeadlineIsSentAsTimeout(t *testing.T) {
 	require.Empty(t, request.Header.Get("Tempool-Timeout"))
 }
 
+// expiringContext is a context whose deadline is when expired is closed.
+type expiringContext struct {
+	context.Context
+	expired chan struct{}
+}
+
+func (c expiringContext) Done() <-chan struct{} { return c.expired }
+
+func (c expiringContext) Err() error {
+	select {
+	case <-c.expired:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
 func TestACallEndsWithItsContext(t *testing.T) {
 	g := newFakeGateway(t, "tcp")
 	entered := make(chan struct{}, 2)
@@ -110,14 +127,16 @@ func TestACallEndsWithItsContext(t *testing.T) {
 		<-r.Context().Done()
 	}
 	pool := clientOf(t, g).Pool("p")
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	err := pool.Call(ctx, "slow", nil, nil)
+	expiring := expiringContext{t.Context(), make(chan struct{})}
+	go func() {
+		<-entered
+		close(expiring.expired)
+	}()
+	err := pool.Call(expiring, "slow", nil, nil)
 	require.ErrorIs(t, err, api.ErrDeadlineExceeded)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.True(t, transport.MayHaveStarted(err))
-	<-entered
-	ctx, cancel = context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		<-entered
 		cancel()

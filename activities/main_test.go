@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-const waitTimeout = 20 * time.Second
+const waitTimeout = 2 * time.Minute // only a failing test takes so long
 
 // newHost returns a host that runs incarnation 1 of worker p/0.
 func newHost(t *testing.T, change func(*spec.Spec), command ...string) (*activities.Host, *process.Process) {

@@ -70,7 +70,7 @@ func TestLeaseInConstantUseReturnsPeriodicallyWithoutLosingCalls(t *testing.T) {
 }
 
 func TestCallsSpreadEvenlyOverTheWorkers(t *testing.T) {
-	e := open(t, 4)
+	e := open(t, 4, withSpec(func(sp *spec.Spec) { sp.Lease.IdleReturn = spec.Duration(time.Hour) })) // the gateway keeps all leases
 	held := make([]<-chan answer, 4)
 	for i := range held { // one at a time, so that each takes a worker
 		held[i] = background(func() answer {

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 }
 
 // waitTimeout bounds every wait; only a failing test takes so long.
-const waitTimeout = 20 * time.Second
+const waitTimeout = 2 * time.Minute
 
 // sent is a signal that was sent.
 type sent struct {

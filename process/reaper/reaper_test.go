@@ -15,7 +15,7 @@ import (
 	"github.com/tempool/tempool/process/tree"
 )
 
-const timeout = 20 * time.Second // only a failing test waits so long
+const timeout = 2 * time.Minute // only a failing test waits so long
 
 func TestMain(m *testing.M) {
 	if os.Args[0] == Name {

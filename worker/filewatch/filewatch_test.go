@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	// waitTimeout bounds every wait; only a failing test takes so long.
-	waitTimeout = 20 * time.Second
+	waitTimeout = 2 * time.Minute
 	debounce    = 30 * time.Millisecond
 )
 
