@@ -95,6 +95,7 @@ test-traces: temporal-server
 bench: temporal-server
 	scripts/setup-bench-debian.sh
 	$(GO) run ./test/bench
+	$(GO) test -run '^$$' -bench 'StalledEventReader|AViewer' -benchtime 20x ./gateway ./gateway/ui
 
 # Long runs: ten thousand leases on one worker, a thousand rotations, ten minutes of calls with a worker killed every second, ten
 # thousand sessions on eight workers, a minute without Temporal, a crash loop of four workers, a month in half an hour; an hour of large

@@ -104,7 +104,9 @@ func (p *Pool) update(ctx context.Context, name string, argument, result any) er
 func (p *Pool) asPoolNotFound(err error) error {
 	var coded *api.Error
 	if errors.As(err, &coded) && coded.Code == api.CodeWorkerNotFound && isNotFound(coded.Err) {
-		return api.Errorf(api.CodePoolNotFound, "pool %s is not running; ctl pool list shows the running pools: %w", p.name, coded.Err)
+		missing := api.Errorf(api.CodePoolNotFound, "pool %s is not running; ctl pool list shows the running pools", p.name)
+		missing.Err = coded.Err
+		return missing
 	}
 	return err
 }

@@ -18,7 +18,8 @@ type PoolWorker struct {
 // Worker returns the worker with this number, from 0, without checking that it exists. It makes its calls with the options of the pool.
 func (p *Pool) Worker(slot int) *PoolWorker { return &PoolWorker{p, slot} }
 
-// Call is Pool.Call on this worker. A worker that the pool does not have is worker_not_found, one that rests until an operator restarts it is failed.
+// Call is Pool.Call on this worker. A worker that the pool does not have is worker_not_found, one that rests until an operator restarts it is failed,
+// one that is suspended is suspended, at once.
 func (w *PoolWorker) Call(ctx context.Context, method string, in, out any) error {
 	return callJSON(ctx, w.send, method, in, out)
 }

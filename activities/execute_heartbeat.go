@@ -3,33 +3,16 @@ package activities
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"time"
 
-	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/activity"
-	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool/api"
 )
 
-// HeartbeatClient sends heartbeats; a client.Client is one.
-type HeartbeatClient interface {
-	RecordActivityHeartbeat(ctx context.Context, taskToken []byte, details ...any) error
-}
-
-const (
-	// maxCallHeartbeatInterval bounds the time between two heartbeats of a call, and so the delay of a cancellation.
-	maxCallHeartbeatInterval = 2 * time.Second
-	// callHeartbeatTimeout bounds one heartbeat.
-	callHeartbeatTimeout = 5 * time.Second
-)
-
-var (
-	errCancelRequested = errors.New("the activity was cancelled")
-	errActivityEnded   = errors.New("the activity has timed out, or its workflow is closed")
-)
+// maxCallHeartbeatInterval bounds the time between two heartbeats of a call, and so the delay of a cancellation.
+const maxCallHeartbeatInterval = 2 * time.Second
 
 // callHeartbeat sends heartbeats while a call runs, and cancels the call when Temporal answers that the activity was cancelled or has
 // ended. While Temporal does not answer, the call continues.
@@ -95,20 +78,11 @@ func (b *callHeartbeat) retract() {
 
 // send sends one heartbeat, and cancels the call if Temporal answers that nobody waits for it.
 func (b *callHeartbeat) send(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, callHeartbeatTimeout)
-	defer cancel()
-	err := b.pool.Temporal.RecordActivityHeartbeat(ctx, b.token, b.progress.Load())
-	var cancelled *temporal.CanceledError
-	var notFound *serviceerror.NotFound
-	switch {
-	case errors.As(err, &cancelled):
-		b.cancelCall(errCancelRequested)
-		return errCancelRequested
-	case errors.As(err, &notFound):
-		b.cancelCall(errActivityEnded)
-		return fmt.Errorf("%w: %w", errActivityEnded, err)
-	case errors.Is(err, activity.ErrActivityPaused), errors.Is(err, activity.ErrActivityReset): // affects the next attempt only
-		return nil
+	err := sendHeartbeat(ctx, b.pool.Temporal, b.token, b.progress.Load())
+	for _, ended := range []error{errCancelRequested, errActivityEnded} {
+		if errors.Is(err, ended) {
+			b.cancelCall(ended)
+		}
 	}
 	return err
 }

@@ -65,12 +65,12 @@ const (
 	callRateWindow = time.Minute
 )
 
-// add adds a sample. A sample that is not newer than the last one changes nothing.
-func (v *processHealth) add(s process.Sample, done served, health spec.Health) {
+// add adds a sample. It reports false for one that is not newer than the last one, which changes nothing.
+func (v *processHealth) add(s process.Sample, done served, health spec.Health) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if s.At.IsZero() || len(v.samples) > 0 && !s.At.After(v.samples[len(v.samples)-1].At) {
-		return
+		return false
 	}
 	if v.served.IsZero() && done.requests > 0 {
 		v.served = s.At
@@ -83,6 +83,14 @@ func (v *processHealth) add(s process.Sample, done served, health spec.Health) {
 	v.samples = slices.Delete(v.samples, 0, max(0, len(v.samples)-maxSamples))
 	if v.baseline == 0 {
 		v.baseline = policy.Baseline(v.samples, v.served)
+	}
+	return true
+}
+
+// sampled adds a sample to the health of a process, and reports a new one.
+func (h *Host) sampled(p *process.Process, s process.Sample, done served, health spec.Health) {
+	if h.health.of(p).add(s, done, health) {
+		h.Observer.Sampled(api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()}, toSample(s), done.requests)
 	}
 }
 

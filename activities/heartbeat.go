@@ -2,33 +2,85 @@ package activities
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/temporal"
 )
 
-// heartbeatInterval is the time between two heartbeats; the workflow treats three missed ones as a timeout.
-const heartbeatInterval = 4 * time.Second
+// HeartbeatClient sends heartbeats; a client.Client is one.
+type HeartbeatClient interface {
+	RecordActivityHeartbeat(ctx context.Context, taskToken []byte, details ...any) error
+}
 
-// startHeartbeat sends heartbeats with these details until stop is called.
-func startHeartbeat(ctx context.Context, details ...any) (stop func()) {
-	activity.RecordHeartbeat(ctx, details...)
-	stopping, done := make(chan struct{}), make(chan struct{})
+const (
+	// heartbeatsPerTimeout is how many heartbeats Temporal must miss until it takes the agent of an activity for dead.
+	heartbeatsPerTimeout = 4
+	// leastHeartbeatInterval is the least time between two heartbeats.
+	leastHeartbeatInterval = time.Second
+	// heartbeatTimeout bounds one heartbeat.
+	heartbeatTimeout = 5 * time.Second
+)
+
+var (
+	errCancelRequested = errors.New("the activity was cancelled")
+	errActivityEnded   = errors.New("the activity has timed out, or its workflow is closed")
+)
+
+// sendHeartbeat sends one heartbeat. errCancelRequested and errActivityEnded are Temporal's answer that nobody waits for the activity; any other error
+// says nothing about that.
+func sendHeartbeat(ctx context.Context, client HeartbeatClient, token []byte, details ...any) error {
+	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout)
+	defer cancel()
+	err := client.RecordActivityHeartbeat(ctx, token, details...)
+	var cancelled *temporal.CanceledError
+	var notFound *serviceerror.NotFound
+	switch {
+	case errors.As(err, &cancelled):
+		return errCancelRequested
+	case errors.As(err, &notFound):
+		return fmt.Errorf("%w: %w", errActivityEnded, err)
+	case errors.Is(err, activity.ErrActivityPaused), errors.Is(err, activity.ErrActivityReset): // affects the next attempt only
+		return nil
+	}
+	return err
+}
+
+// startHeartbeat sends heartbeats with these details until stop is called, as many as the activity's time-out needs. The first one is not sent at
+// once: Temporal counts from the start of the activity, and most end before. ctx, the activity's, is cancelled when Temporal answers that nobody
+// waits for the activity. The SDK's own heartbeats also cancel it when Temporal does not answer for a few seconds, which must not end a process
+// that starts.
+func startHeartbeat(ctx context.Context, client HeartbeatClient, details ...any) (stop func()) {
+	token := activity.GetInfo(ctx).TaskToken
+	sending, stopSending := context.WithCancel(ctx)
+	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		ticker := time.NewTicker(heartbeatInterval / 2)
+		ticker := time.NewTicker(max(activity.GetInfo(ctx).HeartbeatTimeout/heartbeatsPerTimeout, leastHeartbeatInterval))
 		defer ticker.Stop()
 		for {
 			select {
-			case <-stopping:
+			case <-sending.Done():
 				return
 			case <-ticker.C:
-				activity.RecordHeartbeat(ctx, details...)
+			}
+			err := sendHeartbeat(sending, client, token, details...)
+			switch {
+			case sending.Err() != nil:
+				return
+			case errors.Is(err, errCancelRequested), errors.Is(err, errActivityEnded):
+				activity.RecordHeartbeat(ctx, details...) // gets the same answer, with which the SDK cancels ctx
+				return
+			case err != nil:
+				activity.GetLogger(ctx).Warn("heartbeat failed; the activity goes on", "error", err)
 			}
 		}
 	}()
 	return func() {
-		close(stopping)
+		stopSending()
 		<-done
 	}
 }

@@ -39,6 +39,7 @@ type Host struct {
 	ID        string
 	Processes *process.Supervisor
 	DataPlane DataPlane
+	Temporal  HeartbeatClient
 	// Admit returns a coded error for a start that this host must reject; nil admits all.
 	Admit func(ctx context.Context, r api.StartRequest) error
 	// Promise keeps a placement slot for the start of a worker, and reports whether there is one; nil always has one.

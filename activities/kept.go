@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
 	"time"
+
+	"go.temporal.io/sdk/activity"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process"
@@ -21,14 +24,60 @@ type keptNote struct {
 // ClaimTimeout is how long the worker of a process that was taken over may take to set what is observed of it.
 const ClaimTimeout = 2 * time.Minute
 
-// Release ends the observation of all processes without a word to their workers, before they are handed over.
+// Release ends the observation of all processes without a word to their workers, and the orders to them without an answer, before they are handed
+// over. It returns when nothing of that is under way.
 func (h *Host) Release() {
 	s := &h.monitors
 	s.mu.Lock()
 	s.initLocked()
 	close(s.released)
 	s.mu.Unlock()
+	s.orders.Wait()
 	s.running.Wait()
+}
+
+// errLeftToHeir leaves an order without an answer: the process lives on, and once the next agent has it, its worker gives that agent the order anew.
+var errLeftToHeir = activity.ErrResultPending
+
+// order carries out an order to a process. With Release its ctx ends, and there is no answer: it would be that of an agent which does not know
+// the process any more.
+func order[R any](ctx context.Context, h *Host, do func(context.Context) (R, error)) (R, error) {
+	var none R
+	s := &h.monitors
+	s.mu.Lock()
+	s.initLocked()
+	if isClosed(s.released) {
+		s.mu.Unlock()
+		return none, errLeftToHeir
+	}
+	s.orders.Add(1)
+	s.mu.Unlock()
+	defer s.orders.Done()
+	ctx, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		select {
+		case <-s.released:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	result, err := do(ctx)
+	cancel()
+	watching.Wait()
+	if isClosed(s.released) {
+		return none, errLeftToHeir
+	}
+	return result, err
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 // Note is what the next agent has to know of a process, after Release.

@@ -1,15 +1,18 @@
 package activities_test
 
 import (
+	"context"
 	"encoding/json"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
 
 	"github.com/tempool/tempool/activities"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/spec"
 )
 
 // heir is the host of the next agent, which has taken over the process of a host that has released it.
@@ -68,4 +71,53 @@ func TestANoteOfAnotherReleaseIsRefused(t *testing.T) {
 	p := o.start(func(*api.StartRequest) {})
 	_, err := o.Resume(process.Kept{Process: p, Note: json.RawMessage(`{"other":1}`)})
 	require.ErrorContains(t, err, "has not said how to observe p/1")
+}
+
+// heldSuspensions is a gateway whose clients do not return their leases.
+type heldSuspensions struct {
+	idleDataPlane
+	asked chan struct{}
+}
+
+func (h heldSuspensions) Suspend(ctx context.Context, _ api.SuspendRequest) api.SuspendResult {
+	close(h.asked)
+	<-ctx.Done()
+	return api.SuspendResult{}
+}
+
+// What an agent says of a process that it has handed over would be taken for the truth: a lease for returned, or a frozen tree for running.
+func TestAnAgentThatHandsAProcessOverLeavesOrdersToTheNextOne(t *testing.T) {
+	o := newObservedHost(t)
+	held := heldSuspensions{asked: make(chan struct{})}
+	o.DataPlane = held
+	p := o.start(func(r *api.StartRequest) { r.Spec.Pool.OnSuspend = spec.SuspendFreeze })
+	order := api.SuspendRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, Turn: 1, LeaseID: "p.1.3.1", Client: true, Timeout: spec.Duration(time.Hour)}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := o.Suspend(t.Context(), order)
+		ended <- err
+	}()
+	<-held.asked
+	o.Release()
+	select {
+	case err := <-ended:
+		require.ErrorIs(t, err, activity.ErrResultPending, "the order is not carried out")
+	default:
+		require.Fail(t, "Release returns while an order is under way")
+	}
+	require.False(t, p.Frozen())
+	_, err := o.Suspend(t.Context(), order)
+	require.ErrorIs(t, err, activity.ErrResultPending)
+
+	require.NoError(t, p.Freeze(1))
+	_, err = o.EndSuspension(t.Context(), api.ResumeRequest{Process: order.Process, Turn: 2})
+	require.ErrorIs(t, err, activity.ErrResultPending)
+	require.True(t, p.Frozen(), "it is handed over as it is")
+	watch := api.WatchRequest{Process: order.Process, Health: p.Spec().Health}
+	_, err = o.Watch(t.Context(), watch)
+	require.ErrorIs(t, err, activity.ErrResultPending)
+	_, err = o.Probe(t.Context(), watch)
+	require.ErrorIs(t, err, activity.ErrResultPending)
+	_, err = o.Reset(t.Context(), api.ResetRequest{Process: order.Process, Timeout: spec.Duration(time.Minute)})
+	require.ErrorIs(t, err, activity.ErrResultPending)
 }

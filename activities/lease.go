@@ -14,6 +14,10 @@ func (h *Host) Recall(ctx context.Context, r api.RecallRequest) (api.RecallResul
 // Reset makes a worker discard the state that the holder of an expired lease left. A failed reset is no error: ResetResult.Problem
 // holds the reason.
 func (h *Host) Reset(ctx context.Context, r api.ResetRequest) (api.ResetResult, error) {
+	return order(ctx, h, func(ctx context.Context) (api.ResetResult, error) { return h.reset(ctx, r), nil })
+}
+
+func (h *Host) reset(ctx context.Context, r api.ResetRequest) api.ResetResult {
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout.D())
 	defer cancel()
 	logger := h.Logger.With("worker", r.Worker, "incarnation", r.Incarnation, "lease", r.LeaseID)
@@ -25,5 +29,5 @@ func (h *Host) Reset(ctx context.Context, r api.ResetRequest) (api.ResetResult, 
 		result.Problem = err.Error()
 		logger.Warn("worker reset failed", "error", err)
 	}
-	return result, nil
+	return result
 }

@@ -41,10 +41,15 @@ func newHost(t *testing.T, change func(*spec.Spec), command ...string) (*activit
 	p, err := s.Start(t.Context(), process.Launch{Worker: "p/0", Incarnation: 1, Spec: sp})
 	require.NoError(t, err)
 	return &activities.Host{
-		ID: "h", Processes: s, Observer: noObserver{}, Logger: logger, Epoch: func() int64 { return 1 },
+		ID: "h", Processes: s, Temporal: heartbeats(func() error { return nil }), Observer: noObserver{}, Logger: logger, Epoch: func() int64 { return 1 },
 		Tell: func(string, string, api.ProcessEvent) {}, Announce: func(string, api.StartedProcess) {},
 	}, p
 }
+
+// heartbeats answers heartbeats.
+type heartbeats func() error
+
+func (h heartbeats) RecordActivityHeartbeat(context.Context, []byte, ...any) error { return h() }
 
 func withoutProtocol(sp *spec.Spec) {
 	sp.Pool.Protocol, sp.Health.Kind, sp.Health.Command = spec.ProtocolNone, spec.HealthExec, []string{"true"}
@@ -71,5 +76,6 @@ func (noObserver) Exceeded(api.Process, limits.Violation)   {}
 func (noObserver) StartFailed(api.Process, error)           {}
 func (noObserver) Watching(api.WatchRequest)                {}
 func (noObserver) Probed(api.Process, time.Duration, error) {}
+func (noObserver) Sampled(api.Process, *api.Sample, int64)  {}
 func (noObserver) Stopping(api.Process)                     {}
 func (noObserver) Decided(string, activities.Decision)      {}

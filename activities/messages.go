@@ -18,7 +18,7 @@ func toMechanisms(byLimit map[string]process.Mechanism) map[string]string {
 }
 
 func toExit(e process.Exit) lifecycle.Exit {
-	return lifecycle.Exit{Killed: e.Killed, CutCall: e.CutCall, Interrupted: e.Interrupted, Code: e.Code, Signal: e.Signal, Error: e.Error}
+	return lifecycle.Exit{Killed: e.Killed, CutCall: e.CutCall, ByAgent: e.ByAgent, Interrupted: e.Interrupted, Code: e.Code, Signal: e.Signal, Error: e.Error}
 }
 
 // Outcome is how a process has ended.

@@ -16,6 +16,8 @@ type monitors struct {
 	mu      sync.Mutex
 	all     map[*process.Process]*monitor
 	running sync.WaitGroup
+	// orders are those to processes that are under way.
+	orders sync.WaitGroup
 	// released is closed by Release.
 	released chan struct{}
 }

@@ -18,6 +18,8 @@ type Observer interface {
 	Watching(r api.WatchRequest)
 	// Probed reports the result of a health check, and how long it took; nil means healthy. A report of the program itself took 0.
 	Probed(p api.Process, took time.Duration, err error)
+	// Sampled reports a new sample of a process, and how many requests the process has served.
+	Sampled(p api.Process, s *api.Sample, requests int64)
 	// Exceeded reports that a process exceeded a limit for which it should be replaced.
 	Exceeded(p api.Process, v limits.Violation)
 	// Stopping reports that a process is about to be stopped.

@@ -11,13 +11,17 @@ import (
 
 // Probe runs one health check and takes one full sample.
 func (h *Host) Probe(ctx context.Context, r api.WatchRequest) (api.ProbeResult, error) {
+	return order(ctx, h, func(ctx context.Context) (api.ProbeResult, error) { return h.probe(ctx, r), nil })
+}
+
+func (h *Host) probe(ctx context.Context, r api.WatchRequest) api.ProbeResult {
 	p, known := h.Processes.Get(r.Worker, r.Incarnation)
 	if !known {
-		return api.ProbeResult{ProcessEnded: true, Reason: unknownProcess}, nil
+		return api.ProbeResult{ProcessEnded: true, Reason: unknownProcess}
 	}
 	if hasEnded(p) {
 		exit := toExit(p.Exit())
-		return api.ProbeResult{ProcessEnded: true, Exit: &exit, Reason: p.Exit().Reason, Usage: h.finalUsage(p)}, nil
+		return api.ProbeResult{ProcessEnded: true, Exit: &exit, Reason: p.Exit().Reason, Usage: h.finalUsage(p)}
 	}
 	result := api.ProbeResult{Healthy: true}
 	began := time.Now()
@@ -30,11 +34,10 @@ func (h *Host) Probe(ctx context.Context, r api.WatchRequest) (api.ProbeResult, 
 	}
 	if sample, err := p.Sample(ctx); err == nil {
 		result.Sample = toSample(sample)
-		health := h.health.of(p)
-		health.add(sample, h.served(p), r.Health)
-		result.Assessment = health.assessment(p.Spec().Rotation.MaxMemory)
+		h.sampled(p, sample, h.served(p), r.Health)
+		result.Assessment = h.health.of(p).assessment(p.Spec().Rotation.MaxMemory)
 	}
-	return result, nil
+	return result
 }
 
 // prober probes a process every health.interval, in a goroutine of its own because a probe may take as long as health.timeout.

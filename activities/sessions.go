@@ -35,6 +35,7 @@ type Sessions struct {
 	Host     string
 	Bindings Bindings
 	Hooks    Hooks
+	Temporal HeartbeatClient
 	// HasReadyProcess reports whether the worker has a ready process on this host.
 	HasReadyProcess func(worker string) bool
 	// SessionExists returns nil if the pool's store has the session, and api.ErrSessionNotFound if it has not. Any other error means
@@ -68,7 +69,7 @@ func (s *Sessions) LoadSessions(ctx context.Context, r api.SessionHooksRequest) 
 // runHooks calls a hook for one session after the other, so that the worker serves calls in between. After a failure that would
 // repeat for every session, it does not try the rest.
 func (s *Sessions) runHooks(ctx context.Context, hook string, r api.SessionHooksRequest) (result api.SessionHooksResult, err error) {
-	defer startHeartbeat(ctx)()
+	defer startHeartbeat(ctx, s.Temporal)()
 	for i, session := range r.Sessions {
 		called, err := s.runHook(ctx, hook, session, r)
 		switch {

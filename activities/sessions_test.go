@@ -60,6 +60,11 @@ func runActivity(t *testing.T, activity, input, result any) error {
 	return err
 }
 
+// answering accepts heartbeats.
+type answering struct{}
+
+func (answering) RecordActivityHeartbeat(context.Context, []byte, ...any) error { return nil }
+
 func requireNonRetryable(t *testing.T, err error, code api.Code) {
 	t.Helper()
 	var app *temporal.ApplicationError
@@ -75,7 +80,7 @@ func TestHooksRunInOrderAndReportTheirFailures(t *testing.T) {
 		"odd":   errors.New("unknown cause"),
 		"taken": api.Errorf(api.CodeBusy, "leased"),
 	}
-	s := &Sessions{Hooks: hookFunc(func(ctx context.Context, worker, hook, session string) (bool, error) {
+	s := &Sessions{Temporal: answering{}, Hooks: hookFunc(func(ctx context.Context, worker, hook, session string) (bool, error) {
 		deadline, bounded := ctx.Deadline()
 		require.True(t, bounded && time.Until(deadline) <= time.Minute)
 		asked = append(asked, worker+" "+hook+" "+session)
@@ -103,7 +108,7 @@ func TestAWorkerWithoutTheHookOrAProcessIsSkipped(t *testing.T) {
 		err  error
 		gone bool
 	}{{nil, false}, {api.Errorf(api.CodeWorkerNotFound, "it is not here"), true}} {
-		s := &Sessions{Hooks: hookFunc(func(context.Context, string, string, string) (bool, error) {
+		s := &Sessions{Temporal: answering{}, Hooks: hookFunc(func(context.Context, string, string, string) (bool, error) {
 			calls++
 			return false, c.err
 		})}
@@ -116,7 +121,7 @@ func TestAWorkerWithoutTheHookOrAProcessIsSkipped(t *testing.T) {
 
 func TestACancelledHookCancelsTheActivity(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	s := &Sessions{Hooks: hookFunc(func(ctx context.Context, _, _, _ string) (bool, error) {
+	s := &Sessions{Temporal: answering{}, Hooks: hookFunc(func(ctx context.Context, _, _, _ string) (bool, error) {
 		cancel()
 		<-ctx.Done()
 		return true, ctx.Err()

@@ -44,7 +44,7 @@ func (h *Host) Start(ctx context.Context, r api.StartRequest) (api.StartResult, 
 	}
 	r.Incarnation += int64(attempt - 1)
 	r.Failures, r.ShortLived = r.Failures+attempt-1, r.ShortLived || attempt > 1
-	stopHeartbeat := startHeartbeat(ctx, earlier)
+	stopHeartbeat := startHeartbeat(ctx, h.Temporal, earlier)
 	began := time.Now()
 	result, err := h.attemptStart(ctx, r)
 	stopHeartbeat()
@@ -122,8 +122,9 @@ func (h *Host) attemptStart(ctx context.Context, r api.StartRequest) (api.StartR
 		return api.StartResult{}, fromProcess(err)
 	}
 	if h.Epoch() != epoch { // the worker would not hear of this process's end
-		_, _ = p.Stop(ctx, time.Nanosecond)
 		err := api.Errorf(api.CodeStartFailed, "host %s lost its epoch %d during the start", h.ID, epoch)
+		p.Kill(err.Message)
+		_, _ = p.Stop(ctx, 0) // waits
 		h.Observer.StartFailed(r.Process, err)
 		return api.StartResult{}, fromCoded(err)
 	}

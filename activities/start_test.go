@@ -1,10 +1,16 @@
 package activities_test
 
 import (
+	"context"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 
@@ -15,8 +21,24 @@ import (
 // runStart runs one attempt of Start after these failed ones.
 func runStart(t *testing.T, earlier []api.FailedAttempt, r api.StartRequest) (result api.StartResult, err error) {
 	t.Helper()
+	return runStartWith(t, func(*process.Process) {}, earlier, r)
+}
+
+// runStartThatExits is runStart of a program that exits with code 3 between its being ready and its probation.
+func runStartThatExits(t *testing.T, r api.StartRequest) (result api.StartResult, err error) {
+	t.Helper()
+	gate := filepath.Join(t.TempDir(), "exit")
+	r.Spec.Pool.Command = []string{"sh", "-c", `until [ -e "$0" ]; do sleep 0.01; done; exit 3`, gate}
+	return runStartWith(t, func(p *process.Process) {
+		require.NoError(t, os.WriteFile(gate, nil, 0o600))
+		<-p.Done()
+	}, nil, r)
+}
+
+func runStartWith(t *testing.T, started func(*process.Process), earlier []api.FailedAttempt, r api.StartRequest) (result api.StartResult, err error) {
+	t.Helper()
 	h, first := newHost(t, withoutProtocol, "sleep", "1000")
-	h.DataPlane, h.Started = idleDataPlane{}, func(*process.Process) {}
+	h.DataPlane, h.Started = idleDataPlane{}, started
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestActivityEnvironment()
 	env.RegisterActivity(h.Start)
@@ -59,6 +81,27 @@ func TestAFailedStartIsRetriedAndReportsAllAttempts(t *testing.T) {
 	require.Equal(t, failure.NextRetryDelay(), failed.Attempts[1].Wait.D())
 }
 
+// A heartbeat costs Temporal two operations on its database.
+func TestAStartThatIsOverSoonSendsNoHeartbeatButItsFailure(t *testing.T) {
+	h, first := newHost(t, withoutProtocol, "sleep", "1000")
+	h.Admit = func(context.Context, api.StartRequest) error { return api.Errorf(api.CodeStartFailed, "not here") }
+	r := request("sleep", "1000")
+	r.Spec = first.Spec()
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestActivityEnvironment()
+	env.RegisterActivity(h.Start)
+	var heartbeats []api.FailedAttempts
+	env.SetOnActivityHeartbeatListener(func(_ *activity.Info, details converter.EncodedValues) {
+		var failed api.FailedAttempts
+		require.NoError(t, details.Get(&failed))
+		heartbeats = append(heartbeats, failed)
+	})
+	_, err := env.ExecuteActivity(h.Start, r)
+	require.ErrorContains(t, err, "not here")
+	require.Len(t, heartbeats, 1)
+	require.Len(t, heartbeats[0].Attempts, 1)
+}
+
 func TestTheLastAttemptOfAStartIsNotRetried(t *testing.T) {
 	r := request("/there/is/no/such/program")
 	r.MaxAttempts = 1
@@ -72,7 +115,7 @@ func TestTheLastAttemptOfAStartIsNotRetried(t *testing.T) {
 }
 
 func TestAProcessThatExitsWithinItsProbationHasNotStarted(t *testing.T) {
-	_, err := runStart(t, nil, request("sh", "-c", "sleep 0.2; exit 3"))
+	_, err := runStartThatExits(t, request())
 	var failure *temporal.ApplicationError
 	require.ErrorAs(t, err, &failure)
 	require.Contains(t, failure.Message(), "within its probation of 1s: exited with code 3")
@@ -87,9 +130,29 @@ func TestAProcessThatOutlivesItsProbationHasStarted(t *testing.T) {
 	require.EqualValues(t, 3, result.Incarnation)
 	require.Equal(t, "the first", result.Failed[0].Reason)
 
-	r := request("sleep", "1000")
+	r := request()
 	r.Failures, r.ShortLived = 1, false
-	result, err = runStart(t, nil, r)
+	_, err = runStartThatExits(t, r)
+	require.NoError(t, err, "a first crash after a while asks for no probation")
+}
+
+func TestAStartGoesOnWhileTemporalDoesNotAnswer(t *testing.T) {
+	h, first := newHost(t, withoutProtocol, "sleep", "1000")
+	h.DataPlane, h.Started = idleDataPlane{}, func(*process.Process) {}
+	gate := filepath.Join(t.TempDir(), "gate")
+	h.Temporal = heartbeats(func() error {
+		_ = os.WriteFile(gate, nil, 0o600) // now the process becomes ready
+		return serviceerror.NewDeadlineExceeded("no answer")
+	})
+	r := api.StartRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, MaxAttempts: 1}
+	r.Spec = first.Spec()
+	r.Spec.Health.Command = []string{"test", "-e", gate}
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestActivityEnvironment()
+	env.RegisterActivity(h.Start)
+	value, err := env.ExecuteActivity(h.Start, r)
 	require.NoError(t, err)
-	require.Less(t, result.TookMS, time.Second.Milliseconds(), "a first crash after a while asks for no probation")
+	var result api.StartResult
+	require.NoError(t, value.Get(&result))
+	require.Positive(t, result.PID)
 }

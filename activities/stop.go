@@ -13,6 +13,9 @@ func (h *Host) Stop(ctx context.Context, r api.StopRequest) (api.StopResult, err
 	if !known {
 		return api.StopResult{Exit: lifecycle.Exit{Interrupted: true}, Reason: unknownProcess}, nil
 	}
+	if p.HandedOver() { // it lives on
+		return api.StopResult{}, errLeftToHeir
+	}
 	h.Observer.Stopping(r.Process)
 	exit, err := p.Stop(ctx, r.Grace.D())
 	if err != nil {

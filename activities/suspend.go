@@ -10,25 +10,29 @@ import (
 // Suspend takes a process out of service and keeps it, frozen if its spec says so; see api.SuspendRequest. A process that this host does not know is
 // idle.
 func (h *Host) Suspend(ctx context.Context, r api.SuspendRequest) (api.SuspendResult, error) {
-	result := h.DataPlane.Suspend(ctx, r)
-	p, known := h.Processes.Get(r.Worker, r.Incarnation)
-	if result.Withdrawn || !known || hasEnded(p) || p.Spec().Pool.OnSuspend != spec.SuspendFreeze {
+	return order(ctx, h, func(ctx context.Context) (api.SuspendResult, error) {
+		result := h.DataPlane.Suspend(ctx, r)
+		p, known := h.Processes.Get(r.Worker, r.Incarnation)
+		if result.Withdrawn || ctx.Err() != nil || !known || hasEnded(p) || p.Spec().Pool.OnSuspend != spec.SuspendFreeze {
+			return result, nil
+		}
+		if err := p.Freeze(r.Turn); err != nil {
+			h.Logger.Warn("process tree not frozen", "worker", r.Worker, "incarnation", r.Incarnation, "error", err)
+			result.Problem = joined(result.Problem, err.Error())
+		}
+		result.Frozen = p.Frozen()
 		return result, nil
-	}
-	if err := p.Freeze(r.Turn); err != nil {
-		h.Logger.Warn("process tree not frozen", "worker", r.Worker, "incarnation", r.Incarnation, "error", err)
-		result.Problem = joined(result.Problem, err.Error())
-	}
-	result.Frozen = p.Frozen()
-	return result, nil
+	})
 }
 
 // EndSuspension returns a suspended process to service; see api.ResumeRequest.
 func (h *Host) EndSuspension(ctx context.Context, r api.ResumeRequest) (api.ResumeResult, error) {
-	if p, known := h.Processes.Get(r.Worker, r.Incarnation); known && !hasEnded(p) {
-		p.Thaw(r.Turn)
-	}
-	return h.DataPlane.EndSuspension(ctx, r), nil
+	return order(ctx, h, func(ctx context.Context) (api.ResumeResult, error) {
+		if p, known := h.Processes.Get(r.Worker, r.Incarnation); known && !hasEnded(p) {
+			p.Thaw(r.Turn)
+		}
+		return h.DataPlane.EndSuspension(ctx, r), nil
+	})
 }
 
 func joined(a, b string) string {

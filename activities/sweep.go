@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"go.temporal.io/api/enums/v1"
@@ -29,7 +30,8 @@ const (
 	sweepAttempts = 60
 )
 
-// Sweeper finds workflows that closed without a report. It signals the pool of a closed worker and ends the workers of a closed pool.
+// Sweeper does what one agent of a namespace does for all. It finds workflows that closed without a report, signals the pool of a closed worker
+// and ends the workers of a closed pool; and it reports the calls that wait in Temporal.
 type Sweeper struct {
 	Temporal  client.Client
 	Namespace string
@@ -45,6 +47,11 @@ func (s *Sweeper) Sweep(ctx context.Context, progress api.SweepProgress, length 
 		}
 	}
 	sweep := sweep{Sweeper: s, progress: progress, seen: map[string]time.Time{}, failures: map[string]int{}}
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	waiting.Go(func() { newWaitingCalls(s).run(ctx) })
 	over := time.NewTimer(length)
 	defer over.Stop()
 	ticker := time.NewTicker(sweepInterval)

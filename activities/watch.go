@@ -14,17 +14,21 @@ const checkInterval = time.Second
 
 // Watch sets what this host observes of an incarnation from now on. It returns at once: with WatchUnknown or WatchExited if there is no
 // process to observe, else with no event. What the host observes it tells by Tell.
-func (h *Host) Watch(_ context.Context, r api.WatchRequest) (api.WatchResult, error) {
+func (h *Host) Watch(ctx context.Context, r api.WatchRequest) (api.WatchResult, error) {
+	return order(ctx, h, func(context.Context) (api.WatchResult, error) { return h.watch(r), nil })
+}
+
+func (h *Host) watch(r api.WatchRequest) api.WatchResult {
 	p, known := h.Processes.Get(r.Worker, r.Incarnation)
 	if !known {
-		return api.WatchResult{Event: api.WatchUnknown, Reason: unknownProcess, Exit: &lifecycle.Exit{Error: unknownProcess}}, nil
+		return api.WatchResult{Event: api.WatchUnknown, Reason: unknownProcess, Exit: &lifecycle.Exit{Error: unknownProcess}}
 	}
 	if hasEnded(p) {
-		return h.exited(p), nil
+		return h.exited(p)
 	}
 	h.Observer.Watching(r)
 	h.monitors.set(p, r)
-	return api.WatchResult{}, nil
+	return api.WatchResult{}
 }
 
 // exited is the observation of a process that has ended.
@@ -45,7 +49,7 @@ func (h *Host) check(ctx context.Context, p *process.Process, r api.WatchRequest
 		}
 	}
 	done := h.served(p)
-	health.add(sample, done, r.Health)
+	h.sampled(p, sample, done, r.Health)
 	if excess := p.Violation(); r.Rules.Limits && excess.Limit != "" {
 		return api.CauseLimits, "Replacing the worker: " + excess.Reason + "."
 	}
@@ -55,7 +59,7 @@ func (h *Host) check(ctx context.Context, p *process.Process, r api.WatchRequest
 		return cause, reason
 	}
 	if exact, err := p.FreshSample(ctx); err == nil {
-		health.add(exact, done, r.Health)
+		h.sampled(p, exact, done, r.Health)
 	}
 	return health.replacement(r.Rules, done.requests, age)
 }

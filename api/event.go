@@ -25,19 +25,21 @@ type Event struct {
 
 // The types of events.
 const (
-	EventWorkerTransitioned  = "worker.transitioned"
-	EventProcessStarted      = "process.started"
-	EventProcessStartFailed  = "process.start_failed"
-	EventProcessEnded        = "process.ended"
-	EventLeaseGranted        = "lease.granted"
-	EventLeaseRenewed        = "lease.renewed"
-	EventLeaseReleased       = "lease.released"
-	EventLeaseExpired        = "lease.expired"
-	EventLeaseRefused        = "lease.refused"
-	EventRotationRequested   = "rotation.requested"
-	EventRotationStarted     = "rotation.started"
-	EventRotationFinished    = "rotation.finished"
-	EventWorkerProbed        = "worker.probed"
+	EventWorkerTransitioned = "worker.transitioned"
+	EventProcessStarted     = "process.started"
+	EventProcessStartFailed = "process.start_failed"
+	EventProcessEnded       = "process.ended"
+	EventLeaseGranted       = "lease.granted"
+	EventLeaseRenewed       = "lease.renewed"
+	EventLeaseReleased      = "lease.released"
+	EventLeaseExpired       = "lease.expired"
+	EventLeaseRefused       = "lease.refused"
+	EventRotationRequested  = "rotation.requested"
+	EventRotationStarted    = "rotation.started"
+	EventRotationFinished   = "rotation.finished"
+	EventWorkerProbed       = "worker.probed"
+	// EventWorkerSampled is emitted only while somebody reads it by this name.
+	EventWorkerSampled       = "worker.sampled"
 	EventLimitExceeded       = "limit.exceeded"
 	EventResourcesRebalanced = "resources.rebalanced"
 	EventCallFailed          = "call.failed"
@@ -51,6 +53,7 @@ const (
 	EventSessionCreated      = "session.created"
 	EventSessionEvicted      = "session.evicted"
 	EventSessionExpired      = "session.expired"
+	EventSessionBound        = "session.bound"
 	EventSessionMigrated     = "session.migrated"
 	// EventMissed is about the stream itself: what its reader could not get.
 	EventMissed = "events.missed"
@@ -61,9 +64,9 @@ func EventTypes() []string {
 	return []string{
 		EventWorkerTransitioned, EventProcessStarted, EventProcessStartFailed, EventProcessEnded,
 		EventLeaseGranted, EventLeaseRenewed, EventLeaseReleased, EventLeaseExpired, EventLeaseRefused,
-		EventRotationRequested, EventRotationStarted, EventRotationFinished, EventWorkerProbed, EventLimitExceeded, EventResourcesRebalanced,
+		EventRotationRequested, EventRotationStarted, EventRotationFinished, EventWorkerProbed, EventWorkerSampled, EventLimitExceeded, EventResourcesRebalanced,
 		EventCallFailed, EventPoolScaled, EventPoolApplied, EventPoolHeld, EventPoolReleased, EventHostJoined, EventHostLeft, EventHostLost,
-		EventSessionCreated, EventSessionEvicted, EventSessionExpired, EventSessionMigrated, EventMissed,
+		EventSessionCreated, EventSessionEvicted, EventSessionExpired, EventSessionBound, EventSessionMigrated, EventMissed,
 	}
 }
 

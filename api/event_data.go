@@ -64,6 +64,14 @@ type ProbeEvent struct {
 	Reason      string `json:"reason,omitempty"` // of a failure
 }
 
+// SampleEvent is the data of EventWorkerSampled.
+type SampleEvent struct {
+	Host        string `json:"host"`
+	Incarnation int64  `json:"incarnation"`
+	Sample
+	Requests int64 `json:"requests"` // that the incarnation has served
+}
+
 // LimitEvent is the data of EventLimitExceeded.
 type LimitEvent struct {
 	Host        string `json:"host"`
@@ -113,11 +121,11 @@ type MissedEvent struct {
 	Reason string `json:"reason"`
 }
 
-// SessionEvent is the data of EventSessionCreated, EventSessionEvicted, EventSessionExpired and EventSessionMigrated.
+// SessionEvent is the data of the events of sessions. Fields that do not concern the type are left out.
 type SessionEvent struct {
 	Host    string `json:"host"`
 	Session string `json:"session"`
 	Store   string `json:"store,omitempty"`  // memory, embedded or redis
-	From    string `json:"from,omitempty"`   // the worker that it was bound to before it was migrated
+	From    string `json:"from,omitempty"`   // the worker that it was bound to before
 	Worker  string `json:"worker,omitempty"` // the worker that it is bound to since
 }

@@ -28,7 +28,7 @@ func CheckPoolName(name string, code Code) *Error {
 	if ValidPoolName(name) {
 		return nil
 	}
-	return Errorf(code, "invalid pool name %q; use 1 to 63 of a-z, 0-9, '-' and '_' (host is reserved)", name)
+	return Errorf(code, "invalid pool name %.100q; use 1 to 63 of a-z, 0-9, '-' and '_' (host is reserved)", name)
 }
 
 // PoolWorkflowID returns the workflow ID of a pool.

@@ -168,6 +168,57 @@ func TestTheRingIsBoundedInBytes(t *testing.T) {
 	require.Equal(t, l.bytes, held)
 }
 
+func TestABatchIsBoundedInBytes(t *testing.T) {
+	l := newLog("here", 1024)
+	const emitted = 100
+	for range emitted {
+		l.Emit(api.EventProcessEnded, api.WorkerSource("p/0"), start, map[string]string{"reason": strings.Repeat("x", maxEvent-100)})
+	}
+	r, read := l.FromOldest(Filter{}), 0
+	for more := true; more; {
+		var batch []Entry
+		batch, _, more = r.Read()
+		bytes := 0
+		for _, e := range batch {
+			bytes += len(e.JSON)
+		}
+		require.NotEmpty(t, batch)
+		require.LessOrEqual(t, bytes, BatchBytes)
+		read += len(batch)
+	}
+	require.Equal(t, emitted, read)
+}
+
+func TestSamplesAreEmittedOnlyForWhoNamesThem(t *testing.T) {
+	l := newLog("here", 64)
+	sample := func() { l.Emit(api.EventWorkerSampled, api.WorkerSource("p/0"), start, nil) }
+	read := func(types ...string) int {
+		batch, _, _ := l.FromOldest(Filter{Types: types}).Read()
+		return len(batch)
+	}
+	sample()
+	require.Zero(t, read(api.EventWorkerSampled), "nobody reads them")
+	others := l.FromNow(Filter{Types: []string{"worker.*"}})
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.False(t, others.Wait(ended))
+	sample()
+	require.Zero(t, read(api.EventWorkerSampled), "a glob does not ask for them")
+	require.Zero(t, l.Omitted()[api.EventWorkerSampled], "nor is anything missing")
+
+	require.False(t, l.FromNow(Filter{Types: []string{api.EventWorkerSampled}}).Wait(ended))
+	sample()
+	require.Equal(t, 1, read(api.EventWorkerSampled), "who has just read comes back")
+	require.Zero(t, read("worker.*"))
+	require.Zero(t, read())
+	d := l.limits[api.EventWorkerSampled].asked
+	require.True(t, d.exists(d.last.Load()+demandFor-1))
+	require.False(t, d.exists(d.last.Load()+demandFor))
+	end := d.begin()
+	require.True(t, d.exists(d.last.Load()+demandFor), "while it waits")
+	end()
+}
+
 func TestNoLogTakesNothing(t *testing.T) {
 	var l *Log
 	l.Emit(api.EventProcessEnded, "", start, nil)

@@ -14,7 +14,7 @@ import (
 
 // Filter selects events. Its zero value selects all.
 type Filter struct {
-	// Types are globs of types, such as lease.*; none selects every type.
+	// Types are globs of types, such as lease.*; none selects every type. A type that is emitted on demand alone must stand there by its name.
 	Types []string
 	// Since is the time of the oldest event.
 	Since time.Time
@@ -41,8 +41,14 @@ func (f Filter) selects(e Entry) bool {
 	if e.Time.Before(f.Since) || f.Pool != nil && !f.Pool(e.Pool) {
 		return false
 	}
+	if e.Type == api.EventWorkerSampled {
+		return f.wantsSamples()
+	}
 	return len(f.Types) == 0 || slices.ContainsFunc(f.Types, func(glob string) bool { matched, _ := path.Match(glob, e.Type); return matched })
 }
+
+// wantsSamples reports whether samples are selected, which are emitted on demand.
+func (f Filter) wantsSamples() bool { return slices.Contains(f.Types, api.EventWorkerSampled) }
 
 // Reader reads a Log at its own pace. It is for one goroutine.
 type Reader struct {
@@ -51,8 +57,12 @@ type Reader struct {
 	next   uint64
 }
 
-// maxBatch bounds how many events one Read looks at.
-const maxBatch = 256
+// maxBatch bounds how many events one Read looks at, and BatchBytes their JSON: what a reader that stalls keeps alive beyond the ring. Each event
+// is far smaller.
+const (
+	maxBatch   = 256
+	BatchBytes = 256 << 10
+)
 
 // FromNow returns a reader of the events from now on.
 func (l *Log) FromNow(f Filter) *Reader {
@@ -106,8 +116,12 @@ func (r *Reader) Read() (events []Entry, missed uint64, more bool) {
 	}
 	var looked [maxBatch]Entry
 	n := 0
-	for ; n < maxBatch && r.next < l.next; n++ {
-		looked[n] = l.ring[r.next%uint64(len(l.ring))]
+	for size := 0; n < maxBatch && r.next < l.next; n++ {
+		e := l.ring[r.next%uint64(len(l.ring))]
+		if size += len(e.JSON); size > BatchBytes {
+			break
+		}
+		looked[n] = e
 		r.next++
 	}
 	more = r.next < l.next
@@ -123,6 +137,9 @@ func (r *Reader) Read() (events []Entry, missed uint64, more bool) {
 // Wait waits for an event that Read has not passed. It returns false when ctx ends first.
 func (r *Reader) Wait(ctx context.Context) bool {
 	l := r.log
+	if r.filter.wantsSamples() {
+		defer l.limits[api.EventWorkerSampled].asked.begin()()
+	}
 	l.mu.Lock()
 	if r.next < l.next {
 		l.mu.Unlock()

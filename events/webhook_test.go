@@ -4,14 +4,17 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -135,6 +138,71 @@ func TestAWebhookSaysWhatTheRingHasDropped(t *testing.T) {
 	require.Equal(t, "/hosts/web-1", missed.Source)
 	require.JSONEq(t, `{"count": 12, "reason": "the receiver did not accept them before the agent had to drop them"}`, string(missed.Data))
 	require.EqualValues(t, 12, w.Delivery().Missed)
+}
+
+// away is a receiver that cannot be reached until a time.
+type away struct {
+	until    time.Time
+	accepted []api.Event
+}
+
+func (a *away) RoundTrip(request *http.Request) (*http.Response, error) {
+	if time.Now().Before(a.until) {
+		return nil, errors.New("connection refused")
+	}
+	var batch []api.Event
+	if err := json.NewDecoder(request.Body).Decode(&batch); err != nil {
+		return nil, err
+	}
+	a.accepted = append(a.accepted, batch...)
+	return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody}, nil
+}
+
+// A receiver is away for a minute by the clock, in which the agent emits more than the ring holds.
+func TestAWebhookThatIsDownForAMinuteSaysWhatItDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size, a = 1024, 20 // events a second
+		l := newLog("here", size)
+		w, err := NewWebhook(l, WebhookConfig{URL: "http://127.0.0.1:9"}, "web-1", slog.New(slog.DiscardHandler))
+		require.NoError(t, err)
+		r := &away{until: time.Now().Add(time.Minute)}
+		w.client.Transport = r
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			w.Run(ctx)
+		}()
+		const emitted = 60 * a
+		for range emitted {
+			add(l, 1)
+			pause(ctx, time.Second/a) // by the clock of the bubble
+		}
+		pause(ctx, 2*(lastRetry+lastRetry/2))
+		cancel()
+		<-done
+		d := w.Delivery()
+		require.NotZero(t, d.Failed)
+		require.EqualValues(t, emitted, d.Delivered+d.Missed)
+		require.GreaterOrEqual(t, d.Delivered, int64(size), "it misses nothing that the ring holds")
+		require.NotZero(t, d.Missed)
+		said, last := int64(0), uint64(0)
+		for _, event := range r.accepted {
+			if event.Type == api.EventMissed {
+				var data api.MissedEvent
+				require.NoError(t, json.Unmarshal(event.Data, &data))
+				said += int64(data.Count)
+				continue
+			}
+			_, number, _ := cutLast(event.ID, "-")
+			n, err := strconv.ParseUint(number, 10, 64)
+			require.NoError(t, err)
+			require.Greater(t, n, last, "in order, each once")
+			last = n
+		}
+		require.Equal(t, d.Missed, said)
+		require.EqualValues(t, emitted, last)
+	})
 }
 
 func TestARejectedBatchHoldsNothingUp(t *testing.T) {

@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/require"
 
@@ -69,6 +71,20 @@ func (c *eventClient) require(eventType string) api.Event {
 	require.True(c.t, found, "the stream ended: %v", c.lines.Err())
 	require.Equal(c.t, eventType, event.Type)
 	return event
+}
+
+// stalledReader begins to read events, and reads none.
+func (e *env) stalledReader(t testing.TB) (net.Conn, *http.Response) {
+	t.Helper()
+	conn, err := net.Dial("unix", e.file("gw.sock"))
+	require.NoError(t, err)
+	t.Cleanup(func() { conn.Close() })
+	_, err = conn.Write([]byte("GET /v1/events?since=1h HTTP/1.1\r\nHost: gateway\r\n\r\n"))
+	require.NoError(t, err)
+	answer, err := http.ReadResponse(bufio.NewReader(conn), nil) // the stream has begun; to close its body would read it to its end
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, answer.StatusCode)
+	return conn, answer
 }
 
 func emit(log *events.Log, eventType, source string) {
@@ -159,15 +175,7 @@ func TestATokenReadsTheEventsOfItsPools(t *testing.T) {
 func TestAStalledReaderOfEventsHoldsNobodyUp(t *testing.T) {
 	log := events.New("here")
 	e := open(t, 1, withEvents(log))
-	conn, err := net.Dial("unix", e.file("gw.sock"))
-	require.NoError(t, err)
-	defer conn.Close()
-	_, err = conn.Write([]byte("GET /v1/events?since=1h HTTP/1.1\r\nHost: gateway\r\n\r\n"))
-	require.NoError(t, err)
-	answer, err := http.ReadResponse(bufio.NewReader(conn), nil) // the stream has begun
-	require.NoError(t, err)
-	defer answer.Body.Close()
-	require.Equal(t, http.StatusOK, answer.StatusCode)
+	conn, answer := e.stalledReader(t)
 
 	made, stop := e.callers(4)
 	before := time.Now()
@@ -196,6 +204,45 @@ func TestAStalledReaderOfEventsHoldsNobodyUp(t *testing.T) {
 	require.Equal(t, emitted, seen+int(missed))
 	require.NotZero(t, missed)
 	require.EqualValues(t, missed, e.gateway.Snapshot().EventsMissed)
+}
+
+// A reader that stalls keeps no event alive beyond the ring but the one batch that is being written.
+func TestAStalledReaderOfEventsHoldsNoMemoryBeyondTheRing(t *testing.T) {
+	log := events.New("here")
+	e := open(t, 0, withEvents(log))
+	watch := log.FromNow(events.Filter{})
+	type kept struct {
+		pointer weak.Pointer[byte]
+		bytes   int
+	}
+	var all []kept
+	long := strings.Repeat("x", 15<<10)
+	emitLong := func() { // as much as the ring holds
+		for range events.Bytes / len(long) {
+			log.Emit(api.EventProcessStarted, api.WorkerSource("p/0"), time.Now(), map[string]string{"reason": long})
+			batch, _, _ := watch.Read()
+			require.Len(t, batch, 1)
+			all = append(all, kept{weak.Make(&batch[0].JSON[0]), len(batch[0].JSON)})
+		}
+	}
+	alive := func() (bytes int) {
+		runtime.GC()
+		for _, one := range all {
+			if one.pointer.Value() != nil {
+				bytes += one.bytes
+			}
+		}
+		return bytes
+	}
+	emitLong()
+	const readers = 4
+	for range readers {
+		e.stalledReader(t) // has a whole batch, of which the socket takes a part
+	}
+	emitLong()
+	require.LessOrEqual(t, alive(), events.Bytes+readers*events.BatchBytes, "what is alive is in the ring or in a batch")
+	require.Greater(t, alive(), events.Bytes/2, "the ring is full")
+	runtime.KeepAlive(log)
 }
 
 func TestAGatewayThatClosesEndsItsStreams(t *testing.T) {

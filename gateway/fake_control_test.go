@@ -25,6 +25,7 @@ type fakeControl struct {
 	down    bool
 	skew    time.Duration // of this host's clock behind Temporal's
 	gate    chan struct{} // if set, checkouts wait until it is closed
+	atGate  []string      // the holders of those
 	recall  func(worker string, incarnation int64, lease string) api.RecallResult
 	history []string // every grant, in order
 }
@@ -98,6 +99,9 @@ func (b *fakeControl) Check(context.Context) error {
 func (b *fakeControl) Checkout(ctx context.Context, worker string, o tempool.CheckoutOptions) (*api.Lease, error) {
 	b.mu.Lock()
 	gate := b.gate
+	if gate != nil {
+		b.atGate = append(b.atGate, o.Holder+" "+worker)
+	}
 	b.mu.Unlock()
 	if gate != nil {
 		select {
@@ -130,6 +134,9 @@ func (b *fakeControl) Checkout(ctx context.Context, worker string, o tempool.Che
 	}
 	if e.lease != nil && b.now().Before(e.lease.ExpiresAt) {
 		return nil, api.Errorf(api.CodeBusy, "%s is leased to %q", worker, e.lease.Holder).After(50 * time.Millisecond)
+	}
+	if e.state == lifecycle.Suspended {
+		return nil, api.Errorf(api.CodeSuspended, "%s is suspended", worker).After(50 * time.Millisecond)
 	}
 	if e.state != lifecycle.Ready {
 		return nil, api.Errorf(api.CodeStarting, "%s is %s", worker, e.state).After(50 * time.Millisecond)

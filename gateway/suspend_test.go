@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -109,4 +110,33 @@ func TestASuspensionThatIsReplacedWhileItsHookRunsIsWithdrawn(t *testing.T) {
 	result := await(t, second)
 	require.False(t, result.Withdrawn)
 	require.Empty(t, result.Problem)
+}
+
+func TestACallOfASuspendedWorkerIsRefusedAtOnce(t *testing.T) {
+	e := open(t, 1, withSpec(func(s *spec.Spec) { s.Queue.Timeout = spec.Duration(time.Hour) }))
+	lease := e.lease(0, "me")
+	waiting := background(func() answer { return e.do("POST", to(0, "echo"), "x") })
+	ofThePool := background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", "x") })
+	require.Eventually(t, func() bool { return e.waiting() == 2 }, timeout, poll)
+	ended := background(func() api.SuspendResult {
+		return e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, true, time.Hour))
+	})
+	refused := await(t, waiting)
+	refused.requireProblem(t, 503, api.CodeSuspended)
+	require.Contains(t, string(refused.body), "a look at it; ctl workers resume p --worker 0 puts it back")
+	e.do("POST", to(0, "echo"), "x").requireProblem(t, 503, api.CodeSuspended)
+	require.Equal(t, 1, e.waiting(), "a call of the pool waits on")
+
+	e.gateway.EndSuspension(t.Context(), api.ResumeRequest{Process: api.Process{Worker: "p/0", Incarnation: 1}, Turn: 2})
+	require.True(t, await(t, ended).Withdrawn)
+	e.do("DELETE", "/v1/leases/"+lease.ID, nil)
+	require.Equal(t, 200, await(t, ofThePool).status)
+	require.Equal(t, 200, e.do("POST", to(0, "echo"), "x").status)
+}
+
+// An agent that took over processes knows nothing of a suspension; the worker's refusal of a checkout tells it.
+func TestACallOfAWorkerWhoseSuspensionTheGatewayHasNotSeenIsRefused(t *testing.T) {
+	e := open(t, 1, withSpec(func(s *spec.Spec) { s.Queue.Timeout = spec.Duration(time.Hour) }))
+	e.control.with("p/0", func(worker *fakeWorker) { worker.state = lifecycle.Suspended })
+	e.do("POST", to(0, "echo"), "x").requireProblem(t, 503, api.CodeSuspended)
 }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -84,6 +85,43 @@ func TestClientsGetLeasesInTheOrderOfTheirArrival(t *testing.T) {
 		require.Equal(t, fmt.Sprint("client ", i), lease.Holder)
 		require.LessOrEqual(t, e.control.count("checkout"), asked+2, "a returned lease is no guess")
 	}
+}
+
+// The first client asks a worker that may be free while another one is returned: that one is for the first client, too.
+func TestAReturnedLeaseGoesToTheFirstClientAlsoWhileItAsksForAnother(t *testing.T) {
+	e := open(t, 2)
+	held := map[string]api.Lease{}
+	for range 2 {
+		lease := e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "earlier"}).lease(t)
+		held[lease.Worker] = lease
+	}
+	gate := make(chan struct{})
+	e.control.mu.Lock()
+	e.control.gate = gate
+	e.control.mu.Unlock()
+	first := e.waits("first", 60_000)
+	var asked []string
+	require.Eventually(t, func() bool {
+		e.control.mu.Lock()
+		defer e.control.mu.Unlock()
+		asked = slices.Clone(e.control.atGate)
+		return len(asked) > 0
+	}, timeout, poll)
+	second := e.waits("second", 60_000)
+	free := "p/0"
+	if asked[0] == "first p/0" {
+		free = "p/1"
+	}
+	returned := held[free]
+	require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+returned.ID+"~"+returned.Token, nil).status)
+	third := e.waits("third", 60_000)
+	close(gate)
+	lease := await(t, first).lease(t)
+	require.Equal(t, free, lease.Worker)
+	require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+lease.ID+"~"+lease.Token, nil).status)
+	lease = await(t, second).lease(t)
+	require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+lease.ID+"~"+lease.Token, nil).status)
+	await(t, third).lease(t)
 }
 
 func TestAClientThatWaitsFindsAWorkerThatWasReturnedPastTheGateway(t *testing.T) {

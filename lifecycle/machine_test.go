@@ -117,6 +117,8 @@ func TestIntentDecidesTheOutcome(t *testing.T) {
 	}{
 		{"killed by us comes before everything", lifecycle.Exit{Killed: true, Interrupted: true, Code: -1, Signal: "SIGKILL", Error: "x"}, true, lifecycle.Killed},
 		{"killed by us without a stop request", lifecycle.Exit{Killed: true}, false, lifecycle.Killed},
+		{"killed by its agent for the host's sake", lifecycle.Exit{Killed: true, ByAgent: true, Signal: "SIGKILL"}, false, lifecycle.Failed},
+		{"killed by its agent during a stop", lifecycle.Exit{Killed: true, ByAgent: true, Signal: "SIGKILL"}, true, lifecycle.Killed},
 		{"an interruption comes before its own error", lifecycle.Exit{Interrupted: true, Code: -1, Signal: "SIGTERM", Error: "x"}, false, lifecycle.Stopped},
 		{"a code is an error", lifecycle.Exit{Code: 3}, false, lifecycle.Failed},
 		{"a code is an error although a stop was requested", lifecycle.Exit{Code: 3}, true, lifecycle.Failed},

@@ -11,6 +11,8 @@ type Exit struct {
 	Killed bool `json:"killed,omitempty"`
 	// CutCall says that the process was ended because it did not give up a cancelled call in time: its caller's doing, no crash.
 	CutCall bool `json:"cut_call,omitempty"`
+	// ByAgent says that the agent killed the process for a reason of its own, such as a host that counts as lost: no crash either.
+	ByAgent bool `json:"by_agent,omitempty"`
 	// Interrupted says that the process ended by our TERM or because its context was cancelled.
 	Interrupted bool `json:"interrupted,omitempty"`
 	// Code is the exit code; anything but 0 is an error.
@@ -22,12 +24,12 @@ type Exit struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Outcome is the state in which an incarnation ends. Intent decides, in this order: killed by us is Killed; an interruption is
-// Stopped; any error is Failed; a requested stop is Stopped; everything else is Finished. This separates a process
-// that ignores TERM (Killed) from one that crashes (Failed).
+// Outcome is the state in which an incarnation ends. Intent decides, in this order: killed by us is Killed, unless the agent had a reason
+// of its own; an interruption is Stopped; any error is Failed; a requested stop is Stopped; everything else is Finished. This separates a
+// process that ignores TERM (Killed) from one that crashes (Failed).
 func Outcome(exit Exit, stopRequested bool) State {
 	switch {
-	case exit.Killed:
+	case exit.Killed && (stopRequested || !exit.ByAgent):
 		return Killed
 	case exit.Interrupted:
 		return Stopped
@@ -60,6 +62,8 @@ func (x Exit) String() string {
 	switch {
 	case x.CutCall:
 		return "process killed: it did not give up a cancelled call in time" + x.because()
+	case x.ByAgent:
+		return "process killed by its agent" + x.because()
 	case x.Killed:
 		return "process killed: it did not stop within its grace" + x.because()
 	case x.Interrupted:

@@ -137,7 +137,7 @@ func recommendations(p PoolFacts, measured []WorkerFacts) []string {
 	if names := which(func(w WorkerFacts) bool {
 		return w.State == lifecycle.Pending && strings.Contains(w.Reason, "--capacity")
 	}); len(names) > 0 {
-		say("Start an agent with the pool's placement label on another host, or raise --capacity of one: no host has capacity for %s.", listed(names))
+		say("Start an agent that can take %s, or raise --capacity of one; ctl pool status %s shows what is missing.", listed(names), p.Pool)
 	}
 	if p.StartsPaused != "" {
 		say("Fix what keeps the program from starting (ctl history shows its last output); starts are retried one at a time.")

@@ -77,7 +77,7 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 				w.State, w.Reason = lifecycle.Pending, "nobody took it; start an agent with that label, or raise --capacity of one"
 			})), StandingShort,
 			[]string{"warning p/1 It waits for its start: nobody took it; start an agent with that label, or raise --capacity of one."},
-			[]string{"no host has capacity for p/1."},
+			[]string{"Start an agent that can take p/1, or raise --capacity of one; ctl pool status p shows what is missing."},
 		},
 		"a rollout that halted": {
 			func() PoolFacts { p := poolOf(well(0)); p.Halted = "p/0 did not come back"; return p }(), StandingWell,

@@ -171,7 +171,7 @@ func TestWithoutAnEngineAContainerSaysWhatIsMissing(t *testing.T) {
 func TestAContainerOfAKilledAgentIsRemoved(t *testing.T) {
 	setUpEngine(t)
 	dir := t.TempDir()
-	text, err := json.Marshal(keepingAgent{dir, containerSpec()})
+	text, err := json.Marshal(keepingAgent{Dir: dir, Spec: containerSpec()})
 	require.NoError(t, err)
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), keepingAgentEnv+"="+string(text))

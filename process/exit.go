@@ -12,10 +12,9 @@ import (
 )
 
 // Exit is how an incarnation ended: the facts that decide its outcome, and text for people. Killed means that the supervisor sent SIGKILL
-// because the program did not stop within its grace, or because of Kill; Interrupted that the program ended within its grace after
-// SIGTERM, or that its start was cancelled; CutCall that it did not give
-// up a cancelled call; Error is the program's fault for which the supervisor killed it: it broke the protocol or did
-// not become ready. At most one of the three is set.
+// because the program did not stop within its grace, or because of Kill, which ByAgent says; Interrupted that the program ended within its
+// grace after SIGTERM, or that its start was cancelled; CutCall that it did not give up a cancelled call; Error is the program's fault for
+// which the supervisor killed it: it broke the protocol or did not become ready. At most one of Killed, Interrupted and Error is set.
 type Exit struct {
 	lifecycle.Exit
 	// Reason is all of that as a sentence; for a failure with the last lines of output.
@@ -26,7 +25,9 @@ type Exit struct {
 }
 
 // Failed reports whether the program ended with an error that no stop request explains.
-func (e Exit) Failed() bool { return lifecycle.Outcome(e.Exit, false) == lifecycle.Failed }
+func (e Exit) Failed() bool {
+	return !e.ByAgent && lifecycle.Outcome(e.Exit, false) == lifecycle.Failed
+}
 
 // exitStatus returns the exit code or the signal that ended a process; code -1 if the process could not be waited for.
 func exitStatus(state *os.ProcessState) (int, syscall.Signal) {
@@ -60,7 +61,7 @@ func classify(e ending, t termination) Exit {
 	}
 	switch {
 	case t.killReason != "" && byKill:
-		exit.Killed, exit.Reason = true, "killed: "+t.killReason
+		exit.Killed, exit.ByAgent, exit.Reason = true, true, "killed: "+t.killReason
 	case t.graceExpired && byKill:
 		exit.Killed, exit.Reason = true, fmt.Sprintf("killed: did not stop within %s of %s", t.grace, asked)
 	case t.failure != "" && byKill && e.fault == "":

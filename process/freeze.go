@@ -11,6 +11,15 @@ type freezer struct {
 	mu     sync.Mutex // held while signals are sent
 	turn   int64      // of the newest Freeze or Thaw
 	frozen bool
+	handed bool // to the next supervisor, together with frozen: no signal is sent from here any more
+}
+
+// hand ends Freeze and Thaw here, and returns whether the tree is frozen.
+func (f *freezer) hand() (frozen bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.handed = true
+	return f.frozen
 }
 
 // Freeze stops the whole tree with SIGSTOP until Thaw. Turns order the two: a Freeze or Thaw that is older than the newest one does nothing. It fails
@@ -23,7 +32,10 @@ func (p *Process) Freeze(turn int64) error {
 		return nil
 	}
 	f.turn = turn
-	if p.isEnding() {
+	switch {
+	case f.handed:
+		return coded(CodeUnavailable, nil, "freeze %s: it is being handed over to the next agent", p.key())
+	case p.isEnding():
 		return coded(CodeUnavailable, nil, "freeze %s: it is ending", p.key())
 	}
 	f.frozen = true
@@ -34,12 +46,12 @@ func (p *Process) Freeze(turn int64) error {
 	return nil
 }
 
-// Thaw lets a frozen tree go on.
+// Thaw lets a frozen tree go on, unless it is being handed over.
 func (p *Process) Thaw(turn int64) {
 	f := &p.freezer
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if turn >= f.turn {
+	if turn >= f.turn && !f.handed {
 		f.turn = turn
 		p.thawLocked()
 	}

@@ -32,6 +32,7 @@ type keptRecord struct {
 	Worker      string    `json:"worker"`
 	Incarnation int64     `json:"incarnation"`
 	Key         tree.Key  `json:"key"`
+	Space       string    `json:"space"` // of the numbers in Key; see tree.NumberSpace
 	StartedAt   time.Time `json:"started_at"`
 	ReadyAt     time.Time `json:"ready_at"`
 	Spec        spec.Spec `json:"spec"`
@@ -159,9 +160,8 @@ func (p *Process) isEnding() bool {
 // prepare stops reading from and writing to the process, and returns what the next supervisor gets.
 func (p *Process) prepare(ctx context.Context, note func(*Process) json.RawMessage) (item keeper.Item, err error) {
 	r := keptRecord{
-		Format: keptFormat, Worker: p.Worker(), Incarnation: p.Incarnation(), Key: p.treeKey(), StartedAt: p.startedAt, ReadyAt: p.Info().ReadyAt,
+		Format: keptFormat, Worker: p.Worker(), Incarnation: p.Incarnation(), Key: p.treeKey(), Space: tree.NumberSpace(), StartedAt: p.startedAt, ReadyAt: p.Info().ReadyAt,
 		Spec: *p.spec, Address: p.Info().Address, Port: p.plan.address.port, SocketDir: p.plan.address.dir, Limits: p.Limits(), Mechanisms: p.LimitMechanisms(),
-		Frozen: p.Frozen(),
 	}
 	defer func() {
 		if err != nil {
@@ -204,6 +204,7 @@ func (p *Process) prepare(ctx context.Context, note func(*Process) json.RawMessa
 		}
 		add(fileNamespace, copied)
 	}
+	r.Frozen = p.freezer.hand()
 	r.Logs, r.Note = p.Logs(), note(p)
 	item.Key = r.Key
 	item.Record, err = json.Marshal(r)
@@ -229,6 +230,10 @@ func (s *Supervisor) takeOver(ctx context.Context) (*keeper.Takeover, []keptReco
 			}
 			if r.Format != keptFormat || len(r.Files) != len(item.Files) {
 				err = errors.New("they were handed over by another release of the agent")
+				break
+			}
+			if r.Space != tree.NumberSpace() {
+				err = errors.New("the agent before ran in another PID namespace (container), which this one cannot look into")
 				break
 			}
 			records = append(records, r)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/process/keeper"
@@ -22,7 +23,12 @@ import (
 // handOver has another program start a worker on a state directory and hand it over. It returns the worker's process.
 func handOver(t *testing.T, dir string, sp spec.Spec) tree.Identity {
 	t.Helper()
-	text, err := json.Marshal(keepingAgent{dir, sp})
+	return handOverBy(t, keepingAgent{Dir: dir, Spec: sp})
+}
+
+func handOverBy(t *testing.T, agent keepingAgent) tree.Identity {
+	t.Helper()
+	text, err := json.Marshal(agent)
 	require.NoError(t, err)
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), keepingAgentEnv+"="+string(text))
@@ -198,7 +204,7 @@ func TestNothingIsLeftOfProcessesThatNobodyTakesOver(t *testing.T) {
 		dir := shortDir(t)
 		id := handOver(t, dir, sh("sleep 1000"))
 		agent := exec.Command(os.Args[0])
-		text, err := json.Marshal(keepingAgent{dir, sh("sleep 1000")})
+		text, err := json.Marshal(keepingAgent{Dir: dir, Spec: sh("sleep 1000")})
 		require.NoError(t, err)
 		agent.Env = append(os.Environ(), keepingAgentEnv+"="+string(text))
 		in, err := agent.StdinPipe()
@@ -243,4 +249,36 @@ time.sleep(1000)`))
 		require.Len(t, open(t, in(dir), takeOver).TakenOver(), 1, "a worker does not spoil the take-over")
 		require.True(t, lives(t, id))
 	})
+}
+
+// The next supervisor must know of each tree whether it is frozen, or one that is would never run again.
+func TestATreeThatIsHandedOverIsNeitherFrozenNorThawedAnyMore(t *testing.T) {
+	for name, c := range map[string]struct {
+		frozen bool
+		order  func(*testing.T, *Process)
+	}{
+		"frozen late": {false, func(t *testing.T, p *Process) { assert.ErrorIs(t, p.Freeze(2), ErrUnavailable) }},
+		"thawed late": {true, func(_ *testing.T, p *Process) { p.Thaw(2) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := shortDir(t)
+			s := open(t, in(dir))
+			first := begin(t, s, sh("while :; do sleep 0.01; done"))
+			if c.frozen {
+				require.NoError(t, first.Freeze(1))
+			}
+			_, err := s.HandOver(t.Context(), func(p *Process) json.RawMessage { c.order(t, p); return noted(p) })
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			require.NoError(t, s.Close(ctx))
+			next := open(t, in(dir), takeOver)
+			require.Len(t, next.TakenOver(), 1)
+			p := next.TakenOver()[0]
+			require.Equal(t, c.frozen, p.Frozen())
+			require.Equal(t, c.frozen, stopped(t, first.root))
+			p.Thaw(3)
+			require.False(t, stopped(t, first.root))
+		})
+	}
 }

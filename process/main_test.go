@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/tempool/tempool/process/limits"
 	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/spec"
 )
@@ -71,8 +73,9 @@ const keepingAgentEnv = "TEMPOOL_TEST_KEEPING_AGENT"
 
 // keepingAgent is what that agent is to do.
 type keepingAgent struct {
-	Dir  string
-	Spec spec.Spec
+	Dir       string
+	Spec      spec.Spec
+	NoCgroups bool
 }
 
 // runKeepingAgent prints the PID of the worker, and then those of the keeper's children.
@@ -82,9 +85,11 @@ func runKeepingAgent(text string) {
 	ctx := context.Background()
 	var s *Supervisor
 	if err == nil {
-		s, err = Open(ctx, Config{
-			StateDir: a.Dir, HostID: "test", Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), TakeOver: true,
-		})
+		config := Config{StateDir: a.Dir, HostID: "test", Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), TakeOver: true}
+		if a.NoCgroups {
+			config.cgroupFS = func() (limits.CgroupFS, error) { return limits.CgroupFS{}, errors.New("not in this test") }
+		}
+		s, err = Open(ctx, config)
 	}
 	var p *Process
 	if err == nil {

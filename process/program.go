@@ -86,7 +86,7 @@ func (p program) fork() error {
 func (p *Process) record() record {
 	return record{
 		Worker: p.name.worker, Incarnation: p.name.incarnation, Key: p.treeKey(),
-		Boot: tree.BootID(), StartedAt: p.startedAt, SocketDir: p.plan.address.dir,
+		Space: tree.NumberSpace(), StartedAt: p.startedAt, SocketDir: p.plan.address.dir,
 	}
 }
 

@@ -22,7 +22,7 @@ type record struct {
 	Worker      string    `json:"worker"`
 	Incarnation int64     `json:"incarnation"`
 	Key         tree.Key  `json:"key"`
-	Boot        string    `json:"boot"`
+	Space       string    `json:"space"` // of the numbers in Key; see tree.NumberSpace
 	StartedAt   time.Time `json:"started_at"`
 	// SocketDir is removed with the record; it may be outside the state directory.
 	SocketDir string `json:"socket_dir,omitempty"`
@@ -68,11 +68,12 @@ func (f *stateDir) sweep(hostID string, logger *slog.Logger, taken []keptRecord)
 	if err != nil {
 		return nil, err
 	}
-	boot := tree.BootID()
+	space := tree.NumberSpace()
 	for _, r := range records {
-		if r.Boot == boot {
-			trees[r.Key.Cookie] = r.Key // after a reboot, PID and start time mean nothing
+		if r.Space != space { // after a reboot, or of an agent in another container, whose processes may be visible from here
+			r.Key = tree.Key{Cookie: r.Key.Cookie, Mark: r.Key.Mark}
 		}
+		trees[r.Key.Cookie] = r.Key
 	}
 
 	keep, keepDirs := make(map[string]bool), []string(nil)

@@ -115,6 +115,8 @@ func TestANewerIncarnationKillsTheOlder(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, ends(t, older).Killed)
 	require.Equal(t, "killed: superseded by incarnation 3", older.Exit().Reason)
+	require.True(t, older.Exit().ByAgent)
+	require.False(t, older.Exit().Failed())
 	require.Equal(t, []*Process{newer}, s.List())
 
 	_, err = s.Start(t.Context(), launch("p/0", 2, runs("sleep", "1000")))
@@ -423,7 +425,8 @@ func TestTheStateDirectoryIsLocked(t *testing.T) {
 	s := open(t)
 	_, err := Open(t.Context(), Config{StateDir: s.state.path, HostID: "other"})
 	require.ErrorIs(t, err, ErrUnavailable)
-	require.ErrorContains(t, err, fmt.Sprintf("is in use by process %d (host id \"test\"", os.Getpid()))
+	require.ErrorContains(t, err, fmt.Sprintf("is in use by process %d on ", os.Getpid()))
+	require.ErrorContains(t, err, `(host id "test"`)
 }
 
 func TestOpenRejectsAConfigurationWithoutStateDirOrHostID(t *testing.T) {

@@ -31,9 +31,10 @@ type stateDir struct {
 
 // lockHolder is the content of the lock file.
 type lockHolder struct {
-	PID    int       `json:"pid"`
-	HostID string    `json:"host_id"`
-	Since  time.Time `json:"since"`
+	PID     int       `json:"pid"`
+	Machine string    `json:"machine"` // or container: PID means nothing on another one
+	HostID  string    `json:"host_id"`
+	Since   time.Time `json:"since"`
 }
 
 // openStateDir creates the directory if it is missing, and locks it.
@@ -74,12 +75,16 @@ func (f *stateDir) acquireLock(hostID string) error {
 		defer file.Close()
 		var holder lockHolder
 		if data, readErr := os.ReadFile(name); readErr == nil && json.Unmarshal(data, &holder) == nil && holder.PID != 0 {
-			return coded(CodeUnavailable, nil, "the state directory %s is in use by process %d (host id %q, since %s); stop it, or use another state directory and host id",
-				f.path, holder.PID, holder.HostID, holder.Since.Format(time.RFC3339))
+			return coded(CodeUnavailable, nil, "the state directory %s is in use by process %d on %s (host id %q, since %s); stop it, or use another state directory and host id",
+				f.path, holder.PID, holder.Machine, holder.HostID, holder.Since.Format(time.RFC3339))
 		}
 		return coded(CodeUnavailable, err, "the state directory %s is in use by another process; stop it, or use another state directory and host id", f.path)
 	}
-	data, err := json.Marshal(lockHolder{PID: os.Getpid(), HostID: hostID, Since: time.Now()})
+	machine, err := os.Hostname()
+	if err != nil {
+		machine = "an unknown host"
+	}
+	data, err := json.Marshal(lockHolder{PID: os.Getpid(), Machine: machine, HostID: hostID, Since: time.Now()})
 	if err == nil {
 		err = file.Truncate(0)
 	}

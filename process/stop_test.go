@@ -124,23 +124,26 @@ func TestOpenRemovesAnUnreadableRecord(t *testing.T) {
 	require.NoFileExists(t, name)
 }
 
-func TestOpenIgnoresRecordsOfAnEarlierBoot(t *testing.T) {
-	dir := t.TempDir()
-	state, err := openStateDir(dir, "test")
-	require.NoError(t, err)
-	bystander := exec.Command("sleep", "1000")
-	bystander.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	require.NoError(t, tree.StartChild(bystander))
-	defer func() {
-		_ = bystander.Process.Kill()
-		_ = tree.WaitChild(bystander)
-	}()
-	id, found := tree.Identify(bystander.Process.Pid)
-	require.True(t, found)
-	require.NoError(t, state.writeRecord(record{Worker: "p/0", Incarnation: 1, Key: tree.Key{Root: id, Cookie: "c"}, Boot: "an earlier one"}))
-	state.close()
-	open(t, func(c *Config) { c.StateDir = dir })
-	require.True(t, lives(t, id))
+func TestOpenKillsNobodyByANumberOfAnotherBootOrPIDNamespace(t *testing.T) {
+	for _, space := range []string{"", "an earlier boot", tree.NumberSpace() + "0"} {
+		dir := t.TempDir()
+		state, err := openStateDir(dir, "test")
+		require.NoError(t, err)
+		bystander := exec.Command("sleep", "1000")
+		bystander.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		require.NoError(t, tree.StartChild(bystander))
+		defer func() {
+			_ = bystander.Process.Kill()
+			_ = tree.WaitChild(bystander)
+		}()
+		id, found := tree.Identify(bystander.Process.Pid)
+		require.True(t, found)
+		require.NoError(t, state.writeRecord(record{Worker: "p/0", Incarnation: 1, Key: tree.Key{Root: id, Cookie: "c"}, Space: space}))
+		state.close()
+		open(t, func(c *Config) { c.StateDir = dir })
+		require.True(t, lives(t, id), space)
+		require.NoFileExists(t, state.recordName("p/0", 1))
+	}
 }
 
 func TestTheReaperIgnoresSignals(t *testing.T) {

@@ -1,7 +1,6 @@
 package spec
 
 import (
-	"fmt"
 	"reflect"
 	"strings"
 )
@@ -72,8 +71,8 @@ func foreignKey(kind, key string) conflict {
 		}
 		defaults := Default()
 		value, initial := keyByName[key].value(s), keyByName[key].value(&defaults)
-		return "", problemIf(!value.IsZero() && !sameValue(value, initial), "pool.kind = %q has no such key", kind)
-	}, fmt.Sprintf("no %s with that kind", key)}
+		return "", problemIf(!value.IsZero() && !sameValue(value, initial), "does not apply to pool.kind = %q; remove it", kind)
+	}, ""}
 }
 
 // sameValue reports whether two values are equal. An empty list or table equals a nil one.

@@ -145,7 +145,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 		return err
 	}
 	host := &activities.Host{
-		ID: a.config.HostID, Processes: a.processes, Admit: a.stores.admit, Promise: a.slots.promise, Started: a.processStarted, Stopping: a.stopping, Logger: a.log,
+		ID: a.config.HostID, Processes: a.processes, Temporal: a.temporal, Admit: a.stores.admit, Promise: a.slots.promise, Started: a.processStarted, Stopping: a.stopping, Logger: a.log,
 		TraceStart: a.traces.start,
 	}
 	a.host = host
@@ -154,7 +154,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 		return memory.TotalBytes, err
 	}
 	if a.gateway, err = gateway.New(gateway.Config{
-		Config: dispatch.Config{HostID: a.config.HostID, Control: control, Processes: a.processes, Logger: a.log, Score: host.Score, Affinity: a.stores.affinity, Unhealthy: host.CallsFail, Events: a.events, Tracer: a.traces.tracer, StartSpans: a.traces.startOf},
+		Config: dispatch.Config{HostID: a.config.HostID, Control: control, Processes: a.processes, Logger: a.log, Score: host.Score, Affinity: observedBindings{a.stores.affinity, observer}, Unhealthy: host.CallsFail, Events: a.events, Tracer: a.traces.tracer, StartSpans: a.traces.startOf},
 		Listen: a.config.Listen, Socket: filepath.Join(a.config.StateDir, SocketName), Limits: a.config.Limits, Sessions: a.stores, Copies: a.stores,
 		Logs:  a.processes.Logs(),
 		Fleet: ui.FleetOf(a.client), Namespace: a.client.Namespace(), TemporalUI: a.config.TemporalUI,
@@ -196,7 +196,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 		}
 	}
 	a.report.Store(a.newReport())
-	moving := &activities.Sessions{Host: a.config.HostID, Bindings: movedBindings{a.stores.affinity, observer}, Hooks: a.gateway, HasReadyProcess: a.hasReadyProcess, SessionExists: a.stores.sessionExists}
+	moving := &activities.Sessions{Host: a.config.HostID, Bindings: observedBindings{a.stores.affinity, observer}, Hooks: a.gateway, Temporal: a.temporal, HasReadyProcess: a.hasReadyProcess, SessionExists: a.stores.sessionExists}
 	if err := a.startActivityWorkers(host, moving); err != nil {
 		return err
 	}
@@ -274,14 +274,20 @@ func startPolling(workers ...sdkworker.Worker) error {
 	return nil
 }
 
-// killAll kills all processes of this host: their workers have been told that they are lost.
+// killAll kills all processes of this host, whose workers may have started elsewhere, and waits until they are gone.
 func (a *Agent) killAll() {
-	var group sync.WaitGroup
-	for _, p := range a.processes.List() {
+	killed := a.processes.List()
+	for _, p := range killed {
 		a.log.Warn("killing a process of a lost epoch", "worker", p.Worker(), "incarnation", p.Incarnation())
-		group.Go(func() { _, _ = p.Stop(a.background, time.Nanosecond) }) // its end is recorded and told
+		p.Kill("host " + a.config.HostID + " was lost, and its agent has joined it again")
 	}
-	group.Wait()
+	for _, p := range killed {
+		select {
+		case <-p.Done():
+		case <-a.background.Done():
+			return
+		}
+	}
 }
 
 // newEpochWorker serves the queue of an epoch: everything about one process.

@@ -55,6 +55,16 @@ func (o *emittingObserver) Probed(p api.Process, took time.Duration, err error) 
 	o.agent.events.Emit(api.EventWorkerProbed, api.WorkerSource(p.Worker), time.Now(), event)
 }
 
+// Sampled emits a sample if somebody asks for samples.
+func (o *emittingObserver) Sampled(p api.Process, s *api.Sample, requests int64) {
+	o.Observer.Sampled(p, s, requests)
+	if log := o.agent.events; log.Wants(api.EventWorkerSampled) {
+		log.Add(api.EventWorkerSampled, api.WorkerSource(p.Worker), s.At, api.SampleEvent{
+			Host: o.agent.config.HostID, Incarnation: p.Incarnation, Sample: *s, Requests: requests,
+		})
+	}
+}
+
 func (o *emittingObserver) StartFailed(p api.Process, err error) {
 	o.Observer.StartFailed(p, err)
 	o.agent.events.Emit(api.EventProcessStartFailed, api.WorkerSource(p.Worker), time.Now(), api.ProcessEventData{

@@ -17,10 +17,11 @@ import (
 // countingObserver counts what it is told.
 type countingObserver struct {
 	activities.Observer
-	probes, failures, exceeded int
+	probes, failures, exceeded, samples int
 }
 
 func (o *countingObserver) Probed(api.Process, time.Duration, error) { o.probes++ }
+func (o *countingObserver) Sampled(api.Process, *api.Sample, int64)  { o.samples++ }
 func (o *countingObserver) StartFailed(api.Process, error)           { o.failures++ }
 func (o *countingObserver) Exceeded(api.Process, limits.Violation)   { o.exceeded++ }
 
@@ -38,7 +39,16 @@ func TestAnAgentEmitsWhatItsActivitiesSee(t *testing.T) {
 	}
 	o.StartFailed(second, errors.New("exited with code 3"))
 	o.Exceeded(second, limits.Violation{Limit: "memory", Reason: "it uses 65 MB of 64 MB", At: time.Now()})
-	require.Equal(t, countingObserver{probes: 7, failures: 1, exceeded: 1}, *counting)
+	sample := &api.Sample{At: time.Now(), MemoryBytes: 64e6}
+	o.Sampled(second, sample, 7) // nobody reads it
+	samples := a.events.FromOldest(events.Filter{Types: []string{api.EventWorkerSampled}})
+	require.True(t, samples.Wait(t.Context()))
+	o.Sampled(second, sample, 8)
+	require.Equal(t, countingObserver{probes: 7, failures: 1, exceeded: 1, samples: 2}, *counting)
+	read, _, _ := samples.Read()
+	require.Len(t, read, 1)
+	require.Contains(t, string(read[0].JSON), `"memory_bytes":64000000`)
+	require.Contains(t, string(read[0].JSON), `"requests":8`)
 
 	var emitted []string
 	batch, _, _ := a.events.FromOldest(events.Filter{}).Read()

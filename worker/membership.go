@@ -48,6 +48,7 @@ type membership struct {
 	request   api.JoinRequest
 	worker    sdkworker.Worker // polls the queue of the present epoch
 	heartbeat time.Time        // the newest
+	living    int              // liveness activities under way: one, but for moments
 }
 
 // machine names this agent's process to people.
@@ -110,8 +111,7 @@ func (m *membership) join(ctx context.Context) error {
 		return err
 	}
 	m.mu.Lock()
-	m.heartbeat = time.Now() // the activity has been scheduled
-	m.request.Kept = nil     // a later epoch of this agent inherits nothing
+	m.request.Kept = nil // a later epoch of this agent inherits nothing
 	previous, same := m.worker, result.Epoch == m.request.Epoch
 	m.mu.Unlock()
 	if same {
@@ -144,6 +144,8 @@ func (m *membership) epoch() int64 {
 
 // live is the liveness activity: it heartbeats until it is cancelled or its worker stops.
 func (m *membership) live(ctx context.Context, r api.LivenessRequest) error {
+	m.count(+1)
+	defer m.count(-1)
 	began := time.Now()
 	ticker := time.NewTicker(api.HostHeartbeatInterval)
 	defer ticker.Stop()
@@ -168,8 +170,15 @@ func (m *membership) live(ctx context.Context, r api.LivenessRequest) error {
 	}
 }
 
-// run joins again, until ctx ends: when no liveness is under way, and at once when Temporal answers after an outage, in which this host may
-// have become suspect.
+func (m *membership) count(liveness int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.living += liveness
+}
+
+// run joins again, until ctx ends: while no liveness is under way, and at once when Temporal answers after an outage, in which this host may
+// have become suspect. One join may not be enough: a liveness whose heartbeat was not answered in time ends here before its workflow hears of
+// that, and a join that arrives in between finds the host up and changes nothing.
 func (m *membership) run(ctx context.Context) {
 	ticker := time.NewTicker(checkInterval)
 	defer ticker.Stop()
@@ -185,9 +194,9 @@ func (m *membership) run(ctx context.Context) {
 				continue
 			}
 			m.mu.Lock()
-			silence := time.Since(m.heartbeat)
+			lives := m.living > 0 && time.Since(m.heartbeat) < api.HostHeartbeatTimeout
 			m.mu.Unlock()
-			if !away && silence < api.HostHeartbeatTimeout {
+			if lives && !away {
 				continue
 			}
 		}

@@ -89,14 +89,21 @@ func (s observedStore) List(ctx context.Context, after string, limit int) ([]*se
 	return found, err
 }
 
-// movedBindings are the bindings of this host, with the moves of migrations counted and emitted.
-type movedBindings struct {
+// observedBindings are the bindings of this host, with new ones emitted, and the moves of migrations counted and emitted.
+type observedBindings struct {
 	*affinity.Table
 	to *sessionObserver
 }
 
+// Follow is that of affinity.Table.
+func (b observedBindings) Follow(pool, session, was, worker string) {
+	if b.Table.Follow(pool, session, was, worker) {
+		b.to.emit(api.EventSessionBound, api.PoolSource(pool), time.Now(), api.SessionEvent{Host: b.to.hostID, Session: session, From: was, Worker: worker})
+	}
+}
+
 // Move is that of affinity.Table.
-func (b movedBindings) Move(pool, session, from, to string) bool {
+func (b observedBindings) Move(pool, session, from, to string) bool {
 	before := b.Where(pool, session)
 	done := b.Table.Move(pool, session, from, to)
 	b.to.stats.Moved(done)

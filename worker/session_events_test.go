@@ -56,9 +56,20 @@ func TestWhatHappensToSessionsIsEmitted(t *testing.T) {
 func TestAMoveIsEmittedOnce(t *testing.T) {
 	observer := testObserver()
 	told := emitted(observer)
-	bindings := movedBindings{affinity.New(nil), observer}
+	bindings := observedBindings{affinity.New(nil), observer}
 	require.True(t, bindings.Move("p", "s", "p/0", "p/1"))
 	require.True(t, bindings.Move("p", "s", "p/0", "p/1"), "a repeated activity")
 	require.False(t, bindings.Move("p", "s", "p/0", "p/2"))
 	require.Equal(t, []string{"session.migrated /pools/p s"}, *told)
+}
+
+func TestABindingIsEmittedOnceUntilTheSessionHasAnotherWorker(t *testing.T) {
+	observer := testObserver()
+	told := emitted(observer)
+	bindings := observedBindings{affinity.New(nil), observer}
+	bindings.Follow("p", "s", "", "p/0")
+	bindings.Follow("p", "s", "p/0", "p/0")
+	bindings.Follow("p", "s", "p/1", "p/2") // it was moved meanwhile
+	bindings.Follow("p", "s", "p/0", "p/1")
+	require.Equal(t, []string{"session.bound /pools/p s", "session.bound /pools/p s"}, *told)
 }

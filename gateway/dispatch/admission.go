@@ -27,6 +27,9 @@ func (p *poolState) admitLocked(t *Target, now time.Time) (*upstream, admission,
 		return p.admitWorkerLocked(t.worker, now)
 	}
 	if t.worker != "" {
+		if newest := p.newestLiveLocked(t.worker); newest != nil && newest.suspension != nil {
+			return nil, rejected, newest.errSuspended()
+		}
 		if u := p.openLocked(t.worker, now); u != nil && p.queue.Peek() == nil && p.queue.PeekFor(t.worker) == nil {
 			p.takeTurnLocked(u)
 			return u, admitted, nil

@@ -71,6 +71,9 @@ func (d *Dispatcher) findWorker(ctx context.Context, pool, worker string) (*pool
 // workerAvailability is nil if a process of the worker may start on this host soon. Else it says why not and which gateway serves the worker.
 func workerAvailability(status api.PoolStatus, worker, hostID string) error {
 	i := slices.IndexFunc(status.Workers, func(w api.RosterEntry) bool { return api.WorkerName(status.Pool, w.Slot) == worker })
+	if i < 0 && status.Size == 0 && status.ScaledToZero() {
+		return api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %s now, because nothing needed one; a call of the pool starts one", status.Pool, worker)
+	}
 	if i < 0 || status.Workers[i].Gone || status.Workers[i].Removing {
 		return api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %s; see ctl ps %s", status.Pool, worker, status.Pool)
 	}

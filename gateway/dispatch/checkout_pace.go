@@ -40,6 +40,9 @@ func (p *poolState) refusedLocked(u *upstream, err error, now time.Time) {
 		if coded.Code != api.CodeUnavailable {
 			u.stats.refused.Add(1)
 		}
+		if coded.Code == api.CodeSuspended { // by an order that this agent has not seen
+			p.refuseQueuedLocked(u.worker, err)
+		}
 	}
 	u.refusals++
 	u.retryAt = now.Add(min(pause, largest))
@@ -84,7 +87,7 @@ func (p *poolState) leaseElsewhereLocked(w *waitingClient, now time.Time) {
 	if e.asking || now.Before(e.askAt) || w.worker != "" && p.newestLiveLocked(w.worker) != nil {
 		return
 	}
-	e.asking, w.trying = true, true
+	e.asking, w.trying, w.unsure = true, true, true
 	p.checkouts++
 	fresh := now.Sub(e.readAt) < elsewhereFresh
 	p.dispatcher.work.Go(func() {

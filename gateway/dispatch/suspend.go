@@ -29,7 +29,18 @@ func (u *upstream) suspendLocked(turn int64, reason string) *suspension {
 	u.endSuspensionLocked(turn)
 	u.suspension = &suspension{reason: reason}
 	u.suspension.ctx, u.suspension.cancel = context.WithCancel(u.pool.dispatcher.life)
+	if u.pool.newestLiveLocked(u.worker) == u {
+		u.pool.refuseQueuedLocked(u.worker, u.errSuspended())
+	}
 	return u.suspension
+}
+
+// refuseQueuedLocked refuses the queued calls that name the worker. Those for any worker wait on.
+func (p *poolState) refuseQueuedLocked(worker string, err error) {
+	for w := p.queue.PeekFor(worker); w != nil; w = p.queue.PeekFor(worker) {
+		p.queue.Remove(w)
+		w.started <- err
+	}
 }
 
 func (u *upstream) endSuspensionLocked(turn int64) {
@@ -42,7 +53,9 @@ func (u *upstream) endSuspensionLocked(turn int64) {
 
 // errSuspended refuses a call to the incarnation.
 func (u *upstream) errSuspended() *api.Error {
-	return api.Errorf(api.CodeSuspended, "%s is suspended and takes no call: %s", u.worker, u.suspension.reason).After(time.Second)
+	_, slot, _ := api.ParseWorkerName(u.worker)
+	return api.Errorf(api.CodeSuspended, "%s is suspended and takes no call: %s; ctl workers resume %s --worker %d puts it back", u.worker,
+		u.suspension.reason, u.pool.pool, slot).After(time.Second)
 }
 
 // Suspend starts no further call on an incarnation, until EndSuspension. It returns when none is in flight and no client's lease counts; when
@@ -71,9 +84,10 @@ func (d *Dispatcher) Suspend(ctx context.Context, r api.SuspendRequest) api.Susp
 			select {
 			case <-s.ctx.Done():
 				return api.SuspendResult{Withdrawn: true}
+			case <-ctx.Done(): // nobody waits for the answer, and the lease's time is not over
+				return api.SuspendResult{Withdrawn: true}
 			case <-ticker.C:
 				continue
-			case <-ctx.Done():
 			case <-limit.C:
 			}
 		}

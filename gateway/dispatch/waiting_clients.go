@@ -18,6 +18,7 @@ import (
 //   - one that the Dispatcher itself leases and does not use, or, in the client's turn among the queued calls, between two calls;
 //   - any other one now and then, for its holder may have returned it through Temporal.
 //
+// Only the first client asks a worker that may not be free, and while it does, one that is free is kept for it: those behind it get what is left.
 // So the number of clients that wait, and of workers, hardly matters for what waiting costs Temporal.
 
 // waitHint is the retry hint of a checkout that was refused without a wait.
@@ -34,6 +35,7 @@ type waitingClient struct {
 	options tempool.CheckoutOptions
 	seq     int64
 	trying  bool   // a checkout is under way
+	unsure  bool   // of a worker that may not be free
 	worker  string // the only one to ask: it may have granted a lease, and its answer was lost
 	refusal error  // the newest
 	gone    bool
@@ -160,39 +162,55 @@ func (p *poolState) precedesCallsLocked(w *waitingClient) bool {
 
 // leaseForClientsLocked checks workers out for the clients that wait.
 func (p *poolState) leaseForClientsLocked(now time.Time) {
-	for _, w := range p.clients.waiting {
+	unsure := 0
+	for i, w := range p.clients.waiting {
 		if w.trying {
+			if w.unsure {
+				unsure++
+			}
 			continue
 		}
 		if p.checkouts >= maxCheckouts {
 			break
 		}
-		u := p.prospectLocked(w, now)
+		u, rank := p.prospectLocked(w, i == 0, unsure, now)
 		switch {
 		case u != nil:
+			w.unsure = rank > idleLease
 			p.leaseForClientLocked(w, u)
 		case p.precedesCallsLocked(w):
 			p.returnForLocked(now)
 		}
 	}
-	if w := p.clients.idle(); w != nil && p.checkouts < maxCheckouts {
-		p.leaseElsewhereLocked(w, now)
+	if len(p.clients.waiting) > 0 && p.checkouts < maxCheckouts {
+		if w := p.clients.waiting[0]; !w.trying {
+			p.leaseElsewhereLocked(w, now)
+		}
 	}
 }
 
-// prospectLocked chooses the worker of this host that is the likeliest to be free for the client, nil if none should be asked now.
-func (p *poolState) prospectLocked(w *waitingClient, now time.Time) *upstream {
-	var best *upstream
-	rank := notNow
+// prospectLocked chooses the worker of this host that is the likeliest to be free for the client, nil if none should be asked now. So many free
+// ones are kept for earlier clients.
+func (p *poolState) prospectLocked(w *waitingClient, first bool, kept int, now time.Time) (best *upstream, rank chance) {
+	rank = notNow
 	for _, u := range p.order {
 		if w.worker != "" && u.worker != w.worker {
 			continue
 		}
-		if r := p.chanceLocked(u, now); r < rank || r == rank && r != notNow && u.retryAt.Before(best.retryAt) {
+		r := p.chanceLocked(u, now)
+		if r <= idleLease {
+			kept--
+		}
+		if r < rank || r == rank && r != notNow && u.retryAt.Before(best.retryAt) {
 			best, rank = u, r
 		}
 	}
-	return best
+	switch {
+	case w.worker != "": // it may have granted the client a lease
+	case rank <= idleLease && kept >= 0, rank > idleLease && !first:
+		return nil, notNow
+	}
+	return best, rank
 }
 
 // chance orders workers by how likely a checkout for a client succeeds.

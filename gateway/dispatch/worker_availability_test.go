@@ -30,4 +30,8 @@ func TestWhereAWorkerCanBeCalled(t *testing.T) {
 	require.ErrorAs(t, workerAvailability(status, "p/3", "here"), &elsewhere)
 	require.Equal(t, []Peer{{"there", "unix:/there"}}, elsewhere.Gateways)
 	require.ErrorContains(t, workerAvailability(status, "p/7", "here"), "gave up after 10 failures")
+
+	idle := workerAvailability(api.PoolStatus{Pool: "p", Scale: &api.ScaleStatus{}}, "p/0", "here")
+	require.ErrorIs(t, idle, api.ErrWorkerNotFound)
+	require.ErrorContains(t, idle, "a call of the pool starts one")
 }

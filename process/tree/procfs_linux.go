@@ -16,13 +16,22 @@ import (
 // SelfPath returns a path that executes the running program again, even if its file was replaced.
 func SelfPath() (string, error) { return "/proc/self/exe", nil }
 
-// BootID changes with every boot of the machine. Start times from another boot mean nothing.
-func BootID() string {
-	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+// NumberSpace names the boot of the machine and the PID namespace of this program. Numbers of processes from another one mean nothing: they may be
+// those of bystanders. The kernel uses the number of a namespace again once that has ended; the start of its first process tells the two apart.
+func NumberSpace() string {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return ""
 	}
-	return strings.TrimSpace(string(id))
+	namespace, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		return ""
+	}
+	var since uint64
+	if first, err := ReadEntry(1); err == nil && first != nil {
+		since = first.Start
+	}
+	return fmt.Sprintf("%s %s %d", strings.TrimSpace(string(boot)), namespace, since)
 }
 
 // clockTick is the kernel's USER_HZ, which is 100 on every architecture Go runs on.

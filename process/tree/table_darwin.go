@@ -76,7 +76,8 @@ func Signal(id Identity, sig syscall.Signal) error {
 	return unix.Kill(id.PID, sig)
 }
 
-func BootID() string {
+// NumberSpace names the boot of the machine. Numbers of processes from another one mean nothing.
+func NumberSpace() string {
 	boot, err := unix.SysctlTimeval("kern.boottime")
 	if err != nil {
 		return ""

@@ -19,7 +19,7 @@ func Signal(Identity, syscall.Signal) error { return errUnsupported }
 func SignalGroup(int, syscall.Signal) error { return errUnsupported }
 func SignalName(sig syscall.Signal) string  { return sig.String() }
 func ReapOrphan(Identity)                   {}
-func BootID() string                        { return "" }
+func NumberSpace() string                   { return "" }
 func WatchExit(int) (wait func())           { return func() {} }
 func UsageOf(Identity) Usage                { return Usage{} }
 func PSSOf(Identity) (int64, bool)          { return 0, false }

@@ -7,15 +7,17 @@ import (
 )
 
 // Follow binds the session to the worker that serves it if its binding is still was, the worker it was bound to when this one was chosen
-// ("" for none). Otherwise the session was moved meanwhile and stays where it is. Follow adds no session to a closed worker.
-func (t *Table) Follow(pool, session, was, worker string) {
+// ("" for none). Otherwise the session was moved meanwhile and stays where it is. Follow adds no session to a closed worker. It reports whether the session was not bound to this worker before.
+func (t *Table) Follow(pool, session, was, worker string) (bound bool) {
 	now, id := t.now().UnixMilli(), key(pool, session)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	current := t.workerLocked(id, now)
 	if current == was && (current == worker || !t.closedLocked(worker, now)) {
 		t.bindLocked(id, pool, worker, now)
+		return current != worker
 	}
+	return false
 }
 
 // Where returns the worker that a session is bound to, or "". It counts no lookup and extends no binding.

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/cmd/ctl/cli"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/worker"
 )
 
@@ -40,52 +42,44 @@ func TestCallsSpreadOverTwoAgentsAndSurviveTheDeathOfOne(t *testing.T) {
 		}
 		return err
 	}
+	// Calls that the dying host may have started fail with Started; the client sends all others to the other host.
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	var callers sync.WaitGroup
+	var dying, dead atomic.Bool // from before and after the kill on
+	var done, broken atomic.Int64
 	for i := range 8 {
 		callers.Go(func() {
-			for n := range 25 {
-				if err := call(t.Context(), fmt.Sprint(i, ".", n)); err != nil {
-					t.Errorf("call %d of caller %d: %v", n, i, err)
-					return
-				}
-			}
-		})
-	}
-	callers.Wait()
-	sockets := []string{"unix:" + filepath.Join(env.dir, "left", worker.SocketName), "unix:" + filepath.Join(env.dir, "right", worker.SocketName)}
-	require.Len(t, served, 2, "%v", served)
-	for _, socket := range sockets {
-		require.GreaterOrEqual(t, served[socket], 20, "each host has half of the workers: %v", served)
-	}
-
-	// Calls that the dead host may have started fail with Started; the client sends all others to the other host.
-	ctx, cancel := context.WithCancel(t.Context())
-	var done, broken atomic.Int64
-	for i := range 4 {
-		callers.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
+				afterDeath := dead.Load()
 				err := call(ctx, fmt.Sprint(i, ".", n))
 				var coded *api.Error
 				switch {
 				case err == nil:
 					done.Add(1)
 				case ctx.Err() != nil:
-				case errors.As(err, &coded) && coded.Started:
+				case dying.Load() && !afterDeath && errors.As(err, &coded) && coded.Started:
 					broken.Add(1)
 				default:
-					t.Errorf("the client gave up a call that was not started: %v", err)
+					t.Errorf("call %d of caller %d, after the death: %v: %v", n, i, afterDeath, err)
 					return
 				}
 			}
 		})
 	}
-	require.Eventually(t, func() bool { return done.Load() > 50 }, waitTimeout, time.Millisecond)
+	sockets := []string{"unix:" + filepath.Join(env.dir, "left", worker.SocketName), "unix:" + filepath.Join(env.dir, "right", worker.SocketName)}
+	require.Eventually(t, func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(served) == 2 && served[sockets[0]] >= 50 && served[sockets[1]] >= 50
+	}, waitTimeout, time.Millisecond, "both hosts serve")
+	dying.Store(true)
 	left.kill()
+	dead.Store(true)
 	before := done.Load()
 	require.Eventually(t, func() bool { return done.Load() > before+200 }, waitTimeout, time.Millisecond)
 	cancel()
 	callers.Wait()
-	require.LessOrEqual(t, broken.Load(), int64(4*2), "at most the calls in flight, and those on idle connections to the dead host")
 	t.Logf("%d calls succeeded, %d failed with the agent", done.Load(), broken.Load())
 }
 
@@ -94,28 +88,26 @@ func TestALeaseIsRenewedWhileItsHolderLives(t *testing.T) {
 	env := newEnv(t)
 	env.startAgent("keeper")
 	pool := env.startPool(echoSpec("kept", 1))
-	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", TTL: 2 * time.Second, Wait: waitTimeout})
+	const ttl = 16 * time.Second // a client that is not run for half of it loses its lease
+	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", TTL: ttl, Wait: waitTimeout})
 	require.NoError(t, err)
 	var pid int
-	require.NoError(t, lease.Call(t.Context(), "pid", nil, &pid))
+	require.NoError(t, json.Unmarshal(callLease(t, lease, "pid"), &pid))
 	calls := int64(1)
-	over := time.After(time.Until(lease.ExpiresAt.Add(lease.ExpiresAt.Sub(lease.GrantedAt))))
-	for waiting := true; waiting; { // for twice its TTL, with a call now and then
+	var held api.WorkerState
+	for held.Lease == nil || held.Lease.ExpiresAt.Before(lease.ExpiresAt.Add(ttl)) { // so it was renewed after its first end, with a call now and then
 		select {
-		case <-over:
-			waiting = false
 		case <-lease.Done():
 			require.NoError(t, lease.Err(), "the lease was lost")
-		case <-time.After(200 * time.Millisecond):
+		case <-time.After(500 * time.Millisecond):
 			var again int
-			require.NoError(t, lease.Call(t.Context(), "pid", nil, &again))
+			require.NoError(t, json.Unmarshal(callLease(t, lease, "pid"), &again))
 			require.Equal(t, pid, again)
 			calls++
+			held = env.waitState(pool, 0, lifecycle.Busy)
+			require.Equal(t, lease.ID, held.Lease.ID)
 		}
 	}
-	held := env.waitState(pool, 0, lifecycle.Busy)
-	require.Equal(t, lease.ID, held.Lease.ID)
-	require.True(t, held.Lease.ExpiresAt.After(lease.ExpiresAt))
 	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
 	freed := env.waitState(pool, 0, lifecycle.Ready)
 	require.Equal(t, held.Incarnation, freed.Incarnation)
@@ -129,7 +121,9 @@ func TestClientCallsSucceedWhileTemporalIsDown(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
 	env.startAgent("steady")
-	pool := env.startPool(echoSpec("steady", 1))
+	s := echoSpec("steady", 1)
+	s.Lease.IdleReturn = spec.Duration(time.Hour) // so that the gateway has its lease when the server goes
+	pool := env.startPool(s)
 	require.NoError(t, pool.Call(t.Context(), "echo", 1, nil))
 	require.NoError(t, env.server.Kill())
 	<-env.server.Done()
@@ -140,7 +134,7 @@ func TestClientCallsSucceedWhileTemporalIsDown(t *testing.T) {
 		sleep(t, 20*time.Millisecond)
 	}
 	require.NoError(t, env.server.Restart(t.Context()))
-	env.waitState(pool, 0, lifecycle.Ready)
+	env.waitReady(pool, 1)
 }
 
 func TestCtlCallAndBench(t *testing.T) {

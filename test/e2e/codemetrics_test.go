@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync"
@@ -32,7 +31,7 @@ func (env *testEnv) startCodeMetrics() (*tempool.Pool, codemetrics.Config, int64
 		require.NoError(env.t, err)
 		bytes += info.Size()
 	}
-	return pool, codemetrics.Config{Client: env.client, Pool: pool.Name(), Files: library.Files}, bytes
+	return pool, codemetrics.Config{Client: env.client, Pool: pool.Name(), Files: library.Files, StallTimeout: waitTimeout}, bytes
 }
 
 func TestACodeMetricsJobCountsEachFileOnceDespiteCrashes(t *testing.T) {
@@ -58,13 +57,10 @@ func TestACodeMetricsJobCountsEachFileOnceDespiteCrashes(t *testing.T) {
 		}
 	}
 	killWorker := func() {
-		view, err := pool.Workers(context.Background())
-		require.NoError(t, err)
-		if worker := view.Workers[rand.IntN(len(view.Workers))]; worker.PID > 0 && processAlive(worker.PID) {
-			killProcess(t, worker.PID)
+		for !killRandomWorker("job") { // the process that was chosen may have ended by itself
+			sleep(t, time.Millisecond)
 		}
 	}
-	config.StallTimeout = 3 * time.Minute
 	var restarts sync.WaitGroup
 	config.Progress = func(p codemetrics.Progress) {
 		at(p, 0.1, "a worker", killWorker)

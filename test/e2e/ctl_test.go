@@ -20,7 +20,7 @@ import (
 func (env *testEnv) ctl(code int, args ...string) (out, errors string) {
 	env.t.Helper()
 	var stdout, stderr bytes.Buffer
-	args = append(args, "--address", env.server.Address(), "--namespace", env.server.Namespace())
+	args = append(args, "--address", env.server.Address(), "--namespace", env.server.Namespace(), "--timeout", waitTimeout.String())
 	got := cli.Run(env.t.Context(), args, &stdout, &stderr)
 	require.Equal(env.t, code, got, "ctl %v\n%s%s", args, &stdout, &stderr)
 	return stdout.String(), stderr.String()
@@ -45,7 +45,7 @@ func TestCtlRunsAPoolFromStartToStop(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(content), 0o600))
 
 	env.ctl(cli.ExitOK, "setup")
-	out, _ := env.ctl(cli.ExitOK, "pool", "start", "-f", file)
+	out, _ := env.ctl(cli.ExitOK, "pool", "start", "-f", file, "--wait-timeout", waitTimeout.String())
 	require.Contains(t, out, "Workers (2/2 ready)")
 	view := ctlJSON[api.PoolWorkers](env, "ps", "demo")
 	require.Equal(t, 2, view.Ready)
@@ -72,7 +72,7 @@ func TestCtlRunsAPoolFromStartToStop(t *testing.T) {
 	env.ctl(cli.ExitUsage, "workers", "dance", "demo")
 	env.ctl(cli.ExitUsage, "ps", "-o", "xml")
 
-	env.ctl(cli.ExitOK, "pool", "stop", "demo")
+	env.ctl(cli.ExitOK, "pool", "stop", "demo", "--wait-timeout", waitTimeout.String())
 	require.Empty(t, hostProcesses("demo"))
 	_, failure := env.ctl(cli.ExitFailed, "ps", "nosuch")
 	require.Contains(t, failure, "nosuch")

@@ -68,8 +68,10 @@ func newEnvWith(t *testing.T, serverArguments ...string) *testEnv {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	env := &testEnv{t: t, server: startServer(t, dir, serverArguments...), dir: dir}
-	env.client, err = tempool.Dial(t.Context(), tempool.Options{Address: env.server.Address(), Namespace: env.server.Namespace(), Logger: newDiscardLogger()})
-	require.NoError(t, err)
+	for deadline := time.Now().Add(waitTimeout); env.client == nil; sleep(t, 50*time.Millisecond) { // a server that is busy may take longer than Dial waits
+		env.client, err = tempool.Dial(t.Context(), tempool.Options{Address: env.server.Address(), Namespace: env.server.Namespace(), Logger: newDiscardLogger()})
+		require.False(t, err != nil && time.Now().After(deadline), "%v", err)
+	}
 	t.Cleanup(env.client.Close)
 	t.Cleanup(env.recordHistories)
 	return env
@@ -90,12 +92,19 @@ func (env *testEnv) startAgent(hostID string, args ...string) *agent {
 // startAgentBy starts an agent by a command that executes its arguments.
 func (env *testEnv) startAgentBy(by []string, hostID string, args ...string) *agent {
 	env.t.Helper()
+	return env.startAgentWith(nil, by, hostID, args...)
+}
+
+// startAgentWith is startAgentBy with attributes of the process.
+func (env *testEnv) startAgentWith(attributes *syscall.SysProcAttr, by []string, hostID string, args ...string) *agent {
+	env.t.Helper()
 	logFile, err := os.OpenFile(filepath.Join(env.dir, hostID+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(env.t, err)
 	defer logFile.Close()
 	args = append([]string{"--address", env.server.Address(), "--namespace", env.server.Namespace(), "--host-id", hostID, "--state-dir", filepath.Join(env.dir, hostID), "--listen", ""}, args...)
 	command := append(append(slices.Clone(by), os.Args[0]), args...)
 	a := &agent{t: env.t, cmd: exec.Command(command[0], command[1:]...), log: logFile.Name()}
+	a.cmd.SysProcAttr = attributes
 	a.cmd.Env = append(os.Environ(), agentDirVariable+"="+env.dir)
 	a.cmd.Stdout, a.cmd.Stderr = logFile, logFile
 	require.NoError(env.t, a.cmd.Start())
@@ -161,15 +170,21 @@ func pythonSpec(name string, size int, script string) spec.Spec {
 	s.Pool.Name, s.Pool.Size, s.Pool.Command = name, size, []string{"python3", script}
 	s.Pool.Dir = dir
 	s.Pool.Env = map[string]string{"PYTHONPATH": sdk}
+	s.Start.Timeout, s.Queue.Timeout = spec.Duration(waitTimeout), spec.Duration(waitTimeout) // a busy machine is no reason to fail a start or a call
 	return s
 }
 
-// startPool starts a pool and waits until all its workers are ready.
+// startPool starts a pool and waits until all its workers are ready, and the pool's roster, which is behind its workers, says so: gateways and
+// clients go by it.
 func (env *testEnv) startPool(s spec.Spec) *tempool.Pool {
 	env.t.Helper()
 	require.NoError(env.t, env.client.StartPool(env.t.Context(), api.PoolStart{Pool: s.Pool.Name, Spec: s}))
 	pool := env.client.Pool(s.Pool.Name)
 	env.waitReady(pool, s.Pool.Size)
+	require.Eventually(env.t, func() bool {
+		status, err := pool.Status(env.t.Context())
+		return err == nil && status.Ready == s.Pool.Size && !slices.ContainsFunc(status.Workers, func(w api.RosterEntry) bool { return w.Endpoint == "" })
+	}, waitTimeout, 50*time.Millisecond, "the roster of pool %s has the gateways of all workers", s.Pool.Name)
 	return pool
 }
 
@@ -232,6 +247,17 @@ func (env *testEnv) waitState(pool *tempool.Pool, slot int, state lifecycle.Stat
 		return err == nil && got.State == state
 	}, waitTimeout, 30*time.Millisecond, "worker %d is not %s but %+v", slot, state, &got)
 	return got
+}
+
+// history returns the newest transitions of a worker, oldest first. A query may get no answer while an agent is being replaced.
+func (env *testEnv) history(pool *tempool.Pool, slot int) (history []lifecycle.Transition) {
+	env.t.Helper()
+	require.Eventually(env.t, func() bool {
+		var err error
+		history, err = pool.History(env.t.Context(), slot)
+		return err == nil && len(history) > 0
+	}, waitTimeout, 30*time.Millisecond, "worker %d does not answer", slot)
+	return history
 }
 
 // hostProcesses returns the processes whose environment names the host: its workers and all their descendants.

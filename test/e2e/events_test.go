@@ -93,27 +93,48 @@ func (s *eventStream) steps(worker string) (steps []string) {
 // await waits until the events of a worker contain these steps in this order, perhaps with others between them.
 func (s *eventStream) await(worker string, wanted ...string) {
 	s.t.Helper()
-	require.Eventually(s.t, func() bool {
-		rest := wanted
-		for _, step := range s.steps(worker) {
-			if len(rest) > 0 && step == rest[0] {
-				rest = rest[1:]
-			}
-		}
-		return len(rest) == 0
-	}, waitTimeout, 50*time.Millisecond, "%s: missing some of %v in %v", worker, wanted, (*deferredSteps)(s))
+	require.Eventually(s.t, func() bool { return holdsInOrder(s.steps(worker), wanted) }, waitTimeout, 50*time.Millisecond, "%s: missing some of %v in %v", worker, wanted, (*deferredSteps)(s))
 }
 
-// recordedSteps are the transitions in a worker's history.
-func recordedSteps(t *testing.T, pool *tempool.Pool, slot int) (steps []string) {
-	history, err := pool.History(t.Context(), slot)
-	require.NoError(t, err)
-	for _, transition := range history {
-		if !transition.IsNote() {
-			steps = append(steps, string(transition.From)+">"+string(transition.To))
+// awaitTold waits until steps tell all transitions of a worker's history, by what also holds of them, and no others. Events are emitted at least once:
+// a workflow task that Temporal repeats emits its own again.
+func (env *testEnv) awaitTold(pool *tempool.Pool, slot int, holds func(steps, wanted []string) bool, steps func() []string) {
+	env.t.Helper()
+	var recorded, told []string
+	require.Eventually(env.t, func() bool {
+		history, err := pool.History(env.t.Context(), slot)
+		if err != nil {
+			return false
+		}
+		recorded = nil
+		for _, transition := range history {
+			if !transition.IsNote() {
+				recorded = append(recorded, string(transition.From)+">"+string(transition.To))
+			}
+		}
+		told = transitionsOnly(steps())
+		return holds(told, recorded) && !slices.ContainsFunc(told, func(step string) bool { return !slices.Contains(recorded, step) })
+	}, waitTimeout, 50*time.Millisecond, "worker %d: recorded %v, told %v", slot, &recorded, &told)
+}
+
+// holdsInOrder reports whether steps hold the wanted ones in this order, perhaps with others between them.
+func holdsInOrder(steps, wanted []string) bool {
+	for _, step := range steps {
+		if len(wanted) > 0 && step == wanted[0] {
+			wanted = wanted[1:]
 		}
 	}
-	return steps
+	return len(wanted) == 0
+}
+
+// holdsAll reports whether steps hold each wanted one as often as wanted.
+func holdsAll(steps, wanted []string) bool {
+	for _, step := range steps {
+		if i := slices.Index(wanted, step); i >= 0 {
+			wanted = slices.Delete(slices.Clone(wanted), i, i+1)
+		}
+	}
+	return len(wanted) == 0
 }
 
 // transitionsOnly leaves the transitions of steps.
@@ -135,7 +156,7 @@ func TestEventsTellWhatHappensToAWorker(t *testing.T) {
 	pool := env.startPool(echoSpec("watched", 1))
 	stream := env.followEvents("host-a", "")
 	stream.await("watched/0", "created>starting", "starting>ready")
-	require.Contains(t, stream.steps("watched/0"), api.EventProcessStarted)
+	stream.await("watched/0", api.EventProcessStarted)
 
 	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me"})
 	require.NoError(t, err)
@@ -150,19 +171,16 @@ func TestEventsTellWhatHappensToAWorker(t *testing.T) {
 	stream.mu.Unlock()
 	killProcess(t, env.waitState(pool, 0, lifecycle.Ready).PID)
 	env.waitFor(pool, "the worker is ready again", func(v api.PoolWorkers) bool {
-		return len(v.Workers) == 1 && v.Workers[0].Incarnation == 2 && v.Workers[0].State == lifecycle.Ready
+		return len(v.Workers) == 1 && v.Workers[0].Incarnation > 1 && v.Workers[0].State == lifecycle.Ready
 	})
 	resumed := env.followEvents("host-a", place)
 	resumed.await("watched/0", "ready>failed", "starting>ready")
 	resumed.await("watched/0", api.EventProcessEnded, api.EventProcessStarted)
 	require.NotContains(t, resumed.steps("watched/0"), "created>starting", "read before, as one of %d", before)
 
-	// What the stream tells is what the history holds, once each.
-	recorded := recordedSteps(t, pool, 0)
+	// What the stream tells is what the history holds.
 	everything := env.followEvents("host-a", "")
-	require.Eventually(t, func() bool {
-		return slices.Equal(recorded, transitionsOnly(everything.steps("watched/0")))
-	}, waitTimeout, 50*time.Millisecond, "recorded %v, emitted %v", recorded, (*deferredSteps)(everything))
+	env.awaitTold(pool, 0, holdsInOrder, func() []string { return everything.steps("watched/0") })
 
 	// The cause of the crash is in the event of its end.
 	everything.mu.Lock()
@@ -174,12 +192,19 @@ func TestEventsTellWhatHappensToAWorker(t *testing.T) {
 	require.Equal(t, lifecycle.Failed, data.Outcome)
 	require.EqualValues(t, 1, data.Incarnation)
 
-	began := time.Now()
-	a.stop() // while streams are open
-	require.Less(t, time.Since(began), time.Minute)
+	stopped := make(chan struct{})
+	go func() { // while streams are open
+		defer close(stopped)
+		a.stop()
+	}()
+	select {
+	case <-stopped:
+	case <-time.After(waitTimeout):
+		require.FailNow(t, "open streams keep the agent")
+	}
 }
 
-// Either agent may run the workflow of either worker: only all agents together have everything, each event once.
+// Either agent may run the workflow of either worker: only all agents together have everything.
 func TestEventsOfAllAgentsAreTheWholeHistory(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
@@ -209,25 +234,26 @@ func TestEventsOfAllAgentsAreTheWholeHistory(t *testing.T) {
 		killProcess(t, env.waitState(pool, slot, lifecycle.Ready).PID)
 	}
 	env.waitFor(pool, "both are ready again", func(v api.PoolWorkers) bool {
-		return v.Ready == 2 && v.Workers[0].Incarnation == 2 && v.Workers[1].Incarnation == 2
+		return v.Ready == 2 && v.Workers[0].Incarnation > 1 && v.Workers[1].Incarnation > 1
 	})
-	held := &eventStream{t: t}
-	for event, err := range env.client.Events(t.Context(), tempool.EventOptions{Types: []string{api.EventWorkerTransitioned}}) {
-		require.NoError(t, err)
-		held.events = append(held.events, event)
-	}
 	for slot := range 2 {
 		worker := api.WorkerName("watched", slot)
-		recorded := recordedSteps(t, pool, slot)
-		require.Equal(t, recorded, held.steps(worker))
-		followed.await(worker, "starting>ready", "ready>failed", "starting>ready")
-		emitted := transitionsOnly(followed.steps(worker))
-		require.ElementsMatch(t, recorded, emitted, "no order is promised between agents")
+		env.awaitTold(pool, slot, holdsInOrder, func() []string {
+			held := &eventStream{t: t}
+			for event, err := range env.client.Events(t.Context(), tempool.EventOptions{Types: []string{api.EventWorkerTransitioned}}) {
+				if err != nil { // of an agent that is slow to answer
+					return nil
+				}
+				held.events = append(held.events, event)
+			}
+			return held.steps(worker)
+		})
+		env.awaitTold(pool, slot, holdsAll, func() []string { return followed.steps(worker) }) // no order is promised between agents
 	}
 	stop()
 	following.Wait()
-	for _, err := range failures { // before an agent's second heartbeat
-		require.ErrorContains(t, err, "has not reported its gateway")
+	for _, err := range failures { // before an agent's second heartbeat, or while it is slow to answer
+		require.Equal(t, api.CodeUnavailable, api.CodeOf(err), "%v", err)
 	}
 }
 
@@ -254,11 +280,11 @@ func TestAWebhookThatIsDownAtFirstGetsEverything(t *testing.T) {
 	pool := env.startPool(echoSpec("watched", 1))
 	killProcess(t, env.waitState(pool, 0, lifecycle.Ready).PID)
 	env.waitFor(pool, "the worker is ready again", func(v api.PoolWorkers) bool {
-		return len(v.Workers) == 1 && v.Workers[0].Incarnation == 2 && v.Workers[0].State == lifecycle.Ready
+		return len(v.Workers) == 1 && v.Workers[0].Incarnation > 1 && v.Workers[0].State == lifecycle.Ready
 	})
 	up.Store(true)
 	received.await("watched/0", "created>starting", "starting>ready", "ready>failed", "starting>ready")
-	require.Equal(t, recordedSteps(t, pool, 0), transitionsOnly(received.steps("watched/0")))
+	env.awaitTold(pool, 0, holdsInOrder, func() []string { return received.steps("watched/0") })
 	a.stop()
 	received.await("watched/0", api.EventProcessEnded, api.EventProcessEnded) // the last one is posted on the way out
 }

@@ -37,7 +37,7 @@ type executeInput struct {
 // executeWorkflow is a user's workflow that calls a pool.
 func executeWorkflow(ctx workflow.Context, c executeInput) (answer converter.RawValue, err error) {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		TaskQueue: api.PoolQueue(c.Pool), StartToCloseTimeout: time.Minute, HeartbeatTimeout: c.HeartbeatTimeout, WaitForCancellation: true,
+		TaskQueue: api.PoolQueue(c.Pool), StartToCloseTimeout: 2 * waitTimeout, HeartbeatTimeout: c.HeartbeatTimeout, WaitForCancellation: true,
 		RetryPolicy: &temporal.RetryPolicy{InitialInterval: 100 * time.Millisecond, MaximumInterval: time.Second},
 	})
 	err = workflow.ExecuteActivity(ctx, api.ActivityExecute, c.Request).Get(ctx, &answer)
@@ -138,11 +138,13 @@ func TestExecuteCallsAPool(t *testing.T) {
 	})
 
 	t.Run("enforces the timeout of a call", func(t *testing.T) {
-		run := env.startCallWorkflow("late", executeInput{Pool: "called", Request: map[string]any{"method": "nap", "params": []any{30, "late"}, "timeout_ms": 300}})
+		run := env.startCallWorkflow("late", executeInput{Pool: "called", Request: map[string]any{"method": "nap", "params": []any{3600, "late"}, "timeout_ms": 1000}})
 		failure, detail := executeFailure(t, run.Get(t.Context(), nil))
 		require.Equal(t, string(api.CodeDeadlineExceeded), failure.Type())
 		require.True(t, detail.Started)
-		waitForNote(t, notes, "cancel late")
+		require.Eventually(t, func() bool { // a worker that is slow may hear of the cancellation before it begins
+			return countNotes(notes, "cancel late") == countNotes(notes, "begin late")
+		}, waitTimeout, 10*time.Millisecond, "the worker does not hear of the timeout")
 	})
 
 	t.Run("reports a crash during a call", func(t *testing.T) {
@@ -154,7 +156,7 @@ func TestExecuteCallsAPool(t *testing.T) {
 	})
 
 	t.Run("passes cancellation on to the worker", func(t *testing.T) {
-		run := env.startCallWorkflow("given-up", executeInput{Pool: "called", Request: map[string]any{"method": "nap", "params": []any{50, "given-up"}}, HeartbeatTimeout: 10 * time.Second})
+		run := env.startCallWorkflow("given-up", executeInput{Pool: "called", Request: map[string]any{"method": "nap", "params": []any{3600, "given-up"}}, HeartbeatTimeout: time.Minute})
 		waitForNote(t, notes, "begin given-up")
 		require.NoError(t, env.client.Temporal().CancelWorkflow(t.Context(), run.GetID(), ""))
 		var cancelled *temporal.CanceledError
@@ -189,28 +191,28 @@ func TestExecuteQueuesExcessCallsInTemporal(t *testing.T) {
 	env.startUserWorker()
 	pool, notes := env.startTroublePool("few", 2)
 	const calls = 16
+	gate := filepath.Join(env.dir, "gate") // keeps every call from ending
 	var runs []client.WorkflowRun
 	for i := range calls {
-		runs = append(runs, env.startCallWorkflow(fmt.Sprintf("nap-%d", i), executeInput{Pool: "few", Request: map[string]any{"method": "nap", "params": []any{0.25, fmt.Sprint(i)}}}))
+		runs = append(runs, env.startCallWorkflow(fmt.Sprintf("call-%d", i), executeInput{Pool: "few", Request: map[string]any{"method": "wait_for", "params": []any{gate, fmt.Sprint(i)}}}))
 	}
-	highest := 0
-	for countNotes(notes, "end") < calls/2 {
-		atAgent := 0
+	states := map[enums.PendingActivityState]int{}
+	require.Eventually(t, func() bool {
+		clear(states)
 		for _, run := range runs {
 			described, err := env.client.Temporal().DescribeWorkflowExecution(t.Context(), run.GetID(), "")
-			require.NoError(t, err)
+			if err != nil {
+				return false
+			}
 			for _, pending := range described.GetPendingActivities() {
-				if pending.GetState() == enums.PENDING_ACTIVITY_STATE_STARTED {
-					atAgent++
-				}
+				states[pending.GetState()]++
 			}
 		}
-		// The loop describes one run after another, so it may count a call that ends and the next one.
-		highest = max(highest, atAgent)
-	}
-	t.Logf("at most %d calls were at the agent", highest)
-	require.Positive(t, highest, "calls were at the agent")
-	require.LessOrEqual(t, highest, 6, "the agent polls only for calls that it has a worker for")
+		started, scheduled := states[enums.PENDING_ACTIVITY_STATE_STARTED], states[enums.PENDING_ACTIVITY_STATE_SCHEDULED]
+		return started+scheduled == calls && countNotes(notes, "begin") == 2
+	}, waitTimeout, 50*time.Millisecond, "both workers serve a call, and all others wait: %v", &states)
+	require.LessOrEqual(t, states[enums.PENDING_ACTIVITY_STATE_STARTED], 3, "the agent polls only for calls that it has a worker for")
+	require.NoError(t, os.WriteFile(gate, nil, 0o600))
 	for i, run := range runs {
 		var name string
 		require.NoError(t, run.Get(t.Context(), &name))
@@ -229,12 +231,14 @@ func TestExecuteRetriesOnlyIdempotentCallsWhenAnAgentDies(t *testing.T) {
 	doomed := env.startAgent("doomed-caller")
 	env.startUserWorker()
 	pool, notes := env.startTroublePool("fragile", 2)
-	once := env.startCallWorkflow("once", executeInput{Pool: "fragile", HeartbeatTimeout: 3 * time.Second, Request: map[string]any{"method": "nap", "params": []any{20, "once"}}})
-	again := env.startCallWorkflow("again", executeInput{Pool: "fragile", HeartbeatTimeout: 3 * time.Second, Request: map[string]any{"method": "nap", "params": []any{4, "again"}, "idempotent": true}})
+	once := env.startCallWorkflow("once", executeInput{Pool: "fragile", HeartbeatTimeout: 3 * time.Second, Request: map[string]any{"method": "nap", "params": []any{3600, "once"}}})
+	gate := filepath.Join(env.dir, "gate")
+	again := env.startCallWorkflow("again", executeInput{Pool: "fragile", HeartbeatTimeout: 3 * time.Second, Request: map[string]any{"method": "wait_for", "params": []any{gate, "again"}, "idempotent": true}})
 	waitForNote(t, notes, "begin once")
 	waitForNote(t, notes, "begin again")
 	env.startAgent("successor")
 	doomed.kill()
+	require.NoError(t, os.WriteFile(gate, nil, 0o600)) // now the call may end: it did not before
 
 	failure, detail := executeFailure(t, once.Get(t.Context(), nil))
 	require.Equal(t, string(api.CodeWorkerCrashed), failure.Type())

@@ -28,12 +28,10 @@ func TestAKilledProcessIsReplacedAndItsHistorySaysWhy(t *testing.T) {
 	before := env.waitState(pool, 0, lifecycle.Ready)
 	killProcess(t, before.PID)
 	env.waitFor(pool, "the next incarnation is ready", func(v api.PoolWorkers) bool {
-		return v.Ready == 1 && v.Workers[0].Incarnation == before.Incarnation+1
+		return v.Ready == 1 && v.Workers[0].Incarnation > before.Incarnation
 	})
-	history, err := pool.History(t.Context(), 0)
-	require.NoError(t, err)
 	found := false
-	for _, tr := range history {
+	for _, tr := range env.history(pool, 0) {
 		if tr.Event == lifecycle.Exited {
 			found = true
 			require.Equal(t, lifecycle.Failed, tr.To)
@@ -171,6 +169,7 @@ func TestFreedCapacityWakesAsManyWorkersAsFit(t *testing.T) {
 	s := spec.Default()
 	s.Pool.Name, s.Pool.Size, s.Pool.Command, s.Pool.Protocol = "narrow", size, []string{"sleep", "1000"}, spec.ProtocolNone
 	s.Health.Kind, s.Health.Command = spec.HealthExec, []string{"true"}
+	s.Start.Timeout, s.Health.Interval = spec.Duration(waitTimeout), spec.Duration(time.Hour) // a probe that times out on a busy machine would write, too
 	require.NoError(t, env.client.StartPool(t.Context(), api.PoolStart{Pool: "narrow", Spec: s}))
 	pool := env.client.Pool("narrow")
 	full := func(v api.PoolWorkers) bool {
@@ -182,28 +181,24 @@ func TestFreedCapacityWakesAsManyWorkersAsFit(t *testing.T) {
 		}
 		return v.Ready == capacity && pending == size-capacity
 	}
-	env.waitFor(pool, "the host is full", full)
-	events := func() (n int64) {
-		ids := []string{api.PoolWorkflowID("narrow")}
+	view := env.waitFor(pool, "the host is full", full)
+	events := func() (n int) {
+		n = len(env.acceptedEvents(api.PoolWorkflowID("narrow")))
 		for slot := range size {
-			ids = append(ids, api.WorkerWorkflowID("narrow", slot))
-		}
-		for _, id := range ids {
-			answer, err := env.client.Temporal().DescribeWorkflowExecution(t.Context(), id, "")
-			require.NoError(t, err)
-			n += answer.GetWorkflowExecutionInfo().GetHistoryLength()
+			n += len(env.acceptedEvents(api.WorkerWorkflowID("narrow", slot)))
 		}
 		return n
 	}
-	before, processes := events(), hostProcesses(host)
-	require.True(t, killRandomWorker(host))
+	before := events()
+	killed := view.Workers[slices.IndexFunc(view.Workers, func(w api.Worker) bool { return w.State == lifecycle.Ready })].PID
+	killProcess(t, killed)
 	env.waitFor(pool, "the host is full again", func(v api.PoolWorkers) bool {
-		now := hostProcesses(host)
-		return full(v) && len(now) == capacity && !slices.Equal(now, processes)
+		gone := !slices.ContainsFunc(v.Workers, func(w api.Worker) bool { return w.State == lifecycle.Ready && w.PID == killed })
+		return full(v) && gone && len(hostProcesses(host)) == capacity
 	})
 	sleep(t, 12*time.Second) // a worker that was woken in vain takes ten seconds to be pending again
 	env.waitFor(pool, "the host is full again", full)
 	written := events() - before
 	t.Logf("one crash wrote %d history events", written)
-	require.Less(t, written, int64(120))
+	require.Less(t, written, 120)
 }

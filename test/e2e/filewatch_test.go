@@ -47,7 +47,7 @@ func TestChangedFilesRestartWorkersAndRetryFailedStarts(t *testing.T) {
 		return v.Ready == 2 && v.Rollout == nil && v.Workers[0].RotationsByReason["files"] == 1 && v.Workers[1].RotationsByReason["files"] == 1
 	})
 	for _, worker := range view.Workers {
-		require.EqualValues(t, 2, worker.Incarnation)
+		require.Greater(t, worker.Incarnation, int64(1))
 		require.Contains(t, worker.LastRotation.Reason, words)
 	}
 	requireGreeting("good morning")

@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -22,7 +24,7 @@ const functionsVariable = "TEST_AGENT_HAS_FUNCTIONS"
 type job struct {
 	Add   int    `json:"add"`
 	Panic string `json:"panic"`
-	Stuck bool   `json:"stuck"` // the call never returns
+	Stuck string `json:"stuck"` // the call writes this file and never returns
 }
 
 func registerFunctions() {
@@ -30,7 +32,10 @@ func registerFunctions() {
 		if j.Panic != "" {
 			panic(j.Panic)
 		}
-		if j.Stuck {
+		if j.Stuck != "" {
+			if err := os.WriteFile(j.Stuck, nil, 0o600); err != nil {
+				return 0, err
+			}
 			select {}
 		}
 		call := sdk.FromContext(ctx)
@@ -58,18 +63,15 @@ func TestAFunctionPoolWaitsForAnAgentThatHasTheFunction(t *testing.T) {
 	s := functionSpec("functions", "sum")
 	require.NoError(t, env.client.StartPool(t.Context(), api.PoolStart{Pool: s.Pool.Name, Spec: s}))
 	pool := env.client.Pool(s.Pool.Name)
-	env.waitFor(pool, "the worker says what it waits for", func(v api.PoolWorkers) bool { return len(v.Workers) == 1 && v.Workers[0].State == lifecycle.Pending })
-	state, err := pool.State(t.Context(), 0)
-	require.NoError(t, err)
-	require.Contains(t, state.Reason, `whose program registers the function "sum" with worker.Register`)
+	state := env.waitState(pool, 0, lifecycle.Pending)
+	require.Contains(t, state.Reason, `no agent with the function "sum"`)
+	require.Contains(t, state.Reason, "whose program registers the function with worker.Register")
 	agents, err := env.client.Agents(t.Context(), s.Pool)
 	require.NoError(t, err)
 	require.Zero(t, agents.Placement)
 
 	env.startAgentWithFunctions("with")
-	env.waitReady(pool, 1)
-	state, err = pool.State(t.Context(), 0)
-	require.NoError(t, err)
+	state = env.waitState(pool, 0, lifecycle.Ready)
 	require.Equal(t, "with", state.Host)
 	require.Zero(t, state.PID)
 	var sum int
@@ -116,16 +118,18 @@ func TestAFunctionHasTheLifeOfAWorker(t *testing.T) {
 	env.waitFor(pool, "the worker has crashed and is back", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation == 3 })
 
 	// A call that never returns is cut, and its goroutine abandoned.
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	require.Error(t, pool.Call(ctx, "sum", job{Stuck: true}, nil))
+	begun, left := filepath.Join(env.dir, "begun"), make(chan error, 1)
+	go func() { left <- pool.Call(ctx, "sum", job{Stuck: begun}, nil) }()
+	require.Eventually(t, func() bool { _, err := os.Stat(begun); return err == nil }, waitTimeout, 20*time.Millisecond, "the call does not begin")
+	cancel()
+	require.Error(t, <-left)
 	env.waitFor(pool, "the worker was cut and is back", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation == 4 })
 
-	history, err := pool.History(t.Context(), 0)
-	require.NoError(t, err)
 	var ends []lifecycle.State
 	var reasons string
-	for _, transition := range history {
+	for _, transition := range env.history(pool, 0) {
 		if transition.Event == lifecycle.Exited {
 			ends = append(ends, transition.To)
 			reasons += transition.Reason + "\n"
@@ -135,9 +139,7 @@ func TestAFunctionHasTheLifeOfAWorker(t *testing.T) {
 	require.Contains(t, reasons, "panic: boom")
 	require.Contains(t, reasons, "its goroutine is abandoned")
 
-	began := time.Now()
-	agent.stop()
-	require.Less(t, time.Since(began), waitTimeout/2, "an abandoned call does not keep the agent")
+	agent.stop() // an abandoned call does not keep the agent
 	require.Zero(t, agent.cmd.ProcessState.ExitCode())
 }
 

@@ -58,43 +58,39 @@ func TestGatewayCallsSucceedWhileTemporalIsDownAndAreCountedOnce(t *testing.T) {
 	env.startAgent("plane")
 	s := echoSpec("plane", 2)
 	s.Rotation.MaxRequests = 0 // a fast machine would reach the default limit
+	s.Lease.TTL = spec.Duration(10 * *outage)
 	pool := env.startPool(s)
 	client := env.gatewayClient("plane")
-	// Concurrent calls make the gateway lease both workers.
+	// Calls go on while the server is killed, so that the gateway does not return its leases.
 	var calls atomic.Int64
-	load := func(ctx context.Context) error {
-		group, ctx := errgroup.WithContext(ctx)
-		for range 4 {
-			group.Go(func() error {
-				for ctx.Err() == nil {
-					response, err := client.Post("http://gateway/v1/pools/plane/call/echo", "application/json", strings.NewReader(`"still here"`))
-					if err != nil {
-						return err
-					}
-					answer, err := io.ReadAll(response.Body)
-					_ = response.Body.Close()
-					if err != nil || string(answer) != `"still here"` {
-						return fmt.Errorf("status %d: %s (%v)", response.StatusCode, answer, err)
-					}
-					calls.Add(1)
+	load, ctx := errgroup.WithContext(t.Context())
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for range 4 {
+		load.Go(func() error {
+			for ctx.Err() == nil {
+				response, err := client.Post("http://gateway/v1/pools/plane/call/echo", "application/json", strings.NewReader(`"still here"`))
+				if err != nil {
+					return err
 				}
-				return nil
-			})
-		}
-		return group.Wait()
+				answer, err := io.ReadAll(response.Body)
+				_ = response.Body.Close()
+				if err != nil || string(answer) != `"still here"` {
+					return fmt.Errorf("status %d: %s (%v)", response.StatusCode, answer, err)
+				}
+				calls.Add(1)
+			}
+			return nil
+		})
 	}
-	before, cancel := context.WithTimeout(t.Context(), time.Second)
-	require.NoError(t, load(before))
-	cancel()
-	status, _, _ := post(t, client, "/v1/pools/plane/call/echo", `1`)
-	require.Equal(t, http.StatusOK, status)
-	calls.Add(1)
-
+	require.Eventually(t, func() bool { return calls.Load() > 100 || ctx.Err() != nil }, waitTimeout, 10*time.Millisecond)
 	require.NoError(t, env.server.Kill())
 	<-env.server.Done()
-	during, cancel := context.WithTimeout(t.Context(), *outage)
-	require.NoError(t, load(during))
+	before := calls.Load()
+	sleep(t, *outage)
+	require.Eventually(t, func() bool { return calls.Load() > before+100 || ctx.Err() != nil }, waitTimeout, 10*time.Millisecond)
 	cancel()
+	require.NoError(t, load.Wait())
 	require.NoError(t, env.server.Restart(t.Context()))
 	view := env.waitFor(pool, "each call is reported once", func(v api.PoolWorkers) bool {
 		var reported int64
@@ -123,9 +119,11 @@ func TestCallsOfACrashedProcessAreCounted(t *testing.T) {
 	status, _, code := post(t, client, "/v1/pools/counting/call/die", ``)
 	require.Equal(t, http.StatusBadGateway, status)
 	require.Equal(t, string(api.CodeWorkerCrashed), code)
-	view := env.waitFor(pool, "the next process is ready", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation == 2 })
-	require.EqualValues(t, 8, view.Workers[0].RequestsServed)
-	require.EqualValues(t, 1, view.Workers[0].RequestsFailed)
+	env.waitFor(pool, "the next process is ready, and all calls of the one before are counted", func(v api.PoolWorkers) bool {
+		w := v.Workers[0]
+		require.LessOrEqual(t, w.RequestsServed, int64(8))
+		return v.Ready == 1 && w.Incarnation > 1 && w.RequestsServed == 8 && w.RequestsFailed == 1
+	})
 	status, answer, _ := post(t, client, "/v1/pools/counting/call/add", `[1, 2]`)
 	require.Equal(t, http.StatusOK, status, answer)
 	env.waitFor(pool, "the ninth call is reported when its lease is released", func(v api.PoolWorkers) bool {
@@ -148,8 +146,7 @@ func TestCallsOfAKilledAgentAreCountedUpToItsLastHeartbeat(t *testing.T) {
 	}
 	require.Eventually(t, func() bool {
 		vitals, err := env.client.HostVitals(t.Context(), "word-a")
-		require.NoError(t, err)
-		return len(vitals.Processes) == 1 && vitals.Processes[0].Usage.Requests == 5
+		return err == nil && len(vitals.Processes) == 1 && vitals.Processes[0].Usage.Requests == 5
 	}, waitTimeout, 50*time.Millisecond, "no heartbeat reported the calls")
 	first.kill()
 	env.startAgent("word-b")
@@ -161,17 +158,17 @@ func TestAnIdleGatewayLeaseIsRecalledForAnotherHolder(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
 	env.startAgent("recall")
-	pool := env.startPool(echoSpec("recall", 1))
+	s := echoSpec("recall", 1)
+	s.Lease.IdleReturn = spec.Duration(time.Hour) // so that only a recall returns it
+	pool := env.startPool(s)
 	client := env.gatewayClient("recall")
 	status, answer, _ := post(t, client, "/v1/pools/recall/call/echo", `1`)
 	require.Equal(t, http.StatusOK, status, answer)
-	lease, err := pool.CheckoutOnce(t.Context(), 0, tempool.CheckoutOptions{Holder: "me"})
+	slot := 0
+	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", Slot: &slot, Wait: waitTimeout}) // a busy gateway may miss a recall
 	require.NoError(t, err, "the gateway releases its idle lease")
-	status, _, code := post(t, client, "/v1/leases/recall.0.1.1/call/echo", `2`)
-	require.Equal(t, http.StatusConflict, status)
-	require.Equal(t, string(api.CodeLeaseFenced), code)
-	status, answer, _ = post(t, client, "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", `3`)
-	require.Equal(t, http.StatusOK, status, answer)
+	env.requireFenced("recall", "recall.0.1.1")
+	callLease(t, lease, "echo")
 	require.NoError(t, env.client.Checkin(t.Context(), api.CheckinRequest{LeaseID: lease.ID}))
 }
 
@@ -180,18 +177,18 @@ func TestARollingRestartWithoutSurgeUnderLoadFailsNoCall(t *testing.T) {
 	env := newEnv(t)
 	env.startAgent("rolling")
 	sp := echoSpec("rolling", 3)
-	sp.Rotation.Surge = false
+	sp.Rotation.Surge, sp.Rotation.DrainTimeout = false, spec.Duration(waitTimeout)
 	pool := env.startPool(sp)
 	l := startLoad(t, env.gatewayClient("rolling"), "/v1/pools/rolling/call/echo", 100, 1)
 	_, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "under load"})
 	require.NoError(t, err)
 	env.waitFor(pool, "all have restarted", func(v api.PoolWorkers) bool {
-		status, err := pool.Status(t.Context())
-		require.NoError(t, err)
-		require.GreaterOrEqual(t, status.Ready, 2, "at most max_unavailable workers are out of service")
-		return v.Rollout == nil && v.Ready == 3 && v.Workers[0].Incarnation == 2 && v.Workers[1].Incarnation == 2 && v.Workers[2].Incarnation == 2
+		if status, err := pool.Status(t.Context()); err == nil {
+			require.GreaterOrEqual(t, status.Ready, 2, "at most max_unavailable workers are out of service")
+		}
+		return v.Rollout == nil && v.Ready == 3 && v.Workers[0].Incarnation > 1 && v.Workers[1].Incarnation > 1 && v.Workers[2].Incarnation > 1
 	})
+	require.Eventually(t, func() bool { return l.calls.Load() > 0 }, waitTimeout, 10*time.Millisecond)
 	l.stop()
-	require.Positive(t, l.calls.Load())
 	require.Zero(t, l.failed.Load(), "of %d calls: %s", l.calls.Load(), l.firstFailure())
 }

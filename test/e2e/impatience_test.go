@@ -2,12 +2,14 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
@@ -20,39 +22,45 @@ func TestCallersThatLeaveLongCallsLeaveThePoolInService(t *testing.T) {
 	env := newEnv(t)
 	env.startAgent("impatience")
 	s := pythonSpec("impatience", 3, "trouble.py")
-	s.Pool.Env["NOTES"] = env.dir + "/impatience.notes"
+	notes := env.dir + "/impatience.notes"
+	s.Pool.Env["NOTES"] = notes
 	s.Call.CancelGrace = spec.Duration(100 * time.Millisecond)
 	s.Recovery.MaxConsecutiveFailures = 1 // a single counted failure would take a worker out of service
 	pool := env.startPool(s)
 	client := env.gatewayClient("impatience")
-	const times = 20
-	var callers sync.WaitGroup
-	for range 3 {
-		callers.Go(func() {
-			for range times {
-				ctx, leave := context.WithTimeout(t.Context(), 300*time.Millisecond)
-				request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://gateway/v1/pools/impatience/call/doze", strings.NewReader(`[60]`))
+	const callers, times = 3, 5
+	var calling sync.WaitGroup
+	for caller := range callers {
+		calling.Go(func() {
+			for n := range times {
+				ctx, leave := context.WithCancel(t.Context())
+				name := fmt.Sprintf("call-%d-%d", caller, n)
+				calling.Go(func() { // leaves once the call has begun
+					defer leave()
+					assert.Eventually(t, func() bool { return countNotes(notes, "begin "+name+" ") > 0 }, waitTimeout, 10*time.Millisecond, name)
+				})
+				request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://gateway/v1/pools/impatience/call/doze", strings.NewReader(`[3600, "`+name+`"]`))
 				if err == nil {
 					_, err = client.Do(request)
 				}
+				assert.ErrorIs(t, err, context.Canceled)
 				leave()
-				if err == nil {
-					t.Error("a call of a minute ended in less than a second")
-				}
 			}
 		})
 	}
-	callers.Wait()
-	view := env.waitReady(pool, 3)
-	cut := int64(0)
-	for _, worker := range view.Workers {
-		require.Zero(t, worker.ConsecutiveFailures, "%+v", worker)
-		require.Zero(t, worker.RestartsByReason[string(api.CauseExit)])
+	calling.Wait()
+	env.waitFor(pool, "each call is cut with its process: its handler ignores that its caller has left", func(v api.PoolWorkers) bool {
+		cut := int64(0)
+		for _, worker := range v.Workers {
+			require.Zero(t, worker.ConsecutiveFailures, "%+v", worker)
+			require.Zero(t, worker.RestartsByReason[string(api.CauseExit)])
+			cut += worker.CallsCut
+		}
+		return v.Ready == 3 && cut == callers*times
+	})
+	for _, worker := range env.waitReady(pool, 3).Workers {
 		require.Equal(t, worker.Restarts, worker.CallsCut)
-		cut += worker.CallsCut
 	}
-	require.Positive(t, cut, "the handler ignores that its caller has left")
-	t.Logf("%d calls were cut with their processes", cut)
 	status, answer, _ := post(t, client, "/v1/pools/impatience/call/add", `[1, 2]`)
 	require.Equal(t, http.StatusOK, status, answer)
 }

@@ -19,8 +19,7 @@ func TestLimitsApplyAndAWorkerOverItsMemoryLimitIsReplaced(t *testing.T) {
 	s.Limits.Memory, s.Limits.OpenFiles, s.Limits.Nice = 150<<20, 200, 3
 	s.Prediction.Enabled = false
 	pool := env.startPool(s)
-	view, err := pool.Workers(t.Context())
-	require.NoError(t, err)
+	view := env.waitReady(pool, 2)
 	for _, worker := range view.Workers {
 		require.Equal(t, "rlimit", worker.Limits["open_files"])
 		require.Equal(t, "scheduler", worker.Limits["nice"])
@@ -35,7 +34,7 @@ func TestLimitsApplyAndAWorkerOverItsMemoryLimitIsReplaced(t *testing.T) {
 		require.Equal(t, http.StatusOK, status, answer)
 	}
 	view = env.waitFor(pool, "one worker has been replaced", func(v api.PoolWorkers) bool {
-		return v.Ready == 2 && v.Workers[0].Incarnation+v.Workers[1].Incarnation == 3
+		return v.Ready == 2 && v.Workers[0].Incarnation+v.Workers[1].Incarnation > 2
 	})
 	if view.Workers[0].Limits["memory"] == "sampler" {
 		require.EqualValues(t, 1, view.Workers[0].RotationsByReason["limits"]+view.Workers[1].RotationsByReason["limits"])
@@ -49,7 +48,7 @@ func TestLimitsApplyAndAWorkerOverItsMemoryLimitIsReplaced(t *testing.T) {
 	env.waitFor(pool, "a worker far over its limit has been killed", func(v api.PoolWorkers) bool {
 		killed := false
 		for _, worker := range v.Workers { // a cancelled successor may have used an incarnation, so do not compare incarnations
-			killed = killed || worker.RestartsByReason["exit"] == 1
+			killed = killed || worker.RestartsByReason["exit"] > 0
 		}
 		return v.Ready == 2 && killed
 	})

@@ -190,6 +190,24 @@ func TestTheFirstRequestOfAPoolWithoutWorkersStartsOne(t *testing.T) {
 	}
 }
 
+// TestACallOfAWorkflowStartsTheFirstWorkerOfAPool has nobody poll the pool's task queue: the agent that ran its last worker was replaced.
+func TestACallOfAWorkflowStartsTheFirstWorkerOfAPool(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	old := env.startAgent("old")
+	env.startUserWorker()
+	s := env.followingSpec("asleep", 1)
+	pool := env.startFollowing(s)
+	env.waitZero(pool)
+	old.stop()
+	env.startAgent("new")
+	run := env.startCallWorkflow("first", executeInput{Pool: "asleep", Request: map[string]any{"method": "nap", "params": 0.01}})
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
+	defer cancel()
+	require.NoError(t, run.Get(ctx, nil), "the call waits in Temporal, and its wait starts a worker")
+	env.waitZero(pool)
+}
+
 func leaseOnce(ctx context.Context, pool *tempool.Pool) error {
 	lease, err := pool.Checkout(ctx, tempool.CheckoutOptions{Holder: "me", Wait: waitTimeout})
 	if err != nil {

@@ -30,7 +30,7 @@ func TestClientsThatWaitForAWorkerAGatewayUsesCostFewEvents(t *testing.T) {
 	id := api.WorkerWorkflowID("held", 0)
 	call := make(chan int, 1)
 	go func() {
-		status, _, _ := post(t, gateway, "/v1/pools/held/call/hold", fmt.Sprintf("[%q]", gate))
+		status, _, _ := post(t, gateway, "/v1/pools/held/call/wait_for", fmt.Sprintf("[%q]", gate))
 		call <- status
 	}()
 	waitForNote(t, notes, "begin")

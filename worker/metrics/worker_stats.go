@@ -163,6 +163,9 @@ func (l *workerStats) Probed(p api.Process, took time.Duration, err error) {
 // Exceeded counts nothing: the replacement is counted when it comes.
 func (l *workerStats) Exceeded(api.Process, limits.Violation) {}
 
+// Sampled counts nothing: metrics read the newest sample when they are asked.
+func (l *workerStats) Sampled(api.Process, *api.Sample, int64) {}
+
 func (l *workerStats) Stopping(p api.Process) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -24,6 +24,9 @@ const (
 	slack = 15 * time.Second
 	// recallTimeout bounds how long a checkout waits for a gateway to return an idle lease.
 	recallTimeout = time.Second
+	// startHeartbeatEach is what each worker of a pool adds to the heartbeat time-out of a Start: starts that wait for their turn on a host heartbeat,
+	// and a thousand of them at once are a load for Temporal.
+	startHeartbeatEach = 30 * time.Millisecond
 	// lostAttemptDelay is the delay after an attempt whose host was lost.
 	lostAttemptDelay = time.Second
 )
@@ -38,7 +41,8 @@ type activities struct{ *worker }
 func (a activities) start(incarnation int64, sp spec.Spec, summary string) loop.Activity {
 	return loop.Activity{
 		Name: api.ActivityStart, Queue: api.StartQueue(sp.Pool), Summary: summary,
-		ScheduleToStart: placementTimeout, StartToClose: sp.Start.Timeout.D() + slack, Heartbeat: loop.HeartbeatTimeout, WaitForCancellation: true,
+		ScheduleToStart: placementTimeout, StartToClose: sp.Start.Timeout.D() + slack, WaitForCancellation: true,
+		Heartbeat: max(loop.HeartbeatTimeout, time.Duration(sp.Pool.Size)*startHeartbeatEach),
 		Input: api.StartRequest{
 			Process: a.processOf(incarnation), Spec: sp, KeepIncarnations: a.surge.drainingNumbers(),
 			RunID: workflow.GetInfo(a.Ctx).FirstRunID, Rules: a.rotator.rulesOfNext(sp), Replaced: a.replaced(),

@@ -31,3 +31,22 @@ func TestAProcessThatEndsForACutCallIsReplacedAtOnceAndCountsNoFailure(t *testin
 	s.At(31*time.Second, s.cancel)
 	s.run(standalone())
 }
+
+// A host that was lost and came back has killed its processes; that may arrive before the end of its epoch does.
+func TestAProcessThatItsAgentKilledIsReplacedAtOnceAndCountsNoFailure(t *testing.T) {
+	s := newWorkerEnv(t)
+	const reason = "killed: host a was lost, and its agent has joined it again"
+	s.watchScript[1] = watchScript{time.Second, api.WatchResult{
+		Event: api.WatchExited, Reason: reason, Exit: &lifecycle.Exit{Killed: true, ByAgent: true, Signal: "SIGKILL"},
+	}}
+	s.At(5*time.Second, func() {
+		state, m := s.state(), s.metrics()
+		require.Equal(t, lifecycle.Ready, state.State)
+		require.EqualValues(t, 2, state.Incarnation)
+		require.Zero(t, m.ConsecutiveFailures)
+		require.Equal(t, map[string]int64{string(api.CauseHostLost): 1}, m.RestartsByReason)
+		require.NotContains(t, s.events(), lifecycle.Hold, "no backoff")
+	})
+	s.At(6*time.Second, s.cancel)
+	s.run(standalone())
+}

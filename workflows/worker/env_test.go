@@ -59,6 +59,8 @@ type workerEnv struct {
 	onReset   func(api.ResetRequest) (api.ResetResult, error)
 	onRecall  func(api.RecallRequest) (api.RecallResult, error)
 	onSuspend func(api.SuspendRequest) (api.SuspendResult, error)
+	// suspendsLate makes the runs those of a release before a suspension took effect at once.
+	suspendsLate bool
 
 	suspends []api.SuspendRequest
 	resumes  []api.ResumeRequest
@@ -146,6 +148,9 @@ func (s *workerEnv) set(now time.Time) {
 		api.ActivityRecall: func(_ context.Context, r api.RecallRequest) (api.RecallResult, error) { return s.onRecall(r) },
 	} {
 		s.env.RegisterActivityWithOptions(do, activity.RegisterOptions{Name: name})
+	}
+	if s.suspendsLate {
+		s.env.OnGetVersion("suspend-at-once", workflow.DefaultVersion, workflow.Version(1)).Return(workflow.DefaultVersion)
 	}
 	slow := func(name string, do any, argument string) {
 		if s.slow[name] > 0 {

@@ -95,11 +95,12 @@ func (s *starter) startEnded(r *loop.Result[api.StartResult]) {
 	case r.Err == nil:
 		s.started(r.Value)
 	case failure.NotStarted(r.Err):
-		reason := fmt.Sprintf("no agent with capacity took the start from %s within %s", api.StartQueue(s.Spec.Pool), placementTimeout)
-		advice := "start an agent with that label, or raise its --capacity"
+		needed, advice := "capacity", "start an agent with that label, or raise its --capacity"
 		if s.Spec.Pool.Kind == spec.KindFunction {
-			advice = fmt.Sprintf("start an agent with that label whose program registers the function %q with worker.Register, or raise its --capacity", s.Spec.Pool.Function)
+			needed = fmt.Sprintf("the function %q and capacity", s.Spec.Pool.Function)
+			advice = "start an agent with that label whose program registers the function with worker.Register, or raise its --capacity"
 		}
+		reason := fmt.Sprintf("no agent with %s took the start from %s within %s", needed, api.StartQueue(s.Spec.Pool), placementTimeout)
 		s.transition(lifecycle.StartFailed, reason)
 		s.Wait = Wait{Capacity: true, Reason: reason + "; " + advice}
 	case failure.TimedOut(r.Err):

@@ -62,6 +62,10 @@ func (w *worker) processExited(exit *lifecycle.Exit, reason string) {
 		w.Counters.CallsCut++
 		w.setIntent(IntentReplace, reason)
 	}
+	if exit != nil && exit.ByAgent && w.Cause == "" { // its host's doing: no failure of the program either
+		w.Cause = api.CauseHostLost
+		w.setIntent(IntentReplace, reason)
+	}
 	if w.Cause == "" {
 		w.Cause = api.CauseExit
 	}

@@ -53,7 +53,9 @@ func (s *suspender) request(c api.Control) {
 		s.SuspendAtOnce = s.atOnce()
 	}
 	s.SuspendWanted, s.SuspendReason = true, requested(c.Reason, c.By, false).reason
-	s.requests.resume = request{} // the later request counts
+	if s.SuspendAtOnce {
+		s.requests.resume = request{} // the later request counts
+	}
 }
 
 // isPending reports whether a suspension that takes effect at once has been requested and is not complete.
@@ -72,6 +74,9 @@ func (s *suspender) withdraw() {
 
 // reconcile carries out what was requested, and takes the host's answers. It reports whether anything changed.
 func (s *suspender) reconcile() bool {
+	if s.suspendLate() {
+		return true
+	}
 	if r := s.requests.resume.take(); r.wanted {
 		s.beginResume(r.reason)
 		return true
@@ -99,12 +104,26 @@ func (s *suspender) reconcile() bool {
 	case s.leases.isResetting():
 	case s.SuspendAtOnce:
 		s.askHost()
-	case s.Machine.State != lifecycle.Busy:
-		s.rotator.yieldDisruption()
-		s.complete(nil)
-		return true
 	}
 	return false
+}
+
+// suspendLate carries out a request to an earlier release, once no lease is held. There a suspension came before a resumption, in whichever order
+// the two had arrived.
+func (s *suspender) suspendLate() bool {
+	if !s.SuspendWanted || s.SuspendAtOnce || s.Machine.State == lifecycle.Busy || s.leases.isResetting() {
+		return false
+	}
+	resume := s.requests.resume
+	if s.Machine.State == lifecycle.Suspended {
+		s.withdraw()
+		s.refuse("suspend: the worker is already suspended")
+	} else {
+		s.rotator.yieldDisruption()
+		s.complete(&api.SuspendResult{})
+	}
+	s.requests.resume = resume
+	return true
 }
 
 // askHost has the host take the process out of service. A lease that its holder returns meanwhile shortens that.
@@ -179,9 +198,6 @@ func (s *suspender) complete(r *api.SuspendResult) {
 	s.drop()
 	s.warn("suspending worker", reason)
 	event := lifecycle.Event{Kind: lifecycle.Suspend, Reason: reason}
-	if r == nil {
-		r = &api.SuspendResult{}
-	}
 	if r.CallsCut > 0 || r.Frozen {
 		event.Metadata = map[string]string{"calls_cut": strconv.Itoa(r.CallsCut), "frozen": strconv.FormatBool(r.Frozen)}
 	}

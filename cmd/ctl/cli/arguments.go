@@ -43,7 +43,10 @@ func atMostOne(name string) cobra.PositionalArgs {
 
 // noArguments allows no argument.
 func noArguments(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
+	switch {
+	case len(args) > 0 && cmd.Flag("file") != nil:
+		return command.Usagef("%s takes no arguments; to read a file, write %[1]s -f %[2]s", cmd.CommandPath(), args[0])
+	case len(args) > 0:
 		return command.Usagef("%s takes no arguments; it got %q", cmd.CommandPath(), args[0])
 	}
 	return nil

@@ -284,17 +284,30 @@ func (d *diagnosis) placement(s setup) {
 		}
 		label := p.Spec.Pool.Placement
 		wanted[label] += p.Size
-		waiting := 0
+		waiting, gaveUp := 0, 0
 		for _, w := range p.Workers {
-			if w.State == lifecycle.Pending && !w.Gone {
+			switch {
+			case w.Gone:
+			case w.State == lifecycle.Pending:
 				waiting++
+			case w.Resting && (w.State == lifecycle.Failed || w.State == lifecycle.Killed):
+				gaveUp++
 			}
 		}
 		switch {
 		case room[label] == 0:
 			d.add(levelProblem, "placement", subject, "start an agent with --labels "+label+", or change pool.placement", "no running agent has its label %q", label)
+		case gaveUp > 0:
+			level := levelWarning
+			if p.Ready == 0 {
+				level = levelProblem
+			}
+			d.add(level, "pools", subject, "ctl pool status "+p.Pool+" says why; fix that, then run ctl workers restart "+p.Pool,
+				"%d of %s gave up; %d in service", gaveUp, plural(p.Size, "worker"), p.Ready)
 		case waiting > 0:
-			d.add(levelWarning, "placement", subject, "ctl pool status "+p.Pool+" says what they wait for", "%s of %d wait to be started", plural(waiting, "worker"), p.Size)
+			d.add(levelWarning, "placement", subject, "ctl pool status "+p.Pool+" says what they wait for", "%d of %s not started yet", waiting, plural(p.Size, "worker"))
+		case p.Ready == 0 && p.Size > 0:
+			d.add(levelWarning, "pools", subject, "ctl pool status "+p.Pool+" says why", "no worker is in service (0 of %d)", p.Size)
 		default:
 			d.add(levelOK, "placement", subject, "", "%d of %d ready", p.Ready, p.Size)
 		}

@@ -98,7 +98,19 @@ func TestDoctorSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		}, levelProblem, "placement", `"gpu"`, "--labels gpu"},
 		"a waiting worker": {func(f *fakeControlPlane, _ *api.AgentReport) {
 			f.pools["python"].statuses[0].Workers[0].State = lifecycle.Pending
-		}, levelWarning, "placement", "1 worker of 1", "ctl pool status python"},
+		}, levelWarning, "placement", "1 of 1 worker not started yet", "ctl pool status python"},
+		"a worker that gave up": {func(f *fakeControlPlane, _ *api.AgentReport) {
+			s := &f.pools["python"].statuses[0]
+			s.Size, s.Workers[0].State, s.Workers[0].Resting = 2, lifecycle.Failed, true
+		}, levelWarning, "pools", "1 of 2 workers gave up; 1 in service", "ctl workers restart python"},
+		"no worker left": {func(f *fakeControlPlane, _ *api.AgentReport) {
+			s := &f.pools["python"].statuses[0]
+			s.Ready, s.Workers[0].State, s.Workers[0].Resting = 0, lifecycle.Killed, true
+		}, levelProblem, "pools", "1 of 1 worker gave up; 0 in service", "ctl workers restart python"},
+		"nobody serves": {func(f *fakeControlPlane, _ *api.AgentReport) {
+			s := &f.pools["python"].statuses[0]
+			s.Ready, s.Workers[0].State = 0, lifecycle.Suspended
+		}, levelWarning, "pools", "no worker is in service", "ctl pool status python"},
 		"no room": {func(f *fakeControlPlane, _ *api.AgentReport) { f.pools["python"].statuses[0].Size = 11 }, levelWarning, "capacity", "11 workers", "--capacity"},
 		"root":    {func(_ *fakeControlPlane, r *api.AgentReport) { r.Root = true }, levelWarning, "root", "run as root", "pool.user"},
 		"a silent pool": {func(f *fakeControlPlane, _ *api.AgentReport) {

@@ -118,6 +118,10 @@ func (a *app) printEvents(ctx context.Context, cp controlPlane, o tempool.EventO
 		}
 		a.warnOf(failure)
 	}
+	if printed == 0 && o.Pool != "" && !o.Follow { // perhaps the name is wrong
+		_, err := a.poolRoster(ctx, cp, o.Pool)
+		return err
+	}
 	return nil
 }
 

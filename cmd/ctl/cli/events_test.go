@@ -54,3 +54,12 @@ func TestAnAgentWhoseEventsCannotBeReadIsNamed(t *testing.T) {
 	requireCode(t, ExitFailed, none)
 	require.Contains(t, none.err, "web-2")
 }
+
+func TestEventsOfAPoolThatIsNotRunningFailUnlessThereAreSome(t *testing.T) {
+	f := newFakeControlPlane()
+	none := ctl(t, f, "events", "nowhere")
+	requireCode(t, ExitFailed, none)
+	require.Contains(t, none.err, "nowhere")
+	f.events = fakeEvents()
+	requireCode(t, ExitOK, ctl(t, f, "events", "nowhere"))
+}

@@ -35,6 +35,9 @@ func (a *app) awaitReady(ctx context.Context, cp controlPlane, w *readyWait) err
 	err := a.await(ctx, w.limit, func(ctx context.Context) (bool, error) {
 		status, err := cp.Pool(w.pool).Status(ctx)
 		if err != nil {
+			if ctx.Err() != nil { // the limit
+				return false, err
+			}
 			a.showProgress(w.pool + ": waiting for an agent to answer")
 			a.checkAgents(ctx, cp, w, false)
 			return false, err

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"strings"
 	"time"
 
@@ -89,6 +91,9 @@ func (a *app) tokenListCommand() *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}, func(context.Context, []string) error {
 		file, err := access.ReadFile(*path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return api.Errorf(api.CodeInvalid, "the tokens file %s does not exist; name another one with --tokens, or create it with ctl token add", *path)
+		}
 		if err != nil {
 			return err
 		}

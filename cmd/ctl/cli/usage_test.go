@@ -37,6 +37,7 @@ func TestUsageErrorsExitWith2AndSendNoRequest(t *testing.T) {
 		"ps --timeout soon":                           "invalid argument",
 		"pool list x":                                 "takes no arguments",
 		"pool start":                                  `"file" not set`,
+		"pool start p.toml":                           "to read a file, write ctl pool start -f p.toml",
 		"pool start -f p.toml --wait-timeout 0":       "--wait-timeout is 0s",
 		"pool apply":                                  `"file" not set`,
 		"pool stop":                                   "takes exactly POOL",

@@ -219,7 +219,7 @@ func (a *app) refresh(ctx context.Context, p pool, s workerSignal, status api.Po
 	}
 	if !t.done && !t.warned && s.signal == api.SignalSuspend && state.Lease != nil {
 		t.warned = true
-		a.warn(fmt.Sprintf("worker %s is busy; it is suspended when %s returns lease %s (or run ctl checkin %[3]s), or when rotation.drain_timeout is over", t.worker, state.Lease.Holder, state.Lease.ID))
+		a.warn(fmt.Sprintf("worker %s is busy; it will be suspended when %s returns lease %s (or run ctl checkin %[3]s), or when rotation.drain_timeout is over", t.worker, state.Lease.Holder, state.Lease.ID))
 	}
 	return nil
 }

@@ -97,7 +97,7 @@ func TestSuspendOfABusyWorkerNamesTheLease(t *testing.T) {
 		states: map[int][]api.WorkerState{0: {busy, busy, busy, state(0, lifecycle.Suspended, 1)}}})
 	r := ctl(t, f, "workers", "suspend", "python")
 	requireCode(t, ExitOK, r)
-	require.Contains(t, r.err, "ctl: warning: worker python/0 is busy; it is suspended when alice returns lease python.0.1.1 (or run ctl checkin python.0.1.1), or when rotation.drain_timeout is over\n")
+	require.Contains(t, r.err, "ctl: warning: worker python/0 is busy; it will be suspended when alice returns lease python.0.1.1 (or run ctl checkin python.0.1.1), or when rotation.drain_timeout is over\n")
 	require.Equal(t, "python/0 is suspended\n", r.out)
 
 	f.pools["python"].states[0] = []api.WorkerState{busy}

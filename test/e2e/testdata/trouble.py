@@ -25,16 +25,21 @@ def nap(seconds, name="somebody"):
 
 
 @tempool.method
-def hold(file):
-    """Returns once the file exists."""
-    note(f"begin hold {tempool.context().worker}")
-    while not os.path.exists(file):
-        time.sleep(0.01)
+def wait_for(gate, name="somebody"):
+    """Returns its name once the file gate exists."""
+    context = tempool.context()
+    note(f"begin {name} {context.worker}")
+    while not os.path.exists(gate):
+        context.check()
+        time.sleep(0.005)
+    note(f"end {name} {context.worker}")
+    return name
 
 
 @tempool.method
-def doze(seconds):
+def doze(seconds, name="somebody"):
     """Sleeps, and ignores that its caller has left."""
+    note(f"begin {name} {tempool.context().worker}")
     time.sleep(seconds)
 
 

@@ -2,9 +2,9 @@
 
 import json
 
-# Temporary errors: the same request can succeed later or through another gateway.
+# Temporary errors: the same request can succeed later or through another gateway. Not "suspended": that lasts until an operator ends it.
 RETRYABLE = frozenset([
-    "busy", "degraded", "draining", "suspended", "starting", "failed", "continuing",
+    "busy", "degraded", "draining", "starting", "failed", "continuing",
     "no_workers", "queue_full", "queue_timeout", "rate_limited", "unavailable", "worker_crashed",
 ])
 

@@ -1,0 +1,204 @@
+package activities
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/taskqueue/v1"
+	"go.temporal.io/api/workflow/v1"
+	"go.temporal.io/api/workflowservice/v1"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/policy/fromspec"
+	"github.com/tempool/tempool/spec"
+)
+
+const (
+	// waitingInterval is the time between two looks at the task queue of a pool, and maxLooks how many queues one round looks at: of more pools,
+	// each has its turn later.
+	waitingInterval = 2 * time.Second
+	maxLooks        = 40
+	// poolsInterval is the time between two lists of the pools.
+	poolsInterval = 10 * time.Second
+	// waitingSpecAge is after how long the spec of a pool with waiting calls is read again.
+	waitingSpecAge = 30 * time.Second
+	// waitingRepeat is after how long a demand that has not changed is reported again, and waitingExpiry how long the pool counts a report.
+	waitingRepeat = 20 * time.Second
+	waitingExpiry = time.Minute
+	// waitingTimeout bounds one request.
+	waitingTimeout = 5 * time.Second
+	// waitingHost stands for all workflows in the reports of demand.
+	waitingHost = "workflows"
+)
+
+// waitingCalls reports the calls of Execute that wait in Temporal to the pools whose size follows the demand. No gateway sees those calls, and no
+// agent polls for a pool without workers.
+type waitingCalls struct {
+	list    func(ctx context.Context) (pools []string, err error)
+	waiting func(ctx context.Context, pool string) (int, error)
+	status  func(ctx context.Context, pool string) (api.PoolStatus, error)
+	report  func(ctx context.Context, pool string, d api.Demand) error
+	log     *slog.Logger
+
+	pools    []string
+	listedAt time.Time
+	next     int // of pools
+	measured map[string]*waitingPool
+	failing  bool
+}
+
+// waitingPool is a pool with calls that wait, or with a demand that was reported for such calls.
+type waitingPool struct {
+	policy.Measured
+	spec       spec.Spec
+	specAt     time.Time
+	noWorkers  bool
+	reportedAt time.Time
+}
+
+func newWaitingCalls(s *Sweeper) *waitingCalls {
+	return &waitingCalls{
+		list: s.openPools, waiting: s.waitingCalls, log: s.Logger, measured: map[string]*waitingPool{},
+		status: func(ctx context.Context, pool string) (api.PoolStatus, error) {
+			return s.poolStatus(ctx, api.PoolWorkflowID(pool))
+		},
+		report: func(ctx context.Context, pool string, d api.Demand) error {
+			return s.signal(ctx, api.PoolWorkflowID(pool), api.SignalDemand, d)
+		},
+	}
+}
+
+// run looks until ctx ends.
+func (w *waitingCalls) run(ctx context.Context) {
+	ticker := time.NewTicker(waitingInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			err := w.round(ctx, now)
+			if err != nil && !w.failing && ctx.Err() == nil {
+				w.log.Warn("cannot see the calls of workflows that wait for pools; trying again", "error", err)
+			}
+			w.failing = err != nil
+		}
+	}
+}
+
+// round looks at the next pools. A pool that cannot be looked at does not keep the others from it.
+func (w *waitingCalls) round(ctx context.Context, now time.Time) error {
+	if now.Sub(w.listedAt) >= poolsInterval {
+		if err := w.readPools(ctx); err != nil {
+			return err
+		}
+		w.listedAt = now
+	}
+	var failure error
+	for range min(len(w.pools), maxLooks) {
+		pool := w.pools[w.next%len(w.pools)]
+		w.next = (w.next + 1) % len(w.pools)
+		if err := w.look(ctx, pool, now); err != nil {
+			failure = fmt.Errorf("pool %s: %w", pool, err)
+		}
+	}
+	return failure
+}
+
+// readPools lists the pools, and forgets those that have ended.
+func (w *waitingCalls) readPools(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, waitingTimeout)
+	defer cancel()
+	pools, err := w.list(ctx)
+	if err != nil {
+		return fmt.Errorf("list the pools: %w", err)
+	}
+	w.pools = pools
+	open := make(map[string]bool, len(pools))
+	for _, pool := range pools {
+		open[pool] = true
+	}
+	for pool := range w.measured {
+		if !open[pool] {
+			delete(w.measured, pool)
+		}
+	}
+	return nil
+}
+
+// look counts the waiting calls of one pool, and reports what follows from them.
+func (w *waitingCalls) look(ctx context.Context, pool string, now time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, waitingTimeout)
+	defer cancel()
+	n, err := w.waiting(ctx, pool)
+	p := w.measured[pool]
+	if err != nil || n == 0 && p == nil {
+		return err
+	}
+	if p == nil {
+		p = &waitingPool{}
+		w.measured[pool] = p
+	}
+	if n > 0 && (now.Sub(p.specAt) >= waitingSpecAge || p.spec.Scale.Follows() && p.Reported == 0) {
+		status, err := w.status(ctx, pool)
+		if err != nil {
+			return err
+		}
+		p.spec, p.specAt, p.noWorkers = status.Spec, now, status.ScaledToZero()
+	}
+	if !p.spec.Scale.Follows() {
+		p.Measured = policy.Measured{}
+	} else if err := w.measure(ctx, pool, p, n, now); err != nil {
+		return err
+	}
+	if n == 0 && p.Reported == 0 {
+		delete(w.measured, pool)
+	}
+	return nil
+}
+
+// measure takes one sample. A report that fails is made again at the next one.
+func (w *waitingCalls) measure(ctx context.Context, pool string, p *waitingPool, n int, now time.Time) error {
+	next, changed := fromspec.DemandMeter(p.spec).Next(p.Measured, policy.Demand{Waiting: n, NoWorkers: p.noWorkers}, now)
+	if changed || next.Reported > 0 && now.Sub(p.reportedAt) >= waitingRepeat {
+		err := w.report(ctx, pool, api.Demand{Host: waitingHost, Load: next.Reported, Waiting: n, ExpiryMS: waitingExpiry.Milliseconds()})
+		if err != nil {
+			return err
+		}
+		p.reportedAt = now
+	}
+	p.Measured = next
+	return nil
+}
+
+// openPools are the names of the open pools.
+func (s *Sweeper) openPools(ctx context.Context) (pools []string, err error) {
+	query := fmt.Sprintf("WorkflowType = '%s' AND ExecutionStatus = 'Running'", api.WorkflowPool)
+	err = s.each(ctx, query, func(pool *workflow.WorkflowExecutionInfo) error {
+		if name, found := strings.CutPrefix(pool.GetExecution().GetWorkflowId(), api.PoolWorkflowID("")); found && api.ValidPoolName(name) {
+			pools = append(pools, name)
+		}
+		return nil
+	})
+	return pools, err
+}
+
+// waitingCalls is about how many calls of Execute wait in Temporal for a pool. It may count some that were cancelled, until an agent polls.
+func (s *Sweeper) waitingCalls(ctx context.Context, pool string) (int, error) {
+	answer, err := s.Temporal.WorkflowService().DescribeTaskQueue(ctx, &workflowservice.DescribeTaskQueueRequest{
+		Namespace: s.Namespace, TaskQueue: &taskqueue.TaskQueue{Name: api.PoolQueue(pool)}, TaskQueueType: enums.TASK_QUEUE_TYPE_ACTIVITY, ReportStats: true,
+	})
+	if err != nil {
+		return 0, fmt.Errorf("describe the task queue: %w", err)
+	}
+	if answer.GetStats() == nil {
+		return 0, errors.New("this Temporal server does not tell how many tasks wait in a queue; server 1.28 or newer does")
+	}
+	return int(answer.GetStats().GetApproximateBacklogCount()), nil
+}

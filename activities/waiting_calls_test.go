@@ -1,0 +1,92 @@
+package activities
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/spec"
+)
+
+func TestCallsThatWaitInTemporalAreDemand(t *testing.T) {
+	s := spec.Default()
+	s.Pool.Name, s.Scale.Max, s.Scale.TargetInflight, s.Scale.UpAfter = "p", 5, 1, spec.Duration(3*time.Second)
+	waiting, status := map[string]int{}, api.PoolStatus{Spec: s, Scale: &api.ScaleStatus{}}
+	var reports []api.Demand
+	var refused error
+	w := &waitingCalls{
+		log: slog.New(slog.DiscardHandler), measured: map[string]*waitingPool{},
+		list:    func(context.Context) ([]string, error) { return []string{"idle", "p"}, nil },
+		waiting: func(_ context.Context, pool string) (int, error) { return waiting[pool], nil },
+		status:  func(context.Context, string) (api.PoolStatus, error) { return status, nil },
+		report: func(_ context.Context, pool string, d api.Demand) error {
+			require.Equal(t, "p", pool)
+			if refused == nil {
+				reports = append(reports, d)
+			}
+			return refused
+		},
+	}
+	now := time.Now()
+	round := func(after time.Duration) []api.Demand {
+		now, reports = now.Add(after), nil
+		err := w.round(t.Context(), now)
+		require.ErrorIs(t, err, refused)
+		return reports
+	}
+	report := func(load float64, waiting int) []api.Demand {
+		return []api.Demand{{Host: waitingHost, Load: load, Waiting: waiting, ExpiryMS: waitingExpiry.Milliseconds()}}
+	}
+	require.Empty(t, round(0), "nothing waits")
+
+	waiting["p"] = 2
+	refused = errors.New("Temporal is not reached")
+	require.Empty(t, round(waitingInterval))
+	refused = nil
+	require.Equal(t, report(2, 2), round(waitingInterval), "a pool without workers has it at once, after a report that failed, too")
+	require.Empty(t, round(waitingInterval), "nothing has changed")
+	require.Equal(t, report(2, 2), round(waitingRepeat), "before the report expires it is repeated")
+
+	waiting["p"] = 0
+	require.Empty(t, round(waitingInterval), "it must be lower for some time")
+	require.Equal(t, report(0, 0), round(time.Hour))
+	require.Empty(t, w.measured)
+
+	status.Workers = []api.RosterEntry{{Endpoint: "unix:/x", State: "ready"}}
+	waiting["p"] = 4
+	require.Empty(t, round(waitingInterval), "a pool with workers has a demand that lasts")
+	require.Equal(t, report(4, 4), round(s.Scale.UpAfter.D()))
+
+	t.Run("a pool of a fixed size has no use for it", func(t *testing.T) {
+		status.Spec.Scale = spec.Default().Scale
+		clear(w.measured)
+		require.Empty(t, round(waitingInterval))
+		require.Empty(t, round(time.Hour))
+	})
+	t.Run("a pool that has ended is forgotten", func(t *testing.T) {
+		w.list = func(context.Context) ([]string, error) { return nil, nil }
+		require.Empty(t, round(poolsInterval))
+		require.Empty(t, w.measured)
+	})
+	t.Run("many pools take turns", func(t *testing.T) {
+		pools := make([]string, maxLooks+3)
+		for i := range pools {
+			pools[i] = api.WorkerName("pool", i)
+		}
+		w.list = func(context.Context) ([]string, error) { return pools, nil }
+		looked := map[string]int{}
+		w.waiting = func(_ context.Context, pool string) (int, error) {
+			looked[pool]++
+			return 0, nil
+		}
+		require.Empty(t, round(poolsInterval))
+		require.Len(t, looked, maxLooks)
+		require.Empty(t, round(waitingInterval))
+		require.Len(t, looked, len(pools))
+	})
+}

@@ -1,0 +1,52 @@
+package process
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/process/keeper"
+	"github.com/tempool/tempool/process/tree"
+)
+
+// inPIDNamespace makes a command that runs a script of sh as the first process of a PID namespace. "$@" are the arguments.
+func inPIDNamespace(script string, args ...string) *exec.Cmd {
+	cmd := exec.Command("sh", append([]string{"-c", "mount -t proc proc /proc && " + script, "sh"}, args...)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	return cmd
+}
+
+// A supervisor that shares only the state directory with the one before sees none of its processes, or others under their numbers.
+func TestProcessesAreNotTakenOverFromAnotherPIDNamespace(t *testing.T) {
+	if err := inPIDNamespace("exit 0").Run(); err != nil {
+		t.Log("no PID namespaces here, so nothing is tested:", err)
+		return
+	}
+	dir := shortDir(t)
+	agent := keepingAgent{Dir: dir, Spec: sh("sleep 1000"), NoCgroups: true} // one could be killed by its path
+	id := handOverBy(t, agent)
+	text, err := json.Marshal(agent)
+	require.NoError(t, err)
+	cmd := inPIDNamespace(`"$@"; exit 1`, os.Args[0])
+	cmd.Env = append(os.Environ(), keepingAgentEnv+"="+string(text))
+	cmd.Stderr = t.Output()
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	defer in.Close()
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, tree.StartChild(cmd))
+	defer func() {
+		_ = cmd.Process.Kill() // and with it the namespace
+		_ = tree.WaitChild(cmd)
+	}()
+	require.True(t, bufio.NewScanner(out).Scan(), "it has a worker of its own")
+	gone(t, id, "the keeper has killed the worker that it could not give")
+	eventually(t, func() bool { _, err := os.Stat(filepath.Join(dir, keeper.SocketName)); return os.IsNotExist(err) }, "the keeper is left over")
+}

@@ -1,0 +1,114 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/log"
+	sdkworker "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+	"google.golang.org/grpc"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/devserver"
+	"github.com/tempool/tempool/workflows/host"
+)
+
+// serverWait bounds a wait for a server that may have to be downloaded and may be slow; only a failing test takes so long.
+const serverWait = 3 * time.Minute
+
+// slowServer stands between an agent and Temporal like a server that does not answer for a while: it leaves the first heartbeat unanswered, and
+// delivers the end of the activity, which follows, only after the agent has joined again.
+type slowServer struct {
+	heartbeats atomic.Int64
+	joins      atomic.Int64
+	joined     chan struct{} // closed once the agent has joined again
+}
+
+func (s *slowServer) intercept(ctx context.Context, method string, request, reply any, cc *grpc.ClientConn, next grpc.UnaryInvoker, options ...grpc.CallOption) error {
+	switch request.(type) {
+	case *workflowservice.RecordActivityTaskHeartbeatRequest:
+		if s.heartbeats.Add(1) == 1 {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+	case *workflowservice.RespondActivityTaskFailedRequest, *workflowservice.RespondActivityTaskCanceledRequest:
+		select {
+		case <-s.joined:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	case *workflowservice.ExecuteMultiOperationRequest: // a join
+		err := next(ctx, method, request, reply, cc, options...)
+		if err == nil && s.joins.Add(1) == 2 {
+			close(s.joined)
+		}
+		return err
+	}
+	return next(ctx, method, request, reply, cc, options...)
+}
+
+func TestAHostWhoseAgentJoinsBeforeItsLivenessHasEndedIsNotLost(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), serverWait)
+	defer cancel()
+	server, err := devserver.Start(ctx, devserver.Options{DBFile: filepath.Join(t.TempDir(), "temporal.db"), UIPort: devserver.NoUI, Progress: func(text string) { t.Log(text) }})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
+	quiet := log.NewStructuredLogger(slog.New(slog.DiscardHandler))
+	dial := func(options ...grpc.DialOption) client.Client {
+		c, err := client.DialContext(ctx, client.Options{
+			HostPort: server.Address(), Namespace: server.Namespace(), Logger: quiet, ConnectionOptions: client.ConnectionOptions{DialOptions: options},
+		})
+		require.NoError(t, err)
+		t.Cleanup(c.Close)
+		return c
+	}
+	direct := dial()
+	workflows := sdkworker.New(direct, api.TaskQueue, sdkworker.Options{})
+	workflows.RegisterWorkflowWithOptions(host.Workflow, workflow.RegisterOptions{Name: api.WorkflowHost})
+	require.NoError(t, workflows.Start())
+	t.Cleanup(workflows.Stop)
+
+	slow := &slowServer{joined: make(chan struct{})}
+	connection := dial(grpc.WithChainUnaryInterceptor(slow.intercept))
+	temporal := tempool.NewClient(connection, server.Namespace())
+	t.Cleanup(temporal.Close)
+	m := &membership{
+		client: temporal, hostID: "h", log: slog.New(slog.DiscardHandler), vitals: func() api.HostVitals { return api.HostVitals{} },
+		newWorker: func(queue string) sdkworker.Worker {
+			return sdkworker.New(connection, queue, sdkworker.Options{DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: time.Second})
+		},
+		lost: func() { t.Error("the processes are killed") }, fail: func(err error) { t.Error(err) },
+		request: api.JoinRequest{Instance: "i", Lineage: "l"},
+	}
+	require.NoError(t, m.start(ctx))
+	t.Cleanup(func() { m.leave(context.Background()) })
+
+	var queues []string // of the liveness activities
+	require.Eventually(t, func() bool {
+		queues = nil
+		history := direct.GetWorkflowHistory(ctx, api.HostWorkflowID("h"), "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+		for history.HasNext() {
+			event, err := history.Next()
+			if err != nil {
+				return false
+			}
+			if scheduled := event.GetActivityTaskScheduledEventAttributes(); scheduled.GetActivityType().GetName() == api.ActivityHostLiveness {
+				queues = append(queues, scheduled.GetTaskQueue().GetName())
+			}
+		}
+		return len(queues) >= 2
+	}, serverWait, 50*time.Millisecond, "no liveness follows the one that ended")
+	for _, queue := range queues {
+		require.Equal(t, api.HostEpochQueue("h", 1), queue, "the host keeps its epoch")
+	}
+}
