@@ -72,10 +72,17 @@ func (s scrape) value(name string, labels ...string) float64 {
 	return found[0].GetGauge().GetValue() + found[0].GetCounter().GetValue()
 }
 
+// has reports whether there is one gauge or counter with these labels, and it has the value.
+func (s scrape) has(value float64, name string, labels ...string) bool {
+	found := s.series(name, labels...)
+	return len(found) == 1 && found[0].GetGauge().GetValue()+found[0].GetCounter().GetValue() == value
+}
+
 func TestMetricsDescribeAnAgentAndItsWorkers(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
 	env.startAgent("seen", "--capacity", "7")
+	began := time.Now().Unix()
 	pool := env.startPool(echoSpec("seen", 2))
 	client := env.gatewayClient("seen")
 	for range 5 {
@@ -88,10 +95,11 @@ func TestMetricsDescribeAnAgentAndItsWorkers(t *testing.T) {
 	require.Equal(t, http.StatusInternalServerError, status)
 	require.EqualValues(t, api.CodeWorkerError, code)
 
-	s := readScrape(t, client)
-	for deadline := time.Now().Add(waitTimeout); s.value("tempool_pool_ready", "pool", "seen") < 2 && time.Now().Before(deadline); s = readScrape(t, client) {
-		sleep(t, 100*time.Millisecond) // the roster hears of a process a moment after the process is ready
-	}
+	var s scrape
+	require.Eventually(t, func() bool { // the roster hears of a process a moment after the process is ready, and samples and checks take turns
+		s = readScrape(t, client)
+		return s.has(2, "tempool_pool_ready", "pool", "seen") && s.has(1, "tempool_control_plane_up") && len(s.series("tempool_worker_memory_bytes", "pool", "seen")) == 2
+	}, waitTimeout, 100*time.Millisecond)
 	require.EqualValues(t, 1, s.value("tempool_agent_info", "host", "seen"))
 	require.EqualValues(t, 1, s.value("tempool_build_info"))
 	require.EqualValues(t, 7, s.value("tempool_agent_capacity"))
@@ -117,7 +125,8 @@ func TestMetricsDescribeAnAgentAndItsWorkers(t *testing.T) {
 		require.Greater(t, s.value("tempool_worker_memory_bytes", "worker", worker), 1e6)
 		require.Greater(t, s.value("tempool_worker_score", "worker", worker), 50.0)
 		require.Positive(t, s.value("tempool_worker_threads", "worker", worker))
-		require.InDelta(t, time.Now().Unix(), s.value("tempool_worker_start_time_seconds", "worker", worker), 120)
+		started := s.value("tempool_worker_start_time_seconds", "worker", worker)
+		require.True(t, float64(began) <= started && started <= float64(time.Now().Unix()+1), started)
 		is := 0.0
 		for _, state := range s.series("tempool_worker_state", "worker", worker) {
 			is += state.GetGauge().GetValue()
@@ -144,21 +153,20 @@ func TestMetricsDescribeAnAgentAndItsWorkers(t *testing.T) {
 	env.waitFor(pool, "both have come back", func(v api.PoolWorkers) bool {
 		return v.Ready == 2 && v.Workers[0].Incarnation == 2 && v.Workers[1].Incarnation == 2
 	})
-	s = readScrape(t, client)
-	require.EqualValues(t, 1, s.value("tempool_pool_processes_ended_total", "pool", "seen", "outcome", "failed"))
+	require.Eventually(t, func() bool {
+		s = readScrape(t, client)
+		return s.has(1, "tempool_worker_restarts_total", "worker", "seen/0", "reason", "exit") &&
+			s.has(1, "tempool_worker_rotations_total", "worker", "seen/1", "reason", "operator") &&
+			s.has(1, "tempool_pool_processes_ended_total", "pool", "seen", "outcome", "failed")
+	}, waitTimeout, 100*time.Millisecond, "restarts and rotations are counted by reason, and ends by outcome")
 	require.NotEmpty(t, s.series("tempool_pool_transitions_total", "pool", "seen", "to", "failed"))
 	require.GreaterOrEqual(t, s.value("tempool_pool_transitions_total", "pool", "seen", "from", "starting", "to", "ready"), 3.0)
 	require.Positive(t, s.value("tempool_pool_transition_seconds_total", "pool", "seen", "from", "starting", "to", "ready"))
-	require.Eventually(t, func() bool {
-		s := readScrape(t, client)
-		return s.value("tempool_worker_restarts_total", "worker", "seen/0", "reason", "exit") == 1 &&
-			s.value("tempool_worker_rotations_total", "worker", "seen/1", "reason", "operator") == 1
-	}, waitTimeout, 100*time.Millisecond, "restarts and rotations are counted by reason")
 
 	require.NoError(t, pool.Signal(t.Context(), 0, api.SignalSuspend, api.Control{}))
 	env.waitState(pool, 0, lifecycle.Suspended)
 	require.Eventually(t, func() bool {
-		return readScrape(t, client).value("tempool_worker_state", "worker", "seen/0", "state", "suspended") == 1
+		return readScrape(t, client).has(1, "tempool_worker_state", "worker", "seen/0", "state", "suspended")
 	}, waitTimeout, 100*time.Millisecond)
 
 	for name := range s.families {

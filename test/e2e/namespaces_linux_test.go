@@ -189,8 +189,9 @@ func TestAPoolOverTwoMachinesWithTLSBetweenThem(t *testing.T) {
 	pool.Lease.IdleReturn = spec.Duration(time.Hour) // else the gateway returns its lease while the link is cut
 	env.startPool(pool)
 	hosts := map[string]bool{}
-	view, err := client.Pool("span").Workers(t.Context())
-	require.NoError(t, err)
+	view := env.waitFor(client.Pool("span"), "the roster has the endpoints", func(v api.PoolWorkers) bool {
+		return v.Ready == 2 && v.Workers[0].Endpoint != "" && v.Workers[1].Endpoint != ""
+	})
 	for _, w := range view.Workers {
 		hosts[w.Host] = true
 		require.Contains(t, endpoints, w.Endpoint)

@@ -118,12 +118,9 @@ func TestAProcessThatMustBeKilledIsCountedAsKilled(t *testing.T) {
 				found = found || killed || step.Event == lifecycle.EventKind(lifecycle.ProcessKilled) && strings.Contains(step.Reason, "pool.stop_grace")
 			}
 			require.True(t, found, "%+v", history)
-			response, err := env.gatewayClient(name).Get("http://gateway/metrics")
-			require.NoError(t, err)
-			text, err := io.ReadAll(response.Body)
-			require.NoError(t, err)
-			require.NoError(t, response.Body.Close())
-			require.Contains(t, string(text), `tempool_pool_processes_ended_total{outcome="killed",pool="`+name+`"} 1`)
+			require.Eventually(t, func() bool {
+				return readScrape(t, env.gatewayClient(name)).has(1, "tempool_pool_processes_ended_total", "pool", name, "outcome", "killed")
+			}, waitTimeout, 100*time.Millisecond, "the metrics count it")
 		})
 	}
 }

@@ -95,18 +95,24 @@ func TestAHostThatIsCutOffFromTemporalEndsLeasesOnTimeAndHealsQuietly(t *testing
 	s.Lease.TTL = spec.Duration(5 * time.Second)
 	pool := env.startPool(s)
 	island := env.gatewayClient("island")
-	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", TTL: 5 * time.Second, NoRenew: true})
+	const ttl = 20 * time.Second
+	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", TTL: ttl, NoRenew: true})
 	require.NoError(t, err)
 	status, answer, _ := post(t, island, "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", `1`)
 	require.Equal(t, http.StatusOK, status, answer)
+	end := time.Now().Add(ttl) // at the latest: the gateway knows the lease
 	env.startAgent("mainland")
 
 	wire.cut()
 	require.Eventually(t, func() bool {
+		sent := time.Now()
 		_, _, code := post(t, island, "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", `1`)
-		return code == string(api.CodeLeaseFenced)
-	}, 15*time.Second, 50*time.Millisecond, "the lease outlives its time")
-	env.waitForWithin(3*time.Minute, pool, "the worker is ready on the other host", func(v api.PoolWorkers) bool {
+		if code != string(api.CodeLeaseFenced) && sent.After(end) {
+			t.Errorf("the lease outlives its time: a call that began %s after its end got %q", sent.Sub(end), code)
+		}
+		return code == string(api.CodeLeaseFenced) || t.Failed()
+	}, waitTimeout, 50*time.Millisecond)
+	env.waitFor(pool, "the worker is ready on the other host", func(v api.PoolWorkers) bool {
 		return v.Ready == 1 && v.Workers[0].Host == "mainland"
 	})
 	_, _, code := post(t, island, "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", `1`)
@@ -115,7 +121,7 @@ func TestAHostThatIsCutOffFromTemporalEndsLeasesOnTimeAndHealsQuietly(t *testing
 	require.NoError(t, err)
 
 	wire.heal()
-	require.Eventually(t, func() bool { return readScrape(t, island).value("tempool_control_plane_up") == 1 }, waitTimeout, 100*time.Millisecond)
+	require.Eventually(t, func() bool { return readScrape(t, island).has(1, "tempool_control_plane_up") }, waitTimeout, 100*time.Millisecond)
 	updates, began := env.updatesOf([]string{"island"}), time.Now()
 	for time.Since(began) < 10*time.Second { // calls of the pool through the gateway that lost its worker
 		_, _ = (&http.Client{Transport: island.Transport, Timeout: 500 * time.Millisecond}).Post("http://gateway/v1/pools/solo/call/echo", "", nil)

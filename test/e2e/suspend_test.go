@@ -43,10 +43,12 @@ func TestASuspensionTakesALeaseThatItsHolderKeepsRenewing(t *testing.T) {
 
 	began := time.Now()
 	env.signal(pool, 0, api.SignalSuspend, "a look at it")
-	require.Eventually(t, func() bool {
-		return api.CodeOf(lease.Call(t.Context(), "work", []int{0}, nil)) == api.CodeSuspended
+	require.Eventually(t, func() bool { return errors.Is(lease.Renew(t.Context()), tempool.ErrSuspended) }, waitTimeout, 10*time.Millisecond, "a renewal is refused")
+	require.Eventually(t, func() bool { // at once: one that came before the suspension would wait for the call in flight
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		return api.CodeOf(lease.Call(ctx, "work", []int{0}, nil)) == api.CodeSuspended
 	}, waitTimeout, 10*time.Millisecond, "a new call under the lease is refused")
-	require.ErrorIs(t, lease.Renew(t.Context()), tempool.ErrSuspended)
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "gate"), nil, 0o600))
 	require.NoError(t, <-long, "the call in flight finishes")
 	state := env.waitState(pool, 0, lifecycle.Suspended)

@@ -158,10 +158,14 @@ func TestTracesOfACallAStartAndAnExecute(t *testing.T) {
 	t.Parallel()
 	receiver := receiveTraces(t)
 	env := newEnv(t)
-	env.startAgentBy([]string{"env", "OTEL_EXPORTER_OTLP_ENDPOINT=" + receiver.endpoint, "OTEL_BSP_SCHEDULE_DELAY=100"}, "host-a")
+	env.startAgentBy([]string{"env", "OTEL_EXPORTER_OTLP_ENDPOINT=" + receiver.endpoint, "OTEL_BSP_SCHEDULE_DELAY=100"}, "traced-host")
 	provider := sdktrace.NewTracerProvider() // the client's own: its spans go nowhere
 	tracer := provider.Tracer("test")
-	pool := env.startPool(echoSpec("traced", 1))
+	s := pythonSpec("traced", 1, "slowstart.py")
+	gate := filepath.Join(env.dir, "gate")
+	s.Pool.Env["GATE"] = gate
+	require.NoError(t, os.WriteFile(gate, nil, 0o600))
+	pool := env.startPool(s)
 
 	t.Run("a call", func(t *testing.T) {
 		ctx, span := tracer.Start(t.Context(), "the client's")
@@ -194,11 +198,23 @@ func TestTracesOfACallAStartAndAnExecute(t *testing.T) {
 		state := env.waitState(pool, 0, "ready")
 		ctx, span := tracer.Start(t.Context(), "the client's")
 		defer span.End()
+		require.NoError(t, os.Remove(gate)) // the successor waits for the call that waits for it
 		killProcess(t, state.PID)
-		require.Eventually(t, func() bool { // a call that still reaches the dead process fails; the next one waits for its successor
-			_, err := pool.CallRaw(ctx, "echo", nil)
-			return err == nil
-		}, waitTimeout, time.Millisecond)
+		answered := make(chan bool, 1)
+		go func() {
+			for t.Context().Err() == nil { // a call that still reaches the dead process fails; the next one waits for its successor
+				if _, err := pool.CallRaw(ctx, "echo", nil); err == nil {
+					answered <- true
+					return
+				}
+			}
+		}()
+		require.Eventually(t, func() bool {
+			return readScrape(t, env.gatewayClient("traced-host")).has(1, "tempool_pool_queue_length", "pool", "traced")
+		}, waitTimeout, 10*time.Millisecond, "the call waits")
+		require.Eventually(t, func() bool { return len(hostProcesses("traced-host")) == 1 }, waitTimeout, 10*time.Millisecond, "the successor starts")
+		require.NoError(t, os.WriteFile(gate, nil, 0o600))
+		require.True(t, await(t, answered))
 		started := receiver.find("the start of the next process", func(s *tracepb.Span) bool {
 			return s.Name == "start of a process" && attribute(s, "tempool.worker") == "traced/0" && attribute(s, "tempool.incarnation") != fmt.Sprint(state.Incarnation)
 		})
@@ -223,7 +239,7 @@ func TestTracesOfACallAStartAndAnExecute(t *testing.T) {
 		var answer string
 		require.NoError(t, pool.Call(ctx, "work", nil, &answer))
 		require.Equal(t, "done", answer)
-		require.ErrorIs(t, pool.Call(ctx, "fail", nil, nil), api.ErrWorkerError)
+		require.ErrorIs(t, pool.Call(t.Context(), "fail", nil, nil), api.ErrWorkerError)
 		id, traceID := span.SpanContext().SpanID(), span.SpanContext().TraceID()
 		request := receiver.below(id[:], traceID[:], "POST /v1/pools/{pool}/call/{method...}")
 		call := receiver.below(request.SpanId, traceID[:], "node/work")

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -43,9 +41,16 @@ func (env *testEnv) promote(build string) {
 // waitBuild waits until workflows run on a build.
 func (env *testEnv) waitBuild(build string, workflows ...string) {
 	env.t.Helper()
+	env.waitBuildOf(func() {}, build, workflows...)
+}
+
+// waitBuildOf is waitBuild for workflows that have a task only if step gives them one.
+func (env *testEnv) waitBuildOf(step func(), build string, workflows ...string) {
+	env.t.Helper()
 	for _, id := range workflows {
 		var last string
 		require.Eventually(env.t, func() bool {
+			step()
 			answer, err := env.client.Temporal().DescribeWorkflowExecution(env.t.Context(), id, "")
 			last = answer.GetWorkflowExecutionInfo().GetVersioningInfo().GetDeploymentVersion().GetBuildId()
 			return err == nil && last == build
@@ -126,13 +131,11 @@ func TestWorkflowsOfUnversionedAgentsMoveToADeploymentAndBack(t *testing.T) {
 		answer, err := deployment.Describe(t.Context(), client.WorkerDeploymentDescribeOptions{})
 		return err == nil && answer.Info.RoutingConfig.CurrentVersion != nil
 	}, waitTimeout, 50*time.Millisecond, "the first build of a deployment is current")
-	lease()
-	env.waitBuild("1.0", worker)
+	env.waitBuildOf(lease, "1.0", worker) // the task queues hear of the version a moment later
 	_, err := deployment.SetCurrentVersion(t.Context(), client.WorkerDeploymentSetCurrentVersionOptions{IgnoreMissingTaskQueues: true})
 	require.NoError(t, err)
 	versioned.stop()
-	lease()
-	env.waitBuild("", worker)
+	env.waitBuildOf(lease, "", worker)
 	require.Equal(t, before.PID, env.waitState(pool, 0, lifecycle.Ready).PID, "the process of the unversioned agent served all along")
 }
 
@@ -228,8 +231,6 @@ func TestAnAgentLeavesARunOfANewerBuildToANewerAgent(t *testing.T) {
 	answer, err := newer.DescribeWorkflowExecution(t.Context(), id, "")
 	require.NoError(t, err)
 	require.Equal(t, enums.WORKFLOW_EXECUTION_STATUS_RUNNING, answer.GetWorkflowExecutionInfo().GetStatus(), "it waits for a newer agent")
-	log, err := os.ReadFile(old.log)
-	require.NoError(t, err)
-	require.True(t, strings.Contains(string(log), "an agent with a newer build continues it"), "the log says why")
+	old.waitForLog("an agent with a newer build continues it")
 	require.NoError(t, newer.TerminateWorkflow(t.Context(), id, "", "end of the test"))
 }

@@ -32,7 +32,7 @@ type browser struct {
 func newBrowser(t *testing.T) *browser {
 	t.Helper()
 	allocated, cancel := chromedp.NewExecAllocator(t.Context(), chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck, chromedp.Headless, chromedp.NoSandbox,
-		chromedp.DisableGPU, chromedp.WindowSize(1400, 900), chromedp.UserDataDir(t.TempDir()))
+		chromedp.DisableGPU, chromedp.WindowSize(1400, 900), chromedp.UserDataDir(t.TempDir()), chromedp.WSURLReadTimeout(timeout))
 	t.Cleanup(cancel)
 	ctx, cancelTab := chromedp.NewContext(allocated)
 	t.Cleanup(cancelTab)
