@@ -26,7 +26,10 @@ var workers embed.FS
 
 // bench is one run: a temporary directory, a Python interpreter, and a Temporal server that starts on first use.
 type bench struct {
-	rounds int
+	rounds    int
+	largeSize int           // workers of the benchmark large
+	largeFor  time.Duration // how long it calls them
+
 	report report
 	result *result // of the current benchmark
 
@@ -107,8 +110,10 @@ func (b *bench) temporal(ctx context.Context) error {
 		return err
 	}
 	b.server, err = devserver.Start(ctx, devserver.Options{
-		DBFile: filepath.Join(b.dir, "temporal.db"), UIPort: devserver.NoUI, ExtraArgs: []string{"--metrics-port", port},
-		Progress: func(sentence string) { fmt.Fprintln(os.Stderr, sentence) },
+		DBFile: filepath.Join(b.dir, "temporal.db"), UIPort: devserver.NoUI,
+		// A cluster caches the search attributes; the development server reads them from its database each time.
+		ExtraArgs: []string{"--metrics-port", port, "--dynamic-config-value", "system.forceSearchAttributesCacheRefreshOnRead=false"},
+		Progress:  func(sentence string) { fmt.Fprintln(os.Stderr, sentence) },
 	})
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/tempool/tempool/cmd/ctl/cli"
 	"github.com/tempool/tempool/cmd/worker/agentcmd"
 )
 
@@ -18,10 +20,14 @@ const (
 	roleEnv   = "TEMPOOL_BENCH_ROLE"
 	roleAgent = "agent" // arguments: those of the agent
 	roleNoop  = "noop"  // argument: the address of Temporal
+	roleCtl   = "ctl"   // arguments: those of ctl; it ends on its own
 )
 
 // runRole is the main function of a child process. The child shuts down when its parent closes its stdin or exits.
 func runRole(role string, args []string) int {
+	if role == roleCtl {
+		return cli.Run(context.Background(), args, os.Stdout, os.Stderr)
+	}
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		_ = syscall.Kill(os.Getpid(), syscall.SIGTERM) // cannot fail for this process itself
@@ -41,8 +47,8 @@ func runRole(role string, args []string) int {
 	return 2
 }
 
-// start starts this program in a role.
-func (b *bench) start(role, name string, args ...string) (*exec.Cmd, error) {
+// start starts this program in a role. exitCounts says that it must not fail.
+func (b *bench) start(role, name string, exitCounts bool, args ...string) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
@@ -53,7 +59,7 @@ func (b *bench) start(role, name string, args ...string) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	return cmd, b.launch(name, cmd, true, func() error {
+	return cmd, b.launch(name, cmd, exitCounts, func() error {
 		_ = stdin.Close() // fails if the child has exited, which its exit code reports
 		return nil
 	})
@@ -61,10 +67,35 @@ func (b *bench) start(role, name string, args ...string) (*exec.Cmd, error) {
 
 // agent starts an agent in its own process.
 func (b *bench) agent(ctx context.Context, hostID string, args ...string) (*exec.Cmd, error) {
+	return b.startAgent(ctx, hostID, true, args...)
+}
+
+// doomedAgent is agent for one that the benchmark kills.
+func (b *bench) doomedAgent(ctx context.Context, hostID string, args ...string) (*exec.Cmd, error) {
+	return b.startAgent(ctx, hostID, false, args...)
+}
+
+func (b *bench) startAgent(ctx context.Context, hostID string, exitCounts bool, args ...string) (*exec.Cmd, error) {
 	if err := b.temporal(ctx); err != nil {
 		return nil, err
 	}
-	return b.start(roleAgent, hostID, append([]string{
+	return b.start(roleAgent, hostID, exitCounts, append([]string{
 		"--address", b.server.Address(), "--host-id", hostID, "--state-dir", filepath.Join(b.dir, hostID), "--listen", "",
 	}, args...)...)
+}
+
+// ctl runs ctl in a process of its own.
+func (b *bench) ctl(ctx context.Context, args ...string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, self, append([]string{"--address", b.server.Address()}, args...)...)
+	cmd.Env = append(os.Environ(), roleEnv+"="+roleCtl)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("ctl %s: %w: %s", strings.Join(args, " "), err, stderr.String())
+	}
+	return nil
 }

@@ -26,7 +26,7 @@ func measureLease(ctx context.Context, b *bench) error {
 	if _, err := b.agent(ctx, "lease"); err != nil {
 		return err
 	}
-	if _, err := b.start(roleNoop, "noop", b.server.Address()); err != nil {
+	if _, err := b.start(roleNoop, "noop", true, b.server.Address()); err != nil {
 		return err
 	}
 	pool, err := b.startPool(ctx, b.echo("lease", leaseWorkers))

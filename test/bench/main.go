@@ -40,6 +40,7 @@ var benchmarks = []benchmark{
 	{"events", "history events of leases and of an idle day", measureEvents},
 	{"sizing", "actions, history and database operations of starts, leases, samples and idle days", measureSizing},
 	{"fleet", "start of 100 workers, compared with starting the program 100 times", measureFleet},
+	{"large", "a large pool: its start, ctl ps, calls, and the loss of its host", measureLarge},
 }
 
 func main() {
@@ -64,12 +65,14 @@ func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	only := flags.String("only", strings.Join(names, ","), "benchmarks to run, separated by commas")
 	rounds := flags.Int("rounds", 10, "number of rounds in which the sides alternate")
+	largeSize := flags.Int("large", 1000, "number of workers in the benchmark large")
+	largeFor := flags.Duration("large-for", time.Minute, "how long the benchmark large calls its pool")
 	out := flags.String("json", "", "JSON file for the results (default bin/bench.json in the repository)")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if *rounds < 1 || flags.NArg() > 0 {
-		return fmt.Errorf("-rounds must be at least 1, got %d; unexpected arguments: %q", *rounds, flags.Args())
+	if *rounds < 1 || *largeSize < 1 || *largeFor <= 0 || flags.NArg() > 0 {
+		return fmt.Errorf("-rounds, -large and -large-for must be positive, got %d, %d and %s; unexpected arguments: %q", *rounds, *largeSize, *largeFor, flags.Args())
 	}
 	var chosen []benchmark
 	for name := range strings.SplitSeq(*only, ",") {
@@ -84,6 +87,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer b.close()
+	b.largeSize, b.largeFor = *largeSize, *largeFor
 	path := cmp.Or(*out, filepath.Join(b.root, "bin", "bench.json"))
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("create the directory of %s: %w", path, err)

@@ -130,8 +130,8 @@ func (m *sizing) rate(ctx context.Context, known cost, workflows ...string) (cos
 }
 
 // spend returns the cost of what do causes, and the time it took.
-func (m *sizing) spend(ctx context.Context, do func() error, workflows ...string) (cost, time.Duration, error) {
-	before, err := m.costs(ctx, workflows)
+func (b *bench) spend(ctx context.Context, do func() error, workflows ...string) (cost, time.Duration, error) {
+	before, err := b.costs(ctx, workflows)
 	if err != nil {
 		return cost{}, 0, err
 	}
@@ -142,7 +142,7 @@ func (m *sizing) spend(ctx context.Context, do func() error, workflows ...string
 	if err := wait(ctx, sizingSettle); err != nil {
 		return cost{}, 0, err
 	}
-	after, err := m.costs(ctx, workflows)
+	after, err := b.costs(ctx, workflows)
 	return after.minus(before), time.Since(began), err
 }
 
@@ -169,7 +169,7 @@ func (m *sizing) starts(ctx context.Context) error {
 		name := fmt.Sprintf("sized-%d", round)
 		err := m.within(ctx, func() error {
 			spent, err := m.beyondIdle(ctx, sizingWorkers, cost{}, func() error {
-				_, err := m.startPool(ctx, m.echo(name, sizingWorkers))
+				_, err := m.startPoolWithin(ctx, m.echo(name, sizingWorkers), sizingSettle) // each poll costs something, too
 				return err
 			}, workflowsOf(name)...)
 			values = append(values, spent)

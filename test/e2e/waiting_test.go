@@ -2,10 +2,12 @@ package e2e
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -96,14 +98,16 @@ type counterFunc func(int64)
 
 func (f counterFunc) Inc(n int64) { f(n) }
 
-// busyPool is a pool of 16 workers on two agents whose workers are all leased.
+var crowd = flag.Int("crowd", 16, "number of leased workers, an even one, that clients wait for")
+
+// busyPool is a pool on two agents whose workers are all leased.
 func (env *testEnv) busyPool(name string) (leases []*tempool.Lease, hosts []string) {
 	hosts = []string{name + "-a", name + "-b"}
 	for _, host := range hosts {
-		env.startAgent(host, "--capacity", "8")
+		env.startAgent(host, "--capacity", strconv.Itoa(*crowd/len(hosts)))
 	}
-	pool := env.startPool(echoSpec(name, 16))
-	for slot := range 16 {
+	pool := env.startPool(echoSpec(name, *crowd))
+	for slot := range *crowd {
 		lease, err := pool.Checkout(env.t.Context(), tempool.CheckoutOptions{Holder: "first", Slot: &slot})
 		require.NoError(env.t, err)
 		leases = append(leases, lease)
