@@ -1,9 +1,11 @@
 package gateway
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -13,8 +15,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway/access"
+	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/spec"
 )
@@ -22,27 +27,55 @@ import (
 // requestMaker makes requests near those of the routes.
 type requestMaker struct {
 	*rand.Rand
-	routes []route
+	paths []string // of all routes of the gateway and its dashboard
+	next  *int     // of paths
+}
+
+// newRequestMaker knows every route that a gateway has registered.
+func newRequestMaker(t *testing.T, g *Gateway) requestMaker {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	m := requestMaker{Rand: rand.New(rand.NewPCG(seed, 0)), next: new(int)}
+	for _, r := range g.routes() {
+		m.paths = append(m.paths, r.path)
+	}
+	for _, r := range g.dashboard.Routes() {
+		m.paths = append(m.paths, strings.TrimSuffix(r.Pattern[strings.Index(r.Pattern, "/"):], "{$}"))
+	}
+	for range m.paths {
+		require.NotContains(t, strings.ReplaceAll(m.path(), "%7B", "{"), "{", "give the variable of a new route some values")
+	}
+	return m
 }
 
 func pick[T any](m requestMaker, from ...T) T { return from[m.IntN(len(from))] }
 
+var numbers = []string{"0", "1", "-1", "99999999999999999999", "x", "%00", ""}
+
+var pathValues = map[string][]string{
+	"{pool}":      {"p", "p", "p", "p", "q", "", "P", "%00", "p%2F0", "..", strings.Repeat("a", 3000)},
+	"{id}":        {"p.0.1.1", "p.0.1.1~" + api.NewLeaseToken(), "p.0.1.9223372036854775807", "q.0.1.1", "....", "~", "p.0.1.1~~", "p.-1.0.0"},
+	"{session}":   {"s1", "a%2Fb", "%ff", strings.Repeat("s", 300), "*"},
+	"{method...}": {"echo", "pid", "tools/call", "", "%2e%2e/x", "../x", "echo//x", "a%00b", "no-such-method"},
+	"{slot}":      numbers,
+	"{n}":         numbers,
+	"{action}":    {"scale", "restart-all", "stop-pool", "restart", "drain", "suspend", "resume", "release", "stop", "", "format", "%2e%2e"},
+	"{name}":      {"app.css", "app.js", "", "..%2Fui.go", "%2e%2e%2Ftemplates%2Fpool.html", "%00"},
+}
+
+// path is near that of the next route.
 func (m requestMaker) path() string {
-	path := m.routes[m.IntN(len(m.routes))].path
-	for _, variable := range []string{"{pool}", "{id}", "{session}", "{method...}"} {
-		value := map[string][]string{
-			"{pool}":      {"p", "q", "", "P", "%00", "p%2F0", "..", strings.Repeat("a", 3000)},
-			"{id}":        {"p.0.1.1", "p.0.1.1~" + api.NewLeaseToken(), "p.0.1.9223372036854775807", "q.0.1.1", "....", "~", "p.0.1.1~~", "p.-1.0.0"},
-			"{session}":   {"s1", "a%2Fb", "%ff", strings.Repeat("s", 300), "*"},
-			"{method...}": {"echo", "pid", "tools/call", "", "%2e%2e/x", "../x", "echo//x", "a%00b", "no-such-method"},
-		}[variable]
-		path = strings.ReplaceAll(path, variable, pick(m, value...))
+	path := m.paths[*m.next%len(m.paths)]
+	*m.next++
+	for variable, values := range pathValues {
+		path = strings.ReplaceAll(path, variable, pick(m, values...))
 	}
 	switch m.IntN(10) {
 	case 0:
 		path = strings.Replace(path, "/v1/", pick(m, "//v1/", "/V1/", "/v1/./", "/%76%31/", "/v1/..;/", "/x/../v1/"), 1)
+		path = strings.Replace(path, "/ui", pick(m, "//ui", "/UI", "/ui/.", "/%75%69", "/ui/..;", "/v1/../ui"), 1)
 	case 1:
-		path += pick(m, "/", "?pool=p", "?pool=q", "?limit=-1", "?limit=99999999999999999999", "?outcome=close", "#x", "%", "?%zz=1")
+		path += pick(m, "/", "?pool=p", "?pool=q", "?limit=-1", "?limit=99999999999999999999", "?outcome=close", "#x", "%", "?%zz=1", "?worker=0&lease=p.0.1.1", "?link=x", "?follow=false")
 	}
 	return path
 }
@@ -69,14 +102,14 @@ func TestRandomRequestsGetNoRightThatTheirTokenHasNot(t *testing.T) {
 		rights[secret], secrets = right, append(secrets, secret)
 	}
 	copies := &fakeCopies{}
-	e := open(t, 1, withTokens(tokens), withSessions(sessions.Config{}), withCopies(copies), withSpec(func(sp *spec.Spec) {
+	e := open(t, 1, withTokens(tokens), withSessions(sessions.Config{}), withCopies(copies), withEvents(events.New("here")), withConfig(func(c *Config) {
+		c.Fleet = &actedFleet{}
+	}), withSpec(func(sp *spec.Spec) {
 		sp.Queue.Timeout = spec.Duration(20 * time.Millisecond) // a lease may hold the only worker
 		sp.Lease.TTL = spec.Duration(50 * time.Millisecond)
 	}))
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	m := requestMaker{rand.New(rand.NewPCG(seed, 0)), e.gateway.routes()}
-	for range 1500 {
+	m := newRequestMaker(t, e.gateway)
+	for range 2000 {
 		secret, path := pick(m, secrets...), m.path()
 		method := pick(m, "GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "TRACE", "FROB")
 		request, err := http.NewRequestWithContext(t.Context(), method, e.gateway.Endpoint(), strings.NewReader(m.body()))
@@ -88,22 +121,23 @@ func TestRandomRequestsGetNoRightThatTheirTokenHasNot(t *testing.T) {
 		}
 		response, err := http.DefaultClient.Do(request)
 		require.NoError(t, err, "%s %s", method, path)
-		text, err := io.ReadAll(response.Body)
-		response.Body.Close()
+		text, err := readUnlessStream(response)
 		if response.StatusCode == 400 && response.Header.Get("Content-Type") != "application/problem+json" {
 			continue // net/http itself refused bytes that are no request, and closed the connection
 		}
 		require.NoError(t, err, "%s %s %s", method, path, response.Status)
 		has := rights[secret]
 		said := fmt.Sprintf("%s %q with %q: %s %.300s", method, path, has, response.Status, text)
-		if response.StatusCode >= 500 && method != "HEAD" {
+		plain, _, _ := strings.Cut(path, "?")
+		decoded, _ := url.PathUnescape(plain)
+		if isDashboard(decoded) && response.StatusCode >= 500 {
+			require.NotEqual(t, 500, response.StatusCode, said)
+		} else if response.StatusCode >= 500 && method != "HEAD" {
 			var problem Problem
 			require.NoError(t, json.Unmarshal(text, &problem), said)
 			require.NotEqual(t, codeInternal, problem.Code, said)
 			require.NotEmpty(t, problem.Code, said)
 		}
-		plain, _, _ := strings.Cut(path, "?")
-		decoded, _ := url.PathUnescape(plain)
 		good := response.StatusCode < 300
 		require.True(t, has&(access.Call|access.Lease) != 0 || response.Header.Get(api.HeaderWorker) == "", said)
 		require.True(t, has&access.Lease != 0 || !strings.Contains(string(text), `"granted_at":"`) || has&access.Read != 0, said)
@@ -117,4 +151,124 @@ func TestRandomRequestsGetNoRightThatTheirTokenHasNot(t *testing.T) {
 		copies.asked = nil
 	}
 	require.Equal(t, 200, e.do("GET", "/healthz", nil).status)
+}
+
+// readUnlessStream reads an answer, but none that ends only with its client.
+func readUnlessStream(response *http.Response) ([]byte, error) {
+	defer response.Body.Close()
+	if strings.HasPrefix(response.Header.Get("Content-Type"), "text/event-stream") {
+		return nil, nil
+	}
+	return io.ReadAll(response.Body)
+}
+
+// actedFleet counts what visitors of a dashboard have done.
+type actedFleet struct {
+	emptyFleet
+	acted int
+}
+
+func (f *actedFleet) act() error { f.acted++; return nil }
+
+func (f *actedFleet) Events(ctx context.Context, o tempool.EventOptions) iter.Seq2[api.Event, error] {
+	return func(func(api.Event, error) bool) {
+		if o.Follow {
+			<-ctx.Done()
+		}
+	}
+}
+
+func (*actedFleet) HostStatus(context.Context, string) (api.HostStatus, error) {
+	return api.HostStatus{}, nil
+}
+func (*actedFleet) State(context.Context, string, int) (api.WorkerState, error) {
+	return api.WorkerState{Lease: &api.Lease{ID: "p.0.1.1"}}, nil
+}
+func (*actedFleet) History(context.Context, string, int) ([]lifecycle.Transition, error) {
+	return nil, nil
+}
+func (*actedFleet) Logs(context.Context, string, tempool.LogOptions, func(api.LogLine)) error {
+	return api.Errorf(api.CodeUnavailable, "no log here")
+}
+func (*actedFleet) Sessions(context.Context, string, string, int) (*tempool.SessionList, error) {
+	return &tempool.SessionList{}, nil
+}
+func (*actedFleet) Session(context.Context, string, string) (*tempool.SessionState, error) {
+	return nil, api.Errorf(api.CodeSessionNotFound, "no session here")
+}
+func (f *actedFleet) Scale(context.Context, string, api.ScaleRequest) error     { return f.act() }
+func (f *actedFleet) Restart(context.Context, string, api.RestartRequest) error { return f.act() }
+func (f *actedFleet) StopPool(context.Context, string, string) error            { return f.act() }
+func (f *actedFleet) Checkin(context.Context, api.CheckinRequest) error         { return f.act() }
+func (f *actedFleet) Signal(context.Context, string, int, string, api.Control) error {
+	return f.act()
+}
+
+// Only who has signed in with the right admin acts in the dashboard, with the secret of a page of that very sign-in, and not from another site.
+func TestRandomRequestsActInTheDashboardForItsOperatorsOnly(t *testing.T) {
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	tokens, reader := tokensFile(t, t.TempDir(), []string{"p"}, "read", "sessions")
+	operator := addToken(t, tokens, "operator", []string{"*"}, "read", "sessions", "admin")
+	fleet := &actedFleet{}
+	e := open(t, 0, withTokens(tokens), withConfig(func(c *Config) { c.Fleet = fleet }))
+	base := e.gateway.Endpoint()
+	cookies, formTokens := map[string]string{"": "", "x": "tempool_ui=x"}, map[string]string{"": "", "x": "x"}
+	for name, secret := range map[string]string{"reader": reader, "operator": operator} {
+		client := browser(t)
+		_, page := send(t, client, "GET", base+"/ui/signin", nil)
+		status, _ := send(t, client, "POST", base+"/ui/signin", url.Values{"token": {secret}, "form_token": {formToken(page)}})
+		require.Equal(t, http.StatusSeeOther, status)
+		cookie := client.Jar.Cookies(must(url.Parse(base + "/ui/")))[0]
+		cookies[name] = cookie.Name + "=" + cookie.Value
+		_, page = send(t, client, "GET", base+"/ui/", nil)
+		formTokens[name] = formToken(page)
+		require.NotEmpty(t, formTokens[name])
+	}
+	m := newRequestMaker(t, e.gateway)
+	m.paths = nil
+	for _, r := range e.gateway.dashboard.Routes() {
+		if !strings.HasSuffix(r.Pattern, "/signout") { // which would end the sign-ins
+			m.paths = append(m.paths, strings.TrimSuffix(r.Pattern[strings.Index(r.Pattern, "/"):], "{$}"))
+		}
+	}
+	names := []string{"", "x", "reader", "operator", "operator"}
+	for range 2000 {
+		who, form, path, site := pick(m, names...), pick(m, names...), m.path(), pick(m, "", "", "same-origin", "same-site", "cross-site", "none")
+		method := pick(m, "GET", "POST", "POST", "POST", "PUT", "HEAD", "FROB")
+		body := url.Values{"form_token": {formTokens[form]}, "worker": {pick(m, numbers...)}, "size": {pick(m, "3", "-1", "", "x")}, "lease": {pick(m, "p.0.1.1", "q.0.1.1", "x")},
+			"reason": {pick(m, "", "because", strings.Repeat("r", 20_000))}, "token": {pick(m, "", "x")}}
+		request, err := http.NewRequestWithContext(t.Context(), method, base, strings.NewReader(body.Encode()))
+		require.NoError(t, err)
+		request.URL.Opaque = strings.TrimPrefix(base, "http:") + path
+		for name, value := range map[string]string{"Cookie": cookies[who], "Sec-Fetch-Site": site, "Content-Type": "application/x-www-form-urlencoded"} {
+			if value != "" {
+				request.Header.Set(name, value)
+			}
+		}
+		before := fleet.acted
+		response, err := http.DefaultTransport.RoundTrip(request)
+		require.NoError(t, err, "%s %s", method, path)
+		text, err := readUnlessStream(response)
+		if response.StatusCode == 400 && strings.HasPrefix(response.Header.Get("Content-Type"), "text/plain") {
+			continue // net/http itself refused bytes that are no request, and closed the connection
+		}
+		require.NoError(t, err)
+		said := fmt.Sprintf("%s %q as %q with the form of %q from %q: %s %.300s", method, path, who, form, site, response.Status, text)
+		require.NotEqual(t, 500, response.StatusCode, said)
+		require.Empty(t, response.Header.Get("Access-Control-Allow-Origin"), said)
+		if fleet.acted > before {
+			require.Equal(t, []string{"POST", "operator", "operator"}, []string{method, who, form}, said)
+			require.NotContains(t, []string{"same-site", "cross-site"}, site, said)
+		}
+		if response.StatusCode == 200 && (who == "" || who == "x") {
+			plain, _, _ := strings.Cut(path, "?")
+			decoded, _ := url.PathUnescape(plain)
+			require.True(t, strings.HasPrefix(decoded, "/ui/signin") || strings.HasPrefix(decoded, "/ui/static/"), said)
+		}
+	}
+	before := fleet.acted
+	form := url.Values{"form_token": {formTokens["operator"]}}
+	status, _ := send(t, browser(t), "POST", base+"/ui/pools/p/do/restart-all", form, "Cookie", cookies["operator"])
+	require.Equal(t, http.StatusSeeOther, status)
+	require.Equal(t, before+1, fleet.acted, "the operator acts")
 }

@@ -48,6 +48,7 @@ type Dashboard struct {
 	links    *grants
 	formKey  []byte
 	mux      *http.ServeMux
+	routes   []Route
 	pages    map[string]*template.Template
 	versions map[string]string // of the static files, by name
 
@@ -102,10 +103,23 @@ func (v *visit) remote(ctx context.Context) context.Context {
 	})
 }
 
+// Route is a pattern of the dashboard, and the right that it needs.
+type Route struct {
+	Pattern string
+	Right   access.Rights
+}
+
+// Routes returns all routes of the dashboard.
+func (d *Dashboard) Routes() []Route { return d.routes }
+
 func (d *Dashboard) registerRoutes() {
+	handle := func(pattern string, right access.Rights, serve http.HandlerFunc) {
+		d.routes = append(d.routes, Route{pattern, right})
+		d.mux.HandleFunc(pattern, serve)
+	}
 	// page registers a page, which needs the right right, and a pool in its path the permission to use it.
 	page := func(pattern string, right access.Rights, serve func(*visit) error) {
-		d.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		handle(pattern, right, func(w http.ResponseWriter, r *http.Request) {
 			v := &visit{d, w, r, principalIn(r)}
 			if err := v.authorize(right); err != nil {
 				v.fail(err)
@@ -132,9 +146,9 @@ func (d *Dashboard) registerRoutes() {
 	page("GET /ui/signin", 0, (*visit).signInPage)
 	page("POST /ui/signin", 0, (*visit).postSignIn)
 	page("POST /ui/signout", 0, (*visit).postSignOut)
-	d.mux.HandleFunc("GET /ui", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/ui/", http.StatusSeeOther) })
-	d.mux.HandleFunc("GET /ui/static/{name}", d.static)
-	d.mux.HandleFunc("POST /ui/links", d.postLink)
+	handle("GET /ui", 0, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/ui/", http.StatusSeeOther) })
+	handle("GET /ui/static/{name}", 0, d.static)
+	handle("POST /ui/links", access.Read, d.postLink)
 	page("/ui/", 0, func(v *visit) error { return errNoPage })
 }
 

@@ -159,6 +159,10 @@ func (v *visit) live() error {
 	if err != nil {
 		return err
 	}
+	if v.r.Method == http.MethodHead { // nothing would be written, and so nobody's leaving be noticed
+		v.w.Header().Set("Content-Type", "text/event-stream")
+		return nil
+	}
 	owner := ownerOf(v.principal)
 	if !v.d.streams.enter(owner) {
 		v.w.Header().Set("Retry-After", streamRetrySeconds)
