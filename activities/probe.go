@@ -32,7 +32,7 @@ func (h *Host) Probe(ctx context.Context, r api.WatchRequest) (api.ProbeResult, 
 		result.Sample = toSample(sample)
 		health := h.health.of(p)
 		health.add(sample, h.served(p), r.Health)
-		result.Assessment = health.assessment(p.Spec().Rotation.MaxMemory)
+		result.Assessment = health.assessment(p.Spec())
 	}
 	return result, nil
 }
