@@ -65,6 +65,7 @@ func workerFacts(w api.Worker, resting bool) policy.WorkerFacts {
 		return f
 	}
 	f.Measured, f.Grade, f.Score, f.Warnings = true, policy.Grade(w.Grade), w.Score, w.Warnings
+	f.Watch, f.FailsIn = w.Watch, time.Duration(w.FailsInS*float64(time.Second))
 	if w.Lease != nil {
 		f.Holder = w.Lease.Holder
 	}

@@ -209,23 +209,29 @@ func (v *processHealth) predictionLocked(rules api.WatchRules) policy.Prediction
 }
 
 // assessment returns the assessment of the newest sample; nil before the first.
-func (v *processHealth) assessment(maxMemory spec.Bytes) *api.Assessment {
+func (v *processHealth) assessment(sp spec.Spec) *api.Assessment {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.latest == nil {
 		return nil
 	}
-	limits := api.WatchRules{MaxMemoryBytes: max(0, int64(maxMemory)), AutoMemory: maxMemory == spec.Auto}
+	maxMemory := sp.Rotation.MaxMemory
+	rules := api.WatchRules{MaxMemoryBytes: max(0, int64(maxMemory)), AutoMemory: maxMemory == spec.Auto, MemoryLimitBytes: int64(sp.Limits.Memory)}
+	if sp.Prediction.Enabled {
+		rules.Window = sp.Prediction.Window
+	}
+	outlook := v.predictionLocked(rules).Outlook(v.samples)
 	return &api.Assessment{
 		Grade: string(v.latest.Grade), Score: v.latest.Score, Warnings: v.latest.Warnings,
-		BaselineBytes: v.baseline, MaxMemoryBytes: v.maxMemoryLocked(limits), CallsPerMinute: v.callsPerMin,
+		BaselineBytes: v.baseline, MaxMemoryBytes: v.maxMemoryLocked(rules), CallsPerMinute: v.callsPerMin,
+		Watch: outlook.Watch, FailsInMS: outlook.FailsIn.Milliseconds(),
 	}
 }
 
 // Score returns the health score of an incarnation, 0 to 100, by its newest sample; 100 before the first.
 func (h *Host) Score(worker string, incarnation int64) float64 {
 	if v := h.health.get(worker, incarnation); v != nil {
-		if a := v.assessment(0); a != nil {
+		if a := v.assessment(spec.Spec{}); a != nil {
 			return a.Score
 		}
 	}

@@ -119,7 +119,20 @@ func TestCallsAreGradedPerMinute(t *testing.T) {
 	_, cause, reason := addSamples(v, api.WatchRules{Grade: true}, health, 10*time.Second, 15, linear(20, 0, 4)...) // 90 a minute
 	require.Equal(t, api.CauseGrade, cause)
 	require.Contains(t, reason, "calls are 90 per minute")
-	require.Equal(t, "critical", v.assessment(0).Grade)
+	require.Equal(t, "critical", v.assessment(spec.Spec{}).Grade)
+}
+
+func TestAnAssessmentShowsAFailureBeyondTheHorizon(t *testing.T) {
+	sp := spec.Default()
+	sp.Rotation.MaxMemory = 600e6
+	v := &processHealth{}
+	addSamples(v, api.WatchRules{}, sp.Health, 30*time.Second, 1, linear(100, 2, 12)...)
+	a := v.assessment(sp)
+	require.Contains(t, a.Watch, "Watch closely: memory grows by 4.0 MB per minute")
+	require.InDelta(t, (600-122)/4.0*60_000, a.FailsInMS, 1000)
+	sp.Prediction.Enabled = false
+	require.Empty(t, v.assessment(sp).Watch)
+	require.Zero(t, v.assessment(sp).FailsInMS)
 }
 
 func TestTheSameSampleCountsOnce(t *testing.T) {
@@ -164,14 +177,14 @@ func TestCallsPerMinuteAreThoseThatTheProgramCountsOnceItDoes(t *testing.T) {
 	begin := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	rateAfter := func(age time.Duration, done served) float64 {
 		v.add(process.Sample{At: begin.Add(age), MemoryBytes: 1}, done, health)
-		return v.assessment(0).CallsPerMinute
+		return v.assessment(spec.Spec{}).CallsPerMinute
 	}
 	require.Zero(t, rateAfter(0, served{}))
 	require.InDelta(t, 12, rateAfter(30*time.Second, served{requests: 6, calls: 6}), 1e-9, "6 requests in half a minute")
-	require.Equal(t, string(policy.GradeGood), v.assessment(0).Grade)
+	require.Equal(t, string(policy.GradeGood), v.assessment(spec.Spec{}).Grade)
 	require.InDelta(t, 80, rateAfter(time.Minute, served{requests: 8, calls: 80, counted: true}), 1e-9, "80 calls of its own in the first minute")
-	require.Equal(t, string(policy.GradeCritical), v.assessment(0).Grade)
-	require.Contains(t, v.assessment(0).Warnings[0], "calls are 80 per minute")
+	require.Equal(t, string(policy.GradeCritical), v.assessment(spec.Spec{}).Grade)
+	require.Contains(t, v.assessment(spec.Spec{}).Warnings[0], "calls are 80 per minute")
 	require.InDelta(t, 80, rateAfter(2*time.Minute, served{requests: 9, calls: 160, counted: true}), 1e-9)
 	require.Zero(t, rateAfter(4*time.Minute, served{requests: 9, calls: 160, counted: true}))
 }

@@ -145,7 +145,7 @@ func (m *monitor) run(released <-chan struct{}) bool {
 			if cause, reason := h.check(ctx, p, r); cause != "" {
 				h.Logger.Info("incarnation should be replaced", "worker", p.Worker(), "incarnation", p.Incarnation(), "cause", cause, "reason", reason)
 				m.tell(api.WatchResult{
-					Event: api.WatchReplace, Cause: cause, Reason: reason, Sample: toSample(p.LatestSample()), Assessment: h.health.of(p).assessment(p.Spec().Rotation.MaxMemory),
+					Event: api.WatchReplace, Cause: cause, Reason: reason, Sample: toSample(p.LatestSample()), Assessment: h.health.of(p).assessment(p.Spec()),
 				})
 				r.Rules = api.WatchRules{}
 			}
@@ -200,7 +200,7 @@ func (h *Host) Vitals() api.HostVitals {
 		limits := p.Limits()
 		vitals.Processes = append(vitals.Processes, api.ProcessVitals{
 			Process: api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()}, Usage: usage, InFlight: inFlight,
-			Sample: toSample(p.LatestSample()), Assessment: h.health.of(p).assessment(p.Spec().Rotation.MaxMemory), UptimeMS: time.Since(p.Info().ReadyAt).Milliseconds(),
+			Sample: toSample(p.LatestSample()), Assessment: h.health.of(p).assessment(p.Spec()), UptimeMS: time.Since(p.Info().ReadyAt).Milliseconds(),
 			Lease: h.DataPlane.Lease(p.Worker(), p.Incarnation()), MemoryLimitBytes: int64(limits.Memory), CPULimitCores: limits.CPU,
 		})
 	}

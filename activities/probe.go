@@ -35,7 +35,7 @@ func (h *Host) probe(ctx context.Context, r api.WatchRequest) api.ProbeResult {
 	if sample, err := p.Sample(ctx); err == nil {
 		result.Sample = toSample(sample)
 		h.sampled(p, sample, h.served(p), r.Health)
-		result.Assessment = h.health.of(p).assessment(p.Spec().Rotation.MaxMemory)
+		result.Assessment = h.health.of(p).assessment(p.Spec())
 	}
 	return result
 }

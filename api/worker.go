@@ -123,6 +123,10 @@ type Metrics struct {
 	CallsPerMinute float64 `json:"calls_per_minute"`
 	// Warnings has a sentence for each measure that is graded degraded or worse.
 	Warnings []string `json:"warnings,omitempty"`
+	// Watch says why the worker should be watched closely, as prediction saw it at the last report of its host, and FailsInS how long it then had to
+	// its limit; "" and 0 if no failure is in sight.
+	Watch    string  `json:"watch,omitempty"`
+	FailsInS float64 `json:"fails_in_s,omitempty"`
 }
 
 // Worker is one row of ctl ps: state and metrics merged into one object.

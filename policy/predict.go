@@ -47,6 +47,48 @@ func (p Prediction) Next(samples []Observation) Decision {
 	if p.Window < 3 || len(samples) < p.Window {
 		return Decision{Action: Rest, Reason: fmt.Sprintf("%s are too few for a trend.", counted(len(samples), "sample"))}
 	}
+	if because, _, ok := p.failure(samples); ok {
+		return Decision{Action: Restart, Reason: "Replacing worker before it fails: " + because + "."}
+	}
+	if watch := steadyButLow(samples); watch != "" {
+		return Decision{Action: Watch, Reason: watch}
+	}
+	return Decision{Action: Rest, Reason: "No failure predicted."}
+}
+
+// outlookHorizon is how far ahead an Outlook looks.
+const outlookHorizon = 24 * time.Hour
+
+// Outlook is what lies ahead of a worker, also of one that is not replaced for it yet.
+type Outlook struct {
+	// Watch is a sentence on why the worker should be watched closely; "" is no reason.
+	Watch string
+	// FailsIn is how long it takes to its limit if it goes on like this, at least a second; 0 if no failure is in sight.
+	FailsIn time.Duration
+}
+
+// Outlook looks a day ahead, with the lines that Next looks at the horizon with.
+func (p Prediction) Outlook(samples []Observation) Outlook {
+	if p.Window < 3 || len(samples) < p.Window {
+		return Outlook{}
+	}
+	p.Horizon = outlookHorizon
+	if because, in, ok := p.failure(samples); ok {
+		return Outlook{Watch: "Watch closely: " + because + ".", FailsIn: max(in, time.Second)}
+	}
+	return Outlook{Watch: steadyButLow(samples)}
+}
+
+// steadyButLow says that the newest score is degraded or worse; else it is empty.
+func steadyButLow(samples []Observation) string {
+	if score := samples[len(samples)-1].Score; score <= degradedScore {
+		return fmt.Sprintf("Score only %.0f, but not falling.", score)
+	}
+	return ""
+}
+
+// failure says which measure would cross its limit within the horizon, and when.
+func (p Prediction) failure(samples []Observation) (because string, in time.Duration, ok bool) {
 	if p.MemoryLimitBytes > 0 {
 		limit := float64(p.MemoryLimitBytes)
 		if t, ok := p.crossing(samples, limit, func(o Observation) float64 { return float64(o.MemoryBytes) }); ok {
@@ -54,9 +96,9 @@ func (p Prediction) Next(samples []Observation) Decision {
 			if p.LimitIsHard {
 				key = keyLimitsMemory
 			}
-			return Decision{Action: Restart, Reason: fmt.Sprintf(
-				"Replacing worker before it fails: memory grows by %.1f MB per minute and would reach %s (%s) in %s (fit %.2f).",
-				t.perMinute()/bytesPerMB, megabytes(p.MemoryLimitBytes), key, shown(t.until(limit)), t.fit)}
+			in = t.until(limit)
+			return fmt.Sprintf("memory grows by %.1f MB per minute and would reach %s (%s) in %s (fit %.2f)",
+				t.perMinute()/bytesPerMB, megabytes(p.MemoryLimitBytes), key, shown(in), t.fit), in, true
 		}
 	}
 	// The score is turned over, so that both measures rise towards their limit. A score that follows from memory by bands that follow from the same
@@ -64,14 +106,11 @@ func (p Prediction) Next(samples []Observation) Decision {
 	last := samples[len(samples)-1]
 	ofMemory := p.MemoryLimitBytes > 0 && strings.HasPrefix(last.ScoreKey, autoMemoryBandsKey)
 	if t, ok := p.crossing(samples, 100-failingScore, func(o Observation) float64 { return 100 - o.Score }); ok && !ofMemory {
-		return Decision{Action: Restart, Reason: fmt.Sprintf(
-			"Replacing worker before it fails: score falls by %.1f per minute and would be failing in %s (fit %.2f; %s).",
-			t.perMinute(), shown(t.until(100-failingScore)), t.fit, cmp.Or(last.ScoreKey, "health bands"))}
+		in = t.until(100 - failingScore)
+		return fmt.Sprintf("score falls by %.1f per minute and would be failing in %s (fit %.2f; %s)",
+			t.perMinute(), shown(in), t.fit, cmp.Or(last.ScoreKey, "health bands")), in, true
 	}
-	if last.Score <= degradedScore {
-		return Decision{Action: Watch, Reason: fmt.Sprintf("Score only %.0f, but not falling.", last.Score)}
-	}
-	return Decision{Action: Rest, Reason: "No failure predicted."}
+	return "", 0, false
 }
 
 // NeedsMoreSamples reports whether, at the rate of the last two samples, memory would reach its limit before a window of samples taken every pause

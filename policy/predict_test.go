@@ -89,3 +89,19 @@ func TestSamplesOfOneInstantShowNoTrend(t *testing.T) {
 	require.Equal(t, policy.Rest, p.Next(nil).Action)
 	require.Equal(t, policy.Rest, policy.Prediction{}.Next(samples).Action)
 }
+
+func TestTheOutlookShowsAFailureLongBeforeItIsActedOn(t *testing.T) {
+	p := policy.Prediction{Window: 6, Horizon: 5 * time.Minute, MemoryLimitBytes: 600 * mb}
+	growing := observed([]int64{100, 102, 104, 106, 108, 110}, nil) // 4 MB a minute
+	require.Equal(t, policy.Rest, p.Next(growing).Action, "that is further ahead than the horizon")
+	outlook := p.Outlook(growing)
+	require.Equal(t, "Watch closely: memory grows by 4.0 MB per minute and would reach 600 MB (rotation.max_memory) in 2h2m30s (fit 1.00).", outlook.Watch)
+	require.InDelta(t, (490 * time.Minute / 4).Seconds(), outlook.FailsIn.Seconds(), 1)
+
+	require.Equal(t, policy.Outlook{}, p.Outlook(growing[:5]), "too few samples")
+	require.Equal(t, policy.Outlook{}, p.Outlook(observed([]int64{100, 100, 100, 100, 100, 100}, nil)))
+	p.MemoryLimitBytes = 100_000 * mb
+	require.Equal(t, policy.Outlook{}, p.Outlook(growing), "more than a day ahead is out of sight")
+	low := p.Outlook(observed([]int64{1, 1, 1, 1, 1, 1}, []float64{50, 51, 50, 51, 50, 51}))
+	require.Equal(t, policy.Outlook{Watch: "Score only 51, but not falling."}, low)
+}

@@ -44,7 +44,9 @@ type WorkerFacts struct {
 	Grade               Grade
 	Score               *float64
 	Warnings            []string
-	Holder              string // of a lease on it
+	Watch               string        // why it should be watched closely
+	FailsIn             time.Duration // to its limit, as prediction sees it; 0 is no failure in sight
+	Holder              string        // of a lease on it
 	Requests, Failed    int64
 	CallTime            time.Duration // of all requests
 	MemoryBytes         int64         // of its whole process tree
@@ -111,7 +113,9 @@ type WorkerHealth struct {
 	MemoryBytes *int64   `json:"memory_bytes"`
 	CPUPercent  *float64 `json:"cpu_percent"` // 100 is one core
 	UptimeS     *float64 `json:"uptime_s"`
-	Why         string   `json:"why,omitempty"`
+	// FailsInS is how long the worker takes to its limit if it goes on like this, as prediction sees it; 0 is no failure in sight.
+	FailsInS float64 `json:"fails_in_s,omitempty"`
+	Why      string  `json:"why,omitempty"`
 }
 
 // Resources is the total usage of the workers.
@@ -165,7 +169,7 @@ func NewReport(p PoolFacts) Report {
 	}
 	for _, w := range p.Workers {
 		health := WorkerHealth{
-			Worker: w.Worker, State: w.State, Health: w.Health, Grade: w.Grade, Score: w.Score, ForS: max(0, p.At.Sub(w.Since).Seconds()), Why: strings.Join(w.Warnings, " "),
+			Worker: w.Worker, State: w.State, Health: w.Health, Grade: w.Grade, Score: w.Score, ForS: max(0, p.At.Sub(w.Since).Seconds()), Why: whyWatched(w), FailsInS: w.FailsIn.Seconds(),
 		}
 		if w.Since.IsZero() {
 			health.ForS = 0
@@ -269,4 +273,13 @@ func (w WorkerFacts) meanCallMS() float64 {
 		return 0
 	}
 	return float64(w.CallTime.Microseconds()) / 1000 / float64(w.Requests)
+}
+
+// whyWatched is what is wrong with a worker that serves, or will be: a failure in sight comes first.
+func whyWatched(w WorkerFacts) string {
+	why := slices.Clone(w.Warnings)
+	if w.Watch != "" && (w.FailsIn > 0 || len(why) == 0) {
+		why = slices.Insert(why, 0, w.Watch)
+	}
+	return strings.Join(why, " ")
 }

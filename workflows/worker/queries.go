@@ -49,6 +49,7 @@ func (r reporter) metrics() (api.WorkerMetrics, error) {
 	}
 	if a := r.Assessment; a != nil {
 		m.Warnings, m.BaselineBytes, m.MaxMemoryBytes, m.CallsPerMinute = a.Warnings, a.BaselineBytes, a.MaxMemoryBytes, a.CallsPerMinute
+		m.Watch, m.FailsInS = a.Watch, float64(a.FailsInMS)/1000
 	}
 	if started := r.Machine.StartedAt; r.Machine.State.Live() && r.Machine.State != lifecycle.Starting && !started.IsZero() {
 		m.StartedAt = &started

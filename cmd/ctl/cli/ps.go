@@ -119,7 +119,17 @@ func writeStats(text *strings.Builder, views []api.PoolWorkers) {
 	}
 	table(text, []string{"ID", "STATE", "MEMORY", "PEAK", "CPU %", "FILES", "THREADS", "REQUESTS", "FAILED", "CALLS/MIN",
 		"LEASES GRANTED", "REFUSED", "RESTARTS", "FAILURES IN A ROW", "LIMITS"}, rows)
+	for _, view := range views {
+		for _, w := range view.Workers {
+			if w.Watch != "" {
+				fmt.Fprintf(text, "%s: %s\n", w.Worker, oneLine(w.Watch, maxWatchRunes))
+			}
+		}
+	}
 }
+
+// maxWatchRunes bounds what prediction says of a worker.
+const maxWatchRunes = 200
 
 func statsRow(w api.Worker) []string {
 	return []string{

@@ -62,6 +62,16 @@ func TestStatsShowResourceUsage(t *testing.T) {
 	), r.out)
 }
 
+func TestStatsShowWhatPredictionSees(t *testing.T) {
+	view := exampleView()
+	view.Workers[0].Watch, view.Workers[0].FailsInS = "Watch closely: memory grows by 4.0 MB per minute and would reach 600 MB (rotation.max_memory) in 2h2m30s (fit 1.00).", 7350
+	fake := newFakeControlPlane(&fakePool{name: "python", view: view})
+	r := ctl(t, fake, "workers", "stats", "python")
+	requireCode(t, ExitOK, r)
+	require.True(t, strings.HasSuffix(r.out, "\npython/0: "+view.Workers[0].Watch+"\n"), r.out)
+	require.Contains(t, ctl(t, fake, "workers", "stats", "python", "-o", "json").out, `"fails_in_s": 7350`)
+}
+
 func TestPoolStatusShowsFullReasonsAndTheRollout(t *testing.T) {
 	view := exampleView()
 	view.Rollout = &api.Rollout{Reason: "apply of spec version 7", Done: 1, Current: []int{1}, Waiting: []int{2}}
