@@ -125,11 +125,15 @@ func (c *Call) Plain() PlainUpstream { return c.upstream.plain }
 
 // prepare builds the request, so that whoever frees a worker for the call can send it.
 func (c *Call) prepare(r Request) {
-	c.exchange = wire.Prepare(c.ctx, r.wire(), c.answered)
+	c.exchange = wire.Prepare(c.ctx, r.wire(), (*answeredCall)(c))
 }
 
-// answered removes the call from those in flight. The reader of the worker's connection calls it.
-func (c *Call) answered(err error) {
+// answeredCall removes its Call from those in flight.
+type answeredCall Call
+
+// Answered implements wire.Observer.
+func (a *answeredCall) Answered(err error) {
+	c := (*Call)(a)
 	if err != nil {
 		err = c.wireError(err)
 	}

@@ -12,11 +12,18 @@ var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b 
 const maxPooledBuffer = 64 << 10
 
 func (c *conn) Call(ctx context.Context, r Request) (*Response, error) {
-	return Prepare(ctx, r, nil).Do(c, Event{}, nil)
+	return response(Prepare(ctx, r, nil).Do(c, Event{}, nil))
 }
 
 func (c *conn) Stream(ctx context.Context, r Request, onChunk func([]byte) error) (*Response, error) {
-	return Prepare(ctx, r, nil).Do(c, Event{}, onChunk)
+	return response(Prepare(ctx, r, nil).Do(c, Event{}, onChunk))
+}
+
+func response(r Response, err error) (*Response, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &r, nil
 }
 
 // sendRequest sends the request; x.mu is held. Its error is a *CallError.
@@ -53,7 +60,7 @@ type pendingCall struct {
 	joinedChunks []byte
 }
 
-func (c *pendingCall) wait(ctx context.Context) (*Response, error) {
+func (c *pendingCall) wait(ctx context.Context) (Response, error) {
 	for {
 		select {
 		case e := <-c.exchange.events:
@@ -70,49 +77,49 @@ func (c *pendingCall) wait(ctx context.Context) (*Response, error) {
 }
 
 // handle handles one event. The last result reports whether the call is over.
-func (c *pendingCall) handle(e Event) (*Response, error, bool) {
+func (c *pendingCall) handle(e Event) (Response, error, bool) {
 	if e.final {
 		recycle(c.exchange)
 		if e.err == nil && c.joinedChunks != nil {
-			if int64(len(c.joinedChunks)+len(e.resp.Payload)) > c.conn.o.MaxMessage {
-				return nil, &CallError{Started: true, Err: ErrTooLarge}, true
+			if int64(len(c.joinedChunks)+len(e.data)) > c.conn.o.MaxMessage {
+				return Response{}, &CallError{Started: true, Err: ErrTooLarge}, true
 			}
-			e.resp.Payload = append(c.joinedChunks, e.resp.Payload...)
+			e.data = append(c.joinedChunks, e.data...)
 		}
-		return e.resp, e.err, true
+		return Response{Headers: e.headers, Payload: e.data}, e.err, true
 	}
 	if !e.isChunk {
-		return nil, nil, false
+		return Response{}, nil, false
 	}
 	var err error
 	if c.onChunk != nil {
-		err = c.onChunk(e.chunk)
-	} else if c.joinedChunks = append(c.joinedChunks, e.chunk...); int64(len(c.joinedChunks)) > c.conn.o.MaxMessage {
+		err = c.onChunk(e.data)
+	} else if c.joinedChunks = append(c.joinedChunks, e.data...); int64(len(c.joinedChunks)) > c.conn.o.MaxMessage {
 		err = ErrTooLarge
 	}
 	if err != nil {
 		c.conn.abandon(c.exchange)
 		close(c.exchange.abandoned)
-		return nil, &CallError{Started: true, Err: err}, true
+		return Response{}, &CallError{Started: true, Err: err}, true
 	}
-	return nil, nil, false
+	return Response{}, nil, false
 }
 
 // abandon stops waiting. It returns the response if that has just arrived.
-func (c *pendingCall) abandon(cause error) (*Response, error) {
+func (c *pendingCall) abandon(cause error) (Response, error) {
 	switch c.conn.abandon(c.exchange) {
 	case neverSent:
 		close(c.exchange.abandoned)
-		return nil, &CallError{Err: cause}
+		return Response{}, &CallError{Err: cause}
 	case cancelSent:
 		close(c.exchange.abandoned)
-		return nil, &CallError{Started: c.conn.mayHaveStarted(c.exchange), Err: cause}
+		return Response{}, &CallError{Started: c.conn.mayHaveStarted(c.exchange), Err: cause}
 	}
 	return c.drain(cause)
 }
 
 // drain handles the remaining events, since the response may be among them; otherwise the call fails with cause.
-func (c *pendingCall) drain(cause error) (*Response, error) {
+func (c *pendingCall) drain(cause error) (Response, error) {
 	for {
 		select {
 		case e := <-c.exchange.events:
@@ -122,7 +129,7 @@ func (c *pendingCall) drain(cause error) (*Response, error) {
 			c.conn.drainOverflow(c.exchange)
 		default:
 			close(c.exchange.abandoned)
-			return nil, &CallError{Started: c.conn.mayHaveStarted(c.exchange), Err: cause}
+			return Response{}, &CallError{Started: c.conn.mayHaveStarted(c.exchange), Err: cause}
 		}
 	}
 }

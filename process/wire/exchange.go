@@ -5,15 +5,21 @@ import "context"
 // Prepare returns a call that has no Conn yet, for dispatchers: the goroutine that frees a worker can send the next request with Begin,
 // without waiting until the goroutine of that call runs.
 //
-// onAnswer, unless it is nil, is called with nil or the *RemoteError of the response, after the call has left the in-flight count and before
-// its caller wakes. It runs on the goroutine that reads from the worker: it must not block, and may call Begin on other Exchanges. It
-// is not called if the caller has stopped waiting or the Conn has ended.
+// observer may be nil.
 //
 // Call Do on the Exchange exactly once, or drop the Exchange if Begin was not called.
-func Prepare(ctx context.Context, r Request, onAnswer func(error)) *Exchange {
+func Prepare(ctx context.Context, r Request, observer Observer) *Exchange {
 	x := exchangePool.Get().(*Exchange)
-	x.ctx, x.request, x.onAnswer = ctx, r, onAnswer
+	x.ctx, x.request, x.observer = ctx, r, observer
 	return x
+}
+
+// Observer hears of the response to an Exchange before its caller does. It is an interface, and no function, so that a call costs no closure.
+type Observer interface {
+	// Answered is called with nil or the *RemoteError of the response, after the call has left the in-flight count and before its caller wakes. It
+	// runs on the goroutine that reads from the worker: it must not block, and may call Begin on other Exchanges. It is not called if the caller
+	// has stopped waiting or the Conn has ended.
+	Answered(err error)
 }
 
 // Begin sends the request on c if fewer than MaxInflight calls are in flight, on behalf of the goroutine that waits for Events. It does not
@@ -50,7 +56,7 @@ func (x *Exchange) Events() <-chan Event { return x.events }
 
 // Do waits for the response, like Conn.Call if onChunk is nil, else like Conn.Stream. Unless Begin has sent the request, Do sends it on c.
 // first is the event from Events, or the zero Event.
-func (x *Exchange) Do(c Conn, first Event, onChunk func([]byte) error) (*Response, error) {
+func (x *Exchange) Do(c Conn, first Event, onChunk func([]byte) error) (Response, error) {
 	x.mu.Lock()
 	target := x.conn
 	x.mu.Unlock()
@@ -58,13 +64,14 @@ func (x *Exchange) Do(c Conn, first Event, onChunk func([]byte) error) (*Respons
 	if target == nil {
 		var ok bool
 		if target, ok = c.(*conn); !ok {
-			if onChunk == nil {
-				return c.Call(ctx, x.request)
+			resp, err := callOrStream(ctx, c, x.request, onChunk)
+			if err != nil {
+				return Response{}, err
 			}
-			return c.Stream(ctx, x.request, onChunk)
+			return *resp, nil
 		}
 		if err := target.send(ctx, x); err != nil {
-			return nil, err
+			return Response{}, err
 		}
 	}
 	call := pendingCall{conn: target, exchange: x, onChunk: onChunk}
@@ -75,6 +82,13 @@ func (x *Exchange) Do(c Conn, first Event, onChunk func([]byte) error) (*Respons
 		target.drainOverflow(x)
 	}
 	return call.wait(ctx)
+}
+
+func callOrStream(ctx context.Context, c Conn, r Request, onChunk func([]byte) error) (*Response, error) {
+	if onChunk == nil {
+		return c.Call(ctx, r)
+	}
+	return c.Stream(ctx, r, onChunk)
 }
 
 // send sends the request, or queues it while MaxInflight calls are in flight.

@@ -14,10 +14,15 @@ func doAsync(x *Exchange, c Conn) <-chan outcome {
 	go func() {
 		first := <-x.Events()
 		resp, err := x.Do(c, first, nil)
-		done <- outcome{resp, err}
+		done <- outcome{&resp, err}
 	}()
 	return done
 }
+
+// whenAnswered is an Observer.
+type whenAnswered func(error)
+
+func (f whenAnswered) Answered(err error) { f(err) }
 
 func TestBeginSendsAnExchangeThatAnotherGoroutineWaitsFor(t *testing.T) {
 	c, p := newPeer(t, Options{})
@@ -37,12 +42,12 @@ func TestOnAnswerCanBeginTheNextExchange(t *testing.T) {
 	c, p := newPeer(t, Options{})
 	next := Prepare(within(t), Request{Method: "m", Payload: []byte("second")}, nil)
 	began := make(chan bool, 1)
-	first := Prepare(within(t), Request{Method: "m", Payload: []byte("first")}, func(err error) {
+	first := Prepare(within(t), Request{Method: "m", Payload: []byte("first")}, whenAnswered(func(err error) {
 		if err != nil {
 			t.Errorf("the first call failed: %v", err)
 		}
 		began <- next.Begin(c)
-	})
+	}))
 	require.True(t, first.Begin(c))
 	asked := p.read()
 	p.write(Frame{Type: FrameResponse, ID: asked.ID}) // nobody waits for it yet
@@ -91,7 +96,7 @@ func TestAWithdrawnExchangeIsNotSent(t *testing.T) {
 
 func TestABegunExchangeFailsWhenItsConnBreaks(t *testing.T) {
 	c, p := newPeer(t, Options{})
-	x := Prepare(within(t), Request{Method: "m"}, func(error) { t.Error("a call that was cut was answered") })
+	x := Prepare(within(t), Request{Method: "m"}, whenAnswered(func(error) { t.Error("a call that was cut was answered") }))
 	require.True(t, x.Begin(c))
 	done := doAsync(x, c)
 	p.read()

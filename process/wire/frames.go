@@ -222,7 +222,7 @@ func (d *frames) receive(c *conn, h head, rest []byte) error {
 	}
 	switch h.kind {
 	case FrameResponse:
-		known = c.complete(h.id, &Response{Headers: headers, Payload: payload}, nil)
+		known = c.complete(h.id, Response{Headers: headers, Payload: payload}, nil)
 	case FrameChunk:
 		known = c.deliverChunk(h.id, payload)
 	case FrameError:
@@ -235,7 +235,7 @@ func (d *frames) receive(c *conn, h head, rest []byte) error {
 			known = c.ping.receive(h.id, failure)
 			break
 		}
-		known = c.complete(h.id, nil, failure)
+		known = c.complete(h.id, Response{}, failure)
 	case FramePong:
 		known = c.ping.receive(h.id, nil)
 	case FrameNotify:

@@ -25,7 +25,7 @@ type Exchange struct {
 	request   Request
 	events    chan Event
 	abandoned chan struct{} // closed by a caller that returns without the final event
-	onAnswer  func(error)   // called before the caller wakes; may be nil
+	observer  Observer      // may be nil
 
 	// Guarded by conn.mu.
 	call     *inflightCall // nil while the exchange waits
@@ -45,10 +45,10 @@ type Exchange struct {
 
 // Event is a chunk, the end of a call, or only a wake-up. Callers pass it to Do.
 type Event struct {
-	chunk   []byte
-	isChunk bool // chunk is set, and may be empty
-	resp    *Response
+	data    []byte            // a chunk, or the payload of the response
+	headers map[string]string // of the response
 	err     error
+	isChunk bool // data may be empty
 	final   bool
 }
 
@@ -65,7 +65,7 @@ var exchangePool = sync.Pool{New: func() any { return &Exchange{events: make(cha
 // may not have unlocked mu yet.
 func recycle(x *Exchange) {
 	x.mu.Lock()
-	x.ctx, x.request, x.call, x.id, x.onAnswer, x.begun, x.conn, x.sent, x.withdrawn, x.offset = nil, Request{}, nil, 0, nil, false, nil, false, false, -1
+	x.ctx, x.request, x.call, x.id, x.observer, x.begun, x.conn, x.sent, x.withdrawn, x.offset = nil, Request{}, nil, 0, nil, false, nil, false, false, -1
 	x.overflow = overflow{}
 	x.mu.Unlock()
 	exchangePool.Put(x)
@@ -218,7 +218,7 @@ func (c *conn) lookupLocked(id uint32) *inflightCall {
 }
 
 // complete ends a call with its response; false if no call with this id is in flight. Only the reader calls it.
-func (c *conn) complete(id uint32, resp *Response, err error) bool {
+func (c *conn) complete(id uint32, resp Response, err error) bool {
 	c.mu.Lock()
 	call := c.lookupLocked(id)
 	if call == nil {
@@ -226,19 +226,19 @@ func (c *conn) complete(id uint32, resp *Response, err error) bool {
 		return false
 	}
 	x := call.exchange
-	var onAnswer func(error)
+	var observer Observer
 	if x != nil {
-		onAnswer = x.onAnswer
+		observer = x.observer
 	}
 	next := c.releaseLocked(call)
 	others := c.inFlight.Load()
 	c.mu.Unlock()
 	c.sendNext(next) // first, since the worker is idle until then
-	if onAnswer != nil {
-		onAnswer(err)
+	if observer != nil {
+		observer.Answered(err)
 	}
 	if x != nil {
-		c.deliver(x, Event{resp: resp, err: err, final: true})
+		c.deliver(x, Event{data: resp.Payload, headers: resp.Headers, err: err, final: true})
 		c.yieldToCaller = next == nil && c.inFlight.Load() <= others
 	}
 	return true
@@ -256,11 +256,11 @@ func (c *conn) deliverChunk(id uint32, data []byte) bool {
 	if x == nil || c.o.MaxInflight == 1 {
 		c.mu.Unlock()
 		if x != nil {
-			c.deliver(x, Event{chunk: data, isChunk: true})
+			c.deliver(x, Event{data: data, isChunk: true})
 		}
 		return true
 	}
-	if exceeded := c.overflowLocked(x, Event{chunk: data, isChunk: true}); !exceeded {
+	if exceeded := c.overflowLocked(x, Event{data: data, isChunk: true}); !exceeded {
 		c.mu.Unlock()
 		return true
 	}

@@ -90,9 +90,9 @@ func (d *jsonrpc) receiveResponse(c *conn, m rpcMessage) error {
 	case id >= firstPingID:
 		known = c.ping.receive(uint32(id), nil) // an error such as "method not found" is a pong, too
 	case failure != nil:
-		known = c.complete(uint32(id), nil, failure)
+		known = c.complete(uint32(id), Response{}, failure)
 	default:
-		known = c.complete(uint32(id), &Response{Payload: m.Result}, nil)
+		known = c.complete(uint32(id), Response{Payload: m.Result}, nil)
 	}
 	if !known {
 		return violation("unsolicited: a response with id %d, which is not in flight", id)

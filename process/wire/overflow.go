@@ -17,7 +17,7 @@ func (c *conn) overflowLocked(x *Exchange, e Event) (exceeded bool) {
 	if len(p.events) == 0 && x.offerLocked(e) {
 		return false
 	}
-	p.bytes += len(e.chunk)
+	p.bytes += e.chunkSize()
 	if e.isChunk && p.bytes > c.o.StreamBuffer {
 		*p = overflow{events: []Event{{err: &CallError{Started: true, Err: ErrSlowReader}, final: true}}, exceeded: true}
 		return true
@@ -35,7 +35,7 @@ func (c *conn) drainOverflow(x *Exchange) {
 	defer c.mu.Unlock()
 	p := &x.overflow
 	for len(p.events) > 0 && x.offerLocked(p.events[0]) {
-		p.bytes -= len(p.events[0].chunk)
+		p.bytes -= p.events[0].chunkSize()
 		p.events[0] = Event{}
 		p.events = p.events[1:]
 	}
@@ -47,9 +47,17 @@ func (c *conn) drainOverflow(x *Exchange) {
 // largeChunk is the size in bytes from which a chunk is alone in the channel.
 const largeChunk = 64 << 10
 
+// chunkSize is what counts towards StreamBuffer; 0 for a response.
+func (e Event) chunkSize() int {
+	if !e.isChunk {
+		return 0
+	}
+	return len(e.data)
+}
+
 // offerLocked puts an event into the channel if there is room.
 func (x *Exchange) offerLocked(e Event) bool {
-	if len(e.chunk) >= largeChunk && len(x.events) > 0 {
+	if e.chunkSize() >= largeChunk && len(x.events) > 0 {
 		return false
 	}
 	select {
