@@ -112,6 +112,7 @@ replay-record: temporal-server replay-state-fields
 	rm -rf /tmp/tempool-recorded
 	$(RECORD) -run 'Terminated|HostsWorkflow|AnAgentThatIsKilled|AKilled|Expires|Scales|Budget|TemporalOutage|ContinueAsNewOfAPool|ByHand|Ctl|Pending|Capacity|Lost|StoppingAnAgent|Recalled|Migrates|EvacuatingA|RebalancingMoves|IsReset|TestACrashLoop'
 	$(RECORD) -pairs 300 -run 'ManyLeases|MemoryPressure|ChangedFiles|TheFirstHost|ExecuteCallsAPool|ALeaseIsRenewed|SessionWorkflowsContinue|TakenBySignal'
+	$(RECORD) -run 'ASuspension|HooksOfASuspension|AFrozenProcess|TheFirstRequest|ACallOfAWorkflow|AScheduleScales|ForgetsTheDemand'
 	$(GO) test -count=1 ./test/replay -complete
 
 # Records the fields of the state of runs, which workflows.StateFormat numbers.

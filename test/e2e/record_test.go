@@ -45,11 +45,11 @@ func (env *testEnv) recordHistories() {
 	for _, execution := range answer.GetExecutions() {
 		id, run := execution.GetExecution().GetWorkflowId(), execution.GetExecution().GetRunId()
 		subject, ours := strings.CutPrefix(id, "tempool/")
-		if !ours && execution.GetType().GetName() != api.WorkflowExecute { // a user's workflow
-			continue
-		}
-		if !ours {
-			subject = "execute"
+		if !ours { // users choose the IDs of Execute and Scale
+			subject = strings.ToLower(execution.GetType().GetName())
+			if subject != strings.ToLower(api.WorkflowExecute) && subject != strings.ToLower(api.WorkflowScale) { // a user's workflow
+				continue
+			}
 		}
 		var events history.History
 		iterator := env.client.Temporal().GetWorkflowHistory(context.Background(), id, run, false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
