@@ -198,7 +198,7 @@ func (s *Sweeper) waitingCalls(ctx context.Context, pool string) (int, error) {
 		return 0, fmt.Errorf("describe the task queue: %w", err)
 	}
 	if answer.GetStats() == nil {
-		return 0, errors.New("this Temporal server does not tell how many tasks wait in a queue; server 1.28 or newer does")
+		return 0, errors.New("this Temporal server does not tell how many tasks wait in a queue; release 1.29 or newer does")
 	}
 	return int(answer.GetStats().GetApproximateBacklogCount()), nil
 }
