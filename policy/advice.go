@@ -51,9 +51,11 @@ func alerts(p PoolFacts) []Alert {
 	return list
 }
 
+// killedProcesses counts the processes that did not stop within pool.stop_grace. Those that were killed with a cancelled call were not asked to
+// stop.
 func killedProcesses(workers []WorkerFacts) (n int64) {
 	for _, w := range workers {
-		n += w.Ended[lifecycle.Killed]
+		n += max(0, w.Ended[lifecycle.Killed]-w.Restarts["cut_call"])
 	}
 	return n
 }

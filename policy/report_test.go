@@ -215,6 +215,17 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 	}
 }
 
+func TestOnlyKillsOfStopsAskForALongerGrace(t *testing.T) {
+	killed := func(restarts map[string]int64) []string {
+		return NewReport(poolOf(like(0, func(w *WorkerFacts) {
+			w.Ended, w.Restarts = map[lifecycle.State]int64{lifecycle.Killed: 2}, restarts
+		}))).Recommendations
+	}
+	require.Contains(t, killed(map[string]int64{"cut_call": 1}),
+		"Make the program end on SIGTERM, or raise pool.stop_grace: 1 process did not stop within it and had to be killed.")
+	require.NotContains(t, strings.Join(killed(map[string]int64{"cut_call": 2}), " "), "stop_grace", "cancelled calls were not given up")
+}
+
 func TestAReportWithoutFiguresHasNone(t *testing.T) {
 	r := NewReport(PoolFacts{Pool: "p", Size: 1, Workers: []WorkerFacts{{Worker: "p/0", State: lifecycle.Ready}}, At: reportTime})
 	text, err := json.Marshal(r)
