@@ -203,8 +203,7 @@ func (m *month) terminate(ctx context.Context, id string) (string, error) {
 	if err != nil {
 		return id, err
 	}
-	m.ended[run] = true
-	return id, m.client.Temporal().TerminateWorkflow(ctx, id, run, "month")
+	return id, m.client.Temporal().TerminateWorkflow(ctx, id, run, monthReason)
 }
 
 // reset resets a workflow to one of its workflow tasks.
@@ -228,9 +227,8 @@ func (m *month) reset(ctx context.Context, id string) (string, error) {
 		return id, nil
 	}
 	at := tasks[m.random.IntN(len(tasks))]
-	m.ended[run] = true
 	_, err = m.client.Temporal().ResetWorkflowExecution(ctx, &workflowservice.ResetWorkflowExecutionRequest{
-		Namespace: m.client.Namespace(), WorkflowExecution: &common.WorkflowExecution{WorkflowId: id, RunId: run}, Reason: "month",
+		Namespace: m.client.Namespace(), WorkflowExecution: &common.WorkflowExecution{WorkflowId: id, RunId: run}, Reason: monthReason,
 		WorkflowTaskFinishEventId: at, RequestId: uuid.NewString(),
 	})
 	return fmt.Sprintf("%s to event %d of %d", id, at, tasks[len(tasks)-1]), err
@@ -265,7 +263,7 @@ func TestAWorkerThatWasResetGrantsNoLeaseTwice(t *testing.T) {
 	for range 5 {
 		checkin(lease(), api.OutcomeOK)
 	}
-	m := &month{testEnv: env, random: rand.New(rand.NewPCG(1, 1)), ended: map[string]bool{}}
+	m := &month{testEnv: env, random: rand.New(rand.NewPCG(1, 1))}
 	for range 3 {
 		run, err := m.currentRun(t.Context(), api.WorkerWorkflowID("rewind", 0))
 		require.NoError(t, err)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/history/v1"
 	"go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 
@@ -35,6 +36,8 @@ const (
 	monthSuggest, monthLimit = 120, 400
 	monthSize                = 5
 	monthTenants             = 3
+	// monthReason is given for each command, by which the end of a run that the test terminated or reset is known.
+	monthReason = "month"
 	// monthSettles is how long the pool may take until all its workers are ready after the last fault.
 	monthSettles = 3 * time.Minute
 )
@@ -51,7 +54,6 @@ type month struct {
 
 	log   []string
 	count map[string]int
-	ended map[string]bool // runs that this test has terminated or reset
 
 	mu      sync.Mutex
 	leases  map[string]string // holders by lease ID
@@ -75,7 +77,7 @@ func TestACompressedMonth(t *testing.T) {
 		"--dynamic-config-value", fmt.Sprintf("limit.historyCount.error=%d", monthLimit))
 	m := &month{
 		testEnv: env, random: rand.New(rand.NewPCG(seed, seed)), agents: map[string]*agent{}, notes: filepath.Join(env.dir, "notes"),
-		count: map[string]int{}, ended: map[string]bool{}, leases: map[string]string{}, served: map[string]int{}, uncoded: map[string]error{},
+		count: map[string]int{}, leases: map[string]string{}, served: map[string]int{}, uncoded: map[string]error{},
 	}
 	m.hosts = []string{fmt.Sprintf("month-a-%d", os.Getpid()), fmt.Sprintf("month-b-%d", os.Getpid())}
 	for _, host := range m.hosts {
@@ -248,8 +250,10 @@ func (m *month) check() {
 		}
 		switch e.GetStatus() {
 		case enums.WORKFLOW_EXECUTION_STATUS_TERMINATED, enums.WORKFLOW_EXECUTION_STATUS_FAILED, enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT:
-			require.True(t, m.ended[e.GetExecution().GetRunId()], "%s was %s after %d events: %s", e.GetExecution().GetWorkflowId(),
-				e.GetStatus(), e.GetHistoryLength(), m.lastEvent(e))
+			// A reset terminates the newest run, which may have begun since the test looked.
+			event := m.lastEvent(e)
+			require.Equal(t, monthReason, event.GetWorkflowExecutionTerminatedEventAttributes().GetReason(), "%s was %s after %d events: %s",
+				e.GetExecution().GetWorkflowId(), e.GetStatus(), e.GetHistoryLength(), event)
 		}
 	}
 	t.Logf("runs: %v; the longest: %v", closed, longest)
@@ -309,15 +313,11 @@ func (m *month) executions(query string) []*workflow.WorkflowExecutionInfo {
 }
 
 // lastEvent is how a run was closed.
-func (m *month) lastEvent(e *workflow.WorkflowExecutionInfo) string {
+func (m *month) lastEvent(e *workflow.WorkflowExecutionInfo) *history.HistoryEvent {
 	iterator := m.client.Temporal().GetWorkflowHistory(m.t.Context(), e.GetExecution().GetWorkflowId(), e.GetExecution().GetRunId(), false,
 		enums.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT)
-	if !iterator.HasNext() {
-		return "no history"
-	}
+	require.True(m.t, iterator.HasNext())
 	event, err := iterator.Next()
-	if err != nil {
-		return err.Error()
-	}
-	return event.String()
+	require.NoError(m.t, err)
+	return event
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -121,13 +122,14 @@ func TestReplacingAllWorkersUnderLoadFailsNoCall(t *testing.T) {
 	}
 	said := func(pattern string) { // at once: a history keeps the newest transitions only
 		t.Helper()
-		history, err := pool.History(t.Context(), 0)
-		require.NoError(t, err)
 		reasons := ""
-		for _, step := range history {
-			reasons += step.Reason + "\n"
-		}
-		require.Regexp(t, pattern, reasons)
+		require.Eventually(t, func() bool {
+			history, err := pool.History(t.Context(), 0)
+			for _, step := range history {
+				reasons += step.Reason + "\n"
+			}
+			return err == nil && regexp.MustCompile(pattern).MatchString(reasons)
+		}, waitTimeout, time.Millisecond, "no reason matches %s", pattern)
 	}
 	// With surge, no worker is ever out of service in the roster.
 	least := make(chan int, 1)
