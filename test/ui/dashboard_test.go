@@ -151,9 +151,12 @@ func TestTheSignInAsksForAToken(t *testing.T) {
 	b.await("the sign-in is shown", `location.pathname === "/ui/signin"`)
 	b.accessible(axe)
 	b.shot("signin")
+	const focused = `document.activeElement.name === "token"` // a page that is shown may not have moved its focus yet
+	b.await("the token can be typed", focused)
 	b.press("wrong", kb.Enter)
 	b.await("the mistake is shown", `document.querySelector("[role=alert]")?.innerText.includes("does not know the token")`)
 	b.forgive() // the console reports the status 403
+	b.await("the next token can be typed", focused)
 	b.press(secret, kb.Enter)
 	b.await("the fleet is shown", `document.querySelector("h1").textContent === "Fleet"`)
 	b.await("the stream is open", `document.getElementById("link").textContent === "live"`)
