@@ -254,7 +254,7 @@ func TestAClientWhoseWorkerDoesNotAnswerHoldsUpNobody(t *testing.T) {
 	lose(false)
 	second := e.waitsUntil(ctx, "second")
 	e.control.with(other, func(w *fakeWorker) { w.lease = nil }) // its holder returned it through Temporal
-	left := second // after its time with the worker that does not answer
+	left := second                                               // after its time with the worker that does not answer
 	var got *api.Lease
 	select {
 	case got = <-first:

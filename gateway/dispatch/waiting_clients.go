@@ -39,7 +39,7 @@ type waitingClient struct {
 	unsure  bool   // of a worker that may not be free; one that is free would do, too
 	worker  string // the only one to ask until pinEnds: it may have granted a lease, and its answer was lost
 	pinEnds time.Time
-	refusal error  // the newest
+	refusal error // the newest
 	gone    bool
 	result  chan checkedOut // gets one value unless the client leaves
 }
