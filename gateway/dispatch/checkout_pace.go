@@ -43,7 +43,7 @@ func (p *poolState) refusedLocked(u *upstream, err error, now time.Time) {
 			u.stats.refused.Add(1)
 		}
 		if coded.Code == api.CodeSuspended { // by an order that this agent has not seen
-			p.refuseQueuedLocked(u.worker, err)
+			p.refuseQueuedLocked(u.worker, &api.Error{Code: coded.Code, Message: coded.Message}) // its hint is for checkouts, of any worker
 		}
 	}
 	u.refusals++
