@@ -87,7 +87,8 @@ func (s *Sessions) runHooks(ctx context.Context, hook string, r api.SessionHooks
 			return result, nil
 		}
 		result.Failed = append(result.Failed, toSessionFailure(session, err))
-		if errors.Is(err, api.ErrBusy) || errors.Is(err, api.ErrDraining) || errors.Is(err, api.ErrUnavailable) {
+		switch api.CodeOf(err) {
+		case api.CodeBusy, api.CodeDraining, api.CodeSuspended, api.CodeUnavailable:
 			for _, untried := range r.Sessions[i+1:] {
 				result.Failed = append(result.Failed, toSessionFailure(untried, err))
 			}

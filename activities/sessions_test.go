@@ -76,9 +76,10 @@ func requireNonRetryable(t *testing.T, err error, code api.Code) {
 func TestHooksRunInOrderAndReportTheirFailures(t *testing.T) {
 	var asked []string
 	answers := map[string]error{
-		"bad":   api.Errorf(api.CodeWorkerError, "rejected"),
-		"odd":   errors.New("unknown cause"),
-		"taken": api.Errorf(api.CodeBusy, "leased"),
+		"bad":       api.Errorf(api.CodeWorkerError, "rejected"),
+		"odd":       errors.New("unknown cause"),
+		"taken":     api.Errorf(api.CodeBusy, "leased"),
+		"suspended": api.Errorf(api.CodeSuspended, "a look at it"),
 	}
 	s := &Sessions{Temporal: answering{}, Hooks: hookFunc(func(ctx context.Context, worker, hook, session string) (bool, error) {
 		deadline, bounded := ctx.Deadline()
@@ -100,6 +101,14 @@ func TestHooksRunInOrderAndReportTheirFailures(t *testing.T) {
 	require.Len(t, asked, 2, "a leased worker is tried once")
 	require.Equal(t, 1, result.Called)
 	require.Equal(t, "b", result.Failed[1].Session)
+
+	asked, result = nil, api.SessionHooksResult{}
+	request.Sessions = []string{"a", "suspended", "b"}
+	require.NoError(t, runActivity(t, s.ReleaseSessions, request, &result))
+	require.Len(t, asked, 2, "a suspended worker is tried once")
+	require.Equal(t, []api.SessionFailure{
+		{Session: "suspended", Code: api.CodeSuspended, Reason: "a look at it"}, {Session: "b", Code: api.CodeSuspended, Reason: "a look at it"},
+	}, result.Failed)
 }
 
 func TestAWorkerWithoutTheHookOrAProcessIsSkipped(t *testing.T) {

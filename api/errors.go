@@ -155,7 +155,8 @@ func MessageOf(err error) string {
 	return err.Error()
 }
 
-// Retryable reports whether the failure is temporary, so that a retry, on this or another worker, may succeed.
+// Retryable reports whether the failure is temporary, so that a retry, on this or another worker, may succeed. CodeSuspended is so for a
+// checkout, which may get another worker; a call or a renewal that it refuses names one worker, and fails until an operator resumes that one.
 func (c Code) Retryable() bool {
 	switch c {
 	case CodeBusy, CodeDegraded, CodeDraining, CodeSuspended, CodeStarting, CodeFailed, CodeContinuing,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
@@ -15,7 +16,7 @@ import (
 type Bindings interface {
 	Bindings(pool, after string, limit int) (page []affinity.Binding, more bool)
 	Where(pool, session string) (worker string)
-	Bind(pool, session, worker string)
+	Bind(pool, session, worker string) (was string, bound bool)
 	UnbindUnless(pool, session, worker string)
 }
 
@@ -77,7 +78,9 @@ func (h bindingHandlers) put(ctx context.Context, r *http.Request, b api.BindReq
 	if err := h.locate(ctx, pool, worker); err != nil {
 		return api.SessionBinding{}, err
 	}
-	h.table.Bind(pool, session, worker)
+	if _, bound := h.table.Bind(pool, session, worker); !bound {
+		return api.SessionBinding{}, api.Errorf(api.CodeDraining, "%s takes no further sessions: it drains, or its sessions move to other workers", worker).After(time.Second)
+	}
 	return api.SessionBinding{Session: session, Worker: worker}, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -39,6 +40,22 @@ func TestBindingsAreAskedAndSet(t *testing.T) {
 		require.Equal(t, http.StatusNoContent, e.do("DELETE", path, nil).status)
 	}
 	require.JSONEq(t, `{"session":"user:42"}`, string(e.do("GET", path, nil).body))
+}
+
+func TestNoSessionIsBoundToAWorkerThatIsBeingEmptied(t *testing.T) {
+	bindings := affinity.New(nil)
+	e := open(t, 2, withBindings(bindings))
+	const path = "/v1/pools/p/bindings/"
+	require.Equal(t, http.StatusOK, e.do("PUT", path+"old", `{"worker":"p/0"}`).status)
+	require.Equal(t, http.StatusOK, e.do("PUT", path+"other", `{"worker":"p/1"}`).status)
+	bindings.Close("p/0", time.Hour)
+	e.do("PUT", path+"new", `{"worker":"p/0"}`).requireProblem(t, http.StatusServiceUnavailable, api.CodeDraining)
+	e.do("PUT", path+"other", `{"worker":"p/0"}`).requireProblem(t, http.StatusServiceUnavailable, api.CodeDraining)
+	require.Equal(t, http.StatusOK, e.do("PUT", path+"old", `{"worker":"p/0"}`).status, "it is bound there already")
+	require.JSONEq(t, `{"session":"new"}`, string(e.do("GET", path+"new", nil).body))
+	require.JSONEq(t, `{"session":"other","worker":"p/1"}`, string(e.do("GET", path+"other", nil).body))
+	bindings.Close("p/0", 0)
+	require.Equal(t, http.StatusOK, e.do("PUT", path+"new", `{"worker":"p/0"}`).status)
 }
 
 func TestABindingThatCannotBeSet(t *testing.T) {

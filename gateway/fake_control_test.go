@@ -26,6 +26,8 @@ type fakeControl struct {
 	skew    time.Duration // of this host's clock behind Temporal's
 	gate    chan struct{} // if set, checkouts wait until it is closed
 	atGate  []string      // the holders of those
+	lost    []string      // holder and worker of checkouts whose answer was lost
+	roster  chan struct{} // if set, Status waits until it is closed, whatever its deadline
 	recall  func(worker string, incarnation int64, lease string) api.RecallResult
 	history []string // every grant, in order
 }
@@ -39,6 +41,7 @@ type fakeWorker struct {
 	usage            api.Usage
 	outcomes         []api.Outcome
 	stale            int
+	lost             bool // answers to checkouts are lost
 }
 
 func newFakeControl(host string, sp spec.Spec) *fakeControl {
@@ -118,6 +121,10 @@ func (b *fakeControl) Checkout(ctx context.Context, worker string, o tempool.Che
 	e := b.workers[worker]
 	if e == nil {
 		return nil, api.Errorf(api.CodeWorkerNotFound, "no worker %s", worker)
+	}
+	if e.lost {
+		b.lost = append(b.lost, o.Holder+" "+worker)
+		return nil, api.Errorf(api.CodeUnavailable, "check out: no answer")
 	}
 	if lease, again := b.granted[o.Holder+" "+o.RequestID]; again && o.RequestID != "" && lease.TokenHash == api.HashLeaseToken(o.Token) {
 		lease.Token = o.Token
@@ -279,6 +286,12 @@ func (b *fakeControl) Workers(_ context.Context, pool string) (api.PoolWorkers, 
 }
 
 func (b *fakeControl) Status(_ context.Context, pool string) (api.PoolStatus, error) {
+	b.mu.Lock()
+	roster := b.roster
+	b.mu.Unlock()
+	if roster != nil {
+		<-roster
+	}
 	err := b.begin("status")
 	defer b.mu.Unlock()
 	if err != nil {

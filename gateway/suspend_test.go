@@ -123,6 +123,7 @@ func TestACallOfASuspendedWorkerIsRefusedAtOnce(t *testing.T) {
 	})
 	refused := await(t, waiting)
 	refused.requireProblem(t, 503, api.CodeSuspended)
+	require.Empty(t, refused.header.Get("Retry-After"), "it lasts until an operator ends it")
 	require.Contains(t, string(refused.body), "a look at it; ctl workers resume p --worker 0 puts it back")
 	e.do("POST", to(0, "echo"), "x").requireProblem(t, 503, api.CodeSuspended)
 	require.Equal(t, 1, e.waiting(), "a call of the pool waits on")
@@ -138,5 +139,7 @@ func TestACallOfASuspendedWorkerIsRefusedAtOnce(t *testing.T) {
 func TestACallOfAWorkerWhoseSuspensionTheGatewayHasNotSeenIsRefused(t *testing.T) {
 	e := open(t, 1, withSpec(func(s *spec.Spec) { s.Queue.Timeout = spec.Duration(time.Hour) }))
 	e.control.with("p/0", func(worker *fakeWorker) { worker.state = lifecycle.Suspended })
-	e.do("POST", to(0, "echo"), "x").requireProblem(t, 503, api.CodeSuspended)
+	refused := e.do("POST", to(0, "echo"), "x")
+	refused.requireProblem(t, 503, api.CodeSuspended)
+	require.Empty(t, refused.header.Get("Retry-After"), "it lasts until an operator ends it")
 }

@@ -1,9 +1,11 @@
 package gateway
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -201,4 +203,85 @@ func TestARepeatedRequestGetsTheLeaseThatItsHolderHas(t *testing.T) {
 	require.NotEqual(t, mine.ID, ask("you", 1000).lease(t).ID, "a request id counts for its holder")
 	require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+mine.ID+"~"+mine.Token, nil).status)
 	require.Equal(t, 2, e.control.count("checkout"))
+}
+
+// waitsUntil starts a client that waits until ctx ends, and returns when it is in the line. It has no lease then.
+func (e *env) waitsUntil(ctx context.Context, holder string) <-chan *api.Lease {
+	e.t.Helper()
+	before := e.waitingClients()
+	got := background(func() *api.Lease {
+		lease, _ := e.gateway.Checkout(ctx, "p", dispatch.CheckoutRequest{Holder: holder, WaitMS: dispatch.MaxCheckoutWait.Milliseconds()})
+		return lease
+	})
+	require.Eventually(e.t, func() bool { return e.waitingClients() == before+1 }, timeout, poll)
+	return got
+}
+
+// The answer of the first client's worker was lost, and an operator suspends that worker: the clients are served by the other one.
+func TestAClientWhoseWorkerDoesNotAnswerHoldsUpNobody(t *testing.T) {
+	e := open(t, 2)
+	leases := map[string]*api.Lease{"p/0": e.lease(0, "somebody"), "p/1": e.lease(1, "somebody")}
+	lose := func(answers bool) {
+		for worker := range leases {
+			e.control.with(worker, func(w *fakeWorker) { w.lost = answers })
+		}
+	}
+	lose(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	first := e.waitsUntil(ctx, "first")
+	stuck := ""
+	require.Eventually(t, func() bool {
+		e.control.mu.Lock()
+		defer e.control.mu.Unlock()
+		n := len(e.control.lost)
+		if n < 2 || e.control.lost[n-1] != e.control.lost[n-2] { // else it may have seen no answer of this one
+			return false
+		}
+		stuck = strings.TrimPrefix(e.control.lost[n-1], "first ")
+		return true
+	}, timeout, poll)
+	other, slot := "p/1", 0
+	if stuck == other {
+		other, slot = "p/0", 1
+	}
+	suspended := background(func() api.SuspendResult {
+		return e.gateway.Suspend(ctx, api.SuspendRequest{
+			Process: api.Process{Worker: stuck, Incarnation: 1}, Turn: 1, LeaseID: leases[stuck].ID, Client: true, Timeout: spec.Duration(time.Hour), Reason: "a look at it",
+		})
+	})
+	require.Eventually(t, func() bool { return e.do("POST", to(slot, "echo"), "x").problem.Code == api.CodeSuspended }, timeout, poll)
+	lose(false)
+	second := e.waitsUntil(ctx, "second")
+	e.control.with(other, func(w *fakeWorker) { w.lease = nil }) // its holder returned it through Temporal
+	left := second                                               // after its time with the worker that does not answer
+	var got *api.Lease
+	select {
+	case got = <-first:
+	case got = <-second:
+		left = first
+	case <-time.After(timeout):
+	}
+	require.NotNil(t, got, "nobody got the free worker")
+	require.Equal(t, other, got.Worker)
+	cancel()
+	require.Nil(t, await(t, left))
+	await(t, suspended)
+}
+
+func TestAClientIsServedHereWhileTheRosterIsRead(t *testing.T) {
+	e := open(t, 1)
+	held := e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "earlier"}).lease(t)
+	roster := make(chan struct{})
+	e.control.mu.Lock()
+	e.control.roster = roster
+	e.control.mu.Unlock()
+	defer close(roster)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	client := e.waitsUntil(ctx, "me")
+	e.do("DELETE", "/v1/leases/"+held.ID+"~"+held.Token, nil)
+	got := await(t, client)
+	require.NotNil(t, got)
+	require.Equal(t, "p/0", got.Worker)
 }

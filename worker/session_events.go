@@ -107,12 +107,12 @@ func (b observedBindings) emitBound(pool, session, was, worker string) {
 }
 
 // Bind is that of affinity.Table.
-func (b observedBindings) Bind(pool, session, worker string) {
-	was := b.Where(pool, session)
-	b.Table.Bind(pool, session, worker)
-	if was != worker {
+func (b observedBindings) Bind(pool, session, worker string) (was string, bound bool) {
+	was, bound = b.Table.Bind(pool, session, worker)
+	if bound && was != worker {
 		b.emitBound(pool, session, was, worker)
 	}
+	return was, bound
 }
 
 // Move is that of affinity.Table.

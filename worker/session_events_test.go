@@ -75,3 +75,27 @@ func TestABindingIsEmittedOnceUntilTheSessionHasAnotherWorker(t *testing.T) {
 	bindings.Bind("p", "s", "p/2")
 	require.Equal(t, []string{"session.bound /pools/p s", "session.bound /pools/p s", "session.bound /pools/p s"}, *told)
 }
+
+// Another request binds the session while one does: each event names the worker that the session left.
+func TestABindingIsEmittedWithTheWorkerThatTheSessionLeft(t *testing.T) {
+	for at := 1; at <= 3; at++ { // at each time that Bind looks at the clock
+		observer := testObserver()
+		var events []api.SessionEvent
+		observer.emit = func(_, _ string, _ time.Time, data any) { events = append(events, data.(api.SessionEvent)) }
+		var bindings observedBindings
+		asked := 0
+		bindings = observedBindings{affinity.New(func() time.Time {
+			if asked++; asked == at {
+				bindings.Bind("p", "s", "p/1")
+			}
+			return time.Now()
+		}), observer}
+		bindings.Bind("p", "s", "p/2")
+		was := ""
+		for _, e := range events {
+			require.Equal(t, was, e.From, "%+v", events)
+			was = e.Worker
+		}
+		require.Equal(t, "p/2", was)
+	}
+}

@@ -28,6 +28,8 @@ const (
 	elsewherePace = 500 * time.Millisecond
 	// elsewhereFresh is how long the roster of other hosts' workers is cached.
 	elsewhereFresh = 2 * time.Second
+	// pinLimit is how long a client asks no other worker after one has not answered: for three attempts.
+	pinLimit = 3 * controlTimeout
 )
 
 // refusedLocked decides when to ask a worker again that did not grant a lease.
@@ -41,7 +43,7 @@ func (p *poolState) refusedLocked(u *upstream, err error, now time.Time) {
 			u.stats.refused.Add(1)
 		}
 		if coded.Code == api.CodeSuspended { // by an order that this agent has not seen
-			p.refuseQueuedLocked(u.worker, err)
+			p.refuseQueuedLocked(u.worker, &api.Error{Code: coded.Code, Message: coded.Message}) // its hint is for checkouts, of any worker
 		}
 	}
 	u.refusals++
@@ -81,29 +83,34 @@ type workersElsewhere struct {
 	turn    int
 }
 
-// leaseElsewhereLocked asks a worker of another host for the client, in the background and seldom.
-func (p *poolState) leaseElsewhereLocked(w *waitingClient, now time.Time) {
+// leaseElsewhereLocked asks a worker of another host for the first client that may be served there, in the background and seldom. The client
+// may be served here while the roster is read.
+func (p *poolState) leaseElsewhereLocked(now time.Time) {
 	e := &p.clients.elsewhere
-	if e.asking || now.Before(e.askAt) || w.worker != "" && p.newestLiveLocked(w.worker) != nil {
+	if e.asking || now.Before(e.askAt) || p.checkouts >= maxCheckouts {
 		return
 	}
-	e.asking, w.trying, w.unsure = true, true, true
+	w := p.firstElsewhereLocked()
+	if w == nil {
+		return
+	}
+	worker := w.worker
+	if worker == "" {
+		if now.Sub(e.readAt) >= elsewhereFresh {
+			p.readElsewhereLocked(w)
+			return
+		}
+		worker = e.next()
+	}
+	if worker == "" {
+		return
+	}
+	w.unsure = w.worker == ""
+	e.asking, w.trying = true, true
 	p.checkouts++
-	fresh := now.Sub(e.readAt) < elsewhereFresh
 	p.dispatcher.work.Go(func() {
-		var readErr error
-		if !fresh {
-			readErr = p.readElsewhere()
-		}
-		worker := p.nextElsewhere(w)
-		var lease *api.Lease
-		err, sent := readErr, time.Now()
-		switch {
-		case worker != "":
-			lease, err = p.dispatcher.checkoutNow(worker, w.options)
-		case err == nil:
-			err = api.Errorf(api.CodeNoWorkers, "no worker of pool %s is in service on another host", p.pool)
-		}
+		sent := time.Now()
+		lease, err := p.dispatcher.checkoutNow(worker, w.options)
 		now := time.Now()
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -113,8 +120,6 @@ func (p *poolState) leaseElsewhereLocked(w *waitingClient, now time.Time) {
 		switch {
 		case err == nil:
 			e.askAt = time.Time{}
-		case worker == "":
-			e.askAt = now.Add(elsewhereFresh)
 		case len(p.order) == 0:
 			e.askAt = now.Add(checkoutPace)
 		default:
@@ -124,35 +129,59 @@ func (p *poolState) leaseElsewhereLocked(w *waitingClient, now time.Time) {
 	})
 }
 
-// readElsewhere reads the roster.
-func (p *poolState) readElsewhere() error {
+// firstElsewhereLocked is the client whose turn it is to ask another host, nil if there is none.
+func (p *poolState) firstElsewhereLocked() *waitingClient {
+	first := p.clients.first()
+	for _, w := range p.clients.waiting {
+		if !w.trying && (w == first || w.worker != "" && p.newestLiveLocked(w.worker) == nil) {
+			return w
+		}
+	}
+	return nil
+}
+
+// readElsewhereLocked reads the roster in the background, for the client.
+func (p *poolState) readElsewhereLocked(w *waitingClient) {
+	e := &p.clients.elsewhere
+	e.asking = true
+	p.dispatcher.work.Go(func() {
+		workers, err := p.workersElsewhere()
+		if err == nil && len(workers) == 0 {
+			err = api.Errorf(api.CodeNoWorkers, "no worker of pool %s is in service on another host", p.pool)
+		}
+		now := time.Now()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		defer p.notify()
+		e.asking, e.readAt, e.workers = false, now, workers
+		if err != nil {
+			e.askAt = now.Add(elsewhereFresh)
+			p.refuseWaitingLocked(w, err)
+			return
+		}
+		p.leaseElsewhereLocked(now) // while the roster is fresh
+	})
+}
+
+// workersElsewhere are the pool's workers in service on other hosts.
+func (p *poolState) workersElsewhere() (workers []string, err error) {
 	ctx, cancel := context.WithTimeout(p.dispatcher.life, controlTimeout)
 	defer cancel()
 	status, err := p.dispatcher.config.Control.Status(ctx, p.pool)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var workers []string
 	for _, e := range status.Workers {
 		if !e.Gone && !e.Removing && e.Host != p.dispatcher.config.HostID && (e.State == lifecycle.Ready || e.State == lifecycle.Busy) {
 			workers = append(workers, api.WorkerName(p.pool, e.Slot))
 		}
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.clients.elsewhere.readAt, p.clients.elsewhere.workers = time.Now(), workers
-	return nil
+	return workers, nil
 }
 
-// nextElsewhere is the worker of another host whose turn it is to be asked, "" for none.
-func (p *poolState) nextElsewhere(w *waitingClient) string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	e := &p.clients.elsewhere
-	switch {
-	case w.worker != "":
-		return w.worker
-	case len(e.workers) == 0:
+// next is the worker of another host whose turn it is to be asked, "" for none.
+func (e *workersElsewhere) next() string {
+	if len(e.workers) == 0 {
 		return ""
 	}
 	e.turn++

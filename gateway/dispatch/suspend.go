@@ -51,11 +51,11 @@ func (u *upstream) endSuspensionLocked(turn int64) {
 	}
 }
 
-// errSuspended refuses a call to the incarnation.
+// errSuspended refuses a call to the incarnation. It hints at no retry: the suspension lasts until an operator ends it.
 func (u *upstream) errSuspended() *api.Error {
 	_, slot, _ := api.ParseWorkerName(u.worker)
 	return api.Errorf(api.CodeSuspended, "%s is suspended and takes no call: %s; ctl workers resume %s --worker %d puts it back", u.worker,
-		u.suspension.reason, u.pool.pool, slot).After(time.Second)
+		u.suspension.reason, u.pool.pool, slot)
 }
 
 // Suspend starts no further call on an incarnation, until EndSuspension. It returns when none is in flight and no client's lease counts; when

@@ -19,6 +19,7 @@ import (
 //   - any other one now and then, for its holder may have returned it through Temporal.
 //
 // Only the first client asks a worker that may not be free, and while it does, one that is free is kept for it: those behind it get what is left.
+// A client whose worker did not answer may have a lease there. It asks that one alone, for a while, and counts as absent: the next one is the first.
 // So the number of clients that wait, and of workers, hardly matters for what waiting costs Temporal.
 
 // waitHint is the retry hint of a checkout that was refused without a wait.
@@ -35,9 +36,10 @@ type waitingClient struct {
 	options tempool.CheckoutOptions
 	seq     int64
 	trying  bool   // a checkout is under way
-	unsure  bool   // of a worker that may not be free
-	worker  string // the only one to ask: it may have granted a lease, and its answer was lost
-	refusal error  // the newest
+	unsure  bool   // of a worker that may not be free; one that is free would do, too
+	worker  string // the only one to ask until pinEnds: it may have granted a lease, and its answer was lost
+	pinEnds time.Time
+	refusal error // the newest
 	gone    bool
 	result  chan checkedOut // gets one value unless the client leaves
 }
@@ -149,6 +151,24 @@ func (c *waitingClients) idle() *waitingClient {
 	return c.waiting[i]
 }
 
+// first is the first client that may ask any worker, nil if there is none.
+func (c *waitingClients) first() *waitingClient {
+	i := slices.IndexFunc(c.waiting, func(w *waitingClient) bool { return w.worker == "" })
+	if i < 0 {
+		return nil
+	}
+	return c.waiting[i]
+}
+
+// endPins lets clients ask any worker that have asked one for long enough. A lease that it has granted ends by itself.
+func (c *waitingClients) endPins(now time.Time) {
+	for _, w := range c.waiting {
+		if !w.trying && w.worker != "" && !now.Before(w.pinEnds) {
+			w.worker = ""
+		}
+	}
+}
+
 // precedesCallsLocked reports whether the client came before all queued calls and none has a higher priority.
 func (p *poolState) precedesCallsLocked(w *waitingClient) bool {
 	precedes := func(head *waiter) bool { return head == nil || w.seq < head.seq && head.priority <= DefaultPriority }
@@ -162,8 +182,9 @@ func (p *poolState) precedesCallsLocked(w *waitingClient) bool {
 
 // leaseForClientsLocked checks workers out for the clients that wait.
 func (p *poolState) leaseForClientsLocked(now time.Time) {
-	unsure := 0
-	for i, w := range p.clients.waiting {
+	p.clients.endPins(now)
+	unsure, first := 0, p.clients.first()
+	for _, w := range p.clients.waiting {
 		if w.trying {
 			if w.unsure {
 				unsure++
@@ -173,20 +194,16 @@ func (p *poolState) leaseForClientsLocked(now time.Time) {
 		if p.checkouts >= maxCheckouts {
 			break
 		}
-		u, rank := p.prospectLocked(w, i == 0, unsure, now)
+		u, rank := p.prospectLocked(w, w == first, unsure, now)
 		switch {
 		case u != nil:
-			w.unsure = rank > idleLease
+			w.unsure = rank > idleLease && w.worker == ""
 			p.leaseForClientLocked(w, u)
 		case p.precedesCallsLocked(w):
 			p.returnForLocked(now)
 		}
 	}
-	if len(p.clients.waiting) > 0 && p.checkouts < maxCheckouts {
-		if w := p.clients.waiting[0]; !w.trying {
-			p.leaseElsewhereLocked(w, now)
-		}
-	}
+	p.leaseElsewhereLocked(now)
 }
 
 // prospectLocked chooses the worker of this host that is the likeliest to be free for the client, nil if none should be asked now. So many free
@@ -326,11 +343,20 @@ func (p *poolState) answerLocked(w *waitingClient, worker string, lease *api.Lea
 	case !code.Retryable() && code != api.CodeWorkerNotFound:
 		p.clients.remove(w)
 		w.result <- checkedOut{err: err}
+	case code == api.CodeUnavailable:
+		if w.worker == "" {
+			w.pinEnds = sent.Add(pinLimit)
+		}
+		w.refusal, w.worker = err, worker
 	default:
 		w.refusal, w.worker = err, ""
-		if code == api.CodeUnavailable {
-			w.worker = worker
-		}
+	}
+}
+
+// refuseWaitingLocked tells a client why the pool cannot serve it, which ends its wait if that is final. One that asks a worker learns nothing.
+func (p *poolState) refuseWaitingLocked(w *waitingClient, err error) {
+	if !w.trying && w.worker == "" && slices.Contains(p.clients.waiting, w) {
+		p.answerLocked(w, "", nil, time.Time{}, err)
 	}
 }
 

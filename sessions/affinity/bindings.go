@@ -9,22 +9,29 @@ import (
 // Binding is a session and the worker it is bound to.
 type Binding struct{ Session, Worker string }
 
-// Bindings returns up to limit bindings of a pool's sessions with ids greater than after, ordered by id, and whether there are more. It extends none.
+// Bindings returns up to limit (at least 1) bindings of a pool's sessions with ids greater than after, ordered by id, and whether there are more. It extends none.
 func (t *Table) Bindings(pool, after string, limit int) (page []Binding, more bool) {
-	now := t.now().UnixMilli()
+	now, prefix := t.now().UnixMilli(), pool+"/"
+	page = make([]Binding, 0, 2*limit)
+	keepFirst := func() {
+		slices.SortFunc(page, func(a, b Binding) int { return cmp.Compare(a.Session, b.Session) })
+		if len(page) > limit {
+			page, more = page[:limit], true
+		}
+	}
 	t.mu.Lock()
 	for e := range t.bindings.All {
-		owner, session, _ := strings.Cut(e.ID, "/")
-		if owner == pool && session > after && t.bindings.Live(e.ID, now) != nil {
-			page = append(page, Binding{session, e.Value})
+		session, ofPool := strings.CutPrefix(e.ID, prefix)
+		if !ofPool || session <= after || more && session > page[limit-1].Session || t.bindings.Live(e.ID, now) == nil {
+			continue
+		}
+		if page = append(page, Binding{session, e.Value}); len(page) > limit && len(page) == cap(page) {
+			keepFirst()
 		}
 	}
 	t.mu.Unlock()
-	slices.SortFunc(page, func(a, b Binding) int { return cmp.Compare(a.Session, b.Session) })
-	if len(page) > limit {
-		return page[:limit:limit], true
-	}
-	return page, false
+	keepFirst()
+	return page, more
 }
 
 // UnbindUnless removes a session's binding unless it is to this worker; "" removes any.

@@ -1,6 +1,10 @@
 package affinity
 
 import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,4 +33,35 @@ func TestTheBindingsOfAPoolAreListedInPages(t *testing.T) {
 	table.UnbindUnless("p", "b", "")
 	page, _ = table.Bindings("p", "", 9)
 	require.Equal(t, []Binding{{"c", "p/0"}}, page)
+}
+
+func TestPagesOfAnySizeListAllBindings(t *testing.T) {
+	table := New(nil)
+	var all []Binding
+	for _, i := range rand.New(rand.NewPCG(1, 1)).Perm(300) {
+		b := Binding{fmt.Sprintf("%03d", i), fmt.Sprint("p/", i%3)}
+		all = append(all, b)
+		table.Bind("p", b.Session, b.Worker)
+		table.Bind("pp", b.Session, "pp/0")
+	}
+	slices.SortFunc(all, func(a, b Binding) int { return strings.Compare(a.Session, b.Session) })
+	for _, limit := range []int{1, 2, 7, 100, 299, 300, 301, 1000} {
+		var listed []Binding
+		for after, more := "", true; more; {
+			var page []Binding
+			page, more = table.Bindings("p", after, limit)
+			require.Equal(t, min(limit, len(all)-len(listed)), len(page))
+			listed = append(listed, page...)
+			after = page[len(page)-1].Session
+		}
+		require.Equal(t, all, listed, "limit %d", limit)
+	}
+}
+
+func TestASmallPageCollectsFewBindings(t *testing.T) {
+	table := New(nil)
+	for i := range 10_000 {
+		table.Bind("p", fmt.Sprint(i), "p/0")
+	}
+	require.LessOrEqual(t, testing.AllocsPerRun(3, func() { table.Bindings("p", "", 1) }), 5.0)
 }

@@ -70,12 +70,17 @@ func (t *Table) Lookup(pool, session string) (worker string, found bool) {
 	return e.Value, true
 }
 
-// Bind binds a session to the worker that served it.
-func (t *Table) Bind(pool, session, worker string) {
+// Bind binds a session to a worker, and returns the one that it was bound to, "" for none. It adds no session to a closed worker: bound is false.
+func (t *Table) Bind(pool, session, worker string) (was string, bound bool) {
 	now, id := t.now().UnixMilli(), key(pool, session)
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	was = t.workerLocked(id, now)
+	if was != worker && t.closedLocked(worker, now) {
+		return was, false
+	}
 	t.bindLocked(id, pool, worker, now)
+	return was, true
 }
 
 func (t *Table) bindLocked(id, pool, worker string, now int64) {
