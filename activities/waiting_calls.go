@@ -163,9 +163,12 @@ func (w *waitingCalls) look(ctx context.Context, pool string, now time.Time) err
 	return nil
 }
 
-// measure takes one sample. A report that fails is made again at the next one.
+// measure takes one sample. A report that fails is made again at the next one. A backlog that shrank is reported at once: its calls have gone to
+// agents, which report them, or were cancelled.
 func (w *waitingCalls) measure(ctx context.Context, pool string, p *waitingPool, n int, now time.Time) error {
-	next, changed := fromspec.DemandMeter(p.spec).Next(p.Measured, policy.Demand{Waiting: n, NoWorkers: p.noWorkers}, now)
+	meter := fromspec.DemandMeter(p.spec)
+	meter.Hold = 0
+	next, changed := meter.Next(p.Measured, policy.Demand{Waiting: n, NoWorkers: p.noWorkers}, now)
 	if changed || next.Reported > 0 && now.Sub(p.reportedAt) >= waitingRepeat {
 		err := w.report(ctx, pool, api.Demand{Host: waitingHost, Load: next.Reported, Waiting: n, ExpiryMS: waitingExpiry.Milliseconds()})
 		if err != nil {
