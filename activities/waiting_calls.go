@@ -33,8 +33,6 @@ const (
 	waitingExpiry = time.Minute
 	// waitingTimeout bounds one request.
 	waitingTimeout = 5 * time.Second
-	// waitingHost stands for all workflows in the reports of demand.
-	waitingHost = "workflows"
 )
 
 // waitingCalls reports the calls of Execute that wait in Temporal to the pools whose size follows the demand. No gateway sees those calls, and no
@@ -170,7 +168,7 @@ func (w *waitingCalls) measure(ctx context.Context, pool string, p *waitingPool,
 	meter.Hold = 0
 	next, changed := meter.Next(p.Measured, policy.Demand{Waiting: n, NoWorkers: p.noWorkers}, now)
 	if changed || next.Reported > 0 && now.Sub(p.reportedAt) >= waitingRepeat {
-		err := w.report(ctx, pool, api.Demand{Host: waitingHost, Load: next.Reported, Waiting: n, ExpiryMS: waitingExpiry.Milliseconds()})
+		err := w.report(ctx, pool, api.Demand{Host: api.DemandOfWorkflows, Load: next.Reported, Waiting: n, ExpiryMS: waitingExpiry.Milliseconds()})
 		if err != nil {
 			return err
 		}

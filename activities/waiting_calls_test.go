@@ -40,7 +40,7 @@ func TestCallsThatWaitInTemporalAreDemand(t *testing.T) {
 		return reports
 	}
 	report := func(load float64, waiting int) []api.Demand {
-		return []api.Demand{{Host: waitingHost, Load: load, Waiting: waiting, ExpiryMS: waitingExpiry.Milliseconds()}}
+		return []api.Demand{{Host: api.DemandOfWorkflows, Load: load, Waiting: waiting, ExpiryMS: waitingExpiry.Milliseconds()}}
 	}
 	require.Empty(t, round(0), "nothing waits")
 
