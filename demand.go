@@ -13,8 +13,6 @@ const (
 	// clientDemandExpiry is how long a pool counts the demand of a client, which repeats it after clientDemandRepeat.
 	clientDemandExpiry = 15 * time.Second
 	clientDemandRepeat = 6 * time.Second
-	// clientDemandHost stands for all clients in the reports of demand.
-	clientDemandHost = "clients"
 )
 
 // awaitStart reports demand to a pool that has no worker because none was needed, and waits, at most queue.timeout, until one serves. It
@@ -32,7 +30,7 @@ func (p *Pool) awaitStart(ctx context.Context, status api.PoolStatus) bool {
 		if time.Since(reportedAt) >= clientDemandRepeat {
 			reportedAt = time.Now()
 			_ = p.client.temporal.SignalWorkflow(ctx, api.PoolWorkflowID(p.name), "", api.SignalDemand, api.Demand{
-				Host: clientDemandHost, Load: 1, Waiting: 1, ExpiryMS: clientDemandExpiry.Milliseconds(),
+				Host: api.DemandOfClients, Load: 1, Waiting: 1, ExpiryMS: clientDemandExpiry.Milliseconds(),
 			}) // if it fails, it is repeated
 		}
 		select {

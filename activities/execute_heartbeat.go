@@ -78,7 +78,7 @@ func (b *callHeartbeat) retract() {
 
 // send sends one heartbeat, and cancels the call if Temporal answers that nobody waits for it.
 func (b *callHeartbeat) send(ctx context.Context) error {
-	err := sendHeartbeat(ctx, b.pool.Temporal, b.token, b.progress.Load())
+	err := sendHeartbeat(ctx, b.pool.Temporal, b.token, heartbeatTimeout, b.progress.Load())
 	for _, ended := range []error{errCancelRequested, errActivityEnded} {
 		if errors.Is(err, ended) {
 			b.cancelCall(ended)

@@ -17,11 +17,12 @@ type HeartbeatClient interface {
 }
 
 const (
-	// heartbeatsPerTimeout is how many heartbeats Temporal must miss until it takes the agent of an activity for dead.
+	// heartbeatsPerTimeout is how many intervals the time-out of an activity has. One heartbeat takes an interval at most, so three in a row must fail
+	// until Temporal takes the agent for dead; fewer where the time-out is below 4 s.
 	heartbeatsPerTimeout = 4
 	// leastHeartbeatInterval is the least time between two heartbeats.
 	leastHeartbeatInterval = time.Second
-	// heartbeatTimeout bounds one heartbeat.
+	// heartbeatTimeout bounds one heartbeat, whatever its interval.
 	heartbeatTimeout = 5 * time.Second
 )
 
@@ -31,9 +32,9 @@ var (
 )
 
 // sendHeartbeat sends one heartbeat. errCancelRequested and errActivityEnded are Temporal's answer that nobody waits for the activity; any other error
-// says nothing about that.
-func sendHeartbeat(ctx context.Context, client HeartbeatClient, token []byte, details ...any) error {
-	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout)
+// says nothing about that. The answer must come within an interval.
+func sendHeartbeat(ctx context.Context, client HeartbeatClient, token []byte, interval time.Duration, details ...any) error {
+	ctx, cancel := context.WithTimeout(ctx, min(interval, heartbeatTimeout))
 	defer cancel()
 	err := client.RecordActivityHeartbeat(ctx, token, details...)
 	var cancelled *temporal.CanceledError
@@ -57,9 +58,10 @@ func startHeartbeat(ctx context.Context, client HeartbeatClient, details ...any)
 	token := activity.GetInfo(ctx).TaskToken
 	sending, stopSending := context.WithCancel(ctx)
 	done := make(chan struct{})
+	interval := max(activity.GetInfo(ctx).HeartbeatTimeout/heartbeatsPerTimeout, leastHeartbeatInterval)
 	go func() {
 		defer close(done)
-		ticker := time.NewTicker(max(activity.GetInfo(ctx).HeartbeatTimeout/heartbeatsPerTimeout, leastHeartbeatInterval))
+		ticker := time.NewTicker(interval)
 		defer ticker.Stop()
 		for {
 			select {
@@ -67,7 +69,7 @@ func startHeartbeat(ctx context.Context, client HeartbeatClient, details ...any)
 				return
 			case <-ticker.C:
 			}
-			err := sendHeartbeat(sending, client, token, details...)
+			err := sendHeartbeat(sending, client, token, interval, details...)
 			switch {
 			case sending.Err() != nil:
 				return
@@ -75,7 +77,7 @@ func startHeartbeat(ctx context.Context, client HeartbeatClient, details ...any)
 				activity.RecordHeartbeat(ctx, details...) // gets the same answer, with which the SDK cancels ctx
 				return
 			case err != nil:
-				activity.GetLogger(ctx).Warn("heartbeat failed; the activity goes on", "error", err)
+				activity.GetLogger(ctx).Warn("heartbeat failed; the activity continues", "error", err)
 			}
 		}
 	}()

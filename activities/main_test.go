@@ -41,15 +41,17 @@ func newHost(t *testing.T, change func(*spec.Spec), command ...string) (*activit
 	p, err := s.Start(t.Context(), process.Launch{Worker: "p/0", Incarnation: 1, Spec: sp})
 	require.NoError(t, err)
 	return &activities.Host{
-		ID: "h", Processes: s, Temporal: heartbeats(func() error { return nil }), Observer: noObserver{}, Logger: logger, Epoch: func() int64 { return 1 },
+		ID: "h", Processes: s, Temporal: heartbeats(func(context.Context) error { return nil }), Observer: noObserver{}, Logger: logger, Epoch: func() int64 { return 1 },
 		Tell: func(string, string, api.ProcessEvent) {}, Announce: func(string, api.StartedProcess) {},
 	}, p
 }
 
 // heartbeats answers heartbeats.
-type heartbeats func() error
+type heartbeats func(context.Context) error
 
-func (h heartbeats) RecordActivityHeartbeat(context.Context, []byte, ...any) error { return h() }
+func (h heartbeats) RecordActivityHeartbeat(ctx context.Context, _ []byte, _ ...any) error {
+	return h(ctx)
+}
 
 func withoutProtocol(sp *spec.Spec) {
 	sp.Pool.Protocol, sp.Health.Kind, sp.Health.Command = spec.ProtocolNone, spec.HealthExec, []string{"true"}

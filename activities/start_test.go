@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/activity"
@@ -140,8 +141,10 @@ func TestAStartGoesOnWhileTemporalDoesNotAnswer(t *testing.T) {
 	h, first := newHost(t, withoutProtocol, "sleep", "1000")
 	h.DataPlane, h.Started = idleDataPlane{}, func(*process.Process) {}
 	gate := filepath.Join(t.TempDir(), "gate")
-	h.Temporal = heartbeats(func() error {
+	h.Temporal = heartbeats(func(ctx context.Context) error {
 		_ = os.WriteFile(gate, nil, 0o600) // now the process becomes ready
+		deadline, _ := ctx.Deadline()
+		assert.LessOrEqual(t, time.Until(deadline), time.Second, "the interval here: one that hangs must not delay the next")
 		return serviceerror.NewDeadlineExceeded("no answer")
 	})
 	r := api.StartRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, MaxAttempts: 1}

@@ -20,21 +20,19 @@ import (
 )
 
 const (
-	// waitingInterval is the time between two looks at the task queue of a pool, and maxLooks how many queues one round looks at: of more pools,
-	// each has its turn later.
-	waitingInterval = 2 * time.Second
-	maxLooks        = 40
+	// backlogInterval is the time between two rounds, and backlogsPerRound of how many pools one round reads the backlog: more pools take turns.
+	backlogInterval  = 2 * time.Second
+	backlogsPerRound = 40
 	// poolsInterval is the time between two lists of the pools.
 	poolsInterval = 10 * time.Second
 	// waitingSpecAge is after how long the spec of a pool with waiting calls is read again.
 	waitingSpecAge = 30 * time.Second
-	// waitingRepeat is after how long a demand that has not changed is reported again, and waitingExpiry how long the pool counts a report.
-	waitingRepeat = 20 * time.Second
-	waitingExpiry = time.Minute
+	// waitingRepeat is after how long a demand that has not changed is reported again, and leastWaitingExpiry how long a pool counts a report at
+	// least.
+	waitingRepeat      = 20 * time.Second
+	leastWaitingExpiry = time.Minute
 	// waitingTimeout bounds one request.
 	waitingTimeout = 5 * time.Second
-	// waitingHost stands for all workflows in the reports of demand.
-	waitingHost = "workflows"
 )
 
 // waitingCalls reports the calls of Execute that wait in Temporal to the pools whose size follows the demand. No gateway sees those calls, and no
@@ -74,9 +72,9 @@ func newWaitingCalls(s *Sweeper) *waitingCalls {
 	}
 }
 
-// run looks until ctx ends.
+// run reads backlogs until ctx ends.
 func (w *waitingCalls) run(ctx context.Context) {
-	ticker := time.NewTicker(waitingInterval)
+	ticker := time.NewTicker(backlogInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -85,14 +83,14 @@ func (w *waitingCalls) run(ctx context.Context) {
 		case now := <-ticker.C:
 			err := w.round(ctx, now)
 			if err != nil && !w.failing && ctx.Err() == nil {
-				w.log.Warn("cannot see the calls of workflows that wait for pools; trying again", "error", err)
+				w.log.Warn("cannot count the calls of workflows that wait for pools; trying again", "error", err)
 			}
 			w.failing = err != nil
 		}
 	}
 }
 
-// round looks at the next pools. A pool that cannot be looked at does not keep the others from it.
+// round reads the backlogs of the next pools. An error for one pool does not stop the others.
 func (w *waitingCalls) round(ctx context.Context, now time.Time) error {
 	if now.Sub(w.listedAt) >= poolsInterval {
 		if err := w.readPools(ctx); err != nil {
@@ -101,10 +99,10 @@ func (w *waitingCalls) round(ctx context.Context, now time.Time) error {
 		w.listedAt = now
 	}
 	var failure error
-	for range min(len(w.pools), maxLooks) {
+	for range min(len(w.pools), backlogsPerRound) {
 		pool := w.pools[w.next%len(w.pools)]
 		w.next = (w.next + 1) % len(w.pools)
-		if err := w.look(ctx, pool, now); err != nil {
+		if err := w.read(ctx, pool, now); err != nil {
 			failure = fmt.Errorf("pool %s: %w", pool, err)
 		}
 	}
@@ -132,8 +130,8 @@ func (w *waitingCalls) readPools(ctx context.Context) error {
 	return nil
 }
 
-// look counts the waiting calls of one pool, and reports what follows from them.
-func (w *waitingCalls) look(ctx context.Context, pool string, now time.Time) error {
+// read reads the backlog of one pool, and reports the demand that follows from it.
+func (w *waitingCalls) read(ctx context.Context, pool string, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, waitingTimeout)
 	defer cancel()
 	n, err := w.waiting(ctx, pool)
@@ -163,11 +161,14 @@ func (w *waitingCalls) look(ctx context.Context, pool string, now time.Time) err
 	return nil
 }
 
-// measure takes one sample. A report that fails is made again at the next one.
+// measure takes one sample. A report that fails is made again at the next one. A backlog that shrank is reported at once: its calls have gone to
+// agents, which report them, or were cancelled.
 func (w *waitingCalls) measure(ctx context.Context, pool string, p *waitingPool, n int, now time.Time) error {
-	next, changed := fromspec.DemandMeter(p.spec).Next(p.Measured, policy.Demand{Waiting: n, NoWorkers: p.noWorkers}, now)
+	meter := fromspec.DemandMeter(p.spec)
+	meter.Hold = 0
+	next, changed := meter.Next(p.Measured, policy.Demand{Waiting: n, NoWorkers: p.noWorkers}, now)
 	if changed || next.Reported > 0 && now.Sub(p.reportedAt) >= waitingRepeat {
-		err := w.report(ctx, pool, api.Demand{Host: waitingHost, Load: next.Reported, Waiting: n, ExpiryMS: waitingExpiry.Milliseconds()})
+		err := w.report(ctx, pool, api.Demand{Host: api.DemandOfWorkflows, Load: next.Reported, Waiting: n, ExpiryMS: w.expiry().Milliseconds()})
 		if err != nil {
 			return err
 		}
@@ -175,6 +176,12 @@ func (w *waitingCalls) measure(ctx context.Context, pool string, p *waitingPool,
 	}
 	p.Measured = next
 	return nil
+}
+
+// expiry is how long a pool counts a report: until the next one is due, and two cycles through all pools more.
+func (w *waitingCalls) expiry() time.Duration {
+	rounds := (len(w.pools) + backlogsPerRound - 1) / backlogsPerRound
+	return max(leastWaitingExpiry, waitingRepeat+2*time.Duration(rounds)*backlogInterval)
 }
 
 // openPools are the names of the open pools.

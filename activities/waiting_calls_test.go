@@ -40,32 +40,31 @@ func TestCallsThatWaitInTemporalAreDemand(t *testing.T) {
 		return reports
 	}
 	report := func(load float64, waiting int) []api.Demand {
-		return []api.Demand{{Host: waitingHost, Load: load, Waiting: waiting, ExpiryMS: waitingExpiry.Milliseconds()}}
+		return []api.Demand{{Host: api.DemandOfWorkflows, Load: load, Waiting: waiting, ExpiryMS: leastWaitingExpiry.Milliseconds()}}
 	}
 	require.Empty(t, round(0), "nothing waits")
 
 	waiting["p"] = 2
 	refused = errors.New("Temporal is not reached")
-	require.Empty(t, round(waitingInterval))
+	require.Empty(t, round(backlogInterval))
 	refused = nil
-	require.Equal(t, report(2, 2), round(waitingInterval), "a pool without workers has it at once, after a report that failed, too")
-	require.Empty(t, round(waitingInterval), "nothing has changed")
+	require.Equal(t, report(2, 2), round(backlogInterval), "a pool without workers has it at once, after a report that failed, too")
+	require.Empty(t, round(backlogInterval), "nothing has changed")
 	require.Equal(t, report(2, 2), round(waitingRepeat), "before the report expires it is repeated")
 
 	waiting["p"] = 0
-	require.Empty(t, round(waitingInterval), "it must be lower for some time")
-	require.Equal(t, report(0, 0), round(time.Hour))
+	require.Equal(t, report(0, 0), round(backlogInterval), "an agent has taken the calls, and reports them")
 	require.Empty(t, w.measured)
 
 	status.Workers = []api.RosterEntry{{Endpoint: "unix:/x", State: "ready"}}
 	waiting["p"] = 4
-	require.Empty(t, round(waitingInterval), "a pool with workers has a demand that lasts")
+	require.Empty(t, round(backlogInterval), "a pool with workers has a demand that lasts")
 	require.Equal(t, report(4, 4), round(s.Scale.UpAfter.D()))
 
 	t.Run("a pool of a fixed size has no use for it", func(t *testing.T) {
 		status.Spec.Scale = spec.Default().Scale
 		clear(w.measured)
-		require.Empty(t, round(waitingInterval))
+		require.Empty(t, round(backlogInterval))
 		require.Empty(t, round(time.Hour))
 	})
 	t.Run("a pool that has ended is forgotten", func(t *testing.T) {
@@ -74,19 +73,39 @@ func TestCallsThatWaitInTemporalAreDemand(t *testing.T) {
 		require.Empty(t, w.measured)
 	})
 	t.Run("many pools take turns", func(t *testing.T) {
-		pools := make([]string, maxLooks+3)
+		pools := make([]string, backlogsPerRound+3)
 		for i := range pools {
 			pools[i] = api.WorkerName("pool", i)
 		}
 		w.list = func(context.Context) ([]string, error) { return pools, nil }
-		looked := map[string]int{}
+		read := map[string]int{}
 		w.waiting = func(_ context.Context, pool string) (int, error) {
-			looked[pool]++
+			read[pool]++
 			return 0, nil
 		}
 		require.Empty(t, round(poolsInterval))
-		require.Len(t, looked, maxLooks)
-		require.Empty(t, round(waitingInterval))
-		require.Len(t, looked, len(pools))
+		require.Len(t, read, backlogsPerRound)
+		require.Empty(t, round(backlogInterval))
+		require.Len(t, read, len(pools))
+	})
+	t.Run("a report outlasts the turns of very many pools", func(t *testing.T) {
+		status.Spec = s
+		pools := make([]string, 100*backlogsPerRound)
+		for i := range pools {
+			pools[i] = api.WorkerName("pool", i)
+		}
+		pools[0] = "p"
+		w.list = func(context.Context) ([]string, error) { return pools, nil }
+		w.waiting = func(_ context.Context, pool string) (int, error) { return waiting[pool], nil }
+		w.next, status.Workers = 0, nil
+		clear(w.measured)
+		var expires time.Time
+		for range 5 * len(pools) / backlogsPerRound {
+			for _, d := range round(backlogInterval) {
+				require.True(t, expires.IsZero() || now.Before(expires), "the report before counts until this one")
+				expires = now.Add(time.Duration(d.ExpiryMS) * time.Millisecond)
+			}
+		}
+		require.True(t, now.Before(expires))
 	})
 }

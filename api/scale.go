@@ -40,7 +40,7 @@ type ScheduledScale struct {
 // Demand is what one gateway, or a client that found no worker, reports of the demand for a pool. It replaces the last report of the same Host. A
 // report without load, or none for Expiry, ends it.
 type Demand struct {
-	Host  string `json:"host"`
+	Host  string `json:"host"`            // or DemandOfWorkflows, DemandOfClients
 	Epoch int64  `json:"epoch,omitempty"` // of the agent; the report of an older one is ignored
 	// Load is the smoothed demand, in calls. The counts are those of the moment.
 	Load    float64 `json:"load"`
@@ -50,6 +50,12 @@ type Demand struct {
 	// ExpiryMS is how long the report counts, at most a day.
 	ExpiryMS int64 `json:"expiry_ms"`
 }
+
+// Who reports demand beside hosts, as Demand.Host. No host id has such a form.
+const (
+	DemandOfWorkflows = "(workflows)" // all calls of Execute that wait in Temporal
+	DemandOfClients   = "(clients)"   // all clients that found no worker
+)
 
 // ScaleStatus is the demand for a pool and what follows from it.
 type ScaleStatus struct {

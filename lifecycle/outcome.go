@@ -11,7 +11,8 @@ type Exit struct {
 	Killed bool `json:"killed,omitempty"`
 	// CutCall says that the process was ended because it did not give up a cancelled call in time: its caller's doing, no crash.
 	CutCall bool `json:"cut_call,omitempty"`
-	// ByAgent says that the agent killed the process for a reason of its own, such as a host that counts as lost: no crash either.
+	// ByAgent says that the agent killed the process for a reason of its own, such as a host that was lost, or a hand-over
+	// that failed: no crash either.
 	ByAgent bool `json:"by_agent,omitempty"`
 	// Interrupted says that the process ended by our TERM or because its context was cancelled.
 	Interrupted bool `json:"interrupted,omitempty"`

@@ -232,7 +232,7 @@ func (s *Supervisor) takeOver(ctx context.Context) (*keeper.Takeover, []keptReco
 				err = errors.New("they were handed over by another release of the agent")
 				break
 			}
-			if r.Space != tree.NumberSpace() {
+			if !tree.SameNumberSpace(r.Space) {
 				err = errors.New("the agent before ran in another PID namespace (container), which this one cannot look into")
 				break
 			}

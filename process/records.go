@@ -68,9 +68,8 @@ func (f *stateDir) sweep(hostID string, logger *slog.Logger, taken []keptRecord)
 	if err != nil {
 		return nil, err
 	}
-	space := tree.NumberSpace()
 	for _, r := range records {
-		if r.Space != space { // after a reboot, or of an agent in another container, whose processes may be visible from here
+		if !tree.SameNumberSpace(r.Space) { // after a reboot, or of an agent in another container, whose processes may be visible from here
 			r.Key = tree.Key{Cookie: r.Key.Cookie, Mark: r.Key.Mark}
 		}
 		trees[r.Key.Cookie] = r.Key

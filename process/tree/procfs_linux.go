@@ -18,15 +18,15 @@ func SelfPath() (string, error) { return "/proc/self/exe", nil }
 
 // NumberSpace names the boot of the machine and the PID namespace of this program. Numbers of processes from another one mean nothing: they may be
 // those of bystanders. The kernel uses the number of a namespace again once that has ended; the start of its first process tells the two apart.
-func NumberSpace() string {
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+// It is "", which names nothing, if the boot cannot be read.
+func NumberSpace() string { return numberSpace("/proc") }
+
+func numberSpace(proc string) string {
+	boot, err := os.ReadFile(proc + "/sys/kernel/random/boot_id")
 	if err != nil {
 		return ""
 	}
-	namespace, err := os.Readlink("/proc/self/ns/pid")
-	if err != nil {
-		return ""
-	}
+	namespace, _ := os.Readlink(proc + "/self/ns/pid") // unknown in some sandboxes
 	var since uint64
 	if first, err := ReadEntry(1); err == nil && first != nil {
 		since = first.Start

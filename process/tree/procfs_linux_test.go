@@ -189,3 +189,19 @@ func TestReadTableFindsThisProcess(t *testing.T) {
 	require.Equal(t, os.Getppid(), own.Parent)
 	require.Positive(t, own.RSS)
 }
+
+func TestNumbersOfAnUnnamedSpaceAreTrustedByNobody(t *testing.T) {
+	require.True(t, SameNumberSpace(NumberSpace()))
+	require.False(t, sameNumberSpace("", ""))
+
+	proc := t.TempDir()
+	require.Empty(t, numberSpace(proc))
+	boot := filepath.Join(proc, "sys/kernel/random/boot_id")
+	require.NoError(t, os.MkdirAll(filepath.Dir(boot), 0o700))
+	spaces := map[string]bool{}
+	for _, id := range []string{"first", "second"} {
+		require.NoError(t, os.WriteFile(boot, []byte(id+"\n"), 0o600))
+		spaces[numberSpace(proc)] = true
+	}
+	require.Len(t, spaces, 2, "a reboot is seen without the PID namespace, too")
+}

@@ -14,6 +14,12 @@ type Identity struct {
 	Start uint64 `json:"start"`
 }
 
+// SameNumberSpace reports whether numbers of processes that were recorded with a NumberSpace are those of this program's. One that could not be
+// named is no other's.
+func SameNumberSpace(recorded string) bool { return sameNumberSpace(recorded, NumberSpace()) }
+
+func sameNumberSpace(recorded, own string) bool { return recorded != "" && recorded == own }
+
 // Entry is one process of the process table.
 type Entry struct {
 	Identity

@@ -215,7 +215,7 @@ func (s *surge) stopDrained(ctx workflow.Context, d drainingIncarnation) {
 	}
 	outcome := lifecycle.Outcome(result.Exit, true)
 	s.countEnd(outcome)
-	if outcome == lifecycle.Killed {
+	if outcome == lifecycle.Killed && !result.Exit.ByAgent {
 		text := api.ProcessText(d.PID)
 		s.record(lifecycle.ProcessKilled, fmt.Sprintf("%s of incarnation %d did not stop within pool.stop_grace (%s) and was killed.",
 			strings.ToUpper(text[:1])+text[1:], d.Incarnation, s.Spec.Pool.StopGrace))

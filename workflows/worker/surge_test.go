@@ -206,3 +206,30 @@ func TestStoppedWhileTheSuccessorStartsAWorkerLeavesNeither(t *testing.T) {
 	})
 	s.run(standalone())
 }
+
+func TestOnlyAReplacedProcessThatDidNotStopIsRecordedAsKilled(t *testing.T) {
+	for name, test := range map[string]struct {
+		exit  lifecycle.Exit
+		notes int
+	}{
+		"after its grace": {lifecycle.Exit{Killed: true, Signal: "SIGKILL"}, 1},
+		"by its agent":    {lifecycle.Exit{Killed: true, ByAgent: true, Signal: "SIGKILL"}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newWorkerEnv(t)
+			s.onStop = func(r api.StopRequest) (api.StopResult, error) {
+				if r.Incarnation == 1 {
+					return api.StopResult{Exit: test.exit}, nil
+				}
+				return api.StopResult{Exit: lifecycle.Exit{Interrupted: true}}, nil
+			}
+			s.At(2*time.Second, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+			s.At(time.Minute, func() {
+				require.EqualValues(t, 2, s.state().Incarnation)
+				require.Len(t, notes(s.history(), lifecycle.ProcessKilled), test.notes)
+				s.cancel()
+			})
+			s.run(standalone())
+		})
+	}
+}
