@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -60,9 +61,10 @@ func (s *Session) Worker(ctx context.Context) (worker string, err error) {
 	return worker, err
 }
 
-// Bind has the worker in this slot serve the session's calls while it is free, and ends its bindings to workers of other hosts. The binding lasts
+// Bind has the worker in this slot serve the session's calls if it is free, and ends its bindings to workers of other hosts. The binding lasts
 // for sessions.affinity_ttl after the session's last use, and at most until the worker's process ends. Unlike Migrate it runs no hook: what a
-// process keeps of the session stays there. A worker without a process is worker_not_found.
+// process keeps of the session stays there. A worker without a process is worker_not_found. If the session is bound and a binding of another
+// host could not be ended, the error is an *OtherBindingsError.
 func (s *Session) Bind(ctx context.Context, slot int) error {
 	path, err := s.bindingPath()
 	if err != nil {
@@ -87,8 +89,25 @@ func (s *Session) Bind(ctx context.Context, slot int) error {
 	if err := reply.ReadJSON(nil); err != nil {
 		return err
 	}
-	return s.unbind(ctx, worker)
+	if err := s.unbind(ctx, worker); err != nil {
+		return &OtherBindingsError{Session: s.id, Worker: worker, Cause: err}
+	}
+	return nil
 }
+
+// OtherBindingsError says that a session was bound, but that its bindings of other hosts, if it has any, could not be ended. They end
+// sessions.affinity_ttl after the session's last use there; Bind can be called again.
+type OtherBindingsError struct {
+	Session, Worker string
+	Cause           error // of each host, with the address of its gateway
+}
+
+func (e *OtherBindingsError) Error() string {
+	return fmt.Sprintf("session %s is bound to %s; its bindings of other hosts could not be ended, bind it again: %v", e.Session, e.Worker, e.Cause)
+}
+
+// Unwrap returns the cause.
+func (e *OtherBindingsError) Unwrap() error { return e.Cause }
 
 // Unbind ends the session's bindings. The next call goes to any worker, and binds the session to it.
 func (s *Session) Unbind(ctx context.Context) error { return s.unbind(ctx, "") }
@@ -136,7 +155,7 @@ func (p *Pool) askEachGateway(ctx context.Context, request transport.Request, ta
 			err = take(reply)
 		}
 		if err != nil {
-			failures = append(failures, err)
+			failures = append(failures, fmt.Errorf("gateway %s: %w", endpoint, err))
 		}
 	}
 	return errors.Join(failures...)

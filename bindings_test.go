@@ -60,3 +60,26 @@ func TestABindingToAWorkerOfOneHostEndsThoseOfOthers(t *testing.T) {
 	require.NoError(t, session.Unbind(t.Context()))
 	require.ErrorIs(t, clientOf(t, one).Pool("p").Session("..").Bind(t.Context(), 1), api.ErrInvalid)
 }
+
+func TestABindingWhoseOthersCannotBeEndedSaysThatItHolds(t *testing.T) {
+	one, two := newFakeGateway(t, "unix"), newFakeGateway(t, "tcp")
+	for _, g := range []*fakeGateway{one, two} {
+		g.session = func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodDelete && g == two {
+				refuse(w, api.CodeUnavailable, false)
+				return
+			}
+			_, _ = io.WriteString(w, `{"session":"s","worker":"p/1"}`)
+		}
+	}
+	client := clientOf(t, one, two)
+	chooseFirst(t, client, one)
+	err := client.Pool("p").Session("s").Bind(t.Context(), 1)
+	var others *OtherBindingsError
+	require.ErrorAs(t, err, &others)
+	require.Equal(t, "p/1", others.Worker)
+	require.ErrorIs(t, err, api.ErrUnavailable)
+	require.ErrorContains(t, err, "session s is bound to p/1")
+	require.ErrorContains(t, err, two.endpoint)
+	require.NotContains(t, err.Error(), one.endpoint)
+}

@@ -20,28 +20,28 @@ import (
 const (
 	// endEpochRate spreads the signals to the workers of a lost host, whose starts follow.
 	endEpochRate = 100 // a second
-	// endEpochAgain is when the workers are told once more: one may have become ready at the last moment, and a pool so new that
+	// endEpochAgain is when the workers are notified once more: one may have become ready at the last moment, and a pool so new that
 	// visibility did not list it.
 	endEpochAgain = 30 * time.Second
 )
 
-// EndEpoch tells the workers that had a process on a host, or may have, that its epochs up to r.Epoch have ended. Workers that are not
+// EndEpoch notifies the workers that had a process on a host, or may have, that its epochs up to r.Epoch have ended. Workers that are not
 // concerned ignore it.
 func (s *Sweeper) EndEpoch(ctx context.Context, r api.EndEpochRequest) error {
 	usage := map[string]api.ProcessUsage{}
 	for _, u := range r.Usage {
 		usage[u.Worker] = u
 	}
-	if err := s.tellHeir(ctx, r); err != nil { // first: until then their activities wait for an agent that is gone
+	if err := s.notifyOfHeir(ctx, r); err != nil { // first: until then their activities wait for an agent that is gone
 		return err
 	}
-	if err := s.tellWorkers(ctx, r, usage); err != nil {
+	if err := s.notifyWorkers(ctx, r, usage); err != nil {
 		return err
 	}
 	if err := wait(ctx, endEpochAgain); err != nil {
 		return err
 	}
-	return s.tellWorkers(ctx, r, usage)
+	return s.notifyWorkers(ctx, r, usage)
 }
 
 // kept are the incarnations of each worker that live on.
@@ -53,8 +53,8 @@ func kept(r api.EndEpochRequest) map[string][]int64 {
 	return all
 }
 
-// tellHeir tells the workers whose processes live on which agent has them now.
-func (s *Sweeper) tellHeir(ctx context.Context, r api.EndEpochRequest) error {
+// notifyOfHeir notifies the workers whose processes live on which agent has them now.
+func (s *Sweeper) notifyOfHeir(ctx context.Context, r api.EndEpochRequest) error {
 	if r.Heir == nil {
 		return nil
 	}
@@ -74,9 +74,9 @@ func (s *Sweeper) tellHeir(ctx context.Context, r api.EndEpochRequest) error {
 	return nil
 }
 
-func (s *Sweeper) tellWorkers(ctx context.Context, r api.EndEpochRequest, usage map[string]api.ProcessUsage) error {
+func (s *Sweeper) notifyWorkers(ctx context.Context, r api.EndEpochRequest, usage map[string]api.ProcessUsage) error {
 	pools := fmt.Sprintf("WorkflowType = '%s' AND ExecutionStatus = 'Running'", api.WorkflowPool)
-	told, all := 0, kept(r)
+	notified, all := 0, kept(r)
 	err := s.each(ctx, pools, func(pool *workflow.WorkflowExecutionInfo) error {
 		activity.RecordHeartbeat(ctx)
 		s.forgetCache(ctx, pool.GetExecution().GetWorkflowId())
@@ -107,14 +107,14 @@ func (s *Sweeper) tellWorkers(ctx context.Context, r api.EndEpochRequest, usage 
 			if err := s.signal(ctx, api.WorkerWorkflowID(status.Pool, w.Slot), api.SignalEpochEnded, message); err != nil {
 				return fmt.Errorf("notify %s: %w", name, err)
 			}
-			told++
+			notified++
 			if err := wait(ctx, time.Second/endEpochRate); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	s.Logger.Info("notified workers that their host's agent has ended", "host", r.Host, "epoch", r.Epoch, "workers", told, "reason", r.Reason)
+	s.Logger.Info("notified workers that their host's agent has ended", "host", r.Host, "epoch", r.Epoch, "workers", notified, "reason", r.Reason)
 	return err
 }
 

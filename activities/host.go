@@ -49,8 +49,8 @@ type Host struct {
 	Observer Observer
 	// Epoch returns the epoch under which this agent holds its host id.
 	Epoch func() int64
-	// Tell delivers an observation to the worker's workflow. It returns at once, and repeats the delivery until Temporal has accepted it.
-	Tell func(worker, runID string, e api.ProcessEvent)
+	// Notify delivers an observation to the worker's workflow. It returns at once, and repeats the delivery until Temporal has accepted it.
+	Notify func(worker, runID string, e api.ProcessEvent)
 	// Announce reports a process that starts or has become ready to its pool. It returns at once.
 	Announce func(worker string, p api.StartedProcess)
 	// Stopping is closed when the agent begins to shut down.

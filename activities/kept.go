@@ -24,7 +24,7 @@ type keptNote struct {
 // ClaimTimeout is how long the worker of a process that was taken over may take to set what is observed of it.
 const ClaimTimeout = 2 * time.Minute
 
-// Release ends the observation of all processes without a word to their workers, and the orders to them without an answer, before they are handed
+// Release ends the observation of all processes without notifying their workers, and the orders to them without an answer, before they are handed
 // over. It returns when nothing of that is under way.
 func (h *Host) Release() {
 	s := &h.monitors
@@ -36,8 +36,8 @@ func (h *Host) Release() {
 	s.running.Wait()
 }
 
-// errLeftToHeir leaves an order without an answer: the process lives on, and once the next agent has it, its worker gives that agent the order anew.
-var errLeftToHeir = activity.ErrResultPending
+// errResultPending leaves an order without an answer: the process lives on, and once the next agent has it, its worker gives that agent the order anew.
+var errResultPending = activity.ErrResultPending
 
 // order carries out an order to a process. With Release its ctx ends, and there is no answer: it would be that of an agent which does not know
 // the process any more.
@@ -48,7 +48,7 @@ func order[R any](ctx context.Context, h *Host, do func(context.Context) (R, err
 	s.initLocked()
 	if isClosed(s.released) {
 		s.mu.Unlock()
-		return none, errLeftToHeir
+		return none, errResultPending
 	}
 	s.orders.Add(1)
 	s.mu.Unlock()
@@ -66,7 +66,7 @@ func order[R any](ctx context.Context, h *Host, do func(context.Context) (R, err
 	cancel()
 	watching.Wait()
 	if isClosed(s.released) {
-		return none, errLeftToHeir
+		return none, errResultPending
 	}
 	return result, err
 }

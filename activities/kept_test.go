@@ -27,7 +27,7 @@ func heir(t *testing.T, o *observedHost, p *process.Process) (*observedHost, pro
 		},
 		t: t, told: make(chan api.ProcessEvent, 100),
 	}
-	next.Tell = func(worker, runID string, e api.ProcessEvent) {
+	next.Notify = func(worker, runID string, e api.ProcessEvent) {
 		require.Equal(t, "p/1", worker)
 		require.Equal(t, "first-run", runID)
 		next.told <- e

@@ -69,7 +69,7 @@ func (s *monitors) of(p *process.Process) *monitor {
 func (s *monitors) set(p *process.Process, r api.WatchRequest) {
 	m := s.of(p)
 	if m == nil {
-		return // it is ending; its exit was told
+		return // it is ending; its exit was reported
 	}
 	m.mu.Lock()
 	m.request, m.claimed = r, true
@@ -89,8 +89,8 @@ func (m *monitor) current() api.WatchRequest {
 	return m.request
 }
 
-func (m *monitor) tell(result api.WatchResult) {
-	m.host.Tell(m.p.Worker(), m.runID, api.ProcessEvent{Incarnation: m.p.Incarnation(), WatchResult: result})
+func (m *monitor) notify(result api.WatchResult) {
+	m.host.Notify(m.p.Worker(), m.runID, api.ProcessEvent{Incarnation: m.p.Incarnation(), WatchResult: result})
 }
 
 // run tells the exit of the process, failed probes, what the program reports of its health, the passed probe of a degraded worker, once why the
@@ -109,13 +109,13 @@ func (m *monitor) run(released <-chan struct{}) bool {
 	for {
 		select {
 		case <-p.Done():
-			m.tell(h.exited(p))
+			m.notify(h.exited(p))
 			return true
 		case <-released:
 			return false
 		case <-stopping:
 			stopping = nil
-			m.tell(api.WatchResult{Event: api.WatchShutdown, Reason: "the agent of host " + h.ID + " is shutting down", Sample: toSample(p.LatestSample())})
+			m.notify(api.WatchResult{Event: api.WatchShutdown, Reason: "the agent of host " + h.ID + " is shutting down", Sample: toSample(p.LatestSample())})
 		case <-exceeded:
 			exceeded = nil
 			h.Observer.Exceeded(r.Process, p.Violation())
@@ -128,7 +128,7 @@ func (m *monitor) run(released <-chan struct{}) bool {
 			if err != nil {
 				result.Event, result.Reason = api.WatchProbeFailed, err.Error()
 			}
-			m.tell(result)
+			m.notify(result)
 			prober.stop()
 			r.Failures = 0
 			prober = m.startProber(ctx, r)
@@ -144,7 +144,7 @@ func (m *monitor) run(released <-chan struct{}) bool {
 		case <-checks.C:
 			if cause, reason := h.check(ctx, p, r); cause != "" {
 				h.Logger.Info("incarnation should be replaced", "worker", p.Worker(), "incarnation", p.Incarnation(), "cause", cause, "reason", reason)
-				m.tell(api.WatchResult{
+				m.notify(api.WatchResult{
 					Event: api.WatchReplace, Cause: cause, Reason: reason, Sample: toSample(p.LatestSample()), Assessment: h.health.of(p).assessment(p.Spec()),
 				})
 				r.Rules = api.WatchRules{}
@@ -159,7 +159,7 @@ func (m *monitor) unhealthy(reason string) {
 	err := fmt.Errorf("the program reports that it is not well: %s", cmp.Or(reason, "it gives no reason"))
 	h.Observer.Probed(api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()}, 0, err)
 	h.DataPlane.Unhealthy(p.Worker(), p.Incarnation(), err.Error())
-	m.tell(api.WatchResult{Event: api.WatchUnhealthy, Reason: err.Error(), Sample: toSample(p.LatestSample())})
+	m.notify(api.WatchResult{Event: api.WatchUnhealthy, Reason: err.Error(), Sample: toSample(p.LatestSample())})
 }
 
 // CallsFail tells a worker that calls on an incarnation fail; replace says that the process should be replaced. It returns at once.
@@ -172,13 +172,13 @@ func (h *Host) CallsFail(worker string, incarnation int64, reason string, replac
 	m := h.monitors.all[p]
 	h.monitors.mu.Unlock()
 	if m == nil {
-		return // it is ending; its exit was told
+		return // it is ending; its exit was reported
 	}
 	result := api.WatchResult{Event: api.WatchUnhealthy, Reason: reason, Sample: toSample(p.LatestSample())}
 	if replace {
 		result.Cause = api.CauseUnhealthy
 	}
-	m.tell(result)
+	m.notify(result)
 }
 
 func (m *monitor) startProber(ctx context.Context, r api.WatchRequest) *prober {

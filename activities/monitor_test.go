@@ -29,7 +29,7 @@ func newObservedHost(t *testing.T) *observedHost {
 	h, _ := newHost(t, withoutProtocol, "sleep", "1000")
 	o := &observedHost{h, t, make(chan api.ProcessEvent, 100), make(chan api.StartedProcess, 100), make(chan struct{})}
 	h.DataPlane, h.Started, h.Stopping = idleDataPlane{}, func(*process.Process) {}, o.stopping
-	h.Tell = func(worker, runID string, e api.ProcessEvent) {
+	h.Notify = func(worker, runID string, e api.ProcessEvent) {
 		require.Equal(t, "p/1", worker)
 		require.Equal(t, "first-run", runID)
 		o.told <- e

@@ -14,7 +14,7 @@ func (h *Host) Stop(ctx context.Context, r api.StopRequest) (api.StopResult, err
 		return api.StopResult{Exit: lifecycle.Exit{Interrupted: true}, Reason: unknownProcess}, nil
 	}
 	if p.HandedOver() { // it lives on
-		return api.StopResult{}, errLeftToHeir
+		return api.StopResult{}, errResultPending
 	}
 	h.Observer.Stopping(r.Process)
 	exit, err := p.Stop(ctx, r.Grace.D())

@@ -13,7 +13,7 @@ import (
 const checkInterval = time.Second
 
 // Watch sets what this host observes of an incarnation from now on. It returns at once: with WatchUnknown or WatchExited if there is no
-// process to observe, else with no event. What the host observes it tells by Tell.
+// process to observe, else with no event. It reports what it observes with Notify.
 func (h *Host) Watch(ctx context.Context, r api.WatchRequest) (api.WatchResult, error) {
 	return order(ctx, h, func(context.Context) (api.WatchResult, error) { return h.watch(r), nil })
 }

@@ -158,7 +158,7 @@ type Assessment struct {
 	MaxMemoryBytes int64 `json:"max_memory_bytes,omitempty"`
 	// CallsPerMinute are the calls of the last minute: those that the program counts as api_calls, else the requests served.
 	CallsPerMinute float64 `json:"calls_per_minute,omitempty"`
-	// Watch says why the incarnation should be watched closely, and FailsInMS is how long it takes to its limit if it goes on like this; "" and 0 if
+	// Watch says why the incarnation should be watched closely, and FailsInMS is how long it takes to its limit at the present trend; "" and 0 if
 	// prediction sees nothing.
 	Watch     string `json:"watch,omitempty"`
 	FailsInMS int64  `json:"fails_in_ms,omitempty"`

@@ -1,6 +1,6 @@
 package api
 
-// SessionBinding is the worker that serves a session's calls while it is free. It is a preference: any worker can serve any session.
+// SessionBinding is the worker that serves a session's calls if it is free. It is a preference: any worker can serve any session.
 type SessionBinding struct {
 	Session string `json:"session"`
 	Worker  string `json:"worker,omitempty"` // POOL/N; "" for none

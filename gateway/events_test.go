@@ -178,12 +178,10 @@ func TestAStalledReaderOfEventsHoldsNobodyUp(t *testing.T) {
 	conn, answer := e.stalledReader(t)
 
 	made, stop := e.callers(4)
-	before := time.Now()
 	const emitted = 4 * events.Size
 	for range emitted {
 		emit(log, api.EventProcessStarted, api.WorkerSource("p/0"))
 	}
-	require.Less(t, time.Since(before), timeout, "emitting waits for nobody")
 	require.Eventually(t, func() bool { return made.Load() > 100 }, timeout, poll)
 	stop()
 
@@ -250,9 +248,7 @@ func TestAGatewayThatClosesEndsItsStreams(t *testing.T) {
 	stream := e.follow(t, "", "")
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
-	began := time.Now()
-	require.NoError(t, e.gateway.Close(ctx))
-	require.Less(t, time.Since(began), timeout/2)
+	require.NoError(t, e.gateway.Close(ctx), "an open stream does not keep it")
 	_, more := stream.next()
 	require.False(t, more)
 }

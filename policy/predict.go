@@ -50,7 +50,7 @@ func (p Prediction) Next(samples []Observation) Decision {
 	if because, _, ok := p.failure(samples); ok {
 		return Decision{Action: Restart, Reason: "Replacing worker before it fails: " + because + "."}
 	}
-	if watch := steadyButLow(samples); watch != "" {
+	if watch := lowScore(samples); watch != "" {
 		return Decision{Action: Watch, Reason: watch}
 	}
 	return Decision{Action: Rest, Reason: "No failure predicted."}
@@ -63,7 +63,7 @@ const outlookHorizon = 24 * time.Hour
 type Outlook struct {
 	// Watch is a sentence on why the worker should be watched closely; "" is no reason.
 	Watch string
-	// FailsIn is how long it takes to its limit if it goes on like this, at least a second; 0 if no failure is in sight.
+	// FailsIn is how long it takes to its limit at the present trend, at least a second; 0 if no failure is in sight.
 	FailsIn time.Duration
 }
 
@@ -76,11 +76,11 @@ func (p Prediction) Outlook(samples []Observation) Outlook {
 	if because, in, ok := p.failure(samples); ok {
 		return Outlook{Watch: "Watch closely: " + because + ".", FailsIn: max(in, time.Second)}
 	}
-	return Outlook{Watch: steadyButLow(samples)}
+	return Outlook{Watch: lowScore(samples)}
 }
 
-// steadyButLow says that the newest score is degraded or worse; else it is empty.
-func steadyButLow(samples []Observation) string {
+// lowScore says that the newest score is degraded or worse; else it is empty.
+func lowScore(samples []Observation) string {
 	if score := samples[len(samples)-1].Score; score <= degradedScore {
 		return fmt.Sprintf("Score only %.0f, but not falling.", score)
 	}

@@ -113,7 +113,7 @@ type WorkerHealth struct {
 	MemoryBytes *int64   `json:"memory_bytes"`
 	CPUPercent  *float64 `json:"cpu_percent"` // 100 is one core
 	UptimeS     *float64 `json:"uptime_s"`
-	// FailsInS is how long the worker takes to its limit if it goes on like this, as prediction sees it; 0 is no failure in sight.
+	// FailsInS is how long the worker takes to its limit at the present trend; 0 is no failure in sight.
 	FailsInS float64 `json:"fails_in_s,omitempty"`
 	Why      string  `json:"why,omitempty"`
 }

@@ -200,10 +200,8 @@ func TestEachKindIsKilledWhenItDoesNotStop(t *testing.T) {
 	forEachKind(t, func(t *testing.T, s *Supervisor, sp spec.Spec) {
 		p := begin(t, s, sp)
 		call := beginCall(t, p, "stuck")
-		began := time.Now()
 		exit, err := p.Stop(t.Context(), 100*time.Millisecond)
 		require.NoError(t, err)
-		require.Less(t, time.Since(began), patience/2)
 		require.Error(t, call.end(t))
 		require.True(t, exit.Killed, exit.Reason)
 		require.Contains(t, exit.Reason, "did not stop within 100ms")

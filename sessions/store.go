@@ -71,7 +71,7 @@ type Config struct {
 	Removed func(why Removal, n int, ids []string)
 }
 
-// Removal says why a store has deleted a session unasked.
+// Removal says why a store has deleted a session that no client deleted.
 type Removal string
 
 // Values of Removal. A session expires when its TTL has passed; the store notices that at its next sweep or sooner.

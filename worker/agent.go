@@ -183,7 +183,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	}, func() api.ProcessesStarted {
 		return api.ProcessesStarted{Host: a.config.HostID, Epoch: a.membership.epoch(), Endpoint: a.gateway.Endpoint()}
 	}, a.log)
-	host.Epoch, host.Tell, host.Announce = a.membership.epoch, a.outbox.tell, a.outbox.announce
+	host.Epoch, host.Notify, host.Announce = a.membership.epoch, a.outbox.notify, a.outbox.announce
 	serving, err := a.takeOver()
 	if err != nil {
 		return err

@@ -46,8 +46,8 @@ func newOutbox(signal func(ctx context.Context, workflowID, name string, message
 	return o
 }
 
-// tell delivers an observation to a worker's workflow. It replaces one of the same kind about the same incarnation that still waits.
-func (o *outbox) tell(worker, runID string, e api.ProcessEvent) {
+// notify delivers an observation to a worker's workflow. It replaces one of the same kind about the same incarnation that still waits.
+func (o *outbox) notify(worker, runID string, e api.ProcessEvent) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	target := eventTarget{worker, runID}

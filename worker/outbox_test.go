@@ -56,7 +56,7 @@ func exited(incarnation int64) api.ProcessEvent {
 func TestAnOutboxRepeatsAMessageUntilItIsAccepted(t *testing.T) {
 	m := &mail{failures: []error{errors.New("no server"), errors.New("no server")}}
 	o := newTestOutbox(m)
-	o.tell("p/1", "run", exited(3))
+	o.notify("p/1", "run", exited(3))
 	closeOutbox(t, o)
 	require.Equal(t, []string{"tempool/p/1 process-events"}, m.to)
 	require.Equal(t, []any{api.ProcessEvents{RunID: "run", Events: []api.ProcessEvent{exited(3)}}}, m.messages)
@@ -66,7 +66,7 @@ func TestAnOutboxRepeatsAMessageUntilItIsAccepted(t *testing.T) {
 func TestAnOutboxGivesUpAWorkflowThatHasClosed(t *testing.T) {
 	m := &mail{failures: []error{serviceerror.NewNotFound("closed")}}
 	o := newTestOutbox(m)
-	o.tell("p/1", "run", exited(3))
+	o.notify("p/1", "run", exited(3))
 	closeOutbox(t, o)
 	require.Empty(t, m.messages)
 	require.Equal(t, 1, m.attempts)
@@ -86,11 +86,11 @@ func TestAnOutboxKeepsTheNewestOfAKindWhileTemporalIsAway(t *testing.T) {
 	failed := func(reason string) api.ProcessEvent {
 		return api.ProcessEvent{Incarnation: 1, WatchResult: api.WatchResult{Event: api.WatchProbeFailed, Reason: reason}}
 	}
-	o.tell("p/1", "run", failed("first"))
+	o.notify("p/1", "run", failed("first"))
 	require.Eventually(t, func() bool { return len(blocked) == 1 }, time.Minute, time.Millisecond)
-	o.tell("p/1", "run", failed("second"))
-	o.tell("p/1", "run", failed("third"))
-	o.tell("p/1", "run", exited(1))
+	o.notify("p/1", "run", failed("second"))
+	o.notify("p/1", "run", failed("third"))
+	o.notify("p/1", "run", exited(1))
 	close(release)
 	closeOutbox(t, o)
 	require.Equal(t, []any{

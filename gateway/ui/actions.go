@@ -124,7 +124,7 @@ var actions = []action{
 		means: "Its process ends without waiting for calls in flight. It stays stopped until a restart.", do: signal(api.SignalStop),
 	},
 	{
-		name: "migrate", label: "Migrate…", of: aSession, noReason: true, asks: "Move %s to another worker?", done: "The move has begun; the event session.migrated tells when the session is bound to the worker.",
+		name: "migrate", label: "Migrate…", of: aSession, noReason: true, asks: "Move %s to another worker?", done: "The move has begun; the event session.migrated reports that the session is bound to the worker.",
 		means: "Its worker saves it, and the other worker loads it, if they offer these hooks; calls of the session then go to the other worker. If a hook fails, it stays where it is.",
 		do:    migrate,
 	},

@@ -210,12 +210,10 @@ func TestALogThatCannotBeWrittenIsReadableAndBlocksNobody(t *testing.T) {
 	s := open(t, dir)
 	require.NoError(t, os.WriteFile(s.dir("p/0"), nil, 0o600)) // where the folder belongs
 	out := s.Output("p/0", 1)
-	began := time.Now()
-	const lines = 100_000
+	const lines = 100_000 // more than may wait for the file: if Add waited for it, this would not end
 	for i := range lines {
 		out.Add(Stdout, fmt.Sprint(i))
 	}
-	require.Less(t, time.Since(began), patience)
 	require.NoError(t, os.Remove(s.dir("p/0")))
 	var kept []Line
 	require.Eventually(t, func() bool {

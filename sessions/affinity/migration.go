@@ -7,7 +7,8 @@ import (
 )
 
 // Follow binds the session to the worker that serves it if its binding is still was, the worker it was bound to when this one was chosen
-// ("" for none). Otherwise the session was moved meanwhile and stays where it is. Follow adds no session to a closed worker. It reports whether the session was not bound to this worker before.
+// ("" for none). Otherwise the session was moved meanwhile and stays where it is. Follow adds no session to a closed worker. It reports
+// whether the session was not bound to this worker before.
 func (t *Table) Follow(pool, session, was, worker string) (bound bool) {
 	now, id := t.now().UnixMilli(), key(pool, session)
 	t.mu.Lock()

@@ -88,7 +88,7 @@ func TestALeaseIsRenewedWhileItsHolderLives(t *testing.T) {
 	env := newEnv(t)
 	env.startAgent("keeper")
 	pool := env.startPool(echoSpec("kept", 1))
-	const ttl = 16 * time.Second // a client that is not run for half of it loses its lease
+	const ttl = 30 * time.Second // a client that is not run for 20 s of it loses its lease
 	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", TTL: ttl, Wait: waitTimeout})
 	require.NoError(t, err)
 	var pid int

@@ -183,6 +183,7 @@ func TestEventsTellWhatHappensToAWorker(t *testing.T) {
 	env.awaitTold(pool, 0, holdsInOrder, func() []string { return everything.steps("watched/0") })
 
 	// The cause of the crash is in the event of its end.
+	everything.await("watched/0", api.EventProcessEnded)
 	everything.mu.Lock()
 	defer everything.mu.Unlock()
 	ended := slices.IndexFunc(everything.events, func(e api.Event) bool { return e.Type == api.EventProcessEnded })

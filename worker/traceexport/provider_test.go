@@ -3,6 +3,7 @@ package traceexport
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -159,15 +160,14 @@ func TestASlowCollectorSlowsNobody(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", c.URL)
 	t.Setenv("OTEL_BSP_MAX_QUEUE_SIZE", "100")
 	t.Setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "10")
+	t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", fmt.Sprint(time.Hour.Milliseconds())) // no export ends before the collector answers, which it does once all have ended
 	logger, _ := logged()
 	p := FromEnvironment(t.Context(), "h1", "i1", logger)
-	const all = 100_000
-	began := time.Now()
+	const all = 10_000
 	for range all {
 		_, span := p.Tracer().Start(t.Context(), "one")
 		span.End()
 	}
-	require.Less(t, time.Since(began), timeout)
 	requireCounts(t, p, 0, all-100) // what the queue holds waits, the rest is dropped
 	close(gate)
 	p.Shutdown(t.Context())

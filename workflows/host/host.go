@@ -27,7 +27,7 @@ const (
 	livenessTimeout = 365 * 24 * time.Hour
 	// runLength is how long a run goes on at the most, so that an old version of the code ends within a day.
 	runLength = 24 * time.Hour
-	// endEpochTimeout bounds one telling of the workers, and endEpochHeartbeat the silence of the agent that does it.
+	// endEpochTimeout bounds one notification of the workers, and endEpochHeartbeat the silence of the agent that does it.
 	endEpochTimeout   = time.Hour
 	endEpochHeartbeat = time.Minute
 	// forgetAfter is how long the workflow of a host without an agent stays open.
@@ -37,11 +37,11 @@ const (
 // host is one run.
 type host struct {
 	Run
-	ctx      workflow.Context
-	began    time.Time
-	liveness *liveness // of the present epoch, while it is under way
-	telling  *telling  // of ActivityEndEpoch, while it is under way
-	events   int
+	ctx       workflow.Context
+	began     time.Time
+	liveness  *liveness     // of the present epoch, while it is under way
+	notifying *notification // of ActivityEndEpoch, while it is under way
+	events    int
 }
 
 // liveness is one liveness activity.
@@ -51,8 +51,8 @@ type liveness struct {
 	result workflow.Future
 }
 
-// telling is one ActivityEndEpoch.
-type telling struct {
+// notification is one ActivityEndEpoch.
+type notification struct {
 	epoch  int64
 	heir   bool // the workers hear who has taken over their processes
 	all    bool // no process is kept
@@ -61,7 +61,7 @@ type telling struct {
 }
 
 // of reports whether it tells this.
-func (t *telling) of(r *api.EndEpochRequest) bool {
+func (t *notification) of(r *api.EndEpochRequest) bool {
 	return t.epoch == r.Epoch && t.heir == (r.Heir != nil) && t.all == (len(r.Kept) == 0)
 }
 
@@ -153,22 +153,22 @@ func (h *host) stopLiveness() {
 	}
 }
 
-// endEpochs has the workers of ended epochs told. The end of a later epoch replaces a telling that is under way, for it includes it.
+// endEpochs has the workers of ended epochs notified. The end of a later epoch replaces a notification that is under way, for it includes it.
 func (h *host) endEpochs() {
-	if t := h.telling; t != nil && t.result.IsReady() {
+	if t := h.notifying; t != nil && t.result.IsReady() {
 		if err := t.result.Get(h.ctx, nil); err != nil {
 			workflow.GetLogger(h.ctx).Error("workers were not notified that their host's agent has ended", "host", h.Host, "error", err)
 		}
 		if h.Ended != nil && t.of(h.Ended) {
 			h.Ended = nil
 		}
-		h.telling = nil
+		h.notifying = nil
 	}
-	if h.Ended == nil || h.telling != nil && h.telling.of(h.Ended) {
+	if h.Ended == nil || h.notifying != nil && h.notifying.of(h.Ended) {
 		return
 	}
-	if h.telling != nil {
-		h.telling.cancel()
+	if h.notifying != nil {
+		h.notifying.cancel()
 	}
 	ctx, cancel := workflow.WithCancel(h.ctx)
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
@@ -178,7 +178,7 @@ func (h *host) endEpochs() {
 		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 1},
 		Summary:             "notify workers that epoch " + strconv.FormatInt(h.Ended.Epoch, 10) + " has ended",
 	})
-	h.telling = &telling{h.Ended.Epoch, h.Ended.Heir != nil, len(h.Ended.Kept) == 0, cancel, workflow.ExecuteActivity(ctx, api.ActivityEndEpoch, *h.Ended)}
+	h.notifying = &notification{h.Ended.Epoch, h.Ended.Heir != nil, len(h.Ended.Kept) == 0, cancel, workflow.ExecuteActivity(ctx, api.ActivityEndEpoch, *h.Ended)}
 }
 
 // await waits until the membership has changed, the liveness has ended or its grace is over; forgotten says that the workflow is to end.
@@ -186,7 +186,7 @@ func (h *host) await() (forgotten bool, err error) {
 	epoch, state := h.Epoch, h.State
 	changed := func() bool {
 		return h.Epoch != epoch || h.State != state || h.liveness != nil && h.liveness.result.IsReady() ||
-			h.telling != nil && h.telling.result.IsReady() || h.mayContinue() // updates that change nothing make a history long, too
+			h.notifying != nil && h.notifying.result.IsReady() || h.mayContinue() // updates that change nothing make a history long, too
 	}
 	limit := h.began.Add(runLength).Sub(workflow.Now(h.ctx))
 	switch {

@@ -17,7 +17,7 @@ type membership struct {
 	SuspectUntil time.Time `json:"suspect_until,omitzero"`
 	// Last is the usage that a suspect agent had last reported of its processes.
 	Last []api.ProcessUsage `json:"last,omitempty"`
-	// Ended are the epochs whose workers have to be told; nil if all have been.
+	// Ended are the epochs whose workers have to be notified; nil if all have been.
 	Ended *api.EndEpochRequest `json:"ended,omitempty"`
 }
 
@@ -102,7 +102,7 @@ func (m *membership) lose(now time.Time) {
 	m.Ended.Usage, m.Last = m.Last, nil
 }
 
-// end has the workers told that all epochs up to this one have ended.
+// end has the workers notified that all epochs up to this one have ended.
 func (m *membership) end(epoch int64, reason string) {
 	ended := &api.EndEpochRequest{Host: m.Host, Epoch: epoch, Reason: reason}
 	if m.Ended != nil && m.Ended.Epoch == epoch {

@@ -217,11 +217,9 @@ func TestTheLeaseOfALongCallIsRenewed(t *testing.T) {
 func TestTheJobWaitsForWorkersUntilItStalls(t *testing.T) {
 	f := newFakePool(t, 2)
 	f.refuse = func() api.Code { return api.CodeStarting }
-	began := time.Now()
 	_, err := f.measureAll(5, func(c *Config) { c.StallTimeout = 200 * time.Millisecond })
 	require.ErrorContains(t, err, "no file was measured for 200ms")
 	require.ErrorIs(t, err, api.ErrStarting)
-	require.Less(t, time.Since(began), 10*time.Second)
 
 	refusals := 5
 	f.refuse = func() api.Code {

@@ -52,10 +52,43 @@ class Calls(unittest.TestCase):
             sessions.bind("user:4?", 1)
             sessions.unbind("s")
             self.assertEqual([(a.method, a.path) for a in gateway.asked], [
-                ("GET", "/v1/pools/p/bindings?after=a%20b&limit=7"), ("PUT", "/v1/pools/p/bindings/user%3A4%3F"), ("DELETE", "/v1/pools/p/bindings/s")])
+                ("GET", "/v1/pools/p/bindings?after=a%20b&limit=7"), ("PUT", "/v1/pools/p/bindings/user%3A4%3F"),
+                ("DELETE", "/v1/pools/p/bindings/user%3A4%3F?keep=p%2F1"), ("DELETE", "/v1/pools/p/bindings/s")])
             self.assertEqual(gateway.asked[1].json(), {"worker": "p/1"})
             with self.assertRaises(TypeError):
                 c.sessions.bind("s", 1)
+
+    def test_bindings_of_all_hosts_are_asked_and_ended(self):
+        def page(*found, more=""):
+            return lambda asked: Answered({"bindings": [{"session": s, "worker": w} for s, w in found], "next": more})
+
+        with FakeGateway(page(("a", "p/0"), ("c", "p/0"), more="c")) as one, FakeGateway(page(("b", "p/1"), ("c", "p/1"))) as two:
+            with Client([one.endpoint, two.endpoint]) as c:
+                sessions = c.pool("p").sessions
+                both = [{"session": s, "worker": w} for s, w in (("a", "p/0"), ("b", "p/1"), ("c", "p/0"), ("c", "p/1"))]
+                self.assertEqual(sessions.bindings(limit=3), {"bindings": both, "next": "c"})
+                self.assertEqual(sessions.bindings(limit=2), {"bindings": both[:2], "next": "b"})
+                sessions.unbind("s")
+                for gateway in (one, two):
+                    self.assertEqual((gateway.asked[-1].method, gateway.asked[-1].path), ("DELETE", "/v1/pools/p/bindings/s"))
+                two.answer = lambda asked: problem("forbidden", 403)
+                one.asked.clear()
+                with self.assertRaises(client.Unauthorized):
+                    sessions.unbind("s")
+                self.assertEqual(len(one.asked), 1, "the others are asked even if one fails")
+
+    def test_a_worker_of_another_host_is_bound_at_its_gateway(self):
+        with FakeGateway(lambda asked: Answered()) as two:
+            peers = [{"host": "x", "endpoint": "ftp://x"}, {"host": "two", "endpoint": two.endpoint}]
+            refusal = problem("no_workers", 503, gateways=peers)
+            with FakeGateway(lambda asked: refusal if asked.method == "PUT" else Answered(status=204)) as one, Client(one.endpoint) as c:
+                c.pool("p").sessions.bind("s", 1)
+                for gateway in (one, two):
+                    self.assertEqual([(a.method, a.path) for a in gateway.asked], [
+                        ("PUT", "/v1/pools/p/bindings/s"), ("DELETE", "/v1/pools/p/bindings/s?keep=p%2F1")])
+                one.answer = lambda asked: problem("forbidden", 403) if asked.method == "DELETE" else refusal
+                with self.assertRaisesRegex(client.Unauthorized, "session s is bound to p/1; its bindings on other hosts could not be ended"):
+                    c.pool("p").sessions.bind("s", 1)
 
     def test_a_suspended_worker_is_not_called_again(self):
         with FakeGateway(lambda asked: problem("suspended", 503)) as gateway, Client(gateway.endpoint) as c:

@@ -19,7 +19,7 @@ class Balancer:
     def __init__(self, endpoints, token, tls, retries):
         self._token, self._tls, self._retries = token, tls, retries
         self._endpoints = [Endpoint(endpoint, token, tls) for endpoint in endpoints]
-        self._others = {}  # guarded by _lock: gateways of leases, by endpoint
+        self._others = {}  # guarded by _lock: gateways that an answer named, by endpoint
         self._lock = threading.Lock()
         self._next = random.randrange(len(self._endpoints))  # guarded by _lock
 
@@ -42,9 +42,22 @@ class Balancer:
             self._next = start = (self._next + 1) % len(self._endpoints)
         return self._endpoints[start:] + self._endpoints[:start]
 
-    def request(self, method, path, headers, body, deadline, idempotent=False, only=None, retry_until=None):
+    def request_each(self, method, path, deadline, also=None):
+        """Sends an idempotent request to every configured endpoint, and to the endpoint also. Returns the bodies of the answers. Raises the first
+        TempoolError after all were asked."""
+        bodies, failures = [], []
+        for gateway in self._endpoints + ([also] if also and also not in self._endpoints else []):
+            try:
+                bodies.append(self.request(method, path, {}, b"", deadline, True, only=gateway).read())
+            except TempoolError as e:
+                failures.append(e)
+        if failures:
+            raise failures[0]
+        return bodies
+
+    def request(self, method, path, headers, body, deadline, idempotent=False, only=None, retry_until=None, follow=False):
         """Sends a request to the endpoint only, or to the next one in turn. Retries it until the deadline in time.monotonic() seconds, or
-        until retry_until. Returns the Reply, or raises the last TempoolError."""
+        until retry_until; with follow, also at gateways that a refusal names. Returns the Reply, or raises the last TempoolError."""
         order = [only] if only else self._order()
         refused = set()
         backoff = _MIN_BACKOFF
@@ -62,6 +75,8 @@ class Balancer:
                     raise
                 error = e
             refused.add(gateway)
+            if follow:
+                order = order + [other for other in self._named_by(error) if other not in order]
             if len(refused) < len(order):
                 continue  # try another endpoint at once
             refused.clear()
@@ -70,6 +85,13 @@ class Balancer:
             if time.monotonic() + wait >= (deadline if retry_until is None else retry_until):
                 raise error
             time.sleep(wait)
+
+    def _named_by(self, error):
+        for endpoint in error.gateways:
+            try:
+                yield self.at(endpoint)
+            except Unavailable:
+                pass  # this client cannot use it
 
     def close(self):
         with self._lock:

@@ -23,6 +23,7 @@ class TempoolError(Exception):
         self.retry_after = retry_after
         self.status = status
         self.endpoint = None  # of the gateway that has the lease, if it is another one
+        self.gateways = []  # endpoints of gateways that serve the pool while this one does not
 
 
 class PoolNotFound(TempoolError):
@@ -134,6 +135,7 @@ def error_of(status, reason, headers, body):
         retry_after = float(headers["Retry-After"])
     error = _CLASSES.get(code, TempoolError)(problem.get("detail") or reason, code, problem.get("started", True), retry_after, status)
     error.endpoint = problem.get("endpoint") or None
+    error.gateways = [peer["endpoint"] for peer in problem.get("gateways") or [] if isinstance(peer, dict) and peer.get("endpoint")]
     failure = problem.get("worker_error")
     if isinstance(error, WorkerError) and isinstance(failure, dict):
         error.worker_code, error.type, error.traceback = failure.get("code"), failure.get("type"), failure.get("traceback")

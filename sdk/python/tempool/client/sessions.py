@@ -4,7 +4,7 @@ import time
 from urllib.parse import quote
 
 from .calls import decode, encode, segment
-from .errors import SessionNotFound
+from .errors import SessionNotFound, TempoolError
 
 
 class Sessions:
@@ -44,29 +44,43 @@ class Sessions:
             pass
 
     def bindings(self, after="", limit=100):
-        """Lists which sessions of the pool are bound to which workers of the host that answers: {"bindings": [{"session", "worker"}], "next"}. next
-        is the argument after for the next page, "" on the last. Only of pool.sessions."""
+        """Lists which sessions of the pool are bound to which workers of the hosts that the client's endpoints name, by session: {"bindings":
+        [{"session", "worker"}], "next"}. next is the argument after for the next page, "" on the last. Raises TempoolError if a gateway does not
+        answer. Only of pool.sessions."""
         query = "?after=%s&limit=%d" % (quote(after, safe=""), limit)
-        return decode(self._ask("GET", self._bindings() + query))
+        pages = [decode(body) for body in self._ask_each("GET", self._bindings() + query)]
+        found = sorted({(b["session"], b["worker"]) for page in pages for b in page["bindings"]})
+        end = min(limit, len(found))
+        while 0 < end < len(found) and found[end][0] == found[end - 1][0]:
+            end += 1  # all bindings of a session are on one page
+        more = end < len(found) or any(page["next"] for page in pages)
+        return {"bindings": [{"session": s, "worker": w} for s, w in found[:end]], "next": found[end - 1][0] if more and end else ""}
 
     def bind(self, id, number):
-        """Has the worker with this number serve the session's calls while it is free. Runs no hook: what a process keeps of the session stays
-        there. A worker without a process is the code worker_not_found. Only of pool.sessions."""
-        self._ask("PUT", self._bindings() + "/" + segment(id, "a session id"), {"worker": "%s/%d" % (self._pool, number)})
+        """Has the worker with this number serve the session's calls if it is free, and ends the session's bindings on the other hosts that the
+        client's endpoints name. Runs no hook: what a process keeps of the session stays there. A worker without a process is the code
+        worker_not_found. An error whose text says that the session is bound is one of ending another binding. Only of pool.sessions."""
+        path, worker = self._bindings() + "/" + segment(id, "a session id"), "%s/%d" % (self._pool, number)
+        headers, deadline = {"Content-Type": "application/json"}, time.monotonic() + self._client.timeout
+        reply = self._client.balancer.request("PUT", path, headers, encode({"worker": worker}), deadline, True, follow=True)
+        reply.read()
+        try:
+            self._ask_each("DELETE", path + "?keep=" + quote(worker, safe=""), reply.gateway)
+        except TempoolError as e:
+            text = "session %s is bound to %s; its bindings on other hosts could not be ended, bind it again: %s" % (id, worker, e)
+            raise type(e)(text, e.code, e.started, e.retry_after, e.status) from e
 
     def unbind(self, id):
-        """Ends the binding of the session on the host that answers. Only of pool.sessions."""
-        self._ask("DELETE", self._bindings() + "/" + segment(id, "a session id"))
+        """Ends the bindings of the session on the hosts that the client's endpoints name. Only of pool.sessions."""
+        self._ask_each("DELETE", self._bindings() + "/" + segment(id, "a session id"))
 
     def _bindings(self):
         if self._pool is None:
             raise TypeError("bindings are those of a pool: use client.pool(NAME).sessions")
         return "/v1/pools/" + segment(self._pool, "a pool name") + "/bindings"
 
-    def _ask(self, method, path, body=None):
-        headers = {} if body is None else {"Content-Type": "application/json"}
-        deadline = time.monotonic() + self._client.timeout
-        return self._client.balancer.request(method, path, headers, b"" if body is None else encode(body), deadline, True).read()
+    def _ask_each(self, method, path, also=None):
+        return self._client.balancer.request_each(method, path, time.monotonic() + self._client.timeout, also)
 
     def _request(self, method, id, body=None, version=None, create=False):
         headers = {} if body is None else {"Content-Type": "application/merge-patch+json" if method == "PATCH" else "application/json"}
