@@ -7,19 +7,19 @@ STATICCHECK   = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOSEC         = github.com/securego/gosec/v2/cmd/gosec@v2.22.4
 WORKFLOWCHECK = go.temporal.io/sdk/contrib/tools/workflowcheck@v0.6.0
 
-# Packages tested concurrently: many tests start processes and servers, which a machine with two cores must have time for.
+# Packages tested concurrently: many tests start processes and servers, and more would overload a machine with two cores.
 TEST_PACKAGES_AT_ONCE ?= 2
 TEST_TIMEOUT          ?= 40m
 # Tests of one package that run concurrently: those with a Temporal server of their own mostly wait.
 TESTS_AT_ONCE         ?= 4
 
-.PHONY: test test-short check build build-darwin bin tree format vet staticcheck gosec workflowcheck compose-check alerts-check temporal-server go-test ui-test test-cluster test-traces bench soak replay-record replay-state-fields
+.PHONY: test test-short check build build-darwin bin tree format vet staticcheck gosec workflowcheck compose-check alerts-check temporal-server go-test ui-test test-cluster test-traces test-alerts bench soak replay-record replay-state-fields
 
 test: check go-test ui-test
 
 # Fast tests while you work on a change: without the race detector, without the packages that start a Temporal server, and
 # without the slowest examples and the suites of the SDKs. sessions/redis needs redis-server (scripts/setup-debian.sh).
-NOT_SHORT      = test/e2e|cmd/starter/starter|internal/devserver|examples/function|examples/lsp|examples/mcp|examples/programs
+NOT_SHORT      = test/e2e|cmd/starter/starter|internal/devserver|examples/function|examples/lsp|examples/mcp|examples/model|examples/programs
 NOT_SHORT_TEST = ^TestTheSDKsOwnSuitesPass$$
 test-short:
 	$(GO) test -count=1 -p 2 -timeout 5m -skip '$(NOT_SHORT_TEST)' $$($(GO) list ./... | grep -vE '/($(NOT_SHORT))(/|$$)')
@@ -46,15 +46,17 @@ format:
 vet:
 	$(GO) vet ./...
 	$(GO) vet -tags cluster ./test/e2e
+	$(GO) vet -tags alerts ./test/e2e
 	cd test/ui && $(GO) vet ./...
 
 staticcheck:
 	$(GO) run $(STATICCHECK) ./...
 
-# Finds insecure code. Excluded are rules that what Tempool is for breaks everywhere: it executes the programs that its operator names (G204),
-# reads the files that its flags name (G304), picks and waits at random without a secret at stake (G404), makes folders and files that other
-# users may read (G301, G302, G306), ignores errors on the way out, which staticcheck and review judge (G104), converts numbers that are
-# bounded where they enter (G115), names headers and variables that carry tokens (G101), and makes the system calls of Landlock (G103). The search for fixed nonces (G407) crashes on cipher.AEAD.
+# Finds insecure code. The excluded rules contradict what Tempool does: it executes the programs that its operator names (G204), reads the
+# files that its flags name (G304), chooses and waits at random where no secret is at stake (G404), makes folders and files that other users
+# may read (G301, G302, G306), ignores errors during cleanup, which staticcheck and review check (G104), converts numbers that were checked
+# where they entered (G115), names headers and variables that carry tokens (G101), and makes the system calls of Landlock (G103). The search
+# for fixed nonces (G407) crashes on cipher.AEAD.
 gosec:
 	$(GO) run $(GOSEC) -quiet -exclude-generated -exclude=G101,G103,G104,G115,G204,G301,G302,G304,G306,G404,G407 ./...
 
@@ -90,6 +92,11 @@ test-cluster: temporal-server
 # Runs the test of traces with an OpenTelemetry Collector between agent and test. The first run builds it, which takes about three minutes.
 test-traces: temporal-server
 	TEMPOOL_COLLECTOR="$$(scripts/otel-collector.sh)" $(GO) test -count=1 -timeout 15m -run 'TestTraces' ./test/e2e
+
+# Makes the conditions that the alerts name, on real agents, and waits until a real Prometheus says so.
+test-alerts: temporal-server
+	scripts/setup-debian.sh
+	$(GO) test -tags alerts -count=1 -timeout 15m -run 'TestAlertsFire' ./test/e2e
 
 # Compares Tempool with alternatives on this machine; docs/benchmarks.md explains the results.
 bench: temporal-server

@@ -68,6 +68,10 @@ const (
 	CodeRateLimited      = api.CodeRateLimited
 	CodeUnavailable      = api.CodeUnavailable
 	CodeCancelled        = api.CodeCancelled
+	CodeHostTaken        = api.CodeHostTaken
+	CodeUnauthorized     = api.CodeUnauthorized
+	CodeForbidden        = api.CodeForbidden
+	CodeSlowReader       = api.CodeSlowReader
 	CodeSessionNotFound  = api.CodeSessionNotFound
 	CodeSessionExists    = api.CodeSessionExists
 	CodeProgramNotFound  = api.CodeProgramNotFound
@@ -102,6 +106,10 @@ var (
 	ErrInvalid          = api.ErrInvalid
 	ErrCancelled        = api.ErrCancelled
 	ErrUnavailable      = api.ErrUnavailable
+	ErrHostTaken        = api.ErrHostTaken
+	ErrUnauthorized     = api.ErrUnauthorized
+	ErrForbidden        = api.ErrForbidden
+	ErrSlowReader       = api.ErrSlowReader
 	ErrSessionNotFound  = api.ErrSessionNotFound
 	ErrSessionExists    = api.ErrSessionExists
 	ErrProgramNotFound  = api.ErrProgramNotFound

@@ -30,7 +30,7 @@ func TestBindingsOfAllHostsAreOneList(t *testing.T) {
 
 	two.session = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }
 	_, err = pool.Bindings(t.Context(), "", 0)
-	require.Error(t, err, "a list without those of a host is no list")
+	require.Error(t, err, "a list without those of a host is not a list")
 }
 
 func TestABindingToAWorkerOfOneHostEndsThoseOfOthers(t *testing.T) {

@@ -15,7 +15,8 @@ import (
 type CallOptions struct {
 	// Session is the session of the call. A pool's gateway sends the call to the worker that served the session last, if that one is free.
 	Session string
-	// Priority orders the calls that wait in a gateway's queue, 0 to 9; the highest goes first.
+	// Priority orders the calls that wait in a gateway's queue, 0 to 9; the highest goes first. A waiting call gains one for each tenth of
+	// queue.timeout.
 	Priority int
 	// Timeout bounds the call at the gateway, waiting included; the context's deadline does, too. With Timeout the gateway reports the timeout
 	// itself, and so whether a worker may have seen the call. 0 leaves it to the context.

@@ -43,7 +43,7 @@ func TestACallGoesThroughAGatewayOverTCPOrAUnixSocket(t *testing.T) {
 			require.Equal(t, "\x00 not JSON", string(raw))
 			require.NoError(t, c.Pool("p").Call(t.Context(), "echo", nil, nil))
 			_, body = g.last()
-			require.Empty(t, body, "nil is no body")
+			require.Empty(t, body, "nil means no body")
 		})
 	}
 }

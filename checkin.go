@@ -12,8 +12,8 @@ import (
 	"github.com/tempool/tempool/internal/transport"
 )
 
-// tellTimeout bounds the message to a gateway that a lease was checked in.
-const tellTimeout = time.Second
+// notifyTimeout bounds the message to a gateway that a lease was checked in.
+const notifyTimeout = time.Second
 
 // Checkin returns the lease with an outcome and the usage counted under it. The renewal has stopped when it returns. Like Client.Checkin it
 // does not wait for the worker to act. After an error it may be repeated; after a success a second call does nothing.
@@ -39,7 +39,7 @@ func (s *leaseState) checkin(ctx context.Context, outcome api.Outcome) error {
 		path := leasePath(s.lease.ID) + "?outcome=" + url.QueryEscape(string(outcome))
 		err = s.client.askGateway(ctx, s.gateway(), transport.Request{Method: http.MethodDelete, Path: path, Header: s.header()}, &api.CheckinResult{})
 	} else if err = s.client.Checkin(ctx, request); err == nil && seen {
-		s.tellGateway()
+		s.notifyGateway()
 	}
 	if err != nil {
 		s.mu.Lock()
@@ -51,10 +51,10 @@ func (s *leaseState) checkin(ctx context.Context, outcome api.Outcome) error {
 	return nil
 }
 
-// tellGateway tells the lease's gateway, without waiting for it, that Temporal has the checkin: clients that wait there for a worker get this one
-// at once. A gateway that does not hear of it finds out a little later.
-func (s *leaseState) tellGateway() {
-	request := transport.Request{Method: http.MethodDelete, Path: leasePath(s.lease.ID) + "?recorded=true", Header: s.header(), Timeout: tellTimeout}
+// notifyGateway notifies the lease's gateway, without waiting for it, that Temporal has the checkin: clients that wait there for a worker get this one
+// at once. A gateway that is not notified finds out a little later.
+func (s *leaseState) notifyGateway() {
+	request := transport.Request{Method: http.MethodDelete, Path: leasePath(s.lease.ID) + "?recorded=true", Header: s.header(), Timeout: notifyTimeout}
 	_ = s.client.goBackground(func(ctx context.Context) {
 		if reply, err := s.client.transport.Do(ctx, s.gateway(), request); err == nil {
 			_ = reply.Close()
@@ -63,7 +63,7 @@ func (s *leaseState) tellGateway() {
 }
 
 // Checkin returns a lease by a signal, the cheapest way. It returns when Temporal has recorded the signal, before the worker acts on it. A
-// stale lease is no error here; the worker counts it. If this client renews the lease, the renewal stops.
+// stale lease is not an error here; the worker counts it. If this client renews the lease, the renewal stops.
 func (c *Client) Checkin(ctx context.Context, request api.CheckinRequest) error {
 	ref, err := api.ParseLeaseID(request.LeaseID)
 	if err != nil {
@@ -74,7 +74,7 @@ func (c *Client) Checkin(ctx context.Context, request api.CheckinRequest) error 
 	if err != nil {
 		return c.fromTemporal(err, "check in "+request.LeaseID)
 	}
-	c.checkedIn(ref)
+	c.lines.checkedIn(ref.Pool, ref.Slot)
 	return nil
 }
 

@@ -13,6 +13,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/balance"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -21,6 +23,13 @@ const (
 	checkoutMaxBackoff = time.Second
 	// maxDirectAttempts bounds how many workers Checkout asks by Temporal before it waits in line.
 	maxDirectAttempts = 3
+	// pollEach is the time between two attempts for each checkout that waits in this client, and pollLeast the least for all of them
+	// together. The first attempts of a checkout are closer together.
+	pollEach  = 2 * time.Second
+	pollLeast = 50 * time.Millisecond
+	pollFirst = 100 * time.Millisecond
+	// rosterLife is how long a roster is used for these attempts.
+	rosterLife = 15 * time.Second
 )
 
 // Checkout takes a lease on a free worker, or on the worker o.Slot. If none is free, it waits until o.Wait or ctx ends, then it fails with
@@ -58,12 +67,8 @@ func (p *Pool) awaitLease(ctx context.Context, o CheckoutOptions) (*Lease, error
 		if err == nil || !api.CodeOf(err).Retryable() && attempt.Err() == nil {
 			return lease, err
 		}
-		pause := time.NewTimer(backoff/2 + rand.N(backoff))
-		select {
-		case <-ctx.Done():
-			pause.Stop()
+		if !sleep.For(ctx.Done(), backoff/2+rand.N(backoff)) {
 			return nil, api.Errorf(api.CodeQueueTimeout, "timed out waiting for a free worker of pool %s: %w", p.name, err)
-		case <-pause.C:
 		}
 		backoff = min(2*backoff, checkoutMaxBackoff)
 	}
@@ -84,6 +89,71 @@ func (p *Pool) tryOrWait(ctx, attempt context.Context, o CheckoutOptions, first 
 		return lease, err
 	}
 	return p.waitInLine(ctx, attempt, o)
+}
+
+// waitInLine waits at a gateway, or asks workers in turn, until ctx ends. attempt bounds the requests.
+func (p *Pool) waitInLine(ctx, attempt context.Context, o CheckoutOptions) (*Lease, error) {
+	l := p.client.lines.of(p.name, func() *balance.Balancer { return balance.New(p.Running, p.client.goBackground) })
+	if l.mayAskGateways() {
+		lease, err := p.checkoutByGateway(attempt, waitUntil(ctx), l.gateways, o)
+		if err == nil || ctx.Err() != nil || waited(err) {
+			return lease, err
+		}
+		l.avoidGateways() // not reached, or without the right to take leases there
+	}
+	return p.pollWorkers(ctx, attempt, l, o)
+}
+
+// waited reports whether a gateway took part in the wait and found no worker.
+func waited(err error) bool {
+	switch api.CodeOf(err) {
+	case api.CodeQueueTimeout, api.CodeQueueFull, api.CodeNoWorkers, api.CodeBusy:
+		return true
+	}
+	return false
+}
+
+// pollWorkers waits for its turn and then asks one worker after another, with pauses, until one grants a lease, ctx ends, or gateways may
+// be asked again.
+func (p *Pool) pollWorkers(ctx, attempt context.Context, l *line, o CheckoutOptions) (*Lease, error) {
+	l.waiting.Add(1)
+	defer l.waiting.Add(-1)
+	refusal := error(api.Errorf(api.CodeBusy, "other checkouts of this client wait for pool %s", p.name))
+	if l.turn.Acquire(ctx, 1) != nil {
+		return nil, refusal
+	}
+	defer l.turn.Release(1)
+	var workers []api.RosterEntry
+	var readAt time.Time
+	pause := pollFirst
+	for !l.mayAskGateways() {
+		slot, hinted := l.pause(ctx, pause)
+		if ctx.Err() != nil {
+			return nil, refusal
+		}
+		pause = min(2*pause, max(pollEach/time.Duration(max(1, l.waiting.Load())), pollLeast))
+		if !hinted {
+			if len(workers) == 0 || time.Since(readAt) > rosterLife {
+				status, err := p.Running(attempt)
+				if err != nil {
+					return nil, err
+				}
+				workers, readAt = candidates(status.Workers), time.Now()
+				if len(workers) == 0 {
+					p.awaitStart(ctx, status)
+					refusal = api.Errorf(api.CodeNoWorkers, "pool %s has no worker in service (0 of %d)", p.name, status.Size)
+					continue
+				}
+			}
+			slot, workers = workers[0].Slot, workers[1:]
+		}
+		lease, err := p.CheckoutOnce(attempt, slot, o)
+		if err == nil || !api.CodeOf(err).Retryable() && api.CodeOf(err) != api.CodeWorkerNotFound {
+			return lease, err
+		}
+		refusal = err
+	}
+	return nil, refusal
 }
 
 // TryCheckout tries each worker that may be free, once. CodeNoWorkers, which wraps the last refusal, means that none was free. The client does

@@ -21,7 +21,7 @@ const checkoutOverrun = 2 * time.Second
 const (
 	// maxGatewayWait is the longest wait that one request to a gateway asks for; the gateway allows five minutes.
 	maxGatewayWait = 4 * time.Minute
-	// gatewayMargin is how much sooner than the caller's deadline a gateway is to give up, so that its answer arrives in time.
+	// gatewayMargin is how much sooner than the caller's deadline a gateway gives up, so that its answer arrives in time.
 	gatewayMargin = 20 * time.Millisecond
 )
 
@@ -66,7 +66,7 @@ func (p *Pool) checkoutByGateway(ctx context.Context, end *waitEnd, gateways *ba
 	}
 }
 
-// checkoutOrLeave asks one gateway, and returns at once if the caller is cancelled meanwhile: a lease that is granted at that moment goes back.
+// checkoutOrLeave asks one gateway, and returns at once if the caller is cancelled meanwhile: a lease that is granted at that moment is returned.
 func (p *Pool) checkoutOrLeave(ctx context.Context, end *waitEnd, endpoint string, o CheckoutOptions) (*Lease, error) {
 	if end == nil {
 		return p.checkoutAt(ctx, endpoint, o, 0)
@@ -98,7 +98,7 @@ func (p *Pool) checkoutOrLeave(ctx context.Context, end *waitEnd, endpoint strin
 		return got.lease, got.err
 	case <-left:
 	}
-	bound() // ctx ends with the caller; the request may go on a little
+	bound() // ctx ends with the caller; the request may continue briefly
 	timer := time.AfterFunc(checkoutOverrun, stop)
 	_ = p.client.goBackground(func(ctx context.Context) {
 		defer stop()

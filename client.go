@@ -27,6 +27,7 @@ type Client struct {
 	transport *transport.Transport
 	fixed     *balance.Balancer // of Options.Gateways; nil without
 	gateways  []string          // Options.Gateways
+	lines     lines
 
 	ctx        context.Context // ends with Close; every goroutine of the client stops with it
 	cancel     context.CancelFunc
@@ -35,7 +36,6 @@ type Client struct {
 	mu        sync.Mutex
 	closed    bool
 	balancers map[string]*balance.Balancer // by pool
-	lines     map[string]*line             // by pool
 	// renewals stop the background renewal of a lease and wait for its end, by lease ID.
 	renewals map[string]func()
 }

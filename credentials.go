@@ -29,7 +29,7 @@ type Credentials struct {
 	KeyFile   string // PEM: its private key
 }
 
-// GatewayAccess replaces the client's credentials for gateways: an agent asks other agents for somebody, and not as itself.
+// GatewayAccess replaces the client's credentials for gateways: an agent calls other agents on behalf of a visitor, not as itself.
 type GatewayAccess struct {
 	// Token is sent; "" sends none.
 	Token string
@@ -50,7 +50,7 @@ func (f Credentials) Apply(o *Options) error {
 	if f.TokenFile != "" && o.GatewayToken == "" {
 		text, err := os.ReadFile(f.TokenFile)
 		if err != nil {
-			return api.Errorf(api.CodeInvalid, "cannot read the file of the gateways' token: %w", err)
+			return api.Errorf(api.CodeInvalid, "cannot read the gateway token file: %w", err)
 		}
 		o.GatewayToken = strings.TrimSpace(string(text))
 	}
@@ -61,7 +61,7 @@ func (f Credentials) Apply(o *Options) error {
 	if f.CAFile != "" {
 		text, err := os.ReadFile(f.CAFile)
 		if err != nil {
-			return api.Errorf(api.CodeInvalid, "cannot read the authorities of the gateways' certificates: %w", err)
+			return api.Errorf(api.CodeInvalid, "cannot read the CA certificates of the gateways: %w", err)
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(text) {

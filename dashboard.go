@@ -19,7 +19,7 @@ type DashboardLink struct {
 // dashboardTimeout bounds the request for a link.
 const dashboardTimeout = 10 * time.Second
 
-// DashboardLink asks a gateway for a link to its dashboard. It fails with forbidden if this client has not the right read there, and with
+// DashboardLink asks a gateway for a link to its dashboard. It fails with forbidden if this client does not have the right read there, and with
 // unavailable if the gateway has no TCP listener that a browser could reach.
 func (c *Client) DashboardLink(ctx context.Context, endpoint string) (link DashboardLink, err error) {
 	err = c.askGateway(ctx, endpoint, transport.Request{Method: http.MethodPost, Path: "/ui/links", Timeout: dashboardTimeout}, &link)

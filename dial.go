@@ -1,7 +1,11 @@
 package tempool
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"net"
+	"strings"
 	"time"
 
 	"go.temporal.io/sdk/client"
@@ -24,34 +28,45 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 	if err := o.gatewayEnvironment(); err != nil {
 		return nil, err
 	}
+	options, err := o.temporal()
+	if err != nil {
+		return nil, err
+	}
+	o.Payloads.Converter = options.DataConverter
 	if len(o.Gateways) > 0 {
-		options, err := o.temporal()
-		if err != nil {
-			return nil, err
-		}
 		lazy, err := client.NewLazyClient(options)
 		if err != nil {
 			return nil, api.Errorf(api.CodeInvalid, "invalid Temporal settings: %w", err)
 		}
-		o.Payloads.Converter = options.DataConverter
 		c := newClient(lazy, options.Namespace, o)
 		c.owned, c.fixed, c.gateways = true, balance.NewFixed(o.Gateways), o.Gateways
 		return c, nil
-	}
-	options, err := o.temporal()
-	if err != nil {
-		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	temporal, err := client.DialContext(ctx, options)
 	if err != nil {
-		return nil, api.Errorf(api.CodeUnavailable, "no Temporal server answers at %s; start one (go run ./cmd/starter) or set --address or TEMPORAL_ADDRESS: %w", options.HostPort, err)
+		return nil, api.Errorf(api.CodeUnavailable, "no Temporal server answers at %s; start one (go run ./cmd/starter) or set --address or TEMPORAL_ADDRESS: %w",
+			options.HostPort, dialError(ctx, options.HostPort, err))
 	}
-	o.Payloads.Converter = options.DataConverter
 	c := newClient(temporal, options.Namespace, o)
 	c.owned = true
 	return c, nil
+}
+
+// dialError adds to err why no server could be asked, where gRPC does not say it.
+func dialError(ctx context.Context, address string, err error) error {
+	if strings.Contains(address, "://") { // an address of gRPC's own form
+		return err
+	}
+	host, _, invalid := net.SplitHostPort(address)
+	if invalid != nil {
+		return fmt.Errorf("write the address as HOST:PORT, such as localhost:7233: %w", err)
+	}
+	if _, unknown := net.DefaultResolver.LookupHost(ctx, host); unknown != nil {
+		return fmt.Errorf("%w: %w", unknown, err)
+	}
+	return err
 }
 
 // NewClient returns a Client on an existing connection, whose payloads have the SDK's default encoding. The caller closes the connection, after
@@ -59,13 +74,11 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 func NewClient(c client.Client, namespace string) *Client { return newClient(c, namespace, Options{}) }
 
 func newClient(temporal client.Client, namespace string, o Options) *Client {
-	if o.Payloads.Converter == nil {
-		o.Payloads.Converter = converter.GetDefaultDataConverter()
-	}
+	o.Payloads.Converter = cmp.Or(o.Payloads.Converter, converter.GetDefaultDataConverter())
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Client{
 		temporal: temporal, namespace: namespace, converter: o.Payloads.Converter, updates: updatelimit.New(), transport: transport.New(o.GatewayToken, o.GatewayTLS),
-		ctx: ctx, cancel: cancel, balancers: map[string]*balance.Balancer{}, lines: map[string]*line{}, renewals: map[string]func(){},
+		ctx: ctx, cancel: cancel, balancers: map[string]*balance.Balancer{}, renewals: map[string]func(){},
 	}
 }
 
@@ -75,28 +88,12 @@ func (o Options) temporal() (client.Options, error) {
 	if err != nil {
 		return client.Options{}, api.Errorf(api.CodeInvalid, "invalid Temporal environment or profile settings: %w", err)
 	}
-	if o.Address != "" {
-		options.HostPort = o.Address
-	}
-	if o.Namespace != "" {
-		options.Namespace = o.Namespace
-	}
-	if options.HostPort == "" {
-		options.HostPort = client.DefaultHostPort
-	}
-	if options.Namespace == "" {
-		options.Namespace = client.DefaultNamespace
-	}
-	if o.Logger != nil {
-		options.Logger = o.Logger
-	}
-	if o.Identity != "" {
-		options.Identity = o.Identity
-	}
+	options.HostPort = cmp.Or(o.Address, options.HostPort, client.DefaultHostPort)
+	options.Namespace = cmp.Or(o.Namespace, options.Namespace, client.DefaultNamespace)
+	options.Identity = cmp.Or(o.Identity, options.Identity)
+	options.Logger = cmp.Or(o.Logger, options.Logger)
+	options.MetricsHandler = cmp.Or(o.Metrics, options.MetricsHandler)
 	options.Interceptors = append(options.Interceptors, o.Interceptors...)
-	if o.Metrics != nil {
-		options.MetricsHandler = o.Metrics
-	}
 	if o.Payloads, err = o.Payloads.WithDefaults(); err != nil {
 		return client.Options{}, err
 	}

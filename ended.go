@@ -9,7 +9,7 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// Temporal answers queries of a workflow that has ended with its last state, in which a worker may be ready. Nobody looks after the process of
+// Temporal answers queries of a workflow that has ended with its last state, in which a worker may be ready. No workflow manages the process of
 // such a worker any more, so it is shown as failed.
 
 // workerState queries a worker. If its workflow has ended, Ended is set, and the rest is its last state, except that it has no process in service

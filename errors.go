@@ -21,8 +21,7 @@ func (c *Client) fromTemporal(err error, action string) error {
 	if err == nil {
 		return nil
 	}
-	var app *temporal.ApplicationError
-	if errors.As(err, &app) && app.Type() != "" {
+	if app, ok := errors.AsType[*temporal.ApplicationError](err); ok && app.Type() != "" {
 		coded := &api.Error{Code: api.Code(app.Type()), Message: app.Message(), Err: err}
 		var details api.RefusalDetails
 		if app.HasDetails() && app.Details(&details) == nil {

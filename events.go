@@ -24,15 +24,15 @@ type EventOptions struct {
 	Pool   string    // only events of this pool
 	Types  []string  // only these types: globs such as lease.*
 	Since  time.Time // only events since then; with Follow the default is now
-	Newest int       // at most so many, the newest, of those that each agent holds; 0 for all
-	// Follow goes on with the events that happen from now on, at agents that start later, too.
+	Newest int       // at most this many, the newest, of those that each agent holds; 0 for all
+	// Follow continues with new events, including those of agents that start later.
 	Follow bool
 	// Hosts lists the hosts whose agents are read, every few seconds with Follow; nil asks Temporal.
 	Hosts func(context.Context) ([]Host, error)
 }
 
 // Events yields the events that the agents of the namespace hold, in the order of their time, and with Follow those from now on, as they arrive.
-// With Options.Gateways it reads these agents alone. A coded error is about one agent, and the iteration goes on: with Follow the agent is
+// With Options.Gateways it reads these agents alone. A coded error is about one agent, and the iteration continues: with Follow the agent is
 // asked again. The last error of an iteration without Follow, and CodeInvalid, CodeForbidden and CodeUnauthorized, end it.
 func (c *Client) Events(ctx context.Context, o EventOptions) iter.Seq2[api.Event, error] {
 	return func(yield func(api.Event, error) bool) {
@@ -78,7 +78,7 @@ type eventMerge struct {
 	places  map[string]string // in the stream of each agent whose held events were read
 }
 
-// held yields the events that the agents hold, and reports whether the iteration goes on.
+// held yields the events that the agents hold, and reports whether the iteration continues.
 func (m *eventMerge) held(ctx context.Context, yield func(api.Event, error) bool) bool {
 	endpoints, err := m.client.eventEndpoints(ctx, m.options.Hosts)
 	if err != nil && !yield(api.Event{}, err) || isRefusal(err) {
@@ -125,7 +125,7 @@ func (m *eventMerge) follower() follower {
 	return follower{
 		endpoints: func(ctx context.Context) ([]string, error) {
 			endpoints, err := m.client.eventEndpoints(ctx, m.options.Hosts)
-			return slices.Concat(endpoints, slices.Collect(maps.Keys(m.places))), err // those whose held events were read go on after them
+			return slices.Concat(endpoints, slices.Collect(maps.Keys(m.places))), err // those whose held events were read continue after them
 		},
 		begin: func(endpoint string, late bool) streamReader {
 			place, held := m.places[endpoint]
@@ -168,7 +168,7 @@ func (m *eventMerge) read(ctx context.Context, endpoint string, at start, follow
 		case "data":
 			var event api.Event
 			if err := json.Unmarshal([]byte(value), &event); err != nil {
-				return api.Errorf(api.CodeUnavailable, "the gateway at %s sent an event that is none: %w", endpoint, err)
+				return api.Errorf(api.CodeUnavailable, "the gateway at %s sent an invalid event: %w", endpoint, err)
 			}
 			if !take(event) {
 				return errEnough
@@ -183,7 +183,7 @@ func (m *eventMerge) read(ctx context.Context, endpoint string, at start, follow
 }
 
 // errEnough ends the reading of a stream.
-var errEnough = errors.New("no further events are wanted")
+var errEnough = errors.New("the reader stopped")
 
 // request asks one agent for events.
 func (m *eventMerge) request(at start, follow bool) transport.Request {
@@ -224,21 +224,21 @@ func (c *Client) eventEndpoints(ctx context.Context, list func(context.Context) 
 	for _, host := range hosts {
 		switch {
 		case host.HeardAt.IsZero(): // it has no agent
-		case host.Vitals.Agent == nil:
+		case host.Heartbeat.Agent == nil:
 			silent = append(silent, host.ID)
 		default:
-			endpoints = append(endpoints, host.Vitals.Agent.Endpoint)
+			endpoints = append(endpoints, host.Heartbeat.Agent.Endpoint)
 		}
 	}
 	slices.Sort(endpoints)
 	endpoints = slices.Compact(endpoints)
 	switch {
 	case len(silent) > 0:
-		return endpoints, api.Errorf(api.CodeUnavailable, "%s has not reported its gateway; an agent does within ten seconds of its start", strings.Join(silent, ", "))
+		return endpoints, api.Errorf(api.CodeUnavailable, "%s has not reported its gateway yet; an agent reports it within ten seconds of its start", strings.Join(silent, ", "))
 	case len(endpoints) == 0:
 		return nil, errNoAgents
 	}
 	return endpoints, nil
 }
 
-var errNoAgents = api.Errorf(api.CodeUnavailable, "no agent is up, so nobody has events; ctl history POOL/N shows what a worker did")
+var errNoAgents = api.Errorf(api.CodeUnavailable, "no agent is up, so there are no events to read; ctl history POOL/N shows what a worker did")

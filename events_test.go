@@ -60,12 +60,12 @@ func TestEventsOfSeveralAgentsComeInTheOrderOfTheirTime(t *testing.T) {
 	require.Equal(t, 1, failures, "of the agent that does not answer")
 }
 
-func TestFollowedEventsGoOnWhereAStreamBroke(t *testing.T) {
+func TestFollowedEventsContinueWhereAStreamBroke(t *testing.T) {
 	var requests atomic.Int64
 	c := eventsClient(t, eventServer(t, func(w http.ResponseWriter, r *http.Request) {
 		n := int(requests.Add(1))
 		if after := r.Header.Get("Last-Event-ID"); n > 1 && after != fmt.Sprintf("a-%d", n-1) {
-			t.Errorf("request %d goes on after %q", n, after)
+			t.Errorf("request %d continues after %q", n, after)
 		}
 		fmt.Fprint(w, eventLine("a", n, time.Now())) // and the stream ends
 	}))
@@ -103,7 +103,7 @@ func TestEventsAreReadAtTheHostsThatTheCallerKnows(t *testing.T) {
 	c := eventsClient(t, up)
 	c.fixed = nil
 	o := EventOptions{Since: now.Add(-time.Hour), Hosts: func(context.Context) ([]Host, error) {
-		return []Host{{ID: "a", HeardAt: now, Vitals: api.HostVitals{Agent: &api.AgentReport{Endpoint: up}}}, {ID: "gone"}}, nil
+		return []Host{{ID: "a", HeardAt: now, Heartbeat: api.HostHeartbeat{Agent: &api.AgentReport{Endpoint: up}}}, {ID: "gone"}}, nil
 	}}
 	var ids []string
 	for event, err := range c.Events(t.Context(), o) {

@@ -7,7 +7,10 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/internal/transport"
 )
 
@@ -26,10 +29,10 @@ const (
 type follower struct {
 	// endpoints are the gateways of the agents that are up. Its error may be about some of them only.
 	endpoints func(ctx context.Context) ([]string, error)
-	// begin returns what reads the stream of one agent until it ends, and at each call goes on where the last one ended. It calls answered
+	// begin returns what reads the stream of one agent until it ends, and at each call continues where the last one ended. It calls answered
 	// for what it reads. late says that the agent was not there at first.
 	begin func(endpoint string, late bool) (read streamReader)
-	// failed is told each failure once: that of one agent until it answers again, and with endpoint "" that of finding agents.
+	// failed receives each failure once: that of one agent until it answers again, and with endpoint "" that of finding agents.
 	failed func(endpoint string, err error)
 }
 
@@ -54,7 +57,7 @@ func (f follower) run(ctx context.Context) {
 			read := f.begin(endpoint, late)
 			reading.Go(func() { f.followOne(ctx, endpoint, read) })
 		}
-		if !pause(ctx, agentsInterval) {
+		if !sleep.For(ctx.Done(), agentsInterval) {
 			return
 		}
 	}
@@ -68,9 +71,7 @@ func (f follower) followOne(ctx context.Context, endpoint string, read streamRea
 			reported = true
 			f.failed(endpoint, err)
 		}
-		if !pause(ctx, streamRetry) {
-			return
-		}
+		sleep.For(ctx.Done(), streamRetry)
 	}
 }
 
@@ -83,12 +84,10 @@ type agentFailure struct {
 // readAll reads from all agents, some at a time. What an agent has sent before it failed counts, too.
 func readAll[T any](endpoints []string, read func(endpoint string, take func(T)) error) (all []T, failures []agentFailure) {
 	var mu sync.Mutex
-	var reading sync.WaitGroup
-	places := make(chan struct{}, concurrentQueries)
+	var reading errgroup.Group
+	reading.SetLimit(concurrentQueries)
 	for _, endpoint := range endpoints {
-		reading.Go(func() {
-			places <- struct{}{}
-			defer func() { <-places }()
+		reading.Go(func() error {
 			var own []T
 			err := read(endpoint, func(one T) { own = append(own, one) })
 			mu.Lock()
@@ -97,10 +96,26 @@ func readAll[T any](endpoints []string, read func(endpoint string, take func(T))
 			if err != nil {
 				failures = append(failures, agentFailure{endpoint, err})
 			}
+			return nil
 		})
 	}
-	reading.Wait()
+	_ = reading.Wait() // the functions return no error
 	return all, failures
+}
+
+// readAnswering is readAll without the agents that do not answer: unreachable, unless it is nil, is called for each of them. It fails if none
+// answers.
+func readAnswering[T any](endpoints []string, unreachable func(endpoint string, err error), read func(endpoint string, take func(T)) error) ([]T, error) {
+	all, failures := readAll(endpoints, read)
+	for _, failure := range failures {
+		if unreachable != nil {
+			unreachable(failure.endpoint, failure.err)
+		}
+	}
+	if len(failures) > 0 && len(failures) == len(endpoints) {
+		return nil, failures[0].err
+	}
+	return all, nil
 }
 
 // readLines calls take with each line of an agent's answer, until the answer ends, take fails, or nothing comes for streamSilence.
@@ -108,7 +123,7 @@ func (c *Client) readLines(ctx context.Context, endpoint string, request transpo
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	silence := time.AfterFunc(streamSilence, func() {
-		cancel(api.Errorf(api.CodeUnavailable, "the gateway at %s sends nothing any more", endpoint))
+		cancel(api.Errorf(api.CodeUnavailable, "the gateway at %s has stopped sending", endpoint))
 	})
 	defer silence.Stop()
 	reply, err := c.transport.Do(ctx, endpoint, request)
@@ -131,16 +146,4 @@ func (c *Client) readLines(ctx context.Context, endpoint string, request transpo
 		return reply.Interrupted(errors.Join(err, context.Cause(ctx)))
 	}
 	return nil
-}
-
-// pause waits for d, and reports false if ctx ends first.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return ctx.Err() == nil
-	}
 }

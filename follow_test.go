@@ -17,17 +17,17 @@ func TestAFollowerFollowsLaterAgentsAndReportsEachFailureOnce(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		var mu sync.Mutex
-		var told []string
-		tell := func(what string) {
+		var reported []string
+		report := func(what string) {
 			mu.Lock()
 			defer mu.Unlock()
-			told = append(told, what)
+			reported = append(reported, what)
 		}
 		all := func() []string {
 			synctest.Wait()
 			mu.Lock()
 			defer mu.Unlock()
-			return slices.Clone(told)
+			return slices.Clone(reported)
 		}
 		looks := 0
 		reads := map[string]int{}
@@ -44,7 +44,7 @@ func TestAFollowerFollowsLaterAgentsAndReportsEachFailureOnce(t *testing.T) {
 			},
 			begin: func(endpoint string, late bool) streamReader {
 				if late {
-					tell(endpoint + " is late")
+					report(endpoint + " is late")
 				}
 				return func(_ context.Context, answered func()) error {
 					mu.Lock()
@@ -60,7 +60,7 @@ func TestAFollowerFollowsLaterAgentsAndReportsEachFailureOnce(t *testing.T) {
 					return errors.New("broken")
 				}
 			},
-			failed: func(endpoint string, err error) { tell(endpoint + ": " + err.Error()) },
+			failed: func(endpoint string, err error) { report(endpoint + ": " + err.Error()) },
 		}
 		ended := make(chan struct{})
 		go func() {

@@ -1,12 +1,14 @@
 package tempool
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"time"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/balance"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/internal/transport"
 )
 
@@ -42,17 +44,10 @@ func (p *Pool) tryGateways(ctx context.Context, r poolRequest) (*transport.Reply
 				round = 1
 			}
 		}
-		timer := time.NewTimer(pause/2 + rand.N(pause))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !sleep.For(ctx.Done(), pause/2+rand.N(pause)) || balancer.Refresh(ctx) != nil {
 			return nil, err
 		}
 		pause *= roundGrowth
-		if balancer.Refresh(ctx) != nil {
-			return nil, err
-		}
 	}
 }
 
@@ -63,10 +58,7 @@ func (r poolRequest) tryEach(ctx context.Context, balancer *balance.Balancer) (*
 	for {
 		endpoint, err := balancer.Acquire(ctx, tried)
 		if err != nil || endpoint == nil {
-			if failure == nil {
-				failure = err
-			}
-			return nil, failure
+			return nil, cmp.Or(failure, err)
 		}
 		reply, err := r.send(endpoint.URL())
 		if err == nil {

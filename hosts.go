@@ -42,7 +42,7 @@ func (c *Client) JoinHost(ctx context.Context, hostID string, request api.JoinRe
 	return result, c.fromTemporal(err, "join host "+hostID)
 }
 
-// LeaveHost ends an epoch of a host whose agent shuts down. An epoch that has ended is no error.
+// LeaveHost ends an epoch of a host whose agent shuts down. An epoch that has ended is not an error.
 func (c *Client) LeaveHost(ctx context.Context, hostID string, request api.LeaveRequest) error {
 	return c.update(ctx, workflowUpdate{
 		workflowID: api.HostWorkflowID(hostID), name: api.UpdateLeave, updateID: uuid.NewString(),
@@ -59,13 +59,13 @@ func (c *Client) HostStatus(ctx context.Context, hostID string) (s api.HostStatu
 // Host is what is known of one host.
 type Host struct {
 	ID string `json:"id"`
-	// Vitals are what its agent last reported, and HeardAt when that was, by Temporal's clock; both are zero while the host has no agent.
-	Vitals  api.HostVitals `json:"vitals"`
-	HeardAt time.Time      `json:"heard_at,omitzero"`
+	// Heartbeat is what its agent last reported, and HeardAt when that was, by Temporal's clock; both are zero while the host has no agent.
+	Heartbeat api.HostHeartbeat `json:"vitals"`
+	HeardAt   time.Time         `json:"heard_at,omitzero"`
 }
 
 // Hosts lists the hosts that have a workflow, whether an agent runs on them or not, sorted by their ids. A host that has joined or ended in the
-// last seconds may be wrong. One that cannot be described is without Vitals.
+// last seconds may be wrong. One that cannot be described is without Heartbeat.
 func (c *Client) Hosts(ctx context.Context) ([]Host, error) {
 	ids, err := c.listWorkflows(ctx, fmt.Sprintf("WorkflowType = '%s' AND ExecutionStatus = 'Running'", api.WorkflowHost))
 	if err != nil {
@@ -78,66 +78,15 @@ func (c *Client) Hosts(ctx context.Context) ([]Host, error) {
 	for i, id := range ids {
 		hosts[i].ID = strings.TrimPrefix(id, api.HostWorkflowID(""))
 		group.Go(func() error {
-			vitals, at, err := c.heartbeat(ctx, hosts[i].ID)
+			heartbeat, at, err := c.heartbeat(ctx, hosts[i].ID)
 			if errors.Is(err, api.ErrInvalid) {
 				return err // every heartbeat of the namespace is encrypted
 			}
 			if err == nil {
-				hosts[i].Vitals, hosts[i].HeardAt = vitals, at
+				hosts[i].Heartbeat, hosts[i].HeardAt = heartbeat, at
 			}
 			return nil
 		})
 	}
 	return hosts, group.Wait()
-}
-
-// HostVitals is what the agent of a host last reported of its ready processes; nothing if the host has no agent.
-func (c *Client) HostVitals(ctx context.Context, hostID string) (api.HostVitals, error) {
-	vitals, _, err := c.heartbeat(ctx, hostID)
-	return vitals, err
-}
-
-// heartbeat returns the newest heartbeat of a host, and when Temporal got it.
-func (c *Client) heartbeat(ctx context.Context, hostID string) (v api.HostVitals, at time.Time, err error) {
-	description, err := c.temporal.DescribeWorkflowExecution(ctx, api.HostWorkflowID(hostID), "")
-	if err != nil {
-		return v, at, c.fromTemporal(err, "describe host "+hostID)
-	}
-	for _, activity := range description.GetPendingActivities() {
-		if activity.GetActivityType().GetName() != api.ActivityHostLiveness || activity.GetHeartbeatDetails() == nil {
-			continue
-		}
-		if err := c.converter.FromPayloads(activity.GetHeartbeatDetails(), &v); err != nil {
-			return v, at, c.fromTemporal(err, "read the heartbeat of host "+hostID)
-		}
-		at = activity.GetLastHeartbeatTime().AsTime()
-	}
-	return v, at, nil
-}
-
-// vitalsOf is what the hosts of workers last reported of them, by worker. A host that cannot be described reports nothing.
-func (c *Client) vitalsOf(ctx context.Context, workers []api.RosterEntry) map[string]api.ProcessVitals {
-	var hosts []string
-	for _, w := range workers {
-		if w.Host != "" && !slices.Contains(hosts, w.Host) {
-			hosts = append(hosts, w.Host)
-		}
-	}
-	reported := make([]api.HostVitals, len(hosts))
-	var group errgroup.Group
-	group.SetLimit(concurrentQueries)
-	for i, host := range hosts {
-		group.Go(func() (err error) {
-			reported[i], err = c.HostVitals(ctx, host)
-			return err
-		})
-	}
-	_ = group.Wait() // figures that are missing are as of the last checkpoint
-	vitals := map[string]api.ProcessVitals{}
-	for _, host := range reported {
-		for _, v := range host.Processes {
-			vitals[v.Worker] = v
-		}
-	}
-	return vitals
 }

@@ -20,7 +20,7 @@ import (
 type LogOptions struct {
 	// Worker is the slot of the only worker; nil for all workers of the pool.
 	Worker *int
-	// Follow goes on with new lines until the context ends, whatever becomes of processes and agents.
+	// Follow continues with new lines until the context ends, whatever happens to processes and agents.
 	Follow bool
 	// Previous selects each worker's newest incarnation that has ended.
 	Previous bool
@@ -49,7 +49,7 @@ func (p *Pool) Logs(ctx context.Context, o LogOptions, yield func(api.LogLine)) 
 	if o.Follow {
 		return p.followLogs(ctx, o, endpoints, yield)
 	}
-	lines, err := p.collectLogs(ctx, o, endpoints)
+	lines, err := readAnswering(endpoints, o.Unreachable, func(endpoint string, take func(api.LogLine)) error { return p.readLogs(ctx, endpoint, o, take) })
 	if err != nil {
 		return err
 	}
@@ -79,8 +79,8 @@ func (p *Pool) logEndpoints(ctx context.Context) (endpoints []string, status *ap
 	}
 	hosts, err := p.client.Hosts(ctx)
 	for _, host := range hosts {
-		if host.Vitals.Agent != nil {
-			add(host.Vitals.Agent.Endpoint)
+		if host.Heartbeat.Agent != nil {
+			add(host.Heartbeat.Agent.Endpoint)
 		}
 	}
 	if len(endpoints) > 0 {
@@ -127,25 +127,11 @@ func (p *Pool) readLogs(ctx context.Context, endpoint string, o LogOptions, yiel
 		}
 		var line api.LogLine
 		if err := json.Unmarshal(text, &line); err != nil {
-			return api.Errorf(api.CodeUnavailable, "the answer of %s is no log: %w", endpoint, err)
+			return api.Errorf(api.CodeUnavailable, "the response of %s is not a log: %w", endpoint, err)
 		}
 		yield(line)
 		return nil
 	})
-}
-
-// collectLogs reads the logs of all gateways. It fails if none answers, or one refuses.
-func (p *Pool) collectLogs(ctx context.Context, o LogOptions, endpoints []string) (lines []api.LogLine, err error) {
-	lines, failures := readAll(endpoints, func(endpoint string, take func(api.LogLine)) error { return p.readLogs(ctx, endpoint, o, take) })
-	for _, failure := range failures {
-		if o.Unreachable != nil {
-			o.Unreachable(failure.endpoint, failure.err)
-		}
-	}
-	if len(failures) > 0 && len(failures) == len(endpoints) {
-		err = failures[0].err
-	}
-	return lines, err
 }
 
 // selectLines sorts the lines of all hosts, and keeps those that o asks for of a worker that was on more than one.
@@ -158,7 +144,7 @@ func selectLines(lines []api.LogLine, o LogOptions) []api.LogLine {
 	}
 	slices.SortStableFunc(lines, func(a, b api.LogLine) int {
 		if a.Worker == b.Worker && a.Host == b.Host {
-			return cmp.Compare(a.Seq, b.Seq) // whatever became of the clock
+			return cmp.Compare(a.Seq, b.Seq) // even if the clock was changed
 		}
 		return cmp.Or(a.At.Compare(b.At), strings.Compare(a.Worker, b.Worker), strings.Compare(a.Host, b.Host))
 	})
@@ -200,7 +186,7 @@ func (p *Pool) followLogs(ctx context.Context, o LogOptions, known []string, yie
 	return ctx.Err()
 }
 
-// hostLog reads the log on one host, and at each call goes on after the lines that it has read.
+// hostLog reads the log on one host, and at each call continues after the lines that it has read.
 func (p *Pool) hostLog(endpoint string, o LogOptions, yield func(api.LogLine)) streamReader {
 	last := map[string]int64{} // sequence number by worker
 	return func(ctx context.Context, answered func()) error {

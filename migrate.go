@@ -13,7 +13,7 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// Migration is a workflow that moves sessions between workers. It goes on whether or not the client waits for it.
+// Migration is a workflow that moves sessions between workers. It continues whether or not the client waits for it.
 type Migration struct {
 	client     *Client
 	workflowID string
@@ -54,8 +54,7 @@ func (p *Pool) startMigration(ctx context.Context, id, workflow string, request 
 		ID: id, TaskQueue: api.TaskQueue, WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_FAIL,
 		WorkflowExecutionErrorWhenAlreadyStarted: true, StaticSummary: action,
 	}, workflow, request)
-	var exists *serviceerror.WorkflowExecutionAlreadyStarted
-	if errors.As(err, &exists) {
+	if _, ok := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); ok {
 		return nil, api.Errorf(api.CodeBusy, "%s: already running; wait for it, or cancel the workflow %s", action, id)
 	}
 	if err != nil {
@@ -64,7 +63,7 @@ func (p *Pool) startMigration(ctx context.Context, id, workflow string, request 
 	return &Migration{p.client, id, run.GetRunID(), action}, nil
 }
 
-// Progress reports how far the migration is, also after its end.
+// Progress reports how far the migration is, even after its end.
 func (m *Migration) Progress(ctx context.Context) (progress api.SessionProgress, err error) {
 	err = m.client.query(ctx, m.workflowID, api.QueryProgress, &progress)
 	return progress, err

@@ -17,7 +17,7 @@ type Options struct {
 	Logger    log.Logger
 	Identity  string
 	// Interceptors see the client's requests to Temporal, such as OpenTelemetry's of go.temporal.io/sdk/contrib/opentelemetry. Requests to gateways
-	// carry the trace of their context without it. Those that intercept workers, too, do so in workers of Client.Temporal.
+	// carry the trace of their context without it. Those that also intercept workers do so in workers of Client.Temporal.
 	Interceptors []interceptor.ClientInterceptor
 	// Metrics receives the Temporal SDK's metrics; nil drops them.
 	Metrics client.MetricsHandler

@@ -88,7 +88,7 @@ func (p Payloads) apply(options *client.Options) (err error) {
 func (p Payloads) codec(namespace string) (converter.PayloadCodec, error) {
 	switch {
 	case p.KeyFile != "" && p.CodecEndpoint != "":
-		return nil, api.Errorf(api.CodeInvalid, "both a file of payload keys (%s) and a codec server (%s) are set; choose one", p.KeyFile, p.CodecEndpoint)
+		return nil, api.Errorf(api.CodeInvalid, "both a payload key file (%s) and a codec server (%s) are set; choose one", p.KeyFile, p.CodecEndpoint)
 	case p.KeyFile != "":
 		return p.LocalCodec()
 	case p.CodecEndpoint != "":
@@ -111,7 +111,7 @@ func (p Payloads) codec(namespace string) (converter.PayloadCodec, error) {
 func (p Payloads) LocalCodec() (converter.PayloadCodec, error) {
 	path := cmp.Or(p.KeyFile, os.Getenv(EnvPayloadKeys))
 	if path == "" {
-		return nil, api.Errorf(api.CodeInvalid, "no file of payload keys is set; set --payload-keys or %s", EnvPayloadKeys)
+		return nil, api.Errorf(api.CodeInvalid, "no payload key file is set; set --payload-keys or %s", EnvPayloadKeys)
 	}
 	keys, err := codec.ReadKeys(path)
 	if err != nil {

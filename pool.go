@@ -9,6 +9,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -32,7 +33,7 @@ func (p *Pool) With(o CallOptions) *Pool {
 	return &other
 }
 
-// Scale sets the number of workers; where it follows the demand, it goes on from there. It returns when the pool has recorded the size; the workers
+// Scale sets the number of workers; where it follows demand, it continues from there. It returns when the pool has recorded the size; the workers
 // follow in the background.
 func (p *Pool) Scale(ctx context.Context, size int) (r api.ScaleResult, err error) {
 	return p.ScaleTo(ctx, api.ScaleRequest{Size: size})
@@ -46,7 +47,13 @@ func (p *Pool) ScaleTo(ctx context.Context, request api.ScaleRequest) (r api.Sca
 
 // Apply sets the pool's spec. The pool rolls it out in the background, at most rotation.max_unavailable workers at a time.
 func (p *Pool) Apply(ctx context.Context, s spec.Spec) (r api.ApplyResult, err error) {
-	err = p.update(ctx, api.UpdateApply, api.ApplyRequest{Spec: s}, &r)
+	return p.ApplySpec(ctx, api.ApplyRequest{Spec: s})
+}
+
+// ApplySpec is Apply with who applies the spec and why, and with the version of the spec that it replaces: it fails with CodeVersionConflict if the
+// pool has another.
+func (p *Pool) ApplySpec(ctx context.Context, request api.ApplyRequest) (r api.ApplyResult, err error) {
+	err = p.update(ctx, api.UpdateApply, request, &r)
 	return r, err
 }
 
@@ -65,8 +72,7 @@ func (p *Pool) Stop(ctx context.Context, reason string) (r api.PoolStopResult, e
 // Wait waits until the pool has ended for any reason, termination and cancellation of its workflow included.
 func (p *Pool) Wait(ctx context.Context) error {
 	err := p.client.temporal.GetWorkflow(ctx, api.PoolWorkflowID(p.name), "").Get(ctx, nil)
-	var ended *temporal.WorkflowExecutionError
-	if errors.As(err, &ended) {
+	if _, ok := errors.AsType[*temporal.WorkflowExecutionError](err); ok {
 		return nil
 	}
 	return p.asPoolNotFound(p.client.fromTemporal(err, "wait for pool "+p.name))
@@ -92,18 +98,15 @@ func (p *Pool) update(ctx context.Context, name string, argument, result any) er
 		if !errors.As(err, &refused) || refused.Code != api.CodeContinuing || time.Now().After(deadline) {
 			return p.asPoolNotFound(err)
 		}
-		select {
-		case <-ctx.Done():
+		if !sleep.For(ctx.Done(), refused.RetryAfter) {
 			return err
-		case <-time.After(refused.RetryAfter):
 		}
 	}
 }
 
 // asPoolNotFound replaces the error that fromTemporal makes of an unknown workflow by CodePoolNotFound.
 func (p *Pool) asPoolNotFound(err error) error {
-	var coded *api.Error
-	if errors.As(err, &coded) && coded.Code == api.CodeWorkerNotFound && isNotFound(coded.Err) {
+	if coded, ok := errors.AsType[*api.Error](err); ok && coded.Code == api.CodeWorkerNotFound && isNotFound(coded.Err) {
 		missing := api.Errorf(api.CodePoolNotFound, "pool %s is not running; ctl pool list shows the running pools", p.name)
 		missing.Err = coded.Err
 		return missing

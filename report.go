@@ -73,6 +73,9 @@ func workerFacts(w api.Worker, resting bool) policy.WorkerFacts {
 	f.MemoryBytes, f.PeakMemoryBytes, f.CPUPercent = w.CurrentMemoryBytes, w.PeakMemoryBytes, w.CPUPercent
 	f.BaselineBytes, f.MaxMemoryBytes = w.BaselineBytes, w.MaxMemoryBytes
 	f.OpenFiles, f.Threads, f.Uptime = w.OpenFiles, w.Threads, time.Duration(w.UptimeS*float64(time.Second))
+	if n := w.Network; n != nil {
+		f.Network = &policy.NetworkUsage{ReceivedBytes: n.ReceivedBytes, SentBytes: n.SentBytes}
+	}
 	f.Ended = map[lifecycle.State]int64{}
 	for outcome, n := range w.EndedByOutcome {
 		f.Ended[lifecycle.State(outcome)] = n

@@ -8,13 +8,14 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/spec"
 )
 
 func TestAReportHasTheFiguresOfEachWorkerThatAnswers(t *testing.T) {
 	status := api.PoolStatus{Pool: "p", Size: 2, Spec: spec.Default(), Workers: []api.RosterEntry{{Slot: 0}, {Slot: 1}}}
 	workers := api.PoolWorkers{Pool: "p", Size: 2, Ready: 1, Workers: []api.Worker{
-		{WorkerState: api.WorkerState{Worker: "p/0", State: lifecycle.Ready}, Metrics: api.Metrics{CurrentMemoryBytes: 50 << 20, CPUPercent: 12.5, UptimeS: 90}},
+		{WorkerState: api.WorkerState{Worker: "p/0", State: lifecycle.Ready}, Metrics: api.Metrics{CurrentMemoryBytes: 50 << 20, CPUPercent: 12.5, UptimeS: 90, Network: &api.NetworkBytes{ReceivedBytes: 1, SentBytes: 2}}},
 		{WorkerState: api.WorkerState{Worker: "p/1", State: lifecycle.Ready}, Error: "no answer"},
 	}}
 	health := NewReport(status, workers, time.Now()).Health
@@ -22,7 +23,9 @@ func TestAReportHasTheFiguresOfEachWorkerThatAnswers(t *testing.T) {
 	require.EqualValues(t, 50<<20, *health[0].MemoryBytes)
 	require.InDelta(t, 12.5, *health[0].CPUPercent, 0)
 	require.InDelta(t, 90, *health[0].UptimeS, 0)
+	require.Equal(t, policy.NetworkUsage{ReceivedBytes: 1, SentBytes: 2}, *health[0].Network)
 	require.Nil(t, health[1].MemoryBytes)
+	require.Nil(t, health[1].Network)
 }
 
 func TestAReportIncludesReplacements(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/tempool/tempool/internal/transport"
 )
 
-// Server is what a Temporal server says of itself and of the client's namespace.
+// Server describes a Temporal server and the client's namespace.
 type Server struct {
 	Version string `json:"version"`
 	// Retention is how long the namespace keeps closed workflows; 0 is not known.
@@ -28,8 +28,7 @@ func (c *Client) Server(ctx context.Context) (s Server, err error) {
 	}
 	s.Version = info.GetServerVersion()
 	namespace, err := c.temporal.WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: c.namespace})
-	var missing *serviceerror.NamespaceNotFound
-	if errors.As(err, &missing) {
+	if _, ok := errors.AsType[*serviceerror.NamespaceNotFound](err); ok {
 		return s, api.Errorf(api.CodeInvalid, "the Temporal server has no namespace %s", c.namespace)
 	}
 	if err != nil {

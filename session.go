@@ -57,6 +57,22 @@ const sessionTimeout = 30 * time.Second
 // Session returns the session with this id in the pool's store without contacting anything.
 func (p *Pool) Session(id string) *Session { return &Session{p, id} }
 
+// NewSession creates an anonymous session, with an id that the gateway chooses. It lives for state.TTL after its last use, by default for the
+// pool's sessions.anonymous_ttl. It ignores state.ID and state.Version, and fails with payload_too_large, store_full, invalid, store_unavailable,
+// pool_not_found or unavailable.
+func (p *Pool) NewSession(ctx context.Context, state SessionState) (*Session, *SessionState, error) {
+	state.ID, state.Version = "", 0
+	body, err := transport.JSONBody(state)
+	if err != nil {
+		return nil, nil, err
+	}
+	var made SessionState
+	if err := p.sessionRequest(ctx, transport.Request{Method: http.MethodPost, Path: sessionPath(p.name, "", url.Values{}), Body: body}, &made); err != nil {
+		return nil, nil, err
+	}
+	return p.Session(made.ID), &made, nil
+}
+
 // Sessions lists up to limit sessions (0: 100, at most 1000) of the pool's store whose ids come after the id after, in the order of their ids.
 // Other pools may share the store. Listing does not extend a session's life. It fails with invalid, pool_not_found, store_unavailable or
 // unavailable.
@@ -68,6 +84,9 @@ func (p *Pool) Sessions(ctx context.Context, after string, limit int) (*SessionL
 	var list SessionList
 	return &list, p.sessionRequest(ctx, transport.Request{Method: http.MethodGet, Path: sessionPath(p.name, "", query)}, &list)
 }
+
+// ID returns the id of the session.
+func (s *Session) ID() string { return s.id }
 
 // Get reads the session and extends its life. It fails with session_not_found, store_unavailable, pool_not_found or unavailable.
 func (s *Session) Get(ctx context.Context) (*SessionState, error) {
@@ -133,12 +152,21 @@ func sessionPath(pool, suffix string, query url.Values) string {
 // sessionRequest sends a request to the pool's gateways and reads the answer's JSON into out, unless out is nil. It retries a change at another
 // gateway only if the first cannot have made it.
 func (p *Pool) sessionRequest(ctx context.Context, request transport.Request, out any) error {
-	if err := p.validName(); err != nil {
+	request.Timeout = sessionTimeout
+	reply, err := p.trySessionGateways(ctx, request)
+	if err != nil {
 		return err
 	}
-	request.Timeout = sessionTimeout
+	return reply.ReadJSON(out)
+}
+
+// trySessionGateways sends a request about the sessions of the pool to its gateways until one answers.
+func (p *Pool) trySessionGateways(ctx context.Context, request transport.Request) (*transport.Reply, error) {
+	if err := p.validName(); err != nil {
+		return nil, err
+	}
 	readOnly := request.Method == http.MethodGet
-	reply, err := p.tryGateways(ctx, poolRequest{
+	return p.tryGateways(ctx, poolRequest{
 		send: func(endpoint string) (*transport.Reply, error) { return p.client.transport.Do(ctx, endpoint, request) },
 		retryElsewhere: func(err error) bool {
 			switch api.CodeOf(err) {
@@ -153,8 +181,4 @@ func (p *Pool) sessionRequest(ctx context.Context, request transport.Request, ou
 		},
 		body: request.Body,
 	})
-	if err != nil {
-		return err
-	}
-	return reply.ReadJSON(out)
 }

@@ -2,7 +2,10 @@ package tempool
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -73,6 +76,45 @@ func TestOnlyAReadOrAnUnstartedChangeIsRetriedElsewhere(t *testing.T) {
 		try(c.readRetried, func(s *Session) error { _, err := s.Get(t.Context()); return err })
 		try(c.changeRetried, func(s *Session) error { _, err := s.Patch(t.Context(), map[string]any{}, 0); return err })
 		try(c.changeRetried, func(s *Session) error { return s.Delete(t.Context()) })
+	}
+}
+
+func TestAnAnonymousSessionGetsTheIDThatTheGatewayChose(t *testing.T) {
+	g := newFakeGateway(t, "tcp")
+	g.session = func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusCreated)
+		_, _ = w.Write([]byte(`{"id":"temp_x","data":{"k":1},"version":1,"ttl":"5m"}`))
+	}
+	session, state, err := clientOf(t, g).Pool("p").NewSession(t.Context(), SessionState{ID: "mine", Version: 3, Data: map[string]json.RawMessage{"k": json.RawMessage("1")}})
+	require.NoError(t, err)
+	require.Equal(t, "temp_x", session.ID())
+	require.Equal(t, "5m", state.TTL.String())
+	request, body := g.last()
+	require.Equal(t, "POST /v1/sessions?pool=p", request.Method+" "+request.URL.RequestURI())
+	require.JSONEq(t, `{"data":{"k":1},"programs":null,"metadata":null}`, body)
+}
+
+func TestAnImportGoesToTheGatewayThatHasTheStore(t *testing.T) {
+	received := make(chan string, 1)
+	refused := httptest.NewServer(refusing(api.CodeNoWorkers, false)) // before it reads the body
+	t.Cleanup(refused.Close)
+	serving := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		received <- string(body)
+		if err != nil || r.URL.RequestURI() != "/v1/pools/p/sessions/import?any_pool=false" {
+			panic(http.ErrAbortHandler)
+		}
+		_, _ = w.Write([]byte(`{"created":1,"replaced":2,"kept":3,"expired":4}`))
+	}))
+	t.Cleanup(serving.Close)
+	for _, order := range [][]string{{refused.URL, serving.URL}, {serving.URL, refused.URL}} {
+		c, err := Dial(t.Context(), Options{Gateways: order})
+		require.NoError(t, err)
+		t.Cleanup(c.Close)
+		done, err := c.Pool("p").ImportSessions(t.Context(), strings.NewReader("a backup"), ImportOptions{})
+		require.NoError(t, err)
+		require.Equal(t, "1 created, 2 replaced, 3 kept, 4 expired", done.String())
+		require.Equal(t, "a backup", <-received)
 	}
 }
 

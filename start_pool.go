@@ -32,8 +32,7 @@ func (c *Client) StartPool(ctx context.Context, start api.PoolStart) error {
 		options.TypedSearchAttributes = temporal.NewSearchAttributes(temporal.NewSearchAttributeKeyKeyword(api.SearchAttributePool).ValueSet(start.Pool))
 	}
 	_, err = c.temporal.ExecuteWorkflow(ctx, options, api.WorkflowPool, start)
-	var exists *serviceerror.WorkflowExecutionAlreadyStarted
-	if errors.As(err, &exists) {
+	if _, ok := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); ok {
 		return api.Errorf(api.CodePoolExists, "pool %s is already running; change it with ctl pool apply, or stop it first", start.Pool)
 	}
 	return c.fromTemporal(err, "start pool "+start.Pool)

@@ -11,9 +11,6 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// concurrentQueries bounds how many workers are queried at the same time.
-const concurrentQueries = 16
-
 // Status returns the pool's roster: the last report of each worker. It queries none of them. For a pool that has ended, Ended is set
 // and the rest is its last state.
 func (p *Pool) Status(ctx context.Context) (s api.PoolStatus, err error) {
@@ -34,22 +31,22 @@ func (p *Pool) Running(ctx context.Context) (api.PoolStatus, error) {
 	return s, err
 }
 
-// Roster is what the pool last heard of its workers, with the figures of their hosts' last heartbeats: requests, memory and the lease of the
+// Roster is the last report of each worker to its pool, with the figures of their hosts' last heartbeats: requests, memory and the lease of the
 // running processes. It costs one query, and one description for each host, however many workers there are. Workers knows more.
 func (p *Pool) Roster(ctx context.Context) (api.PoolWorkers, error) {
 	status, err := p.Status(ctx)
 	if err != nil {
 		return api.PoolWorkers{}, err
 	}
-	return RosterOf(status, p.client.vitalsOf(ctx, status.Workers)), nil
+	return RosterOf(status, p.client.processReports(ctx, status.Workers)), nil
 }
 
 // RosterOf joins a pool's status with what the hosts last reported of their processes, by worker.
-func RosterOf(status api.PoolStatus, vitals map[string]api.ProcessVitals) api.PoolWorkers {
+func RosterOf(status api.PoolStatus, reports map[string]api.ProcessReport) api.PoolWorkers {
 	view := poolView(status)
 	for i, entry := range status.Workers {
 		w := rosterWorker(status.Pool, entry)
-		if v, known := vitals[w.Worker]; known && v.Incarnation == w.Incarnation && w.State.InService() {
+		if v, known := reports[w.Worker]; known && v.Incarnation == w.Incarnation && w.State.Live() {
 			w.RequestsServed, w.RequestsFailed, w.TotalCallTimeMS = v.Usage.Requests, v.Usage.Failed, v.Usage.TotalMS
 			if v.Usage.Requests > 0 {
 				w.AvgCallTimeMS = float64(v.Usage.TotalMS) / float64(v.Usage.Requests)
@@ -58,7 +55,7 @@ func RosterOf(status api.PoolStatus, vitals map[string]api.ProcessVitals) api.Po
 			if w.Lease = v.Lease; w.State == lifecycle.Ready && (v.Lease != nil || v.InFlight > 0) {
 				w.State = lifecycle.Busy
 			}
-			addVitals(&w, v)
+			addReport(&w, v)
 		}
 		view.Workers[i] = w
 	}
@@ -75,14 +72,14 @@ func (p *Pool) Workers(ctx context.Context) (api.PoolWorkers, error) {
 	view := poolView(status)
 	var group errgroup.Group
 	group.SetLimit(concurrentQueries)
-	vitals := p.client.vitalsOf(ctx, status.Workers)
+	reports := p.client.processReports(ctx, status.Workers)
 	for i, entry := range status.Workers {
 		group.Go(func() error {
-			view.Workers[i] = p.worker(ctx, entry, vitals[api.WorkerName(p.name, entry.Slot)])
+			view.Workers[i] = p.worker(ctx, entry, reports[api.WorkerName(p.name, entry.Slot)])
 			return nil
 		})
 	}
-	_ = group.Wait() // a failure stands in its worker's Error
+	_ = group.Wait() // a failure is in its worker's Error
 	countReady(&view)
 	return view, nil
 }
@@ -103,7 +100,7 @@ func countReady(view *api.PoolWorkers) {
 	}
 }
 
-// rosterWorker is what a pool's roster says of a worker.
+// rosterWorker is the entry of a worker in its pool's roster.
 func rosterWorker(pool string, entry api.RosterEntry) api.Worker {
 	name := api.WorkerName(pool, entry.Slot)
 	return api.Worker{
@@ -117,7 +114,7 @@ func rosterWorker(pool string, entry api.RosterEntry) api.Worker {
 }
 
 // worker queries one worker; what it cannot learn comes from the roster.
-func (p *Pool) worker(ctx context.Context, entry api.RosterEntry, vitals api.ProcessVitals) api.Worker {
+func (p *Pool) worker(ctx context.Context, entry api.RosterEntry, report api.ProcessReport) api.Worker {
 	w := rosterWorker(p.name, entry)
 	id := api.WorkerWorkflowID(p.name, entry.Slot)
 	state, err := p.client.workerState(ctx, id)
@@ -132,12 +129,12 @@ func (p *Pool) worker(ctx context.Context, entry api.RosterEntry, vitals api.Pro
 		return w
 	}
 	w.Metrics = metrics.Metrics
-	addVitals(&w, vitals)
+	addReport(&w, report)
 	return w
 }
 
-// addVitals replaces the sample of the last checkpoint by what the host has reported since.
-func addVitals(w *api.Worker, v api.ProcessVitals) {
+// addReport replaces the sample of the last checkpoint by what the host has reported since.
+func addReport(w *api.Worker, v api.ProcessReport) {
 	if w.StartedAt != nil {
 		w.UptimeS = time.Since(*w.StartedAt).Seconds()
 	}
@@ -145,18 +142,24 @@ func addVitals(w *api.Worker, v api.ProcessVitals) {
 		return
 	}
 	w.CurrentMemoryBytes, w.MemorySource, w.CPUPercent = v.Sample.MemoryBytes, v.Sample.MemorySource, v.Sample.CPUPercent
-	w.OpenFiles, w.Threads = v.Sample.OpenFiles, v.Sample.Threads
+	w.OpenFiles, w.Threads, w.Network = v.Sample.OpenFiles, v.Sample.Threads, v.Sample.Network
 	w.PeakMemoryBytes = max(w.PeakMemoryBytes, v.Sample.MemoryBytes)
 	w.MemoryLimitBytes, w.CPULimitCores = v.MemoryLimitBytes, v.CPULimitCores
 	if v.Assessment != nil {
-		w.Grade, w.Score, w.Warnings = v.Assessment.Grade, &v.Assessment.Score, v.Assessment.Warnings
-		w.BaselineBytes, w.MaxMemoryBytes, w.CallsPerMinute = v.Assessment.BaselineBytes, v.Assessment.MaxMemoryBytes, v.Assessment.CallsPerMinute
+		w.Grade, w.Score = v.Assessment.Grade, &v.Assessment.Score
+		w.Assess(*v.Assessment)
 	}
 }
 
 // State queries one worker for its state.
 func (p *Pool) State(ctx context.Context, slot int) (s api.WorkerState, err error) {
 	return p.client.workerState(ctx, api.WorkerWorkflowID(p.name, slot))
+}
+
+// WorkerSpec queries one worker for the spec that it has. While a rollout is under way, that may be an older one than the pool's.
+func (p *Pool) WorkerSpec(ctx context.Context, slot int) (s api.WorkerSpec, err error) {
+	err = p.client.query(ctx, api.WorkerWorkflowID(p.name, slot), api.QuerySpec, &s)
+	return s, err
 }
 
 // History queries one worker for its newest transitions, oldest first. FullHistory goes further back.

@@ -14,7 +14,7 @@ import (
 const maxChunkBytes = 32 << 10
 
 // Stream calls a method and yields the answer in chunks as they arrive; the network decides where a chunk ends. in is a []byte or an
-// io.Reader, which are sent as they are, or any other value, which is sent as JSON; nil is no body. The call starts when the iteration starts,
+// io.Reader, which are sent as they are, or any other value, which is sent as JSON; nil means no body. The call starts when the iteration starts,
 // and leaving the loop early cancels it. An error comes last, without a chunk; errors are those of Call.
 func (p *Pool) Stream(ctx context.Context, method string, in any) iter.Seq2[[]byte, error] {
 	return stream(ctx, p.send, method, in)

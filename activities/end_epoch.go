@@ -30,9 +30,11 @@ const (
 func (s *Sweeper) EndEpoch(ctx context.Context, r api.EndEpochRequest) error {
 	usage := map[string]api.ProcessUsage{}
 	for _, u := range r.Usage {
-		usage[u.Worker] = u
+		if u.Incarnation >= usage[u.Worker].Incarnation { // an older one may still drain
+			usage[u.Worker] = u
+		}
 	}
-	if err := s.notifyOfHeir(ctx, r); err != nil { // first: until then their activities wait for an agent that is gone
+	if err := s.notifyOfHeir(ctx, r, usage); err != nil { // first: until then their activities wait for an agent that is gone
 		return err
 	}
 	if err := s.notifyWorkers(ctx, r, usage); err != nil {
@@ -44,30 +46,31 @@ func (s *Sweeper) EndEpoch(ctx context.Context, r api.EndEpochRequest) error {
 	return s.notifyWorkers(ctx, r, usage)
 }
 
-// kept are the incarnations of each worker that live on.
-func kept(r api.EndEpochRequest) map[string][]int64 {
-	all := map[string][]int64{}
+// epochEnded is the message to a worker.
+func epochEnded(r api.EndEpochRequest, name string, usage map[string]api.ProcessUsage) api.EpochEnded {
+	message := api.EpochEnded{Host: r.Host, Epoch: r.Epoch, Reason: r.Reason}
 	for _, p := range r.Kept {
-		all[p.Worker] = append(all[p.Worker], p.Incarnation)
+		if p.Worker == name {
+			message.Kept, message.Heir = append(message.Kept, p.Incarnation), r.Heir
+		}
 	}
-	return all
+	if u, known := usage[name]; known {
+		message.Incarnation, message.Usage = u.Incarnation, &u.Usage
+	}
+	return message
 }
 
-// notifyOfHeir notifies the workers whose processes live on which agent has them now.
-func (s *Sweeper) notifyOfHeir(ctx context.Context, r api.EndEpochRequest) error {
+// notifyOfHeir notifies workers which agent now has their processes.
+func (s *Sweeper) notifyOfHeir(ctx context.Context, r api.EndEpochRequest, usage map[string]api.ProcessUsage) error {
 	if r.Heir == nil {
 		return nil
 	}
-	all := kept(r)
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		activity.RecordHeartbeat(ctx)
-		id := api.PoolWorkflowID("") + name
-		s.forgetCache(ctx, id)
-		message := api.EpochEnded{Host: r.Host, Epoch: r.Epoch, Reason: r.Reason, Kept: all[name], Heir: r.Heir}
-		if err := s.signal(ctx, id, api.SignalEpochEnded, message); err != nil {
-			return fmt.Errorf("notify %s: %w", name, err)
-		}
-		if err := wait(ctx, time.Second/endEpochRate); err != nil {
+	names := map[string]bool{}
+	for _, p := range r.Kept {
+		names[p.Worker] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if _, err := s.notifyWorker(ctx, name, r, usage); err != nil {
 			return err
 		}
 	}
@@ -76,46 +79,67 @@ func (s *Sweeper) notifyOfHeir(ctx context.Context, r api.EndEpochRequest) error
 
 func (s *Sweeper) notifyWorkers(ctx context.Context, r api.EndEpochRequest, usage map[string]api.ProcessUsage) error {
 	pools := fmt.Sprintf("WorkflowType = '%s' AND ExecutionStatus = 'Running'", api.WorkflowPool)
-	notified, all := 0, kept(r)
+	notified := 0
 	err := s.each(ctx, pools, func(pool *workflow.WorkflowExecutionInfo) error {
 		activity.RecordHeartbeat(ctx)
-		s.forgetCache(ctx, pool.GetExecution().GetWorkflowId())
-		status, err := s.poolStatus(ctx, pool.GetExecution().GetWorkflowId())
+		concerned, err := s.concerned(ctx, pool.GetExecution().GetWorkflowId(), r)
 		if err != nil {
 			return err
 		}
-		if err := s.endDemand(ctx, status, r); err != nil {
-			return err
-		}
-		for _, w := range status.Workers {
-			if !mayHaveProcess(w, r) {
-				continue
-			}
-			name := api.WorkerName(status.Pool, w.Slot)
-			if len(all[name]) > 0 && r.Heir == nil {
-				continue // its process waits for an heir
-			}
-			message := api.EpochEnded{Host: r.Host, Epoch: r.Epoch, Reason: r.Reason}
-			if len(all[name]) > 0 {
-				message.Kept, message.Heir = all[name], r.Heir
-			}
-			if u, known := usage[name]; known {
-				message.Incarnation, message.Usage = u.Incarnation, &u.Usage
-			}
-			activity.RecordHeartbeat(ctx)
-			s.forgetCache(ctx, api.WorkerWorkflowID(status.Pool, w.Slot))
-			if err := s.signal(ctx, api.WorkerWorkflowID(status.Pool, w.Slot), api.SignalEpochEnded, message); err != nil {
-				return fmt.Errorf("notify %s: %w", name, err)
-			}
-			notified++
-			if err := wait(ctx, time.Second/endEpochRate); err != nil {
+		for _, name := range concerned {
+			sent, err := s.notifyWorker(ctx, name, r, usage)
+			if err != nil {
 				return err
+			}
+			if sent {
+				notified++
 			}
 		}
 		return nil
 	})
-	s.Logger.Info("notified workers that their host's agent has ended", "host", r.Host, "epoch", r.Epoch, "workers", notified, "reason", r.Reason)
+	s.Logger.Info("notified workers that their host's agent has ended", "target_host", r.Host, "epoch", r.Epoch, "workers", notified, "reason", r.Reason)
 	return err
+}
+
+// concerned returns the workers of a pool that had a process of an ended epoch, or may have: all of them if the pool does not answer, so that one
+// whose workflow is stuck keeps nobody waiting.
+func (s *Sweeper) concerned(ctx context.Context, poolID string, r api.EndEpochRequest) (names []string, err error) {
+	s.forgetCache(ctx, poolID)
+	status, err := s.poolStatus(ctx, poolID)
+	if err != nil {
+		s.Logger.Warn("a pool does not say which workers an ended epoch concerns; notifying all of its workers", "pool", poolID, "error", err)
+		ids, err := s.openWorkers(ctx, poolID, func() { activity.RecordHeartbeat(ctx) })
+		for _, id := range ids {
+			if pool, slot, isWorker := workerOf(id); isWorker {
+				names = append(names, api.WorkerName(pool, slot))
+			}
+		}
+		return names, err
+	}
+	if err := s.endDemand(ctx, status, r); err != nil {
+		return nil, err
+	}
+	for _, w := range status.Workers {
+		if mayHaveProcess(w, r) {
+			names = append(names, api.WorkerName(status.Pool, w.Slot))
+		}
+	}
+	return names, nil
+}
+
+// notifyWorker notifies a worker, unless its process waits for an heir, and reports whether it did.
+func (s *Sweeper) notifyWorker(ctx context.Context, name string, r api.EndEpochRequest, usage map[string]api.ProcessUsage) (bool, error) {
+	message := epochEnded(r, name, usage)
+	if len(message.Kept) > 0 && r.Heir == nil {
+		return false, nil
+	}
+	id := api.PoolWorkflowID("") + name
+	activity.RecordHeartbeat(ctx)
+	s.forgetCache(ctx, id)
+	if err := s.signal(ctx, id, api.SignalEpochEnded, message); err != nil {
+		return false, fmt.Errorf("notify %s: %w", name, err)
+	}
+	return true, wait(ctx, time.Second/endEpochRate)
 }
 
 // endDemand ends the demand that a pool counts of the gateway of an ended epoch.
@@ -140,7 +164,7 @@ func (s *Sweeper) forgetCache(ctx context.Context, workflowID string) {
 	}
 }
 
-// mayHaveProcess reports whether a worker had a process of an ended epoch as far as its pool knows. A pool hears of a start a little
+// mayHaveProcess reports whether a worker had a process of an ended epoch as far as its pool knows. A pool learns of a start a little
 // after the worker.
 func mayHaveProcess(w api.RosterEntry, r api.EndEpochRequest) bool {
 	switch {
@@ -151,7 +175,13 @@ func mayHaveProcess(w api.RosterEntry, r api.EndEpochRequest) bool {
 	case w.Host == "":
 		return true
 	}
-	return w.State == lifecycle.Starting || w.State == lifecycle.Pending || w.State == lifecycle.Created
+	switch w.State {
+	case lifecycle.Starting, lifecycle.Pending, lifecycle.Created:
+		return true
+	case lifecycle.Draining: // its next process may wait there until a lease ends
+		return true
+	}
+	return false
 }
 
 // wait waits for d. It fails with the error of ctx, and when this agent stops: another one repeats the activity.

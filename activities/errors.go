@@ -20,8 +20,7 @@ func nonRetryable(code api.Code, sentence string) error {
 // fromCoded converts a coded error to a non-retryable ApplicationError with the same message.
 func fromCoded(err error) error {
 	sentence := err.Error()
-	var coded *api.Error
-	if errors.As(err, &coded) {
+	if coded, ok := errors.AsType[*api.Error](err); ok {
 		sentence = coded.Message
 	}
 	return nonRetryable(api.CodeOf(err), sentence)
@@ -34,8 +33,7 @@ func fromProcess(err error) error {
 		return temporal.NewCanceledError(err.Error())
 	}
 	code := api.CodeUnavailable
-	var coded *process.Error
-	if errors.As(err, &coded) {
+	if coded, ok := errors.AsType[*process.Error](err); ok {
 		code = api.Code(coded.Code)
 	}
 	return nonRetryable(code, err.Error())

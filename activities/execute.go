@@ -142,13 +142,11 @@ func mayHaveStarted(err error) bool {
 // executeFailure converts the error of a call to an ApplicationError whose type is the error's code, and decides whether it is retryable.
 func executeFailure(err error, r api.ExecuteRequest) error {
 	code, message, detail := api.CodeUnavailable, err.Error(), api.ExecuteFailure{}
-	var coded *api.Error
-	if errors.As(err, &coded) {
+	if coded, ok := errors.AsType[*api.Error](err); ok {
 		code, message = coded.Code, coded.Message
 		detail.Started, detail.RetryAfterMS = coded.Started, coded.RetryAfter.Milliseconds()
 	}
-	var remote *wire.RemoteError
-	if errors.As(err, &remote) {
+	if remote, ok := errors.AsType[*wire.RemoteError](err); ok {
 		if text, err := json.Marshal(remote); err == nil { // fails if the worker's error data is not JSON
 			detail.WorkerError = text
 		}

@@ -3,12 +3,15 @@ package activities
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
 	"go.temporal.io/sdk/activity"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
+	"github.com/tempool/tempool/internal/tracecontext"
 )
 
 // maxCallHeartbeatInterval bounds the time between two heartbeats of a call, and so the delay of a cancellation.
@@ -18,6 +21,7 @@ const maxCallHeartbeatInterval = 2 * time.Second
 // ended. While Temporal does not answer, the call continues.
 type callHeartbeat struct {
 	pool          *Pool
+	log           *slog.Logger
 	token         []byte
 	cancelCall    context.CancelCauseFunc
 	progress      atomic.Pointer[api.ExecuteProgress]
@@ -28,7 +32,7 @@ type callHeartbeat struct {
 
 func startCallHeartbeat(ctx context.Context, p *Pool, cancelCall context.CancelCauseFunc) *callHeartbeat {
 	info := activity.GetInfo(ctx)
-	b := &callHeartbeat{pool: p, token: info.TaskToken, cancelCall: cancelCall, done: make(chan struct{})}
+	b := &callHeartbeat{pool: p, log: tracecontext.Logger(ctx, p.Logger), token: info.TaskToken, cancelCall: cancelCall, done: make(chan struct{})}
 	interval := maxCallHeartbeatInterval
 	if info.HeartbeatTimeout > 0 {
 		interval = min(interval, info.HeartbeatTimeout/3)
@@ -41,16 +45,9 @@ func startCallHeartbeat(ctx context.Context, p *Pool, cancelCall context.CancelC
 
 func (b *callHeartbeat) loop(ctx context.Context, interval time.Duration) {
 	defer close(b.done)
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	for range sleep.Ticks(ctx.Done(), interval) {
 		if err := b.send(ctx); err != nil && ctx.Err() == nil {
-			b.pool.Logger.Warn("heartbeat of a call failed; the call continues", "pool", b.pool.Name, "error", err)
+			b.log.Warn("heartbeat of a call failed; the call continues", "pool", b.pool.Name, "error", err)
 		}
 	}
 }
@@ -72,7 +69,7 @@ func (b *callHeartbeat) begin(progress api.ExecuteProgress, idempotent bool) err
 func (b *callHeartbeat) retract() {
 	b.progress.Store(&api.ExecuteProgress{Host: b.pool.Host})
 	if err := b.send(context.Background()); err != nil {
-		b.pool.Logger.Warn("cannot record that a call was not sent; Temporal will not retry it", "pool", b.pool.Name, "error", err)
+		b.log.Warn("cannot record that a call was not sent; Temporal will not retry it", "pool", b.pool.Name, "error", err)
 	}
 }
 

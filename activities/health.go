@@ -89,9 +89,18 @@ func (v *processHealth) add(s process.Sample, done served, health spec.Health) b
 
 // sampled adds a sample to the health of a process, and reports a new one.
 func (h *Host) sampled(p *process.Process, s process.Sample, done served, health spec.Health) {
-	if h.health.of(p).add(s, done, health) {
+	v := h.health.of(p)
+	if v.add(s, done, health) {
+		h.recent.add(p.Worker(), s.At, v.recent(p.Incarnation(), s))
 		h.Observer.Sampled(api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()}, toSample(s), done.requests)
 	}
+}
+
+// recent is the newest sample as plots show it.
+func (v *processHealth) recent(incarnation int64, s process.Sample) recentSample {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return recentSample{incarnation: incarnation, memory: s.MemoryBytes, cpu: tenth(s.CPUPercent), calls: tenth(v.callsPerMin), score: tenth(v.latest.Score)}
 }
 
 // callRateLocked adds a count and returns the calls per minute over callRateWindow, or since the process became ready.
@@ -107,10 +116,8 @@ func (v *processHealth) callRateLocked(at time.Time, done served) float64 {
 		first++
 	}
 	v.callCounts = append(slices.Delete(v.callCounts, 0, first), callCount{at, done.calls})
-	span := at.Sub(v.callCounts[0].at)
-	if span <= 0 {
-		return 0
-	}
+	// Probes and checkpoints sample, too: a few calls between two samples that are milliseconds apart would be thousands a minute.
+	span := max(at.Sub(v.callCounts[0].at), process.DefaultSampleEvery)
 	return float64(done.calls-v.callCounts[0].calls) / span.Minutes()
 }
 
@@ -209,7 +216,7 @@ func (v *processHealth) predictionLocked(rules api.WatchRules) policy.Prediction
 }
 
 // assessment returns the assessment of the newest sample; nil before the first.
-func (v *processHealth) assessment(sp spec.Spec) *api.Assessment {
+func (v *processHealth) assessment(sp *spec.Spec) *api.Assessment {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.latest == nil {
@@ -220,22 +227,30 @@ func (v *processHealth) assessment(sp spec.Spec) *api.Assessment {
 	if sp.Prediction.Enabled {
 		rules.Window = sp.Prediction.Window
 	}
-	outlook := v.predictionLocked(rules).Outlook(v.samples)
+	forecast := v.predictionLocked(rules).Forecast(v.samples)
 	return &api.Assessment{
 		Grade: string(v.latest.Grade), Score: v.latest.Score, Warnings: v.latest.Warnings,
 		BaselineBytes: v.baseline, MaxMemoryBytes: v.maxMemoryLocked(rules), CallsPerMinute: v.callsPerMin,
-		Watch: outlook.Watch, FailsInMS: outlook.FailsIn.Milliseconds(),
+		Watch: forecast.Watch, FailsInMS: forecast.FailsIn.Milliseconds(),
 	}
 }
 
 // Score returns the health score of an incarnation, 0 to 100, by its newest sample; 100 before the first.
 func (h *Host) Score(worker string, incarnation int64) float64 {
 	if v := h.health.get(worker, incarnation); v != nil {
-		if a := v.assessment(spec.Spec{}); a != nil {
+		if a := v.assessment(&spec.Spec{}); a != nil {
 			return a.Score
 		}
 	}
 	return 100
+}
+
+// Assessment returns the assessment of an incarnation by its newest sample, with its forecast; nil before the first.
+func (h *Host) Assessment(worker string, incarnation int64) *api.Assessment {
+	if v := h.health.get(worker, incarnation); v != nil {
+		return v.assessment(v.process.SharedSpec())
+	}
+	return nil
 }
 
 // healthRegistry holds the health of the incarnations on this host. Its zero value is ready to use.
@@ -244,7 +259,7 @@ type healthRegistry struct {
 	all map[api.Process]*processHealth
 }
 
-// of returns the health of a process. It adds a missing one, and removes those of processes that have ended.
+// of returns the health of a process. It adds a missing one, until the process has ended.
 func (r *healthRegistry) of(p *process.Process) *processHealth {
 	key := api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()}
 	r.mu.Lock()
@@ -255,11 +270,6 @@ func (r *healthRegistry) of(p *process.Process) *processHealth {
 	if r.all == nil {
 		r.all = map[api.Process]*processHealth{}
 	}
-	for old, v := range r.all {
-		if hasEnded(v.process) {
-			delete(r.all, old)
-		}
-	}
 	info := p.Info()
 	begun := info.ReadyAt
 	if begun.IsZero() {
@@ -267,7 +277,14 @@ func (r *healthRegistry) of(p *process.Process) *processHealth {
 	}
 	v := &processHealth{process: p, callCounts: []callCount{{at: begun}}} // the first calls may come before the first sample
 	r.all[key] = v
+	p.AfterEnd(func() { r.forget(key) }) // or the whole process stayed in memory
 	return v
+}
+
+func (r *healthRegistry) forget(key api.Process) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.all, key)
 }
 
 // get returns the health of an incarnation, or nil.

@@ -60,7 +60,7 @@ func TestAWatchFindsTheFirstReasonToReplace(t *testing.T) {
 		"a failing worker at once":                  {api.WatchRules{Grade: true}, 0, []float64{20, 20, 800}, 2, api.CauseGrade, "failing"},
 		"a critical worker after three samples":     {api.WatchRules{Grade: true}, 0, []float64{20, 600, 600, 600}, 3, api.CauseGrade, "critical in 3 consecutive samples"},
 		"a degraded worker after five samples":      {api.WatchRules{Grade: true}, 0, []float64{20, 300, 300, 300, 300, 300}, 5, api.CauseGrade, "degraded or worse in 5 consecutive samples"},
-		"a good sample in between begins anew":      {api.WatchRules{Grade: true}, 0, []float64{300, 300, 300, 300, 200, 300, 300, 300, 300}, -1, "", ""},
+		"a good sample in between begins again":     {api.WatchRules{Grade: true}, 0, []float64{300, 300, 300, 300, 200, 300, 300, 300, 300}, -1, "", ""},
 		"a grade counts from a certain age on":      {api.WatchRules{Grade: true, GradeAfter: spec.Duration(time.Minute)}, 0, linear(800, 0, 20), 6, api.CauseGrade, "failing"},
 		"a leak before it has reached the limit":    {predict, 0, linear(20, 10, 60), 9, api.CausePrediction, "Replacing worker before it fails"},
 		"a worker that only warms up is left alone": {predict, 0, append(linear(20, 60, 2), linear(80, 0, 40)...), -1, "", ""},
@@ -74,7 +74,7 @@ func TestAWatchFindsTheFirstReasonToReplace(t *testing.T) {
 	}
 }
 
-func TestAProgramIsItsOwnYardstick(t *testing.T) {
+func TestAWorkerIsJudgedByItsOwnBaseline(t *testing.T) {
 	rules := api.WatchRules{
 		AutoMemory: true, Grade: true, Window: 10, Horizon: spec.Default().Prediction.Horizon,
 	}
@@ -119,7 +119,16 @@ func TestCallsAreGradedPerMinute(t *testing.T) {
 	_, cause, reason := addSamples(v, api.WatchRules{Grade: true}, health, 10*time.Second, 15, linear(20, 0, 4)...) // 90 a minute
 	require.Equal(t, api.CauseGrade, cause)
 	require.Contains(t, reason, "calls are 90 per minute")
-	require.Equal(t, "critical", v.assessment(spec.Spec{}).Grade)
+	require.Equal(t, "critical", v.assessment(&spec.Spec{}).Grade)
+}
+
+func TestAFewCallsBetweenTwoQuickSamplesAreNoRate(t *testing.T) {
+	v, start := &processHealth{}, time.Unix(100, 0)
+	v.add(process.Sample{At: start}, served{}, fixedBands())
+	v.add(process.Sample{At: start.Add(1500 * time.Microsecond)}, served{requests: 4, calls: 4}, fixedBands())
+	require.InDelta(t, 24, v.callsPerMin, 0.001, "4 calls in less than the 10 s between two samples")
+	v.add(process.Sample{At: start.Add(20 * time.Second)}, served{requests: 4, calls: 4}, fixedBands())
+	require.InDelta(t, 12, v.callsPerMin, 0.001)
 }
 
 func TestAnAssessmentShowsAFailureBeyondTheHorizon(t *testing.T) {
@@ -127,12 +136,12 @@ func TestAnAssessmentShowsAFailureBeyondTheHorizon(t *testing.T) {
 	sp.Rotation.MaxMemory = 600e6
 	v := &processHealth{}
 	addSamples(v, api.WatchRules{}, sp.Health, 30*time.Second, 1, linear(100, 2, 12)...)
-	a := v.assessment(sp)
+	a := v.assessment(&sp)
 	require.Contains(t, a.Watch, "Watch closely: memory grows by 4.0 MB per minute")
 	require.InDelta(t, (600-122)/4.0*60_000, a.FailsInMS, 1000)
 	sp.Prediction.Enabled = false
-	require.Empty(t, v.assessment(sp).Watch)
-	require.Zero(t, v.assessment(sp).FailsInMS)
+	require.Empty(t, v.assessment(&sp).Watch)
+	require.Zero(t, v.assessment(&sp).FailsInMS)
 }
 
 func TestTheSameSampleCountsOnce(t *testing.T) {
@@ -177,14 +186,14 @@ func TestCallsPerMinuteAreThoseThatTheProgramCountsOnceItDoes(t *testing.T) {
 	begin := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	rateAfter := func(age time.Duration, done served) float64 {
 		v.add(process.Sample{At: begin.Add(age), MemoryBytes: 1}, done, health)
-		return v.assessment(spec.Spec{}).CallsPerMinute
+		return v.assessment(&spec.Spec{}).CallsPerMinute
 	}
 	require.Zero(t, rateAfter(0, served{}))
 	require.InDelta(t, 12, rateAfter(30*time.Second, served{requests: 6, calls: 6}), 1e-9, "6 requests in half a minute")
-	require.Equal(t, string(policy.GradeGood), v.assessment(spec.Spec{}).Grade)
+	require.Equal(t, string(policy.GradeGood), v.assessment(&spec.Spec{}).Grade)
 	require.InDelta(t, 80, rateAfter(time.Minute, served{requests: 8, calls: 80, counted: true}), 1e-9, "80 calls of its own in the first minute")
-	require.Equal(t, string(policy.GradeCritical), v.assessment(spec.Spec{}).Grade)
-	require.Contains(t, v.assessment(spec.Spec{}).Warnings[0], "calls are 80 per minute")
+	require.Equal(t, string(policy.GradeCritical), v.assessment(&spec.Spec{}).Grade)
+	require.Contains(t, v.assessment(&spec.Spec{}).Warnings[0], "calls are 80 per minute")
 	require.InDelta(t, 80, rateAfter(2*time.Minute, served{requests: 9, calls: 160, counted: true}), 1e-9)
 	require.Zero(t, rateAfter(4*time.Minute, served{requests: 9, calls: 160, counted: true}))
 }

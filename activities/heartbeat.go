@@ -9,6 +9,8 @@ import (
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
+
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 // HeartbeatClient sends heartbeats; a client.Client is one.
@@ -18,7 +20,7 @@ type HeartbeatClient interface {
 
 const (
 	// heartbeatsPerTimeout is how many intervals the time-out of an activity has. One heartbeat takes an interval at most, so three in a row must fail
-	// until Temporal takes the agent for dead; fewer where the time-out is below 4 s.
+	// until Temporal considers the agent dead; fewer where the time-out is below 4 s.
 	heartbeatsPerTimeout = 4
 	// leastHeartbeatInterval is the least time between two heartbeats.
 	leastHeartbeatInterval = time.Second
@@ -61,14 +63,7 @@ func startHeartbeat(ctx context.Context, client HeartbeatClient, details ...any)
 	interval := max(activity.GetInfo(ctx).HeartbeatTimeout/heartbeatsPerTimeout, leastHeartbeatInterval)
 	go func() {
 		defer close(done)
-		ticker := time.NewTicker(interval)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-sending.Done():
-				return
-			case <-ticker.C:
-			}
+		for range sleep.Ticks(sending.Done(), interval) {
 			err := sendHeartbeat(sending, client, token, interval, details...)
 			switch {
 			case sending.Err() != nil:

@@ -19,13 +19,15 @@ type DataPlane interface {
 	Drain(ctx context.Context, worker string, incarnation int64) api.DrainResult
 	// Recall releases a lease that the gateway holds, unless a call is in flight under it.
 	Recall(ctx context.Context, worker string, incarnation int64, leaseID string) api.RecallResult
-	// Unhealthy releases a lease that the gateway holds on an incarnation that is not well, for this reason: no further call starts under it.
+	// Unhealthy releases a lease that the gateway holds on an unhealthy incarnation, for this reason: no further call starts under it.
 	Unhealthy(worker string, incarnation int64, reason string)
 	// Reset ends an expired lease and its calls, resets the worker, and returns the usage of the lease.
 	Reset(ctx context.Context, worker string, incarnation int64, leaseID string) (api.Usage, error)
 	// Suspend takes an incarnation out of service until EndSuspension; see api.SuspendRequest.
 	Suspend(ctx context.Context, r api.SuspendRequest) api.SuspendResult
 	EndSuspension(ctx context.Context, r api.ResumeRequest) api.ResumeResult
+	// Suspension returns what is known of the newest suspension of an incarnation, nil if there was none.
+	Suspension(worker string, incarnation int64) *api.Suspension
 	// Usage returns the calls of an incarnation so far, and how many are in flight.
 	Usage(worker string, incarnation int64) (api.Usage, int)
 	// Lease returns the lease on an incarnation as far as the gateway knows; nil if it knows none.
@@ -44,6 +46,8 @@ type Host struct {
 	Admit func(ctx context.Context, r api.StartRequest) error
 	// Promise keeps a placement slot for the start of a worker, and reports whether there is one; nil always has one.
 	Promise func(worker string) bool
+	// Exhausted is called when this host had no resources for a process, which another host may have.
+	Exhausted func()
 	// Started receives every process that became ready, before Start releases its placement slot.
 	Started  func(*process.Process)
 	Observer Observer
@@ -63,6 +67,7 @@ type Host struct {
 	MemoryTotal func() (int64, error)
 
 	health   healthRegistry
+	recent   recentSamples
 	monitors monitors
 }
 
@@ -81,13 +86,4 @@ func (h *Host) finalUsage(p *process.Process) *api.Usage {
 func (h *Host) requestCount(p *process.Process) int64 {
 	usage, _ := h.DataPlane.Usage(p.Worker(), p.Incarnation())
 	return usage.Requests
-}
-
-func hasEnded(p *process.Process) bool {
-	select {
-	case <-p.Done():
-		return true
-	default:
-		return false
-	}
 }

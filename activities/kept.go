@@ -10,23 +10,27 @@ import (
 	"go.temporal.io/sdk/activity"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process"
 )
 
-// keptNote is what this agent tells the next one of a process that it hands over.
+// keptNote is what this agent passes to the next one about a process that it hands over.
 type keptNote struct {
 	RunID    string           `json:"run_id"`
 	Watch    api.WatchRequest `json:"watch"`
 	Usage    api.Usage        `json:"usage"`
 	Baseline int64            `json:"baseline,omitempty"` // of its memory, in bytes
+	// Suspension is the newest one, nil for none.
+	Suspension *api.Suspension `json:"suspension,omitempty"`
 }
 
 // ClaimTimeout is how long the worker of a process that was taken over may take to set what is observed of it.
 const ClaimTimeout = 2 * time.Minute
 
 // Release ends the observation of all processes without notifying their workers, and the orders to them without an answer, before they are handed
-// over. It returns when nothing of that is under way.
-func (h *Host) Release() {
+// over. The gateway has left and is not closed: otherwise it would answer an order about a process that it does not know any more. Release returns,
+// when nothing of that is in progress, the calls of each process so far.
+func (h *Host) Release() []api.ProcessUsage {
 	s := &h.monitors
 	s.mu.Lock()
 	s.initLocked()
@@ -34,9 +38,20 @@ func (h *Host) Release() {
 	s.mu.Unlock()
 	s.orders.Wait()
 	s.running.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []api.ProcessUsage
+	for p, m := range s.all {
+		usage, _ := h.DataPlane.Usage(p.Worker(), p.Incarnation())
+		m.suspension = h.DataPlane.Suspension(p.Worker(), p.Incarnation())
+		if usage.Requests > 0 {
+			all = append(all, api.ProcessUsage{Process: api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()}, Usage: usage})
+		}
+	}
+	return all
 }
 
-// errResultPending leaves an order without an answer: the process lives on, and once the next agent has it, its worker gives that agent the order anew.
+// errResultPending leaves an order without an answer: the process keeps running, and once the next agent has it, its worker gives that agent the order again.
 var errResultPending = activity.ErrResultPending
 
 // order carries out an order to a process. With Release its ctx ends, and there is no answer: it would be that of an agent which does not know
@@ -85,7 +100,7 @@ func (h *Host) Note(p *process.Process) json.RawMessage {
 	note := keptNote{}
 	note.Usage, _ = h.DataPlane.Usage(p.Worker(), p.Incarnation())
 	if m := h.monitors.of(p); m != nil {
-		note.RunID, note.Watch = m.runID, m.current()
+		note.RunID, note.Watch, note.Suspension = m.runID, m.current(), m.suspension
 	}
 	if v := h.health.get(p.Worker(), p.Incarnation()); v != nil {
 		v.mu.Lock()
@@ -99,14 +114,15 @@ func (h *Host) Note(p *process.Process) json.RawMessage {
 	return text
 }
 
-// Resume observes a process that was taken over, and returns its calls so far. It fails for the note of another release.
-func (h *Host) Resume(kept process.Kept) (api.Usage, error) {
+// Resume observes a process that was taken over, and returns its calls so far and its suspension, nil for none. It fails for the note of another
+// release.
+func (h *Host) Resume(kept process.Kept) (api.Usage, *api.Suspension, error) {
 	var note keptNote
 	if err := json.Unmarshal(kept.Note, &note); err != nil {
-		return api.Usage{}, fmt.Errorf("read what the agent before has said of %s: %w", kept.Worker(), err)
+		return api.Usage{}, nil, fmt.Errorf("read the previous agent's record of %s: %w", kept.Worker(), err)
 	}
 	if note.Watch.Worker != kept.Worker() {
-		return api.Usage{}, fmt.Errorf("the agent before has not said how to observe %s", kept.Worker())
+		return api.Usage{}, nil, fmt.Errorf("the previous agent left no instructions to observe %s", kept.Worker())
 	}
 	if note.Baseline > 0 {
 		v := h.health.of(kept.Process)
@@ -115,18 +131,14 @@ func (h *Host) Resume(kept process.Kept) (api.Usage, error) {
 		v.mu.Unlock()
 	}
 	h.monitor(kept.Process, note.RunID, note.Watch)
-	return note.Usage, nil
+	return note.Usage, note.Suspension, nil
 }
 
 // EndUnclaimed kills those processes that were taken over and whose workers have not asked this agent to observe them within a time: they have
 // been replaced meanwhile, or are about to be. It returns after that time, or when ctx ends.
 func (h *Host) EndUnclaimed(ctx context.Context, kept []process.Kept, within time.Duration) {
-	timer := time.NewTimer(within)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
+	if !sleep.For(ctx.Done(), within) {
 		return
-	case <-timer.C:
 	}
 	for _, k := range kept {
 		m := h.monitors.of(k.Process)
@@ -137,7 +149,7 @@ func (h *Host) EndUnclaimed(ctx context.Context, kept []process.Kept, within tim
 		claimed := m.claimed
 		m.mu.Unlock()
 		if !claimed {
-			k.Kill("its worker did not claim it within " + within.String() + " after the agent had taken it over")
+			k.Kill("the worker's workflow did not claim it within " + within.String() + " after the agent had taken it over")
 		}
 	}
 }

@@ -3,6 +3,7 @@ package activities_test
 import (
 	"context"
 	"encoding/json"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,32 +20,33 @@ import (
 func heir(t *testing.T, o *observedHost, p *process.Process) (*observedHost, process.Kept) {
 	t.Helper()
 	o.Release()
-	require.Empty(t, o.told, "a worker whose process is handed over is told nothing")
+	require.Empty(t, o.reported, "a worker whose process is handed over is notified of nothing")
 	kept := process.Kept{Process: p, Note: o.Note(p)}
 	next := &observedHost{
 		Host: &activities.Host{
 			ID: "h", Processes: o.Processes, Observer: noObserver{}, Logger: o.Logger, DataPlane: idleDataPlane{}, Epoch: func() int64 { return 2 },
 		},
-		t: t, told: make(chan api.ProcessEvent, 100),
+		t: t, reported: make(chan api.ProcessEvent, 100),
 	}
 	next.Notify = func(worker, runID string, e api.ProcessEvent) {
 		require.Equal(t, "p/1", worker)
 		require.Equal(t, "first-run", runID)
-		next.told <- e
+		next.reported <- e
 	}
-	usage, err := next.Resume(kept)
+	usage, suspended, err := next.Resume(kept)
 	require.NoError(t, err)
+	require.Nil(t, suspended)
 	require.Zero(t, usage)
 	return next, kept
 }
 
-func TestTheNextAgentTellsTheExitOfAProcessThatItTookOver(t *testing.T) {
+func TestTheNextAgentReportsTheExitOfAProcessThatItTookOver(t *testing.T) {
 	o := newObservedHost(t)
 	next, kept := heir(t, o, o.start(func(*api.StartRequest) {}))
 	kept.Kill("for the test")
 	require.Equal(t, api.WatchExited, next.next().Event)
 	next.WaitMonitors()
-	require.Empty(t, o.told)
+	require.Empty(t, o.reported)
 }
 
 func TestAProcessThatItsWorkerDoesNotClaimIsKilled(t *testing.T) {
@@ -63,32 +65,58 @@ func TestAProcessThatItsWorkerClaimsLives(t *testing.T) {
 	require.NoError(t, err)
 	next.EndUnclaimed(t.Context(), []process.Kept{kept}, time.Millisecond)
 	require.NoError(t, kept.Probe(t.Context()))
-	require.Empty(t, next.told)
+	require.Empty(t, next.reported)
 }
 
 func TestANoteOfAnotherReleaseIsRefused(t *testing.T) {
 	o := newObservedHost(t)
 	p := o.start(func(*api.StartRequest) {})
-	_, err := o.Resume(process.Kept{Process: p, Note: json.RawMessage(`{"other":1}`)})
-	require.ErrorContains(t, err, "has not said how to observe p/1")
+	_, _, err := o.Resume(process.Kept{Process: p, Note: json.RawMessage(`{"other":1}`)})
+	require.ErrorContains(t, err, "left no instructions to observe p/1")
+}
+
+// rememberingDataPlane is a gateway that has counted a call and knows of a suspension.
+type rememberingDataPlane struct{ idleDataPlane }
+
+func (rememberingDataPlane) Usage(string, int64) (api.Usage, int) {
+	return api.Usage{Requests: 1}, 0
+}
+
+func (rememberingDataPlane) Suspension(string, int64) *api.Suspension {
+	return &api.Suspension{Turn: 3, FencedLease: api.FencedLease{CallsCut: 1}}
+}
+
+// A closed gateway has forgotten the process: what it knew is taken down before.
+func TestWhatTheGatewayKnowsIsHandedOver(t *testing.T) {
+	o := newObservedHost(t)
+	o.DataPlane = rememberingDataPlane{}
+	p := o.start(func(*api.StartRequest) {})
+	usage := o.Release()
+	require.Equal(t, []api.ProcessUsage{{Process: api.Process{Worker: "p/1", Incarnation: 3}, Usage: api.Usage{Requests: 1}}}, usage)
+	o.DataPlane = idleDataPlane{}
+	_, suspended, err := o.Resume(process.Kept{Process: p, Note: o.Note(p)})
+	require.NoError(t, err)
+	require.Equal(t, rememberingDataPlane{}.Suspension("p/1", 3), suspended)
 }
 
 // heldSuspensions is a gateway whose clients do not return their leases.
 type heldSuspensions struct {
 	idleDataPlane
-	asked chan struct{}
+	asked    chan struct{}
+	returned *atomic.Bool
 }
 
 func (h heldSuspensions) Suspend(ctx context.Context, _ api.SuspendRequest) api.SuspendResult {
 	close(h.asked)
 	<-ctx.Done()
+	h.returned.Store(true)
 	return api.SuspendResult{}
 }
 
-// What an agent says of a process that it has handed over would be taken for the truth: a lease for returned, or a frozen tree for running.
+// What an agent says of a process that it has handed over would be believed: a lease for returned, or a frozen tree for running.
 func TestAnAgentThatHandsAProcessOverLeavesOrdersToTheNextOne(t *testing.T) {
 	o := newObservedHost(t)
-	held := heldSuspensions{asked: make(chan struct{})}
+	held := heldSuspensions{asked: make(chan struct{}), returned: new(atomic.Bool)}
 	o.DataPlane = held
 	p := o.start(func(r *api.StartRequest) { r.Spec.Pool.OnSuspend = spec.SuspendFreeze })
 	order := api.SuspendRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, Turn: 1, LeaseID: "p.1.3.1", Client: true, Timeout: spec.Duration(time.Hour)}
@@ -99,11 +127,12 @@ func TestAnAgentThatHandsAProcessOverLeavesOrdersToTheNextOne(t *testing.T) {
 	}()
 	<-held.asked
 	o.Release()
+	require.True(t, held.returned.Load(), "Release returns while an order is under way")
 	select {
 	case err := <-ended:
 		require.ErrorIs(t, err, activity.ErrResultPending, "the order is not carried out")
-	default:
-		require.Fail(t, "Release returns while an order is under way")
+	case <-time.After(eventTimeout):
+		require.Fail(t, "the order does not end")
 	}
 	require.False(t, p.Frozen())
 	_, err := o.Suspend(t.Context(), order)

@@ -29,9 +29,13 @@ func toSample(s process.Sample) *api.Sample {
 	if s.At.IsZero() {
 		return nil
 	}
-	return &api.Sample{
+	sample := &api.Sample{
 		At: s.At, MemoryBytes: s.MemoryBytes, MemorySource: string(s.MemorySource), RSSBytes: s.RSSBytes, PSSBytes: s.PSSBytes,
 		CPUPercent: s.CPUPercent, OpenFiles: s.OpenFiles,
 		Threads: s.Threads, Children: s.Children, ReadBytes: s.ReadBytes, WriteBytes: s.WriteBytes,
 	}
+	if n := s.Network; n != nil {
+		sample.Network = &api.NetworkBytes{ReceivedBytes: n.Received, SentBytes: n.Sent}
+	}
+	return sample
 }

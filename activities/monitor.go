@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process"
 )
 
@@ -16,7 +19,9 @@ type monitors struct {
 	mu      sync.Mutex
 	all     map[*process.Process]*monitor
 	running sync.WaitGroup
-	// orders are those to processes that are under way.
+	// idle is closed when the last monitor has ended; nil while there is none.
+	idle chan struct{}
+	// orders are the orders to processes in progress.
 	orders sync.WaitGroup
 	// released is closed by Release.
 	released chan struct{}
@@ -32,24 +37,46 @@ type monitor struct {
 	request api.WatchRequest
 	changed chan struct{} // has a value when request has changed
 	claimed bool          // the worker's workflow has set request
+	due     chan struct{} // has a value when the incarnation is to be checked
+	looked  facts         // of the last look; zero while the rules are new
+	growing bool          // its memory may reach its limit before the next sample
+
+	suspension *api.Suspension // set by Release, for Note
+
+	// Used by run only.
+	observed api.WatchRequest
+	prober   *prober
+	reported time.Time // when the program last reported itself unhealthy
 }
 
-// monitor observes a process that is ready, and tells what it sees.
+// monitor observes a process that is ready, and reports what it sees.
 func (h *Host) monitor(p *process.Process, runID string, r api.WatchRequest) {
 	h.Observer.Watching(r)
-	m := &monitor{host: h, p: p, runID: runID, request: r, changed: make(chan struct{}, 1)}
+	m := &monitor{host: h, p: p, runID: runID, request: r, changed: make(chan struct{}, 1), due: make(chan struct{}, 1)}
 	s := &h.monitors
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.initLocked()
 	s.all[p] = m
+	if s.idle == nil {
+		idle := make(chan struct{})
+		s.idle = idle
+		s.running.Go(func() { s.look(idle, s.released) })
+	}
 	s.running.Go(func() {
 		if !m.run(s.released) {
 			return // Note needs it
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		if s.all[p] != m {
+			return // two starts at the same time were of one incarnation
+		}
 		delete(s.all, p)
+		if len(s.all) == 0 {
+			close(s.idle)
+			s.idle = nil
+		}
 	})
 }
 
@@ -74,10 +101,7 @@ func (s *monitors) set(p *process.Process, r api.WatchRequest) {
 	m.mu.Lock()
 	m.request, m.claimed = r, true
 	m.mu.Unlock()
-	select {
-	case m.changed <- struct{}{}:
-	default:
-	}
+	sleep.Wake(m.changed)
 }
 
 // WaitMonitors returns when all monitors have ended, which they do with their processes.
@@ -93,76 +117,120 @@ func (m *monitor) notify(result api.WatchResult) {
 	m.host.Notify(m.p.Worker(), m.runID, api.ProcessEvent{Incarnation: m.p.Incarnation(), WatchResult: result})
 }
 
-// run tells the exit of the process, failed probes, what the program reports of its health, the passed probe of a degraded worker, once why the
-// incarnation should be replaced, and once that the agent stops. It reports whether the process has ended; otherwise it was released.
+// run reports the exit of the process, failed probes, what the program reports about its health, the passed probe of a degraded worker, once why the
+// incarnation should be replaced, and once that the agent stops. It reports whether the process has ended; otherwise it was released. Each process has
+// a goroutine that waits here for all of its life, so this function needs little of its stack: what handles an event is elsewhere.
 func (m *monitor) run(released <-chan struct{}) bool {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	h, p := m.host, m.p
-	checks := time.NewTicker(checkInterval)
-	defer checks.Stop()
-	r := m.current()
-	prober := m.startProber(ctx, r)
-	defer func() { prober.stop() }()
-	stopping, exceeded := h.Stopping, p.Exceeded()
-	var reported time.Time // when the program last reported that it is not well
+	m.observeNewRules()
+	defer func() { m.prober.stop() }()
+	stopping, exceeded, ended, unhealthy := m.host.Stopping, m.p.Exceeded(), m.p.Done(), m.p.Unhealthy()
 	for {
 		select {
-		case <-p.Done():
-			m.notify(h.exited(p))
+		case <-ended:
+			m.hasEnded()
 			return true
 		case <-released:
 			return false
 		case <-stopping:
 			stopping = nil
-			m.notify(api.WatchResult{Event: api.WatchShutdown, Reason: "the agent of host " + h.ID + " is shutting down", Sample: toSample(p.LatestSample())})
+			m.agentStops()
 		case <-exceeded:
 			exceeded = nil
-			h.Observer.Exceeded(r.Process, p.Violation())
+			m.limitExceeded()
 		case <-m.changed:
-			prober.stop()
-			r = m.current()
-			prober = m.startProber(ctx, r)
-		case err := <-prober.result:
-			result := api.WatchResult{Event: api.WatchProbePassed, Sample: toSample(p.LatestSample())}
-			if err != nil {
-				result.Event, result.Reason = api.WatchProbeFailed, err.Error()
-			}
-			m.notify(result)
-			prober.stop()
-			r.Failures = 0
-			prober = m.startProber(ctx, r)
-		case reason := <-p.Unhealthy():
-			if !r.Probe || time.Since(reported) < api.DegradedProbeDelay {
-				continue
-			}
-			reported = time.Now()
-			m.unhealthy(reason)
-			prober.stop()
-			r.Failures = 0
-			prober = m.startProber(ctx, r)
-		case <-checks.C:
-			if cause, reason := h.check(ctx, p, r); cause != "" {
-				h.Logger.Info("incarnation should be replaced", "worker", p.Worker(), "incarnation", p.Incarnation(), "cause", cause, "reason", reason)
-				m.notify(api.WatchResult{
-					Event: api.WatchReplace, Cause: cause, Reason: reason, Sample: toSample(p.LatestSample()), Assessment: h.health.of(p).assessment(p.Spec()),
-				})
-				r.Rules = api.WatchRules{}
-			}
+			m.observeNewRules()
+		case <-m.prober.due():
+			m.prober.probe(ctx)
+		case result := <-m.prober.ended:
+			m.probeEnded(result)
+		case reason := <-unhealthy:
+			m.reportedUnhealthy(reason)
+		case <-m.due:
+			m.check(ctx)
 		}
 	}
 }
 
-// unhealthy tells that the program reports that it is not well, which counts like a failed probe.
+// observeNewRules observes the process by the newest request; the next look has it checked by that.
+func (m *monitor) observeNewRules() { m.observe(m.takeRules()) }
+
+// observe observes the process by a request from now on.
+func (m *monitor) observe(r api.WatchRequest) {
+	if m.prober != nil {
+		m.prober.stop()
+	}
+	m.observed = r
+	m.prober = newProber(m.p, r, func(took time.Duration, err error) { m.host.Observer.Probed(r.Process, took, err) })
+}
+
+// forgetFailures probes as if no probe had failed: the worker's workflow counts the failure that was just reported.
+func (m *monitor) forgetFailures() {
+	r := m.observed
+	r.Failures = 0
+	m.observe(r)
+}
+
+func (m *monitor) limitExceeded() {
+	m.host.Observer.Exceeded(m.observed.Process, m.p.Violation())
+}
+
+func (m *monitor) hasEnded() { m.notify(m.host.exited(m.p)) }
+
+func (m *monitor) agentStops() {
+	m.notify(api.WatchResult{Event: api.WatchShutdown, Reason: "the agent of host " + m.host.ID + " is shutting down", Sample: toSample(m.p.LatestSample())})
+}
+
+// probeEnded reports a failed probe, or the passed one of a degraded worker.
+func (m *monitor) probeEnded(e probeEnd) {
+	if !m.prober.take(e) {
+		return
+	}
+	err := e.err
+	result := api.WatchResult{Event: api.WatchProbePassed, Sample: toSample(m.p.LatestSample())}
+	if err != nil {
+		result.Event, result.Reason = api.WatchProbeFailed, err.Error()
+	}
+	m.notify(result)
+	m.forgetFailures()
+}
+
+// reportedUnhealthy takes a report of the program, unless the last one came just before.
+func (m *monitor) reportedUnhealthy(reason string) {
+	if !m.observed.Probe || time.Since(m.reported) < api.DegradedProbeDelay {
+		return
+	}
+	m.reported = time.Now()
+	m.unhealthy(reason)
+	m.forgetFailures()
+}
+
+// check reports, once, why the incarnation should be replaced.
+func (m *monitor) check(ctx context.Context) {
+	h, p := m.host, m.p
+	cause, reason := h.check(ctx, p, m.observed)
+	m.setGrowing(h.health.of(p).needsSample(m.observed.Rules))
+	if cause == "" {
+		return
+	}
+	h.Logger.Info("incarnation should be replaced", "worker", p.Worker(), "incarnation", p.Incarnation(), "cause", cause, "reason", reason)
+	m.notify(api.WatchResult{
+		Event: api.WatchReplace, Cause: cause, Reason: reason, Sample: toSample(p.LatestSample()), Assessment: h.health.of(p).assessment(p.SharedSpec()),
+	})
+	m.observed.Rules = api.WatchRules{}
+}
+
+// unhealthy reports that the program reported itself unhealthy, which counts like a failed probe.
 func (m *monitor) unhealthy(reason string) {
 	h, p := m.host, m.p
-	err := fmt.Errorf("the program reports that it is not well: %s", cmp.Or(reason, "it gives no reason"))
+	err := fmt.Errorf("the program reports itself unhealthy: %s", cmp.Or(reason, "it gives no reason"))
 	h.Observer.Probed(api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()}, 0, err)
 	h.DataPlane.Unhealthy(p.Worker(), p.Incarnation(), err.Error())
 	m.notify(api.WatchResult{Event: api.WatchUnhealthy, Reason: err.Error(), Sample: toSample(p.LatestSample())})
 }
 
-// CallsFail tells a worker that calls on an incarnation fail; replace says that the process should be replaced. It returns at once.
+// CallsFail notifies a worker that calls on an incarnation fail; replace says that the process should be replaced. It returns at once.
 func (h *Host) CallsFail(worker string, incarnation int64, reason string, replace bool) {
 	p, known := h.Processes.Get(worker, incarnation)
 	if !known {
@@ -181,28 +249,21 @@ func (h *Host) CallsFail(worker string, incarnation int64, reason string, replac
 	m.notify(result)
 }
 
-func (m *monitor) startProber(ctx context.Context, r api.WatchRequest) *prober {
-	return startProber(ctx, m.p, r, func(took time.Duration, err error) { m.host.Observer.Probed(r.Process, took, err) })
-}
-
-// Vitals returns how the ready processes of this host fare.
-func (h *Host) Vitals() api.HostVitals {
+// Heartbeat returns the usage and health of the ready processes of this host.
+func (h *Host) Heartbeat() api.HostHeartbeat {
 	s := &h.monitors
 	s.mu.Lock()
-	watched := make([]*process.Process, 0, len(s.all))
-	for p := range s.all {
-		watched = append(watched, p)
-	}
+	watched := slices.Collect(maps.Keys(s.all))
 	s.mu.Unlock()
-	var vitals api.HostVitals
+	var heartbeat api.HostHeartbeat
 	for _, p := range watched {
 		usage, inFlight := h.DataPlane.Usage(p.Worker(), p.Incarnation())
 		limits := p.Limits()
-		vitals.Processes = append(vitals.Processes, api.ProcessVitals{
+		heartbeat.Processes = append(heartbeat.Processes, api.ProcessReport{
 			Process: api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()}, Usage: usage, InFlight: inFlight,
-			Sample: toSample(p.LatestSample()), Assessment: h.health.of(p).assessment(p.Spec()), UptimeMS: time.Since(p.Info().ReadyAt).Milliseconds(),
+			Sample: toSample(p.LatestSample()), Assessment: h.health.of(p).assessment(p.SharedSpec()), UptimeMS: time.Since(p.Info().ReadyAt).Milliseconds(),
 			Lease: h.DataPlane.Lease(p.Worker(), p.Incarnation()), MemoryLimitBytes: int64(limits.Memory), CPULimitCores: limits.CPU,
 		})
 	}
-	return vitals
+	return heartbeat
 }

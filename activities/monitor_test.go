@@ -16,11 +16,11 @@ import (
 
 const eventTimeout = 30 * time.Second
 
-// observedHost is a host, and what it tells and announces of p/1.
+// observedHost is a host, and what it reports and announces of p/1.
 type observedHost struct {
 	*activities.Host
 	t         *testing.T
-	told      chan api.ProcessEvent
+	reported  chan api.ProcessEvent
 	announced chan api.StartedProcess
 	stopping  chan struct{}
 }
@@ -32,7 +32,7 @@ func newObservedHost(t *testing.T) *observedHost {
 	h.Notify = func(worker, runID string, e api.ProcessEvent) {
 		require.Equal(t, "p/1", worker)
 		require.Equal(t, "first-run", runID)
-		o.told <- e
+		o.reported <- e
 	}
 	h.Announce = func(_ string, p api.StartedProcess) { o.announced <- p }
 	return o
@@ -62,16 +62,16 @@ func (o *observedHost) start(change func(*api.StartRequest)) *process.Process {
 func (o *observedHost) next() api.ProcessEvent {
 	o.t.Helper()
 	select {
-	case e := <-o.told:
+	case e := <-o.reported:
 		require.EqualValues(o.t, 3, e.Incarnation)
 		return e
 	case <-time.After(eventTimeout):
-		o.t.Fatal("nothing was told")
+		o.t.Fatal("nothing was reported")
 		return api.ProcessEvent{}
 	}
 }
 
-func TestAHostTellsTheExitOfAProcessItHasStarted(t *testing.T) {
+func TestAHostReportsTheExitOfAProcessItHasStarted(t *testing.T) {
 	o := newObservedHost(t)
 	p := o.start(func(*api.StartRequest) {})
 	_, err := p.Stop(t.Context(), time.Nanosecond)
@@ -81,10 +81,22 @@ func TestAHostTellsTheExitOfAProcessItHasStarted(t *testing.T) {
 	require.NotNil(t, e.Exit)
 	require.NotNil(t, e.Usage)
 	o.WaitMonitors()
-	require.Empty(t, o.Vitals().Processes)
+	require.Empty(t, o.Heartbeat().Processes)
 }
 
-func TestAHostTellsThatADegradedWorkerHasPassedAProbe(t *testing.T) {
+func TestNothingOfAProcessStaysWithItsHostAfterItsEnd(t *testing.T) {
+	o := newObservedHost(t)
+	p := o.start(func(*api.StartRequest) {})
+	_, err := o.Probe(t.Context(), api.WatchRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}})
+	require.NoError(t, err)
+	require.NotNil(t, o.Assessment("p/1", 3))
+	_, err = p.Stop(t.Context(), time.Nanosecond)
+	require.NoError(t, err)
+	o.WaitMonitors()
+	require.Eventually(t, func() bool { return o.Assessment("p/1", 3) == nil }, eventTimeout, 10*time.Millisecond)
+}
+
+func TestAHostReportsThatADegradedWorkerHasPassedAProbe(t *testing.T) {
 	o := newObservedHost(t)
 	p := o.start(func(r *api.StartRequest) {
 		r.Spec.Health.Interval = spec.Duration(50 * time.Millisecond)
@@ -93,17 +105,17 @@ func TestAHostTellsThatADegradedWorkerHasPassedAProbe(t *testing.T) {
 	require.Equal(t, spec.HealthExec, health.Kind)
 	_, err := o.Watch(t.Context(), api.WatchRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, Health: health, Probe: true, Failures: 1})
 	require.NoError(t, err)
-	require.Equal(t, api.WatchProbePassed, o.next().Event, "the result of a degraded worker's probe is told")
+	require.Equal(t, api.WatchProbePassed, o.next().Event, "the result of a degraded worker's probe is reported")
 }
 
-func TestAHostTellsOnceThatItStops(t *testing.T) {
+func TestAHostReportsOnceThatItStops(t *testing.T) {
 	o := newObservedHost(t)
 	o.start(func(*api.StartRequest) {})
 	close(o.stopping)
 	require.Equal(t, api.WatchShutdown, o.next().Event)
 }
 
-func TestAHostTellsOnceThatAProcessExceedsItsRules(t *testing.T) {
+func TestAHostReportsOnceThatAProcessExceedsItsRules(t *testing.T) {
 	o := newObservedHost(t)
 	p := o.start(func(r *api.StartRequest) { r.Rules.RequestLimit = 0 })
 	_, err := o.Watch(t.Context(), api.WatchRequest{

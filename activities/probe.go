@@ -19,7 +19,7 @@ func (h *Host) probe(ctx context.Context, r api.WatchRequest) api.ProbeResult {
 	if !known {
 		return api.ProbeResult{ProcessEnded: true, Reason: unknownProcess}
 	}
-	if hasEnded(p) {
+	if p.HasEnded() {
 		exit := toExit(p.Exit())
 		return api.ProbeResult{ProcessEnded: true, Exit: &exit, Reason: p.Exit().Reason, Usage: h.finalUsage(p)}
 	}
@@ -35,67 +35,79 @@ func (h *Host) probe(ctx context.Context, r api.WatchRequest) api.ProbeResult {
 	if sample, err := p.Sample(ctx); err == nil {
 		result.Sample = toSample(sample)
 		h.sampled(p, sample, h.served(p), r.Health)
-		result.Assessment = h.health.of(p).assessment(p.Spec())
+		result.Assessment = h.health.of(p).assessment(p.SharedSpec())
 	}
 	return result
 }
 
-// prober probes a process every health.interval, in a goroutine of its own because a probe may take as long as health.timeout.
+// prober probes a process every health.interval. A probe may take as long as health.timeout, so it has a goroutine of its own; between two probes there
+// is none. Its methods are called by one goroutine.
 type prober struct {
-	// result delivers at most one value, after which the prober ends: the error of a failed probe, or nil when a degraded worker
-	// passed one.
-	result chan error
-	cancel context.CancelFunc
-	done   chan struct{}
+	process  *process.Process
+	observe  func(time.Duration, error) // receives the duration and the result of every probe
+	degraded bool
+	ticker   *time.Ticker // nil if the request asks for no probes
+	// ended delivers the end of the probe that runs; see take.
+	ended  chan probeEnd
+	cancel context.CancelFunc // of the probe that runs; nil while none does
 }
 
-// startProber starts a prober if the request asks for one; observe receives the duration and the result of every probe.
-func startProber(ctx context.Context, p *process.Process, r api.WatchRequest, observe func(time.Duration, error)) *prober {
-	ctx, cancel := context.WithCancel(ctx)
-	b := &prober{result: make(chan error, 1), cancel: cancel, done: make(chan struct{})}
-	go func() {
-		defer close(b.done)
-		if r.Probe {
-			b.run(ctx, p, r, observe)
+// probeEnd is the end of a probe, which says nothing about the process if it does not count.
+type probeEnd struct {
+	counts bool
+	err    error
+}
+
+func newProber(p *process.Process, r api.WatchRequest, observe func(time.Duration, error)) *prober {
+	b := &prober{process: p, observe: observe, degraded: r.Failures > 0, ended: make(chan probeEnd, 1)}
+	if r.Probe {
+		interval := r.Health.Interval.D()
+		if b.degraded {
+			interval = min(interval, api.DegradedProbeDelay)
 		}
-	}()
+		b.ticker = time.NewTicker(interval)
+	}
 	return b
 }
 
-func (b *prober) run(ctx context.Context, p *process.Process, r api.WatchRequest, observe func(time.Duration, error)) {
-	degraded := r.Failures > 0
-	interval := r.Health.Interval.D()
-	if degraded {
-		interval = min(interval, api.DegradedProbeDelay)
+// due delivers when a probe is due. It is nil while one runs.
+func (b *prober) due() <-chan time.Time {
+	if b.ticker == nil || b.cancel != nil {
+		return nil
 	}
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-p.Done():
-			return
-		case <-ticker.C:
-		}
-		began := time.Now()
-		err := p.Probe(ctx)
-		took := time.Since(began)
-		if ctx.Err() != nil || errors.Is(err, process.ErrBusy) {
-			continue
-		}
-		if hasEnded(p) { // the exit is more specific than the failed probe
-			return
-		}
-		observe(took, err)
-		if err != nil || degraded {
-			b.result <- err
-			return
-		}
-	}
+	return b.ticker.C
 }
 
-func (b *prober) stop() {
+// probe starts a probe.
+func (b *prober) probe(ctx context.Context) {
+	ctx, b.cancel = context.WithCancel(ctx)
+	go func() {
+		began := time.Now()
+		err := b.process.Probe(ctx)
+		took := time.Since(began)
+		// A call in progress prevented the probe, or the process has ended, which is more specific than the failed probe.
+		counts := ctx.Err() == nil && !errors.Is(err, process.ErrBusy) && !b.process.HasEnded()
+		if counts {
+			b.observe(took, err)
+		}
+		b.ended <- probeEnd{counts, err}
+	}()
+}
+
+// take takes the end of a probe, and reports whether the worker's workflow wants to know: the probe failed, or a degraded worker passed it.
+func (b *prober) take(e probeEnd) bool {
 	b.cancel()
-	<-b.done
+	b.cancel = nil
+	return e.counts && (e.err != nil || b.degraded)
+}
+
+// stop ends the probe that runs. The prober must not be used any more.
+func (b *prober) stop() {
+	if b.ticker != nil {
+		b.ticker.Stop()
+	}
+	if b.cancel != nil {
+		b.cancel()
+		<-b.ended
+	}
 }

@@ -20,14 +20,14 @@ const (
 )
 
 // Rebalance splits this host's budget among the workers of a pool by their usage, load and health score, and applies the shares as
-// limits if r.Apply is set. A budget below the current usage is no error: no limit changes, and Problem says so.
+// limits if r.Apply is set. A budget below the current usage is not an error: no limit changes, and Problem says so.
 func (h *Host) Rebalance(ctx context.Context, r api.RebalanceRequest) (api.RebalanceResult, error) {
 	var result api.RebalanceResult
 	var processes []*process.Process
 	var memory, cpu []policy.Claim
 	for _, requested := range r.Processes {
 		p, known := h.Processes.Get(requested.Worker, requested.Incarnation)
-		if !known || hasEnded(p) {
+		if !known || p.HasEnded() {
 			continue
 		}
 		m, c := h.allocationClaims(ctx, p, r.Limits)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 const (
@@ -40,7 +41,7 @@ func (r *Roster) ReserveWorker(ctx context.Context, request api.ReserveWorkerReq
 			if recalled++; recalled > maxReturns {
 				break
 			}
-			if pause(ctx, returnPause) != nil {
+			if !sleep.For(ctx.Done(), returnPause) {
 				break
 			}
 			lease, err = checkout(slot)
@@ -51,17 +52,6 @@ func (r *Roster) ReserveWorker(ctx context.Context, request api.ReserveWorkerReq
 		problem = "no worker is free: " + err.Error()
 	}
 	return api.ReserveWorkerResult{Problem: problem}, nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // ScalePool sends a pool the update scale. A refusal is not retried.

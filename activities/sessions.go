@@ -106,8 +106,7 @@ func (s *Sessions) runHook(ctx context.Context, hook, session string, r api.Sess
 
 func toSessionFailure(session string, err error) api.SessionFailure {
 	f := api.SessionFailure{Session: session, Code: api.CodeUnavailable, Reason: err.Error()}
-	var coded *api.Error
-	if errors.As(err, &coded) {
+	if coded, ok := errors.AsType[*api.Error](err); ok {
 		f.Code, f.Reason = coded.Code, coded.Message
 	}
 	return f

@@ -30,8 +30,8 @@ func (h *Host) AwaitCapacity(_ context.Context, p api.Process) (api.AwaitCapacit
 	return api.AwaitCapacityResult{Host: h.ID}, nil
 }
 
-// Start starts an incarnation and returns when it is ready. It fails with api.CodeStartFailed if the process does not become ready,
-// and with api.CodeSuperseded if this host has had a higher incarnation of the worker. With StartRequest.MaxAttempts above 1, Temporal
+// Start starts an incarnation and returns when it is ready. It fails with api.CodeStartFailed if the process does not become ready, with
+// api.CodeNoWorkers if the host has no resources for it, and with api.CodeSuperseded if this host has had a higher incarnation of the worker. With StartRequest.MaxAttempts above 1, Temporal
 // retries a failed start on any host with capacity, after the delay of the recovery policy and under the next incarnation. The
 // heartbeats carry the failed attempts; the result, or the last failure, returns them as api.FailedAttempts.
 func (h *Host) Start(ctx context.Context, r api.StartRequest) (api.StartResult, error) {
@@ -61,6 +61,9 @@ func (h *Host) Start(ctx context.Context, r api.StartRequest) (api.StartResult, 
 		_ = failure.Details(&details) // attemptStart made them
 		details.FailedAttempts = earlier
 		return result, temporal.NewNonRetryableApplicationError(failure.Message(), failure.Type(), nil, details)
+	}
+	if failure.Type() == string(api.CodeNoWorkers) { // it says nothing about the program, and another host may have what this one lacks
+		return result, temporal.NewNonRetryableApplicationError(failure.Message(), failure.Type(), nil, earlier)
 	}
 	this := api.FailedAttempt{Incarnation: r.Incarnation, Began: began.UTC(), Ended: time.Now().UTC(), Reason: failure.Message()}
 	var delay time.Duration
@@ -112,6 +115,10 @@ func (h *Host) attemptStart(ctx context.Context, r api.StartRequest) (api.StartR
 	traced(err)
 	if err != nil {
 		h.Observer.StartFailed(r.Process, err)
+		if errors.Is(err, process.ErrExhausted) {
+			h.Exhausted()
+			return api.StartResult{}, nonRetryable(api.CodeNoWorkers, "host "+h.ID+" cannot start the process: "+err.Error())
+		}
 		return api.StartResult{}, fromProcess(err)
 	}
 	h.Started(p)
@@ -121,7 +128,7 @@ func (h *Host) attemptStart(ctx context.Context, r api.StartRequest) (api.StartR
 		h.Observer.StartFailed(r.Process, err)
 		return api.StartResult{}, fromProcess(err)
 	}
-	if h.Epoch() != epoch { // the worker would not hear of this process's end
+	if h.Epoch() != epoch { // the worker would not learn of this process's end
 		err := api.Errorf(api.CodeStartFailed, "host %s lost its epoch %d during the start", h.ID, epoch)
 		p.Kill(err.Message)
 		_, _ = p.Stop(ctx, 0) // waits
@@ -137,7 +144,11 @@ func (h *Host) attemptStart(ctx context.Context, r api.StartRequest) (api.StartR
 		hello, known := wire.HelloOf(conn)
 		result.ReleasesSessions = known && slices.Contains(hello.Methods, api.HookSessionRelease)
 	}
-	if sample, err := p.Sample(ctx); err == nil {
+	measure := p.FirstSample
+	if r.Rules.MaxMemoryBytes > 0 { // a part of the tree must not pass for all of it
+		measure = p.FreshSample
+	}
+	if sample, err := measure(ctx); err == nil {
 		result.Sample = toSample(sample)
 		if r.Rules.MaxMemoryBytes > 0 && sample.MemoryBytes >= r.Rules.MaxMemoryBytes { // the next process would start as large
 			r.Rules.MaxMemoryBytes = 0

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -137,7 +138,7 @@ func TestAProcessThatOutlivesItsProbationHasStarted(t *testing.T) {
 	require.NoError(t, err, "a first crash after a while asks for no probation")
 }
 
-func TestAStartGoesOnWhileTemporalDoesNotAnswer(t *testing.T) {
+func TestAStartContinuesWhileTemporalDoesNotAnswer(t *testing.T) {
 	h, first := newHost(t, withoutProtocol, "sleep", "1000")
 	h.DataPlane, h.Started = idleDataPlane{}, func(*process.Process) {}
 	gate := filepath.Join(t.TempDir(), "gate")
@@ -158,4 +159,57 @@ func TestAStartGoesOnWhileTemporalDoesNotAnswer(t *testing.T) {
 	var result api.StartResult
 	require.NoError(t, value.Get(&result))
 	require.Positive(t, result.PID)
+}
+
+// Else the next process would start as large, and would be rotated for it again.
+func TestAProcessThatStartsAboveItsMemoryLimitHasNone(t *testing.T) {
+	h, first := newHost(t, withoutProtocol, "sleep", "1000")
+	h.DataPlane, h.Started = idleDataPlane{}, func(*process.Process) {}
+	gate := filepath.Join(t.TempDir(), "gate")
+	r := api.StartRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, MaxAttempts: 1, Rules: api.WatchRules{MaxMemoryBytes: 20e6}}
+	r.Spec = first.Spec()
+	// What is large has lost its parent.
+	r.Spec.Pool.Command = []string{"sh", "-c",
+		`(sh -c 'x=$(head -c 40000000 /dev/zero | tr "\0" x); echo >"$0"; while :; do sleep 1; done' "$0" &); until [ -e "$0" ]; do sleep 0.01; done; exec sleep 1000`, gate}
+	r.Spec.Health.Command = []string{"test", "-e", gate}
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestActivityEnvironment()
+	env.RegisterActivity(h.Start)
+	value, err := env.ExecuteActivity(h.Start, r)
+	require.NoError(t, err)
+	var result api.StartResult
+	require.NoError(t, value.Get(&result))
+	require.Greater(t, result.Sample.MemoryBytes, int64(40e6))
+	require.Zero(t, result.Rules.MaxMemoryBytes)
+}
+
+// The workers of two pools of the same name may start the same incarnation: both ask before either has begun.
+func TestTwoStartsOfOneIncarnationAreObservedUntilItEnds(t *testing.T) {
+	h, first := newHost(t, withoutProtocol, "sleep", "1000")
+	h.DataPlane, h.Started = idleDataPlane{}, func(*process.Process) {}
+	var both sync.WaitGroup
+	both.Add(2)
+	h.Admit = func(context.Context, api.StartRequest) error {
+		both.Done()
+		both.Wait()
+		return nil
+	}
+	r := api.StartRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, MaxAttempts: 1}
+	r.Spec = first.Spec()
+	var starting sync.WaitGroup
+	for range 2 {
+		starting.Go(func() {
+			var suite testsuite.WorkflowTestSuite
+			env := suite.NewTestActivityEnvironment()
+			env.RegisterActivity(h.Start)
+			_, err := env.ExecuteActivity(h.Start, r)
+			assert.NoError(t, err)
+		})
+	}
+	starting.Wait()
+	p, known := h.Processes.Get("p/1", 3)
+	require.True(t, known)
+	_, err := p.Stop(t.Context(), time.Second)
+	require.NoError(t, err)
+	h.WaitMonitors()
 }

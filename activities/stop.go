@@ -7,13 +7,13 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// Stop stops a process and its tree. A process that this host does not know, or that has ended, is no error.
+// Stop stops a process and its tree. A process that this host does not know, or that has ended, is not an error.
 func (h *Host) Stop(ctx context.Context, r api.StopRequest) (api.StopResult, error) {
 	p, known := h.Processes.Get(r.Worker, r.Incarnation)
 	if !known {
 		return api.StopResult{Exit: lifecycle.Exit{Interrupted: true}, Reason: unknownProcess}, nil
 	}
-	if p.HandedOver() { // it lives on
+	if p.HandedOver() { // it keeps running
 		return api.StopResult{}, errResultPending
 	}
 	h.Observer.Stopping(r.Process)

@@ -13,7 +13,7 @@ func (h *Host) Suspend(ctx context.Context, r api.SuspendRequest) (api.SuspendRe
 	return order(ctx, h, func(ctx context.Context) (api.SuspendResult, error) {
 		result := h.DataPlane.Suspend(ctx, r)
 		p, known := h.Processes.Get(r.Worker, r.Incarnation)
-		if result.Withdrawn || ctx.Err() != nil || !known || hasEnded(p) || p.Spec().Pool.OnSuspend != spec.SuspendFreeze {
+		if result.Withdrawn || ctx.Err() != nil || !known || p.HasEnded() || p.Spec().Pool.OnSuspend != spec.SuspendFreeze {
 			return result, nil
 		}
 		if err := p.Freeze(r.Turn); err != nil {
@@ -28,7 +28,7 @@ func (h *Host) Suspend(ctx context.Context, r api.SuspendRequest) (api.SuspendRe
 // EndSuspension returns a suspended process to service; see api.ResumeRequest.
 func (h *Host) EndSuspension(ctx context.Context, r api.ResumeRequest) (api.ResumeResult, error) {
 	return order(ctx, h, func(ctx context.Context) (api.ResumeResult, error) {
-		if p, known := h.Processes.Get(r.Worker, r.Incarnation); known && !hasEnded(p) {
+		if p, known := h.Processes.Get(r.Worker, r.Incarnation); known && !p.HasEnded() {
 			p.Thaw(r.Turn)
 		}
 		return h.DataPlane.EndSuspension(ctx, r), nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -57,12 +58,15 @@ func (s *Sweeper) Sweep(ctx context.Context, progress api.SweepProgress, length 
 	ticker := time.NewTicker(sweepInterval)
 	defer ticker.Stop()
 	for {
-		activity.RecordHeartbeat(ctx, sweep.progress)
+		sweep.alive(ctx)()
 		if err := sweep.once(ctx); err != nil && ctx.Err() == nil {
 			s.Logger.Warn("sweep for closed workflows failed; retrying", "error", err)
 		}
 		if err := sweep.continueLongRuns(ctx); err != nil && ctx.Err() == nil {
 			s.Logger.Warn("a sweep for old runs failed; trying again", "error", err)
+		}
+		if err := sweep.reportMissing(ctx); err != nil && ctx.Err() == nil {
+			s.Logger.Warn("a look for workers that are missing failed; trying again", "error", err)
 		}
 		select {
 		case <-ticker.C:
@@ -83,6 +87,13 @@ type sweep struct {
 	seen     map[string]time.Time // handled runs, with the time they closed
 	failures map[string]int       // failed attempts by run
 	longRuns time.Time            // when continueLongRuns searched
+	rosters  []string             // the pools whose rosters are still to be looked at
+	listed   time.Time            // when these were listed
+}
+
+// alive returns what heartbeats. Every heartbeat has the progress: one without would take it from the next attempt.
+func (s *sweep) alive(ctx context.Context) func() {
+	return func() { activity.RecordHeartbeat(ctx, s.progress) }
 }
 
 // once handles the workflows that have closed since the last sweep. A failed one is retried by the next sweeps, sweepAttempts times in all.
@@ -92,7 +103,7 @@ func (s *sweep) once(ctx context.Context) error {
 	newest := s.progress.After
 	var failure error
 	err := s.each(ctx, query, func(closed *workflow.WorkflowExecutionInfo) error {
-		activity.RecordHeartbeat(ctx, s.progress)
+		s.alive(ctx)()
 		run, at := closed.GetExecution().GetRunId(), closed.GetCloseTime().AsTime()
 		if _, done := s.seen[run]; done {
 			return nil
@@ -114,17 +125,16 @@ func (s *sweep) once(ctx context.Context) error {
 	if err = errors.Join(failure, err); err != nil {
 		return err
 	}
-	s.progress.After = newest
-	for run, at := range s.seen {
-		if at.Before(newest.Add(-sweepOverlap)) {
-			delete(s.seen, run)
-		}
+	if now := time.Now(); newest.After(now) { // a server's clock was ahead: what closes once it is right must not count as seen
+		newest = now
 	}
+	s.progress.After = newest
+	maps.DeleteFunc(s.seen, func(_ string, at time.Time) bool { return at.Before(newest.Add(-sweepOverlap)) })
 	return nil
 }
 
 // closed handles one closed workflow, unless a newer run with its ID does.
-func (s *Sweeper) closed(ctx context.Context, info *workflow.WorkflowExecutionInfo) error {
+func (s *sweep) closed(ctx context.Context, info *workflow.WorkflowExecutionInfo) error {
 	id := info.GetExecution().GetWorkflowId()
 	newest, err := s.newest(ctx, id)
 	if err != nil || newest == nil {
@@ -139,7 +149,7 @@ func (s *Sweeper) closed(ctx context.Context, info *workflow.WorkflowExecutionIn
 		s.Logger.Warn("worker workflow closed without a report", "worker", api.WorkerName(pool, slot), "status", status)
 		return s.signal(ctx, api.PoolWorkflowID(pool), api.SignalWorkerClosed, api.WorkerClosed{Slot: slot, RunID: newest.GetFirstRunId(), Status: status})
 	}
-	workers, err := s.openWorkers(ctx, id)
+	workers, err := s.openWorkers(ctx, id, s.alive(ctx))
 	if err != nil || len(workers) == 0 {
 		return err
 	}
@@ -151,7 +161,7 @@ func (s *Sweeper) closed(ctx context.Context, info *workflow.WorkflowExecutionIn
 		reason = "its pool was started again or reset, and does not have this worker"
 	}
 	for _, worker := range workers {
-		activity.RecordHeartbeat(ctx)
+		s.alive(ctx)()
 		if err := s.signal(ctx, worker, api.SignalEnd, api.Control{Reason: reason, By: "sweeper"}); err != nil {
 			return err
 		}
@@ -159,11 +169,26 @@ func (s *Sweeper) closed(ctx context.Context, info *workflow.WorkflowExecutionIn
 	return nil
 }
 
-// openWorkers are the IDs of the open workflows of a pool's workers.
-func (s *Sweeper) openWorkers(ctx context.Context, pool string) (ids []string, err error) {
+// ClosedWorkers names the workflows of workers of which a run has closed since a time and has not continued as new. Visibility may show one late.
+func (s *Sweeper) ClosedWorkers(ctx context.Context, since time.Time) (map[string]bool, error) {
+	query := fmt.Sprintf("WorkflowType = '%s' AND CloseTime >= '%s' AND ExecutionStatus IN ('Completed', 'Terminated', 'TimedOut', 'Failed', 'Canceled')",
+		api.WorkflowWorker, since.UTC().Format(time.RFC3339Nano))
+	ids := map[string]bool{}
+	err := s.each(ctx, query, func(closed *workflow.WorkflowExecutionInfo) error {
+		ids[closed.GetExecution().GetWorkflowId()] = true
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list closed workflows of workers: %w", err)
+	}
+	return ids, nil
+}
+
+// openWorkers are the IDs of the open workflows of a pool's workers. It calls alive for each.
+func (s *Sweeper) openWorkers(ctx context.Context, pool string, alive func()) (ids []string, err error) {
 	query := fmt.Sprintf("WorkflowType = '%s' AND WorkflowId STARTS_WITH '%s/' AND ExecutionStatus = 'Running'", api.WorkflowWorker, pool)
 	err = s.each(ctx, query, func(worker *workflow.WorkflowExecutionInfo) error {
-		activity.RecordHeartbeat(ctx)
+		alive()
 		ids = append(ids, worker.GetExecution().GetWorkflowId())
 		return nil
 	})
@@ -192,21 +217,19 @@ func (s *Sweeper) poolStatus(ctx context.Context, id string) (status api.PoolSta
 	return status, nil
 }
 
-// newest describes the newest run of a workflow; nil is one that Temporal does not know any more.
+// newest describes the newest run of a workflow; nil is one that Temporal no longer has.
 func (s *Sweeper) newest(ctx context.Context, id string) (*workflow.WorkflowExecutionInfo, error) {
 	answer, err := s.Temporal.DescribeWorkflowExecution(ctx, id, "")
-	var notFound *serviceerror.NotFound
-	if errors.As(err, &notFound) {
+	if _, ok := errors.AsType[*serviceerror.NotFound](err); ok {
 		return nil, nil
 	}
 	return answer.GetWorkflowExecutionInfo(), err
 }
 
-// signal signals a workflow; one that has ended is no error.
+// signal signals a workflow; one that has ended is not an error.
 func (s *Sweeper) signal(ctx context.Context, id, name string, argument any) error {
 	err := s.Temporal.SignalWorkflow(ctx, id, "", name, argument)
-	var notFound *serviceerror.NotFound
-	if errors.As(err, &notFound) {
+	if _, ok := errors.AsType[*serviceerror.NotFound](err); ok {
 		return nil
 	}
 	return err

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"go.temporal.io/api/workflow/v1"
-	"go.temporal.io/sdk/activity"
 
 	"github.com/tempool/tempool/api"
 )
@@ -15,7 +14,7 @@ const (
 	// longRunInterval is the time between two searches for runs that should have continued as new.
 	longRunInterval = time.Hour
 	// longRun is the age of such a run. Pools and workers continue as new within a day if anything wakes them; a worker that rests, or a pool in which
-	// nothing happens, sleeps until somebody does.
+	// nothing happens, sleeps until something does.
 	longRun = 25 * time.Hour
 )
 
@@ -40,13 +39,13 @@ func (s *sweep) continueLongRuns(ctx context.Context) error {
 	if now.Sub(s.longRuns) < longRunInterval {
 		return nil
 	}
-	n, err := s.ContinueRunsBefore(ctx, now.Add(-longRun), func() { activity.RecordHeartbeat(ctx, s.progress) })
+	n, err := s.ContinueRunsBefore(ctx, now.Add(-longRun), s.alive(ctx))
 	if err != nil {
 		return fmt.Errorf("continue old runs as new: %w", err)
 	}
 	s.longRuns = now
 	if n > 0 {
-		s.Logger.Info("asked old runs of sleeping workflows to continue as new", "runs", n)
+		s.Logger.Info("asked old runs of idle workflows to continue as new", "runs", n)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/policy/fromspec"
 	"github.com/tempool/tempool/spec"
@@ -74,19 +76,12 @@ func newWaitingCalls(s *Sweeper) *waitingCalls {
 
 // run reads backlogs until ctx ends.
 func (w *waitingCalls) run(ctx context.Context) {
-	ticker := time.NewTicker(backlogInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-ticker.C:
-			err := w.round(ctx, now)
-			if err != nil && !w.failing && ctx.Err() == nil {
-				w.log.Warn("cannot count the calls of workflows that wait for pools; trying again", "error", err)
-			}
-			w.failing = err != nil
+	for now := range sleep.Ticks(ctx.Done(), backlogInterval) {
+		err := w.round(ctx, now)
+		if err != nil && !w.failing && ctx.Err() == nil {
+			w.log.Warn("cannot count the calls of workflows that wait for pools; trying again", "error", err)
 		}
+		w.failing = err != nil
 	}
 }
 
@@ -122,11 +117,7 @@ func (w *waitingCalls) readPools(ctx context.Context) error {
 	for _, pool := range pools {
 		open[pool] = true
 	}
-	for pool := range w.measured {
-		if !open[pool] {
-			delete(w.measured, pool)
-		}
-	}
+	maps.DeleteFunc(w.measured, func(pool string, _ *waitingPool) bool { return !open[pool] })
 	return nil
 }
 
@@ -205,7 +196,7 @@ func (s *Sweeper) waitingCalls(ctx context.Context, pool string) (int, error) {
 		return 0, fmt.Errorf("describe the task queue: %w", err)
 	}
 	if answer.GetStats() == nil {
-		return 0, errors.New("this Temporal server does not tell how many tasks wait in a queue; release 1.29 or newer does")
+		return 0, errors.New("this Temporal server does not report how many tasks wait in a queue; upgrade it to release 1.29 or newer")
 	}
 	return int(answer.GetStats().GetApproximateBacklogCount()), nil
 }

@@ -48,20 +48,20 @@ func TestCallsThatWaitInTemporalAreDemand(t *testing.T) {
 	refused = errors.New("Temporal is not reached")
 	require.Empty(t, round(backlogInterval))
 	refused = nil
-	require.Equal(t, report(2, 2), round(backlogInterval), "a pool without workers has it at once, after a report that failed, too")
+	require.Equal(t, report(2, 2), round(backlogInterval), "a pool without workers is reported at once, even if the last report failed")
 	require.Empty(t, round(backlogInterval), "nothing has changed")
-	require.Equal(t, report(2, 2), round(waitingRepeat), "before the report expires it is repeated")
+	require.Equal(t, report(2, 2), round(waitingRepeat), "a report is repeated before it expires")
 
 	waiting["p"] = 0
-	require.Equal(t, report(0, 0), round(backlogInterval), "an agent has taken the calls, and reports them")
+	require.Equal(t, report(0, 0), round(backlogInterval), "an agent has taken the calls and reports them")
 	require.Empty(t, w.measured)
 
 	status.Workers = []api.RosterEntry{{Endpoint: "unix:/x", State: "ready"}}
 	waiting["p"] = 4
-	require.Empty(t, round(backlogInterval), "a pool with workers has a demand that lasts")
+	require.Empty(t, round(backlogInterval), "a pool with workers is reported only if its calls keep waiting")
 	require.Equal(t, report(4, 4), round(s.Scale.UpAfter.D()))
 
-	t.Run("a pool of a fixed size has no use for it", func(t *testing.T) {
+	t.Run("a pool of a fixed size is not reported", func(t *testing.T) {
 		status.Spec.Scale = spec.Default().Scale
 		clear(w.measured)
 		require.Empty(t, round(backlogInterval))

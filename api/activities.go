@@ -110,7 +110,7 @@ type SupersededDetails struct {
 }
 
 // WatchRequest sets what the host observes of an incarnation from now on. The start sets it first: probes, and the rules of the
-// StartRequest. With Failures > 0 the next probe runs after DegradedProbeDelay, and its result is told either way.
+// StartRequest. With Failures > 0 the next probe runs after DegradedProbeDelay, and its result is reported either way.
 type WatchRequest struct {
 	Process
 	Health   spec.Health `json:"health"`
@@ -127,7 +127,7 @@ type Replaced struct {
 	Restarts  map[string]int64 `json:"restarts,omitempty"`
 }
 
-// WatchRules are the rules by which a host decides that an incarnation should be replaced; the zero value has none. The host tells
+// WatchRules are the rules by which a host decides that an incarnation should be replaced; the zero value has none. The host reports
 // WatchReplace once; the next Watch sets rules again.
 type WatchRules struct {
 	// RequestLimit is the number of requests after which to replace the incarnation, jitter included; 0 is never.
@@ -178,10 +178,10 @@ const (
 	WatchShutdown    WatchEvent = "agent_shutdown"
 	WatchUnknown     WatchEvent = "unknown_process" // the host does not know the incarnation
 	WatchReplace     WatchEvent = "replace"         // the incarnation should be replaced, for Cause
-	WatchUnhealthy   WatchEvent = "unhealthy"       // the program, or its calls, show that it is not well
+	WatchUnhealthy   WatchEvent = "unhealthy"       // the program, or its calls, show that it is unhealthy
 )
 
-// WatchResult is one observation; its Event is empty if there was nothing to tell. Exit is set for exited and unknown_process.
+// WatchResult is one observation; its Event is empty if there was nothing to report. Exit is set for exited and unknown_process.
 type WatchResult struct {
 	Event  WatchEvent      `json:"event,omitempty"`
 	Reason string          `json:"reason,omitempty"`
@@ -292,4 +292,12 @@ type Sample struct {
 	Children     int     `json:"children"`
 	ReadBytes    int64   `json:"read_bytes"`
 	WriteBytes   int64   `json:"write_bytes"`
+	// Network is nil unless the tree has a network namespace of its own, with an interface besides loopback.
+	Network *NetworkBytes `json:"network,omitempty"`
+}
+
+// NetworkBytes are what the network interfaces of a process tree have received and sent since it started.
+type NetworkBytes struct {
+	ReceivedBytes int64 `json:"received_bytes"`
+	SentBytes     int64 `json:"sent_bytes"`
 }

@@ -66,9 +66,9 @@ const (
 	SignalStartPermitted = "start-permitted"
 	// SignalLimitsApplied reports the limits that a running process was given: LimitsApplied.
 	SignalLimitsApplied = "limits-applied"
-	// SignalProcessEvents tells what the host has observed of the worker's processes: ProcessEvents.
+	// SignalProcessEvents reports what the host has observed of the worker's processes: ProcessEvents.
 	SignalProcessEvents = "process-events"
-	// SignalEpochEnded tells that an agent has ended or is lost, and its processes with it: EpochEnded.
+	// SignalEpochEnded reports that an agent has ended or is lost, and its processes with it: EpochEnded.
 	SignalEpochEnded = "epoch-ended"
 )
 
@@ -77,6 +77,7 @@ const (
 	QueryState   = "state"
 	QueryMetrics = "metrics"
 	QueryHistory = "history"
+	QuerySpec    = "spec"
 )
 
 // Updates, signals and queries of a pool.

@@ -44,6 +44,7 @@ const (
 	CodeHostTaken        Code = "host_taken"   // another agent holds the host id
 	CodeUnauthorized     Code = "unauthorized" // the gateway does not know the client
 	CodeForbidden        Code = "forbidden"    // the client lacks a right, or the token of the lease
+	CodeSlowReader       Code = "slow_reader"  // the client of a stream read too slowly, and other calls share its worker
 )
 
 // Failures of the session store.
@@ -51,7 +52,7 @@ const (
 	CodeSessionNotFound  Code = "session_not_found"
 	CodeSessionExists    Code = "session_exists"
 	CodeProgramNotFound  Code = "program_not_found"
-	CodeVersionConflict  Code = "version_conflict" // the session does not have the version that the request names
+	CodeVersionConflict  Code = "version_conflict" // the session or the spec does not have the version that the request names
 	CodeStoreFull        Code = "store_full"
 	CodeStoreUnavailable Code = "store_unavailable"
 )
@@ -64,7 +65,7 @@ const (
 type Error struct {
 	Code    Code
 	Message string
-	// RetryAfter is a hint: an earlier retry is unlikely to succeed. Zero is no hint.
+	// RetryAfter is a hint: an earlier retry is unlikely to succeed. Zero means no hint.
 	RetryAfter time.Duration
 	// Started says for a call that a worker may have seen the request. Only calls that did not start are safe to retry.
 	Started bool
@@ -102,6 +103,7 @@ var (
 	ErrHostTaken        = &Error{Code: CodeHostTaken}
 	ErrUnauthorized     = &Error{Code: CodeUnauthorized}
 	ErrForbidden        = &Error{Code: CodeForbidden}
+	ErrSlowReader       = &Error{Code: CodeSlowReader}
 	ErrSessionNotFound  = &Error{Code: CodeSessionNotFound}
 	ErrSessionExists    = &Error{Code: CodeSessionExists}
 	ErrProgramNotFound  = &Error{Code: CodeProgramNotFound}
@@ -139,8 +141,7 @@ func (e *Error) After(d time.Duration) *Error {
 
 // CodeOf returns the code of the first Error in err's chain, or "" if there is none.
 func CodeOf(err error) Code {
-	var coded *Error
-	if errors.As(err, &coded) {
+	if coded, ok := errors.AsType[*Error](err); ok {
 		return coded.Code
 	}
 	return ""
@@ -148,8 +149,7 @@ func CodeOf(err error) Code {
 
 // MessageOf returns the message of the first Error in err's chain, else err's text.
 func MessageOf(err error) string {
-	var coded *Error
-	if errors.As(err, &coded) {
+	if coded, ok := errors.AsType[*Error](err); ok {
 		return coded.Message
 	}
 	return err.Error()

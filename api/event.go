@@ -38,7 +38,7 @@ const (
 	EventRotationStarted    = "rotation.started"
 	EventRotationFinished   = "rotation.finished"
 	EventWorkerProbed       = "worker.probed"
-	// EventWorkerSampled is emitted only while somebody reads it by this name.
+	// EventWorkerSampled is emitted only while a reader selects it by this name.
 	EventWorkerSampled       = "worker.sampled"
 	EventLimitExceeded       = "limit.exceeded"
 	EventResourcesRebalanced = "resources.rebalanced"
@@ -56,6 +56,8 @@ const (
 	EventSessionBound        = "session.bound"
 	EventSessionMigrated     = "session.migrated"
 	EventSessionNotReleased  = "session.not_released"
+	EventAlertRaised         = "alert.raised"
+	EventAlertCleared        = "alert.cleared"
 	// EventMissed is about the stream itself: what its reader could not get.
 	EventMissed = "events.missed"
 )
@@ -67,7 +69,8 @@ func EventTypes() []string {
 		EventLeaseGranted, EventLeaseRenewed, EventLeaseReleased, EventLeaseExpired, EventLeaseRefused,
 		EventRotationRequested, EventRotationStarted, EventRotationFinished, EventWorkerProbed, EventWorkerSampled, EventLimitExceeded, EventResourcesRebalanced,
 		EventCallFailed, EventPoolScaled, EventPoolApplied, EventPoolHeld, EventPoolReleased, EventHostJoined, EventHostLeft, EventHostLost,
-		EventSessionCreated, EventSessionEvicted, EventSessionExpired, EventSessionBound, EventSessionMigrated, EventSessionNotReleased, EventMissed,
+		EventSessionCreated, EventSessionEvicted, EventSessionExpired, EventSessionBound, EventSessionMigrated, EventSessionNotReleased,
+		EventAlertRaised, EventAlertCleared, EventMissed,
 	}
 }
 

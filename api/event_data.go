@@ -107,6 +107,20 @@ type PoolEvent struct {
 	Reason      string `json:"reason,omitempty"`
 }
 
+// The alerts that a pool raises: what lasts until it is mended. Prometheus has the others.
+const (
+	AlertWorkerGaveUp  = "worker_gave_up" // it failed recovery.max_consecutive_failures times in a row and stays down
+	AlertStartsHeld    = "starts_held"    // too many starts of the pool failed, and one worker at a time tries
+	AlertRolloutHalted = "rollout_halted" // a worker did not come back from a rolling restart
+)
+
+// AlertEvent is the data of EventAlertRaised and EventAlertCleared; their source is what is wrong.
+type AlertEvent struct {
+	Alert string `json:"alert"` // one of the Alert constants
+	// Reason is why it was raised.
+	Reason string `json:"reason"`
+}
+
 // HostEvent is the data of the events of hosts.
 type HostEvent struct {
 	Epoch    int64    `json:"epoch"`

@@ -6,7 +6,7 @@ const (
 	HeaderSession = "Tempool-Session"
 	// HeaderTimeout bounds the call in milliseconds, waiting included.
 	HeaderTimeout = "Tempool-Timeout"
-	// HeaderPriority is the call's place in the gateway's queue, 0 to 9; the highest goes first.
+	// HeaderPriority orders the calls in the gateway's queue, 0 to 9; the highest goes first. A waiting call gains one for each tenth of queue.timeout.
 	HeaderPriority = "Tempool-Priority"
 	// HeaderLeaseToken has the token of the lease in the path.
 	HeaderLeaseToken = "Tempool-Lease-Token"

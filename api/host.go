@@ -14,7 +14,7 @@ const (
 
 	// ActivityHostLiveness runs on HostEpochQueue for as long as the agent of that epoch lives; its heartbeat is the host's.
 	ActivityHostLiveness = "HostLiveness"
-	// ActivityEndEpoch tells the workers of ended epochs; any agent runs it, from SweeperQueue.
+	// ActivityEndEpoch notifies the workers of ended epochs; any agent runs it, from SweeperQueue.
 	ActivityEndEpoch = "EndEpoch"
 )
 
@@ -26,7 +26,7 @@ const (
 	// epoch is lost.
 	HostHeartbeatTimeout = 8 * time.Second
 	HostGrace            = 8 * time.Second
-	// HostOutageGrace replaces HostGrace where Temporal itself was away, so that the agents have had no chance to be heard.
+	// HostOutageGrace replaces HostGrace after an outage of Temporal itself, during which no agent could heartbeat.
 	HostOutageGrace = 20 * time.Second
 )
 
@@ -59,8 +59,10 @@ type JoinRequest struct {
 	Instance string `json:"instance"`
 	// Lineage is the id of the agent's state folder, whose lock the agent holds: two agents of one lineage follow each other.
 	Lineage string `json:"lineage"`
-	// Epoch is the newest one that this instance had; 0 before its first.
+	// Epoch is the newest one that this instance had; 0 before its first. Last is the newest that an agent on this state folder had, which the
+	// workflow does not know if it was ended from outside; 0 is not known.
 	Epoch    int64    `json:"epoch,omitempty"`
+	Last     int64    `json:"last,omitempty"`
 	Labels   []string `json:"labels,omitempty"`
 	Capacity int      `json:"capacity,omitempty"`
 	Endpoint string   `json:"endpoint,omitempty"`
@@ -80,6 +82,8 @@ type LeaveRequest struct {
 	// Kept are processes that wait for the next agent for KeepMS.
 	Kept   []Process `json:"kept,omitempty"`
 	KeepMS int64     `json:"keep_ms,omitempty"`
+	// Usage is that of the processes which live on, or have not reported their end.
+	Usage []ProcessUsage `json:"usage,omitempty"`
 }
 
 // LivenessRequest is the input of ActivityHostLiveness.
@@ -89,18 +93,18 @@ type LivenessRequest struct {
 	At       time.Time `json:"at"` // the workflow's time
 }
 
-// HostVitals is the detail of each heartbeat of ActivityHostLiveness: the processes of the host that are ready.
-type HostVitals struct {
+// HostHeartbeat is the detail of each heartbeat of ActivityHostLiveness: the processes of the host that are ready.
+type HostHeartbeat struct {
 	// At is LivenessRequest.At and the time since then by the agent's monotonic clock: no clocks of two machines are compared.
 	At        time.Time       `json:"at"`
-	Processes []ProcessVitals `json:"processes,omitempty"`
+	Processes []ProcessReport `json:"processes,omitempty"`
 	// Waiting counts, by pool, the calls and the clients that wait for a worker at its gateway. Pools without any are left out.
 	Waiting map[string]int `json:"waiting,omitempty"`
-	// Agent is what the agent says of itself; nil from one that says nothing.
+	// Agent is the agent's report on itself; nil from one that reports nothing.
 	Agent *AgentReport `json:"agent,omitempty"`
 }
 
-// AgentReport is what an agent says of itself and its machine.
+// AgentReport is an agent's report on itself and its machine.
 type AgentReport struct {
 	// Endpoint is the base URL of its gateway.
 	Endpoint string `json:"endpoint"`
@@ -121,6 +125,8 @@ type AgentReport struct {
 	// Cgroups are the controllers that enforce limits; NoCgroups is why there are none.
 	Cgroups   []string `json:"cgroups,omitempty"`
 	NoCgroups string   `json:"no_cgroups,omitempty"`
+	// KeepsProcesses says that it leaves its processes to the next agent when it stops.
+	KeepsProcesses bool `json:"keeps_processes,omitempty"`
 	// OpenFiles is how many files it may have open; 0 is not known.
 	OpenFiles int64 `json:"open_files,omitempty"`
 	// DiskFreeBytes and DiskTotalBytes are those of the disk with the state folder; 0 of 0 is not known.
@@ -139,8 +145,8 @@ const (
 	AccessSocket       AgentAccess = "socket" // there is no TCP listener
 )
 
-// ProcessVitals is how one process fares.
-type ProcessVitals struct {
+// ProcessReport is the usage and health of one process.
+type ProcessReport struct {
 	Process
 	// Usage counts the calls of this incarnation on its host so far.
 	Usage    Usage   `json:"usage,omitzero"`
@@ -164,7 +170,7 @@ type EndEpochRequest struct {
 	Reason string `json:"reason"`
 	// Usage is what the last agent had reported of its processes.
 	Usage []ProcessUsage `json:"usage,omitempty"`
-	// Kept are processes that live on. Their workers are told Heir; without one they are told nothing yet.
+	// Kept are processes that keep running. Their workers are notified of Heir; without one they are not notified yet.
 	Kept []Process `json:"kept,omitempty"`
 	Heir *Heir     `json:"heir,omitempty"`
 }

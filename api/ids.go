@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
@@ -56,9 +57,7 @@ func RebalanceSessionsWorkflowID(pool string) string {
 
 // PlacementQueue returns the task queue that agents with free capacity for workers of this label poll.
 func PlacementQueue(label string) string {
-	if label == "" {
-		label = DefaultPlacement
-	}
+	label = cmp.Or(label, DefaultPlacement)
 	return "tempool/place/" + label
 }
 

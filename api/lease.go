@@ -1,6 +1,7 @@
 package api
 
 import (
+	"math"
 	"time"
 
 	"github.com/tempool/tempool/lifecycle"
@@ -25,7 +26,18 @@ const (
 	MaxSessionBytes   = 256
 )
 
-// Validate rejects a request that no worker can grant: without a holder, with a negative TTL, or with a string over its bound.
+// maxTTLMS keeps a TTL in the range of time.Duration. A worker grants at most the lease.max_ttl of its spec.
+const maxTTLMS = int64(math.MaxInt64 / time.Millisecond)
+
+// CheckTTL returns CodeInvalid for a TTL, in milliseconds, that no worker can grant.
+func CheckTTL(ms int64) *Error {
+	if ms < 0 || ms > maxTTLMS {
+		return Errorf(CodeInvalid, "ttl_ms is %d; it must be from 0 (the spec's lease.ttl) to the spec's lease.max_ttl", ms)
+	}
+	return nil
+}
+
+// Validate rejects a request that no worker can grant: without a holder, with a TTL out of range, or with a string over its bound.
 func (r CheckoutRequest) Validate() *Error {
 	switch {
 	case r.Holder == "":
@@ -38,10 +50,8 @@ func (r CheckoutRequest) Validate() *Error {
 		return Errorf(CodeInvalid, "session has %d bytes; at most %d are allowed", len(r.Session), MaxSessionBytes)
 	case !validTokenHash(r.TokenHash):
 		return Errorf(CodeInvalid, "token_hash has %d bytes; it must be the 64 hexadecimal digits of a SHA-256 hash", len(r.TokenHash))
-	case r.TTLMS < 0:
-		return Errorf(CodeInvalid, "ttl_ms is %d; it must be 0 (the spec's lease.ttl) or more", r.TTLMS)
 	}
-	return nil
+	return CheckTTL(r.TTLMS)
 }
 
 // TTL is how long the lease lasts from the answer that carries it.

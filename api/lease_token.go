@@ -13,7 +13,7 @@ const (
 	MaxLeaseTokenBytes = 128
 )
 
-// NewLeaseToken returns a random token, which is the authority to use a lease. Whoever checks a worker out makes it; the worker's workflow
+// NewLeaseToken returns a random token, which is the authority to use a lease. The program that checks a worker out makes it; the worker's workflow
 // stores only its hash.
 func NewLeaseToken() string { return rand.Text() } // 130 random bits
 
@@ -46,7 +46,7 @@ func validTokenHash(text string) bool {
 }
 
 func errLeaseToken(id string) *Error {
-	return Errorf(CodeForbidden, "lease %s has another token; send the one that its checkout answered, as %s or as LEASE~TOKEN", id, HeaderLeaseToken)
+	return Errorf(CodeForbidden, "lease %s has another token; send the one that its checkout returned, as %s or as LEASE~TOKEN", id, HeaderLeaseToken)
 }
 
 // SplitLeaseID splits ID~TOKEN; token is "" for an ID alone.

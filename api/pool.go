@@ -40,6 +40,12 @@ type Rollout struct {
 // ApplyRequest sets the pool's spec; workers are restarted with it, at most rotation.max_unavailable at a time.
 type ApplyRequest struct {
 	Spec spec.Spec `json:"spec"`
+	// IfVersion is the version that the present spec must have, else the request fails with CodeVersionConflict; 0 is any. A new size or a new [scale]
+	// section alone makes no new version.
+	IfVersion int64 `json:"if_version,omitempty"`
+	// Reason and By stand in the reason of the rollout, and so in the histories of the workers that it restarts; and in the event of a change of size.
+	Reason string `json:"reason,omitempty"`
+	By     string `json:"by,omitempty"`
 }
 
 // ApplyResult is the spec's version; versions count from 1.

@@ -52,7 +52,10 @@ type RosterEntry struct {
 	Gone        bool            `json:"gone,omitempty"`        // its workflow has ended
 	Resting     bool            `json:"resting,omitempty"`     // has ended and waits for an operator's restart
 	ReasonCode  ReasonCode      `json:"reason_code,omitempty"` // why it is out of service
-	RunID       string          `json:"run_id,omitempty"`      // of the first run of its workflow
+	// RestOrderedAt is when the worker got the stop or drain for which it rests, or will as soon as its process has ended; otherwise zero.
+	RestOrderedAt time.Time `json:"rest_ordered_at,omitzero"`
+
+	RunID string `json:"run_id,omitempty"` // of the first run of its workflow
 	// Starts and StartsFailed count the finished starts of this workflow, and those of them that failed.
 	Starts       int64 `json:"starts,omitempty"`
 	StartsFailed int64 `json:"starts_failed,omitempty"`
@@ -63,7 +66,7 @@ type WorkerChanged struct {
 	RosterEntry
 }
 
-// ProcessesStarted is the message of SignalProcessesStarted: what an agent tells a pool of processes that start or have become ready.
+// ProcessesStarted is the message of SignalProcessesStarted: an agent's report to a pool about processes that start or have become ready.
 type ProcessesStarted struct {
 	Host      string           `json:"host"`
 	Epoch     int64            `json:"epoch"`

@@ -11,10 +11,13 @@ const (
 
 // ScaleRequest sets the number of workers, or the bounds of a number that follows the demand.
 type ScaleRequest struct {
-	// Size is the number of workers. Where it follows the demand, it goes on from there.
+	// Size is the number of workers. Where it follows demand, it continues from there.
 	Size int `json:"size,omitempty"`
 	// Bounds replace scale.min and scale.max of the spec; Size must then be 0.
 	Bounds *ScaleBounds `json:"bounds,omitempty"`
+	// Reason and By stand in the event of the change of size.
+	Reason string `json:"reason,omitempty"`
+	By     string `json:"by,omitempty"`
 }
 
 // ScaleBounds bound the number of workers. Max 0 stops it from following the demand.

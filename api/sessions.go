@@ -41,7 +41,7 @@ type EvacuateStarted struct {
 // weights, to within one session for each worker.
 type RebalanceSessionsRequest struct {
 	Pool string `json:"pool"`
-	// Weights are the workers' relative shares by slot; weight 0 is no session. Without any weights every worker has weight 1; otherwise a
+	// Weights are the workers' relative shares by slot; weight 0 means no session. Without any weights every worker has weight 1; otherwise a
 	// worker that is not listed keeps its sessions. Workers that are out of service or excluded from sessions take part only if listed.
 	Weights     map[int]int   `json:"weights,omitempty"`
 	HookTimeout spec.Duration `json:"hook_timeout,omitzero"`
@@ -101,7 +101,7 @@ type PoolRosterRequest struct {
 	Pool string `json:"pool"`
 }
 
-// PoolRosterResult lists the workers of a pool by slot, as the pool last heard.
+// PoolRosterResult lists the workers of a pool by slot, as last reported to the pool.
 type PoolRosterResult struct {
 	Size    int            `json:"size"`
 	Workers []RosterWorker `json:"workers"`

@@ -5,7 +5,7 @@ import "time"
 // The sweeper finds workflows that closed without a report: terminated, timed out, failed or cancelled by hand. Each namespace has one.
 const (
 	WorkflowSweeper = "Sweeper"
-	// SweeperWorkflowID and SweeperQueue contain a part that is no valid pool name.
+	// SweeperWorkflowID and SweeperQueue contain a part that is not a valid pool name.
 	SweeperWorkflowID = "tempool/-/sweeper"
 	SweeperQueue      = "tempool/-/sweeper"
 	ActivitySweep     = "Sweep"

@@ -63,6 +63,12 @@ type WorkerState struct {
 	LastRotation *RotationStatus `json:"last_rotation,omitempty"`
 }
 
+// WorkerSpec answers the query spec: the spec with which the worker started its process, or is about to, and its version in the pool.
+type WorkerSpec struct {
+	Spec    spec.Spec `json:"spec"`
+	Version int64     `json:"version"`
+}
+
 // RotationStatus is one replacement of an incarnation in service.
 type RotationStatus struct {
 	Cause       Cause     `json:"cause"`
@@ -112,6 +118,8 @@ type Metrics struct {
 	EndedByOutcome map[string]int64 `json:"ended_by_outcome,omitempty"`
 	// CallsCut counts the calls still in flight when rotation.drain_timeout passed, and the cancelled ones that the worker did not give up.
 	CallsCut int64 `json:"calls_cut,omitempty"`
+	// Network is what the present process tree has received and sent; nil unless it has a network namespace of its own.
+	Network *NetworkBytes `json:"network,omitempty"`
 	// MemoryLimitBytes and CPULimitCores are the limits in force, as the host last reported; 0 is none.
 	MemoryLimitBytes int64   `json:"memory_limit_bytes,omitempty"`
 	CPULimitCores    float64 `json:"cpu_limit_cores,omitempty"`
@@ -127,6 +135,12 @@ type Metrics struct {
 	// its limit; "" and 0 if no failure is in sight.
 	Watch    string  `json:"watch,omitempty"`
 	FailsInS float64 `json:"fails_in_s,omitempty"`
+}
+
+// Assess takes what an assessment says beside the grade and the score, which are part of the state.
+func (m *Metrics) Assess(a Assessment) {
+	m.Warnings, m.BaselineBytes, m.MaxMemoryBytes, m.CallsPerMinute = a.Warnings, a.BaselineBytes, a.MaxMemoryBytes, a.CallsPerMinute
+	m.Watch, m.FailsInS = a.Watch, float64(a.FailsInMS)/1000
 }
 
 // Worker is one row of ctl ps: state and metrics merged into one object.

@@ -9,9 +9,10 @@ import (
 // errors.As finds it.
 type WorkerError struct {
 	// Code is the worker's own word; for JSON-RPC it is the error's number as text.
-	Code      string          `json:"code"`
-	Type      string          `json:"type,omitempty"` // the exception's class in the worker's language
-	Message   string          `json:"message"`
+	Code    string `json:"code"`
+	Type    string `json:"type,omitempty"` // the exception's class in the worker's language
+	Message string `json:"message"`
+	// Traceback is empty if the program sent none, and for clients of a gateway that may not read the worker's log.
 	Traceback string          `json:"traceback,omitempty"`
 	Data      json.RawMessage `json:"data,omitempty"`
 	// Fatal says that the worker asked to be replaced.

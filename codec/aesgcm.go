@@ -57,7 +57,7 @@ func NewAESGCM(keys ...[]byte) (converter.PayloadCodec, error) {
 	return c, nil
 }
 
-// keyID names a key without telling anything of it.
+// keyID names a key without revealing anything about it.
 func keyID(key []byte) string {
 	sum := sha256.Sum256(append([]byte("tempool payload key\n"), key...))
 	return hex.EncodeToString(sum[:8])
@@ -90,7 +90,7 @@ func (c *aesGCM) Decode(payloads []*common.Payload) ([]*common.Payload, error) {
 		id := string(p.GetMetadata()[metadataKeyID])
 		aead, known := c.ciphers[id]
 		if !known {
-			return nil, api.Errorf(api.CodeInvalid, "the payload is encrypted with key %q, which the file of payload keys does not have; add that key", id)
+			return nil, api.Errorf(api.CodeInvalid, "the payload is encrypted with key %q, which the payload key file does not contain; add that key", id)
 		}
 		plain, err := aead.Open(nil, nil, p.GetData(), nil)
 		if err != nil {
@@ -98,7 +98,7 @@ func (c *aesGCM) Decode(payloads []*common.Payload) ([]*common.Payload, error) {
 		}
 		decoded[i] = &common.Payload{}
 		if err := proto.Unmarshal(plain, decoded[i]); err != nil {
-			return nil, api.Errorf(api.CodeInvalid, "the decrypted payload is not one: %w", err)
+			return nil, api.Errorf(api.CodeInvalid, "the decrypted bytes are not a Temporal payload: %w", err)
 		}
 	}
 	return decoded, nil

@@ -85,7 +85,7 @@ func TestReadKeys(t *testing.T) {
 		"a short key":   {write(one+"\nc2hvcnQ=\n", 0o600), "line 2 of"},
 		"no base64":     {write("?", 0o600), "line 1 of"},
 		"readable":      {write(one, 0o640), "chmod 600"},
-		"a large file":  {write(strings.Repeat("#", maxKeyFile+1), 0o600), "no file of payload keys"},
+		"a large file":  {write(strings.Repeat("#", maxKeyFile+1), 0o600), "not a payload key file"},
 		"not even text": {write("\x00\xff", 0o600), "line 1 of"},
 	} {
 		t.Run(name, func(t *testing.T) {

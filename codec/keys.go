@@ -18,22 +18,22 @@ const maxKeyFile = 64 << 10
 func ReadKeys(path string) ([][]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, api.Errorf(api.CodeInvalid, "cannot read the file of payload keys: %w", err)
+		return nil, api.Errorf(api.CodeInvalid, "cannot read the payload key file: %w", err)
 	}
 	defer file.Close()
 	info, err := file.Stat()
 	if err != nil {
-		return nil, api.Errorf(api.CodeInvalid, "cannot read the file of payload keys: %w", err)
+		return nil, api.Errorf(api.CodeInvalid, "cannot read the payload key file: %w", err)
 	}
 	if open := info.Mode().Perm() & 0o077; open != 0 {
-		return nil, api.Errorf(api.CodeInvalid, "other users may use the file of payload keys %s (mode %o); run chmod 600 %s", path, info.Mode().Perm(), path)
+		return nil, api.Errorf(api.CodeInvalid, "the payload key file %s is accessible to other users (mode %o); run chmod 600 %s", path, info.Mode().Perm(), path)
 	}
 	content, err := io.ReadAll(io.LimitReader(file, maxKeyFile+1))
 	if err != nil {
-		return nil, api.Errorf(api.CodeInvalid, "cannot read the file of payload keys: %w", err)
+		return nil, api.Errorf(api.CodeInvalid, "cannot read the payload key file: %w", err)
 	}
 	if len(content) > maxKeyFile {
-		return nil, api.Errorf(api.CodeInvalid, "%s is larger than %d bytes; it is no file of payload keys", path, maxKeyFile)
+		return nil, api.Errorf(api.CodeInvalid, "%s is larger than %d bytes; it is not a payload key file", path, maxKeyFile)
 	}
 	var keys [][]byte
 	number := 0

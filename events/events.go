@@ -1,6 +1,6 @@
-// Package events owns what happened at an agent: a bounded ring of events, which everybody reads at their own pace.
+// Package events owns what happened at an agent: a bounded ring of events, which each reader reads at its own pace.
 //
-// Whoever emits an event never waits for a reader: a reader has a position in the ring and no queue, and learns how many events it missed if
+// An emitter never waits for a reader: a reader has a position in the ring and no queue, and learns how many events it missed if
 // the ring has moved past it.
 package events
 
@@ -95,7 +95,7 @@ func (l *Log) Add(eventType, source string, at time.Time, data any) {
 	}
 }
 
-// dropLocked makes room for one more event of so many bytes.
+// dropLocked makes room for one more event of this many bytes.
 func (l *Log) dropLocked(size int) {
 	for l.first < l.next && (l.next-l.first >= uint64(len(l.ring)) || l.bytes+size > Bytes) {
 		oldest := &l.ring[l.first%uint64(len(l.ring))]

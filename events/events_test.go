@@ -63,7 +63,7 @@ func TestAReaderThatIsTooSlowLearnsHowMuchItMissed(t *testing.T) {
 	require.Zero(t, missed)
 }
 
-func TestAReaderGoesOnAfterAnID(t *testing.T) {
+func TestAReaderContinuesAfterAnID(t *testing.T) {
 	l := newLog("here", 8)
 	add(l, 3)
 	r := l.FromOldest(Filter{})

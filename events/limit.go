@@ -23,7 +23,7 @@ type demand struct {
 	last    atomic.Int64 // when one last read, in Unix seconds
 }
 
-// demandFor is how long a reader counts that does not read.
+// demandFor is how long an inactive reader counts.
 const demandFor = 30
 
 func (d *demand) exists(now int64) bool { return d.waiting.Load() > 0 || now-d.last.Load() < demandFor }

@@ -14,7 +14,7 @@ import (
 
 // Filter selects events. Its zero value selects all.
 type Filter struct {
-	// Types are globs of types, such as lease.*; none selects every type. A type that is emitted on demand alone must stand there by its name.
+	// Types are globs of types, such as lease.*; none selects every type. A type that is emitted on demand alone must be selected by its name.
 	Types []string
 	// Since is the time of the oldest event.
 	Since time.Time
@@ -30,7 +30,7 @@ func ParseTypes(list string) ([]string, error) {
 			continue
 		}
 		if !slices.ContainsFunc(api.EventTypes(), func(t string) bool { matched, _ := path.Match(glob, t); return matched }) {
-			return nil, api.Errorf(api.CodeInvalid, "no type of events matches %q; the types are %s", glob, strings.Join(api.EventTypes(), ", "))
+			return nil, api.Errorf(api.CodeInvalid, "no event type matches %q; the types are %s", glob, strings.Join(api.EventTypes(), ", "))
 		}
 		globs = append(globs, glob)
 	}
@@ -103,7 +103,7 @@ func cutLast(s, separator string) (before, after string, found bool) {
 // position is the id of event n.
 func (l *Log) position(n uint64) string { return l.id + "-" + strconv.FormatUint(n, 10) }
 
-// Position is the id of the last event that the reader has passed, selected or not: After goes on from there.
+// Position is the id of the last event that the reader has passed, selected or not: After continues from there.
 func (r *Reader) Position() string { return r.log.position(r.next - 1) }
 
 // Read returns the next selected events, which may be none, and how many events of any kind the ring had dropped before the reader got to them.
@@ -158,7 +158,7 @@ func (r *Reader) Wait(ctx context.Context) bool {
 	}
 }
 
-// MissedEvent is the JSON of an event of type api.EventMissed, for a reader at a position. Its id is no place in the Log.
+// MissedEvent is the JSON of an event of type api.EventMissed, for a reader at a position. Its id is not a position in the Log.
 func MissedEvent(source, position string, data api.MissedEvent) []byte {
 	content, err := json.Marshal(api.Event{
 		SpecVersion: "1.0", ID: position + "-missed", Source: source, Type: api.EventMissed, Time: time.Now().UTC(), ContentType: "application/json",

@@ -20,6 +20,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/loopback"
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 const (
@@ -45,7 +46,7 @@ type WebhookConfig struct {
 type Delivery struct {
 	Delivered int64 // events that were accepted
 	Failed    int64 // requests that were not
-	Missed    int64 // events that the ring had dropped before they were posted, and those that the receiver rejected for good
+	Missed    int64 // events that the ring had dropped before they were posted, and those that the receiver rejected permanently
 }
 
 // Webhook posts the events of a Log in batches, in order, each until it is accepted. While the receiver is away, events wait in the ring and
@@ -104,7 +105,7 @@ func (w *Webhook) Delivery() Delivery {
 // Run posts events until ctx ends.
 func (w *Webhook) Run(ctx context.Context) {
 	defer w.client.CloseIdleConnections()
-	for w.reader.Wait(ctx) && pause(ctx, lingerTime) {
+	for w.reader.Wait(ctx) && sleep.For(ctx.Done(), lingerTime) {
 		for more := true; more; {
 			if more = w.next(); !w.deliver(ctx) {
 				return
@@ -161,7 +162,7 @@ func (w *Webhook) deliver(ctx context.Context) bool {
 			w.down = true
 			w.logger.Warn("events cannot be posted; they wait until the agent must drop the oldest", "url", w.url.Redacted(), "error", err)
 		}
-		if !pause(ctx, max(after, wait/2+rand.N(wait))) {
+		if !sleep.For(ctx.Done(), max(after, wait/2+rand.N(wait))) {
 			return false
 		}
 	}
@@ -170,7 +171,7 @@ func (w *Webhook) deliver(ctx context.Context) bool {
 // rejections are the answers to a batch that no repetition changes.
 var rejections = []int{http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity}
 
-// post sends the batch once. A batch that was accepted, or rejected for good, is done with. After a failure it returns the pause that the receiver asks for.
+// post sends the batch once. A batch that was accepted or permanently rejected is done. After a failure it returns the pause that the receiver asks for.
 func (w *Webhook) post(ctx context.Context) (after time.Duration, err error) {
 	if len(w.batch) == 0 {
 		return 0, nil
@@ -195,8 +196,7 @@ func (w *Webhook) post(ctx context.Context) (after time.Duration, err error) {
 	response, err := w.client.Do(request)
 	if err != nil {
 		w.failed.Add(1)
-		var inURL *url.Error
-		if errors.As(err, &inURL) { // its text has the URL, perhaps with a password
+		if inURL, ok := errors.AsType[*url.Error](err); ok { // its text has the URL, perhaps with a password
 			err = inURL.Err
 		}
 		return 0, err
@@ -209,7 +209,7 @@ func (w *Webhook) post(ctx context.Context) (after time.Duration, err error) {
 	case slices.Contains(rejections, response.StatusCode):
 		w.failed.Add(1)
 		w.missed.Add(int64(w.events))
-		w.logger.Warn("the receiver rejected events for good; they are dropped", "url", w.url.Redacted(), "status", response.Status, "events", w.events)
+		w.logger.Warn("the receiver rejected events permanently; they are dropped", "url", w.url.Redacted(), "status", response.Status, "events", w.events)
 	default:
 		w.failed.Add(1)
 		seconds, _ := strconv.Atoi(response.Header.Get("Retry-After"))
@@ -217,16 +217,4 @@ func (w *Webhook) post(ctx context.Context) (after time.Duration, err error) {
 	}
 	w.batch, w.events = nil, 0
 	return 0, nil
-}
-
-// pause waits for d, and reports false if ctx ends first.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

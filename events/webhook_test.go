@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 const testTimeout = 30 * time.Second
@@ -176,9 +177,9 @@ func TestAWebhookThatIsDownForAMinuteSaysWhatItDropped(t *testing.T) {
 		const emitted = 60 * a
 		for range emitted {
 			add(l, 1)
-			pause(ctx, time.Second/a) // by the clock of the bubble
+			sleep.For(ctx.Done(), time.Second/a) // by the clock of the bubble
 		}
-		pause(ctx, 2*(lastRetry+lastRetry/2))
+		sleep.For(ctx.Done(), 2*(lastRetry+lastRetry/2))
 		cancel()
 		<-done
 		d := w.Delivery()
@@ -205,7 +206,7 @@ func TestAWebhookThatIsDownForAMinuteSaysWhatItDropped(t *testing.T) {
 	})
 }
 
-func TestARejectedBatchHoldsNothingUp(t *testing.T) {
+func TestARejectedBatchDelaysNoOther(t *testing.T) {
 	l := newLog("here", 64)
 	r := newReceiver(t, http.StatusRequestEntityTooLarge)
 	w, _ := posting(t, l, WebhookConfig{URL: r.URL})

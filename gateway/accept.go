@@ -55,7 +55,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close stops Accept. Connections go on.
+// Close stops Accept. Connections stay open.
 func (l *boundedListener) Close() error {
 	l.once.Do(func() {
 		close(l.closed)
@@ -107,5 +107,5 @@ func (n *clientCounts) leaveLocked(c *connection) {
 }
 
 func errTooManyConnections(name string, most int) error {
-	return api.Errorf(api.CodeRateLimited, "%s has %d connections, the most of one client (--max-client-connections); reuse connections", name, most)
+	return api.Errorf(api.CodeRateLimited, "%s has %d connections, the maximum per client (--max-client-connections); reuse connections", name, most)
 }

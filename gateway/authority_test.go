@@ -51,7 +51,7 @@ func TestALeaseIsUsableByItsTakerOnly(t *testing.T) {
 		})
 	}
 	status, _ := e.tcp("POST", path+"/call/echo", bob, "x", api.HeaderLeaseToken, alice.Token)
-	require.Equal(t, 200, status, "whoever has the token has the lease")
+	require.Equal(t, 200, status, "the token is the right to use the lease")
 	status, _ = e.tcp("PUT", path+"~"+alice.Token, bob, "{}")
 	require.Equal(t, 200, status)
 

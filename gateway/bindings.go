@@ -79,7 +79,7 @@ func (h bindingHandlers) put(ctx context.Context, r *http.Request, b api.BindReq
 		return api.SessionBinding{}, err
 	}
 	if _, bound := h.table.Bind(pool, session, worker); !bound {
-		return api.SessionBinding{}, api.Errorf(api.CodeDraining, "%s takes no further sessions: it drains, or its sessions move to other workers", worker).After(time.Second)
+		return api.SessionBinding{}, api.Errorf(api.CodeDraining, "%s accepts no more sessions: it is draining, or its sessions are moving to other workers", worker).After(time.Second)
 	}
 	return api.SessionBinding{Session: session, Worker: worker}, nil
 }

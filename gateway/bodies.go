@@ -21,14 +21,15 @@ const (
 )
 
 // readBody reads a body of at most limit bytes; its memory is freed at the end of the request. It fails with CodePayloadTooLarge for a larger
-// body, and with CodeUnavailable if other requests use all of Limits.BodyBytes.
-func readBody(ctx context.Context, w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+// body, and with CodeUnavailable if other requests use all of Limits.BodyBytes, at the latest by the given time.
+func readBody(w http.ResponseWriter, r *http.Request, limit int64, by time.Time) ([]byte, error) {
 	if r.ContentLength > limit {
 		return nil, dispatch.TooLarge(limit)
 	}
-	in := &bodyReader{in: http.MaxBytesReader(w, r.Body, limit), connection: http.NewResponseController(w), until: time.Now().Add(requestTimeout(r))}
+	in := bodyReader{in: r.Body, w: w, until: time.Now().Add(requestTimeout(r))}
 	size := r.ContentLength
 	if size < 0 {
+		in.in = http.MaxBytesReader(w, r.Body, limit)
 		size = limit + 1 // one more, so that the reader reports a body that is too large
 	}
 	var body []byte
@@ -37,7 +38,10 @@ func readBody(ctx context.Context, w http.ResponseWriter, r *http.Request, limit
 		if len(body) == cap(body) {
 			larger := nextCapacity(int64(cap(body)), size, r.ContentLength >= 0)
 			if larger > uncountedBytes {
-				if err := share.growBody(ctx, larger-share.body); err != nil {
+				ctx, stop := context.WithDeadline(r.Context(), by)
+				err := share.growBody(ctx, larger-share.body)
+				stop()
+				if err != nil {
 					return nil, err
 				}
 			}
@@ -70,10 +74,10 @@ func nextCapacity(now, size int64, announced bool) int64 {
 
 // bodyReader reads a body whose client must send something within each silenceTimeout, and everything until a time.
 type bodyReader struct {
-	in         io.Reader
-	connection *http.ResponseController
-	until      time.Time
-	reads      int
+	in    io.Reader
+	w     http.ResponseWriter
+	until time.Time
+	reads int
 }
 
 func (r *bodyReader) Read(p []byte) (int, error) {
@@ -82,7 +86,7 @@ func (r *bodyReader) Read(p []byte) (int, error) {
 		if by.After(r.until) {
 			by = r.until
 		}
-		_ = r.connection.SetReadDeadline(by) // the server ends it with the body
+		_ = http.NewResponseController(r.w).SetReadDeadline(by) // the server ends it with the body
 	}
 	return r.in.Read(p)
 }
@@ -101,7 +105,7 @@ func bodyError(err error, limit int64) error {
 
 // readSmall reads a body of at most limit bytes that is not a call's; advice completes the error of a larger one.
 func readSmall(w http.ResponseWriter, r *http.Request, limit int64, advice string) ([]byte, error) {
-	body, err := readBody(r.Context(), w, r, limit)
+	body, err := readBody(w, r, limit, time.Now().Add(requestTimeout(r)))
 	if errors.Is(err, api.ErrPayloadTooLarge) {
 		return nil, api.Errorf(api.CodePayloadTooLarge, "the body is larger than %d bytes%s", limit, advice)
 	}

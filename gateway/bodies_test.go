@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -13,10 +14,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -167,7 +170,8 @@ func (e *env) rawCall(method, body string) (net.Conn, *http.Response) {
 }
 
 func TestSlowStreamReaderBlocksNoOtherClient(t *testing.T) {
-	e := open(t, 1, withSpec(func(sp *spec.Spec) {
+	log := events.New("here")
+	e := open(t, 1, withEvents(log), withSpec(func(sp *spec.Spec) {
 		sp.Pool.MaxInflight = 4
 		sp.Pool.Env["THREADS"] = "4"
 	}))
@@ -182,6 +186,16 @@ func TestSlowStreamReaderBlocksNoOtherClient(t *testing.T) {
 	require.Eventually(t, func() bool { return p.Conn().InFlight() == 0 }, timeout, poll, "the unread stream is disconnected")
 	require.NoError(t, e.echo([]byte("the worker lives"), false))
 	require.NoError(t, p.Conn().Err())
+
+	require.NoError(t, conn.SetDeadline(time.Now().Add(timeout)))
+	_, err := io.Copy(io.Discard, response.Body)
+	require.Error(t, err, "the answer breaks off")
+	var failed struct{ Data api.CallEvent }
+	require.Eventually(t, func() bool {
+		batch, _, _ := log.FromOldest(events.Filter{Types: []string{api.EventCallFailed}}).Read()
+		return len(batch) == 1 && json.Unmarshal(batch[0].JSON, &failed) == nil
+	}, timeout, poll)
+	require.Equal(t, api.CodeSlowReader, failed.Data.Code, failed.Data.Reason)
 }
 
 func TestThousandIdleConnectionsUseLittleMemory(t *testing.T) {
@@ -228,4 +242,11 @@ func (e *env) idle() net.Conn {
 	require.NoError(e.t, err)
 	require.True(e.t, strings.Contains(string(said), "ok"))
 	return conn
+}
+
+// used is what all requests occupy, in bytes.
+func (m *memoryBudget) used() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.bodies + m.answers
 }

@@ -65,8 +65,7 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, pool string,
 		return err
 	}
 	request.Client = principalOf(r).Name
-	ctx, stop := g.WithDeadline(r.Context(), pool, timeout)
-	defer stop()
+	request.Deadline = g.Deadline(pool, timeout)
 	if r.Method != http.MethodPost && !plain {
 		w.Header().Set("Allow", http.MethodPost)
 		return api.Errorf(codeMethodNotAllowed, "%s allows POST, not %s; only workers with pool.protocol none take other methods", r.URL.Path, r.Method)
@@ -76,11 +75,11 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, pool string,
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a streamed body may take as long as the call
 		r.Body = http.MaxBytesReader(w, r.Body, limit)
 	} else { // before a worker is chosen, so that a slow client blocks no worker
-		if request.Body, err = readBody(ctx, w, r, limit); err != nil {
+		if request.Body, err = readBody(w, r, limit, request.Deadline); err != nil {
 			return err
 		}
 	}
-	call, err := g.Do(ctx, target, request, func(call *dispatch.Call, request dispatch.Request) error {
+	call, err := g.Do(r.Context(), target, request, func(call *dispatch.Call, request dispatch.Request) error {
 		upstream, ok := call.Plain().(*plainUpstream)
 		if !ok {
 			return relay(w, connectionOf(r).share, call, request)
@@ -88,7 +87,7 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, pool string,
 		if !plain {
 			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(request.Body)), int64(len(request.Body))
 		}
-		setTrace(r.Header, request.Headers)
+		setTrace(r.Header, request)
 		upstream.proxy(w, r, call, request.Method)
 		return nil // the client has its answer
 	})
@@ -109,13 +108,12 @@ func (g *Gateway) notifyLease(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := g.WithDeadline(r.Context(), ref.Pool, timeout)
-	defer stop()
+	request.Deadline = g.Deadline(ref.Pool, timeout)
 	_, limit := g.RequestFormat(ref.Pool)
-	if request.Body, err = readBody(ctx, w, r, limit); err != nil {
+	if request.Body, err = readBody(w, r, limit, request.Deadline); err != nil {
 		return err
 	}
-	if err = g.Notify(ctx, id, authority, request); err == nil {
+	if err = g.Notify(r.Context(), id, authority, request); err == nil {
 		w.WriteHeader(http.StatusAccepted)
 	}
 	return err
@@ -132,7 +130,7 @@ func callRequest(r *http.Request, verb string, plain bool) (request dispatch.Req
 		return request, 0, api.Errorf(api.CodeInvalid, "the method has %d bytes; at most %d are allowed", length, wire.MaxMethod)
 	}
 	ms, err := intHeader(r.Header, api.HeaderTimeout, 0, 1, MaxCallTimeout.Milliseconds())
-	request.Headers = headersToWorker(r.Header)
+	request.Headers, request.Trace = headersToWorker(r.Header), connectionOf(r).unsampled
 	return request, time.Duration(ms) * time.Millisecond, err
 }
 
@@ -221,11 +219,15 @@ func setOrDelete(headers map[string]string, key string, set bool, value string) 
 	}
 }
 
-// setTrace lets a request name the span that the headers to a worker name.
-func setTrace(h http.Header, headers map[string]string) {
-	for _, key := range []string{"Traceparent", "Tracestate"} {
+// setTrace gives the headers of a request to a worker of plain HTTP the trace of the call.
+func setTrace(h http.Header, r dispatch.Request) {
+	parent, state := r.Headers[tracecontext.Traceparent], r.Headers[tracecontext.Tracestate]
+	if !r.Trace.IsZero() {
+		parent, state = r.Trace.Parent(), r.Trace.State
+	}
+	for key, value := range map[string]string{"Traceparent": parent, "Tracestate": state} {
 		h.Del(key)
-		if value := headers[strings.ToLower(key)]; value != "" {
+		if value != "" {
 			h.Set(key, value)
 		}
 	}

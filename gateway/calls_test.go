@@ -32,24 +32,30 @@ func idleReturn(d time.Duration) option {
 	return withSpec(func(sp *spec.Spec) { sp.Lease.IdleReturn = spec.Duration(d) })
 }
 
-func TestOneLeaseServesThousandsOfCallsAndReturnsWhenIdle(t *testing.T) {
+func TestOneLeaseServesThousandsOfCalls(t *testing.T) {
+	e := open(t, 1, idleReturn(time.Hour))
+	for i := range 2000 {
+		response, err := e.gateway.CallPool(t.Context(), "p", dispatch.Request{Method: "echo", Body: []byte{byte(i)}})
+		require.NoError(t, err)
+		require.Equal(t, []byte{byte(i)}, response.Body)
+	}
+	require.Equal(t, 1, e.control.count("checkout"))
+}
+
+func TestALeaseReturnsWhenIdle(t *testing.T) {
 	e := open(t, 1, idleReturn(50*time.Millisecond))
-	const calls = 2000
+	const calls = 20
 	for i := range calls {
 		response, err := e.gateway.CallPool(t.Context(), "p", dispatch.Request{Method: "echo", Body: []byte{byte(i)}})
 		require.NoError(t, err)
 		require.Equal(t, []byte{byte(i)}, response.Body)
 	}
-	require.LessOrEqual(t, len(e.control.history), 3, "calls reuse the lease")
 	require.Eventually(t, func() bool {
 		returned := false
-		e.control.with("p/0", func(worker *fakeWorker) { returned = worker.lease == nil })
+		e.control.with("p/0", func(worker *fakeWorker) { returned = worker.lease == nil && worker.usage.Requests == calls })
 		return returned
 	}, timeout, poll)
-	e.control.with("p/0", func(worker *fakeWorker) {
-		require.Equal(t, int64(calls), worker.usage.Requests)
-		require.Zero(t, worker.stale)
-	})
+	e.control.with("p/0", func(worker *fakeWorker) { require.Zero(t, worker.stale) })
 }
 
 func TestLeaseInConstantUseReturnsPeriodicallyWithoutLosingCalls(t *testing.T) {
@@ -59,7 +65,6 @@ func TestLeaseInConstantUseReturnsPeriodicallyWithoutLosingCalls(t *testing.T) {
 			made, enough := e.callers(4)
 			require.Eventually(t, func() bool { return e.control.count("checkin") >= 5 }, timeout, poll)
 			enough()
-			require.Greater(t, made.Load(), int64(e.control.count("checkout")), "most calls use an existing lease")
 			require.Eventually(t, func() bool {
 				var reported int64
 				e.control.with("p/0", func(worker *fakeWorker) { reported = worker.usage.Requests })
@@ -131,8 +136,8 @@ func (e *env) waiting() int {
 	return pools[0].Waiting
 }
 
-func TestQueueFullAndQueueTimeout(t *testing.T) {
-	e := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Size = 1; sp.Queue.Timeout = spec.Duration(300 * time.Millisecond) }))
+func TestAFullQueueRefusesCalls(t *testing.T) {
+	e := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Size = 1 }))
 	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
 	e.awaitHeld(e.file("a.began"))
 	waits := background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", "x") })
@@ -141,15 +146,23 @@ func TestQueueFullAndQueueTimeout(t *testing.T) {
 	full.requireProblem(t, 429, api.CodeQueueFull)
 	require.Equal(t, "1", full.header.Get("Retry-After"))
 	require.False(t, full.problem.Started)
-	timedOut := await(t, waits)
+	e.release(e.file("a"))
+	require.Equal(t, 200, await(t, held).status)
+	require.Equal(t, 200, await(t, waits).status)
+	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status, "the queue is empty")
+}
+
+func TestAQueuedCallIsRefusedWhenItsTimeIsOver(t *testing.T) {
+	e := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Timeout = spec.Duration(300 * time.Millisecond) }))
+	lease := e.lease(0, "somebody else")
+	timedOut := e.do("POST", "/v1/pools/p/call/echo", "x")
 	timedOut.requireProblem(t, 503, api.CodeQueueTimeout)
 	require.False(t, timedOut.problem.Started)
 	short := e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderTimeout, "20")
 	short.requireProblem(t, 504, api.CodeDeadlineExceeded)
 	require.False(t, short.problem.Started)
-	e.release(e.file("a"))
-	require.Equal(t, 200, await(t, held).status)
-	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status, "the queue is empty")
+	require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+lease.ID, nil).status)
+	require.Eventually(t, func() bool { return e.do("POST", "/v1/pools/p/call/echo", "x").status == 200 }, timeout, poll)
 }
 
 func TestWorkerServesConcurrentCallsUpToMaxInflight(t *testing.T) {
@@ -221,7 +234,15 @@ func TestLeaseInUseIsNotRecalled(t *testing.T) {
 func TestAWorkerThatDoesNotGiveUpACancelledCallEndsAsACutCall(t *testing.T) {
 	e := open(t, 0, withSpec(func(sp *spec.Spec) { sp.Call.CancelGrace = spec.Duration(50 * time.Millisecond) }))
 	process := e.start(0, 1)
-	e.do("POST", "/v1/pools/p/call/stubborn", quoted(e.file("a")), api.HeaderTimeout, "200").requireProblem(t, 504, api.CodeDeadlineExceeded)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	called := background(func() error {
+		_, err := e.gateway.CallPool(ctx, "p", dispatch.Request{Method: "stubborn", Body: []byte(quoted(e.file("a")))})
+		return err
+	})
+	e.awaitHeld(e.file("a.began"))
+	cancel()
+	require.Error(t, await(t, called))
 	await(t, process.Done())
 	exit := process.Exit()
 	require.True(t, exit.CutCall)
@@ -250,7 +271,12 @@ func TestARecalledLeaseGoesBackBetweenTwoCalls(t *testing.T) {
 	e.release(e.file("a"))
 	require.Equal(t, 200, await(t, held).status)
 	require.Eventually(t, func() bool { return e.control.count("checkin") > 0 }, timeout, poll, "the gateway keeps the worker while there are calls")
-	theirs := e.lease(0, "somebody else")
+	var theirs *api.Lease
+	require.Eventually(t, func() bool { // each attempt recalls the lease, if the gateway has taken it again
+		lease, err := e.control.Checkout(t.Context(), "p/0", tempool.CheckoutOptions{Holder: "somebody else"})
+		theirs = lease
+		return err == nil
+	}, timeout, poll)
 	require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+theirs.ID, nil).status)
 	before := made.Load()
 	require.Eventually(t, func() bool { return made.Load() > before+20 }, timeout, poll, "the gateway gets it back")
@@ -283,7 +309,11 @@ func TestLeaseInUseIsRenewedBeforeItExpires(t *testing.T) {
 	require.Eventually(t, func() bool { return e.control.count("renew") >= 4 }, timeout, poll)
 	e.release(e.file("a"))
 	require.Equal(t, 200, await(t, held).status)
-	e.control.with("p/0", func(worker *fakeWorker) { require.True(t, worker.lease.ExpiresAt.After(time.Now())) })
+	require.Eventually(t, func() bool {
+		valid := false
+		e.control.with("p/0", func(worker *fakeWorker) { valid = worker.lease.ExpiresAt.After(time.Now()) })
+		return valid
+	}, timeout, poll)
 }
 
 func TestLostLeaseIsDropped(t *testing.T) {
@@ -474,7 +504,7 @@ func (s *fakeAffinity) Follow(_, session, _, worker string) {
 
 func TestSessionPrefersItsWorkerWhenFree(t *testing.T) {
 	sticky := &fakeAffinity{last: map[string]string{}}
-	e := open(t, 2, withConfig(func(c *Config) { c.Affinity = sticky }))
+	e := open(t, 2, idleReturn(time.Hour), withConfig(func(c *Config) { c.Affinity = sticky }))
 	first := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
 	e.awaitHeld(e.file("a.began"))
 	second := e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderSession, "s")

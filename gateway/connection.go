@@ -3,12 +3,14 @@ package gateway
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"net/http"
 	"sync/atomic"
 	"time"
 
 	"github.com/tempool/tempool/gateway/access"
+	"github.com/tempool/tempool/process/wire"
 )
 
 const (
@@ -18,7 +20,8 @@ const (
 	writeSize = 64 << 10
 )
 
-// connection is a client's connection. One goroutine serves it, one request after another. Each write has a deadline.
+// connection is a client's connection. One goroutine serves it, one request after another. Each write has a deadline; that of reads is in
+// read_deadline.go.
 type connection struct {
 	net.Conn
 	peer     *socketPeer // of a Unix socket; nil over TCP
@@ -28,6 +31,7 @@ type connection struct {
 
 	always    *access.Principal // who sends every request, if it is not a token that says so
 	principal *access.Principal // who sends the request in progress
+	unsampled wire.Trace        // of the call in progress, if it is not sampled; a value in its context would cost more than the decision
 	client    string            // whose connection it is, as far as the requests until now say
 
 	state atomic.Int32 // opened, idle, active, left
@@ -35,6 +39,8 @@ type connection struct {
 	// Guarded by the lock of clientCounts.
 	counted string // under which client's name the connection is counted
 	left    bool
+
+	reads readDeadline
 
 	writeBy time.Time    // the deadline of writes
 	wrote   atomic.Int64 // when a write last succeeded, in nanoseconds since the epoch
@@ -49,7 +55,7 @@ func (c *connection) Write(b []byte) (n int, err error) {
 		now := time.Now()
 		if c.writeBy.Sub(now) < writeTimeout*3/4 { // a deadline is not moved for every small write
 			c.writeBy = now.Add(writeTimeout)
-			if err := c.SetWriteDeadline(c.writeBy); err != nil {
+			if err := c.Conn.SetWriteDeadline(c.writeBy); err != nil {
 				return n, err
 			}
 		}
@@ -68,10 +74,24 @@ func (c *connection) Write(b []byte) (n int, err error) {
 	}
 }
 
+// SetWriteDeadline bounds writes more closely than Write does. The server removes the deadline after each answer, and so would leave the next answer
+// without one; Write's stays.
+func (c *connection) SetWriteDeadline(t time.Time) error {
+	if t.IsZero() {
+		return nil
+	}
+	return c.Conn.SetWriteDeadline(t)
+}
+
+// SetDeadline bounds reads and writes.
+func (c *connection) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
+
 // abort makes the write in progress, and all later ones, fail.
 func (c *connection) abort() {
 	c.aborted.Store(true)
-	_ = c.SetWriteDeadline(time.Unix(1, 0))
+	_ = c.Conn.SetWriteDeadline(time.Unix(1, 0))
 }
 
 // CloseWrite lets the client read an answer to a request whose body was not read.

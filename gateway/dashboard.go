@@ -29,7 +29,7 @@ func (g *Gateway) registerDashboard() {
 	}
 }
 
-// isDashboard reports whether a path is one of the dashboard.
+// isDashboard reports whether a path belongs to the dashboard.
 func isDashboard(path string) bool { return path == "/ui" || strings.HasPrefix(path, "/ui/") }
 
 // serveDashboard ends the streams of its pages when the gateway closes.

@@ -100,7 +100,7 @@ func TestTheDashboardSignsInWithATokenForItselfOnly(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, status)
 
 	status, _ = send(t, client, "GET", base+"/ui/", nil, "Authorization", "Bearer "+secret+"x")
-	require.Equal(t, http.StatusUnauthorized, status, "a wrong token is no visitor")
+	require.Equal(t, http.StatusUnauthorized, status, "a wrong token is not a visitor")
 }
 
 func must[T any](value T, err error) T {
@@ -115,7 +115,7 @@ func TestTheDashboardOfALoopbackGatewayActsForItsOperatorOnly(t *testing.T) {
 	base, client := e.gateway.Endpoint(), browser(t)
 	status, page := send(t, client, "GET", base+"/ui/", nil)
 	require.Equal(t, http.StatusOK, status)
-	require.Contains(t, page, "may only look")
+	require.Contains(t, page, "read-only")
 	require.NotContains(t, page, "/do/")
 	status, page = send(t, client, "GET", base+"/ui/pools/p/do/restart-all", nil)
 	require.Equal(t, http.StatusForbidden, status)
@@ -144,6 +144,41 @@ func TestTheDashboardOfALoopbackGatewayActsForItsOperatorOnly(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, status, "a link works once")
 	status, _ = send(t, client, "POST", base+"/v1/admin/nothing", nil)
 	require.Equal(t, http.StatusNotFound, status)
+}
+
+// What ctl ui opens is a file, whose form crosses origins with the origin null.
+func TestAFileOfCtlSignsABrowserIn(t *testing.T) {
+	e := open(t, 0, withConfig(func(c *Config) { c.Listen, c.Fleet = "127.0.0.1:0", emptyFleet{} }))
+	base, client := e.gateway.Endpoint(), browser(t)
+	link := func() string {
+		got := e.do("POST", "/ui/links", nil)
+		require.Equal(t, http.StatusOK, got.status)
+		var link tempool.DashboardLink
+		require.NoError(t, json.Unmarshal(got.body, &link))
+		return must(url.Parse(link.URL)).Query().Get("link")
+	}
+	first := url.Values{"link": {link()}}
+	target := base + ui.SignInLinkPath
+	for _, origin := range []string{"http://evil.example", "http://127.0.0.1:1", "https" + strings.TrimPrefix(base, "http")} {
+		status, _ := send(t, client, "POST", target, first, "Sec-Fetch-Site", "cross-site", "Origin", origin)
+		require.Equal(t, http.StatusForbidden, status, "another site signs nobody in: %s", origin)
+	}
+	require.Empty(t, client.Jar.Cookies(must(url.Parse(base+"/ui/"))))
+	status, page := send(t, client, "POST", target, first, "Sec-Fetch-Site", "cross-site", "Origin", "null")
+	require.Equal(t, http.StatusOK, status, "and did not use the link up: %s", page)
+	require.Contains(t, page, `<meta http-equiv="refresh" content="0; url=/ui/">`, "no redirect, with which a browser would not send the cookie")
+	status, page = send(t, client, "GET", base+"/ui/", nil)
+	require.Equal(t, http.StatusOK, status)
+	require.NotContains(t, page, "read-only")
+	status, page = send(t, browser(t), "POST", target, first, "Sec-Fetch-Site", "cross-site", "Origin", "null")
+	require.Equal(t, http.StatusForbidden, status, "a link works once")
+	require.Contains(t, page, "was used before")
+	status, _ = send(t, browser(t), "POST", target, url.Values{"link": {link()}}, "Sec-Fetch-Site", "same-origin", "Origin", base)
+	require.Equal(t, http.StatusOK, status)
+	status, _ = send(t, browser(t), "GET", target, nil)
+	require.Equal(t, http.StatusNotFound, status)
+	status, _ = send(t, client, "POST", base+"/ui/signout", first, "Sec-Fetch-Site", "cross-site", "Origin", "null")
+	require.Equal(t, http.StatusForbidden, status, "every other form is for the dashboard's own pages")
 }
 
 func TestAStreamOfTheDashboardEndsWithTheGateway(t *testing.T) {

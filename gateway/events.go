@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// keepAliveEvery is how often a stream of events without any sends a comment, so that nobody on the way takes it for dead.
+	// keepAliveEvery is how often a stream of events without any sends a comment, so that nobody on the way considers it dead.
 	keepAliveEvery = 15 * time.Second
 	// longestStream is after how long a stream ends, so that a client whose token was withdrawn does not read on. Others connect again.
 	longestStream = time.Hour
@@ -67,7 +67,7 @@ func (g *Gateway) eventReader(r *http.Request) (reader *events.Reader, first *ap
 	case id != "":
 		var found bool
 		if reader, found = g.config.Events.After(id, filter); !found {
-			first = &api.MissedEvent{Reason: "this agent has no event " + strconv.Quote(id[:min(len(id), 100)]) + ": it was started again since, or the id is another agent's"}
+			first = &api.MissedEvent{Reason: "this agent has no event " + strconv.Quote(id[:min(len(id), 100)]) + ": it has restarted since, or the id is from another agent"}
 		}
 	case follow && query.Get("since") == "":
 		reader = g.config.Events.FromNow(filter)
@@ -126,7 +126,7 @@ func (s eventStream) send() (more bool) {
 	batch, missed, more := s.reader.Read()
 	if missed > 0 {
 		s.gateway.eventsMissed.Add(int64(missed))
-		s.missed(api.MissedEvent{Count: missed, Reason: "the agent holds its newest events only, and has dropped these before they were read"})
+		s.missed(api.MissedEvent{Count: missed, Reason: "the agent holds only its newest events, and dropped these before they were read"})
 	}
 	for _, e := range batch {
 		if _, err := s.w.Write(frame(e)); err != nil {
@@ -142,7 +142,7 @@ func frame(e events.Entry) []byte {
 	return append(append(append(b, "data: "...), e.JSON...), "\n\n"...)
 }
 
-// missed sends an event of type api.EventMissed. It has no id of its own: a client that connects again goes on after the last event it got.
+// missed sends an event of type api.EventMissed. It has no id of its own: a client that reconnects continues after the last event it got.
 func (s eventStream) missed(data api.MissedEvent) {
 	event := events.MissedEvent(api.HostSource(s.gateway.config.HostID), s.reader.Position(), data)
 	_, _ = s.w.Write(append(append([]byte("data: "), event...), "\n\n"...))
@@ -165,5 +165,5 @@ func (s eventStream) wait(ctx context.Context) bool {
 	return false
 }
 
-// place sends the client its place in the ring, from which it goes on if it connects again: it may be past the last event that was selected.
+// place sends the client its place in the ring, from which it continues if it reconnects: it may be past the last event that was selected.
 func (s eventStream) place() { _, _ = s.w.Write([]byte("id: " + s.reader.Position() + "\n\n")) }

@@ -230,7 +230,7 @@ func (b *fakeControl) Checkin(_ context.Context, r api.CheckinRequest) error {
 	err := b.begin("checkin")
 	defer b.mu.Unlock()
 	if err == nil {
-		_, _ = b.checkin(r) // a stale signal is no error, only counted
+		_, _ = b.checkin(r) // a stale signal is not an error, only counted
 	}
 	return err
 }
@@ -308,7 +308,7 @@ func (b *fakeControl) Status(_ context.Context, pool string) (api.PoolStatus, er
 		state := b.state(worker, b.workers[worker])
 		_, slot, _ := api.ParseWorkerName(worker)
 		if state.State == lifecycle.Busy {
-			state.State = lifecycle.Ready // a pool does not hear of leases
+			state.State = lifecycle.Ready // a pool does not learn of leases
 		}
 		status.Workers = append(status.Workers, api.RosterEntry{Slot: slot, State: state.State, Incarnation: state.Incarnation, Host: state.Host, Endpoint: b.workers[worker].endpoint})
 	}

@@ -42,6 +42,8 @@ type Config struct {
 	Copies Copies
 	// Logs are those of this host's workers. nil omits their routes.
 	Logs *logs.Store
+	// Samples returns the newest samples of the workers of a pool with these numbers on this host, of all of them for nil. nil omits their route.
+	Samples func(pool string, slots []int) []api.RecentSamples
 	// Fleet is what the dashboard at /ui asks. nil omits the dashboard.
 	Fleet ui.Fleet
 	// Namespace is that of Temporal, and TemporalUI the base URL of its Web UI, to which the dashboard links; "" for no links.
@@ -65,13 +67,15 @@ type Gateway struct {
 	watching     context.CancelFunc // ends the watch of the files of Security
 	streaming    context.Context    // of followed logs and events; endStreams ends them
 	endStreams   context.CancelFunc
-	eventsMissed atomic.Int64 // events that were dropped before the reader of a stream got to them
+	backups      chan struct{} // the exports and imports of sessions under way
+	eventsMissed atomic.Int64  // events that were dropped before the reader of a stream got to them
 	open         openConnections
 	dashboard    *ui.Dashboard // nil without
 	auth         *authenticator
 	unlink       func() error // removes the Unix socket's file; nil without one
+	leaveOnce    sync.Once
+	leaveErr     error // of Leave
 	closeOnce    sync.Once
-	closed       chan struct{}
 }
 
 // New returns a Gateway, which Start opens to clients. It fails with CodeInvalid if config cannot work.
@@ -87,9 +91,9 @@ func New(config Config) (*Gateway, error) {
 	}
 	config.Limits = config.Limits.withDefaults()
 	g := &Gateway{
-		Dispatcher: dispatcher, config: config, mux: http.NewServeMux(), memory: &memoryBudget{total: config.Limits.BodyBytes}, closed: make(chan struct{}),
+		Dispatcher: dispatcher, config: config, mux: http.NewServeMux(), memory: &memoryBudget{total: config.Limits.BodyBytes},
 		clients: &clientCounts{most: config.Limits.ClientConnections, count: make(map[string]int)}, watching: func() {},
-		open: openConnections{all: make(map[net.Conn]*connection)},
+		open: openConnections{all: make(map[net.Conn]*connection)}, backups: make(chan struct{}, maxBackups),
 	}
 	g.streaming, g.endStreams = context.WithCancel(context.Background())
 	g.registerRoutes()
@@ -127,27 +131,33 @@ func (g *Gateway) Snapshot() Snapshot {
 	return s
 }
 
-// Close rejects new calls, waits until ctx ends for those in flight, returns the gateway's own leases, and closes the listeners. It fails
-// with ctx's error if it cancelled calls.
-func (g *Gateway) Close(ctx context.Context) error {
-	var err error
-	g.closeOnce.Do(func() {
-		defer close(g.closed)
+// Leave rejects new calls, waits until ctx ends for those in flight, returns the gateway's own leases, and closes the listeners. It fails
+// with ctx's error if it cancelled calls. What the gateway knows of processes stays known until Close.
+func (g *Gateway) Leave(ctx context.Context) error {
+	g.leaveOnce.Do(func() {
 		g.watching()
 		g.endStreams()
 		g.Shut()
 		if g.server != nil {
 			g.open.leave()
-			err = g.closeListeners(ctx)
+			g.leaveErr = g.closeListeners(ctx)
 			g.open.awaitClients(ctx) // Shutdown closes idle connections at once
-			err = errors.Join(err, g.server.Shutdown(ctx))
+			g.leaveErr = errors.Join(g.leaveErr, g.server.Shutdown(ctx))
 		}
+		g.leaveErr = errors.Join(g.leaveErr, g.Dispatcher.Leave(ctx))
+	})
+	return g.leaveErr
+}
+
+// Close does what Leave does, unless that was done, and ends the gateway.
+func (g *Gateway) Close(ctx context.Context) error {
+	err := g.Leave(ctx)
+	g.closeOnce.Do(func() {
 		err = errors.Join(err, g.Dispatcher.Close(ctx))
 		if g.server != nil {
 			err = errors.Join(err, g.server.Close())
 		}
 		g.serving.Wait()
 	})
-	<-g.closed
 	return err
 }

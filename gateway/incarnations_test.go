@@ -131,7 +131,7 @@ func TestLowScoreGetsNoCallsWhileBetterWorkersAreFree(t *testing.T) {
 		}
 		return 90
 	}
-	e := open(t, 2, withConfig(func(c *Config) { c.Score = scores }))
+	e := open(t, 2, idleReturn(time.Hour), withConfig(func(c *Config) { c.Score = scores }))
 	// Both are leased while two calls wait for each other.
 	held := e.file("held")
 	var both sync.WaitGroup

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"time"
@@ -16,10 +17,7 @@ const maxReasonBytes = 1 << 10
 // leaseOf returns the ID of the lease in the path, and the authority to use it: its token from the path or a header.
 func leaseOf(r *http.Request) (id string, a dispatch.Authority) {
 	id, token := api.SplitLeaseID(r.PathValue("id"))
-	if token == "" {
-		token = r.Header.Get(api.HeaderLeaseToken)
-	}
-	return id, dispatch.TokenAuthority(token, principalOf(r).Has(access.Admin))
+	return id, dispatch.TokenAuthority(cmp.Or(token, r.Header.Get(api.HeaderLeaseToken)), principalOf(r).Has(access.Admin))
 }
 
 // postLease is POST /v1/pools/{pool}/leases.
@@ -36,7 +34,7 @@ func (g *Gateway) postLease(w http.ResponseWriter, r *http.Request) error {
 	case err != nil:
 		return err
 	case r.Context().Err() != nil: // the client is gone and will never use the lease
-		g.CheckinAbandoned(lease.ID)
+		g.CheckinAbandoned(r.Context(), lease.ID)
 		return nil
 	}
 	w.Header().Set("Location", "/v1/leases/"+lease.ID)

@@ -14,13 +14,14 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 const (
-	// leavingTime is how long a gateway that leaves accepts connections, to answer those that are on their way.
+	// leavingTime is how long a gateway that shuts down still accepts connections, to answer those that are being opened.
 	leavingTime = 100 * time.Millisecond
-	// leavingPatience is how long a client has to close a connection on which it was told that the gateway leaves.
-	leavingPatience = 500 * time.Millisecond
+	// leaveTimeout is how long a client has to close a connection after the gateway has announced on it that it shuts down.
+	leaveTimeout = 500 * time.Millisecond
 )
 
 // What a connection is doing.
@@ -28,11 +29,11 @@ const (
 	opened int32 = iota // it has not carried a request
 	idle
 	active // it carries a request
-	left   // the client was told that no request is taken on it any more
+	left   // the client was notified that the connection takes no further request
 )
 
-// openConnections knows the connections of clients, so that a gateway that closes can take leave of them. An idle connection cannot just be
-// closed: a request may be on its way on it, and its client could not tell whether it was started.
+// openConnections knows the connections of clients, so that a gateway that shuts down can end them. An idle connection cannot just be
+// closed: a request may be in transit on it, and its client could not know whether it was started.
 type openConnections struct {
 	leaving atomic.Bool
 	mu      sync.Mutex
@@ -54,7 +55,7 @@ func (o *openConnections) track(conn net.Conn, state http.ConnState) {
 	case http.StateIdle:
 		c.state.CompareAndSwap(active, idle)
 		if o.leaving.Load() {
-			takeLeave(conn, c)
+			announceClose(conn, c)
 		}
 	case http.StateClosed, http.StateHijacked:
 		o.mu.Lock()
@@ -63,25 +64,25 @@ func (o *openConnections) track(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// leave takes leave of the idle connections, and of the others as soon as they are.
+// leave announces the shutdown on the idle connections, and on the others as soon as they are idle.
 func (o *openConnections) leave() {
 	o.leaving.Store(true)
-	o.each(takeLeave)
+	o.each(announceClose)
 }
 
-// awaitClients waits until all clients have left, each with the answer to its request. One that was taken leave of has leavingPatience.
+// awaitClients waits until all clients have left, each with the answer to its request. After the announcement a client has leaveTimeout.
 func (o *openConnections) awaitClients(ctx context.Context) {
-	patience := time.Now().Add(leavingPatience)
+	deadline := time.Now().Add(leaveTimeout)
 	for ctx.Err() == nil {
 		var some, carrying bool
 		o.each(func(_ net.Conn, c *connection) { some, carrying = true, carrying || c.state.Load() == active })
 		if carrying {
-			patience = time.Now().Add(leavingPatience)
+			deadline = time.Now().Add(leaveTimeout)
 		}
-		if !some || !time.Now().Before(patience) {
+		if !some || !time.Now().Before(deadline) {
 			return
 		}
-		wait(ctx, leavingTime/20)
+		sleep.For(ctx.Done(), leavingTime/20)
 	}
 }
 
@@ -93,9 +94,9 @@ func (o *openConnections) each(f func(net.Conn, *connection)) {
 	}
 }
 
-// takeLeave answers a request that may be on its way on an idle connection: it was not started. A client without one reads an unasked 408,
-// which means that the connection ends (RFC 9110, section 15.5.9).
-func takeLeave(conn net.Conn, c *connection) {
+// announceClose answers a request that may be in transit on an idle connection: it was not started. A client without a request reads an
+// unsolicited 408, which means that the connection ends (RFC 9110, section 15.5.9).
+func announceClose(conn net.Conn, c *connection) {
 	if !c.state.CompareAndSwap(idle, left) {
 		return
 	}
@@ -103,7 +104,7 @@ func takeLeave(conn net.Conn, c *connection) {
 	if _, secure := conn.(*tls.Conn); secure {
 		out = conn
 	}
-	_ = conn.SetWriteDeadline(time.Now().Add(leavingTime))
+	_ = c.Conn.SetWriteDeadline(time.Now().Add(leavingTime))
 	if _, err := out.Write(leavingAnswer()); err == nil {
 		_ = conn.(interface{ CloseWrite() error }).CloseWrite()
 	}
@@ -123,30 +124,20 @@ var leavingAnswer = sync.OnceValue(func() []byte {
 	}
 	var text bytes.Buffer
 	if err := answer.Write(&text); err != nil {
-		panic(err) // a buffer takes all
+		panic(err) // a buffer accepts all
 	}
 	return text.Bytes()
 })
 
-// closeListeners ends the accepting of connections. Over a Unix socket no new one comes from the moment that its file is gone; those of a
-// moment before are accepted until leavingTime has passed.
+// closeListeners stops accepting connections. Over a Unix socket no new one can come once its file is gone; connections that were opened just
+// before are accepted until leavingTime has passed.
 func (g *Gateway) closeListeners(ctx context.Context) (err error) {
 	if g.unlink != nil {
 		err = g.unlink()
 	}
-	wait(ctx, leavingTime)
+	sleep.For(ctx.Done(), leavingTime)
 	for _, l := range g.listeners {
 		err = errors.Join(err, l.Close())
 	}
 	return err
-}
-
-// wait waits until d has passed or ctx ends.
-func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

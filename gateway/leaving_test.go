@@ -29,7 +29,7 @@ func openForAll(t *testing.T, options ...option) *env {
 	return open(t, 1, append(options, withSpec(func(s *spec.Spec) { s.Queue.Timeout = spec.Duration(timeout) }))...)
 }
 
-// Each call to a gateway that closes is answered, or certainly not started, also one that is sent on a connection which was idle until then.
+// Each call to a gateway that closes is answered, or certainly not started, even one that is sent on a connection which was idle until then.
 func TestAGatewayThatClosesLeavesNoCallInDoubt(t *testing.T) {
 	for range 10 {
 		e := openForAll(t)

@@ -125,9 +125,7 @@ func (g *Gateway) listen(auth *authenticator) error {
 		if err != nil {
 			return err
 		}
-		if g.endpoint == "" {
-			g.endpoint = "unix:" + g.config.Socket
-		}
+		g.endpoint = cmp.Or(g.endpoint, "unix:"+g.config.Socket)
 		g.listeners, g.unlink = append(g.listeners, g.bounded(listener)), listener.unlink
 	}
 	return nil
@@ -147,7 +145,7 @@ func (g *Gateway) askToLeave(next http.Handler) http.Handler {
 		if g.open.leaving.Load() {
 			w.Header().Set("Connection", "close")
 			if connectionOf(r).state.Load() == left {
-				writeProblem(w, dispatch.ErrClosing) // as the client was told
+				writeProblem(w, dispatch.ErrClosing) // as announced to the client
 				return
 			}
 		}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
 	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/process/logs"
 )
@@ -140,7 +142,7 @@ func (g *Gateway) isHere(ctx context.Context, r *http.Request, worker string) er
 			return nil
 		}
 		return dispatch.OtherHostError{Host: entry.Host, Endpoint: entry.Endpoint, Coded: api.Errorf(api.CodeWorkerNotFound,
-			"worker %s is on host %s; ask its gateway, %s, or add here=true for what host %s has of it", worker, entry.Host, entry.Endpoint, g.config.HostID)}
+			"worker %s is on host %s; ask its gateway, %s, or add here=true for the lines that host %s has of it", worker, entry.Host, entry.Endpoint, g.config.HostID)}
 	}
 	return api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; see ctl ps %s", status.Pool, slot, status.Pool)
 }
@@ -215,10 +217,7 @@ func (s *logStream) backlog(worker string, query logQuery) (err error) {
 			failed = s.write(worker, l)
 		}
 	}
-	if err == nil {
-		err = failed
-	}
-	return err
+	return cmp.Or(err, failed)
 }
 
 // follow writes new lines until the client leaves or the gateway closes.
@@ -250,7 +249,7 @@ func (s *logStream) follow(w http.ResponseWriter, answer *http.ResponseControlle
 		select {
 		case <-s.ctx.Done():
 		case <-changed:
-			wait(s.ctx, logPace) // and not for every line
+			sleep.For(s.ctx.Done(), logPace) // and not for every line
 		case <-keepAlive.C:
 			if _, err := w.Write([]byte{'\n'}); err != nil {
 				return

@@ -124,7 +124,7 @@ func TestALogIsFollowedWhileTheIncarnationChanges(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
-	require.NoError(t, e.gateway.Close(ctx), "a followed log does not hold up a gateway that closes")
+	require.NoError(t, e.gateway.Close(ctx), "a followed log does not delay a gateway that closes")
 	for range lines {
 	}
 }

@@ -33,6 +33,7 @@ const poll = 2 * time.Millisecond
 
 func TestMain(m *testing.M) {
 	process.RunReaperIfAsked()
+	loadIfAsked()
 	goleak.VerifyTestMain(m)
 }
 
@@ -45,6 +46,7 @@ type env struct {
 	spec      spec.Spec
 	http      *http.Client
 	dir       string
+	config    Config
 }
 
 type option struct {
@@ -92,23 +94,21 @@ func open(t testing.TB, workers int, options ...option) *env {
 		require.NoError(t, e.processes.Close(ctx))
 	})
 	e.control = newFakeControl("here", e.spec)
-	config := Config{
+	e.config = Config{
 		Config: dispatch.Config{HostID: "here", Control: e.control, Processes: e.processes, Logger: logger, CheckEvery: 10 * time.Millisecond},
 		Socket: filepath.Join(e.dir, "gw.sock"), Logs: e.processes.Logs(),
 	}
 	for _, o := range options {
 		if o.config != nil {
-			o.config(&config)
+			o.config(&e.config)
 		}
 	}
-	e.gateway, err = New(config)
-	require.NoError(t, err)
 	e.control.recall = func(worker string, incarnation int64, lease string) api.RecallResult {
 		return e.gateway.Recall(context.Background(), worker, incarnation, lease)
 	}
-	require.NoError(t, e.gateway.Start())
+	e.openGateway()
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", config.Socket)
+		return new(net.Dialer).DialContext(ctx, "unix", e.config.Socket)
 	}, MaxIdleConnsPerHost: 64}
 	e.http = &http.Client{Transport: transport}
 	t.Cleanup(func() {
@@ -121,6 +121,14 @@ func open(t testing.TB, workers int, options ...option) *env {
 		e.start(slot, 1)
 	}
 	return e
+}
+
+func (e *env) openGateway() {
+	e.t.Helper()
+	var err error
+	e.gateway, err = New(e.config)
+	require.NoError(e.t, err)
+	require.NoError(e.t, e.gateway.Start())
 }
 
 // start starts an incarnation and marks it as ready in the control plane.

@@ -22,7 +22,7 @@ const (
 // memoryBudget bounds what bodies and answers of all clients occupy.
 //
 // A body is counted as it arrives, so that an announcement costs nothing. If there is no memory for the rest of a body, one body at a time
-// may exceed the total, so that bodies that each hold a part do not wait for each other for ever; the others wait in the order of their
+// may exceed the total, so that bodies that each hold a part do not wait for each other forever; the others wait in the order of their
 // arrival. Answers are in memory already, so they never wait: together they may have the total, and if they have it, the answer that its
 // client has left unread for the longest is dropped.
 type memoryBudget struct {
@@ -153,11 +153,4 @@ func (s *memoryShare) release() {
 		close(m.waiting[0].granted)
 		m.waiting = m.waiting[1:]
 	}
-}
-
-// used is what all requests occupy, in bytes.
-func (m *memoryBudget) used() int64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.bodies + m.answers
 }

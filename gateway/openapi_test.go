@@ -49,7 +49,7 @@ func readDocument(t *testing.T) document {
 }
 
 func TestOpenAPIDescribesExactlyTheRoutes(t *testing.T) {
-	e := open(t, 0, withSessions(sessions.Config{}), withCopies(&fakeCopies{}), withBindings(affinity.New(nil)), withEvents(events.New("here")))
+	e := open(t, 0, withSessions(sessions.Config{}), withCopies(&fakeCopies{}), withBindings(affinity.New(nil)), withEvents(events.New("here")), withSamples())
 	served, described := []string{"GET /metrics"}, []string(nil) // that one is the agent's, on its gateway
 	for _, r := range e.gateway.routes() {
 		served = append(served, r.method+" "+strings.ReplaceAll(r.path, "...}", "}"))
@@ -96,7 +96,8 @@ func TestOpenAPIDescribesTheFieldsAndCodes(t *testing.T) {
 	schemas := readDocument(t).Components.Schemas
 	for name, value := range map[string]any{"Lease": api.Lease{}, "CheckoutRequest": dispatch.CheckoutRequest{}, "Problem": Problem{}, "Readiness": Readiness{}, "Session": sessions.Session{}, "Event": api.Event{},
 		"SessionBinding": api.SessionBinding{}, "SessionBindings": api.SessionBindings{},
-		"LogLine": api.LogLine{}, "SessionCopyRequest": api.SessionCopyRequest{}, "SessionCopyStep": api.SessionCopyStep{}, "SessionCopy": api.SessionCopy{}, "SessionComparison": api.SessionComparison{}} {
+		"SessionBackup": api.SessionBackup{}, "SessionBackupEnd": api.SessionBackupEnd{}, "SessionImport": api.SessionImport{},
+		"LogLine": api.LogLine{}, "RecentSamples": api.RecentSamples{}, "SessionCopyRequest": api.SessionCopyRequest{}, "SessionCopyStep": api.SessionCopyStep{}, "SessionCopy": api.SessionCopy{}, "SessionComparison": api.SessionComparison{}} {
 		var fields []string
 		for field := range reflect.TypeOf(value).Fields() {
 			if key, _, _ := strings.Cut(field.Tag.Get("json"), ","); field.IsExported() {

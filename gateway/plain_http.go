@@ -73,8 +73,7 @@ func (u *plainUpstream) url(method, query string) *url.URL {
 func httpError(call *dispatch.Call, err error) *api.Error {
 	var dial *dialError
 	started := !errors.As(err, &dial)
-	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) {
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		coded := dispatch.TooLarge(tooLarge.Limit)
 		coded.Started = started
 		return coded
@@ -90,7 +89,7 @@ func statusError(call *dispatch.Call, method string, status int) *api.Error {
 
 // proxy forwards a request and its answer, both unbuffered, and completes the call.
 func (u *plainUpstream) proxy(w http.ResponseWriter, r *http.Request, call *dispatch.Call, method string) {
-	// The proxy panics to abort an answer that broke off. The call must be completed then, too.
+	// The proxy panics to abort a response that was cut off. The call must be completed then, too.
 	var failure *api.Error
 	var body answerBody
 	completed := false
@@ -98,7 +97,7 @@ func (u *plainUpstream) proxy(w http.ResponseWriter, r *http.Request, call *disp
 		switch {
 		case completed:
 		case body.err != nil:
-			failure = httpError(call, fmt.Errorf("the answer broke off: %w", body.err))
+			failure = httpError(call, fmt.Errorf("the response was cut off: %w", body.err))
 		case failure == nil:
 			failure = httpError(call, dispatch.ErrClientGone)
 		}
@@ -132,7 +131,7 @@ func (u *plainUpstream) proxy(w http.ResponseWriter, r *http.Request, call *disp
 	completed = true
 }
 
-// answerBody is the body of an answer that is forwarded. It remembers why it could not be read: a client that leaves is no failure of the worker.
+// answerBody is the body of an answer that is forwarded. It remembers why it could not be read: a client that leaves is not a failure of the worker.
 type answerBody struct {
 	io.ReadCloser
 	err error
@@ -155,6 +154,7 @@ func (u *plainUpstream) Send(call *dispatch.Call, r dispatch.Request) (*dispatch
 	for key, value := range r.Headers {
 		request.Header.Set(key, value)
 	}
+	setTrace(request.Header, r)
 	if r.Session != "" {
 		request.Header.Set(api.HeaderSession, r.Session)
 	}

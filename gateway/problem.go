@@ -18,7 +18,6 @@ const (
 	codeNotFound         api.Code = "not_found"          // no such route
 	codeMethodNotAllowed api.Code = "method_not_allowed" // the route takes another method
 	codeInternal         api.Code = "internal"
-	codeSlowReader       api.Code = "slow_reader" // the client of a stream read too slowly
 )
 
 // Problem is the body of every error, application/problem+json of RFC 9457. Its type is about:blank, so Title is that of the status.
@@ -43,33 +42,32 @@ type Problem struct {
 var statuses = map[api.Code]int{
 	api.CodePoolNotFound: http.StatusNotFound, api.CodeWorkerNotFound: http.StatusNotFound,
 	api.CodeLeaseNotFound: http.StatusNotFound, codeNotFound: http.StatusNotFound,
-	api.CodeLeaseFenced: http.StatusConflict, api.CodePoolExists: http.StatusConflict, api.CodeSuperseded: http.StatusConflict,
-	api.CodeQueueFull: http.StatusTooManyRequests, api.CodeRateLimited: http.StatusTooManyRequests,
+	api.CodeLeaseFenced: http.StatusConflict,
+	api.CodeQueueFull:   http.StatusTooManyRequests, api.CodeRateLimited: http.StatusTooManyRequests,
 	api.CodeQueueTimeout: http.StatusServiceUnavailable, api.CodeNoWorkers: http.StatusServiceUnavailable,
 	api.CodeUnavailable: http.StatusServiceUnavailable, api.CodeBusy: http.StatusServiceUnavailable,
 	api.CodeDegraded: http.StatusServiceUnavailable, api.CodeDraining: http.StatusServiceUnavailable,
 	api.CodeSuspended: http.StatusServiceUnavailable, api.CodeStarting: http.StatusServiceUnavailable,
 	api.CodeFailed: http.StatusServiceUnavailable, api.CodeContinuing: http.StatusServiceUnavailable,
 	api.CodeDeadlineExceeded: http.StatusGatewayTimeout,
-	api.CodeMemoryExceeded:   http.StatusBadGateway, api.CodeWorkerCrashed: http.StatusBadGateway, api.CodeStartFailed: http.StatusBadGateway,
+	api.CodeMemoryExceeded:   http.StatusBadGateway, api.CodeWorkerCrashed: http.StatusBadGateway,
 	api.CodeWorkerError:     http.StatusInternalServerError,
 	api.CodePayloadTooLarge: http.StatusRequestEntityTooLarge,
 	api.CodeInvalid:         http.StatusBadRequest,
 	codeMethodNotAllowed:    http.StatusMethodNotAllowed,
 	api.CodeUnauthorized:    http.StatusUnauthorized,
-	codeSlowReader:          http.StatusRequestTimeout,
+	api.CodeSlowReader:      http.StatusRequestTimeout,
 	api.CodeForbidden:       http.StatusForbidden,
 	api.CodeCancelled:       499, // as in nginx: the client closed the connection
-	api.CodeSessionNotFound: http.StatusNotFound, api.CodeProgramNotFound: http.StatusNotFound,
-	api.CodeSessionExists: http.StatusPreconditionFailed, api.CodeVersionConflict: http.StatusPreconditionFailed,
+	api.CodeSessionNotFound: http.StatusNotFound,
+	api.CodeSessionExists:   http.StatusPreconditionFailed, api.CodeVersionConflict: http.StatusPreconditionFailed,
 	api.CodeStoreFull: http.StatusInsufficientStorage, api.CodeStoreUnavailable: http.StatusServiceUnavailable,
 }
 
 // problemOf describes err. An error without a code is internal.
 func problemOf(err error) Problem {
 	p := Problem{Code: codeInternal, Detail: err.Error(), Status: http.StatusInternalServerError}
-	var coded *api.Error
-	if errors.As(err, &coded) {
+	if coded, ok := errors.AsType[*api.Error](err); ok {
 		p.Code, p.Detail, p.Started = coded.Code, coded.Message, coded.Started
 		p.RetryAfterMS = coded.RetryAfter.Milliseconds()
 		if status, known := statuses[coded.Code]; known {
@@ -80,8 +78,7 @@ func problemOf(err error) Problem {
 	} else if errors.Is(err, context.Canceled) {
 		p.Code, p.Status = api.CodeCancelled, statuses[api.CodeCancelled]
 	}
-	var other dispatch.OtherHostError
-	if errors.As(err, &other) {
+	if other, ok := errors.AsType[dispatch.OtherHostError](err); ok {
 		p.Host, p.Endpoint, p.Gateways = other.Host, other.Endpoint, other.Gateways
 	}
 	if p.Code == api.CodeWorkerError {
@@ -93,9 +90,19 @@ func problemOf(err error) Problem {
 	return p
 }
 
+// hideTraceback removes what only clients who may read the worker's log are shown: the traceback names files of the host.
+func (p *Problem) hideTraceback() {
+	if p.WorkerError != nil {
+		failure := *p.WorkerError
+		failure.Traceback = ""
+		p.WorkerError = &failure
+	}
+}
+
 // writeProblem answers with err.
-func writeProblem(w http.ResponseWriter, err error) {
-	p := problemOf(err)
+func writeProblem(w http.ResponseWriter, err error) { problemOf(err).write(w) }
+
+func (p Problem) write(w http.ResponseWriter) {
 	header := w.Header()
 	if p.RetryAfterMS > 0 || p.Status == http.StatusTooManyRequests {
 		header.Set("Retry-After", strconv.Itoa(max(1, int(math.Ceil(float64(p.RetryAfterMS)/1000)))))

@@ -21,6 +21,7 @@ import (
 	"github.com/tempool/tempool/gateway/access"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/sessions"
+	"github.com/tempool/tempool/sessions/affinity"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -75,7 +76,7 @@ func (m requestMaker) path() string {
 		path = strings.Replace(path, "/v1/", pick(m, "//v1/", "/V1/", "/v1/./", "/%76%31/", "/v1/..;/", "/x/../v1/"), 1)
 		path = strings.Replace(path, "/ui", pick(m, "//ui", "/UI", "/ui/.", "/%75%69", "/ui/..;", "/v1/../ui"), 1)
 	case 1:
-		path += pick(m, "/", "?pool=p", "?pool=q", "?limit=-1", "?limit=99999999999999999999", "?outcome=close", "#x", "%", "?%zz=1", "?worker=0&lease=p.0.1.1", "?link=x", "?follow=false")
+		path += pick(m, "?follow=true", "?follow&tail=1", "?follow=maybe", "?previous", "?previous&follow", "?since=1m&here", "?since=yesterday", "?tail=-1", "/", "?pool=p", "?pool=q", "?limit=-1", "?limit=99999999999999999999", "?outcome=close", "#x", "%", "?%zz=1", "?worker=0&lease=p.0.1.1", "?link=x", "?follow=false")
 	}
 	return path
 }
@@ -104,11 +105,13 @@ func TestRandomRequestsGetNoRightThatTheirTokenHasNot(t *testing.T) {
 	copies := &fakeCopies{}
 	e := open(t, 1, withTokens(tokens), withSessions(sessions.Config{}), withCopies(copies), withEvents(events.New("here")), withConfig(func(c *Config) {
 		c.Fleet = &actedFleet{}
-	}), withSpec(func(sp *spec.Spec) {
+	}), withBindings(affinity.New(nil)), withSpec(func(sp *spec.Spec) {
 		sp.Queue.Timeout = spec.Duration(20 * time.Millisecond) // a lease may hold the only worker
 		sp.Lease.TTL = spec.Duration(50 * time.Millisecond)
 	}))
+	e.gateway.Handle("GET /metrics", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "up 1\n") }))
 	m := newRequestMaker(t, e.gateway)
+	m.paths = append(m.paths, "/metrics")
 	for range 2000 {
 		secret, path := pick(m, secrets...), m.path()
 		method := pick(m, "GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "TRACE", "FROB")
@@ -141,10 +144,10 @@ func TestRandomRequestsGetNoRightThatTheirTokenHasNot(t *testing.T) {
 		good := response.StatusCode < 300
 		require.True(t, has&(access.Call|access.Lease) != 0 || response.Header.Get(api.HeaderWorker) == "", said)
 		require.True(t, has&access.Lease != 0 || !strings.Contains(string(text), `"granted_at":"`) || has&access.Read != 0, said)
-		for prefix, right := range map[string]access.Rights{"/v1/sessions": access.Sessions, "/v1/admin": access.Admin, "/v1/workers": access.Read, "/v1/leases": access.Lease} {
+		for prefix, right := range map[string]access.Rights{"/v1/sessions": access.Sessions, "/v1/admin": access.Admin, "/v1/workers": access.Read, "/v1/leases": access.Lease, "/metrics": access.Read} {
 			require.True(t, !good || !strings.HasPrefix(decoded, prefix) || has&right != 0, said)
 		}
-		require.True(t, !good || decoded != "/v1/pools" || has&access.Read != 0, said)
+		require.True(t, !good || decoded != "/v1/pools" && !strings.HasSuffix(decoded, "/logs") || has&access.Read != 0, said)
 		if has&access.Admin == 0 {
 			require.Empty(t, copies.asked, said)
 		}
@@ -156,7 +159,8 @@ func TestRandomRequestsGetNoRightThatTheirTokenHasNot(t *testing.T) {
 // readUnlessStream reads an answer, but none that ends only with its client.
 func readUnlessStream(response *http.Response) ([]byte, error) {
 	defer response.Body.Close()
-	if strings.HasPrefix(response.Header.Get("Content-Type"), "text/event-stream") {
+	follows := strings.Contains(response.Request.URL.Opaque, "follow") && response.Header.Get("Content-Type") == "application/x-ndjson" && response.StatusCode == http.StatusOK
+	if follows || strings.HasPrefix(response.Header.Get("Content-Type"), "text/event-stream") {
 		return nil, nil
 	}
 	return io.ReadAll(response.Body)
@@ -213,7 +217,8 @@ func TestRandomRequestsActInTheDashboardForItsOperatorsOnly(t *testing.T) {
 	e := open(t, 0, withTokens(tokens), withConfig(func(c *Config) { c.Fleet = fleet }))
 	base := e.gateway.Endpoint()
 	cookies, formTokens := map[string]string{"": "", "x": "tempool_ui=x"}, map[string]string{"": "", "x": "x"}
-	for name, secret := range map[string]string{"reader": reader, "operator": operator} {
+	secrets := map[string]string{"reader": reader, "operator": operator}
+	signIn := func(name, secret string) {
 		client := browser(t)
 		_, page := send(t, client, "GET", base+"/ui/signin", nil)
 		status, _ := send(t, client, "POST", base+"/ui/signin", url.Values{"token": {secret}, "form_token": {formToken(page)}})
@@ -224,19 +229,25 @@ func TestRandomRequestsActInTheDashboardForItsOperatorsOnly(t *testing.T) {
 		formTokens[name] = formToken(page)
 		require.NotEmpty(t, formTokens[name])
 	}
+	for name, secret := range secrets {
+		signIn(name, secret)
+	}
+	signedIn := func(name string) bool {
+		request := must(http.NewRequestWithContext(t.Context(), "GET", base+"/ui/", nil))
+		request.Header.Set("Cookie", cookies[name])
+		return e.gateway.dashboard.Principal(request) != nil
+	}
 	m := newRequestMaker(t, e.gateway)
 	m.paths = nil
 	for _, r := range e.gateway.dashboard.Routes() {
-		if !strings.HasSuffix(r.Pattern, "/signout") { // which would end the sign-ins
-			m.paths = append(m.paths, strings.TrimSuffix(r.Pattern[strings.Index(r.Pattern, "/"):], "{$}"))
-		}
+		m.paths = append(m.paths, strings.TrimSuffix(r.Pattern[strings.Index(r.Pattern, "/"):], "{$}"))
 	}
 	names := []string{"", "x", "reader", "operator", "operator"}
 	for range 2000 {
 		who, form, path, site := pick(m, names...), pick(m, names...), m.path(), pick(m, "", "", "same-origin", "same-site", "cross-site", "none")
 		method := pick(m, "GET", "POST", "POST", "POST", "PUT", "HEAD", "FROB")
 		body := url.Values{"form_token": {formTokens[form]}, "worker": {pick(m, numbers...)}, "size": {pick(m, "3", "-1", "", "x")}, "lease": {pick(m, "p.0.1.1", "q.0.1.1", "x")},
-			"reason": {pick(m, "", "because", strings.Repeat("r", 20_000))}, "token": {pick(m, "", "x")}}
+			"reason": {pick(m, "", "because", "because", strings.Repeat("r", 20_000), strings.Repeat("r", 60_000))}, "link": {pick(m, "", "x")}, "token": {pick(m, "", "x")}}
 		request, err := http.NewRequestWithContext(t.Context(), method, base, strings.NewReader(body.Encode()))
 		require.NoError(t, err)
 		request.URL.Opaque = strings.TrimPrefix(base, "http:") + path
@@ -260,6 +271,11 @@ func TestRandomRequestsActInTheDashboardForItsOperatorsOnly(t *testing.T) {
 			require.Equal(t, []string{"POST", "operator", "operator"}, []string{method, who, form}, said)
 			require.NotContains(t, []string{"same-site", "cross-site"}, site, said)
 		}
+		if secret := secrets[who]; secret != "" && !signedIn(who) { // a form of another sign-in, or of another site, does not sign out
+			require.Equal(t, []string{"POST", who}, []string{method, form}, said)
+			require.NotContains(t, []string{"same-site", "cross-site"}, site, said)
+			signIn(who, secret)
+		}
 		if response.StatusCode == 200 && (who == "" || who == "x") {
 			plain, _, _ := strings.Cut(path, "?")
 			decoded, _ := url.PathUnescape(plain)
@@ -271,4 +287,7 @@ func TestRandomRequestsActInTheDashboardForItsOperatorsOnly(t *testing.T) {
 	status, _ := send(t, browser(t), "POST", base+"/ui/pools/p/do/restart-all", form, "Cookie", cookies["operator"])
 	require.Equal(t, http.StatusSeeOther, status)
 	require.Equal(t, before+1, fleet.acted, "the operator acts")
+	status, _ = send(t, browser(t), "POST", base+"/ui/signout", form, "Cookie", cookies["operator"])
+	require.Equal(t, http.StatusSeeOther, status)
+	require.False(t, signedIn("operator"))
 }

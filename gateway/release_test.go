@@ -37,7 +37,7 @@ func (e *env) holdSession(session string) <-chan answer {
 	})
 }
 
-// drainAfter drains the process, and lets its calls go on when it takes no more.
+// drainAfter drains the process, and lets its calls continue when it takes no more.
 func (e *env) drainAfter(session string) api.DrainResult {
 	e.t.Helper()
 	drained := background(func() api.DrainResult { return e.gateway.Drain(e.t.Context(), "p/0", 1) })

@@ -5,12 +5,14 @@ import (
 	"log/slog"
 	"os"
 	"time"
+
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 // reloadInterval is how often the gateway looks for changed files.
 const reloadInterval = time.Second
 
-// stamp tells whether a file is still the one that was read.
+// stamp shows whether a file is still the one that was read.
 type stamp struct {
 	modified time.Time
 	size     int64
@@ -70,14 +72,7 @@ func watchFiles(ctx context.Context, files map[reloader][]string, logger *slog.L
 		w.reload(logger) // it may have changed since it was first read
 		all = append(all, w)
 	}
-	ticker := time.NewTicker(reloadInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	for range sleep.Ticks(ctx.Done(), reloadInterval) {
 		for _, w := range all {
 			if w.changed() && w.reload(logger) {
 				logger.Info("the gateway has read changed files again", "files", w.files)

@@ -54,7 +54,7 @@ func TestATokenReachesExactlyTheRoutesOfItsRights(t *testing.T) {
 		secrets[right] = addToken(t, tokens, right.String(), []string{"*"}, right.String())
 	}
 	elsewhere := addToken(t, tokens, "elsewhere", []string{"q*"}, access.RightNames()...)
-	e := open(t, 1, withTokens(tokens), withSessions(sessions.Config{}), withCopies(&fakeCopies{}), withEvents(events.New("here")))
+	e := open(t, 1, withTokens(tokens), withSessions(sessions.Config{}), withCopies(&fakeCopies{}), withEvents(events.New("here")), withSamples())
 	e.gateway.Handle("GET /metrics", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }))
 	routes := append(e.gateway.routes(), route{"GET", "/metrics", access.Read, everyPool, nil})
 	for _, rt := range routes {
@@ -151,6 +151,23 @@ func TestAPriorityAboveTheTokensBoundIsLowered(t *testing.T) {
 	e.release(e.file("low"))
 	require.Equal(t, 200, await(t, normal))
 	require.Equal(t, 200, await(t, low))
+}
+
+// A traceback names files of the host, so only clients who may read the worker's log get it.
+func TestATracebackIsForClientsThatMayReadLogs(t *testing.T) {
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	dir := t.TempDir()
+	tokens, caller := tokensFile(t, dir, []string{"*"}, "call")
+	reader := addToken(t, tokens, "reader", []string{"*"}, "call", "read")
+	e := open(t, 1, withTokens(tokens))
+	for secret, shown := range map[string]bool{caller: false, reader: true} {
+		status, problem := e.tcp("POST", "/v1/pools/p/call/bug", secret, "null")
+		require.Equal(t, 500, status)
+		require.Equal(t, "KeyError", problem.WorkerError.Type)
+		require.Equal(t, "'nobody catches this'", problem.WorkerError.Message)
+		require.Equal(t, shown, strings.Contains(problem.WorkerError.Traceback, "worker.py"), problem.WorkerError.Traceback)
+		require.Equal(t, shown, problem.WorkerError.Traceback != "")
+	}
 }
 
 // queued is the number of calls in the queue of the pool.

@@ -23,6 +23,9 @@ type route struct {
 	handle       http.HandlerFunc
 }
 
+// anyMethod ends the path of calls and notifications.
+const anyMethod = "/{method...}"
+
 // scope says which pools a client must be allowed to use for a request.
 type scope int
 
@@ -56,6 +59,7 @@ func (g *Gateway) routes() []route {
 	}
 	if g.config.Sessions != nil {
 		routes = append(routes, sessionRoutes(g.config.Sessions)...)
+		routes = append(routes, g.backupRoutes()...)
 	}
 	if g.config.Bindings != nil {
 		routes = append(routes, g.bindingRoutes(g.config.Bindings)...)
@@ -66,6 +70,9 @@ func (g *Gateway) routes() []route {
 	if g.config.Logs != nil {
 		routes = append(routes, g.logRoutes()...)
 	}
+	if g.config.Samples != nil {
+		routes = append(routes, route{http.MethodGet, "/v1/pools/{pool}/samples", access.Read, poolInPath, answerJSON(http.StatusOK, g.getSamples)})
+	}
 	return routes
 }
 
@@ -74,10 +81,10 @@ func (g *Gateway) registerRoutes() {
 	allowed := make(map[string][]string)
 	for _, r := range g.routes() {
 		pattern := r.method + " " + r.path
-		if before, open := strings.CutSuffix(r.path, "/{method...}"); open { // the mux would redirect a path without a method
+		if before, open := strings.CutSuffix(r.path, anyMethod); open { // the mux would redirect a path without a method
 			g.mux.HandleFunc(before, notFound)
 			if strings.HasSuffix(before, "/call") { // serveCall allows other methods for workers of protocol none
-				pattern = r.path
+				g.mux.HandleFunc(r.path, g.traced(r, r.guard(g.refer)))
 			}
 		}
 		g.mux.HandleFunc(pattern, g.traced(r, r.guard(g.refer)))
@@ -112,7 +119,7 @@ func (rt route) guard(refer func(*http.Request, error) error) http.HandlerFunc {
 
 func (rt route) authorize(p *access.Principal, r *http.Request) error {
 	if !p.Has(rt.right) {
-		return api.Errorf(api.CodeForbidden, "%s has not the right %q, which %s %s needs", p.Name, rt.right, rt.method, rt.path)
+		return api.Errorf(api.CodeForbidden, "%s does not have the right %q, which %s %s requires", p.Name, rt.right, rt.method, rt.path)
 	}
 	if p.EveryPool() {
 		return nil
@@ -134,7 +141,7 @@ func (rt route) authorize(p *access.Principal, r *http.Request) error {
 		pool = r.URL.Query().Get("pool")
 	}
 	if pool == "" {
-		return api.Errorf(api.CodeForbidden, "%s may use some pools only, and %s %s concerns all of them", p.Name, rt.method, rt.path)
+		return api.Errorf(api.CodeForbidden, "%s may use only some pools, but %s %s concerns all pools", p.Name, rt.method, rt.path)
 	}
 	if !p.MayUse(pool) {
 		return api.Errorf(api.CodeForbidden, "%s may not use pool %s", p.Name, pool)
@@ -177,7 +184,11 @@ func hasDotSegment(decoded string) bool {
 func orProblem(handle func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := handle(w, r); err != nil {
-			writeProblem(w, err)
+			p := problemOf(err)
+			if !principalOf(r).Has(access.Read) {
+				p.hideTraceback()
+			}
+			p.write(w)
 		}
 	}
 }

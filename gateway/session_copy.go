@@ -14,7 +14,7 @@ import (
 type Copies interface {
 	// SessionCopy returns the state of the copy in progress, if there is one.
 	SessionCopy() api.SessionCopy
-	// CopySessions starts a copy of a pool's session store. Starting the copy in progress again is no error.
+	// CopySessions starts a copy of a pool's session store. Starting the copy in progress again is not an error.
 	CopySessions(ctx context.Context, pool string, request api.SessionCopyRequest) (api.SessionCopy, error)
 	// StepSessionCopy moves the copy in progress a step forward or back.
 	StepSessionCopy(ctx context.Context, step api.SessionCopyStep) (api.SessionCopy, error)

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,7 +13,6 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
 	"github.com/tempool/tempool/sessions"
-	"github.com/tempool/tempool/spec"
 )
 
 // Sessions finds the session store of a pool and the TTL of its sessions. Pool "" stands for the one store of all pools of this host.
@@ -31,6 +31,7 @@ func sessionRoutes(s Sessions) []route {
 	h := sessionHandlers{s}
 	return []route{
 		{http.MethodGet, "/v1/sessions", access.Sessions, poolInQuery, answerJSON(http.StatusOK, h.listSessions)},
+		{http.MethodPost, "/v1/sessions", access.Sessions, poolInQuery, h.session(postSession)},
 		{http.MethodGet, "/v1/sessions/{session}", access.Sessions, poolInQuery, h.session(getSession)},
 		{http.MethodPut, "/v1/sessions/{session}", access.Sessions, poolInQuery, h.session(putSession)},
 		{http.MethodPatch, "/v1/sessions/{session}", access.Sessions, poolInQuery, h.session(patchSession)},
@@ -81,6 +82,11 @@ func (h sessionHandlers) session(handle func(context.Context, sessionRequest) (s
 func etag(version int64) string { return strconv.Quote(strconv.FormatInt(version, 10)) }
 
 func readSessionRequest(w http.ResponseWriter, r *http.Request) (request sessionRequest, err error) {
+	if r.Method == http.MethodPost {
+		request.id = sessions.NewTemporaryID()
+		request.body, err = readSession(w, r)
+		return request, err
+	}
 	request.id = r.PathValue("session")
 	if err := sessions.CheckID(request.id); err != nil {
 		return request, err
@@ -104,8 +110,12 @@ func readSessionRequest(w http.ResponseWriter, r *http.Request) (request session
 	if r.Method != http.MethodPut && r.Method != http.MethodPatch {
 		return request, nil
 	}
-	request.body, err = readSmall(w, r, maxSessionBody, fmt.Sprintf("; a session may take %d", sessions.MaxBody))
+	request.body, err = readSession(w, r)
 	return request, err
+}
+
+func readSession(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	return readSmall(w, r, maxSessionBody, fmt.Sprintf("; a session may take %d", sessions.MaxBody))
 }
 
 // check fails unless the session has the version that the request asks for.
@@ -124,13 +134,45 @@ func getSession(ctx context.Context, r sessionRequest) (*sessions.Session, bool,
 	return s, false, err
 }
 
-// putSession creates a session, or replaces the fields that a client may write.
-func putSession(ctx context.Context, r sessionRequest) (*sessions.Session, bool, error) {
+// postSession creates an anonymous session, which lives for several calls.
+func postSession(ctx context.Context, r sessionRequest) (*sessions.Session, bool, error) {
 	var document sessions.Session
-	decoder := json.NewDecoder(strings.NewReader(string(r.body)))
+	if len(bytes.TrimSpace(r.body)) > 0 {
+		var err error
+		if document, err = decodeSession(r.body); err != nil {
+			return nil, false, err
+		}
+	}
+	if document.ID != "" || document.Version != 0 {
+		return nil, false, api.Errorf(api.CodeInvalid, "POST makes an anonymous session, whose id and version the gateway chooses; create a session with an id by PUT /v1/sessions/{id}")
+	}
+	s, err := r.Store.Create(ctx, r.named(document))
+	return s, true, err
+}
+
+// decodeSession decodes the body of a request that writes a whole session.
+func decodeSession(body []byte) (document sessions.Session, err error) {
+	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&document); err != nil || decoder.More() {
-		return nil, false, api.Errorf(api.CodeInvalid, `the body is not a session such as {"data": {"key": "value"}, "ttl": "1h"}: %w`, err)
+		return document, api.Errorf(api.CodeInvalid, `the body is not a session such as {"data": {"key": "value"}, "ttl": "1h"}: %w`, err)
+	}
+	return document, nil
+}
+
+// named is the session that a document describes, with the id of the request and a TTL.
+func (r sessionRequest) named(document sessions.Session) *sessions.Session {
+	if document.ID = r.id; document.TTL == 0 {
+		document.TTL = r.DefaultTTL(r.id)
+	}
+	return &document
+}
+
+// putSession creates a session, or replaces the fields that a client may write.
+func putSession(ctx context.Context, r sessionRequest) (*sessions.Session, bool, error) {
+	document, err := decodeSession(r.body)
+	if err != nil {
+		return nil, false, err
 	}
 	if document.ID != "" && document.ID != r.id {
 		return nil, false, api.Errorf(api.CodeInvalid, "the body names session %q, the path %q", document.ID, r.id)
@@ -141,20 +183,18 @@ func putSession(ctx context.Context, r sessionRequest) (*sessions.Session, bool,
 		}
 		r.version, r.exists = document.Version, true
 	}
-	if document.ID = r.id; document.TTL == 0 {
-		document.TTL = spec.Duration(r.TTL)
-	}
+	session := r.named(document)
 	for {
 		if !r.missing {
 			s, err := r.Store.Update(ctx, r.id, func(s *sessions.Session) error {
-				s.Programs, s.Data, s.Metadata, s.TTL = document.Programs, document.Data, document.Metadata, document.TTL
+				s.Programs, s.Data, s.Metadata, s.TTL = session.Programs, session.Data, session.Metadata, session.TTL
 				return r.check(s)
 			})
 			if r.exists || !errors.Is(err, api.ErrSessionNotFound) {
 				return s, false, err
 			}
 		}
-		s, err := r.Store.Create(ctx, &document)
+		s, err := r.Store.Create(ctx, session)
 		if r.missing || !errors.Is(err, api.ErrSessionExists) {
 			return s, true, err
 		}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -66,6 +67,34 @@ func TestSessionLifecycleOverHTTP(t *testing.T) {
 
 	require.Equal(t, http.StatusNoContent, e.do("DELETE", path, nil).status)
 	e.do("DELETE", path, nil).requireProblem(t, http.StatusNotFound, api.CodeSessionNotFound)
+}
+
+func TestAnAnonymousSessionLivesForSeveralRequestsUntilItsTTL(t *testing.T) {
+	now := time.Now()
+	var passed atomic.Int64
+	e := open(t, 0, withSessions(sessions.Config{Now: func() time.Time { return now.Add(time.Duration(passed.Load())) }}))
+	made := e.do("POST", "/v1/sessions?pool=p", nil)
+	require.Equal(t, http.StatusCreated, made.status, "%s", made.body)
+	s := made.session(t)
+	require.Regexp(t, `^temp_[A-Za-z0-9_-]{22}$`, s.ID)
+	require.Equal(t, "1m", s.TTL.String(), "the ttl of anonymous sessions")
+	path := "/v1/sessions/" + s.ID
+	require.Equal(t, http.StatusOK, e.do("PATCH", path, `{"data":{"k":1}}`).status)
+	passed.Add(int64(59 * time.Second))
+	require.Equal(t, "1", string(e.do("GET", path, nil).session(t).Data["k"]), "each use extends its life")
+	passed.Add(int64(59 * time.Second))
+	require.Equal(t, "1m", e.do("PUT", path, `{}`).session(t).TTL.String(), "replaced, it stays anonymous")
+	passed.Add(int64(time.Minute))
+	e.do("GET", path, nil).requireProblem(t, http.StatusNotFound, api.CodeSessionNotFound)
+
+	other := e.do("POST", "/v1/sessions", `{"data":{"k":2},"ttl":"3m"}`).session(t)
+	require.NotEqual(t, s.ID, other.ID)
+	require.Equal(t, "3m", other.TTL.String())
+	require.Equal(t, "2", string(other.Data["k"]))
+	for _, bad := range []string{`{"id":"mine"}`, `{"version":1}`, `{"dta":{}}`, `[]`} {
+		e.do("POST", "/v1/sessions", bad).requireProblem(t, http.StatusBadRequest, api.CodeInvalid)
+	}
+	e.do("POST", "/v1/sessions?pool=elsewhere", nil).requireProblem(t, http.StatusNotFound, api.CodePoolNotFound)
 }
 
 func TestVersionConditions(t *testing.T) {

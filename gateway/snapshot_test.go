@@ -44,6 +44,19 @@ func TestSnapshotCountsCalls(t *testing.T) {
 	require.Zero(t, p.Workers[0].InFlight)
 }
 
+// A pool whose workers never came up has refused calls, and nothing else.
+func TestSnapshotCountsTheRefusalsOfAPoolWithoutWorkers(t *testing.T) {
+	e := open(t, 0)
+	e.control.add("p/0", 1).host = "elsewhere"
+	require.Empty(t, e.gateway.Snapshot().Pools)
+	for n := range 3 {
+		e.do("POST", "/v1/pools/p/call/echo", "1").requireProblem(t, 503, api.CodeNoWorkers)
+		pools := e.gateway.Snapshot().Pools
+		require.Len(t, pools, 1)
+		require.EqualValues(t, n+1, pools[0].Refused[api.CodeNoWorkers])
+	}
+}
+
 func TestCountsContinueWithTheNextIncarnation(t *testing.T) {
 	e := open(t, 1)
 	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "1").status)

@@ -45,7 +45,7 @@ type socketPeers struct {
 }
 
 // principal is the client behind a connection: this user and root have every right, members of the socket's group those of a client except
-// sessions, and a worker and its descendants none. A process that has ended is nobody, for its number may be another's.
+// sessions, and a worker and its descendants none. A process that has ended is nobody, because its number may be another's.
 func (s socketPeers) principal(p socketPeer) *access.Principal {
 	principal := &access.Principal{Name: fmt.Sprint("uid ", p.uid), MaxPriority: access.MaxPriority}
 	switch own := p.uid == uint32(os.Geteuid()) || p.uid == 0; {

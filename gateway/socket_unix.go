@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/tempool/tempool/api"
 )
 
@@ -36,6 +38,9 @@ func listenSocket(path, group string) (*socketListener, error) {
 		return nil, err
 	}
 	listener, err := listenPrivately(path, gid)
+	if errors.Is(err, unix.EINVAL) && len(path) > maxSocketPath {
+		return nil, api.Errorf(api.CodeInvalid, "the path of the gateway's socket has %d bytes, more than this system allows: %s; use a shorter --state-dir", len(path), path)
+	}
 	if err != nil {
 		return nil, api.Errorf(api.CodeUnavailable, "cannot listen on the socket %s: %w", path, err)
 	}

@@ -1,6 +1,9 @@
 package gateway
 
 import (
+	"context"
+	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -8,6 +11,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -17,19 +21,24 @@ func suspendRequest(turn int64, lease string, client bool, timeout time.Duration
 	}
 }
 
+// awaitSuspension waits until the first order for p/0 has arrived. A call that arrives before the order waits behind the one in flight.
+func (e *env) awaitSuspension() {
+	e.t.Helper()
+	require.Eventually(e.t, func() bool { return e.gateway.Suspension("p/0", 1) != nil }, timeout, poll)
+}
+
 func TestSuspendRefusesCallsUnderALeaseAndFencesItWhenTheTimeIsOver(t *testing.T) {
 	e := open(t, 1)
 	lease := e.lease(0, "me")
 	held := background(func() answer { return e.do("POST", "/v1/leases/"+lease.ID+"/call/hold", quoted(e.file("a"))) })
 	e.awaitHeld(e.file("a.began"))
-	ended := background(func() api.SuspendResult {
-		return e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, true, 400*time.Millisecond))
+	waits := background(func() api.SuspendResult {
+		return e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, true, time.Hour))
 	})
-	require.Eventually(t, func() bool {
-		refused := e.do("POST", "/v1/leases/"+lease.ID+"/call/turn", nil)
-		return refused.status == 503
-	}, timeout, poll)
-	result := await(t, ended)
+	e.awaitSuspension()
+	e.do("POST", "/v1/leases/"+lease.ID+"/call/turn", nil).requireProblem(t, 503, api.CodeSuspended)
+	result := e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, true, time.Millisecond))
+	require.True(t, await(t, waits).Withdrawn, "the order is repeated with the time that is left")
 	require.Equal(t, 1, result.CallsCut)
 	require.Equal(t, lease.ID, result.Checkin.LeaseID)
 	require.EqualValues(t, 1, result.Checkin.Usage.Requests)
@@ -40,21 +49,31 @@ func TestSuspendRefusesCallsUnderALeaseAndFencesItWhenTheTimeIsOver(t *testing.T
 func TestALaterOrderWithdrawsASuspension(t *testing.T) {
 	e := open(t, 1)
 	lease := e.lease(0, "me")
-	require.Equal(t, "1", string(e.do("POST", "/v1/leases/"+lease.ID+"/call/turn", nil).body))
+	turns := 0
+	call := func() answer {
+		t.Helper()
+		a := e.do("POST", "/v1/leases/"+lease.ID+"/call/turn", nil)
+		if a.status == 200 {
+			turns++
+			require.Equal(t, strconv.Itoa(turns), string(a.body))
+		}
+		return a
+	}
+	require.Equal(t, 200, call().status)
 	first := background(func() api.SuspendResult {
 		return e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, true, time.Hour))
 	})
-	require.Eventually(t, func() bool { return e.do("POST", "/v1/leases/"+lease.ID+"/call/turn", nil).status == 503 }, timeout, poll)
+	require.Eventually(t, func() bool { return call().status == 503 }, timeout, poll)
 	second := background(func() api.SuspendResult {
 		return e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, true, time.Hour))
 	})
 	require.True(t, await(t, first).Withdrawn, "a repetition takes its place")
 	e.gateway.EndSuspension(t.Context(), api.ResumeRequest{Process: api.Process{Worker: "p/0", Incarnation: 1}, Turn: 2})
 	require.True(t, await(t, second).Withdrawn)
-	require.Equal(t, "2", string(e.do("POST", "/v1/leases/"+lease.ID+"/call/turn", nil).body), "the lease goes on")
+	require.Equal(t, 200, call().status, "the lease continues")
 	late := e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, true, time.Hour))
 	require.True(t, late.Withdrawn, "an order that arrives after its end changes nothing")
-	require.Equal(t, "3", string(e.do("POST", "/v1/leases/"+lease.ID+"/call/turn", nil).body))
+	require.Equal(t, 200, call().status)
 }
 
 func TestSuspendReturnsTheGatewaysLeaseWhenItsCallsAreDone(t *testing.T) {
@@ -66,6 +85,7 @@ func TestSuspendReturnsTheGatewaysLeaseWhenItsCallsAreDone(t *testing.T) {
 	ended := background(func() api.SuspendResult {
 		return e.gateway.Suspend(t.Context(), suspendRequest(1, id, false, time.Hour))
 	})
+	e.awaitSuspension()
 	waiting := background(func() answer { return e.do("POST", "/v1/pools/p/call/turn", nil) })
 	e.release(e.file("b"))
 	require.Equal(t, 200, await(t, held).status)
@@ -85,7 +105,7 @@ func TestADrainWithdrawsASuspensionThatIsPending(t *testing.T) {
 	ended := background(func() api.SuspendResult {
 		return e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, true, time.Hour))
 	})
-	require.Eventually(t, func() bool { return e.do("POST", "/v1/leases/"+lease.ID+"/call/turn", nil).status == 503 }, timeout, poll)
+	e.awaitSuspension()
 	drained := background(func() api.DrainResult { return e.gateway.Drain(t.Context(), "p/0", 1) })
 	require.True(t, await(t, ended).Withdrawn, "nothing more happens to the process, whose call is in flight")
 	require.True(t, e.gateway.Suspend(t.Context(), suspendRequest(2, lease.ID, true, time.Hour)).Withdrawn, "also an order that comes late")
@@ -124,7 +144,7 @@ func TestACallOfASuspendedWorkerIsRefusedAtOnce(t *testing.T) {
 	refused := await(t, waiting)
 	refused.requireProblem(t, 503, api.CodeSuspended)
 	require.Empty(t, refused.header.Get("Retry-After"), "it lasts until an operator ends it")
-	require.Contains(t, string(refused.body), "a look at it; ctl workers resume p --worker 0 puts it back")
+	require.Contains(t, string(refused.body), "a look at it; ctl workers resume p --worker 0 returns it to service")
 	e.do("POST", to(0, "echo"), "x").requireProblem(t, 503, api.CodeSuspended)
 	require.Equal(t, 1, e.waiting(), "a call of the pool waits on")
 
@@ -135,7 +155,101 @@ func TestACallOfASuspendedWorkerIsRefusedAtOnce(t *testing.T) {
 	require.Equal(t, 200, e.do("POST", to(0, "echo"), "x").status)
 }
 
-// An agent that took over processes knows nothing of a suspension; the worker's refusal of a checkout tells it.
+// The result of the first order is lost: its agent hands the process over, or Temporal does not get the answer.
+func TestASuspensionThatIsRepeatedReturnsWhatItHasEndedBefore(t *testing.T) {
+	for name, next := range map[string]func(*env){
+		"to the same gateway": func(*env) {},
+		"to the next gateway": func(e *env) { e.replaceGateway() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := open(t, 1, withSpecEnv("SUSPEND_UNTIL", t.TempDir()+"/go"))
+			hook := e.spec.Pool.Env["SUSPEND_UNTIL"]
+			lease, order := e.suspendedInItsHook(hook)
+			next(e)
+			require.NoError(t, os.Remove(hook+".began"))
+			again := background(func() api.SuspendResult { return e.gateway.Suspend(t.Context(), order) })
+			e.awaitHeld(hook + ".began")
+			e.do("POST", to(0, "echo"), "x").requireProblem(t, 503, api.CodeSuspended)
+			e.release(hook)
+			result := await(t, again)
+			require.False(t, result.Withdrawn)
+			require.Equal(t, 1, result.CallsCut)
+			require.Equal(t, lease.ID, result.LeaseID)
+			require.EqualValues(t, 1, result.Checkin.Usage.Requests)
+
+			require.NoError(t, os.Remove(hook))
+			require.NoError(t, os.Remove(hook+".began"))
+			next(e)
+			require.Equal(t, result, e.gateway.Suspend(t.Context(), order), "the hook has returned, and is not called again")
+			require.NoFileExists(t, hook+".began")
+			resumed := e.gateway.EndSuspension(t.Context(), api.ResumeRequest{Process: order.Process, Turn: 2, Suspended: true})
+			require.Empty(t, resumed, "the worker has the result")
+		})
+	}
+}
+
+func TestAResumptionReturnsWhatTheWithdrawnSuspensionHasEnded(t *testing.T) {
+	for name, next := range map[string]func(*env){
+		"to the same gateway": func(*env) {},
+		"to the next gateway": func(e *env) { e.replaceGateway() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := open(t, 1, withSpecEnv("SUSPEND_UNTIL", t.TempDir()+"/go"))
+			lease, order := e.suspendedInItsHook(e.spec.Pool.Env["SUSPEND_UNTIL"])
+			next(e)
+			for range 2 { // its answer may be lost, too
+				resumed := e.gateway.EndSuspension(t.Context(), api.ResumeRequest{Process: order.Process, Turn: 2})
+				require.Equal(t, lease.ID, resumed.LeaseID)
+				require.Equal(t, 1, resumed.CallsCut)
+				require.EqualValues(t, 1, resumed.Checkin.Usage.Requests)
+			}
+			resumed := e.gateway.EndSuspension(t.Context(), api.ResumeRequest{Process: order.Process, Turn: 4})
+			require.Empty(t, resumed.FencedLease, "the suspension before has not come here")
+		})
+	}
+}
+
+// suspendedInItsHook suspends the only worker by an order that has cut a call and whose result is lost while its hook runs.
+func (e *env) suspendedInItsHook(hook string) (*api.Lease, api.SuspendRequest) {
+	e.t.Helper()
+	lease := e.lease(0, "me")
+	held := background(func() answer { return e.do("POST", "/v1/leases/"+lease.ID+"/call/hold", quoted(e.file("a"))) })
+	e.awaitHeld(e.file("a.began"))
+	order := suspendRequest(1, lease.ID, true, 0)
+	order.HookTimeout = spec.Duration(timeout)
+	ctx, cancel := context.WithCancel(e.t.Context())
+	defer cancel()
+	first := background(func() api.SuspendResult { return e.gateway.Suspend(ctx, order) })
+	await(e.t, held).requireProblem(e.t, 409, api.CodeLeaseFenced)
+	e.awaitHeld(hook + ".began")
+	cancel()
+	await(e.t, first)
+	return lease, order
+}
+
+// replaceGateway closes the gateway, and continues with the next one on the same processes.
+func (e *env) replaceGateway() {
+	e.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	require.NoError(e.t, e.gateway.Leave(ctx))
+	type known struct {
+		usage     api.Usage
+		suspended *api.Suspension
+	}
+	all := map[*process.Process]known{}
+	for _, p := range e.processes.List() {
+		usage, _ := e.gateway.Usage(p.Worker(), p.Incarnation())
+		all[p] = known{usage, e.gateway.Suspension(p.Worker(), p.Incarnation())}
+	}
+	require.NoError(e.t, e.gateway.Close(ctx))
+	e.openGateway()
+	for p, k := range all {
+		e.gateway.Resume(p, k.usage, k.suspended)
+	}
+}
+
+// An agent that took over processes may know nothing of a suspension; it learns of one from the worker's refusal of a checkout.
 func TestACallOfAWorkerWhoseSuspensionTheGatewayHasNotSeenIsRefused(t *testing.T) {
 	e := open(t, 1, withSpec(func(s *spec.Spec) { s.Queue.Timeout = spec.Duration(time.Hour) }))
 	e.control.with("p/0", func(worker *fakeWorker) { worker.state = lifecycle.Suspended })

@@ -1,13 +1,16 @@
 package gateway
 
 import (
+	"context"
 	"net/http"
+	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/tempool/tempool/gateway/access"
+	"github.com/tempool/tempool/gateway/dispatch"
 	"github.com/tempool/tempool/internal/tracecontext"
 )
 
@@ -19,17 +22,19 @@ func (g *Gateway) traced(rt route, handle http.HandlerFunc) http.HandlerFunc {
 		return handle
 	}
 	name := rt.method + " " + rt.path
-	options := []trace.SpanStartOption{ // made once: most requests are not sampled
+	options := []trace.SpanStartOption{
 		trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(attribute.String("http.route", rt.path), tracecontext.Host.String(g.config.HostID)),
 	}
 	return func(w http.ResponseWriter, r *http.Request) {
-		ctx := r.Context()
-		if client := tracecontext.FromHTTP(r.Header); client.IsValid() {
-			ctx = trace.ContextWithRemoteSpanContext(ctx, client)
+		ctx, span, unsampled := startSpan(r, tracer, name, options)
+		if rt.isCall() {
+			connectionOf(r).unsampled = dispatch.TraceOf(unsampled)
 		}
-		ctx, span := tracer.Start(ctx, name, options...)
-		if !span.IsRecording() {
-			handle(w, r.WithContext(ctx))
+		if span == nil {
+			if !rt.isCall() { // the requests to Temporal that it makes are not sampled either
+				r = r.WithContext(trace.ContextWithSpanContext(ctx, unsampled))
+			}
+			handle(w, r)
 			return
 		}
 		span.SetAttributes(attribute.String("http.request.method", knownMethod(r.Method)))
@@ -47,10 +52,28 @@ func (g *Gateway) traced(rt route, handle http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
+// startSpan starts the span of a request. It is nil for a request that is not sampled, whose trace is unsampled.
+func startSpan(r *http.Request, t trace.Tracer, name string, options []trace.SpanStartOption) (ctx context.Context, span trace.Span, unsampled trace.SpanContext) {
+	client := tracecontext.FromHTTP(r.Header)
+	if ctx, unsampled = tracecontext.Sample(r.Context(), t, client); unsampled.IsValid() {
+		return ctx, nil, unsampled
+	}
+	if client.IsValid() {
+		ctx = trace.ContextWithRemoteSpanContext(ctx, client)
+	}
+	if ctx, span = t.Start(ctx, name, options...); !span.IsRecording() {
+		return ctx, nil, span.SpanContext()
+	}
+	return ctx, span, unsampled
+}
+
 // isTraced reports whether requests to the route are calls, leases or sessions, not views of what is.
 func (rt route) isTraced() bool {
 	return rt.right&(access.Call|access.Lease|access.Sessions) != 0
 }
+
+// isCall reports whether requests to the route are calls and notifications.
+func (rt route) isCall() bool { return strings.HasSuffix(rt.path, anyMethod) }
 
 // knownMethod bounds the methods of spans; workers of protocol none take every method.
 func knownMethod(method string) string {
@@ -91,7 +114,7 @@ func (w *statusWriter) describe(span trace.Span, completed bool) {
 	}
 	switch {
 	case !completed:
-		span.SetStatus(codes.Error, "the answer broke off")
+		span.SetStatus(codes.Error, "the response was cut off")
 	case w.status >= http.StatusInternalServerError:
 		span.SetStatus(codes.Error, http.StatusText(w.status))
 	}

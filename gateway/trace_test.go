@@ -1,14 +1,19 @@
 package gateway
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/codes"
@@ -18,9 +23,12 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/events"
+	"github.com/tempool/tempool/gateway/access"
 	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/internal/tracecontext"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/worker/traceexport"
 )
 
 const (
@@ -129,7 +137,7 @@ func TestTheWaitForAWorkerIsASpan(t *testing.T) {
 
 func TestFailuresAreTheStatusOfSpans(t *testing.T) {
 	s, tracing := traceInto(t)
-	e := open(t, 1, tracing, withSpec(func(sp *spec.Spec) { sp.Queue.Timeout = spec.Duration(1e8) }))
+	e := open(t, 1, tracing)
 	e.do("POST", "/v1/pools/p/call/fail", nil).requireProblem(t, 500, api.CodeWorkerError)
 	call := s.one("p/fail")
 	require.Equal(t, codes.Error, call.Status().Code)
@@ -138,19 +146,19 @@ func TestFailuresAreTheStatusOfSpans(t *testing.T) {
 	require.Equal(t, codes.Error, s.one(poolCall).Status().Code)
 	require.Equal(t, "500", attributes(s.one(poolCall))["http.response.status_code"])
 
-	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
-	e.awaitHeld(e.file("a.began"))
 	s.Reset()
+	e.do("POST", "/v1/pools/p/call/crash", nil).requireProblem(t, 502, api.CodeWorkerCrashed)
+	require.Subset(t, attributes(s.one("p/crash")), map[string]string{"error.type": "worker_crashed", "tempool.started": "true"})
+}
+
+func TestACallThatFindsNoFreeWorkerHasASpanOfItsWait(t *testing.T) {
+	s, tracing := traceInto(t)
+	e := open(t, 1, tracing, withSpec(func(sp *spec.Spec) { sp.Queue.Timeout = spec.Duration(100 * time.Millisecond) }))
+	e.lease(0, "somebody else")
 	e.do("POST", "/v1/pools/p/call/pid", nil).requireProblem(t, 503, api.CodeQueueTimeout)
 	wait := s.one("wait for a worker")
 	require.Equal(t, codes.Error, wait.Status().Code)
 	require.Subset(t, attributes(wait), map[string]string{"error.type": "queue_timeout", "tempool.started": "false"})
-	e.release(e.file("a"))
-	require.Equal(t, 200, await(t, held).status)
-
-	s.Reset()
-	e.do("POST", "/v1/pools/p/call/crash", nil).requireProblem(t, 502, api.CodeWorkerCrashed)
-	require.Subset(t, attributes(s.one("p/crash")), map[string]string{"error.type": "worker_crashed", "tempool.started": "true"})
 }
 
 func TestAnAnswerThatBreaksOffEndsItsSpans(t *testing.T) {
@@ -162,7 +170,7 @@ func TestAnAnswerThatBreaksOffEndsItsSpans(t *testing.T) {
 	require.Error(t, err)
 	require.NoError(t, response.Body.Close())
 	require.Equal(t, "worker_crashed", attributes(s.one("p/stream_then_crash"))["error.type"])
-	require.Equal(t, "the answer broke off", s.one(poolCall).Status().Description)
+	require.Equal(t, "the response was cut off", s.one(poolCall).Status().Description)
 }
 
 func TestACallThatIsNotSampledMakesNoSpan(t *testing.T) {
@@ -171,10 +179,75 @@ func TestACallThatIsNotSampledMakesNoSpan(t *testing.T) {
 	a := e.do("POST", "/v1/pools/p/call/headers", nil, "Traceparent", strings.TrimSuffix(clientParent, "01")+"00")
 	var seen map[string]string
 	require.NoError(t, json.Unmarshal(a.body, &seen))
-	require.Regexp(t, "^00-"+clientTrace+"-[0-9a-f]{16}-00$", seen["traceparent"], "the worker is told that the trace is not sampled")
+	require.Regexp(t, "^00-"+clientTrace+"-[0-9a-f]{16}-00$", seen["traceparent"], "the worker sees that the trace is not sampled")
 	for _, span := range s.Ended() { // the gateway's own lease is a trace of its own
 		require.NotEqual(t, clientTrace, span.SpanContext().TraceID().String(), "%s", span.Name())
 	}
+}
+
+// agentTracer is that of an agent whose environment asks for this share of the traces. Its collector drops them.
+func agentTracer(t *testing.T, share string) trace.Tracer {
+	t.Helper()
+	collector := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(collector.Close)
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
+	t.Setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
+	t.Setenv("OTEL_TRACES_SAMPLER_ARG", share)
+	provider := traceexport.FromEnvironment(t.Context(), "here", "test", slog.New(slog.DiscardHandler))
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
+		defer cancel()
+		provider.Shutdown(ctx)
+	})
+	return provider.Tracer()
+}
+
+// TestTheWorkerSeesWhetherItsCallIsSampled sends calls over one connection: what the gateway has decided about one of them is not that of the next.
+func TestTheWorkerSeesWhetherItsCallIsSampled(t *testing.T) {
+	unsampledParent := strings.TrimSuffix(clientParent, "01") + "00"
+	for name, c := range map[string]struct {
+		tracer trace.Tracer
+		root   string // the flags of a call that names no trace
+	}{
+		"an agent's tracer, no trace":    {agentTracer(t, "0"), "00"},
+		"an agent's tracer, every trace": {agentTracer(t, "1"), "01"},
+		"another tracer, no trace":       {sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample()))).Tracer("test"), "00"},
+		"another tracer, every trace":    {sdktrace.NewTracerProvider().Tracer("test"), "01"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := open(t, 1, withConfig(func(config *Config) { config.Tracer = c.tracer }))
+			seen := func(headers ...string) map[string]string {
+				var seen map[string]string
+				a := e.do("POST", "/v1/pools/p/call/headers", nil, headers...)
+				require.NoError(t, json.Unmarshal(a.body, &seen), "%s", a.body)
+				return seen
+			}
+			require.Regexp(t, "^00-[0-9a-f]{32}-[0-9a-f]{16}-"+c.root+"$", seen("X-Any", "1")["traceparent"])
+			unsampled := seen("Traceparent", unsampledParent, "Tracestate", "a=1")
+			require.Regexp(t, "^00-"+clientTrace+"-[0-9a-f]{16}-00$", unsampled["traceparent"])
+			require.Equal(t, "a=1", unsampled["tracestate"])
+			require.Regexp(t, "^00-"+clientTrace+"-[0-9a-f]{16}-01$", seen("Traceparent", clientParent)["traceparent"])
+			require.Regexp(t, "^00-[0-9a-f]{32}-[0-9a-f]{16}-"+c.root+"$", seen()["traceparent"])
+			answer, err := e.gateway.CallPool(t.Context(), "p", dispatch.Request{Method: "headers", Headers: map[string]string{"traceparent": "not one", "tracestate": "a=1"}})
+			require.NoError(t, err)
+			var inProcess map[string]string
+			require.NoError(t, json.Unmarshal(answer.Body, &inProcess))
+			require.Regexp(t, "^00-[0-9a-f]{32}-[0-9a-f]{16}-"+c.root+"$", inProcess["traceparent"])
+			require.NotContains(t, inProcess, "tracestate")
+		})
+	}
+}
+
+// TestARequestThatIsNotSampledCostsNoAllocation is about what the gateway does for the trace of a request, before and besides its call.
+func TestARequestThatIsNotSampledCostsNoAllocation(t *testing.T) {
+	g := &Gateway{config: Config{Config: dispatch.Config{Tracer: agentTracer(t, "0")}}}
+	connection := &connection{}
+	request := httptest.NewRequestWithContext(context.WithValue(t.Context(), connectionKey{}, connection), "POST", "/v1/pools/p/call/echo", nil)
+	served := 0
+	handle := g.traced(route{method: "POST", path: "/v1/pools/{pool}/call" + anyMethod, right: access.Call}, func(http.ResponseWriter, *http.Request) { served++ })
+	require.Zero(t, testing.AllocsPerRun(1000, func() { handle(nil, request) }))
+	require.Greater(t, served, 1000)
+	require.False(t, connection.unsampled.IsZero())
 }
 
 func TestACallOfThisProcessHasASpanOfItsOwn(t *testing.T) {
@@ -324,4 +397,21 @@ func TestATracedCallThatIsRefusedNamesItsTrace(t *testing.T) {
 	batch, _, _ := log.FromOldest(events.Filter{Types: []string{api.EventCallFailed}}).Read()
 	require.Len(t, batch, 1)
 	require.Contains(t, string(batch[0].JSON), `"trace_id":"`+clientTrace+`"`)
+}
+
+// A line of the log about a call or a lease names its trace, if it has one.
+func TestALogLineOfATracedRequestNamesItsTrace(t *testing.T) {
+	var logged bytes.Buffer
+	e := open(t, 0, withConfig(func(c *Config) {
+		c.Logger = slog.New(slog.NewJSONHandler(&logged, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	}))
+	for parent, want := range map[string]any{clientParent: clientTrace, strings.TrimSuffix(clientParent, "1") + "0": nil, "": nil} {
+		logged.Reset()
+		client := trace.ContextWithRemoteSpanContext(t.Context(), tracecontext.Parse(parent, ""))
+		e.gateway.CheckinAbandoned(client, "no-lease")
+		var line map[string]any
+		require.NoError(t, json.Unmarshal(logged.Bytes(), &line))
+		require.Contains(t, line["msg"], "could not return the lease")
+		require.Equal(t, want, line["trace_id"], parent)
+	}
 }

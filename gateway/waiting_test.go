@@ -81,11 +81,13 @@ func TestClientsGetLeasesInTheOrderOfTheirArrival(t *testing.T) {
 	e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "pushy"}).requireProblem(t, 503, api.CodeNoWorkers)
 	lease := first
 	for i, client := range clients {
-		asked := e.control.count("checkout")
+		asked, began := e.control.count("checkout"), time.Now()
 		require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+lease.ID+"~"+lease.Token, nil).status)
 		lease = await(t, client).lease(t)
 		require.Equal(t, fmt.Sprint("client ", i), lease.Holder)
-		require.LessOrEqual(t, e.control.count("checkout"), asked+2, "a returned lease is no guess")
+		more := e.control.count("checkout") - asked
+		guesses := 2 + int(time.Since(began)/(50*time.Millisecond)) // of this client before, and of the next one after
+		require.LessOrEqual(t, more, 1+guesses, "a returned lease is not a guess")
 	}
 }
 
@@ -151,11 +153,11 @@ func TestAClientThatWaitsGetsAWorkerThatCallsKeepBusy(t *testing.T) {
 	made, stop := e.callers(4)
 	require.Eventually(t, func() bool { return made.Load() > 20 }, timeout, poll)
 	for range 5 {
-		lease := e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", WaitMS: 5_000}).lease(t)
+		lease := e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", WaitMS: timeout.Milliseconds()}).lease(t)
 		require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "x").status)
 		require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+lease.ID+"~"+lease.Token, nil).status)
 		before := made.Load()
-		require.Eventually(t, func() bool { return made.Load() > before+20 }, timeout, poll, "calls go on")
+		require.Eventually(t, func() bool { return made.Load() > before+20 }, timeout, poll, "calls continue")
 	}
 	stop()
 }
@@ -174,7 +176,16 @@ func TestALeaseGrantedToAClientThatHasLeftGoesBack(t *testing.T) {
 	e.control.mu.Lock()
 	e.control.gate = gate
 	e.control.mu.Unlock()
-	e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", WaitMS: 50}).requireProblem(t, 503, api.CodeQueueTimeout)
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	client := e.waitsUntil(ctx, "me")
+	require.Eventually(t, func() bool {
+		e.control.mu.Lock()
+		defer e.control.mu.Unlock()
+		return len(e.control.atGate) > 0
+	}, timeout, poll)
+	leave()
+	require.Nil(t, await(t, client))
 	close(gate)
 	require.Eventually(t, func() bool {
 		free := false
@@ -186,10 +197,14 @@ func TestALeaseGrantedToAClientThatHasLeftGoesBack(t *testing.T) {
 func TestTheLineOfClientsIsBounded(t *testing.T) {
 	e := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Size = 2 }))
 	e.lease(0, "somebody else")
-	one, two := e.waits("one", 2_000), e.waits("two", 2_000)
-	e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "three", WaitMS: 2_000}).requireProblem(t, 429, api.CodeQueueFull)
-	await(t, one).requireProblem(t, 503, api.CodeQueueTimeout)
-	await(t, two).requireProblem(t, 503, api.CodeQueueTimeout)
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	one, two := e.waitsUntil(ctx, "one"), e.waitsUntil(ctx, "two")
+	e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "three", WaitMS: 100}).requireProblem(t, 429, api.CodeQueueFull)
+	leave()
+	require.Nil(t, await(t, one))
+	require.Nil(t, await(t, two))
+	e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "three", WaitMS: 100}).requireProblem(t, 503, api.CodeQueueTimeout)
 }
 
 func TestARepeatedRequestGetsTheLeaseThatItsHolderHas(t *testing.T) {
@@ -218,7 +233,7 @@ func (e *env) waitsUntil(ctx context.Context, holder string) <-chan *api.Lease {
 }
 
 // The answer of the first client's worker was lost, and an operator suspends that worker: the clients are served by the other one.
-func TestAClientWhoseWorkerDoesNotAnswerHoldsUpNobody(t *testing.T) {
+func TestAClientWhoseWorkerDoesNotAnswerDelaysNobody(t *testing.T) {
 	e := open(t, 2)
 	leases := map[string]*api.Lease{"p/0": e.lease(0, "somebody"), "p/1": e.lease(1, "somebody")}
 	lose := func(answers bool) {

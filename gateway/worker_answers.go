@@ -12,7 +12,7 @@ import (
 )
 
 // workerSandbox gives a page of a worker an origin of its own: it shares the gateway's address with the dashboard, and must not act there as
-// whoever has signed in.
+// the visitor who has signed in.
 const workerSandbox = "sandbox allow-scripts allow-forms"
 
 // setWorkerHeaders names the process that served the call, and takes from its answer what would reach beyond it in a browser. It is called
@@ -29,6 +29,9 @@ func confine(h http.Header) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Del("Service-Worker-Allowed")
 	h.Del("Clear-Site-Data")
+	if h["Set-Cookie"] == nil {
+		return
+	}
 	cookies := slices.DeleteFunc(h["Set-Cookie"], func(cookie string) bool {
 		name := strings.ToLower(strings.TrimLeft(cookie, " \t=")) // browsers send a cookie without a name as its value alone
 		return strings.HasPrefix(name, ui.CookiePrefix)
@@ -41,7 +44,7 @@ func confine(h http.Header) {
 // refuseServiceWorker refuses to fetch the script of a service worker from a worker: it would answer in place of the gateway.
 func refuseServiceWorker(r *http.Request) error {
 	if strings.EqualFold(r.Header.Get("Service-Worker"), "script") {
-		return api.Errorf(api.CodeForbidden, "a worker cannot serve the script of a service worker, for its address is the gateway's, too; serve it from a proxy with a name of its own")
+		return api.Errorf(api.CodeForbidden, "a worker cannot serve the script of a service worker, because its address is also the gateway's; serve it through a proxy under another host name")
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ func TestACallReachesTheWorkerThatItNames(t *testing.T) {
 	require.Equal(t, 200, e.do("POST", to(1, "tools/call"), `{"a":1}`).status, "a method may contain slashes")
 }
 
-func TestACallWaitsForItsWorkerAndHoldsUpNoOther(t *testing.T) {
+func TestACallWaitsForItsWorkerAndDelaysNoOther(t *testing.T) {
 	e := open(t, 2)
 	held := background(func() answer { return e.do("POST", to(0, "hold"), quoted(e.file("a"))) })
 	e.awaitHeld(e.file("a.began"))
@@ -69,18 +69,22 @@ func TestACallOfAWorkerTakesItsTurnAmongThoseOfThePool(t *testing.T) {
 	}
 }
 
-func TestACallOfAWorkerEndsWithTheQueuesLimits(t *testing.T) {
-	e := open(t, 2, withSpec(func(s *spec.Spec) {
-		s.Queue.Size, s.Queue.Timeout = 1, spec.Duration(300*time.Millisecond)
-	}))
-	e.lease(0, "somebody")
-	late := background(func() answer { return e.do("POST", to(0, "echo"), "x") })
+func TestACallOfAWorkerIsRefusedByAFullQueue(t *testing.T) {
+	e := open(t, 2, withSpec(func(s *spec.Spec) { s.Queue.Size = 1 }))
+	lease := e.lease(0, "somebody")
+	waits := background(func() answer { return e.do("POST", to(0, "echo"), "x") })
 	require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
 	e.do("POST", to(0, "echo"), "x").requireProblem(t, 429, api.CodeQueueFull)
-	timedOut := await(t, late)
+	require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+lease.ID, nil).status)
+	require.Equal(t, 200, await(t, waits).status)
+}
+
+func TestACallOfAWorkerWaitsForTheQueuesTime(t *testing.T) {
+	e := open(t, 1, withSpec(func(s *spec.Spec) { s.Queue.Timeout = spec.Duration(300 * time.Millisecond) }))
+	e.lease(0, "somebody")
+	timedOut := e.do("POST", to(0, "echo"), "x")
 	timedOut.requireProblem(t, 503, api.CodeQueueTimeout)
 	require.Contains(t, string(timedOut.body), "no process of p/0 was free within 300ms (queue.timeout)")
-	require.Equal(t, 200, e.do("POST", to(1, "echo"), "x").status)
 }
 
 func TestACallOfAWorkerThatCannotServeItSaysWhy(t *testing.T) {

@@ -25,7 +25,7 @@ func (e *env) hook(worker, name, session string) bool {
 }
 
 func TestHookRunsOnItsWorkerUnderTheGatewaysLease(t *testing.T) {
-	e := open(t, 2)
+	e := open(t, 2, idleReturn(time.Hour))
 	require.True(t, e.hook("p/1", release, "mine"))
 	state, err := e.control.State(t.Context(), "p/1")
 	require.NoError(t, err)

@@ -38,9 +38,6 @@ func States() []State {
 	return slices.Concat([]State{Created, Pending}, live, outcomes)
 }
 
-// Leasable reports whether a worker in this state may be given to a holder: Ready only.
-func (s State) Leasable() bool { return s == Ready }
-
 // InService reports whether a worker in this state serves calls: Ready or Busy.
 func (s State) InService() bool { return s == Ready || s == Busy }
 
@@ -86,7 +83,7 @@ const (
 	DrainTimeout   EventKind = "drain_timeout" // a call is still in flight after the drain timeout
 )
 
-// NoteKind names a recorded decision that changes no state. Its text stands in a Transition's Event; no state takes it.
+// NoteKind names a recorded decision that changes no state. Its text is in a Transition's Event; no state accepts it.
 type NoteKind string
 
 // The notes.
@@ -97,7 +94,7 @@ const (
 	LimitsApplied    NoteKind = "limits_applied"  // the process has new limits: its share of the host's budget
 	ProcessKilled    NoteKind = "process_killed"  // a process that was replaced did not stop within its grace
 	HookFailed       NoteKind = "hook_failed"     // the program's hook of a suspension or resumption failed, or its tree was not frozen
-	TakenOver        NoteKind = "taken_over"      // the next agent of the host went on with the process
+	TakenOver        NoteKind = "taken_over"      // the host's next agent took the process over
 )
 
 // Unhealthy is both an event (the failure limit was reached, the process must be replaced) and a health. The one word stands for

@@ -48,8 +48,8 @@ type Transition struct {
 // ErrExitMissing is Next's error for an Exited event without Exit.
 var ErrExitMissing = errors.New("an exited event must say how the process ended: set Event.Exit")
 
-// IllegalTransitionError is Next's error for an event that the state does not accept. Next returns it as a value: match it with errors.As and a
-// variable of this type.
+// IllegalTransitionError is Next's error for an event that the state does not accept. Next returns it as a value: match it with
+// errors.AsType[IllegalTransitionError].
 type IllegalTransitionError struct {
 	State State
 	Event EventKind
@@ -79,7 +79,7 @@ func New(now time.Time) Machine {
 //
 // Start and Hold begin the next incarnation: its number goes up by one, health is Unknown, no stop is requested and it has
 // not started. Release does not count again. Started sets StartedAt and Healthy. ProbeFailed and Unhealthy make the health
-// Unhealthy, ProbePassed makes it Healthy, and the end of an incarnation makes it Unknown, for there is no process left to ask.
+// Unhealthy, ProbePassed makes it Healthy, and the end of an incarnation makes it Unknown, because no process is left to probe.
 func Next(m Machine, e Event, now time.Time) (Machine, error) {
 	to, ok := Allowed(m.State, e.Kind)
 	if !ok {

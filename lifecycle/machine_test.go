@@ -218,7 +218,7 @@ func TestHealthFollowsTheEvents(t *testing.T) {
 	require.EqualValues(t, lifecycle.Unhealthy, m.Health)
 	m = walk(t, m, event(lifecycle.Exited))
 	require.Equal(t, lifecycle.Unknown, m.Health)
-	require.Equal(t, epoch.Add(2*time.Second), m.StartedAt, "the ended incarnation still tells when it became ready")
+	require.Equal(t, epoch.Add(2*time.Second), m.StartedAt, "the ended incarnation still shows when it became ready")
 }
 
 func TestHealthChangesWithoutTheState(t *testing.T) {
@@ -303,12 +303,9 @@ func TestTheWireFormatOfATransition(t *testing.T) {
 		"timestamp":"2026-03-01T12:00:01Z","incarnation":3,"metadata":{"key":"value"}}`, string(text))
 }
 
-func TestOnlyReadyIsLeasableAndOnlyStartingToStoppingIsLive(t *testing.T) {
-	var leasable, live, outcomes []lifecycle.State
+func TestOnlyStartingToStoppingIsLive(t *testing.T) {
+	var live, outcomes []lifecycle.State
 	for _, s := range lifecycle.States() {
-		if s.Leasable() {
-			leasable = append(leasable, s)
-		}
 		if s.Live() {
 			live = append(live, s)
 		}
@@ -316,7 +313,6 @@ func TestOnlyReadyIsLeasableAndOnlyStartingToStoppingIsLive(t *testing.T) {
 			outcomes = append(outcomes, s)
 		}
 	}
-	require.Equal(t, []lifecycle.State{"ready"}, leasable)
 	require.Equal(t, []lifecycle.State{"starting", "ready", "busy", "degraded", "suspended", "draining", "stopping"}, live)
 	require.Equal(t, []lifecycle.State{"stopped", "finished", "failed", "killed"}, outcomes)
 }

@@ -62,11 +62,11 @@ func (x Exit) Metadata() map[string]string {
 func (x Exit) String() string {
 	switch {
 	case x.CutCall:
-		return "process killed: it did not give up a cancelled call in time" + x.because()
+		return "process killed: it did not end a cancelled call in time" + x.because()
 	case x.ByAgent:
 		return "process killed by its agent" + x.because()
 	case x.Killed:
-		return "process killed: it did not stop within its grace" + x.because()
+		return "process killed: it did not stop within its grace period" + x.because()
 	case x.Interrupted:
 		return "process interrupted" + x.because()
 	case x.Signal != "":

@@ -66,7 +66,7 @@ var BridgePool = Vocabulary{
 	),
 	Beyond: []Beyond{
 		{[]State{Created, Pending}, nil, "It knows a worker only from its spawn; a slot here exists before its first process, and the start throttle may hold its start."},
-		{ends, []State{Pending, Starting}, "Its terminated is final; here the slot lives on and begins its next incarnation."},
+		{ends, []State{Pending, Starting}, "Its terminated is final; here the slot continues with its next incarnation."},
 		{[]State{Starting}, []State{Stopping}, "It cannot cancel an initialization; here a start that is no longer wanted is stopped within the grace period."},
 		{[]State{Ready, Busy, Degraded, Draining}, ends, "It ends a worker only by terminating it; here an unexpected exit is recorded immediately."},
 		{[]State{Degraded}, []State{Draining}, "It calls draining busy, and never makes a degraded worker busy; here a degraded worker drains like any other."},
@@ -94,7 +94,7 @@ var Supervisor = Vocabulary{
 	),
 	Beyond: []Beyond{
 		{[]State{Created}, []State{Stopped}, "It has no end for a worker that never started; here a pool may shrink before the first start, which is recorded."},
-		{ends, []State{Pending, Starting}, "Its outcomes are final; here the slot lives on and begins its next incarnation."},
+		{ends, []State{Pending, Starting}, "Its outcomes are final; here the slot continues with its next incarnation."},
 		{[]State{Starting}, []State{Stopping}, "Its Starting cannot be cancelled gracefully; here the process is stopped within the grace period."},
 		{[]State{Starting}, []State{Finished, Killed}, "It calls every early end Stopped or Failed; here an exit during the handshake is classified like any other."},
 		{[]State{Ready, Busy, Degraded}, []State{Killed}, "It kills only while Stopping; here the host may have stopped and killed the process before the worker is notified."},

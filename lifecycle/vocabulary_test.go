@@ -11,7 +11,7 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// pages says of each vocabulary what it calls our states, in the order of States ("-" for no word), and what it allows.
+// pages has for each vocabulary its names of our states, in the order of States ("-" for no word), and what it allows.
 var pages = map[string]struct{ words, allows string }{
 	"BridgePool": {
 		"- - initializing ready busy degraded - busy terminating terminated terminated terminated terminated",
@@ -29,7 +29,7 @@ var pages = map[string]struct{ words, allows string }{
 	},
 }
 
-func TestEachVocabularySaysWhatItsMachineSays(t *testing.T) {
+func TestEachVocabularyListsTheMovesOfItsMachine(t *testing.T) {
 	require.Len(t, lifecycle.Vocabularies(), len(pages))
 	for _, v := range lifecycle.Vocabularies() {
 		var want []lifecycle.Move

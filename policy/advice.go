@@ -279,7 +279,11 @@ func sizeAdvice(p PoolFacts, measured []WorkerFacts) string {
 	}
 	switch {
 	case p.Size > 0 && leased == len(measured):
-		return fmt.Sprintf("If calls wait, scale up: ctl pool scale %s %d. All %d workers are leased.", p.Pool, p.Size+max(1, p.Size/2), leased)
+		all := "Its only worker is leased"
+		if leased > 1 {
+			all = fmt.Sprintf("All %d workers are leased", leased)
+		}
+		return fmt.Sprintf("If calls wait, scale up: ctl pool scale %s %d. %s.", p.Pool, p.Size+max(1, p.Size/2), all)
 	case p.Size > 1 && idle == len(measured):
 		return fmt.Sprintf("Consider scaling down: no worker has had a request for an hour or more (ctl pool scale %s %d).", p.Pool, max(1, p.Size/2))
 	}

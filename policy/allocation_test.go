@@ -104,7 +104,7 @@ func TestSharesAreExactAndWithinBounds(t *testing.T) {
 	}
 }
 
-func TestWhoUsesMoreNeverGetsLess(t *testing.T) {
+func TestAWorkerThatUsesMoreNeverGetsLess(t *testing.T) {
 	draw := rand.New(rand.NewPCG(1, 2))
 	for range 500 {
 		claims := make([]policy.Claim, 2+draw.IntN(10))

@@ -76,7 +76,7 @@ func TestAnOpenBreakerLetsOneStartTry(t *testing.T) {
 	require.Equal(t, policy.Restart, d.Action)
 }
 
-func TestATrialThatIsNeverHeardOfDoesNotHoldThePoolForever(t *testing.T) {
+func TestATrialThatNeverReportsHoldsThePoolForABoundedTime(t *testing.T) {
 	b, _ := failing(5).Ask("w/1", noon.Add(30*time.Second))
 	_, d := b.Ask("w/2", noon.Add(149*time.Second))
 	require.Equal(t, policy.Wait, d.Action)

@@ -28,15 +28,7 @@ type Bands struct {
 	Critical  float64 `json:"critical"`
 }
 
-// Bands that suit small programs. By default a spec derives the bands of memory from each program's baseline (AutoMemoryBands), and leaves
-// CPU and calls ungraded: a busy worker at 100 % CPU is healthy.
-var (
-	MemoryBandsMB       = Bands{100, 250, 500, 750}
-	CPUBandsPercent     = Bands{20, 50, 80, 95}
-	CallsPerMinuteBands = Bands{10, 30, 60, 100}
-)
-
-// The keys of pool.toml that decide about memory and grades. Reasons name them.
+// The keys of pool.toml that govern memory and grades. Reasons name them.
 const (
 	keyMemoryBands   = "health.memory_bands"
 	keyCPUBands      = "health.cpu_bands"
@@ -118,7 +110,7 @@ func (g Grading) Assess(r Reading) Assessment {
 	return worst
 }
 
-// place is the grade of a value, and its score.
+// place returns the grade and the score of a value.
 func (b Bands) place(value float64) (Grade, float64) {
 	const points = 20.0
 	edges := [...]float64{0, b.Excellent, b.Good, b.Degraded, b.Critical, 2*b.Critical - b.Degraded}
@@ -142,7 +134,7 @@ type Streak struct {
 	Degraded int `json:"degraded,omitempty"`
 }
 
-// GradeGracePeriod is how long an incarnation lives before its grade may end it, after so many consecutive incarnations that ended for their
+// GradeGracePeriod is how long an incarnation lives before its grade may end it, after this many consecutive incarnations that ended for their
 // grade: new processes do not help a program that needs so much. It is 0, then 1 m, 3 m, 9 m, up to a day.
 func GradeGracePeriod(inARow int) time.Duration {
 	if inARow <= 0 {

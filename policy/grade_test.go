@@ -11,6 +11,13 @@ import (
 
 const mb = 1_000_000
 
+// Bands that suit small programs.
+var (
+	memoryBandsMB       = policy.Bands{Excellent: 100, Good: 250, Degraded: 500, Critical: 750}
+	cpuBandsPercent     = policy.Bands{Excellent: 20, Good: 50, Degraded: 80, Critical: 95}
+	callsPerMinuteBands = policy.Bands{Excellent: 10, Good: 30, Degraded: 60, Critical: 100}
+)
+
 func TestMemoryIsGradedInBandsOfTwentyPoints(t *testing.T) {
 	for _, c := range []struct {
 		mb    float64
@@ -23,7 +30,7 @@ func TestMemoryIsGradedInBandsOfTwentyPoints(t *testing.T) {
 		{500, "critical", 40}, {625, "critical", 30},
 		{750, "failing", 20}, {875, "failing", 10}, {1000, "failing", 0}, {50_000, "failing", 0},
 	} {
-		a := policy.Grading{MemoryMB: policy.MemoryBandsMB}.Assess(policy.Reading{MemoryBytes: int64(c.mb * mb)})
+		a := policy.Grading{MemoryMB: memoryBandsMB}.Assess(policy.Reading{MemoryBytes: int64(c.mb * mb)})
 		require.Equal(t, c.grade, a.Grade, c.mb)
 		require.InDelta(t, c.score, a.Score, 1e-9, c.mb)
 		require.Equal(t, c.score <= 60, len(a.Warnings) == 1, c.mb)
@@ -32,9 +39,9 @@ func TestMemoryIsGradedInBandsOfTwentyPoints(t *testing.T) {
 
 func TestABusyWorkerIsWellUnlessBandsForCPUAndCallsAreSet(t *testing.T) {
 	busy := policy.Reading{MemoryBytes: 50 * mb, CPUPercent: 110, CallsPerMinute: 70}
-	require.Equal(t, policy.Assessment{Grade: policy.GradeExcellent, Score: 90, Key: "health.memory_bands"}, policy.Grading{MemoryMB: policy.MemoryBandsMB}.Assess(busy))
+	require.Equal(t, policy.Assessment{Grade: policy.GradeExcellent, Score: 90, Key: "health.memory_bands"}, policy.Grading{MemoryMB: memoryBandsMB}.Assess(busy))
 
-	all := policy.Grading{MemoryMB: policy.MemoryBandsMB, CPUPercent: policy.CPUBandsPercent, CallsPerMinute: policy.CallsPerMinuteBands}
+	all := policy.Grading{MemoryMB: memoryBandsMB, CPUPercent: cpuBandsPercent, CallsPerMinute: callsPerMinuteBands}
 	require.Equal(t, policy.Assessment{Grade: policy.GradeFailing, Score: 0, Key: "health.cpu_bands", Warnings: []string{
 		"Its CPU is 110 %: failing; good is below 50 (health.cpu_bands).",
 		"Its calls are 70 per minute: critical; good is below 30 (health.calls_bands).",
@@ -43,7 +50,7 @@ func TestABusyWorkerIsWellUnlessBandsForCPUAndCallsAreSet(t *testing.T) {
 
 func TestTheWorstOfThreeDecides(t *testing.T) {
 	draw := rand.New(rand.NewPCG(1, 2))
-	all := policy.Grading{MemoryMB: policy.MemoryBandsMB, CPUPercent: policy.CPUBandsPercent, CallsPerMinute: policy.CallsPerMinuteBands}
+	all := policy.Grading{MemoryMB: memoryBandsMB, CPUPercent: cpuBandsPercent, CallsPerMinute: callsPerMinuteBands}
 	for range 2_000 {
 		r := policy.Reading{MemoryBytes: draw.Int64N(1200 * mb), CPUPercent: draw.Float64() * 120, CallsPerMinute: draw.Float64() * 150}
 		a := all.Assess(r)

@@ -28,11 +28,18 @@ func duration(ns float64) time.Duration {
 	return time.Duration(ns)
 }
 
-// shown rounds d for people.
+// shown rounds and formats d for messages.
 func shown(d time.Duration) string {
 	switch {
 	case d >= time.Minute:
-		return d.Round(time.Second).String()
+		text := d.Round(time.Second).String()
+		if strings.HasSuffix(text, "m0s") { // "24h", not "24h0m0s": as in the pool's file
+			text = strings.TrimSuffix(text, "0s")
+		}
+		if strings.HasSuffix(text, "h0m") {
+			text = strings.TrimSuffix(text, "0m")
+		}
+		return text
 	case d >= time.Second:
 		return d.Round(10 * time.Millisecond).String()
 	}

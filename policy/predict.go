@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// trendFit is the least R² at which a least-squares line counts as a trend. A single step, which is no trend, stays at 0.77 or
+	// trendFit is the least R² at which a least-squares line counts as a trend. A single step, which is not a trend, stays at 0.77 or
 	// below in windows of 6 samples or more; plain noise stays far below.
 	trendFit = 0.80
 	// dropShare of the limit is a fall that no noise explains: something was freed.
@@ -41,7 +41,7 @@ type Observation struct {
 
 // Next decides about a worker from the samples of its incarnation, oldest first: Restart, which means to start the replacement
 // now and switch gracefully, if memory or score is on a well-fitting line that crosses its limit within Horizon; Watch if not, but the score
-// is degraded or worse; else Rest, also while there are fewer than Window samples. Samples before the last Window show the worker's normal
+// is degraded or worse; else Rest, even while there are fewer than Window samples. Samples before the last Window show the worker's normal
 // range: a level from which it has recovered before predicts no failure.
 func (p Prediction) Next(samples []Observation) Decision {
 	if p.Window < 3 || len(samples) < p.Window {
@@ -56,27 +56,27 @@ func (p Prediction) Next(samples []Observation) Decision {
 	return Decision{Action: Rest, Reason: "No failure predicted."}
 }
 
-// outlookHorizon is how far ahead an Outlook looks.
-const outlookHorizon = 24 * time.Hour
+// forecastHorizon is how far ahead a Forecast looks.
+const forecastHorizon = 24 * time.Hour
 
-// Outlook is what lies ahead of a worker, also of one that is not replaced for it yet.
-type Outlook struct {
-	// Watch is a sentence on why the worker should be watched closely; "" is no reason.
+// Forecast is what lies ahead of a worker, even of one that is not replaced for it yet.
+type Forecast struct {
+	// Watch is a sentence on why the worker should be watched closely; "" means no reason.
 	Watch string
 	// FailsIn is how long it takes to its limit at the present trend, at least a second; 0 if no failure is in sight.
 	FailsIn time.Duration
 }
 
-// Outlook looks a day ahead, with the lines that Next looks at the horizon with.
-func (p Prediction) Outlook(samples []Observation) Outlook {
+// Forecast looks a day ahead, with the lines that Next looks at the horizon with.
+func (p Prediction) Forecast(samples []Observation) Forecast {
 	if p.Window < 3 || len(samples) < p.Window {
-		return Outlook{}
+		return Forecast{}
 	}
-	p.Horizon = outlookHorizon
+	p.Horizon = forecastHorizon
 	if because, in, ok := p.failure(samples); ok {
-		return Outlook{Watch: "Watch closely: " + because + ".", FailsIn: max(in, time.Second)}
+		return Forecast{Watch: "Watch closely: " + because + ".", FailsIn: max(in, time.Second)}
 	}
-	return Outlook{Watch: lowScore(samples)}
+	return Forecast{Watch: lowScore(samples)}
 }
 
 // lowScore says that the newest score is degraded or worse; else it is empty.

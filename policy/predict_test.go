@@ -40,7 +40,7 @@ func TestPredictionReplacesBeforeTheLimitIsCrossed(t *testing.T) {
 		{"a step", []int64{100, 100, 400, 400, 400}, nil, policy.Decision{Action: policy.Rest, Reason: "No failure predicted."}},
 		{"too few samples", []int64{300, 400, 450, 490}, nil, policy.Decision{Action: policy.Rest, Reason: "4 samples are too few for a trend."}},
 		{"a score that falls", flat, []float64{70, 65, 60, 55, 50}, policy.Decision{Action: policy.Restart,
-			Reason: "Replacing worker before it fails: score falls by 10.0 per minute and would be failing in 3m0s (fit 1.00; health bands)."}},
+			Reason: "Replacing worker before it fails: score falls by 10.0 per minute and would be failing in 3m (fit 1.00; health bands)."}},
 		{"a score that is bad but stable", flat, []float64{50, 50, 50, 50, 50}, policy.Decision{Action: policy.Watch,
 			Reason: "Score only 50, but not falling."}},
 		{"a score that recovers", flat, []float64{30, 35, 40, 45, 50}, policy.Decision{Action: policy.Watch,
@@ -52,7 +52,7 @@ func TestPredictionReplacesBeforeTheLimitIsCrossed(t *testing.T) {
 	}
 }
 
-func TestALevelTheWorkerCameBackFromIsNoSignOfFailing(t *testing.T) {
+func TestALevelThatTheWorkerRecoveredFromPredictsNoFailure(t *testing.T) {
 	p := policy.Prediction{Window: 5, Horizon: 5 * time.Minute, MemoryLimitBytes: 500 * mb}
 	tooth := []int64{200, 250, 300, 350, 400}
 	require.Equal(t, policy.Restart, p.Next(observed(tooth, nil)).Action)
@@ -90,18 +90,18 @@ func TestSamplesOfOneInstantShowNoTrend(t *testing.T) {
 	require.Equal(t, policy.Rest, policy.Prediction{}.Next(samples).Action)
 }
 
-func TestTheOutlookShowsAFailureLongBeforeItIsActedOn(t *testing.T) {
+func TestTheForecastShowsAFailureLongBeforeItIsActedOn(t *testing.T) {
 	p := policy.Prediction{Window: 6, Horizon: 5 * time.Minute, MemoryLimitBytes: 600 * mb}
 	growing := observed([]int64{100, 102, 104, 106, 108, 110}, nil) // 4 MB a minute
 	require.Equal(t, policy.Rest, p.Next(growing).Action, "that is further ahead than the horizon")
-	outlook := p.Outlook(growing)
-	require.Equal(t, "Watch closely: memory grows by 4.0 MB per minute and would reach 600 MB (rotation.max_memory) in 2h2m30s (fit 1.00).", outlook.Watch)
-	require.InDelta(t, (490 * time.Minute / 4).Seconds(), outlook.FailsIn.Seconds(), 1)
+	forecast := p.Forecast(growing)
+	require.Equal(t, "Watch closely: memory grows by 4.0 MB per minute and would reach 600 MB (rotation.max_memory) in 2h2m30s (fit 1.00).", forecast.Watch)
+	require.InDelta(t, (490 * time.Minute / 4).Seconds(), forecast.FailsIn.Seconds(), 1)
 
-	require.Equal(t, policy.Outlook{}, p.Outlook(growing[:5]), "too few samples")
-	require.Equal(t, policy.Outlook{}, p.Outlook(observed([]int64{100, 100, 100, 100, 100, 100}, nil)))
+	require.Equal(t, policy.Forecast{}, p.Forecast(growing[:5]), "too few samples")
+	require.Equal(t, policy.Forecast{}, p.Forecast(observed([]int64{100, 100, 100, 100, 100, 100}, nil)))
 	p.MemoryLimitBytes = 100_000 * mb
-	require.Equal(t, policy.Outlook{}, p.Outlook(growing), "more than a day ahead is out of sight")
-	low := p.Outlook(observed([]int64{1, 1, 1, 1, 1, 1}, []float64{50, 51, 50, 51, 50, 51}))
-	require.Equal(t, policy.Outlook{Watch: "Score only 51, but not falling."}, low)
+	require.Equal(t, policy.Forecast{}, p.Forecast(growing), "more than a day ahead is out of sight")
+	low := p.Forecast(observed([]int64{1, 1, 1, 1, 1, 1}, []float64{50, 51, 50, 51, 50, 51}))
+	require.Equal(t, policy.Forecast{Watch: "Score only 51, but not falling."}, low)
 }

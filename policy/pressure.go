@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -49,7 +50,7 @@ const (
 	pressureCalm = time.Minute
 )
 
-// Pressure is the level of one host, and since when its figures have been lower. The zero value is no pressure.
+// Pressure is the level of one host, and since when its figures have been lower. The zero value means no pressure.
 type Pressure struct {
 	Level Level `json:"level,omitempty"`
 	// CalmLevel is the level the figures have called for, margin included, since CalmSince, while it is lower than Level.
@@ -60,9 +61,7 @@ type Pressure struct {
 // Next takes one sample. The level rises immediately. It falls only after the figures have cleared the bounds of all higher levels by a
 // quarter for a minute, to the highest level in that minute. changed reports whether Level changed; the reason is always set.
 func (p Pressure) Next(sample HostMemory, now time.Time) (next Pressure, changed bool, reason string) {
-	if p.Level == "" {
-		p.Level = PressureNone
-	}
+	p.Level = cmp.Or(p.Level, PressureNone)
 	figures := fmt.Sprintf("%.0f %% of the host's memory available; tasks stalled for memory %.0f %% of the time, all tasks %.0f %%",
 		100*sample.AvailableShare, sample.SomeAvg10, sample.FullAvg10)
 	if called := sample.level(0); severity(called) > severity(p.Level) {

@@ -49,7 +49,7 @@ func TestPressureFallsOnlyAfterAMinuteClearlyBelow(t *testing.T) {
 	require.True(t, p.CalmSince.IsZero())
 	require.False(t, at(20, plenty))
 	require.False(t, at(79, plenty))
-	require.False(t, at(79, available(4.5)), "a relapse begins the minute anew")
+	require.False(t, at(79, available(4.5)), "a relapse begins the minute again")
 	require.False(t, at(80, plenty))
 	require.False(t, at(100, available(12)), "the worst of the minute counts")
 	require.True(t, at(140, plenty))

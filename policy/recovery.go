@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"time"
@@ -53,12 +54,10 @@ func (r Recovery) AfterEnd(outcome lifecycle.State, shortLived bool, cause strin
 // GiveUp at MaxConsecutiveFailures. shortLived is of the process that failed (IsShortLived). cause ends up in the reason. random, in [0,1),
 // moves the delay by ±10 %, so a delay never exceeds BackoffMax × 1.1, nor the range of time.Duration.
 func (r Recovery) Next(n int, shortLived bool, cause string, random float64) Decision {
-	if cause == "" {
-		cause = "unknown cause"
-	}
+	cause = cmp.Or(cause, "unknown cause")
 	if r.MaxConsecutiveFailures > 0 && n >= r.MaxConsecutiveFailures {
 		return Decision{Action: GiveUp, Reason: fmt.Sprintf(
-			"Gave up after %s in a row (recovery.max_consecutive_failures); the slot stays empty until an operator restarts it. Last failure: %s",
+			"Gave up after %s in a row (recovery.max_consecutive_failures): %s", // short before the cause, since tables cut the end
 			counted(n, "failure"), cause)}
 	}
 	count := fmt.Sprintf("failure %d", n)

@@ -35,7 +35,7 @@ func TestAWorkerGivesUpAtTheLimit(t *testing.T) {
 		d := recovery.Next(n, true, "exited with code 3", 0)
 		require.Equal(t, policy.GiveUp, d.Action)
 		require.Zero(t, d.Delay)
-		require.Contains(t, d.Reason, "an operator restarts it")
+		require.Contains(t, d.Reason, "recovery.max_consecutive_failures")
 		require.Contains(t, d.Reason, "exited with code 3")
 	}
 	once := recovery
@@ -49,7 +49,7 @@ func TestAWorkerGivesUpAtTheLimit(t *testing.T) {
 func TestBackoffReasonsReadAsSentences(t *testing.T) {
 	require.Equal(t, "Restarting in 2.7s (failure 5 of 10): host lost", recovery.Next(5, true, "host lost", 0.5).Reason)
 	require.Equal(t, "Restarting immediately (failure 1 of 10): unknown cause", recovery.Next(1, true, "", 0.5).Reason)
-	require.Equal(t, "Gave up after 10 failures in a row (recovery.max_consecutive_failures); the slot stays empty until an operator restarts it. Last failure: host lost", recovery.Next(10, true, "host lost", 0).Reason)
+	require.Equal(t, "Gave up after 10 failures in a row (recovery.max_consecutive_failures): host lost", recovery.Next(10, true, "host lost", 0).Reason)
 }
 
 func TestBackoffStaysWithinItsBoundsWhateverTheSettings(t *testing.T) {

@@ -45,7 +45,7 @@ type WorkerFacts struct {
 	Score               *float64
 	Warnings            []string
 	Watch               string        // why it should be watched closely
-	FailsIn             time.Duration // to its limit, as prediction sees it; 0 is no failure in sight
+	FailsIn             time.Duration // to its limit, as prediction sees it; 0 means no failure in sight
 	Holder              string        // of a lease on it
 	Requests, Failed    int64
 	CallTime            time.Duration // of all requests
@@ -55,6 +55,7 @@ type WorkerFacts struct {
 	MaxMemoryBytes      int64 // at which it is rotated; 0 is none, or not known
 	CPUPercent          float64
 	OpenFiles, Threads  int
+	Network             *NetworkUsage // nil unless its process tree has a network namespace of its own
 	Uptime              time.Duration
 	Restarts            map[string]int64          // unplanned, by cause, in all its life
 	Rotations           map[string]int64          // planned, by cause
@@ -113,7 +114,9 @@ type WorkerHealth struct {
 	MemoryBytes *int64   `json:"memory_bytes"`
 	CPUPercent  *float64 `json:"cpu_percent"` // 100 is one core
 	UptimeS     *float64 `json:"uptime_s"`
-	// FailsInS is how long the worker takes to its limit at the present trend; 0 is no failure in sight.
+	// Network is nil unless the worker's process tree has a network namespace of its own.
+	Network *NetworkUsage `json:"network,omitempty"`
+	// FailsInS is how long the worker takes to its limit at the present trend; 0 means no failure in sight.
 	FailsInS float64 `json:"fails_in_s,omitempty"`
 	Why      string  `json:"why,omitempty"`
 }
@@ -126,8 +129,22 @@ type Resources struct {
 	CPUPercent      float64 `json:"cpu_percent"`       // 100 is one core
 	OpenFiles       int     `json:"open_files"`
 	Threads         int     `json:"threads"`
-	Largest         string  `json:"largest,omitempty"` // the worker with the most memory
-	LargestBytes    int64   `json:"largest_bytes,omitempty"`
+	// Network is nil if that of no worker is known.
+	Network      *NetworkResources `json:"network,omitempty"`
+	Largest      string            `json:"largest,omitempty"` // the worker with the most memory
+	LargestBytes int64             `json:"largest_bytes,omitempty"`
+}
+
+// NetworkUsage is what a process tree has received and sent.
+type NetworkUsage struct {
+	ReceivedBytes int64 `json:"received_bytes"`
+	SentBytes     int64 `json:"sent_bytes"`
+}
+
+// NetworkResources is the sum of those workers whose network is known.
+type NetworkResources struct {
+	Measured int `json:"measured"` // number of workers
+	NetworkUsage
 }
 
 // Performance is what the workers have served since they were created.
@@ -177,6 +194,7 @@ func NewReport(p PoolFacts) Report {
 		if w.Measured {
 			uptime := w.Uptime.Seconds()
 			health.MemoryBytes, health.CPUPercent, health.UptimeS = &w.MemoryBytes, &w.CPUPercent, &uptime
+			health.Network = w.Network
 		}
 		if health.Why == "" && w.Replacing != "" {
 			health.Why = "being replaced: " + w.Replacing
@@ -193,7 +211,6 @@ func NewReport(p PoolFacts) Report {
 	return r
 }
 
-// serving reports whether the worker is in service.
 func (w WorkerFacts) serving() bool { return w.State.InService() }
 
 func overview(p PoolFacts) Overview {
@@ -218,7 +235,7 @@ func overview(p PoolFacts) Overview {
 	case o.Ready < p.Size:
 		o.Standing, o.Summary = StandingShort, fmt.Sprintf("Pool %s is short of workers: %d of %d are in service.", p.Pool, o.Ready, p.Size)
 	default:
-		o.Summary = fmt.Sprintf("Pool %s is well: %d of %d workers are in service.", p.Pool, o.Ready, p.Size)
+		o.Summary = fmt.Sprintf("Pool %s is healthy: %d of %d workers are in service.", p.Pool, o.Ready, p.Size)
 	}
 	if p.Rollout != "" {
 		o.Summary += " A rolling restart is under way: " + p.Rollout + "."
@@ -234,11 +251,24 @@ func resources(measured []WorkerFacts) *Resources {
 		r.CPUPercent += w.CPUPercent
 		r.OpenFiles += w.OpenFiles
 		r.Threads += w.Threads
+		r.addNetwork(w.Network)
 		if w.MemoryBytes > r.LargestBytes {
 			r.Largest, r.LargestBytes = w.Worker, w.MemoryBytes
 		}
 	}
 	return r
+}
+
+func (r *Resources) addNetwork(n *NetworkUsage) {
+	if n == nil {
+		return
+	}
+	if r.Network == nil {
+		r.Network = &NetworkResources{}
+	}
+	r.Network.Measured++
+	r.Network.ReceivedBytes += n.ReceivedBytes
+	r.Network.SentBytes += n.SentBytes
 }
 
 func performance(measured []WorkerFacts) *Performance {

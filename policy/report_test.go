@@ -37,7 +37,7 @@ func poolOf(workers ...WorkerFacts) PoolFacts {
 func TestAPoolThatIsWellNeedsNothing(t *testing.T) {
 	r := NewReport(poolOf(well(0), well(1)))
 	require.Equal(t, Overview{
-		Standing: StandingWell, Summary: "Pool p is well: 2 of 2 workers are in service.", Size: 2, Ready: 2, SpecVersion: 1,
+		Standing: StandingWell, Summary: "Pool p is healthy: 2 of 2 workers are in service.", Size: 2, Ready: 2, SpecVersion: 1,
 		States: map[string]int{"ready": 2}, Hosts: map[string]int{"h1": 2},
 	}, r.Overview)
 	require.Empty(t, r.Alerts)
@@ -50,12 +50,21 @@ func TestAPoolThatIsWellNeedsNothing(t *testing.T) {
 	require.Equal(t, 3600.0, r.Health[0].ForS)
 }
 
+func TestAReportAddsUpTheNetworksThatAreKnown(t *testing.T) {
+	counted := like(0, func(w *WorkerFacts) { w.Network = &NetworkUsage{ReceivedBytes: 3, SentBytes: 4} })
+	r := NewReport(poolOf(counted, well(1), counted))
+	require.Equal(t, &NetworkResources{Measured: 2, NetworkUsage: NetworkUsage{ReceivedBytes: 6, SentBytes: 8}}, r.Resources.Network)
+	require.Equal(t, counted.Network, r.Health[0].Network)
+	require.Nil(t, r.Health[1].Network)
+	require.Nil(t, NewReport(poolOf(well(0))).Resources.Network)
+}
+
 func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 	resting := like(0, func(w *WorkerFacts) {
 		w.State, w.Resting, w.Reason, w.Host, w.Measured = lifecycle.Failed, true, "Gave up after 10 failures in a row", "", false
 	})
-	warnings := Grading{MemoryMB: MemoryBandsMB}.Assess(Reading{MemoryBytes: 600e6}).Warnings
-	tooBusy := Grading{CPUPercent: CPUBandsPercent}.Assess(Reading{CPUPercent: 110}).Warnings
+	warnings := Grading{MemoryMB: Bands{100, 250, 500, 750}}.Assess(Reading{MemoryBytes: 600e6}).Warnings
+	tooBusy := Grading{CPUPercent: Bands{20, 50, 80, 95}}.Assess(Reading{CPUPercent: 110}).Warnings
 	for name, c := range map[string]struct {
 		facts    PoolFacts
 		standing Standing
@@ -162,7 +171,7 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			poolOf(like(0, func(w *WorkerFacts) { w.State, w.Holder = lifecycle.Busy, "me" }), like(1, func(w *WorkerFacts) { w.State = lifecycle.Busy })),
 			StandingWell, nil, []string{"ctl pool scale p 3. All 2 workers are leased."},
 		},
-		"nobody has asked for hours": {
+		"there were no calls for hours": {
 			poolOf(like(0, func(w *WorkerFacts) { w.Requests = 0 }), like(1, func(w *WorkerFacts) { w.Requests = 0 })), StandingWell, nil,
 			[]string{"(ctl pool scale p 1)"},
 		},
@@ -172,7 +181,7 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		},
 		"stuck in a start": {
 			poolOf(well(0), like(1, func(w *WorkerFacts) { w.State = lifecycle.Starting })), StandingShort,
-			[]string{"warning p/1 It has been starting for 1h0m0s."}, []string{"Nothing to do."},
+			[]string{"warning p/1 It has been starting for 1h."}, []string{"Nothing to do."},
 		},
 		"suspended": {
 			poolOf(well(0), like(1, func(w *WorkerFacts) { w.State, w.Reason = lifecycle.Suspended, "asked for by me" })), StandingShort,
@@ -252,12 +261,12 @@ func TestNamesAreListedAsPeopleDo(t *testing.T) {
 	}
 }
 
-func TestAPoolThatFollowsTheDemandIsToldOnlyAboutItsMaximum(t *testing.T) {
+func TestAPoolThatFollowsDemandGetsAdviceOnItsMaximumOnly(t *testing.T) {
 	p := PoolFacts{Pool: "p", Size: 2, FollowsDemand: true}
 	for range 2 {
 		p.Workers = append(p.Workers, WorkerFacts{State: lifecycle.Ready, Measured: true, Uptime: 5 * time.Hour, Health: lifecycle.Healthy})
 	}
 	require.Empty(t, sizeAdvice(p, p.Workers), "it follows the demand")
-	p.AboveMax = "demand of 9 calls at 1 a worker wants 9 workers, more than scale.max = 2"
+	p.AboveMax = "demand of 9 calls at 1 per worker needs 9 workers, more than scale.max = 2"
 	require.Equal(t, "Raise scale.max if calls wait too long (ctl pool scale p MIN..MAX): "+p.AboveMax+".", sizeAdvice(p, p.Workers))
 }

@@ -23,9 +23,9 @@ func TestAWorkerIsRotatedAtTheFirstLimitItReaches(t *testing.T) {
 		{"young", policy.Life{Requests: 9_999, MemoryBytes: 511_999_999, Uptime: 24*time.Hour - 1}, policy.Rest, "No rotation limit is reached."},
 		{"requests", policy.Life{Requests: 10_000}, policy.Restart, "Rotating worker: served 10000 requests (limit 10000, rotation.max_requests)."},
 		{"memory", policy.Life{MemoryBytes: 600_000_000}, policy.Restart, "Rotating worker: its process tree uses 600 MB of memory (limit 512 MB, rotation.max_memory)."},
-		{"uptime", policy.Life{Uptime: 25 * time.Hour}, policy.Restart, "Rotating worker: up for 25h0m0s (limit 24h0m0s, rotation.max_uptime)."},
+		{"uptime", policy.Life{Uptime: 25 * time.Hour}, policy.Restart, "Rotating worker: up for 25h (limit 24h, rotation.max_uptime)."},
 		{"two at once", policy.Life{Requests: 10_001, Uptime: 24 * time.Hour}, policy.Restart,
-			"Rotating worker: served 10001 requests (limit 10000, rotation.max_requests); up for 24h0m0s (limit 24h0m0s, rotation.max_uptime)."},
+			"Rotating worker: served 10001 requests (limit 10000, rotation.max_requests); up for 24h (limit 24h, rotation.max_uptime)."},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			require.Equal(t, policy.Decision{Action: c.action, Reason: c.reason}, rotation.Next(c.life, 0.5))

@@ -99,7 +99,7 @@ func (s Scale) Decide(state Scaling, size int, load float64, now time.Time) (Sca
 // demand says what a load wants.
 func (s Scale) demand(load float64) string {
 	wanted, needs := s.Wanted(load), workersFor(load, s.PerWorker)
-	text := fmt.Sprintf("demand of %s at %s a worker wants %s", calls(load), number(s.PerWorker), counted(needs, "worker"))
+	text := fmt.Sprintf("demand of %s at %s per worker needs %s", calls(load), number(s.PerWorker), counted(needs, "worker"))
 	if load <= 0 {
 		text = "no demand"
 	}

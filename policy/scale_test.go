@@ -39,17 +39,17 @@ func TestScaleGrowsAtOnceAndShrinksLate(t *testing.T) {
 		delay  time.Duration
 		reason string
 	}{
-		{0, 8, 8, 0, "demand of 8 calls at 1 a worker wants 8 workers"},
-		{time.Second, 12, 10, 0, "wants 12 workers, more than scale.max = 10"},
-		{time.Minute, 3, 10, 5 * time.Minute, "wants 3 workers; fewer workers once that has lasted for 5m0s (scale.down_after)"},
-		{4 * time.Minute, 6, 10, 2 * time.Minute, "wants 6 workers; fewer"},
+		{0, 8, 8, 0, "demand of 8 calls at 1 per worker needs 8 workers"},
+		{time.Second, 12, 10, 0, "needs 12 workers, more than scale.max = 10"},
+		{time.Minute, 3, 10, 5 * time.Minute, "needs 3 workers; fewer workers once that has lasted for 5m (scale.down_after)"},
+		{4 * time.Minute, 6, 10, 2 * time.Minute, "needs 6 workers; fewer"},
 		{5 * time.Minute, 2, 10, time.Minute, "fewer workers once"},
-		{6 * time.Minute, 2, 9, 0, "at most 6 workers wanted for 5m0s (scale.down_after)"},
+		{6 * time.Minute, 2, 9, 0, "at most 6 workers wanted for 5m (scale.down_after)"},
 		{6 * time.Minute, 2, 8, 0, ""},
 		{7 * time.Minute, 2, 7, 0, ""},
 		{7 * time.Minute, 2, 6, 0, ""},
 		{7 * time.Minute, 2, 6, 5 * time.Minute, "a new window begins with the peak of the last one"},
-		{8 * time.Minute, 7, 7, 0, "wants 7 workers"},
+		{8 * time.Minute, 7, 7, 0, "needs 7 workers"},
 		{9 * time.Minute, 0, 7, 5 * time.Minute, "no demand; at least"},
 		{14 * time.Minute, 0, 6, 0, ""},
 		{14 * time.Minute, 0, 5, 0, ""},
@@ -58,9 +58,9 @@ func TestScaleGrowsAtOnceAndShrinksLate(t *testing.T) {
 		{14 * time.Minute, 0, 2, 0, ""},
 		{14 * time.Minute, 0, 1, 0, ""},
 		{14 * time.Minute, 0, 1, 5 * time.Minute, "(scale.idle_to_zero)"},
-		{19 * time.Minute, 0, 0, 0, "at most 0 workers wanted for 10m0s (scale.idle_to_zero)"},
+		{19 * time.Minute, 0, 0, 0, "at most 0 workers wanted for 10m (scale.idle_to_zero)"},
 		{20 * time.Minute, 0, 0, 0, "no demand"},
-		{21 * time.Minute, 1, 1, 0, "demand of 1 call at 1 a worker wants 1 worker"},
+		{21 * time.Minute, 1, 1, 0, "demand of 1 call at 1 per worker needs 1 worker"},
 	} {
 		var d ScaleDecision
 		state, d = s.Decide(state, size, step.load, begin.Add(step.at))

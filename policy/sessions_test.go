@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// loadsOf are workers p/0, p/1, … with so many sessions each, all of weight 1.
+// loadsOf returns workers p/0, p/1, … with these numbers of sessions, all of weight 1.
 func loadsOf(sessions ...int) []SessionLoad {
 	var loads []SessionLoad
 	for i, n := range sessions {
@@ -24,7 +24,7 @@ func weighted(loads []SessionLoad, weights ...int) []SessionLoad {
 	return loads
 }
 
-func TestRebalancingMovesOnlyWhatIsTooMuch(t *testing.T) {
+func TestRebalancingMovesOnlyTheExcess(t *testing.T) {
 	for name, c := range map[string]struct {
 		loads []SessionLoad
 		want  []SessionFlow
@@ -36,7 +36,7 @@ func TestRebalancingMovesOnlyWhatIsTooMuch(t *testing.T) {
 		"even to within one, wherever it is": {loadsOf(3, 4, 3, 4), nil},
 		"a new worker":                       {loadsOf(4, 4, 0), []SessionFlow{{"p/0", "p/2", 1}, {"p/1", "p/2", 1}}},
 		"all on one":                         {loadsOf(0, 9, 0), []SessionFlow{{"p/1", "p/0", 3}, {"p/1", "p/2", 3}}},
-		"who has the odd one keeps it":       {loadsOf(0, 7), []SessionFlow{{"p/1", "p/0", 3}}},
+		"the odd one stays where it is":      {loadsOf(0, 7), []SessionFlow{{"p/1", "p/0", 3}}},
 		"weights":                            {weighted(loadsOf(6, 6), 2, 1), []SessionFlow{{"p/1", "p/0", 2}}},
 		"a worker that should have none":     {weighted(loadsOf(5, 1), 0, 3), []SessionFlow{{"p/0", "p/1", 5}}},
 		"several give and several take": {loadsOf(10, 0, 8, 2), []SessionFlow{
@@ -51,7 +51,7 @@ func TestRebalancingMovesOnlyWhatIsTooMuch(t *testing.T) {
 	}
 }
 
-func TestSessionsThatNobodyMayHaveCannotBeDistributed(t *testing.T) {
+func TestSessionsCannotBeDistributedWithoutWeights(t *testing.T) {
 	_, err := RebalanceSessions(weighted(loadsOf(1, 2), 0, 0))
 	require.ErrorIs(t, err, ErrSessions)
 	_, err = RebalanceSessions(loadsOf(1, -2))
@@ -89,7 +89,7 @@ func fewest(loads []SessionLoad) int {
 	return best
 }
 
-func TestNoPlanThatReachesTheDistributionMovesFewer(t *testing.T) {
+func TestRebalancingMovesTheFewestSessions(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 11))
 	for range 3000 {
 		loads := loadsOf(make([]int, 1+random.IntN(7))...)
@@ -124,19 +124,19 @@ func TestNoPlanThatReachesTheDistributionMovesFewer(t *testing.T) {
 	}
 }
 
-func TestFurtherSessionsGoWhereThereAreFewest(t *testing.T) {
+func TestNewSessionsGoToTheLeastLoaded(t *testing.T) {
 	for name, c := range map[string]struct {
 		n     int
 		loads []SessionLoad
 		want  []int
 	}{
-		"none":                   {0, loadsOf(1, 2), []int{0, 0}},
-		"evenly":                 {6, loadsOf(0, 0, 0), []int{2, 2, 2}},
-		"the first ones first":   {4, loadsOf(0, 0, 0), []int{2, 1, 1}},
-		"what is low fills up":   {4, loadsOf(5, 1, 2), []int{0, 3, 1}},
-		"by weight":              {6, weighted(loadsOf(0, 0), 2, 1), []int{4, 2}},
-		"not to weight 0":        {3, weighted(loadsOf(0, 9), 0, 1), []int{0, 3}},
-		"what is too much stays": {2, loadsOf(100, 0, 0), []int{0, 1, 1}},
+		"none":                 {0, loadsOf(1, 2), []int{0, 0}},
+		"evenly":               {6, loadsOf(0, 0, 0), []int{2, 2, 2}},
+		"the first ones first": {4, loadsOf(0, 0, 0), []int{2, 1, 1}},
+		"the lowest fill up":   {4, loadsOf(5, 1, 2), []int{0, 3, 1}},
+		"by weight":            {6, weighted(loadsOf(0, 0), 2, 1), []int{4, 2}},
+		"not to weight 0":      {3, weighted(loadsOf(0, 9), 0, 1), []int{0, 3}},
+		"an excess stays put":  {2, loadsOf(100, 0, 0), []int{0, 1, 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			takes, err := SpreadSessions(c.n, c.loads)
@@ -146,7 +146,7 @@ func TestFurtherSessionsGoWhereThereAreFewest(t *testing.T) {
 	}
 }
 
-func TestSpreadSessionsEndAsEvenAsCanBe(t *testing.T) {
+func TestSpreadSessionsIsAsEvenAsPossible(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 5))
 	for range 2000 {
 		loads := loadsOf(make([]int, 1+random.IntN(6))...)

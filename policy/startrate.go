@@ -7,7 +7,7 @@ import (
 
 // StartRate spreads the starts of a pool evenly over time.
 type StartRate struct {
-	// PerSecond is the maximum number of starts per second; 0 or less is no limit.
+	// PerSecond is the maximum number of starts per second; 0 or less means no limit.
 	PerSecond float64
 }
 

@@ -129,7 +129,7 @@ func TestUnusableCgroupsAreLeftUnchangedWithAReason(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			fs, home := fakeCgroupFS(t, "memory")
 			c.change(&fs)
-			_, err := limits.OpenCgroups(fs, "id")
+			_, err := limits.OpenCgroups(fs, "id", false)
 			require.ErrorContains(t, err, c.want)
 			entries, err := os.ReadDir(home)
 			require.NoError(t, err)
@@ -148,6 +148,20 @@ func TestACgroupWithoutControllersOnlyContains(t *testing.T) {
 	require.Equal(t, map[string]limits.Mechanism{"memory": limits.BySampler}, p.LimitMechanisms())
 	require.FileExists(t, filepath.Join(p.plan.cgroup.Dir, "entered"))
 	require.Equal(t, p.plan.cgroup.Dir, p.treeKey().Cgroup, "the reaper kills it by its path")
+}
+
+// The kernel refuses a process to a group whose subgroups have controllers: systemd could not start the next agent beside the processes that were kept.
+func TestAUnitWhoseProcessesMayOutliveTheAgentKeepsItsGroupFree(t *testing.T) {
+	fs, unit := fakeCgroupFS(t, "memory pids")
+	s := open(t, func(c *Config) {
+		c.TakeOver, c.cgroupFS = true, func() (limits.CgroupFS, error) { return fs, nil }
+	})
+	require.NoFileExists(t, filepath.Join(unit, "cgroup.subtree_control"))
+	require.NoDirExists(t, filepath.Join(unit, limits.AgentLeaf))
+	require.Contains(t, s.noCgroups, "--keep-processes")
+	p := begin(t, s, limited("exec sleep 1000", spec.Limits{Memory: 64 << 20}))
+	require.Equal(t, map[string]limits.Mechanism{"memory": limits.BySampler}, p.LimitMechanisms())
+	require.FileExists(t, filepath.Join(p.plan.cgroup.Dir, "entered"), "its group is killed at once")
 }
 
 func TestAWorkerWithoutLimitsStartsWhereNoCgroupCanBeMade(t *testing.T) {

@@ -15,7 +15,7 @@ const gcMethod = "tempool.gc"
 // reads it after the call in flight. It fails with CodeInvalid unless the worker's protocol is frames, and otherwise as a ping does.
 func (p *Process) CollectGarbage(ctx context.Context) error {
 	if p.spec.Pool.Protocol != spec.ProtocolFrames {
-		return coded(CodeInvalid, nil, "a worker of protocol %q cannot collect garbage on request; only one of %q can",
+		return coded(CodeInvalid, nil, "a worker of protocol %q cannot collect garbage on request; only a worker of protocol %q can",
 			p.spec.Pool.Protocol, spec.ProtocolFrames)
 	}
 	if p.Frozen() {

@@ -46,10 +46,15 @@ type container struct {
 
 func findEngine() (string, error) {
 	path, err := exec.LookPath(engineName)
-	if err != nil {
-		return "", coded(CodeInvalid, err, "pool.kind = %q needs %s in the PATH of the agent; install it, or place the pool by a label of hosts that have it", spec.KindContainer, engineName)
+	if err == nil {
+		return path, nil
 	}
-	return path, nil
+	alone := ""
+	if _, failed := exec.LookPath("docker"); failed == nil {
+		alone = " (docker, which is there, cannot pass descriptors to a container)"
+	}
+	return "", coded(CodeInvalid, err, "pool.kind = %q needs %s in the PATH of the agent%s; install it, or place the pool by a label of hosts that have it",
+		spec.KindContainer, engineName, alone)
 }
 
 // newContainer makes an incarnation that has not started.
@@ -59,7 +64,7 @@ func (s *Supervisor) newContainer(launch Launch) (*Process, error) {
 		return nil, err
 	}
 	if err := os.WriteFile(filepath.Join(s.state.path, containersFile), nil, 0o600); err != nil {
-		return nil, fmt.Errorf("note in the state directory that there are containers: %w", err)
+		return nil, fmt.Errorf("record in the state directory that there are containers: %w", err)
 	}
 	pl := &plan{
 		program: engine, cookie: tree.NewCookie(s.config.HostID, launch.Worker, launch.Incarnation, s.state.id), mark: tree.NewMark(),
@@ -125,6 +130,12 @@ func (p *plan) passLimits(l spec.Limits) {
 	}
 }
 
+func (c *container) describe() description {
+	d := c.program.describe()
+	d.tree.OfEngine = true
+	return d
+}
+
 // stop has the engine signal the container. A client that has just started the container would end at a signal and leave the container alone.
 func (c *container) stop(force bool) {
 	if force {
@@ -171,7 +182,7 @@ const (
 )
 
 func (c *container) probe(context.Context) error {
-	return coded(CodeInvalid, nil, "a container has no probe of kind %q; only of %q", c.spec.Health.Kind, spec.HealthRPC)
+	return coded(CodeInvalid, nil, "a container supports no probe of kind %q, only of %q", c.spec.Health.Kind, spec.HealthRPC)
 }
 
 // sweepContainers removes the containers that earlier supervisors on this state directory have left.

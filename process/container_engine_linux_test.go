@@ -75,7 +75,7 @@ func TestAKilledContainerDoesNotWaitForItsEngine(t *testing.T) {
 func TestTheEngineIsNoLongerAskedToStopAContainerThatIsKilled(t *testing.T) {
 	folder := setUpFakeEngine(t)
 	p := begin(t, open(t), ofFakeEngine("exec sleep 1000"))
-	p.requestStop(patience)
+	p.requestStop(waitTimeout)
 	asked := func(commands string) func() bool {
 		return func() bool {
 			text, _ := os.ReadFile(filepath.Join(folder, "asked"))
@@ -105,7 +105,7 @@ func TestTheVariablesOfAContainerAreNotItsEngines(t *testing.T) {
 	command, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.Info().PID))
 	require.NoError(t, err)
 	require.NotContains(t, string(command), "of the worker")
-	p.requestStop(patience)
+	p.requestStop(waitTimeout)
 	p.Kill("enough")
 	ends(t, p)
 

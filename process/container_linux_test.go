@@ -128,6 +128,7 @@ func TestAContainerHasALabelAndItsLimits(t *testing.T) {
 	sample, err := p.FreshSample(t.Context())
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, sample.Children, 2, "the engine's monitor and the worker itself")
+	require.Nil(t, sample.Network, "it has none")
 	_, err = p.Stop(t.Context(), 0)
 	require.NoError(t, err)
 	require.Empty(t, podman(t, "ps", "--all", "--quiet"))
@@ -163,9 +164,13 @@ func TestAContainerThatCannotRunSaysWhy(t *testing.T) {
 
 func TestWithoutAnEngineAContainerSaysWhatIsMissing(t *testing.T) {
 	s := open(t)
-	t.Setenv("PATH", t.TempDir())
+	bin := t.TempDir()
+	t.Setenv("PATH", bin)
 	_, err := s.Start(t.Context(), launch("p/0", 1, containerSpec()))
 	require.ErrorContains(t, err, `pool.kind = "container" needs podman in the PATH of the agent; install it, or place the pool by a label of hosts that have it`)
+	require.NoError(t, os.WriteFile(filepath.Join(bin, "docker"), []byte("#!/bin/sh\n"), 0o755))
+	_, err = s.Start(t.Context(), launch("p/0", 2, containerSpec()))
+	require.ErrorContains(t, err, `needs podman in the PATH of the agent (docker, which is there, cannot pass descriptors to a container); install it, or`)
 }
 
 func TestAContainerOfAKilledAgentIsRemoved(t *testing.T) {

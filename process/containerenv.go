@@ -16,7 +16,7 @@ const variablesPrefix = "environment-"
 // maxVariable bounds a variable of a container, in bytes; the engine reads files by lines of at most 64 KiB.
 const maxVariable = 60_000
 
-// notForEngine are variables of the agent that a client of the engine would take for its own, or pass on: it must not tell the agent's service
+// notForEngine are variables of the agent that a client of the engine would take for its own, or pass on: it must not report to the agent's service
 // manager about containers, nor take the agent's sockets.
 var notForEngine = []string{"NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", EnvIncarnation}
 

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -60,9 +61,7 @@ func findProgram(name, dir string, environ []string) (string, error) {
 		}
 	}
 	for _, folder := range filepath.SplitList(path) {
-		if folder == "" {
-			folder = "."
-		}
+		folder = cmp.Or(folder, ".")
 		candidate := filepath.Join(resolveIn(folder, dir), name)
 		if checkExecutable(candidate) == nil {
 			return candidate, nil

@@ -1,6 +1,10 @@
 package process
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+	"syscall"
+)
 
 // Code is the kind of a failure. The words are those of Tempool's coded errors.
 type Code string
@@ -29,7 +33,19 @@ var (
 	// calls have deadlines of their own.
 	ErrBusy        = &Error{Code: CodeBusy}
 	ErrUnavailable = &Error{Code: CodeUnavailable}
+	// ErrExhausted is why a start failed that says nothing about the program: the host lacks processes, descriptors, memory or disk space for it.
+	ErrExhausted = errors.New("this host is out of resources for another process")
 )
+
+// markExhausted makes an error that says so an ErrExhausted.
+func markExhausted(err error) error {
+	for _, errno := range []error{syscall.EAGAIN, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOSPC, syscall.EDQUOT} {
+		if errors.Is(err, errno) {
+			return fmt.Errorf("%w: %w", ErrExhausted, err)
+		}
+	}
+	return err
+}
 
 func coded(code Code, err error, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...), Err: err}

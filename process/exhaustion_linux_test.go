@@ -38,6 +38,7 @@ func TestAStartWithoutDescriptorsFailsAndLaterOnesWork(t *testing.T) {
 	withoutDescriptors(t, func() {
 		_, err := s.Start(t.Context(), launch("p/0", 1, runs("sleep", "1000")))
 		require.ErrorIs(t, err, ErrStartFailed)
+		require.ErrorIs(t, err, ErrExhausted)
 		require.ErrorIs(t, err, syscall.EMFILE)
 	})
 	begin(t, s, runs("sleep", "1000"))

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"syscall"
@@ -46,7 +47,7 @@ func classify(e ending, t termination) Exit {
 	exit.Code = e.code
 	status, stopped, asked := fmt.Sprintf("exited with code %d", e.code), "stopped with SIGTERM", "SIGTERM"
 	if e.code == -1 {
-		status = "exited; its exit code is unknown, since an earlier agent had started it"
+		status = "exited; its exit code is unknown, because an earlier agent had started it"
 	}
 	byKill := e.signal == syscall.SIGKILL
 	switch {
@@ -56,9 +57,7 @@ func classify(e ending, t termination) Exit {
 		exit.Code, exit.Signal = 0, tree.SignalName(e.signal)
 		status = "killed by " + exit.Signal
 	}
-	if e.fault != "" {
-		status = e.fault
-	}
+	status = cmp.Or(e.fault, status)
 	switch {
 	case t.killReason != "" && byKill:
 		exit.Killed, exit.ByAgent, exit.Reason = true, true, "killed: "+t.killReason

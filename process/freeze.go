@@ -6,7 +6,7 @@ import (
 	"github.com/tempool/tempool/process/tree"
 )
 
-// freezer stops the tree of a process and lets it go on.
+// freezer stops the tree of a process and continues it.
 type freezer struct {
 	mu     sync.Mutex // held while signals are sent
 	turn   int64      // of the newest Freeze or Thaw
@@ -23,7 +23,7 @@ func (f *freezer) hand() (frozen bool) {
 }
 
 // Freeze stops the whole tree with SIGSTOP until Thaw. Turns order the two: a Freeze or Thaw that is older than the newest one does nothing. It fails
-// if a process does not stop, or if the process is ending; then the tree goes on.
+// if a process does not stop, or if the process is ending; then the tree is continued.
 func (p *Process) Freeze(turn int64) error {
 	f := &p.freezer
 	f.mu.Lock()
@@ -46,7 +46,7 @@ func (p *Process) Freeze(turn int64) error {
 	return nil
 }
 
-// Thaw lets a frozen tree go on, unless it is being handed over.
+// Thaw continues a frozen tree, unless it is being handed over.
 func (p *Process) Thaw(turn int64) {
 	f := &p.freezer
 	f.mu.Lock()
@@ -63,7 +63,7 @@ func (p *Process) thawLocked() {
 	}
 	p.freezer.frozen = false
 	if err := tree.Thaw(p.treeKey()); err != nil {
-		p.supervisor.logger.Error("cannot let a frozen process tree go on", "worker", p.Worker(), "incarnation", p.Incarnation(), "error", err)
+		p.supervisor.logger.Error("cannot continue a frozen process tree", "worker", p.Worker(), "incarnation", p.Incarnation(), "error", err)
 	}
 }
 

@@ -27,7 +27,7 @@ func stopped(t *testing.T, id tree.Identity) bool {
 	return e != nil && e.Stopped
 }
 
-func TestFreezeStopsTheWholeTreeAndThawLetsItGoOn(t *testing.T) {
+func TestFreezeStopsTheWholeTreeAndThawContinuesIt(t *testing.T) {
 	p, ids := frozenTree(t, "wait")
 	require.True(t, p.Frozen())
 	table, err := tree.ScanTable(nil)
@@ -51,7 +51,7 @@ func TestFreezeStopsTheWholeTreeAndThawLetsItGoOn(t *testing.T) {
 func TestAFrozenTreeHandlesSIGTERM(t *testing.T) {
 	mark := filepath.Join(t.TempDir(), "done")
 	p, ids := frozenTree(t, `trap "touch `+mark+`; exit 0" TERM; while :; do sleep 0.01; done`)
-	exit, err := p.Stop(t.Context(), patience)
+	exit, err := p.Stop(t.Context(), waitTimeout)
 	require.NoError(t, err)
 	require.True(t, exit.Interrupted)
 	require.FileExists(t, mark)

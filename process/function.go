@@ -80,7 +80,7 @@ func (s *Supervisor) newFunction(launch Launch) (*Process, error) {
 	}
 	name := launch.Spec.Pool.Function
 	if abandoned := s.countAbandoned(name, 0); abandoned >= maxAbandoned {
-		return nil, coded(CodeStartFailed, nil, "%d workers of the function %q have ended whose calls still run, at most %d may; make the function return when its context ends, and restart the agent if its calls never do",
+		return nil, coded(CodeStartFailed, nil, "%d ended workers of the function %q still have running calls, of at most %d; make the function return when its context ends, and restart the agent if its calls never do",
 			abandoned, name, maxAbandoned)
 	}
 	inForce := spec.Limits{CallsPerMinute: launch.Spec.Limits.CallsPerMinute}
@@ -183,7 +183,7 @@ const crashCode = 2
 func (f *function) release() {}
 
 func (f *function) probe(context.Context) error {
-	return coded(CodeInvalid, nil, "a function has no probe of kind %q; only of %q", f.spec.Health.Kind, spec.HealthRPC)
+	return coded(CodeInvalid, nil, "a function supports no probe of kind %q, only of %q", f.spec.Health.Kind, spec.HealthRPC)
 }
 
 func (f *function) describe() description {

@@ -72,7 +72,7 @@ func CanKeep(stateDir string) error {
 		return err
 	}
 	if os.Getpid() == 1 {
-		return coded(CodeInvalid, nil, "the agent is process 1 of its container, whose end ends all processes; run it outside of a container, or under an init")
+		return coded(CodeInvalid, nil, "the agent is process 1 of its container, so its end ends all processes; run it outside a container, or under an init process")
 	}
 	path, err := filepath.Abs(filepath.Join(stateDir, keeper.SocketName))
 	if err == nil && len(path) > maxSocketPath {
@@ -82,8 +82,9 @@ func CanKeep(stateDir string) error {
 }
 
 // HandOver hands the ready processes to a keeper, which holds them for KeepFor: until the next supervisor on this state directory takes them over.
-// note is kept with each. Nothing may call the workers any more; HandOver waits, until ctx ends, for what is under way, and kills a worker that is
-// not quiet by then. It returns the processes that were handed over, whose Done is closed. All others go on until Close.
+// note is kept with each. Nothing may call the workers any more; HandOver waits, until ctx ends, for what is in progress, and kills a worker that is
+// not quiet by then; the start of the keeper has a limit of its own. It returns the processes that were handed over, whose Done is closed. All
+// others keep running until Close.
 func (s *Supervisor) HandOver(ctx context.Context, note func(*Process) json.RawMessage) ([]*Process, error) {
 	if err := CanKeep(s.state.path); err != nil {
 		return nil, err
@@ -125,7 +126,8 @@ func (s *Supervisor) HandOver(ctx context.Context, note func(*Process) json.RawM
 		items = append(items, one.item)
 		defer one.item.Close()
 	}
-	if err := keeper.Start(ctx, filepath.Join(s.state.path, keeper.SocketName), pipe, items, s.config.keepFor); err != nil {
+	// Not within ctx: a worker that was not quiet may have used it up.
+	if err := keeper.Start(context.WithoutCancel(ctx), filepath.Join(s.state.path, keeper.SocketName), pipe, items, s.config.keepFor); err != nil {
 		for _, one := range all {
 			one.p.Kill("the agent is being replaced, and no keeper took this process")
 		}
@@ -145,7 +147,7 @@ func (s *Supervisor) HandOver(ctx context.Context, note func(*Process) json.RawM
 	return kept, nil
 }
 
-// HandedOver reports whether the process lives on under a keeper or another supervisor, although Done is closed.
+// HandedOver reports whether the process continues under a keeper or another supervisor, although Done is closed.
 func (p *Process) HandedOver() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -233,14 +235,14 @@ func (s *Supervisor) takeOver(ctx context.Context) (*keeper.Takeover, []keptReco
 				break
 			}
 			if !tree.SameNumberSpace(r.Space) {
-				err = errors.New("the agent before ran in another PID namespace (container), which this one cannot look into")
+				err = errors.New("the previous agent ran in another PID namespace (container), whose processes this one cannot see")
 				break
 			}
 			records = append(records, r)
 		}
 	}
 	if err != nil {
-		s.logger.Warn("cannot take over the processes of the agent before; killing them", "error", err)
+		s.logger.Warn("cannot take over the processes of the previous agent; killing them", "error", err)
 		if taken != nil {
 			taken.Abort()
 		}
@@ -249,7 +251,7 @@ func (s *Supervisor) takeOver(ctx context.Context) (*keeper.Takeover, []keptReco
 	return taken, records
 }
 
-// resume goes on with the processes of a take-over that are still alive. The reaper and the state directory know them.
+// resume supervises the processes of a take-over that are still alive. The reaper and the state directory know them.
 func (s *Supervisor) resume(taken *keeper.Takeover, records []keptRecord) error {
 	if taken == nil {
 		return nil
@@ -282,7 +284,7 @@ func (s *Supervisor) resumeOne(r keptRecord, files []*os.File) (*Process, error)
 		return nil, err
 	}
 	p := &Process{
-		supervisor: s, name: key{r.Worker, r.Incarnation}, spec: &r.Spec, plan: &pl, output: newForwarder(s.logger, key{r.Worker, r.Incarnation}),
+		supervisor: s, name: key{r.Worker, r.Incarnation}, spec: s.shareSpec(r.Spec), plan: &pl, output: newForwarder(s.logger, key{r.Worker, r.Incarnation}),
 		members: &tree.MemberSet{}, unhealthy: make(chan string, 1), wake: make(chan struct{}, 1), exited: make(chan struct{}), done: make(chan struct{}),
 		limits: r.Limits, mechanisms: r.Mechanisms, exceeded: make(chan struct{}),
 		root: r.Key.Root, startedAt: r.StartedAt, readyAt: r.ReadyAt, address: r.Address,
@@ -332,7 +334,7 @@ func (s *Supervisor) resumeOne(r keptRecord, files []*os.File) (*Process, error)
 	return p, nil
 }
 
-// reconnect goes on with the protocol.
+// reconnect resumes the protocol.
 func (p *Process) reconnect(in, out *os.File, state wire.State) (wire.Conn, error) {
 	if p.spec.Pool.Protocol == spec.ProtocolJSONRPC {
 		p.pipes.stdout, p.pipes.stdin = in, out

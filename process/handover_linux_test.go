@@ -17,6 +17,7 @@ import (
 
 	"github.com/tempool/tempool/process/keeper"
 	"github.com/tempool/tempool/process/tree"
+	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -81,7 +82,7 @@ func keeperOf(t *testing.T, dir string) int {
 	return 0
 }
 
-func TestTheNextSupervisorGoesOnWithAProcessThatWasHandedOver(t *testing.T) {
+func TestTheNextSupervisorContinuesWithAProcessThatWasHandedOver(t *testing.T) {
 	for name, c := range map[string]struct {
 		spec func(*testing.T) spec.Spec
 		use  func(*testing.T, *Process)
@@ -117,7 +118,7 @@ for line in sys.stdin:
 			func(t *testing.T, p *Process) {
 				require.NoError(t, p.Probe(t.Context()))
 				before := len(p.Logs())
-				eventually(t, func() bool { return len(p.Logs()) > before }, "its output goes on")
+				eventually(t, func() bool { return len(p.Logs()) > before }, "its output continues")
 			},
 		},
 	} {
@@ -132,6 +133,7 @@ for line in sys.stdin:
 			require.Equal(t, id.PID, p.Info().PID)
 			require.Equal(t, int64(1), s.Newest("p/0"))
 			require.False(t, p.Info().ReadyAt.IsZero())
+			eventually(t, func() bool { return len(p.Logs()) > 0 }, "its output is read")
 			require.Contains(t, p.Logs()[0].Text, "loaded")
 			c.use(t, p.Process)
 			_, err := os.Stat(filepath.Join(dir, keeper.SocketName))
@@ -143,7 +145,7 @@ for line in sys.stdin:
 			_, err = s.HandOver(t.Context(), noted) // and a second time
 			require.NoError(t, err)
 			require.True(t, p.HandedOver())
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 			defer cancel()
 			require.NoError(t, s.Close(ctx))
 			require.True(t, lives(t, id))
@@ -186,7 +188,7 @@ func TestNothingIsLeftOfProcessesThatNobodyTakesOver(t *testing.T) {
 		kept, err := s.HandOver(t.Context(), noted)
 		require.NoError(t, err)
 		require.Equal(t, []*Process{p}, kept)
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 		defer cancel()
 		require.NoError(t, s.Close(ctx))
 		eventually(t, func() bool { return len(cookieHolders(t, p.Info().Cookie)) == 0 }, "a process is left over")
@@ -263,13 +265,13 @@ func TestATreeThatIsHandedOverIsNeitherFrozenNorThawedAnyMore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := shortDir(t)
 			s := open(t, in(dir))
-			first := begin(t, s, sh("while :; do sleep 0.01; done"))
+			first := begin(t, s, runs("sleep", "1000")) // a shell that waits for its child to execute a program never stops
 			if c.frozen {
 				require.NoError(t, first.Freeze(1))
 			}
 			_, err := s.HandOver(t.Context(), func(p *Process) json.RawMessage { c.order(t, p); return noted(p) })
 			require.NoError(t, err)
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 			defer cancel()
 			require.NoError(t, s.Close(ctx))
 			next := open(t, in(dir), takeOver)
@@ -281,4 +283,37 @@ func TestATreeThatIsHandedOverIsNeitherFrozenNorThawedAnyMore(t *testing.T) {
 			require.False(t, stopped(t, first.root))
 		})
 	}
+}
+
+// overdue is a context whose deadline is over as soon as it is done.
+type overdue struct{ context.Context }
+
+func (overdue) Deadline() (time.Time, bool) { return time.Unix(1, 0), true }
+
+// The time that a worker uses up is not taken from the keeper of the others.
+func TestAWorkerThatDoesNotBecomeQuietCostsNoOtherItsHandOver(t *testing.T) {
+	dir := shortDir(t)
+	s := open(t, in(dir))
+	quiet := begin(t, s, python(t))
+	busy, err := s.Start(t.Context(), Launch{Worker: "p/1", Incarnation: 1, Spec: python(t)})
+	require.NoError(t, err)
+	inCall := make(chan error, 1)
+	go func() {
+		_, err := busy.Conn().Call(context.Background(), wire.Request{Method: "hang", Payload: []byte("[]")})
+		inCall <- err
+	}()
+	eventually(t, func() bool { return busy.Conn().InFlight() > 0 }, "the call is in flight")
+	ctx, expire := context.WithCancel(t.Context())
+	defer expire()
+	kept, err := s.HandOver(overdue{ctx}, func(p *Process) json.RawMessage { expire(); return noted(p) })
+	require.NoError(t, err)
+	require.Equal(t, []*Process{quiet}, kept)
+	require.Contains(t, ends(t, busy).Reason, "could not be handed over")
+	require.Error(t, <-inCall)
+	closing, stop := context.WithTimeout(context.Background(), waitTimeout)
+	defer stop()
+	require.NoError(t, s.Close(closing))
+	taken := open(t, in(dir), takeOver).TakenOver()
+	require.Len(t, taken, 1)
+	require.Equal(t, "again", call(t, taken[0].Process, "echo", "again"))
 }

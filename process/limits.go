@@ -5,6 +5,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process/limits"
 	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/spec"
@@ -125,14 +126,7 @@ func (p *Process) changePerProcess(before, after limits.PerProcess) error {
 
 // enforceLoop enforces the limits of the mechanism "sampler", until ctx ends.
 func (s *Supervisor) enforceLoop(ctx context.Context) {
-	ticker := time.NewTicker(s.config.EnforceEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	for range sleep.Ticks(ctx.Done(), s.config.EnforceEvery) {
 		s.enforce()
 	}
 }

@@ -81,7 +81,7 @@ func TestALimitThatCannotBeSetFailsTheStart(t *testing.T) {
 	}{
 		"a core the host has not":       {spec.Limits{CPUAffinity: []int{0, 4000}}, "this host has no core 4000"},
 		"no core of the host":           {spec.Limits{CPUAffinity: []int{4000}}, "names no core that this host lets the agent use"},
-		"a program that cannot execute": {spec.Limits{OpenFiles: 99}, "exec format error"},
+		"a program that cannot execute": {spec.Limits{OpenFiles: 99}, "exec format error; a script needs a first line"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sp := limited("exec sleep 1000", c.limits)
@@ -118,7 +118,7 @@ func TestTheSamplerReportsAndKillsATreeAboveItsMemoryLimit(t *testing.T) {
 		p := begin(t, open(t, quick), hog(64))
 		select {
 		case <-p.Exceeded():
-		case <-time.After(patience):
+		case <-time.After(waitTimeout):
 			require.Fail(t, "no violation was reported")
 		}
 		require.Equal(t, "memory", p.Violation().Limit)
@@ -162,6 +162,14 @@ time.sleep(1000)`, file)
 		p.enforce(p.sampledLimits(), table)
 		require.Zero(t, p.Violation())
 	})
+}
+
+func TestALauncherThatDoesNotExecuteTheProgramInTimeSaysSo(t *testing.T) {
+	sp := runs("sleep", "1000")
+	sp.Start.Timeout = 1
+	_, err := open(t).Start(t.Context(), launch("p/0", 1, sp))
+	require.ErrorIs(t, err, ErrStartFailed)
+	require.ErrorContains(t, err, "the program was not executed within 1ns")
 }
 
 func TestTheSamplerReportsATreeWithTooManyProcesses(t *testing.T) {

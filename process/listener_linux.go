@@ -32,7 +32,7 @@ type tcpListener struct {
 }
 
 // ownsPort reports whether every socket that accepts connections to the port of 127.0.0.1 belongs to the process tree. It reports true if
-// the system does not tell.
+// the system does not report it.
 func (p *Process) ownsPort(port int) bool {
 	listeners, err := listenersOn(port)
 	if err != nil || len(listeners) == 0 {

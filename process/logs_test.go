@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/process/logs"
+	"github.com/tempool/tempool/process/wire"
 )
 
 // logOf returns the log of p/0, or that of one incarnation.
@@ -25,7 +26,7 @@ func logOf(t *testing.T, s *Supervisor, worker string, incarnation int64) (lines
 	return lines
 }
 
-func TestTheLastWordsOfACrashAreInTheLogAfterTheNextStart(t *testing.T) {
+func TestTheLastLinesOfACrashAreInTheLogAfterTheNextStart(t *testing.T) {
 	s := open(t)
 	leave := filepath.Join(t.TempDir(), "leave")
 	p := begin(t, s, sh(once(leave)+`echo working; printf 'bad \377 byte\nno end' >&2; exit 3`))
@@ -42,6 +43,46 @@ func TestTheLastWordsOfACrashAreInTheLogAfterTheNextStart(t *testing.T) {
 	require.Subset(t, lines, []string{"stdout: working", "stderr: bad \uFFFD byte", "stderr: no end"})
 	require.Equal(t, "tempool: ended: exited with code 3", lines[4])
 	eventually(t, func() bool { return slices.Contains(logOf(t, s, "p/0", 2), "stdout: again") }, "the new incarnation logs, too")
+}
+
+// Whatever its caller is shown, an operator finds the traceback of a call's exception in the log. An error raised on purpose is the caller's.
+func TestTheTracebackOfAnExceptionIsInTheLog(t *testing.T) {
+	s := open(t)
+	p := begin(t, s, python(t, "@tempool.method", "def bug(): raise KeyError('nobody\\ncatches this')", "@tempool.method", "def refuse(): raise tempool.Error('on purpose')"))
+	for _, method := range []string{"refuse", "bug"} {
+		var failure *wire.RemoteError
+		_, err := p.Conn().Call(t.Context(), wire.Request{Method: method})
+		require.ErrorAs(t, err, &failure)
+		require.NotEmpty(t, failure.Traceback)
+	}
+	_, err := p.Stop(t.Context(), time.Second)
+	require.NoError(t, err)
+	log := strings.Join(logOf(t, s, "p/0", 1), "\n")
+	require.Regexp(t, `(?m)^tempool: a call raised KeyError: 'nobody.*\ntempool: Traceback \(most recent call last\):\n(tempool: .*\n)+tempool: KeyError: 'nobody`, log)
+	require.NotContains(t, log, "on purpose")
+	require.Empty(t, p.Logs(), "what the program did not write is none of its last words")
+}
+
+// The SDKs bound their errors. Another program may send one as large as any message, and text that looks like lines of the log's files.
+func TestALongTracebackIsCutInTheLog(t *testing.T) {
+	s := open(t)
+	p := begin(t, s, runs("sleep", "1000"))
+	long := strings.Repeat("x", 300_000)
+	p.raised(&wire.RemoteError{Type: "Bug", Message: long, Traceback: "first\n" + long + "\n" + strings.Repeat("next\n", 5000)})
+	_, err := p.Stop(t.Context(), time.Second)
+	require.NoError(t, err)
+	cut, frames := 0, 0
+	for _, line := range logOf(t, s, "p/0", 1) {
+		require.LessOrEqual(t, len(line), len("tempool: ")+maxLineBytes+len(truncatedMark))
+		if strings.HasSuffix(line, truncatedMark) {
+			cut++
+		}
+		if line == "tempool: next" {
+			frames++
+		}
+	}
+	require.Equal(t, 2, cut, "the message, and the second line of the traceback")
+	require.Equal(t, maxTracebackLines-2, frames)
 }
 
 func TestAKilledAgentLeavesTheLogsToTheNext(t *testing.T) {

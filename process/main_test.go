@@ -27,8 +27,8 @@ import (
 // testAgentEnv makes the test binary an agent that starts one worker and then waits to be killed.
 const testAgentEnv = "TEMPOOL_TEST_AGENT_DIR"
 
-// patience bounds every wait of these tests; only a failing test waits so long.
-const patience = 20 * time.Second
+// waitTimeout bounds every wait of these tests; only a failing test waits so long.
+const waitTimeout = 20 * time.Second
 
 func TestMain(m *testing.M) {
 	RunReaperIfAsked()
@@ -159,7 +159,7 @@ func open(t *testing.T, change ...func(*Config)) *Supervisor {
 	s, err := Open(t.Context(), config)
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 		defer cancel()
 		require.NoError(t, s.Close(ctx))
 	})
@@ -195,12 +195,28 @@ func begin(t *testing.T, s *Supervisor, sp spec.Spec) *Process {
 	return p
 }
 
+// startsTooLate starts incarnations of p/0 under ever longer start.timeouts, until one's error says that it was not ready in time, and the text. A short
+// timeout may end before a busy machine has executed the program.
+func startsTooLate(t *testing.T, s *Supervisor, sp spec.Spec, text string) (incarnation int64) {
+	t.Helper()
+	for timeout := 200 * time.Millisecond; ; timeout *= 2 {
+		incarnation++
+		sp.Start.Timeout = spec.Duration(timeout)
+		_, err := s.Start(t.Context(), Launch{Worker: "p/0", Incarnation: incarnation, Spec: sp})
+		require.ErrorIs(t, err, ErrStartFailed)
+		if late := fmt.Sprintf("did not become ready within start.timeout (%s)", sp.Start.Timeout); strings.Contains(err.Error(), late) && strings.Contains(err.Error(), text) {
+			return incarnation
+		}
+		require.Less(t, timeout, waitTimeout, "%v", err)
+	}
+}
+
 // ends waits for the end of a process.
 func ends(t *testing.T, p *Process) Exit {
 	t.Helper()
 	select {
 	case <-p.Done():
-	case <-time.After(patience):
+	case <-time.After(waitTimeout):
 		require.Fail(t, "the process did not end")
 	}
 	return p.Exit()
@@ -228,7 +244,7 @@ func pidIn(t *testing.T, name string) tree.Identity {
 
 func eventually(t *testing.T, condition func() bool, message string, args ...any) {
 	t.Helper()
-	require.Eventually(t, condition, patience, 2*time.Millisecond, append([]any{message}, args...)...)
+	require.Eventually(t, condition, waitTimeout, 2*time.Millisecond, append([]any{message}, args...)...)
 }
 
 // lives reports whether the very process is there and not a zombie.

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"os"
@@ -83,9 +84,7 @@ func Open(ctx context.Context, config Config) (*Supervisor, error) {
 	if config.StateDir == "" || config.HostID == "" || strings.ContainsAny(config.HostID, "\x00\n") {
 		return nil, coded(CodeInvalid, nil, "a supervisor needs a state directory and a host id of one line")
 	}
-	if config.Logger == nil {
-		config.Logger = slog.Default()
-	}
+	config.Logger = cmp.Or(config.Logger, slog.Default())
 	if config.SampleEvery <= 0 {
 		config.SampleEvery = DefaultSampleEvery
 	}
@@ -164,7 +163,7 @@ func (s *Supervisor) start(ctx context.Context) error {
 	}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if err := s.resume(taken, records); err != nil {
-		s.logger.Warn("cannot dismiss the keeper of the processes that were taken over; it kills them", "error", err)
+		s.logger.Warn("cannot stop the keeper of the processes that were taken over; it will kill them", "error", err)
 	}
 	s.loops.Go(func() { tree.ReapOrphans(s.ctx, s.logger, s.ownsEntry) })
 	s.loops.Go(func() { s.strayLoop(s.ctx) })
@@ -182,7 +181,10 @@ func (s *Supervisor) setUpCgroups() {
 		s.logger.Info("cgroups unavailable; enforcing limits of memory, CPU and processes by sampling", "every", s.config.EnforceEvery, "reason", err)
 		return
 	}
-	s.cgroups, s.host.Controllers = cgroups, cgroups.Controllers
+	s.cgroups, s.host.Controllers, s.noCgroups = cgroups, cgroups.Controllers, cgroups.Withheld
+	if s.noCgroups != "" {
+		s.logger.Info("enforcing limits of memory, CPU and processes by sampling", "every", s.config.EnforceEvery, "reason", s.noCgroups)
+	}
 }
 
 func (s *Supervisor) openCgroups() (*limits.Cgroups, error) {
@@ -190,7 +192,7 @@ func (s *Supervisor) openCgroups() (*limits.Cgroups, error) {
 	if err != nil {
 		return nil, err
 	}
-	cgroups, err := limits.OpenCgroups(fs, s.state.id)
+	cgroups, err := limits.OpenCgroups(fs, s.state.id, s.config.TakeOver)
 	if err != nil {
 		return nil, err
 	}

@@ -15,8 +15,10 @@ import (
 const (
 	maxLineBytes  = 64 << 10 // the rest of a longer line is dropped
 	truncatedMark = " … (line cut)"
-	reasonLines   = 10
-	reasonBytes   = 2 << 10
+	// maxTracebackLines bounds the lines of one traceback in a worker's log.
+	maxTracebackLines = 1000
+	reasonLines       = 10
+	reasonBytes       = 2 << 10
 )
 
 // tailOf returns only the lines that a reason contains.

@@ -96,6 +96,7 @@ func (p *Process) wireOptions() wire.Options {
 	return wire.Options{
 		MaxMessage: int64(p.spec.Pool.MaxMessage), MaxInflight: p.spec.Pool.MaxInflight, CancelGrace: p.spec.Call.CancelGrace.D(),
 		PingMethod: p.spec.Health.Method, HostCall: p.hostCall, OnOutput: p.printed, OnUnhealthy: p.reportUnhealthy,
+		OnException: p.raised,
 	}
 }
 
@@ -103,6 +104,20 @@ func (p *Process) wireOptions() wire.Options {
 func (p *Process) printed(text []byte) {
 	truncated := text[:min(len(text), maxLineBytes)]
 	p.addOutput("stdout", strings.ToValidUTF8(string(truncated), "\uFFFD"))
+}
+
+// raised writes the traceback of a call's exception to the worker's log: its caller may not be shown it.
+func (p *Process) raised(failure *wire.RemoteError) {
+	message, _, _ := strings.Cut(failure.Message, "\n")
+	p.logs.Note(truncate(fmt.Sprintf("a call raised %s: %s", failure.Type, message), maxLineBytes))
+	lines := 0
+	for line := range strings.Lines(failure.Traceback) {
+		if lines++; lines > maxTracebackLines {
+			p.logs.Note("… (traceback cut)")
+			return
+		}
+		p.logs.Note(truncate(strings.TrimRight(line, "\r\n"), maxLineBytes))
+	}
 }
 
 func (p *Process) hostCall(ctx context.Context, method string, headers map[string]string, payload []byte) ([]byte, error) {

@@ -36,7 +36,7 @@ func (p *Process) Probe(ctx context.Context) error {
 	health := p.spec.Health
 	if limit := health.Timeout.D(); limit > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within health.timeout (%s)", health.Timeout))
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, noAnswer(health.Timeout))
 		defer cancel()
 	}
 	var err error
@@ -53,6 +53,13 @@ func (p *Process) Probe(ctx context.Context) error {
 		err = fmt.Errorf("%w (%w)", cause, err)
 	}
 	return fmt.Errorf("%s probe of %s: %w", health.Kind, p.key(), err)
+}
+
+// noAnswer is the error of a probe that has reached health.timeout. Most probes do not.
+type noAnswer spec.Duration
+
+func (limit noAnswer) Error() string {
+	return fmt.Sprintf("no answer within health.timeout (%s)", spec.Duration(limit))
 }
 
 func (p *Process) probeRPC(ctx context.Context) error {

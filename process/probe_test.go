@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -48,7 +49,7 @@ func listens(kind, script string) spec.Spec {
 
 // probeAs probes once under another health section than the one the process was started with.
 func probeAs(p *Process, change func(*spec.Health)) error {
-	p.spec.Health.Timeout = spec.Duration(patience)
+	p.spec.Health.Timeout = spec.Duration(waitTimeout)
 	change(&p.spec.Health)
 	return p.Probe(context.Background())
 }
@@ -105,22 +106,26 @@ func TestHealthPortIsTheAddressOfAProgramWithAFixedPort(t *testing.T) {
 }
 
 func TestAnUnhealthyProgramIsNotReady(t *testing.T) {
-	const why = "did not become ready within start.timeout (5s): http probe of p/0 incarnation 1: GET %s answered 503 Service Unavailable"
+	const why = "did not become ready within start.timeout (%s): http probe of p/0 incarnation %d: GET %s answered 503 Service Unavailable%s"
 	for path, more := range map[string]string{"/sick": "", "/worse": "; the next probe was interrupted after "} {
-		sp := listens(spec.HealthHTTP, web)
-		sp.Health.Path, sp.Start.Timeout = path, spec.Duration(5*time.Second) // Python listens by then on a busy machine, too
-		sp.Health.Timeout = spec.Duration(patience)
-		_, err := open(t).Start(t.Context(), launch("p/0", 1, sp))
-		require.ErrorContains(t, err, fmt.Sprintf(why, path)+more)
+		s, sp := open(t), listens(spec.HealthHTTP, web)
+		sp.Health.Path, sp.Health.Timeout = path, spec.Duration(waitTimeout)
+		for n, timeout := int64(1), time.Second; ; n, timeout = n+1, 2*timeout { // until Python listens in time
+			sp.Start.Timeout = spec.Duration(timeout)
+			_, err := s.Start(t.Context(), launch("p/0", n, sp))
+			require.ErrorIs(t, err, ErrStartFailed)
+			if strings.Contains(err.Error(), fmt.Sprintf(why, sp.Start.Timeout, n, path, more)) {
+				break
+			}
+			require.Less(t, timeout, waitTimeout, "%v", err)
+		}
 	}
 }
 
 func TestAProgramThatNeverListensFailsItsStart(t *testing.T) {
 	sp := runs("sleep", "1000")
-	sp.Health.Kind, sp.Start.Timeout = spec.HealthTCP, spec.Duration(200*time.Millisecond)
-	_, err := open(t).Start(t.Context(), launch("p/0", 1, sp))
-	require.ErrorIs(t, err, ErrStartFailed)
-	require.ErrorContains(t, err, "listens neither on 127.0.0.1:")
+	sp.Health.Kind = spec.HealthTCP
+	startsTooLate(t, open(t), sp, "listens neither on 127.0.0.1:")
 }
 
 func TestPortsAreAllocatedOnce(t *testing.T) {
@@ -190,13 +195,16 @@ func TestAnExecProbeRunsWithTheWorkersDirectoryAndEnvironment(t *testing.T) {
 func TestAnExecProbeThatTimesOutIsKilledWithItsChildren(t *testing.T) {
 	p := begin(t, open(t), runs("sleep", "1000"))
 	file := t.TempDir() + "/pid"
-	err := probeAs(p, func(h *spec.Health) {
-		h.Command = []string{"sh", "-c", "sleep 1000 & echo $! > " + file + "; wait"}
-		h.Timeout = spec.Duration(300 * time.Millisecond)
-	})
-	require.ErrorContains(t, err, "no answer within health.timeout (300ms)")
-	data, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.NotEmpty(t, data)
+	for timeout := 300 * time.Millisecond; ; timeout *= 2 { // until the probe has begun its child in time
+		err := probeAs(p, func(h *spec.Health) {
+			h.Command = []string{"sh", "-c", "sleep 1000 & echo $! > " + file + "; wait"}
+			h.Timeout = spec.Duration(timeout)
+		})
+		require.ErrorContains(t, err, fmt.Sprintf("no answer within health.timeout (%s)", spec.Duration(timeout)))
+		if data, err := os.ReadFile(file); err == nil && len(data) > 0 {
+			break
+		}
+		require.Less(t, timeout, waitTimeout, "the probe does not begin")
+	}
 	eventually(t, func() bool { return len(cookieHolders(t, p.Info().Cookie)) == 1 }, "only the worker itself may be left")
 }

@@ -95,6 +95,9 @@ func (p *Process) key() key { return p.name }
 // Spec returns the spec that the incarnation was started with.
 func (p *Process) Spec() spec.Spec { return *p.spec }
 
+// SharedSpec is Spec without a copy. Nobody may change it: processes with equal specs share one.
+func (p *Process) SharedSpec() *spec.Spec { return p.spec }
+
 // Info returns the facts of the process.
 func (p *Process) Info() Info {
 	d := p.kind.describe()
@@ -115,7 +118,7 @@ func (p *Process) Counts() map[string]int64 {
 	return wire.CountsOf(p.conn)
 }
 
-// Unhealthy delivers why the program reports that it is not well. While nobody receives, one report waits and further ones are dropped.
+// Unhealthy delivers why the program reports itself unhealthy. While nobody receives, one report waits and further ones are dropped.
 func (p *Process) Unhealthy() <-chan string { return p.unhealthy }
 
 func (p *Process) reportUnhealthy(reason string) {
@@ -127,6 +130,16 @@ func (p *Process) reportUnhealthy(reason string) {
 
 // Done is closed when the process and its whole tree are gone.
 func (p *Process) Done() <-chan struct{} { return p.done }
+
+// HasEnded reports whether Done is closed.
+func (p *Process) HasEnded() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
 
 // AfterEnd registers f to be called once the process and its whole tree are gone, never on the caller's goroutine. Unlike a goroutine that
 // waits for Done, it needs almost no memory until then. f may wait only for locks: other functions and Close wait for it.
@@ -173,8 +186,13 @@ func (p *Process) readLogs() {
 
 // readLog stores and logs what the process writes.
 func (p *Process) readLog(stream string, in io.Reader) {
-	err := readLines(in, func(text string) { p.addOutput(stream, text) })
-	if err != nil && !errors.Is(err, os.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded) { // the latter by HandOver
+	if err := readLines(in, func(text string) { p.addOutput(stream, text) }); err != nil {
+		p.outputUnreadable(stream, err)
+	}
+}
+
+func (p *Process) outputUnreadable(stream string, err error) {
+	if !errors.Is(err, os.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded) { // the latter by HandOver
 		p.supervisor.logger.Warn("cannot read the output of a process", "worker", p.Worker(), "stream", stream, "error", err)
 	}
 }

@@ -61,11 +61,6 @@ func (p program) fork() error {
 	}
 	if err != nil {
 		p.pipes.close()
-		for _, exhausted := range []error{syscall.EAGAIN, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM} {
-			if errors.Is(err, exhausted) {
-				return fmt.Errorf("this host is out of resources for another process: %w", err)
-			}
-		}
 		return err
 	}
 	p.cmd = cmd

@@ -8,6 +8,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
 )
@@ -41,6 +42,9 @@ func (p *Process) becomeReady(ctx context.Context) error {
 	err := p.handshake(ctx)
 	if err == nil {
 		err = p.warmUp(ctx)
+	}
+	if errors.Is(err, context.Canceled) && errors.Is(context.Cause(ctx), errExitedEarly) {
+		err = errExitedEarly
 	}
 	cancel(nil)
 	<-watcherDone
@@ -131,13 +135,11 @@ func (p *Process) awaitListening(ctx context.Context) error {
 		} else {
 			lastErr = fmt.Errorf("%w; the next probe was interrupted after %s", lastErr, time.Since(started).Round(time.Millisecond))
 		}
-		select {
-		case <-ctx.Done():
+		if !sleep.For(ctx.Done(), delay) {
 			if p.Info().Address == "" {
 				return fmt.Errorf("listens neither on %s nor on the socket $%s", p.plan.address.tcp(), EnvSocket)
 			}
 			return lastErr
-		case <-time.After(delay):
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/tempool/tempool/internal/atomicfile"
@@ -79,23 +80,29 @@ func (f *stateDir) sweep(hostID string, logger *slog.Logger, taken []keptRecord)
 	for _, r := range taken {
 		keep[r.Key.Cookie], keepDirs = true, append(keepDirs, r.SocketDir)
 	}
+	var kills sync.WaitGroup // at the same time, so that they share their scans
+	var mu sync.Mutex        // guards survivors and gone
+	gone := make(map[string]bool)
 	for cookie, key := range trees {
 		if keep[cookie] {
 			continue
 		}
-		report := tree.Kill(key)
-		if report.Killed > 0 {
-			logger.Warn("killed processes of an earlier agent", "cookie", cookie, "processes", report.Killed)
-		}
-		if !report.Complete() {
-			logger.Error("cannot kill processes of an earlier agent", "cookie", cookie, "report", report.String())
-			survivors = append(survivors, key)
-			continue
-		}
-		delete(trees, cookie)
+		kills.Go(func() {
+			report := tree.Kill(key)
+			if report.Killed > 0 {
+				logger.Warn("killed processes of an earlier agent", "cookie", cookie, "processes", report.Killed)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if gone[cookie] = report.Complete(); !gone[cookie] {
+				logger.Error("cannot kill processes of an earlier agent", "cookie", cookie, "report", report.String())
+				survivors = append(survivors, key)
+			}
+		})
 	}
+	kills.Wait()
 	for _, r := range records {
-		if _, survived := trees[r.Key.Cookie]; survived {
+		if !gone[r.Key.Cookie] {
 			continue
 		}
 		err = errors.Join(err, f.removeRecord(r.Worker, r.Incarnation))
@@ -106,7 +113,8 @@ func (f *stateDir) sweep(hostID string, logger *slog.Logger, taken []keptRecord)
 	return survivors, errors.Join(err, removeContents(filepath.Join(f.path, socketsName), keepDirs))
 }
 
-// readRecords returns all records and removes files that cannot be read as one.
+// readRecords returns all records, and removes files that hold none, such as one that was being written when the agent was killed. It fails if a file
+// cannot be read: its process may be running.
 func (f *stateDir) readRecords(logger *slog.Logger) ([]record, error) {
 	dir := filepath.Join(f.path, recordsName)
 	entries, err := os.ReadDir(dir)
@@ -118,7 +126,10 @@ func (f *stateDir) readRecords(logger *slog.Logger) ([]record, error) {
 		name := filepath.Join(dir, entry.Name())
 		var r record
 		data, err := os.ReadFile(name)
-		if err != nil || json.Unmarshal(data, &r) != nil || r.Key.Cookie == "" {
+		if err != nil {
+			return nil, fmt.Errorf("read the records of earlier incarnations: %w", err)
+		}
+		if json.Unmarshal(data, &r) != nil || r.Key.Cookie == "" {
 			logger.Warn("removing an unreadable record of an earlier incarnation", "file", name)
 			_ = os.Remove(name)
 			continue

@@ -6,7 +6,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process/tree"
+	"github.com/tempool/tempool/spec"
 )
 
 // maxSampleAge is how old the process table behind a sample may be, so that concurrent samples of many workers share one scan.
@@ -26,6 +28,22 @@ func (p *Process) Sample(ctx context.Context) (Sample, error) {
 // FreshSample is Sample with a result that is never older than the call, and whose memory is not estimated.
 func (p *Process) FreshSample(ctx context.Context) (Sample, error) {
 	return p.sampleWithin(ctx, 0, nil)
+}
+
+// FirstSample is Sample for a process that has just become ready, of which no scan knows yet: where it can, it reads that tree alone, and not all
+// processes of the system for each that starts. It may lack processes of the tree that have lost their parent.
+func (p *Process) FirstSample(ctx context.Context) (Sample, error) {
+	d := p.kind.describe()
+	if !d.hasTree || p.spec.Pool.Kind != spec.KindProcess || !p.LatestSample().At.IsZero() { // what a sample before had must not count as ended
+		return p.Sample(ctx)
+	}
+	table, err := tree.ReadFamily(d.pid)
+	if err != nil {
+		return p.Sample(ctx)
+	}
+	key := d.tree
+	key.Known = nil // this table does not show who is gone
+	return p.meter.Sample(table, key, &p.supervisor.pss)
 }
 
 func (p *Process) sampleWithin(ctx context.Context, maxAge time.Duration, budget *tree.PSSBudget) (Sample, error) {
@@ -48,14 +66,7 @@ func (p *Process) LatestSample() Sample { return p.meter.Latest() }
 
 // sampleLoop samples every process each SampleEvery, until ctx ends.
 func (s *Supervisor) sampleLoop(ctx context.Context) {
-	ticker := time.NewTicker(s.config.SampleEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	for range sleep.Ticks(ctx.Done(), s.config.SampleEvery) {
 		processes := s.List()
 		if len(processes) == 0 {
 			continue

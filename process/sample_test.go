@@ -18,6 +18,7 @@ func TestASampleCoversTheWholeTree(t *testing.T) {
 	require.Positive(t, alone.PSSBytes)
 	require.Positive(t, alone.OpenFiles)
 	require.Positive(t, alone.Threads)
+	require.Nil(t, alone.Network, "it has the network of this host")
 	require.Equal(t, alone, p.LatestSample())
 
 	call(t, p, "fork_holder", "null")
@@ -27,6 +28,35 @@ func TestASampleCoversTheWholeTree(t *testing.T) {
 		sample, err := p.Sample(t.Context())
 		return err == nil && sample.Children == 1 && sample.RSSBytes > alone.RSSBytes+(64<<20) && sample.CPUPercent > 0
 	}, "a child in a session of its own, the memory and the time must show")
+}
+
+func TestAFirstSampleCoversTheChildren(t *testing.T) {
+	p := begin(t, open(t), python(t))
+	alone, err := p.FirstSample(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, alone.Children)
+	require.Positive(t, alone.PSSBytes)
+	require.Equal(t, alone, p.LatestSample())
+	call(t, p, "fork_holder", "null")
+	eventually(t, func() bool {
+		sample, err := p.FirstSample(t.Context())
+		return err == nil && sample.Children == 1 && sample.RSSBytes > alone.RSSBytes
+	}, "the child must show")
+	sample, err := p.FreshSample(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, sample.Children)
+}
+
+// Else its I/O would count twice: as that of a process that has ended, and again with the next sample.
+func TestAFirstSampleKeepsWhatASampleBeforeItHad(t *testing.T) {
+	p := begin(t, open(t), sh("(sleep 1000 &); exec sleep 1000"))
+	eventually(t, func() bool {
+		sample, err := p.FreshSample(t.Context())
+		return err == nil && sample.Children == 1
+	}, "the process without a parent must show")
+	first, err := p.FirstSample(t.Context())
+	require.NoError(t, err)
+	require.Positive(t, first.Children)
 }
 
 func TestProcessesAreSampledPeriodically(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,7 +18,7 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// plan is everything that is decided before a process is spawned.
+// plan holds all decisions that precede the spawn of a process.
 type plan struct {
 	cookie      string
 	mark        tree.Mark
@@ -170,11 +171,29 @@ func (s *Supervisor) newKind(launch Launch) (*Process, error) {
 	return p, nil
 }
 
+// shareSpec returns the spec of a live process that equals sp, or else a copy of sp: the processes of a pool have the same, which is large.
+func (s *Supervisor) shareSpec(sp spec.Spec) *spec.Spec {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	different := make(map[*spec.Spec]bool)
+	for _, p := range s.live {
+		if p.spec.Pool.Name != sp.Pool.Name || different[p.spec] {
+			continue
+		}
+		if reflect.DeepEqual(*p.spec, sp) {
+			return p.spec
+		}
+		different[p.spec] = true
+	}
+	own := sp
+	return &own
+}
+
 // newProcess makes an incarnation without its kind.
 func (s *Supervisor) newProcess(launch Launch, pl *plan, inForce spec.Limits) *Process {
 	k := key{launch.Worker, launch.Incarnation}
 	return &Process{
-		supervisor: s, name: k, spec: &launch.Spec, plan: pl, logs: s.logs.Output(launch.Worker, launch.Incarnation), output: newForwarder(s.logger, k), members: &tree.MemberSet{},
+		supervisor: s, name: k, spec: s.shareSpec(launch.Spec), plan: pl, logs: s.logs.Output(launch.Worker, launch.Incarnation), output: newForwarder(s.logger, k), members: &tree.MemberSet{},
 		unhealthy: make(chan string, 1), wake: make(chan struct{}, 1), exited: make(chan struct{}), done: make(chan struct{}),
 		limits: inForce, mechanisms: pl.mechanisms, exceeded: make(chan struct{}),
 	}
@@ -185,9 +204,9 @@ func (s *Supervisor) newProcess(launch Launch, pl *plan, inForce spec.Limits) *P
 func (s *Supervisor) spawn(launch Launch) (*Process, error) {
 	p, err := s.newKind(launch)
 	if err != nil {
-		return nil, err
+		return nil, markExhausted(err)
 	}
-	if err := p.kind.start(); err != nil {
+	if err := markExhausted(p.kind.start()); err != nil {
 		p.logs.Note("not started: " + err.Error())
 		p.logs.Close()
 		return nil, err

@@ -99,9 +99,7 @@ func (s *Supervisor) join(k key, launch Launch) (*start, *Process, error) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(s.ctx))
 	st := &start{done: make(chan struct{}), cancel: cancel, callers: 1}
 	s.starting[k] = st
-	s.processes.Add(1)
-	go func() {
-		defer s.processes.Done()
+	s.processes.Go(func() {
 		defer cancel(nil)
 		p, err := s.run(ctx, k, launch)
 		s.mu.Lock()
@@ -109,7 +107,7 @@ func (s *Supervisor) join(k key, launch Launch) (*start, *Process, error) {
 		s.mu.Unlock()
 		st.process, st.err = p, err
 		close(st.done)
-	}()
+	})
 	return st, nil, nil
 }
 
@@ -151,7 +149,7 @@ func (p *Process) giveUp(ctx context.Context, cause error) error {
 	case cancelled == nil && cause == nil: // it ended just as it became ready
 	case cancelled == nil:
 		reason := fmt.Sprintf("did not become ready: %v", cause)
-		if errors.Is(cause, wire.ErrPeerClosed) { // its own end says more
+		if errors.Is(cause, wire.ErrPeerClosed) || errors.Is(cause, errExitedEarly) { // its own end says more
 			select {
 			case <-p.exited:
 				reason = "ended before it was ready"

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -252,13 +251,8 @@ func TestAProgramThatExitsBeforeItIsReadyFailsTheStartWithItsOutput(t *testing.T
 func TestAProgramThatIsNotReadyInTimeFailsTheStart(t *testing.T) {
 	s := open(t)
 	sp := slow("/nowhere")
-	sp.Start.Timeout = spec.Duration(200 * time.Millisecond)
 	sp.Pool.Command = []string{"sh", "-c", `trap "" TERM; echo still loading; while :; do sleep 1; done`}
-	_, err := s.Start(t.Context(), launch("p/0", 1, sp))
-	require.ErrorIs(t, err, ErrStartFailed)
-	require.ErrorContains(t, err, "did not become ready within start.timeout (200ms)")
-	require.ErrorContains(t, err, "still loading")
-	p, found := s.Get("p/0", 1)
+	p, found := s.Get("p/0", startsTooLate(t, s, sp, "still loading"))
 	require.True(t, found)
 	require.False(t, p.Exit().Killed, "a program that hangs at start failed")
 	require.NotEmpty(t, p.Exit().Error)

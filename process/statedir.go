@@ -49,9 +49,9 @@ func openStateDir(path, hostID string) (*stateDir, error) {
 		}
 	}
 	if info, err := os.Stat(path); err != nil {
-		return nil, coded(CodeInvalid, err, "look at the state directory")
+		return nil, coded(CodeInvalid, err, "inspect the state directory")
 	} else if mode := info.Mode().Perm(); mode&0o002 != 0 {
-		return nil, coded(CodeInvalid, nil, "any user of this host may write to the state directory %s (mode %04o), and so make the agent kill and trust what they like; run chmod 700 on it, or use a new directory inside it",
+		return nil, coded(CodeInvalid, nil, "any user of this host may write to the state directory %s (mode %04o) and so control what the agent kills and trusts; run chmod 700 on it, or use a new directory inside it",
 			path, mode)
 	}
 	f := &stateDir{path: path}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 // termination is what the supervisor does to end an incarnation, and why.
@@ -14,7 +16,7 @@ type termination struct {
 	graceExpired bool
 	killReason   string // of Kill
 	failure      string // what is wrong with the program
-	handedOver   bool   // by HandOver: the process lives on
+	handedOver   bool   // by HandOver: the process keeps running
 	cutCall      string // why a cancelled call was cut with the process
 }
 
@@ -74,10 +76,7 @@ func (p *Process) updateTermination(set func(*termination)) {
 	p.mu.Lock()
 	set(&p.termination)
 	p.mu.Unlock()
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
+	sleep.Wake(p.wake)
 }
 
 func (p *Process) currentTermination() termination {

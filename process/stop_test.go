@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -122,6 +123,19 @@ func TestOpenRemovesAnUnreadableRecord(t *testing.T) {
 	require.NoError(t, os.WriteFile(name, []byte(`{"worker":`), 0o600))
 	open(t, func(c *Config) { c.StateDir = dir })
 	require.NoFileExists(t, name)
+}
+
+// Without its record, the process of an agent that was killed might be found by nobody.
+func TestOpenKeepsARecordThatCannotBeRead(t *testing.T) {
+	state, err := openStateDir(t.TempDir(), "test")
+	require.NoError(t, err)
+	defer state.close()
+	name := state.recordName("p/0", 1)
+	require.NoError(t, os.Symlink(name, name)) // reading it fails also for root
+	_, err = state.sweep("test", slog.New(slog.DiscardHandler), nil)
+	require.ErrorContains(t, err, name)
+	_, err = os.Lstat(name)
+	require.NoError(t, err)
 }
 
 func TestOpenKillsNobodyByANumberOfAnotherBootOrPIDNamespace(t *testing.T) {
@@ -248,7 +262,7 @@ func TestStopGivesTheWholeGroupItsGrace(t *testing.T) {
 	file, mark := filepath.Join(dir, "pid"), filepath.Join(dir, "done")
 	p := begin(t, open(t), sh(`sh -c 'trap "sleep 0.2; touch `+mark+`; exit" TERM; echo $$ > `+file+`; while :; do sleep 0.01; done' & sleep 1000; wait`))
 	pidIn(t, file)
-	exit, err := p.Stop(t.Context(), patience)
+	exit, err := p.Stop(t.Context(), waitTimeout)
 	require.NoError(t, err)
 	require.True(t, exit.Interrupted)
 	require.FileExists(t, mark)
@@ -275,7 +289,7 @@ func TestStopContinuesASuspendedProcess(t *testing.T) {
 	p := begin(t, open(t), sh(`trap "exit 0" TERM; echo armed; while :; do sleep 0.01; done`))
 	eventually(t, func() bool { return len(p.Logs()) > 0 }, "the trap must be set before TERM")
 	require.NoError(t, tree.SignalGroup(p.root.PID, syscall.SIGSTOP))
-	exit, err := p.Stop(t.Context(), patience)
+	exit, err := p.Stop(t.Context(), waitTimeout)
 	require.NoError(t, err)
 	require.True(t, exit.Interrupted)
 	require.Zero(t, exit.Code)

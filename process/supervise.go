@@ -78,7 +78,7 @@ func (p *Process) signalUntilExit() {
 			switch err := p.conn.Err(); {
 			case errors.Is(err, wire.ErrHandedOver):
 			case !t.stopped && errors.Is(err, wire.ErrUnanswered) && !p.Info().ReadyAt.IsZero():
-				p.cutCall(fmt.Sprintf("did not give up a cancelled call within %s (call.cancel_grace)", p.spec.Call.CancelGrace))
+				p.cutCall(fmt.Sprintf("did not end a cancelled call within %s (call.cancel_grace)", p.spec.Call.CancelGrace))
 			case !t.stopped && !errors.Is(err, wire.ErrPeerClosed):
 				p.fail(fmt.Sprintf("connection failed: %v", err))
 			default: // a worker that exits closes its connection just before
@@ -100,7 +100,7 @@ func (p *Process) closeConn() {
 	_ = p.conn.Close()
 }
 
-// finish sets the Exit and notifies everybody who waits.
+// finish sets the Exit and notifies all waiters.
 func (p *Process) finish(e ending) {
 	p.output.close()
 
@@ -124,7 +124,7 @@ func (p *Process) finish(e ending) {
 	p.notifyEnded()
 }
 
-// releaseToKeeper ends the supervision of a process that was handed over, which lives on. It reports false for any other.
+// releaseToKeeper ends the supervision of a process that was handed over and keeps running. It reports false for any other.
 func (p *Process) releaseToKeeper() bool {
 	if !p.currentTermination().handedOver {
 		return false

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process/limits"
 	"github.com/tempool/tempool/process/logs"
 	"github.com/tempool/tempool/process/reaper"
@@ -210,15 +211,8 @@ const strayInterval = 5 * time.Second
 // strayLoop kills strays until ctx ends.
 func (s *Supervisor) strayLoop(ctx context.Context) {
 	defer tree.OwnTrees(s.ownsEntry)()
-	ticker := time.NewTicker(strayInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			s.killStrays()
-		}
+	for range sleep.Ticks(ctx.Done(), strayInterval) {
+		s.killStrays()
 	}
 }
 

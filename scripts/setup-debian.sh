@@ -26,6 +26,10 @@ done
 if command -v dpkg >/dev/null && ! [ -e /usr/include/stdlib.h ]; then
   missing+=(libc6-dev)
 fi
+# A library of Debian's own Python, for examples/model.
+if ! /usr/bin/python3 -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("sklearn") is None)' 2>/dev/null; then
+  missing+=(python3-sklearn)
+fi
 for language in go python3 node git; do
   if ! command -v "$language" >/dev/null; then
     echo "setup: $language is missing; install the version that README.md names" >&2
@@ -41,9 +45,10 @@ if ! command -v redis-server >/dev/null; then
   command -v redis-check-rdb >/dev/null || missing+=(redis-tools)
 fi
 
-# Install only promtool and amtool, which check the alerts, from packages that would install services.
+# Install only what checks the alerts, from packages that would install services.
 tool=()
 command -v promtool >/dev/null || tool+=(promtool)
+command -v prometheus >/dev/null || tool+=(prometheus)
 command -v amtool >/dev/null || tool+=(amtool)
 
 if [ ${#missing[@]} -eq 0 ] && [ ${#tool[@]} -eq 0 ] && [ ${#server[@]} -eq 0 ]; then
@@ -71,7 +76,7 @@ fi
 if [ ${#server[@]} -gt 0 ]; then
   "${install[@]/#apt-get/ln}" -s "$(command -v redis-check-rdb)" /usr/local/bin/redis-server
 fi
-declare -A package_of=([promtool]=prometheus [amtool]=prometheus-alertmanager)
+declare -A package_of=([promtool]=prometheus [prometheus]=prometheus [amtool]=prometheus-alertmanager)
 for name in "${tool[@]}"; do
   package=${package_of[$name]}
   folder=$(mktemp -d)

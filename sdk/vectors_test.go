@@ -58,7 +58,7 @@ func TestTheSessionStoreUnderstandsWhatTheSDKsAsk(t *testing.T) {
 	}
 }
 
-func TestTheSDKsPatchesSetWhatTheyWereToSet(t *testing.T) {
+func TestThePatchesOfTheSDKsHaveTheIntendedEffect(t *testing.T) {
 	tried := 0
 	for _, v := range vectors(t) {
 		var verb, key string

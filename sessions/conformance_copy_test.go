@@ -30,7 +30,7 @@ func (s *storeEnv) foreign(id string, ttl time.Duration) *sessions.Session {
 	}
 }
 
-func peek(t *testing.T, store sessions.Replica, id string) *sessions.Session {
+func peek(t *testing.T, store sessions.Store, id string) *sessions.Session {
 	t.Helper()
 	found, err := store.Peek(t.Context(), []string{id})
 	require.NoError(t, err)
@@ -134,7 +134,7 @@ func testPutInvalid(t *testing.T, s *storeEnv) {
 }
 
 func testPeek(t *testing.T, s *storeEnv) {
-	store := s.replica(sessions.Config{})
+	store := s.store(sessions.Config{})
 	made := create(t, store, "a", time.Minute)
 	s.clock.advance(time.Minute - time.Millisecond)
 	found, err := store.Peek(t.Context(), []string{"b", "a"})

@@ -113,6 +113,14 @@ var storeTests = map[string]func(*testing.T, *storeEnv){
 	"DeleteExpired counts expired sessions once":             testDeleteExpired,
 	"A cancelled operation changes nothing":                  testCancelledContext,
 	"A closed store fails every operation":                   testClose,
+	"Peek and IDs do not extend the TTL":                     testPeek,
+	"Restore stores a session that does not exist as it was": testRestore,
+	"Restore replaces an older session only":                 testRestoreOlder,
+	"Restore leaves out an expired session":                  testRestoreExpired,
+	"Restore at the limit evicts nothing":                    testRestoreFull,
+	"Restore rejects what no store can have created":         testRestoreInvalid,
+	"Update detects a session restored meanwhile":            testRestoreDuringUpdate,
+	"Concurrent restores undo no update":                     testConcurrentRestores,
 }
 
 // replicaTests apply to every sessions.Replica, besides storeTests.
@@ -124,7 +132,6 @@ var replicaTests = map[string]func(*testing.T, *storeEnv){
 	"Put ignores Max":                                      testPutIgnoresMax,
 	"Put keeps the order of last use":                      testPutKeepsLRUOrder,
 	"Put rejects a session that no store can have created": testPutInvalid,
-	"Peek and IDs do not extend the TTL":                   testPeek,
 	"Update detects a session put meanwhile":               testPutDuringUpdate,
 	"Concurrent puts are all stored":                       testConcurrentPuts,
 }

@@ -11,10 +11,6 @@ import (
 // Replica is a Store that can hold exact copies of another store's sessions. Its errors are coded as those of Store.
 type Replica interface {
 	Store
-	// IDs lists the live sessions, least recently used first as far as the store knows. It extends no TTL.
-	IDs(ctx context.Context) ([]string, error)
-	// Peek returns the sessions with these ids, in that order, and nil for each that does not exist. It extends no TTL.
-	Peek(ctx context.Context, ids []string) ([]*Session, error)
 	// Put stores a session exactly as it is, with its version, times and TTL, and replaces a session of the same id. It ignores Max and
 	// evicts nothing. Putting an expired session deletes the session of that id. It fails with CodeInvalid for a session that no store
 	// can have created, and with CodePayloadTooLarge.

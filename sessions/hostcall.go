@@ -114,11 +114,11 @@ func (h HostCalls) updateOrCreate(ctx context.Context, id string, change func(*S
 }
 
 func (h HostCalls) newSession(id string) *Session {
-	return &Session{ID: id, Programs: orEmpty(nil), Data: orEmpty(nil), Metadata: orEmpty(nil), TTL: h.defaultTTL(id)}
+	return &Session{ID: id, Programs: orEmpty(nil), Data: orEmpty(nil), Metadata: orEmpty(nil), TTL: h.DefaultTTL(id)}
 }
 
-// defaultTTL is the TTL of a session without one of its own.
-func (h HostCalls) defaultTTL(id string) spec.Duration {
+// DefaultTTL is the TTL of a session without one of its own.
+func (h HostCalls) DefaultTTL(id string) spec.Duration {
 	if IsTemporary(id) {
 		return spec.Duration(h.AnonymousTTL)
 	}
@@ -129,7 +129,7 @@ func (h HostCalls) defaultTTL(id string) spec.Duration {
 func (h HostCalls) Patch(s *Session, patch json.RawMessage) error {
 	err := s.Patch(patch)
 	if s.TTL == 0 {
-		s.TTL = h.defaultTTL(s.ID)
+		s.TTL = h.DefaultTTL(s.ID)
 	}
 	return err
 }

@@ -103,7 +103,7 @@ func patchMap(name string, current map[string]json.RawMessage, patch json.RawMes
 		switch {
 		case isNull(change):
 			delete(current, key)
-		case change[0] != '{': // a value that is no object replaces the old one
+		case change[0] != '{': // a value that is not an object replaces the old one
 			current[key] = change
 		default:
 			merged, err := mergePatch(current[key], change)

@@ -1,6 +1,7 @@
 package sessions
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -29,6 +30,15 @@ type Store interface {
 	Delete(ctx context.Context, id string) error
 	// List returns up to limit sessions with ids greater than after, ordered by id. It extends no TTL.
 	List(ctx context.Context, after string, limit int) ([]*Session, error)
+	// IDs lists the live sessions, least recently used first as far as the store knows. It extends no TTL.
+	IDs(ctx context.Context) ([]string, error)
+	// Peek returns the sessions with these ids, in that order, and nil for each that does not exist. It extends no TTL.
+	Peek(ctx context.Context, ids []string) ([]*Session, error)
+	// Restore stores a session of a backup with its version, times and TTL, unless it has expired, or the store has one of that id whose version
+	// is not lower or which was created later. A session that it replaces keeps its last use if that is later. At Max it fails with
+	// CodeStoreFull and evicts nothing, whatever OnFull says. It fails with CodeInvalid for a session that no store can have created, and with
+	// CodePayloadTooLarge.
+	Restore(ctx context.Context, s *Session) (Restored, error)
 	// Count returns the number of live sessions.
 	Count(ctx context.Context) (int, error)
 	// DeleteExpired frees expired sessions and returns how many it found.
@@ -67,7 +77,7 @@ type Config struct {
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time
 	// Removed is called with the sessions that the store has expired or evicted: how many, and their ids if the store knows which. It must
-	// return at once and not use the store. Default: nobody is told.
+	// return at once and not use the store. Default: no report.
 	Removed func(why Removal, n int, ids []string)
 }
 
@@ -82,15 +92,9 @@ const (
 
 // WithDefaults fills in missing settings.
 func (c Config) WithDefaults() Config {
-	if c.TTL <= 0 {
-		c.TTL = DefaultTTL
-	}
-	if c.Max <= 0 {
-		c.Max = DefaultMax
-	}
-	if c.OnFull == "" {
-		c.OnFull = Refuse
-	}
+	c.TTL = cmp.Or(max(c.TTL, 0), DefaultTTL)
+	c.Max = cmp.Or(max(c.Max, 0), DefaultMax)
+	c.OnFull = cmp.Or(c.OnFull, Refuse)
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -129,9 +133,7 @@ func (c Config) PrepareUpdate(current *Session, change func(*Session) error, now
 
 // finalize applies the default TTL, checks the session and encodes it.
 func (c Config) finalize(s *Session) (*Session, []byte, error) {
-	if s.TTL == 0 {
-		s.TTL = spec.Duration(c.TTL)
-	}
+	s.TTL = cmp.Or(s.TTL, spec.Duration(c.TTL))
 	if s.TTL.D() < time.Millisecond || s.TTL.D() > MaxTTL {
 		return nil, nil, api.Errorf(api.CodeInvalid, "session %s: ttl %s is out of range: choose 1ms to %s", s.ID, s.TTL, spec.Duration(MaxTTL))
 	}

@@ -82,6 +82,31 @@ func TestDocumentationDescribesEveryAllowedValue(t *testing.T) {
 	}
 }
 
+// TestDocumentedRangesAreThoseOfTheRules compares ranges such as "1 to 1000", "up to 1000" and "at least 3" with the bounds that a rule has.
+func TestDocumentedRangesAreThoseOfTheRules(t *testing.T) {
+	rows, _, _ := documentation(t)
+	bounds := regexp.MustCompile(`^a (?:whole )?number from (\S+) to ([^\s;]+)`)
+	documented := regexp.MustCompile(`(-?[\d,.]*\d)(?: \([^)]*\))? to (-?[\d,]*\d(?:\.\d+)?)|up to ([\d,]*\d)\b`)
+	compared := 0
+	for _, r := range rules {
+		found := bounds.FindStringSubmatch(r.allowed)
+		if found == nil {
+			continue
+		}
+		for _, says := range documented.FindAllStringSubmatch(rows[r.key].meaning, -1) {
+			low, high := plainNumber(says[1]), plainNumber(says[2])
+			if says[3] != "" {
+				low, high = found[1], plainNumber(says[3])
+			}
+			require.Equal(t, []string{found[1], found[2]}, []string{low, high}, "docs/configuration.md says of %s: %s", r.key, says[0])
+			compared++
+		}
+	}
+	require.Greater(t, compared, 10)
+}
+
+func plainNumber(text string) string { return strings.ReplaceAll(text, ",", "") }
+
 func TestTheExamplesOfTheDocumentationParse(t *testing.T) {
 	_, _, whole := documentation(t)
 	examples := regexp.MustCompile("(?s)```toml\n(.*?)```").FindAllStringSubmatch(whole, -1)

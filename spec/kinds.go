@@ -25,12 +25,12 @@ func (p Pool) Program() string {
 // foreignKeys are the keys that a kind does not know.
 var foreignKeys = map[string][]string{
 	KindProcess: {"pool.function", "pool.image", "pool.run_args"},
-	KindContainer: { // what run_args say, and what needs an address or a process of the host
+	KindContainer: { // set by run_args, or requires an address or a process of the host
 		"pool.function", "pool.dir", "pool.user", "pool.group", "pool.umask", "pool.on_suspend", "health.kind",
 		"limits.open_files", "limits.cpu_time", "limits.cpu_affinity", "limits.cpu_affinity_each", "limits.nice", "limits.oom_score_adj",
 		"sandbox.read", "sandbox.write", "sandbox.network", "resources.allocation", "resources.memory_budget", "resources.cpu_budget",
 	},
-	KindFunction: { // it is no process, so it has none of what the system gives and takes by process
+	KindFunction: { // it is not a process, so it has nothing that the system manages per process
 		"pool.command", "pool.image", "pool.run_args", "pool.protocol", "pool.framing", "pool.env", "pool.env_from", "pool.dir", "pool.user", "pool.group", "pool.umask", "pool.on_suspend",
 		"health.kind", "health.memory_bands", "health.cpu_bands", "health.calls_bands", "rotation.max_memory", "prediction.window", "prediction.horizon",
 		"limits.memory", "limits.cpu", "limits.open_files", "limits.processes", "limits.cpu_time", "limits.cpu_affinity", "limits.cpu_affinity_each",

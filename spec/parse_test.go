@@ -98,7 +98,7 @@ func TestInvalidFilesAreRejected(t *testing.T) {
 		poolKeys  = "name, size, kind, command, function, image, run_args, protocol, framing, placement, max_inflight, env, env_from, dir, user, group, umask, on_partition, on_suspend, stop_grace, max_message"
 		aName     = `1 to 63 characters of a-z, 0-9, _ and -, the first a letter or digit, such as "web-1"`
 		aSize     = "a whole number from 1 to 1000; to have no workers, stop the pool"
-		aDuration = `a duration such as "500ms", "30s", "5m" or "24h", at least 1ms`
+		aDuration = `a duration such as "500ms", "30s", "5m" or "24h", from 1ms to 87600h`
 		warmup    = "[[start.warmup]] tables, each with a method (a string), params (any value; {} without) and notification (true or false)"
 		sections  = "[pool], [start], [health], [rotation], [scale], [recovery], [lease], [call], [queue], [limits], [sandbox], [watch], [sessions], [resources], [prediction], [pressure], [policy]"
 	)
@@ -140,6 +140,8 @@ func TestInvalidFilesAreRejected(t *testing.T) {
 		"a number as a duration":       {minimal + "[health]\ninterval = 30", "5: health.interval: 30 has no unit; allowed: " + aDuration},
 		"an unknown unit":              {minimal + "[lease]\nttl = '7d'", `5: lease.ttl: "7d" is not a duration; allowed: ` + aDuration},
 		"no duration":                  {minimal + "[health]\ninterval = ''", `5: health.interval: "0s" is not allowed; allowed: ` + aDuration},
+		"the longest duration":         {minimal + "[start]\ntimeout = '2562047h47m16s'", `5: start.timeout: "2562047h47m16s" is not allowed; allowed: ` + aDuration},
+		"a duration of centuries":      {minimal + "[rotation]\nmax_uptime = '2540400h'", `5: rotation.max_uptime: "2540400h" is not allowed; allowed: ` + aDuration + `; or "" for none`},
 		"a negative duration":          {minimal + "stop_grace = '-1s'", `4: pool.stop_grace: "-1s" is not allowed; allowed: ` + aDuration},
 		"an unknown size unit":         {minimal + "max_message = '64mb'", `4: pool.max_message: "64mb" is not a size; allowed: a size such as "512MiB", "2GB" or "4096B" (units B, kB, MB, GB, TB, KiB, MiB, GiB, TiB) from 1KiB to 1GiB`},
 		"a size out of range":          {minimal + "max_message = '2GiB'", `4: pool.max_message: "2GiB" is not allowed; allowed: a size such as "512MiB", "2GB" or "4096B" (units B, kB, MB, GB, TB, KiB, MiB, GiB, TiB) from 1KiB to 1GiB`},

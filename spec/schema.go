@@ -37,7 +37,6 @@ type keyInfo struct {
 
 func (k keyInfo) key() string { return k.section + "." + k.name }
 
-// value returns the value of the key in s.
 func (k keyInfo) value(s *Spec) reflect.Value { return reflect.ValueOf(s).Elem().FieldByIndex(k.index) }
 
 var (

@@ -124,16 +124,21 @@ func bandsProblem(values []float64) (at, problem string) {
 	return "", ""
 }
 
-// minDuration keeps timers from spinning. Use it for "at once".
-const minDuration = Duration(time.Millisecond)
+// minDuration keeps timers from spinning. Use it for "at once". maxDuration, ten years, keeps sums of durations within the range of their type, and
+// the times of timers within that of Temporal's databases. Use it for "never".
+const (
+	minDuration = Duration(time.Millisecond)
+	maxDuration = Duration(10 * 365 * 24 * time.Hour)
+)
+
+var durationRange = fmt.Sprintf("%s, from %s to %s", durationAllowed, minDuration, maxDuration)
 
 func positiveDuration(key string) rule {
-	return rule{key, durationAllowed + ", at least " + minDuration.String(), holds(func(d Duration) bool { return d >= minDuration })}
+	return rule{key, durationRange, holds(func(d Duration) bool { return minDuration <= d && d <= maxDuration })}
 }
 
 func optionalDuration(key string) rule {
-	allowed := durationAllowed + `, at least ` + minDuration.String() + `; or "" for none`
-	return rule{key, allowed, holds(func(d Duration) bool { return d == 0 || d >= minDuration })}
+	return rule{key, durationRange + `; or "" for none`, holds(func(d Duration) bool { return d == 0 || minDuration <= d && d <= maxDuration })}
 }
 
 func sizeRange(key string, low, high Bytes) rule {

@@ -9,9 +9,9 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/google/uuid"
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
@@ -34,6 +34,7 @@ type Agent struct {
 	functions  map[string]process.Function
 	log        *slog.Logger
 	instance   string // random, new with each start
+	identity   string // of requests to Temporal
 	client     *tempool.Client
 	temporal   client.Client // the client's connection
 	membership *membership
@@ -90,15 +91,16 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 	logger := config.Logger.With("host", config.HostID)
 	sdk := metrics.NewSDK()
 	instance := uuid.NewString()
+	identity := "agent@" + config.HostID + "/" + instance
 	connected, err := tempool.Dial(ctx, tempool.Options{
-		Address: config.Address, Namespace: config.Namespace, Identity: "agent@" + config.HostID + "/" + instance, Logger: log.NewStructuredLogger(logger),
+		Address: config.Address, Namespace: config.Namespace, Identity: identity, Logger: log.NewStructuredLogger(logger),
 		Metrics: sdk.Handler(), Payloads: config.Payloads,
 	})
 	if err != nil {
 		return nil, err
 	}
 	a := &Agent{
-		config: config, functions: registered(), log: logger, instance: instance, client: connected, temporal: connected.Temporal(), slots: newPlacementSlots(config.Capacity),
+		config: config, functions: registered(), log: logger, instance: instance, identity: identity, client: connected, temporal: connected.Temporal(), slots: newPlacementSlots(config.Capacity),
 		stopping: make(chan struct{}), failed: make(chan error, 1), events: events.New(instance),
 	}
 	a.background, a.stopBackground = context.WithCancel(context.WithoutCancel(ctx))
@@ -145,7 +147,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 		return err
 	}
 	host := &activities.Host{
-		ID: a.config.HostID, Processes: a.processes, Temporal: a.temporal, Admit: a.stores.admit, Promise: a.slots.promise, Started: a.processStarted, Stopping: a.stopping, Logger: a.log,
+		ID: a.config.HostID, Processes: a.processes, Temporal: a.temporal, Admit: a.stores.admit, Promise: a.slots.promise, Exhausted: a.slots.pause, Started: a.processStarted, Stopping: a.stopping, Logger: a.log,
 		TraceStart: a.traces.start,
 	}
 	a.host = host
@@ -157,7 +159,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	if a.gateway, err = gateway.New(gateway.Config{
 		Config: dispatch.Config{HostID: a.config.HostID, Control: control, Processes: a.processes, Logger: a.log, Score: host.Score, Affinity: bindings, Unhealthy: host.CallsFail, Events: a.events, Tracer: a.traces.tracer, StartSpans: a.traces.startOf},
 		Listen: a.config.Listen, Socket: filepath.Join(a.config.StateDir, SocketName), Limits: a.config.Limits, Sessions: a.stores, Bindings: bindings, Copies: a.stores,
-		Logs:  a.processes.Logs(),
+		Logs: a.processes.Logs(), Samples: host.RecentSamples,
 		Fleet: ui.FleetOf(a.client), Namespace: a.client.Namespace(), TemporalUI: a.config.TemporalUI,
 		Security: a.config.Security, InWorker: a.processes.Contains,
 	}); err != nil {
@@ -165,22 +167,20 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	}
 	a.metrics = metrics.New(metrics.Config{
 		HostID: a.config.HostID, Capacity: a.config.Capacity, Gateway: a.gateway, Processes: a.processes, Affinity: a.stores.affinity, SDK: sdk, Logger: a.log,
-		Status: control.Status, Score: host.Score, HistoryLength: a.client.HistoryLength, Webhook: a.webhook.Delivery, Spans: a.traces.counts(),
+		Status: control.Status, Assessment: host.Assessment, HistoryLength: a.client.HistoryLength, Webhook: a.webhook.Delivery, Spans: a.traces.counts(),
 		Epoch: func() int64 { return a.membership.epoch() }, LogLinesDropped: a.processes.Logs().Dropped, Transitions: &a.transitions,
 		Sessions: observer.stats, LiveSessions: a.stores.liveSessions,
 	})
 	a.gateway.Handle("GET /metrics", a.metrics.Handler())
 	host.DataPlane, host.Observer = a.gateway, &emittingObserver{Observer: a.metrics.Observer(), agent: a}
 	a.membership = &membership{
-		client: a.client, hostID: a.config.HostID, hint: a.config.OtherHostID, newWorker: a.newEpochWorker, vitals: a.vitals, lost: a.killAll,
+		client: a.client, hostID: a.config.HostID, hint: a.config.OtherHostID, newWorker: a.newEpochWorker, report: a.heartbeat, remember: a.rememberEpoch, lost: a.killAll,
 		fail: a.fail, log: a.log,
 		request: api.JoinRequest{
-			Instance: a.instance, Lineage: a.processes.StateID(), Labels: a.config.Labels, Capacity: a.config.Capacity, Machine: machine(),
+			Instance: a.instance, Lineage: a.processes.StateID(), Last: a.lastEpoch(), Labels: a.config.Labels, Capacity: a.config.Capacity, Machine: machine(),
 		},
 	}
-	a.outbox = newOutbox(func(ctx context.Context, workflowID, name string, message any) error {
-		return a.temporal.SignalWorkflow(ctx, workflowID, "", name, message)
-	}, func() api.ProcessesStarted {
+	a.outbox = newOutbox(signalOnce(a.temporal, a.client.Namespace(), a.identity, a.client.DataConverter()), func() api.ProcessesStarted {
 		return api.ProcessesStarted{Host: a.config.HostID, Epoch: a.membership.epoch(), Endpoint: a.gateway.Endpoint()}
 	}, a.log)
 	host.Epoch, host.Notify, host.Announce = a.membership.epoch, a.outbox.notify, a.outbox.announce
@@ -201,13 +201,14 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	if err := a.startActivityWorkers(host, moving); err != nil {
 		return err
 	}
-	if err := a.startSweeper(ctx, a.client.Namespace()); err != nil {
+	sweeper := &activities.Sweeper{Temporal: a.temporal, Namespace: a.client.Namespace(), Logger: a.log}
+	if err := a.startSweeper(ctx, sweeper); err != nil {
 		return err
 	}
 	if a.webhook != nil {
 		a.goroutines.Go(func() { a.webhook.Run(a.background) })
 	}
-	j := &janitor{a.temporal, a.processes, a.log}
+	j := &janitor{temporal: a.temporal, processes: a.processes, closed: sweeper.ClosedWorkers, log: a.log}
 	a.goroutines.Go(func() { j.run(a.background) })
 	a.goroutines.Go(func() { a.stores.sweep(a.background) })
 	files := newFileWatches(a.temporal, a.processes, a.config.HostID, a.log)
@@ -218,20 +219,6 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	pressure.freeMemory, pressure.decided = a.stores.freeMemory, a.metrics.Observer().Decided
 	a.goroutines.Go(func() { pressure.run(a.background) })
 	return nil
-}
-
-// every calls f at each interval until ctx ends.
-func every(ctx context.Context, interval time.Duration, f func(now time.Time)) {
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-ticker.C:
-			f(now)
-		}
-	}
 }
 
 // processStarted enters a process that this agent has started.
@@ -257,18 +244,18 @@ func (a *Agent) processReady(p *process.Process) {
 // hasReadyProcess reports whether a worker has a ready process on this host.
 func (a *Agent) hasReadyProcess(worker string) bool {
 	return slices.ContainsFunc(a.processes.List(), func(p *process.Process) bool {
-		select {
-		case <-p.Done():
-			return false
-		default:
-			return p.Worker() == worker && !p.Info().ReadyAt.IsZero()
-		}
+		return p.Worker() == worker && !p.HasEnded() && !p.Info().ReadyAt.IsZero()
 	})
 }
 
 func startPolling(workers ...sdkworker.Worker) error {
 	for _, w := range workers {
-		if err := w.Start(); err != nil {
+		err := w.Start()
+		if missing, is := errors.AsType[*serviceerror.NamespaceNotFound](err); is {
+			return api.Errorf(api.CodeInvalid, "Temporal has no namespace %q; create it with: temporal operator namespace create --retention 72h %[1]s; or set --namespace: %w",
+				missing.Namespace, err)
+		}
+		if err != nil {
 			return fmt.Errorf("poll Temporal: %w", err)
 		}
 	}

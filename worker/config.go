@@ -96,7 +96,7 @@ func (c *Config) complete() error {
 		return err
 	}
 	if c.Payloads.CodecEndpoint != "" && c.Payloads.Converter == nil {
-		return api.Errorf(api.CodeInvalid, "an agent uses no codec server, for workflows would fail while it does not answer; give the agent the keys with --payload-keys")
+		return api.Errorf(api.CodeInvalid, "an agent cannot use a codec server, because workflows would fail while it is unreachable; give the agent the keys with --payload-keys")
 	}
 	payloads, err := c.Payloads.DataConverter(c.Namespace)
 	if err != nil {

@@ -15,7 +15,7 @@ const (
 	// demandInterval is the time between two samples of the demand.
 	demandInterval = 250 * time.Millisecond
 	// demandRepeat is after how long a demand that has not changed is reported again, and demandExpiry how long the pool counts a report: so
-	// the demand of a host that is lost ends even if nobody tells the pool.
+	// the demand of a host that is lost ends even if nobody notifies the pool.
 	demandRepeat = 30 * time.Minute
 	demandExpiry = 70 * time.Minute
 	// specMaxAge is after how long the spec of a pool that has demand is read from the pool: a change of [scale] restarts no worker.

@@ -14,6 +14,8 @@ import (
 	"go.temporal.io/sdk/client"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 // Variables with the defaults of Deployment.
@@ -94,11 +96,9 @@ func (d Deployment) register(ctx context.Context, deployments client.WorkerDeplo
 		case !isRegistering(err):
 			return fmt.Errorf("register build %s of deployment %s: %w", d.BuildID, d.Name, err)
 		}
-		select {
-		case <-ctx.Done():
+		if !sleep.For(ctx.Done(), registerInterval) {
 			return fmt.Errorf("register build %s of deployment %s: Temporal does not know it after %s; check that the server supports Worker Deployment Versioning "+
 				"(release 1.28 or newer): %w", d.BuildID, d.Name, registerTimeout, err)
-		case <-time.After(registerInterval):
 		}
 	}
 }

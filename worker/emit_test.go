@@ -14,7 +14,7 @@ import (
 	"github.com/tempool/tempool/process/limits"
 )
 
-// countingObserver counts what it is told.
+// countingObserver counts what the agent reports to it.
 type countingObserver struct {
 	activities.Observer
 	probes, failures, exceeded, samples int

@@ -13,6 +13,7 @@ import (
 	"go.temporal.io/api/serviceerror"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/worker/filewatch"
@@ -66,7 +67,9 @@ func newFileWatches(temporal signalClient, processes *process.Supervisor, host s
 // run watches until ctx ends.
 func (f *fileWatches) run(ctx context.Context) {
 	f.scan(ctx, time.Now())
-	every(ctx, fileScanInterval, func(now time.Time) { f.scan(ctx, now) })
+	for now := range sleep.Ticks(ctx.Done(), fileScanInterval) {
+		f.scan(ctx, now)
+	}
 	for _, p := range f.pools {
 		p.close()
 	}
@@ -76,13 +79,13 @@ func (f *fileWatches) run(ctx context.Context) {
 func (f *fileWatches) scan(ctx context.Context, now time.Time) {
 	newest := map[string]*process.Process{}
 	for _, p := range f.processes.List() {
-		pool := p.Spec().Pool.Name
+		pool := poolOf(p.Worker())
 		if other := newest[pool]; other == nil || p.Info().StartedAt.After(other.Info().StartedAt) {
 			newest[pool] = p
 		}
 	}
 	for name, p := range newest {
-		f.ensure(ctx, name, p.Spec(), f.since(p, now), now)
+		f.ensure(ctx, name, p, now)
 	}
 	for name, p := range f.pools {
 		if now.Sub(p.usedAt) > f.linger {
@@ -105,9 +108,9 @@ func (f *fileWatches) since(newest *process.Process, now time.Time) time.Time {
 	return oldest
 }
 
-// ensure makes the pool's watch match its spec. A new watch also reports the files that changed after since.
-func (f *fileWatches) ensure(ctx context.Context, name string, sp spec.Spec, since, now time.Time) {
-	current := f.pools[name]
+// ensure makes the pool's watch match the spec of its newest process. A new watch also reports the files that changed since the oldest one started.
+func (f *fileWatches) ensure(ctx context.Context, name string, newest *process.Process, now time.Time) {
+	sp, current := newest.Spec(), f.pools[name]
 	if current != nil && (current.dir != sp.Pool.Dir || !sameWatch(current.watch, sp.Watch)) {
 		current.close()
 		delete(f.pools, name)
@@ -124,7 +127,7 @@ func (f *fileWatches) ensure(ctx context.Context, name string, sp spec.Spec, sin
 	if current.watcher != nil || now.Before(current.retryAt) {
 		return
 	}
-	if err := f.open(ctx, name, current, since); err != nil {
+	if err := f.open(ctx, name, current, f.since(newest, now)); err != nil {
 		current.retryAt = now.Add(fileRetry)
 		f.log.Error("cannot watch the files of a pool; retrying", "pool", name, "error", err)
 	}
@@ -167,10 +170,8 @@ func (f *fileWatches) forward(ctx context.Context, pool string, w *filewatch.Wat
 		case files := <-w.Changes():
 			f.log.Info("watched files changed", "pool", pool, "file", files[0], "files", len(files))
 			for !f.send(ctx, pool, files) {
-				select {
-				case <-ctx.Done():
+				if !sleep.For(ctx.Done(), fileRetry) {
 					return
-				case <-time.After(fileRetry):
 				}
 			}
 		}

@@ -37,8 +37,7 @@ func (h *hostCalls) serve(ctx context.Context, call process.HostCall) ([]byte, e
 		return nil, &protocol.RemoteError{Code: protocol.CodeUnsupported, Message: "unknown host call " + call.Method}
 	}
 	result, err := h.session(ctx, call)
-	var coded *api.Error
-	if errors.As(err, &coded) {
+	if coded, ok := errors.AsType[*api.Error](err); ok {
 		return nil, &protocol.RemoteError{Code: string(coded.Code), Message: coded.Message}
 	}
 	return result, err

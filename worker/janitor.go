@@ -13,16 +13,41 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/process"
 )
 
 // janitor stops processes that no workflow manages any more: those of workers whose workflow is closed or has moved on to a higher
-// incarnation. It also cancels workers whose pool is closed. A sweep costs a few cheap requests per process.
+// incarnation. It also cancels workers whose pool is closed. A sweep queries each pool once. It looks at the workflow of a process only if the process
+// is new, if the pool does not name its incarnation, if a run of that workflow has closed, or by turns: looking at all of them, and querying all workers,
+// were most of what idle workers cost Temporal.
 type janitor struct {
 	temporal  client.Client
 	processes *process.Supervisor
-	log       *slog.Logger
+	// closed names the workers' workflows of which a run has closed since a time.
+	closed func(ctx context.Context, since time.Time) (map[string]bool, error)
+	log    *slog.Logger
+
+	looks  map[*process.Process]look
+	listed time.Time // the latest start of a listing of closed runs that succeeded
+}
+
+// resident is a process of this host, with its place in a pool.
+type resident struct {
+	process     *process.Process
+	pool        string
+	slot        int
+	incarnation int64
+}
+
+func (r resident) workflowID() string { return api.WorkerWorkflowID(r.pool, r.slot) }
+
+// look is the last look at the workflow of a process. Its run has confirmed the process, unless it is "": a run that was reset knows an earlier
+// incarnation than the roster.
+type look struct {
+	at  time.Time
+	run string
 }
 
 const (
@@ -30,36 +55,54 @@ const (
 	janitorTimeout     = 10 * time.Second // of one request
 	janitorStopTimeout = time.Minute      // of one process
 	janitorStopGrace   = 5 * time.Second
+	// janitorTurns is the number of processes that a sweep looks at although nothing calls for it. Visibility may miss what happened to a workflow.
+	janitorTurns = 16
+	// closedOverlap is the time before the last listing of closed runs that the next one reads again: visibility may show them late.
+	closedOverlap = 30 * time.Second
 )
 
 func (j *janitor) run(ctx context.Context) {
-	every(ctx, janitorInterval, func(time.Time) { j.sweep(ctx) })
+	j.looks, j.listed = map[*process.Process]look{}, time.Now()
+	for range sleep.Ticks(ctx.Done(), janitorInterval) {
+		j.sweep(ctx)
+	}
 }
 
 func (j *janitor) sweep(ctx context.Context) {
-	closedPools := map[string]bool{}
-	var stops sync.WaitGroup
-	for _, p := range j.processes.List() {
-		pool, slot, err := api.ParseWorkerName(p.Worker())
-		if err != nil {
-			continue
+	residents, pools, looks := j.residents(), map[string]poolRecord{}, map[*process.Process]look{}
+	for _, r := range residents {
+		if _, known := pools[r.pool]; !known {
+			pools[r.pool] = j.pool(ctx, r.pool)
 		}
+		if l, looked := j.looks[r.process]; looked {
+			looks[r.process] = l
+		}
+	}
+	j.looks = looks
+	var stops sync.WaitGroup
+	for _, r := range due(residents, pools, j.closedSince(ctx, len(residents)), looks) {
+		p, id := r.process, r.workflowID()
 		logger := j.log.With("worker", p.Worker(), "incarnation", p.Incarnation())
-		id := api.WorkerWorkflowID(pool, slot)
-		if j.isClosed(ctx, id) {
+		run, closed := j.describe(ctx, id)
+		if closed {
 			logger.Warn("stopping process: its workflow is closed")
 			stops.Go(func() { j.stop(ctx, p) })
 			continue
 		}
-		if state, known := j.state(ctx, id); known && isStale(state, p.Incarnation()) {
-			logger.Warn("killing process: its worker has moved on to another incarnation", "newest", state.Incarnation)
-			p.Kill("its worker has moved on to another incarnation")
-			continue
+		record := pools[r.pool]
+		if run == "" || looks[p].run != run || !record.names(r.slot, r.incarnation) {
+			state, known := j.state(ctx, id)
+			if known && isStale(state, p.Incarnation()) {
+				logger.Warn("killing process: its worker has moved on to another incarnation", "newest", state.Incarnation)
+				p.Kill("its worker has moved on to another incarnation")
+				continue
+			}
+			if !known {
+				run = ""
+			}
 		}
-		if _, known := closedPools[pool]; !known {
-			closedPools[pool] = j.isClosed(ctx, api.PoolWorkflowID(pool))
-		}
-		if closedPools[pool] {
+		looks[p] = look{time.Now(), run}
+		if record.closed {
 			logger.Warn("cancelling worker: the workflow of its pool is closed")
 			if err := j.temporal.CancelWorkflow(ctx, id, ""); err != nil {
 				logger.Warn("cancelling worker failed", "error", err)
@@ -69,17 +112,95 @@ func (j *janitor) sweep(ctx context.Context) {
 	stops.Wait()
 }
 
-// isClosed reports whether a workflow is certainly not open. While Temporal does not answer, it returns false.
-func (j *janitor) isClosed(ctx context.Context, id string) bool {
+func (j *janitor) residents() (all []resident) {
+	for _, p := range j.processes.List() {
+		if pool, slot, err := api.ParseWorkerName(p.Worker()); err == nil {
+			all = append(all, resident{p, pool, slot, p.Incarnation()})
+		}
+	}
+	return all
+}
+
+// closedSince names the workers' workflows of which a run has closed lately. A host with few processes asks nobody, because it looks at each of
+// them in every sweep.
+func (j *janitor) closedSince(ctx context.Context, residents int) map[string]bool {
+	now := time.Now()
+	if residents <= janitorTurns {
+		j.listed = now
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, janitorTimeout)
+	defer cancel()
+	closed, err := j.closed(ctx, j.listed.Add(-closedOverlap))
+	if err != nil {
+		j.log.Warn("cannot list the closed workflows of workers; trying again", "error", err)
+		return nil
+	}
+	j.listed = now
+	return closed
+}
+
+// due are the processes whose workflow a sweep looks at: those that are new, those that their pool does not name, those of which a run has closed, and
+// janitorTurns others, the longest not looked at first.
+func due(residents []resident, pools map[string]poolRecord, closed map[string]bool, looks map[*process.Process]look) []resident {
+	var due, others []resident
+	for _, r := range residents {
+		if _, looked := looks[r.process]; !looked || closed[r.workflowID()] || !pools[r.pool].names(r.slot, r.incarnation) {
+			due = append(due, r)
+		} else {
+			others = append(others, r)
+		}
+	}
+	slices.SortStableFunc(others, func(a, b resident) int { return looks[a.process].at.Compare(looks[b.process].at) })
+	return append(due, others[:min(len(others), janitorTurns)]...)
+}
+
+// poolRecord is what a pool knows of its workers.
+type poolRecord struct {
+	closed       bool
+	incarnations map[int]int64 // the newest of each slot whose workflow is open; nil while the pool does not answer
+}
+
+// names reports whether an incarnation is the newest in the roster. The worker may already have a newer one; the pool soon learns
+// of it, so the next sweep finds out.
+func (r poolRecord) names(slot int, incarnation int64) bool {
+	newest, known := r.incarnations[slot]
+	return known && newest == incarnation
+}
+
+func (j *janitor) pool(ctx context.Context, name string) poolRecord {
+	id := api.PoolWorkflowID(name)
+	if _, closed := j.describe(ctx, id); closed {
+		return poolRecord{closed: true} // its roster does not change any more
+	}
+	ctx, cancel := context.WithTimeout(ctx, janitorTimeout)
+	defer cancel()
+	var status api.PoolStatus
+	value, err := j.temporal.QueryWorkflow(ctx, id, "", api.QueryStatus)
+	if err != nil || value.Get(&status) != nil {
+		return poolRecord{}
+	}
+	record := poolRecord{incarnations: map[int]int64{}}
+	for _, worker := range status.Workers {
+		if !worker.Gone {
+			record.incarnations[worker.Slot] = worker.Incarnation
+		}
+	}
+	return record
+}
+
+// describe returns the newest run of a workflow and whether it is certainly not open. While Temporal does not answer, it returns "" and false.
+func (j *janitor) describe(ctx context.Context, id string) (run string, closed bool) {
 	ctx, cancel := context.WithTimeout(ctx, janitorTimeout)
 	defer cancel()
 	description, err := j.temporal.DescribeWorkflowExecution(ctx, id, "")
 	var notFound *serviceerror.NotFound
 	if err != nil {
-		return errors.As(err, &notFound)
+		return "", errors.As(err, &notFound)
 	}
-	status := description.GetWorkflowExecutionInfo().GetStatus()
-	return status != enums.WORKFLOW_EXECUTION_STATUS_RUNNING && status != enums.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
+	info := description.GetWorkflowExecutionInfo()
+	status := info.GetStatus()
+	return info.GetExecution().GetRunId(), status != enums.WORKFLOW_EXECUTION_STATUS_RUNNING && status != enums.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
 }
 
 // isStale reports whether the worker does not manage an incarnation whose process existed before state was queried. A worker records

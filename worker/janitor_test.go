@@ -2,11 +2,13 @@ package worker
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/process"
 )
 
 func TestOnlyIncarnationsThatTheirWorkerDoesNotManageAreStale(t *testing.T) {
@@ -18,4 +20,51 @@ func TestOnlyIncarnationsThatTheirWorkerDoesNotManageAreStale(t *testing.T) {
 	for incarnation, killed := range map[int64]bool{6: true, 7: false, 8: false, 15: false} {
 		require.Equal(t, killed, isStale(state, incarnation), "incarnation %d, a later try of the same start from 8 on", incarnation)
 	}
+}
+
+func TestAPoolVouchesForTheIncarnationsOfItsRoster(t *testing.T) {
+	record := poolRecord{incarnations: map[int]int64{0: 7, 1: 0}}
+	require.True(t, record.names(0, 7))
+	for slot, incarnation := range map[int]int64{0: 6, 1: 1, 2: 7} {
+		require.False(t, record.names(slot, incarnation), "slot %d: its worker is asked", slot)
+	}
+	require.False(t, poolRecord{}.names(0, 0), "the pool did not answer")
+}
+
+func TestASweepLooksAtWhatItMustAndAtTheOthersByTurns(t *testing.T) {
+	record := poolRecord{incarnations: map[int]int64{}}
+	var all []resident
+	for slot := range 3 * janitorTurns {
+		record.incarnations[slot] = 1
+		all = append(all, resident{new(process.Process), "many", slot, 1})
+	}
+	pools, looks := map[string]poolRecord{"many": record}, map[*process.Process]look{}
+	now := time.Now()
+	sweep := func(closed map[string]bool) (slots []int) {
+		for _, r := range due(all, pools, closed, looks) {
+			slots = append(slots, r.slot)
+			looks[r.process] = look{at: now}
+		}
+		now = now.Add(janitorInterval)
+		return slots
+	}
+	require.Len(t, sweep(nil), len(all), "all are new")
+	looked := map[int]bool{}
+	for range 3 {
+		slots := sweep(nil)
+		require.Len(t, slots, janitorTurns)
+		for _, slot := range slots {
+			looked[slot] = true
+		}
+	}
+	require.Len(t, looked, len(all), "each has had its turn")
+
+	record.incarnations[40] = 2
+	slots := sweep(map[string]bool{api.WorkerWorkflowID("many", 30): true})
+	require.Equal(t, []int{30, 40}, slots[:2])
+	require.Len(t, slots, 2+janitorTurns)
+	require.NotContains(t, slots[2:], 30)
+
+	pools["many"] = poolRecord{}
+	require.Len(t, sweep(nil), len(all), "the pool did not answer")
 }

@@ -12,24 +12,24 @@ import (
 //
 //  1. It takes no new work, lets the calls in flight end, and gives the gateway's leases back.
 //  2. It hands the processes to a keeper, which holds their descriptors for process.KeepFor, and leaves the host's workflow, which waits as long.
-//  3. The next agent takes them over from the keeper and joins the workflow, which has their workers told the new epoch.
+//  3. The next agent takes them over from the keeper and joins the workflow, which notifies their workers of the new epoch.
 //  4. Each worker claims its process with its next Watch. What nobody claims is killed.
 
-// takeOver goes on with the processes that the agent before has handed over, before anybody else can know of this agent. The gateway opens first:
-// the workers are told where it listens. takeOver reports whether it has opened it.
+// takeOver takes over the processes of the previous agent, before anybody else can know of this agent. The gateway opens first:
+// the workers learn where it listens. takeOver reports whether it has opened it.
 func (a *Agent) takeOver() (serving bool, err error) {
 	kept := a.processes.TakenOver()
 	if len(kept) == 0 {
 		return false, nil
 	}
 	for _, k := range kept {
-		usage, err := a.host.Resume(k)
+		usage, suspended, err := a.host.Resume(k)
 		if err != nil {
-			a.log.Warn("cannot go on with a process; killing it", "worker", k.Worker(), "error", err)
+			a.log.Warn("cannot resume a process that was taken over; killing it", "worker", k.Worker(), "error", err)
 			k.Kill(err.Error())
 			continue
 		}
-		a.gateway.Resume(k.Process, usage)
+		a.gateway.Resume(k.Process, usage, suspended)
 		a.processReady(k.Process)
 		a.membership.request.Kept = append(a.membership.request.Kept, api.Process{Worker: k.Worker(), Incarnation: k.Incarnation()})
 	}
@@ -41,9 +41,10 @@ func (a *Agent) takeOver() (serving bool, err error) {
 	return true, nil
 }
 
-// handOver leaves the ready processes to the next agent, and returns them. The gateway is closed.
-func (a *Agent) handOver(ctx context.Context) []api.Process {
-	a.host.Release()
+// handOver leaves the ready processes to the next agent, and returns them. The host has released them, and the gateway is closed.
+func (a *Agent) handOver() []api.Process {
+	ctx, cancel := context.WithTimeout(context.Background(), handOverTimeout)
+	defer cancel()
 	handed, err := a.processes.HandOver(ctx, a.host.Note)
 	if err != nil {
 		a.log.Error("cannot keep the processes for the next agent; killing them", "error", err)

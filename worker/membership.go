@@ -15,6 +15,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process"
 )
 
@@ -36,7 +37,8 @@ type membership struct {
 	hostID    string
 	hint      string                              // what to do about a taken host id, after "stop that agent, or "
 	newWorker func(queue string) sdkworker.Worker // of an epoch, with the activities on processes
-	vitals    func() api.HostVitals               // of each heartbeat
+	report    func() api.HostHeartbeat            // of each heartbeat
+	remember  func(epoch int64)                   // for the next agent on this state folder
 	lost      func()                              // a later epoch has begun: kills the processes of the earlier one, which count as lost
 	fail      func(error)                         // ends the agent
 	log       *slog.Logger
@@ -88,13 +90,11 @@ func (m *membership) joinFirst(ctx context.Context) error {
 			}
 			taken = err
 		}
-		select {
-		case <-ctx.Done():
+		if !sleep.For(ctx.Done(), joinInterval) {
 			if taken == nil {
 				return err
 			}
 			return fmt.Errorf("%w; stop that agent, or %s", taken, m.hint) // an attempt that was cut short says less
-		case <-time.After(joinInterval):
 		}
 	}
 }
@@ -117,6 +117,7 @@ func (m *membership) join(ctx context.Context) error {
 	if same {
 		return nil
 	}
+	m.remember(result.Epoch)
 	if previous != nil { // before anything can start under the new epoch
 		m.lost()
 	}
@@ -150,9 +151,9 @@ func (m *membership) live(ctx context.Context, r api.LivenessRequest) error {
 	ticker := time.NewTicker(api.HostHeartbeatInterval)
 	defer ticker.Stop()
 	for {
-		vitals := m.vitals()
-		vitals.At = r.At.Add(time.Since(began))
-		activity.RecordHeartbeat(ctx, vitals)
+		heartbeat := bounded(m.report())
+		heartbeat.At = r.At.Add(time.Since(began))
+		activity.RecordHeartbeat(ctx, heartbeat)
 		m.mu.Lock()
 		m.heartbeat = time.Now()
 		m.mu.Unlock()
@@ -161,10 +162,7 @@ func (m *membership) live(ctx context.Context, r api.LivenessRequest) error {
 		case <-activity.GetWorkerStopChannel(ctx):
 			return nil
 		case <-ctx.Done():
-			select {
-			case m.ended <- struct{}{}:
-			default:
-			}
+			sleep.Wake(m.ended)
 			return ctx.Err()
 		}
 	}
@@ -176,8 +174,8 @@ func (m *membership) count(liveness int) {
 	m.living += liveness
 }
 
-// run joins again, until ctx ends: while no liveness is under way, and at once when Temporal answers after an outage, in which this host may
-// have become suspect. One join may not be enough: a liveness whose heartbeat was not answered in time ends here before its workflow hears of
+// run joins again, until ctx ends: while no liveness activity is running, and at once when Temporal answers after an outage, in which this host may
+// have become suspect. One join may not be enough: a liveness whose heartbeat was not answered in time ends here before its workflow learns of
 // that, and a join that arrives in between finds the host up and changes nothing.
 func (m *membership) run(ctx context.Context) {
 	ticker := time.NewTicker(checkInterval)
@@ -221,20 +219,20 @@ func (m *membership) answers(ctx context.Context) bool {
 	return err == nil
 }
 
-// leave ends the epoch at a shutdown, if Temporal answers, but for the processes that wait for the next agent.
-func (m *membership) leave(ctx context.Context, kept ...api.Process) {
+// leave ends the epoch at a shutdown, if Temporal answers, but for the processes that wait for the next agent. It completes the request.
+func (m *membership) leave(ctx context.Context, request api.LeaveRequest) {
 	if m.stop == nil {
 		return
 	}
 	m.stop()
 	m.running.Wait()
 	m.mu.Lock()
-	epoch, worker := m.request.Epoch, m.worker
+	worker := m.worker
+	request.Epoch = m.request.Epoch
 	m.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, joinAttempt)
 	defer cancel()
-	request := api.LeaveRequest{Epoch: epoch, Kept: kept}
-	if len(kept) > 0 {
+	if len(request.Kept) > 0 {
 		request.KeepMS = process.KeepFor.Milliseconds()
 	}
 	if err := m.client.LeaveHost(ctx, m.hostID, request); err != nil {

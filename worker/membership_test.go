@@ -23,6 +23,23 @@ import (
 	"github.com/tempool/tempool/workflows/host"
 )
 
+// newTestServer starts a Temporal server, and returns what connects to it.
+func newTestServer(ctx context.Context, t *testing.T) (*devserver.Server, func(...grpc.DialOption) client.Client) {
+	t.Helper()
+	server, err := devserver.Start(ctx, devserver.Options{DBFile: filepath.Join(t.TempDir(), "temporal.db"), UIPort: devserver.NoUI, Progress: func(text string) { t.Log(text) }})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
+	quiet := log.NewStructuredLogger(slog.New(slog.DiscardHandler))
+	return server, func(options ...grpc.DialOption) client.Client {
+		c, err := client.DialContext(ctx, client.Options{
+			HostPort: server.Address(), Namespace: server.Namespace(), Logger: quiet, ConnectionOptions: client.ConnectionOptions{DialOptions: options},
+		})
+		require.NoError(t, err)
+		t.Cleanup(c.Close)
+		return c
+	}
+}
+
 // serverWait bounds a wait for a server that may have to be downloaded and may be slow; only a failing test takes so long.
 const serverWait = 3 * time.Minute
 
@@ -60,18 +77,7 @@ func (s *slowServer) intercept(ctx context.Context, method string, request, repl
 func TestAHostWhoseAgentJoinsBeforeItsLivenessHasEndedIsNotLost(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), serverWait)
 	defer cancel()
-	server, err := devserver.Start(ctx, devserver.Options{DBFile: filepath.Join(t.TempDir(), "temporal.db"), UIPort: devserver.NoUI, Progress: func(text string) { t.Log(text) }})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
-	quiet := log.NewStructuredLogger(slog.New(slog.DiscardHandler))
-	dial := func(options ...grpc.DialOption) client.Client {
-		c, err := client.DialContext(ctx, client.Options{
-			HostPort: server.Address(), Namespace: server.Namespace(), Logger: quiet, ConnectionOptions: client.ConnectionOptions{DialOptions: options},
-		})
-		require.NoError(t, err)
-		t.Cleanup(c.Close)
-		return c
-	}
+	server, dial := newTestServer(ctx, t)
 	direct := dial()
 	workflows := sdkworker.New(direct, api.TaskQueue, sdkworker.Options{})
 	workflows.RegisterWorkflowWithOptions(host.Workflow, workflow.RegisterOptions{Name: api.WorkflowHost})
@@ -83,15 +89,15 @@ func TestAHostWhoseAgentJoinsBeforeItsLivenessHasEndedIsNotLost(t *testing.T) {
 	temporal := tempool.NewClient(connection, server.Namespace())
 	t.Cleanup(temporal.Close)
 	m := &membership{
-		client: temporal, hostID: "h", log: slog.New(slog.DiscardHandler), vitals: func() api.HostVitals { return api.HostVitals{} },
+		client: temporal, hostID: "h", log: slog.New(slog.DiscardHandler), report: func() api.HostHeartbeat { return api.HostHeartbeat{} },
 		newWorker: func(queue string) sdkworker.Worker {
 			return sdkworker.New(connection, queue, sdkworker.Options{DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: time.Second})
 		},
-		lost: func() { t.Error("the processes are killed") }, fail: func(err error) { t.Error(err) },
+		remember: func(int64) {}, lost: func() { t.Error("the processes are killed") }, fail: func(err error) { t.Error(err) },
 		request: api.JoinRequest{Instance: "i", Lineage: "l"},
 	}
 	require.NoError(t, m.start(ctx))
-	t.Cleanup(func() { m.leave(context.Background()) })
+	t.Cleanup(func() { m.leave(context.Background(), api.LeaveRequest{}) })
 
 	var queues []string // of the liveness activities
 	require.Eventually(t, func() bool {

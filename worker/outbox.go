@@ -3,19 +3,29 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
+	"go.temporal.io/api/common/v1"
 	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 const (
-	// announceDelay is how long an agent collects what it reports to a pool.
-	announceDelay = 100 * time.Millisecond
+	// An agent collects what it reports to a pool for announceEach of what its last report had, and at least announceDelay: each message costs the
+	// pool a workflow task, and the start of a large pool needs those for its workers.
+	announceDelay    = 100 * time.Millisecond
+	announceMaxDelay = 500 * time.Millisecond
+	announceEach     = 25 * time.Millisecond
 	// deliveryTimeout bounds one attempt to deliver a message; between two attempts deliveryPause doubles up to deliveryMaxPause.
 	deliveryTimeout  = 5 * time.Second
 	deliveryPause    = 200 * time.Millisecond
@@ -25,7 +35,7 @@ const (
 // outbox delivers what this agent observes to the workflows of workers and pools, each message until Temporal has accepted it. Only the
 // newest message of a kind waits, so an outbox stays small while Temporal is away.
 type outbox struct {
-	signal func(ctx context.Context, workflowID, name string, message any) error
+	signal func(ctx context.Context, workflowID, name string, message any, requestID string) error
 	log    *slog.Logger
 
 	mu         sync.Mutex
@@ -40,7 +50,7 @@ type outbox struct {
 
 type eventTarget struct{ worker, runID string }
 
-func newOutbox(signal func(ctx context.Context, workflowID, name string, message any) error, from func() api.ProcessesStarted, log *slog.Logger) *outbox {
+func newOutbox(signal func(ctx context.Context, workflowID, name string, message any, requestID string) error, from func() api.ProcessesStarted, log *slog.Logger) *outbox {
 	o := &outbox{signal: signal, from: from, log: log, events: map[eventTarget][]api.ProcessEvent{}, started: map[string]map[int]api.StartedProcess{}, demand: map[string]*api.Demand{}}
 	o.life, o.end = context.WithCancel(context.Background())
 	return o
@@ -58,7 +68,7 @@ func (o *outbox) notify(worker, runID string, e api.ProcessEvent) {
 		return
 	}
 	o.deliveries.Go(func() {
-		o.deliver(api.PoolWorkflowID("")+worker, api.SignalProcessEvents, 0, func() (any, bool) {
+		o.deliver(api.PoolWorkflowID("")+worker, api.SignalProcessEvents, nil, func() (any, bool) {
 			events := o.events[target]
 			if len(events) == 0 {
 				delete(o.events, target)
@@ -89,13 +99,15 @@ func (o *outbox) announce(worker string, p api.StartedProcess) {
 		return
 	}
 	o.deliveries.Go(func() {
-		o.deliver(api.PoolWorkflowID(pool), api.SignalProcessesStarted, announceDelay, func() (any, bool) {
+		delay := announceDelay
+		o.deliver(api.PoolWorkflowID(pool), api.SignalProcessesStarted, &delay, func() (any, bool) {
 			waiting := o.started[pool]
 			if len(waiting) == 0 {
 				delete(o.started, pool)
 				return nil, false
 			}
 			o.started[pool] = map[int]api.StartedProcess{}
+			delay = min(max(announceDelay, time.Duration(len(waiting))*announceEach), announceMaxDelay)
 			message := o.from()
 			for _, p := range waiting {
 				message.Processes = append(message.Processes, p)
@@ -115,7 +127,7 @@ func (o *outbox) want(pool string, d api.Demand) {
 		return
 	}
 	o.deliveries.Go(func() {
-		o.deliver(api.PoolWorkflowID(pool), api.SignalDemand, 0, func() (any, bool) {
+		o.deliver(api.PoolWorkflowID(pool), api.SignalDemand, nil, func() (any, bool) {
 			waiting := o.demand[pool]
 			if waiting == nil {
 				delete(o.demand, pool)
@@ -127,11 +139,12 @@ func (o *outbox) want(pool string, d api.Demand) {
 	})
 }
 
-// deliver sends what next returns, which it calls under the lock, until there is nothing more. A workflow that has closed gets nothing.
-func (o *outbox) deliver(workflowID, name string, delay time.Duration, next func() (any, bool)) {
+// deliver sends what next returns, which it calls under the lock, until there is nothing more; each time after a delay, if there is one, which next may
+// change. A workflow that has closed gets nothing.
+func (o *outbox) deliver(workflowID, name string, delay *time.Duration, next func() (any, bool)) {
 	for {
-		if delay > 0 {
-			o.pause(delay)
+		if delay != nil {
+			sleep.For(o.life.Done(), *delay)
 		}
 		o.mu.Lock()
 		message, more := next()
@@ -139,30 +152,39 @@ func (o *outbox) deliver(workflowID, name string, delay time.Duration, next func
 		if !more {
 			return
 		}
+		requestID := uuid.NewString() // the same for each attempt: one that failed here may have arrived, and a failed probe must not count twice
 		for pause := deliveryPause; ; pause = min(2*pause, deliveryMaxPause) {
 			ctx, cancel := context.WithTimeout(o.life, deliveryTimeout)
-			err := o.signal(ctx, workflowID, name, message)
+			err := o.signal(ctx, workflowID, name, message, requestID)
 			cancel()
 			var closed *serviceerror.NotFound
 			if err == nil || errors.As(err, &closed) || o.life.Err() != nil {
 				break
 			}
 			o.log.Warn("message not delivered; trying again", "workflow", workflowID, "signal", name, "error", err)
-			o.pause(pause)
+			sleep.For(o.life.Done(), pause)
 		}
 	}
 }
 
-func (o *outbox) pause(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-o.life.Done():
-	case <-timer.C:
+// signalOnce returns what signals workflows, with a message that Temporal takes once for a request ID. The SDK's client makes one for each attempt.
+func signalOnce(temporal client.Client, namespace, identity string, payloads converter.DataConverter) func(ctx context.Context, workflowID, name string, message any, requestID string) error {
+	return func(ctx context.Context, workflowID, name string, message any, requestID string) error {
+		input, err := converter.WithDataConverterSerializationContext(payloads, converter.WorkflowSerializationContext{
+			Namespace: namespace, WorkflowID: workflowID,
+		}).ToPayloads(message)
+		if err != nil {
+			return fmt.Errorf("encode a signal: %w", err)
+		}
+		_, err = temporal.WorkflowService().SignalWorkflowExecution(ctx, &workflowservice.SignalWorkflowExecutionRequest{
+			Namespace: namespace, WorkflowExecution: &common.WorkflowExecution{WorkflowId: workflowID}, SignalName: name, Input: input,
+			Identity: identity, RequestId: requestID,
+		})
+		return err
 	}
 }
 
-// close waits until all messages are delivered or ctx ends. Nothing may be told or announced afterwards.
+// close waits until all messages are delivered or ctx ends. Nothing may be reported or announced afterwards.
 func (o *outbox) close(ctx context.Context) {
 	delivered := make(chan struct{})
 	go func() {

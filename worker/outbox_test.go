@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -22,12 +24,14 @@ type mail struct {
 	to       []string
 	failures []error // of the next attempts
 	attempts int
+	requests []string // of the attempts
 }
 
-func (m *mail) signal(_ context.Context, workflowID, name string, message any) error {
+func (m *mail) signal(_ context.Context, workflowID, name string, message any, requestID string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.attempts++
+	m.requests = append(m.requests, requestID)
 	if len(m.failures) > 0 {
 		err := m.failures[0]
 		m.failures = m.failures[1:]
@@ -61,6 +65,11 @@ func TestAnOutboxRepeatsAMessageUntilItIsAccepted(t *testing.T) {
 	require.Equal(t, []string{"tempool/p/1 process-events"}, m.to)
 	require.Equal(t, []any{api.ProcessEvents{RunID: "run", Events: []api.ProcessEvent{exited(3)}}}, m.messages)
 	require.Equal(t, 3, m.attempts)
+	require.Equal(t, slices.Repeat(m.requests[:1], 3), m.requests, "Temporal takes it once")
+	o = newTestOutbox(m)
+	o.notify("p/1", "run", exited(4))
+	closeOutbox(t, o)
+	require.NotContains(t, m.requests[:3], m.requests[3], "another message is another request")
 }
 
 func TestAnOutboxGivesUpAWorkflowThatHasClosed(t *testing.T) {
@@ -75,13 +84,13 @@ func TestAnOutboxGivesUpAWorkflowThatHasClosed(t *testing.T) {
 func TestAnOutboxKeepsTheNewestOfAKindWhileTemporalIsAway(t *testing.T) {
 	blocked, release := make(chan struct{}, 1), make(chan struct{})
 	m := &mail{}
-	o := newOutbox(func(ctx context.Context, id, name string, message any) error {
+	o := newOutbox(func(ctx context.Context, id, name string, message any, requestID string) error {
 		select {
 		case blocked <- struct{}{}:
 			<-release
 		default:
 		}
-		return m.signal(ctx, id, name, message)
+		return m.signal(ctx, id, name, message, requestID)
 	}, nil, slog.New(slog.DiscardHandler))
 	failed := func(reason string) api.ProcessEvent {
 		return api.ProcessEvent{Incarnation: 1, WatchResult: api.WatchResult{Event: api.WatchProbeFailed, Reason: reason}}
@@ -113,4 +122,26 @@ func TestAnOutboxReportsTheStartsOfAPoolTogether(t *testing.T) {
 	require.ElementsMatch(t, []api.StartedProcess{
 		{Slot: 1, Incarnation: 1, State: lifecycle.Ready}, {Slot: 2, Incarnation: 1, State: lifecycle.Starting},
 	}, report.Processes)
+}
+
+func TestAnOutboxReportsTheStartsOfALargePoolInFewMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sent := make(chan int)
+		o := newOutbox(func(_ context.Context, _, _ string, message any, _ string) error {
+			sent <- len(message.(api.ProcessesStarted).Processes)
+			return nil
+		}, func() api.ProcessesStarted { return api.ProcessesStarted{} }, slog.New(slog.DiscardHandler))
+		for _, c := range []struct {
+			processes int
+			after     time.Duration
+		}{{1, announceDelay}, {12, announceDelay}, {100, 12 * announceEach}, {2, announceMaxDelay}, {1, announceDelay}} {
+			for slot := range c.processes {
+				o.announce(api.WorkerName("p", slot), api.StartedProcess{Incarnation: 1, State: lifecycle.Ready})
+			}
+			began := time.Now()
+			require.Equal(t, c.processes, <-sent)
+			require.Equal(t, c.after, time.Since(began), "%d processes", c.processes)
+		}
+		closeOutbox(t, o)
+	})
 }

@@ -22,6 +22,8 @@ type placementSlots struct {
 	promised  map[string]time.Time          // until when a slot is kept for a worker that waited for one
 	running   map[*process.Process]struct{} // processes that became ready and have not ended
 	changed   chan struct{}                 // closed and replaced when a slot may have become free
+	pausedFor time.Duration                 // since the last start that succeeded
+	paused    time.Time                     // until when the host takes no start, because it had no resources for one
 	processes sync.WaitGroup
 }
 
@@ -38,6 +40,7 @@ func (r *placementSlots) add(p *process.Process) {
 		return
 	}
 	delete(r.promised, p.Worker())
+	r.pausedFor = 0
 	r.running[p] = struct{}{}
 	r.processes.Add(1)
 	p.AfterEnd(func() {
@@ -57,35 +60,57 @@ func (r *placementSlots) notifyLocked() {
 	r.changed = make(chan struct{})
 }
 
-// tryReserve returns a permit, or a channel that is closed when a slot may have become free.
-func (r *placementSlots) tryReserve() (*worker.SlotPermit, <-chan struct{}) {
+// The shortest and the longest time for which a host takes no start after one for which it had no resources.
+const (
+	minPause = 5 * time.Second
+	maxPause = time.Minute
+)
+
+// pause keeps starts from this host for a while, which doubles until one succeeds. Those that it has polled already still run.
+func (r *placementSlots) pause() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.reserved+len(r.running) >= r.capacity {
-		return nil, r.changed
+	if now := time.Now(); !now.Before(r.paused) {
+		r.pausedFor = min(max(minPause, 2*r.pausedFor), maxPause)
+		r.paused = now.Add(r.pausedFor)
+	}
+}
+
+// tryReserve returns a permit, or a channel that is closed when a slot may have become free, and how long the host is paused.
+func (r *placementSlots) tryReserve() (permit *worker.SlotPermit, changed <-chan struct{}, paused time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	paused = time.Until(r.paused)
+	if paused > 0 || r.reserved+len(r.running) >= r.capacity {
+		return nil, r.changed, paused
 	}
 	r.reserved++
-	return new(worker.SlotPermit), nil
+	return new(worker.SlotPermit), nil, 0
 }
 
 // ReserveSlot waits for a free slot.
 func (r *placementSlots) ReserveSlot(ctx context.Context, _ worker.SlotReservationInfo) (*worker.SlotPermit, error) {
 	for {
-		permit, changed := r.tryReserve()
+		permit, changed, paused := r.tryReserve()
 		if permit != nil {
 			return permit, nil
+		}
+		var resumed <-chan time.Time
+		if paused > 0 {
+			resumed = time.After(paused)
 		}
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-changed:
+		case <-resumed:
 		}
 	}
 }
 
 // TryReserveSlot reserves a slot if one is free, else it returns nil.
 func (r *placementSlots) TryReserveSlot(worker.SlotReservationInfo) *worker.SlotPermit {
-	permit, _ := r.tryReserve()
+	permit, _, _ := r.tryReserve()
 	return permit
 }
 

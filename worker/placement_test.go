@@ -1,7 +1,11 @@
 package worker
 
 import (
+	"context"
+	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/worker"
@@ -22,15 +26,21 @@ type markedSlot struct {
 
 func (m markedSlot) Permit() *worker.SlotPermit { return m.permit }
 
+// awaitCapacity runs an activity AwaitCapacity for a worker, and reports whether it is promised a slot.
+func awaitCapacity(t *testing.T, slots *placementSlots, name string) bool {
+	t.Helper()
+	permit := slots.TryReserveSlot(nil)
+	require.NotNil(t, permit, "the agent polls: the promised slot is for a start, which has to be polled, too")
+	slots.MarkSlotUsed(markedSlot{permit: permit})
+	defer slots.ReleaseSlot(usedSlot{permit: permit})
+	return slots.promise(name)
+}
+
 func TestOneFreeSlotIsPromisedToOneWorker(t *testing.T) {
 	slots := newPlacementSlots(2)
-	// ask runs an activity AwaitCapacity for a worker.
 	ask := func(name string) bool {
-		permit := slots.TryReserveSlot(nil)
-		require.NotNil(t, permit, "the agent polls: the promised slot is for a start, which has to be polled, too")
-		slots.MarkSlotUsed(markedSlot{permit: permit})
-		defer slots.ReleaseSlot(usedSlot{permit: permit})
-		return slots.promise(name)
+		t.Helper()
+		return awaitCapacity(t, slots, name)
 	}
 	starting := slots.TryReserveSlot(nil)
 	slots.MarkSlotUsed(markedSlot{permit: starting})
@@ -40,4 +50,47 @@ func TestOneFreeSlotIsPromisedToOneWorker(t *testing.T) {
 	slots.ReleaseSlot(usedSlot{permit: starting})
 	require.True(t, ask("t/2"))
 	require.False(t, ask("t/3"))
+}
+
+func TestFreedCapacityIsPromisedToAsManyWorkersAsFit(t *testing.T) {
+	const capacity, freed, waiting = 5, 3, 20
+	slots := newPlacementSlots(capacity)
+	for range capacity - freed {
+		slots.MarkSlotUsed(markedSlot{permit: slots.TryReserveSlot(nil)}) // of a start
+	}
+	promised := 0
+	for i := range waiting {
+		if awaitCapacity(t, slots, fmt.Sprint("t/", i)) {
+			promised++
+		}
+	}
+	require.Equal(t, freed, promised, "no herd")
+}
+
+// The pause ends on its own: the host may have resources again although none of its processes has ended.
+func TestAHostWithoutResourcesTakesNoStartForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slots := newPlacementSlots(5)
+		reserved := func() time.Duration {
+			began := time.Now()
+			permit, err := slots.ReserveSlot(t.Context(), nil)
+			require.NoError(t, err)
+			slots.ReleaseSlot(usedSlot{permit: permit})
+			return time.Since(began)
+		}
+		require.Zero(t, reserved())
+		for _, pause := range []time.Duration{minPause, 2 * minPause, 4 * minPause, 8 * minPause, maxPause, maxPause} {
+			slots.pause()
+			slots.pause() // starts that it had polled before
+			require.Nil(t, slots.TryReserveSlot(nil))
+			require.Equal(t, pause, reserved())
+			require.NotNil(t, slots.TryReserveSlot(nil))
+			slots.ReleaseSlot(usedSlot{})
+		}
+		slots.pause()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := slots.ReserveSlot(ctx, nil)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	})
 }

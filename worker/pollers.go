@@ -20,7 +20,7 @@ const (
 	heartbeatThrottle = 3 * time.Second
 	// workerStopTimeout is the time that activities get to end when their worker stops. By then every process has ended.
 	workerStopTimeout = 10 * time.Second
-	// deadlockTimeout is how long a workflow's code may run until the SDK takes it for deadlocked, fails the task and leaves the code running beside
+	// deadlockTimeout is how long a workflow's code may run until the SDK considers it deadlocked, fails the task and leaves the code running beside
 	// its next attempt. The SDK's second is too short on a host whose cores are busy with workers; Temporal itself gives a task ten seconds.
 	deadlockTimeout = 8 * time.Second
 )
@@ -99,9 +99,10 @@ func (a *Agent) startWorkflowWorker(ctx context.Context, roster *activities.Rost
 	if err != nil {
 		return err
 	}
-	interceptors := append(workflows.Interceptors(a.client.DataConverter()), workflows.EmitEvents(a.emitOfWorkflow))
+	interceptors := workflows.Interceptors(a.client.DataConverter(), a.emitOfWorkflow)
 	flow := a.newWorker(api.TaskQueue, sdkworker.Options{
-		LocalActivityWorkerOnly: true, Interceptors: append(interceptors, tracing...), DeploymentOptions: a.config.Deployment.options(),
+		LocalActivityWorkerOnly: true,
+		Interceptors:            append(interceptors, tracing...), DeploymentOptions: a.config.Deployment.options(),
 	})
 	workflows.Register(flow)
 	flow.RegisterActivityWithOptions(roster.PoolRoster, activity.RegisterOptions{Name: api.ActivityPoolRoster})

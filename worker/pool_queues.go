@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process"
 )
 
@@ -66,10 +67,7 @@ func (s *poolQueues) addPool(pool string, afterEnd func(func())) {
 
 func (p *poolQueue) addLocked(n int) {
 	p.processes += n
-	select {
-	case p.changed <- struct{}{}:
-	default:
-	}
+	sleep.Wake(p.changed)
 }
 
 // run starts a pool's Temporal worker, and stops it when the pool has had no process here for the linger time, or on close.
@@ -81,7 +79,7 @@ func (s *poolQueues) run(pool string, queue *poolQueue) {
 			break
 		}
 		s.log.Warn("cannot poll the task queue of a pool; retrying", "pool", pool, "error", err)
-		if !s.wait(poolQueueRetry) || s.removeIdle(pool, queue) {
+		if !sleep.For(s.closed, poolQueueRetry) || s.removeIdle(pool, queue) {
 			return
 		}
 	}
@@ -93,22 +91,10 @@ func (s *poolQueues) run(pool string, queue *poolQueue) {
 		case <-queue.changed:
 		}
 		for s.isIdle(queue) {
-			if !s.wait(s.linger) || s.removeIdle(pool, queue) {
+			if !sleep.For(s.closed, s.linger) || s.removeIdle(pool, queue) {
 				return
 			}
 		}
-	}
-}
-
-// wait waits for d. It returns false if poolQueues was closed meanwhile.
-func (s *poolQueues) wait(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-s.closed:
-		return false
-	case <-timer.C:
-		return true
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/tempool/tempool/activities"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
@@ -68,7 +70,9 @@ func newPressureMonitor(read func() (HostMemory, error), temporal signalClient, 
 // run monitors until ctx ends, and waits for the goroutines it has started.
 func (w *pressureMonitor) run(ctx context.Context) {
 	defer w.goroutines.Wait()
-	every(ctx, pressureInterval, func(now time.Time) { w.step(ctx, now) })
+	for now := range sleep.Ticks(ctx.Done(), pressureInterval) {
+		w.step(ctx, now)
+	}
 }
 
 // step reads the memory once and acts on a changed level.
@@ -217,13 +221,7 @@ func (w *pressureMonitor) reportAll(ctx context.Context) {
 	for pool, list := range workers {
 		w.report(ctx, pool, list)
 	}
-	for p := range w.lowered {
-		select {
-		case <-p.Done():
-			delete(w.lowered, p)
-		default:
-		}
-	}
+	maps.DeleteFunc(w.lowered, func(p *process.Process, _ loweredLimit) bool { return p.HasEnded() })
 }
 
 // report signals one pool. If that fails, the next step reports the level of that moment.

@@ -18,7 +18,7 @@ func (a *Agent) newReport() *api.AgentReport {
 	r := &api.AgentReport{
 		Endpoint: a.gateway.Endpoint(), Access: api.AccessOpen, Version: buildVersion(debug.ReadBuildInfo()), Platform: runtime.GOOS + "/" + runtime.GOARCH,
 		Labels: a.config.Labels, Capacity: a.config.Capacity, Root: os.Geteuid() == 0, OpenFiles: maxOpenFiles(),
-		Socket: filepath.Join(a.config.StateDir, SocketName),
+		Socket: filepath.Join(a.config.StateDir, SocketName), KeepsProcesses: a.config.KeepProcesses,
 	}
 	r.Hostname, _ = os.Hostname() // a machine without a name
 	switch {
@@ -47,17 +47,17 @@ func buildVersion(info *debug.BuildInfo, known bool) string {
 	return version
 }
 
-// vitals is what each heartbeat tells.
-func (a *Agent) vitals() api.HostVitals {
-	vitals := a.host.Vitals()
-	vitals.Waiting = a.gateway.Waiting()
+// heartbeat is the content of each heartbeat.
+func (a *Agent) heartbeat() api.HostHeartbeat {
+	heartbeat := a.host.Heartbeat()
+	heartbeat.Waiting = a.gateway.Waiting()
 	if r := a.report.Load(); r != nil {
 		report := *r
 		report.Clock, report.Epoch = time.Now().UTC(), a.membership.epoch()
 		if usage, err := disk.Usage(a.config.StateDir); err == nil {
 			report.DiskFreeBytes, report.DiskTotalBytes = int64(usage.Free), int64(usage.Total)
 		}
-		vitals.Agent = &report
+		heartbeat.Agent = &report
 	}
-	return vitals
+	return heartbeat
 }

@@ -35,58 +35,59 @@ type observedStore struct {
 	to         *sessionObserver
 }
 
-func (s observedStore) used(operation string, began time.Time, err error) {
-	s.to.stats.Used(s.kind, operation, time.Since(began), err)
+// used counts an operation that has ended with *err.
+func (s observedStore) used(operation string, began time.Time, err *error) {
+	s.to.stats.Used(s.kind, operation, time.Since(began), *err)
 }
 
-func (s observedStore) Create(ctx context.Context, draft *sessions.Session) (*sessions.Session, error) {
-	began := time.Now()
-	created, err := s.Store.Create(ctx, draft)
-	s.used("create", began, err)
-	if err == nil {
-		s.to.stats.Created(s.kind)
-		source := api.HostSource(s.to.hostID)
-		if s.pool != "" {
-			source = api.PoolSource(s.pool)
-		}
-		s.to.emit(api.EventSessionCreated, source, time.Now(), api.SessionEvent{Host: s.to.hostID, Session: created.ID, Store: s.kind})
+func (s observedStore) Create(ctx context.Context, draft *sessions.Session) (created *sessions.Session, err error) {
+	defer s.used("create", time.Now(), &err)
+	if created, err = s.Store.Create(ctx, draft); err == nil {
+		s.emitCreated(created.ID)
 	}
 	return created, err
 }
 
-func (s observedStore) Get(ctx context.Context, id string) (*sessions.Session, error) {
-	began := time.Now()
-	found, err := s.Store.Get(ctx, id)
-	s.used("get", began, err)
-	return found, err
+func (s observedStore) Restore(ctx context.Context, session *sessions.Session) (restored sessions.Restored, err error) {
+	defer s.used("restore", time.Now(), &err)
+	if restored, err = s.Store.Restore(ctx, session); err == nil && restored == sessions.RestoredNew {
+		s.emitCreated(session.ID)
+	}
+	return restored, err
 }
 
-func (s observedStore) Update(ctx context.Context, id string, change func(*sessions.Session) error) (*sessions.Session, error) {
-	began := time.Now()
-	updated, err := s.Store.Update(ctx, id, change)
-	s.used("update", began, err)
-	return updated, err
+func (s observedStore) emitCreated(id string) {
+	s.to.stats.Created(s.kind)
+	source := api.HostSource(s.to.hostID)
+	if s.pool != "" {
+		source = api.PoolSource(s.pool)
+	}
+	s.to.emit(api.EventSessionCreated, source, time.Now(), api.SessionEvent{Host: s.to.hostID, Session: id, Store: s.kind})
 }
 
-func (s observedStore) Touch(ctx context.Context, id string) error {
-	began := time.Now()
-	err := s.Store.Touch(ctx, id)
-	s.used("touch", began, err)
-	return err
+func (s observedStore) Get(ctx context.Context, id string) (_ *sessions.Session, err error) {
+	defer s.used("get", time.Now(), &err)
+	return s.Store.Get(ctx, id)
 }
 
-func (s observedStore) Delete(ctx context.Context, id string) error {
-	began := time.Now()
-	err := s.Store.Delete(ctx, id)
-	s.used("delete", began, err)
-	return err
+func (s observedStore) Update(ctx context.Context, id string, change func(*sessions.Session) error) (_ *sessions.Session, err error) {
+	defer s.used("update", time.Now(), &err)
+	return s.Store.Update(ctx, id, change)
 }
 
-func (s observedStore) List(ctx context.Context, after string, limit int) ([]*sessions.Session, error) {
-	began := time.Now()
-	found, err := s.Store.List(ctx, after, limit)
-	s.used("list", began, err)
-	return found, err
+func (s observedStore) Touch(ctx context.Context, id string) (err error) {
+	defer s.used("touch", time.Now(), &err)
+	return s.Store.Touch(ctx, id)
+}
+
+func (s observedStore) Delete(ctx context.Context, id string) (err error) {
+	defer s.used("delete", time.Now(), &err)
+	return s.Store.Delete(ctx, id)
+}
+
+func (s observedStore) List(ctx context.Context, after string, limit int) (_ []*sessions.Session, err error) {
+	defer s.used("list", time.Now(), &err)
+	return s.Store.List(ctx, after, limit)
 }
 
 // observedBindings are the bindings of this host, with new ones emitted, and the moves of migrations counted and emitted.

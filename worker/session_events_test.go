@@ -32,7 +32,7 @@ func emitted(o *sessionObserver) *[]string {
 
 func TestWhatHappensToSessionsIsEmitted(t *testing.T) {
 	observer := testObserver()
-	told := emitted(observer)
+	seen := emitted(observer)
 	s := newStores("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, fakeOwner{host: "here"}, observer)
 	t.Cleanup(func() { require.NoError(t, s.close()) })
 	settings := spec.Default().Sessions
@@ -48,24 +48,33 @@ func TestWhatHappensToSessionsIsEmitted(t *testing.T) {
 	_, err = calls.Store.Create(t.Context(), &sessions.Session{ID: "second", TTL: spec.Duration(time.Millisecond)})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return s.sweepOnce(context.Background()) == 1 }, time.Minute, time.Millisecond)
+	calls, err = s.Of(t.Context(), "p")
+	require.NoError(t, err)
+	restored := sessions.Session{ID: "restored", Version: 3, CreatedAt: time.Now(), LastAccessed: time.Now(), TTL: spec.Duration(time.Hour)}
+	for _, want := range []sessions.Restored{sessions.RestoredNew, sessions.RestoredKept} {
+		did, err := calls.Store.Restore(t.Context(), &restored)
+		require.NoError(t, err)
+		require.Equal(t, want, did)
+	}
 	require.Equal(t, []string{
 		"session.created /pools/p first", "session.evicted /hosts/here first", "session.created /hosts/here second", "session.expired /hosts/here second",
-	}, *told)
+		"session.created /pools/p restored",
+	}, *seen)
 }
 
 func TestAMoveIsEmittedOnce(t *testing.T) {
 	observer := testObserver()
-	told := emitted(observer)
+	seen := emitted(observer)
 	bindings := observedBindings{affinity.New(nil), observer}
 	require.True(t, bindings.Move("p", "s", "p/0", "p/1"))
 	require.True(t, bindings.Move("p", "s", "p/0", "p/1"), "a repeated activity")
 	require.False(t, bindings.Move("p", "s", "p/0", "p/2"))
-	require.Equal(t, []string{"session.migrated /pools/p s"}, *told)
+	require.Equal(t, []string{"session.migrated /pools/p s"}, *seen)
 }
 
 func TestABindingIsEmittedOnceUntilTheSessionHasAnotherWorker(t *testing.T) {
 	observer := testObserver()
-	told := emitted(observer)
+	seen := emitted(observer)
 	bindings := observedBindings{affinity.New(nil), observer}
 	bindings.Follow("p", "s", "", "p/0")
 	bindings.Follow("p", "s", "p/0", "p/0")
@@ -73,7 +82,7 @@ func TestABindingIsEmittedOnceUntilTheSessionHasAnotherWorker(t *testing.T) {
 	bindings.Follow("p", "s", "p/0", "p/1")
 	bindings.Bind("p", "s", "p/2")
 	bindings.Bind("p", "s", "p/2")
-	require.Equal(t, []string{"session.bound /pools/p s", "session.bound /pools/p s", "session.bound /pools/p s"}, *told)
+	require.Equal(t, []string{"session.bound /pools/p s", "session.bound /pools/p s", "session.bound /pools/p s"}, *seen)
 }
 
 // Another request binds the session while one does: each event names the worker that the session left.

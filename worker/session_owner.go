@@ -158,7 +158,7 @@ func (s *stores) admit(ctx context.Context, r api.StartRequest) error {
 	if here || r.Spec.Sessions.Store == spec.StoreRedis {
 		return nil
 	}
-	status, err := s.poolStatus(ctx, pool)
+	status, err := s.sharedStatus(pool)
 	if err != nil || status.SessionsHost == "" || status.SessionsHost == s.hostID {
 		return nil // after an error, the first use of a session finds out
 	}
@@ -168,6 +168,12 @@ func (s *stores) admit(ctx context.Context, r api.StartRequest) error {
 		}
 	}
 	return nil
+}
+
+// sharedStatus asks a pool once for all who ask at the same time: all workers of a large pool may start on this host at once.
+func (s *stores) sharedStatus(pool string) (api.PoolStatus, error) {
+	status, err, _ := s.asking.Do(pool, func() (any, error) { return s.poolStatus(context.Background(), pool) })
+	return status.(api.PoolStatus), err
 }
 
 // otherHosts returns the other hosts that have workers of a pool, sorted. It fails with api.CodeStoreUnavailable if the pool does not

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -57,6 +60,40 @@ func TestAStartIsRejectedIfTheSessionsAreInTheLocalStoreOfAnotherHost(t *testing
 		require.ErrorIs(t, err, api.ErrStoreUnavailable, name)
 		require.ErrorContains(t, err, `set sessions.store = "redis"`)
 	}
+}
+
+// slowOwner answers when it is told to.
+type slowOwner struct {
+	fakeOwner
+	asked  atomic.Int64
+	answer chan struct{}
+}
+
+func (o *slowOwner) status(ctx context.Context, pool string) (api.PoolStatus, error) {
+	o.asked.Add(1)
+	<-o.answer
+	return o.fakeOwner.status(ctx, pool)
+}
+
+func TestStartsOfAPoolAtTheSameTimeShareTheQuestionAfterItsSessions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		owner := &slowOwner{fakeOwner: fakeOwner{host: "there", state: lifecycle.Ready}, answer: make(chan struct{})}
+		s := newStores("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, owner, testObserver())
+		var starts sync.WaitGroup
+		errs := make([]error, 20)
+		for i := range errs {
+			starts.Go(func() {
+				errs[i] = s.admit(t.Context(), api.StartRequest{Process: api.Process{Worker: api.WorkerName("p", i)}, Spec: spec.Default()})
+			})
+		}
+		synctest.Wait()
+		close(owner.answer)
+		starts.Wait()
+		require.EqualValues(t, 1, owner.asked.Load())
+		for _, err := range errs {
+			require.ErrorIs(t, err, api.ErrStoreUnavailable)
+		}
+	})
 }
 
 func TestSessionsAreFoundWhileThePoolHasNoWorkerHere(t *testing.T) {

@@ -12,6 +12,9 @@ import (
 // flushTimeout bounds the posting of the last events.
 const flushTimeout = 5 * time.Second
 
+// handOverTimeout bounds how long a worker may take to become quiet before it is handed over. One that does not must leave time to report its end.
+const handOverTimeout = 10 * time.Second
+
 // killTimeout bounds the end of the processes that outlived StopTimeout.
 const killTimeout = 10 * time.Second
 
@@ -40,12 +43,17 @@ func (a *Agent) stop() error {
 		a.slots.wait()
 	}()
 	if !keep {
-		close(a.stopping) // the workers are told, and drain and stop their processes through this agent
+		close(a.stopping) // the workers are notified, and drain and stop their processes through this agent
 		select {
 		case <-ended:
 		case <-ctx.Done():
 			a.log.Warn("killing processes that did not end in time", "processes", a.processes.Live())
 		}
+	}
+	_ = a.gateway.Leave(ctx) // Close returns its error, too
+	var leave api.LeaveRequest
+	if keep {
+		leave.Usage = a.host.Release()
 	}
 	if err := a.gateway.Close(ctx); err != nil {
 		a.log.Warn("closing the gateway failed", "error", err)
@@ -53,18 +61,17 @@ func (a *Agent) stop() error {
 	a.stopBackground()
 	a.goroutines.Wait()
 	a.demand.end()
+	if keep {
+		leave.Kept = a.handOver()
+	}
 	killCtx, cancelKill := context.WithTimeout(context.Background(), killTimeout)
 	defer cancelKill()
-	var kept []api.Process
-	if keep {
-		kept = a.handOver(killCtx)
-	}
 	err := a.processes.Close(killCtx)
 	<-ended
 	a.host.WaitMonitors()
 	a.outbox.close(killCtx)
-	a.sweeper.Stop()                     // or this agent would take the telling of its own end, and wait for its own workflow worker
-	a.membership.leave(killCtx, kept...) // with no other process left; this agent's own workflow worker may have to answer
+	a.sweeper.Stop()                   // or this agent would poll the activity that notifies of its own end, and wait for its own workflow worker
+	a.membership.leave(killCtx, leave) // with no other process left; this agent's own workflow worker may have to answer
 	for _, w := range a.serving {
 		w.Stop()
 	}
@@ -85,7 +92,7 @@ func (a *Agent) stop() error {
 // cleanUp releases what a failed start has opened.
 func (a *Agent) cleanUp() {
 	if a.membership != nil {
-		a.membership.leave(context.Background())
+		a.membership.leave(context.Background(), api.LeaveRequest{})
 	}
 	for _, w := range append(a.placement, a.serving...) {
 		w.Stop()

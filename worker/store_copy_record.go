@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -52,9 +53,7 @@ func (a storeAddress) key() string { return storeKey(a.applyTo(spec.Sessions{}))
 // applyTo returns settings with this store.
 func (a storeAddress) applyTo(settings spec.Sessions) spec.Sessions {
 	settings.Store, settings.URL = a.Store, a.URL
-	if settings.Sync == "" {
-		settings.Sync = spec.SyncAlways
-	}
+	settings.Sync = cmp.Or(settings.Sync, spec.SyncAlways)
 	return settings
 }
 

@@ -4,14 +4,16 @@ import (
 	"context"
 	"runtime"
 	"runtime/debug"
-	"time"
 
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/sessions"
 )
 
 // sweep removes expired sessions every sessions.SweepEvery until ctx ends.
 func (s *stores) sweep(ctx context.Context) {
-	every(ctx, sessions.SweepEvery, func(time.Time) { s.sweepOnce(ctx) })
+	for range sleep.Ticks(ctx.Done(), sessions.SweepEvery) {
+		s.sweepOnce(ctx)
+	}
 }
 
 // sweepOnce removes expired sessions and returns how many there were.

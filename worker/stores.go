@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
+
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/sessions"
@@ -35,6 +37,9 @@ type stores struct {
 	observer    *sessionObserver
 	log         *slog.Logger
 	processes   sync.WaitGroup
+
+	// asking are the questions to pools that starts share.
+	asking singleflight.Group
 
 	// copyMu serialises the steps of a copy.
 	copyMu sync.Mutex

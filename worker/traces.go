@@ -62,8 +62,7 @@ func (t *traces) start(ctx context.Context, p api.Process) (ended func(error)) {
 	return func(err error) {
 		if err != nil {
 			t.forget(p.Worker, p.Incarnation)
-			var failed *process.Error
-			if errors.As(err, &failed) {
+			if failed, ok := errors.AsType[*process.Error](err); ok {
 				err = api.Errorf(api.Code(failed.Code), "%w", err)
 			}
 		}

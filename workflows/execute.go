@@ -26,8 +26,7 @@ const (
 func Execute(ctx workflow.Context, input converter.RawValue) (converter.RawValue, error) {
 	var answer converter.RawValue
 	in, err := api.ParseExecuteInput(input.Payload().GetData())
-	var coded *api.Error
-	if errors.As(err, &coded) {
+	if coded, ok := errors.AsType[*api.Error](err); ok {
 		return answer, failure.Refusal(coded)
 	}
 	toClose := executeTimeout

@@ -22,9 +22,17 @@ var inputs = func() map[reflect.Type]bool {
 
 // KeepRuns returns a converter with which an agent that cannot decode the input of a run, such as one without the key that it is encrypted with,
 // leaves the run to another agent: its workflow task fails, and Temporal retries it. The SDK would end the workflow as failed.
-func KeepRuns(payloads converter.DataConverter) converter.DataConverter { return keptRuns{payloads} }
+func KeepRuns(payloads converter.DataConverter) converter.DataConverter {
+	if payloads == converter.GetDefaultDataConverter() {
+		return keptRuns{payloads} // without contexts, for which the SDK would make a converter for each signal channel of each run
+	}
+	return keptRunsInContext{keptRuns{payloads}}
+}
 
 type keptRuns struct{ converter.DataConverter }
+
+// keptRunsInContext keeps runs with a converter that may depend on the context.
+type keptRunsInContext struct{ keptRuns }
 
 // FromPayloads decodes payloads. It panics if one is the input of a run and cannot be decoded.
 func (k keptRuns) FromPayloads(payloads *common.Payloads, values ...any) error {
@@ -41,25 +49,25 @@ func (k keptRuns) FromPayloads(payloads *common.Payloads, values ...any) error {
 }
 
 // WithWorkflowContext implements converter.ContextAware for a converter that does.
-func (k keptRuns) WithWorkflowContext(ctx converter.WorkflowContext) converter.DataConverter {
+func (k keptRunsInContext) WithWorkflowContext(ctx converter.WorkflowContext) converter.DataConverter {
 	if aware, ok := k.DataConverter.(converter.ContextAware); ok {
-		return keptRuns{aware.WithWorkflowContext(ctx)}
+		return keptRunsInContext{keptRuns{aware.WithWorkflowContext(ctx)}}
 	}
 	return k
 }
 
 // WithContext implements converter.ContextAware for a converter that does.
-func (k keptRuns) WithContext(ctx context.Context) converter.DataConverter {
+func (k keptRunsInContext) WithContext(ctx context.Context) converter.DataConverter {
 	if aware, ok := k.DataConverter.(converter.ContextAware); ok {
-		return keptRuns{aware.WithContext(ctx)}
+		return keptRunsInContext{keptRuns{aware.WithContext(ctx)}}
 	}
 	return k
 }
 
 // WithSerializationContext implements converter.DataConverterWithSerializationContext for a converter that does.
-func (k keptRuns) WithSerializationContext(ctx converter.SerializationContext) converter.DataConverter {
+func (k keptRunsInContext) WithSerializationContext(ctx converter.SerializationContext) converter.DataConverter {
 	if aware, ok := k.DataConverter.(converter.DataConverterWithSerializationContext); ok {
-		return keptRuns{aware.WithSerializationContext(ctx)}
+		return keptRunsInContext{keptRuns{aware.WithSerializationContext(ctx)}}
 	}
 	return k
 }

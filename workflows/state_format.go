@@ -3,10 +3,13 @@ package workflows
 import (
 	"fmt"
 
-	"github.com/tempool/tempool/workflows/internal/loop"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/workflows/internal/emit"
+	"github.com/tempool/tempool/workflows/internal/loop"
 )
 
 // StateFormat is the number of the format of the state that a run receives: its fields, and what their values mean. Raise it in every release
@@ -17,27 +20,32 @@ const StateFormat = 1
 const stateFormatHeader = "tempool-state-format"
 
 // Interceptors returns what every Temporal worker that runs the registered workflows needs; payloads converts those of its namespace. It marks the
-// state that a run hands to the next one, or to a child, with StateFormat. The workflow task of a run whose state is newer than this build fails, and
-// Temporal retries it until an agent with a newer build takes it.
-func Interceptors(payloads converter.DataConverter) []interceptor.WorkerInterceptor {
-	return []interceptor.WorkerInterceptor{&stateFormats{known: StateFormat, payloads: payloads}}
+// state that a run hands to the next one, or to a child, with StateFormat, and notes in which order signals arrive. The workflow task of a run whose
+// state is newer than this build fails, and Temporal retries it until an agent with a newer build takes it.
+//
+// The events of workflows go to their agent by emitTo; nil takes none. A replay emits none. Events are emitted at least once: a workflow task that
+// Temporal did not accept is executed again, here or by another agent.
+func Interceptors(payloads converter.DataConverter, emitTo api.Emit) []interceptor.WorkerInterceptor {
+	return []interceptor.WorkerInterceptor{&stateFormats{known: StateFormat, payloads: payloads, emitTo: emitTo}, loop.SignalOrder()}
 }
 
 type stateFormats struct {
 	interceptor.WorkerInterceptorBase
 	known    int
 	payloads converter.DataConverter
+	emitTo   api.Emit
 }
 
 func (s *stateFormats) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
-	return &checkedRun{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, known: s.known, payloads: s.payloads}
+	return &checkedRun{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, known: s.known, payloads: s.payloads, emitTo: s.emitTo}
 }
 
-// checkedRun refuses a run with newer state.
+// checkedRun refuses a run with newer state. It does all that is done for each run: a further interceptor would take more of each cached run's stack.
 type checkedRun struct {
 	interceptor.WorkflowInboundInterceptorBase
 	known    int
 	payloads converter.DataConverter
+	emitTo   api.Emit
 }
 
 func (r *checkedRun) Init(outbound interceptor.WorkflowOutboundInterceptor) error {
@@ -45,6 +53,18 @@ func (r *checkedRun) Init(outbound interceptor.WorkflowOutboundInterceptor) erro
 }
 
 func (r *checkedRun) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteWorkflowInput) (any, error) {
+	r.check(ctx)
+	return r.Next.ExecuteWorkflow(r.context(ctx), in)
+}
+
+func (r *checkedRun) context(ctx workflow.Context) workflow.Context {
+	if r.emitTo != nil {
+		ctx = emit.With(ctx, r.emitTo)
+	}
+	return loop.WithPayloads(ctx, r.payloads)
+}
+
+func (r *checkedRun) check(ctx workflow.Context) {
 	if mark, marked := interceptor.WorkflowHeader(ctx)[stateFormatHeader]; marked {
 		var format int
 		if err := converter.GetDefaultDataConverter().FromPayload(mark, &format); err != nil {
@@ -55,7 +75,6 @@ func (r *checkedRun) ExecuteWorkflow(ctx workflow.Context, in *interceptor.Execu
 				format, r.known))
 		}
 	}
-	return r.Next.ExecuteWorkflow(loop.WithPayloads(ctx, r.payloads), in)
 }
 
 // markedRun marks the state that leaves a run.

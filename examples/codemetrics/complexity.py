@@ -98,5 +98,5 @@ def _decisions(node):
 
 
 def _always_matches(pattern):
-    """Whether a pattern is irrefutable: `_` or a name, also in parentheses or with `as`."""
+    """Whether a pattern is irrefutable: `_` or a name, even in parentheses or with `as`."""
     return isinstance(pattern, ast.MatchAs) and (pattern.pattern is None or _always_matches(pattern.pattern))

@@ -51,7 +51,7 @@ func TestTheExampleMakesThumbnails(t *testing.T) {
 	require.Eventually(t, func() bool {
 		workers, err := pool.Workers(t.Context())
 		return err == nil && workers.Ready == s.Pool.Size
-	}, time.Minute, 50*time.Millisecond)
+	}, 3*time.Minute, 50*time.Millisecond)
 
 	var large bytes.Buffer
 	require.NoError(t, png.Encode(&large, image.NewRGBA(image.Rect(0, 0, 80, 60))))

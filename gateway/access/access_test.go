@@ -71,7 +71,7 @@ func TestMistakesInATokensFileAreNamed(t *testing.T) {
 		"is not valid":                      "[[token]\n",
 		"sha256 is":                         entry("a", "secret", `["*"]`, `["call"]`),
 		"unknown right \"write\"":           entry("a", hash, `["*"]`, `["write"]`),
-		"no right is named":                 entry("a", hash, `["*"]`, `[]`),
+		"no right given":                    entry("a", hash, `["*"]`, `[]`),
 		"pools is missing":                  entry("a", hash, `[]`, `["call"]`),
 		"is not a glob":                     entry("a", hash, `["[a"]`, `["call"]`),
 		"invalid token name":                entry("a b", hash, `["*"]`, `["call"]`),

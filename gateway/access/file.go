@@ -32,7 +32,7 @@ func ReadFile(path string) (File, error) {
 		return file, api.Errorf(api.CodeInvalid, "cannot read the tokens file: %w", err)
 	}
 	if mode := info.Mode().Perm(); mode&0o022 != 0 {
-		return file, api.Errorf(api.CodeInvalid, "the tokens file %s has mode %#o, so that others may write it; run chmod 600 %s", path, mode, path)
+		return file, api.Errorf(api.CodeInvalid, "the tokens file %s has mode %#o, so other users may write to it; run chmod 600 %s", path, mode, path)
 	}
 	if info.Size() > maxFileBytes {
 		return file, api.Errorf(api.CodeInvalid, "the tokens file %s has %d bytes; at most %d are allowed", path, info.Size(), maxFileBytes)

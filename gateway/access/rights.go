@@ -58,7 +58,7 @@ func parseRights(names []string) (Rights, error) {
 		set |= rightNames[at].right
 	}
 	if set == 0 {
-		return 0, fmt.Errorf("no right is named; the rights are %s", All)
+		return 0, fmt.Errorf("no right given; the rights are %s", All)
 	}
 	return set, nil
 }

@@ -103,9 +103,9 @@ func errOwnLease(id string) *api.Error {
 }
 
 func errExpired(id string) *api.Error {
-	return api.Errorf(api.CodeLeaseFenced, "lease %s has expired, and Temporal does not answer whether it was renewed; check out again", id)
+	return api.Errorf(api.CodeLeaseFenced, "lease %s has expired, and Temporal does not respond, so it is unknown whether it was renewed; check out again", id)
 }
 
 func errNoProcess(worker, hostID string) *api.Error {
-	return api.Errorf(api.CodeWorkerNotFound, "no process of %s lives on host %s", worker, hostID)
+	return api.Errorf(api.CodeWorkerNotFound, "no process of %s runs on host %s", worker, hostID)
 }

@@ -51,7 +51,7 @@ func (d *Dispatcher) findWorker(ctx context.Context, pool, worker string) (*pool
 	defer cancel()
 	status, err := d.config.Control.Status(ctx, pool)
 	if err != nil && !errors.Is(err, api.ErrPoolNotFound) {
-		return nil, api.Errorf(api.CodeUnavailable, "cannot find out where %s lives: %w", worker, err).After(time.Second)
+		return nil, api.Errorf(api.CodeUnavailable, "cannot find out where %s runs: %w", worker, err).After(time.Second)
 	}
 	if err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (d *Dispatcher) findWorker(ctx context.Context, pool, worker string) (*pool
 	return p, workerAvailability(status, worker, d.config.HostID)
 }
 
-// Locate returns nil if a process of the worker lives on this host. Else its error says why not, and which gateway serves the worker.
+// Locate returns nil if a process of the worker runs on this host. Otherwise its error says why not, and which gateway serves the worker.
 func (d *Dispatcher) Locate(ctx context.Context, pool, worker string) error {
 	p, err := d.findWorker(ctx, pool, worker)
 	if err == nil && !p.hasWorker(worker) {
@@ -81,7 +81,7 @@ func (d *Dispatcher) Locate(ctx context.Context, pool, worker string) error {
 func workerAvailability(status api.PoolStatus, worker, hostID string) error {
 	i := slices.IndexFunc(status.Workers, func(w api.RosterEntry) bool { return api.WorkerName(status.Pool, w.Slot) == worker })
 	if i < 0 && status.Size == 0 && status.ScaledToZero() {
-		return api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %s now, because nothing needed one; a call of the pool starts one", status.Pool, worker)
+		return api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %s now, because there was no demand; a call to the pool starts one", status.Pool, worker)
 	}
 	if i < 0 || status.Workers[i].Gone || status.Workers[i].Removing {
 		return api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %s; see ctl ps %s", status.Pool, worker, status.Pool)

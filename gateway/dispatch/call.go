@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/tracecontext"
 	"github.com/tempool/tempool/process/wire"
 )
 
@@ -25,7 +26,10 @@ type Request struct {
 	Client string
 	// Headers go to the worker. Their names are lower case.
 	Headers map[string]string
-	Body    []byte
+	// Trace goes to the worker in place of the trace in Headers. It names the trace of a call that the caller has decided not to sample; if it is
+	// zero the Dispatcher decides, by the span of the context.
+	Trace wire.Trace
+	Body  []byte
 	// OnChunk gets the chunks of a streamed answer in order. It may block, which slows the worker down; its error cancels the call.
 	// nil puts the chunks in front of the answer's body.
 	OnChunk func([]byte) error
@@ -33,16 +37,17 @@ type Request struct {
 	Unbuffered bool
 	// Verb is the HTTP method for a worker of plain HTTP, from a bounded set; it names the call's span, since Method is a path that may hold secrets.
 	Verb string
+	// Deadline is when the call must end; zero for call.timeout of its pool, which is the longest that any call has.
+	Deadline time.Time
 
-	deadline time.Time                                    // by which the call must end; set by Do
-	traced   bool                                         // the caller sends it, with the span of the attempt in its headers
+	traced   bool                                         // the caller sends it, with the span of the attempt as its Trace
 	onQueued func()                                       // of Execute: called under a lock once the call is queued or started
 	onStart  func(worker string, incarnation int64) error // of Execute: called before the request is sent; its error ends the call
 }
 
 // wire is the request as it is sent.
 func (r Request) wire() wire.Request {
-	request := wire.Request{Method: r.Method, Headers: r.Headers, Payload: r.Body}
+	request := wire.Request{Method: r.Method, Headers: r.Headers, Trace: r.Trace, Payload: r.Body}
 	if r.Session != "" && request.Headers[sessionHeader] == "" {
 		request.Headers = make(map[string]string, len(r.Headers)+1)
 		maps.Copy(request.Headers, r.Headers)
@@ -77,6 +82,11 @@ type Call struct {
 	response  *Response
 	waited    bool // it was not started at once
 	completed bool // guarded by the pool's lock
+	// ahead says that the request was sent behind another call, which the worker has not answered: the worker has not begun this one. It is guarded by
+	// the pool's lock, and final once the call is completed.
+	ahead      bool
+	mayGoAhead bool
+	arrived    arrival // in the queue; zero if it never was there
 
 	exchange *wire.Exchange // the request to the worker; nil until it is prepared
 	first    wire.Event     // the first event of an exchange that another goroutine has begun
@@ -85,9 +95,9 @@ type Call struct {
 func newCall(ctx context.Context, r Request) *Call {
 	c := &Call{method: r.Method, client: r.Client, onQueued: r.onQueued}
 	if r.traced {
-		c.traceID = traceIDOf(ctx)
+		c.traceID = tracecontext.ID(ctx)
 	}
-	c.ctx, c.stop = context.WithDeadline(ctx, r.deadline)
+	c.ctx, c.stop = context.WithDeadline(ctx, r.Deadline)
 	return c
 }
 
@@ -123,7 +133,7 @@ func (c *Call) MaxMessage() int64 { return int64(c.upstream.spec.Pool.MaxMessage
 // Plain returns the upstream of a worker of protocol none, nil for any other worker.
 func (c *Call) Plain() PlainUpstream { return c.upstream.plain }
 
-// prepare builds the request, so that whoever frees a worker for the call can send it.
+// prepare builds the request, so that the goroutine that frees a worker for the call can send it.
 func (c *Call) prepare(r Request) {
 	c.exchange = wire.Prepare(c.ctx, r.wire(), (*answeredCall)(c))
 }
@@ -137,8 +147,11 @@ func (a *answeredCall) Answered(err error) {
 	if err != nil {
 		err = c.wireError(err)
 	}
-	c.finish(err)
+	c.finish(err, true)
 }
+
+// Began implements wire.Observer.
+func (a *answeredCall) Began() { (*Call)(a).begin() }
 
 // events delivers the first event of an exchange that another goroutine has begun; a nil channel never does.
 func (c *Call) events() <-chan wire.Event {

@@ -46,14 +46,12 @@ func notStarted(err error) error {
 
 // wireError codes the failure of a call that was handed to a connection.
 func (c *Call) wireError(err error) error {
-	var remote *wire.RemoteError
-	if errors.As(err, &remote) {
+	if _, ok := errors.AsType[*wire.RemoteError](err); ok {
 		coded := api.Errorf(api.CodeWorkerError, "%s on %s failed: %w", c.method, c.upstream.worker, err)
 		coded.Started = true
 		return coded
 	}
-	var failed *wire.CallError
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*wire.CallError](err); ok {
 		return c.Fail(failed.Err, failed.Started)
 	}
 	return c.Fail(err, true)
@@ -76,6 +74,8 @@ func (c *Call) codedError(err error, started bool) *api.Error {
 		return api.Errorf(api.CodeDeadlineExceeded, "%s on %s did not answer before the call's deadline: %w", method, worker, err)
 	case errors.Is(err, context.Canceled), errors.Is(err, ErrClientGone):
 		return api.Errorf(api.CodeCancelled, "%s on %s was cancelled by its caller: %w", method, worker, err)
+	case errors.Is(err, wire.ErrSlowReader):
+		return api.Errorf(api.CodeSlowReader, "%s on %s was cancelled: %w", method, worker, err)
 	case errors.Is(err, wire.ErrTooLarge) && started:
 		return api.Errorf(api.CodePayloadTooLarge, "the answer to %s is larger than pool.max_message (%s); stream it or raise that limit: %w", method, c.upstream.spec.Pool.MaxMessage, err)
 	case errors.Is(err, wire.ErrTooLarge):
@@ -120,8 +120,7 @@ func fatalReason(err error) string {
 	if err == nil {
 		return "" // before the variable, which costs an allocation
 	}
-	var remote *wire.RemoteError
-	if errors.As(err, &remote) && remote.Fatal {
+	if remote, ok := errors.AsType[*wire.RemoteError](err); ok && remote.Fatal {
 		return "the worker asked to be replaced: " + remote.Error()
 	}
 	return ""

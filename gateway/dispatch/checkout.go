@@ -48,10 +48,6 @@ func (r CheckoutRequest) validate() error {
 	return nil
 }
 
-func errTTL(ms int64) *api.Error {
-	return api.Errorf(api.CodeInvalid, "ttl_ms is %d; it must be 0 (the spec's lease.ttl) or more", ms)
-}
-
 // Checkout leases a worker of the pool to a client, one of this host if any is free. If none is, it fails with CodeNoWorkers without a
 // wait. With one, the client waits in the order of arrival, together with the calls of the pool; it fails with CodeQueueTimeout when its
 // time is over and with CodeQueueFull if queue.size clients wait. A repeated RequestID gets the lease that its holder has.
@@ -75,6 +71,10 @@ func (d *Dispatcher) Checkout(ctx context.Context, pool string, r CheckoutReques
 		return nil, err
 	}
 	d.adopt(*lease, options.RequestID, sent)
+	if ctx.Err() != nil { // nobody is there to use it
+		d.CheckinAbandoned(ctx, lease.ID)
+		return nil, context.Cause(ctx)
+	}
 	return lease, nil
 }
 
@@ -99,8 +99,12 @@ func (d *Dispatcher) leaseOf(pool string, o tempool.CheckoutOptions) *api.Lease 
 	return nil
 }
 
-// checkoutOnce tries each worker of the pool that may be free, once, in the order of checkoutRank.
+// checkoutOnce tries each worker of the pool that may be free, once, in the order of checkoutRank. The attempt in progress outlasts ctx by controlTimeout
+// at most: Temporal carries out a request whose sender has left, and a lease that nobody knows of would cost the worker its process when it expires.
 func (d *Dispatcher) checkoutOnce(ctx context.Context, pool string, o tempool.CheckoutOptions) (*api.Lease, error) {
+	attempt, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(controlTimeout, cancel) })()
 	status, err := d.config.Control.Status(ctx, pool)
 	if err != nil {
 		return nil, err
@@ -113,8 +117,11 @@ func (d *Dispatcher) checkoutOnce(ctx context.Context, pool string, o tempool.Ch
 	slices.SortStableFunc(candidates, func(a, b api.RosterEntry) int { return cmp.Compare(ranks[a.Slot], ranks[b.Slot]) })
 	refusal := error(api.Errorf(api.CodeNoWorkers, "pool %s has no worker in service (0 of %d)", pool, status.Size).After(time.Second))
 	for _, entry := range candidates {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		worker := api.WorkerName(pool, entry.Slot)
-		lease, err := d.config.Control.Checkout(ctx, worker, o)
+		lease, err := d.config.Control.Checkout(attempt, worker, o)
 		if err == nil {
 			return lease, nil
 		}
@@ -137,7 +144,7 @@ const (
 	takenHere                     // its holder may have returned it without this gateway
 )
 
-// checkoutRanks returns by slot the ranks of workers, as far as this host knows.
+// checkoutRanks returns by slot the ranks of the workers that this host knows.
 func (d *Dispatcher) checkoutRanks(pool string, workers []api.RosterEntry) map[int]checkoutRank {
 	ranks := make(map[int]checkoutRank, len(workers))
 	for _, entry := range workers {

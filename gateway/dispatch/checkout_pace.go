@@ -36,8 +36,7 @@ const (
 func (p *poolState) refusedLocked(u *upstream, err error, now time.Time) {
 	largest := min(max(time.Duration(p.specLocked().Pool.Size)*checkoutBackoffEach, checkoutLeastMaximum), checkoutLargestMaximum)
 	pause := checkoutBackoff << min(u.refusals, 10)
-	var coded *api.Error
-	if errors.As(err, &coded) {
+	if coded, ok := errors.AsType[*api.Error](err); ok {
 		pause = max(pause, min(coded.RetryAfter, maxRetryAfter))
 		if coded.Code != api.CodeUnavailable {
 			u.stats.refused.Add(1)

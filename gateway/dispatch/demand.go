@@ -46,7 +46,8 @@ func (p *poolState) demand(now time.Time) (PoolDemand, bool) {
 		switch l := u.lease; {
 		case l == nil || u.gone:
 		case l.own:
-			d.Calls += u.inFlight
+			d.Calls += u.inFlight - u.aheadLocked()
+			d.Waiting += u.aheadLocked()
 		case !l.ended && now.Before(l.expires):
 			d.Leases++
 		}

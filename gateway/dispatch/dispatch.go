@@ -21,6 +21,7 @@ type Target struct {
 	ref       api.LeaseRef // underLease: what leaseID says
 	invalid   error        // underLease: why leaseID says nothing
 	preferred string       // inQueue: the session's worker, "" for none; set by locate
+	arrived   arrival      // inQueue: of an earlier attempt; zero for none
 	upstream  *upstream    // underLease: set by locate
 }
 
@@ -82,7 +83,9 @@ func response(c *Call, err error) (*Response, error) {
 // again, callAttempts times at most, when its worker ended before it saw the request. Do returns the last call that started, nil if none
 // did. Errors are as Call's.
 func (d *Dispatcher) Do(ctx context.Context, t Target, r Request, send func(*Call, Request) error) (*Call, error) {
-	r.deadline = time.Now().Add(d.callTimeout(t))
+	if latest := time.Now().Add(d.callTimeout(t)); r.Deadline.IsZero() || latest.Before(r.Deadline) {
+		r.Deadline = latest
+	}
 	var traced *callTrace
 	if d.config.Tracer != nil {
 		ctx, traced = d.trace(ctx, &t, &r)
@@ -100,20 +103,24 @@ func (d *Dispatcher) Do(ctx context.Context, t Target, r Request, send func(*Cal
 		} else {
 			err = traced.send(c, r, send)
 		}
+		if c.ahead {
+			attempt-- // it waited for a worker, as a queued call does
+		}
 		if err == nil || t.kind != inQueue || attempt == callAttempts || !errors.Is(err, api.ErrWorkerCrashed) || started(err) {
 			traced.end(err)
 			return c, err
 		}
+		t.arrived = c.arrived
 	}
 }
 
-// WithDeadline bounds a call of a pool by timeout, if that is positive, and by call.timeout of the pool.
-func (d *Dispatcher) WithDeadline(ctx context.Context, pool string, timeout time.Duration) (context.Context, context.CancelFunc) {
+// Deadline is when a call of a pool that begins now must end: after timeout, if that is positive, and after call.timeout of the pool.
+func (d *Dispatcher) Deadline(pool string, timeout time.Duration) time.Time {
 	longest := d.callTimeout(Target{pool: pool})
 	if timeout > 0 {
 		longest = min(longest, timeout)
 	}
-	return bounded(ctx, longest)
+	return time.Now().Add(longest)
 }
 
 // callTimeout is call.timeout of the target's pool, else Config.CallTimeout.
@@ -129,20 +136,13 @@ func (d *Dispatcher) callTimeout(t Target) time.Duration {
 	return d.config.CallTimeout
 }
 
-// bounded is ctx with a deadline that is at most longest away.
-func bounded(ctx context.Context, longest time.Duration) (context.Context, context.CancelFunc) {
-	if deadline, has := ctx.Deadline(); has && time.Until(deadline) <= longest {
-		return ctx, func() {}
-	}
-	return context.WithTimeout(ctx, longest)
-}
-
 // start is the one way for a call to start: it waits until a worker of the target has a free slot and puts the call in flight there.
 func (d *Dispatcher) start(ctx context.Context, t Target, r Request) (*Call, error) {
 	c := newCall(ctx, r)
 	c.session = t.session
-	if t.kind == inQueue && r.onStart == nil && !r.Unbuffered && !r.traced { // whoever frees a worker may send it
+	if t.kind == inQueue && r.onStart == nil && !r.Unbuffered && !r.traced { // the goroutine that frees a worker may send it
 		c.prepare(r)
+		c.mayGoAhead = t.worker == "" && t.session == "" && len(r.Body) <= maxAheadBody
 	}
 	if err := d.place(c, &t); err != nil {
 		c.cancel(nil)
@@ -301,13 +301,14 @@ func (c *Call) awaitPrevious() error {
 // Complete is the one way for a call to end: it removes the call from those in flight, unless its answer has, and ends its context. err is the
 // result of the call.
 func (c *Call) Complete(err error) {
-	c.finish(err)
+	c.finish(err, false)
 	c.cancel(nil)
 }
 
-// finish removes the call from those in flight and gives its slot to queued calls. The reader of the worker's connection calls it as soon as the
-// answer has come, so that the worker has its next request before the caller of the last one runs.
-func (c *Call) finish(err error) {
+// finish removes the call from those in flight and gives its slot to queued calls. The reader of the worker's connection calls it, with reader set, as
+// soon as the answer has come, so that the worker has its next request before the caller of the last one runs. Only the reader sends a call ahead:
+// no other goroutine can end a call of the worker meanwhile.
+func (c *Call) finish(err error, reader bool) {
 	u, p, now := c.upstream, c.upstream.pool, time.Now()
 	p.mu.Lock()
 	if c.completed {
@@ -325,12 +326,19 @@ func (c *Call) finish(err error) {
 	if p.queue.Len() > 0 {
 		begun = p.startQueuedLocked(now, begun)
 	}
+	var ahead *waiter
+	if reader && p.queue.Len() > 0 {
+		ahead = u.startAheadLocked(now)
+	}
 	p.notifyFreedLocked()
 	p.mu.Unlock()
 	for _, w := range begun {
 		w.send()
 	}
-	if err != nil {
+	if ahead != nil {
+		ahead.sendAhead()
+	}
+	if err != nil && (!c.ahead || started(err)) {
 		c.emitFailure(err, now)
 	}
 	if wake {

@@ -104,6 +104,7 @@ type Dispatcher struct {
 	pools   map[string]*poolState
 
 	evictAfter time.Duration // poolEvictAfter; tests shorten it
+	shortCalls brevity       // shortCalls; tests lower it
 }
 
 // New returns a Dispatcher. It fails with CodeInvalid if config lacks a required field.
@@ -120,7 +121,7 @@ func New(config Config) (*Dispatcher, error) {
 	config.CheckEvery = cmp.Or(max(config.CheckEvery, 0), DefaultCheckEvery)
 	config.HoldFor = cmp.Or(max(config.HoldFor, 0), DefaultHoldFor)
 	d := &Dispatcher{
-		config: config, logger: config.Logger, pools: make(map[string]*poolState), stopping: make(chan struct{}), evictAfter: poolEvictAfter,
+		config: config, logger: config.Logger, pools: make(map[string]*poolState), stopping: make(chan struct{}), evictAfter: poolEvictAfter, shortCalls: shortCalls,
 		verifier: newVerifier(config.Control), monitor: newControlPlaneMonitor(config.FenceAfter, time.Now()),
 	}
 	if config.Tracer != nil {
@@ -194,15 +195,24 @@ func (d *Dispatcher) Shut() {
 	}
 }
 
-// Close waits until ctx ends for the calls in flight, cancels the others, returns the Dispatcher's own leases, and ends its
-// goroutines. It fails with ctx's error if it cancelled calls.
-func (d *Dispatcher) Close(ctx context.Context) error {
+// Leave waits until ctx ends for the calls in flight, cancels the others, and returns the Dispatcher's own leases. It fails with ctx's error if it
+// cancelled calls. What is known of the processes stays known until Close.
+func (d *Dispatcher) Leave(ctx context.Context) error {
 	var err error
 	for _, p := range d.allPools() {
 		err = errors.Join(err, p.awaitIdle(ctx))
 		p.returnLeases(ctx)
 	}
+	return err
+}
+
+// Close does what Leave does, unless that was done, and ends the Dispatcher's goroutines.
+func (d *Dispatcher) Close(ctx context.Context) error {
+	err := d.Leave(ctx)
 	d.end()
+	for _, p := range d.allPools() {
+		p.removeAll()
+	}
 	d.work.Wait()
 	return err
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// Drain rejects further calls to an incarnation and waits, until ctx ends, for those in flight, and has the program release the sessions bound to the worker; Cut counts those that remain then. If the
-// lease is the Dispatcher's own, Drain releases it, and Checkin is the request that returns it. A drained incarnation never serves
-// again. An incarnation that is not on this host counts as drained.
+// Drain rejects further calls to an incarnation and waits, until ctx ends, for those in flight; the result's Cut counts those that remain then.
+// It has the program release the sessions bound to the worker. If the lease is the Dispatcher's own, Drain releases it, and the result's Checkin
+// is the request that returns it. A drained incarnation never serves again. An incarnation that is not on this host counts as drained.
 func (d *Dispatcher) Drain(ctx context.Context, worker string, incarnation int64) api.DrainResult {
 	u := d.upstreamOf(worker, incarnation)
 	if u == nil {
@@ -32,7 +32,7 @@ func (d *Dispatcher) Drain(ctx context.Context, worker string, incarnation int64
 	return result
 }
 
-// retireLocked takes the incarnation out of service for good. That withdraws a suspension, and refuses a later one.
+// retireLocked takes the incarnation out of service permanently. That withdraws a suspension, and refuses a later one.
 func (u *upstream) retireLocked() {
 	u.draining = true
 	u.endSuspensionLocked(math.MaxInt64)
@@ -41,14 +41,14 @@ func (u *upstream) retireLocked() {
 const (
 	// recallPause is how long the Dispatcher does not lease a worker that another holder asked for and found idle.
 	recallPause = 250 * time.Millisecond
-	// recallHold is how long the Dispatcher uses a lease on that another holder has asked for. Then it goes back between two calls, and the
-	// Dispatcher does not lease the worker for recallTurn, within which a waiting client asks again.
+	// recallHold is how long the Dispatcher keeps using a lease that another holder has asked for. Then it returns the lease between two calls
+	// and does not lease the worker for recallTurn, within which a waiting client asks again.
 	recallHold = time.Second
 	recallTurn = time.Second
 )
 
 // Recall returns a lease that the Dispatcher holds and does not use. Returned is false for a client's lease, and while calls are in flight
-// under it: then it goes back soon, between two calls.
+// under it: then it is returned soon, between two calls.
 func (d *Dispatcher) Recall(_ context.Context, worker string, incarnation int64, leaseID string) api.RecallResult {
 	ref, err := api.ParseLeaseID(leaseID)
 	if err != nil || ref.Worker() != worker || ref.Incarnation != incarnation {
@@ -80,7 +80,7 @@ func (d *Dispatcher) Recall(_ context.Context, worker string, incarnation int64,
 	return api.RecallResult{Returned: true, Checkin: &api.CheckinRequest{LeaseID: leaseID, Outcome: api.OutcomeOK}}
 }
 
-// recall makes the lease go back between two calls, as another holder has asked for its worker.
+// recall makes the gateway return the lease between two calls, because another holder has asked for its worker.
 func (l *activeLease) recall(now time.Time) {
 	if at := now.Add(recallHold); at.Before(l.returnAt) {
 		l.returnAt, l.recalled = at, true

@@ -5,9 +5,10 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/tracecontext"
 )
 
-// emitFailure emits that a call failed on its worker. A caller that left is no failure.
+// emitFailure emits that a call failed on its worker. A caller that left is not a failure.
 func (c *Call) emitFailure(err error, now time.Time) {
 	u, code := c.upstream, api.CodeOf(err)
 	if log := u.pool.dispatcher.config.Events; code != api.CodeCancelled && log.Wants(api.EventCallFailed) {
@@ -30,7 +31,7 @@ func (u *upstream) emitNotReleased(session string, err error) {
 func (p *poolState) emitRefusal(ctx context.Context, code api.Code, err error) {
 	if log := p.dispatcher.config.Events; log.Wants(api.EventCallFailed) {
 		log.Add(api.EventCallFailed, api.PoolSource(p.pool), time.Now(), api.CallEvent{
-			Host: p.dispatcher.config.HostID, Code: code, Reason: err.Error(), TraceID: traceIDOf(ctx),
+			Host: p.dispatcher.config.HostID, Code: code, Reason: err.Error(), TraceID: tracecontext.ID(ctx),
 		})
 	}
 }

@@ -31,7 +31,7 @@ func TestCallToAnEvictedPoolUsesItsSuccessor(t *testing.T) {
 	u := evicted.upstreamOf(e.start(1))
 	require.NotNil(t, u)
 	require.NotSame(t, evicted, u.pool)
-	c := newCall(t.Context(), Request{Method: "echo", deadline: time.Now().Add(timeout)})
+	c := newCall(t.Context(), Request{Method: "echo", Deadline: time.Now().Add(timeout)})
 	target := AnyWorker("p", "", DefaultPriority)
 	w, admission, err := evicted.tryStart(c, &target)
 	require.NoError(t, err)

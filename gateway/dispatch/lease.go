@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/tracecontext"
 )
 
 // adopt records a client's lease that the workflow has just granted to the request, or renewed, if its process is here.
@@ -24,8 +25,8 @@ func (d *Dispatcher) adopt(lease api.Lease, requestID string, sent time.Time) {
 
 // Renew extends a client's lease to ttlMS milliseconds from now; 0 means the spec's lease.ttl.
 func (d *Dispatcher) Renew(ctx context.Context, id string, a Authority, ttlMS int64) (*api.Lease, error) {
-	if ttlMS < 0 {
-		return nil, errTTL(ttlMS)
+	if invalid := api.CheckTTL(ttlMS); invalid != nil {
+		return nil, invalid
 	}
 	if _, err := d.clientLease(id, a); err != nil {
 		return nil, err
@@ -98,7 +99,7 @@ func (d *Dispatcher) Checkin(ctx context.Context, id string, a Authority, outcom
 	return result, err
 }
 
-// CheckedIn records that Temporal has the checkin of a client's lease: no call starts under it, and the worker goes to who waits for one.
+// CheckedIn records that Temporal has the checkin of a client's lease: no call starts under it, and the worker goes to a waiting client.
 func (d *Dispatcher) CheckedIn(id string, a Authority) error {
 	ref, err := d.clientLease(id, a)
 	if err == nil {
@@ -132,12 +133,12 @@ func (d *Dispatcher) returned(ref api.LeaseRef) {
 	u.pool.notify()
 }
 
-// CheckinAbandoned returns a lease whose client disconnected before it got it, or logs why it could not.
-func (d *Dispatcher) CheckinAbandoned(id string) {
+// CheckinAbandoned returns a lease whose client disconnected before it got it, or logs why it could not. Of the client's ctx it uses the trace.
+func (d *Dispatcher) CheckinAbandoned(client context.Context, id string) {
 	ctx, cancel := context.WithTimeout(d.life, controlTimeout)
 	defer cancel()
 	if _, err := d.Checkin(ctx, id, Operator, api.OutcomeOK, ""); err != nil {
-		d.logger.Warn("could not return the lease of a disconnected client; it will expire", "lease", id, "error", err)
+		tracecontext.Logger(client, d.logger).Warn("could not return the lease of a disconnected client; it will expire", "lease", id, "error", err)
 	}
 }
 
@@ -193,7 +194,7 @@ func (d *Dispatcher) verifyAndStart(c *Call, t *Target) error {
 		if state.LeaseSeq > ref.Seq {
 			u.supersedeLocked(api.LeaseRef{Pool: ref.Pool, Slot: ref.Slot, Incarnation: ref.Incarnation, Seq: state.LeaseSeq}, "a newer lease was granted")
 		} else if u.lease != nil && u.lease.ref == ref {
-			u.endLeaseLocked("the worker has taken it back")
+			u.endLeaseLocked("the worker withdrew it")
 		}
 		u.pool.mu.Unlock()
 		return d.verifier.cache(id, err, now)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 const (
@@ -46,10 +47,8 @@ func (p *poolState) run() {
 			return
 		}
 		timer.Reset(max(minTick, next))
-		select {
-		case <-life:
+		if !sleep.For(life, minTick) {
 			return
-		case <-time.After(minTick):
 		}
 	}
 }
@@ -132,7 +131,7 @@ func (u *upstream) nextActionLocked(now time.Time, waiting, lost bool) (action, 
 		}
 		return checkin, idleTick
 	case idle && l.returnDue(now):
-		u.endLeaseLocked("it was held long enough")
+		u.endLeaseLocked("it reached its maximum hold time")
 		return checkin, idleTick
 	case idle && !waiting && now.Sub(l.idleSince) >= idleReturn:
 		u.endLeaseLocked("it was idle")
@@ -184,7 +183,7 @@ func (p *poolState) renew(u *upstream, l *activeLease) {
 		l.retryAt = time.Time{}
 	case errors.Is(err, api.ErrLeaseFenced), errors.Is(err, api.ErrLeaseNotFound), errors.Is(err, api.ErrWorkerNotFound):
 		p.dispatcher.logger.Warn("the gateway lost its lease; calls under it are cancelled", "worker", u.worker, "lease", l.lease.ID, "error", err)
-		u.dropLocked(l, "the worker has taken it back")
+		u.dropLocked(l, "the worker withdrew it")
 	default:
 		l.retryAt = time.Now().Add(retryDelay)
 	}

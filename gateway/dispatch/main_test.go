@@ -42,7 +42,7 @@ func newEnv(t *testing.T) *env {
 	require.NoError(t, err)
 	sdk, err := filepath.Abs("../../sdk/python")
 	require.NoError(t, err)
-	e := &env{t: t, spec: spec.Default(), control: &fakeControl{leases: map[string]int64{}}}
+	e := &env{t: t, spec: spec.Default(), control: &fakeControl{incarnations: map[string]int64{}, leases: map[string]int64{}}}
 	e.spec.Pool.Name, e.spec.Pool.Command = "p", []string{"python3", script}
 	e.spec.Pool.Env = map[string]string{"PYTHONPATH": sdk, "PYTHONDONTWRITEBYTECODE": "1"}
 	e.spec.Pool.EnvFrom = []string{"PATH", "HOME"}
@@ -64,12 +64,18 @@ func newEnv(t *testing.T) *env {
 // start starts an incarnation of p/0 beside the previous one.
 func (e *env) start(incarnation int64) *process.Process {
 	e.t.Helper()
-	p, err := e.processes.Start(e.t.Context(), process.Launch{Worker: "p/0", Incarnation: incarnation, Spec: e.spec, Keep: []int64{incarnation - 1}})
+	p, err := e.startAs("p/0", incarnation)
 	require.NoError(e.t, err)
+	return p
+}
+
+// startAs starts an incarnation of any worker.
+func (e *env) startAs(worker string, incarnation int64) (*process.Process, error) {
+	p, err := e.processes.Start(e.t.Context(), process.Launch{Worker: worker, Incarnation: incarnation, Spec: e.spec, Keep: []int64{incarnation - 1}})
 	e.control.mu.Lock()
 	defer e.control.mu.Unlock()
-	e.control.incarnation = incarnation
-	return p
+	e.control.incarnations[worker] = incarnation
+	return p, err
 }
 
 func (e *env) echo() {
@@ -91,10 +97,10 @@ func locked[T any](p *poolState, read func() T) T {
 type fakeControl struct {
 	Control // panics if another method is called
 
-	mu          sync.Mutex
-	incarnation int64
-	leases      map[string]int64 // by worker: the last seq
-	checkins    []api.CheckinRequest
+	mu           sync.Mutex
+	incarnations map[string]int64 // by worker
+	leases       map[string]int64 // by worker: the last seq
+	checkins     []api.CheckinRequest
 }
 
 func (c *fakeControl) Checkout(_ context.Context, worker string, o tempool.CheckoutOptions) (*api.Lease, error) {
@@ -107,7 +113,7 @@ func (c *fakeControl) Checkout(_ context.Context, worker string, o tempool.Check
 	c.leases[worker]++
 	now := time.Now()
 	return &api.Lease{
-		ID: api.LeaseID(pool, slot, c.incarnation, c.leases[worker]), Worker: worker, Holder: o.Holder, Host: "here", GrantedAt: now, ExpiresAt: now.Add(time.Hour),
+		ID: api.LeaseID(pool, slot, c.incarnations[worker], c.leases[worker]), Worker: worker, Holder: o.Holder, Host: "here", GrantedAt: now, ExpiresAt: now.Add(time.Hour),
 	}, nil
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // While Temporal cannot be reached, a worker of this host may be given up there and start on another host. A client's lease ends here when
-// its time is over. Calls of a pool, which own nothing, go on until FenceAfter; with on_partition = "fence" every call stops at once.
+// its time is over. Calls of a pool, which own nothing, continue until FenceAfter; with on_partition = "fence" every call stops at once.
 
 // fencesLocked reports whether no call of the pool may run, because Temporal has not answered for too long.
 func (p *poolState) fencesLocked(now time.Time) bool {
@@ -25,7 +25,7 @@ func (p *poolState) lostControl(now time.Time) {
 	if !p.fencesLocked(now) {
 		return
 	}
-	p.cancelCallsLocked(api.Errorf(api.CodeUnavailable, "Temporal does not answer, and the pool stops its calls then (pool.on_partition = %q)", spec.PartitionFence))
+	p.cancelCallsLocked(api.Errorf(api.CodeUnavailable, "Temporal does not respond, and the pool is configured to stop its calls then (pool.on_partition = %q)", spec.PartitionFence))
 }
 
 // expireLocked ends a client's lease whose time is over while Temporal cannot be asked whether it was renewed, and cancels its calls.
@@ -44,7 +44,7 @@ func (u *upstream) expireLocked(now time.Time, lost bool) time.Duration {
 	return idleTick
 }
 
-// retireForLocked takes an incarnation out of service when a lease names a later one that is not here: its worker lives on elsewhere. Without
+// retireForLocked takes an incarnation out of service when a lease names a later one that is not here: its worker continues elsewhere. Without
 // that its gateway would check the worker out again and again.
 func (u *upstream) retireForLocked(lease api.Lease) {
 	if lease.Worker == u.worker && lease.Incarnation > u.incarnation && lease.Host != u.pool.dispatcher.config.HostID {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -33,6 +34,7 @@ type poolState struct {
 	timeout   atomic.Int64     // call.timeout of spec, for readers without the lock; 0 until it is known
 	ended     []endedUsage     // newest last
 	turn      int64            // the highest of any upstream
+	brevity   brevity          // of the calls that ended last
 	checkouts int              // in progress
 	pace      time.Time        // no attempt before on a worker that may not be free
 	reserved  map[string]int   // hooks waiting for this worker
@@ -83,7 +85,7 @@ func (p *poolState) upstreamOf(proc *process.Process) *upstream {
 }
 
 func (p *poolState) upstreamOfLocked(proc *process.Process) *upstream {
-	if u := p.findLocked(proc.Worker(), proc.Incarnation()); u != nil { // an older one counts, too, perhaps after the newest has died
+	if u := p.findLocked(proc.Worker(), proc.Incarnation()); u != nil { // an older one counts too, perhaps after the newest has died
 		return u
 	}
 	newest := p.upstreams[proc.Worker()]
@@ -108,44 +110,55 @@ func (p *poolState) upstreamOfLocked(proc *process.Process) *upstream {
 	}
 	p.sortLocked()
 	p.notifyFreedLocked()
-	p.setSpecLocked(u.spec)
+	p.setSpecLocked(*u.spec)
 	p.setRateLocked(u.worker, u.spec.Limits.CallsPerMinute)
-	p.dispatcher.work.Go(func() { p.watch(u) })
+	p.watch(u)
 	return u
 }
 
-// watch takes the upstream out of service when its connection breaks or its process ends, whichever comes first.
+// watch takes the upstream out of service when its connection breaks or its process ends, whichever comes first. It needs no goroutine until then.
 func (p *poolState) watch(u *upstream) {
-	var broken <-chan struct{}
 	if u.conn != nil {
-		broken = u.conn.Done()
+		wire.AfterDone(u.conn, func() { p.takeOut(u) })
 	}
-	select {
-	case <-broken:
-	case <-u.process.Done():
-	case <-p.dispatcher.life.Done():
-	}
+	u.process.AfterEnd(func() { p.remove(u) })
+}
+
+func (p *poolState) takeOut(u *upstream) {
 	p.mu.Lock()
-	p.markGoneLocked(u)
+	if !u.gone {
+		p.markGoneLocked(u)
+	}
 	p.mu.Unlock()
 	if u.plain != nil {
 		u.plain.Close()
 	}
-	select {
-	case <-u.process.Done():
-	case <-p.dispatcher.life.Done():
-	}
+}
+
+// remove forgets an upstream that is out of service.
+func (p *poolState) remove(u *upstream) {
+	p.takeOut(u)
 	p.mu.Lock()
 	p.removeIfIdleLocked(u)
 	p.mu.Unlock()
 	p.notify()
 }
 
+// removeAll ends the service of all processes.
+func (p *poolState) removeAll() {
+	p.mu.Lock()
+	all := slices.Clone(p.order)
+	p.mu.Unlock()
+	for _, u := range all {
+		p.remove(u)
+	}
+}
+
 // markGoneLocked takes the upstream out of service. Its lease ended with the process, which the workflow notices without the gateway.
 func (p *poolState) markGoneLocked(u *upstream) {
 	u.gone = true
 	u.endSuspensionLocked(u.suspendTurn)
-	u.letAllGoLocked()
+	u.continueAllCallsLocked()
 	u.endLeaseLocked("the process has ended")
 	p.notify()
 }

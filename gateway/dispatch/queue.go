@@ -7,12 +7,39 @@ import (
 	"time"
 )
 
-// Priorities of calls. 9 goes first; calls of one priority go in the order of their arrival.
+// Priorities of calls. 9 goes first; calls of one priority go in the order of their arrival. A call gains a level with each tenth of queue.timeout
+// that it waits, so that no flood of calls with a higher priority keeps it waiting until it fails.
 const (
 	MinPriority     = 0
 	MaxPriority     = 9
 	DefaultPriority = 0
 )
+
+// turn is a place in the order of those who wait.
+type turn struct {
+	due time.Time // the earliest goes first
+	seq int64     // of the arrival; it decides between those that are due at the same time
+}
+
+// turnOf is the place of an arrival. All levels rise at one pace, so their order never changes, and a level is worth a constant time: a call with
+// priority n stands where it would if it had come n tenths of the timeout earlier.
+func turnOf(arrived time.Time, priority int, timeout time.Duration, seq int64) turn {
+	return turn{arrived.Add(-time.Duration(priority) * (timeout / (MaxPriority + 1))), seq}
+}
+
+// before reports whether a goes before b.
+func (a turn) before(b turn) bool {
+	if c := a.due.Compare(b.due); c != 0 {
+		return c < 0
+	}
+	return a.seq < b.seq
+}
+
+// arrival is when a call came to the queue, and the turn that it got.
+type arrival struct {
+	at   time.Time
+	turn turn
+}
 
 // waiter is a call in the queue of a pool.
 type waiter struct {
@@ -22,7 +49,7 @@ type waiter struct {
 	preferred string // worker
 	session   string // of a call of the pool
 	priority  int
-	seq       int64
+	turn      turn
 	index     int // in the heap; -1 when it is not queued
 	// started gets one value: nil when the call has started, or why it never will; none if another goroutine has sent its request.
 	started chan error
@@ -41,7 +68,7 @@ var waiterPool = sync.Pool{New: func() any {
 
 func newWaiter(p *poolState, c *Call, t *Target) *waiter {
 	w := waiterPool.Get().(*waiter)
-	w.pool, w.call, w.worker, w.preferred, w.session, w.priority, w.seq, w.index = p, c, t.worker, t.preferred, t.session, t.priority, 0, -1
+	w.pool, w.call, w.worker, w.preferred, w.session, w.priority, w.index, w.turn = p, c, t.worker, t.preferred, t.session, t.priority, -1, t.arrived.turn
 	return w
 }
 
@@ -52,21 +79,24 @@ func (w *waiter) recycle() {
 	waiterPool.Put(w)
 }
 
-// queue orders waiters by priority, then by arrival. Those for one worker have a heap of their own, so that they hold up no others. The zero value
+// queue orders waiters by their turns. Those for one worker have a heap of their own, so that they delay no others. The zero value
 // is empty. Its user bounds and guards it.
 type queue struct {
 	heap     waiters             // for any worker
 	byWorker map[string]*waiters // for one worker; no heap is empty
 	len      int
 	seq      int64
+	latest   time.Time // arrival
 }
 
 // Len is the number of waiters.
 func (q *queue) Len() int { return q.len }
 
-// Push adds a waiter behind all of its priority.
+// Push adds a waiter. Unless it has a turn from before, that depends on its priority, queuedAt and timeout.
 func (q *queue) Push(w *waiter) {
-	w.seq = q.nextSeq()
+	if w.turn.seq == 0 {
+		w.turn = q.arrive(w.queuedAt, w.priority, w.timeout)
+	}
 	q.len++
 	if w.worker == "" {
 		heap.Push(&q.heap, w)
@@ -83,10 +113,14 @@ func (q *queue) Push(w *waiter) {
 	heap.Push(h, w)
 }
 
-// nextSeq numbers arrivals, also those of clients that wait for a lease.
-func (q *queue) nextSeq() int64 {
+// arrive returns the turn of the next arrival, including that of a client that waits for a lease. Callers may have looked at the clock in another order than
+// they arrive.
+func (q *queue) arrive(now time.Time, priority int, timeout time.Duration) turn {
 	q.seq++
-	return q.seq
+	if now.After(q.latest) {
+		q.latest = now
+	}
+	return turnOf(q.latest, priority, timeout, q.seq)
 }
 
 // PeekFor returns the next waiter for one worker, nil if there is none.
@@ -147,12 +181,7 @@ func (h waiters) Len() int { return len(h) }
 func (h waiters) Less(i, j int) bool { return h[i].before(h[j]) }
 
 // before reports whether w is served before o.
-func (w *waiter) before(o *waiter) bool {
-	if w.priority != o.priority {
-		return w.priority > o.priority
-	}
-	return w.seq < o.seq
-}
+func (w *waiter) before(o *waiter) bool { return w.turn.before(o.turn) }
 
 func (h waiters) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]

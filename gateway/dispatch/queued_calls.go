@@ -12,12 +12,17 @@ func (p *poolState) enqueueLocked(c *Call, t *Target, now time.Time) (*waiter, e
 		return nil, err
 	}
 	limits := p.spec.Queue
-	if p.queue.Len() >= limits.Size && !p.displaceLocked(c.client) {
+	again := t.arrived.turn.seq > 0 // its worker ended before it began
+	if p.queue.Len() >= limits.Size && !again && !p.displaceLocked(c.client) {
 		return nil, api.Errorf(api.CodeQueueFull, "the queue of pool %s is full: %d calls wait (queue.size)", p.pool, limits.Size).After(time.Second)
 	}
 	w := newWaiter(p, c, t)
 	w.queuedAt, w.timeout = now, limits.Timeout.D()
+	if again {
+		w.queuedAt = t.arrived.at
+	}
 	p.queue.Push(w)
+	c.arrived = arrival{w.queuedAt, w.turn}
 	c.queued()
 	if p.mustWakeLocked(now) {
 		p.notify()
@@ -44,7 +49,7 @@ func (p *poolState) displaceLocked(client string) bool {
 	if last == nil || !p.queue.Remove(last) {
 		return false
 	}
-	last.started <- api.Errorf(api.CodeQueueFull, "the queue of pool %s is full, and this client has the most calls in it (queue.size)", p.pool).After(time.Second)
+	last.started <- api.Errorf(api.CodeQueueFull, "the queue of pool %s is full, and this client has more calls in it than any other (queue.size)", p.pool).After(time.Second)
 	return true
 }
 
@@ -52,14 +57,20 @@ func (p *poolState) displaceLocked(client string) bool {
 func (w *waiter) wait() (failure error) {
 	p, c := w.pool, w.call
 	defer func() {
-		until := time.Now()
+		until, ahead := time.Now(), false
 		if failure == nil { // its answer may have come already
-			until = c.startedAt
+			p.mu.Lock()
+			if ahead = c.ahead; !ahead {
+				until = c.startedAt
+			}
+			p.mu.Unlock()
 		}
-		p.stats.waits.observe(until.Sub(w.queuedAt))
+		if !ahead || c.ctx.Err() != nil { // else it returns to the queue
+			p.stats.waits.observe(until.Sub(w.queuedAt))
+		}
 		w.recycle()
 	}()
-	w.timer.Reset(w.timeout)
+	w.timer.Reset(time.Until(w.queuedAt.Add(w.timeout)))
 	var reason error
 	select {
 	case err := <-w.started:
@@ -79,12 +90,15 @@ func (w *waiter) wait() (failure error) {
 		reason = api.Errorf(api.CodeQueueTimeout, "no %s was free within %s (queue.timeout)%s", who, w.timeout, cause).After(time.Second)
 	}
 	p.mu.Lock()
-	removed := p.queue.Remove(w)
+	removed, ahead := p.queue.Remove(w), c.ahead
 	p.mu.Unlock()
 	if removed {
 		return reason
 	}
 	if c.exchange != nil && !c.exchange.Withdraw() {
+		if ahead {
+			c.cancel(c.errStillAhead(w.timeout))
+		}
 		return nil // it was sent, and ends on its own
 	}
 	err := <-w.started

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -26,7 +27,7 @@ func TestACallThatIsHeldAsItGivesUpIsNotTriedAgain(t *testing.T) {
 	p := newPoolState(&Dispatcher{}, "p")
 	c := &Call{}
 	w := newWaiter(p, c, &Target{session: "s"})
-	w.timeout = timeout
+	w.queuedAt, w.timeout = time.Now(), timeout
 	c.ctx = endedContext{t.Context(), func() {
 		p.heldCalls++
 		w.started <- &heldError{make(chan struct{})}

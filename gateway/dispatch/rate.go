@@ -12,14 +12,20 @@ type rateWindow struct {
 	limit   int
 	buckets [61]int
 	sum     int
-	second  int64 // of the newest bucket, in Unix time
+	second  int64 // of the newest bucket, in Unix time and behind
+	behind  int64 // by how many seconds the clock was set back
 }
 
 func newRateWindow(limit int) *rateWindow { return &rateWindow{limit: limit} }
 
-// advance drops the buckets that are more than a minute old.
+// advance drops the buckets that are more than a minute old. A clock that was set back by more than that must not hold calls until it is where it was:
+// the window then goes on as if no time had passed. Callers may have looked at the clock in another order than they come here.
 func (w *rateWindow) advance(now time.Time) {
-	second := now.Unix()
+	second := now.Unix() + w.behind
+	if back := w.second - second; back > int64(len(w.buckets)) {
+		w.behind += back
+		second = w.second
+	}
 	if second-w.second >= int64(len(w.buckets)) {
 		w.buckets, w.sum, w.second = [61]int{}, 0, second
 		return
@@ -40,7 +46,7 @@ func (w *rateWindow) full(now time.Time) (bool, time.Duration) {
 	}
 	for age := int64(len(w.buckets)) - 1; age >= 0; age-- {
 		if oldest := w.second - age; oldest >= 0 && w.buckets[oldest%int64(len(w.buckets))] > 0 {
-			return true, time.Unix(oldest+int64(len(w.buckets)), 0).Sub(now)
+			return true, time.Unix(oldest+int64(len(w.buckets))-w.behind, 0).Sub(now)
 		}
 	}
 	return true, time.Minute // a limit of 0

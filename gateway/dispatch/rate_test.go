@@ -50,6 +50,25 @@ func replay(limit int, startedAt []time.Time, now time.Time) *rateWindow {
 	return w
 }
 
+// A clock that is corrected by hours, as after the resumption of a virtual machine, must not keep a worker from calls for hours.
+func TestAClockThatIsSetBackHoldsNoCallForLongerThanAMinute(t *testing.T) {
+	w := newRateWindow(2)
+	now := time.Unix(1_700_000_000, 0)
+	w.advance(now)
+	w.add()
+	w.add()
+	now = now.Add(-3 * time.Hour)
+	full, wait := w.full(now)
+	require.True(t, full, "the calls of the last minute count")
+	require.LessOrEqual(t, wait, 61*time.Second)
+	full, _ = w.full(now.Add(wait))
+	require.False(t, full)
+	w.add()
+	w.add()
+	full, _ = w.full(now.Add(wait + time.Second))
+	require.True(t, full)
+}
+
 func TestWindowIsEmptyAfterALongPause(t *testing.T) {
 	w := newRateWindow(1)
 	now := time.Unix(1_700_000_000, 0)

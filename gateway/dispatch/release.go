@@ -11,7 +11,7 @@ import (
 	"github.com/tempool/tempool/process/wire"
 )
 
-// An incarnation that leaves in good order releases the sessions bound to its worker: the program's hook session.release writes what the process
+// An incarnation that ends gracefully releases the sessions bound to its worker: the program's hook session.release writes what the process
 // keeps of them to the store. Calls of such a session are held back until then, so that the next process, or another worker, does not read the
 // store too early. A program without the hook, or that has had no call, keeps nothing, and nothing is held.
 
@@ -22,7 +22,7 @@ const maxReleased = 10_000
 type heldError struct{ released <-chan struct{} }
 
 func (*heldError) Error() string {
-	return "the call waits until the process that had its session has released it"
+	return "the call waits until the process that held its session has released it"
 }
 
 // heldBy is the heldError that err is, or nil.
@@ -37,7 +37,7 @@ type held struct {
 	released chan struct{}
 }
 
-// holdSessionsLocked holds the sessions of an incarnation that takes no further call of the pool, also of calls in the queue.
+// holdSessionsLocked holds the sessions of an incarnation that takes no further call of the pool, including sessions of calls in the queue.
 func (u *upstream) holdSessionsLocked() {
 	p, affinity := u.pool, u.pool.dispatcher.config.Affinity
 	if u.releasing || u.gone || affinity == nil || u.calls.requests+int64(u.inFlight) == 0 || !u.offersHook(api.HookSessionRelease) {
@@ -98,7 +98,7 @@ func (p *poolState) awaitRelease(ctx context.Context, h *heldError) error {
 }
 
 // releaseSessions calls the hook for each session held for the incarnation, as many at a time as the program takes calls, until ctx ends; then the
-// rest go on without. Each hook but the last has half of the time that is left, so that one that hangs leaves time for the others.
+// rest continue without. Each hook but the last has half of the time that is left, so that one that hangs leaves time for the others.
 func (u *upstream) releaseSessions(ctx context.Context) {
 	p := u.pool
 	p.mu.Lock()
@@ -126,7 +126,7 @@ func (u *upstream) releaseSessions(ctx context.Context) {
 				failed++
 				problem = err
 			}
-			p.letGoLocked(session, u)
+			p.continueCallsLocked(session, u)
 			p.mu.Unlock()
 			<-slots
 		})
@@ -156,17 +156,17 @@ func (u *upstream) release(ctx context.Context, session string, last bool) error
 	return err
 }
 
-// letGoLocked lets the calls of a session go on, if they are held for u.
-func (p *poolState) letGoLocked(session string, u *upstream) {
+// continueCallsLocked lets the calls of a session continue, if they are held for u.
+func (p *poolState) continueCallsLocked(session string, u *upstream) {
 	if h := p.held[session]; h != nil && h.by == u {
 		close(h.released)
 		delete(p.held, session)
 	}
 }
 
-// letAllGoLocked is letGoLocked for all sessions.
-func (u *upstream) letAllGoLocked() {
+// continueAllCallsLocked is continueCallsLocked for all sessions.
+func (u *upstream) continueAllCallsLocked() {
 	for session := range u.pool.held {
-		u.pool.letGoLocked(session, u)
+		u.pool.continueCallsLocked(session, u)
 	}
 }

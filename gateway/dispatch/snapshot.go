@@ -57,7 +57,7 @@ type WorkerSnapshot struct {
 	CallTime         time.Duration
 	// Granted counts the leases that this gateway acquired or learned of, Refused the checkouts through it that were refused.
 	Granted, Refused int64
-	// Here reports that a process of the worker lives on this host. The other fields are about that: the newest incarnation and whether
+	// Here reports that a process of the worker runs on this host. The other fields are about that: the newest incarnation and whether
 	// it drains, whether any incarnation is leased, and the calls in flight on all of them.
 	Here        bool
 	Incarnation int64
@@ -66,16 +66,26 @@ type WorkerSnapshot struct {
 	InFlight    int
 }
 
-// Snapshot returns the current counts. It takes each pool's lock for a moment.
+// Snapshot returns the current counts. It takes each pool's lock for a moment. A pool that only was looked for is left out.
 func (d *Dispatcher) Snapshot() Snapshot {
 	s, now := Snapshot{Health: d.Health()}, time.Now()
 	for _, p := range d.allPools() {
-		if pool := p.snapshot(now); len(pool.Workers) > 0 || pool.Waiting > 0 || pool.WaitingClients > 0 {
+		if pool := p.snapshot(now); len(pool.Workers) > 0 || pool.Waiting > 0 || pool.WaitingClients > 0 || pool.refusedAny() {
 			s.Pools = append(s.Pools, pool)
 		}
 	}
 	slices.SortFunc(s.Pools, func(a, b PoolSnapshot) int { return strings.Compare(a.Pool, b.Pool) })
 	return s
+}
+
+// refusedAny reports whether calls were refused: a pool none of whose workers has come up may have nothing else.
+func (s PoolSnapshot) refusedAny() bool {
+	for _, n := range s.Refused {
+		if n > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // Waiting counts, by pool, the calls and the clients that wait for a worker. Pools without any are left out.
@@ -118,7 +128,8 @@ func (p *poolState) snapshot(now time.Time) PoolSnapshot {
 			w.Here, w.Incarnation, w.Draining = true, u.incarnation, u.draining
 		}
 		w.Leased = w.Leased || u.lease != nil && !u.lease.ended && now.Before(u.lease.expires)
-		w.InFlight += u.inFlight
+		w.InFlight += u.inFlight - u.aheadLocked()
+		s.Waiting += u.aheadLocked()
 	}
 	slices.SortFunc(s.Workers, func(a, b WorkerSnapshot) int { return strings.Compare(a.Worker, b.Worker) })
 	return s

@@ -13,12 +13,11 @@ import (
 // suspendPoll is the interval at which Suspend looks whether the calls in flight have ended.
 const suspendPoll = 5 * time.Millisecond
 
-// suspension is the order to keep an incarnation out of service.
+// suspension is an order to keep an incarnation out of service.
 type suspension struct {
-	reason string
-	ctx    context.Context // of the hook; done with the next order
-	cancel context.CancelFunc
-	hooked bool // the program's hook was called
+	*api.Suspension                 // shared by the repetitions of the order
+	ctx             context.Context // of the hook; done with the next order
+	cancel          context.CancelFunc
 }
 
 // suspendLocked makes an order the one that counts. It returns nil if a newer one has been seen.
@@ -27,7 +26,10 @@ func (u *upstream) suspendLocked(turn int64, reason string) *suspension {
 		return nil
 	}
 	u.endSuspensionLocked(turn)
-	u.suspension = &suspension{reason: reason}
+	if u.suspended == nil || u.suspended.Turn != turn {
+		u.suspended = &api.Suspension{Turn: turn, Reason: reason}
+	}
+	u.suspension = &suspension{Suspension: u.suspended}
 	u.suspension.ctx, u.suspension.cancel = context.WithCancel(u.pool.dispatcher.life)
 	if u.pool.newestLiveLocked(u.worker) == u {
 		u.pool.refuseQueuedLocked(u.worker, u.errSuspended())
@@ -35,7 +37,7 @@ func (u *upstream) suspendLocked(turn int64, reason string) *suspension {
 	return u.suspension
 }
 
-// refuseQueuedLocked refuses the queued calls that name the worker. Those for any worker wait on.
+// refuseQueuedLocked refuses the queued calls that name the worker. Those for any worker stay queued.
 func (p *poolState) refuseQueuedLocked(worker string, err error) {
 	for w := p.queue.PeekFor(worker); w != nil; w = p.queue.PeekFor(worker) {
 		p.queue.Remove(w)
@@ -54,13 +56,13 @@ func (u *upstream) endSuspensionLocked(turn int64) {
 // errSuspended refuses a call to the incarnation. It hints at no retry: the suspension lasts until an operator ends it.
 func (u *upstream) errSuspended() *api.Error {
 	_, slot, _ := api.ParseWorkerName(u.worker)
-	return api.Errorf(api.CodeSuspended, "%s is suspended and takes no call: %s; ctl workers resume %s --worker %d puts it back", u.worker,
-		u.suspension.reason, u.pool.pool, slot)
+	return api.Errorf(api.CodeSuspended, "%s is suspended and takes no call: %s; ctl workers resume %s --worker %d returns it to service", u.worker,
+		u.suspension.Reason, u.pool.pool, slot)
 }
 
 // Suspend starts no further call on an incarnation, until EndSuspension. It returns when none is in flight and no client's lease counts; when
 // r.Timeout is over it fences the lease and cuts the calls that remain. An order that a later one replaces is withdrawn, and changes nothing more.
-// The lease that it ended is in Checkin. An incarnation that is not on this host is idle.
+// An order that is repeated returns what it has ended before. An incarnation that is not on this host is idle.
 func (d *Dispatcher) Suspend(ctx context.Context, r api.SuspendRequest) api.SuspendResult {
 	u := d.upstreamOf(r.Worker, r.Incarnation)
 	if u == nil {
@@ -103,21 +105,32 @@ func (d *Dispatcher) Suspend(ctx context.Context, r api.SuspendRequest) api.Susp
 	}
 }
 
-// callSuspendHook calls the program's hook, and returns why it failed. One that takes longer than limit goes on until the suspension ends.
+// callSuspendHook calls the program's hook, unless it has returned to the same order before, and returns why it failed. One that takes longer than
+// limit keeps running until the suspension ends.
 func (u *upstream) callSuspendHook(ctx context.Context, s *suspension, limit time.Duration) string {
 	if !u.offersHook(api.HookSuspend) {
 		return ""
 	}
 	u.pool.mu.Lock()
-	s.hooked = true
+	returned, problem := s.HookReturned, s.Problem
+	s.Hooked = true
 	u.pool.mu.Unlock()
+	if returned {
+		return problem
+	}
 	ended := make(chan error, 1)
 	u.pool.dispatcher.work.Go(func() { ended <- u.callHook(s.ctx, api.HookSuspend) })
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
 	case err := <-ended:
-		return hookProblem(api.HookSuspend, err)
+		u.pool.mu.Lock()
+		defer u.pool.mu.Unlock()
+		problem = hookProblem(api.HookSuspend, err)
+		if s.ctx.Err() == nil {
+			s.HookReturned, s.Problem = true, problem
+		}
+		return problem
 	case <-ctx.Done():
 	case <-timer.C:
 	}
@@ -148,7 +161,7 @@ func hookProblem(hook string, err error) string {
 // endForSuspension fences the lease, cancels the calls under it, and waits until the worker has given them up.
 func (d *Dispatcher) endForSuspension(ctx context.Context, u *upstream, s *suspension, id string) (result api.SuspendResult) {
 	u.pool.mu.Lock()
-	if u.suspension != s {
+	if u.suspension != s || s.ctx.Err() != nil { // EndSuspension has said what was ended
 		u.pool.mu.Unlock()
 		return api.SuspendResult{Withdrawn: true}
 	}
@@ -157,6 +170,7 @@ func (d *Dispatcher) endForSuspension(ctx context.Context, u *upstream, s *suspe
 		ref, err = u.lease.ref, nil
 	}
 	if err != nil || u.gone { // without a lease there are no calls; the end of an incarnation also ends its lease
+		result.FencedLease = s.FencedLease
 		u.pool.mu.Unlock()
 		return result
 	}
@@ -164,7 +178,8 @@ func (d *Dispatcher) endForSuspension(ctx context.Context, u *upstream, s *suspe
 	if l != nil && l.ref != ref {
 		l = nil
 	}
-	result.CallsCut = u.inFlight
+	s.LeaseID = leaseID(ref)
+	s.CallsCut = max(s.CallsCut, u.inFlight) // no call has started since the first order
 	next := ref
 	next.Seq++
 	u.supersedeLocked(next, "the worker is suspended")
@@ -179,12 +194,13 @@ func (d *Dispatcher) endForSuspension(ctx context.Context, u *upstream, s *suspe
 	defer u.pool.mu.Unlock()
 	if l != nil {
 		checkin := l.checkin(api.OutcomeOK, "")
-		result.Checkin = &checkin
+		s.Checkin = &checkin
 	}
+	result.FencedLease = s.FencedLease
 	return result
 }
 
-// EndSuspension lets calls start on an incarnation again, after the program's hook. Problem is why the hook failed.
+// EndSuspension lets calls start on an incarnation again, after the program's hook; see api.ResumeResult.
 func (d *Dispatcher) EndSuspension(ctx context.Context, r api.ResumeRequest) (result api.ResumeResult) {
 	u := d.upstreamOf(r.Worker, r.Incarnation)
 	if u == nil {
@@ -200,7 +216,10 @@ func (d *Dispatcher) EndSuspension(ctx context.Context, r api.ResumeRequest) (re
 	hook := r.Suspended
 	if s != nil {
 		s.cancel()
-		hook = hook || s.hooked
+		hook = hook || s.Hooked
+	}
+	if last := u.suspended; last != nil && last.Turn == r.Turn-1 && !r.Suspended { // nobody has got its result
+		result.FencedLease = last.FencedLease
 	}
 	u.pool.mu.Unlock()
 	if hook && u.offersHook(api.HookResume) {
@@ -216,6 +235,9 @@ func (d *Dispatcher) EndSuspension(ctx context.Context, r api.ResumeRequest) (re
 	defer u.pool.mu.Unlock()
 	if u.suspension == s && r.Turn == u.suspendTurn {
 		u.endSuspensionLocked(r.Turn)
+		if u.suspended != nil {
+			u.suspended.Ended = true
+		}
 	}
 	u.retryAt = time.Time{}
 	u.pool.notify()
@@ -223,3 +245,30 @@ func (d *Dispatcher) EndSuspension(ctx context.Context, r api.ResumeRequest) (re
 }
 
 var errHookTimeout = errors.New("it has not returned within health.timeout")
+
+// Suspension returns what is known of the newest suspension of an incarnation, nil if there was none.
+func (d *Dispatcher) Suspension(worker string, incarnation int64) *api.Suspension {
+	u := d.upstreamOf(worker, incarnation)
+	if u == nil {
+		return nil
+	}
+	u.pool.mu.Lock()
+	defer u.pool.mu.Unlock()
+	if u.suspended == nil {
+		return nil
+	}
+	known := *u.suspended
+	return &known
+}
+
+// resumeSuspensionLocked continues with the suspension of an earlier agent.
+func (u *upstream) resumeSuspensionLocked(s *api.Suspension) {
+	if s == nil {
+		return
+	}
+	known := *s
+	u.suspended, u.suspendTurn = &known, s.Turn
+	if !s.Ended {
+		u.suspendLocked(s.Turn, s.Reason)
+	}
+}

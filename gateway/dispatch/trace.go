@@ -9,6 +9,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/tracecontext"
+	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -25,20 +26,32 @@ type callTrace struct {
 // StartSpans returns the span of the start of an incarnation; an invalid one if it is unknown.
 type StartSpans func(worker string, incarnation int64) trace.SpanContext
 
-// trace begins the trace of a call; nil for one that is not sampled. Such a call that is not sampled gets the identity of its trace in its
-// headers, so that what the worker does is not sampled either.
+// trace begins the trace of a call; nil for one that is not sampled. Such a call names its trace to the worker, so that what the worker does is
+// not sampled either; that it costs nothing more is why the decision comes first.
 func (d *Dispatcher) trace(ctx context.Context, t *Target, r *Request) (context.Context, *callTrace) {
+	if !r.Trace.IsZero() {
+		return ctx, nil
+	}
+	parent := trace.SpanContextFromContext(ctx)
+	if !parent.IsValid() {
+		var unsampled trace.SpanContext
+		if ctx, unsampled = tracecontext.Sample(ctx, d.config.Tracer, parent); unsampled.IsValid() {
+			r.Trace = TraceOf(unsampled)
+			return ctx, nil
+		}
+	}
 	pool := t.pool
 	if t.kind == underLease {
 		ref, _ := api.ParseLeaseID(t.leaseID) // locate reports an invalid one
 		pool = ref.Pool
 	}
 	var root trace.Span
-	if !trace.SpanContextFromContext(ctx).IsValid() {
+	if !parent.IsValid() {
 		ctx, root = d.config.Tracer.Start(ctx, spanName(pool, *r, r.Unbuffered))
+		parent = root.SpanContext()
 	}
-	if !trace.SpanContextFromContext(ctx).IsSampled() {
-		r.Headers = tracecontext.ToWorker(ctx, r.Headers)
+	if !parent.IsSampled() {
+		r.Trace = TraceOf(parent)
 		return ctx, nil
 	}
 	if root != nil {
@@ -48,12 +61,13 @@ func (d *Dispatcher) trace(ctx context.Context, t *Target, r *Request) (context.
 	return ctx, &callTrace{tracer: d.config.Tracer, starts: d.config.StartSpans, ctx: ctx, root: root, pool: pool}
 }
 
-// traceIDOf is the id of the trace of ctx in hex; "" if it is not sampled.
-func traceIDOf(ctx context.Context) string {
-	if span := trace.SpanContextFromContext(ctx); span.IsSampled() {
-		return span.TraceID().String()
+// TraceOf is the trace context of a span as a worker gets it; zero for an invalid one.
+func TraceOf(s trace.SpanContext) wire.Trace {
+	if !s.IsValid() {
+		return wire.Trace{}
 	}
-	return ""
+	known := s.TraceFlags() & (trace.FlagsSampled | trace.FlagsRandom) // W3C Trace Context reserves the others
+	return wire.Trace{ID: s.TraceID(), Span: s.SpanID(), Flags: byte(known), State: s.TraceState().String()}
 }
 
 // end ends the trace of a call with its result.
@@ -99,7 +113,7 @@ func (s *callTrace) waited(c *Call, err error) {
 // send runs the attempt on the worker within a span, which the worker's own spans are below.
 func (s *callTrace) send(c *Call, r Request, send func(*Call, Request) error) (err error) {
 	plain := c.upstream.spec.Pool.Protocol == spec.ProtocolNone
-	ctx, span := s.tracer.Start(s.ctx, spanName(s.pool, r, plain), trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(c.startedAt),
+	_, span := s.tracer.Start(s.ctx, spanName(s.pool, r, plain), trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(c.startedAt),
 		trace.WithAttributes(c.upstream.traceAttributes()...), trace.WithAttributes(c.upstream.rpcAttributes(r)...))
 	returned := false
 	defer func() {
@@ -116,15 +130,15 @@ func (s *callTrace) send(c *Call, r Request, send func(*Call, Request) error) (e
 		}
 		tracecontext.End(span, failure)
 	}()
-	r.Headers = tracecontext.ToWorker(ctx, r.Headers)
+	r.Trace = TraceOf(span.SpanContext())
 	err = send(c, r)
 	returned = true
 	return err
 }
 
-// errBrokenOff is the failure of a call whose answer broke off.
+// errBrokenOff is the failure of a call whose response was cut off.
 var errBrokenOff = func() error {
-	err := api.Errorf(api.CodeWorkerCrashed, "the answer broke off")
+	err := api.Errorf(api.CodeWorkerCrashed, "the response was cut off")
 	err.Started = true
 	return err
 }()

@@ -9,8 +9,8 @@ import (
 	"github.com/tempool/tempool/process/wire"
 )
 
-// Unhealthy ends the Dispatcher's own lease on an incarnation that is not well: no further call starts under it, and when the calls in flight
-// have ended it goes back with the outcome error, which degrades the worker. A client's lease goes on.
+// Unhealthy ends the Dispatcher's own lease on an unhealthy incarnation: no further call starts under it, and when the calls in flight
+// have ended it is returned with the outcome error, which degrades the worker. A client's lease continues.
 func (d *Dispatcher) Unhealthy(worker string, incarnation int64, reason string) {
 	u := d.upstreamOf(worker, incarnation)
 	if u == nil {
@@ -25,7 +25,7 @@ func (d *Dispatcher) Unhealthy(worker string, incarnation int64, reason string) 
 func (u *upstream) degradeLocked(reason string) {
 	if l := u.lease; l != nil && l.own {
 		l.unhealthy = reason
-		u.endLeaseLocked("the worker is not well")
+		u.endLeaseLocked("the worker is unhealthy")
 		u.pool.notify()
 	}
 }
@@ -37,7 +37,7 @@ type callErrors struct {
 	replaced bool      // as many failed again: nothing is left to judge
 }
 
-// verdict is what follows from the calls of an incarnation.
+// verdict is the conclusion from the calls of an incarnation.
 type verdict int
 
 const (
@@ -74,7 +74,7 @@ const maxReason = 500
 func shorten(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxReason)], "") }
 
 // countErrorLocked judges the incarnation by a call that has ended with err. The Dispatcher's own lease carries the verdict to the worker when it
-// goes back; a client's lease goes on, so the worker is told.
+// is returned; a client's lease continues, so the worker is notified.
 func (u *upstream) countErrorLocked(c *Call, err error, now time.Time) {
 	unhandled := false
 	if err != nil { // before the variable, which costs an allocation
@@ -91,8 +91,8 @@ func (u *upstream) countErrorLocked(c *Call, err error, now time.Time) {
 	reason := fmt.Sprintf("%d calls in a row failed with an error that the program did not raise on purpose (health.max_call_errors); the last one: %s", u.spec.Health.MaxCallErrors, shorten(err.Error()))
 	switch {
 	case !c.lease.own:
-		if tell := u.pool.dispatcher.config.Unhealthy; tell != nil {
-			u.pool.dispatcher.work.Go(func() { tell(u.worker, u.incarnation, reason, v == replace) })
+		if report := u.pool.dispatcher.config.Unhealthy; report != nil {
+			u.pool.dispatcher.work.Go(func() { report(u.worker, u.incarnation, reason, v == replace) })
 		}
 	case v == replace:
 		c.lease.fatal = reason

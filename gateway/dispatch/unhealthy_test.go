@@ -9,24 +9,25 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process/wire"
+	"github.com/tempool/tempool/spec"
 )
 
-func TestCallsInARowThatFailDegradeAndThenReplace(t *testing.T) {
+func TestConsecutiveFailedCallsDegradeThenReplace(t *testing.T) {
 	const limit = 3
 	start := time.Now()
 	at := func(n int) time.Time { return start.Add(time.Duration(n) * time.Second) }
 	for name, c := range map[string]struct {
-		calls string // x: unhandled error, o: good, l: unhandled error of a call that had started before all others
+		calls string // e: unhandled error, o: good, l: unhandled error of a call that had started before all others
 		want  []verdict
 	}{
-		"too few":                    {"xx", []verdict{keep, keep}},
-		"enough":                     {"xxx", []verdict{keep, keep, degrade}},
-		"as many again":              {"xxxxxx", []verdict{keep, keep, degrade, keep, keep, replace}},
-		"it is said once":            {"xxxxxxxxx", []verdict{keep, keep, degrade, keep, keep, replace, keep, keep, keep}},
-		"a good one between":         {"xxoxx", []verdict{keep, keep, keep, keep, keep}},
-		"a good one brings it back":  {"xxxoxxx", []verdict{keep, keep, degrade, keep, keep, keep, degrade}},
-		"late ones count only once":  {"xxxlll", []verdict{keep, keep, degrade, keep, keep, keep}},
-		"late ones and as many more": {"xxxlllxxx", []verdict{keep, keep, degrade, keep, keep, keep, keep, keep, replace}},
+		"too few":                    {"ee", []verdict{keep, keep}},
+		"enough":                     {"eee", []verdict{keep, keep, degrade}},
+		"as many again":              {"eeeeee", []verdict{keep, keep, degrade, keep, keep, replace}},
+		"it is said once":            {"eeeeeeeee", []verdict{keep, keep, degrade, keep, keep, replace, keep, keep, keep}},
+		"a good one between":         {"eeoee", []verdict{keep, keep, keep, keep, keep}},
+		"a good one brings it back":  {"eeeoeee", []verdict{keep, keep, degrade, keep, keep, keep, degrade}},
+		"late ones count only once":  {"eeelll", []verdict{keep, keep, degrade, keep, keep, keep}},
+		"late ones and as many more": {"eeellleee", []verdict{keep, keep, degrade, keep, keep, keep, keep, keep, replace}},
 	} {
 		var e callErrors
 		var got []verdict
@@ -54,9 +55,9 @@ func (e *env) fail(method string, unhandled bool) {
 	require.Equal(e.t, unhandled, remote.Unhandled)
 }
 
-func TestThePoolsCallsThatFailSendTheLeaseBack(t *testing.T) {
+func TestFailedPoolCallsReturnTheLease(t *testing.T) {
 	e := newEnv(t)
-	e.spec.Health.MaxCallErrors = 3
+	e.spec.Health.MaxCallErrors, e.spec.Lease.IdleReturn = 3, spec.Duration(time.Hour)
 	e.start(1)
 	for range 10 {
 		e.fail("fail", false) // on purpose

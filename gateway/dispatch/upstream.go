@@ -17,7 +17,7 @@ type upstream struct {
 	worker      string
 	incarnation int64
 	process     *process.Process
-	spec        spec.Spec
+	spec        *spec.Spec    // shared
 	conn        wire.Conn     // nil for protocol none
 	plain       PlainUpstream // of protocol none
 	verifying   chan struct{} // one token: its owner may ask the workflow whether a lease counts
@@ -30,10 +30,13 @@ type upstream struct {
 	releasing bool
 	gone      bool // the process has ended
 	inFlight  int
+	ahead     *Call     // the call in flight that the worker has not begun, see send_ahead.go; nil for none
 	calls     callCount // of the whole incarnation
 	errors    callErrors
-	// suspension keeps it out of service; nil if nothing does. suspendTurn is the newest order of that kind, or of its end.
+	// suspension keeps it out of service; nil if nothing does. suspended is what is known of the newest one, even after its end. suspendTurn is the
+	// newest order of that kind, or of its end.
 	suspension  *suspension
+	suspended   *api.Suspension
 	suspendTurn int64
 	idle        []chan struct{} // closed when no call is in flight
 	turn        int64           // about the number of calls it was chosen for; equals take turns by it
@@ -78,7 +81,7 @@ type activeLease struct {
 
 func newUpstream(p *poolState, proc *process.Process, turn int64) *upstream {
 	u := &upstream{
-		pool: p, worker: proc.Worker(), incarnation: proc.Incarnation(), process: proc, spec: proc.Spec(), conn: proc.Conn(), verifying: make(chan struct{}, 1),
+		pool: p, worker: proc.Worker(), incarnation: proc.Incarnation(), process: proc, spec: proc.SharedSpec(), conn: proc.Conn(), verifying: make(chan struct{}, 1),
 		score: 100, turn: turn, stats: p.workerStatsLocked(proc.Worker(), time.Now()),
 	}
 	u.verifying <- struct{}{}
@@ -233,6 +236,10 @@ func (u *upstream) startLocked(c *Call, now time.Time) {
 func (u *upstream) completeLocked(c *Call, err error, now time.Time) {
 	l := c.lease
 	c.completed = true
+	if c.ahead { // its caller has left, or the worker has ended
+		u.ahead, c.startedAt = nil, now
+		u.pool.brevity = 0
+	}
 	delete(l.calls, c)
 	if l.idle != nil && len(l.calls) == 0 {
 		close(l.idle)
@@ -245,6 +252,7 @@ func (u *upstream) completeLocked(c *Call, err error, now time.Time) {
 		u.calls.add(err != nil, took)
 		u.stats.add(err != nil, took)
 		u.pool.stats.calls.observe(took)
+		u.pool.brevity = u.pool.brevity.after(took)
 		if c.traceID != "" {
 			u.pool.stats.calls.illustrate(Exemplar{c.traceID, took, now})
 		}
@@ -264,7 +272,7 @@ func (u *upstream) completeLocked(c *Call, err error, now time.Time) {
 // returnDue reports whether the lease was held long enough.
 func (l *activeLease) returnDue(now time.Time) bool { return now.After(l.returnAt) }
 
-// checkin is the request that returns the lease with its usage. That the worker is not well, or wishes to be replaced, overrides a better outcome.
+// checkin is the request that returns the lease with its usage. If the worker is unhealthy or asks to be replaced, that overrides a better outcome.
 func (l *activeLease) checkin(outcome api.Outcome, reason string) api.CheckinRequest {
 	switch {
 	case l.fatal != "" && outcome != api.OutcomeClose:

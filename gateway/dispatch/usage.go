@@ -46,8 +46,8 @@ func (p *poolState) rememberUsageLocked(u *upstream, now time.Time) {
 	}
 }
 
-// Resume goes on counting the calls of a process that an earlier agent has served.
-func (d *Dispatcher) Resume(proc *process.Process, usage api.Usage) {
+// Resume continues with a process that an earlier agent has served: with the count of its calls and its suspension, nil for none.
+func (d *Dispatcher) Resume(proc *process.Process, usage api.Usage, suspended *api.Suspension) {
 	pool, _, err := api.ParseWorkerName(proc.Worker())
 	if err != nil {
 		return
@@ -60,6 +60,7 @@ func (d *Dispatcher) Resume(proc *process.Process, usage api.Usage) {
 		u.pool.mu.Lock()
 		defer u.pool.mu.Unlock()
 		u.calls = callCount{usage.Requests, usage.Failed, time.Duration(usage.TotalMS) * time.Millisecond}
+		u.resumeSuspensionLocked(suspended)
 	}
 }
 

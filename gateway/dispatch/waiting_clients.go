@@ -16,7 +16,7 @@ import (
 //
 //   - one whose lease was returned through this gateway, at once;
 //   - one that the Dispatcher itself leases and does not use, or, in the client's turn among the queued calls, between two calls;
-//   - any other one now and then, for its holder may have returned it through Temporal.
+//   - any other one now and then, because its holder may have returned it through Temporal.
 //
 // Only the first client asks a worker that may not be free, and while it does, one that is free is kept for it: those behind it get what is left.
 // A client whose worker did not answer may have a lease there. It asks that one alone, for a while, and counts as absent: the next one is the first.
@@ -33,8 +33,9 @@ type waitingClients struct {
 
 // waitingClient is one of them.
 type waitingClient struct {
+	ctx     context.Context // of its request
 	options tempool.CheckoutOptions
-	seq     int64
+	turn    turn   // among the calls that wait
 	trying  bool   // a checkout is under way
 	unsure  bool   // of a worker that may not be free; one that is free would do, too
 	worker  string // the only one to ask until pinEnds: it may have granted a lease, and its answer was lost
@@ -76,7 +77,7 @@ func (d *Dispatcher) awaitLease(ctx context.Context, pool string, o tempool.Chec
 	if p == nil {
 		return nil, ErrClosing
 	}
-	w, err := p.joinLocked(o)
+	w, err := p.joinLocked(ctx, o)
 	p.mu.Unlock()
 	if err != nil {
 		return nil, err
@@ -119,14 +120,14 @@ func (r checkedOut) answer() (*api.Lease, error) {
 }
 
 // joinLocked adds a client to the line.
-func (p *poolState) joinLocked(o tempool.CheckoutOptions) (*waitingClient, error) {
+func (p *poolState) joinLocked(ctx context.Context, o tempool.CheckoutOptions) (*waitingClient, error) {
 	switch limit := p.specLocked().Queue.Size; {
 	case p.closed != nil:
 		return nil, p.closed
 	case len(p.clients.waiting) >= limit:
 		return nil, api.Errorf(api.CodeQueueFull, "%d clients wait for a lease of pool %s (queue.size)", limit, p.pool).After(time.Second)
 	}
-	w := &waitingClient{options: o, seq: p.queue.nextSeq(), result: make(chan checkedOut, 1)}
+	w := &waitingClient{ctx: ctx, options: o, turn: p.queue.arrive(time.Now(), DefaultPriority, 0), result: make(chan checkedOut, 1)}
 	p.clients.waiting = append(p.clients.waiting, w)
 	return w, nil
 }
@@ -142,7 +143,7 @@ func (c *waitingClients) refuseAll(err error) {
 	c.waiting = nil
 }
 
-// idle is the first client for which no checkout is under way, nil if there is none.
+// idle is the first client for which no checkout is in progress, nil if there is none.
 func (c *waitingClients) idle() *waitingClient {
 	i := slices.IndexFunc(c.waiting, func(w *waitingClient) bool { return !w.trying })
 	if i < 0 {
@@ -160,7 +161,7 @@ func (c *waitingClients) first() *waitingClient {
 	return c.waiting[i]
 }
 
-// endPins lets clients ask any worker that have asked one for long enough. A lease that it has granted ends by itself.
+// endPins lets clients ask any worker that have asked one for long enough. A granted lease expires without them.
 func (c *waitingClients) endPins(now time.Time) {
 	for _, w := range c.waiting {
 		if !w.trying && w.worker != "" && !now.Before(w.pinEnds) {
@@ -169,9 +170,9 @@ func (c *waitingClients) endPins(now time.Time) {
 	}
 }
 
-// precedesCallsLocked reports whether the client came before all queued calls and none has a higher priority.
+// precedesCallsLocked reports whether the client goes before all queued calls, as a call of its age with DefaultPriority would.
 func (p *poolState) precedesCallsLocked(w *waitingClient) bool {
-	precedes := func(head *waiter) bool { return head == nil || w.seq < head.seq && head.priority <= DefaultPriority }
+	precedes := func(head *waiter) bool { return head == nil || w.turn.before(head.turn) }
 	for worker := range p.queue.byWorker {
 		if !precedes(p.queue.PeekFor(worker)) {
 			return false
@@ -261,7 +262,7 @@ func (p *poolState) chanceLocked(u *upstream, now time.Time) chance {
 	return unknown
 }
 
-// returnForLocked makes one more lease of the Dispatcher go back between two calls, unless as many do as clients wait.
+// returnForLocked makes the Dispatcher return one more lease between two calls, unless as many do as clients wait.
 func (p *poolState) returnForLocked(now time.Time) {
 	waiting := 0
 	for _, w := range p.clients.waiting {
@@ -289,7 +290,7 @@ func (p *poolState) returnForLocked(now time.Time) {
 	}
 }
 
-// leaseForClientLocked checks the worker out for the client, in the background. A lease of the Dispatcher's own goes back first.
+// leaseForClientLocked checks the worker out for the client, in the background. A lease of the Dispatcher's own is returned first.
 func (p *poolState) leaseForClientLocked(w *waitingClient, u *upstream) {
 	w.trying, u.checkingOut, u.forClient, u.free = true, true, true, false
 	p.checkouts++
@@ -329,12 +330,12 @@ func (d *Dispatcher) checkoutNow(worker string, o tempool.CheckoutOptions) (*api
 	return d.config.Control.Checkout(ctx, worker, o)
 }
 
-// answerLocked gives the client its lease, or lets it wait on. The lease of a client that has left goes back.
+// answerLocked gives the client its lease, or lets it wait on. The lease of a client that has left is returned.
 func (p *poolState) answerLocked(w *waitingClient, worker string, lease *api.Lease, sent time.Time, err error) {
 	w.trying = false
 	switch code := api.CodeOf(err); {
 	case err == nil && w.gone, err == nil && p.closed != nil:
-		p.dispatcher.work.Go(func() { p.dispatcher.CheckinAbandoned(lease.ID) })
+		p.dispatcher.work.Go(func() { p.dispatcher.CheckinAbandoned(w.ctx, lease.ID) })
 	case err == nil:
 		p.adoptForLocked(*lease, w.options.RequestID, sent)
 		p.clients.remove(w)
@@ -353,7 +354,7 @@ func (p *poolState) answerLocked(w *waitingClient, worker string, lease *api.Lea
 	}
 }
 
-// refuseWaitingLocked tells a client why the pool cannot serve it, which ends its wait if that is final. One that asks a worker learns nothing.
+// refuseWaitingLocked records why the pool cannot serve a waiting client, which ends its wait if that is final. One that asks a worker learns nothing.
 func (p *poolState) refuseWaitingLocked(w *waitingClient, err error) {
 	if !w.trying && w.worker == "" && slices.Contains(p.clients.waiting, w) {
 		p.answerLocked(w, "", nil, time.Time{}, err)

@@ -33,5 +33,5 @@ func TestWhereAWorkerCanBeCalled(t *testing.T) {
 
 	idle := workerAvailability(api.PoolStatus{Pool: "p", Scale: &api.ScaleStatus{}}, "p/0", "here")
 	require.ErrorIs(t, idle, api.ErrWorkerNotFound)
-	require.ErrorContains(t, idle, "a call of the pool starts one")
+	require.ErrorContains(t, idle, "a call to the pool starts one")
 }

@@ -33,8 +33,7 @@ func (d *Dispatcher) CallHook(ctx context.Context, worker, hook, session string)
 		return false, api.Errorf(api.CodeInvalid, "session %q cannot be sent to a worker: %w", session, err)
 	}
 	c, err := d.Do(ctx, Target{kind: reserving, pool: pool, worker: worker}, Request{Method: hook, Session: session, Body: body}, exchange)
-	var remote *wire.RemoteError
-	if errors.As(err, &remote) && remote.Code == wire.CodeMethodNotFound {
+	if remote, ok := errors.AsType[*wire.RemoteError](err); ok && remote.Code == wire.CodeMethodNotFound {
 		return false, nil
 	}
 	return c != nil, err

@@ -84,7 +84,7 @@ func restart(ctx context.Context, v *visit, t actionTarget) error {
 var actions = []action{
 	{
 		name: "scale", label: "Scale…", noReason: true, asks: "How many workers shall %s have?", done: "The pool has recorded the size; its workers follow.",
-		means: "Further workers start where hosts have room. Surplus workers drain first, and then leave. A pool that follows the demand goes on from there.",
+		means: "Additional workers start where hosts have capacity. Surplus workers drain before they stop. A pool that follows demand continues from there.",
 		do:    scale,
 	},
 	{
@@ -109,11 +109,11 @@ var actions = []action{
 	},
 	{
 		name: "suspend", label: "Suspend…", of: aWorker, asks: "Suspend %s?", done: "The worker was asked to suspend.",
-		means: "It takes no new lease and no new call, and keeps its process and memory. What has not ended within rotation.drain_timeout is ended: calls in flight are cut, and the holder of a lease is fenced.", do: signal(api.SignalSuspend),
+		means: "It takes no new lease and no new call, and keeps its process and memory. After rotation.drain_timeout, calls in flight are cut, and the holder of a lease is fenced.", do: signal(api.SignalSuspend),
 	},
 	{
 		name: "resume", label: "Resume…", of: aWorker, asks: "Resume %s?", done: "The worker was asked to resume.",
-		means: "It goes back into service with the process that it has.", do: signal(api.SignalResume),
+		means: "It returns to service with its current process.", do: signal(api.SignalResume),
 	},
 	{
 		name: "release", label: "Release lease…", of: aWorker, danger: true, asks: "Release the lease on %s?", done: "The lease was released.",
@@ -130,7 +130,7 @@ var actions = []action{
 	},
 	{
 		name: "delete-session", label: "Delete…", of: aSession, noReason: true, danger: true, asks: "Delete %s?", done: "The session was deleted.",
-		means: "Its content is gone for good. A worker that has it in memory keeps what it has.",
+		means: "Its content cannot be restored. A worker that has it in memory keeps its copy.",
 		do: func(ctx context.Context, v *visit, t actionTarget) error {
 			return v.d.config.Fleet.DeleteSession(v.remote(ctx), t.Pool, t.Session)
 		},
@@ -142,7 +142,7 @@ func scale(ctx context.Context, v *visit, t actionTarget) error {
 	if err != nil || size < 1 {
 		return api.Errorf(api.CodeInvalid, "%q is not a number of workers; give 1 or more", t.Size)
 	}
-	return v.d.config.Fleet.Scale(ctx, t.Pool, api.ScaleRequest{Size: size})
+	return v.d.config.Fleet.Scale(ctx, t.Pool, api.ScaleRequest{Size: size, Reason: t.Reason, By: t.By})
 }
 
 func migrate(ctx context.Context, v *visit, t actionTarget) error {
@@ -166,7 +166,7 @@ func release(ctx context.Context, v *visit, t actionTarget) error {
 		return err
 	}
 	if state.Lease == nil || state.Lease.ID != t.Lease {
-		return api.Errorf(api.CodeLeaseFenced, "lease %s was released or has expired meanwhile; there is nothing to do", t.Lease)
+		return api.Errorf(api.CodeLeaseFenced, "lease %s was released or has expired in the meantime; there is nothing to do", t.Lease)
 	}
 	outcome := api.CheckinRequest{LeaseID: t.Lease, Outcome: api.OutcomeOK}
 	if t.Reason != "" {
@@ -181,7 +181,10 @@ type actionLink struct {
 	Danger      bool
 }
 
-func poolActions(pool string) (links []actionLink) {
+func poolActions(pool string, apply bool) (links []actionLink) {
+	if apply {
+		links = append(links, actionLink{"Apply spec…", applyPath(pool), false})
+	}
 	for _, a := range actions {
 		if a.of == aPool {
 			links = append(links, actionLink{a.label, poolPath(pool) + "/do/" + a.name, a.danger})
@@ -218,14 +221,25 @@ func workerActions(pool string, slot int, state lifecycle.State, resting bool, l
 	return links
 }
 
+// author names the client in histories.
+func (v *visit) author() string { return v.principal.Name + " in the dashboard" }
+
+// checkReason refuses a reason that is longer than the forms allow.
+func checkReason(reason string) error {
+	if runes := []rune(reason); len(runes) > maxReasonRunes {
+		return api.Errorf(api.CodeInvalid, "the reason has %d characters; at most %d are allowed", len(runes), maxReasonRunes)
+	}
+	return nil
+}
+
 // asked is the action that a request names, and its target.
 func (v *visit) asked() (action, actionTarget, error) {
 	t := actionTarget{
 		Pool: v.r.PathValue("pool"), Lease: v.r.FormValue("lease"), Size: v.r.FormValue("size"), To: v.r.FormValue("to"),
-		Reason: strings.TrimSpace(v.r.FormValue("reason")), By: v.principal.Name + " in the dashboard",
+		Reason: strings.TrimSpace(v.r.FormValue("reason")), By: v.author(),
 	}
-	if runes := []rune(t.Reason); len(runes) > maxReasonRunes {
-		return action{}, t, api.Errorf(api.CodeInvalid, "the reason has %d characters; at most %d are allowed", len(runes), maxReasonRunes)
+	if err := checkReason(t.Reason); err != nil {
+		return action{}, t, err
 	}
 	at := slices.IndexFunc(actions, func(a action) bool { return a.name == v.r.PathValue("action") })
 	if at < 0 {
@@ -234,10 +248,10 @@ func (v *visit) asked() (action, actionTarget, error) {
 	switch actions[at].of {
 	case aSession:
 		if t.Session = v.r.FormValue("session"); t.Session == "" {
-			return action{}, t, api.Errorf(api.CodeSessionNotFound, "the request names no session; begin at the page of sessions")
+			return action{}, t, api.Errorf(api.CodeSessionNotFound, "the request names no session; start at the sessions page")
 		}
 		if !v.principal.Has(access.Sessions) {
-			return action{}, t, api.Errorf(api.CodeForbidden, "%s has not the right sessions, which this needs", v.principal.Name)
+			return action{}, t, api.Errorf(api.CodeForbidden, "%s does not have the right sessions, which this action requires", v.principal.Name)
 		}
 	case aWorker:
 		slot, err := strconv.Atoi(v.r.FormValue("worker"))
@@ -294,7 +308,7 @@ func (v *visit) act() error {
 		return v.confirm(statusOf(err), a, t, "This was not done: "+message(err)+".")
 	}
 	v.d.config.Logger.Info("done in the dashboard", "action", a.name, "target", t.Subject(), "by", v.principal.Name, "reason", t.Reason)
-	v.d.memos.forget(t.Pool) // it is asked anew
+	v.d.memos.forget(t.Pool) // so that it is queried again
 	back := t.Back() + "?done="
 	if a.name == "delete-session" {
 		back = "/ui/sessions?pool=" + t.Pool + "&done="
@@ -311,8 +325,11 @@ func navOf(k kind) string {
 	return "fleet"
 }
 
-// noticeOf is what the page after an action says of it.
+// noticeOf is the notice about an action on the next page.
 func noticeOf(r *http.Request) string {
+	if r.URL.Query().Get("done") == stepApply {
+		return "The pool has recorded the spec. Workers that must restart for it do so in turn."
+	}
 	for _, a := range actions {
 		if a.name == r.URL.Query().Get("done") {
 			return a.done

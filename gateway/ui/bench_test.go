@@ -30,7 +30,7 @@ func newEncodedFleet(b *testing.B) encodedFleet {
 	status := api.PoolStatus{Pool: "large", Size: size, SpecVersion: 1}
 	hosts := []tempool.Host{{ID: "web-0", HeardAt: time.Now()}, {ID: "web-1", HeardAt: time.Now()}}
 	for i := range hosts {
-		hosts[i].Vitals.Agent = &api.AgentReport{Capacity: 600, Version: "v1", Labels: []string{"default"}}
+		hosts[i].Heartbeat.Agent = &api.AgentReport{Capacity: 600, Version: "v1", Labels: []string{"default"}}
 	}
 	for slot := range size {
 		entry := api.RosterEntry{
@@ -41,8 +41,8 @@ func newEncodedFleet(b *testing.B) encodedFleet {
 			entry.State, entry.Reason = lifecycle.Pending, "waits before the next start: exited with code 3, 4 times in a row"
 		}
 		status.Workers = append(status.Workers, entry)
-		host := &hosts[slot%2].Vitals
-		host.Processes = append(host.Processes, api.ProcessVitals{
+		host := &hosts[slot%2].Heartbeat
+		host.Processes = append(host.Processes, api.ProcessReport{
 			Process:  api.Process{Worker: api.WorkerName("large", slot), Incarnation: 1},
 			InFlight: slot % 3, UptimeMS: 1000, Usage: api.Usage{Requests: int64(slot), TotalMS: 10},
 			Sample:     &api.Sample{MemoryBytes: int64(slot) << 16, CPUPercent: float64(slot % 100), At: time.Now()},
@@ -57,6 +57,25 @@ func newEncodedFleet(b *testing.B) encodedFleet {
 
 func (f encodedFleet) Hosts(context.Context) (hosts []tempool.Host, err error) {
 	return hosts, json.Unmarshal(f.hosts, &hosts)
+}
+
+// RecentSamples encodes, too: the agent has some of them itself.
+func (f encodedFleet) RecentSamples(_ context.Context, pool string, o tempool.SampleOptions) (all []api.RecentSamples, err error) {
+	var own []api.RecentSamples
+	for _, slot := range o.Workers {
+		one := api.RecentSamples{Worker: api.WorkerName(pool, slot)}
+		for i := range int64(api.MaxRecentSamples) {
+			one.AgeMS, one.Incarnation = append(one.AgeMS, (api.MaxRecentSamples-i)*10_007), append(one.Incarnation, 12)
+			one.MemoryBytes = append(one.MemoryBytes, (123+i*7%31)<<20+int64(slot))
+			one.CPUPercent, one.CallsPerMinute, one.Score = append(one.CPUPercent, float32(i)+0.3), append(one.CallsPerMinute, float32(100+i*7%31)), append(one.Score, 90.5)
+		}
+		own = append(own, one)
+	}
+	encoded, err := json.Marshal(own)
+	if err != nil {
+		return nil, err
+	}
+	return all, json.Unmarshal(encoded, &all)
 }
 
 func (f encodedFleet) ListPools(context.Context) ([]string, error) { return []string{"large"}, nil }

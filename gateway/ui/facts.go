@@ -21,11 +21,11 @@ const (
 
 // facts are what the control plane knows of the fleet, as far as a visitor may see it.
 type facts struct {
-	hosts   []host
-	pools   []poolFacts
-	vitals  map[string]api.ProcessVitals // by worker
-	all     bool                         // the visitor may use every pool
-	trouble []string                     // what could not be found out
+	hosts     []host
+	pools     []poolFacts
+	processes map[string]api.ProcessReport // by worker
+	all       bool                         // the visitor may use every pool
+	trouble   []string                     // what could not be found out
 }
 
 type poolFacts struct {
@@ -42,46 +42,44 @@ type host struct {
 	left bool
 }
 
-// vitalsOf are the processes of all hosts, by worker.
-func vitalsOf(hosts []host) map[string]api.ProcessVitals {
-	vitals := map[string]api.ProcessVitals{}
+// processesOf are the processes of all hosts, by worker.
+func processesOf(hosts []host) map[string]api.ProcessReport {
+	processes := map[string]api.ProcessReport{}
 	for _, host := range hosts {
-		for _, process := range host.Vitals.Processes {
-			vitals[process.Worker] = process
+		for _, process := range host.Heartbeat.Processes {
+			processes[process.Worker] = process
 		}
 	}
-	return vitals
+	return processes
 }
 
 // waitingFor counts the calls and clients that wait for a worker of a pool, as the hosts last reported.
 func waitingFor(pool string, hosts []host) (n int) {
 	for _, host := range hosts {
-		n += host.Vitals.Waiting[pool]
+		n += host.Heartbeat.Waiting[pool]
 	}
 	return n
 }
 
-// fleetFacts collects what the fleet page shows. While Temporal does not answer, they are those of the last page that somebody looked at.
+// fleetFacts collects what the fleet page shows. While Temporal does not answer, they are those of the last page that was viewed.
 func (v *visit) fleetFacts() facts {
 	ctx, cancel := context.WithTimeout(v.ctx(), pageTimeout)
 	defer cancel()
 	var both sync.WaitGroup
 	var hosts answer[[]host]
 	both.Go(func() { hosts = v.hosts(ctx) })
-	names := v.d.memos.names.get(ctx, v.patience(), v.d.config.Fleet.ListPools)
+	names, trouble := v.poolNames(ctx)
 	both.Wait()
-	f := facts{hosts: hosts.value, vitals: vitalsOf(hosts.value), all: v.principal.EveryPool()}
+	f := facts{hosts: hosts.value, processes: processesOf(hosts.value), all: v.principal.EveryPool()}
 	if hosts.err != nil {
 		f.trouble = append(f.trouble, stale("The hosts could not be listed", hosts.at, hosts.err))
 	}
-	if names.err != nil {
-		f.trouble = append(f.trouble, stale("The pools could not be listed", names.at, names.err))
+	if len(trouble) > 0 {
+		f.trouble = append(f.trouble, trouble...)
 		cancel() // nor would they answer
 	}
-	for _, name := range slices.Sorted(slices.Values(names.value)) {
-		if v.principal.MayUse(name) {
-			f.pools = append(f.pools, poolFacts{PoolStatus: api.PoolStatus{Pool: name}, waiting: waitingFor(name, hosts.value)})
-		}
+	for _, name := range names {
+		f.pools = append(f.pools, poolFacts{PoolStatus: api.PoolStatus{Pool: name}, waiting: waitingFor(name, hosts.value)})
 	}
 	places := make(chan struct{}, concurrentQuestions)
 	var asking sync.WaitGroup
@@ -100,17 +98,26 @@ func (v *visit) fleetFacts() facts {
 	return f
 }
 
-// patience is how long one question may take.
-func (v *visit) patience() time.Duration {
+// requestTimeout is how long one question may take.
+func (v *visit) requestTimeout() time.Duration {
 	if v.d.config.Outage != nil && v.d.config.Outage() > 0 {
 		return briefTimeout
 	}
 	return askTimeout
 }
 
+// poolNames are the running pools that the visitor may use, sorted; trouble is why some may be missing.
+func (v *visit) poolNames(ctx context.Context) (names, trouble []string) {
+	listed := v.d.memos.names.get(ctx, v.requestTimeout(), v.d.config.Fleet.ListPools)
+	if listed.err != nil {
+		trouble = append(trouble, stale("The pools could not be listed", listed.at, listed.err))
+	}
+	return slices.DeleteFunc(slices.Sorted(slices.Values(listed.value)), func(name string) bool { return !v.principal.MayUse(name) }), trouble
+}
+
 // hosts are those with a workflow.
 func (v *visit) hosts(ctx context.Context) answer[[]host] {
-	return v.d.memos.hosts.get(ctx, v.patience(), v.askHosts)
+	return v.d.memos.hosts.get(ctx, v.requestTimeout(), v.askHosts)
 }
 
 // askHosts lists the hosts, and asks those without an agent why they have none.
@@ -140,7 +147,7 @@ func (v *visit) askHosts(ctx context.Context) ([]host, error) {
 
 // status is the roster of a pool.
 func (v *visit) status(ctx context.Context, name string) answer[api.PoolStatus] {
-	one := v.d.memos.pool(name).get(ctx, v.patience(), func(ctx context.Context) (api.PoolStatus, error) { return v.d.config.Fleet.Status(ctx, name) })
+	one := v.d.memos.pool(name).get(ctx, v.requestTimeout(), func(ctx context.Context) (api.PoolStatus, error) { return v.d.config.Fleet.Status(ctx, name) })
 	if errors.Is(one.err, api.ErrPoolNotFound) {
 		v.d.memos.forget(name)
 	}
@@ -154,6 +161,15 @@ func stale(what string, at time.Time, err error) string {
 		return text + " The agent asks again with each refresh; ctl doctor finds the cause."
 	}
 	return text + " This is as of " + at.UTC().Format("15:04:05") + " UTC."
+}
+
+// unreadable says that something of a gateway could not be read, and why. gateway begins a sentence.
+func unreadable(what, gateway string, err error) string {
+	text := what + ": " + message(err) + "."
+	if code := api.CodeOf(err); code == api.CodeUnauthorized || code == api.CodeForbidden {
+		text += " " + gateway + " requires a token: sign out, and sign in with a token that it knows."
+	}
+	return text
 }
 
 // message is the sentence of an error.

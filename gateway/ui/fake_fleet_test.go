@@ -10,6 +10,7 @@ import (
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -21,9 +22,10 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
 )
 
-// fakeFleet is a Fleet in memory. It records what it is told to do.
+// fakeFleet is a Fleet in memory. It records the actions that it is asked for.
 type fakeFleet struct {
 	mu      sync.Mutex
 	pools   map[string]api.PoolStatus
@@ -36,27 +38,36 @@ type fakeFleet struct {
 	failure error // of every question
 	silent  bool  // no question is answered
 	cut     error // of the gateway that has the logs
+	samples []api.RecentSamples
+	specs   map[int]api.WorkerSpec // of workers, by slot
+	applied api.ApplyRequest
+	// beforeApply is what happens before the pool takes a spec; nil for nothing.
+	beforeApply func(*fakeFleet)
+	asked       []tempool.SampleOptions // the questions for samples
 }
 
 func newFakeFleet() *fakeFleet {
 	at := time.Now().Add(-time.Minute)
+	py := spec.Default()
+	py.Pool.Name, py.Pool.Size, py.Pool.Command, py.Pool.Dir, py.Pool.Env = "py", 3, []string{"python3", "worker.py"}, "/srv/py", map[string]string{"KEY": "s3cret"}
 	f := &fakeFleet{pools: map[string]api.PoolStatus{}, follow: make(chan api.Event)}
-	f.pools["py"] = api.PoolStatus{Pool: "py", Size: 3, Ready: 2, SpecVersion: 1, Workers: []api.RosterEntry{
+	f.pools["py"] = api.PoolStatus{Pool: "py", Size: 3, Ready: 2, SpecVersion: 1, Spec: py, Workers: []api.RosterEntry{
 		{Slot: 0, State: lifecycle.Ready, Incarnation: 1, Host: "web-1", Since: at, SpecVersion: 1, PID: 10, Endpoint: "http://127.0.0.1:1"},
 		{Slot: 1, State: lifecycle.Ready, Incarnation: 1, Host: "web-1", Since: at, SpecVersion: 1, PID: 11, Endpoint: "http://127.0.0.1:1"},
 		{Slot: 2, State: lifecycle.Failed, Incarnation: 4, Since: at, SpecVersion: 1, Reason: "killed by SIGSEGV <b>", Resting: true},
 	}}
 	f.pools["js"] = api.PoolStatus{Pool: "js", Size: 1, Ready: 1, SpecVersion: 1, Workers: []api.RosterEntry{{State: lifecycle.Ready, Incarnation: 1, Host: "web-2", Since: at, SpecVersion: 1}}}
 	f.hosts = []tempool.Host{
-		{ID: "web-1", HeardAt: time.Now(), Vitals: api.HostVitals{
+		{ID: "web-1", HeardAt: time.Now(), Heartbeat: api.HostHeartbeat{
 			Waiting: map[string]int{"py": 14},
 			Agent:   &api.AgentReport{Endpoint: "http://127.0.0.1:1", Capacity: 10, Version: "v1", DiskFreeBytes: 5 << 30, DiskTotalBytes: 9 << 30},
-			Processes: []api.ProcessVitals{{
+			Processes: []api.ProcessReport{{
 				Process:  api.Process{Worker: "py/0", Incarnation: 1},
-				InFlight: 2, Sample: &api.Sample{MemoryBytes: 50 << 20, At: at}, Lease: &api.Lease{ID: "py.0.1.7", Holder: "ada", Worker: "py/0"},
+				InFlight: 2, Sample: &api.Sample{MemoryBytes: 50 << 20, At: at, Network: &api.NetworkBytes{ReceivedBytes: 3 << 20}}, Lease: &api.Lease{ID: "py.0.1.7", Holder: "ada", Worker: "py/0"},
+				Assessment: &api.Assessment{Grade: "good", Score: 80, Watch: "Watch closely: memory grows <i>.", FailsInMS: 7_322_000},
 			}},
 		}},
-		{ID: "web-2", Vitals: api.HostVitals{Waiting: map[string]int{"py": 3, "js": 4}}},
+		{ID: "web-2", Heartbeat: api.HostHeartbeat{Waiting: map[string]int{"py": 3, "js": 4}}},
 	}
 	f.history = []lifecycle.Transition{
 		{From: lifecycle.Created, To: lifecycle.Starting, Event: "start", Timestamp: at, Incarnation: 4},
@@ -70,7 +81,7 @@ func newFakeFleet() *fakeFleet {
 	return f
 }
 
-// ask waits as a control plane that does not answer, or fails as it was told.
+// ask waits as a control plane that does not answer, or fails if the test says so.
 func (f *fakeFleet) ask(ctx context.Context) error {
 	f.mu.Lock()
 	silent, failure := f.silent, f.failure
@@ -143,6 +154,23 @@ func (f *fakeFleet) Logs(ctx context.Context, _ string, o tempool.LogOptions, yi
 	return nil
 }
 
+func (f *fakeFleet) RecentSamples(ctx context.Context, pool string, o tempool.SampleOptions) (found []api.RecentSamples, err error) {
+	if err := f.ask(ctx); err != nil {
+		return nil, err
+	}
+	f.set(func(f *fakeFleet) { f.asked = append(f.asked, o) })
+	if f.cut != nil {
+		o.Unreachable("http://127.0.0.1:2", f.cut)
+	}
+	for _, one := range f.samples {
+		name, slot, _ := api.ParseWorkerName(one.Worker)
+		if name == pool && (o.Workers == nil || slices.Contains(o.Workers, slot)) {
+			found = append(found, one)
+		}
+	}
+	return found, nil
+}
+
 func (f *fakeFleet) Events(ctx context.Context, o tempool.EventOptions) iter.Seq2[api.Event, error] {
 	return func(yield func(api.Event, error) bool) {
 		if err := f.ask(ctx); err != nil {
@@ -196,6 +224,30 @@ func (f *fakeFleet) MigrateSession(ctx context.Context, pool, id, to string) err
 
 func (f *fakeFleet) Scale(ctx context.Context, pool string, r api.ScaleRequest) error {
 	return f.act(ctx, "scale %s %d", pool, r.Size)
+}
+
+func (f *fakeFleet) WorkerSpec(ctx context.Context, pool string, slot int) (api.WorkerSpec, error) {
+	if s, known := f.specs[slot]; known {
+		return s, f.ask(ctx)
+	}
+	return api.WorkerSpec{}, api.Errorf(api.CodeUnavailable, "worker %d of pool %s does not answer", slot, pool)
+}
+
+func (f *fakeFleet) Apply(ctx context.Context, pool string, r api.ApplyRequest) error {
+	if err := f.ask(ctx); err != nil {
+		return err
+	}
+	var present int64
+	f.set(func(f *fakeFleet) {
+		if f.beforeApply != nil {
+			f.beforeApply(f)
+		}
+		f.applied, present = r, f.pools[pool].SpecVersion
+	})
+	if r.IfVersion != 0 && r.IfVersion != present {
+		return api.Errorf(api.CodeVersionConflict, "pool %s has spec version %d", pool, present)
+	}
+	return f.act(ctx, "apply %s", pool)
 }
 
 func (f *fakeFleet) Restart(ctx context.Context, pool string, r api.RestartRequest) error {

@@ -19,6 +19,7 @@ type Fleet interface {
 	State(ctx context.Context, pool string, slot int) (api.WorkerState, error)
 	History(ctx context.Context, pool string, slot int) ([]lifecycle.Transition, error)
 	Logs(ctx context.Context, pool string, o tempool.LogOptions, yield func(api.LogLine)) error
+	RecentSamples(ctx context.Context, pool string, o tempool.SampleOptions) ([]api.RecentSamples, error)
 	Events(ctx context.Context, o tempool.EventOptions) iter.Seq2[api.Event, error]
 	Sessions(ctx context.Context, pool, after string, limit int) (*tempool.SessionList, error)
 	Session(ctx context.Context, pool, id string) (*tempool.SessionState, error)
@@ -26,6 +27,9 @@ type Fleet interface {
 	// MigrateSession begins to move a session to the worker to, POOL/SLOT.
 	MigrateSession(ctx context.Context, pool, id, to string) error
 	Scale(ctx context.Context, pool string, request api.ScaleRequest) error
+	// WorkerSpec is the spec that a worker has.
+	WorkerSpec(ctx context.Context, pool string, slot int) (api.WorkerSpec, error)
+	Apply(ctx context.Context, pool string, request api.ApplyRequest) error
 	Restart(ctx context.Context, pool string, request api.RestartRequest) error
 	StopPool(ctx context.Context, pool, reason string) error
 	Signal(ctx context.Context, pool string, slot int, signal string, control api.Control) error
@@ -54,6 +58,10 @@ func (f fleet) Logs(ctx context.Context, pool string, o tempool.LogOptions, yiel
 	return f.Pool(pool).Logs(ctx, o, yield)
 }
 
+func (f fleet) RecentSamples(ctx context.Context, pool string, o tempool.SampleOptions) ([]api.RecentSamples, error) {
+	return f.Pool(pool).RecentSamples(ctx, o)
+}
+
 func (f fleet) Sessions(ctx context.Context, pool, after string, limit int) (*tempool.SessionList, error) {
 	return f.Pool(pool).Sessions(ctx, after, limit)
 }
@@ -73,6 +81,15 @@ func (f fleet) MigrateSession(ctx context.Context, pool, id, to string) error {
 
 func (f fleet) Scale(ctx context.Context, pool string, request api.ScaleRequest) error {
 	_, err := f.Pool(pool).ScaleTo(ctx, request)
+	return err
+}
+
+func (f fleet) WorkerSpec(ctx context.Context, pool string, slot int) (api.WorkerSpec, error) {
+	return f.Pool(pool).WorkerSpec(ctx, slot)
+}
+
+func (f fleet) Apply(ctx context.Context, pool string, request api.ApplyRequest) error {
+	_, err := f.Pool(pool).ApplySpec(ctx, request)
 	return err
 }
 

@@ -14,7 +14,7 @@ const (
 	// askTimeout bounds one question to the control plane, so that a page answers while Temporal does not, and briefTimeout does if the agent
 	// knows that Temporal does not answer.
 	askTimeout, briefTimeout = 4 * time.Second, time.Second
-	// forgetAfter is when the last answer is dropped of what nobody asks for.
+	// forgetAfter is how long an answer is kept that nobody requests.
 	forgetAfter = 10 * time.Minute
 )
 

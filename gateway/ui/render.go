@@ -55,7 +55,7 @@ func (v *visit) render(status int, name string, p page) error {
 	var text bytes.Buffer
 	if err := d.pages[name].ExecuteTemplate(&text, "layout", p); err != nil {
 		d.config.Logger.Error("a page of the dashboard cannot be rendered", "page", name, "error", err)
-		http.Error(v.w, "the page cannot be rendered; the agent's log says why", http.StatusInternalServerError)
+		http.Error(v.w, "the page cannot be rendered; see the agent's log for the reason", http.StatusInternalServerError)
 		return nil
 	}
 	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -77,7 +77,7 @@ func (v *visit) fail(err error) {
 	if code == "" {
 		code = "internal"
 	}
-	_ = v.render(statusOf(err), "error", page{Title: "This did not work", Nav: "fleet", Data: errorView{code, text, adviceOn(err)}})
+	_ = v.render(statusOf(err), "error", page{Title: "The request failed", Nav: "fleet", Data: errorView{code, text, adviceOn(err)}})
 }
 
 // adviceOn says what to do about an error that does not say it.
@@ -101,6 +101,8 @@ func statusOf(err error) int {
 		return http.StatusForbidden
 	case api.CodeInvalid:
 		return http.StatusBadRequest
+	case api.CodePayloadTooLarge:
+		return http.StatusRequestEntityTooLarge
 	case api.CodeLeaseFenced:
 		return http.StatusConflict
 	}
@@ -109,7 +111,7 @@ func statusOf(err error) int {
 
 func (d *Dashboard) parsePages() map[string]*template.Template {
 	functions := template.FuncMap{
-		"bytes": format.Bytes, "duration": format.Duration, "plural": format.Plural, "oneline": format.OneLine,
+		"bytes": format.Bytes, "traffic": format.Count, "duration": format.Duration, "plural": format.Plural, "oneline": format.OneLine,
 		"ms":       func(n int64) string { return format.Duration(time.Duration(n) * time.Millisecond) },
 		"tone":     func(s lifecycle.State) string { return toneOfState(string(s)) },
 		"glyph":    glyph,
@@ -117,20 +119,17 @@ func (d *Dashboard) parsePages() map[string]*template.Template {
 		"day":      func(t time.Time) string { return t.UTC().Format("2006-01-02") },
 		"iso":      func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
 		"asset":    func(name string) string { return "/ui/static/" + name + "?v=" + d.versions[name] },
-		"poolpath": poolPath, "workerpath": workerPath, "escape": escape,
+		"poolpath": poolPath, "workerpath": workerPath, "escape": url.PathEscape,
 		"percent": func(part, whole int) int { return min(100, part*100/max(1, whole)) },
 		"holder":  holderText,
 		"sub":     func(a, b int) int { return a - b },
 	}
 	pages := map[string]*template.Template{}
-	for _, name := range []string{"fleet", "pool", "worker", "events", "sessions", "session", "confirm", "signin", "error"} {
+	for _, name := range []string{"fleet", "pool", "worker", "events", "sessions", "session", "confirm", "apply", "signin", "error"} {
 		pages[name] = template.Must(template.New(name).Funcs(functions).ParseFS(files, "templates/layout.html", "templates/parts.html", "templates/"+name+".html"))
 	}
 	return pages
 }
-
-// escape makes a text one segment of a path.
-func escape(text string) string { return url.PathEscape(text) }
 
 // toneOfState is the tone of a state: ok, busy, wait, warn, bad or idle. Pages show the state itself, too.
 func toneOfState(state string) string {

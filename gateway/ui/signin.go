@@ -61,7 +61,7 @@ func newGrants(most, each int, life time.Duration) *grants {
 	return &grants{most: most, each: each, life: life, all: map[string]grant{}}
 }
 
-var errFull = api.Errorf(api.CodeUnavailable, "too many browsers have signed in at this agent, or have a link that was not used; try again later, or start the agent again")
+var errFull = api.Errorf(api.CodeUnavailable, "too many browsers are signed in at this agent, or have unused sign-in links; try again later, or restart the agent")
 
 // add returns the new name of an identity. The oldest one of the same client makes room for it. It fails with errFull.
 func (g *grants) add(i identity) (string, error) {

@@ -5,7 +5,7 @@ import "sync"
 const (
 	// maxStreams bounds the streams of events: each follows every agent. maxStreamsEach bounds those of one principal.
 	maxStreams, maxStreamsEach = 64, 8
-	// streamRetrySeconds is after how long a browser whose stream was refused asks again; its pages are read anew meanwhile.
+	// streamRetrySeconds is after how long a browser whose stream was refused asks again; until then its pages reload.
 	streamRetrySeconds = "30"
 )
 

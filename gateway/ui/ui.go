@@ -9,6 +9,7 @@ import (
 	"embed"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"html/template"
 	"io/fs"
 	"log/slog"
@@ -20,6 +21,8 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
+	"github.com/tempool/tempool/internal/format"
+	"github.com/tempool/tempool/spec"
 )
 
 // Config configures a Dashboard.
@@ -125,9 +128,11 @@ func (d *Dashboard) registerRoutes() {
 				v.fail(err)
 				return
 			}
-			if r.Method == http.MethodPost && !d.formTokenFits(r) {
-				v.fail(errStaleForm)
-				return
+			if r.Method == http.MethodPost {
+				if err := d.checkForm(r); err != nil {
+					v.fail(err)
+					return
+				}
 			}
 			if err := serve(v); err != nil {
 				v.fail(err)
@@ -143,8 +148,16 @@ func (d *Dashboard) registerRoutes() {
 	page("GET /ui/pools/{pool}/sessions/{session}", access.Sessions, (*visit).sessionPage)
 	page("GET /ui/pools/{pool}/do/{action}", access.Admin, (*visit).confirmPage)
 	page("POST /ui/pools/{pool}/do/{action}", access.Admin, (*visit).act)
+	page("GET /ui/pools/{pool}/apply", access.Admin, (*visit).applyPage)
+	page("POST /ui/pools/{pool}/apply", access.Admin, (*visit).postApply)
 	page("GET /ui/signin", 0, (*visit).signInPage)
 	page("POST /ui/signin", 0, (*visit).postSignIn)
+	handle("POST "+SignInLinkPath, 0, func(w http.ResponseWriter, r *http.Request) {
+		v := &visit{d, w, r, principalIn(r)}
+		if err := v.postSignInLink(); err != nil {
+			v.fail(err)
+		}
+	})
 	page("POST /ui/signout", 0, (*visit).postSignOut)
 	handle("GET /ui", 0, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/ui/", http.StatusSeeOther) })
 	handle("GET /ui/static/{name}", 0, d.static)
@@ -153,9 +166,31 @@ func (d *Dashboard) registerRoutes() {
 }
 
 var (
-	errNoPage    = api.Errorf("not_found", "the dashboard has no such page; begin at the fleet")
-	errStaleForm = api.Errorf(api.CodeForbidden, "this form is from another sign-in, or from before the agent started again; go back, load the page again and repeat")
+	errNoPage    = api.Errorf("not_found", "the dashboard has no such page; start at the fleet page")
+	errStaleForm = api.Errorf(api.CodeForbidden, "this form is from another sign-in, or from before the agent restarted; go back, reload the page and try again")
 )
+
+// checkForm reads the form of a page, which must be one of this very sign-in.
+func (d *Dashboard) checkForm(r *http.Request) error {
+	if err := parseForm(r); err != nil {
+		return err
+	}
+	if !d.formTokenFits(r) {
+		return errStaleForm
+	}
+	return nil
+}
+
+func parseForm(r *http.Request) error {
+	var tooLarge *http.MaxBytesError
+	switch err := r.ParseForm(); {
+	case errors.As(err, &tooLarge):
+		return api.Errorf(api.CodePayloadTooLarge, "the form has more than %s; go back and shorten its texts, which are still there", format.Bytes(tooLarge.Limit))
+	case err != nil:
+		return api.Errorf(api.CodeInvalid, "the form cannot be read: %w", err)
+	}
+	return nil
+}
 
 type principalKey struct{}
 
@@ -182,14 +217,19 @@ func (d *Dashboard) Serve(w http.ResponseWriter, r *http.Request, p *access.Prin
 	header.Set("Cross-Origin-Resource-Policy", "same-origin")
 	header.Set("Cache-Control", "no-store")
 	if r.Method == http.MethodPost {
-		r.Body = http.MaxBytesReader(w, r.Body, maxFormBytes)
+		r.Body = http.MaxBytesReader(w, r.Body, maxFormBytes(r.URL.Path))
 	}
 	ctx := context.WithValue(context.WithValue(r.Context(), principalKey{}, p), nonceKey{}, nonce)
 	d.mux.ServeHTTP(w, r.WithContext(ctx))
 }
 
-// maxFormBytes bounds the body of a form.
-const maxFormBytes = 16 << 10
+// maxFormBytes bounds the body of a form: of one with a spec, each byte of which may be encoded as three.
+func maxFormBytes(path string) int64 {
+	if strings.HasSuffix(path, "/apply") {
+		return 3*spec.MaxBytes + 16<<10
+	}
+	return 16 << 10
+}
 
 // authorize checks the rights of the visitor.
 func (v *visit) authorize(right access.Rights) error {
@@ -200,7 +240,7 @@ func (v *visit) authorize(right access.Rights) error {
 		return errSignIn
 	}
 	if !v.principal.Has(right) {
-		return api.Errorf(api.CodeForbidden, "%s has not the right %q, which this page needs; sign in as an operator: run ctl ui as the agent's user, or use a token with the right", v.principal.Name, right)
+		return api.Errorf(api.CodeForbidden, "%s does not have the right %q, which this page requires; sign in as an operator: run ctl ui as the agent's user, or use a token with the right", v.principal.Name, right)
 	}
 	if pool := v.r.PathValue("pool"); pool != "" {
 		if err := api.CheckPoolName(pool, api.CodePoolNotFound); err != nil {
@@ -243,9 +283,9 @@ func (d *Dashboard) postLink(w http.ResponseWriter, r *http.Request) {
 	case signInOf(r) != "": // a browser needs none
 		refuseLink(w, http.StatusForbidden, api.Errorf(api.CodeForbidden, "a browser that has signed in gets no link"))
 	case !p.Has(access.Read):
-		refuseLink(w, http.StatusForbidden, api.Errorf(api.CodeForbidden, "%s has not the right read, which the dashboard needs; use a token that has it, or ask over the Unix socket as the agent's user", p.Name))
+		refuseLink(w, http.StatusForbidden, api.Errorf(api.CodeForbidden, "%s does not have the right read, which the dashboard requires; use a token that has it, or connect over the Unix socket as the agent's user", p.Name))
 	case !strings.HasPrefix(endpoint, "http"):
-		refuseLink(w, http.StatusServiceUnavailable, api.Errorf(api.CodeUnavailable, "no browser can reach this gateway, for it has no TCP listener; start the agent with --listen 127.0.0.1:7460"))
+		refuseLink(w, http.StatusServiceUnavailable, api.Errorf(api.CodeUnavailable, "no browser can reach this gateway, because it has no TCP listener; start the agent with --listen 127.0.0.1:7460"))
 	default:
 		name, err := d.links.add(i)
 		if err != nil {
@@ -262,58 +302,4 @@ func refuseLink(w http.ResponseWriter, status int, err *api.Error) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(map[string]any{"title": http.StatusText(status), "status": status, "code": err.Code, "detail": err.Message, "started": false})
-}
-
-func (v *visit) signInPage() error {
-	link := v.r.URL.Query().Get("link")
-	if link == "" || v.r.Method == http.MethodHead { // who only looks whether a link works must not use it up
-		return v.render(http.StatusOK, "signin", page{Title: "Sign in", Data: signInView{Tokens: v.d.config.Lookup != nil}})
-	}
-	i, found := v.d.links.get(link, true)
-	if !found {
-		return v.render(http.StatusForbidden, "signin", page{Title: "Sign in", Data: signInView{
-			Tokens: v.d.config.Lookup != nil, Error: "This link was used before or is older than a minute. Run ctl ui again.",
-		}})
-	}
-	if err := v.d.signIn(v.w, v.r, i); err != nil {
-		return err
-	}
-	http.Redirect(v.w, v.r, "/ui/", http.StatusSeeOther)
-	return nil
-}
-
-type signInView struct {
-	Tokens bool
-	Error  string
-}
-
-func (v *visit) postSignIn() error {
-	secret := strings.TrimSpace(v.r.PostFormValue("token"))
-	wrong := ""
-	switch p := v.lookup(secret); {
-	case p == nil:
-		wrong = "This gateway does not know the token. ctl token list shows the names of those it knows; ctl token add makes one."
-	case !p.Has(access.Read):
-		wrong = p.Name + " has not the right read, which the dashboard needs. Use another token."
-	default:
-		if err := v.d.signIn(v.w, v.r, identity{secret, p}); err != nil {
-			return err
-		}
-		http.Redirect(v.w, v.r, "/ui/", http.StatusSeeOther)
-		return nil
-	}
-	return v.render(http.StatusForbidden, "signin", page{Title: "Sign in", Data: signInView{Tokens: v.d.config.Lookup != nil, Error: wrong}})
-}
-
-func (v *visit) lookup(secret string) *access.Principal {
-	if v.d.config.Lookup == nil {
-		return nil
-	}
-	return v.d.config.Lookup(secret)
-}
-
-func (v *visit) postSignOut() error {
-	v.d.signOut(v.w, v.r)
-	http.Redirect(v.w, v.r, "/ui/", http.StatusSeeOther)
-	return nil
 }

@@ -28,9 +28,9 @@ func TestEachPageShowsItsFacts(t *testing.T) {
 	s := newSite(t, operator, nil)
 	for path, says := range map[string][]string{
 		"/ui/":                         {"Problems", "pool py", "killed by SIGSEGV &lt;b&gt;", "No agent is up on it.", "What to do", "3<small> of 4</small>", "<dt>waiting for a worker</dt><dd>21</dd>", `href="/ui/pools/py/workers/2"`, "50.0 MiB"},
-		"/ui/pools/py":                 {"py/2", "ada", "out of service (1)", "<dt>waiting for a worker</dt><dd>17</dd>", "workflow in Temporal", "http://temporal.test/namespaces/default/workflows/tempool%2Fpy", "Restart…"},
-		"/ui/pools/py/workers/2":       {"It stays down until a restart", "Last words", "&lt;script&gt;alert(1)&lt;/script&gt;", "Incarnation 4", "do/restart?worker=2"},
-		"/ui/pools/py/workers/0":       {"py.0.1.7", "ada", "Release lease…", "do/release?lease=py.0.1.7&amp;worker=0"},
+		"/ui/pools/py":                 {"py/2", "ada", "out of service (1)", "<dt>waiting for a worker</dt><dd>17</dd>", "workflow in Temporal", "http://temporal.test/namespaces/default/workflows/tempool%2Fpy", "Restart…", "fails in 2h2m</span>"},
+		"/ui/pools/py/workers/2":       {"It stays down until a restart", "Last output", "&lt;script&gt;alert(1)&lt;/script&gt;", "Incarnation 4", "do/restart?worker=2"},
+		"/ui/pools/py/workers/0":       {"py.0.1.7", "ada", "Release lease…", "do/release?lease=py.0.1.7&amp;worker=0", "fails in 2h2m</span> Watch closely: memory grows &lt;i&gt;.", "<dt>Network</dt><dd>3.0 MiB received, 0 B sent</dd>"},
 		"/ui/events":                   {"process.ended", "killed", "host.joined"},
 		"/ui/sessions?pool=py":         {"user:1"},
 		"/ui/pools/py/sessions/user:1": {"user:1", "version 2"},
@@ -218,7 +218,7 @@ func TestABrowserSignsInWithATokenOrALink(t *testing.T) {
 	require.Equal(t, "/ui/signin", header.Get("Location"))
 	_, page, _ := s.get("/ui/signin")
 	form := url.Values{"form_token": {tokenIn(page)}}
-	for wrong, says := range map[string]string{"guess": "does not know the token", "caller": "has not the right read"} {
+	for wrong, says := range map[string]string{"guess": "does not know the token", "caller": "does not have the right read"} {
 		form.Set("token", wrong)
 		status, text, header := s.post("/ui/signin", form)
 		require.Equal(t, http.StatusForbidden, status)
@@ -263,6 +263,17 @@ func TestABrowserSignsInWithATokenOrALink(t *testing.T) {
 	require.Contains(t, text, "was used before")
 	status, _, _ = s.post("/ui/links", nil)
 	require.Equal(t, http.StatusForbidden, status, "a browser gets no further link")
+}
+
+func TestAFormThatIsTooLargeSaysSo(t *testing.T) {
+	s := newSite(t, operator, nil)
+	form := url.Values{"form_token": {s.board.formToken(&http.Request{})}, "reason": {strings.Repeat("r", int(maxFormBytes("")))}}
+	status, text, _ := s.post("/ui/pools/py/do/drain", form)
+	require.Equal(t, http.StatusRequestEntityTooLarge, status)
+	require.Contains(t, text, "more than 16.0 KiB")
+	status, text, _ = s.post(SignInLinkPath, form)
+	require.Equal(t, http.StatusRequestEntityTooLarge, status)
+	require.Contains(t, text, "more than 16.0 KiB")
 }
 
 func TestSignInsAreBoundedForEachClient(t *testing.T) {
@@ -367,7 +378,7 @@ func TestAStreamEndsWithTheRightsOfItsToken(t *testing.T) {
 		defer answer.Body.Close()
 		require.Equal(t, "text/event-stream", answer.Header.Get("Content-Type"))
 		lines := bufio.NewScanner(answer.Body)
-		for range 6 { // it goes on while the rights are the same
+		for range 6 { // it continues while the rights are the same
 			require.True(t, lines.Scan())
 		}
 		known.Store(then)

@@ -19,7 +19,7 @@ const (
 	longestStream = time.Hour
 	// clockSkew is how far the clocks of hosts may differ so that a page misses no event between its moment and the start of its stream.
 	clockSkew = 5 * time.Second
-	// keepAliveEvery is how often a stream sends a comment, and looks whether its browser is still signed in with the same rights.
+	// keepAliveEvery is how often a stream sends a comment, and checks that its browser is still signed in with the same rights.
 	keepAliveEvery = 15 * time.Second
 	// shownEvents bounds the events of the page before those that come live.
 	shownEvents = 200
@@ -115,7 +115,7 @@ func (v *visit) eventsPage() error {
 	if !v.principal.EveryPool() {
 		o.Newest = readOfSome
 	}
-	ctx, cancel := context.WithTimeout(v.remote(v.ctx()), v.patience())
+	ctx, cancel := context.WithTimeout(v.remote(v.ctx()), v.requestTimeout())
 	defer cancel()
 	p := page{Title: "Events", Nav: "events"}
 	for event, err := range v.d.config.Fleet.Events(ctx, o) {
@@ -128,30 +128,12 @@ func (v *visit) eventsPage() error {
 	surplus := max(0, len(view.Rows)-shownEvents)
 	view.Dropped, view.Rows = surplus > 0, view.Rows[surplus:]
 	slices.Reverse(view.Rows)
-	names := v.d.memos.names.get(ctx, v.patience(), v.d.config.Fleet.ListPools)
-	for _, name := range slices.Sorted(slices.Values(names.value)) {
-		if v.principal.MayUse(name) {
-			view.Pools = append(view.Pools, name)
-		}
-	}
+	view.Pools, _ = v.poolNames(ctx) // without them, the page offers none
 	p.Data = view
 	return v.render(http.StatusOK, "events", p)
 }
 
-func maxTime(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-func eventsTrouble(err error) string {
-	text := "Events are missing: " + message(err) + "."
-	if code := api.CodeOf(err); code == api.CodeUnauthorized || code == api.CodeForbidden {
-		text += " That gateway asks for a token: sign out, and sign in with a token that it knows."
-	}
-	return text
-}
+func eventsTrouble(err error) string { return unreadable("Events are missing", "That gateway", err) }
 
 // live is the stream of events that keeps pages up to date, as Server-Sent Events.
 func (v *visit) live() error {
@@ -159,19 +141,19 @@ func (v *visit) live() error {
 	if err != nil {
 		return err
 	}
-	if v.r.Method == http.MethodHead { // nothing would be written, and so nobody's leaving be noticed
+	if v.r.Method == http.MethodHead { // it writes nothing, so it would not notice that the client has gone
 		v.w.Header().Set("Content-Type", "text/event-stream")
 		return nil
 	}
 	owner := ownerOf(v.principal)
 	if !v.d.streams.enter(owner) {
 		v.w.Header().Set("Retry-After", streamRetrySeconds)
-		return api.Errorf(api.CodeUnavailable, "too many pages follow the events; close some, or wait: pages are read anew every ten seconds meanwhile")
+		return api.Errorf(api.CodeUnavailable, "too many pages are following events; close some, or wait: until then, pages reload every ten seconds")
 	}
 	defer v.d.streams.leave(owner)
 	o.Follow, o.Hosts = true, v.listHosts
 	if since, err := time.Parse(time.RFC3339Nano, v.r.URL.Query().Get("since")); err == nil { // else from now on
-		o.Since = maxTime(since.Add(-clockSkew), time.Now().Add(-longestStream))
+		o.Since = time.Now().Add(-clockSkew - min(time.Since(since), longestStream))
 	}
 	worker := v.r.URL.Query().Get("worker")
 	ctx, cancel := context.WithTimeout(v.remote(v.ctx()), longestStream)
@@ -184,7 +166,7 @@ func (v *visit) live() error {
 		return nil
 	}
 	waiting := make(chan []byte, waitingEvents)
-	go func() { // until ctx ends, which the end of this function makes it do
+	go func() { // until ctx ends; this function cancels it
 		defer close(waiting)
 		for event, err := range v.d.config.Fleet.Events(ctx, o) {
 			var data []byte
@@ -224,7 +206,7 @@ func (v *visit) live() error {
 		}
 	}
 	cancel()
-	for range waiting { // until its goroutine has ended
+	for range waiting { // until the goroutine has ended
 	}
 	return nil
 }

@@ -105,7 +105,7 @@ func newFleetView(f facts, hostID string, now time.Time) fleetView {
 	view := fleetView{EveryPool: f.all, Stale: len(f.trouble) > 0}
 	var worst []problem
 	for _, p := range f.pools {
-		row, trouble, _ := newPoolRow(p, f.vitals, now)
+		row, trouble, _ := newPoolRow(p, f.processes, now)
 		view.Pools = append(view.Pools, row)
 		view.Waiting += row.Waiting
 		view.Ready, view.Size, view.InFlight, view.Memory = view.Ready+row.Ready, view.Size+row.Size, view.InFlight+row.InFlight, view.Memory+row.Memory
@@ -137,27 +137,22 @@ func rank(critical bool) int {
 
 func rankOfTone(tone string) int { return slices.Index([]string{"ok", "idle", "warn", "bad"}, tone) }
 
-// reportOf is the report on a pool by its roster and the hosts' heartbeats.
-func reportOf(status api.PoolStatus, vitals map[string]api.ProcessVitals, now time.Time) (policy.Report, api.PoolWorkers) {
-	workers := tempool.RosterOf(status, vitals)
-	return tempool.NewReport(status, workers, now), workers
-}
-
 // newPoolRow is the row of a pool, what is wrong with it, and its workers in the order of its roster.
-func newPoolRow(p poolFacts, vitals map[string]api.ProcessVitals, now time.Time) (poolRow, *problem, []api.Worker) {
+func newPoolRow(p poolFacts, processes map[string]api.ProcessReport, now time.Time) (poolRow, *problem, []api.Worker) {
 	row := poolRow{Name: p.Pool, Size: p.Size, Waiting: p.waiting, Stale: p.err != nil}
 	if p.at.IsZero() {
 		row.Standing, row.Tone = "no answer", "bad"
 		return row, &problem{Critical: true, Subject: "pool " + p.Pool, Path: poolPath(p.Pool), Text: "It does not answer: " + message(p.err) + ".",
 			Advice: []string{"See whether an agent runs workflows: ctl doctor."}}, nil
 	}
-	report, workers := reportOf(p.PoolStatus, vitals, now)
+	workers := tempool.RosterOf(p.PoolStatus, processes)
+	report := tempool.NewReport(p.PoolStatus, workers, now)
 	hosts := map[string]bool{}
 	counts := map[lifecycle.State]int{}
 	for _, w := range workers.Workers {
 		counts[w.State]++
 		row.Memory += w.CurrentMemoryBytes
-		row.InFlight += vitals[w.Worker].InFlight
+		row.InFlight += processes[w.Worker].InFlight
 		if w.Host != "" {
 			hosts[w.Host] = true
 		}
@@ -209,9 +204,9 @@ func poolProblem(status api.PoolStatus, report policy.Report) *problem {
 }
 
 func newHostRow(h host, hostID string, now time.Time) (hostRow, *problem) {
-	row := hostRow{ID: h.ID, Agent: h.Vitals.Agent, Processes: len(h.Vitals.Processes), State: "up", Tone: "ok", ThisOne: h.ID == hostID}
+	row := hostRow{ID: h.ID, Agent: h.Heartbeat.Agent, Processes: len(h.Heartbeat.Processes), State: "up", Tone: "ok", ThisOne: h.ID == hostID}
 	counts := map[string]int{}
-	for _, p := range h.Vitals.Processes {
+	for _, p := range h.Heartbeat.Processes {
 		pool, _, _ := strings.Cut(p.Worker, "/")
 		counts[pool]++
 		if p.Sample != nil {
@@ -231,7 +226,7 @@ func newHostRow(h host, hostID string, now time.Time) (hostRow, *problem) {
 	if h.HeardAt.IsZero() {
 		row.State, row.Tone = "no agent", "idle"
 		return row, &problem{Subject: "host " + h.ID, Text: "No agent is up on it.",
-			Advice: []string{"Start its agent again with --host-id " + h.ID + ", or leave it if the host is gone for good."}}
+			Advice: []string{"Restart its agent with --host-id " + h.ID + ", or ignore this if the host is permanently gone."}}
 	}
 	row.HeardAgo = max(0, now.Sub(h.HeardAt))
 	if row.HeardAgo > lateHeartbeat {
@@ -239,7 +234,7 @@ func newHostRow(h host, hostID string, now time.Time) (hostRow, *problem) {
 		return row, &problem{Subject: "host " + h.ID, Text: "Its agent has not been heard for " + format.Duration(row.HeardAgo) + ".",
 			Advice: []string{"Check the host and its connection to Temporal. Its workers move to other hosts once it counts as lost."}}
 	}
-	agent := h.Vitals.Agent
+	agent := h.Heartbeat.Agent
 	if agent == nil {
 		return row, nil
 	}

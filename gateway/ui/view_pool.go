@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tempool/tempool/api"
@@ -25,9 +26,12 @@ type poolView struct {
 	Out      int // workers out of service
 	InFlight int
 	Rollout  *rolloutView
+	Spec     specView
 	Actions  []actionLink
 	Temporal string
 	Sessions bool // the visitor may see them
+	// SamplesMissing is why plots are missing; "" if none is.
+	SamplesMissing string
 }
 
 type rolloutView struct {
@@ -52,9 +56,13 @@ type workerRow struct {
 	Host     string
 	Holder   string
 	Why      string
+	Watch    string        // why to watch it closely
+	FailsIn  time.Duration // to a limit; 0 if no failure is in sight
 	Since    time.Time
 	For      time.Duration
 	OldSpec  bool // it runs an older spec than the pool has
+	// MemorySpark and CallsSpark are the memory and the calls a minute of its last minutes.
+	MemorySpark, CallsSpark plot
 }
 
 func (v *visit) poolPage() error {
@@ -65,11 +73,17 @@ func (v *visit) poolPage() error {
 		return status.err
 	}
 	hosts := v.hosts(ctx)
-	view := newPoolView(poolFacts{status.value, status.at, status.err, waitingFor(name, hosts.value)}, vitalsOf(hosts.value), v.r, time.Now())
+	view := newPoolView(poolFacts{status.value, status.at, status.err, waitingFor(name, hosts.value)}, processesOf(hosts.value), v.r, time.Now())
+	var asking sync.WaitGroup
+	asking.Go(func() { view.Spec = v.specs(status.value) })
+	if slots, gateways := gatewaysOf(view.Workers, status.value.Workers); len(gateways) > 0 {
+		view.addSparks(v.samples(name, slots, gateways), time.Now())
+	}
+	asking.Wait()
 	view.Temporal = v.d.workflowURL(api.PoolWorkflowID(name))
 	view.Sessions = v.principal.Has(access.Sessions)
 	if v.principal.Has(access.Admin) && !status.value.Ended {
-		view.Actions = poolActions(name)
+		view.Actions = poolActions(name, mayApply(v.principal))
 	}
 	p := page{Title: name, Nav: "fleet", Data: view, Live: "pool=" + name + "&types=worker.transitioned,process.*,pool.*,lease.granted,lease.released,rotation.*"}
 	if status.err != nil {
@@ -81,9 +95,9 @@ func (v *visit) poolPage() error {
 	return v.render(http.StatusOK, "pool", p)
 }
 
-// newPoolView is the page of a pool that a request asks for: ?state=, ?q= and ?page= choose the rows.
-func newPoolView(p poolFacts, vitals map[string]api.ProcessVitals, r *http.Request, now time.Time) poolView {
-	row, trouble, workers := newPoolRow(p, vitals, now)
+// newPoolView returns the page of a pool for a request, whose ?state=, ?q= and ?page= choose the rows.
+func newPoolView(p poolFacts, processes map[string]api.ProcessReport, r *http.Request, now time.Time) poolView {
+	row, trouble, workers := newPoolRow(p, processes, now)
 	query := r.URL.Query()
 	view := poolView{
 		Row: row, Status: p.PoolStatus, Problem: trouble, Command: strings.Join(p.Spec.Pool.Command, " "), States: row.States,
@@ -94,7 +108,7 @@ func newPoolView(p poolFacts, vitals map[string]api.ProcessVitals, r *http.Reque
 		view.Rollout = &rolloutView{p.Rollout, total, p.Rollout.Done * 100 / max(1, total)}
 	}
 	for i, w := range workers {
-		one := newWorkerRow(w, p.Workers[i], vitals[w.Worker], p.PoolStatus, now)
+		one := newWorkerRow(w, p.Workers[i], processes[w.Worker], p.PoolStatus, now)
 		if !w.State.InService() {
 			view.Out++
 		}
@@ -125,10 +139,11 @@ func (p poolView) shows(w workerRow) bool {
 	return strings.Contains(text, strings.ToLower(p.Search))
 }
 
-func newWorkerRow(w api.Worker, entry api.RosterEntry, v api.ProcessVitals, status api.PoolStatus, now time.Time) workerRow {
+func newWorkerRow(w api.Worker, entry api.RosterEntry, v api.ProcessReport, status api.PoolStatus, now time.Time) workerRow {
 	row := workerRow{
 		Slot: entry.Slot, Name: w.Worker, State: w.State, Grade: w.Grade, Requests: w.RequestsServed, Failed: w.RequestsFailed, Host: w.Host,
 		Memory: w.CurrentMemoryBytes, CPU: w.CPUPercent, Uptime: time.Duration(w.UptimeS * float64(time.Second)), Since: w.Since,
+		Watch: w.Watch, FailsIn: time.Duration(w.FailsInS * float64(time.Second)),
 		OldSpec: w.SpecVersion != 0 && w.SpecVersion < status.SpecVersion,
 	}
 	if w.State.InService() {
@@ -136,7 +151,7 @@ func newWorkerRow(w api.Worker, entry api.RosterEntry, v api.ProcessVitals, stat
 	} else {
 		row.Why = w.Reason
 	}
-	if row.Why == "" && len(w.Warnings) > 0 {
+	if row.Why == "" {
 		row.Why = strings.Join(w.Warnings, " ")
 	}
 	if w.Score != nil {

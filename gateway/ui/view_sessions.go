@@ -5,7 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"slices"
+	"net/url"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
@@ -30,20 +30,12 @@ type sessionView struct {
 }
 
 func (v *visit) sessionsPage() error {
-	ctx, cancel := context.WithTimeout(v.remote(v.ctx()), v.patience())
+	ctx, cancel := context.WithTimeout(v.remote(v.ctx()), v.requestTimeout())
 	defer cancel()
 	p := page{Title: "Sessions", Nav: "sessions"}
-	names := v.d.memos.names.get(ctx, v.patience(), v.d.config.Fleet.ListPools)
-	if names.err != nil {
-		p.Trouble = append(p.Trouble, stale("The pools could not be listed", names.at, names.err))
-	}
 	query := v.r.URL.Query()
 	view := sessionsView{Pool: query.Get("pool"), After: query.Get("after")}
-	for _, name := range slices.Sorted(slices.Values(names.value)) {
-		if v.principal.MayUse(name) {
-			view.Pools = append(view.Pools, name)
-		}
-	}
+	view.Pools, p.Trouble = v.poolNames(ctx)
 	if view.Pool != "" {
 		if err := api.CheckPoolName(view.Pool, api.CodePoolNotFound); err != nil {
 			return err
@@ -53,7 +45,7 @@ func (v *visit) sessionsPage() error {
 		}
 		list, err := v.d.config.Fleet.Sessions(ctx, view.Pool, view.After, shownSessions)
 		if err != nil {
-			p.Trouble = append(p.Trouble, sessionTrouble(err))
+			p.Trouble = append(p.Trouble, unreadable("The sessions cannot be read", "The gateway with the store", err))
 		} else {
 			view.List = list
 		}
@@ -62,17 +54,9 @@ func (v *visit) sessionsPage() error {
 	return v.render(http.StatusOK, "sessions", p)
 }
 
-func sessionTrouble(err error) string {
-	text := "The sessions cannot be read: " + message(err) + "."
-	if code := api.CodeOf(err); code == api.CodeUnauthorized || code == api.CodeForbidden {
-		text += " The gateway with the store asks for a token: sign out, and sign in with a token that it knows."
-	}
-	return text
-}
-
 // sessionPage shows the content of a session, which extends its life as every read does.
 func (v *visit) sessionPage() error {
-	ctx, cancel := context.WithTimeout(v.remote(v.ctx()), v.patience())
+	ctx, cancel := context.WithTimeout(v.remote(v.ctx()), v.requestTimeout())
 	defer cancel()
 	pool, id := v.r.PathValue("pool"), v.r.PathValue("session")
 	state, err := v.d.config.Fleet.Session(ctx, pool, id)
@@ -95,5 +79,5 @@ func (v *visit) sessionPage() error {
 }
 
 func sessionPath(pool, session string) string {
-	return poolPath(pool) + "/sessions/" + escape(session)
+	return poolPath(pool) + "/sessions/" + url.PathEscape(session)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,8 +18,8 @@ import (
 )
 
 const (
-	// shownLines are the newest lines of the log that the page shows, and lastWords those of the incarnation before.
-	shownLines, lastWords = 200, 40
+	// shownLines are the newest lines of the log that the page shows, and shownLastLines those of the incarnation before.
+	shownLines, shownLastLines = 200, 40
 	// shownLineBytes bounds one line.
 	shownLineBytes = 2 << 10
 	// shownTransitions are the newest ones.
@@ -31,19 +32,22 @@ type workerView struct {
 	Row       workerRow
 	State     api.WorkerState
 	Stateless bool // the worker did not answer: State is not known
-	Process   *api.ProcessVitals
+	Process   *api.ProcessReport
 	Lease     *api.Lease
 	Resting   bool
 	Limits    []string
-	Timeline  []episode
-	Older     int // transitions that are left out
-	Log       []api.LogLine
-	LogError  string
-	Last      []api.LogLine // the last words of the incarnation before
-	LastOf    int64
-	Ended     *lifecycle.Transition // how the newest incarnation that ended on its own did
-	Actions   []actionLink
-	Temporal  string
+	Charts    []plot // of its samples
+	// SamplesMissing is why plots are missing; "" if none is.
+	SamplesMissing string
+	Timeline       []episode
+	Older          int // transitions that are left out
+	Log            []api.LogLine
+	LogError       string
+	Last           []api.LogLine // the last output of the previous incarnation
+	LastOf         int64
+	Ended          *lifecycle.Transition // how the newest incarnation that ended on its own did
+	Actions        []actionLink
+	Temporal       string
 }
 
 // episode are the transitions of one incarnation, the newest first.
@@ -79,10 +83,11 @@ func (v *visit) workerPage() error {
 
 // workerFacts asks for everything about a worker at the same time.
 func (v *visit) workerFacts(status answer[api.PoolStatus], pool string, slot int) (workerView, page) {
-	ctx, cancel := context.WithTimeout(v.ctx(), v.patience())
+	ctx, cancel := context.WithTimeout(v.ctx(), v.requestTimeout())
 	defer cancel()
 	view, p := workerView{Pool: pool}, page{}
 	var hosts answer[[]host]
+	var samples sampled
 	var state api.WorkerState
 	var history []lifecycle.Transition
 	var stateErr, historyErr, logErr error
@@ -90,14 +95,15 @@ func (v *visit) workerFacts(status answer[api.PoolStatus], pool string, slot int
 	asking.Go(func() { hosts = v.hosts(ctx) })
 	asking.Go(func() { state, stateErr = v.d.config.Fleet.State(ctx, pool, slot) })
 	asking.Go(func() { history, historyErr = v.d.config.Fleet.History(ctx, pool, slot) })
+	asking.Go(func() { samples = v.samples(pool, []int{slot}, nil) })
 	asking.Go(func() { view.Log, logErr = v.log(ctx, pool, slot, false) })
 	asking.Go(func() { view.Last, _ = v.log(ctx, pool, slot, true) }) // missing where the log is
 	asking.Wait()
 
 	entry := status.value.Workers[0]
-	vitals := vitalsOf(hosts.value)
-	w := tempool.RosterOf(status.value, vitals).Workers[0]
-	process, reported := vitals[w.Worker]
+	processes := processesOf(hosts.value)
+	w := tempool.RosterOf(status.value, processes).Workers[0]
+	process, reported := processes[w.Worker]
 	if view.State, view.Stateless = state, stateErr != nil; stateErr == nil {
 		adopt(&w, state)
 	} else {
@@ -109,6 +115,7 @@ func (v *visit) workerFacts(status answer[api.PoolStatus], pool string, slot int
 	if reported && process.Incarnation == w.Incarnation {
 		view.Process = &process
 	}
+	view.Charts, view.SamplesMissing = charts(samples.of[w.Worker], w.MaxMemoryBytes, time.Now()), samples.missing
 	if historyErr != nil {
 		p.Trouble = append(p.Trouble, "The timeline is missing: "+message(historyErr)+".")
 	}
@@ -140,7 +147,7 @@ func adopt(w *api.Worker, s api.WorkerState) {
 func (v *visit) log(ctx context.Context, pool string, slot int, previous bool) (lines []api.LogLine, err error) {
 	o := tempool.LogOptions{Worker: &slot, Previous: previous, Tail: shownLines}
 	if previous {
-		o.Tail = lastWords
+		o.Tail = shownLastLines
 	}
 	var unreachable error
 	o.Unreachable = func(_ string, err error) { unreachable = err }
@@ -154,7 +161,7 @@ func (v *visit) log(ctx context.Context, pool string, slot int, previous bool) (
 	return lines, err
 }
 
-// cut shortens a text to so many bytes, and says so by an ellipsis.
+// cut shortens a text to this many bytes, and marks that by an ellipsis.
 func cut(text string, limit int) string {
 	if len(text) <= limit {
 		return text
@@ -163,12 +170,9 @@ func cut(text string, limit int) string {
 }
 
 func logTrouble(err error) string {
-	text := "The log cannot be read: " + message(err) + "."
-	switch api.CodeOf(err) {
-	case api.CodeUnauthorized, api.CodeForbidden:
-		return text + " The gateway of its host asks for a token: sign out, and sign in with a token that it knows."
-	case api.CodeUnavailable:
-		return text + " Check the gateway of its host with ctl doctor; ctl logs reads it from another machine."
+	text := unreadable("The log cannot be read", "The gateway of its host", err)
+	if api.CodeOf(err) == api.CodeUnavailable {
+		text += " Check the gateway of its host with ctl doctor; ctl logs reads it from another machine."
 	}
 	return text
 }
@@ -201,5 +205,5 @@ func (d *Dashboard) workflowURL(id string) string {
 	if d.config.TemporalUI == "" {
 		return ""
 	}
-	return fmt.Sprintf("%s/namespaces/%s/workflows/%s", strings.TrimRight(d.config.TemporalUI, "/"), escape(d.config.Namespace), escape(id))
+	return fmt.Sprintf("%s/namespaces/%s/workflows/%s", strings.TrimRight(d.config.TemporalUI, "/"), url.PathEscape(d.config.Namespace), url.PathEscape(id))
 }

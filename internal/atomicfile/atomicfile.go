@@ -3,21 +3,34 @@ package atomicfile
 
 import (
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 )
 
 // Write replaces the file at path, whose folder must exist. A crash of the machine may leave it empty; see WriteDurably.
 func Write(path string, content []byte, mode os.FileMode) error {
-	return write(path, content, mode, func(*os.File) error { return nil })
+	return write(path, whole(content), mode, func(*os.File) error { return nil })
 }
 
 // WriteDurably is Write whose content also survives a crash of the machine once it has returned.
 func WriteDurably(path string, content []byte, mode os.FileMode) error {
-	if err := write(path, content, mode, (*os.File).Sync); err != nil {
+	return StreamDurably(path, mode, whole(content))
+}
+
+// StreamDurably is WriteDurably for content that stream writes. If stream fails, the old file stays.
+func StreamDurably(path string, mode os.FileMode, stream func(io.Writer) error) error {
+	if err := write(path, stream, mode, (*os.File).Sync); err != nil {
 		return err
 	}
 	return SyncFolder(filepath.Dir(path))
+}
+
+func whole(content []byte) func(io.Writer) error {
+	return func(out io.Writer) error {
+		_, err := out.Write(content)
+		return err
+	}
 }
 
 // SyncFolder makes created, renamed and removed names in a folder survive a crash of the machine.
@@ -29,12 +42,12 @@ func SyncFolder(path string) error {
 	return errors.Join(folder.Sync(), folder.Close())
 }
 
-func write(path string, content []byte, mode os.FileMode, sync func(*os.File) error) error {
+func write(path string, stream func(io.Writer) error, mode os.FileMode, sync func(*os.File) error) error {
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".new-*")
 	if err != nil {
 		return err
 	}
-	if _, err = file.Write(content); err == nil {
+	if err = stream(file); err == nil {
 		err = sync(file)
 	}
 	err = errors.Join(err, file.Chmod(mode), file.Close())

@@ -22,7 +22,7 @@ const (
 )
 
 // Balancer knows the gateways that carry the calls of one pool and chooses one for each call. It reads the pool's roster at the first call,
-// and again while calls go on; while the roster cannot be read, the known gateways stay in use. It is safe for concurrent use.
+// and again while there are calls; while the roster cannot be read, the known gateways stay in use. It is safe for concurrent use.
 type Balancer struct {
 	read  func(context.Context) (api.PoolStatus, error) // nil: the endpoints are fixed
 	start func(work func(context.Context)) error        // runs work in the background

@@ -1,6 +1,7 @@
 package devserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/testsuite"
+
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 // stallTimeout ends a download without progress: a machine without network fails soon, one with a slow line does not.
@@ -38,23 +41,13 @@ func download(ctx context.Context, scratch, program string) error {
 	} else if !errors.Is(renamed, fs.ErrNotExist) {
 		return fmt.Errorf("move the downloaded Temporal server: %w", renamed)
 	}
-	if stalled != nil {
-		err = stalled
-	}
-	return fmt.Errorf("download the Temporal server: %w", err)
+	return fmt.Errorf("download the Temporal server: %w", cmp.Or(stalled, err))
 }
 
 // cancelStalled cancels when the files in a folder have not grown for stallTimeout. It returns at the end of ctx.
 func cancelStalled(ctx context.Context, cancel context.CancelCauseFunc, folder string) {
-	ticker := time.NewTicker(time.Second)
-	defer ticker.Stop()
 	size, grew := int64(0), time.Now()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	for range sleep.Ticks(ctx.Done(), time.Second) {
 		if now := folderSize(folder); now != size {
 			size, grew = now, time.Now()
 		}

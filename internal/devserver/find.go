@@ -1,6 +1,7 @@
 package devserver
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -40,12 +41,8 @@ func Find(ctx context.Context) (Found, error) {
 		return Found{}, fmt.Errorf("parse Temporal's settings (TEMPORAL_… variables and configuration file): %w", err)
 	}
 	found := Found{Options: options, Configured: profile.Address != ""}
-	if found.Options.HostPort == "" {
-		found.Options.HostPort = client.DefaultHostPort
-	}
-	if found.Options.Namespace == "" {
-		found.Options.Namespace = client.DefaultNamespace
-	}
+	found.Options.HostPort = cmp.Or(found.Options.HostPort, client.DefaultHostPort)
+	found.Options.Namespace = cmp.Or(found.Options.Namespace, client.DefaultNamespace)
 	found.ServerVersion, found.Err = serverRelease(ctx, found.Options)
 	found.Serving = found.Err == nil
 	return found, nil

@@ -6,6 +6,7 @@
 package devserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,9 +36,7 @@ func Start(ctx context.Context, options Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if options.Namespace == "" {
-		options.Namespace = DefaultNamespace
-	}
+	options.Namespace = cmp.Or(options.Namespace, DefaultNamespace)
 	if options.DBFile != "" {
 		if options.DBFile, err = filepath.Abs(options.DBFile); err != nil {
 			return nil, fmt.Errorf("resolve the path of the Temporal server's file: %w", err)

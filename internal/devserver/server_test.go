@@ -97,7 +97,7 @@ func TestAServerWithAFileKeepsItsDataAcrossStopCrashAndRestart(t *testing.T) {
 	crashed := server.Done()
 	require.NoError(t, server.Kill())
 	<-crashed
-	require.NoError(t, server.Kill(), "killing twice is no error")
+	require.NoError(t, server.Kill(), "killing twice is not an error")
 	require.NoError(t, server.Restart(t.Context()))
 	require.Equal(t, enums.WORKFLOW_EXECUTION_STATUS_RUNNING, status(t, temporal, "before-crash"))
 

@@ -16,7 +16,7 @@ import (
 )
 
 // Timeout bounds every wait of the tests; only a failing test waits that long.
-const Timeout = 30 * time.Second
+const Timeout = 3 * time.Minute
 
 // Host returns a Supervisor that is closed at the end of the test. The TestMain of the test binary must start with process.RunReaperIfAsked.
 func Host(t testing.TB) *process.Supervisor {

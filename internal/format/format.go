@@ -28,6 +28,14 @@ func Bytes(bytes int64) string {
 	return fmt.Sprintf("%.1f %s", value, unit)
 }
 
+// Count formats a number of bytes that may be 0.
+func Count(bytes int64) string {
+	if bytes == 0 {
+		return "0 B"
+	}
+	return Bytes(bytes)
+}
+
 // Duration formats a duration in its two largest units: 3d4h, 2h5m, 1m30s, 12s, 1.5s below ten seconds, 350ms below one; Dash for 0 and less.
 func Duration(d time.Duration) string {
 	switch {

@@ -5,6 +5,7 @@ package tracecontext
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"strings"
 
@@ -53,12 +54,27 @@ func Parse(traceparent, tracestate string) trace.SpanContext {
 	if traceparent == "" || len(traceparent) > maxParent {
 		return trace.SpanContext{}
 	}
-	carrier := propagation.MapCarrier{Traceparent: traceparent}
-	if len(tracestate) <= MaxState {
-		carrier[Tracestate] = tracestate
+	if len(tracestate) > MaxState {
+		tracestate = ""
 	}
-	return trace.SpanContextFromContext(format.Extract(context.Background(), carrier))
+	return trace.SpanContextFromContext(format.Extract(context.Background(), carrier{traceparent, tracestate}))
 }
+
+// carrier holds the two headers that Parse reads; a map of them would cost more than reading them.
+type carrier struct{ parent, state string }
+
+func (c carrier) Get(key string) string {
+	switch key {
+	case Traceparent:
+		return c.parent
+	case Tracestate:
+		return c.state
+	}
+	return ""
+}
+
+func (carrier) Set(string, string) {}
+func (carrier) Keys() []string     { return []string{Traceparent, Tracestate} }
 
 // FromHTTP returns the span that the headers name; a duplicate traceparent names none.
 func FromHTTP(h http.Header) trace.SpanContext {
@@ -76,16 +92,20 @@ func ToHTTP(ctx context.Context, h http.Header) {
 	}
 }
 
-// ToWorker returns the headers with the span of ctx in place of the one that they name. The result is a copy.
-func ToWorker(ctx context.Context, headers map[string]string) map[string]string {
-	out := make(map[string]string, len(headers)+2)
-	for key, value := range headers {
-		if key != Traceparent && key != Tracestate {
-			out[key] = value
-		}
+// ID is the id of the trace of ctx in hex; "" if it is not sampled.
+func ID(ctx context.Context) string {
+	if span := trace.SpanContextFromContext(ctx); span.IsSampled() {
+		return span.TraceID().String()
 	}
-	format.Inject(ctx, propagation.MapCarrier(out))
-	return out
+	return ""
+}
+
+// Logger returns the logger for lines about what ctx is for: they have trace_id if that is traced and sampled.
+func Logger(ctx context.Context, l *slog.Logger) *slog.Logger {
+	if id := ID(ctx); id != "" {
+		return l.With("trace_id", id)
+	}
+	return l
 }
 
 // Clip bounds a name or a text attribute of a span that somebody else chooses.
@@ -106,7 +126,7 @@ func End(span trace.Span, err error) {
 	span.End()
 }
 
-// Fail gives a span the status of a failure. A caller that left is no failure.
+// Fail gives a span the status of a failure. A caller that left is not a failure.
 func Fail(span trace.Span, err error) {
 	code := api.CodeOf(err)
 	if code == "" {

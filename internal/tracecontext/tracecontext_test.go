@@ -1,7 +1,9 @@
 package tracecontext
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -50,13 +52,6 @@ func TestTwoParentsInHTTPAreNone(t *testing.T) {
 	require.False(t, FromHTTP(http.Header{"Traceparent": {parent, parent}}).IsValid())
 }
 
-func TestToWorkerReplacesTheSpanOfTheClient(t *testing.T) {
-	ctx := trace.ContextWithSpanContext(context.Background(), Parse(parent, ""))
-	given := map[string]string{Traceparent: "old", Tracestate: "old=1", "x-mine": "yes"}
-	require.Equal(t, map[string]string{Traceparent: parent, "x-mine": "yes"}, ToWorker(ctx, given))
-	require.Equal(t, "old", given[Traceparent], "the caller's map is unchanged")
-}
-
 func TestToHTTPKeepsWhatTheCallerSet(t *testing.T) {
 	ctx := trace.ContextWithSpanContext(context.Background(), Parse(parent, "a=1"))
 	h := http.Header{}
@@ -68,4 +63,17 @@ func TestToHTTPKeepsWhatTheCallerSet(t *testing.T) {
 	none := http.Header{}
 	ToHTTP(context.Background(), none)
 	require.Empty(t, none)
+}
+
+func TestALoggerNamesTheTraceOfASampledRequestOnly(t *testing.T) {
+	plain := slog.New(slog.DiscardHandler)
+	require.Same(t, plain, Logger(t.Context(), plain))
+	unsampled := trace.ContextWithRemoteSpanContext(t.Context(), Parse(parent[:len(parent)-1]+"0", ""))
+	require.Same(t, plain, Logger(unsampled, plain))
+	require.Empty(t, ID(unsampled))
+	sampled := trace.ContextWithRemoteSpanContext(t.Context(), Parse(parent, ""))
+	require.Equal(t, "0af7651916cd43dd8448eb211c80319c", ID(sampled))
+	var logged bytes.Buffer
+	Logger(sampled, slog.New(slog.NewTextHandler(&logged, nil))).Info("refused")
+	require.Contains(t, logged.String(), "msg=refused trace_id=0af7651916cd43dd8448eb211c80319c")
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // Body is the body of a request: nothing, bytes that can be sent again, or a reader that cannot once something was read from it. The zero
-// value is no body.
+// value means no body.
 type Body struct {
 	contentType string // "" sends none
 	bytes       []byte
@@ -31,7 +31,7 @@ func (r *trackedReader) Read(p []byte) (int, error) {
 // RawBody sends bytes as they are.
 func RawBody(content []byte) Body { return Body{bytes: content} }
 
-// JSONBody sends a value as JSON; nil is no body. A value that JSON cannot express is CodeInvalid.
+// JSONBody sends a value as JSON; nil means no body. A value that JSON cannot express is CodeInvalid.
 func JSONBody(value any) (Body, error) {
 	if value == nil {
 		return Body{}, nil

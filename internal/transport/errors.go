@@ -5,10 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/tempool/tempool/api"
@@ -16,8 +18,7 @@ import (
 
 // Error is the failure of a request that no gateway answered; message says what failed, and started whether a worker may have seen it.
 func Error(ctx context.Context, err error, message string, started bool) *api.Error {
-	var inURL *url.Error
-	if errors.As(err, &inURL) { // its text repeats the URL
+	if inURL, ok := errors.AsType[*url.Error](err); ok { // its text repeats the URL
 		err = inURL.Err
 	}
 	code := api.CodeUnavailable
@@ -27,7 +28,11 @@ func Error(ctx context.Context, err error, message string, started bool) *api.Er
 	case ctx.Err() != nil:
 		code, err, message = api.CodeCancelled, ctx.Err(), "the caller cancelled the call"
 	}
-	failure := api.Errorf(code, "%s: %w", message, err)
+	hint := ""
+	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) { // ErrNotExist: no such socket
+		hint = "; is an agent running there?"
+	}
+	failure := api.Errorf(code, "%s: %w%s", message, err, hint)
 	failure.Started = started
 	return failure
 }
@@ -40,8 +45,7 @@ func MayHaveStarted(err error) bool {
 
 // OtherGateways lists the gateways that the answering gateway referred to, for a call that no worker has seen.
 func OtherGateways(err error) []string {
-	var coded *api.Error
-	if errors.As(err, &coded) && !coded.Started {
+	if coded, ok := errors.AsType[*api.Error](err); ok && !coded.Started {
 		return coded.Gateways
 	}
 	return nil

@@ -27,7 +27,7 @@ type sending struct {
 	before int64
 }
 
-// begin is told which connection a request takes. net/http retries on another connection only what it has not sent.
+// begin receives the connection that a request takes. net/http retries on another connection only what it has not sent.
 func (s *sending) begin(info httptrace.GotConnInfo) {
 	conn := info.Conn
 	if secure, ok := conn.(*tls.Conn); ok {

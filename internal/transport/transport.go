@@ -25,6 +25,8 @@ const (
 	// maxIdleConnections is for each gateway.
 	maxIdleConnections = 256
 	idleTimeout        = time.Minute
+	// continueTimeout is how long a request with "Expect: 100-continue" waits for the gateway before it sends its body.
+	continueTimeout = 10 * time.Second
 	// maxProblemBytes bounds what is read of an error answer.
 	maxProblemBytes = 4 << 20
 )
@@ -38,7 +40,7 @@ type Transport struct {
 	clients map[clientKey]*http.Client
 }
 
-// clientKey tells clients apart, which share no connections.
+// clientKey distinguishes clients, which share no connections.
 type clientKey struct {
 	socket      string // "" for TCP
 	certificate bool   // it shows the client certificate
@@ -140,7 +142,7 @@ func (t *Transport) newClient(key clientKey) *http.Client {
 	}
 	transport := &http.Transport{
 		TLSClientConfig: config, TLSHandshakeTimeout: dialTimeout,
-		MaxIdleConnsPerHost: maxIdleConnections, IdleConnTimeout: idleTimeout, DisableCompression: true,
+		MaxIdleConnsPerHost: maxIdleConnections, IdleConnTimeout: idleTimeout, ExpectContinueTimeout: continueTimeout, DisableCompression: true,
 	}
 	transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		if key.socket != "" {
@@ -158,7 +160,7 @@ func (t *Transport) newClient(key clientKey) *http.Client {
 // private reports whether nobody else can read what is sent to a URL, so that a token may be.
 func private(u *url.URL) bool { return u.Scheme == "https" || loopback.Host(u.Hostname()) }
 
-// Close closes idle connections. Requests in flight go on.
+// Close closes idle connections. Requests in flight continue.
 func (t *Transport) Close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

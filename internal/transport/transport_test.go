@@ -75,3 +75,10 @@ func TestAccessOfAContextReplacesTheCredentials(t *testing.T) {
 	require.NoError(t, do(with(Access{Own: map[string]string{"http://web-1": "unix:" + socket}}), "http://web-1"))
 	require.NoError(t, do(t.Context(), "unix:"+socket))
 }
+
+func TestAnEndpointWithoutAnAgentIsExplained(t *testing.T) {
+	socket := "unix:" + t.TempDir() + "/gateway.sock"
+	_, err := New("", nil).Do(t.Context(), socket, Request{Method: http.MethodGet, Path: "/healthz"})
+	require.ErrorContains(t, err, "is an agent running there?")
+	require.ErrorContains(t, err, socket)
+}

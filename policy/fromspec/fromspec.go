@@ -49,7 +49,7 @@ func DemandMeter(s spec.Spec) policy.DemandMeter {
 // perWorker is the number of calls that one worker is wanted for.
 func perWorker(s spec.Spec) float64 { return float64(s.Pool.MaxInflight) * s.Scale.TargetInflight }
 
-// Grading is the grading by the bands of the [health] section, for a program with a baseline of so many bytes. While that is 0, not known,
+// Grading is the grading by the bands of the [health] section, for a program with a baseline of this many bytes. While that is 0, not known,
 // bands that follow from it are empty.
 func Grading(h spec.Health, baseline int64) policy.Grading {
 	g := policy.Grading{

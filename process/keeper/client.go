@@ -125,7 +125,7 @@ func Take(ctx context.Context, socket string) (*Takeover, error) {
 	t := &Takeover{conn: connection.(*net.UnixConn)}
 	if err := t.receive(); err != nil {
 		t.Abort()
-		return nil, fmt.Errorf("take over the processes of the agent before: %w", err)
+		return nil, fmt.Errorf("take over the processes of the previous agent: %w", err)
 	}
 	return t, nil
 }

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/tempool/tempool/process/limits"
@@ -112,6 +113,9 @@ func Start(cmd *exec.Cmd, o Options) (started Started, err error) {
 		if started.OpenFiles, err = awaitProgram(ours, program); err == nil {
 			return started, nil
 		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			err = fmt.Errorf("the program was not executed within %s: its launcher was still preparing it", o.Timeout)
+		}
 	}
 	started.Namespaces.Close()
 	_ = cmd.Process.Kill()
@@ -174,7 +178,7 @@ func Run() {
 		fail(err)
 	}
 	if os.Getppid() != program.Agent {
-		os.Exit(1) // whoever kills the descendants of a dead agent may have looked for marks before this process had one
+		os.Exit(1) // the program that kills the descendants of a dead agent may have looked for marks before this process had one
 	}
 	if err := program.Sandbox.Enter(); err != nil {
 		fail(err)
@@ -195,7 +199,19 @@ func Run() {
 	if err := json.NewEncoder(conn).Encode(limited); err != nil {
 		os.Exit(1)
 	}
-	fail(fmt.Errorf("execute %s: %w", program.Program, execute(program.Program, program.Args, program.Env)))
+	err = execute(program.Program, program.Args, program.Env)
+	fail(fmt.Errorf("execute %s: %w%s", program.Program, err, executeHint(err)))
+}
+
+// executeHint is what an error that is not about the program's own file means.
+func executeHint(err error) string {
+	switch {
+	case errors.Is(err, syscall.ENOEXEC):
+		return "; a script needs a first line such as #!/usr/bin/env python3, and any other program must be built for this machine"
+	case errors.Is(err, syscall.ENOENT):
+		return "; the interpreter that its first line names, or the loader that it was built for, does not exist"
+	}
+	return ""
 }
 
 // NoopCommand returns a command that starts the launcher without a request, so that it exits at once.

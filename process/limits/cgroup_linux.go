@@ -26,7 +26,7 @@ func HostCgroupFS() (CgroupFS, error) {
 	}, nil
 }
 
-// cgroupMount returns where cgroup v2 is mounted: on a host that uses version 1, too, below its usual place.
+// cgroupMount returns where cgroup v2 is mounted: on a host that also uses version 1, below its usual place.
 func cgroupMount(mountinfo string) string {
 	for line := range strings.Lines(mountinfo) { // see proc_pid_mountinfo(5)
 		mount, filesystem, _ := strings.Cut(line, " - ")

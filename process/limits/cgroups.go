@@ -41,6 +41,8 @@ type CgroupFS struct {
 type Cgroups struct {
 	// Controllers are the usable ones. Without any, cgroups enforce no limit, but can still be killed at once.
 	Controllers map[string]bool
+	// Withheld is why the agent uses no controller although there are some; "" if it does.
+	Withheld string
 
 	fs   CgroupFS
 	home string // the cgroup that was delegated to the agent
@@ -48,8 +50,9 @@ type Cgroups struct {
 }
 
 // OpenCgroups takes over the cgroup that this process runs in: it moves the process into a leaf, delegates the controllers, and makes a
-// cgroup for the workers, named by id. If it fails, nothing has changed and the error says why cgroups cannot be used.
-func OpenCgroups(h CgroupFS, id string) (*Cgroups, error) {
+// cgroup for the workers, named by id. outlived says that workers may outlive the agent. If OpenCgroups fails, nothing has changed and the error
+// says why cgroups cannot be used.
+func OpenCgroups(h CgroupFS, id string, outlived bool) (*Cgroups, error) {
 	path, err := ownCgroup(h.Self)
 	if err != nil {
 		return nil, err
@@ -67,6 +70,10 @@ func OpenCgroups(h CgroupFS, id string) (*Cgroups, error) {
 		if slices.Contains(cgroupControllers, name) {
 			c.Controllers[name] = true
 		}
+	}
+	if len(c.Controllers) > 0 && outlived && filepath.Ext(home) == ".service" {
+		// The kernel lets nobody into the group of a unit while its subgroups have controllers and processes: systemd fails with 219/CGROUP.
+		c.Controllers, c.Withheld = map[string]bool{}, "systemd could not start the next agent of this unit while processes that were kept have controllers (--keep-processes)"
 	}
 	if err := c.delegate(path); err != nil {
 		return nil, err

@@ -105,7 +105,7 @@ func Change(pid int, before, after PerProcess) error {
 	return nil
 }
 
-// setRlimit sets a limit of another process; 0 is no limit. Only a privileged agent may raise a hard limit.
+// setRlimit sets a limit of another process; 0 means no limit. Only a privileged agent may raise a hard limit.
 func setRlimit(pid, resource int, soft, hard uint64) error {
 	if soft == 0 {
 		soft, hard = unix.RLIM_INFINITY, unix.RLIM_INFINITY

@@ -54,7 +54,7 @@ func TestCheckSampledLimits(t *testing.T) {
 			require.Equal(t, NoAction, got, s)
 		}
 	})
-	t.Run("use within the tolerance is no violation", func(t *testing.T) {
+	t.Run("use within the tolerance is not a violation", func(t *testing.T) {
 		w, limits := &CPUWindow{}, Sampled{CPU: 1}
 		for s := range 100 {
 			got, _ := limits.Check(sample(s, time.Duration(s)*1040*time.Millisecond), w)

@@ -35,7 +35,7 @@ func TestAFullDiskDropsLinesAndCountsThem(t *testing.T) {
 		files, err := filepath.Glob(filepath.Join(dir, "logs", "p%2F0", "*.log"))
 		bytes, _ := sizeOf(dir)
 		return err == nil && len(files) > 0 && bytes > 64<<10
-	}, patience, 10*time.Millisecond)
+	}, waitTimeout, 10*time.Millisecond)
 	kept := read(t, s, "p/0")
 	require.Equal(t, "there is space", kept[len(kept)-1].Text)
 	dropped := 0

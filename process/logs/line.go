@@ -15,7 +15,7 @@ import (
 const (
 	Stdout = "stdout"
 	Stderr = "stderr"
-	// Tempool is the stream of lines that no process wrote: its start, its end, and how many lines were dropped.
+	// Tempool is the stream of lines that no process wrote: its start, its end, tracebacks of its calls, and how many lines were dropped.
 	Tempool = "tempool"
 )
 

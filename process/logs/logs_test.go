@@ -14,7 +14,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-const patience = 20 * time.Second
+const waitTimeout = 20 * time.Second
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -62,7 +62,7 @@ func TestALogHasTheLinesOfAllIncarnationsInOrder(t *testing.T) {
 	lines := read(t, s, "p/0")
 	require.Equal(t, []string{"one", "two", "three \u00e9 \ttab", "ended: exited with code 1"}, texts(lines))
 	require.Equal(t, Line{Seq: lines[1].Seq, At: lines[1].At, Incarnation: 2, Stream: Stderr, Text: "two"}, lines[1])
-	require.WithinDuration(t, time.Now(), lines[0].At, patience)
+	require.WithinDuration(t, time.Now(), lines[0].At, waitTimeout)
 	ended, err := s.LastEnded(t.Context(), "p/0")
 	require.NoError(t, err)
 	require.EqualValues(t, 1, ended, "incarnation 2 lives")
@@ -160,8 +160,8 @@ func TestACursorReadsOnlyWhatIsNew(t *testing.T) {
 		}
 		select {
 		case <-changed:
-		case <-time.After(patience):
-			require.Fail(t, "nobody was told")
+		case <-time.After(waitTimeout):
+			require.Fail(t, "no reader was notified")
 		}
 		require.NoError(t, s.Read(t.Context(), "p/0", &cursor, func(l Line) bool {
 			require.Equal(t, fmt.Sprint(next), l.Text)
@@ -219,7 +219,7 @@ func TestALogThatCannotBeWrittenIsReadableAndBlocksNobody(t *testing.T) {
 	require.Eventually(t, func() bool {
 		kept = read(t, s, "p/0")
 		return len(kept) > 1
-	}, patience, 10*time.Millisecond)
+	}, waitTimeout, 10*time.Millisecond)
 	var dropped int
 	_, err := fmt.Sscanf(kept[0].Text, "%d lines dropped", &dropped)
 	require.NoError(t, err, kept[0].Text)

@@ -58,7 +58,7 @@ func (s *segments) load() error {
 }
 
 // next is a sequence number above all that are in the files: a line has at least one byte. Without files it is the time, so that a log that
-// was deleted does not begin anew for those who follow it.
+// was deleted does not restart for those who follow it.
 func (s *segments) next() int64 {
 	if len(s.list) == 0 {
 		return time.Now().UnixMicro()
@@ -88,7 +88,7 @@ func (s *segments) write(first int64, lines []byte) error {
 		if n > 0 {
 			err = errors.Join(err, s.file.Truncate(newest.size))
 		}
-		s.close() // perhaps the folder was deleted, or the file system mounted anew
+		s.close() // perhaps the folder was deleted, or the file system remounted
 		s.loaded = false
 		return err
 	}

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 // Bounds of the logs on disk.
@@ -48,7 +50,7 @@ type Config struct {
 	Dir string
 	// WorkerBytes bounds the log of each worker on disk; default DefaultWorkerBytes.
 	WorkerBytes int64
-	// TotalBytes bounds all logs together: logs of workers that have no process here are deleted first, and nothing else is. 0 is no bound.
+	// TotalBytes bounds all logs together: logs of workers that have no process here are deleted first, and nothing else is. 0 means no bound.
 	TotalBytes int64
 	Logger     *slog.Logger
 }
@@ -76,9 +78,7 @@ func (s *Store) Dropped() int64 { return s.dropped.Load() }
 // Open opens the folder of the logs; those that are in it stay readable. The caller must Close it.
 func Open(config Config) (*Store, error) {
 	config.WorkerBytes = max(cmp.Or(config.WorkerBytes, DefaultWorkerBytes), MinWorkerBytes)
-	if config.Logger == nil {
-		config.Logger = slog.Default()
-	}
+	config.Logger = cmp.Or(config.Logger, slog.Default())
 	if err := os.MkdirAll(config.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder of the workers' logs: %w", err)
 	}
@@ -98,7 +98,7 @@ func (s *Store) Close() {
 	select {
 	case <-s.done:
 	case <-time.After(closeTimeout):
-		s.config.Logger.Warn("the disk does not take the end of the workers' logs", "dir", s.config.Dir)
+		s.config.Logger.Warn("cannot write the last lines of the workers' logs to disk", "dir", s.config.Dir)
 	}
 }
 
@@ -131,7 +131,7 @@ func (s *Store) Workers() ([]string, error) {
 	return slices.Sorted(maps.Keys(names)), nil
 }
 
-// announce tells those who wait for new lines.
+// announce wakes those who wait for new lines.
 func (s *Store) announce() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,10 +189,7 @@ func (s *Store) queue(w *workerLog) {
 	s.mu.Lock()
 	s.queued = append(s.queued, w)
 	s.mu.Unlock()
-	select {
-	case s.work <- struct{}{}:
-	default:
-	}
+	sleep.Wake(s.work)
 }
 
 // run writes the queued logs until ctx ends, and then what is left.
@@ -259,7 +256,7 @@ func (s *Store) report(err error) {
 		return
 	}
 	s.reported = time.Now()
-	s.config.Logger.Warn("cannot write the workers' logs, and drop lines until that works; the workers go on. Free space on the disk of the state folder",
+	s.config.Logger.Warn("cannot write the workers' logs; lines are dropped until writing works again, and workers are not affected. Free space on the disk of the state folder",
 		"dir", s.config.Dir, "error", err)
 }
 

@@ -22,7 +22,7 @@ const (
 type workerLog struct {
 	store  *Store
 	queued atomic.Bool
-	// disk is a lock with a deadline: it has an element while somebody uses the files.
+	// disk is a lock with a deadline: it has an element while the files are in use.
 	disk     chan struct{}
 	segments segments
 	limiter  *rate.Limiter
@@ -43,7 +43,7 @@ func (w *workerLog) lock(ctx context.Context) error {
 	case w.disk <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("the disk with the logs does not answer: %w", ctx.Err())
+		return fmt.Errorf("the disk with the logs does not respond: %w", ctx.Err())
 	}
 }
 
@@ -152,7 +152,7 @@ func (w *workerLog) putBack(batch []Line, dropped int64) {
 func droppedLine(dropped int64, next Line) Line {
 	return Line{
 		Seq: next.Seq - 1, At: next.At, Incarnation: next.Incarnation, Stream: Tempool,
-		Text: fmt.Sprintf("%d lines dropped: they came faster than they are written, or the disk took none", dropped),
+		Text: fmt.Sprintf("%d lines dropped: they came faster than they are written, or the disk accepted none", dropped),
 	}
 }
 
@@ -196,7 +196,7 @@ func (w *workerLog) flushLocked(all bool) (again bool, err error) {
 		if len(batch) == 0 {
 			break
 		}
-		text := make([]byte, 0, batchBytes)
+		var text []byte
 		if dropped > 0 {
 			text = droppedLine(dropped, batch[0]).appendTo(text)
 		}

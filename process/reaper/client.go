@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process/launcher"
 	"github.com/tempool/tempool/process/tree"
 )
@@ -142,10 +143,8 @@ func (c *Client) supervise() {
 // restart retries until a reaper runs. It reports false after Close.
 func (c *Client) restart() bool {
 	for delay := restartDelay; ; delay = min(2*delay, maxRestartDelay) {
-		select {
-		case <-c.stop:
+		if !sleep.For(c.stop, delay) {
 			return false
-		case <-time.After(delay):
 		}
 		err := c.start(context.Background())
 		if err == nil {

@@ -1,5 +1,5 @@
 // Package reaper kills the process trees of an agent that dies without stopping them. The agent executes its own program again as the
-// reaper and sends it commands over a pipe; when the pipe closes, the reaper kills every tree that it was told to watch.
+// reaper and sends it commands over a pipe; when the pipe closes, the reaper kills every tree that it was asked to watch.
 package reaper
 
 import (
@@ -76,7 +76,7 @@ func readCommands(commands io.Reader) map[string]tree.Key {
 	return watched
 }
 
-// Dismiss tells the reaper at the other end of its pipe to exit without killing.
+// Dismiss makes the reaper at the other end of its pipe exit without killing.
 func Dismiss(commands io.Writer) {
 	_, _ = commands.Write([]byte(`{"op":"` + opDismiss + `"}` + "\n")) // a reaper that has exited needs none
 }

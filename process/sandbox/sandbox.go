@@ -38,7 +38,7 @@ func (n Namespaces) Close() {
 	}
 }
 
-// devices can be written to in every sandbox: programs cannot do without them, and they hold nothing.
+// devices can be written to in every sandbox: programs need them, and they store nothing.
 var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
 
 // tmpDirs are made private by PrivateTmp.

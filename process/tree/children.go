@@ -9,7 +9,7 @@ import (
 // startedChildren are the children of StartChild that WaitChild has not reaped yet. Adopted orphans are reaped as soon as they are found,
 // so a started child must be known from its fork on.
 var startedChildren = struct {
-	mu   sync.RWMutex // read-locked during each fork; locked while orphans are told from children
+	mu   sync.RWMutex // read-locked during each fork; locked while orphans are distinguished from children
 	pids sync.Map     // int → struct{}
 }{}
 
@@ -33,7 +33,7 @@ func WaitChild(cmd *exec.Cmd) error {
 }
 
 // Disown makes a child of StartChild one that nobody reaps with WaitChild. Its PID stays taken until it has exited and its parent, this program
-// or whoever adopts it, has reaped it.
+// or the process that adopts it, has reaped it.
 func Disown(cmd *exec.Cmd) {
 	startedChildren.pids.Delete(cmd.Process.Pid)
 	_ = cmd.Process.Release()

@@ -5,7 +5,7 @@
 // process that changes its mark, clears its environment, leaves the session and loses its parent between two scans of the process table
 // leaves its tree; it is then a stray, which the program that adopts it kills.
 //
-// Systems without marks have only the cookie, which anybody can copy: there a process in a session of somebody else is no member.
+// Systems without marks have only the cookie, which anybody can copy: there a process in a session of somebody else is not a member.
 //
 // A PID is never trusted alone: an Identity holds the start time, too.
 package tree

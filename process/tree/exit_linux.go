@@ -35,7 +35,7 @@ func WatchExit(pid int) (wait func()) {
 // identityPoll is the interval at which the process table is asked on kernels without pidfds.
 const identityPoll = 50 * time.Millisecond
 
-// WatchIdentity is WatchExit for any process; one that is no child of this program may be reaped by its parent.
+// WatchIdentity is WatchExit for any process; one that is not a child of this program may be reaped by its parent.
 func WatchIdentity(id Identity) (wait func()) {
 	fd, err := unix.PidfdOpen(id.PID, unix.PIDFD_NONBLOCK)
 	if err != nil {

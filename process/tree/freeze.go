@@ -18,9 +18,9 @@ func Freeze(k Key) error {
 		func(e *Entry, signalled bool) bool { return e.Stopped || e.Blocked && signalled })
 }
 
-// Thaw lets every process of a frozen tree go on (SIGCONT), children before their parents. Each is signalled, since one may be about to stop.
+// Thaw continues every process of a frozen tree (SIGCONT), children before their parents. Each is signalled, since one may be about to stop.
 func Thaw(k Key) error {
-	return signalUntil(k, SIGCONT, "go on", func(members []*Entry) []*Entry {
+	return signalUntil(k, SIGCONT, "continue", func(members []*Entry) []*Entry {
 		slices.Reverse(members)
 		return members
 	}, func(e *Entry, signalled bool) bool { return !e.Stopped && signalled })

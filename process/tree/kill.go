@@ -11,9 +11,10 @@ import (
 const (
 	// killTimeout bounds Kill: a process in an uninterruptible wait does not die before the wait ends.
 	killTimeout = 5 * time.Second
-	// normalPriorityRounds is how many scans Kill makes at normal priority. A tree that still has members after that may be a fork bomb,
-	// which leaves little CPU time to other processes.
+	// normalPriorityRounds is how many scans Kill makes at normal priority, and normalPriorityTime how long, scans that other kills share. A tree that
+	// still has members after that may be a fork bomb, which leaves little CPU time to other processes.
 	normalPriorityRounds = 3
+	normalPriorityTime   = time.Second
 )
 
 // KillReport is the result of Kill.
@@ -44,14 +45,15 @@ func Kill(k Key) KillReport {
 	if k.Known == nil {
 		k.Known = &MemberSet{}
 	}
-	killer := killer{tree: k, deadline: time.Now().Add(killTimeout), signalled: make(map[Identity]bool)}
-	for range normalPriorityRounds {
-		if killer.round() {
+	began := time.Now()
+	killer := killer{tree: k, deadline: began.Add(killTimeout), signalled: make(map[Identity]bool)}
+	for round := 0; round == 0 || round < normalPriorityRounds && time.Since(began) < normalPriorityTime; round++ {
+		if killer.round(ScanTable) {
 			return killer.report
 		}
 	}
 	atHighPriority(func() {
-		for !killer.round() {
+		for !killer.round(scanTable) { // its own: others do not scan at this priority
 		}
 	})
 	return killer.report
@@ -68,10 +70,10 @@ type killer struct {
 }
 
 // round scans and kills once. It reports whether Kill is finished.
-func (k *killer) round() bool {
+func (k *killer) round(scan func(visit func(*Entry)) (*Table, error)) bool {
 	// A process with the tree's mark is killed during the scan, right after it is read: it may be about to fork a successor and exit. The first scan kills
 	// nobody, since it must find all members: a child that cleared its environment belongs to the tree only through its parent.
-	t, err := ScanTable(func(e *Entry) {
+	t, err := scan(func(e *Entry) {
 		if k.membersKnown && k.tree.marks(e) && !e.Zombie {
 			k.kill(e)
 		}

@@ -43,6 +43,6 @@ func (m Mark) Retire() { living.Delete(m) }
 // HasMarks reports whether this system has marks.
 func HasMarks() bool { return marksProve() }
 
-// marksProve reports whether processes of workers are told from others by their marks. Otherwise a cookie is the only sign, and anybody can
+// marksProve reports whether marks distinguish processes of workers from others. Otherwise a cookie is the only sign, and anybody can
 // copy an environment.
 func marksProve() bool { return ownMark() >= 2*minMarks }

@@ -3,6 +3,7 @@ package tree
 import (
 	"os"
 	"sync"
+	"time"
 )
 
 // Key identifies the process tree of one incarnation.
@@ -15,6 +16,8 @@ type Key struct {
 	Cgroup string `json:"cgroup,omitempty"`
 	// Unreaped means that nobody has waited for Root, so its number cannot have been reused for a process, session or group.
 	Unreaped bool `json:"-"`
+	// OfEngine means that Root is the client of a container engine: the network of the tree is that of the containers, not that of Root.
+	OfEngine bool `json:"-"`
 	// Known are members found earlier. They stay members whatever they do to their environment, session and parent.
 	Known *MemberSet `json:"-"`
 }
@@ -22,7 +25,7 @@ type Key struct {
 // MemberSet is a set of processes, safe for concurrent use. A nil set is empty and stays empty.
 type MemberSet struct {
 	mu  sync.Mutex
-	ids map[Identity]struct{}
+	ids map[Identity]time.Time // until when they were there: the end of the last read that found them
 }
 
 // List returns the members in no order.
@@ -50,23 +53,26 @@ func (s *MemberSet) Has(id Identity) bool {
 	return found
 }
 
-// update adds the members and removes processes that are no longer in the table. Zombies stay: they are still to be reaped.
+// update adds the members and removes processes that are no longer in the table. Zombies stay: they are still to be reaped. So do processes that a later
+// read has found: tables come in any order.
 func (s *MemberSet) update(t *Table, members []*Entry) {
 	if s == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for id := range s.ids {
-		if !t.has(id) {
+	for id, found := range s.ids {
+		if !t.has(id) && !t.At.Before(found) {
 			delete(s.ids, id)
 		}
 	}
 	if s.ids == nil {
-		s.ids = make(map[Identity]struct{}, len(members))
+		s.ids = make(map[Identity]time.Time, len(members))
 	}
 	for _, m := range members {
-		s.ids[m.Identity] = struct{}{}
+		if t.read.After(s.ids[m.Identity]) {
+			s.ids[m.Identity] = t.read
+		}
 	}
 }
 
@@ -117,7 +123,7 @@ func (k Key) marks(e *Entry) bool {
 	return k.Mark != 0 && e.mark == k.Mark || marksProve() && k.Cookie != "" && e.cookie == k.Cookie
 }
 
-// ledByHolder reports whether a cookie holder is of a session that belongs to the incarnation: its leader has the cookie, too, or is gone.
+// ledByHolder reports whether a cookie holder is of a session that belongs to the incarnation: its leader also has the cookie, or is gone.
 // In a foreign session somebody has copied the cookie.
 func (t *Table) ledByHolder(e *Entry) bool {
 	leader := t.entries[e.Session]

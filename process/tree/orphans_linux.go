@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 const (
@@ -43,10 +45,8 @@ func ReapOrphans(ctx context.Context, logger *slog.Logger, isMember func(*Entry)
 		case <-died:
 		case <-retry.C:
 		}
-		select {
-		case <-ctx.Done():
+		if !sleep.For(ctx.Done(), orphanBatchDelay) {
 			return
-		case <-time.After(orphanBatchDelay):
 		}
 		if !hasDeadChild() {
 			clear(unknown)

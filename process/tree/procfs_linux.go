@@ -17,7 +17,7 @@ import (
 func SelfPath() (string, error) { return "/proc/self/exe", nil }
 
 // NumberSpace names the boot of the machine and the PID namespace of this program. Numbers of processes from another one mean nothing: they may be
-// those of bystanders. The kernel uses the number of a namespace again once that has ended; the start of its first process tells the two apart.
+// those of bystanders. The kernel uses the number of a namespace again once that has ended; the start of its first process distinguishes the two.
 // It is "", which names nothing, if the boot cannot be read.
 func NumberSpace() string { return numberSpace("/proc") }
 
@@ -75,6 +75,9 @@ func ReadEntry(pid int) (*Entry, error) {
 
 // ignoreGone returns nil for errors that mean that a process is gone or not ours to read.
 func ignoreGone(err error) error {
+	if err == nil {
+		return nil
+	}
 	for _, gone := range []error{unix.ENOENT, unix.ESRCH, unix.EACCES, unix.EPERM} {
 		if errors.Is(err, gone) {
 			return nil

@@ -28,6 +28,8 @@ type Sample struct {
 	// ReadBytes and WriteBytes went to and from storage since the start, as far as the system reports them.
 	ReadBytes  int64 `json:"read_bytes"`
 	WriteBytes int64 `json:"write_bytes"`
+	// Network is what the interfaces, but loopback, of the tree's own network namespaces have counted; nil if the tree has none of its own.
+	Network *NetworkBytes `json:"network,omitempty"`
 }
 
 // Usage is the resource usage of one process. Where the process table has a value already, 0 means to use that.
@@ -51,6 +53,8 @@ type Meter struct {
 	io     map[Identity]Usage
 	ended  Usage // read and wrote of members that are gone
 	pss    pssReading
+
+	network networkTotal
 }
 
 // Start sets when the program began to run, and the CPU time that its process had used before.
@@ -87,6 +91,7 @@ func (m *Meter) Sample(t *Table, key Key, budget *PSSBudget) (Sample, error) {
 		return Sample{}, ErrEnded
 	}
 	sample := m.measureLocked(t.At, members, UsageOf)
+	sample.Network = m.network.add(interfacesOf(members, key))
 	m.addMemoryLocked(&sample, members, budget, PSSOf)
 	m.latest = sample
 	return sample, nil

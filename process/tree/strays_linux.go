@@ -1,8 +1,10 @@
 package tree
 
 import (
+	"errors"
 	"os"
 	"sync"
+	"time"
 )
 
 // owners say which processes belong to a tree of theirs: *func(*Entry) bool → struct{}. All of this program's are asked, since a program adopts
@@ -18,17 +20,14 @@ func OwnTrees(belongs func(*Entry) bool) (release func()) {
 // KillStrays kills the living processes that this program has adopted, that descend from a worker, and that belong to no tree which is to
 // live, with all their descendants. It returns how many it killed. Children of other code in this program have no mark and are left alone.
 func KillStrays() (killed int, err error) {
-	t, err := ReadTable()
+	children, err := otherChildren()
 	if err != nil {
 		return 0, err
 	}
-	strays := &MemberSet{ids: make(map[Identity]struct{})}
-	for _, child := range t.children[os.Getpid()] {
-		if _, started := startedChildren.pids.Load(child.PID); started || child.Zombie {
-			continue
-		}
+	strays := &MemberSet{ids: make(map[Identity]time.Time)}
+	for _, child := range children {
 		if mark, err := readMark(child.PID); err == nil && mark != 0 && !isOwned(child, mark) {
-			strays.ids[child.Identity] = struct{}{}
+			strays.ids[child.Identity] = time.Time{} // which any table may correct
 		}
 	}
 	if len(strays.ids) == 0 {
@@ -40,6 +39,31 @@ func KillStrays() (killed int, err error) {
 		ReapOrphan(id)
 	}
 	return report.Killed, report.Err
+}
+
+// otherChildren are the living children of this program that StartChild has not started. Where the kernel lists children, they are found without
+// reading those that it has started, and the next call finds one that this call misses because another ended meanwhile.
+func otherChildren() (others []*Entry, err error) {
+	pids, err := readChildren(os.Getpid())
+	if errors.Is(err, errNoFamilies) {
+		pids, err = listPIDs()
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, pid := range pids {
+		if _, started := startedChildren.pids.Load(pid); started {
+			continue
+		}
+		e, err := ReadEntry(pid)
+		if err != nil {
+			return nil, err
+		}
+		if e != nil && e.Parent == os.Getpid() && !e.Zombie {
+			others = append(others, e)
+		}
+	}
+	return others, nil
 }
 
 func isOwned(e *Entry, mark Mark) bool {

@@ -38,7 +38,8 @@ type Entry struct {
 
 // Table is a snapshot of all processes of the system. It is immutable.
 type Table struct {
-	At time.Time
+	At   time.Time // when the read of it began
+	read time.Time // when it ended
 	// CookieHolders are the living processes by cookie. Only ScanTable fills it.
 	CookieHolders map[string][]*Entry
 	// markHolders are the living processes by mark. Only ScanTable fills it.
@@ -51,7 +52,7 @@ type Table struct {
 
 func newTable(at time.Time, entries []*Entry) *Table {
 	t := &Table{
-		At: at, entries: make(map[int]*Entry, len(entries)),
+		At: at, read: time.Now(), entries: make(map[int]*Entry, len(entries)),
 		children: make(map[int][]*Entry), sessions: make(map[int][]*Entry), CookieHolders: make(map[string][]*Entry),
 		markHolders: make(map[Mark][]*Entry),
 	}
@@ -89,8 +90,16 @@ func (t *Table) GroupAlive(pgid int) bool {
 	return false
 }
 
-// ReadTable reads all processes once, without their marks and cookies.
-func ReadTable() (*Table, error) {
+// reads and scans are shared by the whole program.
+var (
+	reads = sharedReads{read: func(func(*Entry)) (*Table, error) { return readTable() }}
+	scans = sharedReads{read: scanTable}
+)
+
+// ReadTable reads all processes once, without their marks and cookies. The read begins after the call; those who ask at the same time share it.
+func ReadTable() (*Table, error) { return reads.after(nil) }
+
+func readTable() (*Table, error) {
 	at := time.Now()
 	pids, err := listPIDs()
 	if err != nil {
@@ -124,7 +133,12 @@ const (
 // appears: every process that was alive at the last listing is then in the table. ScanTable calls visit, unless it is nil, for each
 // process right after reading it. If a process exists but cannot be read (out of descriptors, say) the scan fails, since the process
 // would look dead. A process in execve is read again in each round, for at most 1 second.
-func ScanTable(visit func(*Entry)) (*Table, error) {
+//
+// The scan begins after the call, and those who ask at the same time share it: visit may be called on another goroutine. visit must not scan.
+func ScanTable(visit func(*Entry)) (*Table, error) { return scans.after(visit) }
+
+// scanTable is ScanTable that nobody shares.
+func scanTable(visit func(*Entry)) (*Table, error) {
 	at := time.Now()
 	seen := make(map[int]bool)
 	var entries []*Entry
@@ -182,11 +196,12 @@ type TableCache struct {
 	last *Table
 }
 
-// Recent returns a scan that is younger than maxAge.
+// Recent returns a scan that was younger than maxAge when Recent was called.
 func (c *TableCache) Recent(maxAge time.Duration) (*Table, error) {
+	oldest := time.Now().Add(-maxAge) // before the wait for the lock: the scan of another caller may begin meanwhile
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.last != nil && time.Since(c.last.At) < maxAge {
+	if c.last != nil && c.last.At.After(oldest) {
 		return c.last, nil
 	}
 	t, err := ScanTable(nil)

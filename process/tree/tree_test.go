@@ -84,9 +84,9 @@ func TestMembersOfATree(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			known := &MemberSet{ids: make(map[Identity]struct{})}
+			known := &MemberSet{ids: make(map[Identity]time.Time)}
 			for _, id := range c.known {
-				known.ids[id] = struct{}{}
+				known.ids[id] = time.Time{}
 			}
 			for _, r := range c.rows {
 				r.cookie = c.cookies[r.PID]
@@ -110,6 +110,20 @@ func TestKnownMembersThatAreGoneAreRemoved(t *testing.T) {
 	require.Len(t, known.List(), 2)
 	newTable(time.Now(), []*Entry{dead(proc(high, 1, high, 1))}).Members(key)
 	require.Equal(t, []Identity{{PID: high, Start: 1}}, known.List())
+}
+
+func TestAnOlderTableDoesNotRemoveWhatALaterOneHasFound(t *testing.T) {
+	known := &MemberSet{}
+	key := Key{Root: Identity{PID: high, Start: 1}, Unreaped: true, Known: known}
+	root, child := proc(high, 1, high, 1), proc(high+1, high, high+1, 2)
+	began := time.Now()
+	newTable(began.Add(-time.Second), []*Entry{root, child}).Members(key)
+	newTable(began.Add(-2*time.Second), []*Entry{root}).Members(key)
+	require.Len(t, known.List(), 2, "its read began earlier")
+	newTable(began.Add(-time.Millisecond), []*Entry{root}).Members(key)
+	require.Len(t, known.List(), 2, "its read began before the other ended")
+	newTable(time.Now(), []*Entry{root}).Members(key)
+	require.Len(t, known.List(), 1)
 }
 
 func TestSignalChecksTheStartTime(t *testing.T) {

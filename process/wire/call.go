@@ -37,6 +37,9 @@ func (c *conn) sendRequest(x *Exchange) error {
 	x.sent, x.offset = true, -1
 	if err == nil {
 		x.offset, err = c.out.send(head, body)
+		if err == nil {
+			x.call.written.Store(x.id)
+		}
 	}
 	if cap(head) <= maxPooledBuffer {
 		*buf = head[:0]
@@ -71,6 +74,7 @@ func (c *pendingCall) wait(ctx context.Context) (Response, error) {
 		case <-ctx.Done():
 			return c.abandon(ctx.Err())
 		case <-c.conn.done:
+			c.conn.awaitFate(ctx, c.exchange)
 			return c.drain(c.conn.Err())
 		}
 	}

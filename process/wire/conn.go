@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 )
 
 // codec encodes and decodes the messages of one protocol. The append methods are safe for concurrent use; if a message cannot be sent they
@@ -43,7 +44,8 @@ type conn struct {
 	mu      sync.Mutex
 	calls   []inflightCall  // guarded by mu, with the fields of each
 	free    []*inflightCall // guarded by mu: the unused entries of calls
-	waiting waitQueue       // guarded by mu: empty while an entry is free
+	waiting waitQueue       // guarded by mu: empty while fewer than MaxInflight calls are in flight
+	ahead   *inflightCall   // guarded by mu: the call behind the one that the worker serves, see BeginAhead; nil for none
 	shift   uint            // an id is a generation above shift bits of index
 	err     error           // guarded by mu; set once, before done closes
 	// handingOver is guarded by mu: nothing more is sent, see HandOver.
@@ -54,24 +56,28 @@ type conn struct {
 	readEnded chan struct{} // closed when codec.read has returned readErr
 	readErr   error
 
-	done   chan struct{}   // closed by fail only
-	ctx    context.Context // ends with the Conn
+	over   context.Context // ends when the Conn fails, by end
+	end    context.CancelFunc
+	done   <-chan struct{} // of over
+	ctx    context.Context // ends with the Conn, or with its last read if a call was sent ahead
 	cancel context.CancelFunc
 	closed chan struct{} // closed after the streams
 
 	hostCalls  chan struct{}  // one token per running host call
-	goroutines sync.WaitGroup // reader, flusher and host calls
+	goroutines sync.WaitGroup // readers, the one that writes a backlog, and host calls
 }
 
 // newConn returns a Conn that start will run. r and w may be the same stream; r is closed if it is an io.Closer.
 func newConn(codec codec, r io.Reader, w io.WriteCloser, o Options) *conn {
 	c := &conn{
 		o: o, codec: codec, out: newWriter(w), closers: []io.Closer{w},
-		done: make(chan struct{}), readEnded: make(chan struct{}), closed: make(chan struct{}), hostCalls: make(chan struct{}, MaxHostCalls),
+		readEnded: make(chan struct{}), closed: make(chan struct{}), hostCalls: make(chan struct{}, MaxHostCalls),
 	}
 	if closer, ok := r.(io.Closer); ok && any(r) != any(w) {
 		c.closers = append(c.closers, closer)
 	}
+	c.over, c.end = context.WithCancel(context.Background())
+	c.done = c.over.Done()
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	// Closing waits for the reader, which may be the goroutine that fails the Conn; AfterFunc runs on another goroutine.
 	context.AfterFunc(c.ctx, func() {
@@ -80,8 +86,12 @@ func newConn(codec codec, r io.Reader, w io.WriteCloser, o Options) *conn {
 		}
 		close(c.closed)
 	})
-	c.shift = uint(bits.Len(uint(o.MaxInflight - 1)))
-	c.calls = make([]inflightCall, o.MaxInflight)
+	entries := o.MaxInflight
+	if _, ok := codec.(*frames); ok && entries == 1 {
+		entries++ // for BeginAhead
+	}
+	c.shift = uint(bits.Len(uint(entries - 1)))
+	c.calls = make([]inflightCall, entries)
 	for i := range c.calls {
 		c.calls[i].index = uint32(i)
 		c.free = append(c.free, &c.calls[i])
@@ -91,13 +101,18 @@ func newConn(codec codec, r io.Reader, w io.WriteCloser, o Options) *conn {
 
 // start runs the goroutines. The codec must be fully set up.
 func (c *conn) start() {
+	c.out.start(c.flush)
 	c.goroutines.Go(func() {
 		c.readErr = c.codec.read(c)
 		close(c.readEnded)
 		c.ended(c.readErr)
 	})
+}
+
+// flush writes the backlog, on a goroutine of its own.
+func (c *conn) flush() {
 	c.goroutines.Go(func() {
-		if err := c.out.flush(c.done); err != nil {
+		if err := c.out.flush(); err != nil {
 			c.fail(err)
 		}
 	})
@@ -105,6 +120,18 @@ func (c *conn) start() {
 
 func (c *conn) InFlight() int         { return int(c.inFlight.Load()) }
 func (c *conn) Done() <-chan struct{} { return c.done }
+
+// AfterDone calls f on a goroutine of its own once c is Done. Unlike a goroutine that waits for Done, it needs almost no memory until then.
+func AfterDone(c Conn, f func()) {
+	if c, ok := c.(*conn); ok {
+		context.AfterFunc(c.over, f)
+		return
+	}
+	go func() {
+		<-c.Done()
+		f()
+	}()
+}
 
 func (c *conn) Err() error {
 	c.mu.Lock()
@@ -114,6 +141,8 @@ func (c *conn) Err() error {
 
 func (c *conn) Close() error {
 	c.fail(ErrClosed)
+	c.awaitFinalRead()
+	c.cancel()
 	<-c.closed
 	c.goroutines.Wait()
 	return nil
@@ -138,8 +167,14 @@ func (c *conn) fail(err error) {
 			}
 		}
 	}
-	close(c.done)
+	lingers := c.ahead != nil && c.ahead.exchange != nil
+	c.out.end() // before Close can wait for the goroutines
+	c.end()
 	c.mu.Unlock()
+	if lingers { // what the worker has still written decides whether it has begun that call
+		time.AfterFunc(maxFinalRead, c.cancel)
+		return
+	}
 	c.cancel()
 }
 

@@ -14,23 +14,28 @@ func Prepare(ctx context.Context, r Request, observer Observer) *Exchange {
 	return x
 }
 
-// Observer hears of the response to an Exchange before its caller does. It is an interface, and no function, so that a call costs no closure.
+// Observer receives the response to an Exchange before its caller does. It is an interface, not a function, so that a call needs no closure.
 type Observer interface {
 	// Answered is called with nil or the *RemoteError of the response, after the call has left the in-flight count and before its caller wakes. It
 	// runs on the goroutine that reads from the worker: it must not block, and may call Begin on other Exchanges. It is not called if the caller
 	// has stopped waiting or the Conn has ended.
 	Answered(err error)
+	// Began is called for an Exchange of BeginAhead when the call before it is answered, once, unless its caller has stopped waiting or the Conn has
+	// ended before. Like Answered it must not block.
+	Began()
 }
 
 // Begin sends the request on c if fewer than MaxInflight calls are in flight, on behalf of the goroutine that waits for Events. It does not
 // block. If it reports false the request was not sent; then wake that goroutine, so that it calls Do.
-func (x *Exchange) Begin(c Conn) bool {
+func (x *Exchange) Begin(c Conn) bool { return x.begin(c, (*conn).tryAdmit) }
+
+func (x *Exchange) begin(c Conn, admit func(*conn, *Exchange) bool) bool {
 	target, ok := c.(*conn)
 	if !ok {
 		return false
 	}
 	x.mu.Lock()
-	if x.withdrawn || x.ctx.Err() != nil || !target.tryAdmit(x) {
+	if x.withdrawn || x.ctx.Err() != nil || !admit(target, x) {
 		x.mu.Unlock()
 		return false
 	}

@@ -23,6 +23,7 @@ func doAsync(x *Exchange, c Conn) <-chan outcome {
 type whenAnswered func(error)
 
 func (f whenAnswered) Answered(err error) { f(err) }
+func (f whenAnswered) Began()             {}
 
 func TestBeginSendsAnExchangeThatAnotherGoroutineWaitsFor(t *testing.T) {
 	c, p := newPeer(t, Options{})
@@ -119,7 +120,7 @@ func TestACancelledExchangeSendsACancel(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, Frame{Type: FrameCancel, ID: asked.ID, Payload: []byte{}}, p.read())
 	p.write(Frame{Type: FrameResponse, ID: asked.ID})
-	require.Eventually(t, func() bool { return c.InFlight() == 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return c.InFlight() == 0 }, waitTimeout, time.Millisecond)
 }
 
 func TestAnExchangeThatWasWithdrawnIsNotReusedAsOne(t *testing.T) {

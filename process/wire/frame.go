@@ -67,7 +67,7 @@ type Frame struct {
 
 // AppendFrame appends f's encoding to dst, or returns an error and dst unchanged.
 func AppendFrame(dst []byte, f Frame) ([]byte, error) {
-	out, err := appendHead(dst, f, -1)
+	out, err := appendHead(dst, f, Trace{}, -1)
 	if err != nil {
 		return dst, err
 	}
@@ -77,8 +77,9 @@ func AppendFrame(dst []byte, f Frame) ([]byte, error) {
 // timeoutHeader is the time left for a call when it is sent, in milliseconds.
 const timeoutHeader = "tempool-timeout"
 
-// appendHead appends f up to its payload. timeout, in ms, becomes a header unless it is negative.
-func appendHead(dst []byte, f Frame, timeout int64) ([]byte, error) {
+// appendHead appends f up to its payload. t replaces the trace in f's headers unless it is zero; timeout, in ms, becomes a header unless it is
+// negative.
+func appendHead(dst []byte, f Frame, t Trace, timeout int64) ([]byte, error) {
 	if len(f.Method) > MaxMethod {
 		return dst, ErrInvalidMethod
 	}
@@ -91,7 +92,15 @@ func appendHead(dst []byte, f Frame, timeout int64) ([]byte, error) {
 		if len(k) == 0 || len(k) > 0xffff || len(v) > 0xffff {
 			return dst[:start], fmt.Errorf("header %.40q: a key has 1 to 65535 bytes, a value at most 65535", k)
 		}
-		dst = appendHeader(dst, k, v)
+		if !t.replaces(k) {
+			dst = appendHeader(dst, k, v)
+		}
+	}
+	if !t.IsZero() {
+		if len(t.State) > 0xffff {
+			return dst[:start], fmt.Errorf("a tracestate of %d bytes: %w", len(t.State), ErrTooLarge)
+		}
+		dst = t.appendHeaders(dst)
 	}
 	if timeout >= 0 {
 		dst = append(dst, 0, byte(len(timeoutHeader)), 0, 0)

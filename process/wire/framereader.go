@@ -8,7 +8,7 @@ import (
 
 const (
 	// The read buffer starts small, since most workers are idle, and grows when it is full.
-	initialBuffer = 4 << 10
+	initialBuffer = 1 << 10
 	maxReadBuffer = 64 << 10
 	// initialAlloc bounds the memory allocated for a message by its announced length; more is allocated as bytes arrive.
 	initialAlloc = 1 << 20

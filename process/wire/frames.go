@@ -14,6 +14,9 @@ type Hello struct {
 	Protocol int      `json:"protocol"` // ProtocolVersion
 	SDK      string   `json:"sdk"`      // such as "python/0.1.0"
 	Methods  []string `json:"methods"`  // that it serves
+	// Serial says that the worker serves one request at a time, in the order in which they were sent, and begins none before it has written the
+	// answer to the one before, whatever max_inflight is.
+	Serial bool `json:"serial,omitempty"`
 }
 
 // hostHello is the first frame of the host.
@@ -106,24 +109,24 @@ func (d *frames) appendRequest(dst []byte, id uint32, r Request, timeout int64) 
 	if _, given := r.Headers[timeoutHeader]; given {
 		timeout = -1
 	}
-	return d.appendMessage(dst, Frame{Type: FrameRequest, ID: id, Method: r.Method, Headers: r.Headers, Payload: r.Payload}, timeout)
+	return d.appendMessage(dst, Frame{Type: FrameRequest, ID: id, Method: r.Method, Headers: r.Headers, Payload: r.Payload}, r.Trace, timeout)
 }
 
 func (d *frames) appendNotify(dst []byte, r Request) ([]byte, []byte, error) {
-	return d.appendMessage(dst, Frame{Type: FrameNotify, Method: r.Method, Headers: r.Headers, Payload: r.Payload}, -1)
+	return d.appendMessage(dst, Frame{Type: FrameNotify, Method: r.Method, Headers: r.Headers, Payload: r.Payload}, r.Trace, -1)
 }
 
 // maxJoinedPayload is the size in bytes up to which a payload is copied behind its head for a single write.
 const maxJoinedPayload = 32 << 10
 
-func (d *frames) appendMessage(dst []byte, f Frame, timeout int64) (head, body []byte, err error) {
+func (d *frames) appendMessage(dst []byte, f Frame, t Trace, timeout int64) (head, body []byte, err error) {
 	if f.Method == "" {
 		return dst, nil, ErrInvalidMethod
 	}
 	if int64(len(f.Payload)) > d.reader.maxPayload {
 		return dst, nil, ErrTooLarge
 	}
-	head, err = appendHead(dst, f, timeout)
+	head, err = appendHead(dst, f, t, timeout)
 	if err != nil || len(f.Payload) > maxJoinedPayload {
 		return head, f.Payload, err
 	}
@@ -140,7 +143,7 @@ func (d *frames) appendPing(dst []byte, id uint32) []byte {
 
 // appendEmptyFrame appends a frame of type and id only.
 func appendEmptyFrame(dst []byte, t FrameType, id uint32) []byte {
-	dst, _ = appendHead(dst, Frame{Type: t, ID: id}, -1) // only a method or headers can be invalid
+	dst, _ = appendHead(dst, Frame{Type: t, ID: id}, Trace{}, -1) // only a method or headers can be invalid
 	return dst
 }
 
@@ -168,33 +171,36 @@ func (d *frames) read(c *conn) error {
 
 // readFrames handles the frames that r has buffered, and then the stream until its end.
 func (d *frames) readFrames(c *conn, in io.Reader, r *frameReader) error {
-	handle := func() error {
-		for {
-			h, rest, owned, ok, err := r.next()
-			if err != nil {
-				return err
-			}
-			if !ok {
-				if c.yieldToCaller {
-					// The caller that was just woken most likely sends the worker's next request: let it run before the next read.
-					c.yieldToCaller = false
-					runtime.Gosched()
-				}
-				return nil
-			}
-			if !owned && h.payload() > 0 && h.kind != FrameHello && h.kind != FrameError {
-				// The payload outlives the read buffer. Copying the method and headers too is cheap: they are rare and small.
-				rest = append([]byte(nil), rest...)
-			}
-			if err := d.receive(c, h, rest); err != nil {
-				return err
-			}
-		}
-	}
+	handle := func() error { return d.handleBuffered(c, r) }
 	if err := handle(); err != nil {
 		return err
 	}
 	return readLoop(in, r, handle)
+}
+
+// handleBuffered handles the frames that r has buffered.
+func (d *frames) handleBuffered(c *conn, r *frameReader) error {
+	for {
+		h, rest, owned, ok, err := r.next()
+		if err != nil {
+			return err
+		}
+		if !ok {
+			if c.yieldToCaller {
+				// The caller that was just woken most likely sends the worker's next request: let it run before the next read.
+				c.yieldToCaller = false
+				runtime.Gosched()
+			}
+			return nil
+		}
+		if !owned && h.payload() > 0 && h.kind != FrameHello && h.kind != FrameError {
+			// The payload outlives the read buffer. Copying the method and headers too is cheap: they are rare and small.
+			rest = append([]byte(nil), rest...)
+		}
+		if err := d.receive(c, h, rest); err != nil {
+			return err
+		}
+	}
 }
 
 func (d *frames) receive(c *conn, h head, rest []byte) error {
@@ -236,6 +242,9 @@ func (d *frames) receive(c *conn, h head, rest []byte) error {
 			break
 		}
 		known = c.complete(h.id, Response{}, failure)
+		if known && failure.Unhandled && failure.Traceback != "" && c.o.OnException != nil {
+			c.o.OnException(failure)
+		}
 	case FramePong:
 		known = c.ping.receive(h.id, nil)
 	case FrameNotify:
@@ -249,7 +258,7 @@ func (d *frames) receive(c *conn, h head, rest []byte) error {
 		return violation("a frame of type %d, which only the host may send or only once", h.kind)
 	}
 	if !known {
-		return violation("unsolicited: a frame of type %d for id %d, which is not in flight", h.kind, h.id)
+		return violation("unsolicited: a frame of type %d for id %d, which is not in flight, or of a serial worker that has not answered the call before", h.kind, h.id)
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ type framing interface {
 }
 
 func newFraming(name string, r io.Reader, o Options) (framing, error) {
-	b := bufio.NewReaderSize(r, maxReadBuffer)
+	b := bufio.NewReaderSize(r, maxHeaderBlock) // small, since most workers are idle
 	switch name {
 	case FramingLine:
 		return &lineFraming{r: b, max: o.MaxMessage, output: o.output}, nil
@@ -76,6 +76,9 @@ func (f *lineFraming) next() ([]byte, error) {
 
 func (f *lineFraming) line() ([]byte, error) {
 	f.buf = f.buf[:0]
+	if cap(f.buf) > maxReadBuffer {
+		f.buf = nil
+	}
 	for {
 		part, err := f.r.ReadSlice('\n')
 		if err == nil && len(f.buf) == 0 {
@@ -89,6 +92,7 @@ func (f *lineFraming) line() ([]byte, error) {
 			if err := f.fits(len(f.buf)); err != nil {
 				return nil, err
 			}
+			f.r = bufio.NewReaderSize(f.r, maxReadBuffer) // which does not copy what it reads through the smaller one
 		case err == io.EOF && len(bytes.TrimSpace(f.buf)) > 0:
 			return nil, io.ErrUnexpectedEOF
 		default:

@@ -17,7 +17,7 @@ var ErrHandedOver = errors.New("the connection was handed over to another progra
 
 var errMidMessage = errors.New("the worker is in the middle of a message")
 
-// State is what a Conn knows besides its streams, for the program that goes on with them.
+// State is what a Conn knows besides its streams, for the program that continues with them.
 type State struct {
 	// Hello is the worker's; nil for JSON-RPC.
 	Hello *Hello `json:"hello,omitempty"`
@@ -31,8 +31,8 @@ type State struct {
 // handOverPoll is the interval at which HandOver checks whether the Conn is quiet.
 const handOverPoll = time.Millisecond
 
-// HandOver ends c without notifying the worker, and returns its state and duplicates of its two streams, with which Resume goes on. From its
-// begin no call, notification or ping starts; it waits until those under way and the worker's host calls have been answered. It fails if ctx
+// HandOver ends c without notifying the worker, and returns its state and duplicates of its two streams, with which Resume continues. From its
+// begin no call, notification or ping starts; it waits until those in flight and the worker's host calls have been answered. It fails if ctx
 // ends first, if the worker is in the middle of a message, or if a stream has no descriptor; c is unusable then, too.
 func HandOver(ctx context.Context, c Conn) (state State, in, out *os.File, err error) {
 	source, ok := c.(*conn)
@@ -116,6 +116,7 @@ func (c *conn) ended(err error) {
 	c.mu.Unlock()
 	if !stopped {
 		c.fail(err)
+		c.cancel()
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"maps"
 	"strconv"
 )
 
@@ -58,7 +57,7 @@ func (c *conn) lookupHostCall(headers map[string]string) (context.Context, map[s
 	case call.exchange == nil:
 		return nil, nil, &RemoteError{Code: CodeCancelled, Message: "its call was cancelled"}
 	}
-	return context.WithValue(call.ctx, callKey{}, call.ctx), maps.Clone(call.headers), nil
+	return context.WithValue(call.ctx, callKey{}, call.ctx), call.trace.in(call.headers), nil
 }
 
 // callKey is the context key of the call that a host call belongs to.

@@ -3,10 +3,11 @@ package wire
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// inflightCall is one of MaxInflight entries for calls in flight. conn.mu guards its fields.
+// inflightCall is an entry for a call in flight. conn.mu guards its fields.
 type inflightCall struct {
 	index       uint32
 	id          uint32 // of the call; 0 if the entry is free
@@ -14,8 +15,10 @@ type inflightCall struct {
 	exchange    *Exchange // nil once the caller has stopped waiting
 	method      string
 	headers     map[string]string
+	trace       Trace
 	ctx         context.Context
-	cancelTimer *time.Timer // runs from the cancel to the response
+	cancelTimer *time.Timer   // runs from the cancel to the response
+	written     atomic.Uint32 // the id of a call whose request the writer has
 }
 
 // Exchange is a call as its caller and the reader share it (exchange.go). If MaxInflight calls are in flight, the goroutine that completes
@@ -115,7 +118,7 @@ func (c *conn) admit(x *Exchange) (send bool, err error) {
 	if err := c.refusalLocked(); err != nil {
 		return false, err
 	}
-	if len(c.free) > 0 {
+	if c.usedLocked() < c.o.MaxInflight {
 		c.takeFreeLocked(x)
 		return true, nil
 	}
@@ -127,13 +130,16 @@ func (c *conn) admit(x *Exchange) (send bool, err error) {
 func (c *conn) tryAdmit(x *Exchange) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.refusalLocked() != nil || len(c.free) == 0 {
+	if c.refusalLocked() != nil || c.usedLocked() >= c.o.MaxInflight {
 		return false
 	}
 	x.begun = true
 	c.takeFreeLocked(x)
 	return true
 }
+
+// usedLocked counts the calls in flight.
+func (c *conn) usedLocked() int { return len(c.calls) - len(c.free) }
 
 func (c *conn) takeFreeLocked(x *Exchange) {
 	n := len(c.free)
@@ -149,26 +155,28 @@ func (c *conn) assignLocked(call *inflightCall, x *Exchange) {
 		call.generation = 1 // id 0 means no call
 	}
 	call.id = call.generation<<c.shift | call.index
-	call.exchange, call.ctx, call.method, call.headers = x, x.ctx, x.request.Method, x.request.Headers
+	call.exchange, call.ctx, call.method, call.headers, call.trace = x, x.ctx, x.request.Method, x.request.Headers, x.request.Trace
 	x.call, x.id = call, call.id
 }
 
-// releaseLocked ends the call of an entry and assigns the entry to the next in the queue, which it returns for sendNext.
-func (c *conn) releaseLocked(call *inflightCall) *Exchange {
-	call.id, call.exchange, call.ctx, call.method, call.headers = 0, nil, nil, "", nil
+// releaseLocked ends the call of an entry and assigns the entry to the next in the queue, which it returns for sendNext. began is for the caller to
+// notify without the lock, nil for none.
+func (c *conn) releaseLocked(call *inflightCall) (next *Exchange, began Observer) {
+	call.id, call.exchange, call.ctx, call.method, call.headers, call.trace = 0, nil, nil, "", nil, Trace{}
 	if call.cancelTimer != nil {
 		call.cancelTimer.Stop()
 		call.cancelTimer = nil
 	}
-	if c.err == nil {
+	began = c.advanceLocked(call)
+	if c.err == nil && c.usedLocked() <= c.o.MaxInflight {
 		if next := c.waiting.pop(); next != nil {
 			c.assignLocked(call, next)
-			return next
+			return next, began
 		}
 	}
 	c.inFlight.Add(-1)
 	c.free = append(c.free, call)
-	return nil
+	return nil, began
 }
 
 // sendNext sends the request that releaseLocked returned, if any. If that fails, the call fails and its entry goes to the next in the queue.
@@ -201,11 +209,16 @@ func (c *conn) failUnsent(x *Exchange, err error) {
 // releaseUnsent releases the entry of a call that was not sent, and returns the next call to send.
 func (c *conn) releaseUnsent(x *Exchange) *Exchange {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if x.call.id != x.id { // the worker responded to a request that it did not get
+		c.mu.Unlock()
 		return nil
 	}
-	return c.releaseLocked(x.call)
+	next, began := c.releaseLocked(x.call)
+	c.mu.Unlock()
+	if began != nil {
+		began.Began()
+	}
+	return next
 }
 
 // lookupLocked finds a call in flight by its id; nil if there is none.
@@ -220,7 +233,7 @@ func (c *conn) lookupLocked(id uint32) *inflightCall {
 // complete ends a call with its response; false if no call with this id is in flight. Only the reader calls it.
 func (c *conn) complete(id uint32, resp Response, err error) bool {
 	c.mu.Lock()
-	call := c.lookupLocked(id)
+	call := c.answeringLocked(id)
 	if call == nil {
 		c.mu.Unlock()
 		return false
@@ -230,10 +243,13 @@ func (c *conn) complete(id uint32, resp Response, err error) bool {
 	if x != nil {
 		observer = x.observer
 	}
-	next := c.releaseLocked(call)
+	next, began := c.releaseLocked(call)
 	others := c.inFlight.Load()
 	c.mu.Unlock()
 	c.sendNext(next) // first, since the worker is idle until then
+	if began != nil {
+		began.Began()
+	}
 	if observer != nil {
 		observer.Answered(err)
 	}
@@ -247,7 +263,7 @@ func (c *conn) complete(id uint32, resp Response, err error) bool {
 // deliverChunk passes a chunk to its call; false if no call with this id is in flight.
 func (c *conn) deliverChunk(id uint32, data []byte) bool {
 	c.mu.Lock()
-	call := c.lookupLocked(id)
+	call := c.answeringLocked(id)
 	if call == nil {
 		c.mu.Unlock()
 		return false
@@ -331,10 +347,22 @@ func (c *conn) abandon(x *Exchange) abandonResult {
 	return cancelSent
 }
 
-// cancelLocked removes the caller from its call, starts the cancel timer, and returns the cancel message for sendCancel.
+// cancelLocked removes the caller from its call, starts the cancel timer, and returns the cancel message for sendCancel. Of a call that the worker
+// has not come to, advanceLocked starts the timer.
 func (c *conn) cancelLocked(call *inflightCall) []byte {
 	id, method := call.id, call.method
 	call.exchange, call.ctx, call.headers = nil, nil, nil
+	now, late := c.codec.cancel(id, method)
+	if call == c.ahead {
+		return now
+	}
+	c.awaitCancelledLocked(call, late)
+	return now
+}
+
+// awaitCancelledLocked ends the Conn unless the worker answers a cancelled call within CancelGrace. After half of that it sends late, if that is not nil.
+func (c *conn) awaitCancelledLocked(call *inflightCall, late []byte) {
+	id := call.id
 	expired := func() {
 		c.mu.Lock()
 		due := call.id == id
@@ -343,10 +371,9 @@ func (c *conn) cancelLocked(call *inflightCall) []byte {
 			c.fail(ErrUnanswered)
 		}
 	}
-	now, late := c.codec.cancel(id, method)
 	if late == nil {
 		call.cancelTimer = time.AfterFunc(c.o.CancelGrace, expired)
-		return now
+		return
 	}
 	call.cancelTimer = time.AfterFunc(c.o.CancelGrace/2, func() {
 		c.mu.Lock()
@@ -359,7 +386,6 @@ func (c *conn) cancelLocked(call *inflightCall) []byte {
 			c.sendCancel(late)
 		}
 	})
-	return now
 }
 
 // sendCancel sends a cancel message, which may be empty.
@@ -369,9 +395,10 @@ func (c *conn) sendCancel(cancel []byte) {
 	}
 }
 
-// mayHaveStarted reports whether any byte of the request may have reached the worker.
+// mayHaveStarted reports whether the worker may have begun the call, for any byte of the request may have reached it.
 func (c *conn) mayHaveStarted(x *Exchange) bool {
 	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.sent && x.offset >= 0 && c.out.mayHaveLeft(x.offset)
+	left := x.sent && x.offset >= 0 && c.out.mayHaveLeft(x.offset)
+	x.mu.Unlock()
+	return left && !c.endedBefore(x)
 }

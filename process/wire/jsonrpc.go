@@ -23,7 +23,7 @@ type jsonrpc struct {
 // server responds to it, and the Conn breaks if that takes longer than Options.CancelGrace: nothing else, such as the response to a ping, shows that
 // the server has stopped working on the call.
 //
-// What the program prints between messages goes to Options.OnOutput, as far as the framing can tell the two apart: line and content-length.
+// What the program prints between messages goes to Options.OnOutput, as far as the framing can distinguish the two: line and content-length.
 //
 // Of the server's own requests, ping and those in defaultAnswers (jsonrpc_answer.go) are answered; all others fail with "method not found".
 func NewJSONRPC(r io.Reader, w io.WriteCloser, framing string, o Options) (Conn, error) {
@@ -60,9 +60,7 @@ func (d *jsonrpc) append(dst []byte, id uint32, r Request) ([]byte, []byte, erro
 	if err != nil {
 		return dst, nil, err
 	}
-	if r.Headers != nil {
-		params = withTrace(params, r.Headers, d.framingName == FramingLine)
-	}
+	params = withTrace(params, r, d.framingName == FramingLine)
 	return d.framing.wrap(dst, message(id, r.Method, params)), nil, nil
 }
 
@@ -102,7 +100,7 @@ func paramsOf(payload []byte) ([]byte, error) {
 	return payload, nil
 }
 
-// cancel tells an MCP server late: it may not respond to a call that it knows to be cancelled, and only the response ends the call.
+// cancel notifies an MCP server late: it may not respond to a call that it knows to be cancelled, and only the response ends the call.
 func (d *jsonrpc) cancel(id uint32, method string) (now, late []byte) {
 	number := strconv.FormatUint(uint64(id), 10)
 	switch {

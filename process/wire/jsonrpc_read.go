@@ -53,11 +53,8 @@ func (d *jsonrpc) receive(c *conn, raw []byte) error {
 		return violation("a message of JSON-RPC version %.20q instead of 2.0", m.Version)
 	}
 	switch {
-	case m.Method != nil && m.ID == nil:
-		if d.o.OnNotification != nil {
-			d.o.OnNotification(*m.Method, m.Params)
-		}
-		return nil
+	case m.Method != nil && (m.ID == nil || string(m.ID) == "null"):
+		return nil // a notification, which some servers send with the id null
 	case m.Method != nil:
 		return d.answerRequest(c, m.ID, *m.Method, m.Params)
 	case m.ID == nil:

@@ -45,7 +45,7 @@ func splitSocket(out io.WriteCloser) (io.WriteCloser, *socketReader) {
 	if reader != nil {
 		reader.closer = out
 	} else {
-		out.Close() // the socket lives on in its duplicate
+		out.Close() // the socket stays open in its duplicate
 	}
 	return &socketWriter{fd: fd}, reader
 }

@@ -16,6 +16,6 @@ func TestTheUnusedSocketIsNotPolled(t *testing.T) {
 	require.NoError(t, AwaitReady(within(t), c))
 	require.Eventually(t, func() bool {
 		return errors.Is(f.ours.SetReadDeadline(time.Time{}), net.ErrClosed)
-	}, patience, time.Millisecond, "the descriptor that was read, and polled, is closed")
+	}, waitTimeout, time.Millisecond, "the descriptor that was read, and polled, is closed")
 	serves(t, c, f, f.pipe)
 }

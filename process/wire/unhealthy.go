@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// UnhealthyMethod is the notification with which a worker reports that it is not well; its payload is {"reason": "…"}.
+// UnhealthyMethod is the notification with which a worker reports itself unhealthy; its payload is {"reason": "…"}.
 const UnhealthyMethod = "worker.unhealthy"
 
 // notified handles a notification of the worker. The host drops those that it does not know, as workers do.

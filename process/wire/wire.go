@@ -16,6 +16,8 @@ type Request struct {
 	Method string
 	// Headers have at most MaxHeaders bytes in all. JSON-RPC sends traceparent and tracestate only, in params._meta.
 	Headers map[string]string
+	// Trace replaces traceparent and tracestate in Headers, unless it is zero.
+	Trace Trace
 	// Payload is opaque to frames. For JSON-RPC it is params: a JSON object or array, or empty or null for none.
 	Payload []byte
 }
@@ -52,7 +54,7 @@ type Conn interface {
 	Done() <-chan struct{}
 	// Err returns why the Conn is Done; nil before.
 	Err() error
-	// Close ends the Conn, closes its streams and waits for its goroutines. It must not be called from HostCall or OnNotification. Further
+	// Close ends the Conn, closes its streams and waits for its goroutines. It must not be called from HostCall. Further
 	// calls do nothing.
 	Close() error
 }
@@ -93,18 +95,18 @@ type Options struct {
 	// worker is serving, as this side sent them, so a worker cannot use another call's session; nil for a host call outside of a call. ctx
 	// is the call's and also ends with the Conn. The worker gets a *RemoteError as it is, any other error with CodeHostError. Frames only.
 	HostCall func(ctx context.Context, method string, headers map[string]string, payload []byte) ([]byte, error)
-	// OnNotification gets each notification of a JSON-RPC worker, on the reading goroutine: it must neither block nor retain params. If it
-	// is nil they are dropped.
-	OnNotification func(method string, params []byte)
-	// OnUnhealthy gets why the program reports that it is not well, at most MaxReason bytes, on the reading goroutine: it must not block. If it is
+	// OnUnhealthy gets why the program reports itself unhealthy, at most MaxReason bytes, on the reading goroutine: it must not block. If it is
 	// nil the report is dropped. Frames only.
 	OnUnhealthy func(reason string)
+	// OnException gets the error of a call that has a traceback and that the program did not raise on purpose, on the reading goroutine: it must
+	// neither block nor change the error. If it is nil only the caller gets it. Frames only.
+	OnException func(*RemoteError)
 	// OnOutput gets what a JSON-RPC program prints to stdout between its messages, line by line, on the reading goroutine: it must neither
 	// block nor retain text. If it is nil the text is dropped.
 	OnOutput func(text []byte)
 }
 
-// output passes on a line that is no message.
+// output passes on a line that is not a message.
 func (o Options) output(text []byte) {
 	if o.OnOutput != nil {
 		o.OnOutput(text)

@@ -11,24 +11,37 @@ import (
 const maxFlushWrite = 64 << 10
 
 // writer writes messages without blocking the sender. The sender tries one non-blocking write, which nearly always writes everything; the
-// rest goes to a backlog, which the flush goroutine writes. Each call in flight has at most a request and a cancel in the backlog.
+// rest goes to a backlog, which a goroutine writes until it is empty. Each call in flight has at most a request and a cancel in the backlog.
 type writer struct {
 	w           io.Writer
 	nonBlocking nonBlockingWriter // nil if w has no non-blocking writes; then every message goes to the backlog
 
 	mu      sync.Mutex
 	backlog []byte        // not yet offered
-	busy    bool          // the flush goroutine owns the stream
+	run     func()        // starts the goroutine that calls flush; nil before the start of the Conn and after its end
+	busy    bool          // that goroutine owns the stream
 	drained chan struct{} // closed when the backlog becomes empty; nil while it is
 	offered int64         // stream offset up to which bytes may have been written
 	queued  int64         // stream offset of the next message
 	err     error         // sticky
-
-	wake chan struct{}
 }
 
 func newWriter(w io.Writer) *writer {
-	return &writer{w: w, nonBlocking: newNonBlockingWriter(w), wake: make(chan struct{}, 1)}
+	return &writer{w: w, nonBlocking: newNonBlockingWriter(w)}
+}
+
+// start lets a backlog be written, by a goroutine that run starts, until end.
+func (w *writer) start(run func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.run = run
+}
+
+// end starts no further goroutine.
+func (w *writer) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.run = nil
 }
 
 // send writes or queues head and body as one message and retains neither. It returns the message's stream offset for mayHaveLeft. After an
@@ -61,12 +74,14 @@ func (w *writer) send(head, body []byte) (int64, error) {
 	if !w.busy {
 		w.busy = true
 		w.drained = make(chan struct{})
-		w.wake <- struct{}{}
+		if w.run != nil {
+			w.run()
+		}
 	}
 	return at, nil
 }
 
-// tryWriteLocked makes one non-blocking write; the flush goroutine must not be writing.
+// tryWriteLocked makes one non-blocking write; no goroutine may be in flush.
 func (w *writer) tryWriteLocked(data []byte) (int, error) {
 	n, err := w.nonBlocking.tryWrite(data)
 	w.offered += int64(n)
@@ -115,34 +130,27 @@ func (w *writer) waitDrained(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// flush writes the backlog until a write fails or done closes. One goroutine runs it.
-func (w *writer) flush(done <-chan struct{}) error {
+// flush writes the backlog until it is empty or a write fails.
+func (w *writer) flush() error {
 	for {
-		select {
-		case <-done:
-			return nil
-		case <-w.wake:
-		}
-		for {
-			w.mu.Lock()
-			if len(w.backlog) == 0 {
-				w.backlog, w.busy = nil, false
-				close(w.drained)
-				w.drained = nil
-				w.mu.Unlock()
-				break
-			}
-			piece := w.backlog[:min(len(w.backlog), maxFlushWrite)]
-			w.backlog = w.backlog[len(piece):]
-			w.offered += int64(len(piece))
+		w.mu.Lock()
+		if len(w.backlog) == 0 {
+			w.backlog, w.busy = nil, false
+			close(w.drained)
+			w.drained = nil
 			w.mu.Unlock()
-			if _, err := w.w.Write(piece); err != nil {
-				err = fmt.Errorf("write to the worker: %w", peerClosed(err))
-				w.mu.Lock()
-				w.err = err
-				w.mu.Unlock()
-				return err
-			}
+			return nil
+		}
+		piece := w.backlog[:min(len(w.backlog), maxFlushWrite)]
+		w.backlog = w.backlog[len(piece):]
+		w.offered += int64(len(piece))
+		w.mu.Unlock()
+		if _, err := w.w.Write(piece); err != nil {
+			err = fmt.Errorf("write to the worker: %w", peerClosed(err))
+			w.mu.Lock()
+			w.err = err
+			w.mu.Unlock()
+			return err
 		}
 	}
 }

@@ -86,8 +86,7 @@ func (c *connection) serve() error {
 	c.calls.Wait()
 	_ = c.out.Close() // on an error the host has closed it
 	_ = c.in.Close()
-	var broken *wire.ProtocolError
-	if errors.As(err, &broken) {
+	if broken, ok := errors.AsType[*wire.ProtocolError](err); ok {
 		return broken
 	}
 	return nil

@@ -29,8 +29,7 @@ func (e Embedding) logf(format string, values ...any) {
 
 // panicked reports the error of a handler if it is a panic.
 func (e Embedding) panicked(failure error) {
-	var crash *panicked
-	if errors.As(failure, &crash) && e.Panicked != nil {
+	if crash, ok := errors.AsType[*panicked](failure); ok && e.Panicked != nil {
 		e.Panicked(crash.Error())
 	}
 }

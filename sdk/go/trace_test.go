@@ -39,6 +39,10 @@ func TestAHandlerRunsInTheTraceOfItsCaller(t *testing.T) {
 	require.Equal(t, `"`+spans[0].SpanContext().SpanID().String()+`"`, string(answer.Payload), "the handler runs in it")
 	require.Equal(t, codes.Error, spans[1].Status().Code)
 
+	unsampled := map[string]string{"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"}
+	answer, err = host.Call(t.Context(), wire.Request{Method: "span", Headers: unsampled})
+	require.NoError(t, err)
+	require.Equal(t, `"b7ad6b7169203331"`, string(answer.Payload), "the handler runs below its caller")
 	for _, headers := range []map[string]string{nil, {"traceparent": "00-1-2-3"}} {
 		answer, err = host.Call(t.Context(), wire.Request{Method: "span", Headers: headers})
 		require.NoError(t, err)

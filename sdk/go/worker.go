@@ -84,7 +84,7 @@ func OnStop(fn func() error) { program.onStop = append(program.onStop, fn) }
 // Its context ends with the worker; a function that ignores that delays the stop.
 func OnHealth(fn func(ctx context.Context) error) { program.onHealth = append(program.onHealth, fn) }
 
-// Unhealthy reports that this worker is not well, which counts at once as a failed health check: the worker gets no new call until a check passes,
+// Unhealthy reports this worker unhealthy, which counts at once as a failed health check: the worker gets no new call until a check passes,
 // and after health.max_failures in a row Tempool replaces the process. Within 5 seconds several reports count once. It fails before Run serves, and
 // once the host is gone.
 func Unhealthy(reason string) error { return program.unhealthy(reason) }
@@ -106,7 +106,7 @@ func OnLeaseReset(fn func(ctx context.Context) error) {
 }
 
 // OnSuspend registers a function that runs when an operator suspends this worker, after its last call: release what others could use meanwhile. It
-// has the spec's health.timeout; then the worker is suspended while the function goes on, and ctx is done when the worker resumes.
+// has the spec's health.timeout; then the worker is suspended while the function keeps running, and ctx is done when the worker resumes.
 func OnSuspend(fn func(ctx context.Context) error) {
 	hook("worker.suspend", func(ctx context.Context, _ string) error { return fn(ctx) })
 }

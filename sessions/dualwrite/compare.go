@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/sessions"
 )
 
@@ -21,7 +22,7 @@ const (
 )
 
 var errEmptyPrimary = api.Errorf(api.CodeStoreUnavailable, "the primary store has no sessions and the secondary has some: both were left unchanged; "+
-	"if the primary lost its sessions, go back or cancel, then copy in the other direction")
+	"if the primary lost its sessions, run --back or --cancel, then copy in the other direction")
 
 // compare compares every session of both stores, repairs the differences in the secondary, and saves the outcome.
 func (r *replicator) compare(ctx context.Context) {
@@ -44,7 +45,7 @@ func (r *replicator) compare(ctx context.Context) {
 	done.Ended = time.Now().UTC().Truncate(time.Millisecond)
 	r.compareErr, r.secondaryErr, r.last, r.equal = nil, nil, done, done.Equal()
 	if !r.equal {
-		r.wakeUp() // the next comparison verifies the repair
+		sleep.Wake(r.wake) // the next comparison verifies the repair
 	}
 }
 

@@ -80,6 +80,26 @@ func (s *Store) List(ctx context.Context, after string, limit int) ([]*sessions.
 	return s.primary.List(ctx, after, limit)
 }
 
+func (s *Store) IDs(ctx context.Context) ([]string, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.primary.IDs(ctx)
+}
+
+func (s *Store) Peek(ctx context.Context, ids []string) ([]*sessions.Session, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.primary.Peek(ctx, ids)
+}
+
+func (s *Store) Restore(ctx context.Context, session *sessions.Session) (restored sessions.Restored, err error) {
+	_, err = s.write(ctx, session.ID, func(store sessions.Store) (*sessions.Session, error) {
+		restored, err = store.Restore(ctx, session)
+		return nil, err
+	})
+	return restored, err
+}
+
 func (s *Store) Count(ctx context.Context) (int, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/sessions"
 )
 
@@ -25,7 +26,7 @@ const (
 type replicator struct {
 	stores  *stores
 	cutOver bool // guarded by stores.mu
-	// guardSecondary is used by the background goroutine only; see Store.Begin.
+	// guardSecondary is used by the background goroutine only; see Store.StartCopy.
 	guardSecondary bool
 
 	backlog *backlog
@@ -56,14 +57,7 @@ func (r *replicator) lock(id string) (unlock func()) {
 // enqueue adds a changed session to the backlog and starts a flush.
 func (r *replicator) enqueue(id string) {
 	r.backlog.add(id, true)
-	r.wakeUp()
-}
-
-func (r *replicator) wakeUp() {
-	select {
-	case r.wake <- struct{}{}:
-	default: // a wake-up is pending already
-	}
+	sleep.Wake(r.wake)
 }
 
 // replicate copies a session that the primary has just changed to the secondary, or enqueues it. The caller holds stores.mu.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 const (
@@ -19,7 +20,7 @@ const (
 func (r *replicator) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
-	r.wakeUp()
+	sleep.Wake(r.wake)
 	r.work.Go(func() { r.run(ctx) })
 }
 
@@ -81,6 +82,5 @@ func clone(c *api.SessionComparison) *api.SessionComparison {
 	if c == nil {
 		return nil
 	}
-	copied := *c
-	return &copied
+	return new(*c)
 }

@@ -7,6 +7,7 @@
 package dualwrite
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -28,7 +29,7 @@ type stores struct {
 	secondary sessions.Replica // nil without a copy
 }
 
-// Store is a sessions.Store that writes to one store, or to two during a copy. Begin, Swap, End and Close must not be called concurrently.
+// Store is a sessions.Store that writes to one store, or to two during a copy. StartCopy, SwitchRoles, EndCopy and Close must not be called concurrently.
 type Store struct {
 	stores
 	replicator *replicator // nil without a copy; guarded by mu
@@ -52,11 +53,11 @@ func (s *Store) StartCopy(secondary sessions.Replica, cutOver, guardSecondary bo
 	s.replicator.start()
 }
 
-// SwitchRoles switches the roles of the two stores between two operations. Every acknowledged change is then in both. Swap calls commit while
-// operations wait, right before the switch; an error of commit cancels the switch. Swap fails with CodeInvalid without a secondary store
+// SwitchRoles switches the roles of the two stores between two operations. Every acknowledged change is then in both. SwitchRoles calls commit
+// while operations wait, right before the switch; an error of commit cancels the switch. It fails with CodeInvalid without a secondary store
 // and if a comparison has not found the stores equal, and with CodeStoreUnavailable if the backlog cannot be flushed in time.
 //
-// With force, Swap switches at once and returns the number of sessions with a change that the new primary may lack.
+// With force, it switches at once and returns the number of sessions with a change that the new primary may lack.
 func (s *Store) SwitchRoles(ctx context.Context, force bool, commit func() error) (lost int, err error) {
 	r, err := s.stopReplicator()
 	if err != nil {
@@ -94,10 +95,7 @@ func (s *Store) SwitchRoles(ctx context.Context, force bool, commit func() error
 }
 
 func notEqual(status api.SessionCopy) error {
-	reason := "no comparison has found them equal"
-	if status.Problem != "" {
-		reason = status.Problem
-	}
+	reason := cmp.Or(status.Problem, "no comparison has found them equal")
 	return api.Errorf(api.CodeInvalid, "the two session stores are not in sync yet: %s", reason)
 }
 
@@ -113,8 +111,8 @@ func (s *Store) stopReplicator() (*replicator, error) {
 	return r, nil
 }
 
-// EndCopy ends the copy: only the primary remains. End calls commit while operations wait; an error of commit cancels the end. The caller
-// closes the released store. End fails with CodeInvalid without a secondary store.
+// EndCopy ends the copy: only the primary remains. EndCopy calls commit while operations wait; an error of commit cancels the end. The caller
+// closes the released store. EndCopy fails with CodeInvalid without a secondary store.
 func (s *Store) EndCopy(commit func() error) (released sessions.Replica, err error) {
 	r, err := s.stopReplicator()
 	if err != nil {

@@ -31,6 +31,9 @@ func (u unavailable) Count(context.Context) (int, error)                        
 func (u unavailable) DeleteExpired(context.Context) (int, error)                  { return 0, u.err }
 func (u unavailable) IDs(context.Context) ([]string, error)                       { return nil, u.err }
 func (u unavailable) Peek(context.Context, []string) ([]*sessions.Session, error) { return nil, u.err }
-func (u unavailable) Put(context.Context, *sessions.Session) error                { return u.err }
-func (unavailable) SetBounds(int, sessions.OnFull)                                {}
-func (unavailable) Close() error                                                  { return nil }
+func (u unavailable) Restore(context.Context, *sessions.Session) (sessions.Restored, error) {
+	return "", u.err
+}
+func (u unavailable) Put(context.Context, *sessions.Session) error { return u.err }
+func (unavailable) SetBounds(int, sessions.OnFull)                 {}
+func (unavailable) Close() error                                   { return nil }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 const (
@@ -48,8 +50,8 @@ func (b *batch) finish(err error) {
 	}
 }
 
-// enqueueLocked adds a record to the next batch and returns whether its writer must wait for the disk.
-func (s *Store) enqueueLocked(id string, record []byte) (b *batch, wait bool) {
+// enqueueLocked adds a record to the next batch, and returns that batch if the record's writer must wait for the disk, else nil.
+func (s *Store) enqueueLocked(id string, record []byte) *batch {
 	b, now := s.next, time.Now()
 	if len(b.records) == 0 {
 		b.began = now
@@ -58,18 +60,18 @@ func (s *Store) enqueueLocked(id string, record []byte) (b *batch, wait bool) {
 	b.bytes += len(id) + len(record)
 	urgent := s.sync == SyncAlways || b.bytes > maxBatchBytes
 	s.wakeCommitter(urgent)
-	return b, urgent || s.current != nil && now.Sub(s.current.began) > maxLag
+	if urgent || s.current != nil && now.Sub(s.current.began) > maxLag {
+		return b
+	}
+	return nil
 }
 
 // wakeCommitter makes the committer write the next batch, at once or after batchDelay.
 func (s *Store) wakeCommitter(urgent bool) {
-	wake := s.commitSoon
 	if urgent {
-		wake = s.commitNow
-	}
-	select {
-	case wake <- struct{}{}:
-	default: // a wake-up is pending already
+		sleep.Wake(s.commitNow)
+	} else {
+		sleep.Wake(s.commitSoon)
 	}
 }
 
@@ -116,11 +118,7 @@ func (s *Store) flush() {
 		if s.finishBatch(b, recoverDamage(func() error { return s.db.Update(b.write) })) {
 			return
 		}
-		retry := time.NewTimer(retryDelay)
-		select {
-		case <-retry.C:
-		case <-s.closing:
-			retry.Stop()
+		if !sleep.For(s.closing, retryDelay) {
 			return
 		}
 	}

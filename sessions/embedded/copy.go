@@ -2,8 +2,11 @@ package embedded
 
 import (
 	"context"
+	"slices"
+	"time"
 
 	"github.com/tempool/tempool/sessions"
+	"github.com/tempool/tempool/sessions/expirylru"
 )
 
 var _ sessions.Replica = (*Store)(nil)
@@ -16,11 +19,7 @@ func (s *Store) IDs(ctx context.Context) ([]string, error) {
 	}
 	defer s.mu.Unlock()
 	s.sweepLocked(now)
-	ids := make([]string, 0, s.sessions.Len())
-	for e := range s.sessions.All {
-		ids = append(ids, e.ID)
-	}
-	return ids, nil
+	return expirylru.IDs(slices.Collect(s.sessions.All)), nil
 }
 
 // Peek returns sessions without extending their TTL.
@@ -52,14 +51,52 @@ func (s *Store) Put(ctx context.Context, session *sessions.Session) error {
 			s.mu.Unlock()
 			return nil
 		}
-		b, wait := s.removeLocked(replaced)
-		return s.unlockAndWait(ctx, operation, b, wait)
+		return s.unlockAndWait(ctx, operation, s.removeLocked(replaced))
 	}
 	if replaced != nil {
 		s.sessions.Remove(replaced)
-		s.next.uses[exact.ID] = exact.LastAccessed.UnixMilli() // overwrites a later use in the file
 	}
+	s.insertLocked(exact)
+	return s.unlockAndWait(ctx, operation, s.enqueueLocked(exact.ID, encodeRecord(exact, body)))
+}
+
+// Restore stores a session of a backup unless the store has a newer one.
+func (s *Store) Restore(ctx context.Context, session *sessions.Session) (sessions.Restored, error) {
+	operation := "restore session " + session.ID
+	exact, body, err := sessions.PrepareRestore(session, s.options.Now())
+	if err != nil {
+		return "", err
+	}
+	now, err := s.lockForWrite(ctx, operation, session.ID)
+	if err != nil {
+		return "", err
+	}
+	if exact == nil {
+		s.mu.Unlock()
+		return sessions.RestoredExpired, nil
+	}
+	s.sweepLocked(now)
+	restored := sessions.RestoredNew
+	if e := s.sessions.Get(exact.ID); e != nil {
+		if !exact.Header().MayReplace(sessions.Header{Version: e.Value.version, CreatedAt: e.Value.createdAt}) {
+			s.mu.Unlock()
+			return sessions.RestoredKept, nil
+		}
+		if used := time.UnixMilli(e.LastAccessed).UTC(); used.After(exact.LastAccessed) {
+			exact.LastAccessed = used
+		}
+		s.sessions.Remove(e)
+		restored = sessions.RestoredOlder
+	} else if max := s.max; s.sessions.Len() >= max {
+		s.mu.Unlock()
+		return "", sessions.Full(max)
+	}
+	s.insertLocked(exact)
+	return restored, s.unlockAndWait(ctx, operation, s.enqueueLocked(exact.ID, encodeRecord(exact, body)))
+}
+
+// insertLocked adds a session whose last use may be earlier than one that the file has of its id.
+func (s *Store) insertLocked(exact *sessions.Session) {
 	s.sessions.Insert(newEntry(exact.ID, exact.Header()))
-	b, wait := s.enqueueLocked(exact.ID, encodeRecord(exact, body))
-	return s.unlockAndWait(ctx, operation, b, wait)
+	s.next.uses[exact.ID] = exact.LastAccessed.UnixMilli() // overwrites that in the file
 }

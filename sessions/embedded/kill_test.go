@@ -17,6 +17,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
+	"github.com/tempool/tempool/spec"
 )
 
 // killTestVariable makes the test binary write to the store at this path until it is killed.
@@ -24,7 +25,8 @@ const killTestVariable = "TEMPOOL_TEST_STORE"
 
 const writers = 8
 
-// writeUntilKilled increments a number in each writer's session, and prints the writer and each acknowledged number.
+// writeUntilKilled increments a number in each writer's session, and prints the writer and each acknowledged number. Meanwhile it restores an old
+// version of these sessions again and again.
 func writeUntilKilled(path string) {
 	store, err := Open(Options{Path: path, Sync: SyncAlways})
 	if err != nil {
@@ -43,7 +45,23 @@ func writeUntilKilled(path string) {
 			}
 		}()
 	}
-	select {}
+	for {
+		for w := range writers {
+			if err := restoreOld(store, w); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+		}
+	}
+}
+
+func restoreOld(store sessions.Store, writer int) error {
+	now := time.Now()
+	_, err := store.Restore(context.Background(), &sessions.Session{
+		ID: strconv.Itoa(writer), Version: 1, CreatedAt: now.Add(-time.Hour), LastAccessed: now, TTL: spec.Duration(time.Hour),
+		Data: map[string]json.RawMessage{"n": json.RawMessage("0")},
+	})
+	return err
 }
 
 func increment(store sessions.Store, writer int) (n int, err error) {

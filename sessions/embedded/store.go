@@ -6,6 +6,7 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -39,7 +40,7 @@ type Options struct {
 
 // state is what the store holds in memory about a session, besides its expiry.
 type state struct {
-	version int64
+	version, createdAt int64
 	// savedAccess is the last use that is in the file or in a batch.
 	savedAccess int64
 }
@@ -47,7 +48,7 @@ type state struct {
 type entry = expirylru.Entry[state]
 
 func newEntry(id string, h sessions.Header) *entry {
-	return &entry{ID: id, LastAccessed: h.LastAccessed, TTL: h.TTL, Value: state{h.Version, h.LastAccessed}}
+	return &entry{ID: id, LastAccessed: h.LastAccessed, TTL: h.TTL, Value: state{h.Version, h.CreatedAt, h.LastAccessed}}
 }
 
 // Store is a sessions.Store in a file. A write that fails with CodeStoreUnavailable or with its context's error may have been stored.
@@ -74,9 +75,7 @@ type Store struct {
 // Open opens the file. It fails with CodeStoreUnavailable if another process has it open or if it is damaged.
 func Open(options Options) (*Store, error) {
 	options.Config = options.Config.WithDefaults()
-	if options.Sync == "" {
-		options.Sync = SyncAlways
-	}
+	options.Sync = cmp.Or(options.Sync, SyncAlways)
 	db, stored, err := openFile(options.Path)
 	if err != nil {
 		return nil, err
@@ -124,10 +123,10 @@ func cannotWrite(operation string, err error) error {
 	return sessions.Unavailable(operation, fmt.Errorf("cannot write its file and rejects changes until it can: %w", err))
 }
 
-// unlockAndWait unlocks the store and, if wait is set, waits until the batch is written.
-func (s *Store) unlockAndWait(ctx context.Context, operation string, b *batch, wait bool) error {
+// unlockAndWait unlocks the store and waits until the batch is written, unless it is nil.
+func (s *Store) unlockAndWait(ctx context.Context, operation string, b *batch) error {
 	s.mu.Unlock()
-	if !wait {
+	if b == nil {
 		return nil
 	}
 	select {
@@ -167,15 +166,14 @@ func (s *Store) Create(ctx context.Context, draft *sessions.Session) (*sessions.
 		s.options.Removed(sessions.Evicted, 1, []string{oldest.ID})
 	}
 	s.sessions.Add(newEntry(created.ID, created.Header()))
-	b, wait := s.enqueueLocked(created.ID, encodeRecord(created, body))
-	if err := s.unlockAndWait(ctx, operation, b, wait); err != nil {
+	if err := s.unlockAndWait(ctx, operation, s.enqueueLocked(created.ID, encodeRecord(created, body))); err != nil {
 		return nil, err
 	}
 	return created.Clone(), nil
 }
 
-// removeLocked removes a session from memory and enqueues its removal from the file.
-func (s *Store) removeLocked(e *entry) (b *batch, wait bool) {
+// removeLocked removes a session from memory and enqueues its removal from the file, as enqueueLocked does.
+func (s *Store) removeLocked(e *entry) *batch {
 	s.sessions.Remove(e)
 	return s.enqueueLocked(e.ID, nil)
 }
@@ -288,9 +286,8 @@ func (s *Store) swap(ctx context.Context, e *entry, version int64, next *session
 	}
 	s.sessions.Touch(e, next.LastAccessed.UnixMilli(), next.TTL.D().Milliseconds())
 	next.LastAccessed = time.UnixMilli(e.LastAccessed).UTC()
-	e.Value = state{next.Version, e.LastAccessed}
-	b, wait := s.enqueueLocked(next.ID, encodeRecord(next, body))
-	return true, s.unlockAndWait(ctx, operation, b, wait)
+	e.Value.version, e.Value.savedAccess = next.Version, e.LastAccessed
+	return true, s.unlockAndWait(ctx, operation, s.enqueueLocked(next.ID, encodeRecord(next, body)))
 }
 
 // Touch extends a session's TTL.
@@ -320,8 +317,7 @@ func (s *Store) Delete(ctx context.Context, id string) error {
 		s.mu.Unlock()
 		return sessions.NotFound(id)
 	}
-	b, wait := s.removeLocked(e)
-	return s.unlockAndWait(ctx, operation, b, wait)
+	return s.unlockAndWait(ctx, operation, s.removeLocked(e))
 }
 
 // SetBounds replaces the limits that Create enforces.

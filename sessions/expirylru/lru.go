@@ -4,6 +4,7 @@ package expirylru
 
 import (
 	"cmp"
+	"container/heap"
 	"container/list"
 	"slices"
 )
@@ -16,15 +17,19 @@ type Entry[V any] struct {
 	TTL          int64
 	Value        V
 
-	element *list.Element
+	element *list.Element // nil for an entry of LRU.old
+	at      int           // in LRU.old
 }
 
 func (e *Entry[V]) expiresAt() int64 { return e.LastAccessed + e.TTL }
 
 // LRU holds entries until they are removed or swept; an expired entry counts until then. Use New.
 type LRU[V any] struct {
-	byID  map[string]*Entry[V]
-	order *list.List // of *Entry[V], least recently used first
+	byID map[string]*Entry[V]
+	// order has the entries in the order of their use, least recently used first. Those inserted with an earlier use are in old, until they
+	// are used: a walk to their place would make a restore of many sessions quadratic.
+	order *list.List // of *Entry[V]
+	old   byLastUse[V]
 	// earliest is a lower bound of all expiry times, so that Sweep can return without a scan.
 	earliest int64
 }
@@ -52,21 +57,19 @@ func (l *LRU[V]) Add(e *Entry[V]) {
 	e.element = l.order.PushBack(e)
 }
 
-// Insert adds an entry at the position of its LastAccessed. Its id must be new.
+// Insert adds an entry whose last use may be earlier than that of others, in logarithmic time. Its id must be new.
 func (l *LRU[V]) Insert(e *Entry[V]) {
-	l.index(e)
-	for at := l.order.Back(); at != nil; at = at.Prev() {
-		if at.Value.(*Entry[V]).LastAccessed <= e.LastAccessed {
-			e.element = l.order.InsertAfter(e, at)
-			return
-		}
+	if newest := l.order.Back(); newest == nil || newest.Value.(*Entry[V]).LastAccessed <= e.LastAccessed {
+		l.Add(e)
+		return
 	}
-	e.element = l.order.PushFront(e)
+	l.index(e)
+	heap.Push(&l.old, e)
 }
 
 // AddAll sorts entries by LastAccessed and adds them. Their ids must be new.
 func (l *LRU[V]) AddAll(entries []*Entry[V]) {
-	slices.SortStableFunc(entries, func(x, y *Entry[V]) int { return cmp.Compare(x.LastAccessed, y.LastAccessed) })
+	slices.SortStableFunc(entries, byUse)
 	for _, e := range entries {
 		l.Add(e)
 	}
@@ -83,31 +86,55 @@ func (l *LRU[V]) index(e *Entry[V]) {
 func (l *LRU[V]) Touch(e *Entry[V], now, ttl int64) {
 	e.LastAccessed, e.TTL = max(e.LastAccessed, now), ttl
 	l.earliest = min(l.earliest, e.expiresAt())
+	if e.element == nil {
+		heap.Remove(&l.old, e.at)
+		e.element = l.order.PushBack(e)
+		return
+	}
 	l.order.MoveToBack(e.element)
 }
 
 // Remove removes an entry.
 func (l *LRU[V]) Remove(e *Entry[V]) {
 	delete(l.byID, e.ID)
+	if e.element == nil {
+		heap.Remove(&l.old, e.at)
+		return
+	}
 	l.order.Remove(e.element)
 }
 
 // Oldest returns the least recently used entry, or nil.
 func (l *LRU[V]) Oldest() *Entry[V] {
+	var oldest *Entry[V]
 	if first := l.order.Front(); first != nil {
-		return first.Value.(*Entry[V])
+		oldest = first.Value.(*Entry[V])
 	}
-	return nil
+	if len(l.old) > 0 && (oldest == nil || l.old[0].LastAccessed < oldest.LastAccessed) {
+		return l.old[0]
+	}
+	return oldest
 }
 
 // All yields every entry, least recently used first. The loop body may remove the entry it was given.
 func (l *LRU[V]) All(yield func(*Entry[V]) bool) {
+	old := slices.SortedFunc(slices.Values(l.old), byUse)
 	for at := l.order.Front(); at != nil; {
-		next := at.Next()
-		if !yield(at.Value.(*Entry[V])) {
+		e, next := at.Value.(*Entry[V]), at.Next()
+		for ; len(old) > 0 && old[0].LastAccessed < e.LastAccessed; old = old[1:] {
+			if !yield(old[0]) {
+				return
+			}
+		}
+		if !yield(e) {
 			return
 		}
 		at = next
+	}
+	for _, e := range old {
+		if !yield(e) {
+			return
+		}
 	}
 }
 
@@ -135,4 +162,33 @@ func IDs[V any](entries []*Entry[V]) []string {
 		ids[i] = e.ID
 	}
 	return ids
+}
+
+func byUse[V any](x, y *Entry[V]) int { return cmp.Compare(x.LastAccessed, y.LastAccessed) }
+
+// byLastUse is a heap of entries.
+type byLastUse[V any] []*Entry[V]
+
+func (h byLastUse[V]) Len() int           { return len(h) }
+func (h byLastUse[V]) Less(i, j int) bool { return byUse(h[i], h[j]) < 0 }
+
+func (h byLastUse[V]) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].at, h[j].at = i, j
+}
+
+// Push is for container/heap.
+func (h *byLastUse[V]) Push(x any) {
+	e := x.(*Entry[V])
+	e.at = len(*h)
+	*h = append(*h, e)
+}
+
+// Pop is for container/heap.
+func (h *byLastUse[V]) Pop() any {
+	last := len(*h) - 1
+	e := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return e
 }

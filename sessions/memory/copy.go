@@ -2,8 +2,10 @@ package memory
 
 import (
 	"context"
+	"slices"
 
 	"github.com/tempool/tempool/sessions"
+	"github.com/tempool/tempool/sessions/expirylru"
 )
 
 var _ sessions.Replica = (*Store)(nil)
@@ -16,11 +18,7 @@ func (s *Store) IDs(ctx context.Context) ([]string, error) {
 	}
 	defer s.mu.Unlock()
 	s.sweepLocked(now)
-	ids := make([]string, 0, s.sessions.Len())
-	for e := range s.sessions.All {
-		ids = append(ids, e.ID)
-	}
-	return ids, nil
+	return expirylru.IDs(slices.Collect(s.sessions.All)), nil
 }
 
 // Peek returns sessions without extending their TTL.
@@ -62,4 +60,37 @@ func (s *Store) Put(ctx context.Context, session *sessions.Session) error {
 		s.sessions.Insert(newEntry(exact, body))
 	}
 	return nil
+}
+
+// Restore stores a session of a backup unless the store has a newer one.
+func (s *Store) Restore(ctx context.Context, session *sessions.Session) (sessions.Restored, error) {
+	now, err := s.lock(ctx, "restore session "+session.ID)
+	if err != nil {
+		return "", err
+	}
+	defer s.mu.Unlock()
+	exact, body, err := sessions.PrepareRestore(session, now)
+	switch {
+	case err != nil:
+		return "", err
+	case exact == nil:
+		return sessions.RestoredExpired, nil
+	}
+	s.sweepLocked(now)
+	e := s.sessions.Get(exact.ID)
+	if e == nil {
+		if s.sessions.Len() >= s.max {
+			return "", sessions.Full(s.max)
+		}
+		s.sessions.Insert(newEntry(exact, body))
+		return sessions.RestoredNew, nil
+	}
+	if !exact.Header().MayReplace(sessions.Header{Version: e.Value.version, CreatedAt: e.Value.createdAt}) {
+		return sessions.RestoredKept, nil
+	}
+	s.sessions.Remove(e)
+	restored := newEntry(exact, body)
+	restored.LastAccessed = max(restored.LastAccessed, e.LastAccessed)
+	s.sessions.Insert(restored)
+	return sessions.RestoredOlder, nil
 }

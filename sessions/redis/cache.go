@@ -53,6 +53,15 @@ func (c *cache) get(id string) (r record) {
 	return r
 }
 
+// note takes over when the session was last used, unless the cache has another write of it.
+func (c *cache) note(r record) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.byID[r.ID]; e != nil && e.Value.(*cached).writeID == r.writeID {
+		e.Value.(*cached).accessed = max(e.Value.(*cached).accessed, r.accessed)
+	}
+}
+
 // take removes a session's record and returns it.
 func (c *cache) take(id string) (r record, found bool) {
 	c.mu.Lock()

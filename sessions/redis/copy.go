@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/tempool/tempool/sessions"
 )
@@ -84,4 +85,38 @@ func (s *Store) Put(ctx context.Context, session *sessions.Session) error {
 		}
 		return s.addToIndex(ctx, exact) // again: a concurrent delete of this id may have removed it
 	})
+}
+
+// Restore stores a session of a backup unless the store has a newer one.
+func (s *Store) Restore(ctx context.Context, session *sessions.Session) (restored sessions.Restored, err error) {
+	now := s.config.Now()
+	exact, body, err := sessions.PrepareRestore(session, now)
+	switch {
+	case err != nil:
+		return "", err
+	case exact == nil:
+		return sessions.RestoredExpired, nil
+	}
+	err = s.exchange(ctx, "restore session "+exact.ID, func(ctx context.Context) error {
+		limit, _ := s.bounds()
+		if err := s.reserve(ctx, exact, limit, sessions.Refuse); err != nil {
+			return err
+		}
+		h := exact.Header()
+		did, err := restoreScript.Run(ctx, s.client, s.key(exact.ID), now.UnixMilli(), h.Version, newWriteID(), body, h.CreatedAt, h.LastAccessed, h.TTL).Int64Slice()
+		if err != nil {
+			return err
+		}
+		if did[0] == 0 {
+			restored = sessions.RestoredKept
+			return nil
+		}
+		restored = sessions.RestoredNew
+		if did[0] == 2 {
+			restored = sessions.RestoredOlder
+		}
+		exact.LastAccessed = time.UnixMilli(did[1]).UTC()
+		return s.addToIndex(ctx, exact) // again: a concurrent delete of this id may have removed it
+	})
+	return restored, err
 }

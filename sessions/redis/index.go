@@ -31,11 +31,15 @@ func (s *Store) reviewAt(session *sessions.Session) int64 {
 	return min(session.ExpiresAt().UnixMilli(), s.config.Now().Add(reviewAfter).UnixMilli())
 }
 
-// reserve adds a session that is about to be created to the index, and makes room for it if the store is full.
-func (s *Store) reserve(ctx context.Context, created *sessions.Session) error {
+// bounds returns the limits that Create enforces.
+func (s *Store) bounds() (limit int, onFull sessions.OnFull) {
 	s.mu.Lock()
-	limit, onFull := s.max, s.onFull
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	return s.max, s.onFull
+}
+
+// reserve adds a session that is about to be created to the index, and makes room for it, as onFull says, if that has limit sessions.
+func (s *Store) reserve(ctx context.Context, created *sessions.Session, limit int, onFull sessions.OnFull) error {
 	for {
 		reserved, err := reserveScript.Run(ctx, s.client, s.index(), created.LastAccessed.UnixMilli(), created.ID, s.reviewAt(created), limit).Int()
 		if err != nil || reserved == 1 {
@@ -136,13 +140,13 @@ func (s *Store) review(ctx context.Context, now time.Time, ids []string) (remove
 		if removed, err = s.removeFromIndex(ctx, now, gone...); err != nil {
 			return removed, err
 		}
-		s.tellExpired(removed, gone)
+		s.reportExpired(removed, gone)
 	}
 	return removed, s.updateIndex(ctx, live)
 }
 
-// tellExpired tells the sessions that this store has removed from the index; another host may have removed some of them.
-func (s *Store) tellExpired(removed int, gone []string) {
+// reportExpired reports the sessions that this store has removed from the index; another host may have removed some of them.
+func (s *Store) reportExpired(removed int, gone []string) {
 	if removed == 0 {
 		return
 	}

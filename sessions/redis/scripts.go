@@ -15,13 +15,13 @@ local now = tonumber(ARGV[1])
 local live = h[1] and now < tonumber(h[3]) + tonumber(h[4])
 `
 
-// luaTouch extends the TTL. The time of the last use never goes backwards.
+// luaTouch extends the TTL. The time of the last use never goes backwards, but a use by a clock that is behind it keeps the session, too.
 const luaTouch = `
 if now > tonumber(h[3]) then
   redis.call('HSET', KEYS[1], 't', ARGV[1])
-  redis.call('PEXPIRE', KEYS[1], h[4])
   h[3] = ARGV[1]
 end
+redis.call('PEXPIRE', KEYS[1], h[4])
 `
 
 // luaReturnBody ends a script that returns v, g, t, l, c and the body.
@@ -58,16 +58,35 @@ if left <= 0 then return 0 end
 redis.call('HSET', KEYS[1], 'v', ARGV[2], 'g', ARGV[3], 'b', ARGV[4], 'c', ARGV[5], 't', ARGV[6], 'l', ARGV[7])
 redis.call('PEXPIRE', KEYS[1], left)
 return 1`)
-	// swapScript replaces a session that was not changed since it was read. It returns the time of the last use, 0 if the session was
-	// changed, -1 if it does not exist. Arguments: v and g as read, then the new v, g, b, t, l.
-	swapScript = redis.NewScript(luaLoad + `
-if not live then return -1 end
-if h[2] == ARGV[5] then return tonumber(h[3]) end
-if h[1] ~= ARGV[2] or h[2] ~= ARGV[3] then return 0 end
-local t = ARGV[7]
-if tonumber(t) < tonumber(h[3]) then t = h[3] end
-redis.call('HSET', KEYS[1], 'v', ARGV[4], 'g', ARGV[5], 'b', ARGV[6], 't', t, 'l', ARGV[8])
-redis.call('PEXPIRE', KEYS[1], ARGV[8])
+	// restoreScript stores a session unless a newer one exists (sessions.Header.MayReplace). It returns what it did: 0 kept the one that
+	// exists, 1 created, 2 replaced, then the time of the last use. Arguments: v, g, b, c, t, l.
+	restoreScript = redis.NewScript(luaLoad + `
+local did, t = 1, ARGV[6]
+if live then
+  if h[2] == ARGV[3] then return {1, tonumber(h[3])} end
+  if tonumber(h[1]) >= tonumber(ARGV[2]) or tonumber(h[5]) > tonumber(ARGV[5]) then return {0, 0} end
+  did = 2
+  if tonumber(h[3]) > tonumber(t) then t = h[3] end
+end
+redis.call('DEL', KEYS[1])
+redis.call('HSET', KEYS[1], 'v', ARGV[2], 'g', ARGV[3], 'b', ARGV[4], 'c', ARGV[5], 't', t, 'l', ARGV[7])
+redis.call('PEXPIRE', KEYS[1], math.max(1, tonumber(t) + tonumber(ARGV[7]) - now))
+return {did, tonumber(t)}`)
+	// swapScript replaces a session whose last write has the id ARGV[2]. It returns the time of the last use that the server has, 0 if the
+	// session was changed, -1 if it does not exist. Arguments: g as read, then the new g, v, b; and t and l if the use is to be written, too.
+	swapScript = redis.NewScript(`
+local h = redis.call('HMGET', KEYS[1], 'g', 't', 'l')
+if not h[1] or tonumber(ARGV[1]) >= tonumber(h[2]) + tonumber(h[3]) then return -1 end
+if h[1] == ARGV[3] then return tonumber(h[2]) end
+if h[1] ~= ARGV[2] then return 0 end
+local t = ARGV[6]
+if not t then
+  redis.call('HSET', KEYS[1], 'g', ARGV[3], 'v', ARGV[4], 'b', ARGV[5])
+  return tonumber(h[2])
+end
+if tonumber(t) < tonumber(h[2]) then t = h[2] end
+redis.call('HSET', KEYS[1], 'g', ARGV[3], 'v', ARGV[4], 'b', ARGV[5], 't', t, 'l', ARGV[7])
+redis.call('PEXPIRE', KEYS[1], ARGV[7])
 return tonumber(t)`)
 
 	// reserveScript adds an id to the index unless that is full, and returns whether the id is in the index. KEYS: by use, by review.

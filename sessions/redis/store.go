@@ -6,6 +6,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/sessions"
 )
 
@@ -58,11 +60,8 @@ func Open(options Options) (*Store, error) {
 	if err != nil {
 		return nil, api.Errorf(api.CodeInvalid, "sessions.url is not a Redis URL, for example redis://localhost:6379/0: %w", err)
 	}
-	if options.Prefix == "" {
-		options.Prefix = DefaultPrefix
-	}
 	config := options.Config.WithDefaults()
-	return &Store{client: client, prefix: options.Prefix, config: config, cache: newCache(), max: config.Max, onFull: config.OnFull}, nil
+	return &Store{client: client, prefix: cmp.Or(options.Prefix, DefaultPrefix), config: config, cache: newCache(), max: config.Max, onFull: config.OnFull}, nil
 }
 
 func (s *Store) key(id string) []string { return []string{s.prefix + "session:" + id} }
@@ -84,10 +83,25 @@ func (s *Store) exchange(ctx context.Context, operation string, commands func(co
 	return sessions.Unavailable(operation, err)
 }
 
-// record is a session as the server has it.
+// record is a session as the server has it, except that its LastAccessed may be later.
 type record struct {
 	*sessions.Session
-	writeID string // of the last write
+	writeID  string // of the last write
+	accessed int64  // the last use that the server has, in milliseconds
+}
+
+// A use is written only when the server lacks at least maxTTLLoss, or the sixtieth part of the TTL if that is less: a session may expire that
+// much early. A session in steady use is then read without a script.
+const (
+	maxTTLLoss     = time.Second
+	maxTTLLossPart = 60
+)
+
+// useIsDue reports whether a use at now must be written. If now is before the last use, the clock of that was ahead, or this one was set back: only
+// a script then keeps the server from expiring the session.
+func (r record) useIsDue(now time.Time) bool {
+	since := now.UnixMilli() - r.accessed
+	return since < 0 || since >= min(maxTTLLoss, r.TTL.D()/maxTTLLossPart).Milliseconds()
 }
 
 // parse decodes v, g, t, l, c and, if present, the body. Without fields it returns a nil Session.
@@ -111,7 +125,7 @@ func parse(id string, fields []string) (r record, err error) {
 	if len(fields) > 5 {
 		err = found.SetBody([]byte(fields[5]))
 	}
-	return record{found, fields[1]}, err
+	return record{found, fields[1], numbers[2]}, err
 }
 
 // get reads a session and extends its TTL. It fails with CodeSessionNotFound.
@@ -120,8 +134,14 @@ func (s *Store) get(ctx context.Context, operation, id string) (r record, err er
 		return r, err
 	}
 	err = s.exchange(ctx, operation, func(ctx context.Context) error {
-		known := s.cache.get(id)
-		fields, err := getScript.Run(ctx, s.client, s.key(id), s.config.Now().UnixMilli(), known.writeID).StringSlice()
+		known, now := s.cache.get(id), s.config.Now()
+		if known.Session != nil && !known.useIsDue(now) {
+			var unchanged bool
+			if r, unchanged, err = s.getUnchanged(ctx, known, now); err != nil || unchanged {
+				return err
+			}
+		}
+		fields, err := getScript.Run(ctx, s.client, s.key(id), now.UnixMilli(), known.writeID).StringSlice()
 		if err != nil {
 			return err
 		}
@@ -131,10 +151,10 @@ func (s *Store) get(ctx context.Context, operation, id string) (r record, err er
 		switch {
 		case err != nil:
 		case len(fields) > 5:
-			s.cache.put(record{r.Clone(), r.writeID}, len(fields[5]))
-		default: // unchanged since it was cached
-			body := known.Clone()
-			r.Programs, r.Data, r.Metadata = body.Programs, body.Data, body.Metadata
+			s.cache.put(record{r.Clone(), r.writeID, r.accessed}, len(fields[5]))
+		default:
+			r = known.usedAt(now, r.accessed)
+			s.cache.note(r)
 		}
 		return err
 	})
@@ -142,6 +162,30 @@ func (s *Store) get(ctx context.Context, operation, id string) (r record, err er
 		return record{}, err
 	}
 	return r, nil
+}
+
+// getUnchanged returns a cached session if it is live and the server has no other write of it. It does not write the use.
+func (s *Store) getUnchanged(ctx context.Context, known record, now time.Time) (r record, unchanged bool, err error) {
+	fields, err := s.client.HMGet(ctx, s.key(known.ID)[0], "g", "t").Result()
+	if err != nil || len(fields) != 2 || fields[0] != known.writeID {
+		return r, false, err
+	}
+	text, _ := fields[1].(string)
+	accessed, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return r, false, fmt.Errorf("session %s: %w", known.ID, err)
+	}
+	if now.UnixMilli() >= accessed+known.TTL.D().Milliseconds() {
+		return r, false, nil
+	}
+	return known.usedAt(now, accessed), true, nil
+}
+
+// usedAt returns a copy of an unchanged record that was used at now. accessed is the last use that the server has.
+func (r record) usedAt(now time.Time, accessed int64) record {
+	used := r.Clone()
+	used.LastAccessed = time.UnixMilli(max(now.UnixMilli(), accessed)).UTC()
+	return record{used, r.writeID, accessed}
 }
 
 // Get returns a session and extends its TTL.
@@ -193,7 +237,8 @@ func (s *Store) Create(ctx context.Context, draft *sessions.Session) (*sessions.
 		return nil, err
 	}
 	err = s.exchange(ctx, "create session "+created.ID, func(ctx context.Context) error {
-		if err := s.reserve(ctx, created); err != nil {
+		limit, onFull := s.bounds()
+		if err := s.reserve(ctx, created, limit, onFull); err != nil {
 			return err
 		}
 		h := created.Header()
@@ -246,8 +291,8 @@ func (s *Store) Update(ctx context.Context, id string, change func(*sessions.Ses
 		if swapped {
 			return next, nil
 		}
-		if err := backOff(ctx, attempt); err != nil {
-			return nil, fmt.Errorf("%s: %w", operation, err)
+		if !sleep.For(ctx.Done(), rand.N(time.Duration(min(attempt, 10))*time.Millisecond)) {
+			return nil, fmt.Errorf("%s: %w", operation, ctx.Err())
 		}
 	}
 }
@@ -257,32 +302,23 @@ func (s *Store) swap(ctx context.Context, now time.Time, current record, next *s
 	writeID := newWriteID()
 	err = s.exchange(ctx, "update session "+next.ID, func(ctx context.Context) error {
 		h := next.Header()
-		accessed, err := swapScript.Run(ctx, s.client, s.key(next.ID), now.UnixMilli(), current.Version, current.writeID, h.Version, writeID, body,
-			h.LastAccessed, h.TTL).Int64()
+		arguments := append(make([]any, 0, 7), now.UnixMilli(), current.writeID, writeID, h.Version, body)
+		if next.TTL != current.TTL || current.useIsDue(now) {
+			arguments = append(arguments, h.LastAccessed, h.TTL)
+		}
+		accessed, err := swapScript.Run(ctx, s.client, s.key(next.ID), arguments...).Int64()
 		if err != nil || accessed <= 0 {
 			return err
 		}
 		swapped = true
-		next.LastAccessed = time.UnixMilli(accessed).UTC()
-		s.cache.put(record{next.Clone(), writeID}, len(body))
+		next.LastAccessed = time.UnixMilli(max(h.LastAccessed, accessed)).UTC()
+		s.cache.put(record{next.Clone(), writeID, accessed}, len(body))
 		if next.TTL != current.TTL {
 			return s.addToIndex(ctx, next)
 		}
 		return nil
 	})
 	return swapped, err
-}
-
-// backOff waits a random time, up to 10 ms, before an update that lost to a concurrent one is tried again.
-func backOff(ctx context.Context, attempt int) error {
-	timer := time.NewTimer(rand.N(time.Duration(min(attempt, 10)) * time.Millisecond))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // SetBounds replaces the limits that Create enforces.

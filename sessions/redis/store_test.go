@@ -85,7 +85,7 @@ func TestADuplicatedScriptWritesOnce(t *testing.T) {
 		require.Equal(t, 1, unused)
 	}
 	for range 2 {
-		accessed, err := swapScript.Run(t.Context(), store.client, store.key("a"), now, 1, "first", 2, "second", "{}", now, 60_000).Int64()
+		accessed, err := swapScript.Run(t.Context(), store.client, store.key("a"), now, "first", "second", 2, "{}", now, 60_000).Int64()
 		require.NoError(t, err)
 		require.Equal(t, now, accessed)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/tempool/tempool"
@@ -24,9 +25,10 @@ const (
 
 // callSide is one side of the comparison.
 type callSide struct {
-	callers int
-	call    func(context.Context, int) error // nil for RoadRunner
-	row     *series
+	callers    int
+	call       func(context.Context, int) error // nil for RoadRunner
+	roadrunner *roadrunner
+	row        *series
 }
 
 // measureCalls compares in-process calls, from a caller through the pool to a Python worker and back, with RoadRunner's pool.
@@ -35,7 +37,11 @@ func measureCalls(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	rr, err := b.startRoadrunner(ctx, callWorkers)
+	rr, err := b.startRoadrunner(ctx, callWorkers, 0)
+	if err != nil {
+		return err
+	}
+	rrBound, err := b.startRoadrunner(ctx, callWorkers, runtime.NumCPU())
 	if err != nil {
 		return err
 	}
@@ -45,12 +51,17 @@ func measureCalls(ctx context.Context, b *bench) error {
 	rates := map[string]*series{}
 	add := func(name string, callers int, call func(context.Context, int) error) {
 		rates[name] = r.row(name, "calls/s")
-		sides = append(sides, &callSide{callers, call, rates[name]})
+		sides = append(sides, &callSide{callers: callers, call: call, row: rates[name]})
+	}
+	addRoadrunner := func(name string, callers int, p *roadrunner) {
+		add(name, callers, nil)
+		sides[len(sides)-1].roadrunner = p
 	}
 	const single, eight, four, rrSingle, rrEight = "1 caller, max_inflight 1", "8 callers, max_inflight 1",
 		"8 callers, max_inflight 4", "1 caller, RoadRunner", "8 callers, RoadRunner"
 	const bound = ", one core per worker"
-	add(rrEight, callers, nil)
+	addRoadrunner(rrEight, callers, rr)
+	addRoadrunner(rrEight+bound, callers, rrBound)
 	for _, kind := range []struct{ inflight, coresEach int }{{1, 0}, {1, 1}, {4, 0}, {4, 1}} {
 		sp := b.withLongLeases(fmt.Sprintf("calls-%d-%d", kind.inflight, kind.coresEach), callWorkers, kind.inflight)
 		sp.Limits.CPUAffinityEach = kind.coresEach
@@ -75,9 +86,7 @@ func measureCalls(ctx context.Context, b *bench) error {
 		}
 		add(eight+how, callers, byPool)
 		add(single+how, 1, byPool)
-		if kind.coresEach == 0 {
-			add(rrSingle, 1, nil)
-		}
+		addRoadrunner(rrSingle+how, 1, map[int]*roadrunner{0: rr, 1: rrBound}[kind.coresEach])
 	}
 	leased, err := b.leased(ctx, g)
 	if err != nil {
@@ -88,7 +97,7 @@ func measureCalls(ctx context.Context, b *bench) error {
 	for round := range b.rounds {
 		for i := range sides {
 			side := sides[(i+round)%len(sides)] // each side starts a round in turn
-			n, err := side.measure(ctx, rr)
+			n, err := side.measure(ctx)
 			if err != nil {
 				return err
 			}
@@ -98,23 +107,24 @@ func measureCalls(ctx context.Context, b *bench) error {
 	for _, c := range []struct {
 		ours, theirs string
 		target       float64
-	}{{eight, rrEight, 1}, {four, rrEight, 1.5}, {single, rrSingle, 1}} {
+	}{{eight, rrEight, 1.2}, {four, rrEight, 1.5}, {single, rrSingle, 1.2}} {
 		ratio := ratios(c.ours+" ÷ RoadRunner", rates[c.ours], rates[c.theirs])
 		r.Rows = append(r.Rows, ratio)
 		r.atLeast(c.ours+", relative to RoadRunner", ratio.Median, c.target, "×")
 	}
-	for _, ours := range []string{eight, four} {
-		r.Rows = append(r.Rows, ratios(ours+bound+" ÷ RoadRunner", rates[ours+bound], rates[rrEight]))
+	for _, c := range []struct{ ours, theirs string }{{eight, rrEight}, {four, rrEight}, {single, rrSingle}} {
+		for _, theirs := range []string{c.theirs, c.theirs + bound} {
+			r.Rows = append(r.Rows, ratios(c.ours+bound+" ÷ "+theirs, rates[c.ours+bound], rates[theirs]))
+		}
 	}
-	r.Rows = append(r.Rows, ratios(single+bound+" ÷ RoadRunner", rates[single+bound], rates[rrSingle]))
 	r.note("%d Python workers per side, echo of %d bytes; %s per side and round after a warm-up of %s", callWorkers, callBytes, callSpan, callWarm)
 	return nil
 }
 
-func (s *callSide) measure(ctx context.Context, rr *roadrunner) (float64, error) {
+func (s *callSide) measure(ctx context.Context) (float64, error) {
 	measure := func(span time.Duration) (float64, error) {
 		if s.call == nil {
-			return rr.perSecond(s.callers, callBytes, span)
+			return s.roadrunner.perSecond(s.callers, callBytes, span)
 		}
 		return perSecond(ctx, s.callers, span, s.call)
 	}

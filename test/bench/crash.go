@@ -20,7 +20,7 @@ const (
 	fastPoll = 5 * time.Millisecond
 	slowPoll = 400 * time.Millisecond
 	// crashTarget limits the time to ready beyond that of a bare process.
-	crashTarget = 250.0 // ms
+	crashTarget = 80.0 // ms
 )
 
 // measureCrash alternates between killing an idle worker and starting the same program without Tempool.
@@ -116,7 +116,7 @@ func (b *bench) crashOnce(ctx context.Context, pool *tempool.Pool, pause time.Du
 			return c, err
 		}
 	}
-	if _, err = awaitWorker(ctx, pool, 0, before.Incarnation+1, pause); err != nil {
+	if err = awaitWorker(ctx, pool, 0, before.Incarnation+1, pause); err != nil {
 		return c, err
 	}
 	c.observed = time.Since(c.killedAt)

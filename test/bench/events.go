@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/history/v1"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
@@ -46,8 +47,7 @@ func (b *bench) leaseEvents(ctx context.Context) error {
 		if err := b.client.Checkin(ctx, api.CheckinRequest{LeaseID: id}); err != nil {
 			return err
 		}
-		_, err := awaitWorker(ctx, pool, 0, 1, fastPoll) // ready means that the workflow task of the signal is complete
-		return err
+		return awaitWorker(ctx, pool, 0, 1, fastPoll) // ready means that the workflow task of the signal is complete
 	}
 	byUpdate := func(id string) error {
 		_, err := b.client.CheckinNow(ctx, api.CheckinRequest{LeaseID: id})
@@ -118,32 +118,34 @@ func (b *bench) idleEvents(ctx context.Context) error {
 type eventCount struct{ all, activities int }
 
 func (b *bench) countEvents(ctx context.Context, pool string, slot int) (w eventCount, err error) {
-	id := api.WorkerWorkflowID(pool, slot)
-	iterator := b.client.Temporal().GetWorkflowHistory(ctx, id, "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
-	for iterator.HasNext() {
-		event, err := iterator.Next()
-		if err != nil {
-			return w, fmt.Errorf("read the history of %s: %w", id, err)
-		}
+	err = b.eachEvent(ctx, api.WorkerWorkflowID(pool, slot), func(event *history.HistoryEvent) {
 		w.all++
 		if event.GetEventType() == enums.EVENT_TYPE_ACTIVITY_TASK_COMPLETED {
 			w.activities++
 		}
+	})
+	return w, err
+}
+
+// eachEvent calls visit with every event of the newest run of a workflow.
+func (b *bench) eachEvent(ctx context.Context, id string, visit func(*history.HistoryEvent)) error {
+	for events := b.client.Temporal().GetWorkflowHistory(ctx, id, "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); events.HasNext(); {
+		event, err := events.Next()
+		if err != nil {
+			return fmt.Errorf("read the history of %s: %w", id, err)
+		}
+		visit(event)
 	}
-	return w, nil
+	return nil
 }
 
 // awaitActivities polls until n activities of an idle worker are completed.
-func (b *bench) awaitActivities(ctx context.Context, pool string, n int) (eventCount, error) {
-	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
-	defer cancel()
-	for {
-		w, err := b.countEvents(ctx, pool, 0)
-		if err != nil || w.activities >= n {
-			return w, err
+func (b *bench) awaitActivities(ctx context.Context, pool string, n int) (w eventCount, err error) {
+	err = poll(ctx, waitTimeout, 20*time.Millisecond, func(ctx context.Context) error {
+		if w, err = b.countEvents(ctx, pool, 0); err == nil && w.activities < n {
+			err = fmt.Errorf("pool %s has completed %d activities of %d", pool, w.activities, n)
 		}
-		if err := wait(ctx, 20*time.Millisecond); err != nil {
-			return w, fmt.Errorf("pool %s completed %d activities in %s, expected %d: %w", pool, w.activities, waitTimeout, n, err)
-		}
-	}
+		return err
+	})
+	return w, err
 }

@@ -2,15 +2,14 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os/exec"
 	"runtime"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/shirou/gopsutil/v3/process"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tempool/tempool/spec"
 )
@@ -94,25 +93,23 @@ func (b *bench) startFleet(ctx context.Context, name string, agent *exec.Cmd, po
 // spawnBareFleet measures the start of bare processes, one per core at a time, which is also an agent's default.
 func spawnBareFleet(ctx context.Context, s spec.Spec) (time.Duration, error) {
 	fleet := make([]*bareWorker, s.Pool.Size)
-	failures := make([]error, s.Pool.Size)
-	slots := make(chan struct{}, runtime.NumCPU())
-	var group sync.WaitGroup
+	var group errgroup.Group
+	group.SetLimit(runtime.NumCPU())
 	began := time.Now()
 	for i := range fleet {
-		slots <- struct{}{}
-		group.Go(func() {
-			defer func() { <-slots }()
-			fleet[i], failures[i] = spawnBare(ctx, s)
+		group.Go(func() (err error) {
+			fleet[i], err = spawnBare(ctx, s)
+			return err
 		})
 	}
-	group.Wait()
+	err := group.Wait()
 	took := time.Since(began)
 	for _, h := range fleet {
 		if h != nil {
 			h.kill()
 		}
 	}
-	return took, errors.Join(failures...)
+	return took, err
 }
 
 // residentMB returns the RSS of a process in MB.

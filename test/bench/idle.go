@@ -30,7 +30,8 @@ func measureIdle(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	agent, err := b.agent(ctx, "idle", "--listen", address, "--max-connections", strconv.Itoa(idleConnections+100))
+	connections := strconv.Itoa(idleConnections + 100)
+	agent, err := b.agent(ctx, "idle", "--listen", address, "--max-connections", connections, "--max-client-connections", connections)
 	if err != nil {
 		return err
 	}

@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -15,7 +13,6 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -34,8 +31,8 @@ const (
 
 // measureLarge starts a large pool on one agent, calls it for a while, and kills the agent: the workers have to come back on another one.
 func measureLarge(ctx context.Context, b *bench) error {
-	program := filepath.Join(b.dir, "echo")
-	if _, err := output(ctx, b.root, "go", "build", "-o", program, "./test/bench/echo"); err != nil {
+	program, err := b.trivialProgram(ctx)
+	if err != nil {
 		return err
 	}
 	l := &large{bench: b, spec: spec.Default()}
@@ -89,23 +86,7 @@ func (l *large) start(ctx context.Context) (time.Duration, error) {
 
 // awaitOn polls the roster until all workers are ready on a host.
 func (l *large) awaitOn(ctx context.Context, host string) error {
-	ctx, cancel := context.WithTimeout(ctx, largeTimeout)
-	defer cancel()
-	for {
-		ready := 0
-		status, err := l.pool.Status(ctx)
-		for _, worker := range status.Workers {
-			if worker.State == lifecycle.Ready && worker.Host == host {
-				ready++
-			}
-		}
-		if ready == l.spec.Pool.Size {
-			return nil
-		}
-		if waited := wait(ctx, largePoll); waited != nil {
-			return fmt.Errorf("%d of %d workers are ready on host %s after %s: %w", ready, l.spec.Pool.Size, host, largeTimeout, errors.Join(err, waited))
-		}
-	}
+	return awaitWorkers(ctx, l.pool, l.spec.Pool.Size, largeTimeout, largePoll, func(worker api.RosterEntry) bool { return worker.Host == host })
 }
 
 // call calls the pool until stop is called.
@@ -149,7 +130,7 @@ func (l *large) steady(ctx context.Context, agent *exec.Cmd) error {
 			if err := wait(ctx, l.largeFor/listings); err != nil {
 				return err
 			}
-			if err := l.list(ctx, ps); err != nil {
+			if err := l.list(ctx, l.spec.Pool.Name, ps); err != nil {
 				return err
 			}
 		}
@@ -180,9 +161,9 @@ func (l *large) steady(ctx context.Context, agent *exec.Cmd) error {
 }
 
 // list runs ctl ps as a program of its own.
-func (l *large) list(ctx context.Context, row *series) error {
+func (b *bench) list(ctx context.Context, pool string, row *series) error {
 	began := time.Now()
-	if err := l.ctl(ctx, "ps", l.spec.Pool.Name); err != nil {
+	if err := b.ctl(ctx, "ps", pool); err != nil {
 		return err
 	}
 	row.add(milliseconds(time.Since(began)))
@@ -206,7 +187,7 @@ func (l *large) loss(ctx context.Context, doomed, other *exec.Cmd, started time.
 	ps := r.row("ctl ps afterwards", "ms")
 	answers := l.answers.Load()
 	for range listings {
-		if err := l.list(ctx, ps); err != nil {
+		if err := l.list(ctx, l.spec.Pool.Name, ps); err != nil {
 			return err
 		}
 	}

@@ -17,8 +17,8 @@ const (
 	leaseWorkers = 16
 	leaseSpan    = 4 * time.Second
 
-	checkoutTarget   = 1.15
-	throughputTarget = 0.9
+	checkoutTarget   = 1.05
+	throughputTarget = 0.95
 )
 
 // measureLease compares the latency of a checkout with a no-op update, then the throughput of sixteen at a time.

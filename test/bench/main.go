@@ -40,6 +40,7 @@ var benchmarks = []benchmark{
 	{"events", "history events of leases and of an idle day", measureEvents},
 	{"sizing", "actions, history and database operations of starts, leases, samples and idle days", measureSizing},
 	{"fleet", "start of 100 workers, compared with starting the program 100 times", measureFleet},
+	{"hosts", "start of 400 workers, compared with as many child workflows; idle workers; an agent's restart", measureHosts},
 	{"large", "a large pool: its start, ctl ps, calls, and the loss of its host", measureLarge},
 }
 

@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/google/uuid"
+	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
@@ -39,7 +40,7 @@ func Noop(ctx workflow.Context) error {
 	}
 }
 
-// serveNoop runs a Temporal worker for Noop until the process is signalled.
+// serveNoop runs a Temporal worker for Noop and Floor until the process is signalled.
 func serveNoop(address string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -48,8 +49,13 @@ func serveNoop(address string) error {
 		return err
 	}
 	defer client.Close()
-	w := sdkworker.New(client.Temporal(), noopQueue, sdkworker.Options{LocalActivityWorkerOnly: true})
+	w := sdkworker.New(client.Temporal(), noopQueue, sdkworker.Options{})
 	w.RegisterWorkflowWithOptions(Noop, workflow.RegisterOptions{Name: noopWorkflow})
+	w.RegisterWorkflowWithOptions(Floor, workflow.RegisterOptions{Name: floorWorkflow})
+	w.RegisterWorkflowWithOptions(FloorChild, workflow.RegisterOptions{Name: floorChild})
+	floor := newFloorProcesses()
+	w.RegisterActivityWithOptions(floor.Activity, activity.RegisterOptions{Name: floorActivity})
+	w.RegisterActivityWithOptions(floor.End, activity.RegisterOptions{Name: floorEnd})
 	if err := w.Start(); err != nil {
 		return fmt.Errorf("poll %s: %w", noopQueue, err)
 	}

@@ -14,12 +14,12 @@ import (
 
 // phases splits the time from a kill to ready by the history events in between.
 type phases struct {
-	watchEnded, exitTask, startScheduled, startStarted, spawned, startRest, ready, readyDone *series
+	exitSignaled, exitTask, startScheduled, startStarted, spawned, startRest, ready, readyDone *series
 }
 
 func newPhases(r *result) *phases {
 	return &phases{
-		watchEnded:     r.row("… SIGKILL to ActivityTaskCompleted of Watch", "ms"),
+		exitSignaled:   r.row("… SIGKILL to WorkflowExecutionSignaled, which reports the exit", "ms"),
 		exitTask:       r.row("… to the start of its workflow task", "ms"),
 		startScheduled: r.row("… to ActivityTaskScheduled of Start", "ms"),
 		startStarted:   r.row("… to ActivityTaskStarted of Start", "ms"),
@@ -34,15 +34,13 @@ func newPhases(r *result) *phases {
 func (p *phases) add(ctx context.Context, b *bench, c crash) error {
 	id := api.WorkerWorkflowID("crash", 0)
 	var since []*history.HistoryEvent
-	iterator := b.client.Temporal().GetWorkflowHistory(ctx, id, "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
-	for iterator.HasNext() {
-		event, err := iterator.Next()
-		if err != nil {
-			return fmt.Errorf("read the history of %s: %w", id, err)
-		}
+	err := b.eachEvent(ctx, id, func(event *history.HistoryEvent) {
 		if event.GetEventTime().AsTime().After(c.killedAt) {
 			since = append(since, event)
 		}
+	})
+	if err != nil {
+		return err
 	}
 	var times []time.Time
 	after := -1
@@ -60,7 +58,9 @@ func (p *phases) add(ctx context.Context, b *bench, c crash) error {
 	isStart := func(e *history.HistoryEvent) bool {
 		return e.GetActivityTaskScheduledEventAttributes().GetActivityType().GetName() == api.ActivityStart
 	}
-	next(enums.EVENT_TYPE_ACTIVITY_TASK_COMPLETED, nil)
+	next(enums.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED, func(e *history.HistoryEvent) bool {
+		return e.GetWorkflowExecutionSignaledEventAttributes().GetSignalName() == api.SignalProcessEvents
+	})
 	next(enums.EVENT_TYPE_WORKFLOW_TASK_STARTED, nil)
 	if event := next(enums.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED, isStart); event != nil {
 		scheduled = event.GetEventId()
@@ -80,7 +80,7 @@ func (p *phases) add(ctx context.Context, b *bench, c crash) error {
 	if err := converter.GetDefaultDataConverter().FromPayloads(completed.GetActivityTaskCompletedEventAttributes().GetResult(), &started); err != nil {
 		return fmt.Errorf("read the result of Start: %w", err)
 	}
-	p.watchEnded.add(milliseconds(times[0].Sub(c.killedAt)))
+	p.exitSignaled.add(milliseconds(times[0].Sub(c.killedAt)))
 	p.exitTask.add(milliseconds(times[1].Sub(times[0])))
 	p.startScheduled.add(milliseconds(times[2].Sub(times[1])))
 	p.startStarted.add(milliseconds(times[3].Sub(times[2])))

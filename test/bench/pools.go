@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
@@ -32,34 +34,52 @@ func (b *bench) startPoolWithin(ctx context.Context, s spec.Spec, pause time.Dur
 	return pool, awaitPool(ctx, pool, s.Pool.Size, pause)
 }
 
-// awaitPool polls the pool until size workers are ready.
-func awaitPool(ctx context.Context, pool *tempool.Pool, size int, pause time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
+// poll calls check until it returns nil. After limit it fails with the last error of check.
+func poll(ctx context.Context, limit, pause time.Duration, check func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {
-		status, err := pool.Status(ctx)
-		if err == nil && status.Ready == size {
+		err := check(ctx)
+		if err == nil {
 			return nil
 		}
 		if waited := wait(ctx, pause); waited != nil {
-			return fmt.Errorf("pool %s has %d of %d workers ready after %s (last error: %v): %w", pool.Name(), status.Ready, size, waitTimeout, err, waited)
+			return fmt.Errorf("after %s: %w", limit, errors.Join(err, waited))
 		}
 	}
 }
 
+// awaitPool polls the pool until size workers are ready.
+func awaitPool(ctx context.Context, pool *tempool.Pool, size int, pause time.Duration) error {
+	return awaitWorkers(ctx, pool, size, waitTimeout, pause, func(api.RosterEntry) bool { return true })
+}
+
+// awaitWorkers polls the roster until size workers are ready and fit.
+func awaitWorkers(ctx context.Context, pool *tempool.Pool, size int, limit, pause time.Duration, fits func(api.RosterEntry) bool) error {
+	return poll(ctx, limit, pause, func(ctx context.Context) error {
+		ready := 0
+		status, err := pool.Status(ctx)
+		for _, worker := range status.Workers {
+			if worker.State == lifecycle.Ready && fits(worker) {
+				ready++
+			}
+		}
+		if err == nil && ready != size {
+			err = fmt.Errorf("pool %s has %d of %d workers ready", pool.Name(), ready, size)
+		}
+		return err
+	})
+}
+
 // awaitWorker polls a worker until it is ready with at least this incarnation.
-func awaitWorker(ctx context.Context, pool *tempool.Pool, slot int, incarnation int64, pause time.Duration) (api.WorkerState, error) {
-	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
-	defer cancel()
-	for {
+func awaitWorker(ctx context.Context, pool *tempool.Pool, slot int, incarnation int64, pause time.Duration) error {
+	return poll(ctx, waitTimeout, pause, func(ctx context.Context) error {
 		state, err := pool.State(ctx, slot)
-		if err == nil && state.State == lifecycle.Ready && state.Incarnation >= incarnation {
-			return state, nil
+		if err == nil && (state.State != lifecycle.Ready || state.Incarnation < incarnation) {
+			err = fmt.Errorf("%s is %s in incarnation %d, not ready in incarnation %d", state.Worker, state.State, state.Incarnation, incarnation)
 		}
-		if waited := wait(ctx, pause); waited != nil {
-			return state, fmt.Errorf("worker %d of pool %s is %s, not ready, after %s (last error: %v): %w", slot, pool.Name(), state.State, waitTimeout, err, waited)
-		}
-	}
+		return err
+	})
 }
 
 // stopPool stops a pool and waits until its processes have exited.
@@ -74,14 +94,10 @@ func stopPool(ctx context.Context, pool *tempool.Pool) error {
 
 // wait sleeps for d, or until ctx ends.
 func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
+	if !sleep.For(ctx.Done(), d) {
 		return context.Cause(ctx)
 	}
+	return nil
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }

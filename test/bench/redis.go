@@ -16,7 +16,7 @@ import (
 	"github.com/tempool/tempool/sessions/redis"
 )
 
-const redisRatioTarget = 1.3 // relative to one round trip
+const redisRatioTarget = 1.2 // relative to one round trip
 
 // measureRedis compares session operations in Redis with plain commands on the same server. The kinds of operation alternate one by one,
 // so that all see the same load.
@@ -107,14 +107,5 @@ func (b *bench) startRedis(ctx context.Context) (string, error) {
 	}
 	client := bare.NewClient(&bare.Options{Addr: address})
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
-	defer cancel()
-	for {
-		if err = client.Ping(ctx).Err(); err == nil {
-			return address, nil
-		}
-		if wait(ctx, 20*time.Millisecond) != nil {
-			return "", fmt.Errorf("redis-server does not answer: %w", err)
-		}
-	}
+	return address, poll(ctx, waitTimeout, 20*time.Millisecond, func(ctx context.Context) error { return client.Ping(ctx).Err() })
 }

@@ -104,7 +104,6 @@ func number(v float64) string {
 	return fmt.Sprintf("%.2f", v)
 }
 
-// write writes the report as JSON.
 func (r *report) write(path string) error {
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {

@@ -17,13 +17,14 @@ type roadrunner struct {
 	results  *json.Decoder
 }
 
-func (b *bench) startRoadrunner(ctx context.Context, workers int) (*roadrunner, error) {
+// startRoadrunner starts the pool. cores is 0 or the number of cores over which its workers are bound, one core each.
+func (b *bench) startRoadrunner(ctx context.Context, workers, cores int) (*roadrunner, error) {
 	source := filepath.Join(b.root, "test", "bench", "roadrunner")
 	program := filepath.Join(b.dir, "roadrunner")
 	if _, err := output(ctx, source, "go", "build", "-o", program, "."); err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(program, strconv.Itoa(workers), b.python, filepath.Join(source, "worker.py"))
+	cmd := exec.Command(program, strconv.Itoa(workers), strconv.Itoa(cores), b.python, filepath.Join(source, "worker.py"))
 	results, errOut := cmd.StdoutPipe()
 	requests, errIn := cmd.StdinPipe()
 	if err := errors.Join(errOut, errIn); err != nil {

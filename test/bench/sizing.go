@@ -107,17 +107,14 @@ func (m *sizing) secondHost(ctx context.Context, alone cost) (c cost, err error)
 
 // awaitHost waits until an agent has joined its host and has finished its start.
 func (m *sizing) awaitHost(ctx context.Context, hostID string) error {
-	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
-	defer cancel()
-	for {
+	err := poll(ctx, waitTimeout, sizingSettle/10, func(ctx context.Context) error {
 		_, err := m.client.Temporal().DescribeWorkflowExecution(ctx, api.HostWorkflowID(hostID), "")
-		if err == nil {
-			return wait(ctx, 3*sizingSettle)
-		}
-		if waited := wait(ctx, sizingSettle/10); waited != nil {
-			return fmt.Errorf("the agent of host %s has not joined: %w", hostID, errors.Join(err, waited))
-		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("the agent of host %s has not joined: %w", hostID, err)
 	}
+	return wait(ctx, 3*sizingSettle)
 }
 
 // rate observes the server for sizingWindow and returns its cost per second beyond a known one. Events are those of the given workflows.
@@ -194,7 +191,8 @@ func (m *sizing) life(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := wait(ctx, sizingWindow); err != nil { // what the starts left behind
+	stable := s.Lease.TTL.D() + 5*sizingSettle // the timer of the first lease has fired
+	if err := wait(ctx, stable); err != nil {
 		return err
 	}
 	idle, err := m.rate(ctx, m.background.plus(m.ownHost), ids...)
@@ -208,7 +206,7 @@ func (m *sizing) life(ctx context.Context) (err error) {
 		if _, err := m.startPool(ctx, one); err != nil {
 			return err
 		}
-		if err := wait(ctx, sizingWindow); err != nil {
+		if err := wait(ctx, stable); err != nil {
 			return err
 		}
 		poolAndWorker, err = m.rate(ctx, m.background.plus(m.ownHost).plus(idle), api.PoolWorkflowID("single"), api.WorkerWorkflowID("single", 0))
@@ -249,7 +247,7 @@ func (m *sizing) life(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	next.events, next.bytes = 0, 0 // the count begins anew
+	next.events, next.bytes = 0, 0 // the count restarts
 	m.report("continuing as new", next)
 
 	sample, err := m.sample(ctx)

@@ -12,8 +12,9 @@ const (
 	webWarm        = time.Second
 	webSpan        = 2 * time.Second
 
-	gunicornTarget = 2.0
-	uwsgiTarget    = 1.0
+	gunicornTarget = 3.0
+	gthreadTarget  = 1.5
+	uwsgiTarget    = 1.5
 )
 
 // measureWeb compares calls over HTTP with gunicorn and uWSGI.
@@ -46,13 +47,13 @@ func measureWeb(ctx context.Context, b *bench) error {
 	for i, other := range []struct {
 		name   string
 		target float64
-	}{{"gunicorn", gunicornTarget}, {"uWSGI", uwsgiTarget}} {
-		ratio := ratios("gateway, max_inflight 1 ÷ "+other.name, rows[2], rows[i])
+	}{{"gunicorn, sync", gunicornTarget}, {"gunicorn, gthread", gthreadTarget}, {"uWSGI", uwsgiTarget}} {
+		ratio := ratios("gateway, max_inflight 1 ÷ "+other.name, rows[3], rows[i])
 		r.Rows = append(r.Rows, ratio)
 		r.atLeast("requests over HTTP, max_inflight 1, relative to "+other.name, ratio.Median, other.target, "×")
 	}
 	r.note("%d Python processes per side, echo of %d bytes; wrk with %d connections and one thread on the same machine", callWorkers, webBytes, webConnections)
-	r.note("gunicorn's sync workers and uWSGI's --http-socket close the connection after each response; the gateway keeps it open")
+	r.note("gunicorn's sync workers and uWSGI's --http-socket close the connection after each response; its gthread workers, of four threads each, and the gateway keep it open")
 	return nil
 }
 
@@ -60,7 +61,7 @@ type webSide struct{ name, url string }
 
 // startWeb starts all sides.
 func (b *bench) startWeb(ctx context.Context) ([]webSide, error) {
-	var addresses [3]string
+	var addresses [4]string
 	for i := range addresses {
 		var err error
 		if addresses[i], err = freeAddress(); err != nil {
@@ -69,6 +70,10 @@ func (b *bench) startWeb(ctx context.Context) ([]webSide, error) {
 	}
 	processes := fmt.Sprint(callWorkers)
 	if err := b.startWebserver("gunicorn", "--workers", processes, "--bind", addresses[0], "wsgi_echo:app"); err != nil {
+		return nil, err
+	}
+	if err := b.startWebserver("gunicorn", "--worker-class", "gthread", "--threads", fmt.Sprint(webConnections/callWorkers), "--keep-alive", "75",
+		"--workers", processes, "--bind", addresses[3], "wsgi_echo:app"); err != nil {
 		return nil, err
 	}
 	// Without this header, wrk counts each closed connection as an error.
@@ -81,7 +86,11 @@ func (b *bench) startWeb(ctx context.Context) ([]webSide, error) {
 	if _, err := b.agent(ctx, "web", "--listen", addresses[2]); err != nil {
 		return nil, err
 	}
-	sides := []webSide{{"gunicorn, sync", "http://" + addresses[0] + "/"}, {"uWSGI, --http-socket", "http://" + addresses[1] + "/"}}
+	sides := []webSide{
+		{"gunicorn, sync", "http://" + addresses[0] + "/"},
+		{"gunicorn, gthread with keep-alive", "http://" + addresses[3] + "/"},
+		{"uWSGI, --http-socket", "http://" + addresses[1] + "/"},
+	}
 	for _, inflight := range []int{1, 4} {
 		pool, err := b.startPool(ctx, b.withLongLeases(fmt.Sprintf("web-%d", inflight), callWorkers, inflight))
 		if err != nil {

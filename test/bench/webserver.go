@@ -34,18 +34,8 @@ func freeAddress() (string, error) {
 
 // awaitEcho sends requests until the server returns their body.
 func awaitEcho(ctx context.Context, url string, size int) error {
-	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
-	defer cancel()
 	body := bytes.Repeat([]byte("x"), size)
-	for {
-		err := postEcho(ctx, url, body)
-		if err == nil {
-			return nil
-		}
-		if waited := wait(ctx, 50*time.Millisecond); waited != nil {
-			return fmt.Errorf("%s did not answer correctly within %s: %w", url, waitTimeout, err)
-		}
-	}
+	return poll(ctx, waitTimeout, 50*time.Millisecond, func(ctx context.Context) error { return postEcho(ctx, url, body) })
 }
 
 func postEcho(ctx context.Context, url string, body []byte) error {

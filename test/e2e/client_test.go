@@ -164,7 +164,7 @@ func TestCtlCallAndBench(t *testing.T) {
 		Calls, Failed  int64
 		CallsPerSecond float64            `json:"calls_per_second"`
 		Latency        map[string]float64 `json:"latency_ms"`
-	}](env, "bench", "callee", "echo", "1", "--callers", "4", "--duration", "500ms")
+	}](env, "bench", "callee", "echo", "1", "--callers", "4", "--duration", "3s")
 	require.Positive(t, m.Calls)
 	require.Zero(t, m.Failed)
 	require.Positive(t, m.Latency["p99"])

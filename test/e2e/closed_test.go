@@ -78,6 +78,28 @@ func TestAWorkerTerminatedAfterItsPoolContinuedIsReplaced(t *testing.T) {
 	env.waitFor(pool, "the terminated worker is replaced", func(v api.PoolWorkers) bool {
 		return v.Ready == 2 && v.Workers[0].Incarnation > 1 && v.Workers[0].LeaseSeq > before.Workers[0].LeaseSeq
 	})
+
+	sweeper := activities.Sweeper{Temporal: env.client.Temporal(), Namespace: env.client.Namespace()}
+	var closed map[string]bool
+	require.Eventually(t, func() bool {
+		var err error
+		closed, err = sweeper.ClosedWorkers(t.Context(), time.Now().Add(-time.Hour))
+		return err == nil && closed[api.WorkerWorkflowID("heirs", 0)]
+	}, waitTimeout, 100*time.Millisecond, "agents find it, too")
+	require.NotContains(t, closed, api.WorkerWorkflowID("heirs", 1))
+}
+
+// What closes while no sweeper runs is found by the next one.
+func TestAWorkerTerminatedAfterTheSweeperIsReplaced(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("host-a")
+	pool := env.startPool(echoSpec("unswept", 2))
+	env.continued("unswept")
+	for _, id := range []string{api.SweeperWorkflowID, api.WorkerWorkflowID("unswept", 0)} {
+		require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), id, "", "by hand"))
+	}
+	env.waitFor(pool, "the terminated worker is replaced", func(v api.PoolWorkers) bool { return v.Ready == 2 && v.Workers[0].Incarnation > 1 })
 }
 
 func TestARestingWorkerTerminatedAfterItsPoolContinuedIsReplaced(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// disturbance is how long the test goes on after each change of the cluster: longer than a heartbeat's timeout.
+// disturbance is how long the test continues after each change of the cluster: longer than a heartbeat's timeout.
 const disturbance = 15 * time.Second
 
 // clusterScript runs a command of scripts/temporal-cluster.sh.
@@ -86,7 +86,7 @@ func TestAServerProcessOfTheClusterIsKilledUnderLoad(t *testing.T) {
 				first = time.Since(began)
 			}
 			return time.Since(began) > disturbance && answered.Load() > calls+100 && leases.granted.Load() > granted+5
-		}, 2*waitTimeout, 10*time.Millisecond, "%s: calls and leases go on", what)
+		}, 2*waitTimeout, 10*time.Millisecond, "%s: calls and leases continue", what)
 		t.Logf("%s: first lease after %s; %d calls and %d leases in %s", what, first.Round(10*time.Millisecond),
 			answered.Load()-calls, leases.granted.Load()-granted, time.Since(began).Round(time.Second))
 	}

@@ -28,7 +28,7 @@ import (
 const clusterVariable = "TEMPOOL_CLUSTER"
 
 // server is a namespace of the cluster behind a proxy, as a load balancer stands in front of the server processes of an installation. A test
-// that kills its server cuts the proxy's connections: the cluster is unreachable and goes on.
+// that kills its server cuts the proxy's connections: the cluster is unreachable and continues.
 type server = *clusterServer
 
 type clusterServer struct {
@@ -49,7 +49,7 @@ func startServer(t *testing.T, _ string, _ ...string) server {
 	require.NotEmpty(t, folder, "run this test with scripts/temporal-cluster.sh run")
 	frontends, err := os.ReadFile(filepath.Join(folder, "frontends"))
 	require.NoError(t, err)
-	s := &clusterServer{namespace: "test-" + uuid.NewString(), frontends: strings.Fields(string(frontends)), address: "127.0.0.1:0", conns: map[net.Conn]bool{}}
+	s := &clusterServer{namespace: "test-" + uuid.NewString(), frontends: strings.Fields(string(frontends)), address: ownAddress(t), conns: map[net.Conn]bool{}}
 	require.NoError(t, s.Restart(t.Context()))
 	t.Cleanup(func() { require.NoError(t, s.Kill()) })
 

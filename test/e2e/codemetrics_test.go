@@ -22,7 +22,7 @@ func (env *testEnv) startCodeMetrics() (*tempool.Pool, codemetrics.Config, int64
 	env.t.Helper()
 	s, err := spec.Load(filepath.Join("..", "..", "examples", "codemetrics", "pool.toml"))
 	require.NoError(env.t, err)
-	pool := env.startPool(s)
+	pool := env.startPool(patient(s))
 	library, err := codemetrics.StandardLibrary(env.t.Context())
 	require.NoError(env.t, err)
 	var bytes int64
@@ -57,7 +57,7 @@ func TestACodeMetricsJobCountsEachFileOnceDespiteCrashes(t *testing.T) {
 		}
 	}
 	killWorker := func() {
-		for !killRandomWorker("job") { // the process that was chosen may have ended by itself
+		for !killRandomWorker("job") { // the process that was chosen may have exited already
 			sleep(t, time.Millisecond)
 		}
 	}

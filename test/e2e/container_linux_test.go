@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -81,7 +82,7 @@ func (e engine) run(arguments ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// TestAContainerPoolFromItsStartToItsStop kills a container, has a program end by itself, restarts the worker and stops the pool.
+// TestAContainerPoolFromItsStartToItsStop kills a container, lets a program exit unasked, restarts the worker, reads what it received, and stops the pool.
 func TestAContainerPoolFromItsStartToItsStop(t *testing.T) {
 	t.Parallel()
 	boxes, missing := newEngine(t)
@@ -89,11 +90,12 @@ func TestAContainerPoolFromItsStartToItsStop(t *testing.T) {
 		t.Log("not tried, for " + missing)
 		return
 	}
+	network := newMachine(t, 2)
 	env := newEnv(t)
 	env.startAgentBy(append([]string{"env"}, boxes.environment...), "boxes")
 	s := spec.Default()
 	s.Pool.Name, s.Pool.Size, s.Pool.Kind, s.Pool.Image, s.Pool.Command = "boxes", 1, spec.KindContainer, boxImage, []string{"/worker"}
-	s.Pool.RunArgs, s.Start.Timeout = []string{"--pull=never", "--network=none"}, spec.Duration(waitTimeout)
+	s.Pool.RunArgs, s.Start.Timeout = []string{"--pull=never", "--network=ns:/run/netns/" + network.name}, spec.Duration(waitTimeout)
 	pool := env.startPool(s)
 
 	// serves waits until an incarnation after the given one answers, and returns it and its container, the only one.
@@ -126,6 +128,21 @@ func TestAContainerPoolFromItsStartToItsStop(t *testing.T) {
 	_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: &number})
 	require.NoError(t, err)
 	serves(third)
+
+	datagrams, err := net.Dial("udp", net.JoinHostPort(network.its, "9"))
+	require.NoError(t, err)
+	defer datagrams.Close()
+	gateway := env.gatewayClient("boxes")
+	env.waitFor(pool, "what the container received is known", func(v api.PoolWorkers) bool {
+		_, _ = datagrams.Write(make([]byte, 1000)) // fails after the container has answered that nobody listens
+		n, seen := v.Workers[0].Network, readScrape(t, gateway)
+		counted := func(name string, least float64) bool {
+			found := seen.series(name, "pool", "boxes", "worker", "boxes/0")
+			return len(found) == 1 && found[0].GetCounter().GetValue() >= least
+		}
+		return n != nil && n.ReceivedBytes >= 2000 && n.SentBytes > 0 &&
+			counted("tempool_worker_network_receive_bytes_total", 2000) && counted("tempool_worker_network_transmit_bytes_total", 1)
+	})
 
 	_, err = pool.Stop(t.Context(), "the test ends")
 	require.NoError(t, err)

@@ -92,7 +92,7 @@ func TestDoctorFindsRealConditions(t *testing.T) {
 	require.True(t, result.has("warning", "open_files", "the agent may have 300 open"), "%+v", result)
 
 	poor.kill()
-	env.awaitFinding("warning", "agents", "host poor: its agent is not heard (lost")
+	env.awaitFinding("warning", "agents", "host poor: its agent does not heartbeat (lost")
 	require.Eventually(t, func() bool { return env.doctor().Problems == 0 }, waitTimeout, 500*time.Millisecond)
 	env.waitReady(pool, 1)
 }

@@ -2,6 +2,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,7 +54,9 @@ type testEnv struct {
 	server server
 	client *tempool.Client
 	dir    string
-	sealed bool // its histories are encrypted: they are of no use to the replay test
+	// program is that of agents; "" is this test.
+	program string
+	sealed  bool // its histories are encrypted: they are of no use to the replay test
 }
 
 func newEnv(t *testing.T) *testEnv {
@@ -102,10 +105,10 @@ func (env *testEnv) startAgentWith(attributes *syscall.SysProcAttr, by []string,
 	require.NoError(env.t, err)
 	defer logFile.Close()
 	args = append([]string{"--address", env.server.Address(), "--namespace", env.server.Namespace(), "--host-id", hostID, "--state-dir", filepath.Join(env.dir, hostID), "--listen", ""}, args...)
-	command := append(append(slices.Clone(by), os.Args[0]), args...)
+	command := append(append(slices.Clone(by), cmp.Or(env.program, os.Args[0])), args...)
 	a := &agent{t: env.t, cmd: exec.Command(command[0], command[1:]...), log: logFile.Name()}
 	a.cmd.SysProcAttr = attributes
-	a.cmd.Env = append(os.Environ(), agentDirVariable+"="+env.dir)
+	a.cmd.Env = append(os.Environ(), agentDirVariable+"="+env.dir, "PATH="+os.Getenv("PATH")+":"+ownPath)
 	a.cmd.Stdout, a.cmd.Stderr = logFile, logFile
 	require.NoError(env.t, a.cmd.Start())
 	env.t.Cleanup(func() {
@@ -170,7 +173,12 @@ func pythonSpec(name string, size int, script string) spec.Spec {
 	s.Pool.Name, s.Pool.Size, s.Pool.Command = name, size, []string{"python3", script}
 	s.Pool.Dir = dir
 	s.Pool.Env = map[string]string{"PYTHONPATH": sdk}
-	s.Start.Timeout, s.Queue.Timeout = spec.Duration(waitTimeout), spec.Duration(waitTimeout) // a busy machine is no reason to fail a start or a call
+	return patient(s)
+}
+
+// patient returns a spec with time-outs that no machine reaches: that it is busy is not a reason to fail a start, a call or a probe.
+func patient(s spec.Spec) spec.Spec {
+	s.Start.Timeout, s.Queue.Timeout, s.Health.Timeout = spec.Duration(waitTimeout), spec.Duration(waitTimeout), spec.Duration(waitTimeout)
 	return s
 }
 
@@ -196,7 +204,7 @@ func (env *testEnv) waitEnd(pool *tempool.Pool) {
 	require.NoError(env.t, pool.Wait(ctx), "the pool ends")
 }
 
-// waitTimeout ends a wait for what must happen. It is no measure of how long that takes: machines of continuous integration may be ten times slower.
+// waitTimeout ends a wait for what must happen. It is not a measure of how long that takes: machines of continuous integration may be ten times slower.
 const waitTimeout = 3 * time.Minute
 
 // waitReady waits until a pool has exactly size workers and all of them are ready.
@@ -260,13 +268,17 @@ func (env *testEnv) history(pool *tempool.Pool, slot int) (history []lifecycle.T
 	return history
 }
 
-// hostProcesses returns the processes whose environment names the host: its workers and all their descendants.
+// ownPath is a folder in the PATH of the agents of this process, and so of their workers. It does not exist.
+var ownPath = fmt.Sprintf("/nonexistent/tempool-test-%d", os.Getpid())
+
+// hostProcesses returns the processes whose environment names the host: its workers and all their descendants. Those of tests that another process
+// runs at the same time, whose hosts have the same names, are not among them.
 func hostProcesses(hostID string) []int {
 	var pids []int
 	files, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, file := range files {
 		content, err := os.ReadFile(file)
-		if err == nil && strings.Contains(string(content), "TEMPOOL_INCARNATION="+hostID+":") {
+		if err == nil && strings.Contains(string(content), "TEMPOOL_INCARNATION="+hostID+":") && strings.Contains(string(content), ":"+ownPath+"\x00") {
 			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
 			pids = append(pids, pid)
 		}

@@ -96,11 +96,11 @@ func (s *eventStream) await(worker string, wanted ...string) {
 	require.Eventually(s.t, func() bool { return holdsInOrder(s.steps(worker), wanted) }, waitTimeout, 50*time.Millisecond, "%s: missing some of %v in %v", worker, wanted, (*deferredSteps)(s))
 }
 
-// awaitTold waits until steps tell all transitions of a worker's history, by what also holds of them, and no others. Events are emitted at least once:
+// awaitReported waits until steps are all transitions of a worker's history, by what also holds of them, and no others. Events are emitted at least once:
 // a workflow task that Temporal repeats emits its own again.
-func (env *testEnv) awaitTold(pool *tempool.Pool, slot int, holds func(steps, wanted []string) bool, steps func() []string) {
+func (env *testEnv) awaitReported(pool *tempool.Pool, slot int, holds func(steps, wanted []string) bool, steps func() []string) {
 	env.t.Helper()
-	var recorded, told []string
+	var recorded, reported []string
 	require.Eventually(env.t, func() bool {
 		history, err := pool.History(env.t.Context(), slot)
 		if err != nil {
@@ -112,9 +112,9 @@ func (env *testEnv) awaitTold(pool *tempool.Pool, slot int, holds func(steps, wa
 				recorded = append(recorded, string(transition.From)+">"+string(transition.To))
 			}
 		}
-		told = transitionsOnly(steps())
-		return holds(told, recorded) && !slices.ContainsFunc(told, func(step string) bool { return !slices.Contains(recorded, step) })
-	}, waitTimeout, 50*time.Millisecond, "worker %d: recorded %v, told %v", slot, &recorded, &told)
+		reported = transitionsOnly(steps())
+		return holds(reported, recorded) && !slices.ContainsFunc(reported, func(step string) bool { return !slices.Contains(recorded, step) })
+	}, waitTimeout, 50*time.Millisecond, "worker %d: recorded %v, reported %v", slot, &recorded, &reported)
 }
 
 // holdsInOrder reports whether steps hold the wanted ones in this order, perhaps with others between them.
@@ -149,7 +149,7 @@ func (d *deferredSteps) String() string {
 	return strings.Join((*eventStream)(d).steps("watched/0"), " ")
 }
 
-func TestEventsTellWhatHappensToAWorker(t *testing.T) {
+func TestEventsReportWhatHappensToAWorker(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
 	a := env.startAgent("host-a")
@@ -178,9 +178,9 @@ func TestEventsTellWhatHappensToAWorker(t *testing.T) {
 	resumed.await("watched/0", api.EventProcessEnded, api.EventProcessStarted)
 	require.NotContains(t, resumed.steps("watched/0"), "created>starting", "read before, as one of %d", before)
 
-	// What the stream tells is what the history holds.
+	// The stream reports what the history holds.
 	everything := env.followEvents("host-a", "")
-	env.awaitTold(pool, 0, holdsInOrder, func() []string { return everything.steps("watched/0") })
+	env.awaitReported(pool, 0, holdsInOrder, func() []string { return everything.steps("watched/0") })
 
 	// The cause of the crash is in the event of its end.
 	everything.await("watched/0", api.EventProcessEnded)
@@ -239,7 +239,7 @@ func TestEventsOfAllAgentsAreTheWholeHistory(t *testing.T) {
 	})
 	for slot := range 2 {
 		worker := api.WorkerName("watched", slot)
-		env.awaitTold(pool, slot, holdsInOrder, func() []string {
+		env.awaitReported(pool, slot, holdsInOrder, func() []string {
 			held := &eventStream{t: t}
 			for event, err := range env.client.Events(t.Context(), tempool.EventOptions{Types: []string{api.EventWorkerTransitioned}}) {
 				if err != nil { // of an agent that is slow to answer
@@ -249,7 +249,7 @@ func TestEventsOfAllAgentsAreTheWholeHistory(t *testing.T) {
 			}
 			return held.steps(worker)
 		})
-		env.awaitTold(pool, slot, holdsAll, func() []string { return followed.steps(worker) }) // no order is promised between agents
+		env.awaitReported(pool, slot, holdsAll, func() []string { return followed.steps(worker) }) // no order is promised between agents
 	}
 	stop()
 	following.Wait()
@@ -285,7 +285,7 @@ func TestAWebhookThatIsDownAtFirstGetsEverything(t *testing.T) {
 	})
 	up.Store(true)
 	received.await("watched/0", "created>starting", "starting>ready", "ready>failed", "starting>ready")
-	env.awaitTold(pool, 0, holdsInOrder, func() []string { return received.steps("watched/0") })
+	env.awaitReported(pool, 0, holdsInOrder, func() []string { return received.steps("watched/0") })
 	a.stop()
 	received.await("watched/0", api.EventProcessEnded, api.EventProcessEnded) // the last one is posted on the way out
 }

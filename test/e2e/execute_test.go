@@ -138,13 +138,13 @@ func TestExecuteCallsAPool(t *testing.T) {
 	})
 
 	t.Run("enforces the timeout of a call", func(t *testing.T) {
-		run := env.startCallWorkflow("late", executeInput{Pool: "called", Request: map[string]any{"method": "nap", "params": []any{3600, "late"}, "timeout_ms": 1000}})
+		run := env.startCallWorkflow("late", executeInput{Pool: "called", Request: map[string]any{"method": "nap", "params": []any{3600, "late"}, "timeout_ms": 10_000}})
 		failure, detail := executeFailure(t, run.Get(t.Context(), nil))
 		require.Equal(t, string(api.CodeDeadlineExceeded), failure.Type())
 		require.True(t, detail.Started)
-		require.Eventually(t, func() bool { // a worker that is slow may hear of the cancellation before it begins
+		require.Eventually(t, func() bool { // a worker that is slow may learn of the cancellation before it begins
 			return countNotes(notes, "cancel late") == countNotes(notes, "begin late")
-		}, waitTimeout, 10*time.Millisecond, "the worker does not hear of the timeout")
+		}, waitTimeout, 10*time.Millisecond, "the worker does not learn of the timeout")
 	})
 
 	t.Run("reports a crash during a call", func(t *testing.T) {
@@ -231,9 +231,9 @@ func TestExecuteRetriesOnlyIdempotentCallsWhenAnAgentDies(t *testing.T) {
 	doomed := env.startAgent("doomed-caller")
 	env.startUserWorker()
 	pool, notes := env.startTroublePool("fragile", 2)
-	once := env.startCallWorkflow("once", executeInput{Pool: "fragile", HeartbeatTimeout: 3 * time.Second, Request: map[string]any{"method": "nap", "params": []any{3600, "once"}}})
+	once := env.startCallWorkflow("once", executeInput{Pool: "fragile", HeartbeatTimeout: 10 * time.Second, Request: map[string]any{"method": "nap", "params": []any{3600, "once"}}})
 	gate := filepath.Join(env.dir, "gate")
-	again := env.startCallWorkflow("again", executeInput{Pool: "fragile", HeartbeatTimeout: 3 * time.Second, Request: map[string]any{"method": "wait_for", "params": []any{gate, "again"}, "idempotent": true}})
+	again := env.startCallWorkflow("again", executeInput{Pool: "fragile", HeartbeatTimeout: 10 * time.Second, Request: map[string]any{"method": "wait_for", "params": []any{gate, "again"}, "idempotent": true}})
 	waitForNote(t, notes, "begin once")
 	waitForNote(t, notes, "begin again")
 	env.startAgent("successor")

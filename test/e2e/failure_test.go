@@ -36,6 +36,7 @@ func TestAKilledProcessIsReplacedAndItsHistorySaysWhy(t *testing.T) {
 			found = true
 			require.Equal(t, lifecycle.Failed, tr.To)
 			require.Contains(t, tr.Reason, "SIGKILL")
+			require.Equal(t, map[string]string{"code": "0", "signal": "SIGKILL"}, tr.Metadata)
 		}
 	}
 	require.True(t, found)
@@ -182,14 +183,17 @@ func TestFreedCapacityWakesAsManyWorkersAsFit(t *testing.T) {
 		return v.Ready == capacity && pending == size-capacity
 	}
 	view := env.waitFor(pool, "the host is full", full)
-	events := func() (n int) {
-		n = len(env.acceptedEvents(api.PoolWorkflowID("narrow")))
+	starts := func() (n int) {
 		for slot := range size {
-			n += len(env.acceptedEvents(api.WorkerWorkflowID("narrow", slot)))
+			for _, event := range env.acceptedEvents(api.WorkerWorkflowID("narrow", slot)) {
+				if event.GetActivityTaskScheduledEventAttributes().GetActivityType().GetName() == api.ActivityStart {
+					n++
+				}
+			}
 		}
 		return n
 	}
-	before := events()
+	before := starts()
 	killed := view.Workers[slices.IndexFunc(view.Workers, func(w api.Worker) bool { return w.State == lifecycle.Ready })].PID
 	killProcess(t, killed)
 	env.waitFor(pool, "the host is full again", func(v api.PoolWorkers) bool {
@@ -198,7 +202,7 @@ func TestFreedCapacityWakesAsManyWorkersAsFit(t *testing.T) {
 	})
 	sleep(t, 12*time.Second) // a worker that was woken in vain takes ten seconds to be pending again
 	env.waitFor(pool, "the host is full again", full)
-	written := events() - before
-	t.Logf("one crash wrote %d history events", written)
-	require.Less(t, written, 120)
+	woken := starts() - before
+	t.Logf("one crash led to %d starts", woken) // two: its own, and that of the worker to which the slot was promised meanwhile
+	require.Less(t, woken, size-capacity, "not all that wait are woken")
 }

@@ -47,7 +47,7 @@ func registerFunctions() {
 }
 
 func functionSpec(name, function string) spec.Spec {
-	s := spec.Default()
+	s := patient(spec.Default())
 	s.Pool.Name, s.Pool.Size, s.Pool.Kind, s.Pool.Function = name, 1, spec.KindFunction, function
 	return s
 }
@@ -143,7 +143,7 @@ func TestAFunctionHasTheLifeOfAWorker(t *testing.T) {
 	require.Zero(t, agent.cmd.ProcessState.ExitCode())
 }
 
-func TestAFunctionIsStartedAnewByTheNextAgentThatKeepsProcesses(t *testing.T) {
+func TestAFunctionIsStartedAgainByTheNextAgentThatKeepsProcesses(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
 	withFunctions := []string{"env", functionsVariable + "=1"}

@@ -57,11 +57,11 @@ func TestGatewayCallsSucceedWhileTemporalIsDownAndAreCountedOnce(t *testing.T) {
 	env := newEnv(t)
 	env.startAgent("plane")
 	s := echoSpec("plane", 2)
-	s.Rotation.MaxRequests = 0 // a fast machine would reach the default limit
-	s.Lease.TTL = spec.Duration(10 * *outage)
+	s.Rotation.MaxRequests = 0                                                          // a fast machine would reach the default limit
+	s.Lease.TTL, s.Lease.IdleReturn = spec.Duration(10**outage), spec.Duration(*outage) // a machine that stalls makes no worker idle
 	pool := env.startPool(s)
 	client := env.gatewayClient("plane")
-	// Calls go on while the server is killed, so that the gateway does not return its leases.
+	// Calls continue while the server is killed, so that the gateway does not return its leases.
 	var calls atomic.Int64
 	load, ctx := errgroup.WithContext(t.Context())
 	ctx, cancel := context.WithCancel(ctx)
@@ -145,8 +145,8 @@ func TestCallsOfAKilledAgentAreCountedUpToItsLastHeartbeat(t *testing.T) {
 		require.Equal(t, http.StatusOK, status, answer)
 	}
 	require.Eventually(t, func() bool {
-		vitals, err := env.client.HostVitals(t.Context(), "word-a")
-		return err == nil && len(vitals.Processes) == 1 && vitals.Processes[0].Usage.Requests == 5
+		heartbeat, err := env.client.HostHeartbeat(t.Context(), "word-a")
+		return err == nil && len(heartbeat.Processes) == 1 && heartbeat.Processes[0].Usage.Requests == 5
 	}, waitTimeout, 50*time.Millisecond, "no heartbeat reported the calls")
 	first.kill()
 	env.startAgent("word-b")

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway"
@@ -174,4 +175,24 @@ func TestAGatewayWithoutAWorkerNamesOneThatHas(t *testing.T) {
 	require.False(t, a.problem.Started)
 	require.Equal(t, []dispatch.Peer{{Host: "has", Endpoint: "unix:" + env.dir + "/has/" + worker.SocketName}}, a.problem.Gateways)
 	require.True(t, tryCall(env.gatewayClient(a.problem.Gateways[0].Host), "has", "/v1/pools/single/call/echo", "1").ok())
+}
+
+// A pool whose workflow does not answer, here because no agent polls its task queue, keeps no other pool's workers waiting.
+func TestAStuckPoolDoesNotDelayTheReportThatAnAgentHasEnded(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	agent := env.startAgent("stuck")
+	pool := env.startPool(echoSpec("healthy", 2))
+	_, err := env.client.Temporal().ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: api.PoolWorkflowID("stuck"), TaskQueue: "nowhere"},
+		api.WorkflowPool, api.PoolStart{Pool: "stuck"})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		answer, err := env.client.Temporal().CountWorkflow(t.Context(), countOf(env.server.Namespace(), "WorkflowType = 'Pool' AND ExecutionStatus = 'Running'"))
+		return err == nil && answer.GetCount() == 2
+	}, waitTimeout, 50*time.Millisecond, "visibility lists both pools")
+	agent.kill()
+	env.startAgent("stuck")
+	env.waitFor(pool, "the workers have new processes", func(v api.PoolWorkers) bool {
+		return v.Ready == 2 && v.Workers[0].Incarnation == 2 && v.Workers[1].Incarnation == 2
+	})
 }

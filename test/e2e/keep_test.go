@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -56,11 +57,26 @@ func requireTakenOver(t *testing.T, pool *tempool.Pool, size, times int) {
 	}
 }
 
-// An agent is replaced twice while callers call and a client holds a lease. No process restarts, and every call is answered or was not started.
-func TestAnAgentIsReplacedUnderLoadAndKeepsItsProcesses(t *testing.T) {
+// install puts a program where agents are started from, as a package does: the running one loses its name.
+func (env *testEnv) install(program string) {
+	env.t.Helper()
+	env.program = filepath.Join(env.dir, "agent")
+	output, err := exec.CommandContext(env.t.Context(), "cp", program, env.program+".new").CombinedOutput() // nobody may write to a program that is executed
+	require.NoError(env.t, err, "%s", output)
+	require.NoError(env.t, os.Rename(env.program+".new", env.program))
+}
+
+// An agent is replaced by another build of it, and that by the first one again, while callers call and a client holds a lease. No process restarts,
+// and every call is answered or was not started.
+func TestAnAgentIsReplacedByAnotherBuildUnderLoadAndKeepsItsProcesses(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
 	const size = 3
+	release := filepath.Join(env.dir, "worker")
+	output, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", release, "../../cmd/worker").CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	builds := []string{os.Args[0], release, os.Args[0]}
+	env.install(builds[0])
 	current := env.startAgent("keeper", "--capacity", "4", "--keep-processes")
 	s := echoSpec("kept", size)
 	s.Rotation.MaxRequests = 0
@@ -80,11 +96,12 @@ func TestAnAgentIsReplacedUnderLoadAndKeepsItsProcesses(t *testing.T) {
 	goOn := func(what string) {
 		t.Helper()
 		calls := answered.Load()
-		require.Eventually(t, func() bool { return answered.Load() > calls+100 }, waitTimeout, 10*time.Millisecond, "%s: calls go on", what)
+		require.Eventually(t, func() bool { return answered.Load() > calls+100 }, waitTimeout, 10*time.Millisecond, "%s: calls continue", what)
 	}
 	goOn("the first agent")
 	for turn := 1; turn <= 2; turn++ {
 		began := time.Now()
+		env.install(builds[turn]) // before the old one stops, which continues with what it had
 		current.stop()
 		t.Logf("agent %d stopped in %s", turn, time.Since(began))
 		current = env.startAgent("keeper", "--capacity", "4", "--keep-processes")
@@ -93,7 +110,7 @@ func TestAnAgentIsReplacedUnderLoadAndKeepsItsProcesses(t *testing.T) {
 		goOn("the next agent")
 		require.Equal(t, before, env.pids(pool, size), "no process restarts")
 		require.NoError(t, held.Err())
-		callLease(t, held, "echo") // the lease goes on
+		callLease(t, held, "echo") // the lease continues
 	}
 	require.NoError(t, held.Checkin(t.Context(), api.OutcomeOK))
 	cancel()
@@ -147,4 +164,29 @@ func TestKeptProcessesThatNobodyTakesOverAreReplaced(t *testing.T) {
 		_, err := os.Stat(filepath.Join(env.dir, "keeper", "keeper.sock"))
 		return errors.Is(err, fs.ErrNotExist)
 	}, waitTimeout, 20*time.Millisecond, "the keeper has ended")
+}
+
+// The host's workflow is terminated while no agent runs. The next agent must have the workers notified of all earlier epochs.
+func TestAHostsWorkflowThatIsTerminatedBetweenTwoAgentsForgetsNoWorker(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	current := env.startAgent("between", "--keep-processes")
+	pool := env.startPool(echoSpec("between", 2))
+	before := env.pids(pool, 2)
+	terminate := func() {
+		t.Helper()
+		require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), api.HostWorkflowID("between"), "", "by hand"))
+	}
+	current.stop()
+	terminate()
+	current = env.startAgent("between", "--keep-processes")
+	requireTakenOver(t, pool, 2, 1)
+	require.Equal(t, before, env.pids(pool, 2))
+
+	current.kill()
+	terminate()
+	env.startAgent("between", "--keep-processes")
+	env.waitFor(pool, "the workers have new processes", func(v api.PoolWorkers) bool {
+		return v.Ready == 2 && v.Workers[0].Incarnation == 2 && v.Workers[1].Incarnation == 2
+	})
 }

@@ -36,7 +36,7 @@ func (l *leaseLoad) run(ctx context.Context, holder string) {
 	for n := 0; ctx.Err() == nil; n++ {
 		once, cancel := context.WithTimeout(ctx, 10*time.Second)
 		lease, err := l.pool.Checkout(once, tempool.CheckoutOptions{Holder: holder, TTL: 20 * time.Second, Wait: 5 * time.Second})
-		if err != nil { // part of the control plane is down: the load goes on as soon as it can
+		if err != nil { // part of the control plane is down: the load continues as soon as it can
 			cancel()
 			continue
 		}

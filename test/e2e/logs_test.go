@@ -38,11 +38,10 @@ func TestTheLogsOfAPoolOnTwoHosts(t *testing.T) {
 	env := newEnv(t)
 	first := env.startAgent("first", "--capacity", "1")
 	env.startAgent("second", "--capacity", "1")
-	s := spec.Default()
+	s := patient(spec.Default())
 	s.Pool.Name, s.Pool.Size, s.Pool.Protocol = "talks", 2, spec.ProtocolNone
 	s.Pool.Command = []string{"sh", "-c", "echo hello from $TEMPOOL_WORKER; while :; do sleep 0.2; done"}
 	s.Health.Kind, s.Health.Command = spec.HealthExec, []string{"true"}
-	s.Start.Timeout = spec.Duration(waitTimeout)
 	pool := env.startPool(s)
 	contains := func(text *string, what string, args ...string) {
 		t.Helper()

@@ -4,7 +4,6 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -72,12 +71,9 @@ func TestAnAgentThatIsKilledIsFollowedAtOnceOnItsStateFolderAndAfterItsLossElsew
 	again := env.startAgent("shared")
 	status := env.hostStatus("shared", "it is followed at once", func(s api.HostStatus) bool { return up(s) && s.Epoch == 2 })
 	again.kill()
-	elsewhere := env.startAgent("shared", "--state-dir", filepath.Join(env.dir, "elsewhere"))
+	env.startAgent("shared", "--state-dir", filepath.Join(env.dir, "elsewhere"))
 	moved := env.hostStatus("shared", "it is followed elsewhere", func(s api.HostStatus) bool { return up(s) && s.Epoch == 3 })
 	require.GreaterOrEqual(t, moved.Since.Sub(status.Since), api.HostHeartbeatTimeout-time.Second)
-	log, err := os.ReadFile(elsewhere.log)
-	require.NoError(t, err)
-	require.True(t, strings.Contains(string(log), "waiting until it is lost"))
 }
 
 func TestAnAgentOnACopyOfTheStateFolderEndsTheOneBefore(t *testing.T) {
@@ -98,7 +94,7 @@ func TestAnAgentOnACopyOfTheStateFolderEndsTheOneBefore(t *testing.T) {
 	case <-ended:
 		require.Equal(t, 1, first.cmd.ProcessState.ExitCode())
 	case <-time.After(waitTimeout):
-		require.Fail(t, "the first agent goes on beside its successor")
+		require.Fail(t, "the first agent continues beside its successor")
 	}
 }
 
@@ -174,7 +170,7 @@ func TestAFrozenAgentThatWasSucceededEndsWhenItWakes(t *testing.T) {
 	case <-ended:
 		require.Equal(t, 1, frozen.cmd.ProcessState.ExitCode())
 	case <-time.After(waitTimeout):
-		require.Fail(t, "the frozen agent goes on beside its successor")
+		require.Fail(t, "the frozen agent continues beside its successor")
 	}
 	require.Equal(t, int64(2), env.hostStatus("shared", "the successor stays", up).Epoch)
 }

@@ -8,11 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/spec"
 )
 
 // steady is how long pools of large programs must run without a replacement; make soak runs them for an hour.
-var steady = flag.Duration("steady", 2*time.Minute, "duration of the tests of large programs on the defaults")
+var steady = flag.Duration("steady", 5*time.Minute, "duration of the tests of large programs on the defaults")
+
+// callsOfLarge is how often a large program is called in a second: in an hour fewer times than rotation.max_requests, less its jitter, by default.
+const callsOfLarge = 2
 
 // TestALeakIsReplacedOnTheDefaults leaks about 20 MB a second, by few calls: a slow machine makes them all.
 func TestALeakIsReplacedOnTheDefaults(t *testing.T) {
@@ -36,23 +38,19 @@ func TestALeakIsReplacedOnTheDefaults(t *testing.T) {
 	t.Logf("replaced at %d MB: %s", worker.PeakMemoryBytes/1e6, worker.LastRotation.Reason)
 }
 
-// TestALargeProgramIsNotReplacedForItsMemory runs programs that need much memory all the time, on the defaults.
+// TestALargeProgramIsNotReplacedForItsMemory runs programs that need much memory all the time, on the defaults but for time-outs.
 func TestALargeProgramIsNotReplacedForItsMemory(t *testing.T) {
-	for name, c := range map[string]struct {
-		script, method string
-		perSecond      int
-	}{
-		"python":   {"large.py", "ask", 20},
-		"chromium": {"browser.py", "render", 2},
+	for name, c := range map[string]struct{ script, method string }{
+		"python":   {"large.py", "ask"},
+		"chromium": {"../../../examples/render/worker.py", "render"}, // from the folder testdata
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			env := newEnv(t)
 			env.startAgent(name)
-			s := pythonSpec(name, 1, c.script)               // calls one after the other may leave a second worker without any
-			s.Start.Timeout = spec.Duration(2 * time.Minute) // the machine may be busy; everything else is as by default
+			s := pythonSpec(name, 1, c.script) // calls one after the other may leave a second worker without any
 			pool := env.startPool(s)
-			l := startLoad(t, env.gatewayClient(name), "/v1/pools/"+name+"/call/"+c.method, c.perSecond, 1)
+			l := startLoad(t, env.gatewayClient(name), "/v1/pools/"+name+"/call/"+c.method, callsOfLarge, 1)
 			unreplaced := func(v api.PoolWorkers) {
 				for _, worker := range v.Workers {
 					require.Empty(t, worker.RotationsByReason, "%s after %d calls: %+v", worker.Worker, l.calls.Load(), worker.LastRotation)

@@ -96,9 +96,11 @@ func TestMetricsDescribeAnAgentAndItsWorkers(t *testing.T) {
 	require.EqualValues(t, api.CodeWorkerError, code)
 
 	var s scrape
-	require.Eventually(t, func() bool { // the roster hears of a process a moment after the process is ready, and samples and checks take turns
+	require.Eventually(t, func() bool { // the roster learns of a process a moment after the process is ready, and samples and checks take turns
 		s = readScrape(t, client)
-		return s.has(2, "tempool_pool_ready", "pool", "seen") && s.has(1, "tempool_control_plane_up") && len(s.series("tempool_worker_memory_bytes", "pool", "seen")) == 2
+		durations := s.series("tempool_pool_call_duration_seconds", "pool", "seen") // a call is counted after its answer
+		return s.has(2, "tempool_pool_ready", "pool", "seen") && s.has(1, "tempool_control_plane_up") && len(s.series("tempool_worker_memory_bytes", "pool", "seen")) == 2 &&
+			len(durations) == 1 && durations[0].GetHistogram().GetSampleCount() == 7
 	}, waitTimeout, 100*time.Millisecond)
 	require.EqualValues(t, 1, s.value("tempool_agent_info", "host", "seen"))
 	require.EqualValues(t, 1, s.value("tempool_build_info"))

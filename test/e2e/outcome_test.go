@@ -88,41 +88,82 @@ func TestRestartDependsOnHowTheProgramEnded(t *testing.T) {
 			require.Equal(t, c.code, end.Metadata["code"])
 			require.EqualValues(t, 1, view.Workers[0].EndedByOutcome[string(c.outcome)])
 			if c.outcome == lifecycle.Finished {
-				require.Zero(t, view.Workers[0].ConsecutiveFailures, "a clean end is no failure")
+				require.Zero(t, view.Workers[0].ConsecutiveFailures, "a clean end is not a failure")
 			}
 		})
 	}
 }
 
-// A process that does not end on SIGTERM is killed after its grace, and counted as killed: with a successor beside it, and without.
+// obstinateSpec is the spec of a pool whose only worker does not end on SIGTERM.
+func obstinateSpec(name string, surge bool) spec.Spec {
+	s := pythonSpec(name, 1, "ends.py")
+	s.Pool.Env["OBSTINATE"], s.Pool.StopGrace, s.Rotation.Surge = "1", spec.Duration(500*time.Millisecond), surge
+	return s
+}
+
+// requireRecordedAsKilled requires that a worker's history says that a process did not stop within its grace.
+func (env *testEnv) requireRecordedAsKilled(pool *tempool.Pool) {
+	env.t.Helper()
+	history := env.history(pool, 0)
+	require.True(env.t, slices.ContainsFunc(history, func(step lifecycle.Transition) bool {
+		killed := step.To == lifecycle.Killed && step.Metadata["forced"] == "true"
+		return killed || step.Event == lifecycle.EventKind(lifecycle.ProcessKilled) && strings.Contains(step.Reason, "pool.stop_grace")
+	}), "%+v", history)
+}
+
+// A process that does not end on SIGTERM is killed after its grace, and counted as killed, whatever ended it: a restart, with a successor beside it and
+// without; the end of drain_timeout, under a client's lease; the stop of the pool; the stop of its agent.
 func TestAProcessThatMustBeKilledIsCountedAsKilled(t *testing.T) {
-	for name, surge := range map[string]bool{"surge": true, "in-place": false} {
+	t.Parallel()
+	env := newEnv(t)
+	leaving := env.startAgent("killing")
+	gateway := env.gatewayClient("killing")
+	counted := func(pool *tempool.Pool) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			return readScrape(t, gateway).has(1, "tempool_pool_processes_ended_total", "pool", pool.Name(), "outcome", "killed")
+		}, waitTimeout, 100*time.Millisecond, "the metrics count it")
+	}
+	replaced := func(pool *tempool.Pool, host string) {
+		t.Helper()
+		view := env.waitFor(pool, "the old process was killed", func(v api.PoolWorkers) bool {
+			w := v.Workers[0]
+			return v.Ready == 1 && w.Incarnation == 2 && w.Host == host && w.EndedByOutcome["killed"] > 0
+		})
+		require.Equal(t, map[string]int64{"killed": 1}, view.Workers[0].EndedByOutcome, "it is counted once")
+		env.requireRecordedAsKilled(pool)
+	}
+	for name, c := range map[string]struct{ surge, leased bool }{
+		"surge": {true, false}, "in-place": {false, false}, "drain-timeout-surge": {true, true}, "drain-timeout-in-place": {false, true},
+	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			env := newEnv(t)
-			env.startAgent(name)
-			s := pythonSpec(name, 1, "ends.py")
-			s.Pool.Env["OBSTINATE"], s.Pool.StopGrace, s.Rotation.Surge = "1", spec.Duration(500*time.Millisecond), surge
+			s := obstinateSpec(name, c.surge)
+			s.Rotation.DrainTimeout = spec.Duration(500 * time.Millisecond)
 			pool := env.startPool(s)
+			if c.leased {
+				_, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", Wait: waitTimeout}) // and never returned
+				require.NoError(t, err)
+			}
 			_, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "by hand"})
 			require.NoError(t, err)
-			view := env.waitFor(pool, "the old process was killed", func(v api.PoolWorkers) bool {
-				return v.Ready == 1 && v.Workers[0].Incarnation == 2 && v.Workers[0].EndedByOutcome["killed"] == 1
-			})
-			require.Equal(t, map[string]int64{"killed": 1}, view.Workers[0].EndedByOutcome, "it is counted once")
-			history, err := pool.History(t.Context(), 0)
-			require.NoError(t, err)
-			found := false
-			for _, step := range history {
-				killed := step.To == lifecycle.Killed && step.Metadata["forced"] == "true"
-				found = found || killed || step.Event == lifecycle.EventKind(lifecycle.ProcessKilled) && strings.Contains(step.Reason, "pool.stop_grace")
-			}
-			require.True(t, found, "%+v", history)
-			require.Eventually(t, func() bool {
-				return readScrape(t, env.gatewayClient(name)).has(1, "tempool_pool_processes_ended_total", "pool", name, "outcome", "killed")
-			}, waitTimeout, 100*time.Millisecond, "the metrics count it")
+			replaced(pool, "killing")
+			counted(pool)
+			require.NoError(t, env.stopPool(pool))
 		})
 	}
+	t.Run("stop of the pool", func(t *testing.T) {
+		pool := env.startPool(obstinateSpec("stopped", true))
+		require.NoError(t, env.stopPool(pool))
+		env.waitEnd(pool)
+		env.requireRecordedAsKilled(pool)
+		counted(pool)
+	})
+	t.Run("stop of the agent", func(t *testing.T) {
+		pool := env.startPool(obstinateSpec("moved", true))
+		env.startAgent("staying")
+		leaving.stop()
+		replaced(pool, "staying")
+	})
 }
 
 // A lease leaves its holder, session and id in the history as data.

@@ -104,7 +104,7 @@ func TestAPartitionWithLeasesAndCallsOnBothSides(t *testing.T) {
 	require.Eventually(t, func() bool { return readScrape(t, island).value("tempool_control_plane_up") == 1 }, waitTimeout, 100*time.Millisecond)
 	require.Eventually(t, func() bool { return len(hostProcesses("island")) == 0 }, waitTimeout, 100*time.Millisecond, "the old processes are gone")
 	updates, from := env.updatesOf([]string{"island"}), time.Now()
-	sleep(t, 20*time.Second) // with the calls of both sides going on
+	sleep(t, 20*time.Second) // with the calls of both sides continuing
 	asked, took := env.updatesOf([]string{"island"})-updates, time.Since(from)
 	ended()
 	t.Logf("island: answered %v, refused %v; mainland: answered %v, refused %v; %.0f updates of the island in %s", near.answered, near.refused, far.answered, far.refused, asked, took)

@@ -1,9 +1,11 @@
 package e2e
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -26,10 +28,20 @@ type link struct {
 	open     map[net.Conn]struct{}
 }
 
+// ownAddress returns an address for a server that may start more than once. Its IP address is of this process alone, so that no connection of
+// another gets its port meanwhile.
+func ownAddress(t *testing.T) string {
+	t.Helper()
+	pid := os.Getpid()
+	listener, err := net.Listen("tcp", fmt.Sprintf("127.%d.%d.%d:0", 64+pid>>16&63, pid>>8&255, pid&255))
+	require.NoError(t, err)
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
 func newLink(t *testing.T, target string) *link {
-	l := &link{t: t, target: target, addr: "127.0.0.1:0", open: map[net.Conn]struct{}{}}
+	l := &link{t: t, target: target, addr: ownAddress(t), open: map[net.Conn]struct{}{}}
 	l.heal()
-	l.addr = l.listener.Addr().String()
 	t.Cleanup(l.cut)
 	return l
 }
@@ -98,8 +110,7 @@ func TestAHostThatIsCutOffFromTemporalEndsLeasesOnTimeAndHealsQuietly(t *testing
 	const ttl = 20 * time.Second
 	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", TTL: ttl, NoRenew: true})
 	require.NoError(t, err)
-	status, answer, _ := post(t, island, "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", `1`)
-	require.Equal(t, http.StatusOK, status, answer)
+	callLease(t, lease, "echo")
 	end := time.Now().Add(ttl) // at the latest: the gateway knows the lease
 	env.startAgent("mainland")
 
@@ -136,6 +147,6 @@ func TestAHostThatIsCutOffFromTemporalEndsLeasesOnTimeAndHealsQuietly(t *testing
 	require.Equal(t, before.Incarnation, after.Incarnation)
 	require.Less(t, after.LeaseSeq-before.LeaseSeq, int64(5), "the worker is not taken and returned again and again")
 	require.Eventually(t, func() bool { return len(hostProcesses("island")) == 0 }, waitTimeout, 100*time.Millisecond, "the old process is gone")
-	status, answer, _ = post(t, env.gatewayClient("mainland"), "/v1/pools/solo/call/echo", `2`)
+	status, answer, _ := post(t, env.gatewayClient("mainland"), "/v1/pools/solo/call/echo", `2`)
 	require.Equal(t, http.StatusOK, status, answer)
 }

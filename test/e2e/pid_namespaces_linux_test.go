@@ -89,8 +89,8 @@ func TestOfTwoAgentsInPIDNamespacesOfTheirOwnOneServes(t *testing.T) {
 			if !shared {
 				require.Contains(t, string(log), holder.Instance+" ("+holder.Machine+")", "the refusal names the holder")
 			}
-			require.Equal(t, holder.Epoch, env.hostStatus(hostID, "the first agent goes on", up).Epoch)
-			require.Equal(t, worker, hostProcesses(hostID), "its worker goes on")
+			require.Equal(t, holder.Epoch, env.hostStatus(hostID, "the first agent continues", up).Epoch)
+			require.Equal(t, worker, hostProcesses(hostID), "its worker continues")
 
 			first.kill() // and with it all processes of its namespace
 			require.Eventually(t, func() bool { return len(hostProcesses(hostID)) == 0 }, waitTimeout, 50*time.Millisecond)

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -195,9 +194,7 @@ func TestARestartedPoolContinuesItsIncarnationsAndSequences(t *testing.T) {
 	}
 	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me"})
 	require.NoError(t, err)
-	client := env.gatewayClient("again")
-	status, answer, _ := post(t, client, "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "1")
-	require.Equal(t, http.StatusOK, status, answer)
+	callLease(t, lease, "echo")
 	_, err = pool.Stop(t.Context(), "")
 	require.NoError(t, err)
 	env.waitEnd(pool)
@@ -206,11 +203,8 @@ func TestARestartedPoolContinuesItsIncarnationsAndSequences(t *testing.T) {
 	next, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "you"})
 	require.NoError(t, err)
 	require.Greater(t, next.Incarnation, lease.Incarnation)
-	status, answer, _ = post(t, client, "/v1/leases/"+next.ID+"~"+next.Token+"/call/echo", "2")
-	require.Equal(t, http.StatusOK, status, answer)
-	status, _, code := post(t, client, "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "3")
-	require.Equal(t, http.StatusConflict, status)
-	require.Equal(t, string(api.CodeLeaseFenced), code)
+	callLease(t, next, "echo")
+	env.requireFenced("again", lease.ID+"~"+lease.Token)
 	require.Zero(t, env.waitReady(pool, 1).Workers[0].ConsecutiveFailures)
 }
 

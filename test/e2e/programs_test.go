@@ -19,7 +19,7 @@ func TestAProgramTrainedByOneWorkerRunsOnAllOthers(t *testing.T) {
 	env.startAgent("programs")
 	s, err := spec.Load(filepath.Join("..", "..", "examples", "programs", "pool.toml"))
 	require.NoError(t, err)
-	env.startPool(s)
+	env.startPool(patient(s))
 	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
 	example := exec.CommandContext(ctx, "python3", "-B", "-W", "error", filepath.Join(s.Pool.Dir, "client.py"), "unix:"+filepath.Join(env.dir, "programs", worker.SocketName))

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,12 +22,14 @@ func TestARolloutPassesOverTheWorkerForWhichNoHostHasRoom(t *testing.T) {
 	s.Pool.Placement = "next"
 	_, err := pool.Apply(t.Context(), s)
 	require.NoError(t, err)
+	isPending := func(w api.Worker) bool { return w.State == lifecycle.Pending }
 	view := env.waitFor(pool, "two have moved, and the rollout does not wait for the third", func(v api.PoolWorkers) bool {
-		return v.Rollout == nil && v.Ready == 2 && v.Workers[0].SpecVersion == 2 && v.Workers[1].SpecVersion == 2 && v.Workers[2].SpecVersion == 2
+		return v.Rollout == nil && v.Ready == 2 && v.Workers[0].SpecVersion == 2 && v.Workers[1].SpecVersion == 2 && v.Workers[2].SpecVersion == 2 &&
+			slices.ContainsFunc(v.Workers, isPending) // between two attempts it is starting
 	})
 	waiting := 0
 	for _, w := range view.Workers {
-		if w.State == lifecycle.Pending {
+		if isPending(w) {
 			require.Contains(t, w.Reason, "tempool/place/next", "the reason says what it waits for")
 			waiting++
 			continue

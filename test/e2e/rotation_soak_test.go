@@ -28,7 +28,7 @@ func TestManyRotationsDoNotGrowTheAgent(t *testing.T) {
 	m := rotationEnv{testEnv: newEnv(t)}
 	m.host = fmt.Sprintf("shortlived-%d", os.Getpid()) // hostProcesses sees the processes of concurrent runs of this test, too
 	m.agent = m.testEnv.startAgent(m.host)
-	m.spec = spec.Default()
+	m.spec = patient(spec.Default())
 	m.spec.Pool.Name, m.spec.Pool.Size, m.spec.Pool.Command, m.spec.Pool.Protocol = "shortlived", 8, []string{"sleep", "1000"}, spec.ProtocolNone
 	m.spec.Health.Kind, m.spec.Health.Command = spec.HealthExec, []string{"true"}
 	m.spec.Rotation.MaxUnavailable = m.spec.Pool.Size

@@ -102,7 +102,7 @@ func TestAPoolOfTwoHostsFollowsALoadThatRisesTenfoldAndFallsToNothing(t *testing
 	load(9)
 	full := env.waitFor(pool, "all workers serve", func(v api.PoolWorkers) bool { return v.Ready == most })
 	t.Logf("from one caller to ten: %d workers after %s", most, time.Since(began).Round(time.Millisecond))
-	sleep(t, 20*time.Second) // the load goes on, for the waits
+	sleep(t, 20*time.Second) // the load continues, for the waits
 	hosts := map[string]bool{}
 	for _, w := range full.Workers {
 		hosts[w.Host] = true
@@ -250,17 +250,27 @@ func TestAPoolForgetsTheDemandOfALostHost(t *testing.T) {
 	lost := env.startAgent("lost", "--labels", "none")
 	s := env.followingSpec("lose", 4)
 	pool := env.startFollowing(s)
+	gateway := waitForGateway(t, env.gatewayClient("lost"))
 	var waiting sync.WaitGroup
 	defer waiting.Wait()
+	killed, stop := context.WithCancel(t.Context())
+	defer stop()
 	for range 8 { // more than the pool has workers for
 		waiting.Go(func() {
-			response, err := env.gatewayClient("lost").Post("http://gateway/v1/pools/lose/leases", "application/json", strings.NewReader(`{"holder": "x", "wait_ms": 60000}`))
-			if err == nil {
-				_ = response.Body.Close()
+			for killed.Err() == nil { // a gateway that has just started may not know the pool yet
+				response, err := gateway.Post("http://gateway/v1/pools/lose/leases", "application/json", strings.NewReader(`{"holder": "x", "wait_ms": 60000}`))
+				if err == nil {
+					_ = response.Body.Close()
+				}
+				select {
+				case <-killed.Done():
+				case <-time.After(50 * time.Millisecond):
+				}
 			}
 		})
 	}
 	env.waitFor(pool, "the gateway's demand has arrived", func(v api.PoolWorkers) bool { return v.Scale != nil && v.Scale.Load > 0 })
+	stop()
 	lost.kill()
 	env.waitFor(pool, "the lost host has no demand", func(v api.PoolWorkers) bool { return v.Scale.Load == 0 })
 }

@@ -33,7 +33,7 @@ const (
 	// maxImbalance bounds the calls of the busiest worker, as a multiple of the mean. A run of less than longRunCalls may exceed it by
 	// shortRunSlack calls: balancing allows a lead of 16 calls, at the start and at the end of the count.
 	maxImbalance  = 1.05
-	shortRunSlack = 32
+	shortRunSlack = 64
 	longRunCalls  = 20_000 // calls
 	maxRounds     = 3
 )

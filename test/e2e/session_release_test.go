@@ -44,7 +44,7 @@ func valueOf(ctx context.Context, c *http.Client, pool, session string) (value s
 	return value, int64(number), nil
 }
 
-// Callers of sessions whose values are in the memory of one process call without a pause while it ends in good order. None of them misses its value: the
+// Callers of sessions whose values are in the memory of one process call without a pause while it ends gracefully. None of them misses its value: the
 // process releases the sessions before another one answers.
 func TestSessionsAreReleasedBeforeAnOrderlyEnd(t *testing.T) {
 	t.Parallel()
@@ -94,28 +94,83 @@ func TestSessionsAreReleasedBeforeAnOrderlyEnd(t *testing.T) {
 	}
 }
 
-// A worker without a call in flight is drained, too, when the pool is scaled down.
+// A process that is replaced by a rule of its spec releases its sessions before the next one serves them, as one that is restarted on command.
+func TestSessionsAreReleasedBeforeARotationByRule(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("release-rule", "--capacity", "20")
+	client := env.gatewayClient("release-rule")
+	for name, surge := range map[string]bool{"with-surge": true, "without-surge": false} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := movingSpec(t, "rule-"+name, 1)
+			s.Rotation.MaxRequests, s.Rotation.Jitter, s.Rotation.Surge = 3, 0, surge
+			s.Rotation.DrainTimeout, s.Queue.Timeout = spec.Duration(waitTimeout), spec.Duration(waitTimeout)
+			pool := env.startPool(s)
+			storeInSession(t, client, pool.Name(), "mine", "of value")
+			ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
+			defer cancel()
+			for incarnation := int64(1); incarnation == 1; {
+				var value string
+				var err error
+				value, incarnation, err = valueOf(ctx, client, pool.Name(), "mine")
+				require.NoError(t, err)
+				require.Equal(t, "of value", value, "incarnation %d", incarnation)
+			}
+			env.waitFor(pool, "the rule has replaced the process", func(v api.PoolWorkers) bool {
+				return v.Workers[0].RotationsByReason[string(api.CauseRequests)] > 0
+			})
+			require.NoError(t, env.stopPool(pool))
+		})
+	}
+}
+
+// A worker without a call in flight also releases its sessions when it is drained and when the pool is scaled down.
 func TestAnIdleWorkerReleasesItsSessionsBeforeItGoes(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
 	env.startAgent("release-idle")
 	client := env.gatewayClient("release-idle")
-	s, _ := movingSpec(t, "idle", 1)
-	s.Lease.IdleReturn = spec.Duration(100 * time.Millisecond)
-	pool := env.startPool(s)
-	storeInSession(t, client, "idle", "mine", "of value")
-	require.Eventually(t, func() bool {
-		state, err := pool.State(t.Context(), 0)
-		return err == nil && state.State == lifecycle.Ready && state.Lease == nil
-	}, waitTimeout, 20*time.Millisecond, "the gateway returns its lease")
-	env.signal(pool, 0, api.SignalDrain, "")
-	env.waitState(pool, 0, lifecycle.Stopped)
-	worker := 0
-	_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: &worker})
-	require.NoError(t, err)
-	env.waitState(pool, 0, lifecycle.Ready)
-	value, incarnation, err := valueOf(t.Context(), client, "idle", "mine")
-	require.NoError(t, err)
-	require.Equal(t, "of value", value)
-	require.EqualValues(t, 2, incarnation)
+	t.Run("drain", func(t *testing.T) {
+		s, _ := movingSpec(t, "idle", 1)
+		s.Lease.IdleReturn = spec.Duration(100 * time.Millisecond)
+		pool := env.startPool(s)
+		storeInSession(t, client, "idle", "mine", "of value")
+		require.Eventually(t, func() bool {
+			state, err := pool.State(t.Context(), 0)
+			return err == nil && state.State == lifecycle.Ready && state.Lease == nil
+		}, waitTimeout, 20*time.Millisecond, "the gateway returns its lease")
+		env.signal(pool, 0, api.SignalDrain, "")
+		env.waitState(pool, 0, lifecycle.Stopped)
+		worker := 0
+		_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: &worker})
+		require.NoError(t, err)
+		env.waitState(pool, 0, lifecycle.Ready)
+		value, incarnation, err := valueOf(t.Context(), client, "idle", "mine")
+		require.NoError(t, err)
+		require.Equal(t, "of value", value)
+		require.EqualValues(t, 2, incarnation)
+		require.NoError(t, env.stopPool(pool))
+	})
+	t.Run("scale-down", func(t *testing.T) {
+		s, _ := movingSpec(t, "smaller", 2)
+		s.Rotation.DrainTimeout = spec.Duration(waitTimeout)
+		pool := env.startPool(s)
+		home := storeInSession(t, client, "smaller", "first", "of value")
+		if storeInSession(t, client, "smaller", "second", "before") == home { // each worker has a session, whichever goes
+			to := map[string]string{"smaller/0": "smaller/1", "smaller/1": "smaller/0"}[home]
+			migration, err := pool.Session("second").Migrate(t.Context(), api.MigrateSessionRequest{To: to})
+			require.NoError(t, err)
+			_, err = migration.Wait(t.Context())
+			require.NoError(t, err)
+		}
+		require.NotEqual(t, home, storeInSession(t, client, "smaller", "second", "of value"))
+		_, err := pool.Scale(t.Context(), 1)
+		require.NoError(t, err)
+		env.waitReady(pool, 1)
+		for _, session := range []string{"first", "second"} {
+			value, _, err := valueOf(t.Context(), client, "smaller", session)
+			require.NoError(t, err)
+			require.Equal(t, "of value", value, session)
+		}
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -94,6 +95,34 @@ func TestASessionSurvivesWorkerAndAgentCrashes(t *testing.T) {
 		return status == http.StatusNotFound
 	}, waitTimeout, 10*time.Millisecond)
 
+	// An anonymous session that was asked for lives for several calls, until its TTL.
+	var anonymous, brief sessions.Session
+	require.NoError(t, json.Unmarshal([]byte(mustRequest(t, client, "POST", "/v1/sessions", "", "")), &anonymous))
+	require.True(t, sessions.IsTemporary(anonymous.ID))
+	require.Equal(t, s.Sessions.AnonymousTTL, anonymous.TTL)
+	require.Equal(t, fmt.Sprintf("%q", anonymous.ID), call("remember", `["name","Grace"]`, anonymous.ID))
+	require.Equal(t, `"Grace"`, call("recall", `["name"]`, anonymous.ID))
+	require.NoError(t, json.Unmarshal([]byte(mustRequest(t, client, "POST", "/v1/sessions", `{"ttl":"1ms"}`, "")), &brief))
+	require.Eventually(t, func() bool {
+		status, _ := request(t, client, "GET", "/v1/sessions/"+brief.ID, "", "")
+		return status == http.StatusNotFound
+	}, waitTimeout, 10*time.Millisecond)
+
+	// A backup restores what was deleted since, with its version, and undoes no later change.
+	backup := filepath.Join(t.TempDir(), "backup")
+	mustRequest(t, client, "PUT", "/v1/sessions/lost", `{"data":{"k":1}}`, "")
+	mustRequest(t, client, "PATCH", "/v1/sessions/lost", `{"data":{"k":2}}`, "")
+	env.ctl(cli.ExitOK, "sessions", "export", "mind", backup)
+	mustRequest(t, client, "DELETE", "/v1/sessions/lost", "", "")
+	require.Equal(t, `"mine"`, call("remember", `["name","Ada Lovelace"]`, "mine"))
+	env.ctl(cli.ExitOK, "sessions", "import", "mind", backup)
+	var lost sessions.Session
+	require.NoError(t, json.Unmarshal([]byte(mustRequest(t, client, "GET", "/v1/sessions/lost", "", "")), &lost))
+	require.Equal(t, int64(2), lost.Version)
+	require.Equal(t, `2`, call("recall", `["k"]`, "lost"))
+	require.Equal(t, `"Ada Lovelace"`, call("recall", `["name"]`, "mine"))
+	require.Equal(t, `"mine"`, call("remember", `["name","Ada"]`, "mine"))
+
 	// Every acknowledged write survives a kill of the agent.
 	for i := range 50 {
 		call("remember", fmt.Sprintf(`["k%d",%d]`, i, i), "mine")
@@ -133,7 +162,7 @@ func TestASecondHostGetsNoWorkerWhileSessionsAreInAFileOfTheFirst(t *testing.T) 
 		}
 		return len(view.Workers) == 2 && strings.Contains(view.Workers[1].Reason, why)
 	}, waitTimeout, 100*time.Millisecond)
-	require.Eventually(t, func() bool { // between two attempts the worker is starting, which is no reason
+	require.Eventually(t, func() bool { // between two attempts the worker is starting, which is not a reason
 		table, _ := env.ctl(cli.ExitOK, "pool", "status", "wide")
 		return strings.Contains(table, "the sessions of pool wide are in the local store of host first")
 	}, waitTimeout, 100*time.Millisecond)

@@ -31,23 +31,25 @@ func requireHookFailed(t *testing.T, pool *tempool.Pool, times int) (reasons []s
 	return reasons
 }
 
-func TestHooksOfASuspensionRunAndHoldNothingUp(t *testing.T) {
+func TestHooksOfASuspensionRunAndDelayNothing(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
 	env.startAgent("hooks")
+	gateway := env.gatewayClient("hooks")
 	for name, c := range map[string]struct {
 		environment map[string]string
 		problems    []string
 	}{
 		"well":    {},
 		"failing": {map[string]string{"suspend": "fail", "resume": "fail"}, []string{"worker.suspend failed: error: ValueError: the model is in use", "worker.resume failed: error: ValueError: the model is in use"}},
-		"hanging": {map[string]string{"suspend": "hang", "resume": "hang"}, []string{"worker.suspend has not returned within 1s", "worker.resume failed: it has not returned within health.timeout"}},
+		"hanging": {map[string]string{"suspend": "hang", "resume": "hang"}, []string{"worker.suspend has not returned within 15s", "worker.resume failed: it has not returned within health.timeout"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			notes := filepath.Join(env.dir, name)
 			s := pythonSpec("hooks-"+name, 1, "suspend.py")
-			if s.Health.Timeout = spec.Duration(waitTimeout); name == "hanging" { // a hook that returns has time on the slowest machine
-				s.Health.Timeout = spec.Duration(time.Second)
+			s.Health.Interval = spec.Duration(time.Hour) // nor does a probe fail meanwhile
+			if name == "hanging" {                       // a hook that returns has time on the slowest machine
+				s.Health.Timeout = spec.Duration(15 * time.Second)
 			}
 			s.Pool.Env["NOTES"] = notes
 			for key, value := range c.environment {
@@ -58,9 +60,14 @@ func TestHooksOfASuspensionRunAndHoldNothingUp(t *testing.T) {
 			require.NoError(t, pool.Call(t.Context(), "work", []int{0}, &pid))
 			env.signal(pool, 0, api.SignalSuspend, "")
 			env.waitState(pool, 0, lifecycle.Suspended)
+			waits := make(chan error, 1)
+			go func() { waits <- pool.Call(t.Context(), "work", []int{0}, &after) }()
+			require.Eventually(t, func() bool {
+				return readScrape(t, gateway).has(1, "tempool_pool_queue_length", "pool", s.Pool.Name)
+			}, waitTimeout, 50*time.Millisecond, "the pool has no other worker, so its call waits")
 			env.signal(pool, 0, api.SignalResume, "")
 			env.waitState(pool, 0, lifecycle.Ready)
-			require.NoError(t, pool.Call(t.Context(), "work", []int{0}, &after))
+			require.NoError(t, <-waits)
 			require.Equal(t, pid, after, "the process serves on")
 			ran, err := os.ReadFile(notes)
 			require.NoError(t, err)
@@ -94,7 +101,7 @@ func freezingSpec(name string) spec.Spec {
 	s.Pool.OnSuspend = spec.SuspendFreeze
 	s.Health.Interval, s.Health.Timeout = spec.Duration(200*time.Millisecond), spec.Duration(frozenProbe)
 	s.Health.MaxFailures = 1_000                  // a machine that stalls fails probes, too: no process is replaced for that
-	s.Pool.StopGrace = spec.Duration(waitTimeout) // a process that has been asked to stop ends by itself
+	s.Pool.StopGrace = spec.Duration(waitTimeout) // a process that was asked to stop exits without SIGKILL
 	return s
 }
 
@@ -114,15 +121,16 @@ func (env *testEnv) frozenWorker(pool *tempool.Pool) (pid, descendant int) {
 	return pid, descendant
 }
 
-func TestAFrozenWorkerIsNotProbedAndGoesOnOrStops(t *testing.T) {
+func TestAFrozenWorkerIsNotProbedAndContinuesOrStops(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
 	env.startAgent("freeze")
 	pool := env.startPool(freezingSpec("freeze"))
 	pid, descendant := env.frozenWorker(pool)
+	before := env.waitState(pool, 0, lifecycle.Suspended)
 	sleep(t, 2*frozenProbe) // a probe would fail
 	state := env.waitState(pool, 0, lifecycle.Suspended)
-	require.Equal(t, lifecycle.Healthy, state.Health)
+	require.Equal(t, before.Health, state.Health) // healthy, unless the machine stalled at the last moment
 	require.True(t, stoppedProcess(t, pid))
 	env.signal(pool, 0, api.SignalResume, "")
 	env.waitState(pool, 0, lifecycle.Ready)
@@ -179,4 +187,40 @@ func TestAFrozenProcessIsHandedOverAndResumes(t *testing.T) {
 	var after int
 	require.Eventually(t, func() bool { return pool.Call(t.Context(), "work", []int{0}, &after) == nil }, waitTimeout, 50*time.Millisecond)
 	require.Equal(t, pid, after, "the process is the same")
+}
+
+// The agent is replaced after a suspension has cut a call, while the program's hook runs: the worker still learns of the cut call.
+func TestASuspensionIsHandedOverInItsMiddle(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	current := env.startAgent("suspend-keep", "--keep-processes")
+	notes := filepath.Join(env.dir, "notes")
+	s := pythonSpec("suspend-keep", 1, "suspend.py")
+	s.Pool.Env["NOTES"], s.Pool.Env["suspend"] = notes, "hang"
+	s.Rotation.DrainTimeout, s.Health.Timeout = spec.Duration(time.Second), spec.Duration(waitTimeout)
+	pool := env.startPool(s)
+	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", TTL: time.Hour, Wait: waitTimeout})
+	require.NoError(t, err)
+	var pid int
+	require.NoError(t, lease.Call(t.Context(), "work", []int{0}, &pid))
+	folder, cut := t.TempDir(), make(chan error, 1)
+	go func() { cut <- lease.Call(t.Context(), "linger", []string{folder}, nil) }()
+	require.Eventually(t, func() bool { return exists(folder, "begun") }, waitTimeout, 10*time.Millisecond, "a call is in flight")
+
+	env.signal(pool, 0, api.SignalSuspend, "a look at it")
+	require.ErrorIs(t, <-cut, tempool.ErrLeaseFenced)
+	require.Eventually(t, func() bool { return exists(env.dir, "notes") }, waitTimeout, 10*time.Millisecond, "the hook runs")
+	current.stop()
+	require.NoError(t, os.WriteFile(notes+".gate", nil, 0o600))
+	env.startAgent("suspend-keep", "--keep-processes")
+	state := env.waitState(pool, 0, lifecycle.Suspended)
+	require.Equal(t, pid, state.PID, "the process was kept")
+	for _, transition := range env.history(pool, 0) {
+		if transition.Event == lifecycle.Suspend {
+			require.Equal(t, "1", transition.Metadata["calls_cut"])
+		}
+	}
+	env.waitFor(pool, "the cut call and the usage of its lease are counted", func(v api.PoolWorkers) bool {
+		return v.Workers[0].CallsCut == 1 && v.Workers[0].RequestsServed == 2
+	})
 }

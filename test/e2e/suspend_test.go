@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -21,6 +22,28 @@ import (
 func (env *testEnv) signal(pool *tempool.Pool, slot int, signal, reason string) {
 	env.t.Helper()
 	require.NoError(env.t, pool.Signal(env.t.Context(), slot, signal, api.Control{Reason: reason}))
+}
+
+// Orders that are sent while no agent runs the workflow reach it together. The last one counts, and ctl can replay what happened.
+func TestOrdersThatArriveTogetherAreCarriedOutInTheirOrder(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	agent := env.startAgent("orders")
+	pool := env.startPool(echoSpec("orders", 1))
+	env.waitReady(pool, 1)
+	require.NoError(t, agent.cmd.Process.Signal(syscall.SIGSTOP))
+	t.Cleanup(func() { _ = agent.cmd.Process.Signal(syscall.SIGCONT) })
+	for _, order := range []string{api.SignalSuspend, api.SignalResume, api.SignalSuspend, api.SignalResume, api.SignalSuspend} {
+		env.signal(pool, 0, order, order)
+	}
+	require.NoError(t, agent.cmd.Process.Signal(syscall.SIGCONT))
+	env.waitState(pool, 0, lifecycle.Suspended)
+	all := ctlJSON[[]lifecycle.Transition](env, "history", "orders/0", "--all")
+	require.Equal(t, lifecycle.Suspended, all[len(all)-1].To)
+	for _, order := range []string{api.SignalResume, api.SignalStop} {
+		env.signal(pool, 0, order, order)
+	}
+	env.waitState(pool, 0, lifecycle.Stopped)
 }
 
 // A client renews its lease for ever and calls without a pause. The suspension refuses both at once and fences the lease when drain_timeout is over; the process stays.
@@ -55,7 +78,7 @@ func TestASuspensionTakesALeaseThatItsHolderKeepsRenewing(t *testing.T) {
 	require.GreaterOrEqual(t, time.Since(began), drain, "the holder has had drain_timeout to return the lease")
 	require.Equal(t, pid, state.PID)
 	require.Contains(t, state.Reason, "a look at it")
-	require.Eventually(t, func() bool { return errors.Is(lease.Err(), tempool.ErrLeaseFenced) }, waitTimeout, 20*time.Millisecond, "its client hears that the lease is fenced")
+	require.Eventually(t, func() bool { return errors.Is(lease.Err(), tempool.ErrLeaseFenced) }, waitTimeout, 20*time.Millisecond, "its client learns that the lease is fenced")
 
 	env.signal(pool, 0, api.SignalResume, "")
 	env.waitState(pool, 0, lifecycle.Ready)
@@ -152,7 +175,7 @@ func TestRequestsThatOvertakeASuspension(t *testing.T) {
 
 	lease := pending()
 	env.signal(pool, 0, api.SignalResume, "")
-	require.Eventually(t, func() bool { return lease.Call(t.Context(), "work", []int{0}, nil) == nil }, waitTimeout, 10*time.Millisecond, "the lease goes on")
+	require.Eventually(t, func() bool { return lease.Call(t.Context(), "work", []int{0}, nil) == nil }, waitTimeout, 10*time.Millisecond, "the lease continues")
 	require.NoError(t, lease.Renew(t.Context()))
 	require.NoError(t, lease.Checkin(t.Context(), tempool.OutcomeOK))
 	require.Equal(t, pid, env.waitState(pool, 0, lifecycle.Ready).PID)

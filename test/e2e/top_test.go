@@ -95,15 +95,15 @@ func TestTopOnATerminal(t *testing.T) {
 	term.shows("2/2 ready", "screen/0")
 
 	require.NoError(t, env.server.Kill())
-	term.shows("not current, asking again: ", "screen/0")
+	term.shows("not current, retrying: ", "screen/0")
 	require.NoError(t, env.server.Restart(t.Context()))
 	require.Eventually(t, func() bool {
 		screen, err := term.run("capture-pane", "-p")
-		return err == nil && strings.Contains(screen, "2/2 ready") && !strings.Contains(screen, "asking again")
-	}, waitTimeout, 100*time.Millisecond, "it goes on when Temporal is back")
+		return err == nil && strings.Contains(screen, "2/2 ready") && !strings.Contains(screen, "not current")
+	}, waitTimeout, 100*time.Millisecond, "it continues when Temporal is back")
 
 	term.keys("?")
-	term.shows("restart it, after a question")
+	term.shows("restart it, after confirmation")
 	term.keys("q")
 	require.Eventually(t, func() bool {
 		_, err := term.run("has-session")

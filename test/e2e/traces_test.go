@@ -56,10 +56,7 @@ func receiveTraces(t *testing.T) *traceReceiver {
 
 // startCollector starts a collector that passes on what it gets, and returns its endpoint.
 func startCollector(t *testing.T, program, to string) string {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	address := listener.Addr().String()
-	require.NoError(t, listener.Close())
+	address := ownAddress(t)
 	config := filepath.Join(t.TempDir(), "collector.yaml")
 	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, `
 receivers: {otlp: {protocols: {http: {endpoint: "%s"}}}}
@@ -229,7 +226,7 @@ func TestTracesOfACallAStartAndAnExecute(t *testing.T) {
 	t.Run("a worker with OpenTelemetry", func(t *testing.T) {
 		sdk, err := filepath.Abs(filepath.Join("..", "..", "sdk", "node", "lib", "index.js"))
 		require.NoError(t, err)
-		node := spec.Default()
+		node := patient(spec.Default())
 		node.Pool.Name, node.Pool.Size, node.Pool.Command = "node", 1, []string{"node", "worker.mjs"}
 		node.Pool.Dir = examplesetup.Copy(t, filepath.Join("testdata", "traced-node"))
 		node.Pool.Env = map[string]string{"NODE_SDK": sdk, "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint}

@@ -83,7 +83,7 @@ func TestAPoolMovesToAnotherBuildUnderLoadAndBack(t *testing.T) {
 		t.Helper()
 		calls, granted := answered.Load(), leases.granted.Load()
 		require.Eventually(t, func() bool { return answered.Load() > calls+50 && leases.granted.Load() > granted+3 }, waitTimeout, 10*time.Millisecond,
-			"%s: calls and leases go on", what)
+			"%s: calls and leases continue", what)
 	}
 	for _, build := range []string{"2.0", "1.0"} {
 		agents["one"].stop()
@@ -131,7 +131,7 @@ func TestWorkflowsOfUnversionedAgentsMoveToADeploymentAndBack(t *testing.T) {
 		answer, err := deployment.Describe(t.Context(), client.WorkerDeploymentDescribeOptions{})
 		return err == nil && answer.Info.RoutingConfig.CurrentVersion != nil
 	}, waitTimeout, 50*time.Millisecond, "the first build of a deployment is current")
-	env.waitBuildOf(lease, "1.0", worker) // the task queues hear of the version a moment later
+	env.waitBuildOf(lease, "1.0", worker) // the task queues learn of the version a moment later
 	_, err := deployment.SetCurrentVersion(t.Context(), client.WorkerDeploymentSetCurrentVersionOptions{IgnoreMissingTaskQueues: true})
 	require.NoError(t, err)
 	versioned.stop()

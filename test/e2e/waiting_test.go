@@ -19,6 +19,7 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/worker"
 )
 
@@ -63,6 +64,10 @@ func TestClientsThatWaitForAWorkerAGatewayUsesCostFewEvents(t *testing.T) {
 // waitingFor is how long clients wait before a lease is returned.
 const waitingFor = 10 * time.Second
 
+// mostUpdates bounds the updates in a second of fifty clients that wait for waitingFor. Each asks three workers at once, then some five in pauses that
+// double, then one every one to three seconds: at most some 90 a second altogether. Clients that asked again as soon as they may would send thousands.
+const mostUpdates = 100.0
+
 // updateCounter counts the updates that a client sends, as the SDK's metrics do.
 type updateCounter struct {
 	client.MetricsHandler
@@ -98,16 +103,18 @@ type counterFunc func(int64)
 
 func (f counterFunc) Inc(n int64) { f(n) }
 
-var crowd = flag.Int("crowd", 16, "number of leased workers, an even one, that clients wait for")
+var leased = flag.Int("leased", 16, "number of leased workers, an even one, that clients wait for")
 
 // busyPool is a pool on two agents whose workers are all leased.
 func (env *testEnv) busyPool(name string) (leases []*tempool.Lease, hosts []string) {
 	hosts = []string{name + "-a", name + "-b"}
 	for _, host := range hosts {
-		env.startAgent(host, "--capacity", strconv.Itoa(*crowd/len(hosts)))
+		env.startAgent(host, "--capacity", strconv.Itoa(*leased/len(hosts)))
 	}
-	pool := env.startPool(echoSpec(name, *crowd))
-	for slot := range *crowd {
+	s := echoSpec(name, *leased)
+	s.Lease.TTL = spec.Duration(time.Hour) // none expires, however long the test takes
+	pool := env.startPool(s)
+	for slot := range *leased {
 		lease, err := pool.Checkout(env.t.Context(), tempool.CheckoutOptions{Holder: "first", Slot: &slot})
 		require.NoError(env.t, err)
 		leases = append(leases, lease)
@@ -178,7 +185,7 @@ func TestClientsThatWaitForAnyWorkerCostFewUpdates(t *testing.T) {
 	}
 	require.Positive(t, own, "the count works")
 	require.Positive(t, agents, "the count works")
-	require.Less(t, (float64(own)+agents)/took.Seconds(), 50.0)
+	require.Less(t, (float64(own)+agents)/took.Seconds(), mostUpdates)
 }
 
 func TestClientsThatReachNoGatewayCostFewUpdates(t *testing.T) {
@@ -199,7 +206,7 @@ func TestClientsThatReachNoGatewayCostFewUpdates(t *testing.T) {
 	took, updates := time.Since(began), counter.updates.Load()
 	t.Logf("%d updates of 50 clients in %s", updates, took)
 	require.Positive(t, updates, "the count works")
-	require.Less(t, float64(updates)/took.Seconds(), 50.0)
+	require.Less(t, float64(updates)/took.Seconds(), mostUpdates)
 	cancel()
 	for range 49 {
 		require.Error(t, await(t, failed))

@@ -17,6 +17,7 @@ import (
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/workflows"
 )
 
@@ -29,9 +30,9 @@ func histories(t *testing.T) []string {
 }
 
 // replay replays one history. It discards the replayer's log: the error says the same.
-func replay(t *testing.T, file string, interceptors ...interceptor.WorkerInterceptor) error {
+func replay(t *testing.T, file string, emitTo api.Emit, interceptors ...interceptor.WorkerInterceptor) error {
 	t.Helper()
-	replayer, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{DisableDeadlockDetection: true, Interceptors: append(workflows.Interceptors(converter.GetDefaultDataConverter()), interceptors...)})
+	replayer, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{DisableDeadlockDetection: true, Interceptors: append(workflows.Interceptors(converter.GetDefaultDataConverter(), emitTo), interceptors...)})
 	require.NoError(t, err)
 	workflows.Register(replayer)
 	return replayer.ReplayWorkflowHistoryFromJSONFile(log.NewStructuredLogger(slog.New(slog.DiscardHandler)), file)
@@ -42,7 +43,7 @@ func TestEveryRecordedHistoryReplays(t *testing.T) {
 	for _, file := range histories(t) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			t.Parallel()
-			require.NoError(t, replay(t, file))
+			require.NoError(t, replay(t, file, nil))
 		})
 	}
 }
@@ -58,7 +59,7 @@ func TestAnIncompatibleChangeFailsTheReplay(t *testing.T) {
 			if !bytes.Contains(content, []byte("EVENT_TYPE_WORKFLOW_TASK_COMPLETED")) {
 				return // closed before its first workflow task: no command can differ
 			}
-			require.Error(t, replay(t, file, &extraCommand{}))
+			require.Error(t, replay(t, file, nil, &extraCommand{}))
 		})
 	}
 }
@@ -87,9 +88,9 @@ func TestAReplayEmitsNothing(t *testing.T) {
 	for _, file := range histories(t) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			t.Parallel()
-			require.NoError(t, replay(t, file, workflows.EmitEvents(func(eventType, source string, _ time.Time, data any) {
+			require.NoError(t, replay(t, file, func(eventType, source string, _ time.Time, data any) {
 				t.Errorf("%s emitted %s: %+v", source, eventType, data)
-			})))
+			}))
 		})
 	}
 }

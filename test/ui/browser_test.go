@@ -141,7 +141,7 @@ func (b *browser) tabTo(text string) {
 	var seen []string
 	for range 2 * 100 { // a page of a large pool has a link in each row
 		b.press(kb.Tab)
-		at := evaluate[string](b, `(document.activeElement.innerText || document.activeElement.name || document.activeElement.tagName).trim()`)
+		at := evaluate[string](b, `(at => at.tagName === "TEXTAREA" ? at.name : (at.innerText || at.name || at.tagName).trim())(document.activeElement)`)
 		if at == text {
 			require.NotEqual(b.t, "none", evaluate[string](b, `getComputedStyle(document.activeElement).outlineStyle`), "the focus on %q is visible", text)
 			return
@@ -166,7 +166,7 @@ func (b *browser) search(text string) {
 	b.t.Helper()
 	b.press("/")
 	require.Equal(b.t, "/", evaluate[string](b, `document.activeElement.dataset.focus`))
-	evaluate[bool](b, `document.activeElement.select() || true`) // DevTools types the key, too, which a keyboard would not
+	evaluate[bool](b, `document.activeElement.select() || true`) // DevTools also types the key, which a keyboard would not
 	b.press(text, kb.Enter)
 }
 
@@ -181,6 +181,28 @@ func (b *browser) shot(name string) {
 	picture, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
 	require.NoError(b.t, err)
 	require.NoError(b.t, os.WriteFile(filepath.Join(folder, name+".png"), picture, 0o600))
+}
+
+// shots keeps a picture of the page as it is, and one in the dark.
+func (b *browser) shots(name string) {
+	b.shot(name)
+	b.dark(true)
+	b.shot(name + "-dark")
+	b.dark(false)
+}
+
+// shotOf keeps a picture of the page, scrolled to an element.
+func (b *browser) shotOf(element, name string) {
+	b.t.Helper()
+	evaluate[bool](b, `(document.querySelector("`+element+`").scrollIntoView({block: "center"}), true)`)
+	b.shots(name)
+}
+
+// typeAtEnd types at the end of the text that has the focus.
+func (b *browser) typeAtEnd(keys ...string) {
+	b.t.Helper()
+	evaluate[bool](b, `(document.activeElement.setSelectionRange(1e6, 1e6), true)`)
+	b.press(keys...)
 }
 
 // dark makes the page dark or light.

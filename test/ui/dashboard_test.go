@@ -13,6 +13,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/examplesetup"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
 )
 
 // axeSource is the source of axe-core, as npm installs it.
@@ -30,38 +31,53 @@ func TestACrashIsFollowedToItsCauseByKeyboard(t *testing.T) {
 	f := newFleet(t)
 	f.startAgent("alpha", "--capacity", "2")
 	f.startAgent("beta", "--capacity", "4", "--labels", "other")
-	pool := f.startPool("model", 2)
+	pool := f.startPool("model", 2, func(s *spec.Spec) {
+		s.Recovery.Restart = spec.RestartNever
+		s.Queue = spec.Default().Queue // so that its text has no [queue], which the test adds
+	})
 	b := newBrowser(t)
 	b.open(f.signInLink("beta"))
 	b.await("the fleet is shown", `document.querySelector("h1").textContent === "Fleet" && document.querySelector("#pool-model")`)
 	b.await("the stream is open", `document.getElementById("link").textContent === "live"`)
-	b.await("the pools are well", `document.body.innerText.includes("All pools are well.")`)
+	b.await("the pools are well", `document.body.innerText.includes("All pools are healthy.")`)
 	b.await("the whole fleet is shown, whichever agent serves it", `document.querySelectorAll("#hosts tbody tr").length === 2`)
 	b.accessible(axe)
 	b.shot("fleet-well")
 
-	// A worker dies and another one is stopped by ctl. The page shows both without a reload.
+	// A worker dies for good and another one is stopped by ctl. The page shows both without a reload.
 	_, err := pool.Worker(1).CallRaw(t.Context(), "die", nil)
 	require.Error(t, err)
-	require.NoError(t, pool.Signal(t.Context(), 0, api.SignalStop, api.Control{Reason: "it answers nonsense", By: "ada"}))
-	b.await("the problem is shown, live", `document.querySelector("#problems .problem")?.innerText.includes("model/0 It stays down")`)
+	require.NoError(t, pool.Signal(t.Context(), 0, api.SignalStop, api.Control{Reason: "it returns wrong results", By: "ada"}))
+	b.await("the problems are shown, live", `["model/0", "model/1"].every(worker => document.querySelector("#problems .problem")?.innerText.includes(worker))`)
 	b.accessible(axe)
-	b.shot("fleet-problem")
-	f.await(pool, "worker 1 is ready again", func(v api.PoolWorkers) bool { return v.Workers[1].State == lifecycle.Ready })
+	b.shots("fleet-problem")
 
 	b.press(kb.Tab) // the first Tab of a page reaches the way past its head
 	require.Equal(t, "Skip to the content", evaluate[string](b, `document.activeElement.innerText`))
 	b.press(kb.Enter)
-	b.follow("pool model")
-	b.await("the roster is shown", `document.querySelectorAll("#roster tbody tr").length === 2`)
+	b.follow("model/1") // from the problem to the worker, its timeline and its last words
+	b.await("the timeline and the last words are shown", `document.querySelector("#ended")?.innerText.includes("the model file is corrupt") && document.querySelector("#timeline").innerText.includes("failed")`)
+	b.await("the log has the same words", `document.querySelector("#logs").innerText.includes("the model file is corrupt")`)
 	b.accessible(axe)
-	b.shot("pool")
+	b.shots("crash-worker")
+	b.shotOf("#ended", "crash-last-words")
+	b.shotOf("#timeline", "crash-timeline")
+	b.shotOf("#logs", "crash-log")
+	b.follow("Restart…")
+	b.follow("Restart")
+	b.await("the worker is back", `document.querySelector("h1").innerText.includes("ready")`)
+	b.await("its host is shown, live", `document.querySelector("#now").innerText.includes("alpha")`)
+	b.await("its samples are plotted", `document.querySelectorAll("#plots figure svg").length === 4`)
+	b.accessible(axe)
+	b.shots("worker")
+	b.follow("model")
+	b.await("the roster is shown", `document.querySelectorAll("#roster tbody tr").length === 2`)
+	b.await("its samples are plotted", `document.querySelectorAll("#w-1 svg.spark").length === 2`)
+	b.accessible(axe)
+	b.shots("pool")
 	b.search("model/1")
 	b.await("the roster is filtered", `document.querySelectorAll("#roster tbody tr").length === 1`)
 	b.follow("model/1")
-	b.await("the timeline and the last words are shown", `document.querySelector("#ended")?.innerText.includes("the model file is corrupt") && document.querySelector("#timeline").innerText.includes("failed")`)
-	b.accessible(axe)
-	b.shot("worker")
 
 	b.follow("Suspend…")
 	b.accessible(axe)
@@ -88,6 +104,30 @@ func TestACrashIsFollowedToItsCauseByKeyboard(t *testing.T) {
 	b.follow("Restart…")
 	b.follow("Restart")
 	b.await("the stopped worker is ready again", `document.querySelector("#roster tbody tr").innerText.includes("ready")`)
+
+	// A spec is edited, a mistake in it named, and the change compared and applied.
+	b.follow("Apply spec…")
+	b.accessible(axe)
+	b.tabTo("spec")
+	b.typeAtEnd("\n[queue]\nsize = 0")
+	b.follow("Compare")
+	require.Contains(t, evaluate[string](b, `document.querySelector("[role=alert]").innerText`), "queue.size: 0 is not allowed")
+	b.accessible(axe)
+	b.shots("apply-mistake")
+	b.forgive() // the console has reported the status 400
+	b.tabTo("spec")
+	b.typeAtEnd(kb.Backspace, "77")
+	b.follow("Compare")
+	require.Contains(t, evaluate[string](b, `document.querySelector(".changes").innerText`), "queue.size")
+	b.accessible(axe)
+	b.shots("apply")
+	b.follow("Apply")
+	require.Contains(t, evaluate[string](b, `document.querySelector("#notices").innerText`), "The pool has recorded the spec.")
+	b.await("the pool shows the spec", `document.querySelector("#spec pre").innerText.includes("size = 77")`)
+	status, err := pool.Status(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 77, status.Spec.Queue.Size)
+	b.shots("pool-applied")
 }
 
 func TestEventsAppearAsTheyHappen(t *testing.T) {
@@ -99,7 +139,7 @@ func TestEventsAppearAsTheyHappen(t *testing.T) {
 	b := newBrowser(t)
 	b.open(beta + "/ui/events") // who is not signed in may look on loopback
 	b.await("the stream is open", `document.getElementById("link").textContent === "live"`)
-	require.Contains(t, evaluate[string](b, `document.body.innerText`), "may only look")
+	require.Contains(t, evaluate[string](b, `document.body.innerText`), "read-only")
 	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "ada"})
 	require.NoError(t, err)
 	b.await("the lease is shown", `[...document.querySelectorAll("#feed tr.new")].some(r => r.innerText.includes("lease.granted") && r.innerText.includes("ada"))`)

@@ -55,8 +55,10 @@ func newFleet(t *testing.T) *fleet {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
 	f := &fleet{t: t, server: server, dir: dir}
-	f.client, err = tempool.Dial(t.Context(), tempool.Options{Address: server.Address(), Namespace: server.Namespace(), Logger: silent{}})
-	require.NoError(t, err)
+	require.Eventually(t, func() bool { // a server that is busy may take longer than Dial waits
+		f.client, err = tempool.Dial(t.Context(), tempool.Options{Address: server.Address(), Namespace: server.Namespace(), Logger: silent{}})
+		return err == nil
+	}, timeout, 50*time.Millisecond, "%v", &err)
 	t.Cleanup(f.client.Close)
 	return f
 }
@@ -94,8 +96,8 @@ func (f *fleet) startAgent(hostID string, args ...string) (endpoint string) {
 	require.Eventually(f.t, func() bool {
 		hosts, err := f.client.Hosts(f.t.Context())
 		for _, h := range hosts {
-			if err == nil && h.ID == hostID && h.Vitals.Agent != nil {
-				endpoint = h.Vitals.Agent.Endpoint
+			if err == nil && h.ID == hostID && h.Heartbeat.Agent != nil {
+				endpoint = h.Heartbeat.Agent.Endpoint
 			}
 		}
 		return endpoint != ""
@@ -103,8 +105,8 @@ func (f *fleet) startAgent(hostID string, args ...string) (endpoint string) {
 	return endpoint
 }
 
-// startPool starts a pool of workers of testdata and waits until they are ready.
-func (f *fleet) startPool(name string, size int) *tempool.Pool {
+// startPool starts a pool of workers of testdata, whose spec has these changes, and waits until they are ready.
+func (f *fleet) startPool(name string, size int, changes ...func(*spec.Spec)) *tempool.Pool {
 	f.t.Helper()
 	dir, err := filepath.Abs("testdata")
 	require.NoError(f.t, err)
@@ -113,6 +115,10 @@ func (f *fleet) startPool(name string, size int) *tempool.Pool {
 	s := spec.Default()
 	s.Pool.Name, s.Pool.Size, s.Pool.Command, s.Pool.Dir = name, size, []string{"python3", "worker.py"}, dir
 	s.Pool.Env = map[string]string{"PYTHONPATH": sdk, "PYTHONDONTWRITEBYTECODE": "1"}
+	s.Start.Timeout, s.Queue.Timeout, s.Health.Timeout = spec.Duration(timeout), spec.Duration(timeout), spec.Duration(timeout) // whatever else the machine does
+	for _, change := range changes {
+		change(&s)
+	}
 	require.NoError(f.t, f.client.StartPool(f.t.Context(), api.PoolStart{Pool: name, Spec: s}))
 	pool := f.client.Pool(name)
 	f.await(pool, "all workers are ready", func(v api.PoolWorkers) bool { return v.Ready == size })

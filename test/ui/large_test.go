@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
@@ -33,12 +34,12 @@ func (f *largeFleet) Hosts(context.Context) ([]tempool.Host, error) {
 	turn := f.asked.Add(1)
 	hosts := []tempool.Host{{ID: "web-0", HeardAt: time.Now()}, {ID: "web-1", HeardAt: time.Now()}}
 	for i := range hosts {
-		hosts[i].Vitals.Agent = &api.AgentReport{Capacity: 600, Version: "v1", Labels: []string{"default"}}
+		hosts[i].Heartbeat.Agent = &api.AgentReport{Capacity: 600, Version: "v1", Labels: []string{"default"}}
 	}
 	for slot := range largeSize {
 		score := float64(100 - slot%40)
-		host := &hosts[slot%2].Vitals
-		host.Processes = append(host.Processes, api.ProcessVitals{
+		host := &hosts[slot%2].Heartbeat
+		host.Processes = append(host.Processes, api.ProcessReport{
 			Process:  api.Process{Worker: api.WorkerName("large", slot), Incarnation: 1},
 			InFlight: int(turn) % 3, UptimeMS: turn * 1000, Usage: api.Usage{Requests: turn * int64(slot), TotalMS: turn * 10},
 			Sample:     &api.Sample{MemoryBytes: int64(slot)<<16 + turn<<20, CPUPercent: float64(slot % 100), At: time.Now()},
@@ -53,13 +54,29 @@ func (f *largeFleet) ListPools(context.Context) ([]string, error) { return []str
 func (f *largeFleet) Status(context.Context, string) (api.PoolStatus, error) {
 	s := api.PoolStatus{Pool: "large", Size: largeSize, SpecVersion: 1}
 	for slot := range largeSize {
-		entry := api.RosterEntry{Slot: slot, State: lifecycle.Ready, Incarnation: 1, Host: fmt.Sprint("web-", slot%2), PID: slot + 100, Since: time.Now().Add(-time.Hour), SpecVersion: 1}
+		entry := api.RosterEntry{Slot: slot, State: lifecycle.Ready, Incarnation: 1, Host: fmt.Sprint("web-", slot%2), PID: slot + 100, Endpoint: fmt.Sprint("http://web-", slot%2), Since: time.Now().Add(-time.Hour), SpecVersion: 1}
 		if slot%97 == 5 {
 			entry.State, entry.Reason = lifecycle.Pending, "waits before the next start: exited with code 3, 4 times in a row"
 		}
 		s.Workers = append(s.Workers, entry)
 	}
 	return s, nil
+}
+
+// RecentSamples changes with each question, too.
+func (f *largeFleet) RecentSamples(_ context.Context, pool string, o tempool.SampleOptions) (all []api.RecentSamples, _ error) {
+	turn := f.asked.Load()
+	for _, slot := range o.Workers {
+		one := api.RecentSamples{Worker: api.WorkerName(pool, slot)}
+		for i := range int64(api.MaxRecentSamples) {
+			wave := 1 + math.Sin(float64(i+turn+int64(slot))/5)
+			one.AgeMS, one.Incarnation = append(one.AgeMS, (api.MaxRecentSamples-i)*10_000), append(one.Incarnation, 1)
+			one.MemoryBytes = append(one.MemoryBytes, int64(slot)<<16+int64(wave*float64(20<<20)))
+			one.CPUPercent, one.CallsPerMinute, one.Score = append(one.CPUPercent, float32(wave)), append(one.CallsPerMinute, float32(math.Round(100*wave))), append(one.Score, 90)
+		}
+		all = append(all, one)
+	}
+	return all, nil
 }
 
 func (f *largeFleet) Events(ctx context.Context, _ tempool.EventOptions) iter.Seq2[api.Event, error] {
@@ -94,6 +111,7 @@ func TestAPoolOfAThousandWorkersShowsAndScrolls(t *testing.T) {
 	b.open(server.URL + "/ui/pools/large")
 	b.await("the first page is shown", `document.querySelectorAll("#roster tbody tr").length === 100 && document.getElementById("link").textContent === "live"`)
 	require.Contains(t, evaluate[string](b, `document.querySelector(".pager").innerText`), "1–100 of 1000")
+	require.Equal(t, 200, evaluate[int](b, `document.querySelectorAll("#roster svg.spark path").length`), "the memory and the calls of each worker of the page")
 	evaluate[bool](b, `(longTasks = [], window.moments = new Set(), true)`)
 	began := f.asked.Load()
 	b.await("the page has been refreshed five times, while it is scrolled",
@@ -103,9 +121,7 @@ func TestAPoolOfAThousandWorkersShowsAndScrolls(t *testing.T) {
 	b.accessible(axe)
 	evaluate[bool](b, `(scrollTo(0, 0), true)`)
 	b.shot("pool-large")
-	b.dark(true)
-	b.shot("pool-large-dark")
-	b.dark(false)
+	b.shotOf("#w-10", "pool-large-roster")
 	b.follow("Next →")
 	require.Equal(t, "large/100", evaluate[string](b, `document.querySelector("#roster tbody th").innerText`))
 	b.run(chromedp.Navigate(server.URL + "/ui/pools/large?state=out"))

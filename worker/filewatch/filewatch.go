@@ -3,6 +3,7 @@
 package filewatch
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -58,9 +59,7 @@ func Open(o Options) (*Watcher, error) {
 	if !filepath.IsAbs(o.Dir) || len(o.Paths) == 0 || o.Debounce <= 0 {
 		return nil, errors.New("watch files: Options need an absolute Dir, at least one path and a positive Debounce")
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	notify, err := fsnotify.NewWatcher()
 	if err != nil {
 		return nil, fmt.Errorf("watch files: %w", withAdvice(err))

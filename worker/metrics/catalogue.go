@@ -38,11 +38,21 @@ func define(kind Kind, name, help string, labels ...string) *Metric {
 	return m
 }
 
+// counterVec counts the metric where it happens, not at a scrape.
+func (m *Metric) counterVec() *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: m.Name, Help: m.Help}, m.Labels)
+}
+
+// histogramVec is counterVec for durations; buckets are in seconds.
+func (m *Metric) histogramVec(buckets ...float64) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: m.Name, Help: m.Help, Buckets: buckets}, m.Labels)
+}
+
 // The agent.
 var (
 	buildInfo          = define(Gauge, "tempool_build_info", "1; the labels describe the running program.", "version", "revision", "go_version")
 	agentInfo          = define(Gauge, "tempool_agent_info", "1; the label is the agent's host id.", "host")
-	capacity           = define(Gauge, "tempool_agent_capacity", "Processes the agent may run (--capacity).")
+	capacity           = define(Gauge, "tempool_agent_capacity", "Maximum number of processes that the agent runs (--capacity).")
 	processes          = define(Gauge, "tempool_agent_processes", "Processes of workers on this host, including those that are starting.")
 	abandoned          = define(Gauge, "tempool_agent_abandoned_functions", "Workers of kind function that have ended while one of their calls still runs in the agent.")
 	controlPlane       = define(Gauge, "tempool_control_plane_up", "1 if Temporal answered the last check, else 0.")
@@ -53,8 +63,8 @@ var (
 	eventsMissed       = define(Counter, "tempool_events_missed_total", "Events that this agent had dropped before a reader got them.", "reader")
 	eventsPosted       = define(Counter, "tempool_events_posted_total", "Events that the receiver of --events-webhook has accepted.")
 	eventPostsFailed   = define(Counter, "tempool_event_posts_failed_total", "Requests to --events-webhook that failed; their events are posted again.")
-	agentEpoch         = define(Gauge, "tempool_agent_epoch", "Epoch of the agent's host: how often an agent has joined it. It grows when an agent starts, and when a lost host comes back.")
-	logLinesDropped    = define(Counter, "tempool_log_lines_dropped_total", "Lines that workers wrote and that are in no log: they came too fast, or the disk did not take them.")
+	agentEpoch         = define(Gauge, "tempool_agent_epoch", "Epoch of the agent's host: how often an agent has joined it. It grows when an agent starts, and when a lost host returns.")
+	logLinesDropped    = define(Counter, "tempool_log_lines_dropped_total", "Lines that workers wrote and that are in no log: they came too fast, or the disk did not accept them.")
 	spansExported      = define(Counter, "tempool_trace_spans_exported_total", "Spans that the OpenTelemetry collector has accepted.")
 	spansDropped       = define(Counter, "tempool_trace_spans_dropped_total", "Sampled spans that were dropped because the OpenTelemetry collector was too slow or did not answer.")
 	sdkDropped         = define(Counter, "tempool_sdk_series_dropped_total", "Measurements of the Temporal SDK that were dropped because it had too many series.")
@@ -81,8 +91,8 @@ var (
 	sessionsRemoved     = define(Counter, "tempool_session_store_removed_total", "Sessions that the store expired after their TTL, or evicted because it was full and on_full is evict.", "store", "reason")
 	sessionSeconds      = define(Histogram, "tempool_session_operation_duration_seconds", "Duration of operations on sessions through this agent.", "store", "operation")
 	sessionFailures     = define(Counter, "tempool_session_operation_failures_total", "Operations on sessions that failed because the store was full or did not answer.", "store", "code")
-	sessionMoves        = define(Counter, "tempool_session_migrations_total", "Sessions that migrations were to bind to a worker of this host, undone ones included; result is moved, or superseded if the session was bound elsewhere meanwhile.", "result")
-	sessionsNotReleased = define(Counter, "tempool_session_release_failures_total", "Sessions whose process ended in good order without releasing them: the hook session.release failed, or drain_timeout was over.", "pool")
+	sessionMoves        = define(Counter, "tempool_session_migrations_total", "Sessions that migrations were to bind to a worker of this host, undone ones included; result is moved, or superseded if another binding came first.", "result")
+	sessionsNotReleased = define(Counter, "tempool_session_release_failures_total", "Sessions whose process ended gracefully without releasing them: the hook session.release failed, or drain_timeout was over.", "pool")
 	affinityLookups     = define(Counter, "tempool_session_affinity_lookups_total", "Lookups of the worker that last served the session of a call; result is hit if it was known, else miss.", "pool", "result")
 	affinityBindings    = define(Gauge, "tempool_session_affinity_bindings", "Sessions that are bound to the worker that last served them.", "pool")
 )
@@ -90,7 +100,7 @@ var (
 // Pools, as reported by their workflows. Every agent that has or had a worker of the pool serves the same values.
 var (
 	poolSize          = define(Gauge, "tempool_pool_size", "Workers the pool should have, on all hosts.", "pool")
-	poolWanted        = define(Gauge, "tempool_pool_workers_wanted", "Workers wanted for the demand of all hosts, within the bounds of [scale]; the reason says why the pool has its size. Only of pools that follow the demand.", "pool", "reason")
+	poolWanted        = define(Gauge, "tempool_pool_workers_wanted", "Workers wanted for the demand of all hosts, within the bounds of [scale]; the reason says why the pool has its size. Only for pools that follow demand.", "pool", "reason")
 	poolReady         = define(Gauge, "tempool_pool_ready", "Workers of the pool that are ready or busy, on all hosts.", "pool")
 	poolWorkers       = define(Gauge, "tempool_pool_workers", "Workers of the pool by their last reported state, on all hosts. Busy workers count as ready.", "pool", "state")
 	poolResting       = define(Gauge, "tempool_pool_resting", "Workers of the pool that stay down until an operator restarts them: they gave up, or were stopped.", "pool")
@@ -116,6 +126,7 @@ var (
 	workerState       = define(Gauge, "tempool_worker_state", "1 for the worker's state on this host, 0 for all other states.", "pool", "worker", "state")
 	workerHealthy     = define(Gauge, "tempool_worker_healthy", "1 if the worker's last health check passed, or none has run yet; else 0.", "pool", "worker")
 	workerScore       = define(Gauge, "tempool_worker_score", "Health score of the worker, 0 to 100.", "pool", "worker")
+	workerFailsIn     = define(Gauge, "tempool_worker_time_to_failure_seconds", "Time until the worker reaches a limit at the present trend of its memory or score, at most a day. Only of workers whose failure is in sight.", "pool", "worker")
 	workerIncarnation = define(Gauge, "tempool_worker_incarnation", "Number of the worker's process, counted from 1.", "pool", "worker")
 	workerStart       = define(Gauge, "tempool_worker_start_time_seconds", "Start time of the worker's process, in Unix time.", "pool", "worker")
 	workerRequests    = define(Counter, "tempool_worker_requests_total", "Calls the worker received, including failed ones.", "pool", "worker")
@@ -126,7 +137,9 @@ var (
 	workerCPU         = define(Gauge, "tempool_worker_cpu_cores", "CPU usage of the worker's process tree between its last two samples; 1 is one core.", "pool", "worker")
 	workerFiles       = define(Gauge, "tempool_worker_open_files", "Open files of the worker's process tree.", "pool", "worker")
 	workerThreads     = define(Gauge, "tempool_worker_threads", "Threads of the worker's process tree.", "pool", "worker")
-	workerCounted     = define(Counter, "tempool_worker_counted_total", "Counters that the program keeps with its SDK, by the name it gives.", "pool", "worker", "counter")
+	workerReceived    = define(Counter, "tempool_worker_network_receive_bytes_total", "Bytes that the worker's processes on this host have received from the network. Only of process trees with a network namespace of their own, such as containers.", "pool", "worker")
+	workerSent        = define(Counter, "tempool_worker_network_transmit_bytes_total", "Bytes that the worker's processes on this host have sent to the network. Only of process trees with a network namespace of their own, such as containers.", "pool", "worker")
+	workerCounted     = define(Counter, "tempool_worker_counted_total", "Counters that the program keeps with its SDK, by name.", "pool", "worker", "counter")
 	workerGranted     = define(Counter, "tempool_worker_leases_granted_total", "Leases on the worker that this gateway acquired or was shown.", "pool", "worker")
 	workerRefused     = define(Counter, "tempool_worker_leases_refused_total", "Checkouts through this gateway that the worker refused.", "pool", "worker")
 	workerRestarts    = define(Counter, "tempool_worker_restarts_total", "Processes of the worker that ended without a rotation, since the worker exists and on all hosts, by reason.", "pool", "worker", "reason")

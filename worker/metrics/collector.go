@@ -37,6 +37,17 @@ func (s sink) value(m *Metric, value float64, labels ...string) {
 	s.out <- prometheus.MustNewConstMetric(m.desc, kind, value, labels...)
 }
 
+// assessment sends how well a worker is. A worker has no time to failure while no failure is in sight.
+func (s sink) assessment(a *api.Assessment, labels ...string) {
+	if a == nil {
+		a = &api.Assessment{Score: 100}
+	}
+	s.value(workerScore, a.Score, labels...)
+	if a.FailsInMS > 0 {
+		s.value(workerFailsIn, float64(a.FailsInMS)/1000, labels...)
+	}
+}
+
 func (s sink) flag(m *Metric, value bool, labels ...string) {
 	number := 0.0
 	if value {
@@ -231,8 +242,12 @@ func (c *collector) workersLocked(s sink, snapshot gateway.Snapshot, usage map[s
 		if err != nil {
 			continue
 		}
-		for counter, n := range w.sumCounts(usage[worker].counts) {
+		for counter, n := range w.counts.add(usage[worker].counts) {
 			s.value(workerCounted, float64(n), pool, worker, counter)
+		}
+		if network := w.network.add(usage[worker].network); len(network) > 0 {
+			s.value(workerReceived, float64(network[received]), pool, worker)
+			s.value(workerSent, float64(network[sent]), pool, worker)
 		}
 		if w.replacementsKnown {
 			s.byCause(workerRestarts, w.restarts, restartCauses, pool, worker)
@@ -265,7 +280,7 @@ func (c *collector) workerLocked(s sink, pool string, u workerUsage, counted dis
 	s.value(workerStart, float64(info.StartedAt.UnixMilli())/1000, pool, worker)
 	s.value(workerInFlight, float64(counted.InFlight), pool, worker)
 	if u.sampled {
-		s.value(workerScore, c.config.Score(worker, incarnation), pool, worker)
+		s.assessment(c.config.Assessment(worker, incarnation), pool, worker)
 		s.value(workerMemory, float64(u.memory), pool, worker)
 		s.value(workerCPU, u.cpu/100, pool, worker)
 		s.value(workerFiles, float64(u.files), pool, worker)

@@ -57,8 +57,8 @@ type Config struct {
 	// SDK holds the metrics of this agent's Temporal SDK.
 	SDK    *SDK
 	Logger *slog.Logger
-	// Score returns the health score of an incarnation, 0 to 100.
-	Score func(worker string, incarnation int64) float64
+	// Assessment returns the assessment of an incarnation of this host; nil before the first.
+	Assessment func(worker string, incarnation int64) *api.Assessment
 }
 
 // Metrics serves the metrics of one agent.

@@ -60,18 +60,18 @@ func TestAnOlderIncarnationDoesNotChangeItsWorker(t *testing.T) {
 	require.False(t, l.workers["p/0"].unhealthy)
 	var probes dto.Metric
 	require.NoError(t, l.probeDuration.WithLabelValues("p").(prometheus.Metric).Write(&probes))
-	require.EqualValues(t, 1, probes.GetHistogram().GetSampleCount(), "a report of the program is no probe")
+	require.EqualValues(t, 1, probes.GetHistogram().GetSampleCount(), "a report of the program is not a probe")
 }
 
 func TestTheCountersOfAProgramAddUpAcrossIncarnations(t *testing.T) {
-	w := &workerStat{}
+	w := &sums{}
 	counted := func(n int64) map[string]int64 { return map[string]int64{"api_calls": n} }
-	require.Empty(t, w.sumCounts(nil))
-	require.Equal(t, counted(5), w.sumCounts(map[int64]map[string]int64{1: counted(5)}))
-	require.Equal(t, counted(9), w.sumCounts(map[int64]map[string]int64{1: counted(7), 2: counted(2)}), "both incarnations count during a handover")
-	require.Equal(t, counted(10), w.sumCounts(map[int64]map[string]int64{2: counted(3)}))
-	require.Equal(t, counted(10), w.sumCounts(nil))
-	require.Equal(t, counted(11), w.sumCounts(map[int64]map[string]int64{3: counted(1)}))
+	require.Empty(t, w.add(nil))
+	require.Equal(t, counted(5), w.add(map[int64]map[string]int64{1: counted(5)}))
+	require.Equal(t, counted(9), w.add(map[int64]map[string]int64{1: counted(7), 2: counted(2)}), "both incarnations count during a handover")
+	require.Equal(t, counted(10), w.add(map[int64]map[string]int64{2: counted(3)}))
+	require.Equal(t, counted(10), w.add(nil))
+	require.Equal(t, counted(11), w.add(map[int64]map[string]int64{3: counted(1)}))
 }
 
 func TestWorkersAndPoolsWithoutAProcessAreRemoved(t *testing.T) {
@@ -112,6 +112,28 @@ func TestAPoolIsQueriedOnceForManyScrapesAndRemovedWhenItHasEnded(t *testing.T) 
 	r.queriedAt = time.Time{}
 	require.Empty(t, r.read(nil, true))
 	require.Equal(t, 3, queries["p"])
+}
+
+func TestOnlyAWorkerWhoseFailureIsInSightHasATimeToFailure(t *testing.T) {
+	sent := func(a *api.Assessment) map[string]float64 {
+		out := make(chan prometheus.Metric, 2)
+		sink{out}.assessment(a, "p", "p/0")
+		close(out)
+		values := map[string]float64{}
+		for metric := range out {
+			var m dto.Metric
+			require.NoError(t, metric.Write(&m))
+			for _, known := range catalogue {
+				if known.desc == metric.Desc() {
+					values[known.Name] = m.GetGauge().GetValue()
+				}
+			}
+		}
+		return values
+	}
+	require.Equal(t, map[string]float64{"tempool_worker_score": 100}, sent(nil))
+	require.Equal(t, map[string]float64{"tempool_worker_score": 60}, sent(&api.Assessment{Score: 60, Watch: "Score only 60, but not falling."}))
+	require.Equal(t, map[string]float64{"tempool_worker_score": 60, "tempool_worker_time_to_failure_seconds": 7.5}, sent(&api.Assessment{Score: 60, FailsInMS: 7500}))
 }
 
 func TestAnOldAnswerIsDropped(t *testing.T) {

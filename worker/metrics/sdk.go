@@ -80,7 +80,6 @@ type sdkHandler struct {
 
 type tag struct{ name, value string }
 
-// labels returns the tags as labels.
 func (h sdkHandler) labels() prometheus.Labels {
 	labels := make(prometheus.Labels, len(h.tags))
 	for _, t := range h.tags {

@@ -26,14 +26,9 @@ type SessionStats struct {
 
 // NewSessionStats returns counters at 0.
 func NewSessionStats() *SessionStats {
-	counter := func(m *Metric) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: m.Name, Help: m.Help}, m.Labels)
-	}
 	s := &SessionStats{
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: sessionSeconds.Name, Help: sessionSeconds.Help, Buckets: []float64{0.0001, 0.0005, 0.001, 0.0025, 0.01, 0.05, 0.25, 1, 5},
-		}, sessionSeconds.Labels),
-		failures: counter(sessionFailures), created: counter(sessionsCreated), remove: counter(sessionsRemoved), moves: counter(sessionMoves),
+		duration: sessionSeconds.histogramVec(0.0001, 0.0005, 0.001, 0.0025, 0.01, 0.05, 0.25, 1, 5),
+		failures: sessionFailures.counterVec(), created: sessionsCreated.counterVec(), remove: sessionsRemoved.counterVec(), moves: sessionMoves.counterVec(),
 	}
 	for _, result := range []string{moved, superseded} {
 		s.moves.WithLabelValues(result)

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -68,11 +69,7 @@ func (t *Transitions) addLocked(pool string, now time.Time) *poolTransitions {
 }
 
 func (t *Transitions) sweepLocked(now time.Time) {
-	for pool, p := range t.pools {
-		if now.Sub(p.usedAt) >= transitionRetention {
-			delete(t.pools, pool)
-		}
-	}
+	maps.DeleteFunc(t.pools, func(_ string, p *poolTransitions) bool { return now.Sub(p.usedAt) >= transitionRetention })
 }
 
 // Describe implements prometheus.Collector. It sends nothing: the series depend on the pools.

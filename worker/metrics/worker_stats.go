@@ -38,10 +38,22 @@ type workerStat struct {
 	replacementsKnown bool             // the worker's workflow has reported restarts and rotations
 	restarts          map[string]int64 // by cause, as the worker's workflow counts them
 	rotations         map[string]int64
-	liveCounts        map[int64]map[string]int64 // the program's counters at the last scrape, by incarnation
-	endedCounts       map[string]int64           // sums of the counters of ended incarnations
-	absentSince       time.Time                  // when the worker was first seen without a process here; zero while it has one
+	counts            sums      // of the program's counters
+	network           sums      // of received and sent bytes
+	absentSince       time.Time // when the worker was first seen without a process here; zero while it has one
 }
+
+// sums adds up counters over the incarnations of a worker.
+type sums struct {
+	live  map[int64]map[string]int64 // at the last scrape, by incarnation
+	ended map[string]int64           // of ended incarnations
+}
+
+// The counters of a worker's network.
+const (
+	received = "received"
+	sent     = "sent"
+)
 
 const (
 	// statsRetention is how long workers and pools without a process on this host are kept.
@@ -51,19 +63,12 @@ const (
 )
 
 func newWorkerStats(withProcess func() map[string]bool) *workerStats {
-	counter := func(m *Metric) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: m.Name, Help: m.Help}, m.Labels)
-	}
 	return &workerStats{
-		withProcess: withProcess,
-		startDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: startSeconds.Name, Help: startSeconds.Help, Buckets: []float64{0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300},
-		}, startSeconds.Labels),
-		probeDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: probeSeconds.Name, Help: probeSeconds.Help, Buckets: []float64{0.001, 0.005, 0.02, 0.1, 0.5, 1, 2.5, 5, 10, 30},
-		}, probeSeconds.Labels),
-		ended:         counter(processesEnded),
-		startFailures: counter(startFailures), probeFailures: counter(probeFailures), decisions: counter(decisions),
+		withProcess:   withProcess,
+		startDuration: startSeconds.histogramVec(0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300),
+		probeDuration: probeSeconds.histogramVec(0.001, 0.005, 0.02, 0.1, 0.5, 1, 2.5, 5, 10, 30),
+		ended:         processesEnded.counterVec(),
+		startFailures: startFailures.counterVec(), probeFailures: probeFailures.counterVec(), decisions: decisions.counterVec(),
 		workers: make(map[string]*workerStat), pools: make(map[string]time.Time),
 	}
 }
@@ -192,32 +197,32 @@ func (l *workerStats) Decided(worker string, d activities.Decision) {
 	}
 }
 
-// sumCounts records the counters of the live incarnations and returns the sums over all incarnations here. What a program counted
-// between the last scrape and its end is lost.
-func (w *workerStat) sumCounts(live map[int64]map[string]int64) map[string]int64 {
-	for incarnation, counts := range w.liveCounts {
+// add records the counters of the live incarnations and returns the sums over all incarnations here. What was counted between the last scrape and
+// the end of an incarnation is lost.
+func (s *sums) add(live map[int64]map[string]int64) map[string]int64 {
+	for incarnation, counts := range s.live {
 		if _, isLive := live[incarnation]; isLive {
 			continue
 		}
-		if w.endedCounts == nil {
-			w.endedCounts = make(map[string]int64)
+		if s.ended == nil {
+			s.ended = make(map[string]int64)
 		}
 		for name, n := range counts {
-			if _, known := w.endedCounts[name]; !known && len(w.endedCounts) >= wire.MaxCounters {
+			if _, known := s.ended[name]; !known && len(s.ended) >= wire.MaxCounters {
 				name = wire.OtherCounter
 			}
-			w.endedCounts[name] += n
+			s.ended[name] += n
 		}
 	}
-	w.liveCounts = live
-	sums := make(map[string]int64, len(w.endedCounts))
-	maps.Copy(sums, w.endedCounts)
+	s.live = live
+	total := make(map[string]int64, len(s.ended))
+	maps.Copy(total, s.ended)
 	for _, counts := range live {
 		for name, n := range counts {
-			sums[name] += n
+			total[name] += n
 		}
 	}
-	return sums
+	return total
 }
 
 // sweepLocked removes workers and pools that have had no process here for statsRetention.

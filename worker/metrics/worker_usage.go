@@ -42,6 +42,7 @@ type workerUsage struct {
 	cpu            float64
 	files, threads int
 	counts         map[int64]map[string]int64 // the program's counters, by incarnation
+	network        map[int64]map[string]int64 // its received and sent bytes, by incarnation; not of those whose network is not known
 }
 
 // usageByWorker sums up processes, which are ordered by worker and incarnation.
@@ -58,16 +59,25 @@ func usageByWorker(all []*process.Process) map[string]workerUsage {
 			u.cpu += sample.CPUPercent
 			u.files += sample.OpenFiles
 			u.threads += sample.Threads
+			if n := sample.Network; n != nil {
+				u.network = with(u.network, p.Incarnation(), map[string]int64{received: n.Received, sent: n.Sent})
+			}
 		}
 		if counts := p.Counts(); len(counts) > 0 {
-			if u.counts == nil {
-				u.counts = make(map[int64]map[string]int64)
-			}
-			u.counts[p.Incarnation()] = counts
+			u.counts = with(u.counts, p.Incarnation(), counts)
 		}
 		usage[p.Worker()] = u
 	}
 	return usage
+}
+
+// with adds the counters of an incarnation to a map, which may be nil.
+func with(all map[int64]map[string]int64, incarnation int64, counts map[string]int64) map[int64]map[string]int64 {
+	if all == nil {
+		all = make(map[int64]map[string]int64)
+	}
+	all[incarnation] = counts
+	return all
 }
 
 func workersIn(usage map[string]workerUsage) map[string]bool {

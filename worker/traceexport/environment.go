@@ -66,7 +66,7 @@ func FromEnvironment(ctx context.Context, hostID, instance string, logger *slog.
 		return nil
 	}
 	size, batch := number("OTEL_BSP_MAX_QUEUE_SIZE", DefaultQueueSize, logger), number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", defaultBatchSize, logger)
-	return newProvider(client, size, min(size, batch), describe(ctx, hostID, instance, logger), logger)
+	return newProvider(client, size, min(size, batch), askedSampling(logger), describe(ctx, hostID, instance, logger), logger)
 }
 
 // describe is the resource of the agent's spans. The environment has the last word.

@@ -19,7 +19,8 @@ const exportTimeout = 30 * time.Second
 // Provider makes the spans of an agent and sends those that are sampled, in batches. Methods of a nil Provider are of one that makes none.
 type Provider struct {
 	*sdktrace.TracerProvider
-	queue *queue
+	queue    *queue
+	sampling sampling
 }
 
 // queue bounds the spans that wait for the collector, and counts them. The SDK's own processor drops spans without a count, so its
@@ -34,19 +35,21 @@ type queue struct {
 	logger                 *slog.Logger
 }
 
-func newProvider(exporter sdktrace.SpanExporter, size, batch int, described *resource.Resource, logger *slog.Logger) *Provider {
+func newProvider(exporter sdktrace.SpanExporter, size, batch int, s sampling, described *resource.Resource, logger *slog.Logger) *Provider {
 	q := &queue{exporter: exporter, size: int64(size), logger: logger}
 	q.SpanProcessor = sdktrace.NewBatchSpanProcessor((*countedExporter)(q),
 		sdktrace.WithMaxQueueSize(size), sdktrace.WithMaxExportBatchSize(batch), sdktrace.WithExportTimeout(exportTimeout))
-	return &Provider{TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(q), sdktrace.WithResource(described)), queue: q}
+	provider := sdktrace.NewTracerProvider(
+		sdktrace.WithSpanProcessor(q), sdktrace.WithResource(described), sdktrace.WithSampler(s.sampler()), sdktrace.WithIDGenerator(ids{}))
+	return &Provider{provider, q, s}
 }
 
-// Tracer makes the agent's spans; nil makes none.
+// Tracer makes the agent's spans, and is a tracecontext.Sampler; nil makes none.
 func (p *Provider) Tracer() trace.Tracer {
 	if p == nil {
 		return nil
 	}
-	return p.TracerProvider.Tracer(tracecontext.Scope)
+	return &tracer{p.TracerProvider.Tracer(tracecontext.Scope), p.sampling}
 }
 
 // Counts returns how many sampled spans the collector took, and how many it never got because it was too slow or did not answer.
@@ -87,13 +90,13 @@ func (e *countedExporter) ExportSpans(ctx context.Context, spans []sdktrace.Read
 	if err == nil {
 		e.exported.Add(n)
 		if e.failing.CompareAndSwap(true, false) {
-			e.logger.Info("the collector takes spans again", "dropped", e.dropped.Load())
+			e.logger.Info("the collector accepts spans again", "dropped", e.dropped.Load())
 		}
 		return nil
 	}
 	e.dropped.Add(n)
 	if e.failing.CompareAndSwap(false, true) { // not each batch: a collector may be away for long
-		e.logger.Warn("the collector takes no spans; they are dropped until it does", "error", err)
+		e.logger.Warn("the collector accepts no spans; they are dropped until it does", "error", err)
 	}
 	return nil
 }

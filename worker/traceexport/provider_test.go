@@ -176,7 +176,7 @@ func TestASlowCollectorSlowsNobody(t *testing.T) {
 	requireCounts(t, p, 100, all-100)
 }
 
-func TestNoCollectorIsToldOnce(t *testing.T) {
+func TestAMissingCollectorIsLoggedOnce(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	require.NoError(t, listener.Close()) // nobody listens there now
@@ -193,5 +193,5 @@ func TestNoCollectorIsToldOnce(t *testing.T) {
 	defer cancel()
 	p.Shutdown(ctx)
 	requireCounts(t, p, 0, 3)
-	require.Equal(t, 1, bytes.Count(text.Bytes(), []byte("the collector takes no spans")), "%s", text)
+	require.Equal(t, 1, bytes.Count(text.Bytes(), []byte("the collector accepts no spans")), "%s", text)
 }

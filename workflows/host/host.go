@@ -15,7 +15,7 @@ import (
 	"github.com/tempool/tempool/workflows/internal/failure"
 )
 
-// Run is the whole state of a host: its input, and what it hands to its next run when it continues as new. Whoever starts it gives Host alone.
+// Run is the whole state of a host: its input, and what it hands to its next run when it continues as new. Its starter sets Host only.
 type Run struct {
 	membership
 	// ContinueEvery, if positive, continues as new after that many events; tests of carry-over use it.
@@ -25,7 +25,7 @@ type Run struct {
 const (
 	// livenessTimeout bounds one liveness activity; it is then started again.
 	livenessTimeout = 365 * 24 * time.Hour
-	// runLength is how long a run goes on at the most, so that an old version of the code ends within a day.
+	// runLength is the maximum duration of a run, so that an old version of the code ends within a day.
 	runLength = 24 * time.Hour
 	// endEpochTimeout bounds one notification of the workers, and endEpochHeartbeat the silence of the agent that does it.
 	endEpochTimeout   = time.Hour
@@ -54,13 +54,13 @@ type liveness struct {
 // notification is one ActivityEndEpoch.
 type notification struct {
 	epoch  int64
-	heir   bool // the workers hear who has taken over their processes
+	heir   bool // the workers learn who has taken over their processes
 	all    bool // no process is kept
 	cancel workflow.CancelFunc
 	result workflow.Future
 }
 
-// of reports whether it tells this.
+// of reports whether it is a notification of this end.
 func (t *notification) of(r *api.EndEpochRequest) bool {
 	return t.epoch == r.Epoch && t.heir == (r.Heir != nil) && t.all == (len(r.Kept) == 0)
 }
@@ -76,7 +76,7 @@ func Workflow(ctx workflow.Context, run Run) error {
 		h.endEpochs()
 		workflow.SetCurrentDetails(ctx, h.details())
 		if h.mayContinue() {
-			h.stopLiveness() // the next run tells the workers of ended epochs once more
+			h.stopLiveness() // the next run notifies the workers of ended epochs again
 			return workflow.NewContinueAsNewError(ctx, api.WorkflowHost, h.Run)
 		}
 		if forgotten, err := h.await(); forgotten || err != nil {
@@ -124,7 +124,7 @@ func (h *host) join(_ workflow.Context, r api.JoinRequest) (api.JoinResult, erro
 	return api.JoinResult{Epoch: h.Epoch}, nil
 }
 
-// reconcile has one liveness activity under way for the present epoch while its agent is up, and none else.
+// reconcile keeps exactly one liveness activity running, for the current epoch, while its agent is up.
 func (h *host) reconcile() {
 	if h.liveness != nil && (h.liveness.epoch != h.Epoch || !h.State.Alive()) {
 		h.stopLiveness()
@@ -153,11 +153,11 @@ func (h *host) stopLiveness() {
 	}
 }
 
-// endEpochs has the workers of ended epochs notified. The end of a later epoch replaces a notification that is under way, for it includes it.
+// endEpochs has the workers of ended epochs notified. The end of a later epoch replaces a notification in progress, because it includes it.
 func (h *host) endEpochs() {
 	if t := h.notifying; t != nil && t.result.IsReady() {
 		if err := t.result.Get(h.ctx, nil); err != nil {
-			workflow.GetLogger(h.ctx).Error("workers were not notified that their host's agent has ended", "host", h.Host, "error", err)
+			workflow.GetLogger(h.ctx).Error("workers were not notified that their host's agent has ended", "target_host", h.Host, "error", err)
 		}
 		if h.Ended != nil && t.of(h.Ended) {
 			h.Ended = nil
@@ -212,7 +212,6 @@ func (h *host) await() (forgotten bool, err error) {
 	return false, nil
 }
 
-// emit emits an event of the host.
 func (h *host) emit(eventType, reason string) {
 	emit.Event(h.ctx, eventType, api.HostSource(h.Host), api.HostEvent{
 		Epoch: h.Epoch, Instance: h.Instance, Machine: h.Machine, Labels: h.Labels, Capacity: h.Capacity, Reason: reason,
@@ -230,11 +229,10 @@ func (h *host) observe() {
 	if epoch != h.Epoch || !h.State.Alive() {
 		return
 	}
-	var last api.HostVitals
-	var timeout *temporal.TimeoutError
-	if errors.As(err, &timeout) && timeout.HasLastHeartbeatDetails() {
+	var last api.HostHeartbeat
+	if timeout, ok := errors.AsType[*temporal.TimeoutError](err); ok && timeout.HasLastHeartbeatDetails() {
 		if err := timeout.LastHeartbeatDetails(&last); err != nil {
-			workflow.GetLogger(h.ctx).Warn("cannot read the last heartbeat", "host", h.Host, "error", err)
+			workflow.GetLogger(h.ctx).Warn("cannot read the last heartbeat", "target_host", h.Host, "error", err)
 		}
 	}
 	h.suspect(last, workflow.Now(h.ctx))

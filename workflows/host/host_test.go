@@ -24,7 +24,7 @@ import (
 type fleet struct {
 	t   *testing.T
 	env *testsuite.TestWorkflowEnvironment
-	// liveness says how the liveness of an epoch ends; without an entry it goes on.
+	// liveness says how the liveness of an epoch ends; without an entry it continues.
 	liveness map[int64]func(ctx context.Context) error
 	started  []api.LivenessRequest
 	ran      int // steps
@@ -108,7 +108,7 @@ func (f *fleet) run(run Run) error {
 	return f.env.GetWorkflowError()
 }
 
-// silent is the end of a liveness whose agent was not heard of any more.
+// silent is the end of a liveness whose agent no longer heartbeats.
 func silent() func(context.Context) error {
 	return func(context.Context) error {
 		return temporal.NewHeartbeatTimeoutError()
@@ -153,7 +153,7 @@ func TestASilentAgentIsLostAndAnotherMayJoin(t *testing.T) {
 	}, f.emitted)
 }
 
-func TestAnAgentWhoseLivenessEndsWithoutAWordIsSuspectAndThenLost(t *testing.T) {
+func TestAnAgentWhoseLivenessFailsIsSuspectThenLost(t *testing.T) {
 	var again *joined
 	f := newFleet(t)
 	f.liveness[1] = func(context.Context) error { return errors.New("worker is shutting down") }

@@ -13,8 +13,8 @@ import (
 
 var kept = []api.Process{{Worker: "p/0", Incarnation: 1}}
 
-// told has the fleet record what the workers are told. Each telling takes a moment.
-func (f *fleet) told() *[]api.EndEpochRequest {
+// recordEnds records each end of an epoch that the fleet is notified of.
+func (f *fleet) recordEnds() *[]api.EndEpochRequest {
 	all := &[]api.EndEpochRequest{}
 	f.env.RegisterActivityWithOptions(func(_ context.Context, r api.EndEpochRequest) error {
 		*all = append(*all, r)
@@ -25,22 +25,22 @@ func (f *fleet) told() *[]api.EndEpochRequest {
 
 func TestTheNextAgentInheritsTheProcessesThatWereKept(t *testing.T) {
 	f := newFleet(t)
-	told := f.told()
+	ends := f.recordEnds()
 	var elsewhere, next *joined
 	f.after(0, func() { f.join(api.JoinRequest{Instance: "a", Lineage: "disk"}) })
 	f.after(time.Minute, func() { f.leaveKeeping(1) })
 	f.after(time.Minute+time.Second, func() {
 		require.Equal(t, api.HostKeeping, f.status().State)
-		require.Len(t, *told, 1)
-		require.Nil(t, (*told)[0].Heir)
+		require.Len(t, *ends, 1)
+		require.Nil(t, (*ends)[0].Heir)
 		elsewhere = f.join(api.JoinRequest{Instance: "c", Lineage: "elsewhere"})
 	})
 	f.after(2*time.Minute, func() { next = f.join(api.JoinRequest{Instance: "b", Lineage: "disk", Kept: kept}) })
 	f.after(3*time.Minute, func() {
 		require.Equal(t, api.HostUp, f.status().State)
-		require.Len(t, *told, 2)
-		require.Equal(t, &api.Heir{Epoch: 2}, (*told)[1].Heir)
-		require.Equal(t, int64(1), (*told)[1].Epoch)
+		require.Len(t, *ends, 2)
+		require.Equal(t, &api.Heir{Epoch: 2}, (*ends)[1].Heir)
+		require.Equal(t, int64(1), (*ends)[1].Epoch)
 		f.leave(2)
 	})
 	require.NoError(t, f.run(Run{}))
@@ -48,15 +48,15 @@ func TestTheNextAgentInheritsTheProcessesThatWereKept(t *testing.T) {
 	require.Equal(t, &joined{epoch: 2}, next)
 }
 
-func TestWorkersHearWhenNobodyInheritsTheirProcesses(t *testing.T) {
+func TestWorkersAreNotifiedWhenNoAgentInheritsTheirProcesses(t *testing.T) {
 	f := newFleet(t)
-	told := f.told()
+	ends := f.recordEnds()
 	f.after(0, func() { f.join(api.JoinRequest{Instance: "a", Lineage: "disk"}) })
 	f.after(time.Minute, func() { f.leaveKeeping(1) })
 	f.after(time.Minute+keepTime+time.Second, func() {
 		require.Equal(t, api.HostLeft, f.status().State)
-		require.Len(t, *told, 2)
-		require.Empty(t, (*told)[1].Kept)
+		require.Len(t, *ends, 2)
+		require.Empty(t, (*ends)[1].Kept)
 	})
 	require.NoError(t, f.run(Run{}))
 }

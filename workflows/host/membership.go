@@ -15,14 +15,14 @@ type membership struct {
 	JoinedAt time.Time `json:"joined_at,omitzero"`
 	// SuspectUntil is when a suspect host is lost, and when one that keeps processes gives them up.
 	SuspectUntil time.Time `json:"suspect_until,omitzero"`
-	// Last is the usage that a suspect agent had last reported of its processes.
+	// Last is the usage that a suspect agent, or one that left with processes kept, had last reported of its processes.
 	Last []api.ProcessUsage `json:"last,omitempty"`
 	// Ended are the epochs whose workers have to be notified; nil if all have been.
 	Ended *api.EndEpochRequest `json:"ended,omitempty"`
 }
 
 // join decides about an agent that announces itself. It is refused as api.CodeHostTaken while an agent of another lineage is alive, and when
-// the epoch it had was taken over by another instance. A repeated join keeps its epoch, also in a new workflow that knows of none; every
+// the epoch it had was taken over by another instance. A repeated join keeps its epoch, even in a new workflow that knows of none; every
 // other one begins the next and ends those before.
 func (m membership) join(r api.JoinRequest, now time.Time) (membership, *api.Error) {
 	if r.Instance == "" || r.Lineage == "" {
@@ -42,8 +42,8 @@ func (m membership) join(r api.JoinRequest, now time.Time) (membership, *api.Err
 	case m.Epoch == 0 && r.Epoch > 0:
 		m.Epoch = r.Epoch
 	default:
-		ended := m.Epoch
-		m.Epoch = max(m.Epoch, r.Epoch) + 1
+		ended := max(m.Epoch, r.Last)
+		m.Epoch = max(ended, r.Epoch) + 1
 		if ended > 0 {
 			m.end(ended, "the agent of host "+m.Host+" was started again")
 		}
@@ -68,22 +68,23 @@ func (m membership) leave(r api.LeaveRequest, now time.Time) membership {
 	}
 	m.setState(api.HostLeft, now)
 	m.end(r.Epoch, "the agent of host "+m.Host+" has stopped")
+	m.Ended.Usage = r.Usage
 	if len(r.Kept) > 0 {
 		m.setState(api.HostKeeping, now)
-		m.Ended.Kept, m.SuspectUntil = r.Kept, now.Add(time.Duration(r.KeepMS)*time.Millisecond)
+		m.Ended.Kept, m.Last, m.SuspectUntil = r.Kept, r.Usage, now.Add(time.Duration(r.KeepMS)*time.Millisecond)
 	}
 	return m
 }
 
 // giveUp ends the epoch of processes that no agent has taken over.
 func (m *membership) giveUp(now time.Time) {
-	m.setState(api.HostLeft, now)
 	m.end(m.Epoch, "no agent took over the processes of host "+m.Host+" in time")
+	m.setState(api.HostLeft, now)
 }
 
-// suspect begins the time in which an agent that is not heard of may join again. The heartbeat of last timed out: much later than it was due
-// if Temporal was away, and then the agent could not be heard.
-func (m *membership) suspect(last api.HostVitals, now time.Time) {
+// suspect begins the time in which a silent agent may join again. The heartbeat of last timed out: much later than it was due
+// if Temporal was unavailable, and then the agent could not heartbeat.
+func (m *membership) suspect(last api.HostHeartbeat, now time.Time) {
 	grace := api.HostGrace
 	if !last.At.IsZero() && now.Sub(last.At) > api.HostHeartbeatTimeout+2*api.HostHeartbeatInterval {
 		grace = api.HostOutageGrace
@@ -105,8 +106,11 @@ func (m *membership) lose(now time.Time) {
 // end has the workers notified that all epochs up to this one have ended.
 func (m *membership) end(epoch int64, reason string) {
 	ended := &api.EndEpochRequest{Host: m.Host, Epoch: epoch, Reason: reason}
-	if m.Ended != nil && m.Ended.Epoch == epoch {
+	switch {
+	case m.Ended != nil && m.Ended.Epoch == epoch:
 		ended.Usage = m.Ended.Usage
+	case m.State == api.HostKeeping: // the workers of other processes have been notified
+		ended.Usage = m.Last
 	}
 	m.Ended = ended
 }

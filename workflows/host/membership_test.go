@@ -28,6 +28,8 @@ func TestJoin(t *testing.T) {
 	}{
 		"a new host":                                {membership{}, api.JoinRequest{Instance: "a", Lineage: "disk"}, 1, ""},
 		"a new host whose agent had an epoch":       {membership{}, api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 7}, 7, ""},
+		"a new host whose folder had an epoch":      {membership{}, api.JoinRequest{Instance: "b", Lineage: "disk", Last: 7}, 8, ""},
+		"an epoch that the folder does not know":    {member(api.HostLeft), api.JoinRequest{Instance: "b", Lineage: "disk", Last: 2}, 4, ""},
 		"a repeated join keeps its epoch":           {member(api.HostUp), api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 3}, 3, ""},
 		"a suspect agent that joins again":          {member(api.HostSuspect), api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 3}, 3, ""},
 		"a lost agent gets the next epoch":          {member(api.HostLost), api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 3}, 4, ""},
@@ -69,8 +71,8 @@ func TestLeaveEndsThePresentEpochAlone(t *testing.T) {
 	require.Equal(t, api.HostLost, member(api.HostLost).leave(api.LeaveRequest{Epoch: 3}, t0).State)
 }
 
-func TestAnAgentThatTemporalCouldNotHearHasLongerToJoinAgain(t *testing.T) {
-	last := api.HostVitals{At: t0, Processes: []api.ProcessVitals{{Process: api.Process{Worker: "p/1", Incarnation: 2}, Usage: api.Usage{Requests: 7}}}}
+func TestAnAgentCutOffFromTemporalHasLongerToJoinAgain(t *testing.T) {
+	last := api.HostHeartbeat{At: t0, Processes: []api.ProcessReport{{Process: api.Process{Worker: "p/1", Incarnation: 2}, Usage: api.Usage{Requests: 7}}}}
 	silent, unheard := member(api.HostUp), member(api.HostUp)
 	now := t0.Add(api.HostHeartbeatTimeout + api.HostHeartbeatInterval)
 	silent.suspect(last, now)
@@ -95,19 +97,44 @@ func TestAnAgentThatTemporalCouldNotHearHasLongerToJoinAgain(t *testing.T) {
 	require.Nil(t, again.Last)
 }
 
-func TestEveryEndOfAnEpochIsTold(t *testing.T) {
+func TestEveryEndOfAnEpochIsReported(t *testing.T) {
 	successor, refusal := member(api.HostUp).join(api.JoinRequest{Instance: "b", Lineage: "disk"}, t0)
 	require.Nil(t, refusal)
 	require.Equal(t, &api.EndEpochRequest{Host: "gpu-1", Epoch: 3, Reason: "the agent of host gpu-1 was started again"}, successor.Ended)
 	require.Equal(t, &api.EndEpochRequest{Host: "gpu-1", Epoch: 3, Reason: "the agent of host gpu-1 has stopped"}, member(api.HostUp).leave(api.LeaveRequest{Epoch: 3}, t0).Ended)
 }
 
+func TestAWorkflowThatWasStartedAgainEndsTheEpochsThatItDoesNotKnow(t *testing.T) {
+	kept := []api.Process{{Worker: "p/1", Incarnation: 2}}
+	next, refusal := membership{HostStatus: api.HostStatus{Host: "gpu-1"}}.join(api.JoinRequest{Instance: "b", Lineage: "disk", Last: 7, Kept: kept}, t0)
+	require.Nil(t, refusal)
+	require.Equal(t, &api.EndEpochRequest{
+		Host: "gpu-1", Epoch: 7, Reason: "the agent of host gpu-1 was started again", Kept: kept, Heir: &api.Heir{Epoch: 8},
+	}, next.Ended)
+}
+
+// The workers whose processes were not kept have been notified, which ends that request.
+func TestTheUsageOfKeptProcessesOutlivesTheFirstNotification(t *testing.T) {
+	kept := []api.Process{{Worker: "p/1", Incarnation: 2}}
+	usage := []api.ProcessUsage{{Process: kept[0], Usage: api.Usage{Requests: 7}}}
+	left := member(api.HostUp).leave(api.LeaveRequest{Epoch: 3, Kept: kept, KeepMS: 120_000, Usage: usage}, t0)
+	left.Ended = nil
+
+	next, refusal := left.join(api.JoinRequest{Instance: "b", Lineage: "disk"}, t0)
+	require.Nil(t, refusal)
+	require.Equal(t, usage, next.Ended.Usage, "the next agent has not taken them over")
+	left.giveUp(t0)
+	require.Equal(t, usage, left.Ended.Usage)
+	require.Equal(t, api.HostLeft, left.State)
+}
+
 func TestAnEpochWhoseProcessesAreKeptWaitsForItsHeir(t *testing.T) {
 	kept := []api.Process{{Worker: "p/1", Incarnation: 2}}
-	left := member(api.HostUp).leave(api.LeaveRequest{Epoch: 3, Kept: kept, KeepMS: 120_000}, t0)
+	usage := []api.ProcessUsage{{Process: kept[0], Usage: api.Usage{Requests: 7}}}
+	left := member(api.HostUp).leave(api.LeaveRequest{Epoch: 3, Kept: kept, KeepMS: 120_000, Usage: usage}, t0)
 	require.Equal(t, api.HostKeeping, left.State)
 	require.Equal(t, t0.Add(2*time.Minute), left.SuspectUntil)
-	require.Equal(t, &api.EndEpochRequest{Host: "gpu-1", Epoch: 3, Reason: "the agent of host gpu-1 has stopped", Kept: kept}, left.Ended)
+	require.Equal(t, &api.EndEpochRequest{Host: "gpu-1", Epoch: 3, Reason: "the agent of host gpu-1 has stopped", Kept: kept, Usage: usage}, left.Ended)
 
 	_, refusal := left.join(api.JoinRequest{Instance: "b", Lineage: "other"}, t0)
 	require.Equal(t, api.CodeHostTaken, refusal.Code, "the processes are in another folder")
@@ -116,7 +143,7 @@ func TestAnEpochWhoseProcessesAreKeptWaitsForItsHeir(t *testing.T) {
 	require.Nil(t, refusal)
 	require.Equal(t, api.HostUp, next.State)
 	require.Equal(t, &api.EndEpochRequest{
-		Host: "gpu-1", Epoch: 3, Reason: "the agent of host gpu-1 was started again", Kept: kept, Heir: &api.Heir{Epoch: 4, Endpoint: "unix:/g"},
+		Host: "gpu-1", Epoch: 3, Reason: "the agent of host gpu-1 was started again", Usage: usage, Kept: kept, Heir: &api.Heir{Epoch: 4, Endpoint: "unix:/g"},
 	}, next.Ended)
 
 	next, _ = left.join(api.JoinRequest{Instance: "b", Lineage: "disk"}, t0)
@@ -124,5 +151,5 @@ func TestAnEpochWhoseProcessesAreKeptWaitsForItsHeir(t *testing.T) {
 
 	left.giveUp(t0)
 	require.Equal(t, api.HostLeft, left.State)
-	require.Empty(t, left.Ended.Kept, "all workers are told")
+	require.Empty(t, left.Ended.Kept, "all workers are notified")
 }

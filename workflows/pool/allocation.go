@@ -85,7 +85,7 @@ func (a *allocation) rebalanceHost(host string, processes []api.Process, problem
 		}
 		if result.Problem != "" {
 			problems[host] = result.Problem
-			workflow.GetLogger(a.Ctx).Warn("budget not split", "pool", a.name(), "host", host, "problem", result.Problem)
+			workflow.GetLogger(a.Ctx).Warn("budget not split", "pool", a.name(), "target_host", host, "problem", result.Problem)
 		}
 		a.AllocationProblem = display.Brief(joined(problems), maxProblem)
 		old := func(s api.Share) bool {

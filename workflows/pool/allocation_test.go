@@ -50,7 +50,7 @@ func TestABudgetIsSharedOutOnEachHostInItsRhythm(t *testing.T) {
 			p.At(4*time.Second, func() {
 				for i, a := range p.workers {
 					a.entry.Host = []string{"a", "a", "b"}[i]
-					a.tell(lifecycle.Ready)
+					a.report(lifecycle.Ready)
 				}
 			})
 			p.At(time.Minute, func() {

@@ -3,6 +3,7 @@ package pool
 import (
 	"encoding/json"
 	"strings"
+	"time"
 
 	"github.com/tempool/tempool/api"
 )
@@ -32,7 +33,7 @@ func (p *pool) carry() Run {
 		p.NextRebalance = p.Now() // the hosts are asked again
 	}
 	for i := range p.Roster {
-		if s := &p.Roster[i]; s.isStarting() { // the next run starts it again; one that runs after all is told to end
+		if s := &p.Roster[i]; s.isStarting() { // the next run starts it again; one that runs after all is asked to end
 			s.Started, s.Gone, s.Reason = false, true, "the pool continued as new before this worker had started"
 			s.Incarnation += unreportedIncarnations // of one that runs after all
 		}
@@ -50,7 +51,7 @@ func (p *pool) carry() Run {
 	return p.Run
 }
 
-// takeOver takes up what was under way when the previous run ended.
+// takeOver resumes what was in progress when the previous run ended.
 func (p *pool) takeOver() {
 	p.Resend(p.Unsent)
 	p.Unsent = nil
@@ -65,10 +66,10 @@ func (p *pool) target(workflowID string) *slot {
 	return p.slot(number)
 }
 
-// undelivered takes the failure of a signal to a worker.
-func (p *pool) undelivered(workflowID, name string, _ error) {
+// undelivered takes the failure of a signal to a worker. It ignores one to the workflow that the slot had before.
+func (p *pool) undelivered(workflowID, name string, sent time.Time, _ error) {
 	s := p.target(workflowID)
-	if s == nil || s.Gone {
+	if s == nil || s.Gone || sent.Before(s.began) {
 		return
 	}
 	switch name {

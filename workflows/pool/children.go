@@ -21,6 +21,9 @@ const (
 	// fails, however many workflows it was for, up to childRetryMaxDelay.
 	childRetryDelay    = 2 * time.Second
 	childRetryMaxDelay = 2 * time.Minute
+	// maxStarting is how many workflows are being started at once. Temporal records each start in the pool's own workflow, one after the other; a
+	// start that does not get its turn within half a second is tried again only seconds later.
+	maxStarting = 20
 )
 
 // children starts and ends the workflows of the slots.
@@ -31,22 +34,39 @@ func (c children) startMissing() {
 	if c.retry.Take() {
 		c.RetryAt = time.Time{}
 	}
+	starting := c.starting()
 	for _, number := range c.memberNumbers() {
 		s := c.slot(number)
 		if s != nil && (s.Started && !s.isClosed() || c.Now().Before(c.RetryAt)) {
 			continue
 		}
-		if !c.fitsTask() {
+		if starting >= maxStarting && c.boundsStarting() || !c.fitsTask() {
 			break
 		}
 		c.start(number)
+		starting++
 	}
 	if c.Now().Before(c.RetryAt) && !c.retry.Running() {
 		c.retry.Start(c.Loop, c.RetryAt.Sub(c.Now()), "before workers are started again")
 	}
 }
 
-// start starts the workflow of a slot. A slot that had a workflow before continues its numbers, also when the start is retried.
+// starting is how many workflows this run has started whose start Temporal has not confirmed yet. Each confirmation wakes the loop.
+func (c children) starting() (n int) {
+	for i := range c.Roster {
+		if s := &c.Roster[i]; s.Child && s.isStarting() {
+			n++
+		}
+	}
+	return n
+}
+
+// boundsStarting reports whether this run bounds them; one that an earlier release has begun does not. Only large pools ask.
+func (c children) boundsStarting() bool {
+	return workflow.GetVersion(c.Ctx, "bound-starting-workers", workflow.DefaultVersion, 1) >= 1
+}
+
+// start starts the workflow of a slot. A slot that had a workflow before continues its numbers, even when the start is retried.
 func (c children) start(number int) {
 	s := c.ensure(number)
 	if s.Gone {
@@ -69,6 +89,7 @@ func (c children) start(number int) {
 			display.AttributePool.ValueSet(c.name()), display.AttributeState.ValueSet(string(lifecycle.Created)))
 	}
 	s.Started, s.Child, s.Gone, s.Removing, s.Resting, s.State, s.SpecVersion = true, true, false, false, false, lifecycle.Created, c.SpecVersion
+	s.began = c.Now()
 	s.Closed, s.RunID, s.reporter, s.announced, s.Restart, s.EndLease = false, "", "", time.Time{}, nil, "" // the end of the previous workflow must not count as the end of this one
 	c.await(number, s.Incarnation, workflow.ExecuteChildWorkflow(workflow.WithChildOptions(c.Ctx, options), api.WorkflowWorker, run))
 }

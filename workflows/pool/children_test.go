@@ -9,6 +9,7 @@ import (
 	sdk "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/workflows/internal/loop"
@@ -16,11 +17,11 @@ import (
 	"github.com/tempool/tempool/workflows/worker"
 )
 
-func TestAWorkerTerminatedByHandIsStartedAnewUnderHigherNumbers(t *testing.T) {
+func TestAWorkerTerminatedByHandIsStartedAgainUnderHigherNumbers(t *testing.T) {
 	p := newFakePool(t)
 	p.At(5*time.Second, func() {
 		p.workers[0].entry.LeaseSeq += 41
-		p.workers[0].tell(lifecycle.Ready)
+		p.workers[0].report(lifecycle.Ready)
 	})
 	p.At(6*time.Second, func() { p.workers[0].exit("terminated") })
 	p.At(10*time.Second, func() {
@@ -35,7 +36,7 @@ func TestAWorkerTerminatedByHandIsStartedAnewUnderHigherNumbers(t *testing.T) {
 
 func TestAWorkerTerminatedWhileItsStartsFailedSkipsUnreportedNumbers(t *testing.T) {
 	p := newFakePool(t)
-	p.At(5*time.Second, func() { p.workers[0].tell(lifecycle.Pending) })
+	p.At(5*time.Second, func() { p.workers[0].report(lifecycle.Pending) })
 	p.At(6*time.Second, func() { p.workers[0].exit("terminated") })
 	p.stopAt(11 * time.Second)
 	p.run(poolOf(1))
@@ -47,7 +48,7 @@ func TestAChildThatCannotBeStartedIsTriedAgainUnderTheSameNumbers(t *testing.T) 
 	p := newFakePool(t)
 	p.At(5*time.Second, func() {
 		p.workers[0].entry.LeaseSeq += 41
-		p.workers[0].tell(lifecycle.Ready)
+		p.workers[0].report(lifecycle.Ready)
 	})
 	p.At(6*time.Second, func() {
 		p.refuse = 2
@@ -66,7 +67,7 @@ func TestAChildThatCannotBeStartedIsTriedAgainUnderTheSameNumbers(t *testing.T) 
 	require.Greater(t, p.started[1].LeaseSeq, p.started[0].LeaseSeq+41)
 }
 
-func TestAPoolWhoseWorkersCannotBeStartedStopsAllTheSame(t *testing.T) {
+func TestAPoolWhoseWorkersCannotBeStartedStops(t *testing.T) {
 	p := newFakePool(t)
 	p.refuse = 1000
 	p.stopAt(5 * time.Second)
@@ -88,6 +89,24 @@ func TestStartsThatFailTogetherAreRetriedAfterOneDelay(t *testing.T) {
 	require.NoError(t, env.GetWorkflowError())
 }
 
+func TestALargePoolStartsAFewWorkflowsAtATime(t *testing.T) {
+	p := newFakePool(t)
+	most := 0
+	p.beforeStart = func() {
+		starting := 1
+		for _, w := range p.workers {
+			if w.entry.RunID == "" {
+				starting++
+			}
+		}
+		most = max(most, starting)
+	}
+	p.At(time.Minute, func() { require.Equal(t, 3*maxStarting, p.status().Ready) })
+	p.stopAt(61 * time.Second)
+	p.run(poolOf(3 * maxStarting))
+	require.Equal(t, maxStarting, most)
+}
+
 func TestFailedStartsAreRetriedWithBackoffAndKeepNoRunFromContinuing(t *testing.T) {
 	p := newFakePool(t)
 	p.refuse = 5 // 2, 4, 8, 16 and 32 seconds apart
@@ -99,4 +118,29 @@ func TestFailedStartsAreRetriedWithBackoffAndKeepNoRunFromContinuing(t *testing.
 	p.run(run)
 	require.Equal(t, 5, p.refused)
 	require.GreaterOrEqual(t, p.runs, 5, "a run continues as new while a start waits")
+}
+
+// A restart finds that the worker is terminated, and the pool learns of that only after it has started the worker again.
+func TestASignalToTheWorkflowBeforeDoesNotCountForTheNextOne(t *testing.T) {
+	p := newFakePool(t)
+	p.signalAt(5*time.Second, api.SignalForceContinue, api.Control{}) // its workers are then those of an earlier run, whose ends it does not see
+	number := 1
+	p.At(10*time.Second, func() {
+		p.slowFailures = 5 * time.Second
+		terminated := p.workers[number]
+		terminated.exit("terminated")
+		p.update(api.UpdateRestart, api.RestartRequest{Worker: &number})
+		p.In(time.Second, func() {
+			p.env.SignalWorkflow(api.SignalWorkerClosed, api.WorkerClosed{Slot: number, RunID: terminated.entry.RunID, Status: "terminated"})
+		})
+	})
+	p.At(14*time.Second, func() { require.Equal(t, lifecycle.Ready, p.status().Workers[number].State) })
+	p.At(time.Minute, func() {
+		w := p.status().Workers[number]
+		require.False(t, w.Gone, w.Reason)
+		require.Equal(t, lifecycle.Ready, w.State)
+		require.Equal(t, p.workers[number].entry.RunID, w.RunID)
+	})
+	p.stopAt(2 * time.Minute)
+	p.run(poolOf(2))
 }

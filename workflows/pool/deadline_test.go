@@ -15,7 +15,7 @@ func TestAGrantThatIsNotUsedDoesNotKeepOthersFromRotating(t *testing.T) {
 	p := newFakePool(t)
 	run := poolOf(3)
 	timeout := worker.GrantTimeout(run.Spec) + grantMargin
-	p.At(5*time.Second, func() { p.workers[0].deaf = true })
+	p.At(5*time.Second, func() { p.workers[0].unresponsive = true })
 	for at := 10 * time.Second; at < timeout+10*time.Minute; at += 5 * time.Minute {
 		p.requestRotationAt(at, 0)
 		p.requestRotationAt(at+time.Second, 1)
@@ -35,25 +35,35 @@ func TestAGrantThatIsNotUsedDoesNotKeepOthersFromRotating(t *testing.T) {
 }
 
 func TestARolloutPassesOverAWorkerThatDoesNotBeginToRestart(t *testing.T) {
-	p := newFakePool(t)
-	run := poolOf(3)
-	timeout := worker.GrantTimeout(run.Spec) + grantMargin
-	p.At(5*time.Second, func() { p.workers[1].deaf = true })
-	p.updateAt(10*time.Second, api.UpdateRestart, api.RestartRequest{Reason: "new moon"})
-	p.At(timeout, func() {
-		require.Equal(t, []int{1}, p.status().Rollout.Current)
-		require.Equal(t, []int{2}, p.status().Rollout.Waiting)
-	})
-	p.At(timeout+13*time.Second, func() {
-		require.Equal(t, []int{1}, p.status().Rollout.Overdue)
-	})
-	p.At(timeout+30*time.Second, func() {
-		require.Nil(t, p.status().Rollout)
-		require.EqualValues(t, 2, p.status().Workers[2].Incarnation)
-		require.Equal(t, lifecycle.Ready, p.status().Workers[1].State)
-	})
-	p.stopAt(timeout + time.Minute)
-	p.run(run)
+	for state, begin := range map[lifecycle.State]func(*fakeWorker){
+		lifecycle.Ready:   func(*fakeWorker) {},
+		lifecycle.Stopped: func(a *fakeWorker) { a.rest(lifecycle.Stopped, "stopped by hand") },
+	} {
+		t.Run(string(state), func(t *testing.T) {
+			p := newFakePool(t)
+			run := poolOf(3)
+			timeout := worker.GrantTimeout(run.Spec) + grantMargin
+			p.At(5*time.Second, func() {
+				p.workers[1].unresponsive = true
+				begin(p.workers[1])
+			})
+			p.updateAt(10*time.Second, api.UpdateRestart, api.RestartRequest{Reason: "new moon"})
+			p.At(timeout, func() {
+				require.Equal(t, []int{1}, p.status().Rollout.Current)
+				require.Equal(t, []int{2}, p.status().Rollout.Waiting)
+			})
+			p.At(timeout+13*time.Second, func() {
+				require.Equal(t, []int{1}, p.status().Rollout.Overdue)
+			})
+			p.At(timeout+30*time.Second, func() {
+				require.Nil(t, p.status().Rollout)
+				require.EqualValues(t, 2, p.status().Workers[2].Incarnation)
+				require.Equal(t, state, p.status().Workers[1].State)
+			})
+			p.stopAt(timeout + time.Minute)
+			p.run(run)
+		})
+	}
 }
 
 func TestAWorkerThatTestsTheBreakerForTooLongMakesWayForAnother(t *testing.T) {
@@ -66,7 +76,7 @@ func TestAWorkerThatTestsTheBreakerForTooLongMakesWayForAnother(t *testing.T) {
 		w := p.workers[number]
 		w.generation++
 		w.entry.Incarnation = 2
-		w.tell(lifecycle.Pending)
+		w.report(lifecycle.Pending)
 	}
 	p.At(5*time.Second, func() {
 		pending(0)

@@ -70,7 +70,7 @@ func TestAFailedRotationFreesTheBudgetForTheNext(t *testing.T) {
 	p.At(5*time.Second+20*time.Millisecond, func() { // granted: now it fails
 		p.workers[0].generation++
 		p.workers[0].restarting = false
-		p.workers[0].tell(lifecycle.Ready)
+		p.workers[0].report(lifecycle.Ready)
 		p.env.SignalWorkflow(api.SignalRotationDone, api.RotationDone{Slot: 0, Incarnation: 1, Failed: true, Reason: "no memory"})
 	})
 	p.requestRotationAt(6*time.Second, 1)
@@ -87,7 +87,7 @@ func TestARolloutHaltsWhenASuccessorCannotStartAndTheWorkerServesOn(t *testing.T
 	p.updateAt(5*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(3, "next")})
 	p.At(5*time.Second+50*time.Millisecond, func() {
 		p.workers[0].generation++
-		p.workers[0].tell(lifecycle.Ready)
+		p.workers[0].report(lifecycle.Ready)
 		p.env.SignalWorkflow(api.SignalRotationDone, api.RotationDone{Slot: 0, Incarnation: 1, Failed: true, Reason: "the model file is missing"})
 	})
 	p.At(20*time.Second, func() {
@@ -105,13 +105,13 @@ func TestARolloutTakesAPendingWorkerAlongUnderTheNumberItHas(t *testing.T) {
 	p.At(5*time.Second, func() {
 		p.workers[0].generation++
 		p.workers[0].entry.Incarnation = 2
-		p.workers[0].tell(lifecycle.Pending)
+		p.workers[0].report(lifecycle.Pending)
 	})
 	p.updateAt(6*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(2, "next")})
 	p.At(6*time.Second+100*time.Millisecond, func() { // it does not drain, and starts under its number
 		p.workers[0].generation++
 		p.workers[0].entry.SpecVersion = 2
-		p.workers[0].tell(lifecycle.Ready)
+		p.workers[0].report(lifecycle.Ready)
 	})
 	p.At(30*time.Second, func() {
 		require.Nil(t, p.status().Rollout)
@@ -126,6 +126,10 @@ func TestARolloutPassesOverAWorkerThatHasNoCapacity(t *testing.T) {
 	p.At(5*time.Second, func() {
 		p.update(api.UpdateRestart, api.RestartRequest{Reason: "new model"})
 		p.workers[0].noCapacity = true
+	})
+	p.At(7*time.Second, func() {
+		require.Equal(t, []int{0}, p.status().Rollout.NoCapacity, "its status says which worker has no room")
+		require.Equal(t, []int{1}, p.status().Rollout.Current)
 	})
 	p.At(10*time.Minute, func() {
 		st := p.status()

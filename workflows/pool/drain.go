@@ -30,7 +30,7 @@ func (p *pool) drain(ctx workflow.Context, c api.Control) (api.CheckinResult, er
 	}
 	s := p.slot(*c.Worker)
 	if s == nil {
-		return api.CheckinResult{}, failure.Refusal(api.Errorf(api.CodeWorkerNotFound, "worker %d was removed meanwhile", *c.Worker))
+		return api.CheckinResult{}, failure.Refusal(api.Errorf(api.CodeWorkerNotFound, "worker %d was removed in the meantime", *c.Worker))
 	}
 	return api.CheckinResult{State: s.State}, nil
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -43,9 +45,11 @@ type fakePool struct {
 	rebalanceResult func(api.RebalanceRequest) (api.RebalanceResult, error)
 	leases          map[int]api.HolderKind // on workers; nil fails the question
 	reserved        func()                 // is called when a worker was reserved
-	announced       map[int]int            // how often each slot was told that the pool continues
+	announced       map[int]int            // how often each slot was notified that the pool continues
 	beforeStart     func()                 // is called when the pool starts a worker; nil for nothing
+	carried         func(*Run)             // changes the state that a run hands to the next one; nil for nothing
 	slowSignals     time.Duration          // how long messages to workers take beyond signalLatency
+	slowFailures    time.Duration          // after how long the pool learns that a message found no worker
 	emitted         []string               // the pool's events: source, type and data
 	peak            int                    // the most workers that were in the middle of a restart at one time
 }
@@ -62,7 +66,7 @@ type fakeWorker struct {
 	noCancelUntil    time.Time
 	restarting       bool
 	ending           bool
-	deaf             bool // ignores grants and restarts
+	unresponsive     bool // ignores grants and restarts
 	noCapacity       bool // its next starts wait for capacity
 	generation       int  // what was to happen in an earlier one does not
 	received         []received
@@ -123,6 +127,9 @@ func (p *fakePool) run(run Run) {
 		}
 		run = Run{}
 		require.NoError(p.t, converter.GetDefaultDataConverter().FromPayloads(again.Input, &run))
+		if p.carried != nil {
+			p.carried(&run)
+		}
 		now = p.env.Now()
 		p.EndRun()
 		p.orphanChildren(now)
@@ -131,7 +138,8 @@ func (p *fakePool) run(run Run) {
 
 // orphanChildren applies the parent close policy to the children of a run that has ended.
 func (p *fakePool) orphanChildren(now time.Time) {
-	for _, a := range p.workers {
+	for _, slot := range slices.Sorted(maps.Keys(p.workers)) { // in the same order in each run of a test
+		a := p.workers[slot]
 		if a.child && a.open {
 			p.At(now.Sub(p.Begin)+parentCloseLatency, a.cancel)
 		}
@@ -244,8 +252,8 @@ func (a *fakeWorker) then(after time.Duration, do func()) {
 	})
 }
 
-// tell reports the fake worker's state to the pool.
-func (a *fakeWorker) tell(state lifecycle.State) {
+// report sends the fake worker's state to the pool.
+func (a *fakeWorker) report(state lifecycle.State) {
 	a.entry.State, a.entry.Since = state, a.fakePool.env.Now()
 	word := api.WorkerChanged{RosterEntry: a.entry}
 	a.fakePool.In(signalLatency, func() {
@@ -256,33 +264,38 @@ func (a *fakeWorker) tell(state lifecycle.State) {
 	})
 }
 
-// start starts an incarnation.
 func (a *fakeWorker) start() {
 	a.entry.Incarnation++
-	a.entry.SpecVersion, a.entry.Resting, a.entry.Reason = a.run.SpecVersion, false, ""
+	a.entry.SpecVersion, a.entry.Resting, a.entry.Reason, a.entry.ReasonCode = a.run.SpecVersion, false, "", ""
 	if a.noCapacity {
 		a.entry.ReasonCode = api.ReasonNoCapacity
-		a.tell(lifecycle.Pending)
+		a.report(lifecycle.Pending)
 		return
 	}
-	a.tell(lifecycle.Starting)
+	a.report(lifecycle.Starting)
 	a.then(stepDuration, func() {
 		a.restarting = false
 		if a.run.Spec.Pool.Command[0] == neverStarts {
 			a.rest(lifecycle.Failed, "the model file is missing")
 			return
 		}
-		a.tell(lifecycle.Ready)
+		a.report(lifecycle.Ready)
 	})
 }
 
 func (a *fakeWorker) rest(state lifecycle.State, reason string) {
-	a.entry.Resting, a.entry.Reason = true, reason
-	a.tell(state)
+	a.entry.Resting, a.entry.Reason, a.entry.ReasonCode = true, reason, api.ReasonStopped
+	if state == lifecycle.Failed {
+		a.entry.ReasonCode = api.ReasonGaveUp
+	}
+	a.report(state)
 }
 
-// signal handles a signal of the pool.
+// signal handles a signal of the pool. Nothing changes the end of a worker.
 func (a *fakeWorker) signal(name string, argument any) {
+	if a.ending {
+		return
+	}
 	switch name {
 	case api.SignalPoolContinues:
 		a.fakePool.announced[a.run.Slot]++
@@ -290,7 +303,7 @@ func (a *fakeWorker) signal(name string, argument any) {
 		return
 	case api.SignalRestart:
 		a.remember(name, argument)
-		if a.deaf {
+		if a.unresponsive {
 			return
 		}
 		r := argument.(api.Restart)
@@ -300,24 +313,24 @@ func (a *fakeWorker) signal(name string, argument any) {
 		a.generation++
 		a.restarting = true
 		a.fakePool.countRestarting()
-		a.tell(lifecycle.Draining)
+		a.report(lifecycle.Draining)
 		a.then(stepDuration, a.start)
 	case api.SignalDrain:
 		a.remember(name, argument)
 		a.generation++
-		a.tell(lifecycle.Draining)
+		a.report(lifecycle.Draining)
 		a.then(stepDuration, func() { a.rest(lifecycle.Stopped, argument.(api.Control).Reason) })
 	case api.SignalEnd:
 		a.end()
 	case api.SignalRotationGrant:
 		a.remember(name, argument)
-		if a.deaf {
+		if a.unresponsive {
 			return
 		}
 		a.generation++
 		a.restarting = true
 		a.fakePool.countRestarting()
-		a.tell(lifecycle.Draining)
+		a.report(lifecycle.Draining)
 		a.then(stepDuration, a.start)
 	case api.SignalStartsPaused, api.SignalCheckin, api.SignalStartPermitted, api.SignalLimitsApplied:
 		a.remember(name, argument)
@@ -403,18 +416,21 @@ func (a *fakeWorker) end() {
 	}
 	a.generation++
 	a.restarting, a.ending = false, true
-	a.tell(lifecycle.Draining)
+	a.report(lifecycle.Draining)
 	a.then(stepDuration, a.reportGone)
 }
 
 // reportGone completes the workflow with the last report to the pool.
 func (a *fakeWorker) reportGone() {
 	a.entry.Gone = true
-	a.tell(lifecycle.Stopped)
+	a.report(lifecycle.Stopped)
 }
 
-// exit closes the workflow without a report.
+// exit closes the workflow without a report, unless it has closed.
 func (a *fakeWorker) exit(failure string) {
+	if !a.open {
+		return
+	}
 	a.open = false
 	if a.child {
 		require.NoError(a.fakePool.t, a.fakePool.env.SignalWorkflowByID(a.stubChild, signalClose, failure))

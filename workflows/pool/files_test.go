@@ -15,7 +15,7 @@ func TestChangedFilesRestartTheWorkersOfTheirHost(t *testing.T) {
 	p.At(4*time.Second, func() {
 		for i, a := range p.workers {
 			a.entry.Host = []string{"a", "b"}[i%2]
-			a.tell(lifecycle.Ready)
+			a.report(lifecycle.Ready)
 		}
 	})
 	p.signalAt(5*time.Second, api.SignalFilesChanged, api.FilesChanged{Pool: "t", Host: "a", Files: []string{"/srv/model.py", "/srv/x.py"}})

@@ -88,20 +88,32 @@ func (p *pool) applyRefusal(r api.ApplyRequest) *api.Error {
 	if err := r.Spec.Validate(); err != nil {
 		return api.Errorf(api.CodeInvalid, "%w", err)
 	}
-	return p.stoppingRefusal()
+	if refused := p.stoppingRefusal(); refused != nil {
+		return refused
+	}
+	if r.IfVersion != 0 && r.IfVersion != p.SpecVersion {
+		return api.Errorf(api.CodeVersionConflict,
+			"pool %s has spec version %d, not %d: another spec was applied; compare yours with it on the page of the pool (ctl ui), and apply it to version %[2]d",
+			p.name(), p.SpecVersion, r.IfVersion)
+	}
+	return nil
 }
 
 // apply sets a new spec and rolls it out. A new size or a new [scale] section alone restarts no worker.
 func (p *pool) apply(_ workflow.Context, r api.ApplyRequest) (api.ApplyResult, error) {
-	changed := !sameButSize(p.Spec, r.Spec)
+	changed, by := !sameButSize(p.Spec, r.Spec), attribution(r.Reason, r.By)
 	p.Spec = r.Spec
-	p.followSpec()
+	p.followSpec(by)
 	if changed {
 		p.SpecVersion++
-		p.emit(api.EventPoolApplied, api.PoolEvent{SpecVersion: p.SpecVersion})
+		reason := fmt.Sprintf("apply of spec version %d", p.SpecVersion)
+		if by != "" {
+			reason += ": " + by
+		}
+		p.emit(api.EventPoolApplied, api.PoolEvent{SpecVersion: p.SpecVersion, Reason: by})
 		p.throttle.closeBreaker() // the old spec may have been the cause
 		p.disruptions.beginRollout(rollout{
-			Cause: api.CauseSpec, Reason: fmt.Sprintf("apply of spec version %d", p.SpecVersion), Version: p.SpecVersion, Waiting: p.slots(),
+			Cause: api.CauseSpec, Reason: reason, Version: p.SpecVersion, Waiting: p.slots(),
 		})
 	}
 	p.WakeUp()
@@ -123,7 +135,7 @@ func (p *pool) slotRefusal(number *int) *api.Error {
 	return p.stoppingRefusal()
 }
 
-// restart restarts one worker immediately, or all of them in a rollout.
+// restart restarts one worker immediately, or all of them in a rollout. It returns when the one worker has the order, which no later one then overtakes.
 func (p *pool) restart(ctx workflow.Context, r api.RestartRequest) (api.RestartResult, error) {
 	reason := display.Attributed(r.Reason, r.By)
 	if r.Worker != nil {
@@ -131,6 +143,15 @@ func (p *pool) restart(ctx workflow.Context, r api.RestartRequest) (api.RestartR
 			return api.RestartResult{}, err
 		}
 		p.disruptions.restartWorker(*r.Worker, api.CauseOperator, reason)
+		if workflow.GetVersion(p.Ctx, "restart-delivered", workflow.DefaultVersion, 1) >= 1 {
+			_, err := workflow.AwaitWithTimeout(ctx, runningTimeout, func() bool {
+				s := p.slot(*r.Worker)
+				return (s == nil || s.Restart == nil) && !p.IsSending(api.WorkerWorkflowID(p.name(), *r.Worker), api.SignalRestart)
+			})
+			if err != nil {
+				return api.RestartResult{}, err
+			}
+		}
 		return api.RestartResult{Workers: []int{*r.Worker}}, nil
 	}
 	p.throttle.closeBreaker()

@@ -51,7 +51,7 @@ func (o *outbound) ExecuteChildWorkflow(ctx workflow.Context, _ string, args ...
 	options := workflow.GetChildWorkflowOptions(ctx)
 	require.Equal(o.fakePool.t, api.WorkerWorkflowID(run.Pool, run.Slot), options.WorkflowID)
 	require.Equal(o.fakePool.t, parentClosePolicy, options.ParentClosePolicy)
-	options.ParentClosePolicy = enums.PARENT_CLOSE_POLICY_TERMINATE // the environment would go on until the stubs have ended
+	options.ParentClosePolicy = enums.PARENT_CLOSE_POLICY_TERMINATE // the environment would continue until the stubs have ended
 	if o.fakePool.beforeStart != nil {
 		o.fakePool.beforeStart()
 	}
@@ -110,6 +110,9 @@ func (o *outbound) deliver(ctx workflow.Context, workflowID string, handle func(
 		}
 		a := o.fakePool.running(workflowID)
 		if known == nil || a == nil {
+			if o.fakePool.slowFailures > 0 && workflow.Sleep(ctx, o.fakePool.slowFailures) != nil {
+				return
+			}
 			settable.SetError(errors.New("no workflow of that ID is running"))
 			return
 		}

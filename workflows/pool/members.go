@@ -52,11 +52,11 @@ func (p *pool) memberNumbers() []int {
 func (p *pool) excess() int { return p.top() - len(p.Vacant) - p.Size }
 
 // resize sets the size. New workers get the lowest vacant numbers; shrink chooses those that go.
-func (m *members) resize(size int) {
+func (m *members) resize(size int, reason string) {
 	if size < m.Size && workflow.GetVersion(m.Ctx, "scale-down-choice", workflow.DefaultVersion, 1) >= 1 {
 		m.Top = m.top()
 	}
-	m.emitScaled(m.Size, size)
+	m.emitScaled(m.Size, size, reason)
 	m.Size = size
 	for m.excess() < 0 && len(m.Vacant) > 0 {
 		m.Vacant = m.Vacant[1:]

@@ -27,7 +27,7 @@ func TestScaleDownTakesTheWorkersThatAreMissedLeast(t *testing.T) {
 			p := newFakePool(t)
 			p.leases = map[int]api.HolderKind{0: api.HolderNone, 1: api.HolderGateway, 3: api.HolderClient, 5: api.HolderClient}
 			p.At(5*time.Second, func() { p.workers[2].rest(lifecycle.Failed, "gave up") })
-			p.At(5*time.Second, func() { p.workers[4].tell(lifecycle.Degraded) })
+			p.At(5*time.Second, func() { p.workers[4].report(lifecycle.Degraded) })
 			p.updateAt(10*time.Second, api.UpdateScale, api.ScaleRequest{Size: 4})
 			p.At(20*time.Second, func() { require.Equal(t, []int{0, 1, 3, 5}, p.numbers(), "workers out of service go first") })
 			p.updateAt(30*time.Second, api.UpdateScale, api.ScaleRequest{Size: 2})
@@ -43,7 +43,7 @@ func TestScaleDownTakesTheWorkersThatAreMissedLeast(t *testing.T) {
 			})
 			p.At(65*time.Second, func() { p.leases = nil })
 			p.updateAt(70*time.Second, api.UpdateScale, api.ScaleRequest{Size: 3})
-			p.At(80*time.Second, func() { require.Len(t, p.numbers(), 3, "it scales down also while nobody answers") })
+			p.At(80*time.Second, func() { require.Len(t, p.numbers(), 3, "it scales down even while nobody answers") })
 			p.stopAt(2 * time.Minute)
 			run := poolOf(6)
 			run.ContinueEvery = every

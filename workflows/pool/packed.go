@@ -16,11 +16,11 @@ const (
 	packAbove = 128 << 10
 	// packLevel is the level of compression: a workflow task may compute for a second at most.
 	packLevel = 5
-	// maxUnpacked bounds it after it was decompressed.
+	// maxUnpacked bounds the decompressed state.
 	maxUnpacked = 64 << 20
 )
 
-// pack compresses a state that has more than so many bytes.
+// pack compresses a state above a size.
 func pack(run Run, above int) (Run, error) {
 	encoded, err := json.Marshal(run)
 	if err != nil || len(encoded) <= above {
@@ -40,7 +40,7 @@ func pack(run Run, above int) (Run, error) {
 	return Run{PoolStart: run.PoolStart, SpecVersion: run.SpecVersion, Size: run.Size, Packed: packed.Bytes()}, nil
 }
 
-// unpack is the state that pack was given.
+// unpack reverses pack.
 func unpack(run Run) (Run, error) {
 	if len(run.Packed) == 0 {
 		return run, nil

@@ -91,7 +91,7 @@ func TestAThousandWorkersWithEverythingAtItsBoundFit(t *testing.T) {
 	require.NoError(t, env.GetWorkflowError())
 }
 
-func TestAPoolGoesOnFromACompressedState(t *testing.T) {
+func TestAPoolContinuesFromACompressedState(t *testing.T) {
 	p := newFakePool(t)
 	run := poolOf(3)
 	run.Size, run.SpecVersion = 2, 7

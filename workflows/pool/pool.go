@@ -15,7 +15,7 @@ import (
 	"github.com/tempool/tempool/workflows/internal/loop"
 )
 
-// Run is the whole state of a pool: the input of its workflow, and the argument of its continue-as-new. Whoever starts a pool sets
+// Run is the whole state of a pool: the input of its workflow, and the argument of its continue-as-new. The starter of a pool sets
 // PoolStart only.
 type Run struct {
 	api.PoolStart
@@ -31,6 +31,8 @@ type Run struct {
 	ScalingState
 	// Pressure are the hosts that are short of memory.
 	Pressure []hostPressure `json:"pressure,omitempty"`
+	// Raised are the alerts that were raised and hold still.
+	Raised []alert `json:"raised,omitempty"`
 	// Unsent are signals to workers that were under way when the previous run ended.
 	Unsent []loop.Message `json:"unsent,omitempty"`
 	// Packed is the whole state, compressed; the other fields are then only for people to read.
@@ -88,6 +90,7 @@ type pool struct {
 	pressure    pressure
 	allocation  allocation
 	scaling     scaling
+	alerts      alerts
 
 	// sent is of the present workflow task.
 	sent sent
@@ -98,7 +101,7 @@ const (
 	startBatch = 100
 	// maxTaskBytes bounds their size: the server takes 4 MiB for a whole workflow task.
 	maxTaskBytes = 2 << 20
-	// startOverhead is what a start has beside its spec, in bytes.
+	// startOverhead is the size of a start without its spec, in bytes.
 	startOverhead = 4 << 10
 )
 
@@ -118,6 +121,7 @@ func Workflow(ctx workflow.Context, run Run) error {
 	if err := p.register(ctx); err != nil {
 		return err
 	}
+	p.alerts = newAlerts(p)
 	p.takeOver()
 	workflow.Go(ctx, func(ctx workflow.Context) {
 		ctx.Done().Receive(ctx, nil)
@@ -128,6 +132,7 @@ func Workflow(ctx workflow.Context, run Run) error {
 		for p.reconcile() {
 		}
 		workflow.SetCurrentDetails(p.Ctx, p.details())
+		p.alerts.emitChanges()
 		if p.Stopping && len(p.Roster) == 0 && workflow.AllHandlersFinished(p.Ctx) {
 			return nil
 		}

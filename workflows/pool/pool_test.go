@@ -68,7 +68,7 @@ func TestScaleTouchesNoOtherWorker(t *testing.T) {
 	p.At(5*time.Second, func() { up = p.update(api.UpdateScale, api.ScaleRequest{Size: 4}) })
 	p.At(10*time.Second, func() {
 		require.Equal(t, 4, p.status().Ready)
-		down = p.update(api.UpdateScale, api.ScaleRequest{Size: 1})
+		down = p.update(api.UpdateScale, api.ScaleRequest{Size: 1, By: "ann"})
 	})
 	p.At(10*time.Second+stepDuration/2, func() {
 		require.Len(t, p.status().Workers, 4, "those that go are listed until they have gone")
@@ -82,7 +82,7 @@ func TestScaleTouchesNoOtherWorker(t *testing.T) {
 	require.Equal(t, api.ScaleResult{From: 2, To: 4}, up.Value)
 	require.Equal(t, api.ScaleResult{From: 4, To: 1}, down.Value)
 	require.Len(t, p.started, 4)
-	require.Equal(t, []string{`/pools/t pool.scaled {"from":2,"to":4}`, `/pools/t pool.scaled {"from":4,"to":1}`}, p.emitted)
+	require.Equal(t, []string{`/pools/t pool.scaled {"from":2,"to":4}`, `/pools/t pool.scaled {"from":4,"to":1,"reason":"requested by ann"}`}, p.emitted)
 }
 
 func TestASlotThatIsScaledAwayAndBackGoesOnUnderHigherNumbers(t *testing.T) {
@@ -297,7 +297,7 @@ func TestALateReportOfAnEarlierWorkflowSaysNothingOfTheOneThatStarts(t *testing.
 	}
 }
 
-func TestAPoolRefusesWhatMakesNoSense(t *testing.T) {
+func TestAPoolRefusesInvalidRequests(t *testing.T) {
 	renamed := specOf(2, "true")
 	renamed.Pool.Name = "other"
 	broken := specOf(2, "true")

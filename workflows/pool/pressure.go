@@ -51,7 +51,7 @@ func (p pressure) reported(m api.MemoryPressure) {
 	h.Level, h.Reason, h.ReportedAt = policy.Level(m.Level), display.Brief(m.Reason, maxReason), p.Now()
 	if p.Spec.Policy.Mode == spec.PolicyObserve {
 		if changed {
-			workflow.GetLogger(p.Ctx).Info("memory pressure only recorded (policy.mode = \"observe\")", "pool", p.name(), "host", m.Host, "level", m.Level, "reason", m.Reason)
+			workflow.GetLogger(p.Ctx).Info("memory pressure only recorded (policy.mode = \"observe\")", "pool", p.name(), "target_host", m.Host, "level", m.Level, "reason", m.Reason)
 		}
 	} else {
 		switch h.Level {

@@ -22,7 +22,7 @@ func (p *fakePool) pressure(level string) {
 func (p *fakePool) onOneHost() {
 	for _, a := range p.workers {
 		a.entry.Host = "h"
-		a.tell(lifecycle.Ready)
+		a.report(lifecycle.Ready)
 	}
 }
 

@@ -3,6 +3,7 @@ package pool
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"go.temporal.io/sdk/workflow"
 
@@ -28,6 +29,8 @@ type rollout struct {
 	Cause   api.Cause `json:"cause,omitempty"`
 	// AtOnce ignores the budget (watch.mode = "all").
 	AtOnce bool `json:"at_once,omitempty"`
+	// Since is when it began; zero if an earlier version did.
+	Since time.Time `json:"since,omitzero"`
 	// Timed says that its restarts have deadlines; those that an earlier version began have none.
 	Timed bool `json:"timed,omitempty"`
 }
@@ -54,6 +57,7 @@ func (d disruptions) beginRollout(next rollout) {
 			})
 		}
 	}
+	next.Since = d.Now()
 	next.Timed = workflow.GetVersion(d.Ctx, "rollout-deadlines", workflow.DefaultVersion, 1) >= 1
 	d.Rollout = &next
 	workflow.GetLogger(d.Ctx).Info("rollout started", "pool", d.name(), "cause", next.Cause, "workers", len(next.Waiting), "reason", next.Reason)
@@ -76,7 +80,11 @@ func (d disruptions) advanceRollout() bool {
 			break // its current start may use an older spec, and no signal reaches it yet
 		}
 		r.Waiting = r.Waiting[1:]
-		if s != nil && d.isMember(number) && !s.Removing {
+		switch {
+		case s == nil || !d.isMember(number) || s.Removing:
+		case r.isOverruled(*s):
+			workflow.GetLogger(d.Ctx).Info("rollout leaves a worker down that was stopped since", "pool", d.name(), "worker", d.worker(number))
+		default:
 			from := s.Incarnation
 			if s.State == lifecycle.Pending || s.State == lifecycle.Created {
 				from-- // the restart begins the incarnation that already has its number
@@ -93,6 +101,11 @@ func (d disruptions) advanceRollout() bool {
 	return changed
 }
 
+// isOverruled reports whether a worker was stopped after the rollout had begun: the later order counts.
+func (r *rollout) isOverruled(s slot) bool {
+	return !r.Since.IsZero() && s.RestOrderedAt.After(r.Since)
+}
+
 // endDisruptions ends the disruptions of a rollout that are over, and halts the rollout if a worker did not come back. It reports whether
 // anything changed.
 func (d disruptions) endDisruptions(r *rollout) (changed bool) {
@@ -102,6 +115,10 @@ func (d disruptions) endDisruptions(r *rollout) (changed bool) {
 		case s == nil || !d.isMember(s.Slot): // removed
 		case s.Incarnation > t.From && s.isServing():
 			r.Done++
+		case r.isOverruled(*s):
+			if !s.Resting {
+				return false // it is still stopping
+			}
 		case s.Incarnation > t.From && s.Resting:
 			r.Halted = fmt.Sprintf("halted: worker %d did not come back: %s", t.Slot, display.Shorten(s.Reason))
 		case s.Incarnation > t.From && s.State == lifecycle.Pending && s.ReasonCode == api.ReasonNoCapacity:
@@ -120,10 +137,10 @@ func (d disruptions) endDisruptions(r *rollout) (changed bool) {
 	return changed
 }
 
-// ignoresRestart reports whether a worker serves or is suspended as it was before its restart, and should have begun it by now. It wakes the loop
-// when that time comes.
+// ignoresRestart reports whether a worker serves, rests or is suspended as it was before its restart, and should have begun it by now. It wakes the
+// loop when that time comes.
 func (d disruptions) ignoresRestart(t disruption, s slot) bool {
-	if s.Incarnation > t.From || !s.State.InService() && s.State != lifecycle.Suspended && s.State != lifecycle.Degraded {
+	if s.Incarnation > t.From || !s.State.InService() && s.State != lifecycle.Suspended && s.State != lifecycle.Degraded && !(s.Resting && d.passesOverResting()) {
 		return false
 	}
 	if wait := t.Since.Add(worker.GrantTimeout(d.Spec) + grantMargin).Sub(d.Now()); wait > 0 {
@@ -131,6 +148,11 @@ func (d disruptions) ignoresRestart(t disruption, s slot) bool {
 		return false
 	}
 	return true
+}
+
+// passesOverResting reports whether this run has a deadline for a worker that rests; runs recorded by an earlier release have none.
+func (d disruptions) passesOverResting() bool {
+	return workflow.GetVersion(d.Ctx, "rollout-deadline-resting", workflow.DefaultVersion, 1) >= 1
 }
 
 // restartWorker restarts one worker on the pool's current spec, in this workflow task or a later one.

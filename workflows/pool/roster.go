@@ -13,7 +13,7 @@ import (
 	"github.com/tempool/tempool/workflows/worker"
 )
 
-// unreportedIncarnations bounds how many incarnations a worker begins before the pool hears of them.
+// unreportedIncarnations bounds how many incarnations a worker begins before the pool learns of them.
 const unreportedIncarnations = worker.UnreportedIncarnations + policy.MaxStartAttempts
 
 // slot is one line of the roster: what its worker last reported, and what the pool knows beyond that.
@@ -27,7 +27,9 @@ type slot struct {
 	reporter string
 	// EndLease is the lease under which the pool stops the worker.
 	EndLease string `json:"end_lease,omitempty"`
-	// announced is when the worker was told last that this run is about to continue as new.
+	// began is when this run started the slot's workflow; zero if an earlier run did.
+	began time.Time
+	// announced is when the worker was last notified that this run is about to continue as new.
 	announced time.Time
 	// Child says that this run has started it, so that the parent close policy reaches it when this run closes.
 	Child bool `json:"-"`
@@ -63,7 +65,7 @@ func (s *slot) markLost(reason string) {
 // isStarting reports whether Temporal has not confirmed that the slot's workflow runs; no signal reaches it until then.
 func (s slot) isStarting() bool { return s.Started && s.RunID == "" }
 
-// isServing reports whether the slot has a process in service. A pool does not tell busy from ready.
+// isServing reports whether the slot has a process in service. A pool does not distinguish busy from ready.
 func (s slot) isServing() bool {
 	return !s.Gone && s.State.InService()
 }

@@ -38,7 +38,7 @@ func TestAWorkerThatThePoolDoesNotHaveIsEnded(t *testing.T) {
 	p.At(5*time.Second, func() {
 		w := p.startWorker(worker.Run{Pool: "t", Slot: 7})
 		w.child, w.entry.RunID = false, "of an earlier run"
-		w.tell(lifecycle.Ready)
+		w.report(lifecycle.Ready)
 	})
 	p.At(10*time.Second, func() {
 		require.False(t, p.workers[7].open)

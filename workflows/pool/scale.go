@@ -25,7 +25,7 @@ func (p *pool) scaleStatus() *api.ScaleStatus {
 func (p *pool) scaleRefusal(r api.ScaleRequest) *api.Error {
 	if r.Bounds != nil {
 		if r.Size != 0 {
-			return api.Errorf(api.CodeInvalid, "size is %d beside bounds; give one of them", r.Size)
+			return api.Errorf(api.CodeInvalid, "size (%d) and bounds exclude each other; give one of them", r.Size)
 		}
 		next := p.Spec
 		next.Scale = p.boundedScale(*r.Bounds)
@@ -58,12 +58,12 @@ func (p *pool) boundedScale(b api.ScaleBounds) spec.Scale {
 
 // scale sets the size or its bounds.
 func (p *pool) scale(_ workflow.Context, r api.ScaleRequest) (api.ScaleResult, error) {
-	from := p.Size
+	from, reason := p.Size, attribution(r.Reason, r.By)
 	if r.Bounds != nil {
 		p.Spec.Scale = p.boundedScale(*r.Bounds)
-		p.followSpec()
+		p.followSpec(reason)
 	} else {
-		p.members.resize(r.Size)
+		p.members.resize(r.Size, reason)
 		p.Spec.Pool.Size = max(r.Size, 1)
 		p.Scaling = policy.Scaling{} // the demand may change it no sooner than any other size
 	}
@@ -75,15 +75,15 @@ func (p *pool) scale(_ workflow.Context, r api.ScaleRequest) (api.ScaleResult, e
 	return result, nil
 }
 
-// followSpec sets the size after a change of the spec: where it follows the demand, it is only raised to the minimum, for workers in use stay.
-func (p *pool) followSpec() {
+// followSpec sets the size after a change of the spec for a reason: where it follows demand, it is only raised to the minimum, because workers in use stay.
+func (p *pool) followSpec(reason string) {
 	if !p.Spec.Scale.Follows() {
 		p.ScalingState = ScalingState{}
-		p.members.resize(p.Spec.Pool.Size)
+		p.members.resize(p.Spec.Pool.Size, reason)
 		return
 	}
 	if size := max(p.Size, p.Spec.Scale.Min); size > p.Size {
-		p.members.resize(size)
+		p.members.resize(size, reason)
 	}
 	p.Scaling = policy.Scaling{}
 }

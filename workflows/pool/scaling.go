@@ -109,13 +109,13 @@ func (s *scaling) follow() {
 		s.observe(decision)
 	case d.Size > s.Size:
 		s.record(decision)
-		s.members.resize(d.Size)
+		s.members.resize(d.Size, d.Reason)
 	case wait > 0:
 		s.ScaleCause = api.ScaleCauseLeased
 		s.ScaleReason = fmt.Sprintf("%s; but %s, tried again at %s", d.Reason, s.NoneFree, s.ReserveAt.UTC().Format(time.TimeOnly))
 		next = min(next, wait)
 	default:
-		s.letOneGo(decision)
+		s.stopOne(decision)
 	}
 	if next < never {
 		s.wakeAfter(next)
@@ -156,14 +156,14 @@ func (s *scaling) record(d api.ScaleDecision) {
 	}
 }
 
-// letOneGo stops one worker: one out of service, or one that the pool can lease, for then nobody uses it.
-func (s *scaling) letOneGo(decision api.ScaleDecision) {
+// stopOne stops one worker: one out of service, or one that the pool can lease, because then nobody uses it.
+func (s *scaling) stopOne(decision api.ScaleDecision) {
 	switch {
 	case s.leaving() || s.disruptions.active() >= s.Spec.Rotation.MaxUnavailable:
 		return // its end wakes the pool
 	case s.Size == 1 && s.SessionsHost != "":
 		s.ScaleCause = api.ScaleCauseSessions
-		s.ScaleReason = fmt.Sprintf("%s; the last worker stays, for host %s stores the sessions of the pool (sessions.store = %q)", decision.Reason, s.SessionsHost, s.Spec.Sessions.Store)
+		s.ScaleReason = fmt.Sprintf("%s; the last worker stays, because host %s stores the sessions of the pool (sessions.store = %q)", decision.Reason, s.SessionsHost, s.Spec.Sessions.Store)
 		return
 	}
 	var serving, down []int
@@ -197,6 +197,7 @@ func (s *scaling) release(decision api.ScaleDecision, number int) {
 	s.record(decision)
 	s.Unreserved, s.NoneFree, s.ReserveAt = 0, "", time.Time{}
 	s.Top = s.top()
+	s.emitScaled(decision.From, decision.To, decision.Reason)
 	s.Size--
 	s.members.vacate([]int{number})
 }

@@ -87,6 +87,10 @@ func TestDemandEndsWithItsHost(t *testing.T) {
 	p.At(70*time.Minute, func() { require.Len(t, p.numbers(), 1) })
 	p.stopAt(71 * time.Minute)
 	p.run(followingPool(1, 4))
+	require.Len(t, p.emitted, 4, "an event for each change of size, up at once and down one by one")
+	for i, sizes := range []string{`"from":1,"to":4`, `"from":4,"to":3`, `"from":3,"to":2`, `"from":2,"to":1`} {
+		require.Contains(t, p.emitted[i], `pool.scaled {`+sizes+`,"reason":"`)
+	}
 }
 
 func TestThePoolGoesToZeroAndBack(t *testing.T) {
@@ -143,7 +147,7 @@ func TestScaleSetsTheSizeWithinTheBoundsAndTheBounds(t *testing.T) {
 	p.At(5*time.Second, func() { tooLarge = p.update(api.UpdateScale, api.ScaleRequest{Size: 5}) })
 	p.At(6*time.Second, func() { size = p.update(api.UpdateScale, api.ScaleRequest{Size: 4}) })
 	p.requireNumbersAt(4*time.Minute, []int{0, 1, 2, 3}, "the size stays for down_after")
-	p.At(6*time.Minute, func() { require.Len(t, p.numbers(), 1, "the demand goes on from there") })
+	p.At(6*time.Minute, func() { require.Len(t, p.numbers(), 1, "the demand continues from there") })
 	p.At(7*time.Minute, func() { wrong = p.update(api.UpdateScale, api.ScaleRequest{Bounds: &api.ScaleBounds{Min: 5, Max: 4}}) })
 	p.At(8*time.Minute, func() { bounds = p.update(api.UpdateScale, api.ScaleRequest{Bounds: &api.ScaleBounds{Min: 3, Max: 6}}) })
 	p.At(9*time.Minute, func() { require.Len(t, p.numbers(), 3, "the new minimum counts at once") })

@@ -15,7 +15,7 @@ import (
 func (p *fakePool) startsEnded(number int, all, failed int64) {
 	a := p.workers[number]
 	a.entry.Starts, a.entry.StartsFailed = all, failed
-	a.tell(a.entry.State)
+	a.report(a.entry.State)
 }
 
 func TestWhenHalfOfAllStartsFailThePoolHoldsThemAndLetsOneTry(t *testing.T) {
@@ -59,7 +59,8 @@ func TestWhenHalfOfAllStartsFailThePoolHoldsThemAndLetsOneTry(t *testing.T) {
 			tried := p.workers[0].timesOf(api.SignalStartPermitted)[0]
 			require.InDelta(t, 37, tried.Seconds(), 1, "30 s after the breaker opened")
 			require.Equal(t, []string{
-				`/pools/t pool.held {"reason":"` + startsPausedReason + `"}`, `/pools/t pool.released {"reason":"starts are no longer held"}`,
+				`/pools/t pool.held {"reason":"` + startsPausedReason + `"}`, `/pools/t alert.raised {"alert":"starts_held","reason":"` + startsPausedReason + `"}`,
+				`/pools/t pool.released {"reason":"starts are no longer held"}`, `/pools/t alert.cleared {"alert":"starts_held","reason":"` + startsPausedReason + `"}`,
 			}, p.emitted)
 		})
 	}
@@ -84,7 +85,7 @@ func TestAPoolOfOneHasNoBreaker(t *testing.T) {
 	require.Empty(t, p.workers[0].timesOf(api.SignalStartsPaused))
 }
 
-func TestABreakerClosesWhenAllServeAgainHoweverTheyCameTo(t *testing.T) {
+func TestABreakerClosesWhenAllWorkersServeAgain(t *testing.T) {
 	p := newFakePool(t)
 	p.At(5*time.Second, func() {
 		p.workers[0].entry.State = lifecycle.Pending
@@ -92,7 +93,7 @@ func TestABreakerClosesWhenAllServeAgainHoweverTheyCameTo(t *testing.T) {
 	})
 	p.At(6*time.Second, func() {
 		require.NotEmpty(t, p.status().StartsPaused)
-		p.workers[0].tell(lifecycle.Ready)
+		p.workers[0].report(lifecycle.Ready)
 	})
 	p.At(7*time.Second, func() { require.Empty(t, p.status().StartsPaused) })
 	p.stopAt(20 * time.Second)

@@ -44,7 +44,7 @@ func Migrate(ctx workflow.Context, in api.MigrateSessionRequest) (api.SessionMov
 		return progress.SessionMoves, temporal.NewCanceledError(progress.SessionMoves)
 	}
 	if len(progress.Skips) == 0 {
-		return progress.SessionMoves, failure.Refusal(api.Errorf(api.CodeSuperseded, "another workflow moved session %s meanwhile", in.Session))
+		return progress.SessionMoves, failure.Refusal(api.Errorf(api.CodeSuperseded, "another workflow moved session %s in the meantime", in.Session))
 	}
 	skip := progress.Skips[0]
 	message := fmt.Sprintf("session %s did not move to %s, everything undone: %s", in.Session, in.To, skip.Reason)
@@ -61,7 +61,7 @@ func (m *mover) resolve(ctx workflow.Context, in api.MigrateSessionRequest) (to 
 	pool, slot, err := api.ParseWorkerName(in.To)
 	switch {
 	case err != nil || pool != in.Pool:
-		return to, nil, failure.Refusal(api.Errorf(api.CodeInvalid, "%q is no worker of pool %s; write %s/SLOT", in.To, in.Pool, in.Pool))
+		return to, nil, failure.Refusal(api.Errorf(api.CodeInvalid, "%q is not a worker of pool %s; write %s/SLOT", in.To, in.Pool, in.Pool))
 	case in.Session == "":
 		return to, nil, failure.Refusal(api.Errorf(api.CodeInvalid, "session is empty"))
 	}

@@ -235,7 +235,7 @@ func TestACancelledEvacuationUndoesWhatIsOnItsWayAndLetsSessionsInAgain(t *testi
 	require.Zero(t, h.excluded["t/0"])
 }
 
-func TestThereMustBeSomebodyToTakeTheSessions(t *testing.T) {
+func TestAnEvacuationNeedsAWorkerToTakeTheSessions(t *testing.T) {
 	h := newFakeHosts(t, "a", "a", "a")
 	h.workers[1].InService = false
 	h.excluded["t/2"] = time.Minute // it is evacuated, too
@@ -323,7 +323,7 @@ func TestARebalancingTakesOthersForThoseThatCannotMove(t *testing.T) {
 	require.Equal(t, 2, moves.Skipped)
 }
 
-func TestWhatKeepsTheSessionWorkflowsFromBeginningHasItsCodeAndASentence(t *testing.T) {
+func TestASessionWorkflowThatCannotStartReturnsACodedError(t *testing.T) {
 	for _, step := range []string{"roster", "look", "keep off"} {
 		for name, input := range map[string]any{
 			api.WorkflowMigrateSession: migration("s", "t/1"), api.WorkflowEvacuateWorker: evacuationOf(0),

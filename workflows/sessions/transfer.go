@@ -49,7 +49,7 @@ func (m *mover) onHost(ctx workflow.Context, s sessionActivity, result any) erro
 	return workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, o), s.name, s.input).Get(ctx, result)
 }
 
-// transfer releases sessions on their old workers, binds them to the new one, and loads them there. Sessions that fail are restored, also when
+// transfer releases sessions on their old workers, binds them to the new one, and loads them there. Sessions that fail are restored, even when
 // ctx is cancelled; skips lists them.
 func (m *mover) transfer(ctx workflow.Context, c transfer) (moved []string, skips []api.SessionSkip) {
 	going := c.sessions

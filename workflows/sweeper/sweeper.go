@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// runLength is how long one sweep goes on; the workflow continues as new after each.
+	// runLength is how long one sweep lasts; the workflow continues as new after each.
 	runLength = 24 * time.Hour
 	// runSlack is what a sweep has beyond that to return.
 	runSlack = time.Minute

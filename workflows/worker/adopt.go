@@ -2,12 +2,13 @@ package worker
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// adopt goes on with a process that another agent has taken over. The activities that the ended agent did not take are started again; the first
+// adopt continues with a process that another agent has taken over. The activities that the ended agent did not take are started again; the first
 // is the Watch, by which the agent knows that the worker still wants the process. It reports false for a process that is about to be replaced or
 // stopped: that agent ends it.
 func (m *monitor) adopt(e api.EpochEnded) bool {
@@ -16,7 +17,7 @@ func (m *monitor) adopt(e api.EpochEnded) bool {
 	default:
 		return false
 	}
-	m.Process.Epoch = e.Heir.Epoch
+	m.Process.Epoch, m.Process.UnprobedSince = e.Heir.Epoch, time.Time{}
 	if e.Heir.Endpoint != "" {
 		m.Process.Endpoint = e.Heir.Endpoint
 		if m.Lease != nil {
@@ -29,11 +30,12 @@ func (m *monitor) adopt(e api.EpochEnded) bool {
 		m.tasks.probe.Reset()
 		m.NextCheckpoint = m.Now()
 	}
-	m.tasks.suspend.Reset()
-	m.tasks.resume.Reset()
+	m.tasks.suspend.Abandon() // a failure is that of the agent before
+	m.tasks.resume.Abandon()
 	if m.leases.isResetting() {
-		m.tasks.reset.Reset()
-		m.activities.reset(m.ResetLease)
+		if m.tasks.reset.Abandon(); !m.tasks.reset.Ended() {
+			m.activities.reset(m.ResetLease)
+		}
 	}
 	reason := fmt.Sprintf("The agent of host %s was replaced and its next one, of epoch %d, took over process %d.", e.Host, e.Heir.Epoch, m.Process.PID)
 	m.record(lifecycle.TakenOver, reason)

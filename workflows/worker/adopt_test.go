@@ -1,13 +1,18 @@
 package worker
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/workflows/internal/loop"
 )
 
 // ofEpoch starts processes on host h under epoch 3.
@@ -31,7 +36,7 @@ func (s *workerEnv) takenOver() (n int) {
 	return n
 }
 
-func TestAWorkerGoesOnWithAProcessThatTheNextAgentTookOver(t *testing.T) {
+func TestAWorkerContinuesWithAProcessThatTheNextAgentTookOver(t *testing.T) {
 	s := newWorkerEnv(t)
 	ofEpoch(s)
 	var lease, renewed api.Lease
@@ -40,7 +45,7 @@ func TestAWorkerGoesOnWithAProcessThatTheNextAgentTookOver(t *testing.T) {
 		s.In(time.Second, func() { lease = *a.Value.(*api.Lease) })
 	})
 	s.At(time.Minute, s.signal(api.SignalEpochEnded, inherited(1)))
-	s.At(time.Minute+30*time.Second, s.signal(api.SignalEpochEnded, inherited(1))) // hosts are told twice
+	s.At(time.Minute+30*time.Second, s.signal(api.SignalEpochEnded, inherited(1))) // workers are notified twice
 	s.At(2*time.Minute, func() {
 		require.Equal(t, lifecycle.Busy, s.state().State)
 		require.EqualValues(t, 1, s.state().Incarnation)
@@ -64,7 +69,45 @@ func TestAWorkerGoesOnWithAProcessThatTheNextAgentTookOver(t *testing.T) {
 	s.run(standalone())
 }
 
-func TestAWorkerIsPlacedAnewWhereItsProcessWasNotTakenOver(t *testing.T) {
+// An agent that has left its processes to the next one takes no probe, and the next one may need two minutes.
+func TestAProbeThatNoAgentTakesDoesNotEndAProcessThatWaitsForTheNextAgent(t *testing.T) {
+	for name, heir := range map[string]bool{"an agent comes": true, "none does": false} {
+		t.Run(name, func(t *testing.T) {
+			s := newWorkerEnv(t)
+			ofEpoch(s)
+			run := standalone()
+			run.Spec.Health.Checkpoint = spec.Duration(time.Minute)
+			var away atomic.Bool
+			away.Store(true)
+			s.slow = map[string]time.Duration{api.ActivityProbe: loop.HostTimeout}
+			s.onProbe = func(r api.WatchRequest) (api.ProbeResult, error) {
+				if away.Load() && r.Incarnation == 1 {
+					return api.ProbeResult{}, temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_START, nil)
+				}
+				return api.ProbeResult{Healthy: true}, nil
+			}
+			if heir {
+				s.At(2*time.Minute+50*time.Second, func() {
+					away.Store(false)
+					s.signal(api.SignalEpochEnded, inherited(1))()
+				})
+			}
+			s.At(10*time.Minute, func() {
+				require.Equal(t, lifecycle.Ready, s.state().State)
+				if heir {
+					require.Equal(t, 1, s.counted(&s.starts), "%v", s.events())
+					require.Equal(t, 1, s.takenOver())
+				} else {
+					require.Equal(t, 2, s.counted(&s.starts), "it does not wait for ever")
+				}
+				s.cancel()
+			})
+			s.run(run)
+		})
+	}
+}
+
+func TestAWorkerIsPlacedAgainWhereItsProcessWasNotTakenOver(t *testing.T) {
 	for name, c := range map[string]struct {
 		before func(*workerEnv)
 		ended  api.EpochEnded
@@ -115,4 +158,79 @@ func TestAnExpiredLeaseIsResetByTheNextAgent(t *testing.T) {
 	run := standalone()
 	run.Spec.Lease.OnExpiry = "reset"
 	s.run(run)
+}
+
+// The next agent gets the order again; what the one before has ended comes with its answer.
+func TestASuspensionIsRepeatedToTheNextAgent(t *testing.T) {
+	s := newWorkerEnv(t)
+	ofEpoch(s)
+	s.onSuspend = func(r api.SuspendRequest) (api.SuspendResult, error) {
+		return api.SuspendResult{FencedLease: api.FencedLease{LeaseID: r.LeaseID, CallsCut: 1, Checkin: &api.CheckinRequest{LeaseID: r.LeaseID, Usage: api.Usage{Requests: 2}}}}, nil
+	}
+	run := suspending(s)
+	s.slow[api.ActivitySuspend] = time.Hour // the first agent leaves the order without an answer
+	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+	s.At(2*time.Second, s.signal(api.SignalSuspend, api.Control{}))
+	s.At(20*time.Second, func() {
+		s.slow[api.ActivitySuspend] = time.Second
+		s.env.SignalWorkflow(api.SignalEpochEnded, inherited(1))
+	})
+	s.At(time.Minute, func() {
+		require.Equal(t, lifecycle.Suspended, s.state().State)
+		require.EqualValues(t, 1, s.state().Incarnation)
+		require.EqualValues(t, 1, s.metrics().CallsCut)
+		require.EqualValues(t, 2, s.metrics().RequestsServed)
+		require.Len(t, s.suspends, 1, "of the next agent")
+		require.EqualValues(t, 1, s.suspends[0].Turn, "the same order")
+		require.Equal(t, suspendedLease, s.suspends[0].LeaseID)
+		require.Zero(t, s.suspends[0].Timeout, "drain_timeout is over")
+		s.cancel()
+	})
+	s.run(run)
+}
+
+// The agent before has not begun an order, and that is learned together with who has its process now: the next agent gets the order again.
+func TestAnOrderThatFailedWithItsAgentIsGivenToTheNextOne(t *testing.T) {
+	for name, c := range map[string]struct {
+		run   func(s *workerEnv, order func() error) Run
+		begin func(s *workerEnv)
+	}{
+		"suspend": {
+			func(s *workerEnv, order func() error) Run {
+				s.onSuspend = func(api.SuspendRequest) (api.SuspendResult, error) { return api.SuspendResult{}, order() }
+				return suspending(s)
+			},
+			func(s *workerEnv) { s.env.SignalWorkflow(api.SignalSuspend, api.Control{}) },
+		},
+		"reset": {
+			func(s *workerEnv, order func() error) Run {
+				s.onReset = func(api.ResetRequest) (api.ResetResult, error) { return api.ResetResult{}, order() }
+				run := standalone()
+				run.Spec.Lease.OnExpiry = "reset"
+				return run
+			},
+			func(s *workerEnv) { s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: "me", TTLMS: 5_000}) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newWorkerEnv(t)
+			ofEpoch(s)
+			orders := 0
+			run := c.run(s, func() error {
+				if s.count(&orders); s.counted(&orders) > 1 {
+					return nil
+				}
+				s.env.SignalWorkflowSkippingWorkflowTask(api.SignalEpochEnded, inherited(1))
+				return temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_START, nil)
+			})
+			s.At(time.Second, func() { c.begin(s) })
+			s.At(time.Minute, func() {
+				require.EqualValues(t, 1, s.state().Incarnation, "%v", s.events())
+				require.Equal(t, 1, s.takenOver())
+				require.Equal(t, 2, s.counted(&orders))
+				s.cancel()
+			})
+			s.run(run)
+		})
+	}
 }

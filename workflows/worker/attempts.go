@@ -70,18 +70,16 @@ func (s *starter) clampTime(t time.Time) time.Time {
 // isAttemptFailure reports whether err is the failure of an attempt, and not of what followed the attempt.
 func isAttemptFailure(err error) bool {
 	_, superseded := failure.Superseded(err)
-	return !superseded && !failure.NotStarted(err) && !failure.TimedOut(err) && !temporal.IsCanceledError(err)
+	return !superseded && !failure.NotStarted(err) && !failure.NoResources(err) && !failure.TimedOut(err) && !temporal.IsCanceledError(err)
 }
 
 // failedAttempts are the attempts in the details of a start's error.
 func failedAttempts(err error) []api.FailedAttempt {
 	var details api.FailedAttempts
-	var app *temporal.ApplicationError
-	if errors.As(err, &app) && app.HasDetails() && app.Details(&details) == nil && len(details.Attempts) > 0 {
+	if app, ok := errors.AsType[*temporal.ApplicationError](err); ok && app.HasDetails() && app.Details(&details) == nil && len(details.Attempts) > 0 {
 		return details.Attempts
 	}
-	var timeout *temporal.TimeoutError
-	if errors.As(err, &timeout) && timeout.HasLastHeartbeatDetails() && timeout.LastHeartbeatDetails(&details) == nil {
+	if timeout, ok := errors.AsType[*temporal.TimeoutError](err); ok && timeout.HasLastHeartbeatDetails() && timeout.LastHeartbeatDetails(&details) == nil {
 		return details.Attempts
 	}
 	return nil

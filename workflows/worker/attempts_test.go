@@ -167,7 +167,8 @@ func TestAWorkerThatTestsTheBreakerRetriesWithoutPermitsAndReportsTheResult(t *t
 func TestAttemptsOfAStartThatWasStoppedMeanwhileAreOnlyCounted(t *testing.T) {
 	env := workflowtest.NewEnvironment(nil, sdk.Options{})
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
-		w := newWorker(ctx, standalone())
+		run := standalone()
+		w := newWorker(ctx, &run)
 		w.starter.beginIncarnation("first start")
 		w.transition(lifecycle.Stop, "by op")
 		failed := triesOf(api.StartRequest{Process: w.process(), Spec: w.Spec, MaxAttempts: 5}, 2, w.Now())

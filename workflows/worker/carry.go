@@ -9,7 +9,7 @@ import (
 
 // A worker continues as new when nothing is under way that the next run would have to start again. A run that is overdue does not wait for
 // that: carry turns whatever is under way into state, and takeOver takes it up again. A start under way is given up, and its incarnation number
-// is not used again; everything else goes on where it was.
+// is not used again; everything else continues where it was.
 
 // CarriedState is what was under way when the previous run ended.
 type CarriedState struct {
@@ -47,7 +47,7 @@ func (w *worker) isIdle() bool {
 }
 
 // carry is the state for the next run.
-func (w *worker) carry() Run {
+func (w *worker) carry() *Run {
 	if w.tasks.start.Running() {
 		w.giveUpStart()
 	}
@@ -66,13 +66,13 @@ func (w *worker) carry() Run {
 func (w *worker) giveUpStart() {
 	w.HighestIncarnation = max(w.HighestIncarnation, w.Machine.Incarnation+int64(max(1, w.starter.attempts))-1)
 	if w.Machine.State == lifecycle.Starting {
-		const reason = "start given up: the history of the workflow was too long to wait for it"
+		const reason = "start abandoned: the workflow had to continue as new, and the start took too long"
 		w.setIntent(IntentReplace, reason)
 		w.transition(lifecycle.StartFailed, reason)
 	}
 }
 
-// takeOver takes up what was under way when the previous run ended.
+// takeOver resumes what was in progress when the previous run ended.
 func (w *worker) takeOver() {
 	w.requests.restore(w.Requests)
 	w.Resend(w.Unsent)

@@ -128,7 +128,7 @@ func TestAnOverdueRunContinuesWhateverIsUnderWay(t *testing.T) {
 	}
 }
 
-func TestWhatKeptARunFromContinuingForEverDoesNoLonger(t *testing.T) {
+func TestPendingRequestsDoNotPreventContinueAsNew(t *testing.T) {
 	t.Run("a resume request of a pending worker", func(t *testing.T) {
 		s := newWorkerEnv(t)
 		run := inPool(func(*spec.Spec) {})

@@ -59,7 +59,6 @@ func leaseEvent(lease *api.Lease, reason string) api.LeaseEvent {
 	}
 }
 
-// emit emits an event of a rotation.
 func (r rotator) emit(eventType string, rotation rotation) {
 	emit.Event(r.Ctx, eventType, api.WorkerSource(r.name()), api.RotationEvent{
 		Incarnation: rotation.Incarnation, Cause: rotation.Cause, Reason: rotation.Reason, Observed: rotation.Observed, InPlace: rotation.InPlace,

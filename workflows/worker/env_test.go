@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/testsuite"
 	sdk "go.temporal.io/sdk/worker"
@@ -20,6 +21,7 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/workflows/internal/emit"
+	"github.com/tempool/tempool/workflows/internal/loop"
 	"github.com/tempool/tempool/workflows/internal/workflowtest"
 )
 
@@ -59,6 +61,7 @@ type workerEnv struct {
 	onReset   func(api.ResetRequest) (api.ResetResult, error)
 	onRecall  func(api.RecallRequest) (api.RecallResult, error)
 	onSuspend func(api.SuspendRequest) (api.SuspendResult, error)
+	onResume  func(api.ResumeRequest) (api.ResumeResult, error)
 	// suspendsLate makes the runs those of a release before a suspension took effect at once.
 	suspendsLate bool
 
@@ -77,14 +80,13 @@ type sent struct {
 	message any
 }
 
-// emitted is one event.
 type emitted struct {
 	eventType string
 	data      any
 }
 
 // workflow is Workflow with an agent that takes its events.
-func (s *workerEnv) workflow(ctx workflow.Context, run Run) error {
+func (s *workerEnv) workflow(ctx workflow.Context, run *Run) error {
 	return Workflow(emit.With(ctx, func(eventType, source string, _ time.Time, data any) {
 		require.Equal(s.t, api.WorkerSource(api.WorkerName(run.Pool, run.Slot)), source)
 		s.emitted = append(s.emitted, emitted{eventType, data})
@@ -104,7 +106,12 @@ func (s *workerEnv) signalsOf(name string) (messages []any) {
 }
 
 func newWorkerEnv(t *testing.T) *workerEnv {
-	return &workerEnv{t: t, Script: workflowtest.NewScript(), watchScript: map[int64]watchScript{}, startedAt: map[int64]time.Time{}}
+	s := &workerEnv{t: t, Script: workflowtest.NewScript(), watchScript: map[int64]watchScript{}, startedAt: map[int64]time.Time{}}
+	s.Ready = func() bool {
+		_, err := s.env.QueryWorkflow(api.QueryState)
+		return err == nil
+	}
+	return s
 }
 
 // run executes the workflow until it completes, through as many runs as it takes.
@@ -114,7 +121,7 @@ func (s *workerEnv) run(run Run) {
 		s.runs++
 		require.Less(s.t, s.runs, 2000, "the worker continues as new for ever")
 		s.set(now)
-		s.env.ExecuteWorkflow(api.WorkflowWorker, run)
+		s.env.ExecuteWorkflow(api.WorkflowWorker, &run)
 		require.True(s.t, s.env.IsWorkflowCompleted(), "the worker did not end")
 		err := s.env.GetWorkflowError()
 		var again *workflow.ContinueAsNewError
@@ -135,7 +142,7 @@ func (s *workerEnv) set(now time.Time) {
 	if s.log != nil {
 		suite.SetLogger(s.log)
 	}
-	env := workflowtest.NewEnvironment(&suite, sdk.Options{})
+	env := workflowtest.NewEnvironment(&suite, sdk.Options{Interceptors: []interceptor.WorkerInterceptor{loop.SignalOrder()}})
 	s.env = env
 	s.env.SetStartTime(now)
 	s.env.SetWorkflowRunTimeout(workflowtest.Never)
@@ -170,13 +177,13 @@ func (s *workerEnv) set(now time.Time) {
 			var r api.StartRequest
 			require.NoError(s.t, args.Get(&r))
 			if script, found := s.scriptOf(r.Incarnation); found {
-				s.In(script.after, func() { s.tell(r.Incarnation) })
+				s.In(script.after, func() { s.report(r.Incarnation) })
 			}
 		case api.ActivityWatch:
 			var r api.WatchRequest
 			require.NoError(s.t, args.Get(&r))
 			if _, found := s.scriptOf(r.Incarnation); found && r.Failures > 0 && s.isOver(r.Incarnation, env.Now()) {
-				s.In(time.Millisecond, func() { s.tell(r.Incarnation) })
+				s.In(time.Millisecond, func() { s.report(r.Incarnation) })
 			}
 		}
 	})
@@ -204,8 +211,8 @@ func (s *workerEnv) isOver(incarnation int64, now time.Time) bool {
 	return !now.Before(s.startedAt[incarnation].Add(s.watchScript[incarnation].after))
 }
 
-// tell sends what the host has observed of an incarnation by its script.
-func (s *workerEnv) tell(incarnation int64) {
+// report sends what the host has observed of an incarnation by its script.
+func (s *workerEnv) report(incarnation int64) {
 	if script, found := s.scriptOf(incarnation); found {
 		s.env.SignalWorkflow(api.SignalProcessEvents, api.ProcessEvents{Events: []api.ProcessEvent{{Incarnation: incarnation, WatchResult: script.result}}})
 	}
@@ -274,7 +281,7 @@ func (s *workerEnv) stop(_ context.Context, r api.StopRequest) (api.StopResult, 
 	if s.onStop != nil {
 		return s.onStop(r)
 	}
-	return api.StopResult{Exit: lifecycle.Exit{Interrupted: true}, Reason: "stopped in good order"}, nil
+	return api.StopResult{Exit: lifecycle.Exit{Interrupted: true}, Reason: "stopped gracefully"}, nil
 }
 
 // suspend answers as a host without calls in flight: it fences a client's lease.
@@ -296,6 +303,9 @@ func (s *workerEnv) resume(_ context.Context, r api.ResumeRequest) (api.ResumeRe
 	s.counting.Lock()
 	defer s.counting.Unlock()
 	s.resumes = append(s.resumes, r)
+	if s.onResume != nil {
+		return s.onResume(r)
+	}
 	return api.ResumeResult{}, nil
 }
 

@@ -23,6 +23,9 @@ func (w *worker) register(ctx workflow.Context) error {
 	if err := workflow.SetQueryHandler(ctx, api.QueryHistory, w.reporter.history); err != nil {
 		return err
 	}
+	if err := workflow.SetQueryHandler(ctx, api.QuerySpec, w.reporter.spec); err != nil {
+		return err
+	}
 	return w.registerUpdates(ctx) // last: a waiting update is delivered at once
 }
 
@@ -52,12 +55,12 @@ func (w *worker) registerUpdates(ctx workflow.Context) error {
 func (w *worker) registerSignals() {
 	onSignal(w, api.SignalCheckin, w.leases.checkin)
 	onSignal(w, api.SignalCheckout, w.leases.checkoutSignal)
-	onSignal(w, api.SignalDrain, func(c api.Control) { w.requests.drain = requested(c.Reason, c.By, true) })
-	onSignal(w, api.SignalStop, func(c api.Control) { w.requests.stop = requested(c.Reason, c.By, true) })
-	onSignal(w, api.SignalSuspend, w.suspender.request)
-	onSignal(w, api.SignalResume, func(c api.Control) { w.requests.resume = requested(c.Reason, c.By, false) })
-	onSignal(w, api.SignalRestart, func(r api.Restart) {
-		if r.Spec != nil {
+	onOrder(w, api.SignalDrain, func(c api.Control) { w.requests.drain, w.RestOrderedAt = requested(c.Reason, c.By, true), w.Now() })
+	onOrder(w, api.SignalStop, func(c api.Control) { w.requests.stop, w.RestOrderedAt = requested(c.Reason, c.By, true), w.Now() })
+	onOrder(w, api.SignalSuspend, w.suspender.request)
+	onOrder(w, api.SignalResume, func(c api.Control) { w.requests.resume = requested(c.Reason, c.By, false) })
+	onOrder(w, api.SignalRestart, func(r api.Restart) {
+		if r.Spec != nil && (w.NextSpec == nil || r.SpecVersion >= w.NextSpec.Version) && r.SpecVersion >= w.SpecVersion { // a restart may overtake an older one
 			w.NextSpec = &VersionSpec{*r.Spec, r.SpecVersion}
 		}
 		w.requests.restart = requested(r.Reason, r.By, false)
@@ -80,6 +83,11 @@ func (w *worker) registerSignals() {
 // onSignal calls handle with each signal of that name. The worker refuses a payload that cannot be decoded.
 func onSignal[T any](w *worker, name string, handle func(T)) {
 	loop.OnSignal(w.Loop, name, handle, w.refuse)
+}
+
+// onOrder is onSignal for what an operator or the pool orders.
+func onOrder[T any](w *worker, name string, handle func(T)) {
+	loop.OnOrder(w.Loop, name, handle, w.refuse)
 }
 
 // absorbRequests takes requests that arrive while the process is already draining or stopping: they only change what follows.

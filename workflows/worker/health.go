@@ -3,6 +3,7 @@ package worker
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"go.temporal.io/sdk/workflow"
 
@@ -48,7 +49,7 @@ func (m *monitor) watchEnded(r *loop.Result[api.WatchResult]) {
 	}
 }
 
-// observed takes what the host tells. Events of an incarnation that has ended, or of another workflow's, change nothing.
+// observed takes the host's reports. Events of an incarnation that has ended, or of another workflow's, change nothing.
 func (m *monitor) observed(r api.ProcessEvents) {
 	if r.RunID != "" && r.RunID != workflow.GetInfo(m.Ctx).FirstRunID {
 		return
@@ -74,7 +75,7 @@ func (m *monitor) dropEvents() {
 	m.Events = slices.DeleteFunc(m.Events, func(e api.ProcessEvent) bool { return e.Incarnation < m.Machine.Incarnation })
 }
 
-// takeExit returns the exit of the current incarnation, if the host has told it, and forgets all that it told before.
+// takeExit returns the exit of the current incarnation, if the host has reported it, and drops all earlier reports.
 func (m *monitor) takeExit() *api.WatchResult {
 	for {
 		if e := m.takeEvent(); e == nil || e.Exit != nil {
@@ -114,8 +115,9 @@ func (m *monitor) handle(result api.WatchResult) {
 	}
 }
 
-// epochEnded takes the end of an agent. It concerns the worker if that agent had its process.
+// epochEnded takes the end of an agent. It concerns the worker if that agent had its process, or the one that is to replace it.
 func (m *monitor) epochEnded(e api.EpochEnded) {
+	m.surge.agentEnded(e)
 	if m.Process.Host != e.Host || m.Process.Epoch > e.Epoch || !m.Machine.State.Live() {
 		return
 	}
@@ -157,8 +159,25 @@ func (m *monitor) hostLost(reason, problem string) {
 	m.processExited(&lifecycle.Exit{Error: problem}, reason)
 }
 
+// agentAway is how long no agent may take a probe before its host counts as lost. The host's workflow notices that sooner, unless the agent has left
+// its processes to the next one, which may take two minutes to come.
+const agentAway = 3 * time.Minute
+
+// probeNotTaken probes again until an agent has come or agentAway is over.
+func (m *monitor) probeNotTaken(problem string) {
+	if m.Process.UnprobedSince.IsZero() {
+		m.Process.UnprobedSince = m.Now().Add(-loop.HostTimeout)
+	}
+	if m.Now().Sub(m.Process.UnprobedSince) < agentAway && workflow.GetVersion(m.Ctx, "agent-away", workflow.DefaultVersion, 1) >= 1 {
+		m.NextCheckpoint = m.Now()
+		return
+	}
+	m.hostLost(m.noAgent(), problem)
+}
+
 // probeEnded takes the result of a health checkpoint.
 func (m *monitor) probeEnded(r api.ProbeResult) {
+	m.Process.UnprobedSince = time.Time{}
 	m.setSample(r.Sample)
 	m.setAssessment(r.Assessment)
 	m.setObservedUsage(r.Usage)

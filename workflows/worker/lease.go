@@ -28,6 +28,7 @@ const (
 type leases struct {
 	*worker
 	timerAt   time.Time // when the lease timer fires
+	renewed   bool      // since ensureTimer looked
 	recalling bool      // a recall is under way
 }
 
@@ -103,8 +104,8 @@ func (l *leases) refusal(r api.CheckoutRequest) *api.Error {
 }
 
 func (l *leases) ttlRefusal(ms int64) *api.Error {
-	if longest := l.Spec.Lease.MaxTTL.D(); ms < 0 || time.Duration(ms)*time.Millisecond > longest {
-		return api.Errorf(api.CodeInvalid, "ttl_ms is %d; it must be from 0 (the default) to %d (lease.max_ttl)", ms, longest.Milliseconds())
+	if longest := l.Spec.Lease.MaxTTL.D().Milliseconds(); ms < 0 || ms > longest {
+		return api.Errorf(api.CodeInvalid, "ttl_ms is %d; it must be from 0 (the default) to %d (lease.max_ttl)", ms, longest)
 	}
 	return nil
 }
@@ -129,7 +130,7 @@ func (l *leases) checkout(ctx workflow.Context, r api.CheckoutRequest) (*api.Lea
 	if lease, ended := l.repeated(r); lease != nil || ended != nil {
 		return answer(lease, ended)
 	}
-	if l.DrainSignals() {
+	if l.DrainEarly() {
 		l.WakeUp() // reconcile carries out what the signals requested even if this checkout is refused
 	}
 	if l.mayRecall(r) && l.refusal(r) != nil {
@@ -244,6 +245,7 @@ func (l *leases) renew(_ workflow.Context, r api.RenewRequest) (*api.Lease, erro
 	}
 	l.Lease.ExpiresAt, l.Lease.TTLMS = l.Now().Add(l.ttl(r.TTLMS)), l.ttl(r.TTLMS).Milliseconds()
 	l.emit(api.EventLeaseRenewed, "")
+	l.renewed = true
 	l.WakeUp()
 	return l.Lease, nil
 }
@@ -365,17 +367,27 @@ func (l *leases) expire() bool {
 }
 
 // ensureTimer runs the one timer that serves lease expiry. The timer spans leases, so that a lease writes no timer events; only a lease
-// that expires before the timer moves it.
+// that expires before the timer moves it, or a renewal.
 func (l *leases) ensureTimer() {
 	ttl := l.Spec.Lease.TTL.D()
+	movable := l.renewalMovesTimer()
 	switch {
 	case l.suspender.isPending():
-	case l.Lease != nil && (!l.tasks.lease.Running() || l.Lease.ExpiresAt.Before(l.timerAt)):
+	case l.Lease != nil && (!l.tasks.lease.Running() || l.Lease.ExpiresAt.Before(l.timerAt) || movable):
 		l.tasks.lease.Cancel()
 		l.armTimer(max(0, l.Lease.ExpiresAt.Sub(l.Now())))
 	case l.Lease == nil && !l.tasks.lease.Running() && l.Now().Sub(l.Counters.LastGrantAt) < ttl:
 		l.armTimer(ttl)
 	}
+}
+
+// renewalMovesTimer reports whether the lease was renewed so late that the timer would fire before the next renewal. Moving it takes two events in
+// the renewal's own task; letting it fire takes five and a task. Runs recorded by an earlier release let it fire.
+func (l *leases) renewalMovesTimer() bool {
+	renewed := l.renewed
+	l.renewed = false
+	return renewed && l.Lease != nil && l.timerAt.Sub(l.Now()) <= l.Lease.TTL()*2/3 &&
+		workflow.GetVersion(l.Ctx, "renewal-moves-timer", workflow.DefaultVersion, 1) >= 1
 }
 
 // timerFiresBefore reports whether the lease timer wakes the worker before a time, so that no other timer has to run yet.

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -94,12 +95,36 @@ func TestARenewedLeaseLives(t *testing.T) {
 	require.Equal(t, string(api.CodeLeaseFenced), refused.Type())
 }
 
+// A gateway renews the lease of a busy worker for hours.
+func TestALeaseTimerMovesWithRenewals(t *testing.T) {
+	s := newWorkerEnv(t)
+	var fired []time.Duration
+	s.At(time.Second, func() {
+		s.env.SetOnTimerFiredListener(func(string) { fired = append(fired, s.env.Now().Sub(s.Begin)) })
+		s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"})()
+	})
+	for at := 41 * time.Second; at < 4*time.Minute; at += 40 * time.Second {
+		s.At(at, func() { s.update(api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1"}) })
+	}
+	s.At(259*time.Second, func() {
+		require.Empty(t, fired)
+		require.Equal(t, lifecycle.Busy, s.state().State)
+	})
+	s.At(262*time.Second, func() {
+		require.Len(t, fired, 1)
+		require.Contains(t, s.events(), lifecycle.LeaseExpired)
+		s.cancel()
+	})
+	s.run(standalone())
+}
+
 // A checkout in the same workflow task as signals reads them before the loop does.
 func TestARefusedCheckoutWakesTheLoopForSignalsItDrained(t *testing.T) {
 	env := workflowtest.NewEnvironment(nil, sdk.Options{})
 	env.RegisterDelayedCallback(func() { env.SignalWorkflow(api.SignalRestart, api.Restart{Reason: "new moon"}) }, time.Second)
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
-		w := newWorker(ctx, standalone())
+		run := standalone()
+		w := newWorker(ctx, &run)
 		w.registerSignals()
 		if err := workflow.Sleep(ctx, time.Minute); err != nil {
 			return err
@@ -141,6 +166,32 @@ func TestACheckoutWithAnOversizedStringIsRefusedAndCostsNoState(t *testing.T) {
 	s.At(6*time.Second, func() { require.Less(t, s.stateSize, 32<<10, "bytes carried to the next run") })
 	s.At(7*time.Second, s.cancel)
 	s.run(standalone())
+}
+
+func TestATTLOutOfRangeIsRefused(t *testing.T) {
+	s := newWorkerEnv(t)
+	outOfRange := []int64{-1, (24 * time.Hour).Milliseconds() + 1, 1 << 58, math.MaxInt64} // 1 << 58 ms overflow to 0 ns
+	var refused []*workflowtest.UpdateResult
+	s.At(time.Second, func() {
+		for _, ms := range outOfRange {
+			refused = append(refused, s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: "me", TTLMS: ms}))
+		}
+	})
+	s.At(2*time.Second, func() { s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: "me"}) })
+	s.At(3*time.Second, func() {
+		for _, ms := range outOfRange {
+			refused = append(refused, s.update(api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1", TTLMS: ms}))
+		}
+	})
+	s.At(5*time.Second, func() {
+		require.Equal(t, lifecycle.Busy, s.state().State)
+		s.cancel()
+	})
+	s.run(standalone())
+	require.Len(t, refused, 2*len(outOfRange))
+	for _, r := range refused {
+		require.ErrorContains(t, r.Rejected, "ttl_ms is ")
+	}
 }
 
 func TestARequestIDCountsForItsHolderOnly(t *testing.T) {
@@ -213,7 +264,8 @@ func TestALeasesTokenMustMatchIfItIsSent(t *testing.T) {
 func TestSequenceNumbersFollowTheTime(t *testing.T) {
 	env := workflowtest.NewEnvironment(nil, sdk.Options{})
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
-		w := newWorker(ctx, standalone())
+		run := standalone()
+		w := newWorker(ctx, &run)
 		w.LeaseSeq = 7
 		require.EqualValues(t, 8, w.leases.nextSeq(), "without a pool they count")
 		w.LeaseSeq = w.Now().Add(-time.Hour).UnixMilli()

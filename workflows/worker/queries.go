@@ -45,11 +45,10 @@ func (r reporter) metrics() (api.WorkerMetrics, error) {
 	}
 	if s := r.Sample; s != nil && r.Machine.State.Live() {
 		m.CurrentMemoryBytes, m.MemorySource = s.MemoryBytes, s.MemorySource
-		m.CPUPercent, m.OpenFiles, m.Threads = s.CPUPercent, s.OpenFiles, s.Threads
+		m.CPUPercent, m.OpenFiles, m.Threads, m.Network = s.CPUPercent, s.OpenFiles, s.Threads, s.Network
 	}
 	if a := r.Assessment; a != nil {
-		m.Warnings, m.BaselineBytes, m.MaxMemoryBytes, m.CallsPerMinute = a.Warnings, a.BaselineBytes, a.MaxMemoryBytes, a.CallsPerMinute
-		m.Watch, m.FailsInS = a.Watch, float64(a.FailsInMS)/1000
+		m.Assess(*a)
 	}
 	if started := r.Machine.StartedAt; r.Machine.State.Live() && r.Machine.State != lifecycle.Starting && !started.IsZero() {
 		m.StartedAt = &started
@@ -71,4 +70,9 @@ func (r reporter) history() ([]lifecycle.Transition, error) {
 		return []lifecycle.Transition{}, nil
 	}
 	return r.Machine.Ring, nil
+}
+
+// spec answers the query spec.
+func (r reporter) spec() (api.WorkerSpec, error) {
+	return api.WorkerSpec{Spec: r.Spec, Version: r.SpecVersion}, nil
 }

@@ -82,7 +82,7 @@ func TestEveryDecisionHasAReasonInHistoryLogAndMetrics(t *testing.T) {
 		"limits":     {setUp: finding(api.CauseLimits, "it is over limits.memory"), reason: "it is over limits.memory", rotation: api.CauseLimits},
 		"uptime": {
 			setUp:  func(_ *workerEnv, run *Run) { run.Spec.Rotation.MaxUptime = spec.Duration(time.Hour) },
-			reason: "up for 1h0m0s", rotation: api.CauseUptime,
+			reason: "up for 1h", rotation: api.CauseUptime,
 		},
 		"restart by an operator": {setUp: restart("", "new moon"), reason: "new moon (by somebody)", rotation: api.CauseOperator},
 		"a new spec":             {setUp: restart(api.CauseSpec, "spec 2"), reason: "spec 2 (by somebody)", rotation: api.CauseSpec},

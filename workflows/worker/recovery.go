@@ -19,8 +19,8 @@ func (w *worker) decideNext() bool {
 		w.surge.activate()
 		return true
 	}
-	if r := w.Rotation; r != nil && !(r.InPlace && w.Cause == r.Cause) {
-		w.rotator.cancelRotation()
+	if r := w.Rotation; r != nil && (!r.InPlace || w.Cause != r.Cause || w.Intent == IntentRest && w.rotator.endsRotations()) {
+		w.rotator.cancelRotation() // the pool must not wait for it
 	}
 	if w.Ending {
 		return false

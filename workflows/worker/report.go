@@ -128,8 +128,13 @@ func (r reporter) reportGone() error {
 }
 
 func (r reporter) workerChanged(gone bool) api.WorkerChanged {
+	ordered := r.RestOrderedAt
+	if r.Intent != IntentRest { // it rests for another reason, or a later restart has come
+		ordered = time.Time{}
+	}
 	return api.WorkerChanged{RosterEntry: api.RosterEntry{
-		Slot: r.Slot, State: r.Machine.State, Incarnation: r.Machine.Incarnation,
+		RestOrderedAt: ordered,
+		Slot:          r.Slot, State: r.Machine.State, Incarnation: r.Machine.Incarnation,
 		Host: r.Process.Host, Epoch: r.Process.Epoch, PID: r.Process.PID, Endpoint: r.Process.Endpoint,
 		Since: r.Machine.Since, Reason: display.Shorten(r.reason()), SpecVersion: r.SpecVersion, LeaseSeq: r.LeaseSeq,
 		Starts: r.Starts, StartsFailed: r.StartsFailed,
@@ -143,9 +148,8 @@ func (r reporter) signalPool(name string, message any) {
 }
 
 // undelivered takes the failure of a signal to the pool. A pool that has closed ends the worker.
-func (r reporter) undelivered(_, name string, err error) {
-	var closed *temporal.UnknownExternalWorkflowExecutionError
-	if errors.As(err, &closed) {
+func (r reporter) undelivered(_, name string, _ time.Time, err error) {
+	if _, closed := errors.AsType[*temporal.UnknownExternalWorkflowExecutionError](err); closed {
 		workflow.GetLogger(r.Ctx).Warn("pool workflow closed; ending the worker", "pool", r.Pool, "error", err)
 		r.end("pool workflow closed")
 		return

@@ -50,7 +50,7 @@ func (r rotator) want(cause api.Cause, reason string) {
 		r.observeOnly(status)
 		return
 	}
-	r.log("rotation wanted", cause, reason)
+	r.log("rotation requested", cause, reason)
 	r.Rotation = &rotation{RotationStatus: status}
 	r.emit(api.EventRotationRequested, *r.Rotation)
 }
@@ -74,13 +74,24 @@ func (r rotator) log(message string, cause api.Cause, reason string) {
 
 // beginRestart replaces an incarnation that serves, on command of an operator or the pool. It needs no grant.
 func (r rotator) beginRestart(request request) {
-	if s := r.Successor; s != nil && r.NextSpec != nil && s.SpecVersion != r.NextSpec.Version {
+	inPlace := request.inPlace || r.Machine.State == lifecycle.Suspended || r.suspender.isPending()
+	switch s := r.Successor; {
+	case s == nil:
+	case inPlace && r.endsRotations(): // it would run beside the next process, and take over with a lower number than that has
+		r.surge.cancelSuccessor("superseded by a restart that stops the old process first")
+	case r.NextSpec != nil && s.SpecVersion != r.NextSpec.Version:
 		r.surge.cancelSuccessor("superseded by a newer spec")
 	}
-	r.log("restart wanted", request.cause, request.reason)
+	r.log("restart requested", request.cause, request.reason)
 	status := api.RotationStatus{Cause: request.cause, Reason: request.reason, Incarnation: r.Machine.Incarnation, Since: r.Now(), Granted: true}
-	r.Rotation = &rotation{RotationStatus: status, InPlace: request.inPlace || r.Machine.State == lifecycle.Suspended || r.suspender.isPending()}
+	r.Rotation = &rotation{RotationStatus: status, InPlace: inPlace}
 	r.emit(api.EventRotationRequested, *r.Rotation)
+}
+
+// endsRotations reports whether this run ends a successor that must not take over, and a rotation of a worker that rests; runs recorded by an earlier
+// release do not.
+func (r rotator) endsRotations() bool {
+	return workflow.GetVersion(r.Ctx, "end-rotations", workflow.DefaultVersion, 1) >= 1
 }
 
 // rotate takes the wanted rotation one step further, and reports whether anything changed.
@@ -144,7 +155,7 @@ func (r rotator) granted(g api.RotationGrant) {
 		rotation.Granted, rotation.GrantedAt = true, r.Now()
 		return
 	}
-	r.endDisruption(g.Incarnation, false, "rotation no longer wanted")
+	r.endDisruption(g.Incarnation, false, "the rotation is no longer needed")
 }
 
 // GrantTimeout is how long a worker may take over a rotation that its pool has granted, until the next incarnation is ready: to start it, to drain

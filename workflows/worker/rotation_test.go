@@ -60,7 +60,7 @@ func TestAWorkerIsRotatedForItsAgeAndNeverOutOfService(t *testing.T) {
 				require.EqualValues(t, 2, m.Rotations)
 				require.Equal(t, map[string]int64{"uptime": 2}, m.RotationsByReason)
 				require.Empty(t, m.RestartsByReason)
-				require.Contains(t, reasons(s.history()), "up for 1h0m0s (limit 1h0m0s, rotation.max_uptime)")
+				require.Contains(t, reasons(s.history()), "up for 1h (limit 1h, rotation.max_uptime)")
 				s.cancel()
 			})
 			s.run(run)
@@ -198,7 +198,7 @@ func TestAWorkerAsksItsPoolBeforeItRotatesAndServesUntilItMay(t *testing.T) {
 				for _, m := range s.signalsOf(api.SignalWorkerChanged) {
 					entry := m.(api.WorkerChanged)
 					if entry.Incarnation > 1 {
-						require.Equal(t, lifecycle.Ready, entry.State, "the pool never hears of it out of service")
+						require.Equal(t, lifecycle.Ready, entry.State, "the pool never learns of it out of service")
 					}
 				}
 				s.signal(api.SignalEnd, api.Control{})()
@@ -240,4 +240,28 @@ func notes(history []lifecycle.Transition, kind lifecycle.NoteKind) []lifecycle.
 	return slices.DeleteFunc(slices.Clone(history), func(t lifecycle.Transition) bool {
 		return !t.IsNote() || t.Event != lifecycle.EventKind(kind)
 	})
+}
+
+// An operator stops the worker while it drains for a rollout without surge.
+func TestAWorkerThatRestsInTheMiddleOfARotationSaysSo(t *testing.T) {
+	for _, signal := range []string{api.SignalDrain, api.SignalStop} {
+		t.Run(signal, func(t *testing.T) {
+			s := newWorkerEnv(t)
+			s.slow = map[string]time.Duration{api.ActivityDrain: 4 * time.Second}
+			s.At(20*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+			s.At(30*time.Second, s.signal(api.SignalRestart, api.Restart{Reason: "new moon", Cause: api.CauseSpec}))
+			s.At(32*time.Second, func() {
+				require.Equal(t, lifecycle.Draining, s.state().State)
+				s.env.SignalWorkflow(signal, api.Control{Reason: "look at it"})
+			})
+			s.At(2*time.Minute, func() {
+				require.True(t, s.state().State.Outcome(), s.state().State)
+				require.Nil(t, s.state().Rotation)
+				require.EqualValues(t, 1, s.state().Incarnation)
+				require.Equal(t, []any{api.RotationDone{Incarnation: 1, Reason: "the incarnation ended for another reason"}}, s.signalsOf(api.SignalRotationDone))
+				s.cancel()
+			})
+			s.run(inPool(func(sp *spec.Spec) { sp.Rotation.Surge = false }))
+		})
+	}
 }

@@ -60,6 +60,8 @@ type RunningProcess struct {
 	InitialBytes int64 `json:"initial_bytes,omitempty"`
 	// ObservedCauses are the causes of rotations that policy.mode = "observe" only recorded.
 	ObservedCauses []api.Cause `json:"observed_causes,omitempty"`
+	// UnprobedSince is since when no agent takes a probe; zero while one does.
+	UnprobedSince time.Time `json:"unprobed_since,omitzero"`
 }
 
 // LeaseState is the current lease and the numbers that fence earlier ones.
@@ -136,7 +138,10 @@ type EndState struct {
 	NextSpec     *VersionSpec `json:"next_spec,omitempty"`
 	Resting      bool         `json:"resting,omitempty"` // until an operator's restart
 	GaveUp       bool         `json:"gave_up,omitempty"` // the reason why it rests
-	Ending       bool         `json:"ending,omitempty"`  // the workflow completes after the process has ended
+	// RestOrderedAt is when the newest stop or drain arrived.
+	RestOrderedAt time.Time `json:"rest_ordered_at,omitzero"`
+
+	Ending bool `json:"ending,omitempty"` // the workflow completes after the process has ended
 	// IgnoreCancelUntil is until when a cancellation only means that the pool continues as new; see cancelled.
 	IgnoreCancelUntil time.Time `json:"ignore_cancel_until,omitzero"`
 }

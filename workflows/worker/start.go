@@ -103,6 +103,9 @@ func (s *starter) startEnded(r *loop.Result[api.StartResult]) {
 		reason := fmt.Sprintf("no agent with %s took the start from %s within %s", needed, api.StartQueue(s.Spec.Pool), placementTimeout)
 		s.transition(lifecycle.StartFailed, reason)
 		s.Wait = Wait{Capacity: true, Reason: reason + "; " + advice}
+	case failure.NoResources(r.Err): // no failure of the program
+		s.transition(lifecycle.StartFailed, failure.Message(r.Err))
+		s.Wait = Wait{Capacity: true, Reason: failure.Message(r.Err)}
 	case failure.TimedOut(r.Err):
 		s.Cause = api.CauseHostLost
 		s.setIntent(IntentReplace, "host lost during the start")
@@ -138,7 +141,7 @@ func (s *starter) started(r api.StartResult) {
 
 // countStart counts the end of a start that a host has taken.
 func (s *starter) countStart(err error) {
-	if _, superseded := failure.Superseded(err); superseded || failure.NotStarted(err) || temporal.IsCanceledError(err) {
+	if _, superseded := failure.Superseded(err); superseded || failure.NotStarted(err) || failure.NoResources(err) || temporal.IsCanceledError(err) {
 		return
 	}
 	s.Starts++

@@ -262,6 +262,29 @@ func (s *surge) drainingNumbers() []int64 {
 	return numbers
 }
 
+// agentEnded drops a successor that is ready, if its agent has ended. A worker that waited for the end of a client's lease, or whose process is
+// stopping because calls under it were cut, then starts the next process after that one.
+func (s *surge) agentEnded(e api.EpochEnded) {
+	next := s.Successor
+	if next == nil {
+		return
+	}
+	ready := next.Ready
+	if ready == nil && s.started != nil && s.started.Err == nil {
+		ready = &s.started.Value
+	}
+	if ready == nil || ready.Host != e.Host || ready.Epoch > e.Epoch || !s.rotator.endsRotations() {
+		return
+	}
+	s.warn("the next process is lost", e.Reason)
+	s.Successor, s.started = nil, nil
+	if s.Machine.State == lifecycle.Draining || s.Machine.State == lifecycle.Stopping && next.Ready != nil {
+		s.Rotation.InPlace = true
+		s.Cause = s.Rotation.Cause
+		s.setIntent(IntentReplace, s.Rotation.Reason)
+	}
+}
+
 // cancelSuccessor ends the successor, if there is one.
 func (s *surge) cancelSuccessor(reason string) {
 	next := s.Successor
@@ -289,7 +312,7 @@ func (s *surge) carry() {
 	s.Draining = slices.DeleteFunc(s.Draining, func(d drainingIncarnation) bool { return d.Host == "" }) // its start was cancelled
 }
 
-// resume goes on with the drains of the previous run.
+// resume continues the drains of the previous run.
 func (s *surge) resume() {
 	for _, d := range s.Draining {
 		s.runDrain(d)

@@ -123,6 +123,91 @@ func TestASwitchWaitsForTheEndOfAClientsLease(t *testing.T) {
 	s.run(standalone())
 }
 
+// The next process is ready, and waits for the end of a client's lease, when its agent ends: alone, or with that of the process that serves.
+func TestASuccessorOfAnAgentThatHasEndedDoesNotTakeOver(t *testing.T) {
+	for _, host := range []string{"a", "b"} {
+		t.Run(host, func(t *testing.T) {
+			s := newWorkerEnv(t)
+			hosts := map[int64]string{1: "a", 2: host, 3: "c"}
+			s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+				return api.StartResult{Host: hosts[r.Incarnation], Epoch: 1, PID: 1000 + int(r.Incarnation)}, nil
+			}
+			s.At(30*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+			s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+			s.At(time.Minute+2*time.Second, func() {
+				require.Equal(t, lifecycle.Draining, s.state().State)
+				require.EqualValues(t, 2, s.state().Successor)
+				s.env.SignalWorkflow(api.SignalEpochEnded, api.EpochEnded{Host: host, Epoch: 1, Reason: "lost"})
+			})
+			s.At(time.Minute+4*time.Second, func() {
+				require.Zero(t, s.state().Successor)
+				if host == "b" {
+					require.NotNil(t, s.state().Lease, "the holder may finish")
+					s.env.SignalWorkflow(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1"})
+				}
+			})
+			s.At(time.Minute+10*time.Second, func() {
+				st := s.state()
+				require.Equal(t, lifecycle.Ready, st.State)
+				require.EqualValues(t, 3, st.Incarnation)
+				require.Equal(t, "c", st.Host)
+				require.Zero(t, s.metrics().ConsecutiveFailures)
+				s.cancel()
+			})
+			s.run(standalone())
+		})
+	}
+}
+
+// The successor is lost while the process that it was to replace is stopping, because a client's calls were cut.
+func TestASuccessorThatIsLostWhileTheOldProcessStopsIsStartedAgain(t *testing.T) {
+	s := newWorkerEnv(t)
+	hosts := map[int64]string{1: "a", 2: "b", 3: "c"}
+	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+		return api.StartResult{Host: hosts[r.Incarnation], Epoch: 1, PID: 1000 + int(r.Incarnation)}, nil
+	}
+	s.onDrain = func(api.DrainRequest) (api.DrainResult, error) { return api.DrainResult{CallsCut: 3}, nil }
+	s.slow = map[string]time.Duration{api.ActivityStop: 10 * time.Second}
+	s.At(30*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+	s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+	s.At(time.Minute+5*time.Second, func() {
+		require.Equal(t, lifecycle.Stopping, s.state().State)
+		require.EqualValues(t, 2, s.state().Successor)
+		s.env.SignalWorkflow(api.SignalEpochEnded, api.EpochEnded{Host: "b", Epoch: 1, Reason: "lost"})
+	})
+	s.At(2*time.Minute, func() {
+		st := s.state()
+		require.Equal(t, lifecycle.Ready, st.State, "a restart is no end that recovery.restart decides about")
+		require.EqualValues(t, 3, st.Incarnation)
+		require.Equal(t, map[string]int64{"operator": 1}, s.metrics().RotationsByReason)
+		require.Zero(t, s.metrics().ConsecutiveFailures)
+		s.cancel()
+	})
+	s.run(rotating(func(sp *spec.Spec) { sp.Recovery.Restart = "never" }))
+}
+func TestARestartInPlaceEndsASuccessorThatStarts(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.slow = map[string]time.Duration{api.ActivityStart: 10 * time.Second}
+	s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+	s.At(time.Minute+2*time.Second, func() {
+		require.EqualValues(t, 2, s.state().Successor)
+		s.env.SignalWorkflow(api.SignalRestart, api.Restart{Reason: "memory pressure", Cause: api.CausePressure, InPlace: true})
+	})
+	s.At(2*time.Minute, func() {
+		st := s.state()
+		require.Equal(t, lifecycle.Ready, st.State)
+		require.EqualValues(t, 3, st.Incarnation)
+		require.Zero(t, st.Successor)
+		require.Empty(t, st.Draining)
+		s.env.SignalWorkflow(api.SignalRestart, api.Restart{Reason: "again"})
+	})
+	s.At(3*time.Minute, func() {
+		require.EqualValues(t, 4, s.state().Incarnation, "numbers only grow")
+		s.cancel()
+	})
+	s.run(standalone())
+}
+
 func TestAClientsLeaseThatIsNotGivenBackIsCutAfterTheDrainTimeout(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.onDrain = func(api.DrainRequest) (api.DrainResult, error) { return api.DrainResult{CallsCut: 3}, nil }

@@ -17,7 +17,7 @@ import (
 
 // A suspension takes effect at once: the worker grants and renews no lease, and its host starts no further call. The gateway returns its own
 // lease when its calls are done. The holder of any other may return it until rotation.drain_timeout is over; then the host fences it. The
-// worker is suspended when no lease is left. A resumption is told to the host before the worker is ready again.
+// worker is suspended when no lease is left. The host is notified of a resumption before the worker is ready again.
 
 // SuspendState is a suspension that is wanted or in force.
 type SuspendState struct {
@@ -29,7 +29,9 @@ type SuspendState struct {
 	SuspendUntil time.Time `json:"suspend_until,omitzero"`
 	// SuspendTurn counts suspensions and resumptions, so that a host carries none out that a later one has replaced.
 	SuspendTurn int64 `json:"suspend_turn,omitempty"`
-	// Resuming says that the host is to be told that a suspension has ended or is withdrawn, for ResumeReason.
+	// SuspendCounted is the turn of the newest suspension whose cut calls are counted.
+	SuspendCounted int64 `json:"suspend_counted,omitempty"`
+	// Resuming says that the host must be notified that a suspension has ended or is withdrawn, for ResumeReason.
 	Resuming     bool   `json:"resuming,omitempty"`
 	ResumeReason string `json:"resume_reason,omitempty"`
 }
@@ -37,9 +39,10 @@ type SuspendState struct {
 // suspender suspends and resumes a worker with a live process.
 type suspender struct {
 	*worker
-	// Of the Suspend under way: its lease, and whether that was a client's.
+	// Of the Suspend under way: its lease, whether that was a client's, and its turn.
 	asked       string
 	askedClient bool
+	askedTurn   int64
 }
 
 // atOnce reports whether this run suspends at once; runs recorded by an earlier release do not.
@@ -143,7 +146,7 @@ func (s *suspender) askHost() {
 		return
 	}
 	s.tasks.suspend.Cancel()
-	s.asked, s.askedClient = lease, client
+	s.asked, s.askedClient, s.askedTurn = lease, client, s.SuspendTurn
 	s.activities.suspend(api.SuspendRequest{
 		Process: s.process(), Turn: s.SuspendTurn, LeaseID: lease, Client: client,
 		Timeout: spec.Duration(max(0, s.SuspendUntil.Sub(s.Now()))), HookTimeout: s.Spec.Health.Timeout, Reason: s.SuspendReason,
@@ -165,17 +168,32 @@ func (s *suspender) suspendEnded(r *loop.Result[api.SuspendResult]) {
 	case r.Value.Withdrawn:
 		return
 	}
-	s.rotator.recordCutCalls(r.Value.CallsCut)
-	if s.Lease != nil && s.Lease.ID == s.asked {
-		s.endLease(r.Value)
-	}
-	if s.isPending() && s.Lease == nil && (s.Machine.State == lifecycle.Ready || s.Machine.State == lifecycle.Degraded) {
+	s.takeFenced(r.Value.FencedLease, s.askedTurn, s.asked)
+	if s.isPending() && s.Lease == nil && (s.Machine.State == lifecycle.Ready || s.Machine.State == lifecycle.Degraded) && !s.isReplaced() {
 		s.complete(&r.Value)
 	}
 }
 
+// isReplaced reports whether the Suspend that has ended is of an earlier turn than the newest order: its process is in service again, or will be. Runs
+// recorded by an earlier release took it for the newest suspension.
+func (s *suspender) isReplaced() bool {
+	return s.askedTurn != s.SuspendTurn && workflow.GetVersion(s.Ctx, "replaced-suspensions", workflow.DefaultVersion, 1) >= 1
+}
+
+// takeFenced takes the lease that the host has ended for the suspension of a turn. It may learn of it twice: by the suspension, and by the
+// resumption that withdraws it.
+func (s *suspender) takeFenced(r api.FencedLease, turn int64, lease string) {
+	if turn > s.SuspendCounted {
+		s.SuspendCounted = turn
+		s.rotator.recordCutCalls(r.CallsCut)
+	}
+	if s.Lease != nil && s.Lease.ID == lease {
+		s.endLease(r)
+	}
+}
+
 // endLease ends the lease that the host has fenced or, of its gateway, returned.
-func (s *suspender) endLease(r api.SuspendResult) {
+func (s *suspender) endLease(r api.FencedLease) {
 	usage := api.Usage{}
 	if r.Checkin != nil {
 		usage = r.Checkin.Usage
@@ -228,9 +246,9 @@ func (s *suspender) beginResume(reason string) {
 		s.transition(lifecycle.Resume, reason)
 		s.NextCheckpoint = s.Now()
 	default:
-		told := suspended || !s.SuspendUntil.IsZero()
+		ordered := suspended || !s.SuspendUntil.IsZero()
 		s.drop()
-		if told { // the host
+		if ordered { // at the host
 			s.SuspendTurn++
 			s.Resuming, s.ResumeReason = true, reason
 		}
@@ -252,6 +270,7 @@ func (s *suspender) resumeEnded(r *loop.Result[api.ResumeResult]) {
 	}
 	reason := s.ResumeReason
 	s.Resuming, s.ResumeReason = false, ""
+	s.takeFenced(r.Value.FencedLease, s.SuspendTurn-1, r.Value.LeaseID)
 	if s.Machine.State == lifecycle.Suspended {
 		s.transition(lifecycle.Resume, reason)
 		s.NextCheckpoint = s.Now() // probe first: nothing probed the process while it was suspended

@@ -84,7 +84,7 @@ func TestALeaseThatIsReturnedEndsTheWaitOfASuspension(t *testing.T) {
 func TestALeaseThatIsReturnedAfterItWasFencedCostsNoSecondSuspend(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.onSuspend = func(r api.SuspendRequest) (api.SuspendResult, error) {
-		return api.SuspendResult{CallsCut: 2, Checkin: &api.CheckinRequest{LeaseID: r.LeaseID}}, nil
+		return api.SuspendResult{FencedLease: api.FencedLease{CallsCut: 2, Checkin: &api.CheckinRequest{LeaseID: r.LeaseID}}}, nil
 	}
 	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "alice"}))
 	s.At(2*time.Second, s.signal(api.SignalSuspend, api.Control{}))
@@ -112,7 +112,7 @@ func TestAResumeWithdrawsASuspensionAndRenewsTheLease(t *testing.T) {
 	s.At(9*time.Second, func() {
 		require.Equal(t, lifecycle.Busy, s.state().State)
 		renewal = s.update(api.UpdateRenew, api.RenewRequest{LeaseID: suspendedLease})
-		require.Len(t, s.resumes, 1, "the host is told")
+		require.Len(t, s.resumes, 1, "the host is notified")
 	})
 	s.At(14*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: suspendedLease}))
 	s.At(15*time.Second, func() {
@@ -171,7 +171,7 @@ func TestOtherRequestsEndASuspensionThatIsPending(t *testing.T) {
 	}
 }
 
-func TestASuspensionGoesOnAfterContinueAsNew(t *testing.T) {
+func TestASuspensionContinuesAfterContinueAsNew(t *testing.T) {
 	s := newWorkerEnv(t)
 	var renewal *workflowtest.UpdateResult
 	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "alice"}))
@@ -252,6 +252,48 @@ func TestARunOfAnEarlierReleaseSuspendsBeforeItResumes(t *testing.T) {
 				require.Empty(t, s.suspends)
 				s.cancel()
 			})
+			s.run(run)
+		})
+	}
+}
+
+// The suspension is withdrawn when its host has cut a call and fenced the lease, and no run gets the host's answer to it.
+func TestAResumeReturnsWhatTheWithdrawnSuspensionHasEnded(t *testing.T) {
+	for name, c := range map[string]struct{ answered, continues bool }{
+		"the answer to the suspension is lost": {},
+		"both answers arrive":                  {answered: true},
+		"the answers reach two runs":           {answered: true, continues: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newWorkerEnv(t)
+			fenced := api.FencedLease{LeaseID: suspendedLease, CallsCut: 2, Checkin: &api.CheckinRequest{LeaseID: suspendedLease, Usage: api.Usage{Requests: 3}}}
+			s.onSuspend = func(api.SuspendRequest) (api.SuspendResult, error) {
+				if c.answered {
+					return api.SuspendResult{FencedLease: fenced}, nil
+				}
+				return api.SuspendResult{Withdrawn: true}, nil
+			}
+			s.onResume = func(r api.ResumeRequest) (api.ResumeResult, error) {
+				require.False(t, r.Suspended)
+				return api.ResumeResult{FencedLease: fenced}, nil
+			}
+			s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "alice"}))
+			s.At(2*time.Second, s.signal(api.SignalSuspend, api.Control{}))
+			s.At(11*time.Second, s.signal(api.SignalResume, api.Control{}))
+			if c.continues {
+				s.overdueAt(14 * time.Second) // between the answers
+			}
+			s.At(30*time.Second, func() {
+				require.Equal(t, c.continues, s.runs > 1)
+				require.Equal(t, lifecycle.Ready, s.state().State)
+				require.Nil(t, s.state().Lease)
+				require.EqualValues(t, 2, s.metrics().CallsCut)
+				require.EqualValues(t, 3, s.metrics().RequestsServed)
+				require.NotContains(t, s.events(), lifecycle.Suspend)
+				s.cancel()
+			})
+			run := suspending(s)
+			s.slow[api.ActivityResume] = 5 * time.Second // the answer to the suspension comes first
 			s.run(run)
 		})
 	}

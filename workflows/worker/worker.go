@@ -17,7 +17,7 @@ import (
 
 // worker is one run.
 type worker struct {
-	Run
+	*Run
 	*loop.Loop
 	requests requests
 	tasks    tasks
@@ -61,30 +61,19 @@ func (t *tasks) hasResults() bool {
 }
 
 // Workflow is the workflow of one slot of a pool.
-func Workflow(ctx workflow.Context, run Run) error {
+//
+// An agent caches thousands of runs, each with the stack on which it waits. So that stack is kept small: run is a pointer, since the SDK's calls
+// copy a value onto it three times, and what needs much of it is in functions of its own.
+func Workflow(ctx workflow.Context, run *Run) error {
 	w := newWorker(ctx, run)
 	if err := w.register(ctx); err != nil {
 		return err
 	}
 	w.takeOver()
-	workflow.Go(ctx, func(ctx workflow.Context) {
-		ctx.Done().Receive(ctx, nil)
-		w.DrainSignals() // the pool's announcement may have arrived in the same workflow task
-		w.cancelled()
-		w.WakeUp()
-	})
+	w.OnCancel(ctx, w.cancelled)
 	for {
-		for w.reconcile() {
-		}
-		w.reporter.report()
-		if w.isDone() {
-			return w.reporter.reportGone()
-		}
-		if w.mayContinue() {
-			if w.DrainSignals() {
-				continue
-			}
-			return workflow.NewContinueAsNewError(ctx, api.WorkflowWorker, w.carry())
+		if ended, err := w.step(ctx); ended {
+			return err
 		}
 		if err := w.Await(); err != nil {
 			return err
@@ -92,7 +81,25 @@ func Workflow(ctx workflow.Context, run Run) error {
 	}
 }
 
-func newWorker(ctx workflow.Context, run Run) *worker {
+// step does everything until the worker has to wait. ended means that the run ends, with err.
+func (w *worker) step(ctx workflow.Context) (ended bool, err error) {
+	for {
+		for w.reconcile() {
+		}
+		w.reporter.report()
+		if w.isDone() {
+			return true, w.reporter.reportGone()
+		}
+		if !w.mayContinue() {
+			return false, nil
+		}
+		if !w.DrainSignals() {
+			return true, workflow.NewContinueAsNewError(ctx, api.WorkflowWorker, w.carry())
+		}
+	}
+}
+
+func newWorker(ctx workflow.Context, run *Run) *worker {
 	w := &worker{Run: run, Loop: loop.New(ctx)}
 	w.activities, w.starter, w.monitor = activities{w}, starter{worker: w}, monitor{worker: w}
 	w.leases, w.rotator, w.surge, w.reporter = leases{worker: w}, rotator{w}, surge{worker: w}, reporter{w}
@@ -152,7 +159,7 @@ func (w *worker) handleResults() bool {
 		w.NextCheckpoint = w.Now().Add(w.Spec.Health.Checkpoint.D())
 		switch {
 		case r.Err != nil && failure.NotStarted(r.Err):
-			w.monitor.hostLost(w.monitor.noAgent(), failure.Message(r.Err))
+			w.monitor.probeNotTaken(failure.Message(r.Err))
 		case r.Err != nil:
 			w.monitor.probeFailed("health check could not run: " + failure.Message(r.Err))
 		default:

@@ -46,7 +46,7 @@ func TestRestartTakesTheNewSpecAlong(t *testing.T) {
 	require.Equal(t, []string{"true", "false"}, started)
 }
 
-func TestAnAgentThatShutsDownHasItsWorkerPlacedAnew(t *testing.T) {
+func TestAnAgentThatShutsDownHasItsWorkerPlacedAgain(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.watchScript[1] = watchScript{10 * time.Second, api.WatchResult{Event: api.WatchShutdown, Reason: "the agent shuts down"}}
 	s.At(20*time.Second, func() {
@@ -58,7 +58,7 @@ func TestAnAgentThatShutsDownHasItsWorkerPlacedAnew(t *testing.T) {
 	require.Equal(t, 2, s.counted(&s.stops))
 }
 
-func TestNonsenseIsRefusedCountedAndRecorded(t *testing.T) {
+func TestInvalidRequestsAreRefusedCountedAndRecorded(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.At(time.Second, s.signal(api.SignalCheckout, "no object"))
 	s.At(2*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{}))
@@ -83,7 +83,7 @@ func TestTheEndSignalEndsAWorkerThatIgnoresCancellations(t *testing.T) {
 	require.Equal(t, 1, s.runs)
 }
 
-func TestARunThatHasCalledOffManyTasksMakesWayForTheNext(t *testing.T) {
+func TestARunWithManyCancelledTasksContinuesAsNew(t *testing.T) {
 	s := newWorkerEnv(t)
 	const turns = 3 * loop.MaxCancelledTasks // each suspension cancels the timer of the checkpoint
 	for i := range turns {

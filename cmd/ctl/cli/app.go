@@ -137,7 +137,6 @@ func (a *app) withAdvice(ctx context.Context, cp controlPlane, err error) error 
 	return err
 }
 
-// request returns a context for one request.
 func (a *app) request(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, a.timeout)
 }

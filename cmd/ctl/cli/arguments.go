@@ -19,6 +19,7 @@ const (
 	argSize         = "N|MIN..MAX|off"
 	argLease        = "LEASE"
 	argSession      = "SESSION"
+	argFile         = "FILE"
 )
 
 // exactly requires these arguments, named as in the usage line.

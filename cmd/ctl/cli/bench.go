@@ -14,6 +14,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/command"
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 const (
@@ -115,12 +116,8 @@ func runCallers(ctx context.Context, callers int, duration time.Duration, call f
 					return
 				}
 				stats.record(time.Since(started), err)
-				if err == nil {
-					continue
-				}
-				select {
-				case <-measuring.Done():
-				case <-time.After(failureBackoff):
+				if err != nil {
+					sleep.For(measuring.Done(), failureBackoff)
 				}
 			}
 		})

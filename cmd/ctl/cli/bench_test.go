@@ -20,23 +20,23 @@ import (
 func TestBenchCountsAnswersAndFailures(t *testing.T) {
 	var calls atomic.Int64
 	endpoint := startGateway(t, "unix", func(w http.ResponseWriter, r *http.Request) {
-		if calls.Add(1)%5 == 0 {
+		if calls.Add(1)%2 == 0 {
 			w.WriteHeader(http.StatusInternalServerError)
 			_, _ = io.WriteString(w, `{"code":"worker_error","detail":"greet failed","started":true}`)
 			return
 		}
 		_, _ = io.Copy(w, r.Body)
 	})
-	r := runCtl(t, "bench", "hello", "greet", "{}", "--gateway", endpoint, "--callers", "4", "--duration", "200ms", "-o", "json")
+	r := runCtl(t, "bench", "hello", "greet", "{}", "--gateway", endpoint, "--callers", "4", "--duration", "1s", "-o", "json")
 	requireCode(t, ExitOK, r)
 	var m benchResult
 	require.NoError(t, json.Unmarshal([]byte(r.out), &m))
 	require.Equal(t, 4, m.Callers)
 	require.Equal(t, calls.Load()-1, m.Calls+m.Failed, "all but the one that goes ahead")
 	require.Equal(t, []errorCount{{Code: api.CodeWorkerError, Count: m.Failed, Message: "greet failed"}}, m.Errors)
-	require.Equal(t, calls.Load()/5, m.Failed)
+	require.Equal(t, calls.Load()/2, m.Failed)
 	require.InDelta(t, float64(m.Calls)/m.DurationS, m.CallsPerSecond, 0.01)
-	require.GreaterOrEqual(t, m.DurationS, 0.2)
+	require.GreaterOrEqual(t, m.DurationS, 1.0)
 	var sum int64
 	for _, b := range m.Histogram {
 		sum += b.Count
@@ -46,7 +46,7 @@ func TestBenchCountsAnswersAndFailures(t *testing.T) {
 	require.True(t, 0 < l.Min && l.Min <= l.P50 && l.P50 <= l.P90 && l.P90 <= l.P99 && l.P99 <= l.Max, "%+v", l)
 
 	calls.Store(0)
-	table := runCtl(t, "bench", "hello", "greet", "--gateway", endpoint, "--callers", "2", "--duration", "100ms")
+	table := runCtl(t, "bench", "hello", "greet", "--gateway", endpoint, "--callers", "2", "--duration", "1s")
 	requireCode(t, ExitOK, table)
 	for _, line := range []string{"Callers", "per second", "p50", "p90", "p99", "max", "UP TO", "###", "worker_error"} {
 		require.Contains(t, table.out, line)
@@ -70,7 +70,7 @@ func TestBenchExitsWith1IfAllCallsFail(t *testing.T) {
 			_, _ = io.WriteString(w, `{"code":"queue_timeout","detail":"none came free","started":false}`)
 		}
 	})
-	r := runCtl(t, "bench", "hello", "greet", "--gateway", endpoint, "--duration", "50ms")
+	r := runCtl(t, "bench", "hello", "greet", "--gateway", endpoint, "--duration", "1s")
 	requireCode(t, ExitFailed, r)
 	require.Contains(t, r.out, "queue_timeout")
 	require.Contains(t, r.err, "all calls failed")
@@ -90,7 +90,7 @@ func TestAnInterruptedBenchKeepsItsCounts(t *testing.T) {
 	var m benchResult
 	counted.fill(&m, time.Second)
 	require.GreaterOrEqual(t, m.Calls, int64(27))
-	require.Zero(t, m.Failed, "a call that was cut short is no failure of the pool")
+	require.Zero(t, m.Failed, "a call that was cut short is not a failure of the pool")
 }
 
 func TestLatenciesFallIntoRoundBuckets(t *testing.T) {

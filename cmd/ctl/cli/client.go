@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"io"
 	"iter"
 
 	"github.com/tempool/tempool"
@@ -33,7 +34,7 @@ type controlPlane interface {
 // pool is what the commands use of tempool.Pool. Calls is its With, Migrate that of its session.
 type pool interface {
 	ScaleTo(ctx context.Context, r api.ScaleRequest) (api.ScaleResult, error)
-	Apply(ctx context.Context, s spec.Spec) (api.ApplyResult, error)
+	ApplySpec(ctx context.Context, request api.ApplyRequest) (api.ApplyResult, error)
 	Restart(ctx context.Context, request api.RestartRequest) (api.RestartResult, error)
 	Stop(ctx context.Context, reason string) (api.PoolStopResult, error)
 	Wait(ctx context.Context) error
@@ -42,6 +43,7 @@ type pool interface {
 	Running(ctx context.Context) (api.PoolStatus, error)
 	Workers(ctx context.Context) (api.PoolWorkers, error)
 	Roster(ctx context.Context) (api.PoolWorkers, error)
+	Report(ctx context.Context) (tempool.Report, error)
 	State(ctx context.Context, slot int) (api.WorkerState, error)
 	Logs(ctx context.Context, o tempool.LogOptions, yield func(api.LogLine)) error
 	History(ctx context.Context, slot int) ([]lifecycle.Transition, error)
@@ -51,8 +53,11 @@ type pool interface {
 	Calls(o tempool.CallOptions) calls
 	WorkerCalls(slot int, o tempool.CallOptions) calls
 	Session(id string) *tempool.Session
+	NewSession(ctx context.Context, state tempool.SessionState) (*tempool.Session, *tempool.SessionState, error)
 	Sessions(ctx context.Context, after string, limit int) (*tempool.SessionList, error)
 	Bindings(ctx context.Context, after string, limit int) (*api.SessionBindings, error)
+	ExportSessions(ctx context.Context, out io.Writer) (*api.SessionBackupEnd, error)
+	ImportSessions(ctx context.Context, backup io.Reader, o tempool.ImportOptions) (*api.SessionImport, error)
 	SessionCopy(ctx context.Context) (*api.SessionCopy, error)
 	CopySessions(ctx context.Context, request api.SessionCopyRequest) (*api.SessionCopy, error)
 	StepSessionCopy(ctx context.Context, step api.SessionCopyStep) (*api.SessionCopy, error)

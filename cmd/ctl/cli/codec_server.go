@@ -45,7 +45,7 @@ codec endpoint; for the CLI, pass it as --codec-endpoint, as in temporal workflo
 	})
 	flags := c.Flags()
 	flags.StringVar(&listen, "listen", "127.0.0.1:8234", "loopback address to listen on; everyone who reaches it may decrypt")
-	flags.StringSliceVar(&origins, "origin", []string{"http://localhost:8233", "http://127.0.0.1:8233"}, "origins of the Web UI whose pages may use the server")
+	flags.StringSliceVar(&origins, "origin", []string{"http://localhost:8233", "http://127.0.0.1:8233"}, "origins of Web UI pages that may use the server")
 	checkFlags(c, func(*cobra.Command) error {
 		if !loopback.Address(listen) {
 			return command.Usagef("--listen is %q; the server decrypts for everyone who reaches it, so it needs a loopback address, such as 127.0.0.1:8234", listen)

@@ -7,10 +7,10 @@ import (
 	"os"
 	"runtime/debug"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
@@ -27,15 +27,15 @@ func (a *app) doctorCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check a set-up, and say what to do about each finding",
+		Short: "Check a set-up and suggest a fix for each finding",
 		Long: `Check a set-up: Temporal, its namespace and search attributes; the agents, their versions, clocks, limits, disks and gateways; the pools and
-where their workers fit. Each finding says what to do.
+where their workers fit. Each finding suggests a fix.
 
 problem   something does not work, or soon will not; the exit code is 1
-warning   it works, but worse than it could
-note      worth knowing
+warning   it works, but not as well as it could
+note      for information
 
-Agents report on their hosts with their heartbeats. ctl asks gateways from this machine, with the token and the certificates that ctl call
+Agents report on their hosts with their heartbeats. ctl checks gateways from this machine, with the token and the certificates that ctl call
 would use.`,
 		Example: `  ctl doctor
   ctl doctor --json | jq -r '.findings[] | select(.level == "problem") | .action'`,
@@ -94,6 +94,9 @@ type poolFacts struct {
 	err error
 }
 
+// concurrentExaminations bounds how many hosts and pools are examined concurrently.
+const concurrentExaminations = 16
+
 // examine collects the facts. What cannot be found out is an error among them.
 func (a *app) examine(ctx context.Context) setup {
 	s := setup{now: a.now(), version: programVersion()}
@@ -114,29 +117,27 @@ func (a *app) examine(ctx context.Context) setup {
 	hosts, err := send(ctx, a, cp.Hosts)
 	s.hostsErr = err
 	s.hosts = make([]hostFacts, len(hosts))
-	var all sync.WaitGroup
-	places := make(chan struct{}, 16)
+	var all errgroup.Group
+	all.SetLimit(concurrentExaminations)
 	for i, host := range hosts {
 		s.hosts[i].Host = host
-		all.Go(func() {
-			places <- struct{}{}
-			defer func() { <-places }()
+		all.Go(func() error {
 			a.examineHost(ctx, cp, &s.hosts[i])
+			return nil
 		})
 	}
 	names, err := send(ctx, a, cp.ListPools)
 	s.poolsErr = err
 	s.pools = make([]poolFacts, len(names))
 	for i, name := range names {
-		all.Go(func() {
-			places <- struct{}{}
-			defer func() { <-places }()
+		all.Go(func() error {
 			status, err := send(ctx, a, cp.Pool(name).Running)
 			status.Pool = name
 			s.pools[i] = poolFacts{status, err}
+			return nil
 		})
 	}
-	all.Wait()
+	_ = all.Wait() // a failure is among the facts
 	return s
 }
 
@@ -145,10 +146,10 @@ func (a *app) examineHost(ctx context.Context, cp controlPlane, h *hostFacts) {
 		h.status, h.statusErr = send(ctx, a, func(ctx context.Context) (api.HostStatus, error) { return cp.HostStatus(ctx, h.ID) })
 		return
 	}
-	if h.Vitals.Agent != nil {
+	if h.Heartbeat.Agent != nil {
 		request, cancel := a.request(ctx)
 		defer cancel()
-		h.gateway = cp.CheckGateway(request, h.Vitals.Agent.Endpoint)
+		h.gateway = cp.CheckGateway(request, h.Heartbeat.Agent.Endpoint)
 	}
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -64,7 +65,7 @@ func diagnose(s setup) []finding {
 	d.searchAttributes(s)
 	d.agents(s)
 	for _, h := range s.hosts {
-		if h.Vitals.Agent != nil {
+		if h.Heartbeat.Agent != nil {
 			d.clock(h, s)
 			d.limits(h)
 			d.disk(h)
@@ -89,7 +90,7 @@ func (d *diagnosis) server(s setup) bool {
 	known, _ := fmt.Sscanf(s.server.Version, "%d.%d", &major, &minor)
 	if known == 2 && (major < minTemporalMajor || major == minTemporalMajor && minor < minTemporalMinor) {
 		d.add(levelProblem, "temporal", "Temporal", fmt.Sprintf("upgrade the server to %d.%d or later", minTemporalMajor, minTemporalMinor),
-			"version %s lacks updates that start their workflow, with which agents join", s.server.Version)
+			"version %s lacks update-with-start, which agents need to join", s.server.Version)
 	} else {
 		d.add(levelOK, "temporal", "Temporal", "", "version %s answers", s.server.Version)
 	}
@@ -105,11 +106,11 @@ func (d *diagnosis) server(s setup) bool {
 func (d *diagnosis) searchAttributes(s setup) {
 	switch {
 	case s.attrErr != nil:
-		d.add(levelWarning, "search_attributes", "search attributes", "ask whoever runs the Temporal server whether ctl setup was run", "cannot be listed: %s", message(s.attrErr))
+		d.add(levelWarning, "search_attributes", "search attributes", "ask the operator of the Temporal server whether ctl setup was run", "cannot be listed: %s", message(s.attrErr))
 	case len(s.missing) > 0:
 		d.add(levelProblem, "search_attributes", "search attributes", "ctl setup", "missing: %s", strings.Join(s.missing, ", "))
 	default:
-		d.add(levelOK, "search_attributes", "search attributes", "", "all are there")
+		d.add(levelOK, "search_attributes", "search attributes", "", "all are registered")
 	}
 }
 
@@ -123,7 +124,7 @@ func (d *diagnosis) agents(s setup) {
 	versions := map[string]string{} // a host by version
 	for _, h := range s.hosts {
 		subject := "host " + h.ID
-		r := h.Vitals.Agent
+		r := h.Heartbeat.Agent
 		switch {
 		case h.HeardAt.IsZero():
 			d.absent(h)
@@ -134,7 +135,7 @@ func (d *diagnosis) agents(s setup) {
 			running++
 			versions[r.Version] = h.ID
 			d.add(levelOK, "agents", subject, "", "agent %s, epoch %d, labels %s, room for %s, runs %d", r.Version, r.Epoch, strings.Join(r.Labels, ","),
-				fmt.Sprintf("%d processes", r.Capacity), len(h.Vitals.Processes))
+				fmt.Sprintf("%d processes", r.Capacity), len(h.Heartbeat.Processes))
 		}
 	}
 	if running == 0 {
@@ -145,31 +146,31 @@ func (d *diagnosis) agents(s setup) {
 		for version, host := range versions {
 			builds = append(builds, version+" (such as on "+host+")")
 		}
-		d.add(levelWarning, "versions", "agents", "bring all agents to one version", "they are of %d builds: %s", len(builds), strings.Join(slices.Sorted(slices.Values(builds)), ", "))
+		d.add(levelWarning, "versions", "agents", "upgrade all agents to one version", "they run %d different builds: %s", len(builds), strings.Join(slices.Sorted(slices.Values(builds)), ", "))
 	} else if _, same := versions[s.version]; len(versions) == 1 && !same {
-		d.add(levelNote, "versions", "ctl", "use the ctl of the agents' version", "it is %s, which the agents are not", s.version)
+		d.add(levelNote, "versions", "ctl", "use the ctl of the agents' version", "it is %s, unlike the agents", s.version)
 	}
 }
 
 // absent is about a host without an agent.
 func (d *diagnosis) absent(h hostFacts) {
-	subject, again := "host "+h.ID, "start its agent again with --host-id "+h.ID
+	subject, again := "host "+h.ID, "restart its agent with --host-id "+h.ID
 	switch {
 	case h.statusErr != nil:
 		d.add(levelWarning, "agents", subject, again, "no agent heartbeats, and its state is unknown: %s", message(h.statusErr))
 	case h.status.State == api.HostLeft:
 		d.add(levelNote, "agents", subject, "", "its agent was stopped at %s", h.status.Since.UTC().Format(time.RFC3339))
 	default:
-		d.add(levelWarning, "agents", subject, again+", or leave it if the host is gone for good", "its agent is not heard (%s since %s, %s)", h.status.State,
+		d.add(levelWarning, "agents", subject, again+", or ignore this if the host is permanently gone", "its agent does not heartbeat (%s since %s, %s)", h.status.State,
 			h.status.Since.UTC().Format(time.RFC3339), h.status.Machine)
 	}
 }
 
 func (d *diagnosis) clock(h hostFacts, s setup) {
 	subject, act := "clock of host "+h.ID, "synchronize the clocks, for instance with chrony"
-	behind := h.HeardAt.Sub(h.Vitals.Agent.Clock) // of the server
+	behind := h.HeardAt.Sub(h.Heartbeat.Agent.Clock) // of the server
 	if behind < -maxSkew || behind > maxSkew+heartbeatDelay {
-		d.add(levelWarning, "clock", subject, act, "differs by about %s from that of the Temporal server; times in logs and histories do not fit together", formatDuration(behind.Abs()))
+		d.add(levelWarning, "clock", subject, act, "differs by about %s from that of the Temporal server; times in logs and histories do not match", formatDuration(behind.Abs()))
 		return
 	}
 	if g := h.gateway; g.Err == nil && !g.Clock.IsZero() && g.At.Sub(g.Clock).Abs() > maxSkew {
@@ -179,22 +180,22 @@ func (d *diagnosis) clock(h hostFacts, s setup) {
 
 // limits checks what enforces and measures them.
 func (d *diagnosis) limits(h hostFacts) {
-	r := h.Vitals.Agent
+	r := h.Heartbeat.Agent
 	subject := "limits on host " + h.ID
 	if linux := strings.HasPrefix(r.Platform, "linux/"); linux && len(r.Cgroups) == 0 {
-		why := r.NoCgroups
-		if why == "" {
-			why = "no controller is delegated"
+		why := cmp.Or(r.NoCgroups, "no controller is delegated")
+		act := "run the agent in a delegated cgroup v2: systemd's Delegate=yes, or a container with a writable one"
+		if r.KeepsProcesses { // under systemd, its restart would fail with 219/CGROUP
+			act = "an agent that keeps its processes has none in a unit of systemd; for limits by the kernel, run it without --keep-processes and with Delegate=yes"
 		}
-		d.add(levelWarning, "cgroups", subject, "run the agent in a delegated cgroup v2: systemd's Delegate=yes, or a container with a writable one",
-			"memory, CPU and processes are enforced by sampling, not by the kernel: %s", why)
+		d.add(levelWarning, "cgroups", subject, act, "memory, CPU and processes are enforced by sampling, not by the kernel: %s", why)
 	} else if !linux {
 		d.add(levelNote, "cgroups", subject, "", "%s has no cgroups; memory, CPU and processes are enforced by sampling", r.Platform)
 	} else {
 		d.add(levelOK, "cgroups", subject, "", "enforced by cgroup v2: %s", strings.Join(r.Cgroups, ", "))
 	}
 	unreadable := 0
-	for _, p := range h.Vitals.Processes {
+	for _, p := range h.Heartbeat.Processes {
 		if p.Sample != nil && p.Sample.MemorySource == "rss" {
 			unreadable++
 		}
@@ -210,7 +211,7 @@ func (d *diagnosis) limits(h hostFacts) {
 }
 
 func (d *diagnosis) disk(h hostFacts) {
-	r := h.Vitals.Agent
+	r := h.Heartbeat.Agent
 	subject, act := "disk of host "+h.ID, "free space on the disk of the state folder, or move it with --state-dir"
 	switch {
 	case r.DiskTotalBytes == 0:
@@ -224,7 +225,7 @@ func (d *diagnosis) disk(h hostFacts) {
 }
 
 func (d *diagnosis) gateway(h hostFacts, s setup) {
-	r, g := h.Vitals.Agent, h.gateway
+	r, g := h.Heartbeat.Agent, h.gateway
 	subject := "gateway of host " + h.ID
 	own := r.Hostname == s.hostname
 	switch {
@@ -238,7 +239,7 @@ func (d *diagnosis) gateway(h hostFacts, s setup) {
 	case g.ControlPlane != controlPlaneOK:
 		d.add(levelProblem, "gateway", subject, "check the connection of that host to Temporal", "%s does not reach Temporal", r.Endpoint)
 	case g.Refused != nil:
-		d.add(levelWarning, "access", subject, "give ctl a token of that gateway: --token-file or TEMPOOL_TOKEN; ctl token add makes one", "%s refuses ctl: %s", r.Endpoint, message(g.Refused))
+		d.add(levelWarning, "access", subject, "give ctl a token for that gateway: --token-file or TEMPOOL_TOKEN; ctl token add makes one", "%s refuses ctl: %s", r.Endpoint, message(g.Refused))
 	default:
 		d.add(levelOK, "gateway", subject, "", "%s answers", r.Endpoint)
 	}
@@ -246,18 +247,14 @@ func (d *diagnosis) gateway(h hostFacts, s setup) {
 		d.add(levelWarning, "certificate", subject, "renew the certificate; the agent reads the new file within a second", "its certificate expires at %s", g.CertificateExpires.UTC().Format(time.RFC3339))
 	}
 	if r.Access == api.AccessOpen {
-		d.add(levelNote, "access", subject, "worker --tokens FILE asks for a token; --listen '' leaves only the Unix socket", "every program of its machine may call and lease workers")
+		d.add(levelNote, "access", subject, "to require a token: worker --tokens FILE; to serve only the Unix socket: --listen ''", "every program of its machine may call and lease workers")
 	}
 }
 
 // onlyForItsMachine reports whether no other machine can reach an endpoint.
 func onlyForItsMachine(endpoint string) bool {
-	for _, prefix := range []string{"unix:", "http://127.", "https://127.", "http://localhost", "https://localhost", "http://[::1]", "https://[::1]"} {
-		if strings.HasPrefix(endpoint, prefix) {
-			return true
-		}
-	}
-	return false
+	own := []string{"unix:", "http://127.", "https://127.", "http://localhost", "https://localhost", "http://[::1]", "https://[::1]"}
+	return slices.ContainsFunc(own, func(prefix string) bool { return strings.HasPrefix(endpoint, prefix) })
 }
 
 // placement checks whether the workers of all pools fit somewhere, and as whom they run.
@@ -268,7 +265,7 @@ func (d *diagnosis) placement(s setup) {
 	}
 	room, root := map[string]int{}, false // capacity by label
 	for _, h := range s.hosts {
-		if r := h.Vitals.Agent; r != nil {
+		if r := h.Heartbeat.Agent; r != nil {
 			root = root || r.Root
 			for _, label := range r.Labels {
 				room[label] += r.Capacity
@@ -279,7 +276,7 @@ func (d *diagnosis) placement(s setup) {
 	for _, p := range s.pools {
 		subject := "pool " + p.Pool
 		if p.err != nil {
-			d.add(levelProblem, "pools", subject, "see whether an agent runs workflows: ctl ps", "does not answer: %s", message(p.err))
+			d.add(levelProblem, "pools", subject, "check whether an agent runs workflows: ctl ps", "does not answer: %s", message(p.err))
 			continue
 		}
 		label := p.Spec.Pool.Placement
@@ -317,7 +314,7 @@ func (d *diagnosis) placement(s setup) {
 	}
 	for _, label := range slices.Sorted(maps.Keys(wanted)) {
 		if room[label] > 0 && wanted[label] > room[label] {
-			d.add(levelWarning, "capacity", "label "+label, "start further agents with this label, or raise --capacity", "its pools want %s, and its hosts have room for %d",
+			d.add(levelWarning, "capacity", "label "+label, "start further agents with this label, or raise --capacity", "its pools need %s, and its hosts have capacity for %d",
 				plural(wanted[label], "worker"), room[label])
 		}
 	}

@@ -25,8 +25,8 @@ func healthySetup(t *testing.T) *fakeControlPlane {
 	status.Spec.Pool.Placement = "default"
 	f := newFakeControlPlane(&fakePool{name: "python", statuses: []api.PoolStatus{status}})
 	f.server = tempool.Server{Version: "1.32.0", Retention: 72 * time.Hour}
-	f.hosts = []tempool.Host{{ID: "a", HeardAt: noon, Vitals: api.HostVitals{
-		Processes: []api.ProcessVitals{{Process: api.Process{Worker: "python/0", Incarnation: 1}, Sample: &api.Sample{MemorySource: "pss"}}},
+	f.hosts = []tempool.Host{{ID: "a", HeardAt: noon, Heartbeat: api.HostHeartbeat{
+		Processes: []api.ProcessReport{{Process: api.Process{Worker: "python/0", Incarnation: 1}, Sample: &api.Sample{MemorySource: "pss"}}},
 		Agent: &api.AgentReport{
 			Endpoint: "https://a:7460", Access: api.AccessTokens, Epoch: 3, Version: programVersion(), Platform: "linux/amd64", Hostname: hostname, Labels: []string{"default"},
 			Capacity: 10, Clock: noon, Cgroups: []string{"cpu", "memory"}, OpenFiles: 1 << 20, DiskFreeBytes: 50 << 30, DiskTotalBytes: 100 << 30,
@@ -73,16 +73,19 @@ func TestDoctorSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		"two builds": {func(f *fakeControlPlane, r *api.AgentReport) {
 			other := *r
 			other.Version = "v9"
-			f.hosts = append(f.hosts, tempool.Host{ID: "b", HeardAt: noon, Vitals: api.HostVitals{Agent: &other}})
-		}, levelWarning, "versions", "2 builds", "one version"},
-		"another ctl":  {func(_ *fakeControlPlane, r *api.AgentReport) { r.Version = "v9" }, levelNote, "versions", "which the agents are not", "ctl"},
+			f.hosts = append(f.hosts, tempool.Host{ID: "b", HeardAt: noon, Heartbeat: api.HostHeartbeat{Agent: &other}})
+		}, levelWarning, "versions", "2 different builds", "one version"},
+		"another ctl":  {func(_ *fakeControlPlane, r *api.AgentReport) { r.Version = "v9" }, levelNote, "versions", "unlike the agents", "ctl"},
 		"a slow clock": {func(_ *fakeControlPlane, r *api.AgentReport) { r.Clock = noon.Add(-time.Minute) }, levelWarning, "clock", "1m0s", "chrony"},
 		"a fast clock": {func(_ *fakeControlPlane, r *api.AgentReport) { r.Clock = noon.Add(time.Hour) }, levelWarning, "clock", "1h0m", "chrony"},
 		"this clock":   {withCheck(func(g *tempool.GatewayCheck) { g.Clock = noon.Add(time.Minute) }), levelWarning, "clock", "1m0s", "chrony"},
 		"no cgroups":   {func(_ *fakeControlPlane, r *api.AgentReport) { r.Cgroups, r.NoCgroups = nil, "read-only" }, levelWarning, "cgroups", "read-only", "Delegate=yes"},
-		"macOS":        {func(_ *fakeControlPlane, r *api.AgentReport) { r.Cgroups, r.Platform = nil, "darwin/arm64" }, levelNote, "cgroups", "no cgroups", ""},
+		"no cgroups, kept processes": {func(_ *fakeControlPlane, r *api.AgentReport) {
+			r.Cgroups, r.NoCgroups, r.KeepsProcesses = nil, "kept", true
+		}, levelWarning, "cgroups", "kept", "without --keep-processes"},
+		"macOS": {func(_ *fakeControlPlane, r *api.AgentReport) { r.Cgroups, r.Platform = nil, "darwin/arm64" }, levelNote, "cgroups", "no cgroups", ""},
 		"unreadable PSS": {func(f *fakeControlPlane, _ *api.AgentReport) {
-			f.hosts[0].Vitals.Processes[0].Sample.MemorySource = "rss"
+			f.hosts[0].Heartbeat.Processes[0].Sample.MemorySource = "rss"
 		}, levelWarning, "pss", "1 worker", "CAP_SYS_PTRACE"},
 		"few files":       {func(_ *fakeControlPlane, r *api.AgentReport) { r.OpenFiles = 256 }, levelWarning, "open_files", "256", "LimitNOFILE"},
 		"little space":    {func(_ *fakeControlPlane, r *api.AgentReport) { r.DiskFreeBytes = 500 << 20 }, levelWarning, "disk", "free", "--state-dir"},
@@ -119,7 +122,7 @@ func TestDoctorSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := healthySetup(t)
-			c.change(f, f.hosts[0].Vitals.Agent)
+			c.change(f, f.hosts[0].Heartbeat.Agent)
 			r := ctl(t, f, "doctor", "--json")
 			var result doctorResult
 			require.NoError(t, json.Unmarshal([]byte(r.out), &result), r.out)

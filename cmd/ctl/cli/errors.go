@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 
@@ -28,9 +29,21 @@ func describe(err error) (api.Code, string) {
 	case errors.Is(err, context.Canceled):
 		return codeInterrupted, "interrupted; the operation continues in Temporal, run ctl ps to follow it"
 	case errors.As(err, &coded):
-		return coded.Code, cmp.Or(coded.Message, string(coded.Code))
+		return coded.Code, cmp.Or(coded.Message, string(coded.Code)) + credentialsHint(err)
 	}
 	return codeUnexpected, err.Error()
+}
+
+// credentialsHint says which flag an error of a gateway asks for.
+func credentialsHint(err error) string {
+	var authority x509.UnknownAuthorityError
+	switch {
+	case errors.Is(err, api.ErrUnauthorized):
+		return "; give ctl the token with --token-file or in TEMPOOL_TOKEN"
+	case errors.As(err, &authority):
+		return "; name the gateway's CA certificates with --ca-file or in TEMPOOL_CA_FILE"
+	}
+	return ""
 }
 
 // fail prints an error to stderr, in the format of -o, and returns the exit code.
@@ -46,7 +59,7 @@ func (a *app) fail(err error) int {
 		failure.Error.Code, failure.Error.Message = code, message
 		_ = writeJSON(a.err, failure) // an unwritable stderr cannot be reported anywhere
 	} else {
-		fmt.Fprintf(a.err, "ctl: %s\n", message)
+		fmt.Fprintf(a.err, "ctl: %s\n", printableLines(message))
 	}
 	if code == codeUsage {
 		return ExitUsage

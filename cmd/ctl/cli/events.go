@@ -27,18 +27,18 @@ func (a *app) eventsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "events [POOL]",
 		Short: "Show what happened at the agents, and follow it",
-		Long: `Show the events that the agents hold, of one pool or of all, in the order of their time: transitions of workers, starts and ends of
-processes, leases. -f shows those from now on, at agents that start later, too; with --since those before first.
+		Long: `Show the events that the agents hold, for one pool or all, ordered by time: transitions of workers, starts and ends of
+processes, leases. -f shows new events, including those of agents that start later; with --since it first shows earlier ones.
 
 An agent holds its newest 8,192 events in memory. ctl history POOL/N shows what a worker did before. docs/events.md lists the types.
--o json prints each event on a line, as a CloudEvent.`,
+-o json prints each event as a CloudEvent, one per line.`,
 		Example: `  ctl events
   ctl events python -f
   ctl events --since 10m --type 'lease.*,worker.transitioned'
   ctl events -f -o json | jq -r 'select(.type == "process.ended") | .data.reason'`,
 		Args: atMostOne(argPool),
 	}
-	c.Flags().BoolVarP(&flags.follow, "follow", "f", false, "go on with the events that happen from now on")
+	c.Flags().BoolVarP(&flags.follow, "follow", "f", false, "continue with new events until interrupted")
 	c.Flags().StringSliceVar(&flags.types, "type", nil, "only events of these types; * matches any text, as in lease.*")
 	c.Flags().StringVar(&flags.since, "since", "", "only events since then: a duration such as 10m, or a time such as 2026-01-31T12:00:00Z")
 	completeFlag(c, "type", api.EventTypes()...)
@@ -137,7 +137,7 @@ func (a *app) printEvent(event api.Event) error {
 		return encoder.Encode(event)
 	}
 	_, err := fmt.Fprintf(a.out, "%s  %-20s  %-12s  %s\n", event.Time.UTC().Format("2006-01-02T15:04:05.000Z"), event.Type, events.Subject(event.Source),
-		oneLine(events.Summary(event), maxEventRunes))
+		printable(oneLine(events.Summary(event), maxEventRunes)))
 	return err
 }
 

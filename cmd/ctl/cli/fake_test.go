@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -68,6 +69,7 @@ type fakePool struct {
 	lease        *tempool.Lease
 	options      tempool.CheckoutOptions
 	restart      api.RestartRequest
+	applied      api.ApplyRequest
 	control      api.Control
 	migration    *fakeMigration
 	logs         []api.LogLine
@@ -130,7 +132,7 @@ func (f *fakeControlPlane) DashboardLink(_ context.Context, endpoint string) (te
 	if link, found := f.links[endpoint]; found {
 		return link, nil
 	}
-	return tempool.DashboardLink{}, api.Errorf(api.CodeForbidden, "nobody has not the right read")
+	return tempool.DashboardLink{}, api.Errorf(api.CodeForbidden, "nobody does not have the right read")
 }
 
 func (f *fakeControlPlane) CheckGateway(_ context.Context, endpoint string) tempool.GatewayCheck {
@@ -178,8 +180,9 @@ func (p *fakePool) ScaleTo(_ context.Context, r api.ScaleRequest) (api.ScaleResu
 	return api.ScaleResult{From: 1, To: r.Size}, p.err
 }
 
-func (p *fakePool) Apply(_ context.Context, s spec.Spec) (api.ApplyResult, error) {
-	p.controlPlane.record("apply " + s.Pool.Name)
+func (p *fakePool) ApplySpec(_ context.Context, r api.ApplyRequest) (api.ApplyResult, error) {
+	p.controlPlane.record("apply " + r.Spec.Pool.Name)
+	p.applied = r
 	return api.ApplyResult{SpecVersion: 2, Changed: p.changed}, p.err
 }
 
@@ -227,6 +230,11 @@ func (p *fakePool) Status(context.Context) (api.PoolStatus, error) {
 
 func (p *fakePool) Running(ctx context.Context) (api.PoolStatus, error) { return p.Status(ctx) }
 
+func (p *fakePool) Report(ctx context.Context) (tempool.Report, error) {
+	status, err := p.Running(ctx)
+	return tempool.NewReport(status, p.view, time.Now()), cmp.Or(err, p.err)
+}
+
 func (p *fakePool) Workers(context.Context) (api.PoolWorkers, error) { return p.view, p.err }
 func (p *fakePool) Roster(context.Context) (api.PoolWorkers, error)  { return p.view, p.err }
 
@@ -242,7 +250,7 @@ func (p *fakePool) Logs(_ context.Context, o tempool.LogOptions, yield func(api.
 	for _, line := range p.logs {
 		yield(line)
 	}
-	if o.Unreachable != nil && len(p.logs) > 0 {
+	if o.Unreachable != nil {
 		o.Unreachable("http://gone:7460", api.Errorf(api.CodeUnavailable, "connection refused"))
 	}
 	return p.err
@@ -281,6 +289,18 @@ func (p *fakePool) WorkerCalls(slot int, o tempool.CallOptions) calls {
 // Session returns a session of a real client: tests of ctl sessions use an HTTP gateway.
 func (p *fakePool) Session(id string) *tempool.Session {
 	return new(tempool.Client).Pool(p.name).Session(id)
+}
+
+func (p *fakePool) NewSession(context.Context, tempool.SessionState) (*tempool.Session, *tempool.SessionState, error) {
+	return p.Session("temp_x"), &tempool.SessionState{}, p.err
+}
+
+func (p *fakePool) ExportSessions(context.Context, io.Writer) (*api.SessionBackupEnd, error) {
+	return &api.SessionBackupEnd{}, p.err
+}
+
+func (p *fakePool) ImportSessions(context.Context, io.Reader, tempool.ImportOptions) (*api.SessionImport, error) {
+	return &api.SessionImport{}, p.err
 }
 
 func (p *fakePool) SessionCopy(context.Context) (*api.SessionCopy, error) {
@@ -438,7 +458,7 @@ func roster(entries ...api.RosterEntry) api.PoolStatus {
 }
 
 func entry(slot int, state lifecycle.State, incarnation int64, reason string) api.RosterEntry {
-	return api.RosterEntry{Slot: slot, State: state, Incarnation: incarnation, Reason: reason}
+	return api.RosterEntry{Slot: slot, State: state, Incarnation: incarnation, Starts: incarnation - 1, Reason: reason}
 }
 
 func requireCode(t *testing.T, want int, r result) {

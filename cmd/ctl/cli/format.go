@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"text/tabwriter"
@@ -16,12 +17,12 @@ const (
 	maxReasonRunes = 90
 )
 
-// table writes aligned columns without trailing blanks.
+// table writes aligned columns without trailing blanks. Cells are printable.
 func table(text *strings.Builder, header []string, rows [][]string) {
 	var padded strings.Builder
 	aligned := tabwriter.NewWriter(&padded, 0, 0, 2, ' ', 0)
 	for _, row := range append([][]string{header}, rows...) {
-		fmt.Fprintln(aligned, strings.Join(row, "\t"))
+		fmt.Fprintln(aligned, printable(strings.Join(row, "\t")))
 	}
 	_ = aligned.Flush() // writing to a strings.Builder never fails
 	for line := range strings.Lines(padded.String()) {
@@ -41,10 +42,7 @@ func milliseconds(ms float64) time.Duration { return time.Duration(ms * float64(
 
 // orDash returns text, or a dash if it is empty.
 func orDash(text string) string {
-	if text == "" {
-		return dash
-	}
-	return text
+	return cmp.Or(text, dash)
 }
 
 // formatCount formats n, with a dash for 0.

@@ -2,10 +2,16 @@ package cli
 
 import (
 	"bytes"
+	"encoding/json"
+	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
 )
 
 func TestFormatBytes(t *testing.T) {
@@ -45,4 +51,49 @@ func TestProgressOverwritesOneLineOnATerminal(t *testing.T) {
 	require.Equal(t, "1/2 ready\n2/2 ready and a log\n", show(&app{format: formatTable}))
 	require.Equal(t, "\r\x1b[K1/2 ready\r\x1b[K2/2 ready a…\n", show(&app{format: formatTable, errTerminal: true, width: 13}))
 	require.Empty(t, show(&app{format: formatJSON, errTerminal: true}))
+}
+
+func TestControlCharactersAreShown(t *testing.T) {
+	require.Equal(t, "a\tb \\x1b[31m\\x07 é\\x0a", printable("a\tb \x1b[31m\x07 é\n"))
+	require.Equal(t, "a\n\\x9b", printableLines("a\n\u009b"))
+	require.Equal(t, "plain", printable("plain"))
+}
+
+// Holders, reasons and the output of programs are written by others, and could change the operator's terminal.
+func TestNoTextOfOthersHasControlCharacters(t *testing.T) {
+	const attack = "evil\x1b]0;title\a\u009b2J"
+	view := exampleView()
+	view.Workers[0].Lease.Holder, view.Workers[1].Reason = attack, attack
+	pool := func(err error) *fakePool {
+		return &fakePool{
+			name: "python", view: view, err: err, history: []lifecycle.Transition{{From: lifecycle.Ready, To: lifecycle.Failed, Reason: attack, Timestamp: noon}},
+		}
+	}
+	event := fakeEvent{event: api.Event{
+		ID: "a-1", Source: "/pools/python/workers/0", Type: api.EventWorkerTransitioned, Time: noon, Data: json.RawMessage(`{"reason":"evil\u001b[2J"}`),
+	}}
+	for _, command := range []string{"ps python", "pool status python", "workers stats python", "history python/0", "events python"} {
+		f := newFakeControlPlane(pool(nil))
+		f.events = []fakeEvent{event}
+		r := ctl(t, f, strings.Fields(command)...)
+		requireCode(t, ExitOK, r)
+		requirePrintable(t, r)
+	}
+	r := ctl(t, newFakeControlPlane(pool(api.Errorf(api.CodeInvalid, attack))), "pool", "scale", "python", "3")
+	requireCode(t, ExitFailed, r)
+	require.Contains(t, r.err, `evil\x1b]0;title\x07\x9b2J`)
+	requirePrintable(t, r)
+
+	var out bytes.Buffer
+	a := &app{format: formatTable, err: &out}
+	a.warn(attack)
+	a.showProgress(attack)
+	requirePrintable(t, result{err: out.String()})
+}
+
+func requirePrintable(t *testing.T, r result) {
+	t.Helper()
+	for _, c := range r.out + r.err {
+		require.False(t, unicode.IsControl(c) && c != '\n' && c != '\t', "%q", r.out+r.err)
+	}
 }

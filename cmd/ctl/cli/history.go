@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,7 +36,9 @@ ctl logs POOL/N --previous shows what the process wrote before it ended.`,
 			return err
 		}
 		transitions, err := a.transitions(ctx, cp, name, slot, all)
-		if err != nil {
+		if errors.Is(err, api.ErrWorkerNotFound) {
+			return api.Errorf(api.CodeWorkerNotFound, "there is no worker %s, and Temporal has none in its records; ctl ps lists those that run", args[0])
+		} else if err != nil {
 			return err
 		}
 		var gaps []int

@@ -100,7 +100,7 @@ func replayRun(from converter.DataConverter, events []*history.HistoryEvent) ([]
 	}
 	recorder := &transitionRecorder{}
 	replayer, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{
-		Interceptors:             []interceptor.WorkerInterceptor{recorder},
+		Interceptors:             append(workflows.Interceptors(from, nil), recorder),
 		DataConverter:            from,
 		DisableDeadlockDetection: true,
 	})

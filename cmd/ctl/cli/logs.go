@@ -5,9 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -33,12 +31,12 @@ func (a *app) logsCommand() *cobra.Command {
 		Use:   "logs POOL[/N]",
 		Short: "Show what the processes of a worker, or of a pool, wrote",
 		Long: `Show what the processes of a worker, or of all workers of a pool, wrote to stderr, and to stdout where the protocol leaves that free: the
-newest 200 lines of each worker. Lines of all hosts are merged by their time, which is that of the host. Each names the worker, the
-incarnation and the stream; those of stream tempool are not the program's: they say when a process started, how it ended, and how many lines
-were dropped because they came too fast or the disk was full.
+newest 200 lines of each worker. Lines of all hosts are merged by the time of their host. Each line names the worker, the
+incarnation and the stream. Lines of the stream tempool are not from the program: they say when a process started and how it ended, show the traceback
+of a call that raised, and count lines that were dropped because they came too fast or the disk was full.
 
-Each agent keeps the newest lines of each worker on its disk, 8 MiB unless worker --log-size says otherwise. It must run, and the right read is
-needed on the pool.`,
+Each agent keeps the newest lines of each worker on its disk, 8 MiB unless worker --log-size says otherwise. It must be running, and you need the right read on
+the pool.`,
 		Example: `  ctl logs python/0
   ctl logs python/0 --previous
   ctl logs python -f --since 10m
@@ -46,10 +44,10 @@ needed on the pool.`,
 		Args: exactly(argPoolOrWorker),
 	}
 	f := c.Flags()
-	f.BoolVarP(&o.Follow, "follow", "f", false, "go on with new lines until interrupted")
-	f.BoolVar(&o.Previous, "previous", false, "show the newest incarnation that has ended, with its last words")
-	f.DurationVar(&since, "since", 0, "leave out lines older than this, such as 10m")
-	f.IntVarP(&o.Tail, "lines", "n", defaultLogLines, "most lines of each worker, the newest ones; -1 for all of one worker")
+	f.BoolVarP(&o.Follow, "follow", "f", false, "continue with new lines until interrupted")
+	f.BoolVar(&o.Previous, "previous", false, "show the newest incarnation that has ended, up to its last output")
+	f.DurationVar(&since, "since", 0, "only lines newer than this, such as 10m")
+	f.IntVarP(&o.Tail, "lines", "n", defaultLogLines, "maximum number of lines per worker, the newest ones; -1 for all lines of one worker")
 	gateways.flags(c)
 	checkFlags(c, func(*cobra.Command) error {
 		_, slot, err := poolOrWorker(c.Flags().Arg(0))
@@ -86,13 +84,17 @@ needed on the pool.`,
 
 // printLogs prints lines as they come. The end of ctx is the usual end of a log that is followed.
 func (a *app) printLogs(ctx context.Context, p pool, o tempool.LogOptions) error {
+	var unread error // of a gateway that may have had lines
 	o.Unreachable = func(endpoint string, err error) {
+		unread = err
 		_, message := describe(err)
 		a.warn(fmt.Sprintf("no logs from the gateway at %s: %s", endpoint, message))
 	}
 	out := bufio.NewWriter(a.out)
 	var failed error
+	lines := 0
 	yield := func(line api.LogLine) {
+		lines++
 		if err := a.printLogLine(out, line, o.Worker == nil); failed == nil {
 			failed = err
 		}
@@ -113,6 +115,8 @@ func (a *app) printLogs(ctx context.Context, p pool, o tempool.LogOptions) error
 		return err
 	case failed != nil:
 		return failed
+	case lines == 0 && unread != nil && !o.Follow:
+		return unread
 	}
 	return out.Flush()
 }
@@ -133,21 +137,3 @@ func (a *app) printLogLine(out *bufio.Writer, line api.LogLine, named bool) erro
 	_, err := fmt.Fprintf(out, "%s %s#%d %s: %s\n", line.At.UTC().Format("2006-01-02T15:04:05.000Z"), worker, line.Incarnation, line.Stream, text)
 	return err
 }
-
-// printable shows control characters, which could change the terminal, as they are written in Go; a tab stays.
-func printable(text string) string {
-	if strings.IndexFunc(text, isControl) < 0 {
-		return text
-	}
-	var b strings.Builder
-	for _, r := range text {
-		if isControl(r) {
-			fmt.Fprintf(&b, `\x%02x`, r)
-		} else {
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
-}
-
-func isControl(r rune) bool { return unicode.IsControl(r) && r != '\t' }

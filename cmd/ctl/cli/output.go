@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode"
 )
 
 // outputFormat is the value of -o.
@@ -44,8 +45,35 @@ func (a *app) printResult(value any, write func(text *strings.Builder)) error {
 	}
 	var text strings.Builder
 	write(&text)
-	_, err := io.WriteString(a.out, text.String())
+	_, err := io.WriteString(a.out, printableLines(text.String()))
 	return err
+}
+
+// printable shows control characters, which could change the terminal, as they are written in Go; a tab stays. Names, reasons and output of
+// programs are written by others.
+func printable(text string) string { return escape(text, isControl) }
+
+// printableLines is printable for a text of several lines.
+func printableLines(text string) string {
+	return escape(text, func(r rune) bool { return isControl(r) && r != '\n' })
+}
+
+func isControl(r rune) bool { return unicode.IsControl(r) && r != '\t' }
+
+// escape writes the characters that isUnsafe names as they are written in Go.
+func escape(text string, isUnsafe func(rune) bool) string {
+	if strings.IndexFunc(text, isUnsafe) < 0 {
+		return text
+	}
+	var b strings.Builder
+	for _, r := range text {
+		if isUnsafe(r) {
+			fmt.Fprintf(&b, `\x%02x`, r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
 }
 
 // printMessage prints the result of a command: value as JSON, or one line of text.
@@ -60,13 +88,13 @@ func (a *app) warn(message string) {
 		_ = writeJSON(a.err, map[string]map[string]string{"warning": {"message": message}}) // as in fail
 		return
 	}
-	fmt.Fprintf(a.err, "ctl: warning: %s\n", message)
+	fmt.Fprintf(a.err, "ctl: warning: %s\n", printableLines(message))
 }
 
 // showProgress prints the state of a wait to stderr: on a terminal as one line that is overwritten, elsewhere as one line per
 // change, with -o json not at all.
 func (a *app) showProgress(line string) {
-	line = strings.Join(strings.Fields(line), " ")
+	line = printable(strings.Join(strings.Fields(line), " "))
 	if a.width > 1 { // a wrapped line cannot be overwritten
 		line = oneLine(line, a.width-1)
 	}

@@ -10,28 +10,34 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/command"
 	"github.com/tempool/tempool/spec"
 )
 
 func (a *app) poolApplyCommand() *cobra.Command {
 	var s spec.Spec
+	var request api.ApplyRequest
 	var wait waitFlags
 	c := a.controlPlaneCommand(&cobra.Command{
 		Use:   "apply -f FILE",
 		Short: "Apply a new specification to a running pool",
 		Long: `Apply a new specification to a running pool and wait until all its workers run it. Workers restart at most
-rotation.max_unavailable at a time; the rollout halts if one does not get ready again. A change of pool.size alone restarts no worker.`,
-		Example: `  ctl pool apply -f pool.toml
+rotation.max_unavailable at a time; the rollout halts if one does not become ready again. A change of pool.size alone restarts no worker.
+
+With --if-version, the spec is applied only to that version of the pool's spec, so that nobody else's change is undone. ctl pool status shows
+the version.`,
+		Example: `  ctl pool apply -f pool.toml --reason "new model"
+  ctl pool apply -f pool.toml --if-version 3
   ctl pool apply -f pool.toml --no-wait`,
-		Args: noArguments,
 	}, func(ctx context.Context, cp controlPlane, _ []string) error {
 		name := s.Pool.Name
-		result, err := send(ctx, a, func(ctx context.Context) (api.ApplyResult, error) { return cp.Pool(name).Apply(ctx, s) })
+		request.Spec, request.By = s, operator()
+		result, err := send(ctx, a, func(ctx context.Context) (api.ApplyResult, error) { return cp.Pool(name).ApplySpec(ctx, request) })
 		switch {
 		case err != nil:
 			return err
 		case !result.Changed:
-			return a.printMessage(result, "pool %s already runs this spec, version %d; no worker restarts", name, result.SpecVersion)
+			return a.printMessage(result, "pool %s already runs this spec, version %d; no worker restarts (ctl workers restart %[1]s restarts all)", name, result.SpecVersion)
 		case wait.skip:
 			return a.printMessage(result, "pool %s is rolling out spec version %d; run ctl pool status %[1]s to follow", name, result.SpecVersion)
 		}
@@ -40,7 +46,15 @@ rotation.max_unavailable at a time; the rollout halts if one does not get ready 
 		}
 		return a.printMessage(result, "pool %s runs spec version %d", name, result.SpecVersion)
 	})
+	c.Args = func(cmd *cobra.Command, args []string) error {
+		if cmd.Flags().Changed("if-version") && request.IfVersion < 1 {
+			return command.Usagef("--if-version is %d; versions start at 1", request.IfVersion)
+		}
+		return noArguments(cmd, args)
+	}
 	a.specFileFlag(c, &s)
+	c.Flags().Int64Var(&request.IfVersion, "if-version", 0, "apply the spec only if the pool's spec has this version")
+	c.Flags().StringVar(&request.Reason, "reason", "", "reason to record in the workers' histories")
 	wait.flags(c, defaultRolloutWait, "until the rollout is done")
 	return c
 }

@@ -16,18 +16,19 @@ import (
 const scaleOff = "off"
 
 func (a *app) poolScaleCommand() *cobra.Command {
-	return a.controlPlaneCommand(&cobra.Command{
+	var reason string
+	c := a.controlPlaneCommand(&cobra.Command{
 		Use:   "scale POOL " + argSize,
-		Short: "Set the number of workers of a pool, or the bounds within which it follows the demand",
+		Short: "Set the number of workers of a pool, or the bounds within which it follows demand",
 		Long: `Set the number of workers of a pool and return immediately. New workers start in the background; surplus workers drain and stop, those
 out of service first, then those without a lease.
 
-MIN..MAX makes the number follow the demand within these bounds, which replace scale.min and scale.max of the spec. A number then sets the
-size within the bounds, and it follows the demand from there. "off" keeps the number of workers as it is in the spec.`,
+MIN..MAX makes the number follow demand within these bounds, which replace scale.min and scale.max of the spec. A number then sets the
+size within the bounds, and the size follows demand afterwards. "off" keeps the number of workers as it is in the spec.`,
 		Example: `  ctl pool scale python 8
   ctl pool scale python 2..20
   ctl pool scale python off
-  ctl pool scale python 2 -o json`,
+  ctl pool scale python 2 --reason "the night" -o json`,
 		Args:              exactly(argPool, argSize),
 		ValidArgsFunction: a.completePools,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
@@ -36,6 +37,7 @@ size within the bounds, and it follows the demand from there. "off" keeps the nu
 		if err != nil {
 			return err
 		}
+		request.Reason, request.By = reason, operator()
 		result, err := send(ctx, a, func(ctx context.Context) (api.ScaleResult, error) { return cp.Pool(name).ScaleTo(ctx, request) })
 		if err != nil {
 			return err
@@ -48,6 +50,8 @@ size within the bounds, and it follows the demand from there. "off" keeps the nu
 		}
 		return a.printMessage(result, "pool %s: scaling from %s to %d; run ctl ps %s to follow", name, plural(result.From, "worker"), result.To, name)
 	})
+	c.Flags().StringVar(&reason, "reason", "", "reason to record in the event of the change")
+	return c
 }
 
 // parseScale parses N, MIN..MAX or off.

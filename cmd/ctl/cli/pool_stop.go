@@ -60,8 +60,7 @@ func (a *app) awaitPoolEnd(ctx context.Context, cp controlPlane, name string, li
 	var remaining []api.RosterEntry
 	wait := func(ctx context.Context) (struct{}, error) {
 		err := cp.Pool(name).Wait(ctx)
-		var closed *temporal.WorkflowExecutionError
-		if errors.As(err, &closed) { // a terminated pool has stopped, too
+		if _, ok := errors.AsType[*temporal.WorkflowExecutionError](err); ok { // a terminated pool has stopped, too
 			err = nil
 		}
 		return struct{}{}, err

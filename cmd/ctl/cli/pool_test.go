@@ -81,7 +81,7 @@ func TestPoolStartSaysWhichWorkerCannotStartAndWhy(t *testing.T) {
 		says   []string
 	}{
 		"one that fails again and again": {entry(1, lifecycle.Starting, 6, "the wait is over"),
-			[]string{"worker python/1 cannot start, it failed 5 times", "ctl pool apply -f FILE", "ctl pool stop python"}},
+			[]string{"worker python/1 cannot start, it failed 5 times", "ctl workers restart python retries at once", "ctl pool apply -f FILE", "ctl pool stop python"}},
 		"one that has given up": {api.RosterEntry{Slot: 1, State: lifecycle.Failed, Incarnation: 2, Resting: true},
 			[]string{"worker python/1 cannot start, it has given up (failed)", "ctl workers restart python --worker 1"}},
 	} {
@@ -97,6 +97,17 @@ func TestPoolStartSaysWhichWorkerCannotStartAndWhy(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The number of an incarnation says nothing about failures: an earlier pool of the name may have used the numbers before it.
+func TestAPoolThatIsStartedAgainMaySkipNumbers(t *testing.T) {
+	skipped := entry(1, lifecycle.Starting, 9, "host a has run incarnation 8 of python/1 for an earlier pool of the same name")
+	skipped.Starts = 0
+	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView(), statuses: steps(
+		roster(entry(0, lifecycle.Ready, 1, ""), skipped),
+		bothReady,
+	)})
+	requireCode(t, ExitOK, ctl(t, f, "pool", "start", "-f", poolFile(t)))
 }
 
 func TestAWorkerThatWasReadyMayFailDuringTheWait(t *testing.T) {
@@ -209,6 +220,15 @@ func TestApplyWaitsForTheRolloutAndShowsProgress(t *testing.T) {
 	requireCode(t, ExitOK, r)
 	require.Equal(t, "pool python runs spec version 2\n", r.out)
 	require.Equal(t, "python: apply of spec version 2: 1 done, restarting [1], waiting []; 1 is draining: a new spec\n", r.err)
+}
+
+func TestApplyNamesTheVersionTheReasonAndTheOperator(t *testing.T) {
+	pool := &fakePool{name: "python", changed: true, statuses: steps(bothReady)}
+	r := ctl(t, newFakeControlPlane(pool), "pool", "apply", "-f", poolFile(t), "--if-version", "1", "--reason", "new model")
+	requireCode(t, ExitOK, r)
+	require.Equal(t, "python", pool.applied.Spec.Pool.Name)
+	pool.applied.Spec = spec.Spec{}
+	require.Equal(t, api.ApplyRequest{IfVersion: 1, Reason: "new model", By: operator()}, pool.applied)
 }
 
 func TestApplyOfTheSameSpecRestartsNoWorker(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/format"
 )
 
 func (a *app) psCommand() *cobra.Command {
@@ -18,8 +19,8 @@ func (a *app) psCommand() *cobra.Command {
 		Short: "Show the workers of a pool, or of all pools",
 		Long: `Show the workers of a pool, or of all pools: state, requests, memory, uptime, host and lease holder.
 
-It reads the pool's roster and what the hosts report every few seconds, and asks no worker: requests, memory and leases are those of the
-present process, and a lease whose holder has not called through a gateway yet is missing. ctl workers stats asks each worker.
+It reads the pool's roster and the hosts' reports of the last seconds, and queries no worker: requests, memory and leases are those of the
+current process, and a lease is missing until its holder calls through a gateway. ctl workers stats queries each worker.
 
 The first line also shows whether the gateways reach Temporal, as far as ctl reaches the gateways.
 
@@ -43,7 +44,8 @@ func (a *app) statsCommand() *cobra.Command {
 		Use:   "stats [POOL]",
 		Short: "Show resource usage and counters of workers",
 		Long: `Show the resource usage of each worker (memory of its process tree, CPU, open files, threads; 100 % is one core) and its counters
-over all incarnations: requests, leases, restarts.`,
+over all incarnations: requests, leases, restarts. RECEIVED/SENT are the bytes of its network, which are known only for a
+process with a network namespace of its own, such as a container.`,
 		Example: `  ctl workers stats
   ctl workers stats python
   ctl workers stats python -o json | jq '.workers[] | {id, peak_memory_bytes}'`,
@@ -117,7 +119,7 @@ func writeStats(text *strings.Builder, views []api.PoolWorkers) {
 	if ended := endedTitle(views); ended != "" {
 		fmt.Fprintln(text, ended)
 	}
-	table(text, []string{"ID", "STATE", "MEMORY", "PEAK", "CPU %", "FILES", "THREADS", "REQUESTS", "FAILED", "CALLS/MIN",
+	table(text, []string{"ID", "STATE", "MEMORY", "PEAK", "CPU %", "FILES", "THREADS", "RECEIVED/SENT", "REQUESTS", "FAILED", "CALLS/MIN",
 		"LEASES GRANTED", "REFUSED", "RESTARTS", "FAILURES IN A ROW", "LIMITS"}, rows)
 	for _, view := range views {
 		for _, w := range view.Workers {
@@ -128,13 +130,17 @@ func writeStats(text *strings.Builder, views []api.PoolWorkers) {
 	}
 }
 
-// maxWatchRunes bounds what prediction says of a worker.
+// maxWatchRunes bounds the text of a prediction about a worker.
 const maxWatchRunes = 200
 
 func statsRow(w api.Worker) []string {
+	network := dash
+	if n := w.Network; n != nil {
+		network = format.Count(n.ReceivedBytes) + "/" + format.Count(n.SentBytes)
+	}
 	return []string{
 		w.Worker, string(w.State), formatBytes(w.CurrentMemoryBytes), formatBytes(w.PeakMemoryBytes), fmt.Sprintf("%.1f", w.CPUPercent),
-		formatCount(w.OpenFiles), formatCount(w.Threads), fmt.Sprint(w.RequestsServed), fmt.Sprint(w.RequestsFailed), fmt.Sprintf("%.0f", w.CallsPerMinute),
+		formatCount(w.OpenFiles), formatCount(w.Threads), network, fmt.Sprint(w.RequestsServed), fmt.Sprint(w.RequestsFailed), fmt.Sprintf("%.0f", w.CallsPerMinute),
 		fmt.Sprint(w.LeasesGranted), fmt.Sprint(w.LeasesRefused), fmt.Sprint(w.Restarts), fmt.Sprint(w.ConsecutiveFailures),
 		limitsCell(w),
 	}

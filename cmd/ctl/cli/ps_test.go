@@ -25,6 +25,7 @@ func exampleView() api.PoolWorkers {
 	busy.Lease = &api.Lease{ID: "python.0.3.9", Holder: "alice"}
 	busy.RequestsServed, busy.RequestsFailed, busy.AvgCallTimeMS = 1234, 5, 1.25
 	busy.CurrentMemoryBytes, busy.PeakMemoryBytes, busy.CPUPercent, busy.CallsPerMinute = 50<<20, 64<<20, 99.94, 90.4
+	busy.Network = &api.NetworkBytes{ReceivedBytes: 3 << 20}
 	busy.OpenFiles, busy.Threads, busy.UptimeS, busy.StartedAt = 12, 4, 3661, &started
 	busy.LeasesGranted, busy.LeasesRefused, busy.Restarts = 40, 2, 2
 	busy.Reason = "leased to alice"
@@ -55,10 +56,10 @@ func TestStatsShowResourceUsage(t *testing.T) {
 	r := ctl(t, newFakeControlPlane(&fakePool{name: "python", view: exampleView()}), "workers", "stats", "python")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, lines(
-		"ID        STATE   MEMORY    PEAK      CPU %  FILES  THREADS  REQUESTS  FAILED  CALLS/MIN  LEASES GRANTED  REFUSED  RESTARTS  FAILURES IN A ROW  LIMITS",
-		"python/0  busy    50.0 MiB  64.0 MiB  99.9   12     4        1234      5       90         40              2        2         0                  memory:cgroup open_files:rlimit",
-		"python/1  failed  -         -         0.0    -      -        0         0       0          0               0        0         10                 -",
-		"python/2  ready   -         -         0.0    -      -        0         0       0          0               0        0         0                  -",
+		"ID        STATE   MEMORY    PEAK      CPU %  FILES  THREADS  RECEIVED/SENT  REQUESTS  FAILED  CALLS/MIN  LEASES GRANTED  REFUSED  RESTARTS  FAILURES IN A ROW  LIMITS",
+		"python/0  busy    50.0 MiB  64.0 MiB  99.9   12     4        3.0 MiB/0 B    1234      5       90         40              2        2         0                  memory:cgroup open_files:rlimit",
+		"python/1  failed  -         -         0.0    -      -        -              0         0       0          0               0        0         10                 -",
+		"python/2  ready   -         -         0.0    -      -        -              0         0       0          0               0        0         0                  -",
 	), r.out)
 }
 

@@ -105,8 +105,8 @@ func lastFailure(transitions []lifecycle.Transition) (lifecycle.Transition, bool
 
 // cannotStartError is the error for a worker that does not get into service. reason may end with several lines of log.
 func cannotStartError(pool string, w failingWorker, reason string) error {
-	what := fmt.Sprintf("failed %d times without getting ready", w.failures)
-	next := fmt.Sprintf("The pool keeps retrying; fix the cause and run ctl pool apply -f FILE, or give up with ctl pool stop %s", pool)
+	what := fmt.Sprintf("failed %d times without becoming ready", w.failures)
+	next := fmt.Sprintf("The pool keeps retrying. Once the cause is fixed, ctl workers restart %s retries at once (ctl pool apply -f FILE if the file has changed); ctl pool stop %[1]s gives up", pool)
 	if w.Resting {
 		what = "has given up (" + string(w.State) + ")"
 		next = fmt.Sprintf("Fix the cause, then run ctl pool apply -f FILE or ctl workers restart %s --worker %d", pool, w.Slot)

@@ -18,7 +18,7 @@ import (
 const (
 	// readyzTimeout bounds the requests of ctl ps to all gateways together.
 	readyzTimeout = time.Second
-	// maxReadyzBytes bounds what ctl reads of a gateway's answer.
+	// maxReadyzBytes bounds how much of a gateway's answer ctl reads.
 	maxReadyzBytes = 64 << 10
 	// controlPlaneOK is what a gateway reports if it reaches Temporal.
 	controlPlaneOK = "ok"

@@ -7,11 +7,10 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/internal/format"
 	"github.com/tempool/tempool/policy"
 )
 
@@ -31,19 +30,8 @@ recommendations. With -o json the report is an object, or a list of them without
 	})
 }
 
-// poolReport builds the report of a pool from the states of the pool and its workers.
 func (a *app) poolReport(ctx context.Context, cp controlPlane, name string) (policy.Report, error) {
-	request, cancel := a.request(ctx)
-	defer cancel()
-	status, err := cp.Pool(name).Running(request)
-	if err != nil {
-		return policy.Report{}, err
-	}
-	view, err := cp.Pool(name).Workers(request)
-	if err != nil {
-		return policy.Report{}, err
-	}
-	return tempool.NewReport(status, view, time.Now()), nil
+	return send(ctx, a, cp.Pool(name).Report)
 }
 
 func writeReports(text *strings.Builder, reports []policy.Report) {
@@ -67,6 +55,9 @@ func writeReport(text *strings.Builder, r policy.Report) {
 	if u := r.Resources; u != nil {
 		fmt.Fprintf(text, "\nResources\nMemory %s now, %s at peak; CPU %.1f %%; %s; %s.\n",
 			formatBytes(u.MemoryBytes), formatBytes(u.PeakMemoryBytes), u.CPUPercent, plural(u.OpenFiles, "open file"), plural(u.Threads, "thread"))
+		if n := u.Network; n != nil {
+			fmt.Fprintf(text, "Network: %s received and %s sent by %s.\n", format.Count(n.ReceivedBytes), format.Count(n.SentBytes), plural(n.Measured, "worker"))
+		}
 		if u.Largest != "" {
 			fmt.Fprintf(text, "Largest: %s with %s.\n", u.Largest, formatBytes(u.LargestBytes))
 		}

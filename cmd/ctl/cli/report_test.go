@@ -37,6 +37,7 @@ func TestReportPrintsText(t *testing.T) {
 		"",
 		"Resources",
 		"Memory 50.0 MiB now, 64.0 MiB at peak; CPU 99.9 %; 12 open files; 4 threads.",
+		"Network: 3.0 MiB received and 0 B sent by 1 worker.",
 		"Largest: python/0 with 50.0 MiB.",
 		"",
 		"Performance",

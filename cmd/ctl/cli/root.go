@@ -38,7 +38,7 @@ With -o json a failure prints {"error": {"code", "message"}} to stderr.`,
 	completeFlag(root, "output", "table", "json")
 	flags.StringVar(&a.options.Address, "address", "", "Temporal's HOST:PORT (default: the standard Temporal settings, else localhost:7233)")
 	flags.StringVar(&a.options.Namespace, "namespace", "", `Temporal namespace (default: the standard Temporal settings, else "default")`)
-	flags.StringVar(&a.options.Payloads.KeyFile, "payload-keys", "", "file of the keys that encrypt what Temporal stores (default: TEMPOOL_PAYLOAD_KEYS, else none)")
+	flags.StringVar(&a.options.Payloads.KeyFile, "payload-keys", "", "file with the keys that encrypt what Temporal stores (default: TEMPOOL_PAYLOAD_KEYS, else none)")
 	flags.StringVar(&a.options.Payloads.CodecEndpoint, "codec-endpoint", "", "base URL of a codec server, instead of --payload-keys (default: the standard Temporal settings)")
 	flags.StringVar(&a.options.Payloads.CodecAuth, "codec-auth", "", "Authorization header for the codec server")
 	flags.DurationVar(&a.timeout, "timeout", defaultTimeout, "how long one request to Temporal and the agents may take")

@@ -12,24 +12,26 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/command"
+	"github.com/tempool/tempool/spec"
 )
 
 func (a *app) sessionsCommand() *cobra.Command {
 	return a.group(&cobra.Command{
 		Use:   "sessions",
-		Short: "List, read, change, delete, bind and move the sessions of a pool",
+		Short: "List, read, create, change, delete, bind, move, export and import the sessions of a pool",
 		Example: `  ctl sessions list python
   ctl sessions get python user:42
   ctl sessions set python user:42 'plan="gold"'
   ctl sessions evacuate python/2`,
-	}, a.sessionsListCommand(), a.sessionsGetCommand(), a.sessionsSetCommand(), a.sessionsRemoveCommand(), a.sessionsBindingsCommand(), a.sessionsBindCommand(),
-		a.sessionsUnbindCommand(), a.sessionsCopyCommand(), a.sessionsMigrateCommand(), a.sessionsEvacuateCommand(), a.sessionsRebalanceCommand())
+	}, a.sessionsListCommand(), a.sessionsGetCommand(), a.sessionsNewCommand(), a.sessionsSetCommand(), a.sessionsRemoveCommand(), a.sessionsBindingsCommand(), a.sessionsBindCommand(),
+		a.sessionsUnbindCommand(), a.sessionsExportCommand(), a.sessionsImportCommand(), a.sessionsCopyCommand(), a.sessionsMigrateCommand(), a.sessionsEvacuateCommand(), a.sessionsRebalanceCommand())
 }
 
 // sessionCommand makes c run with the pool that its first argument names, for at most --timeout.
@@ -114,6 +116,42 @@ func (a *app) printSession(s *tempool.SessionState) error {
 	})
 }
 
+func (a *app) sessionsNewCommand() *cobra.Command {
+	var ttl time.Duration
+	c := &cobra.Command{
+		Use:   "new POOL [KEY=JSON...]",
+		Short: "Create an anonymous session and print its id",
+		Long: `Create an anonymous session and print its id. It lives for --ttl after its last use, by default for the pool's sessions.anonymous_ttl. Calls name
+it as any other session.`,
+		Example: `  session=$(ctl sessions new python 'plan="gold"')
+  ctl call python remember '["name", "Ada"]' --session "$session"`,
+	}
+	c.Flags().DurationVar(&ttl, "ttl", 0, "how long the session lives after its last use (default sessions.anonymous_ttl)")
+	c.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return exactly(argPool)(cmd, args)
+		}
+		if cmd.Flags().Changed("ttl") && ttl <= 0 {
+			return command.Usagef("--ttl is %s; give a positive duration, such as 10m", ttl)
+		}
+		if _, err := parsePairs(args[1:]); err != nil {
+			return err
+		}
+		return checkArguments([]string{argPool}, args[:1])
+	}
+	return a.sessionCommand(c, func(ctx context.Context, p pool, args []string) error {
+		data, err := parsePairs(args[1:])
+		if err != nil {
+			return err
+		}
+		session, state, err := p.NewSession(ctx, tempool.SessionState{Data: data, TTL: spec.Duration(ttl)})
+		if err != nil {
+			return err
+		}
+		return a.printMessage(state, "%s", session.ID())
+	})
+}
+
 func (a *app) sessionsSetCommand() *cobra.Command {
 	var file string
 	var version int64
@@ -177,7 +215,7 @@ func parsePairs(pairs []string) (map[string]json.RawMessage, error) {
 		case !found || key == "":
 			return nil, command.Usagef("%q is not a KEY=JSON pair", pair)
 		case !json.Valid([]byte(value)):
-			return nil, command.Usagef("the value of %s is not JSON; quote text: '%s=\"text\"'", key, key)
+			return nil, command.Usagef("the value of %s is not JSON; quote text: '%s=%q'", key, key, value)
 		}
 		data[key] = json.RawMessage(value)
 	}

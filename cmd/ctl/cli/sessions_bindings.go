@@ -54,7 +54,7 @@ func (a *app) sessionsBindCommand() *cobra.Command {
 		Use:   "bind POOL SESSION POOL/N",
 		Short: "Bind a session to a worker",
 		Long: `Bind a session to a worker, which serves the session's calls from then on if it is free. Unlike ctl sessions migrate it runs no hook: what a
-process keeps of the session stays there.`,
+process holds of the session stays there.`,
 		Example: "  ctl sessions bind python user:42 python/3",
 	}
 	c.Args = func(cmd *cobra.Command, args []string) error {

@@ -40,7 +40,7 @@ func (a *app) sessionsMigrateCommand() *cobra.Command {
 	c := a.controlPlaneCommand(&cobra.Command{
 		Use:   "migrate POOL SESSION --to POOL/N",
 		Short: "Move a session to another worker",
-		Long: `Move a session to another worker: its current worker writes what it has of the session to the store (session.release), the session's
+		Long: `Move a session to another worker: its current worker saves what it holds of the session to the store (session.release), the session's
 calls go to the other worker from then on, and that worker loads the session (session.load). If a step fails, the session stays with
 its current worker.`,
 		Example: `  ctl sessions migrate python user:42 --to python/3

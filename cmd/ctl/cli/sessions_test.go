@@ -27,6 +27,8 @@ func sessionGateway(t *testing.T, requests *[]string) string {
 		switch {
 		case r.URL.Query().Get("pool") != "python":
 			refuse(http.StatusNotFound, "pool_not_found")
+		case r.URL.Path == "/v1/sessions" && r.Method == http.MethodPost:
+			_, _ = io.WriteString(w, `{"id":"temp_x","programs":{},"data":{},"metadata":{},"version":1,"ttl":"5m"}`)
 		case r.URL.Path == "/v1/sessions":
 			_, _ = io.WriteString(w, `{"sessions":[{"id":"mine","version":3,"last_accessed":"2026-03-04T11:59:00Z","ttl":"1h","bytes":2048}],"next":"mine"}`)
 		case r.URL.Path != "/v1/sessions/mine" && r.Method != http.MethodPut:
@@ -72,6 +74,18 @@ func TestSessionsAreListedReadChangedAndDeleted(t *testing.T) {
 	require.Len(t, requests, 1)
 	require.Contains(t, requests[0], `PUT /v1/sessions/mine  {`)
 	require.Contains(t, requests[0], `"version":3`, "what was read replaces its own version only")
+}
+
+func TestSessionsNewPrintsTheIDOfAnAnonymousSession(t *testing.T) {
+	var requests []string
+	endpoint := sessionGateway(t, &requests)
+	r := runCtl(t, "sessions", "new", "python", "a=1", "--ttl", "10m", "--gateway", endpoint)
+	requireCode(t, ExitOK, r)
+	require.Equal(t, "temp_x\n", r.out)
+	require.Equal(t, []string{`POST /v1/sessions  {"programs":null,"data":{"a":1},"metadata":null,"ttl":"10m"}`}, requests)
+	requireCode(t, ExitUsage, runCtl(t, "sessions", "new", "python", "a", "--gateway", endpoint))
+	requireCode(t, ExitUsage, runCtl(t, "sessions", "new", "python", "--ttl", "-1s", "--gateway", endpoint))
+	requireCode(t, ExitUsage, runCtl(t, "sessions", "new"))
 }
 
 func TestSessionsSetCreatesAMissingSession(t *testing.T) {

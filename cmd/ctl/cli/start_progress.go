@@ -8,13 +8,14 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// maxFailedStarts is the number of incarnations that never got ready after which ctl reports that a worker cannot start. The pool
-// retries more often.
+// maxFailedStarts is after how many starts, none of which brought the worker into service, ctl reports that it cannot start. The pool retries
+// more often.
 const maxFailedStarts = 5
 
 // startTracker tracks workers until all of them are in service under a new incarnation.
 type startTracker struct {
 	from   map[int]int64 // the incarnation to replace, by slot; 0 for a slot that is not in it
+	starts map[int]int64 // how many starts of the slot's worker had ended before
 	slots  []int         // the tracked slots; nil means all of the pool
 	served map[int]bool  // slots that were in service once
 }
@@ -83,14 +84,14 @@ func (s *startTracker) update(status api.PoolStatus) startProgress {
 		if !known {
 			w = api.RosterEntry{Slot: slot, State: lifecycle.Created}
 		}
-		incarnations := w.Incarnation - s.from[slot]
+		incarnations, started := w.Incarnation-s.from[slot], w.Starts-s.starts[slot] // a number may be skipped: an earlier pool has used it
 		switch {
 		case incarnations > 0 && w.State.InService() && !w.Gone:
 			s.served[slot] = true
 			p.ready++
 			continue
-		case incarnations > 0 && w.Resting, !s.served[slot] && incarnations > maxFailedStarts:
-			p.failing = append(p.failing, failingWorker{w, incarnations - 1})
+		case incarnations > 0 && w.Resting, !s.served[slot] && started >= maxFailedStarts:
+			p.failing = append(p.failing, failingWorker{w, started})
 		}
 		p.waiting = append(p.waiting, w)
 	}

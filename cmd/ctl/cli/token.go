@@ -22,7 +22,7 @@ const defaultTokensFile = "tokens.toml"
 
 // tokensFlag defines --tokens, the file that a command reads or changes.
 func tokensFlag(c *cobra.Command) *string {
-	path := c.Flags().String("tokens", defaultTokensFile, "the tokens file, which the agents get by their flag --tokens")
+	path := c.Flags().String("tokens", defaultTokensFile, "the tokens file, as given to the agents with --tokens")
 	mustDefine(c, c.MarkFlagFilename("tokens", "toml"))
 	return path
 }
@@ -31,7 +31,7 @@ func (a *app) tokenCommand() *cobra.Command {
 	return a.group(&cobra.Command{
 		Use:   "token",
 		Short: "Grant clients rights at gateways",
-		Long: `Change the file of the tokens that clients of a gateway need. An agent with --tokens FILE reads the file again within a second of a
+		Long: `Manage the file of the tokens that a gateway accepts. An agent with --tokens FILE rereads the file within a second of a
 change. The file has only hashes: each token is printed once, when it is added.`,
 		Example: `  ctl token add ci --pools 'py*' --rights call,lease
   ctl token list
@@ -53,7 +53,7 @@ func (a *app) tokenAddCommand() *cobra.Command {
 		Use:   "add NAME --rights RIGHTS",
 		Short: "Make a token and print it once",
 		Long: `Make a token and print it, once. The rights are call (call the pools), lease (check workers out and use the leases), sessions (read and
-write clients' sessions), read (the state of pools and workers, metrics) and admin (act as the operator).`,
+write clients' sessions), read (read the state of pools and workers, and metrics) and admin (act as the operator).`,
 		Example: `  ctl token add ci --pools 'py*' --rights call,lease
   ctl token add batch --rights call --max-priority 2 --tokens /etc/tempool/tokens.toml`,
 		Args:              exactly(argToken),

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// defaultTopInterval is the time between an answer and the next question; minTopInterval bounds what ctl top costs the control plane.
+	// defaultTopInterval is the time between a response and the next request; minTopInterval bounds what ctl top costs the control plane.
 	defaultTopInterval = 2 * time.Second
 	minTopInterval     = 500 * time.Millisecond
 )
@@ -27,12 +27,12 @@ func (a *app) topCommand() *cobra.Command {
 	interval := defaultTopInterval
 	c := a.controlPlaneCommand(&cobra.Command{
 		Use:   "top [POOL]",
-		Short: "Watch the workers of a pool, or of all pools, on the whole screen",
-		Long: `Watch the workers of a pool, or of all pools, on the whole screen: sort and filter them, look at one worker, its log and its history, and
+		Short: "Watch the workers of a pool, or of all pools, full-screen",
+		Long: `Watch the workers of a pool, or of all pools, full-screen: sort and filter them, inspect one worker, its log and its history, and
 restart it. Press ? for the keys.
 
-It asks what ctl ps asks, again two seconds after each answer. While Temporal does not answer, it shows the error and the last answer, and
-goes on asking. Without a terminal, and with -o json, it prints what ctl ps prints, once.`,
+It refreshes what ctl ps shows, two seconds after each response. While Temporal does not respond, it shows the error and the last state, and
+keeps trying. Without a terminal, and with -o json, it prints what ctl ps prints, once.`,
 		Example: `  ctl top
   ctl top python --interval 5s`,
 		Args:              atMostOne(argPool),
@@ -43,7 +43,7 @@ goes on asking. Without a terminal, and with -o json, it prints what ctl ps prin
 		}
 		return a.runTop(ctx, cp, strings.Join(args, ""), interval)
 	})
-	c.Flags().DurationVar(&interval, "interval", defaultTopInterval, "time between an answer and the next question")
+	c.Flags().DurationVar(&interval, "interval", defaultTopInterval, "time between a response and the next request")
 	gateways.credentialFlags(c)
 	checkFlags(c, func(*cobra.Command) error {
 		if interval < minTopInterval {

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -14,7 +15,7 @@ type topColumn struct {
 	title string
 	width int // in cells; 0 for what the content needs; there is room for an arrow after the title
 	cell  func(w api.Worker) string
-	// order compares two workers; a sorted table starts with the worker that is least by it.
+	// order compares two workers; a sorted table starts with the least.
 	order func(a, b api.Worker) int
 }
 
@@ -28,9 +29,10 @@ var topColumns = []topColumn{
 	{"REQUESTS", 9, func(w api.Worker) string { return fmt.Sprint(w.RequestsServed) }, most(func(w api.Worker) int64 { return w.RequestsServed })},
 	{"AVG CALL", 9, func(w api.Worker) string { return formatDuration(milliseconds(w.AvgCallTimeMS)) }, most(func(w api.Worker) float64 { return w.AvgCallTimeMS })},
 	{"UPTIME", 7, func(w api.Worker) string { return formatDuration(seconds(w.UptimeS)) }, most(func(w api.Worker) float64 { return w.UptimeS })},
+	{"FAILS IN", 9, failsIn, bySoonestFailure},
 	{"RESTARTS", 9, func(w api.Worker) string { return fmt.Sprint(w.Restarts) }, most(func(w api.Worker) int64 { return w.Restarts })},
 	{"HOST", 12, func(w api.Worker) string { return orDash(w.Host) }, func(a, b api.Worker) int { return cmp.Compare(a.Host, b.Host) }},
-	{"HOLDER OR REASON", 0, holderOrReason, nil},
+	{"HOLDER OR REASON", 0, remark, nil},
 }
 
 // topSortable is the number of columns by which a table is sorted.
@@ -59,14 +61,38 @@ func byTrouble(a, b api.Worker) int {
 	return cmp.Or(cmp.Compare(in(a), in(b)), cmp.Compare(a.State, b.State))
 }
 
-func holderOrReason(w api.Worker) string {
+// failsIn is how long a worker takes to a limit at the present trend, if that is in sight.
+func failsIn(w api.Worker) string {
+	if w.FailsInS <= 0 {
+		return dash
+	}
+	return formatDuration(seconds(w.FailsInS))
+}
+
+// bySoonestFailure puts the workers first whose failure is in sight.
+func bySoonestFailure(a, b api.Worker) int {
+	in := func(w api.Worker) float64 {
+		if w.FailsInS <= 0 {
+			return math.Inf(1)
+		}
+		return w.FailsInS
+	}
+	return cmp.Compare(in(a), in(b))
+}
+
+// remark is why a worker is out of service, or else who holds it and why to watch it.
+func remark(w api.Worker) string {
 	if reason := reasonOutOfService(w); reason != "" {
 		return reason
 	}
+	var remarks []string
 	if w.Lease != nil {
-		return "leased by " + w.Lease.Holder
+		remarks = append(remarks, "leased by "+w.Lease.Holder)
 	}
-	return ""
+	if w.Watch != "" {
+		remarks = append(remarks, w.Watch)
+	}
+	return strings.Join(remarks, "; ")
 }
 
 // sortWorkers sorts by a column, and workers that are equal in it by their names. Reversed turns the order of the column only.
@@ -85,7 +111,7 @@ func filterWorkers(workers []api.Worker, filter string) []api.Worker {
 	words := strings.Fields(strings.ToLower(filter))
 	var kept []api.Worker
 	for _, w := range workers {
-		text := strings.ToLower(strings.Join([]string{w.Worker, string(w.State), w.Host, holderOrReason(w)}, "\n"))
+		text := strings.ToLower(strings.Join([]string{w.Worker, string(w.State), w.Host, remark(w)}, "\n"))
 		if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text, word) }) {
 			kept = append(kept, w)
 		}

@@ -12,10 +12,10 @@ const maxFilterRunes = 60
 // topKeys is the help of ctl top.
 var topKeys = []string{
 	"↑ ↓ j k          move; page up and down, space, home g, end G",
-	"enter            what the worker's workflow says of it",
+	"enter            the state of its workflow",
 	"l                its log: what its processes wrote",
 	"h                its history: transitions, newest first",
-	"r                restart it, after a question",
+	"r                restart it, after confirmation",
 	"s S              sort by the next or the previous column",
 	"o                reverse the order",
 	"/                filter by words in name, state, host, holder and reason; esc removes the filter",

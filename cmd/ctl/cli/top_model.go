@@ -37,12 +37,12 @@ type top struct {
 	lines      []string
 	pageErr    string
 	loaded     bool // the text of the page has come
-	asking     bool // its next text is under way
+	asking     bool // its next text is being read
 	firstLine  int
 	followEnd  bool // the page shows its end when lines come
 	help       bool
 	confirming string // the worker to restart, if the user agrees
-	note       string // what became of the newest action
+	note       string // the result of the newest action
 }
 
 func newTop(ask topCommands, pool string) top {

@@ -177,7 +177,7 @@ func topTable(transitions []lifecycle.Transition) []string {
 	return lines
 }
 
-// topDetails is what the worker's workflow says of its state, and its newest transitions.
+// topDetails is the state of a worker from its workflow, and its newest transitions.
 func topDetails(ctx context.Context, p pool, slot int) ([]string, error) {
 	state, err := p.State(ctx, slot)
 	if err != nil {
@@ -193,7 +193,7 @@ func topDetails(ctx context.Context, p pool, slot int) ([]string, error) {
 	return lines, err
 }
 
-// writeDetails writes what a worker says of its state, one fact a line.
+// writeDetails writes the state of a worker, one fact per line.
 func writeDetails(text *strings.Builder, s api.WorkerState) {
 	fact := func(name, value string) {
 		if value != "" {

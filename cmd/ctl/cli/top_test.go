@@ -44,7 +44,7 @@ func newScreen(t *testing.T, workers ...api.Worker) *screen {
 	s.model = newTop(&s.topAsked, "")
 	s.model.Init()
 	require.Equal(t, []string{"rosters"}, s.taken())
-	require.Contains(t, s.text(), "asking for the workers")
+	require.Contains(t, s.text(), "reading the workers")
 	s.send(tea.WindowSizeMsg{Width: 160, Height: 10})
 	s.send(topRosters{views: views(workers...), at: noon})
 	require.Equal(t, []string{"wait"}, s.taken(), "the next question is asked after the interval")
@@ -144,7 +144,7 @@ func TestTopShowsWorkersAndKeepsTheCursorOnItsWorker(t *testing.T) {
 	workers := exampleView().Workers
 	s := newScreen(t, workers...)
 	require.Contains(t, s.plain(), "2/3 ready")
-	require.Regexp(t, `python/0 +busy +99\.9 +50\.0 MiB +90 +1234 +1\.2ms +1h1m +2 +h1 +leased by alice`, s.plain())
+	require.Regexp(t, `python/0 +busy +99\.9 +50\.0 MiB +90 +1234 +1\.2ms +1h1m +- +2 +h1 +leased by alice`, s.plain())
 	require.Regexp(t, `python/1 +failed .* gave up after 10 failures`, s.plain())
 	s.keys("j")
 	_, chosen := s.rows()
@@ -169,6 +169,24 @@ func TestTopShowsWorkersAndKeepsTheCursorOnItsWorker(t *testing.T) {
 	require.Contains(t, s.plain(), "no workers")
 	s.keys("j", "enter", "l", "r")
 	require.Equal(t, []string{"wait", "wait"}, s.taken(), "there is no worker to ask about")
+}
+
+func TestTopShowsWhichWorkersFailSoon(t *testing.T) {
+	workers := topWorkers(3)
+	workers[2].Watch, workers[2].FailsInS = "Watch closely: memory grows by 4.0 MB per minute.", 7322
+	workers[2].Lease = &api.Lease{Holder: "alice"}
+	workers[1].Watch = "Score only 42, but not falling."
+	s := newScreen(t, workers...)
+	require.Regexp(t, `python/0 .* - +0 +h1 *\n`, s.plain())
+	require.Regexp(t, `python/1 .* - +0 +h1 +Score only 42, but not falling\.`, s.plain())
+	require.Regexp(t, `python/2 .* 2h2m +0 +h1 +leased by alice; Watch closely: memory grows`, s.plain())
+	s.keys(strings.Repeat("S", 3)) // host, restarts, fails in
+	require.Contains(t, s.plain(), "FAILS IN↓")
+	names, _ := s.rows()
+	require.Equal(t, []string{"python/2", "python/0", "python/1"}, names)
+	s.keys("/", "watch", "enter")
+	names, _ = s.rows()
+	require.Equal(t, []string{"python/2"}, names)
 }
 
 func TestTopFilters(t *testing.T) {
@@ -251,11 +269,11 @@ func TestTopAsksBeforeItRestarts(t *testing.T) {
 	require.Contains(t, s.plain(), "python/2 is not restarted: the pool is stopping")
 }
 
-func TestTopShowsErrorsAndGoesOn(t *testing.T) {
+func TestTopShowsErrorsAndContinues(t *testing.T) {
 	s := newScreen(t, topWorkers(2)...)
 	s.send(topRosters{err: "no Temporal server answers at localhost:7233", at: noon.Add(time.Minute)})
 	require.Equal(t, []string{"wait"}, s.taken())
-	require.Contains(t, s.plain(), "not current, asking again: no Temporal server answers")
+	require.Contains(t, s.plain(), "not current, retrying: no Temporal server answers")
 	require.Contains(t, s.plain(), "12:00:00 UTC", "the time of what is shown")
 	require.Contains(t, s.plain(), "python/1")
 	s.send(topAsk{})
@@ -269,7 +287,7 @@ func TestTopQuitsAndHelps(t *testing.T) {
 	s := newScreen(t, topWorkers(1)...)
 	s.send(tea.WindowSizeMsg{Width: 160, Height: 20})
 	s.keys("?")
-	require.Contains(t, s.plain(), "restart it, after a question")
+	require.Contains(t, s.plain(), "restart it, after confirmation")
 	s.keys("x")
 	require.Contains(t, s.plain(), "python/0")
 	require.Equal(t, tea.Quit(), s.keys("q")())

@@ -83,13 +83,13 @@ func (m top) title() string {
 	return strings.Join(parts, "  ")
 }
 
-// message is the most important of what the user should know: an error, else what became of the newest action.
+// message is the most important message for the user: an error, else the result of the newest action.
 func (m top) message() string {
 	switch {
 	case m.err != "" && m.at.IsZero():
 		return redStyle.Render("asking again: " + printable(m.err))
 	case m.err != "":
-		return redStyle.Render("not current, asking again: " + printable(m.err))
+		return redStyle.Render("not current, retrying: " + printable(m.err))
 	case m.page != nil && m.pageErr != "":
 		return redStyle.Render(printable(m.pageErr))
 	}
@@ -101,7 +101,7 @@ func (m top) footer() string {
 	case m.confirming != "":
 		return reverseStyle.Render(" Restart " + m.confirming + "? It drains first and starts again as a new process. y / n ")
 	case m.typing:
-		return "Filter: " + m.filter + "▏ " + faintStyle.Render("enter keeps it, esc removes it")
+		return "Filter: " + m.filter + "▏ " + faintStyle.Render("enter applies it, esc removes it")
 	case m.help:
 		return faintStyle.Render("any key: back  q quit")
 	case m.page != nil:
@@ -123,7 +123,7 @@ func (m top) viewTable() []string {
 	switch {
 	case len(m.shown) > 0:
 	case m.at.IsZero():
-		return append(rows, faintStyle.Render("asking for the workers …"))
+		return append(rows, faintStyle.Render("reading the workers …"))
 	case m.filter != "":
 		return append(rows, faintStyle.Render("no worker matches; esc removes the filter"))
 	default:

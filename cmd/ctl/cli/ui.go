@@ -2,14 +2,8 @@ package cli
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"net/url"
 	"os"
-	"os/exec"
-	"runtime"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -27,7 +21,7 @@ func (a *app) uiCommand() *cobra.Command {
 agent of this machine is preferred.
 
 The link signs the browser in, once and within a minute: as the operator if ctl may open the agent's Unix socket, as its user and root may; else
-as the token in TEMPOOL_TOKEN or --token-file. Without either the page shows what the gateway shows to everybody, or asks for a token.`,
+with the token in TEMPOOL_TOKEN or --token-file. Without either, the page shows what the gateway shows to everybody, or asks for a token.`,
 		Example: `  ctl ui
   ctl ui --print
   ctl ui --gateway unix:/var/lib/tempool/gateway.sock`,
@@ -65,7 +59,7 @@ func (a *app) dashboardLink(ctx context.Context, cp controlPlane, endpoints []st
 			return tempool.DashboardLink{}, err
 		}
 	}
-	failure := error(api.Errorf(api.CodeUnavailable, "no agent is up whose dashboard could be opened; start one, or name its gateway with --gateway"))
+	failure := error(api.Errorf(api.CodeUnavailable, "no agent is up that serves a dashboard; start one, or name its gateway with --gateway"))
 	page := ""
 	for _, endpoint := range endpoints {
 		link, err := send(ctx, a, func(ctx context.Context) (tempool.DashboardLink, error) { return cp.DashboardLink(ctx, endpoint) })
@@ -92,7 +86,7 @@ func (a *app) dashboardEndpoints(ctx context.Context, cp controlPlane) ([]string
 	own, _ := os.Hostname() // a machine without a name has no agent of the same one
 	var sockets, near, far []string
 	for _, host := range hosts {
-		switch r := host.Vitals.Agent; {
+		switch r := host.Heartbeat.Agent; {
 		case host.HeardAt.IsZero() || r == nil || !strings.HasPrefix(r.Endpoint, "http"):
 		case r.Hostname != own:
 			far = append(far, r.Endpoint)
@@ -104,40 +98,4 @@ func (a *app) dashboardEndpoints(ctx context.Context, cp controlPlane) ([]string
 		}
 	}
 	return append(append(sockets, near...), far...), nil
-}
-
-// browserTime is how long the program that opens a browser may take to fail: some go on for as long as the browser runs.
-const browserTime = 5 * time.Second
-
-// openBrowser opens a page in the user's browser.
-func openBrowser(page string) error {
-	program := "xdg-open"
-	switch {
-	case runtime.GOOS == "darwin":
-		program = "open"
-	case os.Getenv("DISPLAY") == "" && os.Getenv("WAYLAND_DISPLAY") == "":
-		return errors.New("there is no screen")
-	}
-	_, err := openWith(program, page, browserTime)
-	return err
-}
-
-// openWith starts a program with a page, which must be one of a web server: such programs open files and start applications, too. A program that
-// has not ended in time has not failed; then ended says when it does.
-func openWith(program, page string, within time.Duration) (ended <-chan error, err error) {
-	if u, err := url.Parse(page); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, fmt.Errorf("the gateway names %q as its dashboard, which is no http or https URL", page)
-	}
-	command := exec.Command(program, page)
-	if err := command.Start(); err != nil {
-		return nil, err
-	}
-	waited := make(chan error, 1)
-	go func() { waited <- command.Wait() }() // until the program ends, or ctl does
-	select {
-	case err := <-waited:
-		return nil, err
-	case <-time.After(within):
-		return waited, nil
-	}
 }

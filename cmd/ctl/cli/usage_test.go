@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -93,6 +94,7 @@ func TestUsageErrorsExitWith2AndSendNoRequest(t *testing.T) {
 		"checkin python/0":                            "invalid lease ID",
 		"checkin python.0.1.1 --outcome bad":          "write ok, error or close",
 		"checkin python.0.1.1 --error oops":           "--error needs",
+		"pool apply -f x.toml --if-version 0":         "--if-version is 0",
 		"setup now":                                   "takes no arguments",
 		"version 2":                                   "takes no arguments",
 	} {
@@ -140,6 +142,8 @@ func TestFailuresExitWith1AndSayWhatToDo(t *testing.T) {
 		"one that is wrapped":       {fmt.Errorf("outer: %w", refused), "pool_not_found", "no pool ghost is running; ctl pool list names those that are"},
 		"one without a code":        {errors.New("disk on fire"), "unexpected", "disk on fire"},
 		"an interruption":           {fmt.Errorf("asking: %w", context.Canceled), "interrupted", "interrupted; the operation continues in Temporal, run ctl ps to follow it"},
+		"an unknown token":          {&api.Error{Code: api.CodeUnauthorized, Message: "invalid token"}, "unauthorized", "invalid token; give ctl the token with --token-file or in TEMPOOL_TOKEN"},
+		"an unknown CA":             {api.Errorf(api.CodeUnavailable, "no answer: %w", x509.UnknownAuthorityError{}), "unavailable", "no answer: x509: certificate signed by unknown authority; name the gateway's CA certificates with --ca-file or in TEMPOOL_CA_FILE"},
 		"a code without a sentence": {api.ErrBusy, "busy", "busy"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -102,7 +102,7 @@ func (a *app) restartWait(ctx context.Context, cp controlPlane, name string, slo
 	if err != nil {
 		return nil, err
 	}
-	from := map[int]int64{}
+	from, starts := map[int]int64{}, map[int]int64{}
 	for _, w := range status.Workers {
 		if w.Slot != *slot {
 			continue
@@ -111,11 +111,11 @@ func (a *app) restartWait(ctx context.Context, cp controlPlane, name string, slo
 		if err != nil && !errors.Is(err, api.ErrWorkerNotFound) { // the pool restarts a worker whose workflow was terminated
 			return nil, err
 		}
-		from[*slot] = max(w.Incarnation, state.Incarnation)
+		from[*slot], starts[*slot] = max(w.Incarnation, state.Incarnation), w.Starts
 	}
 	return &readyWait{
 		pool: name, program: status.Spec.Pool, limit: wait.limit,
-		startTracker: startTracker{from: from, slots: []int{*slot}},
+		startTracker: startTracker{from: from, starts: starts, slots: []int{*slot}},
 	}, nil
 }
 

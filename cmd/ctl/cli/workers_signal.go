@@ -43,15 +43,15 @@ rotation.drain_timeout; then its process stops. It stays stopped until ctl worke
 		long: `Stop one worker, or without --worker all workers of a pool, without waiting for calls in flight: SIGTERM, then SIGKILL after
 pool.stop_grace. It stays stopped until ctl workers restart.`,
 		example: `  ctl workers stop python --worker 2
-  ctl workers stop python --reason "it answers nonsense"`,
+  ctl workers stop python --reason "it returns wrong results"`,
 		reached: isResting, applies: isNotResting,
 	}
 	suspendSignal = workerSignal{
 		signal: api.SignalSuspend, waitsUntil: "until the workers are suspended",
 		short: "Take workers out of service and keep their processes",
 		long: `Suspend one worker, or without --worker all workers of a pool. A suspended worker takes no call and no
-lease, and keeps its process and memory. That begins at once: calls in flight, and the client that holds a lease, have rotation.drain_timeout to end;
-then calls are cut and the lease is fenced. Nobody can renew a lease meanwhile.`,
+lease, and keeps its process and memory. The suspension begins at once: calls in flight, and the client that holds a lease, have rotation.drain_timeout to
+finish; then calls are cut and the lease is fenced. No lease can be renewed in the meantime.`,
 		example: `  ctl workers suspend python --worker 2 --reason "attach a debugger"
   ctl workers suspend python --no-wait`,
 		reached:       func(s lifecycle.State, _ bool) bool { return s == lifecycle.Suspended },
@@ -62,7 +62,7 @@ then calls are cut and the lease is fenced. Nobody can renew a lease meanwhile.`
 		signal: api.SignalResume, waitsUntil: "until the workers are no longer suspended",
 		short: "Return suspended workers to service",
 		long: `Resume one suspended worker, or without --worker all suspended workers of a pool. Resuming a worker that is not suspended yet
-withdraws the suspension, and its lease goes on.`,
+withdraws the suspension, and its lease continues.`,
 		example: `  ctl workers resume python --worker 2
   ctl workers resume python`,
 		reached: func(s lifecycle.State, _ bool) bool { return s != lifecycle.Suspended },

@@ -14,8 +14,8 @@ func Security(c *cobra.Command, s *gateway.Security) {
 	flags.StringVar(&s.Advertise, "advertise", "", "base URL of the gateway for clients, such as https://web-1:7460 (default: the address of --listen)")
 	flags.StringVar(&s.CertFile, "tls-cert", "", "PEM file with the gateway's certificate; with --tls-key it enables TLS")
 	flags.StringVar(&s.KeyFile, "tls-key", "", "PEM file with the certificate's private key")
-	flags.StringVar(&s.ClientCAFile, "client-ca", "", "PEM file with the authorities of clients' certificates; clients then need one")
-	flags.StringVar(&s.TokensFile, "tokens", "", "file of the tokens that clients need over TCP; ctl token writes it")
+	flags.StringVar(&s.ClientCAFile, "client-ca", "", "PEM file with the CA certificates for clients; every client then needs a certificate")
+	flags.StringVar(&s.TokensFile, "tokens", "", "file with the tokens that clients need over TCP; ctl token writes it")
 	flags.StringVar(&s.SocketGroup, "socket-group", "", "group whose members may call, lease and read over the Unix socket (default: only the agent's user may open it)")
 }
 

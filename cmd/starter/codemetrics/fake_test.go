@@ -17,6 +17,9 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
+// waitTimeout bounds each wait; only a failing test waits so long.
+const waitTimeout = 3 * time.Minute
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fakePool is a gateway with a pool of workers, one lease each. They measure every file as 10 bytes, 2 lines and one function whose complexity
@@ -198,7 +201,7 @@ func numbered(n int) []string {
 
 // measureAll runs the job on n files in batches of 7.
 func (f *fakePool) measureAll(n int, change func(*Config)) (Summary, error) {
-	config := Config{Client: f.client, Pool: "p", Files: numbered(n), BatchFiles: 7, StallTimeout: 20 * time.Second, Concurrency: len(f.workers)}
+	config := Config{Client: f.client, Pool: "p", Files: numbered(n), BatchFiles: 7, StallTimeout: waitTimeout, Concurrency: len(f.workers)}
 	if change != nil {
 		change(&config)
 	}

@@ -3,6 +3,8 @@ package codemetrics
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -27,7 +29,7 @@ func requireAll(t *testing.T, f *fakePool, s Summary, n int) {
 	require.Equal(t, sum-3, s.Complexity)
 	require.Equal(t, []Problem{{"/f/3.py", "SyntaxError: this one is Python 2"}}, s.Problems)
 	require.Equal(t, n-1, s.Worst[0].Complexity)
-	require.Eventually(t, func() bool { return len(f.held()) == 0 }, 10*time.Second, time.Millisecond, "leases that are not checked in")
+	require.Eventually(t, func() bool { return len(f.held()) == 0 }, waitTimeout, time.Millisecond, "leases that are not checked in")
 }
 
 func TestEveryFileIsCountedOnce(t *testing.T) {
@@ -185,13 +187,13 @@ func TestAFileThatFailsEveryCallFailsTheJobByName(t *testing.T) {
 		require.Equal(t, code, api.CodeOf(err))
 		require.EqualValues(t, 3, alone.Load())
 		require.Less(t, s.Files, 50)
-		require.Eventually(t, func() bool { return len(f.held()) == 0 }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return len(f.held()) == 0 }, waitTimeout, time.Millisecond)
 	}
 }
 
 func TestTheLeaseOfALongCallIsRenewed(t *testing.T) {
 	f := newFakePool(t, 1)
-	f.ttl = 200 * time.Millisecond
+	f.ttl = 6 * time.Second // a client that is not run for most of it loses the lease
 	f.answer = func(_ http.ResponseWriter, r *http.Request, _ string, _ []string) bool {
 		renewed := func() int {
 			f.mu.Lock()
@@ -207,9 +209,9 @@ func TestTheLeaseOfALongCallIsRenewed(t *testing.T) {
 		}
 		return false
 	}
-	s, err := f.measureAll(14, nil)
+	s, err := f.measureAll(7, nil) // by one call
 	require.NoError(t, err)
-	requireAll(t, f, s, 14)
+	requireAll(t, f, s, 7)
 	require.Equal(t, 1, s.Leases)
 	require.Zero(t, s.Retried)
 }
@@ -217,9 +219,14 @@ func TestTheLeaseOfALongCallIsRenewed(t *testing.T) {
 func TestTheJobWaitsForWorkersUntilItStalls(t *testing.T) {
 	f := newFakePool(t, 2)
 	f.refuse = func() api.Code { return api.CodeStarting }
-	_, err := f.measureAll(5, func(c *Config) { c.StallTimeout = 200 * time.Millisecond })
-	require.ErrorContains(t, err, "no file was measured for 200ms")
-	require.ErrorIs(t, err, api.ErrStarting)
+	for stall := 200 * time.Millisecond; ; stall *= 2 { // until a checkout is refused before
+		_, err := f.measureAll(5, func(c *Config) { c.StallTimeout = stall })
+		require.ErrorContains(t, err, fmt.Sprintf("no file was measured for %s", stall))
+		if errors.Is(err, api.ErrStarting) {
+			break
+		}
+		require.Less(t, stall, 10*time.Second, "%v", err)
+	}
 
 	refusals := 5
 	f.refuse = func() api.Code {
@@ -255,5 +262,5 @@ func TestACancelledJobChecksInItsLeases(t *testing.T) {
 	s, err := Run(ctx, Config{Client: f.client, Pool: "p", Files: numbered(50), BatchFiles: 5, Concurrency: 2})
 	require.ErrorIs(t, err, context.Canceled)
 	require.LessOrEqual(t, s.Files, 15, "three calls were answered, and what the others brought does not count")
-	require.Eventually(t, func() bool { return len(f.held()) == 0 }, 10*time.Second, time.Millisecond, "also a lease that was granted at that moment")
+	require.Eventually(t, func() bool { return len(f.held()) == 0 }, waitTimeout, time.Millisecond, "also a lease that was granted at that moment")
 }

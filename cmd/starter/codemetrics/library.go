@@ -40,8 +40,7 @@ func StandardLibrary(ctx context.Context) (Library, error) {
 	command.WaitDelay = time.Second
 	output, err := command.Output()
 	if err != nil {
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 			err = fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
 		}
 		return Library{}, fmt.Errorf("%s fails; install Python 3.9 or newer, or put a working one first on the PATH: %w", path, err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 const (
@@ -21,10 +22,7 @@ const (
 func (j *job) work(ctx context.Context) {
 	for ctx.Err() == nil {
 		j.useLease(ctx)
-		select {
-		case <-time.After(leasePause):
-		case <-ctx.Done():
-		}
+		sleep.For(ctx.Done(), leasePause)
 	}
 }
 

@@ -3,10 +3,8 @@ package starter
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"regexp"
-	"strconv"
 	"time"
 
 	"github.com/tempool/tempool/api"
@@ -23,7 +21,7 @@ func (s *starter) startAgent(ctx context.Context) error {
 		listen = worker.DefaultListen
 		if !free(listen) {
 			s.screen.line("The gateway's default address %s is taken; it gets another port.", listen)
-			listen = "127.0.0.1:" + strconv.Itoa(anyPort())
+			listen = "127.0.0.1:0"
 		}
 	} else if !free(listen) {
 		return fmt.Errorf("the gateway cannot listen on %s; stop the program that has the port, or set another one with --listen", listen)
@@ -43,16 +41,6 @@ func (s *starter) startAgent(ctx context.Context) error {
 	s.onStop("the agent", agentStopTimeout, func(context.Context) error { return s.agent.Stop() })
 	s.screen.line("The agent runs, its gateway at %s, its log in %s.", s.agent.Endpoint(), s.data.logPath)
 	return nil
-}
-
-// anyPort returns a port that is free now, or 0 to let the system choose.
-func anyPort() int {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0
-	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port
 }
 
 // labels returns the agent's placement labels: the pool's own, and the default for further pools.

@@ -105,7 +105,7 @@ Exit codes: 0 success; 1 failure; 2 wrong command line.`,
 	flags.BoolVar(&o.Once, "once", false, "exit when the job is done")
 	flags.StringVar(&o.Address, "address", "", "use the Temporal server at HOST:PORT")
 	flags.StringVar(&o.Namespace, "namespace", "", `Temporal namespace (default: TEMPORAL_NAMESPACE, else "default")`)
-	flags.StringVar(&o.PayloadKeys, "payload-keys", "", "file of the keys that encrypt what Temporal stores (default: TEMPOOL_PAYLOAD_KEYS, else nothing is encrypted)")
+	flags.StringVar(&o.PayloadKeys, "payload-keys", "", "file with the keys that encrypt what Temporal stores (default: TEMPOOL_PAYLOAD_KEYS, else nothing is encrypted)")
 	flags.StringVar(&o.PoolFile, "pool", "", "pool file to start instead of the example; the job runs only on a pool named codemetrics")
 	flags.IntVar(&o.Size, "size", 0, "number of workers (default: the size in the pool file)")
 	flags.IntVar(&o.Port, "port", 0, "port of the starter's own Temporal server (default 7233, or a free port if taken)")

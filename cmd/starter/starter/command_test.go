@@ -94,5 +94,5 @@ func TestTheGoCommandIsRecognizedByName(t *testing.T) {
 		require.NoError(t, command.Process.Kill())
 		require.Error(t, command.Wait(), "it was killed")
 	}()
-	require.Eventually(t, func() bool { return isGo(command.Process.Pid) }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return isGo(command.Process.Pid) }, time.Minute, 10*time.Millisecond)
 }

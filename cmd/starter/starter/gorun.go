@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/shirou/gopsutil/v3/process"
+
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 // errGoRunExited ends a run when its go run was killed: go run does not forward SIGTERM and would leave this program running.
@@ -23,17 +25,10 @@ func watchGoRun(stop context.CancelCauseFunc) func() {
 	end, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		ticker := time.NewTicker(goRunInterval)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-end:
+		for range sleep.Ticks(end, goRunInterval) {
+			if os.Getppid() != parent {
+				stop(errGoRunExited)
 				return
-			case <-ticker.C:
-				if os.Getppid() != parent {
-					stop(errGoRunExited)
-					return
-				}
 			}
 		}
 	}()

@@ -32,6 +32,9 @@ func (s *starter) links() []link {
 	if s.server != nil {
 		links = append(links, link{"the pool", s.workflowURL(api.PoolWorkflowID(pool))}, link{"worker 0", s.workflowURL(api.WorkerWorkflowID(pool, 0))})
 	}
+	if endpoint := s.agent.Endpoint(); strings.HasPrefix(endpoint, "http") {
+		links = append(links, link{"the dashboard", endpoint + "/ui"})
+	}
 	return append(links, link{"the gateway", s.agent.Endpoint()})
 }
 

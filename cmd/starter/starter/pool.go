@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -87,17 +89,10 @@ func (s *starter) adopt(ctx context.Context, pool *tempool.Pool) (ended bool, er
 func awaitStatus(ctx context.Context, pool *tempool.Pool) (api.PoolStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	ticker := time.NewTicker(pollInterval)
-	defer ticker.Stop()
 	for {
 		status, err := pool.Status(ctx)
-		if err == nil || !api.CodeOf(err).Retryable() {
+		if err == nil || !api.CodeOf(err).Retryable() || !sleep.For(ctx.Done(), pollInterval) {
 			return status, err
-		}
-		select {
-		case <-ctx.Done():
-			return status, err
-		case <-ticker.C:
 		}
 	}
 }
@@ -107,8 +102,6 @@ func awaitStatus(ctx context.Context, pool *tempool.Pool) (api.PoolStatus, error
 func (s *starter) awaitReady(ctx context.Context, pool *tempool.Pool, began time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	ticker := time.NewTicker(pollInterval)
-	defer ticker.Stop()
 	var waiting []api.RosterEntry
 	first := map[int]int64{} // incarnation by slot, as first seen
 	for {
@@ -132,10 +125,8 @@ func (s *starter) awaitReady(ctx context.Context, pool *tempool.Pool, began time
 		case !api.CodeOf(err).Retryable():
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !sleep.For(ctx.Done(), pollInterval) {
 			return notReady(pool.Name(), waiting, err)
-		case <-ticker.C:
 		}
 	}
 }
@@ -155,12 +146,7 @@ func notServing(status api.PoolStatus, began time.Time) []api.RosterEntry {
 
 // ownHostOnly reports whether no other host runs workers of the pool.
 func ownHostOnly(status api.PoolStatus) bool {
-	for _, w := range status.Workers {
-		if w.Host != "" && w.Host != hostID() {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(status.Workers, func(w api.RosterEntry) bool { return w.Host != "" && w.Host != hostID() })
 }
 
 // cannotStart returns the error for a worker that does not start, with the end of its last process's log.

@@ -2,6 +2,7 @@
 package starter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,10 +49,7 @@ func Run(ctx context.Context, options Options) (err error) {
 
 // interruption returns the cause of ctx's end, if it has ended, instead of a failure that follows from it.
 func interruption(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil {
-		return cause
-	}
-	return err
+	return cmp.Or(context.Cause(ctx), err)
 }
 
 // prepare does everything that needs no server, to fail early.

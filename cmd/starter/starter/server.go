@@ -108,7 +108,6 @@ func (s *starter) port(requested, preferred int, name string) int {
 	return 0
 }
 
-// free reports whether a TCP address is free to listen on.
 func free(address string) bool {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {

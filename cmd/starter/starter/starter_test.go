@@ -2,6 +2,7 @@ package starter
 
 import (
 	"context"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -40,11 +41,14 @@ func own(t *testing.T) (Options, *logtest.Log) {
 	return Options{PoolFile: file, CacheDir: cache, Port: freePort(t), UIPort: freePort(t), Listen: net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t))), Out: out}, out
 }
 
-func freePort(t *testing.T) int {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port
+// freePort returns a port below those that the system gives to connections, one of which could take it before it is used, or before the test finds
+// that nothing listens.
+func freePort(t *testing.T) (port int) {
+	require.Eventually(t, func() bool {
+		port = 10_000 + rand.IntN(10_000)
+		return free(net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	}, time.Minute, time.Millisecond)
+	return port
 }
 
 func requireNothingListens(t *testing.T, o Options) {

@@ -41,7 +41,7 @@ other standard environment and profile settings, else localhost:7233.
 The gateway serves this host only, unless --listen names another address: then it needs --tls-cert and --tls-key, and --tokens or
 --client-ca. TEMPOOL_LISTEN, TEMPOOL_ADVERTISE, TEMPOOL_TLS_CERT and so on stand for these flags. SIGTERM and SIGINT stop the agent gracefully: it accepts
 no new process, waits for calls in flight, and stops its processes. Other hosts then start the workers again. With --keep-processes the next agent
-of this host goes on with the processes.`,
+of this host takes the processes over.`,
 		Example: `  worker
   worker --address temporal.example.com:7233 --namespace prod --host-id gpu-1 --labels default,gpu --capacity 16
   worker --listen 10.0.0.5:7460 --tls-cert gw.pem --tls-key gw.key --tokens tokens.toml`,
@@ -69,7 +69,7 @@ of this host goes on with the processes.`,
 	flags := agent.Flags()
 	flags.StringVar(&config.Address, "address", "", "Temporal server, HOST:PORT (default: TEMPORAL_ADDRESS, else localhost:7233)")
 	flags.StringVar(&config.Namespace, "namespace", "", "Temporal namespace (default: TEMPORAL_NAMESPACE, else \"default\")")
-	flags.StringVar(&config.Payloads.KeyFile, "payload-keys", "", "file of the keys that encrypt what Temporal stores (default: TEMPOOL_PAYLOAD_KEYS, else nothing is encrypted)")
+	flags.StringVar(&config.Payloads.KeyFile, "payload-keys", "", "file with the keys that encrypt what Temporal stores (default: TEMPOOL_PAYLOAD_KEYS, else nothing is encrypted)")
 	flags.StringVar(&config.HostID, "host-id", "", "ID of this host, for one agent at a time (default: the host's name)")
 	flags.StringVar(&config.Deployment.Name, "deployment", "", "Worker Deployment of this agent's workflow code; needs --build-id (default: TEMPOOL_DEPLOYMENT, else none)")
 	flags.StringVar(&config.Deployment.BuildID, "build-id", "", "version of this agent's workflow code in its deployment (default: TEMPOOL_BUILD_ID)")
@@ -78,7 +78,7 @@ of this host goes on with the processes.`,
 	flags.StringVar(&config.StateDir, "state-dir", "", "state folder, not shared with another agent (default: tempool/HOST-ID in the user's state folder)")
 	flags.TextVar((*spec.Bytes)(&config.LogBytes), "log-size", spec.Bytes(logs.DefaultWorkerBytes), "maximum size of the log of each worker in the state folder, for ctl logs")
 	flags.StringVar(&config.Listen, "listen", worker.DefaultListen, "TCP address of the gateway; empty for none (the gateway always listens on the Unix socket in the state folder)")
-	flags.BoolVar(&config.KeepProcesses, "keep-processes", false, "when this agent stops, leave its processes to the next one with the same host id and state folder for 2 minutes; and take over those of the one before (Linux)")
+	flags.BoolVar(&config.KeepProcesses, "keep-processes", false, "when this agent stops, keep its processes for 2 minutes for the next one with the same host id and state folder; and take over those of the previous one (Linux)")
 	gatewayflags.Security(agent, &config.Security)
 	flags.IntVar(&config.Limits.Connections, "max-connections", gateway.DefaultConnections, "maximum number of connections of each of the gateway's listeners; further ones wait")
 	flags.IntVar(&config.Limits.ClientConnections, "max-client-connections", 0, "maximum number of connections of one token, certificate or address (default: half of --max-connections); further ones are closed")

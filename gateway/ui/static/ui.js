@@ -11,7 +11,7 @@ const feed = document.getElementById("feed");
 let since = document.body.dataset.since; // what the page does not show yet
 const query = feed ? feed.dataset.query : document.body.dataset.live;
 
-function tell(on, text) {
+function showStatus(on, text) {
   if (link.textContent === text) return;
   link.className = on ? "link on" : "link off";
   link.title = "";
@@ -35,12 +35,12 @@ async function refresh() {
     const next = new DOMParser().parseFromString(await answer.text(), "text/html");
     if (answer.ok) {
       update(next);
-      if (!stream || stream.readyState !== EventSource.OPEN) tell(false, "refreshing every 10 s");
+      if (!stream || stream.readyState !== EventSource.OPEN) showStatus(false, "refreshing every 10 s");
     } else {
-      tell(false, next.querySelector("[role=alert]")?.textContent ?? "the agent answers with an error");
+      showStatus(false, next.querySelector("[role=alert]")?.textContent ?? "the agent answers with an error");
     }
   } catch {
-    tell(false, "the agent does not answer; this is what it said last");
+    showStatus(false, "the agent does not answer; this is what it said last");
   }
   loading = false;
   lastLoad = Date.now();
@@ -102,7 +102,7 @@ if (pause) {
   pause.addEventListener("click", () => {
     paused = !paused;
     pause.setAttribute("aria-pressed", paused);
-    pause.textContent = paused ? "Go on" : "Pause";
+    pause.textContent = paused ? "Resume" : "Pause";
     if (!paused) held.splice(0).forEach(show);
   });
 }
@@ -140,19 +140,19 @@ let stream = null;
 function listen() {
   if (query === undefined || stream || document.hidden) return;
   stream = new EventSource("/ui/live?" + query + "&since=" + encodeURIComponent(since));
-  stream.onopen = () => tell(true, "live");
+  stream.onopen = () => showStatus(true, "live");
   stream.onerror = () => {
-    if (stream?.readyState !== EventSource.CLOSED) return tell(false, "connecting again…");
-    tell(false, feed ? "events do not come live now" : "refreshing every 10 s"); // there are too many streams
+    if (stream?.readyState !== EventSource.CLOSED) return showStatus(false, "connecting again…");
+    showStatus(false, feed ? "events do not come live now" : "refreshing every 10 s"); // there are too many streams
     stream = null;
     setTimeout(listen, afterRefusal);
   };
   stream.addEventListener("trouble", message => {
-    tell(false, "events are missing");
+    showStatus(false, "events are missing");
     link.title = JSON.parse(message.data);
   });
   stream.onmessage = message => {
-    tell(true, "live");
+    showStatus(true, "live");
     const event = JSON.parse(message.data);
     if (event.time > since) since = event.time;
     if (!feed) want(); else if (!paused) show(event); else if (held.length < mostRows) held.push(event);

@@ -13,13 +13,16 @@ function load() {
     try {
       return createRequire(from)('@opentelemetry/api')
     } catch {
-      // not there, or the program is no file
+      // not there, or the program is not a file
     }
   }
   return null
 }
 
-/** Runs respond, which resolves to a call's response, in a span of the call if the request names its caller's. */
+/**
+ * Runs respond, which resolves to a call's response, in a span of the call if the request names its caller's. A call whose caller does not sample its
+ * trace gets none, since nobody would record it; respond then runs below the caller's.
+ */
 export function inSpan(request, respond) {
   const parent = request.headers.traceparent
   if (parent === undefined) return respond()
@@ -32,6 +35,7 @@ export function inSpan(request, respond) {
   const state = request.headers.tracestate
   if (state) caller.traceState = api.createTraceState(state)
   const below = api.trace.setSpanContext(api.context.active(), caller)
+  if (!(caller.traceFlags & api.TraceFlags.SAMPLED)) return api.context.with(below, respond)
   const span = api.trace.getTracer('tempool').startSpan(request.method, { kind: api.SpanKind.SERVER }, below)
   return api.context.with(api.trace.setSpan(below, span), async () => {
     const response = await respond()
@@ -42,7 +46,7 @@ export function inSpan(request, respond) {
 }
 
 function fail(span, error) {
-  const known = error instanceof Error ? error : new Error('a handler threw what is no Error')
+  const known = error instanceof Error ? error : new Error('a handler threw a value that is not an Error')
   span.recordException(known)
   span.setStatus({ code: api.SpanStatusCode.ERROR, message: known.message })
 }

@@ -15,7 +15,7 @@ Name it in a pool.toml, for example
     name = "node"
     command = ["node", "${program}"]
 
-and start the pool with: ctl pool create -f pool.toml
+and start the pool with: ctl pool start -f pool.toml
 `
 
 const empty = Buffer.alloc(0)
@@ -63,7 +63,7 @@ export class Worker {
   }
 
   /**
-   * Reports that this worker is not well, which counts at once as a failed health check: the worker gets no new call until a check passes, and
+   * Reports this worker unhealthy, which counts at once as a failed health check: the worker gets no new call until a check passes, and
    * after health.max_failures in a row Tempool replaces the process. Within 5 seconds several reports count once. Throws before run() serves.
    */
   unhealthy(reason) {
@@ -97,7 +97,7 @@ export class Worker {
 
   /**
    * fn(), which may be async, runs when an operator suspends this worker, after its last call: release what others could use meanwhile. It has
-   * the spec's health.timeout; then the worker is suspended while fn goes on, and fn is cancelled when the worker resumes.
+   * the spec's health.timeout; then the worker is suspended while fn keeps running, and fn is cancelled when the worker resumes.
    */
   onSuspend(fn) {
     this.method('worker.suspend', fn)

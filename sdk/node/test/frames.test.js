@@ -26,7 +26,7 @@ test('malformed vectors are rejected with a reason', () => {
   assert.ok(all.length)
   for (const v of all) {
     const decode = () => frames.decode(Buffer.from(v.hex, 'hex'), 0, v.max_message)
-    // A stream that goes on could still complete a frame that is cut off, so that is not an error here but "not yet".
+    // A stream that continues could still complete a frame that is cut off, so that is not an error here but "not yet".
     if (v.reason === 'cut off') assert.equal(decode(), null, v.name)
     else assert.throws(decode, (e) => e instanceof ProtocolError && e.message.includes(v.reason), v.name)
   }

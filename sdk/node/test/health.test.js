@@ -21,7 +21,7 @@ test('a ping fails with what a hook throws', async (t) => {
   await host.expect(frames.PONG, ping + 1)
 })
 
-test('other calls go on beside a slow hook', async (t) => {
+test('other calls continue beside a slow hook', async (t) => {
   const host = await start(t, `
     let go
     const gone = new Promise((resolve) => { go = resolve })
@@ -32,13 +32,13 @@ test('other calls go on beside a slow hook', async (t) => {
   assert.deepEqual(answers.map(({ type, id }) => [type, id]).sort(), [[frames.PONG, ping], [frames.RESPONSE, call]].sort())
 })
 
-test('a worker reports at once that it is not well', async (t) => {
+test('a worker reports itself unhealthy at once', async (t) => {
   const host = await start(t, `method('report', (reason) => tempool.unhealthy(reason)); run()`)
-  for (const [reason, told] of [['the GPU is gone', 'the GPU is gone'], ['x'.repeat(5000), 'x'.repeat(1000)], [{}, '[object Object]']]) {
+  for (const [reason, reported] of [['the GPU is gone', 'the GPU is gone'], ['x'.repeat(5000), 'x'.repeat(1000)], [{}, '[object Object]']]) {
     const call = host.request('report', JSON.stringify([reason]))
     const note = await host.expect(frames.NOTIFY, 0)
     assert.equal(note.method, 'worker.unhealthy')
-    assert.deepEqual(json(note), { reason: told })
+    assert.deepEqual(json(note), { reason: reported })
     await host.expect(frames.RESPONSE, call)
   }
 })

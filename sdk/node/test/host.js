@@ -7,7 +7,7 @@ import * as frames from '../lib/frames.js'
 
 const entry = new URL('../lib/index.js', import.meta.url).href
 export const head = `import * as tempool from '${entry}'\nconst { method, context, run } = tempool\n`
-const patience = 120_000 // ms any single step may take on a slow machine
+const waitTimeout = 120_000 // ms any single step may take on a slow machine
 
 /** Starts program (a module's text) and returns once it is ready; closed when the test ends. */
 export async function start(t, program, { maxMessage = 1 << 20, env = {}, hello = true } = {}) {
@@ -58,7 +58,7 @@ class Host {
 
   /** The next frame, or null at the end of the stream. */
   async read() {
-    const deadline = AbortSignal.timeout(patience)
+    const deadline = AbortSignal.timeout(waitTimeout)
     while (!this.#frames.length) {
       if (this.#ended) return null
       deadline.throwIfAborted()
@@ -92,9 +92,18 @@ class Host {
     return JSON.parse(frame.payload.toString())
   }
 
+  /** Waits until the log matches; what a worker writes may come after an answer that it sends later. */
+  async logs(pattern) {
+    const deadline = Date.now() + waitTimeout
+    while (!pattern.test(this.log)) {
+      assert.ok(Date.now() < deadline, `no ${pattern} in the log: ${this.log}`)
+      await new Promise((resolve) => setTimeout(resolve, 5))
+    }
+  }
+
   /** The exit code. */
   async wait() {
-    const timer = setTimeout(() => this.child.kill('SIGKILL'), patience)
+    const timer = setTimeout(() => this.child.kill('SIGKILL'), waitTimeout)
     const [code] = await this.exited
     clearTimeout(timer)
     return code

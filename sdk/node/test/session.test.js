@@ -113,12 +113,12 @@ test('the lease reset hook takes no arguments', async (t) => {
 
 test('the hooks of a suspension take no arguments', async (t) => {
   const host = await start(t, `const seen = []; tempool.onSuspend(() => { seen.push('suspend') }); tempool.onResume(async () => { seen.push('resume') })
-    method('told', () => seen); run()`)
-  assert.deepEqual(host.hello.methods, ['told', 'worker.resume', 'worker.suspend'])
+    method('recorded', () => seen); run()`)
+  assert.deepEqual(host.hello.methods, ['recorded', 'worker.resume', 'worker.suspend'])
   const session = { id: 's1', data: {}, metadata: {}, programs: {}, version: 1 }
   await store(host, session, host.request('worker.suspend', '[]', {}))
   await store(host, session, host.request('worker.resume', '[]', {}))
-  assert.deepEqual(await store(host, session, host.request('told', '[]', {})), ['suspend', 'resume'])
+  assert.deepEqual(await store(host, session, host.request('recorded', '[]', {})), ['suspend', 'resume'])
 })
 
 test('a notification reports its counters', async (t) => {

@@ -82,5 +82,5 @@ test('output of any kind does not disturb the protocol', async (t) => {
     })
     run()`)
   for (let i = 0; i < 3; i++) assert.equal(await host.call('f'), 'from a child\n')
-  assert.match(host.log, /from node/)
+  await host.logs(/from node/)
 })

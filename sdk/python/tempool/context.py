@@ -19,7 +19,7 @@ def _counter(name):
 
 
 def context():
-    """Returns the Context of the call that this thread or task serves, also in tasks and asyncio.to_thread calls that it starts. Raises
+    """Returns the Context of the call that this thread or task serves, including in tasks and asyncio.to_thread calls that it starts. Raises
     RuntimeError outside of a call."""
     serving = _serving.get()
     found = serving.context() if serving is not None else None

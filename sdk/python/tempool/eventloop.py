@@ -20,7 +20,7 @@ class EventLoop:
             try:
                 self.loop.run_forever()
                 return
-            except BaseException as end:  # of a task or a callback of the program; the calls in flight go on
+            except BaseException as end:  # of a task or a callback of the program; the calls in flight continue
                 self.on_exit(end)
 
     def start(self, coroutine):

@@ -23,14 +23,16 @@ def exception_payload(error):
     except BaseException as broken:  # a property of the exception raised
         report["message"] += " (%s in the exception itself)" % type(broken).__name__
     payload = json.dumps(report).encode()
-    if len(payload) > frames.MAX_CONTROL:
-        report.update(code=report["code"][:256], message=report["message"][:2000], traceback=report["traceback"][-4000:], data=None)
+    for size in (2000, 1000):  # in JSON a character takes up to 12 bytes
+        if len(payload) <= frames.MAX_CONTROL:
+            break
+        report.update(code=report["code"][:256], type=report["type"][:256], message=report["message"][:size], traceback=report["traceback"][-2 * size:], data=None)
         payload = json.dumps(report).encode()
     return payload
 
 
 def _text(describe, value):
-    """Returns describe(value), also if methods of the program that it calls raise."""
+    """Returns describe(value), even if methods of the program that it calls raise."""
     try:
         return describe(value)
     except BaseException as broken:

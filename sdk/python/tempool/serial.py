@@ -16,6 +16,7 @@ _now = time.monotonic
 _REQUEST = frames.REQUEST << 24  # the second word of a request without flags, less its bytes of method
 _LONGEST = _REQUEST + frames.MAX_METHOD
 _MAX_HEADERS = frames.MAX_HEADERS
+_CANCEL = frames.encode(frames.CANCEL, 1)[:8]  # what is before its id
 
 
 class Serial:
@@ -57,7 +58,7 @@ class Serial:
     def run(self):
         bind(self)
         forked.detach_in_children(self)
-        self.send(frames.HELLO, 0, hello(self.methods))
+        self.send(frames.HELLO, 0, hello(self.methods, serial=True))
         self.greeted = True
         try:
             self._serve_frames()
@@ -69,7 +70,7 @@ class Serial:
     def _serve_frames(self):
         """Serves frames until the stream ends.
 
-        The most frequent frame is a small request without a trace, whose handler does not stream. It is served without a function for each
+        The most frequent frame is a small request that needs no span, whose handler does not stream. It is served without a function for each
         step, which would cost as much again as the steps. Every other frame goes through _next() and _handle().
         """
         stream, waiting, calls, cancelled = self.stream, self.waiting, self.calls, self.cancelled
@@ -86,9 +87,16 @@ class Serial:
                 fields = name + word - _REQUEST
                 body, end = fields + headers, at + 4 + length
                 if _REQUEST < word <= _LONGEST and id and headers <= _MAX_HEADERS and body <= end <= len(buffer):
+                    if end < len(buffer) and buffer.find(_CANCEL, end) >= 0:
+                        self._receive()
+                        continue
                     block = buffer[fields:body]
-                    if b"traceparent" not in block:
+                    if b"traceparent" not in block or tracing.missing:
                         call = calls.get(buffer[name:fields])
+                    elif tracing.unsampled(block):
+                        call = calls.get(buffer[name:fields])
+                        if call is not None:
+                            call = tracing.below(block, call)
             if call is None:
                 frame = self._next()
                 self.busy = True
@@ -122,6 +130,20 @@ class Serial:
             self.stream.stop_reading()
             frame = self.stream.next()
         return frame
+
+    def _receive(self):
+        """Handles the cancels that have arrived behind calls that have not begun, and keeps the other frames in their order."""
+        try:
+            while True:
+                frame = self.stream.next(wait=False)
+                if frame is None:
+                    return
+                if frame[0] == frames.CANCEL:
+                    self._cancel(frame[2])
+                else:
+                    self.waiting.append(frame)
+        except Closed:
+            pass  # the next read finds it again
 
     def _serve(self, id, name, headers, body):
         method = self.methods.get(name)

@@ -20,7 +20,7 @@ Name it in a pool.toml, for example
     name = "python"
     command = ["python3", "%s"]
 
-and start the pool with: ctl pool create -f pool.toml
+and start the pool with: ctl pool start -f pool.toml
 """
 
 
@@ -75,7 +75,7 @@ class Worker:
         return fn
 
     def unhealthy(self, reason):
-        """Reports that this worker is not well, which counts at once as a failed health check. Any thread may call it, a signal handler may not.
+        """Reports this worker unhealthy, which counts at once as a failed health check. Any thread may call it, a signal handler may not.
 
         The worker gets no new call until a check passes; after health.max_failures in a row Tempool replaces the process. Within 5 seconds
         several reports count once. Raises RuntimeError before run() has begun to serve.
@@ -116,7 +116,7 @@ class Worker:
     def on_suspend(self, fn):
         """Decorator: fn() runs when an operator suspends this worker, after its last call: release what others could use meanwhile.
 
-        It has the spec's health.timeout; then the worker is suspended while fn goes on, and fn is cancelled when the worker resumes.
+        It has the spec's health.timeout; then the worker is suspended while fn keeps running, and fn is cancelled when the worker resumes.
         """
         self._add(fn, "worker.suspend", False, False)
         return fn

@@ -1,6 +1,8 @@
 import json
 import os
+import random
 import socket
+import tempfile
 import threading
 import time
 import unittest
@@ -17,9 +19,15 @@ def echo(asked):
 
 
 def closed_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return "http://127.0.0.1:%d" % s.getsockname()[1]
+    """An endpoint at which nobody listens: its port is below those that the system gives to connections, and to servers that want any."""
+    while True:
+        with socket.socket() as s:
+            port = random.randrange(10000, 20000)
+            try:
+                s.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return "http://127.0.0.1:%d" % port
 
 
 class Calls(unittest.TestCase):
@@ -44,6 +52,42 @@ class Calls(unittest.TestCase):
             for bad in (-1, "0", None, 1.0):
                 with self.assertRaises(client.Invalid):
                     c.pool("p").worker(bad)
+
+    def test_an_anonymous_session_has_the_id_that_the_gateway_chose(self):
+        with FakeGateway(lambda asked: Answered({"id": "temp_x", "version": 1}, 201)) as gateway, Client(gateway.endpoint) as c:
+            self.assertEqual(c.pool("p").sessions.new({"k": 1}, ttl="10m")["id"], "temp_x")
+            c.sessions.new()
+            self.assertEqual([(a.method, a.path, a.json()) for a in gateway.asked], [
+                ("POST", "/v1/sessions?pool=p", {"data": {"k": 1}, "ttl": "10m"}), ("POST", "/v1/sessions", {})])
+
+    def test_a_backup_is_exported_and_imported(self):
+        backup = b'{"format":"tempool-sessions"}\n{"id":"a"}\n{"sessions":1}\n'
+
+        def serve(asked):
+            if asked.method == "GET":
+                return answers.pop(0)
+            return Answered({"created": 1, "replaced": 0, "kept": 0, "expired": 0})
+
+        with tempfile.TemporaryDirectory() as folder, FakeGateway(serve) as gateway, Client(gateway.endpoint) as c:
+            sessions, path = c.pool("p").sessions, os.path.join(folder, "backup")
+            failed = [backup[:-15], b'{"code":"store_unavailable","error":"it went away"}\n']
+            answers = [Answered(backup), Answered(backup[:-15]), Answered(pieces=failed, cut=True)]
+            self.assertEqual(sessions.export_to(path), 1)
+            with self.assertRaises(client.Unavailable):
+                sessions.export_to(path)
+            with self.assertRaisesRegex(TempoolError, "it went away") as caught:
+                sessions.export_to(path)
+            self.assertEqual(caught.exception.code, "store_unavailable")
+            with open(path, "rb") as file:
+                self.assertEqual(file.read(), backup, "the old backup stays")
+            self.assertEqual((os.listdir(folder), os.stat(path).st_mode & 0o777), (["backup"], 0o600))
+            self.assertEqual(sessions.import_from(path, any_pool=True)["created"], 1)
+            self.assertEqual([(a.method, a.path) for a in gateway.asked[-2:]], [("GET", "/v1/pools/p/sessions/export"), ("POST", "/v1/pools/p/sessions/import?any_pool=true")])
+            self.assertEqual(gateway.asked[-1].body, backup)
+            with self.assertRaises(TypeError):
+                c.sessions.export_to(path)
+            with self.assertRaises(FileNotFoundError):
+                sessions.import_from(os.path.join(folder, "none"))
 
     def test_bindings_are_asked_and_set(self):
         with FakeGateway(lambda asked: Answered({"bindings": [{"session": "s", "worker": "p/1"}], "next": ""})) as gateway, Client(gateway.endpoint) as c:
@@ -168,7 +212,7 @@ class Retries(unittest.TestCase):
             self.assertGreaterEqual(time.monotonic() - began, 0.3)
             timeouts = [int(asked.headers["Tempool-Timeout"]) for asked in gateway.asked]
             self.assertEqual(sorted(timeouts, reverse=True), timeouts)
-            self.assertLessEqual(timeouts[1], timeouts[0] - 300, "each try is told what is left")
+            self.assertLessEqual(timeouts[1], timeouts[0] - 300, "each attempt gets the time that is left")
 
     def test_retries_end_at_the_deadline(self):
         with FakeGateway(lambda asked: problem("queue_full", 429, retry_after_ms=2000 * TIMEOUT)) as gateway, Client(gateway.endpoint) as c:
@@ -188,7 +232,7 @@ class Retries(unittest.TestCase):
         done = threading.Event()
         with FakeGateway(lambda asked: done.wait(TIMEOUT) and Answered()) as gateway, Client(gateway.endpoint) as c:
             with mock.patch("tempool.client.endpoint.GRACE", 0.05), self.assertRaises(client.DeadlineExceeded) as raised:
-                c.pool("p").call("m", timeout=2)  # the time to send it on a slow machine
+                c.pool("p").call("m", timeout=8)  # the time to send it on a slow machine
             self.assertTrue(raised.exception.started)
             done.set()
 

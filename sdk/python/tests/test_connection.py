@@ -47,7 +47,7 @@ class Writers(unittest.TestCase):
         return thread
 
     def read(self, count):
-        """Reads frames slowly, so that whoever waits for room gets a turn after each page."""
+        """Reads frames slowly, so that a writer that waits for room gets a turn after each page."""
         data, got = b"", []
         while len(got) < count:
             self.assertTrue(select.select([self.pipe], [], [], TIMEOUT)[0], "no whole frame in %d bytes" % len(data))

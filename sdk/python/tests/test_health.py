@@ -40,10 +40,11 @@ class Health(unittest.TestCase):
 
         program = HEAD + ("serving = False\n"
                           "@tempool.on_health\ndef check():\n    if serving: raise RuntimeError('in a handler')\n"
-                          "@tempool.method\ndef wait():\n    global serving\n    serving = True\n"
+                          "@tempool.method\ndef wait():\n    global serving\n    serving = True\n    tempool.context().host('begun')\n"
                           "    while not tempool.context().cancelled: time.sleep(0.001)\n    serving = False\ntempool.run()")
         with Host(program) as host:
             call = host.request("wait")
+            host.send(frames.HOST_RESULT, host.expect(frames.HOST_CALL)[2])
             host.send(frames.PING, PING)
             self.assertTrue(host.silent())
             host.send(frames.CANCEL, call)

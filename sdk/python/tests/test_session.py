@@ -122,12 +122,12 @@ class Suspension(unittest.TestCase):
     @each_way
     def test_hooks_of_a_suspension_take_no_arguments(self, start):
         with start("seen = []\n@tempool.on_suspend\ndef pause(): seen.append('suspend')\n@tempool.on_resume\ndef go_on(): seen.append('resume')\n"
-                   "@tempool.method\ndef told(): return seen") as host:
-            self.assertEqual(host.hello["methods"], ["told", "worker.resume", "worker.suspend"])
+                   "@tempool.method\ndef recorded(): return seen") as host:
+            self.assertEqual(host.hello["methods"], ["recorded", "worker.resume", "worker.suspend"])
             session = {"id": "s1", "data": {}, "metadata": {}, "programs": {}, "version": 1}
             self.assertIsNone(store(host, session, host.request("worker.suspend", b"[]", {})))
             self.assertIsNone(store(host, session, host.request("worker.resume", b"[]", {})))
-            self.assertEqual(store(host, session, host.request("told", b"[]", {})), ["suspend", "resume"])
+            self.assertEqual(store(host, session, host.request("recorded", b"[]", {})), ["suspend", "resume"])
 
 
 class Counting(unittest.TestCase):

@@ -4,7 +4,7 @@ import json
 import subprocess
 import unittest
 
-from tempool import frames
+from tempool import frames, responses
 
 from .test_worker import each_way
 
@@ -43,6 +43,13 @@ class Exceptions(unittest.TestCase):
                 host.send(frames.NOTIFY, 0, b"fail", payload=json.dumps([kind]).encode())
                 self.assertIs(host.call("ok"), True)
             self.assertEqual(host.call("fail", "cancelled")["type"], "CancelledError")
+
+
+    def test_what_is_raised_fits_into_an_error_frame(self):
+        long = type("E" * 100_000, (Exception,), {})("\U0001f600" * 100_000)  # in JSON each takes 12 bytes
+        payload = responses.exception_payload(long)
+        self.assertLessEqual(len(payload), frames.MAX_CONTROL)
+        self.assertTrue(json.loads(payload)["message"].startswith("\U0001f600"))
 
 
 class Output(unittest.TestCase):

@@ -2,6 +2,7 @@
 package redistest
 
 import (
+	"math/rand/v2"
 	"net"
 	"os/exec"
 	"strconv"
@@ -13,7 +14,7 @@ import (
 )
 
 // timeout is how long a server may take to start or to stop.
-const timeout = 30 * time.Second
+const timeout = 3 * time.Minute
 
 // Server is a redis-server with its own port and directory, killed at the end of the test. It acknowledges a write after an fsync.
 type Server struct {
@@ -45,12 +46,21 @@ func StartCluster(t *testing.T) *Server {
 	return s
 }
 
+// freePort returns a port below those that the system gives to connections: one of these could get it before the server does, or while the server is
+// down, even the connection of a client to itself.
 func freePort(t *testing.T) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	var err error
+	for range 100 {
+		port := strconv.Itoa(10_000 + rand.IntN(10_000))
+		var listener net.Listener
+		if listener, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", port)); err == nil {
+			require.NoError(t, listener.Close())
+			return port
+		}
+	}
 	require.NoError(t, err)
-	defer listener.Close()
-	return strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)
+	return ""
 }
 
 // Address is host:port.

@@ -1,8 +1,9 @@
 // Roadrunner measures the calls per second of RoadRunner's pool, used as a Go library. It reads requests for measurements from stdin, so
 // that its caller can alternate them with its own.
 //
-//	roadrunner WORKERS COMMAND [ARGUMENT…]
+//	roadrunner WORKERS CORES COMMAND [ARGUMENT…]
 //
+// CORES is 0 or the number of cores over which the workers are bound, one core each, with the program taskset.
 // A request is a line {"callers": 8, "bytes": 100, "ms": 1000}; the result is a line {"per_second": 50000}.
 package main
 
@@ -45,17 +46,28 @@ func main() {
 }
 
 func run(args []string) error {
-	if len(args) < 2 {
-		return errors.New("usage: roadrunner WORKERS COMMAND [ARGUMENT…]")
+	if len(args) < 3 {
+		return errors.New("usage: roadrunner WORKERS CORES COMMAND [ARGUMENT…]")
 	}
 	workers, err := strconv.ParseUint(args[0], 10, 16)
 	if err != nil {
 		return fmt.Errorf("WORKERS: %w", err)
 	}
+	cores, err := strconv.ParseUint(args[1], 10, 16)
+	if err != nil {
+		return fmt.Errorf("CORES: %w", err)
+	}
+	var started atomic.Uint64
+	command := func([]string) *exec.Cmd {
+		if cores == 0 {
+			return exec.Command(args[2], args[3:]...)
+		}
+		core := strconv.FormatUint((started.Add(1)-1)%cores, 10)
+		return exec.Command("taskset", append([]string{"-c", core}, args[2:]...)...)
+	}
 	ctx := context.Background()
 	logger := zap.NewNop()
-	p, err := static_pool.NewPool(ctx, func([]string) *exec.Cmd { return exec.Command(args[1], args[2:]...) },
-		pipe.NewPipeFactory(logger), &pool.Config{NumWorkers: workers}, logger)
+	p, err := static_pool.NewPool(ctx, command, pipe.NewPipeFactory(logger), &pool.Config{NumWorkers: workers}, logger)
 	if err != nil {
 		return fmt.Errorf("start the pool: %w", err)
 	}

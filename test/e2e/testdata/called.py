@@ -26,15 +26,15 @@ def count(n):
     return "counted"
 
 
-told = []
+notes = []
 
 
 @tempool.method
-def tell(what=None):
-    """Remembers what it is told, and says what that was until now."""
+def remember(what=None):
+    """Remembers what it gets, and returns all of it."""
     if what is not None:
-        told.append(what)
-    return told
+        notes.append(what)
+    return notes
 
 
 @tempool.method

@@ -34,9 +34,9 @@ with Client("unix:" + sys.argv[1]) as c:
 
     with pool.lease(ttl=20, holder="caller") as lease:
         assert len({lease.call("pid") for _ in range(5)}) == 1
-        lease.notify("tell", ["first"])
-        lease.notify("tell", ["second"])
-        assert lease.call("tell") == ["first", "second"]
+        lease.notify("remember", ["first"])
+        lease.notify("remember", ["second"])
+        assert lease.call("remember") == ["first", "second"]
         lease.renew()
         assert [w["lease"]["holder"] for w in c.workers() if w["worker"] == lease.worker] == ["caller"]
         with Client(lease.granted["endpoint"]) as tcp:  # http://127.0.0.1:PORT

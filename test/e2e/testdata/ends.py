@@ -1,4 +1,4 @@
-"""A worker that ends as it is told, and does not stop in time if OBSTINATE is set."""
+"""A worker that exits with the code it gets, and does not stop in time if OBSTINATE is set."""
 import os
 import time
 

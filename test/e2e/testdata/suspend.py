@@ -23,6 +23,7 @@ def linger(folder):
     """Write the file begun in the folder, and return once there is the file gate."""
     open(os.path.join(folder, "begun"), "w").close()
     while not os.path.exists(os.path.join(folder, "gate")):
+        tempool.context().check()
         time.sleep(0.01)
 
 
@@ -38,7 +39,7 @@ def behave(hook):
     action = os.environ.get(hook, "")
     if action == "fail":
         raise ValueError("the model is in use")
-    while action == "hang" and not tempool.context().cancelled:
+    while action == "hang" and not tempool.context().cancelled and not os.path.exists(os.environ["NOTES"] + ".gate"):
         time.sleep(0.01)
 
 

@@ -1,4 +1,4 @@
-"""A worker that echoes, holds its caller, and dies as it is told."""
+"""A worker that echoes, holds its caller, and dies on request."""
 import os
 import sys
 import time
@@ -19,7 +19,7 @@ def hold(seconds):
 
 @tempool.method
 def die():
-    print("the model file is corrupt: cannot go on", file=sys.stderr, flush=True)
+    print("the model file is corrupt: cannot continue", file=sys.stderr, flush=True)
     os._exit(3)
 
 

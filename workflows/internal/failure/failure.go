@@ -37,6 +37,12 @@ func NotStarted(err error) bool {
 	return errors.As(err, &timeout) && timeout.TimeoutType() == enums.TIMEOUT_TYPE_SCHEDULE_TO_START
 }
 
+// NoResources reports whether the host that took a start had no resources for another process.
+func NoResources(err error) bool {
+	app, ok := errors.AsType[*temporal.ApplicationError](err)
+	return ok && app.Type() == string(api.CodeNoWorkers)
+}
+
 // TimedOut reports whether an agent took the activity and did not finish it in time.
 func TimedOut(err error) bool {
 	var timeout *temporal.TimeoutError
@@ -58,8 +64,7 @@ func Superseded(err error) (newest int64, superseded bool) {
 
 // Message is the message of an activity's failure, without Temporal's wrapping.
 func Message(err error) string {
-	var app *temporal.ApplicationError
-	if errors.As(err, &app) {
+	if app, ok := errors.AsType[*temporal.ApplicationError](err); ok {
 		return app.Message()
 	}
 	return err.Error()

@@ -93,3 +93,11 @@ func (c *Call[T]) Reset() {
 	c.Cancel()
 	c.result = nil
 }
+
+// Abandon cancels the activity and forgets a failure: a result that has arrived counts.
+func (c *Call[T]) Abandon() {
+	c.Cancel()
+	if c.result != nil && c.result.Err != nil {
+		c.result = nil
+	}
+}

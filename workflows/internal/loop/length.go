@@ -7,7 +7,7 @@ import (
 )
 
 // The server suggests to continue as new when a history is long, and terminates a run whose history is far longer. Usually the run
-// continues when nothing is under way that the next one would have to start again. If there always is something, or somebody sends
+// continues when nothing is in progress that the next one would have to start again. If there always is something, or somebody sends
 // signals without end, it still continues at twice the suggested length.
 
 const (
@@ -48,7 +48,7 @@ func (l *Loop) observeLength() {
 	l.length.overdue = l.length.isOver(l.Ctx)
 }
 
-// IsOverdue reports whether the history is so far past the server's suggestion that the run is about to continue as new whatever is under way.
+// IsOverdue reports whether the history is so far past the server's suggestion that the run is about to continue as new whatever is in progress.
 // Handlers of updates then fail with a code that callers retry. It changes nothing, so validators may call it.
 func (l *Loop) IsOverdue() bool { return l.length.overdue }
 

@@ -30,11 +30,15 @@ type Loop struct {
 
 	inboxes    []inbox
 	futures    []pendingFuture // in the order they were added
+	arrivals   *arrivals       // nil without the interceptor
+	ordered    bool            // DrainEarly has handled an order and held others back
 	woken      bool
-	ends       time.Time  // when the run is old enough to continue as new
-	cancelled  int        // tasks
-	sending    []*sending // signals that are not delivered yet, oldest first
-	undeliver  func(string, string, error)
+	root       workflow.Context // of the workflow; see OnCancel
+	onCancel   func()           // nil once called
+	ends       time.Time        // when the run is old enough to continue as new
+	cancelled  int              // tasks
+	sending    []*sending       // signals that are not delivered yet, oldest first
+	undeliver  func(string, string, time.Time, error)
 	iterations int
 	forced     bool
 	length     lengthLimit
@@ -50,7 +54,8 @@ type pendingFuture struct {
 // New makes the loop of a run.
 func New(ctx workflow.Context) *Loop {
 	disconnected, _ := workflow.NewDisconnectedContext(ctx)
-	return &Loop{Ctx: disconnected, ends: workflow.Now(ctx).Add(runAge(workflow.GetInfo(ctx).WorkflowExecution.RunID))}
+	known, _ := ctx.Value(arrivalsKey{}).(*arrivals)
+	return &Loop{Ctx: disconnected, arrivals: known, ends: workflow.Now(ctx).Add(runAge(workflow.GetInfo(ctx).WorkflowExecution.RunID))}
 }
 
 // runAge is how old a run becomes.
@@ -76,7 +81,17 @@ func (l *Loop) OnFuture(future workflow.Future, handle func(workflow.Future)) {
 // update handler in the same workflow task could not see it.
 func (l *Loop) Await() error {
 	l.iterations++
-	err := workflow.Await(l.Ctx, func() bool { return l.woken || l.HasSignals() || l.nextReady() >= 0 || l.length.crossed(l.Ctx) })
+	err := workflow.Await(l.Ctx, func() bool { return l.hasWork() || l.cancelPending() })
+	l.handleReady() // in a function of its own: a cached run holds the stack of Await while it waits
+	return err
+}
+
+func (l *Loop) handleReady() {
+	if !l.hasWork() && l.cancelPending() {
+		handle := l.onCancel
+		l.onCancel = nil
+		handle()
+	}
 	l.DrainSignals()
 	for i := l.nextReady(); i >= 0; i = l.nextReady() {
 		ready := l.futures[i]
@@ -85,7 +100,16 @@ func (l *Loop) Await() error {
 	}
 	l.woken = false
 	l.observeLength()
-	return err
+}
+
+// OnCancel calls handle once, from Await, when the workflow of ctx is cancelled and there is nothing else to do. Unlike a coroutine that waits for
+// that, it needs no stack of its own, which each cached run would hold.
+func (l *Loop) OnCancel(ctx workflow.Context, handle func()) { l.root, l.onCancel = ctx, handle }
+
+func (l *Loop) cancelPending() bool { return l.onCancel != nil && l.root.Err() != nil }
+
+func (l *Loop) hasWork() bool {
+	return l.woken || l.HasSignals() || l.nextReady() >= 0 || l.length.crossed(l.Ctx)
 }
 
 func (l *Loop) nextReady() int {
@@ -99,7 +123,7 @@ func (l *Loop) CountCancelled() { l.cancelled++ }
 func (l *Loop) ForceContinue() { l.forced = true }
 
 // ContinueDue reports whether the run should continue as new: the server suggests it, ForceContinue was called, the run has cancelled
-// too many tasks, it is about a day old, or it has awaited maxIterations times (0 is no limit). It is false while a signal to another
+// too many tasks, it is about a day old, or it has awaited maxIterations times (0 means no limit). It is false while a signal to another
 // workflow is not delivered or a handler of an update runs: the end of the run would lose them.
 func (l *Loop) ContinueDue(maxIterations int) bool {
 	due := l.forced || workflow.GetInfo(l.Ctx).GetContinueAsNewSuggested() || l.cancelled >= MaxCancelledTasks ||

@@ -61,6 +61,31 @@ func TestWakeUpEndsOneAwait(t *testing.T) {
 	})
 }
 
+func TestACancellationIsHandledOnceAfterWhatCameBefore(t *testing.T) {
+	env := workflowtest.NewEnvironment(nil, worker.Options{})
+	env.RegisterDelayedCallback(func() {
+		env.SignalWorkflow("note", "first")
+		env.CancelWorkflow()
+	}, time.Second)
+	var handled []string
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		l := loop.New(ctx)
+		loop.OnSignal(l, "note", func(text string) { handled = append(handled, text) }, func(text string) { handled = append(handled, text) })
+		l.OnCancel(ctx, func() { handled = append(handled, "cancelled") })
+		for len(handled) < 2 {
+			if err := l.Await(); err != nil {
+				return err
+			}
+		}
+		var timer loop.Timer
+		timer.Start(l, time.Minute, "")
+		return l.Await()
+	})
+	require.True(t, env.IsWorkflowCompleted())
+	require.NoError(t, env.GetWorkflowError())
+	require.Equal(t, []string{"first", "cancelled"}, handled)
+}
+
 func TestACancelledTimerDoesNotFireAndASecondOneDoes(t *testing.T) {
 	inWorkflow(t, func(_ workflow.Context, l *loop.Loop) {
 		began := l.Now()

@@ -3,6 +3,7 @@ package loop
 import (
 	"encoding/json"
 	"slices"
+	"time"
 
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/workflow"
@@ -12,12 +13,13 @@ import (
 type inbox struct {
 	channel workflow.ReceiveChannel
 	receive func() bool
+	order   string // the name, if its signals are orders
 }
 
 // OnSignal calls handle with each signal of that name, in order. A payload that cannot be decoded goes to refuse, with the reason.
 func OnSignal[T any](l *Loop, name string, handle func(T), refuse func(string)) {
 	channel := workflow.GetSignalChannel(l.Ctx, name)
-	l.inboxes = append(l.inboxes, inbox{channel, func() bool {
+	l.inboxes = append(l.inboxes, inbox{channel: channel, receive: func() bool {
 		var raw converter.RawValue
 		if !channel.ReceiveAsync(&raw) {
 			return false
@@ -54,15 +56,15 @@ func (l *Loop) HasSignals() bool {
 	return slices.ContainsFunc(l.inboxes, func(box inbox) bool { return box.channel.Len() > 0 })
 }
 
-// DrainSignals handles all signals that have arrived, and reports whether there were any. The next run would never see them.
+// DrainSignals handles the signals that have arrived, and reports whether there were any. The next run would never see them. Of orders it may handle
+// the first only: the workflow acts on it, and calls DrainSignals again.
 func (l *Loop) DrainSignals() bool {
-	found := false
-	for _, box := range l.inboxes {
-		for box.receive() {
-			found = true
-		}
+	if l.ordered { // the workflow acts first on the order that DrainEarly has handled
+		l.ordered = false
+		l.drain(false)
+		return true
 	}
-	return found
+	return l.drain(true)
 }
 
 // Message is a signal to another workflow that was not delivered when its run ended; the next run sends it again. A signal may therefore
@@ -79,19 +81,26 @@ type sending struct {
 	argument any
 }
 
-// OnUndelivered calls handle with the target, the name and the error of each signal that could not be delivered.
-func (l *Loop) OnUndelivered(handle func(workflowID, name string, err error)) { l.undeliver = handle }
+// OnUndelivered calls handle with the target, the name, the time and the error of each signal that could not be delivered.
+func (l *Loop) OnUndelivered(handle func(workflowID, name string, sent time.Time, err error)) {
+	l.undeliver = handle
+}
 
 // Signal sends a signal to another workflow.
 func (l *Loop) Signal(workflowID, name string, argument any) {
-	s := &sending{workflowID, name, argument}
+	s, sent := &sending{workflowID, name, argument}, l.Now()
 	l.sending = append(l.sending, s)
 	l.OnFuture(workflow.SignalExternalWorkflow(l.Ctx, workflowID, "", name, argument), func(f workflow.Future) {
 		l.sending = slices.DeleteFunc(l.sending, func(o *sending) bool { return o == s })
 		if err := f.Get(l.Ctx, nil); err != nil {
-			l.undeliver(workflowID, name, err)
+			l.undeliver(workflowID, name, sent, err)
 		}
 	})
+}
+
+// IsSending reports whether a signal of that name is under way to a workflow.
+func (l *Loop) IsSending(workflowID, name string) bool {
+	return slices.ContainsFunc(l.sending, func(s *sending) bool { return s.to == workflowID && s.name == name })
 }
 
 // Undelivered are the signals that are under way, for the next run to send again.

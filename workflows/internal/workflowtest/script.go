@@ -37,6 +37,7 @@ func Spec() spec.Spec {
 	s := spec.Default()
 	s.Pool.Name = "t"
 	s.Pool.Command = []string{"true"}
+	s.Health.Checkpoint = spec.Duration(5 * time.Minute)
 	return s
 }
 
@@ -46,6 +47,8 @@ type Script struct {
 	Begin time.Time // of the first run
 	steps []*step
 	env   *testsuite.TestWorkflowEnvironment // of the current run
+	// Ready reports whether the current run takes queries, if it is set: on a busy machine a step may come before its first task. Steps wait for that.
+	Ready func() bool
 }
 
 type step struct {
@@ -95,7 +98,11 @@ func (s *Script) EndRun() { s.env = nil }
 
 func (s *Script) schedule(st *step) {
 	s.env.RegisterDelayedCallback(func() {
-		if !st.done {
+		switch {
+		case st.done:
+		case s.Ready != nil && !s.Ready():
+			s.schedule(st)
+		default:
 			st.done = true
 			st.do()
 		}

@@ -129,7 +129,7 @@ class Pool(Caller):
             raise Invalid("ttl must be above 0 seconds, not %r" % (ttl,), "invalid")
         wait = min(self._client.timeout if wait is None else wait, _MAX_WAIT)
         began = time.monotonic()
-        token = secrets.token_urlsafe(24)  # the lease's secret: whoever has it can use the lease
+        token = secrets.token_urlsafe(24)  # the lease's secret: its owner can use the lease
         request = {"token": token, "holder": holder or "%s:%d" % (socket.gethostname(), os.getpid()), "request_id": str(uuid.uuid4()), "wait_ms": int(wait * 1000)}
         if session is not None:
             request["session"] = session

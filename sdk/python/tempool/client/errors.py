@@ -73,7 +73,8 @@ class MemoryLimitExceeded(WorkerCrashed):
 class WorkerError(TempoolError):
     """The worker received the call and returned an error.
 
-    worker_code, type (the exception's class), traceback, data, fatal and unhandled come from the worker; None or False if it did not send them.
+    worker_code, type (the exception's class), traceback, data, fatal and unhandled come from the worker; None or False if it did not
+    send them. Only clients with the right read get the traceback.
     """
 
     worker_code = type = traceback = data = None

@@ -3,7 +3,8 @@
 import time
 from urllib.parse import quote
 
-from .calls import decode, encode, segment
+from .backup import Content, save
+from .calls import deadline_of, decode, encode, segment
 from .errors import SessionNotFound, TempoolError
 
 
@@ -25,11 +26,15 @@ class Sessions:
         """Returns the session and extends its ttl. Raises SessionNotFound."""
         return decode(self._request("GET", id))
 
+    def new(self, data=None, *, programs=None, metadata=None, ttl=None):
+        """Creates an anonymous session, whose id the gateway chooses, and returns it. It lives for ttl after its last use; None means the pool's
+        sessions.anonymous_ttl. Name its id in calls: pool.call(…, session=new["id"])."""
+        return decode(self._request("POST", None, self._content(data, programs, metadata, ttl)))
+
     def put(self, id, data=None, *, programs=None, metadata=None, ttl=None, version=None, create=False):
         """Creates a session, or replaces its content, and returns it. ttl is a duration such as "30m"; None means the pool's. With
         create=True, raises SessionExists if the session exists."""
-        session = {"data": data, "programs": programs, "metadata": metadata, "ttl": ttl}
-        return decode(self._request("PUT", id, {name: part for name, part in session.items() if part is not None}, version, create))
+        return decode(self._request("PUT", id, self._content(data, programs, metadata, ttl), version, create))
 
     def patch(self, id, patch, version=None):
         """Applies a JSON merge patch (RFC 7396), for example {"data": {"key": "value"}}, atomically, and returns the new session. Raises
@@ -42,6 +47,20 @@ class Sessions:
             self._request("DELETE", id)
         except SessionNotFound:
             pass
+
+    def export_to(self, path, timeout=3600.0):
+        """Backs the pool's session store up to a file while the sessions are in use, and returns their number. A complete backup replaces the
+        file. Only of pool.sessions."""
+        return save(self._client.balancer.request("GET", self._of_pool("/sessions/export"), {}, b"", deadline_of(timeout, None), True), path)
+
+    def import_from(self, path, *, any_pool=False, timeout=3600.0):
+        """Restores a backup while the sessions are in use, and returns counts: {"created", "replaced", "kept", "expired"}. No session is replaced
+        by one with the same or a lower version. An error names the line, and what was done before; the import can be repeated. With any_pool,
+        the backup may be of another pool. Only of pool.sessions."""
+        content = Content(path)
+        headers = {"Content-Type": "application/x-ndjson", "Content-Length": str(content.size)}
+        target = self._of_pool("/sessions/import") + ("?any_pool=true" if any_pool else "")
+        return decode(self._client.balancer.request("POST", target, headers, content, deadline_of(timeout, None), True).read())
 
     def bindings(self, after="", limit=100):
         """Lists which sessions of the pool are bound to which workers of the hosts that the client's endpoints name, by session: {"bindings":
@@ -74,10 +93,18 @@ class Sessions:
         """Ends the bindings of the session on the hosts that the client's endpoints name. Only of pool.sessions."""
         self._ask_each("DELETE", self._bindings() + "/" + segment(id, "a session id"))
 
+    @staticmethod
+    def _content(data, programs, metadata, ttl):
+        session = {"data": data, "programs": programs, "metadata": metadata, "ttl": ttl}
+        return {name: part for name, part in session.items() if part is not None}
+
     def _bindings(self):
+        return self._of_pool("/bindings")
+
+    def _of_pool(self, path):
         if self._pool is None:
-            raise TypeError("bindings are those of a pool: use client.pool(NAME).sessions")
-        return "/v1/pools/" + segment(self._pool, "a pool name") + "/bindings"
+            raise TypeError("bindings and backups are those of a pool: use client.pool(NAME).sessions")
+        return "/v1/pools/" + segment(self._pool, "a pool name") + path
 
     def _ask_each(self, method, path, also=None):
         return self._client.balancer.request_each(method, path, time.monotonic() + self._client.timeout, also)
@@ -88,7 +115,7 @@ class Sessions:
             headers["If-Match"] = '"%d"' % version
         if create:
             headers["If-None-Match"] = "*"
-        path = "/v1/sessions/" + segment(id, "a session id") + self._query
+        path = "/v1/sessions" + ("" if id is None else "/" + segment(id, "a session id")) + self._query
         idempotent = method in ("GET", "DELETE") or method == "PUT" and version is None and not create
         deadline = time.monotonic() + self._client.timeout
         return self._client.balancer.request(method, path, headers, b"" if body is None else encode(body), deadline, idempotent).read()

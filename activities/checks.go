@@ -1,0 +1,103 @@
+package activities
+
+import (
+	"context"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
+	"github.com/tempool/tempool/process"
+)
+
+// checkInterval is the time between two looks at all incarnations. One is checked against its rules if a look finds that something has changed which
+// they are about: an idle one is checked with each sample, not every second.
+const checkInterval = time.Second
+
+// facts are what the rules of an incarnation are about, besides its age, which a sample follows soon.
+type facts struct {
+	sampled  time.Time
+	requests int64 // 0 if the rules do not limit them
+	exceeded bool  // a limit
+}
+
+// look makes each monitor check its incarnation whose facts have changed, every checkInterval until stop or released is closed.
+func (s *monitors) look(stop, released <-chan struct{}) {
+	ticker := time.NewTicker(checkInterval)
+	defer ticker.Stop()
+	var all []*monitor
+	for {
+		select {
+		case <-stop:
+			return
+		case <-released:
+			return
+		case <-ticker.C:
+		}
+		s.mu.Lock()
+		all = all[:0]
+		for _, m := range s.all {
+			all = append(all, m)
+		}
+		s.mu.Unlock()
+		for _, m := range all {
+			m.look()
+		}
+	}
+}
+
+// look has the incarnation checked if its facts have changed since the last look, if its rules are new, or if its memory grows fast.
+func (m *monitor) look() {
+	now := facts{sampled: m.p.LatestSample().At, exceeded: m.p.Violation().Limit != ""}
+	if m.current().Rules.RequestLimit > 0 {
+		now.requests = m.host.requestCount(m.p)
+	}
+	m.mu.Lock()
+	due := now != m.looked || m.growing
+	m.looked = now
+	m.mu.Unlock()
+	if !due {
+		return
+	}
+	sleep.Wake(m.due)
+}
+
+// takeRules returns what is observed from now on.
+func (m *monitor) takeRules() api.WatchRequest {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.looked = facts{}
+	return m.request
+}
+
+func (m *monitor) setGrowing(growing bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.growing = growing
+}
+
+// check adds the newest sample to the incarnation's health and returns why it should be replaced; no cause means that it should not.
+// While memory approaches its limit faster than samples arrive, it takes a sample itself; and it measures memory that was estimated before
+// that decides.
+func (h *Host) check(ctx context.Context, p *process.Process, r api.WatchRequest) (api.Cause, string) {
+	health := h.health.of(p)
+	sample := p.LatestSample()
+	if health.needsSample(r.Rules) && time.Since(sample.At) >= checkInterval {
+		if fresh, err := p.Sample(ctx); err == nil { // on an error the process is ending
+			sample = fresh
+		}
+	}
+	done := h.served(p)
+	h.sampled(p, sample, done, r.Health)
+	if excess := p.Violation(); r.Rules.Limits && excess.Limit != "" {
+		return api.CauseLimits, "Replacing the worker: " + excess.Reason + "."
+	}
+	age := time.Since(p.Info().ReadyAt)
+	cause, reason := health.replacement(r.Rules, done.requests, age)
+	if cause == "" || cause == api.CauseRequests || !health.isEstimated() {
+		return cause, reason
+	}
+	if exact, err := p.FreshSample(ctx); err == nil {
+		h.sampled(p, exact, done, r.Health)
+	}
+	return health.replacement(r.Rules, done.requests, age)
+}

@@ -1,0 +1,89 @@
+package activities
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.temporal.io/api/enums/v1"
+
+	"github.com/tempool/tempool/api"
+)
+
+// A workflow that was deleted is in no list of closed ones. So a sweep also looks, by turns, whether the workers on the rosters of pools exist.
+
+const (
+	// rosterInterval is the least time between two looks at the roster of a pool, and rostersPerSweep of how many pools one sweep looks at: more pools
+	// take turns.
+	rosterInterval  = time.Minute
+	rostersPerSweep = 4
+	// rosterTimeout bounds one look.
+	rosterTimeout = 10 * time.Second
+)
+
+// reportMissing looks at the rosters of the next pools. An error for one pool does not stop the others.
+func (s *sweep) reportMissing(ctx context.Context) error {
+	if len(s.rosters) == 0 {
+		now := time.Now()
+		if now.Sub(s.listed) < rosterInterval {
+			return nil
+		}
+		pools, err := s.openPools(ctx)
+		if err != nil {
+			return fmt.Errorf("list the pools: %w", err)
+		}
+		s.rosters, s.listed = pools, now
+	}
+	var failure error
+	for range min(len(s.rosters), rostersPerSweep) {
+		s.alive(ctx)()
+		pool := s.rosters[0]
+		s.rosters = s.rosters[1:]
+		if err := s.reportMissingOf(ctx, pool); err != nil {
+			failure = fmt.Errorf("pool %s: %w", pool, err)
+		}
+	}
+	return failure
+}
+
+// reportMissingOf signals a pool which of its workers it takes for open although they are not. Visibility may not list one that has just been started,
+// so each that is not listed is described.
+func (s *sweep) reportMissingOf(ctx context.Context, pool string) error {
+	ctx, cancel := context.WithTimeout(ctx, rosterTimeout)
+	defer cancel()
+	id := api.PoolWorkflowID(pool)
+	status, err := s.poolStatus(ctx, id)
+	if err != nil {
+		return err
+	}
+	listed, err := s.openWorkers(ctx, id, s.alive(ctx))
+	if err != nil {
+		return err
+	}
+	open := make(map[string]bool, len(listed))
+	for _, worker := range listed {
+		open[worker] = true
+	}
+	for _, w := range status.Workers {
+		worker := api.WorkerWorkflowID(pool, w.Slot)
+		if w.Gone || w.RunID == "" || open[worker] {
+			continue
+		}
+		newest, err := s.newest(ctx, worker)
+		if err != nil {
+			return err
+		}
+		word := "deleted"
+		if newest != nil {
+			if newest.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_RUNNING || newest.GetFirstRunId() != w.RunID {
+				continue
+			}
+			word = statusWord(newest.GetStatus())
+		}
+		s.Logger.Warn("a worker on the roster of its pool has no open workflow", "worker", api.WorkerName(pool, w.Slot), "status", word)
+		if err := s.signal(ctx, id, api.SignalWorkerClosed, api.WorkerClosed{Slot: w.Slot, RunID: w.RunID, Status: word}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,45 @@
+package activities_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+	"golang.org/x/sys/unix"
+
+	"github.com/tempool/tempool/api"
+)
+
+func TestAStartOnAHostWithoutDescriptorsIsNoFailureOfTheProgram(t *testing.T) {
+	h, first := newHost(t, withoutProtocol, "sleep", "1000")
+	h.DataPlane = idleDataPlane{}
+	var limit unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	restore := func() { require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)) }
+	t.Cleanup(restore)
+	h.Admit = func(context.Context, api.StartRequest) error {
+		return unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: limit.Max}) // those are in use
+	}
+	exhausted := 0
+	h.Exhausted = func() { exhausted++; restore() }
+	r := request("sleep", "1000")
+	r.Spec = first.Spec()
+	earlier := []api.FailedAttempt{{Incarnation: 2, Reason: "the first"}}
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestActivityEnvironment()
+	env.RegisterActivity(h.Start)
+	env.SetHeartbeatDetails(api.FailedAttempts{Attempts: earlier})
+	_, err := env.ExecuteActivity(h.Start, r)
+	var failure *temporal.ApplicationError
+	require.ErrorAs(t, err, &failure)
+	require.Equal(t, string(api.CodeNoWorkers), failure.Type())
+	require.True(t, failure.NonRetryable(), "the worker looks for a host with resources")
+	require.Contains(t, failure.Message(), "host h cannot start the process")
+	require.Contains(t, failure.Message(), "this host is out of resources for another process")
+	var details api.FailedAttempts
+	require.NoError(t, failure.Details(&details))
+	require.Equal(t, earlier, details.Attempts)
+	require.Equal(t, 1, exhausted)
+}

@@ -1,0 +1,26 @@
+package tempool_test
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestTheClientHasEveryCodeAndTargetOfErrors(t *testing.T) {
+	defined, err := os.ReadFile("api/errors.go")
+	require.NoError(t, err)
+	aliases, err := os.ReadFile("aliases.go")
+	require.NoError(t, err)
+	names := regexp.MustCompile(`(?m)^\t((?:Code|Err)[A-Z]\w*) +(?:Code +)?= `).FindAllStringSubmatch(string(defined), -1)
+	require.Greater(t, len(names), 60)
+	var missing []string
+	for _, name := range names {
+		if !strings.Contains(string(aliases), "= api."+name[1]+"\n") {
+			missing = append(missing, name[1])
+		}
+	}
+	require.Empty(t, missing)
+}

@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const backupText = `{"format":"tempool-sessions","format_version":1,"pool":"python","exported_at":"2026-03-04T12:00:00Z"}` + "\n" + `{"sessions":0}` + "\n"
+
+// backupGateway exports and imports backupText; broken cuts the answer to an export off.
+func backupGateway(t *testing.T, broken bool, queries *[]string) string {
+	return startGateway(t, "tcp", func(w http.ResponseWriter, r *http.Request) {
+		*queries = append(*queries, r.Method+" "+r.URL.RequestURI())
+		switch {
+		case r.URL.Path == "/v1/pools/python/sessions/export" && broken:
+			_, _ = io.WriteString(w, strings.Split(backupText, "\n")[0]+"\n"+`{"code":"store_unavailable","error":"it went away"}`+"\n")
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		case r.URL.Path == "/v1/pools/python/sessions/export":
+			_, _ = io.WriteString(w, backupText)
+		default:
+			if body, err := io.ReadAll(r.Body); err != nil || string(body) != backupText {
+				w.WriteHeader(http.StatusBadRequest)
+				_, _ = io.WriteString(w, `{"code":"invalid","detail":"line 1: this is no backup","started":false}`)
+				return
+			}
+			_, _ = io.WriteString(w, `{"created":3,"replaced":2,"kept":1,"expired":0}`)
+		}
+	})
+}
+
+func TestABackupIsExportedAndImported(t *testing.T) {
+	var queries []string
+	endpoint := backupGateway(t, false, &queries)
+	path := filepath.Join(t.TempDir(), "backup")
+	r := runCtl(t, "sessions", "export", "python", path, "--gateway", endpoint)
+	requireCode(t, ExitOK, r)
+	require.Equal(t, "exported 0 sessions to "+path+"\n", r.out)
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, backupText, string(content))
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	r = runCtl(t, "sessions", "export", "python", "-", "--gateway", endpoint)
+	requireCode(t, ExitOK, r)
+	require.Equal(t, backupText, r.out)
+
+	r = runCtl(t, "sessions", "import", "python", path, "--gateway", endpoint)
+	requireCode(t, ExitOK, r)
+	require.Equal(t, "imported "+path+": 3 created, 2 replaced, 1 kept, 0 expired\n", r.out)
+	r = runCtl(t, "sessions", "import", "python", path, "--any-pool", "--gateway", endpoint, "-o", "json")
+	requireCode(t, ExitOK, r)
+	require.JSONEq(t, `{"created":3,"replaced":2,"kept":1,"expired":0}`, r.out)
+	require.Equal(t, []string{
+		"GET /v1/pools/python/sessions/export", "GET /v1/pools/python/sessions/export",
+		"POST /v1/pools/python/sessions/import?any_pool=false", "POST /v1/pools/python/sessions/import?any_pool=true",
+	}, queries)
+}
+
+func TestAnExportThatFailsLeavesTheOldBackup(t *testing.T) {
+	var queries []string
+	endpoint := backupGateway(t, true, &queries)
+	folder := t.TempDir()
+	path := filepath.Join(folder, "backup")
+	require.NoError(t, os.WriteFile(path, []byte("old"), 0o600))
+	r := runCtl(t, "sessions", "export", "python", path, "--gateway", endpoint, "-o", "json")
+	requireCode(t, ExitFailed, r)
+	require.Equal(t, "store_unavailable", failure(t, r).Code)
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, "old", string(content))
+	entries, err := os.ReadDir(folder)
+	require.NoError(t, err)
+	require.Len(t, entries, 1)
+
+	r = runCtl(t, "sessions", "export", "python", "/dev/null", "--gateway", endpoint)
+	requireCode(t, ExitFailed, r)
+	require.Contains(t, r.err, "no regular file")
+	r = runCtl(t, "sessions", "export", "python", filepath.Join(folder, "no", "folder"), "--gateway", endpoint)
+	requireCode(t, ExitFailed, r)
+	require.Contains(t, r.err, "cannot write the backup")
+	r = runCtl(t, "sessions", "import", "python", filepath.Join(folder, "none"), "--gateway", endpoint)
+	requireCode(t, ExitFailed, r)
+	require.Contains(t, r.err, "cannot read the backup")
+	r = runCtl(t, "sessions", "import", "python", path, "--gateway", endpoint, "-o", "json")
+	requireCode(t, ExitFailed, r)
+	require.Equal(t, "line 1: this is no backup", failure(t, r).Message)
+	requireCode(t, ExitUsage, runCtl(t, "sessions", "export", "python"))
+	requireCode(t, ExitUsage, runCtl(t, "sessions", "import", "python"))
+}

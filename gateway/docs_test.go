@@ -1,0 +1,109 @@
+package gateway
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+)
+
+func page(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile("../docs/" + name)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// describedRoutes are those of the API's description, which TestOpenAPIDescribesExactlyTheRoutes compares with the code; {} is a variable.
+func describedRoutes(t *testing.T) map[string]bool {
+	t.Helper()
+	routes := map[string]bool{}
+	for path, operations := range readDocument(t).Paths {
+		for method := range operations {
+			routes[strings.ToUpper(method)+" "+withoutNames(path)] = true
+		}
+	}
+	return routes
+}
+
+func withoutNames(path string) string {
+	path, _, _ = strings.Cut(path, "?")
+	return regexp.MustCompile(`\{[^}]*\}`).ReplaceAllString(path, "{}")
+}
+
+// routesIn returns the routes in the code of a text, such as `GET/PUT /v1/sessions/{id}`; a path alone continues the methods before it.
+func routesIn(text string) (routes []string) {
+	methods := ""
+	for _, found := range regexp.MustCompile("`(?:([A-Z]+(?:/[A-Z]+)*) )?(/[^` ]*)`").FindAllStringSubmatch(text, -1) {
+		if found[1] != "" {
+			methods = found[1]
+		}
+		for method := range strings.SplitSeq(methods, "/") {
+			routes = append(routes, method+" "+withoutNames(found[2]))
+		}
+	}
+	return routes
+}
+
+func TestTheManualListsExactlyTheRoutes(t *testing.T) {
+	_, rest, found := strings.Cut(page(t, "gateway.md"), "| route | does |\n")
+	require.True(t, found)
+	table, _, _ := strings.Cut(rest, "\n\n")
+	want := describedRoutes(t)
+	want["GET /ui"] = true // the dashboard, which is no part of the API
+	listed := map[string]bool{}
+	for row := range strings.Lines(table) {
+		for _, route := range routesIn(strings.SplitN(row, " | ", 2)[0]) {
+			listed[route] = true
+		}
+	}
+	require.Equal(t, want, listed)
+
+	sessions := page(t, "sessions.md")
+	for route := range want {
+		if strings.Contains(route, "/v1/sessions") {
+			require.Contains(t, routesIn(sessions), route, "docs/sessions.md")
+		}
+	}
+	for _, name := range []string{"sessions.md", "events.md", "security.md", "scale.md", "operations/monitor.md"} {
+		for _, route := range regexp.MustCompile("`((?:GET|PUT|POST|PATCH|DELETE) /[^`]*)`").FindAllStringSubmatch(page(t, name), -1) {
+			for _, route := range routesIn("`" + strings.ReplaceAll(route[1], "/pools/POOL", "/pools/{pool}") + "`") {
+				require.Contains(t, want, route, "docs/%s names %s", name, route)
+			}
+		}
+	}
+}
+
+func TestTheManualListsExactlyTheErrorCodes(t *testing.T) {
+	listed := map[string]string{}
+	row := regexp.MustCompile("(?m)^\\| ((?:`[a-z_]+`(?:, )?)+) \\| (\\d+) \\| ")
+	for _, found := range row.FindAllStringSubmatch(page(t, "gateway.md")+page(t, "sessions.md"), -1) {
+		for _, code := range regexp.MustCompile("[a-z_]+").FindAllString(found[1], -1) {
+			if status := listed[code]; status != "" {
+				require.Equal(t, status, found[2], "two rows give %s different statuses", code)
+			}
+			listed[code] = found[2]
+		}
+	}
+	want := map[string]string{string(codeInternal): fmt.Sprint(http.StatusInternalServerError)}
+	for code, status := range statuses {
+		want[string(code)] = fmt.Sprint(status)
+	}
+	require.Equal(t, want, listed)
+}
+
+func TestTheManualDescribesTheHeaders(t *testing.T) {
+	text := page(t, "gateway.md")
+	for _, header := range []string{api.HeaderSession, api.HeaderTimeout, api.HeaderPriority, api.HeaderLeaseToken, api.HeaderWorker, api.HeaderIncarnation} {
+		require.Contains(t, text, "`"+header+"`")
+	}
+	for _, name := range regexp.MustCompile(`\bTempool-[A-Z][A-Za-z-]+`).FindAllString(text, -1) {
+		require.Contains(t, []string{api.HeaderSession, api.HeaderTimeout, api.HeaderPriority, api.HeaderLeaseToken, api.HeaderWorker, api.HeaderIncarnation}, name)
+	}
+}

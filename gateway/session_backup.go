@@ -1,0 +1,135 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/access"
+	"github.com/tempool/tempool/sessions"
+)
+
+const (
+	// maxBackups is how many exports and imports may be under way: each holds some sessions in memory for as long as its client takes.
+	maxBackups = 4
+	// importTimeout bounds an import.
+	importTimeout = time.Hour
+)
+
+// backupRoutes back the session store of a pool up and restore it. A client that may read and write each session may do so with all of them.
+func (g *Gateway) backupRoutes() []route {
+	return []route{
+		{http.MethodGet, "/v1/pools/{pool}/sessions/export", access.Sessions, poolInPath, orProblem(g.exportSessions)},
+		{http.MethodPost, "/v1/pools/{pool}/sessions/import", access.Sessions, poolInPath, orProblem(g.importSessions)},
+	}
+}
+
+// storeOf returns the store of the pool in the path, for one of at most maxBackups requests, which ends with the gateway.
+func (g *Gateway) storeOf(r *http.Request) (ctx context.Context, store sessions.Store, end func(), err error) {
+	pool := r.PathValue("pool")
+	if invalid := api.CheckPoolName(pool, api.CodePoolNotFound); invalid != nil {
+		return nil, nil, nil, invalid
+	}
+	select {
+	case g.backups <- struct{}{}:
+	default:
+		return nil, nil, nil, api.Errorf(api.CodeUnavailable, "%d exports and imports of sessions are under way at this gateway: repeat the request when one has ended", maxBackups).After(time.Second)
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	stop := context.AfterFunc(g.streaming, cancel)
+	end = func() { stop(); cancel(); <-g.backups }
+	calls, err := g.config.Sessions.Of(ctx, pool)
+	if err != nil {
+		end()
+		return nil, nil, nil, err
+	}
+	return ctx, calls.Store, end, nil
+}
+
+// exportSessions answers with a backup. A failure halfway is its last line, and the connection is closed, so that no client takes it for a
+// whole one.
+func (g *Gateway) exportSessions(w http.ResponseWriter, r *http.Request) error {
+	ctx, store, end, err := g.storeOf(r)
+	if err != nil {
+		return err
+	}
+	defer end()
+	listing, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	ids, err := store.IDs(listing)
+	if err != nil {
+		return err
+	}
+	answer := http.NewResponseController(w)
+	_ = answer.SetReadDeadline(time.Time{}) // a large store takes its time
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.Header().Set("Cache-Control", "no-store")
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	out := bufio.NewWriterSize(w, 64<<10)
+	if _, err = sessions.WriteBackup(ctx, store, ids, r.PathValue("pool"), time.Now(), out); err != nil {
+		p := problemOf(err)
+		_ = json.NewEncoder(out).Encode(api.SessionBackupFailure{Code: p.Code, Error: p.Detail})
+	}
+	if flushed := out.Flush(); flushed != nil || err != nil {
+		_ = answer.Flush()
+		panic(http.ErrAbortHandler)
+	}
+	return nil
+}
+
+// importSessions restores a backup, as it arrives.
+func (g *Gateway) importSessions(w http.ResponseWriter, r *http.Request) error {
+	anyPool := false
+	if text := r.URL.Query().Get("any_pool"); text != "" {
+		var err error
+		if anyPool, err = strconv.ParseBool(text); err != nil {
+			return api.Errorf(api.CodeInvalid, "any_pool=%s is neither true nor false", text)
+		}
+	}
+	ctx, store, end, err := g.storeOf(r)
+	if err != nil {
+		return err
+	}
+	defer end()
+	ctx, cancel := context.WithTimeout(ctx, importTimeout)
+	defer cancel()
+	if err := connectionOf(r).share.growBody(ctx, sessions.ImportMemory); err != nil {
+		return err
+	}
+	body := &bodyReader{in: r.Body, w: w, until: time.Now().Add(importTimeout)}
+	done, err := sessions.Import(ctx, store, r.PathValue("pool"), anyPool, backupBody{body, http.NewResponseController(w)})
+	switch {
+	case err != nil && g.streaming.Err() != nil:
+		return api.Errorf(api.CodeUnavailable, "the gateway is shutting down during the import (%s); repeat it, which keeps what is done", done).After(time.Second)
+	case err != nil:
+		return err
+	}
+	writeJSON(w, http.StatusOK, done)
+	return nil
+}
+
+// backupBody is the body of an import.
+type backupBody struct {
+	in         io.Reader
+	connection *http.ResponseController
+}
+
+// Read gives the failures to read a code.
+func (b backupBody) Read(p []byte) (int, error) {
+	n, err := b.in.Read(p)
+	switch {
+	case errors.Is(err, io.EOF):
+		_ = b.connection.SetReadDeadline(time.Time{}) // the client has sent all, and waits until the last of it is restored
+	case err != nil:
+		err = bodyError(err, 0)
+	}
+	return n, err
+}

@@ -1,0 +1,153 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/sessions"
+	"github.com/tempool/tempool/sessions/memory"
+)
+
+const (
+	exportPath = "/v1/pools/p/sessions/export"
+	importPath = "/v1/pools/p/sessions/import"
+)
+
+func (e *env) putSessions(n int) {
+	e.t.Helper()
+	for i := range n {
+		require.Equal(e.t, http.StatusCreated, e.do("PUT", fmt.Sprintf("/v1/sessions/s%03d", i), `{"data":{"k":1}}`).status)
+	}
+}
+
+func imported(t *testing.T, a answer) (done api.SessionImport) {
+	t.Helper()
+	require.Equal(t, http.StatusOK, a.status, "%s", a.body)
+	require.NoError(t, json.Unmarshal(a.body, &done))
+	return done
+}
+
+func TestABackupIsImportedWhileTheSessionsAreInUse(t *testing.T) {
+	const n = 50
+	e := open(t, 0, withSessions(sessions.Config{}))
+	e.putSessions(n)
+	backup := e.do("GET", exportPath, nil)
+	require.Equal(t, http.StatusOK, backup.status, "%s", backup.body)
+	require.Equal(t, "application/x-ndjson", backup.header.Get("Content-Type"))
+	require.Equal(t, n+2, bytes.Count(backup.body, []byte("\n")))
+	require.Contains(t, string(backup.body), `"pool":"p"`)
+
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			for i := range n {
+				e.do("PATCH", fmt.Sprintf("/v1/sessions/s%03d", i), `{"data":{"k":2}}`)
+			}
+		})
+		group.Go(func() { e.do("POST", importPath, string(backup.body)) })
+	}
+	group.Wait()
+	for i := range n {
+		s := e.do("GET", fmt.Sprintf("/v1/sessions/s%03d", i), nil).session(t)
+		require.Equal(t, "2", string(s.Data["k"]))
+		require.Equal(t, int64(5), s.Version, "no import undid a change")
+	}
+	require.Equal(t, http.StatusNoContent, e.do("DELETE", "/v1/sessions/s007", nil).status)
+	require.Equal(t, api.SessionImport{Created: 1, Kept: n - 1}, imported(t, e.do("POST", importPath, string(backup.body))))
+	require.Equal(t, int64(1), e.do("GET", "/v1/sessions/s007", nil).session(t).Version)
+}
+
+func TestBackupRequestsThatFail(t *testing.T) {
+	e := open(t, 0, withSessions(sessions.Config{Max: 3}))
+	e.putSessions(3)
+	backup := string(e.do("GET", exportPath, nil).body)
+	for _, bad := range []string{"", "hello", "{}", strings.Replace(backup, `"p"`, `"q"`, 1), backup[:len(backup)-20]} {
+		e.do("POST", importPath, bad).requireProblem(t, http.StatusBadRequest, api.CodeInvalid)
+	}
+	e.do("POST", importPath+"?any_pool=maybe", backup).requireProblem(t, http.StatusBadRequest, api.CodeInvalid)
+	require.Equal(t, 3, imported(t, e.do("POST", importPath+"?any_pool=true", strings.Replace(backup, `"p"`, `"q"`, 1))).Kept)
+	e.do("GET", "/v1/pools/elsewhere/sessions/export", nil).requireProblem(t, http.StatusNotFound, api.CodePoolNotFound)
+	e.do("POST", "/v1/pools/elsewhere/sessions/import", backup).requireProblem(t, http.StatusNotFound, api.CodePoolNotFound)
+	e.do("GET", "/v1/pools/a%20b/sessions/export", nil).requireProblem(t, http.StatusNotFound, api.CodePoolNotFound)
+
+	full := open(t, 0, withSessions(sessions.Config{Max: 1}))
+	problem := full.do("POST", importPath, backup)
+	problem.requireProblem(t, http.StatusInsufficientStorage, api.CodeStoreFull)
+	require.Contains(t, string(problem.body), "(1 created, 0 replaced, 0 kept, 0 expired; repeating the import keeps what is done)")
+}
+
+func TestConcurrentBackupsAreLimited(t *testing.T) {
+	e := open(t, 0, withSessions(sessions.Config{}))
+	for range maxBackups {
+		e.gateway.backups <- struct{}{}
+	}
+	e.do("GET", exportPath, nil).requireProblem(t, http.StatusServiceUnavailable, api.CodeUnavailable)
+	e.do("POST", importPath, "").requireProblem(t, http.StatusServiceUnavailable, api.CodeUnavailable)
+	<-e.gateway.backups
+	for range maxBackups + 1 { // each frees its place
+		require.Equal(t, http.StatusOK, e.do("GET", exportPath, nil).status)
+		e.do("POST", importPath, "").requireProblem(t, http.StatusBadRequest, api.CodeInvalid)
+		e.do("GET", "/v1/pools/elsewhere/sessions/export", nil).requireProblem(t, http.StatusNotFound, api.CodePoolNotFound)
+	}
+}
+
+// failingStore fails to read sessions after the first pages.
+type failingStore struct {
+	sessions.Store
+	pages int
+}
+
+func (s *failingStore) Peek(ctx context.Context, ids []string) ([]*sessions.Session, error) {
+	if s.pages--; s.pages < 0 {
+		return nil, sessions.Unavailable("read sessions", errors.New("it went away"))
+	}
+	return s.Store.Peek(ctx, ids)
+}
+
+func TestAnExportThatFailsHalfwayIsNoBackup(t *testing.T) {
+	store := &failingStore{memory.Open(sessions.Config{}), 2}
+	e := open(t, 0, withConfig(func(c *Config) { c.Listen, c.Sessions = "127.0.0.1:0", fakeSessions{store} }))
+	e.putSessions(50)
+	client, err := tempool.Dial(t.Context(), tempool.Options{Gateways: []string{e.gateway.Endpoint()}})
+	require.NoError(t, err)
+	defer client.Close()
+	var out bytes.Buffer
+	_, err = client.Pool("p").ExportSessions(t.Context(), &out)
+	require.ErrorIs(t, err, api.ErrStoreUnavailable)
+	require.ErrorContains(t, err, "it went away")
+	e.do("POST", importPath, out.String()).requireProblem(t, http.StatusBadRequest, api.CodeInvalid)
+
+	store.pages = 1000
+	out.Reset()
+	end, err := client.Pool("p").ExportSessions(t.Context(), &out)
+	require.NoError(t, err)
+	require.Equal(t, 50, end.Sessions)
+	done, err := client.Pool("p").ImportSessions(t.Context(), bytes.NewReader(out.Bytes()), tempool.ImportOptions{})
+	require.NoError(t, err)
+	require.Equal(t, 50, done.Kept)
+	_, err = client.Pool("p").ImportSessions(t.Context(), strings.NewReader("{}\n"), tempool.ImportOptions{})
+	require.ErrorIs(t, err, api.ErrInvalid)
+	require.ErrorContains(t, err, "line 1: this is no backup")
+	_, err = client.Pool("elsewhere").ImportSessions(t.Context(), neverRead{t}, tempool.ImportOptions{})
+	require.ErrorIs(t, err, api.ErrPoolNotFound)
+}
+
+// neverRead fails the test if it is read: the gateway refuses the request before.
+type neverRead struct{ t *testing.T }
+
+func (r neverRead) Read([]byte) (int, error) {
+	r.t.Error("the backup was read")
+	return 0, io.EOF
+}

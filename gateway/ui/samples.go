@@ -1,0 +1,155 @@
+package ui
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/format"
+)
+
+const (
+	// samplesTimeout bounds the question for samples: a page does not wait longer for its plots.
+	samplesTimeout = 1500 * time.Millisecond
+	// sparkWidth and sparkHeight are the size of a plot in a table, chartWidth and chartHeight that of one on a worker's page.
+	sparkWidth, sparkHeight = 80, 20
+	chartWidth, chartHeight = 300, 80
+)
+
+// series are the samples of a worker, oldest first.
+type series struct{ memory, cpu, calls, score []point }
+
+// sampled are the samples of workers, by name, and why some are missing.
+type sampled struct {
+	of      map[string]series
+	missing string
+}
+
+// samples asks gateways for the samples of some workers of a pool; nil asks all of them.
+func (v *visit) samples(pool string, slots []int, gateways []string) sampled {
+	ctx, cancel := context.WithTimeout(v.ctx(), samplesTimeout)
+	defer cancel()
+	var failed []string
+	var unreachable error
+	all, err := v.d.config.Fleet.RecentSamples(v.remote(ctx), pool, tempool.SampleOptions{
+		Workers: slots, Gateways: gateways,
+		Unreachable: func(endpoint string, err error) { failed, unreachable = append(failed, endpoint), err },
+	})
+	found := sampled{of: seriesOf(all, time.Now())}
+	switch {
+	case unreachable != nil:
+		slices.Sort(failed)
+		found.missing = "The plots lack the samples of " + failed[0] + others(len(failed)-1) + ": " + samplesTrouble(unreachable) + "."
+	case err != nil:
+		found.missing = "The samples cannot be read: " + samplesTrouble(err) + "."
+	}
+	return found
+}
+
+func samplesTrouble(err error) string {
+	switch api.CodeOf(err) {
+	case api.CodeUnauthorized, api.CodeForbidden:
+		return "its gateway asks for a token; sign out, and sign in with a token that it knows"
+	case "not_found":
+		return "its agent is older and keeps none; update it"
+	case api.CodeDeadlineExceeded:
+		return "it does not answer in time"
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "it does not answer in time"
+	}
+	return message(err)
+}
+
+func others(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return " and " + format.Plural(n, "other gateway")
+}
+
+// seriesOf joins the samples of each worker on all hosts.
+func seriesOf(all []api.RecentSamples, now time.Time) map[string]series {
+	of := make(map[string]series, len(all))
+	for _, one := range all {
+		s, before := of[one.Worker]
+		for _, points := range []*[]point{&s.memory, &s.cpu, &s.calls, &s.score} {
+			*points = slices.Grow(*points, len(one.AgeMS))
+		}
+		for i, age := range one.AgeMS {
+			at, incarnation := now.Add(-time.Duration(age)*time.Millisecond), one.Incarnation[i]
+			s.memory = append(s.memory, point{at, incarnation, float64(one.MemoryBytes[i])})
+			s.cpu = append(s.cpu, point{at, incarnation, float64(one.CPUPercent[i])})
+			s.calls = append(s.calls, point{at, incarnation, float64(one.CallsPerMinute[i])})
+			s.score = append(s.score, point{at, incarnation, float64(one.Score[i])})
+		}
+		if before { // it was on another host
+			for _, points := range [][]point{s.memory, s.cpu, s.calls, s.score} {
+				slices.SortStableFunc(points, func(a, b point) int { return a.at.Compare(b.at) })
+			}
+		}
+		of[one.Worker] = s
+	}
+	return of
+}
+
+// addSparks draws the memory and the calls of the workers of a roster's page.
+func (p *poolView) addSparks(found sampled, now time.Time) {
+	end := endOfPlots(now)
+	p.SamplesMissing = found.missing
+	for i := range p.Workers {
+		row := &p.Workers[i]
+		s := found.of[row.Name]
+		memory, calls := recent(s.memory, end), recent(s.calls, end)
+		row.MemorySpark = newPlot(memory, end, sparkAxis(memory), sparkWidth, sparkHeight, "memory", bytesText)
+		row.CallsSpark = newPlot(calls, end, zeroAxis(calls, 1, decimal), sparkWidth, sparkHeight, "calls a minute", countText)
+	}
+}
+
+// charts are the plots of a worker's page. maxMemory is where it is rotated; 0 is not known.
+func charts(s series, maxMemory int64, now time.Time) []plot {
+	end := endOfPlots(now)
+	draw := func(points []point, what string, least float64, steps []float64, text func(float64) string, limit float64) plot {
+		points = recent(points, end)
+		if _, high := bounds(points); limit > 0 && high > limit/4 {
+			least = max(least, limit) // it is near enough to be shown
+		}
+		axis := zeroAxis(points, least, steps)
+		return newPlot(points, end, axis, chartWidth, chartHeight, what, text).filled().withLimit(limit, axis)
+	}
+	all := []plot{
+		draw(s.memory, "memory", 1<<20, binary, bytesText, float64(maxMemory)),
+		draw(s.cpu, "CPU", 10, decimal, percentText, 0),
+		draw(s.calls, "calls a minute", 1, decimal, countText, 0),
+		draw(s.score, "health score", 100, decimal, countText, 0),
+	}
+	if all[0].D == "" {
+		return nil
+	}
+	return all
+}
+
+func bytesText(x float64) string   { return format.Bytes(int64(x)) }
+func percentText(x float64) string { return countText(x) + " %" }
+func countText(x float64) string   { return strconv.FormatFloat(math.Round(x*10)/10, 'f', -1, 64) }
+
+// gatewaysOf are the gateways of the hosts that have workers of a page of a roster.
+func gatewaysOf(rows []workerRow, workers []api.RosterEntry) (slots []int, gateways []string) {
+	endpoint := make(map[int]string, len(workers))
+	for _, w := range workers {
+		endpoint[w.Slot] = w.Endpoint
+	}
+	slots, gateways = []int{}, []string{}
+	for _, row := range rows {
+		slots = append(slots, row.Slot)
+		if at := endpoint[row.Slot]; at != "" && !slices.Contains(gateways, at) {
+			gateways = append(gateways, at)
+		}
+	}
+	return slots, gateways
+}

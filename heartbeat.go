@@ -1,0 +1,65 @@
+package tempool
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tempool/tempool/api"
+)
+
+// concurrentQueries bounds how many workers or hosts are queried at the same time.
+const concurrentQueries = 16
+
+// HostHeartbeat is what the agent of a host last reported of its ready processes; nothing if the host has no agent.
+func (c *Client) HostHeartbeat(ctx context.Context, hostID string) (api.HostHeartbeat, error) {
+	heartbeat, _, err := c.heartbeat(ctx, hostID)
+	return heartbeat, err
+}
+
+// heartbeat returns the newest heartbeat of a host, and when Temporal got it.
+func (c *Client) heartbeat(ctx context.Context, hostID string) (v api.HostHeartbeat, at time.Time, err error) {
+	description, err := c.temporal.DescribeWorkflowExecution(ctx, api.HostWorkflowID(hostID), "")
+	if err != nil {
+		return v, at, c.fromTemporal(err, "describe host "+hostID)
+	}
+	for _, activity := range description.GetPendingActivities() {
+		if activity.GetActivityType().GetName() != api.ActivityHostLiveness || activity.GetHeartbeatDetails() == nil {
+			continue
+		}
+		if err := c.converter.FromPayloads(activity.GetHeartbeatDetails(), &v); err != nil {
+			return v, at, c.fromTemporal(err, "read the heartbeat of host "+hostID)
+		}
+		at = activity.GetLastHeartbeatTime().AsTime()
+	}
+	return v, at, nil
+}
+
+// processReports is what the hosts of workers last reported of their processes, by worker. A host that cannot be described reports nothing.
+func (c *Client) processReports(ctx context.Context, workers []api.RosterEntry) map[string]api.ProcessReport {
+	var hosts []string
+	for _, w := range workers {
+		if w.Host != "" && !slices.Contains(hosts, w.Host) {
+			hosts = append(hosts, w.Host)
+		}
+	}
+	heartbeats := make([]api.HostHeartbeat, len(hosts))
+	var group errgroup.Group
+	group.SetLimit(concurrentQueries)
+	for i, host := range hosts {
+		group.Go(func() (err error) {
+			heartbeats[i], err = c.HostHeartbeat(ctx, host)
+			return err
+		})
+	}
+	_ = group.Wait() // figures that are missing are as of the last checkpoint
+	reports := map[string]api.ProcessReport{}
+	for _, host := range heartbeats {
+		for _, v := range host.Processes {
+			reports[v.Worker] = v
+		}
+	}
+	return reports
+}

@@ -1,0 +1,162 @@
+package docs
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// exported returns the exported names of a Go package, methods as Type.Method, fields as Type.Field.
+func exported(t *testing.T, folder string) map[string]bool {
+	t.Helper()
+	names := map[string]bool{}
+	entries, err := os.ReadDir(filepath.Join(root, folder))
+	require.NoError(t, err)
+	for _, entry := range entries {
+		if filepath.Ext(entry.Name()) != ".go" || strings.HasSuffix(entry.Name(), "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, folder, entry.Name()), nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		for _, declared := range file.Decls {
+			switch d := declared.(type) {
+			case *ast.FuncDecl:
+				names[receiver(d)+d.Name.Name] = true
+			case *ast.GenDecl:
+				for _, s := range d.Specs {
+					switch s := s.(type) {
+					case *ast.TypeSpec:
+						names[s.Name.Name] = true
+						if fields, ok := s.Type.(*ast.StructType); ok {
+							for _, field := range fields.Fields.List {
+								for _, name := range field.Names {
+									names[s.Name.Name+"."+name.Name] = true
+								}
+							}
+						}
+					case *ast.ValueSpec:
+						for _, name := range s.Names {
+							names[name.Name] = true
+						}
+					}
+				}
+			}
+		}
+	}
+	return names
+}
+
+func receiver(d *ast.FuncDecl) string {
+	if d.Recv == nil {
+		return ""
+	}
+	of := d.Recv.List[0].Type
+	if pointer, ok := of.(*ast.StarExpr); ok {
+		of = pointer.X
+	}
+	if name, ok := of.(*ast.Ident); ok {
+		return name.Name + "."
+	}
+	return ""
+}
+
+// code returns the blocks and spans of code of a page.
+func (p page) code() string {
+	return strings.Join(append(p.spans(), fence.FindAllString(p.text, -1)...), "\n")
+}
+
+// TestNamesOfClientsAndSDKsExist checks names such as tempool.Dial, Pool.Checkout, sdk.Errorf, tempool.on_start and pool.sessions.bind.
+func TestNamesOfClientsAndSDKsExist(t *testing.T) {
+	client, sdk := exported(t, "."), exported(t, "sdk/go")
+	packages := map[string]map[string]bool{"sdk": sdk, "agentcmd": exported(t, "cmd/worker/agentcmd"), "codec": exported(t, "codec")}
+	agent := exported(t, "worker")
+	python := read(t, "sdk/python/tempool/__init__.py")
+	pythonClient := read(t, "sdk/python/tempool/client/__init__.py")
+	sessions := read(t, "sdk/python/tempool/client/sessions.py")
+	attributes := sources(t, "gateway/", "worker/", "activities/", "internal/", "process/", "workflows/")
+	name := regexp.MustCompile(`\b(tempool|sdk|agentcmd|codec|worker)\.([A-Za-z]\w*(?:\.[A-Z]\w*)?)`)
+	method := regexp.MustCompile(`\b(Client|Pool|Session|Lease|Options|CheckoutOptions|CallOptions)\.([A-Z]\w*)`)
+	var wrong []string
+	for _, p := range pages(t) {
+		if strings.HasPrefix(p.path, "docs/internals/") {
+			continue // it also names what is not exported
+		}
+		code := p.code()
+		for _, found := range name.FindAllStringSubmatch(code, -1) {
+			of, what := found[1], found[2]
+			exists := packages[of][what]
+			switch {
+			case strings.HasPrefix(found[0], "tempool.client."):
+				exists = strings.Contains(pythonClient, `"`+strings.TrimPrefix(what, "client.")+`"`)
+			case of == "tempool":
+				exists = client[what] || client[strings.SplitN(what, ".", 2)[0]] || regexp.MustCompile(`"`+what+`"`).MatchString(python) ||
+					strings.Contains(attributes, `"tempool.`+what+`"`) || slices.Contains([]string{"client", "gc"}, what) || path.Ext("tempool."+what) == ".json"
+			case of == "worker":
+				exists = agent[what] || what[0] >= 'a' // worker.transitioned, worker.py
+			}
+			if !exists {
+				wrong = append(wrong, p.path+" names "+found[0])
+			}
+		}
+		for _, found := range method.FindAllStringSubmatch(code, -1) {
+			if !client[found[0]] {
+				wrong = append(wrong, p.path+" names "+found[0])
+			}
+		}
+		for _, found := range regexp.MustCompile(`\.sessions\.([a-z_]+)\b`).FindAllStringSubmatch(code, -1) {
+			if !strings.Contains(sessions, "    def "+found[1]+"(") {
+				wrong = append(wrong, p.path+" names "+found[0])
+			}
+		}
+	}
+	require.Empty(t, wrong)
+}
+
+// TestNamesOfTheNodeSDKExist checks what the pages import, and the hooks that they name.
+func TestNamesOfTheNodeSDKExist(t *testing.T) {
+	index := read(t, "sdk/node/lib/index.js")
+	var wrong []string
+	for _, p := range pages(t) {
+		var names []string
+		for _, found := range regexp.MustCompile(`import \{ ([^}]+) \} from 'tempool'`).FindAllStringSubmatch(p.text, -1) {
+			names = append(names, strings.Split(found[1], ", ")...)
+		}
+		for _, code := range p.spans() {
+			names = append(names, regexp.MustCompile(`^on[A-Z][a-zA-Z]+\b`).FindAllString(code, -1)...)
+		}
+		for _, name := range names {
+			if !regexp.MustCompile(`export .*\b` + name + `\b`).MatchString(index) {
+				wrong = append(wrong, p.path+" names "+name)
+			}
+		}
+	}
+	require.Empty(t, wrong)
+}
+
+// TestGoCodeParses checks the syntax of the blocks of Go, whether they are files, declarations or statements.
+func TestGoCodeParses(t *testing.T) {
+	block := regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
+	var wrong []string
+	for _, p := range pages(t) {
+		for _, found := range block.FindAllStringSubmatch(p.text, -1) {
+			code := strings.ReplaceAll(found[1], "…", "")
+			parses := slices.ContainsFunc([]string{code, "package p\n" + code, "package p\nfunc f() {\n" + code + "\n}"}, func(file string) bool {
+				_, err := parser.ParseFile(token.NewFileSet(), "", file, parser.SkipObjectResolution)
+				return err == nil
+			})
+			if !parses {
+				wrong = append(wrong, p.path+": "+found[1])
+			}
+		}
+	}
+	require.Empty(t, wrong)
+}

@@ -1,0 +1,45 @@
+// Package sleep waits for a time, or until an end, and wakes who waits.
+package sleep
+
+import (
+	"iter"
+	"time"
+)
+
+// For waits for d and returns true, or returns false as soon as ended is closed.
+func For(ended <-chan struct{}, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ended:
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// Ticks yields the time once per interval until ended is closed.
+func Ticks(ended <-chan struct{}, interval time.Duration) iter.Seq[time.Time] {
+	return func(yield func(time.Time) bool) {
+		ticker := time.NewTicker(interval)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ended:
+				return
+			case now := <-ticker.C:
+				if !yield(now) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Wake puts a value into c, which has room for one, unless one is waiting there already: the goroutine that receives from c runs once more.
+func Wake(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

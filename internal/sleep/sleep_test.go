@@ -1,0 +1,37 @@
+package sleep
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestForWaitsUnlessTheEndComesFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, ended := time.Now(), make(chan struct{})
+		require.True(t, For(ended, time.Minute))
+		require.Equal(t, time.Minute, time.Since(began))
+		time.AfterFunc(time.Second, func() { close(ended) })
+		require.False(t, For(ended, time.Hour))
+		require.Equal(t, time.Minute+time.Second, time.Since(began))
+	})
+}
+
+func TestTicksComeUntilTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, ended := time.Now(), make(chan struct{})
+		var ticks []time.Duration
+		for now := range Ticks(ended, time.Minute) {
+			ticks = append(ticks, now.Sub(began))
+			if len(ticks) == 3 {
+				close(ended)
+			}
+		}
+		require.Equal(t, []time.Duration{time.Minute, 2 * time.Minute, 3 * time.Minute}, ticks)
+		for range Ticks(make(chan struct{}), time.Minute) {
+			break
+		}
+	})
+}

@@ -1,0 +1,48 @@
+package tree
+
+import "maps"
+
+// NetworkBytes are what network interfaces have received and sent.
+type NetworkBytes struct {
+	Received int64 `json:"received_bytes"`
+	Sent     int64 `json:"sent_bytes"`
+}
+
+// networkInterface is an interface of a network namespace.
+type networkInterface struct {
+	namespace uint64
+	name      string
+}
+
+// maxInterfaces bounds the interfaces of a tree. A program may make as many as it likes in a namespace that it has made.
+const maxInterfaces = 128
+
+// networkTotal adds up what the interfaces of a tree count. An interface that is gone still counts, and one whose counters have fallen began anew.
+type networkTotal struct {
+	latest map[networkInterface]NetworkBytes // nil before the first
+	total  NetworkBytes
+}
+
+// add returns the total after a reading; nil until there was something to read.
+func (n *networkTotal) add(now map[networkInterface]NetworkBytes) *NetworkBytes {
+	if len(now) == 0 && n.latest == nil {
+		return nil
+	}
+	for id, bytes := range now {
+		n.total.Received += growth(n.latest[id].Received, bytes.Received)
+		n.total.Sent += growth(n.latest[id].Sent, bytes.Sent)
+	}
+	if n.latest == nil || len(n.latest) > 2*maxInterfaces {
+		n.latest = make(map[networkInterface]NetworkBytes, len(now))
+	}
+	maps.Copy(n.latest, now) // an interface that this reading lacks may be in the next one
+	total := n.total
+	return &total
+}
+
+func growth(before, now int64) int64 {
+	if now < before {
+		return now
+	}
+	return now - before
+}

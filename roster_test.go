@@ -1,0 +1,46 @@
+package tempool
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+func TestARosterHasTheForecastThatTheHostLastReported(t *testing.T) {
+	status := api.PoolStatus{Pool: "p", Size: 1, Workers: []api.RosterEntry{{State: lifecycle.Ready, Incarnation: 2}}}
+	report := api.ProcessReport{
+		Process: api.Process{Worker: "p/0", Incarnation: 2}, Sample: &api.Sample{MemoryBytes: 5, Network: &api.NetworkBytes{SentBytes: 7}},
+		Assessment: &api.Assessment{Grade: "good", Score: 90, Watch: "Watch closely: memory grows.", FailsInMS: 7_500, CallsPerMinute: 3},
+	}
+	w := RosterOf(status, map[string]api.ProcessReport{"p/0": report}).Workers[0]
+	require.Equal(t, "Watch closely: memory grows.", w.Watch)
+	require.InDelta(t, 7.5, w.FailsInS, 0)
+	require.InDelta(t, 3, w.CallsPerMinute, 0)
+	require.EqualValues(t, 7, w.Network.SentBytes)
+
+	later := api.Worker{WorkerState: api.WorkerState{Incarnation: 2}, Metrics: api.Metrics{Watch: "Watch closely: memory grows.", FailsInS: 7.5}}
+	report.Assessment = &api.Assessment{Grade: "good", Score: 90}
+	addReport(&later, report)
+	require.Empty(t, later.Watch, "the host no longer sees a failure")
+	require.Zero(t, later.FailsInS)
+}
+
+func TestARosterHasTheFiguresOfEveryLiveProcess(t *testing.T) {
+	report := api.ProcessReport{
+		Process: api.Process{Worker: "p/0", Incarnation: 2}, Sample: &api.Sample{MemoryBytes: 5}, Usage: api.Usage{Requests: 4, TotalMS: 8}, UptimeMS: 3000,
+	}
+	for _, state := range lifecycle.States() {
+		status := api.PoolStatus{Pool: "p", Size: 1, Workers: []api.RosterEntry{{State: state, Incarnation: 2}}}
+		w := RosterOf(status, map[string]api.ProcessReport{"p/0": report}).Workers[0]
+		if !state.Live() {
+			require.Zero(t, w.CurrentMemoryBytes, "the last heartbeat is older than the end of the process (%s)", state)
+			continue
+		}
+		require.EqualValues(t, 5, w.CurrentMemoryBytes, state)
+		require.EqualValues(t, 4, w.RequestsServed, state)
+		require.InDelta(t, 3, w.UptimeS, 0, state)
+	}
+}

@@ -1,0 +1,59 @@
+package tempool
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+)
+
+func TestSamplesOfSeveralHostsAreJoined(t *testing.T) {
+	host := func(status int, answer string) string {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			text := answer
+			if r.URL.RequestURI() != "/v1/pools/p/samples?workers=0,7" {
+				text = "no JSON"
+			}
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(status)
+			_, _ = w.Write([]byte(text))
+		}))
+		t.Cleanup(server.Close)
+		return server.URL
+	}
+	one := func(worker, ages string) string {
+		return `[{"worker": "` + worker + `", "age_ms": ` + ages + `, "incarnation": [1], "memory_bytes": [5], "cpu_percent": [1.5], "calls_per_minute": [2], "score": [90]}]`
+	}
+	first, second := host(http.StatusOK, one("p/7", "[10]")), host(http.StatusOK, one("p/0", "[20]"))
+	uneven, older := host(http.StatusOK, one("p/0", "[1, 2]")), host(http.StatusNotFound, `{"code": "not_found", "detail": "no route"}`)
+	c, err := Dial(t.Context(), Options{Gateways: []string{first, second, uneven, older}})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	failed := map[string]error{}
+	unreachable := func(endpoint string, err error) { failed[endpoint] = err }
+	ask := func(gateways ...string) ([]api.RecentSamples, error) {
+		return c.Pool("p").RecentSamples(t.Context(), SampleOptions{Workers: []int{0, 7}, Gateways: gateways, Unreachable: unreachable})
+	}
+	all, err := ask()
+	require.NoError(t, err)
+	require.Len(t, all, 2)
+	require.Equal(t, []string{"p/0", "p/7"}, []string{all[0].Worker, all[1].Worker})
+	require.Equal(t, []int64{20}, all[0].AgeMS)
+	require.Len(t, failed, 2)
+	require.ErrorContains(t, failed[uneven], "lists of different lengths")
+	require.Equal(t, api.Code("not_found"), api.CodeOf(failed[older]))
+
+	all, err = ask(first)
+	require.NoError(t, err)
+	require.Len(t, all, 1, "that gateway alone")
+	_, err = ask(older)
+	require.Error(t, err, "if none answers")
+	all, err = c.Pool("p").RecentSamples(t.Context(), SampleOptions{Workers: []int{}})
+	require.NoError(t, err)
+	require.Empty(t, all)
+	_, err = c.Pool("NO").RecentSamples(t.Context(), SampleOptions{})
+	require.ErrorIs(t, err, api.ErrPoolNotFound)
+}

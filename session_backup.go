@@ -1,0 +1,99 @@
+package tempool
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/transport"
+)
+
+// ExportSessions writes a backup of the pool's session store to out, while the sessions are in use: lines of JSON (api.SessionBackup). Other pools
+// may share the store. It needs the right sessions, and extends no session's life. Unless it succeeds, what it has written is no backup. ctx
+// bounds it. It fails with store_unavailable, pool_not_found, no_workers or unavailable, and with the error of out.
+func (p *Pool) ExportSessions(ctx context.Context, out io.Writer) (*api.SessionBackupEnd, error) {
+	reply, err := p.trySessionGateways(ctx, transport.Request{Method: http.MethodGet, Path: "/v1/pools/" + p.name + "/sessions/export"})
+	if err != nil {
+		return nil, err
+	}
+	defer reply.Close()
+	to := &lastLineWriter{out: out}
+	if _, err := io.Copy(to, reply.Body); err != nil {
+		var failure api.SessionBackupFailure
+		switch {
+		case to.failed != nil:
+			return nil, to.failed
+		case json.Unmarshal(to.last, &failure) == nil && failure.Code != "":
+			return nil, api.Errorf(failure.Code, "%s", failure.Error)
+		}
+		return nil, reply.Interrupted(err)
+	}
+	var end struct{ Sessions *int }
+	if err := json.Unmarshal(to.last, &end); err != nil || end.Sessions == nil {
+		return nil, api.Errorf(api.CodeUnavailable, "the answer is truncated or not from a Tempool gateway: it does not end as a backup of sessions does")
+	}
+	return &api.SessionBackupEnd{Sessions: *end.Sessions}, nil
+}
+
+// ImportOptions change what ImportSessions accepts.
+type ImportOptions struct {
+	AnyPool bool // accept the backup of another pool
+}
+
+// ImportSessions restores a backup into the pool's session store, which may be in use. It restores the sessions that do not exist, with their
+// version, times and TTL, and those that have a lower version; it keeps every other one, so it can be repeated. Its error names the line, and what
+// was done before. It needs the right sessions. ctx bounds it. It fails with invalid or payload_too_large for a damaged backup, with store_full, which evicts
+// nothing, and as ExportSessions does.
+func (p *Pool) ImportSessions(ctx context.Context, backup io.Reader, o ImportOptions) (*api.SessionImport, error) {
+	body, err := transport.AnyBody(backup)
+	if err != nil {
+		return nil, err
+	}
+	reply, err := p.trySessionGateways(ctx, transport.Request{
+		Method: http.MethodPost, Path: "/v1/pools/" + p.name + "/sessions/import?any_pool=" + strconv.FormatBool(o.AnyPool), Body: body,
+		// A gateway that does not have the store says so before the backup is read, so that another one can be asked.
+		Header: http.Header{"Expect": {"100-continue"}, "Content-Type": {"application/x-ndjson"}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	var done api.SessionImport
+	return &done, reply.ReadJSON(&done)
+}
+
+// lastLineWriter passes on what is written to it and remembers the last line, if that is short.
+type lastLineWriter struct {
+	out    io.Writer
+	last   []byte
+	ended  bool // last is complete
+	failed error
+}
+
+// maxLastLine is above the size of the last line of a backup.
+const maxLastLine = 4 << 10
+
+func (w *lastLineWriter) Write(p []byte) (int, error) {
+	for rest := p; len(rest) > 0; {
+		if w.ended {
+			w.last, w.ended = w.last[:0], false
+		}
+		line, after, found := bytes.Cut(rest, []byte{'\n'})
+		if len(w.last)+len(line) <= maxLastLine {
+			w.last = append(w.last, line...)
+		} else {
+			w.last = append(w.last[:0], make([]byte, maxLastLine)...) // too long, and no JSON
+		}
+		w.ended, rest = found, after
+	}
+	n, err := w.out.Write(p)
+	if err == nil && n < len(p) {
+		err = io.ErrShortWrite
+	}
+	w.failed = errors.Join(w.failed, err)
+	return n, err
+}

@@ -1,0 +1,197 @@
+package sessions_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/sessions"
+	"github.com/tempool/tempool/spec"
+)
+
+func restore(t *testing.T, store sessions.Store, s *sessions.Session, want sessions.Restored) {
+	t.Helper()
+	did, err := store.Restore(t.Context(), s)
+	require.NoError(t, err)
+	require.Equal(t, want, did)
+}
+
+func testRestore(t *testing.T, s *storeEnv) {
+	store := s.store(sessions.Config{})
+	want := s.foreign("a", 10*time.Minute)
+	restore(t, store, want, sessions.RestoredNew)
+	requireSame(t, want, peek(t, store, "a"))
+	restore(t, store, want, sessions.RestoredKept)
+	requireSame(t, want, peek(t, store, "a"))
+	require.True(t, isLive(t, store, "a"))
+	updated, err := store.Update(t.Context(), "a", setData("k", "2"))
+	require.NoError(t, err)
+	require.Equal(t, want.Version+1, updated.Version, "versions continue")
+	restore(t, store, want, sessions.RestoredKept)
+	requireSame(t, updated, peek(t, store, "a"))
+
+	require.NoError(t, store.Delete(t.Context(), "a"))
+	restore(t, store, want, sessions.RestoredNew)
+	requireSame(t, want, peek(t, store, "a"))
+	s.clock.advance(9*time.Minute - time.Millisecond)
+	require.True(t, isLive(t, store, "a"), "the TTL counts from the restored last use")
+	s.clock.advance(time.Millisecond)
+	require.False(t, isLive(t, store, "a"))
+}
+
+func testRestoreOlder(t *testing.T, s *storeEnv) {
+	store := s.store(sessions.Config{})
+	old := s.foreign("a", time.Hour)
+	restore(t, store, old, sessions.RestoredNew)
+	used, err := store.Get(t.Context(), "a")
+	require.NoError(t, err)
+
+	newer := old.Clone()
+	newer.Version, newer.Data["k"], newer.TTL = 9, raw(`"newer"`), spec.Duration(2*time.Hour)
+	restore(t, store, newer, sessions.RestoredOlder)
+	want := newer.Clone()
+	want.LastAccessed = used.LastAccessed // later than that of the backup
+	requireSame(t, want, peek(t, store, "a"))
+	count, err := store.Count(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, count)
+
+	later := newer.Clone()
+	later.Version, later.CreatedAt = 10, later.CreatedAt.Add(-time.Second)
+	restore(t, store, later, sessions.RestoredKept)
+	requireSame(t, want, peek(t, store, "a"))
+	require.NoError(t, store.Delete(t.Context(), "a"))
+	fresh := create(t, store, "a", time.Hour)
+	restore(t, store, newer, sessions.RestoredKept)
+	requireSame(t, fresh, peek(t, store, "a"))
+}
+
+func testRestoreExpired(t *testing.T, s *storeEnv) {
+	store := s.store(sessions.Config{})
+	expired := s.foreign("a", time.Minute)
+	restore(t, store, expired, sessions.RestoredExpired)
+	require.False(t, isLive(t, store, "a"))
+	kept := create(t, store, "a", time.Hour)
+	restore(t, store, expired, sessions.RestoredExpired)
+	requireSame(t, kept, peek(t, store, "a"))
+
+	create(t, store, "b", time.Minute)
+	s.clock.advance(time.Minute) // b expires, with version 1
+	old := s.foreign("b", time.Hour)
+	old.CreatedAt = old.CreatedAt.Add(-time.Hour)
+	restore(t, store, old, sessions.RestoredNew)
+	requireSame(t, old, peek(t, store, "b"))
+}
+
+func testRestoreFull(t *testing.T, s *storeEnv) {
+	for _, onFull := range []sessions.OnFull{sessions.Refuse, sessions.Evict} {
+		store := s.store(sessions.Config{Max: 2, OnFull: onFull})
+		restore(t, store, s.foreign("a", time.Hour), sessions.RestoredNew)
+		create(t, store, "b", time.Minute)
+		_, err := store.Restore(t.Context(), s.foreign("c", time.Hour))
+		require.ErrorIs(t, err, api.ErrStoreFull)
+		require.False(t, isLive(t, store, "c"))
+		require.True(t, isLive(t, store, "a"), "a restore evicts nothing")
+		newer := s.foreign("a", time.Hour)
+		newer.Version++
+		restore(t, store, newer, sessions.RestoredOlder)
+		s.clock.advance(time.Minute) // b expires
+		restore(t, store, s.foreign("c", time.Hour), sessions.RestoredNew)
+	}
+}
+
+func testRestoreInvalid(t *testing.T, s *storeEnv) {
+	store := s.store(sessions.Config{})
+	for name, corrupt := range map[string]func(*sessions.Session){
+		"a bad id":            func(x *sessions.Session) { x.ID = "a/b" },
+		"no version":          func(x *sessions.Session) { x.Version = 0 },
+		"a version too high":  func(x *sessions.Session) { x.Version = 1 << 60 },
+		"used in the future":  func(x *sessions.Session) { x.LastAccessed = s.clock.read().Add(25 * time.Hour) },
+		"a ttl that is none":  func(x *sessions.Session) { x.TTL = -1 },
+		"a value, not JSON":   func(x *sessions.Session) { x.Data["k"] = raw("{") },
+		"used, then created":  func(x *sessions.Session) { x.LastAccessed = x.CreatedAt.Add(-time.Second) },
+		"no time of creation": func(x *sessions.Session) { x.CreatedAt = time.Time{} },
+	} {
+		session := s.foreign("a", time.Hour)
+		corrupt(session)
+		_, err := store.Restore(t.Context(), session)
+		require.ErrorIs(t, err, api.ErrInvalid, name)
+	}
+	session := s.foreign("a", time.Hour)
+	session.Data["k"] = raw(`"` + strings.Repeat("x", sessions.MaxBody) + `"`)
+	_, err := store.Restore(t.Context(), session)
+	require.ErrorIs(t, err, api.ErrPayloadTooLarge)
+	require.False(t, isLive(t, store, "a"))
+}
+
+func testRestoreDuringUpdate(t *testing.T, s *storeEnv) {
+	store := s.store(sessions.Config{})
+	restore(t, store, s.foreign("a", time.Hour), sessions.RestoredNew)
+	calls := 0
+	updated, err := store.Update(t.Context(), "a", func(x *sessions.Session) error {
+		if calls++; calls == 1 {
+			other := s.foreign("a", time.Hour)
+			other.Version, other.Data["restored"] = 20, raw("true")
+			restore(t, store, other, sessions.RestoredOlder)
+		}
+		x.Data["n"] = raw("1")
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, 2, calls)
+	require.Equal(t, int64(21), updated.Version)
+	require.Equal(t, map[string]json.RawMessage{"k": raw(`"v"`), "restored": raw("true"), "n": raw("1")}, updated.Data)
+}
+
+// Two imports restore several versions of one session while clients change it. No version is ever lower than one that was acknowledged before, and the
+// last change of each client is in the store.
+func testConcurrentRestores(t *testing.T, s *storeEnv) {
+	store := s.store(sessions.Config{})
+	restore(t, store, s.foreign("a", time.Hour), sessions.RestoredNew)
+	const writers, each = 4, 20
+	var group sync.WaitGroup
+	failures := make(chan error, 2*writers)
+	for w := range writers {
+		group.Go(func() {
+			var last int64
+			for n := range each {
+				updated, err := store.Update(t.Context(), "a", setData(fmt.Sprint("w", w), fmt.Sprint(n)))
+				if err == nil && updated.Version <= last {
+					err = fmt.Errorf("version %d after %d", updated.Version, last)
+				}
+				if err != nil {
+					failures <- err
+					return
+				}
+				last = updated.Version
+			}
+			failures <- nil
+		})
+		group.Go(func() {
+			for n := range each {
+				old := s.foreign("a", time.Hour)
+				old.Version = int64(1 + n%7) // at most the first version
+				if did, err := store.Restore(t.Context(), old); err != nil || did != sessions.RestoredKept {
+					failures <- fmt.Errorf("%s: %w", did, err)
+					return
+				}
+			}
+			failures <- nil
+		})
+	}
+	group.Wait()
+	for range 2 * writers {
+		require.NoError(t, <-failures)
+	}
+	final := peek(t, store, "a")
+	require.Equal(t, int64(7+writers*each), final.Version)
+	for w := range writers {
+		require.Equal(t, fmt.Sprint(each-1), string(final.Data[fmt.Sprint("w", w)]))
+	}
+}

@@ -1,0 +1,59 @@
+package spec
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestASpecHidesWhatItMarksAsSecret(t *testing.T) {
+	given := func() Spec {
+		s := good()
+		s.Pool.Env = map[string]string{"KEY": "s3cret"}
+		s.Pool.Command = []string{
+			"serve", "--password", "s3cret", "--api-key=s3cret", "--token", "--max-tokens", "512", "--token-file", "/run/token", "-v",
+			"postgres://me:s3cret@db/x?ssl=1", "https://host/hook?access_token=s3cret&page=2", "sh -c 'DB_PASSWORD=s3cret exec run --fast=1'",
+		}
+		s.Pool.RunArgs = []string{"-e", "ANY=s3cret", "--env=OTHER=s3cret", "-eTHIRD=s3cret", "--env", "INHERITED", "-v", "/data:/data"}
+		s.Health.Command = []string{"curl", "-H", "Authorization: Bearer s3cret", "http://localhost/"}
+		s.Health.Path = "/healthz?token=s3cret"
+		s.Start.Warmup = []Warmup{{Method: "init", Params: json.RawMessage(`{"clientSecret":"s3cret","depth":3,"urls":["redis://:s3cret@db"],"login":{"password":"s3cret","name":"me"},"token":["s3cret"],"passphrase":"","secret":4711}`)}, {Method: "ready"}}
+		s.Sessions.URL = "redis://:s3cret@db"
+		return s
+	}
+	s := given()
+	hidden := s.WithoutSecrets()
+	require.Equal(t, given(), s, "the spec itself is as it was")
+	encoded, err := json.Marshal(hidden)
+	require.NoError(t, err)
+	require.NotContains(t, string(encoded), "s3cret")
+	require.NotContains(t, hidden.Text(), "s3cret")
+	require.Equal(t, []string{
+		"serve", "--password", "(hidden)", "--api-key=(hidden)", "--token", "--max-tokens", "512", "--token-file", "/run/token", "-v",
+		"postgres://me:(hidden)@db/x?ssl=1", "https://host/hook?access_token=(hidden)&page=2", "sh -c 'DB_PASSWORD=(hidden) exec run --fast=1'",
+	}, hidden.Pool.Command)
+	require.Equal(t, []string{"-e", "ANY=(hidden)", "--env=OTHER=(hidden)", "-eTHIRD=(hidden)", "--env", "INHERITED", "-v", "/data:/data"}, hidden.Pool.RunArgs)
+	require.Equal(t, []string{"curl", "-H", "Authorization: (hidden)", "http://localhost/"}, hidden.Health.Command)
+	require.Equal(t, "/healthz?token=(hidden)", hidden.Health.Path)
+	require.JSONEq(t, `{"clientSecret":"(hidden)","depth":3,"urls":["redis://:(hidden)@db"],"login":{"password":"(hidden)","name":"me"},"token":"(hidden)","passphrase":"","secret":"(hidden)"}`, string(hidden.Start.Warmup[0].Params))
+	require.Nil(t, hidden.Start.Warmup[1].Params)
+	require.Equal(t, map[string]string{"KEY": "(hidden)"}, hidden.Pool.Env)
+}
+
+func TestASpecWithoutSecretsStaysAsItIs(t *testing.T) {
+	require.Equal(t, good(), good().WithoutSecrets())
+	require.Equal(t, Default(), Default().WithoutSecrets())
+}
+
+func TestChangesOfSecretsAreListedWithoutThem(t *testing.T) {
+	from, to := good(), good()
+	from.Pool.Env = map[string]string{"SAME": "1", "GONE": "2", "KEY": "old"}
+	to.Pool.Env = map[string]string{"SAME": "1", "NEW": "", "KEY": "new"}
+	from.Pool.Command, to.Pool.Command = []string{"run", "--token=old"}, []string{"run", "--token=new"}
+	to.Pool.Size, to.Sessions.URL = 9, "redis://:new@db"
+	require.Equal(t, []Change{
+		{"pool.size", "4", "9"}, {"pool.command", `["run", "--token=(hidden)"]`, `["run", "--token=(hidden)"]`},
+		{"pool.env.GONE", "(hidden)", ""}, {"pool.env.KEY", "(hidden)", "(hidden)"}, {"pool.env.NEW", "", `""`}, {"sessions.url", `""`, `"(hidden)"`},
+	}, ChangesWithoutSecrets(from, to))
+}

@@ -1,0 +1,80 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	sdkworker "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/workflows/host"
+)
+
+// heartbeatOf is the heartbeat of a host with n leased processes.
+func heartbeatOf(n int) (h api.HostHeartbeat) {
+	for i := range n {
+		worker := fmt.Sprintf("functions/%06d", i)
+		h.Processes = append(h.Processes, api.ProcessReport{
+			Process: api.Process{Worker: worker, Incarnation: 12}, Usage: api.Usage{Requests: int64(i + 1)}, Sample: &api.Sample{MemoryBytes: 1},
+			Lease: &api.Lease{Worker: worker, Holder: strings.Repeat("h", api.MaxHolderBytes), Endpoint: strings.Repeat("e", 256)},
+		})
+	}
+	return h
+}
+
+func TestAHeartbeatFitsIntoWhatTemporalTakes(t *testing.T) {
+	require.Equal(t, heartbeatOf(fewProcesses), bounded(heartbeatOf(fewProcesses)))
+	for _, n := range []int{fewProcesses, 1000, 5000, 50_000} {
+		h := bounded(heartbeatOf(n))
+		text, err := json.Marshal(h)
+		require.NoError(t, err)
+		require.Less(t, len(text), maxHeartbeat+1000)
+		for i, p := range h.Processes {
+			require.EqualValues(t, i+1, p.Usage.Requests, "in the order of their names")
+		}
+		if n <= 5000 {
+			require.Len(t, h.Processes, n, "each has its usage")
+			require.NotNil(t, h.Processes[0].Lease, "as much as fits is whole")
+		}
+	}
+	broken := heartbeatOf(fewProcesses + 1)
+	broken.Processes[fewProcesses].Sample.CPUPercent = math.NaN()
+	_, err := json.Marshal(bounded(broken))
+	require.NoError(t, err)
+}
+
+// Temporal fails the activity whose heartbeat is too large, so that the host would be suspect with each of them.
+func TestTheHeartbeatOfAHostWithThousandsOfProcessesArrives(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), serverWait)
+	defer cancel()
+	server, dial := newTestServer(ctx, t)
+	connection := dial()
+	workflows := sdkworker.New(connection, api.TaskQueue, sdkworker.Options{})
+	workflows.RegisterWorkflowWithOptions(host.Workflow, workflow.RegisterOptions{Name: api.WorkflowHost})
+	require.NoError(t, workflows.Start())
+	t.Cleanup(workflows.Stop)
+	temporal := tempool.NewClient(connection, server.Namespace())
+	t.Cleanup(temporal.Close)
+	m := &membership{
+		client: temporal, hostID: "h", log: slog.New(slog.DiscardHandler), report: func() api.HostHeartbeat { return heartbeatOf(4000) },
+		newWorker: func(queue string) sdkworker.Worker {
+			return sdkworker.New(connection, queue, sdkworker.Options{DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: time.Second})
+		},
+		remember: func(int64) {}, lost: func() {}, fail: func(err error) { t.Error(err) }, request: api.JoinRequest{Instance: "i", Lineage: "l"},
+	}
+	require.NoError(t, m.start(ctx))
+	t.Cleanup(func() { m.leave(context.Background(), api.LeaveRequest{}) })
+	require.Eventually(t, func() bool {
+		h, err := temporal.HostHeartbeat(ctx, "h")
+		return err == nil && len(h.Processes) == 4000
+	}, serverWait, 100*time.Millisecond)
+}

@@ -1,0 +1,57 @@
+package pool
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/workflows/internal/workflowtest"
+)
+
+// stopDirectly is an operator's stop, which a worker gets without its pool.
+func (a *fakeWorker) stopDirectly() {
+	a.generation++
+	a.entry.RestOrderedAt = a.fakePool.env.Now()
+	a.report(lifecycle.Stopping)
+	a.then(stepDuration, func() { a.rest(lifecycle.Stopped, "stopped") })
+}
+
+func TestARolloutLeavesAWorkerDownThatIsStoppedAfterItsBegin(t *testing.T) {
+	p := newFakePool(t)
+	p.At(5*time.Second, func() { p.workers[3].stopDirectly() })
+	p.updateAt(10*time.Second, api.UpdateRestart, api.RestartRequest{Reason: "new moon"})
+	p.At(10*time.Second+stepDuration/2, func() {
+		require.True(t, p.workers[0].restarting)
+		for _, number := range []int{0, 1, 4} {
+			p.workers[number].stopDirectly()
+		}
+	})
+	p.At(60*time.Second, func() {
+		st := p.status()
+		require.Nil(t, st.Rollout)
+		require.Equal(t, []string{"0 stopped #1 v1", "1 stopped #1 v1", "2 ready #2 v1", "3 ready #2 v1", "4 stopped #1 v1"}, slotsOf(st), "3 was stopped before")
+		p.update(api.UpdateRestart, api.RestartRequest{Reason: "and now"})
+	})
+	p.At(2*time.Minute, func() {
+		require.Equal(t, []string{"0 ready #2 v1", "1 ready #2 v1", "2 ready #3 v1", "3 ready #3 v1", "4 ready #2 v1"}, slotsOf(p.status()))
+	})
+	p.stopAt(3 * time.Minute)
+	p.run(poolOf(5))
+}
+
+func TestARestartOfOneWorkerReturnsWhenTheWorkerHasIt(t *testing.T) {
+	p := newFakePool(t)
+	p.slowSignals = 5 * time.Second
+	var one *workflowtest.UpdateResult
+	p.At(10*time.Second, func() { one = p.update(api.UpdateRestart, api.RestartRequest{Worker: number(1)}) })
+	p.At(14*time.Second, func() { require.Nil(t, one.Value, "the worker does not have it yet") })
+	p.At(20*time.Second, func() {
+		require.Equal(t, api.RestartResult{Workers: []int{1}}, one.Value)
+		require.Len(t, p.workers[1].timesOf(api.SignalRestart), 1)
+	})
+	p.stopAt(time.Minute)
+	p.run(poolOf(2))
+}

@@ -1,0 +1,148 @@
+package worker
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+)
+
+// together sends signals that reach the worker in one workflow task.
+func (s *workerEnv) together(names ...string) {
+	for _, name := range names[:len(names)-1] {
+		s.env.SignalWorkflowSkippingWorkflowTask(name, orderOf(name))
+	}
+	last := names[len(names)-1]
+	s.env.SignalWorkflow(last, orderOf(last))
+}
+
+func orderOf(name string) any {
+	if name == api.SignalRestart {
+		return api.Restart{Reason: name}
+	}
+	return api.Control{Reason: name}
+}
+
+func TestTheLatestOfOrdersThatArriveTogetherCounts(t *testing.T) {
+	for name, c := range map[string]struct {
+		before []string // what was ordered long before
+		orders []string
+		want   lifecycle.State
+	}{
+		"a stop after a restart":                       {nil, []string{api.SignalRestart, api.SignalStop}, lifecycle.Stopped},
+		"a restart after a stop":                       {nil, []string{api.SignalStop, api.SignalRestart}, lifecycle.Ready},
+		"a drain after a restart":                      {nil, []string{api.SignalRestart, api.SignalDrain}, lifecycle.Stopped},
+		"a restart after a drain":                      {nil, []string{api.SignalDrain, api.SignalRestart}, lifecycle.Ready},
+		"a suspension after a resumption":              {[]string{api.SignalSuspend}, []string{api.SignalResume, api.SignalSuspend}, lifecycle.Suspended},
+		"a resumption after a suspension":              {nil, []string{api.SignalSuspend, api.SignalResume}, lifecycle.Ready},
+		"a suspension after two resumptions":           {[]string{api.SignalSuspend}, []string{api.SignalResume, api.SignalSuspend, api.SignalResume, api.SignalSuspend}, lifecycle.Suspended},
+		"the last of five":                             {nil, []string{api.SignalSuspend, api.SignalResume, api.SignalSuspend, api.SignalResume, api.SignalSuspend}, lifecycle.Suspended},
+		"a stop after a resumption":                    {[]string{api.SignalSuspend}, []string{api.SignalResume, api.SignalStop}, lifecycle.Stopped},
+		"the last of four":                             {nil, []string{api.SignalSuspend, api.SignalResume, api.SignalSuspend, api.SignalResume}, lifecycle.Ready},
+		"a restart of a stopped worker, after a stop":  {[]string{api.SignalStop}, []string{api.SignalStop, api.SignalRestart}, lifecycle.Ready},
+		"a stop of a stopped worker, after a restart":  {[]string{api.SignalStop}, []string{api.SignalRestart, api.SignalStop}, lifecycle.Stopped},
+		"a drain of a stopped worker, after a restart": {[]string{api.SignalStop}, []string{api.SignalRestart, api.SignalDrain}, lifecycle.Stopped},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newWorkerEnv(t)
+			for _, order := range c.before {
+				s.At(time.Minute, func() { s.together(order) })
+			}
+			s.At(2*time.Minute, func() { s.together(c.orders...) })
+			s.At(4*time.Minute, func() {
+				require.Equal(t, c.want, s.state().State)
+				s.cancel()
+			})
+			s.run(standalone())
+		})
+	}
+}
+
+// Temporal does not keep the order of what a pool sends to its worker.
+func TestARestartThatIsOvertakenDoesNotBringItsOlderSpecBack(t *testing.T) {
+	restart := func(version int64) api.Restart {
+		sp := standalone().Spec
+		return api.Restart{Reason: "apply", Spec: &sp, SpecVersion: version}
+	}
+	for name, send := range map[string]func(s *workerEnv){
+		"in one workflow task": func(s *workerEnv) {
+			s.env.SignalWorkflowSkippingWorkflowTask(api.SignalRestart, restart(3))
+			s.env.SignalWorkflow(api.SignalRestart, restart(2))
+		},
+		"during the restart": func(s *workerEnv) {
+			s.env.SignalWorkflow(api.SignalRestart, restart(3))
+			s.In(time.Second, s.signal(api.SignalRestart, restart(2)))
+		},
+		"after it": func(s *workerEnv) {
+			s.env.SignalWorkflow(api.SignalRestart, restart(3))
+			s.In(time.Minute, s.signal(api.SignalRestart, restart(2)))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newWorkerEnv(t)
+			s.slow = map[string]time.Duration{api.ActivityStart: 10 * time.Second}
+			s.At(time.Minute, func() { send(s) })
+			s.At(5*time.Minute, func() {
+				require.Equal(t, lifecycle.Ready, s.state().State)
+				require.EqualValues(t, 3, s.state().SpecVersion)
+				s.cancel()
+			})
+			s.run(standalone())
+		})
+	}
+}
+
+// The handler of an update runs before the workflow, and handles signals, too.
+func TestACheckoutDoesNotChangeTheOrderOfOrders(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.At(time.Minute, func() {
+		for _, name := range []string{api.SignalRestart, api.SignalStop, api.SignalRestart, api.SignalStop} {
+			s.env.SignalWorkflowSkippingWorkflowTask(name, orderOf(name))
+		}
+		s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: "alice"})
+	})
+	s.At(4*time.Minute, func() {
+		require.Equal(t, lifecycle.Stopped, s.state().State)
+		s.signal(api.SignalRestart, api.Restart{})()
+	})
+	s.At(5*time.Minute, func() {
+		require.Equal(t, lifecycle.Ready, s.state().State)
+		s.cancel()
+	})
+	s.run(standalone())
+}
+
+func TestTheLatestOfOrdersThatArriveTogetherCountsBeforeAStart(t *testing.T) {
+	for name, c := range map[string]struct {
+		orders []string
+		want   lifecycle.State
+	}{
+		"a stop after a restart": {[]string{api.SignalRestart, api.SignalStop}, lifecycle.Stopped},
+		"a restart after a stop": {[]string{api.SignalStop, api.SignalRestart}, lifecycle.Ready},
+	} {
+		for _, state := range []lifecycle.State{lifecycle.Starting, lifecycle.Pending} {
+			t.Run(name+", "+string(state), func(t *testing.T) {
+				s := newWorkerEnv(t)
+				run := standalone()
+				if state == lifecycle.Pending {
+					run = inPool(func(*spec.Spec) {})
+					run.StartsPaused = "too many starts failed"
+				}
+				s.slow = map[string]time.Duration{api.ActivityStart: 10 * time.Second}
+				s.At(time.Second, func() {
+					require.Equal(t, state, s.state().State)
+					s.together(c.orders...)
+				})
+				s.At(time.Minute, func() {
+					require.Equal(t, c.want, s.state().State)
+					s.cancel()
+				})
+				s.run(run)
+			})
+		}
+	}
+}

@@ -1,0 +1,39 @@
+package worker
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+// A full disk, or a host without descriptors, lasts longer than ten failures in a row: a worker that gave up would need an operator.
+func TestAWorkerWaitsForAHostWithResourcesAndCountsNoFailure(t *testing.T) {
+	s := newWorkerEnv(t)
+	const why = "host h cannot start the process: this host is out of resources for another process: no space left on device"
+	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+		if r.Incarnation <= 20 {
+			return api.StartResult{}, temporal.NewNonRetryableApplicationError(why, string(api.CodeNoWorkers), nil,
+				api.FailedAttempts{Attempts: []api.FailedAttempt{}})
+		}
+		return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
+	}
+	s.slow = map[string]time.Duration{api.ActivityStart: time.Second}
+	s.At(10*time.Second+time.Second/2, func() {
+		st := s.state()
+		require.Contains(t, []lifecycle.State{lifecycle.Starting, lifecycle.Pending}, st.State)
+		require.Contains(t, s.events(), lifecycle.Hold)
+	})
+	s.At(time.Minute, func() {
+		require.Equal(t, lifecycle.Ready, s.state().State)
+		require.EqualValues(t, 21, s.state().Incarnation, "no number is used twice on a host")
+		require.Zero(t, s.metrics().ConsecutiveFailures)
+		s.cancel()
+	})
+	s.run(standalone())
+	require.Equal(t, 21, s.counted(&s.starts))
+}
