@@ -130,6 +130,18 @@ func (c *fakeControl) returned() []api.CheckinRequest {
 	return slices.Clone(c.checkins)
 }
 
+// Status says that each worker that was ever started starts again on this host.
 func (c *fakeControl) Status(_ context.Context, pool string) (api.PoolStatus, error) {
-	return api.PoolStatus{}, api.Errorf(api.CodePoolNotFound, "no pool %s", pool)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	status := api.PoolStatus{Pool: pool, Spec: spec.Default()}
+	for worker := range c.incarnations {
+		if owner, slot, err := api.ParseWorkerName(worker); err == nil && owner == pool {
+			status.Workers = append(status.Workers, api.RosterEntry{Slot: slot, Host: "here"})
+		}
+	}
+	if len(status.Workers) == 0 {
+		return api.PoolStatus{}, api.Errorf(api.CodePoolNotFound, "no pool %s", pool)
+	}
+	return status, nil
 }
