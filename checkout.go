@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"go.temporal.io/sdk/client"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/balance"
@@ -197,11 +198,14 @@ func (p *Pool) CheckoutOnce(ctx context.Context, slot int, o CheckoutOptions) (*
 		token = "" // nobody uses a gateway's own lease over HTTP
 	}
 	request := api.CheckoutRequest{
-		RequestID: cmp.Or(o.RequestID, uuid.NewString()), Holder: o.Holder, Session: o.Session, TTLMS: o.TTL.Milliseconds(), TokenHash: api.HashLeaseToken(token),
+		RequestID: cmp.Or(o.RequestID, uuid.NewString()), AttemptID: uuid.NewString(), Holder: o.Holder, Session: o.Session, TTLMS: o.TTL.Milliseconds(), TokenHash: api.HashLeaseToken(token),
 	}
 	requested := time.Now()
 	lease, err := p.client.CheckoutWorker(ctx, p.name, slot, request)
 	if err != nil {
+		if token != "" && mayBeGranted(err) { // a gateway repeats the request for a lease of its own
+			p.client.withdraw(p.name, slot, request.AttemptID)
+		}
 		return nil, err
 	}
 	if lease.TokenHash != request.TokenHash { // Temporal answers an update of the same ID as before
@@ -223,6 +227,24 @@ func (c *Client) CheckoutWorker(ctx context.Context, pool string, slot int, requ
 		return nil, err
 	}
 	return &lease, nil
+}
+
+// withdrawTimeout bounds how long a withdrawal is tried. The lease would expire later.
+const withdrawTimeout = 30 * time.Second
+
+// mayBeGranted reports whether the worker may still grant a lease to a checkout that failed with err: Temporal has it, but did not answer in time.
+func mayBeGranted(err error) bool {
+	_, unanswered := errors.AsType[*client.WorkflowUpdateServiceTimeoutOrCanceledError](err)
+	return !errors.Is(err, errNotSent) && (unanswered || api.CodeOf(err) == api.CodeUnavailable)
+}
+
+// withdraw sends in the background that nobody waits for the answer to a checkout: its lease would expire unused and cost the process of the worker.
+func (c *Client) withdraw(pool string, slot int, attempt string) {
+	_ = c.goBackground(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, withdrawTimeout)
+		defer cancel()
+		_ = c.temporal.SignalWorkflow(ctx, api.WorkerWorkflowID(pool, slot), "", api.SignalWithdrawCheckout, api.Withdrawal{AttemptID: attempt}) // else the lease expires
+	})
 }
 
 // candidates returns the workers in service, the most likely free ones first. Equals are in random order, so that many clients do not ask the

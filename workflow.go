@@ -2,6 +2,7 @@ package tempool
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"go.temporal.io/api/enums/v1"
@@ -19,6 +20,9 @@ const (
 	queryFirstTimeout = time.Second
 )
 
+// errNotSent is wrapped by the error of an update that waited in vain for other requests of this client.
+var errNotSent = errors.New("too many requests of this client are in flight")
+
 // workflowUpdate is an update of one workflow.
 type workflowUpdate struct {
 	workflowID string
@@ -32,7 +36,7 @@ type workflowUpdate struct {
 func (c *Client) update(ctx context.Context, u workflowUpdate, result any) error {
 	release, err := c.updates.Acquire(ctx, u.workflowID)
 	if err != nil {
-		return api.Errorf(api.CodeUnavailable, "%s: too many requests of this client are in flight: %w", u.action, err)
+		return api.Errorf(api.CodeUnavailable, "%s: %w: %w", u.action, errNotSent, err)
 	}
 	defer release()
 	handle, err := c.temporal.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{

@@ -55,6 +55,8 @@ const (
 	SignalResume        = "resume"
 	SignalRestart       = "restart"
 	SignalForceContinue = "force-continue-as-new"
+	// SignalWithdrawCheckout withdraws a checkout whose caller left without the answer: Withdrawal.
+	SignalWithdrawCheckout = "withdraw-checkout"
 	// SignalPoolContinues warns a worker that its pool is about to continue as new. Temporal then cancels the pool's children, and the worker
 	// must ignore that one cancellation.
 	SignalPoolContinues = "pool-continues"

@@ -10,6 +10,8 @@ import (
 // CheckoutRequest asks a worker for a lease. RequestID makes it idempotent: a repeated request returns the same lease.
 type CheckoutRequest struct {
 	RequestID string `json:"request_id,omitempty"`
+	// AttemptID is another one each time that the request is sent. A Withdrawal names it.
+	AttemptID string `json:"attempt_id,omitempty"`
 	Holder    string `json:"holder"`
 	Session   string `json:"session,omitempty"`
 	// TTLMS is how long the lease lasts unless renewed, in milliseconds; 0 means the spec's lease.ttl.
@@ -17,6 +19,11 @@ type CheckoutRequest struct {
 	// TokenHash is the HashLeaseToken of the lease's token. Without it only those who may use the Temporal namespace can use the lease, and
 	// over HTTP only clients with the right admin.
 	TokenHash string `json:"token_hash,omitempty"`
+}
+
+// Withdrawal is the payload of SignalWithdrawCheckout.
+type Withdrawal struct {
+	AttemptID string `json:"attempt_id"`
 }
 
 // Bounds of what a caller may put into a lease, in bytes: it is part of the worker's durable state.
@@ -46,6 +53,8 @@ func (r CheckoutRequest) Validate() *Error {
 		return Errorf(CodeInvalid, "holder has %d bytes; at most %d are allowed", len(r.Holder), MaxHolderBytes)
 	case len(r.RequestID) > MaxRequestIDBytes:
 		return Errorf(CodeInvalid, "request_id has %d bytes; at most %d are allowed", len(r.RequestID), MaxRequestIDBytes)
+	case len(r.AttemptID) > MaxRequestIDBytes:
+		return Errorf(CodeInvalid, "attempt_id has %d bytes; at most %d are allowed", len(r.AttemptID), MaxRequestIDBytes)
 	case len(r.Session) > MaxSessionBytes:
 		return Errorf(CodeInvalid, "session has %d bytes; at most %d are allowed", len(r.Session), MaxSessionBytes)
 	case !validTokenHash(r.TokenHash):

@@ -49,12 +49,19 @@ func (l *leaseLoad) run(ctx context.Context, holder string) {
 		if lease.Err() != nil { // the lease ended before its use did
 			held.end = held.begin
 		}
-		_ = lease.Checkin(once, api.OutcomeOK) // else it expires
 		cancel()
+		l.checkin(ctx, lease)
 		l.mu.Lock()
 		l.held = append(l.held, held)
 		l.mu.Unlock()
 	}
+}
+
+// checkin returns a lease, however long the call under it took: a lease that expires costs the process of its worker.
+func (l *leaseLoad) checkin(ctx context.Context, lease *tempool.Lease) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), waitTimeout)
+	defer cancel()
+	_ = lease.Checkin(ctx, api.OutcomeOK) // else the control plane is down, and the lease expires
 }
 
 // requireExclusive fails the test if two leases of one worker overlap, or have the same number.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -250,4 +251,29 @@ func TestAnUnrenewedLeaseExpiresAndIsFenced(t *testing.T) {
 	// The old holder's checkin changes nothing for the new one.
 	require.NoError(t, env.client.Checkin(context.Background(), api.CheckinRequest{LeaseID: lease.ID}))
 	require.Equal(t, next.ID, env.waitState(pool, 0, lifecycle.Busy).Lease.ID)
+}
+
+// A checkout whose caller leaves while no agent answers reaches the worker later, when nobody uses its lease.
+func TestACheckoutWhoseCallerLeftCostsNoProcess(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	agent := env.startAgent("slow")
+	s := echoSpec("left", 1)
+	s.Lease.TTL = spec.Duration(5 * time.Second)
+	pool := env.startPool(s)
+	before := env.waitState(pool, 0, lifecycle.Ready)
+	require.NoError(t, agent.cmd.Process.Signal(syscall.SIGSTOP))
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	_, err := pool.CheckoutOnce(ctx, 0, tempool.CheckoutOptions{Holder: "impatient"})
+	require.ErrorIs(t, err, api.ErrUnavailable)
+	require.NoError(t, agent.cmd.Process.Signal(syscall.SIGCONT))
+	require.Eventually(t, func() bool {
+		lease, err := pool.TryCheckout(t.Context(), tempool.CheckoutOptions{Holder: "patient"})
+		return err == nil && lease.Checkin(t.Context(), api.OutcomeOK) == nil
+	}, waitTimeout, 100*time.Millisecond)
+	require.Equal(t, before.PID, env.waitState(pool, 0, lifecycle.Ready).PID)
+	for _, past := range env.history(pool, 0) {
+		require.NotEqual(t, lifecycle.LeaseExpired, past.Event)
+	}
 }

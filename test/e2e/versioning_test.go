@@ -95,7 +95,7 @@ func TestAPoolMovesToAnotherBuildUnderLoadAndBack(t *testing.T) {
 		env.waitBuild(build, ids[1:]...)
 		after := env.waitFor(pool, "all workers have a process", func(v api.PoolWorkers) bool { return inService(v) == s.Pool.Size })
 		for i := range before.Workers {
-			require.Equal(t, before.Workers[i].PID, after.Workers[i].PID, "another build restarts no process")
+			require.Equal(t, before.Workers[i].PID, after.Workers[i].PID, "another build restarts no process: %v", env.history(pool, i))
 		}
 		agents["two"].stop()
 		agents["two"] = env.startBuild("two", build)

@@ -55,6 +55,7 @@ func (w *worker) registerUpdates(ctx workflow.Context) error {
 func (w *worker) registerSignals() {
 	onSignal(w, api.SignalCheckin, w.leases.checkin)
 	onSignal(w, api.SignalCheckout, w.leases.checkoutSignal)
+	onSignal(w, api.SignalWithdrawCheckout, w.leases.withdraw)
 	onOrder(w, api.SignalDrain, func(c api.Control) { w.requests.drain, w.RestOrderedAt = requested(c.Reason, c.By, true), w.Now() })
 	onOrder(w, api.SignalStop, func(c api.Control) { w.requests.stop, w.RestOrderedAt = requested(c.Reason, c.By, true), w.Now() })
 	onOrder(w, api.SignalSuspend, w.suspender.request)

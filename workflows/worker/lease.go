@@ -2,6 +2,7 @@ package worker
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -16,6 +17,9 @@ import (
 
 // maxGrants bounds how many request IDs are remembered.
 const maxGrants = 50
+
+// maxWithdrawn bounds how many withdrawn checkouts are remembered: a checkout reaches the worker soon after its withdrawal, or never.
+const maxWithdrawn = 20
 
 // Retry hints of refusals.
 const (
@@ -67,6 +71,9 @@ func (l *leases) leaseAt(now time.Time) *api.Lease {
 func (l *leases) refusal(r api.CheckoutRequest) *api.Error {
 	if invalid := r.Validate(); invalid != nil {
 		return invalid
+	}
+	if slices.Contains(l.Withdrawn, r.AttemptID) {
+		return api.Errorf(api.CodeCancelled, "the caller of this checkout has left and has withdrawn it")
 	}
 	if err := l.ttlRefusal(r.TTLMS); err != nil {
 		return err
@@ -128,7 +135,7 @@ func (l *leases) validateCheckout(r api.CheckoutRequest) *api.Error {
 // checkout grants or refuses a lease: immediately, unless a gateway's idle lease has to be recalled.
 func (l *leases) checkout(ctx workflow.Context, r api.CheckoutRequest) (*api.Lease, error) {
 	if lease, ended := l.repeated(r); lease != nil || ended != nil {
-		return answer(lease, ended)
+		return l.answerRepeated(r, lease, ended)
 	}
 	if l.DrainEarly() {
 		l.WakeUp() // reconcile carries out what the signals requested even if this checkout is refused
@@ -136,7 +143,7 @@ func (l *leases) checkout(ctx workflow.Context, r api.CheckoutRequest) (*api.Lea
 	if l.mayRecall(r) && l.refusal(r) != nil {
 		l.recall(ctx)
 		if lease, ended := l.repeated(r); lease != nil || ended != nil { // the same request got a lease meanwhile
-			return answer(lease, ended)
+			return l.answerRepeated(r, lease, ended)
 		}
 	}
 	if refused := l.refusal(r); refused != nil {
@@ -146,9 +153,15 @@ func (l *leases) checkout(ctx workflow.Context, r api.CheckoutRequest) (*api.Lea
 	return l.grant(r), nil
 }
 
-func answer(lease *api.Lease, refused *api.Error) (*api.Lease, error) {
+// answerRepeated answers with what repeated has returned. The lease is then this attempt's: an earlier one can no longer withdraw it.
+func (l *leases) answerRepeated(r api.CheckoutRequest, lease *api.Lease, refused *api.Error) (*api.Lease, error) {
 	if refused != nil {
 		return nil, failure.Refusal(refused)
+	}
+	for i := range l.Grants {
+		if l.Grants[i].Lease.ID == lease.ID {
+			l.Grants[i].AttemptID = r.AttemptID
+		}
 	}
 	return lease, nil
 }
@@ -170,6 +183,26 @@ func (l *leases) checkoutSignal(r api.CheckoutRequest) {
 	l.grant(r)
 }
 
+// withdraw returns the lease of a checkout whose caller left without the answer and so never used it. A checkout that comes later is refused.
+func (l *leases) withdraw(r api.Withdrawal) {
+	if r.AttemptID == "" || len(r.AttemptID) > api.MaxRequestIDBytes {
+		l.refuse(fmt.Sprintf("withdraw a checkout: attempt_id has %d bytes; it must have 1 to %d", len(r.AttemptID), api.MaxRequestIDBytes))
+		return
+	}
+	if workflow.GetVersion(l.Ctx, "withdraw-checkout", workflow.DefaultVersion, 1) < 1 {
+		return // an earlier release ignored the signal
+	}
+	i := slices.IndexFunc(l.Grants, func(g Grant) bool { return g.AttemptID == r.AttemptID })
+	if i < 0 {
+		l.Withdrawn = append(l.Withdrawn, r.AttemptID)
+		l.Withdrawn = slices.Clone(l.Withdrawn[max(0, len(l.Withdrawn)-maxWithdrawn):])
+		return
+	}
+	lease := l.Grants[i].Lease
+	l.Grants = slices.Delete(l.Grants, i, i+1)
+	l.checkin(api.CheckinRequest{LeaseID: lease.ID, TokenHash: lease.TokenHash, Outcome: api.OutcomeOK})
+}
+
 func (l *leases) grant(r api.CheckoutRequest) *api.Lease {
 	now := l.Now()
 	l.LeaseSeq = l.nextSeq()
@@ -187,8 +220,8 @@ func (l *leases) grant(r api.CheckoutRequest) *api.Lease {
 	l.emit(api.EventLeaseGranted, "")
 	l.Counters.LeasesGranted++
 	l.Counters.LastGrantAt = now
-	if r.RequestID != "" {
-		l.Grants = append(l.Grants, Grant{r.RequestID, lease})
+	if r.RequestID != "" || r.AttemptID != "" {
+		l.Grants = append(l.Grants, Grant{r.RequestID, r.AttemptID, lease})
 		if excess := len(l.Grants) - maxGrants; excess > 0 {
 			l.Grants = append([]Grant(nil), l.Grants[excess:]...)
 		}

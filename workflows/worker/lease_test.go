@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -166,6 +167,55 @@ func TestACheckoutWithAnOversizedStringIsRefusedAndCostsNoState(t *testing.T) {
 	s.At(6*time.Second, func() { require.Less(t, s.stateSize, 32<<10, "bytes carried to the next run") })
 	s.At(7*time.Second, s.cancel)
 	s.run(standalone())
+}
+
+func TestAWithdrawnCheckoutHoldsNoLease(t *testing.T) {
+	s := newWorkerEnv(t)
+	checkout := func(request, attempt string) *workflowtest.UpdateResult {
+		return s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: request, AttemptID: attempt, Holder: "me"})
+	}
+	withdraw := func(attempt string) { s.signal(api.SignalWithdrawCheckout, api.Withdrawal{AttemptID: attempt})() }
+	var again, late *workflowtest.UpdateResult
+	s.At(time.Second, func() { checkout("one", "first") })
+	s.At(2*time.Second, func() { withdraw("first") })
+	s.At(3*time.Second, func() {
+		require.Equal(t, lifecycle.Ready, s.state().State)
+		again = checkout("one", "second")
+	})
+	s.At(4*time.Second, func() {
+		require.NoError(t, again.Err, "the request may be repeated")
+		require.EqualValues(t, 2, s.state().LeaseSeq)
+		checkout("one", "third")
+	})
+	s.At(5*time.Second, func() { withdraw("second") })
+	s.At(6*time.Second, func() {
+		require.Equal(t, lifecycle.Busy, s.state().State, "the lease was the answer to a later attempt")
+		withdraw("third")
+		withdraw("late")
+		s.signal(api.SignalForceContinue, api.Control{})()
+	})
+	s.At(7*time.Second, func() { late = checkout("two", "late") })
+	s.At(8*time.Second, func() {
+		require.ErrorContains(t, late.Rejected, "the caller of this checkout has left")
+		for n := range 2 * maxWithdrawn {
+			withdraw(fmt.Sprint(strings.Repeat("x", api.MaxRequestIDBytes-2), n))
+		}
+		withdraw("")
+		withdraw(strings.Repeat("x", api.MaxRequestIDBytes+1))
+	})
+	s.At(9*time.Second, func() {
+		require.Contains(t, s.state().LastRefusal, "attempt_id has 257 bytes")
+		checkout("two", "next")
+	})
+	s.At(10*time.Second, func() {
+		require.Equal(t, lifecycle.Busy, s.state().State)
+		require.EqualValues(t, 1, s.state().Incarnation)
+		s.signal(api.SignalForceContinue, api.Control{})()
+	})
+	s.At(11*time.Second, func() { require.Less(t, s.stateSize, 32<<10, "bytes carried to the next run") })
+	s.At(12*time.Second, s.cancel)
+	s.run(standalone())
+	require.NotContains(t, s.events(), lifecycle.LeaseExpired)
 }
 
 func TestATTLOutOfRangeIsRefused(t *testing.T) {

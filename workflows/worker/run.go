@@ -69,6 +69,8 @@ type LeaseState struct {
 	Lease    *api.Lease `json:"lease,omitempty"`
 	LeaseSeq int64      `json:"lease_seq"`
 	Grants   []Grant    `json:"grants,omitempty"` // newest last, at most maxGrants
+	// Withdrawn are the attempts at a checkout whose callers left before they came: newest last, at most maxWithdrawn.
+	Withdrawn []string `json:"withdrawn,omitempty"`
 	// RefusedRecall is the newest recall of the current lease that its gateway refused; of an earlier lease it means nothing.
 	RefusedRecall *RefusedRecall `json:"refused_recall,omitempty"`
 }
@@ -76,6 +78,7 @@ type LeaseState struct {
 // Grant is the lease that a request got; the same request gets it again.
 type Grant struct {
 	RequestID string    `json:"request_id"`
+	AttemptID string    `json:"attempt_id,omitempty"`
 	Lease     api.Lease `json:"lease"`
 }
 
