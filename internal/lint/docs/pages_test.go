@@ -1,9 +1,7 @@
-// Package docs checks that the documentation agrees with the tree: links, paths and names in it exist, and it names what exists.
 package docs
 
 import (
 	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -14,19 +12,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// root is the folder of the repository.
-const root = "../../.."
-
 // page is one Markdown file.
 type page struct {
-	path string // relative to root, with slashes
+	path string // relative to Root, with slashes
 	text string
 }
 
-// files returns the paths, relative to root, of the files that keep accepts. Dependencies of examples and hidden folders are left out.
+// files returns the paths, relative to Root, of the files that keep accepts. Dependencies of examples and hidden folders are left out.
 func files(t *testing.T, keep func(path string) bool) []string {
 	t.Helper()
 	var found []string
+	root := Root(t)
 	require.NoError(t, filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -48,13 +44,6 @@ func files(t *testing.T, keep func(path string) bool) []string {
 	return found
 }
 
-func read(t *testing.T, name string) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
-	require.NoError(t, err)
-	return string(text)
-}
-
 // pages returns the documentation: README.md and its like, docs, and the pages of the examples.
 func pages(t *testing.T) []page {
 	t.Helper()
@@ -62,7 +51,7 @@ func pages(t *testing.T) []page {
 	for _, name := range files(t, func(name string) bool {
 		return path.Ext(name) == ".md" && (path.Dir(name) == "." || strings.HasPrefix(name, "docs/") || path.Base(name) == "README.md")
 	}) {
-		all = append(all, page{name, read(t, name)})
+		all = append(all, page{name, Read(t, name)})
 	}
 	require.Greater(t, len(all), 30)
 	return all
@@ -85,16 +74,6 @@ func (p page) spans() []string {
 	return code
 }
 
-// section returns the text below a heading, up to the next one of the same level.
-func section(t *testing.T, text, heading string) string {
-	t.Helper()
-	_, rest, found := strings.Cut(text, "\n"+heading+"\n")
-	require.True(t, found, "no heading %q", heading)
-	level, _, _ := strings.Cut(heading, " ")
-	rest, _, _ = strings.Cut(rest, "\n"+level+" ")
-	return rest
-}
-
 // sources returns the text of the Go files below the folders, without tests.
 func sources(t *testing.T, folders ...string) string {
 	t.Helper()
@@ -102,7 +81,7 @@ func sources(t *testing.T, folders ...string) string {
 	for _, name := range files(t, func(name string) bool {
 		return path.Ext(name) == ".go" && !strings.HasSuffix(name, "_test.go") && slices.ContainsFunc(folders, func(folder string) bool { return strings.HasPrefix(name, folder) })
 	}) {
-		text.WriteString(read(t, name))
+		text.WriteString(Read(t, name))
 	}
 	return text.String()
 }
