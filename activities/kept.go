@@ -61,7 +61,7 @@ func order[R any](ctx context.Context, h *Host, do func(context.Context) (R, err
 	s := &h.monitors
 	s.mu.Lock()
 	s.initLocked()
-	if isClosed(s.released) {
+	if sleep.Ended(s.released) {
 		s.mu.Unlock()
 		return none, errResultPending
 	}
@@ -80,19 +80,10 @@ func order[R any](ctx context.Context, h *Host, do func(context.Context) (R, err
 	result, err := do(ctx)
 	cancel()
 	watching.Wait()
-	if isClosed(s.released) {
+	if sleep.Ended(s.released) {
 		return none, errResultPending
 	}
 	return result, err
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
 }
 
 // Note is what the next agent has to know of a process, after Release.
