@@ -86,7 +86,7 @@ func order[R any](ctx context.Context, h *Host, do func(context.Context) (R, err
 	return result, err
 }
 
-// Note is what the next agent has to know of a process, after Release.
+// Note returns what the next agent needs about a process, after Release.
 func (h *Host) Note(p *process.Process) json.RawMessage {
 	note := keptNote{}
 	note.Usage, _ = h.DataPlane.Usage(p.Worker(), p.Incarnation())

@@ -162,14 +162,14 @@ func TestAStartContinuesWhileTemporalDoesNotAnswer(t *testing.T) {
 	require.Positive(t, result.PID)
 }
 
-// Else the next process would start as large, and would be rotated for it again.
+// Otherwise the next process would start as large, and would be rotated again.
 func TestAProcessThatStartsAboveItsMemoryLimitHasNone(t *testing.T) {
 	h, first := newHost(t, withoutProtocol, "sleep", "1000")
 	h.DataPlane, h.Started = idleDataPlane{}, func(*process.Process) {}
 	gate := filepath.Join(t.TempDir(), "gate")
 	r := api.StartRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, MaxAttempts: 1, Rules: api.WatchRules{MaxMemoryBytes: 20e6}}
 	r.Spec = first.Spec()
-	// What is large has lost its parent.
+	// The large process has lost its parent.
 	r.Spec.Pool.Command = []string{"sh", "-c",
 		`(sh -c 'x=$(head -c 40000000 /dev/zero | tr "\0" x); echo >"$0"; while :; do sleep 1; done' "$0" &); until [ -e "$0" ]; do sleep 0.01; done; exec sleep 1000`, gate}
 	r.Spec.Health.Command = []string{"test", "-e", gate}

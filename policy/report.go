@@ -57,7 +57,7 @@ type WorkerFacts struct {
 	OpenFiles, Threads  int
 	Network             *NetworkUsage // nil unless its process tree has a network namespace of its own
 	Uptime              time.Duration
-	Restarts            map[string]int64          // unplanned, by cause, in all its life
+	Restarts            map[string]int64          // unplanned, by cause, since the worker was created
 	Rotations           map[string]int64          // planned, by cause
 	Ended               map[lifecycle.State]int64 // processes that have ended, by outcome
 	ConsecutiveFailures int

@@ -264,7 +264,7 @@ time.sleep(1000)`))
 	})
 }
 
-// The next supervisor must know of each tree whether it is frozen, or one that is would never run again.
+// The next supervisor must know whether each tree is frozen; otherwise a frozen tree would never run again.
 func TestATreeThatIsHandedOverIsNeitherFrozenNorThawedAnyMore(t *testing.T) {
 	for name, c := range map[string]struct {
 		frozen bool
