@@ -51,7 +51,6 @@ type WorkerFacts struct {
 	CallTime            time.Duration // of all requests
 	MemoryBytes         int64         // of its whole process tree
 	PeakMemoryBytes     int64
-	BaselineBytes       int64 // memory that the program needs; 0 is not known
 	MaxMemoryBytes      int64 // at which it is rotated; 0 is none, or not known
 	CPUPercent          float64
 	OpenFiles, Threads  int
