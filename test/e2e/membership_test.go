@@ -15,7 +15,7 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// hostStatus waits until a host's workflow says what holds is true of, and returns that.
+// hostStatus waits for a status of the host's workflow for which holds is true, and returns it.
 func (env *testEnv) hostStatus(hostID, what string, holds func(api.HostStatus) bool) (s api.HostStatus) {
 	env.t.Helper()
 	require.Eventually(env.t, func() bool {
