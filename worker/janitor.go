@@ -20,8 +20,8 @@ import (
 
 // janitor stops processes that no workflow manages any more: those of workers whose workflow is closed or has moved on to a higher
 // incarnation. It also cancels workers whose pool is closed. A sweep queries each pool once. It inspects the workflow of a process only if the process
-// is new, if the pool does not name its incarnation, if a run of that workflow has closed, or if it is that process's turn. Inspecting all of them, and
-// querying all workers, was most of what idle workers cost Temporal.
+// is new, if the pool does not name its incarnation, if a run of that workflow has closed, or if it is the turn of that process. Inspecting all of
+// them, and querying all workers, was most of what idle workers cost Temporal.
 type janitor struct {
 	temporal  client.Client
 	processes *process.Supervisor

@@ -46,7 +46,8 @@ func TestOrdersThatArriveTogetherAreCarriedOutInTheirOrder(t *testing.T) {
 	env.waitState(pool, 0, lifecycle.Stopped)
 }
 
-// A client renews its lease forever and calls without a pause. The suspension refuses both at once and fences the lease when drain_timeout is over; the process stays.
+// A client renews its lease forever and calls without a pause. The suspension refuses both at once and fences the lease when drain_timeout is over;
+// the process stays.
 func TestASuspensionTakesALeaseThatItsHolderKeepsRenewing(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
