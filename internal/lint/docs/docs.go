@@ -3,9 +3,6 @@
 package docs
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"os"
 	"path/filepath"
 	"strings"
@@ -67,31 +64,4 @@ func FirstColumn(t *testing.T, text, head string) []string {
 		cells = append(cells, cell)
 	}
 	return cells
-}
-
-// section returns the text below a heading, up to the next one of the same level.
-func section(t *testing.T, text, heading string) string {
-	t.Helper()
-	_, rest, found := strings.Cut(text, "\n"+heading+"\n")
-	require.True(t, found, "no heading %q", heading)
-	level, _, _ := strings.Cut(heading, " ")
-	rest, _, _ = strings.Cut(rest, "\n"+level+" ")
-	return rest
-}
-
-// goFiles parses the Go files of a folder, without tests.
-func goFiles(t *testing.T, folder string) []*ast.File {
-	t.Helper()
-	names, err := filepath.Glob(filepath.Join(Root(t), folder, "*.go"))
-	require.NoError(t, err)
-	var files []*ast.File
-	for _, name := range names {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
-		}
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-		require.NoError(t, err)
-		files = append(files, file)
-	}
-	return files
 }
