@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// startPoll is the time between two looks at a pool that starts a worker.
+	// startPoll is the interval of polling a pool that starts a worker.
 	startPoll = 200 * time.Millisecond
 	// clientDemandExpiry is how long a pool counts the demand of a client, which repeats it after clientDemandRepeat.
 	clientDemandExpiry = 15 * time.Second

@@ -54,7 +54,7 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 	return c, nil
 }
 
-// dialError adds to err why no server could be asked, where gRPC does not say it.
+// dialError adds to err why no server could be reached, if gRPC's error does not say.
 func dialError(ctx context.Context, address string, err error) error {
 	if strings.Contains(address, "://") { // an address of gRPC's own form
 		return err

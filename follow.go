@@ -19,7 +19,7 @@ const (
 	streamSilence = 45 * time.Second
 	// maxStreamLine bounds one line of a stream, in bytes.
 	maxStreamLine = 1 << 20
-	// streamRetry is the time between two attempts to read the stream of one agent, and agentsInterval between two looks for agents that
+	// streamRetry is the time between two attempts to read the stream of one agent, and agentsInterval between two searches for agents that
 	// have started.
 	streamRetry    = time.Second
 	agentsInterval = 3 * time.Second

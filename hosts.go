@@ -56,11 +56,11 @@ func (c *Client) HostStatus(ctx context.Context, hostID string) (s api.HostStatu
 	return s, err
 }
 
-// Host is what is known of one host.
+// Host is the reported state of one host.
 type Host struct {
 	ID string `json:"id"`
 	// Heartbeat is what its agent last reported, and HeardAt when that was, by Temporal's clock; both are zero while the host has no agent.
-	Heartbeat api.HostHeartbeat `json:"vitals"`
+	Heartbeat api.HostHeartbeat `json:"heartbeat"`
 	HeardAt   time.Time         `json:"heard_at,omitzero"`
 }
 

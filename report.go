@@ -71,7 +71,7 @@ func workerFacts(w api.Worker, resting bool) policy.WorkerFacts {
 	}
 	f.Requests, f.Failed, f.CallTime = w.RequestsServed, w.RequestsFailed, time.Duration(w.TotalCallTimeMS)*time.Millisecond
 	f.MemoryBytes, f.PeakMemoryBytes, f.CPUPercent = w.CurrentMemoryBytes, w.PeakMemoryBytes, w.CPUPercent
-	f.BaselineBytes, f.MaxMemoryBytes = w.BaselineBytes, w.MaxMemoryBytes
+	f.MaxMemoryBytes = w.MaxMemoryBytes
 	f.OpenFiles, f.Threads, f.Uptime = w.OpenFiles, w.Threads, time.Duration(w.UptimeS*float64(time.Second))
 	if n := w.Network; n != nil {
 		f.Network = &policy.NetworkUsage{ReceivedBytes: n.ReceivedBytes, SentBytes: n.SentBytes}

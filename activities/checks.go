@@ -9,8 +9,8 @@ import (
 	"github.com/tempool/tempool/process"
 )
 
-// checkInterval is the time between two looks at all incarnations. One is checked against its rules if a look finds that something has changed which
-// they are about: an idle one is checked with each sample, not every second.
+// checkInterval is the time between two rounds over all incarnations. A round checks an incarnation against its rules if the facts that they are
+// about have changed: an idle incarnation is checked with each sample, not every second.
 const checkInterval = time.Second
 
 // facts are what the rules of an incarnation are about, besides its age, which a sample follows soon.
@@ -20,8 +20,8 @@ type facts struct {
 	exceeded bool  // a limit
 }
 
-// look makes each monitor check its incarnation whose facts have changed, every checkInterval until stop or released is closed.
-func (s *monitors) look(stop, released <-chan struct{}) {
+// requestChecks makes each monitor check its incarnation if the facts of that have changed, every checkInterval until stop or released is closed.
+func (s *monitors) requestChecks(stop, released <-chan struct{}) {
 	ticker := time.NewTicker(checkInterval)
 	defer ticker.Stop()
 	var all []*monitor
@@ -40,20 +40,20 @@ func (s *monitors) look(stop, released <-chan struct{}) {
 		}
 		s.mu.Unlock()
 		for _, m := range all {
-			m.look()
+			m.requestCheck()
 		}
 	}
 }
 
-// look has the incarnation checked if its facts have changed since the last look, if its rules are new, or if its memory grows fast.
-func (m *monitor) look() {
+// requestCheck has the incarnation checked if its facts have changed since the last round, if its rules are new, or if its memory grows fast.
+func (m *monitor) requestCheck() {
 	now := facts{sampled: m.p.LatestSample().At, exceeded: m.p.Violation().Limit != ""}
 	if m.current().Rules.RequestLimit > 0 {
 		now.requests = m.host.requestCount(m.p)
 	}
 	m.mu.Lock()
-	due := now != m.looked || m.growing
-	m.looked = now
+	due := now != m.lastFacts || m.growing
+	m.lastFacts = now
 	m.mu.Unlock()
 	if !due {
 		return
@@ -65,7 +65,7 @@ func (m *monitor) look() {
 func (m *monitor) takeRules() api.WatchRequest {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.looked = facts{}
+	m.lastFacts = facts{}
 	return m.request
 }
 

@@ -10,18 +10,17 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// A workflow that was deleted is in no list of closed ones. So a sweep also looks, by turns, whether the workers on the rosters of pools exist.
+// Temporal does not list a deleted workflow among the closed ones. So a sweep also checks whether the workers on the rosters of pools exist.
 
 const (
-	// rosterInterval is the least time between two looks at the roster of a pool, and rostersPerSweep of how many pools one sweep looks at: more pools
-	// take turns.
+	// rosterInterval is the shortest time between two checks of a pool's roster. One sweep checks rostersPerSweep pools; more pools take turns.
 	rosterInterval  = time.Minute
 	rostersPerSweep = 4
-	// rosterTimeout bounds one look.
+	// rosterTimeout bounds the check of one roster.
 	rosterTimeout = 10 * time.Second
 )
 
-// reportMissing looks at the rosters of the next pools. An error for one pool does not stop the others.
+// reportMissing checks the rosters of the next pools. An error for one pool does not stop the others.
 func (s *sweep) reportMissing(ctx context.Context) error {
 	if len(s.rosters) == 0 {
 		now := time.Now()
@@ -46,8 +45,8 @@ func (s *sweep) reportMissing(ctx context.Context) error {
 	return failure
 }
 
-// reportMissingOf signals a pool which of its workers it takes for open although they are not. Visibility may not list one that has just been started,
-// so each that is not listed is described.
+// reportMissingOf signals a pool which of its workers have no open workflow although its roster says so. Visibility may not list a workflow that has
+// just started, so the sweep describes each worker that is not listed.
 func (s *sweep) reportMissingOf(ctx context.Context, pool string) error {
 	ctx, cancel := context.WithTimeout(ctx, rosterTimeout)
 	defer cancel()

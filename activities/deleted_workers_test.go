@@ -18,7 +18,6 @@ import (
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/mocks"
-	"go.temporal.io/sdk/testsuite"
 
 	"github.com/tempool/tempool/api"
 )
@@ -83,21 +82,11 @@ func TestASweepReportsWorkersWhoseWorkflowsWereDeleted(t *testing.T) {
 		id(6): run(enums.WORKFLOW_EXECUTION_STATUS_TERMINATED, "another"), // its next workflow is about to start
 	})
 	s := sweep{Sweeper: &Sweeper{Temporal: temporal, Logger: slog.New(slog.DiscardHandler)}, progress: api.SweepProgress{After: time.Now()}}
-	twice := func(ctx context.Context) error {
-		if err := s.reportMissing(ctx); err != nil {
-			return err
-		}
-		return s.reportMissing(ctx)
-	}
-	env := (&testsuite.WorkflowTestSuite{}).NewTestActivityEnvironment()
-	env.RegisterActivity(twice)
-	env.SetOnActivityHeartbeatListener(func(_ *activity.Info, details converter.EncodedValues) {
+	runTwice(t, s.reportMissing, func(_ *activity.Info, details converter.EncodedValues) {
 		if !details.HasValues() {
 			t.Error("a heartbeat without the progress takes it from the next attempt")
 		}
 	})
-	_, err := env.ExecuteActivity(twice)
-	require.NoError(t, err)
 	var reported []api.WorkerClosed
 	for _, call := range temporal.Calls {
 		if call.Method == "SignalWorkflow" {
@@ -107,5 +96,5 @@ func TestASweepReportsWorkersWhoseWorkflowsWereDeleted(t *testing.T) {
 		}
 	}
 	require.Equal(t, []api.WorkerClosed{{Slot: 1, RunID: "first-1", Status: "deleted"}, {Slot: 5, RunID: "first-5", Status: "terminated"}}, reported,
-		"each once, since the second look is not due")
+		"each once, since the second check is not due")
 }

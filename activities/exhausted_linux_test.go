@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/temporal"
-	"go.temporal.io/sdk/testsuite"
 	"golang.org/x/sys/unix"
 
 	"github.com/tempool/tempool/api"
@@ -27,11 +26,7 @@ func TestAStartOnAHostWithoutDescriptorsIsNoFailureOfTheProgram(t *testing.T) {
 	r := request("sleep", "1000")
 	r.Spec = first.Spec()
 	earlier := []api.FailedAttempt{{Incarnation: 2, Reason: "the first"}}
-	var suite testsuite.WorkflowTestSuite
-	env := suite.NewTestActivityEnvironment()
-	env.RegisterActivity(h.Start)
-	env.SetHeartbeatDetails(api.FailedAttempts{Attempts: earlier})
-	_, err := env.ExecuteActivity(h.Start, r)
+	_, err := executeStart(h, earlier, r)
 	var failure *temporal.ApplicationError
 	require.ErrorAs(t, err, &failure)
 	require.Equal(t, string(api.CodeNoWorkers), failure.Type())

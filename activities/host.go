@@ -26,7 +26,7 @@ type DataPlane interface {
 	// Suspend takes an incarnation out of service until EndSuspension; see api.SuspendRequest.
 	Suspend(ctx context.Context, r api.SuspendRequest) api.SuspendResult
 	EndSuspension(ctx context.Context, r api.ResumeRequest) api.ResumeResult
-	// Suspension returns what is known of the newest suspension of an incarnation, nil if there was none.
+	// Suspension returns the newest suspension of an incarnation, nil if there was none.
 	Suspension(worker string, incarnation int64) *api.Suspension
 	// Usage returns the calls of an incarnation so far, and how many are in flight.
 	Usage(worker string, incarnation int64) (api.Usage, int)

@@ -61,7 +61,7 @@ func order[R any](ctx context.Context, h *Host, do func(context.Context) (R, err
 	s := &h.monitors
 	s.mu.Lock()
 	s.initLocked()
-	if isClosed(s.released) {
+	if sleep.Ended(s.released) {
 		s.mu.Unlock()
 		return none, errResultPending
 	}
@@ -80,22 +80,13 @@ func order[R any](ctx context.Context, h *Host, do func(context.Context) (R, err
 	result, err := do(ctx)
 	cancel()
 	watching.Wait()
-	if isClosed(s.released) {
+	if sleep.Ended(s.released) {
 		return none, errResultPending
 	}
 	return result, err
 }
 
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
-
-// Note is what the next agent has to know of a process, after Release.
+// Note returns what the next agent needs about a process, after Release.
 func (h *Host) Note(p *process.Process) json.RawMessage {
 	note := keptNote{}
 	note.Usage, _ = h.DataPlane.Usage(p.Worker(), p.Incarnation())

@@ -75,7 +75,7 @@ func TestANoteOfAnotherReleaseIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "left no instructions to observe p/1")
 }
 
-// rememberingDataPlane is a gateway that has counted a call and knows of a suspension.
+// rememberingDataPlane is a gateway that has counted a call and has a suspension.
 type rememberingDataPlane struct{ idleDataPlane }
 
 func (rememberingDataPlane) Usage(string, int64) (api.Usage, int) {
@@ -113,7 +113,7 @@ func (h heldSuspensions) Suspend(ctx context.Context, _ api.SuspendRequest) api.
 	return api.SuspendResult{}
 }
 
-// What an agent says of a process that it has handed over would be believed: a lease for returned, or a frozen tree for running.
+// A workflow would believe an agent that no longer has the process: that its lease was returned, or that its frozen tree runs.
 func TestAnAgentThatHandsAProcessOverLeavesOrdersToTheNextOne(t *testing.T) {
 	o := newObservedHost(t)
 	held := heldSuspensions{asked: make(chan struct{}), returned: new(atomic.Bool)}

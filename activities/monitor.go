@@ -33,13 +33,13 @@ type monitor struct {
 	p     *process.Process
 	runID string // of the worker's workflow; see api.ProcessEvents
 
-	mu      sync.Mutex
-	request api.WatchRequest
-	changed chan struct{} // has a value when request has changed
-	claimed bool          // the worker's workflow has set request
-	due     chan struct{} // has a value when the incarnation is to be checked
-	looked  facts         // of the last look; zero while the rules are new
-	growing bool          // its memory may reach its limit before the next sample
+	mu        sync.Mutex
+	request   api.WatchRequest
+	changed   chan struct{} // has a value when request has changed
+	claimed   bool          // the worker's workflow has set request
+	due       chan struct{} // has a value when the incarnation is to be checked
+	lastFacts facts         // of the last round of requestChecks; zero while the rules are new
+	growing   bool          // its memory may reach its limit before the next sample
 
 	suspension *api.Suspension // set by Release, for Note
 
@@ -61,7 +61,7 @@ func (h *Host) monitor(p *process.Process, runID string, r api.WatchRequest) {
 	if s.idle == nil {
 		idle := make(chan struct{})
 		s.idle = idle
-		s.running.Go(func() { s.look(idle, s.released) })
+		s.running.Go(func() { s.requestChecks(idle, s.released) })
 	}
 	s.running.Go(func() {
 		if !m.run(s.released) {
@@ -153,7 +153,7 @@ func (m *monitor) run(released <-chan struct{}) bool {
 	}
 }
 
-// observeNewRules observes the process by the newest request; the next look has it checked by that.
+// observeNewRules observes the process by the newest request; the next round of requestChecks has it checked by that.
 func (m *monitor) observeNewRules() { m.observe(m.takeRules()) }
 
 // observe observes the process by a request from now on.

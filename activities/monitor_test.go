@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/testsuite"
 
 	"github.com/tempool/tempool/activities"
 	"github.com/tempool/tempool/api"
@@ -49,10 +48,7 @@ func (o *observedHost) start(change func(*api.StartRequest)) *process.Process {
 	r.Spec.Pool.Command = command
 	r.Spec.Health.Interval = spec.Duration(time.Hour)
 	change(&r)
-	var suite testsuite.WorkflowTestSuite
-	env := suite.NewTestActivityEnvironment()
-	env.RegisterActivity(o.Start)
-	_, err := env.ExecuteActivity(o.Start, r)
+	_, err := executeStart(o.Host, nil, r)
 	require.NoError(o.t, err)
 	p, known := o.Processes.Get("p/1", 3)
 	require.True(o.t, known)

@@ -16,6 +16,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 
+	"github.com/tempool/tempool/activities"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process"
 )
@@ -41,20 +42,25 @@ func runStartWith(t *testing.T, started func(*process.Process), earlier []api.Fa
 	t.Helper()
 	h, first := newHost(t, withoutProtocol, "sleep", "1000")
 	h.DataPlane, h.Started = idleDataPlane{}, started
+	if r.Spec.Pool.Name == "" {
+		command := r.Spec.Pool.Command
+		r.Spec = first.Spec()
+		r.Spec.Pool.Command = command
+	}
+	return executeStart(h, earlier, r)
+}
+
+// executeStart runs one attempt of Start on the host after these failed ones.
+func executeStart(h *activities.Host, earlier []api.FailedAttempt, r api.StartRequest) (result api.StartResult, err error) {
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestActivityEnvironment()
 	env.RegisterActivity(h.Start)
 	if earlier != nil {
 		env.SetHeartbeatDetails(api.FailedAttempts{Attempts: earlier})
 	}
-	if r.Spec.Pool.Name == "" {
-		command := r.Spec.Pool.Command
-		r.Spec = first.Spec()
-		r.Spec.Pool.Command = command
-	}
 	value, err := env.ExecuteActivity(h.Start, r)
 	if err == nil {
-		require.NoError(t, value.Get(&result))
+		err = value.Get(&result)
 	}
 	return result, err
 }
@@ -151,34 +157,24 @@ func TestAStartContinuesWhileTemporalDoesNotAnswer(t *testing.T) {
 	r := api.StartRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, MaxAttempts: 1}
 	r.Spec = first.Spec()
 	r.Spec.Health.Command = []string{"test", "-e", gate}
-	var suite testsuite.WorkflowTestSuite
-	env := suite.NewTestActivityEnvironment()
-	env.RegisterActivity(h.Start)
-	value, err := env.ExecuteActivity(h.Start, r)
+	result, err := executeStart(h, nil, r)
 	require.NoError(t, err)
-	var result api.StartResult
-	require.NoError(t, value.Get(&result))
 	require.Positive(t, result.PID)
 }
 
-// Else the next process would start as large, and would be rotated for it again.
+// Otherwise the next process would start as large, and would be rotated again.
 func TestAProcessThatStartsAboveItsMemoryLimitHasNone(t *testing.T) {
 	h, first := newHost(t, withoutProtocol, "sleep", "1000")
 	h.DataPlane, h.Started = idleDataPlane{}, func(*process.Process) {}
 	gate := filepath.Join(t.TempDir(), "gate")
 	r := api.StartRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, MaxAttempts: 1, Rules: api.WatchRules{MaxMemoryBytes: 20e6}}
 	r.Spec = first.Spec()
-	// What is large has lost its parent.
+	// The large process has lost its parent.
 	r.Spec.Pool.Command = []string{"sh", "-c",
 		`(sh -c 'x=$(head -c 40000000 /dev/zero | tr "\0" x); echo >"$0"; while :; do sleep 1; done' "$0" &); until [ -e "$0" ]; do sleep 0.01; done; exec sleep 1000`, gate}
 	r.Spec.Health.Command = []string{"test", "-e", gate}
-	var suite testsuite.WorkflowTestSuite
-	env := suite.NewTestActivityEnvironment()
-	env.RegisterActivity(h.Start)
-	value, err := env.ExecuteActivity(h.Start, r)
+	result, err := executeStart(h, nil, r)
 	require.NoError(t, err)
-	var result api.StartResult
-	require.NoError(t, value.Get(&result))
 	require.Greater(t, result.Sample.MemoryBytes, int64(40e6))
 	require.Zero(t, result.Rules.MaxMemoryBytes)
 }
@@ -199,10 +195,7 @@ func TestTwoStartsOfOneIncarnationAreObservedUntilItEnds(t *testing.T) {
 	var starting sync.WaitGroup
 	for range 2 {
 		starting.Go(func() {
-			var suite testsuite.WorkflowTestSuite
-			env := suite.NewTestActivityEnvironment()
-			env.RegisterActivity(h.Start)
-			_, err := env.ExecuteActivity(h.Start, r)
+			_, err := executeStart(h, nil, r)
 			assert.NoError(t, err)
 		})
 	}

@@ -39,7 +39,7 @@ type Sweeper struct {
 	Logger    *slog.Logger
 }
 
-// Sweep looks for closed workflows every sweepInterval for as long as length, and returns its progress. After an agent fell silent, the
+// Sweep searches for closed workflows every sweepInterval, until length has passed, and returns its progress. After an agent fell silent, the
 // next attempt continues from the last heartbeat.
 func (s *Sweeper) Sweep(ctx context.Context, progress api.SweepProgress, length time.Duration) (api.SweepProgress, error) {
 	if activity.HasHeartbeatDetails(ctx) {
@@ -63,10 +63,10 @@ func (s *Sweeper) Sweep(ctx context.Context, progress api.SweepProgress, length 
 			s.Logger.Warn("sweep for closed workflows failed; retrying", "error", err)
 		}
 		if err := sweep.continueLongRuns(ctx); err != nil && ctx.Err() == nil {
-			s.Logger.Warn("a sweep for old runs failed; trying again", "error", err)
+			s.Logger.Warn("sweep for old runs failed; retrying", "error", err)
 		}
 		if err := sweep.reportMissing(ctx); err != nil && ctx.Err() == nil {
-			s.Logger.Warn("a look for workers that are missing failed; trying again", "error", err)
+			s.Logger.Warn("check for missing workers failed; retrying", "error", err)
 		}
 		select {
 		case <-ticker.C:
@@ -87,7 +87,7 @@ type sweep struct {
 	seen     map[string]time.Time // handled runs, with the time they closed
 	failures map[string]int       // failed attempts by run
 	longRuns time.Time            // when continueLongRuns searched
-	rosters  []string             // the pools whose rosters are still to be looked at
+	rosters  []string             // the pools whose rosters are still to be checked
 	listed   time.Time            // when these were listed
 }
 
@@ -154,7 +154,7 @@ func (s *sweep) closed(ctx context.Context, info *workflow.WorkflowExecutionInfo
 		return err
 	}
 	reason := fmt.Sprintf("the workflow of pool %s was %s", strings.TrimPrefix(id, api.PoolWorkflowID("")), status)
-	if open { // it was started again or reset, so that it may not know of workers that an earlier run started
+	if open { // it was started again or reset, so it may lack workers that an earlier run started
 		if workers, err = s.unknownWorkers(ctx, id, workers); err != nil {
 			return err
 		}

@@ -13,12 +13,30 @@ import (
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/mocks"
 	"go.temporal.io/sdk/testsuite"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/tempool/tempool/api"
 )
+
+// runTwice runs part of a sweep twice in one activity; heartbeat, if not nil, receives the heartbeats.
+func runTwice(t *testing.T, part func(context.Context) error, heartbeat func(*activity.Info, converter.EncodedValues)) {
+	t.Helper()
+	twice := func(ctx context.Context) error {
+		if err := part(ctx); err != nil {
+			return err
+		}
+		return part(ctx)
+	}
+	env := (&testsuite.WorkflowTestSuite{}).NewTestActivityEnvironment()
+	env.RegisterActivity(twice)
+	env.SetOnActivityHeartbeatListener(heartbeat)
+	_, err := env.ExecuteActivity(twice)
+	require.NoError(t, err)
+}
 
 // A server whose clock was an hour ahead closed a workflow. What closes in the hour after the correction must be found.
 func TestAClosingInTheFutureHidesNoLaterOnes(t *testing.T) {
@@ -34,16 +52,7 @@ func TestAClosingInTheFutureHidesNoLaterOnes(t *testing.T) {
 		Sweeper:  &Sweeper{Temporal: temporal, Logger: slog.New(slog.DiscardHandler)},
 		progress: api.SweepProgress{After: time.Now().Add(-time.Minute)}, seen: map[string]time.Time{}, failures: map[string]int{},
 	}
-	twice := func(ctx context.Context) error {
-		if err := s.once(ctx); err != nil {
-			return err
-		}
-		return s.once(ctx)
-	}
-	env := (&testsuite.WorkflowTestSuite{}).NewTestActivityEnvironment()
-	env.RegisterActivity(twice)
-	_, err := env.ExecuteActivity(twice)
-	require.NoError(t, err)
+	runTwice(t, s.once, nil)
 	require.Len(t, queries, 2)
 	_, bound, _ := strings.Cut(queries[1], "CloseTime >= '")
 	bound, _, _ = strings.Cut(bound, "'")

@@ -79,7 +79,7 @@ func (w *waitingCalls) run(ctx context.Context) {
 	for now := range sleep.Ticks(ctx.Done(), backlogInterval) {
 		err := w.round(ctx, now)
 		if err != nil && !w.failing && ctx.Err() == nil {
-			w.log.Warn("cannot count the calls of workflows that wait for pools; trying again", "error", err)
+			w.log.Warn("cannot count the workflows' calls that wait for pools; retrying", "error", err)
 		}
 		w.failing = err != nil
 	}

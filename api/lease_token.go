@@ -29,7 +29,7 @@ func HashLeaseToken(token string) string {
 // CheckLeaseToken returns CodeInvalid for a token that a client made too short, too long or with characters that need escaping in a URL.
 func CheckLeaseToken(token string) *Error {
 	if len(token) < MinLeaseTokenBytes || len(token) > MaxLeaseTokenBytes {
-		return Errorf(CodeInvalid, "token has %d bytes; it must have from %d to %d, of 128 random bits at least", len(token), MinLeaseTokenBytes, MaxLeaseTokenBytes)
+		return Errorf(CodeInvalid, "token has %d bytes; give %d to %d bytes with at least 128 random bits", len(token), MinLeaseTokenBytes, MaxLeaseTokenBytes)
 	}
 	if strings.ContainsFunc(token, func(r rune) bool {
 		return !(r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || r == '-' || r == '_')

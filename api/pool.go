@@ -43,7 +43,7 @@ type ApplyRequest struct {
 	// IfVersion is the version that the present spec must have, else the request fails with CodeVersionConflict; 0 is any. A new size or a new [scale]
 	// section alone makes no new version.
 	IfVersion int64 `json:"if_version,omitempty"`
-	// Reason and By stand in the reason of the rollout, and so in the histories of the workers that it restarts; and in the event of a change of size.
+	// Reason and By appear in the reason of the rollout, in the histories of the workers that it restarts, and in the event of a change of size.
 	Reason string `json:"reason,omitempty"`
 	By     string `json:"by,omitempty"`
 }

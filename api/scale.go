@@ -15,7 +15,7 @@ type ScaleRequest struct {
 	Size int `json:"size,omitempty"`
 	// Bounds replace scale.min and scale.max of the spec; Size must then be 0.
 	Bounds *ScaleBounds `json:"bounds,omitempty"`
-	// Reason and By stand in the event of the change of size.
+	// Reason and By appear in the event of the change of size.
 	Reason string `json:"reason,omitempty"`
 	By     string `json:"by,omitempty"`
 }
@@ -54,7 +54,7 @@ type Demand struct {
 	ExpiryMS int64 `json:"expiry_ms"`
 }
 
-// Who reports demand beside hosts, as Demand.Host. No host id has such a form.
+// Values of Demand.Host for reporters that are not hosts. No host id has such a form.
 const (
 	DemandOfWorkflows = "(workflows)" // all calls of Execute that wait in Temporal
 	DemandOfClients   = "(clients)"   // all clients that found no worker
@@ -78,7 +78,7 @@ type ScaleStatus struct {
 
 // Causes of a pool's size beside those of the policy.
 const (
-	ScaleCauseLeased   = "leased"   // no worker can be let go: all are in use
+	ScaleCauseLeased   = "leased"   // no worker can be removed: all are in use
 	ScaleCauseSessions = "sessions" // the last worker stays, since no other host has the pool's sessions
 )
 

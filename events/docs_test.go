@@ -2,7 +2,6 @@ package events
 
 import (
 	"maps"
-	"os"
 	"reflect"
 	"regexp"
 	"strings"
@@ -11,15 +10,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/lint/docs"
 )
 
 // manual returns the rows of the table of types: the column data by type.
 func manual(t *testing.T) map[string]string {
 	t.Helper()
-	page, err := os.ReadFile("../docs/events.md")
-	require.NoError(t, err)
+	page := docs.Read(t, "docs/events.md")
 	rows := map[string]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_]+\\.[a-z_]+)` \\| (?:worker|pool|host)[^|]* \\| (.+) \\|$").FindAllStringSubmatch(string(page), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_]+\\.[a-z_]+)` \\| (?:worker|pool|host)[^|]* \\| (.+) \\|$").FindAllStringSubmatch(page, -1) {
 		require.NotContains(t, rows, row[1])
 		rows[row[1]] = row[2]
 	}

@@ -37,11 +37,11 @@ type Log struct {
 
 // Entry is an event in the ring. It is immutable.
 type Entry struct {
-	ID           string // of the api.Event, and of its place in the Log
-	Type, Source string
-	Pool         string // "" if the event is of no pool
-	Time         time.Time
-	JSON         []byte // an api.Event
+	ID   string // of the api.Event, and of its place in the Log
+	Type string
+	Pool string // "" if the event is of no pool
+	Time time.Time
+	JSON []byte // an api.Event
 }
 
 // New returns an empty Log. id distinguishes it from every other Log, those of the same agent's earlier starts included.
@@ -85,7 +85,7 @@ func (l *Log) Add(eventType, source string, at time.Time, data any) {
 	}
 	l.dropLocked(len(content))
 	l.ring[l.next%uint64(len(l.ring))] = Entry{
-		ID: event.ID, Type: eventType, Source: source, Pool: api.SourcePool(source), Time: event.Time, JSON: content,
+		ID: event.ID, Type: eventType, Pool: api.SourcePool(source), Time: event.Time, JSON: content,
 	}
 	l.bytes += len(content)
 	l.next++

@@ -57,8 +57,8 @@ type Reader struct {
 	next   uint64
 }
 
-// maxBatch bounds how many events one Read looks at, and BatchBytes their JSON: what a reader that stalls keeps alive beyond the ring. Each event
-// is far smaller.
+// maxBatch bounds how many events one Read scans, and BatchBytes their JSON, which a stalled reader keeps alive beyond the ring. Each event is far
+// smaller.
 const (
 	maxBatch   = 256
 	BatchBytes = 256 << 10

@@ -146,7 +146,7 @@ func TestTheDashboardOfALoopbackGatewayActsForItsOperatorOnly(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, status)
 }
 
-// What ctl ui opens is a file, whose form crosses origins with the origin null.
+// ctl ui opens a file, whose form crosses origins with the origin null.
 func TestAFileOfCtlSignsABrowserIn(t *testing.T) {
 	e := open(t, 0, withConfig(func(c *Config) { c.Listen, c.Fleet = "127.0.0.1:0", emptyFleet{} }))
 	base, client := e.gateway.Endpoint(), browser(t)

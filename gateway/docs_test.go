@@ -3,7 +3,6 @@ package gateway
 import (
 	"fmt"
 	"net/http"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -11,14 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/lint/docs"
 )
-
-func page(t *testing.T, name string) string {
-	t.Helper()
-	text, err := os.ReadFile("../docs/" + name)
-	require.NoError(t, err)
-	return string(text)
-}
 
 // describedRoutes are those of the API's description, which TestOpenAPIDescribesExactlyTheRoutes compares with the code; {} is a variable.
 func describedRoutes(t *testing.T) map[string]bool {
@@ -52,29 +45,26 @@ func routesIn(text string) (routes []string) {
 }
 
 func TestTheManualListsExactlyTheRoutes(t *testing.T) {
-	_, rest, found := strings.Cut(page(t, "gateway.md"), "| route | does |\n")
-	require.True(t, found)
-	table, _, _ := strings.Cut(rest, "\n\n")
 	want := describedRoutes(t)
 	want["GET /ui"] = true // the dashboard, which is no part of the API
 	listed := map[string]bool{}
-	for row := range strings.Lines(table) {
-		for _, route := range routesIn(strings.SplitN(row, " | ", 2)[0]) {
+	for _, cell := range docs.FirstColumn(t, docs.Read(t, "docs/gateway.md"), "| route | does |") {
+		for _, route := range routesIn(cell) {
 			listed[route] = true
 		}
 	}
 	require.Equal(t, want, listed)
 
-	sessions := page(t, "sessions.md")
+	sessions := docs.Read(t, "docs/sessions.md")
 	for route := range want {
 		if strings.Contains(route, "/v1/sessions") {
 			require.Contains(t, routesIn(sessions), route, "docs/sessions.md")
 		}
 	}
-	for _, name := range []string{"sessions.md", "events.md", "security.md", "scale.md", "operations/monitor.md"} {
-		for _, route := range regexp.MustCompile("`((?:GET|PUT|POST|PATCH|DELETE) /[^`]*)`").FindAllStringSubmatch(page(t, name), -1) {
+	for _, name := range []string{"docs/sessions.md", "docs/events.md", "docs/security.md", "docs/scale.md", "docs/operations/monitor.md"} {
+		for _, route := range regexp.MustCompile("`((?:GET|PUT|POST|PATCH|DELETE) /[^`]*)`").FindAllStringSubmatch(docs.Read(t, name), -1) {
 			for _, route := range routesIn("`" + strings.ReplaceAll(route[1], "/pools/POOL", "/pools/{pool}") + "`") {
-				require.Contains(t, want, route, "docs/%s names %s", name, route)
+				require.Contains(t, want, route, "%s names %s", name, route)
 			}
 		}
 	}
@@ -83,7 +73,7 @@ func TestTheManualListsExactlyTheRoutes(t *testing.T) {
 func TestTheManualListsExactlyTheErrorCodes(t *testing.T) {
 	listed := map[string]string{}
 	row := regexp.MustCompile("(?m)^\\| ((?:`[a-z_]+`(?:, )?)+) \\| (\\d+) \\| ")
-	for _, found := range row.FindAllStringSubmatch(page(t, "gateway.md")+page(t, "sessions.md"), -1) {
+	for _, found := range row.FindAllStringSubmatch(docs.Read(t, "docs/gateway.md")+docs.Read(t, "docs/sessions.md"), -1) {
 		for _, code := range regexp.MustCompile("[a-z_]+").FindAllString(found[1], -1) {
 			if status := listed[code]; status != "" {
 				require.Equal(t, status, found[2], "two rows give %s different statuses", code)
@@ -99,7 +89,7 @@ func TestTheManualListsExactlyTheErrorCodes(t *testing.T) {
 }
 
 func TestTheManualDescribesTheHeaders(t *testing.T) {
-	text := page(t, "gateway.md")
+	text := docs.Read(t, "docs/gateway.md")
 	for _, header := range []string{api.HeaderSession, api.HeaderTimeout, api.HeaderPriority, api.HeaderLeaseToken, api.HeaderWorker, api.HeaderIncarnation} {
 		require.Contains(t, text, "`"+header+"`")
 	}

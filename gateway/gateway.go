@@ -48,7 +48,7 @@ type Config struct {
 	Fleet ui.Fleet
 	// Namespace is that of Temporal, and TemporalUI the base URL of its Web UI, to which the dashboard links; "" for no links.
 	Namespace, TemporalUI string
-	// InWorker reports whether a process belongs to a worker of this host, which gets no right over the Unix socket. nil knows of none.
+	// InWorker reports whether a process belongs to a worker of this host, which gets no right over the Unix socket. nil means that none does.
 	InWorker func(pid int) bool
 }
 
@@ -132,7 +132,7 @@ func (g *Gateway) Snapshot() Snapshot {
 }
 
 // Leave rejects new calls, waits until ctx ends for those in flight, returns the gateway's own leases, and closes the listeners. It fails
-// with ctx's error if it cancelled calls. What the gateway knows of processes stays known until Close.
+// with ctx's error if it cancelled calls. The gateway keeps its records of processes until Close.
 func (g *Gateway) Leave(ctx context.Context) error {
 	g.leaveOnce.Do(func() {
 		g.watching()

@@ -51,7 +51,7 @@ func TestSwitchUnderLoadFailsNoCallAndCountsEachOnce(t *testing.T) {
 }
 
 func TestOlderIncarnationServesUntilDrained(t *testing.T) {
-	e := open(t, 1, idleReturn(time.Hour)) // what one lease counts is looked at
+	e := open(t, 1, idleReturn(time.Hour)) // the test reads what one lease counts
 	first, err := e.gateway.CallPool(t.Context(), "p", dispatch.Request{Method: "pid", Body: []byte("{}")})
 	require.NoError(t, err)
 	e.beside(0, 2)
@@ -69,14 +69,21 @@ func TestOlderIncarnationServesUntilDrained(t *testing.T) {
 	require.EqualValues(t, 2, usage.Requests, "each incarnation has its own count")
 }
 
+// startHolding starts a call of the pool that lasts until the file is released, and returns once it is in flight.
+func (e *env) startHolding(file string) <-chan error {
+	e.t.Helper()
+	held := background(func() error {
+		_, err := e.gateway.CallPool(context.Background(), "p", dispatch.Request{Method: "hold", Body: []byte(`{"path":` + quoted(file) + `}`)})
+		return err
+	})
+	e.awaitHeld(file + ".began")
+	return held
+}
+
 func TestDrainOfOlderIncarnationWaitsForItsCalls(t *testing.T) {
 	e := open(t, 1)
 	held := e.file("held")
-	long := background(func() error {
-		_, err := e.gateway.CallPool(context.Background(), "p", dispatch.Request{Method: "hold", Body: []byte(`{"path":` + quoted(held) + `}`)})
-		return err
-	})
-	e.awaitHeld(held + ".began")
+	long := e.startHolding(held)
 	e.beside(0, 2)
 	e.control.add("p/0", 2)
 	drained := background(func() api.DrainResult {
@@ -97,11 +104,7 @@ func TestDrainOfOlderIncarnationWaitsForItsCalls(t *testing.T) {
 func TestDrainReportsCutCalls(t *testing.T) {
 	e := open(t, 1)
 	held := e.file("held")
-	long := background(func() error {
-		_, err := e.gateway.CallPool(context.Background(), "p", dispatch.Request{Method: "hold", Body: []byte(`{"path":` + quoted(held) + `}`)})
-		return err
-	})
-	e.awaitHeld(held + ".began")
+	long := e.startHolding(held)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	result := e.gateway.Drain(ctx, "p/0", 1)

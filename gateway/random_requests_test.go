@@ -208,7 +208,7 @@ func (f *actedFleet) Signal(context.Context, string, int, string, api.Control) e
 	return f.act()
 }
 
-// Only who has signed in with the right admin acts in the dashboard, with the secret of a page of that very sign-in, and not from another site.
+// Only a user who has signed in with the right admin acts in the dashboard, with the secret of a page of that sign-in, and not from another site.
 func TestRandomRequestsActInTheDashboardForItsOperatorsOnly(t *testing.T) {
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	tokens, reader := tokensFile(t, t.TempDir(), []string{"p"}, "read", "sessions")

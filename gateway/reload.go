@@ -58,12 +58,12 @@ func (w *watched) changed() bool {
 func (w *watched) reload(logger *slog.Logger) bool {
 	err := w.reader.Reload()
 	if err != nil {
-		logger.Error("a file of the gateway cannot be read again; what it said before stays in force", "error", err)
+		logger.Error("reloading a gateway file failed; its last version stays in force", "error", err)
 	}
 	return err == nil
 }
 
-// watchFiles reads changed files again until ctx ends. What cannot be read is logged and stays in force as it was.
+// watchFiles reads changed files again until ctx ends. It logs a file that it cannot read, whose last version stays in force.
 func watchFiles(ctx context.Context, files map[reloader][]string, logger *slog.Logger) {
 	var all []*watched
 	for reader, files := range files {

@@ -43,7 +43,7 @@ type authenticator struct {
 // newAuthenticator reads the files of c. It fails for a listener that other machines can reach without authentication.
 func newAuthenticator(c Config) (*authenticator, error) {
 	a := &authenticator{origins: http.NewCrossOriginProtection(), peers: socketPeers{inWorker: c.InWorker, group: c.Security.SocketGroup != ""}}
-	a.origins.AddInsecureBypassPattern("POST " + ui.SignInLinkPath) // which looks at the origin itself
+	a.origins.AddInsecureBypassPattern("POST " + ui.SignInLinkPath) // which checks the origin itself
 	s := c.Security
 	var err error
 	if a.certificates, err = openCertificates(s); err != nil {

@@ -139,7 +139,7 @@ func TestAnExportThatFailsHalfwayIsNoBackup(t *testing.T) {
 	require.Equal(t, 50, done.Kept)
 	_, err = client.Pool("p").ImportSessions(t.Context(), strings.NewReader("{}\n"), tempool.ImportOptions{})
 	require.ErrorIs(t, err, api.ErrInvalid)
-	require.ErrorContains(t, err, "line 1: this is no backup")
+	require.ErrorContains(t, err, "line 1: this is not a backup")
 	_, err = client.Pool("elsewhere").ImportSessions(t.Context(), neverRead{t}, tempool.ImportOptions{})
 	require.ErrorIs(t, err, api.ErrPoolNotFound)
 }

@@ -216,7 +216,7 @@ func patchSession(ctx context.Context, r sessionRequest) (*sessions.Session, boo
 
 func deleteSession(ctx context.Context, r sessionRequest) (*sessions.Session, bool, error) {
 	if r.version != 0 || r.missing {
-		return nil, false, api.Errorf(api.CodeInvalid, "DELETE takes no condition on the version; it deletes the session whatever its version")
+		return nil, false, api.Errorf(api.CodeInvalid, "DELETE accepts no version condition; it deletes the session at any version")
 	}
 	return nil, false, r.Store.Delete(ctx, r.id)
 }

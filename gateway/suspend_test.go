@@ -155,12 +155,15 @@ func TestACallOfASuspendedWorkerIsRefusedAtOnce(t *testing.T) {
 	require.Equal(t, 200, e.do("POST", to(0, "echo"), "x").status)
 }
 
+// repeatedTo prepares the gateway to which the repetition of an order comes.
+var repeatedTo = map[string]func(*env){
+	"to the same gateway": func(*env) {},
+	"to the next gateway": func(e *env) { e.replaceGateway() },
+}
+
 // The result of the first order is lost: its agent hands the process over, or Temporal does not get the answer.
 func TestASuspensionThatIsRepeatedReturnsWhatItHasEndedBefore(t *testing.T) {
-	for name, next := range map[string]func(*env){
-		"to the same gateway": func(*env) {},
-		"to the next gateway": func(e *env) { e.replaceGateway() },
-	} {
+	for name, next := range repeatedTo {
 		t.Run(name, func(t *testing.T) {
 			e := open(t, 1, withSpecEnv("SUSPEND_UNTIL", t.TempDir()+"/go"))
 			hook := e.spec.Pool.Env["SUSPEND_UNTIL"]
@@ -189,10 +192,7 @@ func TestASuspensionThatIsRepeatedReturnsWhatItHasEndedBefore(t *testing.T) {
 }
 
 func TestAResumptionReturnsWhatTheWithdrawnSuspensionHasEnded(t *testing.T) {
-	for name, next := range map[string]func(*env){
-		"to the same gateway": func(*env) {},
-		"to the next gateway": func(e *env) { e.replaceGateway() },
-	} {
+	for name, next := range repeatedTo {
 		t.Run(name, func(t *testing.T) {
 			e := open(t, 1, withSpecEnv("SUSPEND_UNTIL", t.TempDir()+"/go"))
 			lease, order := e.suspendedInItsHook(e.spec.Pool.Env["SUSPEND_UNTIL"])
@@ -249,7 +249,7 @@ func (e *env) replaceGateway() {
 	}
 }
 
-// An agent that took over processes may know nothing of a suspension; it learns of one from the worker's refusal of a checkout.
+// An agent that took over processes may have no record of a suspension; it learns of one from the worker's refusal of a checkout.
 func TestACallOfAWorkerWhoseSuspensionTheGatewayHasNotSeenIsRefused(t *testing.T) {
 	e := open(t, 1, withSpec(func(s *spec.Spec) { s.Queue.Timeout = spec.Duration(time.Hour) }))
 	e.control.with("p/0", func(worker *fakeWorker) { worker.state = lifecycle.Suspended })

@@ -11,17 +11,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool/internal/lint/docs"
 	"github.com/tempool/tempool/lifecycle"
 )
 
 var update = flag.Bool("update", false, "rewrite the generated parts of docs/lifecycle.md")
 
-const docs = "../docs/lifecycle.md"
+const manual = "docs/lifecycle.md"
 
 func TestTheDocsShowTheTableAsItIs(t *testing.T) {
-	text, err := os.ReadFile(docs)
-	require.NoError(t, err)
-	want := string(text)
+	text := docs.Read(t, manual)
+	want := text
 	for name, part := range map[string]string{"diagram": diagram(), "steps": stepTable(), "vocabularies": vocabularyTables()} {
 		open := "<!-- generated:" + name + " -->\n"
 		before, rest, found := strings.Cut(want, open)
@@ -31,17 +31,16 @@ func TestTheDocsShowTheTableAsItIs(t *testing.T) {
 		want = before + open + part + "<!-- end -->\n" + after
 	}
 	if *update {
-		replace(t, docs, want)
+		replace(t, filepath.Join(docs.Root(t), manual), want)
 		return
 	}
-	require.Equal(t, want, string(text), "docs/lifecycle.md is stale: run go test ./lifecycle -update")
+	require.Equal(t, want, text, "docs/lifecycle.md is stale: run go test ./lifecycle -update")
 }
 
 func TestTheDocsDescribeEveryState(t *testing.T) {
-	text, err := os.ReadFile(docs)
-	require.NoError(t, err)
+	text := docs.Read(t, manual)
 	for _, s := range lifecycle.States() {
-		require.Contains(t, string(text), fmt.Sprintf("| `%s` | ", s))
+		require.Contains(t, text, fmt.Sprintf("| `%s` | ", s))
 	}
 }
 

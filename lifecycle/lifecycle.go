@@ -2,7 +2,7 @@
 // each transition.
 //
 // The package is pure. It reads no clock, draws no random number and does no I/O: the caller brings the time, so a workflow
-// replays to the same machine and a test needs no clock. The table of allowed steps stands once, in table.go; everything else
+// replays to the same machine and a test needs no clock. The table of allowed steps is written once, in table.go; everything else
 // (Next, Allowed, the diagram in docs/lifecycle.md) reads it.
 package lifecycle
 

@@ -28,7 +28,7 @@ func (m DemandMeter) Load(d Demand) float64 {
 	return float64(d.Calls + d.Waiting + m.MaxInflight*d.Leases)
 }
 
-// Measured is what a meter knows of one gateway's demand. The zero value means no demand.
+// Measured is a meter's record of one gateway's demand. The zero value means no demand.
 type Measured struct {
 	Reported float64 // load
 

@@ -67,7 +67,7 @@ type Forecast struct {
 	FailsIn time.Duration
 }
 
-// Forecast looks a day ahead, with the lines that Next looks at the horizon with.
+// Forecast looks a day ahead. It extends the same lines that Next extends to the horizon.
 func (p Prediction) Forecast(samples []Observation) Forecast {
 	if p.Window < 3 || len(samples) < p.Window {
 		return Forecast{}

@@ -51,13 +51,12 @@ type WorkerFacts struct {
 	CallTime            time.Duration // of all requests
 	MemoryBytes         int64         // of its whole process tree
 	PeakMemoryBytes     int64
-	BaselineBytes       int64 // memory that the program needs; 0 is not known
 	MaxMemoryBytes      int64 // at which it is rotated; 0 is none, or not known
 	CPUPercent          float64
 	OpenFiles, Threads  int
 	Network             *NetworkUsage // nil unless its process tree has a network namespace of its own
 	Uptime              time.Duration
-	Restarts            map[string]int64          // unplanned, by cause, in all its life
+	Restarts            map[string]int64          // unplanned, by cause, since the worker was created
 	Rotations           map[string]int64          // planned, by cause
 	Ended               map[lifecycle.State]int64 // processes that have ended, by outcome
 	ConsecutiveFailures int

@@ -1,7 +1,6 @@
 package process
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -176,21 +175,10 @@ func TestWithoutAnEngineAContainerSaysWhatIsMissing(t *testing.T) {
 func TestAContainerOfAKilledAgentIsRemoved(t *testing.T) {
 	setUpEngine(t)
 	dir := t.TempDir()
-	text, err := json.Marshal(keepingAgent{Dir: dir, Spec: containerSpec()})
-	require.NoError(t, err)
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), keepingAgentEnv+"="+string(text))
-	in, err := cmd.StdinPipe()
-	require.NoError(t, err)
+	in, out := startKeepingAgent(t, cmd, keepingAgent{Dir: dir, Spec: containerSpec()})
 	defer in.Close()
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, tree.StartChild(cmd))
-	var pid int
-	_, err = fmt.Fscan(out, &pid)
-	require.NoError(t, err)
-	client, found := tree.Identify(pid)
-	require.True(t, found)
+	client := keptWorker(t, out)
 	require.NotEmpty(t, podman(t, "ps", "--quiet"))
 	require.NoError(t, cmd.Process.Kill())
 	require.Error(t, tree.WaitChild(cmd))

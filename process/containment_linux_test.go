@@ -161,7 +161,7 @@ func TestAWorkerCannotReadTheAgentsEnvironment(t *testing.T) {
 func TestAnIncarnationIsKilledByItsCgroup(t *testing.T) {
 	s := open(t)
 	if s.cgroups == nil {
-		t.Log("this host lends no cgroup v2; TestACgroupWithoutControllersOnlyContains covers what can be")
+		t.Log("cgroup v2 is not available; TestACgroupWithoutControllersOnlyContains covers the rest")
 		return
 	}
 	file := filepath.Join(t.TempDir(), "pid")

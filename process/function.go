@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process/limits"
 	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/process/wire"
@@ -133,11 +134,7 @@ func (f *function) wait() {
 }
 
 func (f *function) awaitReturn() {
-	timer := time.NewTimer(returnTimeout)
-	defer timer.Stop()
-	select {
-	case <-f.returned:
-	case <-timer.C:
+	if sleep.For(f.returned, returnTimeout) {
 		f.abandoned = true
 		name := f.spec.Pool.Function
 		f.supervisor.countAbandoned(name, 1)

@@ -26,7 +26,7 @@ const KeepFor = 2 * time.Minute
 // keptFormat is the version of keptRecord. A supervisor takes over only what it reads completely.
 const keptFormat = 1
 
-// keptRecord is what the next supervisor needs to know of a process besides its descriptors.
+// keptRecord is what the next supervisor needs about a process besides its descriptors.
 type keptRecord struct {
 	Format      int       `json:"format"`
 	Worker      string    `json:"worker"`
@@ -231,7 +231,7 @@ func (s *Supervisor) takeOver(ctx context.Context) (*keeper.Takeover, []keptReco
 				break
 			}
 			if r.Format != keptFormat || len(r.Files) != len(item.Files) {
-				err = errors.New("they were handed over by another release of the agent")
+				err = errors.New("another release of the agent handed them over")
 				break
 			}
 			if !tree.SameNumberSpace(r.Space) {

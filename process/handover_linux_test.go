@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -27,23 +28,38 @@ func handOver(t *testing.T, dir string, sp spec.Spec) tree.Identity {
 	return handOverBy(t, keepingAgent{Dir: dir, Spec: sp})
 }
 
-func handOverBy(t *testing.T, agent keepingAgent) tree.Identity {
+// startKeepingAgent starts cmd, which runs this test binary, as an agent with one worker. The agent lasts until in is closed, and writes its worker's
+// PID to out.
+func startKeepingAgent(t *testing.T, cmd *exec.Cmd, agent keepingAgent) (in io.WriteCloser, out io.Reader) {
 	t.Helper()
 	text, err := json.Marshal(agent)
 	require.NoError(t, err)
-	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), keepingAgentEnv+"="+string(text))
 	cmd.Stderr = t.Output()
-	in, err := cmd.StdinPipe()
+	in, err = cmd.StdinPipe()
 	require.NoError(t, err)
-	out, err := cmd.StdoutPipe()
+	out, err = cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, tree.StartChild(cmd))
+	return in, out
+}
+
+// keptWorker returns the process of the agent's worker once it runs.
+func keptWorker(t *testing.T, out io.Reader) tree.Identity {
+	t.Helper()
 	var pid int
-	_, err = fmt.Fscan(out, &pid)
+	_, err := fmt.Fscan(out, &pid)
 	require.NoError(t, err)
-	id, found := tree.Identify(pid)
+	worker, found := tree.Identify(pid)
 	require.True(t, found)
+	return worker
+}
+
+func handOverBy(t *testing.T, agent keepingAgent) tree.Identity {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	in, out := startKeepingAgent(t, cmd, agent)
+	id := keptWorker(t, out)
 	require.NoError(t, in.Close())
 	require.NoError(t, tree.WaitChild(cmd))
 	require.True(t, lives(t, id), "the worker outlives its agent")
@@ -206,13 +222,8 @@ func TestNothingIsLeftOfProcessesThatNobodyTakesOver(t *testing.T) {
 		dir := shortDir(t)
 		id := handOver(t, dir, sh("sleep 1000"))
 		agent := exec.Command(os.Args[0])
-		text, err := json.Marshal(keepingAgent{Dir: dir, Spec: sh("sleep 1000")})
-		require.NoError(t, err)
-		agent.Env = append(os.Environ(), keepingAgentEnv+"="+string(text))
-		in, err := agent.StdinPipe()
-		require.NoError(t, err)
+		in, _ := startKeepingAgent(t, agent, keepingAgent{Dir: dir, Spec: sh("sleep 1000")})
 		defer in.Close()
-		require.NoError(t, tree.StartChild(agent))
 		eventually(t, func() bool { _, err := os.Stat(filepath.Join(dir, keeper.SocketName)); return os.IsNotExist(err) }, "it has taken over")
 		require.True(t, lives(t, id))
 		require.NoError(t, agent.Process.Kill())
@@ -253,7 +264,7 @@ time.sleep(1000)`))
 	})
 }
 
-// The next supervisor must know of each tree whether it is frozen, or one that is would never run again.
+// The next supervisor must know whether each tree is frozen; otherwise a frozen tree would never run again.
 func TestATreeThatIsHandedOverIsNeitherFrozenNorThawedAnyMore(t *testing.T) {
 	for name, c := range map[string]struct {
 		frozen bool

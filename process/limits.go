@@ -31,7 +31,7 @@ func (p *Process) LimitMechanisms() map[string]Mechanism {
 	return maps.Clone(p.mechanisms)
 }
 
-// Exceeded is closed when the process exceeds a limit that calls for its graceful replacement; Excess then says which.
+// Exceeded is closed when the process exceeds a limit that calls for its graceful replacement; Violation then says which.
 func (p *Process) Exceeded() <-chan struct{} { return p.exceeded }
 
 // Violation returns the first violation of a limit, or the zero Violation.

@@ -169,7 +169,7 @@ func TestALauncherThatDoesNotExecuteTheProgramInTimeSaysSo(t *testing.T) {
 	sp.Start.Timeout = 1
 	_, err := open(t).Start(t.Context(), launch("p/0", 1, sp))
 	require.ErrorIs(t, err, ErrStartFailed)
-	require.ErrorContains(t, err, "the program was not executed within 1ns")
+	require.ErrorContains(t, err, "the program did not start within 1ns")
 }
 
 func TestTheSamplerReportsATreeWithTooManyProcesses(t *testing.T) {

@@ -2,7 +2,6 @@ package process
 
 import (
 	"bufio"
-	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,17 +30,9 @@ func TestProcessesAreNotTakenOverFromAnotherPIDNamespace(t *testing.T) {
 	dir := shortDir(t)
 	agent := keepingAgent{Dir: dir, Spec: sh("sleep 1000"), NoCgroups: true} // one could be killed by its path
 	id := handOverBy(t, agent)
-	text, err := json.Marshal(agent)
-	require.NoError(t, err)
 	cmd := inPIDNamespace(`"$@"; exit 1`, os.Args[0])
-	cmd.Env = append(os.Environ(), keepingAgentEnv+"="+string(text))
-	cmd.Stderr = t.Output()
-	in, err := cmd.StdinPipe()
-	require.NoError(t, err)
+	in, out := startKeepingAgent(t, cmd, agent)
 	defer in.Close()
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, tree.StartChild(cmd))
 	defer func() {
 		_ = cmd.Process.Kill() // and with it the namespace
 		_ = tree.WaitChild(cmd)

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process/limits"
 	"github.com/tempool/tempool/process/logs"
 	"github.com/tempool/tempool/process/sandbox"
@@ -132,14 +133,7 @@ func (p *Process) reportUnhealthy(reason string) {
 func (p *Process) Done() <-chan struct{} { return p.done }
 
 // HasEnded reports whether Done is closed.
-func (p *Process) HasEnded() bool {
-	select {
-	case <-p.done:
-		return true
-	default:
-		return false
-	}
-}
+func (p *Process) HasEnded() bool { return sleep.Ended(p.done) }
 
 // AfterEnd registers f to be called once the process and its whole tree are gone, never on the caller's goroutine. Unlike a goroutine that
 // waits for Done, it needs almost no memory until then. f may wait only for locks: other functions and Close wait for it.

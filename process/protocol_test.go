@@ -201,7 +201,7 @@ func TestACallFailsWhenTheWorkerDiesThoughADescendantHoldsItsSocket(t *testing.T
 	require.False(t, lives(t, id))
 }
 
-// socketOnly is a worker that knows of TEMPOOL_FD alone, and writes its frames to the socket it reads from.
+// socketOnly is a worker that reads TEMPOOL_FD alone, and writes its frames to the socket it reads from.
 const socketOnly = `
 import os, signal, socket, struct, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)

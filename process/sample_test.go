@@ -47,7 +47,7 @@ func TestAFirstSampleCoversTheChildren(t *testing.T) {
 	require.Equal(t, 1, sample.Children)
 }
 
-// Else its I/O would count twice: as that of a process that has ended, and again with the next sample.
+// Otherwise its I/O would count twice: as that of a process that has ended, and again with the next sample.
 func TestAFirstSampleKeepsWhatASampleBeforeItHad(t *testing.T) {
 	p := begin(t, open(t), sh("(sleep 1000 &); exec sleep 1000"))
 	eventually(t, func() bool {

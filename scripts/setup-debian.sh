@@ -2,6 +2,7 @@
 # Installs what the tests need on a Debian machine with Go, Python 3, Node and git. Does nothing if all is installed, and never installs
 # a language.
 set -euo pipefail
+. "$(dirname "$0")/debian.sh"
 
 # required command -> Debian package that contains it
 needed=(
@@ -55,21 +56,7 @@ if [ ${#missing[@]} -eq 0 ] && [ ${#tool[@]} -eq 0 ] && [ ${#server[@]} -eq 0 ];
   echo "setup: nothing to install"
   exit 0
 fi
-if ! command -v apt-get >/dev/null; then
-  echo "setup: this is not Debian; install with the system's package manager: ${missing[*]} ${tool[*]} ${server[*]}" >&2
-  exit 1
-fi
-install=(apt-get)
-if [ "$(id -u)" -ne 0 ]; then
-  if ! sudo -n true 2>/dev/null; then
-    echo "setup: no permission to install; run this script as root, for: ${missing[*]} ${tool[*]} ${server[*]}" >&2
-    exit 1
-  fi
-  install=(sudo -n apt-get)
-fi
-echo "setup: installing ${missing[*]} ${tool[*]} ${server[*]}"
-export DEBIAN_FRONTEND=noninteractive
-"${install[@]}" update -qq
+prepare_install setup "${missing[@]}" "${tool[@]}" "${server[@]}"
 if [ ${#missing[@]} -gt 0 ]; then
   "${install[@]}" install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi

@@ -93,8 +93,8 @@ func TestADamagedBackupNamesItsLine(t *testing.T) {
 		says string
 	}{
 		"nothing":                       {"", api.CodeInvalid, "line 1: the backup is empty"},
-		"something else":                {"hello\n", api.CodeInvalid, "line 1: this is no backup"},
-		"a list of sessions":            {`{"sessions":[]}`, api.CodeInvalid, "line 1: this is no backup"},
+		"something else":                {"hello\n", api.CodeInvalid, "line 1: this is not a backup"},
+		"a list of sessions":            {`{"sessions":[]}`, api.CodeInvalid, "line 1: this is not a backup"},
 		"a later format":                {strings.Replace(edit(40, lines[40]), `"format_version":1`, `"format_version":2`, 1), api.CodeInvalid, "line 1: the backup has format_version 2"},
 		"another pool":                  {strings.Replace(edit(40, lines[40]), `"pool":"p"`, `"pool":"q"`, 1), api.CodeInvalid, `line 1: the backup is of pool "q", not of p`},
 		"a line that is no JSON":        {edit(20, "{\n"), api.CodeInvalid, "line 21: not a session"},

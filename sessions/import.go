@@ -126,7 +126,7 @@ func (r *backupReader) header(pool string, anyPool bool) error {
 	}
 	var head api.SessionBackup
 	if err := json.Unmarshal(line, &head); err != nil || head.Format != api.SessionBackupFormat {
-		return api.Errorf(api.CodeInvalid, "this is no backup of sessions: its first line must have \"format\": %q", api.SessionBackupFormat)
+		return api.Errorf(api.CodeInvalid, "this is not a backup of sessions: its first line must have \"format\": %q", api.SessionBackupFormat)
 	}
 	switch {
 	case head.FormatVersion != api.SessionBackupVersion:

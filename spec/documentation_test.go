@@ -2,13 +2,14 @@ package spec
 
 import (
 	"encoding/json"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/pelletier/go-toml/v2"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/internal/lint/docs"
 )
 
 // row is a key's line in the tables of docs/configuration.md.
@@ -17,13 +18,12 @@ type row struct{ initial, meaning string }
 // documentation reads the rows by key, and the text between each section's heading and its table.
 func documentation(t *testing.T) (rows map[string]row, intros map[string]string, whole string) {
 	t.Helper()
-	data, err := os.ReadFile("../docs/configuration.md")
-	require.NoError(t, err)
+	whole = docs.Read(t, "docs/configuration.md")
 	rows, intros = map[string]row{}, map[string]string{}
 	heading := regexp.MustCompile(`^##+ \[+([a-z.]+)\]+$`)
 	line := regexp.MustCompile("^\\| `([a-z_]+)` \\| (.+?) \\| (.+) \\|$")
 	section := ""
-	for text := range strings.Lines(string(data)) {
+	for text := range strings.Lines(whole) {
 		text = strings.TrimSuffix(text, "\n")
 		if found := heading.FindStringSubmatch(text); found != nil {
 			section = found[1]
@@ -37,7 +37,7 @@ func documentation(t *testing.T) (rows map[string]row, intros map[string]string,
 			intros[section] += text
 		}
 	}
-	return rows, intros, string(data)
+	return rows, intros, whole
 }
 
 func TestDocumentationHasEveryKeyWithItsDefault(t *testing.T) {

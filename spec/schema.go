@@ -89,7 +89,7 @@ func formOf(t reflect.Type) form {
 	case reflect.Bool:
 		return boolean
 	}
-	panic(fmt.Sprintf("spec: a key of type %s has no form", t))
+	panic(fmt.Sprintf("spec: keys of type %s are not supported", t))
 }
 
 // allowed describes the form, for errors about values of another form.

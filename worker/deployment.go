@@ -84,13 +84,13 @@ func (d Deployment) register(ctx context.Context, deployments client.WorkerDeplo
 	defer cancel()
 	handle := deployments.GetHandle(d.Name)
 	for {
-		current, err := d.settle(ctx, handle)
+		current, err := d.ensureCurrent(ctx, handle)
 		switch {
 		case err == nil && current == d.BuildID:
 			log.Info("this agent's build runs the workflows", "deployment", d.Name, "build_id", d.BuildID)
 			return nil
 		case err == nil:
-			log.Warn("another build runs the workflows; make this one current once agents of it run: "+d.promotion(), "deployment", d.Name,
+			log.Warn("another build runs the workflows; once its agents run, make this build current: "+d.promotion(), "deployment", d.Name,
 				"build_id", d.BuildID, "current", current)
 			return nil
 		case !isRegistering(err):
@@ -103,8 +103,8 @@ func (d Deployment) register(ctx context.Context, deployments client.WorkerDeplo
 	}
 }
 
-// settle returns the build ID of the deployment's current version, after it has made this one current if there was none.
-func (d Deployment) settle(ctx context.Context, handle client.WorkerDeploymentHandle) (string, error) {
+// ensureCurrent returns the build ID of the deployment's current version. If there is none, it makes this one current.
+func (d Deployment) ensureCurrent(ctx context.Context, handle client.WorkerDeploymentHandle) (string, error) {
 	answer, err := handle.Describe(ctx, client.WorkerDeploymentDescribeOptions{})
 	if err != nil {
 		return "", err

@@ -4,19 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"math"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	sdkworker "go.temporal.io/sdk/worker"
-	"go.temporal.io/sdk/workflow"
 
-	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/workflows/host"
 )
 
 // heartbeatOf is the heartbeat of a host with n leased processes.
@@ -58,23 +53,13 @@ func TestTheHeartbeatOfAHostWithThousandsOfProcessesArrives(t *testing.T) {
 	defer cancel()
 	server, dial := newTestServer(ctx, t)
 	connection := dial()
-	workflows := sdkworker.New(connection, api.TaskQueue, sdkworker.Options{})
-	workflows.RegisterWorkflowWithOptions(host.Workflow, workflow.RegisterOptions{Name: api.WorkflowHost})
-	require.NoError(t, workflows.Start())
-	t.Cleanup(workflows.Stop)
-	temporal := tempool.NewClient(connection, server.Namespace())
-	t.Cleanup(temporal.Close)
-	m := &membership{
-		client: temporal, hostID: "h", log: slog.New(slog.DiscardHandler), report: func() api.HostHeartbeat { return heartbeatOf(4000) },
-		newWorker: func(queue string) sdkworker.Worker {
-			return sdkworker.New(connection, queue, sdkworker.Options{DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: time.Second})
-		},
-		remember: func(int64) {}, lost: func() {}, fail: func(err error) { t.Error(err) }, request: api.JoinRequest{Instance: "i", Lineage: "l"},
-	}
+	startHostWorkflows(t, connection)
+	m := newTestMembership(t, connection, server.Namespace())
+	m.report = func() api.HostHeartbeat { return heartbeatOf(4000) }
 	require.NoError(t, m.start(ctx))
 	t.Cleanup(func() { m.leave(context.Background(), api.LeaveRequest{}) })
 	require.Eventually(t, func() bool {
-		h, err := temporal.HostHeartbeat(ctx, "h")
+		h, err := m.client.HostHeartbeat(ctx, "h")
 		return err == nil && len(h.Processes) == 4000
 	}, serverWait, 100*time.Millisecond)
 }

@@ -19,9 +19,9 @@ import (
 )
 
 // janitor stops processes that no workflow manages any more: those of workers whose workflow is closed or has moved on to a higher
-// incarnation. It also cancels workers whose pool is closed. A sweep queries each pool once. It looks at the workflow of a process only if the process
-// is new, if the pool does not name its incarnation, if a run of that workflow has closed, or by turns: looking at all of them, and querying all workers,
-// were most of what idle workers cost Temporal.
+// incarnation. It also cancels workers whose pool is closed. A sweep queries each pool once. It inspects the workflow of a process only if the process
+// is new, if the pool does not name its incarnation, if a run of that workflow has closed, or if it is the turn of that process. Inspecting all of
+// them, and querying all workers, was most of what idle workers cost Temporal.
 type janitor struct {
 	temporal  client.Client
 	processes *process.Supervisor
@@ -29,8 +29,8 @@ type janitor struct {
 	closed func(ctx context.Context, since time.Time) (map[string]bool, error)
 	log    *slog.Logger
 
-	looks  map[*process.Process]look
-	listed time.Time // the latest start of a listing of closed runs that succeeded
+	inspections map[*process.Process]inspection
+	listed      time.Time // the latest start of a listing of closed runs that succeeded
 }
 
 // resident is a process of this host, with its place in a pool.
@@ -43,9 +43,9 @@ type resident struct {
 
 func (r resident) workflowID() string { return api.WorkerWorkflowID(r.pool, r.slot) }
 
-// look is the last look at the workflow of a process. Its run has confirmed the process, unless it is "": a run that was reset knows an earlier
+// inspection is the last one of the workflow of a process. Its run has confirmed the process, unless it is "": a run that was reset knows an earlier
 // incarnation than the roster.
-type look struct {
+type inspection struct {
 	at  time.Time
 	run string
 }
@@ -55,32 +55,32 @@ const (
 	janitorTimeout     = 10 * time.Second // of one request
 	janitorStopTimeout = time.Minute      // of one process
 	janitorStopGrace   = 5 * time.Second
-	// janitorTurns is the number of processes that a sweep looks at although nothing calls for it. Visibility may miss what happened to a workflow.
+	// janitorTurns is the number of processes that a sweep inspects without a particular reason. Visibility may miss what happened to a workflow.
 	janitorTurns = 16
 	// closedOverlap is the time before the last listing of closed runs that the next one reads again: visibility may show them late.
 	closedOverlap = 30 * time.Second
 )
 
 func (j *janitor) run(ctx context.Context) {
-	j.looks, j.listed = map[*process.Process]look{}, time.Now()
+	j.inspections, j.listed = map[*process.Process]inspection{}, time.Now()
 	for range sleep.Ticks(ctx.Done(), janitorInterval) {
 		j.sweep(ctx)
 	}
 }
 
 func (j *janitor) sweep(ctx context.Context) {
-	residents, pools, looks := j.residents(), map[string]poolRecord{}, map[*process.Process]look{}
+	residents, pools, inspections := j.residents(), map[string]poolRecord{}, map[*process.Process]inspection{}
 	for _, r := range residents {
 		if _, known := pools[r.pool]; !known {
 			pools[r.pool] = j.pool(ctx, r.pool)
 		}
-		if l, looked := j.looks[r.process]; looked {
-			looks[r.process] = l
+		if last, inspected := j.inspections[r.process]; inspected {
+			inspections[r.process] = last
 		}
 	}
-	j.looks = looks
+	j.inspections = inspections
 	var stops sync.WaitGroup
-	for _, r := range due(residents, pools, j.closedSince(ctx, len(residents)), looks) {
+	for _, r := range due(residents, pools, j.closedSince(ctx, len(residents)), inspections) {
 		p, id := r.process, r.workflowID()
 		logger := j.log.With("worker", p.Worker(), "incarnation", p.Incarnation())
 		run, closed := j.describe(ctx, id)
@@ -90,7 +90,7 @@ func (j *janitor) sweep(ctx context.Context) {
 			continue
 		}
 		record := pools[r.pool]
-		if run == "" || looks[p].run != run || !record.names(r.slot, r.incarnation) {
+		if run == "" || inspections[p].run != run || !record.names(r.slot, r.incarnation) {
 			state, known := j.state(ctx, id)
 			if known && isStale(state, p.Incarnation()) {
 				logger.Warn("killing process: its worker has moved on to another incarnation", "newest", state.Incarnation)
@@ -101,7 +101,7 @@ func (j *janitor) sweep(ctx context.Context) {
 				run = ""
 			}
 		}
-		looks[p] = look{time.Now(), run}
+		inspections[p] = inspection{time.Now(), run}
 		if record.closed {
 			logger.Warn("cancelling worker: the workflow of its pool is closed")
 			if err := j.temporal.CancelWorkflow(ctx, id, ""); err != nil {
@@ -121,7 +121,7 @@ func (j *janitor) residents() (all []resident) {
 	return all
 }
 
-// closedSince names the workers' workflows of which a run has closed lately. A host with few processes asks nobody, because it looks at each of
+// closedSince names the workers' workflows of which a run has closed lately. A host with few processes sends no request, because it inspects each of
 // them in every sweep.
 func (j *janitor) closedSince(ctx context.Context, residents int) map[string]bool {
 	now := time.Now()
@@ -133,29 +133,29 @@ func (j *janitor) closedSince(ctx context.Context, residents int) map[string]boo
 	defer cancel()
 	closed, err := j.closed(ctx, j.listed.Add(-closedOverlap))
 	if err != nil {
-		j.log.Warn("cannot list the closed workflows of workers; trying again", "error", err)
+		j.log.Warn("cannot list the closed workflows of workers; retrying", "error", err)
 		return nil
 	}
 	j.listed = now
 	return closed
 }
 
-// due are the processes whose workflow a sweep looks at: those that are new, those that their pool does not name, those of which a run has closed, and
-// janitorTurns others, the longest not looked at first.
-func due(residents []resident, pools map[string]poolRecord, closed map[string]bool, looks map[*process.Process]look) []resident {
+// due returns the processes whose workflow a sweep inspects: those that are new, those that their pool does not name, those of which a run has closed,
+// and janitorTurns others, first those whose last inspection is oldest.
+func due(residents []resident, pools map[string]poolRecord, closed map[string]bool, inspections map[*process.Process]inspection) []resident {
 	var due, others []resident
 	for _, r := range residents {
-		if _, looked := looks[r.process]; !looked || closed[r.workflowID()] || !pools[r.pool].names(r.slot, r.incarnation) {
+		if _, inspected := inspections[r.process]; !inspected || closed[r.workflowID()] || !pools[r.pool].names(r.slot, r.incarnation) {
 			due = append(due, r)
 		} else {
 			others = append(others, r)
 		}
 	}
-	slices.SortStableFunc(others, func(a, b resident) int { return looks[a.process].at.Compare(looks[b.process].at) })
+	slices.SortStableFunc(others, func(a, b resident) int { return inspections[a.process].at.Compare(inspections[b.process].at) })
 	return append(due, others[:min(len(others), janitorTurns)]...)
 }
 
-// poolRecord is what a pool knows of its workers.
+// poolRecord is a pool's record of its workers.
 type poolRecord struct {
 	closed       bool
 	incarnations map[int]int64 // the newest of each slot whose workflow is open; nil while the pool does not answer

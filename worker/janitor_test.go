@@ -38,26 +38,26 @@ func TestASweepLooksAtWhatItMustAndAtTheOthersByTurns(t *testing.T) {
 		record.incarnations[slot] = 1
 		all = append(all, resident{new(process.Process), "many", slot, 1})
 	}
-	pools, looks := map[string]poolRecord{"many": record}, map[*process.Process]look{}
+	pools, inspections := map[string]poolRecord{"many": record}, map[*process.Process]inspection{}
 	now := time.Now()
 	sweep := func(closed map[string]bool) (slots []int) {
-		for _, r := range due(all, pools, closed, looks) {
+		for _, r := range due(all, pools, closed, inspections) {
 			slots = append(slots, r.slot)
-			looks[r.process] = look{at: now}
+			inspections[r.process] = inspection{at: now}
 		}
 		now = now.Add(janitorInterval)
 		return slots
 	}
 	require.Len(t, sweep(nil), len(all), "all are new")
-	looked := map[int]bool{}
+	inspected := map[int]bool{}
 	for range 3 {
 		slots := sweep(nil)
 		require.Len(t, slots, janitorTurns)
 		for _, slot := range slots {
-			looked[slot] = true
+			inspected[slot] = true
 		}
 	}
-	require.Len(t, looked, len(all), "each has had its turn")
+	require.Len(t, inspected, len(all), "each has had its turn")
 
 	record.incarnations[40] = 2
 	slots := sweep(map[string]bool{api.WorkerWorkflowID("many", 30): true})

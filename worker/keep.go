@@ -15,7 +15,7 @@ import (
 //  3. The next agent takes them over from the keeper and joins the workflow, which notifies their workers of the new epoch.
 //  4. Each worker claims its process with its next Watch. What nobody claims is killed.
 
-// takeOver takes over the processes of the previous agent, before anybody else can know of this agent. The gateway opens first:
+// takeOver takes over the processes of the previous agent, before this agent is visible to anyone. The gateway opens first:
 // the workers learn where it listens. takeOver reports whether it has opened it.
 func (a *Agent) takeOver() (serving bool, err error) {
 	kept := a.processes.TakenOver()

@@ -43,6 +43,30 @@ func newTestServer(ctx context.Context, t *testing.T) (*devserver.Server, func(.
 // serverWait bounds a wait for a server that may have to be downloaded and may be slow; only a failing test takes so long.
 const serverWait = 3 * time.Minute
 
+// newTestMembership is that of the agent of host h, which joins through the connection.
+func newTestMembership(t *testing.T, connection client.Client, namespace string) *membership {
+	t.Helper()
+	temporal := tempool.NewClient(connection, namespace)
+	t.Cleanup(temporal.Close)
+	return &membership{
+		client: temporal, hostID: "h", log: slog.New(slog.DiscardHandler), report: func() api.HostHeartbeat { return api.HostHeartbeat{} },
+		newWorker: func(queue string) sdkworker.Worker {
+			return sdkworker.New(connection, queue, sdkworker.Options{DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: time.Second})
+		},
+		remember: func(int64) {}, lost: func() { t.Error("the processes are killed") }, fail: func(err error) { t.Error(err) },
+		request: api.JoinRequest{Instance: "i", Lineage: "l"},
+	}
+}
+
+// startHostWorkflows runs the workflows of hosts until the test ends.
+func startHostWorkflows(t *testing.T, connection client.Client) {
+	t.Helper()
+	workflows := sdkworker.New(connection, api.TaskQueue, sdkworker.Options{})
+	workflows.RegisterWorkflowWithOptions(host.Workflow, workflow.RegisterOptions{Name: api.WorkflowHost})
+	require.NoError(t, workflows.Start())
+	t.Cleanup(workflows.Stop)
+}
+
 // slowServer stands between an agent and Temporal like a server that does not answer for a while: it leaves the first heartbeat unanswered, and
 // delivers the end of the activity, which follows, only after the agent has joined again.
 type slowServer struct {
@@ -79,23 +103,9 @@ func TestAHostWhoseAgentJoinsBeforeItsLivenessHasEndedIsNotLost(t *testing.T) {
 	defer cancel()
 	server, dial := newTestServer(ctx, t)
 	direct := dial()
-	workflows := sdkworker.New(direct, api.TaskQueue, sdkworker.Options{})
-	workflows.RegisterWorkflowWithOptions(host.Workflow, workflow.RegisterOptions{Name: api.WorkflowHost})
-	require.NoError(t, workflows.Start())
-	t.Cleanup(workflows.Stop)
-
+	startHostWorkflows(t, direct)
 	slow := &slowServer{joined: make(chan struct{})}
-	connection := dial(grpc.WithChainUnaryInterceptor(slow.intercept))
-	temporal := tempool.NewClient(connection, server.Namespace())
-	t.Cleanup(temporal.Close)
-	m := &membership{
-		client: temporal, hostID: "h", log: slog.New(slog.DiscardHandler), report: func() api.HostHeartbeat { return api.HostHeartbeat{} },
-		newWorker: func(queue string) sdkworker.Worker {
-			return sdkworker.New(connection, queue, sdkworker.Options{DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: time.Second})
-		},
-		remember: func(int64) {}, lost: func() { t.Error("the processes are killed") }, fail: func(err error) { t.Error(err) },
-		request: api.JoinRequest{Instance: "i", Lineage: "l"},
-	}
+	m := newTestMembership(t, dial(grpc.WithChainUnaryInterceptor(slow.intercept)), server.Namespace())
 	require.NoError(t, m.start(ctx))
 	t.Cleanup(func() { m.leave(context.Background(), api.LeaveRequest{}) })
 

@@ -161,7 +161,7 @@ func (o *outbox) deliver(workflowID, name string, delay *time.Duration, next fun
 			if err == nil || errors.As(err, &closed) || o.life.Err() != nil {
 				break
 			}
-			o.log.Warn("message not delivered; trying again", "workflow", workflowID, "signal", name, "error", err)
+			o.log.Warn("message not delivered; retrying", "workflow", workflowID, "signal", name, "error", err)
 			sleep.For(o.life.Done(), pause)
 		}
 	}

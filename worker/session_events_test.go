@@ -87,7 +87,7 @@ func TestABindingIsEmittedOnceUntilTheSessionHasAnotherWorker(t *testing.T) {
 
 // Another request binds the session while one does: each event names the worker that the session left.
 func TestABindingIsEmittedWithTheWorkerThatTheSessionLeft(t *testing.T) {
-	for at := 1; at <= 3; at++ { // at each time that Bind looks at the clock
+	for at := 1; at <= 3; at++ { // each time that Bind reads the clock
 		observer := testObserver()
 		var events []api.SessionEvent
 		observer.emit = func(_, _ string, _ time.Time, data any) { events = append(events, data.(api.SessionEvent)) }

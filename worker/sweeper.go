@@ -40,7 +40,7 @@ func (a *Agent) startSweeper(ctx context.Context, sweeper *activities.Sweeper) e
 		for range sleep.Ticks(a.background.Done(), sweeperInterval) {
 			ctx, cancel := context.WithTimeout(a.background, sweeperTimeout)
 			if err := a.ensureSweeper(ctx); err != nil && a.background.Err() == nil {
-				a.log.Warn("cannot check whether the sweeper runs; trying again", "error", err)
+				a.log.Warn("cannot check whether the sweeper runs; retrying", "error", err)
 			}
 			cancel()
 		}

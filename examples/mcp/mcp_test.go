@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	setup "github.com/tempool/tempool/internal/examplesetup"
 	"github.com/tempool/tempool/process"
@@ -15,10 +14,7 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-func TestMain(m *testing.M) {
-	process.RunReaperIfAsked()
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { setup.Main(m) }
 
 // pool loads pool.toml from a copy of this folder with the server installed.
 func pool(t *testing.T) spec.Spec {

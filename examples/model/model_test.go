@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	setup "github.com/tempool/tempool/internal/examplesetup"
 	"github.com/tempool/tempool/process"
@@ -14,10 +13,7 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-func TestMain(m *testing.M) {
-	process.RunReaperIfAsked()
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { setup.Main(m) }
 
 func pool(t *testing.T) spec.Spec {
 	t.Helper()

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/tempool/tempool/api"
 	setup "github.com/tempool/tempool/internal/examplesetup"
@@ -21,10 +20,7 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-func TestMain(m *testing.M) {
-	process.RunReaperIfAsked()
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { setup.Main(m) }
 
 func TestTheClassifiersPythonTestsPass(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

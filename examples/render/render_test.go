@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	setup "github.com/tempool/tempool/internal/examplesetup"
 	"github.com/tempool/tempool/process"
@@ -17,10 +16,7 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-func TestMain(m *testing.M) {
-	process.RunReaperIfAsked()
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { setup.Main(m) }
 
 func start(t *testing.T) *process.Process {
 	t.Helper()

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	setup "github.com/tempool/tempool/internal/examplesetup"
 	"github.com/tempool/tempool/process"
@@ -20,10 +19,7 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-func TestMain(m *testing.M) {
-	process.RunReaperIfAsked()
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { setup.Main(m) }
 
 // start builds the program in a copy of this folder and starts it as a worker that has a session store.
 func start(t *testing.T) *process.Process {

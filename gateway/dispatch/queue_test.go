@@ -74,7 +74,7 @@ func TestACallIsNotStarvedByCallsOfAHigherPriority(t *testing.T) {
 			require.Equal(t, 2*27, second)
 			return
 		}
-		require.Less(t, second, 1000, "it waits for ever")
+		require.Less(t, second, 1000, "it waits forever")
 		now = now.Add(time.Second)
 	}
 }

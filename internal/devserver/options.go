@@ -29,8 +29,6 @@ type Options struct {
 	Log io.Writer
 	// Progress receives sentences about long steps, such as the installation of the server. Nil drops them.
 	Progress func(sentence string)
-	// CacheDir is the folder for the installed server; "" is the folder tempool in the user's cache folder.
-	CacheDir string
 	// ExtraArgs follow Tempool's own arguments of `temporal server start-dev`; the last one of a kind wins.
 	ExtraArgs []string
 }

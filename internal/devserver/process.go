@@ -14,6 +14,8 @@ import (
 
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
+
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 const (
@@ -60,15 +62,6 @@ func launch(ctx context.Context, binary string, options Options) (*serverProcess
 		return nil, errors.Join(err, started.kill())
 	}
 	return started, nil
-}
-
-func (p *serverProcess) ended() bool {
-	select {
-	case <-p.done:
-		return true
-	default:
-		return false
-	}
 }
 
 // awaitReady waits until the server answers for its namespace.
@@ -121,7 +114,7 @@ func probe(ctx context.Context, temporal client.Client, address, namespace strin
 }
 
 func (p *serverProcess) stop(ctx context.Context) error {
-	if p.ended() {
+	if sleep.Ended(p.done) {
 		return nil
 	}
 	if err := p.signal(syscall.SIGTERM); err != nil {
@@ -142,14 +135,10 @@ func (p *serverProcess) kill() error {
 	if err := p.signal(syscall.SIGKILL); err != nil {
 		return err
 	}
-	timeout := time.NewTimer(killTimeout)
-	defer timeout.Stop()
-	select {
-	case <-p.done:
-		return nil
-	case <-timeout.C:
+	if sleep.For(p.done, killTimeout) {
 		return fmt.Errorf("the Temporal server (process %d) is still running %s after SIGKILL; inspect it with ps", p.cmd.Process.Pid, killTimeout)
 	}
+	return nil
 }
 
 func (p *serverProcess) signal(signal syscall.Signal) error {

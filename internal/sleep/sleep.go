@@ -1,4 +1,4 @@
-// Package sleep waits for a time, or until an end, and wakes who waits.
+// Package sleep waits for a time or until an end, and wakes a goroutine that waits.
 package sleep
 
 import (
@@ -15,6 +15,16 @@ func For(ended <-chan struct{}, d time.Duration) bool {
 		return false
 	case <-timer.C:
 		return true
+	}
+}
+
+// Ended reports whether ended is closed.
+func Ended(ended <-chan struct{}) bool {
+	select {
+	case <-ended:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -14,7 +14,9 @@ func TestForWaitsUnlessTheEndComesFirst(t *testing.T) {
 		require.True(t, For(ended, time.Minute))
 		require.Equal(t, time.Minute, time.Since(began))
 		time.AfterFunc(time.Second, func() { close(ended) })
+		require.False(t, Ended(ended))
 		require.False(t, For(ended, time.Hour))
+		require.True(t, Ended(ended))
 		require.Equal(t, time.Minute+time.Second, time.Since(began))
 	})
 }

@@ -1,4 +1,4 @@
-// Package keeper holds the processes of an agent that is being upgraded: their descriptors and what is known of them. The old agent executes its
+// Package keeper holds the processes of an agent that is being upgraded: their descriptors and records. The old agent executes its
 // own program as the keeper and exits; the new agent takes everything over through a Unix socket in the state directory. If none comes in time,
 // or one fails in the middle, the keeper kills the processes. If the keeper itself is killed, the reaper does, for the keeper holds its pipe.
 package keeper

@@ -114,7 +114,7 @@ func Start(cmd *exec.Cmd, o Options) (started Started, err error) {
 			return started, nil
 		}
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			err = fmt.Errorf("the program was not executed within %s: its launcher was still preparing it", o.Timeout)
+			err = fmt.Errorf("the program did not start within %s: its launcher was still preparing it", o.Timeout)
 		}
 	}
 	started.Namespaces.Close()

@@ -111,7 +111,7 @@ func setRlimit(pid, resource int, soft, hard uint64) error {
 		soft, hard = unix.RLIM_INFINITY, unix.RLIM_INFINITY
 	}
 	if resource == unix.RLIMIT_NOFILE && soft == unix.RLIM_INFINITY {
-		return errors.New("a running process cannot be freed of this limit")
+		return errors.New("this limit cannot be removed from a running process")
 	}
 	return unix.Prlimit(pid, resource, &unix.Rlimit{Cur: soft, Max: hard}, nil)
 }

@@ -38,16 +38,7 @@ func TestAFullDiskDropsLinesAndCountsThem(t *testing.T) {
 	}, waitTimeout, 10*time.Millisecond)
 	kept := read(t, s, "p/0")
 	require.Equal(t, "there is space", kept[len(kept)-1].Text)
-	dropped := 0
-	for _, l := range kept {
-		var n int
-		if l.Stream == Tempool {
-			_, err := fmt.Sscanf(l.Text, "%d lines dropped", &n)
-			require.NoError(t, err)
-			dropped += n
-		}
-	}
-	require.Positive(t, dropped)
+	require.Positive(t, dropped(t, kept))
 	out.Close()
 	s.Close() // before the file system is unmounted
 }

@@ -1,6 +1,6 @@
 // Package logs keeps what the processes of workers write: the newest lines of each incarnation in memory, and a bounded log per worker on disk.
-// Nothing that goes wrong with the disk blocks or ends a process: lines that cannot be written in time are dropped, counted, and their number
-// stands in the log.
+// Nothing that goes wrong with the disk blocks or ends a process: lines that cannot be written in time are dropped and counted, and the log says
+// how many.
 package logs
 
 import (
@@ -30,7 +30,7 @@ type Line struct {
 	Text string `json:"text"`
 }
 
-// appendTo appends the line as it stands in a segment: its fields with spaces between them, the text last.
+// appendTo appends the line as a segment has it: its fields with spaces between them, the text last.
 func (l Line) appendTo(b []byte) []byte {
 	b = append(strconv.AppendInt(b, l.Seq, 10), ' ')
 	b = append(l.At.UTC().AppendFormat(b, time.RFC3339Nano), ' ')

@@ -152,7 +152,7 @@ func (w *workerLog) putBack(batch []Line, dropped int64) {
 func droppedLine(dropped int64, next Line) Line {
 	return Line{
 		Seq: next.Seq - 1, At: next.At, Incarnation: next.Incarnation, Stream: Tempool,
-		Text: fmt.Sprintf("%d lines dropped: they came faster than they are written, or the disk accepted none", dropped),
+		Text: fmt.Sprintf("%d lines dropped: they arrived faster than the disk accepted them", dropped),
 	}
 }
 

@@ -2,7 +2,7 @@ package tree
 
 import "os"
 
-// maxDescent bounds the ancestors that Belongs looks at.
+// maxDescent bounds the ancestors that Belongs reads.
 const maxDescent = 256
 
 // Belongs reports whether a living process is, or descends from, a member of a tree, by a member's own facts: its PID, session, cookie or

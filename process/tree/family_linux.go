@@ -15,7 +15,7 @@ import (
 const maxFamily = 1000
 
 // errLargeFamily means that a process has more descendants than a ReadFamily reads.
-var errLargeFamily = errors.New("the process has too many descendants to be read without all others")
+var errLargeFamily = errors.New("the process has too many descendants to read them alone")
 
 // errNoFamilies means that the kernel does not list the children of processes.
 var errNoFamilies = errors.New("this kernel does not list the children of processes")

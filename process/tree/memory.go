@@ -27,7 +27,7 @@ const (
 	pssBurst = 250 * time.Millisecond
 	// pssMaxAge is the age at which PSS is read again, even if RSS has not changed: other trees may have mapped or unmapped shared pages.
 	pssMaxAge = time.Minute
-	// pssChange is the relative change of RSS from which on PSS is read again.
+	// pssChange is the relative change of RSS at which PSS is read again.
 	pssChange = 0.05
 )
 

@@ -24,7 +24,7 @@ func networkNamespace(process string) uint64 {
 
 // interfacesOf reads the interfaces, but loopback, of the network namespaces that are the tree's own: of the namespace of its root, or of those of all
 // members if the root is the client of a container engine. There are none in the namespace of this program, whose counters are those of the host. It
-// returns nil if the kernel does not tell.
+// returns nil if the kernel does not report it.
 func interfacesOf(members []*Entry, key Key) map[networkInterface]NetworkBytes {
 	if ownNetwork() == 0 {
 		return nil

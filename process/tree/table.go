@@ -137,7 +137,7 @@ const (
 // The scan begins after the call, and those who ask at the same time share it: visit may be called on another goroutine. visit must not scan.
 func ScanTable(visit func(*Entry)) (*Table, error) { return scans.after(visit) }
 
-// scanTable is ScanTable that nobody shares.
+// scanTable is ScanTable without sharing.
 func scanTable(visit func(*Entry)) (*Table, error) {
 	at := time.Now()
 	seen := make(map[int]bool)

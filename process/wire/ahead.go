@@ -59,7 +59,7 @@ func (c *conn) tryAdmitAhead(x *Exchange) bool {
 
 // advanceLocked is for each call that ends: the worker comes to the one that was sent ahead. It returns that one's observer, if it has one and its
 // caller waits.
-func (c *conn) advanceLocked(ended *inflightCall) Observer {
+func (c *conn) advanceLocked(ended *callEntry) Observer {
 	next := c.ahead
 	if next == nil {
 		return nil
@@ -78,7 +78,7 @@ func (c *conn) advanceLocked(ended *inflightCall) Observer {
 }
 
 // answeringLocked finds a call in flight that the worker may answer now: not one sent ahead, unless that was cancelled.
-func (c *conn) answeringLocked(id uint32) *inflightCall {
+func (c *conn) answeringLocked(id uint32) *callEntry {
 	call := c.lookupLocked(id)
 	if call != nil && call == c.ahead && call.exchange != nil {
 		return nil

@@ -42,12 +42,12 @@ type conn struct {
 	counters counters
 
 	mu      sync.Mutex
-	calls   []inflightCall  // guarded by mu, with the fields of each
-	free    []*inflightCall // guarded by mu: the unused entries of calls
-	waiting waitQueue       // guarded by mu: empty while fewer than MaxInflight calls are in flight
-	ahead   *inflightCall   // guarded by mu: the call behind the one that the worker serves, see BeginAhead; nil for none
-	shift   uint            // an id is a generation above shift bits of index
-	err     error           // guarded by mu; set once, before done closes
+	calls   []callEntry  // guarded by mu, with the fields of each
+	free    []*callEntry // guarded by mu: the unused entries of calls
+	waiting waitQueue    // guarded by mu: empty while fewer than MaxInflight calls are in flight
+	ahead   *callEntry   // guarded by mu: the call behind the one that the worker serves, see BeginAhead; nil for none
+	shift   uint         // an id is a generation above shift bits of index
+	err     error        // guarded by mu; set once, before done closes
 	// handingOver is guarded by mu: nothing more is sent, see HandOver.
 	handingOver bool
 
@@ -91,7 +91,7 @@ func newConn(codec codec, r io.Reader, w io.WriteCloser, o Options) *conn {
 		entries++ // for BeginAhead
 	}
 	c.shift = uint(bits.Len(uint(entries - 1)))
-	c.calls = make([]inflightCall, entries)
+	c.calls = make([]callEntry, entries)
 	for i := range c.calls {
 		c.calls[i].index = uint32(i)
 		c.free = append(c.free, &c.calls[i])

@@ -16,7 +16,7 @@ func Prepare(ctx context.Context, r Request, observer Observer) *Exchange {
 
 // Observer receives the response to an Exchange before its caller does. It is an interface, not a function, so that a call needs no closure.
 type Observer interface {
-	// Answered is called with nil or the *RemoteError of the response, after the call has left the in-flight count and before its caller wakes. It
+	// Answered is called with nil or the *RemoteError of the response, when the call no longer counts as in flight, and before its caller wakes. It
 	// runs on the goroutine that reads from the worker: it must not block, and may call Begin on other Exchanges. It is not called if the caller
 	// has stopped waiting or the Conn has ended.
 	Answered(err error)

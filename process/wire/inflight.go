@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// inflightCall is an entry for a call in flight. conn.mu guards its fields.
-type inflightCall struct {
+// callEntry is an entry for a call in flight. conn.mu guards its fields.
+type callEntry struct {
 	index       uint32
 	id          uint32 // of the call; 0 if the entry is free
 	generation  uint32
@@ -31,7 +31,7 @@ type Exchange struct {
 	observer  Observer      // may be nil
 
 	// Guarded by conn.mu.
-	call     *inflightCall // nil while the exchange waits
+	call     *callEntry // nil while the exchange waits
 	id       uint32
 	queued   bool
 	begun    bool      // by Begin: the caller may not know its Conn yet
@@ -150,7 +150,7 @@ func (c *conn) takeFreeLocked(x *Exchange) {
 }
 
 // assignLocked assigns the entry to a call under a new id.
-func (c *conn) assignLocked(call *inflightCall, x *Exchange) {
+func (c *conn) assignLocked(call *callEntry, x *Exchange) {
 	if call.generation++; call.generation<<c.shift >= maxCallID {
 		call.generation = 1 // id 0 means no call
 	}
@@ -161,7 +161,7 @@ func (c *conn) assignLocked(call *inflightCall, x *Exchange) {
 
 // releaseLocked ends the call of an entry and assigns the entry to the next in the queue, which it returns for sendNext. began is for the caller to
 // notify without the lock, nil for none.
-func (c *conn) releaseLocked(call *inflightCall) (next *Exchange, began Observer) {
+func (c *conn) releaseLocked(call *callEntry) (next *Exchange, began Observer) {
 	call.id, call.exchange, call.ctx, call.method, call.headers, call.trace = 0, nil, nil, "", nil, Trace{}
 	if call.cancelTimer != nil {
 		call.cancelTimer.Stop()
@@ -222,7 +222,7 @@ func (c *conn) releaseUnsent(x *Exchange) *Exchange {
 }
 
 // lookupLocked finds a call in flight by its id; nil if there is none.
-func (c *conn) lookupLocked(id uint32) *inflightCall {
+func (c *conn) lookupLocked(id uint32) *callEntry {
 	index := id & (1<<c.shift - 1)
 	if id == 0 || int(index) >= len(c.calls) || c.calls[index].id != id {
 		return nil
@@ -349,7 +349,7 @@ func (c *conn) abandon(x *Exchange) abandonResult {
 
 // cancelLocked removes the caller from its call, starts the cancel timer, and returns the cancel message for sendCancel. Of a call that the worker
 // has not come to, advanceLocked starts the timer.
-func (c *conn) cancelLocked(call *inflightCall) []byte {
+func (c *conn) cancelLocked(call *callEntry) []byte {
 	id, method := call.id, call.method
 	call.exchange, call.ctx, call.headers = nil, nil, nil
 	now, late := c.codec.cancel(id, method)
@@ -361,7 +361,7 @@ func (c *conn) cancelLocked(call *inflightCall) []byte {
 }
 
 // awaitCancelledLocked ends the Conn unless the worker answers a cancelled call within CancelGrace. After half of that it sends late, if that is not nil.
-func (c *conn) awaitCancelledLocked(call *inflightCall, late []byte) {
+func (c *conn) awaitCancelledLocked(call *callEntry, late []byte) {
 	id := call.id
 	expired := func() {
 		c.mu.Lock()

@@ -23,9 +23,9 @@ type jsonrpc struct {
 // server responds to it, and the Conn breaks if that takes longer than Options.CancelGrace: nothing else, such as the response to a ping, shows that
 // the server has stopped working on the call.
 //
-// What the program prints between messages goes to Options.OnOutput, as far as the framing can distinguish the two: line and content-length.
+// Output that the program prints between messages goes to Options.OnOutput if the framing can distinguish the two: line and content-length.
 //
-// Of the server's own requests, ping and those in defaultAnswers (jsonrpc_answer.go) are answered; all others fail with "method not found".
+// The host answers the server's own requests ping and those in defaultAnswers (jsonrpc_answer.go); all others fail with "method not found".
 func NewJSONRPC(r io.Reader, w io.WriteCloser, framing string, o Options) (Conn, error) {
 	o = o.withDefaults()
 	in, err := newFraming(framing, r, o)

@@ -143,7 +143,7 @@ func TestAlertsFireOnTheConditionsTheyName(t *testing.T) {
 		}()
 	}
 	var waitsSince time.Time
-	// What happens once and lasts.
+	// Problems that occur once and last.
 	gone.kill()
 	redis.Kill()
 	broken := pythonSpec("broken", 1, "broken.py")
@@ -163,7 +163,7 @@ func TestAlertsFireOnTheConditionsTheyName(t *testing.T) {
 	status, answer, _ := post(t, gateway, "/v1/pools/ill/call/fall_ill", "[]")
 	require.Equal(t, http.StatusOK, status, answer)
 
-	// What happens again and again.
+	// Problems that occur again and again.
 	proven := append(slices.Clone(onlyFromSeries), "TempoolControlPlaneLost") // the latter at the end
 	call := func(path, body string) func() { return func() { post(t, gateway, path, body) } }
 	sessions, floods := 0, 0

@@ -58,6 +58,12 @@ func (env *testEnv) firstTaskCompleted(id, run string) int64 {
 	return 0
 }
 
+// terminate ends a workflow as an operator does in Temporal's Web UI.
+func (env *testEnv) terminate(workflowID string) {
+	env.t.Helper()
+	require.NoError(env.t, env.client.Temporal().TerminateWorkflow(env.t.Context(), workflowID, "", "by hand"))
+}
+
 // restAndContinue stops a worker, which then rests, and has its pool continue as new.
 func (env *testEnv) restAndContinue(pool *tempool.Pool, slot int) {
 	env.t.Helper()
@@ -74,7 +80,7 @@ func TestAWorkerTerminatedAfterItsPoolContinuedIsReplaced(t *testing.T) {
 	before := env.waitReady(pool, 2)
 	env.continued("heirs")
 	env.continued("heirs")
-	require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), api.WorkerWorkflowID("heirs", 0), "", "by hand"))
+	env.terminate(api.WorkerWorkflowID("heirs", 0))
 	env.waitFor(pool, "the terminated worker is replaced", func(v api.PoolWorkers) bool {
 		return v.Ready == 2 && v.Workers[0].Incarnation > 1 && v.Workers[0].LeaseSeq > before.Workers[0].LeaseSeq
 	})
@@ -89,7 +95,7 @@ func TestAWorkerTerminatedAfterItsPoolContinuedIsReplaced(t *testing.T) {
 	require.NotContains(t, closed, api.WorkerWorkflowID("heirs", 1))
 }
 
-// What closes while no sweeper runs is found by the next one.
+// A sweeper finds workflows that closed before it started.
 func TestAWorkerTerminatedAfterTheSweeperIsReplaced(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
@@ -97,7 +103,7 @@ func TestAWorkerTerminatedAfterTheSweeperIsReplaced(t *testing.T) {
 	pool := env.startPool(echoSpec("unswept", 2))
 	env.continued("unswept")
 	for _, id := range []string{api.SweeperWorkflowID, api.WorkerWorkflowID("unswept", 0)} {
-		require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), id, "", "by hand"))
+		env.terminate(id)
 	}
 	env.waitFor(pool, "the terminated worker is replaced", func(v api.PoolWorkers) bool { return v.Ready == 2 && v.Workers[0].Incarnation > 1 })
 }
@@ -108,7 +114,7 @@ func TestARestingWorkerTerminatedAfterItsPoolContinuedIsReplaced(t *testing.T) {
 	env.startAgent("host-a")
 	pool := env.startPool(echoSpec("heirs", 2))
 	env.restAndContinue(pool, 1)
-	require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), api.WorkerWorkflowID("heirs", 1), "", "by hand"))
+	env.terminate(api.WorkerWorkflowID("heirs", 1))
 	env.waitFor(pool, "the terminated worker is replaced", func(v api.PoolWorkers) bool { return v.Ready == 2 && v.Workers[1].Incarnation > 1 })
 }
 
@@ -119,7 +125,7 @@ func TestRestingWorkersOfATerminatedPoolEndAndThePoolCanBeStartedAgain(t *testin
 	spec := echoSpec("heirs", 2)
 	pool := env.startPool(spec)
 	env.restAndContinue(pool, 1)
-	require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), api.PoolWorkflowID("heirs"), "", "by hand"))
+	env.terminate(api.PoolWorkflowID("heirs"))
 	env.requireWorkersEnd("heirs", 0)
 	env.startPool(spec)
 }
@@ -131,7 +137,7 @@ func TestAPoolStartedAgainRightAfterItWasTerminatedIsWhole(t *testing.T) {
 	spec := echoSpec("heirs", 3)
 	pool := env.startPool(spec)
 	env.restAndContinue(pool, 1)
-	require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), api.PoolWorkflowID("heirs"), "", "by hand"))
+	env.terminate(api.PoolWorkflowID("heirs"))
 	env.startPool(spec)
 }
 
@@ -142,7 +148,7 @@ func TestAPoolStartedAgainWithFewerWorkersEndsTheOthers(t *testing.T) {
 	spec := echoSpec("heirs", 3)
 	env.startPool(spec)
 	env.continued("heirs") // its workers are no children of the new run
-	require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), api.PoolWorkflowID("heirs"), "", "by hand"))
+	env.terminate(api.PoolWorkflowID("heirs"))
 	spec.Pool.Size = 2
 	env.startPool(spec)
 	env.requireWorkersEnd("heirs", 2)

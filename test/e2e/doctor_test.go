@@ -15,6 +15,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/cmd/ctl/cli"
+	"github.com/tempool/tempool/internal/logging/logtest"
 )
 
 // doctor is the result of ctl doctor.
@@ -26,7 +27,7 @@ type doctor struct {
 // doctor runs ctl doctor, whatever its exit code, which must fit the result.
 func (env *testEnv) doctor(args ...string) (result doctor) {
 	env.t.Helper()
-	var stdout, stderr lockedBuffer
+	var stdout, stderr logtest.Log
 	code := cli.Run(env.t.Context(), append([]string{"doctor", "--json", "--timeout", "10s", "--address", env.server.Address(), "--namespace", env.server.Namespace()}, args...), &stdout, &stderr)
 	require.NoError(env.t, json.Unmarshal([]byte(stdout.String()), &result), "%s%s", &stdout, &stderr)
 	require.Equal(env.t, result.Problems > 0, code == cli.ExitFailed, "%s", stdout.String())

@@ -175,7 +175,7 @@ func TestAHostsWorkflowThatIsTerminatedBetweenTwoAgentsForgetsNoWorker(t *testin
 	before := env.pids(pool, 2)
 	terminate := func() {
 		t.Helper()
-		require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), api.HostWorkflowID("between"), "", "by hand"))
+		env.terminate(api.HostWorkflowID("between"))
 	}
 	current.stop()
 	terminate()

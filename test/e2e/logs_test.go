@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -12,26 +11,9 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/cmd/ctl/cli"
+	"github.com/tempool/tempool/internal/logging/logtest"
 	"github.com/tempool/tempool/spec"
 )
-
-// lockedBuffer is a buffer that is written and read at the same time.
-type lockedBuffer struct {
-	mu sync.Mutex
-	bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.Buffer.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.Buffer.String()
-}
 
 func TestTheLogsOfAPoolOnTwoHosts(t *testing.T) {
 	t.Parallel()
@@ -61,7 +43,7 @@ func TestTheLogsOfAPoolOnTwoHosts(t *testing.T) {
 	_, failure = env.ctl(cli.ExitFailed, "logs", "nosuch")
 	require.Contains(t, failure, "nosuch")
 
-	var followed lockedBuffer
+	var followed logtest.Log
 	ctx, stop := context.WithCancel(t.Context())
 	following := make(chan int, 1)
 	go func() {

@@ -15,7 +15,7 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// hostStatus waits until a host's workflow says what holds is true of, and returns that.
+// hostStatus waits for a status of the host's workflow for which holds is true, and returns it.
 func (env *testEnv) hostStatus(hostID, what string, holds func(api.HostStatus) bool) (s api.HostStatus) {
 	env.t.Helper()
 	require.Eventually(env.t, func() bool {
@@ -105,7 +105,7 @@ func TestAHostsWorkflowThatWasTerminatedIsStartedAgain(t *testing.T) {
 	before := env.hostStatus("lonely", "the agent joined", up)
 	pool := env.startPool(echoSpec("lonely", 1))
 	worker := env.waitFor(pool, "ready", func(v api.PoolWorkers) bool { return v.Ready == 1 }).Workers[0]
-	require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), api.HostWorkflowID("lonely"), "", "by hand"))
+	env.terminate(api.HostWorkflowID("lonely"))
 	again := env.hostStatus("lonely", "the agent joins again", func(s api.HostStatus) bool { return up(s) && s.Since.After(before.Since) })
 	require.Equal(t, before.Instance, again.Instance)
 	require.Equal(t, before.Epoch, again.Epoch, "nobody else has had the host id")

@@ -38,8 +38,8 @@ const (
 	monthTenants             = 3
 	// monthReason is given for each command, by which the end of a run that the test terminated or reset is known.
 	monthReason = "month"
-	// monthSettles is how long the pool may take until all its workers are ready after the last fault.
-	monthSettles = 3 * time.Minute
+	// monthRecoveryTimeout is how long the pool may take until all its workers are ready after the last fault.
+	monthRecoveryTimeout = 3 * time.Minute
 )
 
 // month is a busy pool on two hosts whose workflows continue as new every few seconds.
@@ -121,7 +121,7 @@ func TestACompressedMonth(t *testing.T) {
 	group.Wait()
 	t.Logf("commands and faults: %v", m.count)
 	t.Logf("calls and leases: %v; errors without a code: %v", m.served, m.uncoded)
-	m.settle()
+	m.recover()
 	m.check()
 }
 
@@ -187,8 +187,8 @@ func (m *month) rent(ctx context.Context, random *rand.Rand, holder string) {
 	}
 }
 
-// settle undoes what commands have done and waits until all workers are ready.
-func (m *month) settle() {
+// recover undoes what commands have done and waits until all workers are ready.
+func (m *month) recover() {
 	for _, host := range m.hosts {
 		if m.agents[host] == nil {
 			m.agents[host] = m.startAgent(host, "--capacity", "8")
@@ -207,7 +207,7 @@ func (m *month) settle() {
 	began := time.Now()
 	_, err = m.pool.Restart(t.Context(), api.RestartRequest{Reason: "the month is over"})
 	require.NoError(t, err)
-	m.waitForWithin(monthSettles, m.pool, "all workers are ready", func(v api.PoolWorkers) bool {
+	m.waitForWithin(monthRecoveryTimeout, m.pool, "all workers are ready", func(v api.PoolWorkers) bool {
 		for _, w := range v.Workers { // a worker may have been suspended before it had a process
 			if w.State == "suspended" {
 				_ = m.pool.Signal(t.Context(), slotOf(w.Worker), api.SignalResume, api.Control{})

@@ -152,7 +152,7 @@ func TestAPoolTerminatedByHandLeavesNothingRunning(t *testing.T) {
 	env := newEnv(t)
 	env.startAgent("byhand")
 	pool := env.startPool(echoSpec("byhand", 2))
-	require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), api.PoolWorkflowID("byhand"), "", "by hand"))
+	env.terminate(api.PoolWorkflowID("byhand"))
 	require.Eventually(t, func() bool { return len(hostProcesses("byhand")) == 0 }, waitTimeout, 100*time.Millisecond)
 	// After a continue-as-new, Temporal's parent close policy no longer reaches the pool's workers.
 	require.NoError(t, env.client.StartPool(t.Context(), api.PoolStart{Pool: "byhand", Spec: echoSpec("byhand", 2)}))
@@ -160,7 +160,7 @@ func TestAPoolTerminatedByHandLeavesNothingRunning(t *testing.T) {
 	require.NoError(t, env.client.Temporal().SignalWorkflow(t.Context(), api.PoolWorkflowID("byhand"), "", api.SignalForceContinue, api.Control{}))
 	require.Eventually(t, func() bool { return env.countRuns(api.PoolWorkflowID("byhand")) == 3 }, waitTimeout, 100*time.Millisecond)
 	env.waitReady(pool, 2)
-	require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), api.PoolWorkflowID("byhand"), "", "by hand"))
+	env.terminate(api.PoolWorkflowID("byhand"))
 	require.Eventually(t, func() bool { return len(hostProcesses("byhand")) == 0 }, waitTimeout, 100*time.Millisecond)
 }
 
@@ -172,7 +172,7 @@ func TestAWorkerTerminatedByHandRestartsUnderAHigherIncarnation(t *testing.T) {
 	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me"})
 	require.NoError(t, err)
 	before := env.waitState(pool, 0, lifecycle.Busy)
-	require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), api.WorkerWorkflowID("restarted", 0), "", "by hand"))
+	env.terminate(api.WorkerWorkflowID("restarted", 0))
 	env.waitFor(pool, "the worker is back", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].PID != before.PID })
 	next, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "you"})
 	require.NoError(t, err)

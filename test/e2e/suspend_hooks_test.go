@@ -203,9 +203,7 @@ func TestASuspensionIsHandedOverInItsMiddle(t *testing.T) {
 	require.NoError(t, err)
 	var pid int
 	require.NoError(t, lease.Call(t.Context(), "work", []int{0}, &pid))
-	folder, cut := t.TempDir(), make(chan error, 1)
-	go func() { cut <- lease.Call(t.Context(), "linger", []string{folder}, nil) }()
-	require.Eventually(t, func() bool { return exists(folder, "begun") }, waitTimeout, 10*time.Millisecond, "a call is in flight")
+	_, cut := startLingering(t, lease)
 
 	env.signal(pool, 0, api.SignalSuspend, "a look at it")
 	require.ErrorIs(t, <-cut, tempool.ErrLeaseFenced)

@@ -46,7 +46,8 @@ func TestOrdersThatArriveTogetherAreCarriedOutInTheirOrder(t *testing.T) {
 	env.waitState(pool, 0, lifecycle.Stopped)
 }
 
-// A client renews its lease for ever and calls without a pause. The suspension refuses both at once and fences the lease when drain_timeout is over; the process stays.
+// A client renews its lease forever and calls without a pause. The suspension refuses both at once and fences the lease when drain_timeout is over;
+// the process stays.
 func TestASuspensionTakesALeaseThatItsHolderKeepsRenewing(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
@@ -59,9 +60,7 @@ func TestASuspensionTakesALeaseThatItsHolderKeepsRenewing(t *testing.T) {
 	require.NoError(t, err)
 	var pid int
 	require.NoError(t, lease.Call(t.Context(), "work", []int{0}, &pid))
-	folder, long := t.TempDir(), make(chan error, 1)
-	go func() { long <- lease.Call(t.Context(), "linger", []string{folder}, nil) }()
-	require.Eventually(t, func() bool { return exists(folder, "begun") }, waitTimeout, 10*time.Millisecond, "a call is in flight")
+	folder, long := startLingering(t, lease)
 	env.waitState(pool, 0, lifecycle.Busy)
 
 	began := time.Now()
@@ -85,6 +84,16 @@ func TestASuspensionTakesALeaseThatItsHolderKeepsRenewing(t *testing.T) {
 	var after int
 	require.NoError(t, pool.Call(t.Context(), "work", []int{0}, &after))
 	require.Equal(t, pid, after, "the process is the same")
+}
+
+// startLingering starts a call that lasts until the folder has a file "gate", and returns once it is in flight.
+func startLingering(t *testing.T, lease *tempool.Lease) (folder string, ended <-chan error) {
+	t.Helper()
+	folder = t.TempDir()
+	answered := make(chan error, 1)
+	go func() { answered <- lease.Call(t.Context(), "linger", []string{folder}, nil) }()
+	require.Eventually(t, func() bool { return exists(folder, "begun") }, waitTimeout, 10*time.Millisecond, "a call is in flight")
+	return folder, answered
 }
 
 func exists(folder, file string) bool {

@@ -2,36 +2,21 @@ package metrics
 
 import (
 	"encoding/json"
-	"os"
-	"path/filepath"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-)
 
-func read(t *testing.T, path string) string {
-	t.Helper()
-	content, err := os.ReadFile("../../" + path)
-	require.NoError(t, err)
-	return string(content)
-}
+	"github.com/tempool/tempool/internal/lint/docs"
+)
 
 // manual returns the text of the operations manual.
 func manual(t *testing.T) string {
 	t.Helper()
-	var text strings.Builder
-	for _, pattern := range []string{"../../docs/operations*.md", "../../docs/operations/*.md"} {
-		files, err := filepath.Glob(pattern)
-		require.NoError(t, err)
-		for _, file := range files {
-			content, err := os.ReadFile(file)
-			require.NoError(t, err)
-			text.Write(content)
-		}
-	}
-	return text.String()
+	return strings.Join(slices.Collect(maps.Values(docs.Texts(t, "docs/operations/*.md"))), "")
 }
 
 // stored returns the names of the time series of the catalogue.
@@ -52,7 +37,7 @@ func stored() map[string]bool {
 func TestAlertsAndDashboardQueryExistingMetrics(t *testing.T) {
 	known := stored()
 	for _, file := range []string{"deploy/prometheus/alerts.yml", "deploy/prometheus/alerts_test.yml", "deploy/grafana/dashboards/tempool.json"} {
-		found := regexp.MustCompile(`\btempool_[a-z_]+`).FindAllString(read(t, file), -1)
+		found := regexp.MustCompile(`\btempool_[a-z_]+`).FindAllString(docs.Read(t, file), -1)
 		require.NotEmpty(t, found)
 		for _, name := range found {
 			require.True(t, known[name], "%s queries %s", file, name)
@@ -61,9 +46,9 @@ func TestAlertsAndDashboardQueryExistingMetrics(t *testing.T) {
 }
 
 func TestEveryAlertHasASummaryAnActionAnEntryInTheManualAndTests(t *testing.T) {
-	rules := strings.Split(read(t, "deploy/prometheus/alerts.yml"), "- alert: ")[1:]
+	rules := strings.Split(docs.Read(t, "deploy/prometheus/alerts.yml"), "- alert: ")[1:]
 	require.NotEmpty(t, rules)
-	entries, tests := manual(t), read(t, "deploy/prometheus/alerts_test.yml")
+	entries, tests := manual(t), docs.Read(t, "deploy/prometheus/alerts_test.yml")
 	for _, rule := range rules {
 		name, _, _ := strings.Cut(rule, "\n")
 		require.Regexp(t, `(?m)^ +summary: "[A-Z1{].+"$`, rule, name)
@@ -85,7 +70,7 @@ func TestThePanelsOfTheDashboardDoNotOverlap(t *testing.T) {
 			Type    string
 		}
 	}
-	require.NoError(t, json.Unmarshal([]byte(read(t, "deploy/grafana/dashboards/tempool.json")), &dashboard))
+	require.NoError(t, json.Unmarshal([]byte(docs.Read(t, "deploy/grafana/dashboards/tempool.json")), &dashboard))
 	taken := map[[2]int]string{}
 	for _, p := range dashboard.Panels {
 		if p.Type != "row" {

@@ -39,7 +39,7 @@ type Run struct {
 	Packed []byte `json:"packed,omitempty"`
 }
 
-// RosterState is what the pool knows of its slots.
+// RosterState is the pool's record of its slots.
 type RosterState struct {
 	MemberState
 	Roster  []slot    `json:"roster,omitempty"`  // by slot number

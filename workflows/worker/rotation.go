@@ -98,7 +98,7 @@ func (r rotator) endsRotations() bool {
 func (r rotator) rotate() bool {
 	rotation := r.Rotation
 	if rotation == nil || (r.Machine.State == lifecycle.Suspended || r.suspender.isPending()) && !rotation.InPlace {
-		r.tasks.retry.Reset() // resuming looks at RetryAt
+		r.tasks.retry.Reset() // a resumption reads RetryAt
 		return false
 	}
 	if wait := rotation.RetryAt.Sub(r.Now()); wait > 0 && !r.tasks.retry.Fired() {

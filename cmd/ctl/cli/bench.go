@@ -74,7 +74,7 @@ BODY is as for ctl call. The exit code is 1 if all calls failed.`,
 			return err
 		}
 		if result.Calls == 0 {
-			return api.Errorf(api.CodeUnavailable, "all calls failed but the first one, which is not counted")
+			return api.Errorf(api.CodeUnavailable, "all calls failed except the first, which is not counted")
 		}
 		return nil
 	})

@@ -27,7 +27,7 @@ func openBrowser(page string) error {
 	}
 	u, err := url.Parse(page)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" { // such programs open files and start applications, too
-		return fmt.Errorf("the gateway names %q as its dashboard, which is no http or https URL", page)
+		return fmt.Errorf("the gateway names %q as its dashboard, which is not an http or https URL", page)
 	}
 	if link := u.Query().Get("link"); link != "" {
 		folder, err := os.UserCacheDir()

@@ -27,7 +27,7 @@ func TestABrowserGetsASignInLinkInAFileOfTheUserAlone(t *testing.T) {
 		t.Setenv(name, value)
 	}
 	for _, page := range []string{"file:///etc/passwd", "--help", "javascript:alert(1)", "http:", "/ui/", "%"} {
-		require.ErrorContains(t, openBrowser(page), "no http or https URL", page)
+		require.ErrorContains(t, openBrowser(page), "not an http or https URL", page)
 	}
 	require.NoFileExists(t, opened)
 	argument := func(page string) string {

@@ -2,32 +2,15 @@ package cli
 
 import (
 	"cmp"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
-)
 
-// documents returns the text of each page, of the alerts and of the compose file, by its path.
-func documents(t *testing.T) map[string]string {
-	t.Helper()
-	texts := map[string]string{}
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/operations/*.md", "examples/*/README.md", "deploy/prometheus/alerts.yml", "docker-compose.temporal.yml"} {
-		files, err := filepath.Glob("../../../" + pattern)
-		require.NoError(t, err)
-		require.NotEmpty(t, files, pattern)
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			require.NoError(t, err)
-			texts[strings.TrimPrefix(filepath.ToSlash(file), "../../../")] = string(text)
-		}
-	}
-	return texts
-}
+	"github.com/tempool/tempool/internal/lint/docs"
+)
 
 // TestTheDocumentationNamesExistingCommandsAndFlags reads the command lines of ctl in code, and the first words of those in sentences.
 func TestTheDocumentationNamesExistingCommandsAndFlags(t *testing.T) {
@@ -35,7 +18,7 @@ func TestTheDocumentationNamesExistingCommandsAndFlags(t *testing.T) {
 	ends := regexp.MustCompile("[`#);&<>]|[.,:] |\"$")
 	span := regexp.MustCompile("`([^`]+)`")
 	lines := 0
-	for file, text := range documents(t) {
+	for file, text := range docs.Texts(t, "*.md", "docs/*.md", "docs/operations/*.md", "examples/*/README.md", "deploy/prometheus/alerts.yml", "docker-compose.temporal.yml") {
 		text = strings.ReplaceAll(text, "\\\n", " ")
 		fence := "" // the language of the block of code
 		if !strings.HasSuffix(file, ".md") {

@@ -56,7 +56,7 @@ func formatCount(n int) string {
 // oneLine makes a text fit a table cell: it joins white space to single blanks and cuts the text after limit runes.
 func oneLine(text string, limit int) string { return format.OneLine(text, limit) }
 
-// indentLines indents all lines but the first, so that the end of a log stands apart from what follows.
+// indentLines indents all lines but the first, so that the end of a log is distinct from what follows.
 func indentLines(text string) string {
 	return strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n    ")
 }

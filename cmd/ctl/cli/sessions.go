@@ -43,9 +43,26 @@ func (a *app) sessionCommand(c *cobra.Command, run func(ctx context.Context, p p
 	})
 }
 
+// pageFlags chooses one page of a list.
+type pageFlags struct {
+	after string
+	limit int
+}
+
+// flags adds the flags of a list of things, each named after what identifies it, such as "session".
+func (p *pageFlags) flags(c *cobra.Command, key, things string, most int) {
+	c.Flags().StringVar(&p.after, "after", "", "start after this "+key)
+	c.Flags().IntVar(&p.limit, "limit", 100, fmt.Sprintf("maximum number of %s, 1 to %d", things, most))
+	checkFlags(c, func(*cobra.Command) error {
+		if p.limit < 1 || p.limit > most {
+			return command.Usagef("--limit is %d; give a number from 1 to %d", p.limit, most)
+		}
+		return nil
+	})
+}
+
 func (a *app) sessionsListCommand() *cobra.Command {
-	var after string
-	var limit int
+	var page pageFlags
 	c := &cobra.Command{
 		Use:   "list POOL",
 		Short: "List the sessions in a pool's store",
@@ -55,16 +72,9 @@ more than --limit sessions, the last line, or the field next, has the value of -
   ctl sessions list python --limit 1000 -o json | jq -r '.sessions[].id'`,
 		Args: exactly(argPool),
 	}
-	c.Flags().StringVar(&after, "after", "", "start after this id")
-	c.Flags().IntVar(&limit, "limit", 100, "maximum number of sessions, 1 to 1000")
-	checkFlags(c, func(*cobra.Command) error {
-		if limit < 1 || limit > 1000 {
-			return command.Usagef("--limit is %d; give a number from 1 to 1000", limit)
-		}
-		return nil
-	})
+	page.flags(c, "id", "sessions", 1000)
 	return a.sessionCommand(c, func(ctx context.Context, p pool, _ []string) error {
-		list, err := p.Sessions(ctx, after, limit)
+		list, err := p.Sessions(ctx, page.after, page.limit)
 		if err != nil {
 			return err
 		}

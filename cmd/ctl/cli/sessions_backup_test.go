@@ -27,7 +27,7 @@ func backupGateway(t *testing.T, broken bool, queries *[]string) string {
 		default:
 			if body, err := io.ReadAll(r.Body); err != nil || string(body) != backupText {
 				w.WriteHeader(http.StatusBadRequest)
-				_, _ = io.WriteString(w, `{"code":"invalid","detail":"line 1: this is no backup","started":false}`)
+				_, _ = io.WriteString(w, `{"code":"invalid","detail":"line 1: this is not a backup","started":false}`)
 				return
 			}
 			_, _ = io.WriteString(w, `{"created":3,"replaced":2,"kept":1,"expired":0}`)
@@ -82,7 +82,7 @@ func TestAnExportThatFailsLeavesTheOldBackup(t *testing.T) {
 
 	r = runCtl(t, "sessions", "export", "python", "/dev/null", "--gateway", endpoint)
 	requireCode(t, ExitFailed, r)
-	require.Contains(t, r.err, "no regular file")
+	require.Contains(t, r.err, "not a regular file")
 	r = runCtl(t, "sessions", "export", "python", filepath.Join(folder, "no", "folder"), "--gateway", endpoint)
 	requireCode(t, ExitFailed, r)
 	require.Contains(t, r.err, "cannot write the backup")
@@ -91,7 +91,7 @@ func TestAnExportThatFailsLeavesTheOldBackup(t *testing.T) {
 	require.Contains(t, r.err, "cannot read the backup")
 	r = runCtl(t, "sessions", "import", "python", path, "--gateway", endpoint, "-o", "json")
 	requireCode(t, ExitFailed, r)
-	require.Equal(t, "line 1: this is no backup", failure(t, r).Message)
+	require.Equal(t, "line 1: this is not a backup", failure(t, r).Message)
 	requireCode(t, ExitUsage, runCtl(t, "sessions", "export", "python"))
 	requireCode(t, ExitUsage, runCtl(t, "sessions", "import", "python"))
 }

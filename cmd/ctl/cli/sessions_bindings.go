@@ -12,8 +12,7 @@ import (
 )
 
 func (a *app) sessionsBindingsCommand() *cobra.Command {
-	var after string
-	var limit int
+	var page pageFlags
 	c := &cobra.Command{
 		Use:   "bindings POOL",
 		Short: "Show which sessions are bound to which workers",
@@ -23,27 +22,20 @@ the one that served it last. If there are more than --limit bindings, the last l
   ctl sessions bindings python -o json | jq -r '.bindings[] | select(.worker == "python/2").session'`,
 		Args: exactly(argPool),
 	}
-	c.Flags().StringVar(&after, "after", "", "start after this session")
-	c.Flags().IntVar(&limit, "limit", 100, "maximum number of bindings, 1 to 1000")
-	checkFlags(c, func(*cobra.Command) error {
-		if limit < 1 || limit > api.MaxBindingsPage {
-			return command.Usagef("--limit is %d; give a number from 1 to %d", limit, api.MaxBindingsPage)
-		}
-		return nil
-	})
+	page.flags(c, "session", "bindings", api.MaxBindingsPage)
 	return a.sessionCommand(c, func(ctx context.Context, p pool, _ []string) error {
-		page, err := p.Bindings(ctx, after, limit)
+		found, err := p.Bindings(ctx, page.after, page.limit)
 		if err != nil {
 			return err
 		}
-		return a.printResult(page, func(text *strings.Builder) {
+		return a.printResult(found, func(text *strings.Builder) {
 			var rows [][]string
-			for _, b := range page.Bindings {
+			for _, b := range found.Bindings {
 				rows = append(rows, []string{b.Session, b.Worker})
 			}
 			table(text, []string{"SESSION", "WORKER"}, rows)
-			if page.Next != "" {
-				fmt.Fprintf(text, "more bindings: --after %s\n", page.Next)
+			if found.Next != "" {
+				fmt.Fprintf(text, "more bindings: --after %s\n", found.Next)
 			}
 		})
 	})

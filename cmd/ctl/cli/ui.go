@@ -59,7 +59,7 @@ func (a *app) dashboardLink(ctx context.Context, cp controlPlane, endpoints []st
 			return tempool.DashboardLink{}, err
 		}
 	}
-	failure := error(api.Errorf(api.CodeUnavailable, "no agent is up that serves a dashboard; start one, or name its gateway with --gateway"))
+	failure := error(api.Errorf(api.CodeUnavailable, "no running agent serves a dashboard; start one, or name its gateway with --gateway"))
 	page := ""
 	for _, endpoint := range endpoints {
 		link, err := send(ctx, a, func(ctx context.Context) (tempool.DashboardLink, error) { return cp.DashboardLink(ctx, endpoint) })

@@ -51,5 +51,5 @@ func TestTheDashboardOpensAtAnAgentOfThisMachine(t *testing.T) {
 	f.hosts = nil
 	none := ctl(t, f, "ui")
 	requireCode(t, ExitFailed, none)
-	require.Contains(t, none.err, "no agent is up")
+	require.Contains(t, none.err, "no running agent serves a dashboard")
 }

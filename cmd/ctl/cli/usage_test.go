@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/lint/docs"
 )
 
 func TestUsageErrorsExitWith2AndSendNoRequest(t *testing.T) {
@@ -278,12 +278,11 @@ func TestVersionAndSetup(t *testing.T) {
 }
 
 func TestThePageOfCtlNamesEveryCommand(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/operations/ctl.md")
-	require.NoError(t, err)
+	page := docs.Read(t, "docs/operations/ctl.md")
 	for _, c := range walk((&app{}).root()) {
 		if c.HasSubCommands() && c.Name() != "completion" || c.Name() == "help" || c.HasParent() && c.Parent().Name() == "completion" {
 			continue
 		}
-		require.True(t, strings.Contains(string(page), "`"+c.CommandPath()), "docs/operations/ctl.md lacks %s", c.CommandPath())
+		require.True(t, strings.Contains(page, "`"+c.CommandPath()), "docs/operations/ctl.md lacks %s", c.CommandPath())
 	}
 }

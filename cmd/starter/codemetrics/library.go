@@ -15,7 +15,6 @@ import (
 
 // Library is Python's standard library on this machine.
 type Library struct {
-	Python  string // path of the interpreter
 	Version string
 	Folder  string
 	Files   []string // every .py file, sorted
@@ -25,7 +24,7 @@ type Library struct {
 const pythonTimeout = 30 * time.Second
 
 const pythonScript = `import json, platform, sys, sysconfig
-print(json.dumps({"python": sys.executable, "version": platform.python_version(), "folder": sysconfig.get_path("stdlib"), "new": sys.version_info >= (3, 9)}))`
+print(json.dumps({"version": platform.python_version(), "folder": sysconfig.get_path("stdlib"), "new": sys.version_info >= (3, 9)}))`
 
 // StandardLibrary lists the standard library of python3 on the PATH, without installed packages (site-packages, dist-packages). It requires
 // Python 3.9; the error says what to install.
@@ -46,8 +45,8 @@ func StandardLibrary(ctx context.Context) (Library, error) {
 		return Library{}, fmt.Errorf("%s fails; install Python 3.9 or newer, or put a working one first on the PATH: %w", path, err)
 	}
 	var found struct {
-		Python, Version, Folder string
-		New                     bool
+		Version, Folder string
+		New             bool
 	}
 	if err := json.Unmarshal(output, &found); err != nil {
 		return Library{}, fmt.Errorf("%s is not a Python interpreter: %w", path, err)
@@ -55,7 +54,7 @@ func StandardLibrary(ctx context.Context) (Library, error) {
 	if !found.New {
 		return Library{}, fmt.Errorf("%s is Python %s; install Python 3.9 or newer and put it first on the PATH", path, found.Version)
 	}
-	library := Library{Python: found.Python, Version: found.Version, Folder: found.Folder}
+	library := Library{Version: found.Version, Folder: found.Folder}
 	if library.Files, err = pythonFiles(found.Folder); err != nil {
 		return Library{}, fmt.Errorf("list Python's standard library: %w", err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/internal/devserver"
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 // defaultUIPort is the default port of Temporal's Web UI.
@@ -84,17 +85,7 @@ func (s *starter) startOwnServer(ctx context.Context) error {
 }
 
 // serverExited reports whether the starter's own server has exited.
-func (s *starter) serverExited() bool {
-	if s.server == nil {
-		return false
-	}
-	select {
-	case <-s.server.Done():
-		return true
-	default:
-		return false
-	}
-}
+func (s *starter) serverExited() bool { return s.server != nil && sleep.Ended(s.server.Done()) }
 
 // port returns the requested port, else the default one, else 0 for any free port.
 func (s *starter) port(requested, preferred int, name string) int {

@@ -67,7 +67,7 @@ var rules = []rule{
 	{path: "cmd/ctl", ours: []string{"cmd/ctl/..."}},
 	{path: "cmd/worker", ours: []string{"cmd/worker/...", "process"}},
 	{path: "cmd/starter", ours: []string{"cmd/starter/...", "process"}},
-	// What programs and tests share is below the client.
+	// Packages that programs and tests share are below the client.
 	{path: "internal/devserver", ours: []string{"internal/atomicfile", "internal/installcache", "internal/sleep"}},
 	{path: "internal/devserver/provide", ours: []string{"internal/devserver"}},
 	{path: "internal/examplesetup", ours: []string{"internal/installcache", "process/...", "spec"}},

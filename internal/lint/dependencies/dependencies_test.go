@@ -8,12 +8,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/internal/lint/docs"
 )
 
-const (
-	module = "github.com/tempool/tempool"
-	page   = "../../../docs/dependencies.md"
-)
+const module = "github.com/tempool/tempool"
 
 // golist runs go list and returns its output as words.
 func golist(t *testing.T, arguments ...string) []string {
@@ -26,8 +25,7 @@ func golist(t *testing.T, arguments ...string) []string {
 }
 
 func TestEveryImportedModuleIsDocumented(t *testing.T) {
-	text, err := os.ReadFile(page)
-	require.NoError(t, err)
+	text := docs.Read(t, "docs/dependencies.md")
 	modules := golist(t, "-m", "-f", "{{.Path}}", "all")
 	imports := golist(t, "-e", "-f", `{{join .Imports "\n"}} {{join .TestImports "\n"}} {{join .XTestImports "\n"}}`, module+"/...")
 	require.Contains(t, imports, "github.com/stretchr/testify/require")
@@ -44,6 +42,6 @@ func TestEveryImportedModuleIsDocumented(t *testing.T) {
 			continue
 		}
 		checked[owner] = true
-		require.Contains(t, string(text), "\n| "+owner+" | ", "docs/dependencies.md has no line for %s, imported as %s", owner, imported)
+		require.Contains(t, text, "\n| "+owner+" | ", "docs/dependencies.md has no line for %s, imported as %s", owner, imported)
 	}
 }

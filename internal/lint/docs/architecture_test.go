@@ -14,7 +14,7 @@ import (
 
 // TestTheWalksNameFilesThatExist checks the walks of docs/architecture.md: their steps are numbered, their files exist, and they stay short.
 func TestTheWalksNameFilesThatExist(t *testing.T) {
-	text := read(t, "docs/architecture.md")
+	text := Read(t, "docs/architecture.md")
 	row := regexp.MustCompile(`(?m)^\| (\d+) \| (.+?) \| .+ \|$`)
 	for walk, longest := range map[string]int{"## A checkout": 14, "## A crash, until the worker is ready again": 25, "## A call": 16} {
 		steps := row.FindAllStringSubmatch(section(t, text, walk), -1)
@@ -29,7 +29,7 @@ func TestTheWalksNameFilesThatExist(t *testing.T) {
 					file = path.Join(folder, file) // "process/spawn.go", "program.go"
 				}
 				folder = path.Dir(file)
-				require.True(t, exists(file), "%s names %s", walk, file)
+				require.True(t, exists(t, file), "%s names %s", walk, file)
 			}
 		}
 	}
@@ -37,7 +37,7 @@ func TestTheWalksNameFilesThatExist(t *testing.T) {
 
 // TestTheTableOfPackagesIsComplete checks that docs/architecture.md says of each package what it is for.
 func TestTheTableOfPackagesIsComplete(t *testing.T) {
-	text := read(t, "docs/architecture.md")
+	text := Read(t, "docs/architecture.md")
 	table := map[string]bool{}
 	for line := range strings.Lines(section(t, text, "## The house")) {
 		if strings.HasPrefix(line, "| `") || strings.HasPrefix(line, "- ") {
@@ -48,7 +48,7 @@ func TestTheTableOfPackagesIsComplete(t *testing.T) {
 	}
 	packages := map[string]bool{}
 	for _, file := range files(t, func(name string) bool { return path.Ext(name) == ".go" && !strings.HasSuffix(name, "_test.go") }) {
-		if !strings.Contains(read(t, file), "\npackage main\n") {
+		if !strings.Contains(Read(t, file), "\npackage main\n") {
 			packages[path.Dir(file)] = true
 		}
 	}
@@ -66,7 +66,7 @@ func TestTheTableOfPackagesIsComplete(t *testing.T) {
 		}
 	}
 	for name := range table {
-		if strings.Contains(name, "/") && !strings.ContainsAny(name, ".…(") && !exists(name) {
+		if strings.Contains(name, "/") && !strings.ContainsAny(name, ".…(") && !exists(t, name) {
 			wrong = append(wrong, "the table names "+name+", which does not exist")
 		}
 	}
@@ -76,7 +76,7 @@ func TestTheTableOfPackagesIsComplete(t *testing.T) {
 // TestPathsExist checks the paths of the repository that the pages name in code.
 func TestPathsExist(t *testing.T) {
 	top := map[string]bool{}
-	entries, err := os.ReadDir(root)
+	entries, err := os.ReadDir(Root(t))
 	require.NoError(t, err)
 	for _, entry := range entries {
 		top[entry.Name()] = entry.IsDir() && entry.Name() != "bin" // which make bin fills
@@ -87,7 +87,7 @@ func TestPathsExist(t *testing.T) {
 	var wrong []string
 	for _, p := range pages(t) {
 		for _, code := range p.spans() {
-			if found := form.FindStringSubmatch(code); found != nil && top[found[1]] && !slices.Contains(others, code) && !exists(code) {
+			if found := form.FindStringSubmatch(code); found != nil && top[found[1]] && !slices.Contains(others, code) && !exists(t, code) {
 				wrong = append(wrong, p.path+" names "+code)
 			}
 		}
@@ -100,7 +100,7 @@ func TestNamedTestsExist(t *testing.T) {
 	defined := map[string]bool{}
 	function := regexp.MustCompile(`(?m)^func ((?:Test|Benchmark)[A-Z]\w*)\(`)
 	for _, file := range files(t, func(name string) bool { return strings.HasSuffix(name, "_test.go") }) {
-		for _, found := range function.FindAllStringSubmatch(read(t, file), -1) {
+		for _, found := range function.FindAllStringSubmatch(Read(t, file), -1) {
 			defined[found[1]] = true
 		}
 	}
@@ -122,7 +122,7 @@ func TestNamedTestsExist(t *testing.T) {
 			}
 		}
 	}
-	for line := range strings.Lines(read(t, "Makefile")) {
+	for line := range strings.Lines(Read(t, "Makefile")) {
 		for _, pattern := range regexp.MustCompile(`-run '([^'$]+)'`).FindAllStringSubmatch(line, -1) {
 			for alternative := range strings.SplitSeq(pattern[1], "|") {
 				if !matches(alternative) {
@@ -136,7 +136,7 @@ func TestNamedTestsExist(t *testing.T) {
 
 // TestMakeTargetsExist checks the targets of the Makefile that the documentation names.
 func TestMakeTargetsExist(t *testing.T) {
-	makefile := read(t, "Makefile")
+	makefile := Read(t, "Makefile")
 	for _, p := range pages(t) {
 		for _, found := range regexp.MustCompile("(?m)(?:^|`)make ([a-z][a-z-]*)").FindAllStringSubmatch(p.text, -1) {
 			require.Regexp(t, `(?m)^`+found[1]+`:`, makefile, "%s names make %s", p.path, found[1])
@@ -144,7 +144,8 @@ func TestMakeTargetsExist(t *testing.T) {
 	}
 }
 
-func exists(name string) bool {
-	_, err := os.Stat(filepath.Join(root, filepath.FromSlash(name)))
+func exists(t *testing.T, name string) bool {
+	t.Helper()
+	_, err := os.Stat(filepath.Join(Root(t), filepath.FromSlash(name)))
 	return err == nil
 }

@@ -4,9 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"os"
 	"path"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -19,14 +17,7 @@ import (
 func exported(t *testing.T, folder string) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}
-	entries, err := os.ReadDir(filepath.Join(root, folder))
-	require.NoError(t, err)
-	for _, entry := range entries {
-		if filepath.Ext(entry.Name()) != ".go" || strings.HasSuffix(entry.Name(), "_test.go") {
-			continue
-		}
-		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, folder, entry.Name()), nil, parser.SkipObjectResolution)
-		require.NoError(t, err)
+	for _, file := range goFiles(t, folder) {
 		for _, declared := range file.Decls {
 			switch d := declared.(type) {
 			case *ast.FuncDecl:
@@ -79,9 +70,9 @@ func TestNamesOfClientsAndSDKsExist(t *testing.T) {
 	client, sdk := exported(t, "."), exported(t, "sdk/go")
 	packages := map[string]map[string]bool{"sdk": sdk, "agentcmd": exported(t, "cmd/worker/agentcmd"), "codec": exported(t, "codec")}
 	agent := exported(t, "worker")
-	python := read(t, "sdk/python/tempool/__init__.py")
-	pythonClient := read(t, "sdk/python/tempool/client/__init__.py")
-	sessions := read(t, "sdk/python/tempool/client/sessions.py")
+	python := Read(t, "sdk/python/tempool/__init__.py")
+	pythonClient := Read(t, "sdk/python/tempool/client/__init__.py")
+	sessions := Read(t, "sdk/python/tempool/client/sessions.py")
 	attributes := sources(t, "gateway/", "worker/", "activities/", "internal/", "process/", "workflows/")
 	name := regexp.MustCompile(`\b(tempool|sdk|agentcmd|codec|worker)\.([A-Za-z]\w*(?:\.[A-Z]\w*)?)`)
 	method := regexp.MustCompile(`\b(Client|Pool|Session|Lease|Options|CheckoutOptions|CallOptions)\.([A-Z]\w*)`)
@@ -123,7 +114,7 @@ func TestNamesOfClientsAndSDKsExist(t *testing.T) {
 
 // TestNamesOfTheNodeSDKExist checks what the pages import, and the hooks that they name.
 func TestNamesOfTheNodeSDKExist(t *testing.T) {
-	index := read(t, "sdk/node/lib/index.js")
+	index := Read(t, "sdk/node/lib/index.js")
 	var wrong []string
 	for _, p := range pages(t) {
 		var names []string

@@ -69,7 +69,7 @@ func TestLinksResolve(t *testing.T) {
 			file = from
 		}
 		switch {
-		case !exists(file):
+		case !exists(t, file):
 			wrong = append(wrong, fmt.Sprintf("%s links to %s", in, target))
 		case fragment != "" && !fragments[file][fragment]:
 			wrong = append(wrong, fmt.Sprintf("%s links to %s, and %s has no such heading", in, target, file))
@@ -85,7 +85,7 @@ func TestLinksResolve(t *testing.T) {
 	for _, name := range files(t, func(name string) bool {
 		return strings.Contains(".go .py .js .mjs .sh .toml .yml .yaml .json .html .md", path.Ext(name)) && path.Ext(name) != "" || path.Base(name) == "Makefile"
 	}) {
-		for _, found := range reference.FindAllString(read(t, name), -1) {
+		for _, found := range reference.FindAllString(Read(t, name), -1) {
 			if strings.HasPrefix(name, "internal/lint/docs/") || path.Ext(name) == ".md" && strings.HasPrefix(name, "docs/") {
 				continue
 			}

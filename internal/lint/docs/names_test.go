@@ -2,10 +2,8 @@ package docs
 
 import (
 	"go/ast"
-	"go/parser"
 	"go/token"
 	"maps"
-	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -101,7 +99,7 @@ func TestEnvironmentVariablesExist(t *testing.T) {
 		tested := strings.HasSuffix(name, "_test.go") || strings.HasPrefix(name, "test/") || strings.Contains(name, "/test")
 		return !tested && slices.Contains([]string{".go", ".py", ".js"}, filepath.Ext(name))
 	}) {
-		for _, name := range variable.FindAllString(read(t, file), -1) {
+		for _, name := range variable.FindAllString(Read(t, file), -1) {
 			used[name] = file
 		}
 	}
@@ -136,14 +134,14 @@ func TestWordsOfTheAPIAreExplained(t *testing.T) {
 		{"policy", "ScaleCause", "docs/operations/monitor.md", "`%`"},
 		{"activities", "Decision", "docs/operations/monitor.md", "`%`"},
 	} {
-		text := read(t, c.page)
+		text := Read(t, c.page)
 		words := constants(t, c.folder, c.kind)
 		require.NotEmpty(t, words, c.kind)
 		for _, word := range words {
 			require.True(t, strings.Contains(text, strings.ReplaceAll(c.row, "%", word)), "%s does not explain %s %q", c.page, c.kind, word)
 		}
 	}
-	notes := section(t, read(t, "docs/lifecycle.md"), "## The record")
+	notes := section(t, Read(t, "docs/lifecycle.md"), "## The record")
 	require.Len(t, regexp.MustCompile("(?m)^\\| `[a-z_]+` \\| ").FindAllString(notes, -1), len(constants(t, "lifecycle", "NoteKind")), "docs/lifecycle.md has notes that do not exist")
 }
 
@@ -151,14 +149,7 @@ func TestWordsOfTheAPIAreExplained(t *testing.T) {
 func constants(t *testing.T, folder, kind string) []string {
 	t.Helper()
 	values := map[string]bool{}
-	entries, err := os.ReadDir(filepath.Join(root, folder))
-	require.NoError(t, err)
-	for _, entry := range entries {
-		if filepath.Ext(entry.Name()) != ".go" || strings.HasSuffix(entry.Name(), "_test.go") {
-			continue
-		}
-		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, folder, entry.Name()), nil, parser.SkipObjectResolution)
-		require.NoError(t, err)
+	for _, file := range goFiles(t, folder) {
 		ast.Inspect(file, func(n ast.Node) bool {
 			if s, ok := n.(*ast.ValueSpec); ok {
 				if name, ok := s.Type.(*ast.Ident); ok && name.Name == kind {

@@ -1,9 +1,10 @@
-// Package docs checks that the documentation agrees with the tree: links, paths and names in it exist, and it names what exists.
 package docs
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -14,19 +15,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// root is the folder of the repository.
-const root = "../../.."
-
 // page is one Markdown file.
 type page struct {
-	path string // relative to root, with slashes
+	path string // relative to Root, with slashes
 	text string
 }
 
-// files returns the paths, relative to root, of the files that keep accepts. Dependencies of examples and hidden folders are left out.
+// files returns the paths, relative to Root, of the files that keep accepts. Dependencies of examples and hidden folders are left out.
 func files(t *testing.T, keep func(path string) bool) []string {
 	t.Helper()
 	var found []string
+	root := Root(t)
 	require.NoError(t, filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -48,13 +47,6 @@ func files(t *testing.T, keep func(path string) bool) []string {
 	return found
 }
 
-func read(t *testing.T, name string) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
-	require.NoError(t, err)
-	return string(text)
-}
-
 // pages returns the documentation: README.md and its like, docs, and the pages of the examples.
 func pages(t *testing.T) []page {
 	t.Helper()
@@ -62,7 +54,7 @@ func pages(t *testing.T) []page {
 	for _, name := range files(t, func(name string) bool {
 		return path.Ext(name) == ".md" && (path.Dir(name) == "." || strings.HasPrefix(name, "docs/") || path.Base(name) == "README.md")
 	}) {
-		all = append(all, page{name, read(t, name)})
+		all = append(all, page{name, Read(t, name)})
 	}
 	require.Greater(t, len(all), 30)
 	return all
@@ -85,6 +77,18 @@ func (p page) spans() []string {
 	return code
 }
 
+// sources returns the text of the Go files below the folders, without tests.
+func sources(t *testing.T, folders ...string) string {
+	t.Helper()
+	var text strings.Builder
+	for _, name := range files(t, func(name string) bool {
+		return path.Ext(name) == ".go" && !strings.HasSuffix(name, "_test.go") && slices.ContainsFunc(folders, func(folder string) bool { return strings.HasPrefix(name, folder) })
+	}) {
+		text.WriteString(Read(t, name))
+	}
+	return text.String()
+}
+
 // section returns the text below a heading, up to the next one of the same level.
 func section(t *testing.T, text, heading string) string {
 	t.Helper()
@@ -95,14 +99,19 @@ func section(t *testing.T, text, heading string) string {
 	return rest
 }
 
-// sources returns the text of the Go files below the folders, without tests.
-func sources(t *testing.T, folders ...string) string {
+// goFiles parses the Go files of a folder, without tests.
+func goFiles(t *testing.T, folder string) []*ast.File {
 	t.Helper()
-	var text strings.Builder
-	for _, name := range files(t, func(name string) bool {
-		return path.Ext(name) == ".go" && !strings.HasSuffix(name, "_test.go") && slices.ContainsFunc(folders, func(folder string) bool { return strings.HasPrefix(name, folder) })
-	}) {
-		text.WriteString(read(t, name))
+	names, err := filepath.Glob(filepath.Join(Root(t), folder, "*.go"))
+	require.NoError(t, err)
+	var files []*ast.File
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		files = append(files, file)
 	}
-	return text.String()
+	return files
 }

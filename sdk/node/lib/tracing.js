@@ -6,7 +6,7 @@ import { ERROR } from './frames.js'
 
 const traceparent = /^00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})$/
 
-let api // once looked for: the API, or null without it
+let api // once searched: the API, or null without it
 
 function load() {
   for (const from of [process.argv[1], import.meta.url]) {

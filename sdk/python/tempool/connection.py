@@ -17,7 +17,7 @@ _pack_words = frames.HEAD_WORDS.pack
 _read = os.read
 _write = os.write
 _JOIN = 32 << 10  # payloads up to this many bytes are appended to their head and sent in one write
-_PAUSE = 0.0005  # seconds between two looks at whether a response is written
+_PAUSE = 0.0005  # seconds between two checks whether a response is written
 _RESPONSE = frames.RESPONSE << 24
 
 

@@ -12,7 +12,7 @@ from .frames import decode_headers
 _UNSAMPLED = re.compile(rb"\x00\x0b\x00\x37traceparent00-[0-9a-f]{32}-[0-9a-f]{16}-0[02]")  # a header with its lengths
 
 _api = None  # once it was found: the parts of the API
-missing = False  # once it was looked for in vain: calls need not be passed to start()
+missing = False  # once the import has failed: calls need not be passed to start()
 
 
 class _Api:

@@ -29,7 +29,7 @@ def linger(folder):
 
 @tempool.method
 def descend():
-    """Start a process in a session of its own that counts for ever, and return its PID."""
+    """Start a process in a session of its own that counts forever, and return its PID."""
     count = "import time\nfor n in range(1 << 60): time.sleep(0.01)"
     return subprocess.Popen([sys.executable, "-c", count], start_new_session=True).pid
 

@@ -16,7 +16,7 @@ def save(reply, path):
     folder, name = os.path.split(os.path.abspath(path))
     try:
         if os.path.exists(path) and not os.path.isfile(path):
-            raise OSError("cannot replace %s by a backup: it is no regular file" % path)
+            raise OSError("cannot replace %s by a backup: it is not a regular file" % path)
         handle, new = tempfile.mkstemp(prefix="." + name + ".new-", dir=folder)
     except BaseException:
         reply.close()
