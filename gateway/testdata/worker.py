@@ -213,6 +213,16 @@ if "SUSPEND_UNTIL" in os.environ:
     tempool.on_suspend(suspend)
 
 
+if "STOP_UNTIL" in os.environ:
+
+    @tempool.on_stop
+    def stop():
+        """Runs until the file exists."""
+        open(os.environ["STOP_UNTIL"] + ".began", "w").close()
+        while not os.path.exists(os.environ["STOP_UNTIL"]):
+            time.sleep(0.002)
+
+
 released = []
 
 
