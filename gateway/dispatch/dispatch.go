@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/process/wire"
 )
 
 // Target says which workers may serve a call. AnyWorker, OneWorker and UnderLease make one.
@@ -323,7 +322,7 @@ func (c *Call) finish(err error, reader bool) {
 		return
 	}
 	u.completeLocked(c, err, now)
-	if err != nil && !u.gone && u.conn != nil && !wire.Writable(u.conn) {
+	if !u.gone && c.refusedLocked(err) {
 		p.markGoneLocked(u) // else it would get every further call, for none is in flight on it
 	}
 	if u.inFlight == 0 && u.gone && ended(u.process) { // else watch removes it

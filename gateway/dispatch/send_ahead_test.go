@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -454,4 +455,19 @@ func TestNoCallIsLostOrMadeTwiceWhileWorkersAreKilled(t *testing.T) {
 		require.Equal(t, 1, ran[id], "call %s was answered, but not made", id)
 	}
 	t.Logf("%d calls answered, %d may have started, %d refused", len(answered), len(maybe), len(refused))
+}
+
+func TestACallBehindAFatalOneIsNotMadeThere(t *testing.T) {
+	e := aheadEnv(t)
+	e.dispatcher.config.Events = events.New("here")
+	e.start(1)
+	path, front, ahead := e.holdWithOneAhead(t.Context(), "fatal_later", "turn", "[]")
+	e.letGo(path)
+	require.ErrorIs(t, e.await(front).err, api.ErrWorkerError)
+	require.Eventually(t, func() bool { return len(e.control.returned()) == 1 }, timeout, poll)
+	checkin := e.control.returned()[0]
+	require.Equal(t, api.OutcomeClose, checkin.Outcome)
+	require.EqualValues(t, 2, checkin.Usage.Requests, "the call behind was not made")
+	require.NoError(t, e.await(ahead).err)
+	require.Len(t, e.failures(), 1)
 }

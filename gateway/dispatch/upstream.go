@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/tempool/tempool/api"
@@ -28,7 +29,7 @@ type upstream struct {
 	draining bool
 	// releasing says that the sessions bound to the worker are held until this incarnation has released them, or have been.
 	releasing bool
-	gone      bool // the process has ended
+	gone      bool // the process has ended, or takes no further call
 	inFlight  int
 	ahead     *Call     // the call in flight that the worker has not begun, see send_ahead.go; nil for none
 	calls     callCount // of the whole incarnation
@@ -267,6 +268,13 @@ func (u *upstream) completeLocked(c *Call, err error, now time.Time) {
 		}
 		u.idle = nil
 	}
+}
+
+// refusedLocked reports whether the call has failed with err because its process stops by itself, and takes no further call. A process that has asked to be
+// replaced continues until its lease is returned, which says so.
+func (c *Call) refusedLocked(err error) bool {
+	u := c.upstream
+	return err != nil && u.conn != nil && c.lease.fatal == "" && (errors.Is(err, wire.ErrNotBegun) || !wire.Writable(u.conn))
 }
 
 // returnDue reports whether the lease was held long enough.

@@ -149,6 +149,19 @@ def fatal():
 
 
 @tempool.method
+def fatal_later(path):
+    """Fails when the file exists."""
+    hold(path)
+    raise tempool.Fatal("broken beyond repair")
+
+
+@tempool.method
+def brief():
+    """Takes so long that the next request is there before it ends."""
+    time.sleep(0.002)
+
+
+@tempool.method
 def crash():
     os._exit(3)
 

@@ -36,6 +36,7 @@ class Serial:
         self.host_call_id = 0  # of the latest host call
         self.busy = False  # while a frame is handled
         self.stopping = False
+        self.accepted = None  # once it stops: the requests that it still serves
         self.call = None  # (id, headers, arrival) of the call in flight; id 0 for a notification
         self.current = None  # its Context, once the handler has used it
 
@@ -122,7 +123,10 @@ class Serial:
                 cancelled.discard(id)
 
     def _next(self):
-        """Returns the next frame. Once the worker stops, it refuses further ones first."""
+        """Returns the next frame. Once the worker stops and has none, it refuses further ones first."""
+        if self.stopping and self.accepted is None:
+            self._receive()
+            self.accepted = {frame[2] for frame in self.waiting if frame[0] == frames.REQUEST}
         if self.waiting:
             return self.waiting.popleft()
         frame = self.stream.next(wait=not self.stopping)
@@ -144,6 +148,14 @@ class Serial:
                     self.waiting.append(frame)
         except Closed:
             pass  # the next read finds it again
+
+    def take_requests(self):
+        """Takes the requests that have arrived and have not begun. Returns their ids."""
+        self._receive()
+        taken = [frame for frame in self.waiting if frame[0] == frames.REQUEST]
+        for frame in taken:
+            self.waiting.remove(frame)
+        return [frame[2] for frame in taken]
 
     def _serve(self, id, name, headers, body):
         method = self.methods.get(name)
@@ -171,7 +183,9 @@ class Serial:
     def _handle(self, frame):
         """Handles a frame while no handler runs."""
         kind, flags, id, name, headers, body = frame
-        if kind == frames.REQUEST and not flags:
+        if kind == frames.REQUEST and self.accepted is not None and id not in self.accepted:
+            self.send(frames.ERROR, id, responses.NOT_BEGUN)
+        elif kind == frames.REQUEST and not flags:
             self._serve(id, name, headers, body)
         elif kind == frames.NOTIFY:
             self._notification(name, headers, body)
