@@ -17,6 +17,7 @@ _REQUEST = frames.REQUEST << 24  # the second word of a request without flags, l
 _LONGEST = _REQUEST + frames.MAX_METHOD
 _MAX_HEADERS = frames.MAX_HEADERS
 _CANCEL = frames.encode(frames.CANCEL, 1)[:8]  # what is before its id
+_LONG = 0.001  # seconds of a call in which a cancel of the next one may well have come
 
 
 class Serial:
@@ -75,11 +76,16 @@ class Serial:
         step, which would cost as much again as the steps. Every other frame goes through _next() and _handle().
         """
         stream, waiting, calls, cancelled = self.stream, self.waiting, self.calls, self.cancelled
+        began = 0.0  # the call before, or an earlier one
         while True:
             self.busy = False
             buffer, at = stream.buffer, stream.at
-            if at == len(buffer) and not waiting and not self.stopping:
-                stream.read(wait=True)
+            if at == len(buffer) and not waiting:
+                if not self.stopping:
+                    stream.read(wait=True)
+                    buffer, at = stream.buffer, stream.at
+            elif _now() - began > _LONG:  # what is there was received before its cancel, which may have come since
+                self._receive()
                 buffer, at = stream.buffer, stream.at
             call = None
             if len(buffer) - at >= 16 and not waiting:
@@ -101,12 +107,15 @@ class Serial:
             if call is None:
                 frame = self._next()
                 self.busy = True
+                began = _now()
                 self._handle(frame)
                 continue
             self.busy = True
             stream.at = end
             self.current = None
-            self.call = (id, block, _now() if headers else 0.0)
+            if headers:
+                began = _now()
+            self.call = (id, block, began)
             try:
                 payload = call(buffer[body:end])
             except (SystemExit, KeyboardInterrupt):
