@@ -85,6 +85,7 @@ type Call struct {
 	// ahead says that the request was sent behind another call, which the worker has not answered: the worker has not begun this one. It is guarded by
 	// the pool's lock, and final once the call is completed.
 	ahead         bool
+	prepared      bool // the goroutine that frees a worker may send it
 	mayGoAhead    bool
 	mayStartAgain bool    // if its worker ends before it sees the request
 	arrived       arrival // in the queue; zero if it never was there

@@ -146,8 +146,9 @@ func (d *Dispatcher) callTimeout(t Target) time.Duration {
 func (d *Dispatcher) start(ctx context.Context, t Target, r Request) (*Call, error) {
 	c := newCall(ctx, r)
 	c.session, c.mayStartAgain = t.session, t.kind == inQueue && t.attempt < callAttempts
-	if t.kind == inQueue && r.onStart == nil && !r.Unbuffered && !r.traced { // the goroutine that frees a worker may send it
+	if t.kind == inQueue && r.onStart == nil && !r.Unbuffered && !r.traced {
 		c.prepare(r)
+		c.prepared = true
 		c.mayGoAhead = t.worker == "" && t.session == "" && len(r.Body) <= maxAheadBody
 	}
 	if err := d.place(c, &t); err != nil {
