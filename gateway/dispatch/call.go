@@ -84,9 +84,11 @@ type Call struct {
 	completed bool // guarded by the pool's lock
 	// ahead says that the request was sent behind another call, which the worker has not answered: the worker has not begun this one. It is guarded by
 	// the pool's lock, and final once the call is completed.
-	ahead      bool
-	mayGoAhead bool
-	arrived    arrival // in the queue; zero if it never was there
+	ahead         bool
+	prepared      bool // the goroutine that frees a worker may send it
+	mayGoAhead    bool
+	mayStartAgain bool    // if its worker ends before it sees the request
+	arrived       arrival // in the queue; zero if it never was there
 
 	exchange *wire.Exchange // the request to the worker; nil until it is prepared
 	first    wire.Event     // the first event of an exchange that another goroutine has begun
@@ -194,6 +196,7 @@ func (c *Call) send(r Request) (*Response, error) {
 
 // CompleteAnswered is Complete for a call whose client has its answer already, whatever the result of the call.
 func (c *Call) CompleteAnswered(failure *api.Error) {
+	c.mayStartAgain = false
 	if failure == nil {
 		c.Complete(nil)
 		return

@@ -22,6 +22,7 @@ type Target struct {
 	invalid   error        // underLease: why leaseID says nothing
 	preferred string       // inQueue: the session's worker, "" for none; set by locate
 	arrived   arrival      // inQueue: of an earlier attempt; zero for none
+	attempt   int          // from 1; set by Do
 	upstream  *upstream    // underLease: set by locate
 }
 
@@ -90,7 +91,7 @@ func (d *Dispatcher) Do(ctx context.Context, t Target, r Request, send func(*Cal
 	if d.config.Tracer != nil {
 		ctx, traced = d.trace(ctx, &t, &r)
 	}
-	for attempt := 1; ; attempt++ {
+	for t.attempt = 1; ; t.attempt++ {
 		traced.begin()
 		c, err := d.start(ctx, t, r)
 		traced.waited(c, err)
@@ -103,15 +104,20 @@ func (d *Dispatcher) Do(ctx context.Context, t Target, r Request, send func(*Cal
 		} else {
 			err = traced.send(c, r, send)
 		}
-		if c.ahead {
-			attempt-- // it waited for a worker, as a queued call does
-		}
-		if err == nil || t.kind != inQueue || attempt == callAttempts || !errors.Is(err, api.ErrWorkerCrashed) || started(err) {
+		if !c.startsAgain(err) {
 			traced.end(err)
 			return c, err
 		}
+		if c.ahead {
+			t.attempt-- // it waited for a worker, as a queued call does
+		}
 		t.arrived = c.arrived
 	}
+}
+
+// startsAgain reports whether Do starts the call again that has ended with err.
+func (c *Call) startsAgain(err error) bool {
+	return err != nil && (c.ahead || c.mayStartAgain) && errors.Is(err, api.ErrWorkerCrashed) && !started(err)
 }
 
 // Deadline is when a call of a pool that begins now must end: after timeout, if that is positive, and after call.timeout of the pool.
@@ -139,9 +145,10 @@ func (d *Dispatcher) callTimeout(t Target) time.Duration {
 // start is the one way for a call to start: it waits until a worker of the target has a free slot and puts the call in flight there.
 func (d *Dispatcher) start(ctx context.Context, t Target, r Request) (*Call, error) {
 	c := newCall(ctx, r)
-	c.session = t.session
-	if t.kind == inQueue && r.onStart == nil && !r.Unbuffered && !r.traced { // the goroutine that frees a worker may send it
+	c.session, c.mayStartAgain = t.session, t.kind == inQueue && t.attempt < callAttempts
+	if t.kind == inQueue && r.onStart == nil && !r.Unbuffered && !r.traced {
 		c.prepare(r)
+		c.prepared = true
 		c.mayGoAhead = t.worker == "" && t.session == "" && len(r.Body) <= maxAheadBody
 	}
 	if err := d.place(c, &t); err != nil {
@@ -316,6 +323,9 @@ func (c *Call) finish(err error, reader bool) {
 		return
 	}
 	u.completeLocked(c, err, now)
+	if !u.gone && c.refusedLocked(err) {
+		p.markGoneLocked(u) // else it would get every further call, for none is in flight on it
+	}
 	if u.inFlight == 0 && u.gone && ended(u.process) { // else watch removes it
 		p.removeIfIdleLocked(u)
 	}
@@ -338,7 +348,7 @@ func (c *Call) finish(err error, reader bool) {
 	if ahead != nil {
 		ahead.sendAhead()
 	}
-	if err != nil && (!c.ahead || started(err)) {
+	if err != nil && !c.startsAgain(err) {
 		c.emitFailure(err, now)
 	}
 	if wake {

@@ -8,12 +8,12 @@ import (
 	"github.com/tempool/tempool/internal/tracecontext"
 )
 
-// emitFailure emits that a call failed on its worker. A caller that left is not a failure.
+// emitFailure emits that a call failed after a worker was chosen for it. A caller that left is not a failure.
 func (c *Call) emitFailure(err error, now time.Time) {
 	u, code := c.upstream, api.CodeOf(err)
 	if log := u.pool.dispatcher.config.Events; code != api.CodeCancelled && log.Wants(api.EventCallFailed) {
 		log.Add(api.EventCallFailed, api.WorkerSource(u.worker), now, api.CallEvent{
-			Host: u.pool.dispatcher.config.HostID, Incarnation: u.incarnation, Method: c.method, Code: code, Started: true, Reason: err.Error(), TraceID: c.traceID,
+			Host: u.pool.dispatcher.config.HostID, Incarnation: u.incarnation, Method: c.method, Code: code, Started: started(err), Reason: err.Error(), TraceID: c.traceID,
 		})
 	}
 }

@@ -41,23 +41,24 @@ func (b brevity) after(took time.Duration) brevity {
 
 // aheadSituation is a worker that has just answered a call, and the first call of the queue.
 type aheadSituation struct {
-	brief      bool // the calls of the pool have been short
-	serial     bool // the worker begins no call before it has answered the one before
-	capacity   int  // max_inflight
-	inFlight   int  // on the worker, with cancelled calls that it has not given up
-	serves     bool // the worker is in service, under a lease of the Dispatcher's own
-	leaseLeft  time.Duration
-	leaseDue   bool // the lease is to go back between two calls
-	reserved   bool // a hook waits for the worker
-	clients    int  // that wait for a lease of any worker
-	mayGo      bool // the first call is small, for any worker, and of no session
-	boundFirst bool // a call for this worker alone is before it
+	brief       bool // the calls of the pool have been short
+	serial      bool // the worker begins no call before it has answered the one before
+	capacity    int  // max_inflight
+	inFlight    int  // on the worker, with cancelled calls that it has not given up
+	serves      bool // the worker is in service, under a lease of the Dispatcher's own
+	leaseLeft   time.Duration
+	leaseDue    bool // the lease is to go back between two calls
+	reserved    bool // a hook waits for the worker
+	clients     int  // that wait for a lease of any worker
+	mayGo       bool // the first call is small, for any worker, and of no session
+	boundFirst  bool // a call for this worker alone is before it
+	callerSends bool // the call in flight is not sent by the goroutine that frees the worker: it may be sent later
 }
 
 // sendsAhead reports whether the first call of the queue is sent to the worker behind the call in flight.
 func (s aheadSituation) sendsAhead() bool {
 	return s.brief && s.serial && s.capacity == 1 && s.inFlight == 1 && s.serves && s.leaseLeft > aheadMargin && !s.leaseDue && !s.reserved && s.clients == 0 &&
-		s.mayGo && !s.boundFirst
+		s.mayGo && !s.boundFirst && !s.callerSends
 }
 
 // startAheadLocked puts the first call of the queue in flight behind the one that the worker serves, if it may go there. The caller sends it.
@@ -71,7 +72,7 @@ func (u *upstream) startAheadLocked(now time.Time) *waiter {
 	s := aheadSituation{
 		brief: true, serial: wire.ServesSerially(u.conn), capacity: u.capacity(), inFlight: u.currentLoadLocked(), serves: u.servesLocked(now),
 		leaseLeft: min(l.expires.Sub(now), l.refuseAfter.Sub(now)), leaseDue: l.returnDue(now), reserved: p.reserved[u.worker] > 0,
-		clients: len(p.clients.waiting), mayGo: w.call.mayGoAhead, boundFirst: bound != nil && bound.before(w),
+		clients: len(p.clients.waiting), mayGo: w.call.mayGoAhead, boundFirst: bound != nil && bound.before(w), callerSends: u.callerSends > 0,
 	}
 	if !s.sendsAhead() || p.startLocked(w.call, u, now) != nil {
 		return nil

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -35,6 +36,7 @@ func TestACallIsSentAheadOnlyWhereItHarmsNobody(t *testing.T) {
 		"a client waits":                  func(s *aheadSituation) { s.clients = 1 },
 		"the call is of a session":        func(s *aheadSituation) { s.mayGo = false },
 		"a call for the worker is first":  func(s *aheadSituation) { s.boundFirst = true },
+		"a caller sends the call before":  func(s *aheadSituation) { s.callerSends = true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := good
@@ -155,6 +157,7 @@ func TestACallSentAheadWaitsUntilItsWorkerComesToIt(t *testing.T) {
 	path, front, ahead := e.holdWithOneAhead(t.Context(), "hold", "hold", strconv.Quote(held))
 	s := e.dispatcher.Snapshot().Pools[0]
 	require.Equal(t, 1, s.Waiting)
+	require.Equal(t, map[string]int{"p": 1}, e.dispatcher.Waiting())
 	require.Equal(t, 1, s.Workers[0].InFlight)
 	demand := e.dispatcher.Demand()[0]
 	require.Equal(t, 1, demand.Waiting)
@@ -454,4 +457,54 @@ func TestNoCallIsLostOrMadeTwiceWhileWorkersAreKilled(t *testing.T) {
 		require.Equal(t, 1, ran[id], "call %s was answered, but not made", id)
 	}
 	t.Logf("%d calls answered, %d may have started, %d refused", len(answered), len(maybe), len(refused))
+}
+
+func TestACallBehindAFatalOneIsNotMadeThere(t *testing.T) {
+	e := aheadEnv(t)
+	e.dispatcher.config.Events = events.New("here")
+	e.start(1)
+	path, front, ahead := e.holdWithOneAhead(t.Context(), "fatal_later", "turn", "[]")
+	e.letGo(path)
+	require.ErrorIs(t, e.await(front).err, api.ErrWorkerError)
+	require.Eventually(t, func() bool { return len(e.control.returned()) == 1 }, timeout, poll)
+	checkin := e.control.returned()[0]
+	require.Equal(t, api.OutcomeClose, checkin.Outcome)
+	require.EqualValues(t, 2, checkin.Usage.Requests, "the call behind was not made")
+	require.NoError(t, e.await(ahead).err)
+	require.Len(t, e.failures(), 1)
+}
+
+// TestNoCallGoesAheadOfOneThatItsCallerSends: it would wait for that call without queue.timeout, or overtake it.
+func TestNoCallGoesAheadOfOneThatItsCallerSends(t *testing.T) {
+	e := aheadEnv(t)
+	e.start(1)
+	first := e.file("first")
+	opener := e.call(t.Context(), "hold", strconv.Quote(first))
+	e.awaitBegan(first)
+	chosen, mayGo, front := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	send := sync.OnceFunc(func() { close(mayGo) })
+	defer send()
+	onStart := func(string, int64) error {
+		close(chosen)
+		<-mayGo
+		return nil
+	}
+	go func() {
+		_, err := e.dispatcher.Do(t.Context(), AnyWorker("p", "", DefaultPriority), Request{Method: "turn", Body: []byte("[]"), onStart: onStart}, exchange)
+		front <- err
+	}()
+	p := e.dispatcher.knownPool("p")
+	require.Eventually(t, func() bool { return locked(p, p.queue.Len) == 1 }, timeout, poll)
+	behind := e.queued(t.Context(), 2, "turn", "[]")
+	e.letGo(first)
+	require.NoError(t, e.await(opener).err)
+	<-chosen
+	require.Equal(t, 1, locked(p, p.queue.Len))
+	_, inFlight := e.dispatcher.Usage("p/0", 1)
+	require.Equal(t, 1, inFlight)
+	send()
+	require.NoError(t, <-front)
+	got := e.await(behind)
+	require.NoError(t, got.err)
+	require.Equal(t, "2", string(got.answer.Body))
 }

@@ -93,7 +93,11 @@ func (d *Dispatcher) Waiting() map[string]int {
 	waiting := map[string]int{}
 	for _, p := range d.allPools() {
 		p.mu.Lock()
-		if n := p.queue.Len() + len(p.clients.waiting); n > 0 {
+		n := p.queue.Len() + len(p.clients.waiting)
+		for _, u := range p.order {
+			n += u.aheadLocked()
+		}
+		if n > 0 {
 			waiting[p.pool] = n
 		}
 		p.mu.Unlock()

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/tempool/tempool/api"
@@ -27,12 +28,13 @@ type upstream struct {
 	lease    *activeLease // the lease that counts, if it is known
 	draining bool
 	// releasing says that the sessions bound to the worker are held until this incarnation has released them, or have been.
-	releasing bool
-	gone      bool // the process has ended
-	inFlight  int
-	ahead     *Call     // the call in flight that the worker has not begun, see send_ahead.go; nil for none
-	calls     callCount // of the whole incarnation
-	errors    callErrors
+	releasing   bool
+	gone        bool // the process has ended, or takes no further call
+	inFlight    int
+	callerSends int       // of those: calls that are not prepared
+	ahead       *Call     // the call in flight that the worker has not begun, see send_ahead.go; nil for none
+	calls       callCount // of the whole incarnation
+	errors      callErrors
 	// suspension keeps it out of service; nil if nothing does. suspended is what is known of the newest one, even after its end. suspendTurn is the
 	// newest order of that kind, or of its end.
 	suspension  *suspension
@@ -230,6 +232,9 @@ func (u *upstream) startLocked(c *Call, now time.Time) {
 	c.upstream, c.lease, c.startedAt = u, u.lease, now
 	c.lease.calls[c] = struct{}{}
 	u.inFlight++
+	if !c.prepared {
+		u.callerSends++
+	}
 }
 
 // completeLocked removes a call from those in flight and counts it; err is its result.
@@ -261,12 +266,22 @@ func (u *upstream) completeLocked(c *Call, err error, now time.Time) {
 		l.fatal = reason
 	}
 	u.countErrorLocked(c, err, now)
+	if !c.prepared {
+		u.callerSends--
+	}
 	if u.inFlight--; u.inFlight == 0 {
 		for _, idle := range u.idle {
 			close(idle)
 		}
 		u.idle = nil
 	}
+}
+
+// refusedLocked reports whether the call has failed with err because its process stops by itself, and takes no further call. A process that has asked to be
+// replaced continues until its lease is returned, which says so.
+func (c *Call) refusedLocked(err error) bool {
+	u := c.upstream
+	return err != nil && u.conn != nil && c.lease.fatal == "" && (errors.Is(err, wire.ErrNotBegun) || !wire.Writable(u.conn))
 }
 
 // returnDue reports whether the lease was held long enough.

@@ -149,6 +149,19 @@ def fatal():
 
 
 @tempool.method
+def fatal_later(path):
+    """Fails when the file exists."""
+    hold(path)
+    raise tempool.Fatal("broken beyond repair")
+
+
+@tempool.method
+def brief():
+    """Takes so long that the next request is there before it ends."""
+    time.sleep(0.002)
+
+
+@tempool.method
 def crash():
     os._exit(3)
 
@@ -211,6 +224,16 @@ def suspend():
 
 if "SUSPEND_UNTIL" in os.environ:
     tempool.on_suspend(suspend)
+
+
+if "STOP_UNTIL" in os.environ:
+
+    @tempool.on_stop
+    def stop():
+        """Runs until the file exists."""
+        open(os.environ["STOP_UNTIL"] + ".began", "w").close()
+        while not os.path.exists(os.environ["STOP_UNTIL"]):
+            time.sleep(0.002)
 
 
 released = []

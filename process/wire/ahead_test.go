@@ -212,3 +212,19 @@ func TestAConnThatIsClosedCannotKnowWhetherTheCallAheadHasBegun(t *testing.T) {
 	require.ErrorAs(t, await(t, aheads).err, &failed)
 	require.True(t, failed.Started, "the worker lives")
 }
+
+func TestACallThatTheWorkerHasNotBegunHasNotStarted(t *testing.T) {
+	c, p := newSerialPeer(t, Options{})
+	front, ahead, asked, _ := twoCalls(t, c, p, within(t))
+	p.write(Frame{Type: FrameError, ID: asked[0].ID, Payload: []byte(`{"code":"error","fatal":true}`)})
+	p.write(Frame{Type: FrameError, ID: asked[1].ID, Payload: []byte(`{"code":"not_begun","not_begun":true}`)})
+	var remote *RemoteError
+	require.ErrorAs(t, await(t, doAsync(front, c)).err, &remote)
+	require.True(t, remote.Fatal)
+	err := await(t, doAsync(ahead, c)).err
+	var failed *CallError
+	require.ErrorAs(t, err, &failed)
+	require.ErrorIs(t, err, ErrNotBegun)
+	require.False(t, failed.Started)
+	require.NoError(t, c.Err())
+}

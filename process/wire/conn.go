@@ -133,6 +133,13 @@ func AfterDone(c Conn, f func()) {
 	}()
 }
 
+// Writable reports whether c can still send to its worker. A worker that stops by itself takes no further message, but still answers the calls that it
+// has, so its Conn is not Done.
+func Writable(c Conn) bool {
+	target, ok := c.(*conn)
+	return !ok || !target.out.failed()
+}
+
 func (c *conn) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,6 +12,7 @@ var (
 	ErrPeerClosed    = errors.New("the worker closed the connection")
 	ErrUnanswered    = errors.New("the worker did not respond to a cancelled call in time, so its state is unknown")
 	ErrTooLarge      = errors.New("message too large; raise the limit or send less")
+	ErrNotBegun      = errors.New("the worker ends, and has not begun the call")
 	ErrSlowReader    = errors.New("the stream was read too slowly: its buffer is full, and other calls share its worker")
 	ErrInvalidParams = errors.New("JSON-RPC params must be a JSON object or array, or empty")
 	ErrInvalidMethod = fmt.Errorf("a method name has 1 to %d bytes", MaxMethod)
@@ -42,6 +43,8 @@ type RemoteError struct {
 	Fatal bool `json:"fatal,omitempty"`
 	// Unhandled means that the program did not raise the error on purpose.
 	Unhandled bool `json:"unhandled,omitempty"`
+	// NotBegun means that the worker, which ends, has not begun the call, and begins none any more. Call and Stream fail with a *CallError for it.
+	NotBegun bool `json:"not_begun,omitempty"`
 	// Headers are those of the error response; nil for none.
 	Headers map[string]string `json:"-"`
 }
@@ -55,7 +58,7 @@ func (e *RemoteError) Error() string {
 
 // CallError is any failure of Call, Stream, Notify and Ping except a RemoteError.
 type CallError struct {
-	// Started is false only if no byte of the request can have reached the worker, so a retry on another worker is safe.
+	// Started is false only if the worker has certainly not begun the call, so a retry on another worker is safe.
 	Started bool
 	Err     error
 }

@@ -241,6 +241,10 @@ func (d *frames) receive(c *conn, h head, rest []byte) error {
 			known = c.ping.receive(h.id, failure)
 			break
 		}
+		if failure.NotBegun {
+			known = c.complete(h.id, Response{}, &CallError{Err: ErrNotBegun})
+			break
+		}
 		known = c.complete(h.id, Response{}, failure)
 		if known && failure.Unhandled && failure.Traceback != "" && c.o.OnException != nil {
 			c.o.OnException(failure)

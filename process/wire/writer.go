@@ -98,6 +98,13 @@ func (w *writer) mayHaveLeft(at int64) bool {
 	return w.offered > at
 }
 
+// failed reports whether a write has failed: nothing can follow it.
+func (w *writer) failed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err != nil
+}
+
 // isDrained reports whether everything was written, without an error.
 func (w *writer) isDrained() bool {
 	w.mu.Lock()

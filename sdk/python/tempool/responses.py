@@ -8,6 +8,10 @@ from . import frames, tracing
 from .errors import Cancelled, Error
 
 
+# Answers a request that this worker has not begun, and that the host may send to another one.
+NOT_BEGUN = json.dumps({"code": "not_begun", "message": "the worker ends, and has not begun the call", "not_begun": True}).encode()
+
+
 def exception_payload(error):
     """Encodes any exception as the payload of an ERROR frame, truncated to its limit. It never raises."""
     report = {"code": "error", "type": type(error).__name__, "message": _text(str, error), "traceback": _text(_traceback, error)}
@@ -112,9 +116,20 @@ def send_result(connection, id, payload):
 
 
 def send_exception(connection, id, error):
-    """Sends an exception as the call's response."""
+    """Sends an exception as the call's response. After a fatal one, requests that have arrived and have not begun must not begin."""
     tracing.fail(error)
-    connection.send(frames.ERROR, id, exception_payload(error), _headers_or_none(connection.current))
+    payload = exception_payload(error)
+    behind = connection.take_requests() if _is_fatal(error) else ()
+    connection.send(frames.ERROR, id, payload, _headers_or_none(connection.current))
+    for request in behind:
+        connection.send(frames.ERROR, request, NOT_BEGUN)
+
+
+def _is_fatal(error):
+    try:
+        return isinstance(error, Error) and bool(error.fatal)
+    except BaseException:  # a property of the exception raised
+        return False
 
 
 def _headers_or_none(context):

@@ -17,6 +17,7 @@ _REQUEST = frames.REQUEST << 24  # the second word of a request without flags, l
 _LONGEST = _REQUEST + frames.MAX_METHOD
 _MAX_HEADERS = frames.MAX_HEADERS
 _CANCEL = frames.encode(frames.CANCEL, 1)[:8]  # what is before its id
+_LONG = 0.001  # seconds of a call in which a cancel of the next one may well have come
 
 
 class Serial:
@@ -36,6 +37,7 @@ class Serial:
         self.host_call_id = 0  # of the latest host call
         self.busy = False  # while a frame is handled
         self.stopping = False
+        self.accepted = None  # once it stops: the requests that it still serves
         self.call = None  # (id, headers, arrival) of the call in flight; id 0 for a notification
         self.current = None  # its Context, once the handler has used it
 
@@ -74,11 +76,16 @@ class Serial:
         step, which would cost as much again as the steps. Every other frame goes through _next() and _handle().
         """
         stream, waiting, calls, cancelled = self.stream, self.waiting, self.calls, self.cancelled
+        began = 0.0  # the call before, or an earlier one
         while True:
             self.busy = False
             buffer, at = stream.buffer, stream.at
-            if at == len(buffer) and not waiting and not self.stopping:
-                stream.read(wait=True)
+            if at == len(buffer) and not waiting:
+                if not self.stopping:
+                    stream.read(wait=True)
+                    buffer, at = stream.buffer, stream.at
+            elif _now() - began > _LONG:  # what is there was received before its cancel, which may have come since
+                self._receive()
                 buffer, at = stream.buffer, stream.at
             call = None
             if len(buffer) - at >= 16 and not waiting:
@@ -100,12 +107,15 @@ class Serial:
             if call is None:
                 frame = self._next()
                 self.busy = True
+                began = _now()
                 self._handle(frame)
                 continue
             self.busy = True
             stream.at = end
             self.current = None
-            self.call = (id, block, _now() if headers else 0.0)
+            if headers:
+                began = _now()
+            self.call = (id, block, began)
             try:
                 payload = call(buffer[body:end])
             except (SystemExit, KeyboardInterrupt):
@@ -122,7 +132,10 @@ class Serial:
                 cancelled.discard(id)
 
     def _next(self):
-        """Returns the next frame. Once the worker stops, it refuses further ones first."""
+        """Returns the next frame. Once the worker stops and has none, it refuses further ones first."""
+        if self.stopping and self.accepted is None:
+            self._receive()
+            self.accepted = {frame[2] for frame in self.waiting if frame[0] == frames.REQUEST}
         if self.waiting:
             return self.waiting.popleft()
         frame = self.stream.next(wait=not self.stopping)
@@ -144,6 +157,14 @@ class Serial:
                     self.waiting.append(frame)
         except Closed:
             pass  # the next read finds it again
+
+    def take_requests(self):
+        """Takes the requests that have arrived and have not begun. Returns their ids."""
+        self._receive()
+        taken = [frame for frame in self.waiting if frame[0] == frames.REQUEST]
+        for frame in taken:
+            self.waiting.remove(frame)
+        return [frame[2] for frame in taken]
 
     def _serve(self, id, name, headers, body):
         method = self.methods.get(name)
@@ -171,7 +192,9 @@ class Serial:
     def _handle(self, frame):
         """Handles a frame while no handler runs."""
         kind, flags, id, name, headers, body = frame
-        if kind == frames.REQUEST and not flags:
+        if kind == frames.REQUEST and self.accepted is not None and id not in self.accepted:
+            self.send(frames.ERROR, id, responses.NOT_BEGUN)
+        elif kind == frames.REQUEST and not flags:
             self._serve(id, name, headers, body)
         elif kind == frames.NOTIFY:
             self._notification(name, headers, body)

@@ -2,6 +2,8 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+import time
 import unittest
 
 import tempool
@@ -54,6 +56,39 @@ class Calls(unittest.TestCase):
             host.socket.sendall(front + frames.encode(frames.REQUEST, 5, b"echo", payload=looks_like_a_cancel))
             self.assertEqual(host.expect(frames.RESPONSE, 1)[5], b"front")
             self.assertEqual(host.expect(frames.RESPONSE, 5)[5], looks_like_a_cancel)
+
+    def test_a_request_behind_a_long_call_is_skipped_if_it_was_cancelled_meanwhile(self):
+        with Host(HEAD + "@tempool.method\ndef long(path):\n open(path + '.began', 'w').close()\n"
+                  " while not os.path.exists(path): time.sleep(0.001)\n"
+                  "@tempool.method\ndef asks(path):\n tempool.context().host('here')\n long(path)\n"
+                  "@tempool.method\ndef never(): raise SystemExit\ntempool.run()") as host:
+            with tempfile.TemporaryDirectory() as folder:
+                for front, method in enumerate((b"long", b"asks"), 1):
+                    path = os.path.join(folder, str(front))
+                    behind = front + 10
+                    both = frames.encode(frames.REQUEST, front, method, payload=json.dumps(path).encode()) + frames.encode(frames.REQUEST, behind, b"never")
+                    host.socket.sendall(both)  # in one read
+                    if method == b"asks":  # then the worker has it before the answer
+                        host.send(frames.HOST_RESULT, host.expect(frames.HOST_CALL)[2])
+                    while not os.path.exists(path + ".began"):
+                        time.sleep(0.001)
+                    host.send(frames.CANCEL, behind)
+                    open(path, "w").close()
+                    host.expect(frames.RESPONSE, front)
+                    self.assertEqual(json.loads(host.expect(frames.ERROR, behind)[5])["code"], "cancelled")
+
+    def test_a_request_behind_a_fatal_call_is_not_begun(self):
+        with Host(HEAD + "@tempool.method\ndef broken(): raise tempool.Fatal('the GPU is gone')\n"
+                  "@tempool.method\ndef streams():\n yield 1\n broken()\n"
+                  "@tempool.method(raw=True)\ndef echo(b): return b\ntempool.run()") as host:
+            for front, method in enumerate((b"broken", b"streams"), 1):
+                behind = front + 10
+                host.socket.sendall(frames.encode(frames.REQUEST, front, method) + frames.encode(frames.REQUEST, behind, b"echo"))
+                if method == b"streams":
+                    host.expect(frames.CHUNK, front)
+                self.assertTrue(json.loads(host.expect(frames.ERROR, front)[5])["fatal"])
+                self.assertTrue(json.loads(host.expect(frames.ERROR, behind)[5])["not_begun"])
+                host.expect(frames.RESPONSE, host.request("echo"))  # a hook, or a call of a client that knows
 
     @each_way
     def test_json_type_decides_the_arguments(self, start):
@@ -274,6 +309,22 @@ class Lifecycle(unittest.TestCase):
             host.send(frames.HOST_RESULT, asked)
             host.send(frames.HOST_RESULT, host.expect(frames.HOST_CALL)[2])
             self.assertEqual(host.expect(frames.RESPONSE, id)[5], b'"whole"')
+            self.assertIsNone(host.read())
+            self.assertEqual(host.wait(), 0)
+
+    def test_sigterm_ends_a_worker_that_always_has_a_request_ahead(self):
+        with Host(HEAD + "@tempool.method\ndef asks():\n tempool.context().host('here')\n tempool.context().check()\ntempool.run()") as host:
+            first = host.request("asks")
+            asked = host.expect(frames.HOST_CALL)[2]
+            host.terminate()
+            second = host.request("asks")
+            host.send(frames.HOST_RESULT, asked)
+            host.expect(frames.RESPONSE, first)
+            asked = host.expect(frames.HOST_CALL)[2]  # the worker had received it
+            third = host.request("asks")
+            host.send(frames.HOST_RESULT, asked)
+            host.expect(frames.RESPONSE, second)
+            self.assertTrue(json.loads(host.expect(frames.ERROR, third)[5])["not_begun"])
             self.assertIsNone(host.read())
             self.assertEqual(host.wait(), 0)
 
