@@ -69,7 +69,7 @@ func (p *pool) target(workflowID string) *slot {
 // undelivered takes the failure of a signal to a worker. It ignores one to the workflow that the slot had before.
 func (p *pool) undelivered(workflowID, name string, sent time.Time, _ error) {
 	s := p.target(workflowID)
-	if s == nil || s.Gone || sent.Before(s.began) {
+	if s == nil || s.Gone || !sent.After(s.began) { // at the same time: sent before, in the same workflow task
 		return
 	}
 	switch name {
