@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"go.temporal.io/sdk/workflow"
+
 	"github.com/tempool/tempool/api"
 )
 
@@ -66,10 +68,11 @@ func (p *pool) target(workflowID string) *slot {
 	return p.slot(number)
 }
 
-// undelivered takes the failure of a signal to a worker. It ignores one to the workflow that the slot had before.
+// undelivered takes the failure of a signal to a worker. It ignores one to the workflow that the slot had before: one that was sent before that was
+// started, or in the same workflow task. Runs recorded by an earlier release did not.
 func (p *pool) undelivered(workflowID, name string, sent time.Time, _ error) {
 	s := p.target(workflowID)
-	if s == nil || s.Gone || sent.Before(s.began) {
+	if s == nil || s.Gone || !sent.After(s.began) && workflow.GetVersion(p.Ctx, "undelivered-to-earlier", workflow.DefaultVersion, 1) >= 1 {
 		return
 	}
 	switch name {

@@ -88,3 +88,17 @@ func TestAPoolAnnouncesOnceThatItContinues(t *testing.T) {
 	p.stopAt(time.Minute)
 	p.run(poolOf(1))
 }
+
+// Temporal cancels one run, not the next one. The workers are those of an earlier run, so nothing announces the end of this one.
+func TestACancellationThatArrivesWithTheEndOfARunStopsThePool(t *testing.T) {
+	p := newFakePool(t)
+	p.signalAt(5*time.Second, api.SignalForceContinue, api.Control{})
+	p.At(10*time.Second, func() {
+		p.env.SignalWorkflowSkippingWorkflowTask(api.SignalForceContinue, api.Control{})
+		p.env.CancelWorkflow()
+		p.In(5*time.Minute, func() { p.update(api.UpdateStop, api.Control{}) })
+	})
+	p.run(poolOf(2))
+	require.Zero(t, p.open())
+	require.Less(t, p.env.Now().Sub(p.Begin), time.Minute)
+}

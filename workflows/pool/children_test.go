@@ -144,3 +144,21 @@ func TestASignalToTheWorkflowBeforeDoesNotCountForTheNextOne(t *testing.T) {
 	p.stopAt(2 * time.Minute)
 	p.run(poolOf(2))
 }
+
+// The handler of an update sends a restart before the pool learns, in the same workflow task, that the worker's workflow has closed, and starts it again.
+func TestASignalBeforeTheStartInItsWorkflowTaskDoesNotCountForIt(t *testing.T) {
+	p := newFakePool(t)
+	number := 1
+	p.At(10*time.Second, func() {
+		p.slowFailures = 5 * time.Second
+		p.workers[number].exit("terminated")
+		p.update(api.UpdateRestart, api.RestartRequest{Worker: &number})
+	})
+	p.At(time.Minute, func() {
+		w := p.status().Workers[number]
+		require.False(t, w.Gone, w.Reason)
+		require.Equal(t, lifecycle.Ready, w.State)
+	})
+	p.stopAt(2 * time.Minute)
+	p.run(poolOf(2))
+}

@@ -105,7 +105,7 @@ func (p *pool) apply(_ workflow.Context, r api.ApplyRequest) (api.ApplyResult, e
 	p.Spec = r.Spec
 	p.followSpec(by)
 	if changed {
-		p.SpecVersion++
+		p.SpecVersion = p.newestSpecVersion() + 1
 		reason := fmt.Sprintf("apply of spec version %d", p.SpecVersion)
 		if by != "" {
 			reason += ": " + by
@@ -118,6 +118,16 @@ func (p *pool) apply(_ workflow.Context, r api.ApplyRequest) (api.ApplyResult, e
 	}
 	p.WakeUp()
 	return api.ApplyResult{SpecVersion: p.SpecVersion, Changed: changed}, nil
+}
+
+// newestSpecVersion is the newest version that the pool has applied. A pool that was reset to an earlier point has forgotten some, and its workers, which
+// ignore restarts with an older spec, report them.
+func (p *pool) newestSpecVersion() int64 {
+	newest := p.SpecVersion
+	for i := range p.Roster {
+		newest = max(newest, p.Roster[i].SpecVersion)
+	}
+	return newest
 }
 
 // sameButSize reports whether two specs are equal but for the size of the pool and what it follows.

@@ -105,6 +105,8 @@ const (
 	startOverhead = 4 << 10
 )
 
+const cancelledReason = "pool workflow cancelled"
+
 // Workflow is the workflow of a pool.
 func Workflow(ctx workflow.Context, run Run) error {
 	run, err := unpack(run)
@@ -125,7 +127,7 @@ func Workflow(ctx workflow.Context, run Run) error {
 	p.takeOver()
 	workflow.Go(ctx, func(ctx workflow.Context) {
 		ctx.Done().Receive(ctx, nil)
-		p.stopAll("pool workflow cancelled")
+		p.stopAll(cancelledReason)
 	})
 	for {
 		p.sent = sent{}
@@ -138,7 +140,7 @@ func Workflow(ctx workflow.Context, run Run) error {
 		}
 		if p.mayContinue() {
 			p.children.announceContinuation()
-			if p.DrainSignals() || !p.mayContinue() { // an update arrived meanwhile
+			if p.DrainSignals() || !p.mayContinue() || p.stopLate(ctx) { // an update arrived meanwhile
 				continue
 			}
 			next, err := pack(p.carry(), packAbove)
@@ -151,6 +153,16 @@ func Workflow(ctx workflow.Context, run Run) error {
 			return err
 		}
 	}
+}
+
+// stopLate stops the pool if a cancellation has come with what ends the run, and reports whether it did. Temporal cancels one run, not the next one. Runs
+// recorded by an earlier release lost it.
+func (p *pool) stopLate(ctx workflow.Context) bool {
+	if ctx.Err() == nil || p.Stopping || workflow.GetVersion(p.Ctx, "late-cancel", workflow.DefaultVersion, 1) < 1 {
+		return false
+	}
+	p.stopAll(cancelledReason)
+	return true
 }
 
 // reconcile brings the roster closer to what is wanted, and reports whether there is more to do immediately.

@@ -82,7 +82,7 @@ func (d disruptions) advanceRollout() bool {
 		r.Waiting = r.Waiting[1:]
 		switch {
 		case s == nil || !d.isMember(number) || s.Removing:
-		case r.isOverruled(*s):
+		case d.isOverruled(r, *s):
 			workflow.GetLogger(d.Ctx).Info("rollout leaves a worker down that was stopped since", "pool", d.name(), "worker", d.worker(number))
 		default:
 			from := s.Incarnation
@@ -101,9 +101,9 @@ func (d disruptions) advanceRollout() bool {
 	return changed
 }
 
-// isOverruled reports whether a worker was stopped after the rollout had begun: the later order counts.
-func (r *rollout) isOverruled(s slot) bool {
-	return !r.Since.IsZero() && s.RestOrderedAt.After(r.Since)
+// isOverruled reports whether a worker was stopped after the rollout had begun: the later order counts. Runs recorded by an earlier release started it.
+func (d disruptions) isOverruled(r *rollout, s slot) bool {
+	return !r.Since.IsZero() && s.RestOrderedAt.After(r.Since) && workflow.GetVersion(d.Ctx, "rollout-overruled", workflow.DefaultVersion, 1) >= 1
 }
 
 // endDisruptions ends the disruptions of a rollout that are over, and halts the rollout if a worker did not come back. It reports whether
@@ -115,7 +115,7 @@ func (d disruptions) endDisruptions(r *rollout) (changed bool) {
 		case s == nil || !d.isMember(s.Slot): // removed
 		case s.Incarnation > t.From && s.isServing():
 			r.Done++
-		case r.isOverruled(*s):
+		case d.isOverruled(r, *s):
 			if !s.Resting {
 				return false // it is still stopping
 			}

@@ -30,10 +30,10 @@ func (m *monitor) adopt(e api.EpochEnded) bool {
 		m.tasks.probe.Reset()
 		m.NextCheckpoint = m.Now()
 	}
-	m.tasks.suspend.Abandon() // a failure is that of the agent before
-	m.tasks.resume.Abandon()
+	m.tasks.suspend.Abandon(m.Loop) // a failure is that of the agent before
+	m.tasks.resume.Abandon(m.Loop)
 	if m.leases.isResetting() {
-		if m.tasks.reset.Abandon(); !m.tasks.reset.Ended() {
+		if m.tasks.reset.Abandon(m.Loop); !m.tasks.reset.Ended() {
 			m.activities.reset(m.ResetLease)
 		}
 	}

@@ -62,8 +62,8 @@ type workerEnv struct {
 	onRecall  func(api.RecallRequest) (api.RecallResult, error)
 	onSuspend func(api.SuspendRequest) (api.SuspendResult, error)
 	onResume  func(api.ResumeRequest) (api.ResumeResult, error)
-	// suspendsLate makes the runs those of a release before a suspension took effect at once.
-	suspendsLate bool
+	// earlier are the changes that the runs do not have: they were begun by an earlier release.
+	earlier []string
 
 	suspends []api.SuspendRequest
 	resumes  []api.ResumeRequest
@@ -156,8 +156,8 @@ func (s *workerEnv) set(now time.Time) {
 	} {
 		s.env.RegisterActivityWithOptions(do, activity.RegisterOptions{Name: name})
 	}
-	if s.suspendsLate {
-		s.env.OnGetVersion("suspend-at-once", workflow.DefaultVersion, workflow.Version(1)).Return(workflow.DefaultVersion)
+	for _, change := range s.earlier {
+		s.env.OnGetVersion(change, workflow.DefaultVersion, workflow.Version(1)).Return(workflow.DefaultVersion)
 	}
 	slow := func(name string, do any, argument string) {
 		if s.slow[name] > 0 {

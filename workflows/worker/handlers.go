@@ -61,7 +61,7 @@ func (w *worker) registerSignals() {
 	onOrder(w, api.SignalSuspend, w.suspender.request)
 	onOrder(w, api.SignalResume, func(c api.Control) { w.requests.resume = requested(c.Reason, c.By, false) })
 	onOrder(w, api.SignalRestart, func(r api.Restart) {
-		if r.Spec != nil && (w.NextSpec == nil || r.SpecVersion >= w.NextSpec.Version) && r.SpecVersion >= w.SpecVersion { // a restart may overtake an older one
+		if r.Spec != nil && !w.isOvertaken(r) {
 			w.NextSpec = &VersionSpec{*r.Spec, r.SpecVersion}
 		}
 		w.requests.restart = requested(r.Reason, r.By, false)
@@ -89,6 +89,15 @@ func onSignal[T any](w *worker, name string, handle func(T)) {
 // onOrder is onSignal for what an operator or the pool orders.
 func onOrder[T any](w *worker, name string, handle func(T)) {
 	loop.OnOrder(w.Loop, name, handle, w.refuse)
+}
+
+// isOvertaken reports whether a later restart, with a newer spec, has come before this one. Runs recorded by an earlier release took its spec.
+func (w *worker) isOvertaken(r api.Restart) bool {
+	newest := w.SpecVersion
+	if w.NextSpec != nil {
+		newest = max(newest, w.NextSpec.Version)
+	}
+	return r.SpecVersion < newest && workflow.GetVersion(w.Ctx, "overtaken-restarts", workflow.DefaultVersion, 1) >= 1
 }
 
 // absorbRequests takes requests that arrive while the process is already draining or stopping: they only change what follows.

@@ -270,7 +270,9 @@ func (s *suspender) resumeEnded(r *loop.Result[api.ResumeResult]) {
 	}
 	reason := s.ResumeReason
 	s.Resuming, s.ResumeReason = false, ""
-	s.takeFenced(r.Value.FencedLease, s.SuspendTurn-1, r.Value.LeaseID)
+	if r.Value.LeaseID != "" && workflow.GetVersion(s.Ctx, "resume-ends-lease", workflow.DefaultVersion, 1) >= 1 { // an earlier release ignored it
+		s.takeFenced(r.Value.FencedLease, s.SuspendTurn-1, r.Value.LeaseID)
+	}
 	if s.Machine.State == lifecycle.Suspended {
 		s.transition(lifecycle.Resume, reason)
 		s.NextCheckpoint = s.Now() // probe first: nothing probed the process while it was suspended

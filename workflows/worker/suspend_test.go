@@ -235,7 +235,7 @@ func TestARunOfAnEarlierReleaseSuspendsBeforeItResumes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newWorkerEnv(t)
-			s.suspendsLate = true
+			s.earlier = []string{"suspend-at-once"}
 			run := standalone()
 			if c.suspended {
 				s.At(time.Second, s.signal(api.SignalSuspend, api.Control{}))

@@ -93,7 +93,7 @@ func (w *worker) step(ctx workflow.Context) (ended bool, err error) {
 		if !w.mayContinue() {
 			return false, nil
 		}
-		if !w.DrainSignals() {
+		if !w.DrainSignals() && !w.HandleLateCancel() {
 			return true, workflow.NewContinueAsNewError(ctx, api.WorkflowWorker, w.carry())
 		}
 	}

@@ -94,10 +94,10 @@ func (c *Call[T]) Reset() {
 	c.result = nil
 }
 
-// Abandon cancels the activity and forgets a failure: a result that has arrived counts.
-func (c *Call[T]) Abandon() {
+// Abandon cancels the activity and forgets a failure: a result that has arrived counts. Runs recorded by an earlier release forgot that, too.
+func (c *Call[T]) Abandon(l *Loop) {
 	c.Cancel()
-	if c.result != nil && c.result.Err != nil {
+	if r := c.result; r != nil && (r.Err != nil || workflow.GetVersion(l.Ctx, "results-outlive-agents", workflow.DefaultVersion, 1) < 1) {
 		c.result = nil
 	}
 }

@@ -87,10 +87,8 @@ func (l *Loop) Await() error {
 }
 
 func (l *Loop) handleReady() {
-	if !l.hasWork() && l.cancelPending() {
-		handle := l.onCancel
-		l.onCancel = nil
-		handle()
+	if !l.hasWork() {
+		l.handleCancel()
 	}
 	l.DrainSignals()
 	for i := l.nextReady(); i >= 0; i = l.nextReady() {
@@ -105,6 +103,22 @@ func (l *Loop) handleReady() {
 // OnCancel calls handle once, from Await, when the workflow of ctx is cancelled and there is nothing else to do. Unlike a coroutine that waits for
 // that, it needs no stack of its own, which each cached run would hold.
 func (l *Loop) OnCancel(ctx workflow.Context, handle func()) { l.root, l.onCancel = ctx, handle }
+
+// HandleLateCancel handles a cancellation that has come with what ends the run, and reports whether there was one. Temporal cancels one run, not the next
+// one. Runs recorded by an earlier release lost it.
+func (l *Loop) HandleLateCancel() bool {
+	return l.cancelPending() && workflow.GetVersion(l.Ctx, "late-cancel", workflow.DefaultVersion, 1) >= 1 && l.handleCancel()
+}
+
+func (l *Loop) handleCancel() bool {
+	if !l.cancelPending() {
+		return false
+	}
+	handle := l.onCancel
+	l.onCancel = nil
+	handle()
+	return true
+}
 
 func (l *Loop) cancelPending() bool { return l.onCancel != nil && l.root.Err() != nil }
 
