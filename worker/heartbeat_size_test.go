@@ -65,7 +65,7 @@ func TestTheHeartbeatOfAHostWithThousandsOfProcessesArrives(t *testing.T) {
 	temporal := tempool.NewClient(connection, server.Namespace())
 	t.Cleanup(temporal.Close)
 	m := &membership{
-		client: temporal, hostID: "h", log: slog.New(slog.DiscardHandler), report: func() api.HostHeartbeat { return heartbeatOf(4000) },
+		client: temporal, announce: temporal.JoinHost, hostID: "h", log: slog.New(slog.DiscardHandler), report: func() api.HostHeartbeat { return heartbeatOf(4000) },
 		newWorker: func(queue string) sdkworker.Worker {
 			return sdkworker.New(connection, queue, sdkworker.Options{DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: time.Second})
 		},

@@ -89,7 +89,7 @@ func TestAHostWhoseAgentJoinsBeforeItsLivenessHasEndedIsNotLost(t *testing.T) {
 	temporal := tempool.NewClient(connection, server.Namespace())
 	t.Cleanup(temporal.Close)
 	m := &membership{
-		client: temporal, hostID: "h", log: slog.New(slog.DiscardHandler), report: func() api.HostHeartbeat { return api.HostHeartbeat{} },
+		client: temporal, announce: temporal.JoinHost, hostID: "h", log: slog.New(slog.DiscardHandler), report: func() api.HostHeartbeat { return api.HostHeartbeat{} },
 		newWorker: func(queue string) sdkworker.Worker {
 			return sdkworker.New(connection, queue, sdkworker.Options{DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: time.Second})
 		},
