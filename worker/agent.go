@@ -180,7 +180,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 			Instance: a.instance, Lineage: a.processes.StateID(), Last: a.lastEpoch(), Labels: a.config.Labels, Capacity: a.config.Capacity, Machine: machine(),
 		},
 	}
-	a.outbox = newOutbox(signalOnce(a.temporal, a.client.Namespace(), a.identity, a.client.DataConverter()), func() api.ProcessesStarted {
+	a.outbox = newOutbox(signalWith(a.temporal, a.client.Namespace(), a.identity, a.client.DataConverter()), func() api.ProcessesStarted {
 		return api.ProcessesStarted{Host: a.config.HostID, Epoch: a.membership.epoch(), Endpoint: a.gateway.Endpoint()}
 	}, a.log)
 	host.Epoch, host.Notify, host.Announce = a.membership.epoch, a.outbox.notify, a.outbox.announce
@@ -212,7 +212,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	j := &janitor{temporal: a.temporal, processes: a.processes, closed: sweeper.ClosedWorkers, log: a.log}
 	a.goroutines.Go(func() { j.run(a.background) })
 	a.goroutines.Go(func() { a.stores.sweep(a.background) })
-	files := newFileWatches(a.temporal, a.processes, a.config.HostID, a.log)
+	files := newFileWatches(a.outbox.signal, a.processes, a.config.HostID, a.log)
 	a.goroutines.Go(func() { files.run(a.background) })
 	a.demand = newDemandReporter(a.config.HostID, a.gateway.Demand, control.Status, a.membership.epoch, a.outbox.want)
 	a.goroutines.Go(func() { a.demand.run(a.background) })
