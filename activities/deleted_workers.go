@@ -2,6 +2,7 @@ package activities
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -20,8 +21,10 @@ const (
 	rosterTimeout = 10 * time.Second
 )
 
-// reportMissing checks the rosters of the next pools. An error for one pool does not stop the others.
+// reportMissing checks the rosters of the next pools, and before the first one looks for workers without a pool. An error for one pool does not stop the
+// others.
 func (s *sweep) reportMissing(ctx context.Context) error {
+	var failure error
 	if len(s.rosters) == 0 {
 		now := time.Now()
 		if now.Sub(s.listed) < rosterInterval {
@@ -32,14 +35,14 @@ func (s *sweep) reportMissing(ctx context.Context) error {
 			return fmt.Errorf("list the pools: %w", err)
 		}
 		s.rosters, s.listed = pools, now
+		failure = s.endOrphans(ctx, pools)
 	}
-	var failure error
 	for range min(len(s.rosters), rostersPerSweep) {
 		s.alive(ctx)()
 		pool := s.rosters[0]
 		s.rosters = s.rosters[1:]
 		if err := s.reportMissingOf(ctx, pool); err != nil {
-			failure = fmt.Errorf("pool %s: %w", pool, err)
+			failure = errors.Join(failure, fmt.Errorf("pool %s: %w", pool, err))
 		}
 	}
 	return failure

@@ -68,6 +68,36 @@ func (e encoded) Get(into any) error {
 	return converter.GetDefaultDataConverter().FromPayloads(e.payloads, into)
 }
 
+func TestASweepEndsTheWorkersOfPoolsThatAreNotOpen(t *testing.T) {
+	run := func(status enums.WorkflowExecutionStatus) *workflow.WorkflowExecutionInfo {
+		return &workflow.WorkflowExecutionInfo{Status: status}
+	}
+	var listed []string
+	for _, pool := range []string{"p", "deleted", "new", "terminated", "deleted"} {
+		listed = append(listed, api.WorkerWorkflowID(pool, len(listed)))
+	}
+	temporal := answers(nil, listed, map[string]*workflow.WorkflowExecutionInfo{
+		api.PoolWorkflowID("new"):        run(enums.WORKFLOW_EXECUTION_STATUS_RUNNING), // visibility does not list it yet
+		api.PoolWorkflowID("terminated"): run(enums.WORKFLOW_EXECUTION_STATUS_TERMINATED),
+	})
+	s := sweep{Sweeper: &Sweeper{Temporal: temporal, Logger: slog.New(slog.DiscardHandler)}, progress: api.SweepProgress{After: time.Now()}}
+	env := (&testsuite.WorkflowTestSuite{}).NewTestActivityEnvironment()
+	env.RegisterActivity(s.reportMissing)
+	_, err := env.ExecuteActivity(s.reportMissing)
+	require.NoError(t, err)
+	ended := map[string]string{}
+	for _, call := range temporal.Calls {
+		if call.Method == "SignalWorkflow" {
+			require.Equal(t, api.SignalEnd, call.Arguments.String(3))
+			ended[call.Arguments.String(1)] = call.Arguments.Get(4).(api.Control).Reason
+		}
+	}
+	require.Equal(t, map[string]string{
+		api.WorkerWorkflowID("deleted", 1): "the workflow of pool deleted was deleted", api.WorkerWorkflowID("deleted", 4): "the workflow of pool deleted was deleted",
+		api.WorkerWorkflowID("terminated", 3): "the workflow of pool terminated was terminated",
+	}, ended)
+}
+
 func TestASweepReportsWorkersWhoseWorkflowsWereDeleted(t *testing.T) {
 	entry := func(slot int) api.RosterEntry { return api.RosterEntry{Slot: slot, RunID: fmt.Sprint("first-", slot)} }
 	gone, starting := entry(2), entry(3)

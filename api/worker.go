@@ -18,6 +18,8 @@ type Control struct {
 
 // Restart is the payload of a worker's restart. A rolling apply adds the spec of the next incarnation.
 type Restart struct {
+	// ID names the restart: the worker carries out once what arrives several times. "" is another one each time.
+	ID     string `json:"id,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	By     string `json:"by,omitempty"`
 	// Cause is the label under which the restart is counted; "" is CauseOperator.

@@ -485,6 +485,8 @@ func (s *fakeAffinity) Lookup(_, session string) (string, bool) {
 	return worker, found
 }
 
+func (s *fakeAffinity) ForgetLookups(string) {}
+
 func (s *fakeAffinity) Page(worker, _ string, _ int) (sessions []string, more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

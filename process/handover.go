@@ -328,7 +328,7 @@ func (s *Supervisor) resumeOne(r keptRecord, files []*os.File) (*Process, error)
 	}
 	p.readLogs()
 	s.mu.Lock()
-	s.newest[r.Worker] = max(s.newest[r.Worker], r.Incarnation)
+	s.noteNewestLocked(r.Worker, r.Incarnation)
 	s.mu.Unlock()
 	s.supervise(p)
 	return p, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -28,6 +29,17 @@ type start struct {
 type poolStartLimit struct {
 	size int
 	sem  *semaphore.Weighted
+}
+
+// maxStartLimits is how many pools with a start.concurrency a Supervisor remembers beyond those whose processes are starting.
+const maxStartLimits = 1000
+
+func (l *poolStartLimit) isUnused() bool {
+	unused := l.sem.TryAcquire(int64(l.size))
+	if unused {
+		l.sem.Release(int64(l.size))
+	}
+	return unused
 }
 
 // Start runs an incarnation and returns when it has passed its handshake and warm-up, all within the spec's start.timeout. It is
@@ -95,7 +107,7 @@ func (s *Supervisor) join(k key, launch Launch) (*start, *Process, error) {
 	if p, found := s.ended[k]; found {
 		return nil, nil, coded(CodeStartFailed, nil, "%s has already ended: %s", k, p.Exit().Reason)
 	}
-	s.newest[k.worker] = k.incarnation
+	s.noteNewestLocked(k.worker, k.incarnation)
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(s.ctx))
 	st := &start{done: make(chan struct{}), cancel: cancel, callers: 1}
 	s.starting[k] = st
@@ -217,6 +229,9 @@ func (s *Supervisor) startLimitFor(launch Launch) *semaphore.Weighted {
 	defer s.mu.Unlock()
 	pool := launch.Spec.Pool.Name
 	if limit := s.poolStartLimits[pool]; limit == nil || limit.size != size {
+		if len(s.poolStartLimits) >= maxStartLimits {
+			maps.DeleteFunc(s.poolStartLimits, func(_ string, l *poolStartLimit) bool { return l.isUnused() })
+		}
 		s.poolStartLimits[pool] = &poolStartLimit{size: size, sem: semaphore.NewWeighted(int64(size))}
 	}
 	return s.poolStartLimits[pool].sem

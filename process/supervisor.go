@@ -75,8 +75,9 @@ type Supervisor struct {
 
 	mu              sync.Mutex // guards the fields below
 	closing         bool
-	closed          chan struct{} // closed when the first Close has finished
-	newest          map[string]int64
+	closed          chan struct{}    // closed when the first Close has finished
+	newest          map[string]int64 // by worker; see noteNewestLocked
+	newestKept      int              // how many were left when workers were last forgotten
 	starting        map[key]*start
 	live            map[key]*Process
 	ended           map[key]*Process
@@ -118,7 +119,8 @@ func (s *Supervisor) Get(worker string, incarnation int64) (*Process, bool) {
 	return p, found
 }
 
-// Newest returns the highest incarnation of a worker that was started here since Open, or 0.
+// Newest returns the highest incarnation of a worker that was started here since Open, or 0. It may forget workers without a process whose exits Get does
+// not find.
 func (s *Supervisor) Newest(worker string) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

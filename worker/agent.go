@@ -112,7 +112,7 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 		return nil, err
 	}
 	if err := a.start(ctx, sdk); err != nil {
-		a.cleanUp()
+		a.cleanUp(ctx.Err() != nil)
 		return nil, err
 	}
 	logger.Info("agent started", "labels", config.Labels, "capacity", config.Capacity, "gateway", a.gateway.Endpoint(), "state_dir", config.StateDir)
@@ -124,16 +124,6 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	observer := &sessionObserver{hostID: a.config.HostID, stats: metrics.NewSessionStats(), emit: a.events.Emit}
 	a.stores = newStores(a.config.HostID, a.config.StateDir, a.log, control.Workers, poolSessionOwner{a.temporal, control.Status, a.config.HostID}, observer)
 	a.hostCalls = newHostCalls(a.stores)
-	if a.processes, err = process.Open(ctx, process.Config{
-		StateDir: a.config.StateDir, HostID: a.config.HostID, Logger: a.log, HostCall: a.traces.hostCalls(a.hostCalls.serve), TakeOver: a.config.KeepProcesses,
-		LogBytes: a.config.LogBytes, TotalLogBytes: a.config.LogBytes * int64(a.config.Capacity), Functions: a.functions,
-	}); err != nil {
-		return err
-	}
-	a.hostCalls.find = a.processes.Get
-	if err := a.stores.resumeCopy(); err != nil {
-		return err
-	}
 	if err := a.startWorkflowWorker(ctx, &activities.Roster{
 		Status: control.Status,
 		State: func(ctx context.Context, pool string, slot int) (api.WorkerState, error) {
@@ -143,7 +133,17 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 		Scale: func(ctx context.Context, pool string, r api.ScaleRequest) (api.ScaleResult, error) {
 			return a.client.Pool(pool).ScaleTo(ctx, r)
 		},
-	}); err != nil { // the host's own workflow needs it
+	}); err != nil { // the host's own workflow needs it; first, since processes that are kept survive if Temporal does not answer it
+		return err
+	}
+	if a.processes, err = process.Open(ctx, process.Config{
+		StateDir: a.config.StateDir, HostID: a.config.HostID, Logger: a.log, HostCall: a.traces.hostCalls(a.hostCalls.serve), TakeOver: a.config.KeepProcesses,
+		LogBytes: a.config.LogBytes, TotalLogBytes: a.config.LogBytes * int64(a.config.Capacity), Functions: a.functions,
+	}); err != nil {
+		return err
+	}
+	a.hostCalls.find = a.processes.Get
+	if err := a.stores.resumeCopy(); err != nil {
 		return err
 	}
 	host := &activities.Host{
@@ -174,13 +174,13 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	a.gateway.Handle("GET /metrics", a.metrics.Handler())
 	host.DataPlane, host.Observer = a.gateway, &emittingObserver{Observer: a.metrics.Observer(), agent: a}
 	a.membership = &membership{
-		client: a.client, hostID: a.config.HostID, hint: a.config.OtherHostID, newWorker: a.newEpochWorker, report: a.heartbeat, remember: a.rememberEpoch, lost: a.killAll,
+		client: a.client, announce: a.client.JoinHost, hostID: a.config.HostID, hint: a.config.OtherHostID, newWorker: a.newEpochWorker, report: a.heartbeat, remember: a.rememberEpoch, lost: a.killAll,
 		fail: a.fail, log: a.log,
 		request: api.JoinRequest{
 			Instance: a.instance, Lineage: a.processes.StateID(), Last: a.lastEpoch(), Labels: a.config.Labels, Capacity: a.config.Capacity, Machine: machine(),
 		},
 	}
-	a.outbox = newOutbox(signalOnce(a.temporal, a.client.Namespace(), a.identity, a.client.DataConverter()), func() api.ProcessesStarted {
+	a.outbox = newOutbox(signalWith(a.temporal, a.client.Namespace(), a.identity, a.client.DataConverter()), func() api.ProcessesStarted {
 		return api.ProcessesStarted{Host: a.config.HostID, Epoch: a.membership.epoch(), Endpoint: a.gateway.Endpoint()}
 	}, a.log)
 	host.Epoch, host.Notify, host.Announce = a.membership.epoch, a.outbox.notify, a.outbox.announce
@@ -191,6 +191,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	if err := a.membership.start(ctx); err != nil {
 		return err
 	}
+	a.endUnclaimed()
 	if !serving {
 		if err := a.gateway.Start(); err != nil {
 			return err
@@ -211,7 +212,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	j := &janitor{temporal: a.temporal, processes: a.processes, closed: sweeper.ClosedWorkers, log: a.log}
 	a.goroutines.Go(func() { j.run(a.background) })
 	a.goroutines.Go(func() { a.stores.sweep(a.background) })
-	files := newFileWatches(a.temporal, a.processes, a.config.HostID, a.log)
+	files := newFileWatches(a.outbox.signal, a.processes, a.config.HostID, a.log)
 	a.goroutines.Go(func() { files.run(a.background) })
 	a.demand = newDemandReporter(a.config.HostID, a.gateway.Demand, control.Status, a.membership.epoch, a.outbox.want)
 	a.goroutines.Go(func() { a.demand.run(a.background) })

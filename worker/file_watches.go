@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"go.temporal.io/api/serviceerror"
 
 	"github.com/tempool/tempool/api"
@@ -33,14 +34,9 @@ const (
 	fileSignalTimeout = 10 * time.Second
 )
 
-// signalClient sends signals; a client.Client is one.
-type signalClient interface {
-	SignalWorkflow(ctx context.Context, workflowID, runID, signalName string, arg any) error
-}
-
 // fileWatches watches the files that the specs of this host's processes name, and signals changes to their pools.
 type fileWatches struct {
-	temporal  signalClient
+	signal    signalOnce
 	processes interface{ List() []*process.Process }
 	host      string
 	log       *slog.Logger
@@ -60,8 +56,8 @@ type poolFiles struct {
 	usedAt     time.Time // when the pool last had a process here
 }
 
-func newFileWatches(temporal signalClient, processes *process.Supervisor, host string, log *slog.Logger) *fileWatches {
-	return &fileWatches{temporal: temporal, processes: processes, host: host, log: log, linger: fileLinger, pools: map[string]*poolFiles{}}
+func newFileWatches(signal signalOnce, processes *process.Supervisor, host string, log *slog.Logger) *fileWatches {
+	return &fileWatches{signal: signal, processes: processes, host: host, log: log, linger: fileLinger, pools: map[string]*poolFiles{}}
 }
 
 // run watches until ctx ends.
@@ -161,7 +157,7 @@ func (p *poolFiles) close() {
 	}
 }
 
-// forward signals changes to the pool until ctx ends. It retries a failed signal; changes that come meanwhile gather in the watcher.
+// forward signals changes to the pool until ctx ends. Changes that come while a signal is retried gather in the watcher.
 func (f *fileWatches) forward(ctx context.Context, pool string, w *filewatch.Watcher) {
 	for {
 		select {
@@ -169,24 +165,30 @@ func (f *fileWatches) forward(ctx context.Context, pool string, w *filewatch.Wat
 			return
 		case files := <-w.Changes():
 			f.log.Info("watched files changed", "pool", pool, "file", files[0], "files", len(files))
-			for !f.send(ctx, pool, files) {
-				if !sleep.For(ctx.Done(), fileRetry) {
-					return
-				}
-			}
+			f.deliver(ctx, pool, files)
+		}
+	}
+}
+
+// deliver signals one change, until Temporal has taken the signal or ctx ends. Its request ID stays the same: an attempt that failed here may have arrived.
+func (f *fileWatches) deliver(ctx context.Context, pool string, files []string) {
+	requestID := uuid.NewString()
+	for !f.send(ctx, pool, files, requestID) {
+		if !sleep.For(ctx.Done(), fileRetry) {
+			return
 		}
 	}
 }
 
 // send signals one change. It returns false if the signal must be retried.
-func (f *fileWatches) send(ctx context.Context, pool string, files []string) bool {
+func (f *fileWatches) send(ctx context.Context, pool string, files []string, requestID string) bool {
 	message := api.FilesChanged{Pool: pool, Host: f.host, Files: files}
 	if more := len(files) - maxReportedFiles; more > 0 {
 		message.Files, message.More = files[:maxReportedFiles], more
 	}
 	ctx, cancel := context.WithTimeout(ctx, fileSignalTimeout)
 	defer cancel()
-	err := f.temporal.SignalWorkflow(ctx, api.PoolWorkflowID(pool), "", api.SignalFilesChanged, message)
+	err := f.signal(ctx, api.PoolWorkflowID(pool), api.SignalFilesChanged, message, requestID)
 	var notFound *serviceerror.NotFound
 	if err == nil || errors.As(err, &notFound) {
 		return true

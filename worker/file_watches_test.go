@@ -6,7 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -27,7 +29,7 @@ func TestChangedFilesAreSignalledAndLogged(t *testing.T) {
 	dir := t.TempDir()
 	processes, control, log := supervisor(t), newFakeTemporal(), &logtest.Log{}
 	start(t, processes, "p/0", watching(dir, "."), "sleep", "1000")
-	f := newFileWatches(control, processes, "h", slog.New(slog.NewTextHandler(log, nil)))
+	f := newFileWatches(control.signalOnce, processes, "h", slog.New(slog.NewTextHandler(log, nil)))
 	background(t, f.run)
 	file := filepath.Join(dir, "main.py")
 	require.Eventually(t, func() bool { // the first scan opens the watch
@@ -43,7 +45,7 @@ func TestAFailedSignalOfAChangeIsRetried(t *testing.T) {
 	processes, control, log := supervisor(t), newFakeTemporal(), &logtest.Log{}
 	start(t, processes, "p/0", watching(dir, "."), "sleep", "1000")
 	control.fail(errors.New("Temporal is unavailable"))
-	f := newFileWatches(control, processes, "h", slog.New(slog.NewTextHandler(log, nil)))
+	f := newFileWatches(control.signalOnce, processes, "h", slog.New(slog.NewTextHandler(log, nil)))
 	background(t, f.run)
 	file := filepath.Join(dir, "main.py")
 	require.Eventually(t, func() bool {
@@ -54,10 +56,28 @@ func TestAFailedSignalOfAChangeIsRetried(t *testing.T) {
 	require.Equal(t, []string{file}, control.next(t).message.(api.FilesChanged).Files)
 }
 
+// Temporal takes the signal, and its answer is lost. A second signal would restart the pool's workers twice.
+func TestAChangeWhoseAnswerIsLostIsSignalledOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		control := newFakeTemporal()
+		control.loseAnswers(errors.New("the connection was lost"))
+		f := newFileWatches(control.signalOnce, nil, "h", slog.New(slog.DiscardHandler))
+		var group sync.WaitGroup
+		group.Go(func() {
+			for range 2 {
+				f.deliver(t.Context(), "p", []string{"main.py"})
+			}
+		})
+		time.AfterFunc(3*fileRetry, func() { control.loseAnswers(nil) })
+		group.Wait()
+		require.Len(t, control.signals, 2, "one for each change")
+	})
+}
+
 func TestWatchesFollowTheNewestProcessOfAPool(t *testing.T) {
 	processes := supervisor(t)
 	one, two := t.TempDir(), t.TempDir()
-	f := newFileWatches(newFakeTemporal(), processes, "h", slog.New(slog.DiscardHandler))
+	f := newFileWatches(newFakeTemporal().signalOnce, processes, "h", slog.New(slog.DiscardHandler))
 	t.Cleanup(func() { // as run does
 		for _, p := range f.pools {
 			p.close()
@@ -97,9 +117,9 @@ func TestWatchesFollowTheNewestProcessOfAPool(t *testing.T) {
 
 func TestASignalNamesABoundedNumberOfFiles(t *testing.T) {
 	control := newFakeTemporal()
-	f := newFileWatches(control, nil, "h", slog.New(slog.DiscardHandler))
+	f := newFileWatches(control.signalOnce, nil, "h", slog.New(slog.DiscardHandler))
 	files := strings.Split(strings.Repeat("x ", 99)+"x", " ")
-	require.True(t, f.send(t.Context(), "p", files))
+	require.True(t, f.send(t.Context(), "p", files, "request"))
 	message := control.next(t).message.(api.FilesChanged)
 	require.Len(t, message.Files, maxReportedFiles)
 	require.Equal(t, 100-maxReportedFiles, message.More)

@@ -37,8 +37,14 @@ func (a *Agent) takeOver() (serving bool, err error) {
 		return false, err
 	}
 	a.membership.request.Endpoint = a.gateway.Endpoint()
-	a.goroutines.Go(func() { a.host.EndUnclaimed(a.background, kept, activities.ClaimTimeout) })
 	return true, nil
+}
+
+// endUnclaimed ends the processes that were taken over and are not claimed in time. Their workers learn of this agent after it has joined.
+func (a *Agent) endUnclaimed() {
+	if kept := a.processes.TakenOver(); len(kept) > 0 {
+		a.goroutines.Go(func() { a.host.EndUnclaimed(a.background, kept, activities.ClaimTimeout) })
+	}
 }
 
 // handOver leaves the ready processes to the next agent, and returns them. The host has released them, and the gateway is closed.

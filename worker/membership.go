@@ -30,10 +30,14 @@ const (
 	checkTimeout  = 2 * time.Second
 )
 
+// keptJoinTimeout is joinTimeout for an agent that has taken over processes, which end with it: as long as the host's workflow waits for one.
+const keptJoinTimeout = process.KeepFor
+
 // membership owns this agent's host id: it joins the host's workflow, serves the task queue of its epoch with the liveness activity in it,
 // and joins again when that activity has ended. If another agent has taken the id, the agent fails.
 type membership struct {
 	client    *tempool.Client
+	announce  func(ctx context.Context, hostID string, request api.JoinRequest) (api.JoinResult, error) // to the host's workflow
 	hostID    string
 	hint      string                              // what to do about a taken host id, after "stop that agent, or "
 	newWorker func(queue string) sdkworker.Worker // of an epoch, with the activities on processes
@@ -76,9 +80,14 @@ func (m *membership) start(ctx context.Context) error {
 }
 
 func (m *membership) joinFirst(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
+	began, limit := time.Now(), joinTimeout
+	if len(m.request.Kept) > 0 {
+		limit = keptJoinTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var taken error
+	waiting := false
 	for {
 		err := m.join(ctx)
 		if err == nil || api.CodeOf(err) == api.CodeInvalid {
@@ -89,8 +98,11 @@ func (m *membership) joinFirst(ctx context.Context) error {
 				m.log.Info("another agent holds this host id; waiting until it is lost", "error", err)
 			}
 			taken = err
+		} else if len(m.request.Kept) > 0 && !waiting {
+			waiting = true
+			m.log.Warn("cannot join the host's workflow; keeping the processes that were taken over meanwhile", "limit", limit, "error", err)
 		}
-		if !sleep.For(ctx.Done(), joinInterval) {
+		if !sleep.For(ctx.Done(), joinInterval) || taken != nil && time.Since(began) >= joinTimeout {
 			if taken == nil {
 				return err
 			}
@@ -106,7 +118,7 @@ func (m *membership) join(ctx context.Context) error {
 	m.mu.Lock()
 	request := m.request
 	m.mu.Unlock()
-	result, err := m.client.JoinHost(ctx, m.hostID, request)
+	result, err := m.announce(ctx, m.hostID, request)
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ func newTestMembership(t *testing.T, connection client.Client, namespace string)
 	temporal := tempool.NewClient(connection, namespace)
 	t.Cleanup(temporal.Close)
 	return &membership{
-		client: temporal, hostID: "h", log: slog.New(slog.DiscardHandler), report: func() api.HostHeartbeat { return api.HostHeartbeat{} },
+		client: temporal, announce: temporal.JoinHost, hostID: "h", log: slog.New(slog.DiscardHandler), report: func() api.HostHeartbeat { return api.HostHeartbeat{} },
 		newWorker: func(queue string) sdkworker.Worker {
 			return sdkworker.New(connection, queue, sdkworker.Options{DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: time.Second})
 		},

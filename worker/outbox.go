@@ -35,7 +35,7 @@ const (
 // outbox delivers what this agent observes to the workflows of workers and pools, each message until Temporal has accepted it. Only the
 // newest message of a kind waits, so an outbox stays small while Temporal is away.
 type outbox struct {
-	signal func(ctx context.Context, workflowID, name string, message any, requestID string) error
+	signal signalOnce
 	log    *slog.Logger
 
 	mu         sync.Mutex
@@ -50,7 +50,7 @@ type outbox struct {
 
 type eventTarget struct{ worker, runID string }
 
-func newOutbox(signal func(ctx context.Context, workflowID, name string, message any, requestID string) error, from func() api.ProcessesStarted, log *slog.Logger) *outbox {
+func newOutbox(signal signalOnce, from func() api.ProcessesStarted, log *slog.Logger) *outbox {
 	o := &outbox{signal: signal, from: from, log: log, events: map[eventTarget][]api.ProcessEvent{}, started: map[string]map[int]api.StartedProcess{}, demand: map[string]*api.Demand{}}
 	o.life, o.end = context.WithCancel(context.Background())
 	return o
@@ -167,8 +167,11 @@ func (o *outbox) deliver(workflowID, name string, delay *time.Duration, next fun
 	}
 }
 
-// signalOnce returns what signals workflows, with a message that Temporal takes once for a request ID. The SDK's client makes one for each attempt.
-func signalOnce(temporal client.Client, namespace, identity string, payloads converter.DataConverter) func(ctx context.Context, workflowID, name string, message any, requestID string) error {
+// signalOnce signals a workflow. Temporal takes one signal for a request ID, so a signal that failed and may have arrived can be sent again.
+type signalOnce func(ctx context.Context, workflowID, name string, message any, requestID string) error
+
+// signalWith returns a signalOnce. The SDK's client makes a request ID for each call.
+func signalWith(temporal client.Client, namespace, identity string, payloads converter.DataConverter) signalOnce {
 	return func(ctx context.Context, workflowID, name string, message any, requestID string) error {
 		input, err := converter.WithDataConverterSerializationContext(payloads, converter.WorkflowSerializationContext{
 			Namespace: namespace, WorkflowID: workflowID,

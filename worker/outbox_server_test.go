@@ -33,7 +33,7 @@ func TestAMessageWhoseAnswerWasLostArrivesOnce(t *testing.T) {
 	}))
 	_, err := lossy.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: api.WorkerWorkflowID("p", 1), TaskQueue: "nobody"}, "Worker")
 	require.NoError(t, err)
-	o := newOutbox(signalOnce(lossy, server.Namespace(), "agent", converter.GetDefaultDataConverter()), nil, slog.New(slog.DiscardHandler))
+	o := newOutbox(signalWith(lossy, server.Namespace(), "agent", converter.GetDefaultDataConverter()), nil, slog.New(slog.DiscardHandler))
 	o.notify("p/1", "run", exited(1))
 	closeOutbox(t, o)
 	require.EqualValues(t, 2, sent.Load())

@@ -59,6 +59,11 @@ type pressureMonitor struct {
 
 type loweredLimit struct{ from, to spec.Bytes }
 
+// signalClient sends signals; a client.Client is one.
+type signalClient interface {
+	SignalWorkflow(ctx context.Context, workflowID, runID, signalName string, arg any) error
+}
+
 func newPressureMonitor(read func() (HostMemory, error), temporal signalClient, processes *process.Supervisor, host string, log *slog.Logger) *pressureMonitor {
 	return &pressureMonitor{
 		read: read, temporal: temporal, processes: processes, host: host, log: log,

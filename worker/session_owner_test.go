@@ -3,11 +3,13 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -60,6 +62,24 @@ func TestAStartIsRejectedIfTheSessionsAreInTheLocalStoreOfAnotherHost(t *testing
 		require.ErrorIs(t, err, api.ErrStoreUnavailable, name)
 		require.ErrorContains(t, err, `set sessions.store = "redis"`)
 	}
+}
+
+func TestPoolsWithoutAProcessAreForgotten(t *testing.T) {
+	s := newStores("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, fakeOwner{host: "here", spec: spec.Default()}, testObserver())
+	s.pools["running"] = &poolSessions{processes: 1}
+	for i := range 2 * maxPools {
+		pool := fmt.Sprint("job-", i)
+		s.affinity.SetTTL(pool, time.Hour)
+		_, err := s.poolSettings(t.Context(), pool)
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(s.pools), maxPools)
+	}
+	require.Contains(t, s.pools, "running")
+	require.Contains(t, s.pools, fmt.Sprint("job-", 2*maxPools-1))
+	require.NotContains(t, s.pools, "job-0")
+	settings, err := s.poolSettings(t.Context(), "job-0")
+	require.NoError(t, err, "it is asked again")
+	require.Equal(t, spec.Default().Sessions, settings)
 }
 
 // slowOwner answers when it is told to.

@@ -89,8 +89,10 @@ func (a *Agent) stop() error {
 	return err
 }
 
-// cleanUp releases what a failed start has opened.
-func (a *Agent) cleanUp() {
+// cleanUp releases what a failed start has opened. One that was cancelled hands what it has taken over to the next agent, unless its workers may
+// know of this one.
+func (a *Agent) cleanUp(cancelled bool) {
+	keep := cancelled && a.membership != nil && a.membership.epoch() == 0 && len(a.membership.request.Kept) > 0
 	if a.membership != nil {
 		a.membership.leave(context.Background(), api.LeaveRequest{})
 	}
@@ -105,8 +107,15 @@ func (a *Agent) cleanUp() {
 	a.goroutines.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
+	if keep {
+		_ = a.gateway.Leave(ctx)
+		a.host.Release()
+	}
 	if a.gateway != nil {
 		_ = a.gateway.Close(ctx) // the error of the start matters
+	}
+	if keep {
+		a.handOver()
 	}
 	if a.processes != nil {
 		_ = a.processes.Close(ctx)

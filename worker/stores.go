@@ -56,6 +56,7 @@ type stores struct {
 type poolSessions struct {
 	settings  spec.Sessions
 	processes int
+	usedAt    time.Time // when it last had a process, or its settings were learned
 	// settingsAt is when the pool, having no process here, was last asked for its settings.
 	settingsAt time.Time
 	// owned means that this host owns the pool's local store; ownerErr is the reason if it does not, and ownerAt the time of that answer.
@@ -98,7 +99,9 @@ func (s *stores) add(p *process.Process) {
 		s.affinity.UnbindWorker(worker)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.pools[poolOf(worker)].processes--
+		pool := s.pools[poolOf(worker)]
+		pool.processes--
+		pool.usedAt = time.Now()
 	})
 }
 
@@ -106,14 +109,34 @@ func (s *stores) add(p *process.Process) {
 func (s *stores) learnLocked(pool string, settings spec.Sessions) *poolSessions {
 	p := s.pools[pool]
 	if p == nil {
+		s.forgetPoolLocked()
 		p = &poolSessions{}
 		s.pools[pool] = p
 	}
+	p.usedAt = time.Now()
 	if storeKey(p.settings) != storeKey(settings) {
 		p.owned, p.ownerAt = false, time.Time{}
 	}
 	p.settings = settings
 	return p
+}
+
+// maxPools is how many pools are known while some have no process here.
+const maxPools = 1000
+
+// forgetPoolLocked makes room for another pool: the one without a process that has rested longest is asked for its settings again if it is used again.
+func (s *stores) forgetPoolLocked() {
+	if len(s.pools) < maxPools {
+		return
+	}
+	oldest := ""
+	for name, p := range s.pools {
+		if p.processes == 0 && (oldest == "" || p.usedAt.Before(s.pools[oldest].usedAt)) {
+			oldest = name
+		}
+	}
+	delete(s.pools, oldest)
+	s.affinity.SetTTL(oldest, 0)
 }
 
 func storeKey(settings spec.Sessions) string { return settings.Store + " " + settings.URL }

@@ -75,6 +75,8 @@ type Affinity interface {
 	Lookup(pool, session string) (worker string, found bool)
 	// Follow records that worker serves a session that Lookup had bound to was, "" for none.
 	Follow(pool, session, was, worker string)
+	// ForgetLookups drops the statistics of a pool that is not used any more.
+	ForgetLookups(pool string)
 	// Page lists sessions bound to a worker after one, and whether there are more.
 	Page(worker, after string, limit int) (sessions []string, more bool)
 }

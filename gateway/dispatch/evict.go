@@ -32,6 +32,9 @@ func (d *Dispatcher) evict(p *poolState, now time.Time) bool {
 		return false
 	}
 	delete(d.pools, p.pool)
+	if d.config.Affinity != nil {
+		d.config.Affinity.ForgetLookups(p.pool)
+	}
 	return true
 }
 

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/sessions/affinity"
 )
 
 func TestUnusedPoolIsEvicted(t *testing.T) {
@@ -55,6 +57,28 @@ func TestPoolInUseIsNotEvicted(t *testing.T) {
 	require.False(t, p.evictDue(now.Add(time.Hour), false), "the time counts from the last use")
 	require.True(t, p.evictDue(now.Add(time.Hour+time.Minute), true))
 	require.True(t, p.evicted)
+}
+
+func TestTheLookupsOfAnEvictedPoolAreForgotten(t *testing.T) {
+	table := affinity.New(nil)
+	d := &Dispatcher{config: Config{Affinity: bindings{table}}, evictAfter: time.Minute, pools: map[string]*poolState{}}
+	for _, pool := range []string{"old", "new"} {
+		d.pools[pool] = newPoolState(d, pool)
+		table.Lookup(pool, "session")
+	}
+	now := time.Now()
+	require.False(t, d.evict(d.pools["old"], now))
+	require.Len(t, table.Pools(), 2)
+	require.True(t, d.evict(d.pools["old"], now.Add(time.Minute)))
+	require.Len(t, table.Pools(), 1)
+	require.Contains(t, table.Pools(), "new")
+}
+
+// bindings are an Affinity.
+type bindings struct{ *affinity.Table }
+
+func (b bindings) Follow(pool, session, was, worker string) {
+	b.Table.Follow(pool, session, was, worker)
 }
 
 func TestUnknownPoolLeavesNoState(t *testing.T) {

@@ -2,7 +2,7 @@ package affinity
 
 import "strings"
 
-// PoolStats counts a pool's lookups since the table was made, and its current bindings.
+// PoolStats counts a pool's lookups since the table was made or ForgetLookups, and its current bindings.
 type PoolStats struct {
 	// Hits are lookups that found a worker, Misses those that did not.
 	Hits, Misses int64
@@ -16,6 +16,13 @@ func (t *Table) statsLocked(pool string) *PoolStats {
 		t.stats[pool] = s
 	}
 	return s
+}
+
+// ForgetLookups drops the statistics of a pool.
+func (t *Table) ForgetLookups(pool string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.stats, pool)
 }
 
 // Pools returns the statistics of every pool with a lookup or a binding. It scans all bindings.

@@ -38,10 +38,14 @@ func New(now func() time.Time) *Table {
 	}
 }
 
-// SetTTL sets how long a pool's bindings last after their last use. Default: DefaultTTL.
+// SetTTL sets how long a pool's bindings last after their last use. 0 is DefaultTTL.
 func (t *Table) SetTTL(pool string, ttl time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if ttl == 0 {
+		delete(t.ttls, pool)
+		return
+	}
 	t.ttls[pool] = ttl.Milliseconds()
 }
 

@@ -130,6 +130,20 @@ func TestRestingWorkersOfATerminatedPoolEndAndThePoolCanBeStartedAgain(t *testin
 	env.startPool(spec)
 }
 
+func TestRestingWorkersOfADeletedPoolEnd(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("host-a")
+	pool := env.startPool(echoSpec("heirs", 2))
+	env.restAndContinue(pool, 0)
+	env.restAndContinue(pool, 1)
+	_, err := env.client.Temporal().WorkflowService().DeleteWorkflowExecution(t.Context(), &workflowservice.DeleteWorkflowExecutionRequest{
+		Namespace: env.client.Namespace(), WorkflowExecution: &common.WorkflowExecution{WorkflowId: api.PoolWorkflowID("heirs")},
+	})
+	require.NoError(t, err)
+	env.requireWorkersEnd("heirs", 0)
+}
+
 func TestAPoolStartedAgainRightAfterItWasTerminatedIsWhole(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)

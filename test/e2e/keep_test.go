@@ -135,6 +135,39 @@ func callLease(t *testing.T, lease *tempool.Lease, method string) []byte {
 	}
 }
 
+// The next agent cannot register for longer than an agent without processes tries: its build does not run the workflows yet, and no other agent does.
+// It keeps the processes, and starts no call on them.
+func TestAnAgentThatCannotRegisterYetKeepsTheProcesses(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	start := func(build string) *agent {
+		return env.startAgent("waiting", "--capacity", "4", "--keep-processes", "--deployment", testDeployment, "--build-id", build)
+	}
+	first := start("1.0")
+	pool := env.startPool(echoSpec("waiting", 2))
+	before := env.pids(pool, 2)
+	held, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "holder", TTL: 10 * time.Minute})
+	require.NoError(t, err)
+	callLease(t, held, "echo")
+	first.stop()
+	second := start("2.0")
+	second.waitForLog("took over a worker process")
+	for end := time.Now().Add(35 * time.Second); time.Now().Before(end); sleep(t, time.Second) {
+		_, err := held.CallRaw(t.Context(), "echo", nil)
+		var coded *api.Error
+		require.ErrorAs(t, err, &coded)
+		require.Equal(t, api.CodeUnavailable, coded.Code, "%v", err)
+		require.False(t, coded.Started, "%v", err)
+	}
+	second.stop()
+	start("2.0")
+	env.promote("2.0")
+	requireTakenOver(t, pool, 2, 1)
+	require.Equal(t, before, env.pids(pool, 2), "no process restarts")
+	callLease(t, held, "echo")
+	require.NoError(t, held.Checkin(t.Context(), api.OutcomeOK))
+}
+
 // Without a successor that takes them over, kept processes are replaced, and none is left over.
 func TestKeptProcessesThatNobodyTakesOverAreReplaced(t *testing.T) {
 	t.Parallel()

@@ -47,7 +47,7 @@ func (p *pool) carry() Run {
 		}
 		var r api.Restart // the next run sends it with the spec, which is too large to be carried for each worker
 		if s := p.target(m.To); s != nil && json.Unmarshal(m.Argument, &r) == nil {
-			s.Restart = &pendingRestart{Cause: r.Cause, Reason: r.Reason, InPlace: r.InPlace}
+			s.Restart = &pendingRestart{ID: r.ID, Cause: r.Cause, Reason: r.Reason, InPlace: r.InPlace}
 		}
 	}
 	return p.Run

@@ -72,6 +72,36 @@ func TestAnOverduePoolSendsAgainWhatWasNotDelivered(t *testing.T) {
 	p.run(poolOf(2))
 }
 
+// The worker has the restart, and the run ends before it learns of that.
+func TestARestartThatAnOverduePoolSendsAgainIsKnownByItsID(t *testing.T) {
+	p := newFakePool(t)
+	restart := func() { p.update(api.UpdateRestart, api.RestartRequest{Worker: new(int), Reason: "new moon"}) }
+	p.At(30*time.Second, func() {
+		p.slowAnswers = time.Hour
+		restart()
+	})
+	p.overdueAt(30*time.Second + 100*time.Millisecond)
+	p.At(31*time.Second, func() { p.slowAnswers = 0 })
+	p.At(40*time.Second, func() {
+		require.Equal(t, 2, p.runs)
+		restart()
+	})
+	p.At(50*time.Second, func() {
+		var ids []string
+		for _, r := range p.workers[0].received {
+			if r.name == api.SignalRestart {
+				ids = append(ids, r.message.(api.Restart).ID)
+			}
+		}
+		require.Len(t, ids, 3)
+		require.NotEmpty(t, ids[0])
+		require.Equal(t, ids[0], ids[1], "it is sent again")
+		require.NotEqual(t, ids[0], ids[2], "another restart")
+	})
+	p.stopAt(time.Minute)
+	p.run(poolOf(2))
+}
+
 func TestAPoolAnnouncesOnceThatItContinues(t *testing.T) {
 	p := newFakePool(t)
 	p.At(30*time.Second, func() {

@@ -49,6 +49,7 @@ type fakePool struct {
 	beforeStart     func()                 // is called when the pool starts a worker; nil for nothing
 	carried         func(*Run)             // changes the state that a run hands to the next one; nil for nothing
 	slowSignals     time.Duration          // how long messages to workers take beyond signalLatency
+	slowAnswers     time.Duration          // after how long the pool learns that a message has arrived
 	slowFailures    time.Duration          // after how long the pool learns that a message found no worker
 	emitted         []string               // the pool's events: source, type and data
 	earlier         []string               // changes that the runs do not have: they were begun by an earlier release

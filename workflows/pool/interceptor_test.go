@@ -117,6 +117,9 @@ func (o *outbound) deliver(ctx workflow.Context, workflowID string, handle func(
 			return
 		}
 		handle(a)
+		if o.fakePool.slowAnswers > 0 && workflow.Sleep(ctx, o.fakePool.slowAnswers) != nil {
+			return
+		}
 		settable.SetValue(nil)
 	})
 	return future

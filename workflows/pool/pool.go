@@ -6,6 +6,7 @@ package pool
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
@@ -94,6 +95,8 @@ type pool struct {
 
 	// sent is of the present workflow task.
 	sent sent
+	// restarts counts those of this run.
+	restarts int
 }
 
 const (
@@ -226,6 +229,15 @@ func (p *pool) wakeAfter(d time.Duration) {
 // signalWorker sends a worker a message.
 func (p *pool) signalWorker(number int, name string, message any) {
 	p.Signal(api.WorkerWorkflowID(p.name(), number), name, message)
+}
+
+// signalRestart sends a worker a restart, under an ID of its own unless an earlier run has sent it.
+func (p *pool) signalRestart(number int, r api.Restart) {
+	if r.ID == "" {
+		p.restarts++
+		r.ID = fmt.Sprintf("%d/%d", p.Now().UnixNano(), p.restarts)
+	}
+	p.signalWorker(number, api.SignalRestart, r)
 }
 
 // stopAll ends every worker. The pool completes after the last one.

@@ -104,7 +104,7 @@ func (p pressure) recycleLargest(h *hostPressure, m api.MemoryPressure) {
 	reason := fmt.Sprintf("memory pressure on host %s is high; this worker is its largest with %d MB. %s", h.Host, largest.MemoryBytes/1_000_000, m.Reason)
 	workflow.GetLogger(p.Ctx).Warn("replacing worker to free memory", "pool", p.name(), "worker", largest.Slot, "reason", reason)
 	p.Disruptions = append(p.Disruptions, disruption{Slot: largest.Slot, From: largest.Incarnation, Cause: api.CausePressure, Reason: reason, Granted: true, Since: p.Now()})
-	p.signalWorker(largest.Slot, api.SignalRestart, api.Restart{Reason: reason, By: "pool", Cause: api.CausePressure, InPlace: true})
+	p.signalRestart(largest.Slot, api.Restart{Reason: reason, By: "pool", Cause: api.CausePressure, InPlace: true})
 }
 
 // restartStopped restarts the workers that were stopped on a host.

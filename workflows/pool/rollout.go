@@ -183,6 +183,6 @@ func (d disruptions) sendRestart(s *slot) bool {
 	}
 	r := s.Restart
 	s.Restart = nil
-	d.signalWorker(s.Slot, api.SignalRestart, api.Restart{Reason: r.Reason, Cause: r.Cause, InPlace: r.InPlace, Spec: &d.Spec, SpecVersion: d.SpecVersion})
+	d.signalRestart(s.Slot, api.Restart{ID: r.ID, Reason: r.Reason, Cause: r.Cause, InPlace: r.InPlace, Spec: &d.Spec, SpecVersion: d.SpecVersion})
 	return true
 }

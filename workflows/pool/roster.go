@@ -39,6 +39,7 @@ type slot struct {
 
 // pendingRestart is a restart that is not sent yet.
 type pendingRestart struct {
+	ID      string    `json:"id,omitempty"` // of one that was sent
 	Cause   api.Cause `json:"cause,omitempty"`
 	Reason  string    `json:"reason,omitempty"`
 	InPlace bool      `json:"in_place,omitempty"`

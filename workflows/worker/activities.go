@@ -70,9 +70,24 @@ func (a activities) startSuccessor(ctx workflow.Context, incarnation int64, sp s
 	activity := a.start(incarnation, sp, fmt.Sprintf("start incarnation %d of %s to replace incarnation %d", incarnation, a.name(), a.Machine.Incarnation))
 	request := activity.Input.(api.StartRequest)
 	request.KeepIncarnations = append(request.KeepIncarnations, a.Machine.Incarnation)
-	request.Replaced.Rotations = incremented(maps.Clone(request.Replaced.Rotations), a.Rotation.Cause) // counted with the switch
+	request.Replaced = a.replacedBySuccessor()
 	activity.Input = request
 	return activity.Execute(ctx)
+}
+
+// claimSuccessor has the agent that took over the successor observe it, as its start has set. An agent kills what nobody claims.
+func (a activities) claimSuccessor(ready api.StartResult) workflow.Future {
+	return loop.OnEpoch(ready.Host, ready.Epoch, api.ActivityWatch, "claim "+api.ProcessText(ready.PID)+", which is to replace "+api.ProcessText(a.Process.PID), slack,
+		api.WatchRequest{
+			Process: a.processOf(a.Successor.Incarnation), Health: a.rotator.nextSpec().Health, Probe: true, Rules: ready.Rules, Replaced: a.replacedBySuccessor(),
+		}).Execute(a.Ctx)
+}
+
+// replacedBySuccessor counts what the switch to the successor will.
+func (a activities) replacedBySuccessor() api.Replaced {
+	replaced := a.replaced()
+	replaced.Rotations = incremented(maps.Clone(replaced.Rotations), a.Rotation.Cause)
+	return replaced
 }
 
 func (a activities) awaitCapacity() {

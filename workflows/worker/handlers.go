@@ -60,13 +60,7 @@ func (w *worker) registerSignals() {
 	onOrder(w, api.SignalStop, func(c api.Control) { w.requests.stop, w.RestOrderedAt = requested(c.Reason, c.By, true), w.Now() })
 	onOrder(w, api.SignalSuspend, w.suspender.request)
 	onOrder(w, api.SignalResume, func(c api.Control) { w.requests.resume = requested(c.Reason, c.By, false) })
-	onOrder(w, api.SignalRestart, func(r api.Restart) {
-		if r.Spec != nil && !w.isOvertaken(r) {
-			w.NextSpec = &VersionSpec{*r.Spec, r.SpecVersion}
-		}
-		w.requests.restart = requested(r.Reason, r.By, false)
-		w.requests.restart.cause, w.requests.restart.inPlace = cmp.Or(r.Cause, api.CauseOperator), r.InPlace
-	})
+	onOrder(w, api.SignalRestart, w.orderRestart)
 	onSignal(w, api.SignalRotationGrant, w.rotator.granted)
 	onSignal(w, api.SignalStartsPaused, w.starter.startsPaused)
 	onSignal(w, api.SignalStartPermitted, w.starter.startPermitted)
@@ -79,6 +73,20 @@ func (w *worker) registerSignals() {
 	})
 	onSignal(w, api.SignalPoolContinues, w.poolContinues)
 	onSignal(w, api.SignalForceContinue, func(api.Control) { w.ForceContinue() })
+}
+
+// orderRestart takes a restart. A pool that continued as new before it learned that one had arrived has sent it again.
+func (w *worker) orderRestart(r api.Restart) {
+	if r.Spec != nil && !w.isOvertaken(r) {
+		w.NextSpec = &VersionSpec{*r.Spec, r.SpecVersion}
+	}
+	repeated := r.ID != "" && r.ID == w.LastRestart
+	w.LastRestart = cmp.Or(r.ID, w.LastRestart)
+	if repeated && workflow.GetVersion(w.Ctx, "repeated-restarts", workflow.DefaultVersion, 1) >= 1 { // an earlier release carries them out
+		return
+	}
+	w.requests.restart = requested(r.Reason, r.By, false)
+	w.requests.restart.cause, w.requests.restart.inPlace = cmp.Or(r.Cause, api.CauseOperator), r.InPlace
 }
 
 // onSignal calls handle with each signal of that name. The worker refuses a payload that cannot be decoded.

@@ -96,6 +96,59 @@ func TestARestartThatIsOvertakenDoesNotBringItsOlderSpecBack(t *testing.T) {
 	}
 }
 
+// A pool that continues as new before it learns that a restart has arrived sends it again.
+func TestARestartThatArrivesTwiceIsCarriedOutOnce(t *testing.T) {
+	s := newWorkerEnv(t)
+	restart := func(id string) func() { return s.signal(api.SignalRestart, api.Restart{ID: id, Reason: "new moon"}) }
+	s.At(time.Minute, restart("run/1"))
+	s.At(2*time.Minute, s.signal(api.SignalForceContinue, api.Control{}))
+	s.At(3*time.Minute, restart("run/1"))
+	s.At(4*time.Minute-time.Second, restart("run/1"))
+	s.At(4*time.Minute, func() {
+		require.Equal(t, 2, s.runs)
+		require.EqualValues(t, 2, s.state().Incarnation)
+		restart("run/2")()
+	})
+	for i := range 2 {
+		s.At(time.Duration(5+i)*time.Minute, func() {
+			require.EqualValues(t, 3+i, s.state().Incarnation)
+			restart("")() // an operator's
+		})
+	}
+	s.At(7*time.Minute, func() {
+		require.EqualValues(t, 5, s.state().Incarnation)
+		s.cancel()
+	})
+	s.run(standalone())
+}
+
+// The pool learns of an order that changes nothing: it must not restart the worker after that.
+func TestASecondStopOfAStoppedWorkerIsReportedToItsPool(t *testing.T) {
+	for _, order := range []string{api.SignalStop, api.SignalDrain} {
+		t.Run(order, func(t *testing.T) {
+			s := newWorkerEnv(t)
+			newest := func() api.WorkerChanged {
+				reports := s.signalsOf(api.SignalWorkerChanged)
+				return reports[len(reports)-1].(api.WorkerChanged)
+			}
+			var first api.WorkerChanged
+			s.At(time.Minute, s.signal(api.SignalStop, api.Control{}))
+			s.At(2*time.Minute, func() {
+				first = newest()
+				require.True(t, first.Resting)
+				s.env.SignalWorkflow(order, api.Control{})
+			})
+			s.At(3*time.Minute, func() {
+				require.GreaterOrEqual(t, newest().RestOrderedAt.Sub(first.RestOrderedAt), time.Minute)
+				require.True(t, newest().Resting)
+				require.Equal(t, lifecycle.Stopped, newest().State)
+				s.cancel()
+			})
+			s.run(inPool(func(*spec.Spec) {}))
+		})
+	}
+}
+
 // The handler of an update runs before the workflow, and handles signals, too.
 func TestACheckoutDoesNotChangeTheOrderOfOrders(t *testing.T) {
 	s := newWorkerEnv(t)

@@ -34,6 +34,7 @@ func (w *worker) decideNext() bool {
 	if r := w.requests.takeEnd(); r.wanted && r.rest {
 		if w.Resting {
 			w.refuse("stop or drain: the worker has no process")
+			w.reporter.reportRepeatedRest()
 		}
 		w.restIf(true)
 	}

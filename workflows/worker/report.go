@@ -119,6 +119,14 @@ func (r reporter) upsertSearchAttributes(current reported) {
 // reportState sends the pool this worker's roster entry.
 func (r reporter) reportState() { r.signalPool(api.SignalWorkerChanged, r.workerChanged(false)) }
 
+// reportRepeatedRest sends the pool when a worker that rests was last ordered to: a restart that the pool decided on before does not count any more.
+// Runs recorded by an earlier release do not report it.
+func (r reporter) reportRepeatedRest() {
+	if !r.Standalone && workflow.GetVersion(r.Ctx, "report-repeated-rest", workflow.DefaultVersion, 1) >= 1 {
+		r.reportState()
+	}
+}
+
 // reportGone sends the last report before the workflow completes. A pool that has closed needs none.
 func (r reporter) reportGone() error {
 	if !r.Standalone {

@@ -141,6 +141,8 @@ type EndState struct {
 	NextSpec     *VersionSpec `json:"next_spec,omitempty"`
 	Resting      bool         `json:"resting,omitempty"` // until an operator's restart
 	GaveUp       bool         `json:"gave_up,omitempty"` // the reason why it rests
+	// LastRestart is the ID of the newest restart.
+	LastRestart string `json:"last_restart,omitempty"`
 	// RestOrderedAt is when the newest stop or drain arrived.
 	RestOrderedAt time.Time `json:"rest_ordered_at,omitzero"`
 

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -262,8 +263,8 @@ func (s *surge) drainingNumbers() []int64 {
 	return numbers
 }
 
-// agentEnded drops a successor that is ready, if its agent has ended. A worker that waited for the end of a client's lease, or whose process is
-// stopping because calls under it were cut, then starts the next process after that one.
+// agentEnded drops a successor that is ready, if its agent has ended and no other one has taken it over. A worker that waited for the end of a client's
+// lease, or whose process is stopping because calls under it were cut, then starts the next process after that one.
 func (s *surge) agentEnded(e api.EpochEnded) {
 	next := s.Successor
 	if next == nil {
@@ -276,6 +277,10 @@ func (s *surge) agentEnded(e api.EpochEnded) {
 	if ready == nil || ready.Host != e.Host || ready.Epoch > e.Epoch || !s.rotator.endsRotations() {
 		return
 	}
+	if e.Heir != nil && slices.Contains(e.Kept, next.Incarnation) && s.adoptsSuccessors() {
+		s.adopt(ready, *e.Heir)
+		return
+	}
 	s.warn("the next process is lost", e.Reason)
 	s.Successor, s.started = nil, nil
 	if s.Machine.State == lifecycle.Draining || s.Machine.State == lifecycle.Stopping && next.Ready != nil {
@@ -283,6 +288,24 @@ func (s *surge) agentEnded(e api.EpochEnded) {
 		s.Cause = s.Rotation.Cause
 		s.setIntent(IntentReplace, s.Rotation.Reason)
 	}
+}
+
+// adoptsSuccessors reports whether this run continues with a successor that another agent has taken over; runs recorded by an earlier release do not.
+func (s *surge) adoptsSuccessors() bool {
+	return workflow.GetVersion(s.Ctx, "adopt-successors", workflow.DefaultVersion, 1) >= 1
+}
+
+// adopt continues with a successor, which is ready, of an agent that has ended. It claims the process at once: it may wait longer for the end of a
+// client's lease than the next agent does for a claim.
+func (s *surge) adopt(ready *api.StartResult, heir api.Heir) {
+	ready.Epoch = heir.Epoch
+	ready.Endpoint = cmp.Or(heir.Endpoint, ready.Endpoint)
+	claim := s.activities.claimSuccessor(*ready)
+	s.OnFuture(claim, func(f workflow.Future) {
+		if err := f.Get(s.Ctx, nil); err != nil { // the end of its process or of its agent is reported
+			s.warn("the next process is not claimed", failure.Message(err))
+		}
+	})
 }
 
 // cancelSuccessor ends the successor, if there is one.

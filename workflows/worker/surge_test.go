@@ -185,6 +185,64 @@ func TestASuccessorThatIsLostWhileTheOldProcessStopsIsStartedAgain(t *testing.T)
 	})
 	s.run(rotating(func(sp *spec.Spec) { sp.Recovery.Restart = "never" }))
 }
+
+// The next process is ready, and waits for the end of a client's lease, when its agent is replaced by one that takes its processes over: alone, or
+// with that of the process that serves.
+func TestASuccessorThatTheNextAgentTookOverTakesOver(t *testing.T) {
+	for _, host := range []string{"a", "b"} {
+		t.Run(host, func(t *testing.T) {
+			s := newWorkerEnv(t)
+			hosts := map[int64]string{1: "a", 2: host, 3: "c"}
+			s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+				return api.StartResult{Host: hosts[r.Incarnation], Epoch: 1, PID: 1000 + int(r.Incarnation), Endpoint: "unix:/old", Rules: r.Rules}, nil
+			}
+			ended := api.EpochEnded{Host: host, Epoch: 1, Reason: "started again", Kept: []int64{1, 2}, Heir: &api.Heir{Epoch: 2, Endpoint: "unix:/new"}}
+			s.At(30*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+			s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+			s.At(time.Minute+2*time.Second, func() {
+				require.Equal(t, lifecycle.Draining, s.state().State)
+				require.EqualValues(t, 2, s.state().Successor)
+				s.env.SignalWorkflow(api.SignalEpochEnded, ended)
+			})
+			s.At(time.Minute+4*time.Second, func() {
+				s.mu.Lock()
+				require.Len(t, s.watches, 1, "the next agent kills what nobody claims")
+				require.EqualValues(t, 2, s.watches[0].Incarnation)
+				require.True(t, s.watches[0].Rules.Limits, "it observes what the first agent did")
+				s.mu.Unlock()
+				if host == "b" {
+					require.EqualValues(t, 2, s.state().Successor)
+					require.NotNil(t, s.state().Lease, "the holder may finish")
+					s.env.SignalWorkflow(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1"})
+				}
+			})
+			s.At(time.Minute+10*time.Second, func() {
+				st := s.state()
+				require.Equal(t, lifecycle.Ready, st.State)
+				require.EqualValues(t, 2, st.Incarnation)
+				require.Equal(t, host, st.Host)
+				require.Equal(t, 2, s.counted(&s.starts))
+				s.env.SignalWorkflow(api.SignalEpochEnded, ended) // workers are notified twice
+			})
+			var lease api.Lease
+			s.At(time.Minute+20*time.Second, func() {
+				require.EqualValues(t, 2, s.state().Incarnation)
+				a := s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: "you"})
+				s.In(time.Second, func() { lease = *a.Value.(*api.Lease) })
+			})
+			s.At(2*time.Minute, func() {
+				require.Equal(t, "unix:/new", lease.Endpoint)
+				s.env.SignalWorkflow(api.SignalEpochEnded, api.EpochEnded{Host: host, Epoch: 2, Reason: "gone"})
+			})
+			s.At(3*time.Minute, func() {
+				require.EqualValues(t, 3, s.state().Incarnation, "the process belongs to epoch 2 since")
+				s.cancel()
+			})
+			s.run(standalone())
+		})
+	}
+}
+
 func TestARestartInPlaceEndsASuccessorThatStarts(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.slow = map[string]time.Duration{api.ActivityStart: 10 * time.Second}

@@ -1,0 +1,68 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
+	sdkworker "go.temporal.io/sdk/worker"
+
+	"github.com/tempool/tempool/api"
+)
+
+// idleWorker is a Temporal worker that polls nothing.
+type idleWorker struct{ sdkworker.Worker }
+
+func (idleWorker) RegisterActivityWithOptions(any, activity.RegisterOptions) {}
+func (idleWorker) Start() error                                              { return nil }
+
+// The processes that an agent has taken over end with it.
+func TestAnAgentWithKeptProcessesTriesToJoinLonger(t *testing.T) {
+	kept := []api.Process{{Worker: "p/0", Incarnation: 1}}
+	unavailable := api.Errorf(api.CodeUnavailable, "Temporal does not answer")
+	taken := api.Errorf(api.CodeHostTaken, "another agent holds it")
+	for name, c := range map[string]struct {
+		kept    []api.Process
+		refusal error
+		away    time.Duration
+		code    api.Code // of the error; "" is none
+	}{
+		"without processes, a short outage":         {nil, unavailable, joinTimeout / 2, ""},
+		"without processes, a longer one":           {nil, unavailable, joinTimeout + time.Minute, api.CodeUnavailable},
+		"with processes":                            {kept, unavailable, joinTimeout + time.Minute, ""},
+		"with processes, longer than they are kept": {kept, unavailable, time.Hour, api.CodeUnavailable},
+		"with processes, on a host that is taken":   {kept, taken, joinTimeout + time.Minute, api.CodeHostTaken},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				m := &membership{
+					hostID: "h", log: slog.New(slog.DiscardHandler), remember: func(int64) {}, newWorker: func(string) sdkworker.Worker { return idleWorker{} },
+					request: api.JoinRequest{Kept: c.kept},
+					announce: func(context.Context, string, api.JoinRequest) (api.JoinResult, error) {
+						if time.Since(began) < c.away {
+							return api.JoinResult{}, c.refusal
+						}
+						return api.JoinResult{Epoch: 1}, nil
+					},
+				}
+				err := m.joinFirst(t.Context())
+				if c.code == "" {
+					require.NoError(t, err)
+					require.EqualValues(t, 1, m.epoch())
+					return
+				}
+				require.Equal(t, c.code, api.CodeOf(err), "%v", err)
+				limit := joinTimeout
+				if c.kept != nil && c.code == api.CodeUnavailable {
+					limit = keptJoinTimeout
+				}
+				require.Equal(t, limit, time.Since(began))
+			})
+		})
+	}
+}
