@@ -93,13 +93,16 @@ func (d *Dispatcher) Waiting() map[string]int {
 	waiting := map[string]int{}
 	for _, p := range d.allPools() {
 		p.mu.Lock()
-		if n := p.queue.Len() + len(p.clients.waiting); n > 0 {
+		if n := p.waitingLocked(); n > 0 {
 			waiting[p.pool] = n
 		}
 		p.mu.Unlock()
 	}
 	return waiting
 }
+
+// waitingLocked counts the calls and the clients that wait for a worker.
+func (p *poolState) waitingLocked() int { return p.queue.Len() + len(p.clients.waiting) }
 
 func (p *poolState) snapshot(now time.Time) PoolSnapshot {
 	s := PoolSnapshot{Pool: p.pool, Refused: make(map[api.Code]int64, len(refusalCodes)), Calls: p.stats.calls.read(), Waits: p.stats.waits.read(), NotReleased: p.stats.notReleased.Load()}
