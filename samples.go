@@ -24,20 +24,10 @@ type SampleOptions struct {
 // RecentSamples returns the newest samples of workers of the pool, each worker's from each host that has some, sorted by worker. It costs one
 // request to each gateway. It needs the right read. It fails with pool_not_found, and with the error of a gateway if none answers.
 func (p *Pool) RecentSamples(ctx context.Context, o SampleOptions) ([]api.RecentSamples, error) {
-	if err := p.validName(); err != nil {
-		return nil, err
-	}
 	if o.Workers != nil && len(o.Workers) == 0 {
-		return nil, nil
+		return nil, p.validName()
 	}
-	endpoints := o.Gateways
-	if endpoints == nil {
-		var err error
-		if endpoints, _, err = p.logEndpoints(ctx); err != nil {
-			return nil, err
-		}
-	}
-	path := "/v1/pools/" + p.name + "/samples"
+	path := "/samples"
 	if o.Workers != nil {
 		numbers := make([]string, len(o.Workers))
 		for i, slot := range o.Workers {
@@ -45,22 +35,63 @@ func (p *Pool) RecentSamples(ctx context.Context, o SampleOptions) ([]api.Recent
 		}
 		path += "?workers=" + strings.Join(numbers, ",")
 	}
-	all, err := readAnswering(endpoints, o.Unreachable, func(endpoint string, take func(api.RecentSamples)) error {
-		var answer []api.RecentSamples
-		if err := p.client.askGateway(ctx, endpoint, transport.Request{Method: http.MethodGet, Path: path}, &answer); err != nil {
-			return err
-		}
+	all, err := askGateways(ctx, p, path, o.Gateways, o.Unreachable, func(answer []api.RecentSamples) ([]api.RecentSamples, error) {
 		for _, one := range answer {
 			if !one.Valid() {
-				return api.Errorf(api.CodeUnavailable, "the samples of %s have lists of different lengths; update the agent at %s", one.Worker, endpoint)
+				return nil, errUneven("the samples of " + one.Worker)
 			}
-			take(one)
 		}
-		return nil
+		return answer, nil
 	})
-	if err != nil {
+	slices.SortStableFunc(all, func(a, b api.RecentSamples) int { return strings.Compare(a.Worker, b.Worker) })
+	return all, err
+}
+
+// QueueOptions select the gateways whose queues are asked for.
+type QueueOptions struct {
+	// Gateways are the base URLs of those to ask; nil asks those of all hosts.
+	Gateways []string
+	// Unreachable is called for each gateway that does not answer; nil ignores them.
+	Unreachable func(endpoint string, err error)
+}
+
+// RecentQueue returns how long the queue of the pool was in the last minutes, at each gateway, sorted by host. It costs one request to each gateway. It
+// needs the right read. It fails with pool_not_found, and with the error of a gateway if none answers.
+func (p *Pool) RecentQueue(ctx context.Context, o QueueOptions) ([]api.RecentQueue, error) {
+	all, err := askGateways(ctx, p, "/queue", o.Gateways, o.Unreachable, func(answer api.RecentQueue) ([]api.RecentQueue, error) {
+		if !answer.Valid() {
+			return nil, errUneven("the queue at " + answer.Host)
+		}
+		return []api.RecentQueue{answer}, nil
+	})
+	slices.SortStableFunc(all, func(a, b api.RecentQueue) int { return strings.Compare(a.Host, b.Host) })
+	return all, err
+}
+
+func errUneven(what string) *api.Error {
+	return api.Errorf(api.CodeUnavailable, "%s has lists of different lengths; update its agent", what)
+}
+
+// askGateways gets a path below that of the pool from the gateways, from those of all hosts for nil, and joins what parts takes from each answer.
+func askGateways[A, T any](ctx context.Context, p *Pool, path string, gateways []string, unreachable func(endpoint string, err error), parts func(A) ([]T, error)) ([]T, error) {
+	if err := p.validName(); err != nil {
 		return nil, err
 	}
-	slices.SortStableFunc(all, func(a, b api.RecentSamples) int { return strings.Compare(a.Worker, b.Worker) })
-	return all, nil
+	if gateways == nil {
+		var err error
+		if gateways, _, err = p.logEndpoints(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return readAnswering(gateways, unreachable, func(endpoint string, take func(T)) error {
+		var answer A
+		if err := p.client.askGateway(ctx, endpoint, transport.Request{Method: http.MethodGet, Path: "/v1/pools/" + p.name + path}, &answer); err != nil {
+			return err
+		}
+		all, err := parts(answer)
+		for _, one := range all {
+			take(one)
+		}
+		return err
+	})
 }

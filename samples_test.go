@@ -57,3 +57,36 @@ func TestSamplesOfSeveralHostsAreJoined(t *testing.T) {
 	_, err = c.Pool("NO").RecentSamples(t.Context(), SampleOptions{})
 	require.ErrorIs(t, err, api.ErrPoolNotFound)
 }
+
+func TestQueuesOfSeveralHostsAreListed(t *testing.T) {
+	gateway := func(status int, answer string) string {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			text := answer
+			if r.URL.RequestURI() != "/v1/pools/p/queue" {
+				text = "no JSON"
+			}
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(status)
+			_, _ = w.Write([]byte(text))
+		}))
+		t.Cleanup(server.Close)
+		return server.URL
+	}
+	second := gateway(http.StatusOK, `{"host": "b", "age_ms": [12000, 2000], "waiting": [7, 0]}`)
+	first := gateway(http.StatusOK, `{"host": "a", "age_ms": [], "waiting": []}`)
+	uneven := gateway(http.StatusOK, `{"host": "c", "age_ms": [1], "waiting": []}`)
+	c, err := Dial(t.Context(), Options{Gateways: []string{second, uneven, first}})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	failed := map[string]error{}
+	all, err := c.Pool("p").RecentQueue(t.Context(), QueueOptions{Unreachable: func(endpoint string, err error) { failed[endpoint] = err }})
+	require.NoError(t, err)
+	require.Equal(t, []api.RecentQueue{{Host: "a", AgeMS: []int64{}, Waiting: []int64{}}, {Host: "b", AgeMS: []int64{12000, 2000}, Waiting: []int64{7, 0}}}, all)
+	require.Len(t, failed, 1)
+	require.ErrorContains(t, failed[uneven], "the queue at c has lists of different lengths")
+
+	_, err = c.Pool("p").RecentQueue(t.Context(), QueueOptions{Gateways: []string{uneven}})
+	require.ErrorIs(t, err, api.ErrUnavailable, "none answers as it should")
+	_, err = c.Pool("NO").RecentQueue(t.Context(), QueueOptions{})
+	require.ErrorIs(t, err, api.ErrPoolNotFound)
+}

@@ -1,5 +1,7 @@
 package api
 
+import "time"
+
 // MaxRecentSamples bounds RecentSamples: ten minutes at the regular pace.
 const MaxRecentSamples = 60
 
@@ -21,4 +23,22 @@ type RecentSamples struct {
 func (r RecentSamples) Valid() bool {
 	n := len(r.AgeMS)
 	return n <= MaxRecentSamples && len(r.Incarnation) == n && len(r.MemoryBytes) == n && len(r.CPUPercent) == n && len(r.CallsPerMinute) == n && len(r.Score) == n
+}
+
+// RecentQueue is how long the queue of a pool at one gateway was: for each of the newest intervals of RecentQueueStep, oldest first, the most calls and
+// clients that waited for a worker at the same time. The lists have the same length, at most MaxRecentSamples; they are empty if the gateway has had no
+// worker, call or client of the pool lately. It is the answer of GET /v1/pools/{pool}/queue.
+type RecentQueue struct {
+	Host string `json:"host"`
+	// AgeMS is how long ago each interval began, by the host's clock. The newest one has not ended.
+	AgeMS   []int64 `json:"age_ms"`
+	Waiting []int64 `json:"waiting"`
+}
+
+// RecentQueueStep is the length of an interval of RecentQueue.
+const RecentQueueStep = 10 * time.Second
+
+// Valid reports whether the lists have the same length, at most MaxRecentSamples.
+func (r RecentQueue) Valid() bool {
+	return len(r.AgeMS) <= MaxRecentSamples && len(r.Waiting) == len(r.AgeMS)
 }

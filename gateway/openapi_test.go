@@ -97,7 +97,7 @@ func TestOpenAPIDescribesTheFieldsAndCodes(t *testing.T) {
 	for name, value := range map[string]any{"Lease": api.Lease{}, "CheckoutRequest": dispatch.CheckoutRequest{}, "Problem": Problem{}, "Readiness": Readiness{}, "Session": sessions.Session{}, "Event": api.Event{},
 		"SessionBinding": api.SessionBinding{}, "SessionBindings": api.SessionBindings{},
 		"SessionBackup": api.SessionBackup{}, "SessionBackupEnd": api.SessionBackupEnd{}, "SessionImport": api.SessionImport{},
-		"LogLine": api.LogLine{}, "RecentSamples": api.RecentSamples{}, "SessionCopyRequest": api.SessionCopyRequest{}, "SessionCopyStep": api.SessionCopyStep{}, "SessionCopy": api.SessionCopy{}, "SessionComparison": api.SessionComparison{}} {
+		"LogLine": api.LogLine{}, "RecentSamples": api.RecentSamples{}, "RecentQueue": api.RecentQueue{}, "SessionCopyRequest": api.SessionCopyRequest{}, "SessionCopyStep": api.SessionCopyStep{}, "SessionCopy": api.SessionCopy{}, "SessionComparison": api.SessionComparison{}} {
 		var fields []string
 		for field := range reflect.TypeOf(value).Fields() {
 			if key, _, _ := strings.Cut(field.Tag.Get("json"), ","); field.IsExported() {

@@ -48,6 +48,7 @@ func (g *Gateway) routes() []route {
 		{http.MethodDelete, "/v1/leases/{id}", access.Lease, poolOfLease, answerJSON(http.StatusOK, g.deleteLease)},
 		{http.MethodGet, "/v1/pools", access.Read, anyPool, answerJSON(http.StatusOK, g.getPools)},
 		{http.MethodGet, "/v1/pools/{pool}", access.Read, poolInPath, answerJSON(http.StatusOK, g.getPool)},
+		{http.MethodGet, "/v1/pools/{pool}/queue", access.Read, poolInPath, answerJSON(http.StatusOK, g.getQueue)},
 		{http.MethodGet, "/v1/pools/{pool}/report", access.Read, poolInPath, answerJSON(http.StatusOK, g.getReport)},
 		{http.MethodGet, "/v1/workers", access.Read, anyPool, answerJSON(http.StatusOK, g.getWorkers)},
 		{http.MethodGet, "/healthz", 0, anyPool, getHealth},

@@ -36,3 +36,13 @@ func (g *Gateway) getSamples(_ context.Context, r *http.Request) ([]api.RecentSa
 	}
 	return g.config.Samples(pool, slots), nil
 }
+
+// getQueue is GET /v1/pools/{pool}/queue: how long the queue of the pool was at this gateway.
+func (g *Gateway) getQueue(_ context.Context, r *http.Request) (*api.RecentQueue, error) {
+	pool := r.PathValue("pool")
+	if invalid := api.CheckPoolName(pool, api.CodePoolNotFound); invalid != nil {
+		return nil, invalid
+	}
+	recent := g.RecentQueue(pool)
+	return &recent, nil
+}

@@ -3,6 +3,7 @@ package gateway
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -46,4 +47,33 @@ func TestSamplesOfTheWorkersThatARequestNames(t *testing.T) {
 		e.do("GET", "/v1/pools/p/samples?workers="+wrong, nil).requireProblem(t, http.StatusBadRequest, api.CodeInvalid)
 	}
 	e.do("GET", "/v1/pools/P/samples", nil).requireProblem(t, http.StatusNotFound, api.CodePoolNotFound)
+}
+
+func TestTheQueueOfAPoolOverTime(t *testing.T) {
+	e := open(t, 1)
+	queue := func() (recent api.RecentQueue) {
+		a := e.do("GET", "/v1/pools/p/queue", nil)
+		require.Equal(t, http.StatusOK, a.status)
+		require.NoError(t, json.Unmarshal(a.body, &recent))
+		require.True(t, recent.Valid())
+		return recent
+	}
+	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
+	e.awaitHeld(e.file("a.began"))
+	var waiting []<-chan answer
+	for n := range 2 {
+		waiting = append(waiting, background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", `"x"`) }))
+		require.Eventually(t, func() bool { return e.queued() == n+1 }, timeout, poll)
+	}
+	e.release(e.file("a"))
+	for _, call := range append(waiting, held) {
+		require.Equal(t, http.StatusOK, await(t, call).status)
+	}
+	require.Zero(t, e.queued())
+	recent := queue()
+	require.Equal(t, "here", recent.Host)
+	require.EqualValues(t, 2, slices.Max(recent.Waiting), "nobody waits any more")
+	e.do("GET", "/v1/pools/P/queue", nil).requireProblem(t, http.StatusNotFound, api.CodePoolNotFound)
+	unknown := e.do("GET", "/v1/pools/q/queue", nil)
+	require.JSONEq(t, `{"host": "here", "age_ms": [], "waiting": []}`, string(unknown.body))
 }

@@ -7,7 +7,7 @@ const poolEvictAfter = workerStatsExpiry
 
 // unusedLocked reports whether the pool has no worker, no queued call or client, and no checkout, and records since when.
 func (p *poolState) unusedLocked(now time.Time) bool {
-	if len(p.order) > 0 || p.queue.Len() > 0 || len(p.clients.waiting) > 0 || p.checkouts > 0 || p.referring {
+	if len(p.order) > 0 || p.waitingLocked() > 0 || p.checkouts > 0 || p.referring {
 		p.idleSince = time.Time{}
 		return false
 	}

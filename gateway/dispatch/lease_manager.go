@@ -56,7 +56,7 @@ func (p *poolState) run() {
 // tick does what is due and returns the time to the next tick.
 func (p *poolState) tick() time.Duration {
 	p.mu.Lock()
-	waiting := p.queue.Len() > 0 || len(p.clients.waiting) > 0
+	waiting := p.waitingLocked() > 0
 	p.mu.Unlock()
 	if waiting {
 		p.dispatcher.discover(p.pool)
@@ -68,6 +68,7 @@ func (p *poolState) tick() time.Duration {
 		return idleTick
 	}
 	defer p.notifyFreedLocked()
+	p.peaks.observe(p.waitingLocked(), now) // of those that have waited since an earlier interval
 	p.refreshScoresLocked(now)
 	p.dispatchQueueLocked(now)
 	p.referQueueLocked(now)
@@ -96,7 +97,7 @@ func (p *poolState) leaseForWaitersLocked(now time.Time, lost bool) time.Duratio
 		p.leaseForQueueLocked(now)
 		p.leaseForClientsLocked(now)
 	}
-	if p.queue.Len() == 0 && len(p.clients.waiting) == 0 {
+	if p.waitingLocked() == 0 {
 		return idleTick
 	}
 	return queueTick

@@ -28,6 +28,7 @@ type poolState struct {
 	order     []*upstream          // both, sorted by worker, for a stable choice
 	queue     queue
 	clients   waitingClients         // that wait for a lease
+	peaks     queuePeaks             // of both
 	rates     map[string]*rateWindow // by worker; outlives incarnations
 	spec      spec.Spec              // the newest seen
 	specKnown bool
@@ -59,6 +60,7 @@ func newPoolState(d *Dispatcher, pool string) *poolState {
 	return &poolState{
 		dispatcher: d, pool: pool, wake: make(chan struct{}, 1), stats: newPoolStats(),
 		upstreams: make(map[string]*upstream), rates: make(map[string]*rateWindow), reserved: make(map[string]int), held: make(map[string]*held),
+		peaks: newQueuePeaks(time.Now()),
 	}
 }
 

@@ -22,6 +22,7 @@ func (p *poolState) enqueueLocked(c *Call, t *Target, now time.Time) (*waiter, e
 		w.queuedAt = t.arrived.at
 	}
 	p.queue.Push(w)
+	p.peaks.observe(p.waitingLocked(), now)
 	c.arrived = arrival{w.queuedAt, w.turn}
 	c.queued()
 	if p.mustWakeLocked(now) {

@@ -93,7 +93,7 @@ func (d *Dispatcher) Waiting() map[string]int {
 	waiting := map[string]int{}
 	for _, p := range d.allPools() {
 		p.mu.Lock()
-		n := p.queue.Len() + len(p.clients.waiting)
+		n := p.waitingLocked()
 		for _, u := range p.order {
 			n += u.aheadLocked()
 		}
@@ -104,6 +104,9 @@ func (d *Dispatcher) Waiting() map[string]int {
 	}
 	return waiting
 }
+
+// waitingLocked counts the calls and the clients that wait for a worker.
+func (p *poolState) waitingLocked() int { return p.queue.Len() + len(p.clients.waiting) }
 
 func (p *poolState) snapshot(now time.Time) PoolSnapshot {
 	s := PoolSnapshot{Pool: p.pool, Refused: make(map[api.Code]int64, len(refusalCodes)), Calls: p.stats.calls.read(), Waits: p.stats.waits.read(), NotReleased: p.stats.notReleased.Load()}

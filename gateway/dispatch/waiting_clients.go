@@ -127,8 +127,10 @@ func (p *poolState) joinLocked(ctx context.Context, o tempool.CheckoutOptions) (
 	case len(p.clients.waiting) >= limit:
 		return nil, api.Errorf(api.CodeQueueFull, "%d clients wait for a lease of pool %s (queue.size)", limit, p.pool).After(time.Second)
 	}
-	w := &waitingClient{ctx: ctx, options: o, turn: p.queue.arrive(time.Now(), DefaultPriority, 0), result: make(chan checkedOut, 1)}
+	now := time.Now()
+	w := &waitingClient{ctx: ctx, options: o, turn: p.queue.arrive(now, DefaultPriority, 0), result: make(chan checkedOut, 1)}
 	p.clients.waiting = append(p.clients.waiting, w)
+	p.peaks.observe(p.waitingLocked(), now)
 	return w, nil
 }
 

@@ -78,6 +78,18 @@ func (f encodedFleet) RecentSamples(_ context.Context, pool string, o tempool.Sa
 	return all, json.Unmarshal(encoded, &all)
 }
 
+// RecentQueue is short: two gateways.
+func (f encodedFleet) RecentQueue(context.Context, string, tempool.QueueOptions) (all []api.RecentQueue, err error) {
+	for range 2 {
+		one := api.RecentQueue{}
+		for i := range int64(api.MaxRecentSamples) {
+			one.AgeMS, one.Waiting = append(one.AgeMS, (api.MaxRecentSamples-i)*10_000), append(one.Waiting, i*7%31)
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
 func (f encodedFleet) ListPools(context.Context) ([]string, error) { return []string{"large"}, nil }
 
 // Status encodes, too: the agent may be the one that runs the pool's workflow.

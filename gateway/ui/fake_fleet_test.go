@@ -39,11 +39,13 @@ type fakeFleet struct {
 	silent  bool  // no question is answered
 	cut     error // of the gateway that has the logs
 	samples []api.RecentSamples
+	queues  []api.RecentQueue
 	specs   map[int]api.WorkerSpec // of workers, by slot
 	applied api.ApplyRequest
 	// beforeApply is what happens before the pool takes a spec; nil for nothing.
 	beforeApply func(*fakeFleet)
 	asked       []tempool.SampleOptions // the questions for samples
+	queuesOf    []string                // the gateways that were asked last for their queues
 }
 
 func newFakeFleet() *fakeFleet {
@@ -169,6 +171,17 @@ func (f *fakeFleet) RecentSamples(ctx context.Context, pool string, o tempool.Sa
 		}
 	}
 	return found, nil
+}
+
+func (f *fakeFleet) RecentQueue(ctx context.Context, _ string, o tempool.QueueOptions) ([]api.RecentQueue, error) {
+	if err := f.ask(ctx); err != nil {
+		return nil, err
+	}
+	f.set(func(f *fakeFleet) { f.queuesOf = o.Gateways })
+	if f.cut != nil {
+		o.Unreachable("http://127.0.0.1:2", f.cut)
+	}
+	return f.queues, nil
 }
 
 func (f *fakeFleet) Events(ctx context.Context, o tempool.EventOptions) iter.Seq2[api.Event, error] {

@@ -20,6 +20,7 @@ type Fleet interface {
 	History(ctx context.Context, pool string, slot int) ([]lifecycle.Transition, error)
 	Logs(ctx context.Context, pool string, o tempool.LogOptions, yield func(api.LogLine)) error
 	RecentSamples(ctx context.Context, pool string, o tempool.SampleOptions) ([]api.RecentSamples, error)
+	RecentQueue(ctx context.Context, pool string, o tempool.QueueOptions) ([]api.RecentQueue, error)
 	Events(ctx context.Context, o tempool.EventOptions) iter.Seq2[api.Event, error]
 	Sessions(ctx context.Context, pool, after string, limit int) (*tempool.SessionList, error)
 	Session(ctx context.Context, pool, id string) (*tempool.SessionState, error)
@@ -60,6 +61,10 @@ func (f fleet) Logs(ctx context.Context, pool string, o tempool.LogOptions, yiel
 
 func (f fleet) RecentSamples(ctx context.Context, pool string, o tempool.SampleOptions) ([]api.RecentSamples, error) {
 	return f.Pool(pool).RecentSamples(ctx, o)
+}
+
+func (f fleet) RecentQueue(ctx context.Context, pool string, o tempool.QueueOptions) ([]api.RecentQueue, error) {
+	return f.Pool(pool).RecentQueue(ctx, o)
 }
 
 func (f fleet) Sessions(ctx context.Context, pool, after string, limit int) (*tempool.SessionList, error) {

@@ -31,8 +31,8 @@ type plot struct {
 	D, Area string
 	// Text says in words what the line shows.
 	Text string
-	// Top is the value at the top, as text, and Unit what is plotted.
-	Title, Top, Now string
+	// Top is the value at the top, Most the greatest one and Now the newest one, as text.
+	Title, Top, Most, Now string
 	// Limit is the height of a line that the value should stay below; 0 for none.
 	Limit float64
 	// Starts are the places of the first samples of later incarnations.
@@ -169,9 +169,9 @@ func newPlot(points []point, end time.Time, a axis, width, height int, what stri
 	p.end(len(line), x)
 	p.D, p.Top = string(line), text(a.high)
 	low, high := bounds(points)
-	p.Now = text(points[len(points)-1].value)
+	p.Most, p.Now = text(high), text(points[len(points)-1].value)
 	minutes := int(math.Round(min(plotSpan, max(time.Minute, end.Sub(points[0].at))).Minutes()))
-	p.Text = fmt.Sprintf("%s, last %s: least %s, most %s, newest %s", what, format.Plural(minutes, "minute"), text(low), text(high), p.Now)
+	p.Text = fmt.Sprintf("%s, last %s: least %s, most %s, newest %s", what, format.Plural(minutes, "minute"), text(low), p.Most, p.Now)
 	if n := len(p.Starts); n > 0 {
 		p.Text += fmt.Sprintf("; %s since", format.Plural(n, "start"))
 	}

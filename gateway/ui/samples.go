@@ -16,8 +16,10 @@ import (
 const (
 	// samplesTimeout bounds the question for samples: a page does not wait longer for its plots.
 	samplesTimeout = 1500 * time.Millisecond
-	// sparkWidth and sparkHeight are the size of a plot in a table, chartWidth and chartHeight that of one on a worker's page.
+	// sparkWidth and sparkHeight are the size of a plot in a table, queueWidth and queueHeight that of the queue on a pool's page, chartWidth and
+	// chartHeight that of one on a worker's page.
 	sparkWidth, sparkHeight = 80, 20
+	queueWidth, queueHeight = 120, 24
 	chartWidth, chartHeight = 300, 80
 )
 
@@ -32,23 +34,27 @@ type sampled struct {
 
 // samples asks gateways for the samples of some workers of a pool; nil asks all of them.
 func (v *visit) samples(pool string, slots []int, gateways []string) sampled {
+	all, missing := askForPlots(v, "samples", func(ctx context.Context, unreachable func(string, error)) ([]api.RecentSamples, error) {
+		return v.d.config.Fleet.RecentSamples(ctx, pool, tempool.SampleOptions{Workers: slots, Gateways: gateways, Unreachable: unreachable})
+	})
+	return sampled{seriesOf(all, time.Now()), missing}
+}
+
+// askForPlots asks gateways for what plots show, and says why some of it is missing; "" if nothing is.
+func askForPlots[T any](v *visit, what string, ask func(ctx context.Context, unreachable func(endpoint string, err error)) ([]T, error)) (all []T, missing string) {
 	ctx, cancel := context.WithTimeout(v.ctx(), samplesTimeout)
 	defer cancel()
 	var failed []string
 	var unreachable error
-	all, err := v.d.config.Fleet.RecentSamples(v.remote(ctx), pool, tempool.SampleOptions{
-		Workers: slots, Gateways: gateways,
-		Unreachable: func(endpoint string, err error) { failed, unreachable = append(failed, endpoint), err },
-	})
-	found := sampled{of: seriesOf(all, time.Now())}
+	all, err := ask(v.remote(ctx), func(endpoint string, err error) { failed, unreachable = append(failed, endpoint), err })
 	switch {
 	case unreachable != nil:
 		slices.Sort(failed)
-		found.missing = "The plots lack the samples of " + failed[0] + others(len(failed)-1) + ": " + samplesTrouble(unreachable) + "."
+		missing = "The plots lack the " + what + " of " + failed[0] + others(len(failed)-1) + ": " + samplesTrouble(unreachable) + "."
 	case err != nil:
-		found.missing = "The samples cannot be read: " + samplesTrouble(err) + "."
+		missing = "The " + what + " cannot be read: " + samplesTrouble(err) + "."
 	}
-	return found
+	return all, missing
 }
 
 func samplesTrouble(err error) string {

@@ -30,8 +30,10 @@ type poolView struct {
 	Actions  []actionLink
 	Temporal string
 	Sessions bool // the visitor may see them
-	// SamplesMissing is why plots are missing; "" if none is.
-	SamplesMissing string
+	// SamplesMissing and QueueMissing are why plots are missing; "" if none is.
+	SamplesMissing, QueueMissing string
+	// QueueSpark is how many calls and clients waited for a worker in the last minutes.
+	QueueSpark plot
 }
 
 type rolloutView struct {
@@ -76,6 +78,9 @@ func (v *visit) poolPage() error {
 	view := newPoolView(poolFacts{status.value, status.at, status.err, waitingFor(name, hosts.value)}, processesOf(hosts.value), v.r, time.Now())
 	var asking sync.WaitGroup
 	asking.Go(func() { view.Spec = v.specs(status.value) })
+	asking.Go(func() {
+		view.QueueSpark, view.QueueMissing = v.queue(name, queueGateways(name, status.value.Workers, hosts.value))
+	})
 	if slots, gateways := gatewaysOf(view.Workers, status.value.Workers); len(gateways) > 0 {
 		view.addSparks(v.samples(name, slots, gateways), time.Now())
 	}

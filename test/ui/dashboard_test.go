@@ -73,8 +73,25 @@ func TestACrashIsFollowedToItsCauseByKeyboard(t *testing.T) {
 	b.follow("model")
 	b.await("the roster is shown", `document.querySelectorAll("#roster tbody tr").length === 2`)
 	b.await("its samples are plotted", `document.querySelectorAll("#w-1 svg.spark").length === 2`)
+	b.await("its queue is plotted", `document.querySelector("#queue svg.spark path")`)
+	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "ada"}) // the only worker in service
+	require.NoError(t, err)
+	const waiting = 3
+	results := make(chan error, waiting)
+	for range waiting {
+		go func() {
+			_, err := pool.CallRaw(t.Context(), "echo", []byte(`{"text": "x"}`))
+			results <- err
+		}()
+	}
+	b.await("its queue grows, live", `document.querySelector("#queue svg.spark").getAttribute("aria-label").includes("most 3, newest 3")`)
 	b.accessible(axe)
 	b.shots("pool")
+	b.shotOf(".figures", "pool-figures")
+	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
+	for range waiting {
+		require.NoError(t, <-results)
+	}
 	b.search("model/1")
 	b.await("the roster is filtered", `document.querySelectorAll("#roster tbody tr").length === 1`)
 	b.follow("model/1")

@@ -79,6 +79,18 @@ func (f *largeFleet) RecentSamples(_ context.Context, pool string, o tempool.Sam
 	return all, nil
 }
 
+// RecentQueue is a wave, too.
+func (f *largeFleet) RecentQueue(context.Context, string, tempool.QueueOptions) (all []api.RecentQueue, _ error) {
+	for phase := range 2 {
+		one := api.RecentQueue{Host: fmt.Sprint("web-", phase)}
+		for i := range int64(api.MaxRecentSamples) {
+			one.AgeMS, one.Waiting = append(one.AgeMS, (api.MaxRecentSamples-1-i)*10_000+4321), append(one.Waiting, int64(20*(1+math.Sin(float64(i)/5))))
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
 func (f *largeFleet) Events(ctx context.Context, _ tempool.EventOptions) iter.Seq2[api.Event, error] {
 	return func(yield func(api.Event, error) bool) {
 		tick := time.NewTicker(100 * time.Millisecond)
@@ -112,6 +124,7 @@ func TestAPoolOfAThousandWorkersShowsAndScrolls(t *testing.T) {
 	b.await("the first page is shown", `document.querySelectorAll("#roster tbody tr").length === 100 && document.getElementById("link").textContent === "live"`)
 	require.Contains(t, evaluate[string](b, `document.querySelector(".pager").innerText`), "1–100 of 1000")
 	require.Equal(t, 200, evaluate[int](b, `document.querySelectorAll("#roster svg.spark path").length`), "the memory and the calls of each worker of the page")
+	require.Contains(t, evaluate[string](b, `document.querySelector("#queue svg.spark").getAttribute("aria-label")`), "most in each ten seconds, last 10 minutes: least 0, most 78, newest")
 	evaluate[bool](b, `(longTasks = [], window.moments = new Set(), true)`)
 	began := f.asked.Load()
 	b.await("the page has been refreshed five times, while it is scrolled",
