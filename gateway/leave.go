@@ -55,7 +55,7 @@ func (o *openConnections) track(conn net.Conn, state http.ConnState) {
 	case http.StateIdle:
 		c.state.CompareAndSwap(active, idle)
 		if o.leaving.Load() {
-			announceClose(conn, c)
+			announceClose(conn, c, idle)
 		}
 	case http.StateClosed, http.StateHijacked:
 		o.mu.Lock()
@@ -67,11 +67,21 @@ func (o *openConnections) track(conn net.Conn, state http.ConnState) {
 // leave announces the shutdown on the idle connections, and on the others as soon as they are idle.
 func (o *openConnections) leave() {
 	o.leaving.Store(true)
-	o.each(announceClose)
+	o.each(func(conn net.Conn, c *connection) { announceClose(conn, c, idle) })
 }
 
-// awaitClients waits until all clients have left, each with the answer to its request. After the announcement a client has leaveTimeout.
+// awaitClients waits until all clients have left, each with the answer to its request. After the announcement a client has leaveTimeout. A new
+// connection has as long for its first request; a client may also keep one that it opened and did not need, so the announcement follows on those.
 func (o *openConnections) awaitClients(ctx context.Context) {
+	if o.awaitNone(ctx) {
+		return
+	}
+	o.each(func(conn net.Conn, c *connection) { announceClose(conn, c, opened) })
+	o.awaitNone(ctx)
+}
+
+// awaitNone waits until no connection is open, and reports whether that is so. It gives up leaveTimeout after the last request.
+func (o *openConnections) awaitNone(ctx context.Context) bool {
 	deadline := time.Now().Add(leaveTimeout)
 	for ctx.Err() == nil {
 		var some, carrying bool
@@ -80,10 +90,11 @@ func (o *openConnections) awaitClients(ctx context.Context) {
 			deadline = time.Now().Add(leaveTimeout)
 		}
 		if !some || !time.Now().Before(deadline) {
-			return
+			return !some
 		}
 		sleep.For(ctx.Done(), leavingTime/20)
 	}
+	return false
 }
 
 func (o *openConnections) each(f func(net.Conn, *connection)) {
@@ -94,14 +105,15 @@ func (o *openConnections) each(f func(net.Conn, *connection)) {
 	}
 }
 
-// announceClose answers a request that may be in transit on an idle connection: it was not started. A client without a request reads an
-// unsolicited 408, which means that the connection ends (RFC 9110, section 15.5.9).
-func announceClose(conn net.Conn, c *connection) {
-	if !c.state.CompareAndSwap(idle, left) {
+// announceClose answers a request that may be in transit on a connection, if that is in this state, idle or opened: it was not started. A client
+// without a request reads an unsolicited 408, which means that the connection ends (RFC 9110, section 15.5.9).
+func announceClose(conn net.Conn, c *connection, state int32) {
+	secure, isSecure := conn.(*tls.Conn)
+	if isSecure && !secure.ConnectionState().HandshakeComplete || !c.state.CompareAndSwap(state, left) {
 		return
 	}
-	out := io.Writer(c.Conn) // no deadline to keep: the answer fits into the buffer of an idle connection
-	if _, secure := conn.(*tls.Conn); secure {
+	out := io.Writer(c.Conn) // no deadline to keep: the answer fits into the buffer of a connection without a request
+	if isSecure {
 		out = conn
 	}
 	_ = c.Conn.SetWriteDeadline(time.Now().Add(leavingTime))

@@ -22,6 +22,21 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
+// A client may keep a connection that it opened and did not need, and send its first request when the gateway closes.
+func TestAConnectionWithoutARequestIsAnsweredWhenTheGatewayCloses(t *testing.T) {
+	e := openForAll(t, withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
+	spare, err := dialPlain(strings.TrimPrefix(e.gateway.Endpoint(), "http://"))
+	require.NoError(t, err)
+	defer spare.conn.Close()
+	require.Eventually(t, func() bool { return e.gateway.Snapshot().Connections["tcp"] == 1 }, timeout, poll)
+	require.NoError(t, e.gateway.Close(context.Background()))
+	status, p, err := spare.answer()
+	require.NoError(t, err)
+	require.Equal(t, http.StatusRequestTimeout, status)
+	require.Equal(t, api.CodeUnavailable, p.Code)
+	require.False(t, p.Started)
+}
+
 const leavingClients = 32
 
 // openForAll returns an env whose worker can take a call of each client.
@@ -130,6 +145,10 @@ func (c *plainClient) call() (status int, p Problem, err error) {
 	if _, err = io.WriteString(c.conn, request); err != nil {
 		return 0, p, err
 	}
+	return c.answer()
+}
+
+func (c *plainClient) answer() (status int, p Problem, err error) {
 	response, err := http.ReadResponse(c.in, nil)
 	if err != nil {
 		return 0, p, err
