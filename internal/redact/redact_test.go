@@ -85,7 +85,7 @@ func TestAnErrorLeadsToNoTextWithTheSecret(t *testing.T) {
 	require.NoError(t, Error(nil))
 	plain := errors.New("no route to host")
 	require.Same(t, plain, Error(plain))
-	_, cause := url.Parse("redis://s3cret@host:port")
+	_, cause := url.Parse(fmt.Sprintf("redis://%s@host:port", "s3cret"))
 	require.ErrorContains(t, cause, "s3cret")
 	err := Error(fmt.Errorf("open: %w, %w", cause, fs.ErrNotExist))
 	require.NotContains(t, err.Error(), "s3cret")
