@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/redact"
 	"github.com/tempool/tempool/internal/transport"
 )
 
@@ -155,7 +156,7 @@ func (p *Pool) askEachGateway(ctx context.Context, request transport.Request, ta
 			err = take(reply)
 		}
 		if err != nil {
-			failures = append(failures, fmt.Errorf("gateway %s: %w", endpoint, err))
+			failures = append(failures, fmt.Errorf("gateway %s: %w", redact.URLs(endpoint), err))
 		}
 	}
 	return errors.Join(failures...)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/common/v1"
 )
 
 func TestAnAddressWithoutAPortIsExplained(t *testing.T) {
@@ -14,4 +15,21 @@ func TestAnAddressWithoutAPortIsExplained(t *testing.T) {
 	require.ErrorIs(t, err, refused)
 	require.Equal(t, refused, dialError(t.Context(), "127.0.0.1:7233", refused))
 	require.Equal(t, refused, dialError(t.Context(), "dns:///temporal:7233", refused))
+}
+
+func TestAnErrorOfACodecServerHidesTheSecretsOfItsURL(t *testing.T) {
+	_, err := Payloads{KeyFile: "keys", CodecEndpoint: "https://s3cret@codec"}.DataConverter("default")
+	require.ErrorContains(t, err, "(https://(hidden)@codec)")
+	require.NotContains(t, err.Error(), "s3cret")
+	for _, endpoint := range []string{"http://s3cret@127.0.0.1:1", "http://127.0.0.1:1/x?token=s3cret&path="} {
+		payloads, err := Payloads{CodecEndpoint: endpoint}.DataConverter("default")
+		require.NoError(t, err)
+		_, encodeErr := payloads.ToPayload("x")
+		decodeErr := payloads.FromPayload(&common.Payload{Metadata: map[string][]byte{"encoding": []byte("json/plain")}, Data: []byte("1")}, new(int))
+		for _, err := range []error{encodeErr, decodeErr} {
+			require.ErrorContains(t, err, "127.0.0.1:1")
+			require.ErrorContains(t, err, "(hidden)")
+			require.NotContains(t, err.Error(), "s3cret")
+		}
+	}
 }

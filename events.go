@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/redact"
 	"github.com/tempool/tempool/internal/transport"
 )
 
@@ -168,7 +169,7 @@ func (m *eventMerge) read(ctx context.Context, endpoint string, at start, follow
 		case "data":
 			var event api.Event
 			if err := json.Unmarshal([]byte(value), &event); err != nil {
-				return api.Errorf(api.CodeUnavailable, "the gateway at %s sent an invalid event: %w", endpoint, err)
+				return api.Errorf(api.CodeUnavailable, "the gateway at %s sent an invalid event: %w", redact.URLs(endpoint), err)
 			}
 			if !take(event) {
 				return errEnough

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/redact"
 	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/internal/transport"
 )
@@ -123,7 +124,7 @@ func (c *Client) readLines(ctx context.Context, endpoint string, request transpo
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	silence := time.AfterFunc(streamSilence, func() {
-		cancel(api.Errorf(api.CodeUnavailable, "the gateway at %s has stopped sending", endpoint))
+		cancel(api.Errorf(api.CodeUnavailable, "the gateway at %s has stopped sending", redact.URLs(endpoint)))
 	})
 	defer silence.Stop()
 	reply, err := c.transport.Do(ctx, endpoint, request)

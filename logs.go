@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/redact"
 	"github.com/tempool/tempool/internal/transport"
 )
 
@@ -127,7 +128,7 @@ func (p *Pool) readLogs(ctx context.Context, endpoint string, o LogOptions, yiel
 		}
 		var line api.LogLine
 		if err := json.Unmarshal(text, &line); err != nil {
-			return api.Errorf(api.CodeUnavailable, "the response of %s is not a log: %w", endpoint, err)
+			return api.Errorf(api.CodeUnavailable, "the response of %s is not a log: %w", redact.URLs(endpoint), err)
 		}
 		yield(line)
 		return nil

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"go.temporal.io/api/common/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/contrib/envconfig"
 	"go.temporal.io/sdk/converter"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/codec"
+	"github.com/tempool/tempool/internal/redact"
 )
 
 // EnvPayloadKeys is the environment variable for Payloads.KeyFile.
@@ -88,12 +90,12 @@ func (p Payloads) apply(options *client.Options) (err error) {
 func (p Payloads) codec(namespace string) (converter.PayloadCodec, error) {
 	switch {
 	case p.KeyFile != "" && p.CodecEndpoint != "":
-		return nil, api.Errorf(api.CodeInvalid, "both a payload key file (%s) and a codec server (%s) are set; choose one", p.KeyFile, p.CodecEndpoint)
+		return nil, api.Errorf(api.CodeInvalid, "both a payload key file (%s) and a codec server (%s) are set; choose one", p.KeyFile, redact.URLs(p.CodecEndpoint))
 	case p.KeyFile != "":
 		return p.LocalCodec()
 	case p.CodecEndpoint != "":
 		endpoint := strings.TrimRight(strings.ReplaceAll(p.CodecEndpoint, "{namespace}", namespace), "/")
-		return converter.NewRemotePayloadCodec(converter.RemotePayloadCodecOptions{
+		return remoteCodec{converter.NewRemotePayloadCodec(converter.RemotePayloadCodecOptions{
 			Endpoint: endpoint, Client: http.Client{Timeout: codecTimeout},
 			ModifyRequest: func(r *http.Request) error {
 				r.Header.Set("X-Namespace", namespace)
@@ -102,9 +104,22 @@ func (p Payloads) codec(namespace string) (converter.PayloadCodec, error) {
 				}
 				return nil
 			},
-		}), nil
+		})}, nil
 	}
 	return nil, nil
+}
+
+// remoteCodec is a codec server, whose errors name its URL.
+type remoteCodec struct{ converter.PayloadCodec }
+
+func (c remoteCodec) Encode(payloads []*common.Payload) ([]*common.Payload, error) {
+	encoded, err := c.PayloadCodec.Encode(payloads)
+	return encoded, redact.Error(err)
+}
+
+func (c remoteCodec) Decode(payloads []*common.Payload) ([]*common.Payload, error) {
+	decoded, err := c.PayloadCodec.Decode(payloads)
+	return decoded, redact.Error(err)
 }
 
 // LocalCodec is the codec of KeyFile, TEMPOOL_PAYLOAD_KEYS by default. It fails with CodeInvalid without one.

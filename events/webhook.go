@@ -20,6 +20,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/loopback"
+	"github.com/tempool/tempool/internal/redact"
 	"github.com/tempool/tempool/internal/sleep"
 )
 
@@ -52,7 +53,8 @@ type Delivery struct {
 // Webhook posts the events of a Log in batches, in order, each until it is accepted. While the receiver is away, events wait in the ring and
 // nowhere else; the ring's size is the bound.
 type Webhook struct {
-	url    *url.URL
+	url    string
+	shown  string // url without its secrets
 	token  string // the file with it
 	source string // of events about what was missed
 	reader *Reader
@@ -80,7 +82,7 @@ func NewWebhook(log *Log, config WebhookConfig, hostID string, logger *slog.Logg
 		return nil, err
 	}
 	w := &Webhook{
-		url: target, source: api.HostSource(hostID), reader: log.FromOldest(Filter{Types: types}), logger: logger, firstRetry: firstRetry,
+		url: config.URL, shown: redact.URLs(config.URL), source: api.HostSource(hostID), reader: log.FromOldest(Filter{Types: types}), logger: logger, firstRetry: firstRetry,
 		client: &http.Client{Timeout: postTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 	}
 	if w.token = config.TokenFile; w.token != "" {
@@ -88,7 +90,7 @@ func NewWebhook(log *Log, config WebhookConfig, hostID string, logger *slog.Logg
 			return nil, api.Errorf(api.CodeInvalid, "cannot read --events-webhook-token-file: %w", err)
 		}
 	}
-	if secret := w.token != "" || target.User != nil; secret && target.Scheme != "https" && !loopback.Host(target.Hostname()) {
+	if secret := w.token != "" || w.shown != config.URL; secret && target.Scheme != "https" && !loopback.Host(target.Hostname()) {
 		return nil, api.Errorf(api.CodeInvalid, "--events-webhook would send its token unencrypted to %s; use https", target.Host)
 	}
 	return w, nil
@@ -122,7 +124,7 @@ func (w *Webhook) Flush(ctx context.Context) {
 			more = w.next()
 		}
 		if _, err := w.post(ctx); err != nil {
-			w.logger.Warn("the last events were not posted", "url", w.url.Redacted(), "events", w.events, "error", err)
+			w.logger.Warn("the last events were not posted", "url", w.shown, "events", w.events, "error", err)
 			return
 		}
 	}
@@ -134,7 +136,7 @@ func (w *Webhook) next() (more bool) {
 	w.batch, w.events = nil, len(entries)
 	if missed > 0 {
 		w.missed.Add(int64(missed))
-		w.logger.Warn("events were dropped before they could be posted", "url", w.url.Redacted(), "events", missed)
+		w.logger.Warn("events were dropped before they could be posted", "url", w.shown, "events", missed)
 		w.batch = append(w.batch, MissedEvent(w.source, w.reader.Position(), api.MissedEvent{
 			Count: missed, Reason: "the receiver did not accept them before the agent had to drop them",
 		}))
@@ -153,14 +155,14 @@ func (w *Webhook) deliver(ctx context.Context) bool {
 		case err == nil:
 			if w.down {
 				w.down = false
-				w.logger.Info("events are posted again", "url", w.url.Redacted())
+				w.logger.Info("events are posted again", "url", w.shown)
 			}
 			return true
 		case ctx.Err() != nil:
 			return false
 		case !w.down:
 			w.down = true
-			w.logger.Warn("events cannot be posted; they wait until the agent must drop the oldest", "url", w.url.Redacted(), "error", err)
+			w.logger.Warn("events cannot be posted; they wait until the agent must drop the oldest", "url", w.shown, "error", err)
 		}
 		if !sleep.For(ctx.Done(), max(after, wait/2+rand.N(wait))) {
 			return false
@@ -180,7 +182,7 @@ func (w *Webhook) post(ctx context.Context) (after time.Duration, err error) {
 	if err != nil {
 		return 0, err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url.String(), bytes.NewReader(content))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url, bytes.NewReader(content))
 	if err != nil {
 		return 0, err
 	}
@@ -196,7 +198,7 @@ func (w *Webhook) post(ctx context.Context) (after time.Duration, err error) {
 	response, err := w.client.Do(request)
 	if err != nil {
 		w.failed.Add(1)
-		if inURL, ok := errors.AsType[*url.Error](err); ok { // its text has the URL, perhaps with a password
+		if inURL, ok := errors.AsType[*url.Error](err); ok { // its text has the URL
 			err = inURL.Err
 		}
 		return 0, err
@@ -209,7 +211,7 @@ func (w *Webhook) post(ctx context.Context) (after time.Duration, err error) {
 	case slices.Contains(rejections, response.StatusCode):
 		w.failed.Add(1)
 		w.missed.Add(int64(w.events))
-		w.logger.Warn("the receiver rejected events permanently; they are dropped", "url", w.url.Redacted(), "status", response.Status, "events", w.events)
+		w.logger.Warn("the receiver rejected events permanently; they are dropped", "url", w.shown, "status", response.Status, "events", w.events)
 	default:
 		w.failed.Add(1)
 		seconds, _ := strconv.Atoi(response.Header.Get("Retry-After"))

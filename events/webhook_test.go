@@ -258,6 +258,8 @@ func TestAWebhookIsConfiguredSafely(t *testing.T) {
 		{URL: "example.com/events"}:                                "--events-webhook is not a URL",
 		{URL: "https://example.com", Types: "wroker.*"}:            `"wroker.*"`,
 		{URL: "http://me:hunter2@example.com/events"}:              "unencrypted to example.com",
+		{URL: "http://hunter2@example.com/events"}:                 "unencrypted to example.com",
+		{URL: "http://example.com/events?token=hunter2"}:           "unencrypted to example.com",
 		{URL: "https://example.com", TokenFile: "/does/not/exist"}: "--events-webhook-token-file",
 	} {
 		_, err := NewWebhook(l, config, "h", logger)
@@ -268,10 +270,37 @@ func TestAWebhookIsConfiguredSafely(t *testing.T) {
 	r := newReceiver(t, http.StatusOK)
 	address := r.Listener.Addr().String()
 	r.Close()
-	w, err := NewWebhook(l, WebhookConfig{URL: "http://me:hunter2@" + address}, "h", logger)
-	require.NoError(t, err)
-	add(l, 1)
-	w.Flush(t.Context())
-	require.Contains(t, logged.String(), "the last events were not posted")
-	require.NotContains(t, logged.String(), "hunter2")
+	for _, url := range []string{"http://me:hunter2@" + address, "http://hunter2@" + address, "http://" + address + "/hook?token=hunter2&key=hunter2"} {
+		logged.Reset()
+		w, err := NewWebhook(l, WebhookConfig{URL: url}, "h", logger)
+		require.NoError(t, err)
+		add(l, 1)
+		w.Flush(t.Context())
+		require.Contains(t, logged.String(), "the last events were not posted")
+		require.Contains(t, logged.String(), address)
+		require.NotContains(t, logged.String(), "hunter2")
+	}
+}
+
+func TestAWebhookLogsItsURLWithoutSecrets(t *testing.T) {
+	for _, secretly := range []func(address string) string{
+		func(address string) string { return "http://hunter2@" + address },
+		func(address string) string { return "http://" + address + "/hook?code=hunter2" },
+	} {
+		var logged bytes.Buffer
+		l := newLog("here", 4)
+		r := newReceiver(t, http.StatusBadRequest)
+		w, err := NewWebhook(l, WebhookConfig{URL: secretly(r.Listener.Addr().String())}, "h", slog.New(slog.NewTextHandler(&logged, nil)))
+		require.NoError(t, err)
+		add(l, 9) // more than the ring has
+		w.Flush(t.Context())
+		r.answer(http.StatusInternalServerError)
+		add(l, 1)
+		w.Flush(t.Context())
+		for _, line := range []string{"events were dropped before they could be posted", "the receiver rejected events permanently", "the last events were not posted"} {
+			require.Contains(t, logged.String(), line)
+		}
+		require.NotContains(t, logged.String(), "hunter2")
+		require.Contains(t, logged.String(), "(hidden)")
+	}
 }

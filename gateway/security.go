@@ -12,6 +12,7 @@ import (
 	"github.com/tempool/tempool/gateway/access"
 	"github.com/tempool/tempool/gateway/ui"
 	"github.com/tempool/tempool/internal/loopback"
+	"github.com/tempool/tempool/internal/redact"
 )
 
 // Security protects the TCP listener. An address other than loopback needs a certificate, and tokens or client certificates. The files are
@@ -56,8 +57,8 @@ func newAuthenticator(c Config) (*authenticator, error) {
 		}
 	}
 	if s.Advertise != "" {
-		if u, err := url.Parse(s.Advertise); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
-			return nil, api.Errorf(api.CodeInvalid, "--advertise is %q; write the base URL that clients reach, such as https://web-1:7460", s.Advertise)
+		if u, err := url.Parse(s.Advertise); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
+			return nil, api.Errorf(api.CodeInvalid, "--advertise is %q; write the base URL that clients reach, such as https://web-1:7460", redact.URLs(s.Advertise))
 		}
 	}
 	if c.Listen == "" {

@@ -88,6 +88,7 @@ func TestListenerBeyondLoopbackNeedsAuthentication(t *testing.T) {
 		"one address, TLS and token":        {"10.1.2.3:0", Security{CertFile: cert, KeyFile: key, TokensFile: tokens}, true},
 		"advertised host without scheme":    {"127.0.0.1:0", Security{Advertise: "web-1:7460"}, false},
 		"advertised path":                   {"127.0.0.1:0", Security{Advertise: "https://web-1/tempool"}, false},
+		"advertised token":                  {"127.0.0.1:0", Security{Advertise: "https://s3cret@web-1"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := newAuthenticator(Config{Listen: c.listen, Security: c.security})
@@ -95,6 +96,7 @@ func TestListenerBeyondLoopbackNeedsAuthentication(t *testing.T) {
 				require.NoError(t, err)
 			} else {
 				require.Equal(t, api.CodeInvalid, api.CodeOf(err))
+				require.NotContains(t, err.Error(), "s3cret")
 			}
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tempool/tempool/internal/redact"
 	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
@@ -116,7 +117,7 @@ func (p *Process) probeHTTP(ctx context.Context, path string) error {
 	}
 	target, err := url.Parse("http://" + host + "/" + strings.TrimPrefix(path, "/"))
 	if err != nil {
-		return coded(CodeInvalid, err, "health.path %q", path)
+		return coded(CodeInvalid, redact.Error(err), "health.path %q", redact.URLs(path))
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 	if err != nil {
@@ -135,11 +136,11 @@ func (p *Process) probeHTTP(ctx context.Context, path string) error {
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return err
+		return redact.Error(err) // its text has the URL
 	}
 	defer response.Body.Close()
 	if response.StatusCode < 200 || response.StatusCode >= 400 {
-		return fmt.Errorf("GET %s answered %s", path, response.Status)
+		return fmt.Errorf("GET %s answered %s", redact.URLs(path), response.Status)
 	}
 	return nil
 }

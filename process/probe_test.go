@@ -27,7 +27,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         if self.path == "/slow" or self.path == "/worse" and asked: time.sleep(1000)
         asked.append(self.path)
-        self.send_response({"/sick": 503, "/worse": 503, "/moved": 302}.get(self.path, 200))
+        self.send_response({"/sick": 503, "/worse": 503, "/moved": 302}.get(self.path.partition("?")[0], 200))
         if self.path == "/moved": self.send_header("Location", "/sick")
         self.end_headers()
 http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()
@@ -235,4 +235,19 @@ func TestAnExecProbeThatTimesOutIsKilledWithItsChildren(t *testing.T) {
 		require.Less(t, timeout, waitTimeout, "the probe does not begin")
 	}
 	eventually(t, func() bool { return len(cookieHolders(t, p.Info().Cookie)) == 1 }, "only the worker itself may be left")
+}
+
+func TestAFailedProbeHidesTheSecretsOfItsPath(t *testing.T) {
+	sp := listens(spec.HealthHTTP, web)
+	sp.Health.Timeout = spec.Duration(waitTimeout)
+	p := begin(t, open(t), sp)
+	err := p.probeHTTP(t.Context(), "/sick?token=s3cret")
+	require.ErrorContains(t, err, "GET /sick?token=(hidden) answered 503")
+	p.Kill("the test ends it")
+	<-p.Done()
+	err = p.probeHTTP(t.Context(), "/sick?key=s3cret&x=1")
+	require.ErrorContains(t, err, "/sick?key=(hidden)&x=1")
+	require.ErrorIs(t, err, syscall.ECONNREFUSED)
+	require.NotContains(t, err.Error(), "s3cret")
+	require.NotContains(t, p.probeHTTP(t.Context(), "/%zz?key=s3cret").Error(), "s3cret")
 }

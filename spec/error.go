@@ -3,6 +3,8 @@ package spec
 import (
 	"fmt"
 	"strings"
+
+	"github.com/tempool/tempool/internal/redact"
 )
 
 // Error is the first error of a spec, and what to write instead. Every error of this package about the content of a spec is a *Error.
@@ -20,7 +22,7 @@ type Error struct {
 	Nearest string
 }
 
-// Error returns one line, such as pool.toml:3: pool.size: 0 is not allowed; allowed: a whole number from 1 to 1000
+// Error returns one line without secrets, such as pool.toml:3: pool.size: 0 is not allowed; allowed: a whole number from 1 to 1000
 func (e *Error) Error() string {
 	var text strings.Builder
 	if e.File != "" {
@@ -35,7 +37,7 @@ func (e *Error) Error() string {
 	if e.Key != "" {
 		fmt.Fprintf(&text, "%s: ", truncated(e.Key))
 	}
-	text.WriteString(truncated(e.Problem))
+	text.WriteString(truncated(redact.Text(e.Problem)))
 	if e.Allowed != "" {
 		fmt.Fprintf(&text, "; allowed: %s", e.Allowed)
 	}

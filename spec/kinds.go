@@ -3,6 +3,8 @@ package spec
 import (
 	"reflect"
 	"strings"
+
+	"github.com/tempool/tempool/internal/redact"
 )
 
 const (
@@ -11,15 +13,16 @@ const (
 	functionAllowed = `the name of a function that an agent registers, such as "thumbnail": 1 to 63 characters of a-z, 0-9, _ and -, the first a letter or digit`
 )
 
-// Program names what a worker runs, for people.
+// Program names what a worker runs, for people, with Hidden in place of what may be secret.
 func (p Pool) Program() string {
+	command := hideArguments(p.Command)
 	switch p.Kind {
 	case KindContainer:
-		return strings.Join(append([]string{"image", p.Image}, p.Command...), " ")
+		command = append([]string{"image", redact.Text(p.Image)}, command...)
 	case KindFunction:
 		return "function " + p.Function
 	}
-	return strings.Join(p.Command, " ")
+	return strings.Join(command, " ")
 }
 
 // foreignKeys are the keys that a kind does not know.

@@ -2,6 +2,7 @@ package spec
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -56,4 +57,44 @@ func TestChangesOfSecretsAreListedWithoutThem(t *testing.T) {
 		{"pool.size", "4", "9"}, {"pool.command", `["run", "--token=(hidden)"]`, `["run", "--token=(hidden)"]`},
 		{"pool.env.GONE", "(hidden)", ""}, {"pool.env.KEY", "(hidden)", "(hidden)"}, {"pool.env.NEW", "", `""`}, {"sessions.url", `""`, `"(hidden)"`},
 	}, ChangesWithoutSecrets(from, to))
+}
+
+func TestASpecHidesURLsThatCarryATokenAlone(t *testing.T) {
+	s := good()
+	s.Pool.Env = map[string]string{"BROKER": "amqps://s3cret@mq/"}
+	s.Pool.Command = []string{"run", "redis://s3cret@db", "--hook", "https://h/x?token=s3cret", "https://h/?key=s3cret&page=2"}
+	s.Pool.Image = "docker://s3cret@registry/image"
+	s.Pool.RunArgs = []string{"--env", "BROKER=https://s3cret@mq/", "--label", "source=https://s3cret:@git/x"}
+	s.Health.Command, s.Health.Path = []string{"curl", "https://s3cret@localhost/"}, "/healthz?key=s3cret"
+	s.Start.Warmup = []Warmup{{Method: "init", Params: json.RawMessage(`{"urls":["https://s3cret@h","https://h/?access_token=s3cret"]}`)}}
+	s.Sessions.URL = "redis://s3cret@db"
+	hidden := s.WithoutSecrets()
+	encoded, err := json.Marshal(hidden)
+	require.NoError(t, err)
+	require.NotContains(t, string(encoded), "s3cret")
+	require.NotContains(t, hidden.Text(), "s3cret")
+	require.Equal(t, []string{"run", "redis://(hidden)@db", "--hook", "https://h/x?token=(hidden)", "https://h/?key=(hidden)&page=2"}, hidden.Pool.Command)
+	for _, change := range ChangesWithoutSecrets(Default(), s) {
+		require.NotContains(t, change.From+change.To, "s3cret")
+	}
+	for _, kind := range []string{KindProcess, KindContainer} {
+		s.Pool.Kind = kind
+		require.NotContains(t, s.Pool.Program(), "s3cret")
+		require.Contains(t, s.Pool.Program(), "run redis://(hidden)@db --hook")
+	}
+	require.Equal(t, "serve --password (hidden)", Pool{Command: []string{"serve", "--password", "s3cret"}}.Program())
+}
+
+func TestAnErrorOfASpecHidesSecrets(t *testing.T) {
+	for _, text := range []string{
+		"[pool]\nname = \"p\"\nimage = \"https://s3cret@registry/an image\"",
+		"[pool]\nname = \"p\"\ncommand = [\"x\"]\n[health]\npath = \"https://me:s3cret@h/\"",
+		"[pool]\nname = \"p\"\ncommand = [\"x\"]\n[health]\npath = \"healthz?token=s3cret\"",
+		"[pool]\nname = \"p\"\ncommand = [\"x\"]\n[health]\npath = \"x://s3cret" + strings.Repeat("x", 2*maxQuotedRunes) + "@h/\"",
+	} {
+		_, err := Parse([]byte(text), "pool.toml")
+		require.ErrorContains(t, err, "is not allowed")
+		require.ErrorContains(t, err, Hidden)
+		require.NotContains(t, err.Error(), "s3cret")
+	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway"
+	"github.com/tempool/tempool/internal/redact"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/process/logs"
 	"github.com/tempool/tempool/spec"
@@ -129,8 +130,8 @@ func (c *Config) complete() error {
 			return fmt.Errorf("--keep-processes cannot work here: %w", err)
 		}
 	}
-	if u, err := url.Parse(c.TemporalUI); c.TemporalUI != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
-		return api.Errorf(api.CodeInvalid, "--temporal-ui is %q; write the base URL of the Temporal Web UI, such as https://temporal.example.com", c.TemporalUI)
+	if u, err := url.Parse(c.TemporalUI); c.TemporalUI != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil) {
+		return api.Errorf(api.CodeInvalid, "--temporal-ui is %q; write the base URL of the Temporal Web UI, such as https://temporal.example.com", redact.URLs(c.TemporalUI))
 	}
 	if err := gateway.CheckSecurity(c.Listen, c.Security); err != nil {
 		return err

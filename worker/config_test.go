@@ -13,3 +13,12 @@ func TestNoHostHasTheNameUnderWhichOthersReportDemand(t *testing.T) {
 		require.ErrorContains(t, (&Config{HostID: name}).complete(), "invalid --host-id")
 	}
 }
+
+func TestTheAddressOfTheWebUIHasNoSecret(t *testing.T) {
+	for _, address := range []string{"https://s3cret@temporal.example.com", "ftp://me:s3cret@h", "//h/?token=s3cret"} { // pages link to it
+		err := (&Config{HostID: "h", StateDir: t.TempDir(), TemporalUI: address}).complete()
+		require.ErrorContains(t, err, "--temporal-ui is ")
+		require.ErrorContains(t, err, "(hidden)")
+		require.NotContains(t, err.Error(), "s3cret")
+	}
+}

@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/url"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/atomicfile"
+	"github.com/tempool/tempool/internal/redact"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -27,7 +27,7 @@ type copyRecord struct {
 	Began   time.Time    `json:"began"`
 }
 
-// storeAddress names a store. Its URL may hold a password: print it with String only.
+// storeAddress names a store. Its URL may hold a secret: print it with String only.
 type storeAddress struct {
 	Store string `json:"store"`
 	URL   string `json:"url,omitempty"`
@@ -57,19 +57,15 @@ func (a storeAddress) applyTo(settings spec.Sessions) spec.Sessions {
 	return settings
 }
 
-// String names the store without its password.
+// String names the store without its secrets.
 func (a storeAddress) String() string {
 	if a.Store != spec.StoreRedis {
 		return a.Store
 	}
-	parsed, err := url.Parse(a.URL)
-	if err != nil {
-		return spec.StoreRedis
-	}
-	return parsed.Redacted()
+	return redact.URLs(a.URL)
 }
 
-// specText returns the lines of a spec that name the store, without its password.
+// specText returns the lines of a spec that name the store, without its secrets.
 func (a storeAddress) specText() string {
 	if a.Store == spec.StoreRedis {
 		return fmt.Sprintf(`sessions.store = "redis" and sessions.url = %q`, a)

@@ -52,7 +52,9 @@ func TestACopyIsRefusedIfItCouldLoseSessions(t *testing.T) {
 	for want, ends := range map[string][2]string{
 		"cannot be copied": {"embedded", "memory"},
 		`a store is "embedded" or the URL of a Redis server`: {"embedded", "http://there"},
-		"not in redis://a:xxxxx@there":                       {"redis://a:secret@there", "embedded"},
+		"not in redis://a:(hidden)@there":                    {"redis://a:secret@there", "embedded"},
+		"not in redis://(hidden)@there":                      {"redis://secret@there", "embedded"},
+		"not in redis://:(hidden)@there?addr=there:1":        {"redis://:secret@there?addr=there:1", "embedded"},
 		"source and target are the same store":               {"embedded", "embedded"},
 		"scale the pool down to this host":                   {"embedded", server.URL()},
 	} {

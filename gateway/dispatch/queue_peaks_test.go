@@ -76,3 +76,19 @@ func TestAGatewayKnowsHowLongItsQueueWas(t *testing.T) {
 	require.Equal(t, []int64{4, 4, 0}, recent.Waiting)
 	require.Zero(t, recent.AgeMS[2]/1000)
 }
+
+func TestAPeakCountsWhoWaitsHoweverShortly(t *testing.T) {
+	e := newEnv(t)
+	p := newPoolState(e.dispatcher, "p") // nothing ticks
+	p.setSpecLocked(e.spec)
+	peak := func() int64 { _, waiting := p.peaks.read(time.Now()); return slices.Max(waiting) }
+	target := AnyWorker("p", "", DefaultPriority)
+	w, _, err := p.tryStart(newCall(t.Context(), Request{Method: "echo", Deadline: time.Now().Add(timeout)}), &target)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, peak())
+	_, err = p.joinLocked(t.Context(), tempool.CheckoutOptions{})
+	require.NoError(t, err)
+	require.EqualValues(t, 2, peak())
+	require.True(t, p.queue.Remove(w))
+	require.EqualValues(t, 2, peak())
+}

@@ -239,3 +239,17 @@ func TestAVersionOfASpecThatIsNotComparedIsNotCalledTheSame(t *testing.T) {
 	require.NotContains(t, oldest, "It is the same as the present one")
 	require.Equal(t, 2, strings.Count(oldest, "What differs is not known: only the newest 3 older versions are compared."))
 }
+
+func TestThePageOfAPoolHidesWhatItsProgramIsGiven(t *testing.T) {
+	s := newSite(t, operator, nil)
+	py := s.fleet.pools["py"]
+	py.Spec.Pool.Command = []string{"serve", "--token", "s3cret", "redis://s3cret@db", "https://h/?key=s3cret"}
+	py.Spec.Health.Path, py.Spec.Sessions.URL = "/healthz?key=s3cret", "redis://s3cret@db"
+	s.fleet.pools["py"] = py
+	for _, path := range []string{"/ui/", "/ui/pools/py", "/ui/pools/py/workers/0"} {
+		_, text, _ := s.get(path)
+		require.NotContains(t, text, "s3cret", path)
+	}
+	_, text, _ := s.get("/ui/pools/py")
+	require.Contains(t, text, "<code>serve --token (hidden) redis://(hidden)@db https://h/?key=(hidden)</code>")
+}

@@ -105,7 +105,7 @@ func newPoolView(p poolFacts, processes map[string]api.ProcessReport, r *http.Re
 	row, trouble, workers := newPoolRow(p, processes, now)
 	query := r.URL.Query()
 	view := poolView{
-		Row: row, Status: p.PoolStatus, Problem: trouble, Command: strings.Join(p.Spec.Pool.Command, " "), States: row.States,
+		Row: row, Status: p.PoolStatus, Problem: trouble, Command: p.Spec.Pool.Program(), States: row.States,
 		Filter: query.Get("state"), Search: strings.TrimSpace(query.Get("q")),
 	}
 	if p.Rollout != nil {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"github.com/tempool/tempool/internal/redact"
 )
 
 // Exit codes.
@@ -22,9 +24,9 @@ type UsageError struct{ error }
 func Usagef(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
 
 // Execute runs a command without positional arguments and returns its exit code: 0, 1 for an error of the command, or 2 for a wrong command
-// line. It prints the error to the command's standard error.
+// line. It prints the error, without the secrets of URLs, to the command's standard error.
 func Execute(ctx context.Context, c *cobra.Command, args []string) int {
-	err := run(ctx, c, args)
+	err := redact.Error(run(ctx, c, args))
 	var usage UsageError
 	switch {
 	case err == nil:

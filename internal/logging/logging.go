@@ -7,15 +7,29 @@ import (
 	"os"
 
 	"golang.org/x/term"
+
+	"github.com/tempool/tempool/internal/redact"
 )
 
-// New returns a logger that writes to w: text if w is a terminal, JSON otherwise.
+// New returns a logger that writes to w: text if w is a terminal, JSON otherwise. It hides secrets in messages, texts and errors.
 func New(w io.Writer, level slog.Level) *slog.Logger {
-	options := &slog.HandlerOptions{Level: level}
+	options := &slog.HandlerOptions{Level: level, ReplaceAttr: hideSecrets}
 	if Terminal(w) {
 		return slog.New(slog.NewTextHandler(w, options))
 	}
 	return slog.New(slog.NewJSONHandler(w, options))
+}
+
+func hideSecrets(_ []string, a slog.Attr) slog.Attr {
+	switch a.Value.Kind() {
+	case slog.KindString:
+		a.Value = slog.StringValue(redact.URLs(a.Value.String()))
+	case slog.KindAny:
+		if err, is := a.Value.Any().(error); is {
+			a.Value = slog.AnyValue(redact.Error(err))
+		}
+	}
+	return a
 }
 
 // Terminal reports whether w is a terminal.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/loopback"
+	"github.com/tempool/tempool/internal/redact"
 )
 
 // Access is how the requests of one context reach gateways, in place of the Transport's own credentials.
@@ -39,7 +40,7 @@ func (t *Transport) accessTo(ctx context.Context, asked string) (endpoint, token
 		return cmp.Or(instead, asked), access.Token, true, nil
 	}
 	if strings.HasPrefix(asked, "unix:") || access.Token != "" && onLoopback(asked) {
-		return "", "", false, api.Errorf(api.CodeUnavailable, "the gateway at %s is reachable only from its own host; give its agent an address that others reach with --listen, and TLS", asked)
+		return "", "", false, api.Errorf(api.CodeUnavailable, "the gateway at %s is reachable only from its own host; give its agent an address that others reach with --listen, and TLS", redact.URLs(asked))
 	}
 	return asked, access.Token, access.Certificate, nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/loopback"
+	"github.com/tempool/tempool/internal/redact"
 	"github.com/tempool/tempool/internal/tracecontext"
 )
 
@@ -93,7 +94,7 @@ func (t *Transport) send(ctx context.Context, endpoint string, r Request) (*http
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: sending.begin})
 	request, err := http.NewRequestWithContext(traced, r.Method, base+r.Path, r.Body.open())
 	if err != nil {
-		return nil, api.Errorf(api.CodeInvalid, "invalid gateway endpoint %q; use http://HOST:PORT, https://HOST:PORT or unix:PATH: %w", asked, err)
+		return nil, api.Errorf(api.CodeInvalid, "invalid gateway endpoint %q; use http://HOST:PORT, https://HOST:PORT or unix:PATH: %w", redact.URLs(asked), redact.Error(err))
 	}
 	if r.Header != nil {
 		request.Header = r.Header.Clone()
@@ -107,7 +108,7 @@ func (t *Transport) send(ctx context.Context, endpoint string, r Request) (*http
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return nil, Error(ctx, err, "request to the gateway at "+asked+" failed", sending.begun())
+		return nil, Error(ctx, err, "request to the gateway at "+redact.URLs(asked)+" failed", sending.begun())
 	}
 	if response.StatusCode/100 == 2 {
 		return response, nil

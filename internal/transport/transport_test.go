@@ -82,3 +82,18 @@ func TestAnEndpointWithoutAnAgentIsExplained(t *testing.T) {
 	require.ErrorContains(t, err, "is an agent running there?")
 	require.ErrorContains(t, err, socket)
 }
+
+func TestAFailureNamesTheGatewayWithoutItsSecret(t *testing.T) {
+	own := New("", nil)
+	defer own.Close()
+	for endpoint, shown := range map[string]string{
+		"http://s3cret@127.0.0.1:1": "the gateway at http://(hidden)@127.0.0.1:1 failed", "http://s3cret@127.0.0.1:x": `invalid gateway endpoint "http://(hidden)@127.0.0.1:x"`,
+		"http://me:s3cret@127.0.0.1:1": "the gateway at http://me:(hidden)@127.0.0.1:1 failed",
+	} {
+		_, err := own.Do(t.Context(), endpoint, Request{Method: http.MethodGet, Path: "/"})
+		require.ErrorContains(t, err, shown)
+		require.NotContains(t, err.Error(), "s3cret")
+	}
+	_, err := own.Do(WithAccess(t.Context(), Access{Token: "t"}), "http://s3cret@127.0.0.1:1", Request{Method: http.MethodGet, Path: "/"})
+	require.ErrorContains(t, err, "http://(hidden)@127.0.0.1:1 is reachable only from its own host")
+}

@@ -18,8 +18,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/redact"
 	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/sessions"
+	"github.com/tempool/tempool/spec"
 )
 
 // DefaultPrefix starts all keys.
@@ -52,13 +54,16 @@ var _ sessions.Store = (*Store)(nil)
 
 // Open makes a store. It does not connect. It fails with CodeInvalid for a malformed URL.
 func Open(options Options) (*Store, error) {
+	if err := spec.CheckRedisURL(options.URL); err != nil { // errors of a parser repeat what they cannot parse
+		return nil, api.Errorf(api.CodeInvalid, "sessions.url: %w", err)
+	}
 	address, err := withPassword(options.URL)
 	if err != nil {
 		return nil, err
 	}
 	client, err := connect(address)
 	if err != nil {
-		return nil, api.Errorf(api.CodeInvalid, "sessions.url is not a Redis URL, for example redis://localhost:6379/0: %w", err)
+		return nil, api.Errorf(api.CodeInvalid, "sessions.url is not a Redis URL, for example redis://localhost:6379/0: %w", redact.Error(err))
 	}
 	config := options.Config.WithDefaults()
 	return &Store{client: client, prefix: cmp.Or(options.Prefix, DefaultPrefix), config: config, cache: newCache(), max: config.Max, onFull: config.OnFull}, nil

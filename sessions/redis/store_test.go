@@ -183,8 +183,22 @@ func TestAnOperationTimesOutIfTheServerDoesNotAnswer(t *testing.T) {
 }
 
 func TestAMalformedURLIsRejected(t *testing.T) {
-	for _, url := range []string{"", "http://localhost", "redis://localhost/x", "localhost:6379", "redis://localhost?addr=%"} {
+	for _, url := range []string{
+		"", "http://localhost", "redis://localhost/x", "localhost:6379", "redis://localhost?addr=%", "redis://me:s3cret@localhost:port", "redis://s3cret@localhost:port",
+		"redis://me:s3cret", "redis://s3c ret@localhost", "s3cret://localhost", "redis://localhost?password=s3cret", "redis://localhost/0?s3cret=1", "redis://:s3cret%zz@localhost",
+	} {
 		_, err := Open(Options{URL: url})
 		require.ErrorIs(t, err, &api.Error{Code: api.CodeInvalid}, url)
+		require.NotContains(t, err.Error(), "s3c", url)
+	}
+}
+
+func TestAnUnreachableServerIsNamedWithoutItsSecret(t *testing.T) {
+	for _, address := range []string{"s3cret@127.0.0.1:1", ":s3cret@127.0.0.1:1", "s3cret:@127.0.0.1:1?addr=127.0.0.1:1"} {
+		store := openStore(t, Options{URL: "redis://" + address})
+		_, err := store.Get(t.Context(), "a")
+		require.ErrorIs(t, err, api.ErrStoreUnavailable)
+		require.ErrorContains(t, err, "127.0.0.1:1")
+		require.NotContains(t, err.Error(), "s3cret")
 	}
 }

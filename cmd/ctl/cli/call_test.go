@@ -118,6 +118,18 @@ func TestTheEnvironmentListsGateways(t *testing.T) {
 	r := runCtl(t, "call", "hello", "greet")
 	requireCode(t, ExitFailed, r)
 	require.Contains(t, r.err, `TEMPOOL_GATEWAY contains "nonsense"`)
+	for _, secretly := range []string{"redis://s3cret@host", "http://s3cret@127.0.0.1:1", "http://127.0.0.1:1?token=s3cret"} {
+		for _, format := range []string{"table", "json"} {
+			t.Setenv(envGateway, secretly)
+			fromEnvironment := runCtl(t, "call", "hello", "greet", "-o", format)
+			fromFlag := runCtl(t, "call", "hello", "greet", "-o", format, "--gateway", secretly)
+			for _, r := range []result{fromEnvironment, fromFlag} {
+				require.NotEqual(t, ExitOK, r.code)
+				require.Contains(t, r.err, "(hidden)")
+				require.NotContains(t, r.err, "s3cret")
+			}
+		}
+	}
 	r = runCtl(t, "call", "hello", "greet", "--gateway", endpoint, "--ca-file", filepath.Join(t.TempDir(), "none.pem"))
 	requireCode(t, ExitFailed, r)
 	require.Contains(t, r.err, "none.pem")

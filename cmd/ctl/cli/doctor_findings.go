@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/redact"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
@@ -49,7 +50,7 @@ const (
 type diagnosis []finding
 
 func (d *diagnosis) add(level, check, subject, action, format string, args ...any) {
-	*d = append(*d, finding{Level: level, Check: check, Subject: subject, Message: fmt.Sprintf(format, args...), Action: action})
+	*d = append(*d, finding{Level: level, Check: check, Subject: subject, Message: redact.URLs(fmt.Sprintf(format, args...)), Action: action})
 }
 
 // diagnose judges a set-up.

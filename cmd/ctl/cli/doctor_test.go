@@ -151,3 +151,23 @@ func withCheck(change func(*tempool.GatewayCheck)) func(*fakeControlPlane, *api.
 		f.checks[r.Endpoint] = check
 	}
 }
+
+func TestDoctorShowsNoSecretsOfURLs(t *testing.T) {
+	for name, change := range map[string]func(f *fakeControlPlane, r *api.AgentReport){
+		"an address with a token": func(_ *fakeControlPlane, r *api.AgentReport) { r.Endpoint = "https://s3cret@a:7460" },
+		"a failure": withCheck(func(g *tempool.GatewayCheck) {
+			g.Err = api.Errorf(api.CodeUnavailable, "https://me:s3cret@a:7460/readyz?token=s3cret does not answer")
+		}),
+		"a refusal": withCheck(func(g *tempool.GatewayCheck) {
+			g.Refused = api.Errorf(api.CodeUnauthorized, "https://s3cret@a:7460 refuses")
+		}),
+	} {
+		f := healthySetup(t)
+		change(f, f.hosts[0].Heartbeat.Agent)
+		for _, format := range []string{"table", "json"} {
+			r := ctl(t, f, "doctor", "-o", format)
+			require.Contains(t, r.out, "(hidden)", name)
+			require.NotContains(t, r.out+r.err, "s3cret", name)
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/command"
+	"github.com/tempool/tempool/internal/redact"
 )
 
 // Codes of failures that arise in ctl itself.
@@ -19,8 +20,13 @@ const (
 	codeUnexpected  api.Code = "unexpected" // an error without a code
 )
 
-// describe returns the code and the message of an error.
+// describe returns the code and the message of an error, without the secrets of URLs.
 func describe(err error) (api.Code, string) {
+	code, message := codeAndMessage(err)
+	return code, redact.URLs(message)
+}
+
+func codeAndMessage(err error) (api.Code, string) {
 	var usage command.UsageError
 	var coded *api.Error
 	switch {

@@ -12,6 +12,7 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/command"
+	"github.com/tempool/tempool/internal/redact"
 )
 
 const (
@@ -88,7 +89,7 @@ func (a *app) printLogs(ctx context.Context, p pool, o tempool.LogOptions) error
 	o.Unreachable = func(endpoint string, err error) {
 		unread = err
 		_, message := describe(err)
-		a.warn(fmt.Sprintf("no logs from the gateway at %s: %s", endpoint, message))
+		a.warn(fmt.Sprintf("no logs from the gateway at %s: %s", redact.URLs(endpoint), message))
 	}
 	out := bufio.NewWriter(a.out)
 	var failed error
