@@ -125,4 +125,4 @@ replay-record: temporal-server replay-state-fields
 # Records the fields of the state of runs, which workflows.StateFormat numbers.
 replay-state-fields:
 	mkdir -p test/replay/testdata/$(RECORD_VERSION)
-	$(GO) test -count=1 ./workflows -run TestNewFieldsOfTheState -record-state $(CURDIR)/test/replay/testdata/$(RECORD_VERSION)
+	$(GO) test -count=1 ./workflows -run TestChangedFieldsOfTheState -record-state $(CURDIR)/test/replay/testdata/$(RECORD_VERSION)

@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"cmp"
 	"fmt"
 
 	"go.temporal.io/sdk/converter"
@@ -12,26 +13,31 @@ import (
 	"github.com/tempool/tempool/workflows/internal/loop"
 )
 
-// StateFormat is the number of the format of the state that a run receives: its fields, and what their values mean. Raise it in every release
-// that adds a field or a value, so that an agent of an earlier release never continues such a run: it would drop what it does not know.
-const StateFormat = 1
+// StateFormats are the numbers of the formats of the state that a run receives, by workflow type: its fields, and what their values mean. Those that are
+// not listed are 1. Raise a number with each change that adds or removes a field or adds a value, whether or not the earlier format was released: an agent
+// of an earlier build then never continues such a run. It would drop what it does not know.
+var StateFormats = map[string]int{api.WorkflowPool: 2, api.WorkflowWorker: 2}
 
-// stateFormatHeader is the header of a run with the StateFormat of the build that wrote its input. Without it, the format is 1 or older.
+func formatOf(formats map[string]int, workflowType string) int {
+	return cmp.Or(formats[workflowType], 1)
+}
+
+// stateFormatHeader is the header of a run with the format of the build that wrote its input. Without it, the format is 1 or older.
 const stateFormatHeader = "tempool-state-format"
 
 // Interceptors returns what every Temporal worker that runs the registered workflows needs; payloads converts those of its namespace. It marks the
-// state that a run hands to the next one, or to a child, with StateFormat, and notes in which order signals arrive. The workflow task of a run whose
+// state that a run hands to the next one, or to a child, with its format, and notes in which order signals arrive. The workflow task of a run whose
 // state is newer than this build fails, and Temporal retries it until an agent with a newer build takes it.
 //
 // The events of workflows go to their agent by emitTo; nil takes none. A replay emits none. Events are emitted at least once: a workflow task that
 // Temporal did not accept is executed again, here or by another agent.
 func Interceptors(payloads converter.DataConverter, emitTo api.Emit) []interceptor.WorkerInterceptor {
-	return []interceptor.WorkerInterceptor{&stateFormats{known: StateFormat, payloads: payloads, emitTo: emitTo}, loop.SignalOrder()}
+	return []interceptor.WorkerInterceptor{&stateFormats{known: StateFormats, payloads: payloads, emitTo: emitTo}, loop.SignalOrder()}
 }
 
 type stateFormats struct {
 	interceptor.WorkerInterceptorBase
-	known    int
+	known    map[string]int
 	payloads converter.DataConverter
 	emitTo   api.Emit
 }
@@ -43,7 +49,7 @@ func (s *stateFormats) InterceptWorkflow(_ workflow.Context, next interceptor.Wo
 // checkedRun refuses a run with newer state. It does all that is done for each run: a further interceptor would take more of each cached run's stack.
 type checkedRun struct {
 	interceptor.WorkflowInboundInterceptorBase
-	known    int
+	known    map[string]int
 	payloads converter.DataConverter
 	emitTo   api.Emit
 }
@@ -70,9 +76,9 @@ func (r *checkedRun) check(ctx workflow.Context) {
 		if err := converter.GetDefaultDataConverter().FromPayload(mark, &format); err != nil {
 			panic(fmt.Sprintf("unreadable header %s: %v", stateFormatHeader, err))
 		}
-		if format > r.known { // a panic fails the workflow task; an error would end the workflow
+		if known := formatOf(r.known, workflow.GetInfo(ctx).WorkflowType.Name); format > known { // a panic fails the workflow task; an error would end the workflow
 			panic(fmt.Sprintf("the state of this run has format %d, and this build knows formats up to %d; an agent with a newer build continues it: upgrade this agent",
-				format, r.known))
+				format, known))
 		}
 	}
 }
@@ -80,21 +86,21 @@ func (r *checkedRun) check(ctx workflow.Context) {
 // markedRun marks the state that leaves a run.
 type markedRun struct {
 	interceptor.WorkflowOutboundInterceptorBase
-	known int
+	known map[string]int
 }
 
 func (r *markedRun) NewContinueAsNewError(ctx workflow.Context, definition any, args ...any) error {
-	r.mark(ctx)
+	r.mark(ctx, workflow.GetInfo(ctx).WorkflowType.Name)
 	return r.Next.NewContinueAsNewError(ctx, definition, args...)
 }
 
 func (r *markedRun) ExecuteChildWorkflow(ctx workflow.Context, workflowType string, args ...any) workflow.ChildWorkflowFuture {
-	r.mark(ctx)
+	r.mark(ctx, workflowType)
 	return r.Next.ExecuteChildWorkflow(ctx, workflowType, args...)
 }
 
-func (r *markedRun) mark(ctx workflow.Context) {
-	mark, err := converter.GetDefaultDataConverter().ToPayload(r.known)
+func (r *markedRun) mark(ctx workflow.Context, workflowType string) {
+	mark, err := converter.GetDefaultDataConverter().ToPayload(formatOf(r.known, workflowType))
 	if err != nil {
 		panic(err) // a number
 	}

@@ -23,7 +23,7 @@ func runWithFormat(t *testing.T, known int, header *common.Header) (next *common
 	if header != nil {
 		suite.SetHeader(header)
 	}
-	env := workflowtest.NewEnvironment(&suite, worker.Options{Interceptors: []interceptor.WorkerInterceptor{&stateFormats{known: known}}})
+	env := workflowtest.NewEnvironment(&suite, worker.Options{Interceptors: []interceptor.WorkerInterceptor{&stateFormats{known: map[string]int{"Again": known, "Other": 9}}}})
 	again := func(ctx workflow.Context) error { return workflow.NewContinueAsNewError(ctx, "Again") }
 	env.RegisterWorkflowWithOptions(again, workflow.RegisterOptions{Name: "Again"})
 	env.ExecuteWorkflow("Again")

@@ -17,6 +17,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/process/tree"
+	"github.com/tempool/tempool/spec"
 )
 
 // pids are the processes of a pool's workers by slot, once all of them serve.
@@ -166,6 +167,33 @@ func TestAnAgentThatCannotRegisterYetKeepsTheProcesses(t *testing.T) {
 	require.Equal(t, before, env.pids(pool, 2), "no process restarts")
 	callLease(t, held, "echo")
 	require.NoError(t, held.Checkin(t.Context(), api.OutcomeOK))
+}
+
+// The process that is to replace the one that serves is ready, and waits for the end of a client's lease, when its agent is replaced.
+func TestASuccessorThatWaitsForALeaseIsTakenOver(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	first := env.startAgent("successor", "--capacity", "4", "--keep-processes")
+	s := echoSpec("successor", 1)
+	s.Rotation.DrainTimeout = spec.Duration(time.Hour)
+	pool := env.startPool(s)
+	held, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "holder", TTL: 10 * time.Minute})
+	require.NoError(t, err)
+	callLease(t, held, "echo")
+	_, err = pool.Restart(t.Context(), api.RestartRequest{Worker: new(int), Reason: "so that it has a successor"})
+	require.NoError(t, err)
+	require.EqualValues(t, 2, env.waitState(pool, 0, lifecycle.Draining).Successor)
+	processes := hostProcesses("successor")
+	first.stop()
+	env.startAgent("successor", "--capacity", "4", "--keep-processes")
+	st := env.waitState(pool, 0, lifecycle.Ready)
+	require.EqualValues(t, 2, st.Incarnation, "no process is started")
+	require.Contains(t, processes, st.PID)
+	_, err = held.CallRaw(t.Context(), "echo", nil)
+	require.Error(t, err, "the lease was on the process that was replaced")
+	answer, err := pool.CallRaw(t.Context(), "echo", []byte(`"new"`))
+	require.NoError(t, err)
+	require.JSONEq(t, `"new"`, string(answer))
 }
 
 // Without a successor that takes them over, kept processes are replaced, and none is left over.
