@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
@@ -122,15 +123,35 @@ func TestARestartThatArrivesTwiceIsCarriedOutOnce(t *testing.T) {
 	s.run(standalone())
 }
 
+// newestReport is the last of the worker's reports to its pool.
+func (s *workerEnv) newestReport() api.WorkerChanged {
+	reports := s.signalsOf(api.SignalWorkerChanged)
+	return reports[len(reports)-1].(api.WorkerChanged)
+}
+
+func TestAStopOfAWorkerThatGaveUpIsReportedToItsPool(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.onStart = func(api.StartRequest) (api.StartResult, error) {
+		return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing", string(api.CodeStartFailed), nil)
+	}
+	s.At(time.Hour, func() {
+		require.True(t, s.newestReport().Resting)
+		require.Zero(t, s.newestReport().RestOrderedAt)
+		s.env.SignalWorkflow(api.SignalStop, api.Control{})
+	})
+	s.At(2*time.Hour, func() {
+		require.Equal(t, time.Hour, s.newestReport().RestOrderedAt.Sub(s.Begin).Round(time.Minute))
+		s.cancel()
+	})
+	s.run(inPool(func(sp *spec.Spec) { sp.Recovery.MaxConsecutiveFailures = 2 }))
+}
+
 // The pool learns of an order that changes nothing: it must not restart the worker after that.
 func TestASecondStopOfAStoppedWorkerIsReportedToItsPool(t *testing.T) {
 	for _, order := range []string{api.SignalStop, api.SignalDrain} {
 		t.Run(order, func(t *testing.T) {
 			s := newWorkerEnv(t)
-			newest := func() api.WorkerChanged {
-				reports := s.signalsOf(api.SignalWorkerChanged)
-				return reports[len(reports)-1].(api.WorkerChanged)
-			}
+			newest := s.newestReport
 			var first api.WorkerChanged
 			s.At(time.Minute, s.signal(api.SignalStop, api.Control{}))
 			s.At(2*time.Minute, func() {

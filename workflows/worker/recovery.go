@@ -32,11 +32,11 @@ func (w *worker) decideNext() bool {
 		return true
 	}
 	if r := w.requests.takeEnd(); r.wanted && r.rest {
+		w.restIf(true)
 		if w.Resting {
 			w.refuse("stop or drain: the worker has no process")
 			w.reporter.reportRepeatedRest()
 		}
-		w.restIf(true)
 	}
 	if w.Resting {
 		w.suspender.drop()
