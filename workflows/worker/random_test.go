@@ -31,6 +31,8 @@ type randomHosts struct {
 	newest int64
 	live   map[int64]place
 	epochs [2]int64
+	// suspended is the lease that the newest order to suspend named.
+	suspended string
 }
 
 // place is where a process lives.
@@ -105,6 +107,8 @@ func (h *randomHosts) start(r api.StartRequest) (api.StartResult, error) {
 		}
 	}
 	switch {
+	case h.chance(10, "exhausted", r.Incarnation):
+		return api.StartResult{}, temporal.NewNonRetryableApplicationError("no space left on device", string(api.CodeNoWorkers), nil)
 	case h.chance(6, "start failed", r.Incarnation):
 		return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing", string(api.CodeStartFailed), nil)
 	case h.chance(12, "start lost", r.Incarnation):
@@ -174,6 +178,7 @@ func (h *randomHosts) use(s *workerEnv) {
 		if err := h.lost("suspend", r.Incarnation); err != nil {
 			return api.SuspendResult{}, err
 		}
+		h.suspended = r.LeaseID
 		result := api.SuspendResult{Withdrawn: h.chance(5, "withdrawn", r.Incarnation)}
 		if r.LeaseID != "" {
 			result.FencedLease = api.FencedLease{LeaseID: r.LeaseID, Checkin: &api.CheckinRequest{LeaseID: r.LeaseID}}
@@ -183,7 +188,11 @@ func (h *randomHosts) use(s *workerEnv) {
 	s.onResume = func(r api.ResumeRequest) (api.ResumeResult, error) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		return api.ResumeResult{}, h.lost("resume", r.Incarnation)
+		result := api.ResumeResult{}
+		if h.suspended != "" && !r.Suspended && h.chance(2, "fenced", r.Incarnation) {
+			result.FencedLease = api.FencedLease{LeaseID: h.suspended, CallsCut: 1}
+		}
+		return result, h.lost("resume", r.Incarnation)
 	}
 }
 
@@ -267,6 +276,37 @@ func (h *randomHosts) disturb(s *workerEnv, st api.WorkerState, version *int64) 
 			s.env.SignalWorkflow(api.SignalStartPermitted, api.StartPermitted{Incarnation: st.Incarnation})
 		},
 		func() { s.env.SignalWorkflow(api.SignalPoolContinues, control) },
+		func() { // the pool continues as new
+			s.env.SignalWorkflowSkippingWorkflowTask(api.SignalPoolContinues, control)
+			s.env.CancelWorkflow()
+		},
+		func() { // orders in one workflow task, which the handler of an update may see first
+			names := []string{api.SignalRestart, api.SignalStop, api.SignalDrain, api.SignalSuspend, api.SignalResume}
+			for range 1 + r.IntN(4) {
+				name := names[r.IntN(len(names))]
+				s.env.SignalWorkflowSkippingWorkflowTask(name, orderOf(name))
+			}
+			if r.IntN(2) == 0 {
+				s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: "me"})
+			}
+			s.together(names[r.IntN(len(names))])
+		},
+		func() { // a restart that was overtaken
+			sp := standalone().Spec
+			s.env.SignalWorkflow(api.SignalRestart, api.Restart{Reason: "apply", Cause: api.CauseSpec, Spec: &sp, SpecVersion: max(1, *version-1)})
+		},
+		func() { // an overlong history
+			s.env.SetContinueAsNewSuggested(true)
+			s.env.SetCurrentHistoryLength(4096)
+			s.env.SignalWorkflow("noise", nil)
+			env := s.env
+			s.In(time.Duration(1+r.IntN(3000))*time.Millisecond, func() {
+				if s.env == env {
+					env.SetCurrentHistoryLength(2 * 4096)
+					env.SignalWorkflow("noise", nil)
+				}
+			})
+		},
 	}
 	actions[r.IntN(len(actions))]()
 }
