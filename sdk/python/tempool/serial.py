@@ -50,6 +50,9 @@ class Serial:
         self.stopping = True
         if not self.busy:
             self.stream.stop_reading()
+            # A request that was read just before could make no host call.
+            self.accepted = ()
+            self.calls.clear()
 
     def detach(self):
         """In a child of os.fork: makes the child end when its handler does."""
@@ -87,6 +90,7 @@ class Serial:
             elif _now() - began > _LONG:  # what is there was received before its cancel, which may have come since
                 self._receive()
                 buffer, at = stream.buffer, stream.at
+            self.busy = True
             call = None
             if len(buffer) - at >= 16 and not waiting:
                 length, word, id, headers = _unpack(buffer, at)
@@ -105,12 +109,12 @@ class Serial:
                         if call is not None:
                             call = tracing.below(block, call)
             if call is None:
+                self.busy = False
                 frame = self._next()
                 self.busy = True
                 began = _now()
                 self._handle(frame)
                 continue
-            self.busy = True
             stream.at = end
             self.current = None
             if headers:

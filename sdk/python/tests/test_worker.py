@@ -1,5 +1,6 @@
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -325,6 +326,17 @@ class Lifecycle(unittest.TestCase):
             host.send(frames.HOST_RESULT, asked)
             host.expect(frames.RESPONSE, second)
             self.assertTrue(json.loads(host.expect(frames.ERROR, third)[5])["not_begun"])
+            self.assertIsNone(host.read())
+            self.assertEqual(host.wait(), 0)
+
+    def test_a_call_that_comes_with_sigterm_is_not_begun(self):
+        with Host(HEAD + "@tempool.method\ndef asks(): return tempool.context().host('here')\ntempool.run()") as host:
+            host.process.send_signal(signal.SIGSTOP)
+            ids = [host.request("asks"), host.request("asks")]
+            host.terminate()
+            host.process.send_signal(signal.SIGCONT)  # the worker reads both, and then handles the signal
+            for id in ids:
+                self.assertTrue(json.loads(host.expect(frames.ERROR, id)[5])["not_begun"])
             self.assertIsNone(host.read())
             self.assertEqual(host.wait(), 0)
 
