@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/process/tree"
+	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -23,7 +24,7 @@ const probeStartTimeout = 15 * time.Second
 
 // Probe checks the worker's health once, as the spec's health section says and within its timeout. nil means healthy. ErrBusy means that
 // the probe was skipped: the tree is frozen, or the worker would answer an rpc probe only after its calls, so with max_inflight of them in flight the probe would
-// measure those. Any other error says what is wrong.
+// measure those, unless it is answered nevertheless. Any other error says what is wrong.
 func (p *Process) Probe(ctx context.Context) error {
 	select {
 	case <-p.exited:
@@ -66,10 +67,15 @@ func (p *Process) probeRPC(ctx context.Context) error {
 	if p.conn == nil {
 		return coded(CodeInvalid, nil, "protocol none has no rpc probe; set health.kind to http, tcp or exec")
 	}
-	if limit := max(p.spec.Pool.MaxInflight, 1); p.conn.InFlight() >= limit {
-		return coded(CodeBusy, nil, "skipped: %d calls are in flight", limit)
+	// With a call ahead there is always one in flight, but the calls are short: they may let the probe pass.
+	limit := max(p.spec.Pool.MaxInflight, 1)
+	busy := p.conn.InFlight() >= limit
+	if !busy || wire.HasCallAhead(p.conn) {
+		if err := p.conn.Ping(ctx); !busy || ctx.Err() == nil {
+			return err
+		}
 	}
-	return p.conn.Ping(ctx)
+	return coded(CodeBusy, nil, "skipped: %d calls are in flight", limit)
 }
 
 // probeTarget returns where probes connect: health.port, or else the program's address.

@@ -36,6 +36,17 @@ func ServesSerially(c Conn) bool {
 	}
 }
 
+// HasCallAhead reports whether a call was sent behind the one that the worker of c serves.
+func HasCallAhead(c Conn) bool {
+	target, ok := c.(*conn)
+	if !ok {
+		return false
+	}
+	target.mu.Lock()
+	defer target.mu.Unlock()
+	return target.ahead != nil
+}
+
 // tryAdmitAhead takes an entry for the call if it may be sent behind the one in flight.
 func (c *conn) tryAdmitAhead(x *Exchange) bool {
 	if !ServesSerially(c) {
