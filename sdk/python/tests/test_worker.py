@@ -329,8 +329,9 @@ class Lifecycle(unittest.TestCase):
             self.assertIsNone(host.read())
             self.assertEqual(host.wait(), 0)
 
-    def test_a_call_that_comes_with_sigterm_is_not_begun(self):
-        with Host(HEAD + "@tempool.method\ndef asks(): return tempool.context().host('here')\ntempool.run()") as host:
+    @each_way
+    def test_a_call_that_comes_with_sigterm_is_not_begun(self, start):
+        with start("@tempool.method\ndef asks(): return tempool.context().host('here')") as host:
             host.process.send_signal(signal.SIGSTOP)
             ids = [host.request("asks"), host.request("asks")]
             host.terminate()
