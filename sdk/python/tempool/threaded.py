@@ -34,6 +34,7 @@ class Threaded:
         self.pending = 0  # requests and notifications received and not done
         self.exit = None  # the SystemExit or KeyboardInterrupt of a handler
         self.stopping = False
+        self.refusing = False  # no call begins: it could make no host call
         self.greeted = False  # once the hello is sent
 
     @property
@@ -47,6 +48,7 @@ class Threaded:
         """Makes run() return after the calls already received. Signal handlers may call it: it takes no lock."""
         self.stopping = True
         if self.pending == 0:
+            self.refusing = True
             self.stream.stop_reading()
 
     def detach(self):
@@ -123,14 +125,19 @@ class Threaded:
             return
         call = _Call(self, method, id, headers, body)
         with self.lock:
-            self.pending += 1
-            if id:
-                self.unanswered[id] = call
-            if method.is_async:
-                self.on_loop.add(call)
-                call.future = self.loop.start(self._run_async(call))
-                return
-        self.requests.put(call)
+            refused = self.refusing and id
+            if not refused:
+                self.pending += 1
+                if id:
+                    self.unanswered[id] = call
+                if method.is_async:
+                    self.on_loop.add(call)
+                    call.future = self.loop.start(self._run_async(call))
+                    return
+        if refused:
+            self.send(frames.ERROR, id, responses.NOT_BEGUN)
+        else:
+            self.requests.put(call)
 
     def _pong(self, id):
         try:
@@ -192,6 +199,7 @@ class Threaded:
             self.on_loop.discard(call)
             self.pending -= 1
             last = self.stopping and self.pending == 0
+            self.refusing = self.refusing or last
         if last:
             self.stream.stop_reading()
 
