@@ -329,17 +329,6 @@ class Lifecycle(unittest.TestCase):
             self.assertIsNone(host.read())
             self.assertEqual(host.wait(), 0)
 
-    def test_a_call_that_comes_with_sigterm_is_not_begun(self):
-        with Host(HEAD + "@tempool.method\ndef asks(): return tempool.context().host('here')\ntempool.run()") as host:
-            host.process.send_signal(signal.SIGSTOP)
-            ids = [host.request("asks"), host.request("asks")]
-            host.terminate()
-            host.process.send_signal(signal.SIGCONT)  # the worker reads both, and then handles the signal
-            for id in ids:
-                self.assertTrue(json.loads(host.expect(frames.ERROR, id)[5])["not_begun"])
-            self.assertIsNone(host.read())
-            self.assertEqual(host.wait(), 0)
-
     @each_way
     def test_a_call_that_comes_with_sigterm_is_not_begun(self, start):
         with start("@tempool.method\ndef asks(): return tempool.context().host('here')") as host:
