@@ -122,7 +122,7 @@ replay-record: temporal-server replay-state-fields
 	$(RECORD) -run 'ASuspension|HooksOfASuspension|AFrozenProcess|TheFirstRequest|ACallOfAWorkflow|AScheduleScales|ForgetsTheDemand'
 	$(GO) test -count=1 ./test/replay -complete
 
-# Records the fields of the state of runs, which workflows.StateFormat numbers.
+# Records the fields of the state of runs, which workflows.StateFormats number.
 replay-state-fields:
 	mkdir -p test/replay/testdata/$(RECORD_VERSION)
 	$(GO) test -count=1 ./workflows -run TestChangedFieldsOfTheState -record-state $(CURDIR)/test/replay/testdata/$(RECORD_VERSION)
