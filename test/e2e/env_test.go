@@ -236,6 +236,14 @@ func (env *testEnv) waitForWithin(limit time.Duration, pool *tempool.Pool, what 
 	return last
 }
 
+// withAndWithoutSurge runs a test twice: a replaced process gets its successor beside it, and after its end.
+func withAndWithoutSurge(t *testing.T, test func(t *testing.T, surge bool)) {
+	t.Helper()
+	for _, surge := range []bool{true, false} {
+		t.Run(fmt.Sprint("surge=", surge), func(t *testing.T) { test(t, surge) })
+	}
+}
+
 // sleep waits for d, or fails the test if the test is over. Use it between polls, or where the time itself is what a test needs.
 func sleep(t *testing.T, d time.Duration) {
 	select {

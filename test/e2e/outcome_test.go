@@ -67,29 +67,31 @@ func TestRestartDependsOnHowTheProgramEnded(t *testing.T) {
 		"never-3":      {spec.RestartNever, "3", true, lifecycle.Failed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			env := newEnv(t)
-			env.startAgent(name)
-			s := pythonSpec(name, 1, "ends.py")
-			s.Recovery.Restart = c.mode
-			pool := env.startPool(s)
-			sleep(t, 1100*time.Millisecond) // a life of less than a second would be a failure
-			leave(t, env.gatewayClient(name), name, c.code)
-			if c.rests {
-				state := env.waitState(pool, 0, c.outcome)
-				require.Contains(t, state.Reason, "recovery.restart")
-				require.False(t, state.UpdatedAt.Before(state.Since))
-				_, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "by hand"})
-				require.NoError(t, err)
-			}
-			view := env.waitFor(pool, "it serves again", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation == 2 })
-			end := ended(t, pool)
-			require.Equal(t, c.outcome, end.To)
-			require.Equal(t, c.code, end.Metadata["code"])
-			require.EqualValues(t, 1, view.Workers[0].EndedByOutcome[string(c.outcome)])
-			if c.outcome == lifecycle.Finished {
-				require.Zero(t, view.Workers[0].ConsecutiveFailures, "a clean end is not a failure")
-			}
+			withAndWithoutSurge(t, func(t *testing.T, surge bool) {
+				t.Parallel()
+				env := newEnv(t)
+				env.startAgent(name)
+				s := pythonSpec(name, 1, "ends.py")
+				s.Recovery.Restart, s.Rotation.Surge = c.mode, surge
+				pool := env.startPool(s)
+				sleep(t, 1100*time.Millisecond) // a life of less than a second would be a failure
+				leave(t, env.gatewayClient(name), name, c.code)
+				if c.rests {
+					state := env.waitState(pool, 0, c.outcome)
+					require.Contains(t, state.Reason, "recovery.restart")
+					require.False(t, state.UpdatedAt.Before(state.Since))
+					_, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "by hand"})
+					require.NoError(t, err)
+				}
+				view := env.waitFor(pool, "it serves again", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation == 2 })
+				end := ended(t, pool)
+				require.Equal(t, c.outcome, end.To)
+				require.Equal(t, c.code, end.Metadata["code"])
+				require.EqualValues(t, 1, view.Workers[0].EndedByOutcome[string(c.outcome)])
+				if c.outcome == lifecycle.Finished {
+					require.Zero(t, view.Workers[0].ConsecutiveFailures, "a clean end is not a failure")
+				}
+			})
 		})
 	}
 }

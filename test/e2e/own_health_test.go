@@ -14,81 +14,89 @@ import (
 
 func TestAProgramThatSaysItIsNotWellIsDegradedThenReplaced(t *testing.T) {
 	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("own-health")
-	s := pythonSpec("own-health", 1, "health.py")
-	s.Health.Interval, s.Lease.IdleReturn = spec.Duration(time.Hour), spec.Duration(time.Hour)
-	pool := env.startPool(s)
+	withAndWithoutSurge(t, func(t *testing.T, surge bool) {
+		t.Parallel()
+		env := newEnv(t)
+		env.startAgent("own-health")
+		s := pythonSpec("own-health", 1, "health.py")
+		s.Health.Interval, s.Lease.IdleReturn = spec.Duration(time.Hour), spec.Duration(time.Hour)
+		s.Rotation.Surge = surge
+		pool := env.startPool(s)
 
-	// Under the gateway's own lease, which would last for minutes.
-	require.NoError(t, pool.Call(t.Context(), "report", []string{"the disk is slow"}, nil))
-	env.waitTransition(pool, 0, lifecycle.Degraded, "the disk is slow")
-	env.waitState(pool, 0, lifecycle.Ready) // the next ping passes
-	var echoed int
-	require.NoError(t, pool.Call(t.Context(), "echo", []int{7}, &echoed))
-	require.Equal(t, 7, echoed)
+		// Under the gateway's own lease, which would last for minutes.
+		require.NoError(t, pool.Call(t.Context(), "report", []string{"the disk is slow"}, nil))
+		env.waitTransition(pool, 0, lifecycle.Degraded, "the disk is slow")
+		env.waitState(pool, 0, lifecycle.Ready) // the next ping passes
+		var echoed int
+		require.NoError(t, pool.Call(t.Context(), "echo", []int{7}, &echoed))
+		require.Equal(t, 7, echoed)
 
-	// Under a client's lease: at its end.
-	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", Wait: waitTimeout})
-	require.NoError(t, err)
-	require.NoError(t, lease.Call(t.Context(), "report", []string{"the network is slow"}, nil))
-	require.Eventually(t, func() bool {
-		state, err := pool.State(t.Context(), 0)
-		return err == nil && state.Health == lifecycle.Unhealthy
-	}, waitTimeout, 20*time.Millisecond)
-	require.Equal(t, lifecycle.Busy, env.waitState(pool, 0, lifecycle.Busy).State)
-	require.NoError(t, lease.Call(t.Context(), "echo", []int{8}, &echoed), "its holder keeps it")
-	require.NoError(t, lease.Call(t.Context(), "fall_ill", nil, nil))
-	require.NoError(t, lease.Checkin(t.Context(), tempool.OutcomeOK))
-	env.waitTransition(pool, 0, lifecycle.Degraded, "the network is slow")
+		// Under a client's lease: at its end.
+		lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", Wait: waitTimeout})
+		require.NoError(t, err)
+		require.NoError(t, lease.Call(t.Context(), "report", []string{"the network is slow"}, nil))
+		require.Eventually(t, func() bool {
+			state, err := pool.State(t.Context(), 0)
+			return err == nil && state.Health == lifecycle.Unhealthy
+		}, waitTimeout, 20*time.Millisecond)
+		require.Equal(t, lifecycle.Busy, env.waitState(pool, 0, lifecycle.Busy).State)
+		require.NoError(t, lease.Call(t.Context(), "echo", []int{8}, &echoed), "its holder keeps it")
+		require.NoError(t, lease.Call(t.Context(), "fall_ill", nil, nil))
+		require.NoError(t, lease.Checkin(t.Context(), tempool.OutcomeOK))
+		env.waitTransition(pool, 0, lifecycle.Degraded, "the network is slow")
 
-	// Its pings fail from now on.
-	view := env.waitFor(pool, "the process is replaced", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation == 2 })
-	require.Len(t, view.Workers, 1)
-	history, err := pool.History(t.Context(), 0)
-	require.NoError(t, err)
-	var replaced string
-	for _, transition := range history {
-		if transition.Event == lifecycle.Unhealthy {
-			replaced = transition.Reason
+		// Its pings fail from now on.
+		view := env.waitFor(pool, "the process is replaced", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation == 2 })
+		require.Len(t, view.Workers, 1)
+		history, err := pool.History(t.Context(), 0)
+		require.NoError(t, err)
+		var replaced string
+		for _, transition := range history {
+			if transition.Event == lifecycle.Unhealthy {
+				replaced = transition.Reason
+			}
 		}
-	}
-	require.Contains(t, replaced, "RuntimeError: the GPU is gone")
+		require.Contains(t, replaced, "RuntimeError: the GPU is gone")
+	})
 }
 
 func TestAWorkerThatFailsEveryCallIsDegradedThenReplaced(t *testing.T) {
 	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("call-errors")
-	s := pythonSpec("call-errors", 1, "health.py")
-	s.Health.Interval, s.Lease.IdleReturn = spec.Duration(time.Hour), spec.Duration(time.Hour)
-	pool := env.startPool(s)
-	limit := s.Health.MaxCallErrors
-	require.Equal(t, 10, limit)
-	failCalls := func(call func(method string) error) {
-		for range limit {
-			require.ErrorIs(t, call("bug"), tempool.ErrWorkerError)
+	withAndWithoutSurge(t, func(t *testing.T, surge bool) {
+		t.Parallel()
+		env := newEnv(t)
+		env.startAgent("call-errors")
+		s := pythonSpec("call-errors", 1, "health.py")
+		s.Health.Interval, s.Lease.IdleReturn = spec.Duration(time.Hour), spec.Duration(time.Hour)
+		s.Rotation.Surge = surge
+		pool := env.startPool(s)
+		limit := s.Health.MaxCallErrors
+		require.Equal(t, 10, limit)
+		failCalls := func(call func(method string) error) {
+			for range limit {
+				require.ErrorIs(t, call("bug"), tempool.ErrWorkerError)
+			}
 		}
-	}
-	byPool := func(method string) error { return pool.Call(t.Context(), method, nil, nil) }
+		byPool := func(method string) error { return pool.Call(t.Context(), method, nil, nil) }
 
-	failCalls(byPool)
-	env.waitTransition(pool, 0, lifecycle.Degraded, "10 calls in a row failed")
-	env.waitState(pool, 0, lifecycle.Ready) // its pings pass
-	failCalls(byPool)
-	view := env.waitFor(pool, "the process is replaced", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation == 2 })
-	require.Zero(t, view.Workers[0].ConsecutiveFailures)
+		failCalls(byPool)
+		env.waitTransition(pool, 0, lifecycle.Degraded, "10 calls in a row failed")
+		env.waitState(pool, 0, lifecycle.Ready) // its pings pass
+		failCalls(byPool)
+		view := env.waitFor(pool, "the process is replaced", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation == 2 })
+		require.Zero(t, view.Workers[0].ConsecutiveFailures)
 
-	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", Wait: waitTimeout})
-	require.NoError(t, err)
-	byLease := func(method string) error { return lease.Call(t.Context(), method, nil, nil) }
-	failCalls(byLease)
-	require.Eventually(t, func() bool {
-		state, err := pool.State(t.Context(), 0)
-		return err == nil && state.Health == lifecycle.Unhealthy && state.State == lifecycle.Busy
-	}, waitTimeout, 20*time.Millisecond)
-	failCalls(byLease)
-	view = env.waitFor(pool, "the process is replaced", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation == 3 })
-	require.EqualValues(t, 1, view.Workers[0].RestartsByReason[string(api.CauseUnhealthy)])
-	require.Zero(t, view.Workers[0].ConsecutiveFailures)
+		lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", Wait: waitTimeout})
+		require.NoError(t, err)
+		byLease := func(method string) error { return lease.Call(t.Context(), method, nil, nil) }
+		failCalls(byLease)
+		require.Eventually(t, func() bool {
+			state, err := pool.State(t.Context(), 0)
+			return err == nil && state.Health == lifecycle.Unhealthy && state.State == lifecycle.Busy
+		}, waitTimeout, 20*time.Millisecond)
+		failCalls(byLease)
+		view = env.waitFor(pool, "the process is replaced", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation == 3 })
+		require.EqualValues(t, 1, view.Workers[0].RestartsByReason[string(api.CauseUnhealthy)])
+		require.Zero(t, view.Workers[0].ConsecutiveFailures)
+	})
 }

@@ -52,46 +52,44 @@ func TestSessionsAreReleasedBeforeAnOrderlyEnd(t *testing.T) {
 	env.startAgent("release", "--capacity", "20")
 	client := env.gatewayClient("release")
 	worker := 0
-	for name, surge := range map[string]bool{"with-surge": true, "without-surge": false} {
-		t.Run(name, func(t *testing.T) {
-			s, _ := movingSpec(t, "rel-"+name, 1)
-			s.Rotation.Surge, s.Rotation.DrainTimeout, s.Queue.Timeout = surge, spec.Duration(waitTimeout), spec.Duration(waitTimeout)
-			s.Pool.Env["RELEASE_TAKES"] = "0.15"
-			pool := env.startPool(s)
-			const sessions = 6
-			for i := range sessions {
-				storeInSession(t, client, pool.Name(), fmt.Sprint("s", i), fmt.Sprint("value ", i))
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			var group sync.WaitGroup
-			var later atomic.Int64 // answers of a later incarnation
-			for i := range sessions {
-				group.Go(func() {
-					for ctx.Err() == nil {
-						value, incarnation, err := valueOf(ctx, client, pool.Name(), fmt.Sprint("s", i))
-						if ctx.Err() != nil {
-							return
-						}
-						if err != nil || value != fmt.Sprint("value ", i) {
-							t.Errorf("session %d: incarnation %d answered %q, %v", i, incarnation, value, err)
-							return
-						}
-						if incarnation > 1 {
-							later.Add(1)
-						}
+	withAndWithoutSurge(t, func(t *testing.T, surge bool) {
+		s, _ := movingSpec(t, fmt.Sprint("rel-", surge), 1)
+		s.Rotation.Surge, s.Rotation.DrainTimeout, s.Queue.Timeout = surge, spec.Duration(waitTimeout), spec.Duration(waitTimeout)
+		s.Pool.Env["RELEASE_TAKES"] = "0.15"
+		pool := env.startPool(s)
+		const sessions = 6
+		for i := range sessions {
+			storeInSession(t, client, pool.Name(), fmt.Sprint("s", i), fmt.Sprint("value ", i))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var group sync.WaitGroup
+		var later atomic.Int64 // answers of a later incarnation
+		for i := range sessions {
+			group.Go(func() {
+				for ctx.Err() == nil {
+					value, incarnation, err := valueOf(ctx, client, pool.Name(), fmt.Sprint("s", i))
+					if ctx.Err() != nil {
+						return
 					}
-				})
-			}
-			_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: &worker})
-			require.NoError(t, err)
-			require.Eventually(t, func() bool { return later.Load() > 50 || t.Failed() }, waitTimeout, 10*time.Millisecond, "the next process serves")
-			cancel()
-			group.Wait()
-			_, err = pool.Stop(t.Context(), "")
-			require.NoError(t, err)
-		})
-	}
+					if err != nil || value != fmt.Sprint("value ", i) {
+						t.Errorf("session %d: incarnation %d answered %q, %v", i, incarnation, value, err)
+						return
+					}
+					if incarnation > 1 {
+						later.Add(1)
+					}
+				}
+			})
+		}
+		_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: &worker})
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { return later.Load() > 50 || t.Failed() }, waitTimeout, 10*time.Millisecond, "the next process serves")
+		cancel()
+		group.Wait()
+		_, err = pool.Stop(t.Context(), "")
+		require.NoError(t, err)
+	})
 }
 
 // A process that is replaced by a rule of its spec releases its sessions before the next one serves them, as one that is restarted on command.
@@ -100,28 +98,26 @@ func TestSessionsAreReleasedBeforeARotationByRule(t *testing.T) {
 	env := newEnv(t)
 	env.startAgent("release-rule", "--capacity", "20")
 	client := env.gatewayClient("release-rule")
-	for name, surge := range map[string]bool{"with-surge": true, "without-surge": false} {
-		t.Run(name, func(t *testing.T) {
-			s, _ := movingSpec(t, "rule-"+name, 1)
-			s.Rotation.MaxRequests, s.Rotation.Jitter, s.Rotation.Surge = 3, 0, surge
-			s.Rotation.DrainTimeout, s.Queue.Timeout = spec.Duration(waitTimeout), spec.Duration(waitTimeout)
-			pool := env.startPool(s)
-			storeInSession(t, client, pool.Name(), "mine", "of value")
-			ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
-			defer cancel()
-			for incarnation := int64(1); incarnation == 1; {
-				var value string
-				var err error
-				value, incarnation, err = valueOf(ctx, client, pool.Name(), "mine")
-				require.NoError(t, err)
-				require.Equal(t, "of value", value, "incarnation %d", incarnation)
-			}
-			env.waitFor(pool, "the rule has replaced the process", func(v api.PoolWorkers) bool {
-				return v.Workers[0].RotationsByReason[string(api.CauseRequests)] > 0
-			})
-			require.NoError(t, env.stopPool(pool))
+	withAndWithoutSurge(t, func(t *testing.T, surge bool) {
+		s, _ := movingSpec(t, fmt.Sprint("rule-", surge), 1)
+		s.Rotation.MaxRequests, s.Rotation.Jitter, s.Rotation.Surge = 3, 0, surge
+		s.Rotation.DrainTimeout, s.Queue.Timeout = spec.Duration(waitTimeout), spec.Duration(waitTimeout)
+		pool := env.startPool(s)
+		storeInSession(t, client, pool.Name(), "mine", "of value")
+		ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
+		defer cancel()
+		for incarnation := int64(1); incarnation == 1; {
+			var value string
+			var err error
+			value, incarnation, err = valueOf(ctx, client, pool.Name(), "mine")
+			require.NoError(t, err)
+			require.Equal(t, "of value", value, "incarnation %d", incarnation)
+		}
+		env.waitFor(pool, "the rule has replaced the process", func(v api.PoolWorkers) bool {
+			return v.Workers[0].RotationsByReason[string(api.CauseRequests)] > 0
 		})
-	}
+		require.NoError(t, env.stopPool(pool))
+	})
 }
 
 // A worker without a call in flight also releases its sessions when it is drained and when the pool is scaled down.

@@ -123,38 +123,43 @@ func (env *testEnv) frozenWorker(pool *tempool.Pool) (pid, descendant int) {
 
 func TestAFrozenWorkerIsNotProbedAndContinuesOrStops(t *testing.T) {
 	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("freeze")
-	pool := env.startPool(freezingSpec("freeze"))
-	pid, descendant := env.frozenWorker(pool)
-	before := env.waitState(pool, 0, lifecycle.Suspended)
-	sleep(t, 2*frozenProbe) // a probe would fail
-	state := env.waitState(pool, 0, lifecycle.Suspended)
-	require.Equal(t, before.Health, state.Health) // healthy, unless the machine stalled at the last moment
-	require.True(t, stoppedProcess(t, pid))
-	env.signal(pool, 0, api.SignalResume, "")
-	env.waitState(pool, 0, lifecycle.Ready)
-	require.False(t, stoppedProcess(t, pid))
-	require.False(t, stoppedProcess(t, descendant))
-	var after int
-	require.NoError(t, pool.Call(t.Context(), "work", []int{0}, &after))
-	require.Equal(t, pid, after)
+	withAndWithoutSurge(t, func(t *testing.T, surge bool) {
+		t.Parallel()
+		env := newEnv(t)
+		env.startAgent("freeze")
+		s := freezingSpec("freeze")
+		s.Rotation.Surge = surge
+		pool := env.startPool(s)
+		pid, descendant := env.frozenWorker(pool)
+		before := env.waitState(pool, 0, lifecycle.Suspended)
+		sleep(t, 2*frozenProbe) // a probe would fail
+		state := env.waitState(pool, 0, lifecycle.Suspended)
+		require.Equal(t, before.Health, state.Health) // healthy, unless the machine stalled at the last moment
+		require.True(t, stoppedProcess(t, pid))
+		env.signal(pool, 0, api.SignalResume, "")
+		env.waitState(pool, 0, lifecycle.Ready)
+		require.False(t, stoppedProcess(t, pid))
+		require.False(t, stoppedProcess(t, descendant))
+		var after int
+		require.NoError(t, pool.Call(t.Context(), "work", []int{0}, &after))
+		require.Equal(t, pid, after)
 
-	pid, descendant = env.frozenWorker(pool)
-	env.signal(pool, 0, api.SignalStop, "")
-	stopped := env.waitState(pool, 0, lifecycle.Stopped)
-	require.Equal(t, lifecycle.Stopped, stopped.State, "it handles TERM and need not be killed")
-	require.Eventually(t, func() bool { return !running(t, pid) && !running(t, descendant) }, waitTimeout, 20*time.Millisecond)
+		pid, descendant = env.frozenWorker(pool)
+		env.signal(pool, 0, api.SignalStop, "")
+		stopped := env.waitState(pool, 0, lifecycle.Stopped)
+		require.Equal(t, lifecycle.Stopped, stopped.State, "it handles TERM and need not be killed")
+		require.Eventually(t, func() bool { return !running(t, pid) && !running(t, descendant) }, waitTimeout, 20*time.Millisecond)
 
-	worker := 0
-	_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: &worker})
-	require.NoError(t, err)
-	env.waitState(pool, 0, lifecycle.Ready)
-	pid, descendant = env.frozenWorker(pool)
-	_, err = pool.Restart(t.Context(), api.RestartRequest{Worker: &worker})
-	require.NoError(t, err)
-	env.waitFor(pool, "a restart replaces the frozen process", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].PID != pid })
-	require.Eventually(t, func() bool { return !running(t, pid) && !running(t, descendant) }, waitTimeout, 20*time.Millisecond)
+		worker := 0
+		_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: &worker})
+		require.NoError(t, err)
+		env.waitState(pool, 0, lifecycle.Ready)
+		pid, descendant = env.frozenWorker(pool)
+		_, err = pool.Restart(t.Context(), api.RestartRequest{Worker: &worker})
+		require.NoError(t, err)
+		env.waitFor(pool, "a restart replaces the frozen process", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].PID != pid })
+		require.Eventually(t, func() bool { return !running(t, pid) && !running(t, descendant) }, waitTimeout, 20*time.Millisecond)
+	})
 }
 
 func TestAKilledAgentLeavesNoFrozenProcess(t *testing.T) {

@@ -50,40 +50,43 @@ func TestOrdersThatArriveTogetherAreCarriedOutInTheirOrder(t *testing.T) {
 // the process stays.
 func TestASuspensionTakesALeaseThatItsHolderKeepsRenewing(t *testing.T) {
 	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("suspend-lease")
-	s := pythonSpec("suspend-lease", 1, "suspend.py")
-	const drain, ttl = 20 * time.Second, 15 * time.Second // a lease this long is renewed in time on a machine that stalls
-	s.Rotation.DrainTimeout = spec.Duration(drain)
-	pool := env.startPool(s)
-	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", TTL: ttl, Wait: waitTimeout})
-	require.NoError(t, err)
-	var pid int
-	require.NoError(t, lease.Call(t.Context(), "work", []int{0}, &pid))
-	folder, long := startLingering(t, lease)
-	env.waitState(pool, 0, lifecycle.Busy)
+	withAndWithoutSurge(t, func(t *testing.T, surge bool) {
+		t.Parallel()
+		env := newEnv(t)
+		env.startAgent("suspend-lease")
+		s := pythonSpec("suspend-lease", 1, "suspend.py")
+		const drain, ttl = 20 * time.Second, 15 * time.Second // a lease this long is renewed in time on a machine that stalls
+		s.Rotation.DrainTimeout, s.Rotation.Surge = spec.Duration(drain), surge
+		pool := env.startPool(s)
+		lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", TTL: ttl, Wait: waitTimeout})
+		require.NoError(t, err)
+		var pid int
+		require.NoError(t, lease.Call(t.Context(), "work", []int{0}, &pid))
+		folder, long := startLingering(t, lease)
+		env.waitState(pool, 0, lifecycle.Busy)
 
-	began := time.Now()
-	env.signal(pool, 0, api.SignalSuspend, "a look at it")
-	require.Eventually(t, func() bool { return errors.Is(lease.Renew(t.Context()), tempool.ErrSuspended) }, waitTimeout, 10*time.Millisecond, "a renewal is refused")
-	require.Eventually(t, func() bool { // at once: one that came before the suspension would wait for the call in flight
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		defer cancel()
-		return api.CodeOf(lease.Call(ctx, "work", []int{0}, nil)) == api.CodeSuspended
-	}, waitTimeout, 10*time.Millisecond, "a new call under the lease is refused")
-	require.NoError(t, os.WriteFile(filepath.Join(folder, "gate"), nil, 0o600))
-	require.NoError(t, <-long, "the call in flight finishes")
-	state := env.waitState(pool, 0, lifecycle.Suspended)
-	require.GreaterOrEqual(t, time.Since(began), drain, "the holder has had drain_timeout to return the lease")
-	require.Equal(t, pid, state.PID)
-	require.Contains(t, state.Reason, "a look at it")
-	require.Eventually(t, func() bool { return errors.Is(lease.Err(), tempool.ErrLeaseFenced) }, waitTimeout, 20*time.Millisecond, "its client learns that the lease is fenced")
+		began := time.Now()
+		env.signal(pool, 0, api.SignalSuspend, "a look at it")
+		require.Eventually(t, func() bool { return errors.Is(lease.Renew(t.Context()), tempool.ErrSuspended) }, waitTimeout, 10*time.Millisecond, "a renewal is refused")
+		require.Eventually(t, func() bool { // at once: one that came before the suspension would wait for the call in flight
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			return api.CodeOf(lease.Call(ctx, "work", []int{0}, nil)) == api.CodeSuspended
+		}, waitTimeout, 10*time.Millisecond, "a new call under the lease is refused")
+		require.NoError(t, os.WriteFile(filepath.Join(folder, "gate"), nil, 0o600))
+		require.NoError(t, <-long, "the call in flight finishes")
+		state := env.waitState(pool, 0, lifecycle.Suspended)
+		require.GreaterOrEqual(t, time.Since(began), drain, "the holder has had drain_timeout to return the lease")
+		require.Equal(t, pid, state.PID)
+		require.Contains(t, state.Reason, "a look at it")
+		require.Eventually(t, func() bool { return errors.Is(lease.Err(), tempool.ErrLeaseFenced) }, waitTimeout, 20*time.Millisecond, "its client learns that the lease is fenced")
 
-	env.signal(pool, 0, api.SignalResume, "")
-	env.waitState(pool, 0, lifecycle.Ready)
-	var after int
-	require.NoError(t, pool.Call(t.Context(), "work", []int{0}, &after))
-	require.Equal(t, pid, after, "the process is the same")
+		env.signal(pool, 0, api.SignalResume, "")
+		env.waitState(pool, 0, lifecycle.Ready)
+		var after int
+		require.NoError(t, pool.Call(t.Context(), "work", []int{0}, &after))
+		require.Equal(t, pid, after, "the process is the same")
+	})
 }
 
 // startLingering starts a call that lasts until the folder has a file "gate", and returns once it is in flight.
