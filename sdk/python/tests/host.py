@@ -21,7 +21,7 @@ class Host:
         self.socket.settimeout(TIMEOUT)
         fd = theirs.fileno()
         os.set_inheritable(fd, True)
-        self.logs = tempfile.TemporaryFile("w+")
+        self.logs = tempfile.TemporaryFile()
         environ = dict(os.environ, PYTHONPATH=SDK, TEMPOOL_FD=str(fd), **(env or {}))
         self.process = subprocess.Popen(
             [sys.executable, "-c", program], env=environ, pass_fds=[fd], stdout=self.logs, stderr=subprocess.STDOUT)
@@ -91,5 +91,6 @@ class Host:
         return self.process.wait(TIMEOUT)
 
     def log(self):
-        self.logs.seek(0)
-        return self.logs.read()
+        """What the program has written. It shares the file's position, which stays as it is: a write elsewhere would replace a line."""
+        file = self.logs.fileno()
+        return os.pread(file, os.fstat(file).st_size, 0).decode()

@@ -100,7 +100,7 @@ def asks():
 @tempool.method
 def note():
     code = fork()
-    if code is not None: print("note", code)
+    if code is not None: print("note %d" % code)  # in one piece: another thread prints, too
 @tempool.method
 def asks_first():
     tempool.context().host("session.get")
