@@ -157,6 +157,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 		if g.server != nil {
 			err = errors.Join(err, g.server.Close())
 		}
+		g.open.announcing.Wait()
 		g.serving.Wait()
 	})
 	return err

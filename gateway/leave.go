@@ -35,9 +35,10 @@ const (
 // openConnections knows the connections of clients, so that a gateway that shuts down can end them. An idle connection cannot just be
 // closed: a request may be in transit on it, and its client could not know whether it was started.
 type openConnections struct {
-	leaving atomic.Bool
-	mu      sync.Mutex
-	all     map[net.Conn]*connection
+	leaving    atomic.Bool
+	announcing sync.WaitGroup // on connections whose handshake may be in progress; they end with their connections
+	mu         sync.Mutex
+	all        map[net.Conn]*connection
 }
 
 // track follows a connection from one state to the next.
@@ -55,7 +56,7 @@ func (o *openConnections) track(conn net.Conn, state http.ConnState) {
 	case http.StateIdle:
 		c.state.CompareAndSwap(active, idle)
 		if o.leaving.Load() {
-			announceClose(conn, c, idle)
+			o.announceClose(conn, c, idle)
 		}
 	case http.StateClosed, http.StateHijacked:
 		o.mu.Lock()
@@ -67,7 +68,7 @@ func (o *openConnections) track(conn net.Conn, state http.ConnState) {
 // leave announces the shutdown on the idle connections, and on the others as soon as they are idle.
 func (o *openConnections) leave() {
 	o.leaving.Store(true)
-	o.each(func(conn net.Conn, c *connection) { announceClose(conn, c, idle) })
+	o.each(func(conn net.Conn, c *connection) { o.announceClose(conn, c, idle) })
 }
 
 // awaitClients waits until all clients have left, each with the answer to its request. After the announcement a client has leaveTimeout. A new
@@ -76,7 +77,7 @@ func (o *openConnections) awaitClients(ctx context.Context) {
 	if o.awaitNone(ctx) {
 		return
 	}
-	o.each(func(conn net.Conn, c *connection) { announceClose(conn, c, opened) })
+	o.each(func(conn net.Conn, c *connection) { o.announceClose(conn, c, opened) })
 	o.awaitNone(ctx)
 }
 
@@ -107,13 +108,25 @@ func (o *openConnections) each(f func(net.Conn, *connection)) {
 
 // announceClose answers a request that may be in transit on a connection, if that is in this state, idle or opened: it was not started. A client
 // without a request reads an unsolicited 408, which means that the connection ends (RFC 9110, section 15.5.9).
-func announceClose(conn net.Conn, c *connection, state int32) {
-	secure, isSecure := conn.(*tls.Conn)
-	if isSecure && !secure.ConnectionState().HandshakeComplete || !c.state.CompareAndSwap(state, left) {
+func (o *openConnections) announceClose(conn net.Conn, c *connection, state int32) {
+	if !c.state.CompareAndSwap(state, left) {
 		return
 	}
+	secure, isSecure := conn.(*tls.Conn)
+	if !isSecure || state == idle {
+		writeLeavingAnswer(conn, c)
+		return
+	}
+	o.announcing.Go(func() {
+		if secure.ConnectionState().HandshakeComplete { // waits for a handshake in progress
+			writeLeavingAnswer(conn, c)
+		}
+	})
+}
+
+func writeLeavingAnswer(conn net.Conn, c *connection) {
 	out := io.Writer(c.Conn) // no deadline to keep: the answer fits into the buffer of a connection without a request
-	if isSecure {
+	if _, isSecure := conn.(*tls.Conn); isSecure {
 		out = conn
 	}
 	_ = c.Conn.SetWriteDeadline(time.Now().Add(leavingTime))

@@ -3,6 +3,7 @@ package gateway
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"io"
@@ -35,6 +36,38 @@ func TestAConnectionWithoutARequestIsAnsweredWhenTheGatewayCloses(t *testing.T) 
 	require.Equal(t, http.StatusRequestTimeout, status)
 	require.Equal(t, api.CodeUnavailable, p.Code)
 	require.False(t, p.Started)
+}
+
+// A client may open a connection over TLS and say nothing, or shake hands and send nothing.
+func TestAGatewayClosesWhateverItsTLSConnectionsDo(t *testing.T) {
+	cert, key := keys(t, t.TempDir())
+	e := open(t, 0, withConfig(func(c *Config) {
+		c.Listen, c.Security = "127.0.0.1:0", Security{CertFile: cert, KeyFile: key}
+		c.Limits.HeaderTime, c.Limits.ReadTime = time.Hour, time.Hour // and so long may a handshake take
+	}))
+	address := strings.TrimPrefix(e.gateway.Endpoint(), "https://")
+	silent, err := net.Dial("tcp", address)
+	require.NoError(t, err)
+	defer silent.Close()
+	spare, err := dialPlain(address)
+	require.NoError(t, err)
+	defer spare.conn.Close()
+	secure := tls.Client(spare.conn, &tls.Config{InsecureSkipVerify: true})
+	require.NoError(t, secure.HandshakeContext(t.Context()))
+	require.Eventually(t, func() bool { return e.gateway.Snapshot().Connections["tcp"] == 2 }, timeout, poll)
+	closed := make(chan error, 1)
+	go func() { closed <- e.gateway.Close(context.Background()) }()
+	spare.in = bufio.NewReader(secure)
+	status, p, err := spare.answer()
+	require.NoError(t, err)
+	require.Equal(t, http.StatusRequestTimeout, status)
+	require.Equal(t, api.CodeUnavailable, p.Code)
+	select {
+	case err := <-closed:
+		require.NoError(t, err)
+	case <-time.After(timeout):
+		require.FailNow(t, "the gateway waits for a handshake")
+	}
 }
 
 const leavingClients = 32

@@ -152,6 +152,22 @@ func (a *answeredCall) Answered(err error) {
 	c.finish(err, true)
 }
 
+// AnsweredLate implements wire.LateObserver. A worker that asks to be replaced must be, although the caller has left.
+func (a *answeredCall) AnsweredLate(err error) {
+	reason := fatalReason(err)
+	if reason == "" {
+		return
+	}
+	u := a.upstream
+	u.pool.mu.Lock()
+	defer u.pool.mu.Unlock()
+	a.lease.fatal = reason // which may still have to be returned
+	if u.lease != nil {
+		u.lease.fatal = reason
+	}
+	u.pool.notify()
+}
+
 // Began implements wire.Observer.
 func (a *answeredCall) Began() { (*Call)(a).begin() }
 

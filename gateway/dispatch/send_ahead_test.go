@@ -474,6 +474,28 @@ func TestACallBehindAFatalOneIsNotMadeThere(t *testing.T) {
 	require.Len(t, e.failures(), 1)
 }
 
+// TestAFatalErrorCountsAlthoughItsCallerHasLeft: the process must not be used again, whoever learns of that.
+func TestAFatalErrorCountsAlthoughItsCallerHasLeft(t *testing.T) {
+	e := aheadEnv(t)
+	e.start(1)
+	first, path := e.file("first"), e.file("front")
+	opener := e.call(t.Context(), "hold", strconv.Quote(first))
+	e.awaitBegan(first)
+	ctx, leave := context.WithCancel(t.Context())
+	front := e.queued(ctx, 1, "fatal_anyway", strconv.Quote(path))
+	ahead := e.queued(t.Context(), 2, "turn", "[]")
+	e.letGo(first)
+	require.NoError(t, e.await(opener).err)
+	e.awaitBegan(path)
+	e.awaitAhead(true)
+	leave()
+	require.ErrorIs(t, e.await(front).err, api.ErrCancelled)
+	e.letGo(path)
+	require.Eventually(t, func() bool { return len(e.control.returned()) == 1 }, timeout, poll)
+	require.Equal(t, api.OutcomeClose, e.control.returned()[0].Outcome)
+	require.NoError(t, e.await(ahead).err)
+}
+
 // TestNoCallGoesAheadOfOneThatItsCallerSends: it would wait for that call without queue.timeout, or overtake it.
 func TestNoCallGoesAheadOfOneThatItsCallerSends(t *testing.T) {
 	e := aheadEnv(t)

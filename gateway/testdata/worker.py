@@ -156,6 +156,13 @@ def fatal_later(path):
 
 
 @tempool.method
+def fatal_anyway(path):
+    """Fails when the file exists, and ignores cancels."""
+    stubborn(path)
+    raise tempool.Fatal("broken beyond repair")
+
+
+@tempool.method
 def brief():
     """Takes so long that the next request is there before it ends."""
     time.sleep(0.002)

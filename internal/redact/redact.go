@@ -107,6 +107,8 @@ func hideUserInfo(text string) string {
 
 // userInfo is what is before the @ of a URL without its scheme, "" if there is nothing.
 func userInfo(rest string) string {
+	line, _, _ := strings.Cut(rest, "\n")
+	line, _, _ = strings.Cut(line, "://") // the next URL
 	if end := strings.IndexFunc(rest, endsURL); end >= 0 {
 		rest = rest[:end]
 	}
@@ -117,8 +119,17 @@ func userInfo(rest string) string {
 	if at := strings.LastIndexByte(authority, '@'); at >= 0 {
 		return authority[:at]
 	}
-	if _, port, found := strings.Cut(authority, ":"); found && strings.Trim(port, "0123456789") != "" { // a password with a slash that is not escaped
-		return rest[:max(0, strings.LastIndexByte(rest, '@'))]
+	host := authority
+	if strings.HasPrefix(host, "[") { // an address of IPv6
+		host = host[strings.LastIndexByte(host, ']')+1:]
+	}
+	_, port, _ := strings.Cut(host, ":")
+	port = strings.Trim(port, "0123456789")
+	if at := strings.LastIndexByte(rest, '@'); port != "" && at >= 0 { // a password with a slash that is not escaped
+		return rest[:at]
+	}
+	if strings.Trim(port, ".,;:!)'") != "" { // one with a blank or a quote
+		return line[:max(0, strings.IndexByte(line, '@'))]
 	}
 	return ""
 }

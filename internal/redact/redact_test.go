@@ -21,6 +21,8 @@ func TestSecretsInURLsAreHidden(t *testing.T) {
 		"https://:@host":                           "https://(hidden)@host",
 		"postgres://me:s3c@s3cret@db/x":            "postgres://me:(hidden)@db/x",
 		"postgres://me:s3c/ret@db/x":               "postgres://me:(hidden)@db/x",
+		"redis://:s3 cret@db and more":             "redis://:(hidden)@db and more",
+		`parse "redis://me:s3\"cret@db": no URL`:   `parse "redis://me:(hidden)@db": no URL`,
 		"redis://:s3c'ret@db":                      "redis://:(hidden)@db",
 		"redis://:s3cret@a:1,redis://s3cret@b:2":   "redis://:(hidden)@a:1,redis://(hidden)@b:2",
 		`parse "redis://s3cret@:x": no port`:       `parse "redis://(hidden)@:x": no port`,
@@ -53,6 +55,7 @@ func TestSecretsInArgumentsAreHidden(t *testing.T) {
 func TestATextWithoutSecretsStaysAsItIs(t *testing.T) {
 	for _, text := range []string{
 		"", "://", "a://", "http://@host/", "http://host:80/a@b?c=d@e", "http://host:80", "http://[::1]:80/x", "registry.example.com/image@sha256:0123", "me@example.com",
+		"http://host:port, not redis://h:1; ask me@example.com", "http://host:port\nme@example.com", "http://[::1]:80/a@b, me@example.com",
 		"exit code=3", "key=value", "https://h/?page=2&monkey=3&tokens=4&decode=5", "--token-file /run/token", "tcp://127.0.0.1:6379 and unix:/run/x@y",
 	} {
 		require.Equal(t, text, Text(text))

@@ -25,6 +25,12 @@ type Observer interface {
 	Began()
 }
 
+// LateObserver is an Observer that also receives the error response to an Exchange whose caller has stopped waiting.
+type LateObserver interface {
+	// AnsweredLate is called with the error of the response in place of Answered, by the same rules.
+	AnsweredLate(err error)
+}
+
 // Begin sends the request on c if fewer than MaxInflight calls are in flight, on behalf of the goroutine that waits for Events. It does not
 // block. If it reports false the request was not sent; then wake that goroutine, so that it calls Do.
 func (x *Exchange) Begin(c Conn) bool { return x.begin(c, (*conn).tryAdmit) }

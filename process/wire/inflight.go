@@ -12,7 +12,8 @@ type callEntry struct {
 	index       uint32
 	id          uint32 // of the call; 0 if the entry is free
 	generation  uint32
-	exchange    *Exchange // nil once the caller has stopped waiting
+	exchange    *Exchange    // nil once the caller has stopped waiting
+	late        LateObserver // of that caller; nil for none
 	method      string
 	headers     map[string]string
 	trace       Trace
@@ -162,7 +163,7 @@ func (c *conn) assignLocked(call *callEntry, x *Exchange) {
 // releaseLocked ends the call of an entry and assigns the entry to the next in the queue, which it returns for sendNext. began is for the caller to
 // notify without the lock, nil for none.
 func (c *conn) releaseLocked(call *callEntry) (next *Exchange, began Observer) {
-	call.id, call.exchange, call.ctx, call.method, call.headers, call.trace = 0, nil, nil, "", nil, Trace{}
+	call.id, call.exchange, call.late, call.ctx, call.method, call.headers, call.trace = 0, nil, nil, nil, "", nil, Trace{}
 	if call.cancelTimer != nil {
 		call.cancelTimer.Stop()
 		call.cancelTimer = nil
@@ -238,7 +239,7 @@ func (c *conn) complete(id uint32, resp Response, err error) bool {
 		c.mu.Unlock()
 		return false
 	}
-	x := call.exchange
+	x, late := call.exchange, call.late
 	var observer Observer
 	if x != nil {
 		observer = x.observer
@@ -252,6 +253,9 @@ func (c *conn) complete(id uint32, resp Response, err error) bool {
 	}
 	if observer != nil {
 		observer.Answered(err)
+	}
+	if late != nil && err != nil {
+		late.AnsweredLate(err)
 	}
 	if x != nil {
 		c.deliver(x, Event{data: resp.Payload, headers: resp.Headers, err: err, final: true})
@@ -351,6 +355,7 @@ func (c *conn) abandon(x *Exchange) abandonResult {
 // has not come to, advanceLocked starts the timer.
 func (c *conn) cancelLocked(call *callEntry) []byte {
 	id, method := call.id, call.method
+	call.late, _ = call.exchange.observer.(LateObserver)
 	call.exchange, call.ctx, call.headers = nil, nil, nil
 	now, late := c.codec.cancel(id, method)
 	if call == c.ahead {

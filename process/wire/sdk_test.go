@@ -298,6 +298,35 @@ func TestEverySDKExitsCleanlyOnSIGTERM(t *testing.T) {
 	})
 }
 
+// A worker that stops may always have another call, and its calls may need the host.
+func TestAWorkerOfEverySDKThatStopsServesWhatItHasAndBeginsNothing(t *testing.T) {
+	eachSDK(t, func(t *testing.T, s sdk) {
+		asked, answer := make(chan string, 1), make(chan struct{})
+		c, cmd := s.start(t, Options{MaxInflight: 2, HostCall: func(_ context.Context, method string, _ map[string]string, _ []byte) ([]byte, error) {
+			asked <- method
+			<-answer
+			return []byte(`{"id":"s1","data":{"key":"value"}}`), nil
+		}}, "THREADS=2")
+		letGo := sync.OnceFunc(func() { close(answer) })
+		t.Cleanup(letGo)
+		ctx := within(t)
+		served := callAsync(ctx, c, Request{Method: "session", Headers: map[string]string{"tempool-session": "s1"}})
+		await(t, asked)
+		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+		var err error
+		for err == nil {
+			_, err = c.Call(ctx, Request{Method: "echo"})
+		}
+		require.ErrorIs(t, err, ErrNotBegun)
+		letGo()
+		got := await(t, served)
+		require.NoError(t, got.err)
+		require.Equal(t, `"value"`, string(got.resp.Payload))
+		await(t, c.Done())
+		require.NoError(t, cmd.Wait())
+	})
+}
+
 // The SDKs' own suites are part of this package's tests: the protocol has three implementations and one definition.
 func TestTheSDKsOwnSuitesPass(t *testing.T) {
 	for _, suite := range []struct {

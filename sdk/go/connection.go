@@ -22,7 +22,7 @@ const (
 	readBuffer = 64 << 10
 	// maxHostCallID is the largest id of a host call.
 	maxHostCallID = 1<<30 - 1
-	// stopDelay is how long a worker that stops reads on, for requests that were sent before the host knew.
+	// stopDelay is how long a worker that stops begins further calls, for requests that were sent before the host knew.
 	stopDelay = 10 * time.Millisecond
 	// garbageMethod is the notification that asks to free memory. A method of this name in the program replaces it.
 	garbageMethod = "tempool.gc"
@@ -48,6 +48,8 @@ type connection struct {
 	hostCalls  map[uint32]chan hostAnswer
 	lastCall   uint32 // id of the latest host call
 	closed     bool
+	running    int  // calls and notifications
+	stopping   bool // no call begins
 }
 
 type upload struct{ request wire.Frame }
@@ -92,8 +94,44 @@ func (c *connection) serve() error {
 	return nil
 }
 
-// stop makes serve return once the calls already received are answered.
-func (c *connection) stop() { _ = c.in.SetReadDeadline(time.Now().Add(stopDelay)) }
+// stop makes serve return once the calls already received are answered. They may call the host, so it is read until then.
+func (c *connection) stop() {
+	time.AfterFunc(stopDelay, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.stopping = true
+		c.endWhenIdleLocked()
+	})
+}
+
+// endWhenIdleLocked ends the reading of a worker that stops once nothing runs.
+func (c *connection) endWhenIdleLocked() {
+	if c.stopping && c.running == 0 {
+		_ = c.in.SetReadDeadline(time.Now())
+	}
+}
+
+// begin runs a call or a notification on a goroutine of its own. It reports false if the worker stops.
+func (c *connection) begin(run func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopping {
+		return false
+	}
+	c.running++
+	c.calls.Go(func() {
+		defer c.ended()
+		run()
+	})
+	return true
+}
+
+func (c *connection) ended() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.running--
+	c.endWhenIdleLocked()
+}
 
 func (c *connection) read() error {
 	in := bufio.NewReaderSize(c.in, readBuffer)
@@ -323,7 +361,7 @@ func (c *connection) notification(f wire.Frame) {
 		c.of.logf("notification for the unknown method %q dropped", f.Method)
 		return
 	}
-	c.calls.Go(func() {
+	c.begin(func() {
 		ctx, call := c.newCall(context.Background(), f)
 		_, failure := run(ctx, h, f.Payload, func([]byte) error { return nil })
 		if failure != nil {

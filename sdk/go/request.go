@@ -10,6 +10,9 @@ import (
 	"github.com/tempool/tempool/process/wire"
 )
 
+// notBegun answers a request that this worker has not begun, and that the host may send to another one.
+const notBegun = `{"code":"not_begun","message":"the worker ends, and has not begun the call","not_begun":true}`
+
 // request answers one request, on a goroutine of its own.
 func (c *connection) request(f wire.Frame) error {
 	h, found := c.worker.method(f.Method)
@@ -21,7 +24,7 @@ func (c *connection) request(f wire.Frame) error {
 	c.mu.Lock()
 	c.inFlight[f.ID] = cancel
 	c.mu.Unlock()
-	c.calls.Go(func() {
+	begun := c.begin(func() {
 		defer cancel(nil)
 		answer, failure := c.answer(ctx, h, f)
 		c.mu.Lock()
@@ -32,7 +35,14 @@ func (c *connection) request(f wire.Frame) error {
 		}
 		c.of.panicked(failure)
 	})
-	return nil
+	if begun {
+		return nil
+	}
+	c.mu.Lock()
+	delete(c.inFlight, f.ID)
+	c.mu.Unlock()
+	cancel(nil)
+	return c.send(wire.Frame{Type: wire.FrameError, ID: f.ID, Payload: []byte(notBegun)})
 }
 
 // answer runs the handler and encodes what it returns. The error is the handler's.

@@ -5,7 +5,7 @@ import { Context } from './context.js'
 import { HostError, ProtocolError, hostError } from './errors.js'
 import * as frames from './frames.js'
 import { collected } from './garbage.js'
-import { errorPayload, exceptionPayload, logThrown, respond } from './responses.js'
+import { errorPayload, exceptionPayload, logThrown, notBegun, respond } from './responses.js'
 import { inSpan } from './tracing.js'
 import { Uploads } from './uploads.js'
 
@@ -27,7 +27,7 @@ export class Connection {
   #hostCallId = 0 // of the latest host call
   #hostCalls = new Map() // host call id → {resolve, reject}
   #uploads = new Uploads()
-  #stopping = false
+  #stopping = false // if it is set, no call begins
   #closed = false
 
   /** Resolves when the connection ends; rejects with ProtocolError after a protocol violation. */
@@ -58,9 +58,11 @@ export class Connection {
 
   /** Finishes the calls already received, then ends. */
   stop() {
-    this.#stopping = true
     // Data that has arrived is read in this turn of the event loop and served before the end.
-    setImmediate(() => this.#endWhenIdle())
+    setImmediate(() => {
+      this.#stopping = true
+      this.#endWhenIdle()
+    })
   }
 
   /** Sends one frame. Resolves when the buffer has room for more. */
@@ -148,6 +150,10 @@ export class Connection {
 
   async #request(frame) {
     const { id } = frame
+    if (this.#stopping) { // else others would keep the worker from its end
+      this.send(frames.ERROR, { id, payload: notBegun })
+      return
+    }
     const method = this.#methods.get(frame.method)
     if (!method) {
       const known = [...this.#methods.keys()].sort().join(', ').slice(0, 1000) || 'none'

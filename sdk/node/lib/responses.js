@@ -11,6 +11,9 @@ export function errorPayload(code, message) {
   return JSON.stringify({ code, message })
 }
 
+/** Answers a request that this worker has not begun, and that the host may send to another one. */
+export const notBegun = JSON.stringify({ code: 'not_begun', message: 'the worker ends, and has not begun the call', not_begun: true })
+
 /** Runs a handler and resolves to its response: {type, headers, payload, error}. It never rejects. sendChunk sends a piece of a stream. */
 export async function respond(method, call, body, maxMessage, sendChunk) {
   try {

@@ -234,6 +234,24 @@ test('SIGTERM finishes the call in flight', async (t) => {
   assert.equal(await host.wait(), 0)
 })
 
+test('SIGTERM ends a worker that always has another call', async (t) => {
+  const host = await start(t, `
+    let call
+    method('asks', () => { call = context(); return call.host('here') }); run()
+    process.on('SIGTERM', () => setImmediate(() => call.host('stopping')))`)
+  const first = host.request('asks')
+  const asked = await host.expect(frames.HOST_CALL)
+  host.child.kill('SIGTERM')
+  const stopping = await host.expect(frames.HOST_CALL)
+  const refused = await host.expect(frames.ERROR, host.request('asks'))
+  assert.equal(json(refused).not_begun, true)
+  host.send(frames.HOST_RESULT, { id: stopping.id })
+  host.send(frames.HOST_RESULT, { id: asked.id })
+  await host.expect(frames.RESPONSE, first)
+  assert.equal(await host.read(), null)
+  assert.equal(await host.wait(), 0)
+})
+
 test('SIGTERM ends an idle worker', async (t) => {
   const host = await start(t, `run()`)
   host.child.kill('SIGTERM')

@@ -33,8 +33,7 @@ class Threaded:
         self.host_results = {}  # host call id → the queue for its result
         self.pending = 0  # requests and notifications received and not done
         self.exit = None  # the SystemExit or KeyboardInterrupt of a handler
-        self.stopping = False
-        self.refusing = False  # no call begins: it could make no host call
+        self.stopping = False  # if it is set, no call begins
         self.greeted = False  # once the hello is sent
 
     @property
@@ -45,10 +44,9 @@ class Threaded:
         self.stream.send(*frame)
 
     def stop(self):
-        """Makes run() return after the calls already received. Signal handlers may call it: it takes no lock."""
+        """Makes run() return after the calls that have begun. Signal handlers may call it: it takes no lock."""
         self.stopping = True
         if self.pending == 0:
-            self.refusing = True
             self.stream.stop_reading()
 
     def detach(self):
@@ -125,9 +123,9 @@ class Threaded:
             return
         call = _Call(self, method, id, headers, body)
         with self.lock:
-            refused = self.refusing and id
+            self.pending += 1  # first: a stop() from now on reads on for this call
+            refused = self.stopping and id  # else others would keep the worker from its end
             if not refused:
-                self.pending += 1
                 if id:
                     self.unanswered[id] = call
                 if method.is_async:
@@ -136,6 +134,7 @@ class Threaded:
                     return
         if refused:
             self.send(frames.ERROR, id, responses.NOT_BEGUN)
+            self._ended(call)
         else:
             self.requests.put(call)
 
@@ -199,7 +198,6 @@ class Threaded:
             self.on_loop.discard(call)
             self.pending -= 1
             last = self.stopping and self.pending == 0
-            self.refusing = self.refusing or last
         if last:
             self.stream.stop_reading()
 

@@ -278,7 +278,7 @@ class Gateways(unittest.TestCase):
         for bad in ("", "127.0.0.1:7460", "ftp://h:1", "unix:relative", "http://", "http://h:1/path", []):
             with self.assertRaises(ValueError, msg=bad):
                 Client(bad)
-        for secretly in ("http://s3cret@h:1", "https://me:s3cret@h", "redis://s3cret@h", "http://h:1?token=s3cret"):
+        for secretly in ("http://s3cret@h:1", "https://me:s3cret@h", "redis://s3cret@h", "http://me:x/s3cret@h", "http://h:1?token=s3cret", "http://h:1#token=s3cret"):
             with self.assertRaises(ValueError) as raised:
                 Client(secretly)
             self.assertIn("h", str(raised.exception))

@@ -341,6 +341,27 @@ class Lifecycle(unittest.TestCase):
             self.assertIsNone(host.read())
             self.assertEqual(host.wait(), 0)
 
+    def test_sigterm_ends_a_worker_that_always_has_another_call(self):
+        for quick, run in (("def", "threads=2"), ("async def", "")):
+            with Host(HEAD + "@tempool.method\ndef asks(): return tempool.context().host('here')\n"
+                      "@tempool.method\n%s quick(): return 1\ntempool.run(%s)" % (quick, run)) as host:
+                first = host.request("asks")
+                asked = host.expect(frames.HOST_CALL)[2]
+                host.terminate()
+                sent = time.monotonic()
+                while True:  # until the worker has handled the signal
+                    id = host.request("quick")
+                    kind, _, got, _, _, payload = host.read()
+                    self.assertEqual(got, id)
+                    if kind == frames.ERROR:
+                        break
+                    self.assertLess(time.monotonic(), sent + TIMEOUT)
+                self.assertTrue(json.loads(payload)["not_begun"])
+                host.send(frames.HOST_RESULT, asked)
+                host.expect(frames.RESPONSE, first)
+                self.assertIsNone(host.read())
+                self.assertEqual(host.wait(), 0)
+
     @each_way
     def test_sigterm_ends_an_idle_worker(self, start):
         with start("") as host:

@@ -42,10 +42,11 @@ class Endpoint:
             self._private = True
             return lambda timeout: _UnixConnection(path, timeout)
         parts = urlsplit(endpoint)
-        if parts.username is not None:  # errors name the endpoint
+        if "@" in endpoint:  # errors name the endpoint
             raise ValueError("invalid endpoint at %r: it has a user or a password; give the token as token, token_file or TEMPOOL_TOKEN" % parts.hostname)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/") or parts.query:
-            raise ValueError("invalid endpoint %r: write http://HOST:PORT, https://HOST:PORT or unix:/PATH" % endpoint.partition("?")[0])
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/") or parts.query or parts.fragment:
+            shown = endpoint.partition("?")[0].partition("#")[0]
+            raise ValueError("invalid endpoint %r: write http://HOST:PORT, https://HOST:PORT or unix:/PATH" % shown)
         host, port = parts.hostname, parts.port
         self._private = parts.scheme == "https" or _is_loopback(host)
         if parts.scheme == "https":
