@@ -297,6 +297,30 @@ func TestASuccessorWhoseClaimFailedIsClaimedAgainOnceItHasTakenOver(t *testing.T
 	s.run(standalone())
 }
 
+// The next process is ready, and waits for the end of a client's lease, when the pool stops or removes the worker.
+func TestAWorkerThatIsToEndDoesNotSwitchToItsSuccessor(t *testing.T) {
+	for name, returned := range map[string]bool{"the lease is returned": true, "the lease is kept until the drain timeout": false} {
+		t.Run(name, func(t *testing.T) {
+			s := newWorkerEnv(t)
+			s.At(30*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+			s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+			s.At(time.Minute+2*time.Second, func() {
+				require.Equal(t, lifecycle.Draining, s.state().State)
+				require.EqualValues(t, 2, s.state().Successor)
+				s.env.SignalWorkflow(api.SignalEnd, api.Control{})
+				s.In(time.Hour, func() { s.env.SignalWorkflow(api.SignalStop, api.Control{}) }) // else it never ends
+			})
+			if returned {
+				s.At(time.Minute+3*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1"}))
+			}
+			s.run(standalone())
+			require.Less(t, s.env.Now().Sub(s.Begin), 10*time.Minute)
+			require.Equal(t, 2, s.counted(&s.starts))
+			require.Equal(t, 2, s.counted(&s.stops))
+		})
+	}
+}
+
 func TestARestartInPlaceEndsASuccessorThatStarts(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.slow = map[string]time.Duration{api.ActivityStart: 10 * time.Second}
