@@ -198,14 +198,14 @@ func (p *Pool) CheckoutOnce(ctx context.Context, slot int, o CheckoutOptions) (*
 		token = "" // nobody uses a gateway's own lease over HTTP
 	}
 	request := api.CheckoutRequest{
-		RequestID: cmp.Or(o.RequestID, uuid.NewString()), AttemptID: uuid.NewString(), Holder: o.Holder, Session: o.Session, TTLMS: o.TTL.Milliseconds(), TokenHash: api.HashLeaseToken(token),
+		RequestID: cmp.Or(o.RequestID, uuid.NewString()), Holder: o.Holder, Session: o.Session, TTLMS: o.TTL.Milliseconds(), TokenHash: api.HashLeaseToken(token),
+	}
+	if token != "" { // a gateway repeats the request for a lease of its own
+		request.AttemptID = uuid.NewString()
 	}
 	requested := time.Now()
 	lease, err := p.client.CheckoutWorker(ctx, p.name, slot, request)
 	if err != nil {
-		if token != "" && mayBeGranted(err) { // a gateway repeats the request for a lease of its own
-			p.client.withdraw(p.name, slot, request.AttemptID)
-		}
 		return nil, err
 	}
 	if lease.TokenHash != request.TokenHash { // Temporal answers an update of the same ID as before
@@ -215,7 +215,8 @@ func (p *Pool) CheckoutOnce(ctx context.Context, slot int, o CheckoutOptions) (*
 	return p.client.newLease(*lease, requested), nil
 }
 
-// CheckoutWorker sends one worker this request for a lease, once. The caller renews the lease and checks it in.
+// CheckoutWorker sends one worker this request for a lease, once. The caller renews the lease and checks it in. A request with an AttemptID is withdrawn
+// if Temporal does not answer it.
 func (c *Client) CheckoutWorker(ctx context.Context, pool string, slot int, request api.CheckoutRequest) (*api.Lease, error) {
 	var lease api.Lease
 	err := c.update(ctx, workflowUpdate{
@@ -224,6 +225,9 @@ func (c *Client) CheckoutWorker(ctx context.Context, pool string, slot int, requ
 		argument: request, action: "check out " + api.WorkerName(pool, slot),
 	}, &lease)
 	if err != nil {
+		if request.AttemptID != "" && mayBeGranted(err) {
+			c.withdraw(pool, slot, request.AttemptID)
+		}
 		return nil, err
 	}
 	return &lease, nil

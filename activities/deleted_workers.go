@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"go.temporal.io/api/enums/v1"
-
 	"github.com/tempool/tempool/api"
 )
 
@@ -77,7 +75,7 @@ func (s *sweep) reportMissingOf(ctx context.Context, pool string) error {
 		}
 		word := "deleted"
 		if newest != nil {
-			if newest.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_RUNNING || newest.GetFirstRunId() != w.RunID {
+			if IsOpen(newest.GetStatus()) || newest.GetFirstRunId() != w.RunID {
 				continue
 			}
 			word = statusWord(newest.GetStatus())

@@ -74,12 +74,14 @@ func TestASweepEndsTheWorkersOfPoolsThatAreNotOpen(t *testing.T) {
 		return &workflow.WorkflowExecutionInfo{Status: status}
 	}
 	var listed []string
-	for _, pool := range []string{"p", "deleted", "new", "terminated", "deleted"} {
+	for _, pool := range []string{"p", "deleted", "new", "terminated", "deleted", "paused", "continues"} {
 		listed = append(listed, api.WorkerWorkflowID(pool, len(listed)))
 	}
 	temporal := answers(nil, listed, map[string]*workflow.WorkflowExecutionInfo{
 		api.PoolWorkflowID("new"):        run(enums.WORKFLOW_EXECUTION_STATUS_RUNNING), // visibility does not list it yet
 		api.PoolWorkflowID("terminated"): run(enums.WORKFLOW_EXECUTION_STATUS_TERMINATED),
+		api.PoolWorkflowID("paused"):     run(enums.WORKFLOW_EXECUTION_STATUS_PAUSED), // by an operator
+		api.PoolWorkflowID("continues"):  run(enums.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW),
 	})
 	s := sweep{Sweeper: &Sweeper{Temporal: temporal, Logger: slog.New(slog.DiscardHandler)}, progress: api.SweepProgress{After: time.Now()}}
 	env := (&testsuite.WorkflowTestSuite{}).NewTestActivityEnvironment()
@@ -107,10 +109,11 @@ func TestASweepReportsWorkersWhoseWorkflowsWereDeleted(t *testing.T) {
 		return &workflow.WorkflowExecutionInfo{Status: status, FirstRunId: firstRun}
 	}
 	id := func(slot int) string { return api.WorkerWorkflowID("p", slot) }
-	temporal := answers([]api.RosterEntry{entry(0), entry(1), gone, starting, entry(4), entry(5), entry(6)}, []string{id(0)}, map[string]*workflow.WorkflowExecutionInfo{
+	temporal := answers([]api.RosterEntry{entry(0), entry(1), gone, starting, entry(4), entry(5), entry(6), entry(7)}, []string{id(0)}, map[string]*workflow.WorkflowExecutionInfo{
 		id(4): run(enums.WORKFLOW_EXECUTION_STATUS_RUNNING, "first-4"), // visibility does not list it yet
 		id(5): run(enums.WORKFLOW_EXECUTION_STATUS_TERMINATED, "first-5"),
 		id(6): run(enums.WORKFLOW_EXECUTION_STATUS_TERMINATED, "another"), // its next workflow is about to start
+		id(7): run(enums.WORKFLOW_EXECUTION_STATUS_PAUSED, "first-7"),
 	})
 	s := sweep{Sweeper: &Sweeper{Temporal: temporal, Logger: slog.New(slog.DiscardHandler)}, progress: api.SweepProgress{After: time.Now()}}
 	runTwice(t, s.reportMissing, func(_ *activity.Info, details converter.EncodedValues) {

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 
-	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/workflow/v1"
 
 	"github.com/tempool/tempool/api"
@@ -48,7 +47,7 @@ func (s *sweep) endOrphansOf(ctx context.Context, pool string, workers []string)
 	}
 	word := "deleted"
 	if newest != nil {
-		if status := newest.GetStatus(); status == enums.WORKFLOW_EXECUTION_STATUS_RUNNING || status == enums.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW {
+		if IsOpen(newest.GetStatus()) {
 			return nil
 		}
 		word = statusWord(newest.GetStatus())

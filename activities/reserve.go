@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/sleep"
 )
@@ -31,7 +33,7 @@ func (r *Roster) ReserveWorker(ctx context.Context, request api.ReserveWorkerReq
 	slices.SortStableFunc(slots, func(a, b int) int { return cmp.Or(cmp.Compare(leases.Of(a), leases.Of(b)), cmp.Compare(b, a)) })
 	checkout := func(slot int) (*api.Lease, error) {
 		return r.Checkout(ctx, request.Pool, slot, api.CheckoutRequest{
-			RequestID: request.RequestID, Holder: api.PoolHolder(request.Pool), TTLMS: reserveTTL.Milliseconds(),
+			RequestID: request.RequestID, AttemptID: uuid.NewString(), Holder: api.PoolHolder(request.Pool), TTLMS: reserveTTL.Milliseconds(),
 		})
 	}
 	problem, recalled := fmt.Sprintf("clients have leased all %d workers in service", len(request.Slots)), 0

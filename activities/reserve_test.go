@@ -13,7 +13,7 @@ import (
 func TestReserveWorkerTakesAWorkerThatNobodyUses(t *testing.T) {
 	holders := map[int]string{0: "somebody", 1: api.GatewayHolderPrefix + "h", 2: "", 3: "somebody else"}
 	var asked []int
-	grants := map[int]bool{}
+	grants, attempts := map[int]bool{}, map[string]bool{}
 	roster := &Roster{
 		State: func(_ context.Context, _ string, slot int) (s api.WorkerState, err error) {
 			holder, known := holders[slot]
@@ -28,6 +28,9 @@ func TestReserveWorkerTakesAWorkerThatNobodyUses(t *testing.T) {
 		Checkout: func(_ context.Context, pool string, slot int, r api.CheckoutRequest) (*api.Lease, error) {
 			require.Nil(t, r.Validate())
 			require.Equal(t, "pool/p", r.Holder)
+			require.NotEmpty(t, r.AttemptID, "a lease that nobody gets the answer for expires, and costs the process")
+			require.NotContains(t, attempts, r.AttemptID)
+			attempts[r.AttemptID] = true
 			asked = append(asked, slot)
 			if !grants[slot] {
 				return nil, api.Errorf(api.CodeBusy, "%s is busy", api.WorkerName(pool, slot))

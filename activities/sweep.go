@@ -140,7 +140,7 @@ func (s *sweep) closed(ctx context.Context, info *workflow.WorkflowExecutionInfo
 	if err != nil || newest == nil {
 		return err
 	}
-	open, status := newest.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_RUNNING, statusWord(newest.GetStatus())
+	open, status := IsOpen(newest.GetStatus()), statusWord(newest.GetStatus())
 	pool, slot, isWorker := workerOf(id)
 	switch {
 	case isWorker && open:
@@ -258,6 +258,15 @@ func (s *Sweeper) each(ctx context.Context, query string, found func(*workflow.W
 func workerOf(id string) (pool string, slot int, ok bool) {
 	pool, slot, err := api.ParseWorkerName(strings.TrimPrefix(id, api.PoolWorkflowID("")))
 	return pool, slot, err == nil
+}
+
+// IsOpen reports whether a workflow is open whose newest run has that status: one that an operator has paused goes on later.
+func IsOpen(status enums.WorkflowExecutionStatus) bool {
+	switch status {
+	case enums.WORKFLOW_EXECUTION_STATUS_RUNNING, enums.WORKFLOW_EXECUTION_STATUS_PAUSED, enums.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW:
+		return true
+	}
+	return false
 }
 
 func statusWord(status enums.WorkflowExecutionStatus) string {

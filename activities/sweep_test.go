@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/mock"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/common/v1"
+	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
@@ -60,4 +61,22 @@ func TestAClosingInTheFutureHidesNoLaterOnes(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, from.Before(time.Now()), bound)
 	temporal.AssertNumberOfCalls(t, "DescribeWorkflowExecution", 1)
+}
+
+// A run of the worker was terminated, and the next one is paused.
+func TestASweepTakesNoPausedWorkerForClosed(t *testing.T) {
+	temporal := &mocks.Client{}
+	temporal.On("ListWorkflow", mock.Anything, mock.Anything).Return(&workflowservice.ListWorkflowExecutionsResponse{Executions: []*workflow.WorkflowExecutionInfo{{
+		Execution: &common.WorkflowExecution{WorkflowId: api.WorkerWorkflowID("p", 0), RunId: "r"}, CloseTime: timestamppb.Now(),
+	}}}, nil)
+	temporal.On("DescribeWorkflowExecution", mock.Anything, api.WorkerWorkflowID("p", 0), "").Return(&workflowservice.DescribeWorkflowExecutionResponse{
+		WorkflowExecutionInfo: &workflow.WorkflowExecutionInfo{Status: enums.WORKFLOW_EXECUTION_STATUS_PAUSED},
+	}, nil)
+	s := sweep{
+		Sweeper:  &Sweeper{Temporal: temporal, Logger: slog.New(slog.DiscardHandler)},
+		progress: api.SweepProgress{After: time.Now().Add(-time.Minute)}, seen: map[string]time.Time{}, failures: map[string]int{},
+	}
+	runTwice(t, s.once, nil)
+	temporal.AssertNumberOfCalls(t, "DescribeWorkflowExecution", 1)
+	temporal.AssertNotCalled(t, "SignalWorkflow", mock.Anything, mock.Anything, mock.Anything, mock.Anything, mock.Anything)
 }

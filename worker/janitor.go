@@ -8,10 +8,10 @@ import (
 	"sync"
 	"time"
 
-	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 
+	"github.com/tempool/tempool/activities"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/lifecycle"
@@ -199,8 +199,7 @@ func (j *janitor) describe(ctx context.Context, id string) (run string, closed b
 		return "", errors.As(err, &notFound)
 	}
 	info := description.GetWorkflowExecutionInfo()
-	status := info.GetStatus()
-	return info.GetExecution().GetRunId(), status != enums.WORKFLOW_EXECUTION_STATUS_RUNNING && status != enums.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
+	return info.GetExecution().GetRunId(), !activities.IsOpen(info.GetStatus())
 }
 
 // isStale reports whether the worker does not manage an incarnation whose process existed before state was queried. A worker records

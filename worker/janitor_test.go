@@ -4,7 +4,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/mock"
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/workflow/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/mocks"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
@@ -67,4 +72,19 @@ func TestASweepLooksAtWhatItMustAndAtTheOthersByTurns(t *testing.T) {
 
 	pools["many"] = poolRecord{}
 	require.Len(t, sweep(nil), len(all), "the pool did not answer")
+}
+
+// What an operator has paused goes on later: its processes stay.
+func TestAPausedWorkflowIsNotClosed(t *testing.T) {
+	for status, closed := range map[enums.WorkflowExecutionStatus]bool{
+		enums.WORKFLOW_EXECUTION_STATUS_RUNNING: false, enums.WORKFLOW_EXECUTION_STATUS_PAUSED: false, enums.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW: false,
+		enums.WORKFLOW_EXECUTION_STATUS_COMPLETED: true, enums.WORKFLOW_EXECUTION_STATUS_TERMINATED: true, enums.WORKFLOW_EXECUTION_STATUS_FAILED: true,
+	} {
+		temporal := &mocks.Client{}
+		temporal.On("DescribeWorkflowExecution", mock.Anything, "id", "").Return(&workflowservice.DescribeWorkflowExecutionResponse{
+			WorkflowExecutionInfo: &workflow.WorkflowExecutionInfo{Status: status},
+		}, nil)
+		_, isClosed := (&janitor{temporal: temporal}).describe(t.Context(), "id")
+		require.Equal(t, closed, isClosed, status)
+	}
 }

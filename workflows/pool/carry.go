@@ -46,7 +46,7 @@ func (p *pool) carry() Run {
 			continue
 		}
 		var r api.Restart // the next run sends it with the spec, which is too large to be carried for each worker
-		if s := p.target(m.To); s != nil && json.Unmarshal(m.Argument, &r) == nil {
+		if s := p.target(m.To); s != nil && !s.isRestartedAgain() && json.Unmarshal(m.Argument, &r) == nil {
 			s.Restart = &pendingRestart{ID: r.ID, Cause: r.Cause, Reason: r.Reason, InPlace: r.InPlace}
 		}
 	}

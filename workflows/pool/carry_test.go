@@ -4,11 +4,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/mock"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/temporal"
+	sdk "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/workflows/internal/loop"
+	"github.com/tempool/tempool/workflows/internal/workflowtest"
 )
 
 func TestAnOverduePoolContinuesWhileAWorkerIsRemoved(t *testing.T) {
@@ -100,6 +105,27 @@ func TestARestartThatAnOverduePoolSendsAgainIsKnownByItsID(t *testing.T) {
 	})
 	p.stopAt(time.Minute)
 	p.run(poolOf(2))
+}
+
+// A workflow task has had no room for the later restart yet.
+func TestARestartThatWaitsIsNotReplacedByAnEarlierOneThatWasSent(t *testing.T) {
+	env := workflowtest.NewEnvironment(nil, sdk.Options{})
+	env.OnSignalExternalWorkflow(mock.Anything, mock.Anything, mock.Anything, api.SignalRestart, mock.Anything).Return(nil)
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		p := &pool{Run: poolOf(1), Loop: loop.New(ctx)}
+		p.Roster = []slot{{RosterEntry: api.RosterEntry{RunID: "first"}, Started: true}}
+		d := disruptions{p}
+		d.restartWorker(0, api.CauseFiles, "sent")
+		d.restartWorker(0, api.CauseSpec, "sent, too")
+		sent := p.carry()
+		require.Equal(t, "sent, too", sent.Roster[0].Restart.Reason)
+		require.NotEmpty(t, sent.Roster[0].Restart.ID)
+		p.sent.messages, p.sent.bytes = startBatch, maxTaskBytes
+		d.restartWorker(0, api.CauseOperator, "waits")
+		require.Equal(t, &pendingRestart{Cause: api.CauseOperator, Reason: "waits"}, p.carry().Roster[0].Restart)
+		return nil
+	})
+	require.NoError(t, env.GetWorkflowError())
 }
 
 func TestAPoolAnnouncesOnceThatItContinues(t *testing.T) {

@@ -134,6 +134,41 @@ func TestAPoolIsWholeAfterAnyDisturbances(t *testing.T) {
 	}
 }
 
+// A pool that is to stop among such disturbances stops, and leaves no worker.
+func TestAPoolStopsAmongAnyDisturbances(t *testing.T) {
+	for seed := range uint64(5) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { stopAPool(t, seed) })
+	}
+}
+
+func stopAPool(t *testing.T, seed uint64) {
+	p := newFakePool(t)
+	f := &randomFates{fakePool: p, random: rand.New(rand.NewPCG(seed, 3))}
+	p.leases = map[int]api.HolderKind{0: api.HolderNone, 2: api.HolderNone}
+	const disturbances = 60
+	left, stops := disturbances, f.random.IntN(disturbances)
+	var disturb func()
+	disturb = func() {
+		f.disturb()
+		if left--; left == stops {
+			p.In(0, func() { p.update(api.UpdateStop, api.Control{}) })
+		}
+		after := time.Duration(0) // together with the next one
+		if f.random.IntN(3) > 0 {
+			after = time.Duration(f.random.IntN(5000)) * time.Millisecond
+		}
+		if left > 0 {
+			p.In(after, disturb)
+			return
+		}
+		p.refuse, p.slowSignals = 0, 0
+		p.In(time.Hour, func() { require.Fail(t, "the pool is open", "%+v", p.status()) })
+	}
+	p.At(time.Second, disturb)
+	p.run(poolOf(3))
+	require.Zero(t, p.open())
+}
+
 func disturbAPool(t *testing.T, seed uint64) {
 	p := newFakePool(t)
 	f := &randomFates{fakePool: p, random: rand.New(rand.NewPCG(seed, 2))}

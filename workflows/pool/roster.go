@@ -63,6 +63,9 @@ func (s *slot) markLost(reason string) {
 	s.Gone, s.Reason = true, display.Brief(reason, maxReason)
 }
 
+// isRestartedAgain reports whether a restart waits that was decided on after all that were sent.
+func (s slot) isRestartedAgain() bool { return s.Restart != nil && s.Restart.ID == "" }
+
 // isStarting reports whether Temporal has not confirmed that the slot's workflow runs; no signal reaches it until then.
 func (s slot) isStarting() bool { return s.Started && s.RunID == "" }
 

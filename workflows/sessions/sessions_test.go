@@ -281,6 +281,28 @@ func TestARebalancingMovesTheFewest(t *testing.T) {
 	}
 }
 
+// The page that is under way when it is cancelled may be the last one of a run.
+func TestACancelledRebalancingUndoesWhatIsOnItsWayAndEnds(t *testing.T) {
+	for _, every := range []int{0, 1} {
+		h := newFakeHosts(t, "a", "a")
+		h.bindWarm("t/0", sessionIDs("s", 2000)...)
+		cancelled := false
+		h.failStep = func(step, _ string, _ []string, _ bool) error {
+			if step == "load" && !cancelled {
+				cancelled = true
+				h.env.CancelWorkflow()
+				return temporal.NewCanceledError()
+			}
+			return nil
+		}
+		_, err := h.run(api.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: api.RebalanceSessionsRequest{Pool: "t"}, ContinueEvery: every})
+		require.True(t, temporal.IsCanceledError(err), "%v", err)
+		require.Equal(t, 1, h.runs)
+		require.Equal(t, map[string]int{"t/0": 2000}, h.counts())
+		require.NotContains(t, h.bindings(), "warm false")
+	}
+}
+
 func TestARebalancingFollowsWeightsAndLeavesTheOthersAlone(t *testing.T) {
 	h := newFakeHosts(t, "a", "a", "a", "a")
 	h.bindWarm("t/0", sessionIDs("s", 90)...)

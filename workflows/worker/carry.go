@@ -34,7 +34,7 @@ func (w *worker) mayContinue() bool {
 
 // isIdle reports whether the next run has nothing to start again.
 func (w *worker) isIdle() bool {
-	if w.Successor != nil || len(w.Draining) > 0 {
+	if w.Successor != nil || len(w.Draining) > 0 || w.surge.claiming {
 		return false
 	}
 	switch w.Machine.State {

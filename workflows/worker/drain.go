@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"go.temporal.io/sdk/workflow"
+
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
@@ -48,7 +50,7 @@ func (w *worker) drain() bool {
 	}
 	timedOut := w.tasks.drainLimit.Fired()
 	switch {
-	case (w.Lease == nil || timedOut) && w.surge.isReady() && w.Intent != IntentRest:
+	case (w.Lease == nil || timedOut) && w.surge.isReady() && w.Intent != IntentRest && !w.endsUnswitched():
 		w.tasks.drainLimit.Take()
 		w.surge.switchOver()
 		return true
@@ -68,6 +70,12 @@ func (w *worker) drain() bool {
 		w.activities.drain(spec.Duration(limit))
 	}
 	return false
+}
+
+// endsUnswitched reports whether the worker ends with this incarnation, although its successor is ready. Runs recorded by an earlier release switched to
+// that, and served on.
+func (w *worker) endsUnswitched() bool {
+	return w.Ending && workflow.GetVersion(w.Ctx, "end-unswitched", workflow.DefaultVersion, 1) >= 1
 }
 
 // drainUntil is when the drain of this incarnation times out.

@@ -55,6 +55,7 @@ type workerEnv struct {
 
 	// Results of activities; nil is the default.
 	onStart   func(api.StartRequest) (api.StartResult, error)
+	onWatch   func(api.WatchRequest) (api.WatchResult, error)
 	onProbe   func(api.WatchRequest) (api.ProbeResult, error)
 	onStop    func(api.StopRequest) (api.StopResult, error)
 	onDrain   func(api.DrainRequest) (api.DrainResult, error)
@@ -166,6 +167,7 @@ func (s *workerEnv) set(now time.Time) {
 	}
 	slow(api.ActivityStart, s.start, "api.StartRequest")
 	slow(api.ActivityProbe, s.probe, "api.WatchRequest")
+	slow(api.ActivityWatch, s.watch, "api.WatchRequest")
 	slow(api.ActivityDrain, s.drain, "api.DrainRequest")
 	slow(api.ActivityStop, s.stop, "api.StopRequest")
 	slow(api.ActivitySuspend, s.suspend, "api.SuspendRequest")
@@ -251,6 +253,9 @@ func (s *workerEnv) watch(_ context.Context, r api.WatchRequest) (api.WatchResul
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.watches = append(s.watches, r)
+	if s.onWatch != nil {
+		return s.onWatch(r)
+	}
 	return api.WatchResult{}, nil
 }
 

@@ -77,13 +77,13 @@ func (w *worker) registerSignals() {
 
 // orderRestart takes a restart. A pool that continued as new before it learned that one had arrived has sent it again.
 func (w *worker) orderRestart(r api.Restart) {
-	if r.Spec != nil && !w.isOvertaken(r) {
-		w.NextSpec = &VersionSpec{*r.Spec, r.SpecVersion}
-	}
 	repeated := r.ID != "" && r.ID == w.LastRestart
 	w.LastRestart = cmp.Or(r.ID, w.LastRestart)
 	if repeated && workflow.GetVersion(w.Ctx, "repeated-restarts", workflow.DefaultVersion, 1) >= 1 { // an earlier release carries them out
 		return
+	}
+	if r.Spec != nil && !w.isOvertaken(r) {
+		w.NextSpec = &VersionSpec{*r.Spec, r.SpecVersion}
 	}
 	w.requests.restart = requested(r.Reason, r.By, false)
 	w.requests.restart.cause, w.requests.restart.inPlace = cmp.Or(r.Cause, api.CauseOperator), r.InPlace

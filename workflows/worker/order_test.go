@@ -123,6 +123,35 @@ func TestARestartThatArrivesTwiceIsCarriedOutOnce(t *testing.T) {
 	s.run(standalone())
 }
 
+// The worker has given the spec of the restart up: it must not use it when its process crashes later.
+func TestARestartThatArrivesTwiceDoesNotBringAFailedSpecBack(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+		if r.Spec.Pool.Env["BROKEN"] != "" {
+			return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing", string(api.CodeStartFailed), nil)
+		}
+		return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
+	}
+	broken := standalone().Spec
+	broken.Pool.Env = map[string]string{"BROKEN": "1"}
+	restart := s.signal(api.SignalRestart, api.Restart{ID: "run/1", Reason: "apply", Spec: &broken, SpecVersion: 2})
+	s.At(time.Minute, restart)
+	s.At(30*time.Minute, func() {
+		require.Nil(t, s.state().Rotation, "it has given up")
+		require.EqualValues(t, 1, s.state().Incarnation)
+		restart()
+	})
+	s.At(31*time.Minute, s.signal(api.SignalProcessEvents, api.ProcessEvents{Events: []api.ProcessEvent{{Incarnation: 1, WatchResult: crash(0).result}}}))
+	s.At(40*time.Minute, func() {
+		require.Equal(t, lifecycle.Ready, s.state().State)
+		require.EqualValues(t, 1, s.state().SpecVersion)
+		s.cancel()
+	})
+	run := standalone()
+	run.Spec.Recovery.MaxConsecutiveFailures = 2
+	s.run(run)
+}
+
 // newestReport is the last of the worker's reports to its pool.
 func (s *workerEnv) newestReport() api.WorkerChanged {
 	reports := s.signalsOf(api.SignalWorkerChanged)

@@ -252,6 +252,9 @@ func (h *randomHosts) disturb(s *workerEnv, st api.WorkerState, version *int64) 
 				if p, lives := h.live[st.Incarnation]; lives && p.host == host {
 					ended.Kept = append(ended.Kept, st.Incarnation)
 				}
+				if p, lives := h.live[st.Successor]; lives && p.host == host && h.draw(2, "successor kept", st.Successor) == 0 {
+					ended.Kept = append(ended.Kept, st.Successor)
+				}
 			}
 			h.endEpoch(host, ended.Kept)
 			s.env.SignalWorkflow(api.SignalEpochEnded, ended)
@@ -295,6 +298,15 @@ func (h *randomHosts) disturb(s *workerEnv, st api.WorkerState, version *int64) 
 			sp := standalone().Spec
 			s.env.SignalWorkflow(api.SignalRestart, api.Restart{Reason: "apply", Cause: api.CauseSpec, Spec: &sp, SpecVersion: max(1, *version-1)})
 		},
+		func() { // a restart that its pool may have sent before
+			s.env.SignalWorkflow(api.SignalRestart, api.Restart{ID: fmt.Sprint(r.IntN(3)), Reason: "at random"})
+		},
+		func() {
+			s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: fmt.Sprint(r.IntN(3)), AttemptID: fmt.Sprint(r.IntN(3)), Holder: "me"})
+		},
+		func() {
+			s.env.SignalWorkflow(api.SignalWithdrawCheckout, api.Withdrawal{AttemptID: fmt.Sprint(r.IntN(3))})
+		},
 		func() { // an overlong history
 			s.env.SetContinueAsNewSuggested(true)
 			s.env.SetCurrentHistoryLength(4096)
@@ -319,10 +331,11 @@ func TestAWorkerServesAfterAnyDisturbances(t *testing.T) {
 	}
 }
 
-func disturbAWorker(t *testing.T, seed uint64) {
-	s := newWorkerEnv(t)
+// randomWorker is a worker on random hosts.
+func randomWorker(t *testing.T, seed uint64) (s *workerEnv, h *randomHosts, run Run) {
+	s = newWorkerEnv(t)
 	s.log = sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler))
-	h := &randomHosts{
+	h = &randomHosts{
 		seed: seed, random: rand.New(rand.NewPCG(seed, 1)), draws: map[string]uint64{}, live: map[int64]place{}, epochs: [2]int64{1, 1},
 	}
 	h.use(s)
@@ -330,12 +343,50 @@ func disturbAWorker(t *testing.T, seed uint64) {
 	for _, name := range []string{api.ActivityStart, api.ActivityProbe, api.ActivityDrain, api.ActivityStop, api.ActivitySuspend, api.ActivityResume, api.ActivityReset} {
 		s.slow[name] = time.Duration(1+h.random.IntN(4000)) * time.Millisecond
 	}
-	run := standalone()
+	run = standalone()
 	run.Standalone = h.random.IntN(2) == 0
 	run.ContinueEvery = []int{0, 3, 20}[h.random.IntN(3)]
 	run.Spec.Lease.OnExpiry = []string{spec.ExpiryReplace, spec.ExpiryReset}[h.random.IntN(2)]
 	run.Spec.Health.Checkpoint = spec.Duration(20 * time.Second)
+	return s, h, run
+}
 
+// Whatever happens to a worker that is to end, it ends.
+func TestAWorkerEndsAmongAnyDisturbances(t *testing.T) {
+	for seed := range uint64(10) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { endAWorker(t, seed) })
+	}
+}
+
+func endAWorker(t *testing.T, seed uint64) {
+	s, h, run := randomWorker(t, seed)
+	const disturbances = 60
+	var disturb func()
+	left, ends, version := disturbances, h.random.IntN(disturbances), int64(1)
+	disturb = func() {
+		h.disturb(s, s.state(), &version)
+		if left--; left == ends {
+			s.In(0, s.signal(api.SignalEnd, api.Control{Reason: "it is over"}))
+		}
+		after := time.Duration(0) // together with the next one
+		if h.random.IntN(3) > 0 {
+			after = time.Duration(h.random.IntN(6000)) * time.Millisecond
+		}
+		if left > 0 {
+			s.In(after, disturb)
+			return
+		}
+		h.mu.Lock()
+		h.calm = true
+		h.mu.Unlock()
+		s.In(time.Hour, func() { require.Fail(t, "the worker is open", "%+v", s.state()) })
+	}
+	s.At(time.Second, disturb)
+	s.run(run)
+}
+
+func disturbAWorker(t *testing.T, seed uint64) {
+	s, h, run := randomWorker(t, seed)
 	const disturbances = 150
 	at, version, incarnation, sequence := time.Second, int64(1), int64(0), int64(0)
 	for range disturbances {

@@ -52,6 +52,8 @@ type surge struct {
 	started *loop.Result[api.StartResult] // of the successor, for attemptSwitch
 	// switching is set while the machine leaves an incarnation whose process still runs.
 	switching bool
+	// claiming says that a successor is being claimed, perhaps one that has taken over since: the end of the run would lose that.
+	claiming bool
 }
 
 // startSuccessor starts the next incarnation beside the current one.
@@ -300,10 +302,15 @@ func (s *surge) adoptsSuccessors() bool {
 func (s *surge) adopt(ready *api.StartResult, heir api.Heir) {
 	ready.Epoch = heir.Epoch
 	ready.Endpoint = cmp.Or(heir.Endpoint, ready.Endpoint)
-	claim := s.activities.claimSuccessor(*ready)
+	claimed, claim := s.Successor.Incarnation, s.activities.claimSuccessor(*ready)
+	s.claiming = true
 	s.OnFuture(claim, func(f workflow.Future) {
+		s.claiming = false
 		if err := f.Get(s.Ctx, nil); err != nil { // the end of its process or of its agent is reported
 			s.warn("the next process is not claimed", failure.Message(err))
+			if s.Machine.Incarnation == claimed { // it has taken over: the monitor claims it, as any process that the next agent has
+				s.Observing = observing{}
+			}
 		}
 	})
 }

@@ -243,6 +243,84 @@ func TestASuccessorThatTheNextAgentTookOverTakesOver(t *testing.T) {
 	}
 }
 
+// The agent of both processes is replaced by one that takes them over: the successor takes over at once, while it is being claimed.
+func takenOverTogether(t *testing.T) *workerEnv {
+	s := newWorkerEnv(t)
+	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+		return api.StartResult{Host: "a", Epoch: 1, PID: 1000 + int(r.Incarnation), Rules: r.Rules}, nil
+	}
+	s.At(30*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+	s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+	s.At(time.Minute+2*time.Second, func() { require.EqualValues(t, 2, s.state().Successor) })
+	s.At(time.Minute+3*time.Second, s.signal(api.SignalEpochEnded, api.EpochEnded{
+		Host: "a", Epoch: 1, Reason: "started again", Kept: []int64{1, 2}, Heir: &api.Heir{Epoch: 2},
+	}))
+	return s
+}
+
+// The end of a run would take the claim from the agent's queue, and nobody would claim the process again.
+func TestARunDoesNotContinueAsNewWhileItClaimsItsSuccessor(t *testing.T) {
+	s := takenOverTogether(t)
+	s.At(time.Minute+2*time.Second, s.signal(api.SignalForceContinue, api.Control{}))
+	s.slow = map[string]time.Duration{api.ActivityWatch: 2 * time.Second}
+	s.At(time.Minute+4*time.Second, func() {
+		require.EqualValues(t, 2, s.state().Incarnation)
+		require.Equal(t, 1, s.runs)
+	})
+	s.At(time.Minute+10*time.Second, func() {
+		require.Equal(t, lifecycle.Ready, s.state().State)
+		require.Equal(t, 2, s.runs)
+		s.mu.Lock()
+		require.Len(t, s.watches, 1)
+		s.mu.Unlock()
+		s.cancel()
+	})
+	s.run(standalone())
+}
+
+func TestASuccessorWhoseClaimFailedIsClaimedAgainOnceItHasTakenOver(t *testing.T) {
+	s := takenOverTogether(t)
+	s.onWatch = func(api.WatchRequest) (api.WatchResult, error) {
+		if len(s.watches) == 1 {
+			return api.WatchResult{}, errors.New("the agent is busy")
+		}
+		return api.WatchResult{}, nil
+	}
+	s.At(time.Minute+10*time.Second, func() {
+		require.Equal(t, lifecycle.Ready, s.state().State)
+		s.mu.Lock()
+		require.Len(t, s.watches, 2)
+		require.EqualValues(t, 2, s.watches[1].Incarnation)
+		s.mu.Unlock()
+		s.cancel()
+	})
+	s.run(standalone())
+}
+
+// The next process is ready, and waits for the end of a client's lease, when the pool stops or removes the worker.
+func TestAWorkerThatIsToEndDoesNotSwitchToItsSuccessor(t *testing.T) {
+	for name, returned := range map[string]bool{"the lease is returned": true, "the lease is kept until the drain timeout": false} {
+		t.Run(name, func(t *testing.T) {
+			s := newWorkerEnv(t)
+			s.At(30*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+			s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+			s.At(time.Minute+2*time.Second, func() {
+				require.Equal(t, lifecycle.Draining, s.state().State)
+				require.EqualValues(t, 2, s.state().Successor)
+				s.env.SignalWorkflow(api.SignalEnd, api.Control{})
+				s.In(time.Hour, func() { s.env.SignalWorkflow(api.SignalStop, api.Control{}) }) // else it never ends
+			})
+			if returned {
+				s.At(time.Minute+3*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1"}))
+			}
+			s.run(standalone())
+			require.Less(t, s.env.Now().Sub(s.Begin), 10*time.Minute)
+			require.Equal(t, 2, s.counted(&s.starts))
+			require.Equal(t, 2, s.counted(&s.stops))
+		})
+	}
+}
+
 func TestARestartInPlaceEndsASuccessorThatStarts(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.slow = map[string]time.Duration{api.ActivityStart: 10 * time.Second}

@@ -1,0 +1,58 @@
+package tempool
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/updatelimit"
+)
+
+// silentTemporal is a Temporal client that does not answer updates in time.
+type silentTemporal struct {
+	client.Client
+	sent      []api.CheckoutRequest
+	withdrawn []api.Withdrawal
+}
+
+func (s *silentTemporal) UpdateWorkflow(_ context.Context, o client.UpdateWorkflowOptions) (client.WorkflowUpdateHandle, error) {
+	s.sent = append(s.sent, o.Args[0].(api.CheckoutRequest))
+	return nil, client.NewWorkflowUpdateServiceTimeoutOrCanceledError(context.DeadlineExceeded)
+}
+
+func (s *silentTemporal) SignalWorkflow(_ context.Context, workflowID, _, name string, message any) error {
+	if workflowID == api.WorkerWorkflowID("p", 0) && name == api.SignalWithdrawCheckout {
+		s.withdrawn = append(s.withdrawn, message.(api.Withdrawal))
+	}
+	return nil
+}
+
+// A gateway repeats a request for a lease of its own; all others are withdrawn.
+func TestACheckoutWithoutAnAnswerIsWithdrawn(t *testing.T) {
+	temporal := &silentTemporal{}
+	c := &Client{temporal: temporal, updates: updatelimit.New(), ctx: t.Context()}
+	for _, checkout := range []func() error{
+		func() error {
+			_, err := c.Pool("p").CheckoutOnce(t.Context(), 0, CheckoutOptions{Holder: "me"})
+			return err
+		},
+		func() error {
+			_, err := c.CheckoutWorker(t.Context(), "p", 0, api.CheckoutRequest{AttemptID: "one", Holder: "pool/p"})
+			return err
+		},
+	} {
+		require.Error(t, checkout())
+		c.background.Wait()
+		last := temporal.sent[len(temporal.sent)-1]
+		require.NotEmpty(t, last.AttemptID)
+		require.Equal(t, api.Withdrawal{AttemptID: last.AttemptID}, temporal.withdrawn[len(temporal.withdrawn)-1])
+	}
+	_, err := c.Pool("p").CheckoutOnce(t.Context(), 0, CheckoutOptions{Holder: api.GatewayHolderPrefix + "h"})
+	require.Error(t, err)
+	c.background.Wait()
+	require.Len(t, temporal.sent, 3)
+	require.Len(t, temporal.withdrawn, 2)
+}
