@@ -1,10 +1,12 @@
 package tempool
 
 import (
+	"cmp"
 	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 
 	"github.com/tempool/tempool/api"
@@ -14,13 +16,18 @@ import (
 // silentTemporal is a Temporal client that does not answer updates in time.
 type silentTemporal struct {
 	client.Client
+	cause     error  // DeadlineExceeded if nil
+	asked     func() // called by each update if not nil
 	sent      []api.CheckoutRequest
 	withdrawn []api.Withdrawal
 }
 
 func (s *silentTemporal) UpdateWorkflow(_ context.Context, o client.UpdateWorkflowOptions) (client.WorkflowUpdateHandle, error) {
 	s.sent = append(s.sent, o.Args[0].(api.CheckoutRequest))
-	return nil, client.NewWorkflowUpdateServiceTimeoutOrCanceledError(context.DeadlineExceeded)
+	if s.asked != nil {
+		s.asked()
+	}
+	return nil, client.NewWorkflowUpdateServiceTimeoutOrCanceledError(cmp.Or(s.cause, context.DeadlineExceeded))
 }
 
 func (s *silentTemporal) SignalWorkflow(_ context.Context, workflowID, _, name string, message any) error {
@@ -55,4 +62,18 @@ func TestACheckoutWithoutAnAnswerIsWithdrawn(t *testing.T) {
 	c.background.Wait()
 	require.Len(t, temporal.sent, 3)
 	require.Len(t, temporal.withdrawn, 2)
+}
+
+// The server may end a request at its deadline as cancelled, and before the client's own timer.
+func TestAnUpdateThatNobodyCancelledHasTimedOut(t *testing.T) {
+	temporal := &silentTemporal{cause: serviceerror.NewCanceled("context canceled")}
+	c := &Client{temporal: temporal, updates: updatelimit.New(), ctx: t.Context()}
+	checkout := func(ctx context.Context) error {
+		_, err := c.CheckoutWorker(ctx, "p", 0, api.CheckoutRequest{Holder: "me"})
+		return err
+	}
+	require.ErrorIs(t, checkout(t.Context()), api.ErrUnavailable)
+	ctx, cancel := context.WithCancel(t.Context())
+	temporal.asked = cancel
+	require.NotErrorIs(t, checkout(ctx), api.ErrUnavailable, "its caller cancelled it")
 }

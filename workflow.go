@@ -3,6 +3,7 @@ package tempool
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"go.temporal.io/api/enums/v1"
@@ -45,6 +46,9 @@ func (c *Client) update(ctx context.Context, u workflowUpdate, result any) error
 	})
 	if err == nil {
 		err = handle.Get(ctx, result)
+	}
+	if _, unanswered := errors.AsType[*client.WorkflowUpdateServiceTimeoutOrCanceledError](err); unanswered && !isTimeout(err) && !errors.Is(ctx.Err(), context.Canceled) {
+		err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err) // at the deadline, the server may end the request as cancelled
 	}
 	return c.fromTemporal(err, u.action)
 }

@@ -263,6 +263,7 @@ func TestACheckoutWhoseCallerLeftCostsNoProcess(t *testing.T) {
 	pool := env.startPool(s)
 	before := env.waitState(pool, 0, lifecycle.Ready)
 	require.NoError(t, agent.cmd.Process.Signal(syscall.SIGSTOP))
+	t.Cleanup(func() { _ = agent.cmd.Process.Signal(syscall.SIGCONT) }) // a stopped agent would not end
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	_, err := pool.CheckoutOnce(ctx, 0, tempool.CheckoutOptions{Holder: "impatient"})
