@@ -123,10 +123,16 @@ func (e *env) letGo(path string) { require.NoError(e.t, os.WriteFile(path, nil, 
 // holdWithOneAhead returns a call of method that the worker serves until the file exists, and a call of second that was sent behind it.
 func (e *env) holdWithOneAhead(ctx context.Context, method, second, body string) (path string, front, ahead <-chan result) {
 	e.t.Helper()
+	return e.holdInWithOneAhead(e.t.Context(), ctx, method, second, body)
+}
+
+// holdInWithOneAhead is holdWithOneAhead for a first call that its caller may leave: its context is frontCtx.
+func (e *env) holdInWithOneAhead(frontCtx, ctx context.Context, method, second, body string) (path string, front, ahead <-chan result) {
+	e.t.Helper()
 	first, path := e.file("first"), e.file("front")
 	opener := e.call(e.t.Context(), "hold", strconv.Quote(first))
 	e.awaitBegan(first)
-	front = e.queued(e.t.Context(), 1, method, strconv.Quote(path))
+	front = e.queued(frontCtx, 1, method, strconv.Quote(path))
 	ahead = e.queued(ctx, 2, second, body)
 	e.letGo(first)
 	require.NoError(e.t, e.await(opener).err)
@@ -216,16 +222,8 @@ func TestACallThatIsNotGivenUpHarmsNotTheOneBehindIt(t *testing.T) {
 	e := aheadEnv(t)
 	e.spec.Call.CancelGrace = spec.Duration(time.Millisecond)
 	e.start(1)
-	first, path := e.file("first"), e.file("front")
-	opener := e.call(t.Context(), "hold", strconv.Quote(first))
-	e.awaitBegan(first)
 	ctx, leave := context.WithCancel(t.Context())
-	front := e.queued(ctx, 1, "stubborn", strconv.Quote(path))
-	ahead := e.queued(t.Context(), 2, "turn", "[]")
-	e.letGo(first)
-	require.NoError(t, e.await(opener).err)
-	e.awaitBegan(path)
-	e.awaitAhead(true)
+	_, front, ahead := e.holdInWithOneAhead(ctx, t.Context(), "stubborn", "turn", "[]")
 	leave()
 	require.Equal(t, api.CodeCancelled, api.CodeOf(e.await(front).err))
 	e.start(2) // the first incarnation is killed for its call
@@ -478,16 +476,8 @@ func TestACallBehindAFatalOneIsNotMadeThere(t *testing.T) {
 func TestAFatalErrorCountsAlthoughItsCallerHasLeft(t *testing.T) {
 	e := aheadEnv(t)
 	e.start(1)
-	first, path := e.file("first"), e.file("front")
-	opener := e.call(t.Context(), "hold", strconv.Quote(first))
-	e.awaitBegan(first)
 	ctx, leave := context.WithCancel(t.Context())
-	front := e.queued(ctx, 1, "fatal_anyway", strconv.Quote(path))
-	ahead := e.queued(t.Context(), 2, "turn", "[]")
-	e.letGo(first)
-	require.NoError(t, e.await(opener).err)
-	e.awaitBegan(path)
-	e.awaitAhead(true)
+	path, front, ahead := e.holdInWithOneAhead(ctx, t.Context(), "fatal_anyway", "turn", "[]")
 	leave()
 	require.ErrorIs(t, e.await(front).err, api.ErrCancelled)
 	e.letGo(path)

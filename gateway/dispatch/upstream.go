@@ -277,7 +277,7 @@ func (u *upstream) completeLocked(c *Call, err error, now time.Time) {
 	}
 }
 
-// refusedLocked reports whether the call has failed with err because its process stops by itself, and takes no further call. A process that has asked to be
+// refusedLocked reports whether the call has failed with err because its process stops on its own, and takes no further call. A process that has asked to be
 // replaced continues until its lease is returned, which says so.
 func (c *Call) refusedLocked(err error) bool {
 	u := c.upstream

@@ -133,7 +133,7 @@ func AfterDone(c Conn, f func()) {
 	}()
 }
 
-// Writable reports whether c can still send to its worker. A worker that stops by itself takes no further message, but still answers the calls that it
+// Writable reports whether c can still send to its worker. A worker that stops on its own takes no further message, but still answers the calls that it
 // has, so its Conn is not Done.
 func Writable(c Conn) bool {
 	target, ok := c.(*conn)
