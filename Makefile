@@ -5,6 +5,7 @@ GO ?= go
 
 STATICCHECK   = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOSEC         = github.com/securego/gosec/v2/cmd/gosec@v2.22.4
+GOVULNCHECK   = golang.org/x/vuln/cmd/govulncheck@v1.9.0
 WORKFLOWCHECK = go.temporal.io/sdk/contrib/tools/workflowcheck@v0.6.0
 
 # Packages tested concurrently: many tests start processes and servers, and more would overload a machine with two cores.
@@ -13,7 +14,7 @@ TEST_TIMEOUT          ?= 40m
 # Tests of one package that run concurrently: those with a Temporal server of their own mostly wait.
 TESTS_AT_ONCE         ?= 4
 
-.PHONY: test test-short check build build-darwin bin tree format vet staticcheck gosec workflowcheck compose-check alerts-check temporal-server go-test ui-test test-cluster test-traces test-alerts bench soak replay-record replay-state-fields
+.PHONY: test test-short check build build-darwin bin tree format vet staticcheck gosec govulncheck workflowcheck compose-check alerts-check temporal-server go-test ui-test test-cluster test-traces test-alerts bench soak replay-record replay-state-fields
 
 test: check go-test ui-test
 
@@ -24,7 +25,7 @@ NOT_SHORT_TEST = ^TestTheSDKsOwnSuitesPass$$
 test-short:
 	$(GO) test -count=1 -p 2 -timeout 5m -skip '$(NOT_SHORT_TEST)' $$($(GO) list ./... | grep -vE '/($(NOT_SHORT))(/|$$)')
 
-check: build build-darwin tree format vet staticcheck gosec workflowcheck compose-check alerts-check
+check: build build-darwin tree format vet staticcheck gosec govulncheck workflowcheck compose-check alerts-check
 
 build:
 	$(GO) build ./...
@@ -59,6 +60,10 @@ staticcheck:
 # for fixed nonces (G407) crashes on cipher.AEAD.
 gosec:
 	$(GO) run $(GOSEC) -quiet -exclude-generated -exclude=G101,G103,G104,G115,G204,G301,G302,G304,G306,G404,G407 ./...
+
+# Finds calls of code with known vulnerabilities; where the data about them cannot be reached, it only says so.
+govulncheck:
+	scripts/govulncheck.sh $(GOVULNCHECK)
 
 # Finds code in workflows that is not deterministic on replay.
 workflowcheck:
