@@ -118,11 +118,20 @@ func (env *testEnv) startAgentWith(attributes *syscall.SysProcAttr, by []string,
 			env.t.Errorf("agent %s: data race:\n%s", hostID, race[:min(len(race), 8<<10)])
 		}
 		if env.t.Failed() {
-			lines := strings.Split(string(content), "\n")
-			env.t.Logf("end of the log of agent %s:\n%s", hostID, strings.Join(lines[max(0, len(lines)-60):], "\n"))
+			env.t.Logf("end of the log of agent %s:\n%s", hostID, tail(content))
 		}
 	})
 	return a
+}
+
+// tail is the end of a log, short enough that the failure above it is still seen where only the end of the output is kept.
+func tail(content []byte) string {
+	lines := strings.Split(string(content), "\n")
+	lines = lines[max(0, len(lines)-15):]
+	for i, line := range lines {
+		lines[i] = line[:min(len(line), 300)]
+	}
+	return strings.Join(lines, "\n")
 }
 
 // stop stops the agent gracefully, unless it has exited.

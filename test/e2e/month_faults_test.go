@@ -167,6 +167,9 @@ func (m *month) act() {
 			line += ": " + err.Error()
 		}
 		m.log = append(m.log, line)
+		if api.CodeOf(err) == api.CodePoolNotFound { // one that was cancelled has ended after the cancellation's deadline
+			m.ensurePool()
+		}
 		return
 	}
 }
