@@ -59,17 +59,20 @@ func (p *Pool) awaitLease(ctx context.Context, o CheckoutOptions) (*Lease, error
 	attempt, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(checkoutOverrun, cancel) })()
+	timedOut := func(last error) error {
+		return api.Errorf(api.CodeQueueTimeout, "timed out waiting for a free worker of pool %s: %w", p.name, last)
+	}
 	backoff := checkoutMinBackoff
 	for first := true; ; first = false {
 		lease, err := p.tryOrWait(ctx, attempt, o, first)
 		if err == nil && ctx.Err() != nil {
-			return nil, errors.Join(context.Cause(ctx), lease.Checkin(attempt, api.OutcomeOK))
+			return nil, timedOut(errors.Join(context.Cause(ctx), lease.Checkin(attempt, api.OutcomeOK)))
 		}
 		if err == nil || !api.CodeOf(err).Retryable() && attempt.Err() == nil {
 			return lease, err
 		}
 		if !sleep.For(ctx.Done(), backoff/2+rand.N(backoff)) {
-			return nil, api.Errorf(api.CodeQueueTimeout, "timed out waiting for a free worker of pool %s: %w", p.name, err)
+			return nil, timedOut(err)
 		}
 		backoff = min(2*backoff, checkoutMaxBackoff)
 	}

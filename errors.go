@@ -33,6 +33,7 @@ func (c *Client) fromTemporal(err error, action string) error {
 	var exhausted *serviceerror.ResourceExhausted
 	var noPoller *serviceerror.WorkflowNotReady
 	var unavailable *serviceerror.Unavailable
+	var failedPrecondition *serviceerror.FailedPrecondition
 	switch {
 	case errors.Is(err, converter.ErrEncodingIsNotSupported), errors.Is(err, converter.ErrUnableToFindConverter):
 		return api.Errorf(api.CodeInvalid, "%s: the answer is encrypted; set --payload-keys, TEMPOOL_PAYLOAD_KEYS or Options.Payloads to the keys of the agents: %w", action, err)
@@ -44,6 +45,8 @@ func (c *Client) fromTemporal(err error, action string) error {
 		return api.Errorf(api.CodeBusy, "%s: Temporal's rate limit is exceeded: %w", action, err).After(retryExhausted)
 	case errors.As(err, &noPoller), errors.Is(err, context.DeadlineExceeded):
 		return api.Errorf(api.CodeUnavailable, "%s: timed out; check that an agent is running (worker, or go run ./cmd/starter): %w", action, err)
+	case errors.As(err, &failedPrecondition): // no agent has polled recently, or one run has had too many updates
+		return api.Errorf(api.CodeUnavailable, "%s: not possible now; check that an agent is running (worker, or go run ./cmd/starter): %w", action, err)
 	case errors.As(err, &unavailable), isTimeout(err):
 		return api.Errorf(api.CodeUnavailable, "%s: no answer from Temporal or the agents; check that the server and an agent are running: %w", action, err)
 	}

@@ -34,6 +34,7 @@ type fakeGateway struct {
 	endpoint string
 	answer   http.HandlerFunc // to calls; nil echoes
 	session  http.HandlerFunc // answers session requests
+	granting func()           // called before a lease is granted, if not nil
 
 	mu       sync.Mutex
 	calls    []*http.Request
@@ -121,6 +122,9 @@ func (f *fakeGateway) control(w http.ResponseWriter, r *http.Request, body strin
 	case r.Method == http.MethodPost && f.lease != nil:
 		refuse(w, api.CodeNoWorkers, false)
 	case r.Method == http.MethodPost:
+		if f.granting != nil {
+			f.granting()
+		}
 		f.seq++
 		f.lease = &api.Lease{ID: api.LeaseID("p", 0, 3, f.seq), Worker: "p/0", Incarnation: 3, Seq: f.seq, Holder: asked.Holder, Endpoint: f.endpoint,
 			GrantedAt: now, ExpiresAt: now.Add(time.Duration(asked.TTLMS) * time.Millisecond)}

@@ -155,6 +155,16 @@ func TestACheckoutWaitsForAFreeWorker(t *testing.T) {
 	require.NoError(t, second.Checkin(t.Context(), api.OutcomeOK))
 }
 
+func TestALeaseThatIsGrantedAfterTheWaitIsReturned(t *testing.T) {
+	g := newFakeGateway(t, "tcp")
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	g.granting = func() { <-ctx.Done() }
+	_, err := clientOf(t, g).Pool("p").Checkout(ctx, CheckoutOptions{Holder: "me", TTL: time.Minute})
+	require.ErrorIs(t, err, api.ErrQueueTimeout)
+	require.Nil(t, g.lease)
+}
+
 func TestReadyWorkersAreTriedFirst(t *testing.T) {
 	var roster []api.RosterEntry
 	for i, state := range []string{"busy", "failed", "ready", "busy", "ready", "starting"} {

@@ -65,6 +65,19 @@ func TestACheckoutWithoutAnAnswerIsWithdrawn(t *testing.T) {
 }
 
 // The server may end a request at its deadline as cancelled, and before the client's own timer.
+func TestAWorkflowThatNobodyServesIsUnavailable(t *testing.T) {
+	c := &Client{temporal: unservedTemporal{}}
+	_, err := c.Pool("p").Status(t.Context())
+	require.ErrorIs(t, err, api.ErrUnavailable)
+}
+
+// unservedTemporal answers like Temporal after its restart, before an agent has polled.
+type unservedTemporal struct{ client.Client }
+
+func (unservedTemporal) QueryWorkflowWithOptions(context.Context, *client.QueryWorkflowWithOptionsRequest) (*client.QueryWorkflowWithOptionsResponse, error) {
+	return nil, serviceerror.NewFailedPrecondition("no poller seen for task queue recently, worker may be down")
+}
+
 func TestAnUpdateThatNobodyCancelledHasTimedOut(t *testing.T) {
 	temporal := &silentTemporal{cause: serviceerror.NewCanceled("context canceled")}
 	c := &Client{temporal: temporal, updates: updatelimit.New(), ctx: t.Context()}
