@@ -4,6 +4,7 @@ package e2e
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -241,7 +242,8 @@ func (env *testEnv) waitForWithin(limit time.Duration, pool *tempool.Pool, what 
 		}
 		sleep(env.t, 50*time.Millisecond)
 	}
-	require.FailNow(env.t, "timed out waiting until "+what, "last view: %+v, error: %v", last, err)
+	view, _ := json.Marshal(last)
+	require.FailNow(env.t, "timed out waiting until "+what, "error: %v, last view: %s", err, view)
 	return last
 }
 
