@@ -22,6 +22,13 @@ func startServer(t *testing.T, dir string, arguments ...string) server {
 		Progress: func(sentence string) { t.Log(sentence) }, ExtraArgs: arguments,
 	})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Stop(context.Background())) })
+	t.Cleanup(func() {
+		select {
+		case <-s.Done():
+			t.Logf("Temporal has exited; the end of its output:\n%s", tail([]byte(s.LogTail())))
+		default:
+		}
+		require.NoError(t, s.Stop(context.Background()))
+	})
 	return s
 }

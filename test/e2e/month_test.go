@@ -32,8 +32,9 @@ var (
 )
 
 const (
-	// The server suggests to continue as new at monthSuggest history events, and terminates a run at monthLimit.
-	monthSuggest, monthLimit = 120, 400
+	// The server suggests to continue as new at monthSuggest history events, and terminates a run at monthLimit. By default it terminates one at
+	// 12 times the suggested length; a run that was reset begins with the events before that point and all signals after it.
+	monthSuggest, monthLimit = 120, 1000
 	monthSize                = 5
 	monthTenants             = 3
 	// monthReason is given for each command, by which the end of a run that the test terminated or reset is known.
