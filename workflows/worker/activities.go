@@ -152,10 +152,10 @@ func (a activities) drain(limit spec.Duration) {
 }
 
 // drainIncarnation drains an incarnation beside the current one.
-func (a activities) drainIncarnation(d drainingIncarnation) workflow.Future {
+func (a activities) drainIncarnation(ctx workflow.Context, d drainingIncarnation) workflow.Future {
 	limit := spec.Duration(max(0, d.Until.Sub(a.Now())))
 	return loop.OnEpoch(d.Host, d.Epoch, api.ActivityDrain, fmt.Sprintf("drain incarnation %d: wait for calls in flight", d.Incarnation), limit.D()+slack,
-		api.DrainRequest{Process: a.processOf(d.Incarnation), Timeout: limit}).Execute(a.Ctx)
+		api.DrainRequest{Process: a.processOf(d.Incarnation), Timeout: limit}).Execute(ctx)
 }
 
 func (a activities) stop(reason string) {
@@ -163,8 +163,8 @@ func (a activities) stop(reason string) {
 }
 
 // stopIncarnation stops an incarnation beside the current one.
-func (a activities) stopIncarnation(d drainingIncarnation) workflow.Future {
-	return a.stopActivity(d.Host, d.Epoch, a.processOf(d.Incarnation), fmt.Sprintf("stop incarnation %d", d.Incarnation), d.Reason).Execute(a.Ctx)
+func (a activities) stopIncarnation(ctx workflow.Context, d drainingIncarnation) workflow.Future {
+	return a.stopActivity(d.Host, d.Epoch, a.processOf(d.Incarnation), fmt.Sprintf("stop incarnation %d", d.Incarnation), d.Reason).Execute(ctx)
 }
 
 func (a activities) stopActivity(host string, epoch int64, process api.Process, what, reason string) loop.Activity {

@@ -72,6 +72,7 @@ func (w *worker) registerSignals() {
 		w.end(requested(c.Reason, c.By, false).reason)
 	})
 	onSignal(w, api.SignalPoolContinues, w.poolContinues)
+	onSignal(w, api.SignalReport, func(api.Control) { w.reporter.answer() })
 	onSignal(w, api.SignalForceContinue, func(api.Control) { w.ForceContinue() })
 }
 

@@ -118,6 +118,7 @@ func (m *monitor) handle(result api.WatchResult) {
 // epochEnded takes the end of an agent. It concerns the worker if that agent had its process, or the one that is to replace it.
 func (m *monitor) epochEnded(e api.EpochEnded) {
 	m.surge.agentEnded(e)
+	m.surge.abandonDrains(e)
 	if m.Process.Host != e.Host || m.Process.Epoch > e.Epoch || !m.Machine.State.Live() {
 		return
 	}

@@ -119,6 +119,13 @@ func (r reporter) upsertSearchAttributes(current reported) {
 // reportState sends the pool this worker's roster entry.
 func (r reporter) reportState() { r.signalPool(api.SignalWorkerChanged, r.workerChanged(false)) }
 
+// answer sends a pool that has asked what it may not know: after a reset the worker cannot tell what it has reported.
+func (r reporter) answer() {
+	if !r.Standalone {
+		r.reportState()
+	}
+}
+
 // reportRepeatedRest sends the pool when a worker that rests was last ordered to: a restart that the pool decided on before does not count any more.
 // Runs recorded by an earlier release do not report it.
 func (r reporter) reportRepeatedRest() {

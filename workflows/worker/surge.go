@@ -44,6 +44,7 @@ type drainingIncarnation struct {
 	Until time.Time `json:"until,omitzero"`
 	// Disruption says that its end is the end of the worker's disruption.
 	Disruption bool `json:"disruption,omitempty"`
+	cancel     workflow.CancelFunc
 }
 
 // surge replaces an incarnation by a successor that starts beside it.
@@ -185,10 +186,12 @@ func (s *surge) startDrain(d drainingIncarnation) {
 }
 
 func (s *surge) runDrain(d drainingIncarnation) {
-	workflow.Go(s.Ctx, func(ctx workflow.Context) {
+	ctx, cancel := workflow.WithCancel(s.Ctx)
+	s.draining(d.Incarnation).cancel = cancel
+	workflow.Go(ctx, func(ctx workflow.Context) {
 		limit := s.Spec.Rotation.DrainTimeout
 		var result api.DrainResult
-		if err := s.activities.drainIncarnation(d).Get(ctx, &result); err == nil {
+		if err := s.activities.drainIncarnation(ctx, d).Get(ctx, &result); err == nil {
 			if result.Checkin != nil {
 				s.checkinDraining(*result.Checkin)
 			}
@@ -200,7 +203,9 @@ func (s *surge) runDrain(d drainingIncarnation) {
 				workflow.GetLogger(ctx).Warn("calls cut at the drain timeout", "worker", s.name(), "incarnation", d.Incarnation, "calls", result.CallsCut, "drain_timeout", limit)
 			}
 		}
-		s.stopDrained(ctx, d)
+		if ctx.Err() == nil {
+			s.stopDrained(ctx, d)
+		}
 		s.removeDrained(d.Incarnation)
 		if d.Disruption {
 			s.rotator.endDisruption(d.Incarnation, false, "")
@@ -212,7 +217,7 @@ func (s *surge) runDrain(d drainingIncarnation) {
 // stopDrained stops a drained process. If its host does not answer, its incarnation number fences it, and the host's agent kills it.
 func (s *surge) stopDrained(ctx workflow.Context, d drainingIncarnation) {
 	var result api.StopResult
-	if err := s.activities.stopIncarnation(d).Get(ctx, &result); err != nil {
+	if err := s.activities.stopIncarnation(ctx, d).Get(ctx, &result); err != nil {
 		workflow.GetLogger(ctx).Warn("drained incarnation not stopped", "worker", s.name(), "incarnation", d.Incarnation, "error", err)
 		return
 	}
@@ -226,9 +231,30 @@ func (s *surge) stopDrained(ctx workflow.Context, d drainingIncarnation) {
 	if result.Usage == nil {
 		return
 	}
-	for _, draining := range s.Draining {
-		if draining.Incarnation == d.Incarnation {
-			s.leases.addUsage(unreported(*result.Usage, draining.Reported))
+	if draining := s.draining(d.Incarnation); draining != nil {
+		s.leases.addUsage(unreported(*result.Usage, draining.Reported))
+	}
+}
+
+// draining is an incarnation that drains beside the current one, or nil.
+func (s *surge) draining(incarnation int64) *drainingIncarnation {
+	i := slices.IndexFunc(s.Draining, func(d drainingIncarnation) bool { return d.Incarnation == incarnation })
+	if i < 0 {
+		return nil
+	}
+	return &s.Draining[i]
+}
+
+// abandonDrains ends the drains of processes whose agent has ended, which did so with it, or which the next agent ends because nobody claims them. Nothing
+// answers for them: the activity under way would time out, and not even that once the workflow was reset, for the server then forgets the timeouts
+// of an activity that no agent has taken. Runs recorded by an earlier release wait for them.
+func (s *surge) abandonDrains(e api.EpochEnded) {
+	for i := range s.Draining {
+		d := &s.Draining[i]
+		if d.Host == e.Host && d.Epoch <= e.Epoch && d.cancel != nil && workflow.GetVersion(s.Ctx, "abandon-drains", workflow.DefaultVersion, 1) >= 1 {
+			s.warn("a draining process is lost", e.Reason)
+			s.CountCancelled()
+			d.cancel()
 		}
 	}
 }

@@ -159,6 +159,36 @@ func TestASuccessorOfAnAgentThatHasEndedDoesNotTakeOver(t *testing.T) {
 	}
 }
 
+// Nothing need answer any more: the server forgets the timeouts of an activity that no agent has taken when the workflow is reset.
+func TestTheDrainOfAProcessEndsWithItsAgent(t *testing.T) {
+	for name, e := range map[string]api.EpochEnded{
+		"lost":       {Host: "a", Epoch: 1, Reason: "lost"},
+		"taken over": {Host: "a", Epoch: 1, Reason: "lost", Kept: []int64{1}, Heir: &api.Heir{Epoch: 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newWorkerEnv(t)
+			hosts := map[int64]string{1: "a", 2: "b"}
+			s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+				return api.StartResult{Host: hosts[r.Incarnation], Epoch: 1, PID: 1000 + int(r.Incarnation)}, nil
+			}
+			s.slow = map[string]time.Duration{api.ActivityDrain: time.Hour}
+			s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+			s.At(time.Minute+2*time.Second, func() {
+				require.Equal(t, []int64{1}, s.state().Draining)
+				s.env.SignalWorkflow(api.SignalEpochEnded, api.EpochEnded{Host: "b", Epoch: 0, Reason: "another agent"})
+				s.env.SignalWorkflow(api.SignalEpochEnded, e)
+			})
+			s.At(time.Minute+3*time.Second, func() {
+				require.Empty(t, s.state().Draining)
+				require.EqualValues(t, 2, s.state().Incarnation)
+				require.Zero(t, s.counted(&s.stops), "no agent is left to stop it")
+				s.env.SignalWorkflow(api.SignalEnd, api.Control{Reason: "its pool was started again"})
+			})
+			s.run(inPool(func(*spec.Spec) {}))
+		})
+	}
+}
+
 // The successor is lost while the process that it was to replace is stopping, because a client's calls were cut.
 func TestASuccessorThatIsLostWhileTheOldProcessStopsIsStartedAgain(t *testing.T) {
 	s := newWorkerEnv(t)
