@@ -60,6 +60,8 @@ const (
 	// SignalPoolContinues warns a worker that its pool is about to continue as new. Temporal then cancels the pool's children, and the worker
 	// must ignore that one cancellation.
 	SignalPoolContinues = "pool-continues"
+	// SignalReport asks a worker for a report to its pool: SignalWorkerChanged.
+	SignalReport = "report"
 	// SignalEnd is how a pool removes a worker: the worker drains, stops its process, and its workflow completes.
 	SignalEnd = "end"
 	// SignalRotationGrant answers rotation-request. SignalStartsPaused and SignalStartPermitted throttle a worker's starts.

@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -19,6 +21,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/spec"
 )
 
 // monthAct is a command or a fault. It returns what it did, for the log; an error is part of life, since the commands hit each other's faults.
@@ -215,26 +218,36 @@ func (m *month) reset(ctx context.Context, id string) (string, error) {
 	if err != nil {
 		return id, err
 	}
-	var tasks []int64
+	tasks := m.completedTasks(ctx, id, run)
+	if len(tasks) == 0 {
+		return id, nil
+	}
+	at := tasks[m.random.IntN(len(tasks))]
+	err = m.resetTo(ctx, id, run, at)
+	return fmt.Sprintf("%s to event %d of %d", id, at, tasks[len(tasks)-1]), err
+}
+
+// completedTasks are the events of a run that it can be reset to.
+func (m *month) completedTasks(ctx context.Context, id, run string) (tasks []int64) {
 	iterator := m.client.Temporal().GetWorkflowHistory(ctx, id, run, false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 	for iterator.HasNext() {
 		event, err := iterator.Next()
 		if err != nil {
-			return id, err
+			return nil
 		}
 		if event.GetEventType() == enums.EVENT_TYPE_WORKFLOW_TASK_COMPLETED {
 			tasks = append(tasks, event.GetEventId())
 		}
 	}
-	if len(tasks) == 0 {
-		return id, nil
-	}
-	at := tasks[m.random.IntN(len(tasks))]
-	_, err = m.client.Temporal().ResetWorkflowExecution(ctx, &workflowservice.ResetWorkflowExecutionRequest{
+	return tasks
+}
+
+func (m *month) resetTo(ctx context.Context, id, run string, event int64) error {
+	_, err := m.client.Temporal().ResetWorkflowExecution(ctx, &workflowservice.ResetWorkflowExecutionRequest{
 		Namespace: m.client.Namespace(), WorkflowExecution: &common.WorkflowExecution{WorkflowId: id, RunId: run}, Reason: monthReason,
-		WorkflowTaskFinishEventId: at, RequestId: uuid.NewString(),
+		WorkflowTaskFinishEventId: event, RequestId: uuid.NewString(),
 	})
-	return fmt.Sprintf("%s to event %d of %d", id, at, tasks[len(tasks)-1]), err
+	return err
 }
 
 // ensurePool starts the pool if it does not run.
@@ -279,4 +292,45 @@ func TestAWorkerThatWasResetGrantsNoLeaseTwice(t *testing.T) {
 		held := lease() // a lease from before the reset may have been granted again, and expires
 		checkin(held, api.OutcomeClose)
 	}
+}
+
+// After a reset to before its last incarnations a worker begins numbers again that its pool has seen, unless its host refuses them.
+func TestAPoolLearnsOfTheStateOfAWorkerThatWasReset(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("reset-numbers")
+	broken := filepath.Join(env.dir, "broken")
+	s := echoSpec("renumbered", 1)
+	s.Pool.Command = []string{"sh", "-c", "test ! -e " + broken + " && exec python3 echo.py"}
+	s.Recovery.BackoffInitial, s.Recovery.BackoffMax = spec.Duration(time.Hour), spec.Duration(time.Hour)
+	pool := env.startPool(s)
+	id := api.WorkerWorkflowID("renumbered", 0)
+	m := &month{testEnv: env}
+	ready, err := m.currentRun(t.Context(), id)
+	require.NoError(t, err)
+	tasks := m.completedTasks(t.Context(), id, ready)
+
+	require.NoError(t, os.WriteFile(broken, nil, 0o600))
+	require.True(t, killRandomWorker("reset-numbers"))
+	env.waitFor(pool, "the worker backs off", func(v api.PoolWorkers) bool { return v.Workers[0].State == "pending" })
+	require.NoError(t, pool.Signal(t.Context(), 0, api.SignalStop, api.Control{Reason: "broken"}))
+	roster := func(what string, holds func(api.PoolStatus) bool) {
+		var status api.PoolStatus
+		require.Eventually(t, func() bool {
+			status, err = pool.Status(t.Context())
+			return err == nil && holds(status)
+		}, waitTimeout, 50*time.Millisecond, "%s: %+v", what, &status)
+		t.Logf("%s: %+v", what, status.Workers)
+	}
+	roster("the worker rests", func(s api.PoolStatus) bool { return s.Workers[0].Resting })
+	require.NoError(t, os.Remove(broken))
+	require.NoError(t, m.resetTo(t.Context(), id, ready, tasks[len(tasks)-1]))
+	env.waitFor(pool, "the worker rests under its first number", func(v api.PoolWorkers) bool {
+		return v.Workers[0].Incarnation == 1 && (v.Workers[0].State == "stopped" || v.Workers[0].State == "failed")
+	})
+
+	_, err = pool.Restart(t.Context(), api.RestartRequest{Reason: "mended"})
+	require.NoError(t, err)
+	env.waitReady(pool, 1)
+	roster("the pool has restarted it", func(s api.PoolStatus) bool { return s.Ready == 1 && s.Rollout == nil })
 }

@@ -337,6 +337,9 @@ func (a *fakeWorker) signal(name string, argument any) {
 		a.fakePool.countRestarting()
 		a.report(lifecycle.Draining)
 		a.then(stepDuration, a.start)
+	case api.SignalReport:
+		a.remember(name, argument)
+		a.report(a.entry.State)
 	case api.SignalStartsPaused, api.SignalCheckin, api.SignalStartPermitted, api.SignalLimitsApplied:
 		a.remember(name, argument)
 	default:

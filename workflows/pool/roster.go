@@ -120,8 +120,14 @@ func (p *pool) workerChanged(c api.WorkerChanged) {
 	if s == nil && !c.Gone {
 		p.endUnknown(c.Slot)
 	}
-	if s == nil || s.isStarting() && c.Gone || (s.RunID != "" && c.RunID != "" && s.RunID != c.RunID) || c.Incarnation < s.Incarnation || s.Gone && !c.Gone && s.RunID == c.RunID {
+	if s == nil || s.isStarting() && c.Gone || (s.RunID != "" && c.RunID != "" && s.RunID != c.RunID) || s.Gone && !c.Gone && s.RunID == c.RunID {
 		return
+	}
+	if c.Incarnation < s.Incarnation {
+		if !p.wasReset(*s, c) {
+			return
+		}
+		p.disruptions.reset(s.Slot, c.Incarnation)
 	}
 	p.throttle.countStarts(*s, c.RosterEntry)
 	removing, starting := s.Removing, s.isStarting()
@@ -130,6 +136,12 @@ func (p *pool) workerChanged(c api.WorkerChanged) {
 	if starting {
 		s.RunID, s.reporter = "", c.RunID
 	}
+}
+
+// wasReset reports whether a worker counts its incarnations from a lower number again, because its workflow was reset: then the report is of a later
+// time than all that the pool knows. Runs recorded by an earlier release ignored what such a worker reported.
+func (p *pool) wasReset(s slot, c api.WorkerChanged) bool {
+	return s.RunID != "" && c.RunID == s.RunID && c.Since.After(s.Since) && workflow.GetVersion(p.Ctx, "reset-workers", workflow.DefaultVersion, 1) >= 1
 }
 
 // endUnknown ends a worker that is not on the roster: an earlier run started it, and this one was reset to before that, or started again by hand, or
@@ -151,14 +163,19 @@ func (s *slot) started(runID string, incarnation int64, now time.Time) {
 }
 
 // processesStarted takes what an agent reports of processes that start or are ready. It ignores what is older than the worker's own
-// reports.
+// reports. If by those the worker has no such process, it asks: they may be of before a reset.
 func (p *pool) processesStarted(m api.ProcessesStarted) {
 	for _, started := range m.Processes {
 		s := p.slot(started.Slot)
-		if s == nil || s.Gone || s.RunID != "" && s.RunID != started.RunID || started.Incarnation < s.Incarnation {
+		if s == nil || s.Gone || s.RunID != "" && s.RunID != started.RunID {
 			continue
 		}
-		if started.Incarnation == s.Incarnation && s.State != lifecycle.Created && s.State != lifecycle.Pending && s.State != lifecycle.Starting {
+		isNews := started.Incarnation > s.Incarnation ||
+			started.Incarnation == s.Incarnation && (s.State == lifecycle.Created || s.State == lifecycle.Pending || s.State == lifecycle.Starting)
+		if !isNews {
+			if s.RunID != "" && s.Resting && workflow.GetVersion(p.Ctx, "reset-workers", workflow.DefaultVersion, 1) >= 1 {
+				p.signalWorker(s.Slot, api.SignalReport, api.Control{By: "pool"})
+			}
 			continue
 		}
 		p.workerChanged(api.WorkerChanged{RosterEntry: api.RosterEntry{
