@@ -59,6 +59,8 @@ func TestACrashIsFollowedToItsCauseByKeyboard(t *testing.T) {
 	b.await("the timeline and the last words are shown", `document.querySelector("#ended")?.innerText.includes("the model file is corrupt") && document.querySelector("#timeline").innerText.includes("failed")`)
 	b.await("the log has the same words", `document.querySelector("#logs").innerText.includes("the model file is corrupt")`)
 	b.accessible(axe)
+	b.await("the page says that the process has ended", `document.getElementById("samples").textContent.includes("It has no process.") &&
+		document.getElementById("now").textContent.includes("(ended)")`)
 	b.shots("crash-worker")
 	b.shotOf("#ended", "crash-last-words")
 	b.shotOf("#timeline", "crash-timeline")
