@@ -100,6 +100,26 @@ func TestARolloutHaltsWhenASuccessorCannotStartAndTheWorkerServesOn(t *testing.T
 	p.run(poolOf(3))
 }
 
+// It is started again: its workflow was cancelled, or was that of an earlier run of the pool, which the slot's own had to wait for.
+func TestARolloutWaitsForAWorkerWhoseWorkflowHasEnded(t *testing.T) {
+	p := newFakePool(t)
+	p.At(5*time.Second, func() {
+		p.workers[0].unresponsive = true
+		p.workers[0].rest(lifecycle.Stopped, "stopped by hand")
+	})
+	p.updateAt(6*time.Second, api.UpdateRestart, api.RestartRequest{Reason: "new moon"})
+	p.At(10*time.Second, func() {
+		p.workers[0].entry.Incarnation = 4
+		p.workers[0].reportGone()
+	})
+	p.At(30*time.Second, func() {
+		require.Nil(t, p.status().Rollout)
+		require.Equal(t, []string{"0 ready #6 v1", "1 ready #2 v1"}, slotsOf(p.status()))
+	})
+	p.stopAt(time.Minute)
+	p.run(poolOf(2))
+}
+
 func TestARolloutTakesAPendingWorkerAlongUnderTheNumberItHas(t *testing.T) {
 	p := newFakePool(t)
 	p.At(5*time.Second, func() {

@@ -119,7 +119,7 @@ func (d disruptions) endDisruptions(r *rollout) (changed bool) {
 			if !s.Resting {
 				return false // it is still stopping
 			}
-		case s.Incarnation > t.From && s.Resting:
+		case s.Incarnation > t.From && s.Resting && !(s.Gone && d.startsGone()):
 			r.Halted = fmt.Sprintf("halted: worker %d did not come back: %s", t.Slot, display.Shorten(s.Reason))
 		case s.Incarnation > t.From && s.State == lifecycle.Pending && s.ReasonCode == api.ReasonNoCapacity:
 			r.NoCapacity = append(r.NoCapacity, t.Slot)
@@ -135,6 +135,12 @@ func (d disruptions) endDisruptions(r *rollout) (changed bool) {
 		return true
 	})
 	return changed
+}
+
+// startsGone reports whether this run waits for a worker whose workflow has ended, since that is started again, on the pool's spec; one that an earlier
+// release recorded halted.
+func (d disruptions) startsGone() bool {
+	return workflow.GetVersion(d.Ctx, "rollout-starts-gone", workflow.DefaultVersion, 1) >= 1
 }
 
 // ignoresRestart reports whether a worker serves, rests or is suspended as it was before its restart, and should have begun it by now. It wakes the
