@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"go.temporal.io/api/enums/v1"
-	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/activity"
@@ -98,8 +97,8 @@ func (s *sweep) alive(ctx context.Context) func() {
 
 // once handles the workflows that have closed since the last sweep. A failed one is retried by the next sweeps, sweepAttempts times in all.
 func (s *sweep) once(ctx context.Context) error {
-	query := fmt.Sprintf("WorkflowType IN ('%s', '%s') AND CloseTime >= '%s' AND ExecutionStatus IN ('Terminated', 'TimedOut', 'Failed', 'Canceled')",
-		api.WorkflowWorker, api.WorkflowPool, s.progress.After.Add(-sweepOverlap).UTC().Format(time.RFC3339Nano))
+	query := fmt.Sprintf("WorkflowType IN ('%s', '%s', '%s') AND CloseTime >= '%s' AND ExecutionStatus IN ('Terminated', 'TimedOut', 'Failed', 'Canceled')",
+		api.WorkflowWorker, api.WorkflowPool, api.WorkflowHost, s.progress.After.Add(-sweepOverlap).UTC().Format(time.RFC3339Nano))
 	newest := s.progress.After
 	var failure error
 	err := s.each(ctx, query, func(closed *workflow.WorkflowExecutionInfo) error {
@@ -134,15 +133,21 @@ func (s *sweep) once(ctx context.Context) error {
 }
 
 // closed handles one closed workflow, unless a newer run with its ID does.
-func (s *sweep) closed(ctx context.Context, info *workflow.WorkflowExecutionInfo) error {
+func (s *sweep) closed(ctx context.Context, info *workflow.WorkflowExecutionInfo) (err error) {
 	id := info.GetExecution().GetWorkflowId()
-	newest, err := s.newest(ctx, id)
-	if err != nil || newest == nil {
+	description, err := s.describe(ctx, id)
+	if err != nil || description == nil {
 		return err
 	}
+	newest := description.GetWorkflowExecutionInfo()
 	open, status := IsOpen(newest.GetStatus()), statusWord(newest.GetStatus())
+	if open { // it was reset, perhaps
+		defer func() { err = errors.Join(err, s.restoreTimeouts(ctx, description)) }()
+	}
 	pool, slot, isWorker := workerOf(id)
 	switch {
+	case info.GetType().GetName() == api.WorkflowHost:
+		return nil
 	case isWorker && open:
 		return nil
 	case isWorker:
@@ -219,20 +224,18 @@ func (s *Sweeper) poolStatus(ctx context.Context, id string) (status api.PoolSta
 
 // newest describes the newest run of a workflow; nil is one that Temporal no longer has.
 func (s *Sweeper) newest(ctx context.Context, id string) (*workflow.WorkflowExecutionInfo, error) {
-	answer, err := s.Temporal.DescribeWorkflowExecution(ctx, id, "")
-	if _, ok := errors.AsType[*serviceerror.NotFound](err); ok {
-		return nil, nil
-	}
-	return answer.GetWorkflowExecutionInfo(), err
+	description, err := s.describe(ctx, id)
+	return description.GetWorkflowExecutionInfo(), err
+}
+
+func (s *Sweeper) describe(ctx context.Context, id string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
+	description, err := s.Temporal.DescribeWorkflowExecution(ctx, id, "")
+	return description, ignoreNotFound(err)
 }
 
 // signal signals a workflow; one that has ended is not an error.
 func (s *Sweeper) signal(ctx context.Context, id, name string, argument any) error {
-	err := s.Temporal.SignalWorkflow(ctx, id, "", name, argument)
-	if _, ok := errors.AsType[*serviceerror.NotFound](err); ok {
-		return nil
-	}
-	return err
+	return ignoreNotFound(s.Temporal.SignalWorkflow(ctx, id, "", name, argument))
 }
 
 // each calls found with every workflow that the visibility query names.

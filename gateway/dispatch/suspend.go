@@ -69,10 +69,10 @@ func (d *Dispatcher) Suspend(ctx context.Context, r api.SuspendRequest) api.Susp
 		return api.SuspendResult{}
 	}
 	u.pool.mu.Lock()
-	s := u.suspendLocked(r.Turn, r.Reason)
+	s, turn := u.suspendLocked(r.Turn, r.Reason), u.suspendTurn
 	u.pool.mu.Unlock()
 	if s == nil {
-		return api.SuspendResult{Withdrawn: true}
+		return api.SuspendResult{Withdrawn: true, LaterTurn: turn}
 	}
 	limit := time.NewTimer(max(0, r.Timeout.D()))
 	defer limit.Stop()
@@ -209,6 +209,7 @@ func (d *Dispatcher) EndSuspension(ctx context.Context, r api.ResumeRequest) (re
 	u.pool.mu.Lock()
 	s := u.suspension
 	if r.Turn < u.suspendTurn {
+		result.LaterTurn = u.suspendTurn
 		u.pool.mu.Unlock()
 		return result
 	}

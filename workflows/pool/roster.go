@@ -163,7 +163,7 @@ func (s *slot) started(runID string, incarnation int64, now time.Time) {
 }
 
 // processesStarted takes what an agent reports of processes that start or are ready. It ignores what is older than the worker's own
-// reports. If by those the worker has no such process, it asks: they may be of before a reset.
+// reports. It asks the worker if by those that rests or has gone beyond that process: they may be of before a reset.
 func (p *pool) processesStarted(m api.ProcessesStarted) {
 	for _, started := range m.Processes {
 		s := p.slot(started.Slot)
@@ -173,7 +173,7 @@ func (p *pool) processesStarted(m api.ProcessesStarted) {
 		isNews := started.Incarnation > s.Incarnation ||
 			started.Incarnation == s.Incarnation && (s.State == lifecycle.Created || s.State == lifecycle.Pending || s.State == lifecycle.Starting)
 		if !isNews {
-			if s.RunID != "" && s.Resting && workflow.GetVersion(p.Ctx, "reset-workers", workflow.DefaultVersion, 1) >= 1 {
+			if s.RunID != "" && (s.Resting || started.Incarnation < s.Incarnation) && workflow.GetVersion(p.Ctx, "reset-workers", workflow.DefaultVersion, 1) >= 1 {
 				p.signalWorker(s.Slot, api.SignalReport, api.Control{By: "pool"})
 			}
 			continue

@@ -87,6 +87,29 @@ func TestAWorkerThatRestsAndStartsUnderAKnownNumberIsAsked(t *testing.T) {
 	p.run(poolOf(1))
 }
 
+// Its agent announces the process, so the worker need not. The pool grants no rotation to an incarnation below the one that it knows.
+func TestAWorkerThatStartsUnderALowerNumberIsAsked(t *testing.T) {
+	p := newFakePool(t)
+	p.At(5*time.Second, func() {
+		w := p.workers[0]
+		w.entry.Incarnation = 7
+		w.report(lifecycle.Ready)
+	})
+	p.At(10*time.Second, func() {
+		w := p.workers[0]
+		w.entry.Incarnation, w.entry.Host = 1, "other"
+		p.env.SignalWorkflow(api.SignalProcessesStarted, api.ProcessesStarted{Host: "other", Processes: []api.StartedProcess{
+			{Slot: 0, Incarnation: 1, State: lifecycle.Ready, RunID: w.entry.RunID, PID: 1},
+		}})
+	})
+	p.At(15*time.Second, func() {
+		require.EqualValues(t, 1, p.status().Workers[0].Incarnation)
+		require.Equal(t, "other", p.status().Workers[0].Host)
+	})
+	p.stopAt(time.Minute)
+	p.run(poolOf(1))
+}
+
 func TestAWorkerThatThePoolDoesNotHaveIsEnded(t *testing.T) {
 	p := newFakePool(t)
 	p.At(5*time.Second, func() {

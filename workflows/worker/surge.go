@@ -189,6 +189,7 @@ func (s *surge) runDrain(d drainingIncarnation) {
 	ctx, cancel := workflow.WithCancel(s.Ctx)
 	s.draining(d.Incarnation).cancel = cancel
 	workflow.Go(ctx, func(ctx workflow.Context) {
+		defer cancel() // releases the context, which the parent would retain until the run ends
 		limit := s.Spec.Rotation.DrainTimeout
 		var result api.DrainResult
 		if err := s.activities.drainIncarnation(ctx, d).Get(ctx, &result); err == nil {

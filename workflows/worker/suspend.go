@@ -166,11 +166,20 @@ func (s *suspender) suspendEnded(r *loop.Result[api.SuspendResult]) {
 		s.warn("the host could not take the process out of service; asking again", failure.Message(r.Err))
 		return
 	case r.Value.Withdrawn:
+		s.overtake(r.Value.LaterTurn)
 		return
 	}
 	s.takeFenced(r.Value.FencedLease, s.askedTurn, s.asked)
 	if s.isPending() && s.Lease == nil && (s.Machine.State == lifecycle.Ready || s.Machine.State == lifecycle.Degraded) && !s.isReplaced() {
 		s.complete(&r.Value)
+	}
+}
+
+// overtake gives the newest order a turn after those that the host has seen, which ignores orders of earlier ones: a worker that was reset counts turns
+// again.
+func (s *suspender) overtake(turn int64) {
+	if turn > s.SuspendTurn {
+		s.SuspendTurn = turn + 1
 	}
 }
 
@@ -266,6 +275,9 @@ func (s *suspender) resumeEnded(r *loop.Result[api.ResumeResult]) {
 		return
 	case r.Err != nil:
 		s.warn("the host could not resume the process; asking again", failure.Message(r.Err))
+		return
+	case r.Value.LaterTurn > 0:
+		s.overtake(r.Value.LaterTurn)
 		return
 	}
 	reason := s.ResumeReason

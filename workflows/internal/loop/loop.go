@@ -17,7 +17,8 @@ import (
 const MaxCancelledTasks = 64
 
 // A run continues as new between minRunAge and maxRunAge after its start, so that code which only old histories need can be removed a day after an
-// upgrade. The exact age depends on the run's ID: runs that started together do not end together.
+// upgrade. The exact age depends on the run's ID: runs that started together do not end together. It is the ID from before any reset, whose run replays
+// the same history under another one.
 const (
 	maxRunAge = 24 * time.Hour
 	minRunAge = 20 * time.Hour
@@ -55,7 +56,7 @@ type pendingFuture struct {
 func New(ctx workflow.Context) *Loop {
 	disconnected, _ := workflow.NewDisconnectedContext(ctx)
 	known, _ := ctx.Value(arrivalsKey{}).(*arrivals)
-	return &Loop{Ctx: disconnected, arrivals: known, ends: workflow.Now(ctx).Add(runAge(workflow.GetInfo(ctx).WorkflowExecution.RunID))}
+	return &Loop{Ctx: disconnected, arrivals: known, ends: workflow.Now(ctx).Add(runAge(workflow.GetInfo(ctx).OriginalRunID))}
 }
 
 // runAge is how old a run becomes.
