@@ -125,16 +125,18 @@ func (p *serverProcess) awaitReady(ctx context.Context, options Options) error {
 	}
 	defer temporal.Close()
 	for {
+		wait, announced := 25*time.Millisecond, (<-chan struct{})(nil)
 		failure := probe(ctx, temporal, address, options.Namespace)
 		switch {
 		case failure == nil && sleep.Ended(p.started.made):
 			return nil
-		case failure == nil:
+		case failure == nil: // the other services need the machine
 			failure = errors.New("not all of its services have started")
+			wait, announced = time.Second, p.started.made
 		case strings.Contains(failure.Error(), interrupted):
 			return fmt.Errorf("%w (%w); its last output:\n%s", errInterrupted, failure, p.tail.String())
 		}
-		pause := time.NewTimer(25 * time.Millisecond)
+		pause := time.NewTimer(wait)
 		select {
 		case <-p.done:
 			pause.Stop()
@@ -150,6 +152,8 @@ func (p *serverProcess) awaitReady(ctx context.Context, options Options) error {
 			pause.Stop()
 			return fmt.Errorf("the Temporal server at %s is not ready (%w, last attempt: %v); the machine may be overloaded; its last output:\n%s",
 				address, context.Cause(ctx), failure, p.tail.String())
+		case <-announced:
+			pause.Stop()
 		case <-pause.C:
 		}
 	}
