@@ -16,6 +16,26 @@ const (
 
 func hostPort(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
+// choosePorts returns options with ports: free ones where they have none. It fails if another one is taken.
+func choosePorts(options Options) (Options, error) {
+	for _, port := range []*int{&options.Port, &options.UIPort} {
+		switch {
+		case *port == NoUI && port == &options.UIPort:
+		case *port == 0:
+			free, err := freePort()
+			if err != nil {
+				return options, err
+			}
+			*port = free
+		default:
+			if err := checkPort(*port); err != nil {
+				return options, err
+			}
+		}
+	}
+	return options, nil
+}
+
 func freePort() (int, error) {
 	const attempts = 100
 	var err error

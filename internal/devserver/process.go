@@ -1,6 +1,7 @@
 package devserver
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"go.temporal.io/api/common/v1"
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 
@@ -24,26 +27,73 @@ const (
 	killTimeout  = 10 * time.Second // from SIGKILL until the exit
 )
 
-// errPortRace marks the exit of a server whose port was free a moment before.
-var errPortRace = errors.New("another program took the port")
+// Failures of a start that another attempt may not meet.
+var (
+	// errPortRace marks the exit of a server whose port was free a moment before.
+	errPortRace = errors.New("another program took the port")
+	// errInterrupted marks a server that has lost its only connection to its database. Its SQLite driver may leave a statement open when a caller
+	// gives up at the wrong moment; SQLite then interrupts all later statements, until the process ends. It is likelier on a machine that is busy.
+	errInterrupted = errors.New("the Temporal server cannot use its database any more")
+)
+
+// interrupted is SQLite's message in the answers of such a server.
+const interrupted = "interrupted (9)"
 
 // serverProcess is one process of a server.
 type serverProcess struct {
-	cmd  *exec.Cmd
-	tail *tail
-	done chan struct{} // closed when the process and its guard have exited
+	cmd     *exec.Cmd
+	tail    *tail
+	started announcement
+	done    chan struct{} // closed when the process and its guard have exited
 }
 
-// launch starts one process and returns when it answers. If it does not answer, launch kills it.
+// announcement is closed when the program writes that all services of the server have started. Before, some of them answer, but the program exits
+// a minute later if one of the others has not started.
+type announcement struct {
+	made chan struct{}
+	end  []byte // of what was written before it
+}
+
+func (a *announcement) Write(p []byte) (int, error) {
+	const text = "Server:"
+	if !sleep.Ended(a.made) {
+		a.end = append(a.end, p...)
+		if bytes.Contains(a.end, []byte(text)) {
+			close(a.made)
+		}
+		a.end = bytes.Clone(a.end[max(0, len(a.end)-len(text)):])
+	}
+	return len(p), nil
+}
+
+// launchAgain launches a server on the ports of options, or on free ones, and returns them, too. It attempts again what another attempt may achieve.
+func launchAgain(ctx context.Context, binary string, options Options) (*serverProcess, Options, error) {
+	for attempt := 1; ; attempt++ {
+		chosen, err := choosePorts(options)
+		if err == nil {
+			var started *serverProcess
+			if started, err = launch(ctx, binary, chosen); err == nil {
+				return started, chosen, nil
+			}
+		}
+		if attempt == startAttempts || !errors.Is(err, errPortRace) && !errors.Is(err, errInterrupted) || ctx.Err() != nil {
+			return nil, chosen, err
+		}
+	}
+}
+
+// launch starts one process and returns when it serves. If it does not, launch kills it.
 func launch(ctx context.Context, binary string, options Options) (*serverProcess, error) {
 	guard, err := newGuard()
 	if err != nil {
 		return nil, err
 	}
-	started := &serverProcess{cmd: exec.Command(binary, arguments(options)...), tail: &tail{}, done: make(chan struct{})}
-	var out io.Writer = started.tail
+	started := &serverProcess{
+		cmd: exec.Command(binary, arguments(options)...), tail: &tail{}, started: announcement{made: make(chan struct{})}, done: make(chan struct{}),
+	}
+	out := io.MultiWriter(started.tail, &started.started)
 	if options.Log != nil {
-		out = io.MultiWriter(started.tail, options.Log)
+		out = io.MultiWriter(out, options.Log)
 	}
 	started.cmd.Stdout, started.cmd.Stderr = out, out
 	started.cmd.Env = environment()
@@ -64,7 +114,7 @@ func launch(ctx context.Context, binary string, options Options) (*serverProcess
 	return started, nil
 }
 
-// awaitReady waits until the server answers for its namespace.
+// awaitReady waits until all services of the server have started, and it answers for its namespace and for the workflows in it.
 func (p *serverProcess) awaitReady(ctx context.Context, options Options) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -75,23 +125,35 @@ func (p *serverProcess) awaitReady(ctx context.Context, options Options) error {
 	}
 	defer temporal.Close()
 	for {
+		wait, announced := 25*time.Millisecond, (<-chan struct{})(nil)
 		failure := probe(ctx, temporal, address, options.Namespace)
-		if failure == nil {
+		switch {
+		case failure == nil && sleep.Ended(p.started.made):
 			return nil
+		case failure == nil: // the other services need the machine
+			failure = errors.New("not all of its services have started")
+			wait, announced = time.Second, p.started.made
+		case strings.Contains(failure.Error(), interrupted):
+			return fmt.Errorf("%w (%w); its last output:\n%s", errInterrupted, failure, p.tail.String())
 		}
-		pause := time.NewTimer(25 * time.Millisecond)
+		pause := time.NewTimer(wait)
 		select {
 		case <-p.done:
 			pause.Stop()
 			output := p.tail.String()
-			if strings.Contains(output, "address already in use") {
+			switch {
+			case strings.Contains(output, "address already in use"):
 				return fmt.Errorf("the Temporal server exited: %w:\n%s", errPortRace, output)
+			case strings.Contains(output, interrupted):
+				return fmt.Errorf("%w and exited; its last output:\n%s", errInterrupted, output)
 			}
 			return fmt.Errorf("the Temporal server exited before it was ready; its last output:\n%s", output)
 		case <-ctx.Done():
 			pause.Stop()
 			return fmt.Errorf("the Temporal server at %s is not ready (%w, last attempt: %v); the machine may be overloaded; its last output:\n%s",
 				address, context.Cause(ctx), failure, p.tail.String())
+		case <-announced:
+			pause.Stop()
 		case <-pause.C:
 		}
 	}
@@ -109,7 +171,17 @@ func probe(ctx context.Context, temporal client.Client, address, namespace strin
 	if err := conn.Close(); err != nil {
 		return err
 	}
-	_, err = temporal.WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: namespace})
+	if _, err = temporal.WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: namespace}); err != nil {
+		return err
+	}
+	// The namespace is known before the service that owns the workflows serves them: that says that there is no such workflow.
+	_, err = temporal.WorkflowService().DescribeWorkflowExecution(ctx, &workflowservice.DescribeWorkflowExecutionRequest{
+		Namespace: namespace, Execution: &common.WorkflowExecution{WorkflowId: "tempool/-/probe"},
+	})
+	var none *serviceerror.NotFound
+	if err == nil || errors.As(err, &none) {
+		return nil
+	}
 	return err
 }
 

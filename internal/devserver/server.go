@@ -8,14 +8,13 @@ package devserver
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
 )
 
-// startAttempts bounds the starts when another program takes a free port before the server listens on it.
+// startAttempts bounds the attempts of a start; see launchAgain.
 const startAttempts = 3
 
 // Server is a running dev server. It keeps its address through Restart. It is safe for concurrent use.
@@ -29,7 +28,7 @@ type Server struct {
 	current *serverProcess
 }
 
-// Start starts a server and returns when it answers for its namespace. It installs the server program first if the machine has none (see
+// Start starts a server and returns when it serves its namespace and the workflows in it. It installs the server program first if the machine has none (see
 // Binary). The caller must call Stop; if the calling process dies first, in whatever way, the server is killed.
 func Start(ctx context.Context, options Options) (*Server, error) {
 	binary, err := Binary(ctx, "", options.Progress)
@@ -45,38 +44,11 @@ func Start(ctx context.Context, options Options) (*Server, error) {
 			return nil, fmt.Errorf("create the folder of the Temporal server's file: %w", err)
 		}
 	}
-	for attempt := 1; ; attempt++ {
-		server := &Server{binary: binary, options: options}
-		err := server.choosePorts()
-		if err == nil {
-			server.current, err = launch(ctx, binary, server.options)
-		}
-		if err == nil {
-			return server, nil
-		}
-		if attempt == startAttempts || !errors.Is(err, errPortRace) || ctx.Err() != nil {
-			return nil, err
-		}
+	server := &Server{binary: binary}
+	if server.current, server.options, err = launchAgain(ctx, binary, options); err != nil {
+		return nil, err
 	}
-}
-
-func (s *Server) choosePorts() error {
-	for _, port := range []*int{&s.options.Port, &s.options.UIPort} {
-		switch {
-		case *port == NoUI && port == &s.options.UIPort:
-		case *port == 0:
-			free, err := freePort()
-			if err != nil {
-				return err
-			}
-			*port = free
-		default:
-			if err := checkPort(*port); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return server, nil
 }
 
 // Address returns HOST:PORT for clients.
@@ -113,18 +85,15 @@ func (s *Server) Stop(ctx context.Context) error {
 // Kill sends SIGKILL to the server process, like a crash, and returns when it has exited.
 func (s *Server) Kill() error { return s.process().kill() }
 
-// Restart stops the server and starts it with the same options on the same ports. A server with a DBFile keeps its data; one without starts
-// empty.
+// Restart stops the server and starts it with the same options on the same ports. It returns when the server serves, like Start. A server with a
+// DBFile keeps its data; one without starts empty.
 func (s *Server) Restart(ctx context.Context) error {
 	s.lifecycle.Lock()
 	defer s.lifecycle.Unlock()
 	if err := s.process().stop(ctx); err != nil {
 		return err
 	}
-	if err := s.choosePorts(); err != nil {
-		return err
-	}
-	fresh, err := launch(ctx, s.binary, s.options)
+	fresh, _, err := launchAgain(ctx, s.binary, s.options)
 	if err != nil {
 		return err
 	}

@@ -30,6 +30,9 @@ const waitTimeout = 3 * time.Minute
 const ownerFile = "DEVSERVER_TEST_OWNER_FILE"
 
 func TestMain(m *testing.M) {
+	if folder := os.Getenv(fakeFolder); folder != "" {
+		os.Exit(runFake(folder))
+	}
 	if file := os.Getenv(ownerFile); file != "" {
 		server, err := Start(context.Background(), Options{UIPort: NoUI})
 		if err != nil {

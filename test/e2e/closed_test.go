@@ -207,6 +207,7 @@ func TestRunsOfSleepingWorkflowsAreContinuedByTheSweeper(t *testing.T) {
 	env := newEnv(t)
 	env.startAgent("host-a")
 	pool := env.startPool(echoSpec("asleep", 2))
+	before := env.waitState(pool, 0, lifecycle.Ready)
 	require.NoError(t, pool.Signal(t.Context(), 1, api.SignalStop, api.Control{Reason: "it rests"}))
 	env.waitState(pool, 1, lifecycle.Stopped)
 	sweeper := &activities.Sweeper{Temporal: env.client.Temporal(), Namespace: env.client.Namespace()}
@@ -226,5 +227,5 @@ func TestRunsOfSleepingWorkflowsAreContinuedByTheSweeper(t *testing.T) {
 	view := env.waitFor(pool, "one worker is ready and one rests", func(v api.PoolWorkers) bool {
 		return v.Workers[0].State == lifecycle.Ready && v.Workers[1].State == lifecycle.Stopped
 	})
-	require.EqualValues(t, 1, view.Workers[0].Incarnation)
+	require.Equal(t, before.Incarnation, view.Workers[0].Incarnation)
 }

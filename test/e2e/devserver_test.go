@@ -27,6 +27,9 @@ func startServer(t *testing.T, dir string, arguments ...string) server {
 		case <-s.Done():
 			t.Logf("Temporal has exited; the end of its output:\n%s", tail([]byte(s.LogTail())))
 		default:
+			if t.Failed() {
+				t.Logf("the end of Temporal's output:\n%s", tail([]byte(s.LogTail())))
+			}
 		}
 		require.NoError(t, s.Stop(context.Background()))
 	})

@@ -198,12 +198,33 @@ func (env *testEnv) startPool(s spec.Spec) *tempool.Pool {
 	env.t.Helper()
 	require.NoError(env.t, env.client.StartPool(env.t.Context(), api.PoolStart{Pool: s.Pool.Name, Spec: s}))
 	pool := env.client.Pool(s.Pool.Name)
+	env.t.Cleanup(func() { env.logHistories(pool, s.Pool.Size) })
 	env.waitReady(pool, s.Pool.Size)
 	require.Eventually(env.t, func() bool {
 		status, err := pool.Status(env.t.Context())
 		return err == nil && status.Ready == s.Pool.Size && !slices.ContainsFunc(status.Workers, func(w api.RosterEntry) bool { return w.Endpoint == "" })
 	}, waitTimeout, 50*time.Millisecond, "the roster of pool %s has the gateways of all workers", s.Pool.Name)
 	return pool
+}
+
+// logHistories logs what happened to the workers of a pool, if the test has failed.
+func (env *testEnv) logHistories(pool *tempool.Pool, size int) {
+	if !env.t.Failed() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second) // nobody answers if the test has stopped its agents
+	defer cancel()
+	for slot := range size {
+		history, err := pool.History(ctx, slot)
+		if err != nil {
+			env.t.Logf("no history of worker %d: %v", slot, err)
+			return
+		}
+		for _, transition := range history[max(0, len(history)-15):] {
+			line, _ := json.Marshal(transition)
+			env.t.Logf("worker %d: %s", slot, line)
+		}
+	}
 }
 
 // waitEnd waits until a pool that was stopped has ended.

@@ -191,7 +191,7 @@ func TestEventsReportWhatHappensToAWorker(t *testing.T) {
 	require.NoError(t, json.Unmarshal(everything.events[ended].Data, &data))
 	require.Equal(t, "SIGKILL", data.Signal)
 	require.Equal(t, lifecycle.Failed, data.Outcome)
-	require.EqualValues(t, 1, data.Incarnation)
+	require.Equal(t, lease.Incarnation, data.Incarnation)
 
 	stopped := make(chan struct{})
 	go func() { // while streams are open

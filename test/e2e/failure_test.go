@@ -82,7 +82,7 @@ func TestWorkersSurviveATemporalOutage(t *testing.T) {
 	after = env.waitReady(pool, 2)
 	for i := range after.Workers {
 		require.Equal(t, before.Workers[i].PID, after.Workers[i].PID)
-		require.EqualValues(t, 1, after.Workers[i].Incarnation)
+		require.Equal(t, before.Workers[i].Incarnation, after.Workers[i].Incarnation)
 	}
 	_, err = env.client.CheckinNow(t.Context(), api.CheckinRequest{LeaseID: lease.ID})
 	require.NoError(t, err)

@@ -110,12 +110,14 @@ func TestAFunctionHasTheLifeOfAWorker(t *testing.T) {
 		_, err := call(job{}, "")
 		require.NoError(t, err)
 	}
-	env.waitFor(pool, "the worker is rotated", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation == 2 })
+	rotated := env.waitFor(pool, "the worker is rotated", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > lease.Incarnation })
 
 	// A panic is a crash.
 	_, err = call(job{Panic: "boom"}, "")
 	require.ErrorContains(t, err, "panic: boom")
-	env.waitFor(pool, "the worker has crashed and is back", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation == 3 })
+	crashed := env.waitFor(pool, "the worker has crashed and is back", func(v api.PoolWorkers) bool {
+		return v.Ready == 1 && v.Workers[0].Incarnation > rotated.Workers[0].Incarnation
+	})
 
 	// A call that never returns is cut, and its goroutine abandoned.
 	ctx, cancel := context.WithCancel(t.Context())
@@ -125,7 +127,9 @@ func TestAFunctionHasTheLifeOfAWorker(t *testing.T) {
 	require.Eventually(t, func() bool { _, err := os.Stat(begun); return err == nil }, waitTimeout, 20*time.Millisecond, "the call does not begin")
 	cancel()
 	require.Error(t, <-left)
-	env.waitFor(pool, "the worker was cut and is back", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation == 4 })
+	env.waitFor(pool, "the worker was cut and is back", func(v api.PoolWorkers) bool {
+		return v.Ready == 1 && v.Workers[0].Incarnation > crashed.Workers[0].Incarnation
+	})
 
 	var ends []lifecycle.State
 	var reasons string

@@ -59,7 +59,7 @@ func TestCallersThatLeaveLongCallsLeaveThePoolInService(t *testing.T) {
 		return v.Ready == 3 && cut == callers*times
 	})
 	for _, worker := range env.waitReady(pool, 3).Workers {
-		require.Equal(t, worker.Restarts, worker.CallsCut)
+		require.Equal(t, worker.Restarts, worker.CallsCut, "%+v", worker)
 	}
 	status, answer, _ := post(t, client, "/v1/pools/impatience/call/add", `[1, 2]`)
 	require.Equal(t, http.StatusOK, status, answer)

@@ -82,7 +82,7 @@ func TestAnAgentIsReplacedByAnotherBuildUnderLoadAndKeepsItsProcesses(t *testing
 	s := echoSpec("kept", size)
 	s.Rotation.MaxRequests = 0
 	pool := env.startPool(s)
-	env.waitReady(pool, size)
+	started := env.waitReady(pool, size).Workers
 	before := env.pids(pool, size)
 
 	held, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "holder", TTL: 5 * time.Minute})
@@ -117,7 +117,7 @@ func TestAnAgentIsReplacedByAnotherBuildUnderLoadAndKeepsItsProcesses(t *testing
 	cancel()
 	group.Wait()
 	for slot := range size {
-		require.Equal(t, int64(1), env.waitState(pool, slot, lifecycle.Ready).Incarnation)
+		require.Equal(t, started[slot].Incarnation, env.waitState(pool, slot, lifecycle.Ready).Incarnation)
 	}
 }
 
@@ -182,12 +182,13 @@ func TestASuccessorThatWaitsForALeaseIsTakenOver(t *testing.T) {
 	callLease(t, held, "echo")
 	_, err = pool.Restart(t.Context(), api.RestartRequest{Worker: new(int), Reason: "so that it has a successor"})
 	require.NoError(t, err)
-	require.EqualValues(t, 2, env.waitState(pool, 0, lifecycle.Draining).Successor)
+	successor := env.waitState(pool, 0, lifecycle.Draining).Successor // attempts that a busy Temporal has lost have used numbers, too
+	require.Greater(t, successor, held.Incarnation)
 	processes := hostProcesses("successor")
 	first.stop()
 	env.startAgent("successor", "--capacity", "4", "--keep-processes")
 	st := env.waitState(pool, 0, lifecycle.Ready)
-	require.EqualValues(t, 2, st.Incarnation, "no process is started")
+	require.Equal(t, successor, st.Incarnation, "no process is started")
 	require.Contains(t, processes, st.PID)
 	_, err = held.CallRaw(t.Context(), "echo", nil)
 	require.Error(t, err, "the lease was on the process that was replaced")
@@ -244,10 +245,11 @@ func TestAHostsWorkflowThatIsTerminatedBetweenTwoAgentsForgetsNoWorker(t *testin
 	requireTakenOver(t, pool, 2, 1)
 	require.Equal(t, before, env.pids(pool, 2))
 
+	kept := env.waitReady(pool, 2).Workers
 	current.kill()
 	terminate()
 	env.startAgent("between", "--keep-processes")
 	env.waitFor(pool, "the workers have new processes", func(v api.PoolWorkers) bool {
-		return v.Ready == 2 && v.Workers[0].Incarnation == 2 && v.Workers[1].Incarnation == 2
+		return v.Ready == 2 && v.Workers[0].Incarnation > kept[0].Incarnation && v.Workers[1].Incarnation > kept[1].Incarnation
 	})
 }

@@ -137,7 +137,9 @@ func TestContinueAsNewOfAPoolDoesNotDisturbItsWorkers(t *testing.T) {
 		require.Equal(t, before.Workers[i].PID, after.Workers[i].PID)
 	}
 	killProcess(t, after.Workers[0].PID)
-	env.waitFor(pool, "the pool still receives reports of its workers", func(v api.PoolWorkers) bool { return v.Ready == 2 && v.Workers[0].Incarnation == 2 })
+	env.waitFor(pool, "the pool still receives reports of its workers", func(v api.PoolWorkers) bool {
+		return v.Ready == 2 && v.Workers[0].Incarnation > after.Workers[0].Incarnation
+	})
 	_, err := pool.Scale(t.Context(), 1)
 	require.NoError(t, err)
 	env.waitReady(pool, 1)

@@ -140,11 +140,11 @@ func TestAnIdleWorkerReleasesItsSessionsBeforeItGoes(t *testing.T) {
 		worker := 0
 		_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: &worker})
 		require.NoError(t, err)
-		env.waitState(pool, 0, lifecycle.Ready)
+		restarted := env.waitState(pool, 0, lifecycle.Ready)
 		value, incarnation, err := valueOf(t.Context(), client, "idle", "mine")
 		require.NoError(t, err)
 		require.Equal(t, "of value", value)
-		require.EqualValues(t, 2, incarnation)
+		require.EqualValues(t, restarted.Incarnation, incarnation)
 		require.NoError(t, env.stopPool(pool))
 	})
 	t.Run("scale-down", func(t *testing.T) {
