@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -125,12 +126,15 @@ func (env *testEnv) startAgentWith(attributes *syscall.SysProcAttr, by []string,
 	return a
 }
 
-// tail is the end of a log, short enough that the failure above it is still seen where only the end of the output is kept.
+// logLines is short by default, so that the failure itself is still seen where only the end of the output is kept.
+var logLines = flag.Int("log-lines", 8, "how many lines of each agent's and server's log, and transitions of each worker, a failed test prints")
+
+// tail is the end of a log.
 func tail(content []byte) string {
 	lines := strings.Split(string(content), "\n")
-	lines = lines[max(0, len(lines)-15):]
+	lines = lines[max(0, len(lines)-*logLines):]
 	for i, line := range lines {
-		lines[i] = line[:min(len(line), 300)]
+		lines[i] = line[:min(len(line), 250)]
 	}
 	return strings.Join(lines, "\n")
 }
@@ -220,7 +224,7 @@ func (env *testEnv) logHistories(pool *tempool.Pool, size int) {
 			env.t.Logf("no history of worker %d: %v", slot, err)
 			return
 		}
-		for _, transition := range history[max(0, len(history)-15):] {
+		for _, transition := range history[max(0, len(history)-*logLines/2):] {
 			line, _ := json.Marshal(transition)
 			env.t.Logf("worker %d: %s", slot, line)
 		}
