@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/common/v1"
 	"go.temporal.io/api/enums/v1"
@@ -179,13 +178,8 @@ func TestAPoolResetToBeforeItWasScaledUpEndsTheWorkersItDoesNotHave(t *testing.T
 	require.NoError(t, err)
 	env.waitReady(pool, 3)
 	env.continued("heirs")
-	_, err = env.client.Temporal().ResetWorkflowExecution(t.Context(), &workflowservice.ResetWorkflowExecutionRequest{
-		Namespace: env.client.Namespace(), WorkflowExecution: &common.WorkflowExecution{WorkflowId: api.PoolWorkflowID("heirs"), RunId: early},
-		Reason: "by hand", WorkflowTaskFinishEventId: env.firstTaskCompleted(api.PoolWorkflowID("heirs"), early), RequestId: uuid.NewString(), ResetReapplyExcludeTypes: []enums.ResetReapplyExcludeType{
-			enums.RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL, enums.RESET_REAPPLY_EXCLUDE_TYPE_UPDATE,
-		},
-	})
-	require.NoError(t, err)
+	require.NoError(t, env.resetTo(t.Context(), api.PoolWorkflowID("heirs"), early, env.firstTaskCompleted(api.PoolWorkflowID("heirs"), early),
+		enums.RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL, enums.RESET_REAPPLY_EXCLUDE_TYPE_UPDATE))
 	env.waitReady(pool, 2)
 	env.requireWorkersEnd("heirs", 2)
 }

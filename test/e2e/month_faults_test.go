@@ -12,11 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/api/common/v1"
 	"go.temporal.io/api/enums/v1"
-	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 
 	"github.com/tempool/tempool"
@@ -228,8 +225,8 @@ func (m *month) reset(ctx context.Context, id string) (string, error) {
 }
 
 // completedTasks are the events of a run that it can be reset to.
-func (m *month) completedTasks(ctx context.Context, id, run string) (tasks []int64) {
-	iterator := m.client.Temporal().GetWorkflowHistory(ctx, id, run, false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+func (env *testEnv) completedTasks(ctx context.Context, id, run string) (tasks []int64) {
+	iterator := env.client.Temporal().GetWorkflowHistory(ctx, id, run, false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 	for iterator.HasNext() {
 		event, err := iterator.Next()
 		if err != nil {
@@ -240,14 +237,6 @@ func (m *month) completedTasks(ctx context.Context, id, run string) (tasks []int
 		}
 	}
 	return tasks
-}
-
-func (m *month) resetTo(ctx context.Context, id, run string, event int64) error {
-	_, err := m.client.Temporal().ResetWorkflowExecution(ctx, &workflowservice.ResetWorkflowExecutionRequest{
-		Namespace: m.client.Namespace(), WorkflowExecution: &common.WorkflowExecution{WorkflowId: id, RunId: run}, Reason: monthReason,
-		WorkflowTaskFinishEventId: event, RequestId: uuid.NewString(),
-	})
-	return err
 }
 
 // ensurePool starts the pool if it does not run.
@@ -305,10 +294,8 @@ func TestAPoolLearnsOfTheStateOfAWorkerThatWasReset(t *testing.T) {
 	s.Recovery.BackoffInitial, s.Recovery.BackoffMax = spec.Duration(time.Hour), spec.Duration(time.Hour)
 	pool := env.startPool(s)
 	id := api.WorkerWorkflowID("renumbered", 0)
-	m := &month{testEnv: env}
-	ready, err := m.currentRun(t.Context(), id)
-	require.NoError(t, err)
-	tasks := m.completedTasks(t.Context(), id, ready)
+	ready := env.currentRun(id)
+	tasks := env.completedTasks(t.Context(), id, ready)
 
 	require.NoError(t, os.WriteFile(broken, nil, 0o600))
 	require.True(t, killRandomWorker("reset-numbers"))
@@ -316,6 +303,7 @@ func TestAPoolLearnsOfTheStateOfAWorkerThatWasReset(t *testing.T) {
 	require.NoError(t, pool.Signal(t.Context(), 0, api.SignalStop, api.Control{Reason: "broken"}))
 	roster := func(what string, holds func(api.PoolStatus) bool) {
 		var status api.PoolStatus
+		var err error
 		require.Eventually(t, func() bool {
 			status, err = pool.Status(t.Context())
 			return err == nil && holds(status)
@@ -324,12 +312,12 @@ func TestAPoolLearnsOfTheStateOfAWorkerThatWasReset(t *testing.T) {
 	}
 	roster("the worker rests", func(s api.PoolStatus) bool { return s.Workers[0].Resting })
 	require.NoError(t, os.Remove(broken))
-	require.NoError(t, m.resetTo(t.Context(), id, ready, tasks[len(tasks)-1]))
+	require.NoError(t, env.resetTo(t.Context(), id, ready, tasks[len(tasks)-1]))
 	env.waitFor(pool, "the worker rests under its first number", func(v api.PoolWorkers) bool {
 		return v.Workers[0].Incarnation == 1 && (v.Workers[0].State == "stopped" || v.Workers[0].State == "failed")
 	})
 
-	_, err = pool.Restart(t.Context(), api.RestartRequest{Reason: "mended"})
+	_, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "mended"})
 	require.NoError(t, err)
 	env.waitReady(pool, 1)
 	roster("the pool has restarted it", func(s api.PoolStatus) bool { return s.Ready == 1 && s.Rollout == nil })

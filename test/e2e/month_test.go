@@ -38,7 +38,7 @@ const (
 	monthSize                = 5
 	monthTenants             = 3
 	// monthReason is given for each command, by which the end of a run that the test terminated or reset is known.
-	monthReason = "month"
+	monthReason = byHand
 	// monthRecoveryTimeout is how long the pool may take until all its workers are ready after the last fault.
 	monthRecoveryTimeout = 3 * time.Minute
 )

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -14,6 +15,18 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
+
+// byHand is the reason given for a reset.
+const byHand = "by hand"
+
+// resetTo resets a run to after a workflow task that it has completed. Signals and updates that came later are applied again, unless excluded.
+func (env *testEnv) resetTo(ctx context.Context, id, run string, event int64, excluded ...enums.ResetReapplyExcludeType) error {
+	_, err := env.client.Temporal().ResetWorkflowExecution(ctx, &workflowservice.ResetWorkflowExecutionRequest{
+		Namespace: env.client.Namespace(), WorkflowExecution: &common.WorkflowExecution{WorkflowId: id, RunId: run}, Reason: byHand,
+		WorkflowTaskFinishEventId: event, RequestId: uuid.NewString(), ResetReapplyExcludeTypes: excluded,
+	})
+	return err
+}
 
 // resetToWaitFor resets the newest run of a workflow to the first workflow task after it scheduled an activity for the first time, and before that ended.
 func (env *testEnv) resetToWaitFor(id, activity string) {
@@ -33,11 +46,7 @@ func (env *testEnv) resetToWaitFor(id, activity string) {
 			if !scheduled {
 				continue
 			}
-			_, err := env.client.Temporal().ResetWorkflowExecution(env.t.Context(), &workflowservice.ResetWorkflowExecutionRequest{
-				Namespace: env.client.Namespace(), WorkflowExecution: &common.WorkflowExecution{WorkflowId: id, RunId: run}, Reason: "by hand",
-				WorkflowTaskFinishEventId: event.GetEventId(), RequestId: uuid.NewString(),
-			})
-			require.NoError(env.t, err)
+			require.NoError(env.t, env.resetTo(env.t.Context(), id, run, event.GetEventId()))
 			return
 		}
 	}
