@@ -78,20 +78,20 @@ type Report struct {
 	Recommendations []string     `json:"recommendations"`
 }
 
-// Standing is the state of a pool in one word.
-type Standing string
+// Status is the state of a pool in one word.
+type Status string
 
-// The standings.
+// Values of Status.
 const (
-	StandingWell     Standing = "well"     // all workers are in service
-	StandingShort    Standing = "short"    // some are not
-	StandingDown     Standing = "down"     // none is
-	StandingStopping Standing = "stopping" // it is being stopped
+	StatusHealthy  Status = "healthy"  // all workers are in service
+	StatusShort    Status = "short"    // some are not
+	StatusDown     Status = "down"     // none is
+	StatusStopping Status = "stopping" // it is being stopped
 )
 
 // Overview summarizes a pool.
 type Overview struct {
-	Standing    Standing       `json:"standing"`
+	Status      Status         `json:"status"`
 	Summary     string         `json:"summary"`
 	Size        int            `json:"size"`
 	Ready       int            `json:"ready"` // ready or busy
@@ -117,7 +117,7 @@ type WorkerHealth struct {
 	Network *NetworkUsage `json:"network,omitempty"`
 	// FailsInS is how long the worker takes to its limit at the present trend; 0 means no failure in sight.
 	FailsInS float64 `json:"fails_in_s,omitempty"`
-	Why      string  `json:"why,omitempty"`
+	Reason   string  `json:"reason,omitempty"`
 }
 
 // Resources is the total usage of the workers.
@@ -185,7 +185,7 @@ func NewReport(p PoolFacts) Report {
 	}
 	for _, w := range p.Workers {
 		health := WorkerHealth{
-			Worker: w.Worker, State: w.State, Health: w.Health, Grade: w.Grade, Score: w.Score, ForS: max(0, p.At.Sub(w.Since).Seconds()), Why: whyWatched(w), FailsInS: w.FailsIn.Seconds(),
+			Worker: w.Worker, State: w.State, Health: w.Health, Grade: w.Grade, Score: w.Score, ForS: max(0, p.At.Sub(w.Since).Seconds()), Reason: watchReason(w), FailsInS: w.FailsIn.Seconds(),
 		}
 		if w.Since.IsZero() {
 			health.ForS = 0
@@ -195,14 +195,14 @@ func NewReport(p PoolFacts) Report {
 			health.MemoryBytes, health.CPUPercent, health.UptimeS = &w.MemoryBytes, &w.CPUPercent, &uptime
 			health.Network = w.Network
 		}
-		if health.Why == "" && w.Replacing != "" {
-			health.Why = "being replaced: " + w.Replacing
+		if health.Reason == "" && w.Replacing != "" {
+			health.Reason = "being replaced: " + w.Replacing
 		}
 		if !w.serving() {
-			health.Why = w.Reason
+			health.Reason = w.Reason
 		}
 		if w.Unreachable != "" {
-			health.Why = "not reachable; last report to the pool: " + w.Unreachable
+			health.Reason = "not reachable; last report to the pool: " + w.Unreachable
 		}
 		r.Health = append(r.Health, health)
 	}
@@ -213,7 +213,7 @@ func NewReport(p PoolFacts) Report {
 func (w WorkerFacts) serving() bool { return w.State.InService() }
 
 func overview(p PoolFacts) Overview {
-	o := Overview{Standing: StandingWell, Size: p.Size, SpecVersion: p.SpecVersion, States: map[string]int{}, Hosts: map[string]int{}}
+	o := Overview{Status: StatusHealthy, Size: p.Size, SpecVersion: p.SpecVersion, States: map[string]int{}, Hosts: map[string]int{}}
 	for _, w := range p.Workers {
 		o.States[string(w.State)]++
 		if w.Host != "" {
@@ -228,11 +228,11 @@ func overview(p PoolFacts) Overview {
 	}
 	switch {
 	case p.Stopping:
-		o.Standing, o.Summary = StandingStopping, fmt.Sprintf("Pool %s is stopping; %s left.", p.Pool, counted(len(p.Workers), "worker"))
+		o.Status, o.Summary = StatusStopping, fmt.Sprintf("Pool %s is stopping; %s left.", p.Pool, counted(len(p.Workers), "worker"))
 	case o.Ready == 0 && p.Size > 0:
-		o.Standing, o.Summary = StandingDown, fmt.Sprintf("Pool %s is down: none of its %s is in service.", p.Pool, counted(p.Size, "worker"))
+		o.Status, o.Summary = StatusDown, fmt.Sprintf("Pool %s is down: none of its %s is in service.", p.Pool, counted(p.Size, "worker"))
 	case o.Ready < p.Size:
-		o.Standing, o.Summary = StandingShort, fmt.Sprintf("Pool %s is short of workers: %d of %d are in service.", p.Pool, o.Ready, p.Size)
+		o.Status, o.Summary = StatusShort, fmt.Sprintf("Pool %s is short of workers: %d of %d are in service.", p.Pool, o.Ready, p.Size)
 	default:
 		o.Summary = fmt.Sprintf("Pool %s is healthy: %d of %d workers are in service.", p.Pool, o.Ready, p.Size)
 	}
@@ -304,11 +304,11 @@ func (w WorkerFacts) meanCallMS() float64 {
 	return float64(w.CallTime.Microseconds()) / 1000 / float64(w.Requests)
 }
 
-// whyWatched is what is wrong with a worker that serves, or will be: a failure in sight comes first.
-func whyWatched(w WorkerFacts) string {
-	why := slices.Clone(w.Warnings)
-	if w.Watch != "" && (w.FailsIn > 0 || len(why) == 0) {
-		why = slices.Insert(why, 0, w.Watch)
+// watchReason is what is wrong with a worker that serves, or will be: a failure in sight comes first.
+func watchReason(w WorkerFacts) string {
+	reasons := slices.Clone(w.Warnings)
+	if w.Watch != "" && (w.FailsIn > 0 || len(reasons) == 0) {
+		reasons = slices.Insert(reasons, 0, w.Watch)
 	}
-	return strings.Join(why, " ")
+	return strings.Join(reasons, " ")
 }

@@ -37,7 +37,7 @@ func poolOf(workers ...WorkerFacts) PoolFacts {
 func TestAPoolThatIsWellNeedsNothing(t *testing.T) {
 	r := NewReport(poolOf(well(0), well(1)))
 	require.Equal(t, Overview{
-		Standing: StandingWell, Summary: "Pool p is healthy: 2 of 2 workers are in service.", Size: 2, Ready: 2, SpecVersion: 1,
+		Status: StatusHealthy, Summary: "Pool p is healthy: 2 of 2 workers are in service.", Size: 2, Ready: 2, SpecVersion: 1,
 		States: map[string]int{"ready": 2}, Hosts: map[string]int{"h1": 2},
 	}, r.Overview)
 	require.Empty(t, r.Alerts)
@@ -66,70 +66,70 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 	warnings := Grading{MemoryMB: Bands{100, 250, 500, 750}}.Assess(Reading{MemoryBytes: 600e6}).Warnings
 	tooBusy := Grading{CPUPercent: Bands{20, 50, 80, 95}}.Assess(Reading{CPUPercent: 110}).Warnings
 	for name, c := range map[string]struct {
-		facts    PoolFacts
-		standing Standing
-		alerts   []string // severity, worker and text
-		advice   []string // each in part, in order
+		facts  PoolFacts
+		status Status
+		alerts []string // severity, worker and text
+		advice []string // each in part, in order
 	}{
 		"a worker that gave up": {
-			poolOf(resting, well(1)), StandingShort,
+			poolOf(resting, well(1)), StatusShort,
 			[]string{"warning p/0 It stays down until an operator restarts it: Gave up after 10 failures in a row."},
 			[]string{"ctl history p/0), fix it, and restart: ctl workers restart p --worker 0."},
 		},
 		"nobody serves": {
-			poolOf(resting), StandingDown,
+			poolOf(resting), StatusDown,
 			[]string{"critical  No worker of the pool is in service.", "warning p/0 It stays down until an operator restarts it: Gave up after 10 failures in a row."},
 			[]string{"restart: ctl workers restart p --worker 0."},
 		},
 		"no host has room": {
 			poolOf(well(0), like(1, func(w *WorkerFacts) {
 				w.State, w.Reason = lifecycle.Pending, "nobody took it; start an agent with that label, or raise --capacity of one"
-			})), StandingShort,
+			})), StatusShort,
 			[]string{"warning p/1 It waits for its start: nobody took it; start an agent with that label, or raise --capacity of one."},
 			[]string{"Start an agent that can take p/1, or raise --capacity of one; ctl pool status p shows what is missing."},
 		},
 		"a rollout that halted": {
-			func() PoolFacts { p := poolOf(well(0)); p.Halted = "p/0 did not come back"; return p }(), StandingWell,
+			func() PoolFacts { p := poolOf(well(0)); p.Halted = "p/0 did not come back"; return p }(), StatusHealthy,
 			[]string{"warning  The rolling restart has halted: p/0 did not come back."},
 			[]string{"ctl pool apply -f pool.toml."},
 		},
 		"starts that are held": {
-			func() PoolFacts { p := poolOf(well(0)); p.StartsPaused = "too many starts failed"; return p }(), StandingWell,
+			func() PoolFacts { p := poolOf(well(0)); p.StartsPaused = "too many starts failed"; return p }(), StatusHealthy,
 			[]string{"critical  too many starts failed."},
 			[]string{"Fix what keeps the program from starting"},
 		},
 		"processes that end unasked, most of them by themselves": {
-			poolOf(like(0, func(w *WorkerFacts) { w.Restarts = map[string]int64{"exit": 5, "host_lost": 1} }), well(1)), StandingWell, nil,
+			poolOf(like(0, func(w *WorkerFacts) { w.Restarts = map[string]int64{"exit": 5, "host_lost": 1} }), well(1)), StatusHealthy, nil,
 			[]string{"Find out why the processes of p/0 end unexpectedly (most often: exit): ctl history p/0."},
 		},
 		"calls that fail": {
-			poolOf(like(0, func(w *WorkerFacts) { w.Failed = 20 })), StandingWell,
+			poolOf(like(0, func(w *WorkerFacts) { w.Failed = 20 })), StatusHealthy,
 			[]string{"warning p/0 20 % of its calls failed (20 of 100)."},
 			[]string{"Investigate the failing calls of p/0"},
 		},
 		"two calls of which one failed say little": {
-			poolOf(like(0, func(w *WorkerFacts) { w.Requests, w.Failed = 2, 1 })), StandingWell, nil, []string{"Nothing to do."},
+			poolOf(like(0, func(w *WorkerFacts) { w.Requests, w.Failed = 2, 1 })), StatusHealthy, nil, []string{"Nothing to do."},
 		},
 		"memory near the limit": {
-			poolOf(like(0, func(w *WorkerFacts) { w.MemoryBytes = 450e6 })), StandingWell, nil,
+			poolOf(like(0, func(w *WorkerFacts) { w.MemoryBytes = 450e6 })), StatusHealthy, nil,
 			[]string{"Expect p/0 to be replaced soon, at rotation.max_memory (500 MB)"},
 		},
 		"replaced for memory again and again": {
-			poolOf(like(0, func(w *WorkerFacts) { w.Rotations = map[string]int64{"memory": 2, "prediction": 1, "requests": 9} })), StandingWell, nil,
+			poolOf(like(0, func(w *WorkerFacts) { w.Rotations = map[string]int64{"memory": 2, "prediction": 1, "requests": 9} })), StatusHealthy, nil,
 			[]string{"Look for a leak in the program, or raise rotation.max_memory (500 MB): workers were replaced 3 times for their memory or grade."},
 		},
 		"replaced again and again, and the bands decided": {
 			poolOf(like(0, func(w *WorkerFacts) {
 				w.Rotations = map[string]int64{"grade": 3}
 				w.Rotated = `Replacing worker: grade failing. Its memory is 816 MB: failing; good is below 341 (health.memory_bands = "auto", baseline 90 MB).`
-			})), StandingWell, nil,
+			})), StatusHealthy, nil,
 			[]string{"Look for a leak in the program, or raise health.memory_bands: workers were replaced 3 times for their memory or grade."},
 		},
 		"replaced again and again, and a hard limit decided": {
 			poolOf(like(0, func(w *WorkerFacts) {
 				w.Rotations = map[string]int64{"prediction": 3}
 				w.Rotated = "Replacing worker before it fails: memory would reach 600 MB (limits.memory) in 3s."
-			})), StandingWell, nil,
+			})), StatusHealthy, nil,
 			[]string{"Look for a leak in the program, or raise limits.memory: workers were replaced 3 times for their memory or grade."},
 		},
 		"near a limit by its baseline": {
@@ -137,20 +137,20 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 				p := poolOf(like(0, func(w *WorkerFacts) { w.MemoryBytes, w.MaxMemoryBytes = 500e6, 537e6 }))
 				p.MaxMemoryBytes, p.AutoMaxMemory = 0, true
 				return p
-			}(), StandingWell, nil,
+			}(), StatusHealthy, nil,
 			[]string{"Expect p/0 to be replaced soon, at rotation.max_memory (auto)"},
 		},
 		"one that is unlike its siblings": {
-			poolOf(well(0), well(1), like(2, func(w *WorkerFacts) { w.MemoryBytes = 150e6 })), StandingWell, nil,
+			poolOf(well(0), well(1), like(2, func(w *WorkerFacts) { w.MemoryBytes = 150e6 })), StatusHealthy, nil,
 			[]string{"Investigate p/2"},
 		},
 		"near max_memory, and the bands decide first": {
-			poolOf(like(0, func(w *WorkerFacts) { w.MemoryBytes, w.Grade, w.Warnings = 490e6, GradeCritical, warnings })), StandingWell,
+			poolOf(like(0, func(w *WorkerFacts) { w.MemoryBytes, w.Grade, w.Warnings = 490e6, GradeCritical, warnings })), StatusHealthy,
 			[]string{"warning p/0 Its grade is critical. " + warnings[0]},
 			[]string{"Expect p/0 to be replaced soon for a bad grade; raise health.memory_bands if the program needs that much."},
 		},
 		"near max_memory, and the CPU bands decide first": {
-			poolOf(like(0, func(w *WorkerFacts) { w.MemoryBytes, w.Grade, w.Warnings = 490e6, GradeFailing, tooBusy })), StandingWell,
+			poolOf(like(0, func(w *WorkerFacts) { w.MemoryBytes, w.Grade, w.Warnings = 490e6, GradeFailing, tooBusy })), StatusHealthy,
 			[]string{"warning p/0 Its grade is failing. " + tooBusy[0]},
 			[]string{"Expect p/0 to be replaced soon for a bad grade; raise health.cpu_bands if the program needs that much."},
 		},
@@ -158,59 +158,59 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			poolOf(like(0, func(w *WorkerFacts) {
 				w.Rotations = map[string]int64{"grade": 3}
 				w.Grade, w.Warnings = GradeFailing, warnings
-			})), StandingWell,
+			})), StatusHealthy,
 			[]string{"warning p/0 Its grade is failing. " + warnings[0]},
 			[]string{"Look for a leak in the program, or raise health.memory_bands: workers were replaced 3 times for their memory or grade."},
 		},
 		"a critical grade": {
-			poolOf(like(0, func(w *WorkerFacts) { w.Grade, w.Warnings = GradeCritical, warnings })), StandingWell,
+			poolOf(like(0, func(w *WorkerFacts) { w.Grade, w.Warnings = GradeCritical, warnings })), StatusHealthy,
 			[]string{"warning p/0 Its grade is critical. " + warnings[0]},
 			[]string{"Expect p/0 to be replaced soon for a bad grade; raise health.memory_bands if the program needs that much."},
 		},
 		"all leased": {
 			poolOf(like(0, func(w *WorkerFacts) { w.State, w.Holder = lifecycle.Busy, "me" }), like(1, func(w *WorkerFacts) { w.State = lifecycle.Busy })),
-			StandingWell, nil, []string{"ctl pool scale p 3. All 2 workers are leased."},
+			StatusHealthy, nil, []string{"ctl pool scale p 3. All 2 workers are leased."},
 		},
 		"there were no calls for hours": {
-			poolOf(like(0, func(w *WorkerFacts) { w.Requests = 0 }), like(1, func(w *WorkerFacts) { w.Requests = 0 })), StandingWell, nil,
+			poolOf(like(0, func(w *WorkerFacts) { w.Requests = 0 }), like(1, func(w *WorkerFacts) { w.Requests = 0 })), StatusHealthy, nil,
 			[]string{"(ctl pool scale p 1)"},
 		},
 		"one that does not answer": {
-			poolOf(well(0), like(1, func(w *WorkerFacts) { w.Unreachable, w.Measured = "no answer in time", false })), StandingWell,
+			poolOf(well(0), like(1, func(w *WorkerFacts) { w.Unreachable, w.Measured = "no answer in time", false })), StatusHealthy,
 			[]string{"warning p/1 It could not be queried: no answer in time."}, []string{"Nothing to do."},
 		},
 		"stuck in a start": {
-			poolOf(well(0), like(1, func(w *WorkerFacts) { w.State = lifecycle.Starting })), StandingShort,
+			poolOf(well(0), like(1, func(w *WorkerFacts) { w.State = lifecycle.Starting })), StatusShort,
 			[]string{"warning p/1 It has been starting for 1h."}, []string{"Nothing to do."},
 		},
 		"suspended": {
-			poolOf(well(0), like(1, func(w *WorkerFacts) { w.State, w.Reason = lifecycle.Suspended, "asked for by me" })), StandingShort,
+			poolOf(well(0), like(1, func(w *WorkerFacts) { w.State, w.Reason = lifecycle.Suspended, "asked for by me" })), StatusShort,
 			[]string{"warning p/1 It is suspended: asked for by me."}, []string{"ctl workers resume p --worker 1."},
 		},
 		"degraded, unhealthy, and failing in a row": {
 			poolOf(well(0), like(1, func(w *WorkerFacts) {
 				w.State, w.Health, w.Reason, w.ConsecutiveFailures = lifecycle.Degraded, lifecycle.Unhealthy, "no answer", 2
-			})), StandingShort,
+			})), StatusShort,
 			[]string{"warning p/1 It is degraded: no answer.", "warning p/1 It failed 2 times in a row."}, []string{"Nothing to do."},
 		},
 		"a decision that was only recorded": {
-			poolOf(like(0, func(w *WorkerFacts) { w.Observed = "Replacing worker: grade failing." })), StandingWell, nil,
+			poolOf(like(0, func(w *WorkerFacts) { w.Observed = "Replacing worker: grade failing." })), StatusHealthy, nil,
 			[]string{"p/0 would have been replaced. Replacing worker: grade failing."},
 		},
 		"a replacement that came to nothing": {
-			poolOf(like(0, func(w *WorkerFacts) { w.ReplacementFailed = "no host has room" })), StandingWell,
+			poolOf(like(0, func(w *WorkerFacts) { w.ReplacementFailed = "no host has room" })), StatusHealthy,
 			[]string{"warning p/0 Its replacement failed, so it stays in service: no host has room."},
 			[]string{"Nothing to do."},
 		},
 		"about to end": {
-			func() PoolFacts { p := poolOf(resting); p.Stopping = true; return p }(), StandingStopping,
+			func() PoolFacts { p := poolOf(resting); p.Stopping = true; return p }(), StatusStopping,
 			[]string{"warning p/0 It stays down until an operator restarts it: Gave up after 10 failures in a row."},
 			[]string{"Nothing to do: the pool is stopping."},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := NewReport(c.facts)
-			require.Equal(t, c.standing, r.Overview.Standing)
+			require.Equal(t, c.status, r.Overview.Status)
 			var said []string
 			for _, a := range r.Alerts {
 				said = append(said, fmt.Sprintf("%s %s %s", a.Severity, a.Worker, a.Text))

@@ -73,7 +73,7 @@ type poolCount struct {
 
 type poolRow struct {
 	Name     string
-	Standing string
+	Status   string
 	Tone     string
 	Ready    int
 	Size     int
@@ -141,7 +141,7 @@ func rankOfTone(tone string) int { return slices.Index([]string{"ok", "idle", "w
 func newPoolRow(p poolFacts, processes map[string]api.ProcessReport, now time.Time) (poolRow, *problem, []api.Worker) {
 	row := poolRow{Name: p.Pool, Size: p.Size, Waiting: p.waiting, Stale: p.err != nil}
 	if p.at.IsZero() {
-		row.Standing, row.Tone = "no answer", "bad"
+		row.Status, row.Tone = "no answer", "bad"
 		return row, &problem{Critical: true, Subject: "pool " + p.Pool, Path: poolPath(p.Pool), Text: "It does not answer: " + message(p.err) + ".",
 			Advice: []string{"See whether an agent runs workflows: ctl doctor."}}, nil
 	}
@@ -161,9 +161,9 @@ func newPoolRow(p poolFacts, processes map[string]api.ProcessReport, now time.Ti
 		}
 	}
 	row.Ready, row.Hosts, row.States = workers.Ready, len(hosts), stateCounts(counts)
-	row.Standing, row.Tone = string(report.Overview.Standing), toneOfStanding(report.Overview.Standing)
+	row.Status, row.Tone = string(report.Overview.Status), toneOfStatus(report.Overview.Status)
 	if p.ScaledToZero() {
-		row.Standing, row.Tone = "idle", "idle"
+		row.Status, row.Tone = "idle", "idle"
 	}
 	if r := p.Rollout; r != nil {
 		row.Rollout = rolloutText(r)
@@ -252,11 +252,11 @@ func newHostRow(h host, hostID string, now time.Time) (hostRow, *problem) {
 // shownPools bounds the pools that a host names.
 const shownPools = 8
 
-func toneOfStanding(s policy.Standing) string {
+func toneOfStatus(s policy.Status) string {
 	switch s {
-	case policy.StandingWell:
+	case policy.StatusHealthy:
 		return "ok"
-	case policy.StandingDown:
+	case policy.StatusDown:
 		return "bad"
 	}
 	return "warn"

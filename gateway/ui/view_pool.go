@@ -57,7 +57,7 @@ type workerRow struct {
 	Uptime   time.Duration
 	Host     string
 	Holder   string
-	Why      string
+	Reason   string
 	Watch    string        // why to watch it closely
 	FailsIn  time.Duration // to a limit; 0 if no failure is in sight
 	Since    time.Time
@@ -140,7 +140,7 @@ func (p poolView) shows(w workerRow) bool {
 	if p.Search == "" {
 		return true
 	}
-	text := strings.ToLower(strings.Join([]string{w.Name, string(w.State), w.Host, w.Holder, w.Why}, " "))
+	text := strings.ToLower(strings.Join([]string{w.Name, string(w.State), w.Host, w.Holder, w.Reason}, " "))
 	return strings.Contains(text, strings.ToLower(p.Search))
 }
 
@@ -154,10 +154,10 @@ func newWorkerRow(w api.Worker, entry api.RosterEntry, v api.ProcessReport, stat
 	if w.State.InService() {
 		row.InFlight = v.InFlight
 	} else {
-		row.Why = w.Reason
+		row.Reason = w.Reason
 	}
-	if row.Why == "" {
-		row.Why = strings.Join(w.Warnings, " ")
+	if row.Reason == "" {
+		row.Reason = strings.Join(w.Warnings, " ")
 	}
 	if w.Score != nil {
 		row.Score = strconv.FormatFloat(*w.Score, 'f', 0, 64)

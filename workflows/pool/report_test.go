@@ -20,7 +20,7 @@ func TestAPoolReportsWhatItKnowsOfItsWorkers(t *testing.T) {
 	}
 	p.At(5*time.Second, func() {
 		r := report()
-		require.Equal(t, policy.StandingWell, r.Overview.Standing)
+		require.Equal(t, policy.StatusHealthy, r.Overview.Status)
 		require.Equal(t, 3, r.Overview.Ready)
 		require.Empty(t, r.Alerts)
 		require.Equal(t, []string{"Nothing to do."}, r.Recommendations)
@@ -29,7 +29,7 @@ func TestAPoolReportsWhatItKnowsOfItsWorkers(t *testing.T) {
 	})
 	p.At(30*time.Second, func() {
 		r := report()
-		require.Equal(t, policy.StandingShort, r.Overview.Standing)
+		require.Equal(t, policy.StatusShort, r.Overview.Status)
 		require.Len(t, r.Health, 3)
 		require.Contains(t, r.Alerts[0].Text, "The rolling restart has halted")
 		require.Contains(t, r.Alerts[0].Text, "the model file is missing")

@@ -37,7 +37,7 @@ ctl logs POOL/N --previous shows what the process wrote before it ended.`,
 		}
 		transitions, err := a.transitions(ctx, cp, name, slot, all)
 		if errors.Is(err, api.ErrWorkerNotFound) {
-			return api.Errorf(api.CodeWorkerNotFound, "there is no worker %s, and Temporal has none in its records; ctl ps lists those that run", args[0])
+			return api.Errorf(api.CodeWorkerNotFound, "worker %s is neither running nor recorded in Temporal; ctl ps lists the running workers", args[0])
 		} else if err != nil {
 			return err
 		}
@@ -96,7 +96,7 @@ func writeHistory(text *strings.Builder, transitions []lifecycle.Transition, gap
 		})
 	}
 	var aligned strings.Builder
-	table(&aligned, []string{"WHEN", "FROM", "EVENT", "TO", "AFTER", "WHY"}, rows)
+	table(&aligned, []string{"WHEN", "FROM", "EVENT", "TO", "AFTER", "REASON"}, rows)
 	for i, line := range strings.SplitAfter(aligned.String(), "\n") {
 		if slices.Contains(gaps, i-1) { // line 0 is the header
 			fmt.Fprintln(text, historyGapLine)

@@ -25,7 +25,7 @@ func TestHistoryMarksGaps(t *testing.T) {
 	all := ctl(t, f, "history", "python/0", "--all")
 	requireCode(t, ExitOK, all)
 	require.Equal(t, lines(
-		"WHEN                  FROM      EVENT     TO     AFTER  WHY",
+		"WHEN                  FROM      EVENT     TO     AFTER  REASON",
 		historyGapLine,
 		"2026-03-04T12:00:01Z  starting  started   ready  1.0s   because of this",
 		"2026-03-04T12:00:03Z  ready     checkout  busy   2.0s   because of this",

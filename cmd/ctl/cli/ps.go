@@ -24,7 +24,7 @@ current process, and a lease is missing until its holder calls through a gateway
 
 The first line also shows whether the gateways reach Temporal, as far as ctl reaches the gateways.
 
-WHY says why a worker is out of service; ctl pool status POOL shows the full reason.`,
+REASON says why a worker is out of service; ctl pool status POOL shows the full reason.`,
 		Example: `  ctl ps
   ctl ps python
   ctl ps python -o json | jq '.workers[] | select(.state != "ready")'`,
@@ -74,7 +74,7 @@ func writeWorkers(text *strings.Builder, views []api.PoolWorkers) {
 		title += ", " + summary
 	}
 	fmt.Fprintln(text, title)
-	table(text, []string{"ID", "STATE", "REQUESTS", "MEMORY", "UPTIME", "AVG CALL", "INCARNATION", "HOST", "PID", "LEASE HOLDER", "WHY"}, rows)
+	table(text, []string{"ID", "STATE", "REQUESTS", "MEMORY", "UPTIME", "AVG CALL", "INCARNATION", "HOST", "PID", "LEASE HOLDER", "REASON"}, rows)
 }
 
 // endedTitle says that a single pool has stopped; it is empty for other views.

@@ -51,7 +51,7 @@ func writeReport(text *strings.Builder, r policy.Report) {
 	fmt.Fprintf(text, "%s\n", r.Overview.Summary)
 	fmt.Fprintf(text, "Spec version %d%s; %d leased.\n", r.Overview.SpecVersion, formatHosts(r.Overview.Hosts), r.Overview.Leased)
 	fmt.Fprintln(text, "\nHealth")
-	table(text, []string{"WORKER", "STATE", "FOR", "HEALTH", "GRADE", "SCORE", "MEMORY", "CPU %", "UPTIME", "WHY"}, healthRows(r.Health))
+	table(text, []string{"WORKER", "STATE", "FOR", "HEALTH", "GRADE", "SCORE", "MEMORY", "CPU %", "UPTIME", "REASON"}, healthRows(r.Health))
 	if u := r.Resources; u != nil {
 		fmt.Fprintf(text, "\nResources\nMemory %s now, %s at peak; CPU %.1f %%; %s; %s.\n",
 			formatBytes(u.MemoryBytes), formatBytes(u.PeakMemoryBytes), u.CPUPercent, plural(u.OpenFiles, "open file"), plural(u.Threads, "thread"))
@@ -94,7 +94,7 @@ func healthRows(workers []policy.WorkerHealth) [][]string {
 			memory, cpu, uptime = formatBytes(*h.MemoryBytes), fmt.Sprintf("%.1f", *h.CPUPercent), formatDuration(seconds(*h.UptimeS))
 		}
 		rows = append(rows, []string{h.Worker, string(h.State), formatDuration(seconds(h.ForS)), orDash(string(h.Health)), orDash(string(h.Grade)), score,
-			memory, cpu, uptime, oneLine(h.Why, maxReasonRunes)})
+			memory, cpu, uptime, oneLine(h.Reason, maxReasonRunes)})
 	}
 	return rows
 }

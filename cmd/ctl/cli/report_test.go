@@ -30,7 +30,7 @@ func TestReportPrintsText(t *testing.T) {
 		"Spec version 7, 3 on h1; 1 leased.",
 		"",
 		"Health",
-		"WORKER    STATE   FOR  HEALTH   GRADE  SCORE  MEMORY    CPU %  UPTIME  WHY",
+		"WORKER    STATE   FOR  HEALTH   GRADE  SCORE  MEMORY    CPU %  UPTIME  REASON",
 		"python/0  busy    -    healthy  good   -      50.0 MiB  99.9   1h1m",
 		"python/1  failed  -    healthy  -      -      -         0.0    -       gave up after 10 failures: the process exited with code 1; its log ends: ImportError: no…",
 		"python/2  ready   -    healthy  -      -      -         -      -       not reachable; last report to the pool: no answer in time",
@@ -60,7 +60,7 @@ func TestReportPrintsJSON(t *testing.T) {
 	requireCode(t, ExitOK, r)
 	var report policy.Report
 	require.NoError(t, json.Unmarshal([]byte(r.out), &report))
-	require.Equal(t, policy.StandingShort, report.Overview.Standing)
+	require.Equal(t, policy.StatusShort, report.Overview.Status)
 	require.Len(t, report.Health, 3)
 	require.Equal(t, "python/1", report.Alerts[0].Worker)
 	require.EqualValues(t, 1234, report.Performance.Requests)

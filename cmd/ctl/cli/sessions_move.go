@@ -209,5 +209,5 @@ func writeMoves(text *strings.Builder, moves api.SessionMoves) {
 		}
 		rows = append(rows, []string{s.Session, s.From, s.To, oneLine(reason, maxReasonRunes)})
 	}
-	table(text, []string{"NOT MOVED", "FROM", "TO", "WHY"}, rows)
+	table(text, []string{"NOT MOVED", "FROM", "TO", "REASON"}, rows)
 }

@@ -201,7 +201,7 @@ func writeDetails(text *strings.Builder, s api.WorkerState) {
 		}
 	}
 	fact("State", fmt.Sprintf("%s since %s", s.State, s.Since.UTC().Format(time.RFC3339)))
-	fact("Why", oneLine(s.Reason, 4*maxReasonRunes))
+	fact("Reason", oneLine(s.Reason, 4*maxReasonRunes))
 	fact("Health", string(s.Health))
 	if s.Score != nil {
 		fact("Grade", fmt.Sprintf("%s, score %.0f", s.Grade, *s.Score))

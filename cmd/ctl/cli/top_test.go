@@ -357,7 +357,7 @@ func TestTopRequestsOfOnePoolAndOneWorker(t *testing.T) {
 	require.Contains(t, text(topLogs), "#3 stderr: out of luck")
 	require.Equal(t, topLogLines, p.logOptions.Tail)
 	require.Regexp(t, `(?s)^WHEN.*second.*first`, text(topHistory))
-	require.Regexp(t, `(?s)State +failed.*Why +exit 1 log.*WHEN.*second`, text(topWorker))
+	require.Regexp(t, `(?s)State +failed.*Reason +exit 1 log.*WHEN.*second`, text(topWorker))
 
 	require.Equal(t, topRestarted{worker: "python/1"}, r.restart("python/1")())
 	require.Equal(t, 1, *p.restart.Worker)
