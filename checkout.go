@@ -34,7 +34,7 @@ const (
 )
 
 // Checkout takes a lease on a free worker, or on the worker o.Slot. If none is free, it waits until o.Wait or ctx ends, then it fails with
-// CodeQueueTimeout: in the line of a gateway of the pool, first come first served, or, if it reaches none, by asking one worker now and then.
+// CodeQueueTimeout: in the line of a gateway of the pool, first come first served, or, if it reaches none, by asking one worker at intervals.
 // The client renews the lease in the background until its checkin, the end of ctx or Close, unless o.NoRenew: so ctx must last as long as the
 // lease is needed, and o.Wait bounds the waiting.
 func (p *Pool) Checkout(ctx context.Context, o CheckoutOptions) (*Lease, error) {

@@ -38,7 +38,7 @@ type EventOptions struct {
 func (c *Client) Events(ctx context.Context, o EventOptions) iter.Seq2[api.Event, error] {
 	return func(yield func(api.Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
-		m := &eventMerge{ctx: ctx, client: c, options: o, began: time.Now(), arrived: make(chan eventOrError), places: map[string]string{}}
+		m := &eventMerge{ctx: ctx, client: c, options: o, began: time.Now(), arrived: make(chan eventOrError), lastIDs: map[string]string{}}
 		defer m.reading.Wait()
 		defer cancel()
 		if fromNow := o.Follow && o.Since.IsZero(); !fromNow && !m.held(ctx, yield) || !o.Follow {
@@ -76,7 +76,7 @@ type eventMerge struct {
 	began   time.Time
 	arrived chan eventOrError
 	reading sync.WaitGroup
-	places  map[string]string // in the stream of each agent whose held events were read
+	lastIDs map[string]string // of the held events that were read, by agent
 }
 
 // held yields the events that the agents hold, and reports whether the iteration continues.
@@ -89,7 +89,7 @@ func (m *eventMerge) held(ctx context.Context, yield func(api.Event, error) bool
 	all, failures := readAll(endpoints, func(endpoint string, take func(api.Event)) error {
 		var kept []api.Event
 		newest := m.options.Newest
-		place, err := m.read(ctx, endpoint, start{}, false, func(e api.Event) bool {
+		lastID, err := m.read(ctx, endpoint, start{}, false, func(e api.Event) bool {
 			if kept = append(kept, e); newest > 0 && len(kept) >= 2*newest {
 				kept = slices.Delete(kept, 0, len(kept)-newest)
 			}
@@ -103,7 +103,7 @@ func (m *eventMerge) held(ctx context.Context, yield func(api.Event, error) bool
 		if err == nil {
 			mu.Lock()
 			defer mu.Unlock()
-			m.places[endpoint] = place
+			m.lastIDs[endpoint] = lastID
 		}
 		return err
 	})
@@ -126,11 +126,11 @@ func (m *eventMerge) follower() follower {
 	return follower{
 		endpoints: func(ctx context.Context) ([]string, error) {
 			endpoints, err := m.client.eventEndpoints(ctx, m.options.Hosts)
-			return slices.Concat(endpoints, slices.Collect(maps.Keys(m.places))), err // those whose held events were read continue after them
+			return slices.Concat(endpoints, slices.Collect(maps.Keys(m.lastIDs))), err // those whose held events were read continue after them
 		},
 		begin: func(endpoint string, late bool) streamReader {
-			place, held := m.places[endpoint]
-			at := start{place: place}
+			lastID, held := m.lastIDs[endpoint]
+			at := start{lastID: lastID}
 			if late && !held { // by the agent's clock
 				at.since = time.Since(m.began).String()
 			}
@@ -139,7 +139,7 @@ func (m *eventMerge) follower() follower {
 					answered()
 					return m.arrive(ctx, eventOrError{event: e})
 				})
-				at.place = cmp.Or(last, at.place)
+				at.lastID = cmp.Or(last, at.lastID)
 				return err
 			}
 		},
@@ -147,8 +147,8 @@ func (m *eventMerge) follower() follower {
 	}
 }
 
-// start is where the reading of a stream begins: after a place, else at a time, else now.
-type start struct{ place, since string }
+// start is where reading a stream begins: after an event, else at a time, else now.
+type start struct{ lastID, since string }
 
 func (m *eventMerge) arrive(ctx context.Context, one eventOrError) bool {
 	select {
@@ -159,13 +159,13 @@ func (m *eventMerge) arrive(ctx context.Context, one eventOrError) bool {
 	}
 }
 
-// read reads events of one agent until its stream ends or take returns false, and returns the place that it has reached.
-func (m *eventMerge) read(ctx context.Context, endpoint string, at start, follow bool, take func(api.Event) bool) (place string, err error) {
+// read reads events of one agent until its stream ends or take returns false, and returns the ID of the last one.
+func (m *eventMerge) read(ctx context.Context, endpoint string, at start, follow bool, take func(api.Event) bool) (lastID string, err error) {
 	err = m.client.readLines(ctx, endpoint, m.request(at, follow), func(line []byte) error {
 		field, value, _ := strings.Cut(string(line), ": ")
 		switch field {
 		case "id":
-			place = value
+			lastID = value
 		case "data":
 			var event api.Event
 			if err := json.Unmarshal([]byte(value), &event); err != nil {
@@ -180,7 +180,7 @@ func (m *eventMerge) read(ctx context.Context, endpoint string, at start, follow
 	if errors.Is(err, errEnough) {
 		err = nil
 	}
-	return place, err
+	return lastID, err
 }
 
 // errEnough ends the reading of a stream.
@@ -199,11 +199,11 @@ func (m *eventMerge) request(at start, follow bool) transport.Request {
 	switch {
 	case !m.options.Since.IsZero():
 		query.Set("since", m.options.Since.UTC().Format(time.RFC3339Nano))
-	case at.since != "" && at.place == "":
+	case at.since != "" && at.lastID == "":
 		query.Set("since", at.since)
 	}
-	if at.place != "" {
-		header.Set("Last-Event-ID", at.place)
+	if at.lastID != "" {
+		header.Set("Last-Event-ID", at.lastID)
 	}
 	return transport.Request{Method: http.MethodGet, Path: "/v1/events?" + query.Encode(), Header: header}
 }

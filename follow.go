@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// streamSilence is after how long a stream without even a keep-alive counts as lost.
-	streamSilence = 45 * time.Second
+	// streamIdleTimeout is after how long a stream without even a keep-alive counts as lost.
+	streamIdleTimeout = 45 * time.Second
 	// maxStreamLine bounds one line of a stream, in bytes.
 	maxStreamLine = 1 << 20
 	// streamRetry is the time between two attempts to read the stream of one agent, and agentsInterval between two searches for agents that
@@ -119,14 +119,14 @@ func readAnswering[T any](endpoints []string, unreachable func(endpoint string, 
 	return all, nil
 }
 
-// readLines calls take with each line of an agent's answer, until the answer ends, take fails, or nothing comes for streamSilence.
+// readLines calls take with each line of an agent's answer, until the answer ends, take fails, or nothing comes for streamIdleTimeout.
 func (c *Client) readLines(ctx context.Context, endpoint string, request transport.Request, take func(line []byte) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	silence := time.AfterFunc(streamSilence, func() {
+	idle := time.AfterFunc(streamIdleTimeout, func() {
 		cancel(api.Errorf(api.CodeUnavailable, "the gateway at %s has stopped sending", redact.URLs(endpoint)))
 	})
-	defer silence.Stop()
+	defer idle.Stop()
 	reply, err := c.transport.Do(ctx, endpoint, request)
 	if others := transport.OtherGateways(err); len(others) > 0 { // the one that has the worker
 		reply, err = c.transport.Do(ctx, others[0], request)
@@ -138,7 +138,7 @@ func (c *Client) readLines(ctx context.Context, endpoint string, request transpo
 	lines := bufio.NewScanner(reply.Body)
 	lines.Buffer(make([]byte, 0, 4<<10), maxStreamLine)
 	for lines.Scan() {
-		silence.Reset(streamSilence)
+		idle.Reset(streamIdleTimeout)
 		if err := take(lines.Bytes()); err != nil {
 			return err
 		}

@@ -87,7 +87,7 @@ func (p *Pool) logEndpoints(ctx context.Context) (endpoints []string, status *ap
 	if len(endpoints) > 0 {
 		err = nil // the other hosts are a bonus
 	} else if err == nil {
-		err = api.Errorf(api.CodeUnavailable, "no agent runs that could have logs of pool %s; start one", p.name)
+		err = api.Errorf(api.CodeUnavailable, "no agent that could have logs of pool %s is running; start one", p.name)
 	}
 	return endpoints, &current, err
 }
@@ -196,7 +196,7 @@ func (p *Pool) hostLog(endpoint string, o LogOptions, yield func(api.LogLine)) s
 			if line.Seq > last[line.Worker] {
 				last[line.Worker] = line.Seq
 				if o.Since.Before(line.At) {
-					o.Since, o.Tail = line.At.Add(-streamSilence), -1 // lines of another worker may be behind
+					o.Since, o.Tail = line.At.Add(-streamIdleTimeout), -1 // lines of another worker may be behind
 				}
 				yield(line)
 			}

@@ -35,7 +35,7 @@ func (p *Pool) ExportSessions(ctx context.Context, out io.Writer) (*api.SessionB
 	}
 	var end struct{ Sessions *int }
 	if err := json.Unmarshal(to.last, &end); err != nil || end.Sessions == nil {
-		return nil, api.Errorf(api.CodeUnavailable, "the answer is truncated or not from a Tempool gateway: it does not end as a backup of sessions does")
+		return nil, api.Errorf(api.CodeUnavailable, "the answer is truncated or not from a Tempool gateway: the last line of the backup is missing")
 	}
 	return &api.SessionBackupEnd{Sessions: *end.Sessions}, nil
 }

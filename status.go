@@ -113,7 +113,7 @@ func rosterWorker(pool string, entry api.RosterEntry) api.Worker {
 	}
 }
 
-// worker queries one worker; what it cannot learn comes from the roster.
+// worker queries one worker; the roster supplies what the query does not.
 func (p *Pool) worker(ctx context.Context, entry api.RosterEntry, report api.ProcessReport) api.Worker {
 	w := rosterWorker(p.name, entry)
 	id := api.WorkerWorkflowID(p.name, entry.Slot)

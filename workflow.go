@@ -21,7 +21,7 @@ const (
 	queryFirstTimeout = time.Second
 )
 
-// errNotSent is wrapped by the error of an update that waited in vain for other requests of this client.
+// errNotSent is wrapped by the error of an update that timed out behind other requests of this client.
 var errNotSent = errors.New("too many requests of this client are in flight")
 
 // workflowUpdate is an update of one workflow.

@@ -13,7 +13,7 @@ import (
 // about have changed: an idle incarnation is checked with each sample, not every second.
 const checkInterval = time.Second
 
-// facts are what the rules of an incarnation are about, besides its age, which a sample follows soon.
+// facts are what the rules of an incarnation refer to, other than its age: a sample follows soon after that.
 type facts struct {
 	sampled  time.Time
 	requests int64 // 0 if the rules do not limit them

@@ -80,7 +80,7 @@ func (s *sweep) reportMissingOf(ctx context.Context, pool string) error {
 			}
 			word = statusWord(newest.GetStatus())
 		}
-		s.Logger.Warn("a worker on the roster of its pool has no open workflow", "worker", api.WorkerName(pool, w.Slot), "status", word)
+		s.Logger.Warn("the pool lists a worker that has no open workflow", "worker", api.WorkerName(pool, w.Slot), "status", word)
 		if err := s.signal(ctx, id, api.SignalWorkerClosed, api.WorkerClosed{Slot: w.Slot, RunID: w.RunID, Status: word}); err != nil {
 			return err
 		}

@@ -30,10 +30,10 @@ func runStart(t *testing.T, earlier []api.FailedAttempt, r api.StartRequest) (re
 // runStartThatExits is runStart of a program that exits with code 3 between its being ready and its probation.
 func runStartThatExits(t *testing.T, r api.StartRequest) (result api.StartResult, err error) {
 	t.Helper()
-	gate := filepath.Join(t.TempDir(), "exit")
-	r.Spec.Pool.Command = []string{"sh", "-c", `until [ -e "$0" ]; do sleep 0.01; done; exit 3`, gate}
+	release := filepath.Join(t.TempDir(), "exit")
+	r.Spec.Pool.Command = []string{"sh", "-c", `until [ -e "$0" ]; do sleep 0.01; done; exit 3`, release}
 	return runStartWith(t, func(p *process.Process) {
-		require.NoError(t, os.WriteFile(gate, nil, 0o600))
+		require.NoError(t, os.WriteFile(release, nil, 0o600))
 		<-p.Done()
 	}, nil, r)
 }
@@ -147,16 +147,16 @@ func TestAProcessThatOutlivesItsProbationHasStarted(t *testing.T) {
 func TestAStartContinuesWhileTemporalDoesNotAnswer(t *testing.T) {
 	h, first := newHost(t, withoutProtocol, "sleep", "1000")
 	h.DataPlane, h.Started = idleDataPlane{}, func(*process.Process) {}
-	gate := filepath.Join(t.TempDir(), "gate")
+	release := filepath.Join(t.TempDir(), "release")
 	h.Temporal = heartbeats(func(ctx context.Context) error {
-		_ = os.WriteFile(gate, nil, 0o600) // now the process becomes ready
+		_ = os.WriteFile(release, nil, 0o600) // now the process becomes ready
 		deadline, _ := ctx.Deadline()
 		assert.LessOrEqual(t, time.Until(deadline), time.Second, "the interval here: one that hangs must not delay the next")
 		return serviceerror.NewDeadlineExceeded("no answer")
 	})
 	r := api.StartRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, MaxAttempts: 1}
 	r.Spec = first.Spec()
-	r.Spec.Health.Command = []string{"test", "-e", gate}
+	r.Spec.Health.Command = []string{"test", "-e", release}
 	result, err := executeStart(h, nil, r)
 	require.NoError(t, err)
 	require.Positive(t, result.PID)
@@ -166,13 +166,13 @@ func TestAStartContinuesWhileTemporalDoesNotAnswer(t *testing.T) {
 func TestAProcessThatStartsAboveItsMemoryLimitHasNone(t *testing.T) {
 	h, first := newHost(t, withoutProtocol, "sleep", "1000")
 	h.DataPlane, h.Started = idleDataPlane{}, func(*process.Process) {}
-	gate := filepath.Join(t.TempDir(), "gate")
+	release := filepath.Join(t.TempDir(), "release")
 	r := api.StartRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, MaxAttempts: 1, Rules: api.WatchRules{MaxMemoryBytes: 20e6}}
 	r.Spec = first.Spec()
 	// The large process has lost its parent.
 	r.Spec.Pool.Command = []string{"sh", "-c",
-		`(sh -c 'x=$(head -c 40000000 /dev/zero | tr "\0" x); echo >"$0"; while :; do sleep 1; done' "$0" &); until [ -e "$0" ]; do sleep 0.01; done; exec sleep 1000`, gate}
-	r.Spec.Health.Command = []string{"test", "-e", gate}
+		`(sh -c 'x=$(head -c 40000000 /dev/zero | tr "\0" x); echo >"$0"; while :; do sleep 1; done' "$0" &); until [ -e "$0" ]; do sleep 0.01; done; exec sleep 1000`, release}
+	r.Spec.Health.Command = []string{"test", "-e", release}
 	result, err := executeStart(h, nil, r)
 	require.NoError(t, err)
 	require.Greater(t, result.Sample.MemoryBytes, int64(40e6))

@@ -110,7 +110,7 @@ type SupersededDetails struct {
 }
 
 // WatchRequest sets what the host observes of an incarnation from now on. The start sets it first: probes, and the rules of the
-// StartRequest. With Failures > 0 the next probe runs after DegradedProbeDelay, and its result is reported either way.
+// StartRequest. With Failures > 0 the next probe runs after DegradedProbeDelay, and its result is reported whether it passes or fails.
 type WatchRequest struct {
 	Process
 	Health   spec.Health `json:"health"`
@@ -292,7 +292,7 @@ type Sample struct {
 	Children     int     `json:"children"`
 	ReadBytes    int64   `json:"read_bytes"`
 	WriteBytes   int64   `json:"write_bytes"`
-	// Network is nil unless the tree has a network namespace of its own, with an interface besides loopback.
+	// Network is nil unless the tree has a network namespace of its own, with an interface other than loopback.
 	Network *NetworkBytes `json:"network,omitempty"`
 }
 

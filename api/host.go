@@ -158,7 +158,7 @@ type ProcessReport struct {
 	Lease *Lease `json:"lease,omitempty"`
 	// Assessment is nil if nothing is graded.
 	Assessment *Assessment `json:"assessment,omitempty"`
-	// MemoryLimitBytes and CPULimitCores are the limits in force, 0 for none.
+	// MemoryLimitBytes and CPULimitCores are the limits in effect, 0 for none.
 	MemoryLimitBytes int64   `json:"memory_limit_bytes,omitempty"`
 	CPULimitCores    float64 `json:"cpu_limit_cores,omitempty"`
 }

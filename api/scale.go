@@ -26,7 +26,7 @@ type ScaleBounds struct {
 	Max int `json:"max"`
 }
 
-// ScaleResult is the change of size; the workers follow in the background. Bounds are those in force, nil for a pool that does not follow the
+// ScaleResult is the change of size; the workers follow in the background. Bounds are those in effect, nil for a pool that does not follow the
 // demand.
 type ScaleResult struct {
 	From   int          `json:"from"`

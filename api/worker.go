@@ -122,7 +122,7 @@ type Metrics struct {
 	CallsCut int64 `json:"calls_cut,omitempty"`
 	// Network is what the present process tree has received and sent; nil unless it has a network namespace of its own.
 	Network *NetworkBytes `json:"network,omitempty"`
-	// MemoryLimitBytes and CPULimitCores are the limits in force, as the host last reported; 0 is none.
+	// MemoryLimitBytes and CPULimitCores are the limits in effect, as the host last reported; 0 is none.
 	MemoryLimitBytes int64   `json:"memory_limit_bytes,omitempty"`
 	CPULimitCores    float64 `json:"cpu_limit_cores,omitempty"`
 	// BaselineBytes is the memory that the program needs, and MaxMemoryBytes that at which it is rotated, as the host last reported; 0 is

@@ -1,6 +1,6 @@
 // Package events owns what happened at an agent: a bounded ring of events, which each reader reads at its own pace.
 //
-// An emitter never waits for a reader: a reader has a position in the ring and no queue, and learns how many events it missed if
+// An emitter never waits for a reader: a reader has a position in the ring and no queue, and is told how many events it missed if
 // the ring has moved past it.
 package events
 

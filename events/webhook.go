@@ -62,7 +62,7 @@ type Webhook struct {
 	logger *slog.Logger
 	down   bool // the last request failed
 	batch  []json.RawMessage
-	events int // in batch, but for one about missed events
+	events int // in batch, except for one about missed events
 
 	delivered, failed, missed atomic.Int64
 	firstRetry                time.Duration // tests shorten it
@@ -124,7 +124,7 @@ func (w *Webhook) Flush(ctx context.Context) {
 			more = w.next()
 		}
 		if _, err := w.post(ctx); err != nil {
-			w.logger.Warn("the last events were not posted", "url", w.shown, "events", w.events, "error", err)
+			w.logger.Warn("cannot post the last events", "url", w.shown, "events", w.events, "error", err)
 			return
 		}
 	}
@@ -155,14 +155,14 @@ func (w *Webhook) deliver(ctx context.Context) bool {
 		case err == nil:
 			if w.down {
 				w.down = false
-				w.logger.Info("events are posted again", "url", w.shown)
+				w.logger.Info("the receiver accepts events again", "url", w.shown)
 			}
 			return true
 		case ctx.Err() != nil:
 			return false
 		case !w.down:
 			w.down = true
-			w.logger.Warn("events cannot be posted; they wait until the agent must drop the oldest", "url", w.shown, "error", err)
+			w.logger.Warn("cannot post events; holding them until the agent must drop the oldest", "url", w.shown, "error", err)
 		}
 		if !sleep.For(ctx.Done(), max(after, wait/2+rand.N(wait))) {
 			return false
@@ -211,7 +211,7 @@ func (w *Webhook) post(ctx context.Context) (after time.Duration, err error) {
 	case slices.Contains(rejections, response.StatusCode):
 		w.failed.Add(1)
 		w.missed.Add(int64(w.events))
-		w.logger.Warn("the receiver rejected events permanently; they are dropped", "url", w.shown, "status", response.Status, "events", w.events)
+		w.logger.Warn("the receiver rejected events permanently; dropping them", "url", w.shown, "status", response.Status, "events", w.events)
 	default:
 		w.failed.Add(1)
 		seconds, _ := strconv.Atoi(response.Header.Get("Retry-After"))

@@ -276,7 +276,7 @@ func TestAWebhookIsConfiguredSafely(t *testing.T) {
 		require.NoError(t, err)
 		add(l, 1)
 		w.Flush(t.Context())
-		require.Contains(t, logged.String(), "the last events were not posted")
+		require.Contains(t, logged.String(), "cannot post the last events")
 		require.Contains(t, logged.String(), address)
 		require.NotContains(t, logged.String(), "hunter2")
 	}
@@ -297,7 +297,7 @@ func TestAWebhookLogsItsURLWithoutSecrets(t *testing.T) {
 		r.answer(http.StatusInternalServerError)
 		add(l, 1)
 		w.Flush(t.Context())
-		for _, line := range []string{"events were dropped before they could be posted", "the receiver rejected events permanently", "the last events were not posted"} {
+		for _, line := range []string{"events were dropped before they could be posted", "the receiver rejected events permanently", "cannot post the last events"} {
 			require.Contains(t, logged.String(), line)
 		}
 		require.NotContains(t, logged.String(), "hunter2")

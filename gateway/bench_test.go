@@ -18,7 +18,7 @@ import (
 	"github.com/tempool/tempool/process/wire"
 )
 
-// BenchmarkAddedLatency measures the latency that the gateway adds to a 100-byte echo over the worker's own connection. The three ways
+// BenchmarkAddedLatency measures the latency that the gateway adds to a 100-byte echo over the worker's own connection. The three variants
 // alternate call by call, so that all see the same load of the machine.
 func BenchmarkAddedLatency(b *testing.B) {
 	e := open(b, 1, idleReturn(time.Hour))
@@ -26,7 +26,7 @@ func BenchmarkAddedLatency(b *testing.B) {
 	require.True(b, found)
 	body := bytes.Repeat([]byte("x"), 100)
 	ctx := context.Background()
-	ways := []struct {
+	variants := []struct {
 		name string
 		call func() error
 		took []time.Duration
@@ -49,17 +49,17 @@ func BenchmarkAddedLatency(b *testing.B) {
 			return err
 		}},
 	}
-	for _, way := range ways {
-		require.NoError(b, way.call())
+	for _, variant := range variants {
+		require.NoError(b, variant.call())
 	}
 	turn := 0
 	for b.Loop() {
 		turn++
-		for i := range ways {
-			i = (i + turn) % len(ways) // nobody always follows the same other
+		for i := range variants {
+			i = (i + turn) % len(variants) // nobody always follows the same other
 			began := time.Now()
-			err := ways[i].call()
-			ways[i].took = append(ways[i].took, time.Since(began))
+			err := variants[i].call()
+			variants[i].took = append(variants[i].took, time.Since(began))
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -69,10 +69,10 @@ func BenchmarkAddedLatency(b *testing.B) {
 		slices.Sort(took)
 		return float64(took[len(took)/2].Nanoseconds()) / 1000
 	}
-	raw := median(ways[0].took)
+	raw := median(variants[0].took)
 	b.ReportMetric(raw, "raw-p50-µs")
-	b.ReportMetric(median(ways[1].took)-raw, "added-in-process-p50-µs")
-	b.ReportMetric(median(ways[2].took)-raw, "added-socket-p50-µs")
+	b.ReportMetric(median(variants[1].took)-raw, "added-in-process-p50-µs")
+	b.ReportMetric(median(variants[2].took)-raw, "added-socket-p50-µs")
 }
 
 // processorTime is what this process has used; that of its workers is not counted.

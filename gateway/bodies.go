@@ -16,8 +16,8 @@ import (
 const (
 	// maxControlBody bounds the JSON body of a request that is not a call.
 	maxControlBody = 1 << 20
-	// silenceTimeout bounds how long a client may send nothing of a body.
-	silenceTimeout = 15 * time.Second
+	// bodyIdleTimeout bounds how long a client may send nothing of a body.
+	bodyIdleTimeout = 15 * time.Second
 )
 
 // readBody reads a body of at most limit bytes; its memory is freed at the end of the request. It fails with CodePayloadTooLarge for a larger
@@ -72,7 +72,7 @@ func nextCapacity(now, size int64, announced bool) int64 {
 	return min(size, max(4<<10, 2*now))
 }
 
-// bodyReader reads a body whose client must send something within each silenceTimeout, and everything until a time.
+// bodyReader reads a body whose client must send something within each bodyIdleTimeout, and everything until a time.
 type bodyReader struct {
 	in    io.Reader
 	w     http.ResponseWriter
@@ -82,7 +82,7 @@ type bodyReader struct {
 
 func (r *bodyReader) Read(p []byte) (int, error) {
 	if r.reads++; r.reads > 1 { // most bodies come with their headers
-		by := time.Now().Add(silenceTimeout)
+		by := time.Now().Add(bodyIdleTimeout)
 		if by.After(r.until) {
 			by = r.until
 		}

@@ -30,7 +30,7 @@ func openCertificates(s Security) (*certificates, error) {
 	return c, c.Reload()
 }
 
-// Reload reads the files again, for connections that are opened from then on. After an error everything stays as it was.
+// Reload reads the files again, for new connections. After an error nothing changes.
 func (c *certificates) Reload() error {
 	s := c.security
 	certificate, err := tls.LoadX509KeyPair(s.CertFile, s.KeyFile)

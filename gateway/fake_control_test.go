@@ -15,21 +15,21 @@ import (
 
 // fakeControl is a Control that grants leases in memory, by the rules of worker workflows.
 type fakeControl struct {
-	mu      sync.Mutex
-	host    string
-	spec    spec.Spec
-	workers map[string]*fakeWorker
-	order   []string
-	granted map[string]api.Lease // by holder and request id
-	asked   map[string]int       // by operation
-	down    bool
-	skew    time.Duration // of this host's clock behind Temporal's
-	gate    chan struct{} // if set, checkouts wait until it is closed
-	atGate  []string      // the holders of those
-	lost    []string      // holder and worker of checkouts whose answer was lost
-	roster  chan struct{} // if set, Status waits until it is closed, whatever its deadline
-	recall  func(worker string, incarnation int64, lease string) api.RecallResult
-	history []string // every grant, in order
+	mu             sync.Mutex
+	host           string
+	spec           spec.Spec
+	workers        map[string]*fakeWorker
+	order          []string
+	granted        map[string]api.Lease // by holder and request id
+	asked          map[string]int       // by operation
+	down           bool
+	skew           time.Duration // of this host's clock behind Temporal's
+	blocked        chan struct{} // if set, checkouts wait until it is closed
+	blockedHolders []string      // the holders of those
+	lost           []string      // holder and worker of checkouts whose answer was lost
+	roster         chan struct{} // if set, Status waits until it is closed, whatever its deadline
+	recall         func(worker string, incarnation int64, lease string) api.RecallResult
+	history        []string // every grant, in order
 }
 
 type fakeWorker struct {
@@ -101,14 +101,14 @@ func (b *fakeControl) Check(context.Context) error {
 
 func (b *fakeControl) Checkout(ctx context.Context, worker string, o tempool.CheckoutOptions) (*api.Lease, error) {
 	b.mu.Lock()
-	gate := b.gate
-	if gate != nil {
-		b.atGate = append(b.atGate, o.Holder+" "+worker)
+	release := b.blocked
+	if release != nil {
+		b.blockedHolders = append(b.blockedHolders, o.Holder+" "+worker)
 	}
 	b.mu.Unlock()
-	if gate != nil {
+	if release != nil {
 		select {
-		case <-gate:
+		case <-release:
 		case <-ctx.Done():
 			return nil, api.Errorf(api.CodeUnavailable, "check out: %w", ctx.Err())
 		}

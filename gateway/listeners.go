@@ -87,7 +87,7 @@ func (g *Gateway) Start() error {
 		})
 	}
 	if auth.openToHost() {
-		logger.Info("every program on this host may use the gateway over TCP; --tokens FILE requires a token", "address", g.config.Listen, "rights", access.Client.String())
+		logger.Info("any program on this host can use the gateway over TCP; set --tokens FILE to require a token", "address", g.config.Listen, "rights", access.Client.String())
 	}
 	g.Dispatcher.Start()
 	return nil

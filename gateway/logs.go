@@ -48,7 +48,7 @@ func readLogQuery(query url.Values, now time.Time) (q logQuery, err error) {
 		case text == "" && query.Has(name), text == "1", text == "true":
 			*flag = true
 		case text != "" && text != "0" && text != "false":
-			return q, api.Errorf(api.CodeInvalid, "%s=%s is neither true nor false", name, text)
+			return q, api.Errorf(api.CodeInvalid, "%s is %q; it must be true or false", name, text)
 		}
 	}
 	q.tail = -1
@@ -64,11 +64,11 @@ func readLogQuery(query url.Values, now time.Time) (q logQuery, err error) {
 			q.since, err = time.Parse(time.RFC3339Nano, text)
 		}
 		if err != nil || age < 0 {
-			return q, api.Errorf(api.CodeInvalid, "since=%s is neither a duration such as 10m nor a time such as 2006-01-02T15:04:05Z", text)
+			return q, api.Errorf(api.CodeInvalid, "since is %q; it must be a duration such as 10m, or a time such as 2026-01-31T12:00:00Z", text)
 		}
 	}
 	if q.follow && q.previous {
-		return q, api.Errorf(api.CodeInvalid, "follow and previous exclude each other: an incarnation that has ended writes no more")
+		return q, api.Errorf(api.CodeInvalid, "follow and previous are mutually exclusive: an incarnation that has ended writes no more")
 	}
 	return q, nil
 }

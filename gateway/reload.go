@@ -58,12 +58,12 @@ func (w *watched) changed() bool {
 func (w *watched) reload(logger *slog.Logger) bool {
 	err := w.reader.Reload()
 	if err != nil {
-		logger.Error("reloading a gateway file failed; its last version stays in force", "error", err)
+		logger.Error("cannot reload a gateway file; keeping its previous contents in effect", "error", err)
 	}
 	return err == nil
 }
 
-// watchFiles reads changed files again until ctx ends. It logs a file that it cannot read, whose last version stays in force.
+// watchFiles reads changed files again until ctx ends. It logs a file that it cannot read, and keeps its previous contents in effect.
 func watchFiles(ctx context.Context, files map[reloader][]string, logger *slog.Logger) {
 	var all []*watched
 	for reader, files := range files {
@@ -75,7 +75,7 @@ func watchFiles(ctx context.Context, files map[reloader][]string, logger *slog.L
 	for range sleep.Ticks(ctx.Done(), reloadInterval) {
 		for _, w := range all {
 			if w.changed() && w.reload(logger) {
-				logger.Info("the gateway has read changed files again", "files", w.files)
+				logger.Info("reloaded changed gateway files", "files", w.files)
 			}
 		}
 	}

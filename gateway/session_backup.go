@@ -91,7 +91,7 @@ func (g *Gateway) importSessions(w http.ResponseWriter, r *http.Request) error {
 	if text := r.URL.Query().Get("any_pool"); text != "" {
 		var err error
 		if anyPool, err = strconv.ParseBool(text); err != nil {
-			return api.Errorf(api.CodeInvalid, "any_pool=%s is neither true nor false", text)
+			return api.Errorf(api.CodeInvalid, "any_pool is %q; it must be true or false", text)
 		}
 	}
 	ctx, store, end, err := g.storeOf(r)

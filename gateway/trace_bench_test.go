@@ -22,8 +22,8 @@ import (
 )
 
 // BenchmarkTracing measures what tracing costs a call: off, off again, which shows what is chance, with 1 % of the calls sampled, and with all. An
-// operation is a round. In each round every way has a fresh gateway and a fresh worker, since two processes of one program differ by more than
-// tracing costs; the ways then take turns of turnCalls calls, in random order. x-% is how much more a call took than one of off in the same round, as the
+// operation is a round. In each round every variant has a fresh gateway and a fresh worker, since two processes of one program differ by more than
+// tracing costs; the variants then take turns of turnCalls calls, in random order. x-% is how much more a call took than one of off in the same round, as the
 // median of all rounds: of processor time, the worker's included (cpu), and of the median call (p50). The log has the interval that holds the true median with
 // 95 % probability. Fewer than 20 rounds say little.
 func BenchmarkTracing(b *testing.B) {
@@ -48,8 +48,8 @@ func BenchmarkTracing(b *testing.B) {
 
 const turnCalls, turnsOfRound = 200, 10
 
-// tracingWay is one of the compared ways, with one value of each measure per round.
-type tracingWay struct {
+// tracingVariant is one of the compared variants, with one value of each measure per round.
+type tracingVariant struct {
 	name             string
 	share            string // of the calls that are sampled; "" without tracing
 	cpu, p50, allocs []float64
@@ -60,43 +60,43 @@ func benchmarkTracing(b *testing.B, call func(*env, []byte) error) {
 	b.Cleanup(collector.Close)
 	b.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
 	b.Setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
-	ways := []*tracingWay{{name: "off"}, {name: "off-again"}, {name: "1-percent", share: "0.01"}, {name: "all", share: "1"}}
+	variants := []*tracingVariant{{name: "off"}, {name: "off-again"}, {name: "1-percent", share: "0.01"}, {name: "all", share: "1"}}
 	for b.Loop() {
-		tracingRound(b, ways, call)
+		tracingRound(b, variants, call)
 	}
 	for _, measure := range []struct {
 		name string
-		of   func(*tracingWay) []float64
-	}{{"cpu", func(w *tracingWay) []float64 { return w.cpu }}, {"p50", func(w *tracingWay) []float64 { return w.p50 }}} {
-		for _, w := range ways {
+		of   func(*tracingVariant) []float64
+	}{{"cpu", func(w *tracingVariant) []float64 { return w.cpu }}, {"p50", func(w *tracingVariant) []float64 { return w.p50 }}} {
+		for _, w := range variants {
 			values := measure.of(w)
 			more := make([]float64, len(values))
 			for i, value := range values {
-				more[i] = 100 * (value/measure.of(ways[0])[i] - 1)
+				more[i] = 100 * (value/measure.of(variants[0])[i] - 1)
 			}
 			low, middle, high := medianWithin(more)
-			if w != ways[0] {
+			if w != variants[0] {
 				b.ReportMetric(middle, w.name+"-"+measure.name+"-%")
 				b.Logf("%-10s %s %+.2f %% (%+.2f to %+.2f)", w.name, measure.name, middle, low, high)
 			}
 		}
-		_, middle, _ := medianWithin(measure.of(ways[0]))
+		_, middle, _ := medianWithin(measure.of(variants[0]))
 		b.ReportMetric(middle, "off-"+measure.name+"-µs")
 	}
-	for _, w := range ways {
+	for _, w := range variants {
 		_, middle, _ := medianWithin(w.allocs)
 		b.ReportMetric(middle, w.name+"-allocs/call")
 	}
 }
 
-// tracingRound adds one value to each measure of each way.
-func tracingRound(b *testing.B, ways []*tracingWay, call func(*env, []byte) error) {
+// tracingRound adds one value to each measure of each variant.
+func tracingRound(b *testing.B, variants []*tracingVariant, call func(*env, []byte) error) {
 	ended := &roundEnd{TB: b}
 	defer ended.end()
-	envs := make([]*env, len(ways))
-	workers := make([]int, len(ways))
-	for _, i := range rand.Perm(len(ways)) { // which process starts first matters, too
-		w := ways[i]
+	envs := make([]*env, len(variants))
+	workers := make([]int, len(variants))
+	for _, i := range rand.Perm(len(variants)) { // which process starts first matters, too
+		w := variants[i]
 		var options []option
 		if w.share != "" {
 			b.Setenv("OTEL_TRACES_SAMPLER_ARG", w.share)
@@ -110,9 +110,9 @@ func tracingRound(b *testing.B, ways []*tracingWay, call func(*env, []byte) erro
 		workers[i] = p.Info().PID
 	}
 	body := bytes.Repeat([]byte("x"), 100)
-	cpu, took, allocs := make([]time.Duration, len(ways)), make([][]time.Duration, len(ways)), make([]uint64, len(ways))
+	cpu, took, allocs := make([]time.Duration, len(variants)), make([][]time.Duration, len(variants)), make([]uint64, len(variants))
 	for turn := range turnsOfRound + 1 { // the first one warms up
-		for _, i := range rand.Perm(len(ways)) {
+		for _, i := range rand.Perm(len(variants)) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			used := processorTime(b) + workerTime(b, workers[i])
@@ -133,7 +133,7 @@ func tracingRound(b *testing.B, ways []*tracingWay, call func(*env, []byte) erro
 			}
 		}
 	}
-	for i, w := range ways {
+	for i, w := range variants {
 		slices.Sort(took[i])
 		w.cpu = append(w.cpu, float64(cpu[i].Nanoseconds())/1000/turnCalls/turnsOfRound)
 		w.p50 = append(w.p50, float64(took[i][len(took[i])/2].Nanoseconds())/1000)

@@ -99,16 +99,16 @@ func TestAReturnedLeaseGoesToTheFirstClientAlsoWhileItAsksForAnother(t *testing.
 		lease := e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "earlier"}).lease(t)
 		held[lease.Worker] = lease
 	}
-	gate := make(chan struct{})
+	release := make(chan struct{})
 	e.control.mu.Lock()
-	e.control.gate = gate
+	e.control.blocked = release
 	e.control.mu.Unlock()
 	first := e.waits("first", 60_000)
 	var asked []string
 	require.Eventually(t, func() bool {
 		e.control.mu.Lock()
 		defer e.control.mu.Unlock()
-		asked = slices.Clone(e.control.atGate)
+		asked = slices.Clone(e.control.blockedHolders)
 		return len(asked) > 0
 	}, timeout, poll)
 	second := e.waits("second", 60_000)
@@ -119,7 +119,7 @@ func TestAReturnedLeaseGoesToTheFirstClientAlsoWhileItAsksForAnother(t *testing.
 	returned := held[free]
 	require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+returned.ID+"~"+returned.Token, nil).status)
 	third := e.waits("third", 60_000)
-	close(gate)
+	close(release)
 	lease := await(t, first).lease(t)
 	require.Equal(t, free, lease.Worker)
 	require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+lease.ID+"~"+lease.Token, nil).status)
@@ -172,9 +172,9 @@ func TestAClientThatWaitsGetsAnIdleLeaseOfTheGateway(t *testing.T) {
 
 func TestALeaseGrantedToAClientThatHasLeftGoesBack(t *testing.T) {
 	e := open(t, 1)
-	gate := make(chan struct{})
+	release := make(chan struct{})
 	e.control.mu.Lock()
-	e.control.gate = gate
+	e.control.blocked = release
 	e.control.mu.Unlock()
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
@@ -182,11 +182,11 @@ func TestALeaseGrantedToAClientThatHasLeftGoesBack(t *testing.T) {
 	require.Eventually(t, func() bool {
 		e.control.mu.Lock()
 		defer e.control.mu.Unlock()
-		return len(e.control.atGate) > 0
+		return len(e.control.blockedHolders) > 0
 	}, timeout, poll)
 	leave()
 	require.Nil(t, await(t, client))
-	close(gate)
+	close(release)
 	require.Eventually(t, func() bool {
 		free := false
 		e.control.with("p/0", func(worker *fakeWorker) { free = worker.seq == 1 && worker.lease == nil })

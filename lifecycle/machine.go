@@ -11,8 +11,8 @@ import (
 // RingSize is how many transitions a Machine remembers; older ones fall out.
 const RingSize = 100
 
-// Machine is the whole life state of one worker. It is a value: Next and WithHealth return a new one and leave the one they were
-// given as it was, ring included. It survives a round trip through JSON unchanged.
+// Machine is the lifecycle state of one worker. It is a value: Next and WithHealth return a new one and do not change the one they were
+// given, ring included. Encoding it as JSON and back yields the same value.
 type Machine struct {
 	State State `json:"state"`
 	// Since is when State was entered.
@@ -75,7 +75,7 @@ func New(now time.Time) Machine {
 }
 
 // Next carries out one event at the time now and returns the machine after it. An event that the state does not accept is an
-// IllegalTransitionError, an Exited event without its facts is ErrExitMissing; either way m comes back as it was.
+// IllegalTransitionError, an Exited event without its facts is ErrExitMissing; in both cases Next returns m unchanged.
 //
 // Start and Hold begin the next incarnation: its number goes up by one, health is Unknown, no stop is requested and it has
 // not started. Release does not count again. Started sets StartedAt and Healthy. ProbeFailed and Unhealthy make the health

@@ -89,7 +89,7 @@ type span struct{ low, high int64 }
 // bounded checks the claims, and returns the total to split.
 func bounded(budget int64, claims []Claim) ([]span, int64, error) {
 	if budget < 0 {
-		return nil, 0, fmt.Errorf("%w: it is %d, and must be 0 or more", ErrAllocation, budget)
+		return nil, 0, fmt.Errorf("%w: the budget is %d; it must be 0 or more", ErrAllocation, budget)
 	}
 	bounds := make([]span, len(claims))
 	left, total := budget, int64(0)
@@ -99,7 +99,7 @@ func bounded(budget int64, claims []Claim) ([]span, int64, error) {
 				ErrAllocation, i, c.Floor, c.Ceiling)
 		}
 		if c.Floor > left {
-			return nil, 0, fmt.Errorf("%w: %d is less than the floors of %d claims add up to; raise the budget, lower the floors or run fewer workers",
+			return nil, 0, fmt.Errorf("%w: %d is less than the sum of the floors of %d claims; raise the budget, lower the floors or run fewer workers",
 				ErrAllocation, budget, len(claims))
 		}
 		left -= c.Floor

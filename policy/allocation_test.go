@@ -52,7 +52,7 @@ func TestABudgetThatCannotBeSplitIsAnErrorThatSaysWhy(t *testing.T) {
 		},
 		"claim 1 has floor": func() ([]int64, error) { return policy.AllocateEqual.Split(29, []policy.Claim{{}, {Floor: -1}}) },
 		"must be 0 or more": func() ([]int64, error) { return policy.AllocateEqual.Split(-1, []policy.Claim{{}}) },
-		"add up to": func() ([]int64, error) {
+		"sum of the floors": func() ([]int64, error) {
 			return policy.AllocateEqual.Split(100, []policy.Claim{{Floor: math.MaxInt64}, {Floor: math.MaxInt64}})
 		},
 		`unknown allocation "fair"`: func() ([]int64, error) { return policy.Allocation("fair").Split(1, []policy.Claim{{}}) },

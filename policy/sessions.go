@@ -54,7 +54,7 @@ func sessionTargets(loads []SessionLoad) ([]int, error) {
 	total, weights := 0, 0
 	for _, load := range loads {
 		if load.Sessions < 0 || load.Weight < 0 {
-			return nil, fmt.Errorf("%w: worker %s has %d sessions and weight %d, and neither can be negative", ErrSessions, load.Worker, load.Sessions, load.Weight)
+			return nil, fmt.Errorf("%w: worker %s has %d sessions and weight %d; neither may be negative", ErrSessions, load.Worker, load.Sessions, load.Weight)
 		}
 		total, weights = total+load.Sessions, weights+load.Weight
 	}

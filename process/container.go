@@ -22,7 +22,7 @@ import (
 const (
 	// engineName is the program of the container engine. Docker cannot pass the descriptors of the protocol frames to a container.
 	engineName = "podman"
-	// engineTimeout bounds a command of the engine, besides those that run workers, and a removal with its further attempts.
+	// engineTimeout bounds a command of the engine that does not run a worker, and a removal with its further attempts.
 	engineTimeout = 20 * time.Second
 	// containersFile says in the state directory that containers were started, which a sweep must look for.
 	containersFile = "containers"
@@ -204,7 +204,7 @@ func (s *Supervisor) sweepContainers() error {
 	return os.Remove(note)
 }
 
-// removeAttempts is how often a removal is tried: the engine fails once if it learns only then that a container has been killed.
+// removeAttempts is how often a removal is tried: the first attempt fails if the engine has not noticed yet that the container was killed.
 const removeAttempts = 3
 
 // removeContainers kills and removes containers, within engineTimeout.

@@ -57,22 +57,22 @@ func classify(e ending, t termination) Exit {
 		exit.Code, exit.Signal = 0, tree.SignalName(e.signal)
 		status = "killed by " + exit.Signal
 	}
-	status = cmp.Or(e.fault, status)
+	status = cmp.Or(e.failure, status)
 	switch {
 	case t.killReason != "" && byKill:
 		exit.Killed, exit.ByAgent, exit.Reason = true, true, "killed: "+t.killReason
 	case t.graceExpired && byKill:
 		exit.Killed, exit.Reason = true, fmt.Sprintf("killed: did not stop within %s of %s", t.grace, asked)
-	case t.failure != "" && byKill && e.fault == "":
+	case t.failure != "" && byKill && e.failure == "":
 		exit.Error, exit.Reason = t.failure, t.failure
 	case t.cutCall != "" && !t.stopped:
 		exit.Killed, exit.CutCall, exit.Reason = byKill, true, "killed: "+t.cutCall
 	case t.stopped:
 		exit.Interrupted, exit.Reason = true, stopped+": "+status
-	case t.failure != "" && e.fault == "":
+	case t.failure != "" && e.failure == "":
 		exit.Error, exit.Reason = t.failure, t.failure+"; "+status
 	default:
-		exit.Error, exit.Reason = e.fault, status
+		exit.Error, exit.Reason = e.failure, status
 	}
 	if e.note != "" {
 		exit.Reason += "; " + e.note

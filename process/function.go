@@ -58,7 +58,7 @@ type function struct {
 	returned  chan struct{}
 	err       error  // of serve, before returned is closed
 	abandoned bool   // by wait
-	fault     string // of crashed, once somebody has received it
+	crash     string // the reason received from crashed
 }
 
 // findFunction returns the function that a spec names.
@@ -126,7 +126,7 @@ func (f *function) wait() {
 	case <-f.returned:
 	case <-f.life.Done():
 		f.awaitReturn()
-	case f.fault = <-f.crashed:
+	case f.crash = <-f.crashed:
 		f.cut()
 		f.awaitReturn()
 	}
@@ -157,16 +157,16 @@ func (f *function) stop(force bool) {
 func (f *function) end() ending {
 	e := ending{status: "returned", inAgent: true}
 	select {
-	case f.fault = <-f.crashed: // as it returned, or as it was cut
+	case f.crash = <-f.crashed: // as it returned, or as it was cut
 	default:
 	}
 	switch t := f.currentTermination(); {
-	case f.fault != "":
-		e.code, e.fault = crashCode, f.fault
+	case f.crash != "":
+		e.code, e.failure = crashCode, f.crash
 	case t.killed() || t.graceExpired:
 		e.signal = syscall.SIGKILL
 	case !f.abandoned && f.err != nil:
-		e.code, e.fault = 1, f.err.Error()
+		e.code, e.failure = 1, f.err.Error()
 	}
 	if f.abandoned {
 		e.note = fmt.Sprintf("a call did not return within %s of its end; its goroutine is abandoned", returnTimeout)

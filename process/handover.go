@@ -26,7 +26,7 @@ const KeepFor = 2 * time.Minute
 // keptFormat is the version of keptRecord. A supervisor takes over only what it reads completely.
 const keptFormat = 1
 
-// keptRecord is what the next supervisor needs about a process besides its descriptors.
+// keptRecord is what the next supervisor needs to know about a process, in addition to its descriptors.
 type keptRecord struct {
 	Format      int       `json:"format"`
 	Worker      string    `json:"worker"`

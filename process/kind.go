@@ -8,7 +8,7 @@ import (
 	"github.com/tempool/tempool/process/tree"
 )
 
-// kind is what runs one incarnation. Its Process decides when it starts and stops, speaks the protocol, and judges its end; the kind carries that
+// kind is what runs one incarnation. Its Process decides when it starts and stops, speaks the protocol, and classifies its end; the kind carries that
 // out. There is one for each value of pool.kind, and the tests of kind_test.go hold for all of them.
 type kind interface {
 	// start runs the incarnation, and opens the Process's connection unless its protocol is none. If it fails, nothing is left to release.
@@ -35,7 +35,7 @@ type ending struct {
 
 	inAgent bool   // there was no process that had a code and a signal for others to see
 	status  string // of an end within the agent that nothing has cut
-	fault   string // what the incarnation did wrong, if anything is known besides the code
+	failure string // why the incarnation failed, if anything is known in addition to the code
 	note    string // what else the reason should say
 }
 

@@ -17,7 +17,7 @@ const DefaultEnforceEvery = time.Second
 // Mechanism is how a limit is enforced. The words appear in state and metrics.
 type Mechanism = limits.Mechanism
 
-// Limits returns the limits in force: the spec's, or those of ApplyLimits.
+// Limits returns the limits in effect: the spec's, or those of ApplyLimits.
 func (p *Process) Limits() spec.Limits {
 	p.limitsMu.Lock()
 	defer p.limitsMu.Unlock()

@@ -11,8 +11,8 @@ import (
 )
 
 // Protect hides the agent's secrets from the workers of its host: it clears the environment that /proc shows of this process, and forbids
-// other processes of its user to read its memory. os.Getenv and the environments of children stay as they are. Call it once, early: what
-// read the environment before may have been seen.
+// other processes of its user to read its memory. os.Getenv and the environments of children are unchanged. Call it once, early: a process may
+// have read the environment before.
 func Protect() error {
 	if err := clearShownEnvironment(); err != nil {
 		return fmt.Errorf("hide the agent's environment from workers: %w", err)
@@ -37,12 +37,12 @@ func clearShownEnvironment() error {
 	}
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]) // the first is field 3
 	if len(fields) <= envEndField-3 {
-		return errors.New("/proc/self/stat does not say where it is")
+		return errors.New("/proc/self/stat has no valid bounds of the environment")
 	}
 	start, startErr := strconv.ParseInt(string(fields[envStartField-3]), 10, 64)
 	end, endErr := strconv.ParseInt(string(fields[envEndField-3]), 10, 64)
 	if startErr != nil || endErr != nil || start <= 0 || end < start {
-		return errors.New("/proc/self/stat does not say where it is")
+		return errors.New("/proc/self/stat has no valid bounds of the environment")
 	}
 	memory, err := os.OpenFile("/proc/self/mem", os.O_WRONLY, 0)
 	if err != nil {

@@ -13,7 +13,7 @@ func withUmask(mask int, start func() error) error {
 	go func() {
 		runtime.LockOSThread() // never unlocked: the runtime discards the thread when the goroutine ends
 		if err := unix.Unshare(unix.CLONE_FS); err != nil {
-			done <- fmt.Errorf("give the starting thread its own umask: %w", err)
+			done <- fmt.Errorf("set a separate umask for the new process: %w", err)
 			return
 		}
 		unix.Umask(mask)

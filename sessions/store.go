@@ -9,7 +9,7 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// Store holds sessions. Its methods are safe for concurrent use and honour ctx. Errors are coded: besides the codes named below, any
+// Store holds sessions. Its methods are safe for concurrent use and honour ctx. Errors are coded: in addition to the codes named below, any
 // method may fail with CodeStoreUnavailable (the store does not answer or is closed) and with CodeInvalid (malformed id).
 //
 // An expired session does not exist for any method from the moment it expires, whether or not it was swept.

@@ -108,7 +108,7 @@ type Spec struct {
 	Policy     Policy     `json:"policy" toml:"policy"`
 }
 
-// Pool is what a pool runs, the number of workers and their protocol. Name has no default, nor have Command and Function where Kind needs them.
+// Pool is what a pool runs, the number of workers and their protocol. Name has no default, and neither do Command and Function where Kind needs them.
 type Pool struct {
 	// Name matches [a-z0-9][a-z0-9_-]{0,62}. Workers are named <name>/<slot>.
 	Name string `json:"name" toml:"name"`
@@ -131,7 +131,7 @@ type Pool struct {
 	Placement string `json:"placement" toml:"placement"`
 	// MaxInflight is the number of calls that one worker serves at once.
 	MaxInflight int `json:"max_inflight" toml:"max_inflight"`
-	// Env is the environment of the worker, besides EnvFrom, Tempool's own variables, and the agent's PATH unless Env sets one.
+	// Env is the environment of the worker, in addition to EnvFrom, Tempool's own variables, and the agent's PATH unless Env sets one.
 	Env map[string]string `json:"env" toml:"env"`
 	// EnvFrom names variables that each start copies from the agent's environment, so that secrets stay out of the spec.
 	EnvFrom []string `json:"env_from" toml:"env_from"`

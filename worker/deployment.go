@@ -87,10 +87,10 @@ func (d Deployment) register(ctx context.Context, deployments client.WorkerDeplo
 		current, err := d.ensureCurrent(ctx, handle)
 		switch {
 		case err == nil && current == d.BuildID:
-			log.Info("this agent's build runs the workflows", "deployment", d.Name, "build_id", d.BuildID)
+			log.Info("this agent's build is the current version of its deployment", "deployment", d.Name, "build_id", d.BuildID)
 			return nil
 		case err == nil:
-			log.Warn("another build runs the workflows; once its agents run, make this build current: "+d.promotion(), "deployment", d.Name,
+			log.Warn("another build is the current version of the deployment; once this build's agents run, make it current: "+d.promotion(), "deployment", d.Name,
 				"build_id", d.BuildID, "current", current)
 			return nil
 		case !isRegistering(err):

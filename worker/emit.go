@@ -26,7 +26,7 @@ func (a *Agent) emitStarted(p *process.Process) {
 	})
 }
 
-// emitEnded emits that a process has ended. Its outcome is as far as this host knows: only the workflow knows whether its end was requested.
+// emitEnded emits that a process has ended. Its outcome is what this host knows: only the workflow knows whether the end was requested.
 func (a *Agent) emitEnded(p *process.Process) {
 	exit := p.Exit()
 	a.events.Emit(api.EventProcessEnded, api.WorkerSource(p.Worker()), time.Now(), api.ProcessEventData{
@@ -35,7 +35,7 @@ func (a *Agent) emitEnded(p *process.Process) {
 	})
 }
 
-// emittingObserver emits what the activities see of the workers, besides counting it.
+// emittingObserver counts what the activities observe of the workers, and emits it.
 type emittingObserver struct {
 	activities.Observer
 	agent   *Agent

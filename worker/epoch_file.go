@@ -21,15 +21,15 @@ func (a *Agent) lastEpoch() int64 {
 	}
 	epoch, err := strconv.ParseInt(strings.TrimSpace(string(content)), 10, 64)
 	if err != nil || epoch < 0 {
-		a.log.Warn("cannot read the epoch of the agent before", "file", epochFile, "content", strconv.Quote(string(content[:min(len(content), 64)])))
+		a.log.Warn("cannot parse the previous agent's epoch", "file", epochFile, "content", strconv.Quote(string(content[:min(len(content), 64)])))
 		return 0
 	}
 	return epoch
 }
 
-// rememberEpoch keeps an epoch for the next agent on this state folder.
+// rememberEpoch writes an epoch for the next agent on this state folder.
 func (a *Agent) rememberEpoch(epoch int64) {
 	if err := atomicfile.Write(filepath.Join(a.config.StateDir, epochFile), []byte(strconv.FormatInt(epoch, 10)+"\n"), 0o600); err != nil {
-		a.log.Warn("cannot remember the epoch; it matters only if the host's workflow is ended from outside", "epoch", epoch, "error", err)
+		a.log.Warn("cannot save the epoch; it is needed only if the host's workflow is ended from outside", "epoch", epoch, "error", err)
 	}
 }

@@ -54,7 +54,7 @@ type membership struct {
 	request   api.JoinRequest
 	worker    sdkworker.Worker // polls the queue of the present epoch
 	heartbeat time.Time        // the newest
-	living    int              // liveness activities under way: one, but for moments
+	living    int              // liveness activities in progress: one, except for short overlaps
 }
 
 // machine names this agent's process to people.
@@ -231,7 +231,7 @@ func (m *membership) answers(ctx context.Context) bool {
 	return err == nil
 }
 
-// leave ends the epoch at a shutdown, if Temporal answers, but for the processes that wait for the next agent. It completes the request.
+// leave ends the epoch at a shutdown, if Temporal answers, except for the processes that wait for the next agent. It completes the request.
 func (m *membership) leave(ctx context.Context, request api.LeaveRequest) {
 	if m.stop == nil {
 		return

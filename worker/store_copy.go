@@ -209,9 +209,9 @@ func (s *stores) swapCopy(ctx context.Context, store *dualwrite.Store, record co
 	back := step.Step == api.CopyStepBack
 	switch {
 	case back && !record.CutOver:
-		return 0, stepRefused(step.Step, "sessions are in %s, which is the source", record.From)
+		return 0, stepRefused(step.Step, "the sessions are in %s, the source", record.From)
 	case !back && record.CutOver:
-		return 0, stepRefused(step.Step, "sessions are in %s already", record.To)
+		return 0, stepRefused(step.Step, "the sessions are already in %s", record.To)
 	case step.Force && !back:
 		return 0, stepRefused(step.Step, "only %s can be forced", api.CopyStepBack)
 	}
@@ -237,7 +237,7 @@ func (s *stores) endCopy(store *dualwrite.Store, record copyRecord, step api.Cop
 		kept, released, swap = record.To, record.From, api.CopyStepCutOver
 	}
 	if record.CutOver != (step == api.CopyStepFinish) {
-		return stepRefused(step, "sessions are in %s still; do %s first", released, swap)
+		return stepRefused(step, "the sessions are still in %s; run the step %s first", released, swap)
 	}
 	if users := s.poolsUsing(released); len(users) > 0 {
 		return stepRefused(step, "the spec of %s still names %s; apply one with %s first", strings.Join(users, ", "), released, kept.specText())

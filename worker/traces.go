@@ -22,7 +22,7 @@ import (
 // shutdownTraces bounds the export of the last spans.
 const shutdownTraces = 3 * time.Second
 
-// traces makes the agent's spans. With a nil tracer it makes none, and what it wraps is as it was.
+// traces makes the agent's spans. With a nil tracer it makes none, and returns what it wraps unchanged.
 type traces struct {
 	tracer   trace.Tracer
 	provider *traceexport.Provider // nil if the agent's owner exports the spans, or nobody does

@@ -95,7 +95,7 @@ func OpenTokens(path string) (*Tokens, error) {
 	return t, t.Reload()
 }
 
-// Reload reads the file again. After an error the tokens stay as they were.
+// Reload reads the file again. After an error the tokens are unchanged.
 func (t *Tokens) Reload() error {
 	file, err := ReadFile(t.path)
 	if err != nil {

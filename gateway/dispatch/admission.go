@@ -99,7 +99,7 @@ func (p *poolState) admitWorkerLocked(worker string, now time.Time) (*upstream, 
 func leaseID(r api.LeaseRef) string { return api.LeaseID(r.Pool, r.Slot, r.Incarnation, r.Seq) }
 
 func errOwnLease(id string) *api.Error {
-	return api.Errorf(api.CodeInvalid, "lease %s is the gateway's own; call the pool instead (POST /v1/pools/POOL/call/METHOD)", id)
+	return api.Errorf(api.CodeInvalid, "lease %s belongs to the gateway; call the pool instead (POST /v1/pools/POOL/call/METHOD)", id)
 }
 
 func errExpired(id string) *api.Error {

@@ -48,5 +48,5 @@ func (a Authority) opens(k leaseKey) bool {
 }
 
 func errForbiddenLease(id string) *api.Error {
-	return api.Errorf(api.CodeForbidden, "lease %s is another client's, or its token is missing; send the token that the checkout returned, as %s or as %s~TOKEN", id, api.HeaderLeaseToken, id)
+	return api.Errorf(api.CodeForbidden, "lease %s belongs to another client, or its token is missing; send the token that the checkout returned, as %s or as %s~TOKEN", id, api.HeaderLeaseToken, id)
 }

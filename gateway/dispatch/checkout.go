@@ -35,7 +35,7 @@ func (r CheckoutRequest) validate() error {
 		return invalid
 	}
 	if strings.HasPrefix(r.Holder, api.GatewayHolderPrefix) {
-		return api.Errorf(api.CodeInvalid, "holder is %q; names that start with %s are gateways' own", r.Holder, api.GatewayHolderPrefix)
+		return api.Errorf(api.CodeInvalid, "holder is %q; names that start with %s are reserved for gateways", r.Holder, api.GatewayHolderPrefix)
 	}
 	if r.Token != "" {
 		if invalid := api.CheckLeaseToken(r.Token); invalid != nil {

@@ -35,7 +35,7 @@ func (a turn) before(b turn) bool {
 	return a.seq < b.seq
 }
 
-// arrival is when a call came to the queue, and the turn that it got.
+// arrival is when a call joined the queue, and its number in the order of arrival.
 type arrival struct {
 	at   time.Time
 	turn turn

@@ -93,7 +93,7 @@ func (w *waiter) sendAhead() {
 	}
 }
 
-// begin records that the worker has come to a call that was sent ahead.
+// begin records that the worker begins a call that was sent ahead.
 func (c *Call) begin() {
 	now, p := time.Now(), c.upstream.pool
 	p.mu.Lock()
@@ -111,7 +111,7 @@ func (u *upstream) aheadLocked() int {
 	return 0
 }
 
-// errStillAhead ends a call whose worker has not come to it within queue.timeout. The worker may come to it before it reads the cancel.
+// errStillAhead ends a call that its worker has not begun within queue.timeout. The worker may begin it before it reads the cancel.
 func (c *Call) errStillAhead(timeout time.Duration) *api.Error {
 	return api.Errorf(api.CodeDeadlineExceeded, "%s was sent to %s, which has not ended the call before it within %s (queue.timeout); whether it still begins is unknown",
 		c.method, c.upstream.worker, timeout)

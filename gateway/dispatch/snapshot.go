@@ -55,7 +55,7 @@ type WorkerSnapshot struct {
 	Worker           string
 	Requests, Failed int64
 	CallTime         time.Duration
-	// Granted counts the leases that this gateway acquired or learned of, Refused the checkouts through it that were refused.
+	// Granted counts the leases that this gateway acquired or was shown, Refused the checkouts through it that were refused.
 	Granted, Refused int64
 	// Here reports that a process of the worker runs on this host. The other fields are about that: the newest incarnation and whether
 	// it drains, whether any incarnation is leased, and the calls in flight on all of them.

@@ -245,7 +245,7 @@ func (d *Dispatcher) EndSuspension(ctx context.Context, r api.ResumeRequest) (re
 	return result
 }
 
-var errHookTimeout = errors.New("it has not returned within health.timeout")
+var errHookTimeout = errors.New("it did not return within health.timeout")
 
 // Suspension returns what is known of the newest suspension of an incarnation, nil if there was none.
 func (d *Dispatcher) Suspension(worker string, incarnation int64) *api.Suspension {

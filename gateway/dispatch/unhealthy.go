@@ -30,25 +30,25 @@ func (u *upstream) degradeLocked(reason string) {
 	}
 }
 
-// callErrors judges an incarnation by its calls.
+// callErrors counts the failed calls of an incarnation.
 type callErrors struct {
 	inRow    int       // calls in a row that ended in an error which the program did not raise on purpose
 	degraded time.Time // when they were too many; zero once a later call was answered
-	replaced bool      // as many failed again: nothing is left to judge
+	replaced bool      // as many failed again: no further call counts
 }
 
-// verdict is the conclusion from the calls of an incarnation.
-type verdict int
+// errorAction is what the calls of an incarnation require.
+type errorAction int
 
 const (
-	keep verdict = iota
+	keep errorAction = iota
 	degrade
 	replace
 )
 
 // count counts a call that was answered, unhandled or well; limit is health.max_call_errors. Calls that had started before the incarnation was
 // degraded, and end after that, say nothing new.
-func (e *callErrors) count(unhandled bool, started, now time.Time, limit int) verdict {
+func (e *callErrors) count(unhandled bool, started, now time.Time, limit int) errorAction {
 	switch {
 	case e.replaced, limit <= 0, started.Before(e.degraded):
 		return keep
@@ -73,8 +73,8 @@ const maxReason = 500
 
 func shorten(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxReason)], "") }
 
-// countErrorLocked judges the incarnation by a call that has ended with err. The Dispatcher's own lease carries the verdict to the worker when it
-// is returned; a client's lease continues, so the worker is notified.
+// countErrorLocked counts a call that ended with err, and acts on too many. The Dispatcher's own lease carries the action to the worker when it is
+// returned; a client's lease continues, so the worker is notified.
 func (u *upstream) countErrorLocked(c *Call, err error, now time.Time) {
 	unhandled := false
 	if err != nil { // before the variable, which costs an allocation
@@ -84,17 +84,17 @@ func (u *upstream) countErrorLocked(c *Call, err error, now time.Time) {
 		}
 		unhandled = remote.Unhandled
 	}
-	v := u.errors.count(unhandled, c.startedAt, now, u.spec.Health.MaxCallErrors)
-	if v == keep {
+	action := u.errors.count(unhandled, c.startedAt, now, u.spec.Health.MaxCallErrors)
+	if action == keep {
 		return
 	}
 	reason := fmt.Sprintf("%d calls in a row failed with an error that the program did not raise on purpose (health.max_call_errors); the last one: %s", u.spec.Health.MaxCallErrors, shorten(err.Error()))
 	switch {
 	case !c.lease.own:
 		if report := u.pool.dispatcher.config.Unhealthy; report != nil {
-			u.pool.dispatcher.work.Go(func() { report(u.worker, u.incarnation, reason, v == replace) })
+			u.pool.dispatcher.work.Go(func() { report(u.worker, u.incarnation, reason, action == replace) })
 		}
-	case v == replace:
+	case action == replace:
 		c.lease.fatal = reason
 	default:
 		u.degradeLocked(reason)

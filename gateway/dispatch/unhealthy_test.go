@@ -18,19 +18,19 @@ func TestConsecutiveFailedCallsDegradeThenReplace(t *testing.T) {
 	at := func(n int) time.Time { return start.Add(time.Duration(n) * time.Second) }
 	for name, c := range map[string]struct {
 		calls string // e: unhandled error, o: good, l: unhandled error of a call that had started before all others
-		want  []verdict
+		want  []errorAction
 	}{
-		"too few":                    {"ee", []verdict{keep, keep}},
-		"enough":                     {"eee", []verdict{keep, keep, degrade}},
-		"as many again":              {"eeeeee", []verdict{keep, keep, degrade, keep, keep, replace}},
-		"it is said once":            {"eeeeeeeee", []verdict{keep, keep, degrade, keep, keep, replace, keep, keep, keep}},
-		"a good one between":         {"eeoee", []verdict{keep, keep, keep, keep, keep}},
-		"a good one brings it back":  {"eeeoeee", []verdict{keep, keep, degrade, keep, keep, keep, degrade}},
-		"late ones count only once":  {"eeelll", []verdict{keep, keep, degrade, keep, keep, keep}},
-		"late ones and as many more": {"eeellleee", []verdict{keep, keep, degrade, keep, keep, keep, keep, keep, replace}},
+		"too few":                    {"ee", []errorAction{keep, keep}},
+		"enough":                     {"eee", []errorAction{keep, keep, degrade}},
+		"as many again":              {"eeeeee", []errorAction{keep, keep, degrade, keep, keep, replace}},
+		"it is said once":            {"eeeeeeeee", []errorAction{keep, keep, degrade, keep, keep, replace, keep, keep, keep}},
+		"a good one between":         {"eeoee", []errorAction{keep, keep, keep, keep, keep}},
+		"a good one brings it back":  {"eeeoeee", []errorAction{keep, keep, degrade, keep, keep, keep, degrade}},
+		"late ones count only once":  {"eeelll", []errorAction{keep, keep, degrade, keep, keep, keep}},
+		"late ones and as many more": {"eeellleee", []errorAction{keep, keep, degrade, keep, keep, keep, keep, keep, replace}},
 	} {
 		var e callErrors
-		var got []verdict
+		var got []errorAction
 		for i, call := range c.calls {
 			started := at(i)
 			if call == 'l' {

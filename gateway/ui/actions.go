@@ -83,7 +83,7 @@ func restart(ctx context.Context, v *visit, t actionTarget) error {
 
 var actions = []action{
 	{
-		name: "scale", label: "Scale…", noReason: true, asks: "How many workers shall %s have?", done: "The pool has recorded the size; its workers follow.",
+		name: "scale", label: "Scale…", noReason: true, asks: "How many workers should %s have?", done: "The pool has recorded the size; its workers follow.",
 		means: "Additional workers start where hosts have capacity. Surplus workers drain before they stop. A pool that follows demand continues from there.",
 		do:    scale,
 	},
@@ -276,7 +276,7 @@ type confirmView struct {
 	Error    string
 }
 
-// confirmPage asks whether an action shall be done.
+// confirmPage asks for confirmation of an action.
 func (v *visit) confirmPage() error {
 	a, t, err := v.asked()
 	if err != nil {
@@ -307,7 +307,7 @@ func (v *visit) act() error {
 	if err := a.do(ctx, v, t); err != nil {
 		return v.confirm(statusOf(err), a, t, "This was not done: "+message(err)+".")
 	}
-	v.d.config.Logger.Info("done in the dashboard", "action", a.name, "target", t.Subject(), "by", v.principal.Name, "reason", t.Reason)
+	v.d.config.Logger.Info("dashboard action completed", "action", a.name, "target", t.Subject(), "by", v.principal.Name, "reason", t.Reason)
 	v.d.memos.forget(t.Pool) // so that it is queried again
 	back := t.Back() + "?done="
 	if a.name == "delete-session" {

@@ -67,7 +67,7 @@ func (v *visit) applyPage() error {
 	return v.showApply(http.StatusOK, applyView{Version: present.SpecVersion, Text: present.Spec.Text()})
 }
 
-// postApply compares the text of the form with the present spec, or applies it. What was typed comes back with each error.
+// postApply compares the text of the form with the present spec, or applies it. A page with an error still has the text.
 func (v *visit) postApply() error {
 	if err := v.checkMayApply(); err != nil {
 		return err
@@ -115,7 +115,7 @@ func (v *visit) postApply() error {
 		view.Error = "This was not applied: " + message(err) + "."
 		return v.showApply(statusOf(err), view)
 	}
-	v.d.config.Logger.Info("done in the dashboard", "action", "apply", "target", "pool "+present.Pool, "by", v.principal.Name, "changes", len(view.Changes))
+	v.d.config.Logger.Info("dashboard action completed", "action", "apply", "target", "pool "+present.Pool, "by", v.principal.Name, "changes", len(view.Changes))
 	v.d.memos.forget(present.Pool) // so that it is queried again
 	http.Redirect(v.w, v.r, poolPath(present.Pool)+"?done=apply", http.StatusSeeOther)
 	return nil

@@ -35,7 +35,7 @@ type Balancer struct {
 	refreshing chan struct{} // closed at the end of the refresh in progress; nil if there is none
 }
 
-// New returns a Balancer that learns its gateways from read, which start runs in the background. An error of start counts as one of read.
+// New returns a Balancer that gets its gateways from read, which start runs in the background. An error of start counts as one of read.
 func New(read func(context.Context) (api.PoolStatus, error), start func(work func(context.Context)) error) *Balancer {
 	return &Balancer{read: read, start: start, now: time.Now}
 }

@@ -20,10 +20,10 @@ func newGuard() (*guard, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	end, err := cmd.StdinPipe()
 	if err != nil {
-		return nil, fmt.Errorf("create the guard's pipe: %w", err)
+		return nil, fmt.Errorf("create a pipe to the server's watcher: %w", err)
 	}
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start /bin/sh as guard: %w", err)
+		return nil, fmt.Errorf("start /bin/sh to watch the server: %w", err)
 	}
 	return &guard{cmd: cmd, end: end}, nil
 }

@@ -15,7 +15,7 @@ const Mark = "(hidden)"
 
 // URLs hides the secrets of the URLs in a sentence: their user info, and the parameters of queries that a name marks as a password, a token or a key. Of user
 // info it leaves a plain name before a password, as in redis://me:(hidden)@host: a name alone, a long one or one with an empty password may be a token. A
-// URL whose form is wrong is hidden as far as its user info may reach.
+// malformed URL is hidden as far as its user info may extend.
 func URLs(text string) string {
 	return parameter.ReplaceAllStringFunc(hideUserInfo(text), func(found string) string {
 		name, _, _ := strings.Cut(found[1:], "=")

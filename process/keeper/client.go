@@ -148,7 +148,7 @@ func (t *Takeover) receive() error {
 		case kind[0] == allSent:
 			return nil
 		case kind[0] != itemFollows:
-			return fmt.Errorf("the keeper sent %q", kind[0])
+			return fmt.Errorf("unexpected message %q from the keeper", kind[0])
 		}
 		files, err := filesOf(rights[:got])
 		t.Items = append(t.Items, Item{Files: files})
@@ -161,7 +161,7 @@ func (t *Takeover) receive() error {
 		}
 		size := binary.BigEndian.Uint32(length[:])
 		if size > maxRecord {
-			return fmt.Errorf("a record of %d bytes", size)
+			return fmt.Errorf("the keeper's record has %d bytes; at most %d are allowed", size, maxRecord)
 		}
 		record := make([]byte, size)
 		if _, err := io.ReadFull(t.conn, record); err != nil {

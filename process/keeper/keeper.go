@@ -193,7 +193,7 @@ func expect(in io.Reader, want byte) error {
 		return err
 	}
 	if got[0] != want {
-		return fmt.Errorf("got %q instead of %q", got[0], want)
+		return fmt.Errorf("unexpected message %q; expected %q", got[0], want)
 	}
 	return nil
 }

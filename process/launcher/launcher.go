@@ -34,12 +34,12 @@ type Options struct {
 	// Env is the launcher's environment, not the program's. It must contain the incarnation's cookie.
 	Env     []string
 	Fork    func(*exec.Cmd) error // starts the launcher, which is reaped with tree.WaitChild
-	Timeout time.Duration         // until the limits are in force and the program runs
+	Timeout time.Duration         // until the limits are in effect and the program runs
 }
 
 // Started is what the start of a program has found out.
 type Started struct {
-	// OpenFiles is the limit in force if the host allows fewer open files than requested, else 0.
+	// OpenFiles is the limit in effect if the host allows fewer open files than requested, else 0.
 	OpenFiles uint64
 	// Namespaces are those of the program's sandbox, if it has any of its own. The caller closes them.
 	Namespaces sandbox.Namespaces
@@ -66,10 +66,10 @@ type request struct {
 	Agent       int               `json:"agent"` // the PID of the program that sent the request
 }
 
-// reply is the launcher's answer: one when its limits are in force, and a second one only if it cannot execute the program.
+// reply is the launcher's answer: one when its limits are in effect, and a second one only if it cannot execute the program.
 type reply struct {
 	Error string `json:"error,omitempty"` // a sentence; empty for success
-	// OpenFiles is the limit in force if the host allows fewer open files than requested.
+	// OpenFiles is the limit in effect if the host allows fewer open files than requested.
 	OpenFiles uint64 `json:"open_files,omitempty"`
 }
 

@@ -9,7 +9,7 @@ import (
 // forbid new privileges.
 func dropPrivileges() error {
 	if err := syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{}); err != nil {
-		return fmt.Errorf("forbid the worker core files: %w", err)
+		return fmt.Errorf("disable the worker's core files: %w", err)
 	}
 	return nil
 }

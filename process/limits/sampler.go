@@ -75,7 +75,7 @@ type CPUWindow struct {
 	since    time.Time
 }
 
-// Check decides on one sample. It is pure but for the state in w.
+// Check decides on one sample. It is pure except for the state in w.
 func (l Sampled) Check(usage TreeUsage, w *CPUWindow) (Action, Violation) {
 	violation := func(limit, format string, args ...any) Violation {
 		return Violation{Limit: limit, Reason: fmt.Sprintf(format, args...), At: usage.at}

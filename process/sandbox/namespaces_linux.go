@@ -122,7 +122,7 @@ func (s Sandbox) mountTmp() error {
 			return err
 		}
 		if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", file.Fd()), dir, "", unix.MS_BIND, ""); err != nil {
-			return fmt.Errorf("keep %s: %w", dir, err)
+			return fmt.Errorf("keep %s visible: %w", dir, err)
 		}
 	}
 	return nil

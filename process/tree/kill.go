@@ -83,7 +83,7 @@ func (k *killer) round(scan func(visit func(*Entry)) (*Table, error)) bool {
 			k.report.Err = err
 			return true
 		}
-		k.sleep() // the resource that the host has run out of may come back
+		k.sleep() // the resource that the host has run out of may become available again
 		return false
 	}
 	members := t.Members(k.tree)

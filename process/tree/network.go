@@ -17,7 +17,7 @@ type networkInterface struct {
 // maxInterfaces bounds the interfaces of a tree. A program may make as many as it likes in a namespace that it has made.
 const maxInterfaces = 128
 
-// networkTotal adds up what the interfaces of a tree count. An interface that is gone still counts, and one whose counters have fallen began anew.
+// networkTotal adds up what the interfaces of a tree count. An interface that is gone still counts, and one whose counters have fallen has restarted at 0.
 type networkTotal struct {
 	latest map[networkInterface]NetworkBytes // nil before the first
 	total  NetworkBytes

@@ -24,7 +24,7 @@ type Sample struct {
 	CPUPercent float64 `json:"cpu_percent"`
 	OpenFiles  int     `json:"open_files"`
 	Threads    int     `json:"threads"`
-	Children   int     `json:"children"` // processes besides the first
+	Children   int     `json:"children"` // processes other than the first
 	// ReadBytes and WriteBytes went to and from storage since the start, as far as the system reports them.
 	ReadBytes  int64 `json:"read_bytes"`
 	WriteBytes int64 `json:"write_bytes"`

@@ -18,7 +18,7 @@ const maxFinalRead = 2 * time.Second
 // closeFinalRead is maxFinalRead once the Conn is closed.
 const closeFinalRead = 50 * time.Millisecond
 
-// BeginAhead is Begin behind the one call that a serial worker serves. Besides Begin's reasons it reports false if the worker is not serial, MaxInflight
+// BeginAhead is Begin behind the one call that a serial worker serves. It reports false for Begin's reasons, and if the worker is not serial, MaxInflight
 // is above 1, or the calls in flight and in the queue are not one whose request was sent.
 func (x *Exchange) BeginAhead(c Conn) bool { return x.begin(c, (*conn).tryAdmitAhead) }
 
@@ -68,7 +68,7 @@ func (c *conn) tryAdmitAhead(x *Exchange) bool {
 	return true
 }
 
-// advanceLocked is for each call that ends: the worker comes to the one that was sent ahead. It returns that one's observer, if it has one and its
+// advanceLocked is called for each call that ends: the worker now begins the one that was sent ahead. It returns that one's observer, if it has one and its
 // caller waits.
 func (c *conn) advanceLocked(ended *callEntry) Observer {
 	next := c.ahead
@@ -127,7 +127,7 @@ func (c *conn) awaitFinalRead() {
 	}
 }
 
-// endedBefore reports whether the worker has certainly ended before it came to the call: all that it has written was read, to the end, and the
+// endedBefore reports whether the worker has certainly ended before it began the call: all that it has written was read, to the end, and the
 // answer to the call before is not among it.
 func (c *conn) endedBefore(x *Exchange) bool {
 	select {

@@ -12,7 +12,7 @@ var (
 	ErrPeerClosed    = errors.New("the worker closed the connection")
 	ErrUnanswered    = errors.New("the worker did not respond to a cancelled call in time, so its state is unknown")
 	ErrTooLarge      = errors.New("message too large; raise the limit or send less")
-	ErrNotBegun      = errors.New("the worker ends, and has not begun the call")
+	ErrNotBegun      = errors.New("the worker is stopping and has not begun the call")
 	ErrSlowReader    = errors.New("the stream was read too slowly: its buffer is full, and other calls share its worker")
 	ErrInvalidParams = errors.New("JSON-RPC params must be a JSON object or array, or empty")
 	ErrInvalidMethod = fmt.Errorf("a method name has 1 to %d bytes", MaxMethod)

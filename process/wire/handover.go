@@ -17,7 +17,7 @@ var ErrHandedOver = errors.New("the connection was handed over to another progra
 
 var errMidMessage = errors.New("the worker is in the middle of a message")
 
-// State is what a Conn knows besides its streams, for the program that continues with them.
+// State is the state of a Conn without its streams, for the program that continues with them.
 type State struct {
 	// Hello is the worker's; nil for JSON-RPC.
 	Hello *Hello `json:"hello,omitempty"`

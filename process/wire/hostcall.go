@@ -88,7 +88,7 @@ func (c *conn) answerHostCall(id uint32, result []byte, err error) {
 		}
 	}
 	if c.out.backlogged() > int(c.o.MaxMessage) {
-		c.fail(violation("it makes host calls faster than it reads the results"))
+		c.fail(violation("it sends host calls faster than it reads the results"))
 		return
 	}
 	msg, err := AppendFrame(nil, answer)

@@ -12,7 +12,7 @@ import (
 func (w *Worker) unhealthy(reason string) error {
 	c := w.serving.Load()
 	if c == nil {
-		return errors.New("Unhealthy needs Run: until then, return an error from an OnStart function")
+		return errors.New("call Unhealthy after Run has started; before that, return an error from an OnStart function")
 	}
 	report, err := json.Marshal(map[string]string{"reason": cut(reason, wire.MaxReason)})
 	if err != nil {

@@ -58,7 +58,7 @@ func TestAHealthFunctionEndsWithTheWorker(t *testing.T) {
 
 func TestAWorkerReportsAtOnceThatItIsNotWell(t *testing.T) {
 	fresh(t)
-	require.ErrorContains(t, Unhealthy("no"), "needs Run")
+	require.ErrorContains(t, Unhealthy("no"), "after Run")
 	Method("report", func(_ context.Context, reason string) (any, error) { return nil, Unhealthy(reason) })
 	reports := make(chan string, 1)
 	host := serve(t, wire.Options{OnUnhealthy: func(reason string) { reports <- reason }})

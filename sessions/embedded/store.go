@@ -38,7 +38,7 @@ type Options struct {
 	Sync Sync
 }
 
-// state is what the store holds in memory about a session, besides its expiry.
+// state is what the store holds in memory about a session, in addition to its expiry.
 type state struct {
 	version, createdAt int64
 	// savedAccess is the last use that is in the file or in a batch.

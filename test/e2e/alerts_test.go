@@ -99,7 +99,7 @@ func TestAlertsFireOnTheConditionsTheyName(t *testing.T) {
 	ill.Health.Interval, ill.Health.MaxFailures = spec.Duration(time.Second), 1000
 	env.startPool(ill)
 
-	gate := filepath.Join(env.dir, "gate")
+	release := filepath.Join(env.dir, "release")
 	busy := pythonSpec("busy", 1, "trouble.py")
 	busy.Pool.Env["NOTES"] = filepath.Join(env.dir, "busy")
 	occupied := env.startPool(busy)
@@ -139,7 +139,7 @@ func TestAlertsFireOnTheConditionsTheyName(t *testing.T) {
 	waited := make(chan error, 3)
 	for range cap(waited) {
 		go func() {
-			waited <- occupied.Call(t.Context(), "wait_for", []any{gate}, nil)
+			waited <- occupied.Call(t.Context(), "wait_for", []any{release}, nil)
 		}()
 	}
 	var waitsSince time.Time
@@ -195,7 +195,7 @@ func TestAlertsFireOnTheConditionsTheyName(t *testing.T) {
 					waitsSince = time.Now()
 				}
 			case time.Since(waitsSince) > 6*time.Second:
-				require.NoError(t, os.WriteFile(gate, nil, 0o600))
+				require.NoError(t, os.WriteFile(release, nil, 0o600))
 			}
 		}},
 		{alert: "TempoolHostRejoined", about: "again", again: func() {
@@ -227,7 +227,7 @@ func TestAlertsFireOnTheConditionsTheyName(t *testing.T) {
 	}
 	require.ElementsMatch(t, p.ruleNames(), proven, "each rule has its condition here")
 	awaitAlerts(t, p, conditions)
-	require.NoError(t, os.WriteFile(gate, nil, 0o600)) // a slow machine may have made the calls wait for long enough before
+	require.NoError(t, os.WriteFile(release, nil, 0o600)) // a slow machine may have made the calls wait for long enough before
 	for range cap(waited) {
 		require.NoError(t, <-waited)
 	}

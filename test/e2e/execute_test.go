@@ -31,7 +31,7 @@ const userTaskQueue = "user"
 type executeInput struct {
 	Pool             string         `json:"pool"`
 	Request          map[string]any `json:"request"`
-	HeartbeatTimeout time.Duration  `json:"silence"`
+	HeartbeatTimeout time.Duration  `json:"heartbeat_timeout"`
 }
 
 // executeWorkflow is a user's workflow that calls a pool.
@@ -191,10 +191,10 @@ func TestExecuteQueuesExcessCallsInTemporal(t *testing.T) {
 	env.startUserWorker()
 	pool, notes := env.startTroublePool("few", 2)
 	const calls = 16
-	gate := filepath.Join(env.dir, "gate") // keeps every call from ending
+	release := filepath.Join(env.dir, "release") // keeps every call from ending
 	var runs []client.WorkflowRun
 	for i := range calls {
-		runs = append(runs, env.startCallWorkflow(fmt.Sprintf("call-%d", i), executeInput{Pool: "few", Request: map[string]any{"method": "wait_for", "params": []any{gate, fmt.Sprint(i)}}}))
+		runs = append(runs, env.startCallWorkflow(fmt.Sprintf("call-%d", i), executeInput{Pool: "few", Request: map[string]any{"method": "wait_for", "params": []any{release, fmt.Sprint(i)}}}))
 	}
 	states := map[enums.PendingActivityState]int{}
 	require.Eventually(t, func() bool {
@@ -212,7 +212,7 @@ func TestExecuteQueuesExcessCallsInTemporal(t *testing.T) {
 		return started+scheduled == calls && countNotes(notes, "begin") == 2
 	}, waitTimeout, 50*time.Millisecond, "both workers serve a call, and all others wait: %v", &states)
 	require.LessOrEqual(t, states[enums.PENDING_ACTIVITY_STATE_STARTED], 3, "the agent polls only for calls that it has a worker for")
-	require.NoError(t, os.WriteFile(gate, nil, 0o600))
+	require.NoError(t, os.WriteFile(release, nil, 0o600))
 	for i, run := range runs {
 		var name string
 		require.NoError(t, run.Get(t.Context(), &name))
@@ -232,13 +232,13 @@ func TestExecuteRetriesOnlyIdempotentCallsWhenAnAgentDies(t *testing.T) {
 	env.startUserWorker()
 	pool, notes := env.startTroublePool("fragile", 2)
 	once := env.startCallWorkflow("once", executeInput{Pool: "fragile", HeartbeatTimeout: 10 * time.Second, Request: map[string]any{"method": "nap", "params": []any{3600, "once"}}})
-	gate := filepath.Join(env.dir, "gate")
-	again := env.startCallWorkflow("again", executeInput{Pool: "fragile", HeartbeatTimeout: 10 * time.Second, Request: map[string]any{"method": "wait_for", "params": []any{gate, "again"}, "idempotent": true}})
+	release := filepath.Join(env.dir, "release")
+	again := env.startCallWorkflow("again", executeInput{Pool: "fragile", HeartbeatTimeout: 10 * time.Second, Request: map[string]any{"method": "wait_for", "params": []any{release, "again"}, "idempotent": true}})
 	waitForNote(t, notes, "begin once")
 	waitForNote(t, notes, "begin again")
 	env.startAgent("successor")
 	doomed.kill()
-	require.NoError(t, os.WriteFile(gate, nil, 0o600)) // now the call may end: it did not before
+	require.NoError(t, os.WriteFile(release, nil, 0o600)) // now the call may end: it did not before
 
 	failure, detail := executeFailure(t, once.Get(t.Context(), nil))
 	require.Equal(t, string(api.CodeWorkerCrashed), failure.Type())

@@ -195,17 +195,17 @@ func TestAnAgentKilledDuringASurgeLeavesOneIncarnation(t *testing.T) {
 	env := newEnv(t)
 	a := env.startAgent("halfway")
 	s := pythonSpec("halfway", 1, "slowstart.py")
-	gate := filepath.Join(env.dir, "gate")
-	s.Pool.Env["GATE"] = gate
-	require.NoError(t, os.WriteFile(gate, nil, 0o600))
+	release := filepath.Join(env.dir, "release")
+	s.Pool.Env["GATE"] = release
+	require.NoError(t, os.WriteFile(release, nil, 0o600))
 	pool := env.startPool(s)
-	require.NoError(t, os.Remove(gate)) // the successor is not ready before the gate is back
+	require.NoError(t, os.Remove(release)) // the successor is not ready before the release is back
 	_, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "on request"})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return len(hostProcesses("halfway")) == 2 }, waitTimeout, 10*time.Millisecond, "the successor starts")
 	a.kill()
 	require.Eventually(t, func() bool { return len(hostProcesses("halfway")) == 0 }, waitTimeout, 50*time.Millisecond, "no process is left")
-	require.NoError(t, os.WriteFile(gate, nil, 0o600))
+	require.NoError(t, os.WriteFile(release, nil, 0o600))
 	env.startAgent("halfway")
 	view := env.waitFor(pool, "it serves again", func(v api.PoolWorkers) bool {
 		return v.Ready == 1 && v.Rollout == nil && v.Workers[0].Incarnation >= 3 && len(v.Workers[0].Draining) == 0

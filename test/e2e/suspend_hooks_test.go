@@ -42,7 +42,7 @@ func TestHooksOfASuspensionRunAndDelayNothing(t *testing.T) {
 	}{
 		"well":    {},
 		"failing": {map[string]string{"suspend": "fail", "resume": "fail"}, []string{"worker.suspend failed: error: ValueError: the model is in use", "worker.resume failed: error: ValueError: the model is in use"}},
-		"hanging": {map[string]string{"suspend": "hang", "resume": "hang"}, []string{"worker.suspend has not returned within 15s", "worker.resume failed: it has not returned within health.timeout"}},
+		"hanging": {map[string]string{"suspend": "hang", "resume": "hang"}, []string{"worker.suspend has not returned within 15s", "worker.resume failed: it did not return within health.timeout"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			notes := filepath.Join(env.dir, name)
@@ -214,7 +214,7 @@ func TestASuspensionIsHandedOverInItsMiddle(t *testing.T) {
 	require.ErrorIs(t, <-cut, tempool.ErrLeaseFenced)
 	require.Eventually(t, func() bool { return exists(env.dir, "notes") }, waitTimeout, 10*time.Millisecond, "the hook runs")
 	current.stop()
-	require.NoError(t, os.WriteFile(notes+".gate", nil, 0o600))
+	require.NoError(t, os.WriteFile(notes+".release", nil, 0o600))
 	env.startAgent("suspend-keep", "--keep-processes")
 	state := env.waitState(pool, 0, lifecycle.Suspended)
 	require.Equal(t, pid, state.PID, "the process was kept")

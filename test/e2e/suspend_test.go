@@ -73,7 +73,7 @@ func TestASuspensionTakesALeaseThatItsHolderKeepsRenewing(t *testing.T) {
 			defer cancel()
 			return api.CodeOf(lease.Call(ctx, "work", []int{0}, nil)) == api.CodeSuspended
 		}, waitTimeout, 10*time.Millisecond, "a new call under the lease is refused")
-		require.NoError(t, os.WriteFile(filepath.Join(folder, "gate"), nil, 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(folder, "release"), nil, 0o600))
 		require.NoError(t, <-long, "the call in flight finishes")
 		state := env.waitState(pool, 0, lifecycle.Suspended)
 		require.GreaterOrEqual(t, time.Since(began), drain, "the holder has had drain_timeout to return the lease")
@@ -89,7 +89,7 @@ func TestASuspensionTakesALeaseThatItsHolderKeepsRenewing(t *testing.T) {
 	})
 }
 
-// startLingering starts a call that lasts until the folder has a file "gate", and returns once it is in flight.
+// startLingering starts a call that lasts until the folder has a file "release", and returns once it is in flight.
 func startLingering(t *testing.T, lease *tempool.Lease) (folder string, ended <-chan error) {
 	t.Helper()
 	folder = t.TempDir()

@@ -159,9 +159,9 @@ func TestTracesOfACallAStartAndAnExecute(t *testing.T) {
 	provider := sdktrace.NewTracerProvider() // the client's own: its spans go nowhere
 	tracer := provider.Tracer("test")
 	s := pythonSpec("traced", 1, "slowstart.py")
-	gate := filepath.Join(env.dir, "gate")
-	s.Pool.Env["GATE"] = gate
-	require.NoError(t, os.WriteFile(gate, nil, 0o600))
+	release := filepath.Join(env.dir, "release")
+	s.Pool.Env["GATE"] = release
+	require.NoError(t, os.WriteFile(release, nil, 0o600))
 	pool := env.startPool(s)
 
 	t.Run("a call", func(t *testing.T) {
@@ -195,7 +195,7 @@ func TestTracesOfACallAStartAndAnExecute(t *testing.T) {
 		state := env.waitState(pool, 0, "ready")
 		ctx, span := tracer.Start(t.Context(), "the client's")
 		defer span.End()
-		require.NoError(t, os.Remove(gate)) // the successor waits for the call that waits for it
+		require.NoError(t, os.Remove(release)) // the successor waits for the call that waits for it
 		killProcess(t, state.PID)
 		answered := make(chan bool, 1)
 		go func() {
@@ -210,7 +210,7 @@ func TestTracesOfACallAStartAndAnExecute(t *testing.T) {
 			return readScrape(t, env.gatewayClient("traced-host")).has(1, "tempool_pool_queue_length", "pool", "traced")
 		}, waitTimeout, 10*time.Millisecond, "the call waits")
 		require.Eventually(t, func() bool { return len(hostProcesses("traced-host")) == 1 }, waitTimeout, 10*time.Millisecond, "the successor starts")
-		require.NoError(t, os.WriteFile(gate, nil, 0o600))
+		require.NoError(t, os.WriteFile(release, nil, 0o600))
 		require.True(t, await(t, answered))
 		started := receiver.find("the start of the next process", func(s *tracepb.Span) bool {
 			return s.Name == "start of a process" && attribute(s, "tempool.worker") == "traced/0" && attribute(s, "tempool.incarnation") != fmt.Sprint(state.Incarnation)

@@ -29,11 +29,11 @@ func TestClientsThatWaitForAWorkerAGatewayUsesCostFewEvents(t *testing.T) {
 	env.startAgent("held")
 	pool, notes := env.startTroublePool("held", 1)
 	gateway := env.gatewayClient("held")
-	gate := filepath.Join(env.dir, "gate")
+	release := filepath.Join(env.dir, "release")
 	id := api.WorkerWorkflowID("held", 0)
 	call := make(chan int, 1)
 	go func() {
-		status, _, _ := post(t, gateway, "/v1/pools/held/call/wait_for", fmt.Sprintf("[%q]", gate))
+		status, _, _ := post(t, gateway, "/v1/pools/held/call/wait_for", fmt.Sprintf("[%q]", release))
 		call <- status
 	}()
 	waitForNote(t, notes, "begin")
@@ -54,7 +54,7 @@ func TestClientsThatWaitForAWorkerAGatewayUsesCostFewEvents(t *testing.T) {
 	after -= repeatedTaskEvents(byType)
 	t.Logf("5 clients that waited %s left %d events", waitingFor, after-before)
 	require.LessOrEqual(t, after-before, 60, "%v", byType)
-	require.NoError(t, os.WriteFile(gate, nil, 0o600))
+	require.NoError(t, os.WriteFile(release, nil, 0o600))
 	require.Equal(t, http.StatusOK, <-call)
 	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", Wait: waitTimeout})
 	require.NoError(t, err, "the gateway returns the lease when the call has ended")

@@ -84,7 +84,7 @@ var (
 	probeFailures  = define(Counter, "tempool_pool_probe_failures_total", "Failed health checks on this host.", "pool")
 )
 
-// Sessions, on this host; those of a store in Redis are counted by the agent that the request came to.
+// Sessions, on this host; those of a store in Redis are counted by the agent that got the request.
 var (
 	sessionsLive        = define(Gauge, "tempool_session_store_live", "Live sessions of the stores that this agent has opened, with those in Redis of other hosts.", "store")
 	sessionsCreated     = define(Counter, "tempool_session_store_created_total", "Sessions that were created through this agent.", "store")

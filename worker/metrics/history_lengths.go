@@ -12,7 +12,7 @@ import (
 const (
 	// lengthMaxAge is the age at which the length of a history is requested again.
 	lengthMaxAge = time.Minute
-	// lengthsPerScrape bounds how many lengths one scrape asks for, the oldest first; the others stay as they were.
+	// lengthsPerScrape bounds how many lengths one scrape asks for, the oldest first; the others keep their last values.
 	lengthsPerScrape = 64
 )
 

@@ -62,7 +62,7 @@ func FromEnvironment(ctx context.Context, hostID, instance string, logger *slog.
 		client, err = otlptracehttp.New(ctx)
 	}
 	if err != nil {
-		logger.Warn("no traces are exported", "error", err)
+		logger.Warn("not exporting traces", "error", err)
 		return nil
 	}
 	size, batch := number("OTEL_BSP_MAX_QUEUE_SIZE", DefaultQueueSize, logger), number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", defaultBatchSize, logger)

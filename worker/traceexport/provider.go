@@ -96,7 +96,7 @@ func (e *countedExporter) ExportSpans(ctx context.Context, spans []sdktrace.Read
 	}
 	e.dropped.Add(n)
 	if e.failing.CompareAndSwap(false, true) { // not each batch: a collector may be away for long
-		e.logger.Warn("the collector accepts no spans; they are dropped until it does", "error", err)
+		e.logger.Warn("the collector accepts no spans; dropping them until it does", "error", err)
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ type collector struct {
 	batches []*tracepb.ResourceSpans
 }
 
-func startCollector(t *testing.T, gate <-chan struct{}) *collector {
+func startCollector(t *testing.T, release <-chan struct{}) *collector {
 	c := &collector{}
 	c.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -37,7 +37,7 @@ func startCollector(t *testing.T, gate <-chan struct{}) *collector {
 			w.WriteHeader(http.StatusBadRequest)
 			return
 		}
-		<-gate
+		<-release
 		c.mu.Lock()
 		c.batches = append(c.batches, request.ResourceSpans...)
 		c.mu.Unlock()
@@ -65,9 +65,9 @@ func (c *collector) spans() (names []string, resources map[string]string) {
 }
 
 func open() <-chan struct{} {
-	gate := make(chan struct{})
-	close(gate)
-	return gate
+	release := make(chan struct{})
+	close(release)
+	return release
 }
 
 func logged() (*slog.Logger, *bytes.Buffer) {
@@ -155,8 +155,8 @@ func TestTheEnvironmentNamesTheServiceAndTheSampler(t *testing.T) {
 
 // TestASlowCollectorSlowsNobody ends far more spans than may wait while the collector answers nothing.
 func TestASlowCollectorSlowsNobody(t *testing.T) {
-	gate := make(chan struct{})
-	c := startCollector(t, gate)
+	release := make(chan struct{})
+	c := startCollector(t, release)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", c.URL)
 	t.Setenv("OTEL_BSP_MAX_QUEUE_SIZE", "100")
 	t.Setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "10")
@@ -169,7 +169,7 @@ func TestASlowCollectorSlowsNobody(t *testing.T) {
 		span.End()
 	}
 	requireCounts(t, p, 0, all-100) // what the queue holds waits, the rest is dropped
-	close(gate)
+	close(release)
 	p.Shutdown(t.Context())
 	names, _ := c.spans()
 	require.Len(t, names, 100)

@@ -26,7 +26,7 @@ type membership struct {
 // other one begins the next and ends those before.
 func (m membership) join(r api.JoinRequest, now time.Time) (membership, *api.Error) {
 	if r.Instance == "" || r.Lineage == "" {
-		return m, api.Errorf(api.CodeInvalid, "join needs an instance and a lineage")
+		return m, api.Errorf(api.CodeInvalid, "instance and lineage are required")
 	}
 	same := r.Instance == m.Instance
 	switch {
@@ -61,7 +61,7 @@ func (m membership) describe(r api.JoinRequest) membership {
 	return m
 }
 
-// leave ends an epoch whose agent shuts down, but for the processes that it keeps; an older epoch changes nothing.
+// leave ends an epoch whose agent shuts down, except for the processes that it keeps; an older epoch changes nothing.
 func (m membership) leave(r api.LeaveRequest, now time.Time) membership {
 	if r.Epoch != m.Epoch || !m.State.Alive() {
 		return m

@@ -85,9 +85,9 @@ func (a *allocation) rebalanceHost(host string, processes []api.Process, problem
 		}
 		if result.Problem != "" {
 			problems[host] = result.Problem
-			workflow.GetLogger(a.Ctx).Warn("budget not split", "pool", a.name(), "target_host", host, "problem", result.Problem)
+			workflow.GetLogger(a.Ctx).Warn("cannot split the host's budget", "pool", a.name(), "target_host", host, "problem", result.Problem)
 		}
-		a.AllocationProblem = display.Brief(joined(problems), maxProblem)
+		a.AllocationProblem = display.Truncate(joined(problems), maxProblem)
 		old := func(s api.Share) bool {
 			return slices.ContainsFunc(processes, func(o api.Process) bool { return o.Worker == s.Worker })
 		}

@@ -130,7 +130,7 @@ func (c children) startFailed(number int, err error) {
 		c.signalWorker(number, api.SignalEnd, api.Control{Reason: "its pool was started again", By: "pool"})
 	}
 	s := c.ensure(number)
-	s.Started, s.Child, s.Reason = false, false, display.Brief("worker workflow could not be started: "+err.Error(), maxReason)
+	s.Started, s.Child, s.Reason = false, false, display.Truncate("worker workflow could not be started: "+err.Error(), maxReason)
 	if c.Now().Before(c.RetryAt) {
 		return // another start of the same attempt has failed
 	}

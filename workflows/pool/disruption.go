@@ -48,7 +48,7 @@ func (d disruptions) requested(r api.RotationRequest) {
 		}
 		d.Disruptions = slices.Delete(d.Disruptions, i, i+1)
 	}
-	d.Disruptions = append(d.Disruptions, disruption{Slot: r.Slot, From: r.Incarnation, Cause: r.Cause, Reason: display.Brief(r.Reason, maxReason)})
+	d.Disruptions = append(d.Disruptions, disruption{Slot: r.Slot, From: r.Incarnation, Cause: r.Cause, Reason: display.Truncate(r.Reason, maxReason)})
 }
 
 // done takes a worker's report that its rotation has ended.
@@ -107,7 +107,7 @@ func (d disruptions) grant() bool {
 // arrived. Nothing but other requests needs the end of a grant, so no timer measures it; workers that wait ask again.
 func (d disruptions) isOver(t disruption) bool {
 	if t.Granted && d.Now().Sub(t.Since) > worker.GrantTimeout(d.Spec)+grantMargin {
-		workflow.GetLogger(d.Ctx).Warn("rotation did not end in time; its grant is void", "pool", d.name(), "worker", t.Slot, "since", t.Since)
+		workflow.GetLogger(d.Ctx).Warn("rotation did not end in time; revoking its permit", "pool", d.name(), "worker", t.Slot, "since", t.Since)
 		return true
 	}
 	s := d.slot(t.Slot)

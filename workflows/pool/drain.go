@@ -13,7 +13,7 @@ import (
 
 func (p *pool) drainRefusal(c api.Control) *api.Error {
 	if c.Worker == nil {
-		return api.Errorf(api.CodeInvalid, "drain needs the number of a worker")
+		return api.Errorf(api.CodeInvalid, "worker is required: set the number of the worker to drain")
 	}
 	return p.slotRefusal(c.Worker)
 }

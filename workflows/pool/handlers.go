@@ -130,7 +130,7 @@ func (p *pool) newestSpecVersion() int64 {
 	return newest
 }
 
-// sameButSize reports whether two specs are equal but for the size of the pool and what it follows.
+// sameButSize reports whether two specs are equal except for the size of the pool and what it follows.
 func sameButSize(a, b spec.Spec) bool {
 	a.Pool.Size, a.Scale = b.Pool.Size, b.Scale
 	x, errA := json.Marshal(a)

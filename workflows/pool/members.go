@@ -103,7 +103,7 @@ func (m *members) shrink() {
 	m.askLeases(serving)
 }
 
-// rankDown orders workers that are out of service: those come first whose end costs least.
+// rankDown orders workers that are out of service: those whose end costs least come first.
 func (m *members) rankDown(number int) int {
 	s := m.slot(number)
 	switch {
@@ -118,8 +118,8 @@ func (m *members) rankDown(number int) int {
 // leasesTimeout bounds the question after the leases on workers.
 const leasesTimeout = 10 * time.Second
 
-// askLeases lets the workers go that are in service and have the least important lease, once these are known. If they do not become known, the
-// highest numbers go.
+// askLeases removes the workers in service that have the least important leases, once the leases are known. If they cannot be read, it removes
+// those with the highest numbers.
 func (m *members) askLeases(serving []int) {
 	m.asking = true
 	ctx := workflow.WithLocalActivityOptions(m.Ctx, workflow.LocalActivityOptions{
@@ -130,7 +130,7 @@ func (m *members) askLeases(serving []int) {
 		m.asking = false
 		var leases api.WorkerLeasesResult
 		if err := f.Get(m.Ctx, &leases); err != nil {
-			workflow.GetLogger(m.Ctx).Warn("leases on workers unknown; the highest numbers go", "pool", m.name(), "error", err)
+			workflow.GetLogger(m.Ctx).Warn("cannot read the leases of workers; stopping those with the highest numbers", "pool", m.name(), "error", err)
 		}
 		serving = slices.DeleteFunc(serving, func(number int) bool { return !m.isMember(number) })
 		slices.SortStableFunc(serving, func(a, b int) int {

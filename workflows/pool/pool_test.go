@@ -316,7 +316,7 @@ func TestAPoolRefusesInvalidRequests(t *testing.T) {
 		{"a restart of no worker of its own", api.UpdateRestart, api.RestartRequest{Worker: number(2)}, api.CodeWorkerNotFound, "ctl ps t"},
 		{"a negative worker", api.UpdateRestart, api.RestartRequest{Worker: number(-1)}, api.CodeWorkerNotFound, "ctl ps t"},
 		{"a drain of no worker of its own", api.UpdateDrain, api.Control{Worker: number(7)}, api.CodeWorkerNotFound, "ctl ps t"},
-		{"a drain of nobody", api.UpdateDrain, api.Control{}, api.CodeInvalid, "number of a worker"},
+		{"a drain of nobody", api.UpdateDrain, api.Control{}, api.CodeInvalid, "worker is required"},
 	}
 	p := newFakePool(t)
 	answers := make([]*workflowtest.UpdateResult, len(cases))

@@ -48,10 +48,10 @@ func (p pressure) reported(m api.MemoryPressure) {
 	}
 	h := &p.Pressure[i]
 	changed := h.Level != policy.Level(m.Level)
-	h.Level, h.Reason, h.ReportedAt = policy.Level(m.Level), display.Brief(m.Reason, maxReason), p.Now()
+	h.Level, h.Reason, h.ReportedAt = policy.Level(m.Level), display.Truncate(m.Reason, maxReason), p.Now()
 	if p.Spec.Policy.Mode == spec.PolicyObserve {
 		if changed {
-			workflow.GetLogger(p.Ctx).Info("memory pressure only recorded (policy.mode = \"observe\")", "pool", p.name(), "target_host", m.Host, "level", m.Level, "reason", m.Reason)
+			workflow.GetLogger(p.Ctx).Info("recording memory pressure without acting on it (policy.mode = \"observe\")", "pool", p.name(), "target_host", m.Host, "level", m.Level, "reason", m.Reason)
 		}
 	} else {
 		switch h.Level {

@@ -83,7 +83,7 @@ func (d disruptions) advanceRollout() bool {
 		switch {
 		case s == nil || !d.isMember(number) || s.Removing:
 		case d.isOverruled(r, *s):
-			workflow.GetLogger(d.Ctx).Info("rollout leaves a worker down that was stopped since", "pool", d.name(), "worker", d.worker(number))
+			workflow.GetLogger(d.Ctx).Info("rollout skips a worker that was stopped after it began", "pool", d.name(), "worker", d.worker(number))
 		default:
 			from := s.Incarnation
 			if s.State == lifecycle.Pending || s.State == lifecycle.Created {

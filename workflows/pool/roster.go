@@ -60,7 +60,7 @@ func (s *slot) markLost(reason string) {
 	if !s.Gone && (s.State == lifecycle.Pending || s.State == lifecycle.Starting) {
 		s.Incarnation += unreportedIncarnations
 	}
-	s.Gone, s.Reason = true, display.Brief(reason, maxReason)
+	s.Gone, s.Reason = true, display.Truncate(reason, maxReason)
 }
 
 // isRestartedAgain reports whether a restart waits that was decided on after all that were sent.
@@ -196,7 +196,7 @@ const (
 
 // bounded is a roster entry whose texts are no longer than the roster keeps.
 func bounded(e api.RosterEntry) api.RosterEntry {
-	e.Reason, e.Host, e.Endpoint = display.Brief(e.Reason, maxReason), display.Brief(e.Host, maxHost), display.Brief(e.Endpoint, maxEndpoint)
+	e.Reason, e.Host, e.Endpoint = display.Truncate(e.Reason, maxReason), display.Truncate(e.Host, maxHost), display.Truncate(e.Endpoint, maxEndpoint)
 	return e
 }
 

@@ -25,7 +25,7 @@ func (p *pool) scaleStatus() *api.ScaleStatus {
 func (p *pool) scaleRefusal(r api.ScaleRequest) *api.Error {
 	if r.Bounds != nil {
 		if r.Size != 0 {
-			return api.Errorf(api.CodeInvalid, "size (%d) and bounds exclude each other; give one of them", r.Size)
+			return api.Errorf(api.CodeInvalid, "size (%d) and bounds are mutually exclusive; set one of them", r.Size)
 		}
 		next := p.Spec
 		next.Scale = p.boundedScale(*r.Bounds)

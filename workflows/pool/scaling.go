@@ -26,7 +26,7 @@ const (
 	maxDemandExpiry = 24 * time.Hour
 	// maxScaleDecisions is how many changes of size a pool remembers.
 	maxScaleDecisions = 20
-	// reserveTimeout bounds one search for a worker that can be let go. The next one follows after reservePause, which doubles to
+	// reserveTimeout bounds one search for a worker that can be removed. The next one follows after reservePause, which doubles to
 	// reserveMaxPause while there is none.
 	reserveTimeout  = 15 * time.Second
 	reservePause    = 10 * time.Second
@@ -41,7 +41,7 @@ type ScalingState struct {
 	// ScaleReason is why the pool has its size.
 	ScaleReason string `json:"scale_reason,omitempty"`
 	ScaleCause  string `json:"scale_cause,omitempty"`
-	// Unreserved counts consecutive searches for a worker to let go that found none, because of NoneFree; the next one is at ReserveAt.
+	// Unreserved counts consecutive searches that found no worker to remove, because of NoneFree; the next one is at ReserveAt.
 	Unreserved int       `json:"unreserved,omitempty"`
 	NoneFree   string    `json:"none_free,omitempty"`
 	ReserveAt  time.Time `json:"reserve_at,omitzero"`
@@ -58,7 +58,7 @@ func (s *scaling) reported(m api.Demand) {
 	if !s.Spec.Scale.Follows() || s.Stopping || m.Host == "" || math.IsNaN(m.Load) {
 		return
 	}
-	m.Host = display.Brief(m.Host, maxHost)
+	m.Host = display.Truncate(m.Host, maxHost)
 	i, known := slices.BinarySearchFunc(s.Demand, m.Host, func(d api.HostDemand, host string) int { return cmp.Compare(d.Host, host) })
 	if known && m.Epoch < s.Demand[i].Epoch {
 		return
@@ -221,7 +221,7 @@ func (s *scaling) reserve(decision api.ScaleDecision, serving []int) {
 		case r.LeaseID == "":
 			pause := min(reservePause<<min(s.Unreserved, 10), reserveMaxPause)
 			s.Unreserved++
-			s.ReserveAt, s.NoneFree = s.Now().Add(pause), display.Brief(r.Problem, 2*maxReason)
+			s.ReserveAt, s.NoneFree = s.Now().Add(pause), display.Truncate(r.Problem, 2*maxReason)
 		case s.Stopping || w == nil || !s.isMember(r.Slot) || fromspec.Scale(s.Spec).Wanted(load(s.Demand)) >= s.Size:
 			s.signalWorker(r.Slot, api.SignalCheckin, api.CheckinRequest{LeaseID: r.LeaseID, Outcome: api.OutcomeOK})
 		default:

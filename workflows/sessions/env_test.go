@@ -141,7 +141,7 @@ func (h *fakeHosts) set() {
 	for name, do := range map[string]any{
 		api.ActivityPoolRoster: h.roster, api.ActivitySessionBindings: h.listBindings, api.ActivityReleaseSessions: h.release,
 		api.ActivityBindSessions: h.bind, api.ActivityUnbindSessions: h.unbind, api.ActivityLoadSessions: h.load,
-		api.ActivityExcludeFromSessions: h.keepOff,
+		api.ActivityExcludeFromSessions: h.exclude,
 	} {
 		env.RegisterActivityWithOptions(do, activity.RegisterOptions{Name: name})
 	}
@@ -255,7 +255,7 @@ func (h *fakeHosts) unbind(ctx context.Context, r api.UnbindSessionsRequest) err
 	})
 }
 
-func (h *fakeHosts) keepOff(ctx context.Context, r api.ExcludeFromSessionsRequest) error {
+func (h *fakeHosts) exclude(ctx context.Context, r api.ExcludeFromSessionsRequest) error {
 	return h.step(ctx, "keep off", r.Worker, nil, func(string) { h.excluded[r.Worker] = r.For.D() })
 }
 

@@ -54,7 +54,7 @@ func Evacuate(ctx workflow.Context, run EvacuateRun) (api.SessionMoves, error) {
 		return run.Progress.SessionMoves, err
 	}
 	if e.mover = m; e.ExcludeFor != nil && (*e.ExcludeFor < 0 || e.ExcludeFor.D() > api.MaxSessionExclusion) {
-		return run.Progress.SessionMoves, failure.Refusal(api.Errorf(api.CodeInvalid, "keep_off is %s; it must be from 0 to %s", e.ExcludeFor, api.MaxSessionExclusion))
+		return run.Progress.SessionMoves, failure.Refusal(api.Errorf(api.CodeInvalid, "exclude_for is %s; it must be from 0 to %s", e.ExcludeFor, api.MaxSessionExclusion))
 	}
 	again, err := e.run(ctx)
 	if again {
@@ -78,11 +78,11 @@ func (e *evacuation) run(ctx workflow.Context) (again bool, err error) {
 		e.Progress.Note = fmt.Sprintf("%s is %s: it has no process and no sessions", e.at.worker, w.State)
 		return false, nil
 	}
-	keepOff := api.DefaultSessionExclusion
+	excludeFor := api.DefaultSessionExclusion
 	if e.ExcludeFor != nil {
-		keepOff = e.ExcludeFor.D()
+		excludeFor = e.ExcludeFor.D()
 	}
-	if err := e.keepOff(ctx, keepOff+evacuationTimeout); err != nil {
+	if err := e.exclude(ctx, excludeFor+evacuationTimeout); err != nil {
 		return false, err
 	}
 	again, err = e.transferPages(ctx, s)
@@ -90,16 +90,16 @@ func (e *evacuation) run(ctx workflow.Context) (again bool, err error) {
 	case again:
 		return true, nil
 	case err != nil || ctx.Err() != nil:
-		keepOff = 0
+		excludeFor = 0
 	}
 	lasting, _ := workflow.NewDisconnectedContext(ctx)
-	if failed := e.keepOff(lasting, keepOff); err == nil {
+	if failed := e.exclude(lasting, excludeFor); err == nil {
 		err = failed
 	}
 	return false, err
 }
 
-func (e *evacuation) keepOff(ctx workflow.Context, d time.Duration) error {
+func (e *evacuation) exclude(ctx workflow.Context, d time.Duration) error {
 	summary := fmt.Sprintf("exclude %s from new sessions for %s", e.at.worker, d)
 	if d == 0 {
 		summary = "allow sessions on " + e.at.worker + " again"

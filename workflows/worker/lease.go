@@ -51,7 +51,7 @@ func (l *leases) repeated(r api.CheckoutRequest) (*api.Lease, *api.Error) {
 		case l.surge.isDrainingLease(lease.ID):
 			return lease, nil
 		default:
-			return nil, api.Errorf(api.CodeLeaseFenced, "lease %s, which this request_id got, has ended; use a new request_id for each checkout", lease.ID)
+			return nil, api.Errorf(api.CodeLeaseFenced, "lease %s, granted for this request_id, has ended; use a new request_id for each checkout", lease.ID)
 		}
 	}
 	return nil, nil
@@ -73,7 +73,7 @@ func (l *leases) refusal(r api.CheckoutRequest) *api.Error {
 		return invalid
 	}
 	if slices.Contains(l.Withdrawn, r.AttemptID) {
-		return api.Errorf(api.CodeCancelled, "the caller of this checkout has left and has withdrawn it")
+		return api.Errorf(api.CodeCancelled, "the caller withdrew this checkout")
 	}
 	if err := l.ttlRefusal(r.TTLMS); err != nil {
 		return err

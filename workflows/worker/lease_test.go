@@ -196,7 +196,7 @@ func TestAWithdrawnCheckoutHoldsNoLease(t *testing.T) {
 	})
 	s.At(7*time.Second, func() { late = checkout("two", "late") })
 	s.At(8*time.Second, func() {
-		require.ErrorContains(t, late.Rejected, "the caller of this checkout has left")
+		require.ErrorContains(t, late.Rejected, "the caller withdrew this checkout")
 		for n := range 2 * maxWithdrawn {
 			withdraw(fmt.Sprint(strings.Repeat("x", api.MaxRequestIDBytes-2), n))
 		}

@@ -19,7 +19,7 @@ import (
 // lease when its calls are done. The holder of any other may return it until rotation.drain_timeout is over; then the host fences it. The
 // worker is suspended when no lease is left. The host is notified of a resumption before the worker is ready again.
 
-// SuspendState is a suspension that is wanted or in force.
+// SuspendState is a suspension that is requested or in effect.
 type SuspendState struct {
 	SuspendWanted bool   `json:"suspend_wanted,omitempty"`
 	SuspendReason string `json:"suspend_reason,omitempty"`
@@ -242,7 +242,7 @@ func (s *suspender) recordProblem(problem string) {
 	}
 }
 
-// beginResume withdraws a suspension that is not complete, or ends the one in force.
+// beginResume withdraws a suspension that is not complete, or ends the one in effect.
 func (s *suspender) beginResume(reason string) {
 	suspended := s.Machine.State == lifecycle.Suspended
 	switch {

@@ -23,7 +23,7 @@ func openBrowser(page string) error {
 	case runtime.GOOS == "darwin":
 		program = "open"
 	case os.Getenv("DISPLAY") == "" && os.Getenv("WAYLAND_DISPLAY") == "":
-		return errors.New("there is no screen")
+		return errors.New("no display is available")
 	}
 	u, err := url.Parse(page)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" { // such programs open files and start applications, too

@@ -53,7 +53,7 @@ func (d *diagnosis) add(level, check, subject, action, format string, args ...an
 	*d = append(*d, finding{Level: level, Check: check, Subject: subject, Message: redact.URLs(fmt.Sprintf(format, args...)), Action: action})
 }
 
-// diagnose judges a set-up.
+// diagnose checks a set-up.
 func diagnose(s setup) []finding {
 	var d diagnosis
 	if s.dialErr != nil {
@@ -135,7 +135,7 @@ func (d *diagnosis) agents(s setup) {
 		default:
 			running++
 			versions[r.Version] = h.ID
-			d.add(levelOK, "agents", subject, "", "agent %s, epoch %d, labels %s, room for %s, runs %d", r.Version, r.Epoch, strings.Join(r.Labels, ","),
+			d.add(levelOK, "agents", subject, "", "agent %s, epoch %d, labels %s, capacity %s, runs %d", r.Version, r.Epoch, strings.Join(r.Labels, ","),
 				fmt.Sprintf("%d processes", r.Capacity), len(h.Heartbeat.Processes))
 		}
 	}
@@ -248,7 +248,7 @@ func (d *diagnosis) gateway(h hostFacts, s setup) {
 		d.add(levelWarning, "certificate", subject, "renew the certificate; the agent reads the new file within a second", "its certificate expires at %s", g.CertificateExpires.UTC().Format(time.RFC3339))
 	}
 	if r.Access == api.AccessOpen {
-		d.add(levelNote, "access", subject, "to require a token: worker --tokens FILE; to serve only the Unix socket: --listen ''", "every program of its machine may call and lease workers")
+		d.add(levelNote, "access", subject, "to require a token: worker --tokens FILE; to serve only the Unix socket: --listen ''", "any program on its machine may call and lease workers")
 	}
 }
 
@@ -264,12 +264,12 @@ func (d *diagnosis) placement(s setup) {
 		d.add(levelWarning, "pools", "pools", "", "cannot be listed: %s", message(s.poolsErr))
 		return
 	}
-	room, root := map[string]int{}, false // capacity by label
+	capacity, root := map[string]int{}, false // by label
 	for _, h := range s.hosts {
 		if r := h.Heartbeat.Agent; r != nil {
 			root = root || r.Root
 			for _, label := range r.Labels {
-				room[label] += r.Capacity
+				capacity[label] += r.Capacity
 			}
 		}
 	}
@@ -293,7 +293,7 @@ func (d *diagnosis) placement(s setup) {
 			}
 		}
 		switch {
-		case room[label] == 0:
+		case capacity[label] == 0:
 			d.add(levelProblem, "placement", subject, "start an agent with --labels "+label+", or change pool.placement", "no running agent has its label %q", label)
 		case gaveUp > 0:
 			level := levelWarning
@@ -310,13 +310,13 @@ func (d *diagnosis) placement(s setup) {
 			d.add(levelOK, "placement", subject, "", "%d of %d ready", p.Ready, p.Size)
 		}
 		if root && p.Spec.Pool.Kind == spec.KindProcess && p.Spec.Pool.User == "" {
-			d.add(levelWarning, "root", subject, "set pool.user, or run the agents as another user", "its workers run as root, like an agent")
+			d.add(levelWarning, "root", subject, "set pool.user, or run the agents as another user", "its workers run as root, like the agent")
 		}
 	}
 	for _, label := range slices.Sorted(maps.Keys(wanted)) {
-		if room[label] > 0 && wanted[label] > room[label] {
+		if capacity[label] > 0 && wanted[label] > capacity[label] {
 			d.add(levelWarning, "capacity", "label "+label, "start further agents with this label, or raise --capacity", "its pools need %s, and its hosts have capacity for %d",
-				plural(wanted[label], "worker"), room[label])
+				plural(wanted[label], "worker"), capacity[label])
 		}
 	}
 }

@@ -95,7 +95,7 @@ func TestDoctorSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		"a lost Temporal": {withCheck(func(g *tempool.GatewayCheck) { g.ControlPlane = "lost" }), levelProblem, "gateway", "does not reach Temporal", "connection"},
 		"no token":        {withCheck(func(g *tempool.GatewayCheck) { g.Refused = api.Errorf(api.CodeUnauthorized, "no token") }), levelWarning, "access", "no token", "TEMPOOL_TOKEN"},
 		"a certificate":   {withCheck(func(g *tempool.GatewayCheck) { g.CertificateExpires = noon.Add(time.Hour) }), levelWarning, "certificate", "expires", "renew"},
-		"open to all":     {func(_ *fakeControlPlane, r *api.AgentReport) { r.Access = api.AccessOpen }, levelNote, "access", "every program", "--tokens"},
+		"open to all":     {func(_ *fakeControlPlane, r *api.AgentReport) { r.Access = api.AccessOpen }, levelNote, "access", "any program", "--tokens"},
 		"no label": {func(f *fakeControlPlane, _ *api.AgentReport) {
 			f.pools["python"].statuses[0].Spec.Pool.Placement = "gpu"
 		}, levelProblem, "placement", `"gpu"`, "--labels gpu"},

@@ -56,7 +56,7 @@ the pool.`,
 		case err != nil: // exactly says so
 			return nil
 		case o.Follow && o.Previous:
-			return command.Usagef("--follow and --previous exclude each other: an incarnation that has ended writes no more")
+			return command.Usagef("--follow and --previous are mutually exclusive: an incarnation that has ended writes no more")
 		case since < 0:
 			return command.Usagef("--since is %s; give a duration above zero, such as 10m", since)
 		case o.Tail < -1, o.Tail > maxLogLines, slot == nil && (o.Tail < 0 || o.Tail > maxPoolLogLines):

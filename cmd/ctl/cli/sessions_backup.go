@@ -51,7 +51,7 @@ as it is when it is read; its life is not extended.`,
 			return errors.Join(err, out.Flush())
 		}
 		if info, err := os.Stat(args[1]); err == nil && !info.Mode().IsRegular() {
-			return api.Errorf(api.CodeInvalid, "cannot replace %s by a backup: it is not a regular file; write - for standard output", args[1])
+			return api.Errorf(api.CodeInvalid, "cannot replace %s with a backup: it is not a regular file; write - for standard output", args[1])
 		}
 		var end *api.SessionBackupEnd
 		var failure error

@@ -85,6 +85,6 @@ func (a *app) sessionsUnbindCommand() *cobra.Command {
 		if err := p.Session(args[1]).Unbind(ctx); err != nil {
 			return err
 		}
-		return a.printMessage(api.SessionBinding{Session: args[1]}, "session %s is bound to no worker", args[1])
+		return a.printMessage(api.SessionBinding{Session: args[1]}, "unbound session %s", args[1])
 	})
 }

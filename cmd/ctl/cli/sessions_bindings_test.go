@@ -41,7 +41,7 @@ func TestBindingsAreListedSetAndEnded(t *testing.T) {
 
 	r = run("unbind", "python", "mine")
 	requireCode(t, ExitOK, r)
-	require.Equal(t, "session mine is bound to no worker\n", r.out)
+	require.Equal(t, "unbound session mine\n", r.out)
 	require.Equal(t, []string{"DELETE /v1/pools/python/bindings/mine?keep= "}, requests)
 
 	for _, args := range [][]string{{"bind", "python", "mine"}, {"bind", "python", "mine", "other/3"}, {"bind", "python", "mine", "3"}, {"bindings", "python", "--limit", "1001"}} {

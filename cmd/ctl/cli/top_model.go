@@ -12,7 +12,7 @@ import (
 // minNameWidth and maxNameWidth bound the column of the workers' names, in cells.
 const minNameWidth, maxNameWidth = 10, 40
 
-// top is the screen of ctl top. It is pure: it asks by commands, and learns from their answers.
+// top is the screen of ctl top. It is pure: it returns commands, and gets their results as messages.
 type top struct {
 	ask           topCommands
 	pool          string // "" for all
@@ -49,10 +49,10 @@ func newTop(ask topCommands, pool string) top {
 	return top{ask: ask, pool: pool, width: 80, height: 24, nameWidth: minNameWidth}
 }
 
-// Init is that of tea.Model.
+// Init implements tea.Model.
 func (m top) Init() tea.Cmd { return m.ask.rosters() }
 
-// Update is that of tea.Model.
+// Update implements tea.Model.
 func (m top) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:

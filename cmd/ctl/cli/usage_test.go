@@ -31,7 +31,7 @@ func TestUsageErrorsExitWith2AndSendNoRequest(t *testing.T) {
 		"top --interval 10ms":                         "--interval is 10ms",
 		"logs":                                        "takes exactly POOL[/N]",
 		"logs Bad!":                                   `invalid pool name "Bad!"`,
-		"logs python -f --previous":                   "exclude each other",
+		"logs python -f --previous":                   "mutually exclusive",
 		"logs python -n -1":                           "--lines is -1",
 		"logs python/0 --since -1m":                   "give a duration above zero",
 		"ps --nonsense":                               "unknown flag: --nonsense",

@@ -67,7 +67,7 @@ export class Worker {
    * after health.max_failures in a row Tempool replaces the process. Within 5 seconds several reports count once. Throws before run() serves.
    */
   unhealthy(reason) {
-    if (!this.#connection) throw new Error('unhealthy() needs run(): until then, throw an error in an onStart hook')
+    if (!this.#connection) throw new Error('call unhealthy() after run() has started; before that, throw an error in an onStart hook')
     this.#connection.send(NOTIFY, { method: 'worker.unhealthy', payload: JSON.stringify({ reason: String(reason).slice(0, maxReason) }) })
   }
 

@@ -44,5 +44,5 @@ test('a worker reports itself unhealthy at once', async (t) => {
 })
 
 test('a report before the hello is refused', () => {
-  assert.throws(() => new Worker().unhealthy('no'), /needs run\(\)/)
+  assert.throws(() => new Worker().unhealthy('no'), /after run\(\)/)
 })

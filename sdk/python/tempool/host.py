@@ -1,4 +1,4 @@
-"""The messages exchanged with the host besides calls: hellos and the results of host calls."""
+"""The messages exchanged with the host other than calls: hellos and the results of host calls."""
 
 import json
 

@@ -82,7 +82,7 @@ class Worker:
         """
         server = self._server
         if server is None or not server.greeted:
-            raise RuntimeError("tempool.unhealthy() needs run(): until then, raise an exception in an on_start hook")
+            raise RuntimeError("call tempool.unhealthy() after run() has started; before that, raise an exception in an on_start hook")
         payload = json.dumps({"reason": str(reason)[:_MAX_REASON]}).encode()
         try:
             server.send(frames.NOTIFY, 0, payload, b"", b"worker.unhealthy")
@@ -129,7 +129,7 @@ class Worker:
     def run(self, threads=1):
         """Serves calls until Tempool stops this worker, then exits the process. It does not return.
 
-        Up to threads calls of plain functions run concurrently, besides those of async functions; the spec's max_inflight limits how many
+        Up to threads calls of plain functions run concurrently, in addition to those of async functions; the spec's max_inflight limits how many
         arrive. With one thread and no async function the calls run on the main thread. An exception of any kind fails only its call, except
         SystemExit and KeyboardInterrupt, which end the worker.
         """

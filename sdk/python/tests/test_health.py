@@ -3,13 +3,13 @@ import unittest
 
 from tempool import frames
 
-from .test_worker import each_way
+from .test_worker import each_mode
 
 PING = 0x40000001
 
 
 class Health(unittest.TestCase):
-    @each_way
+    @each_mode
     def test_a_ping_fails_with_what_a_hook_raises(self, start):
         with start("well = []\n"
                    "@tempool.on_health\ndef first(): pass\n"
@@ -22,13 +22,13 @@ class Health(unittest.TestCase):
             host.send(frames.PING, PING + 1)
             host.expect(frames.PONG, PING + 1)
 
-    @each_way
+    @each_mode
     def test_a_hook_may_be_async(self, start):
         with start("import asyncio\n@tempool.on_health\nasync def check():\n    await asyncio.sleep(0)\n    raise ValueError('no')") as host:
             host.send(frames.PING, PING)
             self.assertEqual(json.loads(host.expect(frames.ERROR, PING)[5])["message"], "no")
 
-    @each_way
+    @each_mode
     def test_a_hook_that_raises_system_exit_ends_the_worker(self, start):
         with start("@tempool.on_health\ndef check(): sys.exit(7)") as host:
             host.send(frames.PING, PING)
@@ -62,7 +62,7 @@ class Health(unittest.TestCase):
             host.call("end")
             host.expect(frames.PONG, PING)
 
-    @each_way
+    @each_mode
     def test_a_worker_reports_at_once_that_it_is_not_well(self, start):
         with start("import threading\n"
                    "@tempool.method\ndef here(): tempool.unhealthy('the GPU is gone')\n"
@@ -75,7 +75,7 @@ class Health(unittest.TestCase):
             got = {frame[0]: frame for frame in (host.read(), host.read())}
             self.assertEqual(json.loads(got[frames.NOTIFY][5]), {"reason": "x" * 1000})
 
-    @each_way
+    @each_mode
     def test_many_threads_may_report_during_calls(self, start):
         with start("import threading\n"
                    "def report():\n    for _ in range(50): tempool.unhealthy('x' * 1000)\n"
@@ -96,7 +96,7 @@ class Health(unittest.TestCase):
 
         program = HEAD + ("@tempool.on_start\ndef early():\n    try: tempool.unhealthy('no')\n    except RuntimeError as e: print(e)\ntempool.run()")
         with Host(program) as host:
-            self.assertIn("needs run()", host.log())
+            self.assertIn("after run()", host.log())
 
     def test_a_forked_child_cannot_report_for_its_parent(self):
         from .test_worker import HEAD, Host

@@ -6,7 +6,7 @@ from tempool import frames
 
 from .host import Host
 from .test_frames import vectors
-from .test_worker import HEAD, each_way
+from .test_worker import HEAD, each_mode
 
 with open(os.path.join(os.path.dirname(__file__), "performer.py"), encoding="utf-8") as f:
     PERFORMER = f.read()
@@ -58,7 +58,7 @@ def store(host, session, id):
 
 
 class Mapping(unittest.TestCase):
-    @each_way
+    @each_mode
     def test_session_is_a_mapping(self, start):
         with start("@tempool.method\ndef f():\n"
                    " s = tempool.context().session\n"
@@ -79,7 +79,7 @@ class Mapping(unittest.TestCase):
                 [2], None, 0, True, False, ["b", "c", "d"], 3, [["b", [2]], ["c", 3], ["d", 4]], 3, "gone", 5, 5, True, False,
                 "KeyError", "KeyError", "KeyError", "TypeError", "ValueError", "ValueError", False, {}, {"m": 1}])
 
-    @each_way
+    @each_mode
     def test_change_raises_conflict_after_all_attempts(self, start):
         with start("@tempool.method\ndef f():\n"
                    " try: tempool.context().session.change('n', lambda n: 1)\n"
@@ -96,7 +96,7 @@ class Mapping(unittest.TestCase):
                 host.send(frames.HOST_ERROR, asked, payload=b'{"code": "version_conflict", "message": "no"}')
             self.assertEqual((json.loads(payload), tries), (["version_conflict", True], 16))
 
-    @each_way
+    @each_mode
     def test_session_hooks_run_as_calls_of_the_session(self, start):
         with start("@tempool.on_session_release\ndef release(id): tempool.context().session['seen'] = id\n"
                    "@tempool.on_session_load\ndef load(id): return tempool.context().headers['tempool-session']") as host:
@@ -108,7 +108,7 @@ class Mapping(unittest.TestCase):
             self.assertEqual(store(host, session, host.request("session.load", b'["s1"]', {"tempool-session": "s1"})), "s1")
 
 
-    @each_way
+    @each_mode
     def test_lease_reset_hook_takes_no_arguments(self, start):
         with start("kept = [1]\n@tempool.on_lease_reset\ndef reset(): kept.clear()\n@tempool.method\ndef count(): return len(kept)") as host:
             self.assertEqual(host.hello["methods"], ["count", "lease.reset"])
@@ -119,7 +119,7 @@ class Mapping(unittest.TestCase):
 
 
 class Suspension(unittest.TestCase):
-    @each_way
+    @each_mode
     def test_hooks_of_a_suspension_take_no_arguments(self, start):
         with start("seen = []\n@tempool.on_suspend\ndef pause(): seen.append('suspend')\n@tempool.on_resume\ndef go_on(): seen.append('resume')\n"
                    "@tempool.method\ndef recorded(): return seen") as host:
@@ -131,7 +131,7 @@ class Suspension(unittest.TestCase):
 
 
 class Counting(unittest.TestCase):
-    @each_way
+    @each_mode
     def test_notification_reports_its_counters(self, start):
         with start("@tempool.method\ndef note(): tempool.context().count('api_calls', 3); 1 / 0") as host:
             host.send(frames.NOTIFY, 0, b"note")
@@ -139,7 +139,7 @@ class Counting(unittest.TestCase):
             self.assertEqual((method, headers, json.loads(payload)), ("worker.count", {}, {"api_calls": 3}))
             host.send(frames.HOST_RESULT, asked)
 
-    @each_way
+    @each_mode
     def test_invalid_counts_raise(self, start):
         with start("@tempool.method\ndef f():\n"
                    " bad = [('x', -1), ('x', 1.5), ('x', 1 << 54), ('X', 1), ('', 1), ('x' * 65, 1), ('a-b', 1), (5, 1)]\n"

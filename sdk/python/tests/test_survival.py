@@ -6,7 +6,7 @@ import unittest
 
 from tempool import frames, responses
 
-from .test_worker import each_way
+from .test_worker import each_mode
 
 UNPRINTABLE = """
 class Silent(Exception):
@@ -29,7 +29,7 @@ def ok(): return True
 
 
 class Exceptions(unittest.TestCase):
-    @each_way
+    @each_mode
     def test_a_worker_survives_everything_that_is_raised(self, start):
         with start(UNPRINTABLE) as host:
             for kind in ("cancelled", "silent", "rude", "own", "generator"):
@@ -53,7 +53,7 @@ class Exceptions(unittest.TestCase):
 
 
 class Output(unittest.TestCase):
-    @each_way
+    @each_mode
     def test_output_from_c_and_from_children_does_not_disturb_the_protocol(self, start):
         with start("import ctypes, os, subprocess\n"
                    "@tempool.method\ndef f():\n"
@@ -121,7 +121,7 @@ def term():
 
 
 class Fork(unittest.TestCase):
-    @each_way
+    @each_mode
     def test_a_forked_child_that_returns_ends_itself(self, start):
         with start(FORKS) as host:
             for _ in range(3):
@@ -141,7 +141,7 @@ class Fork(unittest.TestCase):
             children = subprocess.run(["ps", "--ppid", str(host.process.pid), "-o", "pid="], capture_output=True, text=True).stdout
             self.assertEqual(children.strip(), "")
 
-    @each_way
+    @each_mode
     def test_a_forked_child_serves_no_call_that_its_parent_has_received(self, start):
         with start(FORKS) as host:
             seen = frames.encode(frames.REQUEST, 1000, b"seen")

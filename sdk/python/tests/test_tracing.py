@@ -6,7 +6,7 @@ import unittest
 from tempool import frames
 
 from .host import TIMEOUT, Host
-from .test_worker import each_way
+from .test_worker import each_mode
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 HEADERS = {"traceparent": "00-%s-%s-01" % (TRACE, PARENT), "tracestate": "vendor=1"}
@@ -84,7 +84,7 @@ def ended(host):
 
 
 class Tracing(unittest.TestCase):
-    @each_way
+    @each_mode
     def test_a_program_without_opentelemetry_serves_traced_calls(self, start):
         with start("sys.modules['opentelemetry'] = None\n"
                    "@tempool.method\ndef parent(): return tempool.context().headers['traceparent']\n"
@@ -99,13 +99,13 @@ class Tracing(unittest.TestCase):
             for _ in range(3):  # the first one looks for OpenTelemetry
                 self.assertEqual(call(host, "f", HEADERS), [1, HEADERS["traceparent"]])
 
-    @each_way
+    @each_mode
     def test_a_call_without_a_trace_imports_nothing(self, start):
         with start("@tempool.method\ndef imported(): return 'opentelemetry' in sys.modules") as host:
             self.assertFalse(call(host, "imported", {"x-other": "1"}))
 
     @needs_opentelemetry
-    @each_way
+    @each_mode
     def test_a_call_that_is_not_sampled_runs_below_its_caller_without_a_span(self, start):
         with start(SPANS) as host:
             for _ in range(2):  # the first one looks for OpenTelemetry
@@ -125,7 +125,7 @@ class Tracing(unittest.TestCase):
             self.assertEqual(call(host, "f", HEADERS)[0], 2)
 
     @needs_opentelemetry
-    @each_way
+    @each_mode
     def test_a_handler_runs_in_a_span_below_its_caller(self, start):
         with start(SPANS) as host:
             for method in "current", "current_async", "current_streamed":

@@ -15,19 +15,19 @@ from .host import TIMEOUT, SDK, Host
 HEAD = "import os, sys, time, tempool\n"
 
 # Every behaviour of a call has to hold in both ways of serving.
-WAYS = {"serial": "tempool.run()", "threaded": "tempool.run(threads=2)"}
+MODES = {"serial": "tempool.run()", "threaded": "tempool.run(threads=2)"}
 
 
-def each_way(test):
+def each_mode(test):
     def both(self):
-        for way, run in WAYS.items():
+        for way, run in MODES.items():
             with self.subTest(way):
                 test(self, lambda body, **kw: Host(HEAD + body + "\n" + run, **kw))
     return both
 
 
 class Calls(unittest.TestCase):
-    @each_way
+    @each_mode
     def test_hello_names_the_methods(self, start):
         with start("@tempool.method\ndef a(): pass\n@tempool.method('b/c')\ndef b(): pass") as host:
             self.assertEqual(host.hello["methods"], ["a", "b/c"])
@@ -91,7 +91,7 @@ class Calls(unittest.TestCase):
                 self.assertTrue(json.loads(host.expect(frames.ERROR, behind)[5])["not_begun"])
                 host.expect(frames.RESPONSE, host.request("echo"))  # a hook, or a call of a client that knows
 
-    @each_way
+    @each_mode
     def test_json_type_decides_the_arguments(self, start):
         with start("@tempool.method\ndef f(*a, **k): return [list(a), k]\n"
                    "@tempool.method(whole=True)\ndef whole(x): return x") as host:
@@ -105,7 +105,7 @@ class Calls(unittest.TestCase):
                 id = host.request("whole", sent.encode())
                 self.assertEqual(json.loads(host.expect(frames.RESPONSE, id)[5]), json.loads(sent))
 
-    @each_way
+    @each_mode
     def test_raw_methods_take_and_return_bytes(self, start):
         with start("@tempool.method(raw=True)\ndef echo(b): return b\n"
                    "@tempool.method(raw=True)\ndef text(b): return 'ü'\n"
@@ -117,7 +117,7 @@ class Calls(unittest.TestCase):
             self.assertEqual(host.expect(frames.RESPONSE, host.request("none"))[5], b"")
             self.assertIn("must return bytes", json.loads(host.expect(frames.ERROR, host.request("wrong"))[5])["message"])
 
-    @each_way
+    @each_mode
     def test_exceptions_become_error_frames(self, start):
         with start("class Odd(Exception): pass\n"
                    "@tempool.method\ndef bad(): raise Odd('why')\n"
@@ -149,12 +149,12 @@ class Calls(unittest.TestCase):
             id = host.request("bad", b"{")
             self.assertEqual(json.loads(host.expect(frames.ERROR, id)[5])["code"], "invalid_params")
 
-    @each_way
+    @each_mode
     def test_result_above_max_message_is_an_error(self, start):
         with start("@tempool.method(raw=True)\ndef big(b): return b'x' * 101", max_message=100) as host:
             self.assertEqual(host.call("big")["code"], "too_large")
 
-    @each_way
+    @each_mode
     def test_generators_stream(self, start):
         with start("@tempool.method\ndef count(n):\n for i in range(n): yield {'i': i}\n return 'done'\n"
                    "@tempool.method(raw=True)\ndef raw(b):\n yield b'a'\n yield 'b'\n"
@@ -176,7 +176,7 @@ class Calls(unittest.TestCase):
             self.assertEqual([host.expect(frames.CHUNK, id)[5] for _ in range(2)], [b"0\n", b"1\n"])
             host.expect(frames.RESPONSE, id)
 
-    @each_way
+    @each_mode
     def test_context(self, start):
         with start("@tempool.method\ndef who():\n"
                    " c = tempool.context()\n c.count('api_calls'); c.count('api_calls', 2); c.response_headers['k'] = 'v'\n"
@@ -189,7 +189,7 @@ class Calls(unittest.TestCase):
             id = host.request("who")
             self.assertEqual(json.loads(host.expect(frames.RESPONSE, id)[5])[3], False)
 
-    @each_way
+    @each_mode
     def test_handler_sees_a_cancel(self, start):
         with start("@tempool.method\ndef wait():\n tempool.context().host('begun')\n"
                    " while not tempool.context().cancelled: time.sleep(0.001)\n return 'left'\n"
@@ -208,7 +208,7 @@ class Calls(unittest.TestCase):
             host.send(frames.PING, 5)
             host.expect(frames.PONG, 5)
 
-    @each_way
+    @each_mode
     def test_host_calls(self, start):
         with start("@tempool.method\ndef f():\n c = tempool.context()\n"
                    " c.session['n'] = c.session['n'] + 1\n"
@@ -226,7 +226,7 @@ class Calls(unittest.TestCase):
             answer("forbidden", frames.HOST_ERROR, {"code": "unsupported", "message": "no"})
             self.assertEqual(json.loads(host.expect(frames.RESPONSE, id)[5]), ["unsupported", "no"])
 
-    @each_way
+    @each_mode
     def test_request_bodies_in_chunks(self, start):
         with start("@tempool.method(raw=True)\ndef echo(b): return b", max_message=100) as host:
             host.send(frames.REQUEST, 1, b"echo", payload=b"a", flags=frames.MORE)
@@ -243,7 +243,7 @@ class Calls(unittest.TestCase):
             host.send(frames.END, 3)
             self.assertEqual(host.expect(frames.RESPONSE, host.request("echo", b"next"))[5], b"next")
 
-    @each_way
+    @each_mode
     def test_garbage_is_collected_when_the_host_asks(self, start):
         with start("import gc, weakref\ngc.disable()\nkept = []\nclass Thing: pass\n"
                    "@tempool.method\ndef litter():\n    a = Thing(); a.itself = a; kept.append(weakref.ref(a))\n"
@@ -256,7 +256,7 @@ class Calls(unittest.TestCase):
             self.assertEqual(host.wait(), 0)
             self.assertNotIn("tempool.gc", host.log())
 
-    @each_way
+    @each_mode
     def test_program_can_replace_the_gc_method(self, start):
         with start("done = []\n@tempool.method('tempool.gc')\ndef gc(): done.append(1)\n@tempool.method\ndef get(): return done") as host:
             host.send(frames.NOTIFY, 0, b"tempool.gc")
@@ -265,7 +265,7 @@ class Calls(unittest.TestCase):
                 got = host.call("get")
             self.assertEqual(got, [1])
 
-    @each_way
+    @each_mode
     def test_notifications_get_no_response(self, start):
         with start("seen = []\n@tempool.method\ndef note(x): seen.append(x); 1 / x\n@tempool.method\ndef get(): return seen") as host:
             host.send(frames.NOTIFY, 0, b"note", payload=b"1")
@@ -280,7 +280,7 @@ class Calls(unittest.TestCase):
             self.assertIn("ZeroDivisionError", host.log())
             self.assertIn("absent", host.log())
 
-    @each_way
+    @each_mode
     def test_frames_are_split_across_reads(self, start):
         with start("@tempool.method(raw=True)\ndef echo(b): return b") as host:
             stream = b"".join(frames.encode(frames.REQUEST, i, b"echo", b"", b"%d" % i) for i in range(1, 50))
@@ -293,14 +293,14 @@ class Calls(unittest.TestCase):
 
 
 class Lifecycle(unittest.TestCase):
-    @each_way
+    @each_mode
     def test_end_of_stream_is_a_clean_exit(self, start):
         with start("@tempool.on_stop\ndef bye(): print('bye')") as host:
             host.socket.close()
             self.assertEqual(host.wait(), 0)
             self.assertIn("bye", host.log())
 
-    @each_way
+    @each_mode
     def test_sigterm_finishes_the_call_in_flight(self, start):
         with start("@tempool.method\ndef slow():\n"
                    " tempool.context().host('here')\n time.sleep(0.05)\n tempool.context().host('still here')\n return 'whole'") as host:
@@ -329,7 +329,7 @@ class Lifecycle(unittest.TestCase):
             self.assertIsNone(host.read())
             self.assertEqual(host.wait(), 0)
 
-    @each_way
+    @each_mode
     def test_a_call_that_comes_with_sigterm_is_not_begun(self, start):
         with start("@tempool.method\ndef asks(): return tempool.context().host('here')") as host:
             host.process.send_signal(signal.SIGSTOP)
@@ -362,7 +362,7 @@ class Lifecycle(unittest.TestCase):
                 self.assertIsNone(host.read())
                 self.assertEqual(host.wait(), 0)
 
-    @each_way
+    @each_mode
     def test_sigterm_ends_an_idle_worker(self, start):
         with start("") as host:
             host.send(frames.PING, 1)
@@ -372,14 +372,14 @@ class Lifecycle(unittest.TestCase):
             with self.assertRaises(BrokenPipeError):
                 host.request("x")
 
-    @each_way
+    @each_mode
     def test_system_exit_ends_the_worker_with_its_code(self, start):
         with start("@tempool.method\ndef leave(): sys.exit(7)") as host:
             host.request("leave")
             self.assertIsNone(host.read())
             self.assertEqual(host.wait(), 7)
 
-    @each_way
+    @each_mode
     def test_protocol_error_is_logged(self, start):
         for raw in (frames.encode(frames.RESPONSE, 1), b"\x00\x00\x00\x0c\x63" + b"\x00" * 11, b"\x00" * 16):
             with start("") as host:

@@ -23,8 +23,8 @@ func Shorten(s string) string {
 
 const headRunes, tailRunes = 200, 200
 
-// Brief is Shorten to at most n bytes, for lists of many reasons. It keeps the beginning.
-func Brief(s string, n int) string {
+// Truncate is Shorten to at most n bytes, for lists of many reasons. It keeps the beginning.
+func Truncate(s string, n int) string {
 	s = Shorten(s)
 	if len(s) <= n {
 		return s

@@ -13,8 +13,8 @@ import (
 const (
 	// maxExcess bounds by how many history events a run may be longer than the server suggested when the workflow first saw it.
 	maxExcess = 8192
-	// settleTimeout is how long an overlong run waits for handlers of updates and for signals to other workflows.
-	settleTimeout = 5 * time.Second
+	// idleTimeout is how long an overlong run waits for handlers of updates and for signals to other workflows.
+	idleTimeout = 5 * time.Second
 )
 
 // lengthLimit is how long the history of a run may get.
@@ -22,7 +22,7 @@ type lengthLimit struct {
 	// suggestedAt and suggestedSize are the length in events and the size in bytes at which the run saw the server's suggestion; 0 before.
 	suggestedAt, suggestedSize int
 	overdue                    bool // the run has seen that it is overlong
-	settle                     Timer
+	idle                       Timer
 }
 
 // crossed reports whether the history has crossed one of the two lengths since the run last looked.
@@ -59,11 +59,11 @@ func (l *Loop) MustContinue() bool {
 	if !l.length.overdue {
 		return false
 	}
-	if l.isSettled() || l.length.settle.Fired() {
+	if l.isIdle() || l.length.idle.Fired() {
 		return true
 	}
-	if !l.length.settle.Running() {
-		l.length.settle.Start(l, settleTimeout, "before an overlong run continues as new")
+	if !l.length.idle.Running() {
+		l.length.idle.Start(l, idleTimeout, "before an overlong run continues as new")
 	}
 	return false
 }

@@ -143,8 +143,8 @@ func (l *Loop) ForceContinue() { l.forced = true }
 func (l *Loop) ContinueDue(maxIterations int) bool {
 	due := l.forced || workflow.GetInfo(l.Ctx).GetContinueAsNewSuggested() || l.cancelled >= MaxCancelledTasks ||
 		maxIterations > 0 && l.iterations >= maxIterations || !l.Now().Before(l.ends)
-	return due && l.isSettled()
+	return due && l.isIdle()
 }
 
-// isSettled reports whether no signal is under way to another workflow, and no update is being handled.
-func (l *Loop) isSettled() bool { return len(l.sending) == 0 && workflow.AllHandlersFinished(l.Ctx) }
+// isIdle reports whether no signal is under way to another workflow, and no update is being handled.
+func (l *Loop) isIdle() bool { return len(l.sending) == 0 && workflow.AllHandlersFinished(l.Ctx) }

@@ -16,7 +16,7 @@ def save(reply, path):
     folder, name = os.path.split(os.path.abspath(path))
     try:
         if os.path.exists(path) and not os.path.isfile(path):
-            raise OSError("cannot replace %s by a backup: it is not a regular file" % path)
+            raise OSError("cannot replace %s with a backup: it is not a regular file" % path)
         handle, new = tempfile.mkstemp(prefix="." + name + ".new-", dir=folder)
     except BaseException:
         reply.close()
@@ -50,7 +50,7 @@ def _copy(reply, out):
         raise
     sessions = _last(tail).get("sessions")
     if not isinstance(sessions, int):
-        raise Unavailable("the answer is cut off, or not from a Tempool gateway: it does not end as a backup of sessions does", "unavailable", True)
+        raise Unavailable("the answer is truncated or not from a Tempool gateway: the last line of the backup is missing", "unavailable", True)
     return sessions
 
 

@@ -45,7 +45,7 @@ class Client:
         if not endpoints:
             raise ValueError("no endpoint given; use for example %s" % DEFAULT_ENDPOINT)
         if token is not None and token_file is not None:
-            raise ValueError("token and token_file exclude each other")
+            raise ValueError("token and token_file are mutually exclusive")
         if token is None and token_file is None:
             token, token_file = os.environ.get("TEMPOOL_TOKEN") or None, os.environ.get("TEMPOOL_TOKEN_FILE") or None
             if token is not None:
@@ -56,7 +56,7 @@ class Client:
             with open(token_file, encoding="utf-8") as f:
                 token = f.read().strip()
         if tls is not None and (ca_file or cert_file or key_file):
-            raise ValueError("tls excludes ca_file, cert_file and key_file")
+            raise ValueError("tls cannot be combined with ca_file, cert_file and key_file")
         if tls is None and (ca_file or cert_file or any(one.startswith("https:") for one in endpoints)):
             tls = ssl.create_default_context(cafile=ca_file)
             if cert_file:

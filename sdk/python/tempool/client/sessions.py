@@ -103,7 +103,7 @@ class Sessions:
 
     def _of_pool(self, path):
         if self._pool is None:
-            raise TypeError("bindings and backups are those of a pool: use client.pool(NAME).sessions")
+            raise TypeError("bindings and backups belong to a pool: use client.pool(NAME).sessions")
         return "/v1/pools/" + segment(self._pool, "a pool name") + path
 
     def _ask_each(self, method, path, also=None):
