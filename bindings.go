@@ -20,7 +20,7 @@ import (
 func (p *Pool) Bindings(ctx context.Context, after string, limit int) (*api.SessionBindings, error) {
 	limit = cmp.Or(limit, 100)
 	query := url.Values{"after": {after}, "limit": {strconv.Itoa(limit)}}
-	var all api.SessionBindings
+	all := api.SessionBindings{Bindings: []api.SessionBinding{}}
 	more := false
 	err := p.askEachGateway(ctx, transport.Request{Method: http.MethodGet, Path: "/v1/pools/" + p.name + "/bindings?" + query.Encode()},
 		func(reply *transport.Reply) error {

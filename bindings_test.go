@@ -1,6 +1,7 @@
 package tempool
 
 import (
+	"encoding/json"
 	"io"
 	"net/http"
 	"testing"
@@ -31,6 +32,14 @@ func TestBindingsOfAllHostsAreOneList(t *testing.T) {
 	two.session = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }
 	_, err = pool.Bindings(t.Context(), "", 0)
 	require.Error(t, err, "a list without those of a host is not a list")
+
+	none := newFakeGateway(t, "unix")
+	none.session = page(`{"bindings":[],"next":""}`)
+	list, err = clientOf(t, none).Pool("p").Bindings(t.Context(), "", 0)
+	require.NoError(t, err)
+	text, err := json.Marshal(list)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"bindings":[],"next":""}`, string(text), "no bindings are an empty list, not null")
 }
 
 func TestABindingToAWorkerOfOneHostEndsThoseOfOthers(t *testing.T) {
