@@ -15,7 +15,7 @@ const (
 	uncountedBytes = 64 << 10
 	// memoryTimeout bounds how long a body waits for memory.
 	memoryTimeout = 30 * time.Second
-	// stalledAfter is how long a client may read nothing of an answer before its memory is taken for others.
+	// stalledAfter is how long a client may read nothing of an answer before the answer can be dropped to free its memory.
 	stalledAfter = time.Second
 )
 

@@ -170,7 +170,7 @@ func (p program) end() ending {
 	return ending{code: code, signal: signal, left: left}
 }
 
-// drainPipes waits for the readers, but not for long: a process that still holds a pipe is not of the tree.
+// drainPipes waits for the readers, but not for long: a process that still holds a pipe does not belong to the tree.
 func (p program) drainPipes() {
 	read := make(chan struct{})
 	go func() {

@@ -134,7 +134,7 @@ func (r *demandReporter) measure(d dispatch.PoolDemand, p *measuredPool, now tim
 	})
 }
 
-// learned takes the spec of a pool. Without an answer, the last one counts for longer.
+// learned stores the spec of a pool. Without an answer, the last spec stays valid for longer.
 func (r *demandReporter) learned(got poolSpec) {
 	p := r.pools[got.pool]
 	if p == nil {

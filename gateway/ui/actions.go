@@ -94,7 +94,7 @@ var actions = []action{
 	},
 	{
 		name: "stop-pool", label: "Stop pool…", danger: true, asks: "Stop %s?", done: "The pool is stopping.",
-		means: "Its workers drain and end, and the pool with them. ctl pool start starts it again.",
+		means: "Its workers drain and stop, then the pool ends. ctl pool start starts it again.",
 		do: func(ctx context.Context, v *visit, t actionTarget) error {
 			return v.d.config.Fleet.StopPool(ctx, t.Pool, strings.TrimSpace(t.Reason+" (by "+t.By+")"))
 		},
@@ -305,7 +305,7 @@ func (v *visit) act() error {
 	ctx, cancel := context.WithTimeout(v.ctx(), actTimeout)
 	defer cancel()
 	if err := a.do(ctx, v, t); err != nil {
-		return v.confirm(statusOf(err), a, t, "This was not done: "+message(err)+".")
+		return v.confirm(statusOf(err), a, t, "The action failed: "+message(err)+".")
 	}
 	v.d.config.Logger.Info("dashboard action completed", "action", a.name, "target", t.Subject(), "by", v.principal.Name, "reason", t.Reason)
 	v.d.memos.forget(t.Pool) // so that it is queried again

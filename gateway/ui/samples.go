@@ -50,7 +50,7 @@ func askForPlots[T any](v *visit, what string, ask func(ctx context.Context, unr
 	switch {
 	case unreachable != nil:
 		slices.Sort(failed)
-		missing = "The plots lack the " + what + " of " + failed[0] + others(len(failed)-1) + ": " + samplesTrouble(unreachable) + "."
+		missing = "The plots do not include the " + what + " of " + failed[0] + others(len(failed)-1) + ": " + samplesTrouble(unreachable) + "."
 	case err != nil:
 		missing = "The " + what + " cannot be read: " + samplesTrouble(err) + "."
 	}

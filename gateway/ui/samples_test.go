@@ -46,7 +46,7 @@ func TestPagesPlotTheSamplesOfWorkers(t *testing.T) {
 	for _, path := range []string{"/ui/pools/py", "/ui/pools/py/workers/0"} {
 		_, text, _ = s.get(path)
 		require.Contains(t, text, "<svg", "what answers is shown")
-		require.Contains(t, text, "The plots lack the samples of http://127.0.0.1:2: its gateway asks for a token; sign out", path)
+		require.Contains(t, text, "The plots do not include the samples of http://127.0.0.1:2: its gateway asks for a token; sign out", path)
 	}
 }
 
@@ -124,7 +124,7 @@ func TestThePageOfAPoolPlotsItsQueue(t *testing.T) {
 	s.fleet.cut = api.Errorf("not_found", "no route")
 	_, text, _ = s.get("/ui/pools/py")
 	require.Contains(t, text, `<svg class="spark"`, "what answers is shown")
-	require.Contains(t, text, "The plots lack the queue of http://127.0.0.1:2: its agent is older and keeps none; update it.")
+	require.Contains(t, text, "The plots do not include the queue of http://127.0.0.1:2: its agent is older and keeps none; update it.")
 }
 
 func TestQueuesOfGatewaysAreAddedUpByAge(t *testing.T) {

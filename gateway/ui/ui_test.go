@@ -182,7 +182,7 @@ func TestActionsAskOnceAndNeedARightAndTheFormsToken(t *testing.T) {
 	s.fleet.failure = api.Errorf(api.CodeUnavailable, "Temporal is down")
 	status, text, _ := s.post("/ui/pools/py/do/drain", url.Values{"worker": {"1"}, "form_token": {s.board.formToken(&http.Request{})}})
 	require.Equal(t, http.StatusServiceUnavailable, status)
-	require.Contains(t, text, "This was not done: Temporal is down.")
+	require.Contains(t, text, "The action failed: Temporal is down.")
 
 	for _, limited := range []*access.Principal{
 		{Name: "token ci", Rights: access.Client}, {Name: "token js", Rights: access.All, Pools: []string{"js"}},

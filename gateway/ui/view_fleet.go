@@ -198,7 +198,7 @@ func poolProblem(status api.PoolStatus, report policy.Report) *problem {
 		}
 	}
 	if len(one.Advice) == 0 {
-		one.Advice = []string{"Tempool works on it. The page of a worker shows why: its timeline and the last lines of its log."}
+		one.Advice = []string{"Tempool is handling this. The page of a worker shows why: its timeline and the last lines of its log."}
 	}
 	return one
 }
@@ -231,7 +231,7 @@ func newHostRow(h host, hostID string, now time.Time) (hostRow, *problem) {
 	row.HeardAgo = max(0, now.Sub(h.HeardAt))
 	if row.HeardAgo > lateHeartbeat {
 		row.State, row.Tone = "not heard", "warn"
-		return row, &problem{Subject: "host " + h.ID, Text: "Its agent has not been heard for " + format.Duration(row.HeardAgo) + ".",
+		return row, &problem{Subject: "host " + h.ID, Text: "Its agent has sent no heartbeat for " + format.Duration(row.HeardAgo) + ".",
 			Advice: []string{"Check the host and its connection to Temporal. Its workers move to other hosts once it counts as lost."}}
 	}
 	agent := h.Heartbeat.Agent

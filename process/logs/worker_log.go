@@ -174,7 +174,7 @@ func (w *workerLog) ready() error {
 	return nil
 }
 
-// flush writes what is pending, as far as the rate allows or else all of it. again says that lines are left.
+// flush writes the pending lines: as many as the rate allows, or all of them. again says that lines remain.
 func (w *workerLog) flush(ctx context.Context, all bool) (again bool, err error) {
 	if err := w.lock(ctx); err != nil {
 		return true, err

@@ -68,7 +68,7 @@ func (p *pool) target(workflowID string) *slot {
 	return p.slot(number)
 }
 
-// undelivered takes the failure of a signal to a worker. It ignores one to the workflow that the slot had before: one that was sent before that was
+// undelivered handles a failed signal to a worker. It ignores a signal to the workflow that the slot had before: one that was sent before that was
 // started, or in the same workflow task. Runs recorded by an earlier release did not.
 func (p *pool) undelivered(workflowID, name string, sent time.Time, _ error) {
 	s := p.target(workflowID)

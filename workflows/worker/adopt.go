@@ -37,7 +37,7 @@ func (m *monitor) adopt(e api.EpochEnded) bool {
 			m.activities.reset(m.ResetLease)
 		}
 	}
-	reason := fmt.Sprintf("The agent of host %s was replaced and its next one, of epoch %d, took over process %d.", e.Host, e.Heir.Epoch, m.Process.PID)
+	reason := fmt.Sprintf("The next agent of host %s (epoch %d) took over process %d.", e.Host, e.Heir.Epoch, m.Process.PID)
 	m.record(lifecycle.TakenOver, reason)
 	m.warn("process taken over", reason)
 	if !m.Standalone {

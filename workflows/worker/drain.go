@@ -44,7 +44,7 @@ func (w *worker) drain() bool {
 		}
 		if r.Value.CallsCut > 0 {
 			w.rotator.recordCutCalls(r.Value.CallsCut)
-			w.transition(lifecycle.DrainTimeout, fmt.Sprintf("drain timeout of %s over: calls cut: %d", w.Spec.Rotation.DrainTimeout, r.Value.CallsCut))
+			w.transition(lifecycle.DrainTimeout, fmt.Sprintf("drain timed out after %s (rotation.drain_timeout); calls cut: %d", w.Spec.Rotation.DrainTimeout, r.Value.CallsCut))
 			return true
 		}
 	}

@@ -76,7 +76,7 @@ func (w *worker) registerSignals() {
 	onSignal(w, api.SignalForceContinue, func(api.Control) { w.ForceContinue() })
 }
 
-// orderRestart takes a restart. A pool that continued as new before it learned that one had arrived has sent it again.
+// orderRestart handles a restart. A pool sends it again if it continued as new before it knew that the restart had arrived.
 func (w *worker) orderRestart(r api.Restart) {
 	repeated := r.ID != "" && r.ID == w.LastRestart
 	w.LastRestart = cmp.Or(r.ID, w.LastRestart)

@@ -215,7 +215,7 @@ func (s *suspender) endLease(r api.FencedLease) {
 		s.leases.fence("lease "+s.Lease.ID+" returned by its gateway, which takes the process out of service", usage)
 		return
 	}
-	s.leases.fence(fmt.Sprintf("lease %s of %q fenced: it was not returned within %s (rotation.drain_timeout), and the worker is to be suspended; calls cut: %d",
+	s.leases.fence(fmt.Sprintf("lease %s of %q fenced to suspend the worker: not returned within %s (rotation.drain_timeout); calls cut: %d",
 		s.Lease.ID, s.Lease.Holder, s.Spec.Rotation.DrainTimeout, r.CallsCut), usage)
 }
 
