@@ -89,7 +89,7 @@ func (m *eventMerge) held(ctx context.Context, yield func(api.Event, error) bool
 	all, failures := readAll(endpoints, func(endpoint string, take func(api.Event)) error {
 		var kept []api.Event
 		newest := m.options.Newest
-		lastID, err := m.read(ctx, endpoint, start{}, false, func(e api.Event) bool {
+		lastID, err := m.read(ctx, endpoint, streamStart{}, false, func(e api.Event) bool {
 			if kept = append(kept, e); newest > 0 && len(kept) >= 2*newest {
 				kept = slices.Delete(kept, 0, len(kept)-newest)
 			}
@@ -130,7 +130,7 @@ func (m *eventMerge) follower() follower {
 		},
 		begin: func(endpoint string, late bool) streamReader {
 			lastID, held := m.lastIDs[endpoint]
-			at := start{lastID: lastID}
+			at := streamStart{lastID: lastID}
 			if late && !held { // by the agent's clock
 				at.since = time.Since(m.began).String()
 			}
@@ -147,8 +147,8 @@ func (m *eventMerge) follower() follower {
 	}
 }
 
-// start is where reading a stream begins: after an event, else at a time, else now.
-type start struct{ lastID, since string }
+// streamStart is where reading a stream begins: after an event, else at a time, else now.
+type streamStart struct{ lastID, since string }
 
 func (m *eventMerge) arrive(ctx context.Context, one eventOrError) bool {
 	select {
@@ -160,7 +160,7 @@ func (m *eventMerge) arrive(ctx context.Context, one eventOrError) bool {
 }
 
 // read reads events of one agent until its stream ends or take returns false, and returns the ID of the last one.
-func (m *eventMerge) read(ctx context.Context, endpoint string, at start, follow bool, take func(api.Event) bool) (lastID string, err error) {
+func (m *eventMerge) read(ctx context.Context, endpoint string, at streamStart, follow bool, take func(api.Event) bool) (lastID string, err error) {
 	err = m.client.readLines(ctx, endpoint, m.request(at, follow), func(line []byte) error {
 		field, value, _ := strings.Cut(string(line), ": ")
 		switch field {
@@ -187,7 +187,7 @@ func (m *eventMerge) read(ctx context.Context, endpoint string, at start, follow
 var errEnough = errors.New("the reader stopped")
 
 // request asks one agent for events.
-func (m *eventMerge) request(at start, follow bool) transport.Request {
+func (m *eventMerge) request(at streamStart, follow bool) transport.Request {
 	query := url.Values{"follow": {strconv.FormatBool(follow)}}
 	if m.options.Pool != "" {
 		query.Set("pool", m.options.Pool)
