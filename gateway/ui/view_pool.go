@@ -24,7 +24,6 @@ type poolView struct {
 	Search   string
 	States   []stateCount
 	Out      int // workers out of service
-	InFlight int
 	Rollout  *rolloutView
 	Spec     specView
 	Actions  []actionLink
