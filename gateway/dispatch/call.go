@@ -31,7 +31,7 @@ type Request struct {
 	Trace wire.Trace
 	Body  []byte
 	// OnChunk gets the chunks of a streamed answer in order. It may block, which slows the worker down; its error cancels the call.
-	// nil puts the chunks in front of the answer's body.
+	// nil puts the chunks in front of the answer's body, and a worker of plain HTTP streams nothing.
 	OnChunk func([]byte) error
 	// Unbuffered says that Body is not the request's, which the caller of Do forwards from elsewhere.
 	Unbuffered bool
