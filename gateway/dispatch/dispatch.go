@@ -235,7 +235,7 @@ func (d *Dispatcher) locate(ctx context.Context, t *Target) (*poolState, error) 
 	p := d.knownPool(t.pool)
 	if p == nil || !p.hasWorker(t.worker) {
 		var err error
-		if p, err = d.find(ctx, t); err != nil {
+		if p, err = d.find(ctx, t.pool, t.worker); err != nil {
 			p.countRefusal(ctx, err)
 			return nil, err
 		}

@@ -45,10 +45,7 @@ type poolState struct {
 	closed    error         // why no call starts any more
 	freed     chan struct{} // closed when a slot may be free; nil if nothing waits for that
 	nextTick  time.Time     // when run ticks next unless it is woken
-	rosterAt  time.Time     // when the roster was last read, and its answer
-	rosterErr error
-	status    api.PoolStatus // as it was at statusAt; read for workers that are not here
-	statusAt  time.Time
+	roster    roster        // as it was last read
 	// Of calls that wait while no worker is on this host, see referQueueLocked.
 	noWorkerSince time.Time
 	referring     bool

@@ -69,7 +69,7 @@ func (d *Dispatcher) awaitLease(ctx context.Context, pool string, o tempool.Chec
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	if p := d.knownPool(pool); p == nil || !p.hasWorker("") {
-		if _, err := d.findPool(ctx, pool); err != nil && !api.CodeOf(err).Retryable() {
+		if _, err := d.find(ctx, pool, ""); err != nil && !api.CodeOf(err).Retryable() {
 			return nil, err
 		}
 	}
