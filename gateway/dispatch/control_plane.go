@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 // controlPlaneMonitor records since when Temporal has not answered.
@@ -52,15 +53,9 @@ const checkTimeout = 3 * time.Second
 
 // monitorControlPlane checks every CheckEvery whether Temporal answers, until ctx ends.
 func (d *Dispatcher) monitorControlPlane(ctx context.Context) {
-	ticker := time.NewTicker(d.config.CheckEvery)
-	defer ticker.Stop()
-	for {
+	d.checkControlPlane(ctx)
+	for range sleep.Ticks(ctx.Done(), d.config.CheckEvery) {
 		d.checkControlPlane(ctx)
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return
-		}
 	}
 }
 

@@ -271,10 +271,8 @@ func (p *poolState) leaseLocked(u *upstream) {
 }
 
 func (p *poolState) checkout(u *upstream, o tempool.CheckoutOptions) {
-	ctx, cancel := context.WithTimeout(p.dispatcher.life, controlTimeout)
-	defer cancel()
 	sent := time.Now()
-	lease, err := p.dispatcher.config.Control.Checkout(ctx, u.worker, o)
+	lease, err := p.dispatcher.checkoutNow(u.worker, o)
 	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
@@ -62,12 +63,7 @@ func newPoolState(d *Dispatcher, pool string) *poolState {
 }
 
 // notify wakes run.
-func (p *poolState) notify() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
-}
+func (p *poolState) notify() { sleep.Wake(p.wake) }
 
 // upstreamOf returns the upstream of a process and adds it if it is missing. It returns nil for a process that is not ready while an
 // older incarnation of its worker serves.
@@ -231,17 +227,13 @@ func (p *poolState) awaitIdle(ctx context.Context) error {
 		}
 		if cut == nil {
 			cut = fmt.Errorf("calls of pool %s were cancelled: %w", p.pool, ctx.Err())
-			p.cancelCalls()
+			p.mu.Lock()
+			p.cancelCallsLocked(api.Errorf(api.CodeUnavailable, "the gateway shut down before the call ended"))
+			p.mu.Unlock()
 		}
 		<-idle // a cancelled call returns at once
 	}
 	return cut
-}
-
-func (p *poolState) cancelCalls() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.cancelCallsLocked(api.Errorf(api.CodeUnavailable, "the gateway shut down before the call ended"))
 }
 
 func (p *poolState) cancelCallsLocked(reason *api.Error) {
@@ -255,11 +247,4 @@ func (p *poolState) cancelCallsLocked(reason *api.Error) {
 	}
 }
 
-func ended(p *process.Process) bool {
-	select {
-	case <-p.Done():
-		return true
-	default:
-		return false
-	}
-}
+func ended(p *process.Process) bool { return sleep.Ended(p.Done()) }

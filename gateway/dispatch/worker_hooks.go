@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/tempool/tempool/api"
@@ -47,11 +46,7 @@ func (p *poolState) offers(worker, method string) (bool, error) {
 	if u == nil {
 		return false, errNoProcess(worker, p.dispatcher.config.HostID)
 	}
-	if u.conn == nil {
-		return false, nil
-	}
-	hello, known := wire.HelloOf(u.conn)
-	return known && slices.Contains(hello.Methods, method), nil
+	return u.offersHook(method), nil
 }
 
 // reservedPoll is the interval at which a call that waits for one worker tries to start. No other call of the pool starts there meanwhile.
