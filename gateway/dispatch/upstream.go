@@ -188,6 +188,17 @@ func (u *upstream) supersedeLocked(ref api.LeaseRef, reason string) {
 	}
 }
 
+// fenceLocked fences a lease and those before it. It returns the lease if it is the one that counts, else nil, and a channel as freeLocked does.
+func (u *upstream) fenceLocked(ref api.LeaseRef, reason string) (*activeLease, <-chan struct{}) {
+	l := u.lease
+	if l != nil && l.ref != ref {
+		l = nil
+	}
+	ref.Seq++
+	u.supersedeLocked(ref, reason)
+	return l, u.freeLocked(l)
+}
+
 // endLeaseLocked lets no further call start under the lease that counts.
 func (u *upstream) endLeaseLocked(reason string) {
 	if u.lease != nil && !u.lease.ended {
