@@ -222,20 +222,14 @@ func (c *Call) CompleteAnswered(failure *api.Error) {
 }
 
 // notify sends the request as a notification and completes the call. It is for Do.
-func notify(c *Call, r Request) error {
-	err := c.sendNotification(r)
+func notify(c *Call, r Request) (err error) {
+	if c.upstream.conn == nil {
+		err = api.Errorf(api.CodeInvalid, "%s speaks plain HTTP (protocol none), which has no notifications; call it instead", c.upstream.worker)
+	} else if err = c.upstream.conn.Notify(c.ctx, r.wire()); err != nil {
+		err = c.wireError(err)
+	}
 	c.Complete(err)
 	return err
-}
-
-func (c *Call) sendNotification(r Request) error {
-	if c.upstream.conn == nil {
-		return api.Errorf(api.CodeInvalid, "%s speaks plain HTTP (protocol none), which has no notifications; call it instead", c.upstream.worker)
-	}
-	if err := c.upstream.conn.Notify(c.ctx, r.wire()); err != nil {
-		return c.wireError(err)
-	}
-	return nil
 }
 
 // queued reports that the call is in the queue or on a worker.
