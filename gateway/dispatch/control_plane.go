@@ -17,10 +17,6 @@ type controlPlaneMonitor struct {
 	lost       atomic.Bool
 }
 
-func newControlPlaneMonitor(fenceAfter time.Duration, now time.Time) *controlPlaneMonitor {
-	return &controlPlaneMonitor{fenceAfter: fenceAfter, began: now}
-}
-
 // answered records that Temporal answered, and reports whether that ends an outage.
 func (m *controlPlaneMonitor) answered(now time.Time) bool {
 	m.answeredAt.Store(int64(now.Sub(m.began)))

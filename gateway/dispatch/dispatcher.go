@@ -122,7 +122,8 @@ func New(config Config) (*Dispatcher, error) {
 	config.HoldFor = cmp.Or(max(config.HoldFor, 0), DefaultHoldFor)
 	d := &Dispatcher{
 		config: config, logger: config.Logger, pools: make(map[string]*poolState), evictAfter: poolEvictAfter, shortCalls: shortCalls,
-		verifier: newVerifier(config.Control), monitor: newControlPlaneMonitor(config.FenceAfter, time.Now()),
+		verifier: &verifier{control: config.Control, slots: make(chan struct{}, maxVerifications), refused: make(map[string]refusal)},
+		monitor:  &controlPlaneMonitor{fenceAfter: config.FenceAfter, began: time.Now()},
 	}
 	if config.Tracer != nil {
 		d.config.Control = tracedControl{config.Control, config.Tracer}

@@ -56,7 +56,8 @@ type poolState struct {
 
 func newPoolState(d *Dispatcher, pool string) *poolState {
 	return &poolState{
-		dispatcher: d, pool: pool, wake: make(chan struct{}, 1), stats: newPoolStats(),
+		dispatcher: d, pool: pool, wake: make(chan struct{}, 1),
+		stats:     poolStats{calls: newHistogram(callBounds), waits: newHistogram(waitBounds), workers: make(map[string]*workerStats)},
 		upstreams: make(map[string]*upstream), rates: make(map[string]*rateWindow), reserved: make(map[string]int), held: make(map[string]*held),
 		peaks: newQueuePeaks(time.Now()),
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process/wire"
 )
 
@@ -65,17 +66,7 @@ func (p *poolState) waitFor(c *Call, t *Target) error {
 		p.mu.Unlock()
 		p.notify()
 	}()
-	ticker := time.NewTicker(reservedPoll)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-c.ctx.Done():
-			if err := c.cause(); !errors.Is(err, context.DeadlineExceeded) {
-				return err
-			}
-			return api.Errorf(api.CodeBusy, "%s was not free in time; it serves calls or is leased by another holder", t.worker).After(time.Second)
-		case <-ticker.C:
-		}
+	for range sleep.Ticks(c.ctx.Done(), reservedPoll) {
 		if now := time.Now(); p.dispatcher.monitor.fenced(now) {
 			return errFenced(p.dispatcher.monitor.outage(now))
 		}
@@ -83,4 +74,8 @@ func (p *poolState) waitFor(c *Call, t *Target) error {
 			return err
 		}
 	}
+	if err := c.cause(); !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return api.Errorf(api.CodeBusy, "%s was not free in time; it serves calls or is leased by another holder", t.worker).After(time.Second)
 }
