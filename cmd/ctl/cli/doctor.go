@@ -39,7 +39,6 @@ Agents report on their hosts with their heartbeats. ctl checks gateways from thi
 would use.`,
 		Example: `  ctl doctor
   ctl doctor --json | jq -r '.findings[] | select(.level == "problem") | .action'`,
-		Args: noArguments,
 	}
 	gateways.credentialFlags(c) // all gateways are checked
 	c.Flags().BoolVar(&asJSON, "json", false, "short for -o json")

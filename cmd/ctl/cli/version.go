@@ -24,7 +24,6 @@ func (a *app) versionCommand() *cobra.Command {
 		Short: "Show the version of ctl",
 		Example: `  ctl version
   ctl version -o json`,
-		Args: noArguments,
 	}, func(context.Context, []string) error {
 		b := newVersionInfo(debug.ReadBuildInfo())
 		text := "ctl " + b.Version
