@@ -1,22 +1,21 @@
 package worker
 
 import (
-	"cmp"
 	"os"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"time"
 
 	"github.com/shirou/gopsutil/v3/disk"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/buildinfo"
 )
 
 // newReport is what does not change while the agent runs.
 func (a *Agent) newReport() *api.AgentReport {
 	r := &api.AgentReport{
-		Endpoint: a.gateway.Endpoint(), Access: api.AccessOpen, Version: buildVersion(debug.ReadBuildInfo()), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		Endpoint: a.gateway.Endpoint(), Access: api.AccessOpen, Version: buildinfo.Read().String(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
 		Labels: a.config.Labels, Capacity: a.config.Capacity, Root: os.Geteuid() == 0, OpenFiles: maxOpenFiles(),
 		Socket: filepath.Join(a.config.StateDir, SocketName), KeepsProcesses: a.config.KeepProcesses,
 	}
@@ -31,20 +30,6 @@ func (a *Agent) newReport() *api.AgentReport {
 	}
 	r.Cgroups, r.NoCgroups = a.processes.Cgroups()
 	return r
-}
-
-// buildVersion names the build of this program: its version and, if known, its commit.
-func buildVersion(info *debug.BuildInfo, known bool) string {
-	if !known {
-		return "unknown"
-	}
-	version := cmp.Or(info.Main.Version, "(devel)")
-	for _, setting := range info.Settings {
-		if setting.Key == "vcs.revision" && setting.Value != "" {
-			version += " " + setting.Value[:min(12, len(setting.Value))]
-		}
-	}
-	return version
 }
 
 // heartbeat is the content of each heartbeat.

@@ -1,12 +1,9 @@
 package metrics
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
-	"runtime"
-	"runtime/debug"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -95,17 +92,3 @@ func (m *Metrics) Handler() http.Handler { return m.handler }
 
 // Observer returns the observer that the activities must report to.
 func (m *Metrics) Observer() activities.Observer { return m.stats }
-
-// build returns the values of tempool_build_info's labels.
-func (c Config) build() []string {
-	version, revision := "unknown", "unknown"
-	if info, known := debug.ReadBuildInfo(); known {
-		version = cmp.Or(info.Main.Version, "(devel)")
-		for _, setting := range info.Settings {
-			if setting.Key == "vcs.revision" {
-				revision = setting.Value
-			}
-		}
-	}
-	return []string{version, revision, runtime.Version()}
-}
