@@ -40,7 +40,7 @@ func TestEveryFileIsCountedOnce(t *testing.T) {
 	requireAll(t, f, s, 100)
 	require.Equal(t, 15, s.Calls)
 	require.Zero(t, s.Retried)
-	require.Len(t, s.Worst, DefaultTop)
+	require.Len(t, s.Worst, topFunctions)
 	require.Len(t, reports, 15)
 	require.Equal(t, 100, reports[14].Files)
 	require.Equal(t, 100, reports[14].Total)

@@ -71,12 +71,11 @@ func (s Summary) FilesPerSecond() float64 {
 
 // totals adds measures up and rejects a file that was counted before.
 type totals struct {
-	top     int
 	summary Summary
 	counted map[string]bool
 }
 
-func newTotals(top int) *totals { return &totals{top: top, counted: map[string]bool{}} }
+func newTotals() *totals { return &totals{counted: map[string]bool{}} }
 
 // add counts the answer to one batch, or nothing of it if the answer does not have each file of the batch once, in order.
 func (t *totals) add(b batch, measures []FileMeasure) error {
@@ -112,7 +111,7 @@ func (t *totals) add(b batch, measures []FileMeasure) error {
 	slices.SortFunc(s.Worst, func(a, b Function) int {
 		return cmp.Or(cmp.Compare(b.Complexity, a.Complexity), cmp.Compare(a.Path, b.Path), cmp.Compare(a.Line, b.Line))
 	})
-	s.Worst = s.Worst[:min(t.top, len(s.Worst))]
+	s.Worst = s.Worst[:min(topFunctions, len(s.Worst))]
 	return nil
 }
 
