@@ -95,7 +95,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 	c.sessions(s)
 	c.stats.mu.Lock()
-	c.stats.sweepLocked(workersIn(usage), time.Now())
+	c.stats.sweepLocked(usage, time.Now())
 	for pool := range c.stats.pools {
 		pools[pool] = true
 	}

@@ -71,7 +71,7 @@ const (
 
 // New makes the metrics of config.
 func New(config Config) *Metrics {
-	stats := newWorkerStats(func() map[string]bool { return workersIn(usageByWorker(config.Processes.List())) })
+	stats := newWorkerStats(func() map[string]workerUsage { return usageByWorker(config.Processes.List()) })
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(stats.vectors()...)
 	registry.MustRegister(config.Sessions.vectors()...)
