@@ -28,12 +28,6 @@ type FileMeasure struct {
 	Problem *string `json:"problem"`
 }
 
-// Problem is a file without measures, and why.
-type Problem struct {
-	Path   string
-	Reason string
-}
-
 // Summary is the sum over all files.
 type Summary struct {
 	Files      int
@@ -43,9 +37,8 @@ type Summary struct {
 	Classes    int64
 	Complexity int64 // over all functions
 	Worst      []Function
-	// Problems are the files that cannot be read or parsed, by path. They count in Files, Bytes and Lines.
-	Problems []Problem
-	Took     time.Duration
+	Problems   int // files that cannot be read or parsed; they count in Files, Bytes and Lines
+	Took       time.Duration
 	// Calls counts the calls that succeeded, Retried those that failed and whose files were sent again.
 	Calls   int
 	Retried int
@@ -100,7 +93,7 @@ func (t *totals) add(b batch, measures []FileMeasure) error {
 		s.Classes += m.Classes
 		s.Complexity += m.Complexity
 		if m.Problem != nil {
-			s.Problems = append(s.Problems, Problem{m.Path, *m.Problem})
+			s.Problems++
 		}
 		for _, f := range m.Worst {
 			f.Path = m.Path
@@ -115,11 +108,9 @@ func (t *totals) add(b batch, measures []FileMeasure) error {
 	return nil
 }
 
-// total returns the sum so far with sorted lists.
+// total returns the sum so far.
 func (t *totals) total() Summary {
 	s := t.summary
 	s.Worst = slices.Clone(s.Worst)
-	s.Problems = slices.Clone(s.Problems)
-	slices.SortFunc(s.Problems, func(a, b Problem) int { return cmp.Compare(a.Path, b.Path) })
 	return s
 }
