@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/internal/installcache"
 )
 
 // script writes an executable that prints what a temporal command line with this server prints for --version.
@@ -158,8 +160,12 @@ func TestACancelledBuildKillsItsChildren(t *testing.T) {
 }
 
 func TestAnOutdatedProgramOnThePathIsIgnored(t *testing.T) {
-	bin, cache := t.TempDir(), t.TempDir()
-	cached := filepath.Join(cache, "temporal", Version, "temporal")
+	bin := t.TempDir()
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	cache, err := installcache.UserPath("temporal", "the test")
+	require.NoError(t, err)
+	cached := filepath.Join(cache, Version, "temporal")
 	require.NoError(t, os.MkdirAll(filepath.Dir(cached), 0o755))
 	require.NoError(t, script(cached, "1.29.1"))
 	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
@@ -170,7 +176,7 @@ func TestAnOutdatedProgramOnThePathIsIgnored(t *testing.T) {
 	} {
 		t.Run(c.server, func(t *testing.T) {
 			require.NoError(t, script(onPath, c.server))
-			path, err := Binary(t.Context(), cache, nil)
+			path, err := Binary(t.Context(), nil)
 			require.NoError(t, err)
 			require.Equal(t, c.want, path)
 		})

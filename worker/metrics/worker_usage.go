@@ -79,11 +79,3 @@ func with(all map[int64]map[string]int64, incarnation int64, counts map[string]i
 	all[incarnation] = counts
 	return all
 }
-
-func workersIn(usage map[string]workerUsage) map[string]bool {
-	workers := make(map[string]bool, len(usage))
-	for worker := range usage {
-		workers[worker] = true
-	}
-	return workers
-}

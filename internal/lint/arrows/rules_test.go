@@ -63,7 +63,7 @@ var rules = []rule{
 	{path: "sessions/...", ours: []string{"internal/redact", "internal/sleep", "sessions/...", "spec"}, never: clients},
 	{path: "activities/...", ours: []string{"lifecycle", "policy/...", "process/...", "spec", "activities/...", "internal/sleep", "internal/tracecontext"}},
 	{path: "gateway/...", ours: []string{"", "lifecycle", "policy", "process/...", "sessions/...", "spec", "events", "gateway/...", "internal/format", "internal/loopback", "internal/redact", "internal/sleep", "internal/tracecontext"}},
-	{path: "worker/...", ours: []string{"", "lifecycle", "policy/...", "spec", "workflows", "activities", "process/...", "sdk/go", "gateway/...", "sessions/...", "events", "worker/...", "internal/atomicfile", "internal/redact", "internal/sleep", "internal/tracecontext"}},
+	{path: "worker/...", ours: []string{"", "lifecycle", "policy/...", "spec", "workflows", "activities", "process/...", "sdk/go", "gateway/...", "sessions/...", "events", "worker/...", "internal/atomicfile", "internal/buildinfo", "internal/redact", "internal/sleep", "internal/tracecontext"}},
 	// A program that hosts an agent is also its reaper, and must become it before anything else happens.
 	{path: "cmd/ctl", ours: []string{"cmd/ctl/..."}},
 	{path: "cmd/worker", ours: []string{"cmd/worker/...", "process"}},
