@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -68,8 +69,8 @@ type Kept struct {
 
 // CanKeep returns why this supervisor cannot hand its processes over; nil if it can.
 func CanKeep(stateDir string) error {
-	if err := keepingSupported(); err != nil {
-		return err
+	if runtime.GOOS != "linux" {
+		return coded(CodeInvalid, nil, "processes can be kept across a restart of the agent on Linux only, not on %s", runtime.GOOS)
 	}
 	if os.Getpid() == 1 {
 		return coded(CodeInvalid, nil, "the agent is process 1 of its container, so its end ends all processes; run it outside a container, or under an init process")

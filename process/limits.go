@@ -105,8 +105,8 @@ func (p *Process) changePerProcess(before, after limits.PerProcess) error {
 	if before.Equal(after) {
 		return nil
 	}
-	if host := p.supervisor.host; !host.CanChange {
-		return coded(CodeInvalid, nil, "on %s only memory, cpu and processes of a running process can be changed; restart the worker", host.OSName)
+	if !p.supervisor.host.Linux {
+		return coded(CodeInvalid, nil, "on macOS only memory, cpu and processes of a running process can be changed; restart the worker")
 	}
 	for range changeRounds {
 		table, err := tree.ReadTable()

@@ -157,7 +157,7 @@ func (p program) stop(force bool) {
 		return
 	}
 	p.signal(syscall.SIGTERM)
-	p.signal(tree.SIGCONT) // a stopped process does not handle SIGTERM
+	p.signal(syscall.SIGCONT) // a stopped process does not handle SIGTERM
 	p.thawToStop()
 }
 
