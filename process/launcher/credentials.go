@@ -36,3 +36,14 @@ func (c *Credentials) become() error {
 	}
 	return nil
 }
+
+// dropPrivileges keeps this process and all its descendants from gaining privileges, and from writing core files, which would hold what clients sent.
+func dropPrivileges() error {
+	if err := forbidNewPrivileges(); err != nil {
+		return err
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{}); err != nil {
+		return fmt.Errorf("forbid the worker core files: %w", err)
+	}
+	return nil
+}

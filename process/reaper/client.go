@@ -19,8 +19,6 @@ import (
 )
 
 const (
-	// startTimeout bounds the start of the reaper.
-	startTimeout = 15 * time.Second
 	// writeTimeout bounds one command; a reaper that does not read it is replaced.
 	writeTimeout = 2 * time.Second
 	// restartDelay is the wait before a reaper that exited is restarted. It doubles up to maxRestartDelay while restarts fail.
@@ -57,61 +55,15 @@ func Start(ctx context.Context, hostID string, logger *slog.Logger) (*Client, er
 
 // start runs a reaper and sends it all trees to watch.
 func (c *Client) start(ctx context.Context) error {
-	self, err := tree.SelfPath()
+	commands, cmd, err := launcher.StartCompanion(ctx, []string{Name, c.hostID}, nil, nil)
 	if err != nil {
 		return err
 	}
-	commandsOut, commands, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	ready, readyIn, err := os.Pipe()
-	if err != nil {
-		commandsOut.Close()
-		commands.Close()
-		return err
-	}
-	var agent *launcher.Credentials
-	cmd := &exec.Cmd{
-		Path: self, Args: []string{Name, c.hostID},
-		Env:        []string{"GOMAXPROCS=1", "GOTRACEBACK=none"},
-		ExtraFiles: []*os.File{commandsOut, readyIn}, SysProcAttr: agent.SessionAttr(),
-	}
-	err = tree.StartChild(cmd)
-	commandsOut.Close()
-	readyIn.Close()
-	if err == nil {
-		err = awaitReady(ctx, ready)
-		if err != nil {
-			_ = cmd.Process.Kill()
-			_ = tree.WaitChild(cmd)
-		}
-	}
-	ready.Close()
-	if err != nil {
-		commands.Close()
-		return err
-	}
-
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.commands, c.cmd = commands, cmd
 	for _, key := range c.watched {
 		c.sendLocked(command{Op: opWatch, Key: key})
-	}
-	return nil
-}
-
-func awaitReady(ctx context.Context, ready *os.File) error {
-	deadline := time.Now().Add(startTimeout)
-	if limit, ok := ctx.Deadline(); ok && limit.Before(deadline) {
-		deadline = limit
-	}
-	if err := ready.SetReadDeadline(deadline); err != nil {
-		return err
-	}
-	if _, err := ready.Read(make([]byte, 1)); err != nil {
-		return fmt.Errorf("it did not report ready: %w", err)
 	}
 	return nil
 }
