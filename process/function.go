@@ -85,7 +85,7 @@ func (s *Supervisor) newFunction(launch Launch) (*Process, error) {
 			abandoned, name, maxAbandoned)
 	}
 	inForce := spec.Limits{CallsPerMinute: launch.Spec.Limits.CallsPerMinute}
-	mechanisms := map[string]Mechanism{}
+	mechanisms := map[string]limits.Mechanism{}
 	if inForce.CallsPerMinute > 0 {
 		mechanisms["calls_per_minute"] = limits.ByGateway
 	}

@@ -14,9 +14,6 @@ import (
 // DefaultEnforceEvery is the interval at which limits of the mechanism "sampler" are checked.
 const DefaultEnforceEvery = time.Second
 
-// Mechanism is how a limit is enforced. The words appear in state and metrics.
-type Mechanism = limits.Mechanism
-
 // Limits returns the limits in force: the spec's, or those of ApplyLimits.
 func (p *Process) Limits() spec.Limits {
 	p.limitsMu.Lock()
@@ -25,7 +22,7 @@ func (p *Process) Limits() spec.Limits {
 }
 
 // LimitMechanisms returns the mechanism of each limit that is set, by its key in the section limits. The map is the caller's.
-func (p *Process) LimitMechanisms() map[string]Mechanism {
+func (p *Process) LimitMechanisms() map[string]limits.Mechanism {
 	p.limitsMu.Lock()
 	defer p.limitsMu.Unlock()
 	return maps.Clone(p.mechanisms)
@@ -53,7 +50,7 @@ func (p *Process) MemoryLimitExceeded() bool {
 // ApplyLimits changes the limits of a running process and its whole tree, and returns the mechanism of each. It fails with CodeInvalid if
 // a limit needs a restart, on this host or at all, and with CodeUnavailable if the process has ended. Limits set before a failure stay
 // set; to undo them, apply the previous limits.
-func (p *Process) ApplyLimits(l spec.Limits) (map[string]Mechanism, error) {
+func (p *Process) ApplyLimits(l spec.Limits) (map[string]limits.Mechanism, error) {
 	select {
 	case <-p.exited:
 		return nil, coded(CodeUnavailable, nil, "%s has ended, so its limits cannot be changed", p.key())

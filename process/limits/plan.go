@@ -15,7 +15,7 @@ import (
 )
 
 // Mechanism is how a limit is enforced. The words appear in state and metrics.
-type Mechanism string
+type Mechanism = string
 
 // The mechanisms, the strongest first.
 const (

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+
+	"github.com/tempool/tempool/api"
 )
 
 // ReadFamily always fails: one call of the system reads all processes anyway.
@@ -18,7 +20,7 @@ func (Mark) Set() error          { return nil }
 func readMark(int) (Mark, error) { return 0, nil }
 
 // interfacesOf returns nil: only Linux has network namespaces.
-func interfacesOf([]*Entry, Key) map[networkInterface]NetworkBytes { return nil }
+func interfacesOf([]*Entry, Key) map[networkInterface]api.NetworkBytes { return nil }
 
 // BecomeSubreaper fails: only Linux has child subreapers.
 func BecomeSubreaper() error { return errors.New("this system has no child subreapers") }
