@@ -236,9 +236,7 @@ func (h *Host) CallsFail(worker string, incarnation int64, reason string, replac
 	if !known {
 		return
 	}
-	h.monitors.mu.Lock()
-	m := h.monitors.all[p]
-	h.monitors.mu.Unlock()
+	m := h.monitors.of(p)
 	if m == nil {
 		return // it is ending; its exit was reported
 	}
