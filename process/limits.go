@@ -51,10 +51,8 @@ func (p *Process) MemoryLimitExceeded() bool {
 // a limit needs a restart, on this host or at all, and with CodeUnavailable if the process has ended. Limits set before a failure stay
 // set; to undo them, apply the previous limits.
 func (p *Process) ApplyLimits(l spec.Limits) (map[string]limits.Mechanism, error) {
-	select {
-	case <-p.exited:
+	if sleep.Ended(p.exited) {
 		return nil, coded(CodeUnavailable, nil, "%s has ended, so its limits cannot be changed", p.key())
-	default:
 	}
 	if kind := p.spec.Pool.Kind; kind != spec.KindProcess {
 		return nil, coded(CodeInvalid, nil, "%s is of the kind %q, whose limits cannot be changed while it runs", p.key(), kind)

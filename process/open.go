@@ -137,7 +137,7 @@ func (s *Supervisor) start(ctx context.Context) error {
 	taken, records := s.takeOver(ctx)
 	survivors, err := s.state.sweep(s.config.HostID, s.logger, records)
 	if err != nil {
-		abort(taken)
+		taken.Abort()
 		return coded(CodeUnavailable, err, "kill what an earlier agent left running")
 	}
 	if err := s.sweepContainers(); err != nil {
@@ -149,7 +149,7 @@ func (s *Supervisor) start(ctx context.Context) error {
 	}
 	s.cgroups.Sweep(s.logger, keptCgroups...)
 	if s.reaper, err = reaper.Start(ctx, s.config.HostID, s.logger); err != nil {
-		abort(taken)
+		taken.Abort()
 		return err
 	}
 	for _, r := range records {

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process/launcher"
 	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/spec"
@@ -95,11 +96,16 @@ func (p program) release() {
 		s.logger.Warn("cannot remove the record of an ended process", "worker", p.name.worker, "error", err)
 	}
 	p.plan.cgroup.Remove(s.logger)
+	p.closeNamespaces()
+	s.releaseAddress(p.plan.address)
+}
+
+// closeNamespaces waits for an exec probe that enters them.
+func (p *Process) closeNamespaces() {
 	p.probing.Lock()
+	defer p.probing.Unlock()
 	p.namespaces.Close()
 	p.namespaces = nil
-	p.probing.Unlock()
-	s.releaseAddress(p.plan.address)
 }
 
 // treeKey identifies the process tree. While the process has not exited, nobody has reaped it.
@@ -108,11 +114,7 @@ func (p *Process) treeKey() tree.Key {
 	if p.plan.cgroup != nil {
 		key.Cgroup = p.plan.cgroup.Dir
 	}
-	select {
-	case <-p.exited:
-	default:
-		key.Unreaped = true
-	}
+	key.Unreaped = !sleep.Ended(p.exited)
 	return key
 }
 
@@ -177,10 +179,7 @@ func (p program) drainPipes() {
 		p.readers.Wait()
 		close(read)
 	}()
-	select {
-	case <-read:
-	case <-time.After(pipeDrainTimeout):
-	}
+	sleep.For(read, pipeDrainTimeout)
 	p.pipes.close()
 	<-read
 }

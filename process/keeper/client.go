@@ -161,8 +161,11 @@ func (t *Takeover) Done() error {
 	return err
 }
 
-// Abort has the keeper kill the processes.
+// Abort has the keeper kill the processes. It does nothing on nil.
 func (t *Takeover) Abort() {
+	if t == nil {
+		return
+	}
 	t.conn.Close()
 	for _, item := range t.Items {
 		item.Close()

@@ -11,11 +11,10 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process/launcher"
 	"github.com/tempool/tempool/process/tree"
+	"github.com/tempool/tempool/process/wire"
 )
 
 const (
@@ -155,17 +154,7 @@ func (c *Client) Pipe() (*os.File, error) {
 	if c.commands == nil {
 		return nil, errors.New("no reaper is running")
 	}
-	raw, err := c.commands.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	fd := -1
-	var dupErr error
-	err = errors.Join(raw.Control(func(original uintptr) { fd, dupErr = unix.FcntlInt(original, unix.F_DUPFD_CLOEXEC, 3) }), dupErr)
-	if err != nil {
-		return nil, fmt.Errorf("duplicate the reaper's pipe: %w", err)
-	}
-	return os.NewFile(uintptr(fd), "reaper"), nil
+	return wire.Duplicate(c.commands)
 }
 
 // Leave leaves the reaper to the holder of Pipe. Nothing may be watched or forgotten any more.
@@ -186,10 +175,8 @@ func (c *Client) Close() {
 	close(c.stop)
 	c.sendLocked(command{Op: opDismiss})
 	c.mu.Unlock()
-	select {
-	case <-c.done:
+	if !sleep.For(c.done, writeTimeout) {
 		return
-	case <-time.After(writeTimeout):
 	}
 	c.mu.Lock()
 	if c.cmd != nil {
