@@ -326,7 +326,7 @@ func (s *Supervisor) resumeOne(r keptRecord, item keeper.Item) (_ *Process, err 
 }
 
 // reconnect resumes the protocol.
-func (p *Process) reconnect(in, out *os.File, state wire.State) (wire.Conn, error) {
+func (p *Process) reconnect(in, out *os.File, state wire.State) (*wire.Conn, error) {
 	if p.spec.Pool.Protocol == spec.ProtocolJSONRPC {
 		p.pipes.stdout, p.pipes.stdin = in, out
 		return wire.ResumeJSONRPC(in, out, p.spec.Pool.Framing, state, p.wireOptions())

@@ -39,7 +39,7 @@ type Process struct {
 	startedAt time.Time
 	pipes     pipes
 	readers   sync.WaitGroup
-	conn      wire.Conn
+	conn      *wire.Conn
 	connErr   error
 	awaitExit func()
 
@@ -109,7 +109,7 @@ func (p *Process) Info() Info {
 
 // Conn returns the connection to the worker; nil for protocol none, and for an exit record of Get. A broken connection ends the
 // incarnation.
-func (p *Process) Conn() wire.Conn { return p.conn }
+func (p *Process) Conn() *wire.Conn { return p.conn }
 
 // Counts returns the counters that the program keeps through its SDK, by name. They start at 0 with each incarnation.
 func (p *Process) Counts() map[string]int64 {

@@ -38,5 +38,5 @@ func TestTheInterfacesThatATreeHadAreForgottenAtABound(t *testing.T) {
 		n.add(map[networkInterface]api.NetworkBytes{{namespace, "eth0"}: network(1, 2)})
 	}
 	require.LessOrEqual(t, len(n.latest), 2*maxInterfaces+1)
-	require.Equal(t, network(10 * maxInterfaces, 20 * maxInterfaces), n.total)
+	require.Equal(t, network(10*maxInterfaces, 20*maxInterfaces), n.total)
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // doAsync waits for an exchange that somebody else begins, as a queue above the Conn does.
-func doAsync(x *Exchange, c Conn) <-chan outcome {
+func doAsync(x *Exchange, c *Conn) <-chan outcome {
 	done := make(chan outcome, 1)
 	go func() {
 		first := <-x.Events()
