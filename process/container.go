@@ -128,12 +128,6 @@ func (p *plan) passLimits(l spec.Limits) {
 	}
 }
 
-func (c *container) describe() description {
-	d := c.program.describe()
-	d.tree.OfEngine = true
-	return d
-}
-
 // stop has the engine signal the container. A client that has just started the container would end at a signal and leave the container alone.
 func (c *container) stop(force bool) {
 	if force {

@@ -108,7 +108,7 @@ func (p *Process) changePerProcess(before, after limits.PerProcess) error {
 		if err != nil {
 			return err
 		}
-		key := p.kind.describe().tree
+		key := p.treeKey()
 		key.Unreaped = true
 		for _, member := range table.Members(key) {
 			if err := limits.Change(member.PID, before, after); err != nil && member.Identity.Exists() {
@@ -152,7 +152,7 @@ func (p *Process) sampledLimits() limits.Sampled {
 
 // enforce compares the tree with its limits and acts on a violation.
 func (p *Process) enforce(sampled limits.Sampled, table *tree.Table) {
-	key := p.kind.describe().tree
+	key := p.treeKey()
 	if !key.Unreaped {
 		return // it has exited
 	}

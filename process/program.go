@@ -108,9 +108,12 @@ func (p *Process) closeNamespaces() {
 	p.namespaces = nil
 }
 
+// hasTree reports whether the incarnation has processes of its own.
+func (p *Process) hasTree() bool { return p.root.PID != 0 }
+
 // treeKey identifies the process tree. While the process has not exited, nobody has reaped it.
 func (p *Process) treeKey() tree.Key {
-	key := tree.Key{Root: p.root, Cookie: p.plan.cookie, Mark: p.plan.mark, Known: p.members}
+	key := tree.Key{Root: p.root, Cookie: p.plan.cookie, Mark: p.plan.mark, Known: p.members, OfEngine: p.spec.Pool.Kind == spec.KindContainer}
 	if p.plan.cgroup != nil {
 		key.Cgroup = p.plan.cgroup.Dir
 	}
@@ -196,10 +199,6 @@ func (p program) probe(ctx context.Context) error {
 	default:
 		return coded(CodeInvalid, nil, "unknown health.kind %q", health.Kind)
 	}
-}
-
-func (p program) describe() description {
-	return description{pid: p.root.PID, startedAt: p.startedAt, cookie: p.plan.cookie, tree: p.treeKey(), hasTree: p.root.PID != 0}
 }
 
 // killTree kills what is left of the tree. The root is unreaped, so its PID still identifies the group.

@@ -31,15 +31,14 @@ func (p *Process) FreshSample(ctx context.Context) (api.Sample, error) {
 // FirstSample is Sample for a process that has just become ready, of which no scan knows yet: where it can, it reads that tree alone, and not all
 // processes of the system for each that starts. It may lack processes of the tree that have lost their parent.
 func (p *Process) FirstSample(ctx context.Context) (api.Sample, error) {
-	d := p.kind.describe()
-	if !d.hasTree || p.spec.Pool.Kind != spec.KindProcess || !p.LatestSample().At.IsZero() { // what a sample before had must not count as ended
+	if !p.hasTree() || p.spec.Pool.Kind != spec.KindProcess || !p.LatestSample().At.IsZero() { // what a sample before had must not count as ended
 		return p.Sample(ctx)
 	}
-	table, err := tree.ReadFamily(d.pid)
+	table, err := tree.ReadFamily(p.root.PID)
 	if err != nil {
 		return p.Sample(ctx)
 	}
-	key := d.tree
+	key := p.treeKey()
 	key.Known = nil // this table does not show who is gone
 	return p.meter.Sample(table, key, &p.supervisor.pss)
 }
@@ -48,15 +47,14 @@ func (p *Process) sampleWithin(ctx context.Context, maxAge time.Duration, budget
 	if err := ctx.Err(); err != nil {
 		return api.Sample{}, err
 	}
-	d := p.kind.describe()
-	if !d.hasTree {
+	if !p.hasTree() {
 		return api.Sample{}, ErrNoProcess
 	}
-	table, err := p.supervisor.tables.Recent(min(maxAge, time.Since(d.startedAt))) // an older table does not contain the process
+	table, err := p.supervisor.tables.Recent(min(maxAge, time.Since(p.startedAt))) // an older table does not contain the process
 	if err != nil {
 		return api.Sample{}, err
 	}
-	return p.meter.Sample(table, d.tree, budget)
+	return p.meter.Sample(table, p.treeKey(), budget)
 }
 
 // LatestSample returns the newest sample, periodic ones included; its At is zero before the first.
@@ -80,8 +78,8 @@ func (s *Supervisor) sampleLoop(ctx context.Context) {
 			if ctx.Err() != nil {
 				return
 			}
-			if d := p.kind.describe(); d.hasTree {
-				_, _ = p.meter.Sample(table, d.tree, &s.pss) // fails only for a process that is ending
+			if p.hasTree() {
+				_, _ = p.meter.Sample(table, p.treeKey(), &s.pss) // fails only for a process that is ending
 			}
 		}
 	}

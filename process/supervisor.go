@@ -202,8 +202,7 @@ func (s *Supervisor) Close(ctx context.Context) error {
 // ownsEntry reports whether e, dead or alive, belongs to a tree of this supervisor.
 func (s *Supervisor) ownsEntry(e *tree.Entry) bool {
 	return slices.ContainsFunc(s.List(), func(p *Process) bool {
-		d := p.kind.describe()
-		return d.hasTree && e.Session == d.pid || p.members.Has(e.Identity)
+		return p.hasTree() && e.Session == p.root.PID || p.members.Has(e.Identity)
 	})
 }
 
@@ -283,8 +282,8 @@ func (s *Supervisor) Contains(pid int) bool {
 	live := s.List()
 	roots, cookies := make(map[int]bool, len(live)), make(map[string]bool, len(live))
 	for _, p := range live {
-		if d := p.kind.describe(); d.hasTree {
-			roots[d.pid], cookies[d.cookie] = true, true
+		if p.hasTree() {
+			roots[p.root.PID], cookies[p.plan.cookie] = true, true
 		}
 	}
 	return tree.Belongs(pid, func(pid int) bool { return roots[pid] }, func(id tree.Identity) bool {
