@@ -107,9 +107,6 @@ func (l PerProcess) Equal(other PerProcess) bool {
 		l.OOMScoreAdj == other.OOMScoreAdj && slices.Equal(l.Affinity, other.Affinity)
 }
 
-// IsZero reports whether no limit is set.
-func (l PerProcess) IsZero() bool { return l.Equal(PerProcess{}) }
-
 // ceilSeconds rounds up to whole seconds, the kernel's unit of RLIMIT_CPU.
 func ceilSeconds(d time.Duration) uint64 { return uint64(math.Ceil(d.Seconds())) }
 
