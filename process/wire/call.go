@@ -14,22 +14,15 @@ const maxPooledBuffer = 64 << 10
 // Call sends a request and waits for its response. It queues while MaxInflight calls are in flight. If ctx ends first, Call cancels
 // the request and returns at once with ctx's error in a CallError; the request stays in flight until the worker responds. Call joins
 // streamed chunks in front of the payload, up to MaxMessage bytes in all.
-func (c *Conn) Call(ctx context.Context, r Request) (*Response, error) {
-	return response(Prepare(ctx, r, nil).Do(c, Event{}, nil))
+func (c *Conn) Call(ctx context.Context, r Request) (Response, error) {
+	return Prepare(ctx, r, nil).Do(c, Event{}, nil)
 }
 
 // Stream is Call that passes the chunks to onChunk, in order, as they arrive. onChunk owns the chunk and may block. With MaxInflight 1
 // that slows the worker down; otherwise up to StreamBuffer bytes are buffered, so that other calls of this Conn continue, and a stream
 // with more fails with ErrSlowReader. An error of onChunk cancels the call and is returned in a CallError.
-func (c *Conn) Stream(ctx context.Context, r Request, onChunk func([]byte) error) (*Response, error) {
-	return response(Prepare(ctx, r, nil).Do(c, Event{}, onChunk))
-}
-
-func response(r Response, err error) (*Response, error) {
-	if err != nil {
-		return nil, err
-	}
-	return &r, nil
+func (c *Conn) Stream(ctx context.Context, r Request, onChunk func([]byte) error) (Response, error) {
+	return Prepare(ctx, r, nil).Do(c, Event{}, onChunk)
 }
 
 // sendRequest sends the request; x.mu is held. Its error is a *CallError.

@@ -14,7 +14,7 @@ func doAsync(x *Exchange, c *Conn) <-chan outcome {
 	go func() {
 		first := <-x.Events()
 		resp, err := x.Do(c, first, nil)
-		done <- outcome{&resp, err}
+		done <- outcome{resp, err}
 	}()
 	return done
 }

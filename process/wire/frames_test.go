@@ -92,7 +92,7 @@ func TestACallCarriesMethodHeadersAndPayload(t *testing.T) {
 	p.write(Frame{Type: FrameResponse, ID: asked.ID, Headers: map[string]string{"a": "b"}, Payload: []byte("ok")})
 	got := await(t, done)
 	require.NoError(t, got.err)
-	require.Equal(t, &Response{Headers: map[string]string{"a": "b"}, Payload: []byte("ok")}, got.resp)
+	require.Equal(t, Response{Headers: map[string]string{"a": "b"}, Payload: []byte("ok")}, got.resp)
 	require.Zero(t, c.InFlight())
 }
 

@@ -70,7 +70,7 @@ func (s *rpcServer) write(format string, args ...any) {
 }
 
 type outcome struct {
-	resp *Response
+	resp Response
 	err  error
 }
 
