@@ -66,7 +66,7 @@ const (
 )
 
 // add adds a sample. It reports false for one that is not newer than the last one, which changes nothing.
-func (v *processHealth) add(s process.Sample, done served, health spec.Health) bool {
+func (v *processHealth) add(s api.Sample, done served, health spec.Health) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if s.At.IsZero() || len(v.samples) > 0 && !s.At.After(v.samples[len(v.samples)-1].At) {
@@ -88,7 +88,7 @@ func (v *processHealth) add(s process.Sample, done served, health spec.Health) b
 }
 
 // sampled adds a sample to the health of a process, and reports a new one.
-func (h *Host) sampled(p *process.Process, s process.Sample, done served, health spec.Health) {
+func (h *Host) sampled(p *process.Process, s api.Sample, done served, health spec.Health) {
 	v := h.health.of(p)
 	if v.add(s, done, health) {
 		h.recent.add(p.Worker(), s.At, v.recent(p.Incarnation(), s))
@@ -97,7 +97,7 @@ func (h *Host) sampled(p *process.Process, s process.Sample, done served, health
 }
 
 // recent is the newest sample as plots show it.
-func (v *processHealth) recent(incarnation int64, s process.Sample) recentSample {
+func (v *processHealth) recent(incarnation int64, s api.Sample) recentSample {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return recentSample{incarnation: incarnation, memory: s.MemoryBytes, cpu: tenth(s.CPUPercent), calls: tenth(v.callsPerMin), score: tenth(v.latest.Score)}

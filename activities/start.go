@@ -138,7 +138,7 @@ func (h *Host) attemptStart(ctx context.Context, r api.StartRequest) (api.StartR
 	info := p.Info()
 	result := api.StartResult{
 		Incarnation: r.Incarnation, Host: h.ID, Epoch: epoch, PID: info.PID, StartedAt: info.StartedAt, Address: info.Address,
-		Endpoint: h.DataPlane.Endpoint(), TookMS: took.Milliseconds(), Limits: toMechanisms(p.LimitMechanisms()), Stable: !r.ShortLived,
+		Endpoint: h.DataPlane.Endpoint(), TookMS: took.Milliseconds(), Limits: p.LimitMechanisms(), Stable: !r.ShortLived,
 	}
 	if conn := p.Conn(); conn != nil {
 		hello, known := wire.HelloOf(conn)

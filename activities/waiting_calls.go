@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -113,11 +114,7 @@ func (w *waitingCalls) readPools(ctx context.Context) error {
 		return fmt.Errorf("list the pools: %w", err)
 	}
 	w.pools = pools
-	open := make(map[string]bool, len(pools))
-	for _, pool := range pools {
-		open[pool] = true
-	}
-	maps.DeleteFunc(w.measured, func(pool string, _ *waitingPool) bool { return !open[pool] })
+	maps.DeleteFunc(w.measured, func(pool string, _ *waitingPool) bool { return !slices.Contains(pools, pool) })
 	return nil
 }
 

@@ -237,7 +237,7 @@ func (a *Agent) processReady(p *process.Process) {
 	p.AfterEnd(func() {
 		a.traces.forget(p.Worker(), p.Incarnation())
 		if !p.HandedOver() {
-			a.metrics.Ended(p.Worker(), activities.Outcome(p.Exit()))
+			a.metrics.Ended(p.Worker(), p.Exit().Outcome())
 			a.emitEnded(p)
 		}
 	})

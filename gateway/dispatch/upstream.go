@@ -19,7 +19,7 @@ type upstream struct {
 	incarnation int64
 	process     *process.Process
 	spec        *spec.Spec    // shared
-	conn        wire.Conn     // nil for protocol none
+	conn        *wire.Conn    // nil for protocol none
 	plain       PlainUpstream // of protocol none
 	verifying   chan struct{} // one token: its owner may ask the workflow whether a lease counts
 	stats       *workerStats
