@@ -119,9 +119,10 @@ func (r reporter) upsertSearchAttributes(current reported) {
 // reportState sends the pool this worker's roster entry.
 func (r reporter) reportState() { r.signalPool(api.SignalWorkerChanged, r.workerChanged(false)) }
 
-// answer sends a pool that has asked what it may not know: after a reset the worker cannot tell what it has reported.
+// answer sends a pool that has asked what it may not know: after a reset the worker cannot tell what it has reported. Runs recorded by an earlier release
+// ignored the question.
 func (r reporter) answer() {
-	if !r.Standalone {
+	if !r.Standalone && workflow.GetVersion(r.Ctx, "answers-pool", workflow.DefaultVersion, 1) >= 1 {
 		r.reportState()
 	}
 }

@@ -166,7 +166,9 @@ func (s *suspender) suspendEnded(r *loop.Result[api.SuspendResult]) {
 		s.warn("the host could not take the process out of service; asking again", failure.Message(r.Err))
 		return
 	case r.Value.Withdrawn:
-		s.overtake(r.Value.LaterTurn)
+		if later := r.Value.LaterTurn; later > s.SuspendTurn && s.heedsLaterTurns() {
+			s.SuspendTurn = later + 1
+		}
 		return
 	}
 	s.takeFenced(r.Value.FencedLease, s.askedTurn, s.asked)
@@ -175,12 +177,10 @@ func (s *suspender) suspendEnded(r *loop.Result[api.SuspendResult]) {
 	}
 }
 
-// overtake gives the newest order a turn after those that the host has seen, which ignores orders of earlier ones: a worker that was reset counts turns
-// again.
-func (s *suspender) overtake(turn int64) {
-	if turn > s.SuspendTurn {
-		s.SuspendTurn = turn + 1
-	}
+// heedsLaterTurns reports whether this run gives the newest order a turn after those that the host has seen, which ignores orders of earlier ones: a worker
+// that was reset counts turns again. Runs recorded by an earlier release took such a refusal for an answer.
+func (s *suspender) heedsLaterTurns() bool {
+	return workflow.GetVersion(s.Ctx, "later-turns", workflow.DefaultVersion, 1) >= 1
 }
 
 // isReplaced reports whether the Suspend that has ended is of an earlier turn than the newest order: its process is in service again, or will be. Runs
@@ -276,8 +276,8 @@ func (s *suspender) resumeEnded(r *loop.Result[api.ResumeResult]) {
 	case r.Err != nil:
 		s.warn("the host could not resume the process; asking again", failure.Message(r.Err))
 		return
-	case r.Value.LaterTurn > 0:
-		s.overtake(r.Value.LaterTurn)
+	case r.Value.LaterTurn > 0 && s.heedsLaterTurns():
+		s.SuspendTurn = max(s.SuspendTurn, r.Value.LaterTurn+1)
 		return
 	}
 	reason := s.ResumeReason
