@@ -4,8 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"go.temporal.io/sdk/workflow"
-
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
@@ -141,13 +139,13 @@ func (p *pool) workerChanged(c api.WorkerChanged) {
 // wasReset reports whether a worker counts its incarnations from a lower number again, because its workflow was reset: then the report is of a later
 // time than all that the pool knows. Runs recorded by an earlier release ignored what such a worker reported.
 func (p *pool) wasReset(s slot, c api.WorkerChanged) bool {
-	return s.RunID != "" && c.RunID == s.RunID && c.Since.After(s.Since) && workflow.GetVersion(p.Ctx, "reset-workers", workflow.DefaultVersion, 1) >= 1
+	return s.RunID != "" && c.RunID == s.RunID && c.Since.After(s.Since) && p.HasChange("reset-workers")
 }
 
 // endUnknown ends a worker that is not on the roster: an earlier run started it, and this one was reset to before that, or started again by hand, or
 // continued as new and was scaled down before Temporal had confirmed the start.
 func (p *pool) endUnknown(number int) {
-	if workflow.GetVersion(p.Ctx, "end-unknown-workers", workflow.DefaultVersion, 1) >= 1 {
+	if p.HasChange("end-unknown-workers") {
 		p.signalWorker(number, api.SignalEnd, api.Control{Reason: "its pool does not have this worker", By: "pool"})
 	}
 }
@@ -173,7 +171,7 @@ func (p *pool) processesStarted(m api.ProcessesStarted) {
 		isNews := started.Incarnation > s.Incarnation ||
 			started.Incarnation == s.Incarnation && (s.State == lifecycle.Created || s.State == lifecycle.Pending || s.State == lifecycle.Starting)
 		if !isNews {
-			if s.RunID != "" && (s.Resting || started.Incarnation < s.Incarnation) && workflow.GetVersion(p.Ctx, "reset-workers", workflow.DefaultVersion, 1) >= 1 {
+			if s.RunID != "" && (s.Resting || started.Incarnation < s.Incarnation) && p.HasChange("reset-workers") {
 				p.signalWorker(s.Slot, api.SignalReport, api.Control{By: "pool"})
 			}
 			continue

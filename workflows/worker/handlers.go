@@ -80,7 +80,7 @@ func (w *worker) registerSignals() {
 func (w *worker) orderRestart(r api.Restart) {
 	repeated := r.ID != "" && r.ID == w.LastRestart
 	w.LastRestart = cmp.Or(r.ID, w.LastRestart)
-	if repeated && workflow.GetVersion(w.Ctx, "repeated-restarts", workflow.DefaultVersion, 1) >= 1 { // an earlier release carries them out
+	if repeated && w.HasChange("repeated-restarts") { // an earlier release carries them out
 		return
 	}
 	if r.Spec != nil && !w.isOvertaken(r) {
@@ -106,7 +106,7 @@ func (w *worker) isOvertaken(r api.Restart) bool {
 	if w.NextSpec != nil {
 		newest = max(newest, w.NextSpec.Version)
 	}
-	return r.SpecVersion < newest && workflow.GetVersion(w.Ctx, "overtaken-restarts", workflow.DefaultVersion, 1) >= 1
+	return r.SpecVersion < newest && w.HasChange("overtaken-restarts")
 }
 
 // absorbRequests takes requests that arrive while the process is already draining or stopping: they only change what follows.

@@ -129,7 +129,7 @@ func (r reporter) answer() {
 // reportRepeatedRest sends the pool when a worker that rests was last ordered to: a restart that the pool decided on before does not count any more.
 // Runs recorded by an earlier release do not report it.
 func (r reporter) reportRepeatedRest() {
-	if !r.Standalone && workflow.GetVersion(r.Ctx, "report-repeated-rest", workflow.DefaultVersion, 1) >= 1 {
+	if !r.Standalone && r.HasChange("report-repeated-rest") {
 		r.reportState()
 	}
 }

@@ -91,7 +91,7 @@ func (r rotator) beginRestart(request request) {
 // endsRotations reports whether this run ends a successor that must not take over, and a rotation of a worker that rests; runs recorded by an earlier
 // release do not.
 func (r rotator) endsRotations() bool {
-	return workflow.GetVersion(r.Ctx, "end-rotations", workflow.DefaultVersion, 1) >= 1
+	return r.HasChange("end-rotations")
 }
 
 // rotate takes the wanted rotation one step further, and reports whether anything changed.

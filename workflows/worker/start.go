@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"go.temporal.io/sdk/temporal"
-	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
@@ -154,7 +153,7 @@ func (s *starter) countStart(err error) {
 // noResources reports whether the host that took the start had no resources for it. Runs recorded by an earlier release counted that as a failure: their
 // workflow tasks may have met hosts of this one.
 func (s *starter) noResources(err error) bool {
-	return failure.NoResources(err) && workflow.GetVersion(s.Ctx, "no-resources", workflow.DefaultVersion, 1) >= 1
+	return failure.NoResources(err) && s.HasChange("no-resources")
 }
 
 func (s *starter) setProcess(r api.StartResult) {

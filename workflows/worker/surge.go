@@ -252,7 +252,7 @@ func (s *surge) draining(incarnation int64) *drainingIncarnation {
 func (s *surge) abandonDrains(e api.EpochEnded) {
 	for i := range s.Draining {
 		d := &s.Draining[i]
-		if d.Host == e.Host && d.Epoch <= e.Epoch && d.cancel != nil && workflow.GetVersion(s.Ctx, "abandon-drains", workflow.DefaultVersion, 1) >= 1 {
+		if d.Host == e.Host && d.Epoch <= e.Epoch && d.cancel != nil && s.HasChange("abandon-drains") {
 			s.warn("a draining process is lost", e.Reason)
 			s.CountCancelled()
 			d.cancel()
@@ -306,7 +306,7 @@ func (s *surge) agentEnded(e api.EpochEnded) {
 	if ready == nil || ready.Host != e.Host || ready.Epoch > e.Epoch || !s.rotator.endsRotations() {
 		return
 	}
-	if e.Heir != nil && slices.Contains(e.Kept, next.Incarnation) && s.adoptsSuccessors() {
+	if e.Heir != nil && slices.Contains(e.Kept, next.Incarnation) && s.HasChange("adopt-successors") {
 		s.adopt(ready, *e.Heir)
 		return
 	}
@@ -317,11 +317,6 @@ func (s *surge) agentEnded(e api.EpochEnded) {
 		s.Cause = s.Rotation.Cause
 		s.setIntent(IntentReplace, s.Rotation.Reason)
 	}
-}
-
-// adoptsSuccessors reports whether this run continues with a successor that another agent has taken over; runs recorded by an earlier release do not.
-func (s *surge) adoptsSuccessors() bool {
-	return workflow.GetVersion(s.Ctx, "adopt-successors", workflow.DefaultVersion, 1) >= 1
 }
 
 // adopt continues with a successor, which is ready, of an agent that has ended. It claims the process at once: it may wait longer for the end of a

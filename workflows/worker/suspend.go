@@ -5,8 +5,6 @@ import (
 	"strconv"
 	"time"
 
-	"go.temporal.io/sdk/workflow"
-
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
@@ -36,6 +34,9 @@ type SuspendState struct {
 	ResumeReason string `json:"resume_reason,omitempty"`
 }
 
+// suspendAtOnce is a change; runs recorded by an earlier release suspend a worker when its lease is returned.
+const suspendAtOnce = "suspend-at-once"
+
 // suspender suspends and resumes a worker with a live process.
 type suspender struct {
 	*worker
@@ -45,15 +46,10 @@ type suspender struct {
 	askedTurn   int64
 }
 
-// atOnce reports whether this run suspends at once; runs recorded by an earlier release do not.
-func (s *suspender) atOnce() bool {
-	return workflow.GetVersion(s.Ctx, "suspend-at-once", workflow.DefaultVersion, 1) >= 1
-}
-
 // request takes the signal to suspend.
 func (s *suspender) request(c api.Control) {
 	if !s.SuspendWanted {
-		s.SuspendAtOnce = s.atOnce()
+		s.SuspendAtOnce = s.HasChange(suspendAtOnce)
 	}
 	s.SuspendWanted, s.SuspendReason = true, requested(c.Reason, c.By, false).reason
 	if s.SuspendAtOnce {
@@ -186,7 +182,7 @@ func (s *suspender) overtake(turn int64) {
 // isReplaced reports whether the Suspend that has ended is of an earlier turn than the newest order: its process is in service again, or will be. Runs
 // recorded by an earlier release took it for the newest suspension.
 func (s *suspender) isReplaced() bool {
-	return s.askedTurn != s.SuspendTurn && workflow.GetVersion(s.Ctx, "replaced-suspensions", workflow.DefaultVersion, 1) >= 1
+	return s.askedTurn != s.SuspendTurn && s.HasChange("replaced-suspensions")
 }
 
 // takeFenced takes the lease that the host has ended for the suspension of a turn. It may learn of it twice: by the suspension, and by the
@@ -251,7 +247,7 @@ func (s *suspender) beginResume(reason string) {
 		s.refuse("resume: the worker is not suspended")
 	case s.Resuming: // it withdraws only a suspension that was requested since
 		s.withdraw()
-	case suspended && !s.atOnce():
+	case suspended && !s.HasChange(suspendAtOnce):
 		s.transition(lifecycle.Resume, reason)
 		s.NextCheckpoint = s.Now()
 	default:
@@ -282,7 +278,7 @@ func (s *suspender) resumeEnded(r *loop.Result[api.ResumeResult]) {
 	}
 	reason := s.ResumeReason
 	s.Resuming, s.ResumeReason = false, ""
-	if r.Value.LeaseID != "" && workflow.GetVersion(s.Ctx, "resume-ends-lease", workflow.DefaultVersion, 1) >= 1 { // an earlier release ignored it
+	if r.Value.LeaseID != "" && s.HasChange("resume-ends-lease") { // an earlier release ignored it
 		s.takeFenced(r.Value.FencedLease, s.SuspendTurn-1, r.Value.LeaseID)
 	}
 	if s.Machine.State == lifecycle.Suspended {
