@@ -82,6 +82,3 @@ func (w *worker) takeOver() {
 	}
 	w.surge.resume()
 }
-
-// overLength reports whether the history is so long that new leases have to wait for the next run.
-func (w *worker) overLength() bool { return w.IsOverdue() }

@@ -14,17 +14,15 @@ import (
 // register sets the handlers of all signals, queries and updates, before anything else runs.
 func (w *worker) register(ctx workflow.Context) error {
 	w.registerSignals()
-	if err := workflow.SetQueryHandler(ctx, api.QueryState, w.reporter.state); err != nil {
-		return err
-	}
-	if err := workflow.SetQueryHandler(ctx, api.QueryMetrics, w.reporter.metrics); err != nil {
-		return err
-	}
-	if err := workflow.SetQueryHandler(ctx, api.QueryHistory, w.reporter.history); err != nil {
-		return err
-	}
-	if err := workflow.SetQueryHandler(ctx, api.QuerySpec, w.reporter.spec); err != nil {
-		return err
+	for _, query := range []struct {
+		name    string
+		handler any
+	}{
+		{api.QueryState, w.reporter.state}, {api.QueryMetrics, w.reporter.metrics}, {api.QueryHistory, w.reporter.history}, {api.QuerySpec, w.reporter.spec},
+	} {
+		if err := workflow.SetQueryHandler(ctx, query.name, query.handler); err != nil {
+			return err
+		}
 	}
 	return w.registerUpdates(ctx) // last: a waiting update is delivered at once
 }

@@ -78,7 +78,7 @@ func (l *leases) refusal(r api.CheckoutRequest) *api.Error {
 	if err := l.ttlRefusal(r.TTLMS); err != nil {
 		return err
 	}
-	if l.overLength() {
+	if l.IsOverdue() {
 		return api.Errorf(api.CodeContinuing, "%s is about to continue as new", l.name()).After(retryBusy)
 	}
 	if l.requests.stop.wanted || l.requests.drain.wanted || l.requests.restart.wanted {

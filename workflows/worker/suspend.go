@@ -258,7 +258,9 @@ func (s *suspender) beginResume(reason string) {
 			s.Resuming, s.ResumeReason = true, reason
 		}
 		if s.Lease != nil { // which could not be renewed
-			s.Lease.ExpiresAt = later(s.Lease.ExpiresAt, s.Now().Add(s.Lease.TTL()))
+			if until := s.Now().Add(s.Lease.TTL()); until.After(s.Lease.ExpiresAt) {
+				s.Lease.ExpiresAt = until
+			}
 		}
 	}
 }
@@ -286,11 +288,4 @@ func (s *suspender) resumeEnded(r *loop.Result[api.ResumeResult]) {
 		s.NextCheckpoint = s.Now() // probe first: nothing probed the process while it was suspended
 	}
 	s.recordProblem(r.Value.Problem)
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
