@@ -260,7 +260,7 @@ func (a *fakeWorker) then(after time.Duration, do func()) {
 // report sends the fake worker's state to the pool.
 func (a *fakeWorker) report(state lifecycle.State) {
 	a.entry.State, a.entry.Since = state, a.fakePool.env.Now()
-	word := api.WorkerChanged{RosterEntry: a.entry}
+	word := a.entry
 	a.fakePool.In(signalLatency, func() {
 		a.fakePool.env.SignalWorkflow(api.SignalWorkerChanged, word)
 		if word.Gone {

@@ -113,7 +113,7 @@ func (p *pool) slots() []int {
 // workerChanged takes a worker's report. It ignores a late one of an earlier workflow of the same slot, and one that its last report has
 // overtaken: Temporal does not keep the order of signals to another workflow. While a workflow is being started nobody knows which reports are
 // its own; a last one is not, and started drops what another one said.
-func (p *pool) workerChanged(c api.WorkerChanged) {
+func (p *pool) workerChanged(c api.RosterEntry) {
 	s := p.slot(c.Slot)
 	if s == nil && !c.Gone {
 		p.endUnknown(c.Slot)
@@ -127,9 +127,9 @@ func (p *pool) workerChanged(c api.WorkerChanged) {
 		}
 		p.disruptions.reset(s.Slot, c.Incarnation)
 	}
-	p.throttle.countStarts(*s, c.RosterEntry)
+	p.throttle.countStarts(*s, c)
 	removing, starting := s.Removing, s.isStarting()
-	s.RosterEntry = bounded(c.RosterEntry)
+	s.RosterEntry = bounded(c)
 	s.Removing, s.Started = removing, true
 	if starting {
 		s.RunID, s.reporter = "", c.RunID
@@ -138,7 +138,7 @@ func (p *pool) workerChanged(c api.WorkerChanged) {
 
 // wasReset reports whether a worker counts its incarnations from a lower number again, because its workflow was reset: then the report is of a later
 // time than all that the pool knows. Runs recorded by an earlier release ignored what such a worker reported.
-func (p *pool) wasReset(s slot, c api.WorkerChanged) bool {
+func (p *pool) wasReset(s slot, c api.RosterEntry) bool {
 	return s.RunID != "" && c.RunID == s.RunID && c.Since.After(s.Since) && p.HasChange("reset-workers")
 }
 
@@ -176,11 +176,11 @@ func (p *pool) processesStarted(m api.ProcessesStarted) {
 			}
 			continue
 		}
-		p.workerChanged(api.WorkerChanged{RosterEntry: api.RosterEntry{
+		p.workerChanged(api.RosterEntry{
 			Slot: started.Slot, State: started.State, Incarnation: started.Incarnation, Host: m.Host, Epoch: m.Epoch, PID: started.PID,
 			Endpoint: m.Endpoint, Since: p.Now(), Reason: started.Reason, SpecVersion: started.SpecVersion, LeaseSeq: max(s.LeaseSeq, started.LeaseSeq),
 			Starts: started.Starts, StartsFailed: started.StartsFailed, RunID: started.RunID,
-		}})
+		})
 	}
 }
 

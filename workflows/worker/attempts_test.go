@@ -155,7 +155,7 @@ func TestAWorkerThatTestsTheBreakerRetriesWithoutPermitsAndReportsTheResult(t *t
 			require.Len(t, s.signalsOf(api.SignalStartRequested), 1, "it asked once")
 			var story []string
 			for _, m := range s.signalsOf(api.SignalWorkerChanged) {
-				e := m.(api.WorkerChanged)
+				e := m.(api.RosterEntry)
 				story = append(story, fmt.Sprintf("%s #%d", e.State, e.Incarnation))
 			}
 			// The stage takes messages of one moment in any order.

@@ -142,19 +142,19 @@ func (r reporter) reportGone() error {
 	return nil
 }
 
-func (r reporter) workerChanged(gone bool) api.WorkerChanged {
+func (r reporter) workerChanged(gone bool) api.RosterEntry {
 	ordered := r.RestOrderedAt
 	if r.Intent != IntentRest { // it rests for another reason, or a later restart has come
 		ordered = time.Time{}
 	}
-	return api.WorkerChanged{RosterEntry: api.RosterEntry{
+	return api.RosterEntry{
 		RestOrderedAt: ordered,
 		Slot:          r.Slot, State: r.Machine.State, Incarnation: r.Machine.Incarnation,
 		Host: r.Process.Host, Epoch: r.Process.Epoch, PID: r.Process.PID, Endpoint: r.Process.Endpoint,
 		Since: r.Machine.Since, Reason: display.Shorten(r.reason()), SpecVersion: r.SpecVersion, LeaseSeq: r.LeaseSeq,
 		Starts: r.Starts, StartsFailed: r.StartsFailed,
 		Resting: r.Resting, ReasonCode: r.reasonCode(), Gone: gone, RunID: workflow.GetInfo(r.Ctx).FirstRunID,
-	}}
+	}
 }
 
 // signalPool sends the pool a message.
