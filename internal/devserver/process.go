@@ -32,8 +32,9 @@ const (
 var (
 	// errPortRace marks the exit of a server whose port was free a moment before.
 	errPortRace = errors.New("another program took the port")
-	// errInterrupted marks a server that has lost its only connection to its database. Its SQLite driver may leave a statement open when a caller
-	// gives up at the wrong moment; SQLite then interrupts all later statements, until the process ends. It is likelier on a machine that is busy.
+	// errInterrupted marks a server that has lost its only connection to its database. SQLite drivers before v1.40.1, which a program that was downloaded
+	// or is on the PATH may have, can leave a statement open when a caller gives up at the wrong moment; SQLite then interrupts all later statements,
+	// until the process ends. It is likelier on a machine that is busy.
 	errInterrupted = errors.New("the Temporal server cannot use its database any more")
 )
 
