@@ -123,7 +123,7 @@ func (r reporter) reportState() { r.signalPool(api.SignalWorkerChanged, r.worker
 // answer sends a pool that has asked what it may not know: after a reset the worker cannot tell what it has reported. Runs recorded by an earlier release
 // ignored the question.
 func (r reporter) answer() {
-	if !r.Standalone && workflow.GetVersion(r.Ctx, "answers-pool", workflow.DefaultVersion, 1) >= 1 {
+	if !r.Standalone && r.HasChange("answers-pool") {
 		r.reportState()
 	}
 }

@@ -179,7 +179,7 @@ func (s *suspender) suspendEnded(r *loop.Result[api.SuspendResult]) {
 // heedsLaterTurns reports whether this run gives the newest order a turn after those that the host has seen, which ignores orders of earlier ones: a worker
 // that was reset counts turns again. Runs recorded by an earlier release took such a refusal for an answer.
 func (s *suspender) heedsLaterTurns() bool {
-	return workflow.GetVersion(s.Ctx, "later-turns", workflow.DefaultVersion, 1) >= 1
+	return s.HasChange("later-turns")
 }
 
 // isReplaced reports whether the Suspend that has ended is of an earlier turn than the newest order: its process is in service again, or will be. Runs
