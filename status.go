@@ -45,7 +45,7 @@ func (p *Pool) Roster(ctx context.Context) (api.PoolWorkers, error) {
 func RosterOf(status api.PoolStatus, reports map[string]api.ProcessReport) api.PoolWorkers {
 	view := poolView(status)
 	for i, entry := range status.Workers {
-		w := rosterWorker(status.Pool, entry)
+		w := entry.Worker(status.Pool)
 		if v, known := reports[w.Worker]; known && v.Incarnation == w.Incarnation && w.State.Live() {
 			w.RequestsServed, w.RequestsFailed, w.TotalCallTimeMS = v.Usage.Requests, v.Usage.Failed, v.Usage.TotalMS
 			if v.Usage.Requests > 0 {
@@ -100,22 +100,9 @@ func countReady(view *api.PoolWorkers) {
 	}
 }
 
-// rosterWorker is the entry of a worker in its pool's roster.
-func rosterWorker(pool string, entry api.RosterEntry) api.Worker {
-	name := api.WorkerName(pool, entry.Slot)
-	return api.Worker{
-		WorkerState: api.WorkerState{
-			Worker: name, State: entry.State, Incarnation: entry.Incarnation, Host: entry.Host, PID: entry.PID, Since: entry.Since,
-			Reason: entry.Reason, SpecVersion: entry.SpecVersion, LeaseSeq: entry.LeaseSeq,
-		},
-		Metrics:  api.Metrics{ID: name, Restarts: max(0, entry.Incarnation-1)},
-		Endpoint: entry.Endpoint,
-	}
-}
-
 // worker queries one worker; what it cannot learn comes from the roster.
 func (p *Pool) worker(ctx context.Context, entry api.RosterEntry, report api.ProcessReport) api.Worker {
-	w := rosterWorker(p.name, entry)
+	w := entry.Worker(p.name)
 	id := api.WorkerWorkflowID(p.name, entry.Slot)
 	state, err := p.client.workerState(ctx, id)
 	if err != nil {

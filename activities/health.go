@@ -7,7 +7,6 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/policy"
-	"github.com/tempool/tempool/policy/fromspec"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/spec"
@@ -76,7 +75,7 @@ func (v *processHealth) add(s process.Sample, done served, health spec.Health) b
 		v.served = s.At
 	}
 	v.callsPerMin = v.callRateLocked(s.At, done)
-	a := fromspec.Grading(health, v.baseline).Assess(policy.Reading{MemoryBytes: s.MemoryBytes, CPUPercent: s.CPUPercent, CallsPerMinute: v.callsPerMin})
+	a := policy.GradingOf(health, v.baseline).Assess(policy.Reading{MemoryBytes: s.MemoryBytes, CPUPercent: s.CPUPercent, CallsPerMinute: v.callsPerMin})
 	v.latest, v.estimated = &a, s.MemorySource == tree.Estimated
 	v.streak, v.decision = v.streak.Next(a)
 	v.samples = append(v.samples, policy.Observation{At: s.At, MemoryBytes: s.MemoryBytes, Score: a.Score, ScoreKey: a.Key})
@@ -143,7 +142,7 @@ func (v *processHealth) load(callTimeMS int64, now, ready time.Time) float64 {
 func (v *processHealth) replacement(rules api.WatchRules, requests int64, age time.Duration) (api.Cause, string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if d := (policy.Rotation{MaxRequests: rules.RequestLimit}).Next(policy.Life{Requests: requests}, 0); d.Action == policy.Restart {
+	if d := policy.RotateForRequests(requests, rules.RequestLimit); d.Action == policy.Restart {
 		return api.CauseRequests, d.Reason
 	}
 	if len(v.samples) == 0 {
@@ -166,12 +165,11 @@ func (v *processHealth) memoryRotationLocked(rules api.WatchRules) policy.Decisi
 	if rules.AutoMemory && v.baseline == 0 {
 		return policy.NextWithoutBaseline(v.samples)
 	}
-	life := policy.Life{MemoryBytes: v.samples[len(v.samples)-1].MemoryBytes}
-	rotation := policy.Rotation{MaxMemoryBytes: v.maxMemoryLocked(rules)}
+	baseline := int64(0)
 	if rules.AutoMemory {
-		rotation.MemoryBaseline = v.baseline
+		baseline = v.baseline
 	}
-	return rotation.Next(life, 0)
+	return policy.RotateForMemory(v.samples[len(v.samples)-1].MemoryBytes, v.maxMemoryLocked(rules), baseline)
 }
 
 // maxMemoryLocked is the memory at which the incarnation is rotated; 0 if there is no such limit, or not yet.

@@ -13,9 +13,9 @@ const mb = 1_000_000
 
 // Bands that suit small programs.
 var (
-	memoryBandsMB       = policy.Bands{Excellent: 100, Good: 250, Degraded: 500, Critical: 750}
-	cpuBandsPercent     = policy.Bands{Excellent: 20, Good: 50, Degraded: 80, Critical: 95}
-	callsPerMinuteBands = policy.Bands{Excellent: 10, Good: 30, Degraded: 60, Critical: 100}
+	memoryBandsMB       = policy.Bands{100, 250, 500, 750}
+	cpuBandsPercent     = policy.Bands{20, 50, 80, 95}
+	callsPerMinuteBands = policy.Bands{10, 30, 60, 100}
 )
 
 func TestMemoryIsGradedInBandsOfTwentyPoints(t *testing.T) {

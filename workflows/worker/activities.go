@@ -9,7 +9,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/policy/fromspec"
+	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/workflows/internal/loop"
 )
@@ -53,7 +53,7 @@ func (a activities) start(incarnation int64, sp spec.Spec, summary string) loop.
 // startProcess starts the current incarnation. Temporal may attempt it several times; the activity sets each delay.
 func (a activities) startProcess(attempts int) {
 	activity := a.start(a.Machine.Incarnation, a.Spec, fmt.Sprintf("start incarnation %d of %s", a.Machine.Incarnation, a.name()))
-	activity.StartToClose += fromspec.Recovery(a.Spec).Probation(a.Failures+attempts-1, true)
+	activity.StartToClose += policy.Recovery(a.Spec.Recovery).Probation(a.Failures+attempts-1, true)
 	request := activity.Input.(api.StartRequest)
 	request.MaxAttempts, request.Failures, request.ShortLived = attempts, a.Failures, a.ShortLived
 	request.Announce = a.reporter.announce()

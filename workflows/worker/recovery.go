@@ -9,7 +9,6 @@ import (
 
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
-	"github.com/tempool/tempool/policy/fromspec"
 )
 
 // decideNext decides what follows the end of an incarnation.
@@ -65,7 +64,7 @@ func (w *worker) recoverOrGiveUp() {
 	if started := w.Machine.StartedAt; !started.IsZero() {
 		healthy = w.Now().Sub(started)
 	}
-	recovery := fromspec.Recovery(w.Spec)
+	recovery := policy.Recovery(w.Spec.Recovery)
 	switch end := recovery.AfterEnd(w.Machine.State, recovery.IsShortLived(healthy), w.lastReason()); end.Action {
 	case policy.Rest:
 		w.Resting, w.TrialPause = true, 0

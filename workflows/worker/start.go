@@ -8,7 +8,6 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
-	"github.com/tempool/tempool/policy/fromspec"
 	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/workflows/internal/failure"
 	"github.com/tempool/tempool/workflows/internal/loop"
@@ -171,5 +170,5 @@ func (s *starter) maxAttempts() int {
 	if s.TrialPause > 0 || s.needsPermit() {
 		return 1
 	}
-	return fromspec.Recovery(s.Spec).MaxAttempts(s.Failures, maxServerBackoff)
+	return policy.Recovery(s.Spec.Recovery).MaxAttempts(s.Failures, maxServerBackoff)
 }

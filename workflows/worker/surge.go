@@ -12,7 +12,6 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
-	"github.com/tempool/tempool/policy/fromspec"
 	"github.com/tempool/tempool/workflows/internal/failure"
 	"github.com/tempool/tempool/workflows/internal/loop"
 )
@@ -123,7 +122,7 @@ func (s *surge) successorFailed(reason string) {
 	rotation := s.Rotation
 	rotation.Attempts++
 	rotation.Failed = reason
-	recovery := fromspec.Recovery(s.Spec)
+	recovery := policy.Recovery(s.Spec.Recovery)
 	if limit := recovery.MaxConsecutiveFailures; limit > 0 && rotation.Attempts >= limit {
 		s.rotator.abandonRotation(fmt.Sprintf("the next process failed to start %d times in a row; last error: %s", rotation.Attempts, reason))
 		return
