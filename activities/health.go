@@ -27,8 +27,8 @@ type processHealth struct {
 	callsPerMin float64              // by the newest sample
 	latest      *policy.Assessment
 	streak      policy.Streak
-	decision    policy.Decision // of the streak, about latest
-	callTimeMS  int64           // time in calls when load was last computed
+	gradeReason string // why latest and those before it end the incarnation; "" if they do not
+	callTimeMS  int64  // time in calls when load was last computed
 	loadAt      time.Time
 }
 
@@ -77,7 +77,7 @@ func (v *processHealth) add(s process.Sample, done served, health spec.Health) b
 	v.callsPerMin = v.callRateLocked(s.At, done)
 	a := policy.GradingOf(health, v.baseline).Assess(policy.Reading{MemoryBytes: s.MemoryBytes, CPUPercent: s.CPUPercent, CallsPerMinute: v.callsPerMin})
 	v.latest, v.estimated = &a, s.MemorySource == tree.Estimated
-	v.streak, v.decision = v.streak.Next(a)
+	v.streak, v.gradeReason = v.streak.Next(a)
 	v.samples = append(v.samples, policy.Observation{At: s.At, MemoryBytes: s.MemoryBytes, Score: a.Score, ScoreKey: a.Key})
 	v.samples = slices.Delete(v.samples, 0, max(0, len(v.samples)-maxSamples))
 	if v.baseline == 0 {
@@ -142,28 +142,28 @@ func (v *processHealth) load(callTimeMS int64, now, ready time.Time) float64 {
 func (v *processHealth) replacement(rules api.WatchRules, requests int64, age time.Duration) (api.Cause, string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if d := policy.RotateForRequests(requests, rules.RequestLimit); d.Action == policy.Restart {
-		return api.CauseRequests, d.Reason
+	if reason := policy.RotateForRequests(requests, rules.RequestLimit); reason != "" {
+		return api.CauseRequests, reason
 	}
 	if len(v.samples) == 0 {
 		return "", ""
 	}
-	if d := v.memoryRotationLocked(rules); d.Action == policy.Restart {
-		return api.CauseMemory, d.Reason
+	if reason := v.memoryRotationLocked(rules); reason != "" {
+		return api.CauseMemory, reason
 	}
-	if rules.Grade && v.decision.Action == policy.Restart && age >= rules.GradeAfter.D() {
-		return api.CauseGrade, v.decision.Reason
+	if rules.Grade && v.gradeReason != "" && age >= rules.GradeAfter.D() {
+		return api.CauseGrade, v.gradeReason
 	}
-	if d := v.predictionLocked(rules).Next(v.samples); rules.Window > 0 && d.Action == policy.Restart {
-		return api.CausePrediction, d.Reason
+	if reason := v.predictionLocked(rules).Next(v.samples); rules.Window > 0 && reason != "" {
+		return api.CausePrediction, reason
 	}
 	return "", ""
 }
 
-// memoryRotationLocked decides by the memory of the newest sample.
-func (v *processHealth) memoryRotationLocked(rules api.WatchRules) policy.Decision {
+// memoryRotationLocked is why to rotate for the memory of the newest sample; "" if not.
+func (v *processHealth) memoryRotationLocked(rules api.WatchRules) string {
 	if rules.AutoMemory && v.baseline == 0 {
-		return policy.NextWithoutBaseline(v.samples)
+		return policy.RotateWithoutBaseline(v.samples)
 	}
 	baseline := int64(0)
 	if rules.AutoMemory {

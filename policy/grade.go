@@ -149,9 +149,9 @@ func GradeGracePeriod(inARow int) time.Duration {
 	return duration(min(float64(24*time.Hour), float64(time.Minute)*math.Pow(3, float64(inARow-1))))
 }
 
-// Next counts one more assessment and decides: Restart at failing, at the third consecutive critical one, or at the fifth consecutive
-// degraded one; Watch while a streak lasts, else Rest.
-func (s Streak) Next(a Assessment) (Streak, Decision) {
+// Next counts one more assessment. reason is why the incarnation is replaced: at failing, at the third consecutive critical assessment, or at the fifth
+// consecutive degraded one; else it is "".
+func (s Streak) Next(a Assessment) (next Streak, reason string) {
 	switch a.Grade {
 	case GradeFailing, GradeCritical:
 		s.Critical++
@@ -160,18 +160,16 @@ func (s Streak) Next(a Assessment) (Streak, Decision) {
 		s.Critical = 0
 		s.Degraded++
 	default:
-		return Streak{}, Decision{Action: Rest, Reason: "Worker healthy."}
+		return Streak{}, ""
 	}
 	because := strings.Join(a.Warnings, " ")
 	switch {
 	case a.Grade == GradeFailing:
-		return s, Decision{Action: Restart, Reason: "Replacing worker: grade failing. " + because}
+		reason = "Replacing worker: grade failing. " + because
 	case s.Critical >= criticalInARow:
-		return s, Decision{Action: Restart, Reason: fmt.Sprintf(
-			"Replacing worker: grade critical in %d consecutive samples. %s", s.Critical, because)}
+		reason = fmt.Sprintf("Replacing worker: grade critical in %d consecutive samples. %s", s.Critical, because)
 	case s.Degraded >= degradedInARow:
-		return s, Decision{Action: Restart, Reason: fmt.Sprintf(
-			"Replacing worker: grade degraded or worse in %d consecutive samples. %s", s.Degraded, because)}
+		reason = fmt.Sprintf("Replacing worker: grade degraded or worse in %d consecutive samples. %s", s.Degraded, because)
 	}
-	return s, Decision{Action: Watch, Reason: fmt.Sprintf("Worker graded %s; replaced if that lasts. %s", a.Grade, because)}
+	return s, reason
 }

@@ -18,14 +18,14 @@ func RequestLimit(r spec.Rotation, random float64) int64 {
 	return max(1, int64(math.Round(float64(r.MaxRequests)*(1-jitter+2*jitter*unit(random)))))
 }
 
-// RotateForRequests decides whether an incarnation that has served some requests is replaced: Restart if limit, which RequestLimit gave, is reached, else
-// Rest. A limit of 0 or less is none, here and below.
-func RotateForRequests(served, limit int64) Decision {
+// RotateForRequests is why an incarnation that has served some requests is replaced: limit, which RequestLimit gave, is reached. It is "" if not. A
+// limit of 0 or less is none, here and below.
+func RotateForRequests(served, limit int64) string {
 	return rotate(limit > 0 && served >= limit, "served %s (limit %d, rotation.max_requests)", counted(served, "request"), limit)
 }
 
 // RotateForMemory decides by the memory of the whole process tree. baseline is that from which the limit was derived; 0 if it was not.
-func RotateForMemory(used, limit, baseline int64) Decision {
+func RotateForMemory(used, limit, baseline int64) string {
 	key := keyMaxMemory
 	if baseline > 0 {
 		key = fmt.Sprintf("%s, baseline %s", keyAutoMaxMemory, megabytes(baseline))
@@ -34,13 +34,13 @@ func RotateForMemory(used, limit, baseline int64) Decision {
 }
 
 // RotateForUptime decides by the time since the incarnation became ready.
-func RotateForUptime(uptime, limit time.Duration) Decision {
+func RotateForUptime(uptime, limit time.Duration) string {
 	return rotate(limit > 0 && uptime >= limit, "up for %s (limit %s, rotation.max_uptime)", shown(uptime), shown(limit))
 }
 
-func rotate(reached bool, reason string, args ...any) Decision {
+func rotate(reached bool, reason string, args ...any) string {
 	if !reached {
-		return Decision{Action: Rest, Reason: "No rotation limit is reached."}
+		return ""
 	}
-	return Decision{Action: Restart, Reason: "Rotating worker: " + fmt.Sprintf(reason, args...) + "."}
+	return "Rotating worker: " + fmt.Sprintf(reason, args...) + "."
 }

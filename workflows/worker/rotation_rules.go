@@ -66,8 +66,8 @@ func (r rotator) recordInitialMemory() {
 // checkRequestLimit rotates an incarnation whose checkins show that it has served its number of requests. The host sees that sooner
 // if calls go through the gateway.
 func (r rotator) checkRequestLimit() {
-	if d := policy.RotateForRequests(r.Process.Requests, r.Process.RequestLimit); d.Action == policy.Restart {
-		r.want(api.CauseRequests, d.Reason)
+	if reason := policy.RotateForRequests(r.Process.Requests, r.Process.RequestLimit); reason != "" {
+		r.want(api.CauseRequests, reason)
 	}
 }
 
@@ -78,9 +78,9 @@ func (r rotator) ensureUptimeTimer() {
 		return
 	}
 	uptime := r.Now().Sub(r.Machine.StartedAt)
-	if d := policy.RotateForUptime(uptime, limit); d.Action == policy.Restart {
+	if reason := policy.RotateForUptime(uptime, limit); reason != "" {
 		r.tasks.uptime.Cancel()
-		r.want(api.CauseUptime, d.Reason)
+		r.want(api.CauseUptime, reason)
 		return
 	}
 	if !r.tasks.uptime.Running() && r.Now().Add(limit-uptime).Before(r.NextCheckpoint) { // otherwise the checkpoint comes first, and calls this
