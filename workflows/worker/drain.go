@@ -15,9 +15,9 @@ const drainSlack = 250 * time.Millisecond
 // drain grants no lease and waits for the calls in flight, at most rotation.drain_timeout.
 func (w *worker) drain() bool {
 	w.absorbRequests()
-	if r := w.requests.stop.take(); r.wanted {
-		w.restIf(r.rest)
-		w.transition(lifecycle.Stop, r.reason)
+	if r := w.takeRequest(api.SignalStop); r != nil {
+		w.restIf(r.Rest)
+		w.transition(lifecycle.Stop, r.Reason)
 		return true
 	}
 	w.tasks.watch.Take()

@@ -81,7 +81,7 @@ func (l *leases) refusal(r api.CheckoutRequest) *api.Error {
 	if l.IsOverdue() {
 		return api.Errorf(api.CodeContinuing, "%s is about to continue as new", l.name()).After(retryBusy)
 	}
-	if l.requests.stop.wanted || l.requests.drain.wanted || l.requests.restart.wanted {
+	if l.isRequested(api.SignalStop) || l.isRequested(api.SignalDrain) || l.isRequested(api.SignalRestart) {
 		return api.Errorf(api.CodeDraining, "%s is about to leave service", l.name()).After(retryOther)
 	}
 	if l.SuspendWanted && l.Machine.State.InService() {

@@ -23,9 +23,9 @@ type starter struct {
 
 // startFirst leaves created: it starts the first incarnation, unless the worker has to end.
 func (s *starter) startFirst() bool {
-	if r := s.requests.takeEnd(); r.wanted {
-		s.restIf(r.rest)
-		s.transition(lifecycle.Stop, r.reason)
+	if r := s.takeEnd(); r != nil {
+		s.restIf(r.Rest)
+		s.transition(lifecycle.Stop, r.Reason)
 		return true
 	}
 	s.beginIncarnation("first start of this worker")
@@ -63,15 +63,15 @@ func (s *starter) skipUsedNumbers() {
 
 // start waits until the process is spawned, has answered its handshake and has finished its warm-up.
 func (s *starter) start() bool {
-	if r := s.requests.takeEnd(); r.wanted {
-		s.restIf(r.rest)
-		s.transition(lifecycle.Stop, r.reason)
+	if r := s.takeEnd(); r != nil {
+		s.restIf(r.Rest)
+		s.transition(lifecycle.Stop, r.Reason)
 		return true
 	}
-	if r := s.requests.restart.take(); r.wanted {
-		s.Cause = r.cause
-		s.setIntent(IntentReplace, r.reason)
-		s.transition(lifecycle.Stop, r.reason)
+	if r := s.takeRequest(api.SignalRestart); r != nil {
+		s.Cause = r.Cause
+		s.setIntent(IntentReplace, r.Reason)
+		s.transition(lifecycle.Stop, r.Reason)
 		return true
 	}
 	if r := s.tasks.start.Take(); r != nil {

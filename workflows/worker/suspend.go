@@ -51,9 +51,9 @@ func (s *suspender) request(c api.Control) {
 	if !s.SuspendWanted {
 		s.SuspendAtOnce = s.HasChange(suspendAtOnce)
 	}
-	s.SuspendWanted, s.SuspendReason = true, requested(c.Reason, c.By, false).reason
+	s.SuspendWanted, s.SuspendReason = true, display.Attributed(c.Reason, c.By)
 	if s.SuspendAtOnce {
-		s.requests.resume = request{} // the later request counts
+		s.takeRequest(api.SignalResume) // the later request counts
 	}
 }
 
@@ -63,7 +63,8 @@ func (s *suspender) isPending() bool { return s.SuspendWanted && s.SuspendAtOnce
 // drop clears what was requested of a process that is going or gone.
 func (s *suspender) drop() {
 	s.withdraw()
-	s.Resuming, s.ResumeReason, s.requests.resume = false, "", request{}
+	s.takeRequest(api.SignalResume)
+	s.Resuming, s.ResumeReason = false, ""
 }
 
 // withdraw clears the suspension that is wanted.
@@ -76,8 +77,8 @@ func (s *suspender) reconcile() bool {
 	if s.suspendLate() {
 		return true
 	}
-	if r := s.requests.resume.take(); r.wanted {
-		s.beginResume(r.reason)
+	if r := s.takeRequest(api.SignalResume); r != nil {
+		s.beginResume(r.Reason)
 		return true
 	}
 	if r := s.tasks.suspend.Take(); r != nil {
@@ -113,7 +114,7 @@ func (s *suspender) suspendLate() bool {
 	if !s.SuspendWanted || s.SuspendAtOnce || s.Machine.State == lifecycle.Busy || s.leases.isResetting() {
 		return false
 	}
-	resume := s.requests.resume
+	resume := s.takeRequest(api.SignalResume)
 	if s.Machine.State == lifecycle.Suspended {
 		s.withdraw()
 		s.refuse("suspend: the worker is already suspended")
@@ -121,7 +122,9 @@ func (s *suspender) suspendLate() bool {
 		s.rotator.yieldDisruption()
 		s.complete(&api.SuspendResult{})
 	}
-	s.requests.resume = resume
+	if resume != nil {
+		s.addRequest(*resume)
+	}
 	return true
 }
 

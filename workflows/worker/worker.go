@@ -11,6 +11,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/workflows/internal/display"
 	"github.com/tempool/tempool/workflows/internal/failure"
 	"github.com/tempool/tempool/workflows/internal/loop"
 )
@@ -19,7 +20,6 @@ import (
 type worker struct {
 	*Run
 	*loop.Loop
-	requests requests
 	tasks    tasks
 	released int64 // the incarnation whose host has drained it
 
@@ -208,8 +208,8 @@ func (w *worker) cancelled() {
 func (w *worker) end(reason string) {
 	if !w.Ending {
 		w.Ending = true
-		if !w.requests.drain.wanted {
-			w.requests.drain = requested(reason, "", false)
+		if !w.isRequested(api.SignalDrain) {
+			w.addRequest(PendingRequest{Kind: api.SignalDrain, Reason: display.Attributed(reason, "")})
 		}
 	}
 }
