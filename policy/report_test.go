@@ -23,7 +23,7 @@ func well(slot int) worker {
 			Worker: fmt.Sprintf("p/%d", slot), State: lifecycle.Ready, Health: lifecycle.Healthy, Since: reportTime.Add(-time.Hour), Host: "h1", Grade: string(GradeExcellent),
 		},
 		Metrics: api.Metrics{
-			RequestsServed: 100, TotalCallTimeMS: 1000, AvgCallTimeMS: 10, CurrentMemoryBytes: 50e6, PeakMemoryBytes: 60e6, CPUPercent: 10, OpenFiles: 5, Threads: 2, UptimeS: 3600,
+			WorkerCounters: api.WorkerCounters{RequestsServed: 100, TotalCallTimeMS: 1000, PeakMemoryBytes: 60e6}, CurrentMemoryBytes: 50e6, CPUPercent: 10, OpenFiles: 5, Threads: 2, UptimeS: 3600,
 		},
 		measured: true,
 	}

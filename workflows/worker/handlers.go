@@ -89,7 +89,7 @@ func (w *worker) orderRestart(r api.Restart) {
 		return
 	}
 	if r.Spec != nil && !w.isOvertaken(r) {
-		w.NextSpec = &VersionSpec{*r.Spec, r.SpecVersion}
+		w.NextSpec = &api.WorkerSpec{Spec: *r.Spec, Version: r.SpecVersion}
 	}
 	w.addRequest(PendingRequest{
 		Kind: api.SignalRestart, Reason: display.Attributed(r.Reason, r.By), Cause: cmp.Or(r.Cause, api.CauseOperator), InPlace: r.InPlace,
