@@ -95,7 +95,7 @@ func (m *members) shrink() {
 		return true
 	})
 	if excess <= len(down) {
-		slices.SortStableFunc(down, func(a, b int) int { return cmp.Or(cmp.Compare(m.rankDown(a), m.rankDown(b)), cmp.Compare(b, a)) })
+		slices.SortFunc(down, m.compareDown)
 		m.vacate(down[:excess])
 		return
 	}
@@ -103,7 +103,12 @@ func (m *members) shrink() {
 	m.askLeases(serving)
 }
 
-// rankDown orders workers that are out of service: those come first whose end costs least.
+// compareDown orders workers that are out of service: those that go first come first.
+func (m *members) compareDown(a, b int) int {
+	return cmp.Or(cmp.Compare(m.rankDown(a), m.rankDown(b)), cmp.Compare(b, a))
+}
+
+// rankDown ranks workers that are out of service: those come first whose end costs least.
 func (m *members) rankDown(number int) int {
 	s := m.slot(number)
 	switch {

@@ -53,7 +53,7 @@ func TestAThousandWorkersWithEverythingAtItsBoundFit(t *testing.T) {
 			p.slot(number).Removing = true
 			p.Disruptions = append(p.Disruptions, disruption{Slot: number, From: math.MaxInt32, Cause: api.CausePrediction, Reason: text(maxReason), Granted: true, Since: time.Now()})
 			p.Rollout.Waiting = append(p.Rollout.Waiting, number)
-			p.StartRequests = append(p.StartRequests, startRequest{number, math.MaxInt32})
+			p.StartRequests = append(p.StartRequests, api.StartRequested{Slot: number, Incarnation: math.MaxInt32})
 			p.Removed[maxSize+number] = usedNumbers{math.MaxInt32, time.Now().UnixMilli()}
 			share := api.Share{Process: api.Process{Worker: p.worker(number), Incarnation: math.MaxInt32}, MemoryBytes: math.MaxInt32, CPUCores: random.Float64(), Applied: true,
 				Limits: map[string]string{"memory": "cgroup", "cpu": "cgroup", "processes": "cgroup", "open_files": "rlimit"}}

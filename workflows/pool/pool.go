@@ -62,9 +62,9 @@ type DisruptionState struct {
 // ThrottleState decides which starts may go.
 type ThrottleState struct {
 	// Breaker holds starts when too many fail. StartRequests wait for it, or for NextStart (start.rate_per_second).
-	Breaker       policy.Breaker `json:"breaker,omitzero"`
-	StartRequests []startRequest `json:"start_requests,omitempty"`
-	NextStart     time.Time      `json:"next_start,omitzero"`
+	Breaker       policy.Breaker       `json:"breaker,omitzero"`
+	StartRequests []api.StartRequested `json:"start_requests,omitempty"`
+	NextStart     time.Time            `json:"next_start,omitzero"`
 }
 
 // AllocationState is how the hosts' budgets are split among the workers.

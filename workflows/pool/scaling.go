@@ -174,10 +174,7 @@ func (s *scaling) stopOne(decision api.ScaleDecision) {
 		}
 	}
 	if len(down) > 0 {
-		slices.SortStableFunc(down, func(a, b int) int {
-			return cmp.Or(cmp.Compare(s.members.rankDown(a), s.members.rankDown(b)), cmp.Compare(b, a))
-		})
-		s.release(decision, down[0])
+		s.release(decision, slices.MinFunc(down, s.members.compareDown))
 		return
 	}
 	if len(serving) > 0 {

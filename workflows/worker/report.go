@@ -2,6 +2,7 @@ package worker
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -94,8 +95,8 @@ func (r reporter) isStable() bool {
 
 // lastStartDuration is the duration of the newest start that has ended; maxFlappingStart if the ring has none.
 func (r reporter) lastStartDuration() time.Duration {
-	for i := len(r.Machine.Ring) - 1; i >= 0; i-- {
-		if t := r.Machine.Ring[i]; t.From == lifecycle.Starting && !t.IsNote() {
+	for _, t := range slices.Backward(r.Machine.Ring) {
+		if t.From == lifecycle.Starting && !t.IsNote() {
 			return time.Duration(t.DurationMS) * time.Millisecond
 		}
 	}

@@ -5,6 +5,7 @@
 package worker
 
 import (
+	"slices"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
@@ -268,8 +269,8 @@ func (w *worker) refuse(what string) {
 
 // lastReason is the reason of the newest transition.
 func (w *worker) lastReason() string {
-	for i := len(w.Machine.Ring) - 1; i >= 0; i-- {
-		if t := w.Machine.Ring[i]; !t.IsNote() {
+	for _, t := range slices.Backward(w.Machine.Ring) {
+		if !t.IsNote() {
 			return t.Reason
 		}
 	}
