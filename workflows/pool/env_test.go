@@ -283,13 +283,12 @@ func (a *fakeWorker) signal(name string, argument any) {
 		a.fakePool.announced[a.run.Slot]++
 		a.ignoreNextCancel = true
 		return
-	case api.SignalRestart:
+	case api.SignalRestart, api.SignalRotationGrant:
 		a.remember(name, argument)
 		if a.unresponsive {
 			return
 		}
-		r := argument.(api.Restart)
-		if r.Spec != nil {
+		if r, restart := argument.(api.Restart); restart && r.Spec != nil {
 			a.run.Spec, a.run.SpecVersion = *r.Spec, r.SpecVersion
 		}
 		a.generation++
@@ -304,16 +303,6 @@ func (a *fakeWorker) signal(name string, argument any) {
 		a.then(stepDuration, func() { a.rest(lifecycle.Stopped, argument.(api.Control).Reason) })
 	case api.SignalEnd:
 		a.end()
-	case api.SignalRotationGrant:
-		a.remember(name, argument)
-		if a.unresponsive {
-			return
-		}
-		a.generation++
-		a.restarting = true
-		a.fakePool.countRestarting()
-		a.report(lifecycle.Draining)
-		a.then(stepDuration, a.start)
 	case api.SignalReport:
 		a.remember(name, argument)
 		a.report(a.entry.State)
