@@ -1,6 +1,7 @@
 """The event loop on which all async functions of a worker run, on a thread of its own."""
 
 import asyncio
+import concurrent.futures
 import threading
 
 from . import responses
@@ -26,6 +27,10 @@ class EventLoop:
     def start(self, coroutine):
         """Runs a coroutine and returns its concurrent.futures.Future."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+
+    def wait(self, futures):
+        """Waits until futures of start() are done."""
+        concurrent.futures.wait(futures)
 
     def serve(self, *call):
         """Returns the coroutine that runs a handler and sends its response, like responses.serve()."""

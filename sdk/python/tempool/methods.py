@@ -1,10 +1,13 @@
 """Methods: decode a payload to arguments, call the handler, encode its result."""
 
-import inspect
 import json
 
 from .errors import Error
 from .frames import MAX_METHOD
+
+# Flags of code objects, from the module inspect, whose import takes longer than those of the rest of this package.
+_GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x200
+_FUNCTION = type(lambda: None)
 
 _decode = json.JSONDecoder().decode
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
@@ -45,7 +48,7 @@ class Method:
         self.to_payload = to_bytes if raw else to_json
         self.to_chunk = to_bytes if raw else json_chunk
         self.is_async = is_async(fn)
-        self.streams = _is(inspect.isgeneratorfunction, fn) or _is(inspect.isasyncgenfunction, fn)
+        self.streams = _is(fn, _GENERATOR | _ASYNC_GENERATOR, "isgeneratorfunction", "isasyncgenfunction")
         call = fn if raw else self._call_whole if whole else self._call_spread
         if self.streams or self.is_async:
             self.call = call
@@ -73,6 +76,8 @@ class Method:
         try:
             return self.fn(*args, **kwargs)
         except TypeError:
+            import inspect
+
             try:
                 inspect.signature(self.fn).bind(*args, **kwargs)
             except TypeError as e:
@@ -90,8 +95,13 @@ class Method:
 
 def is_async(fn):
     """Reports whether fn must run on an event loop."""
-    return _is(inspect.iscoroutinefunction, fn) or _is(inspect.isasyncgenfunction, fn)
+    return _is(fn, _COROUTINE | _ASYNC_GENERATOR, "iscoroutinefunction", "isasyncgenfunction")
 
 
-def _is(kind, fn):
-    return kind(fn) or kind(getattr(fn, "__call__", None))  # an object may be called, too
+def _is(fn, flags, *kinds):
+    """Reports whether one of the functions of inspect that kinds names holds for fn, or for its __call__. flags are what they look for."""
+    if type(fn) is _FUNCTION and not fn.__dict__:  # nothing marks or wraps it
+        return fn.__code__.co_flags & flags != 0
+    import inspect
+
+    return any(getattr(inspect, kind)(f) for kind in kinds for f in (fn, getattr(fn, "__call__", None)))

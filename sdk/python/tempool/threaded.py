@@ -1,6 +1,5 @@
 """The concurrent server: the main thread reads frames, a fixed set of threads runs the handlers, and an event loop the async ones."""
 
-import concurrent.futures
 import queue
 import sys
 import threading
@@ -76,7 +75,8 @@ class Threaded:
             on_loop = list(self.on_loop)
         for call in on_loop:
             self.loop.call(call.cancel)
-        concurrent.futures.wait([call.future for call in on_loop])
+        if on_loop:
+            self.loop.wait([call.future for call in on_loop])
         for thread in workers:
             thread.join()
         if self.exit is not None:

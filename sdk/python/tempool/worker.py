@@ -10,7 +10,6 @@ from .errors import ProtocolError
 from .methods import Method, is_async
 from .responses import log_exception
 from .serial import Serial
-from .threaded import Threaded
 
 _HOW_TO_START = """\
 This program is a Tempool worker: Tempool starts it, do not run it by hand.
@@ -159,6 +158,8 @@ class Worker:
         if threads == 1 and not async_methods:
             server = Serial(connection, self._methods, check)
         else:
+            from .threaded import Threaded
+
             server = Threaded(connection, self._methods, threads, loop, check)
         self._server = server
         for hook in self._on_start:
