@@ -1,10 +1,15 @@
 package tempool
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
+	"iter"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/tempool/tempool/api"
@@ -130,4 +135,74 @@ func callRaw(ctx context.Context, send sender, method string, body []byte) ([]by
 		return nil, err
 	}
 	return reply.ReadAll()
+}
+
+// maxChunkBytes bounds one chunk of a streamed answer.
+const maxChunkBytes = 32 << 10
+
+// Stream calls a method and yields the answer in chunks as they arrive; the network decides where a chunk ends. in is a []byte or an
+// io.Reader, which are sent as they are, or any other value, which is sent as JSON; nil means no body. The call starts when the iteration starts,
+// and leaving the loop early cancels it. An error comes last, without a chunk; errors are those of Call.
+func (p *Pool) Stream(ctx context.Context, method string, in any) iter.Seq2[[]byte, error] {
+	return stream(ctx, p.send, method, in)
+}
+
+func stream(ctx context.Context, send sender, method string, in any) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		body, err := transport.AnyBody(in)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		reply, err := send(ctx, method, body)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer reply.Close()
+		buffer := make([]byte, maxChunkBytes)
+		for {
+			n, err := reply.Body.Read(buffer)
+			if n > 0 && !yield(bytes.Clone(buffer[:n]), nil) {
+				return
+			}
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if err != nil {
+				yield(nil, reply.Interrupted(err))
+				return
+			}
+		}
+	}
+}
+
+// PoolWorker is one worker of a pool, for calls that must reach this one: to look into it, or to warm it up. Each call waits in the queue of its
+// gateway until the worker is free; to keep the worker for several calls, take a lease.
+type PoolWorker struct {
+	pool *Pool
+	slot int
+}
+
+// Worker returns the worker with this number, from 0, without checking that it exists. It makes its calls with the options of the pool.
+func (p *Pool) Worker(slot int) *PoolWorker { return &PoolWorker{p, slot} }
+
+// Call is Pool.Call on this worker. A worker that the pool does not have is worker_not_found, one that rests until an operator restarts it is failed,
+// one that is suspended is suspended, at once.
+func (w *PoolWorker) Call(ctx context.Context, method string, in, out any) error {
+	return callJSON(ctx, w.send, method, in, out)
+}
+
+// CallRaw is Call with the body and the answer as bytes.
+func (w *PoolWorker) CallRaw(ctx context.Context, method string, body []byte) ([]byte, error) {
+	return callRaw(ctx, w.send, method, body)
+}
+
+// Stream is Pool.Stream on this worker.
+func (w *PoolWorker) Stream(ctx context.Context, method string, in any) iter.Seq2[[]byte, error] {
+	return stream(ctx, w.send, method, in)
+}
+
+func (w *PoolWorker) send(ctx context.Context, method string, body transport.Body) (*transport.Reply, error) {
+	return w.pool.sendTo(ctx, "/workers/"+strconv.Itoa(w.slot)+"/call/", method, body)
 }

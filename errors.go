@@ -31,7 +31,7 @@ func (c *Client) fromTemporal(err error, action string) error {
 	}
 	var namespaceNotFound *serviceerror.NamespaceNotFound
 	var exhausted *serviceerror.ResourceExhausted
-	var noPoller *serviceerror.WorkflowNotReady
+	var notReady *serviceerror.WorkflowNotReady
 	var unavailable *serviceerror.Unavailable
 	var failedPrecondition *serviceerror.FailedPrecondition
 	switch {
@@ -43,7 +43,12 @@ func (c *Client) fromTemporal(err error, action string) error {
 		return api.Errorf(api.CodeWorkerNotFound, "%s: no such workflow is running: %w", action, err)
 	case errors.As(err, &exhausted):
 		return api.Errorf(api.CodeBusy, "%s: Temporal's rate limit is exceeded: %w", action, err).After(retryExhausted)
-	case errors.As(err, &noPoller), errors.Is(err, context.DeadlineExceeded):
+	case errors.As(err, &notReady):
+		return api.Errorf(api.CodeUnavailable, "%s: no agent has completed its newest task; check that one is running (worker, or go run ./cmd/starter), "+
+			"and that it is not of an older build than the agents that ran it before, which its log says: %w", action, err)
+	case isQueryFailed(err):
+		return api.Errorf(api.CodeUnavailable, "%s: the agent that was asked cannot answer, perhaps because it is of an older build; upgrade it: %w", action, err)
+	case errors.Is(err, context.DeadlineExceeded):
 		return api.Errorf(api.CodeUnavailable, "%s: timed out; check that an agent is running (worker, or go run ./cmd/starter): %w", action, err)
 	case errors.As(err, &failedPrecondition): // no agent has polled recently, or one run has had too many updates
 		return api.Errorf(api.CodeUnavailable, "%s: not possible now; check that an agent is running (worker, or go run ./cmd/starter): %w", action, err)
@@ -57,6 +62,12 @@ func (c *Client) fromTemporal(err error, action string) error {
 func isNotFound(err error) bool {
 	var notFound *serviceerror.NotFound
 	return errors.As(err, &notFound)
+}
+
+// isQueryFailed reports whether an agent took a query and could not answer it. Our queries return no errors.
+func isQueryFailed(err error) bool {
+	var failed *serviceerror.QueryFailed
+	return errors.As(err, &failed)
 }
 
 // isTimeout reports whether a request to Temporal timed out.

@@ -2,8 +2,8 @@ package tempool
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -96,30 +96,20 @@ func carriedRing(from converter.DataConverter, started *history.WorkflowExecutio
 // JoinHistory merges overlapping windows of one worker's transitions, oldest window first. HistoryGaps finds what no window has.
 func JoinHistory(rings [][]lifecycle.Transition) []lifecycle.Transition {
 	merged := []lifecycle.Transition{}
-	keys := []string{}
 	for _, ring := range rings {
-		next := make([]string, len(ring))
-		for i, t := range ring {
-			next[i] = transitionKey(t)
-		}
-		shared := min(len(keys), len(next))
-		for shared > 0 && !slices.Equal(keys[len(keys)-shared:], next[:shared]) {
+		shared := min(len(merged), len(ring))
+		for shared > 0 && !slices.EqualFunc(merged[len(merged)-shared:], ring[:shared], isCopy) {
 			shared--
 		}
 		merged = append(merged, ring[shared:]...)
-		keys = append(keys, next[shared:]...)
 	}
 	return merged
 }
 
-// transitionKey is the same for all copies of one transition, whichever run they come from.
-func transitionKey(t lifecycle.Transition) string {
-	t.Timestamp = t.Timestamp.UTC()
-	text, err := json.Marshal(t)
-	if err != nil {
-		return t.Timestamp.Format(time.RFC3339Nano) + string(t.From) + string(t.Event) + string(t.To)
-	}
-	return string(text)
+// isCopy reports whether two are copies of one transition, whichever run they come from.
+func isCopy(a, b lifecycle.Transition) bool {
+	return a.From == b.From && a.To == b.To && a.Event == b.Event && a.Reason == b.Reason && a.DurationMS == b.DurationMS &&
+		a.Timestamp.Equal(b.Timestamp) && a.Incarnation == b.Incarnation && maps.Equal(a.Metadata, b.Metadata)
 }
 
 // HistoryGaps returns the indexes in transitions, oldest first, before which some are missing; 0 means that the first incarnation's start is

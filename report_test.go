@@ -8,7 +8,6 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
-	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -23,7 +22,7 @@ func TestAReportHasTheFiguresOfEachWorkerThatAnswers(t *testing.T) {
 	require.EqualValues(t, 50<<20, *health[0].MemoryBytes)
 	require.InDelta(t, 12.5, *health[0].CPUPercent, 0)
 	require.InDelta(t, 90, *health[0].UptimeS, 0)
-	require.Equal(t, policy.NetworkUsage{ReceivedBytes: 1, SentBytes: 2}, *health[0].Network)
+	require.Equal(t, api.NetworkBytes{ReceivedBytes: 1, SentBytes: 2}, *health[0].Network)
 	require.Nil(t, health[1].MemoryBytes)
 	require.Nil(t, health[1].Network)
 }
@@ -32,9 +31,15 @@ func TestAReportIncludesReplacements(t *testing.T) {
 	w := api.Worker{WorkerState: api.WorkerState{Worker: "p/0", State: lifecycle.Ready, Incarnation: 3}}
 	w.Rotation = &api.RotationStatus{Reason: "it served enough"}
 	w.LastRotation = &api.RotationStatus{Incarnation: w.Incarnation, Reason: "it leaks", Failed: "no room", Observed: true}
-	f := workerFacts(w, false)
-	require.Equal(t, []string{"it served enough", "no room", "it leaks"}, []string{f.Replacing, f.ReplacementFailed, f.Observed})
+	report := func() Report {
+		return NewReport(api.PoolStatus{Pool: "p", Spec: spec.Default()}, api.PoolWorkers{Pool: "p", Size: 1, Workers: []api.Worker{w}}, time.Now())
+	}
+	r := report()
+	require.Equal(t, "being replaced: it served enough", r.Health[0].Reason)
+	require.Contains(t, r.Alerts[0].Text, "no room")
+	require.Contains(t, r.Recommendations[0], "would have been replaced. it leaks")
 	w.LastRotation.Incarnation--
-	f = workerFacts(w, false)
-	require.Empty(t, f.ReplacementFailed+f.Observed, "that was another process")
+	r = report()
+	require.Empty(t, r.Alerts, "that was another process")
+	require.NotContains(t, r.Recommendations[0], "would have been replaced")
 }

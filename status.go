@@ -45,7 +45,7 @@ func (p *Pool) Roster(ctx context.Context) (api.PoolWorkers, error) {
 func RosterOf(status api.PoolStatus, reports map[string]api.ProcessReport) api.PoolWorkers {
 	view := poolView(status)
 	for i, entry := range status.Workers {
-		w := rosterWorker(status.Pool, entry)
+		w := entry.Worker(status.Pool)
 		if v, known := reports[w.Worker]; known && v.Incarnation == w.Incarnation && w.State.Live() {
 			w.RequestsServed, w.RequestsFailed, w.TotalCallTimeMS = v.Usage.Requests, v.Usage.Failed, v.Usage.TotalMS
 			if v.Usage.Requests > 0 {
@@ -100,22 +100,9 @@ func countReady(view *api.PoolWorkers) {
 	}
 }
 
-// rosterWorker is the entry of a worker in its pool's roster.
-func rosterWorker(pool string, entry api.RosterEntry) api.Worker {
-	name := api.WorkerName(pool, entry.Slot)
-	return api.Worker{
-		WorkerState: api.WorkerState{
-			Worker: name, State: entry.State, Incarnation: entry.Incarnation, Host: entry.Host, PID: entry.PID, Since: entry.Since,
-			Reason: entry.Reason, SpecVersion: entry.SpecVersion, LeaseSeq: entry.LeaseSeq,
-		},
-		Metrics:  api.Metrics{ID: name, Restarts: max(0, entry.Incarnation-1)},
-		Endpoint: entry.Endpoint,
-	}
-}
-
 // worker queries one worker; the roster supplies what the query does not.
 func (p *Pool) worker(ctx context.Context, entry api.RosterEntry, report api.ProcessReport) api.Worker {
-	w := rosterWorker(p.name, entry)
+	w := entry.Worker(p.name)
 	id := api.WorkerWorkflowID(p.name, entry.Slot)
 	state, err := p.client.workerState(ctx, id)
 	if err != nil {
@@ -166,4 +153,37 @@ func (p *Pool) WorkerSpec(ctx context.Context, slot int) (s api.WorkerSpec, err 
 func (p *Pool) History(ctx context.Context, slot int) (h []lifecycle.Transition, err error) {
 	err = p.client.query(ctx, api.WorkerWorkflowID(p.name, slot), api.QueryHistory, &h)
 	return h, err
+}
+
+// Temporal answers queries of a workflow that has ended with its last state, in which a worker may be ready. No workflow manages the process of
+// such a worker any more, so it is shown as failed.
+
+// workerState queries a worker. If its workflow has ended, Ended is set, and the rest is its last state, except that it has no process in service
+// and no lease.
+func (c *Client) workerState(ctx context.Context, workflowID string) (s api.WorkerState, err error) {
+	ended, err := c.queryUnless(ctx, workflowID, api.QueryState, enums.QUERY_REJECT_CONDITION_NOT_OPEN, &s)
+	if !ended {
+		return s, err
+	}
+	if err = c.query(ctx, workflowID, api.QueryState, &s); err != nil {
+		return s, err
+	}
+	s.Ended, s.Lease = true, nil
+	if !s.State.Outcome() {
+		s.Reason = "the workflow of this worker has ended while it was " + string(s.State)
+		s.State, s.Health = lifecycle.Failed, lifecycle.Unknown
+	}
+	return s, nil
+}
+
+// ended is the status of a pool that has ended: no worker of its roster serves.
+func ended(s api.PoolStatus) api.PoolStatus {
+	s.Ended, s.Ready = true, 0
+	for i := range s.Workers {
+		if w := &s.Workers[i]; !w.State.Outcome() {
+			w.Reason = "the pool has ended while this worker was " + string(w.State)
+			w.State = lifecycle.Stopped
+		}
+	}
+	return s
 }

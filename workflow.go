@@ -60,14 +60,14 @@ func (c *Client) query(ctx context.Context, workflowID, name string, result any)
 }
 
 // queryUnless queries a workflow unless it is in the condition to reject; rejected is not an error. Each further attempt waits twice as long
-// as the one before, since its answer may be slow, not lost.
+// as the one before, since its answer may be slow, not lost. Temporal may give it to another agent, which can run what an older one cannot.
 func (c *Client) queryUnless(ctx context.Context, workflowID, name string, reject enums.QueryRejectCondition, result any) (rejected bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	request := &client.QueryWorkflowWithOptionsRequest{WorkflowID: workflowID, QueryType: name, QueryRejectCondition: reject}
 	timeout := queryFirstTimeout
 	answer, err := c.queryOnce(ctx, request, timeout)
-	for isTimeout(err) && ctx.Err() == nil && timeout < queryTimeout {
+	for (isTimeout(err) || isQueryFailed(err)) && ctx.Err() == nil && timeout < queryTimeout {
 		timeout *= 2
 		answer, err = c.queryOnce(ctx, request, timeout)
 	}

@@ -73,13 +73,10 @@ func (s *sweep) reportMissingOf(ctx context.Context, pool string) error {
 		if err != nil {
 			return err
 		}
-		word := "deleted"
-		if newest != nil {
-			if IsOpen(newest.GetStatus()) || newest.GetFirstRunId() != w.RunID {
-				continue
-			}
-			word = statusWord(newest.GetStatus())
+		if newest != nil && (IsOpen(newest.GetStatus()) || newest.GetFirstRunId() != w.RunID) {
+			continue
 		}
+		word := statusWord(newest.GetStatus())
 		s.Logger.Warn("the pool lists a worker that has no open workflow", "worker", api.WorkerName(pool, w.Slot), "status", word)
 		if err := s.signal(ctx, id, api.SignalWorkerClosed, api.WorkerClosed{Slot: w.Slot, RunID: w.RunID, Status: word}); err != nil {
 			return err

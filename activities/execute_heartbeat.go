@@ -10,7 +10,6 @@ import (
 	"go.temporal.io/sdk/activity"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/internal/tracecontext"
 )
 
@@ -26,30 +25,24 @@ type callHeartbeat struct {
 	cancelCall    context.CancelCauseFunc
 	progress      atomic.Pointer[api.ExecuteProgress]
 	beginRecorded atomic.Bool
-	stopLoop      context.CancelFunc
-	done          chan struct{}
+	stop          func()
 }
 
 func startCallHeartbeat(ctx context.Context, p *Pool, cancelCall context.CancelCauseFunc) *callHeartbeat {
 	info := activity.GetInfo(ctx)
-	b := &callHeartbeat{pool: p, log: tracecontext.Logger(ctx, p.Logger), token: info.TaskToken, cancelCall: cancelCall, done: make(chan struct{})}
+	b := &callHeartbeat{pool: p, log: tracecontext.Logger(ctx, p.Logger), token: info.TaskToken, cancelCall: cancelCall}
 	interval := maxCallHeartbeatInterval
 	if info.HeartbeatTimeout > 0 {
 		interval = min(interval, info.HeartbeatTimeout/3)
 	}
 	b.progress.Store(&api.ExecuteProgress{Host: p.Host})
-	ctx, b.stopLoop = context.WithCancel(ctx)
-	go b.loop(ctx, interval)
-	return b
-}
-
-func (b *callHeartbeat) loop(ctx context.Context, interval time.Duration) {
-	defer close(b.done)
-	for range sleep.Ticks(ctx.Done(), interval) {
+	b.stop = repeat(ctx, interval, func(ctx context.Context) bool {
 		if err := b.send(ctx); err != nil && ctx.Err() == nil {
-			b.log.Warn("heartbeat of a call failed; the call continues", "pool", b.pool.Name, "error", err)
+			b.log.Warn("heartbeat of a call failed; the call continues", "pool", p.Name, "error", err)
 		}
-	}
+		return true
+	})
+	return b
 }
 
 // begin records that the request is about to be sent, unless the call is idempotent. If it fails, the request must not be sent.
@@ -82,9 +75,4 @@ func (b *callHeartbeat) send(ctx context.Context) error {
 		}
 	}
 	return err
-}
-
-func (b *callHeartbeat) stop() {
-	b.stopLoop()
-	<-b.done
 }

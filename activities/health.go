@@ -7,7 +7,6 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/policy"
-	"github.com/tempool/tempool/policy/fromspec"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/spec"
@@ -28,8 +27,8 @@ type processHealth struct {
 	callsPerMin float64              // by the newest sample
 	latest      *policy.Assessment
 	streak      policy.Streak
-	decision    policy.Decision // of the streak, about latest
-	callTimeMS  int64           // time in calls when load was last computed
+	gradeReason string // why latest and those before it end the incarnation; "" if they do not
+	callTimeMS  int64  // time in calls when load was last computed
 	loadAt      time.Time
 }
 
@@ -66,7 +65,7 @@ const (
 )
 
 // add adds a sample. It reports false for one that is not newer than the last one, which changes nothing.
-func (v *processHealth) add(s process.Sample, done served, health spec.Health) bool {
+func (v *processHealth) add(s api.Sample, done served, health spec.Health) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if s.At.IsZero() || len(v.samples) > 0 && !s.At.After(v.samples[len(v.samples)-1].At) {
@@ -76,9 +75,9 @@ func (v *processHealth) add(s process.Sample, done served, health spec.Health) b
 		v.served = s.At
 	}
 	v.callsPerMin = v.callRateLocked(s.At, done)
-	a := fromspec.Grading(health, v.baseline).Assess(policy.Reading{MemoryBytes: s.MemoryBytes, CPUPercent: s.CPUPercent, CallsPerMinute: v.callsPerMin})
+	a := policy.GradingOf(health, v.baseline).Assess(policy.Reading{MemoryBytes: s.MemoryBytes, CPUPercent: s.CPUPercent, CallsPerMinute: v.callsPerMin})
 	v.latest, v.estimated = &a, s.MemorySource == tree.Estimated
-	v.streak, v.decision = v.streak.Next(a)
+	v.streak, v.gradeReason = v.streak.Next(a)
 	v.samples = append(v.samples, policy.Observation{At: s.At, MemoryBytes: s.MemoryBytes, Score: a.Score, ScoreKey: a.Key})
 	v.samples = slices.Delete(v.samples, 0, max(0, len(v.samples)-maxSamples))
 	if v.baseline == 0 {
@@ -88,7 +87,7 @@ func (v *processHealth) add(s process.Sample, done served, health spec.Health) b
 }
 
 // sampled adds a sample to the health of a process, and reports a new one.
-func (h *Host) sampled(p *process.Process, s process.Sample, done served, health spec.Health) {
+func (h *Host) sampled(p *process.Process, s api.Sample, done served, health spec.Health) {
 	v := h.health.of(p)
 	if v.add(s, done, health) {
 		h.recent.add(p.Worker(), s.At, v.recent(p.Incarnation(), s))
@@ -97,7 +96,7 @@ func (h *Host) sampled(p *process.Process, s process.Sample, done served, health
 }
 
 // recent is the newest sample as plots show it.
-func (v *processHealth) recent(incarnation int64, s process.Sample) recentSample {
+func (v *processHealth) recent(incarnation int64, s api.Sample) recentSample {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return recentSample{incarnation: incarnation, memory: s.MemoryBytes, cpu: tenth(s.CPUPercent), calls: tenth(v.callsPerMin), score: tenth(v.latest.Score)}
@@ -143,35 +142,34 @@ func (v *processHealth) load(callTimeMS int64, now, ready time.Time) float64 {
 func (v *processHealth) replacement(rules api.WatchRules, requests int64, age time.Duration) (api.Cause, string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if d := (policy.Rotation{MaxRequests: rules.RequestLimit}).Next(policy.Life{Requests: requests}, 0); d.Action == policy.Restart {
-		return api.CauseRequests, d.Reason
+	if reason := policy.RotateForRequests(requests, rules.RequestLimit); reason != "" {
+		return api.CauseRequests, reason
 	}
 	if len(v.samples) == 0 {
 		return "", ""
 	}
-	if d := v.memoryRotationLocked(rules); d.Action == policy.Restart {
-		return api.CauseMemory, d.Reason
+	if reason := v.memoryRotationLocked(rules); reason != "" {
+		return api.CauseMemory, reason
 	}
-	if rules.Grade && v.decision.Action == policy.Restart && age >= rules.GradeAfter.D() {
-		return api.CauseGrade, v.decision.Reason
+	if rules.Grade && v.gradeReason != "" && age >= rules.GradeAfter.D() {
+		return api.CauseGrade, v.gradeReason
 	}
-	if d := v.predictionLocked(rules).Next(v.samples); rules.Window > 0 && d.Action == policy.Restart {
-		return api.CausePrediction, d.Reason
+	if reason := v.predictionLocked(rules).Next(v.samples); rules.Window > 0 && reason != "" {
+		return api.CausePrediction, reason
 	}
 	return "", ""
 }
 
-// memoryRotationLocked decides by the memory of the newest sample.
-func (v *processHealth) memoryRotationLocked(rules api.WatchRules) policy.Decision {
+// memoryRotationLocked is why to rotate for the memory of the newest sample; "" if not.
+func (v *processHealth) memoryRotationLocked(rules api.WatchRules) string {
 	if rules.AutoMemory && v.baseline == 0 {
-		return policy.NextWithoutBaseline(v.samples)
+		return policy.RotateWithoutBaseline(v.samples)
 	}
-	life := policy.Life{MemoryBytes: v.samples[len(v.samples)-1].MemoryBytes}
-	rotation := policy.Rotation{MaxMemoryBytes: v.maxMemoryLocked(rules)}
+	baseline := int64(0)
 	if rules.AutoMemory {
-		rotation.MemoryBaseline = v.baseline
+		baseline = v.baseline
 	}
-	return rotation.Next(life, 0)
+	return policy.RotateForMemory(v.samples[len(v.samples)-1].MemoryBytes, v.maxMemoryLocked(rules), baseline)
 }
 
 // maxMemoryLocked is the memory at which the incarnation is rotated; 0 if there is no such limit, or not yet.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/policy"
-	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -19,7 +18,7 @@ func addSamples(v *processHealth, rules api.WatchRules, health spec.Health, paus
 	for i, m := range mb {
 		age := time.Duration(i) * pause
 		requests += requestsEach
-		v.add(process.Sample{At: begin.Add(age), MemoryBytes: int64(m * 1e6)}, served{requests: requests, calls: requests}, health)
+		v.add(api.Sample{At: begin.Add(age), MemoryBytes: int64(m * 1e6)}, served{requests: requests, calls: requests}, health)
 		if cause, reason := v.replacement(rules, requests, age); cause != "" {
 			return i, cause, reason
 		}
@@ -124,10 +123,10 @@ func TestCallsAreGradedPerMinute(t *testing.T) {
 
 func TestAFewCallsBetweenTwoQuickSamplesAreNoRate(t *testing.T) {
 	v, start := &processHealth{}, time.Unix(100, 0)
-	v.add(process.Sample{At: start}, served{}, fixedBands())
-	v.add(process.Sample{At: start.Add(1500 * time.Microsecond)}, served{requests: 4, calls: 4}, fixedBands())
+	v.add(api.Sample{At: start}, served{}, fixedBands())
+	v.add(api.Sample{At: start.Add(1500 * time.Microsecond)}, served{requests: 4, calls: 4}, fixedBands())
 	require.InDelta(t, 24, v.callsPerMin, 0.001, "4 calls in less than the 10 s between two samples")
-	v.add(process.Sample{At: start.Add(20 * time.Second)}, served{requests: 4, calls: 4}, fixedBands())
+	v.add(api.Sample{At: start.Add(20 * time.Second)}, served{requests: 4, calls: 4}, fixedBands())
 	require.InDelta(t, 12, v.callsPerMin, 0.001)
 }
 
@@ -147,7 +146,7 @@ func TestAnAssessmentShowsAFailureBeyondTheHorizon(t *testing.T) {
 func TestTheSameSampleCountsOnce(t *testing.T) {
 	v := &processHealth{}
 	for range 10 {
-		v.add(process.Sample{At: time.Unix(100, 0), MemoryBytes: 600e6}, served{}, fixedBands())
+		v.add(api.Sample{At: time.Unix(100, 0), MemoryBytes: 600e6}, served{}, fixedBands())
 	}
 	cause, _ := v.replacement(api.WatchRules{Grade: true}, 0, time.Hour)
 	require.Empty(t, cause)
@@ -185,7 +184,7 @@ func TestCallsPerMinuteAreThoseThatTheProgramCountsOnceItDoes(t *testing.T) {
 	health.MemoryBands, health.CallsBands = spec.Bands{}, []float64{10, 30, 60, 100}
 	begin := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	rateAfter := func(age time.Duration, done served) float64 {
-		v.add(process.Sample{At: begin.Add(age), MemoryBytes: 1}, done, health)
+		v.add(api.Sample{At: begin.Add(age), MemoryBytes: 1}, done, health)
 		return v.assessment(&spec.Spec{}).CallsPerMinute
 	}
 	require.Zero(t, rateAfter(0, served{}))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"go.temporal.io/api/serviceerror"
@@ -57,27 +58,36 @@ func sendHeartbeat(ctx context.Context, client HeartbeatClient, token []byte, in
 // waits for the activity. The SDK's own heartbeats also cancel it when Temporal does not answer for a few seconds, which must not end a process
 // that starts.
 func startHeartbeat(ctx context.Context, client HeartbeatClient, details ...any) (stop func()) {
-	token := activity.GetInfo(ctx).TaskToken
-	sending, stopSending := context.WithCancel(ctx)
-	done := make(chan struct{})
-	interval := max(activity.GetInfo(ctx).HeartbeatTimeout/heartbeatsPerTimeout, leastHeartbeatInterval)
-	go func() {
-		defer close(done)
-		for range sleep.Ticks(sending.Done(), interval) {
-			err := sendHeartbeat(sending, client, token, interval, details...)
-			switch {
-			case sending.Err() != nil:
+	info := activity.GetInfo(ctx)
+	interval := max(info.HeartbeatTimeout/heartbeatsPerTimeout, leastHeartbeatInterval)
+	return repeat(ctx, interval, func(sending context.Context) (again bool) {
+		err := sendHeartbeat(sending, client, info.TaskToken, interval, details...)
+		switch {
+		case sending.Err() != nil:
+			return false
+		case errors.Is(err, errCancelRequested), errors.Is(err, errActivityEnded):
+			activity.RecordHeartbeat(ctx, details...) // gets the same answer, with which the SDK cancels ctx
+			return false
+		case err != nil:
+			activity.GetLogger(ctx).Warn("heartbeat failed; the activity continues", "error", err)
+		}
+		return true
+	})
+}
+
+// repeat calls send once per interval, on another goroutine, until that returns false or stop is called, which ends the ctx of send and waits for it.
+func repeat(ctx context.Context, interval time.Duration, send func(context.Context) (again bool)) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var sending sync.WaitGroup
+	sending.Go(func() {
+		for range sleep.Ticks(ctx.Done(), interval) {
+			if !send(ctx) {
 				return
-			case errors.Is(err, errCancelRequested), errors.Is(err, errActivityEnded):
-				activity.RecordHeartbeat(ctx, details...) // gets the same answer, with which the SDK cancels ctx
-				return
-			case err != nil:
-				activity.GetLogger(ctx).Warn("heartbeat failed; the activity continues", "error", err)
 			}
 		}
-	}()
+	})
 	return func() {
-		stopSending()
-		<-done
+		cancel()
+		sending.Wait()
 	}
 }

@@ -87,3 +87,11 @@ func (h *Host) requestCount(p *process.Process) int64 {
 	usage, _ := h.DataPlane.Usage(p.Worker(), p.Incarnation())
 	return usage.Requests
 }
+
+// toSample returns nil for the zero Sample.
+func toSample(s api.Sample) *api.Sample {
+	if s.At.IsZero() {
+		return nil
+	}
+	return &s
+}

@@ -33,5 +33,5 @@ func (h *Host) ApplyLimits(_ context.Context, r api.ApplyLimitsRequest) (api.App
 		return none, fromProcess(err)
 	}
 	h.Logger.Info("limits applied", "worker", r.Worker, "incarnation", r.Incarnation, "memory", limits.Memory, "cpu", limits.CPU, "reason", r.Reason)
-	return api.ApplyLimitsResult{Limits: toMechanisms(mechanisms)}, nil
+	return api.ApplyLimitsResult{Limits: mechanisms}, nil
 }

@@ -196,13 +196,17 @@ func (m *monitor) probeEnded(e probeEnd) {
 	m.forgetFailures()
 }
 
-// reportedUnhealthy takes a report of the program, unless the last one came just before.
+// reportedUnhealthy reports that the program reported itself unhealthy, which counts like a failed probe, unless the last report came just before.
 func (m *monitor) reportedUnhealthy(reason string) {
 	if !m.observed.Probe || time.Since(m.reported) < api.DegradedProbeDelay {
 		return
 	}
 	m.reported = time.Now()
-	m.unhealthy(reason)
+	h, p := m.host, m.p
+	err := fmt.Errorf("the program reports itself unhealthy: %s", cmp.Or(reason, "it gives no reason"))
+	h.Observer.Probed(api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()}, 0, err)
+	h.DataPlane.Unhealthy(p.Worker(), p.Incarnation(), err.Error())
+	m.notify(api.WatchResult{Event: api.WatchUnhealthy, Reason: err.Error(), Sample: toSample(p.LatestSample())})
 	m.forgetFailures()
 }
 
@@ -221,24 +225,13 @@ func (m *monitor) check(ctx context.Context) {
 	m.observed.Rules = api.WatchRules{}
 }
 
-// unhealthy reports that the program reported itself unhealthy, which counts like a failed probe.
-func (m *monitor) unhealthy(reason string) {
-	h, p := m.host, m.p
-	err := fmt.Errorf("the program reports itself unhealthy: %s", cmp.Or(reason, "it gives no reason"))
-	h.Observer.Probed(api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()}, 0, err)
-	h.DataPlane.Unhealthy(p.Worker(), p.Incarnation(), err.Error())
-	m.notify(api.WatchResult{Event: api.WatchUnhealthy, Reason: err.Error(), Sample: toSample(p.LatestSample())})
-}
-
 // CallsFail notifies a worker that calls on an incarnation fail; replace says that the process should be replaced. It returns at once.
 func (h *Host) CallsFail(worker string, incarnation int64, reason string, replace bool) {
 	p, known := h.Processes.Get(worker, incarnation)
 	if !known {
 		return
 	}
-	h.monitors.mu.Lock()
-	m := h.monitors.all[p]
-	h.monitors.mu.Unlock()
+	m := h.monitors.of(p)
 	if m == nil {
 		return // it is ending; its exit was reported
 	}

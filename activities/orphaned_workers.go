@@ -42,16 +42,10 @@ func (s *sweep) endOrphans(ctx context.Context, open []string) error {
 
 func (s *sweep) endOrphansOf(ctx context.Context, pool string, workers []string) error {
 	newest, err := s.newest(ctx, api.PoolWorkflowID(pool))
-	if err != nil {
+	if err != nil || IsOpen(newest.GetStatus()) {
 		return err
 	}
-	word := "deleted"
-	if newest != nil {
-		if IsOpen(newest.GetStatus()) {
-			return nil
-		}
-		word = statusWord(newest.GetStatus())
-	}
+	word := statusWord(newest.GetStatus())
 	s.Logger.Warn("ending the workers of a pool that is not open", "pool", pool, "status", word, "workers", len(workers))
 	for _, worker := range workers {
 		s.alive(ctx)()

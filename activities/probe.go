@@ -20,8 +20,8 @@ func (h *Host) probe(ctx context.Context, r api.WatchRequest) api.ProbeResult {
 		return api.ProbeResult{ProcessEnded: true, Reason: unknownProcess}
 	}
 	if p.HasEnded() {
-		exit := toExit(p.Exit())
-		return api.ProbeResult{ProcessEnded: true, Exit: &exit, Reason: p.Exit().Reason, Usage: h.finalUsage(p)}
+		exit := p.Exit()
+		return api.ProbeResult{ProcessEnded: true, Exit: &exit.Exit, Reason: exit.Reason, Usage: h.finalUsage(p)}
 	}
 	result := api.ProbeResult{Healthy: true}
 	began := time.Now()

@@ -40,12 +40,11 @@ func (h *Host) Rebalance(ctx context.Context, r api.RebalanceRequest) (api.Rebal
 	if err != nil {
 		return result, fromProcess(err)
 	}
-	allocation := policy.Allocation(r.Resources.Allocation)
-	memoryShares, err := allocation.Split(memoryBudget, memory)
+	memoryShares, err := policy.Split(r.Resources.Allocation, memoryBudget, memory)
 	if err != nil {
 		return api.RebalanceResult{Problem: "resources.memory_budget: " + err.Error()}, nil
 	}
-	cpuShares, err := allocation.Split(cpuBudget(r.Resources), cpu)
+	cpuShares, err := policy.Split(r.Resources.Allocation, cpuBudget(r.Resources), cpu)
 	if err != nil {
 		return api.RebalanceResult{Problem: "resources.cpu_budget: " + err.Error()}, nil
 	}

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -65,7 +64,7 @@ func TestSamplesOfWorkersThatHaveLeftAreForgotten(t *testing.T) {
 func TestASampleIsKeptWithItsAssessment(t *testing.T) {
 	v := &processHealth{}
 	begin := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	sample := process.Sample{MemoryBytes: 20e6, CPUPercent: 12.3456}
+	sample := api.Sample{MemoryBytes: 20e6, CPUPercent: 12.3456}
 	for i := range 3 {
 		sample.At = begin.Add(time.Duration(i) * 30 * time.Second)
 		require.True(t, v.add(sample, served{requests: int64(10 * i), calls: int64(10 * i)}, spec.Default().Health))

@@ -14,7 +14,6 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
-	"github.com/tempool/tempool/policy/fromspec"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
@@ -69,7 +68,7 @@ func (h *Host) Start(ctx context.Context, r api.StartRequest) (api.StartResult, 
 	var delay time.Duration
 	retry := false
 	if attempt < r.MaxAttempts {
-		next := fromspec.Recovery(r.Spec).Next(r.Failures+1, true, this.Reason, rand.Float64())
+		next := policy.Recovery(r.Spec.Recovery).Next(r.Failures+1, true, this.Reason, rand.Float64())
 		if retry = next.Action == policy.Restart; retry {
 			delay = max(next.Delay, minRetryDelay)
 			this.Wait, this.Next = spec.Duration(next.Delay), next.Reason
@@ -124,7 +123,7 @@ func (h *Host) attemptStart(ctx context.Context, r api.StartRequest) (api.StartR
 	h.Started(p)
 	took := time.Since(began)
 	h.Observer.Started(r.Process, took)
-	if err := h.probation(ctx, p, fromspec.Recovery(r.Spec).Probation(r.Failures, r.ShortLived)); err != nil {
+	if err := h.probation(ctx, p, policy.Recovery(r.Spec.Recovery).Probation(r.Failures, r.ShortLived)); err != nil {
 		h.Observer.StartFailed(r.Process, err)
 		return api.StartResult{}, fromProcess(err)
 	}
@@ -138,7 +137,7 @@ func (h *Host) attemptStart(ctx context.Context, r api.StartRequest) (api.StartR
 	info := p.Info()
 	result := api.StartResult{
 		Incarnation: r.Incarnation, Host: h.ID, Epoch: epoch, PID: info.PID, StartedAt: info.StartedAt, Address: info.Address,
-		Endpoint: h.DataPlane.Endpoint(), TookMS: took.Milliseconds(), Limits: toMechanisms(p.LimitMechanisms()), Stable: !r.ShortLived,
+		Endpoint: h.DataPlane.Endpoint(), TookMS: took.Milliseconds(), Limits: p.LimitMechanisms(), Stable: !r.ShortLived,
 	}
 	if conn := p.Conn(); conn != nil {
 		hello, known := wire.HelloOf(conn)

@@ -21,5 +21,5 @@ func (h *Host) Stop(ctx context.Context, r api.StopRequest) (api.StopResult, err
 	if err != nil {
 		return api.StopResult{}, fromProcess(err)
 	}
-	return api.StopResult{Exit: toExit(exit), Reason: exit.Reason, Usage: h.finalUsage(p)}, nil
+	return api.StopResult{Exit: exit.Exit, Reason: exit.Reason, Usage: h.finalUsage(p)}, nil
 }

@@ -272,8 +272,11 @@ func IsOpen(status enums.WorkflowExecutionStatus) bool {
 	return false
 }
 
+// statusWord is what became of a workflow by its newest run; that of one that Temporal no longer has is unspecified.
 func statusWord(status enums.WorkflowExecutionStatus) string {
 	switch status {
+	case enums.WORKFLOW_EXECUTION_STATUS_UNSPECIFIED:
+		return "deleted"
 	case enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT:
 		return "timed out"
 	case enums.WORKFLOW_EXECUTION_STATUS_CANCELED:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,7 +18,6 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/policy"
-	"github.com/tempool/tempool/policy/fromspec"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -113,11 +113,7 @@ func (w *waitingCalls) readPools(ctx context.Context) error {
 		return fmt.Errorf("list the pools: %w", err)
 	}
 	w.pools = pools
-	open := make(map[string]bool, len(pools))
-	for _, pool := range pools {
-		open[pool] = true
-	}
-	maps.DeleteFunc(w.measured, func(pool string, _ *waitingPool) bool { return !open[pool] })
+	maps.DeleteFunc(w.measured, func(pool string, _ *waitingPool) bool { return !slices.Contains(pools, pool) })
 	return nil
 }
 
@@ -155,7 +151,7 @@ func (w *waitingCalls) read(ctx context.Context, pool string, now time.Time) err
 // measure takes one sample. A report that fails is made again at the next one. A backlog that shrank is reported at once: its calls have gone to
 // agents, which report them, or were cancelled.
 func (w *waitingCalls) measure(ctx context.Context, pool string, p *waitingPool, n int, now time.Time) error {
-	meter := fromspec.DemandMeter(p.spec)
+	meter := policy.DemandMeterOf(p.spec)
 	meter.Hold = 0
 	next, changed := meter.Next(p.Measured, policy.Demand{Waiting: n, NoWorkers: p.noWorkers}, now)
 	if changed || next.Reported > 0 && now.Sub(p.reportedAt) >= waitingRepeat {

@@ -29,6 +29,6 @@ func (h *Host) watch(r api.WatchRequest) api.WatchResult {
 
 // exited is the observation of a process that has ended.
 func (h *Host) exited(p *process.Process) api.WatchResult {
-	exit := toExit(p.Exit())
-	return api.WatchResult{Event: api.WatchExited, Reason: p.Exit().Reason, Exit: &exit, Sample: toSample(p.LatestSample()), Usage: h.finalUsage(p)}
+	exit := p.Exit()
+	return api.WatchResult{Event: api.WatchExited, Reason: exit.Reason, Exit: &exit.Exit, Sample: toSample(p.LatestSample()), Usage: h.finalUsage(p)}
 }

@@ -282,16 +282,19 @@ type Sample struct {
 	At time.Time `json:"at"`
 	// MemoryBytes is what the tree costs the host. MemorySource is pss, estimate (from an earlier PSS and the growth of RSS), or rss where PSS
 	// cannot be read.
-	MemoryBytes  int64   `json:"memory_bytes"`
-	MemorySource string  `json:"memory_source,omitempty"`
-	RSSBytes     int64   `json:"rss_bytes"`
-	PSSBytes     int64   `json:"pss_bytes,omitempty"` // 0 unless MemorySource is pss
-	CPUPercent   float64 `json:"cpu_percent"`         // since the previous sample; 100 is one core
-	OpenFiles    int     `json:"open_files"`
-	Threads      int     `json:"threads"`
-	Children     int     `json:"children"`
-	ReadBytes    int64   `json:"read_bytes"`
-	WriteBytes   int64   `json:"write_bytes"`
+	MemoryBytes  int64  `json:"memory_bytes"`
+	MemorySource string `json:"memory_source,omitempty"`
+	RSSBytes     int64  `json:"rss_bytes"`
+	PSSBytes     int64  `json:"pss_bytes,omitempty"` // 0 unless MemorySource is pss
+	// CPUPercent covers the time since the previous measurement, or since the program began to run; 100 is one core. A sample less than
+	// 200 ms after the previous measurement repeats its value (0 at first), since the clock ticks of the process table are too coarse.
+	CPUPercent float64 `json:"cpu_percent"`
+	OpenFiles  int     `json:"open_files"`
+	Threads    int     `json:"threads"`
+	Children   int     `json:"children"` // processes besides the first
+	// ReadBytes and WriteBytes went to and from storage since the start, as far as the system reports them.
+	ReadBytes  int64 `json:"read_bytes"`
+	WriteBytes int64 `json:"write_bytes"`
 	// Network is nil unless the tree has a network namespace of its own, with an interface other than loopback.
 	Network *NetworkBytes `json:"network,omitempty"`
 }

@@ -35,7 +35,7 @@ type PoolStatus struct {
 	Workers []RosterEntry `json:"workers"`
 }
 
-// RosterEntry is the last report of one slot to its pool.
+// RosterEntry is the report of one slot to its pool, the message of SignalWorkerChanged; in a status, the last one.
 type RosterEntry struct {
 	Slot        int             `json:"slot"`
 	State       lifecycle.State `json:"state"`
@@ -61,9 +61,17 @@ type RosterEntry struct {
 	StartsFailed int64 `json:"starts_failed,omitempty"`
 }
 
-// WorkerChanged is a worker's report of its state to its pool.
-type WorkerChanged struct {
-	RosterEntry
+// Worker is the worker of a pool as far as its entry says.
+func (e RosterEntry) Worker(pool string) Worker {
+	name := WorkerName(pool, e.Slot)
+	return Worker{
+		WorkerState: WorkerState{
+			Worker: name, State: e.State, Incarnation: e.Incarnation, Host: e.Host, PID: e.PID, Since: e.Since,
+			Reason: e.Reason, SpecVersion: e.SpecVersion, LeaseSeq: e.LeaseSeq,
+		},
+		Metrics:  Metrics{ID: name, Restarts: max(0, e.Incarnation-1)},
+		Endpoint: e.Endpoint,
+	}
 }
 
 // ProcessesStarted is the message of SignalProcessesStarted: an agent's report to a pool about processes that start or have become ready.

@@ -92,16 +92,31 @@ type WorkerMetrics struct {
 	Metrics
 }
 
-// Metrics count over a worker's whole life. Memory and CPU are those of the process tree at the last checkpoint.
+// WorkerCounters count over a worker's whole life.
+type WorkerCounters struct {
+	RequestsServed  int64 `json:"requests_served"`
+	RequestsFailed  int64 `json:"requests_failed"`
+	TotalCallTimeMS int64 `json:"total_call_time_ms"`
+	PeakMemoryBytes int64 `json:"peak_memory_bytes"`
+	LeasesGranted   int64 `json:"leases_granted"`
+	LeasesRefused   int64 `json:"leases_refused"` // rejected or stale signals; a rejected update leaves no trace by design
+	Rotations       int64 `json:"rotations"`
+	// CallsCut counts the calls still in flight when rotation.drain_timeout passed, and the cancelled ones that the worker did not give up.
+	CallsCut int64 `json:"calls_cut,omitempty"`
+	// RotationsByReason and RestartsByReason count the replaced incarnations by Cause: planned ones, and all others.
+	RotationsByReason map[string]int64 `json:"rotations_by_reason,omitempty"`
+	RestartsByReason  map[string]int64 `json:"restarts_by_reason,omitempty"`
+	// EndedByOutcome counts the processes that have ended by their outcome: stopped, finished, failed or killed.
+	EndedByOutcome map[string]int64 `json:"ended_by_outcome,omitempty"`
+}
+
+// Metrics are a worker's counters and figures. Memory and CPU are those of the process tree at the last checkpoint.
 type Metrics struct {
-	ID                  string     `json:"id"`
-	RequestsServed      int64      `json:"requests_served"`
-	RequestsFailed      int64      `json:"requests_failed"`
-	TotalCallTimeMS     int64      `json:"total_call_time_ms"`
+	ID string `json:"id"`
+	WorkerCounters
 	AvgCallTimeMS       float64    `json:"avg_call_time_ms"`
 	CurrentMemoryBytes  int64      `json:"current_memory_bytes"`
 	MemorySource        string     `json:"memory_source,omitempty"` // of CurrentMemoryBytes; see Sample
-	PeakMemoryBytes     int64      `json:"peak_memory_bytes"`
 	CPUPercent          float64    `json:"cpu_percent"`
 	OpenFiles           int        `json:"open_files"`
 	Threads             int        `json:"threads"`
@@ -110,16 +125,6 @@ type Metrics struct {
 	UptimeS             float64    `json:"uptime_s"`
 	Restarts            int64      `json:"restarts"`
 	ConsecutiveFailures int        `json:"consecutive_failures"`
-	Rotations           int64      `json:"rotations"`
-	LeasesGranted       int64      `json:"leases_granted"`
-	LeasesRefused       int64      `json:"leases_refused"` // rejected or stale signals; a rejected update leaves no trace by design
-	// RotationsByReason and RestartsByReason count the replaced incarnations by Cause: planned ones, and all others.
-	RotationsByReason map[string]int64 `json:"rotations_by_reason,omitempty"`
-	RestartsByReason  map[string]int64 `json:"restarts_by_reason,omitempty"`
-	// EndedByOutcome counts the processes that have ended by their outcome: stopped, finished, failed or killed.
-	EndedByOutcome map[string]int64 `json:"ended_by_outcome,omitempty"`
-	// CallsCut counts the calls still in flight when rotation.drain_timeout passed, and the cancelled ones that the worker did not give up.
-	CallsCut int64 `json:"calls_cut,omitempty"`
 	// Network is what the present process tree has received and sent; nil unless it has a network namespace of its own.
 	Network *NetworkBytes `json:"network,omitempty"`
 	// MemoryLimitBytes and CPULimitCores are the limits in effect, as the host last reported; 0 is none.

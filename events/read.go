@@ -82,22 +82,15 @@ func (l *Log) FromOldest(f Filter) *Reader {
 // with the oldest event.
 func (l *Log) After(id string, f Filter) (r *Reader, found bool) {
 	r = l.FromOldest(f)
-	of, number, _ := cutLast(id, "-")
+	number, ours := strings.CutPrefix(id, l.id+"-")
 	seq, err := strconv.ParseUint(number, 10, 64)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if of != l.id || err != nil || seq >= l.next {
+	if !ours || err != nil || seq >= l.next {
 		return r, false
 	}
 	r.next = seq + 1
 	return r, true
-}
-
-func cutLast(s, separator string) (before, after string, found bool) {
-	if i := strings.LastIndex(s, separator); i >= 0 {
-		return s[:i], s[i+len(separator):], true
-	}
-	return s, "", false
 }
 
 // position is the id of event n.

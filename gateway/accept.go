@@ -3,8 +3,6 @@ package gateway
 import (
 	"net"
 	"sync"
-
-	"github.com/tempool/tempool/api"
 )
 
 // boundedListener accepts connections up to a number in all, and up to a number of one address. Those above the first wait, those above the
@@ -14,13 +12,16 @@ type boundedListener struct {
 	places  chan struct{}
 	clients *clientCounts
 	memory  *memoryBudget
-	once    sync.Once
 	closed  chan struct{}
-	err     error // of Close
+	close   func() error // closes both; any number of times
 }
 
 func newBoundedListener(l net.Listener, most int, clients *clientCounts, memory *memoryBudget) *boundedListener {
-	return &boundedListener{Listener: l, places: make(chan struct{}, most), clients: clients, memory: memory, closed: make(chan struct{})}
+	closed := make(chan struct{})
+	return &boundedListener{Listener: l, places: make(chan struct{}, most), clients: clients, memory: memory, closed: closed, close: sync.OnceValue(func() error {
+		close(closed)
+		return l.Close()
+	})}
 }
 
 // Accept waits for a place and a connection.
@@ -43,10 +44,10 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		} else {
 			c.peer = peerOf(conn)
 		}
-		c.closing = func() {
+		c.closing = sync.OnceFunc(func() {
 			l.clients.leave(c)
 			<-l.places
-		}
+		})
 		if c.client = c.host; c.host != "" && !l.clients.enter(c, c.host) {
 			_ = c.Close()
 			continue
@@ -56,13 +57,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 }
 
 // Close stops Accept. Connections stay open.
-func (l *boundedListener) Close() error {
-	l.once.Do(func() {
-		close(l.closed)
-		l.err = l.Listener.Close()
-	})
-	return l.err
-}
+func (l *boundedListener) Close() error { return l.close() }
 
 // clientCounts counts connections by client: by address until a request says who the client is.
 type clientCounts struct {
@@ -104,8 +99,4 @@ func (n *clientCounts) leaveLocked(c *connection) {
 		delete(n.count, c.counted)
 	}
 	c.counted = ""
-}
-
-func errTooManyConnections(name string, most int) error {
-	return api.Errorf(api.CodeRateLimited, "%s has %d connections, the maximum per client (--max-client-connections); reuse connections", name, most)
 }

@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/tempool/tempool/api"
@@ -21,31 +20,23 @@ type Bindings interface {
 }
 
 // bindingRoutes are the requests about which worker of this host serves the calls of a session.
-func (g *Gateway) bindingRoutes(b Bindings) []route {
-	h := bindingHandlers{b, g.Locate}
+func (g *Gateway) bindingRoutes() []route {
 	const one = "/v1/pools/{pool}/bindings/{session}"
 	return []route{
-		{http.MethodGet, "/v1/pools/{pool}/bindings", access.Sessions, poolInPath, answerJSON(http.StatusOK, h.list)},
-		{http.MethodGet, one, access.Sessions, poolInPath, answerJSON(http.StatusOK, h.get)},
-		{http.MethodPut, one, access.Sessions, poolInPath, exchangeJSON(http.StatusOK, h.put)},
-		{http.MethodDelete, one, access.Sessions, poolInPath, orProblem(h.delete)},
+		{http.MethodGet, "/v1/pools/{pool}/bindings", access.Sessions, poolInPath, answerJSON(http.StatusOK, g.listBindings)},
+		{http.MethodGet, one, access.Sessions, poolInPath, answerJSON(http.StatusOK, g.getBinding)},
+		{http.MethodPut, one, access.Sessions, poolInPath, exchangeJSON(http.StatusOK, g.putBinding)},
+		{http.MethodDelete, one, access.Sessions, poolInPath, orProblem(g.deleteBinding)},
 	}
 }
 
-type bindingHandlers struct {
-	table Bindings
-	// locate returns nil if the worker has a process here, else why not and who serves it.
-	locate func(ctx context.Context, pool, worker string) error
-}
-
-func (h bindingHandlers) list(_ context.Context, r *http.Request) (page api.SessionBindings, err error) {
-	query, limit := r.URL.Query(), defaultListLimit
-	if text := query.Get("limit"); text != "" {
-		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > api.MaxBindingsPage {
-			return page, api.Errorf(api.CodeInvalid, "limit=%s is not a number from 1 to %d", text, api.MaxBindingsPage)
-		}
+func (g *Gateway) listBindings(_ context.Context, r *http.Request) (page api.SessionBindings, err error) {
+	query := r.URL.Query()
+	limit, err := listLimit(query, api.MaxBindingsPage)
+	if err != nil {
+		return page, err
 	}
-	found, more := h.table.Bindings(r.PathValue("pool"), query.Get("after"), limit)
+	found, more := g.config.Bindings.Bindings(r.PathValue("pool"), query.Get("after"), limit)
 	page.Bindings = make([]api.SessionBinding, len(found))
 	for i, b := range found {
 		page.Bindings[i] = api.SessionBinding{Session: b.Session, Worker: b.Worker}
@@ -56,13 +47,13 @@ func (h bindingHandlers) list(_ context.Context, r *http.Request) (page api.Sess
 	return page, nil
 }
 
-func (h bindingHandlers) get(_ context.Context, r *http.Request) (api.SessionBinding, error) {
+func (g *Gateway) getBinding(_ context.Context, r *http.Request) (api.SessionBinding, error) {
 	pool, session, err := bindingOf(r)
-	return api.SessionBinding{Session: session, Worker: h.table.Where(pool, session)}, err
+	return api.SessionBinding{Session: session, Worker: g.config.Bindings.Where(pool, session)}, err
 }
 
-// put binds a session. It runs no hook: what a process keeps of the session stays there.
-func (h bindingHandlers) put(ctx context.Context, r *http.Request, b api.BindRequest) (api.SessionBinding, error) {
+// putBinding binds a session. It runs no hook: what a process keeps of the session stays there.
+func (g *Gateway) putBinding(ctx context.Context, r *http.Request, b api.BindRequest) (api.SessionBinding, error) {
 	pool, session, err := bindingOf(r)
 	if err != nil {
 		return api.SessionBinding{}, err
@@ -75,22 +66,22 @@ func (h bindingHandlers) put(ctx context.Context, r *http.Request, b api.BindReq
 		return api.SessionBinding{}, err
 	}
 	worker := api.WorkerName(pool, slot)
-	if err := h.locate(ctx, pool, worker); err != nil {
+	if err := g.Locate(ctx, pool, worker); err != nil {
 		return api.SessionBinding{}, err
 	}
-	if _, bound := h.table.Bind(pool, session, worker); !bound {
+	if _, bound := g.config.Bindings.Bind(pool, session, worker); !bound {
 		return api.SessionBinding{}, api.Errorf(api.CodeDraining, "%s accepts no more sessions: it is draining, or its sessions are moving to other workers", worker).After(time.Second)
 	}
 	return api.SessionBinding{Session: session, Worker: worker}, nil
 }
 
-// delete removes a binding, unless it is to the worker that the query keeps.
-func (h bindingHandlers) delete(w http.ResponseWriter, r *http.Request) error {
+// deleteBinding removes a binding, unless it is to the worker that the query keeps.
+func (g *Gateway) deleteBinding(w http.ResponseWriter, r *http.Request) error {
 	pool, session, err := bindingOf(r)
 	if err != nil {
 		return err
 	}
-	h.table.UnbindUnless(pool, session, r.URL.Query().Get("keep"))
+	g.config.Bindings.UnbindUnless(pool, session, r.URL.Query().Get("keep"))
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

@@ -94,10 +94,7 @@ func (r *bodyReader) Read(p []byte) (int, error) {
 // bodyError codes the failure to read a call's body.
 func bodyError(err error, limit int64) error {
 	var tooLarge *http.MaxBytesError
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &tooLarge):
+	if errors.As(err, &tooLarge) {
 		return dispatch.TooLarge(limit)
 	}
 	return api.Errorf(api.CodeInvalid, "cannot read the request's body: %w", err)

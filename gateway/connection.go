@@ -45,8 +45,7 @@ type connection struct {
 	writeBy time.Time    // the deadline of writes
 	wrote   atomic.Int64 // when a write last succeeded, in nanoseconds since the epoch
 	aborted atomic.Bool
-	closing func() // called once
-	closed  atomic.Bool
+	closing func() // of Close, any number of times
 }
 
 // Write writes b in parts, each of which the client must read within writeTimeout.
@@ -105,7 +104,7 @@ func (c *connection) CloseWrite() error {
 // Close closes the connection and frees its place.
 func (c *connection) Close() error {
 	err := c.Conn.Close()
-	if c.closed.CompareAndSwap(false, true) && c.closing != nil {
+	if c.closing != nil {
 		c.closing()
 	}
 	return err

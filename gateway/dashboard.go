@@ -36,6 +36,6 @@ func isDashboard(path string) bool { return path == "/ui" || strings.HasPrefix(p
 func (g *Gateway) serveDashboard(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	defer context.AfterFunc(g.streaming, cancel)()
+	defer context.AfterFunc(g.life, cancel)()
 	g.dashboard.Serve(w, r.WithContext(ctx), principalOf(r))
 }

@@ -34,7 +34,7 @@ func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), longestStream)
 	defer cancel()
-	defer context.AfterFunc(g.streaming, cancel)()
+	defer context.AfterFunc(g.life, cancel)()
 	s := eventStream{g, w, reader}
 	s.place()
 	if first != nil {

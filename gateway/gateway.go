@@ -60,13 +60,11 @@ type Gateway struct {
 	server       *http.Server
 	endpoint     string
 	listeners    []net.Listener
-	tcp, unix    atomic.Int64 // open connections
 	memory       *memoryBudget
 	serving      sync.WaitGroup
 	clients      *clientCounts
-	watching     context.CancelFunc // ends the watch of the files of Security
-	streaming    context.Context    // of followed logs and events; endStreams ends them
-	endStreams   context.CancelFunc
+	life         context.Context // of followed logs and events, and of the watch of the files of Security; Leave ends it
+	endLife      context.CancelFunc
 	backups      chan struct{} // the exports and imports of sessions under way
 	eventsMissed atomic.Int64  // events that were dropped before the reader of a stream got to them
 	open         openConnections
@@ -92,10 +90,10 @@ func New(config Config) (*Gateway, error) {
 	config.Limits = config.Limits.withDefaults()
 	g := &Gateway{
 		Dispatcher: dispatcher, config: config, mux: http.NewServeMux(), memory: &memoryBudget{total: config.Limits.BodyBytes},
-		clients: &clientCounts{most: config.Limits.ClientConnections, count: make(map[string]int)}, watching: func() {},
-		open: openConnections{all: make(map[net.Conn]*connection)}, backups: make(chan struct{}, maxBackups),
+		clients: &clientCounts{most: config.Limits.ClientConnections, count: make(map[string]int)},
+		open:    openConnections{all: make(map[net.Conn]*connection)}, backups: make(chan struct{}, maxBackups),
 	}
-	g.streaming, g.endStreams = context.WithCancel(context.Background())
+	g.life, g.endLife = context.WithCancel(context.Background())
 	g.registerRoutes()
 	if config.Fleet != nil {
 		g.registerDashboard()
@@ -125,9 +123,9 @@ type Snapshot struct {
 func (g *Gateway) Snapshot() Snapshot {
 	s := Snapshot{Snapshot: g.Dispatcher.Snapshot(), Connections: make(map[string]int64), EventsMissed: g.eventsMissed.Load(), EventsOmitted: g.config.Events.Omitted()}
 	for _, l := range g.listeners {
-		network := l.Addr().Network()
-		s.Connections[network] = g.connections(network).Load()
+		s.Connections[l.Addr().Network()] = 0
 	}
+	g.open.each(func(conn net.Conn, _ *connection) { s.Connections[conn.LocalAddr().Network()]++ })
 	return s
 }
 
@@ -135,8 +133,7 @@ func (g *Gateway) Snapshot() Snapshot {
 // with ctx's error if it cancelled calls. The gateway keeps its records of processes until Close.
 func (g *Gateway) Leave(ctx context.Context) error {
 	g.leaveOnce.Do(func() {
-		g.watching()
-		g.endStreams()
+		g.endLife()
 		g.Shut()
 		if g.server != nil {
 			g.open.leave()

@@ -3,17 +3,23 @@ package gateway
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
 	"github.com/tempool/tempool/gateway/dispatch"
+)
+
+const (
+	// maxHeaderBytes is the most that a request's headers may have, and idleTime the most that an unused connection stays open.
+	maxHeaderBytes = 64 << 10
+	idleTime       = 2 * time.Minute
 )
 
 // Defaults of Limits that are flags of the agent.
@@ -33,24 +39,18 @@ type Limits struct {
 	// Further bodies wait for memory and are rejected with CodeUnavailable after 30 s; for a further answer the one that is unread for the
 	// longest is dropped. Those of up to 64 KiB are not counted.
 	BodyBytes int64
-	// HeaderBytes is the most that a request's headers may have; default 64 KiB.
-	HeaderBytes int
 	// HeaderTime bounds the time to read a request's headers; default 10 s.
 	HeaderTime time.Duration
 	// ReadTime bounds the time to read a request; default 2 min.
 	ReadTime time.Duration
-	// IdleTime bounds the time that an unused connection stays open; default 2 min.
-	IdleTime time.Duration
 }
 
 func (l Limits) withDefaults() Limits {
 	l.Connections = cmp.Or(max(l.Connections, 0), DefaultConnections)
 	l.ClientConnections = cmp.Or(max(l.ClientConnections, 0), max(1, l.Connections/2))
 	l.BodyBytes = cmp.Or(max(l.BodyBytes, 0), DefaultBodyBytes)
-	l.HeaderBytes = cmp.Or(max(l.HeaderBytes, 0), 64<<10)
 	l.HeaderTime = cmp.Or(max(l.HeaderTime, 0), 10*time.Second)
 	l.ReadTime = cmp.Or(max(l.ReadTime, 0), 2*time.Minute)
-	l.IdleTime = cmp.Or(max(l.IdleTime, 0), 2*time.Minute)
 	return l
 }
 
@@ -70,14 +70,12 @@ func (g *Gateway) Start() error {
 	}
 	limits, logger := g.config.Limits, g.config.Logger
 	g.server = &http.Server{
-		Handler: g.protect(auth, rejectUnclean(g.askToLeave(g.mux))), ReadHeaderTimeout: limits.HeaderTime, ReadTimeout: limits.ReadTime, IdleTimeout: limits.IdleTime,
-		MaxHeaderBytes: limits.HeaderBytes, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug), ConnState: g.countConnection,
+		Handler: g.protect(auth, rejectUnclean(g.askToLeave(g.mux))), ReadHeaderTimeout: limits.HeaderTime, ReadTimeout: limits.ReadTime, IdleTimeout: idleTime,
+		MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug), ConnState: g.open.track,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return withConnection(ctx, c, limits.ReadTime) },
 	}
-	watching, stop := context.WithCancel(context.Background())
-	g.watching = stop
 	if files := auth.files(g.config.Security); len(files) > 0 {
-		g.serving.Go(func() { watchFiles(watching, files, logger) })
+		g.serving.Go(func() { watchFiles(g.life, files, logger) })
 	}
 	for _, l := range g.listeners {
 		g.serving.Go(func() {
@@ -86,29 +84,11 @@ func (g *Gateway) Start() error {
 			}
 		})
 	}
-	if auth.openToHost() {
+	if auth.loopback && auth.tokens == nil && !auth.mutual {
 		logger.Info("any program on this host can use the gateway over TCP; set --tokens FILE to require a token", "address", g.config.Listen, "rights", access.Client.String())
 	}
 	g.Dispatcher.Start()
 	return nil
-}
-
-// connections counts the open connections of the listener on a network.
-func (g *Gateway) connections(network string) *atomic.Int64 {
-	if network == "unix" {
-		return &g.unix
-	}
-	return &g.tcp
-}
-
-func (g *Gateway) countConnection(c net.Conn, state http.ConnState) {
-	g.open.track(c, state)
-	switch state {
-	case http.StateNew:
-		g.connections(c.LocalAddr().Network()).Add(1)
-	case http.StateClosed, http.StateHijacked:
-		g.connections(c.LocalAddr().Network()).Add(-1)
-	}
 }
 
 func (g *Gateway) listen(auth *authenticator) error {
@@ -117,8 +97,12 @@ func (g *Gateway) listen(auth *authenticator) error {
 		if err != nil {
 			return api.Errorf(api.CodeUnavailable, "cannot listen on %s; free the address or choose another with --listen: %w", g.config.Listen, err)
 		}
-		g.endpoint = cmp.Or(strings.TrimRight(g.config.Security.Advertise, "/"), auth.scheme()+"://"+listener.Addr().String())
-		g.listeners = append(g.listeners, auth.withTLS(g.bounded(listener)))
+		scheme, bounded := "http", g.bounded(listener)
+		if auth.certificates != nil {
+			scheme, bounded = "https", tls.NewListener(bounded, auth.certificates.config())
+		}
+		g.endpoint = cmp.Or(strings.TrimRight(g.config.Security.Advertise, "/"), scheme+"://"+listener.Addr().String())
+		g.listeners = append(g.listeners, bounded)
 	}
 	if g.config.Socket != "" {
 		listener, err := listenSocket(g.config.Socket, g.config.Security.SocketGroup)

@@ -58,12 +58,7 @@ func readLogQuery(query url.Values, now time.Time) (q logQuery, err error) {
 		}
 	}
 	if text := query.Get("since"); text != "" {
-		age, err := time.ParseDuration(text)
-		q.since = now.Add(-age)
-		if err != nil {
-			q.since, err = time.Parse(time.RFC3339Nano, text)
-		}
-		if err != nil || age < 0 {
+		if q.since, err = sinceOf(text, now); err != nil {
 			return q, api.Errorf(api.CodeInvalid, "since is %q; it must be a duration such as 10m, or a time such as 2026-01-31T12:00:00Z", text)
 		}
 	}
@@ -79,12 +74,13 @@ func (g *Gateway) getWorkerLog(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	worker, _, err := namedWorker(r)
+	worker := r.PathValue("pool") + "/" + r.PathValue("n")
+	pool, slot, err := api.ParseWorkerName(worker)
 	if err != nil {
-		return err
+		return api.Errorf(api.CodeWorkerNotFound, "%q is not a worker; the path is /v1/workers/POOL/N/logs", worker)
 	}
 	if !query.here {
-		if err := g.isHere(r.Context(), r, worker); err != nil {
+		if err := g.isHere(r.Context(), pool, slot, worker); err != nil {
 			return err
 		}
 	}
@@ -107,26 +103,14 @@ func (g *Gateway) getPoolLogs(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-func namedWorker(r *http.Request) (worker string, slot int, err error) {
-	worker = r.PathValue("pool") + "/" + r.PathValue("n")
-	if _, slot, err = api.ParseWorkerName(worker); err != nil {
-		return "", 0, api.Errorf(api.CodeWorkerNotFound, "%q is not a worker; the path is /v1/workers/POOL/N/logs", worker)
-	}
-	return worker, slot, nil
-}
-
 // isHere fails with the host that has a worker, if that is another one. While Temporal does not answer, this host shows what it has.
-func (g *Gateway) isHere(ctx context.Context, r *http.Request, worker string) error {
-	_, slot, err := namedWorker(r)
-	if err != nil {
-		return err
-	}
+func (g *Gateway) isHere(ctx context.Context, pool string, slot int, worker string) error {
 	if slices.ContainsFunc(g.config.Processes.List(), func(p *process.Process) bool { return p.Worker() == worker }) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	status, err := g.config.Control.Status(ctx, r.PathValue("pool"))
+	status, err := g.config.Control.Status(ctx, pool)
 	if err != nil {
 		known, _ := g.config.Logs.Workers()
 		if slices.Contains(known, worker) {
@@ -159,7 +143,7 @@ func (g *Gateway) serveLogs(w http.ResponseWriter, r *http.Request, query logQue
 	w.Header().Set("Cache-Control", "no-store")
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	defer context.AfterFunc(g.streaming, cancel)()
+	defer context.AfterFunc(g.life, cancel)()
 	stream := logStream{g: g, ctx: ctx, out: json.NewEncoder(w), cursors: make(map[string]*logs.Cursor)}
 	stream.out.SetEscapeHTML(false)
 	for _, worker := range names {

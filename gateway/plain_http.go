@@ -145,7 +145,7 @@ func (b *answerBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Send sends a POST; an answer with a status below 400 is the response.
+// Send sends a POST; an answer with a status below 400 is the response, which is not streamed.
 func (u *plainUpstream) Send(call *dispatch.Call, r dispatch.Request) (*dispatch.Response, error) {
 	request, err := http.NewRequestWithContext(call.Context(), http.MethodPost, u.url(r.Method, "").String(), bytes.NewReader(r.Body))
 	if err != nil {
@@ -165,9 +165,7 @@ func (u *plainUpstream) Send(call *dispatch.Call, r dispatch.Request) (*dispatch
 	defer answer.Body.Close()
 	response := &dispatch.Response{Worker: call.Worker(), Incarnation: call.Incarnation(), Headers: map[string]string{"content-type": answer.Header.Get("Content-Type")}}
 	limit := call.MaxMessage()
-	if r.OnChunk != nil {
-		err = readChunks(io.LimitReader(answer.Body, limit), r.OnChunk)
-	} else if response.Body, err = io.ReadAll(io.LimitReader(answer.Body, limit+1)); int64(len(response.Body)) > limit {
+	if response.Body, err = io.ReadAll(io.LimitReader(answer.Body, limit+1)); int64(len(response.Body)) > limit {
 		tooLarge := api.Errorf(api.CodePayloadTooLarge, "the answer to %s is larger than %d bytes (pool.max_message)", r.Method, limit)
 		tooLarge.Started = true
 		return nil, tooLarge
@@ -179,23 +177,4 @@ func (u *plainUpstream) Send(call *dispatch.Call, r dispatch.Request) (*dispatch
 		return nil, statusError(call, r.Method, answer.StatusCode)
 	}
 	return response, nil
-}
-
-// readChunks passes what it reads to onChunk, chunk by chunk.
-func readChunks(in io.Reader, onChunk func([]byte) error) error {
-	for {
-		chunk := make([]byte, 32<<10)
-		n, err := in.Read(chunk)
-		if n > 0 {
-			if err := onChunk(chunk[:n]); err != nil {
-				return err
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
 }

@@ -81,8 +81,12 @@ func problemOf(err error) Problem {
 	if other, ok := errors.AsType[dispatch.OtherHostError](err); ok {
 		p.Host, p.Endpoint, p.Gateways = other.Host, other.Endpoint, other.Gateways
 	}
-	if p.Code == api.CodeWorkerError {
-		errors.As(err, &p.WorkerError)
+	if remote, ok := errors.AsType[*wire.RemoteError](err); ok && p.Code == api.CodeWorkerError {
+		shown := *remote
+		if !json.Valid(shown.Data) {
+			shown.Data = nil
+		}
+		p.WorkerError = &shown
 	}
 	if p.Title = http.StatusText(p.Status); p.Title == "" {
 		p.Title = "Client Closed Request"
@@ -93,9 +97,7 @@ func problemOf(err error) Problem {
 // hideTraceback removes what only clients who may read the worker's log are shown: the traceback names files of the host.
 func (p *Problem) hideTraceback() {
 	if p.WorkerError != nil {
-		failure := *p.WorkerError
-		failure.Traceback = ""
-		p.WorkerError = &failure
+		p.WorkerError.Traceback = ""
 	}
 }
 
@@ -110,11 +112,6 @@ func (p Problem) write(w http.ResponseWriter) {
 	header.Del("Content-Length")
 	header.Set("Content-Type", "application/problem+json")
 	header.Set("Cache-Control", "no-store")
-	if p.WorkerError != nil && !json.Valid(p.WorkerError.Data) {
-		failure := *p.WorkerError
-		failure.Data = nil
-		p.WorkerError = &failure
-	}
 	body, err := json.Marshal(p)
 	if err != nil {
 		body = []byte(`{"title":"Internal Server Error","status":500,"code":"internal","detail":"the error cannot be encoded as JSON","started":true}`)

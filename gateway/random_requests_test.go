@@ -40,13 +40,18 @@ func newRequestMaker(t *testing.T, g *Gateway) requestMaker {
 	for _, r := range g.routes() {
 		m.paths = append(m.paths, r.path)
 	}
-	for _, r := range g.dashboard.Routes() {
-		m.paths = append(m.paths, strings.TrimSuffix(r.Pattern[strings.Index(r.Pattern, "/"):], "{$}"))
-	}
+	m.paths = append(m.paths, dashboardPaths(g)...)
 	for range m.paths {
 		require.NotContains(t, strings.ReplaceAll(m.path(), "%7B", "{"), "{", "give the variable of a new route some values")
 	}
 	return m
+}
+
+func dashboardPaths(g *Gateway) (paths []string) {
+	for _, pattern := range g.dashboard.Routes() {
+		paths = append(paths, strings.TrimSuffix(pattern[strings.Index(pattern, "/"):], "{$}"))
+	}
+	return paths
 }
 
 func pick[T any](m requestMaker, from ...T) T { return from[m.IntN(len(from))] }
@@ -238,10 +243,7 @@ func TestRandomRequestsActInTheDashboardForItsOperatorsOnly(t *testing.T) {
 		return e.gateway.dashboard.Principal(request) != nil
 	}
 	m := newRequestMaker(t, e.gateway)
-	m.paths = nil
-	for _, r := range e.gateway.dashboard.Routes() {
-		m.paths = append(m.paths, strings.TrimSuffix(r.Pattern[strings.Index(r.Pattern, "/"):], "{$}"))
-	}
+	m.paths = dashboardPaths(e.gateway)
 	names := []string{"", "x", "reader", "operator", "operator"}
 	for range 2000 {
 		who, form, path, site := pick(m, names...), pick(m, names...), m.path(), pick(m, "", "", "same-origin", "same-site", "cross-site", "none")

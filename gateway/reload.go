@@ -12,70 +12,52 @@ import (
 // reloadInterval is how often the gateway looks for changed files.
 const reloadInterval = time.Second
 
-// stamp shows whether a file is still the one that was read.
-type stamp struct {
-	modified time.Time
-	size     int64
-	inode    os.FileInfo
-}
-
-func stampOf(file string) stamp {
-	info, err := os.Stat(file)
-	if err != nil {
-		return stamp{}
-	}
-	return stamp{info.ModTime(), info.Size(), info}
-}
-
-func (s stamp) same(o stamp) bool {
-	if s.inode == nil || o.inode == nil {
-		return s.inode == o.inode
-	}
-	return s.modified.Equal(o.modified) && s.size == o.size && os.SameFile(s.inode, o.inode)
-}
-
-// watched is one reader of files, and the files as it last read them.
-type watched struct {
-	reader reloader
-	files  []string
-	stamps []stamp
+// watchedFiles are files that are read again when one of them changes.
+type watchedFiles struct {
+	names  []string // "" for none
+	reload func() error
+	read   []os.FileInfo // of the files as they were last read; nil for a missing one
 }
 
 // changed reports whether a file has changed since the last call.
-func (w *watched) changed() bool {
+func (w *watchedFiles) changed() bool {
 	changed := false
-	for i, file := range w.files {
-		if file == "" {
-			continue
-		}
-		if now := stampOf(file); !now.same(w.stamps[i]) {
-			w.stamps[i], changed = now, true
+	for i, name := range w.names {
+		now, _ := os.Stat(name) // nil for a file that cannot be read
+		if !isSame(now, w.read[i]) {
+			w.read[i], changed = now, true
 		}
 	}
 	return changed
 }
 
-func (w *watched) reload(logger *slog.Logger) bool {
-	err := w.reader.Reload()
+func isSame(a, b os.FileInfo) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size() && os.SameFile(a, b)
+}
+
+// readAgain logs a failure, after which the last version of the files stays in force.
+func (w *watchedFiles) readAgain(logger *slog.Logger) bool {
+	err := w.reload()
 	if err != nil {
 		logger.Error("cannot reload a gateway file; keeping its previous contents in effect", "error", err)
 	}
 	return err == nil
 }
 
-// watchFiles reads changed files again until ctx ends. It logs a file that it cannot read, and keeps its previous contents in effect.
-func watchFiles(ctx context.Context, files map[reloader][]string, logger *slog.Logger) {
-	var all []*watched
-	for reader, files := range files {
-		w := &watched{reader: reader, files: files, stamps: make([]stamp, len(files))}
+// watchFiles reads changed files again until ctx ends.
+func watchFiles(ctx context.Context, all []*watchedFiles, logger *slog.Logger) {
+	for _, w := range all {
+		w.read = make([]os.FileInfo, len(w.names))
 		w.changed()
-		w.reload(logger) // it may have changed since it was first read
-		all = append(all, w)
+		w.readAgain(logger) // it may have changed since it was first read
 	}
 	for range sleep.Ticks(ctx.Done(), reloadInterval) {
 		for _, w := range all {
-			if w.changed() && w.reload(logger) {
-				logger.Info("reloaded changed gateway files", "files", w.files)
+			if w.changed() && w.readAgain(logger) {
+				logger.Info("reloaded changed gateway files", "files", w.names)
 			}
 		}
 	}

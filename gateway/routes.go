@@ -59,11 +59,11 @@ func (g *Gateway) routes() []route {
 		routes = append(routes, route{http.MethodGet, "/v1/events", access.Read, anyPool, orProblem(g.getEvents)})
 	}
 	if g.config.Sessions != nil {
-		routes = append(routes, sessionRoutes(g.config.Sessions)...)
+		routes = append(routes, g.sessionRoutes()...)
 		routes = append(routes, g.backupRoutes()...)
 	}
 	if g.config.Bindings != nil {
-		routes = append(routes, g.bindingRoutes(g.config.Bindings)...)
+		routes = append(routes, g.bindingRoutes()...)
 	}
 	if g.config.Copies != nil {
 		routes = append(routes, copyRoutes(g.config.Copies)...)

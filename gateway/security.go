@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -86,37 +85,15 @@ func CheckSecurity(listen string, s Security) error {
 	return err
 }
 
-// reloader reads files again.
-type reloader interface{ Reload() error }
-
-// files are the files that the authenticator reads, by what reads them again.
-func (a *authenticator) files(s Security) map[reloader][]string {
-	files := map[reloader][]string{}
+// files are the files that the authenticator reads.
+func (a *authenticator) files(s Security) (files []*watchedFiles) {
 	if a.certificates != nil {
-		files[a.certificates] = []string{s.CertFile, s.KeyFile, s.ClientCAFile}
+		files = append(files, &watchedFiles{reload: a.certificates.Reload, names: []string{s.CertFile, s.KeyFile, s.ClientCAFile}})
 	}
 	if a.tokens != nil {
-		files[a.tokens] = []string{s.TokensFile}
+		files = append(files, &watchedFiles{reload: a.tokens.Reload, names: []string{s.TokensFile}})
 	}
 	return files
-}
-
-// openToHost reports whether the TCP listener asks its clients for nothing.
-func (a *authenticator) openToHost() bool { return a.loopback && a.tokens == nil && !a.mutual }
-
-func (a *authenticator) scheme() string {
-	if a.certificates != nil {
-		return "https"
-	}
-	return "http"
-}
-
-// withTLS adds TLS to a listener if there is a certificate.
-func (a *authenticator) withTLS(l net.Listener) net.Listener {
-	if a.certificates == nil {
-		return l
-	}
-	return tls.NewListener(l, a.certificates.config())
 }
 
 // nobody is a client without any right; /healthz and /readyz need none.
@@ -131,7 +108,7 @@ func (g *Gateway) protect(auth *authenticator, next http.Handler) http.Handler {
 		if err == nil && c.peer == nil && principal != nobody && c.client != principal.Name {
 			if c.client = principal.Name; !g.clients.enter(c, c.client) {
 				w.Header().Set("Connection", "close")
-				err = errTooManyConnections(c.client, g.clients.most)
+				err = api.Errorf(api.CodeRateLimited, "%s has %d connections, the maximum per client (--max-client-connections); reuse connections", c.client, g.clients.most)
 			}
 		}
 		if err != nil {

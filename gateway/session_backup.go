@@ -42,7 +42,7 @@ func (g *Gateway) storeOf(r *http.Request) (ctx context.Context, store sessions.
 		return nil, nil, nil, api.Errorf(api.CodeUnavailable, "%d exports and imports of sessions are under way at this gateway: repeat the request when one has ended", maxBackups).After(time.Second)
 	}
 	ctx, cancel := context.WithCancel(r.Context())
-	stop := context.AfterFunc(g.streaming, cancel)
+	stop := context.AfterFunc(g.life, cancel)
 	end = func() { stop(); cancel(); <-g.backups }
 	calls, err := g.config.Sessions.Of(ctx, pool)
 	if err != nil {
@@ -107,7 +107,7 @@ func (g *Gateway) importSessions(w http.ResponseWriter, r *http.Request) error {
 	body := &bodyReader{in: r.Body, w: w, until: time.Now().Add(importTimeout)}
 	done, err := sessions.Import(ctx, store, r.PathValue("pool"), anyPool, backupBody{body, http.NewResponseController(w)})
 	switch {
-	case err != nil && g.streaming.Err() != nil:
+	case err != nil && g.life.Err() != nil:
 		return api.Errorf(api.CodeUnavailable, "the gateway is shutting down during the import (%s); repeat it, which keeps what is done", done).After(time.Second)
 	case err != nil:
 		return err

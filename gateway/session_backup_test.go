@@ -17,7 +17,7 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
-	"github.com/tempool/tempool/sessions/memory"
+	"github.com/tempool/tempool/sessions/embedded"
 )
 
 const (
@@ -117,7 +117,7 @@ func (s *failingStore) Peek(ctx context.Context, ids []string) ([]*sessions.Sess
 }
 
 func TestAnExportThatFailsHalfwayIsNoBackup(t *testing.T) {
-	store := &failingStore{memory.Open(sessions.Config{}), 2}
+	store := &failingStore{embedded.InMemory(sessions.Config{}), 2}
 	e := open(t, 0, withConfig(func(c *Config) { c.Listen, c.Sessions = "127.0.0.1:0", fakeSessions{store} }))
 	e.putSessions(50)
 	client, err := tempool.Dial(t.Context(), tempool.Options{Gateways: []string{e.gateway.Endpoint()}})

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"strconv"
 
 	"github.com/tempool/tempool"
@@ -19,18 +20,29 @@ const (
 )
 
 // listSessions is GET /v1/sessions. It does not extend the sessions' TTL.
-func (h sessionHandlers) listSessions(ctx context.Context, r *http.Request) (page tempool.SessionList, err error) {
-	query, limit := r.URL.Query(), defaultListLimit
-	if text := query.Get("limit"); text != "" {
-		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > maxListLimit {
-			return page, api.Errorf(api.CodeInvalid, "limit=%s is not a number from 1 to %d", text, maxListLimit)
-		}
+func (g *Gateway) listSessions(ctx context.Context, r *http.Request) (page tempool.SessionList, err error) {
+	query := r.URL.Query()
+	limit, err := listLimit(query, maxListLimit)
+	if err != nil {
+		return page, err
 	}
-	calls, err := h.Of(ctx, query.Get("pool"))
+	calls, err := g.config.Sessions.Of(ctx, query.Get("pool"))
 	if err != nil {
 		return page, err
 	}
 	return summaries(ctx, calls.Store, query.Get("after"), limit)
+}
+
+// listLimit is how many entries a client asks for, from 1 to most.
+func listLimit(query url.Values, most int) (limit int, err error) {
+	text := query.Get("limit")
+	if text == "" {
+		return defaultListLimit, nil
+	}
+	if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > most {
+		return 0, api.Errorf(api.CodeInvalid, "limit=%s is not a number from 1 to %d", text, most)
+	}
+	return limit, nil
 }
 
 // summaries reads up to limit sessions after an id, a batch at a time.

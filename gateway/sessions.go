@@ -24,18 +24,15 @@ type Sessions interface {
 // maxSessionBody bounds the body of a request about a session: the size of a session, and as much for white space.
 const maxSessionBody = 2 * sessions.MaxBody
 
-// sessionHandlers handle the requests about sessions.
-type sessionHandlers struct{ Sessions }
-
-func sessionRoutes(s Sessions) []route {
-	h := sessionHandlers{s}
+// sessionRoutes are the requests about clients' sessions.
+func (g *Gateway) sessionRoutes() []route {
 	return []route{
-		{http.MethodGet, "/v1/sessions", access.Sessions, poolInQuery, answerJSON(http.StatusOK, h.listSessions)},
-		{http.MethodPost, "/v1/sessions", access.Sessions, poolInQuery, h.session(postSession)},
-		{http.MethodGet, "/v1/sessions/{session}", access.Sessions, poolInQuery, h.session(getSession)},
-		{http.MethodPut, "/v1/sessions/{session}", access.Sessions, poolInQuery, h.session(putSession)},
-		{http.MethodPatch, "/v1/sessions/{session}", access.Sessions, poolInQuery, h.session(patchSession)},
-		{http.MethodDelete, "/v1/sessions/{session}", access.Sessions, poolInQuery, h.session(deleteSession)},
+		{http.MethodGet, "/v1/sessions", access.Sessions, poolInQuery, answerJSON(http.StatusOK, g.listSessions)},
+		{http.MethodPost, "/v1/sessions", access.Sessions, poolInQuery, g.session(postSession)},
+		{http.MethodGet, "/v1/sessions/{session}", access.Sessions, poolInQuery, g.session(getSession)},
+		{http.MethodPut, "/v1/sessions/{session}", access.Sessions, poolInQuery, g.session(putSession)},
+		{http.MethodPatch, "/v1/sessions/{session}", access.Sessions, poolInQuery, g.session(patchSession)},
+		{http.MethodDelete, "/v1/sessions/{session}", access.Sessions, poolInQuery, g.session(deleteSession)},
 	}
 }
 
@@ -50,7 +47,7 @@ type sessionRequest struct {
 }
 
 // session wraps the handler of a request about one session. The handler returns a nil session for one that it deleted.
-func (h sessionHandlers) session(handle func(context.Context, sessionRequest) (s *sessions.Session, created bool, err error)) http.HandlerFunc {
+func (g *Gateway) session(handle func(context.Context, sessionRequest) (s *sessions.Session, created bool, err error)) http.HandlerFunc {
 	return orProblem(func(w http.ResponseWriter, r *http.Request) error {
 		ctx, cancel := context.WithTimeout(r.Context(), answerTimeout)
 		defer cancel()
@@ -58,7 +55,7 @@ func (h sessionHandlers) session(handle func(context.Context, sessionRequest) (s
 		if err != nil {
 			return err
 		}
-		if request.HostCalls, err = h.Of(ctx, r.URL.Query().Get("pool")); err != nil {
+		if request.HostCalls, err = g.config.Sessions.Of(ctx, r.URL.Query().Get("pool")); err != nil {
 			return err
 		}
 		s, created, err := handle(ctx, request)

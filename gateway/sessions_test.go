@@ -16,7 +16,7 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
-	"github.com/tempool/tempool/sessions/memory"
+	"github.com/tempool/tempool/sessions/embedded"
 )
 
 // fakeSessions has one store for all pools but one.
@@ -30,7 +30,7 @@ func (d fakeSessions) Of(_ context.Context, pool string) (sessions.HostCalls, er
 }
 
 func withSessions(config sessions.Config) option {
-	return withConfig(func(c *Config) { c.Sessions = fakeSessions{memory.Open(config)} })
+	return withConfig(func(c *Config) { c.Sessions = fakeSessions{embedded.InMemory(config)} })
 }
 
 func (a answer) session(t *testing.T) (s sessions.Session) {

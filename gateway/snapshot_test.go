@@ -24,7 +24,7 @@ func TestSnapshotCountsCalls(t *testing.T) {
 	require.False(t, busy.Fenced)
 	require.Positive(t, busy.Connections["unix"])
 	require.EqualValues(t, 1, busy.Pools[0].Refused[api.CodeQueueFull])
-	require.Equal(t, []dispatch.WorkerSnapshot{{Worker: "p/0", Granted: 1, Here: true, Incarnation: 1, Leased: true, InFlight: 1}}, busy.Pools[0].Workers)
+	require.Equal(t, []dispatch.WorkerSnapshot{{Worker: "p/0", Granted: 1, Incarnation: 1, Leased: true, InFlight: 1}}, busy.Pools[0].Workers)
 
 	e.release(e.file("a"))
 	require.Equal(t, 200, await(t, held).status)
@@ -63,11 +63,10 @@ func TestCountsContinueWithTheNextIncarnation(t *testing.T) {
 	first, _ := e.processes.Get("p/0", 1)
 	first.Kill("killed by the test")
 	<-first.Done()
-	require.Eventually(t, func() bool { return !e.gateway.Snapshot().Pools[0].Workers[0].Here }, timeout, poll)
+	require.Eventually(t, func() bool { return e.gateway.Snapshot().Pools[0].Workers[0].Incarnation == 0 }, timeout, poll)
 	e.start(0, 2)
 	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "1").status)
 	worker := e.gateway.Snapshot().Pools[0].Workers[0]
-	require.True(t, worker.Here)
 	require.EqualValues(t, 2, worker.Incarnation)
 	require.EqualValues(t, 2, worker.Requests)
 	require.EqualValues(t, 2, worker.Granted)

@@ -18,7 +18,7 @@ import (
 // tracing is off, and for routes that programs ask all the time.
 func (g *Gateway) traced(rt route, handle http.HandlerFunc) http.HandlerFunc {
 	tracer := g.config.Tracer
-	if tracer == nil || !rt.isTraced() {
+	if tracer == nil || rt.right&(access.Call|access.Lease|access.Sessions) == 0 { // views of what is are not traced
 		return handle
 	}
 	name := rt.method + " " + rt.path
@@ -65,11 +65,6 @@ func startSpan(r *http.Request, t trace.Tracer, name string, options []trace.Spa
 		return ctx, nil, span.SpanContext()
 	}
 	return ctx, span, unsampled
-}
-
-// isTraced reports whether requests to the route are calls, leases or sessions, not views of what is.
-func (rt route) isTraced() bool {
-	return rt.right&(access.Call|access.Lease|access.Sessions) != 0
 }
 
 // isCall reports whether requests to the route are calls and notifications.

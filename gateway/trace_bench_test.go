@@ -34,15 +34,7 @@ func BenchmarkTracing(b *testing.B) {
 		})
 	})
 	b.Run("socket", func(b *testing.B) {
-		benchmarkTracing(b, func(e *env, body []byte) error {
-			response, err := e.http.Post("http://gateway/v1/pools/p/call/echo", "application/json", bytes.NewReader(body))
-			if err != nil {
-				return err
-			}
-			defer response.Body.Close()
-			_, err = io.Copy(io.Discard, response.Body)
-			return err
-		})
+		benchmarkTracing(b, (*env).postEcho)
 	})
 }
 

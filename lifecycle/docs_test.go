@@ -135,7 +135,7 @@ func vocabularyTables() string {
 	for _, s := range lifecycle.States() {
 		fmt.Fprintf(&b, "| `%s` |", s)
 		for _, v := range lifecycle.Vocabularies() {
-			word, ok := v.Word(s)
+			word, ok := v.Words[s]
 			if !ok {
 				word = "–"
 			}

@@ -27,12 +27,6 @@ type Beyond struct {
 	Reason   string
 }
 
-// Word is what vocabulary v calls state s; ok is false if s does not exist there.
-func (v Vocabulary) Word(s State) (word string, ok bool) {
-	word, ok = v.Words[s]
-	return word, ok
-}
-
 // Knows reports whether the step between two of our states exists in v: both have a word, and it is the same word or a move
 // that v allows.
 func (v Vocabulary) Knows(from, to State) bool {

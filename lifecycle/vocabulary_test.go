@@ -3,56 +3,12 @@ package lifecycle_test
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/lifecycle"
 )
-
-// pages has for each vocabulary its names of our states, in the order of States ("-" for no word), and what it allows.
-var pages = map[string]struct{ words, allows string }{
-	"BridgePool": {
-		"- - initializing ready busy degraded - busy terminating terminated terminated terminated terminated",
-		`initializing → ready, terminated; ready → busy, degraded, terminating; busy → ready, degraded, terminating;
-		degraded → ready, terminating; terminating → terminated`,
-	},
-	"Supervisor": {
-		"Created Pending Starting Running Running Running Suspended Stopping Stopping Stopped Finished Failed Killed",
-		`Created → Starting, Pending; Pending → Starting, Stopped; Starting → Running, Stopped, Failed;
-		Running → Suspended, Stopping, Stopped, Finished, Failed; Suspended → Running, Stopping; Stopping → Stopped, Failed, Killed`,
-	},
-	"RenderPool": {
-		"- backoff BOOTING ACTIVE ACTIVE ACTIVE - DRAINING DRAINING STOPPED STOPPED FAILED STOPPED",
-		`BOOTING → ACTIVE, FAILED; FAILED → BOOTING; ACTIVE → DRAINING; DRAINING → STOPPED; STOPPED → BOOTING`,
-	},
-}
-
-func TestEachVocabularyListsTheMovesOfItsMachine(t *testing.T) {
-	require.Len(t, lifecycle.Vocabularies(), len(pages))
-	for _, v := range lifecycle.Vocabularies() {
-		var want []lifecycle.Move
-		for line := range strings.SplitSeq(pages[v.Name].allows, ";") {
-			from, all, found := strings.Cut(line, "→")
-			require.True(t, found)
-			for to := range strings.SplitSeq(all, ",") {
-				want = append(want, lifecycle.Move{From: strings.TrimSpace(from), To: strings.TrimSpace(to)})
-			}
-		}
-		require.ElementsMatch(t, want, v.Transitions, v.Name)
-
-		var words []string
-		for _, s := range lifecycle.States() {
-			word, ok := v.Word(s)
-			if !ok {
-				word = "-"
-			}
-			words = append(words, word)
-		}
-		require.Equal(t, pages[v.Name].words, strings.Join(words, " "), v.Name)
-	}
-}
 
 // everyEvent holds each event once, and an exit of every kind.
 func everyEvent() []lifecycle.Event {
@@ -118,13 +74,13 @@ func TestEveryTransitionOfTheThreeMachinesCanBeWalkedHere(t *testing.T) {
 	for _, v := range lifecycle.Vocabularies() {
 		for _, move := range v.Transitions {
 			t.Run(fmt.Sprintf("%s/%s to %s", v.Name, move.From, move.To), func(t *testing.T) {
-				starts := slices.DeleteFunc(alive(), func(m lifecycle.Machine) bool { word, _ := v.Word(m.State); return word != move.From })
+				starts := slices.DeleteFunc(alive(), func(m lifecycle.Machine) bool { return v.Words[m.State] != move.From })
 				require.NotEmpty(t, starts)
 				reached := reach(starts, func(s lifecycle.State) bool {
-					word, ok := v.Word(s)
+					word, ok := v.Words[s]
 					return !ok || word == move.From || word == move.To
 				})
-				require.True(t, slices.ContainsFunc(reached, func(m lifecycle.Machine) bool { word, _ := v.Word(m.State); return word == move.To }))
+				require.True(t, slices.ContainsFunc(reached, func(m lifecycle.Machine) bool { return v.Words[m.State] == move.To }))
 			})
 		}
 	}

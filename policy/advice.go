@@ -7,7 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
 )
 
 // The thresholds of alerts and recommendations.
@@ -27,24 +29,24 @@ const (
 const NothingToDo = "Nothing to do."
 
 // alerts lists the problems, worst first.
-func alerts(p PoolFacts) []Alert {
+func alerts(p pool) []Alert {
 	list := []Alert{}
 	ready := 0
-	for _, w := range p.Workers {
-		if w.serving() {
+	for _, w := range p.workers {
+		if w.State.InService() {
 			ready++
 		}
 	}
-	if ready == 0 && p.Size > 0 && !p.Stopping {
+	if ready == 0 && p.Size > 0 && !p.status.Stopping {
 		list = append(list, Alert{SeverityCritical, "", "No worker of the pool is in service."})
 	}
-	if p.StartsPaused != "" {
-		list = append(list, Alert{SeverityCritical, "", sentence(p.StartsPaused)})
+	if p.status.StartsPaused != "" {
+		list = append(list, Alert{SeverityCritical, "", sentence(p.status.StartsPaused)})
 	}
-	if p.Halted != "" {
-		list = append(list, Alert{SeverityWarning, "", "The rolling restart has halted: " + sentence(p.Halted)})
+	if halted := p.halted(); halted != "" {
+		list = append(list, Alert{SeverityWarning, "", "The rolling restart has halted: " + sentence(halted)})
 	}
-	for _, w := range p.Workers {
+	for _, w := range p.workers {
 		list = append(list, w.alerts(p)...)
 	}
 	slices.SortStableFunc(list, func(a, b Alert) int { return rankOf(a.Severity) - rankOf(b.Severity) })
@@ -53,9 +55,9 @@ func alerts(p PoolFacts) []Alert {
 
 // killedProcesses counts the processes that did not stop within pool.stop_grace. Those that were killed with a cancelled call were not asked to
 // stop.
-func killedProcesses(workers []WorkerFacts) (n int64) {
+func killedProcesses(workers []worker) (n int64) {
 	for _, w := range workers {
-		n += max(0, w.Ended[lifecycle.Killed]-w.Restarts["cut_call"])
+		n += max(0, w.EndedByOutcome[string(lifecycle.Killed)]-w.RestartsByReason[string(api.CauseCutCall)])
 	}
 	return n
 }
@@ -67,20 +69,20 @@ func rankOf(s Severity) int {
 	return 1
 }
 
-func (w WorkerFacts) alerts(p PoolFacts) []Alert {
+func (w worker) alerts(p pool) []Alert {
 	var list []Alert
 	warn := func(format string, values ...any) {
 		list = append(list, Alert{SeverityWarning, w.Worker, fmt.Sprintf(format, values...)})
 	}
 	lasted := time.Duration(0)
 	if !w.Since.IsZero() {
-		lasted = p.At.Sub(w.Since)
+		lasted = p.at.Sub(w.Since)
 	}
 	switch {
-	case w.Unreachable != "":
-		warn("It could not be queried: %s", sentence(w.Unreachable))
-	case w.Resting && w.State == lifecycle.Finished: // as recovery.restart says
-	case w.Resting:
+	case w.unreachable != "":
+		warn("It could not be queried: %s", sentence(w.unreachable))
+	case w.resting && w.State == lifecycle.Finished: // as recovery.restart says
+	case w.resting:
 		warn("It stays down until an operator restarts it: %s", sentence(w.Reason))
 	case w.State.Outcome():
 		warn("It has no process: %s", sentence(w.Reason))
@@ -96,68 +98,83 @@ func (w WorkerFacts) alerts(p PoolFacts) []Alert {
 	if w.Health == lifecycle.Unhealthy && w.State != lifecycle.Degraded {
 		warn("Its last health check failed.")
 	}
-	if w.Grade == GradeCritical || w.Grade == GradeFailing {
+	if w.willBeReplaced() {
 		warn("Its grade is %s. %s", w.Grade, strings.Join(w.Warnings, " "))
 	}
-	if w.ReplacementFailed != "" {
-		warn("Its replacement failed, so it stays in service: %s", sentence(w.ReplacementFailed))
+	if last := w.lastRotation(); last.Failed != "" {
+		warn("Its replacement failed, so it stays in service: %s", sentence(last.Failed))
 	}
 	if w.ConsecutiveFailures > 1 {
 		warn("It failed %d times in a row.", w.ConsecutiveFailures)
 	}
-	if w.Requests >= enoughCalls && float64(w.Failed) > muchFailed*float64(w.Requests) {
-		warn("%.0f %% of its calls failed (%d of %d).", 100*float64(w.Failed)/float64(w.Requests), w.Failed, w.Requests)
+	if w.failsCalls() {
+		warn("%.0f %% of its calls failed (%d of %d).", 100*float64(w.RequestsFailed)/float64(w.RequestsServed), w.RequestsFailed, w.RequestsServed)
 	}
 	return list
 }
 
+func (w worker) failsCalls() bool {
+	return w.RequestsServed >= enoughCalls && float64(w.RequestsFailed) > muchFailed*float64(w.RequestsServed)
+}
+
+// willBeReplaced reports whether its grade will end the incarnation.
+func (w worker) willBeReplaced() bool {
+	return w.Grade == string(GradeCritical) || w.Grade == string(GradeFailing)
+}
+
+// lastRotation is the last replacement that was wanted of the present incarnation and not carried out; else it is empty.
+func (w worker) lastRotation() api.RotationStatus {
+	if last := w.LastRotation; last != nil && last.Incarnation == w.Incarnation {
+		return *last
+	}
+	return api.RotationStatus{}
+}
+
 // recommendations are what to do, in that order. Each appears once, for all its workers.
-func recommendations(p PoolFacts, measured []WorkerFacts) []string {
+func recommendations(p pool, measured []worker) []string {
 	var advice []string
 	say := func(format string, values ...any) { advice = append(advice, fmt.Sprintf(format, values...)) }
-	which := func(fits func(WorkerFacts) bool) []string {
+	which := func(fits func(worker) bool) []string {
 		var names []string
-		for _, w := range p.Workers {
+		for _, w := range p.workers {
 			if fits(w) {
 				names = append(names, w.Worker)
 			}
 		}
 		return names
 	}
-	if p.Stopping {
+	if p.status.Stopping {
 		return []string{"Nothing to do: the pool is stopping."}
 	}
-	if p.Halted != "" {
+	if p.halted() != "" {
 		say("Fix the spec or the program and apply it again, or apply the previous spec: ctl pool apply -f pool.toml.")
 	}
-	if names := which(func(w WorkerFacts) bool { return w.Resting && w.State != lifecycle.Finished }); len(names) > 0 {
+	if names := which(func(w worker) bool { return w.resting && w.State != lifecycle.Finished }); len(names) > 0 {
 		say("Find out what ended %s (ctl history %s), fix it, and restart: ctl workers restart %s%s.", listed(names), names[0], p.Pool, slotFlag(names))
 	}
-	if names := which(func(w WorkerFacts) bool { return w.State == lifecycle.Suspended }); len(names) > 0 {
+	if names := which(func(w worker) bool { return w.State == lifecycle.Suspended }); len(names) > 0 {
 		say("To let %s serve again: ctl workers resume %s%s.", listed(names), p.Pool, slotFlag(names))
 	}
-	if names := which(func(w WorkerFacts) bool {
+	if names := which(func(w worker) bool {
 		return w.State == lifecycle.Pending && strings.Contains(w.Reason, "--capacity")
 	}); len(names) > 0 {
 		say("Start an agent that can take %s, or raise --capacity of one; ctl pool status %s shows what is missing.", listed(names), p.Pool)
 	}
-	if p.StartsPaused != "" {
+	if p.status.StartsPaused != "" {
 		say("Fix what keeps the program from starting (ctl history shows its last output); starts are retried one at a time.")
 	}
-	if names := which(func(w WorkerFacts) bool { return !w.Resting && total(w.Restarts) >= manyRestarts }); len(names) > 0 {
-		say("Find out why the processes of %s end unexpectedly%s: ctl history %s.", listed(names), mostly(p.Workers), names[0])
+	if names := which(func(w worker) bool { return !w.resting && total(w.RestartsByReason) >= manyRestarts }); len(names) > 0 {
+		say("Find out why the processes of %s end unexpectedly%s: ctl history %s.", listed(names), mostly(p.workers), names[0])
 	}
-	if names := which(func(w WorkerFacts) bool {
-		return w.Requests >= enoughCalls && float64(w.Failed) > muchFailed*float64(w.Requests)
-	}); len(names) > 0 {
+	if names := which(worker.failsCalls); len(names) > 0 {
 		say("Investigate the failing calls of %s: the agent's log has the program's output, the callers have the errors.", listed(names))
 	}
-	if killed := killedProcesses(p.Workers); killed > 0 {
+	if killed := killedProcesses(p.workers); killed > 0 {
 		say("Make the program end on SIGTERM, or raise pool.stop_grace: %s did not stop within it and had to be killed.", counted(killed, "process"))
 	}
 	for _, w := range measured {
-		if w.Observed != "" {
-			say("Consider letting policies act (policy.mode = \"enforce\"): %s would have been replaced. %s", w.Worker, sentence(w.Observed))
+		if last := w.lastRotation(); last.Observed && last.Reason != "" {
+			say("Consider letting policies act (policy.mode = \"enforce\"): %s would have been replaced. %s", w.Worker, sentence(last.Reason))
 			break
 		}
 	}
@@ -175,32 +192,36 @@ func recommendations(p PoolFacts, measured []WorkerFacts) []string {
 
 // memoryAdvice is about the worst memory problem: workers that are rotated for it repeatedly, that a limit or the health bands will replace
 // soon, or that use far more than the others. It names the key that decides.
-func memoryAdvice(p PoolFacts, measured []WorkerFacts) string {
+func memoryAdvice(p pool, measured []worker) string {
 	var graded, near, unlike, keys, decided []string
 	rotated := int64(0)
 	sizes := make([]int64, 0, len(measured))
 	for _, w := range measured {
-		n := w.Rotations["memory"] + w.Rotations["prediction"] + w.Rotations["grade"]
+		n := w.RotationsByReason[string(api.CauseMemory)] + w.RotationsByReason[string(api.CausePrediction)] + w.RotationsByReason[string(api.CauseGrade)]
 		rotated += n
 		if n > 0 {
-			decided = append(decided, keysIn(w.Rotated)...)
-			if len(keysIn(w.Rotated)) == 0 && w.Rotations["grade"] > 0 {
-				decided = append(decided, w.bandKeys()...)
+			var named []string
+			if w.LastRotation != nil {
+				named = keysIn(w.LastRotation.Reason)
 			}
+			if len(named) == 0 && w.RotationsByReason[string(api.CauseGrade)] > 0 {
+				named = w.bandKeys()
+			}
+			decided = append(decided, named...)
 		}
-		if w.MemoryBytes > 0 {
-			sizes = append(sizes, w.MemoryBytes)
+		if w.CurrentMemoryBytes > 0 {
+			sizes = append(sizes, w.CurrentMemoryBytes)
 		}
 	}
 	slices.Sort(sizes)
 	for _, w := range measured {
-		limit := cmp.Or(w.MaxMemoryBytes, p.MaxMemoryBytes)
+		limit := cmp.Or(w.MaxMemoryBytes, max(0, int64(p.status.Spec.Rotation.MaxMemory)))
 		if decided := w.bandKeys(); len(decided) > 0 {
 			graded, keys = append(graded, w.Worker), append(keys, decided...)
-		} else if limit > 0 && float64(w.MemoryBytes) >= nearMemoryLimit*float64(limit) {
+		} else if limit > 0 && float64(w.CurrentMemoryBytes) >= nearMemoryLimit*float64(limit) {
 			near = append(near, w.Worker)
 		}
-		if len(sizes) >= 3 && w.MemoryBytes >= noticeableMemory && float64(w.MemoryBytes) >= unlikeSiblings*float64(sizes[len(sizes)/2]) {
+		if len(sizes) >= 3 && w.CurrentMemoryBytes >= noticeableMemory && float64(w.CurrentMemoryBytes) >= unlikeSiblings*float64(sizes[len(sizes)/2]) {
 			unlike = append(unlike, w.Worker)
 		}
 	}
@@ -226,15 +247,15 @@ func keysIn(reason string) []string {
 }
 
 // bandKeys are the keys of the health bands that will replace the worker; empty if its grade will not.
-func (w WorkerFacts) bandKeys() []string {
-	if w.Grade != GradeCritical && w.Grade != GradeFailing {
+func (w worker) bandKeys() []string {
+	if !w.willBeReplaced() {
 		return nil
 	}
 	return keysIn(strings.Join(w.Warnings, " "))
 }
 
 // keyList is the keys without repetition, with the value of rotation.max_memory. If it is not known which key decided, it is that one.
-func keyList(p PoolFacts, keys []string) string {
+func keyList(p pool, keys []string) string {
 	if len(keys) == 0 {
 		keys = []string{keyMaxMemory}
 	}
@@ -242,38 +263,38 @@ func keyList(p PoolFacts, keys []string) string {
 	slices.Sort(keys)
 	keys = slices.Compact(keys)
 	if i := slices.Index(keys, keyMaxMemory); i >= 0 {
-		keys[i] += " (" + memoryLimit(p) + ")"
+		keys[i] += " (" + memoryLimit(p.status.Spec.Rotation.MaxMemory) + ")"
 	}
 	return strings.Join(keys, ", ")
 }
 
-func memoryLimit(p PoolFacts) string {
+func memoryLimit(limit spec.Bytes) string {
 	switch {
-	case p.AutoMaxMemory:
-		return "auto"
-	case p.MaxMemoryBytes <= 0:
+	case limit == spec.Auto:
+		return limit.String()
+	case limit <= 0:
 		return "none"
 	}
-	return megabytes(p.MaxMemoryBytes)
+	return megabytes(int64(limit))
 }
 
 // sizeAdvice is whether the pool seems too small or too large. It is empty while workers are missing.
-func sizeAdvice(p PoolFacts, measured []WorkerFacts) string {
+func sizeAdvice(p pool, measured []worker) string {
 	leased, idle := 0, 0
-	if p.FollowsDemand {
-		if p.AboveMax == "" {
+	if s := p.status.Scale; s != nil {
+		if s.Cause != string(ScaledToMax) {
 			return ""
 		}
-		return fmt.Sprintf("Raise scale.max if calls wait too long (ctl pool scale %s MIN..MAX): %s.", p.Pool, p.AboveMax)
+		return fmt.Sprintf("Raise scale.max if calls wait too long (ctl pool scale %s MIN..MAX): %s.", p.Pool, s.Reason)
 	}
-	if len(measured) < p.Size || slices.ContainsFunc(measured, func(w WorkerFacts) bool { return !w.serving() }) {
+	if len(measured) < p.Size || slices.ContainsFunc(measured, func(w worker) bool { return !w.State.InService() }) {
 		return ""
 	}
 	for _, w := range measured {
-		if w.State == lifecycle.Busy || w.Holder != "" {
+		if w.isLeased() {
 			leased++
 		}
-		if w.Requests == 0 && w.Uptime >= longIdle {
+		if w.RequestsServed == 0 && w.UptimeS >= longIdle.Seconds() {
 			idle++
 		}
 	}
@@ -291,10 +312,10 @@ func sizeAdvice(p PoolFacts, measured []WorkerFacts) string {
 }
 
 // mostly names the cause of more than half of the restarts, if there is one.
-func mostly(workers []WorkerFacts) string {
+func mostly(workers []worker) string {
 	causes := map[string]int64{}
 	for _, w := range workers {
-		for cause, n := range w.Restarts {
+		for cause, n := range w.RestartsByReason {
 			causes[cause] += n
 		}
 	}

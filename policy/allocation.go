@@ -6,16 +6,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
-)
 
-// Allocation is how a host's budget is split among workers.
-type Allocation string
-
-// The allocations, by what a worker's share is proportional to.
-const (
-	AllocateEqual    Allocation = "equal"    // nothing: equal shares
-	AllocateWeighted Allocation = "weighted" // its use
-	AllocateAdaptive Allocation = "adaptive" // its use, more the busier and the healthier it is
+	"github.com/tempool/tempool/spec"
 )
 
 // Claim is one worker's side of a split. Amounts are in the budget's unit, bytes or thousandths of a core.
@@ -38,12 +30,12 @@ var ErrAllocation = errors.New("the budget cannot be split")
 // leastUse is the minimum use of a worker as a part of the mean, so that an idle one gets enough to start working.
 const leastUse = 0.05
 
-// Split splits a budget: share i is that of claim i. Shares are whole, within floor and ceiling, and add up to exactly the budget, or to the
+// Split splits a budget by an allocation, one of spec's: share i is that of claim i. Shares are whole, within floor and ceiling, and add up to exactly the budget, or to the
 // sum of the ceilings if that is less. Between the bounds they are proportional to the claims' weights, which
 // is the split with the greatest weighted geometric mean (weighted proportional fairness); whole numbers move a share from that
 // best split by at most one unit, as far as 53 bits hold the budget. Equal claims may differ by one unit, the first getting more.
-func (a Allocation) Split(budget int64, claims []Claim) ([]int64, error) {
-	weights, err := a.weights(claims)
+func Split(allocation string, budget int64, claims []Claim) ([]int64, error) {
+	weights, err := weightsOf(allocation, claims)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +49,7 @@ func (a Allocation) Split(budget int64, claims []Claim) ([]int64, error) {
 	return rounded(filled(weights, bounds, float64(total)), bounds, total), nil
 }
 
-func (a Allocation) weights(claims []Claim) ([]float64, error) {
+func weightsOf(allocation string, claims []Claim) ([]float64, error) {
 	var mean float64
 	for _, c := range claims {
 		mean += max(0, float64(c.Use)) / float64(len(claims))
@@ -68,16 +60,16 @@ func (a Allocation) weights(claims []Claim) ([]float64, error) {
 		if mean == 0 {
 			use = 1
 		}
-		switch a {
-		case AllocateEqual:
+		switch allocation {
+		case spec.AllocationEqual:
 			weights[i] = 1
-		case AllocateWeighted:
+		case spec.AllocationWeighted:
 			weights[i] = use
-		case AllocateAdaptive:
+		case spec.AllocationAdaptive:
 			// A fully busy worker counts twice an idle one; a failing one, whose use is likely a leak, half a well one.
 			weights[i] = use * (1 + unit(c.Load)) * (0.5 + 0.5*unit(c.Score/100))
 		default:
-			return nil, fmt.Errorf("%w: unknown allocation %q; use equal, weighted or adaptive", ErrAllocation, a)
+			return nil, fmt.Errorf("%w: unknown allocation %q; use equal, weighted or adaptive", ErrAllocation, allocation)
 		}
 	}
 	return weights, nil

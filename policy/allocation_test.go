@@ -8,34 +8,35 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/spec"
 )
 
-var allocations = []policy.Allocation{policy.AllocateEqual, policy.AllocateWeighted, policy.AllocateAdaptive}
+var allocations = []string{spec.AllocationEqual, spec.AllocationWeighted, spec.AllocationAdaptive}
 
 func TestABudgetIsSplitAsAsked(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		way    policy.Allocation
+		way    string
 		budget int64
 		claims []policy.Claim
 		want   []int64
 	}{
-		{"nobody", policy.AllocateEqual, 100, nil, nil},
-		{"equal", policy.AllocateEqual, 90, []policy.Claim{{Use: 1}, {Use: 50}, {Use: 3}}, []int64{30, 30, 30}},
-		{"equal with a rest", policy.AllocateEqual, 100, []policy.Claim{{}, {}, {}}, []int64{34, 33, 33}},
-		{"by use", policy.AllocateWeighted, 100, []policy.Claim{{Use: 10}, {Use: 30}}, []int64{25, 75}},
-		{"nobody uses anything", policy.AllocateWeighted, 100, []policy.Claim{{}, {}}, []int64{50, 50}},
-		{"one idles", policy.AllocateWeighted, 1025, []policy.Claim{{Use: 0}, {Use: 100}}, []int64{25, 1000}},
-		{"a floor", policy.AllocateWeighted, 100, []policy.Claim{{Use: 1, Floor: 20}, {Use: 30}, {Use: 10}}, []int64{20, 60, 20}},
-		{"a ceiling", policy.AllocateEqual, 100, []policy.Claim{{Ceiling: 10}, {}, {}}, []int64{10, 45, 45}},
-		{"more than anybody may have", policy.AllocateEqual, 100, []policy.Claim{{Ceiling: 10}, {Ceiling: 20}}, []int64{10, 20}},
-		{"busy counts twice idle", policy.AllocateAdaptive, 90, []policy.Claim{{Use: 5, Load: 1, Score: 100}, {Use: 5, Score: 100}}, []int64{60, 30}},
-		{"failing counts half of well", policy.AllocateAdaptive, 90, []policy.Claim{{Use: 5, Score: 0}, {Use: 5, Score: 100}}, []int64{30, 60}},
-		{"just the floors", policy.AllocateEqual, 30, []policy.Claim{{Floor: 10}, {Floor: 20}}, []int64{10, 20}},
-		{"nothing", policy.AllocateEqual, 0, []policy.Claim{{}, {}}, []int64{0, 0}},
+		{"nobody", spec.AllocationEqual, 100, nil, nil},
+		{"equal", spec.AllocationEqual, 90, []policy.Claim{{Use: 1}, {Use: 50}, {Use: 3}}, []int64{30, 30, 30}},
+		{"equal with a rest", spec.AllocationEqual, 100, []policy.Claim{{}, {}, {}}, []int64{34, 33, 33}},
+		{"by use", spec.AllocationWeighted, 100, []policy.Claim{{Use: 10}, {Use: 30}}, []int64{25, 75}},
+		{"nobody uses anything", spec.AllocationWeighted, 100, []policy.Claim{{}, {}}, []int64{50, 50}},
+		{"one idles", spec.AllocationWeighted, 1025, []policy.Claim{{Use: 0}, {Use: 100}}, []int64{25, 1000}},
+		{"a floor", spec.AllocationWeighted, 100, []policy.Claim{{Use: 1, Floor: 20}, {Use: 30}, {Use: 10}}, []int64{20, 60, 20}},
+		{"a ceiling", spec.AllocationEqual, 100, []policy.Claim{{Ceiling: 10}, {}, {}}, []int64{10, 45, 45}},
+		{"more than anybody may have", spec.AllocationEqual, 100, []policy.Claim{{Ceiling: 10}, {Ceiling: 20}}, []int64{10, 20}},
+		{"busy counts twice idle", spec.AllocationAdaptive, 90, []policy.Claim{{Use: 5, Load: 1, Score: 100}, {Use: 5, Score: 100}}, []int64{60, 30}},
+		{"failing counts half of well", spec.AllocationAdaptive, 90, []policy.Claim{{Use: 5, Score: 0}, {Use: 5, Score: 100}}, []int64{30, 60}},
+		{"just the floors", spec.AllocationEqual, 30, []policy.Claim{{Floor: 10}, {Floor: 20}}, []int64{10, 20}},
+		{"nothing", spec.AllocationEqual, 0, []policy.Claim{{}, {}}, []int64{0, 0}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := c.way.Split(c.budget, c.claims)
+			got, err := policy.Split(c.way, c.budget, c.claims)
 			require.NoError(t, err)
 			require.Equal(t, c.want, got)
 		})
@@ -45,17 +46,19 @@ func TestABudgetIsSplitAsAsked(t *testing.T) {
 func TestABudgetThatCannotBeSplitIsAnErrorThatSaysWhy(t *testing.T) {
 	for want, split := range map[string]func() ([]int64, error){
 		"raise the budget": func() ([]int64, error) {
-			return policy.AllocateEqual.Split(29, []policy.Claim{{Floor: 10}, {Floor: 20}})
+			return policy.Split(spec.AllocationEqual, 29, []policy.Claim{{Floor: 10}, {Floor: 20}})
 		},
 		"not above the": func() ([]int64, error) {
-			return policy.AllocateEqual.Split(29, []policy.Claim{{Floor: 10, Ceiling: 9}})
+			return policy.Split(spec.AllocationEqual, 29, []policy.Claim{{Floor: 10, Ceiling: 9}})
 		},
-		"claim 1 has floor": func() ([]int64, error) { return policy.AllocateEqual.Split(29, []policy.Claim{{}, {Floor: -1}}) },
-		"must be 0 or more": func() ([]int64, error) { return policy.AllocateEqual.Split(-1, []policy.Claim{{}}) },
+		"claim 1 has floor": func() ([]int64, error) {
+			return policy.Split(spec.AllocationEqual, 29, []policy.Claim{{}, {Floor: -1}})
+		},
+		"must be 0 or more": func() ([]int64, error) { return policy.Split(spec.AllocationEqual, -1, []policy.Claim{{}}) },
 		"sum of the floors": func() ([]int64, error) {
-			return policy.AllocateEqual.Split(100, []policy.Claim{{Floor: math.MaxInt64}, {Floor: math.MaxInt64}})
+			return policy.Split(spec.AllocationEqual, 100, []policy.Claim{{Floor: math.MaxInt64}, {Floor: math.MaxInt64}})
 		},
-		`unknown allocation "fair"`: func() ([]int64, error) { return policy.Allocation("fair").Split(1, []policy.Claim{{}}) },
+		`unknown allocation "fair"`: func() ([]int64, error) { return policy.Split("fair", 1, []policy.Claim{{}}) },
 	} {
 		_, err := split()
 		require.ErrorIs(t, err, policy.ErrAllocation)
@@ -86,7 +89,7 @@ func TestSharesAreExactAndWithinBounds(t *testing.T) {
 		budget := draw.Int64N(math.MaxInt64) >> draw.IntN(63)
 		claims := drawn(draw, n, budget)
 		for _, way := range allocations {
-			shares, err := way.Split(budget, claims)
+			shares, err := policy.Split(way, budget, claims)
 			require.NoError(t, err)
 			var sum, room int64
 			for i, c := range claims {
@@ -111,7 +114,7 @@ func TestAWorkerThatUsesMoreNeverGetsLess(t *testing.T) {
 		for i := range claims {
 			claims[i].Use = draw.Int64N(1000)
 		}
-		shares, err := policy.AllocateWeighted.Split(draw.Int64N(1_000_000), claims)
+		shares, err := policy.Split(spec.AllocationWeighted, draw.Int64N(1_000_000), claims)
 		require.NoError(t, err)
 		for i := range claims {
 			for j := range claims {
@@ -141,7 +144,7 @@ func TestASplitIsWithinFivePercentOfTheBest(t *testing.T) {
 			weights[i] = float64(c.Use)
 			sum += weights[i]
 		}
-		shares, err := policy.AllocateWeighted.Split(budget, claims)
+		shares, err := policy.Split(spec.AllocationWeighted, budget, claims)
 		require.NoError(t, err)
 		mean := func(shares ...int64) float64 {
 			logs := 0.0

@@ -61,19 +61,19 @@ func GrowthLimit(samples []Observation) int64 {
 	return AutoMaxMemory(slices.MinFunc(samples, func(a, b Observation) int { return int(a.MemoryBytes - b.MemoryBytes) }).MemoryBytes)
 }
 
-// NextWithoutBaseline decides about an incarnation whose baseline is not known: Restart if its memory has reached GrowthLimit on a straight
-// line, so that it leaks rather than loads; else Rest.
-func NextWithoutBaseline(samples []Observation) Decision {
+// RotateWithoutBaseline is why an incarnation whose baseline is not known is replaced: its memory has reached GrowthLimit on a straight line, so that it
+// leaks rather than loads. It is "" if not.
+func RotateWithoutBaseline(samples []Observation) string {
 	limit := GrowthLimit(samples)
 	if len(samples) < GrowthWindow || samples[len(samples)-1].MemoryBytes < limit {
-		return Decision{Action: Rest, Reason: "The baseline of its memory is not known yet."}
+		return ""
 	}
 	window := samples[len(samples)-GrowthWindow:]
 	t, ok := fitted(window, func(o Observation) float64 { return float64(o.MemoryBytes) })
 	if !ok || t.slope <= 0 || t.fit < growthFit {
-		return Decision{Action: Rest, Reason: "Its memory does not grow steadily."}
+		return ""
 	}
-	return Decision{Action: Restart, Reason: fmt.Sprintf(
+	return fmt.Sprintf(
 		"Rotating worker: its process tree uses %s of memory and grows by %.0f MB per minute without levelling off (limit %s, %s).",
-		megabytes(samples[len(samples)-1].MemoryBytes), t.perMinute()/bytesPerMB, megabytes(limit), keyAutoMaxMemory)}
+		megabytes(samples[len(samples)-1].MemoryBytes), t.perMinute()/bytesPerMB, megabytes(limit), keyAutoMaxMemory)
 }

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"fmt"
 	"slices"
 	"time"
 )
@@ -53,17 +52,14 @@ func (b Breaker) Ask(worker string, now time.Time) (Breaker, Decision) {
 		return b, Decision{Action: Restart, Reason: "Breaker closed."}
 	}
 	if wait := b.OpenedAt.Add(BreakerPause).Sub(now); wait > 0 {
-		return b, Decision{Action: Wait, Delay: wait, Reason: fmt.Sprintf(
-			"Start held, breaker open: too many starts of this pool failed; the next start is permitted in %s.", shown(wait))}
+		return b, Decision{Action: Wait, Delay: wait}
 	}
 	if b.Trial != "" && b.Trial != worker {
 		if b.Alone {
-			return b, Decision{Action: Wait, Delay: soloTrialRecheck, Reason: fmt.Sprintf(
-				"Start held, breaker open: too many starts of this pool failed; %s tests whether starts work again.", b.Trial)}
+			return b, Decision{Action: Wait, Delay: soloTrialRecheck}
 		}
 		if wait := b.TrialAt.Add(trialTimeout).Sub(now); wait > 0 {
-			return b, Decision{Action: Wait, Delay: min(wait, BreakerPause), Reason: fmt.Sprintf(
-				"Start held, breaker open: too many starts of this pool failed; %s tests whether starts work again.", b.Trial)}
+			return b, Decision{Action: Wait, Delay: min(wait, BreakerPause)}
 		}
 	}
 	b.Trial, b.TrialAt, b.Alone = worker, now, false

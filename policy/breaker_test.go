@@ -52,14 +52,12 @@ func TestFailuresOfMoreThanAMinuteAgoAreForgotten(t *testing.T) {
 func TestAnOpenBreakerLetsOneStartTry(t *testing.T) {
 	b := failing(5)
 	b, d := b.Ask("w/1", noon.Add(10*time.Second))
-	require.Equal(t, policy.Decision{Action: policy.Wait, Delay: 20 * time.Second,
-		Reason: "Start held, breaker open: too many starts of this pool failed; the next start is permitted in 20s."}, d)
+	require.Equal(t, policy.Decision{Action: policy.Wait, Delay: 20 * time.Second}, d)
 
 	b, d = b.Ask("w/1", noon.Add(30*time.Second))
 	require.Equal(t, policy.Restart, d.Action)
 	b, d = b.Ask("w/2", noon.Add(31*time.Second))
 	require.Equal(t, policy.Wait, d.Action)
-	require.Contains(t, d.Reason, "w/1 tests whether")
 	b, d = b.Ask("w/1", noon.Add(32*time.Second))
 	require.Equal(t, policy.Restart, d.Action)
 
@@ -111,7 +109,6 @@ func TestTheBreakerWaitsForAWorkerThatRetriesAlone(t *testing.T) {
 	require.Equal(t, "w/1", b.Trial, "its failures are its own")
 	_, d = b.Ask("w/2", later)
 	require.Equal(t, policy.Wait, d.Action)
-	require.Contains(t, d.Reason, "w/1 tests whether")
 	require.False(t, b.Record("w/1", false, later).Open())
 
 	b = b.GaveUp(later)

@@ -16,7 +16,7 @@ const (
 	GiveUp  Action = "give_up" // leave the slot down until an operator restarts it, and raise an alert
 	Rest    Action = "rest"    // do nothing
 	Wait    Action = "wait"    // do not start now; decide again after Decision.Delay
-	Watch   Action = "watch"   // do nothing yet; the worker may need to be replaced soon
+	Watch   Action = "watch"   // it was a failure, about which Recovery.Next decides
 )
 
 // Decision is what to do, when, and why.
@@ -24,6 +24,6 @@ type Decision struct {
 	Action Action `json:"action"`
 	// Delay is how long to wait first. It is never negative.
 	Delay time.Duration `json:"delay,omitempty"`
-	// Reason is a sentence for operators: in histories, logs and ctl.
+	// Reason is a sentence for operators, in histories, logs and ctl; a Wait has none.
 	Reason string `json:"reason"`
 }

@@ -3,6 +3,8 @@ package policy
 import (
 	"math"
 	"time"
+
+	"github.com/tempool/tempool/spec"
 )
 
 // Demand is the work that one gateway has for a pool at one moment.
@@ -21,6 +23,20 @@ type DemandMeter struct {
 	Max         int     // workers of the pool; demand for more is not reported
 	// UpAfter is how long demand must be higher, on average, than what was reported last, and Hold how long it must be lower throughout.
 	UpAfter, Hold time.Duration
+}
+
+// leastHold and mostHold bound how long demand must have fallen before a gateway reports it, which is part of scale.down_after.
+const (
+	leastHold = 500 * time.Millisecond
+	mostHold  = 15 * time.Second
+)
+
+// DemandMeterOf is the meter of one gateway's demand for a pool that follows it.
+func DemandMeterOf(s spec.Spec) DemandMeter {
+	return DemandMeter{
+		MaxInflight: s.Pool.MaxInflight, PerWorker: perWorker(s), Max: s.Scale.Max, UpAfter: s.Scale.UpAfter.D(),
+		Hold: min(max(s.Scale.DownAfter.D()/4, leastHold), mostHold),
+	}
 }
 
 // Load is the demand in calls. A lease counts as all the calls that its worker could serve.

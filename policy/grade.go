@@ -5,6 +5,8 @@ import (
 	"math"
 	"strings"
 	"time"
+
+	"github.com/tempool/tempool/spec"
 )
 
 // Grade is the health of a worker in one word; empty if nothing was graded.
@@ -19,14 +21,9 @@ const (
 	GradeFailing   Grade = "failing"
 )
 
-// Bands are the values at which a measure stops being excellent, good, degraded and critical; at Critical and above it is failing. They
+// Bands are the values at which a measure stops being excellent, good, degraded and critical; at the last and above it is failing. They
 // must rise. The zero Bands leave the measure ungraded.
-type Bands struct {
-	Excellent float64 `json:"excellent"`
-	Good      float64 `json:"good"`
-	Degraded  float64 `json:"degraded"`
-	Critical  float64 `json:"critical"`
-}
+type Bands [4]float64
 
 // The keys of pool.toml that govern memory and grades. Reasons name them.
 const (
@@ -52,12 +49,21 @@ type Grading struct {
 	CallsPerMinute Bands
 }
 
-// BandsOf makes Bands of four values that rise; of none, the zero Bands.
-func BandsOf(values []float64) Bands {
-	if len(values) != 4 {
+// GradingOf is the grading by the bands of the [health] section, for a program with a baseline of this many bytes. While that is 0, not known,
+// bands that follow from it are empty.
+func GradingOf(h spec.Health, baseline int64) Grading {
+	g := Grading{MemoryMB: bandsOf(h.MemoryBands), CPUPercent: bandsOf(h.CPUBands), CallsPerMinute: bandsOf(h.CallsBands)}
+	if h.MemoryBands == nil && baseline > 0 {
+		g.MemoryMB, g.MemoryBaseline = AutoMemoryBands(baseline), baseline
+	}
+	return g
+}
+
+func bandsOf(values []float64) Bands {
+	if len(values) != len(Bands{}) {
 		return Bands{}
 	}
-	return Bands{values[0], values[1], values[2], values[3]}
+	return Bands(values)
 }
 
 // Reading is one sample of what is graded.
@@ -104,7 +110,7 @@ func (g Grading) Assess(r Reading) Assessment {
 			worst.Grade, worst.Score, worst.Key = grade, score, m.key
 		}
 		if grade != GradeExcellent && grade != GradeGood {
-			worst.Warnings = append(worst.Warnings, fmt.Sprintf("Its "+m.what+": %s; good is below %.0f (%s).", m.value, grade, m.bands.Good, m.key))
+			worst.Warnings = append(worst.Warnings, fmt.Sprintf("Its "+m.what+": %s; good is below %.0f (%s).", m.value, grade, m.bands[1], m.key))
 		}
 	}
 	return worst
@@ -113,7 +119,7 @@ func (g Grading) Assess(r Reading) Assessment {
 // place returns the grade and the score of a value.
 func (b Bands) place(value float64) (Grade, float64) {
 	const points = 20.0
-	edges := [...]float64{0, b.Excellent, b.Good, b.Degraded, b.Critical, 2*b.Critical - b.Degraded}
+	edges := [...]float64{0, b[0], b[1], b[2], b[3], 2*b[3] - b[2]}
 	last := len(gradesFromBestToWorst) - 1
 	i := 0
 	for i < last && value >= edges[i+1] {
@@ -143,9 +149,9 @@ func GradeGracePeriod(inARow int) time.Duration {
 	return duration(min(float64(24*time.Hour), float64(time.Minute)*math.Pow(3, float64(inARow-1))))
 }
 
-// Next counts one more assessment and decides: Restart at failing, at the third consecutive critical one, or at the fifth consecutive
-// degraded one; Watch while a streak lasts, else Rest.
-func (s Streak) Next(a Assessment) (Streak, Decision) {
+// Next counts one more assessment. reason is why the incarnation is replaced: at failing, at the third consecutive critical assessment, or at the fifth
+// consecutive degraded one; else it is "".
+func (s Streak) Next(a Assessment) (next Streak, reason string) {
 	switch a.Grade {
 	case GradeFailing, GradeCritical:
 		s.Critical++
@@ -154,18 +160,16 @@ func (s Streak) Next(a Assessment) (Streak, Decision) {
 		s.Critical = 0
 		s.Degraded++
 	default:
-		return Streak{}, Decision{Action: Rest, Reason: "Worker healthy."}
+		return Streak{}, ""
 	}
 	because := strings.Join(a.Warnings, " ")
 	switch {
 	case a.Grade == GradeFailing:
-		return s, Decision{Action: Restart, Reason: "Replacing worker: grade failing. " + because}
+		reason = "Replacing worker: grade failing. " + because
 	case s.Critical >= criticalInARow:
-		return s, Decision{Action: Restart, Reason: fmt.Sprintf(
-			"Replacing worker: grade critical in %d consecutive samples. %s", s.Critical, because)}
+		reason = fmt.Sprintf("Replacing worker: grade critical in %d consecutive samples. %s", s.Critical, because)
 	case s.Degraded >= degradedInARow:
-		return s, Decision{Action: Restart, Reason: fmt.Sprintf(
-			"Replacing worker: grade degraded or worse in %d consecutive samples. %s", s.Degraded, because)}
+		reason = fmt.Sprintf("Replacing worker: grade degraded or worse in %d consecutive samples. %s", s.Degraded, because)
 	}
-	return s, Decision{Action: Watch, Reason: fmt.Sprintf("Worker graded %s; replaced if that lasts. %s", a.Grade, because)}
+	return s, reason
 }

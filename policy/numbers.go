@@ -5,6 +5,8 @@ import (
 	"math"
 	"strings"
 	"time"
+
+	"github.com/tempool/tempool/spec"
 )
 
 // unit clamps x to [0,1]; NaN is 0.
@@ -32,14 +34,7 @@ func duration(ns float64) time.Duration {
 func shown(d time.Duration) string {
 	switch {
 	case d >= time.Minute:
-		text := d.Round(time.Second).String()
-		if strings.HasSuffix(text, "m0s") { // "24h", not "24h0m0s": as in the pool's file
-			text = strings.TrimSuffix(text, "0s")
-		}
-		if strings.HasSuffix(text, "h0m") {
-			text = strings.TrimSuffix(text, "0m")
-		}
-		return text
+		return spec.Duration(d.Round(time.Second)).String() // "24h", not "24h0m0s": as in the pool's file
 	case d >= time.Second:
 		return d.Round(10 * time.Millisecond).String()
 	}

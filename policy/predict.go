@@ -39,21 +39,17 @@ type Observation struct {
 	ScoreKey    string // Assessment.Key
 }
 
-// Next decides about a worker from the samples of its incarnation, oldest first: Restart, which means to start the replacement
-// now and switch gracefully, if memory or score is on a well-fitting line that crosses its limit within Horizon; Watch if not, but the score
-// is degraded or worse; else Rest, even while there are fewer than Window samples. Samples before the last Window show the worker's normal
-// range: a level from which it has recovered before predicts no failure.
-func (p Prediction) Next(samples []Observation) Decision {
+// Next is why to start the replacement of a worker now and switch gracefully, from the samples of its incarnation, oldest first: memory or score is on a
+// well-fitting line that crosses its limit within Horizon. It is "" if not, and while there are fewer than Window samples. Samples before the last Window
+// show the worker's normal range: a level from which it has recovered before predicts no failure.
+func (p Prediction) Next(samples []Observation) string {
 	if p.Window < 3 || len(samples) < p.Window {
-		return Decision{Action: Rest, Reason: fmt.Sprintf("%s are too few for a trend.", counted(len(samples), "sample"))}
+		return ""
 	}
 	if because, _, ok := p.failure(samples); ok {
-		return Decision{Action: Restart, Reason: "Replacing worker before it fails: " + because + "."}
+		return "Replacing worker before it fails: " + because + "."
 	}
-	if watch := lowScore(samples); watch != "" {
-		return Decision{Action: Watch, Reason: watch}
-	}
-	return Decision{Action: Rest, Reason: "No failure predicted."}
+	return ""
 }
 
 // forecastHorizon is how far ahead a Forecast looks.
@@ -76,15 +72,10 @@ func (p Prediction) Forecast(samples []Observation) Forecast {
 	if because, in, ok := p.failure(samples); ok {
 		return Forecast{Watch: "Watch closely: " + because + ".", FailsIn: max(in, time.Second)}
 	}
-	return Forecast{Watch: lowScore(samples)}
-}
-
-// lowScore says that the newest score is degraded or worse; else it is empty.
-func lowScore(samples []Observation) string {
 	if score := samples[len(samples)-1].Score; score <= degradedScore {
-		return fmt.Sprintf("Score only %.0f, but not falling.", score)
+		return Forecast{Watch: fmt.Sprintf("Score only %.0f, but not falling.", score)}
 	}
-	return ""
+	return Forecast{}
 }
 
 // failure says which measure would cross its limit within the horizon, and when.

@@ -140,7 +140,7 @@ func live(t *testing.T, s story, fails bool) (replaced, end int) {
 		}
 		seen = append(seen, o)
 		seen = slices.Delete(seen, 0, max(0, len(seen)-simKept))
-		if replaced < 0 && simPrediction.Next(seen).Action == policy.Restart {
+		if replaced < 0 && simPrediction.Next(seen) != "" {
 			replaced = i
 		}
 	}

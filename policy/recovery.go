@@ -7,42 +7,23 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
 )
 
 // backoffJitter spreads each backoff by this fraction up and down, so that workers that crashed together do not restart together.
 const backoffJitter = 0.10
 
-// Recovery is how a worker restarts after its process ended without a request.
-type Recovery struct {
-	// Restart is when there is a next process at all.
-	Restart RestartMode
-	// MaxConsecutiveFailures is the number of consecutive failures at which the worker gives up; 0 or less is never.
-	MaxConsecutiveFailures int
-	// The delay before the restart after consecutive failure n ≥ 2 of a short-lived process is BackoffInitial × BackoffMultiplier^(n−2),
-	// at most BackoffMax, and BackoffInitial after a longer life. A multiplier below 1 counts as 1.
-	BackoffInitial    time.Duration
-	BackoffMax        time.Duration
-	BackoffMultiplier float64
-	// HealthyReset is how long a process has to be healthy to reset the count of failures.
-	HealthyReset time.Duration
-}
-
-// RestartMode is after which ends that nobody requested a worker starts its next process.
-type RestartMode string
-
-// The modes. An empty mode is RestartAlways.
-const (
-	RestartAlways    RestartMode = "always"
-	RestartOnFailure RestartMode = "on-failure" // not after exit code 0
-	RestartNever     RestartMode = "never"
-)
+// Recovery is how a worker restarts after its process ended without a request. An empty Restart is spec.RestartAlways, and a MaxConsecutiveFailures of 0
+// or less never gives up. The delay before the restart after consecutive failure n ≥ 2 of a short-lived process is
+// BackoffInitial × BackoffMultiplier^(n−2), at most BackoffMax, and BackoffInitial after a longer life. A multiplier below 1 counts as 1.
+type Recovery spec.Recovery
 
 // AfterEnd decides about the modes of Restart, and about a program that has finished: Rest if the worker starts no next process, Restart at once
 // after a clean exit of a life that was not short, and else Watch: it is a failure, about which Next decides.
 func (r Recovery) AfterEnd(outcome lifecycle.State, shortLived bool, cause string) Decision {
 	finished := outcome == lifecycle.Finished
 	switch {
-	case r.Restart == RestartNever, r.Restart == RestartOnFailure && finished:
+	case r.Restart == spec.RestartNever, r.Restart == spec.RestartOnFailure && finished:
 		return Decision{Action: Rest, Reason: fmt.Sprintf("Not restarting (recovery.restart = %q): %s", r.Restart, cause)}
 	case finished && !shortLived:
 		return Decision{Action: Restart, Reason: "Restarting immediately: " + cause}
@@ -77,7 +58,7 @@ func (r Recovery) Next(n int, shortLived bool, cause string, random float64) Dec
 // MaxAttempts is how many attempts a start may make until the next delay exceeds most, or the worker gives up: at least 1, at most MaxStartAttempts.
 // failuresInARow is the number of consecutive failures before the first attempt.
 func (r Recovery) MaxAttempts(failuresInARow int, most time.Duration) int {
-	if r.Restart == RestartNever {
+	if r.Restart == spec.RestartNever {
 		return 1
 	}
 	for n := 1; n < MaxStartAttempts; n++ {
@@ -105,7 +86,7 @@ func (r Recovery) Probation(n int, shortLived bool) time.Duration {
 // IsShortLived reports whether a process that lived so long was short-lived: it would not have passed the shortest probation. A process that was
 // never ready lived for 0.
 func (r Recovery) IsShortLived(life time.Duration) bool {
-	return life < min(minProbation, r.HealthyReset)
+	return life < min(minProbation, r.HealthyReset.D())
 }
 
 // StableAfter is how long a process has to live after a crash to count as stable.
@@ -119,7 +100,7 @@ const (
 // CountFailure is the number of consecutive failures including this one: previous + 1, or 1 if the incarnation was healthy for HealthyReset or
 // longer. An incarnation that was never ready was healthy for 0.
 func (r Recovery) CountFailure(previous int, healthyFor time.Duration) int {
-	if previous < 0 || (healthyFor > 0 && healthyFor >= r.HealthyReset) {
+	if previous < 0 || (healthyFor > 0 && healthyFor >= r.HealthyReset.D()) {
 		return 1
 	}
 	return min(previous, math.MaxInt-1) + 1

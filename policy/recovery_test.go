@@ -10,11 +10,12 @@ import (
 
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/spec"
 )
 
 var recovery = policy.Recovery{
-	MaxConsecutiveFailures: 10, BackoffInitial: 100 * time.Millisecond, BackoffMax: time.Minute, BackoffMultiplier: 3,
-	HealthyReset: time.Minute,
+	MaxConsecutiveFailures: 10, BackoffInitial: spec.Duration(100 * time.Millisecond), BackoffMax: spec.Duration(time.Minute), BackoffMultiplier: 3,
+	HealthyReset: spec.Duration(time.Minute),
 }
 
 func TestACrashedWorkerComesBackFasterTheLessItCrashed(t *testing.T) {
@@ -57,8 +58,8 @@ func TestBackoffStaysWithinItsBoundsWhateverTheSettings(t *testing.T) {
 	odd := []float64{0, -1, 1, math.NaN(), math.Inf(1), math.Inf(-1), math.MaxFloat64, 0.5}
 	for range 5_000 {
 		r := policy.Recovery{
-			BackoffInitial:    time.Duration(draw.Int64N(math.MaxInt64) >> draw.IntN(63)),
-			BackoffMax:        time.Duration(draw.Int64N(math.MaxInt64) >> draw.IntN(63)),
+			BackoffInitial:    spec.Duration(time.Duration(draw.Int64N(math.MaxInt64) >> draw.IntN(63))),
+			BackoffMax:        spec.Duration(time.Duration(draw.Int64N(math.MaxInt64) >> draw.IntN(63))),
 			BackoffMultiplier: draw.Float64() * 5,
 		}
 		random := draw.Float64()
@@ -106,7 +107,7 @@ func TestAttemptsWithALongDelayAreLeftToTheCaller(t *testing.T) {
 	short.MaxConsecutiveFailures = 3
 	require.Equal(t, 3, short.MaxAttempts(0, 5*time.Second), "the third failure is the last")
 	endless := recovery
-	endless.MaxConsecutiveFailures, endless.BackoffMax = 0, time.Second
+	endless.MaxConsecutiveFailures, endless.BackoffMax = 0, spec.Duration(time.Second)
 	require.Equal(t, policy.MaxStartAttempts, endless.MaxAttempts(1000, 5*time.Second))
 }
 
@@ -118,28 +119,28 @@ func TestALongerLifeCostsNoMoreThanTheFirstBackoff(t *testing.T) {
 	}
 	require.Equal(t, policy.GiveUp, recovery.Next(10, false, "killed by SIGKILL", 0).Action, "it counts nevertheless")
 	slow := recovery
-	slow.BackoffInitial = 2 * time.Second
+	slow.BackoffInitial = spec.Duration(2 * time.Second)
 	require.InDelta(t, 2*time.Second, slow.Next(5, false, "x", 0.5).Delay, 1000)
 }
 
 func TestWhatFollowsAnEndDependsOnTheMode(t *testing.T) {
 	for _, c := range []struct {
-		mode    policy.RestartMode
+		mode    string
 		outcome lifecycle.State
 		short   bool
 		want    policy.Action
 	}{
 		{"", lifecycle.Finished, false, policy.Restart}, // as before there were modes
-		{policy.RestartAlways, lifecycle.Finished, false, policy.Restart},
-		{policy.RestartAlways, lifecycle.Finished, true, policy.Watch}, // a failure
-		{policy.RestartAlways, lifecycle.Failed, false, policy.Watch},
-		{policy.RestartAlways, lifecycle.Killed, false, policy.Watch},
-		{policy.RestartOnFailure, lifecycle.Finished, false, policy.Rest},
-		{policy.RestartOnFailure, lifecycle.Finished, true, policy.Rest},
-		{policy.RestartOnFailure, lifecycle.Failed, false, policy.Watch},
-		{policy.RestartNever, lifecycle.Finished, false, policy.Rest},
-		{policy.RestartNever, lifecycle.Failed, true, policy.Rest},
-		{policy.RestartNever, lifecycle.Killed, false, policy.Rest},
+		{spec.RestartAlways, lifecycle.Finished, false, policy.Restart},
+		{spec.RestartAlways, lifecycle.Finished, true, policy.Watch}, // a failure
+		{spec.RestartAlways, lifecycle.Failed, false, policy.Watch},
+		{spec.RestartAlways, lifecycle.Killed, false, policy.Watch},
+		{spec.RestartOnFailure, lifecycle.Finished, false, policy.Rest},
+		{spec.RestartOnFailure, lifecycle.Finished, true, policy.Rest},
+		{spec.RestartOnFailure, lifecycle.Failed, false, policy.Watch},
+		{spec.RestartNever, lifecycle.Finished, false, policy.Rest},
+		{spec.RestartNever, lifecycle.Failed, true, policy.Rest},
+		{spec.RestartNever, lifecycle.Killed, false, policy.Rest},
 	} {
 		d := policy.Recovery{Restart: c.mode}.AfterEnd(c.outcome, c.short, "exited with code 0")
 		require.Equal(t, c.want, d.Action, "%+v", c)
@@ -149,7 +150,7 @@ func TestWhatFollowsAnEndDependsOnTheMode(t *testing.T) {
 		}
 	}
 	never := recovery
-	never.Restart = policy.RestartNever
+	never.Restart = spec.RestartNever
 	require.Equal(t, 1, never.MaxAttempts(0, time.Hour), "a start is not attempted again either")
 }
 
@@ -165,6 +166,6 @@ func TestOnlyLivesOfLessThanASecondHaveAProbation(t *testing.T) {
 	require.True(t, recovery.IsShortLived(999*time.Millisecond))
 	require.False(t, recovery.IsShortLived(time.Second), "it has outlived what a probation would have asked of it")
 	quick := recovery
-	quick.HealthyReset = 500 * time.Millisecond
+	quick.HealthyReset = spec.Duration(500 * time.Millisecond)
 	require.False(t, quick.IsShortLived(500*time.Millisecond), "what counts as healthy is not short")
 }

@@ -6,63 +6,37 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// PoolFacts is the input of a report: the state of a pool and its workers.
-type PoolFacts struct {
-	Pool        string
-	Size        int // wanted number of workers
-	SpecVersion int64
-	Stopping    bool
-	// FollowsDemand says that the size follows the demand, and AboveMax why it is at its maximum although more is wanted; else it is empty.
-	FollowsDemand bool
-	AboveMax      string
-	// Rollout is the progress of a rolling restart, Halted why it halted; empty if there is none.
-	Rollout, Halted string
-	// StartsPaused is why the pool's starts are held; empty if they are not.
-	StartsPaused string
-	// MaxMemoryBytes is the memory at which a worker is rotated; 0 is never. AutoMaxMemory derives it from each program's baseline.
-	MaxMemoryBytes int64
-	AutoMaxMemory  bool
-	Workers        []WorkerFacts
-	At             time.Time
+// pool is what a report is about.
+type pool struct {
+	api.PoolWorkers
+	status  api.PoolStatus
+	workers []worker
+	at      time.Time
 }
 
-// WorkerFacts is the state of one worker. Measured says that the fields after it are known: a pool knows only the states of its workers.
-type WorkerFacts struct {
-	Worker      string
-	State       lifecycle.State
-	Health      lifecycle.Health
-	Since       time.Time // when it came into that state
-	Reason      string
-	Host        string
-	Resting     bool   // it stays down until an operator restarts it
-	Unreachable string // why the worker could not be queried; empty if it could
+// halted is why the rolling restart has halted; "" if it has not, or there is none.
+func (p pool) halted() string {
+	if p.Rollout == nil {
+		return ""
+	}
+	return p.Rollout.Halted
+}
 
-	Measured            bool
-	Grade               Grade
-	Score               *float64
-	Warnings            []string
-	Watch               string        // why it should be watched closely
-	FailsIn             time.Duration // to its limit, as prediction sees it; 0 means no failure in sight
-	Holder              string        // of a lease on it
-	Requests, Failed    int64
-	CallTime            time.Duration // of all requests
-	MemoryBytes         int64         // of its whole process tree
-	PeakMemoryBytes     int64
-	MaxMemoryBytes      int64 // at which it is rotated; 0 is none, or not known
-	CPUPercent          float64
-	OpenFiles, Threads  int
-	Network             *NetworkUsage // nil unless its process tree has a network namespace of its own
-	Uptime              time.Duration
-	Restarts            map[string]int64          // unplanned, by cause, since the worker was created
-	Rotations           map[string]int64          // planned, by cause
-	Ended               map[lifecycle.State]int64 // processes that have ended, by outcome
-	ConsecutiveFailures int
-	// Observed is why it would be replaced if policy.mode were not "observe", Replacing why it is being replaced, ReplacementFailed why the
-	// last replacement failed, and Rotated why the last one was wanted.
-	Observed, Replacing, ReplacementFailed, Rotated string
+// worker is one of its workers. measured says that the figures are known: a pool knows only the states of its workers.
+type worker struct {
+	api.WorkerState
+	api.Metrics
+	measured    bool
+	resting     bool   // it stays down until an operator restarts it
+	unreachable string // why it could not be queried; empty if it could
+}
+
+func (w worker) isLeased() bool {
+	return w.State == lifecycle.Busy || w.Lease != nil && w.Lease.Holder != ""
 }
 
 // Report is the health of a pool, its problems and their fixes. Its text is for people, its fields for programs.
@@ -114,7 +88,7 @@ type WorkerHealth struct {
 	CPUPercent  *float64 `json:"cpu_percent"` // 100 is one core
 	UptimeS     *float64 `json:"uptime_s"`
 	// Network is nil unless the worker's process tree has a network namespace of its own.
-	Network *NetworkUsage `json:"network,omitempty"`
+	Network *api.NetworkBytes `json:"network,omitempty"`
 	// FailsInS is how long the worker takes to its limit at the present trend; 0 means no failure in sight.
 	FailsInS float64 `json:"fails_in_s,omitempty"`
 	Reason   string  `json:"reason,omitempty"`
@@ -134,16 +108,10 @@ type Resources struct {
 	LargestBytes int64             `json:"largest_bytes,omitempty"`
 }
 
-// NetworkUsage is what a process tree has received and sent.
-type NetworkUsage struct {
-	ReceivedBytes int64 `json:"received_bytes"`
-	SentBytes     int64 `json:"sent_bytes"`
-}
-
 // NetworkResources is the sum of those workers whose network is known.
 type NetworkResources struct {
 	Measured int `json:"measured"` // number of workers
-	NetworkUsage
+	api.NetworkBytes
 }
 
 // Performance is what the workers have served since they were created.
@@ -176,33 +144,67 @@ type Alert struct {
 	Text     string   `json:"text"`
 }
 
-// NewReport makes the report of a pool.
-func NewReport(p PoolFacts) Report {
-	r := Report{Pool: p.Pool, At: p.At, Overview: overview(p), Health: []WorkerHealth{}, Alerts: alerts(p)}
-	measured := slices.DeleteFunc(slices.Clone(p.Workers), func(w WorkerFacts) bool { return !w.Measured })
+// NewReport reports on a pool and on workers that were queried, as they were at now.
+func NewReport(status api.PoolStatus, workers api.PoolWorkers, now time.Time) Report {
+	resting := map[string]bool{}
+	for _, entry := range status.Workers {
+		resting[api.WorkerName(status.Pool, entry.Slot)] = entry.Resting
+	}
+	p := pool{PoolWorkers: workers, status: status, at: now.UTC()}
+	for _, w := range workers.Workers {
+		known := worker{WorkerState: w.WorkerState, Metrics: w.Metrics, measured: w.Error == "", resting: resting[w.Worker], unreachable: w.Error}
+		if w.Error != "" { // what else is known may be of two moments
+			known.Metrics = api.Metrics{}
+			known.WorkerState = api.WorkerState{Worker: w.Worker, State: w.State, Health: w.Health, Since: w.Since, Reason: w.Reason, Host: w.Host}
+		}
+		p.workers = append(p.workers, known)
+	}
+	return p.report()
+}
+
+// NewRosterReport reports on what a pool itself knows: the states of its workers at now, and none of their figures.
+func NewRosterReport(status api.PoolStatus, now time.Time) Report {
+	p := pool{status: status, at: now.UTC(), PoolWorkers: api.PoolWorkers{
+		Pool: status.Pool, Size: status.Size, SpecVersion: status.SpecVersion, Rollout: status.Rollout,
+	}}
+	for _, entry := range status.Workers {
+		if entry.Gone {
+			continue
+		}
+		known := worker{WorkerState: entry.Worker(status.Pool).WorkerState, resting: entry.Resting}
+		known.Health = lifecycle.Unknown // workers do not report it
+		if known.State == lifecycle.Degraded {
+			known.Health = lifecycle.Unhealthy
+		}
+		p.workers = append(p.workers, known)
+	}
+	return p.report()
+}
+
+func (p pool) report() Report {
+	r := Report{Pool: p.Pool, At: p.at, Overview: overview(p), Health: []WorkerHealth{}, Alerts: alerts(p)}
+	measured := slices.DeleteFunc(slices.Clone(p.workers), func(w worker) bool { return !w.measured })
 	if len(measured) > 0 {
 		r.Resources, r.Performance = resources(measured), performance(measured)
 	}
-	for _, w := range p.Workers {
+	for _, w := range p.workers {
 		health := WorkerHealth{
-			Worker: w.Worker, State: w.State, Health: w.Health, Grade: w.Grade, Score: w.Score, ForS: max(0, p.At.Sub(w.Since).Seconds()), Reason: watchReason(w), FailsInS: w.FailsIn.Seconds(),
+			Worker: w.Worker, State: w.State, Health: w.Health, Grade: Grade(w.Grade), Score: w.Score, Reason: watchReason(w), FailsInS: w.FailsInS,
 		}
-		if w.Since.IsZero() {
-			health.ForS = 0
+		if !w.Since.IsZero() {
+			health.ForS = max(0, p.at.Sub(w.Since).Seconds())
 		}
-		if w.Measured {
-			uptime := w.Uptime.Seconds()
-			health.MemoryBytes, health.CPUPercent, health.UptimeS = &w.MemoryBytes, &w.CPUPercent, &uptime
-			health.Network = w.Network
+		if w.measured {
+			health.MemoryBytes, health.CPUPercent, health.UptimeS, health.Network = &w.CurrentMemoryBytes, &w.CPUPercent, &w.UptimeS, w.Network
 		}
-		if health.Reason == "" && w.Replacing != "" {
-			health.Reason = "being replaced: " + w.Replacing
+		if health.Reason == "" && w.Rotation != nil && w.Rotation.Reason != "" {
+			health.Reason = "being replaced: " + w.Rotation.Reason
 		}
-		if !w.serving() {
+		if !w.State.InService() {
 			health.Reason = w.Reason
 		}
-		if w.Unreachable != "" {
-			health.Reason = "not reachable; last report to the pool: " + w.Unreachable
+		if w.unreachable != "" {
+			health.Reason = "not reachable; last report to the pool: " + w.unreachable
 		}
 		r.Health = append(r.Health, health)
 	}
@@ -210,25 +212,23 @@ func NewReport(p PoolFacts) Report {
 	return r
 }
 
-func (w WorkerFacts) serving() bool { return w.State.InService() }
-
-func overview(p PoolFacts) Overview {
+func overview(p pool) Overview {
 	o := Overview{Status: StatusHealthy, Size: p.Size, SpecVersion: p.SpecVersion, States: map[string]int{}, Hosts: map[string]int{}}
-	for _, w := range p.Workers {
+	for _, w := range p.workers {
 		o.States[string(w.State)]++
 		if w.Host != "" {
 			o.Hosts[w.Host]++
 		}
-		if w.serving() {
+		if w.State.InService() {
 			o.Ready++
 		}
-		if w.State == lifecycle.Busy || w.Holder != "" {
+		if w.isLeased() {
 			o.Leased++
 		}
 	}
 	switch {
-	case p.Stopping:
-		o.Status, o.Summary = StatusStopping, fmt.Sprintf("Pool %s is stopping; %s left.", p.Pool, counted(len(p.Workers), "worker"))
+	case p.status.Stopping:
+		o.Status, o.Summary = StatusStopping, fmt.Sprintf("Pool %s is stopping; %s left.", p.Pool, counted(len(p.workers), "worker"))
 	case o.Ready == 0 && p.Size > 0:
 		o.Status, o.Summary = StatusDown, fmt.Sprintf("Pool %s is down: none of its %s is in service.", p.Pool, counted(p.Size, "worker"))
 	case o.Ready < p.Size:
@@ -236,29 +236,29 @@ func overview(p PoolFacts) Overview {
 	default:
 		o.Summary = fmt.Sprintf("Pool %s is healthy: %d of %d workers are in service.", p.Pool, o.Ready, p.Size)
 	}
-	if p.Rollout != "" {
-		o.Summary += " A rolling restart is under way: " + p.Rollout + "."
+	if r := p.Rollout; r != nil {
+		o.Summary += fmt.Sprintf(" A rolling restart is under way: %s, %d done and %d to go.", r.Reason, r.Done, len(r.Waiting)+len(r.Current))
 	}
 	return o
 }
 
-func resources(measured []WorkerFacts) *Resources {
+func resources(measured []worker) *Resources {
 	r := &Resources{Measured: len(measured)}
 	for _, w := range measured {
-		r.MemoryBytes += w.MemoryBytes
+		r.MemoryBytes += w.CurrentMemoryBytes
 		r.PeakMemoryBytes += w.PeakMemoryBytes
 		r.CPUPercent += w.CPUPercent
 		r.OpenFiles += w.OpenFiles
 		r.Threads += w.Threads
 		r.addNetwork(w.Network)
-		if w.MemoryBytes > r.LargestBytes {
-			r.Largest, r.LargestBytes = w.Worker, w.MemoryBytes
+		if w.CurrentMemoryBytes > r.LargestBytes {
+			r.Largest, r.LargestBytes = w.Worker, w.CurrentMemoryBytes
 		}
 	}
 	return r
 }
 
-func (r *Resources) addNetwork(n *NetworkUsage) {
+func (r *Resources) addNetwork(n *api.NetworkBytes) {
 	if n == nil {
 		return
 	}
@@ -270,45 +270,38 @@ func (r *Resources) addNetwork(n *NetworkUsage) {
 	r.Network.SentBytes += n.SentBytes
 }
 
-func performance(measured []WorkerFacts) *Performance {
+func performance(measured []worker) *Performance {
 	p := &Performance{Restarts: map[string]int64{}, Rotations: map[string]int64{}, Ended: map[lifecycle.State]int64{}}
-	var took time.Duration
+	var took int64 // ms
 	for _, w := range measured {
-		p.Requests += w.Requests
-		p.Failed += w.Failed
-		took += w.CallTime
-		if mean := w.meanCallMS(); mean > p.SlowestMS {
+		p.Requests += w.RequestsServed
+		p.Failed += w.RequestsFailed
+		took += w.TotalCallTimeMS
+		if mean := float64(w.TotalCallTimeMS) / float64(w.RequestsServed); w.RequestsServed > 0 && mean > p.SlowestMS {
 			p.Slowest, p.SlowestMS = w.Worker, mean
 		}
-		for cause, n := range w.Restarts {
+		for cause, n := range w.RestartsByReason {
 			p.Restarts[cause] += n
 		}
-		for cause, n := range w.Rotations {
+		for cause, n := range w.RotationsByReason {
 			p.Rotations[cause] += n
 		}
-		for outcome, n := range w.Ended {
-			p.Ended[outcome] += n
+		for outcome, n := range w.EndedByOutcome {
+			p.Ended[lifecycle.State(outcome)] += n
 		}
 	}
 	if p.Requests > 0 {
 		p.FailedShare = float64(p.Failed) / float64(p.Requests)
-		p.AvgCallMS = float64(took.Microseconds()) / 1000 / float64(p.Requests)
+		p.AvgCallMS = float64(took) / float64(p.Requests)
 	}
 	return p
 }
 
-func (w WorkerFacts) meanCallMS() float64 {
-	if w.Requests == 0 {
-		return 0
-	}
-	return float64(w.CallTime.Microseconds()) / 1000 / float64(w.Requests)
-}
-
 // watchReason is what is wrong with a worker that serves, or will be: a failure in sight comes first.
-func watchReason(w WorkerFacts) string {
-	reasons := slices.Clone(w.Warnings)
-	if w.Watch != "" && (w.FailsIn > 0 || len(reasons) == 0) {
-		reasons = slices.Insert(reasons, 0, w.Watch)
+func watchReason(w worker) string {
+	why := slices.Clone(w.Warnings)
+	if w.Watch != "" && (w.FailsInS > 0 || len(why) == 0) {
+		why = slices.Insert(why, 0, w.Watch)
 	}
-	return strings.Join(reasons, " ")
+	return strings.Join(why, " ")
 }

@@ -9,33 +9,41 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
 )
 
 var reportTime = time.Date(2026, 11, 21, 3, 0, 0, 0, time.UTC)
 
 // well is a worker that serves and has nothing wrong with it.
-func well(slot int) WorkerFacts {
-	return WorkerFacts{
-		Worker: fmt.Sprintf("p/%d", slot), State: lifecycle.Ready, Health: lifecycle.Healthy, Since: reportTime.Add(-time.Hour), Host: "h1",
-		Measured: true, Grade: GradeExcellent, Requests: 100, CallTime: time.Second, MemoryBytes: 50e6, PeakMemoryBytes: 60e6,
-		CPUPercent: 10, OpenFiles: 5, Threads: 2, Uptime: time.Hour,
+func well(slot int) worker {
+	return worker{
+		WorkerState: api.WorkerState{
+			Worker: fmt.Sprintf("p/%d", slot), State: lifecycle.Ready, Health: lifecycle.Healthy, Since: reportTime.Add(-time.Hour), Host: "h1", Grade: string(GradeExcellent),
+		},
+		Metrics: api.Metrics{
+			WorkerCounters: api.WorkerCounters{RequestsServed: 100, TotalCallTimeMS: 1000, PeakMemoryBytes: 60e6}, CurrentMemoryBytes: 50e6, CPUPercent: 10, OpenFiles: 5, Threads: 2, UptimeS: 3600,
+		},
+		measured: true,
 	}
 }
 
 // like is well with a change.
-func like(slot int, change func(*WorkerFacts)) WorkerFacts {
+func like(slot int, change func(*worker)) worker {
 	w := well(slot)
 	change(&w)
 	return w
 }
 
-func poolOf(workers ...WorkerFacts) PoolFacts {
-	return PoolFacts{Pool: "p", Size: len(workers), SpecVersion: 1, MaxMemoryBytes: 500e6, Workers: workers, At: reportTime}
+func poolOf(workers ...worker) pool {
+	status := api.PoolStatus{Spec: spec.Default()}
+	status.Spec.Rotation.MaxMemory = 500e6
+	return pool{PoolWorkers: api.PoolWorkers{Pool: "p", Size: len(workers), SpecVersion: 1}, status: status, workers: workers, at: reportTime}
 }
 
 func TestAPoolThatIsWellNeedsNothing(t *testing.T) {
-	r := NewReport(poolOf(well(0), well(1)))
+	r := poolOf(well(0), well(1)).report()
 	require.Equal(t, Overview{
 		Status: StatusHealthy, Summary: "Pool p is healthy: 2 of 2 workers are in service.", Size: 2, Ready: 2, SpecVersion: 1,
 		States: map[string]int{"ready": 2}, Hosts: map[string]int{"h1": 2},
@@ -51,22 +59,22 @@ func TestAPoolThatIsWellNeedsNothing(t *testing.T) {
 }
 
 func TestAReportAddsUpTheNetworksThatAreKnown(t *testing.T) {
-	counted := like(0, func(w *WorkerFacts) { w.Network = &NetworkUsage{ReceivedBytes: 3, SentBytes: 4} })
-	r := NewReport(poolOf(counted, well(1), counted))
-	require.Equal(t, &NetworkResources{Measured: 2, NetworkUsage: NetworkUsage{ReceivedBytes: 6, SentBytes: 8}}, r.Resources.Network)
+	counted := like(0, func(w *worker) { w.Network = &api.NetworkBytes{ReceivedBytes: 3, SentBytes: 4} })
+	r := poolOf(counted, well(1), counted).report()
+	require.Equal(t, &NetworkResources{Measured: 2, NetworkBytes: api.NetworkBytes{ReceivedBytes: 6, SentBytes: 8}}, r.Resources.Network)
 	require.Equal(t, counted.Network, r.Health[0].Network)
 	require.Nil(t, r.Health[1].Network)
-	require.Nil(t, NewReport(poolOf(well(0))).Resources.Network)
+	require.Nil(t, poolOf(well(0)).report().Resources.Network)
 }
 
 func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
-	resting := like(0, func(w *WorkerFacts) {
-		w.State, w.Resting, w.Reason, w.Host, w.Measured = lifecycle.Failed, true, "Gave up after 10 failures in a row", "", false
+	resting := like(0, func(w *worker) {
+		w.State, w.resting, w.Reason, w.Host, w.measured = lifecycle.Failed, true, "Gave up after 10 failures in a row", "", false
 	})
 	warnings := Grading{MemoryMB: Bands{100, 250, 500, 750}}.Assess(Reading{MemoryBytes: 600e6}).Warnings
 	tooBusy := Grading{CPUPercent: Bands{20, 50, 80, 95}}.Assess(Reading{CPUPercent: 110}).Warnings
 	for name, c := range map[string]struct {
-		facts  PoolFacts
+		pool   pool
 		status Status
 		alerts []string // severity, worker and text
 		advice []string // each in part, in order
@@ -82,134 +90,136 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			[]string{"restart: ctl workers restart p --worker 0."},
 		},
 		"no host has room": {
-			poolOf(well(0), like(1, func(w *WorkerFacts) {
+			poolOf(well(0), like(1, func(w *worker) {
 				w.State, w.Reason = lifecycle.Pending, "nobody took it; start an agent with that label, or raise --capacity of one"
 			})), StatusShort,
 			[]string{"warning p/1 It waits for its start: nobody took it; start an agent with that label, or raise --capacity of one."},
 			[]string{"Start an agent that can take p/1, or raise --capacity of one; ctl pool status p shows what is missing."},
 		},
 		"a rollout that halted": {
-			func() PoolFacts { p := poolOf(well(0)); p.Halted = "p/0 did not come back"; return p }(), StatusHealthy,
+			func() pool { p := poolOf(well(0)); p.Rollout = &api.Rollout{Halted: "p/0 did not come back"}; return p }(), StatusHealthy,
 			[]string{"warning  The rolling restart has halted: p/0 did not come back."},
 			[]string{"ctl pool apply -f pool.toml."},
 		},
 		"starts that are held": {
-			func() PoolFacts { p := poolOf(well(0)); p.StartsPaused = "too many starts failed"; return p }(), StatusHealthy,
+			func() pool { p := poolOf(well(0)); p.status.StartsPaused = "too many starts failed"; return p }(), StatusHealthy,
 			[]string{"critical  too many starts failed."},
 			[]string{"Fix what keeps the program from starting"},
 		},
 		"processes that end unasked, most of them by themselves": {
-			poolOf(like(0, func(w *WorkerFacts) { w.Restarts = map[string]int64{"exit": 5, "host_lost": 1} }), well(1)), StatusHealthy, nil,
+			poolOf(like(0, func(w *worker) { w.RestartsByReason = map[string]int64{"exit": 5, "host_lost": 1} }), well(1)), StatusHealthy, nil,
 			[]string{"Find out why the processes of p/0 end unexpectedly (most often: exit): ctl history p/0."},
 		},
 		"calls that fail": {
-			poolOf(like(0, func(w *WorkerFacts) { w.Failed = 20 })), StatusHealthy,
+			poolOf(like(0, func(w *worker) { w.RequestsFailed = 20 })), StatusHealthy,
 			[]string{"warning p/0 20 % of its calls failed (20 of 100)."},
 			[]string{"Investigate the failing calls of p/0"},
 		},
 		"two calls of which one failed say little": {
-			poolOf(like(0, func(w *WorkerFacts) { w.Requests, w.Failed = 2, 1 })), StatusHealthy, nil, []string{"Nothing to do."},
+			poolOf(like(0, func(w *worker) { w.RequestsServed, w.RequestsFailed = 2, 1 })), StatusHealthy, nil, []string{"Nothing to do."},
 		},
 		"memory near the limit": {
-			poolOf(like(0, func(w *WorkerFacts) { w.MemoryBytes = 450e6 })), StatusHealthy, nil,
+			poolOf(like(0, func(w *worker) { w.CurrentMemoryBytes = 450e6 })), StatusHealthy, nil,
 			[]string{"Expect p/0 to be replaced soon, at rotation.max_memory (500 MB)"},
 		},
 		"replaced for memory again and again": {
-			poolOf(like(0, func(w *WorkerFacts) { w.Rotations = map[string]int64{"memory": 2, "prediction": 1, "requests": 9} })), StatusHealthy, nil,
+			poolOf(like(0, func(w *worker) { w.RotationsByReason = map[string]int64{"memory": 2, "prediction": 1, "requests": 9} })), StatusHealthy, nil,
 			[]string{"Look for a leak in the program, or raise rotation.max_memory (500 MB): workers were replaced 3 times for their memory or grade."},
 		},
 		"replaced again and again, and the bands decided": {
-			poolOf(like(0, func(w *WorkerFacts) {
-				w.Rotations = map[string]int64{"grade": 3}
-				w.Rotated = `Replacing worker: grade failing. Its memory is 816 MB: failing; good is below 341 (health.memory_bands = "auto", baseline 90 MB).`
+			poolOf(like(0, func(w *worker) {
+				w.RotationsByReason = map[string]int64{"grade": 3}
+				w.LastRotation = &api.RotationStatus{Reason: `Replacing worker: grade failing. Its memory is 816 MB: failing; good is below 341 (health.memory_bands = "auto", baseline 90 MB).`}
 			})), StatusHealthy, nil,
 			[]string{"Look for a leak in the program, or raise health.memory_bands: workers were replaced 3 times for their memory or grade."},
 		},
 		"replaced again and again, and a hard limit decided": {
-			poolOf(like(0, func(w *WorkerFacts) {
-				w.Rotations = map[string]int64{"prediction": 3}
-				w.Rotated = "Replacing worker before it fails: memory would reach 600 MB (limits.memory) in 3s."
+			poolOf(like(0, func(w *worker) {
+				w.RotationsByReason = map[string]int64{"prediction": 3}
+				w.LastRotation = &api.RotationStatus{Reason: "Replacing worker before it fails: memory would reach 600 MB (limits.memory) in 3s."}
 			})), StatusHealthy, nil,
 			[]string{"Look for a leak in the program, or raise limits.memory: workers were replaced 3 times for their memory or grade."},
 		},
 		"near a limit by its baseline": {
-			func() PoolFacts {
-				p := poolOf(like(0, func(w *WorkerFacts) { w.MemoryBytes, w.MaxMemoryBytes = 500e6, 537e6 }))
-				p.MaxMemoryBytes, p.AutoMaxMemory = 0, true
+			func() pool {
+				p := poolOf(like(0, func(w *worker) { w.CurrentMemoryBytes, w.MaxMemoryBytes = 500e6, 537e6 }))
+				p.status.Spec.Rotation.MaxMemory = spec.Auto
 				return p
 			}(), StatusHealthy, nil,
 			[]string{"Expect p/0 to be replaced soon, at rotation.max_memory (auto)"},
 		},
 		"one that is unlike its siblings": {
-			poolOf(well(0), well(1), like(2, func(w *WorkerFacts) { w.MemoryBytes = 150e6 })), StatusHealthy, nil,
+			poolOf(well(0), well(1), like(2, func(w *worker) { w.CurrentMemoryBytes = 150e6 })), StatusHealthy, nil,
 			[]string{"Investigate p/2"},
 		},
 		"near max_memory, and the bands decide first": {
-			poolOf(like(0, func(w *WorkerFacts) { w.MemoryBytes, w.Grade, w.Warnings = 490e6, GradeCritical, warnings })), StatusHealthy,
+			poolOf(like(0, func(w *worker) { w.CurrentMemoryBytes, w.Grade, w.Warnings = 490e6, string(GradeCritical), warnings })), StatusHealthy,
 			[]string{"warning p/0 Its grade is critical. " + warnings[0]},
 			[]string{"Expect p/0 to be replaced soon for a bad grade; raise health.memory_bands if the program needs that much."},
 		},
 		"near max_memory, and the CPU bands decide first": {
-			poolOf(like(0, func(w *WorkerFacts) { w.MemoryBytes, w.Grade, w.Warnings = 490e6, GradeFailing, tooBusy })), StatusHealthy,
+			poolOf(like(0, func(w *worker) { w.CurrentMemoryBytes, w.Grade, w.Warnings = 490e6, string(GradeFailing), tooBusy })), StatusHealthy,
 			[]string{"warning p/0 Its grade is failing. " + tooBusy[0]},
 			[]string{"Expect p/0 to be replaced soon for a bad grade; raise health.cpu_bands if the program needs that much."},
 		},
 		"rotated for its grade": {
-			poolOf(like(0, func(w *WorkerFacts) {
-				w.Rotations = map[string]int64{"grade": 3}
-				w.Grade, w.Warnings = GradeFailing, warnings
+			poolOf(like(0, func(w *worker) {
+				w.RotationsByReason = map[string]int64{"grade": 3}
+				w.Grade, w.Warnings = string(GradeFailing), warnings
 			})), StatusHealthy,
 			[]string{"warning p/0 Its grade is failing. " + warnings[0]},
 			[]string{"Look for a leak in the program, or raise health.memory_bands: workers were replaced 3 times for their memory or grade."},
 		},
 		"a critical grade": {
-			poolOf(like(0, func(w *WorkerFacts) { w.Grade, w.Warnings = GradeCritical, warnings })), StatusHealthy,
+			poolOf(like(0, func(w *worker) { w.Grade, w.Warnings = string(GradeCritical), warnings })), StatusHealthy,
 			[]string{"warning p/0 Its grade is critical. " + warnings[0]},
 			[]string{"Expect p/0 to be replaced soon for a bad grade; raise health.memory_bands if the program needs that much."},
 		},
 		"all leased": {
-			poolOf(like(0, func(w *WorkerFacts) { w.State, w.Holder = lifecycle.Busy, "me" }), like(1, func(w *WorkerFacts) { w.State = lifecycle.Busy })),
+			poolOf(like(0, func(w *worker) { w.Lease = &api.Lease{Holder: "me"} }), like(1, func(w *worker) { w.State = lifecycle.Busy })),
 			StatusHealthy, nil, []string{"ctl pool scale p 3. All 2 workers are leased."},
 		},
 		"there were no calls for hours": {
-			poolOf(like(0, func(w *WorkerFacts) { w.Requests = 0 }), like(1, func(w *WorkerFacts) { w.Requests = 0 })), StatusHealthy, nil,
+			poolOf(like(0, func(w *worker) { w.RequestsServed = 0 }), like(1, func(w *worker) { w.RequestsServed = 0 })), StatusHealthy, nil,
 			[]string{"(ctl pool scale p 1)"},
 		},
 		"one that does not answer": {
-			poolOf(well(0), like(1, func(w *WorkerFacts) { w.Unreachable, w.Measured = "no answer in time", false })), StatusHealthy,
+			poolOf(well(0), like(1, func(w *worker) { w.unreachable, w.measured = "no answer in time", false })), StatusHealthy,
 			[]string{"warning p/1 It could not be queried: no answer in time."}, []string{"Nothing to do."},
 		},
 		"stuck in a start": {
-			poolOf(well(0), like(1, func(w *WorkerFacts) { w.State = lifecycle.Starting })), StatusShort,
+			poolOf(well(0), like(1, func(w *worker) { w.State = lifecycle.Starting })), StatusShort,
 			[]string{"warning p/1 It has been starting for 1h."}, []string{"Nothing to do."},
 		},
 		"suspended": {
-			poolOf(well(0), like(1, func(w *WorkerFacts) { w.State, w.Reason = lifecycle.Suspended, "asked for by me" })), StatusShort,
+			poolOf(well(0), like(1, func(w *worker) { w.State, w.Reason = lifecycle.Suspended, "asked for by me" })), StatusShort,
 			[]string{"warning p/1 It is suspended: asked for by me."}, []string{"ctl workers resume p --worker 1."},
 		},
 		"degraded, unhealthy, and failing in a row": {
-			poolOf(well(0), like(1, func(w *WorkerFacts) {
+			poolOf(well(0), like(1, func(w *worker) {
 				w.State, w.Health, w.Reason, w.ConsecutiveFailures = lifecycle.Degraded, lifecycle.Unhealthy, "no answer", 2
 			})), StatusShort,
 			[]string{"warning p/1 It is degraded: no answer.", "warning p/1 It failed 2 times in a row."}, []string{"Nothing to do."},
 		},
 		"a decision that was only recorded": {
-			poolOf(like(0, func(w *WorkerFacts) { w.Observed = "Replacing worker: grade failing." })), StatusHealthy, nil,
+			poolOf(like(0, func(w *worker) {
+				w.LastRotation = &api.RotationStatus{Observed: true, Reason: "Replacing worker: grade failing."}
+			})), StatusHealthy, nil,
 			[]string{"p/0 would have been replaced. Replacing worker: grade failing."},
 		},
 		"a replacement that came to nothing": {
-			poolOf(like(0, func(w *WorkerFacts) { w.ReplacementFailed = "no host has room" })), StatusHealthy,
+			poolOf(like(0, func(w *worker) { w.LastRotation = &api.RotationStatus{Failed: "no host has room"} })), StatusHealthy,
 			[]string{"warning p/0 Its replacement failed, so it stays in service: no host has room."},
 			[]string{"Nothing to do."},
 		},
 		"about to end": {
-			func() PoolFacts { p := poolOf(resting); p.Stopping = true; return p }(), StatusStopping,
+			func() pool { p := poolOf(resting); p.status.Stopping = true; return p }(), StatusStopping,
 			[]string{"warning p/0 It stays down until an operator restarts it: Gave up after 10 failures in a row."},
 			[]string{"Nothing to do: the pool is stopping."},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := NewReport(c.facts)
+			r := c.pool.report()
 			require.Equal(t, c.status, r.Overview.Status)
 			var said []string
 			for _, a := range r.Alerts {
@@ -226,9 +236,9 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 
 func TestOnlyKillsOfStopsAskForALongerGrace(t *testing.T) {
 	killed := func(restarts map[string]int64) []string {
-		return NewReport(poolOf(like(0, func(w *WorkerFacts) {
-			w.Ended, w.Restarts = map[lifecycle.State]int64{lifecycle.Killed: 2}, restarts
-		}))).Recommendations
+		return poolOf(like(0, func(w *worker) {
+			w.EndedByOutcome, w.RestartsByReason = map[string]int64{string(lifecycle.Killed): 2}, restarts
+		})).report().Recommendations
 	}
 	require.Contains(t, killed(map[string]int64{"cut_call": 1}),
 		"Make the program end on SIGTERM, or raise pool.stop_grace: 1 process did not stop within it and had to be killed.")
@@ -236,7 +246,7 @@ func TestOnlyKillsOfStopsAskForALongerGrace(t *testing.T) {
 }
 
 func TestAReportWithoutFiguresHasNone(t *testing.T) {
-	r := NewReport(PoolFacts{Pool: "p", Size: 1, Workers: []WorkerFacts{{Worker: "p/0", State: lifecycle.Ready}}, At: reportTime})
+	r := poolOf(worker{WorkerState: api.WorkerState{Worker: "p/0", State: lifecycle.Ready}}).report()
 	text, err := json.Marshal(r)
 	require.NoError(t, err)
 	require.Contains(t, string(text), `"resources":null,"performance":null,"alerts":[]`)
@@ -244,9 +254,9 @@ func TestAReportWithoutFiguresHasNone(t *testing.T) {
 }
 
 func TestSentencesOfAReportAreShort(t *testing.T) {
-	r := NewReport(poolOf(like(0, func(w *WorkerFacts) {
-		w.State, w.Resting, w.Reason = lifecycle.Failed, true, strings.Repeat("long\n words ", 1000)
-	})))
+	r := poolOf(like(0, func(w *worker) {
+		w.State, w.resting, w.Reason = lifecycle.Failed, true, strings.Repeat("long\n words ", 1000)
+	})).report()
 	for _, a := range r.Alerts {
 		require.Less(t, len(a.Text), 300)
 		require.NotContains(t, a.Text, "\n")
@@ -262,11 +272,9 @@ func TestNamesAreListedAsPeopleDo(t *testing.T) {
 }
 
 func TestAPoolThatFollowsDemandGetsAdviceOnItsMaximumOnly(t *testing.T) {
-	p := PoolFacts{Pool: "p", Size: 2, FollowsDemand: true}
-	for range 2 {
-		p.Workers = append(p.Workers, WorkerFacts{State: lifecycle.Ready, Measured: true, Uptime: 5 * time.Hour, Health: lifecycle.Healthy})
-	}
-	require.Empty(t, sizeAdvice(p, p.Workers), "it follows the demand")
-	p.AboveMax = "demand of 9 calls at 1 per worker needs 9 workers, more than scale.max = 2"
-	require.Equal(t, "Raise scale.max if calls wait too long (ctl pool scale p MIN..MAX): "+p.AboveMax+".", sizeAdvice(p, p.Workers))
+	p := poolOf(like(0, func(w *worker) { w.RequestsServed = 0 }), like(1, func(w *worker) { w.RequestsServed = 0 }))
+	p.status.Scale = &api.ScaleStatus{Cause: string(ScaledByDemand), Reason: "demand of 1 call at 1 per worker needs 1 worker"}
+	require.Empty(t, sizeAdvice(p, p.workers), "it follows the demand")
+	p.status.Scale = &api.ScaleStatus{Cause: string(ScaledToMax), Reason: "demand of 9 calls at 1 per worker needs 9 workers, more than scale.max = 2"}
+	require.Equal(t, "Raise scale.max if calls wait too long (ctl pool scale p MIN..MAX): "+p.status.Scale.Reason+".", sizeAdvice(p, p.workers))
 }

@@ -3,62 +3,44 @@ package policy
 import (
 	"fmt"
 	"math"
-	"strings"
 	"time"
+
+	"github.com/tempool/tempool/spec"
 )
 
-// Rotation is when a healthy incarnation is replaced. A limit of 0 or less is none.
-type Rotation struct {
-	MaxRequests int64
-	// Jitter, a fraction within [0,1), spreads the request limit of each incarnation up and down, so that workers that started
-	// together are not rotated together. Memory and uptime have no jitter.
-	Jitter         float64
-	MaxMemoryBytes int64 // of the whole process tree
-	MemoryBaseline int64 // that MaxMemoryBytes was derived from; 0 if it was not
-	MaxUptime      time.Duration
-}
-
-// Life is what an incarnation has used so far.
-type Life struct {
-	Requests    int64
-	MemoryBytes int64 // of the whole process tree
-	Uptime      time.Duration
-}
-
-// RequestLimit is how many requests one incarnation serves: MaxRequests spread within ±Jitter by random in [0,1), at least 1;
-// or 0 for no limit.
-func (r Rotation) RequestLimit(random float64) int64 {
+// RequestLimit is how many requests one incarnation serves: max_requests spread within ±jitter by random in [0,1), at least 1, so that workers that
+// started together are not rotated together; or 0 for no limit.
+func RequestLimit(r spec.Rotation, random float64) int64 {
 	if r.MaxRequests <= 0 {
 		return 0
 	}
 	jitter := unit(r.Jitter)
-	limit := math.Round(float64(r.MaxRequests) * (1 - jitter + 2*jitter*unit(random)))
-	if limit >= math.MaxInt64 {
-		return math.MaxInt64
-	}
-	return max(1, int64(limit))
+	return max(1, int64(math.Round(float64(r.MaxRequests)*(1-jitter+2*jitter*unit(random)))))
 }
 
-// Next decides whether an incarnation is replaced: Restart if a limit is reached, else Rest. The reason names every limit that is reached.
-// random, in [0,1), sets the request limit: pass the same number at every call for an incarnation.
-func (r Rotation) Next(life Life, random float64) Decision {
-	var reached []string
-	if limit := r.RequestLimit(random); limit > 0 && life.Requests >= limit {
-		reached = append(reached, fmt.Sprintf("served %s (limit %d, rotation.max_requests)", counted(life.Requests, "request"), limit))
+// RotateForRequests is why an incarnation that has served some requests is replaced: limit, which RequestLimit gave, is reached. It is "" if not. A
+// limit of 0 or less is none, here and below.
+func RotateForRequests(served, limit int64) string {
+	return rotate(limit > 0 && served >= limit, "served %s (limit %d, rotation.max_requests)", counted(served, "request"), limit)
+}
+
+// RotateForMemory decides by the memory of the whole process tree. baseline is that from which the limit was derived; 0 if it was not.
+func RotateForMemory(used, limit, baseline int64) string {
+	key := keyMaxMemory
+	if baseline > 0 {
+		key = fmt.Sprintf("%s, baseline %s", keyAutoMaxMemory, megabytes(baseline))
 	}
-	if r.MaxMemoryBytes > 0 && life.MemoryBytes >= r.MaxMemoryBytes {
-		key := keyMaxMemory
-		if r.MemoryBaseline > 0 {
-			key = fmt.Sprintf("%s, baseline %s", keyAutoMaxMemory, megabytes(r.MemoryBaseline))
-		}
-		reached = append(reached, fmt.Sprintf("its process tree uses %s of memory (limit %s, %s)",
-			megabytes(life.MemoryBytes), megabytes(r.MaxMemoryBytes), key))
+	return rotate(limit > 0 && used >= limit, "its process tree uses %s of memory (limit %s, %s)", megabytes(used), megabytes(limit), key)
+}
+
+// RotateForUptime decides by the time since the incarnation became ready.
+func RotateForUptime(uptime, limit time.Duration) string {
+	return rotate(limit > 0 && uptime >= limit, "up for %s (limit %s, rotation.max_uptime)", shown(uptime), shown(limit))
+}
+
+func rotate(reached bool, reason string, args ...any) string {
+	if !reached {
+		return ""
 	}
-	if r.MaxUptime > 0 && life.Uptime >= r.MaxUptime {
-		reached = append(reached, fmt.Sprintf("up for %s (limit %s, rotation.max_uptime)", shown(life.Uptime), shown(r.MaxUptime)))
-	}
-	if len(reached) == 0 {
-		return Decision{Action: Rest, Reason: "No rotation limit is reached."}
-	}
-	return Decision{Action: Restart, Reason: "Rotating worker: " + strings.Join(reached, "; ") + "."}
+	return "Rotating worker: " + fmt.Sprintf(reason, args...) + "."
 }

@@ -5,16 +5,20 @@ import (
 	"math"
 	"strconv"
 	"time"
+
+	"github.com/tempool/tempool/spec"
 )
 
 // Scale decides how many workers a pool has, by the demand of all its gateways.
 type Scale struct {
-	Min, Max  int
+	spec.Scale
 	PerWorker float64 // calls that one worker is wanted for
-	DownAfter time.Duration
-	// IdleToZero is after how long without demand the last worker goes; 0 keeps it.
-	IdleToZero time.Duration
 }
+
+// ScaleOf is the policy of the [scale] section.
+func ScaleOf(s spec.Spec) Scale { return Scale{s.Scale, perWorker(s)} }
+
+func perWorker(s spec.Spec) float64 { return float64(s.Pool.MaxInflight) * s.Scale.TargetInflight }
 
 // Scaling is what Scale remembers between two decisions. The zero value is a pool whose workers are all wanted.
 type Scaling struct {
@@ -50,8 +54,8 @@ const (
 // Wanted is how many workers the pool should have for a load, in calls.
 func (s Scale) Wanted(load float64) int {
 	lowest := max(1, s.Min)
-	if s.IdleToZero > 0 && load <= 0 {
-		lowest = s.Min
+	if load <= 0 {
+		lowest = s.Lowest()
 	}
 	return min(max(workersFor(load, s.PerWorker), lowest), s.Max)
 }
@@ -79,9 +83,9 @@ func (s Scale) Decide(state Scaling, size int, load float64, now time.Time) (Sca
 		state.LowerSince, state.Peak = now, wanted
 	}
 	state.Peak = max(state.Peak, wanted)
-	since, wait, cause := state.LowerSince, s.DownAfter, ScaleDownAfter
+	since, wait, cause := state.LowerSince, s.DownAfter.D(), ScaleDownAfter
 	if size == 1 {
-		since, wait, cause = state.IdleSince, s.IdleToZero, ScaleIdle
+		since, wait, cause = state.IdleSince, s.IdleToZero.D(), ScaleIdle
 	}
 	d.Cause = cause
 	if left := since.Add(wait).Sub(now); left > 0 {

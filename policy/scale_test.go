@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/spec"
 )
 
 func TestWantedWorkers(t *testing.T) {
@@ -13,22 +15,22 @@ func TestWantedWorkers(t *testing.T) {
 		load  float64
 		want  int
 	}{
-		"seven calls at 0.7 want ten":      {Scale{Max: 20, PerWorker: 0.7}, 7, 10},
-		"a little more wants one more":     {Scale{Max: 20, PerWorker: 0.7}, 7.01, 11},
-		"no more than max":                 {Scale{Max: 3, PerWorker: 0.7}, 70, 3},
-		"no fewer than min":                {Scale{Min: 2, Max: 3, PerWorker: 0.7}, 0, 2},
-		"the last one stays":               {Scale{Max: 3, PerWorker: 0.7}, 0, 1},
-		"unless it may go":                 {Scale{Max: 3, PerWorker: 0.7, IdleToZero: time.Minute}, 0, 0},
-		"which the least demand prevents":  {Scale{Max: 3, PerWorker: 7, IdleToZero: time.Minute}, 0.01, 1},
-		"several calls fit into a worker":  {Scale{Max: 9, PerWorker: 7}, 21, 3},
-		"a demand that is not a number: 1": {Scale{Max: 9, PerWorker: 0}, 21, 1},
+		"seven calls at 0.7 want ten":      {Scale{spec.Scale{Max: 20}, 0.7}, 7, 10},
+		"a little more wants one more":     {Scale{spec.Scale{Max: 20}, 0.7}, 7.01, 11},
+		"no more than max":                 {Scale{spec.Scale{Max: 3}, 0.7}, 70, 3},
+		"no fewer than min":                {Scale{spec.Scale{Min: 2, Max: 3}, 0.7}, 0, 2},
+		"the last one stays":               {Scale{spec.Scale{Max: 3}, 0.7}, 0, 1},
+		"unless it may go":                 {Scale{spec.Scale{Max: 3, IdleToZero: spec.Duration(time.Minute)}, 0.7}, 0, 0},
+		"which the least demand prevents":  {Scale{spec.Scale{Max: 3, IdleToZero: spec.Duration(time.Minute)}, 7}, 0.01, 1},
+		"several calls fit into a worker":  {Scale{spec.Scale{Max: 9}, 7}, 21, 3},
+		"a demand that is not a number: 1": {Scale{spec.Scale{Max: 9}, 0}, 21, 1},
 	} {
 		require.Equal(t, c.want, c.scale.Wanted(c.load), name)
 	}
 }
 
 func TestScaleGrowsAtOnceAndShrinksLate(t *testing.T) {
-	s := Scale{Max: 10, PerWorker: 1, DownAfter: 5 * time.Minute, IdleToZero: 10 * time.Minute}
+	s := Scale{spec.Scale{Max: 10, DownAfter: spec.Duration(5 * time.Minute), IdleToZero: spec.Duration(10 * time.Minute)}, 1}
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	var state Scaling
 	size := 1
@@ -74,7 +76,7 @@ func TestScaleGrowsAtOnceAndShrinksLate(t *testing.T) {
 }
 
 func TestWorkersAboveTheMaximumGoWithoutAWait(t *testing.T) {
-	s := Scale{Min: 1, Max: 4, PerWorker: 1, DownAfter: time.Hour}
+	s := Scale{spec.Scale{Min: 1, Max: 4, DownAfter: spec.Duration(time.Hour)}, 1}
 	_, d := s.Decide(Scaling{}, 6, 9, time.Now())
 	require.Equal(t, ScaleDecision{Size: 5, Wanted: 4, Cause: ScaledToMax, Reason: "6 workers are more than scale.max = 4"}, d)
 }

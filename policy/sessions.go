@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/tempool/tempool/api"
 )
 
 // SessionLoad is a worker's number of sessions, and its target share.
@@ -15,24 +17,17 @@ type SessionLoad struct {
 	Weight int
 }
 
-// SessionFlow is a number of sessions to move from one worker to another.
-type SessionFlow struct {
-	From  string `json:"from,omitempty"`
-	To    string `json:"to"`
-	Count int    `json:"count"`
-}
-
 // ErrSessions is wrapped by the errors of SpreadSessions and RebalanceSessions.
 var ErrSessions = errors.New("the sessions cannot be distributed")
 
 // RebalanceSessions plans the moves after which every worker has its share, to within one session. The plan moves the fewest sessions
 // possible, and has fewer flows than workers. The order of the workers breaks ties.
-func RebalanceSessions(loads []SessionLoad) ([]SessionFlow, error) {
+func RebalanceSessions(loads []SessionLoad) ([]api.SessionFlow, error) {
 	targets, err := sessionTargets(loads)
 	if err != nil {
 		return nil, err
 	}
-	var flows []SessionFlow
+	var flows []api.SessionFlow
 	to, free := 0, 0 // the receiving worker, and how many more it takes
 	for i, load := range loads {
 		for left := load.Sessions - targets[i]; left > 0; {
@@ -41,7 +36,7 @@ func RebalanceSessions(loads []SessionLoad) ([]SessionFlow, error) {
 				to++
 			}
 			count := min(left, free)
-			flows = append(flows, SessionFlow{load.Worker, loads[to-1].Worker, count})
+			flows = append(flows, api.SessionFlow{From: load.Worker, To: loads[to-1].Worker, Count: count})
 			left, free = left-count, free-count
 		}
 	}

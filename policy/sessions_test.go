@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
 )
 
 // loadsOf returns workers p/0, p/1, … with these numbers of sessions, all of weight 1.
@@ -27,20 +29,20 @@ func weighted(loads []SessionLoad, weights ...int) []SessionLoad {
 func TestRebalancingMovesOnlyTheExcess(t *testing.T) {
 	for name, c := range map[string]struct {
 		loads []SessionLoad
-		want  []SessionFlow
+		want  []api.SessionFlow
 	}{
 		"nothing at all":                     {nil, nil},
 		"no sessions":                        {loadsOf(0, 0), nil},
 		"no sessions and no weights":         {weighted(loadsOf(0, 0), 0, 0), nil},
 		"even":                               {loadsOf(3, 3, 3), nil},
 		"even to within one, wherever it is": {loadsOf(3, 4, 3, 4), nil},
-		"a new worker":                       {loadsOf(4, 4, 0), []SessionFlow{{"p/0", "p/2", 1}, {"p/1", "p/2", 1}}},
-		"all on one":                         {loadsOf(0, 9, 0), []SessionFlow{{"p/1", "p/0", 3}, {"p/1", "p/2", 3}}},
-		"the odd one stays where it is":      {loadsOf(0, 7), []SessionFlow{{"p/1", "p/0", 3}}},
-		"weights":                            {weighted(loadsOf(6, 6), 2, 1), []SessionFlow{{"p/1", "p/0", 2}}},
-		"a worker that should have none":     {weighted(loadsOf(5, 1), 0, 3), []SessionFlow{{"p/0", "p/1", 5}}},
-		"several give and several take": {loadsOf(10, 0, 8, 2), []SessionFlow{
-			{"p/0", "p/1", 5}, {"p/2", "p/3", 3},
+		"a new worker":                       {loadsOf(4, 4, 0), []api.SessionFlow{{From: "p/0", To: "p/2", Count: 1}, {From: "p/1", To: "p/2", Count: 1}}},
+		"all on one":                         {loadsOf(0, 9, 0), []api.SessionFlow{{From: "p/1", To: "p/0", Count: 3}, {From: "p/1", To: "p/2", Count: 3}}},
+		"the odd one stays where it is":      {loadsOf(0, 7), []api.SessionFlow{{From: "p/1", To: "p/0", Count: 3}}},
+		"weights":                            {weighted(loadsOf(6, 6), 2, 1), []api.SessionFlow{{From: "p/1", To: "p/0", Count: 2}}},
+		"a worker that should have none":     {weighted(loadsOf(5, 1), 0, 3), []api.SessionFlow{{From: "p/0", To: "p/1", Count: 5}}},
+		"several give and several take": {loadsOf(10, 0, 8, 2), []api.SessionFlow{
+			{From: "p/0", To: "p/1", Count: 5}, {From: "p/2", To: "p/3", Count: 3},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

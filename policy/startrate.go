@@ -1,9 +1,6 @@
 package policy
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
 // StartRate spreads the starts of a pool evenly over time.
 type StartRate struct {
@@ -18,8 +15,7 @@ func (r StartRate) Ask(next, now time.Time) (time.Time, Decision) {
 		return next, Decision{Action: Restart, Reason: "Starts are not rate-limited."}
 	}
 	if wait := next.Sub(now); wait > 0 {
-		return next, Decision{Action: Wait, Delay: wait, Reason: fmt.Sprintf(
-			"Start held for %s: the pool starts at most %g processes per second (start.rate_per_second).", shown(wait), r.PerSecond)}
+		return next, Decision{Action: Wait, Delay: wait}
 	}
 	return now.Add(duration(float64(time.Second) / r.PerSecond)), Decision{Action: Restart, Reason: "Start permitted by start.rate_per_second."}
 }

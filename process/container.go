@@ -66,10 +66,8 @@ func (s *Supervisor) newContainer(launch Launch) (*Process, error) {
 	if err := os.WriteFile(filepath.Join(s.state.path, containersFile), nil, 0o600); err != nil {
 		return nil, fmt.Errorf("record in the state directory that there are containers: %w", err)
 	}
-	pl := &plan{
-		program: engine, cookie: tree.NewCookie(s.config.HostID, launch.Worker, launch.Incarnation, s.state.id), mark: tree.NewMark(),
-		umask: -1, fork: s.config.fork, mechanisms: map[string]limits.Mechanism{},
-	}
+	pl := s.newPlan(launch)
+	pl.program = engine
 	if err := pl.complete(launch.Worker, launch.Spec); err != nil {
 		pl.mark.Retire()
 		return nil, err
@@ -93,7 +91,7 @@ func (s *Supervisor) newContainer(launch Launch) (*Process, error) {
 	pl.args = append(append(pl.args, pool.Image), pool.Command...)
 	inForce := launch.Spec.Limits
 	inForce.OpenFiles = 0 // the engine's matter
-	p := s.newProcess(launch, pl, inForce)
+	p := s.newProcess(launch, &pl, inForce)
 	asking, giveUpAsking := context.WithCancel(context.Background())
 	p.kind = &container{
 		program: program{p}, engine: engine, name: name, variables: file, content: variables, asking: asking, giveUpAsking: giveUpAsking,
@@ -128,12 +126,6 @@ func (p *plan) passLimits(l spec.Limits) {
 	if l.CallsPerMinute > 0 {
 		p.mechanisms["calls_per_minute"] = limits.ByGateway
 	}
-}
-
-func (c *container) describe() description {
-	d := c.program.describe()
-	d.tree.OfEngine = true
-	return d
 }
 
 // stop has the engine signal the container. A client that has just started the container would end at a signal and leave the container alone.

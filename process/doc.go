@@ -11,5 +11,5 @@
 // tree. Children of other code in the program are left to that code, provided that they stay in the program's session or are being waited
 // for.
 //
-// On macOS the package uses process groups and cookies and adopts no orphans. On other systems Open fails.
+// On macOS the package uses process groups and cookies and adopts no orphans. On other systems it does not compile.
 package process

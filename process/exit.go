@@ -25,10 +25,11 @@ type Exit struct {
 	LogTail []string `json:"log_tail,omitempty"`
 }
 
+// Outcome is how the incarnation ended, as far as this host knows.
+func (e Exit) Outcome() lifecycle.State { return lifecycle.Outcome(e.Exit, false) }
+
 // Failed reports whether the program ended with an error that no stop request explains.
-func (e Exit) Failed() bool {
-	return !e.ByAgent && lifecycle.Outcome(e.Exit, false) == lifecycle.Failed
-}
+func (e Exit) Failed() bool { return !e.ByAgent && e.Outcome() == lifecycle.Failed }
 
 // exitStatus returns the exit code or the signal that ended a process; code -1 if the process could not be waited for.
 func exitStatus(state *os.ProcessState) (int, syscall.Signal) {

@@ -26,11 +26,9 @@ var (
 func (p *Process) exitRecord() *Process {
 	r := &Process{
 		supervisor: p.supervisor, name: p.name, spec: &exitRecordSpec, plan: &plan{cookie: p.plan.cookie},
-		logs: tailOf(p.logs), members: &tree.MemberSet{}, finalCounts: p.Counts(), ended: true,
-		root: p.root, exited: closedChan, done: closedChan, exceeded: closedChan,
+		logs: tailOf(p.logs), members: &tree.MemberSet{}, finalCounts: p.Counts(),
+		root: p.root, startedAt: p.startedAt, exited: closedChan, done: closedChan, exceeded: closedChan,
 	}
-	d := p.kind.describe()
-	r.startedAt = d.startedAt
 	r.kind = program{r}
 	r.meter.Restore(p.LatestSample())
 	r.memoryExceeded.Store(p.memoryExceeded.Load())

@@ -51,7 +51,6 @@ type function struct {
 	cut   context.CancelFunc
 	life  context.Context // until it is cut
 
-	startedAt time.Time
 	asked     chan struct{} // closed by a stop
 	stopped   atomic.Bool   // asked is closed, or being closed
 	crashed   chan string   // the first reason
@@ -85,7 +84,7 @@ func (s *Supervisor) newFunction(launch Launch) (*Process, error) {
 			abandoned, name, maxAbandoned)
 	}
 	inForce := spec.Limits{CallsPerMinute: launch.Spec.Limits.CallsPerMinute}
-	mechanisms := map[string]Mechanism{}
+	mechanisms := map[string]limits.Mechanism{}
 	if inForce.CallsPerMinute > 0 {
 		mechanisms["calls_per_minute"] = limits.ByGateway
 	}
@@ -181,10 +180,6 @@ func (f *function) release() {}
 
 func (f *function) probe(context.Context) error {
 	return coded(CodeInvalid, nil, "a function supports no probe of kind %q, only of %q", f.spec.Health.Kind, spec.HealthRPC)
-}
-
-func (f *function) describe() description {
-	return description{startedAt: f.startedAt, cookie: f.plan.cookie}
 }
 
 // AbandonedFunctions counts the incarnations of kind "function" that have ended while one of their calls still runs.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -14,7 +15,6 @@ import (
 	"github.com/tempool/tempool/process/keeper"
 	"github.com/tempool/tempool/process/limits"
 	"github.com/tempool/tempool/process/logs"
-	"github.com/tempool/tempool/process/sandbox"
 	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
@@ -28,18 +28,13 @@ const keptFormat = 1
 
 // keptRecord is what the next supervisor needs to know about a process, in addition to its descriptors.
 type keptRecord struct {
-	Format      int       `json:"format"`
-	Worker      string    `json:"worker"`
-	Incarnation int64     `json:"incarnation"`
-	Key         tree.Key  `json:"key"`
-	Space       string    `json:"space"` // of the numbers in Key; see tree.NumberSpace
-	StartedAt   time.Time `json:"started_at"`
-	ReadyAt     time.Time `json:"ready_at"`
-	Spec        spec.Spec `json:"spec"`
-	Address     string    `json:"address,omitempty"`
-	Port        int       `json:"port,omitempty"`
-	SocketDir   string    `json:"socket_dir,omitempty"`
-	Frozen      bool      `json:"frozen,omitempty"`
+	record
+	Format  int       `json:"format"`
+	ReadyAt time.Time `json:"ready_at"`
+	Spec    spec.Spec `json:"spec"`
+	Address string    `json:"address,omitempty"`
+	Port    int       `json:"port,omitempty"`
+	Frozen  bool      `json:"frozen,omitempty"`
 
 	Limits     spec.Limits                 `json:"limits"`
 	Mechanisms map[string]limits.Mechanism `json:"mechanisms,omitempty"`
@@ -68,8 +63,8 @@ type Kept struct {
 
 // CanKeep returns why this supervisor cannot hand its processes over; nil if it can.
 func CanKeep(stateDir string) error {
-	if err := keepingSupported(); err != nil {
-		return err
+	if runtime.GOOS != "linux" {
+		return coded(CodeInvalid, nil, "processes can be kept across a restart of the agent on Linux only, not on %s", runtime.GOOS)
 	}
 	if os.Getpid() == 1 {
 		return coded(CodeInvalid, nil, "the agent is process 1 of its container, so its end ends all processes; run it outside a container, or under an init process")
@@ -162,8 +157,8 @@ func (p *Process) isEnding() bool {
 // prepare stops reading from and writing to the process, and returns what the next supervisor gets.
 func (p *Process) prepare(ctx context.Context, note func(*Process) json.RawMessage) (item keeper.Item, err error) {
 	r := keptRecord{
-		Format: keptFormat, Worker: p.Worker(), Incarnation: p.Incarnation(), Key: p.treeKey(), Space: tree.NumberSpace(), StartedAt: p.startedAt, ReadyAt: p.Info().ReadyAt,
-		Spec: *p.spec, Address: p.Info().Address, Port: p.plan.address.port, SocketDir: p.plan.address.dir, Limits: p.Limits(), Mechanisms: p.LimitMechanisms(),
+		record: p.record(), Format: keptFormat, ReadyAt: p.Info().ReadyAt, Spec: *p.spec, Address: p.Info().Address, Port: p.plan.address.port,
+		Limits: p.Limits(), Mechanisms: p.LimitMechanisms(),
 	}
 	defer func() {
 		if err != nil {
@@ -243,9 +238,7 @@ func (s *Supervisor) takeOver(ctx context.Context) (*keeper.Takeover, []keptReco
 	}
 	if err != nil {
 		s.logger.Warn("cannot take over the processes of the previous agent; killing them", "error", err)
-		if taken != nil {
-			taken.Abort()
-		}
+		taken.Abort()
 		return nil, nil
 	}
 	return taken, records
@@ -257,7 +250,7 @@ func (s *Supervisor) resume(taken *keeper.Takeover, records []keptRecord) error 
 		return nil
 	}
 	for i, r := range records {
-		p, err := s.resumeOne(r, taken.Items[i].Files)
+		p, err := s.resumeOne(r, taken.Items[i])
 		if err != nil {
 			s.logger.Warn("cannot take over a process; killing it", "worker", r.Worker, "incarnation", r.Incarnation, "pid", r.Key.Root.PID, "error", err)
 			if report := tree.Kill(r.Key); !report.Complete() {
@@ -277,52 +270,50 @@ func (s *Supervisor) resume(taken *keeper.Takeover, records []keptRecord) error 
 // TakenOver returns the processes that Open has taken over.
 func (s *Supervisor) TakenOver() []Kept { return slices.Clone(s.kept) }
 
-func (s *Supervisor) resumeOne(r keptRecord, files []*os.File) (*Process, error) {
+func (s *Supervisor) resumeOne(r keptRecord, item keeper.Item) (_ *Process, err error) {
+	defer func() {
+		if err != nil {
+			item.Close()
+		}
+	}()
 	pl, err := s.resumePlan(r)
 	if err != nil {
-		closeAll(files)
 		return nil, err
 	}
-	p := &Process{
-		supervisor: s, name: key{r.Worker, r.Incarnation}, spec: s.shareSpec(r.Spec), plan: &pl, output: newForwarder(s.logger, key{r.Worker, r.Incarnation}),
-		members: &tree.MemberSet{}, unhealthy: make(chan string, 1), wake: make(chan struct{}, 1), exited: make(chan struct{}), done: make(chan struct{}),
-		limits: r.Limits, mechanisms: r.Mechanisms, exceeded: make(chan struct{}),
-		root: r.Key.Root, startedAt: r.StartedAt, readyAt: r.ReadyAt, address: r.Address,
-	}
-	p.freezer.frozen = r.Frozen
+	p := s.newProcess(Launch{Worker: r.Worker, Incarnation: r.Incarnation, Spec: r.Spec}, &pl, r.Limits)
+	p.root, p.startedAt, p.readyAt, p.address, p.freezer.frozen = r.Key.Root, r.StartedAt, r.ReadyAt, r.Address, r.Frozen
 	p.kind = program{p}
+	defer func() {
+		if err != nil {
+			p.logs.Close()
+		}
+	}()
 	var in, out *os.File
 	for i, name := range r.Files {
 		switch name {
 		case fileIn:
-			in = files[i]
+			in = item.Files[i]
 		case fileOut:
-			out = files[i]
+			out = item.Files[i]
 		case fileStdout:
-			p.pipes.logs[0] = files[i]
+			p.pipes.logs[0] = item.Files[i]
 		case fileStderr:
-			p.pipes.logs[1] = files[i]
+			p.pipes.logs[1] = item.Files[i]
 		case fileNamespace:
-			p.namespaces = append(p.namespaces, files[i])
+			p.namespaces = append(p.namespaces, item.Files[i])
 		default:
-			closeAll(files)
 			return nil, fmt.Errorf("unknown descriptor %q", name)
 		}
 	}
 	if !p.root.Exists() {
-		closeAll(files)
 		return nil, errors.New("it has ended")
 	}
-	p.logs = s.logs.Output(r.Worker, r.Incarnation)
 	p.logs.Resume(r.Logs)
 	p.meter.Start(p.startedAt, 0)
 	p.child = tree.Reclaim(p.root)
 	p.awaitExit = tree.WatchIdentity(p.root)
 	if in != nil {
-		p.conn, p.connErr = p.reconnect(in, out, r.Wire)
-		if p.connErr != nil {
-			p.logs.Close()
-			closeAll(files)
+		if p.conn, p.connErr = p.reconnect(in, out, r.Wire); p.connErr != nil {
 			return nil, p.connErr
 		}
 	}
@@ -335,7 +326,7 @@ func (s *Supervisor) resumeOne(r keptRecord, files []*os.File) (*Process, error)
 }
 
 // reconnect resumes the protocol.
-func (p *Process) reconnect(in, out *os.File, state wire.State) (wire.Conn, error) {
+func (p *Process) reconnect(in, out *os.File, state wire.State) (*wire.Conn, error) {
 	if p.spec.Pool.Protocol == spec.ProtocolJSONRPC {
 		p.pipes.stdout, p.pipes.stdin = in, out
 		return wire.ResumeJSONRPC(in, out, p.spec.Pool.Framing, state, p.wireOptions())
@@ -359,13 +350,4 @@ func (s *Supervisor) resumePlan(r keptRecord) (plan, error) {
 	}
 	p.mark.Restore()
 	return p, nil
-}
-
-func closeAll(files []*os.File) { sandbox.Namespaces(files).Close() }
-
-// abort gives up a take-over, which may be nil.
-func abort(taken *keeper.Takeover) {
-	if taken != nil {
-		taken.Abort()
-	}
 }

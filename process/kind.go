@@ -3,7 +3,6 @@ package process
 import (
 	"context"
 	"syscall"
-	"time"
 
 	"github.com/tempool/tempool/process/tree"
 )
@@ -23,8 +22,6 @@ type kind interface {
 	release()
 	// probe is a health check of another kind than rpc.
 	probe(ctx context.Context) error
-	// describe returns what this host knows the incarnation by.
-	describe() description
 }
 
 // ending is how an incarnation ended.
@@ -37,15 +34,4 @@ type ending struct {
 	status  string // of an end within the agent that nothing has cut
 	failure string // why the incarnation failed, if anything is known in addition to the code
 	note    string // what else the reason should say
-}
-
-// description is what a host knows an incarnation by.
-type description struct {
-	// pid is the process that was started; 0 for none.
-	pid       int
-	startedAt time.Time
-	cookie    string
-	// tree are the incarnation's processes, and hasTree whether it has any of its own.
-	tree    tree.Key
-	hasTree bool
 }

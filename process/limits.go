@@ -14,9 +14,6 @@ import (
 // DefaultEnforceEvery is the interval at which limits of the mechanism "sampler" are checked.
 const DefaultEnforceEvery = time.Second
 
-// Mechanism is how a limit is enforced. The words appear in state and metrics.
-type Mechanism = limits.Mechanism
-
 // Limits returns the limits in effect: the spec's, or those of ApplyLimits.
 func (p *Process) Limits() spec.Limits {
 	p.limitsMu.Lock()
@@ -25,7 +22,7 @@ func (p *Process) Limits() spec.Limits {
 }
 
 // LimitMechanisms returns the mechanism of each limit that is set, by its key in the section limits. The map is the caller's.
-func (p *Process) LimitMechanisms() map[string]Mechanism {
+func (p *Process) LimitMechanisms() map[string]limits.Mechanism {
 	p.limitsMu.Lock()
 	defer p.limitsMu.Unlock()
 	return maps.Clone(p.mechanisms)
@@ -53,11 +50,9 @@ func (p *Process) MemoryLimitExceeded() bool {
 // ApplyLimits changes the limits of a running process and its whole tree, and returns the mechanism of each. It fails with CodeInvalid if
 // a limit needs a restart, on this host or at all, and with CodeUnavailable if the process has ended. Limits set before a failure stay
 // set; to undo them, apply the previous limits.
-func (p *Process) ApplyLimits(l spec.Limits) (map[string]Mechanism, error) {
-	select {
-	case <-p.exited:
+func (p *Process) ApplyLimits(l spec.Limits) (map[string]limits.Mechanism, error) {
+	if sleep.Ended(p.exited) {
 		return nil, coded(CodeUnavailable, nil, "%s has ended, so its limits cannot be changed", p.key())
-	default:
 	}
 	if kind := p.spec.Pool.Kind; kind != spec.KindProcess {
 		return nil, coded(CodeInvalid, nil, "%s is of the kind %q, whose limits cannot be changed while it runs", p.key(), kind)
@@ -105,15 +100,15 @@ func (p *Process) changePerProcess(before, after limits.PerProcess) error {
 	if before.Equal(after) {
 		return nil
 	}
-	if host := p.supervisor.host; !host.CanChange {
-		return coded(CodeInvalid, nil, "on %s only memory, cpu and processes of a running process can be changed; restart the worker", host.OSName)
+	if !p.supervisor.host.Linux {
+		return coded(CodeInvalid, nil, "on macOS only memory, cpu and processes of a running process can be changed; restart the worker")
 	}
 	for range changeRounds {
 		table, err := tree.ReadTable()
 		if err != nil {
 			return err
 		}
-		key := p.kind.describe().tree
+		key := p.treeKey()
 		key.Unreaped = true
 		for _, member := range table.Members(key) {
 			if err := limits.Change(member.PID, before, after); err != nil && member.Identity.Exists() {
@@ -157,7 +152,7 @@ func (p *Process) sampledLimits() limits.Sampled {
 
 // enforce compares the tree with its limits and acts on a violation.
 func (p *Process) enforce(sampled limits.Sampled, table *tree.Table) {
-	key := p.kind.describe().tree
+	key := p.treeKey()
 	if !key.Unreaped {
 		return // it has exited
 	}

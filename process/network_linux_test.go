@@ -55,11 +55,11 @@ func sends(t *testing.T, p *Process, address string) {
 			sent += 1000
 		}
 		sample, err := p.FreshSample(t.Context())
-		return err == nil && sent >= 20_000 && sample.Network.Sent >= 10_000 && sample.Network.Received > 0
+		return err == nil && sent >= 20_000 && sample.Network.SentBytes >= 10_000 && sample.Network.ReceivedBytes > 0
 	}, "the datagrams must show")
 	sample, err = p.FreshSample(t.Context())
 	require.NoError(t, err)
-	require.Less(t, sample.Network.Sent, 2*sent+100_000, "and nothing else")
+	require.Less(t, sample.Network.SentBytes, 2*sent+100_000, "and nothing else")
 }
 
 func TestTheNetworkOfAProcessInANamespaceOfItsOwnIsMeasured(t *testing.T) {

@@ -78,9 +78,6 @@ func RunReaperIfAsked() {
 // Open locks the state directory, becomes a child subreaper, kills what an earlier Supervisor on the directory left running, and starts
 // the reaper. It fails with CodeUnavailable and the holder's PID while another process holds the directory.
 func Open(ctx context.Context, config Config) (*Supervisor, error) {
-	if err := supported(); err != nil {
-		return nil, err
-	}
 	if config.StateDir == "" || config.HostID == "" || strings.ContainsAny(config.HostID, "\x00\n") {
 		return nil, coded(CodeInvalid, nil, "a supervisor needs a state directory and a host id of one line")
 	}
@@ -140,7 +137,7 @@ func (s *Supervisor) start(ctx context.Context) error {
 	taken, records := s.takeOver(ctx)
 	survivors, err := s.state.sweep(s.config.HostID, s.logger, records)
 	if err != nil {
-		abort(taken)
+		taken.Abort()
 		return coded(CodeUnavailable, err, "kill what an earlier agent left running")
 	}
 	if err := s.sweepContainers(); err != nil {
@@ -152,7 +149,7 @@ func (s *Supervisor) start(ctx context.Context) error {
 	}
 	s.cgroups.Sweep(s.logger, keptCgroups...)
 	if s.reaper, err = reaper.Start(ctx, s.config.HostID, s.logger); err != nil {
-		abort(taken)
+		taken.Abort()
 		return err
 	}
 	for _, r := range records {

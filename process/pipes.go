@@ -81,7 +81,7 @@ func (p *pipes) close() {
 }
 
 // connect opens the protocol; nil for protocol none.
-func (p *Process) connect() (wire.Conn, error) {
+func (p *Process) connect() (*wire.Conn, error) {
 	pool, options := p.spec.Pool, p.wireOptions()
 	switch pool.Protocol {
 	case spec.ProtocolFrames:

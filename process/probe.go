@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/internal/redact"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
@@ -27,10 +28,8 @@ const probeStartTimeout = 15 * time.Second
 // the probe was skipped: the tree is frozen, or the worker would answer an rpc probe only after its calls, so with max_inflight of them in flight the probe would
 // measure those, unless it is answered nevertheless. Any other error says what is wrong.
 func (p *Process) Probe(ctx context.Context) error {
-	select {
-	case <-p.exited:
+	if sleep.Ended(p.exited) {
 		return fmt.Errorf("probe %s: the process has ended", p.key())
-	default:
 	}
 	if p.Frozen() {
 		return coded(CodeBusy, nil, "skipped: the process tree of %s is frozen", p.key())

@@ -32,14 +32,14 @@ type Process struct {
 	meter       tree.Meter
 	finalCounts map[string]int64 // of an exit record, which has no connection
 
-	// Set by fork, before anybody else sees the process.
-	cmd       *exec.Cmd // nil if an earlier supervisor has started it
-	child     bool      // an earlier supervisor of this very program has started it
-	root      tree.Identity
+	// Set by the start, before anybody else sees the process.
+	cmd       *exec.Cmd     // nil if an earlier supervisor has started it
+	child     bool          // an earlier supervisor of this very program has started it
+	root      tree.Identity // zero for a function
 	startedAt time.Time
 	pipes     pipes
 	readers   sync.WaitGroup
-	conn      wire.Conn
+	conn      *wire.Conn
 	connErr   error
 	awaitExit func()
 
@@ -56,8 +56,7 @@ type Process struct {
 
 	mu          sync.Mutex
 	termination termination
-	onEnded     []func() // nil once ended
-	ended       bool
+	onEnded     []func() // nil once done is closed
 	handedOver  bool
 	address     string    // protocol none, once it listens
 	readyAt     time.Time // zero until it is ready
@@ -101,15 +100,14 @@ func (p *Process) SharedSpec() *spec.Spec { return p.spec }
 
 // Info returns the facts of the process.
 func (p *Process) Info() Info {
-	d := p.kind.describe()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return Info{PID: d.pid, StartedAt: d.startedAt, ReadyAt: p.readyAt, Cookie: d.cookie, Address: p.address}
+	return Info{PID: p.root.PID, StartedAt: p.startedAt, ReadyAt: p.readyAt, Cookie: p.plan.cookie, Address: p.address}
 }
 
 // Conn returns the connection to the worker; nil for protocol none, and for an exit record of Get. A broken connection ends the
 // incarnation.
-func (p *Process) Conn() wire.Conn { return p.conn }
+func (p *Process) Conn() *wire.Conn { return p.conn }
 
 // Counts returns the counters that the program keeps through its SDK, by name. They start at 0 with each incarnation.
 func (p *Process) Counts() map[string]int64 {
@@ -140,7 +138,7 @@ func (p *Process) HasEnded() bool { return sleep.Ended(p.done) }
 func (p *Process) AfterEnd(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.ended {
+	if p.HasEnded() {
 		go f()
 		return
 	}
@@ -149,9 +147,8 @@ func (p *Process) AfterEnd(f func()) {
 
 // notifyEnded closes done and calls the functions of AfterEnd.
 func (p *Process) notifyEnded() {
-	close(p.done)
 	p.mu.Lock()
-	p.ended = true
+	close(p.done)
 	callbacks := p.onEnded
 	p.onEnded = nil
 	p.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process/launcher"
 	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/spec"
@@ -95,24 +96,28 @@ func (p program) release() {
 		s.logger.Warn("cannot remove the record of an ended process", "worker", p.name.worker, "error", err)
 	}
 	p.plan.cgroup.Remove(s.logger)
-	p.probing.Lock()
-	p.namespaces.Close()
-	p.namespaces = nil
-	p.probing.Unlock()
+	p.closeNamespaces()
 	s.releaseAddress(p.plan.address)
 }
 
+// closeNamespaces waits for an exec probe that enters them.
+func (p *Process) closeNamespaces() {
+	p.probing.Lock()
+	defer p.probing.Unlock()
+	p.namespaces.Close()
+	p.namespaces = nil
+}
+
+// hasTree reports whether the incarnation has processes of its own.
+func (p *Process) hasTree() bool { return p.root.PID != 0 }
+
 // treeKey identifies the process tree. While the process has not exited, nobody has reaped it.
 func (p *Process) treeKey() tree.Key {
-	key := tree.Key{Root: p.root, Cookie: p.plan.cookie, Mark: p.plan.mark, Known: p.members}
+	key := tree.Key{Root: p.root, Cookie: p.plan.cookie, Mark: p.plan.mark, Known: p.members, OfEngine: p.spec.Pool.Kind == spec.KindContainer}
 	if p.plan.cgroup != nil {
 		key.Cgroup = p.plan.cgroup.Dir
 	}
-	select {
-	case <-p.exited:
-	default:
-		key.Unreaped = true
-	}
+	key.Unreaped = !sleep.Ended(p.exited)
 	return key
 }
 
@@ -157,7 +162,7 @@ func (p program) stop(force bool) {
 		return
 	}
 	p.signal(syscall.SIGTERM)
-	p.signal(tree.SIGCONT) // a stopped process does not handle SIGTERM
+	p.signal(syscall.SIGCONT) // a stopped process does not handle SIGTERM
 	p.thawToStop()
 }
 
@@ -177,10 +182,7 @@ func (p program) drainPipes() {
 		p.readers.Wait()
 		close(read)
 	}()
-	select {
-	case <-read:
-	case <-time.After(pipeDrainTimeout):
-	}
+	sleep.For(read, pipeDrainTimeout)
 	p.pipes.close()
 	<-read
 }
@@ -197,10 +199,6 @@ func (p program) probe(ctx context.Context) error {
 	default:
 		return coded(CodeInvalid, nil, "unknown health.kind %q", health.Kind)
 	}
-}
-
-func (p program) describe() description {
-	return description{pid: p.root.PID, startedAt: p.startedAt, cookie: p.plan.cookie, tree: p.treeKey(), hasTree: p.root.PID != 0}
 }
 
 // killTree kills what is left of the tree. The root is unreaped, so its PID still identifies the group.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/tempool/tempool/internal/sleep"
@@ -30,15 +31,14 @@ var errExitedEarly = errors.New("exited before it was ready")
 func (p *Process) becomeReady(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	watcherDone := make(chan struct{})
-	go func() {
-		defer close(watcherDone)
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
 		select {
 		case <-p.exited:
 			cancel(errExitedEarly)
 		case <-ctx.Done():
 		}
-	}()
+	})
 	err := p.handshake(ctx)
 	if err == nil {
 		err = p.warmUp(ctx)
@@ -47,7 +47,7 @@ func (p *Process) becomeReady(ctx context.Context) error {
 		err = errExitedEarly
 	}
 	cancel(nil)
-	<-watcherDone
+	watcher.Wait()
 	return err
 }
 
@@ -90,10 +90,8 @@ func (p *Process) warmUp(ctx context.Context) error {
 
 // markReady sets the time of readiness. It reports false if the process has exited or is being ended.
 func (p *Process) markReady() bool {
-	select {
-	case <-p.exited:
+	if sleep.Ended(p.exited) {
 		return false
-	default:
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/spec"
@@ -14,55 +15,50 @@ import (
 // maxSampleAge is how old the process table behind a sample may be, so that concurrent samples of many workers share one scan.
 const maxSampleAge = time.Second
 
-// Sample is the resource usage of a whole process tree at one moment.
-type Sample = tree.Sample
-
 // ErrNoProcess is the error of a sample of an incarnation that has no process of its own.
 var ErrNoProcess = errors.New("there is no process to measure")
 
 // Sample measures the tree; the result may be up to 1 second old. It fails if the process has ended, and with ErrNoProcess if there is none.
-func (p *Process) Sample(ctx context.Context) (Sample, error) {
+func (p *Process) Sample(ctx context.Context) (api.Sample, error) {
 	return p.sampleWithin(ctx, maxSampleAge, &p.supervisor.pss)
 }
 
 // FreshSample is Sample with a result that is never older than the call, and whose memory is not estimated.
-func (p *Process) FreshSample(ctx context.Context) (Sample, error) {
+func (p *Process) FreshSample(ctx context.Context) (api.Sample, error) {
 	return p.sampleWithin(ctx, 0, nil)
 }
 
 // FirstSample is Sample for a process that has just become ready, of which no scan knows yet: where it can, it reads that tree alone, and not all
 // processes of the system for each that starts. It may lack processes of the tree that have lost their parent.
-func (p *Process) FirstSample(ctx context.Context) (Sample, error) {
-	d := p.kind.describe()
-	if !d.hasTree || p.spec.Pool.Kind != spec.KindProcess || !p.LatestSample().At.IsZero() { // what a sample before had must not count as ended
+func (p *Process) FirstSample(ctx context.Context) (api.Sample, error) {
+	if !p.hasTree() || p.spec.Pool.Kind != spec.KindProcess || !p.LatestSample().At.IsZero() { // what a sample before had must not count as ended
 		return p.Sample(ctx)
 	}
-	table, err := tree.ReadFamily(d.pid)
+	table, err := tree.ReadFamily(p.root.PID)
 	if err != nil {
 		return p.Sample(ctx)
 	}
-	key := d.tree
+	key := p.treeKey()
 	key.Known = nil // this table does not show who is gone
 	return p.meter.Sample(table, key, &p.supervisor.pss)
 }
 
-func (p *Process) sampleWithin(ctx context.Context, maxAge time.Duration, budget *tree.PSSBudget) (Sample, error) {
+func (p *Process) sampleWithin(ctx context.Context, maxAge time.Duration, budget *tree.PSSBudget) (api.Sample, error) {
 	if err := ctx.Err(); err != nil {
-		return Sample{}, err
+		return api.Sample{}, err
 	}
-	d := p.kind.describe()
-	if !d.hasTree {
-		return Sample{}, ErrNoProcess
+	if !p.hasTree() {
+		return api.Sample{}, ErrNoProcess
 	}
-	table, err := p.supervisor.tables.Recent(min(maxAge, time.Since(d.startedAt))) // an older table does not contain the process
+	table, err := p.supervisor.tables.Recent(min(maxAge, time.Since(p.startedAt))) // an older table does not contain the process
 	if err != nil {
-		return Sample{}, err
+		return api.Sample{}, err
 	}
-	return p.meter.Sample(table, d.tree, budget)
+	return p.meter.Sample(table, p.treeKey(), budget)
 }
 
 // LatestSample returns the newest sample, periodic ones included; its At is zero before the first.
-func (p *Process) LatestSample() Sample { return p.meter.Latest() }
+func (p *Process) LatestSample() api.Sample { return p.meter.Latest() }
 
 // sampleLoop samples every process each SampleEvery, until ctx ends.
 func (s *Supervisor) sampleLoop(ctx context.Context) {
@@ -82,8 +78,8 @@ func (s *Supervisor) sampleLoop(ctx context.Context) {
 			if ctx.Err() != nil {
 				return
 			}
-			if d := p.kind.describe(); d.hasTree {
-				_, _ = p.meter.Sample(table, d.tree, &s.pss) // fails only for a process that is ending
+			if p.hasTree() {
+				_, _ = p.meter.Sample(table, p.treeKey(), &s.pss) // fails only for a process that is ending
 			}
 		}
 	}

@@ -35,12 +35,16 @@ type plan struct {
 	cgroup      *limits.Cgroup // nil for none
 }
 
+func (s *Supervisor) newPlan(launch Launch) plan {
+	return plan{
+		cookie: tree.NewCookie(s.config.HostID, launch.Worker, launch.Incarnation, s.state.id), mark: tree.NewMark(),
+		umask: -1, fork: s.config.fork, mechanisms: map[string]limits.Mechanism{},
+	}
+}
+
 func (s *Supervisor) plan(launch Launch) (plan, error) {
 	pool := launch.Spec.Pool
-	p := plan{
-		cookie: tree.NewCookie(s.config.HostID, launch.Worker, launch.Incarnation, s.state.id), mark: tree.NewMark(),
-		umask: -1, fork: s.config.fork,
-	}
+	p := s.newPlan(launch)
 	var err error
 	if pool.Protocol == spec.ProtocolNone {
 		credentials, err := lookUpCredentials(pool.User, pool.Group)

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
 )
@@ -162,10 +163,8 @@ func (p *Process) giveUp(ctx context.Context, cause error) error {
 	case cancelled == nil:
 		reason := fmt.Sprintf("did not become ready: %v", cause)
 		if errors.Is(cause, wire.ErrPeerClosed) || errors.Is(cause, errExitedEarly) { // its own end says more
-			select {
-			case <-p.exited:
+			if !sleep.For(p.exited, exitTimeoutAfterClose) {
 				reason = "ended before it was ready"
-			case <-time.After(exitTimeoutAfterClose):
 			}
 		}
 		p.fail(reason)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/tempool/tempool/internal/atomicfile"
 	"github.com/tempool/tempool/process/tree"
 )
@@ -71,7 +73,8 @@ func (f *stateDir) acquireLock(hostID string) error {
 	if err != nil {
 		return coded(CodeInvalid, err, "open the lock of the state directory")
 	}
-	if err := tryLock(file); err != nil {
+	// The lock ends when the last descriptor of this opening of the file is closed.
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		defer file.Close()
 		var holder lockHolder
 		if data, readErr := os.ReadFile(name); readErr == nil && json.Unmarshal(data, &holder) == nil && holder.PID != 0 {

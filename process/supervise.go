@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/process/wire"
 )
@@ -93,10 +94,7 @@ func (p *Process) closeConn() {
 	if p.conn == nil {
 		return
 	}
-	select {
-	case <-p.conn.Done():
-	case <-time.After(finalReadTimeout):
-	}
+	sleep.For(p.conn.Done(), finalReadTimeout)
 	_ = p.conn.Close()
 }
 
@@ -138,10 +136,7 @@ func (p *Process) releaseToKeeper() bool {
 	p.pipes.close()
 	p.output.close()
 	p.logs.Close()
-	p.probing.Lock()
-	p.namespaces.Close()
-	p.namespaces = nil
-	p.probing.Unlock()
+	p.closeNamespaces()
 	p.mu.Lock()
 	p.handedOver, p.exit = true, Exit{Reason: "handed over to the next agent", At: time.Now()}
 	p.mu.Unlock()

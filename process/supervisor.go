@@ -202,8 +202,7 @@ func (s *Supervisor) Close(ctx context.Context) error {
 // ownsEntry reports whether e, dead or alive, belongs to a tree of this supervisor.
 func (s *Supervisor) ownsEntry(e *tree.Entry) bool {
 	return slices.ContainsFunc(s.List(), func(p *Process) bool {
-		d := p.kind.describe()
-		return d.hasTree && e.Session == d.pid || p.members.Has(e.Identity)
+		return p.hasTree() && e.Session == p.root.PID || p.members.Has(e.Identity)
 	})
 }
 
@@ -250,4 +249,49 @@ func (s *Supervisor) recordExit(p *Process) {
 		delete(s.ended, s.endOrder[0])
 		s.endOrder = slices.Delete(s.endOrder, 0, 1)
 	}
+}
+
+// maxOthers is how many workers without a process and without an exit that Get finds a Supervisor remembers at least. A host that runs for months may
+// see any number of names.
+const maxOthers = 4 * maxExits
+
+// noteNewestLocked records that an incarnation of a worker was started. Of workers that it has to forget, a start that is late by thousands of others is
+// not recognised as superseded; its workflow is not in that incarnation any more.
+func (s *Supervisor) noteNewestLocked(worker string, incarnation int64) {
+	s.newest[worker] = max(s.newest[worker], incarnation)
+	if len(s.newest) <= max(maxOthers, 2*s.newestKept) {
+		return
+	}
+	known := map[string]bool{worker: true}
+	for k := range s.starting {
+		known[k.worker] = true
+	}
+	for k := range s.live {
+		known[k.worker] = true
+	}
+	for k := range s.ended {
+		known[k.worker] = true
+	}
+	maps.DeleteFunc(s.newest, func(worker string, _ int64) bool { return !known[worker] })
+	s.newestKept = len(s.newest)
+}
+
+// Contains reports whether a process belongs to the tree of a live incarnation, so that it is a worker's and not a client's or the
+// operator's. It costs some reads of /proc for each of the process's ancestors.
+func (s *Supervisor) Contains(pid int) bool {
+	live := s.List()
+	roots, cookies := make(map[int]bool, len(live)), make(map[string]bool, len(live))
+	for _, p := range live {
+		if p.hasTree() {
+			roots[p.root.PID], cookies[p.plan.cookie] = true, true
+		}
+	}
+	return tree.Belongs(pid, func(pid int) bool { return roots[pid] }, func(id tree.Identity) bool {
+		for _, p := range live {
+			if p.members.Has(id) {
+				return true
+			}
+		}
+		return false
+	}, func(cookie string) bool { return cookies[cookie] })
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
-	"github.com/tempool/tempool/sessions/memory"
+	"github.com/tempool/tempool/sessions/embedded"
 )
 
 // ask is a host call of a vector, and what the vector has it answered with.
@@ -40,7 +40,7 @@ func vectors(t *testing.T) []vector {
 func TestTheSessionStoreUnderstandsWhatTheSDKsAsk(t *testing.T) {
 	for _, v := range vectors(t) {
 		t.Run(v.Name, func(t *testing.T) {
-			store := memory.Open(sessions.Config{})
+			store := embedded.InMemory(sessions.Config{})
 			t.Cleanup(func() { require.NoError(t, store.Close()) })
 			calls := sessions.HostCalls{Store: store, TTL: time.Hour, AnonymousTTL: time.Minute}
 			for _, asked := range v.Host {

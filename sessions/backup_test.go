@@ -14,14 +14,14 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
-	"github.com/tempool/tempool/sessions/memory"
+	"github.com/tempool/tempool/sessions/embedded"
 	"github.com/tempool/tempool/sessions/redis"
 	"github.com/tempool/tempool/sessions/redis/redistest"
 	"github.com/tempool/tempool/spec"
 )
 
 func filled(t *testing.T, n int) sessions.Store {
-	store := memory.Open(sessions.Config{Max: n + 1})
+	store := embedded.InMemory(sessions.Config{Max: n + 1})
 	for i := range n {
 		_, err := store.Create(t.Context(), &sessions.Session{ID: fmt.Sprintf("s%05d", i), Data: map[string]json.RawMessage{"k": raw(fmt.Sprint(`"<`, i, `>"`))}, TTL: spec.Duration(90 * time.Minute)})
 		require.NoError(t, err)
@@ -49,7 +49,7 @@ func TestABackupOfAStoreRestoresItExactly(t *testing.T) {
 	require.Equal(t, n+2, strings.Count(text, "\n"))
 	require.Contains(t, text, `"<9>"`, "HTML is not escaped")
 
-	to := memory.Open(sessions.Config{})
+	to := embedded.InMemory(sessions.Config{})
 	done, err := sessions.Import(t.Context(), to, "p", false, strings.NewReader(text))
 	require.NoError(t, err)
 	require.Equal(t, api.SessionImport{Created: n}, done)
@@ -75,7 +75,7 @@ func TestABackupOfAStoreRestoresItExactly(t *testing.T) {
 }
 
 func TestAnEmptyStoreHasABackup(t *testing.T) {
-	done, err := sessions.Import(t.Context(), memory.Open(sessions.Config{}), "p", false, strings.NewReader(backup(t, memory.Open(sessions.Config{}))))
+	done, err := sessions.Import(t.Context(), embedded.InMemory(sessions.Config{}), "p", false, strings.NewReader(backup(t, embedded.InMemory(sessions.Config{}))))
 	require.NoError(t, err)
 	require.Zero(t, done)
 }
@@ -112,18 +112,18 @@ func TestADamagedBackupNamesItsLine(t *testing.T) {
 		"a line is there twice":         {edit(20, lines[20], lines[20]), api.CodeInvalid, "line 43: the last line names 40 sessions, and the backup has 41"},
 		"two backups behind each other": {edit(40, lines[40], lines[41], lines[0]), api.CodeInvalid, "line 43: the backup continues after its last line"},
 	} {
-		_, err := sessions.Import(t.Context(), memory.Open(sessions.Config{}), "p", false, strings.NewReader(c.text))
+		_, err := sessions.Import(t.Context(), embedded.InMemory(sessions.Config{}), "p", false, strings.NewReader(c.text))
 		require.ErrorIs(t, err, &api.Error{Code: c.code}, name)
 		require.ErrorContains(t, err, c.says, name)
 	}
-	done, err := sessions.Import(t.Context(), memory.Open(sessions.Config{}), "q", true, strings.NewReader(strings.Join(lines, "")))
+	done, err := sessions.Import(t.Context(), embedded.InMemory(sessions.Config{}), "q", true, strings.NewReader(strings.Join(lines, "")))
 	require.NoError(t, err)
 	require.Equal(t, 40, done.Created)
 }
 
 func TestAnImportThatFailsSaysWhatItDid(t *testing.T) {
 	text := backup(t, filled(t, 40))
-	full := memory.Open(sessions.Config{Max: 20, OnFull: sessions.Evict})
+	full := embedded.InMemory(sessions.Config{Max: 20, OnFull: sessions.Evict})
 	done, err := sessions.Import(t.Context(), full, "p", false, strings.NewReader(text))
 	require.ErrorIs(t, err, api.ErrStoreFull)
 	require.Regexp(t, `line \d+: the session store is full at 20 sessions .*\(20 created, 0 replaced, 0 kept, 0 expired; repeating the import keeps what is done\)`, err.Error())
@@ -134,14 +134,14 @@ func TestAnImportThatFailsSaysWhatItDid(t *testing.T) {
 	require.Equal(t, api.SessionImport{Created: 20, Kept: 20}, done)
 
 	damaged := strings.Replace(text, `"s00035"`, `"s 00035"`, 1)
-	_, err = sessions.Import(t.Context(), memory.Open(sessions.Config{}), "p", false, strings.NewReader(damaged))
+	_, err = sessions.Import(t.Context(), embedded.InMemory(sessions.Config{}), "p", false, strings.NewReader(damaged))
 	require.ErrorContains(t, err, `line 37: invalid session id "s 00035"`)
 	require.ErrorContains(t, err, "(39 created")
 }
 
 func TestSessionsThatExpiredSinceTheBackupAreNotImported(t *testing.T) {
 	text := backup(t, filled(t, 3))
-	to := memory.Open(sessions.Config{Now: func() time.Time { return time.Now().Add(2 * time.Hour) }})
+	to := embedded.InMemory(sessions.Config{Now: func() time.Time { return time.Now().Add(2 * time.Hour) }})
 	done, err := sessions.Import(t.Context(), to, "p", false, strings.NewReader(text))
 	require.NoError(t, err)
 	require.Equal(t, api.SessionImport{Expired: 3}, done)

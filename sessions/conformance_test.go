@@ -14,7 +14,6 @@ import (
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/dualwrite"
 	"github.com/tempool/tempool/sessions/embedded"
-	"github.com/tempool/tempool/sessions/memory"
 	"github.com/tempool/tempool/sessions/redis"
 	"github.com/tempool/tempool/sessions/redis/redistest"
 	"github.com/tempool/tempool/spec"
@@ -55,7 +54,7 @@ func TestADualWriteConforms(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			run(t, func(t *testing.T, config sessions.Config) sessions.Store {
-				store := dualwrite.New(memory.Open(config))
+				store := dualwrite.New(embedded.InMemory(config))
 				open(t, store, config)
 				return store
 			}, storeTests)
@@ -64,10 +63,12 @@ func TestADualWriteConforms(t *testing.T) {
 }
 
 func startCopy(_ *testing.T, store *dualwrite.Store, config sessions.Config) {
-	store.StartCopy(memory.Open(config), false, false)
+	store.StartCopy(embedded.InMemory(config), false, false)
 }
 
-func openMemory(_ *testing.T, config sessions.Config) sessions.Store { return memory.Open(config) }
+func openMemory(_ *testing.T, config sessions.Config) sessions.Store {
+	return embedded.InMemory(config)
+}
 
 func embeddedOpener(sync embedded.Sync) openFunc {
 	return func(t *testing.T, config sessions.Config) sessions.Store {

@@ -11,19 +11,19 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
-	"github.com/tempool/tempool/sessions/memory"
+	"github.com/tempool/tempool/sessions/embedded"
 	"github.com/tempool/tempool/spec"
 )
 
 // hostCallTest serves host calls from a memory store.
 type hostCallTest struct {
 	t     *testing.T
-	store *memory.Store
+	store *embedded.Store
 	calls sessions.HostCalls
 }
 
 func newHostCallTest(t *testing.T, config sessions.Config) *hostCallTest {
-	store := memory.Open(config)
+	store := embedded.InMemory(config)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	return &hostCallTest{t: t, store: store, calls: sessions.HostCalls{Store: store, TTL: 2 * time.Hour, AnonymousTTL: 5 * time.Minute}}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"reflect"
 )
 
 // UnmarshalJSON parses a spec. A missing or null key gets its default. A value of the wrong form is a *Error that names its key. Unknown
@@ -51,7 +52,7 @@ func overDefaults(data []byte) (Spec, error) {
 	s := Spec(read)
 	defaults := Default()
 	for _, k := range keys {
-		if v := k.value(&s); (k.form == texts || k.form == integers || k.form == numbers || k.form == variables || k.form == warmups) && v.IsNil() {
+		if v := k.value(&s); (v.Kind() == reflect.Slice || v.Kind() == reflect.Map) && v.IsNil() && k.form != autoNumbers {
 			v.Set(k.value(&defaults))
 		}
 	}

@@ -10,28 +10,46 @@ import (
 )
 
 // form is the type of a key's value.
-type form int
+type form struct {
+	allowed string // describes it, for errors about values of another form
+	// mismatch returns where below the key, and why, a decoded TOML or JSON value does not have the form; no problem means that it has.
+	mismatch func(v any) (at, problem string)
+}
 
-const (
-	text form = iota
-	integer
-	number
-	boolean
-	duration
-	size
-	texts
-	integers
-	numbers
-	autoNumbers
-	variables
-	warmups
-	anything
+var (
+	text     = &form{"a string in quotes", unless(isA[string])}
+	integer  = &form{"a whole number", unless(isWhole)}
+	number   = &form{"a number", unless(isFinite)}
+	boolean  = &form{"true or false", unless(isA[bool])}
+	duration = &form{durationAllowed, unitMismatch("duration", func(s string) error { _, err := parseDuration(s); return err })}
+	size     = &form{bytesAllowed, unitMismatch("size", func(s string) error { _, err := parseBytes(s); return err })}
+	texts    = &form{`a list of strings such as ["a", "b"]`, listMismatch(text)}
+	integers = &form{"a list of whole numbers such as [0, 1]", listMismatch(integer)}
+	numbers  = &form{"a list of numbers such as [20, 50, 80, 95]", listMismatch(number)}
+
+	autoNumbers = &form{`a list of numbers such as [100, 250, 500, 750], or "auto"`, func(v any) (at, problem string) {
+		if v == autoText {
+			return "", ""
+		}
+		return numbers.mismatch(v)
+	}}
+	variables = &form{`a table of strings such as { LANG = "C" }`, tableMismatch}
+	warmups   = &form{"a list of tables", warmupMismatch}
+	anything  = &form{"any value", paramsMismatch}
 )
+
+// forms are those of the types of keys.
+var forms = map[reflect.Type]*form{
+	reflect.TypeFor[string](): text, reflect.TypeFor[int](): integer, reflect.TypeFor[float64](): number, reflect.TypeFor[bool](): boolean,
+	reflect.TypeFor[Duration](): duration, reflect.TypeFor[Bytes](): size,
+	reflect.TypeFor[[]string](): texts, reflect.TypeFor[[]int](): integers, reflect.TypeFor[[]float64](): numbers, reflect.TypeFor[Bands](): autoNumbers,
+	reflect.TypeFor[map[string]string](): variables, reflect.TypeFor[[]Warmup](): warmups,
+}
 
 // keyInfo is one key of the file. The sections and keys are the fields of Spec, in their order.
 type keyInfo struct {
 	section, name string
-	form          form
+	form          *form
 	index         []int
 }
 
@@ -43,7 +61,7 @@ var (
 	sections   []string
 	keys       []keyInfo
 	keyByName  = map[string]keyInfo{}
-	warmupKeys = map[string]form{"method": text, "params": anything, "notification": boolean}
+	warmupKeys = map[string]*form{"method": text, "params": anything, "notification": boolean}
 )
 
 func init() {
@@ -53,98 +71,38 @@ func init() {
 		sections = append(sections, section.Tag.Get("toml"))
 		for j := range section.Type.NumField() {
 			field := section.Type.Field(j)
-			k := keyInfo{section: section.Tag.Get("toml"), name: field.Tag.Get("toml"), form: formOf(field.Type), index: []int{i, j}}
+			k := keyInfo{section: section.Tag.Get("toml"), name: field.Tag.Get("toml"), form: forms[field.Type], index: []int{i, j}}
+			if k.form == nil {
+				panic(fmt.Sprintf("spec: keys of type %s are not supported", field.Type))
+			}
 			keys = append(keys, k)
 			keyByName[k.key()] = k
 		}
 	}
 }
 
-func formOf(t reflect.Type) form {
-	switch t {
-	case reflect.TypeFor[Duration]():
-		return duration
-	case reflect.TypeFor[Bytes]():
-		return size
-	case reflect.TypeFor[[]string]():
-		return texts
-	case reflect.TypeFor[[]int]():
-		return integers
-	case reflect.TypeFor[[]float64]():
-		return numbers
-	case reflect.TypeFor[Bands]():
-		return autoNumbers
-	case reflect.TypeFor[map[string]string]():
-		return variables
-	case reflect.TypeFor[[]Warmup]():
-		return warmups
-	}
-	switch t.Kind() {
-	case reflect.String:
-		return text
-	case reflect.Int:
-		return integer
-	case reflect.Float64:
-		return number
-	case reflect.Bool:
-		return boolean
-	}
-	panic(fmt.Sprintf("spec: keys of type %s are not supported", t))
-}
-
-// allowed describes the form, for errors about values of another form.
-func (f form) allowed() string {
-	return [...]string{
-		text: "a string in quotes", integer: "a whole number", number: "a number", boolean: "true or false", duration: durationAllowed, size: bytesAllowed,
-		texts: `a list of strings such as ["a", "b"]`, integers: "a list of whole numbers such as [0, 1]",
-		numbers:     "a list of numbers such as [20, 50, 80, 95]",
-		autoNumbers: `a list of numbers such as [100, 250, 500, 750], or "auto"`,
-		variables:   `a table of strings such as { LANG = "C" }`,
-		warmups:     "a list of tables", anything: "any value",
-	}[f]
-}
-
-// mismatch returns where below the key, and why, a decoded TOML or JSON value does not have the form; no problem means that it has.
-func (f form) mismatch(v any) (at, problem string) {
-	fits := true
-	switch f {
-	case text:
-		_, fits = v.(string)
-	case boolean:
-		_, fits = v.(bool)
-	case integer:
-		fits = isWhole(v)
-	case number:
-		fits = isFinite(v)
-	case duration:
-		return "", unitMismatch(v, "duration", func(s string) error { _, err := parseDuration(s); return err })
-	case size:
-		return "", unitMismatch(v, "size", func(s string) error { _, err := parseBytes(s); return err })
-	case texts:
-		return listMismatch(v, text)
-	case integers:
-		return listMismatch(v, integer)
-	case numbers:
-		return listMismatch(v, number)
-	case autoNumbers:
-		if v == autoText {
+// unless makes the check of a form that a value has if fits says so.
+func unless(fits func(v any) bool) func(any) (string, string) {
+	return func(v any) (at, problem string) {
+		if fits(v) {
 			return "", ""
 		}
-		return listMismatch(v, number)
-	case variables:
-		return tableMismatch(v)
-	case warmups:
-		return warmupMismatch(v)
-	case anything:
-		if isDeeperThan(v, maxParamsDepth) {
-			return "", fmt.Sprintf("are nested more than %d levels deep", maxParamsDepth)
-		}
-		if _, err := json.Marshal(v); err != nil {
-			return "", unsupportedValue(err) + " cannot be represented in JSON"
-		}
-	}
-	if !fits {
 		return "", kindOf(v)
+	}
+}
+
+func isA[T any](v any) bool {
+	_, is := v.(T)
+	return is
+}
+
+// paramsMismatch allows every value of JSON that is not nested too deeply.
+func paramsMismatch(v any) (at, problem string) {
+	if isDeeperThan(v, maxParamsDepth) {
+		return "", fmt.Sprintf("are nested more than %d levels deep", maxParamsDepth)
+	}
+	if _, err := json.Marshal(v); err != nil {
+		return "", unsupportedValue(err) + " cannot be represented in JSON"
 	}
 	return "", ""
 }
@@ -198,38 +156,37 @@ func isFinite(v any) bool {
 	return false
 }
 
-func unitMismatch(v any, what string, parse func(string) error) string {
-	switch v := v.(type) {
-	case string:
-		if parse(v) == nil {
-			return ""
+func unitMismatch(what string, parse func(string) error) func(any) (string, string) {
+	return func(v any) (at, problem string) {
+		switch v := v.(type) {
+		case string:
+			if parse(v) == nil {
+				return "", ""
+			}
+			return "", fmt.Sprintf("%q is not a %s", v, what)
+		case int64, json.Number:
+			if text := fmt.Sprint(v); text != "0" {
+				return "", text + " has no unit"
+			}
+			return "", ""
 		}
-		return fmt.Sprintf("%q is not a %s", v, what)
-	case int64:
-		if v == 0 {
-			return ""
-		}
-		return fmt.Sprintf("%d has no unit", v)
-	case json.Number:
-		if v == "0" {
-			return ""
-		}
-		return fmt.Sprintf("%s has no unit", v)
-	}
-	return kindOf(v)
-}
-
-func listMismatch(v any, element form) (at, problem string) {
-	list, ok := v.([]any)
-	if !ok {
 		return "", kindOf(v)
 	}
-	for i, e := range list {
-		if _, problem := element.mismatch(e); problem != "" {
-			return fmt.Sprintf("[%d]", i), problem
+}
+
+func listMismatch(element *form) func(any) (string, string) {
+	return func(v any) (at, problem string) {
+		list, ok := v.([]any)
+		if !ok {
+			return "", kindOf(v)
 		}
+		for i, e := range list {
+			if _, problem := element.mismatch(e); problem != "" {
+				return fmt.Sprintf("[%d]", i), problem
+			}
+		}
+		return "", ""
 	}
-	return "", ""
 }
 
 func tableMismatch(v any) (at, problem string) {

@@ -74,8 +74,8 @@ const (
 
 	AllocationNone     = "none"
 	AllocationEqual    = "equal"
-	AllocationWeighted = "weighted"
-	AllocationAdaptive = "adaptive"
+	AllocationWeighted = "weighted" // by a worker's use
+	AllocationAdaptive = "adaptive" // by its use, more the busier and the healthier it is
 
 	WatchRolling = "rolling"
 	WatchAll     = "all"

@@ -62,7 +62,7 @@ func allowedText(k keyInfo) string {
 	if r, found := ruleByKey[k.key()]; found {
 		return r.allowed
 	}
-	return k.form.allowed()
+	return k.form.allowed
 }
 
 // checkRules returns the error of the first rule that s violates.

@@ -151,8 +151,9 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 		TraceStart: a.traces.start,
 	}
 	a.host = host
+	readMemory := func() (hostMemory, error) { return readHostMemory(a.config.MemoryRoot) }
 	host.MemoryTotal = func() (int64, error) {
-		memory, err := a.config.HostMemory()
+		memory, err := readMemory()
 		return memory.TotalBytes, err
 	}
 	bindings := observedBindings{a.stores.affinity, observer}
@@ -216,7 +217,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	a.goroutines.Go(func() { files.run(a.background) })
 	a.demand = newDemandReporter(a.config.HostID, a.gateway.Demand, control.Status, a.membership.epoch, a.outbox.want)
 	a.goroutines.Go(func() { a.demand.run(a.background) })
-	pressure := newPressureMonitor(a.config.HostMemory, a.temporal, a.processes, a.config.HostID, a.log)
+	pressure := newPressureMonitor(readMemory, a.temporal, a.processes, a.config.HostID, a.log)
 	pressure.freeMemory, pressure.decided = a.stores.freeMemory, a.metrics.Observer().Decided
 	a.goroutines.Go(func() { pressure.run(a.background) })
 	return nil
@@ -236,7 +237,7 @@ func (a *Agent) processReady(p *process.Process) {
 	p.AfterEnd(func() {
 		a.traces.forget(p.Worker(), p.Incarnation())
 		if !p.HandedOver() {
-			a.metrics.Ended(p.Worker(), activities.Outcome(p.Exit()))
+			a.metrics.Ended(p.Worker(), p.Exit().Outcome())
 			a.emitEnded(p)
 		}
 	})

@@ -64,8 +64,6 @@ type Config struct {
 	Tracer trace.Tracer
 	// StopTimeout bounds a graceful stop; processes that still run then are killed. Default: DefaultStopTimeout.
 	StopTimeout time.Duration
-	// HostMemory reads this host's memory; tests replace it. Default: from the operating system.
-	HostMemory func() (HostMemory, error)
 	// MemoryRoot is the folder that contains the proc and sys to read the memory from, for tests on Linux. Default: "/".
 	MemoryRoot string
 }
@@ -138,10 +136,7 @@ func (c *Config) complete() error {
 	}
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	c.StopTimeout = cmp.Or(c.StopTimeout, DefaultStopTimeout)
-	if c.HostMemory == nil {
-		root := cmp.Or(c.MemoryRoot, "/")
-		c.HostMemory = func() (HostMemory, error) { return readHostMemory(root) }
-	}
+	c.MemoryRoot = cmp.Or(c.MemoryRoot, "/")
 	return nil
 }
 

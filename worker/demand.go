@@ -7,7 +7,6 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/dispatch"
 	"github.com/tempool/tempool/policy"
-	"github.com/tempool/tempool/policy/fromspec"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -124,7 +123,7 @@ func (r *demandReporter) measure(d dispatch.PoolDemand, p *measuredPool, now tim
 		return
 	}
 	var changed bool
-	p.Measured, changed = fromspec.DemandMeter(p.spec).Next(p.Measured, d.Demand, now)
+	p.Measured, changed = policy.DemandMeterOf(p.spec).Next(p.Measured, d.Demand, now)
 	if !changed && (p.Reported == 0 || now.Sub(p.reportedAt) < demandRepeat) {
 		return
 	}

@@ -30,7 +30,7 @@ func (a *Agent) emitStarted(p *process.Process) {
 func (a *Agent) emitEnded(p *process.Process) {
 	exit := p.Exit()
 	a.events.Emit(api.EventProcessEnded, api.WorkerSource(p.Worker()), time.Now(), api.ProcessEventData{
-		Host: a.config.HostID, Incarnation: p.Incarnation(), PID: p.Info().PID, Outcome: activities.Outcome(exit), Code: &exit.Code, Signal: exit.Signal,
+		Host: a.config.HostID, Incarnation: p.Incarnation(), PID: p.Info().PID, Outcome: exit.Outcome(), Code: &exit.Code, Signal: exit.Signal,
 		Reason: exit.Reason,
 	})
 }

@@ -12,16 +12,16 @@ import (
 
 // readHostMemory reads proc and sysfs below root. It returns the memory of the host, or of the tightest cgroup that this process is
 // in where that is less, and the highest stall figures of the host and those cgroups.
-func readHostMemory(root string) (HostMemory, error) {
+func readHostMemory(root string) (hostMemory, error) {
 	meminfo := filepath.Join(root, "proc/meminfo")
 	text, err := os.ReadFile(meminfo)
 	if err != nil {
-		return HostMemory{}, fmt.Errorf("read the host's memory: %w", err)
+		return hostMemory{}, fmt.Errorf("read the host's memory: %w", err)
 	}
 	fields := parseFields(string(text))
-	memory := HostMemory{TotalBytes: 1024 * fields["MemTotal:"], AvailableBytes: 1024 * fields["MemAvailable:"]}
+	memory := hostMemory{TotalBytes: 1024 * fields["MemTotal:"], AvailableBytes: 1024 * fields["MemAvailable:"]}
 	if memory.TotalBytes <= 0 {
-		return HostMemory{}, fmt.Errorf("read the host's memory: %s has no MemTotal", meminfo)
+		return hostMemory{}, fmt.Errorf("read the host's memory: %s has no MemTotal", meminfo)
 	}
 	memory.addPressure(filepath.Join(root, "proc/pressure/memory"))
 	groups, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
@@ -51,7 +51,7 @@ var (
 
 // addGroups applies the limits of a cgroup and of all its parents. In a container the path may be the host's, of which only the mount
 // exists.
-func (m *HostMemory) addGroups(mount, group string, names groupFiles) {
+func (m *hostMemory) addGroups(mount, group string, names groupFiles) {
 	for group = path.Clean("/" + group); ; group = path.Dir(group) {
 		m.addGroup(filepath.Join(mount, group), names)
 		if group == "/" {
@@ -60,7 +60,7 @@ func (m *HostMemory) addGroups(mount, group string, names groupFiles) {
 	}
 }
 
-func (m *HostMemory) addGroup(dir string, names groupFiles) {
+func (m *hostMemory) addGroup(dir string, names groupFiles) {
 	if names.pressure != "" {
 		m.addPressure(filepath.Join(dir, names.pressure))
 	}
@@ -75,7 +75,7 @@ func (m *HostMemory) addGroup(dir string, names groupFiles) {
 }
 
 // addPressure raises the stall figures to those of a pressure file, if it exists.
-func (m *HostMemory) addPressure(file string) {
+func (m *hostMemory) addPressure(file string) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return // a kernel without pressure stall information

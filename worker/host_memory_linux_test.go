@@ -23,32 +23,32 @@ func TestTheTightestLimitIsTheMemoryOfTheHost(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		files map[string]string
-		want  HostMemory
+		want  hostMemory
 	}{
-		"the host alone": {map[string]string{}, HostMemory{TotalBytes: 16 * mib, AvailableBytes: 8 * mib}},
+		"the host alone": {map[string]string{}, hostMemory{TotalBytes: 16 * mib, AvailableBytes: 8 * mib}},
 		"stalls of the host": {
 			map[string]string{"proc/pressure/memory": stalled},
-			HostMemory{TotalBytes: 16 * mib, AvailableBytes: 8 * mib, SomeAvg10: 31.5, FullAvg10: 8.25},
+			hostMemory{TotalBytes: 16 * mib, AvailableBytes: 8 * mib, SomeAvg10: 31.5, FullAvg10: 8.25},
 		},
 		"a cgroup with a limit and reclaimable cache": {
 			merge(group("sys/fs/cgroup/a/b", 4*mib, 3*mib, mib), map[string]string{"proc/self/cgroup": "0::/a/b\n"}),
-			HostMemory{TotalBytes: 4 * mib, AvailableBytes: 2 * mib},
+			hostMemory{TotalBytes: 4 * mib, AvailableBytes: 2 * mib},
 		},
 		"a limit of a parent cgroup": {
 			merge(group("sys/fs/cgroup/a/b", "max", mib, 0), group("sys/fs/cgroup/a", 2*mib, mib, 0), map[string]string{"proc/self/cgroup": "0::/a/b\n"}),
-			HostMemory{TotalBytes: 2 * mib, AvailableBytes: mib},
+			hostMemory{TotalBytes: 2 * mib, AvailableBytes: mib},
 		},
 		"usage above the limit": {
 			merge(group("sys/fs/cgroup/a", 2*mib, 3*mib, 0), map[string]string{"proc/self/cgroup": "0::/a\n"}),
-			HostMemory{TotalBytes: 2 * mib, AvailableBytes: 0},
+			hostMemory{TotalBytes: 2 * mib, AvailableBytes: 0},
 		},
 		"a limit beyond the host's memory": {
 			merge(group("sys/fs/cgroup/a", 64*mib, mib, 0), map[string]string{"proc/self/cgroup": "0::/a\n"}),
-			HostMemory{TotalBytes: 16 * mib, AvailableBytes: 8 * mib},
+			hostMemory{TotalBytes: 16 * mib, AvailableBytes: 8 * mib},
 		},
 		"stalls of the cgroup": {
 			map[string]string{"proc/self/cgroup": "0::/a\n", "proc/pressure/memory": quiet, "sys/fs/cgroup/a/memory.pressure": stalled},
-			HostMemory{TotalBytes: 16 * mib, AvailableBytes: 8 * mib, SomeAvg10: 31.5, FullAvg10: 8.25},
+			hostMemory{TotalBytes: 16 * mib, AvailableBytes: 8 * mib, SomeAvg10: 31.5, FullAvg10: 8.25},
 		},
 		"cgroup v1 in a container that sees only the mount": {
 			map[string]string{
@@ -56,11 +56,11 @@ func TestTheTightestLimitIsTheMemoryOfTheHost(t *testing.T) {
 				"sys/fs/cgroup/memory/memory.limit_in_bytes": fmt.Sprintln(4 * mib), "sys/fs/cgroup/memory/memory.usage_in_bytes": fmt.Sprintln(3 * mib),
 				"sys/fs/cgroup/memory/memory.stat": fmt.Sprintf("total_inactive_file %d\n", mib/2),
 			},
-			HostMemory{TotalBytes: 4 * mib, AvailableBytes: mib + mib/2},
+			hostMemory{TotalBytes: 4 * mib, AvailableBytes: mib + mib/2},
 		},
 		"malformed files": {
 			map[string]string{"proc/self/cgroup": "\n:\nx\n0::/a\n", "proc/pressure/memory": "some avg10=x\nfull\n", "sys/fs/cgroup/a/memory.max": "lots"},
-			HostMemory{TotalBytes: 16 * mib, AvailableBytes: 8 * mib},
+			hostMemory{TotalBytes: 16 * mib, AvailableBytes: 8 * mib},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

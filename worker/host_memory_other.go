@@ -9,13 +9,13 @@ import (
 )
 
 // readHostMemory asks the operating system, which has no stall figures here. Any root but "/" is an error.
-func readHostMemory(root string) (HostMemory, error) {
+func readHostMemory(root string) (hostMemory, error) {
 	if root != "/" {
-		return HostMemory{}, fmt.Errorf("read the host's memory below %s: only Linux has it in files", root)
+		return hostMemory{}, fmt.Errorf("read the host's memory below %s: only Linux has it in files", root)
 	}
 	memory, err := mem.VirtualMemory()
 	if err != nil {
-		return HostMemory{}, fmt.Errorf("read the host's memory: %w", err)
+		return hostMemory{}, fmt.Errorf("read the host's memory: %w", err)
 	}
-	return HostMemory{AvailableBytes: int64(memory.Available), TotalBytes: int64(memory.Total)}, nil
+	return hostMemory{AvailableBytes: int64(memory.Available), TotalBytes: int64(memory.Total)}, nil
 }

@@ -40,9 +40,9 @@ type outbox struct {
 
 	mu         sync.Mutex
 	events     map[eventTarget][]api.ProcessEvent
-	started    map[string]map[int]api.StartedProcess // by pool and slot
-	demand     map[string]*api.Demand                // by pool; nil while the last one is delivered
-	from       func() api.ProcessesStarted           // the sender, without processes
+	started    map[string][]api.StartedProcess // by pool
+	demand     map[string][]api.Demand         // by pool
+	from       func() api.ProcessesStarted     // the sender, without processes
 	deliveries sync.WaitGroup
 	life       context.Context // of the deliveries
 	end        context.CancelFunc
@@ -51,32 +51,16 @@ type outbox struct {
 type eventTarget struct{ worker, runID string }
 
 func newOutbox(signal signalOnce, from func() api.ProcessesStarted, log *slog.Logger) *outbox {
-	o := &outbox{signal: signal, from: from, log: log, events: map[eventTarget][]api.ProcessEvent{}, started: map[string]map[int]api.StartedProcess{}, demand: map[string]*api.Demand{}}
+	o := &outbox{signal: signal, from: from, log: log, events: map[eventTarget][]api.ProcessEvent{}, started: map[string][]api.StartedProcess{}, demand: map[string][]api.Demand{}}
 	o.life, o.end = context.WithCancel(context.Background())
 	return o
 }
 
 // notify delivers an observation to a worker's workflow. It replaces one of the same kind about the same incarnation that still waits.
 func (o *outbox) notify(worker, runID string, e api.ProcessEvent) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	target := eventTarget{worker, runID}
-	waiting, delivering := o.events[target]
-	waiting = slices.DeleteFunc(waiting, func(w api.ProcessEvent) bool { return w.Incarnation == e.Incarnation && w.Event == e.Event })
-	o.events[target] = append(waiting, e)
-	if delivering {
-		return
-	}
-	o.deliveries.Go(func() {
-		o.deliver(api.PoolWorkflowID("")+worker, api.SignalProcessEvents, nil, func() (any, bool) {
-			events := o.events[target]
-			if len(events) == 0 {
-				delete(o.events, target)
-				return nil, false
-			}
-			o.events[target] = nil
-			return api.ProcessEvents{RunID: runID, Events: events}, true
-		})
+	same := func(w api.ProcessEvent) bool { return w.Incarnation == e.Incarnation && w.Event == e.Event }
+	enqueue(o, o.events, eventTarget{worker, runID}, e, same, api.PoolWorkflowID("")+worker, api.SignalProcessEvents, nil, func(events []api.ProcessEvent) any {
+		return api.ProcessEvents{RunID: runID, Events: events}
 	})
 }
 
@@ -87,54 +71,41 @@ func (o *outbox) announce(worker string, p api.StartedProcess) {
 		return // it belongs to no pool
 	}
 	p.Slot = slot
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	waiting, delivering := o.started[pool]
-	if waiting == nil {
-		waiting = map[int]api.StartedProcess{}
-		o.started[pool] = waiting
-	}
-	waiting[slot] = p
-	if delivering {
-		return
-	}
-	o.deliveries.Go(func() {
-		delay := announceDelay
-		o.deliver(api.PoolWorkflowID(pool), api.SignalProcessesStarted, &delay, func() (any, bool) {
-			waiting := o.started[pool]
-			if len(waiting) == 0 {
-				delete(o.started, pool)
-				return nil, false
-			}
-			o.started[pool] = map[int]api.StartedProcess{}
-			delay = min(max(announceDelay, time.Duration(len(waiting))*announceEach), announceMaxDelay)
-			message := o.from()
-			for _, p := range waiting {
-				message.Processes = append(message.Processes, p)
-			}
-			return message, true
-		})
+	same := func(w api.StartedProcess) bool { return w.Slot == slot }
+	delay := announceDelay
+	enqueue(o, o.started, pool, p, same, api.PoolWorkflowID(pool), api.SignalProcessesStarted, &delay, func(processes []api.StartedProcess) any {
+		delay = min(max(announceDelay, time.Duration(len(processes))*announceEach), announceMaxDelay)
+		message := o.from()
+		message.Processes = processes
+		return message
 	})
 }
 
 // want reports the demand for a pool. It replaces a report that still waits.
 func (o *outbox) want(pool string, d api.Demand) {
+	same := func(api.Demand) bool { return true }
+	enqueue(o, o.demand, pool, d, same, api.PoolWorkflowID(pool), api.SignalDemand, nil, func(newest []api.Demand) any { return newest[0] })
+}
+
+// enqueue delivers an item with all that wait for the same target, as the message that they make. It replaces waiting items that are about the same.
+// waiting has a target for as long as something is delivered to it.
+func enqueue[K comparable, T any](o *outbox, waiting map[K][]T, target K, item T, same func(T) bool, workflowID, name string, delay *time.Duration, message func([]T) any) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	_, delivering := o.demand[pool]
-	o.demand[pool] = &d
+	items, delivering := waiting[target]
+	waiting[target] = append(slices.DeleteFunc(items, same), item)
 	if delivering {
 		return
 	}
 	o.deliveries.Go(func() {
-		o.deliver(api.PoolWorkflowID(pool), api.SignalDemand, nil, func() (any, bool) {
-			waiting := o.demand[pool]
-			if waiting == nil {
-				delete(o.demand, pool)
+		o.deliver(workflowID, name, delay, func() (any, bool) {
+			items := waiting[target]
+			if len(items) == 0 {
+				delete(waiting, target)
 				return nil, false
 			}
-			o.demand[pool] = nil
-			return *waiting, true
+			waiting[target] = nil
+			return message(items), true
 		})
 	})
 }

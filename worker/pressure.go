@@ -34,7 +34,7 @@ const (
 // pressureMonitor follows the memory pressure of this host. It makes workers collect garbage from level medium on, lowers their memory
 // limits while the level is high or critical, and reports the level to the pools, which recycle and stop workers.
 type pressureMonitor struct {
-	read      func() (HostMemory, error)
+	read      func() (hostMemory, error)
 	temporal  signalClient
 	processes interface{ List() []*process.Process }
 	host      string
@@ -46,7 +46,7 @@ type pressureMonitor struct {
 
 	// Only run uses the following fields:
 	level         policy.Pressure
-	memory        HostMemory // the newest reading
+	memory        hostMemory // the newest reading
 	reason        string
 	reportedAt    time.Time       // when all pools last got a report
 	unreported    map[string]bool // pools whose report failed
@@ -57,6 +57,23 @@ type pressureMonitor struct {
 	goroutines sync.WaitGroup
 }
 
+// hostMemory is the memory of a host, or of its container where that is less.
+type hostMemory struct {
+	AvailableBytes int64
+	TotalBytes     int64
+	// SomeAvg10 and FullAvg10 are the kernel's pressure stall figures, see policy.HostMemory.
+	SomeAvg10 float64
+	FullAvg10 float64
+}
+
+func (m hostMemory) toPolicy() policy.HostMemory {
+	memory := policy.HostMemory{AvailableShare: 1, SomeAvg10: m.SomeAvg10, FullAvg10: m.FullAvg10}
+	if m.TotalBytes > 0 {
+		memory.AvailableShare = float64(m.AvailableBytes) / float64(m.TotalBytes)
+	}
+	return memory
+}
+
 type loweredLimit struct{ from, to spec.Bytes }
 
 // signalClient sends signals; a client.Client is one.
@@ -64,7 +81,7 @@ type signalClient interface {
 	SignalWorkflow(ctx context.Context, workflowID, runID, signalName string, arg any) error
 }
 
-func newPressureMonitor(read func() (HostMemory, error), temporal signalClient, processes *process.Supervisor, host string, log *slog.Logger) *pressureMonitor {
+func newPressureMonitor(read func() (hostMemory, error), temporal signalClient, processes *process.Supervisor, host string, log *slog.Logger) *pressureMonitor {
 	return &pressureMonitor{
 		read: read, temporal: temporal, processes: processes, host: host, log: log,
 		freeMemory: func(context.Context) {}, decided: func(string, activities.Decision) {},

@@ -25,8 +25,8 @@ type fakeMemory struct {
 	err       error
 }
 
-func (s *fakeMemory) read() (HostMemory, error) {
-	return HostMemory{AvailableBytes: s.available * gib, TotalBytes: 100 * gib}, s.err
+func (s *fakeMemory) read() (hostMemory, error) {
+	return hostMemory{AvailableBytes: s.available * gib, TotalBytes: 100 * gib}, s.err
 }
 
 // newMonitor returns a monitor of a host with enough memory. It has no ticker: the test calls step.

@@ -1,22 +1,24 @@
 package worker
 
 import (
-	"cmp"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/shirou/gopsutil/v3/disk"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/buildinfo"
 )
 
 // newReport is what does not change while the agent runs.
 func (a *Agent) newReport() *api.AgentReport {
 	r := &api.AgentReport{
-		Endpoint: a.gateway.Endpoint(), Access: api.AccessOpen, Version: buildVersion(debug.ReadBuildInfo()), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		Endpoint: a.gateway.Endpoint(), Access: api.AccessOpen, Version: buildinfo.Read().String(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
 		Labels: a.config.Labels, Capacity: a.config.Capacity, Root: os.Geteuid() == 0, OpenFiles: maxOpenFiles(),
 		Socket: filepath.Join(a.config.StateDir, SocketName), KeepsProcesses: a.config.KeepProcesses,
 	}
@@ -33,20 +35,6 @@ func (a *Agent) newReport() *api.AgentReport {
 	return r
 }
 
-// buildVersion names the build of this program: its version and, if known, its commit.
-func buildVersion(info *debug.BuildInfo, known bool) string {
-	if !known {
-		return "unknown"
-	}
-	version := cmp.Or(info.Main.Version, "(devel)")
-	for _, setting := range info.Settings {
-		if setting.Key == "vcs.revision" && setting.Value != "" {
-			version += " " + setting.Value[:min(12, len(setting.Value))]
-		}
-	}
-	return version
-}
-
 // heartbeat is the content of each heartbeat.
 func (a *Agent) heartbeat() api.HostHeartbeat {
 	heartbeat := a.host.Heartbeat()
@@ -60,4 +48,48 @@ func (a *Agent) heartbeat() api.HostHeartbeat {
 		heartbeat.Agent = &report
 	}
 	return heartbeat
+}
+
+const (
+	// maxHeartbeat bounds the processes in a heartbeat, in bytes of JSON. Temporal fails an activity whose heartbeat has more than 2 MiB, and a host
+	// with that many processes would be suspect all the time.
+	maxHeartbeat = 3 << 19
+	// fewProcesses are certain to fit, whatever the names of hosts and holders.
+	fewProcesses = 500
+)
+
+// bounded is a heartbeat that fits. Where not all of it does, it has of the last workers only which they are and what they have served, which counts
+// if the host is lost; and if even that is too much, it leaves out the last of them.
+func bounded(h api.HostHeartbeat) api.HostHeartbeat {
+	if len(h.Processes) <= fewProcesses {
+		return h
+	}
+	all := slices.SortedFunc(slices.Values(h.Processes), func(a, b api.ProcessReport) int { return strings.Compare(a.Worker, b.Worker) }) // each time the same ones
+	sizes, size := make([]int, len(all)), 0
+	for i, p := range all {
+		sizes[i] = jsonSize(p)
+		size += sizes[i]
+	}
+	for i := len(all) - 1; i >= 0 && size > maxHeartbeat; i-- {
+		all[i] = api.ProcessReport{Process: all[i].Process, Usage: all[i].Usage}
+		bare := jsonSize(all[i])
+		size -= sizes[i] - bare
+		sizes[i] = bare
+	}
+	for size > maxHeartbeat {
+		last := len(all) - 1
+		size -= sizes[last]
+		all = all[:last]
+	}
+	h.Processes = all
+	return h
+}
+
+// jsonSize is the size of a report in a list.
+func jsonSize(p api.ProcessReport) int {
+	text, err := json.Marshal(p)
+	if err != nil {
+		return maxHeartbeat // a number that JSON does not have: the report is sent without it
+	}
+	return len(text) + len(",")
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/tempool/tempool/sessions/affinity"
 	"github.com/tempool/tempool/sessions/dualwrite"
 	"github.com/tempool/tempool/sessions/embedded"
-	"github.com/tempool/tempool/sessions/memory"
 	"github.com/tempool/tempool/sessions/redis"
 	"github.com/tempool/tempool/spec"
 )
@@ -274,7 +273,7 @@ func (s *stores) openBackend(settings spec.Sessions) (sessions.Replica, error) {
 	s.observer.stats.Opened(settings.Store)
 	switch settings.Store {
 	case spec.StoreMemory:
-		return memory.Open(config), nil
+		return embedded.InMemory(config), nil
 	case spec.StoreEmbedded:
 		return embedded.Open(embedded.Options{Config: config, Path: filepath.Join(s.dir, sessionFile), Sync: embedded.Sync(settings.Sync)})
 	case spec.StoreRedis:

@@ -16,7 +16,7 @@ import (
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/sessions"
-	"github.com/tempool/tempool/sessions/memory"
+	"github.com/tempool/tempool/sessions/embedded"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -35,7 +35,7 @@ func TestTheClassifiersPythonTestsPass(t *testing.T) {
 // workers starts every worker of pool.toml on a host with a session store.
 func workers(t *testing.T) ([]*process.Process, sessions.Store) {
 	t.Helper()
-	store := memory.Open(sessions.Config{})
+	store := embedded.InMemory(sessions.Config{})
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	calls := sessions.HostCalls{Store: store}
 	host := setup.HostWithCalls(t, func(ctx context.Context, call process.HostCall) ([]byte, error) {

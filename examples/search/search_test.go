@@ -15,7 +15,7 @@ import (
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/sessions"
-	"github.com/tempool/tempool/sessions/memory"
+	"github.com/tempool/tempool/sessions/embedded"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -34,7 +34,7 @@ func start(t *testing.T) *process.Process {
 	s, err := spec.Load(filepath.Join(dir, "pool.toml"))
 	require.NoError(t, err)
 
-	store := memory.Open(sessions.Config{})
+	store := embedded.InMemory(sessions.Config{})
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	calls := sessions.HostCalls{Store: store, TTL: time.Hour, AnonymousTTL: time.Minute}
 	host := setup.HostWithCalls(t, func(ctx context.Context, call process.HostCall) ([]byte, error) {

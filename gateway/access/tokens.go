@@ -111,9 +111,6 @@ func (t *Tokens) Reload() error {
 	return nil
 }
 
-// Len is the number of tokens.
-func (t *Tokens) Len() int { return len(*t.table.Load()) }
-
 // Lookup returns the client that has the secret, nil for an unknown one. It looks the secret's hash up, so that its duration says nothing
 // about the secrets, and allocates nothing.
 func (t *Tokens) Lookup(secret string) *Principal {

@@ -76,13 +76,8 @@ func (p *poolState) admitWorkerLocked(worker string, now time.Time) (*upstream, 
 	if newest == nil {
 		return nil, rejected, errNoProcess(worker, p.dispatcher.config.HostID)
 	}
-	for _, u := range p.order {
-		if u.worker != worker {
-			continue
-		}
-		if _, open := u.loadLocked(now); open {
-			return u, admitted, nil
-		}
+	if u := p.withSlotLocked(worker, now); u != nil {
+		return u, admitted, nil
 	}
 	if newest.draining {
 		return nil, rejected, api.Errorf(api.CodeDraining, "%s is draining and takes no new call", worker).After(time.Second)

@@ -12,7 +12,7 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// rosterFresh is how long the roster of a pool without workers on this host is cached.
+// rosterFresh is how long the roster of a pool is cached that has no worker on this host, or not the one that is called.
 const rosterFresh = time.Second
 
 // hasWorker reports whether the pool has a live worker on this host, or this one if a name is given.
@@ -22,55 +22,68 @@ func (p *poolState) hasWorker(name string) bool {
 	return slices.ContainsFunc(p.order, func(u *upstream) bool { return !u.gone && (name == "" || u.worker == name) })
 }
 
-// find is findPool, or findWorker if the target names a worker.
-func (d *Dispatcher) find(ctx context.Context, t *Target) (*poolState, error) {
-	if t.worker == "" {
-		return d.findPool(ctx, t.pool)
-	}
-	return d.findWorker(ctx, t.pool, t.worker)
+// roster is the roster of a pool that was read, and why the pool cannot be called on this host; nil if it can.
+type roster struct {
+	at     time.Time
+	status api.PoolStatus
+	err    error
 }
 
-// findWorker returns the state of the pool of a worker whose process is not known here. If no process of it lives here, it reads the pool's
-// roster to learn whether one may start here.
-func (d *Dispatcher) findWorker(ctx context.Context, pool, worker string) (*poolState, error) {
+// availability is nil if a process of the worker, or of any worker for "", may start on this host soon.
+func (r *roster) availability(worker, hostID string) error {
+	if worker == "" {
+		return r.err
+	}
+	return workerAvailability(r.status, worker, hostID)
+}
+
+// find returns the state of a pool none of whose processes is known here, or not the one of this worker if a name is given. If no such process lives
+// here, it reads the pool's roster to learn whether one may start here.
+func (d *Dispatcher) find(ctx context.Context, pool, worker string) (*poolState, error) {
 	if invalid := api.CheckPoolName(pool, api.CodePoolNotFound); invalid != nil {
 		return nil, invalid
 	}
-	if p, found := d.discover(pool); found && p.hasWorker(worker) {
+	if p, found := d.discover(pool); found && (worker == "" || p.hasWorker(worker)) {
 		return p, nil
 	}
-	if p := d.knownPool(pool); p != nil {
+	p := d.knownPool(pool)
+	specKnown := false
+	if p != nil {
 		p.mu.Lock()
-		status, fresh := p.status, time.Since(p.statusAt) < rosterFresh
+		known := p.roster
+		specKnown = p.specKnown
 		p.mu.Unlock()
-		if fresh {
-			return p, workerAvailability(status, worker, d.config.HostID)
+		if time.Since(known.at) < rosterFresh {
+			return p, known.availability(worker, d.config.HostID)
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
 	status, err := d.config.Control.Status(ctx, pool)
-	if err != nil && !errors.Is(err, api.ErrPoolNotFound) {
-		return nil, api.Errorf(api.CodeUnavailable, "cannot find out where %s runs: %w", worker, err).After(time.Second)
-	}
-	if err != nil {
+	switch {
+	case errors.Is(err, api.ErrPoolNotFound):
 		return nil, err
+	case err != nil && worker != "":
+		return nil, api.Errorf(api.CodeUnavailable, "cannot find out where %s runs: %w", worker, err).After(time.Second)
+	case err != nil && specKnown: // Temporal is lost: the call still waits for a worker
+		return p, nil
+	case err != nil:
+		return nil, api.Errorf(api.CodeUnavailable, "cannot find out whether pool %s exists: %w", pool, err).After(time.Second)
 	}
-	p := d.lockPool(pool)
-	if p == nil {
+	if p = d.lockPool(pool); p == nil {
 		return nil, ErrClosing
 	}
 	defer p.mu.Unlock()
 	if !p.specKnown {
 		p.setSpecLocked(status.Spec)
 	}
-	p.status, p.statusAt = status, time.Now()
-	return p, workerAvailability(status, worker, d.config.HostID)
+	p.roster = roster{time.Now(), status, availability(status, d.config.HostID)}
+	return p, p.roster.availability(worker, d.config.HostID)
 }
 
 // Locate returns nil if a process of the worker runs on this host. Otherwise its error says why not, and which gateway serves the worker.
 func (d *Dispatcher) Locate(ctx context.Context, pool, worker string) error {
-	p, err := d.findWorker(ctx, pool, worker)
+	p, err := d.find(ctx, pool, worker)
 	if err == nil && !p.hasWorker(worker) {
 		return errNoProcess(worker, d.config.HostID)
 	}
@@ -115,48 +128,6 @@ func (d *Dispatcher) discover(pool string) (p *poolState, found bool) {
 		found = p.upstreamOf(proc) != nil || found
 	}
 	return p, found
-}
-
-// findPool returns the state of a pool without a known worker. If no process of it lives here, it reads the pool's roster to learn
-// whether one may start here.
-func (d *Dispatcher) findPool(ctx context.Context, pool string) (*poolState, error) {
-	if invalid := api.CheckPoolName(pool, api.CodePoolNotFound); invalid != nil {
-		return nil, invalid
-	}
-	if p, found := d.discover(pool); found {
-		return p, nil
-	}
-	p := d.knownPool(pool)
-	specKnown := false
-	if p != nil {
-		p.mu.Lock()
-		fresh, err := time.Since(p.rosterAt) < rosterFresh, p.rosterErr
-		specKnown = p.specKnown
-		p.mu.Unlock()
-		if fresh {
-			return p, err
-		}
-	}
-	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
-	defer cancel()
-	status, err := d.config.Control.Status(ctx, pool)
-	switch {
-	case errors.Is(err, api.ErrPoolNotFound):
-		return nil, err
-	case err != nil && specKnown: // Temporal is lost: the call still waits for a worker
-		return p, nil
-	case err != nil:
-		return nil, api.Errorf(api.CodeUnavailable, "cannot find out whether pool %s exists: %w", pool, err).After(time.Second)
-	}
-	if p = d.lockPool(pool); p == nil {
-		return nil, ErrClosing
-	}
-	defer p.mu.Unlock()
-	if !p.specKnown {
-		p.setSpecLocked(status.Spec)
-	}
-	p.rosterAt, p.rosterErr = time.Now(), availability(status, d.config.HostID)
-	return p, p.rosterErr
 }
 
 // availability is nil if a worker of the pool may start on this host soon. Else it says why not and which gateways serve the pool.

@@ -1,6 +1,10 @@
 package dispatch
 
-import "time"
+import (
+	"time"
+
+	"github.com/tempool/tempool/internal/sleep"
+)
 
 // candidate is what the balancer compares of a worker with a free slot.
 type candidate struct {
@@ -80,11 +84,16 @@ func (p *poolState) pickLocked(preferred string, now time.Time) *upstream {
 	return best
 }
 
-// openLocked returns an incarnation of the worker that the Dispatcher leases and that has a free slot, nil if there is none.
+// openLocked is withSlotLocked for a call that is queued; a reserved worker takes none.
 func (p *poolState) openLocked(worker string, now time.Time) *upstream {
 	if p.reserved[worker] > 0 {
 		return nil
 	}
+	return p.withSlotLocked(worker, now)
+}
+
+// withSlotLocked returns an incarnation of the worker that the Dispatcher leases and that has a free slot, nil if there is none.
+func (p *poolState) withSlotLocked(worker string, now time.Time) *upstream {
 	for _, u := range p.order {
 		if u.worker != worker {
 			continue
@@ -132,16 +141,11 @@ func (u *upstream) servesLocked(now time.Time) bool {
 			return false
 		}
 	}
-	if l.previous == nil {
-		return true
-	}
-	select {
-	case <-l.previous:
-		l.previous = nil
-		return true
-	default:
+	if l.previous != nil && !sleep.Ended(l.previous) {
 		return false
 	}
+	l.previous = nil
+	return true
 }
 
 // capacity is the number of calls that the worker may have in flight.

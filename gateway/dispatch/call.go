@@ -31,7 +31,7 @@ type Request struct {
 	Trace wire.Trace
 	Body  []byte
 	// OnChunk gets the chunks of a streamed answer in order. It may block, which slows the worker down; its error cancels the call.
-	// nil puts the chunks in front of the answer's body.
+	// nil puts the chunks in front of the answer's body, and a worker of plain HTTP streams nothing.
 	OnChunk func([]byte) error
 	// Unbuffered says that Body is not the request's, which the caller of Do forwards from elsewhere.
 	Unbuffered bool
@@ -222,20 +222,14 @@ func (c *Call) CompleteAnswered(failure *api.Error) {
 }
 
 // notify sends the request as a notification and completes the call. It is for Do.
-func notify(c *Call, r Request) error {
-	err := c.sendNotification(r)
+func notify(c *Call, r Request) (err error) {
+	if c.upstream.conn == nil {
+		err = api.Errorf(api.CodeInvalid, "%s speaks plain HTTP (protocol none), which has no notifications; call it instead", c.upstream.worker)
+	} else if err = c.upstream.conn.Notify(c.ctx, r.wire()); err != nil {
+		err = c.wireError(err)
+	}
 	c.Complete(err)
 	return err
-}
-
-func (c *Call) sendNotification(r Request) error {
-	if c.upstream.conn == nil {
-		return api.Errorf(api.CodeInvalid, "%s speaks plain HTTP (protocol none), which has no notifications; call it instead", c.upstream.worker)
-	}
-	if err := c.upstream.conn.Notify(c.ctx, r.wire()); err != nil {
-		return c.wireError(err)
-	}
-	return nil
 }
 
 // queued reports that the call is in the queue or on a worker.

@@ -106,16 +106,8 @@ func (p *poolState) leaseElsewhereLocked(now time.Time) {
 	}
 	w.unsure = w.worker == ""
 	e.asking, w.trying = true, true
-	p.checkouts++
-	p.dispatcher.work.Go(func() {
-		sent := time.Now()
-		lease, err := p.dispatcher.checkoutNow(worker, w.options)
-		now := time.Now()
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		defer p.notify()
+	p.checkoutLocked(worker, w.options, nil, func(lease *api.Lease, err error, sent, now time.Time) {
 		e.asking = false
-		p.checkouts--
 		switch {
 		case err == nil:
 			e.askAt = time.Time{}

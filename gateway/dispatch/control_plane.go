@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 // controlPlaneMonitor records since when Temporal has not answered.
@@ -14,10 +15,6 @@ type controlPlaneMonitor struct {
 	began      time.Time
 	answeredAt atomic.Int64 // nanoseconds after began
 	lost       atomic.Bool
-}
-
-func newControlPlaneMonitor(fenceAfter time.Duration, now time.Time) *controlPlaneMonitor {
-	return &controlPlaneMonitor{fenceAfter: fenceAfter, began: now}
 }
 
 // answered records that Temporal answered, and reports whether that ends an outage.
@@ -52,15 +49,9 @@ const checkTimeout = 3 * time.Second
 
 // monitorControlPlane checks every CheckEvery whether Temporal answers, until ctx ends.
 func (d *Dispatcher) monitorControlPlane(ctx context.Context) {
-	ticker := time.NewTicker(d.config.CheckEvery)
-	defer ticker.Stop()
-	for {
+	d.checkControlPlane(ctx)
+	for range sleep.Ticks(ctx.Done(), d.config.CheckEvery) {
 		d.checkControlPlane(ctx)
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return
-		}
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 
 func TestOutageFencesAfterFenceAfter(t *testing.T) {
 	began := time.Unix(1_700_000_000, 0)
-	m := newControlPlaneMonitor(time.Minute, began)
+	m := &controlPlaneMonitor{fenceAfter: time.Minute, began: began}
 	require.False(t, m.fenced(began.Add(time.Hour)), "no check has failed yet")
 	m.answered(began.Add(time.Hour))
 	require.True(t, m.failed())

@@ -89,7 +89,7 @@ func (p *poolState) referQueueLocked(now time.Time) {
 		if !errors.As(err, &elsewhere) || slices.ContainsFunc(p.order, func(u *upstream) bool { return !u.gone }) {
 			return
 		}
-		p.rosterAt, p.rosterErr = time.Now(), err
+		p.roster = roster{time.Now(), status, err}
 		for _, w := range slices.Collect(p.queue.All()) {
 			p.queue.Remove(w)
 			w.started <- err

@@ -47,9 +47,8 @@ func OneWorker(pool string, slot int, session string, priority int) Target {
 
 // UnderLease targets the worker of a client's lease, for a caller with this authority.
 func UnderLease(id string, a Authority) Target {
-	t := Target{kind: underLease, leaseID: id, authority: a}
-	t.ref, t.invalid = api.ParseLeaseID(id)
-	return t
+	ref, invalid := api.ParseLeaseID(id)
+	return Target{kind: underLease, pool: ref.Pool, leaseID: id, authority: a, ref: ref, invalid: invalid}
 }
 
 // callAttempts bounds how often a call is started whose worker ended before it saw the request.
@@ -84,7 +83,7 @@ func response(c *Call, err error) (*Response, error) {
 // again, callAttempts times at most, when its worker ended before it saw the request. Do returns the last call that started, nil if none
 // did. Errors are as Call's.
 func (d *Dispatcher) Do(ctx context.Context, t Target, r Request, send func(*Call, Request) error) (*Call, error) {
-	if latest := time.Now().Add(d.callTimeout(t)); r.Deadline.IsZero() || latest.Before(r.Deadline) {
+	if latest := time.Now().Add(d.callTimeout(t.pool)); r.Deadline.IsZero() || latest.Before(r.Deadline) {
 		r.Deadline = latest
 	}
 	var traced *callTrace
@@ -122,24 +121,21 @@ func (c *Call) startsAgain(err error) bool {
 
 // Deadline is when a call of a pool that begins now must end: after timeout, if that is positive, and after call.timeout of the pool.
 func (d *Dispatcher) Deadline(pool string, timeout time.Duration) time.Time {
-	longest := d.callTimeout(Target{pool: pool})
+	longest := d.callTimeout(pool)
 	if timeout > 0 {
 		longest = min(longest, timeout)
 	}
 	return time.Now().Add(longest)
 }
 
-// callTimeout is call.timeout of the target's pool, else Config.CallTimeout.
-func (d *Dispatcher) callTimeout(t Target) time.Duration {
-	if t.kind == underLease {
-		t.pool = t.ref.Pool
-	}
-	if p := d.knownPool(t.pool); p != nil {
+// callTimeout is call.timeout of the pool, else defaultCallTimeout.
+func (d *Dispatcher) callTimeout(pool string) time.Duration {
+	if p := d.knownPool(pool); p != nil {
 		if timeout := time.Duration(p.timeout.Load()); timeout > 0 {
 			return timeout
 		}
 	}
-	return d.config.CallTimeout
+	return defaultCallTimeout
 }
 
 // start is the one way for a call to start: it waits until a worker of the target has a free slot and puts the call in flight there.
@@ -235,7 +231,7 @@ func (d *Dispatcher) locate(ctx context.Context, t *Target) (*poolState, error) 
 	p := d.knownPool(t.pool)
 	if p == nil || !p.hasWorker(t.worker) {
 		var err error
-		if p, err = d.find(ctx, t); err != nil {
+		if p, err = d.find(ctx, t.pool, t.worker); err != nil {
 			p.countRefusal(ctx, err)
 			return nil, err
 		}

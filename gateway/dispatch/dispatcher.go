@@ -24,11 +24,13 @@ import (
 
 // Defaults of Config.
 const (
-	DefaultCallTimeout = 10 * time.Minute
-	DefaultFenceAfter  = 5 * time.Minute
-	DefaultCheckEvery  = 5 * time.Second
-	DefaultHoldFor     = 5 * time.Minute
+	DefaultFenceAfter = 5 * time.Minute
+	DefaultCheckEvery = 5 * time.Second
+	DefaultHoldFor    = 5 * time.Minute
 )
+
+// defaultCallTimeout bounds a call of a pool whose spec is not known yet.
+const defaultCallTimeout = 10 * time.Minute
 
 // Config configures a Dispatcher. HostID, Control and Processes are required.
 type Config struct {
@@ -44,8 +46,6 @@ type Config struct {
 	// Unhealthy reports that calls under a client's lease have failed too often in a row (health.max_call_errors); replace says that they have
 	// again after an earlier report. nil reports nothing.
 	Unhealthy func(worker string, incarnation int64, reason string, replace bool)
-	// CallTimeout bounds a call of a pool whose spec is not known yet. Default: DefaultCallTimeout.
-	CallTimeout time.Duration
 	// FenceAfter is how long the Dispatcher serves under its own leases while Temporal does not answer. Default: DefaultFenceAfter.
 	FenceAfter time.Duration
 	// HoldFor is how long the Dispatcher holds a lease of its own that is always in use, varied at random by up to 20 %. Then it
@@ -99,7 +99,6 @@ type Dispatcher struct {
 	life     context.Context // ends with Close; bounds every goroutine of the Dispatcher
 	end      context.CancelFunc
 	work     sync.WaitGroup
-	stopping chan struct{} // closed by Shut
 
 	mu      sync.RWMutex
 	closing bool
@@ -118,13 +117,13 @@ func New(config Config) (*Dispatcher, error) {
 		return nil, api.Errorf(api.CodeInvalid, "Config.Control and Config.Processes are required")
 	}
 	config.Logger = cmp.Or(config.Logger, slog.Default())
-	config.CallTimeout = cmp.Or(max(config.CallTimeout, 0), DefaultCallTimeout)
 	config.FenceAfter = cmp.Or(max(config.FenceAfter, 0), DefaultFenceAfter)
 	config.CheckEvery = cmp.Or(max(config.CheckEvery, 0), DefaultCheckEvery)
 	config.HoldFor = cmp.Or(max(config.HoldFor, 0), DefaultHoldFor)
 	d := &Dispatcher{
-		config: config, logger: config.Logger, pools: make(map[string]*poolState), stopping: make(chan struct{}), evictAfter: poolEvictAfter, shortCalls: shortCalls,
-		verifier: newVerifier(config.Control), monitor: newControlPlaneMonitor(config.FenceAfter, time.Now()),
+		config: config, logger: config.Logger, pools: make(map[string]*poolState), evictAfter: poolEvictAfter, shortCalls: shortCalls,
+		verifier: &verifier{control: config.Control, slots: make(chan struct{}, maxVerifications), refused: make(map[string]refusal)},
+		monitor:  &controlPlaneMonitor{fenceAfter: config.FenceAfter, began: time.Now()},
 	}
 	if config.Tracer != nil {
 		d.config.Control = tracedControl{config.Control, config.Tracer}
@@ -186,9 +185,8 @@ func (d *Dispatcher) allPools() []*poolState {
 // ErrClosing is the answer to each call from Shut on. No such call was started.
 var ErrClosing = api.Errorf(api.CodeUnavailable, "the gateway is shutting down; retry on another gateway").After(time.Second)
 
-// Shut rejects new and queued calls from now on. It must be called at most once, before Close.
+// Shut rejects new and queued calls from now on. It must be called before Close.
 func (d *Dispatcher) Shut() {
-	close(d.stopping)
 	d.mu.Lock()
 	d.closing = true
 	d.mu.Unlock()

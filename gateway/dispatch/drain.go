@@ -74,7 +74,8 @@ func (d *Dispatcher) Recall(_ context.Context, worker string, incarnation int64,
 		return api.RecallResult{Returned: true, Checkin: u.releaseLocked()}
 	}
 	// The answer to the checkout has not arrived, or never will. Fenced first, it has no effect when it does.
-	u.supersedeLocked(api.LeaseRef{Pool: ref.Pool, Slot: ref.Slot, Incarnation: ref.Incarnation, Seq: ref.Seq + 1}, "it was recalled")
+	ref.Seq++
+	u.supersedeLocked(ref, "it was recalled")
 	u.requestID = ""
 	u.retryAt = time.Now().Add(recallPause)
 	return api.RecallResult{Returned: true, Checkin: &api.CheckinRequest{LeaseID: leaseID, Outcome: api.OutcomeOK}}

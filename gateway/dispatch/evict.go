@@ -14,8 +14,8 @@ func (p *poolState) unusedLocked(now time.Time) bool {
 	if p.idleSince.IsZero() {
 		p.idleSince = now
 	}
-	if p.rosterAt.After(p.idleSince) {
-		p.idleSince = p.rosterAt
+	if p.roster.at.After(p.idleSince) {
+		p.idleSince = p.roster.at
 	}
 	return true
 }

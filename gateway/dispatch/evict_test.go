@@ -49,7 +49,7 @@ func TestPoolInUseIsNotEvicted(t *testing.T) {
 	require.True(t, p.unusedLocked(now))
 	require.False(t, p.evictDue(now.Add(59*time.Second), false))
 	require.True(t, p.evictDue(now.Add(time.Minute), false))
-	p.rosterAt = now.Add(30 * time.Second)
+	p.roster.at = now.Add(30 * time.Second)
 	require.False(t, p.evictDue(now.Add(time.Minute), false), "the roster was read since")
 	p.queue.Push(newWaiter(p, newCall(t.Context(), Request{}), &Target{}))
 	require.False(t, p.evictDue(now.Add(time.Hour), false))

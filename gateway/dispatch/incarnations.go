@@ -106,9 +106,13 @@ func (p *poolState) upstreamOfLeaseLocked(ref api.LeaseRef) *upstream {
 // upstreamFor returns the upstream of a lease's incarnation if its process lives here, else that of a newer one, else nil.
 func (d *Dispatcher) upstreamFor(ref api.LeaseRef) *upstream {
 	worker := ref.Worker()
+	var newer *upstream
 	if p := d.knownPool(ref.Pool); p != nil {
 		p.mu.Lock()
 		u := p.findLocked(worker, ref.Incarnation)
+		if u == nil {
+			newer = p.upstreams[worker]
+		}
 		p.mu.Unlock()
 		if u != nil {
 			return u
@@ -120,12 +124,8 @@ func (d *Dispatcher) upstreamFor(ref api.LeaseRef) *upstream {
 		}
 		return nil
 	}
-	if p := d.knownPool(ref.Pool); p != nil {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if u := p.upstreams[worker]; u != nil && u.incarnation > ref.Incarnation {
-			return u // it rejects the lease itself
-		}
+	if newer != nil && newer.incarnation > ref.Incarnation {
+		return newer // it rejects the lease itself
 	}
 	return nil
 }

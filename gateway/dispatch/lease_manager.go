@@ -265,31 +265,38 @@ func (p *poolState) leaseLocked(u *upstream) {
 		u.requestID = uuid.NewString()
 	}
 	u.checkingOut, u.free = true, false
-	p.checkouts++
-	request := tempool.CheckoutOptions{Holder: p.dispatcher.Holder(), RequestID: u.requestID}
-	p.dispatcher.work.Go(func() { p.checkout(u, request) })
+	p.checkoutLocked(u.worker, tempool.CheckoutOptions{Holder: p.dispatcher.Holder(), RequestID: u.requestID}, nil, func(lease *api.Lease, err error, sent, now time.Time) {
+		u.checkingOut = false
+		if err == nil {
+			u.requestID, u.refusals, u.retryAt = "", 0, time.Time{}
+			p.acquiredLocked(u, *lease, sent, now)
+			return
+		}
+		if api.CodeOf(err) != api.CodeUnavailable {
+			u.requestID = "" // the worker certainly refused it
+		}
+		p.refusedLocked(u, err, now)
+	})
 }
 
-func (p *poolState) checkout(u *upstream, o tempool.CheckoutOptions) {
-	ctx, cancel := context.WithTimeout(p.dispatcher.life, controlTimeout)
-	defer cancel()
-	sent := time.Now()
-	lease, err := p.dispatcher.config.Control.Checkout(ctx, u.worker, o)
-	now := time.Now()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	defer p.notify()
-	u.checkingOut = false
-	p.checkouts--
-	if err == nil {
-		u.requestID, u.refusals, u.retryAt = "", 0, time.Time{}
-		p.acquiredLocked(u, *lease, sent, now)
-		return
-	}
-	if api.CodeOf(err) != api.CodeUnavailable {
-		u.requestID = "" // the worker certainly refused it
-	}
-	p.refusedLocked(u, err, now)
+// checkoutLocked asks a worker once, in the background and after first unless that is nil, and calls answered with the lock held.
+func (p *poolState) checkoutLocked(worker string, o tempool.CheckoutOptions, first func(), answered func(lease *api.Lease, err error, sent, now time.Time)) {
+	p.checkouts++
+	p.dispatcher.work.Go(func() {
+		if first != nil {
+			first()
+		}
+		ctx, cancel := context.WithTimeout(p.dispatcher.life, controlTimeout)
+		defer cancel()
+		sent := time.Now()
+		lease, err := p.dispatcher.config.Control.Checkout(ctx, worker, o)
+		now := time.Now()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		defer p.notify()
+		p.checkouts--
+		answered(lease, err, sent, now)
+	})
 }
 
 // acquiredLocked takes a lease that u checked out. It may be for another incarnation of the worker; a lease whose process is not here

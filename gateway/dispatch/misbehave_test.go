@@ -122,6 +122,18 @@ func TestNoCallIsLostOrMadeTwiceWhateverHappens(t *testing.T) {
 	callers.Wait()
 	close(over)
 	keepers.Wait()
+	made := requireMadeOnce(t, record, answered, refused)
+	s := e.dispatcher.Snapshot().Pools[0]
+	require.Zero(t, s.Waiting)
+	for _, w := range s.Workers {
+		require.Zero(t, w.InFlight)
+	}
+	t.Logf("%d calls answered, %d refused, %d made", len(answered), len(refused), made)
+}
+
+// requireMadeOnce requires that the programs have recorded each answered call once, none twice, and no refused one. It returns how many they recorded.
+func requireMadeOnce(t *testing.T, record string, answered, refused map[string]bool) int {
+	t.Helper()
 	lines, err := os.ReadFile(record)
 	require.NoError(t, err)
 	made := map[string]int{}
@@ -135,12 +147,7 @@ func TestNoCallIsLostOrMadeTwiceWhateverHappens(t *testing.T) {
 	for id := range answered {
 		require.Equal(t, 1, made[id], "call %s was answered, but not made", id)
 	}
-	s := e.dispatcher.Snapshot().Pools[0]
-	require.Zero(t, s.Waiting)
-	for _, w := range s.Workers {
-		require.Zero(t, w.InFlight)
-	}
-	t.Logf("%d calls answered, %d refused, %d made", len(answered), len(refused), len(made))
+	return len(made)
 }
 
 // operate does what operators and the control plane may do to a worker at any time.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
@@ -45,10 +46,7 @@ type poolState struct {
 	closed    error         // why no call starts any more
 	freed     chan struct{} // closed when a slot may be free; nil if nothing waits for that
 	nextTick  time.Time     // when run ticks next unless it is woken
-	rosterAt  time.Time     // when the roster was last read, and its answer
-	rosterErr error
-	status    api.PoolStatus // as it was at statusAt; read for workers that are not here
-	statusAt  time.Time
+	roster    roster        // as it was last read
 	// Of calls that wait while no worker is on this host, see referQueueLocked.
 	noWorkerSince time.Time
 	referring     bool
@@ -58,19 +56,15 @@ type poolState struct {
 
 func newPoolState(d *Dispatcher, pool string) *poolState {
 	return &poolState{
-		dispatcher: d, pool: pool, wake: make(chan struct{}, 1), stats: newPoolStats(),
+		dispatcher: d, pool: pool, wake: make(chan struct{}, 1),
+		stats:     poolStats{calls: newHistogram(callBounds), waits: newHistogram(waitBounds), workers: make(map[string]*workerStats)},
 		upstreams: make(map[string]*upstream), rates: make(map[string]*rateWindow), reserved: make(map[string]int), held: make(map[string]*held),
 		peaks: newQueuePeaks(time.Now()),
 	}
 }
 
 // notify wakes run.
-func (p *poolState) notify() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
-}
+func (p *poolState) notify() { sleep.Wake(p.wake) }
 
 // upstreamOf returns the upstream of a process and adds it if it is missing. It returns nil for a process that is not ready while an
 // older incarnation of its worker serves.
@@ -234,17 +228,13 @@ func (p *poolState) awaitIdle(ctx context.Context) error {
 		}
 		if cut == nil {
 			cut = fmt.Errorf("calls of pool %s were cancelled: %w", p.pool, ctx.Err())
-			p.cancelCalls()
+			p.mu.Lock()
+			p.cancelCallsLocked(api.Errorf(api.CodeUnavailable, "the gateway shut down before the call ended"))
+			p.mu.Unlock()
 		}
 		<-idle // a cancelled call returns at once
 	}
 	return cut
-}
-
-func (p *poolState) cancelCalls() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.cancelCallsLocked(api.Errorf(api.CodeUnavailable, "the gateway shut down before the call ended"))
 }
 
 func (p *poolState) cancelCallsLocked(reason *api.Error) {
@@ -258,11 +248,4 @@ func (p *poolState) cancelCallsLocked(reason *api.Error) {
 	}
 }
 
-func ended(p *process.Process) bool {
-	select {
-	case <-p.Done():
-		return true
-	default:
-		return false
-	}
-}
+func ended(p *process.Process) bool { return sleep.Ended(p.Done()) }

@@ -47,7 +47,6 @@ type waiter struct {
 	call      *Call
 	worker    string // the only one that may serve the call; "" for any
 	preferred string // worker
-	session   string // of a call of the pool
 	priority  int
 	turn      turn
 	index     int // in the heap; -1 when it is not queued
@@ -68,7 +67,7 @@ var waiterPool = sync.Pool{New: func() any {
 
 func newWaiter(p *poolState, c *Call, t *Target) *waiter {
 	w := waiterPool.Get().(*waiter)
-	w.pool, w.call, w.worker, w.preferred, w.session, w.priority, w.index, w.turn = p, c, t.worker, t.preferred, t.session, t.priority, -1, t.arrived.turn
+	w.pool, w.call, w.worker, w.preferred, w.priority, w.index, w.turn = p, c, t.worker, t.preferred, t.priority, -1, t.arrived.turn
 	return w
 }
 

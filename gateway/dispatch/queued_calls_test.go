@@ -25,8 +25,8 @@ func (endedContext) Value(any) any { return nil }
 
 func TestACallThatIsHeldAsItGivesUpIsNotTriedAgain(t *testing.T) {
 	p := newPoolState(&Dispatcher{}, "p")
-	c := &Call{}
-	w := newWaiter(p, c, &Target{session: "s"})
+	c := &Call{session: "s"}
+	w := newWaiter(p, c, &Target{})
 	w.queuedAt, w.timeout = time.Now(), timeout
 	c.ctx = endedContext{t.Context(), func() {
 		p.heldCalls++

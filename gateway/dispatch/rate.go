@@ -16,8 +16,6 @@ type rateWindow struct {
 	behind  int64 // by how many seconds the clock was set back
 }
 
-func newRateWindow(limit int) *rateWindow { return &rateWindow{limit: limit} }
-
 // advance drops the buckets that are more than a minute old. A clock that was set back by more than that must not hold calls until it is where it was:
 // the window then goes on as if no time had passed. Callers may have looked at the clock in another order than they come here.
 func (w *rateWindow) advance(now time.Time) {
@@ -66,7 +64,7 @@ func (p *poolState) setRateLocked(worker string, limit int) {
 	case w != nil:
 		w.limit = limit
 	default:
-		p.rates[worker] = newRateWindow(limit)
+		p.rates[worker] = &rateWindow{limit: limit}
 	}
 }
 

@@ -12,7 +12,7 @@ func TestAnyMinuteHasAtMostLimitCalls(t *testing.T) {
 	for seed := range uint64(50) {
 		random := rand.New(rand.NewPCG(seed, 2))
 		limit := 1 + random.IntN(20)
-		w := newRateWindow(limit)
+		w := &rateWindow{limit: limit}
 		now := time.Unix(1_700_000_000, 0).Add(time.Duration(random.IntN(1e9)))
 		var startedAt []time.Time
 		for range 2000 {
@@ -41,7 +41,7 @@ func TestAnyMinuteHasAtMostLimitCalls(t *testing.T) {
 }
 
 func replay(limit int, startedAt []time.Time, now time.Time) *rateWindow {
-	w := newRateWindow(limit)
+	w := &rateWindow{limit: limit}
 	for _, at := range startedAt {
 		w.advance(at)
 		w.add()
@@ -52,7 +52,7 @@ func replay(limit int, startedAt []time.Time, now time.Time) *rateWindow {
 
 // A clock that is corrected by hours, as after the resumption of a virtual machine, must not keep a worker from calls for hours.
 func TestAClockThatIsSetBackHoldsNoCallForLongerThanAMinute(t *testing.T) {
-	w := newRateWindow(2)
+	w := &rateWindow{limit: 2}
 	now := time.Unix(1_700_000_000, 0)
 	w.advance(now)
 	w.add()
@@ -70,7 +70,7 @@ func TestAClockThatIsSetBackHoldsNoCallForLongerThanAMinute(t *testing.T) {
 }
 
 func TestWindowIsEmptyAfterALongPause(t *testing.T) {
-	w := newRateWindow(1)
+	w := &rateWindow{limit: 1}
 	now := time.Unix(1_700_000_000, 0)
 	w.advance(now)
 	w.add()

@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process/wire"
@@ -59,7 +61,7 @@ func (u *upstream) holdSessionsLocked() {
 		return
 	}
 	for _, w := range slices.Collect(p.queue.All()) {
-		if h := p.held[w.session]; h != nil && p.queue.Remove(w) {
+		if h := p.held[w.call.session]; h != nil && p.queue.Remove(w) {
 			p.heldCalls++
 			w.started <- &heldError{h.released}
 		}
@@ -110,32 +112,26 @@ func (u *upstream) releaseSessions(ctx context.Context) {
 	}
 	p.mu.Unlock()
 	slices.Sort(sessions)
-	failed := 0
-	var problem error
-	var hooks sync.WaitGroup
-	slots := make(chan struct{}, u.capacity())
+	var failed atomic.Int64
+	var hooks errgroup.Group
+	hooks.SetLimit(u.capacity())
 	for i, session := range sessions {
-		slots <- struct{}{}
-		hooks.Go(func() {
+		hooks.Go(func() error {
 			err := u.release(ctx, session, i == len(sessions)-1)
 			if err != nil {
 				u.emitNotReleased(session, err)
+				failed.Add(1)
 			}
 			p.mu.Lock()
-			if err != nil {
-				failed++
-				problem = err
-			}
+			defer p.mu.Unlock()
 			p.continueCallsLocked(session, u)
-			p.mu.Unlock()
-			<-slots
+			return err
 		})
 	}
-	hooks.Wait()
-	p.stats.notReleased.Add(int64(failed))
-	if failed > 0 {
+	if err := hooks.Wait(); err != nil {
+		p.stats.notReleased.Add(failed.Load())
 		p.dispatcher.logger.Warn("sessions not released before the end of their process", "worker", u.worker, "incarnation", u.incarnation,
-			"sessions", failed, "of", len(sessions), "error", problem)
+			"sessions", failed.Load(), "of", len(sessions), "error", err)
 	}
 }
 

@@ -44,14 +44,7 @@ func (d *Dispatcher) Reset(ctx context.Context, worker string, incarnation int64
 // expire fences the lease and waits until the calls under it have ended and the worker has answered them.
 func (u *upstream) expire(ctx context.Context, ref api.LeaseRef) (api.Usage, error) {
 	u.pool.mu.Lock()
-	l := u.lease
-	next := ref
-	next.Seq++
-	u.supersedeLocked(next, "it expired")
-	if l != nil && l.ref != ref {
-		l = nil
-	}
-	free := u.freeLocked(l)
+	l, free := u.fenceLocked(ref, "it expired")
 	u.pool.mu.Unlock()
 	select {
 	case <-free:

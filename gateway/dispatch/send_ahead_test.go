@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -441,19 +440,7 @@ func TestNoCallIsLostOrMadeTwiceWhileWorkersAreKilled(t *testing.T) {
 	killers.Wait()
 	stop()
 	callers.Wait()
-	lines, err := os.ReadFile(record)
-	require.NoError(t, err)
-	ran := map[string]int{}
-	for _, id := range strings.Fields(string(lines)) {
-		ran[id]++
-	}
-	for id, times := range ran {
-		require.Equal(t, 1, times, "call %s was made more than once", id)
-		require.False(t, refused[id], "call %s was made, but reported as not started", id)
-	}
-	for id := range answered {
-		require.Equal(t, 1, ran[id], "call %s was answered, but not made", id)
-	}
+	requireMadeOnce(t, record, answered, refused)
 	t.Logf("%d calls answered, %d may have started, %d refused", len(answered), len(maybe), len(refused))
 }
 

@@ -57,9 +57,8 @@ type WorkerSnapshot struct {
 	CallTime         time.Duration
 	// Granted counts the leases that this gateway acquired or was shown, Refused the checkouts through it that were refused.
 	Granted, Refused int64
-	// Here reports that a process of the worker runs on this host. The other fields are about that: the newest incarnation and whether
+	// The other fields are about the worker's processes on this host: the newest incarnation, 0 for none, and whether
 	// it drains, whether any incarnation is leased, and the calls in flight on all of them.
-	Here        bool
 	Incarnation int64
 	Leased      bool
 	Draining    bool
@@ -132,7 +131,7 @@ func (p *poolState) snapshot(now time.Time) PoolSnapshot {
 		}
 		w := &s.Workers[row]
 		if u.incarnation >= w.Incarnation {
-			w.Here, w.Incarnation, w.Draining = true, u.incarnation, u.draining
+			w.Incarnation, w.Draining = u.incarnation, u.draining
 		}
 		w.Leased = w.Leased || u.lease != nil && !u.lease.ended && now.Before(u.lease.expires)
 		w.InFlight += u.inFlight - u.aheadLocked()

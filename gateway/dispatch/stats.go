@@ -43,10 +43,6 @@ var refusalCodes = [...]api.Code{
 	api.CodeQueueFull, api.CodeQueueTimeout, api.CodeRateLimited, api.CodeNoWorkers, api.CodeUnavailable, api.CodeDeadlineExceeded,
 }
 
-func newPoolStats() poolStats {
-	return poolStats{calls: newHistogram(callBounds), waits: newHistogram(waitBounds), workers: make(map[string]*workerStats)}
-}
-
 // countRefusal counts a call that did not start. It ignores a nil error, a nil pool, and errors that say nothing about the pool.
 func (p *poolState) countRefusal(ctx context.Context, err error) {
 	if err == nil || p == nil {

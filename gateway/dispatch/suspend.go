@@ -174,17 +174,10 @@ func (d *Dispatcher) endForSuspension(ctx context.Context, u *upstream, s *suspe
 		u.pool.mu.Unlock()
 		return result
 	}
-	l := u.lease
-	if l != nil && l.ref != ref {
-		l = nil
-	}
 	s.LeaseID = leaseID(ref)
 	s.CallsCut = max(s.CallsCut, u.inFlight) // no call has started since the first order
-	next := ref
-	next.Seq++
-	u.supersedeLocked(next, "the worker is suspended")
+	l, free := u.fenceLocked(ref, "the worker is suspended")
 	u.requestID = "" // of a checkout whose answer has not arrived: it has no effect when it does
-	free := u.freeLocked(l)
 	u.pool.mu.Unlock()
 	select {
 	case <-free:

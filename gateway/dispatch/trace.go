@@ -40,14 +40,9 @@ func (d *Dispatcher) trace(ctx context.Context, t *Target, r *Request) (context.
 			return ctx, nil
 		}
 	}
-	pool := t.pool
-	if t.kind == underLease {
-		ref, _ := api.ParseLeaseID(t.leaseID) // locate reports an invalid one
-		pool = ref.Pool
-	}
 	var root trace.Span
 	if !parent.IsValid() {
-		ctx, root = d.config.Tracer.Start(ctx, spanName(pool, *r, r.Unbuffered))
+		ctx, root = d.config.Tracer.Start(ctx, spanName(t.pool, *r, r.Unbuffered))
 		parent = root.SpanContext()
 	}
 	if !parent.IsSampled() {
@@ -55,10 +50,10 @@ func (d *Dispatcher) trace(ctx context.Context, t *Target, r *Request) (context.
 		return ctx, nil
 	}
 	if root != nil {
-		root.SetAttributes(tracecontext.Pool.String(tracecontext.Clip(pool)))
+		root.SetAttributes(tracecontext.Pool.String(tracecontext.Clip(t.pool)))
 	}
 	r.traced = true
-	return ctx, &callTrace{tracer: d.config.Tracer, starts: d.config.StartSpans, ctx: ctx, root: root, pool: pool}
+	return ctx, &callTrace{tracer: d.config.Tracer, starts: d.config.StartSpans, ctx: ctx, root: root, pool: t.pool}
 }
 
 // TraceOf is the trace context of a span as a worker gets it; zero for an invalid one.

@@ -19,7 +19,7 @@ type upstream struct {
 	incarnation int64
 	process     *process.Process
 	spec        *spec.Spec    // shared
-	conn        wire.Conn     // nil for protocol none
+	conn        *wire.Conn    // nil for protocol none
 	plain       PlainUpstream // of protocol none
 	verifying   chan struct{} // one token: its owner may ask the workflow whether a lease counts
 	stats       *workerStats
@@ -186,6 +186,17 @@ func (u *upstream) supersedeLocked(ref api.LeaseRef, reason string) {
 		}
 		u.lease = nil
 	}
+}
+
+// fenceLocked fences a lease and those before it. It returns the lease if it is the one that counts, else nil, and a channel as freeLocked does.
+func (u *upstream) fenceLocked(ref api.LeaseRef, reason string) (*activeLease, <-chan struct{}) {
+	l := u.lease
+	if l != nil && l.ref != ref {
+		l = nil
+	}
+	ref.Seq++
+	u.supersedeLocked(ref, reason)
+	return l, u.freeLocked(l)
 }
 
 // endLeaseLocked lets no further call start under the lease that counts.

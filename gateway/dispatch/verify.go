@@ -34,10 +34,6 @@ type refusal struct {
 	until time.Time
 }
 
-func newVerifier(c Control) *verifier {
-	return &verifier{control: c, slots: make(chan struct{}, maxVerifications), refused: make(map[string]refusal)}
-}
-
 // cached is the recent refusal of this lease, or nil.
 func (v *verifier) cached(id string, now time.Time) error {
 	v.mu.Lock()

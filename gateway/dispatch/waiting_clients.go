@@ -69,7 +69,7 @@ func (d *Dispatcher) awaitLease(ctx context.Context, pool string, o tempool.Chec
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	if p := d.knownPool(pool); p == nil || !p.hasWorker("") {
-		if _, err := d.findPool(ctx, pool); err != nil && !api.CodeOf(err).Retryable() {
+		if _, err := d.find(ctx, pool, ""); err != nil && !api.CodeOf(err).Retryable() {
 			return nil, err
 		}
 	}
@@ -295,26 +295,15 @@ func (p *poolState) returnForLocked(now time.Time) {
 // leaseForClientLocked checks the worker out for the client, in the background. A lease of the Dispatcher's own is returned first.
 func (p *poolState) leaseForClientLocked(w *waitingClient, u *upstream) {
 	w.trying, u.checkingOut, u.forClient, u.free = true, true, true, false
-	p.checkouts++
-	own := u.lease
-	var back api.CheckinRequest
-	if own != nil && own.own {
+	var first func()
+	if own := u.lease; own != nil && own.own {
 		u.endLeaseLocked("a client waits for the worker")
 		own.requesting = true
-		back = own.checkin(api.OutcomeOK, "")
+		back := own.checkin(api.OutcomeOK, "")
+		first = func() { p.checkin(u, own, back) }
 	}
-	p.dispatcher.work.Go(func() {
-		if back.LeaseID != "" {
-			p.checkin(u, own, back)
-		}
-		sent := time.Now()
-		lease, err := p.dispatcher.checkoutNow(u.worker, w.options)
-		now := time.Now()
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		defer p.notify()
+	p.checkoutLocked(u.worker, w.options, first, func(lease *api.Lease, err error, sent, now time.Time) {
 		u.checkingOut, u.forClient = false, false
-		p.checkouts--
 		if err == nil {
 			u.refusals, u.retryAt = 0, time.Time{}
 			u.retireForLocked(*lease)
@@ -323,13 +312,6 @@ func (p *poolState) leaseForClientLocked(w *waitingClient, u *upstream) {
 		}
 		p.answerLocked(w, u.worker, lease, sent, err)
 	})
-}
-
-// checkoutNow asks a worker once.
-func (d *Dispatcher) checkoutNow(worker string, o tempool.CheckoutOptions) (*api.Lease, error) {
-	ctx, cancel := context.WithTimeout(d.life, controlTimeout)
-	defer cancel()
-	return d.config.Control.Checkout(ctx, worker, o)
 }
 
 // answerLocked gives the client its lease, or lets it wait on. The lease of a client that has left is returned.

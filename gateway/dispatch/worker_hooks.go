@@ -4,10 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process/wire"
 )
 
@@ -47,11 +47,7 @@ func (p *poolState) offers(worker, method string) (bool, error) {
 	if u == nil {
 		return false, errNoProcess(worker, p.dispatcher.config.HostID)
 	}
-	if u.conn == nil {
-		return false, nil
-	}
-	hello, known := wire.HelloOf(u.conn)
-	return known && slices.Contains(hello.Methods, method), nil
+	return u.offersHook(method), nil
 }
 
 // reservedPoll is the interval at which a call that waits for one worker tries to start. No other call of the pool starts there meanwhile.
@@ -70,17 +66,7 @@ func (p *poolState) waitFor(c *Call, t *Target) error {
 		p.mu.Unlock()
 		p.notify()
 	}()
-	ticker := time.NewTicker(reservedPoll)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-c.ctx.Done():
-			if err := c.cause(); !errors.Is(err, context.DeadlineExceeded) {
-				return err
-			}
-			return api.Errorf(api.CodeBusy, "%s was not free in time; it serves calls or is leased by another holder", t.worker).After(time.Second)
-		case <-ticker.C:
-		}
+	for range sleep.Ticks(c.ctx.Done(), reservedPoll) {
 		if now := time.Now(); p.dispatcher.monitor.fenced(now) {
 			return errFenced(p.dispatcher.monitor.outage(now))
 		}
@@ -88,4 +74,8 @@ func (p *poolState) waitFor(c *Call, t *Target) error {
 			return err
 		}
 	}
+	if err := c.cause(); !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return api.Errorf(api.CodeBusy, "%s was not free in time; it serves calls or is leased by another holder", t.worker).After(time.Second)
 }

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 )
@@ -81,21 +83,24 @@ func (v *visit) fleetFacts() facts {
 	for _, name := range names {
 		f.pools = append(f.pools, poolFacts{PoolStatus: api.PoolStatus{Pool: name}, waiting: waitingFor(name, hosts.value)})
 	}
-	places := make(chan struct{}, concurrentQuestions)
-	var asking sync.WaitGroup
-	for i := range f.pools {
-		asking.Go(func() {
-			places <- struct{}{}
-			defer func() { <-places }()
-			one := v.status(ctx, f.pools[i].Pool)
-			if f.pools[i].at, f.pools[i].err = one.at, one.err; !one.at.IsZero() {
-				f.pools[i].PoolStatus = one.value
-			}
-		})
-	}
-	asking.Wait()
+	askAll(len(f.pools), func(i int) {
+		one := v.status(ctx, f.pools[i].Pool)
+		if f.pools[i].at, f.pools[i].err = one.at, one.err; !one.at.IsZero() {
+			f.pools[i].PoolStatus = one.value
+		}
+	})
 	f.pools = slices.DeleteFunc(f.pools, func(p poolFacts) bool { return p.Ended || errors.Is(p.err, api.ErrPoolNotFound) })
 	return f
+}
+
+// askAll asks n questions, concurrentQuestions at a time.
+func askAll(n int, ask func(i int)) {
+	var asking errgroup.Group
+	asking.SetLimit(concurrentQuestions)
+	for i := range n {
+		asking.Go(func() error { ask(i); return nil })
+	}
+	_ = asking.Wait() // ask deals with failures
 }
 
 // requestTimeout is how long one question may take.
@@ -127,21 +132,14 @@ func (v *visit) askHosts(ctx context.Context) ([]host, error) {
 		return nil, err
 	}
 	hosts := make([]host, len(found))
-	var asking sync.WaitGroup
-	places := make(chan struct{}, concurrentQuestions)
-	for i := range found {
+	askAll(len(found), func(i int) {
 		if hosts[i].Host = found[i]; !found[i].HeardAt.IsZero() {
-			continue
+			return
 		}
-		asking.Go(func() {
-			places <- struct{}{}
-			defer func() { <-places }()
-			if status, err := v.d.config.Fleet.HostStatus(ctx, found[i].ID); err == nil {
-				hosts[i].left = status.State == api.HostLeft
-			}
-		})
-	}
-	asking.Wait()
+		if status, err := v.d.config.Fleet.HostStatus(ctx, found[i].ID); err == nil {
+			hosts[i].left = status.State == api.HostLeft
+		}
+	})
 	return hosts, nil
 }
 

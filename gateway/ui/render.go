@@ -2,6 +2,7 @@ package ui
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"html/template"
@@ -72,12 +73,8 @@ func (v *visit) fail(err error) {
 		http.Redirect(v.w, v.r, "/ui/signin", http.StatusSeeOther)
 		return
 	}
-	code := string(api.CodeOf(err))
-	text := message(err)
-	if code == "" {
-		code = "internal"
-	}
-	_ = v.render(statusOf(err), "error", page{Title: "The request failed", Nav: "fleet", Data: errorView{code, text, adviceOn(err)}})
+	view := errorView{cmp.Or(string(api.CodeOf(err)), "internal"), message(err), adviceOn(err)}
+	_ = v.render(statusOf(err), "error", page{Title: "The request failed", Nav: "fleet", Data: view})
 }
 
 // adviceOn says what to do about an error that does not say it.
@@ -111,7 +108,7 @@ func statusOf(err error) int {
 
 func (d *Dashboard) parsePages() map[string]*template.Template {
 	functions := template.FuncMap{
-		"bytes": format.Bytes, "traffic": format.Count, "duration": format.Duration, "plural": format.Plural, "oneline": format.OneLine,
+		"bytes": format.Bytes, "traffic": format.Count, "duration": format.Duration, "oneline": format.OneLine,
 		"ms":       func(n int64) string { return format.Duration(time.Duration(n) * time.Millisecond) },
 		"tone":     func(s lifecycle.State) string { return toneOfState(string(s)) },
 		"glyph":    glyph,
@@ -122,7 +119,6 @@ func (d *Dashboard) parsePages() map[string]*template.Template {
 		"poolpath": poolPath, "workerpath": workerPath, "escape": url.PathEscape,
 		"percent": func(part, whole int) int { return min(100, part*100/max(1, whole)) },
 		"holder":  holderText,
-		"sub":     func(a, b int) int { return a - b },
 	}
 	pages := map[string]*template.Template{}
 	for _, name := range []string{"fleet", "pool", "worker", "events", "sessions", "session", "confirm", "apply", "signin", "error"} {

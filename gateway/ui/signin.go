@@ -127,10 +127,16 @@ func (d *Dashboard) Principal(r *http.Request) *access.Principal {
 		return nil
 	case i.secret == "":
 		return i.principal
-	case d.config.Lookup == nil:
+	}
+	return d.lookup(i.secret)
+}
+
+// lookup is the client of a token's secret; nil for an unknown one.
+func (d *Dashboard) lookup(secret string) *access.Principal {
+	if d.config.Lookup == nil {
 		return nil
 	}
-	return d.config.Lookup(i.secret)
+	return d.config.Lookup(secret)
 }
 
 // secretOf is the token with which a request's browser signed in; "" if it did not, or by a link of the Unix socket.

@@ -72,7 +72,7 @@ type signInView struct {
 func (v *visit) postSignIn() error {
 	secret := strings.TrimSpace(v.r.PostFormValue("token"))
 	wrong := ""
-	switch p := v.lookup(secret); {
+	switch p := v.d.lookup(secret); {
 	case p == nil:
 		wrong = "This gateway does not know the token. ctl token list shows the names of those it knows; ctl token add makes one."
 	case !p.Has(access.Read):
@@ -85,13 +85,6 @@ func (v *visit) postSignIn() error {
 		return nil
 	}
 	return v.render(http.StatusForbidden, "signin", page{Title: "Sign in", Data: signInView{Tokens: v.d.config.Lookup != nil, Error: wrong}})
-}
-
-func (v *visit) lookup(secret string) *access.Principal {
-	if v.d.config.Lookup == nil {
-		return nil
-	}
-	return v.d.config.Lookup(secret)
 }
 
 func (v *visit) postSignOut() error {

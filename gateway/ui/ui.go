@@ -51,7 +51,7 @@ type Dashboard struct {
 	links    *grants
 	formKey  []byte
 	mux      *http.ServeMux
-	routes   []Route
+	routes   []string // their patterns
 	pages    map[string]*template.Template
 	versions map[string]string // of the static files, by name
 
@@ -106,23 +106,17 @@ func (v *visit) remote(ctx context.Context) context.Context {
 	})
 }
 
-// Route is a pattern of the dashboard, and the right that it needs.
-type Route struct {
-	Pattern string
-	Right   access.Rights
-}
-
-// Routes returns all routes of the dashboard.
-func (d *Dashboard) Routes() []Route { return d.routes }
+// Routes returns the patterns of all routes of the dashboard.
+func (d *Dashboard) Routes() []string { return d.routes }
 
 func (d *Dashboard) registerRoutes() {
-	handle := func(pattern string, right access.Rights, serve http.HandlerFunc) {
-		d.routes = append(d.routes, Route{pattern, right})
+	handle := func(pattern string, serve http.HandlerFunc) {
+		d.routes = append(d.routes, pattern)
 		d.mux.HandleFunc(pattern, serve)
 	}
 	// page registers a page, which needs the right right, and a pool in its path the permission to use it.
 	page := func(pattern string, right access.Rights, serve func(*visit) error) {
-		handle(pattern, right, func(w http.ResponseWriter, r *http.Request) {
+		handle(pattern, func(w http.ResponseWriter, r *http.Request) {
 			v := &visit{d, w, r, principalIn(r)}
 			if err := v.authorize(right); err != nil {
 				v.fail(err)
@@ -152,16 +146,16 @@ func (d *Dashboard) registerRoutes() {
 	page("POST /ui/pools/{pool}/apply", access.Admin, (*visit).postApply)
 	page("GET /ui/signin", 0, (*visit).signInPage)
 	page("POST /ui/signin", 0, (*visit).postSignIn)
-	handle("POST "+SignInLinkPath, 0, func(w http.ResponseWriter, r *http.Request) {
+	handle("POST "+SignInLinkPath, func(w http.ResponseWriter, r *http.Request) {
 		v := &visit{d, w, r, principalIn(r)}
 		if err := v.postSignInLink(); err != nil {
 			v.fail(err)
 		}
 	})
 	page("POST /ui/signout", 0, (*visit).postSignOut)
-	handle("GET /ui", 0, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/ui/", http.StatusSeeOther) })
-	handle("GET /ui/static/{name}", 0, d.static)
-	handle("POST /ui/links", access.Read, d.postLink)
+	handle("GET /ui", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/ui/", http.StatusSeeOther) })
+	handle("GET /ui/static/{name}", d.static)
+	handle("POST /ui/links", d.postLink)
 	page("/ui/", 0, func(v *visit) error { return errNoPage })
 }
 
@@ -281,15 +275,15 @@ func (d *Dashboard) postLink(w http.ResponseWriter, r *http.Request) {
 	endpoint := d.config.Endpoint()
 	switch {
 	case signInOf(r) != "": // a browser needs none
-		refuseLink(w, http.StatusForbidden, api.Errorf(api.CodeForbidden, "a browser that has signed in gets no link"))
+		refuseLink(w, api.Errorf(api.CodeForbidden, "a browser that has signed in gets no link"))
 	case !p.Has(access.Read):
-		refuseLink(w, http.StatusForbidden, api.Errorf(api.CodeForbidden, "%s does not have the right read, which the dashboard requires; use a token that has it, or connect over the Unix socket as the agent's user", p.Name))
+		refuseLink(w, api.Errorf(api.CodeForbidden, "%s does not have the right read, which the dashboard requires; use a token that has it, or connect over the Unix socket as the agent's user", p.Name))
 	case !strings.HasPrefix(endpoint, "http"):
-		refuseLink(w, http.StatusServiceUnavailable, api.Errorf(api.CodeUnavailable, "no browser can reach this gateway, because it has no TCP listener; start the agent with --listen 127.0.0.1:7460"))
+		refuseLink(w, api.Errorf(api.CodeUnavailable, "no browser can reach this gateway, because it has no TCP listener; start the agent with --listen 127.0.0.1:7460"))
 	default:
 		name, err := d.links.add(i)
 		if err != nil {
-			refuseLink(w, http.StatusServiceUnavailable, errFull)
+			refuseLink(w, errFull)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
@@ -298,7 +292,8 @@ func (d *Dashboard) postLink(w http.ResponseWriter, r *http.Request) {
 }
 
 // refuseLink answers with a problem, as the other routes of a gateway do.
-func refuseLink(w http.ResponseWriter, status int, err *api.Error) {
+func refuseLink(w http.ResponseWriter, err *api.Error) {
+	status := statusOf(err)
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(map[string]any{"title": http.StatusText(status), "status": status, "code": err.Code, "detail": err.Message, "started": false})

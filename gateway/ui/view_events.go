@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -103,10 +104,7 @@ func (v *visit) eventsPage() error {
 	if err != nil {
 		return err
 	}
-	view := eventsView{Pool: o.Pool, Types: strings.Join(o.Types, ","), Since: v.r.URL.Query().Get("since"), Known: api.EventTypes()}
-	if view.Since == "" {
-		view.Since = "10m"
-	}
+	view := eventsView{Pool: o.Pool, Types: strings.Join(o.Types, ","), Since: cmp.Or(v.r.URL.Query().Get("since"), "10m"), Known: api.EventTypes()}
 	ago, err := time.ParseDuration(view.Since)
 	if err != nil || ago <= 0 {
 		return api.Errorf(api.CodeInvalid, "since is %q; give a duration such as 10m", view.Since)

@@ -62,7 +62,6 @@ type hostRow struct {
 	Pools       []poolCount
 	MorePools   int
 	ThisOne     bool
-	DiskIsLow   bool
 	CapacityPct int
 }
 
@@ -242,7 +241,6 @@ func newHostRow(h host, hostID string, now time.Time) (hostRow, *problem) {
 		row.CapacityPct = min(100, row.Processes*100/agent.Capacity)
 	}
 	if agent.DiskTotalBytes > 0 && agent.DiskFreeBytes < lowDisk {
-		row.DiskIsLow = true
 		return row, &problem{Subject: "host " + h.ID, Text: "Its disk has " + format.Bytes(agent.DiskFreeBytes) + " free; starts, logs and sessions need space.",
 			Advice: []string{"Free space on the disk of the state folder, or move it with --state-dir."}}
 	}

@@ -22,9 +22,7 @@ type poolView struct {
 	Pager    pager
 	Filter   string // of the roster: "", out, or a state
 	Search   string
-	States   []stateCount
 	Out      int // workers out of service
-	InFlight int
 	Rollout  *rolloutView
 	Spec     specView
 	Actions  []actionLink
@@ -105,7 +103,7 @@ func newPoolView(p poolFacts, processes map[string]api.ProcessReport, r *http.Re
 	row, trouble, workers := newPoolRow(p, processes, now)
 	query := r.URL.Query()
 	view := poolView{
-		Row: row, Status: p.PoolStatus, Problem: trouble, Command: p.Spec.Pool.Program(), States: row.States,
+		Row: row, Status: p.PoolStatus, Problem: trouble, Command: p.Spec.Pool.Program(),
 		Filter: query.Get("state"), Search: strings.TrimSpace(query.Get("q")),
 	}
 	if p.Rollout != nil {

@@ -1,7 +1,6 @@
 package ui
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -63,15 +62,11 @@ func (v *visit) sessionPage() error {
 	if err != nil {
 		return err
 	}
-	compact, err := json.Marshal(state)
+	text, err := json.MarshalIndent(state, "", "  ")
 	if err != nil {
 		return err
 	}
-	var text bytes.Buffer
-	if err := json.Indent(&text, compact, "", "  "); err != nil {
-		return err
-	}
-	view := sessionView{Pool: pool, Session: state, JSON: text.String()}
+	view := sessionView{Pool: pool, Session: state, JSON: string(text)}
 	if v.principal.Has(access.Admin) {
 		view.Actions = sessionActions(pool, id)
 	}

@@ -28,15 +28,14 @@ const (
 
 // workerView is what the page of a worker shows.
 type workerView struct {
-	Pool      string
-	Row       workerRow
-	State     api.WorkerState
-	Stateless bool // the worker did not answer: State is not known
-	Process   *api.ProcessReport
-	Lease     *api.Lease
-	Resting   bool
-	Limits    []string
-	Charts    []plot // of its samples
+	Pool    string
+	Row     workerRow
+	State   api.WorkerState // the zero value if the worker did not answer
+	Process *api.ProcessReport
+	Lease   *api.Lease
+	Resting bool
+	Limits  []string
+	Charts  []plot // of its samples
 	// SamplesMissing is why plots are missing; "" if none is.
 	SamplesMissing string
 	Timeline       []episode
@@ -104,7 +103,7 @@ func (v *visit) workerFacts(status answer[api.PoolStatus], pool string, slot int
 	processes := processesOf(hosts.value)
 	w := tempool.RosterOf(status.value, processes).Workers[0]
 	process, reported := processes[w.Worker]
-	if view.State, view.Stateless = state, stateErr != nil; stateErr == nil {
+	if view.State = state; stateErr == nil {
 		adopt(&w, state)
 	} else {
 		p.Trouble = append(p.Trouble, "The worker does not answer, so this is its pool's last report: "+message(stateErr)+".")

@@ -10,7 +10,19 @@ import (
 	"time"
 )
 
-// build builds the program with go install.
+// module requires the program and the SQLite driver that it is built with. Go takes all other modules as the two require them, and checks each with the
+// checksum database.
+const module = `module temporal
+
+go 1.26.0
+
+require (
+	github.com/temporalio/cli ` + Version + `
+	modernc.org/sqlite ` + Driver + `
+)
+`
+
+// build builds the program with Go.
 func build(ctx context.Context, scratch, program string) error {
 	compiler, err := exec.LookPath("go")
 	if err != nil {
@@ -21,12 +33,20 @@ func build(ctx context.Context, scratch, program string) error {
 		return err
 	}
 	defer guard.release()
+	folder, err := os.MkdirTemp(scratch, "module-")
+	if err != nil {
+		return fmt.Errorf("create the folder of the Temporal server's module: %w", err)
+	}
+	defer os.RemoveAll(folder)
+	if err := os.WriteFile(filepath.Join(folder, "go.mod"), []byte(module), 0o600); err != nil {
+		return fmt.Errorf("write the Temporal server's module: %w", err)
+	}
 	output := &tail{}
-	cmd := exec.CommandContext(ctx, compiler, "install",
+	cmd := exec.CommandContext(ctx, compiler, "build", "-mod=mod", "-o", program,
 		"-ldflags", "-s -w -X github.com/temporalio/cli/temporalcli.Version="+strings.TrimPrefix(Version, "v"),
-		"github.com/temporalio/cli/cmd/temporal@"+Version)
-	cmd.Dir = scratch
-	cmd.Env = append(environment(), "GOBIN="+scratch, "GOFLAGS=", "GOWORK=off", "GOOS=", "GOARCH=", "CGO_ENABLED=0")
+		"github.com/temporalio/cli/cmd/temporal")
+	cmd.Dir = folder
+	cmd.Env = append(environment(), "GOFLAGS=", "GOWORK=off", "GOOS=", "GOARCH=", "CGO_ENABLED=0")
 	cmd.Stdout, cmd.Stderr = output, output
 	cmd.WaitDelay = time.Second
 	guard.admit(cmd)
@@ -36,9 +56,6 @@ func build(ctx context.Context, scratch, program string) error {
 			err = context.Cause(ctx)
 		}
 		return fmt.Errorf("%s: %w:\n%s", strings.Join(cmd.Args[:2], " "), err, output.String())
-	}
-	if built := filepath.Join(scratch, "temporal"); built != program {
-		return os.Rename(built, program)
 	}
 	return nil
 }

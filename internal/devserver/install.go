@@ -15,7 +15,7 @@ import (
 // downloadRetry is how long a failed download is remembered. A machine without network then does not retry it at every start.
 const downloadRetry = 24 * time.Hour
 
-// installer keeps the temporal program at <folder>/<Version>/temporal, and a note of the last failed download beside it. download and build
+// installer keeps the temporal program at <folder>/<installed>/temporal, and a note of the last failed download beside it. download and build
 // write the program to the path that they are given.
 type installer struct {
 	folder   string
@@ -30,7 +30,7 @@ func (i installer) ensure(ctx context.Context) (string, error) {
 	cache := installcache.Folder{Path: i.folder, WaitingInterval: i.interval, Waiting: func(waited time.Duration) {
 		i.progress(fmt.Sprintf("Waiting for another process that installs the Temporal server: %d s so far.", int(waited.Seconds())))
 	}}
-	path, err := cache.Ensure(ctx, Version, "temporal", i.install)
+	path, err := cache.Ensure(ctx, installed, "temporal", i.install)
 	if err != nil {
 		return "", fmt.Errorf("install the Temporal server: %w", err)
 	}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/internal/installcache"
 )
 
 // script writes an executable that prints what a temporal command line with this server prints for --version.
@@ -74,7 +76,7 @@ func TestAProgramThatDoesNotWorkIsNotInstalled(t *testing.T) {
 	i.build = provides("1.19.0")
 	_, err := i.ensure(t.Context())
 	require.ErrorContains(t, err, "1.19 is older than 1.25")
-	require.NoFileExists(t, filepath.Join(i.folder, Version, "temporal"))
+	require.NoFileExists(t, filepath.Join(i.folder, installed, "temporal"))
 }
 
 func TestWaitingForAnotherInstallationIsReported(t *testing.T) {
@@ -110,11 +112,12 @@ func TestWaitingForAnotherInstallationIsReported(t *testing.T) {
 func TestGoBuildsTheServerIntoTheCacheWithProgress(t *testing.T) {
 	bin := t.TempDir()
 	fakeGo := "#!/bin/sh\n" +
-		"[ \"$1\" = install ] || exit 2\n" +
-		"printf '%s\\n' \"$@\" >\"" + bin + "/arguments\"\n" +
+		"[ \"$1 $2 $3\" = 'build -mod=mod -o' ] || exit 2\n" +
+		"printf '%s\\n' \"$@\" >'" + bin + "/arguments'\n" +
+		"cp go.mod '" + bin + "'\n" +
 		"until [ -e '" + bin + "/goon' ]; do sleep 0.05; done\n" +
-		"printf '#!/bin/sh\\necho \"temporal version 1 (Server 1.29.1, UI 2)\"\\n' >\"$GOBIN/temporal\"\n" +
-		"chmod +x \"$GOBIN/temporal\"\n"
+		"printf '#!/bin/sh\\necho \"temporal version 1 (Server 1.29.1, UI 2)\"\\n' >\"$4\"\n" +
+		"chmod +x \"$4\"\n"
 	require.NoError(t, os.WriteFile(filepath.Join(bin, "go"), []byte(fakeGo), 0o755))
 	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 
@@ -132,7 +135,14 @@ func TestGoBuildsTheServerIntoTheCacheWithProgress(t *testing.T) {
 	require.Contains(t, strings.Join(sentences, "\n"), "about three minutes")
 	arguments, err := os.ReadFile(filepath.Join(bin, "arguments"))
 	require.NoError(t, err)
-	require.Contains(t, string(arguments), "github.com/temporalio/cli/cmd/temporal@"+Version)
+	require.Contains(t, string(arguments), "github.com/temporalio/cli/cmd/temporal\n")
+	required, err := os.ReadFile(filepath.Join(bin, "go.mod"))
+	require.NoError(t, err)
+	require.Contains(t, string(required), "github.com/temporalio/cli "+Version)
+	require.Contains(t, string(required), "modernc.org/sqlite "+Driver)
+	files, err := os.ReadDir(filepath.Dir(path))
+	require.NoError(t, err)
+	require.Len(t, files, 1, "only the program is kept")
 }
 
 func TestACancelledBuildKillsItsChildren(t *testing.T) {
@@ -158,8 +168,12 @@ func TestACancelledBuildKillsItsChildren(t *testing.T) {
 }
 
 func TestAnOutdatedProgramOnThePathIsIgnored(t *testing.T) {
-	bin, cache := t.TempDir(), t.TempDir()
-	cached := filepath.Join(cache, "temporal", Version, "temporal")
+	bin := t.TempDir()
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	cache, err := installcache.UserPath("temporal", "the test")
+	require.NoError(t, err)
+	cached := filepath.Join(cache, installed, "temporal")
 	require.NoError(t, os.MkdirAll(filepath.Dir(cached), 0o755))
 	require.NoError(t, script(cached, "1.29.1"))
 	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
@@ -170,7 +184,7 @@ func TestAnOutdatedProgramOnThePathIsIgnored(t *testing.T) {
 	} {
 		t.Run(c.server, func(t *testing.T) {
 			require.NoError(t, script(onPath, c.server))
-			path, err := Binary(t.Context(), cache, nil)
+			path, err := Binary(t.Context(), nil)
 			require.NoError(t, err)
 			require.Equal(t, c.want, path)
 		})

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -31,8 +32,9 @@ const (
 var (
 	// errPortRace marks the exit of a server whose port was free a moment before.
 	errPortRace = errors.New("another program took the port")
-	// errInterrupted marks a server that has lost its only connection to its database. Its SQLite driver may leave a statement open when a caller
-	// gives up at the wrong moment; SQLite then interrupts all later statements, until the process ends. It is likelier on a machine that is busy.
+	// errInterrupted marks a server that has lost its only connection to its database. SQLite drivers before v1.40.1, which a program that was downloaded
+	// or is on the PATH may have, can leave a statement open when a caller gives up at the wrong moment; SQLite then interrupts all later statements,
+	// until the process ends. It is likelier on a machine that is busy.
 	errInterrupted = errors.New("the Temporal server cannot use its database any more")
 )
 
@@ -218,4 +220,28 @@ func (p *serverProcess) signal(signal syscall.Signal) error {
 		return fmt.Errorf("send %s to the Temporal server (process %d): %w", signal, p.cmd.Process.Pid, err)
 	}
 	return nil
+}
+
+const tailSize = 16 << 10
+
+// tail keeps the last tailSize bytes written to it. It is safe for concurrent use.
+type tail struct {
+	mu  sync.Mutex
+	end []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.end = append(t.end, p...)
+	if len(t.end) > 2*tailSize {
+		t.end = bytes.Clone(t.end[len(t.end)-tailSize:])
+	}
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.end[max(0, len(t.end)-tailSize):])
 }

@@ -31,7 +31,7 @@ type Server struct {
 // Start starts a server and returns when it serves its namespace and the workflows in it. It installs the server program first if the machine has none (see
 // Binary). The caller must call Stop; if the calling process dies first, in whatever way, the server is killed.
 func Start(ctx context.Context, options Options) (*Server, error) {
-	binary, err := Binary(ctx, "", options.Progress)
+	binary, err := Binary(ctx, options.Progress)
 	if err != nil {
 		return nil, err
 	}

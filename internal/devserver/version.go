@@ -11,9 +11,15 @@ import (
 	"time"
 )
 
-// Version is the release of the temporal command line that Binary installs: the newest that go install can build, since later ones have replace
-// directives.
+// Version is the release of the temporal command line that Binary installs: the newest without replace directives, which another module cannot use.
 const Version = "v1.5.1"
+
+// Driver is the release of the SQLite driver in a program that Binary builds. Version's own, which the downloaded program has, can leave a statement
+// open when a caller gives up; see errInterrupted.
+const Driver = "v1.62.0"
+
+// installed names the installation of both in the cache.
+const installed = Version + "-sqlite-" + Driver
 
 // The oldest server that enables updates with validators by default.
 const (

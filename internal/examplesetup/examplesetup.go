@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/internal/installcache"
 )
 
 // installTimeout bounds npm and the wait for another test that installs.
@@ -22,19 +24,11 @@ func Copy(t testing.TB, example string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), installTimeout)
 	defer cancel()
-	cache, err := cacheFolder()
+	cache, err := installcache.UserPath("examples", "the examples' packages")
 	require.NoError(t, err)
 	into := t.TempDir()
 	require.NoError(t, copyExample(ctx, cache, example, into))
 	return into
-}
-
-func cacheFolder() (string, error) {
-	user, err := os.UserCacheDir()
-	if err != nil {
-		return "", fmt.Errorf("no cache folder for the examples' packages; set HOME or XDG_CACHE_HOME: %w", err)
-	}
-	return filepath.Join(user, "tempool", "examples"), nil
 }
 
 // copyExample makes the folder into a working copy of example.

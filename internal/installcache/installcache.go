@@ -18,6 +18,15 @@ const (
 	lockInterval  = 50 * time.Millisecond
 )
 
+// UserPath returns the path of a folder in Tempool's part of the user's cache folder; what it is for is in the error.
+func UserPath(name, what string) (string, error) {
+	user, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("no cache folder for %s; set HOME or XDG_CACHE_HOME: %w", what, err)
+	}
+	return filepath.Join(user, "tempool", name), nil
+}
+
 // Folder is the shared folder; it is created if missing.
 type Folder struct {
 	Path string

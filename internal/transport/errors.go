@@ -80,6 +80,10 @@ func problem(response *http.Response, content []byte) *api.Error {
 	for _, other := range parsed.Gateways {
 		failure.Gateways = append(failure.Gateways, other.Endpoint)
 	}
+	switch parsed.Code {
+	case "not_found", "method_not_allowed": // there is no such route, and this client knows those of its own build
+		failure.Message += "; an agent of an older build than this client lacks routes: upgrade it"
+	}
 	if parsed.WorkerError != nil {
 		failure.Err = parsed.WorkerError
 		if !strings.Contains(failure.Message, parsed.WorkerError.Message) {

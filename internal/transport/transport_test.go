@@ -97,3 +97,15 @@ func TestAFailureNamesTheGatewayWithoutItsSecret(t *testing.T) {
 	_, err := own.Do(WithAccess(t.Context(), Access{Token: "t"}), "http://s3cret@127.0.0.1:1", Request{Method: http.MethodGet, Path: "/"})
 	require.ErrorContains(t, err, "http://(hidden)@127.0.0.1:1 is reachable only from its own host")
 }
+
+func TestARouteThatAnOlderAgentLacksIsExplained(t *testing.T) {
+	older := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusMethodNotAllowed)
+		_, _ = w.Write([]byte(`{"code": "method_not_allowed", "detail": "/v1/sessions allows GET, not POST", "started": false}`))
+	}))
+	defer older.Close()
+	own := New("", nil)
+	defer own.Close()
+	_, err := own.Do(t.Context(), older.URL, Request{Method: http.MethodPost, Path: "/v1/sessions"})
+	require.ErrorContains(t, err, "allows GET, not POST; an agent of an older build than this client lacks routes: upgrade it")
+}

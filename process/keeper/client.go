@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"os/exec"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,9 +17,6 @@ import (
 	"github.com/tempool/tempool/process/launcher"
 	"github.com/tempool/tempool/process/tree"
 )
-
-// startTimeout bounds the start of the keeper.
-const startTimeout = 15 * time.Second
 
 // Item is one process.
 type Item struct {
@@ -56,54 +52,18 @@ func Start(ctx context.Context, socket string, reaper *os.File, items []Item, ke
 		return err
 	}
 	defer listening.Close()
-	self, err := tree.SelfPath()
-	if err != nil {
-		return err
-	}
-	handOut, handIn, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	defer handIn.Close()
-	ready, readyIn, err := os.Pipe()
-	if err != nil {
-		handOut.Close()
-		return err
-	}
-	defer ready.Close()
-
 	h := hand{Socket: socket, KeepMS: keepFor.Milliseconds()}
-	files := []*os.File{listening, reaper, handOut, readyIn}
+	files := []*os.File{listening, reaper}
 	for _, item := range items {
 		h.Items = append(h.Items, itemHead{item.Key, item.Record, len(item.Files)})
 		files = append(files, item.Files...)
 	}
-	var agent *launcher.Credentials
-	cmd := &exec.Cmd{
-		Path: self, Args: []string{Name, socket}, Env: []string{"GOMAXPROCS=1", "GOTRACEBACK=none"}, ExtraFiles: files, SysProcAttr: agent.SessionAttr(),
-	}
-	err = tree.StartChild(cmd)
-	handOut.Close()
-	readyIn.Close()
+	pipe, cmd, err := launcher.StartCompanion(ctx, []string{Name, socket}, files, h)
 	if err != nil {
-		return err
-	}
-	deadline := time.Now().Add(startTimeout)
-	if limit, ok := ctx.Deadline(); ok && limit.Before(deadline) {
-		deadline = limit
-	}
-	err = errors.Join(handIn.SetWriteDeadline(deadline), ready.SetReadDeadline(deadline))
-	if err == nil {
-		err = json.NewEncoder(handIn).Encode(h)
-	}
-	if err == nil {
-		_, err = ready.Read(make([]byte, 1))
-	}
-	go func() { _ = tree.WaitChild(cmd) }() // it usually outlives this program
-	if err != nil {
-		_ = cmd.Process.Kill()
 		return fmt.Errorf("the keeper did not take the processes: %w", err)
 	}
+	pipe.Close()
+	go func() { _ = tree.WaitChild(cmd) }() // it usually outlives this program
 	return nil
 }
 
@@ -201,8 +161,11 @@ func (t *Takeover) Done() error {
 	return err
 }
 
-// Abort has the keeper kill the processes.
+// Abort has the keeper kill the processes. It does nothing on nil.
 func (t *Takeover) Abort() {
+	if t == nil {
+		return
+	}
 	t.conn.Close()
 	for _, item := range t.Items {
 		item.Close()

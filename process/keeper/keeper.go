@@ -10,12 +10,12 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/signal"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tempool/tempool/process/launcher"
 	"github.com/tempool/tempool/process/reaper"
 	"github.com/tempool/tempool/process/tree"
 )
@@ -28,10 +28,8 @@ const SocketName = "keeper.sock"
 
 // The keeper's descriptors. Those of the processes follow.
 const (
-	listenerFD = 3 + iota
+	listenerFD = launcher.CompanionFilesFD + iota
 	reaperFD
-	handFD
-	readyFD
 	firstFD
 )
 
@@ -67,19 +65,15 @@ const (
 
 // Run is the main function of the keeper. It never returns.
 func Run() {
-	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGPIPE)
-	if os.Chdir("/") != nil || protect() != nil {
+	in, ready := launcher.EnterCompanion()
+	if protect() != nil {
 		syscall.Exit(1)
 	}
 	k := keeper{reaper: os.NewFile(reaperFD, "reaper")}
-	if err := k.receive(os.NewFile(handFD, "hand")); err != nil {
+	if err := k.receive(in); err != nil {
 		syscall.Exit(1)
 	}
-	ready := os.NewFile(readyFD, "ready")
-	if _, err := ready.Write([]byte{'\n'}); err != nil {
-		syscall.Exit(1)
-	}
-	ready.Close()
+	ready()
 	if k.serve() {
 		reaper.Dismiss(k.reaper)
 	} else {

@@ -160,7 +160,7 @@ func Run() {
 	if err != nil {
 		os.Exit(1)
 	}
-	closeOnExec(fd)
+	syscall.CloseOnExec(fd)
 	conn := os.NewFile(uintptr(fd), "launch")
 	var program request
 	if err := json.NewDecoder(conn).Decode(&program); err != nil {
@@ -199,7 +199,7 @@ func Run() {
 	if err := json.NewEncoder(conn).Encode(limited); err != nil {
 		os.Exit(1)
 	}
-	err = execute(program.Program, program.Args, program.Env)
+	err = syscall.Exec(program.Program, program.Args, program.Env)
 	fail(fmt.Errorf("execute %s: %w%s", program.Program, err, executeHint(err)))
 }
 

@@ -128,14 +128,20 @@ func (g *Cgroup) Remove(logger *slog.Logger) {
 		return
 	}
 	_ = g.write("cgroup.kill", "1") // missing before Linux 5.14; the tree has been killed process by process
+	if err := RemoveCgroup(g.Dir, g.cgroups.fs.Rmdir); err != nil {
+		logger.Warn("cannot remove a cgroup", "cgroup", g.Dir, "error", err)
+	}
+}
+
+// RemoveCgroup removes a cgroup once the last process has left it. It gives up after 2 seconds.
+func RemoveCgroup(dir string, rmdir func(string) error) error {
 	for deadline := time.Now().Add(removeTimeout); ; time.Sleep(removeRetryInterval) {
-		err := g.cgroups.fs.Rmdir(g.Dir)
+		err := rmdir(dir)
 		if err == nil || errors.Is(err, fs.ErrNotExist) {
-			return
+			return nil
 		}
 		if time.Now().After(deadline) {
-			logger.Warn("cannot remove a cgroup", "cgroup", g.Dir, "error", err)
-			return
+			return err
 		}
 	}
 }

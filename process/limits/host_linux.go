@@ -12,7 +12,7 @@ import (
 
 // DetectHost returns what this Linux host offers, without cgroups.
 func DetectHost() Host {
-	return Host{rlimits: true, affinity: true, oomScoreAdj: true, Cores: allowedCores(), CanChange: true}
+	return Host{Linux: true, Cores: allowedCores()}
 }
 
 // allowedCores returns the cores that the agent may use; nil if the kernel does not say.

@@ -15,7 +15,7 @@ import (
 )
 
 // Mechanism is how a limit is enforced. The words appear in state and metrics.
-type Mechanism string
+type Mechanism = string
 
 // The mechanisms, the strongest first.
 const (
@@ -26,17 +26,13 @@ const (
 	ByEngine    Mechanism = "engine"    // the container engine, for the container
 	ByGateway   Mechanism = "gateway"   // the agent's gateway, for the calls that pass through it
 	BySampler   Mechanism = "sampler"   // the agent, which samples the tree and replaces or kills the worker
-	ByNothing   Mechanism = "none"      // not enforced on this system
 )
 
 // Host is what a host offers to enforce limits with.
 type Host struct {
 	Controllers map[string]bool // usable cgroup controllers: memory, cpu, pids
 	Cores       []int           // that the agent may use; nil if unknown
-	OSName      string          // for error messages
-	CanChange   bool            // the per-process limits of a running process can be changed
-
-	rlimits, affinity, oomScoreAdj bool
+	Linux       bool            // which has affinity and OOM scores, and can change the per-process limits of a running process
 }
 
 // Plan is how the limits of a spec are enforced on a host.
@@ -47,8 +43,7 @@ type Plan struct {
 	Cgroup     CgroupLimits
 }
 
-// NewPlan chooses the strongest mechanism for each limit. It fails if the host cannot enforce a limit at all; only open_files, which is
-// set by default, is then marked ByNothing.
+// NewPlan chooses the strongest mechanism for each limit. It fails if the host cannot enforce a limit at all.
 func NewPlan(sp *spec.Spec, worker string, host Host) (Plan, error) {
 	l := sp.Limits
 	plan := Plan{
@@ -67,27 +62,21 @@ func NewPlan(sp *spec.Spec, worker string, host Host) (Plan, error) {
 	perTree("cpu", "cpu", l.CPU > 0)
 	perTree("processes", "pids", l.Processes > 0)
 
-	if l.OpenFiles > 0 {
-		plan.Mechanisms["open_files"] = ByRlimit
-		if !host.rlimits {
-			plan.Mechanisms["open_files"] = ByNothing
-			plan.PerProcess.OpenFiles = 0
-		}
-	}
 	for _, required := range []struct {
 		key            string
 		set, supported bool
 		mechanism      Mechanism
 	}{
-		{"cpu_time", l.CPUTime > 0, host.rlimits, ByRlimit},
-		{"cpu_affinity", len(l.CPUAffinity) > 0, host.affinity, ByScheduler},
-		{"cpu_affinity_each", l.CPUAffinityEach > 0, host.affinity, ByScheduler},
-		{"nice", l.Nice != 0, host.rlimits, ByScheduler},
-		{"oom_score_adj", l.OOMScoreAdj != 0, host.oomScoreAdj, ByKernel},
+		{"open_files", l.OpenFiles > 0, true, ByRlimit},
+		{"cpu_time", l.CPUTime > 0, true, ByRlimit},
+		{"cpu_affinity", len(l.CPUAffinity) > 0, host.Linux, ByScheduler},
+		{"cpu_affinity_each", l.CPUAffinityEach > 0, host.Linux, ByScheduler},
+		{"nice", l.Nice != 0, true, ByScheduler},
+		{"oom_score_adj", l.OOMScoreAdj != 0, host.Linux, ByKernel},
 		{"calls_per_minute", l.CallsPerMinute > 0, true, ByGateway},
 	} {
 		if required.set && !required.supported {
-			return plan, fmt.Errorf("limits.%s is not supported on %s; remove it or run the pool on Linux", required.key, host.OSName)
+			return plan, fmt.Errorf("limits.%s is not supported on macOS; remove it or run the pool on Linux", required.key)
 		}
 		if required.set {
 			plan.Mechanisms[required.key] = required.mechanism
@@ -117,9 +106,6 @@ func (l PerProcess) Equal(other PerProcess) bool {
 	return l.OpenFiles == other.OpenFiles && l.CPUSeconds == other.CPUSeconds && l.Nice == other.Nice &&
 		l.OOMScoreAdj == other.OOMScoreAdj && slices.Equal(l.Affinity, other.Affinity)
 }
-
-// IsZero reports whether no limit is set.
-func (l PerProcess) IsZero() bool { return l.Equal(PerProcess{}) }
 
 // ceilSeconds rounds up to whole seconds, the kernel's unit of RLIMIT_CPU.
 func ceilSeconds(d time.Duration) uint64 { return uint64(math.Ceil(d.Seconds())) }

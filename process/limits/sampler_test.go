@@ -104,10 +104,10 @@ func TestPlanUsesTheStrongestMechanismOfTheHost(t *testing.T) {
 		Memory: 1 << 30, CPU: 1.5, OpenFiles: 10, Processes: 5, CPUTime: spec.Duration(time.Minute), CPUAffinity: []int{1}, CPUAffinityEach: 1, Nice: 1, OOMScoreAdj: 1,
 		CallsPerMinute: 60,
 	}
-	linux := Host{rlimits: true, affinity: true, oomScoreAdj: true}
+	linux := Host{Linux: true}
 	delegated := linux
 	delegated.Controllers = map[string]bool{"memory": true, "pids": true}
-	mac := Host{rlimits: true, OSName: "macOS"}
+	mac := Host{}
 	plan := func(l spec.Limits, host Host) (Plan, error) {
 		sp := spec.Default()
 		sp.Limits = l
@@ -128,7 +128,7 @@ func TestPlanUsesTheStrongestMechanismOfTheHost(t *testing.T) {
 		_, err := plan(l, mac)
 		require.ErrorContains(t, err, "limits."+key+" is not supported on macOS; remove it or run the pool on Linux")
 	}
-	planned, err = plan(spec.Limits{OpenFiles: 5, Memory: 5}, Host{})
+	planned, err = plan(spec.Limits{OpenFiles: 5, Memory: 5}, mac)
 	require.NoError(t, err)
-	require.Equal(t, map[string]Mechanism{"open_files": ByNothing, "memory": BySampler}, planned.Mechanisms)
+	require.Equal(t, map[string]Mechanism{"open_files": ByRlimit, "memory": BySampler}, planned.Mechanisms)
 }

@@ -95,9 +95,7 @@ func Open(config Config) (*Store, error) {
 // Close writes what is left and ends. It waits for a disk that does not answer for 2 s only.
 func (s *Store) Close() {
 	s.stop()
-	select {
-	case <-s.done:
-	case <-time.After(closeTimeout):
+	if sleep.For(s.done, closeTimeout) {
 		s.config.Logger.Warn("cannot write the last lines of the workers' logs to disk", "dir", s.config.Dir)
 	}
 }
@@ -237,10 +235,7 @@ func (s *Store) run(ctx context.Context) {
 		if wait > 0 {
 			timer = time.After(wait)
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pace):
-		}
+		sleep.For(ctx.Done(), pace)
 	}
 }
 

@@ -11,16 +11,13 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process/launcher"
 	"github.com/tempool/tempool/process/tree"
+	"github.com/tempool/tempool/process/wire"
 )
 
 const (
-	// startTimeout bounds the start of the reaper.
-	startTimeout = 15 * time.Second
 	// writeTimeout bounds one command; a reaper that does not read it is replaced.
 	writeTimeout = 2 * time.Second
 	// restartDelay is the wait before a reaper that exited is restarted. It doubles up to maxRestartDelay while restarts fail.
@@ -57,61 +54,15 @@ func Start(ctx context.Context, hostID string, logger *slog.Logger) (*Client, er
 
 // start runs a reaper and sends it all trees to watch.
 func (c *Client) start(ctx context.Context) error {
-	self, err := tree.SelfPath()
+	commands, cmd, err := launcher.StartCompanion(ctx, []string{Name, c.hostID}, nil, nil)
 	if err != nil {
 		return err
 	}
-	commandsOut, commands, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	ready, readyIn, err := os.Pipe()
-	if err != nil {
-		commandsOut.Close()
-		commands.Close()
-		return err
-	}
-	var agent *launcher.Credentials
-	cmd := &exec.Cmd{
-		Path: self, Args: []string{Name, c.hostID},
-		Env:        []string{"GOMAXPROCS=1", "GOTRACEBACK=none"},
-		ExtraFiles: []*os.File{commandsOut, readyIn}, SysProcAttr: agent.SessionAttr(),
-	}
-	err = tree.StartChild(cmd)
-	commandsOut.Close()
-	readyIn.Close()
-	if err == nil {
-		err = awaitReady(ctx, ready)
-		if err != nil {
-			_ = cmd.Process.Kill()
-			_ = tree.WaitChild(cmd)
-		}
-	}
-	ready.Close()
-	if err != nil {
-		commands.Close()
-		return err
-	}
-
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.commands, c.cmd = commands, cmd
 	for _, key := range c.watched {
 		c.sendLocked(command{Op: opWatch, Key: key})
-	}
-	return nil
-}
-
-func awaitReady(ctx context.Context, ready *os.File) error {
-	deadline := time.Now().Add(startTimeout)
-	if limit, ok := ctx.Deadline(); ok && limit.Before(deadline) {
-		deadline = limit
-	}
-	if err := ready.SetReadDeadline(deadline); err != nil {
-		return err
-	}
-	if _, err := ready.Read(make([]byte, 1)); err != nil {
-		return fmt.Errorf("it did not report ready: %w", err)
 	}
 	return nil
 }
@@ -203,17 +154,7 @@ func (c *Client) Pipe() (*os.File, error) {
 	if c.commands == nil {
 		return nil, errors.New("no reaper is running")
 	}
-	raw, err := c.commands.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	fd := -1
-	var dupErr error
-	err = errors.Join(raw.Control(func(original uintptr) { fd, dupErr = unix.FcntlInt(original, unix.F_DUPFD_CLOEXEC, 3) }), dupErr)
-	if err != nil {
-		return nil, fmt.Errorf("duplicate the reaper's pipe: %w", err)
-	}
-	return os.NewFile(uintptr(fd), "reaper"), nil
+	return wire.Duplicate(c.commands)
 }
 
 // Leave leaves the reaper to the holder of Pipe. Nothing may be watched or forgotten any more.
@@ -234,10 +175,8 @@ func (c *Client) Close() {
 	close(c.stop)
 	c.sendLocked(command{Op: opDismiss})
 	c.mu.Unlock()
-	select {
-	case <-c.done:
+	if !sleep.For(c.done, writeTimeout) {
 		return
-	case <-time.After(writeTimeout):
 	}
 	c.mu.Lock()
 	if c.cmd != nil {

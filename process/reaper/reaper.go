@@ -5,25 +5,18 @@ package reaper
 import (
 	"bufio"
 	"encoding/json"
-	"errors"
 	"io"
 	"os"
-	"os/signal"
 	"sync"
 	"syscall"
-	"time"
 
+	"github.com/tempool/tempool/process/launcher"
+	"github.com/tempool/tempool/process/limits"
 	"github.com/tempool/tempool/process/tree"
 )
 
 // Name is the reaper's argv[0]; a program started under it must call Run.
 const Name = "tempool-reaper"
-
-// The reaper's descriptors.
-const (
-	commandsFD = 3
-	readyFD    = 4
-)
 
 // command is one line on the reaper's pipe.
 type command struct {
@@ -41,17 +34,9 @@ const (
 
 // Run is the main function of the reaper. It never returns.
 func Run() {
-	// A signal to the agent's group, its terminal or all programs of its name must not end the reaper.
-	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGPIPE)
-	if os.Chdir("/") != nil {
-		os.Exit(1)
-	}
-	ready := os.NewFile(readyFD, "ready")
-	if _, err := ready.Write([]byte{'\n'}); err != nil {
-		os.Exit(1)
-	}
-	ready.Close()
-	KillAll(readCommands(os.NewFile(commandsFD, "commands")))
+	commands, ready := launcher.EnterCompanion()
+	ready()
+	KillAll(readCommands(commands))
 	syscall.Exit(0) // there is nothing to flush, and in a build with the race detector os.Exit takes a second
 }
 
@@ -87,26 +72,10 @@ func KillAll(trees map[string]tree.Key) {
 	for _, key := range trees {
 		all.Go(func() {
 			tree.Kill(key)
-			removeCgroup(key.Cgroup)
+			if key.Cgroup != "" { // the cgroup around it may be the next agent's by now
+				_ = limits.RemoveCgroup(key.Cgroup, os.Remove)
+			}
 		})
 	}
 	all.Wait()
-}
-
-const (
-	cgroupRemoveTimeout = 2 * time.Second
-	cgroupRemoveRetry   = 5 * time.Millisecond
-)
-
-// removeCgroup removes the cgroup of a tree that was killed, once the last process has left it. The cgroup around it may be the next agent's
-// by now.
-func removeCgroup(dir string) {
-	if dir == "" {
-		return
-	}
-	for deadline := time.Now().Add(cgroupRemoveTimeout); time.Now().Before(deadline); time.Sleep(cgroupRemoveRetry) {
-		if err := os.Remove(dir); err == nil || errors.Is(err, os.ErrNotExist) {
-			return
-		}
-	}
 }

@@ -11,22 +11,10 @@ import (
 // WatchExit returns a function that waits until a child has exited and does not reap it, so the PID stays taken. Call WatchExit before
 // anything reaps the child, and the function exactly once.
 func WatchExit(pid int) (wait func()) {
-	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
-	if err != nil {
-		return func() { awaitZombie(pid) }
-	}
-	file := os.NewFile(uintptr(fd), "pidfd")
+	pidfd := openPidfd(pid)
 	return func() {
-		defer file.Close()
-		exited := false
-		if raw, err := file.SyscallConn(); err == nil {
-			_ = raw.Read(func(fd uintptr) bool { // after any failure exited is false
-				var err error
-				exited, err = readable(int(fd))
-				return exited || err != nil
-			})
-		}
-		if !exited {
+		defer pidfd.Close()
+		if !awaitExit(pidfd) {
 			awaitZombie(pid)
 		}
 	}
@@ -37,30 +25,34 @@ const identityPoll = 50 * time.Millisecond
 
 // WatchIdentity is WatchExit for any process; one that is not a child of this program may be reaped by its parent.
 func WatchIdentity(id Identity) (wait func()) {
-	fd, err := unix.PidfdOpen(id.PID, unix.PIDFD_NONBLOCK)
-	if err != nil {
-		return func() {
-			for isLiving(id) {
-				time.Sleep(identityPoll)
-			}
-		}
-	}
-	file := os.NewFile(uintptr(fd), "pidfd")
+	pidfd := openPidfd(id.PID)
 	return func() {
-		defer file.Close()
-		raw, err := file.SyscallConn()
-		for err == nil && isLiving(id) { // its number may have been another's by the time the descriptor was opened
-			exited := false
-			err = raw.Read(func(fd uintptr) bool {
-				var pollErr error
-				exited, pollErr = readable(int(fd))
-				return exited || pollErr != nil
-			})
-			if exited {
-				return
-			}
+		defer pidfd.Close()
+		for isLiving(id) && !awaitExit(pidfd) { // its number may have been another's by the time the descriptor was opened
+			time.Sleep(identityPoll)
 		}
 	}
+}
+
+// openPidfd returns nil on kernels without pidfds.
+func openPidfd(pid int) *os.File {
+	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return nil
+	}
+	return os.NewFile(uintptr(fd), "pidfd")
+}
+
+// awaitExit waits for the process of a pidfd. It reports false after any failure.
+func awaitExit(pidfd *os.File) (exited bool) {
+	if raw, err := pidfd.SyscallConn(); err == nil {
+		_ = raw.Read(func(fd uintptr) bool {
+			var err error
+			exited, err = readable(int(fd))
+			return exited || err != nil
+		})
+	}
+	return exited
 }
 
 func isLiving(id Identity) bool {

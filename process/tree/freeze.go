@@ -14,13 +14,13 @@ const freezeTimeout = 2 * time.Second
 // their children, so none of them sees a child stop. One that is blocked in the kernel stops before it runs again: a parent in vfork waits for a
 // child that has stopped before it executed its program. Freeze fails if some still run after 2 seconds.
 func Freeze(k Key) error {
-	return signalUntil(k, SIGSTOP, "stop", func(members []*Entry) []*Entry { return members },
+	return signalUntil(k, syscall.SIGSTOP, "stop", func(members []*Entry) []*Entry { return members },
 		func(e *Entry, signalled bool) bool { return e.Stopped || e.Blocked && signalled })
 }
 
 // Thaw continues every process of a frozen tree (SIGCONT), children before their parents. Each is signalled, since one may be about to stop.
 func Thaw(k Key) error {
-	return signalUntil(k, SIGCONT, "continue", func(members []*Entry) []*Entry {
+	return signalUntil(k, syscall.SIGCONT, "continue", func(members []*Entry) []*Entry {
 		slices.Reverse(members)
 		return members
 	}, func(e *Entry, signalled bool) bool { return !e.Stopped && signalled })

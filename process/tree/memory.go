@@ -4,19 +4,18 @@ import (
 	"math"
 	"sync"
 	"time"
+
+	"github.com/tempool/tempool/api"
 )
 
-// MemorySource is how Sample.MemoryBytes was measured.
-type MemorySource string
-
-// The sources.
+// Values of api.Sample.MemorySource.
 const (
 	// FromPSS is the sum of the members' proportional set sizes: pages that they share count once.
-	FromPSS MemorySource = "pss"
+	FromPSS = "pss"
 	// Estimated is the newest sum of PSS, plus by how much RSS has grown since.
-	Estimated MemorySource = "estimate"
+	Estimated = "estimate"
 	// FromRSS is the sum of resident set sizes: the agent cannot read the PSS of a member. It counts shared pages once for each member.
-	FromRSS MemorySource = "rss"
+	FromRSS = "rss"
 )
 
 const (
@@ -72,7 +71,7 @@ func (r pssReading) isDue(at time.Time, rss int64) bool {
 
 // addMemoryLocked sets the memory of a sample. It reads PSS the first time, and later if that is due and the budget allows; without a budget,
 // always.
-func (m *Meter) addMemoryLocked(sample *Sample, members []*Entry, budget *PSSBudget, pssOf func(Identity) (int64, bool)) {
+func (m *Meter) addMemoryLocked(sample *api.Sample, members []*Entry, budget *PSSBudget, pssOf func(Identity) (int64, bool)) {
 	first := m.pss.at.IsZero() // which costs little beside the start of the tree
 	if budget == nil || first || m.pss.isDue(sample.At, sample.RSSBytes) && budget.available(time.Now()) {
 		began := time.Now()

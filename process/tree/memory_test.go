@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
 )
 
 func TestMemoryIsPSSAndInBetweenItsGrowthIsThatOfRSS(t *testing.T) {
@@ -12,13 +14,13 @@ func TestMemoryIsPSSAndInBetweenItsGrowthIsThatOfRSS(t *testing.T) {
 	var budget PSSBudget
 	reads, pss, readable := 0, int64(450), true
 	at := time.Unix(1000, 0)
-	sample := func(after time.Duration, rss int64, budget *PSSBudget) Sample {
-		s := Sample{At: at.Add(after), RSSBytes: rss}
+	sample := func(after time.Duration, rss int64, budget *PSSBudget) api.Sample {
+		s := api.Sample{At: at.Add(after), RSSBytes: rss}
 		m.addMemoryLocked(&s, []*Entry{{}}, budget, func(Identity) (int64, bool) { reads++; return pss, readable })
 		return s
 	}
-	require.Equal(t, Sample{At: at, RSSBytes: 1100, PSSBytes: 450, MemoryBytes: 450, MemorySource: FromPSS}, sample(0, 1100, &budget))
-	require.Equal(t, Sample{At: at.Add(time.Second), RSSBytes: 1150, MemoryBytes: 500, MemorySource: Estimated}, sample(time.Second, 1150, &budget))
+	require.Equal(t, api.Sample{At: at, RSSBytes: 1100, PSSBytes: 450, MemoryBytes: 450, MemorySource: FromPSS}, sample(0, 1100, &budget))
+	require.Equal(t, api.Sample{At: at.Add(time.Second), RSSBytes: 1150, MemoryBytes: 500, MemorySource: Estimated}, sample(time.Second, 1150, &budget))
 	require.Equal(t, 1, reads, "a small change is not worth reading the page tables")
 	pss = 800
 	require.Equal(t, FromPSS, sample(2*time.Second, 1400, &budget).MemorySource, "a large one is")
@@ -34,7 +36,7 @@ func TestMemoryIsPSSAndInBetweenItsGrowthIsThatOfRSS(t *testing.T) {
 	require.Zero(t, sample(time.Hour, 1, &budget).MemoryBytes, "never negative")
 
 	readable = false
-	require.Equal(t, Sample{At: at.Add(2 * time.Hour), RSSBytes: 100, MemoryBytes: 100, MemorySource: FromRSS}, sample(2*time.Hour, 100, nil))
+	require.Equal(t, api.Sample{At: at.Add(2 * time.Hour), RSSBytes: 100, MemoryBytes: 100, MemorySource: FromRSS}, sample(2*time.Hour, 100, nil))
 	require.Equal(t, FromRSS, sample(2*time.Hour+time.Second, 101, &budget).MemorySource)
 }
 

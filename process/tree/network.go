@@ -1,12 +1,10 @@
 package tree
 
-import "maps"
+import (
+	"maps"
 
-// NetworkBytes are what network interfaces have received and sent.
-type NetworkBytes struct {
-	Received int64 `json:"received_bytes"`
-	Sent     int64 `json:"sent_bytes"`
-}
+	"github.com/tempool/tempool/api"
+)
 
 // networkInterface is an interface of a network namespace.
 type networkInterface struct {
@@ -19,21 +17,21 @@ const maxInterfaces = 128
 
 // networkTotal adds up what the interfaces of a tree count. An interface that is gone still counts, and one whose counters have fallen has restarted at 0.
 type networkTotal struct {
-	latest map[networkInterface]NetworkBytes // nil before the first
-	total  NetworkBytes
+	latest map[networkInterface]api.NetworkBytes // nil before the first
+	total  api.NetworkBytes
 }
 
 // add returns the total after a reading; nil until there was something to read.
-func (n *networkTotal) add(now map[networkInterface]NetworkBytes) *NetworkBytes {
+func (n *networkTotal) add(now map[networkInterface]api.NetworkBytes) *api.NetworkBytes {
 	if len(now) == 0 && n.latest == nil {
 		return nil
 	}
 	for id, bytes := range now {
-		n.total.Received += growth(n.latest[id].Received, bytes.Received)
-		n.total.Sent += growth(n.latest[id].Sent, bytes.Sent)
+		n.total.ReceivedBytes += growth(n.latest[id].ReceivedBytes, bytes.ReceivedBytes)
+		n.total.SentBytes += growth(n.latest[id].SentBytes, bytes.SentBytes)
 	}
 	if n.latest == nil || len(n.latest) > 2*maxInterfaces {
-		n.latest = make(map[networkInterface]NetworkBytes, len(now))
+		n.latest = make(map[networkInterface]api.NetworkBytes, len(now))
 	}
 	maps.Copy(n.latest, now) // an interface that this reading lacks may be in the next one
 	total := n.total

@@ -5,10 +5,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
 )
 
 func TestInterfacesAreParsedExceptLoopback(t *testing.T) {
-	require.Equal(t, map[string]NetworkBytes{"eth0": {123, 456}, "veth12@if3": {1, 2}}, parseInterfaces([]byte(
+	require.Equal(t, map[string]api.NetworkBytes{"eth0": network(123, 456), "veth12@if3": network(1, 2)}, parseInterfaces([]byte(
 		`Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
     lo:      77       1    0    0    0     0          0         0       77       1    0    0    0     0       0          0

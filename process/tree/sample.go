@@ -5,32 +5,12 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/tempool/tempool/api"
 )
 
 // minCPUWindow is the shortest window over which CPU use is measured. One clock tick of 10 ms is then 5 % of a core.
 const minCPUWindow = 200 * time.Millisecond
-
-// Sample is the resource usage of a whole tree at one moment.
-type Sample struct {
-	At time.Time `json:"at"`
-	// MemoryBytes is what the tree costs the host: PSS, or the best that MemorySource says.
-	MemoryBytes  int64        `json:"memory_bytes"`
-	MemorySource MemorySource `json:"memory_source"`
-	RSSBytes     int64        `json:"rss_bytes"`
-	// PSSBytes is 0 unless MemorySource is FromPSS.
-	PSSBytes int64 `json:"pss_bytes,omitempty"`
-	// CPUPercent covers the time since the previous measurement, or since the program began to run; 100 is one core. A sample less than
-	// 200 ms after the previous measurement repeats its value (0 at first), since the clock ticks of the process table are too coarse.
-	CPUPercent float64 `json:"cpu_percent"`
-	OpenFiles  int     `json:"open_files"`
-	Threads    int     `json:"threads"`
-	Children   int     `json:"children"` // processes other than the first
-	// ReadBytes and WriteBytes went to and from storage since the start, as far as the system reports them.
-	ReadBytes  int64 `json:"read_bytes"`
-	WriteBytes int64 `json:"write_bytes"`
-	// Network is what the interfaces, but loopback, of the tree's own network namespaces have counted; nil if the tree has none of its own.
-	Network *NetworkBytes `json:"network,omitempty"`
-}
 
 // Usage is the resource usage of one process. Where the process table has a value already, 0 means to use that.
 type Usage struct {
@@ -47,7 +27,7 @@ var ErrEnded = errors.New("the process has ended")
 // Meter turns process tables into the samples of one tree. It is safe for concurrent use.
 type Meter struct {
 	mu     sync.Mutex
-	latest Sample
+	latest api.Sample
 	cpu    time.Duration // of the tree at cpuAt
 	cpuAt  time.Time     // when CPUPercent was measured last, and at first when the program began to run
 	io     map[Identity]Usage
@@ -65,14 +45,14 @@ func (m *Meter) Start(at time.Time, cpu time.Duration) {
 }
 
 // Restore sets the latest sample of a tree that has ended.
-func (m *Meter) Restore(latest Sample) {
+func (m *Meter) Restore(latest api.Sample) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.latest = latest
 }
 
 // Latest returns the newest sample; its At is zero before the first.
-func (m *Meter) Latest() Sample {
+func (m *Meter) Latest() api.Sample {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.latest
@@ -80,7 +60,7 @@ func (m *Meter) Latest() Sample {
 
 // Sample measures the tree in t. It returns the latest sample if t is not newer, and fails with ErrEnded if t has no member of the tree.
 // The budget bounds how often it reads PSS; with nil it does.
-func (m *Meter) Sample(t *Table, key Key, budget *PSSBudget) (Sample, error) {
+func (m *Meter) Sample(t *Table, key Key, budget *PSSBudget) (api.Sample, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !t.At.After(m.latest.At) {
@@ -88,7 +68,7 @@ func (m *Meter) Sample(t *Table, key Key, budget *PSSBudget) (Sample, error) {
 	}
 	members := t.Members(key)
 	if len(members) == 0 {
-		return Sample{}, ErrEnded
+		return api.Sample{}, ErrEnded
 	}
 	sample := m.measureLocked(t.At, members, UsageOf)
 	sample.Network = m.network.add(interfacesOf(members, key))
@@ -98,8 +78,8 @@ func (m *Meter) Sample(t *Table, key Key, budget *PSSBudget) (Sample, error) {
 }
 
 // measureLocked makes the next sample, except its memory, from the living members of the tree.
-func (m *Meter) measureLocked(at time.Time, members []*Entry, usageOf func(Identity) Usage) Sample {
-	sample := Sample{At: at, Children: len(members) - 1, CPUPercent: m.latest.CPUPercent}
+func (m *Meter) measureLocked(at time.Time, members []*Entry, usageOf func(Identity) Usage) api.Sample {
+	sample := api.Sample{At: at, Children: len(members) - 1, CPUPercent: m.latest.CPUPercent}
 	var cpu time.Duration
 	io := make(map[Identity]Usage, len(members))
 	for _, member := range members {

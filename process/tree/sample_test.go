@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
 )
 
 func TestMeterSumsTheTree(t *testing.T) {
@@ -22,7 +24,7 @@ func TestMeterSumsTheTree(t *testing.T) {
 	first := m.measureLocked(start.Add(time.Second), []*Entry{member(1, 500*time.Millisecond), member(2, 0)}, of(map[int]Usage{
 		1: {RSS: 70, openFiles: 3, read: 10, wrote: 20}, 2: {openFiles: 4, read: 1, wrote: 2},
 	}))
-	require.Equal(t, Sample{
+	require.Equal(t, api.Sample{
 		At: start.Add(time.Second), RSSBytes: 170, CPUPercent: 50, OpenFiles: 7, Threads: 4, Children: 1, ReadBytes: 11, WriteBytes: 22,
 	}, first)
 

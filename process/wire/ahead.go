@@ -20,10 +20,10 @@ const closeFinalRead = 50 * time.Millisecond
 
 // BeginAhead is Begin behind the one call that a serial worker serves. It reports false for Begin's reasons, and if the worker is not serial, MaxInflight
 // is above 1, or the calls in flight and in the queue are not one whose request was sent.
-func (x *Exchange) BeginAhead(c Conn) bool { return x.begin(c, (*conn).tryAdmitAhead) }
+func (x *Exchange) BeginAhead(c *Conn) bool { return x.begin(c, (*Conn).tryAdmitAhead) }
 
 // ServesSerially reports whether the worker of c has said that it is serial.
-func ServesSerially(c Conn) bool {
+func ServesSerially(c *Conn) bool {
 	d := framesOf(c)
 	if d == nil {
 		return false
@@ -37,18 +37,14 @@ func ServesSerially(c Conn) bool {
 }
 
 // HasCallAhead reports whether a call was sent behind the one that the worker of c serves.
-func HasCallAhead(c Conn) bool {
-	target, ok := c.(*conn)
-	if !ok {
-		return false
-	}
-	target.mu.Lock()
-	defer target.mu.Unlock()
-	return target.ahead != nil
+func HasCallAhead(c *Conn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ahead != nil
 }
 
 // tryAdmitAhead takes an entry for the call if it may be sent behind the one in flight.
-func (c *conn) tryAdmitAhead(x *Exchange) bool {
+func (c *Conn) tryAdmitAhead(x *Exchange) bool {
 	if !ServesSerially(c) {
 		return false
 	}
@@ -70,7 +66,7 @@ func (c *conn) tryAdmitAhead(x *Exchange) bool {
 
 // advanceLocked is called for each call that ends: the worker now begins the one that was sent ahead. It returns that one's observer, if it has one and its
 // caller waits.
-func (c *conn) advanceLocked(ended *callEntry) Observer {
+func (c *Conn) advanceLocked(ended *callEntry) Observer {
 	next := c.ahead
 	if next == nil {
 		return nil
@@ -89,7 +85,7 @@ func (c *conn) advanceLocked(ended *callEntry) Observer {
 }
 
 // answeringLocked finds a call in flight that the worker may answer now: not one sent ahead, unless that was cancelled.
-func (c *conn) answeringLocked(id uint32) *callEntry {
+func (c *Conn) answeringLocked(id uint32) *callEntry {
 	call := c.lookupLocked(id)
 	if call != nil && call == c.ahead && call.exchange != nil {
 		return nil
@@ -98,7 +94,7 @@ func (c *conn) answeringLocked(id uint32) *callEntry {
 }
 
 // awaitFate waits until it is known whether the worker of a Conn that has ended has begun the call, or ctx ends.
-func (c *conn) awaitFate(ctx context.Context, x *Exchange) {
+func (c *Conn) awaitFate(ctx context.Context, x *Exchange) {
 	c.mu.Lock()
 	ahead := c.ahead != nil && c.ahead.exchange == x
 	c.mu.Unlock()
@@ -112,7 +108,7 @@ func (c *conn) awaitFate(ctx context.Context, x *Exchange) {
 }
 
 // awaitFinalRead gives a Conn that is closed a moment to read what its worker has still written, if a call was sent ahead.
-func (c *conn) awaitFinalRead() {
+func (c *Conn) awaitFinalRead() {
 	c.mu.Lock()
 	ahead := c.ahead != nil
 	c.mu.Unlock()
@@ -129,7 +125,7 @@ func (c *conn) awaitFinalRead() {
 
 // endedBefore reports whether the worker has certainly ended before it began the call: all that it has written was read, to the end, and the
 // answer to the call before is not among it.
-func (c *conn) endedBefore(x *Exchange) bool {
+func (c *Conn) endedBefore(x *Exchange) bool {
 	select {
 	case <-c.readEnded:
 	default:

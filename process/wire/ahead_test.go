@@ -17,7 +17,7 @@ func (o observed) Answered(error) { o.answered <- struct{}{} }
 func (o observed) Began()         { o.began <- struct{}{} }
 
 // newSerialPeer returns a Conn whose worker has said that it is serial.
-func newSerialPeer(t testing.TB, o Options) (Conn, *peer) {
+func newSerialPeer(t testing.TB, o Options) (*Conn, *peer) {
 	c, p := newSilentPeer(t, o)
 	p.write(Frame{Type: FrameHello, Payload: []byte(`{"protocol":1,"sdk":"test/1","methods":["m"],"serial":true}`)})
 	require.NoError(t, AwaitReady(within(t), c))
@@ -25,7 +25,7 @@ func newSerialPeer(t testing.TB, o Options) (Conn, *peer) {
 }
 
 // twoCalls returns a call that the worker has and one that was sent ahead, with the requests.
-func twoCalls(t *testing.T, c Conn, p *peer, ctx context.Context) (front, ahead *Exchange, asked [2]Frame, seen observed) {
+func twoCalls(t *testing.T, c *Conn, p *peer, ctx context.Context) (front, ahead *Exchange, asked [2]Frame, seen observed) {
 	t.Helper()
 	front = Prepare(within(t), Request{Method: "m", Payload: []byte("front")}, nil)
 	require.True(t, front.Begin(c))
@@ -81,10 +81,9 @@ func TestOnlyOneCallIsSentAheadAndOnlyToASerialWorker(t *testing.T) {
 	require.False(t, Prepare(within(t), Request{Method: "m"}, nil).Begin(c))
 	waiting := callAsync(within(t), c, Request{Method: "m", Payload: []byte("waiting")})
 	require.Eventually(t, func() bool {
-		source := c.(*conn)
-		source.mu.Lock()
-		defer source.mu.Unlock()
-		return source.waiting.first != nil
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.waiting.first != nil
 	}, waitTimeout, time.Millisecond)
 	p.write(Frame{Type: FrameResponse, ID: requests[0].ID})
 	require.NoError(t, await(t, doAsync(front, c)).err)
@@ -131,10 +130,9 @@ func TestACancelledCallAheadHasItsGraceAfterTheCallBefore(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.True(t, failed.Started, "the worker may come to it before it reads the cancel")
 	require.Equal(t, Frame{Type: FrameCancel, ID: asked[1].ID, Payload: []byte{}}, p.read())
-	source := c.(*conn)
-	source.mu.Lock()
-	require.Nil(t, source.ahead.cancelTimer, "the worker serves the call before")
-	source.mu.Unlock()
+	c.mu.Lock()
+	require.Nil(t, c.ahead.cancelTimer, "the worker serves the call before")
+	c.mu.Unlock()
 	p.write(Frame{Type: FrameResponse, ID: asked[0].ID})
 	require.NoError(t, await(t, doAsync(front, c)).err)
 	await(t, c.Done())

@@ -12,7 +12,7 @@ import (
 func BenchmarkEchoPython(b *testing.B) {
 	for _, shape := range []struct{ workers, callers, inflight int }{{1, 1, 1}, {2, 8, 1}, {2, 8, 4}} {
 		b.Run(fmt.Sprintf("workers=%d/callers=%d/inflight=%d", shape.workers, shape.callers, shape.inflight), func(b *testing.B) {
-			conns := make([]Conn, shape.workers)
+			conns := make([]*Conn, shape.workers)
 			for i := range conns {
 				conns[i], _ = sdks[0].start(b, Options{MaxInflight: shape.inflight})
 			}

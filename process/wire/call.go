@@ -11,23 +11,22 @@ var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b 
 
 const maxPooledBuffer = 64 << 10
 
-func (c *conn) Call(ctx context.Context, r Request) (*Response, error) {
-	return response(Prepare(ctx, r, nil).Do(c, Event{}, nil))
+// Call sends a request and waits for its response. It queues while MaxInflight calls are in flight. If ctx ends first, Call cancels
+// the request and returns at once with ctx's error in a CallError; the request stays in flight until the worker responds. Call joins
+// streamed chunks in front of the payload, up to MaxMessage bytes in all.
+func (c *Conn) Call(ctx context.Context, r Request) (Response, error) {
+	return Prepare(ctx, r, nil).Do(c, Event{}, nil)
 }
 
-func (c *conn) Stream(ctx context.Context, r Request, onChunk func([]byte) error) (*Response, error) {
-	return response(Prepare(ctx, r, nil).Do(c, Event{}, onChunk))
-}
-
-func response(r Response, err error) (*Response, error) {
-	if err != nil {
-		return nil, err
-	}
-	return &r, nil
+// Stream is Call that passes the chunks to onChunk, in order, as they arrive. onChunk owns the chunk and may block. With MaxInflight 1
+// that slows the worker down; otherwise up to StreamBuffer bytes are buffered, so that other calls of this Conn continue, and a stream
+// with more fails with ErrSlowReader. An error of onChunk cancels the call and is returned in a CallError.
+func (c *Conn) Stream(ctx context.Context, r Request, onChunk func([]byte) error) (Response, error) {
+	return Prepare(ctx, r, nil).Do(c, Event{}, onChunk)
 }
 
 // sendRequest sends the request; x.mu is held. Its error is a *CallError.
-func (c *conn) sendRequest(x *Exchange) error {
+func (c *Conn) sendRequest(x *Exchange) error {
 	timeout := int64(-1)
 	if deadline, ok := x.ctx.Deadline(); ok {
 		timeout = max(time.Until(deadline).Milliseconds(), 0)
@@ -57,7 +56,7 @@ func (c *conn) sendRequest(x *Exchange) error {
 
 // pendingCall is the caller's side of an exchange.
 type pendingCall struct {
-	conn         *conn
+	conn         *Conn
 	exchange     *Exchange
 	onChunk      func([]byte) error
 	joinedChunks []byte
@@ -138,7 +137,8 @@ func (c *pendingCall) drain(cause error) (Response, error) {
 	}
 }
 
-func (c *conn) Notify(ctx context.Context, r Request) error {
+// Notify sends a request without a response. It returns once the bytes are written or queued, and does not count as in flight.
+func (c *Conn) Notify(ctx context.Context, r Request) error {
 	if err := c.out.waitDrained(ctx, c.done); err != nil {
 		return &CallError{Err: err}
 	}

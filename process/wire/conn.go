@@ -23,14 +23,17 @@ type codec interface {
 	cancel(id uint32, method string) (now, late []byte)
 	appendPing(dst []byte, id uint32) []byte
 	// read handles messages until the stream ends or breaks, and returns why. One goroutine runs it.
-	read(c *conn) error
+	read(c *Conn) error
 	// inputs are the streams that read reads, and input is the one that carries the worker's messages.
 	inputs() []any
 	input() any
 }
 
-// conn implements Conn for every codec. inflight.go has its calls in flight.
-type conn struct {
+// Conn is the connection to one worker. All methods are safe for concurrent use.
+//
+// Call and Stream fail with a *RemoteError, the worker's error response, or with a *CallError for any other reason. A malformed, oversized
+// or unsolicited message breaks the Conn, since nothing after it can be trusted. inflight.go has its calls in flight.
+type Conn struct {
 	o       Options
 	codec   codec
 	out     *writer
@@ -68,8 +71,8 @@ type conn struct {
 }
 
 // newConn returns a Conn that start will run. r and w may be the same stream; r is closed if it is an io.Closer.
-func newConn(codec codec, r io.Reader, w io.WriteCloser, o Options) *conn {
-	c := &conn{
+func newConn(codec codec, r io.Reader, w io.WriteCloser, o Options) *Conn {
+	c := &Conn{
 		o: o, codec: codec, out: newWriter(w), closers: []io.Closer{w},
 		readEnded: make(chan struct{}), closed: make(chan struct{}), hostCalls: make(chan struct{}, MaxHostCalls),
 	}
@@ -100,7 +103,7 @@ func newConn(codec codec, r io.Reader, w io.WriteCloser, o Options) *conn {
 }
 
 // start runs the goroutines. The codec must be fully set up.
-func (c *conn) start() {
+func (c *Conn) start() {
 	c.out.start(c.flush)
 	c.goroutines.Go(func() {
 		c.readErr = c.codec.read(c)
@@ -110,7 +113,7 @@ func (c *conn) start() {
 }
 
 // flush writes the backlog, on a goroutine of its own.
-func (c *conn) flush() {
+func (c *Conn) flush() {
 	c.goroutines.Go(func() {
 		if err := c.out.flush(); err != nil {
 			c.fail(err)
@@ -118,35 +121,29 @@ func (c *conn) flush() {
 	})
 }
 
-func (c *conn) InFlight() int         { return int(c.inFlight.Load()) }
-func (c *conn) Done() <-chan struct{} { return c.done }
+// InFlight counts the calls without a response, cancelled ones included.
+func (c *Conn) InFlight() int { return int(c.inFlight.Load()) }
+
+// Done is closed when the Conn is broken or closed; every call fails then.
+func (c *Conn) Done() <-chan struct{} { return c.done }
 
 // AfterDone calls f on a goroutine of its own once c is Done. Unlike a goroutine that waits for Done, it needs almost no memory until then.
-func AfterDone(c Conn, f func()) {
-	if c, ok := c.(*conn); ok {
-		context.AfterFunc(c.over, f)
-		return
-	}
-	go func() {
-		<-c.Done()
-		f()
-	}()
-}
+func AfterDone(c *Conn, f func()) { context.AfterFunc(c.over, f) }
 
 // Writable reports whether c can still send to its worker. A worker that stops on its own takes no further message, but still answers the calls that it
 // has, so its Conn is not Done.
-func Writable(c Conn) bool {
-	target, ok := c.(*conn)
-	return !ok || !target.out.failed()
-}
+func Writable(c *Conn) bool { return !c.out.failed() }
 
-func (c *conn) Err() error {
+// Err returns why the Conn is Done; nil before.
+func (c *Conn) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-func (c *conn) Close() error {
+// Close ends the Conn, closes its streams and waits for its goroutines. It must not be called from HostCall. Further
+// calls do nothing.
+func (c *Conn) Close() error {
 	c.fail(ErrClosed)
 	c.awaitFinalRead()
 	c.cancel()
@@ -156,7 +153,7 @@ func (c *conn) Close() error {
 }
 
 // fail ends the Conn with err, unless it has ended already.
-func (c *conn) fail(err error) {
+func (c *Conn) fail(err error) {
 	c.mu.Lock()
 	if c.err != nil {
 		c.mu.Unlock()

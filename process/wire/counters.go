@@ -31,14 +31,10 @@ type counters struct {
 
 // CountsOf returns the counters of the worker behind c by name; nil if there are none, and for JSON-RPC. They start at 0 with the Conn, never
 // decrease, and stay readable when the Conn is Done.
-func CountsOf(c Conn) map[string]int64 {
-	counted, ok := c.(*conn)
-	if !ok {
-		return nil
-	}
-	counted.counters.mu.Lock()
-	defer counted.counters.mu.Unlock()
-	return maps.Clone(counted.counters.totals)
+func CountsOf(c *Conn) map[string]int64 {
+	c.counters.mu.Lock()
+	defer c.counters.mu.Unlock()
+	return maps.Clone(c.counters.totals)
 }
 
 // addHeaders adds the counts in a response's headers. The reader calls it before it delivers the response.

@@ -32,24 +32,23 @@ type LateObserver interface {
 }
 
 // Begin sends the request on c if fewer than MaxInflight calls are in flight, on behalf of the goroutine that waits for Events. It does not
-// block. If it reports false the request was not sent; then wake that goroutine, so that it calls Do.
-func (x *Exchange) Begin(c Conn) bool { return x.begin(c, (*conn).tryAdmit) }
+// block. If it reports false the request was not sent; then wake that goroutine, so that it calls Do. A nil c, of a worker without a protocol, takes none.
+func (x *Exchange) Begin(c *Conn) bool { return x.begin(c, (*Conn).tryAdmit) }
 
-func (x *Exchange) begin(c Conn, admit func(*conn, *Exchange) bool) bool {
-	target, ok := c.(*conn)
-	if !ok {
+func (x *Exchange) begin(c *Conn, admit func(*Conn, *Exchange) bool) bool {
+	if c == nil {
 		return false
 	}
 	x.mu.Lock()
-	if x.withdrawn || x.ctx.Err() != nil || !admit(target, x) {
+	if x.withdrawn || x.ctx.Err() != nil || !admit(c, x) {
 		x.mu.Unlock()
 		return false
 	}
-	x.conn = target
-	err := target.sendRequest(x)
+	x.conn = c
+	err := c.sendRequest(x)
 	x.mu.Unlock()
 	if err != nil {
-		target.failUnsent(x, err)
+		c.failUnsent(x, err)
 	}
 	return true
 }
@@ -67,20 +66,13 @@ func (x *Exchange) Events() <-chan Event { return x.events }
 
 // Do waits for the response, like Conn.Call if onChunk is nil, else like Conn.Stream. Unless Begin has sent the request, Do sends it on c.
 // first is the event from Events, or the zero Event.
-func (x *Exchange) Do(c Conn, first Event, onChunk func([]byte) error) (Response, error) {
+func (x *Exchange) Do(c *Conn, first Event, onChunk func([]byte) error) (Response, error) {
 	x.mu.Lock()
 	target := x.conn
 	x.mu.Unlock()
 	ctx := x.ctx
 	if target == nil {
-		var ok bool
-		if target, ok = c.(*conn); !ok {
-			resp, err := callOrStream(ctx, c, x.request, onChunk)
-			if err != nil {
-				return Response{}, err
-			}
-			return *resp, nil
-		}
+		target = c
 		if err := target.send(ctx, x); err != nil {
 			return Response{}, err
 		}
@@ -95,15 +87,8 @@ func (x *Exchange) Do(c Conn, first Event, onChunk func([]byte) error) (Response
 	return call.wait(ctx)
 }
 
-func callOrStream(ctx context.Context, c Conn, r Request, onChunk func([]byte) error) (*Response, error) {
-	if onChunk == nil {
-		return c.Call(ctx, r)
-	}
-	return c.Stream(ctx, r, onChunk)
-}
-
 // send sends the request, or queues it while MaxInflight calls are in flight.
-func (c *conn) send(ctx context.Context, x *Exchange) error {
+func (c *Conn) send(ctx context.Context, x *Exchange) error {
 	if err := ctx.Err(); err != nil {
 		return &CallError{Err: err}
 	}

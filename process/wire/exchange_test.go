@@ -9,12 +9,12 @@ import (
 )
 
 // doAsync waits for an exchange that somebody else begins, as a queue above the Conn does.
-func doAsync(x *Exchange, c Conn) <-chan outcome {
+func doAsync(x *Exchange, c *Conn) <-chan outcome {
 	done := make(chan outcome, 1)
 	go func() {
 		first := <-x.Events()
 		resp, err := x.Do(c, first, nil)
-		done <- outcome{&resp, err}
+		done <- outcome{resp, err}
 	}()
 	return done
 }

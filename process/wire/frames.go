@@ -41,7 +41,7 @@ type frames struct {
 // instead: the Conn reads the channel of the worker's first bytes, and ignores the end of the other (reply_channel.go). On Linux the Conn
 // writes to a duplicate of a Unix socket (socket_linux.go), and closes out as soon as it does not read from it. Streams that implement
 // syscall.Conn in non-blocking mode are written without handing over to another goroutine.
-func NewFrames(in io.ReadCloser, out io.WriteCloser, o Options) (Conn, error) {
+func NewFrames(in io.ReadCloser, out io.WriteCloser, o Options) (*Conn, error) {
 	o = o.withDefaults()
 	d := &frames{in: in, reader: newFrameReader(o.MaxMessage), ready: make(chan struct{})}
 	if any(in) != any(out) {
@@ -66,7 +66,7 @@ func NewFrames(in io.ReadCloser, out io.WriteCloser, o Options) (Conn, error) {
 }
 
 // AwaitReady waits for the worker's hello; a JSON-RPC worker has none and is ready at once. It fails with ctx's error or that of c.
-func AwaitReady(ctx context.Context, c Conn) error {
+func AwaitReady(ctx context.Context, c *Conn) error {
 	d := framesOf(c)
 	if d == nil {
 		return nil
@@ -82,7 +82,7 @@ func AwaitReady(ctx context.Context, c Conn) error {
 }
 
 // HelloOf returns the worker's hello; false before it arrived, and for JSON-RPC.
-func HelloOf(c Conn) (Hello, bool) {
+func HelloOf(c *Conn) (Hello, bool) {
 	d := framesOf(c)
 	if d == nil {
 		return Hello{}, false
@@ -97,12 +97,10 @@ func HelloOf(c Conn) (Hello, bool) {
 	}
 }
 
-func framesOf(c Conn) *frames {
-	if c, ok := c.(*conn); ok {
-		d, _ := c.codec.(*frames)
-		return d
-	}
-	return nil
+// framesOf returns nil for JSON-RPC.
+func framesOf(c *Conn) *frames {
+	d, _ := c.codec.(*frames)
+	return d
 }
 
 func (d *frames) appendRequest(dst []byte, id uint32, r Request, timeout int64) ([]byte, []byte, error) {
@@ -161,7 +159,7 @@ func (d *frames) input() any {
 	return d.in
 }
 
-func (d *frames) read(c *conn) error {
+func (d *frames) read(c *Conn) error {
 	if d.socket != nil {
 		return d.readBoth(c)
 	}
@@ -170,7 +168,7 @@ func (d *frames) read(c *conn) error {
 }
 
 // readFrames handles the frames that r has buffered, and then the stream until its end.
-func (d *frames) readFrames(c *conn, in io.Reader, r *frameReader) error {
+func (d *frames) readFrames(c *Conn, in io.Reader, r *frameReader) error {
 	handle := func() error { return d.handleBuffered(c, r) }
 	if err := handle(); err != nil {
 		return err
@@ -179,7 +177,7 @@ func (d *frames) readFrames(c *conn, in io.Reader, r *frameReader) error {
 }
 
 // handleBuffered handles the frames that r has buffered.
-func (d *frames) handleBuffered(c *conn, r *frameReader) error {
+func (d *frames) handleBuffered(c *Conn, r *frameReader) error {
 	for {
 		h, rest, owned, ok, err := r.next()
 		if err != nil {
@@ -203,7 +201,7 @@ func (d *frames) handleBuffered(c *conn, r *frameReader) error {
 	}
 }
 
-func (d *frames) receive(c *conn, h head, rest []byte) error {
+func (d *frames) receive(c *Conn, h head, rest []byte) error {
 	var headers map[string]string
 	if h.headers > 0 {
 		var err error

@@ -25,14 +25,14 @@ type peer struct {
 }
 
 // newPeer returns a Conn whose worker has said hello and read the host's.
-func newPeer(t testing.TB, o Options) (Conn, *peer) {
+func newPeer(t testing.TB, o Options) (*Conn, *peer) {
 	c, p := newSilentPeer(t, o)
 	p.write(Frame{Type: FrameHello, Payload: []byte(`{"protocol":1,"sdk":"test/1","methods":["m"]}`)})
 	require.NoError(t, AwaitReady(within(t), c))
 	return c, p
 }
 
-func newSilentPeer(t testing.TB, o Options) (Conn, *peer) {
+func newSilentPeer(t testing.TB, o Options) (*Conn, *peer) {
 	ours, theirs := socketPair(t)
 	far, err := net.FileConn(theirs)
 	require.NoError(t, err)
@@ -92,7 +92,7 @@ func TestACallCarriesMethodHeadersAndPayload(t *testing.T) {
 	p.write(Frame{Type: FrameResponse, ID: asked.ID, Headers: map[string]string{"a": "b"}, Payload: []byte("ok")})
 	got := await(t, done)
 	require.NoError(t, got.err)
-	require.Equal(t, &Response{Headers: map[string]string{"a": "b"}, Payload: []byte("ok")}, got.resp)
+	require.Equal(t, Response{Headers: map[string]string{"a": "b"}, Payload: []byte("ok")}, got.resp)
 	require.Zero(t, c.InFlight())
 }
 
@@ -417,7 +417,7 @@ func TestAStuckWorkerBlocksNoCallBeyondItsContext(t *testing.T) {
 	big := bytes.Repeat([]byte("x"), 8<<20)
 	ctx, cancel := context.WithCancel(context.Background())
 	stuck := callAsync(ctx, c, Request{Method: "m", Payload: big})
-	require.Eventually(t, func() bool { return c.(*conn).out.backlogged() > 0 }, waitTimeout, time.Millisecond)
+	require.Eventually(t, func() bool { return c.out.backlogged() > 0 }, waitTimeout, time.Millisecond)
 	cancel()
 	require.ErrorIs(t, await(t, stuck).err, context.Canceled)
 	_, err := c.Call(ctx, Request{Method: "never on the wire"})
@@ -436,7 +436,7 @@ func TestAStuckWorkerBlocksNoCallBeyondItsContext(t *testing.T) {
 func TestCloseUnblocksAWriteToAStuckWorker(t *testing.T) {
 	c, _ := newPeer(t, Options{})
 	done := callAsync(context.Background(), c, Request{Method: "m", Payload: make([]byte, 8<<20)})
-	require.Eventually(t, func() bool { return c.(*conn).out.backlogged() > 0 }, waitTimeout, time.Millisecond)
+	require.Eventually(t, func() bool { return c.out.backlogged() > 0 }, waitTimeout, time.Millisecond)
 	require.NoError(t, c.Close())
 	var failed *CallError
 	require.ErrorAs(t, await(t, done).err, &failed)

@@ -34,28 +34,24 @@ const handOverPoll = time.Millisecond
 // HandOver ends c without notifying the worker, and returns its state and duplicates of its two streams, with which Resume continues. From its
 // begin no call, notification or ping starts; it waits until those in flight and the worker's host calls have been answered. It fails if ctx
 // ends first, if the worker is in the middle of a message, or if a stream has no descriptor; c is unusable then, too.
-func HandOver(ctx context.Context, c Conn) (state State, in, out *os.File, err error) {
-	source, ok := c.(*conn)
-	if !ok {
-		return State{}, nil, nil, errors.New("this connection cannot be handed over")
-	}
-	if err := source.quiesce(ctx); err != nil {
+func HandOver(ctx context.Context, c *Conn) (state State, in, out *os.File, err error) {
+	if err := c.quiesce(ctx); err != nil {
 		return State{}, nil, nil, err
 	}
-	if in, err = Duplicate(source.codec.input()); err != nil {
+	if in, err = Duplicate(c.codec.input()); err != nil {
 		return State{}, nil, nil, err
 	}
-	if out, err = Duplicate(source.out.w); err != nil {
+	if out, err = Duplicate(c.out.w); err != nil {
 		in.Close()
 		return State{}, nil, nil, err
 	}
-	state = source.state()
-	source.fail(ErrHandedOver)
+	state = c.state()
+	c.fail(ErrHandedOver)
 	return state, in, out, nil
 }
 
 // quiesce stops everything on the Conn but its writer.
-func (c *conn) quiesce(ctx context.Context) error {
+func (c *Conn) quiesce(ctx context.Context) error {
 	c.mu.Lock()
 	c.handingOver = true
 	c.mu.Unlock()
@@ -80,7 +76,7 @@ func (c *conn) quiesce(ctx context.Context) error {
 	return c.awaitQuiet(ctx, func() bool { return len(c.hostCalls) == 0 && c.out.isDrained() })
 }
 
-func (c *conn) awaitQuiet(ctx context.Context, quiet func() bool) error {
+func (c *Conn) awaitQuiet(ctx context.Context, quiet func() bool) error {
 	ticker := time.NewTicker(handOverPoll)
 	defer ticker.Stop()
 	for !quiet() {
@@ -96,13 +92,13 @@ func (c *conn) awaitQuiet(ctx context.Context, quiet func() bool) error {
 }
 
 // refusal is why nothing more may be sent; nil while the Conn works.
-func (c *conn) refusal() error {
+func (c *Conn) refusal() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.refusalLocked()
 }
 
-func (c *conn) refusalLocked() error {
+func (c *Conn) refusalLocked() error {
 	if c.err == nil && c.handingOver {
 		return ErrHandedOver
 	}
@@ -110,7 +106,7 @@ func (c *conn) refusalLocked() error {
 }
 
 // ended takes the end of the reader: it ends the Conn, unless HandOver has stopped the reader.
-func (c *conn) ended(err error) {
+func (c *Conn) ended(err error) {
 	c.mu.Lock()
 	stopped := c.handingOver && (errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, errMidMessage))
 	c.mu.Unlock()
@@ -155,7 +151,7 @@ func Duplicate(stream any) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "stream of a worker"), nil
 }
 
-func (c *conn) state() State {
+func (c *Conn) state() State {
 	s := State{Counts: CountsOf(c)}
 	if hello, ok := HelloOf(c); ok {
 		s.Hello = &hello
@@ -172,7 +168,7 @@ func (c *conn) state() State {
 }
 
 // restore sets the state of a Conn that has not started.
-func (c *conn) restore(s State) {
+func (c *Conn) restore(s State) {
 	for i := range c.calls {
 		c.calls[i].generation = s.Generation
 	}
@@ -181,7 +177,7 @@ func (c *conn) restore(s State) {
 }
 
 // ResumeFrames is NewFrames for streams and a state of HandOver: the worker notices nothing.
-func ResumeFrames(in io.ReadCloser, out io.WriteCloser, s State, o Options) (Conn, error) {
+func ResumeFrames(in io.ReadCloser, out io.WriteCloser, s State, o Options) (*Conn, error) {
 	if s.Hello == nil {
 		return nil, errors.New("the state of this connection has no hello")
 	}
@@ -199,7 +195,7 @@ func ResumeFrames(in io.ReadCloser, out io.WriteCloser, s State, o Options) (Con
 }
 
 // ResumeJSONRPC is NewJSONRPC for streams and a state of HandOver.
-func ResumeJSONRPC(r io.Reader, w io.WriteCloser, framing string, s State, o Options) (Conn, error) {
+func ResumeJSONRPC(r io.Reader, w io.WriteCloser, framing string, s State, o Options) (*Conn, error) {
 	o = o.withDefaults()
 	in, err := newFraming(framing, r, o)
 	if err != nil {

@@ -16,7 +16,7 @@ type frameWorker struct {
 	in, out *os.File
 }
 
-func newFrameWorker(t *testing.T, o Options) (frameWorker, Conn) {
+func newFrameWorker(t *testing.T, o Options) (frameWorker, *Conn) {
 	t.Helper()
 	fromWorker, out, err := os.Pipe()
 	require.NoError(t, err)
@@ -60,7 +60,7 @@ func (w frameWorker) answer(t *testing.T, headers map[string]string) uint32 {
 	return f.ID
 }
 
-func called(t *testing.T, c Conn, payload string) <-chan error {
+func called(t *testing.T, c *Conn, payload string) <-chan error {
 	result := make(chan error, 1)
 	go func() {
 		r, err := c.Call(context.Background(), Request{Method: "m", Payload: []byte(payload)})
@@ -87,7 +87,7 @@ func TestAHandOverWaitsForTheCallInFlightAndGoesOnElsewhere(t *testing.T) {
 		h.state, h.in, h.out, h.err = HandOver(t.Context(), c)
 		over <- h
 	}()
-	require.Eventually(t, func() bool { return c.(*conn).refusal() != nil }, time.Minute, time.Millisecond, "nothing new is sent")
+	require.Eventually(t, func() bool { return c.refusal() != nil }, time.Minute, time.Millisecond, "nothing new is sent")
 	require.Empty(t, over, "a call is in flight")
 	w.write(t, Frame{Type: FrameResponse, ID: request.ID, Headers: map[string]string{CountHeader + "pages": "3"}, Payload: request.Payload})
 	require.NoError(t, <-first)

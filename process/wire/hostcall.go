@@ -5,13 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"strconv"
+	"strings"
 )
 
 // callHeader on a host call is the id of the call that the worker is serving, in decimal.
 const callHeader = "call"
 
 // serveHostCall runs a host call on its own goroutine, or rejects it. The reader calls it.
-func (c *conn) serveHostCall(id uint32, method string, headers map[string]string, payload []byte) {
+func (c *Conn) serveHostCall(id uint32, method string, headers map[string]string, payload []byte) {
 	if method == CountMethod {
 		c.answerHostCall(id, nil, c.counters.addHostCall(payload))
 		return
@@ -42,7 +43,7 @@ func (c *conn) serveHostCall(id uint32, method string, headers map[string]string
 }
 
 // lookupHostCall returns the context and headers of the call that a host call belongs to; no headers if it belongs to none.
-func (c *conn) lookupHostCall(headers map[string]string) (context.Context, map[string]string, error) {
+func (c *Conn) lookupHostCall(headers map[string]string) (context.Context, map[string]string, error) {
 	named, inCall := headers[callHeader]
 	if !inCall {
 		return c.ctx, nil, nil
@@ -70,7 +71,7 @@ func CallContext(ctx context.Context) context.Context {
 	return call
 }
 
-func (c *conn) answerHostCall(id uint32, result []byte, err error) {
+func (c *Conn) answerHostCall(id uint32, result []byte, err error) {
 	answer := Frame{Type: FrameHostResult, ID: id, Payload: result}
 	if err == nil && int64(len(result)) > c.o.MaxMessage {
 		err = &RemoteError{Code: CodeTooLarge, Message: "the host's result exceeds the limit of a message"}
@@ -95,4 +96,24 @@ func (c *conn) answerHostCall(id uint32, result []byte, err error) {
 	if err == nil {
 		c.out.send(msg, nil) // if this fails, the Conn ends
 	}
+}
+
+// UnhealthyMethod is the notification with which a worker reports itself unhealthy; its payload is {"reason": "…"}.
+const UnhealthyMethod = "worker.unhealthy"
+
+// notified handles a notification of the worker. The host drops those that it does not know, as workers do.
+func (c *Conn) notified(method string, payload []byte) error {
+	if method != UnhealthyMethod {
+		return nil
+	}
+	var report struct {
+		Reason string `json:"reason"`
+	}
+	if err := json.Unmarshal(payload, &report); err != nil {
+		return violation("an invalid notification %s: %v", UnhealthyMethod, err)
+	}
+	if c.o.OnUnhealthy != nil {
+		c.o.OnUnhealthy(strings.ToValidUTF8(report.Reason[:min(len(report.Reason), MaxReason)], ""))
+	}
+	return nil
 }

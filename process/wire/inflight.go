@@ -44,7 +44,7 @@ type Exchange struct {
 	sent      bool  // guarded by mu: an attempt was made
 	withdrawn bool  // guarded by mu: must not be sent any more
 	offset    int64 // guarded by mu: of the request in the stream; negative if it could not be encoded
-	conn      *conn // guarded by mu: set by Begin
+	conn      *Conn // guarded by mu: set by Begin
 }
 
 // Event is a chunk, the end of a call, or only a wake-up. Callers pass it to Do.
@@ -113,7 +113,7 @@ func (q *waitQueue) remove(x *Exchange) {
 }
 
 // admit takes a free entry for the call, or queues the call. send means that the caller must send the request.
-func (c *conn) admit(x *Exchange) (send bool, err error) {
+func (c *Conn) admit(x *Exchange) (send bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.refusalLocked(); err != nil {
@@ -128,7 +128,7 @@ func (c *conn) admit(x *Exchange) (send bool, err error) {
 }
 
 // tryAdmit takes an entry for the call if one is free.
-func (c *conn) tryAdmit(x *Exchange) bool {
+func (c *Conn) tryAdmit(x *Exchange) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.refusalLocked() != nil || c.usedLocked() >= c.o.MaxInflight {
@@ -140,9 +140,9 @@ func (c *conn) tryAdmit(x *Exchange) bool {
 }
 
 // usedLocked counts the calls in flight.
-func (c *conn) usedLocked() int { return len(c.calls) - len(c.free) }
+func (c *Conn) usedLocked() int { return len(c.calls) - len(c.free) }
 
-func (c *conn) takeFreeLocked(x *Exchange) {
+func (c *Conn) takeFreeLocked(x *Exchange) {
 	n := len(c.free)
 	call := c.free[n-1]
 	c.free = c.free[:n-1]
@@ -151,7 +151,7 @@ func (c *conn) takeFreeLocked(x *Exchange) {
 }
 
 // assignLocked assigns the entry to a call under a new id.
-func (c *conn) assignLocked(call *callEntry, x *Exchange) {
+func (c *Conn) assignLocked(call *callEntry, x *Exchange) {
 	if call.generation++; call.generation<<c.shift >= maxCallID {
 		call.generation = 1 // id 0 means no call
 	}
@@ -162,7 +162,7 @@ func (c *conn) assignLocked(call *callEntry, x *Exchange) {
 
 // releaseLocked ends the call of an entry and assigns the entry to the next in the queue, which it returns for sendNext. began is for the caller to
 // notify without the lock, nil for none.
-func (c *conn) releaseLocked(call *callEntry) (next *Exchange, began Observer) {
+func (c *Conn) releaseLocked(call *callEntry) (next *Exchange, began Observer) {
 	call.id, call.exchange, call.late, call.ctx, call.method, call.headers, call.trace = 0, nil, nil, nil, "", nil, Trace{}
 	if call.cancelTimer != nil {
 		call.cancelTimer.Stop()
@@ -181,7 +181,7 @@ func (c *conn) releaseLocked(call *callEntry) (next *Exchange, began Observer) {
 }
 
 // sendNext sends the request that releaseLocked returned, if any. If that fails, the call fails and its entry goes to the next in the queue.
-func (c *conn) sendNext(x *Exchange) {
+func (c *Conn) sendNext(x *Exchange) {
 	for x != nil {
 		x.mu.Lock()
 		if x.withdrawn {
@@ -201,14 +201,14 @@ func (c *conn) sendNext(x *Exchange) {
 }
 
 // failUnsent fails a call that could not be sent, and sends the next.
-func (c *conn) failUnsent(x *Exchange, err error) {
+func (c *Conn) failUnsent(x *Exchange, err error) {
 	next := c.releaseUnsent(x)
 	c.deliver(x, Event{err: err, final: true})
 	c.sendNext(next)
 }
 
 // releaseUnsent releases the entry of a call that was not sent, and returns the next call to send.
-func (c *conn) releaseUnsent(x *Exchange) *Exchange {
+func (c *Conn) releaseUnsent(x *Exchange) *Exchange {
 	c.mu.Lock()
 	if x.call.id != x.id { // the worker responded to a request that it did not get
 		c.mu.Unlock()
@@ -223,7 +223,7 @@ func (c *conn) releaseUnsent(x *Exchange) *Exchange {
 }
 
 // lookupLocked finds a call in flight by its id; nil if there is none.
-func (c *conn) lookupLocked(id uint32) *callEntry {
+func (c *Conn) lookupLocked(id uint32) *callEntry {
 	index := id & (1<<c.shift - 1)
 	if id == 0 || int(index) >= len(c.calls) || c.calls[index].id != id {
 		return nil
@@ -232,7 +232,7 @@ func (c *conn) lookupLocked(id uint32) *callEntry {
 }
 
 // complete ends a call with its response; false if no call with this id is in flight. Only the reader calls it.
-func (c *conn) complete(id uint32, resp Response, err error) bool {
+func (c *Conn) complete(id uint32, resp Response, err error) bool {
 	c.mu.Lock()
 	call := c.answeringLocked(id)
 	if call == nil {
@@ -265,7 +265,7 @@ func (c *conn) complete(id uint32, resp Response, err error) bool {
 }
 
 // deliverChunk passes a chunk to its call; false if no call with this id is in flight.
-func (c *conn) deliverChunk(id uint32, data []byte) bool {
+func (c *Conn) deliverChunk(id uint32, data []byte) bool {
 	c.mu.Lock()
 	call := c.answeringLocked(id)
 	if call == nil {
@@ -291,7 +291,7 @@ func (c *conn) deliverChunk(id uint32, data []byte) bool {
 }
 
 // deliver passes the final event to the caller, or with MaxInflight 1 a chunk; then it waits while the channel is full.
-func (c *conn) deliver(x *Exchange, e Event) {
+func (c *Conn) deliver(x *Exchange, e Event) {
 	if c.o.MaxInflight > 1 {
 		c.mu.Lock()
 		c.overflowLocked(x, e)
@@ -320,7 +320,7 @@ const (
 )
 
 // abandon removes the caller from its call, which it cancels if the request was sent.
-func (c *conn) abandon(x *Exchange) abandonResult {
+func (c *Conn) abandon(x *Exchange) abandonResult {
 	c.mu.Lock()
 	if x.queued {
 		c.waiting.remove(x)
@@ -353,7 +353,7 @@ func (c *conn) abandon(x *Exchange) abandonResult {
 
 // cancelLocked removes the caller from its call, starts the cancel timer, and returns the cancel message for sendCancel. Of a call that the worker
 // has not come to, advanceLocked starts the timer.
-func (c *conn) cancelLocked(call *callEntry) []byte {
+func (c *Conn) cancelLocked(call *callEntry) []byte {
 	id, method := call.id, call.method
 	call.late, _ = call.exchange.observer.(LateObserver)
 	call.exchange, call.ctx, call.headers = nil, nil, nil
@@ -366,7 +366,7 @@ func (c *conn) cancelLocked(call *callEntry) []byte {
 }
 
 // awaitCancelledLocked ends the Conn unless the worker answers a cancelled call within CancelGrace. After half of that it sends late, if that is not nil.
-func (c *conn) awaitCancelledLocked(call *callEntry, late []byte) {
+func (c *Conn) awaitCancelledLocked(call *callEntry, late []byte) {
 	id := call.id
 	expired := func() {
 		c.mu.Lock()
@@ -394,14 +394,14 @@ func (c *conn) awaitCancelledLocked(call *callEntry, late []byte) {
 }
 
 // sendCancel sends a cancel message, which may be empty.
-func (c *conn) sendCancel(cancel []byte) {
+func (c *Conn) sendCancel(cancel []byte) {
 	if len(cancel) > 0 {
 		c.out.send(cancel, nil) // if this fails, the cancel timer ends the Conn
 	}
 }
 
 // mayHaveStarted reports whether the worker may have begun the call, for any byte of the request may have reached it.
-func (c *conn) mayHaveStarted(x *Exchange) bool {
+func (c *Conn) mayHaveStarted(x *Exchange) bool {
 	x.mu.Lock()
 	left := x.sent && x.offset >= 0 && c.out.mayHaveLeft(x.offset)
 	x.mu.Unlock()

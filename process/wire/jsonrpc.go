@@ -26,7 +26,7 @@ type jsonrpc struct {
 // Output that the program prints between messages goes to Options.OnOutput if the framing can distinguish the two: line and content-length.
 //
 // The host answers the server's own requests ping and those in defaultAnswers (jsonrpc_answer.go); all others fail with "method not found".
-func NewJSONRPC(r io.Reader, w io.WriteCloser, framing string, o Options) (Conn, error) {
+func NewJSONRPC(r io.Reader, w io.WriteCloser, framing string, o Options) (*Conn, error) {
 	o = o.withDefaults()
 	in, err := newFraming(framing, r, o)
 	if err != nil {

@@ -44,7 +44,7 @@ func defaultAnswer(method string, params []byte) (string, bool) {
 }
 
 // answerRequest answers a request of the server.
-func (d *jsonrpc) answerRequest(c *conn, id json.RawMessage, method string, params []byte) error {
+func (d *jsonrpc) answerRequest(c *Conn, id json.RawMessage, method string, params []byte) error {
 	if c.out.backlogged() > int(c.o.MaxMessage) {
 		return violation("it sends requests faster than it reads the responses")
 	}

@@ -25,7 +25,7 @@ type rpcError struct {
 	Data    json.RawMessage `json:"data"`
 }
 
-func (d *jsonrpc) read(c *conn) error {
+func (d *jsonrpc) read(c *Conn) error {
 	for {
 		raw, err := d.framing.next()
 		if errors.Is(err, os.ErrDeadlineExceeded) && d.framing.midMessage() {
@@ -40,7 +40,7 @@ func (d *jsonrpc) read(c *conn) error {
 	}
 }
 
-func (d *jsonrpc) receive(c *conn, raw []byte) error {
+func (d *jsonrpc) receive(c *Conn, raw []byte) error {
 	var m rpcMessage
 	if err := json.Unmarshal(raw, &m); err != nil || len(bytes.TrimSpace(raw)) == 0 || bytes.TrimSpace(raw)[0] != '{' {
 		return violation("%.80q is not a JSON-RPC message; print to stderr, since stdout is for the protocol", raw)
@@ -64,7 +64,7 @@ func (d *jsonrpc) receive(c *conn, raw []byte) error {
 }
 
 // receiveResponse matches a response with its request.
-func (d *jsonrpc) receiveResponse(c *conn, m rpcMessage) error {
+func (d *jsonrpc) receiveResponse(c *Conn, m rpcMessage) error {
 	var failure *RemoteError
 	if m.Error != nil && string(m.Error) != "null" {
 		var e rpcError

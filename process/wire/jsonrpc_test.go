@@ -31,7 +31,7 @@ type rpcServer struct {
 	out *os.File
 }
 
-func newRPC(t testing.TB, kind string, o Options) (Conn, *rpcServer) {
+func newRPC(t testing.TB, kind string, o Options) (*Conn, *rpcServer) {
 	clientReads, serverWrites, err := os.Pipe()
 	require.NoError(t, err)
 	serverReads, clientWrites, err := os.Pipe()
@@ -70,11 +70,11 @@ func (s *rpcServer) write(format string, args ...any) {
 }
 
 type outcome struct {
-	resp *Response
+	resp Response
 	err  error
 }
 
-func callAsync(ctx context.Context, c Conn, r Request) <-chan outcome {
+func callAsync(ctx context.Context, c *Conn, r Request) <-chan outcome {
 	done := make(chan outcome, 1)
 	go func() {
 		resp, err := c.Call(ctx, r)

@@ -9,7 +9,7 @@ type overflow struct {
 
 // overflowLocked passes an event to the caller without waiting. If the caller has more than StreamBuffer unread, the call fails with
 // ErrSlowReader and overflowLocked reports true.
-func (c *conn) overflowLocked(x *Exchange, e Event) (exceeded bool) {
+func (c *Conn) overflowLocked(x *Exchange, e Event) (exceeded bool) {
 	p := &x.overflow
 	if p.exceeded {
 		return false
@@ -27,7 +27,7 @@ func (c *conn) overflowLocked(x *Exchange, e Event) (exceeded bool) {
 }
 
 // drainOverflow moves events to the channel after the caller has received one.
-func (c *conn) drainOverflow(x *Exchange) {
+func (c *Conn) drainOverflow(x *Exchange) {
 	if c.o.MaxInflight == 1 {
 		return
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // slowStream streams a call whose onChunk waits for a token before each piece.
-func slowStream(ctx context.Context, c Conn, tokens <-chan struct{}) (<-chan outcome, *[]string) {
+func slowStream(ctx context.Context, c *Conn, tokens <-chan struct{}) (<-chan outcome, *[]string) {
 	var got []string
 	done := make(chan outcome, 1)
 	go func() {

@@ -47,7 +47,9 @@ func (p *pinger) receive(id uint32, failure error) bool {
 	return true
 }
 
-func (c *conn) Ping(ctx context.Context) error {
+// Ping waits for the worker's pong, and fails with a *RemoteError if a health hook of the program failed. A worker that runs one call at a
+// time answers after that call. An unanswered ping does not break the Conn. Concurrent pings share one message.
+func (c *Conn) Ping(ctx context.Context) error {
 	if err := c.refusal(); err != nil {
 		return &CallError{Err: err}
 	}

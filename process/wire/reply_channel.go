@@ -44,7 +44,7 @@ type readResult struct {
 }
 
 // readBoth reads both channels until the worker chooses one, and that one until its end.
-func (d *frames) readBoth(c *conn) error {
+func (d *frames) readBoth(c *Conn) error {
 	socket := make(chan readResult, 1)
 	c.goroutines.Go(func() {
 		result := d.readChannel(c, replySocket, d.socket, newFrameReader(d.reader.maxPayload))
@@ -63,7 +63,7 @@ func (d *frames) readBoth(c *conn) error {
 }
 
 // readChannel waits for the first bytes of a channel, and reads on if that chooses it.
-func (d *frames) readChannel(c *conn, channel replyChannel, in io.Reader, r *frameReader) readResult {
+func (d *frames) readChannel(c *Conn, channel replyChannel, in io.Reader, r *frameReader) readResult {
 	defer r.release()
 	for {
 		n, err := in.Read(r.space())

@@ -22,7 +22,7 @@ type forked struct {
 	ours   net.Conn // the host's end of the socket, as NewFrames was given it
 }
 
-func newForked(t testing.TB) (Conn, forked) {
+func newForked(t testing.TB) (*Conn, forked) {
 	ours, theirs := socketPair(t)
 	far, err := net.FileConn(theirs)
 	require.NoError(t, err)
@@ -54,7 +54,7 @@ func send(t *testing.T, to io.Writer, f Frame) {
 func (f forked) closeWriting() { require.NoError(f.host.t, f.socket.CloseWrite()) }
 
 // serves checks that a call goes to the socket, and its answer comes back from there or from the pipe.
-func serves(t *testing.T, c Conn, f forked, answers io.Writer) {
+func serves(t *testing.T, c *Conn, f forked, answers io.Writer) {
 	t.Helper()
 	for range 3 {
 		done := callAsync(within(t), c, Request{Method: "m", Payload: []byte("in")})
@@ -68,7 +68,7 @@ func serves(t *testing.T, c Conn, f forked, answers io.Writer) {
 }
 
 // stays checks that the Conn is neither ready nor broken.
-func stays(t *testing.T, c Conn) {
+func stays(t *testing.T, c *Conn) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
@@ -133,15 +133,15 @@ func TestWritesToTheUnusedSocketFail(t *testing.T) {
 func TestWritingToBothReplyChannelsIsAViolation(t *testing.T) {
 	for _, test := range []struct {
 		name   string
-		do     func(c Conn, f forked)
+		do     func(c *Conn, f forked)
 		reason string
 	}{
-		{"first the socket, then the pipe", func(c Conn, f forked) {
+		{"first the socket, then the pipe", func(c *Conn, f forked) {
 			send(t, f.socket, workerHello)
 			require.NoError(t, AwaitReady(within(t), c))
 			send(t, f.pipe, workerHello)
 		}, "bytes on the pipe (TEMPOOL_OUT) from a worker that writes its frames to the socket (TEMPOOL_FD)"},
-		{"both at once", func(_ Conn, f forked) {
+		{"both at once", func(_ *Conn, f forked) {
 			send(t, f.socket, workerHello)
 			send(t, f.pipe, workerHello) // the host may see this one first
 		}, "write all frames to one of the two"},
@@ -162,27 +162,27 @@ func TestWritingToBothReplyChannelsIsAViolation(t *testing.T) {
 func TestTheEndOfTheReplyChannelEndsTheConn(t *testing.T) {
 	for _, test := range []struct {
 		name string
-		do   func(c Conn, f forked)
+		do   func(c *Conn, f forked)
 	}{
-		{"the pipe", func(c Conn, f forked) {
+		{"the pipe", func(c *Conn, f forked) {
 			send(t, f.pipe, workerHello)
 			require.NoError(t, AwaitReady(within(t), c))
 			f.pipe.Close()
 		}},
-		{"the socket, with the pipe open", func(c Conn, f forked) {
+		{"the socket, with the pipe open", func(c *Conn, f forked) {
 			send(t, f.socket, workerHello)
 			require.NoError(t, AwaitReady(within(t), c))
 			f.socket.Close()
 		}},
-		{"both before the hello", func(_ Conn, f forked) {
+		{"both before the hello", func(_ *Conn, f forked) {
 			f.pipe.Close()
 			f.socket.Close()
 		}},
-		{"both before the hello, the socket first", func(_ Conn, f forked) {
+		{"both before the hello, the socket first", func(_ *Conn, f forked) {
 			f.socket.Close()
 			f.pipe.Close()
 		}},
-		{"the socket in the middle of its hello", func(_ Conn, f forked) {
+		{"the socket in the middle of its hello", func(_ *Conn, f forked) {
 			_, err := f.socket.Write([]byte{0, 0})
 			require.NoError(t, err)
 			f.socket.Close()

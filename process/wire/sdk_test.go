@@ -116,7 +116,7 @@ func socketPair(t testing.TB) (net.Conn, *os.File) {
 }
 
 // start runs the program as a worker and returns the ready Conn to it and its process. The process is gone when the test ends.
-func (s sdk) start(t testing.TB, o Options, env ...string) (Conn, *exec.Cmd) {
+func (s sdk) start(t testing.TB, o Options, env ...string) (*Conn, *exec.Cmd) {
 	ours, theirs := socketPair(t)
 	answers, out, err := os.Pipe()
 	require.NoError(t, err)

@@ -30,35 +30,6 @@ type Response struct {
 	Payload []byte
 }
 
-// Conn is the connection to one worker. All methods are safe for concurrent use.
-//
-// Call and Stream fail with a *RemoteError, the worker's error response, or with a *CallError for any other reason. A malformed, oversized
-// or unsolicited message breaks the Conn, since nothing after it can be trusted.
-type Conn interface {
-	// Call sends a request and waits for its response. It queues while MaxInflight calls are in flight. If ctx ends first, Call cancels
-	// the request and returns at once with ctx's error in a CallError; the request stays in flight until the worker responds. Call joins
-	// streamed chunks in front of the payload, up to MaxMessage bytes in all.
-	Call(ctx context.Context, r Request) (*Response, error)
-	// Stream is Call that passes the chunks to onChunk, in order, as they arrive. onChunk owns the chunk and may block. With MaxInflight 1
-	// that slows the worker down; otherwise up to StreamBuffer bytes are buffered, so that other calls of this Conn continue, and a stream
-	// with more fails with ErrSlowReader. An error of onChunk cancels the call and is returned in a CallError.
-	Stream(ctx context.Context, r Request, onChunk func([]byte) error) (*Response, error)
-	// Notify sends a request without a response. It returns once the bytes are written or queued, and does not count as in flight.
-	Notify(ctx context.Context, r Request) error
-	// Ping waits for the worker's pong, and fails with a *RemoteError if a health hook of the program failed. A worker that runs one call at a
-	// time answers after that call. An unanswered ping does not break the Conn. Concurrent pings share one message.
-	Ping(ctx context.Context) error
-	// InFlight counts the calls without a response, cancelled ones included.
-	InFlight() int
-	// Done is closed when the Conn is broken or closed; every call fails then.
-	Done() <-chan struct{}
-	// Err returns why the Conn is Done; nil before.
-	Err() error
-	// Close ends the Conn, closes its streams and waits for its goroutines. It must not be called from HostCall. Further
-	// calls do nothing.
-	Close() error
-}
-
 // Defaults of Options, and the fixed limits of a message's parts.
 const (
 	DefaultMaxMessage  int64 = 64 << 20

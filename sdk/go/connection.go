@@ -44,15 +44,13 @@ type connection struct {
 	mu         sync.Mutex
 	maxMessage int64
 	inFlight   map[uint32]context.CancelCauseFunc
-	uploads    map[uint32]*upload // requests whose body is not complete; nil after a refusal
+	uploads    map[uint32]*wire.Frame // requests whose body is not complete; nil after a refusal
 	hostCalls  map[uint32]chan hostAnswer
 	lastCall   uint32 // id of the latest host call
 	closed     bool
 	running    int  // calls and notifications
 	stopping   bool // no call begins
 }
-
-type upload struct{ request wire.Frame }
 
 type hostAnswer struct {
 	payload []byte
@@ -62,7 +60,7 @@ type hostAnswer struct {
 func newConnection(w *Worker, in net.Conn, out io.WriteCloser, of Embedding) *connection {
 	c := &connection{
 		worker: w, of: of, in: in, out: out, maxMessage: wire.DefaultMaxMessage,
-		inFlight: make(map[uint32]context.CancelCauseFunc), uploads: make(map[uint32]*upload), hostCalls: make(map[uint32]chan hostAnswer),
+		inFlight: make(map[uint32]context.CancelCauseFunc), uploads: make(map[uint32]*wire.Frame), hostCalls: make(map[uint32]chan hostAnswer),
 	}
 	c.life, c.end = context.WithCancel(context.Background())
 	return c
@@ -173,16 +171,16 @@ func (c *connection) handle(f wire.Frame) error {
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.uploads[f.ID] = &upload{f}
+		c.uploads[f.ID] = &f
 	case wire.FrameChunk:
 		return c.chunk(f)
 	case wire.FrameEnd:
 		c.mu.Lock()
-		u := c.uploads[f.ID]
+		request := c.uploads[f.ID]
 		delete(c.uploads, f.ID)
 		c.mu.Unlock()
-		if u != nil {
-			return c.request(u.request)
+		if request != nil {
+			return c.request(*request)
 		}
 	case wire.FrameNotify:
 		c.notification(f)
@@ -220,12 +218,12 @@ func (c *connection) hello(payload []byte) error {
 func (c *connection) chunk(f wire.Frame) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	u := c.uploads[f.ID]
-	if u == nil { // the rest of a refused or cancelled request
+	request := c.uploads[f.ID]
+	if request == nil { // the rest of a refused or cancelled request
 		return nil
 	}
-	u.request.Payload = append(u.request.Payload, f.Payload...)
-	if int64(len(u.request.Payload)) <= c.maxMessage {
+	request.Payload = append(request.Payload, f.Payload...)
+	if int64(len(request.Payload)) <= c.maxMessage {
 		return nil
 	}
 	c.uploads[f.ID] = nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"runtime/debug"
 
 	"github.com/tempool/tempool/process/wire"
 )
@@ -30,7 +29,7 @@ func (c *connection) ping(id uint32) error {
 	c.calls.Go(func() {
 		answer := wire.Frame{Type: wire.FramePong, ID: id}
 		for _, hook := range hooks {
-			if err := check(c.life, hook); err != nil {
+			if err := guarded(func() error { return hook(c.life) }); err != nil {
 				answer = wire.Frame{Type: wire.FrameError, ID: id, Payload: errorPayload(context.Background(), err)}
 				break
 			}
@@ -40,14 +39,4 @@ func (c *connection) ping(id uint32) error {
 		}
 	})
 	return nil
-}
-
-// check runs a function of OnHealth. A panic becomes an error.
-func check(ctx context.Context, hook func(context.Context) error) (err error) {
-	defer func() {
-		if value := recover(); value != nil {
-			err = &panicked{value, debug.Stack()}
-		}
-	}()
-	return hook(ctx)
 }

@@ -98,10 +98,19 @@ func (c *connection) newCall(ctx context.Context, f wire.Frame) (context.Context
 
 // run calls a handler. A panic becomes an error.
 func run(ctx context.Context, h handler, body []byte, send func([]byte) error) (payload []byte, err error) {
+	err = guarded(func() error {
+		payload, err = h(ctx, body, send)
+		return err
+	})
+	return payload, err
+}
+
+// guarded calls a function of the program. A panic becomes an error.
+func guarded(call func() error) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
-			payload, err = nil, &panicked{value, debug.Stack()}
+			err = &panicked{value, debug.Stack()}
 		}
 	}()
-	return h(ctx, body, send)
+	return call()
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // serve serves the default worker's methods to the host's end of a connection, until the test ends.
-func serve(t *testing.T, o wire.Options) wire.Conn {
+func serve(t *testing.T, o wire.Options) *wire.Conn {
 	t.Helper()
 	ours, theirs := net.Pipe()
 	served := make(chan error, 1)

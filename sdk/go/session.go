@@ -96,8 +96,7 @@ func (e Entries) Set(ctx context.Context, key string, value any) error {
 		return fmt.Errorf("set %q of the session: %w", key, err)
 	}
 	if _, isObject := plain.(map[string]any); isObject { // a patch would merge the two objects
-		_, err := e.change(ctx, key, func(any) (any, error) { return plain, nil })
-		return err
+		return e.change(ctx, key, func(any) (any, error) { return plain, nil })
 	}
 	return e.patch(ctx, map[string]any{key: plain}, 0)
 }
@@ -116,7 +115,7 @@ func (e Entries) Update(ctx context.Context, patch any) error { return e.patch(c
 // Change sets a key to fn of its present value, which is T's zero value if it does not exist, and returns the result. If another call
 // changed the session first, fn runs again; after 16 attempts Change fails with ErrConflict.
 func Change[T any](ctx context.Context, e Entries, key string, fn func(old T) (T, error)) (result T, err error) {
-	_, err = e.change(ctx, key, func(old any) (any, error) {
+	err = e.change(ctx, key, func(old any) (any, error) {
 		var value T
 		if err := recode(old, &value); err != nil {
 			return nil, fmt.Errorf("decode %q of the session: %w", key, err)
@@ -129,35 +128,35 @@ func Change[T any](ctx context.Context, e Entries, key string, fn func(old T) (T
 	return result, err
 }
 
-func (e Entries) change(ctx context.Context, key string, fn func(old any) (any, error)) (any, error) {
+func (e Entries) change(ctx context.Context, key string, fn func(old any) (any, error)) error {
 	for attempt := 1; ; attempt++ {
 		all, version, err := e.load(ctx)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		old, err := toPlain(all[key])
 		if err != nil {
-			return nil, err
+			return err
 		}
 		next, err := fn(old)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if err := checkStorable(next); err != nil {
-			return nil, err
+			return err
 		}
 		if _, exists := all[key]; next == nil && !exists || exists && isScalar(next) && next == old {
-			return next, nil
+			return nil
 		}
 		err = e.patch(ctx, map[string]any{key: difference(old, next)}, version)
 		if !errors.Is(err, ErrConflict) || attempt == changeAttempts {
-			return next, err
+			return err
 		}
 		// A random delay separates concurrent changes of one session.
 		select {
 		case <-time.After(time.Duration(rand.Float64() * float64(min(1<<(attempt-1), 100)) * float64(time.Millisecond))):
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
 	}
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/embedded"
-	"github.com/tempool/tempool/sessions/memory"
 	"github.com/tempool/tempool/sessions/redis"
 	"github.com/tempool/tempool/sessions/redis/redistest"
 	"github.com/tempool/tempool/spec"
@@ -282,7 +281,7 @@ func TestAForcedSwapGoesBackWhenTheNewPrimaryIsDown(t *testing.T) {
 }
 
 func TestAFailedCommitChangesNothing(t *testing.T) {
-	first, second := memory.Open(sessions.Config{}), memory.Open(sessions.Config{})
+	first, second := embedded.InMemory(sessions.Config{}), embedded.InMemory(sessions.Config{})
 	store := New(first)
 	mine := errors.New("the disk is full")
 	no := func() error { return mine }
@@ -304,7 +303,7 @@ func TestAFailedCommitChangesNothing(t *testing.T) {
 }
 
 func TestAnEmptyPrimaryDoesNotEmptyTheSecondary(t *testing.T) {
-	first, second := memory.Open(sessions.Config{}), memory.Open(sessions.Config{})
+	first, second := embedded.InMemory(sessions.Config{}), embedded.InMemory(sessions.Config{})
 	_, err := second.Create(t.Context(), &sessions.Session{ID: "a"})
 	require.NoError(t, err)
 	store := New(first)

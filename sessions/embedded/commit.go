@@ -53,6 +53,13 @@ func (b *batch) finish(err error) {
 // enqueueLocked adds a record to the next batch, and returns that batch if the record's writer must wait for the disk, else nil.
 func (s *Store) enqueueLocked(id string, record []byte) *batch {
 	b, now := s.next, time.Now()
+	if s.db == nil {
+		if b.records[id] = record; record == nil {
+			delete(b.records, id)
+			delete(b.uses, id)
+		}
+		return nil
+	}
 	if len(b.records) == 0 {
 		b.began = now
 	}

@@ -2,7 +2,7 @@
 // process or of the machine.
 //
 // A committer goroutine writes pending records in one transaction, so that concurrent writers share an fsync. Records that are not yet
-// written are served from memory.
+// written are served from memory. A store without a file, for tests, never writes them.
 package embedded
 
 import (
@@ -53,8 +53,8 @@ func newEntry(id string, h sessions.Header) *entry {
 
 // Store is a sessions.Store in a file. A write that fails with CodeStoreUnavailable or with its context's error may have been stored.
 type Store struct {
-	options Options // except Max, OnFull and Sync
-	db      *bbolt.DB
+	options Options   // except Max, OnFull and Sync
+	db      *bbolt.DB // nil for InMemory
 
 	commitNow, commitSoon, closing chan struct{} // to the committer
 	committer                      sync.WaitGroup
@@ -62,7 +62,7 @@ type Store struct {
 	// mu guards the fields below.
 	mu       sync.Mutex
 	sessions *expirylru.LRU[state]
-	// next collects records; current is being written, nil for none.
+	// next collects records, without a file those of all sessions; current is being written, nil for none.
 	next, current *batch
 	writeErr      error // why the last batch could not be written
 	max           int
@@ -80,12 +80,21 @@ func Open(options Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{
+	s := newStore(options, db, stored)
+	s.committer.Go(s.commit)
+	return s, nil
+}
+
+// InMemory makes an empty store without a file: closing it deletes every session.
+func InMemory(config sessions.Config) *Store {
+	return newStore(Options{Config: config.WithDefaults()}, nil, expirylru.New[state]())
+}
+
+func newStore(options Options, db *bbolt.DB, stored *expirylru.LRU[state]) *Store {
+	return &Store{
 		options: options, max: options.Max, onFull: options.OnFull, sync: options.Sync, db: db, sessions: stored, next: newBatch(),
 		commitNow: make(chan struct{}, 1), commitSoon: make(chan struct{}, 1), closing: make(chan struct{}),
 	}
-	s.committer.Go(s.commit)
-	return s, nil
 }
 
 // anySession is passed to lock by operations without a session id. It is not a valid id.
@@ -226,7 +235,7 @@ func (s *Store) get(ctx context.Context, operation, id string) (*entry, *session
 	}
 }
 
-// unwrittenLocked returns the session's record if it is not in the file yet, else nil.
+// unwrittenLocked returns the session's record if it is not in a file yet, else nil.
 func (s *Store) unwrittenLocked(id string) []byte {
 	if record, found := s.next.records[id]; found || s.current == nil {
 		return record
@@ -337,8 +346,9 @@ func (s *Store) SetSync(sync Sync) {
 // Close writes all pending records and closes the file.
 func (s *Store) Close() error {
 	s.mu.Lock()
-	if s.closed {
+	if s.closed || s.db == nil {
 		defer s.mu.Unlock()
+		s.closed = true
 		return s.closeErr
 	}
 	s.closed = true

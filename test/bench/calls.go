@@ -25,10 +25,8 @@ const (
 
 // callSide is one side of the comparison.
 type callSide struct {
-	callers    int
-	call       func(context.Context, int) error // nil for RoadRunner
-	roadrunner *roadrunner
-	row        *series
+	row *series
+	run func(ctx context.Context, span time.Duration) (perSecond float64, err error)
 }
 
 // measureCalls compares in-process calls, from a caller through the pool to a Python worker and back, with RoadRunner's pool.
@@ -49,13 +47,19 @@ func measureCalls(ctx context.Context, b *bench) error {
 	r, g := b.result, agent.Gateway()
 	var sides []*callSide
 	rates := map[string]*series{}
-	add := func(name string, callers int, call func(context.Context, int) error) {
+	addSide := func(name string, run func(context.Context, time.Duration) (float64, error)) {
 		rates[name] = r.row(name, "calls/s")
-		sides = append(sides, &callSide{callers: callers, call: call, row: rates[name]})
+		sides = append(sides, &callSide{rates[name], run})
+	}
+	add := func(name string, callers int, call func(context.Context, int) error) {
+		addSide(name, func(ctx context.Context, span time.Duration) (float64, error) {
+			return perSecond(ctx, callers, span, call)
+		})
 	}
 	addRoadrunner := func(name string, callers int, p *roadrunner) {
-		add(name, callers, nil)
-		sides[len(sides)-1].roadrunner = p
+		addSide(name, func(_ context.Context, span time.Duration) (float64, error) {
+			return p.perSecond(callers, callBytes, span)
+		})
 	}
 	const single, eight, four, rrSingle, rrEight = "1 caller, max_inflight 1", "8 callers, max_inflight 1",
 		"8 callers, max_inflight 4", "1 caller, RoadRunner", "8 callers, RoadRunner"
@@ -97,7 +101,10 @@ func measureCalls(ctx context.Context, b *bench) error {
 	for round := range b.rounds {
 		for i := range sides {
 			side := sides[(i+round)%len(sides)] // each side starts a round in turn
-			n, err := side.measure(ctx)
+			if _, err := side.run(ctx, callWarm); err != nil {
+				return err
+			}
+			n, err := side.run(ctx, callSpan)
 			if err != nil {
 				return err
 			}
@@ -119,19 +126,6 @@ func measureCalls(ctx context.Context, b *bench) error {
 	}
 	r.note("%d Python workers per side, echo of %d bytes; %s per side and round after a warm-up of %s", callWorkers, callBytes, callSpan, callWarm)
 	return nil
-}
-
-func (s *callSide) measure(ctx context.Context) (float64, error) {
-	measure := func(span time.Duration) (float64, error) {
-		if s.call == nil {
-			return s.roadrunner.perSecond(s.callers, callBytes, span)
-		}
-		return perSecond(ctx, s.callers, span, s.call)
-	}
-	if _, err := measure(callWarm); err != nil {
-		return 0, err
-	}
-	return measure(callSpan)
 }
 
 func checkEcho(body []byte) func(*dispatch.Response, error) error {

@@ -58,14 +58,14 @@ func measureHosts(ctx context.Context, b *bench) error {
 	if err := wait(ctx, hostsSettle); err != nil {
 		return err
 	}
-	if h.without, err = h.observe(ctx, agent.Process.Pid, hostsQuiet); err != nil {
+	if h.without, err = h.observeFor(ctx, agent.Process.Pid, hostsQuiet); err != nil {
 		return err
 	}
 	if err := h.starts(ctx); err != nil {
 		return err
 	}
 	began := time.Now()
-	idle := h.trivial("idle", hostsIdle)
+	idle := trivial(program, "idle", hostsIdle)
 	checkpoint := idle.Health.Checkpoint.D()
 	idle.Health.Checkpoint = spec.Duration(hostsCheckpoint)
 	if err := h.client.StartPool(ctx, api.PoolStart{Pool: idle.Pool.Name, Spec: idle}); err != nil {
@@ -89,14 +89,11 @@ type hosts struct {
 	without use // what the server and the agent use without workers
 }
 
-// use is what the server and an agent use while nothing is asked of them.
-type use struct{ server, agent, actions float64 } // cores, cores, actions a second
-
-// trivial returns the spec of a pool whose program starts at once.
-func (h *hosts) trivial(name string, size int) spec.Spec {
-	s := spec.Default()
-	s.Pool.Name, s.Pool.Size, s.Pool.Command = name, size, []string{h.program}
-	return s
+// use is what the server and an agent use in a second, and for how long that was observed.
+type use struct {
+	server, agent        float64 // cores
+	actions, persistence float64
+	took                 time.Duration
 }
 
 // starts alternates between the floor and the start of a pool.
@@ -127,7 +124,7 @@ func (h *hosts) starts(ctx context.Context) error {
 			name := fmt.Sprintf("hosts-%d", round)
 			spent, _, err := h.spend(ctx, func() error {
 				began := time.Now()
-				_, err := h.startPoolWithin(ctx, h.trivial(name, hostsStarted), hostsPoll)
+				_, err := h.startPoolWithin(ctx, trivial(h.program, name, hostsStarted), hostsPoll)
 				pools.add(time.Since(began).Seconds())
 				return err
 			})
@@ -157,31 +154,38 @@ func (h *hosts) starts(ctx context.Context) error {
 
 // plus adds what samples take, which are times as many as in other, beyond the time without any.
 func (u use) plus(other use, times float64) use {
-	return use{u.server + (other.server-u.server)*times, u.agent + (other.agent-u.agent)*times, u.actions + (other.actions-u.actions)*times}
+	return use{
+		server: u.server + (other.server-u.server)*times, agent: u.agent + (other.agent-u.agent)*times, actions: u.actions + (other.actions-u.actions)*times,
+	}
 }
 
-// observe measures the server and an agent for a time.
-func (h *hosts) observe(ctx context.Context, agent int, window time.Duration) (u use, err error) {
-	var before, after [2]float64
-	read := func(into *[2]float64) error {
-		for i, pid := range []int{h.server.PID(), agent} {
+// observe measures the server and an agent while do runs.
+func (b *bench) observe(ctx context.Context, agent int, do func() error) (u use, err error) {
+	var cores [2]float64
+	read := func(sign float64) error {
+		for i, pid := range []int{b.server.PID(), agent} {
 			seconds, err := cpuSeconds(pid)
 			if err != nil {
 				return err
 			}
-			into[i] = seconds
+			cores[i] += sign * seconds
 		}
 		return nil
 	}
-	if err := read(&before); err != nil {
+	if err := read(-1); err != nil {
 		return u, err
 	}
-	spent, took, err := h.spend(ctx, func() error { return wait(ctx, window) })
+	spent, took, err := b.spend(ctx, do)
 	if err == nil {
-		err = read(&after)
+		err = read(+1)
 	}
 	seconds := took.Seconds()
-	return use{server: (after[0] - before[0]) / seconds, agent: (after[1] - before[1]) / seconds, actions: spent.actions / seconds}, err
+	return use{cores[0] / seconds, cores[1] / seconds, spent.actions / seconds, spent.persistence / seconds, took}, err
+}
+
+// observeFor is observe while nothing is asked of the server and the agent.
+func (h *hosts) observeFor(ctx context.Context, agent int, window time.Duration) (use, error) {
+	return h.observe(ctx, agent, func() error { return wait(ctx, window) })
 }
 
 // idle measures the idle workers of a pool, whose start began at a time, against the same agent and server without them, at the given interval of
@@ -191,14 +195,14 @@ func (h *hosts) idle(ctx context.Context, agent int, pool string, began time.Tim
 	if err := wait(ctx, hostsSettle); err != nil {
 		return err
 	}
-	quiet, err := h.observe(ctx, agent, hostsQuiet)
+	quiet, err := h.observeFor(ctx, agent, hostsQuiet)
 	if err == nil {
 		err = wait(ctx, time.Until(began.Add(hostsCheckpoint-hostsMargin)))
 	}
 	if err != nil {
 		return err
 	}
-	sampled, err := h.observe(ctx, agent, hostsSampling)
+	sampled, err := h.observeFor(ctx, agent, hostsSampling)
 	if err != nil {
 		return err
 	}
@@ -247,6 +251,13 @@ func (h *hosts) restart(ctx context.Context, agent *exec.Cmd, pool *tempool.Pool
 	h.result.row(fmt.Sprintf("restart of a killed agent until its %d workers are ready", hostsIdle), "s").add(took.Seconds())
 	h.result.atMost("restart of a killed agent until its workers are ready, beyond their start", took.Seconds()-started.Seconds(), restartSeconds, "s")
 	return nil
+}
+
+// trivial returns the spec of a pool of a program that starts at once.
+func trivial(program, name string, size int) spec.Spec {
+	s := spec.Default()
+	s.Pool.Name, s.Pool.Size, s.Pool.Command = name, size, []string{program}
+	return s
 }
 
 // trivialProgram builds a worker that does next to nothing at its start.

@@ -35,8 +35,7 @@ func measureLarge(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	l := &large{bench: b, spec: spec.Default()}
-	l.spec.Pool.Name, l.spec.Pool.Size, l.spec.Pool.Command = "large", b.largeSize, []string{program}
+	l := &large{bench: b, spec: trivial(program, "large", b.largeSize)}
 	capacity := []string{"--capacity", strconv.Itoa(b.largeSize)}
 	if err := b.temporal(ctx); err != nil {
 		return err
@@ -114,18 +113,9 @@ func (l *large) call(ctx context.Context) (stop func()) {
 // steady observes the pool while it is called.
 func (l *large) steady(ctx context.Context, agent *exec.Cmd) error {
 	r := l.result
-	pids := map[string]int{"Temporal server": l.server.PID(), "agent": agent.Process.Pid}
-	before := map[string]float64{}
-	for name, pid := range pids {
-		var err error
-		if before[name], err = cpuSeconds(pid); err != nil {
-			return err
-		}
-	}
 	answers, failed := l.answers.Load(), l.failed.Load()
-	began := time.Now()
 	ps := r.row("ctl ps", "ms")
-	spent, _, err := l.spend(ctx, func() error {
+	used, err := l.observe(ctx, agent.Process.Pid, func() error {
 		for range listings {
 			if err := wait(ctx, l.largeFor/listings); err != nil {
 				return err
@@ -139,22 +129,21 @@ func (l *large) steady(ctx context.Context, agent *exec.Cmd) error {
 	if err != nil {
 		return err
 	}
-	took := time.Since(began).Seconds()
-	for _, name := range []string{"Temporal server", "agent"} {
-		after, err := cpuSeconds(pids[name])
+	for _, one := range []struct {
+		name  string
+		pid   int
+		cores float64
+	}{{"Temporal server", l.server.PID(), used.server}, {"agent", agent.Process.Pid, used.agent}} {
+		memory, err := residentMB(one.pid)
 		if err != nil {
 			return err
 		}
-		memory, err := residentMB(pids[name])
-		if err != nil {
-			return err
-		}
-		r.row(name+": CPU", "cores").add((after - before[name]) / took)
-		r.row(name+": RSS", "MB").add(memory)
+		r.row(one.name+": CPU", "cores").add(one.cores)
+		r.row(one.name+": RSS", "MB").add(memory)
 	}
-	r.row("actions", "1/s").add(spent.actions / took)
-	r.row("persistence", "operations/s").add(spent.persistence / took)
-	r.row("calls", "1/s").add(float64(l.answers.Load()-answers) / took)
+	r.row("actions", "1/s").add(used.actions)
+	r.row("persistence", "operations/s").add(used.persistence)
+	r.row("calls", "1/s").add(float64(l.answers.Load()-answers) / used.took.Seconds())
 	r.atMost(fmt.Sprintf("ctl ps of %d workers, median", l.spec.Pool.Size), ps.Median, psTarget, "ms")
 	r.atMost(fmt.Sprintf("failed calls in %s", l.largeFor), float64(l.failed.Load()-failed), 0, "calls")
 	return nil

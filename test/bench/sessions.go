@@ -12,7 +12,6 @@ import (
 
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/embedded"
-	"github.com/tempool/tempool/sessions/memory"
 )
 
 const (
@@ -40,7 +39,7 @@ func measureSessions(ctx context.Context, b *bench) (err error) {
 	// More than this benchmark creates, so that no create is refused.
 	config := sessions.Config{Max: 2 * (sessionsStored + b.rounds*sessionsTimed)}
 	empty := heapMB()
-	inMemoryStore := memory.Open(config)
+	inMemoryStore := embedded.InMemory(config)
 	if err := fillSessions(ctx, inMemoryStore); err != nil {
 		return err
 	}

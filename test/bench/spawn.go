@@ -16,7 +16,7 @@ import (
 // bareWorker is a worker program without Tempool.
 type bareWorker struct {
 	cmd  *exec.Cmd
-	conn wire.Conn
+	conn *wire.Conn
 }
 
 // spawnBare starts a pool's program with only its connection, and returns after its hello.

@@ -45,7 +45,7 @@ func TestACodeMetricsJobCountsEachFileOnceDespiteCrashes(t *testing.T) {
 	require.Equal(t, len(config.Files), undisturbed.Files)
 	require.Equal(t, bytes, undisturbed.Bytes)
 	require.Greater(t, undisturbed.Lines, int64(100_000))
-	t.Logf("%d files, %d lines in %s, %d problems", undisturbed.Files, undisturbed.Lines, undisturbed.Took, len(undisturbed.Problems))
+	t.Logf("%d files, %d lines in %s, %d problems", undisturbed.Files, undisturbed.Lines, undisturbed.Took, undisturbed.Problems)
 
 	// While the job runs, two workers are killed, then the agent, then the Temporal server.
 	var once sync.Map

@@ -20,10 +20,9 @@ var crashers = flag.Int("crashers", 2, "workers of the pool whose program always
 
 // defaultBackoff is the default backoff after a number of consecutive failures.
 func defaultBackoff(failure int) time.Duration {
-	r := spec.Default().Recovery
-	return policy.Recovery{
-		BackoffInitial: r.BackoffInitial.D(), BackoffMax: r.BackoffMax.D(), BackoffMultiplier: r.BackoffMultiplier,
-	}.Next(failure, true, "", 0.5).Delay
+	r := policy.Recovery(spec.Default().Recovery)
+	r.MaxConsecutiveFailures = 0
+	return r.Next(failure, true, "", 0.5).Delay
 }
 
 // A pool whose program always crashes gives up after exactly recovery.max_consecutive_failures, starts no more often than the backoff and

@@ -168,7 +168,7 @@ func TestExecuteCallsAPool(t *testing.T) {
 	})
 
 	t.Run("from the command line", func(t *testing.T) {
-		temporalCLI, err := devserver.Binary(t.Context(), "", func(string) {})
+		temporalCLI, err := devserver.Binary(t.Context(), nil)
 		require.NoError(t, err)
 		output, err := exec.CommandContext(t.Context(), temporalCLI, "workflow", "execute", "--address", env.server.Address(), "--namespace", env.server.Namespace(), "--output", "json",
 			"--task-queue", api.TaskQueue, "--type", api.WorkflowExecute, "--input", `{"pool": "called", "method": "add", "params": [20, 22]}`).CombinedOutput()

@@ -59,8 +59,19 @@ func TestCallersThatLeaveLongCallsLeaveThePoolInService(t *testing.T) {
 		return v.Ready == 3 && cut == callers*times
 	})
 	for _, worker := range env.waitReady(pool, 3).Workers {
-		require.Equal(t, worker.Restarts, worker.CallsCut, "%+v", worker)
+		cut := worker.RestartsByReason[string(api.CauseCutCall)]
+		lost := worker.RestartsByReason[string(api.CauseHostLost)] // a start that a busy Temporal lost takes a number, and no process
+		require.Equal(t, worker.CallsCut, cut, "%+v", worker)
+		require.Equal(t, cut+lost, total(worker.RestartsByReason), "%+v", worker)
+		require.Equal(t, cut, total(worker.EndedByOutcome), "%+v", worker)
 	}
 	status, answer, _ := post(t, client, "/v1/pools/impatience/call/add", `[1, 2]`)
 	require.Equal(t, http.StatusOK, status, answer)
+}
+
+func total(counts map[string]int64) (n int64) {
+	for _, count := range counts {
+		n += count
+	}
+	return n
 }

@@ -104,9 +104,10 @@ func TestMemoryPressureStopsHalfOfTheWorkersLargestFirstAndRestartsThem(t *testi
 	require.Eventually(t, func() bool { return len(hostProcesses("tight")) == 2 }, waitTimeout, 50*time.Millisecond, "processes")
 
 	setAvailableMemory(t, root, 50) // the workers restart a minute later
+	before := view.Workers[largest].Incarnation
 	view = env.waitReady(pool, 4)
 	awaitParked(0)
-	require.EqualValues(t, 2, view.Workers[largest].Incarnation)
+	require.Greater(t, view.Workers[largest].Incarnation, before)
 	require.EqualValues(t, 1, view.Workers[largest].RestartsByReason["pressure"]+view.Workers[largest].RotationsByReason["pressure"])
 	agent.waitForLog("memory pressure", `"level":"none","before":"critical"`)
 }

@@ -94,7 +94,7 @@ func TestSessionWorkflowsContinueAsNewAndAPoolDrainsAWorker(t *testing.T) {
 	_, err = pool.Restart(t.Context(), api.RestartRequest{Worker: &worker, Reason: "maintenance is over"})
 	require.NoError(t, err)
 	after := env.waitState(pool, worker, lifecycle.Ready)
-	require.Equal(t, before.Incarnation+1, after.Incarnation)
+	require.Greater(t, after.Incarnation, before.Incarnation)
 }
 
 func TestALeaseIsTakenBySignalAndARotationIsGranted(t *testing.T) {
@@ -104,6 +104,7 @@ func TestALeaseIsTakenBySignalAndARotationIsGranted(t *testing.T) {
 	s := echoSpec("signalled", 2)
 	s.Rotation.MaxRequests = 5
 	pool := env.startPool(s)
+	before := env.waitReady(pool, 2).Workers
 	send := func(name string, request any) {
 		t.Helper()
 		require.NoError(t, env.client.Temporal().SignalWorkflow(t.Context(), api.WorkerWorkflowID("signalled", 0), "", name, request))
@@ -113,6 +114,6 @@ func TestALeaseIsTakenBySignalAndARotationIsGranted(t *testing.T) {
 	require.Equal(t, "me", lease.Holder)
 	send(api.SignalCheckin, api.CheckinRequest{LeaseID: lease.ID, Usage: api.Usage{Requests: 20, TotalMS: 20}})
 	env.waitFor(pool, "the worker has rotated", func(v api.PoolWorkers) bool {
-		return v.Ready == 2 && v.Workers[0].Incarnation == 2 && v.Workers[0].Rotations == 1 && v.Workers[1].Incarnation == 1
+		return v.Ready == 2 && v.Workers[0].Incarnation > before[0].Incarnation && v.Workers[0].Rotations == 1 && v.Workers[1].Incarnation == before[1].Incarnation
 	})
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -295,6 +296,7 @@ func TestAPoolLearnsOfTheStateOfAWorkerThatWasReset(t *testing.T) {
 	pool := env.startPool(s)
 	id := api.WorkerWorkflowID("renumbered", 0)
 	ready := env.currentRun(id)
+	first := env.waitState(pool, 0, lifecycle.Ready).Incarnation
 	tasks := env.completedTasks(t.Context(), id, ready)
 
 	require.NoError(t, os.WriteFile(broken, nil, 0o600))
@@ -314,7 +316,7 @@ func TestAPoolLearnsOfTheStateOfAWorkerThatWasReset(t *testing.T) {
 	require.NoError(t, os.Remove(broken))
 	require.NoError(t, env.resetTo(t.Context(), id, ready, tasks[len(tasks)-1]))
 	env.waitFor(pool, "the worker rests under its first number", func(v api.PoolWorkers) bool {
-		return v.Workers[0].Incarnation == 1 && (v.Workers[0].State == "stopped" || v.Workers[0].State == "failed")
+		return v.Workers[0].Incarnation == first && (v.Workers[0].State == "stopped" || v.Workers[0].State == "failed")
 	})
 
 	_, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "mended"})

@@ -127,11 +127,11 @@ func TestAProcessThatMustBeKilledIsCountedAsKilled(t *testing.T) {
 			return readScrape(t, gateway).has(1, "tempool_pool_processes_ended_total", "pool", pool.Name(), "outcome", "killed")
 		}, waitTimeout, 100*time.Millisecond, "the metrics count it")
 	}
-	replaced := func(pool *tempool.Pool, host string) {
+	replaced := func(pool *tempool.Pool, before int64, host string) {
 		t.Helper()
 		view := env.waitFor(pool, "the old process was killed", func(v api.PoolWorkers) bool {
 			w := v.Workers[0]
-			return v.Ready == 1 && w.Incarnation == 2 && w.Host == host && w.EndedByOutcome["killed"] > 0
+			return v.Ready == 1 && w.Incarnation > before && w.Host == host && w.EndedByOutcome["killed"] > 0
 		})
 		require.Equal(t, map[string]int64{"killed": 1}, view.Workers[0].EndedByOutcome, "it is counted once")
 		env.requireRecordedAsKilled(pool)
@@ -143,13 +143,14 @@ func TestAProcessThatMustBeKilledIsCountedAsKilled(t *testing.T) {
 			s := obstinateSpec(name, c.surge)
 			s.Rotation.DrainTimeout = spec.Duration(500 * time.Millisecond)
 			pool := env.startPool(s)
+			before := env.waitState(pool, 0, lifecycle.Ready).Incarnation
 			if c.leased {
 				_, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", Wait: waitTimeout}) // and never returned
 				require.NoError(t, err)
 			}
 			_, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "by hand"})
 			require.NoError(t, err)
-			replaced(pool, "killing")
+			replaced(pool, before, "killing")
 			counted(pool)
 			require.NoError(t, env.stopPool(pool))
 		})
@@ -163,9 +164,10 @@ func TestAProcessThatMustBeKilledIsCountedAsKilled(t *testing.T) {
 	})
 	t.Run("stop of the agent", func(t *testing.T) {
 		pool := env.startPool(obstinateSpec("moved", true))
+		before := env.waitState(pool, 0, lifecycle.Ready).Incarnation
 		env.startAgent("staying")
 		leaving.stop()
-		replaced(pool, "staying")
+		replaced(pool, before, "staying")
 	})
 }
 

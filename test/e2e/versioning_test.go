@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -232,5 +233,9 @@ func TestAnAgentLeavesARunOfANewerBuildToANewerAgent(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, enums.WORKFLOW_EXECUTION_STATUS_RUNNING, answer.GetWorkflowExecutionInfo().GetStatus(), "it waits for a newer agent")
 	old.waitForLog("an agent with a newer build continues it")
+	require.Eventually(t, func() bool { // Temporal refuses queries after some failed tasks; until then they wait
+		_, err = user.Pool("newer").Status(t.Context())
+		return api.CodeOf(err) == api.CodeUnavailable && strings.Contains(err.Error(), "older build")
+	}, waitTimeout, 50*time.Millisecond, "who asks learns what the agent's log says: %v", &err)
 	require.NoError(t, newer.TerminateWorkflow(t.Context(), id, "", "end of the test"))
 }

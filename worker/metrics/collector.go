@@ -1,7 +1,9 @@
 package metrics
 
 import (
+	"cmp"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway"
 	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/internal/buildinfo"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -92,7 +95,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 	c.sessions(s)
 	c.stats.mu.Lock()
-	c.stats.sweepLocked(workersIn(usage), time.Now())
+	c.stats.sweepLocked(usage, time.Now())
 	for pool := range c.stats.pools {
 		pools[pool] = true
 	}
@@ -124,7 +127,8 @@ func (c *collector) histories(s sink, pools map[string]bool, usage map[string]wo
 }
 
 func (c *collector) agent(s sink, snapshot gateway.Snapshot) {
-	s.value(buildInfo, 1, c.config.build()...)
+	build := buildinfo.Read()
+	s.value(buildInfo, 1, build.Version, cmp.Or(build.Commit, "unknown"), runtime.Version())
 	s.value(agentInfo, 1, c.config.HostID)
 	s.value(capacity, float64(c.config.Capacity))
 	s.value(processes, float64(c.config.Processes.Live()))

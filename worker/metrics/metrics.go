@@ -1,12 +1,9 @@
 package metrics
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
-	"runtime"
-	"runtime/debug"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -74,7 +71,7 @@ const (
 
 // New makes the metrics of config.
 func New(config Config) *Metrics {
-	stats := newWorkerStats(func() map[string]bool { return workersIn(usageByWorker(config.Processes.List())) })
+	stats := newWorkerStats(func() map[string]workerUsage { return usageByWorker(config.Processes.List()) })
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(stats.vectors()...)
 	registry.MustRegister(config.Sessions.vectors()...)
@@ -95,17 +92,3 @@ func (m *Metrics) Handler() http.Handler { return m.handler }
 
 // Observer returns the observer that the activities must report to.
 func (m *Metrics) Observer() activities.Observer { return m.stats }
-
-// build returns the values of tempool_build_info's labels.
-func (c Config) build() []string {
-	version, revision := "unknown", "unknown"
-	if info, known := debug.ReadBuildInfo(); known {
-		version = cmp.Or(info.Main.Version, "(devel)")
-		for _, setting := range info.Settings {
-			if setting.Key == "vcs.revision" {
-				revision = setting.Value
-			}
-		}
-	}
-	return []string{version, revision, runtime.Version()}
-}

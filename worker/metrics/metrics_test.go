@@ -41,7 +41,7 @@ func TestTheStateOfAWorkerFollowsFromItsProcess(t *testing.T) {
 
 func incarnation(n int64) api.Process { return api.Process{Worker: "p/0", Incarnation: n} }
 
-func noProcess() map[string]bool { return nil }
+func noProcess() map[string]workerUsage { return nil }
 
 func TestAnOlderIncarnationDoesNotChangeItsWorker(t *testing.T) {
 	l := newWorkerStats(noProcess)
@@ -79,7 +79,7 @@ func TestWorkersAndPoolsWithoutAProcessAreRemoved(t *testing.T) {
 	l.Started(incarnation(1), time.Second)
 	l.StartFailed(api.Process{Worker: "q/0", Incarnation: 1}, nil)
 	now := time.Now()
-	l.sweepLocked(map[string]bool{"p/0": true}, now.Add(statsRetention))
+	l.sweepLocked(map[string]workerUsage{"p/0": {}}, now.Add(statsRetention))
 	require.Contains(t, l.workers, "p/0")
 	require.NotContains(t, l.pools, "q", "its only start failed")
 	l.sweepLocked(nil, now.Add(statsRetention))

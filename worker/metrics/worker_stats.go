@@ -17,7 +17,7 @@ import (
 // workerStats records what the activities see of the workers of this host, and counts it by pool. It implements
 // activities.Observer.
 type workerStats struct {
-	withProcess func() map[string]bool // the workers that have a process on this host
+	usage func() map[string]workerUsage // of the workers that have a process on this host
 
 	startDuration, probeDuration            *prometheus.HistogramVec // by pool
 	startFailures, probeFailures, decisions *prometheus.CounterVec   // by pool
@@ -62,9 +62,9 @@ const (
 	maxStopping = 4
 )
 
-func newWorkerStats(withProcess func() map[string]bool) *workerStats {
+func newWorkerStats(usage func() map[string]workerUsage) *workerStats {
 	return &workerStats{
-		withProcess:   withProcess,
+		usage:         usage,
 		startDuration: startSeconds.histogramVec(0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300),
 		probeDuration: probeSeconds.histogramVec(0.001, 0.005, 0.02, 0.1, 0.5, 1, 2.5, 5, 10, 30),
 		ended:         processesEnded.counterVec(),
@@ -120,10 +120,10 @@ func (l *workerStats) poolLocked(worker string) (pool string, ok bool) {
 }
 
 func (l *workerStats) Started(p api.Process, took time.Duration) {
-	withProcess := l.withProcess()
+	usage := l.usage()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.sweepLocked(withProcess, time.Now()) // so that the maps stay small without scrapes, too
+	l.sweepLocked(usage, time.Now()) // so that the maps stay small without scrapes, too
 	l.workerLocked(p)
 	if pool, ok := l.poolLocked(p.Worker); ok {
 		l.startDuration.WithLabelValues(pool).Observe(took.Seconds())
@@ -226,10 +226,11 @@ func (s *sums) add(live map[int64]map[string]int64) map[string]int64 {
 }
 
 // sweepLocked removes workers and pools that have had no process here for statsRetention.
-func (l *workerStats) sweepLocked(withProcess map[string]bool, now time.Time) {
+func (l *workerStats) sweepLocked(usage map[string]workerUsage, now time.Time) {
 	for worker, w := range l.workers {
+		_, present := usage[worker]
 		switch {
-		case withProcess[worker]:
+		case present:
 			w.absentSince = time.Time{}
 		case w.absentSince.IsZero():
 			w.absentSince = now

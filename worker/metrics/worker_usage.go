@@ -60,7 +60,7 @@ func usageByWorker(all []*process.Process) map[string]workerUsage {
 			u.files += sample.OpenFiles
 			u.threads += sample.Threads
 			if n := sample.Network; n != nil {
-				u.network = with(u.network, p.Incarnation(), map[string]int64{received: n.Received, sent: n.Sent})
+				u.network = with(u.network, p.Incarnation(), map[string]int64{received: n.ReceivedBytes, sent: n.SentBytes})
 			}
 		}
 		if counts := p.Counts(); len(counts) > 0 {
@@ -78,12 +78,4 @@ func with(all map[int64]map[string]int64, incarnation int64, counts map[string]i
 	}
 	all[incarnation] = counts
 	return all
-}
-
-func workersIn(usage map[string]workerUsage) map[string]bool {
-	workers := make(map[string]bool, len(usage))
-	for worker := range usage {
-		workers[worker] = true
-	}
-	return workers
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/workflows/internal/emit"
 	"github.com/tempool/tempool/workflows/internal/failure"
+	"github.com/tempool/tempool/workflows/internal/loop"
 )
 
 // Run is the whole state of a host: its input, and what it hands to its next run when it continues as new. Its starter sets Host only.
@@ -112,6 +113,9 @@ func (h *host) register() error {
 }
 
 func (h *host) join(_ workflow.Context, r api.JoinRequest) (api.JoinResult, error) {
+	if r.Last > h.Epoch && workflow.GetVersion(h.ctx, "join-last", workflow.DefaultVersion, 1) < 1 {
+		r.Last = 0 // an earlier release ignored it
+	}
 	next, refusal := h.membership.join(r, workflow.Now(h.ctx))
 	if refusal != nil {
 		return api.JoinResult{}, failure.Refusal(refusal)
@@ -133,17 +137,10 @@ func (h *host) reconcile() {
 		return
 	}
 	ctx, cancel := workflow.WithCancel(h.ctx)
-	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		TaskQueue:              api.HostEpochQueue(h.Host, h.Epoch),
-		ScheduleToStartTimeout: api.HostHeartbeatTimeout,
-		StartToCloseTimeout:    livenessTimeout,
-		HeartbeatTimeout:       api.HostHeartbeatTimeout,
-		RetryPolicy:            &temporal.RetryPolicy{MaximumAttempts: 1},
-		Summary:                "liveness of " + h.Machine,
-	})
-	h.liveness = &liveness{h.Epoch, cancel, workflow.ExecuteActivity(ctx, api.ActivityHostLiveness, api.LivenessRequest{
-		Epoch: h.Epoch, Instance: h.Instance, At: workflow.Now(h.ctx),
-	})}
+	activity := loop.OnEpoch(h.Host, h.Epoch, api.ActivityHostLiveness, "liveness of "+h.Machine, livenessTimeout,
+		api.LivenessRequest{Epoch: h.Epoch, Instance: h.Instance, At: workflow.Now(h.ctx)})
+	activity.ScheduleToStart, activity.Heartbeat = api.HostHeartbeatTimeout, api.HostHeartbeatTimeout
+	h.liveness = &liveness{h.Epoch, cancel, activity.Execute(ctx)}
 }
 
 func (h *host) stopLiveness() {
@@ -171,14 +168,12 @@ func (h *host) endEpochs() {
 		h.notifying.cancel()
 	}
 	ctx, cancel := workflow.WithCancel(h.ctx)
-	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		TaskQueue:           api.SweeperQueue,
-		StartToCloseTimeout: endEpochTimeout,
-		HeartbeatTimeout:    endEpochHeartbeat,
-		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 1},
-		Summary:             "notify workers that epoch " + strconv.FormatInt(h.Ended.Epoch, 10) + " has ended",
-	})
-	h.notifying = &notification{h.Ended.Epoch, h.Ended.Heir != nil, len(h.Ended.Kept) == 0, cancel, workflow.ExecuteActivity(ctx, api.ActivityEndEpoch, *h.Ended)}
+	activity := loop.Activity{
+		Name: api.ActivityEndEpoch, Queue: api.SweeperQueue, Summary: "notify workers that epoch " + strconv.FormatInt(h.Ended.Epoch, 10) + " has ended",
+		Input: *h.Ended, StartToClose: endEpochTimeout, Heartbeat: endEpochHeartbeat,
+		Retry: &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 1},
+	}
+	h.notifying = &notification{h.Ended.Epoch, h.Ended.Heir != nil, len(h.Ended.Kept) == 0, cancel, activity.Execute(ctx)}
 }
 
 // await waits until the membership has changed, the liveness has ended or its grace is over; forgotten says that the workflow is to end.

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"go.temporal.io/sdk/workflow"
-
 	"github.com/tempool/tempool/api"
 )
 
@@ -72,7 +70,7 @@ func (p *pool) target(workflowID string) *slot {
 // started, or in the same workflow task. Runs recorded by an earlier release did not.
 func (p *pool) undelivered(workflowID, name string, sent time.Time, _ error) {
 	s := p.target(workflowID)
-	if s == nil || s.Gone || !sent.After(s.began) && workflow.GetVersion(p.Ctx, "undelivered-to-earlier", workflow.DefaultVersion, 1) >= 1 {
+	if s == nil || s.Gone || !sent.After(s.began) && p.HasChange("undelivered-to-earlier") {
 		return
 	}
 	switch name {

@@ -19,7 +19,7 @@ import (
 func TestAnOverduePoolContinuesWhileAWorkerIsRemoved(t *testing.T) {
 	p := newFakePool(t)
 	p.updateAt(30*time.Second, api.UpdateScale, api.ScaleRequest{Size: 2})
-	p.overdueAt(30*time.Second + 100*time.Millisecond)
+	p.OverdueAt(30*time.Second + 100*time.Millisecond)
 	p.At(31*time.Second-100*time.Millisecond, func() {
 		require.Equal(t, 2, p.runs, "the run continues as new before the worker has ended")
 		require.Len(t, p.status().Workers, 3)
@@ -36,7 +36,7 @@ func TestAnOverduePoolContinuesWhileAWorkerIsRemoved(t *testing.T) {
 func TestAnOverduePoolContinuesWhileItStops(t *testing.T) {
 	p := newFakePool(t)
 	p.stopAt(30 * time.Second)
-	p.overdueAt(30*time.Second + 100*time.Millisecond)
+	p.OverdueAt(30*time.Second + 100*time.Millisecond)
 	p.At(31*time.Second-100*time.Millisecond, func() {
 		require.Equal(t, 2, p.runs)
 		require.True(t, p.status().Stopping)
@@ -53,7 +53,7 @@ func TestAnOverduePoolSendsAgainWhatWasNotDelivered(t *testing.T) {
 		p.update(api.UpdateRestart, api.RestartRequest{Worker: new(int), Reason: "new moon"})
 		p.env.SignalWorkflow(api.SignalRotationRequest, api.RotationRequest{Slot: 1, Incarnation: 1, Cause: api.CauseUptime})
 	})
-	p.overdueAt(30*time.Second + 100*time.Millisecond)
+	p.OverdueAt(30*time.Second + 100*time.Millisecond)
 	p.At(30*time.Second+200*time.Millisecond, func() {
 		require.Equal(t, 1, p.runs, "the run gives signals time to arrive")
 		refused := p.update(api.UpdateScale, api.ScaleRequest{Size: 3})
@@ -85,7 +85,7 @@ func TestARestartThatAnOverduePoolSendsAgainIsKnownByItsID(t *testing.T) {
 		p.slowAnswers = time.Hour
 		restart()
 	})
-	p.overdueAt(30*time.Second + 100*time.Millisecond)
+	p.OverdueAt(30*time.Second + 100*time.Millisecond)
 	p.At(31*time.Second, func() { p.slowAnswers = 0 })
 	p.At(40*time.Second, func() {
 		require.Equal(t, 2, p.runs)

@@ -40,7 +40,7 @@ func (c children) startMissing() {
 		if s != nil && (s.Started && !s.isClosed() || c.Now().Before(c.RetryAt)) {
 			continue
 		}
-		if starting >= maxStarting && c.boundsStarting() || !c.fitsTask() {
+		if starting >= maxStarting && c.HasChange("bound-starting-workers") || !c.fitsTask() {
 			break
 		}
 		c.start(number)
@@ -59,11 +59,6 @@ func (c children) starting() (n int) {
 		}
 	}
 	return n
-}
-
-// boundsStarting reports whether this run bounds them; one that an earlier release has begun does not. Only large pools ask.
-func (c children) boundsStarting() bool {
-	return workflow.GetVersion(c.Ctx, "bound-starting-workers", workflow.DefaultVersion, 1) >= 1
 }
 
 // start starts the workflow of a slot. A slot that had a workflow before continues its numbers, even when the start is retried.

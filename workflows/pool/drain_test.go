@@ -80,7 +80,7 @@ func TestDrainReturnsTheStateOfTheWorkerAlsoWhenTheRosterChangesMeanwhile(t *tes
 	p.At(10*time.Second+5*time.Millisecond, func() {
 		entry := p.workers[0].entry
 		entry.State = lifecycle.Degraded
-		p.env.SignalWorkflow(api.SignalWorkerChanged, api.WorkerChanged{RosterEntry: entry})
+		p.env.SignalWorkflow(api.SignalWorkerChanged, entry)
 	})
 	p.stopAt(30 * time.Second)
 	p.run(poolOf(2))

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/mock"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/activity"
-	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/testsuite"
 	sdk "go.temporal.io/sdk/worker"
@@ -114,28 +113,20 @@ func poolOf(size int) Run {
 // run executes the workflow until it completes, through as many runs as it takes.
 func (p *fakePool) run(run Run) {
 	now := p.Begin
-	for {
+	err := workflowtest.Execute(p.t, api.WorkflowPool, run, func() *testsuite.TestWorkflowEnvironment {
 		p.runs++
-		require.Less(p.t, p.runs, 2000, "the pool continues as new for ever")
 		p.set(now)
-		p.env.ExecuteWorkflow(api.WorkflowPool, run)
-		require.True(p.t, p.env.IsWorkflowCompleted(), "the pool did not end")
-		err := p.env.GetWorkflowError()
-		var again *workflow.ContinueAsNewError
-		if !errors.As(err, &again) {
-			require.NoError(p.t, err)
-			p.RequireDone(p.t)
-			return
-		}
-		run = Run{}
-		require.NoError(p.t, converter.GetDefaultDataConverter().FromPayloads(again.Input, &run))
+		return p.env
+	}, func(next *Run, _ int) {
 		if p.carried != nil {
-			p.carried(&run)
+			p.carried(next)
 		}
 		now = p.env.Now()
 		p.EndRun()
 		p.orphanChildren(now)
-	}
+	})
+	require.NoError(p.t, err)
+	p.RequireDone(p.t)
 }
 
 // orphanChildren applies the parent close policy to the children of a run that has ended.
@@ -202,20 +193,6 @@ func (p *fakePool) updateAt(when time.Duration, name string, request any) {
 	p.At(when, func() { p.update(name, request) })
 }
 
-// overdueAt makes the history of the current run as long as the server suggests, and twice as long a moment later, by signals that the pool
-// does not know.
-func (p *fakePool) overdueAt(at time.Duration) {
-	p.At(at, func() {
-		p.env.SetContinueAsNewSuggested(true)
-		p.env.SetCurrentHistoryLength(4096)
-		p.env.SignalWorkflow("noise", nil)
-	})
-	p.At(at+time.Millisecond, func() {
-		p.env.SetCurrentHistoryLength(2 * 4096)
-		p.env.SignalWorkflow("noise", nil)
-	})
-}
-
 func (p *fakePool) stopAt(when time.Duration) { p.updateAt(when, api.UpdateStop, api.Control{}) }
 
 // open counts the workers whose workflow has not ended.
@@ -260,7 +237,7 @@ func (a *fakeWorker) then(after time.Duration, do func()) {
 // report sends the fake worker's state to the pool.
 func (a *fakeWorker) report(state lifecycle.State) {
 	a.entry.State, a.entry.Since = state, a.fakePool.env.Now()
-	word := api.WorkerChanged{RosterEntry: a.entry}
+	word := a.entry
 	a.fakePool.In(signalLatency, func() {
 		a.fakePool.env.SignalWorkflow(api.SignalWorkerChanged, word)
 		if word.Gone {
@@ -306,13 +283,12 @@ func (a *fakeWorker) signal(name string, argument any) {
 		a.fakePool.announced[a.run.Slot]++
 		a.ignoreNextCancel = true
 		return
-	case api.SignalRestart:
+	case api.SignalRestart, api.SignalRotationGrant:
 		a.remember(name, argument)
 		if a.unresponsive {
 			return
 		}
-		r := argument.(api.Restart)
-		if r.Spec != nil {
+		if r, restart := argument.(api.Restart); restart && r.Spec != nil {
 			a.run.Spec, a.run.SpecVersion = *r.Spec, r.SpecVersion
 		}
 		a.generation++
@@ -327,16 +303,6 @@ func (a *fakeWorker) signal(name string, argument any) {
 		a.then(stepDuration, func() { a.rest(lifecycle.Stopped, argument.(api.Control).Reason) })
 	case api.SignalEnd:
 		a.end()
-	case api.SignalRotationGrant:
-		a.remember(name, argument)
-		if a.unresponsive {
-			return
-		}
-		a.generation++
-		a.restarting = true
-		a.fakePool.countRestarting()
-		a.report(lifecycle.Draining)
-		a.then(stepDuration, a.start)
 	case api.SignalReport:
 		a.remember(name, argument)
 		a.report(a.entry.State)

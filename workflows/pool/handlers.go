@@ -153,7 +153,7 @@ func (p *pool) restart(ctx workflow.Context, r api.RestartRequest) (api.RestartR
 			return api.RestartResult{}, err
 		}
 		p.disruptions.restartWorker(*r.Worker, api.CauseOperator, reason)
-		if workflow.GetVersion(p.Ctx, "restart-delivered", workflow.DefaultVersion, 1) >= 1 {
+		if p.HasChange("restart-delivered") {
 			_, err := workflow.AwaitWithTimeout(ctx, runningTimeout, func() bool {
 				s := p.slot(*r.Worker)
 				return (s == nil || s.Restart == nil) && !p.IsSending(api.WorkerWorkflowID(p.name(), *r.Worker), api.SignalRestart)

@@ -53,7 +53,7 @@ func (p *pool) excess() int { return p.top() - len(p.Vacant) - p.Size }
 
 // resize sets the size. New workers get the lowest vacant numbers; shrink chooses those that go.
 func (m *members) resize(size int, reason string) {
-	if size < m.Size && workflow.GetVersion(m.Ctx, "scale-down-choice", workflow.DefaultVersion, 1) >= 1 {
+	if size < m.Size && m.HasChange("scale-down-choice") {
 		m.Top = m.top()
 	}
 	m.emitScaled(m.Size, size, reason)
@@ -95,7 +95,7 @@ func (m *members) shrink() {
 		return true
 	})
 	if excess <= len(down) {
-		slices.SortStableFunc(down, func(a, b int) int { return cmp.Or(cmp.Compare(m.rankDown(a), m.rankDown(b)), cmp.Compare(b, a)) })
+		slices.SortFunc(down, m.compareDown)
 		m.vacate(down[:excess])
 		return
 	}
@@ -103,7 +103,12 @@ func (m *members) shrink() {
 	m.askLeases(serving)
 }
 
-// rankDown orders workers that are out of service: those whose end costs least come first.
+// compareDown orders workers that are out of service: those that go first come first.
+func (m *members) compareDown(a, b int) int {
+	return cmp.Or(cmp.Compare(m.rankDown(a), m.rankDown(b)), cmp.Compare(b, a))
+}
+
+// rankDown ranks workers that are out of service: those come first whose end costs least.
 func (m *members) rankDown(number int) int {
 	s := m.slot(number)
 	switch {

@@ -45,15 +45,15 @@ func TestAThousandWorkersWithEverythingAtItsBoundFit(t *testing.T) {
 		commands := []string{text(800), text(800), text(800)} // one restarts many workers
 		for number := range maxSize {
 			p.ensure(number).Restart = &pendingRestart{Cause: api.CausePressure, Reason: commands[number%3]}
-			p.workerChanged(api.WorkerChanged{RosterEntry: api.RosterEntry{
+			p.workerChanged(api.RosterEntry{
 				Slot: number, State: lifecycle.Suspended, Incarnation: math.MaxInt32, Host: hosts[number%3], PID: math.MaxInt32, Endpoint: endpoints[number%3],
 				Since: time.Now(), Reason: text(2 << 10), SpecVersion: math.MaxInt32, LeaseSeq: time.Now().UnixMilli(), Resting: true,
 				ReasonCode: api.ReasonNoCapacity, RunID: fmt.Sprintf("01a2024b-c58a-7646-869f-%012d", random.Int64N(1e12)), Starts: math.MaxInt32, StartsFailed: math.MaxInt32,
-			}})
+			})
 			p.slot(number).Removing = true
 			p.Disruptions = append(p.Disruptions, disruption{Slot: number, From: math.MaxInt32, Cause: api.CausePrediction, Reason: text(maxReason), Granted: true, Since: time.Now()})
 			p.Rollout.Waiting = append(p.Rollout.Waiting, number)
-			p.StartRequests = append(p.StartRequests, startRequest{number, math.MaxInt32})
+			p.StartRequests = append(p.StartRequests, api.StartRequested{Slot: number, Incarnation: math.MaxInt32})
 			p.Removed[maxSize+number] = usedNumbers{math.MaxInt32, time.Now().UnixMilli()}
 			share := api.Share{Process: api.Process{Worker: p.worker(number), Incarnation: math.MaxInt32}, MemoryBytes: math.MaxInt32, CPUCores: random.Float64(), Applied: true,
 				Limits: map[string]string{"memory": "cgroup", "cpu": "cgroup", "processes": "cgroup", "open_files": "rlimit"}}

@@ -62,9 +62,9 @@ type DisruptionState struct {
 // ThrottleState decides which starts may go.
 type ThrottleState struct {
 	// Breaker holds starts when too many fail. StartRequests wait for it, or for NextStart (start.rate_per_second).
-	Breaker       policy.Breaker `json:"breaker,omitzero"`
-	StartRequests []startRequest `json:"start_requests,omitempty"`
-	NextStart     time.Time      `json:"next_start,omitzero"`
+	Breaker       policy.Breaker       `json:"breaker,omitzero"`
+	StartRequests []api.StartRequested `json:"start_requests,omitempty"`
+	NextStart     time.Time            `json:"next_start,omitzero"`
 }
 
 // AllocationState is how the hosts' budgets are split among the workers.
@@ -161,7 +161,7 @@ func Workflow(ctx workflow.Context, run Run) error {
 // stopLate stops the pool if a cancellation has come with what ends the run, and reports whether it did. Temporal cancels one run, not the next one. Runs
 // recorded by an earlier release lost it.
 func (p *pool) stopLate(ctx workflow.Context) bool {
-	if ctx.Err() == nil || p.Stopping || workflow.GetVersion(p.Ctx, "late-cancel", workflow.DefaultVersion, 1) < 1 {
+	if ctx.Err() == nil || p.Stopping || !p.HasChange("late-cancel") {
 		return false
 	}
 	p.stopAll(cancelledReason)

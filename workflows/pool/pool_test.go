@@ -254,7 +254,7 @@ func TestLateReportsOfAnEarlierWorkflowAreIgnored(t *testing.T) {
 		p.workers[0].exit("terminated")
 	})
 	say := func(e api.RosterEntry) {
-		p.env.SignalWorkflow(api.SignalWorkerChanged, api.WorkerChanged{RosterEntry: e})
+		p.env.SignalWorkflow(api.SignalWorkerChanged, e)
 	}
 	p.At(10*time.Second, func() {
 		ghost.State, ghost.Gone = lifecycle.Failed, true
@@ -283,7 +283,7 @@ func TestALateReportOfAnEarlierWorkflowSaysNothingOfTheOneThatStarts(t *testing.
 				ghost := p.workers[0].entry
 				ghost.State, ghost.Gone, ghost.Incarnation = lifecycle.Stopped, gone, ghost.Incarnation+50
 				p.beforeStart = func() {
-					p.env.SignalWorkflow(api.SignalWorkerChanged, api.WorkerChanged{RosterEntry: ghost})
+					p.env.SignalWorkflow(api.SignalWorkerChanged, ghost)
 				}
 				p.workers[0].exit("terminated")
 			})

@@ -58,7 +58,7 @@ func (d disruptions) beginRollout(next rollout) {
 		}
 	}
 	next.Since = d.Now()
-	next.Timed = workflow.GetVersion(d.Ctx, "rollout-deadlines", workflow.DefaultVersion, 1) >= 1
+	next.Timed = d.HasChange("rollout-deadlines")
 	d.Rollout = &next
 	workflow.GetLogger(d.Ctx).Info("rollout started", "pool", d.name(), "cause", next.Cause, "workers", len(next.Waiting), "reason", next.Reason)
 }
@@ -103,7 +103,7 @@ func (d disruptions) advanceRollout() bool {
 
 // isOverruled reports whether a worker was stopped after the rollout had begun: the later order counts. Runs recorded by an earlier release started it.
 func (d disruptions) isOverruled(r *rollout, s slot) bool {
-	return !r.Since.IsZero() && s.RestOrderedAt.After(r.Since) && workflow.GetVersion(d.Ctx, "rollout-overruled", workflow.DefaultVersion, 1) >= 1
+	return !r.Since.IsZero() && s.RestOrderedAt.After(r.Since) && d.HasChange("rollout-overruled")
 }
 
 // endDisruptions ends the disruptions of a rollout that are over, and halts the rollout if a worker did not come back. It reports whether
@@ -119,7 +119,8 @@ func (d disruptions) endDisruptions(r *rollout) (changed bool) {
 			if !s.Resting {
 				return false // it is still stopping
 			}
-		case s.Incarnation > t.From && s.Resting && !(s.Gone && d.startsGone()):
+		// The rollout waits for a worker whose workflow has ended, since that is started again, on the pool's spec.
+		case s.Incarnation > t.From && s.Resting && !(s.Gone && d.HasChange("rollout-starts-gone")):
 			r.Halted = fmt.Sprintf("halted: worker %d did not come back: %s", t.Slot, display.Shorten(s.Reason))
 		case s.Incarnation > t.From && s.State == lifecycle.Pending && s.ReasonCode == api.ReasonNoCapacity:
 			r.NoCapacity = append(r.NoCapacity, t.Slot)
@@ -137,16 +138,10 @@ func (d disruptions) endDisruptions(r *rollout) (changed bool) {
 	return changed
 }
 
-// startsGone reports whether this run waits for a worker whose workflow has ended, since that is started again, on the pool's spec; one that an earlier
-// release recorded halted.
-func (d disruptions) startsGone() bool {
-	return workflow.GetVersion(d.Ctx, "rollout-starts-gone", workflow.DefaultVersion, 1) >= 1
-}
-
 // ignoresRestart reports whether a worker serves, rests or is suspended as it was before its restart, and should have begun it by now. It wakes the
-// loop when that time comes.
+// loop when that time comes. In runs recorded by an earlier release there is no such time for one that rests.
 func (d disruptions) ignoresRestart(t disruption, s slot) bool {
-	if s.Incarnation > t.From || !s.State.InService() && s.State != lifecycle.Suspended && s.State != lifecycle.Degraded && !(s.Resting && d.passesOverResting()) {
+	if s.Incarnation > t.From || !s.State.InService() && s.State != lifecycle.Suspended && s.State != lifecycle.Degraded && !(s.Resting && d.HasChange("rollout-deadline-resting")) {
 		return false
 	}
 	if wait := t.Since.Add(worker.GrantTimeout(d.Spec) + grantMargin).Sub(d.Now()); wait > 0 {
@@ -154,11 +149,6 @@ func (d disruptions) ignoresRestart(t disruption, s slot) bool {
 		return false
 	}
 	return true
-}
-
-// passesOverResting reports whether this run has a deadline for a worker that rests; runs recorded by an earlier release have none.
-func (d disruptions) passesOverResting() bool {
-	return workflow.GetVersion(d.Ctx, "rollout-deadline-resting", workflow.DefaultVersion, 1) >= 1
 }
 
 // restartWorker restarts one worker on the pool's current spec, in this workflow task or a later one.

@@ -4,8 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"go.temporal.io/sdk/workflow"
-
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
@@ -115,7 +113,7 @@ func (p *pool) slots() []int {
 // workerChanged takes a worker's report. It ignores a late one of an earlier workflow of the same slot, and one that its last report has
 // overtaken: Temporal does not keep the order of signals to another workflow. While a workflow is being started nobody knows which reports are
 // its own; a last one is not, and started drops what another one said.
-func (p *pool) workerChanged(c api.WorkerChanged) {
+func (p *pool) workerChanged(c api.RosterEntry) {
 	s := p.slot(c.Slot)
 	if s == nil && !c.Gone {
 		p.endUnknown(c.Slot)
@@ -129,9 +127,9 @@ func (p *pool) workerChanged(c api.WorkerChanged) {
 		}
 		p.disruptions.reset(s.Slot, c.Incarnation)
 	}
-	p.throttle.countStarts(*s, c.RosterEntry)
+	p.throttle.countStarts(*s, c)
 	removing, starting := s.Removing, s.isStarting()
-	s.RosterEntry = bounded(c.RosterEntry)
+	s.RosterEntry = bounded(c)
 	s.Removing, s.Started = removing, true
 	if starting {
 		s.RunID, s.reporter = "", c.RunID
@@ -140,14 +138,14 @@ func (p *pool) workerChanged(c api.WorkerChanged) {
 
 // wasReset reports whether a worker counts its incarnations from a lower number again, because its workflow was reset: then the report is of a later
 // time than all that the pool knows. Runs recorded by an earlier release ignored what such a worker reported.
-func (p *pool) wasReset(s slot, c api.WorkerChanged) bool {
-	return s.RunID != "" && c.RunID == s.RunID && c.Since.After(s.Since) && workflow.GetVersion(p.Ctx, "reset-workers", workflow.DefaultVersion, 1) >= 1
+func (p *pool) wasReset(s slot, c api.RosterEntry) bool {
+	return s.RunID != "" && c.RunID == s.RunID && c.Since.After(s.Since) && p.HasChange("reset-workers")
 }
 
 // endUnknown ends a worker that is not on the roster: an earlier run started it, and this one was reset to before that, or started again by hand, or
 // continued as new and was scaled down before Temporal had confirmed the start.
 func (p *pool) endUnknown(number int) {
-	if workflow.GetVersion(p.Ctx, "end-unknown-workers", workflow.DefaultVersion, 1) >= 1 {
+	if p.HasChange("end-unknown-workers") {
 		p.signalWorker(number, api.SignalEnd, api.Control{Reason: "its pool does not have this worker", By: "pool"})
 	}
 }
@@ -173,16 +171,16 @@ func (p *pool) processesStarted(m api.ProcessesStarted) {
 		isNews := started.Incarnation > s.Incarnation ||
 			started.Incarnation == s.Incarnation && (s.State == lifecycle.Created || s.State == lifecycle.Pending || s.State == lifecycle.Starting)
 		if !isNews {
-			if s.RunID != "" && (s.Resting || started.Incarnation < s.Incarnation) && workflow.GetVersion(p.Ctx, "reset-workers", workflow.DefaultVersion, 1) >= 1 {
+			if s.RunID != "" && (s.Resting || started.Incarnation < s.Incarnation) && p.HasChange("reset-workers") {
 				p.signalWorker(s.Slot, api.SignalReport, api.Control{By: "pool"})
 			}
 			continue
 		}
-		p.workerChanged(api.WorkerChanged{RosterEntry: api.RosterEntry{
+		p.workerChanged(api.RosterEntry{
 			Slot: started.Slot, State: started.State, Incarnation: started.Incarnation, Host: m.Host, Epoch: m.Epoch, PID: started.PID,
 			Endpoint: m.Endpoint, Since: p.Now(), Reason: started.Reason, SpecVersion: started.SpecVersion, LeaseSeq: max(s.LeaseSeq, started.LeaseSeq),
 			Starts: started.Starts, StartsFailed: started.StartsFailed, RunID: started.RunID,
-		}})
+		})
 	}
 }
 

@@ -24,8 +24,8 @@ func TestAWorkersLastReportIsNotUndoneByAnEarlierOneThatArrivesLater(t *testing.
 		report := api.RosterEntry{RunID: "run", Incarnation: 1, State: lifecycle.Stopping}
 		last := report
 		last.State, last.Gone = lifecycle.Stopped, true
-		p.workerChanged(api.WorkerChanged{RosterEntry: last})
-		p.workerChanged(api.WorkerChanged{RosterEntry: report})
+		p.workerChanged(last)
+		p.workerChanged(report)
 		require.True(t, p.slot(0).Gone)
 		require.Equal(t, lifecycle.Stopped, p.slot(0).State)
 		return nil
@@ -45,7 +45,7 @@ func TestAWorkerThatWasResetReportsALowerIncarnation(t *testing.T) {
 		w().entry.Incarnation = 3
 		late := w().entry
 		late.Since = p.Begin
-		p.env.SignalWorkflow(api.SignalWorkerChanged, api.WorkerChanged{RosterEntry: late})
+		p.env.SignalWorkflow(api.SignalWorkerChanged, late)
 	})
 	p.At(15*time.Second, func() {
 		require.EqualValues(t, 7, p.status().Workers[0].Incarnation, "a report that another one has overtaken")

@@ -5,7 +5,6 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/policy"
-	"github.com/tempool/tempool/policy/fromspec"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -16,7 +15,7 @@ func (p *pool) scaleStatus() *api.ScaleStatus {
 	}
 	load := load(p.Demand)
 	return &api.ScaleStatus{
-		Min: p.Spec.Scale.Min, Max: p.Spec.Scale.Max, Wanted: fromspec.Scale(p.Spec).Wanted(load), Load: load, Reason: p.ScaleReason, Cause: p.ScaleCause,
+		Min: p.Spec.Scale.Min, Max: p.Spec.Scale.Max, Wanted: policy.ScaleOf(p.Spec).Wanted(load), Load: load, Reason: p.ScaleReason, Cause: p.ScaleCause,
 		Demand: p.Demand, Decisions: p.Decisions,
 	}
 }

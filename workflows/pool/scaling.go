@@ -13,7 +13,6 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
-	"github.com/tempool/tempool/policy/fromspec"
 	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/workflows/internal/display"
 	"github.com/tempool/tempool/workflows/internal/failure"
@@ -94,7 +93,7 @@ func (s *scaling) follow() {
 	next := s.expire()
 	load := load(s.Demand)
 	var d policy.ScaleDecision
-	s.Scaling, d = fromspec.Scale(s.Spec).Decide(s.Scaling, s.Size, load, s.Now())
+	s.Scaling, d = policy.ScaleOf(s.Spec).Decide(s.Scaling, s.Size, load, s.Now())
 	s.ScaleReason, s.ScaleCause = d.Reason, string(d.Cause)
 	if d.Delay > 0 {
 		next = min(next, d.Delay)
@@ -175,10 +174,7 @@ func (s *scaling) stopOne(decision api.ScaleDecision) {
 		}
 	}
 	if len(down) > 0 {
-		slices.SortStableFunc(down, func(a, b int) int {
-			return cmp.Or(cmp.Compare(s.members.rankDown(a), s.members.rankDown(b)), cmp.Compare(b, a))
-		})
-		s.release(decision, down[0])
+		s.release(decision, slices.MinFunc(down, s.members.compareDown))
 		return
 	}
 	if len(serving) > 0 {
@@ -222,7 +218,7 @@ func (s *scaling) reserve(decision api.ScaleDecision, serving []int) {
 			pause := min(reservePause<<min(s.Unreserved, 10), reserveMaxPause)
 			s.Unreserved++
 			s.ReserveAt, s.NoneFree = s.Now().Add(pause), display.Truncate(r.Problem, 2*maxReason)
-		case s.Stopping || w == nil || !s.isMember(r.Slot) || fromspec.Scale(s.Spec).Wanted(load(s.Demand)) >= s.Size:
+		case s.Stopping || w == nil || !s.isMember(r.Slot) || policy.ScaleOf(s.Spec).Wanted(load(s.Demand)) >= s.Size:
 			s.signalWorker(r.Slot, api.SignalCheckin, api.CheckinRequest{LeaseID: r.LeaseID, Outcome: api.OutcomeOK})
 		default:
 			w.EndLease = r.LeaseID

@@ -12,12 +12,6 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// startRequest is a worker that waits for the permit to start an incarnation.
-type startRequest struct {
-	Slot        int   `json:"slot"`
-	Incarnation int64 `json:"incarnation"`
-}
-
 // startsPausedReason is the reason of pending workers while the breaker is open.
 const startsPausedReason = "breaker open: at least half of the pool's starts failed within a minute; one worker tests whether starts work again"
 
@@ -88,17 +82,16 @@ func (t throttle) requested(r api.StartRequested) {
 	if t.Stopping || t.slot(r.Slot) == nil {
 		return
 	}
-	request := startRequest{r.Slot, r.Incarnation}
-	if slices.Contains(t.StartRequests, request) {
+	if slices.Contains(t.StartRequests, r) {
 		return // asked again, it keeps its place
 	}
-	t.StartRequests = slices.DeleteFunc(t.StartRequests, func(w startRequest) bool { return w.Slot == r.Slot })
-	t.StartRequests = append(t.StartRequests, request)
+	t.StartRequests = slices.DeleteFunc(t.StartRequests, func(w api.StartRequested) bool { return w.Slot == r.Slot })
+	t.StartRequests = append(t.StartRequests, r)
 }
 
 // release permits the queued starts that may go, oldest first, and wakes the loop for the next one. It reports whether it permitted any.
 func (t throttle) release() bool {
-	t.StartRequests = slices.DeleteFunc(t.StartRequests, func(r startRequest) bool {
+	t.StartRequests = slices.DeleteFunc(t.StartRequests, func(r api.StartRequested) bool {
 		s := t.slot(r.Slot)
 		return s == nil || s.Gone || s.Removing || r.Incarnation < s.Incarnation ||
 			r.Incarnation == s.Incarnation && s.State != lifecycle.Pending && s.State != lifecycle.Created && !s.State.Outcome()

@@ -5,9 +5,7 @@ import (
 	"strings"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
-	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/workflows/internal/display"
 )
 
@@ -51,33 +49,7 @@ func (p *pool) report() (policy.Report, error) {
 	if err != nil {
 		return policy.Report{}, err
 	}
-	facts := policy.PoolFacts{
-		Pool: st.Pool, Size: st.Size, SpecVersion: st.SpecVersion, Stopping: st.Stopping, StartsPaused: st.StartsPaused,
-		MaxMemoryBytes: max(0, int64(st.Spec.Rotation.MaxMemory)), AutoMaxMemory: st.Spec.Rotation.MaxMemory == spec.Auto, At: p.Now(),
-	}
-	if s := st.Scale; s != nil {
-		facts.FollowsDemand = true
-		if s.Cause == string(policy.ScaledToMax) {
-			facts.AboveMax = s.Reason
-		}
-	}
-	if r := st.Rollout; r != nil {
-		facts.Rollout = fmt.Sprintf("%s, %d done and %d to go", r.Reason, r.Done, len(r.Waiting)+len(r.Current))
-		facts.Halted = r.Halted
-	}
-	for _, e := range st.Workers {
-		if e.Gone {
-			continue
-		}
-		health := lifecycle.Unknown // workers do not report it
-		if e.State == lifecycle.Degraded {
-			health = lifecycle.Unhealthy
-		}
-		facts.Workers = append(facts.Workers, policy.WorkerFacts{
-			Worker: p.worker(e.Slot), State: e.State, Health: health, Since: e.Since, Reason: e.Reason, Host: e.Host, Resting: e.Resting,
-		})
-	}
-	return policy.NewReport(facts), nil
+	return policy.NewRosterReport(st, p.Now()), nil
 }
 
 // details is the page that the Web UI shows above the history.

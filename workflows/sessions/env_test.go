@@ -2,7 +2,6 @@ package sessions
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/activity"
-	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 	sdk "go.temporal.io/sdk/worker"
@@ -103,29 +101,13 @@ func (h *fakeHosts) bindings() string {
 	return strings.Join(lines, "\n")
 }
 
-// run executes a workflow until it completes, through as many runs as it takes.
-func (h *fakeHosts) run(name string, input any) (moves api.SessionMoves, err error) {
-	for {
+// execute executes a workflow until it completes, through as many runs as it takes.
+func execute[R any](h *fakeHosts, name string, input R) (moves api.SessionMoves, err error) {
+	err = workflowtest.Execute(h.t, name, input, func() *testsuite.TestWorkflowEnvironment {
 		h.runs++
-		require.Less(h.t, h.runs, 1000, "it continues as new for ever")
 		h.set()
-		h.env.ExecuteWorkflow(name, input)
-		require.True(h.t, h.env.IsWorkflowCompleted())
-		err = h.env.GetWorkflowError()
-		var again *workflow.ContinueAsNewError
-		if !errors.As(err, &again) {
-			break
-		}
-		if name == api.WorkflowEvacuateWorker {
-			var run EvacuateRun
-			require.NoError(h.t, converter.GetDefaultDataConverter().FromPayloads(again.Input, &run))
-			input = run
-		} else {
-			var run RebalanceRun
-			require.NoError(h.t, converter.GetDefaultDataConverter().FromPayloads(again.Input, &run))
-			input = run
-		}
-	}
+		return h.env
+	}, nil)
 	if err == nil {
 		require.NoError(h.t, h.env.GetWorkflowResult(&moves))
 	}

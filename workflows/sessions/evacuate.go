@@ -104,10 +104,8 @@ func (e *evacuation) exclude(ctx workflow.Context, d time.Duration) error {
 	if d == 0 {
 		summary = "allow sessions on " + e.at.worker + " again"
 	}
-	err := e.onHost(ctx, sessionActivity{
-		name: api.ActivityExcludeFromSessions, host: e.at.host, summary: summary,
-		input: api.ExcludeFromSessionsRequest{Worker: e.at.worker, For: spec.Duration(d)},
-	}, nil)
+	err := onHost(e.at.host, api.ActivityExcludeFromSessions, summary,
+		api.ExcludeFromSessionsRequest{Worker: e.at.worker, For: spec.Duration(d)}).Execute(ctx).Get(ctx, nil)
 	if err != nil {
 		return stepError(summary, err)
 	}

@@ -112,10 +112,8 @@ func (m *mover) survey(ctx workflow.Context, session string) (survey, error) {
 		group.Add(1)
 		workflow.Go(ctx, func(ctx workflow.Context) {
 			defer group.Done()
-			failures[i] = m.onHost(ctx, sessionActivity{
-				name: api.ActivitySessionBindings, host: host, summary: "sessions on host " + host,
-				input: api.SessionBindingsRequest{Pool: m.pool, Session: session},
-			}, &answers[i])
+			failures[i] = onHost(host, api.ActivitySessionBindings, "sessions on host "+host,
+				api.SessionBindingsRequest{Pool: m.pool, Session: session}).Execute(ctx).Get(ctx, &answers[i])
 		})
 	}
 	group.Wait(ctx)
@@ -141,10 +139,8 @@ func (m *mover) survey(ctx workflow.Context, session string) (survey, error) {
 
 // page lists sessions bound to a worker.
 func (m *mover) page(ctx workflow.Context, at location, after string, limit int) (r api.SessionBindingsResult, err error) {
-	err = m.onHost(ctx, sessionActivity{
-		name: api.ActivitySessionBindings, host: at.host, summary: "sessions of " + at.worker,
-		input: api.SessionBindingsRequest{Pool: m.pool, Worker: at.worker, After: after, Limit: limit},
-	}, &r)
+	err = onHost(at.host, api.ActivitySessionBindings, "sessions of "+at.worker,
+		api.SessionBindingsRequest{Pool: m.pool, Worker: at.worker, After: after, Limit: limit}).Execute(ctx).Get(ctx, &r)
 	if err != nil {
 		err = stepError("list the sessions of "+at.worker, err)
 	}

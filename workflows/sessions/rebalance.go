@@ -16,10 +16,10 @@ type RebalanceRun struct {
 	api.RebalanceSessionsRequest
 	Progress api.SessionProgress `json:"progress,omitzero"`
 	// Flows are the rest of the plan, grouped by source worker; After is the id after which the next page of the first worker begins.
-	Planned       bool                 `json:"planned,omitempty"`
-	Flows         []policy.SessionFlow `json:"flows,omitempty"`
-	After         string               `json:"after,omitempty"`
-	ContinueEvery int                  `json:"continue_every,omitempty"` // pages, for tests
+	Planned       bool              `json:"planned,omitempty"`
+	Flows         []api.SessionFlow `json:"flows,omitempty"`
+	After         string            `json:"after,omitempty"`
+	ContinueEvery int               `json:"continue_every,omitempty"` // pages, for tests
 }
 
 // rebalancing is one run.

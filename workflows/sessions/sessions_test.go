@@ -21,7 +21,7 @@ func migration(session, to string) api.MigrateSessionRequest {
 func TestAMigrationReleasesBindsAndLoads(t *testing.T) {
 	h := newFakeHosts(t, "a", "a")
 	h.bindWarm("t/0", "s", "other")
-	moves, err := h.run(api.WorkflowMigrateSession, migration("s", "t/1"))
+	moves, err := execute(h, api.WorkflowMigrateSession, migration("s", "t/1"))
 	require.NoError(t, err)
 	require.Equal(t, []string{"look", "release t/0 s", "bind t/1 s", "load t/1 s"}, h.steps)
 	require.Equal(t, "a: other on t/0, warm true\na: s on t/1, warm true", h.bindings())
@@ -32,7 +32,7 @@ func TestAMigrationToAnotherHostLeavesNoBindingBehind(t *testing.T) {
 	h := newFakeHosts(t, "a", "b", "c")
 	h.bindWarm("t/0", "s")
 	h.bindWarm("t/2", "s") // calls came by both gateways
-	_, err := h.run(api.WorkflowMigrateSession, migration("s", "t/1"))
+	_, err := execute(h, api.WorkflowMigrateSession, migration("s", "t/1"))
 	require.NoError(t, err)
 	require.Equal(t, "b: s on t/1, warm true", h.bindings())
 	require.False(t, h.warm["t/0 s"] || h.warm["t/2 s"])
@@ -40,16 +40,16 @@ func TestAMigrationToAnotherHostLeavesNoBindingBehind(t *testing.T) {
 
 func TestASessionWithoutAWorkerIsBoundAndLoaded(t *testing.T) {
 	h := newFakeHosts(t, "a", "a")
-	_, err := h.run(api.WorkflowMigrateSession, migration("s", "t/1"))
+	_, err := execute(h, api.WorkflowMigrateSession, migration("s", "t/1"))
 	requireCode(t, err, api.CodeSessionNotFound)
 	h.known["s"], h.steps = true, nil
-	moves, err := h.run(api.WorkflowMigrateSession, migration("s", "t/1"))
+	moves, err := execute(h, api.WorkflowMigrateSession, migration("s", "t/1"))
 	require.NoError(t, err)
 	require.Equal(t, []string{"look", "bind t/1 s", "load t/1 s"}, h.steps)
 	require.Equal(t, []api.SessionFlow{{To: "t/1", Count: 1}}, moves.Flows)
 
 	h.steps = nil
-	moves, err = h.run(api.WorkflowMigrateSession, migration("s", "t/1"))
+	moves, err = execute(h, api.WorkflowMigrateSession, migration("s", "t/1"))
 	require.NoError(t, err)
 	require.Equal(t, []string{"look"}, h.steps, "it is there already")
 	require.NotEmpty(t, moves.Note)
@@ -81,7 +81,7 @@ func TestAMigrationThatFailsAtAnyStepIsUndone(t *testing.T) {
 							}
 							return permanentError(step)
 						}
-						_, err := h.run(api.WorkflowMigrateSession, migration("s", "t/1"))
+						_, err := execute(h, api.WorkflowMigrateSession, migration("s", "t/1"))
 						require.True(t, done)
 						if cancelled {
 							require.True(t, temporal.IsCanceledError(err), "%v", err)
@@ -108,7 +108,7 @@ func TestAHookThatRefusesKeepsTheSessionWhereItWas(t *testing.T) {
 			}
 			return nil
 		}
-		_, err := h.run(api.WorkflowMigrateSession, migration("s", "t/1"))
+		_, err := execute(h, api.WorkflowMigrateSession, migration("s", "t/1"))
 		requireCode(t, err, api.CodeWorkerError)
 		require.ErrorContains(t, err, "not now")
 		require.Equal(t, before, h.bindings())
@@ -121,7 +121,7 @@ func TestAWorkerThatDidNotComeFreeIsNotDisturbedAgain(t *testing.T) {
 	h.failHook = func(_, _, session string) *api.SessionFailure {
 		return &api.SessionFailure{Session: session, Code: api.CodeBusy, Reason: "leased"}
 	}
-	_, err := h.run(api.WorkflowMigrateSession, migration("s", "t/1"))
+	_, err := execute(h, api.WorkflowMigrateSession, migration("s", "t/1"))
 	requireCode(t, err, api.CodeBusy)
 	require.Equal(t, []string{"look", "release t/0 s"}, h.steps)
 }
@@ -135,7 +135,7 @@ func TestAMigrationReportsWhatCannotBeUndone(t *testing.T) {
 		}
 		return nil
 	}
-	_, err := h.run(api.WorkflowMigrateSession, migration("s", "t/1"))
+	_, err := execute(h, api.WorkflowMigrateSession, migration("s", "t/1"))
 	requireCode(t, err, api.CodeWorkerCrashed)
 	require.ErrorContains(t, err, "not undone: it is no longer bound to t/0: bind is broken")
 	require.Empty(t, h.bindings(), "it is at least not bound to a worker that could not load it")
@@ -146,12 +146,12 @@ func TestAnImpossibleMigrationTouchesNothing(t *testing.T) {
 	h.workers[2].State, h.workers[2].InService = lifecycle.Pending, false
 	h.bindWarm("t/0", "s")
 	for to, code := range map[string]api.Code{"t/7": api.CodeWorkerNotFound, "u/1": api.CodeInvalid, "1": api.CodeInvalid, "t/2": api.CodeNoWorkers} {
-		_, err := h.run(api.WorkflowMigrateSession, migration("s", to))
+		_, err := execute(h, api.WorkflowMigrateSession, migration("s", to))
 		requireCode(t, err, code)
 	}
-	_, err := h.run(api.WorkflowMigrateSession, migration("", "t/1"))
+	_, err := execute(h, api.WorkflowMigrateSession, migration("", "t/1"))
 	requireCode(t, err, api.CodeInvalid)
-	_, err = h.run(api.WorkflowMigrateSession, api.MigrateSessionRequest{Pool: "T!"})
+	_, err = execute(h, api.WorkflowMigrateSession, api.MigrateSessionRequest{Pool: "T!"})
 	requireCode(t, err, api.CodeInvalid)
 	require.NotContains(t, h.steps, "release t/0 s")
 }
@@ -167,7 +167,7 @@ func TestAnEvacuationSpreadsTheSessionsEvenlyAndKeepsOthersOff(t *testing.T) {
 		h.bindWarm("t/1", sessionIDs("x", 100)...)
 		run := evacuationOf(0)
 		run.ContinueEvery = every
-		moves, err := h.run(api.WorkflowEvacuateWorker, run)
+		moves, err := execute(h, api.WorkflowEvacuateWorker, run)
 		require.NoError(t, err)
 		require.Equal(t, map[string]int{"t/1": 600, "t/2": 600, "t/3": 600}, h.counts())
 		require.Equal(t, 1700, moves.Moved)
@@ -189,7 +189,7 @@ func TestAnEvacuationRetriesAndThenReportsWhatCannotMove(t *testing.T) {
 		refusals[session]++
 		return &api.SessionFailure{Session: session, Code: api.CodeWorkerError, Reason: "failHook"}
 	}
-	moves, err := h.run(api.WorkflowEvacuateWorker, evacuationOf(0))
+	moves, err := execute(h, api.WorkflowEvacuateWorker, evacuationOf(0))
 	require.NoError(t, err)
 	require.Equal(t, 9, moves.Moved)
 	require.Equal(t, 1, moves.Skipped)
@@ -209,7 +209,7 @@ func TestAWorkerThatCannotLoadGetsNoneAndTheOthersTakeThem(t *testing.T) {
 		}
 		return nil
 	}
-	moves, err := h.run(api.WorkflowEvacuateWorker, evacuationOf(0))
+	moves, err := execute(h, api.WorkflowEvacuateWorker, evacuationOf(0))
 	require.NoError(t, err)
 	require.Equal(t, 40, moves.Moved)
 	require.Equal(t, map[string]int{"t/2": 40}, h.counts())
@@ -228,7 +228,7 @@ func TestACancelledEvacuationUndoesWhatIsOnItsWayAndLetsSessionsInAgain(t *testi
 		}
 		return nil
 	}
-	_, err := h.run(api.WorkflowEvacuateWorker, evacuationOf(0))
+	_, err := execute(h, api.WorkflowEvacuateWorker, evacuationOf(0))
 	require.True(t, temporal.IsCanceledError(err), "%v", err)
 	require.Equal(t, map[string]int{"t/0": 100, "t/1": 500}, h.counts())
 	require.NotContains(t, h.bindings(), "warm false")
@@ -241,21 +241,21 @@ func TestAnEvacuationNeedsAWorkerToTakeTheSessions(t *testing.T) {
 	h.excluded["t/2"] = time.Minute // it is evacuated, too
 	h.bindWarm("t/0", "s")
 	before := h.bindings()
-	_, err := h.run(api.WorkflowEvacuateWorker, evacuationOf(0))
+	_, err := execute(h, api.WorkflowEvacuateWorker, evacuationOf(0))
 	requireCode(t, err, api.CodeNoWorkers)
 	require.Equal(t, before, h.bindings())
 	require.Zero(t, h.excluded["t/0"])
 
-	_, err = h.run(api.WorkflowEvacuateWorker, evacuationOf(9))
+	_, err = execute(h, api.WorkflowEvacuateWorker, evacuationOf(9))
 	requireCode(t, err, api.CodeWorkerNotFound)
 	tooLong := evacuationOf(0)
 	span := spec.Duration(48 * time.Hour)
 	tooLong.ExcludeFor = &span
-	_, err = h.run(api.WorkflowEvacuateWorker, tooLong)
+	_, err = execute(h, api.WorkflowEvacuateWorker, tooLong)
 	requireCode(t, err, api.CodeInvalid)
 
 	h.workers[0].State, h.workers[0].InService = lifecycle.Failed, false
-	moves, err := h.run(api.WorkflowEvacuateWorker, evacuationOf(0))
+	moves, err := execute(h, api.WorkflowEvacuateWorker, evacuationOf(0))
 	require.NoError(t, err)
 	require.Contains(t, moves.Note, "no process")
 }
@@ -267,14 +267,14 @@ func TestARebalancingMovesTheFewest(t *testing.T) {
 		h.bindWarm("t/1", sessionIDs("x", 101)...)
 		h.bindWarm("t/2", sessionIDs("y", 699)...)
 		run := RebalanceRun{RebalanceSessionsRequest: api.RebalanceSessionsRequest{Pool: "t"}, ContinueEvery: every}
-		moves, err := h.run(api.WorkflowRebalanceSessions, run)
+		moves, err := execute(h, api.WorkflowRebalanceSessions, run)
 		require.NoError(t, err)
 		require.Equal(t, map[string]int{"t/0": 525, "t/1": 525, "t/2": 525, "t/3": 525}, h.counts())
 		require.Equal(t, 1300-525+699-525, moves.Moved)
 		require.NotContains(t, h.bindings(), "warm false")
 		require.Equal(t, map[int]bool{0: false, 1: true}[every], h.runs > 1)
 
-		again, err := h.run(api.WorkflowRebalanceSessions, run)
+		again, err := execute(h, api.WorkflowRebalanceSessions, run)
 		require.NoError(t, err)
 		require.Zero(t, again.Moved)
 		require.NotEmpty(t, again.Note)
@@ -295,7 +295,7 @@ func TestACancelledRebalancingUndoesWhatIsOnItsWayAndEnds(t *testing.T) {
 			}
 			return nil
 		}
-		_, err := h.run(api.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: api.RebalanceSessionsRequest{Pool: "t"}, ContinueEvery: every})
+		_, err := execute(h, api.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: api.RebalanceSessionsRequest{Pool: "t"}, ContinueEvery: every})
 		require.True(t, temporal.IsCanceledError(err), "%v", err)
 		require.Equal(t, 1, h.runs)
 		require.Equal(t, map[string]int{"t/0": 2000}, h.counts())
@@ -308,12 +308,12 @@ func TestARebalancingFollowsWeightsAndLeavesTheOthersAlone(t *testing.T) {
 	h.bindWarm("t/0", sessionIDs("s", 90)...)
 	h.bindWarm("t/3", sessionIDs("x", 7)...)
 	request := api.RebalanceSessionsRequest{Pool: "t", Weights: map[int]int{0: 1, 1: 2}}
-	_, err := h.run(api.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: request})
+	_, err := execute(h, api.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: request})
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"t/0": 30, "t/1": 60, "t/3": 7}, h.counts())
 
 	h.excluded["t/2"] = time.Minute
-	_, err = h.run(api.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: api.RebalanceSessionsRequest{Pool: "t"}})
+	_, err = execute(h, api.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: api.RebalanceSessionsRequest{Pool: "t"}})
 	require.NoError(t, err)
 	require.Equal(t, 0, h.counts()["t/2"], "an evacuated worker gets none")
 
@@ -321,11 +321,11 @@ func TestARebalancingFollowsWeightsAndLeavesTheOthersAlone(t *testing.T) {
 		api.CodeWorkerNotFound: {9: 1}, api.CodeInvalid: {0: -1},
 	} {
 		request.Weights = weights
-		_, err = h.run(api.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: request})
+		_, err = execute(h, api.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: request})
 		requireCode(t, err, code)
 	}
 	request.Weights = map[int]int{0: 0, 1: 0}
-	_, err = h.run(api.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: request})
+	_, err = execute(h, api.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: request})
 	requireCode(t, err, api.CodeInvalid)
 	require.ErrorContains(t, err, policy.ErrSessions.Error())
 }
@@ -339,7 +339,7 @@ func TestARebalancingTakesOthersForThoseThatCannotMove(t *testing.T) {
 		}
 		return nil
 	}
-	moves, err := h.run(api.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: api.RebalanceSessionsRequest{Pool: "t"}})
+	moves, err := execute(h, api.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: api.RebalanceSessionsRequest{Pool: "t"}})
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"t/0": 5, "t/1": 5}, h.counts())
 	require.Equal(t, 2, moves.Skipped)
@@ -363,7 +363,7 @@ func TestASessionWorkflowThatCannotStartReturnsACodedError(t *testing.T) {
 				}
 				return nil
 			}
-			_, err := h.run(name, input)
+			_, err := execute(h, name, input)
 			requireCode(t, err, api.CodePoolNotFound)
 			require.ErrorContains(t, err, ": there is none")
 			require.Equal(t, before, h.bindings())

@@ -25,28 +25,14 @@ type transfer struct {
 	sessions []string
 }
 
-// sessionActivity is one activity of a transfer.
-type sessionActivity struct {
-	name, host, summary string
-	input               any
-	// hooks is how long the program's hooks may take in all; 0 for an activity that runs none.
-	hooks time.Duration
-}
-
 // stepTimeout bounds an activity that runs no hook.
 const stepTimeout = 30 * time.Second
 
-// onHost executes an activity on its host. The activities are idempotent, so they are retried if an agent is lost; a host that does not take
-// one in time fails it.
-func (m *mover) onHost(ctx workflow.Context, s sessionActivity, result any) error {
-	o := workflow.ActivityOptions{
-		TaskQueue: api.HostQueue(s.host), ScheduleToStartTimeout: loop.HostTimeout, StartToCloseTimeout: stepTimeout + s.hooks, WaitForCancellation: true,
-		RetryPolicy: &temporal.RetryPolicy{InitialInterval: time.Second, MaximumAttempts: 3}, Summary: s.summary,
-	}
-	if s.hooks > 0 {
-		o.HeartbeatTimeout = loop.HeartbeatTimeout
-	}
-	return workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, o), s.name, s.input).Get(ctx, result)
+// onHost is an activity on a host. The activities are idempotent, so they are retried if an agent is lost; a host that does not take one in time fails it.
+func onHost(host, name, summary string, input any) loop.Activity {
+	activity := loop.OnHost(host, name, summary, stepTimeout, input)
+	activity.WaitForCancellation, activity.Retry = true, &temporal.RetryPolicy{InitialInterval: time.Second, MaximumAttempts: 3}
+	return activity
 }
 
 // transfer releases sessions on their old workers, binds them to the new one, and loads them there. Sessions that fail are restored, even when
@@ -82,7 +68,7 @@ func (m *mover) transfer(ctx workflow.Context, c transfer) (moved []string, skip
 		lose(slices.DeleteFunc(failures, func(f api.SessionFailure) bool { return !mayHaveRun(f) }), reload)
 	}
 	if len(going) > 0 {
-		failures, err := m.bind(ctx, c, going)
+		failures, err := bind(ctx, c, going)
 		if err != nil {
 			lose(failuresOf(going, nil, err), back)
 		}
@@ -92,7 +78,7 @@ func (m *mover) transfer(ctx workflow.Context, c transfer) (moved []string, skip
 		if from.host == c.to.host || len(going) == 0 {
 			continue
 		}
-		lose(failuresOf(going, nil, m.unbind(ctx, from, going)), back)
+		lose(failuresOf(going, nil, unbind(ctx, from, going)), back)
 	}
 	if len(going) > 0 {
 		result, err := m.hook(ctx, api.ActivityLoadSessions, c.to, going)
@@ -155,14 +141,14 @@ func (m *mover) rebind(ctx workflow.Context, c transfer, released []bool, sessio
 	lasting, _ := workflow.NewDisconnectedContext(ctx)
 	unbound := false // on the new worker's host
 	for _, from := range c.from {
-		_, err := m.bind(lasting, transfer{from: []location{c.to}, to: from}, sessions)
+		_, err := bind(lasting, transfer{from: []location{c.to}, to: from}, sessions)
 		if err != nil {
 			notUndone = join(notUndone, "it is no longer bound to "+from.worker+": "+display.Shorten(failure.Reason(err)))
 		}
 		unbound = unbound || err == nil && from.host == c.to.host
 	}
 	if !unbound {
-		if err := m.unbind(lasting, c.to, sessions); err != nil {
+		if err := unbind(lasting, c.to, sessions); err != nil {
 			notUndone = join(notUndone, "it may still be bound to "+c.to.worker+": "+display.Shorten(failure.Reason(err)))
 		}
 	}
@@ -184,14 +170,15 @@ func (m *mover) hook(ctx workflow.Context, name string, at location, sessions []
 	if name == api.ActivityLoadSessions {
 		verb = "load"
 	}
-	err = m.onHost(ctx, sessionActivity{
-		name: name, host: at.host, summary: fmt.Sprintf("%s %s %s", at.worker, verb, describe(sessions)), hooks: time.Duration(len(sessions)) * m.hookTime,
-		input: api.SessionHooksRequest{Worker: at.worker, Sessions: sessions, Timeout: spec.Duration(m.hookTime)},
-	}, &result)
+	activity := onHost(at.host, name, fmt.Sprintf("%s %s %s", at.worker, verb, describe(sessions)),
+		api.SessionHooksRequest{Worker: at.worker, Sessions: sessions, Timeout: spec.Duration(m.hookTime)})
+	activity.StartToClose += time.Duration(len(sessions)) * m.hookTime
+	activity.Heartbeat = loop.HeartbeatTimeout
+	err = activity.Execute(ctx).Get(ctx, &result)
 	return result, err
 }
 
-func (m *mover) bind(ctx workflow.Context, c transfer, sessions []string) ([]api.SessionFailure, error) {
+func bind(ctx workflow.Context, c transfer, sessions []string) ([]api.SessionFailure, error) {
 	var result api.BindSessionsResult
 	from := c.source()
 	for _, old := range c.from {
@@ -199,18 +186,14 @@ func (m *mover) bind(ctx workflow.Context, c transfer, sessions []string) ([]api
 			from = old.worker
 		}
 	}
-	err := m.onHost(ctx, sessionActivity{
-		name: api.ActivityBindSessions, host: c.to.host, summary: fmt.Sprintf("bind %s to %s", describe(sessions), c.to.worker),
-		input: api.BindSessionsRequest{From: from, To: c.to.worker, Sessions: sessions},
-	}, &result)
+	err := onHost(c.to.host, api.ActivityBindSessions, fmt.Sprintf("bind %s to %s", describe(sessions), c.to.worker),
+		api.BindSessionsRequest{From: from, To: c.to.worker, Sessions: sessions}).Execute(ctx).Get(ctx, &result)
 	return result.Failed, err
 }
 
-func (m *mover) unbind(ctx workflow.Context, at location, sessions []string) error {
-	return m.onHost(ctx, sessionActivity{
-		name: api.ActivityUnbindSessions, host: at.host, summary: fmt.Sprintf("unbind %s from %s", describe(sessions), at.worker),
-		input: api.UnbindSessionsRequest{Worker: at.worker, Sessions: sessions},
-	}, nil)
+func unbind(ctx workflow.Context, at location, sessions []string) error {
+	return onHost(at.host, api.ActivityUnbindSessions, fmt.Sprintf("unbind %s from %s", describe(sessions), at.worker),
+		api.UnbindSessionsRequest{Worker: at.worker, Sessions: sessions}).Execute(ctx).Get(ctx, nil)
 }
 
 func describe(sessions []string) string {

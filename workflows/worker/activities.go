@@ -9,7 +9,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/policy/fromspec"
+	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/workflows/internal/loop"
 )
@@ -37,28 +37,31 @@ var retrySuspend = &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCo
 // activities starts every activity of a worker; no other code does.
 type activities struct{ *worker }
 
-// start is the Start of an incarnation under a spec.
-func (a activities) start(incarnation int64, sp spec.Spec, summary string) loop.Activity {
+// startRequest asks for an incarnation under a spec.
+func (a activities) startRequest(incarnation int64, sp spec.Spec) api.StartRequest {
+	return api.StartRequest{
+		Process: a.processOf(incarnation), Spec: sp, KeepIncarnations: a.surge.drainingNumbers(),
+		RunID: workflow.GetInfo(a.Ctx).FirstRunID, Rules: a.rotator.rulesOfNext(sp), Replaced: a.replaced(),
+	}
+}
+
+func (a activities) start(request api.StartRequest, summary string) loop.Activity {
+	pool := request.Spec.Pool
 	return loop.Activity{
-		Name: api.ActivityStart, Queue: api.StartQueue(sp.Pool), Summary: summary,
-		ScheduleToStart: placementTimeout, StartToClose: sp.Start.Timeout.D() + slack, WaitForCancellation: true,
-		Heartbeat: max(loop.HeartbeatTimeout, time.Duration(sp.Pool.Size)*startHeartbeatEach),
-		Input: api.StartRequest{
-			Process: a.processOf(incarnation), Spec: sp, KeepIncarnations: a.surge.drainingNumbers(),
-			RunID: workflow.GetInfo(a.Ctx).FirstRunID, Rules: a.rotator.rulesOfNext(sp), Replaced: a.replaced(),
-		},
+		Name: api.ActivityStart, Queue: api.StartQueue(pool), Summary: summary, Input: request,
+		ScheduleToStart: placementTimeout, StartToClose: request.Spec.Start.Timeout.D() + slack, WaitForCancellation: true,
+		Heartbeat: max(loop.HeartbeatTimeout, time.Duration(pool.Size)*startHeartbeatEach),
 	}
 }
 
 // startProcess starts the current incarnation. Temporal may attempt it several times; the activity sets each delay.
 func (a activities) startProcess(attempts int) {
-	activity := a.start(a.Machine.Incarnation, a.Spec, fmt.Sprintf("start incarnation %d of %s", a.Machine.Incarnation, a.name()))
-	activity.StartToClose += fromspec.Recovery(a.Spec).Probation(a.Failures+attempts-1, true)
-	request := activity.Input.(api.StartRequest)
+	request := a.startRequest(a.Machine.Incarnation, a.Spec)
 	request.MaxAttempts, request.Failures, request.ShortLived = attempts, a.Failures, a.ShortLived
 	request.Announce = a.reporter.announce()
 	a.starter.announcing = request.Announce != nil
-	activity.Input = request
+	activity := a.start(request, fmt.Sprintf("start incarnation %d of %s", a.Machine.Incarnation, a.name()))
+	activity.StartToClose += policy.Recovery(a.Spec.Recovery).Probation(a.Failures+attempts-1, true)
 	if attempts > 1 {
 		activity.Retry = &temporal.RetryPolicy{MaximumAttempts: int32(attempts), InitialInterval: lostAttemptDelay, BackoffCoefficient: 1}
 	}
@@ -67,12 +70,10 @@ func (a activities) startProcess(attempts int) {
 
 // startSuccessor starts an incarnation beside the current one. Cancelling ctx cancels it.
 func (a activities) startSuccessor(ctx workflow.Context, incarnation int64, sp spec.Spec) workflow.Future {
-	activity := a.start(incarnation, sp, fmt.Sprintf("start incarnation %d of %s to replace incarnation %d", incarnation, a.name(), a.Machine.Incarnation))
-	request := activity.Input.(api.StartRequest)
+	request := a.startRequest(incarnation, sp)
 	request.KeepIncarnations = append(request.KeepIncarnations, a.Machine.Incarnation)
 	request.Replaced = a.replacedBySuccessor()
-	activity.Input = request
-	return activity.Execute(ctx)
+	return a.start(request, fmt.Sprintf("start incarnation %d of %s to replace incarnation %d", incarnation, a.name(), a.Machine.Incarnation)).Execute(ctx)
 }
 
 // claimSuccessor has the agent that took over the successor observe it, as its start has set. An agent kills what nobody claims.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
-	"github.com/tempool/tempool/policy/fromspec"
+	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/workflows/internal/failure"
 	"github.com/tempool/tempool/workflows/internal/loop"
 )
@@ -41,7 +41,7 @@ func (s *starter) replayAttempts(r *loop.Result[api.StartResult]) {
 		if s.Machine.State != lifecycle.Starting { // it was stopped meanwhile, which ends its transitions
 			continue
 		}
-		s.Failures = fromspec.Recovery(s.Spec).CountFailure(s.Failures, 0)
+		s.Failures = policy.Recovery(s.Spec.Recovery).CountFailure(s.Failures, 0)
 		at := s.clampTime(attempt.Ended)
 		s.transitionAt(lifecycle.Event{Kind: lifecycle.StartFailed, Reason: attempt.Reason}, at)
 		s.Cause = api.CauseStartFailed

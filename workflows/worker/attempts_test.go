@@ -20,10 +20,7 @@ import (
 
 // triesOf are so many failed tries from an incarnation on, each of a second, sent as a host does.
 func triesOf(r api.StartRequest, n int, now time.Time) []api.FailedAttempt {
-	recovery := policy.Recovery{
-		MaxConsecutiveFailures: r.Spec.Recovery.MaxConsecutiveFailures, BackoffInitial: r.Spec.Recovery.BackoffInitial.D(),
-		BackoffMax: r.Spec.Recovery.BackoffMax.D(), BackoffMultiplier: r.Spec.Recovery.BackoffMultiplier,
-	}
+	recovery := policy.Recovery(r.Spec.Recovery)
 	var tries []api.FailedAttempt
 	at := now.Add(-time.Minute)
 	for i := range n {
@@ -155,7 +152,7 @@ func TestAWorkerThatTestsTheBreakerRetriesWithoutPermitsAndReportsTheResult(t *t
 			require.Len(t, s.signalsOf(api.SignalStartRequested), 1, "it asked once")
 			var story []string
 			for _, m := range s.signalsOf(api.SignalWorkerChanged) {
-				e := m.(api.WorkerChanged)
+				e := m.(api.RosterEntry)
 				story = append(story, fmt.Sprintf("%s #%d", e.State, e.Incarnation))
 			}
 			// The stage takes messages of one moment in any order.

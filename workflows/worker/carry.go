@@ -13,6 +13,7 @@ import (
 
 // CarriedState is what was under way when the previous run ended.
 type CarriedState struct {
+	// Requests are to be carried out, at most one of each kind.
 	Requests []PendingRequest `json:"requests,omitempty"`
 	Unsent   []loop.Message   `json:"unsent,omitempty"` // signals to the pool
 	// ResetLease is the expired lease after which the process is being reset.
@@ -58,7 +59,7 @@ func (w *worker) carry() *Run {
 		w.ResetLease = ""
 	}
 	w.surge.carry()
-	w.Requests, w.Unsent = w.requests.pending(), w.Undelivered()
+	w.Unsent = w.Undelivered()
 	return w.Run
 }
 
@@ -74,14 +75,10 @@ func (w *worker) giveUpStart() {
 
 // takeOver resumes what was in progress when the previous run ended.
 func (w *worker) takeOver() {
-	w.requests.restore(w.Requests)
 	w.Resend(w.Unsent)
-	w.Requests, w.Unsent = nil, nil
+	w.Unsent = nil
 	if w.ResetLease != "" {
 		w.activities.reset(w.ResetLease)
 	}
 	w.surge.resume()
 }
-
-// overLength reports whether the history is so long that new leases have to wait for the next run.
-func (w *worker) overLength() bool { return w.IsOverdue() }

@@ -113,7 +113,7 @@ func TestAnOverdueRunContinuesWhateverIsUnderWay(t *testing.T) {
 			}
 			runs := 0
 			s.At(c.overdue-time.Millisecond, func() { runs = s.runs })
-			s.overdueAt(c.overdue)
+			s.OverdueAt(c.overdue)
 			s.At(c.overdue+10*time.Second, func() { require.Equal(t, runs+1, s.runs, "the run continues as new") })
 			s.At(c.checkAt, func() {
 				c.check(t, s, s.state())

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"go.temporal.io/sdk/workflow"
-
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
@@ -17,9 +15,9 @@ const drainSlack = 250 * time.Millisecond
 // drain grants no lease and waits for the calls in flight, at most rotation.drain_timeout.
 func (w *worker) drain() bool {
 	w.absorbRequests()
-	if r := w.requests.stop.take(); r.wanted {
-		w.restIf(r.rest)
-		w.transition(lifecycle.Stop, r.reason)
+	if r := w.takeRequest(api.SignalStop); r != nil {
+		w.restIf(r.Rest)
+		w.transition(lifecycle.Stop, r.Reason)
 		return true
 	}
 	w.tasks.watch.Take()
@@ -75,7 +73,7 @@ func (w *worker) drain() bool {
 // endsUnswitched reports whether the worker ends with this incarnation, although its successor is ready. Runs recorded by an earlier release switched to
 // that, and served on.
 func (w *worker) endsUnswitched() bool {
-	return w.Ending && workflow.GetVersion(w.Ctx, "end-unswitched", workflow.DefaultVersion, 1) >= 1
+	return w.Ending && w.HasChange("end-unswitched")
 }
 
 // drainUntil is when the drain of this incarnation times out.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
 )
 
 // What an earlier release did in a run must be done again when its history is replayed, also with the answers of hosts that had a newer release.
@@ -61,6 +62,23 @@ func TestARunOfAnEarlierReleaseDoesWhatThatDid(t *testing.T) {
 		}, func(t *testing.T, s *workerEnv) {
 			require.Equal(t, []lifecycle.EventKind{lifecycle.Start, lifecycle.StartFailed, lifecycle.Start, lifecycle.StartSucceeded}, s.events()[:4])
 		}},
+		"a pool that asks gets no report": {"answers-pool", func(s *workerEnv) Run {
+			s.At(time.Minute, s.signal(api.SignalReport, api.Control{By: "pool"}))
+			return inPool(func(*spec.Spec) {})
+		}, func(t *testing.T, s *workerEnv) {
+			require.Len(t, s.signalsOf(api.SignalWorkerChanged), 1, "that it serves")
+		}},
+		"a resumption that the host has refused counts": {"later-turns", func(s *workerEnv) Run {
+			s.onResume = func(r api.ResumeRequest) (api.ResumeResult, error) {
+				if r.Turn < 5 {
+					return api.ResumeResult{LaterTurn: 5}, nil
+				}
+				return api.ResumeResult{}, nil
+			}
+			s.At(time.Second, s.signal(api.SignalSuspend, api.Control{}))
+			s.At(2*time.Second, s.signal(api.SignalResume, api.Control{}))
+			return standalone()
+		}, func(t *testing.T, s *workerEnv) { require.Len(t, s.resumes, 1) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newWorkerEnv(t)

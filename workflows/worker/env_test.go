@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -118,24 +117,13 @@ func newWorkerEnv(t *testing.T) *workerEnv {
 // run executes the workflow until it completes, through as many runs as it takes.
 func (s *workerEnv) run(run Run) {
 	now := s.Begin
-	for {
+	err := workflowtest.Execute(s.t, api.WorkflowWorker, &run, func() *testsuite.TestWorkflowEnvironment {
 		s.runs++
-		require.Less(s.t, s.runs, 2000, "the worker continues as new for ever")
 		s.set(now)
-		s.env.ExecuteWorkflow(api.WorkflowWorker, &run)
-		require.True(s.t, s.env.IsWorkflowCompleted(), "the worker did not end")
-		err := s.env.GetWorkflowError()
-		var again *workflow.ContinueAsNewError
-		if !errors.As(err, &again) {
-			require.NoError(s.t, err)
-			s.RequireDone(s.t)
-			return
-		}
-		run = Run{}
-		require.NoError(s.t, converter.GetDefaultDataConverter().FromPayloads(again.Input, &run))
-		s.stateSize = len(again.Input.GetPayloads()[0].GetData())
-		now = s.env.Now()
-	}
+		return s.env
+	}, func(_ **Run, size int) { s.stateSize, now = size, s.env.Now() })
+	require.NoError(s.t, err)
+	s.RequireDone(s.t)
 }
 
 func (s *workerEnv) set(now time.Time) {
@@ -319,20 +307,6 @@ func (s *workerEnv) signal(name string, payload any) func() {
 }
 
 func (s *workerEnv) cancel() { s.env.CancelWorkflow() }
-
-// overdueAt makes the history of the current run as long as the server suggests, and twice as long a moment later, by signals that the worker
-// does not know.
-func (s *workerEnv) overdueAt(at time.Duration) {
-	s.At(at, func() {
-		s.env.SetContinueAsNewSuggested(true)
-		s.env.SetCurrentHistoryLength(4096)
-		s.env.SignalWorkflow("noise", nil)
-	})
-	s.At(at+time.Millisecond, func() {
-		s.env.SetCurrentHistoryLength(2 * 4096)
-		s.env.SignalWorkflow("noise", nil)
-	})
-}
 
 func ask[T any](s *workerEnv, query string) (answer T) {
 	s.t.Helper()

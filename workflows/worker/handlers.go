@@ -7,6 +7,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/workflows/internal/display"
 	"github.com/tempool/tempool/workflows/internal/failure"
 	"github.com/tempool/tempool/workflows/internal/loop"
 )
@@ -14,17 +15,15 @@ import (
 // register sets the handlers of all signals, queries and updates, before anything else runs.
 func (w *worker) register(ctx workflow.Context) error {
 	w.registerSignals()
-	if err := workflow.SetQueryHandler(ctx, api.QueryState, w.reporter.state); err != nil {
-		return err
-	}
-	if err := workflow.SetQueryHandler(ctx, api.QueryMetrics, w.reporter.metrics); err != nil {
-		return err
-	}
-	if err := workflow.SetQueryHandler(ctx, api.QueryHistory, w.reporter.history); err != nil {
-		return err
-	}
-	if err := workflow.SetQueryHandler(ctx, api.QuerySpec, w.reporter.spec); err != nil {
-		return err
+	for _, query := range []struct {
+		name    string
+		handler any
+	}{
+		{api.QueryState, w.reporter.state}, {api.QueryMetrics, w.reporter.metrics}, {api.QueryHistory, w.reporter.history}, {api.QuerySpec, w.reporter.spec},
+	} {
+		if err := workflow.SetQueryHandler(ctx, query.name, query.handler); err != nil {
+			return err
+		}
 	}
 	return w.registerUpdates(ctx) // last: a waiting update is delivered at once
 }
@@ -56,10 +55,16 @@ func (w *worker) registerSignals() {
 	onSignal(w, api.SignalCheckin, w.leases.checkin)
 	onSignal(w, api.SignalCheckout, w.leases.checkoutSignal)
 	onSignal(w, api.SignalWithdrawCheckout, w.leases.withdraw)
-	onOrder(w, api.SignalDrain, func(c api.Control) { w.requests.drain, w.RestOrderedAt = requested(c.Reason, c.By, true), w.Now() })
-	onOrder(w, api.SignalStop, func(c api.Control) { w.requests.stop, w.RestOrderedAt = requested(c.Reason, c.By, true), w.Now() })
+	for _, kind := range []string{api.SignalDrain, api.SignalStop} {
+		onOrder(w, kind, func(c api.Control) {
+			w.addRequest(PendingRequest{Kind: kind, Reason: display.Attributed(c.Reason, c.By), Rest: true})
+			w.RestOrderedAt = w.Now()
+		})
+	}
 	onOrder(w, api.SignalSuspend, w.suspender.request)
-	onOrder(w, api.SignalResume, func(c api.Control) { w.requests.resume = requested(c.Reason, c.By, false) })
+	onOrder(w, api.SignalResume, func(c api.Control) {
+		w.addRequest(PendingRequest{Kind: api.SignalResume, Reason: display.Attributed(c.Reason, c.By)})
+	})
 	onOrder(w, api.SignalRestart, w.orderRestart)
 	onSignal(w, api.SignalRotationGrant, w.rotator.granted)
 	onSignal(w, api.SignalStartsPaused, w.starter.startsPaused)
@@ -69,7 +74,7 @@ func (w *worker) registerSignals() {
 	onSignal(w, api.SignalEpochEnded, w.monitor.epochEnded)
 	onSignal(w, api.SignalEnd, func(c api.Control) {
 		w.leases.takeBack(c.LeaseID)
-		w.end(requested(c.Reason, c.By, false).reason)
+		w.end(display.Attributed(c.Reason, c.By))
 	})
 	onSignal(w, api.SignalPoolContinues, w.poolContinues)
 	onSignal(w, api.SignalReport, func(api.Control) { w.reporter.answer() })
@@ -80,14 +85,15 @@ func (w *worker) registerSignals() {
 func (w *worker) orderRestart(r api.Restart) {
 	repeated := r.ID != "" && r.ID == w.LastRestart
 	w.LastRestart = cmp.Or(r.ID, w.LastRestart)
-	if repeated && workflow.GetVersion(w.Ctx, "repeated-restarts", workflow.DefaultVersion, 1) >= 1 { // an earlier release carries them out
+	if repeated && w.HasChange("repeated-restarts") { // an earlier release carries them out
 		return
 	}
 	if r.Spec != nil && !w.isOvertaken(r) {
-		w.NextSpec = &VersionSpec{*r.Spec, r.SpecVersion}
+		w.NextSpec = &api.WorkerSpec{Spec: *r.Spec, Version: r.SpecVersion}
 	}
-	w.requests.restart = requested(r.Reason, r.By, false)
-	w.requests.restart.cause, w.requests.restart.inPlace = cmp.Or(r.Cause, api.CauseOperator), r.InPlace
+	w.addRequest(PendingRequest{
+		Kind: api.SignalRestart, Reason: display.Attributed(r.Reason, r.By), Cause: cmp.Or(r.Cause, api.CauseOperator), InPlace: r.InPlace,
+	})
 }
 
 // onSignal calls handle with each signal of that name. The worker refuses a payload that cannot be decoded.
@@ -106,19 +112,19 @@ func (w *worker) isOvertaken(r api.Restart) bool {
 	if w.NextSpec != nil {
 		newest = max(newest, w.NextSpec.Version)
 	}
-	return r.SpecVersion < newest && workflow.GetVersion(w.Ctx, "overtaken-restarts", workflow.DefaultVersion, 1) >= 1
+	return r.SpecVersion < newest && w.HasChange("overtaken-restarts")
 }
 
 // absorbRequests takes requests that arrive while the process is already draining or stopping: they only change what follows.
 func (w *worker) absorbRequests() {
-	if r := w.requests.drain.take(); r.wanted {
-		w.restIf(r.rest)
+	if r := w.takeRequest(api.SignalDrain); r != nil {
+		w.restIf(r.Rest)
 	}
-	if r := w.requests.restart.take(); r.wanted {
-		w.Cause = r.cause
-		w.Intent, w.IntentReason = IntentReplace, r.reason // the latest request wins, also over an earlier one to rest
+	if r := w.takeRequest(api.SignalRestart); r != nil {
+		w.Cause = r.Cause
+		w.Intent, w.IntentReason = IntentReplace, r.Reason // the latest request wins, also over an earlier one to rest
 	}
-	if w.SuspendWanted || w.requests.resume.wanted {
+	if w.SuspendWanted || w.isRequested(api.SignalResume) {
 		w.suspender.drop()
 		w.refuse("suspend or resume: the worker is " + string(w.Machine.State))
 	}
@@ -126,22 +132,22 @@ func (w *worker) absorbRequests() {
 
 // handleRequests carries out what was requested of a worker with a live process.
 func (w *worker) handleRequests() bool {
-	if r := w.requests.stop.take(); r.wanted {
+	if r := w.takeRequest(api.SignalStop); r != nil {
 		w.rotator.cancelRotation()
-		w.restIf(r.rest)
-		w.warn("stopping worker", r.reason)
-		w.transition(lifecycle.Stop, r.reason)
+		w.restIf(r.Rest)
+		w.warn("stopping worker", r.Reason)
+		w.transition(lifecycle.Stop, r.Reason)
 		return true
 	}
-	if r := w.requests.drain.take(); r.wanted {
+	if r := w.takeRequest(api.SignalDrain); r != nil {
 		w.rotator.cancelRotation()
-		w.restIf(r.rest)
-		w.warn("draining worker", r.reason)
-		w.transition(lifecycle.Drain, r.reason)
+		w.restIf(r.Rest)
+		w.warn("draining worker", r.Reason)
+		w.transition(lifecycle.Drain, r.Reason)
 		return true
 	}
-	if r := w.requests.restart.take(); r.wanted {
-		w.rotator.beginRestart(r)
+	if r := w.takeRequest(api.SignalRestart); r != nil {
+		w.rotator.beginRestart(*r)
 		return true
 	}
 	return w.suspender.reconcile()

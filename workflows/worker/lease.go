@@ -78,10 +78,10 @@ func (l *leases) refusal(r api.CheckoutRequest) *api.Error {
 	if err := l.ttlRefusal(r.TTLMS); err != nil {
 		return err
 	}
-	if l.overLength() {
+	if l.IsOverdue() {
 		return api.Errorf(api.CodeContinuing, "%s is about to continue as new", l.name()).After(retryBusy)
 	}
-	if l.requests.stop.wanted || l.requests.drain.wanted || l.requests.restart.wanted {
+	if l.isRequested(api.SignalStop) || l.isRequested(api.SignalDrain) || l.isRequested(api.SignalRestart) {
 		return api.Errorf(api.CodeDraining, "%s is about to leave service", l.name()).After(retryOther)
 	}
 	if l.SuspendWanted && l.Machine.State.InService() {
@@ -189,7 +189,7 @@ func (l *leases) withdraw(r api.Withdrawal) {
 		l.refuse(fmt.Sprintf("withdraw a checkout: attempt_id has %d bytes; it must have 1 to %d", len(r.AttemptID), api.MaxRequestIDBytes))
 		return
 	}
-	if workflow.GetVersion(l.Ctx, "withdraw-checkout", workflow.DefaultVersion, 1) < 1 {
+	if !l.HasChange("withdraw-checkout") {
 		return // an earlier release ignored the signal
 	}
 	i := slices.IndexFunc(l.Grants, func(g Grant) bool { return g.AttemptID == r.AttemptID })
@@ -420,7 +420,7 @@ func (l *leases) renewalMovesTimer() bool {
 	renewed := l.renewed
 	l.renewed = false
 	return renewed && l.Lease != nil && l.timerAt.Sub(l.Now()) <= l.Lease.TTL()*2/3 &&
-		workflow.GetVersion(l.Ctx, "renewal-moves-timer", workflow.DefaultVersion, 1) >= 1
+		l.HasChange("renewal-moves-timer")
 }
 
 // timerFiresBefore reports whether the lease timer wakes the worker before a time, so that no other timer has to run yet.

@@ -133,7 +133,7 @@ func TestARefusedCheckoutWakesTheLoopForSignalsItDrained(t *testing.T) {
 		require.True(t, w.HasSignals())
 		_, err := w.leases.checkout(ctx, api.CheckoutRequest{Holder: "me"})
 		require.ErrorContains(t, err, "about to leave service")
-		require.True(t, w.requests.restart.wanted)
+		require.True(t, w.isRequested(api.SignalRestart))
 		before := w.Now()
 		require.NoError(t, w.Await())
 		require.Equal(t, before, w.Now(), "the loop wakes up")

@@ -153,9 +153,9 @@ func TestARestartThatArrivesTwiceDoesNotBringAFailedSpecBack(t *testing.T) {
 }
 
 // newestReport is the last of the worker's reports to its pool.
-func (s *workerEnv) newestReport() api.WorkerChanged {
+func (s *workerEnv) newestReport() api.RosterEntry {
 	reports := s.signalsOf(api.SignalWorkerChanged)
-	return reports[len(reports)-1].(api.WorkerChanged)
+	return reports[len(reports)-1].(api.RosterEntry)
 }
 
 func TestAStopOfAWorkerThatGaveUpIsReportedToItsPool(t *testing.T) {
@@ -181,7 +181,7 @@ func TestASecondStopOfAStoppedWorkerIsReportedToItsPool(t *testing.T) {
 		t.Run(order, func(t *testing.T) {
 			s := newWorkerEnv(t)
 			newest := s.newestReport
-			var first api.WorkerChanged
+			var first api.RosterEntry
 			s.At(time.Minute, s.signal(api.SignalStop, api.Control{}))
 			s.At(2*time.Minute, func() {
 				first = newest()

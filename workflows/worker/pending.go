@@ -15,19 +15,19 @@ const permitTimeout = 10 * time.Minute
 
 // awaitStart waits until a pending worker may start: for the end of a backoff, for capacity, or for the pool's permit.
 func (s *starter) awaitStart() bool {
-	if r := s.requests.takeEnd(); r.wanted {
+	if r := s.takeEnd(); r != nil {
 		s.tasks.wait.Reset()
 		s.tasks.awaitCapacity.Reset()
-		s.restIf(r.rest)
-		s.transition(lifecycle.Stop, r.reason)
+		s.restIf(r.Rest)
+		s.transition(lifecycle.Stop, r.Reason)
 		return true
 	}
-	if r := s.requests.restart.take(); r.wanted {
-		s.Cause, s.StartPermitted = r.cause, true // a restart waits for nothing
+	if r := s.takeRequest(api.SignalRestart); r != nil {
+		s.Cause, s.StartPermitted = r.Cause, true // a restart waits for nothing
 		s.tasks.wait.Reset()
 		s.tasks.awaitCapacity.Reset()
 		s.Failures = 0
-		s.beginIncarnation(r.reason)
+		s.beginIncarnation(r.Reason)
 		return true
 	}
 	if s.Wait.Pool {

@@ -1,8 +1,6 @@
 package worker
 
 import (
-	"time"
-
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
@@ -33,12 +31,10 @@ func (r reporter) state() (api.WorkerState, error) {
 func (r reporter) metrics() (api.WorkerMetrics, error) {
 	c := r.Counters
 	m := api.Metrics{
-		ID:             r.name(),
-		RequestsServed: c.RequestsServed, RequestsFailed: c.RequestsFailed, TotalCallTimeMS: c.TotalCallTimeMS,
-		PeakMemoryBytes: c.PeakMemoryBytes, LastRequestAt: timeOrNil(c.LastRequestAt),
-		Restarts: max(0, r.Machine.Incarnation-1), ConsecutiveFailures: r.Failures,
-		Rotations: c.Rotations, RotationsByReason: c.RotationsByReason, RestartsByReason: c.RestartsByReason,
-		EndedByOutcome: c.EndedByOutcome, CallsCut: c.CallsCut, LeasesGranted: c.LeasesGranted, LeasesRefused: c.LeasesRefused,
+		ID: r.name(), WorkerCounters: c.WorkerCounters, Restarts: max(0, r.Machine.Incarnation-1), ConsecutiveFailures: r.Failures,
+	}
+	if !c.LastRequestAt.IsZero() {
+		m.LastRequestAt = &c.LastRequestAt
 	}
 	if c.RequestsServed > 0 {
 		m.AvgCallTimeMS = float64(c.TotalCallTimeMS) / float64(c.RequestsServed)
@@ -55,13 +51,6 @@ func (r reporter) metrics() (api.WorkerMetrics, error) {
 		m.UptimeS = r.Now().Sub(started).Seconds()
 	}
 	return api.WorkerMetrics{State: r.Machine.State, Metrics: m}, nil
-}
-
-func timeOrNil(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
 }
 
 // history answers the query history.

@@ -168,7 +168,7 @@ func TestEveryDecisionHasAReasonInHistoryLogAndMetrics(t *testing.T) {
 			if c.why != "" {
 				words := map[api.ReasonCode]bool{}
 				for _, m := range s.signalsOf(api.SignalWorkerChanged) {
-					words[m.(api.WorkerChanged).ReasonCode] = true
+					words[m.(api.RosterEntry).ReasonCode] = true
 				}
 				require.Contains(t, words, c.why)
 			}

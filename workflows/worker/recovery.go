@@ -7,15 +7,15 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
-	"github.com/tempool/tempool/policy/fromspec"
 )
 
 // decideNext decides what follows the end of an incarnation.
 func (w *worker) decideNext() bool {
 	w.surge.noteReady()
-	if w.surge.isReady() && !w.Ending && w.Intent != IntentRest && !w.requests.stop.wanted && !w.requests.drain.wanted {
+	if w.surge.isReady() && !w.Ending && w.Intent != IntentRest && !w.isRequested(api.SignalStop) && !w.isRequested(api.SignalDrain) {
 		w.surge.activate()
 		return true
 	}
@@ -25,13 +25,13 @@ func (w *worker) decideNext() bool {
 	if w.Ending {
 		return false
 	}
-	if r := w.requests.restart.take(); r.wanted {
+	if r := w.takeRequest(api.SignalRestart); r != nil {
 		w.Failures = 0
-		w.Cause, w.StartPermitted = r.cause, true
-		w.starter.beginIncarnation(r.reason)
+		w.Cause, w.StartPermitted = r.Cause, true
+		w.starter.beginIncarnation(r.Reason)
 		return true
 	}
-	if r := w.requests.takeEnd(); r.wanted && r.rest {
+	if r := w.takeEnd(); r != nil && r.Rest {
 		w.restIf(true)
 		if w.Resting {
 			w.refuse("stop or drain: the worker has no process")
@@ -65,7 +65,7 @@ func (w *worker) recoverOrGiveUp() {
 	if started := w.Machine.StartedAt; !started.IsZero() {
 		healthy = w.Now().Sub(started)
 	}
-	recovery := fromspec.Recovery(w.Spec)
+	recovery := policy.Recovery(w.Spec.Recovery)
 	switch end := recovery.AfterEnd(w.Machine.State, recovery.IsShortLived(healthy), w.lastReason()); end.Action {
 	case policy.Rest:
 		w.Resting, w.TrialPause = true, 0

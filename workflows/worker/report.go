@@ -2,6 +2,7 @@ package worker
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -94,8 +95,8 @@ func (r reporter) isStable() bool {
 
 // lastStartDuration is the duration of the newest start that has ended; maxFlappingStart if the ring has none.
 func (r reporter) lastStartDuration() time.Duration {
-	for i := len(r.Machine.Ring) - 1; i >= 0; i-- {
-		if t := r.Machine.Ring[i]; t.From == lifecycle.Starting && !t.IsNote() {
+	for _, t := range slices.Backward(r.Machine.Ring) {
+		if t.From == lifecycle.Starting && !t.IsNote() {
 			return time.Duration(t.DurationMS) * time.Millisecond
 		}
 	}
@@ -119,9 +120,10 @@ func (r reporter) upsertSearchAttributes(current reported) {
 // reportState sends the pool this worker's roster entry.
 func (r reporter) reportState() { r.signalPool(api.SignalWorkerChanged, r.workerChanged(false)) }
 
-// answer sends a pool that has asked what it may not know: after a reset the worker cannot tell what it has reported.
+// answer sends a pool that has asked what it may not know: after a reset the worker cannot tell what it has reported. Runs recorded by an earlier release
+// ignored the question.
 func (r reporter) answer() {
-	if !r.Standalone {
+	if !r.Standalone && r.HasChange("answers-pool") {
 		r.reportState()
 	}
 }
@@ -129,7 +131,7 @@ func (r reporter) answer() {
 // reportRepeatedRest sends the pool when a worker that rests was last ordered to: a restart that the pool decided on before does not count any more.
 // Runs recorded by an earlier release do not report it.
 func (r reporter) reportRepeatedRest() {
-	if !r.Standalone && workflow.GetVersion(r.Ctx, "report-repeated-rest", workflow.DefaultVersion, 1) >= 1 {
+	if !r.Standalone && r.HasChange("report-repeated-rest") {
 		r.reportState()
 	}
 }
@@ -142,19 +144,19 @@ func (r reporter) reportGone() error {
 	return nil
 }
 
-func (r reporter) workerChanged(gone bool) api.WorkerChanged {
+func (r reporter) workerChanged(gone bool) api.RosterEntry {
 	ordered := r.RestOrderedAt
 	if r.Intent != IntentRest { // it rests for another reason, or a later restart has come
 		ordered = time.Time{}
 	}
-	return api.WorkerChanged{RosterEntry: api.RosterEntry{
+	return api.RosterEntry{
 		RestOrderedAt: ordered,
 		Slot:          r.Slot, State: r.Machine.State, Incarnation: r.Machine.Incarnation,
 		Host: r.Process.Host, Epoch: r.Process.Epoch, PID: r.Process.PID, Endpoint: r.Process.Endpoint,
 		Since: r.Machine.Since, Reason: display.Shorten(r.reason()), SpecVersion: r.SpecVersion, LeaseSeq: r.LeaseSeq,
 		Starts: r.Starts, StartsFailed: r.StartsFailed,
 		Resting: r.Resting, ReasonCode: r.reasonCode(), Gone: gone, RunID: workflow.GetInfo(r.Ctx).FirstRunID,
-	}}
+	}
 }
 
 // signalPool sends the pool a message.

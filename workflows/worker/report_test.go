@@ -27,7 +27,7 @@ func TestAWorkerWhoseStartsFailIsQuietButNeverAboutTheEndOfOneThatServed(t *test
 	s.run(inPool(func(*spec.Spec) {}))
 	var story []string
 	for _, m := range s.signalsOf(api.SignalWorkerChanged) {
-		c := m.(api.WorkerChanged)
+		c := m.(api.RosterEntry)
 		story = append(story, fmt.Sprintf("%s #%d", c.State, c.Incarnation))
 	}
 	t.Log(story)

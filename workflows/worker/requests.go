@@ -1,79 +1,46 @@
 package worker
 
 import (
-	"go.temporal.io/sdk/workflow"
+	"slices"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/workflows/internal/display"
 )
 
-// requests are what operators, the pool or an agent have requested and reconcile has not carried out.
-type requests struct {
-	drain, stop, resume, restart request
-}
-
-// PendingRequest is a request in the carried state.
+// PendingRequest is what an operator, the pool or an agent has requested and reconcile has not carried out.
 type PendingRequest struct {
-	Kind    string    `json:"kind"` // the signal
-	Reason  string    `json:"reason"`
-	Rest    bool      `json:"rest,omitempty"`
+	Kind   string `json:"kind"` // the signal
+	Reason string `json:"reason"`
+	Rest   bool   `json:"rest,omitempty"` // the worker rests afterwards
+	// Of a restart: the cause to count, and whether the old process stops before the next one starts.
 	Cause   api.Cause `json:"cause,omitempty"`
 	InPlace bool      `json:"in_place,omitempty"`
 }
 
-// named are the requests by the signals that make them.
-func (r *requests) named() map[string]*request {
-	return map[string]*request{
-		api.SignalDrain: &r.drain, api.SignalStop: &r.stop, api.SignalResume: &r.resume, api.SignalRestart: &r.restart,
+// addRequest adds a request, which replaces an earlier one of its kind.
+func (w *worker) addRequest(r PendingRequest) {
+	w.takeRequest(r.Kind)
+	w.Requests = append(w.Requests, r)
+}
+
+func (w *worker) isRequested(kind string) bool {
+	return slices.ContainsFunc(w.Requests, func(r PendingRequest) bool { return r.Kind == kind })
+}
+
+// takeRequest returns the request of a kind and clears it; nil if there is none.
+func (w *worker) takeRequest(kind string) *PendingRequest {
+	i := slices.IndexFunc(w.Requests, func(r PendingRequest) bool { return r.Kind == kind })
+	if i < 0 {
+		return nil
 	}
-}
-
-// pending are the requests for the carried state.
-func (r *requests) pending() []PendingRequest {
-	var list []PendingRequest
-	named := r.named()
-	for _, kind := range workflow.DeterministicKeys(named) {
-		if q := named[kind]; q.wanted {
-			list = append(list, PendingRequest{kind, q.reason, q.rest, q.cause, q.inPlace})
-		}
-	}
-	return list
-}
-
-// restore takes the requests from the carried state.
-func (r *requests) restore(list []PendingRequest) {
-	named := r.named()
-	for _, p := range list {
-		if q := named[p.Kind]; q != nil {
-			*q = request{wanted: true, reason: p.Reason, rest: p.Rest, cause: p.Cause, inPlace: p.InPlace}
-		}
-	}
-}
-
-type request struct {
-	wanted bool
-	reason string
-	rest   bool // the worker rests afterwards
-	// Of a restart: the cause to count, and whether the old process stops before the next one starts.
-	cause   api.Cause
-	inPlace bool
-}
-
-func requested(reason, by string, rest bool) request {
-	return request{wanted: true, reason: display.Attributed(reason, by), rest: rest}
-}
-
-// take returns the request and clears it.
-func (r *request) take() request {
-	taken := *r
-	*r = request{}
-	return taken
+	taken := w.Requests[i]
+	w.Requests = slices.Delete(w.Requests, i, i+1)
+	return &taken
 }
 
 // takeEnd takes a stop or else a drain, in a state in which both mean the same: no call is in flight.
-func (r *requests) takeEnd() request {
-	stop, drain := r.stop.take(), r.drain.take()
-	if stop.wanted {
+func (w *worker) takeEnd() *PendingRequest {
+	stop, drain := w.takeRequest(api.SignalStop), w.takeRequest(api.SignalDrain)
+	if stop != nil {
 		return stop
 	}
 	return drain

@@ -73,8 +73,8 @@ func (r rotator) log(message string, cause api.Cause, reason string) {
 }
 
 // beginRestart replaces an incarnation that serves, on command of an operator or the pool. It needs no grant.
-func (r rotator) beginRestart(request request) {
-	inPlace := request.inPlace || r.Machine.State == lifecycle.Suspended || r.suspender.isPending()
+func (r rotator) beginRestart(request PendingRequest) {
+	inPlace := request.InPlace || r.Machine.State == lifecycle.Suspended || r.suspender.isPending()
 	switch s := r.Successor; {
 	case s == nil:
 	case inPlace && r.endsRotations(): // it would run beside the next process, and take over with a lower number than that has
@@ -82,8 +82,8 @@ func (r rotator) beginRestart(request request) {
 	case r.NextSpec != nil && s.SpecVersion != r.NextSpec.Version:
 		r.surge.cancelSuccessor("superseded by a newer spec")
 	}
-	r.log("restart requested", request.cause, request.reason)
-	status := api.RotationStatus{Cause: request.cause, Reason: request.reason, Incarnation: r.Machine.Incarnation, Since: r.Now(), Granted: true}
+	r.log("restart requested", request.Cause, request.Reason)
+	status := api.RotationStatus{Cause: request.Cause, Reason: request.Reason, Incarnation: r.Machine.Incarnation, Since: r.Now(), Granted: true}
 	r.Rotation = &rotation{RotationStatus: status, InPlace: inPlace}
 	r.emit(api.EventRotationRequested, *r.Rotation)
 }
@@ -91,7 +91,7 @@ func (r rotator) beginRestart(request request) {
 // endsRotations reports whether this run ends a successor that must not take over, and a rotation of a worker that rests; runs recorded by an earlier
 // release do not.
 func (r rotator) endsRotations() bool {
-	return workflow.GetVersion(r.Ctx, "end-rotations", workflow.DefaultVersion, 1) >= 1
+	return r.HasChange("end-rotations")
 }
 
 // rotate takes the wanted rotation one step further, and reports whether anything changed.

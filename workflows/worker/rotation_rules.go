@@ -9,7 +9,6 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
-	"github.com/tempool/tempool/policy/fromspec"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -37,7 +36,7 @@ func (r rotator) rulesOfNext(sp spec.Spec) api.WatchRules {
 	} else if r.Rotation != nil {
 		grade = 0
 	}
-	return rulesOf(sp, fromspec.Rotation(sp).RequestLimit(random), grade, nil)
+	return rulesOf(sp, policy.RequestLimit(sp.Rotation, random), grade, nil)
 }
 
 // rulesOf are the rules of a spec for an incarnation; those for causes that were only to be observed, and have been, are off.
@@ -67,8 +66,8 @@ func (r rotator) recordInitialMemory() {
 // checkRequestLimit rotates an incarnation whose checkins show that it has served its number of requests. The host sees that sooner
 // if calls go through the gateway.
 func (r rotator) checkRequestLimit() {
-	if limit := r.Process.RequestLimit; limit > 0 && r.Process.Requests >= limit {
-		r.want(api.CauseRequests, policy.Rotation{MaxRequests: limit}.Next(policy.Life{Requests: r.Process.Requests}, 0).Reason)
+	if reason := policy.RotateForRequests(r.Process.Requests, r.Process.RequestLimit); reason != "" {
+		r.want(api.CauseRequests, reason)
 	}
 }
 
@@ -79,9 +78,9 @@ func (r rotator) ensureUptimeTimer() {
 		return
 	}
 	uptime := r.Now().Sub(r.Machine.StartedAt)
-	if uptime >= limit {
+	if reason := policy.RotateForUptime(uptime, limit); reason != "" {
 		r.tasks.uptime.Cancel()
-		r.want(api.CauseUptime, policy.Rotation{MaxUptime: limit}.Next(policy.Life{Uptime: uptime}, 0).Reason)
+		r.want(api.CauseUptime, reason)
 		return
 	}
 	if !r.tasks.uptime.Running() && r.Now().Add(limit-uptime).Before(r.NextCheckpoint) { // otherwise the checkpoint comes first, and calls this

@@ -196,7 +196,7 @@ func TestAWorkerAsksItsPoolBeforeItRotatesAndServesUntilItMay(t *testing.T) {
 				done := s.signalsOf(api.SignalRotationDone)
 				require.Equal(t, api.RotationDone{Slot: 0, Incarnation: 1}, done[len(done)-1])
 				for _, m := range s.signalsOf(api.SignalWorkerChanged) {
-					entry := m.(api.WorkerChanged)
+					entry := m.(api.RosterEntry)
 					if entry.Incarnation > 1 {
 						require.Equal(t, lifecycle.Ready, entry.State, "the pool never learns of it out of service")
 					}

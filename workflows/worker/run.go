@@ -135,12 +135,12 @@ type observing struct {
 
 // EndState decides what follows the end of the current incarnation.
 type EndState struct {
-	Intent       Intent       `json:"intent,omitempty"`
-	IntentReason string       `json:"intent_reason,omitempty"`
-	Cause        api.Cause    `json:"cause,omitempty"` // of the end
-	NextSpec     *VersionSpec `json:"next_spec,omitempty"`
-	Resting      bool         `json:"resting,omitempty"` // until an operator's restart
-	GaveUp       bool         `json:"gave_up,omitempty"` // the reason why it rests
+	Intent       Intent          `json:"intent,omitempty"`
+	IntentReason string          `json:"intent_reason,omitempty"`
+	Cause        api.Cause       `json:"cause,omitempty"`     // of the end
+	NextSpec     *api.WorkerSpec `json:"next_spec,omitempty"` // of the next incarnation
+	Resting      bool            `json:"resting,omitempty"`   // until an operator's restart
+	GaveUp       bool            `json:"gave_up,omitempty"`   // the reason why it rests
 	// LastRestart is the ID of the newest restart.
 	LastRestart string `json:"last_restart,omitempty"`
 	// RestOrderedAt is when the newest stop or drain arrived.
@@ -161,12 +161,6 @@ const (
 	IntentRest    Intent = "rest"    // wait for an operator's restart
 )
 
-// VersionSpec is a spec that takes effect with the next incarnation.
-type VersionSpec struct {
-	Spec    spec.Spec `json:"spec"`
-	Version int64     `json:"version"`
-}
-
 // RotationState is the replacement of an incarnation that still serves.
 type RotationState struct {
 	Rotation     *rotation             `json:"rotation,omitempty"`
@@ -184,21 +178,9 @@ type ReportState struct {
 	Reported    reported `json:"reported"` // to the pool and the search attributes
 }
 
-// Counters feed the query metrics. They count over the whole life of the worker.
+// Counters feed the query metrics.
 type Counters struct {
-	RequestsServed  int64     `json:"requests_served"`
-	RequestsFailed  int64     `json:"requests_failed"`
-	TotalCallTimeMS int64     `json:"total_call_time_ms"`
-	LastRequestAt   time.Time `json:"last_request_at,omitzero"`
-	LastGrantAt     time.Time `json:"last_grant_at,omitzero"`
-	PeakMemoryBytes int64     `json:"peak_memory_bytes"`
-	LeasesGranted   int64     `json:"leases_granted"`
-	LeasesRefused   int64     `json:"leases_refused"`
-	Rotations       int64     `json:"rotations"`
-	CallsCut        int64     `json:"calls_cut,omitempty"`
-	// By cause: rotations, and all other replacements of an incarnation.
-	RotationsByReason map[string]int64 `json:"rotations_by_reason,omitempty"`
-	RestartsByReason  map[string]int64 `json:"restarts_by_reason,omitempty"`
-	// EndedByOutcome counts processes that have ended by their outcome.
-	EndedByOutcome map[string]int64 `json:"ended_by_outcome,omitempty"`
+	api.WorkerCounters
+	LastRequestAt time.Time `json:"last_request_at,omitzero"`
+	LastGrantAt   time.Time `json:"last_grant_at,omitzero"`
 }

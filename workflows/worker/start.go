@@ -4,12 +4,10 @@ import (
 	"fmt"
 
 	"go.temporal.io/sdk/temporal"
-	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
-	"github.com/tempool/tempool/policy/fromspec"
 	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/workflows/internal/failure"
 	"github.com/tempool/tempool/workflows/internal/loop"
@@ -25,9 +23,9 @@ type starter struct {
 
 // startFirst leaves created: it starts the first incarnation, unless the worker has to end.
 func (s *starter) startFirst() bool {
-	if r := s.requests.takeEnd(); r.wanted {
-		s.restIf(r.rest)
-		s.transition(lifecycle.Stop, r.reason)
+	if r := s.takeEnd(); r != nil {
+		s.restIf(r.Rest)
+		s.transition(lifecycle.Stop, r.Reason)
 		return true
 	}
 	s.beginIncarnation("first start of this worker")
@@ -65,15 +63,15 @@ func (s *starter) skipUsedNumbers() {
 
 // start waits until the process is spawned, has answered its handshake and has finished its warm-up.
 func (s *starter) start() bool {
-	if r := s.requests.takeEnd(); r.wanted {
-		s.restIf(r.rest)
-		s.transition(lifecycle.Stop, r.reason)
+	if r := s.takeEnd(); r != nil {
+		s.restIf(r.Rest)
+		s.transition(lifecycle.Stop, r.Reason)
 		return true
 	}
-	if r := s.requests.restart.take(); r.wanted {
-		s.Cause = r.cause
-		s.setIntent(IntentReplace, r.reason)
-		s.transition(lifecycle.Stop, r.reason)
+	if r := s.takeRequest(api.SignalRestart); r != nil {
+		s.Cause = r.Cause
+		s.setIntent(IntentReplace, r.Reason)
+		s.transition(lifecycle.Stop, r.Reason)
 		return true
 	}
 	if r := s.tasks.start.Take(); r != nil {
@@ -154,7 +152,7 @@ func (s *starter) countStart(err error) {
 // noResources reports whether the host that took the start had no resources for it. Runs recorded by an earlier release counted that as a failure: their
 // workflow tasks may have met hosts of this one.
 func (s *starter) noResources(err error) bool {
-	return failure.NoResources(err) && workflow.GetVersion(s.Ctx, "no-resources", workflow.DefaultVersion, 1) >= 1
+	return failure.NoResources(err) && s.HasChange("no-resources")
 }
 
 func (s *starter) setProcess(r api.StartResult) {
@@ -172,5 +170,5 @@ func (s *starter) maxAttempts() int {
 	if s.TrialPause > 0 || s.needsPermit() {
 		return 1
 	}
-	return fromspec.Recovery(s.Spec).MaxAttempts(s.Failures, maxServerBackoff)
+	return policy.Recovery(s.Spec.Recovery).MaxAttempts(s.Failures, maxServerBackoff)
 }

@@ -15,8 +15,8 @@ func (w *worker) stop() bool {
 	w.tasks.drain.Take()
 	w.tasks.drainLimit.Take()
 	w.tasks.checkpoint.Take()
-	if r := w.requests.stop.take(); r.wanted {
-		w.restIf(r.rest)
+	if r := w.takeRequest(api.SignalStop); r != nil {
+		w.restIf(r.Rest)
 	}
 	w.absorbRequests()
 	if w.tasks.start.Running() { // stopped while starting: the host reports the process when Start has ended

@@ -12,7 +12,6 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
-	"github.com/tempool/tempool/policy/fromspec"
 	"github.com/tempool/tempool/workflows/internal/failure"
 	"github.com/tempool/tempool/workflows/internal/loop"
 )
@@ -123,7 +122,7 @@ func (s *surge) successorFailed(reason string) {
 	rotation := s.Rotation
 	rotation.Attempts++
 	rotation.Failed = reason
-	recovery := fromspec.Recovery(s.Spec)
+	recovery := policy.Recovery(s.Spec.Recovery)
 	if limit := recovery.MaxConsecutiveFailures; limit > 0 && rotation.Attempts >= limit {
 		s.rotator.abandonRotation(fmt.Sprintf("the next process failed to start %d times in a row; last error: %s", rotation.Attempts, reason))
 		return
@@ -252,7 +251,7 @@ func (s *surge) draining(incarnation int64) *drainingIncarnation {
 func (s *surge) abandonDrains(e api.EpochEnded) {
 	for i := range s.Draining {
 		d := &s.Draining[i]
-		if d.Host == e.Host && d.Epoch <= e.Epoch && d.cancel != nil && workflow.GetVersion(s.Ctx, "abandon-drains", workflow.DefaultVersion, 1) >= 1 {
+		if d.Host == e.Host && d.Epoch <= e.Epoch && d.cancel != nil && s.HasChange("abandon-drains") {
 			s.warn("a draining process is lost", e.Reason)
 			s.CountCancelled()
 			d.cancel()
@@ -306,7 +305,7 @@ func (s *surge) agentEnded(e api.EpochEnded) {
 	if ready == nil || ready.Host != e.Host || ready.Epoch > e.Epoch || !s.rotator.endsRotations() {
 		return
 	}
-	if e.Heir != nil && slices.Contains(e.Kept, next.Incarnation) && s.adoptsSuccessors() {
+	if e.Heir != nil && slices.Contains(e.Kept, next.Incarnation) && s.HasChange("adopt-successors") {
 		s.adopt(ready, *e.Heir)
 		return
 	}
@@ -317,11 +316,6 @@ func (s *surge) agentEnded(e api.EpochEnded) {
 		s.Cause = s.Rotation.Cause
 		s.setIntent(IntentReplace, s.Rotation.Reason)
 	}
-}
-
-// adoptsSuccessors reports whether this run continues with a successor that another agent has taken over; runs recorded by an earlier release do not.
-func (s *surge) adoptsSuccessors() bool {
-	return workflow.GetVersion(s.Ctx, "adopt-successors", workflow.DefaultVersion, 1) >= 1
 }
 
 // adopt continues with a successor, which is ready, of an agent that has ended. It claims the process at once: it may wait longer for the end of a

@@ -5,8 +5,6 @@ import (
 	"strconv"
 	"time"
 
-	"go.temporal.io/sdk/workflow"
-
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
@@ -36,6 +34,9 @@ type SuspendState struct {
 	ResumeReason string `json:"resume_reason,omitempty"`
 }
 
+// suspendAtOnce is a change; runs recorded by an earlier release suspend a worker when its lease is returned.
+const suspendAtOnce = "suspend-at-once"
+
 // suspender suspends and resumes a worker with a live process.
 type suspender struct {
 	*worker
@@ -45,19 +46,14 @@ type suspender struct {
 	askedTurn   int64
 }
 
-// atOnce reports whether this run suspends at once; runs recorded by an earlier release do not.
-func (s *suspender) atOnce() bool {
-	return workflow.GetVersion(s.Ctx, "suspend-at-once", workflow.DefaultVersion, 1) >= 1
-}
-
 // request takes the signal to suspend.
 func (s *suspender) request(c api.Control) {
 	if !s.SuspendWanted {
-		s.SuspendAtOnce = s.atOnce()
+		s.SuspendAtOnce = s.HasChange(suspendAtOnce)
 	}
-	s.SuspendWanted, s.SuspendReason = true, requested(c.Reason, c.By, false).reason
+	s.SuspendWanted, s.SuspendReason = true, display.Attributed(c.Reason, c.By)
 	if s.SuspendAtOnce {
-		s.requests.resume = request{} // the later request counts
+		s.takeRequest(api.SignalResume) // the later request counts
 	}
 }
 
@@ -67,7 +63,8 @@ func (s *suspender) isPending() bool { return s.SuspendWanted && s.SuspendAtOnce
 // drop clears what was requested of a process that is going or gone.
 func (s *suspender) drop() {
 	s.withdraw()
-	s.Resuming, s.ResumeReason, s.requests.resume = false, "", request{}
+	s.takeRequest(api.SignalResume)
+	s.Resuming, s.ResumeReason = false, ""
 }
 
 // withdraw clears the suspension that is wanted.
@@ -80,8 +77,8 @@ func (s *suspender) reconcile() bool {
 	if s.suspendLate() {
 		return true
 	}
-	if r := s.requests.resume.take(); r.wanted {
-		s.beginResume(r.reason)
+	if r := s.takeRequest(api.SignalResume); r != nil {
+		s.beginResume(r.Reason)
 		return true
 	}
 	if r := s.tasks.suspend.Take(); r != nil {
@@ -117,7 +114,7 @@ func (s *suspender) suspendLate() bool {
 	if !s.SuspendWanted || s.SuspendAtOnce || s.Machine.State == lifecycle.Busy || s.leases.isResetting() {
 		return false
 	}
-	resume := s.requests.resume
+	resume := s.takeRequest(api.SignalResume)
 	if s.Machine.State == lifecycle.Suspended {
 		s.withdraw()
 		s.refuse("suspend: the worker is already suspended")
@@ -125,7 +122,9 @@ func (s *suspender) suspendLate() bool {
 		s.rotator.yieldDisruption()
 		s.complete(&api.SuspendResult{})
 	}
-	s.requests.resume = resume
+	if resume != nil {
+		s.addRequest(*resume)
+	}
 	return true
 }
 
@@ -166,7 +165,9 @@ func (s *suspender) suspendEnded(r *loop.Result[api.SuspendResult]) {
 		s.warn("the host could not take the process out of service; asking again", failure.Message(r.Err))
 		return
 	case r.Value.Withdrawn:
-		s.overtake(r.Value.LaterTurn)
+		if later := r.Value.LaterTurn; later > s.SuspendTurn && s.heedsLaterTurns() {
+			s.SuspendTurn = later + 1
+		}
 		return
 	}
 	s.takeFenced(r.Value.FencedLease, s.askedTurn, s.asked)
@@ -175,18 +176,16 @@ func (s *suspender) suspendEnded(r *loop.Result[api.SuspendResult]) {
 	}
 }
 
-// overtake gives the newest order a turn after those that the host has seen, which ignores orders of earlier ones: a worker that was reset counts turns
-// again.
-func (s *suspender) overtake(turn int64) {
-	if turn > s.SuspendTurn {
-		s.SuspendTurn = turn + 1
-	}
+// heedsLaterTurns reports whether this run gives the newest order a turn after those that the host has seen, which ignores orders of earlier ones: a worker
+// that was reset counts turns again. Runs recorded by an earlier release took such a refusal for an answer.
+func (s *suspender) heedsLaterTurns() bool {
+	return s.HasChange("later-turns")
 }
 
 // isReplaced reports whether the Suspend that has ended is of an earlier turn than the newest order: its process is in service again, or will be. Runs
 // recorded by an earlier release took it for the newest suspension.
 func (s *suspender) isReplaced() bool {
-	return s.askedTurn != s.SuspendTurn && workflow.GetVersion(s.Ctx, "replaced-suspensions", workflow.DefaultVersion, 1) >= 1
+	return s.askedTurn != s.SuspendTurn && s.HasChange("replaced-suspensions")
 }
 
 // takeFenced takes the lease that the host has ended for the suspension of a turn. It may learn of it twice: by the suspension, and by the
@@ -251,7 +250,7 @@ func (s *suspender) beginResume(reason string) {
 		s.refuse("resume: the worker is not suspended")
 	case s.Resuming: // it withdraws only a suspension that was requested since
 		s.withdraw()
-	case suspended && !s.atOnce():
+	case suspended && !s.HasChange(suspendAtOnce):
 		s.transition(lifecycle.Resume, reason)
 		s.NextCheckpoint = s.Now()
 	default:
@@ -262,7 +261,9 @@ func (s *suspender) beginResume(reason string) {
 			s.Resuming, s.ResumeReason = true, reason
 		}
 		if s.Lease != nil { // which could not be renewed
-			s.Lease.ExpiresAt = later(s.Lease.ExpiresAt, s.Now().Add(s.Lease.TTL()))
+			if until := s.Now().Add(s.Lease.TTL()); until.After(s.Lease.ExpiresAt) {
+				s.Lease.ExpiresAt = until
+			}
 		}
 	}
 }
@@ -276,13 +277,13 @@ func (s *suspender) resumeEnded(r *loop.Result[api.ResumeResult]) {
 	case r.Err != nil:
 		s.warn("the host could not resume the process; asking again", failure.Message(r.Err))
 		return
-	case r.Value.LaterTurn > 0:
-		s.overtake(r.Value.LaterTurn)
+	case r.Value.LaterTurn > 0 && s.heedsLaterTurns():
+		s.SuspendTurn = max(s.SuspendTurn, r.Value.LaterTurn+1)
 		return
 	}
 	reason := s.ResumeReason
 	s.Resuming, s.ResumeReason = false, ""
-	if r.Value.LeaseID != "" && workflow.GetVersion(s.Ctx, "resume-ends-lease", workflow.DefaultVersion, 1) >= 1 { // an earlier release ignored it
+	if r.Value.LeaseID != "" && s.HasChange("resume-ends-lease") { // an earlier release ignored it
 		s.takeFenced(r.Value.FencedLease, s.SuspendTurn-1, r.Value.LeaseID)
 	}
 	if s.Machine.State == lifecycle.Suspended {
@@ -290,11 +291,4 @@ func (s *suspender) resumeEnded(r *loop.Result[api.ResumeResult]) {
 		s.NextCheckpoint = s.Now() // probe first: nothing probed the process while it was suspended
 	}
 	s.recordProblem(r.Value.Problem)
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

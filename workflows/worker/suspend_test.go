@@ -176,7 +176,7 @@ func TestASuspensionContinuesAfterContinueAsNew(t *testing.T) {
 	var renewal *workflowtest.UpdateResult
 	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "alice"}))
 	s.At(2*time.Second, s.signal(api.SignalSuspend, api.Control{}))
-	s.overdueAt(6 * time.Second)
+	s.OverdueAt(6 * time.Second)
 	s.At(7*time.Second, func() {
 		require.Equal(t, 2, s.runs)
 		renewal = s.update(api.UpdateRenew, api.RenewRequest{LeaseID: suspendedLease})
@@ -187,7 +187,7 @@ func TestASuspensionContinuesAfterContinueAsNew(t *testing.T) {
 		require.LessOrEqual(t, newest.Timeout.D(), 6*time.Second, "the rest of drain_timeout")
 		s.signal(api.SignalResume, api.Control{})()
 	})
-	s.overdueAt(20*time.Second + 10*time.Millisecond)
+	s.OverdueAt(20*time.Second + 10*time.Millisecond)
 	s.At(40*time.Second, func() {
 		require.Equal(t, lifecycle.Ready, s.state().State)
 		s.cancel()
@@ -281,7 +281,7 @@ func TestAResumeReturnsWhatTheWithdrawnSuspensionHasEnded(t *testing.T) {
 			s.At(2*time.Second, s.signal(api.SignalSuspend, api.Control{}))
 			s.At(11*time.Second, s.signal(api.SignalResume, api.Control{}))
 			if c.continues {
-				s.overdueAt(14 * time.Second) // between the answers
+				s.OverdueAt(14 * time.Second) // between the answers
 			}
 			s.At(30*time.Second, func() {
 				require.Equal(t, c.continues, s.runs > 1)

@@ -5,12 +5,14 @@
 package worker
 
 import (
+	"slices"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/workflows/internal/display"
 	"github.com/tempool/tempool/workflows/internal/failure"
 	"github.com/tempool/tempool/workflows/internal/loop"
 )
@@ -19,7 +21,6 @@ import (
 type worker struct {
 	*Run
 	*loop.Loop
-	requests requests
 	tasks    tasks
 	released int64 // the incarnation whose host has drained it
 
@@ -208,8 +209,8 @@ func (w *worker) cancelled() {
 func (w *worker) end(reason string) {
 	if !w.Ending {
 		w.Ending = true
-		if !w.requests.drain.wanted {
-			w.requests.drain = requested(reason, "", false)
+		if !w.isRequested(api.SignalDrain) {
+			w.addRequest(PendingRequest{Kind: api.SignalDrain, Reason: display.Attributed(reason, "")})
 		}
 	}
 }
@@ -268,8 +269,8 @@ func (w *worker) refuse(what string) {
 
 // lastReason is the reason of the newest transition.
 func (w *worker) lastReason() string {
-	for i := len(w.Machine.Ring) - 1; i >= 0; i-- {
-		if t := w.Machine.Ring[i]; !t.IsNote() {
+	for _, t := range slices.Backward(w.Machine.Ring) {
+		if !t.IsNote() {
 			return t.Reason
 		}
 	}

@@ -96,6 +96,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 
 // localCommand makes c run without a control plane.
 func (a *app) localCommand(c *cobra.Command, run func(ctx context.Context, args []string) error) *cobra.Command {
+	a.defineArguments(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		a.running = true
 		return run(cmd.Context(), args)

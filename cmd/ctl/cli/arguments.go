@@ -19,38 +19,57 @@ const (
 	argSize         = "N|MIN..MAX|off"
 	argLease        = "LEASE"
 	argSession      = "SESSION"
-	argFile         = "FILE"
 )
 
-// exactly requires these arguments, named as in the usage line.
-func exactly(names ...string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != len(names) {
-			return command.Usagef("%s takes exactly %s; it got %s", cmd.CommandPath(), strings.Join(names, " "), plural(len(args), "argument"))
+// defineArguments makes c take the arguments of its usage line and complete the first one, unless c says otherwise.
+func (a *app) defineArguments(c *cobra.Command) {
+	if c.Args == nil {
+		c.Args = takeUsage
+	}
+	if c.ValidArgsFunction != nil {
+		return
+	}
+	c.ValidArgsFunction = cobra.NoFileCompletions
+	if names, _ := usageArguments(c); len(names) > 0 {
+		switch names[0] {
+		case argPool:
+			c.ValidArgsFunction = a.completePools
+		case argWorker:
+			c.ValidArgsFunction = a.completeWorkers
+		case argPoolOrWorker:
+			c.ValidArgsFunction = a.completePoolsAndWorkers
 		}
-		return checkArguments(names, args)
 	}
 }
 
-// atMostOne allows one argument.
-func atMostOne(name string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) > 1 {
-			return command.Usagef("%s takes at most one %s; it got %d arguments", cmd.CommandPath(), name, len(args))
+// usageArguments returns the arguments in the usage line of c, which come before its flags. [ARGUMENT] is optional, and no other argument goes with it.
+func usageArguments(c *cobra.Command) (names []string, optional bool) {
+	for _, word := range strings.Fields(c.Use)[1:] {
+		if strings.HasPrefix(word, "-") || strings.HasPrefix(word, "{") {
+			break
 		}
-		return checkArguments([]string{name}, args)
+		if name, found := strings.CutPrefix(word, "["); found {
+			word, optional = strings.TrimSuffix(name, "]"), true
+		}
+		names = append(names, strings.TrimSuffix(word, "|-")) // - is standard input or output
 	}
+	return names, optional
 }
 
-// noArguments allows no argument.
-func noArguments(cmd *cobra.Command, args []string) error {
+// takeUsage allows the arguments of the usage line.
+func takeUsage(cmd *cobra.Command, args []string) error {
+	names, optional := usageArguments(cmd)
 	switch {
-	case len(args) > 0 && cmd.Flag("file") != nil:
+	case len(names) == 0 && len(args) > 0 && cmd.Flag("file") != nil:
 		return command.Usagef("%s takes no arguments; to read a file, write %[1]s -f %[2]s", cmd.CommandPath(), args[0])
-	case len(args) > 0:
+	case len(names) == 0 && len(args) > 0:
 		return command.Usagef("%s takes no arguments; it got %q", cmd.CommandPath(), args[0])
+	case optional && len(args) > 1:
+		return command.Usagef("%s takes at most one %s; it got %d arguments", cmd.CommandPath(), names[0], len(args))
+	case !optional && len(args) != len(names):
+		return command.Usagef("%s takes exactly %s; it got %s", cmd.CommandPath(), strings.Join(names, " "), plural(len(args), "argument"))
 	}
-	return nil
+	return checkArguments(names, args)
 }
 
 // checkArguments checks the form of each argument, before any request is sent.

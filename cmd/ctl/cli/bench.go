@@ -41,13 +41,10 @@ BODY is as for ctl call. The exit code is 1 if all calls failed.`,
   ctl bench hello status --gateway unix:/run/tempool/gateway.sock -o json | jq .latency_ms.p99`,
 		Args: callArguments(argPool),
 	}
-	c.Flags().IntVar(&callers, "callers", defaultCallers, "number of concurrent callers")
+	rangeVar(c, &callers, "callers", defaultCallers, 1, maxCallers, "number of concurrent callers")
 	c.Flags().DurationVar(&duration, "duration", defaultDuration, "how long callers start new calls")
 	checkFlags(c, func(*cobra.Command) error {
-		switch {
-		case callers < 1 || callers > maxCallers:
-			return command.Usagef("--callers is %d; give a number from 1 to %d", callers, maxCallers)
-		case duration <= 0:
+		if duration <= 0 {
 			return command.Usagef("--duration is %s; give a duration above zero, such as 10s", duration)
 		}
 		return nil
@@ -146,23 +143,17 @@ func writeBenchResult(text *strings.Builder, r benchResult) {
 	for _, b := range r.Histogram {
 		most = max(most, b.Count)
 	}
-	rows = nil
-	for _, b := range r.Histogram {
-		share := 100 * float64(b.Count) / float64(r.Calls)
-		rows = append(rows, []string{ms(b.UpToMS), fmt.Sprint(b.Count), fmt.Sprintf("%.2f %%", share),
-			strings.Repeat("#", int(math.Ceil(barWidth*float64(b.Count)/float64(most))))})
-	}
-	if len(rows) > 0 {
+	if len(r.Histogram) > 0 {
 		fmt.Fprintln(text)
-		table(text, []string{"UP TO", "CALLS", "SHARE", ""}, rows)
+		tableOf(text, []string{"UP TO", "CALLS", "SHARE", ""}, r.Histogram, func(b bucket) []string {
+			return []string{ms(b.UpToMS), fmt.Sprint(b.Count), fmt.Sprintf("%.2f %%", 100*float64(b.Count)/float64(r.Calls)),
+				strings.Repeat("#", int(math.Ceil(barWidth*float64(b.Count)/float64(most))))}
+		})
 	}
-	if len(r.Errors) == 0 {
-		return
+	if len(r.Errors) > 0 {
+		fmt.Fprintln(text)
+		tableOf(text, []string{"ERROR", "CALLS", "FIRST MESSAGE"}, r.Errors, func(e errorCount) []string {
+			return []string{string(e.Code), fmt.Sprint(e.Count), oneLine(e.Message, maxReasonRunes)}
+		})
 	}
-	rows = nil
-	for _, e := range r.Errors {
-		rows = append(rows, []string{string(e.Code), fmt.Sprint(e.Count), oneLine(e.Message, maxReasonRunes)})
-	}
-	fmt.Fprintln(text)
-	table(text, []string{"ERROR", "CALLS", "FIRST MESSAGE"}, rows)
 }

@@ -24,16 +24,9 @@ type callFlags struct {
 
 // callingCommand makes c run with the pool that its first argument names, and defines the flags of calls.
 func (a *app) callingCommand(c *cobra.Command, o *callFlags, run func(ctx context.Context, p pool, args []string) error) *cobra.Command {
-	f := c.Flags()
-	f.StringVar(&o.session, "session", "", "session of the call; prefers the worker that served the session last")
-	f.IntVar(&o.priority, "priority", 0, "priority in the queue, 0 to 9, highest first")
-	f.DurationVar(&a.timeout, "timeout", defaultTimeout, "how long a call may take, including the wait for a worker")
-	checkFlags(c, func(*cobra.Command) error {
-		if o.priority < 0 || o.priority > 9 {
-			return command.Usagef("--priority is %d; give a number from 0 to 9", o.priority)
-		}
-		return nil
-	})
+	c.Flags().StringVar(&o.session, "session", "", "session of the call; prefers the worker that served the session last")
+	rangeVar(c, &o.priority, "priority", 0, 0, 9, "priority in the queue, 0 to 9, highest first")
+	c.Flags().DurationVar(&a.timeout, "timeout", defaultTimeout, "how long a call may take, including the wait for a worker")
 	return a.gatewayCommand(c, &o.gatewayFlags, run)
 }
 
@@ -105,12 +98,8 @@ complete answer in an object that also names the worker: as result if the answer
 		options.Answered = func(answer tempool.Answer) {
 			result.Worker, result.Incarnation, result.Endpoint = answer.Worker, answer.Incarnation, answer.Endpoint
 		}
-		_, slot, err := poolOrWorker(args[0])
-		if err != nil {
-			return err
-		}
 		target := p.Calls(options)
-		if slot != nil {
+		if _, slot, _ := poolOrWorker(args[0]); slot != nil { // checkArguments has parsed it
 			target = p.WorkerCalls(*slot, options)
 		}
 		started := a.now()

@@ -29,14 +29,9 @@ it is replaced.`,
 		Example: `  ctl checkin python.0.1.7
   ctl checkin python.0.1.7 --outcome error --error "answered with an empty page"
   ctl checkin python.0.1.7 --outcome close`,
-		Args:              exactly(argLease),
-		ValidArgsFunction: cobra.NoFileCompletions,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
 		args[0] = leaseID(args[0])
-		ref, err := api.ParseLeaseID(args[0])
-		if err != nil {
-			return err
-		}
+		ref, _ := api.ParseLeaseID(args[0]) // checkArguments has parsed it
 		if err := a.checkin(ctx, cp, ref, api.CheckinRequest{LeaseID: args[0], Outcome: outcome, Error: problem}); err != nil {
 			return err
 		}

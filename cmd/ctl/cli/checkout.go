@@ -25,13 +25,8 @@ a worker whose lease expires, unless lease.on_expiry in its pool.toml says other
 		Example: `  ctl checkout python --holder me
   ctl checkout python/0 --holder me --ttl 10m
   lease=$(ctl checkout python --holder me --wait 30s -o json | jq -r .id)`,
-		Args:              exactly(argPoolOrWorker),
-		ValidArgsFunction: a.completePoolsAndWorkers,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
-		name, slot, err := poolOrWorker(args[0])
-		if err != nil {
-			return err
-		}
+		name, slot, _ := poolOrWorker(args[0]) // checkArguments has parsed it
 		o.Slot = slot
 		lease, err := a.checkout(ctx, cp.Pool(name), o, wait)
 		if err != nil {

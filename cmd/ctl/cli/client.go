@@ -33,6 +33,7 @@ type controlPlane interface {
 
 // pool is what the commands use of tempool.Pool. Calls is its With, Migrate that of its session.
 type pool interface {
+	Name() string
 	ScaleTo(ctx context.Context, r api.ScaleRequest) (api.ScaleResult, error)
 	ApplySpec(ctx context.Context, request api.ApplyRequest) (api.ApplyResult, error)
 	Restart(ctx context.Context, request api.RestartRequest) (api.RestartResult, error)

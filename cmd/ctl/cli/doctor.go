@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime/debug"
 	"strings"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/buildinfo"
 )
 
 // maxFindingRunes bounds the text of a finding, which may quote an error.
@@ -39,7 +39,6 @@ Agents report on their hosts with their heartbeats. ctl checks gateways from thi
 would use.`,
 		Example: `  ctl doctor
   ctl doctor --json | jq -r '.findings[] | select(.level == "problem") | .action'`,
-		Args: noArguments,
 	}
 	gateways.credentialFlags(c) // all gateways are checked
 	c.Flags().BoolVar(&asJSON, "json", false, "short for -o json")
@@ -99,7 +98,7 @@ const concurrentExaminations = 16
 
 // examine collects the facts. What cannot be found out is an error among them.
 func (a *app) examine(ctx context.Context) setup {
-	s := setup{now: a.now(), version: programVersion()}
+	s := setup{now: a.now(), version: buildinfo.Read().String()}
 	s.hostname, _ = os.Hostname() // a machine without a name has no other that is called like it
 	request, cancel := a.request(ctx)
 	defer cancel()
@@ -151,12 +150,6 @@ func (a *app) examineHost(ctx context.Context, cp controlPlane, h *hostFacts) {
 		defer cancel()
 		h.gateway = cp.CheckGateway(request, h.Heartbeat.Agent.Endpoint)
 	}
-}
-
-// programVersion names the build of ctl as agents name theirs.
-func programVersion() string {
-	b := newVersionInfo(debug.ReadBuildInfo())
-	return strings.TrimSpace(b.Version + " " + b.Commit[:min(12, len(b.Commit))])
 }
 
 // doctorResult is the result of ctl doctor.

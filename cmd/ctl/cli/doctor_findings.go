@@ -67,7 +67,7 @@ func diagnose(s setup) []finding {
 	d.agents(s)
 	for _, h := range s.hosts {
 		if h.Heartbeat.Agent != nil {
-			d.clock(h, s)
+			d.clock(h)
 			d.limits(h)
 			d.disk(h)
 			d.gateway(h, s)
@@ -167,7 +167,7 @@ func (d *diagnosis) absent(h hostFacts) {
 	}
 }
 
-func (d *diagnosis) clock(h hostFacts, s setup) {
+func (d *diagnosis) clock(h hostFacts) {
 	subject, act := "clock of host "+h.ID, "synchronize the clocks, for instance with chrony"
 	behind := h.HeardAt.Sub(h.Heartbeat.Agent.Clock) // of the server
 	if behind < -maxSkew || behind > maxSkew+heartbeatDelay {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/buildinfo"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
@@ -28,7 +29,7 @@ func healthySetup(t *testing.T) *fakeControlPlane {
 	f.hosts = []tempool.Host{{ID: "a", HeardAt: noon, Heartbeat: api.HostHeartbeat{
 		Processes: []api.ProcessReport{{Process: api.Process{Worker: "python/0", Incarnation: 1}, Sample: &api.Sample{MemorySource: "pss"}}},
 		Agent: &api.AgentReport{
-			Endpoint: "https://a:7460", Access: api.AccessTokens, Epoch: 3, Version: programVersion(), Platform: "linux/amd64", Hostname: hostname, Labels: []string{"default"},
+			Endpoint: "https://a:7460", Access: api.AccessTokens, Epoch: 3, Version: buildinfo.Read().String(), Platform: "linux/amd64", Hostname: hostname, Labels: []string{"default"},
 			Capacity: 10, Clock: noon, Cgroups: []string{"cpu", "memory"}, OpenFiles: 1 << 20, DiskFreeBytes: 50 << 30, DiskTotalBytes: 100 << 30,
 		},
 	}}}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -36,7 +35,6 @@ An agent holds its newest 8,192 events in memory. ctl history POOL/N shows what 
   ctl events python -f
   ctl events --since 10m --type 'lease.*,worker.transitioned'
   ctl events -f -o json | jq -r 'select(.type == "process.ended") | .data.reason'`,
-		Args: atMostOne(argPool),
 	}
 	c.Flags().BoolVarP(&flags.follow, "follow", "f", false, "continue with new events until interrupted")
 	c.Flags().StringSliceVar(&flags.types, "type", nil, "only events of these types; * matches any text, as in lease.*")
@@ -51,10 +49,7 @@ An agent holds its newest 8,192 events in memory. ctl history POOL/N shows what 
 	})
 	c.ValidArgsFunction = a.completePools
 	return a.localCommand(c, func(ctx context.Context, args []string) error {
-		options, err := flags.options(a.now())
-		if err != nil {
-			return err
-		}
+		options, _ := flags.options(a.now()) // checkFlags has parsed them
 		if len(args) > 0 {
 			options.Pool = args[0]
 		}
@@ -119,7 +114,7 @@ func (a *app) printEvents(ctx context.Context, cp controlPlane, o tempool.EventO
 		a.warnOf(failure)
 	}
 	if printed == 0 && o.Pool != "" && !o.Follow { // perhaps the name is wrong
-		_, err := a.poolRoster(ctx, cp, o.Pool)
+		_, err := send(ctx, a, cp.Pool(o.Pool).Roster)
 		return err
 	}
 	return nil
@@ -132,9 +127,7 @@ func (a *app) warnOf(err error) {
 
 func (a *app) printEvent(event api.Event) error {
 	if a.format == formatJSON {
-		encoder := json.NewEncoder(a.out)
-		encoder.SetEscapeHTML(false)
-		return encoder.Encode(event)
+		return writeJSONLine(a.out, event)
 	}
 	_, err := fmt.Fprintf(a.out, "%s  %-20s  %-12s  %s\n", event.Time.UTC().Format("2006-01-02T15:04:05.000Z"), event.Type, events.Subject(event.Source),
 		printable(oneLine(events.Summary(event), maxEventRunes)))

@@ -51,8 +51,10 @@ type fakeEvent struct {
 	err   error
 }
 
-// fakePool is one pool of a fakeControlPlane. Each call takes the next item of a script; the last item stays.
+// fakePool is one pool of a fakeControlPlane. Each call takes the next item of a script; the last item stays. It has no sessions: tests of ctl sessions
+// use an HTTP gateway.
 type fakePool struct {
+	pool         // nil
 	controlPlane *fakeControlPlane
 	name         string
 
@@ -173,6 +175,8 @@ func (f *fakeControlPlane) ReplayHistory(_ context.Context, pool string, _ int) 
 
 func (f *fakeControlPlane) Close() { f.closed++ }
 
+func (p *fakePool) Name() string { return p.name }
+
 func (p *fakePool) ScaleTo(_ context.Context, r api.ScaleRequest) (api.ScaleResult, error) {
 	if r.Bounds != nil && r.Bounds.Max > 0 {
 		return api.ScaleResult{From: 4, To: 4, Bounds: r.Bounds}, p.err
@@ -284,43 +288,6 @@ func (p *fakePool) Calls(o tempool.CallOptions) calls { return fakeCalls{p, o, "
 
 func (p *fakePool) WorkerCalls(slot int, o tempool.CallOptions) calls {
 	return fakeCalls{p, o, fmt.Sprint("/", slot)}
-}
-
-// Session returns a session of a real client: tests of ctl sessions use an HTTP gateway.
-func (p *fakePool) Session(id string) *tempool.Session {
-	return new(tempool.Client).Pool(p.name).Session(id)
-}
-
-func (p *fakePool) NewSession(context.Context, tempool.SessionState) (*tempool.Session, *tempool.SessionState, error) {
-	return p.Session("temp_x"), &tempool.SessionState{}, p.err
-}
-
-func (p *fakePool) ExportSessions(context.Context, io.Writer) (*api.SessionBackupEnd, error) {
-	return &api.SessionBackupEnd{}, p.err
-}
-
-func (p *fakePool) ImportSessions(context.Context, io.Reader, tempool.ImportOptions) (*api.SessionImport, error) {
-	return &api.SessionImport{}, p.err
-}
-
-func (p *fakePool) SessionCopy(context.Context) (*api.SessionCopy, error) {
-	return &api.SessionCopy{}, p.err
-}
-
-func (p *fakePool) CopySessions(context.Context, api.SessionCopyRequest) (*api.SessionCopy, error) {
-	return &api.SessionCopy{}, p.err
-}
-
-func (p *fakePool) StepSessionCopy(context.Context, api.SessionCopyStep) (*api.SessionCopy, error) {
-	return &api.SessionCopy{}, p.err
-}
-
-func (p *fakePool) Sessions(context.Context, string, int) (*tempool.SessionList, error) {
-	return &tempool.SessionList{}, p.err
-}
-
-func (p *fakePool) Bindings(context.Context, string, int) (*api.SessionBindings, error) {
-	return &api.SessionBindings{}, p.err
 }
 
 func (p *fakePool) Migrate(_ context.Context, session string, r api.MigrateSessionRequest) (migration, error) {

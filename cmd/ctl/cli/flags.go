@@ -17,12 +17,26 @@ import (
 // checkFlags makes c check its flags before its arguments.
 func checkFlags(c *cobra.Command, check func(cmd *cobra.Command) error) {
 	checkArgs := c.Args
+	if checkArgs == nil {
+		checkArgs = takeUsage
+	}
 	c.Args = func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd); err != nil {
 			return err
 		}
 		return checkArgs(cmd, args)
 	}
+}
+
+// rangeVar defines a flag of c that takes a number from low to high.
+func rangeVar(c *cobra.Command, value *int, flag string, unset, low, high int, usage string) {
+	c.Flags().IntVar(value, flag, unset, usage)
+	checkFlags(c, func(*cobra.Command) error {
+		if *value < low || *value > high {
+			return command.Usagef("--%s is %d; give a number from %d to %d", flag, *value, low, high)
+		}
+		return nil
+	})
 }
 
 // mustDefine panics if the definition of c is wrong.

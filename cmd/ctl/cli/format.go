@@ -30,6 +30,15 @@ func table(text *strings.Builder, header []string, rows [][]string) {
 	}
 }
 
+// tableOf writes a table with a row for each item.
+func tableOf[T any](text *strings.Builder, header []string, items []T, row func(T) []string) {
+	var rows [][]string
+	for _, item := range items {
+		rows = append(rows, row(item))
+	}
+	table(text, header, rows)
+}
+
 // formatBytes formats a size in the largest binary unit below it.
 func formatBytes(bytes int64) string { return format.Bytes(bytes) }
 

@@ -28,13 +28,8 @@ ctl logs POOL/N --previous shows what the process wrote before it ended.`,
 		Example: `  ctl history python/0
   ctl history python/0 --all
   ctl history python/0 -o json | jq -r '.[] | select(.to == "failed") | .reason'`,
-		Args:              exactly(argWorker),
-		ValidArgsFunction: a.completeWorkers,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
-		name, slot, err := workerName(args[0])
-		if err != nil {
-			return err
-		}
+		name, slot, _ := workerName(args[0]) // checkArguments has parsed it
 		transitions, err := a.transitions(ctx, cp, name, slot, all)
 		if errors.Is(err, api.ErrWorkerNotFound) {
 			return api.Errorf(api.CodeWorkerNotFound, "worker %s is neither running nor recorded in Temporal; ctl ps lists the running workers", args[0])
@@ -88,15 +83,13 @@ const historyGapLine = "… transitions missing: a worker keeps its newest 100, 
 
 // writeHistory writes the table of ctl history. gaps are the indexes of transitions with a gap before them.
 func writeHistory(text *strings.Builder, transitions []lifecycle.Transition, gaps []int) {
-	var rows [][]string
-	for _, t := range transitions {
-		rows = append(rows, []string{
+	var aligned strings.Builder
+	tableOf(&aligned, []string{"WHEN", "FROM", "EVENT", "TO", "AFTER", "REASON"}, transitions, func(t lifecycle.Transition) []string {
+		return []string{
 			t.Timestamp.UTC().Format(time.RFC3339), string(t.From), string(t.Event), string(t.To),
 			formatDuration(time.Duration(t.DurationMS) * time.Millisecond), oneLine(t.Reason, maxReasonRunes),
-		})
-	}
-	var aligned strings.Builder
-	table(&aligned, []string{"WHEN", "FROM", "EVENT", "TO", "AFTER", "REASON"}, rows)
+		}
+	})
 	for i, line := range strings.SplitAfter(aligned.String(), "\n") {
 		if slices.Contains(gaps, i-1) { // line 0 is the header
 			fmt.Fprintln(text, historyGapLine)

@@ -3,7 +3,6 @@ package cli
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -42,7 +41,6 @@ the pool.`,
   ctl logs python/0 --previous
   ctl logs python -f --since 10m
   ctl logs python/0 -n -1 -o json | jq -r 'select(.stream == "stderr") | .text'`,
-		Args: exactly(argPoolOrWorker),
 	}
 	f := c.Flags()
 	f.BoolVarP(&o.Follow, "follow", "f", false, "continue with new lines until interrupted")
@@ -53,7 +51,7 @@ the pool.`,
 	checkFlags(c, func(*cobra.Command) error {
 		_, slot, err := poolOrWorker(c.Flags().Arg(0))
 		switch {
-		case err != nil: // exactly says so
+		case err != nil: // takeUsage says so
 			return nil
 		case o.Follow && o.Previous:
 			return command.Usagef("--follow and --previous are mutually exclusive: an incarnation that has ended writes no more")
@@ -66,10 +64,7 @@ the pool.`,
 	})
 	c.ValidArgsFunction = a.completeWorkers
 	return a.localCommand(c, func(ctx context.Context, args []string) error {
-		name, slot, err := poolOrWorker(args[0])
-		if err != nil {
-			return err
-		}
+		name, slot, _ := poolOrWorker(args[0]) // checkArguments has parsed it
 		cp, err := a.dialGateways(ctx, &gateways)
 		if err != nil {
 			return err
@@ -124,9 +119,7 @@ func (a *app) printLogs(ctx context.Context, p pool, o tempool.LogOptions) error
 
 func (a *app) printLogLine(out *bufio.Writer, line api.LogLine, named bool) error {
 	if a.format == formatJSON {
-		encoder := json.NewEncoder(out)
-		encoder.SetEscapeHTML(false)
-		return encoder.Encode(line)
+		return writeJSONLine(out, line)
 	}
 	text, worker := line.Text, ""
 	if a.outTerminal {

@@ -37,6 +37,13 @@ func writeJSON(w io.Writer, value any) error {
 	return encoder.Encode(value)
 }
 
+// writeJSONLine writes a value on one line.
+func writeJSONLine(w io.Writer, value any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(value)
+}
+
 // printResult prints the result of a command: value as JSON, or the text that write makes.
 func (a *app) printResult(value any, write func(text *strings.Builder)) error {
 	a.endProgress()

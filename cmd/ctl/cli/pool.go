@@ -31,10 +31,8 @@ func (a *app) poolStatusCommand() *cobra.Command {
 		Short: "Show a pool, its workers and why workers are out of service",
 		Example: `  ctl pool status python
   ctl pool status python -o json | jq .ready`,
-		Args:              exactly(argPool),
-		ValidArgsFunction: a.completePools,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
-		view, err := a.poolWorkers(ctx, cp, args[0])
+		view, err := send(ctx, a, cp.Pool(args[0]).Workers)
 		if err != nil {
 			return err
 		}
@@ -79,9 +77,8 @@ func (a *app) poolListCommand() *cobra.Command {
 		Short: "List the running pools",
 		Example: `  ctl pool list
   ctl pool list -o json | jq -r '.[].pool'`,
-		Args: noArguments,
 	}, func(ctx context.Context, cp controlPlane, _ []string) error {
-		pools, err := allPools(ctx, a, cp, a.poolSummary)
+		pools, err := allPools(ctx, a, cp, summarize)
 		if err != nil {
 			return err
 		}
@@ -89,20 +86,19 @@ func (a *app) poolListCommand() *cobra.Command {
 	})
 }
 
-// poolSummary returns a summary even of a pool that does not answer.
-func (a *app) poolSummary(ctx context.Context, cp controlPlane, name string) (poolSummary, error) {
-	s, err := a.poolStatus(ctx, cp, name)
+// summarize returns a summary even of a pool that does not answer.
+func summarize(p pool, ctx context.Context) (poolSummary, error) {
+	s, err := p.Status(ctx)
 	if err != nil {
 		_, message := describe(err)
-		return poolSummary{Pool: name, Error: message}, nil
+		return poolSummary{Pool: p.Name(), Error: message}, nil
 	}
-	return poolSummary{Pool: name, Size: s.Size, Ready: s.Ready, SpecVersion: s.SpecVersion, Stopping: s.Stopping, Rollout: s.Rollout}, nil
+	return poolSummary{Pool: p.Name(), Size: s.Size, Ready: s.Ready, SpecVersion: s.SpecVersion, Stopping: s.Stopping, Rollout: s.Rollout}, nil
 }
 
 // writePools writes the table of ctl pool list.
 func writePools(text *strings.Builder, pools []poolSummary) {
-	var rows [][]string
-	for _, p := range pools {
+	tableOf(text, []string{"POOL", "READY", "SPEC VERSION", "NOTE"}, pools, func(p poolSummary) []string {
 		note := p.Error
 		switch {
 		case note != "":
@@ -111,21 +107,8 @@ func writePools(text *strings.Builder, pools []poolSummary) {
 		case p.Rollout != nil:
 			note = rolloutSummary(p.Rollout)
 		}
-		rows = append(rows, []string{p.Pool, fmt.Sprintf("%d/%d", p.Ready, p.Size), fmt.Sprint(p.SpecVersion), oneLine(note, maxReasonRunes)})
-	}
-	table(text, []string{"POOL", "READY", "SPEC VERSION", "NOTE"}, rows)
-}
-
-func (a *app) poolStatus(ctx context.Context, cp controlPlane, name string) (api.PoolStatus, error) {
-	return send(ctx, a, cp.Pool(name).Status)
-}
-
-func (a *app) poolWorkers(ctx context.Context, cp controlPlane, name string) (api.PoolWorkers, error) {
-	return send(ctx, a, cp.Pool(name).Workers)
-}
-
-func (a *app) poolRoster(ctx context.Context, cp controlPlane, name string) (api.PoolWorkers, error) {
-	return send(ctx, a, cp.Pool(name).Roster)
+		return []string{p.Pool, fmt.Sprintf("%d/%d", p.Ready, p.Size), fmt.Sprint(p.SpecVersion), oneLine(note, maxReasonRunes)}
+	})
 }
 
 // concurrentPools bounds how many pools ctl queries concurrently; each query goes to all workers of the pool.
@@ -133,7 +116,7 @@ const concurrentPools = 4
 
 // allPools calls get for every running pool and returns the results in the order of the pools' names, with the errors of all
 // pools joined. It leaves out pools that failed or have stopped meanwhile.
-func allPools[T any](ctx context.Context, a *app, cp controlPlane, get func(ctx context.Context, cp controlPlane, name string) (T, error)) ([]T, error) {
+func allPools[T any](ctx context.Context, a *app, cp controlPlane, get func(pool, context.Context) (T, error)) ([]T, error) {
 	names, err := send(ctx, a, cp.ListPools)
 	if err != nil {
 		return nil, err
@@ -145,7 +128,7 @@ func allPools[T any](ctx context.Context, a *app, cp controlPlane, get func(ctx 
 	group.SetLimit(concurrentPools)
 	for i, name := range names {
 		group.Go(func() error {
-			results[i], failures[i] = get(ctx, cp, name)
+			results[i], failures[i] = send(ctx, a, func(ctx context.Context) (T, error) { return get(cp.Pool(name), ctx) })
 			return nil
 		})
 	}
@@ -164,7 +147,7 @@ func allPools[T any](ctx context.Context, a *app, cp controlPlane, get func(ctx 
 
 // poolQuery says what a command prints about pools.
 type poolQuery[T any] struct {
-	get    func(ctx context.Context, cp controlPlane, name string) (T, error)
+	get    func(pool, context.Context) (T, error)
 	extend func(ctx context.Context, all []T) // adds to the results of get, if set
 	write  func(text *strings.Builder, all []T)
 }
@@ -175,7 +158,7 @@ func printPools[T any](ctx context.Context, a *app, cp controlPlane, args []stri
 	var all []T
 	var failed error
 	if len(args) == 1 {
-		one, err := q.get(ctx, cp, args[0])
+		one, err := send(ctx, a, func(ctx context.Context) (T, error) { return q.get(cp.Pool(args[0]), ctx) })
 		if err != nil {
 			return err
 		}

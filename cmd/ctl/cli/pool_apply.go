@@ -46,12 +46,12 @@ the version.`,
 		}
 		return a.printMessage(result, "pool %s runs spec version %d", name, result.SpecVersion)
 	})
-	c.Args = func(cmd *cobra.Command, args []string) error {
+	checkFlags(c, func(cmd *cobra.Command) error {
 		if cmd.Flags().Changed("if-version") && request.IfVersion < 1 {
 			return command.Usagef("--if-version is %d; versions start at 1", request.IfVersion)
 		}
-		return noArguments(cmd, args)
-	}
+		return nil
+	})
 	a.specFileFlag(c, &s)
 	c.Flags().Int64Var(&request.IfVersion, "if-version", 0, "apply the spec only if the pool's spec has this version")
 	c.Flags().StringVar(&request.Reason, "reason", "", "reason to record in the workers' histories")

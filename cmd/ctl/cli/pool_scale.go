@@ -29,14 +29,9 @@ size within the bounds, and the size follows demand afterwards. "off" keeps the 
   ctl pool scale python 2..20
   ctl pool scale python off
   ctl pool scale python 2 --reason "the night" -o json`,
-		Args:              exactly(argPool, argSize),
-		ValidArgsFunction: a.completePools,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
 		name := args[0]
-		request, err := parseScale(args[1])
-		if err != nil {
-			return err
-		}
+		request, _ := parseScale(args[1]) // checkArguments has parsed it
 		request.Reason, request.By = reason, operator()
 		result, err := send(ctx, a, func(ctx context.Context) (api.ScaleResult, error) { return cp.Pool(name).ScaleTo(ctx, request) })
 		if err != nil {
@@ -80,14 +75,12 @@ func writeScaling(text *strings.Builder, s *api.ScaleStatus) {
 	if s == nil || len(s.Decisions) == 0 {
 		return
 	}
-	var rows [][]string
-	for _, d := range s.Decisions[max(0, len(s.Decisions)-shownDecisions):] {
+	text.WriteString("\n")
+	tableOf(text, []string{"SCALED AT", "WORKERS", "REASON"}, s.Decisions[max(0, len(s.Decisions)-shownDecisions):], func(d api.ScaleDecision) []string {
 		change := fmt.Sprintf("%d to %d", d.From, d.To)
 		if d.Observed {
 			change += " (only recorded)"
 		}
-		rows = append(rows, []string{d.At.Local().Format("2006-01-02 15:04:05"), change, oneLine(d.Reason, 2*maxReasonRunes)})
-	}
-	text.WriteString("\n")
-	table(text, []string{"SCALED AT", "WORKERS", "REASON"}, rows)
+		return []string{d.At.Local().Format("2006-01-02 15:04:05"), change, oneLine(d.Reason, 2*maxReasonRunes)}
+	})
 }

@@ -24,7 +24,6 @@ keeps running and retries.`,
 		Example: `  ctl pool start -f pool.toml
   ctl pool start -f pool.toml --wait-timeout 10m
   ctl pool start -f pool.toml --no-wait -o json`,
-		Args: noArguments,
 	}, func(ctx context.Context, cp controlPlane, _ []string) error {
 		if err := a.startPool(ctx, cp, s); err != nil {
 			return err
@@ -37,7 +36,7 @@ keeps running and retries.`,
 		if err := a.awaitReady(ctx, cp, &readyWait{pool: name, program: s.Pool, limit: wait.limit}); err != nil {
 			return err
 		}
-		view, err := a.poolWorkers(ctx, cp, name)
+		view, err := send(ctx, a, cp.Pool(name).Workers)
 		if err != nil {
 			return err
 		}

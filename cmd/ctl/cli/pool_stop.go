@@ -30,8 +30,6 @@ func (a *app) poolStopCommand() *cobra.Command {
 rotation.drain_timeout; then the processes are stopped.`,
 		Example: `  ctl pool stop python
   ctl pool stop python --reason "moved to another cluster" --no-wait`,
-		Args:              exactly(argPool),
-		ValidArgsFunction: a.completePools,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
 		name := args[0]
 		stopping, err := send(ctx, a, func(ctx context.Context) (api.PoolStopResult, error) {

@@ -28,15 +28,13 @@ REASON says why a worker is out of service; ctl pool status POOL shows the full 
 		Example: `  ctl ps
   ctl ps python
   ctl ps python -o json | jq '.workers[] | select(.state != "ready")'`,
-		Args:              atMostOne(argPool),
-		ValidArgsFunction: a.completePools,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
 		return a.printRosters(ctx, cp, args)
 	})
 }
 
 func (a *app) printRosters(ctx context.Context, cp controlPlane, args []string) error {
-	return printPools(ctx, a, cp, args, poolQuery[api.PoolWorkers]{get: a.poolRoster, extend: a.addControlPlane, write: writeWorkers})
+	return printPools(ctx, a, cp, args, poolQuery[api.PoolWorkers]{get: pool.Roster, extend: a.addControlPlane, write: writeWorkers})
 }
 
 func (a *app) statsCommand() *cobra.Command {
@@ -49,22 +47,16 @@ process with a network namespace of its own, such as a container.`,
 		Example: `  ctl workers stats
   ctl workers stats python
   ctl workers stats python -o json | jq '.workers[] | {id, peak_memory_bytes}'`,
-		Args:              atMostOne(argPool),
-		ValidArgsFunction: a.completePools,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
-		return printPools(ctx, a, cp, args, poolQuery[api.PoolWorkers]{get: a.poolWorkers, write: writeStats})
+		return printPools(ctx, a, cp, args, poolQuery[api.PoolWorkers]{get: pool.Workers, write: writeStats})
 	})
 }
 
 // writeWorkers writes the table of ctl ps, with one header for the workers of all pools.
 func writeWorkers(text *strings.Builder, views []api.PoolWorkers) {
 	ready, size := 0, 0
-	var rows [][]string
 	for _, view := range views {
 		ready, size = ready+view.Ready, size+view.Size
-		for _, worker := range view.Workers {
-			rows = append(rows, workerRow(worker))
-		}
 	}
 	title := fmt.Sprintf("Workers (%d/%d ready)", ready, size)
 	if ended := endedTitle(views); ended != "" {
@@ -74,7 +66,15 @@ func writeWorkers(text *strings.Builder, views []api.PoolWorkers) {
 		title += ", " + summary
 	}
 	fmt.Fprintln(text, title)
-	table(text, []string{"ID", "STATE", "REQUESTS", "MEMORY", "UPTIME", "AVG CALL", "INCARNATION", "HOST", "PID", "LEASE HOLDER", "REASON"}, rows)
+	tableOf(text, []string{"ID", "STATE", "REQUESTS", "MEMORY", "UPTIME", "AVG CALL", "INCARNATION", "HOST", "PID", "LEASE HOLDER", "REASON"}, workersOf(views), workerRow)
+}
+
+// workersOf returns the workers of all pools.
+func workersOf(views []api.PoolWorkers) (all []api.Worker) {
+	for _, view := range views {
+		all = append(all, view.Workers...)
+	}
+	return all
 }
 
 // endedTitle says that a single pool has stopped; it is empty for other views.
@@ -110,22 +110,15 @@ func reasonOutOfService(w api.Worker) string {
 
 // writeStats writes the table of ctl workers stats.
 func writeStats(text *strings.Builder, views []api.PoolWorkers) {
-	var rows [][]string
-	for _, view := range views {
-		for _, worker := range view.Workers {
-			rows = append(rows, statsRow(worker))
-		}
-	}
 	if ended := endedTitle(views); ended != "" {
 		fmt.Fprintln(text, ended)
 	}
-	table(text, []string{"ID", "STATE", "MEMORY", "PEAK", "CPU %", "FILES", "THREADS", "RECEIVED/SENT", "REQUESTS", "FAILED", "CALLS/MIN",
-		"LEASES GRANTED", "REFUSED", "RESTARTS", "FAILURES IN A ROW", "LIMITS"}, rows)
-	for _, view := range views {
-		for _, w := range view.Workers {
-			if w.Watch != "" {
-				fmt.Fprintf(text, "%s: %s\n", w.Worker, oneLine(w.Watch, maxWatchRunes))
-			}
+	workers := workersOf(views)
+	tableOf(text, []string{"ID", "STATE", "MEMORY", "PEAK", "CPU %", "FILES", "THREADS", "RECEIVED/SENT", "REQUESTS", "FAILED", "CALLS/MIN",
+		"LEASES GRANTED", "REFUSED", "RESTARTS", "FAILURES IN A ROW", "LIMITS"}, workers, statsRow)
+	for _, w := range workers {
+		if w.Watch != "" {
+			fmt.Fprintf(text, "%s: %s\n", w.Worker, oneLine(w.Watch, maxWatchRunes))
 		}
 	}
 }

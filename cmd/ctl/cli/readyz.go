@@ -55,11 +55,9 @@ func (a *app) addControlPlane(ctx context.Context, views []api.PoolWorkers) {
 
 func gatewayEndpoints(views []api.PoolWorkers) []string {
 	var all []string
-	for _, view := range views {
-		for _, worker := range view.Workers {
-			if worker.Endpoint != "" && !slices.Contains(all, worker.Endpoint) {
-				all = append(all, worker.Endpoint)
-			}
+	for _, worker := range workersOf(views) {
+		if worker.Endpoint != "" && !slices.Contains(all, worker.Endpoint) {
+			all = append(all, worker.Endpoint)
 		}
 	}
 	return all
@@ -69,12 +67,10 @@ func gatewayEndpoints(views []api.PoolWorkers) []string {
 func controlPlaneSummary(views []api.PoolWorkers) string {
 	var lost []string
 	answered := false
-	for _, view := range views {
-		for _, worker := range view.Workers {
-			answered = answered || worker.ControlPlane != ""
-			if worker.ControlPlane != "" && worker.ControlPlane != controlPlaneOK && !slices.Contains(lost, worker.Host) {
-				lost = append(lost, worker.Host)
-			}
+	for _, worker := range workersOf(views) {
+		answered = answered || worker.ControlPlane != ""
+		if worker.ControlPlane != "" && worker.ControlPlane != controlPlaneOK && !slices.Contains(lost, worker.Host) {
+			lost = append(lost, worker.Host)
 		}
 	}
 	switch {

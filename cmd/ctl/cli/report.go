@@ -23,15 +23,9 @@ recommendations. With -o json the report is an object, or a list of them without
 		Example: `  ctl report
   ctl report python
   ctl report python -o json | jq -r '.recommendations[]'`,
-		Args:              atMostOne(argPool),
-		ValidArgsFunction: a.completePools,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
-		return printPools(ctx, a, cp, args, poolQuery[policy.Report]{get: a.poolReport, write: writeReports})
+		return printPools(ctx, a, cp, args, poolQuery[policy.Report]{get: pool.Report, write: writeReports})
 	})
-}
-
-func (a *app) poolReport(ctx context.Context, cp controlPlane, name string) (policy.Report, error) {
-	return send(ctx, a, cp.Pool(name).Report)
 }
 
 func writeReports(text *strings.Builder, reports []policy.Report) {
@@ -51,7 +45,7 @@ func writeReport(text *strings.Builder, r policy.Report) {
 	fmt.Fprintf(text, "%s\n", r.Overview.Summary)
 	fmt.Fprintf(text, "Spec version %d%s; %d leased.\n", r.Overview.SpecVersion, formatHosts(r.Overview.Hosts), r.Overview.Leased)
 	fmt.Fprintln(text, "\nHealth")
-	table(text, []string{"WORKER", "STATE", "FOR", "HEALTH", "GRADE", "SCORE", "MEMORY", "CPU %", "UPTIME", "REASON"}, healthRows(r.Health))
+	tableOf(text, []string{"WORKER", "STATE", "FOR", "HEALTH", "GRADE", "SCORE", "MEMORY", "CPU %", "UPTIME", "REASON"}, r.Health, healthRow)
 	if u := r.Resources; u != nil {
 		fmt.Fprintf(text, "\nResources\nMemory %s now, %s at peak; CPU %.1f %%; %s; %s.\n",
 			formatBytes(u.MemoryBytes), formatBytes(u.PeakMemoryBytes), u.CPUPercent, plural(u.OpenFiles, "open file"), plural(u.Threads, "thread"))
@@ -82,21 +76,16 @@ func writeReport(text *strings.Builder, r policy.Report) {
 	}
 }
 
-func healthRows(workers []policy.WorkerHealth) [][]string {
-	var rows [][]string
-	for _, h := range workers {
-		score := dash
-		if h.Score != nil {
-			score = fmt.Sprintf("%.0f", *h.Score)
-		}
-		memory, cpu, uptime := dash, dash, dash
-		if h.MemoryBytes != nil && h.CPUPercent != nil && h.UptimeS != nil {
-			memory, cpu, uptime = formatBytes(*h.MemoryBytes), fmt.Sprintf("%.1f", *h.CPUPercent), formatDuration(seconds(*h.UptimeS))
-		}
-		rows = append(rows, []string{h.Worker, string(h.State), formatDuration(seconds(h.ForS)), orDash(string(h.Health)), orDash(string(h.Grade)), score,
-			memory, cpu, uptime, oneLine(h.Reason, maxReasonRunes)})
+func healthRow(h policy.WorkerHealth) []string {
+	score, memory, cpu, uptime := dash, dash, dash, dash
+	if h.Score != nil {
+		score = fmt.Sprintf("%.0f", *h.Score)
 	}
-	return rows
+	if h.MemoryBytes != nil && h.CPUPercent != nil && h.UptimeS != nil {
+		memory, cpu, uptime = formatBytes(*h.MemoryBytes), fmt.Sprintf("%.1f", *h.CPUPercent), formatDuration(seconds(*h.UptimeS))
+	}
+	return []string{h.Worker, string(h.State), formatDuration(seconds(h.ForS)), orDash(string(h.Health)), orDash(string(h.Grade)), score,
+		memory, cpu, uptime, oneLine(h.Reason, maxReasonRunes)}
 }
 
 func formatHosts(hosts map[string]int) string {

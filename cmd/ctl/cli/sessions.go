@@ -52,13 +52,7 @@ type pageFlags struct {
 // flags adds the flags of a list of things, each named after what identifies it, such as "session".
 func (p *pageFlags) flags(c *cobra.Command, key, things string, most int) {
 	c.Flags().StringVar(&p.after, "after", "", "start after this "+key)
-	c.Flags().IntVar(&p.limit, "limit", 100, fmt.Sprintf("maximum number of %s, 1 to %d", things, most))
-	checkFlags(c, func(*cobra.Command) error {
-		if p.limit < 1 || p.limit > most {
-			return command.Usagef("--limit is %d; give a number from 1 to %d", p.limit, most)
-		}
-		return nil
-	})
+	rangeVar(c, &p.limit, "limit", 100, 1, most, fmt.Sprintf("maximum number of %s, 1 to %d", things, most))
 }
 
 func (a *app) sessionsListCommand() *cobra.Command {
@@ -70,22 +64,19 @@ func (a *app) sessionsListCommand() *cobra.Command {
 more than --limit sessions, the last line, or the field next, has the value of --after for the next page.`,
 		Example: `  ctl sessions list python
   ctl sessions list python --limit 1000 -o json | jq -r '.sessions[].id'`,
-		Args: exactly(argPool),
 	}
 	page.flags(c, "id", "sessions", 1000)
 	return a.sessionCommand(c, func(ctx context.Context, p pool, _ []string) error {
-		list, err := p.Sessions(ctx, page.after, page.limit)
+		found, err := p.Sessions(ctx, page.after, page.limit)
 		if err != nil {
 			return err
 		}
-		return a.printResult(list, func(text *strings.Builder) {
-			var rows [][]string
-			for _, s := range list.Sessions {
-				rows = append(rows, []string{s.ID, strconv.FormatInt(s.Version, 10), formatBytes(int64(s.Bytes)), formatDuration(a.now().Sub(s.LastAccessed)), s.TTL.String()})
-			}
-			table(text, []string{"SESSION", "VERSION", "SIZE", "IDLE", "TTL"}, rows)
-			if list.Next != "" {
-				fmt.Fprintf(text, "more sessions: --after %s\n", list.Next)
+		return a.printResult(found, func(text *strings.Builder) {
+			tableOf(text, []string{"SESSION", "VERSION", "SIZE", "IDLE", "TTL"}, found.Sessions, func(s tempool.SessionSummary) []string {
+				return []string{s.ID, strconv.FormatInt(s.Version, 10), formatBytes(int64(s.Bytes)), formatDuration(a.now().Sub(s.LastAccessed)), s.TTL.String()}
+			})
+			if found.Next != "" {
+				fmt.Fprintf(text, "more sessions: --after %s\n", found.Next)
 			}
 		})
 	})
@@ -98,7 +89,6 @@ func (a *app) sessionsGetCommand() *cobra.Command {
 		Long:  "Show the data, programs and metadata of a session. This renews its TTL. With -o json it is the document that ctl sessions set -f reads.",
 		Example: `  ctl sessions get python user:42
   ctl sessions get python user:42 -o json | jq .data`,
-		Args: exactly(argPool, argSession),
 	}, func(ctx context.Context, p pool, args []string) error {
 		state, err := p.Session(args[1]).Get(ctx)
 		if err != nil {
@@ -128,6 +118,7 @@ func (a *app) printSession(s *tempool.SessionState) error {
 
 func (a *app) sessionsNewCommand() *cobra.Command {
 	var ttl time.Duration
+	var data map[string]json.RawMessage
 	c := &cobra.Command{
 		Use:   "new POOL [KEY=JSON...]",
 		Short: "Create an anonymous session and print its id",
@@ -139,21 +130,18 @@ it as any other session.`,
 	c.Flags().DurationVar(&ttl, "ttl", 0, "how long the session lives after its last use (default sessions.anonymous_ttl)")
 	c.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return exactly(argPool)(cmd, args)
+			return command.Usagef("%s takes exactly POOL; it got 0 arguments", cmd.CommandPath())
 		}
 		if cmd.Flags().Changed("ttl") && ttl <= 0 {
 			return command.Usagef("--ttl is %s; give a positive duration, such as 10m", ttl)
 		}
-		if _, err := parsePairs(args[1:]); err != nil {
+		var err error
+		if data, err = parsePairs(args[1:]); err != nil {
 			return err
 		}
 		return checkArguments([]string{argPool}, args[:1])
 	}
 	return a.sessionCommand(c, func(ctx context.Context, p pool, args []string) error {
-		data, err := parsePairs(args[1:])
-		if err != nil {
-			return err
-		}
 		session, state, err := p.NewSession(ctx, tempool.SessionState{Data: data, TTL: spec.Duration(ttl)})
 		if err != nil {
 			return err
@@ -165,6 +153,7 @@ it as any other session.`,
 func (a *app) sessionsSetCommand() *cobra.Command {
 	var file string
 	var version int64
+	var data map[string]json.RawMessage
 	c := &cobra.Command{
 		Use:   "set POOL SESSION {KEY=JSON... | -f FILE|-}",
 		Short: "Change keys of a session's data, or replace the session",
@@ -187,7 +176,8 @@ KEY=JSON pairs are merged into data: other keys stay, and null removes a key. -f
 		case pairs < 0, pairs == 0 && file == "", pairs > 0 && file != "":
 			return command.Usagef("%s takes POOL SESSION and either KEY=JSON pairs or -f FILE", cmd.CommandPath())
 		}
-		if _, err := parsePairs(args[2:]); err != nil {
+		var err error
+		if data, err = parsePairs(args[2:]); err != nil {
 			return err
 		}
 		return checkArguments([]string{argPool, argSession}, args[:2])
@@ -203,10 +193,6 @@ KEY=JSON pairs are merged into data: other keys stay, and null removes a key. -f
 			}
 			state, err = session.Put(ctx, document)
 		} else {
-			var data map[string]json.RawMessage
-			if data, err = parsePairs(args[2:]); err != nil {
-				return err
-			}
 			state, err = mergeSession(ctx, session, data, version)
 		}
 		if err != nil {
@@ -288,7 +274,6 @@ func (a *app) sessionsRemoveCommand() *cobra.Command {
 		Use:     "rm POOL SESSION",
 		Short:   "Delete a session",
 		Example: "  ctl sessions rm python user:42",
-		Args:    exactly(argPool, argSession),
 	}, func(ctx context.Context, p pool, args []string) error {
 		if err := p.Session(args[1]).Delete(ctx); err != nil {
 			return err

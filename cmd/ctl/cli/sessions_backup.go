@@ -43,7 +43,6 @@ by a complete backup, and only its owner can read it. Pools of one host with the
 as it is when it is read; its life is not extended.`,
 		Example: `  ctl sessions export python sessions.jsonl
   ctl sessions export python - | gzip > sessions.jsonl.gz`,
-		Args: exactly(argPool, argFile),
 	}, func(ctx context.Context, p pool, args []string) error {
 		if args[1] == "-" {
 			out := bufio.NewWriter(a.out)
@@ -79,7 +78,6 @@ the backup, those with a lower version are replaced. All others are kept: an imp
 restored. An import evicts nothing: it fails at sessions.max. An import that failed can be repeated.`,
 		Example: `  ctl sessions import python sessions.jsonl
   gunzip < sessions.jsonl.gz | ctl sessions import python -`,
-		Args: exactly(argPool, argFile),
 	}
 	c.Flags().BoolVar(&options.AnyPool, "any-pool", false, "accept the backup of another pool")
 	return a.backupCommand(c, func(ctx context.Context, p pool, args []string) error {

@@ -20,7 +20,6 @@ func (a *app) sessionsBindingsCommand() *cobra.Command {
 the one that served it last. If there are more than --limit bindings, the last line, or the field next, has the value of --after for the next page.`,
 		Example: `  ctl sessions bindings python
   ctl sessions bindings python -o json | jq -r '.bindings[] | select(.worker == "python/2").session'`,
-		Args: exactly(argPool),
 	}
 	page.flags(c, "session", "bindings", api.MaxBindingsPage)
 	return a.sessionCommand(c, func(ctx context.Context, p pool, _ []string) error {
@@ -29,11 +28,7 @@ the one that served it last. If there are more than --limit bindings, the last l
 			return err
 		}
 		return a.printResult(found, func(text *strings.Builder) {
-			var rows [][]string
-			for _, b := range found.Bindings {
-				rows = append(rows, []string{b.Session, b.Worker})
-			}
-			table(text, []string{"SESSION", "WORKER"}, rows)
+			tableOf(text, []string{"SESSION", "WORKER"}, found.Bindings, func(b api.SessionBinding) []string { return []string{b.Session, b.Worker} })
 			if found.Next != "" {
 				fmt.Fprintf(text, "more bindings: --after %s\n", found.Next)
 			}
@@ -63,10 +58,7 @@ process holds of the session stays there.`,
 		return err
 	}
 	return a.sessionCommand(c, func(ctx context.Context, p pool, args []string) error {
-		_, slot, err := workerName(args[2])
-		if err != nil {
-			return err
-		}
+		_, slot, _ := workerName(args[2]) // c.Args has parsed it
 		if err := p.Session(args[1]).Bind(ctx, slot); err != nil {
 			return err
 		}
@@ -80,7 +72,6 @@ func (a *app) sessionsUnbindCommand() *cobra.Command {
 		Short:   "End the binding of a session to a worker",
 		Long:    "End the binding of a session to a worker. The next call of the session goes to any worker, and binds the session to it.",
 		Example: "  ctl sessions unbind python user:42",
-		Args:    exactly(argPool, argSession),
 	}, func(ctx context.Context, p pool, args []string) error {
 		if err := p.Session(args[1]).Unbind(ctx); err != nil {
 			return err

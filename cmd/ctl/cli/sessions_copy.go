@@ -61,7 +61,7 @@ pool's host; the pool must have no other host.
 		exclusive = append(exclusive, string(steps[i].step))
 	}
 	f.BoolVar(&force, "force", false, "with --back: return even if the second store does not answer")
-	c.Args = func(cmd *cobra.Command, args []string) error {
+	checkFlags(c, func(cmd *cobra.Command) error {
 		chosen := slices.DeleteFunc(slices.Clone(exclusive), func(flag string) bool { return !cmd.Flags().Changed(flag) })
 		switch {
 		case len(chosen) != 1:
@@ -73,8 +73,8 @@ pool's host; the pool must have no other host.
 		case request.Replace && chosen[0] != "from":
 			return command.Usagef("--replace works only with --from and --to")
 		}
-		return exactly(argPool)(cmd, args)
-	}
+		return nil
+	})
 	wait.flags(c, copyWait, "until both stores are in sync")
 	return a.gatewayCommand(c, &gateways, func(ctx context.Context, p pool, _ []string) error {
 		for _, one := range steps {

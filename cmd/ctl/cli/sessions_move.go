@@ -45,8 +45,6 @@ calls go to the other worker from then on, and that worker loads the session (se
 its current worker.`,
 		Example: `  ctl sessions migrate python user:42 --to python/3
   ctl sessions migrate python user:42 --to python/3 --no-wait`,
-		Args:              exactly(argPool, argSession),
-		ValidArgsFunction: a.completePools,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
 		return a.move(ctx, m, func(ctx context.Context) (migration, error) {
 			return cp.Pool(args[0]).Migrate(ctx, args[1], api.MigrateSessionRequest{To: to, HookTimeout: spec.Duration(m.hookTimeout)})
@@ -81,13 +79,8 @@ worker keeps serving calls but gets no new sessions for --exclude-for, or until 
 stay with the worker and the command fails.`,
 		Example: `  ctl sessions evacuate python/2
   ctl sessions evacuate python/2 --exclude-for 1h --reason "new disk" && ctl workers drain python --worker 2`,
-		Args:              exactly(argWorker),
-		ValidArgsFunction: a.completeWorkers,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
-		pool, slot, err := workerName(args[0])
-		if err != nil {
-			return err
-		}
+		pool, slot, _ := workerName(args[0]) // checkArguments has parsed it
 		return a.move(ctx, m, func(ctx context.Context) (migration, error) {
 			return cp.Pool(pool).Evacuate(ctx, api.EvacuateRequest{
 				Worker: slot, ExcludeFor: new(spec.Duration(excludeFor)), HookTimeout: spec.Duration(m.hookTimeout), Reason: reason, By: operator(),
@@ -109,6 +102,7 @@ stay with the worker and the command fails.`,
 func (a *app) sessionsRebalanceCommand() *cobra.Command {
 	var m moveFlags
 	var parts map[string]int
+	var weights map[int]int // of parts
 	c := a.controlPlaneCommand(&cobra.Command{
 		Use:   "rebalance POOL",
 		Short: "Distribute a pool's sessions over its workers",
@@ -116,20 +110,14 @@ func (a *app) sessionsRebalanceCommand() *cobra.Command {
 does. With --weight, sessions move only between the named workers; a worker of weight 0 keeps none.`,
 		Example: `  ctl sessions rebalance python
   ctl sessions rebalance python --weight 0=2,1=1,2=1`,
-		Args:              exactly(argPool),
-		ValidArgsFunction: a.completePools,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
-		weights, err := parseWeights(parts)
-		if err != nil {
-			return err
-		}
 		return a.move(ctx, m, func(ctx context.Context) (migration, error) {
 			return cp.Pool(args[0]).RebalanceSessions(ctx, api.RebalanceSessionsRequest{Weights: weights, HookTimeout: spec.Duration(m.hookTimeout)})
 		})
 	})
 	c.Flags().StringToIntVar(&parts, "weight", nil, "weight of each worker relative to the others, N=WEIGHT,...")
-	checkFlags(c, func(*cobra.Command) error {
-		_, err := parseWeights(parts)
+	checkFlags(c, func(*cobra.Command) (err error) {
+		weights, err = parseWeights(parts)
 		return err
 	})
 	m.flags(c)
@@ -192,22 +180,15 @@ func writeMoves(text *strings.Builder, moves api.SessionMoves) {
 	}
 	fmt.Fprintln(text)
 	if len(moves.Flows) > 0 {
-		var rows [][]string
-		for _, f := range moves.Flows {
-			rows = append(rows, []string{orDash(f.From), f.To, strconv.Itoa(f.Count)})
-		}
-		table(text, []string{"FROM", "TO", "SESSIONS"}, rows)
+		tableOf(text, []string{"FROM", "TO", "SESSIONS"}, moves.Flows, func(f api.SessionFlow) []string { return []string{orDash(f.From), f.To, strconv.Itoa(f.Count)} })
 	}
-	if len(moves.Skips) == 0 {
-		return
+	if len(moves.Skips) > 0 {
+		tableOf(text, []string{"NOT MOVED", "FROM", "TO", "REASON"}, moves.Skips, func(s api.SessionSkip) []string {
+			reason := s.Reason
+			if s.NotUndone != "" {
+				reason += "; not undone: " + s.NotUndone
+			}
+			return []string{s.Session, s.From, s.To, oneLine(reason, maxReasonRunes)}
+		})
 	}
-	var rows [][]string
-	for _, s := range moves.Skips {
-		reason := s.Reason
-		if s.NotUndone != "" {
-			reason += "; not undone: " + s.NotUndone
-		}
-		rows = append(rows, []string{s.Session, s.From, s.To, oneLine(reason, maxReasonRunes)})
-	}
-	table(text, []string{"NOT MOVED", "FROM", "TO", "REASON"}, rows)
 }

@@ -22,7 +22,6 @@ func (a *app) setupCommand() *cobra.Command {
 Run it once before you start the first pool; running it again does no harm. It needs the permission to add search attributes.`,
 		Example: `  ctl setup
   ctl setup --address temporal.example.com:7233 --namespace production`,
-		Args: noArguments,
 	}, func(ctx context.Context, cp controlPlane, _ []string) error {
 		added, err := send(ctx, a, cp.Setup)
 		if err != nil {

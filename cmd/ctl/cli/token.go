@@ -11,11 +11,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
-	"github.com/tempool/tempool/internal/command"
 )
-
-// argToken is the name of a token in usage lines.
-const argToken = "NAME"
 
 // defaultTokensFile is the tokens file without --tokens.
 const defaultTokensFile = "tokens.toml"
@@ -56,8 +52,6 @@ func (a *app) tokenAddCommand() *cobra.Command {
 write clients' sessions), read (read the state of pools and workers, and metrics) and admin (act as the operator).`,
 		Example: `  ctl token add ci --pools 'py*' --rights call,lease
   ctl token add batch --rights call --max-priority 2 --tokens /etc/tempool/tokens.toml`,
-		Args:              exactly(argToken),
-		ValidArgsFunction: cobra.NoFileCompletions,
 	}, func(_ context.Context, args []string) error {
 		secret, hash := access.NewSecret()
 		token.Name, token.SHA256, token.CreatedAt = args[0], hash, a.now().UTC().Truncate(time.Second)
@@ -72,23 +66,16 @@ write clients' sessions), read (read the state of pools and workers, and metrics
 	path = tokensFlag(c)
 	c.Flags().StringSliceVar(&token.Pools, "pools", []string{"*"}, "globs of the pools that the token is for")
 	c.Flags().StringSliceVar(&token.Rights, "rights", nil, "rights of the token: "+access.All.String())
-	c.Flags().IntVar(&priority, "max-priority", access.MaxPriority, "highest priority of the token's calls in a queue, 0 to 9; higher ones are lowered")
+	rangeVar(c, &priority, "max-priority", access.MaxPriority, 0, access.MaxPriority, "highest priority of the token's calls in a queue, 0 to 9; higher ones are lowered")
 	required(c, "rights")
 	completeFlag(c, "rights", access.RightNames()...)
-	checkFlags(c, func(*cobra.Command) error {
-		if priority < 0 || priority > access.MaxPriority {
-			return command.Usagef("--max-priority is %d; give a number from 0 to %d", priority, access.MaxPriority)
-		}
-		return nil
-	})
 	return c
 }
 
 func (a *app) tokenListCommand() *cobra.Command {
 	var path *string
 	c := a.localCommand(&cobra.Command{
-		Use: "list", Short: "List the tokens", Example: "  ctl token list --tokens /etc/tempool/tokens.toml", Args: noArguments,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Use: "list", Short: "List the tokens", Example: "  ctl token list --tokens /etc/tempool/tokens.toml",
 	}, func(context.Context, []string) error {
 		file, err := access.ReadFile(*path)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -101,15 +88,13 @@ func (a *app) tokenListCommand() *cobra.Command {
 			file.Tokens = []access.Token{}
 		}
 		return a.printResult(file.Tokens, func(text *strings.Builder) {
-			var rows [][]string
-			for _, t := range file.Tokens {
+			tableOf(text, []string{"NAME", "POOLS", "RIGHTS", "CREATED"}, file.Tokens, func(t access.Token) []string {
 				created := "-"
 				if !t.CreatedAt.IsZero() {
 					created = t.CreatedAt.Format(time.RFC3339)
 				}
-				rows = append(rows, []string{t.Name, strings.Join(t.Pools, ","), strings.Join(t.Rights, ","), created})
-			}
-			table(text, []string{"NAME", "POOLS", "RIGHTS", "CREATED"}, rows)
+				return []string{t.Name, strings.Join(t.Pools, ","), strings.Join(t.Rights, ","), created}
+			})
 		})
 	})
 	path = tokensFlag(c)
@@ -119,8 +104,7 @@ func (a *app) tokenListCommand() *cobra.Command {
 func (a *app) tokenRemoveCommand() *cobra.Command {
 	var path *string
 	c := a.localCommand(&cobra.Command{
-		Use: "remove NAME", Short: "Remove a token", Example: "  ctl token remove ci", Args: exactly(argToken),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Use: "remove NAME", Short: "Remove a token", Example: "  ctl token remove ci",
 	}, func(_ context.Context, args []string) error {
 		if err := access.Remove(*path, args[0]); err != nil {
 			return err

@@ -35,8 +35,6 @@ It refreshes what ctl ps shows, two seconds after each response. While Temporal 
 keeps trying. Without a terminal, and with -o json, it prints what ctl ps prints, once.`,
 		Example: `  ctl top
   ctl top python --interval 5s`,
-		Args:              atMostOne(argPool),
-		ValidArgsFunction: a.completePools,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
 		if !a.fullScreen() {
 			return a.printRosters(ctx, cp, args)

@@ -107,11 +107,7 @@ func (m top) filled(text topText) top {
 
 // arranged is the model with the workers of the newest answer, filtered and sorted, and the cursor on the worker it was on.
 func (m top) arranged() top {
-	var all []api.Worker
-	for _, view := range m.views {
-		all = append(all, view.Workers...)
-	}
-	m.shown = filterWorkers(all, m.filter)
+	m.shown = filterWorkers(workersOf(m.views), m.filter)
 	sortWorkers(m.shown, m.column, m.reversed)
 	m.nameWidth = minNameWidth
 	for _, w := range m.shown {

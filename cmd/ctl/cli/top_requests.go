@@ -106,10 +106,10 @@ func (r *topRequests) rosters() tea.Cmd {
 		var views []api.PoolWorkers
 		var err error
 		if r.pool == "" {
-			views, err = allPools(ctx, r.app, r.cp, r.app.poolRoster)
+			views, err = allPools(ctx, r.app, r.cp, pool.Roster)
 		} else {
 			var view api.PoolWorkers
-			if view, err = r.app.poolRoster(ctx, r.cp, r.pool); err == nil {
+			if view, err = send(ctx, r.app, r.cp.Pool(r.pool).Roster); err == nil {
 				views = append(views, view)
 			}
 		}

@@ -25,7 +25,6 @@ with the token in TEMPOOL_TOKEN or --token-file. Without either, the page shows 
 		Example: `  ctl ui
   ctl ui --print
   ctl ui --gateway unix:/var/lib/tempool/gateway.sock`,
-		Args: noArguments,
 	}
 	gateways.flags(c)
 	c.Flags().BoolVar(&printOnly, "print", false, "print the address and open no browser")

@@ -1,19 +1,17 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"runtime"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/tempool/tempool/internal/buildinfo"
 )
 
 // versionInfo is the result of ctl version.
 type versionInfo struct {
-	Version  string `json:"version"`
-	Commit   string `json:"commit"`
-	Modified bool   `json:"modified"` // built from a modified work tree
+	buildinfo.Info
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 }
@@ -24,9 +22,8 @@ func (a *app) versionCommand() *cobra.Command {
 		Short: "Show the version of ctl",
 		Example: `  ctl version
   ctl version -o json`,
-		Args: noArguments,
 	}, func(context.Context, []string) error {
-		b := newVersionInfo(debug.ReadBuildInfo())
+		b := versionInfo{buildinfo.Read(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
 		text := "ctl " + b.Version
 		if b.Commit != "" {
 			text += ", commit " + b.Commit
@@ -36,21 +33,4 @@ func (a *app) versionCommand() *cobra.Command {
 		}
 		return a.printMessage(b, "%s, %s, %s", text, b.Go, b.Platform)
 	})
-}
-
-func newVersionInfo(info *debug.BuildInfo, known bool) versionInfo {
-	b := versionInfo{Version: "unknown", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
-	if !known {
-		return b
-	}
-	b.Version = cmp.Or(info.Main.Version, "(devel)")
-	for _, setting := range info.Settings {
-		switch setting.Key {
-		case "vcs.revision":
-			b.Commit = setting.Value
-		case "vcs.modified":
-			b.Modified = setting.Value == "true"
-		}
-	}
-	return b
 }

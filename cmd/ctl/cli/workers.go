@@ -60,8 +60,6 @@ func (a *app) restartCommand() *cobra.Command {
 starts again as a new incarnation. Workers that were drained, stopped or have given up start again, too.`,
 		Example: `  ctl workers restart python
   ctl workers restart python --worker 0 --reason "new model on disk"`,
-		Args:              exactly(argPool),
-		ValidArgsFunction: a.completePools,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
 		name, slot := args[0], flags.slot()
 		ready, err := a.restartWait(ctx, cp, name, slot, wait)
@@ -98,7 +96,7 @@ func (a *app) restartWait(ctx context.Context, cp controlPlane, name string, slo
 	if slot == nil || wait.skip {
 		return nil, nil
 	}
-	status, err := a.poolStatus(ctx, cp, name)
+	status, err := send(ctx, a, cp.Pool(name).Status)
 	if err != nil {
 		return nil, err
 	}

@@ -96,8 +96,6 @@ func (a *app) signalCommand(s workerSignal) *cobra.Command {
 	var wait waitFlags
 	c := a.controlPlaneCommand(&cobra.Command{
 		Use: s.signal + " POOL", Short: s.short, Long: s.long, Example: s.example,
-		Args:              exactly(argPool),
-		ValidArgsFunction: a.completePools,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
 		targets, err := a.targets(ctx, cp, args[0], s, flags.slot())
 		if err != nil {
@@ -141,7 +139,7 @@ type target struct {
 // targets returns the workers that a signal goes to. It asks the workers for their states, since the pool's roster may lag behind
 // the previous command.
 func (a *app) targets(ctx context.Context, cp controlPlane, name string, s workerSignal, slot *int) ([]target, error) {
-	status, err := a.poolStatus(ctx, cp, name)
+	status, err := send(ctx, a, cp.Pool(name).Status)
 	if err != nil {
 		return nil, err
 	}

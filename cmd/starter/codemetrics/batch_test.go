@@ -58,7 +58,7 @@ func TestClassifyFailures(t *testing.T) {
 }
 
 func TestAnAnswerIsCountedAsAWholeOrNotAtAll(t *testing.T) {
-	sum := newTotals(2)
+	sum := newTotals()
 	require.NoError(t, sum.add(batch{paths: numbered(2)}, measured(numbered(2))))
 	before := sum.total()
 	for name, answer := range map[string][]FileMeasure{
@@ -77,17 +77,6 @@ func TestASummaryWithoutFunctionsOrTimeHasZeroRates(t *testing.T) {
 	require.Zero(t, Summary{Files: 3}.FilesPerSecond())
 	require.Equal(t, 2.5, Summary{Functions: 2, Complexity: 5}.MeanComplexity())
 	require.Equal(t, 4.0, Summary{Files: 2, Took: 500 * time.Millisecond}.FilesPerSecond())
-}
-
-func TestANegativeConfigIsInvalid(t *testing.T) {
-	_, err := Config{Concurrency: -1}.withDefaults()
-	require.ErrorContains(t, err, "negative")
-	c, err := Config{}.withDefaults()
-	require.NoError(t, err)
-	require.Equal(t, DefaultTop, c.Top)
-	c, err = Config{Top: -1}.withDefaults()
-	require.NoError(t, err)
-	require.Zero(t, c.Top)
 }
 
 func TestTheStandardLibraryIsFound(t *testing.T) {

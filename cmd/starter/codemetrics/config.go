@@ -5,18 +5,17 @@ import (
 	"time"
 
 	"github.com/tempool/tempool"
-	"github.com/tempool/tempool/api"
 )
 
-// Defaults of Config.
 const (
-	DefaultMethod       = "measure"
-	DefaultBatchFiles   = 25
-	DefaultBatchBytes   = 256 << 10
-	DefaultCallTimeout  = 20 * time.Second
-	DefaultMaxAttempts  = 5
-	DefaultStallTimeout = 2 * time.Minute
-	DefaultTop          = 5
+	// method is that of the workers. It takes {"paths": […], "top": n} and returns one FileMeasure for each path, in order.
+	method = "measure"
+	// batchBytes bounds what one call measures; a file above it is a batch of its own.
+	batchBytes = 256 << 10
+	// callTimeout bounds one call.
+	callTimeout = 20 * time.Second
+	// topFunctions is how many of the most complex functions the Summary lists.
+	topFunctions = 5
 )
 
 // Config says what to measure and where. Client, Pool and Files have no default.
@@ -27,22 +26,15 @@ type Config struct {
 	Files []string
 	// Holder is the holder of the leases. Default: "codemetrics".
 	Holder string
-	// Method is the workers' method. It takes {"paths": […], "top": n} and returns one FileMeasure for each path, in order.
-	Method string
 	// Concurrency is how many leases are in use at the same time. Default: the size of the pool.
 	Concurrency int
-	// BatchFiles and BatchBytes bound what one call measures; a file above BatchBytes is a batch of its own.
+	// BatchFiles bounds how many files one call measures. Default: 25.
 	BatchFiles int
-	BatchBytes int64
-	// CallTimeout bounds one call.
-	CallTimeout time.Duration
-	// MaxAttempts is how many calls about one file alone may fail before the job fails. A failed batch is halved first, to find the file that
-	// causes the failure.
+	// MaxAttempts is how many calls about one file alone may fail before the job fails; the default is 5. A failed batch is halved first, to find the
+	// file that causes the failure.
 	MaxAttempts int
-	// StallTimeout fails the job when no batch is finished for so long.
+	// StallTimeout fails the job when no batch is finished for so long. Default: two minutes.
 	StallTimeout time.Duration
-	// Top is how many of the most complex functions the Summary lists; negative for none.
-	Top int
 	// Progress, if set, is called after each batch and each failure, by one goroutine at a time. It should return quickly.
 	Progress func(Progress)
 }
@@ -53,17 +45,10 @@ type Progress struct {
 	Retried      int // failed calls so far
 }
 
-func (c Config) withDefaults() (Config, error) {
+func (c Config) withDefaults() Config {
 	c.Holder = cmp.Or(c.Holder, "codemetrics")
-	c.Method = cmp.Or(c.Method, DefaultMethod)
-	c.BatchFiles = cmp.Or(c.BatchFiles, DefaultBatchFiles)
-	c.BatchBytes = cmp.Or(c.BatchBytes, DefaultBatchBytes)
-	c.CallTimeout = cmp.Or(c.CallTimeout, DefaultCallTimeout)
-	c.MaxAttempts = cmp.Or(c.MaxAttempts, DefaultMaxAttempts)
-	c.StallTimeout = cmp.Or(c.StallTimeout, DefaultStallTimeout)
-	c.Top = max(0, cmp.Or(c.Top, DefaultTop))
-	if c.Concurrency < 0 || c.BatchFiles < 0 || c.BatchBytes < 0 || c.MaxAttempts < 0 || c.CallTimeout < 0 || c.StallTimeout < 0 {
-		return c, api.Errorf(api.CodeInvalid, "the numbers and timeouts of a job must not be negative")
-	}
-	return c, nil
+	c.BatchFiles = cmp.Or(c.BatchFiles, 25)
+	c.MaxAttempts = cmp.Or(c.MaxAttempts, 5)
+	c.StallTimeout = cmp.Or(c.StallTimeout, 2*time.Minute)
+	return c
 }

@@ -28,12 +28,6 @@ type FileMeasure struct {
 	Problem *string `json:"problem"`
 }
 
-// Problem is a file without measures, and why.
-type Problem struct {
-	Path   string
-	Reason string
-}
-
 // Summary is the sum over all files.
 type Summary struct {
 	Files      int
@@ -43,9 +37,8 @@ type Summary struct {
 	Classes    int64
 	Complexity int64 // over all functions
 	Worst      []Function
-	// Problems are the files that cannot be read or parsed, by path. They count in Files, Bytes and Lines.
-	Problems []Problem
-	Took     time.Duration
+	Problems   int // files that cannot be read or parsed; they count in Files, Bytes and Lines
+	Took       time.Duration
 	// Calls counts the calls that succeeded, Retried those that failed and whose files were sent again.
 	Calls   int
 	Retried int
@@ -71,12 +64,11 @@ func (s Summary) FilesPerSecond() float64 {
 
 // totals adds measures up and rejects a file that was counted before.
 type totals struct {
-	top     int
 	summary Summary
 	counted map[string]bool
 }
 
-func newTotals(top int) *totals { return &totals{top: top, counted: map[string]bool{}} }
+func newTotals() *totals { return &totals{counted: map[string]bool{}} }
 
 // add counts the answer to one batch, or nothing of it if the answer does not have each file of the batch once, in order.
 func (t *totals) add(b batch, measures []FileMeasure) error {
@@ -101,7 +93,7 @@ func (t *totals) add(b batch, measures []FileMeasure) error {
 		s.Classes += m.Classes
 		s.Complexity += m.Complexity
 		if m.Problem != nil {
-			s.Problems = append(s.Problems, Problem{m.Path, *m.Problem})
+			s.Problems++
 		}
 		for _, f := range m.Worst {
 			f.Path = m.Path
@@ -112,15 +104,13 @@ func (t *totals) add(b batch, measures []FileMeasure) error {
 	slices.SortFunc(s.Worst, func(a, b Function) int {
 		return cmp.Or(cmp.Compare(b.Complexity, a.Complexity), cmp.Compare(a.Path, b.Path), cmp.Compare(a.Line, b.Line))
 	})
-	s.Worst = s.Worst[:min(t.top, len(s.Worst))]
+	s.Worst = s.Worst[:min(topFunctions, len(s.Worst))]
 	return nil
 }
 
-// total returns the sum so far with sorted lists.
+// total returns the sum so far.
 func (t *totals) total() Summary {
 	s := t.summary
 	s.Worst = slices.Clone(s.Worst)
-	s.Problems = slices.Clone(s.Problems)
-	slices.SortFunc(s.Problems, func(a, b Problem) int { return cmp.Compare(a.Path, b.Path) })
 	return s
 }

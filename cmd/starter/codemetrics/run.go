@@ -18,17 +18,14 @@ var errStalled = errors.New("stalled")
 // batch only when its whole answer has arrived, and leaves no lease behind. Run fails when one file fails MaxAttempts calls, which the error
 // names, when no batch is finished for StallTimeout, when the pool does not exist, and when ctx ends; the Summary then has what was counted.
 func Run(ctx context.Context, config Config) (Summary, error) {
-	config, err := config.withDefaults()
-	if err != nil {
-		return Summary{}, err
-	}
+	config = config.withDefaults()
 	began := time.Now()
-	batches := pack(config.Files, config.BatchFiles, config.BatchBytes)
+	batches := pack(config.Files, config.BatchFiles, batchBytes)
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	j := &job{
 		config: config, pool: config.Client.Pool(config.Pool), stop: stop,
-		stall: time.AfterFunc(config.StallTimeout, func() { stop(errStalled) }), totals: newTotals(config.Top),
+		stall: time.AfterFunc(config.StallTimeout, func() { stop(errStalled) }), totals: newTotals(),
 	}
 	defer j.stall.Stop()
 	for _, b := range batches {

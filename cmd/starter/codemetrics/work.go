@@ -80,8 +80,8 @@ func (j *job) measureBatches(ctx context.Context, lease *tempool.Lease) (leaseAc
 
 func (j *job) measure(ctx context.Context, lease *tempool.Lease, b batch) error {
 	var measures []FileMeasure
-	params := map[string]any{"paths": b.paths, "top": j.config.Top}
-	if err := lease.With(tempool.CallOptions{Timeout: j.config.CallTimeout}).Call(ctx, j.config.Method, params, &measures); err != nil {
+	params := map[string]any{"paths": b.paths, "top": topFunctions}
+	if err := lease.With(tempool.CallOptions{Timeout: callTimeout}).Call(ctx, method, params, &measures); err != nil {
 		return err
 	}
 	return j.recordAnswer(b, measures)

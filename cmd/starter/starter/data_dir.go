@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/tempool/tempool/internal/installcache"
 )
 
 // dataDir is what outlives a run of the starter: the server's database, the agent's state, the example's files and the logs. Only one starter
@@ -24,24 +26,21 @@ type dataDir struct {
 	lock      *os.File
 }
 
-// openDataDir creates and locks the folder dev in cacheDir; "" is tempool in the user's cache folder. It starts new logs and keeps those of the
-// previous run beside them.
-func openDataDir(cacheDir string) (*dataDir, error) {
-	if cacheDir == "" {
-		user, err := os.UserCacheDir()
-		if err != nil {
-			return nil, fmt.Errorf("no cache folder for the starter's data; set HOME or XDG_CACHE_HOME: %w", err)
+// openDataDir creates and locks a folder; "" is tempool/dev in the user's cache folder. It starts new logs and keeps those of the previous run beside
+// them.
+func openDataDir(path string) (d *dataDir, err error) {
+	if path == "" {
+		if path, err = installcache.UserPath("dev", "the starter's data"); err != nil {
+			return nil, err
 		}
-		cacheDir = filepath.Join(user, "tempool")
 	}
-	path, err := filepath.Abs(filepath.Join(cacheDir, "dev"))
-	if err != nil {
+	if path, err = filepath.Abs(path); err != nil {
 		return nil, fmt.Errorf("resolve the starter's data folder: %w", err)
 	}
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("create the starter's data folder; set XDG_CACHE_HOME to a writable folder: %w", err)
 	}
-	d := &dataDir{path: path, logPath: filepath.Join(path, "starter.log"), serverLog: filepath.Join(path, "temporal.log")}
+	d = &dataDir{path: path, logPath: filepath.Join(path, "starter.log"), serverLog: filepath.Join(path, "temporal.log")}
 	if err := d.open(); err != nil {
 		_ = d.close() // err is the failure to report
 		return nil, err

@@ -70,7 +70,7 @@ func summaryText(s codemetrics.Summary, folder string, restarts int64) string {
 	}
 	fmt.Fprintln(table)
 	row("files", "%s", grouped(int64(s.Files)))
-	row("  that do not parse", "%s", grouped(int64(len(s.Problems))))
+	row("  that do not parse", "%s", grouped(int64(s.Problems)))
 	row("bytes", "%s", grouped(s.Bytes))
 	row("lines", "%s", grouped(s.Lines))
 	row("functions", "%s", grouped(s.Functions))

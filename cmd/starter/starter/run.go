@@ -54,7 +54,7 @@ func interruption(ctx context.Context, err error) error {
 
 // prepare does everything that needs no server, to fail early.
 func (s *starter) prepare(ctx context.Context) (err error) {
-	if s.data, err = openDataDir(s.options.CacheDir); err != nil {
+	if s.data, err = openDataDir(s.options.DataDir); err != nil {
 		return err
 	}
 	s.onStop("", time.Second, func(context.Context) error { return s.data.close() })

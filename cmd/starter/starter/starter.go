@@ -30,9 +30,9 @@ type Options struct {
 	Listen       string // of the gateway; "" is the default address, or any free port if that is taken
 	Security     gateway.Security
 	Fresh        bool
-	// CacheDir is the parent of the data directory. Default: tempool in the user's cache folder.
-	CacheDir string
-	Out      io.Writer
+	// DataDir outlives a run. Default: tempool/dev in the user's cache folder.
+	DataDir string
+	Out     io.Writer
 }
 
 // starter is one run.

@@ -38,7 +38,7 @@ func own(t *testing.T) (Options, *logtest.Log) {
 	file := filepath.Join(cache, "pool.toml")
 	require.NoError(t, os.WriteFile(file, []byte(webServers), 0o600))
 	out := &logtest.Log{}
-	return Options{PoolFile: file, CacheDir: cache, Port: freePort(t), UIPort: freePort(t), Listen: net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t))), Out: out}, out
+	return Options{PoolFile: file, DataDir: filepath.Join(cache, "dev"), Port: freePort(t), UIPort: freePort(t), Listen: net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t))), Out: out}, out
 }
 
 // freePort returns a port below those that the system gives to connections, one of which could take it before it is used, or before the test finds

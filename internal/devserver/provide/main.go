@@ -14,7 +14,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	path, err := devserver.Binary(ctx, "", func(sentence string) { fmt.Fprintln(os.Stderr, sentence) })
+	path, err := devserver.Binary(ctx, func(sentence string) { fmt.Fprintln(os.Stderr, sentence) })
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -42,8 +42,7 @@ var outside = []string{temporal, "net", "os", "math/rand", "crypto/rand"}
 // rules define the allowed imports. A package without a rule may import everything, but only packages that name it may import it.
 var rules = []rule{
 	{path: "lifecycle/...", never: clients},
-	{path: "policy/fromspec", ours: []string{"policy", "spec"}, never: clients},
-	{path: "policy/...", ours: []string{"lifecycle/..."}, never: clients},
+	{path: "policy", ours: []string{"lifecycle", "spec"}, never: clients},
 	{path: "spec/...", ours: []string{"internal/redact"}, never: clients},
 	{path: "api", ours: []string{"lifecycle", "spec"}, never: clients},
 	{path: "events", ours: []string{"internal/loopback", "internal/redact", "internal/sleep"}, never: clients},
@@ -56,14 +55,14 @@ var rules = []rule{
 	{path: "internal/balance", ours: []string{"internal/transport"}, never: clients},
 	{path: "codec", ours: []string{"internal/loopback"}},
 	{path: "", ours: []string{"codec", "lifecycle", "policy", "spec", "internal/balance", "internal/loopback", "internal/redact", "internal/sleep", "internal/transport", "internal/updatelimit"}},
-	{path: "workflows/...", ours: []string{"lifecycle/...", "policy/...", "spec/...", "workflows/..."}},
+	{path: "workflows/...", ours: []string{"lifecycle/...", "policy", "spec/...", "workflows/..."}},
 	{path: "sdk/go/...", ours: []string{"internal/tracecontext", "process/wire", "sdk/go"}, never: clients},
 	{path: "process/wire/...", ours: []string{"process/wire/..."}, never: clients},
 	{path: "process/...", ours: []string{"internal/atomicfile", "internal/redact", "internal/sleep", "lifecycle", "process/...", "spec"}, never: clients},
 	{path: "sessions/...", ours: []string{"internal/redact", "internal/sleep", "sessions/...", "spec"}, never: clients},
-	{path: "activities/...", ours: []string{"lifecycle", "policy/...", "process/...", "spec", "activities/...", "internal/sleep", "internal/tracecontext"}},
+	{path: "activities/...", ours: []string{"lifecycle", "policy", "process/...", "spec", "activities/...", "internal/sleep", "internal/tracecontext"}},
 	{path: "gateway/...", ours: []string{"", "lifecycle", "policy", "process/...", "sessions/...", "spec", "events", "gateway/...", "internal/format", "internal/loopback", "internal/redact", "internal/sleep", "internal/tracecontext"}},
-	{path: "worker/...", ours: []string{"", "lifecycle", "policy/...", "spec", "workflows", "activities", "process/...", "sdk/go", "gateway/...", "sessions/...", "events", "worker/...", "internal/atomicfile", "internal/redact", "internal/sleep", "internal/tracecontext"}},
+	{path: "worker/...", ours: []string{"", "lifecycle", "policy", "spec", "workflows", "activities", "process/...", "sdk/go", "gateway/...", "sessions/...", "events", "worker/...", "internal/atomicfile", "internal/buildinfo", "internal/redact", "internal/sleep", "internal/tracecontext"}},
 	// A program that hosts an agent is also its reaper, and must become it before anything else happens.
 	{path: "cmd/ctl", ours: []string{"cmd/ctl/..."}},
 	{path: "cmd/worker", ours: []string{"cmd/worker/...", "process"}},
@@ -78,7 +77,7 @@ var rules = []rule{
 }
 
 // pure packages import nothing in outside; indirect dependencies do not count.
-var pure = []string{"lifecycle/...", "policy/..."}
+var pure = []string{"lifecycle/...", "policy"}
 
 // Check returns one sentence for each violation, sorted.
 func Check(packages []Package) []string {

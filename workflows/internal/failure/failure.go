@@ -33,8 +33,8 @@ func Validator[T any](check func(T) *api.Error) workflow.UpdateHandlerOptions {
 
 // NotStarted reports whether no agent took the activity in time.
 func NotStarted(err error) bool {
-	var timeout *temporal.TimeoutError
-	return errors.As(err, &timeout) && timeout.TimeoutType() == enums.TIMEOUT_TYPE_SCHEDULE_TO_START
+	timeout, ok := errors.AsType[*temporal.TimeoutError](err)
+	return ok && timeout.TimeoutType() == enums.TIMEOUT_TYPE_SCHEDULE_TO_START
 }
 
 // NoResources reports whether the host that took a start had no resources for another process.
@@ -45,8 +45,8 @@ func NoResources(err error) bool {
 
 // TimedOut reports whether an agent took the activity and did not finish it in time.
 func TimedOut(err error) bool {
-	var timeout *temporal.TimeoutError
-	return errors.As(err, &timeout) && timeout.TimeoutType() != enums.TIMEOUT_TYPE_SCHEDULE_TO_START
+	timeout, ok := errors.AsType[*temporal.TimeoutError](err)
+	return ok && timeout.TimeoutType() != enums.TIMEOUT_TYPE_SCHEDULE_TO_START
 }
 
 // Superseded reports whether a host refused a start because it knows the same or a higher incarnation, and which.

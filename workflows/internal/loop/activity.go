@@ -97,7 +97,7 @@ func (c *Call[T]) Reset() {
 // Abandon cancels the activity and forgets a failure: a result that has arrived counts. Runs recorded by an earlier release forgot that, too.
 func (c *Call[T]) Abandon(l *Loop) {
 	c.Cancel()
-	if r := c.result; r != nil && (r.Err != nil || workflow.GetVersion(l.Ctx, "results-outlive-agents", workflow.DefaultVersion, 1) < 1) {
+	if r := c.result; r != nil && (r.Err != nil || !l.HasChange("results-outlive-agents")) {
 		c.result = nil
 	}
 }

@@ -66,6 +66,11 @@ func runAge(runID string) time.Duration {
 	return minRunAge + time.Duration(hash.Sum64()%uint64(maxRunAge-minRunAge))
 }
 
+// HasChange reports whether the run works with a change of this name. One that an earlier release has begun may not: it goes on in the old way.
+func (l *Loop) HasChange(name string) bool {
+	return workflow.GetVersion(l.Ctx, name, workflow.DefaultVersion, 1) >= 1
+}
+
 // Now is the workflow's time.
 func (l *Loop) Now() time.Time { return workflow.Now(l.Ctx) }
 
@@ -108,7 +113,7 @@ func (l *Loop) OnCancel(ctx workflow.Context, handle func()) { l.root, l.onCance
 // HandleLateCancel handles a cancellation that has come with what ends the run, and reports whether there was one. Temporal cancels one run, not the next
 // one. Runs recorded by an earlier release lost it.
 func (l *Loop) HandleLateCancel() bool {
-	return l.cancelPending() && workflow.GetVersion(l.Ctx, "late-cancel", workflow.DefaultVersion, 1) >= 1 && l.handleCancel()
+	return l.cancelPending() && l.HasChange("late-cancel") && l.handleCancel()
 }
 
 func (l *Loop) handleCancel() bool {

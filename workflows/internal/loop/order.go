@@ -68,7 +68,7 @@ func (l *Loop) nextOrder() string {
 			waiting++
 		}
 	}
-	if waiting < 2 || l.arrivals == nil || workflow.GetVersion(l.Ctx, "orders-in-sequence", workflow.DefaultVersion, 1) < 1 {
+	if waiting < 2 || l.arrivals == nil || !l.HasChange("orders-in-sequence") {
 		return ""
 	}
 	for i, name := range l.arrivals.names {

@@ -2,12 +2,15 @@
 package workflowtest
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/spec"
 )
@@ -39,6 +42,28 @@ func Spec() spec.Spec {
 	s.Pool.Command = []string{"true"}
 	s.Health.Checkpoint = spec.Duration(5 * time.Minute)
 	return s
+}
+
+// Execute executes a workflow until it completes, through as many runs as it takes, and returns its error. begin makes the environment of each run,
+// and again, unless it is nil, sees the input of each run but the first, and its size in bytes of JSON.
+func Execute[R any](t *testing.T, name string, input R, begin func() *testsuite.TestWorkflowEnvironment, again func(next *R, size int)) error {
+	for range 2000 {
+		env := begin()
+		env.ExecuteWorkflow(name, input)
+		require.True(t, env.IsWorkflowCompleted(), "the workflow did not end")
+		err := env.GetWorkflowError()
+		var continued *workflow.ContinueAsNewError
+		if !errors.As(err, &continued) {
+			return err
+		}
+		input = *new(R)
+		require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(continued.Input, &input))
+		if again != nil {
+			again(&input, len(continued.Input.GetPayloads()[0].GetData()))
+		}
+	}
+	require.Fail(t, "the workflow continues as new for ever")
+	return nil
 }
 
 // Script is what a test does to a workflow, by the environment's clock. A script outlives the runs of a workflow: a step that one run
@@ -107,6 +132,20 @@ func (s *Script) schedule(st *step) {
 			st.do()
 		}
 	}, max(time.Millisecond+st.at%time.Microsecond, st.at-s.Elapsed()))
+}
+
+// OverdueAt makes the history of the current run as long as the server suggests, and twice as long a moment later, by signals that the workflow
+// does not know.
+func (s *Script) OverdueAt(at time.Duration) {
+	s.At(at, func() {
+		s.env.SetContinueAsNewSuggested(true)
+		s.env.SetCurrentHistoryLength(4096)
+		s.env.SignalWorkflow("noise", nil)
+	})
+	s.At(at+time.Millisecond, func() {
+		s.env.SetCurrentHistoryLength(2 * 4096)
+		s.env.SignalWorkflow("noise", nil)
+	})
 }
 
 // RequireDone fails the test if a step of At has not run: an assertion in it has asserted nothing.

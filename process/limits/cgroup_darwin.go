@@ -1,5 +1,3 @@
-//go:build !linux
-
 package limits
 
 import "errors"

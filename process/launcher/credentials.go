@@ -1,5 +1,3 @@
-//go:build linux || darwin
-
 package launcher
 
 import (
@@ -35,6 +33,17 @@ func (c *Credentials) become() error {
 	}
 	if err := syscall.Setuid(int(c.UID)); err != nil {
 		return fmt.Errorf("run as user %d (pool.user): %w; the agent must be privileged for that", c.UID, err)
+	}
+	return nil
+}
+
+// dropPrivileges keeps this process and all its descendants from gaining privileges, and from writing core files, which would hold what clients sent.
+func dropPrivileges() error {
+	if err := forbidNewPrivileges(); err != nil {
+		return err
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{}); err != nil {
+		return fmt.Errorf("forbid the worker core files: %w", err)
 	}
 	return nil
 }

@@ -1,5 +1,3 @@
-//go:build linux || darwin
-
 package launcher
 
 import (
@@ -28,8 +26,3 @@ func SocketPair() (ours, theirs *os.File, err error) {
 	}
 	return os.NewFile(uintptr(fds[0]), "socket"), os.NewFile(uintptr(fds[1]), "socket-child"), nil
 }
-
-func closeOnExec(fd int) { syscall.CloseOnExec(fd) }
-
-// execute replaces the running program; it returns only if it fails.
-func execute(program string, args, env []string) error { return syscall.Exec(program, args, env) }

@@ -1,5 +1,3 @@
-//go:build linux || darwin
-
 package tree
 
 import (
@@ -7,12 +5,6 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-)
-
-// SIGSTOP and SIGCONT are defined here for systems whose package syscall does not define them.
-const (
-	SIGSTOP = syscall.SIGSTOP
-	SIGCONT = syscall.SIGCONT
 )
 
 // SignalGroup signals a process group whose leader has not been reaped. A group without living members is not an error.

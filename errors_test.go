@@ -1,0 +1,53 @@
+package tempool
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
+
+	"github.com/tempool/tempool/api"
+)
+
+// mixedAgents is a Temporal client whose first queries are answered by agents that cannot run the workflow.
+type mixedAgents struct {
+	client.Client
+	errs []error
+}
+
+func (c *mixedAgents) QueryWorkflowWithOptions(context.Context, *client.QueryWorkflowWithOptionsRequest) (*client.QueryWorkflowWithOptionsResponse, error) {
+	if len(c.errs) > 0 {
+		err := c.errs[0]
+		c.errs = c.errs[1:]
+		return nil, err
+	}
+	payloads, err := converter.GetDefaultDataConverter().ToPayloads(api.PoolStatus{Pool: "t", Size: 1})
+	return &client.QueryWorkflowWithOptionsResponse{QueryResult: client.NewValue(payloads)}, err
+}
+
+func TestAQueryThatAnOlderAgentCannotAnswerIsRepeatedAndThenSaysWhatToDo(t *testing.T) {
+	older := serviceerror.NewQueryFailed("the state of this run has format 2, and this build knows formats up to 1")
+	c := &Client{temporal: &mixedAgents{errs: []error{older, older}}}
+	status, err := c.Pool("t").Status(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, status.Size)
+
+	for name, err := range map[string]error{
+		"each agent that is asked is older": older,
+		"no agent can run the newest task":  serviceerror.NewWorkflowNotReady("Unable to query workflow due to Workflow Task in failed state."),
+	} {
+		t.Run(name, func(t *testing.T) {
+			endless := make([]error, 100)
+			for i := range endless {
+				endless[i] = err
+			}
+			_, err := (&Client{temporal: &mixedAgents{errs: endless}}).Pool("t").Status(t.Context())
+			require.Equal(t, api.CodeUnavailable, api.CodeOf(err))
+			require.NotContains(t, err.Error(), "timed out")
+			require.ErrorContains(t, err, "older build")
+		})
+	}
+}

@@ -1,3 +1,0 @@
-package process
-
-func keepingSupported() error { return nil }

@@ -1,0 +1,35 @@
+package tree
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/tempool/tempool/api"
+)
+
+// ReadFamily always fails: one call of the system reads all processes anyway.
+func ReadFamily(int) (*Table, error) {
+	return nil, errors.New("this system does not list the children of processes")
+}
+
+// Only Linux has marks.
+
+func ownMark() Mark              { return 0 }
+func (Mark) Set() error          { return nil }
+func readMark(int) (Mark, error) { return 0, nil }
+
+// interfacesOf returns nil: only Linux has network namespaces.
+func interfacesOf([]*Entry, Key) map[networkInterface]api.NetworkBytes { return nil }
+
+// BecomeSubreaper fails: only Linux has child subreapers.
+func BecomeSubreaper() error { return errors.New("this system has no child subreapers") }
+
+// ReapOrphans only waits for ctx: without a subreaper this process adopts no orphans.
+func ReapOrphans(ctx context.Context, _ *slog.Logger, _ func(*Entry) bool) { <-ctx.Done() }
+
+// OwnTrees does nothing: there are no strays to kill.
+func OwnTrees(func(*Entry) bool) (release func()) { return func() {} }
+
+// KillStrays does nothing: only Linux has marks, and programs that adopt processes.
+func KillStrays() (killed int, err error) { return 0, nil }
