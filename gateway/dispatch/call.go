@@ -87,7 +87,7 @@ type Call struct {
 	ahead         bool
 	prepared      bool // the goroutine that frees a worker may send it
 	mayGoAhead    bool
-	mayStartAgain bool    // if its worker ends before it sees the request
+	mayStartAgain bool    // if its worker, or the lease on it, ends before the worker sees the request
 	arrived       arrival // in the queue; zero if it never was there
 
 	exchange *wire.Exchange // the request to the worker; nil until it is prepared

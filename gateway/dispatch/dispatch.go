@@ -114,9 +114,9 @@ func (d *Dispatcher) Do(ctx context.Context, t Target, r Request, send func(*Cal
 	}
 }
 
-// startsAgain reports whether Do starts the call again that has ended with err.
+// startsAgain reports whether Do starts the call again that has ended with err: its worker has ended, or the gateway's lease on it, and it has not begun.
 func (c *Call) startsAgain(err error) bool {
-	return err != nil && (c.ahead || c.mayStartAgain) && errors.Is(err, api.ErrWorkerCrashed) && !started(err)
+	return err != nil && (c.ahead || c.mayStartAgain) && (errors.Is(err, api.ErrWorkerCrashed) || errors.Is(err, api.ErrLeaseFenced)) && !started(err)
 }
 
 // Deadline is when a call of a pool that begins now must end: after timeout, if that is positive, and after call.timeout of the pool.
