@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -260,6 +262,9 @@ func TestRandomRequestsActInTheDashboardForItsOperatorsOnly(t *testing.T) {
 		}
 		before := fleet.acted
 		response, err := http.DefaultTransport.RoundTrip(request)
+		if request.ContentLength > 16<<10 && (errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)) {
+			continue // the gateway has refused so long a form, and a busy client has not read the answer before the connection was closed
+		}
 		require.NoError(t, err, "%s %s", method, path)
 		text, err := readUnlessStream(response)
 		if response.StatusCode == 400 && strings.HasPrefix(response.Header.Get("Content-Type"), "text/plain") {
