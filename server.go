@@ -2,6 +2,7 @@ package tempool
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"time"
@@ -42,6 +43,8 @@ func (c *Client) Server(ctx context.Context) (s Server, err error) {
 type GatewayCheck struct {
 	// Err is why it does not answer.
 	Err error
+	// Status is ready while it serves calls, else fenced (it has not reached Temporal for too long) or closing.
+	Status string
 	// ControlPlane is ok, or lost while the gateway does not reach Temporal.
 	ControlPlane string
 	// Clock is the time of day of its machine, to the second, and At the time here when it answered.
@@ -57,10 +60,10 @@ const gatewayCheckTimeout = 5 * time.Second
 
 // CheckGateway asks a gateway whether it serves this client.
 func (c *Client) CheckGateway(ctx context.Context, endpoint string) (check GatewayCheck) {
-	get := func(path string) (*transport.Reply, error) {
-		return c.transport.Do(ctx, endpoint, transport.Request{Method: http.MethodGet, Path: path, Timeout: gatewayCheckTimeout})
+	get := func(path string, anyStatus bool) (*transport.Reply, error) {
+		return c.transport.Do(ctx, endpoint, transport.Request{Method: http.MethodGet, Path: path, Timeout: gatewayCheckTimeout, AnyStatus: anyStatus})
 	}
-	reply, err := get("/readyz")
+	reply, err := get("/readyz", true) // 503 while it serves no calls
 	if err != nil {
 		return GatewayCheck{Err: err}
 	}
@@ -70,13 +73,18 @@ func (c *Client) CheckGateway(ctx context.Context, endpoint string) (check Gatew
 		check.CertificateExpires = reply.TLS.PeerCertificates[0].NotAfter
 	}
 	var ready struct {
+		Status       string `json:"status"`
 		ControlPlane string `json:"control_plane"`
 	}
-	if check.Err = reply.ReadJSON(&ready); check.Err != nil {
-		return check
+	content, err := reply.ReadAll()
+	if err != nil {
+		return GatewayCheck{Err: err}
 	}
-	check.ControlPlane = ready.ControlPlane
-	reply, err = get("/v1/pools/-/logs?tail=0") // no pool has that name, so it costs nothing
+	if json.Unmarshal(content, &ready) != nil || ready.ControlPlane == "" {
+		return GatewayCheck{Err: api.Errorf(api.CodeUnavailable, "the answer is not from a Tempool gateway: %s", reply.Status)}
+	}
+	check.Status, check.ControlPlane = ready.Status, ready.ControlPlane
+	reply, err = get("/v1/pools/-/logs?tail=0", false) // no pool has that name, so it costs nothing
 	if err == nil {
 		_ = reply.Close()
 	} else if api.CodeOf(err) == api.CodeUnauthorized {

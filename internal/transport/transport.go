@@ -61,11 +61,14 @@ type Request struct {
 	Body   Body
 	// Timeout bounds the request and the reading of its answer; 0 leaves that to the context.
 	Timeout time.Duration
+	// AnyStatus makes Do return an answer of any status, not of 2xx only.
+	AnyStatus bool
 }
 
-// Do sends a request, with the W3C trace context of ctx unless its headers have one, and returns its answer if the status is 2xx; the caller closes it. A problem that the gateway answers has the gateway's
-// code and Started. A failure to reach the gateway is CodeUnavailable, the end of ctx or of the timeout CodeDeadlineExceeded or
-// CodeCancelled; Started is false then only if nothing of the request was sent.
+// Do sends a request, with the W3C trace context of ctx unless its headers have one, and returns its answer if the status is 2xx; the caller
+// closes it. A problem that the gateway answers has the gateway's code and Started. A failure to reach the gateway is
+// CodeUnavailable, the end of ctx or of the timeout CodeDeadlineExceeded or CodeCancelled; Started is false then only if nothing of the
+// request was sent.
 func (t *Transport) Do(ctx context.Context, endpoint string, r Request) (*Reply, error) {
 	ctx, cancel := withTimeout(ctx, r.Timeout)
 	response, err := t.send(ctx, endpoint, r)
@@ -110,7 +113,7 @@ func (t *Transport) send(ctx context.Context, endpoint string, r Request) (*http
 	if err != nil {
 		return nil, Error(ctx, err, "request to the gateway at "+redact.URLs(asked)+" failed", sending.begun())
 	}
-	if response.StatusCode/100 == 2 {
+	if r.AnyStatus || response.StatusCode/100 == 2 {
 		return response, nil
 	}
 	defer response.Body.Close()

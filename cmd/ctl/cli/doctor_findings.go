@@ -225,6 +225,12 @@ func (d *diagnosis) disk(h hostFacts) {
 	}
 }
 
+// Values of GatewayCheck.Status.
+const (
+	gatewayFenced  = "fenced"
+	gatewayClosing = "closing"
+)
+
 func (d *diagnosis) gateway(h hostFacts, s setup) {
 	r, g := h.Heartbeat.Agent, h.gateway
 	subject := "gateway of host " + h.ID
@@ -237,8 +243,12 @@ func (d *diagnosis) gateway(h hostFacts, s setup) {
 	case g.Err != nil:
 		d.add(levelProblem, "gateway", subject, "check the address (--listen, --advertise), the firewall, and --ca-file for its certificate", "%s does not answer here: %s", r.Endpoint, message(g.Err))
 		return
+	case g.Status == gatewayFenced:
+		d.add(levelProblem, "gateway", subject, "check the connection of that host to Temporal", "%s has not reached Temporal for so long that it serves no calls", r.Endpoint)
 	case g.ControlPlane != controlPlaneOK:
 		d.add(levelProblem, "gateway", subject, "check the connection of that host to Temporal", "%s does not reach Temporal", r.Endpoint)
+	case g.Status == gatewayClosing:
+		d.add(levelWarning, "gateway", subject, "wait until the agent has stopped, and start it again if it is to serve", "%s is closing: its agent stops", r.Endpoint)
 	case g.Refused != nil:
 		d.add(levelWarning, "access", subject, "give ctl a token for that gateway: --token-file or TEMPOOL_TOKEN; ctl token add makes one", "%s refuses ctl: %s", r.Endpoint, message(g.Refused))
 	default:

@@ -88,15 +88,17 @@ func TestDoctorSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		"unreadable PSS": {func(f *fakeControlPlane, _ *api.AgentReport) {
 			f.hosts[0].Heartbeat.Processes[0].Sample.MemorySource = "rss"
 		}, levelWarning, "pss", "1 worker", "CAP_SYS_PTRACE"},
-		"few files":       {func(_ *fakeControlPlane, r *api.AgentReport) { r.OpenFiles = 256 }, levelWarning, "open_files", "256", "LimitNOFILE"},
-		"little space":    {func(_ *fakeControlPlane, r *api.AgentReport) { r.DiskFreeBytes = 500 << 20 }, levelWarning, "disk", "free", "--state-dir"},
-		"no space":        {func(_ *fakeControlPlane, r *api.AgentReport) { r.DiskFreeBytes = 1 << 20 }, levelProblem, "disk", "free", "--state-dir"},
-		"no gateway":      {func(f *fakeControlPlane, _ *api.AgentReport) { f.checks = nil }, levelProblem, "gateway", "connection refused", "firewall"},
-		"another machine": {func(f *fakeControlPlane, r *api.AgentReport) { r.Endpoint, r.Hostname = "unix:/gw.sock", "elsewhere" }, levelNote, "gateway", "its own machine only", "--listen"},
-		"a lost Temporal": {withCheck(func(g *tempool.GatewayCheck) { g.ControlPlane = "lost" }), levelProblem, "gateway", "does not reach Temporal", "connection"},
-		"no token":        {withCheck(func(g *tempool.GatewayCheck) { g.Refused = api.Errorf(api.CodeUnauthorized, "no token") }), levelWarning, "access", "no token", "TEMPOOL_TOKEN"},
-		"a certificate":   {withCheck(func(g *tempool.GatewayCheck) { g.CertificateExpires = noon.Add(time.Hour) }), levelWarning, "certificate", "expires", "renew"},
-		"open to all":     {func(_ *fakeControlPlane, r *api.AgentReport) { r.Access = api.AccessOpen }, levelNote, "access", "any program", "--tokens"},
+		"few files":         {func(_ *fakeControlPlane, r *api.AgentReport) { r.OpenFiles = 256 }, levelWarning, "open_files", "256", "LimitNOFILE"},
+		"little space":      {func(_ *fakeControlPlane, r *api.AgentReport) { r.DiskFreeBytes = 500 << 20 }, levelWarning, "disk", "free", "--state-dir"},
+		"no space":          {func(_ *fakeControlPlane, r *api.AgentReport) { r.DiskFreeBytes = 1 << 20 }, levelProblem, "disk", "free", "--state-dir"},
+		"no gateway":        {func(f *fakeControlPlane, _ *api.AgentReport) { f.checks = nil }, levelProblem, "gateway", "connection refused", "firewall"},
+		"another machine":   {func(f *fakeControlPlane, r *api.AgentReport) { r.Endpoint, r.Hostname = "unix:/gw.sock", "elsewhere" }, levelNote, "gateway", "its own machine only", "--listen"},
+		"a lost Temporal":   {withCheck(func(g *tempool.GatewayCheck) { g.ControlPlane = "lost" }), levelProblem, "gateway", "does not reach Temporal", "connection"},
+		"no token":          {withCheck(func(g *tempool.GatewayCheck) { g.Refused = api.Errorf(api.CodeUnauthorized, "no token") }), levelWarning, "access", "no token", "TEMPOOL_TOKEN"},
+		"a certificate":     {withCheck(func(g *tempool.GatewayCheck) { g.CertificateExpires = noon.Add(time.Hour) }), levelWarning, "certificate", "expires", "renew"},
+		"open to all":       {func(_ *fakeControlPlane, r *api.AgentReport) { r.Access = api.AccessOpen }, levelNote, "access", "any program", "--tokens"},
+		"a fenced gateway":  {withCheck(func(g *tempool.GatewayCheck) { g.Status, g.ControlPlane = "fenced", "lost" }), levelProblem, "gateway", "serves no calls", "connection"},
+		"a closing gateway": {withCheck(func(g *tempool.GatewayCheck) { g.Status = "closing" }), levelWarning, "gateway", "is closing", "start it again"},
 		"no label": {func(f *fakeControlPlane, _ *api.AgentReport) {
 			f.pools["python"].statuses[0].Spec.Pool.Placement = "gpu"
 		}, levelProblem, "placement", `"gpu"`, "--labels gpu"},
