@@ -58,12 +58,37 @@ type GatewayCheck struct {
 // gatewayCheckTimeout bounds each request to a gateway that is checked.
 const gatewayCheckTimeout = 5 * time.Second
 
+// readyz is the answer of a gateway to GET /readyz.
+type readyz struct {
+	Status       string `json:"status"`
+	ControlPlane string `json:"control_plane"`
+}
+
+// readyz reads /readyz of a gateway; it does not need a token. The answer's body is closed.
+func (c *Client) readyz(ctx context.Context, endpoint string) (ready readyz, reply *transport.Reply, err error) {
+	request := transport.Request{Method: http.MethodGet, Path: "/readyz", Timeout: gatewayCheckTimeout, AnyStatus: true} // 503 while it serves no calls
+	if reply, err = c.transport.Do(ctx, endpoint, request); err != nil {
+		return ready, nil, err
+	}
+	content, err := reply.ReadAll()
+	if err != nil {
+		return ready, nil, err
+	}
+	if json.Unmarshal(content, &ready) != nil || ready.ControlPlane == "" {
+		return ready, nil, api.Errorf(api.CodeUnavailable, "the answer is not from a Tempool gateway: %s", reply.Status)
+	}
+	return ready, reply, nil
+}
+
+// ControlPlane asks a gateway whether it reaches Temporal: ok, or lost while it does not.
+func (c *Client) ControlPlane(ctx context.Context, endpoint string) (string, error) {
+	ready, _, err := c.readyz(ctx, endpoint)
+	return ready.ControlPlane, err
+}
+
 // CheckGateway asks a gateway whether it serves this client.
 func (c *Client) CheckGateway(ctx context.Context, endpoint string) (check GatewayCheck) {
-	get := func(path string, anyStatus bool) (*transport.Reply, error) {
-		return c.transport.Do(ctx, endpoint, transport.Request{Method: http.MethodGet, Path: path, Timeout: gatewayCheckTimeout, AnyStatus: anyStatus})
-	}
-	reply, err := get("/readyz", true) // 503 while it serves no calls
+	ready, reply, err := c.readyz(ctx, endpoint)
 	if err != nil {
 		return GatewayCheck{Err: err}
 	}
@@ -72,19 +97,9 @@ func (c *Client) CheckGateway(ctx context.Context, endpoint string) (check Gatew
 	if reply.TLS != nil && len(reply.TLS.PeerCertificates) > 0 {
 		check.CertificateExpires = reply.TLS.PeerCertificates[0].NotAfter
 	}
-	var ready struct {
-		Status       string `json:"status"`
-		ControlPlane string `json:"control_plane"`
-	}
-	content, err := reply.ReadAll()
-	if err != nil {
-		return GatewayCheck{Err: err}
-	}
-	if json.Unmarshal(content, &ready) != nil || ready.ControlPlane == "" {
-		return GatewayCheck{Err: api.Errorf(api.CodeUnavailable, "the answer is not from a Tempool gateway: %s", reply.Status)}
-	}
 	check.Status, check.ControlPlane = ready.Status, ready.ControlPlane
-	reply, err = get("/v1/pools/-/logs?tail=0", false) // no pool has that name, so it costs nothing
+	// No pool has that name, so the request costs nothing.
+	reply, err = c.transport.Do(ctx, endpoint, transport.Request{Method: http.MethodGet, Path: "/v1/pools/-/logs?tail=0", Timeout: gatewayCheckTimeout})
 	if err == nil {
 		_ = reply.Close()
 	} else if api.CodeOf(err) == api.CodeUnauthorized {

@@ -46,7 +46,6 @@ type app struct {
 	errTerminal  bool // err is a terminal
 	width        int  // of that terminal, in characters; 0 if unknown
 	dial         dialFunc
-	readyz       readyzFunc
 	browse       func(url string) error // opens a browser, and fails where there is none
 	pollInterval time.Duration
 	now          func() time.Time
@@ -64,7 +63,7 @@ type app struct {
 func Run(ctx context.Context, args []string, out, err io.Writer) int {
 	a := &app{
 		in: os.Stdin, out: out, err: err, outTerminal: logging.Terminal(out), errTerminal: logging.Terminal(err),
-		dial: dial, readyz: fetchControlPlane, browse: openBrowser, pollInterval: defaultPollInterval, now: time.Now,
+		dial: dial, browse: openBrowser, pollInterval: defaultPollInterval, now: time.Now,
 	}
 	if file, ok := err.(*os.File); ok {
 		if width, _, err := term.GetSize(int(file.Fd())); err == nil {

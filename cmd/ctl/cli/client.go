@@ -21,6 +21,7 @@ type controlPlane interface {
 	Hosts(ctx context.Context) ([]tempool.Host, error)
 	HostStatus(ctx context.Context, hostID string) (api.HostStatus, error)
 	CheckGateway(ctx context.Context, endpoint string) tempool.GatewayCheck
+	ControlPlane(ctx context.Context, endpoint string) (string, error)
 	DashboardLink(ctx context.Context, endpoint string) (tempool.DashboardLink, error)
 	StartPool(ctx context.Context, start api.PoolStart) error
 	ListPools(ctx context.Context) ([]string, error)

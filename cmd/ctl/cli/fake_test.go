@@ -144,6 +144,14 @@ func (f *fakeControlPlane) CheckGateway(_ context.Context, endpoint string) temp
 	return tempool.GatewayCheck{Err: api.Errorf(api.CodeUnavailable, "connection refused")}
 }
 
+func (f *fakeControlPlane) ControlPlane(ctx context.Context, endpoint string) (string, error) {
+	if plane, answers := f.gateways[endpoint]; answers {
+		return plane, nil
+	}
+	<-ctx.Done()
+	return "", ctx.Err()
+}
+
 func (f *fakeControlPlane) StartPool(_ context.Context, start api.PoolStart) error {
 	f.record("start " + start.Pool)
 	return f.startErr
@@ -402,13 +410,6 @@ func ctlWith(ctx context.Context, f *fakeControlPlane, args ...string) result {
 		browse: func(url string) error {
 			f.browsed = append(f.browsed, url)
 			return f.browseErr
-		},
-		readyz: func(ctx context.Context, endpoint string) (string, error) {
-			if plane, answers := f.gateways[endpoint]; answers {
-				return plane, nil
-			}
-			<-ctx.Done()
-			return "", ctx.Err()
 		},
 	}
 	code := a.run(ctx, args)

@@ -34,7 +34,8 @@ REASON says why a worker is out of service; ctl pool status POOL shows the full 
 }
 
 func (a *app) printRosters(ctx context.Context, cp controlPlane, args []string) error {
-	return printPools(ctx, a, cp, args, poolQuery[api.PoolWorkers]{get: pool.Roster, extend: a.addControlPlane, write: writeWorkers})
+	extend := func(ctx context.Context, views []api.PoolWorkers) { a.addControlPlane(ctx, cp, views) }
+	return printPools(ctx, a, cp, args, poolQuery[api.PoolWorkers]{get: pool.Roster, extend: extend, write: writeWorkers})
 }
 
 func (a *app) statsCommand() *cobra.Command {

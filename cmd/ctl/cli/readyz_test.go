@@ -2,11 +2,6 @@ package cli
 
 import (
 	"encoding/json"
-	"net"
-	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -43,35 +38,6 @@ func TestPsShowsWhichGatewaysReachTemporal(t *testing.T) {
 	require.Equal(t, "Workers (2/4 ready)", first(ctl(t, plane, "ps", "--timeout", "50ms", "python")))
 }
 
-func TestReadyzIsFetchedOverTCPAndUnixSockets(t *testing.T) {
-	answer := `{"status":"fenced","host":"h","control_plane":"lost","lost_for_ms":7}`
-	status := http.StatusServiceUnavailable
-	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/readyz" {
-			status = http.StatusNotFound
-		}
-		w.WriteHeader(status)
-		_, _ = w.Write([]byte(answer))
-	})
-	tcp := httptest.NewServer(handler)
-	defer tcp.Close()
-	dir, err := os.MkdirTemp("", "planes") // a socket's path has to be short
-	require.NoError(t, err)
-	defer os.RemoveAll(dir)
-	listener, err := net.Listen("unix", filepath.Join(dir, "gateway.sock"))
-	require.NoError(t, err)
-	local := &httptest.Server{Listener: listener, Config: &http.Server{Handler: handler}}
-	local.Start()
-	defer local.Close()
-	for _, endpoint := range []string{tcp.URL, tcp.URL + "/", "unix:" + filepath.Join(dir, "gateway.sock")} {
-		plane, err := fetchControlPlane(t.Context(), endpoint)
-		require.NoError(t, err, endpoint)
-		require.Equal(t, "lost", plane)
-	}
-	answer, status = `{"code":"unauthorized"}`, http.StatusUnauthorized
-	_, err = fetchControlPlane(t.Context(), tcp.URL)
-	require.ErrorContains(t, err, "401")
-	_, err = fetchControlPlane(t.Context(), "unix:"+filepath.Join(dir, "nobody.sock"))
-	require.Error(t, err)
+func TestEachGatewayIsAskedOnce(t *testing.T) {
 	require.Equal(t, []string{"a", "b"}, gatewayEndpoints([]api.PoolWorkers{{Workers: []api.Worker{{Endpoint: "a"}, {}}}, {Workers: []api.Worker{{Endpoint: "b"}, {Endpoint: "a"}}}}))
 }
