@@ -20,9 +20,9 @@ def work(milliseconds):
 
 @tempool.method
 def linger(folder):
-    """Write the file begun in the folder, and return once there is the file gate."""
+    """Write the file begun in the folder, and return once there is the file release."""
     open(os.path.join(folder, "begun"), "w").close()
-    while not os.path.exists(os.path.join(folder, "gate")):
+    while not os.path.exists(os.path.join(folder, "release")):
         tempool.context().check()
         time.sleep(0.01)
 
@@ -39,7 +39,7 @@ def behave(hook):
     action = os.environ.get(hook, "")
     if action == "fail":
         raise ValueError("the model is in use")
-    while action == "hang" and not tempool.context().cancelled and not os.path.exists(os.environ["NOTES"] + ".gate"):
+    while action == "hang" and not tempool.context().cancelled and not os.path.exists(os.environ["NOTES"] + ".release"):
         time.sleep(0.01)
 
 

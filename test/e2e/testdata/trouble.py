@@ -25,11 +25,11 @@ def nap(seconds, name="somebody"):
 
 
 @tempool.method
-def wait_for(gate, name="somebody"):
-    """Returns its name once the file gate exists."""
+def wait_for(release, name="somebody"):
+    """Returns its name once the file release exists."""
     context = tempool.context()
     note(f"begin {name} {context.worker}")
-    while not os.path.exists(gate):
+    while not os.path.exists(release):
         context.check()
         time.sleep(0.005)
     note(f"end {name} {context.worker}")
