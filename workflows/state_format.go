@@ -14,9 +14,9 @@ import (
 )
 
 // StateFormats are the numbers of the formats of the state that a run receives, by workflow type: its fields, and what their values mean. Those that are
-// not listed are 1. Raise a number with each change that adds or removes a field or adds a value, whether or not the earlier format was released: an agent
+// not listed are 1. Raise a number with each change that adds or removes a field or adds a value: an agent
 // of an earlier build then never continues such a run. It would drop what it does not know.
-var StateFormats = map[string]int{api.WorkflowPool: 2, api.WorkflowWorker: 3}
+var StateFormats = map[string]int{}
 
 func formatOf(formats map[string]int, workflowType string) int {
 	return cmp.Or(formats[workflowType], 1)

@@ -113,9 +113,6 @@ func (h *host) register() error {
 }
 
 func (h *host) join(_ workflow.Context, r api.JoinRequest) (api.JoinResult, error) {
-	if r.Last > h.Epoch && workflow.GetVersion(h.ctx, "join-last", workflow.DefaultVersion, 1) < 1 {
-		r.Last = 0 // an earlier release ignored it
-	}
 	next, refusal := h.membership.join(r, workflow.Now(h.ctx))
 	if refusal != nil {
 		return api.JoinResult{}, failure.Refusal(refusal)

@@ -227,18 +227,3 @@ func TestAHostContinuesAsNewHoweverLittleChanges(t *testing.T) {
 	require.ErrorAs(t, err, &again)
 	require.Equal(t, t0.Add(time.Minute), f.env.Now().UTC(), "at once, not a day later")
 }
-
-// The history of a join that an earlier release took is replayed as that did it, also with the request of an agent that had a newer release.
-func TestAJoinOfAnEarlierReleaseIgnoresTheEpochOfTheFolder(t *testing.T) {
-	f := newFleet(t)
-	ends := f.recordEnds()
-	f.env.OnGetVersion("join-last", workflow.DefaultVersion, workflow.Version(1)).Return(workflow.DefaultVersion)
-	var first *joined
-	f.after(0, func() { first = f.join(api.JoinRequest{Instance: "b", Lineage: "disk", Last: 7}) })
-	f.after(time.Minute, func() {
-		require.Equal(t, &joined{epoch: 1}, first)
-		require.Empty(t, *ends)
-		f.leave(1)
-	})
-	require.NoError(t, f.run(Run{}))
-}

@@ -67,10 +67,10 @@ func (p *pool) target(workflowID string) *slot {
 }
 
 // undelivered handles a failed signal to a worker. It ignores a signal to the workflow that the slot had before: one that was sent before that was
-// started, or in the same workflow task. Runs recorded by an earlier release did not.
+// started, or in the same workflow task.
 func (p *pool) undelivered(workflowID, name string, sent time.Time, _ error) {
 	s := p.target(workflowID)
-	if s == nil || s.Gone || !sent.After(s.began) && p.HasChange("undelivered-to-earlier") {
+	if s == nil || s.Gone || !sent.After(s.began) {
 		return
 	}
 	switch name {

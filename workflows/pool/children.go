@@ -40,7 +40,7 @@ func (c children) startMissing() {
 		if s != nil && (s.Started && !s.isClosed() || c.Now().Before(c.RetryAt)) {
 			continue
 		}
-		if starting >= maxStarting && c.HasChange("bound-starting-workers") || !c.fitsTask() {
+		if starting >= maxStarting || !c.fitsTask() {
 			break
 		}
 		c.start(number)

@@ -51,7 +51,6 @@ type fakePool struct {
 	slowAnswers     time.Duration          // after how long the pool learns that a message has arrived
 	slowFailures    time.Duration          // after how long the pool learns that a message found no worker
 	emitted         []string               // the pool's events: source, type and data
-	earlier         []string               // changes that the runs do not have: they were begun by an earlier release
 	peak            int                    // the most workers that were in the middle of a restart at one time
 }
 
@@ -152,9 +151,6 @@ func (p *fakePool) set(now time.Time) {
 	p.env.RegisterWorkflowWithOptions(stubChild, workflow.RegisterOptions{Name: api.WorkflowWorker})
 	p.env.RegisterWorkflowWithOptions(stubChild, workflow.RegisterOptions{Name: refusedWorkflow})
 	p.env.OnWorkflow(refusedWorkflow, mock.Anything, mock.Anything).Return(testsuite.ErrMockStartChildWorkflowFailed)
-	for _, change := range p.earlier {
-		p.env.OnGetVersion(change, workflow.DefaultVersion, workflow.Version(1)).Return(workflow.DefaultVersion)
-	}
 	p.StartRun(p.env)
 }
 

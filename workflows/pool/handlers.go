@@ -153,14 +153,12 @@ func (p *pool) restart(ctx workflow.Context, r api.RestartRequest) (api.RestartR
 			return api.RestartResult{}, err
 		}
 		p.disruptions.restartWorker(*r.Worker, api.CauseOperator, reason)
-		if p.HasChange("restart-delivered") {
-			_, err := workflow.AwaitWithTimeout(ctx, runningTimeout, func() bool {
-				s := p.slot(*r.Worker)
-				return (s == nil || s.Restart == nil) && !p.IsSending(api.WorkerWorkflowID(p.name(), *r.Worker), api.SignalRestart)
-			})
-			if err != nil {
-				return api.RestartResult{}, err
-			}
+		_, err := workflow.AwaitWithTimeout(ctx, runningTimeout, func() bool {
+			s := p.slot(*r.Worker)
+			return (s == nil || s.Restart == nil) && !p.IsSending(api.WorkerWorkflowID(p.name(), *r.Worker), api.SignalRestart)
+		})
+		if err != nil {
+			return api.RestartResult{}, err
 		}
 		return api.RestartResult{Workers: []int{*r.Worker}}, nil
 	}

@@ -53,7 +53,7 @@ func (p *pool) excess() int { return p.top() - len(p.Vacant) - p.Size }
 
 // resize sets the size. New workers get the lowest vacant numbers; shrink chooses those that go.
 func (m *members) resize(size int, reason string) {
-	if size < m.Size && m.HasChange("scale-down-choice") {
+	if size < m.Size {
 		m.Top = m.top()
 	}
 	m.emitScaled(m.Size, size, reason)

@@ -158,10 +158,9 @@ func Workflow(ctx workflow.Context, run Run) error {
 	}
 }
 
-// stopLate stops the pool if a cancellation has come with what ends the run, and reports whether it did. Temporal cancels one run, not the next one. Runs
-// recorded by an earlier release lost it.
+// stopLate stops the pool if a cancellation has come with what ends the run, and reports whether it did. Temporal cancels one run, not the next one.
 func (p *pool) stopLate(ctx workflow.Context) bool {
-	if ctx.Err() == nil || p.Stopping || !p.HasChange("late-cancel") {
+	if ctx.Err() == nil || p.Stopping {
 		return false
 	}
 	p.stopAll(cancelledReason)

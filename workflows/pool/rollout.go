@@ -31,8 +31,6 @@ type rollout struct {
 	AtOnce bool `json:"at_once,omitempty"`
 	// Since is when it began; zero if an earlier version did.
 	Since time.Time `json:"since,omitzero"`
-	// Timed says that its restarts have deadlines; those that an earlier version began have none.
-	Timed bool `json:"timed,omitempty"`
 }
 
 func (r *rollout) status() *api.Rollout {
@@ -58,7 +56,6 @@ func (d disruptions) beginRollout(next rollout) {
 		}
 	}
 	next.Since = d.Now()
-	next.Timed = d.HasChange("rollout-deadlines")
 	d.Rollout = &next
 	workflow.GetLogger(d.Ctx).Info("rollout started", "pool", d.name(), "cause", next.Cause, "workers", len(next.Waiting), "reason", next.Reason)
 }
@@ -101,9 +98,9 @@ func (d disruptions) advanceRollout() bool {
 	return changed
 }
 
-// isOverruled reports whether a worker was stopped after the rollout had begun: the later order counts. Runs recorded by an earlier release started it.
+// isOverruled reports whether a worker was stopped after the rollout had begun: the later order counts.
 func (d disruptions) isOverruled(r *rollout, s slot) bool {
-	return !r.Since.IsZero() && s.RestOrderedAt.After(r.Since) && d.HasChange("rollout-overruled")
+	return s.RestOrderedAt.After(r.Since)
 }
 
 // endDisruptions ends the disruptions of a rollout that are over, and halts the rollout if a worker did not come back. It reports whether
@@ -120,13 +117,13 @@ func (d disruptions) endDisruptions(r *rollout) (changed bool) {
 				return false // it is still stopping
 			}
 		// The rollout waits for a worker whose workflow has ended, since that is started again, on the pool's spec.
-		case s.Incarnation > t.From && s.Resting && !(s.Gone && d.HasChange("rollout-starts-gone")):
+		case s.Incarnation > t.From && s.Resting && !s.Gone:
 			r.Halted = fmt.Sprintf("halted: worker %d did not come back: %s", t.Slot, display.Shorten(s.Reason))
 		case s.Incarnation > t.From && s.State == lifecycle.Pending && s.ReasonCode == api.ReasonNoCapacity:
 			r.NoCapacity = append(r.NoCapacity, t.Slot)
 			workflow.GetLogger(d.Ctx).Warn("rollout continues without a worker that has no capacity", "pool", d.name(), "worker", d.worker(t.Slot))
 		case t.EndedOtherwise && s.Resting: // an operator stopped it meanwhile
-		case r.Timed && d.ignoresRestart(t, *s):
+		case d.ignoresRestart(t, *s):
 			r.Overdue = append(r.Overdue, t.Slot)
 			workflow.GetLogger(d.Ctx).Warn("rollout continues without a worker that has not begun to restart", "pool", d.name(), "worker", d.worker(t.Slot), "state", s.State)
 		default:
@@ -139,9 +136,9 @@ func (d disruptions) endDisruptions(r *rollout) (changed bool) {
 }
 
 // ignoresRestart reports whether a worker serves, rests or is suspended as it was before its restart, and should have begun it by now. It wakes the
-// loop when that time comes. In runs recorded by an earlier release there is no such time for one that rests.
+// loop when that time comes.
 func (d disruptions) ignoresRestart(t disruption, s slot) bool {
-	if s.Incarnation > t.From || !s.State.InService() && s.State != lifecycle.Suspended && s.State != lifecycle.Degraded && !(s.Resting && d.HasChange("rollout-deadline-resting")) {
+	if s.Incarnation > t.From || !s.State.InService() && s.State != lifecycle.Suspended && s.State != lifecycle.Degraded && !s.Resting {
 		return false
 	}
 	if wait := t.Since.Add(worker.GrantTimeout(d.Spec) + grantMargin).Sub(d.Now()); wait > 0 {

@@ -137,17 +137,15 @@ func (p *pool) workerChanged(c api.RosterEntry) {
 }
 
 // wasReset reports whether a worker counts its incarnations from a lower number again, because its workflow was reset: then the report is of a later
-// time than all that the pool knows. Runs recorded by an earlier release ignored what such a worker reported.
+// time than all that the pool knows.
 func (p *pool) wasReset(s slot, c api.RosterEntry) bool {
-	return s.RunID != "" && c.RunID == s.RunID && c.Since.After(s.Since) && p.HasChange("reset-workers")
+	return s.RunID != "" && c.RunID == s.RunID && c.Since.After(s.Since)
 }
 
 // endUnknown ends a worker that is not on the roster: an earlier run started it, and this one was reset to before that, or started again by hand, or
 // continued as new and was scaled down before Temporal had confirmed the start.
 func (p *pool) endUnknown(number int) {
-	if p.HasChange("end-unknown-workers") {
-		p.signalWorker(number, api.SignalEnd, api.Control{Reason: "its pool does not have this worker", By: "pool"})
-	}
+	p.signalWorker(number, api.SignalEnd, api.Control{Reason: "its pool does not have this worker", By: "pool"})
 }
 
 // started takes the first run of the workflow that the slot has now, which continues the given incarnation.
@@ -171,7 +169,7 @@ func (p *pool) processesStarted(m api.ProcessesStarted) {
 		isNews := started.Incarnation > s.Incarnation ||
 			started.Incarnation == s.Incarnation && (s.State == lifecycle.Created || s.State == lifecycle.Pending || s.State == lifecycle.Starting)
 		if !isNews {
-			if s.RunID != "" && (s.Resting || started.Incarnation < s.Incarnation) && p.HasChange("reset-workers") {
+			if s.RunID != "" && (s.Resting || started.Incarnation < s.Incarnation) {
 				p.signalWorker(s.Slot, api.SignalReport, api.Control{By: "pool"})
 			}
 			continue

@@ -48,7 +48,7 @@ func Rebalance(ctx workflow.Context, run RebalanceRun) (api.SessionMoves, error)
 // run moves page after page until the plan is done; again requests a next run.
 func (r *rebalancing) run(ctx workflow.Context) (again bool, err error) {
 	for ; ; r.pages++ {
-		if r.pages > 0 && (workflow.GetInfo(ctx).GetContinueAsNewSuggested() || r.ContinueEvery > 0 && r.pages >= r.ContinueEvery) && !isCancelled(ctx) {
+		if r.pages > 0 && (workflow.GetInfo(ctx).GetContinueAsNewSuggested() || r.ContinueEvery > 0 && r.pages >= r.ContinueEvery) && ctx.Err() == nil { // Temporal cancels one run, not the next
 			return true, nil
 		}
 		s, err := r.survey(ctx, "")
@@ -68,12 +68,6 @@ func (r *rebalancing) run(ctx workflow.Context) (again bool, err error) {
 			return false, err
 		}
 	}
-}
-
-// isCancelled reports whether a run that is due to continue as new has been cancelled: Temporal cancels one run, not the next one. Runs recorded by an
-// earlier release continued.
-func isCancelled(ctx workflow.Context) bool {
-	return ctx.Err() != nil && workflow.GetVersion(ctx, "late-cancel", workflow.DefaultVersion, 1) >= 1
 }
 
 // plan plans the moves.

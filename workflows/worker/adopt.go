@@ -30,18 +30,16 @@ func (m *monitor) adopt(e api.EpochEnded) bool {
 		m.tasks.probe.Reset()
 		m.NextCheckpoint = m.Now()
 	}
-	m.tasks.suspend.Abandon(m.Loop) // a failure is that of the agent before
-	m.tasks.resume.Abandon(m.Loop)
+	m.tasks.suspend.Abandon() // a failure is that of the agent before
+	m.tasks.resume.Abandon()
 	if m.leases.isResetting() {
-		if m.tasks.reset.Abandon(m.Loop); !m.tasks.reset.Ended() {
+		if m.tasks.reset.Abandon(); !m.tasks.reset.Ended() {
 			m.activities.reset(m.ResetLease)
 		}
 	}
 	reason := fmt.Sprintf("The next agent of host %s (epoch %d) took over process %d.", e.Host, e.Heir.Epoch, m.Process.PID)
 	m.record(lifecycle.TakenOver, reason)
 	m.warn("process taken over", reason)
-	if !m.Standalone {
-		m.reporter.reportState() // where to find it
-	}
+	m.reporter.reportState() // where to find it
 	return true
 }

@@ -70,7 +70,7 @@ func (s *starter) clampTime(t time.Time) time.Time {
 // isAttemptFailure reports whether err is the failure of an attempt, and not of what followed the attempt.
 func (s *starter) isAttemptFailure(err error) bool {
 	_, superseded := failure.Superseded(err)
-	return !superseded && !failure.NotStarted(err) && !s.noResources(err) && !failure.TimedOut(err) && !temporal.IsCanceledError(err)
+	return !superseded && !failure.NotStarted(err) && !failure.NoResources(err) && !failure.TimedOut(err) && !temporal.IsCanceledError(err)
 }
 
 // failedAttempts are the attempts in the details of a start's error.

@@ -48,7 +48,7 @@ func (w *worker) drain() bool {
 	}
 	timedOut := w.tasks.drainLimit.Fired()
 	switch {
-	case (w.Lease == nil || timedOut) && w.surge.isReady() && w.Intent != IntentRest && !w.endsUnswitched():
+	case (w.Lease == nil || timedOut) && w.surge.isReady() && w.Intent != IntentRest && !w.Ending:
 		w.tasks.drainLimit.Take()
 		w.surge.switchOver()
 		return true
@@ -68,12 +68,6 @@ func (w *worker) drain() bool {
 		w.activities.drain(spec.Duration(limit))
 	}
 	return false
-}
-
-// endsUnswitched reports whether the worker ends with this incarnation, although its successor is ready. Runs recorded by an earlier release switched to
-// that, and served on.
-func (w *worker) endsUnswitched() bool {
-	return w.Ending && w.HasChange("end-unswitched")
 }
 
 // drainUntil is when the drain of this incarnation times out.

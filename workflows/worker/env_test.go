@@ -62,8 +62,6 @@ type workerEnv struct {
 	onRecall  func(api.RecallRequest) (api.RecallResult, error)
 	onSuspend func(api.SuspendRequest) (api.SuspendResult, error)
 	onResume  func(api.ResumeRequest) (api.ResumeResult, error)
-	// earlier are the changes that the runs do not have: they were begun by an earlier release.
-	earlier []string
 
 	suspends []api.SuspendRequest
 	resumes  []api.ResumeRequest
@@ -144,9 +142,6 @@ func (s *workerEnv) set(now time.Time) {
 		api.ActivityRecall: func(_ context.Context, r api.RecallRequest) (api.RecallResult, error) { return s.onRecall(r) },
 	} {
 		s.env.RegisterActivityWithOptions(do, activity.RegisterOptions{Name: name})
-	}
-	for _, change := range s.earlier {
-		s.env.OnGetVersion(change, workflow.DefaultVersion, workflow.Version(1)).Return(workflow.DefaultVersion)
 	}
 	slow := func(name string, do any, argument string) {
 		if s.slow[name] > 0 {

@@ -77,17 +77,16 @@ func (w *worker) registerSignals() {
 		w.end(display.Attributed(c.Reason, c.By))
 	})
 	onSignal(w, api.SignalPoolContinues, w.poolContinues)
-	onSignal(w, api.SignalReport, func(api.Control) { w.reporter.answer() })
+	onSignal(w, api.SignalReport, func(api.Control) { w.reporter.reportState() })
 	onSignal(w, api.SignalForceContinue, func(api.Control) { w.ForceContinue() })
 }
 
 // orderRestart handles a restart. A pool sends it again if it continued as new before it knew that the restart had arrived.
 func (w *worker) orderRestart(r api.Restart) {
-	repeated := r.ID != "" && r.ID == w.LastRestart
-	w.LastRestart = cmp.Or(r.ID, w.LastRestart)
-	if repeated && w.HasChange("repeated-restarts") { // an earlier release carries them out
+	if r.ID != "" && r.ID == w.LastRestart {
 		return
 	}
+	w.LastRestart = cmp.Or(r.ID, w.LastRestart)
 	if r.Spec != nil && !w.isOvertaken(r) {
 		w.NextSpec = &api.WorkerSpec{Spec: *r.Spec, Version: r.SpecVersion}
 	}
@@ -106,13 +105,13 @@ func onOrder[T any](w *worker, name string, handle func(T)) {
 	loop.OnOrder(w.Loop, name, handle, w.refuse)
 }
 
-// isOvertaken reports whether a later restart, with a newer spec, has come before this one. Runs recorded by an earlier release took its spec.
+// isOvertaken reports whether a later restart, with a newer spec, has come before this one.
 func (w *worker) isOvertaken(r api.Restart) bool {
 	newest := w.SpecVersion
 	if w.NextSpec != nil {
 		newest = max(newest, w.NextSpec.Version)
 	}
-	return r.SpecVersion < newest && w.HasChange("overtaken-restarts")
+	return r.SpecVersion < newest
 }
 
 // absorbRequests takes requests that arrive while the process is already draining or stopping: they only change what follows.

@@ -169,7 +169,7 @@ func (m *monitor) probeNotTaken(problem string) {
 	if m.Process.UnprobedSince.IsZero() {
 		m.Process.UnprobedSince = m.Now().Add(-loop.HostTimeout)
 	}
-	if m.Now().Sub(m.Process.UnprobedSince) < agentAway && m.HasChange("agent-away") {
+	if m.Now().Sub(m.Process.UnprobedSince) < agentAway {
 		m.NextCheckpoint = m.Now()
 		return
 	}

@@ -189,9 +189,6 @@ func (l *leases) withdraw(r api.Withdrawal) {
 		l.refuse(fmt.Sprintf("withdraw a checkout: attempt_id has %d bytes; it must have 1 to %d", len(r.AttemptID), api.MaxRequestIDBytes))
 		return
 	}
-	if !l.HasChange("withdraw-checkout") {
-		return // an earlier release ignored the signal
-	}
 	i := slices.IndexFunc(l.Grants, func(g Grant) bool { return g.AttemptID == r.AttemptID })
 	if i < 0 {
 		l.Withdrawn = append(l.Withdrawn, r.AttemptID)
@@ -415,12 +412,11 @@ func (l *leases) ensureTimer() {
 }
 
 // renewalMovesTimer reports whether the lease was renewed so late that the timer would fire before the next renewal. Moving it takes two events in
-// the renewal's own task; letting it fire takes five and a task. Runs recorded by an earlier release let it fire.
+// the renewal's own task; letting it fire takes five and a task.
 func (l *leases) renewalMovesTimer() bool {
 	renewed := l.renewed
 	l.renewed = false
-	return renewed && l.Lease != nil && l.timerAt.Sub(l.Now()) <= l.Lease.TTL()*2/3 &&
-		l.HasChange("renewal-moves-timer")
+	return renewed && l.Lease != nil && l.timerAt.Sub(l.Now()) <= l.Lease.TTL()*2/3
 }
 
 // timerFiresBefore reports whether the lease timer wakes the worker before a time, so that no other timer has to run yet.

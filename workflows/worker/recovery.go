@@ -19,7 +19,7 @@ func (w *worker) decideNext() bool {
 		w.surge.activate()
 		return true
 	}
-	if r := w.Rotation; r != nil && (!r.InPlace || w.Cause != r.Cause || w.Intent == IntentRest && w.rotator.endsRotations()) {
+	if r := w.Rotation; r != nil && (!r.InPlace || w.Cause != r.Cause || w.Intent == IntentRest) {
 		w.rotator.cancelRotation() // the pool must not wait for it
 	}
 	if w.Ending {
@@ -35,7 +35,7 @@ func (w *worker) decideNext() bool {
 		w.restIf(true)
 		if w.Resting {
 			w.refuse("stop or drain: the worker has no process")
-			w.reporter.reportRepeatedRest()
+			w.reporter.reportState() // a restart that the pool decided on before does not count any more
 		}
 	}
 	if w.Resting {

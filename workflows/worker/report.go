@@ -44,7 +44,7 @@ func (r reporter) report() {
 	r.Reported = current
 	announced := r.starter.announced && current.State == lifecycle.Ready
 	r.starter.announced = false
-	if !r.Standalone && !r.isDone() && !announced { // reportGone sends the last report
+	if !r.isDone() && !announced { // reportGone sends the last report
 		r.reportState()
 	}
 }
@@ -118,21 +118,9 @@ func (r reporter) upsertSearchAttributes(current reported) {
 }
 
 // reportState sends the pool this worker's roster entry.
-func (r reporter) reportState() { r.signalPool(api.SignalWorkerChanged, r.workerChanged(false)) }
-
-// answer sends a pool that has asked what it may not know: after a reset the worker cannot tell what it has reported. Runs recorded by an earlier release
-// ignored the question.
-func (r reporter) answer() {
-	if !r.Standalone && r.HasChange("answers-pool") {
-		r.reportState()
-	}
-}
-
-// reportRepeatedRest sends the pool when a worker that rests was last ordered to: a restart that the pool decided on before does not count any more.
-// Runs recorded by an earlier release do not report it.
-func (r reporter) reportRepeatedRest() {
-	if !r.Standalone && r.HasChange("report-repeated-rest") {
-		r.reportState()
+func (r reporter) reportState() {
+	if !r.Standalone {
+		r.signalPool(api.SignalWorkerChanged, r.workerChanged(false))
 	}
 }
 

@@ -77,7 +77,7 @@ func (r rotator) beginRestart(request PendingRequest) {
 	inPlace := request.InPlace || r.Machine.State == lifecycle.Suspended || r.suspender.isPending()
 	switch s := r.Successor; {
 	case s == nil:
-	case inPlace && r.endsRotations(): // it would run beside the next process, and take over with a lower number than that has
+	case inPlace: // it would run beside the next process, and take over with a lower number than that has
 		r.surge.cancelSuccessor("superseded by a restart that stops the old process first")
 	case r.NextSpec != nil && s.SpecVersion != r.NextSpec.Version:
 		r.surge.cancelSuccessor("superseded by a newer spec")
@@ -86,12 +86,6 @@ func (r rotator) beginRestart(request PendingRequest) {
 	status := api.RotationStatus{Cause: request.Cause, Reason: request.Reason, Incarnation: r.Machine.Incarnation, Since: r.Now(), Granted: true}
 	r.Rotation = &rotation{RotationStatus: status, InPlace: inPlace}
 	r.emit(api.EventRotationRequested, *r.Rotation)
-}
-
-// endsRotations reports whether this run ends a successor that must not take over, and a rotation of a worker that rests; runs recorded by an earlier
-// release do not.
-func (r rotator) endsRotations() bool {
-	return r.HasChange("end-rotations")
 }
 
 // rotate takes the wanted rotation one step further, and reports whether anything changed.

@@ -102,7 +102,7 @@ func (s *starter) startEnded(r *loop.Result[api.StartResult]) {
 		reason := fmt.Sprintf("no agent with %s took the start from %s within %s", needed, api.StartQueue(s.Spec.Pool), placementTimeout)
 		s.transition(lifecycle.StartFailed, reason)
 		s.Wait = Wait{Capacity: true, Reason: reason + "; " + advice}
-	case s.noResources(r.Err): // no failure of the program
+	case failure.NoResources(r.Err): // no failure of the program
 		s.transition(lifecycle.StartFailed, failure.Message(r.Err))
 		s.Wait = Wait{Capacity: true, Reason: failure.Message(r.Err)}
 	case failure.TimedOut(r.Err):
@@ -140,19 +140,13 @@ func (s *starter) started(r api.StartResult) {
 
 // countStart counts the end of a start that a host has taken.
 func (s *starter) countStart(err error) {
-	if _, superseded := failure.Superseded(err); superseded || failure.NotStarted(err) || s.noResources(err) || temporal.IsCanceledError(err) {
+	if _, superseded := failure.Superseded(err); superseded || failure.NotStarted(err) || failure.NoResources(err) || temporal.IsCanceledError(err) {
 		return
 	}
 	s.Starts++
 	if err != nil {
 		s.StartsFailed++
 	}
-}
-
-// noResources reports whether the host that took the start had no resources for it. Runs recorded by an earlier release counted that as a failure: their
-// workflow tasks may have met hosts of this one.
-func (s *starter) noResources(err error) bool {
-	return failure.NoResources(err) && s.HasChange("no-resources")
 }
 
 func (s *starter) setProcess(r api.StartResult) {

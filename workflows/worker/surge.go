@@ -247,11 +247,11 @@ func (s *surge) draining(incarnation int64) *drainingIncarnation {
 
 // abandonDrains ends the drains of processes whose agent has ended, which did so with it, or which the next agent ends because nobody claims them. Nothing
 // answers for them: the activity under way would time out, and not even that once the workflow was reset, for the server then forgets the timeouts
-// of an activity that no agent has taken. Runs recorded by an earlier release wait for them.
+// of an activity that no agent has taken.
 func (s *surge) abandonDrains(e api.EpochEnded) {
 	for i := range s.Draining {
 		d := &s.Draining[i]
-		if d.Host == e.Host && d.Epoch <= e.Epoch && d.cancel != nil && s.HasChange("abandon-drains") {
+		if d.Host == e.Host && d.Epoch <= e.Epoch && d.cancel != nil {
 			s.warn("a draining process is lost", e.Reason)
 			s.CountCancelled()
 			d.cancel()
@@ -302,10 +302,10 @@ func (s *surge) agentEnded(e api.EpochEnded) {
 	if ready == nil && s.started != nil && s.started.Err == nil {
 		ready = &s.started.Value
 	}
-	if ready == nil || ready.Host != e.Host || ready.Epoch > e.Epoch || !s.rotator.endsRotations() {
+	if ready == nil || ready.Host != e.Host || ready.Epoch > e.Epoch {
 		return
 	}
-	if e.Heir != nil && slices.Contains(e.Kept, next.Incarnation) && s.HasChange("adopt-successors") {
+	if e.Heir != nil && slices.Contains(e.Kept, next.Incarnation) {
 		s.adopt(ready, *e.Heir)
 		return
 	}

@@ -21,8 +21,6 @@ import (
 type SuspendState struct {
 	SuspendWanted bool   `json:"suspend_wanted,omitempty"`
 	SuspendReason string `json:"suspend_reason,omitempty"`
-	// SuspendAtOnce is false for a request to an earlier release, by which the worker is suspended only when its lease is returned.
-	SuspendAtOnce bool `json:"suspend_at_once,omitempty"`
 	// SuspendUntil is when the lease is fenced; zero before the request is carried out.
 	SuspendUntil time.Time `json:"suspend_until,omitzero"`
 	// SuspendTurn counts suspensions and resumptions, so that a host carries none out that a later one has replaced.
@@ -33,9 +31,6 @@ type SuspendState struct {
 	Resuming     bool   `json:"resuming,omitempty"`
 	ResumeReason string `json:"resume_reason,omitempty"`
 }
-
-// suspendAtOnce is a change; runs recorded by an earlier release suspend a worker when its lease is returned.
-const suspendAtOnce = "suspend-at-once"
 
 // suspender suspends and resumes a worker with a live process.
 type suspender struct {
@@ -48,17 +43,12 @@ type suspender struct {
 
 // request takes the signal to suspend.
 func (s *suspender) request(c api.Control) {
-	if !s.SuspendWanted {
-		s.SuspendAtOnce = s.HasChange(suspendAtOnce)
-	}
 	s.SuspendWanted, s.SuspendReason = true, display.Attributed(c.Reason, c.By)
-	if s.SuspendAtOnce {
-		s.takeRequest(api.SignalResume) // the later request counts
-	}
+	s.takeRequest(api.SignalResume) // the later request counts
 }
 
-// isPending reports whether a suspension that takes effect at once has been requested and is not complete.
-func (s *suspender) isPending() bool { return s.SuspendWanted && s.SuspendAtOnce }
+// isPending reports whether a suspension has been requested and is not complete.
+func (s *suspender) isPending() bool { return s.SuspendWanted }
 
 // drop clears what was requested of a process that is going or gone.
 func (s *suspender) drop() {
@@ -69,14 +59,11 @@ func (s *suspender) drop() {
 
 // withdraw clears the suspension that is wanted.
 func (s *suspender) withdraw() {
-	s.SuspendWanted, s.SuspendReason, s.SuspendAtOnce, s.SuspendUntil = false, "", false, time.Time{}
+	s.SuspendWanted, s.SuspendReason, s.SuspendUntil = false, "", time.Time{}
 }
 
 // reconcile carries out what was requested, and takes the host's answers. It reports whether anything changed.
 func (s *suspender) reconcile() bool {
-	if s.suspendLate() {
-		return true
-	}
 	if r := s.takeRequest(api.SignalResume); r != nil {
 		s.beginResume(r.Reason)
 		return true
@@ -101,31 +88,10 @@ func (s *suspender) reconcile() bool {
 		s.drop()
 		s.refuse("suspend: the worker is already suspended")
 		return true
-	case s.leases.isResetting():
-	case s.SuspendAtOnce:
+	case !s.leases.isResetting():
 		s.askHost()
 	}
 	return false
-}
-
-// suspendLate carries out a request to an earlier release, once no lease is held. There a suspension came before a resumption, in whichever order
-// the two had arrived.
-func (s *suspender) suspendLate() bool {
-	if !s.SuspendWanted || s.SuspendAtOnce || s.Machine.State == lifecycle.Busy || s.leases.isResetting() {
-		return false
-	}
-	resume := s.takeRequest(api.SignalResume)
-	if s.Machine.State == lifecycle.Suspended {
-		s.withdraw()
-		s.refuse("suspend: the worker is already suspended")
-	} else {
-		s.rotator.yieldDisruption()
-		s.complete(&api.SuspendResult{})
-	}
-	if resume != nil {
-		s.addRequest(*resume)
-	}
-	return true
 }
 
 // askHost has the host take the process out of service. A lease that its holder returns meanwhile shortens that.
@@ -165,7 +131,7 @@ func (s *suspender) suspendEnded(r *loop.Result[api.SuspendResult]) {
 		s.warn("the host could not take the process out of service; asking again", failure.Message(r.Err))
 		return
 	case r.Value.Withdrawn:
-		if later := r.Value.LaterTurn; later > s.SuspendTurn && s.heedsLaterTurns() {
+		if later := r.Value.LaterTurn; later > s.SuspendTurn {
 			s.SuspendTurn = later + 1
 		}
 		return
@@ -176,16 +142,9 @@ func (s *suspender) suspendEnded(r *loop.Result[api.SuspendResult]) {
 	}
 }
 
-// heedsLaterTurns reports whether this run gives the newest order a turn after those that the host has seen, which ignores orders of earlier ones: a worker
-// that was reset counts turns again. Runs recorded by an earlier release took such a refusal for an answer.
-func (s *suspender) heedsLaterTurns() bool {
-	return s.HasChange("later-turns")
-}
-
-// isReplaced reports whether the Suspend that has ended is of an earlier turn than the newest order: its process is in service again, or will be. Runs
-// recorded by an earlier release took it for the newest suspension.
+// isReplaced reports whether the Suspend that has ended is of an earlier turn than the newest order: its process is in service again, or will be.
 func (s *suspender) isReplaced() bool {
-	return s.askedTurn != s.SuspendTurn && s.HasChange("replaced-suspensions")
+	return s.askedTurn != s.SuspendTurn
 }
 
 // takeFenced takes the lease that the host has ended for the suspension of a turn. It may learn of it twice: by the suspension, and by the
@@ -250,9 +209,6 @@ func (s *suspender) beginResume(reason string) {
 		s.refuse("resume: the worker is not suspended")
 	case s.Resuming: // it withdraws only a suspension that was requested since
 		s.withdraw()
-	case suspended && !s.HasChange(suspendAtOnce):
-		s.transition(lifecycle.Resume, reason)
-		s.NextCheckpoint = s.Now()
 	default:
 		ordered := suspended || !s.SuspendUntil.IsZero()
 		s.drop()
@@ -277,13 +233,13 @@ func (s *suspender) resumeEnded(r *loop.Result[api.ResumeResult]) {
 	case r.Err != nil:
 		s.warn("the host could not resume the process; asking again", failure.Message(r.Err))
 		return
-	case r.Value.LaterTurn > 0 && s.heedsLaterTurns():
+	case r.Value.LaterTurn > 0:
 		s.SuspendTurn = max(s.SuspendTurn, r.Value.LaterTurn+1)
 		return
 	}
 	reason := s.ResumeReason
 	s.Resuming, s.ResumeReason = false, ""
-	if r.Value.LeaseID != "" && s.HasChange("resume-ends-lease") { // an earlier release ignored it
+	if r.Value.LeaseID != "" {
 		s.takeFenced(r.Value.FencedLease, s.SuspendTurn-1, r.Value.LeaseID)
 	}
 	if s.Machine.State == lifecycle.Suspended {

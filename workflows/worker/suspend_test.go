@@ -220,43 +220,6 @@ func TestAHostThatDoesNotAnswerASuspensionIsAskedAgain(t *testing.T) {
 	s.run(standalone())
 }
 
-// What an earlier release did with a suspension and a resumption of one workflow task must be done again when its history is replayed: it suspended
-// first, in whichever order the two had arrived.
-func TestARunOfAnEarlierReleaseSuspendsBeforeItResumes(t *testing.T) {
-	for name, c := range map[string]struct {
-		first, second string
-		suspended     bool // before
-		events        []lifecycle.EventKind
-		refusal       string
-	}{
-		"suspend, resume":               {api.SignalSuspend, api.SignalResume, false, []lifecycle.EventKind{lifecycle.Suspend, lifecycle.Resume}, ""},
-		"resume, suspend":               {api.SignalResume, api.SignalSuspend, false, []lifecycle.EventKind{lifecycle.Suspend, lifecycle.Resume}, ""},
-		"suspended, suspend and resume": {api.SignalSuspend, api.SignalResume, true, []lifecycle.EventKind{lifecycle.Suspend, lifecycle.Resume}, "already suspended"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newWorkerEnv(t)
-			s.earlier = []string{"suspend-at-once"}
-			run := standalone()
-			if c.suspended {
-				s.At(time.Second, s.signal(api.SignalSuspend, api.Control{}))
-			} else {
-				s.slow = map[string]time.Duration{api.ActivityStart: 5 * time.Second} // signals wait, and are seen at once
-			}
-			s.At(2*time.Second, s.signal(c.first, api.Control{}))
-			s.At(2*time.Second, s.signal(c.second, api.Control{}))
-			s.At(10*time.Second, func() {
-				require.Equal(t, lifecycle.Ready, s.state().State)
-				require.Equal(t, c.events, s.events()[2:])
-				require.Contains(t, s.state().LastRefusal, c.refusal)
-				require.Equal(t, 1, s.counted(&s.probes), "it is probed first")
-				require.Empty(t, s.suspends)
-				s.cancel()
-			})
-			s.run(run)
-		})
-	}
-}
-
 // The suspension is withdrawn when its host has cut a call and fenced the lease, and no run gets the host's answer to it.
 func TestAResumeReturnsWhatTheWithdrawnSuspensionHasEnded(t *testing.T) {
 	for name, c := range map[string]struct{ answered, continues bool }{

@@ -94,10 +94,10 @@ func (c *Call[T]) Reset() {
 	c.result = nil
 }
 
-// Abandon cancels the activity and forgets a failure: a result that has arrived counts. Runs recorded by an earlier release forgot that, too.
-func (c *Call[T]) Abandon(l *Loop) {
+// Abandon cancels the activity and forgets a failure: a result that has arrived counts.
+func (c *Call[T]) Abandon() {
 	c.Cancel()
-	if r := c.result; r != nil && (r.Err != nil || !l.HasChange("results-outlive-agents")) {
+	if r := c.result; r != nil && r.Err != nil {
 		c.result = nil
 	}
 }

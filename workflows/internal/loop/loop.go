@@ -66,7 +66,7 @@ func runAge(runID string) time.Duration {
 	return minRunAge + time.Duration(hash.Sum64()%uint64(maxRunAge-minRunAge))
 }
 
-// HasChange reports whether the run works with a change of this name. One that an earlier release has begun may not: it goes on in the old way.
+// HasChange reports whether the run works with a change of this name. One that a build without it began goes on without it.
 func (l *Loop) HasChange(name string) bool {
 	return workflow.GetVersion(l.Ctx, name, workflow.DefaultVersion, 1) >= 1
 }
@@ -111,9 +111,9 @@ func (l *Loop) handleReady() {
 func (l *Loop) OnCancel(ctx workflow.Context, handle func()) { l.root, l.onCancel = ctx, handle }
 
 // HandleLateCancel handles a cancellation that has come with what ends the run, and reports whether there was one. Temporal cancels one run, not the next
-// one. Runs recorded by an earlier release lost it.
+// one.
 func (l *Loop) HandleLateCancel() bool {
-	return l.cancelPending() && l.HasChange("late-cancel") && l.handleCancel()
+	return l.cancelPending() && l.handleCancel()
 }
 
 func (l *Loop) handleCancel() bool {

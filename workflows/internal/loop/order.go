@@ -68,7 +68,7 @@ func (l *Loop) nextOrder() string {
 			waiting++
 		}
 	}
-	if waiting < 2 || l.arrivals == nil || !l.HasChange("orders-in-sequence") {
+	if waiting < 2 || l.arrivals == nil {
 		return ""
 	}
 	for i, name := range l.arrivals.names {
