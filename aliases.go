@@ -64,6 +64,7 @@ const (
 	CodeWorkerCrashed    = api.CodeWorkerCrashed
 	CodeMemoryExceeded   = api.CodeMemoryExceeded
 	CodeWorkerError      = api.CodeWorkerError
+	CodeMethodNotFound   = api.CodeMethodNotFound
 	CodePayloadTooLarge  = api.CodePayloadTooLarge
 	CodeRateLimited      = api.CodeRateLimited
 	CodeUnavailable      = api.CodeUnavailable
@@ -101,6 +102,7 @@ var (
 	ErrWorkerCrashed    = api.ErrWorkerCrashed
 	ErrMemoryExceeded   = api.ErrMemoryExceeded
 	ErrWorkerError      = api.ErrWorkerError
+	ErrMethodNotFound   = api.ErrMethodNotFound
 	ErrPayloadTooLarge  = api.ErrPayloadTooLarge
 	ErrRateLimited      = api.ErrRateLimited
 	ErrInvalid          = api.ErrInvalid

@@ -361,6 +361,23 @@ func TestAReferralToAnotherGatewayIsFollowed(t *testing.T) {
 	require.Equal(t, 2, other.served())
 }
 
+func TestTheTokenGoesOnlyToGatewaysOfTheRoster(t *testing.T) {
+	known, other := newFakeGateway(t, "tcp"), newFakeGateway(t, "tcp")
+	known.answer = func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = fmt.Fprintf(w, `{"code":"no_workers","detail":"elsewhere","started":false,"gateways":[{"host":"b","endpoint":%q}]}`, other.endpoint)
+	}
+	client, err := Dial(t.Context(), Options{Gateways: []string{known.endpoint}, GatewayToken: "secret secret secret"})
+	require.NoError(t, err)
+	defer client.Close()
+	require.ErrorIs(t, client.Pool("p").Call(t.Context(), "echo", "there", nil), api.ErrNoWorkers)
+	require.Zero(t, other.served(), "any program can name an address in an error")
+	known.roster = other.endpoint
+	require.NoError(t, client.Pool("p").Call(t.Context(), "echo", "there", nil))
+	request, _ := other.last()
+	require.Equal(t, "Bearer secret secret secret", request.Header.Get("Authorization"))
+}
+
 func TestALeaseStaysWithItsGatewayUntilThatRefersToAnother(t *testing.T) {
 	granting, serving := newFakeGateway(t, "unix"), newFakeGateway(t, "tcp")
 	client := clientOf(t, granting)

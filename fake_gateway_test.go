@@ -34,6 +34,7 @@ type fakeGateway struct {
 	endpoint string
 	answer   http.HandlerFunc // to calls; nil echoes
 	session  http.HandlerFunc // answers session requests
+	roster   string           // the endpoint of the one worker in its roster
 	granting func()           // called before a lease is granted, if not nil
 
 	mu       sync.Mutex
@@ -97,6 +98,8 @@ func (f *fakeGateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(api.HeaderWorker, "p/0")
 		w.Header().Set(api.HeaderIncarnation, "3")
 		_, _ = io.WriteString(w, body)
+	case r.URL.Path == "/v1/workers":
+		_ = json.NewEncoder(w).Encode([]api.Worker{{Endpoint: f.roster}})
 	case strings.HasPrefix(r.URL.Path, "/v1/sessions"), strings.Contains(r.URL.Path, "/bindings"):
 		f.session(w, r)
 	case strings.Contains(r.URL.Path, "/notify/"):

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"math/rand/v2"
+	"net/http"
+	"slices"
 	"time"
 
 	"github.com/tempool/tempool/api"
@@ -32,7 +34,7 @@ func (p *Pool) tryGateways(ctx context.Context, r poolRequest) (*transport.Reply
 	balancer := p.balancer()
 	pause, asked := roundPause, false
 	for round := 1; ; round++ {
-		reply, err := r.tryEach(ctx, balancer)
+		reply, err := r.tryEach(ctx, p.client, balancer)
 		if api.CodeOf(err) == api.CodePoolNotFound {
 			p.client.forgetBalancer(p.name)
 		}
@@ -52,7 +54,7 @@ func (p *Pool) tryGateways(ctx context.Context, r poolRequest) (*transport.Reply
 }
 
 // tryEach sends the request to each gateway once, the best first, until one answers. Its error is that of the last gateway that was reached.
-func (r poolRequest) tryEach(ctx context.Context, balancer *balance.Balancer) (*transport.Reply, error) {
+func (r poolRequest) tryEach(ctx context.Context, c *Client, balancer *balance.Balancer) (*transport.Reply, error) {
 	tried := map[string]bool{}
 	var failure error
 	for {
@@ -70,11 +72,30 @@ func (r poolRequest) tryEach(ctx context.Context, balancer *balance.Balancer) (*
 			return nil, err
 		}
 		tried[endpoint.URL()] = true
-		balancer.Add(transport.OtherGateways(err))
+		balancer.Add(c.referrals(ctx, endpoint.URL(), err))
 		if failure == nil || api.CodeOf(err) != api.CodeUnavailable { // a gateway's own error says more than a lost connection
 			failure = err
 		}
 	}
+}
+
+// rosterTimeout bounds a look into the roster of a gateway that referred to others.
+const rosterTimeout = 10 * time.Second
+
+// referrals lists the gateways to which an error of the gateway from refers. A worker's own answer can look like such an error and name any
+// address, so where a token would go along, only those in that gateway's roster count.
+func (c *Client) referrals(ctx context.Context, from string, err error) []string {
+	others := transport.OtherGateways(err)
+	if len(others) == 0 || !c.transport.SendsToken(ctx) {
+		return others
+	}
+	var roster []api.Worker
+	if c.askGateway(ctx, from, transport.Request{Method: http.MethodGet, Path: "/v1/workers", Timeout: rosterTimeout}, &roster) != nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(others), func(url string) bool {
+		return !slices.ContainsFunc(roster, func(w api.Worker) bool { return w.Endpoint == url })
+	})
 }
 
 // retryRound reports whether a further round may succeed after a round that ended with err.

@@ -65,7 +65,7 @@ func (l *Lease) send(verb string) sender {
 		}
 		call := gatewayCall{client: l.state.client, path: path, lease: l.state.lease.Token, options: l.options, body: body}
 		reply, err := call.send(ctx, endpoint)
-		if others := transport.OtherGateways(err); len(others) > 0 && others[0] != endpoint && !body.Consumed() {
+		if others := l.state.client.referrals(ctx, endpoint, err); len(others) > 0 && others[0] != endpoint && !body.Consumed() {
 			l.state.setGateway(others[0])
 			return call.send(ctx, others[0])
 		}

@@ -151,7 +151,7 @@ func executeFailure(err error, r api.ExecuteRequest) error {
 			detail.WorkerError = text
 		}
 	}
-	final := detail.Started && !r.Idempotent || code == api.CodeInvalid || code == api.CodePayloadTooLarge
+	final := detail.Started && !r.Idempotent || code == api.CodeInvalid || code == api.CodeMethodNotFound || code == api.CodePayloadTooLarge
 	return temporal.NewApplicationErrorWithOptions(message, string(code), temporal.ApplicationErrorOptions{
 		NonRetryable: final, Details: []any{detail}, NextRetryDelay: time.Duration(detail.RetryAfterMS) * time.Millisecond,
 	})

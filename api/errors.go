@@ -36,6 +36,7 @@ const (
 	CodeDeadlineExceeded Code = "deadline_exceeded"
 	CodeWorkerCrashed    Code = "worker_crashed"
 	CodeWorkerError      Code = "worker_error"
+	CodeMethodNotFound   Code = "method_not_found"      // the worker has no such method
 	CodeMemoryExceeded   Code = "memory_limit_exceeded" // the worker was killed during the call for exceeding limits.memory
 	CodePayloadTooLarge  Code = "payload_too_large"
 	CodeRateLimited      Code = "rate_limited"
@@ -94,6 +95,7 @@ var (
 	ErrDeadlineExceeded = &Error{Code: CodeDeadlineExceeded}
 	ErrWorkerCrashed    = &Error{Code: CodeWorkerCrashed}
 	ErrWorkerError      = &Error{Code: CodeWorkerError}
+	ErrMethodNotFound   = &Error{Code: CodeMethodNotFound}
 	ErrMemoryExceeded   = &Error{Code: CodeMemoryExceeded}
 	ErrPayloadTooLarge  = &Error{Code: CodePayloadTooLarge}
 	ErrRateLimited      = &Error{Code: CodeRateLimited}

@@ -456,7 +456,7 @@ func TestWorkerErrorArrivesComplete(t *testing.T) {
 	require.True(t, a.problem.Started)
 	require.Equal(t, "cannot", a.problem.WorkerError.Code)
 	require.JSONEq(t, `{"why":"because"}`, string(a.problem.WorkerError.Data))
-	require.Equal(t, 500, e.do("POST", "/v1/pools/p/call/no_such_method", nil).status)
+	e.do("POST", "/v1/pools/p/call/no_such_method", nil).requireProblem(t, 404, api.CodeMethodNotFound)
 }
 
 func TestHeadersPassAndMethodsMayContainSlashes(t *testing.T) {

@@ -35,13 +35,14 @@ type Problem struct {
 	Endpoint string `json:"endpoint,omitempty"`
 	// Gateways, for code no_workers, serve the pool while this one does not; the one with the most workers in service is first.
 	Gateways []dispatch.Peer `json:"gateways,omitempty"`
-	// WorkerError is the worker's own error, for code worker_error.
+	// WorkerError is the worker's own error, for the codes worker_error and method_not_found.
 	WorkerError *wire.RemoteError `json:"worker_error,omitempty"`
 }
 
 var statuses = map[api.Code]int{
 	api.CodePoolNotFound: http.StatusNotFound, api.CodeWorkerNotFound: http.StatusNotFound,
-	api.CodeLeaseNotFound: http.StatusNotFound, codeNotFound: http.StatusNotFound,
+	api.CodeMethodNotFound: http.StatusNotFound,
+	api.CodeLeaseNotFound:  http.StatusNotFound, codeNotFound: http.StatusNotFound,
 	api.CodeLeaseFenced: http.StatusConflict,
 	api.CodeQueueFull:   http.StatusTooManyRequests, api.CodeRateLimited: http.StatusTooManyRequests,
 	api.CodeQueueTimeout: http.StatusServiceUnavailable, api.CodeNoWorkers: http.StatusServiceUnavailable,
@@ -81,7 +82,7 @@ func problemOf(err error) Problem {
 	if other, ok := errors.AsType[dispatch.OtherHostError](err); ok {
 		p.Host, p.Endpoint, p.Gateways = other.Host, other.Endpoint, other.Gateways
 	}
-	if remote, ok := errors.AsType[*wire.RemoteError](err); ok && p.Code == api.CodeWorkerError {
+	if remote, ok := errors.AsType[*wire.RemoteError](err); ok && (p.Code == api.CodeWorkerError || p.Code == api.CodeMethodNotFound) {
 		shown := *remote
 		if !json.Valid(shown.Data) {
 			shown.Data = nil

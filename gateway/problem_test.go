@@ -24,6 +24,7 @@ func TestProblemOfEachError(t *testing.T) {
 		"a deadline":           {context.DeadlineExceeded, 504, api.CodeDeadlineExceeded},
 		"a cancel":             {context.Canceled, 499, api.CodeCancelled},
 		"the worker's own":     {api.Errorf(api.CodeWorkerError, "failed: %w", remote), 500, api.CodeWorkerError},
+		"no such method":       {api.Errorf(api.CodeMethodNotFound, "failed: %w", remote), 404, api.CodeMethodNotFound},
 		"unknown":              {errors.New("surprise"), 500, codeInternal},
 		"a code nobody mapped": {api.Errorf("novel", "surprise"), 500, "novel"},
 	} {
@@ -33,7 +34,7 @@ func TestProblemOfEachError(t *testing.T) {
 			require.Equal(t, c.code, p.Code)
 			require.NotEmpty(t, p.Title)
 			require.NotEmpty(t, p.Detail)
-			require.Equal(t, c.code == api.CodeWorkerError, p.WorkerError != nil)
+			require.Equal(t, c.code == api.CodeWorkerError || c.code == api.CodeMethodNotFound, p.WorkerError != nil)
 		})
 	}
 }

@@ -10,18 +10,22 @@ import (
 	"github.com/tempool/tempool/process/logs"
 )
 
-// Bounds on the lines of output that one incarnation adds to the agent's log. The newest lines are stored in any case.
+// Bounds on the output that one incarnation adds to the agent's log: on its lines, and on their text, of which a line has only the beginning there. The
+// newest lines are stored in any case.
 const (
-	forwardRate  = 100 // lines a second
-	forwardBurst = 1000
+	forwardRate       = 100 // lines a second
+	forwardBurst      = 1000
+	forwardBytesRate  = 16 << 10 // a second
+	forwardBytesBurst = 256 << 10
+	forwardLine       = 4 << 10 // bytes
 	// dropReportEvery is the least time between two reports of dropped lines, except for the last.
 	dropReportEvery = 5 * time.Second
 )
 
 // forwarder copies the output of one incarnation to the agent's log, and counts the lines that exceed the rate.
 type forwarder struct {
-	logger  *slog.Logger
-	limiter *rate.Limiter
+	logger       *slog.Logger
+	lines, bytes *rate.Limiter
 
 	mu       sync.Mutex // guards the fields below; held while a line is logged, so that lines keep their order
 	dropped  int        // since the last report
@@ -31,21 +35,23 @@ type forwarder struct {
 
 func newForwarder(logger *slog.Logger, k key) *forwarder {
 	return &forwarder{
-		logger: logger.With("worker", k.worker, "incarnation", k.incarnation), limiter: rate.NewLimiter(forwardRate, forwardBurst),
+		logger: logger.With("worker", k.worker, "incarnation", k.incarnation), lines: rate.NewLimiter(forwardRate, forwardBurst),
+		bytes: rate.NewLimiter(forwardBytesRate, forwardBytesBurst),
 	}
 }
 
 func (f *forwarder) forward(line logs.Line) {
+	text := truncate(line.Text, forwardLine)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.closed || !f.limiter.AllowN(line.At, 1) {
+	if f.closed || !f.lines.AllowN(line.At, 1) || !f.bytes.AllowN(line.At, len(text)) {
 		f.dropped++
 		return
 	}
 	if f.dropped > 0 && line.At.Sub(f.reported) >= dropReportEvery {
 		f.reportDropped(line.At)
 	}
-	f.logger.Info(line.Text, "stream", line.Stream)
+	f.logger.Info(text, "stream", line.Stream)
 }
 
 // close reports what was dropped last. It does nothing the second time.
@@ -59,6 +65,7 @@ func (f *forwarder) close() {
 }
 
 func (f *forwarder) reportDropped(now time.Time) {
-	f.logger.Warn("worker writes faster than its output is logged", "dropped_lines", f.dropped, "limit_per_second", forwardRate)
+	f.logger.Warn("worker writes faster than its output is logged", "dropped_lines", f.dropped,
+		"lines_per_second", forwardRate, "bytes_per_second", forwardBytesRate)
 	f.dropped, f.reported = 0, now
 }

@@ -3,16 +3,21 @@ package process
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/process/logs"
 )
 
 // recorder is a slog.Handler that counts the lines of output that were logged and those that were reported as dropped.
 type recorder struct {
 	mu              sync.Mutex
 	logged, dropped int
+	bytes           int // of the lines
 }
 
 func (*recorder) Enabled(context.Context, slog.Level) bool { return true }
@@ -25,6 +30,7 @@ func (r *recorder) Handle(_ context.Context, record slog.Record) error {
 		switch a.Key {
 		case "stream":
 			r.logged++
+			r.bytes += len(record.Message)
 		case "dropped_lines":
 			r.dropped += int(a.Value.Int64())
 		}
@@ -34,19 +40,27 @@ func (r *recorder) Handle(_ context.Context, record slog.Record) error {
 }
 
 func TestOutputIsForwardedAtALimitedRateAndCounted(t *testing.T) {
-	const lines = 50_000
-	var log recorder
-	s := open(t, func(c *Config) { c.Logger = slog.New(&log) })
-	p := begin(t, s, sh("seq 50000; exec sleep 1000"))
-	eventually(t, func() bool {
-		stored := p.Logs()
-		return len(stored) > 0 && stored[len(stored)-1].Text == "50000"
-	}, "the last line is not stored")
-	p.Kill("test")
-	ends(t, p)
-	log.mu.Lock()
-	defer log.mu.Unlock()
-	require.Equal(t, lines, log.logged+log.dropped)
-	require.GreaterOrEqual(t, log.logged, forwardBurst)
-	require.Greater(t, log.dropped, lines/2)
+	t.Parallel()
+	for name, c := range map[string]struct {
+		line           string
+		lines, atLeast int
+		atMostBytes    int
+	}{
+		"short lines": {line: "x", lines: 50_000, atLeast: forwardBurst, atMostBytes: 1 << 20},
+		"long lines":  {line: strings.Repeat("x", maxLineBytes), lines: 2000, atLeast: 1, atMostBytes: 1 << 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log recorder
+			f := newForwarder(slog.New(&log), key{"p/0", 1})
+			began := time.Now()
+			for i := range c.lines { // of ten seconds
+				f.forward(logs.Line{At: began.Add(time.Duration(i) * 10 * time.Second / time.Duration(c.lines)), Stream: logs.Stderr, Text: c.line})
+			}
+			f.close()
+			require.Equal(t, c.lines, log.logged+log.dropped)
+			require.GreaterOrEqual(t, log.logged, c.atLeast)
+			require.Greater(t, log.dropped, c.lines/2)
+			require.Less(t, log.bytes, c.atMostBytes)
+		})
+	}
 }

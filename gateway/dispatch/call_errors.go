@@ -46,8 +46,12 @@ func notStarted(err error) error {
 
 // wireError codes the failure of a call that was handed to a connection.
 func (c *Call) wireError(err error) error {
-	if _, ok := errors.AsType[*wire.RemoteError](err); ok {
-		coded := api.Errorf(api.CodeWorkerError, "%s on %s failed: %w", c.method, c.upstream.worker, err)
+	if remote, ok := errors.AsType[*wire.RemoteError](err); ok {
+		code := api.CodeWorkerError
+		if remote.MethodNotFound() {
+			code = api.CodeMethodNotFound
+		}
+		coded := api.Errorf(code, "%s on %s failed: %w", c.method, c.upstream.worker, err)
 		coded.Started = true
 		return coded
 	}

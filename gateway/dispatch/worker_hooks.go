@@ -8,7 +8,6 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/sleep"
-	"github.com/tempool/tempool/process/wire"
 )
 
 // CallHook calls a hook about a session on one worker of this host: an optional method that takes the session's id. called is false
@@ -33,7 +32,7 @@ func (d *Dispatcher) CallHook(ctx context.Context, worker, hook, session string)
 		return false, api.Errorf(api.CodeInvalid, "session %q cannot be sent to a worker: %w", session, err)
 	}
 	c, err := d.Do(ctx, Target{kind: reserving, pool: pool, worker: worker}, Request{Method: hook, Session: session, Body: body}, exchange)
-	if remote, ok := errors.AsType[*wire.RemoteError](err); ok && remote.Code == wire.CodeMethodNotFound {
+	if api.CodeOf(err) == api.CodeMethodNotFound {
 		return false, nil
 	}
 	return c != nil, err

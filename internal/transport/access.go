@@ -45,6 +45,15 @@ func (t *Transport) accessTo(ctx context.Context, asked string) (endpoint, token
 	return asked, access.Token, access.Certificate, nil
 }
 
+// SendsToken reports whether requests of a context carry a token.
+func (t *Transport) SendsToken(ctx context.Context) bool {
+	access, given := ctx.Value(accessKey{}).(Access)
+	if !given {
+		return t.token != ""
+	}
+	return access.Token != ""
+}
+
 func onLoopback(endpoint string) bool {
 	u, err := url.Parse(endpoint)
 	return err == nil && loopback.Host(u.Hostname())

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 )
 
 // Why a Conn is Done or a call failed. They are wrapped: use errors.Is.
@@ -47,6 +48,11 @@ type RemoteError struct {
 	NotBegun bool `json:"not_begun,omitempty"`
 	// Headers are those of the error response; nil for none.
 	Headers map[string]string `json:"-"`
+}
+
+// MethodNotFound reports whether the worker has no such method, in either protocol.
+func (e *RemoteError) MethodNotFound() bool {
+	return e.Code == CodeMethodNotFound || e.Code == strconv.Itoa(codeMethodNotFound)
 }
 
 func (e *RemoteError) Error() string {

@@ -37,7 +37,7 @@ func classify(err error) failure {
 		}
 	case api.CodeWorkerError:
 		return failure{action: keepLease, started: true}
-	case api.CodeInvalid, api.CodePoolNotFound:
+	case api.CodeInvalid, api.CodePoolNotFound, api.CodeMethodNotFound:
 		return failure{action: returnLease, permanent: true}
 	}
 	return failure{action: returnLease, started: started}

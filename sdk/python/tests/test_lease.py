@@ -6,7 +6,6 @@ from urllib.parse import parse_qs, urlsplit
 
 from tempool import client
 from tempool.client import Client
-from tempool.client.lease import parse_time
 
 from .gateway import TIMEOUT, Answered, FakeGateway, problem
 
@@ -23,17 +22,15 @@ class Leases:
 
     def __init__(self, ttl=60.0, endpoint=""):
         self.ttl, self.endpoint = ttl, endpoint
-        self.granted = datetime.now(timezone.utc) - timedelta(hours=1)  # no clock has to agree with another
-        self.began = time.monotonic()
         self.renewals = 0
         self.renewed = threading.Event()
         self.refuse = None
         self.asked = []
 
     def lease(self):
-        now = self.granted + timedelta(seconds=time.monotonic() - self.began)
+        now = datetime.now(timezone.utc) - timedelta(hours=self.renewals)  # this clock is set back again and again
         return {"id": "p.0.1.7", "worker": "p/0", "seq": 7, "incarnation": 1, "holder": "h", "session": "s1", "host": "a", "endpoint": self.endpoint,
-                "granted_at": text(self.granted), "expires_at": text(now + timedelta(seconds=self.ttl))}
+                "granted_at": text(now), "expires_at": text(now + timedelta(seconds=self.ttl)), "ttl_ms": int(1000 * self.ttl)}
 
     def __call__(self, asked):
         self.asked.append(asked)
@@ -143,6 +140,29 @@ class ALease(unittest.TestCase):
             self.assertEqual(len(here.asked), 2, "it is asked in vain once")
             self.assertEqual([asked.method for asked in there.asked], ["POST", "POST", "POST", "DELETE"])
 
+    def test_the_token_goes_to_gateways_of_the_roster_only(self):
+        for listed in (True, False):
+            there = Leases()
+            with FakeGateway(there) as other, FakeGateway(None) as gateway, Client(gateway.endpoint, token="t" * 16, retries=0) as c:
+                def answer(asked):
+                    if asked.path.endswith("/leases"):
+                        return Answered(there.lease(), 201)
+                    if asked.path == "/v1/workers":
+                        return Answered([{"worker": "p/0", "endpoint": other.endpoint if listed else gateway.endpoint}])
+                    return problem("lease_not_found", 404, host="b", endpoint=other.endpoint)
+
+                gateway.answer = answer
+                lease = c.pool("p").lease()
+                if listed:
+                    self.assertEqual(lease.call("m", 1), 1)
+                    lease.close()
+                    self.assertEqual(other.asked[0].headers["Authorization"], "Bearer " + "t" * 16)
+                    continue
+                for do in (lambda: lease.call("m", 1), lease.close):
+                    with self.assertRaises(client.Unavailable):
+                        do()
+                self.assertEqual(other.asked, [], "an address that only an error names")
+
     def test_wait_for_a_worker_is_limited(self):
         refusal = problem("no_workers", 503, retry_after_ms=20)
         with FakeGateway(lambda asked: refusal) as gateway, Client(gateway.endpoint) as c:
@@ -156,13 +176,12 @@ class ALease(unittest.TestCase):
             with c.pool("p").lease(wait=TIMEOUT):
                 self.assertEqual(len(gateway.asked), 4)
 
-    def test_parse_time(self):
-        at = datetime(2026, 11, 21, 12, 30, 15, 500000, timezone.utc).timestamp()
-        for written in ("2026-11-21T12:30:15.5Z", "2026-11-21T12:30:15.500000000Z", "2026-11-21T14:30:15.5+02:00"):
-            self.assertEqual(parse_time(written), at, written)
-        self.assertEqual(parse_time("2026-11-21T12:30:15Z"), at - 0.5)
-        with self.assertRaises(client.TempoolError):
-            parse_time("yesterday")
+    def test_a_step_of_the_servers_clock_does_not_move_the_end(self):
+        leases = Leases()
+        with FakeGateway(leases) as gateway, Client(gateway.endpoint) as c, c.pool("p").lease() as lease:
+            leases.renewals = 1  # an hour back
+            lease.renew()
+            self.assertAlmostEqual(lease._until, time.monotonic() + leases.ttl, delta=leases.ttl / 2)
 
 
 class Sessions(unittest.TestCase):

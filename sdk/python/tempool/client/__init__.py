@@ -11,14 +11,14 @@ A Client uses HTTP to the gateways of agents, needs only the standard library, a
 from .calls import Answer, Stream
 from .client import Client, Pool, Worker
 from .errors import (
-    Busy, DeadlineExceeded, Invalid, LeaseFenced, LeaseNotFound, MemoryLimitExceeded, NoWorkers, PayloadTooLarge, PoolNotFound, QueueFull, QueueTimeout,
+    Busy, DeadlineExceeded, Invalid, LeaseFenced, LeaseNotFound, MemoryLimitExceeded, MethodNotFound, NoWorkers, PayloadTooLarge, PoolNotFound, QueueFull, QueueTimeout,
     RateLimited, SessionExists, SessionNotFound, StoreFull, TempoolError, Unauthorized, Unavailable, VersionConflict, WorkerCrashed, WorkerError,
 )
 from .lease import Lease
 from .sessions import Sessions
 
 __all__ = [
-    "Answer", "Busy", "Client", "DeadlineExceeded", "Invalid", "Lease", "LeaseFenced", "LeaseNotFound", "MemoryLimitExceeded", "NoWorkers", "PayloadTooLarge", "Pool",
+    "Answer", "Busy", "Client", "DeadlineExceeded", "Invalid", "Lease", "LeaseFenced", "LeaseNotFound", "MemoryLimitExceeded", "MethodNotFound", "NoWorkers", "PayloadTooLarge", "Pool",
     "PoolNotFound", "QueueFull", "QueueTimeout", "RateLimited", "SessionExists", "SessionNotFound", "Sessions", "StoreFull", "Stream",
     "TempoolError", "Unauthorized", "Unavailable", "VersionConflict", "Worker", "WorkerCrashed", "WorkerError",
 ]

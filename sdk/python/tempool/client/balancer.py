@@ -1,5 +1,6 @@
 """Balances requests over gateways, and retries them."""
 
+import json
 import random
 import threading
 import time
@@ -8,6 +9,7 @@ from .errors import RETRYABLE, DeadlineExceeded, TempoolError, Unavailable
 from .endpoint import Endpoint
 
 _MIN_BACKOFF, _MAX_BACKOFF = 0.05, 2.0  # seconds between attempts
+_ROSTER_TIMEOUT = 10.0  # seconds
 
 
 class Balancer:
@@ -24,10 +26,16 @@ class Balancer:
         self._next = random.randrange(len(self._endpoints))  # guarded by _lock
 
     def at(self, endpoint):
-        """Returns the Endpoint of an address, configured or not. Raises Unavailable for an invalid one."""
+        """Returns the Endpoint of an address, configured or not. Raises Unavailable for an invalid one, and for one that may not get the token: a
+        worker's own answer can look like an error that names any address, so only those of the roster count."""
         for known in self._endpoints:
             if known.endpoint == endpoint:
                 return known
+        with self._lock:
+            if endpoint in self._others:
+                return self._others[endpoint]
+        if self._token and endpoint not in self._roster():
+            raise Unavailable("the gateway at %s is not in the roster, so it does not get the token; add it to the client's endpoints" % endpoint, "unavailable", False)
         with self._lock:
             if endpoint not in self._others:
                 try:
@@ -35,6 +43,14 @@ class Balancer:
                 except ValueError as e:
                     raise Unavailable(str(e), "unavailable", False) from e
             return self._others[endpoint]
+
+    def _roster(self):
+        """Returns the endpoints of the hosts that have workers, as a configured gateway lists them; none if it does not."""
+        try:
+            workers = json.loads(self.request("GET", "/v1/workers", {}, b"", time.monotonic() + _ROSTER_TIMEOUT, True).read())
+            return {worker.get("endpoint") for worker in workers}
+        except (TempoolError, ValueError):
+            return set()
 
     def _order(self):
         """Returns the endpoints, starting with the next one in turn."""

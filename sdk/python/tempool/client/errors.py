@@ -82,6 +82,10 @@ class WorkerError(TempoolError):
     unhandled = False
 
 
+class MethodNotFound(WorkerError):
+    """The worker has no such method."""
+
+
 class PayloadTooLarge(TempoolError):
     """The request or the answer exceeds the pool's size limit."""
 
@@ -117,7 +121,7 @@ class StoreFull(TempoolError):
 _CLASSES = {
     "pool_not_found": PoolNotFound, "lease_not_found": LeaseNotFound, "lease_fenced": LeaseFenced, "queue_full": QueueFull,
     "queue_timeout": QueueTimeout, "no_workers": NoWorkers, "rate_limited": RateLimited, "busy": Busy, "deadline_exceeded": DeadlineExceeded,
-    "worker_crashed": WorkerCrashed, "memory_limit_exceeded": MemoryLimitExceeded, "worker_error": WorkerError, "payload_too_large": PayloadTooLarge, "invalid": Invalid,
+    "worker_crashed": WorkerCrashed, "memory_limit_exceeded": MemoryLimitExceeded, "worker_error": WorkerError, "method_not_found": MethodNotFound, "payload_too_large": PayloadTooLarge, "invalid": Invalid,
     "unauthorized": Unauthorized, "forbidden": Unauthorized, "unavailable": Unavailable, "session_not_found": SessionNotFound,
     "session_exists": SessionExists, "version_conflict": VersionConflict, "store_full": StoreFull,
 }

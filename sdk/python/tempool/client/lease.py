@@ -1,9 +1,7 @@
 """Leases: exclusive use of one worker."""
 
-import re
 import threading
 import time
-from datetime import datetime, timezone
 
 from .calls import Caller, call_headers, decode, encode, segment
 from .errors import LeaseFenced, LeaseNotFound, TempoolError
@@ -35,9 +33,7 @@ class Lease(Caller):
         self.granted = granted  # the gateway's complete answer
         self._path = "/v1/leases/" + segment(self.id, "a lease id")
         self._token = {"Tempool-Lease-Token": granted["token"]} if granted.get("token") else {}
-        # The gateway's clock may differ, so only differences between its times are used.
-        self._clock_offset = time.monotonic() - parse_time(granted["granted_at"])
-        self._until = self._clock_offset + parse_time(granted["expires_at"])  # in time.monotonic() seconds
+        self._until = time.monotonic() + granted["ttl_ms"] / 1000  # no time of the gateway's clock is used
         self._lost = None
         self._closing = threading.Event()
         self._once = threading.Lock()
@@ -68,7 +64,7 @@ class Lease(Caller):
         ttl = self._ttl if ttl is None else ttl
         body = encode({} if ttl is None else {"ttl_ms": int(ttl * 1000)})
         renewed = decode(self._request("PUT", self._path, {"Content-Type": "application/json"}, body, began + _RENEW_TIMEOUT, idempotent=True).read())
-        self._until = self._clock_offset + parse_time(renewed["expires_at"])
+        self._until = began + renewed["ttl_ms"] / 1000
 
     def close(self, outcome="ok", error=None):
         """Checks the worker in. outcome is "ok", "error" (the worker is probed before it serves again) or "close" (its process is replaced);
@@ -127,16 +123,3 @@ class Lease(Caller):
     def _pause(self):
         """Returns the seconds until the next renewal."""
         return max(_MIN_PAUSE, (self._until - time.monotonic()) / _RENEWALS)
-
-
-_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)")
-
-
-def parse_time(text):
-    """Converts an RFC 3339 time to seconds since 1970."""
-    found = _TIME.fullmatch(text)
-    if not found:
-        raise TempoolError("the gateway sent an invalid time: %r" % text, "internal", True)
-    whole, fraction, zone = found.groups()
-    at = datetime.fromisoformat(whole + ("+00:00" if zone == "Z" else zone))
-    return at.astimezone(timezone.utc).timestamp() + float(fraction or 0)
