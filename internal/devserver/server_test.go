@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/internal/need"
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/operatorservice/v1"
 	"go.temporal.io/sdk/client"
@@ -159,6 +161,7 @@ func TestTheErrorOfAServerThatExitsHasItsOutput(t *testing.T) {
 }
 
 func TestAServerDiesWithItsKilledOwner(t *testing.T) {
+	need.Program(t, "ps")
 	file := filepath.Join(t.TempDir(), "pid")
 	owner := exec.Command(os.Args[0])
 	owner.Env = append(os.Environ(), ownerFile+"="+file)
