@@ -14,14 +14,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/tempool/tempool/internal/need"
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/operatorservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.uber.org/goleak"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/need"
 )
 
 // waitTimeout bounds each wait; only a failing test waits so long.
