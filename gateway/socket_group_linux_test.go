@@ -19,6 +19,7 @@ import (
 )
 
 func TestTheSocketsGroupMayCallButNotAdministrate(t *testing.T) {
+	t.Parallel()
 	need.Root(t) // only it can act as another user
 	const gid, uid = 54321, 54322
 	e := open(t, 1, withSessions(sessions.Config{}), withCopies(&fakeCopies{}), withConfig(func(c *Config) { c.Security.SocketGroup = strconv.Itoa(gid) }))
