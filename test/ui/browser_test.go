@@ -201,13 +201,6 @@ func (b *browser) shotOf(element, name string) {
 	b.shots(name)
 }
 
-// typeAtEnd types at the end of the text that has the focus.
-func (b *browser) typeAtEnd(keys ...string) {
-	b.t.Helper()
-	evaluate[bool](b, `(document.activeElement.setSelectionRange(1e6, 1e6), true)`)
-	b.press(keys...)
-}
-
 // dark makes the page dark or light.
 func (b *browser) dark(dark bool) {
 	scheme := "light"
