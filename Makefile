@@ -1,10 +1,9 @@
-# `make test` runs all checks and tests that a change must pass. Each step is also a target of its own.
-# `make test-short` runs the tests that need no Temporal server, in less than 90 seconds on two cores.
+# `make test` runs what a change should pass, on any machine with Go, Python 3, Node.js, git and a C compiler; it installs nothing.
+# `make test-all` runs what a change must pass, and installs what that needs. Each step is also a target of its own.
 
 GO ?= go
 
 STATICCHECK   = honnef.co/go/tools/cmd/staticcheck@v0.8.2
-GOSEC         = github.com/securego/gosec/v2/cmd/gosec@v2.22.4
 GOVULNCHECK   = golang.org/x/vuln/cmd/govulncheck@v1.9.0
 WORKFLOWCHECK = go.temporal.io/sdk/contrib/tools/workflowcheck@v0.6.0
 
@@ -12,20 +11,32 @@ WORKFLOWCHECK = go.temporal.io/sdk/contrib/tools/workflowcheck@v0.6.0
 TEST_PACKAGES_AT_ONCE ?= 2
 TEST_TIMEOUT          ?= 40m
 # Tests of one package that run concurrently: those with a Temporal server of their own mostly wait.
-TESTS_AT_ONCE         ?= 4
+TESTS_AT_ONCE         ?= 8
 
-.PHONY: test test-short check build build-darwin bin tree format vet staticcheck gosec govulncheck workflowcheck compose-check alerts-check temporal-server go-test ui-test test-cluster test-traces test-alerts bench soak replay-record replay-state-fields
+# Without the test cache, which does not track servers and processes.
+TESTRUN = $(GO) run ./internal/testrun -slowest 10 --
+TESTS   = -count=1 -p $(TEST_PACKAGES_AT_ONCE) -parallel $(TESTS_AT_ONCE) -timeout $(TEST_TIMEOUT)
 
-test: check go-test ui-test
+.PHONY: test test-all check lines build build-darwin bin tree format vet staticcheck govulncheck workflowcheck compose-check alerts-check temporal-server test-race ui-test test-cluster test-traces test-alerts bench soak replay-record replay-state-fields
 
-# Fast tests while you work on a change: without the race detector, without the packages that start a Temporal server, and
-# without the slowest examples and the suites of the SDKs. sessions/redis needs redis-server (scripts/setup-debian.sh).
-NOT_SHORT      = test/e2e|cmd/starter/starter|internal/devserver|examples/function|examples/lsp|examples/mcp|examples/model|examples/programs
-NOT_SHORT_TEST = ^TestTheSDKsOwnSuitesPass$$
-test-short:
-	$(GO) test -count=1 -p 2 -timeout 5m -skip '$(NOT_SHORT_TEST)' $$($(GO) list ./... | grep -vE '/($(NOT_SHORT))(/|$$)')
+# All unit tests, and the core of the end-to-end tests (coreTests in test/e2e). A test that lacks a program is skipped; the last line says which.
+test: format tree vet temporal-server
+	$(TESTRUN) -short $(TESTS) ./...
 
-check: build build-darwin tree format vet staticcheck gosec govulncheck workflowcheck compose-check alerts-check
+# As root on Debian. Nothing is skipped.
+test-all: export TEMPOOL_TEST_ALL = 1
+test-all:
+	scripts/setup-debian.sh
+	$(MAKE) --no-print-directory --keep-going check test-race ui-test
+
+# The cheap ones first; all of them, also if one fails.
+CHECKS = format tree build build-darwin vet compose-check alerts-check workflowcheck staticcheck govulncheck
+check:
+	$(MAKE) --no-print-directory --keep-going $(CHECKS)
+
+# The lines of each package, without and with tests.
+lines:
+	scripts/lines.sh
 
 build:
 	$(GO) build ./...
@@ -53,14 +64,6 @@ vet:
 staticcheck:
 	$(GO) run $(STATICCHECK) ./...
 
-# Finds insecure code. The excluded rules contradict what Tempool does: it executes the programs that its operator names (G204), reads the
-# files that its flags name (G304), chooses and waits at random where no secret is at stake (G404), makes folders and files that other users
-# may read (G301, G302, G306), ignores errors during cleanup, which staticcheck and review check (G104), converts numbers that were checked
-# where they entered (G115), names headers and variables that carry tokens (G101), and makes the system calls of Landlock (G103). The search
-# for fixed nonces (G407) crashes on cipher.AEAD.
-gosec:
-	$(GO) run $(GOSEC) -quiet -exclude-generated -exclude=G101,G103,G104,G115,G204,G301,G302,G304,G306,G404,G407 ./...
-
 # Finds calls of code with known vulnerabilities; where the data about them cannot be reached, it only says so.
 govulncheck:
 	scripts/govulncheck.sh $(GOVULNCHECK)
@@ -79,9 +82,9 @@ alerts-check:
 temporal-server:
 	$(GO) run ./internal/devserver/provide
 
-# Without the test cache, which does not track servers and processes.
-go-test: temporal-server
-	$(GO) test -race -count=1 -p $(TEST_PACKAGES_AT_ONCE) -parallel $(TESTS_AT_ONCE) -timeout $(TEST_TIMEOUT) ./...
+# All tests with the race detector.
+test-race: temporal-server
+	$(TESTRUN) -race $(TESTS) ./...
 
 # Tests the dashboard in a real Chromium. It is a module of its own. With SCREENSHOTS=FOLDER it keeps a picture of each view there.
 ui-test: temporal-server

@@ -24,6 +24,7 @@ func (e *env) taken(r dispatch.CheckoutRequest) api.Lease {
 }
 
 func TestALeaseIsUsableByItsTakerOnly(t *testing.T) {
+	t.Parallel()
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	tokens, bob := tokensFile(t, t.TempDir(), []string{"*"}, "call", "lease", "read")
 	root := addToken(t, tokens, "root", []string{"*"}, "lease", "admin")
@@ -77,6 +78,7 @@ func slotOf(lease api.Lease) int {
 }
 
 func TestALeaseOnAnotherHostNeedsItsTokenToo(t *testing.T) {
+	t.Parallel()
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	tokens, bob := tokensFile(t, t.TempDir(), []string{"*"}, "lease")
 	e := open(t, 0, withTokens(tokens))
@@ -94,6 +96,7 @@ func TestALeaseOnAnotherHostNeedsItsTokenToo(t *testing.T) {
 }
 
 func TestARepeatedCheckoutNeedsTheSameToken(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	token := api.NewLeaseToken()
 	first := e.taken(dispatch.CheckoutRequest{Holder: "me", RequestID: "r", Token: token})

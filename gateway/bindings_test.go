@@ -22,6 +22,7 @@ func withBindings(t *affinity.Table) option {
 }
 
 func TestBindingsAreAskedAndSet(t *testing.T) {
+	t.Parallel()
 	e := open(t, 2, withBindings(affinity.New(nil)))
 	const all, path = "/v1/pools/p/bindings", "/v1/pools/p/bindings/user:42"
 	require.JSONEq(t, `{"bindings":[],"next":""}`, string(e.do("GET", all, nil).body))
@@ -43,6 +44,7 @@ func TestBindingsAreAskedAndSet(t *testing.T) {
 }
 
 func TestNoSessionIsBoundToAWorkerThatIsBeingEmptied(t *testing.T) {
+	t.Parallel()
 	bindings := affinity.New(nil)
 	e := open(t, 2, withBindings(bindings))
 	const path = "/v1/pools/p/bindings/"
@@ -59,6 +61,7 @@ func TestNoSessionIsBoundToAWorkerThatIsBeingEmptied(t *testing.T) {
 }
 
 func TestABindingThatCannotBeSet(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1, withBindings(affinity.New(nil)))
 	e.control.add("p/1", 1).host = "there"
 	e.control.with("p/1", func(w *fakeWorker) { w.endpoint = "https://there:7070" })

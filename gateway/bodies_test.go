@@ -62,6 +62,7 @@ func TestBodyOf64MiBPassesBothWays(t *testing.T) {
 }
 
 func TestManyLargeBodiesShareTheMemory(t *testing.T) {
+	t.Parallel()
 	const size, budget, clients = 8 * mebibyte, 64 * mebibyte, 12
 	e := open(t, 1, withConfig(func(c *Config) { c.Limits.BodyBytes = budget }))
 	body := pattern(size)
@@ -91,6 +92,7 @@ func (e *env) hold(n int64) *memoryShare {
 }
 
 func TestLargeBodyWaitsForMemoryWhileSmallOnesPass(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1, withConfig(func(c *Config) { c.Limits.BodyBytes = 10 * mebibyte }))
 	first := e.hold(10 * mebibyte)
 	exceeding := e.hold(mebibyte) // one body may
@@ -108,6 +110,7 @@ func TestLargeBodyWaitsForMemoryWhileSmallOnesPass(t *testing.T) {
 }
 
 func TestAnnouncedBodiesCostNothing(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Pool.MaxMessage = 64 * mebibyte }), withConfig(func(c *Config) { c.Limits.BodyBytes = 16 * mebibyte }))
 	for range 8 {
 		conn, err := net.Dial("unix", e.file("gw.sock"))
@@ -121,6 +124,7 @@ func TestAnnouncedBodiesCostNothing(t *testing.T) {
 }
 
 func TestUnreadAnswersStayWithinTheMemory(t *testing.T) {
+	t.Parallel()
 	const size, budget, clients = 2 * mebibyte, 10 * mebibyte, 40
 	e := open(t, 1, withConfig(func(c *Config) { c.Limits.BodyBytes = budget }))
 	body := string(pattern(size))
@@ -139,6 +143,7 @@ func TestUnreadAnswersStayWithinTheMemory(t *testing.T) {
 }
 
 func TestSlowBodyBlocksNoWorker(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	in, feed := io.Pipe()
 	slow := background(func() error {
@@ -170,6 +175,7 @@ func (e *env) rawCall(method, body string) (net.Conn, *http.Response) {
 }
 
 func TestSlowStreamReaderBlocksNoOtherClient(t *testing.T) {
+	t.Parallel()
 	log := events.New("here")
 	e := open(t, 1, withEvents(log), withSpec(func(sp *spec.Spec) {
 		sp.Pool.MaxInflight = 4

@@ -33,6 +33,7 @@ func idleReturn(d time.Duration) option {
 }
 
 func TestOneLeaseServesThousandsOfCalls(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1, idleReturn(time.Hour))
 	for i := range 2000 {
 		response, err := e.gateway.CallPool(t.Context(), "p", dispatch.Request{Method: "echo", Body: []byte{byte(i)}})
@@ -43,6 +44,7 @@ func TestOneLeaseServesThousandsOfCalls(t *testing.T) {
 }
 
 func TestALeaseReturnsWhenIdle(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1, idleReturn(50*time.Millisecond))
 	const calls = 20
 	for i := range calls {
@@ -59,6 +61,7 @@ func TestALeaseReturnsWhenIdle(t *testing.T) {
 }
 
 func TestLeaseInConstantUseReturnsPeriodicallyWithoutLosingCalls(t *testing.T) {
+	t.Parallel()
 	for name, most := range map[string]int{"one call at a time": 1, "calls that overlap": 3} {
 		t.Run(name, func(t *testing.T) {
 			e := open(t, 1, inflight(most), withConfig(func(c *Config) { c.HoldFor = 40 * time.Millisecond }))
@@ -75,6 +78,7 @@ func TestLeaseInConstantUseReturnsPeriodicallyWithoutLosingCalls(t *testing.T) {
 }
 
 func TestCallsSpreadEvenlyOverTheWorkers(t *testing.T) {
+	t.Parallel()
 	e := open(t, 4, withSpec(func(sp *spec.Spec) { sp.Lease.IdleReturn = spec.Duration(time.Hour) })) // the gateway keeps all leases
 	held := make([]<-chan answer, 4)
 	for i := range held { // one at a time, so that each takes a worker
@@ -100,6 +104,7 @@ func TestCallsSpreadEvenlyOverTheWorkers(t *testing.T) {
 }
 
 func TestQueuedCallsStartByPriority(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
 	e.awaitHeld(e.file("a.began"))
@@ -137,6 +142,7 @@ func (e *env) waiting() int {
 }
 
 func TestAFullQueueRefusesCalls(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Size = 1 }))
 	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
 	e.awaitHeld(e.file("a.began"))
@@ -153,6 +159,7 @@ func TestAFullQueueRefusesCalls(t *testing.T) {
 }
 
 func TestAQueuedCallIsRefusedWhenItsTimeIsOver(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Timeout = spec.Duration(300 * time.Millisecond) }))
 	lease := e.lease(0, "somebody else")
 	timedOut := e.do("POST", "/v1/pools/p/call/echo", "x")
@@ -166,6 +173,7 @@ func TestAQueuedCallIsRefusedWhenItsTimeIsOver(t *testing.T) {
 }
 
 func TestWorkerServesConcurrentCallsUpToMaxInflight(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1, inflight(3))
 	var held []<-chan answer
 	for i := range 3 {
@@ -184,6 +192,7 @@ func TestWorkerServesConcurrentCallsUpToMaxInflight(t *testing.T) {
 }
 
 func TestWorkerCrashFailsItsCallOnly(t *testing.T) {
+	t.Parallel()
 	e := open(t, 2)
 	crashed := e.do("POST", "/v1/pools/p/call/crash", nil)
 	crashed.requireProblem(t, 502, api.CodeWorkerCrashed)
@@ -197,6 +206,7 @@ func TestWorkerCrashFailsItsCallOnly(t *testing.T) {
 }
 
 func TestCallsWaitForTheNextIncarnation(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	e.do("POST", "/v1/pools/p/call/crash", nil).requireProblem(t, 502, api.CodeWorkerCrashed)
 	waits := background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", "x") })
@@ -208,6 +218,7 @@ func TestCallsWaitForTheNextIncarnation(t *testing.T) {
 }
 
 func TestCheckoutRecallsIdleLeaseOfTheGateway(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1, idleReturn(time.Hour))
 	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status)
 	e.control.with("p/0", func(worker *fakeWorker) { require.Equal(t, "gateway/here", worker.lease.Holder) })
@@ -222,6 +233,7 @@ func TestCheckoutRecallsIdleLeaseOfTheGateway(t *testing.T) {
 }
 
 func TestLeaseInUseIsNotRecalled(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
 	e.awaitHeld(e.file("a.began"))
@@ -232,6 +244,7 @@ func TestLeaseInUseIsNotRecalled(t *testing.T) {
 }
 
 func TestAWorkerThatDoesNotGiveUpACancelledCallEndsAsACutCall(t *testing.T) {
+	t.Parallel()
 	e := open(t, 0, withSpec(func(sp *spec.Spec) { sp.Call.CancelGrace = spec.Duration(50 * time.Millisecond) }))
 	process := e.start(0, 1)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -253,6 +266,7 @@ func TestAWorkerThatDoesNotGiveUpACancelledCallEndsAsACutCall(t *testing.T) {
 }
 
 func TestAPoolBoundsTheTimeOfItsCalls(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Call.Timeout = spec.Duration(300 * time.Millisecond) }))
 	lease := e.lease(0, "me")
 	e.do("POST", "/v1/leases/"+lease.ID+"/call/hold", quoted(e.file("a")), api.HeaderTimeout, "86400000").requireProblem(t, 504, api.CodeDeadlineExceeded)
@@ -261,6 +275,7 @@ func TestAPoolBoundsTheTimeOfItsCalls(t *testing.T) {
 }
 
 func TestARecalledLeaseGoesBackBetweenTwoCalls(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
 	e.awaitHeld(e.file("a.began"))
@@ -284,6 +299,7 @@ func TestARecalledLeaseGoesBackBetweenTwoCalls(t *testing.T) {
 }
 
 func TestRecallReturnsLeaseThatNeverArrived(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	lost := e.lease(0, e.gateway.Holder())
 	result := e.gateway.Recall(t.Context(), "p/0", 1, lost.ID)
@@ -292,6 +308,7 @@ func TestRecallReturnsLeaseThatNeverArrived(t *testing.T) {
 }
 
 func TestDrainReturnsTheGatewaysLease(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1, idleReturn(time.Hour))
 	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status)
 	result := e.gateway.Drain(t.Context(), "p/0", 1)
@@ -303,6 +320,7 @@ func TestDrainReturnsTheGatewaysLease(t *testing.T) {
 }
 
 func TestLeaseInUseIsRenewedBeforeItExpires(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1, idleReturn(time.Hour), withSpec(func(sp *spec.Spec) { sp.Lease.TTL = spec.Duration(300 * time.Millisecond) }))
 	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
 	e.awaitHeld(e.file("a.began"))
@@ -317,6 +335,7 @@ func TestLeaseInUseIsRenewedBeforeItExpires(t *testing.T) {
 }
 
 func TestLostLeaseIsDropped(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1, idleReturn(time.Hour), withSpec(func(sp *spec.Spec) { sp.Lease.TTL = spec.Duration(300 * time.Millisecond) }))
 	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
 	e.awaitHeld(e.file("a.began"))
@@ -326,6 +345,7 @@ func TestLostLeaseIsDropped(t *testing.T) {
 }
 
 func TestCallsContinueDuringOutageUntilFenced(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1, idleReturn(time.Hour), withConfig(func(c *Config) { c.FenceAfter = 700 * time.Millisecond }))
 	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status)
 	ready := func() (string, int) {
@@ -351,6 +371,7 @@ func TestCallsContinueDuringOutageUntilFenced(t *testing.T) {
 }
 
 func TestPoolWithoutWorkers(t *testing.T) {
+	t.Parallel()
 	e := open(t, 0)
 	e.do("POST", "/v1/pools/nope/call/echo", "x").requireProblem(t, 404, api.CodePoolNotFound)
 	e.do("POST", "/v1/pools/NOPE/call/echo", "x").requireProblem(t, 404, api.CodePoolNotFound)
@@ -358,6 +379,7 @@ func TestPoolWithoutWorkers(t *testing.T) {
 }
 
 func TestPoolOnOtherHostsNamesTheirGateways(t *testing.T) {
+	t.Parallel()
 	e := open(t, 0)
 	there := e.control.add("p/0", 1)
 	there.host, there.endpoint = "there", "http://there:7460"
@@ -368,6 +390,7 @@ func TestPoolOnOtherHostsNamesTheirGateways(t *testing.T) {
 }
 
 func TestPoolOnOtherHostsNamesTheHosts(t *testing.T) {
+	t.Parallel()
 	e := open(t, 0)
 	e.control.add("p/0", 1)
 	e.control.with("p/0", func(worker *fakeWorker) { worker.host = "there" })
@@ -377,6 +400,7 @@ func TestPoolOnOtherHostsNamesTheHosts(t *testing.T) {
 }
 
 func TestCallsPerMinuteAreLimited(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Limits.CallsPerMinute = 5 }))
 	for range 5 {
 		require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status)
@@ -388,6 +412,7 @@ func TestCallsPerMinuteAreLimited(t *testing.T) {
 }
 
 func TestStreamArrivesChunkByChunk(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	all := e.do("POST", "/v1/pools/p/call/stream", "3")
 	require.Equal(t, "piece 0\npiece 1\npiece 2\n", string(all.body))
@@ -407,6 +432,7 @@ func TestStreamArrivesChunkByChunk(t *testing.T) {
 }
 
 func TestBrokenStreamIsNotTakenForComplete(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	response, err := e.http.Post("http://gateway/v1/pools/p/call/stream_then_crash", "", nil)
 	require.NoError(t, err)
@@ -416,6 +442,7 @@ func TestBrokenStreamIsNotTakenForComplete(t *testing.T) {
 }
 
 func TestClientDisconnectCancelsItsCall(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	ctx, leave := context.WithCancel(t.Context())
 	request, err := http.NewRequestWithContext(ctx, "POST", "http://gateway/v1/pools/p/call/hold", strings.NewReader(quoted(e.file("a"))))
@@ -435,6 +462,7 @@ func TestClientDisconnectCancelsItsCall(t *testing.T) {
 }
 
 func TestTooLargeRequestsAndAnswersAreRejected(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Pool.MaxMessage = 100_000 }))
 	large := strings.Repeat("x", 100_001)
 	a := e.do("POST", "/v1/pools/p/call/echo", large)
@@ -450,6 +478,7 @@ func TestTooLargeRequestsAndAnswersAreRejected(t *testing.T) {
 }
 
 func TestWorkerErrorArrivesComplete(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	a := e.do("POST", "/v1/pools/p/call/fail", nil)
 	a.requireProblem(t, 500, api.CodeWorkerError)
@@ -460,6 +489,7 @@ func TestWorkerErrorArrivesComplete(t *testing.T) {
 }
 
 func TestHeadersPassAndMethodsMayContainSlashes(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	a := e.do("POST", "/v1/pools/p/call/headers", nil, api.HeaderSession, "s1", "Traceparent", clientParent, "X-Mine", "yes", "Authorization", "secret")
 	require.JSONEq(t, `{"tempool-session":"s1","traceparent":"`+clientParent+`","x-mine":"yes"}`, string(a.body))
@@ -505,6 +535,7 @@ func (s *fakeAffinity) Follow(_, session, _, worker string) {
 }
 
 func TestSessionPrefersItsWorkerWhenFree(t *testing.T) {
+	t.Parallel()
 	sticky := &fakeAffinity{last: map[string]string{}}
 	e := open(t, 2, idleReturn(time.Hour), withConfig(func(c *Config) { c.Affinity = sticky }))
 	first := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
@@ -528,6 +559,7 @@ func TestSessionPrefersItsWorkerWhenFree(t *testing.T) {
 }
 
 func TestACallThatIsCutByTheMemoryLimitSaysSo(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Limits.Memory = 64 << 20 }))
 	hog := e.do("POST", "/v1/pools/p/call/hog", "200")
 	hog.requireProblem(t, 502, api.CodeMemoryExceeded)
@@ -538,6 +570,7 @@ func TestACallThatIsCutByTheMemoryLimitSaysSo(t *testing.T) {
 }
 
 func TestProtocolNoneIsCalledOverPlainHTTP(t *testing.T) {
+	t.Parallel()
 	script, err := filepath.Abs("testdata/server.py")
 	require.NoError(t, err)
 	e := open(t, 1, withSpec(func(sp *spec.Spec) {
@@ -574,6 +607,7 @@ func TestProtocolNoneIsCalledOverPlainHTTP(t *testing.T) {
 }
 
 func TestNoCallIsLostOrServedTwiceWhileWorkersRestart(t *testing.T) {
+	t.Parallel()
 	e := open(t, 3, inflight(2), idleReturn(time.Millisecond))
 	var served, refused atomic.Int64
 	var callers sync.WaitGroup
@@ -623,6 +657,7 @@ func TestNoCallIsLostOrServedTwiceWhileWorkersRestart(t *testing.T) {
 }
 
 func TestCloseWaitsForCallsAndReturnsLeases(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1, idleReturn(time.Hour))
 	held := background(func() error {
 		_, err := e.gateway.CallPool(context.Background(), "p", dispatch.Request{Method: "hold", Body: []byte(quoted(e.file("a")))})

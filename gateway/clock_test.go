@@ -15,6 +15,7 @@ import (
 
 // A host works whose clock differs from Temporal's.
 func TestAHostWithAWrongClockServesAndRenewsSeldom(t *testing.T) {
+	t.Parallel()
 	for name, skew := range map[string]time.Duration{
 		"65 s behind": 65 * time.Second, "65 s ahead": -65 * time.Second, "an hour behind": time.Hour, "an hour ahead": -time.Hour,
 	} {
@@ -41,6 +42,7 @@ func TestAHostWithAWrongClockServesAndRenewsSeldom(t *testing.T) {
 
 // The expiry of a lease that the gateway learns of late is that of its grant, whatever the clocks say.
 func TestALeaseThatIsSeenLateExpiresOnTime(t *testing.T) {
+	t.Parallel()
 	for name, skew := range map[string]time.Duration{"same clock": 0, "an hour behind": time.Hour, "an hour ahead": -time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

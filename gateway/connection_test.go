@@ -54,6 +54,7 @@ func (l *watchedListener) Accept() (net.Conn, error) {
 }
 
 func TestEachAnswerOfAKeptConnectionHasADeadline(t *testing.T) {
+	t.Parallel()
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	watched := &watchedListener{Listener: tcp}
@@ -105,6 +106,7 @@ func (c *scriptedConn) SetReadDeadline(t time.Time) error {
 }
 
 func TestAReadObeysTheNewestDeadlineThoughTheConnectionHasAnEarlierOne(t *testing.T) {
+	t.Parallel()
 	below := &scriptedConn{begun: make(chan struct{}), ends: make(chan error), deadlines: make(chan time.Time, 1)}
 	c := &connection{Conn: below}
 	set := func(deadline time.Time) {

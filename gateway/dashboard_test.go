@@ -66,6 +66,7 @@ func formToken(page string) string {
 }
 
 func TestTheDashboardSignsInWithATokenForItselfOnly(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	tokens, secret := tokensFile(t, dir, []string{"*"}, "read", "admin")
 	e := open(t, 0, withConfig(func(c *Config) {
@@ -111,6 +112,7 @@ func must[T any](value T, err error) T {
 }
 
 func TestTheDashboardOfALoopbackGatewayActsForItsOperatorOnly(t *testing.T) {
+	t.Parallel()
 	e := open(t, 0, withConfig(func(c *Config) { c.Listen, c.Fleet = "127.0.0.1:0", emptyFleet{} }))
 	base, client := e.gateway.Endpoint(), browser(t)
 	status, page := send(t, client, "GET", base+"/ui/", nil)
@@ -148,6 +150,7 @@ func TestTheDashboardOfALoopbackGatewayActsForItsOperatorOnly(t *testing.T) {
 
 // ctl ui opens a file, whose form crosses origins with the origin null.
 func TestAFileOfCtlSignsABrowserIn(t *testing.T) {
+	t.Parallel()
 	e := open(t, 0, withConfig(func(c *Config) { c.Listen, c.Fleet = "127.0.0.1:0", emptyFleet{} }))
 	base, client := e.gateway.Endpoint(), browser(t)
 	link := func() string {
@@ -182,6 +185,7 @@ func TestAFileOfCtlSignsABrowserIn(t *testing.T) {
 }
 
 func TestAStreamOfTheDashboardEndsWithTheGateway(t *testing.T) {
+	t.Parallel()
 	e := open(t, 0, withConfig(func(c *Config) { c.Listen, c.Fleet = "127.0.0.1:0", emptyFleet{} }))
 	answer, err := clientWith(t, nil).Get(e.gateway.Endpoint() + "/ui/live")
 	require.NoError(t, err)

@@ -23,6 +23,7 @@ func (e *env) demand() policy.Demand {
 }
 
 func TestACallWithoutAnyWorkerWaitsForOneAndIsDemand(t *testing.T) {
+	t.Parallel()
 	e := open(t, 0, following())
 	call := background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", "x") })
 	require.Eventually(t, func() bool { return e.demand() == policy.Demand{Waiting: 1, NoWorkers: true} }, timeout, poll)
@@ -33,6 +34,7 @@ func TestACallWithoutAnyWorkerWaitsForOneAndIsDemand(t *testing.T) {
 }
 
 func TestCallsThatWaitForAFirstWorkerAreReferredToItsHost(t *testing.T) {
+	t.Parallel()
 	e := open(t, 0, following())
 	call := background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", "x") })
 	require.Eventually(t, func() bool { return e.demand().Waiting == 1 }, timeout, poll)
@@ -45,6 +47,7 @@ func TestCallsThatWaitForAFirstWorkerAreReferredToItsHost(t *testing.T) {
 }
 
 func TestDemandCountsCallsAndLeases(t *testing.T) {
+	t.Parallel()
 	e := open(t, 2, following())
 	held := e.file("held")
 	call := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(held)) })

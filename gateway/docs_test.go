@@ -45,6 +45,7 @@ func routesIn(text string) (routes []string) {
 }
 
 func TestTheManualListsExactlyTheRoutes(t *testing.T) {
+	t.Parallel()
 	want := describedRoutes(t)
 	want["GET /ui"] = true // the dashboard, which is no part of the API
 	listed := map[string]bool{}
@@ -71,6 +72,7 @@ func TestTheManualListsExactlyTheRoutes(t *testing.T) {
 }
 
 func TestTheManualListsExactlyTheErrorCodes(t *testing.T) {
+	t.Parallel()
 	listed := map[string]string{}
 	row := regexp.MustCompile("(?m)^\\| ((?:`[a-z_]+`(?:, )?)+) \\| (\\d+) \\| ")
 	for _, found := range row.FindAllStringSubmatch(docs.Read(t, "docs/gateway.md")+docs.Read(t, "docs/sessions.md"), -1) {
@@ -89,6 +91,7 @@ func TestTheManualListsExactlyTheErrorCodes(t *testing.T) {
 }
 
 func TestTheManualDescribesTheHeaders(t *testing.T) {
+	t.Parallel()
 	text := docs.Read(t, "docs/gateway.md")
 	for _, header := range []string{api.HeaderSession, api.HeaderTimeout, api.HeaderPriority, api.HeaderLeaseToken, api.HeaderWorker, api.HeaderIncarnation} {
 		require.Contains(t, text, "`"+header+"`")

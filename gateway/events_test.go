@@ -92,6 +92,7 @@ func emit(log *events.Log, eventType, source string) {
 }
 
 func TestEventsAreStreamedFromNowOn(t *testing.T) {
+	t.Parallel()
 	log := events.New("here")
 	e := open(t, 0, withEvents(log))
 	emit(log, api.EventProcessEnded, api.WorkerSource("p/0"))
@@ -107,6 +108,7 @@ func TestEventsAreStreamedFromNowOn(t *testing.T) {
 }
 
 func TestEventsThatAreHeldAreReadAndTheStreamResumed(t *testing.T) {
+	t.Parallel()
 	log := events.New("here")
 	e := open(t, 0, withEvents(log))
 	log.Emit(api.EventProcessEnded, api.WorkerSource("p/0"), time.Now().Add(-time.Hour), nil)
@@ -141,6 +143,7 @@ func TestEventsThatAreHeldAreReadAndTheStreamResumed(t *testing.T) {
 }
 
 func TestEventRequestsAreChecked(t *testing.T) {
+	t.Parallel()
 	e := open(t, 0, withEvents(events.New("here")))
 	for _, query := range []string{"?type=lese.*", "?since=yesterday", "?since=-5m", "?follow=perhaps"} {
 		e.do("GET", "/v1/events"+query, nil).requireProblem(t, http.StatusBadRequest, api.CodeInvalid)
@@ -149,6 +152,7 @@ func TestEventRequestsAreChecked(t *testing.T) {
 }
 
 func TestATokenReadsTheEventsOfItsPools(t *testing.T) {
+	t.Parallel()
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	tokens, secret := tokensFile(t, t.TempDir(), []string{"q*"}, "read")
 	log := events.New("here")
@@ -173,6 +177,7 @@ func TestATokenReadsTheEventsOfItsPools(t *testing.T) {
 
 // A reader that stalls delays nobody, and learns what it missed once it reads on.
 func TestAStalledReaderOfEventsDelaysNobody(t *testing.T) {
+	t.Parallel()
 	log := events.New("here")
 	e := open(t, 1, withEvents(log))
 	conn, answer := e.stalledReader(t)
@@ -244,6 +249,7 @@ func TestAStalledReaderOfEventsHoldsNoMemoryBeyondTheRing(t *testing.T) {
 }
 
 func TestAGatewayThatClosesEndsItsStreams(t *testing.T) {
+	t.Parallel()
 	e := open(t, 0, withEvents(events.New("here")))
 	stream := e.follow(t, "", "")
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
@@ -254,6 +260,7 @@ func TestAGatewayThatClosesEndsItsStreams(t *testing.T) {
 }
 
 func TestAFailedCallIsAnEvent(t *testing.T) {
+	t.Parallel()
 	log := events.New("here")
 	e := open(t, 1, withEvents(log), idleReturn(time.Hour))
 	require.Equal(t, http.StatusOK, e.do("POST", "/v1/pools/p/call/echo", "x").status)
@@ -272,6 +279,7 @@ func TestAFailedCallIsAnEvent(t *testing.T) {
 }
 
 func TestARefusedCallIsAnEventOfItsPool(t *testing.T) {
+	t.Parallel()
 	log := events.New("here")
 	e := open(t, 0, withEvents(log))
 	refused := e.do("POST", "/v1/pools/p/call/echo", "x", "Tempool-Timeout", "50")

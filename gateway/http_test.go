@@ -16,6 +16,7 @@ import (
 )
 
 func TestUnknownRouteIsAProblem(t *testing.T) {
+	t.Parallel()
 	e := open(t, 0)
 	for _, path := range []string{"/", "/v1", "/v1/pools/p/call", "/v2/pools", "/v1/pools/", "/v1/leases", "//v1/pools", "/v1/./pools", "/v1/pools/p/call/../x"} {
 		e.do("GET", path, nil).requireProblem(t, 404, codeNotFound)
@@ -29,6 +30,7 @@ func TestUnknownRouteIsAProblem(t *testing.T) {
 }
 
 func TestPoolsAndWorkersAreListedWithTheirStates(t *testing.T) {
+	t.Parallel()
 	e := open(t, 2)
 	e.lease(1, "me")
 	var pools []map[string]any
@@ -56,6 +58,7 @@ func TestPoolsAndWorkersAreListedWithTheirStates(t *testing.T) {
 }
 
 func TestAddedRoutesAreProtected(t *testing.T) {
+	t.Parallel()
 	e := open(t, 0, withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
 	e.gateway.Handle("GET /extra", http.HandlerFunc(func(e http.ResponseWriter, _ *http.Request) { e.WriteHeader(204) }))
 	client := clientWith(t, nil)

@@ -24,6 +24,7 @@ func (e *env) beside(slot int, incarnation int64) *process.Process {
 }
 
 func TestSwitchUnderLoadFailsNoCallAndCountsEachOnce(t *testing.T) {
+	t.Parallel()
 	e := open(t, 2)
 	made, enough := e.callers(4)
 	var counted int64
@@ -51,6 +52,7 @@ func TestSwitchUnderLoadFailsNoCallAndCountsEachOnce(t *testing.T) {
 }
 
 func TestOlderIncarnationServesUntilDrained(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1, idleReturn(time.Hour)) // the test reads what one lease counts
 	first, err := e.gateway.CallPool(t.Context(), "p", dispatch.Request{Method: "pid", Body: []byte("{}")})
 	require.NoError(t, err)
@@ -81,6 +83,7 @@ func (e *env) startHolding(file string) <-chan error {
 }
 
 func TestDrainOfOlderIncarnationWaitsForItsCalls(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	held := e.file("held")
 	long := e.startHolding(held)
@@ -102,6 +105,7 @@ func TestDrainOfOlderIncarnationWaitsForItsCalls(t *testing.T) {
 }
 
 func TestDrainReportsCutCalls(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	held := e.file("held")
 	long := e.startHolding(held)
@@ -116,6 +120,7 @@ func TestDrainReportsCutCalls(t *testing.T) {
 }
 
 func TestLeaseOnOlderIncarnationEndsWithOneOnTheNewer(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	old := e.lease(0, "me")
 	e.do("POST", "/v1/leases/"+old.ID+"/call/echo", "1")
@@ -128,6 +133,7 @@ func TestLeaseOnOlderIncarnationEndsWithOneOnTheNewer(t *testing.T) {
 }
 
 func TestLowScoreGetsNoCallsWhileBetterWorkersAreFree(t *testing.T) {
+	t.Parallel()
 	scores := func(worker string, _ int64) float64 {
 		if worker == "p/0" {
 			return 10

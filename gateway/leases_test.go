@@ -17,6 +17,7 @@ import (
 )
 
 func TestLeaseCallIsServedByItsWorkerAndCountedAtCheckin(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	out := e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", Session: "s", TTLMS: 30_000})
 	require.Equal(t, http.StatusCreated, out.status, "%s", out.body)
@@ -52,6 +53,7 @@ func TestLeaseCallIsServedByItsWorkerAndCountedAtCheckin(t *testing.T) {
 }
 
 func TestUnknownLeaseIsVerifiedOnce(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	lease := e.lease(0, "me")
 	var calls sync.WaitGroup
@@ -68,6 +70,7 @@ func TestUnknownLeaseIsVerifiedOnce(t *testing.T) {
 }
 
 func TestOlderLeaseIsFencedOnceANewerOneWasSeen(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	old := e.lease(0, "one")
 	require.Equal(t, 200, e.do("POST", "/v1/leases/"+old.ID+"/call/echo", "x").status)
@@ -84,6 +87,7 @@ func TestOlderLeaseIsFencedOnceANewerOneWasSeen(t *testing.T) {
 }
 
 func TestCallsOfTwoHoldersNeverOverlap(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1, withSpecEnv("THREADS", "2"), withSpec(func(sp *spec.Spec) { sp.Call.CancelGrace = spec.Duration(timeout) }))
 	first := e.lease(0, "one")
 	held := background(func() answer {
@@ -106,6 +110,7 @@ func TestCallsOfTwoHoldersNeverOverlap(t *testing.T) {
 }
 
 func TestInvalidLeases(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	e.control.with("p/0", func(worker *fakeWorker) { worker.seq = 5 })
 	elsewhere := e.control.add("p/7", 3)
@@ -142,6 +147,7 @@ func TestInvalidLeases(t *testing.T) {
 }
 
 func TestExpiredLeaseIsVerifiedAgain(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	lease := e.taken(dispatch.CheckoutRequest{Holder: "me", TTLMS: 50})
 	id := lease.ID + "~" + lease.Token
@@ -156,6 +162,7 @@ func TestExpiredLeaseIsVerifiedAgain(t *testing.T) {
 }
 
 func TestOutageRejectsUnknownLeasesAndServesKnownOnes(t *testing.T) {
+	t.Parallel()
 	e := open(t, 2)
 	known, fresh := e.lease(0, "one"), e.lease(1, "two")
 	require.Equal(t, 200, e.do("POST", "/v1/leases/"+known.ID+"/call/echo", "x").status)
@@ -165,6 +172,7 @@ func TestOutageRejectsUnknownLeasesAndServesKnownOnes(t *testing.T) {
 }
 
 func TestDrainWaitsForCallsAndRejectsNewOnes(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	lease := e.lease(0, "me")
 	held := background(func() answer { return e.do("POST", "/v1/leases/"+lease.ID+"/call/hold", quoted(e.file("a"))) })
@@ -185,6 +193,7 @@ func TestDrainWaitsForCallsAndRejectsNewOnes(t *testing.T) {
 }
 
 func TestCheckinWaitsForCallsInFlight(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	lease := e.lease(0, "me")
 	held := background(func() answer { return e.do("POST", "/v1/leases/"+lease.ID+"/call/hold", quoted(e.file("a"))) })
@@ -201,6 +210,7 @@ func TestCheckinWaitsForCallsInFlight(t *testing.T) {
 }
 
 func TestFatalWorkerErrorOverridesTheHoldersOutcome(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	lease := e.lease(0, "me")
 	a := e.do("POST", "/v1/leases/"+lease.ID+"/call/fatal", nil)
@@ -211,6 +221,7 @@ func TestFatalWorkerErrorOverridesTheHoldersOutcome(t *testing.T) {
 }
 
 func TestCheckoutTriesWorkersByRank(t *testing.T) {
+	t.Parallel()
 	e := open(t, 3, idleReturn(time.Hour))
 	e.control.add("p/9", 1)
 	e.control.with("p/9", func(worker *fakeWorker) { worker.host = "there" })
@@ -235,6 +246,7 @@ func TestCheckoutTriesWorkersByRank(t *testing.T) {
 }
 
 func TestCheckoutWaitsForWaitMS(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	held := e.lease(0, "other")
 	e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me"}).requireProblem(t, 503, api.CodeNoWorkers)

@@ -25,6 +25,7 @@ import (
 
 // A client may keep a connection that it opened and did not need, and send its first request when the gateway closes.
 func TestAConnectionWithoutARequestIsAnsweredWhenTheGatewayCloses(t *testing.T) {
+	t.Parallel()
 	e := openForAll(t, withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
 	unused, err := dialPlain(strings.TrimPrefix(e.gateway.Endpoint(), "http://"))
 	require.NoError(t, err)
@@ -40,6 +41,7 @@ func TestAConnectionWithoutARequestIsAnsweredWhenTheGatewayCloses(t *testing.T) 
 
 // A client may open a connection over TLS and say nothing, or shake hands and send nothing.
 func TestAGatewayClosesWhateverItsTLSConnectionsDo(t *testing.T) {
+	t.Parallel()
 	cert, key := keys(t, t.TempDir())
 	e := open(t, 0, withConfig(func(c *Config) {
 		c.Listen, c.Security = "127.0.0.1:0", Security{CertFile: cert, KeyFile: key}
@@ -79,6 +81,7 @@ func openForAll(t *testing.T, options ...option) *env {
 
 // Each call to a gateway that closes is answered, or certainly not started, even one that is sent on a connection which was idle until then.
 func TestAGatewayThatClosesLeavesNoCallInDoubt(t *testing.T) {
+	t.Parallel()
 	for range 10 {
 		e := openForAll(t)
 		client := transport.New("", nil)
@@ -124,6 +127,7 @@ func TestAGatewayThatClosesLeavesNoCallInDoubt(t *testing.T) {
 
 // A client that is not the Go SDK has nothing but the answer to know that its call was not started.
 func TestARequestOnAnIdleConnectionOfAGatewayThatClosesIsAnswered(t *testing.T) {
+	t.Parallel()
 	for range 10 {
 		e := openForAll(t, withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
 		var ready, all sync.WaitGroup

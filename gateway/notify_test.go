@@ -13,6 +13,7 @@ import (
 )
 
 func TestNotificationReachesTheWorkerOfItsLease(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	lease := e.lease(0, "me")
 	e.release(e.file("a"))
@@ -26,6 +27,7 @@ func TestNotificationReachesTheWorkerOfItsLease(t *testing.T) {
 }
 
 func TestNotificationNeedsTheNewestLease(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	lease := e.lease(0, "me")
 	require.Equal(t, http.StatusAccepted, e.do("POST", "/v1/leases/"+lease.ID+"/notify/echo", "1").status)
@@ -38,6 +40,7 @@ func TestNotificationNeedsTheNewestLease(t *testing.T) {
 }
 
 func TestProtocolNoneTakesNoNotification(t *testing.T) {
+	t.Parallel()
 	script, err := filepath.Abs("testdata/server.py")
 	require.NoError(t, err)
 	e := open(t, 1, withSpec(func(sp *spec.Spec) {

@@ -49,6 +49,7 @@ func readDocument(t *testing.T) document {
 }
 
 func TestOpenAPIDescribesExactlyTheRoutes(t *testing.T) {
+	t.Parallel()
 	e := open(t, 0, withSessions(sessions.Config{}), withCopies(&fakeCopies{}), withBindings(affinity.New(nil)), withEvents(events.New("here")), withSamples())
 	served, described := []string{"GET /metrics"}, []string(nil) // that one is the agent's, on its gateway
 	for _, r := range e.gateway.routes() {
@@ -77,6 +78,7 @@ func TestOpenAPIDescribesExactlyTheRoutes(t *testing.T) {
 }
 
 func TestOpenAPIReferencesResolve(t *testing.T) {
+	t.Parallel()
 	doc := readDocument(t)
 	for _, ref := range regexp.MustCompile(`"\$ref": "#/components/(\w+)/(\w+)"`).FindAllStringSubmatch(string(openAPI), -1) {
 		switch ref[1] {
@@ -93,6 +95,7 @@ func TestOpenAPIReferencesResolve(t *testing.T) {
 }
 
 func TestOpenAPIDescribesTheFieldsAndCodes(t *testing.T) {
+	t.Parallel()
 	schemas := readDocument(t).Components.Schemas
 	for name, value := range map[string]any{"Lease": api.Lease{}, "CheckoutRequest": dispatch.CheckoutRequest{}, "Problem": Problem{}, "Readiness": Readiness{}, "Session": sessions.Session{}, "Event": api.Event{},
 		"SessionBinding": api.SessionBinding{}, "SessionBindings": api.SessionBindings{},

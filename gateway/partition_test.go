@@ -12,6 +12,7 @@ import (
 )
 
 func TestAPoolThatFencesStopsItsCallsWhenTemporalIsLost(t *testing.T) {
+	t.Parallel()
 	e := open(t, 2, withSpec(func(sp *spec.Spec) { sp.Pool.OnPartition = spec.PartitionFence }))
 	lease := e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me"}).lease(t)
 	require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "x").status)
@@ -28,6 +29,7 @@ func TestAPoolThatFencesStopsItsCallsWhenTemporalIsLost(t *testing.T) {
 
 // After an outage a gateway may find that its worker lives on elsewhere. It asks once, not again and again.
 func TestAGatewayWhoseWorkerHasMovedTakesItOnce(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status)
 	e.control.add("p/0", 2)
@@ -44,6 +46,7 @@ func TestAGatewayWhoseWorkerHasMovedTakesItOnce(t *testing.T) {
 }
 
 func TestRenewalsAfterAnOutageDropWhatWasLost(t *testing.T) {
+	t.Parallel()
 	e := open(t, 3, idleReturn(time.Hour), withSpec(func(sp *spec.Spec) { sp.Lease.TTL = spec.Duration(time.Hour) }))
 	_, stop := e.callers(6)
 	require.Eventually(t, func() bool { return e.control.count("checkout") >= 3 }, timeout, poll)
@@ -59,6 +62,7 @@ func TestRenewalsAfterAnOutageDropWhatWasLost(t *testing.T) {
 
 // A call that starts after the loss of Temporal ends with its lease as one that began before it does.
 func TestACallThatStartsDuringAnOutageEndsWithItsLease(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	lease := e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", TTLMS: 3_000}).lease(t)
 	path := "/v1/leases/" + lease.ID + "~" + lease.Token + "/call/"

@@ -29,6 +29,7 @@ func openPlain(t *testing.T) *env {
 }
 
 func TestProtocolNonePassesEveryMethod(t *testing.T) {
+	t.Parallel()
 	e := openPlain(t)
 	for _, method := range []string{"GET", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND", "HEAD"} {
 		a := e.do(method, "/v1/pools/p/call/echo/"+method+"?q=1", nil)
@@ -42,6 +43,7 @@ func TestProtocolNonePassesEveryMethod(t *testing.T) {
 }
 
 func TestDotSegmentsReachNoWorker(t *testing.T) {
+	t.Parallel()
 	e := openPlain(t)
 	for _, path := range []string{"a/../secret", "%2e%2e/secret", "a/%2E%2e/%2e%2e/secret", "a%2f..%2fsecret", "./secret", "%2e", "a/.."} {
 		for _, method := range []string{"GET", "POST"} {
@@ -67,6 +69,7 @@ func (e *env) upgrade(path string) (net.Conn, *bufio.Reader) {
 }
 
 func TestProtocolNonePassesUpgradesUntilTheLeaseIsSucceeded(t *testing.T) {
+	t.Parallel()
 	e := openPlain(t)
 	alice := e.taken(dispatch.CheckoutRequest{Holder: "alice"})
 	conn, in := e.upgrade("/v1/leases/" + alice.ID + "~" + alice.Token)

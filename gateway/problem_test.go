@@ -13,6 +13,7 @@ import (
 )
 
 func TestProblemOfEachError(t *testing.T) {
+	t.Parallel()
 	remote := &wire.RemoteError{Code: "odd", Message: "so it was"}
 	for name, c := range map[string]struct {
 		err    error

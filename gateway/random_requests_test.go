@@ -101,6 +101,7 @@ func (m requestMaker) header(h http.Header) {
 }
 
 func TestRandomRequestsGetNoRightThatTheirTokenHasNot(t *testing.T) {
+	t.Parallel()
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	tokens, call := tokensFile(t, t.TempDir(), []string{"p"}, "call")
 	rights := map[string]access.Rights{"": 0, "tempool_unknown": 0, call: access.Call}
@@ -217,6 +218,7 @@ func (f *actedFleet) Signal(context.Context, string, int, string, api.Control) e
 
 // Only a user who has signed in with the right admin acts in the dashboard, with the secret of a page of that sign-in, and not from another site.
 func TestRandomRequestsActInTheDashboardForItsOperatorsOnly(t *testing.T) {
+	t.Parallel()
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	tokens, reader := tokensFile(t, t.TempDir(), []string{"p"}, "read", "sessions")
 	operator := addToken(t, tokens, "operator", []string{"*"}, "read", "sessions", "admin")

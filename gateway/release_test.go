@@ -47,6 +47,7 @@ func (e *env) drainAfter(session string) api.DrainResult {
 }
 
 func TestTheSessionOfTheFirstCallIsReleasedByADrain(t *testing.T) {
+	t.Parallel()
 	e, released := releasing(t)
 	held := e.holdSession("a")
 	e.awaitHeld(e.file("a.began"))
@@ -56,6 +57,7 @@ func TestTheSessionOfTheFirstCallIsReleasedByADrain(t *testing.T) {
 }
 
 func TestTheSessionOfAQueuedCallIsReleasedByADrain(t *testing.T) {
+	t.Parallel()
 	e, released := releasing(t)
 	first := e.holdSession("a")
 	e.awaitHeld(e.file("a.began"))
@@ -70,6 +72,7 @@ func TestTheSessionOfAQueuedCallIsReleasedByADrain(t *testing.T) {
 }
 
 func TestAHookThatHangsLeavesTimeToReleaseTheOtherSessions(t *testing.T) {
+	t.Parallel()
 	log := events.New("here")
 	e, released := releasing(t, withEvents(log))
 	for _, session := range []string{"a", "hang", "z"} {

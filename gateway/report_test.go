@@ -16,6 +16,7 @@ import (
 )
 
 func TestTheReportOfAPoolIsServedToThoseWhoMayReadIt(t *testing.T) {
+	t.Parallel()
 	e := open(t, 2)
 	answer := e.do("GET", "/v1/pools/p/report", nil)
 	require.Equal(t, 200, answer.status)
@@ -28,6 +29,7 @@ func TestTheReportOfAPoolIsServedToThoseWhoMayReadIt(t *testing.T) {
 }
 
 func TestNoRouteShowsTheSecretsOfASpec(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1, option{spec: func(sp *spec.Spec) {
 		sp.Pool.Env["BROKER"] = "amqps://s3cret@mq/"
 		sp.Pool.Command = append(sp.Pool.Command, "redis://s3cret@db", "--token", "s3cret", "https://h/?key=s3cret")

@@ -12,6 +12,7 @@ import (
 )
 
 func TestResetCancelsCallsUnderTheLeaseAndClearsTheWorker(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	lease := e.lease(0, "me")
 	require.Equal(t, "1", string(e.do("POST", "/v1/leases/"+lease.ID+"/call/turn", nil).body))
@@ -32,6 +33,7 @@ func TestResetCancelsCallsUnderTheLeaseAndClearsTheWorker(t *testing.T) {
 }
 
 func TestResetErrors(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	_, err := e.gateway.Reset(t.Context(), "p/7", 1, "p.7.1.1")
 	require.ErrorIs(t, err, api.ErrWorkerNotFound)
@@ -55,6 +57,7 @@ func TestResetErrors(t *testing.T) {
 }
 
 func TestWorkerWithoutLeaseResetIsNotReset(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1, option{spec: func(sp *spec.Spec) { sp.Pool.Env["NO_RESET"] = "1" }})
 	lease := e.lease(0, "me")
 	_, err := e.gateway.Reset(t.Context(), "p/0", 1, lease.ID)

@@ -46,6 +46,7 @@ func withTokens(path string) option {
 }
 
 func TestATokenReachesExactlyTheRoutesOfItsRights(t *testing.T) {
+	t.Parallel()
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	dir := t.TempDir()
 	tokens, _ := tokensFile(t, dir, []string{"nothing-here"}, "call")
@@ -100,6 +101,7 @@ func TestATokenReachesExactlyTheRoutesOfItsRights(t *testing.T) {
 }
 
 func TestChangedTokensApplyWithoutARestart(t *testing.T) {
+	t.Parallel()
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	tokens, first := tokensFile(t, t.TempDir(), []string{"*"}, "read")
 	e := open(t, 0, withTokens(tokens))
@@ -123,6 +125,7 @@ func addTokenTo(t *testing.T, path string) string {
 }
 
 func TestAPriorityAboveTheTokensBoundIsLowered(t *testing.T) {
+	t.Parallel()
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	dir := t.TempDir()
 	tokens, _ := tokensFile(t, dir, []string{"*"}, "call")
@@ -155,6 +158,7 @@ func TestAPriorityAboveTheTokensBoundIsLowered(t *testing.T) {
 
 // A traceback names files of the host, so only clients who may read the worker's log get it.
 func TestATracebackIsForClientsThatMayReadLogs(t *testing.T) {
+	t.Parallel()
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	dir := t.TempDir()
 	tokens, caller := tokensFile(t, dir, []string{"*"}, "call")
@@ -181,6 +185,7 @@ func (e *env) queued() int {
 }
 
 func TestAWorkersProcessHasNoRightOverTheSocket(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1, withSessions(sessions.Config{}), withCopies(&fakeCopies{}), withConfig(func(c *Config) {
 		c.InWorker = c.Processes.(*process.Supervisor).Contains
 	}))
@@ -209,6 +214,7 @@ print(s.makefile("rb").readline().decode())
 `
 
 func TestConnectionsOfOneClientAreBounded(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	tokens, one := tokensFile(t, dir, []string{"*"}, "read")
 	other := addToken(t, tokens, "other", []string{"*"}, "read")
@@ -230,6 +236,7 @@ func TestConnectionsOfOneClientAreBounded(t *testing.T) {
 }
 
 func TestWithoutATokensFileLoopbackIsAClientAndNoOperator(t *testing.T) {
+	t.Parallel()
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	e := open(t, 1, withSessions(sessions.Config{}), withCopies(&fakeCopies{}), withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
 	for path, want := range map[string]int{"/v1/pools": 200, "/v1/sessions": 200, "/v1/admin/sessions/copy": 403} {

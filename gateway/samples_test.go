@@ -29,6 +29,7 @@ func fakeSamples(pool string, slots []int) []api.RecentSamples {
 func withSamples() option { return withConfig(func(c *Config) { c.Samples = fakeSamples }) }
 
 func TestSamplesOfTheWorkersThatARequestNames(t *testing.T) {
+	t.Parallel()
 	e := open(t, 0, withSamples())
 	workers := func(query string) (names []string) {
 		a := e.do("GET", "/v1/pools/p/samples"+query, nil)
@@ -50,6 +51,7 @@ func TestSamplesOfTheWorkersThatARequestNames(t *testing.T) {
 }
 
 func TestTheQueueOfAPoolOverTime(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	queue := func() (recent api.RecentQueue) {
 		a := e.do("GET", "/v1/pools/p/queue", nil)

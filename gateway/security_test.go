@@ -63,6 +63,7 @@ func addToken(t *testing.T, path, name string, pools []string, rights ...string)
 }
 
 func TestListenerBeyondLoopbackNeedsAuthentication(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	cert, key := keys(t, dir)
 	tokens, _ := tokensFile(t, dir, []string{"*"}, "call")
@@ -130,6 +131,7 @@ func clientWith(t *testing.T, config *tls.Config) *http.Client {
 }
 
 func TestTokenIsRequiredOverTCPOnly(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	cert, key := keys(t, dir)
 	pool := x509.NewCertPool()
@@ -153,6 +155,7 @@ func TestTokenIsRequiredOverTCPOnly(t *testing.T) {
 }
 
 func TestClientCertificateAuthenticates(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	cert, key := keys(t, dir)
 	pair, err := tls.LoadX509KeyPair(cert, key)
@@ -169,6 +172,7 @@ func TestClientCertificateAuthenticates(t *testing.T) {
 }
 
 func TestWebPageCannotReachALoopbackGateway(t *testing.T) {
+	t.Parallel()
 	e := open(t, 0, withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
 	client := clientWith(t, nil)
 	endpoint := e.gateway.Endpoint()
@@ -185,6 +189,7 @@ func TestWebPageCannotReachALoopbackGateway(t *testing.T) {
 }
 
 func TestSocketIsPrivateAndExclusive(t *testing.T) {
+	t.Parallel()
 	e := open(t, 0)
 	info, err := os.Stat(e.file("gw.sock"))
 	require.NoError(t, err)
@@ -199,6 +204,7 @@ func TestSocketIsPrivateAndExclusive(t *testing.T) {
 }
 
 func TestStaleSocketIsReplacedButNoOtherFile(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "s")
 	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	require.NoError(t, err)
@@ -214,6 +220,7 @@ func TestStaleSocketIsReplacedButNoOtherFile(t *testing.T) {
 }
 
 func TestConnectionsAreLimited(t *testing.T) {
+	t.Parallel()
 	e := open(t, 0, withConfig(func(c *Config) { c.Limits.Connections = 2 }))
 	dial := func() net.Conn {
 		conn, err := net.Dial("unix", e.file("gw.sock"))
@@ -245,6 +252,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 }
 
 func TestSlowRequestIsDisconnected(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1, withConfig(func(c *Config) { c.Limits.HeaderTime, c.Limits.ReadTime = time.Second, time.Second }))
 	for name, text := range map[string]string{
 		"headers that never end": "POST /v1/pools/p/call/echo HTTP/1.1\r\nHost: x\r\n",

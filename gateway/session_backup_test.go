@@ -40,6 +40,7 @@ func imported(t *testing.T, a answer) (done api.SessionImport) {
 }
 
 func TestABackupIsImportedWhileTheSessionsAreInUse(t *testing.T) {
+	t.Parallel()
 	const n = 50
 	e := open(t, 0, withSessions(sessions.Config{}))
 	e.putSessions(n)
@@ -70,6 +71,7 @@ func TestABackupIsImportedWhileTheSessionsAreInUse(t *testing.T) {
 }
 
 func TestBackupRequestsThatFail(t *testing.T) {
+	t.Parallel()
 	e := open(t, 0, withSessions(sessions.Config{Max: 3}))
 	e.putSessions(3)
 	backup := string(e.do("GET", exportPath, nil).body)
@@ -89,6 +91,7 @@ func TestBackupRequestsThatFail(t *testing.T) {
 }
 
 func TestConcurrentBackupsAreLimited(t *testing.T) {
+	t.Parallel()
 	e := open(t, 0, withSessions(sessions.Config{}))
 	for range maxBackups {
 		e.gateway.backups <- struct{}{}
@@ -117,6 +120,7 @@ func (s *failingStore) Peek(ctx context.Context, ids []string) ([]*sessions.Sess
 }
 
 func TestAnExportThatFailsHalfwayIsNoBackup(t *testing.T) {
+	t.Parallel()
 	store := &failingStore{embedded.InMemory(sessions.Config{}), 2}
 	e := open(t, 0, withConfig(func(c *Config) { c.Listen, c.Sessions = "127.0.0.1:0", fakeSessions{store} }))
 	e.putSessions(50)

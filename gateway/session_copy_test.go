@@ -32,6 +32,7 @@ func (c *fakeCopies) StepSessionCopy(_ context.Context, step api.SessionCopyStep
 func withCopies(c *fakeCopies) option { return withConfig(func(config *Config) { config.Copies = c }) }
 
 func TestSessionCopyIsAllowedOverTheSocketOnly(t *testing.T) {
+	t.Parallel()
 	c := &fakeCopies{}
 	e := open(t, 0, withCopies(c), withConfig(func(config *Config) { config.Listen = "127.0.0.1:0" }))
 	for _, request := range []struct{ method, path, body string }{

@@ -41,6 +41,7 @@ func (a answer) session(t *testing.T) (s sessions.Session) {
 }
 
 func TestSessionLifecycleOverHTTP(t *testing.T) {
+	t.Parallel()
 	e := open(t, 0, withSessions(sessions.Config{}))
 	const path = "/v1/sessions/user:42"
 	e.do("GET", path, nil).requireProblem(t, http.StatusNotFound, api.CodeSessionNotFound)
@@ -70,6 +71,7 @@ func TestSessionLifecycleOverHTTP(t *testing.T) {
 }
 
 func TestAnAnonymousSessionLivesForSeveralRequestsUntilItsTTL(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	var passed atomic.Int64
 	e := open(t, 0, withSessions(sessions.Config{Now: func() time.Time { return now.Add(time.Duration(passed.Load())) }}))
@@ -98,6 +100,7 @@ func TestAnAnonymousSessionLivesForSeveralRequestsUntilItsTTL(t *testing.T) {
 }
 
 func TestVersionConditions(t *testing.T) {
+	t.Parallel()
 	e := open(t, 0, withSessions(sessions.Config{}))
 	const path = "/v1/sessions/a"
 	conflict := func(a answer) {
@@ -117,6 +120,7 @@ func TestVersionConditions(t *testing.T) {
 }
 
 func TestInvalidSessionRequests(t *testing.T) {
+	t.Parallel()
 	e := open(t, 0, withSessions(sessions.Config{}))
 	const path = "/v1/sessions/a"
 	require.Equal(t, http.StatusCreated, e.do("PUT", path, `{}`).status)
@@ -136,12 +140,14 @@ func TestInvalidSessionRequests(t *testing.T) {
 }
 
 func TestFullStore(t *testing.T) {
+	t.Parallel()
 	e := open(t, 0, withSessions(sessions.Config{Max: 1}))
 	require.Equal(t, http.StatusCreated, e.do("PUT", "/v1/sessions/a", `{}`).status)
 	e.do("PUT", "/v1/sessions/b", `{}`).requireProblem(t, http.StatusInsufficientStorage, api.CodeStoreFull)
 }
 
 func TestConcurrentPatchesOfOneSessionAllApply(t *testing.T) {
+	t.Parallel()
 	e := open(t, 0, withSessions(sessions.Config{}))
 	const writers = 32
 	require.Equal(t, http.StatusCreated, e.do("PUT", "/v1/sessions/a", `{}`).status)
@@ -154,6 +160,7 @@ func TestConcurrentPatchesOfOneSessionAllApply(t *testing.T) {
 }
 
 func TestSessionsAreListedPageByPage(t *testing.T) {
+	t.Parallel()
 	e := open(t, 0, withSessions(sessions.Config{}))
 	list := func(query string) (page tempool.SessionList) {
 		t.Helper()

@@ -14,14 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/tempool/tempool/internal/need"
 	"github.com/tempool/tempool/sessions"
 )
 
 func TestTheSocketsGroupMayCallButNotAdministrate(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Log("only root can act as another user")
-		return
-	}
+	t.Parallel()
+	need.Root(t) // only it can act as another user
 	const gid, uid = 54321, 54322
 	e := open(t, 1, withSessions(sessions.Config{}), withCopies(&fakeCopies{}), withConfig(func(c *Config) { c.Security.SocketGroup = strconv.Itoa(gid) }))
 	info, err := os.Stat(e.file("gw.sock"))

@@ -94,7 +94,7 @@ func grantSocket(socket, folder string, gid int) error {
 	if gid < 0 {
 		return os.Chmod(socket, 0o600)
 	}
-	return errors.Join(os.Chown(socket, -1, gid), os.Chmod(socket, 0o660), os.Chown(folder, -1, gid), os.Chmod(folder, 0o710)) //nolint:gosec // no file in it is the group's
+	return errors.Join(os.Chown(socket, -1, gid), os.Chmod(socket, 0o660), os.Chown(folder, -1, gid), os.Chmod(folder, 0o710)) // no file in it is the group's
 }
 
 // maxSocketPath is a path length that fits into sockaddr_un on every Unix.

@@ -14,6 +14,7 @@ import (
 )
 
 func TestASocketWhosePathIsTooLongSaysSo(t *testing.T) {
+	t.Parallel()
 	folder := filepath.Join(t.TempDir(), strings.Repeat("x", 120))
 	require.NoError(t, os.Mkdir(folder, 0o700))
 	_, err := listenSocket(filepath.Join(folder, "gateway.sock"), "")

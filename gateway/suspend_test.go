@@ -28,6 +28,7 @@ func (e *env) awaitSuspension() {
 }
 
 func TestSuspendRefusesCallsUnderALeaseAndFencesItWhenTheTimeIsOver(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	lease := e.lease(0, "me")
 	held := background(func() answer { return e.do("POST", "/v1/leases/"+lease.ID+"/call/hold", quoted(e.file("a"))) })
@@ -47,6 +48,7 @@ func TestSuspendRefusesCallsUnderALeaseAndFencesItWhenTheTimeIsOver(t *testing.T
 }
 
 func TestALaterOrderWithdrawsASuspension(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	lease := e.lease(0, "me")
 	turns := 0
@@ -80,6 +82,7 @@ func TestALaterOrderWithdrawsASuspension(t *testing.T) {
 }
 
 func TestSuspendReturnsTheGatewaysLeaseWhenItsCallsAreDone(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("b"))) })
 	e.awaitHeld(e.file("b.began"))
@@ -101,6 +104,7 @@ func TestSuspendReturnsTheGatewaysLeaseWhenItsCallsAreDone(t *testing.T) {
 }
 
 func TestADrainWithdrawsASuspensionThatIsPending(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	lease := e.lease(0, "me")
 	held := background(func() answer { return e.do("POST", "/v1/leases/"+lease.ID+"/call/hold", quoted(e.file("d"))) })
@@ -118,6 +122,7 @@ func TestADrainWithdrawsASuspensionThatIsPending(t *testing.T) {
 }
 
 func TestASuspensionThatIsReplacedWhileItsHookRunsIsWithdrawn(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1, withSpecEnv("SUSPEND_UNTIL", t.TempDir()+"/go"))
 	path := e.spec.Pool.Env["SUSPEND_UNTIL"]
 	order := func(turn int64) api.SuspendRequest {
@@ -136,6 +141,7 @@ func TestASuspensionThatIsReplacedWhileItsHookRunsIsWithdrawn(t *testing.T) {
 }
 
 func TestACallOfASuspendedWorkerIsRefusedAtOnce(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1, withSpec(func(s *spec.Spec) { s.Queue.Timeout = spec.Duration(time.Hour) }))
 	lease := e.lease(0, "me")
 	waiting := background(func() answer { return e.do("POST", to(0, "echo"), "x") })
@@ -166,6 +172,7 @@ var repeatedTo = map[string]func(*env){
 
 // The result of the first order is lost: its agent hands the process over, or Temporal does not get the answer.
 func TestASuspensionThatIsRepeatedReturnsWhatItHasEndedBefore(t *testing.T) {
+	t.Parallel()
 	for name, next := range repeatedTo {
 		t.Run(name, func(t *testing.T) {
 			e := open(t, 1, withSpecEnv("SUSPEND_UNTIL", t.TempDir()+"/go"))
@@ -195,6 +202,7 @@ func TestASuspensionThatIsRepeatedReturnsWhatItHasEndedBefore(t *testing.T) {
 }
 
 func TestAResumptionReturnsWhatTheWithdrawnSuspensionHasEnded(t *testing.T) {
+	t.Parallel()
 	for name, next := range repeatedTo {
 		t.Run(name, func(t *testing.T) {
 			e := open(t, 1, withSpecEnv("SUSPEND_UNTIL", t.TempDir()+"/go"))
@@ -254,6 +262,7 @@ func (e *env) replaceGateway() {
 
 // An agent that took over processes may have no record of a suspension; it learns of one from the worker's refusal of a checkout.
 func TestACallOfAWorkerWhoseSuspensionTheGatewayHasNotSeenIsRefused(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1, withSpec(func(s *spec.Spec) { s.Queue.Timeout = spec.Duration(time.Hour) }))
 	e.control.with("p/0", func(worker *fakeWorker) { worker.state = lifecycle.Suspended })
 	refused := e.do("POST", to(0, "echo"), "x")

@@ -84,6 +84,7 @@ func attributes(span sdktrace.ReadOnlySpan) map[string]string {
 const poolCall = "POST /v1/pools/{pool}/call/{method...}"
 
 func TestACallIsTracedFromItsClientToTheWorker(t *testing.T) {
+	t.Parallel()
 	s, tracing := traceInto(t)
 	e := open(t, 1, tracing)
 	a := e.do("POST", "/v1/pools/p/call/headers", nil, "Traceparent", clientParent, "Tracestate", "vendor=1")
@@ -112,6 +113,7 @@ func TestACallIsTracedFromItsClientToTheWorker(t *testing.T) {
 }
 
 func TestTheWaitForAWorkerIsASpan(t *testing.T) {
+	t.Parallel()
 	s, tracing := traceInto(t)
 	e := open(t, 1, tracing)
 	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
@@ -136,6 +138,7 @@ func TestTheWaitForAWorkerIsASpan(t *testing.T) {
 }
 
 func TestFailuresAreTheStatusOfSpans(t *testing.T) {
+	t.Parallel()
 	s, tracing := traceInto(t)
 	e := open(t, 1, tracing)
 	e.do("POST", "/v1/pools/p/call/fail", nil).requireProblem(t, 500, api.CodeWorkerError)
@@ -152,6 +155,7 @@ func TestFailuresAreTheStatusOfSpans(t *testing.T) {
 }
 
 func TestACallThatFindsNoFreeWorkerHasASpanOfItsWait(t *testing.T) {
+	t.Parallel()
 	s, tracing := traceInto(t)
 	e := open(t, 1, tracing, withSpec(func(sp *spec.Spec) { sp.Queue.Timeout = spec.Duration(100 * time.Millisecond) }))
 	e.lease(0, "somebody else")
@@ -162,6 +166,7 @@ func TestACallThatFindsNoFreeWorkerHasASpanOfItsWait(t *testing.T) {
 }
 
 func TestAnAnswerThatBreaksOffEndsItsSpans(t *testing.T) {
+	t.Parallel()
 	s, tracing := traceInto(t)
 	e := open(t, 1, tracing)
 	response, err := e.http.Post("http://gateway/v1/pools/p/call/stream_then_crash", "", nil)
@@ -174,6 +179,7 @@ func TestAnAnswerThatBreaksOffEndsItsSpans(t *testing.T) {
 }
 
 func TestACallThatIsNotSampledMakesNoSpan(t *testing.T) {
+	t.Parallel()
 	s, tracing := traceInto(t, sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.AlwaysSample())))
 	e := open(t, 1, tracing)
 	a := e.do("POST", "/v1/pools/p/call/headers", nil, "Traceparent", strings.TrimSuffix(clientParent, "01")+"00")
@@ -251,6 +257,7 @@ func TestARequestThatIsNotSampledCostsNoAllocation(t *testing.T) {
 }
 
 func TestACallOfThisProcessHasASpanOfItsOwn(t *testing.T) {
+	t.Parallel()
 	s, tracing := traceInto(t)
 	e := open(t, 1, tracing)
 	_, err := e.gateway.CallPool(t.Context(), "p", dispatch.Request{Method: "pid"})
@@ -262,6 +269,7 @@ func TestACallOfThisProcessHasASpanOfItsOwn(t *testing.T) {
 }
 
 func TestACallWithTracingIsForwardedToPlainHTTP(t *testing.T) {
+	t.Parallel()
 	script, err := filepath.Abs("testdata/server.py")
 	require.NoError(t, err)
 	s, tracing := traceInto(t)
@@ -284,6 +292,7 @@ func TestACallWithTracingIsForwardedToPlainHTTP(t *testing.T) {
 }
 
 func TestAClientThatLeavesAnAnswerOfPlainHTTPIsNoFailureOfTheWorker(t *testing.T) {
+	t.Parallel()
 	script, err := filepath.Abs("testdata/server.py")
 	require.NoError(t, err)
 	s, tracing := traceInto(t)
@@ -297,6 +306,7 @@ func TestAClientThatLeavesAnAnswerOfPlainHTTPIsNoFailureOfTheWorker(t *testing.T
 }
 
 func TestLongMethodsAreRefusedAndClippedInSpans(t *testing.T) {
+	t.Parallel()
 	s, tracing := traceInto(t)
 	e := open(t, 1, tracing)
 	long := "/v1/pools/p/call/" + strings.Repeat("m", wire.MaxMethod)
@@ -310,6 +320,7 @@ func TestLongMethodsAreRefusedAndClippedInSpans(t *testing.T) {
 }
 
 func TestRequestsAboutLeasesAreSpans(t *testing.T) {
+	t.Parallel()
 	s, tracing := traceInto(t)
 	e := open(t, 1, tracing)
 	granted := e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", WaitMS: 20_000}, "Traceparent", clientParent)
@@ -332,6 +343,7 @@ func TestRequestsAboutLeasesAreSpans(t *testing.T) {
 }
 
 func TestViewsAreNotTraced(t *testing.T) {
+	t.Parallel()
 	s, tracing := traceInto(t)
 	e := open(t, 1, tracing)
 	for _, path := range []string{"/healthz", "/v1/workers", "/v1/pools"} {
@@ -346,6 +358,7 @@ func TestViewsAreNotTraced(t *testing.T) {
 
 // TestWorkersGetValidTraceContextOnly holds with tracing on and off: a header of a client cannot reach a worker's OpenTelemetry unchecked.
 func TestWorkersGetValidTraceContextOnly(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	for name, c := range map[string]struct{ parent, state, wantParent, wantState string }{
 		"valid":             {clientParent, "a=1", clientParent, "a=1"},
@@ -368,6 +381,7 @@ func TestWorkersGetValidTraceContextOnly(t *testing.T) {
 }
 
 func TestATracedCallThatFailsNamesItsTrace(t *testing.T) {
+	t.Parallel()
 	_, tracing := traceInto(t)
 	log := events.New("here")
 	e := open(t, 1, tracing, withEvents(log))
@@ -390,6 +404,7 @@ func TestATracedCallThatFailsNamesItsTrace(t *testing.T) {
 }
 
 func TestATracedCallThatIsRefusedNamesItsTrace(t *testing.T) {
+	t.Parallel()
 	_, tracing := traceInto(t)
 	log := events.New("here")
 	e := open(t, 0, tracing, withEvents(log))
@@ -401,6 +416,7 @@ func TestATracedCallThatIsRefusedNamesItsTrace(t *testing.T) {
 
 // A line of the log about a call or a lease names its trace, if it has one.
 func TestALogLineOfATracedRequestNamesItsTrace(t *testing.T) {
+	t.Parallel()
 	var logged bytes.Buffer
 	e := open(t, 0, withConfig(func(c *Config) {
 		c.Logger = slog.New(slog.NewJSONHandler(&logged, &slog.HandlerOptions{Level: slog.LevelWarn}))

@@ -45,6 +45,7 @@ func (a answer) lease(t testing.TB) (lease api.Lease) {
 }
 
 func TestClientsThatWaitForALeaseCostFewCheckouts(t *testing.T) {
+	t.Parallel()
 	e := open(t, 10)
 	for slot := range 100 {
 		if slot >= 10 {
@@ -72,6 +73,7 @@ func TestClientsThatWaitForALeaseCostFewCheckouts(t *testing.T) {
 }
 
 func TestClientsGetLeasesInTheOrderOfTheirArrival(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	first := e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "first"}).lease(t)
 	var clients []<-chan answer
@@ -93,6 +95,7 @@ func TestClientsGetLeasesInTheOrderOfTheirArrival(t *testing.T) {
 
 // The first client asks a worker that may be free while another one is returned: that one is for the first client, too.
 func TestAReturnedLeaseGoesToTheFirstClientAlsoWhileItAsksForAnother(t *testing.T) {
+	t.Parallel()
 	e := open(t, 2)
 	held := map[string]api.Lease{}
 	for range 2 {
@@ -129,6 +132,7 @@ func TestAReturnedLeaseGoesToTheFirstClientAlsoWhileItAsksForAnother(t *testing.
 }
 
 func TestAClientThatWaitsFindsAWorkerThatWasReturnedPastTheGateway(t *testing.T) {
+	t.Parallel()
 	e := open(t, 2)
 	held := e.lease(0, "one")
 	e.lease(1, "two")
@@ -139,6 +143,7 @@ func TestAClientThatWaitsFindsAWorkerThatWasReturnedPastTheGateway(t *testing.T)
 }
 
 func TestAClientThatWaitsGetsAWorkerOfAnotherHost(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	e.lease(0, "one")
 	e.control.add("p/7", 1)
@@ -149,6 +154,7 @@ func TestAClientThatWaitsGetsAWorkerOfAnotherHost(t *testing.T) {
 
 // A client that waits and the queued calls of the pool take turns.
 func TestAClientThatWaitsGetsAWorkerThatCallsKeepBusy(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	made, stop := e.callers(4)
 	require.Eventually(t, func() bool { return made.Load() > 20 }, timeout, poll)
@@ -163,6 +169,7 @@ func TestAClientThatWaitsGetsAWorkerThatCallsKeepBusy(t *testing.T) {
 }
 
 func TestAClientThatWaitsGetsAnIdleLeaseOfTheGateway(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1, idleReturn(time.Hour))
 	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status)
 	lease := e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", WaitMS: 5_000}).lease(t)
@@ -171,6 +178,7 @@ func TestAClientThatWaitsGetsAnIdleLeaseOfTheGateway(t *testing.T) {
 }
 
 func TestALeaseGrantedToAClientThatHasLeftGoesBack(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	release := make(chan struct{})
 	e.control.mu.Lock()
@@ -195,6 +203,7 @@ func TestALeaseGrantedToAClientThatHasLeftGoesBack(t *testing.T) {
 }
 
 func TestTheLineOfClientsIsBounded(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Size = 2 }))
 	e.lease(0, "somebody else")
 	ctx, leave := context.WithCancel(t.Context())
@@ -208,6 +217,7 @@ func TestTheLineOfClientsIsBounded(t *testing.T) {
 }
 
 func TestARepeatedRequestGetsTheLeaseThatItsHolderHas(t *testing.T) {
+	t.Parallel()
 	e := open(t, 2)
 	ask := func(holder string, waitMS int64) answer {
 		return e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: holder, RequestID: "1", WaitMS: waitMS, Token: "the-token-of-this-request"})
@@ -234,6 +244,7 @@ func (e *env) waitsUntil(ctx context.Context, holder string) <-chan *api.Lease {
 
 // The answer of the first client's worker was lost, and an operator suspends that worker: the clients are served by the other one.
 func TestAClientWhoseWorkerDoesNotAnswerDelaysNobody(t *testing.T) {
+	t.Parallel()
 	e := open(t, 2)
 	leases := map[string]*api.Lease{"p/0": e.lease(0, "somebody"), "p/1": e.lease(1, "somebody")}
 	lose := func(answers bool) {
@@ -285,6 +296,7 @@ func TestAClientWhoseWorkerDoesNotAnswerDelaysNobody(t *testing.T) {
 }
 
 func TestAClientIsServedHereWhileTheRosterIsRead(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	held := e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "earlier"}).lease(t)
 	roster := make(chan struct{})

@@ -16,6 +16,7 @@ func requireConfined(t *testing.T, a answer) {
 }
 
 func TestAPageOfAWorkerCannotActAtTheGateway(t *testing.T) {
+	t.Parallel()
 	e := openPlain(t)
 	lease := e.lease(0, "me")
 	for _, path := range []string{"/v1/pools/p/call/page", "/v1/pools/p/workers/0/call/page", "/v1/leases/" + lease.ID + "/call/page"} {

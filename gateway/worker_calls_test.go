@@ -16,6 +16,7 @@ func to(slot int, method string) string {
 }
 
 func TestACallReachesTheWorkerThatItNames(t *testing.T) {
+	t.Parallel()
 	e := open(t, 3)
 	for i := range 30 {
 		answer := e.do("POST", to(i%3, "echo"), "x")
@@ -27,6 +28,7 @@ func TestACallReachesTheWorkerThatItNames(t *testing.T) {
 }
 
 func TestACallWaitsForItsWorkerAndDelaysNoOther(t *testing.T) {
+	t.Parallel()
 	e := open(t, 2)
 	held := background(func() answer { return e.do("POST", to(0, "hold"), quoted(e.file("a"))) })
 	e.awaitHeld(e.file("a.began"))
@@ -50,6 +52,7 @@ func TestACallWaitsForItsWorkerAndDelaysNoOther(t *testing.T) {
 }
 
 func TestACallOfAWorkerTakesItsTurnAmongThoseOfThePool(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	held := background(func() answer { return e.do("POST", to(0, "hold"), quoted(e.file("a"))) })
 	e.awaitHeld(e.file("a.began"))
@@ -70,6 +73,7 @@ func TestACallOfAWorkerTakesItsTurnAmongThoseOfThePool(t *testing.T) {
 }
 
 func TestACallOfAWorkerIsRefusedByAFullQueue(t *testing.T) {
+	t.Parallel()
 	e := open(t, 2, withSpec(func(s *spec.Spec) { s.Queue.Size = 1 }))
 	lease := e.lease(0, "somebody")
 	waits := background(func() answer { return e.do("POST", to(0, "echo"), "x") })
@@ -80,6 +84,7 @@ func TestACallOfAWorkerIsRefusedByAFullQueue(t *testing.T) {
 }
 
 func TestACallOfAWorkerWaitsForTheQueuesTime(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1, withSpec(func(s *spec.Spec) { s.Queue.Timeout = spec.Duration(300 * time.Millisecond) }))
 	e.lease(0, "somebody")
 	timedOut := e.do("POST", to(0, "echo"), "x")
@@ -88,6 +93,7 @@ func TestACallOfAWorkerWaitsForTheQueuesTime(t *testing.T) {
 }
 
 func TestACallOfAWorkerThatCannotServeItSaysWhy(t *testing.T) {
+	t.Parallel()
 	e := open(t, 2)
 	e.do("POST", to(7, "echo"), "x").requireProblem(t, 404, api.CodeWorkerNotFound)
 	e.do("POST", "/v1/pools/q/workers/0/call/echo", "x").requireProblem(t, 404, api.CodePoolNotFound)

@@ -25,6 +25,7 @@ func (e *env) hook(worker, name, session string) bool {
 }
 
 func TestHookRunsOnItsWorkerUnderTheGatewaysLease(t *testing.T) {
+	t.Parallel()
 	e := open(t, 2, idleReturn(time.Hour))
 	require.True(t, e.hook("p/1", release, "mine"))
 	state, err := e.control.State(t.Context(), "p/1")
@@ -39,11 +40,13 @@ func TestHookRunsOnItsWorkerUnderTheGatewaysLease(t *testing.T) {
 }
 
 func TestHookThatIsNotOfferedIsNoError(t *testing.T) {
+	t.Parallel()
 	e := open(t, 1)
 	require.False(t, e.hook("p/0", "session.load", "mine"))
 }
 
 func TestHookErrors(t *testing.T) {
+	t.Parallel()
 	e := open(t, 2)
 	_, err := e.gateway.CallHook(t.Context(), "p/0", release, "stuck")
 	require.ErrorIs(t, err, api.ErrWorkerError)
@@ -64,6 +67,7 @@ func TestHookErrors(t *testing.T) {
 }
 
 func TestHooksUnderLoadStarveNoCall(t *testing.T) {
+	t.Parallel()
 	e := open(t, 2, inflight(2))
 	stop := make(chan struct{})
 	var callers sync.WaitGroup

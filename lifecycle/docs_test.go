@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -22,7 +21,7 @@ const manual = "docs/lifecycle.md"
 func TestTheDocsShowTheTableAsItIs(t *testing.T) {
 	text := docs.Read(t, manual)
 	want := text
-	for name, part := range map[string]string{"diagram": diagram(), "steps": stepTable(), "vocabularies": vocabularyTables()} {
+	for name, part := range map[string]string{"diagram": diagram(), "steps": stepTable()} {
 		open := "<!-- generated:" + name + " -->\n"
 		before, rest, found := strings.Cut(want, open)
 		require.True(t, found, "docs/lifecycle.md has no place for the generated %s", name)
@@ -123,45 +122,4 @@ func stepTable() string {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", s, strings.Join(cells, " · "))
 	}
 	return b.String()
-}
-
-func vocabularyTables() string {
-	var b strings.Builder
-	b.WriteString("| here |")
-	for _, v := range lifecycle.Vocabularies() {
-		fmt.Fprintf(&b, " %s: %s |", v.Name, v.About)
-	}
-	b.WriteString("\n| --- | --- | --- | --- |\n")
-	for _, s := range lifecycle.States() {
-		fmt.Fprintf(&b, "| `%s` |", s)
-		for _, v := range lifecycle.Vocabularies() {
-			word, ok := v.Words[s]
-			if !ok {
-				word = "–"
-			}
-			fmt.Fprintf(&b, " %s |", word)
-		}
-		b.WriteString("\n")
-	}
-	for _, v := range lifecycle.Vocabularies() {
-		fmt.Fprintf(&b, "\nSteps that %s does not have:\n\n", v.Name)
-		for _, beyond := range v.Beyond {
-			fmt.Fprintf(&b, "- %s → %s: %s\n", group(beyond.From), group(beyond.To), beyond.Reason)
-		}
-	}
-	return b.String()
-}
-
-func group(states []lifecycle.State) string {
-	if states == nil {
-		return "any"
-	}
-	if outcomes := slices.DeleteFunc(lifecycle.States(), func(s lifecycle.State) bool { return !s.Outcome() }); slices.Equal(states, outcomes) {
-		return "any outcome"
-	}
-	words := make([]string, len(states))
-	for i, s := range states {
-		words[i] = "`" + string(s) + "`"
-	}
-	return strings.Join(words, ", ")
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool/internal/need"
 	"github.com/tempool/tempool/process/limits"
 	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/process/wire"
@@ -19,14 +20,12 @@ import (
 const containerImage = "localhost/tempool-kind:1"
 
 func init() {
-	if os.Geteuid() == 0 { // an engine without root depends on how its host is set up
-		kindsUnderTest[spec.KindContainer] = kindUnderTest{
-			spec: func(*testing.T) spec.Spec { return containerSpec() },
-			open: func(t *testing.T, change ...func(*Config)) *Supervisor {
-				setUpEngine(t)
-				return open(t, change...)
-			},
-		}
+	kindsUnderTest[spec.KindContainer] = kindUnderTest{
+		spec: func(*testing.T) spec.Spec { return containerSpec() },
+		open: func(t *testing.T, change ...func(*Config)) *Supervisor {
+			setUpEngine(t)
+			return open(t, change...)
+		},
 	}
 }
 
@@ -42,6 +41,8 @@ func containerSpec() spec.Spec {
 // with cgroups of both versions, and the engine may not raise its own limits everywhere.
 func setUpEngine(t *testing.T) {
 	t.Helper()
+	need.Root(t) // an engine without root depends on how its host is set up
+	need.Program(t, engineName, "runc")
 	dir, err := os.MkdirTemp("", "tempool-engine")
 	require.NoError(t, err)
 	write := func(name, text string) string {

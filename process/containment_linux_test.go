@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool/internal/need"
 	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/spec"
 )
@@ -44,6 +45,9 @@ func gone(t *testing.T, id tree.Identity, message string) {
 func TestNoDescendantSurvivesItsIncarnation(t *testing.T) {
 	for name, user := range map[string]string{"the agent's user": "", "another user": "nobody"} {
 		t.Run(name, func(t *testing.T) {
+			if user != "" {
+				need.Root(t)
+			}
 			dir, err := os.MkdirTemp("", "contain")
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })

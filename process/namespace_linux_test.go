@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool/internal/need"
 	"github.com/tempool/tempool/process/keeper"
 	"github.com/tempool/tempool/process/tree"
 )
@@ -23,10 +24,7 @@ func inPIDNamespace(script string, args ...string) *exec.Cmd {
 
 // A supervisor that shares only the state directory with the one before sees none of its processes, or others under their numbers.
 func TestProcessesAreNotTakenOverFromAnotherPIDNamespace(t *testing.T) {
-	if err := inPIDNamespace("exit 0").Run(); err != nil {
-		t.Log("no PID namespaces here, so nothing is tested:", err)
-		return
-	}
+	need.RightTo(t, "make PID namespaces", inPIDNamespace("exit 0").Run())
 	dir := shortDir(t)
 	agent := keepingAgent{Dir: dir, Spec: sh("sleep 1000"), NoCgroups: true} // one could be killed by its path
 	id := handOverBy(t, agent)

@@ -9,19 +9,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool/internal/need"
 	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
 )
 
-// linkedNetworks makes two network namespaces with a link between them, and returns the name of the first and the address of the second. Without root
-// there are none.
-func linkedNetworks(t *testing.T) (name, address string, made bool) {
+// linkedNetworks makes two network namespaces with a link between them, and returns the name of the first and the address of the second.
+func linkedNetworks(t *testing.T) (name, address string) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Log("not root, so no network namespaces: nothing tested")
-		return "", "", false
-	}
+	need.NetworkNamespaces(t)
 	ip := func(args ...string) {
 		t.Helper()
 		out, err := exec.Command("ip", args...).CombinedOutput()
@@ -37,7 +34,7 @@ func linkedNetworks(t *testing.T) (name, address string, made bool) {
 		ip("-n", ends[i], "addr", "add", fmt.Sprintf("10.0.0.%d/30", i+1), "dev", device)
 		ip("-n", ends[i], "link", "set", device, "up")
 	}
-	return ends[0], "10.0.0.2", true
+	return ends[0], "10.0.0.2"
 }
 
 // sends makes a worker send datagrams until its samples show them, and the answers that nobody listens.
@@ -63,10 +60,7 @@ func sends(t *testing.T, p *Process, address string) {
 }
 
 func TestTheNetworkOfAProcessInANamespaceOfItsOwnIsMeasured(t *testing.T) {
-	namespace, address, made := linkedNetworks(t)
-	if !made {
-		return
-	}
+	namespace, address := linkedNetworks(t)
 	sp := kindsUnderTest[spec.KindProcess].spec(t)
 	sp.Pool.Command = append([]string{"ip", "netns", "exec", namespace}, sp.Pool.Command...)
 	sends(t, begin(t, open(t), sp), address)
@@ -79,10 +73,7 @@ func TestTheNetworkOfAProcessInANamespaceOfItsOwnIsMeasured(t *testing.T) {
 }
 
 func TestTheNetworkOfAContainerIsMeasured(t *testing.T) {
-	namespace, address, made := linkedNetworks(t)
-	if !made {
-		return
-	}
+	namespace, address := linkedNetworks(t)
 	s := kindsUnderTest[spec.KindContainer].open(t)
 	sp := containerSpec()
 	sp.Pool.RunArgs = []string{"--pull=never", "--network=ns:/run/netns/" + namespace}
@@ -91,10 +82,7 @@ func TestTheNetworkOfAContainerIsMeasured(t *testing.T) {
 
 // A program whose root is in the agent's network is measured only as far as the kernel can: not at all.
 func TestANamespaceThatOnlyAChildHasIsNotTheNetworkOfItsTree(t *testing.T) {
-	namespace, _, made := linkedNetworks(t)
-	if !made {
-		return
-	}
+	namespace, _ := linkedNetworks(t)
 	p := begin(t, open(t), sh("ip netns exec "+namespace+" sleep 1000; exit 1"))
 	eventually(t, func() bool {
 		sample, err := p.FreshSample(t.Context())

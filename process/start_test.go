@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool/internal/need"
 	"github.com/tempool/tempool/process/logs"
 	"github.com/tempool/tempool/spec"
 )
@@ -363,7 +364,7 @@ func TestEnvironment(t *testing.T) {
 }
 
 func TestTheProgramRunsWithItsDirectoryUmaskAndCredentials(t *testing.T) {
-	require.Zero(t, os.Getuid(), "run this test as root: it starts a program as another user")
+	need.Root(t) // only it can start a program as another user
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o777))
 	for parent := filepath.Dir(dir); parent != "/" && parent != os.TempDir(); parent = filepath.Dir(parent) {

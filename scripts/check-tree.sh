@@ -21,8 +21,8 @@ refuse 'Host of a package registry; leave it to the configuration of the tools:'
   'registry\.npm[j]s|proxy\.go[l]ang|py[p]i\.org|deb\.deb[i]an'
 refuse 'Fixed wait in a test; wait for the condition, with a deadline:' \
   'time\.Sleep\(' -- '*_test.go'
-refuse 'Skipped test; install what it needs in scripts/:' \
-  '\bt\.Skip(f|Now)?\(' -- '*_test.go'
+refuse 'Skipped test; say what it needs with internal/need:' \
+  '\bt\.Skip(f|Now)?\(' -- '*.go' ':!internal/need/need.go'
 refuse 'Unfinished code; finish it or remove it:' \
   '\b(TODO|FIXME|XXX)\b' -- '*.go' '*.py' '*.mjs' '*.js' '*.ts'
 

@@ -67,15 +67,6 @@ func variableChanges(key string, before, after any) (changes []Change) {
 	return changes
 }
 
-// LineOf is the line of a key in the text of a pool.toml, that of its section if it has none, and 1 if it has neither.
-func LineOf(text, key string) int {
-	mentions, _, err := locate(trimBOM([]byte(text)))
-	if err != nil {
-		return 1
-	}
-	return lineFor(mentions, key, "")
-}
-
 // treeOf are the values of a spec by section and key, as JSON has them. One that is null is the default, as for Spec.UnmarshalJSON.
 func treeOf(s Spec) map[string]map[string]any {
 	tree := encodedTree(s)

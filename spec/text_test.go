@@ -3,7 +3,6 @@ package spec
 import (
 	"encoding/json"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -58,10 +57,4 @@ func TestChangesNameEachKeyOnce(t *testing.T) {
 		{"pool.size", "4", "9"}, {"pool.env.GONE", `"2"`, ""}, {"pool.env.KEY", `"old"`, `"new"`}, {"pool.env.NEW", "", `""`},
 		{"rotation.surge", "true", "false"}, {"sessions.url", `""`, `"redis://:secret@db"`},
 	}, changes)
-}
-
-func TestTheLineOfAKey(t *testing.T) {
-	text := "\n[pool]\nname = 'p'\n\n[queue]\nsize = 3\n"
-	require.Equal(t, []int{3, 6, 2, 1, 1}, []int{LineOf(text, "pool.name"), LineOf(text, "queue.size"), LineOf(text, "pool.dir"), LineOf(text, "call.timeout"), LineOf("[pool", "pool.name")})
-	require.Equal(t, 3, LineOf(strings.ReplaceAll(text, "\n", "\r\n"), "pool.name"))
 }

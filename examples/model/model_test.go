@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	setup "github.com/tempool/tempool/internal/examplesetup"
+	"github.com/tempool/tempool/internal/need"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
@@ -19,6 +20,7 @@ func pool(t *testing.T) spec.Spec {
 	t.Helper()
 	s, err := spec.Load("pool.toml")
 	require.NoError(t, err)
+	need.PythonModule(t, s.Pool.Command[0], "sklearn")
 	return s
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	setup "github.com/tempool/tempool/internal/examplesetup"
+	"github.com/tempool/tempool/internal/need"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
@@ -20,6 +21,7 @@ func TestMain(m *testing.M) { setup.Main(m) }
 
 func start(t *testing.T) *process.Process {
 	t.Helper()
+	need.Program(t, "chromium", "pkill")
 	s, err := spec.Load("pool.toml")
 	require.NoError(t, err)
 	return setup.Start(t, setup.Host(t), s, 1)

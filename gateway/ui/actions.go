@@ -181,10 +181,7 @@ type actionLink struct {
 	Danger      bool
 }
 
-func poolActions(pool string, apply bool) (links []actionLink) {
-	if apply {
-		links = append(links, actionLink{"Apply spec…", applyPath(pool), false})
-	}
+func poolActions(pool string) (links []actionLink) {
 	for _, a := range actions {
 		if a.of == aPool {
 			links = append(links, actionLink{a.label, poolPath(pool) + "/do/" + a.name, a.danger})
@@ -327,9 +324,6 @@ func navOf(k kind) string {
 
 // noticeOf is the notice about an action on the next page.
 func noticeOf(r *http.Request) string {
-	if r.URL.Query().Get("done") == stepApply {
-		return "The pool has recorded the spec. Workers that must restart for it do so in turn."
-	}
 	for _, a := range actions {
 		if a.name == r.URL.Query().Get("done") {
 			return a.done

@@ -27,25 +27,22 @@ import (
 
 // fakeFleet is a Fleet in memory. It records the actions that it is asked for.
 type fakeFleet struct {
-	mu      sync.Mutex
-	pools   map[string]api.PoolStatus
-	hosts   []tempool.Host
-	history []lifecycle.Transition
-	lines   []api.LogLine
-	events  []api.Event
-	follow  chan api.Event
-	done    []string
-	failure error // of every question
-	silent  bool  // no question is answered
-	cut     error // of the gateway that has the logs
-	samples []api.RecentSamples
-	queues  []api.RecentQueue
-	specs   map[int]api.WorkerSpec // of workers, by slot
-	applied api.ApplyRequest
-	// beforeApply is what happens before the pool takes a spec; nil for nothing.
-	beforeApply func(*fakeFleet)
-	asked       []tempool.SampleOptions // the questions for samples
-	queuesOf    []string                // the gateways that were asked last for their queues
+	mu       sync.Mutex
+	pools    map[string]api.PoolStatus
+	hosts    []tempool.Host
+	history  []lifecycle.Transition
+	lines    []api.LogLine
+	events   []api.Event
+	follow   chan api.Event
+	done     []string
+	failure  error // of every question
+	silent   bool  // no question is answered
+	cut      error // of the gateway that has the logs
+	samples  []api.RecentSamples
+	queues   []api.RecentQueue
+	specs    map[int]api.WorkerSpec  // of workers, by slot
+	asked    []tempool.SampleOptions // the questions for samples
+	queuesOf []string                // the gateways that were asked last for their queues
 }
 
 func newFakeFleet() *fakeFleet {
@@ -244,23 +241,6 @@ func (f *fakeFleet) WorkerSpec(ctx context.Context, pool string, slot int) (api.
 		return s, f.ask(ctx)
 	}
 	return api.WorkerSpec{}, api.Errorf(api.CodeUnavailable, "worker %d of pool %s does not answer", slot, pool)
-}
-
-func (f *fakeFleet) Apply(ctx context.Context, pool string, r api.ApplyRequest) error {
-	if err := f.ask(ctx); err != nil {
-		return err
-	}
-	var present int64
-	f.set(func(f *fakeFleet) {
-		if f.beforeApply != nil {
-			f.beforeApply(f)
-		}
-		f.applied, present = r, f.pools[pool].SpecVersion
-	})
-	if r.IfVersion != 0 && r.IfVersion != present {
-		return api.Errorf(api.CodeVersionConflict, "pool %s has spec version %d", pool, present)
-	}
-	return f.act(ctx, "apply %s", pool)
 }
 
 func (f *fakeFleet) Restart(ctx context.Context, pool string, r api.RestartRequest) error {

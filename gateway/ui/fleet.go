@@ -30,7 +30,6 @@ type Fleet interface {
 	Scale(ctx context.Context, pool string, request api.ScaleRequest) error
 	// WorkerSpec is the spec that a worker has.
 	WorkerSpec(ctx context.Context, pool string, slot int) (api.WorkerSpec, error)
-	Apply(ctx context.Context, pool string, request api.ApplyRequest) error
 	Restart(ctx context.Context, pool string, request api.RestartRequest) error
 	StopPool(ctx context.Context, pool, reason string) error
 	Signal(ctx context.Context, pool string, slot int, signal string, control api.Control) error
@@ -91,11 +90,6 @@ func (f fleet) Scale(ctx context.Context, pool string, request api.ScaleRequest)
 
 func (f fleet) WorkerSpec(ctx context.Context, pool string, slot int) (api.WorkerSpec, error) {
 	return f.Pool(pool).WorkerSpec(ctx, slot)
-}
-
-func (f fleet) Apply(ctx context.Context, pool string, request api.ApplyRequest) error {
-	_, err := f.Pool(pool).ApplySpec(ctx, request)
-	return err
 }
 
 func (f fleet) Restart(ctx context.Context, pool string, request api.RestartRequest) error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/spec"
@@ -84,3 +85,6 @@ func versionsOf(status api.PoolStatus) (versions []specVersion) {
 	}
 	return versions
 }
+
+// ofPoolAlone reports whether a key is about the pool and not about its workers, none of which restarts for it.
+func ofPoolAlone(key string) bool { return key == "pool.size" || strings.HasPrefix(key, "scale.") }

@@ -22,7 +22,6 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
 	"github.com/tempool/tempool/internal/format"
-	"github.com/tempool/tempool/spec"
 )
 
 // Config configures a Dashboard.
@@ -142,8 +141,6 @@ func (d *Dashboard) registerRoutes() {
 	page("GET /ui/pools/{pool}/sessions/{session}", access.Sessions, (*visit).sessionPage)
 	page("GET /ui/pools/{pool}/do/{action}", access.Admin, (*visit).confirmPage)
 	page("POST /ui/pools/{pool}/do/{action}", access.Admin, (*visit).act)
-	page("GET /ui/pools/{pool}/apply", access.Admin, (*visit).applyPage)
-	page("POST /ui/pools/{pool}/apply", access.Admin, (*visit).postApply)
 	page("GET /ui/signin", 0, (*visit).signInPage)
 	page("POST /ui/signin", 0, (*visit).postSignIn)
 	handle("POST "+SignInLinkPath, func(w http.ResponseWriter, r *http.Request) {
@@ -211,19 +208,14 @@ func (d *Dashboard) Serve(w http.ResponseWriter, r *http.Request, p *access.Prin
 	header.Set("Cross-Origin-Resource-Policy", "same-origin")
 	header.Set("Cache-Control", "no-store")
 	if r.Method == http.MethodPost {
-		r.Body = http.MaxBytesReader(w, r.Body, maxFormBytes(r.URL.Path))
+		r.Body = http.MaxBytesReader(w, r.Body, maxFormBytes)
 	}
 	ctx := context.WithValue(context.WithValue(r.Context(), principalKey{}, p), nonceKey{}, nonce)
 	d.mux.ServeHTTP(w, r.WithContext(ctx))
 }
 
-// maxFormBytes bounds the body of a form: of one with a spec, each byte of which may be encoded as three.
-func maxFormBytes(path string) int64 {
-	if strings.HasSuffix(path, "/apply") {
-		return 3*spec.MaxBytes + 16<<10
-	}
-	return 16 << 10
-}
+// maxFormBytes bounds the body of a form.
+const maxFormBytes = 16 << 10
 
 // authorize checks the rights of the visitor.
 func (v *visit) authorize(right access.Rights) error {

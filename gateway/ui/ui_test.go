@@ -267,7 +267,7 @@ func TestABrowserSignsInWithATokenOrALink(t *testing.T) {
 
 func TestAFormThatIsTooLargeSaysSo(t *testing.T) {
 	s := newSite(t, operator, nil)
-	form := url.Values{"form_token": {s.board.formToken(&http.Request{})}, "reason": {strings.Repeat("r", int(maxFormBytes("")))}}
+	form := url.Values{"form_token": {s.board.formToken(&http.Request{})}, "reason": {strings.Repeat("r", maxFormBytes)}}
 	status, text, _ := s.post("/ui/pools/py/do/drain", form)
 	require.Equal(t, http.StatusRequestEntityTooLarge, status)
 	require.Contains(t, text, "more than 16.0 KiB")

@@ -86,7 +86,7 @@ func (v *visit) poolPage() error {
 	view.Temporal = v.d.workflowURL(api.PoolWorkflowID(name))
 	view.Sessions = v.principal.Has(access.Sessions)
 	if v.principal.Has(access.Admin) && !status.value.Ended {
-		view.Actions = poolActions(name, mayApply(v.principal))
+		view.Actions = poolActions(name)
 	}
 	p := page{Title: name, Nav: "fleet", Data: view, Live: "pool=" + name + "&types=worker.transitioned,process.*,pool.*,lease.granted,lease.released,rotation.*"}
 	if status.err != nil {

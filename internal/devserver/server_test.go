@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/need"
 )
 
 // waitTimeout bounds each wait; only a failing test waits so long.
@@ -159,6 +160,7 @@ func TestTheErrorOfAServerThatExitsHasItsOutput(t *testing.T) {
 }
 
 func TestAServerDiesWithItsKilledOwner(t *testing.T) {
+	need.Program(t, "ps")
 	file := filepath.Join(t.TempDir(), "pid")
 	owner := exec.Command(os.Args[0])
 	owner.Env = append(os.Environ(), ownerFile+"="+file)

@@ -26,9 +26,7 @@ var workers embed.FS
 
 // bench is one run: a temporary directory, a Python interpreter, and a Temporal server that starts on first use.
 type bench struct {
-	rounds    int
-	largeSize int           // workers of the benchmark large
-	largeFor  time.Duration // how long it calls them
+	rounds int
 
 	report report
 	result *result // of the current benchmark

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/shirou/gopsutil/v3/process"
+
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/spec"
@@ -27,6 +29,7 @@ const (
 	hostsSampling   = 90 * time.Second
 	hostsMargin     = 10 * time.Second
 	hostsPoll       = 500 * time.Millisecond
+	listings        = 10 // of ctl ps
 
 	startFactor       = 1.2 // of the floor
 	startOperations   = 36.0
@@ -265,4 +268,27 @@ func (b *bench) trivialProgram(ctx context.Context) (string, error) {
 	program := filepath.Join(b.dir, "echo")
 	_, err := output(ctx, b.root, "go", "build", "-o", program, "./test/bench/echo")
 	return program, err
+}
+
+// cpuSeconds returns the processor time that a process has used.
+func cpuSeconds(pid int) (float64, error) {
+	p, err := process.NewProcess(int32(pid))
+	if err != nil {
+		return 0, fmt.Errorf("find process %d: %w", pid, err)
+	}
+	times, err := p.Times()
+	if err != nil {
+		return 0, fmt.Errorf("read the times of process %d: %w", pid, err)
+	}
+	return times.User + times.System, nil
+}
+
+// list runs ctl ps as a program of its own.
+func (b *bench) list(ctx context.Context, pool string, row *series) error {
+	began := time.Now()
+	if err := b.ctl(ctx, "ps", pool); err != nil {
+		return err
+	}
+	row.add(milliseconds(time.Since(began)))
+	return nil
 }

@@ -29,19 +29,14 @@ type benchmark struct {
 
 var benchmarks = []benchmark{
 	{"crash", "restart of a killed worker, compared with starting the program alone", measureCrash},
-	{"cut", "error latency of a call whose worker is killed", measureCut},
 	{"lease", "durable leases, compared with no-op updates and signals on the same server", measureLease},
 	{"calls", "in-process calls, compared with RoadRunner's pool", measureCalls},
 	{"web", "calls over HTTP, compared with gunicorn and uWSGI", measureWeb},
-	{"idle", "memory and throughput with 10,000 idle connections", measureIdle},
 	{"sessions", "latency, throughput and memory of the embedded session store", measureSessions},
 	{"redis", "sessions in Redis, compared with plain commands on the same server", measureRedis},
-	{"spread", "distribution of calls over eight workers, with and without sessions", measureSpread},
-	{"events", "history events of leases and of an idle day", measureEvents},
 	{"sizing", "actions, history and database operations of starts, leases, samples and idle days", measureSizing},
 	{"fleet", "start of 100 workers, compared with starting the program 100 times", measureFleet},
 	{"hosts", "start of 400 workers, compared with as many child workflows; idle workers; an agent's restart", measureHosts},
-	{"large", "a large pool: its start, ctl ps, calls, and the loss of its host", measureLarge},
 }
 
 func main() {
@@ -66,14 +61,12 @@ func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	only := flags.String("only", strings.Join(names, ","), "benchmarks to run, separated by commas")
 	rounds := flags.Int("rounds", 10, "number of rounds in which the sides alternate")
-	largeSize := flags.Int("large", 1000, "number of workers in the benchmark large")
-	largeFor := flags.Duration("large-for", time.Minute, "how long the benchmark large calls its pool")
 	out := flags.String("json", "", "JSON file for the results (default bin/bench.json in the repository)")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if *rounds < 1 || *largeSize < 1 || *largeFor <= 0 || flags.NArg() > 0 {
-		return fmt.Errorf("-rounds, -large and -large-for must be positive, got %d, %d and %s; unexpected arguments: %q", *rounds, *largeSize, *largeFor, flags.Args())
+	if *rounds < 1 || flags.NArg() > 0 {
+		return fmt.Errorf("-rounds must be positive, got %d; unexpected arguments: %q", *rounds, flags.Args())
 	}
 	var chosen []benchmark
 	for name := range strings.SplitSeq(*only, ",") {
@@ -88,7 +81,6 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer b.close()
-	b.largeSize, b.largeFor = *largeSize, *largeFor
 	path := cmp.Or(*out, filepath.Join(b.root, "bin", "bench.json"))
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("create the directory of %s: %w", path, err)
@@ -101,11 +93,7 @@ func run(ctx context.Context, args []string) error {
 			return err
 		}
 	}
-	chart := strings.TrimSuffix(path, ".json") + ".svg"
-	if err := os.WriteFile(chart, []byte(b.report.chart()), 0o644); err != nil {
-		return fmt.Errorf("write the chart: %w", err)
-	}
-	fmt.Println("\nwrote", path, "and", chart)
+	fmt.Println("\nwrote", path)
 	return nil
 }
 

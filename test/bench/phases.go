@@ -90,3 +90,28 @@ func (p *phases) add(ctx context.Context, b *bench, c crash) error {
 	p.readyDone.add(milliseconds(times[6].Sub(times[5])))
 	return nil
 }
+
+// eventCount is the number of events in a history, and of completed activities among them.
+type eventCount struct{ all, activities int }
+
+func (b *bench) countEvents(ctx context.Context, pool string, slot int) (w eventCount, err error) {
+	err = b.eachEvent(ctx, api.WorkerWorkflowID(pool, slot), func(event *history.HistoryEvent) {
+		w.all++
+		if event.GetEventType() == enums.EVENT_TYPE_ACTIVITY_TASK_COMPLETED {
+			w.activities++
+		}
+	})
+	return w, err
+}
+
+// eachEvent calls visit with every event of the newest run of a workflow.
+func (b *bench) eachEvent(ctx context.Context, id string, visit func(*history.HistoryEvent)) error {
+	for events := b.client.Temporal().GetWorkflowHistory(ctx, id, "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); events.HasNext(); {
+		event, err := events.Next()
+		if err != nil {
+			return fmt.Errorf("read the history of %s: %w", id, err)
+		}
+		visit(event)
+	}
+	return nil
+}

@@ -31,7 +31,7 @@ func (env *testEnv) startCodeMetrics() (*tempool.Pool, codemetrics.Config, int64
 		require.NoError(env.t, err)
 		bytes += info.Size()
 	}
-	return pool, codemetrics.Config{Client: env.client, Pool: pool.Name(), Files: library.Files, StallTimeout: waitTimeout}, bytes
+	return pool, codemetrics.Config{Client: env.client, Pool: pool.Name(), Files: library.Files, Patience: waitTimeout}, bytes
 }
 
 func TestACodeMetricsJobCountsEachFileOnceDespiteCrashes(t *testing.T) {
@@ -81,7 +81,7 @@ func TestACodeMetricsJobCountsEachFileOnceDespiteCrashes(t *testing.T) {
 		_, happened := once.Load(event)
 		require.True(t, happened, event)
 	}
-	t.Logf("disturbed: took %s, %d calls retried, %d leases", disturbed.Took, disturbed.Retried, disturbed.Leases)
+	t.Logf("disturbed: took %s, %d calls retried", disturbed.Took, disturbed.Retried)
 	require.Equal(t, undisturbed.Files, disturbed.Files)
 	require.Equal(t, undisturbed.Bytes, disturbed.Bytes)
 	require.Equal(t, undisturbed.Lines, disturbed.Lines)

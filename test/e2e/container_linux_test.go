@@ -14,6 +14,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/need"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -25,16 +26,10 @@ type engine struct {
 	environment []string
 }
 
-// newEngine returns an engine with an image of the SDK's test worker, or why there is none.
-func newEngine(t *testing.T) (e engine, missing string) {
-	if os.Geteuid() != 0 {
-		return e, "the tests do not run as root, and rootless podman depends on how its host is set up"
-	}
-	for _, program := range []string{"podman", "runc"} {
-		if _, err := exec.LookPath(program); err != nil {
-			return e, program + " is not installed (scripts/setup-debian.sh)"
-		}
-	}
+// newEngine returns an engine with an image of the SDK's test worker.
+func newEngine(t *testing.T) engine {
+	need.Root(t) // podman without root depends on how its host is set up
+	need.Program(t, "podman", "runc")
 	dir, err := os.MkdirTemp("", "tempool-engine") // the paths of t.TempDir are too long for podman's sockets
 	require.NoError(t, err)
 	write := func(name, text string) string {
@@ -51,7 +46,7 @@ cgroup_manager = "cgroupfs"
 events_logger = "none"
 runtime = "runc"
 `
-	e = engine{t, []string{"CONTAINERS_STORAGE_CONF=" + write("storage.conf", storage), "CONTAINERS_CONF=" + write("containers.conf", settings)}}
+	e := engine{t, []string{"CONTAINERS_STORAGE_CONF=" + write("storage.conf", storage), "CONTAINERS_CONF=" + write("containers.conf", settings)}}
 	t.Cleanup(func() {
 		e.run("rm", "--all", "--force")
 		e.run("rmi", "--all", "--force")
@@ -70,7 +65,7 @@ runtime = "runc"
 	out, err = exec.Command("tar", "-C", files, "-cf", archive, ".").CombinedOutput()
 	require.NoError(t, err, string(out))
 	e.run("import", archive, boxImage)
-	return e, ""
+	return e
 }
 
 func (e engine) run(arguments ...string) string {
@@ -85,11 +80,7 @@ func (e engine) run(arguments ...string) string {
 // TestAContainerPoolFromItsStartToItsStop kills a container, lets a program exit unasked, restarts the worker, reads what it received, and stops the pool.
 func TestAContainerPoolFromItsStartToItsStop(t *testing.T) {
 	t.Parallel()
-	boxes, missing := newEngine(t)
-	if missing != "" {
-		t.Log("not tried, for " + missing)
-		return
-	}
+	boxes := newEngine(t)
 	network := newMachine(t, 2)
 	env := newEnv(t)
 	env.startAgentBy(append([]string{"env"}, boxes.environment...), "boxes")

@@ -16,6 +16,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/cmd/ctl/cli"
 	"github.com/tempool/tempool/internal/logging/logtest"
+	"github.com/tempool/tempool/internal/need"
 )
 
 // doctor is the result of ctl doctor.
@@ -55,7 +56,7 @@ func (env *testEnv) awaitFinding(level, check, says string) (result doctor) {
 
 func TestDoctorFindsRealConditions(t *testing.T) {
 	t.Parallel()
-	require.Zero(t, os.Getuid(), "run this test as root: it mounts a small file system")
+	need.Root(t) // doctor warns of it
 	env := newEnv(t)
 	result := env.awaitFinding("problem", "agents", "none is running")
 	require.True(t, result.has("ok", "temporal", "answers"), "%+v", result)
@@ -86,7 +87,7 @@ func TestDoctorFindsRealConditions(t *testing.T) {
 
 	small := filepath.Join(env.dir, "small")
 	require.NoError(t, os.Mkdir(small, 0o700))
-	require.NoError(t, syscall.Mount("tmpfs", small, "tmpfs", 0, "size=16m,mode=700"))
+	need.RightTo(t, "mount a file system", syscall.Mount("tmpfs", small, "tmpfs", 0, "size=16m,mode=700"))
 	t.Cleanup(func() { require.NoError(t, syscall.Unmount(small, syscall.MNT_DETACH)) })
 	poor := env.startAgentBy([]string{"sh", "-c", `ulimit -n 300; exec "$0" "$@"`}, "poor", "--state-dir", filepath.Join(small, "state"), "--capacity", "50")
 	result = env.awaitFinding("problem", "disk", "host poor")

@@ -47,6 +47,9 @@ func TestMain(m *testing.M) {
 		go writeFootprints(dir) // until the process exits
 		os.Exit(agentcmd.Main(os.Args[1:]))
 	}
+	if err := selectCore(); err != nil {
+		panic(err)
+	}
 	os.Exit(m.Run())
 }
 

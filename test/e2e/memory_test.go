@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/need"
 )
 
 // steady is how long pools of large programs must run without a replacement; make soak runs them for an hour.
@@ -46,6 +47,9 @@ func TestALargeProgramIsNotReplacedForItsMemory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if name == "chromium" {
+				need.Program(t, name)
+			}
 			env := newEnv(t)
 			env.startAgent(name)
 			s := pythonSpec(name, 1, c.script) // calls one after the other may leave a second worker without any

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/need"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -201,6 +202,7 @@ func stopPool(t *testing.T, pool *tempool.Pool) error {
 
 func TestPromtoolAcceptsTheMetrics(t *testing.T) {
 	t.Parallel()
+	need.Program(t, "promtool")
 	env := newEnv(t)
 	env.startAgent("lint")
 	env.startPool(echoSpec("lint", 1))
@@ -210,5 +212,5 @@ func TestPromtoolAcceptsTheMetrics(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "promtool", "check", "metrics")
 	cmd.Stdin = bytes.NewReader(scrapeText(t, client))
 	output, err := cmd.CombinedOutput()
-	require.NoError(t, err, "promtool check metrics (installed by scripts/setup-debian.sh):\n%s", output)
+	require.NoError(t, err, "promtool check metrics:\n%s", output)
 }

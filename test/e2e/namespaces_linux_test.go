@@ -26,6 +26,7 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
+	"github.com/tempool/tempool/internal/need"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -47,6 +48,7 @@ func run(t *testing.T, args ...string) string {
 // newMachine makes a namespace with a link to this process's own.
 func newMachine(t *testing.T, number int) *machine {
 	t.Helper()
+	need.NetworkNamespaces(t)
 	id := os.Getpid() % 250
 	m := &machine{t: t, name: fmt.Sprintf("tempool-%d-%d", os.Getpid(), number)}
 	m.ours, m.its = fmt.Sprintf("10.213.%d.%d", id, 4*number+1), fmt.Sprintf("10.213.%d.%d", id, 4*number+2)
@@ -159,10 +161,8 @@ func (env *testEnv) startAgentOn(m *machine, hostID string, args ...string) *age
 
 func TestAPoolOverTwoMachinesWithTLSBetweenThem(t *testing.T) {
 	t.Parallel()
-	if os.Geteuid() != 0 {
-		t.Log("not root, so no network namespaces: nothing tested")
-		return
-	}
+	need.Program(t, "nft")
+	need.NetworkNamespaces(t) // before a server starts
 	env := newEnv(t)
 	_, port, err := net.SplitHostPort(env.server.Address())
 	require.NoError(t, err)

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/internal/need"
 )
 
 // prometheus is a Prometheus server with the project's alert rules.
@@ -35,8 +37,7 @@ var waits = regexp.MustCompile(`(?m)^( +for:) .*$`)
 // are a second.
 func startPrometheus(t *testing.T, agents map[string]string) *prometheus {
 	t.Helper()
-	program, err := exec.LookPath("prometheus")
-	require.NoError(t, err, "prometheus is missing; scripts/setup-debian.sh installs it on Debian")
+	need.Program(t, "prometheus")
 	rules, err := os.ReadFile(filepath.Join("..", "..", "deploy", "prometheus", "alerts.yml"))
 	require.NoError(t, err)
 	require.Regexp(t, waits, string(rules))
@@ -53,7 +54,7 @@ func startPrometheus(t *testing.T, agents map[string]string) *prometheus {
 	dir, address := t.TempDir(), ownAddress(t)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "prometheus.yml"), config, 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "alerts.yml"), waits.ReplaceAll(rules, []byte("$1 1s")), 0o600))
-	server := exec.Command(program, "--config.file", filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path", filepath.Join(dir, "data"),
+	server := exec.Command("prometheus", "--config.file", filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path", filepath.Join(dir, "data"),
 		"--web.listen-address", address, "--log.level", "warn")
 	server.Stdout, server.Stderr = t.Output(), t.Output()
 	require.NoError(t, server.Start())

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool/internal/need"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -27,7 +28,7 @@ func startTerminal(t *testing.T, dir string, environment []string, command ...st
 	cmd := exec.CommandContext(t.Context(), "tmux", append(append(args, environment...), command...)...)
 	cmd.Env = append(os.Environ(), "TMUX=", "TERM=xterm-256color")
 	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, "tmux, which scripts/setup-debian.sh installs: %s", out)
+	require.NoError(t, err, "tmux: %s", out)
 	t.Cleanup(func() { _ = exec.Command("tmux", "-S", term.socket, "kill-server").Run() }) // it may have ended with the command
 	return term
 }
@@ -63,6 +64,7 @@ func (term terminal) shows(texts ...string) (screen string) {
 
 func TestTopOnATerminal(t *testing.T) {
 	t.Parallel()
+	need.Program(t, "tmux")
 	env := newEnv(t)
 	env.startAgent("top")
 	pool := env.startPool(echoSpec("screen", 2))

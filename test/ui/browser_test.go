@@ -18,6 +18,8 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/internal/need"
 )
 
 // browser is a tab of a headless Chromium. What its console reports is an error of the test: violations of the CSP and exceptions.
@@ -31,6 +33,7 @@ type browser struct {
 
 func newBrowser(t *testing.T) *browser {
 	t.Helper()
+	need.Program(t, "chromium")
 	allocated, cancel := chromedp.NewExecAllocator(t.Context(), chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck, chromedp.Headless, chromedp.NoSandbox,
 		chromedp.DisableGPU, chromedp.WindowSize(1400, 900), chromedp.UserDataDir(t.TempDir()), chromedp.WSURLReadTimeout(timeout))
 	t.Cleanup(cancel)
@@ -196,13 +199,6 @@ func (b *browser) shotOf(element, name string) {
 	b.t.Helper()
 	evaluate[bool](b, `(document.querySelector("`+element+`").scrollIntoView({block: "center"}), true)`)
 	b.shots(name)
-}
-
-// typeAtEnd types at the end of the text that has the focus.
-func (b *browser) typeAtEnd(keys ...string) {
-	b.t.Helper()
-	evaluate[bool](b, `(document.activeElement.setSelectionRange(1e6, 1e6), true)`)
-	b.press(keys...)
 }
 
 // dark makes the page dark or light.

@@ -123,30 +123,6 @@ func TestACrashIsFollowedToItsCauseByKeyboard(t *testing.T) {
 	b.follow("Restart…")
 	b.follow("Restart")
 	b.await("the stopped worker is ready again", `document.querySelector("#roster tbody tr").innerText.includes("ready")`)
-
-	// A spec is edited, a mistake in it named, and the change compared and applied.
-	b.follow("Apply spec…")
-	b.accessible(axe)
-	b.tabTo("spec")
-	b.typeAtEnd("\n[queue]\nsize = 0")
-	b.follow("Compare")
-	require.Contains(t, evaluate[string](b, `document.querySelector("[role=alert]").innerText`), "queue.size: 0 is not allowed")
-	b.accessible(axe)
-	b.shots("apply-mistake")
-	b.forgive() // the console has reported the status 400
-	b.tabTo("spec")
-	b.typeAtEnd(kb.Backspace, "77")
-	b.follow("Compare")
-	require.Contains(t, evaluate[string](b, `document.querySelector(".changes").innerText`), "queue.size")
-	b.accessible(axe)
-	b.shots("apply")
-	b.follow("Apply")
-	require.Contains(t, evaluate[string](b, `document.querySelector("#notices").innerText`), "The pool has recorded the spec.")
-	b.await("the pool shows the spec", `document.querySelector("#spec pre").innerText.includes("size = 77")`)
-	status, err := pool.Status(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, 77, status.Spec.Queue.Size)
-	b.shots("pool-applied")
 }
 
 func TestEventsAppearAsTheyHappen(t *testing.T) {

@@ -31,7 +31,6 @@ func TestCallReachesOneWorker(t *testing.T) {
 	requireCode(t, ExitOK, ctl(t, f, "call", "hello/7", "greet"))
 	require.Equal(t, []string{"call hello/7 greet for "}, f.requests)
 	requireCode(t, ExitUsage, ctl(t, f, "call", "hello/x", "greet"))
-	requireCode(t, ExitUsage, ctl(t, f, "bench", "hello/7", "greet"))
 }
 
 func TestCallWithJSONNamesTheWorker(t *testing.T) {

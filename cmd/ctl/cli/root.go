@@ -26,7 +26,7 @@ With -o json a failure prints {"error": {"code", "message"}} to stderr.`,
   ctl checkout python --holder me --wait 10s`,
 	},
 		a.setupCommand(), a.doctorCommand(), a.poolCommand(), a.psCommand(), a.topCommand(), a.reportCommand(), a.workersCommand(), a.historyCommand(), a.logsCommand(), a.eventsCommand(), a.uiCommand(),
-		a.callCommand(), a.benchCommand(), a.sessionsCommand(), a.checkoutCommand(), a.checkinCommand(), a.tokenCommand(), a.codecServerCommand(), a.versionCommand(),
+		a.callCommand(), a.sessionsCommand(), a.checkoutCommand(), a.checkinCommand(), a.tokenCommand(), a.codecServerCommand(), a.versionCommand(),
 	)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }

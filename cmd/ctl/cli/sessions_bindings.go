@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/internal/command"
 )
 
 func (a *app) sessionsBindingsCommand() *cobra.Command {
@@ -33,36 +32,6 @@ the one that served it last. If there are more than --limit bindings, the last l
 				fmt.Fprintf(text, "more bindings: --after %s\n", found.Next)
 			}
 		})
-	})
-}
-
-func (a *app) sessionsBindCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "bind POOL SESSION POOL/N",
-		Short: "Bind a session to a worker",
-		Long: `Bind a session to a worker, which serves the session's calls from then on if it is free. Unlike ctl sessions migrate it runs no hook: what a
-process holds of the session stays there.`,
-		Example: "  ctl sessions bind python user:42 python/3",
-	}
-	c.Args = func(cmd *cobra.Command, args []string) error {
-		if len(args) != 3 {
-			return command.Usagef("%s takes POOL SESSION POOL/N", cmd.CommandPath())
-		}
-		if err := checkArguments([]string{argPool, argSession}, args[:2]); err != nil {
-			return err
-		}
-		pool, _, err := workerName(args[2])
-		if err == nil && pool != args[0] {
-			err = command.Usagef("%s is not a worker of pool %s", args[2], args[0])
-		}
-		return err
-	}
-	return a.sessionCommand(c, func(ctx context.Context, p pool, args []string) error {
-		_, slot, _ := workerName(args[2]) // c.Args has parsed it
-		if err := p.Session(args[1]).Bind(ctx, slot); err != nil {
-			return err
-		}
-		return a.printMessage(api.SessionBinding{Session: args[1], Worker: args[2]}, "bound session %s to %s", args[1], args[2])
 	})
 }
 

@@ -1,266 +1,141 @@
 package codemetrics
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
-	"slices"
-	"sync"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
+	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 )
 
-// requireAll requires that each of n files was counted once and no lease is held.
-func requireAll(t *testing.T, f *fakePool, s Summary, n int) {
-	t.Helper()
-	sum := int64(n) * int64(n-1) / 2
-	require.Equal(t, n, s.Files)
-	require.EqualValues(t, 10*n, s.Bytes)
-	require.EqualValues(t, 2*n, s.Lines)
-	require.EqualValues(t, n-1, s.Functions, "number 3 does not parse")
-	require.Equal(t, sum-3, s.Complexity)
-	require.Equal(t, 1, s.Problems, "one is Python 2")
-	require.Equal(t, n-1, s.Worst[0].Complexity)
-	require.Eventually(t, func() bool { return len(f.held()) == 0 }, waitTimeout, time.Millisecond, "leases that are not checked in")
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestEveryFileIsCountedOnce(t *testing.T) {
-	f := newFakePool(t, 3)
-	var reports []Progress
-	s, err := f.measureAll(100, func(c *Config) { c.Progress = func(p Progress) { reports = append(reports, p) } })
+// measure runs the job on n files, and each of them twice, at a gateway that answers as workers do, but for calls that answer answers.
+// Every file has 10 bytes, 2 lines and one function whose complexity is the file's number.
+func measure(t *testing.T, n int, patience time.Duration, answer func(w http.ResponseWriter, measures []FileMeasure) bool) (Summary, Progress, error) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var params struct{ Paths []string }
+		_ = json.NewDecoder(r.Body).Decode(&params)
+		var measures []FileMeasure
+		for _, path := range params.Paths {
+			var number int
+			_, _ = fmt.Sscanf(path, "/f/%d.py", &number)
+			measures = append(measures, FileMeasure{
+				Path: path, Bytes: 10, Lines: 2, Functions: 1, Complexity: int64(number), Worst: []Function{{Name: "f", Complexity: number}},
+			})
+		}
+		if answer == nil || !answer(w, measures) {
+			_ = json.NewEncoder(w).Encode(measures)
+		}
+	}))
+	defer server.Close()
+	client, err := tempool.Dial(t.Context(), tempool.Options{Gateways: []string{server.URL}})
 	require.NoError(t, err)
-	requireAll(t, f, s, 100)
-	require.Equal(t, 15, s.Calls)
-	require.Zero(t, s.Retried)
-	require.Len(t, s.Worst, topFunctions)
-	require.Len(t, reports, 15)
-	require.Equal(t, 100, reports[14].Files)
-	require.Equal(t, 100, reports[14].Total)
-	require.NotZero(t, s.Leases)
-	require.GreaterOrEqual(t, len(f.outcomes), s.Leases, "the client also returns a lease that was granted as the job ended")
-	require.Equal(t, []string{"ok"}, slices.Compact(f.outcomes))
-}
-
-func TestADuplicatePathIsCountedOnce(t *testing.T) {
-	f := newFakePool(t, 2)
-	s, err := f.measureAll(20, func(c *Config) { c.Files = append(c.Files, c.Files...) })
-	require.NoError(t, err)
-	requireAll(t, f, s, 20)
-}
-
-func TestAJobWithoutFilesTakesNoLease(t *testing.T) {
-	f := newFakePool(t, 2)
-	s, err := f.measureAll(0, nil)
-	require.NoError(t, err)
-	require.Zero(t, s.Files)
-	require.Zero(t, s.Leases)
-}
-
-func TestFailedCallsAreRetriedAndNothingIsCountedTwice(t *testing.T) {
-	failures := map[string]func(f *fakePool, w http.ResponseWriter, lease string, paths []string){
-		"the worker was killed": func(f *fakePool, w http.ResponseWriter, lease string, _ []string) {
-			f.kill(lease)
-			refuse(w, http.StatusBadGateway, api.CodeWorkerCrashed, true)
-		},
-		"the lease was fenced": func(f *fakePool, w http.ResponseWriter, lease string, _ []string) {
-			f.kill(lease)
-			refuse(w, http.StatusConflict, api.CodeLeaseFenced, false)
-		},
-		"the lease is not known": func(f *fakePool, w http.ResponseWriter, lease string, _ []string) {
-			f.kill(lease)
-			refuse(w, http.StatusNotFound, api.CodeLeaseNotFound, false)
-		},
-		"the call timed out": func(_ *fakePool, w http.ResponseWriter, _ string, _ []string) {
-			refuse(w, http.StatusGatewayTimeout, api.CodeDeadlineExceeded, true)
-		},
-		"the worker drains": func(_ *fakePool, w http.ResponseWriter, _ string, _ []string) {
-			refuse(w, http.StatusServiceUnavailable, api.CodeDraining, false)
-		},
-		"the method failed": func(_ *fakePool, w http.ResponseWriter, _ string, _ []string) {
-			refuse(w, http.StatusInternalServerError, api.CodeWorkerError, true)
-		},
-		"the gateway died before the answer": func(*fakePool, http.ResponseWriter, string, []string) {
-			panic(http.ErrAbortHandler)
-		},
-		"the gateway died during the answer": func(_ *fakePool, w http.ResponseWriter, _ string, paths []string) {
-			answer, _ := json.Marshal(measured(paths))
-			_, _ = w.Write(answer[:len(answer)/2])
-			_ = http.NewResponseController(w).Flush()
-			panic(http.ErrAbortHandler)
-		},
-		"half of the answer is missing": func(_ *fakePool, w http.ResponseWriter, _ string, paths []string) {
-			_ = json.NewEncoder(w).Encode(measured(paths)[:len(paths)/2])
-		},
-		"a file is in the answer twice": func(_ *fakePool, w http.ResponseWriter, _ string, paths []string) {
-			twice := append([]string{paths[0]}, paths[:len(paths)-1]...)
-			if len(paths) == 1 {
-				twice = []string{paths[0], paths[0]}
-			}
-			_ = json.NewEncoder(w).Encode(measured(twice))
-		},
+	defer client.Close()
+	var files []string
+	for i := range 2 * n {
+		files = append(files, fmt.Sprintf("/f/%d.py", i%n))
 	}
-	for name, fail := range failures {
+	var progress Progress
+	sum, err := Run(t.Context(), Config{
+		Client: client, Pool: "p", Files: files, Concurrency: 3, Patience: patience, Progress: func(p Progress) { progress = p },
+	})
+	return sum, progress, err
+}
+
+func refuse(w http.ResponseWriter, status int, code api.Code) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]any{"code": code, "detail": "refused by the test", "started": true})
+}
+
+func TestEveryFileIsCountedOnceWhateverFails(t *testing.T) {
+	const files = 110
+	for name, fail := range map[string]func(w http.ResponseWriter, measures []FileMeasure){
+		"nothing":             nil,
+		"the worker crashed":  func(w http.ResponseWriter, _ []FileMeasure) { refuse(w, 502, api.CodeWorkerCrashed) },
+		"the method failed":   func(w http.ResponseWriter, _ []FileMeasure) { refuse(w, 500, api.CodeWorkerError) },
+		"the gateway died":    func(http.ResponseWriter, []FileMeasure) { panic(http.ErrAbortHandler) },
+		"half of the answer":  func(w http.ResponseWriter, m []FileMeasure) { _ = json.NewEncoder(w).Encode(m[:len(m)/2]) },
+		"a file twice":        func(w http.ResponseWriter, m []FileMeasure) { m[0] = m[1]; _ = json.NewEncoder(w).Encode(m) },
+		"an answer cut short": func(w http.ResponseWriter, _ []FileMeasure) { _, _ = w.Write([]byte(`[{"path":`)) },
+	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFakePool(t, 3)
 			var calls atomic.Int64
-			f.answer = func(w http.ResponseWriter, _ *http.Request, lease string, paths []string) bool {
-				if calls.Add(1)%4 != 1 {
+			s, last, err := measure(t, files, time.Minute, func(w http.ResponseWriter, measures []FileMeasure) bool {
+				if fail == nil || calls.Add(1)%3 != 1 {
 					return false
 				}
-				fail(f, w, lease, paths)
+				fail(w, measures)
 				return true
-			}
-			s, err := f.measureAll(60, func(c *Config) { c.MaxAttempts = 20 })
+			})
 			require.NoError(t, err)
-			requireAll(t, f, s, 60)
-			require.Positive(t, s.Retried)
+			require.Equal(t, files, s.Files)
+			require.EqualValues(t, 10*files, s.Bytes)
+			require.EqualValues(t, files*(files-1)/2, s.Complexity)
+			require.Len(t, s.Worst, topFunctions)
+			require.Equal(t, files-1, s.Worst[0].Complexity)
+			require.Equal(t, 5, s.Calls)
+			require.Equal(t, fail != nil, s.Retried > 0)
+			require.Equal(t, Progress{Files: files, Total: files, Retried: s.Retried}, last)
 		})
 	}
 }
 
-func TestOnlyATimeoutReplacesTheWorker(t *testing.T) {
-	f := newFakePool(t, 1)
-	var once sync.Once
-	f.answer = func(w http.ResponseWriter, _ *http.Request, _ string, _ []string) (mine bool) {
-		once.Do(func() {
-			mine = true
-			refuse(w, http.StatusGatewayTimeout, api.CodeDeadlineExceeded, true)
+func TestAJobThatCannotSucceedNamesTheFilesAndTheCause(t *testing.T) {
+	for code, calls := range map[api.Code]int{api.CodePoolNotFound: 1, api.CodeInvalid: 1, api.CodeWorkerError: 2} {
+		var asked atomic.Int64
+		_, _, err := measure(t, 2, time.Nanosecond, func(w http.ResponseWriter, _ []FileMeasure) bool {
+			asked.Add(1)
+			refuse(w, 500, code)
+			return true
 		})
-		return mine
-	}
-	s, err := f.measureAll(10, nil)
-	require.NoError(t, err)
-	requireAll(t, f, s, 10)
-	require.Equal(t, []string{"close", "ok"}, f.outcomes)
-}
-
-// Workers die before a call reaches them, during the call and between calls.
-func TestTheJobSurvivesConstantCrashes(t *testing.T) {
-	f := newFakePool(t, 4)
-	f.answer = func(w http.ResponseWriter, _ *http.Request, lease string, paths []string) bool {
-		switch rand.N(4) {
-		case 0:
-			f.kill(lease)
-			refuse(w, http.StatusBadGateway, api.CodeWorkerCrashed, true)
-			return true
-		case 1:
-			_ = json.NewEncoder(w).Encode(measured(paths))
-			f.kill(lease)
-			return true
-		}
-		return false
-	}
-	s, err := f.measureAll(200, func(c *Config) { c.MaxAttempts = 50 })
-	require.NoError(t, err)
-	requireAll(t, f, s, 200)
-}
-
-func TestAFileThatFailsEveryCallFailsTheJobByName(t *testing.T) {
-	for _, code := range []api.Code{api.CodeWorkerCrashed, api.CodeWorkerError} {
-		f := newFakePool(t, 3)
-		var alone atomic.Int64
-		f.answer = func(w http.ResponseWriter, _ *http.Request, lease string, paths []string) bool {
-			for _, path := range paths {
-				if path == "/f/17.py" {
-					if len(paths) == 1 {
-						alone.Add(1)
-					}
-					if code == api.CodeWorkerCrashed {
-						f.kill(lease)
-					}
-					refuse(w, http.StatusBadGateway, code, true)
-					return true
-				}
-			}
-			return false
-		}
-		s, err := f.measureAll(50, func(c *Config) { c.MaxAttempts = 3 })
-		require.ErrorContains(t, err, "cannot measure /f/17.py (3 failed calls)")
 		require.Equal(t, code, api.CodeOf(err))
-		require.EqualValues(t, 3, alone.Load())
-		require.Less(t, s.Files, 50)
-		require.Eventually(t, func() bool { return len(f.held()) == 0 }, waitTimeout, time.Millisecond)
+		require.ErrorContains(t, err, "measure /f/0.py and 1 more files")
+		require.LessOrEqual(t, asked.Load(), int64(calls))
 	}
 }
 
-func TestTheLeaseOfALongCallIsRenewed(t *testing.T) {
-	f := newFakePool(t, 1)
-	f.ttl = 6 * time.Second // a client that is not run for most of it loses the lease
-	f.answer = func(_ http.ResponseWriter, r *http.Request, _ string, _ []string) bool {
-		renewed := func() int {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			return f.renewals
-		}
-		for start := renewed(); renewed() < start+3; { // longer than the TTL
-			select {
-			case <-r.Context().Done():
-				return false
-			case <-time.After(time.Millisecond):
-			}
-		}
-		return false
-	}
-	s, err := f.measureAll(7, nil) // by one call
+func TestASummaryWithoutFunctionsOrTimeHasZeroRates(t *testing.T) {
+	require.Zero(t, Summary{}.MeanComplexity())
+	require.Zero(t, Summary{Files: 3}.FilesPerSecond())
+	require.Equal(t, 2.5, Summary{Functions: 2, Complexity: 5}.MeanComplexity())
+	require.Equal(t, 4.0, Summary{Files: 2, Took: 500 * time.Millisecond}.FilesPerSecond())
+}
+
+func TestTheStandardLibraryIsFound(t *testing.T) {
+	library, err := StandardLibrary(t.Context())
 	require.NoError(t, err)
-	requireAll(t, f, s, 7)
-	require.Equal(t, 1, s.Leases)
-	require.Zero(t, s.Retried)
+	require.NotEmpty(t, library.Version)
+	require.Greater(t, len(library.Files), 100)
+	require.Contains(t, library.Files, filepath.Join(library.Folder, "ast.py"))
+	for _, path := range library.Files {
+		require.NotContains(t, path, "-packages")
+		require.Equal(t, ".py", filepath.Ext(path))
+	}
 }
 
-func TestTheJobWaitsForWorkersUntilItStalls(t *testing.T) {
-	f := newFakePool(t, 2)
-	f.refuse = func() api.Code { return api.CodeStarting }
-	for stall := 200 * time.Millisecond; ; stall *= 2 { // until a checkout is refused before
-		_, err := f.measureAll(5, func(c *Config) { c.StallTimeout = stall })
-		require.ErrorContains(t, err, fmt.Sprintf("no file was measured for %s", stall))
-		if errors.Is(err, api.ErrStarting) {
-			break
-		}
-		require.Less(t, stall, 10*time.Second, "%v", err)
-	}
-
-	refusals := 5
-	f.refuse = func() api.Code {
-		if refusals--; refusals > 0 {
-			return api.CodeStarting
-		}
-		return ""
-	}
-	s, err := f.measureAll(20, nil)
-	require.NoError(t, err)
-	requireAll(t, f, s, 20)
+func TestWithoutPythonTheErrorSaysWhatToInstall(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	_, err := StandardLibrary(t.Context())
+	require.ErrorContains(t, err, "install Python 3.9 or newer")
 }
 
-func TestAMissingPoolFailsTheJob(t *testing.T) {
-	f := newFakePool(t, 2)
-	f.refuse = func() api.Code { return api.CodePoolNotFound }
-	_, err := f.measureAll(5, nil)
-	require.ErrorIs(t, err, api.ErrPoolNotFound)
-}
-
-func TestACancelledJobChecksInItsLeases(t *testing.T) {
-	f := newFakePool(t, 2)
-	ctx, cancel := context.WithCancel(t.Context())
-	var calls atomic.Int64
-	f.answer = func(_ http.ResponseWriter, r *http.Request, _ string, _ []string) bool {
-		if calls.Add(1) < 4 {
-			return false
-		}
-		cancel()
-		<-r.Context().Done() // the worker sees the cancellation
-		return true
-	}
-	s, err := Run(ctx, Config{Client: f.client, Pool: "p", Files: numbered(50), BatchFiles: 5, Concurrency: 2})
-	require.ErrorIs(t, err, context.Canceled)
-	require.LessOrEqual(t, s.Files, 15, "three calls were answered, and what the others brought does not count")
-	require.Eventually(t, func() bool { return len(f.held()) == 0 }, waitTimeout, time.Millisecond, "also a lease that was granted at that moment")
+func TestAFailingPythonIsNamed(t *testing.T) {
+	folder := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "python3"), []byte("#!/bin/sh\necho no library >&2\nexit 1\n"), 0o700))
+	t.Setenv("PATH", folder)
+	_, err := StandardLibrary(t.Context())
+	require.ErrorContains(t, err, filepath.Join(folder, "python3"))
+	require.ErrorContains(t, err, "no library")
 }

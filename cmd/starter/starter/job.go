@@ -28,7 +28,7 @@ func (s *starter) runJob(ctx context.Context) error {
 	}
 	defer client.Close()
 	summary, err := codemetrics.Run(ctx, codemetrics.Config{
-		Client: client, Pool: pool.Name(), Files: s.library.Files, Holder: hostID() + "/codemetrics", Progress: show,
+		Client: client, Pool: pool.Name(), Files: s.library.Files, Progress: show,
 	})
 	end()
 	if err != nil {
@@ -77,7 +77,7 @@ func summaryText(s codemetrics.Summary, folder string, restarts int64) string {
 	row("classes", "%s", grouped(s.Classes))
 	row("cyclomatic complexity", "%s in all, %.2f for each function", grouped(s.Complexity), s.MeanComplexity())
 	row("time", "%s, %.0f files a second", rounded(s.Took), s.FilesPerSecond())
-	row("calls", "%d under %d leases, %d retried", s.Calls, s.Leases, s.Retried)
+	row("calls", "%d, %d retried", s.Calls, s.Retried)
 	row("worker restarts", "%d", restarts)
 	_ = table.Flush() // into memory
 	if len(s.Worst) > 0 {

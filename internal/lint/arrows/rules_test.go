@@ -59,6 +59,7 @@ var rules = []rule{
 	{path: "sdk/go/...", ours: []string{"internal/tracecontext", "process/wire", "sdk/go"}, never: clients},
 	{path: "process/wire/...", ours: []string{"process/wire/..."}, never: clients},
 	{path: "process/...", ours: []string{"internal/atomicfile", "internal/redact", "internal/sleep", "lifecycle", "process/...", "spec"}, never: clients},
+	{path: "sessions/redis/redistest", ours: []string{"internal/need"}, never: clients},
 	{path: "sessions/...", ours: []string{"internal/redact", "internal/sleep", "sessions/...", "spec"}, never: clients},
 	{path: "activities/...", ours: []string{"lifecycle", "policy", "process/...", "spec", "activities/...", "internal/sleep", "internal/tracecontext"}},
 	{path: "gateway/...", ours: []string{"", "lifecycle", "policy", "process/...", "sessions/...", "spec", "events", "gateway/...", "internal/format", "internal/loopback", "internal/redact", "internal/sleep", "internal/tracecontext"}},
@@ -70,7 +71,8 @@ var rules = []rule{
 	// Packages that programs and tests share are below the client.
 	{path: "internal/devserver", ours: []string{"internal/atomicfile", "internal/installcache", "internal/sleep"}},
 	{path: "internal/devserver/provide", ours: []string{"internal/devserver"}},
-	{path: "internal/examplesetup", ours: []string{"internal/installcache", "process/...", "spec"}},
+	{path: "internal/examplesetup", ours: []string{"internal/installcache", "internal/need", "process/...", "spec"}},
+	{path: "internal/testrun", ours: []string{"internal/need"}},
 	{path: "internal/command", ours: []string{"internal/redact"}},
 	{path: "internal/logging/...", ours: []string{"internal/logging", "internal/redact"}},
 	{path: "internal/..."},

@@ -11,6 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/internal/need"
 )
 
 // timeout is how long a server may take to start or to stop.
@@ -26,9 +28,10 @@ type Server struct {
 	exited  chan struct{}
 }
 
-// Start starts a server with extra arguments and waits until it answers.
+// Start starts a server with extra arguments and waits until it answers. It skips the test where Redis is not installed.
 func Start(t *testing.T, extra ...string) *Server {
 	t.Helper()
+	need.Program(t, "redis-server")
 	s := &Server{t: t, port: freePort(t), folder: t.TempDir(), extra: extra}
 	s.Restart()
 	t.Cleanup(s.Kill)
@@ -76,10 +79,8 @@ func (s *Server) client() *redis.Client {
 // Restart starts the killed server again with its data and waits until it answers.
 func (s *Server) Restart() {
 	s.t.Helper()
-	program, err := exec.LookPath("redis-server")
-	require.NoError(s.t, err, "redis-server is missing; run scripts/setup-debian.sh or install Redis")
 	arguments := []string{"--port", s.port, "--bind", "127.0.0.1", "--dir", s.folder, "--save", "", "--appendonly", "yes", "--appendfsync", "always", "--logfile", "redis.log"}
-	command, exited := exec.Command(program, append(arguments, s.extra...)...), make(chan struct{})
+	command, exited := exec.Command("redis-server", append(arguments, s.extra...)...), make(chan struct{})
 	require.NoError(s.t, command.Start())
 	go func() {
 		defer close(exited)

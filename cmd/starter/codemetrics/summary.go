@@ -2,7 +2,6 @@ package codemetrics
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"time"
 )
@@ -42,16 +41,11 @@ type Summary struct {
 	// Calls counts the calls that succeeded, Retried those that failed and whose files were sent again.
 	Calls   int
 	Retried int
-	// Leases counts all leases, not only those held at the same time.
-	Leases int
 }
 
 // MeanComplexity returns the mean over all functions; 0 without functions.
 func (s Summary) MeanComplexity() float64 {
-	if s.Functions == 0 {
-		return 0
-	}
-	return float64(s.Complexity) / float64(s.Functions)
+	return float64(s.Complexity) / float64(max(1, s.Functions))
 }
 
 // FilesPerSecond returns 0 if no time has passed.
@@ -62,30 +56,9 @@ func (s Summary) FilesPerSecond() float64 {
 	return float64(s.Files) / s.Took.Seconds()
 }
 
-// totals adds measures up and rejects a file that was counted before.
-type totals struct {
-	summary Summary
-	counted map[string]bool
-}
-
-func newTotals() *totals { return &totals{counted: map[string]bool{}} }
-
-// add counts the answer to one batch, or nothing of it if the answer does not have each file of the batch once, in order.
-func (t *totals) add(b batch, measures []FileMeasure) error {
-	if len(measures) != len(b.paths) {
-		return fmt.Errorf("the batch has %d files and the worker's answer has %d", len(b.paths), len(measures))
-	}
-	for i, m := range measures {
-		if m.Path != b.paths[i] {
-			return fmt.Errorf("the batch has %s where the worker's answer has %q", b.paths[i], m.Path)
-		}
-		if t.counted[m.Path] {
-			return fmt.Errorf("%s is already counted", m.Path)
-		}
-	}
-	s := &t.summary
+func (s *Summary) add(measures []FileMeasure) {
+	s.Calls++
 	for _, m := range measures {
-		t.counted[m.Path] = true
 		s.Files++
 		s.Bytes += m.Bytes
 		s.Lines += m.Lines
@@ -100,17 +73,8 @@ func (t *totals) add(b batch, measures []FileMeasure) error {
 			s.Worst = append(s.Worst, f)
 		}
 	}
-	s.Calls++
 	slices.SortFunc(s.Worst, func(a, b Function) int {
 		return cmp.Or(cmp.Compare(b.Complexity, a.Complexity), cmp.Compare(a.Path, b.Path), cmp.Compare(a.Line, b.Line))
 	})
-	s.Worst = s.Worst[:min(topFunctions, len(s.Worst))]
-	return nil
-}
-
-// total returns the sum so far.
-func (t *totals) total() Summary {
-	s := t.summary
-	s.Worst = slices.Clone(s.Worst)
-	return s
+	s.Worst = slices.Clip(s.Worst[:min(topFunctions, len(s.Worst))])
 }
