@@ -14,7 +14,6 @@ import (
 	"github.com/tempool/tempool/internal/redact"
 	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process/tree"
-	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -67,15 +66,10 @@ func (p *Process) probeRPC(ctx context.Context) error {
 	if p.conn == nil {
 		return coded(CodeInvalid, nil, "protocol none has no rpc probe; set health.kind to http, tcp or exec")
 	}
-	// With a call ahead there is always one in flight, but the calls are short: they may let the probe pass.
-	limit := max(p.spec.Pool.MaxInflight, 1)
-	busy := p.conn.InFlight() >= limit
-	if !busy || wire.HasCallAhead(p.conn) {
-		if err := p.conn.Ping(ctx); !busy || ctx.Err() == nil {
-			return err
-		}
+	if limit := max(p.spec.Pool.MaxInflight, 1); p.conn.InFlight() >= limit {
+		return coded(CodeBusy, nil, "skipped: %d calls are in flight", limit)
 	}
-	return coded(CodeBusy, nil, "skipped: %d calls are in flight", limit)
+	return p.conn.Ping(ctx)
 }
 
 // probeTarget returns where probes connect: health.port, or else the program's address.

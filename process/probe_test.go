@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -157,33 +156,6 @@ func TestAnRPCProbeIsSkippedAtMaxInflight(t *testing.T) {
 	require.ErrorIs(t, p.Probe(t.Context()), ErrBusy)
 	cancel()
 	<-called
-}
-
-// TestAnRPCProbeOfAWorkerWithACallAheadIsMade: under load it always has one, and its calls are short.
-func TestAnRPCProbeOfAWorkerWithACallAheadIsMade(t *testing.T) {
-	p := begin(t, open(t), python(t, `
-@tempool.method
-def until(path):
-    while not os.path.exists(path): time.sleep(0.002)
-
-@tempool.on_health
-def check(): raise tempool.Error("not well")`))
-	path := filepath.Join(t.TempDir(), "front")
-	front := wire.Prepare(t.Context(), wire.Request{Method: "until", Payload: []byte(strconv.Quote(path))}, nil)
-	require.True(t, front.Begin(p.Conn()))
-	ahead := wire.Prepare(t.Context(), wire.Request{Method: "echo"}, nil)
-	require.True(t, ahead.BeginAhead(p.Conn()))
-	err := probeAs(p, func(h *spec.Health) { h.Timeout = spec.Duration(50 * time.Millisecond) })
-	require.ErrorIs(t, err, ErrBusy, "the call before is a long one")
-	probed := make(chan error, 1)
-	p.spec.Health.Timeout = spec.Duration(waitTimeout)
-	go func() { probed <- p.Probe(t.Context()) }()
-	require.NoError(t, os.WriteFile(path, nil, 0o600))
-	for _, x := range []*wire.Exchange{front, ahead} {
-		_, err := x.Do(p.Conn(), wire.Event{}, nil)
-		require.NoError(t, err)
-	}
-	require.ErrorContains(t, <-probed, "not well")
 }
 
 func TestAnRPCProbeOfAStoppedWorkerTimesOut(t *testing.T) {

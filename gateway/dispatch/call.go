@@ -68,25 +68,20 @@ type Response struct {
 
 // Call is a call in progress. Complete ends it.
 type Call struct {
-	upstream  *upstream
-	lease     *activeLease
-	startedAt time.Time
-	ctx       context.Context
-	stop      context.CancelFunc // of ctx
-	reason    atomic.Pointer[error]
-	method    string
-	session   string // of a call of the pool
-	traceID   string // of a call that is sampled; "" for another
-	onQueued  func()
-	client    string
-	response  *Response
-	waited    bool // it was not started at once
-	completed bool // guarded by the pool's lock
-	// ahead says that the request was sent behind another call, which the worker has not answered: the worker has not begun this one. It is guarded by
-	// the pool's lock, and final once the call is completed.
-	ahead         bool
-	prepared      bool // the goroutine that frees a worker may send it
-	mayGoAhead    bool
+	upstream      *upstream
+	lease         *activeLease
+	startedAt     time.Time
+	ctx           context.Context
+	stop          context.CancelFunc // of ctx
+	reason        atomic.Pointer[error]
+	method        string
+	session       string // of a call of the pool
+	traceID       string // of a call that is sampled; "" for another
+	onQueued      func()
+	client        string
+	response      *Response
+	waited        bool    // it was not started at once
+	completed     bool    // guarded by the pool's lock
 	mayStartAgain bool    // if its worker, or the lease on it, ends before the worker sees the request
 	arrived       arrival // in the queue; zero if it never was there
 
@@ -149,7 +144,7 @@ func (a *answeredCall) Answered(err error) {
 	if err != nil {
 		err = c.wireError(err)
 	}
-	c.finish(err, true)
+	c.finish(err)
 }
 
 // AnsweredLate implements wire.LateObserver. A worker that asks to be replaced must be, although the caller has left.
@@ -167,9 +162,6 @@ func (a *answeredCall) AnsweredLate(err error) {
 	}
 	u.pool.notify()
 }
-
-// Began implements wire.Observer.
-func (a *answeredCall) Began() { (*Call)(a).begin() }
 
 // events delivers the first event of an exchange that another goroutine has begun; a nil channel never does.
 func (c *Call) events() <-chan wire.Event {

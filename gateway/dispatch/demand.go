@@ -46,8 +46,7 @@ func (p *poolState) demand(now time.Time) (PoolDemand, bool) {
 		switch l := u.lease; {
 		case l == nil || u.gone:
 		case l.own:
-			d.Calls += u.inFlight - u.aheadLocked()
-			d.Waiting += u.aheadLocked()
+			d.Calls += u.inFlight
 		case !l.ended && now.Before(l.expires):
 			d.Leases++
 		}

@@ -107,16 +107,13 @@ func (d *Dispatcher) Do(ctx context.Context, t Target, r Request, send func(*Cal
 			traced.end(err)
 			return c, err
 		}
-		if c.ahead {
-			t.attempt-- // it waited for a worker, as a queued call does
-		}
 		t.arrived = c.arrived
 	}
 }
 
 // startsAgain reports whether Do starts the call again that has ended with err: its worker has ended, or the gateway's lease on it, and it has not begun.
 func (c *Call) startsAgain(err error) bool {
-	return err != nil && (c.ahead || c.mayStartAgain) && (errors.Is(err, api.ErrWorkerCrashed) || errors.Is(err, api.ErrLeaseFenced)) && !started(err)
+	return err != nil && c.mayStartAgain && (errors.Is(err, api.ErrWorkerCrashed) || errors.Is(err, api.ErrLeaseFenced)) && !started(err)
 }
 
 // Deadline is when a call of a pool that begins now must end: after timeout, if that is positive, and after call.timeout of the pool.
@@ -144,8 +141,6 @@ func (d *Dispatcher) start(ctx context.Context, t Target, r Request) (*Call, err
 	c.session, c.mayStartAgain = t.session, t.kind == inQueue && t.attempt < callAttempts
 	if t.kind == inQueue && r.onStart == nil && !r.Unbuffered && !r.traced {
 		c.prepare(r)
-		c.prepared = true
-		c.mayGoAhead = t.worker == "" && t.session == "" && len(r.Body) <= maxAheadBody
 	}
 	if err := d.place(c, &t); err != nil {
 		c.cancel(nil)
@@ -304,14 +299,13 @@ func (c *Call) awaitPrevious() error {
 // Complete is the one way for a call to end: it removes the call from those in flight, unless its answer has, and ends its context. err is the
 // result of the call.
 func (c *Call) Complete(err error) {
-	c.finish(err, false)
+	c.finish(err)
 	c.cancel(nil)
 }
 
-// finish removes the call from those in flight and gives its slot to queued calls. The reader of the worker's connection calls it, with reader set, as
-// soon as the answer has come, so that the worker has its next request before the caller of the last one runs. Only the reader sends a call ahead:
-// no other goroutine can end a call of the worker meanwhile.
-func (c *Call) finish(err error, reader bool) {
+// finish removes the call from those in flight and gives its slot to queued calls. The reader of the worker's connection calls it as
+// soon as the answer has come, so that the worker has its next request before the caller of the last one runs.
+func (c *Call) finish(err error) {
 	u, p, now := c.upstream, c.upstream.pool, time.Now()
 	p.mu.Lock()
 	if c.completed {
@@ -332,17 +326,10 @@ func (c *Call) finish(err error, reader bool) {
 	if p.queue.Len() > 0 {
 		begun = p.startQueuedLocked(now, begun)
 	}
-	var ahead *waiter
-	if reader && p.queue.Len() > 0 {
-		ahead = u.startAheadLocked(now)
-	}
 	p.notifyFreedLocked()
 	p.mu.Unlock()
 	for _, w := range begun {
 		w.send()
-	}
-	if ahead != nil {
-		ahead.sendAhead()
 	}
 	if err != nil && !c.startsAgain(err) {
 		c.emitFailure(err, now)

@@ -105,7 +105,6 @@ type Dispatcher struct {
 	pools   map[string]*poolState
 
 	evictAfter time.Duration // poolEvictAfter; tests shorten it
-	shortCalls brevity       // shortCalls; tests lower it
 }
 
 // New returns a Dispatcher. It fails with CodeInvalid if config lacks a required field.
@@ -121,7 +120,7 @@ func New(config Config) (*Dispatcher, error) {
 	config.CheckEvery = cmp.Or(max(config.CheckEvery, 0), DefaultCheckEvery)
 	config.HoldFor = cmp.Or(max(config.HoldFor, 0), DefaultHoldFor)
 	d := &Dispatcher{
-		config: config, logger: config.Logger, pools: make(map[string]*poolState), evictAfter: poolEvictAfter, shortCalls: shortCalls,
+		config: config, logger: config.Logger, pools: make(map[string]*poolState), evictAfter: poolEvictAfter,
 		verifier: &verifier{control: config.Control, slots: make(chan struct{}, maxVerifications), refused: make(map[string]refusal)},
 		monitor:  &controlPlaneMonitor{fenceAfter: config.FenceAfter, began: time.Now()},
 	}

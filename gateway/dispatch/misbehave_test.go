@@ -56,7 +56,7 @@ tempool.run()
 
 // TestNoCallIsLostOrMadeTwiceWhateverHappens: handlers misbehave, callers leave, and operators suspend, recall, drain and stop workers.
 func TestNoCallIsLostOrMadeTwiceWhateverHappens(t *testing.T) {
-	e := aheadEnv(t)
+	e := newEnv(t)
 	record := e.file("record")
 	e.spec.Pool.Command = []string{"python3", "-c", misbehaving}
 	e.spec.Pool.Env["RECORD"] = record

@@ -36,7 +36,6 @@ type poolState struct {
 	timeout   atomic.Int64     // call.timeout of spec, for readers without the lock; 0 until it is known
 	ended     []endedUsage     // newest last
 	turn      int64            // the highest of any upstream
-	brevity   brevity          // of the calls that ended last
 	checkouts int              // in progress
 	pace      time.Time        // no attempt before on a worker that may not be free
 	reserved  map[string]int   // hooks waiting for this worker

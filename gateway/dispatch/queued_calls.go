@@ -58,17 +58,13 @@ func (p *poolState) displaceLocked(client string) bool {
 func (w *waiter) wait() (failure error) {
 	p, c := w.pool, w.call
 	defer func() {
-		until, ahead := time.Now(), false
+		until := time.Now()
 		if failure == nil { // its answer may have come already
 			p.mu.Lock()
-			if ahead = c.ahead; !ahead {
-				until = c.startedAt
-			}
+			until = c.startedAt
 			p.mu.Unlock()
 		}
-		if !ahead || c.ctx.Err() != nil { // else it returns to the queue
-			p.stats.waits.observe(until.Sub(w.queuedAt))
-		}
+		p.stats.waits.observe(until.Sub(w.queuedAt))
 		w.recycle()
 	}()
 	w.timer.Reset(time.Until(w.queuedAt.Add(w.timeout)))
@@ -91,15 +87,12 @@ func (w *waiter) wait() (failure error) {
 		reason = api.Errorf(api.CodeQueueTimeout, "no %s was free within %s (queue.timeout)%s", who, w.timeout, cause).After(time.Second)
 	}
 	p.mu.Lock()
-	removed, ahead := p.queue.Remove(w), c.ahead
+	removed := p.queue.Remove(w)
 	p.mu.Unlock()
 	if removed {
 		return reason
 	}
 	if c.exchange != nil && !c.exchange.Withdraw() {
-		if ahead {
-			c.cancel(c.errStillAhead(w.timeout))
-		}
 		return nil // it was sent, and ends on its own
 	}
 	err := <-w.started

@@ -36,7 +36,7 @@ func TestAWorkerThatStopsByItselfGetsNoFurtherCall(t *testing.T) {
 
 // TestAWorkerStopsByItselfUnderLoad: with each answer it gets one more request.
 func TestAWorkerStopsByItselfUnderLoad(t *testing.T) {
-	e := aheadEnv(t)
+	e := newEnv(t)
 	e.dispatcher.config.Events = events.New("here")
 	proc := e.start(1)
 	ctx, stop := context.WithCancel(t.Context())
@@ -62,7 +62,7 @@ func TestAWorkerStopsByItselfUnderLoad(t *testing.T) {
 		})
 	}
 	require.Eventually(t, func() bool { return e.dispatcher.knownPool("p") != nil }, timeout, poll)
-	e.awaitAhead(true)
+	require.Eventually(t, func() bool { p := e.dispatcher.knownPool("p"); return locked(p, p.queue.Len) > 0 }, timeout, poll)
 	require.NoError(t, syscall.Kill(proc.Info().PID, syscall.SIGTERM))
 	select {
 	case <-proc.Done():

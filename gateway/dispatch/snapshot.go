@@ -92,11 +92,7 @@ func (d *Dispatcher) Waiting() map[string]int {
 	waiting := map[string]int{}
 	for _, p := range d.allPools() {
 		p.mu.Lock()
-		n := p.waitingLocked()
-		for _, u := range p.order {
-			n += u.aheadLocked()
-		}
-		if n > 0 {
+		if n := p.waitingLocked(); n > 0 {
 			waiting[p.pool] = n
 		}
 		p.mu.Unlock()
@@ -134,8 +130,7 @@ func (p *poolState) snapshot(now time.Time) PoolSnapshot {
 			w.Incarnation, w.Draining = u.incarnation, u.draining
 		}
 		w.Leased = w.Leased || u.lease != nil && !u.lease.ended && now.Before(u.lease.expires)
-		w.InFlight += u.inFlight - u.aheadLocked()
-		s.Waiting += u.aheadLocked()
+		w.InFlight += u.inFlight
 	}
 	slices.SortFunc(s.Workers, func(a, b WorkerSnapshot) int { return strings.Compare(a.Worker, b.Worker) })
 	return s

@@ -28,13 +28,11 @@ type upstream struct {
 	lease    *activeLease // the lease that counts, if it is known
 	draining bool
 	// releasing says that the sessions bound to the worker are held until this incarnation has released them, or have been.
-	releasing   bool
-	gone        bool // the process has ended, or takes no further call
-	inFlight    int
-	callerSends int       // of those: calls that are not prepared
-	ahead       *Call     // the call in flight that the worker has not begun, see send_ahead.go; nil for none
-	calls       callCount // of the whole incarnation
-	errors      callErrors
+	releasing bool
+	gone      bool // the process has ended, or takes no further call
+	inFlight  int
+	calls     callCount // of the whole incarnation
+	errors    callErrors
 	// suspension keeps it out of service; nil if nothing does. suspended is what is known of the newest one, even after its end. suspendTurn is the
 	// newest order of that kind, or of its end.
 	suspension  *suspension
@@ -243,19 +241,12 @@ func (u *upstream) startLocked(c *Call, now time.Time) {
 	c.upstream, c.lease, c.startedAt = u, u.lease, now
 	c.lease.calls[c] = struct{}{}
 	u.inFlight++
-	if !c.prepared {
-		u.callerSends++
-	}
 }
 
 // completeLocked removes a call from those in flight and counts it; err is its result.
 func (u *upstream) completeLocked(c *Call, err error, now time.Time) {
 	l := c.lease
 	c.completed = true
-	if c.ahead { // its caller has left, or the worker has ended
-		u.ahead, c.startedAt = nil, now
-		u.pool.brevity = 0
-	}
 	delete(l.calls, c)
 	if l.idle != nil && len(l.calls) == 0 {
 		close(l.idle)
@@ -268,7 +259,6 @@ func (u *upstream) completeLocked(c *Call, err error, now time.Time) {
 		u.calls.add(err != nil, took)
 		u.stats.add(err != nil, took)
 		u.pool.stats.calls.observe(took)
-		u.pool.brevity = u.pool.brevity.after(took)
 		if c.traceID != "" {
 			u.pool.stats.calls.illustrate(Exemplar{c.traceID, took, now})
 		}
@@ -277,9 +267,6 @@ func (u *upstream) completeLocked(c *Call, err error, now time.Time) {
 		l.fatal = reason
 	}
 	u.countErrorLocked(c, err, now)
-	if !c.prepared {
-		u.callerSends--
-	}
 	if u.inFlight--; u.inFlight == 0 {
 		for _, idle := range u.idle {
 			close(idle)

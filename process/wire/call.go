@@ -36,9 +36,6 @@ func (c *Conn) sendRequest(x *Exchange) error {
 	x.sent, x.offset = true, -1
 	if err == nil {
 		x.offset, err = c.out.send(head, body)
-		if err == nil {
-			x.call.written.Store(x.id)
-		}
 	}
 	if cap(head) <= maxPooledBuffer {
 		*buf = head[:0]
@@ -73,7 +70,6 @@ func (c *pendingCall) wait(ctx context.Context) (Response, error) {
 		case <-ctx.Done():
 			return c.abandon(ctx.Err())
 		case <-c.conn.done:
-			c.conn.awaitFate(ctx, c.exchange)
 			return c.drain(c.conn.Err())
 		}
 	}

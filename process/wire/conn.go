@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 )
 
 // codec encodes and decodes the messages of one protocol. The append methods are safe for concurrent use; if a message cannot be sent they
@@ -48,7 +47,6 @@ type Conn struct {
 	calls   []callEntry  // guarded by mu, with the fields of each
 	free    []*callEntry // guarded by mu: the unused entries of calls
 	waiting waitQueue    // guarded by mu: empty while fewer than MaxInflight calls are in flight
-	ahead   *callEntry   // guarded by mu: the call behind the one that the worker serves, see BeginAhead; nil for none
 	shift   uint         // an id is a generation above shift bits of index
 	err     error        // guarded by mu; set once, before done closes
 	// handingOver is guarded by mu: nothing more is sent, see HandOver.
@@ -59,12 +57,10 @@ type Conn struct {
 	readEnded chan struct{} // closed when codec.read has returned readErr
 	readErr   error
 
-	over   context.Context // ends when the Conn fails, by end
-	end    context.CancelFunc
-	done   <-chan struct{} // of over
-	ctx    context.Context // ends with the Conn, or with its last read if a call was sent ahead
+	ctx    context.Context // ends when the Conn fails, by cancel
 	cancel context.CancelFunc
-	closed chan struct{} // closed after the streams
+	done   <-chan struct{} // of ctx
+	closed chan struct{}   // closed after the streams
 
 	hostCalls  chan struct{}  // one token per running host call
 	goroutines sync.WaitGroup // readers, the one that writes a backlog, and host calls
@@ -79,9 +75,8 @@ func newConn(codec codec, r io.Reader, w io.WriteCloser, o Options) *Conn {
 	if closer, ok := r.(io.Closer); ok && any(r) != any(w) {
 		c.closers = append(c.closers, closer)
 	}
-	c.over, c.end = context.WithCancel(context.Background())
-	c.done = c.over.Done()
 	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.done = c.ctx.Done()
 	// Closing waits for the reader, which may be the goroutine that fails the Conn; AfterFunc runs on another goroutine.
 	context.AfterFunc(c.ctx, func() {
 		for _, closer := range c.closers {
@@ -89,12 +84,8 @@ func newConn(codec codec, r io.Reader, w io.WriteCloser, o Options) *Conn {
 		}
 		close(c.closed)
 	})
-	entries := o.MaxInflight
-	if _, ok := codec.(*frames); ok && entries == 1 {
-		entries++ // for BeginAhead
-	}
-	c.shift = uint(bits.Len(uint(entries - 1)))
-	c.calls = make([]callEntry, entries)
+	c.shift = uint(bits.Len(uint(o.MaxInflight - 1)))
+	c.calls = make([]callEntry, o.MaxInflight)
 	for i := range c.calls {
 		c.calls[i].index = uint32(i)
 		c.free = append(c.free, &c.calls[i])
@@ -128,7 +119,7 @@ func (c *Conn) InFlight() int { return int(c.inFlight.Load()) }
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
 // AfterDone calls f on a goroutine of its own once c is Done. Unlike a goroutine that waits for Done, it needs almost no memory until then.
-func AfterDone(c *Conn, f func()) { context.AfterFunc(c.over, f) }
+func AfterDone(c *Conn, f func()) { context.AfterFunc(c.ctx, f) }
 
 // Writable reports whether c can still send to its worker. A worker that stops on its own takes no further message, but still answers the calls that it
 // has, so its Conn is not Done.
@@ -145,8 +136,6 @@ func (c *Conn) Err() error {
 // calls do nothing.
 func (c *Conn) Close() error {
 	c.fail(ErrClosed)
-	c.awaitFinalRead()
-	c.cancel()
 	<-c.closed
 	c.goroutines.Wait()
 	return nil
@@ -171,14 +160,8 @@ func (c *Conn) fail(err error) {
 			}
 		}
 	}
-	lingers := c.ahead != nil && c.ahead.exchange != nil
 	c.out.end() // before Close can wait for the goroutines
-	c.end()
 	c.mu.Unlock()
-	if lingers { // what the worker has still written decides whether it has begun that call
-		time.AfterFunc(maxFinalRead, c.cancel)
-		return
-	}
 	c.cancel()
 }
 

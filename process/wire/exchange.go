@@ -20,9 +20,6 @@ type Observer interface {
 	// runs on the goroutine that reads from the worker: it must not block, and may call Begin on other Exchanges. It is not called if the caller
 	// has stopped waiting or the Conn has ended.
 	Answered(err error)
-	// Began is called for an Exchange of BeginAhead when the call before it is answered, once, unless its caller has stopped waiting or the Conn has
-	// ended before. Like Answered it must not block.
-	Began()
 }
 
 // LateObserver is an Observer that also receives the error response to an Exchange whose caller has stopped waiting.
@@ -33,14 +30,12 @@ type LateObserver interface {
 
 // Begin sends the request on c if fewer than MaxInflight calls are in flight, on behalf of the goroutine that waits for Events. It does not
 // block. If it reports false the request was not sent; then wake that goroutine, so that it calls Do. A nil c, of a worker without a protocol, takes none.
-func (x *Exchange) Begin(c *Conn) bool { return x.begin(c, (*Conn).tryAdmit) }
-
-func (x *Exchange) begin(c *Conn, admit func(*Conn, *Exchange) bool) bool {
+func (x *Exchange) Begin(c *Conn) bool {
 	if c == nil {
 		return false
 	}
 	x.mu.Lock()
-	if x.withdrawn || x.ctx.Err() != nil || !admit(c, x) {
+	if x.withdrawn || x.ctx.Err() != nil || !c.tryAdmit(x) {
 		x.mu.Unlock()
 		return false
 	}

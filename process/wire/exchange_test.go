@@ -23,7 +23,6 @@ func doAsync(x *Exchange, c *Conn) <-chan outcome {
 type whenAnswered func(error)
 
 func (f whenAnswered) Answered(err error) { f(err) }
-func (f whenAnswered) Began()             {}
 
 func TestBeginSendsAnExchangeThatAnotherGoroutineWaitsFor(t *testing.T) {
 	c, p := newPeer(t, Options{})
@@ -137,4 +136,26 @@ func TestAnExchangeThatWasWithdrawnIsNotReusedAsOne(t *testing.T) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	require.False(t, x.withdrawn, "the pool has it now")
+}
+
+func TestACallThatTheWorkerHasNotBegunHasNotStarted(t *testing.T) {
+	c, p := newPeer(t, Options{MaxInflight: 2})
+	begin := func() (<-chan outcome, Frame) {
+		x := Prepare(within(t), Request{Method: "m"}, nil)
+		require.True(t, x.Begin(c))
+		return doAsync(x, c), p.read()
+	}
+	front, first := begin()
+	behind, second := begin()
+	p.write(Frame{Type: FrameError, ID: first.ID, Payload: []byte(`{"code":"error","fatal":true}`)})
+	p.write(Frame{Type: FrameError, ID: second.ID, Payload: []byte(`{"code":"not_begun","not_begun":true}`)})
+	var remote *RemoteError
+	require.ErrorAs(t, await(t, front).err, &remote)
+	require.True(t, remote.Fatal)
+	err := await(t, behind).err
+	var failed *CallError
+	require.ErrorAs(t, err, &failed)
+	require.ErrorIs(t, err, ErrNotBegun)
+	require.False(t, failed.Started)
+	require.NoError(t, c.Err())
 }

@@ -14,9 +14,6 @@ type Hello struct {
 	Protocol int      `json:"protocol"` // ProtocolVersion
 	SDK      string   `json:"sdk"`      // such as "python/0.1.0"
 	Methods  []string `json:"methods"`  // that it serves
-	// Serial says that the worker serves one request at a time, in the order in which they were sent, and begins none before it has written the
-	// answer to the one before, whatever max_inflight is.
-	Serial bool `json:"serial,omitempty"`
 }
 
 // hostHello is the first frame of the host.
@@ -260,7 +257,7 @@ func (d *frames) receive(c *Conn, h head, rest []byte) error {
 		return violation("a frame of type %d, which only the host may send or only once", h.kind)
 	}
 	if !known {
-		return violation("unsolicited: a frame of type %d for id %d, which is not in flight, or of a serial worker that has not answered the call before", h.kind, h.id)
+		return violation("unsolicited: a frame of type %d for id %d, which is not in flight", h.kind, h.id)
 	}
 	return nil
 }

@@ -112,7 +112,6 @@ func (c *Conn) ended(err error) {
 	c.mu.Unlock()
 	if !stopped {
 		c.fail(err)
-		c.cancel()
 	}
 }
 

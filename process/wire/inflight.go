@@ -3,7 +3,6 @@ package wire
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -18,8 +17,7 @@ type callEntry struct {
 	headers     map[string]string
 	trace       Trace
 	ctx         context.Context
-	cancelTimer *time.Timer   // runs from the cancel to the response
-	written     atomic.Uint32 // the id of a call whose request the writer has
+	cancelTimer *time.Timer // runs from the cancel to the response
 }
 
 // Exchange is a call as its caller and the reader share it (exchange.go). If MaxInflight calls are in flight, the goroutine that completes
@@ -160,24 +158,22 @@ func (c *Conn) assignLocked(call *callEntry, x *Exchange) {
 	x.call, x.id = call, call.id
 }
 
-// releaseLocked ends the call of an entry and assigns the entry to the next in the queue, which it returns for sendNext. began is for the caller to
-// notify without the lock, nil for none.
-func (c *Conn) releaseLocked(call *callEntry) (next *Exchange, began Observer) {
+// releaseLocked ends the call of an entry and assigns the entry to the next in the queue, which it returns for sendNext.
+func (c *Conn) releaseLocked(call *callEntry) (next *Exchange) {
 	call.id, call.exchange, call.late, call.ctx, call.method, call.headers, call.trace = 0, nil, nil, nil, "", nil, Trace{}
 	if call.cancelTimer != nil {
 		call.cancelTimer.Stop()
 		call.cancelTimer = nil
 	}
-	began = c.advanceLocked(call)
-	if c.err == nil && c.usedLocked() <= c.o.MaxInflight {
+	if c.err == nil {
 		if next := c.waiting.pop(); next != nil {
 			c.assignLocked(call, next)
-			return next, began
+			return next
 		}
 	}
 	c.inFlight.Add(-1)
 	c.free = append(c.free, call)
-	return nil, began
+	return nil
 }
 
 // sendNext sends the request that releaseLocked returned, if any. If that fails, the call fails and its entry goes to the next in the queue.
@@ -214,11 +210,8 @@ func (c *Conn) releaseUnsent(x *Exchange) *Exchange {
 		c.mu.Unlock()
 		return nil
 	}
-	next, began := c.releaseLocked(x.call)
+	next := c.releaseLocked(x.call)
 	c.mu.Unlock()
-	if began != nil {
-		began.Began()
-	}
 	return next
 }
 
@@ -234,7 +227,7 @@ func (c *Conn) lookupLocked(id uint32) *callEntry {
 // complete ends a call with its response; false if no call with this id is in flight. Only the reader calls it.
 func (c *Conn) complete(id uint32, resp Response, err error) bool {
 	c.mu.Lock()
-	call := c.answeringLocked(id)
+	call := c.lookupLocked(id)
 	if call == nil {
 		c.mu.Unlock()
 		return false
@@ -244,13 +237,10 @@ func (c *Conn) complete(id uint32, resp Response, err error) bool {
 	if x != nil {
 		observer = x.observer
 	}
-	next, began := c.releaseLocked(call)
+	next := c.releaseLocked(call)
 	others := c.inFlight.Load()
 	c.mu.Unlock()
 	c.sendNext(next) // first, since the worker is idle until then
-	if began != nil {
-		began.Began()
-	}
 	if observer != nil {
 		observer.Answered(err)
 	}
@@ -267,7 +257,7 @@ func (c *Conn) complete(id uint32, resp Response, err error) bool {
 // deliverChunk passes a chunk to its call; false if no call with this id is in flight.
 func (c *Conn) deliverChunk(id uint32, data []byte) bool {
 	c.mu.Lock()
-	call := c.answeringLocked(id)
+	call := c.lookupLocked(id)
 	if call == nil {
 		c.mu.Unlock()
 		return false
@@ -351,23 +341,13 @@ func (c *Conn) abandon(x *Exchange) abandonResult {
 	return cancelSent
 }
 
-// cancelLocked removes the caller from its call, starts the cancel timer, and returns the cancel message for sendCancel. Of a call that the worker
-// has not come to, advanceLocked starts the timer.
+// cancelLocked removes the caller from its call and returns the cancel message for sendCancel. The Conn ends unless the worker answers the call within
+// CancelGrace; after half of that, the codec's late message is sent.
 func (c *Conn) cancelLocked(call *callEntry) []byte {
 	id, method := call.id, call.method
 	call.late, _ = call.exchange.observer.(LateObserver)
 	call.exchange, call.ctx, call.headers = nil, nil, nil
 	now, late := c.codec.cancel(id, method)
-	if call == c.ahead {
-		return now
-	}
-	c.awaitCancelledLocked(call, late)
-	return now
-}
-
-// awaitCancelledLocked ends the Conn unless the worker answers a cancelled call within CancelGrace. After half of that it sends late, if that is not nil.
-func (c *Conn) awaitCancelledLocked(call *callEntry, late []byte) {
-	id := call.id
 	expired := func() {
 		c.mu.Lock()
 		due := call.id == id
@@ -378,7 +358,7 @@ func (c *Conn) awaitCancelledLocked(call *callEntry, late []byte) {
 	}
 	if late == nil {
 		call.cancelTimer = time.AfterFunc(c.o.CancelGrace, expired)
-		return
+		return now
 	}
 	call.cancelTimer = time.AfterFunc(c.o.CancelGrace/2, func() {
 		c.mu.Lock()
@@ -391,6 +371,7 @@ func (c *Conn) awaitCancelledLocked(call *callEntry, late []byte) {
 			c.sendCancel(late)
 		}
 	})
+	return now
 }
 
 // sendCancel sends a cancel message, which may be empty.
@@ -403,7 +384,6 @@ func (c *Conn) sendCancel(cancel []byte) {
 // mayHaveStarted reports whether the worker may have begun the call, for any byte of the request may have reached it.
 func (c *Conn) mayHaveStarted(x *Exchange) bool {
 	x.mu.Lock()
-	left := x.sent && x.offset >= 0 && c.out.mayHaveLeft(x.offset)
-	x.mu.Unlock()
-	return left && !c.endedBefore(x)
+	defer x.mu.Unlock()
+	return x.sent && x.offset >= 0 && c.out.mayHaveLeft(x.offset)
 }

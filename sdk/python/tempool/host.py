@@ -8,11 +8,9 @@ from .errors import HostError, ProtocolError, host_error
 SDK = "python/0.1.0"
 
 
-def hello(methods, serial=False):
-    """Returns the worker's hello. methods maps encoded names to handlers; serial says that calls are served one at a time, in order."""
+def hello(methods):
+    """Returns the worker's hello. methods maps encoded names to handlers."""
     message = {"protocol": frames.PROTOCOL, "sdk": SDK, "methods": sorted(name.decode() for name in methods)}
-    if serial:
-        message["serial"] = True
     return json.dumps(message).encode()
 
 

@@ -63,7 +63,7 @@ class Serial:
     def run(self):
         bind(self)
         forked.detach_in_children(self)
-        self.send(frames.HELLO, 0, hello(self.methods, serial=True))
+        self.send(frames.HELLO, 0, hello(self.methods))
         self.greeted = True
         try:
             self._serve_frames()

@@ -34,13 +34,6 @@ class Calls(unittest.TestCase):
             self.assertEqual(host.hello["protocol"], 1)
             self.assertTrue(host.hello["sdk"].startswith("python/"))
 
-    def test_only_a_server_of_one_call_at_a_time_says_that_it_is_serial(self):
-        for said, program in (
-            (True, "tempool.run()"), (None, "tempool.run(threads=2)"), (None, "@tempool.method\nasync def f(): pass\ntempool.run()"),
-        ):
-            with Host(HEAD + program) as host:
-                self.assertIs(host.hello.get("serial"), said, program)
-
     def test_a_request_that_is_cancelled_before_it_begins_is_skipped(self):
         with Host(HEAD + "@tempool.method(raw=True)\ndef echo(b): return b\ntempool.run()") as host:
             looks_like_a_cancel = frames.encode(frames.CANCEL, 7)
