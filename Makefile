@@ -17,17 +17,17 @@ TESTS_AT_ONCE         ?= 8
 TESTRUN = $(GO) run ./internal/testrun -slowest 10 --
 TESTS   = -count=1 -p $(TEST_PACKAGES_AT_ONCE) -parallel $(TESTS_AT_ONCE) -timeout $(TEST_TIMEOUT)
 
-.PHONY: test test-all check lines build build-darwin bin tree format vet staticcheck govulncheck workflowcheck compose-check alerts-check temporal-server test-race ui-test test-cluster test-traces test-alerts bench soak replay-record replay-state-fields
+.PHONY: test test-all check lines build build-darwin bin tree format vet staticcheck govulncheck workflowcheck compose-check alerts-check temporal-server test-race replay-test ui-test test-cluster test-traces test-alerts bench soak replay-record replay-state-fields
 
 # All unit tests, and the core of the end-to-end tests (coreTests in test/e2e). A test that lacks a program is skipped; the last line says which.
-test: format tree vet temporal-server
+test: format tree vet temporal-server replay-test
 	$(TESTRUN) -short $(TESTS) ./...
 
 # As root on Debian. Nothing is skipped.
 test-all: export TEMPOOL_TEST_ALL = 1
 test-all:
 	scripts/setup-debian.sh
-	$(MAKE) --no-print-directory --keep-going check test-race ui-test
+	$(MAKE) --no-print-directory --keep-going check replay-test test-race ui-test
 
 # The cheap ones first; all of them, also if one fails.
 CHECKS = format tree build build-darwin vet compose-check alerts-check workflowcheck staticcheck govulncheck
@@ -60,6 +60,7 @@ vet:
 	$(GO) vet -tags cluster ./test/e2e
 	$(GO) vet -tags alerts ./test/e2e
 	cd test/ui && $(GO) vet ./...
+	cd test/replay && $(GO) vet ./...
 
 staticcheck:
 	$(GO) run $(STATICCHECK) ./...
@@ -85,6 +86,10 @@ temporal-server:
 # All tests with the race detector.
 test-race: temporal-server
 	$(TESTRUN) -race $(TESTS) ./...
+
+# Replays the recorded histories. They are a module of their own, so that nobody downloads them with the package.
+replay-test:
+	cd test/replay && $(GO) test -count=1 ./...
 
 # Tests the dashboard in a real Chromium. It is a module of its own. With SCREENSHOTS=FOLDER it keeps a picture of each view there.
 ui-test: temporal-server
@@ -120,17 +125,20 @@ soak: temporal-server
 		-month 30m -pairs 10000 -rotations 1000 -soak 10m -sessions 10000 -outage 60s -crashers 4 -partition 130s
 	$(GO) test -count=1 -timeout 90m -parallel 2 ./test/e2e -run 'TestALargeProgram' -v -steady 1h
 
-# Records workflow histories for test/replay, in a folder named after the next version, and checks that each message of a workflow is in one.
+# Records workflow histories for test/replay, in a folder named after the next version: as few as have each step of the tests' runs. It checks
+# that each message of a workflow is in one.
 RECORD_VERSION ?= v0.1
-RECORD = $(GO) test -count=1 -parallel 2 -timeout 20m ./test/e2e -record $(CURDIR)/test/replay/testdata/$(RECORD_VERSION)
+RECORDED = $(CURDIR)/test/replay/testdata/$(RECORD_VERSION)
+RECORD = $(GO) test -count=1 -parallel 8 -timeout 20m ./test/e2e -record $(CURDIR)/bin/recorded
 replay-record: temporal-server replay-state-fields
-	rm -rf /tmp/tempool-recorded
+	rm -rf /tmp/tempool-recorded bin/recorded $(RECORDED)/*.json.gz
 	$(RECORD) -run 'Terminated|HostsWorkflow|AnAgentThatIsKilled|AKilled|Expires|Scales|Budget|TemporalOutage|ContinueAsNewOfAPool|ByHand|Ctl|Pending|Capacity|Lost|StoppingAnAgent|Recalled|Migrates|EvacuatingA|RebalancingMoves|IsReset|TestACrashLoop'
 	$(RECORD) -pairs 300 -run 'ManyLeases|MemoryPressure|ChangedFiles|TheFirstHost|ExecuteCallsAPool|ALeaseIsRenewed|SessionWorkflowsContinue|TakenBySignal'
 	$(RECORD) -run 'ASuspension|HooksOfASuspension|AFrozenProcess|TheFirstRequest|ACallOfAWorkflow|AScheduleScales|ForgetsTheDemand'
-	$(GO) test -count=1 ./test/replay -complete
+	cd test/replay && $(GO) test -count=1 -run TestChoose -v -choose-from $(CURDIR)/bin/recorded -choose-into $(RECORDED)
+	cd test/replay && $(GO) test -count=1 . -complete
 
 # Records the fields of the state of runs, which workflows.StateFormats number.
 replay-state-fields:
-	mkdir -p test/replay/testdata/$(RECORD_VERSION)
-	$(GO) test -count=1 ./workflows -run TestChangedFieldsOfTheState -record-state $(CURDIR)/test/replay/testdata/$(RECORD_VERSION)
+	mkdir -p $(RECORDED)
+	$(GO) test -count=1 ./workflows -run TestChangedFieldsOfTheState -record-state $(RECORDED)

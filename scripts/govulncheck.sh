@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 data=${GOVULNDB:-https://vuln.go.dev}
 
-for module in . test/ui; do
+for module in . test/ui test/replay; do
   if report=$(cd "$module" && "${GO:-go}" run "$1" -db "$data" ./... 2>&1); then
     continue
   fi

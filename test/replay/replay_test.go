@@ -3,14 +3,14 @@
 package replay
 
 import (
-	"bytes"
 	"log/slog"
-	"os"
-	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/history/v1"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/log"
@@ -21,28 +21,21 @@ import (
 	"github.com/tempool/tempool/workflows"
 )
 
-func histories(t *testing.T) []string {
-	t.Helper()
-	files, err := filepath.Glob(filepath.Join("testdata", "*", "*.json"))
-	require.NoError(t, err)
-	return files
-}
-
 // replay replays one history. It discards the replayer's log: the error says the same.
-func replay(t *testing.T, file string, emitTo api.Emit, interceptors ...interceptor.WorkerInterceptor) error {
+func replay(t *testing.T, events *history.History, emitTo api.Emit, interceptors ...interceptor.WorkerInterceptor) error {
 	t.Helper()
 	replayer, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{DisableDeadlockDetection: true, Interceptors: append(workflows.Interceptors(converter.GetDefaultDataConverter(), emitTo), interceptors...)})
 	require.NoError(t, err)
 	workflows.Register(replayer)
-	return replayer.ReplayWorkflowHistoryFromJSONFile(log.NewStructuredLogger(slog.New(slog.DiscardHandler)), file)
+	return replayer.ReplayWorkflowHistory(log.NewStructuredLogger(slog.New(slog.DiscardHandler)), events)
 }
 
 func TestEveryRecordedHistoryReplays(t *testing.T) {
 	t.Parallel()
-	for _, file := range histories(t) {
-		t.Run(filepath.Base(file), func(t *testing.T) {
+	for _, one := range histories(t) {
+		t.Run(one.name, func(t *testing.T) {
 			t.Parallel()
-			require.NoError(t, replay(t, file, nil))
+			require.NoError(t, replay(t, one.events, nil))
 		})
 	}
 }
@@ -50,15 +43,15 @@ func TestEveryRecordedHistoryReplays(t *testing.T) {
 // TestAnIncompatibleChangeFailsTheReplay guards the test above: a workflow with one extra command must not replay.
 func TestAnIncompatibleChangeFailsTheReplay(t *testing.T) {
 	t.Parallel()
-	for _, file := range histories(t) {
-		t.Run(filepath.Base(file), func(t *testing.T) {
+	for _, one := range histories(t) {
+		t.Run(one.name, func(t *testing.T) {
 			t.Parallel()
-			content, err := os.ReadFile(file)
-			require.NoError(t, err)
-			if !bytes.Contains(content, []byte("EVENT_TYPE_WORKFLOW_TASK_COMPLETED")) {
+			if !slices.ContainsFunc(one.events.GetEvents(), func(e *history.HistoryEvent) bool {
+				return e.GetEventType() == enums.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+			}) {
 				return // closed before its first workflow task: no command can differ
 			}
-			require.Error(t, replay(t, file, nil, &extraCommand{}))
+			require.Error(t, replay(t, one.events, nil, &extraCommand{}))
 		})
 	}
 }
@@ -84,10 +77,10 @@ func (i *extraCommandInbound) ExecuteWorkflow(ctx workflow.Context, in *intercep
 // TestAReplayEmitsNothing: events are emitted when they happen.
 func TestAReplayEmitsNothing(t *testing.T) {
 	t.Parallel()
-	for _, file := range histories(t) {
-		t.Run(filepath.Base(file), func(t *testing.T) {
+	for _, one := range histories(t) {
+		t.Run(one.name, func(t *testing.T) {
 			t.Parallel()
-			require.NoError(t, replay(t, file, func(eventType, source string, _ time.Time, data any) {
+			require.NoError(t, replay(t, one.events, func(eventType, source string, _ time.Time, data any) {
 				t.Errorf("%s emitted %s: %+v", source, eventType, data)
 			}))
 		})

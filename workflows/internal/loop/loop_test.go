@@ -25,6 +25,23 @@ func inWorkflow(t *testing.T, test func(ctx workflow.Context, l *loop.Loop)) {
 	require.True(t, ran)
 }
 
+// TestARunKeepsTheChangesOfItsBeginning: the change is invented, and so is the build that did not have it.
+func TestARunKeepsTheChangesOfItsBeginning(t *testing.T) {
+	for build, begun := range map[string]workflow.Version{"with the change": 1, "without it": workflow.DefaultVersion} {
+		t.Run(build, func(t *testing.T) {
+			env := workflowtest.NewEnvironment(nil, worker.Options{})
+			env.OnGetVersion("invented", workflow.DefaultVersion, workflow.Version(1)).Return(begun)
+			var has bool
+			env.ExecuteWorkflow(func(ctx workflow.Context) error {
+				has = loop.New(ctx).HasChange("invented")
+				return nil
+			})
+			require.NoError(t, env.GetWorkflowError())
+			require.Equal(t, begun == 1, has)
+		})
+	}
+}
+
 func TestAwaitHandlesReadyFuturesInTheOrderTheyWereAdded(t *testing.T) {
 	inWorkflow(t, func(ctx workflow.Context, l *loop.Loop) {
 		var handled []int
