@@ -57,9 +57,6 @@ const (
 	SignalForceContinue = "force-continue-as-new"
 	// SignalWithdrawCheckout withdraws a checkout whose caller left without the answer: Withdrawal.
 	SignalWithdrawCheckout = "withdraw-checkout"
-	// SignalPoolContinues warns a worker that its pool is about to continue as new. Temporal then cancels the pool's children, and the worker
-	// must ignore that one cancellation.
-	SignalPoolContinues = "pool-continues"
 	// SignalReport asks a worker for a report to its pool: SignalWorkerChanged.
 	SignalReport = "report"
 	// SignalEnd is how a pool removes a worker: the worker drains, stops its process, and its workflow completes.

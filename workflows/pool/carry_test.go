@@ -128,24 +128,7 @@ func TestARestartThatWaitsIsNotReplacedByAnEarlierOneThatWasSent(t *testing.T) {
 	require.NoError(t, env.GetWorkflowError())
 }
 
-func TestAPoolAnnouncesOnceThatItContinues(t *testing.T) {
-	p := newFakePool(t)
-	p.At(30*time.Second, func() {
-		p.slowSignals = 50 * time.Millisecond
-		p.env.SignalWorkflow(api.SignalForceContinue, nil)
-	})
-	for at := 30*time.Second + 20*time.Millisecond; at < 31*time.Second; at += 20 * time.Millisecond {
-		p.At(at, func() { p.env.SignalWorkflow(api.SignalStartRequested, api.StartRequested{Slot: 99}) })
-	}
-	p.At(31*time.Second, func() {
-		require.Equal(t, 2, p.runs)
-		require.Equal(t, 1, p.announced[0], "signals that arrive meanwhile cause no second announcement")
-	})
-	p.stopAt(time.Minute)
-	p.run(poolOf(1))
-}
-
-// Temporal cancels one run, not the next one. The workers are those of an earlier run, so nothing announces the end of this one.
+// Temporal cancels one run, not the next one.
 func TestACancellationThatArrivesWithTheEndOfARunStopsThePool(t *testing.T) {
 	p := newFakePool(t)
 	p.signalAt(5*time.Second, api.SignalForceContinue, api.Control{})

@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	// parentClosePolicy cancels the workers of a pool that was terminated; a cancelled worker stops its process.
-	parentClosePolicy = enums.PARENT_CLOSE_POLICY_REQUEST_CANCEL
+	// parentClosePolicy leaves the workers alone when a run of their pool closes: mostly it continues as new. The workers of a pool that was
+	// terminated are ended by the sweeper.
+	parentClosePolicy = enums.PARENT_CLOSE_POLICY_ABANDON
 	// childRetryDelay is the delay before workflows that could not be started are started again; it doubles with each attempt that
 	// fails, however many workflows it was for, up to childRetryMaxDelay.
 	childRetryDelay    = 2 * time.Second
@@ -85,7 +86,7 @@ func (c children) start(number int) {
 	}
 	s.Started, s.Child, s.Gone, s.Removing, s.Resting, s.State, s.SpecVersion = true, true, false, false, false, lifecycle.Created, c.SpecVersion
 	s.began = c.Now()
-	s.Closed, s.RunID, s.reporter, s.announced, s.Restart, s.EndLease = false, "", "", time.Time{}, nil, "" // the end of the previous workflow must not count as the end of this one
+	s.Closed, s.RunID, s.reporter, s.Restart, s.EndLease = false, "", "", nil, "" // the end of the previous workflow must not count as the end of this one
 	c.await(number, s.Incarnation, workflow.ExecuteChildWorkflow(workflow.WithChildOptions(c.Ctx, options), api.WorkflowWorker, run))
 }
 
@@ -157,7 +158,7 @@ func (c children) removeUnwanted() {
 
 func (c children) isUnwanted(s slot) bool { return c.Stopping || !c.isMember(s.Slot) }
 
-// end ends a worker permanently. It sends a signal: a worker that expects its pool to continue as new would ignore a cancellation.
+// end ends a worker permanently.
 func (c children) end(s *slot) {
 	s.Removing = true
 	if !s.Started {
@@ -169,20 +170,4 @@ func (c children) end(s *slot) {
 		reason = "pool stopping"
 	}
 	c.signalWorker(s.Slot, api.SignalEnd, api.Control{Reason: reason, By: "pool", LeaseID: s.EndLease})
-}
-
-// announceContinuation makes the children of this run ignore the cancellation that the end of the run brings them. Signals that arrive
-// meanwhile may make the pool try again; it does not repeat an announcement that still holds.
-func (c children) announceContinuation() {
-	var sent []workflow.Future
-	for i := range c.Roster {
-		if s := &c.Roster[i]; s.Child && !s.Gone && c.Now().Sub(s.announced) >= worker.CancelGrace/2 {
-			s.announced = c.Now()
-			sent = append(sent, workflow.SignalExternalWorkflow(c.Ctx, api.WorkerWorkflowID(c.name(), s.Slot), "",
-				api.SignalPoolContinues, api.Control{By: "pool"}))
-		}
-	}
-	for _, future := range sent {
-		_ = future.Get(c.Ctx, nil) // a closed worker needs no announcement
-	}
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"maps"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -44,7 +42,6 @@ type fakePool struct {
 	rebalanceResult func(api.RebalanceRequest) (api.RebalanceResult, error)
 	leases          map[int]api.HolderKind // on workers; nil fails the question
 	reserved        func()                 // is called when a worker was reserved
-	announced       map[int]int            // how often each slot was notified that the pool continues
 	beforeStart     func()                 // is called when the pool starts a worker; nil for nothing
 	carried         func(*Run)             // changes the state that a run hands to the next one; nil for nothing
 	slowSignals     time.Duration          // how long messages to workers take beyond signalLatency
@@ -56,20 +53,18 @@ type fakePool struct {
 
 // fakeWorker is one worker's workflow.
 type fakeWorker struct {
-	fakePool         *fakePool
-	run              worker.Run
-	entry            api.RosterEntry
-	stubChild        string // workflow ID
-	open             bool
-	child            bool // of the pool's run that is on
-	ignoreNextCancel bool
-	noCancelUntil    time.Time
-	restarting       bool
-	ending           bool
-	unresponsive     bool // ignores grants and restarts
-	noCapacity       bool // its next starts wait for capacity
-	generation       int  // what was to happen in an earlier one does not
-	received         []received
+	fakePool     *fakePool
+	run          worker.Run
+	entry        api.RosterEntry
+	stubChild    string // workflow ID
+	open         bool
+	child        bool // of the pool's run that is on
+	restarting   bool
+	ending       bool
+	unresponsive bool // ignores grants and restarts
+	noCapacity   bool // its next starts wait for capacity
+	generation   int  // what was to happen in an earlier one does not
+	received     []received
 }
 
 // received is a signal that a fake worker records.
@@ -81,17 +76,15 @@ type received struct {
 
 // Latencies of a fakePool.
 const (
-	signalLatency      = 10 * time.Millisecond // a message to a worker, and its acknowledgement
-	parentCloseLatency = 20 * time.Millisecond // a run's end, until the parent close policy reaches its children
-	continueLatency    = 50 * time.Millisecond // a worker's continuing as new; a cancellation in that time is lost
-	stepDuration       = time.Second           // a start, a drain
+	signalLatency = 10 * time.Millisecond // a message to a worker, and its acknowledgement
+	stepDuration  = time.Second           // a start, a drain
 )
 
 // neverStarts is the command of a program that never starts: its workers come to rest.
 const neverStarts = "neverStarts"
 
 func newFakePool(t *testing.T) *fakePool {
-	return &fakePool{t: t, Script: workflowtest.NewScript(), workers: map[int]*fakeWorker{}, announced: map[int]int{}}
+	return &fakePool{t: t, Script: workflowtest.NewScript(), workers: map[int]*fakeWorker{}}
 }
 
 // workflow is Workflow with an agent that takes its events.
@@ -122,19 +115,15 @@ func (p *fakePool) run(run Run) {
 		}
 		now = p.env.Now()
 		p.EndRun()
-		p.orphanChildren(now)
+		p.orphanChildren()
 	})
 	require.NoError(p.t, err)
 	p.RequireDone(p.t)
 }
 
-// orphanChildren applies the parent close policy to the children of a run that has ended.
-func (p *fakePool) orphanChildren(now time.Time) {
-	for _, slot := range slices.Sorted(maps.Keys(p.workers)) { // in the same order in each run of a test
-		a := p.workers[slot]
-		if a.child && a.open {
-			p.At(now.Sub(p.Begin)+parentCloseLatency, a.cancel)
-		}
+// orphanChildren makes the workers those of a run that has ended: the next one does not learn of their ends.
+func (p *fakePool) orphanChildren() {
+	for _, a := range p.workers {
 		a.child = false
 	}
 }
@@ -275,10 +264,6 @@ func (a *fakeWorker) signal(name string, argument any) {
 		return
 	}
 	switch name {
-	case api.SignalPoolContinues:
-		a.fakePool.announced[a.run.Slot]++
-		a.ignoreNextCancel = true
-		return
 	case api.SignalRestart, api.SignalRotationGrant:
 		a.remember(name, argument)
 		if a.unresponsive {
@@ -365,18 +350,6 @@ func (p *fakePool) countRestarting() {
 		}
 	}
 	p.peak = max(p.peak, n)
-}
-
-// cancel does what a worker does: it ignores an announced cancellation and continues as new; cancellations until then are lost.
-func (a *fakeWorker) cancel() {
-	now := a.fakePool.env.Now()
-	switch {
-	case !a.open || now.Before(a.noCancelUntil):
-	case a.ignoreNextCancel:
-		a.ignoreNextCancel, a.noCancelUntil = false, now.Add(continueLatency)
-	default:
-		a.end()
-	}
 }
 
 // end drains and completes, with a last report to the pool. Asked again, a worker changes nothing.

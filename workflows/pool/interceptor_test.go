@@ -79,10 +79,6 @@ func (o *outbound) SignalExternalWorkflow(ctx workflow.Context, workflowID, _, n
 	return o.deliver(ctx, workflowID, func(a *fakeWorker) { a.signal(name, typed(o.fakePool.t, name, argument)) })
 }
 
-func (o *outbound) RequestCancelExternalWorkflow(ctx workflow.Context, workflowID, _ string) workflow.Future {
-	return o.deliver(ctx, workflowID, (*fakeWorker).cancel)
-}
-
 // typed decodes what the pool sends again in its carried form.
 func typed(t *testing.T, name string, argument any) any {
 	raw, carried := argument.(json.RawMessage)

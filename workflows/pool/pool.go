@@ -108,8 +108,6 @@ const (
 	startOverhead = 4 << 10
 )
 
-const cancelledReason = "pool workflow cancelled"
-
 // Workflow is the workflow of a pool.
 func Workflow(ctx workflow.Context, run Run) error {
 	run, err := unpack(run)
@@ -128,10 +126,7 @@ func Workflow(ctx workflow.Context, run Run) error {
 	}
 	p.alerts = newAlerts(p)
 	p.takeOver()
-	workflow.Go(ctx, func(ctx workflow.Context) {
-		ctx.Done().Receive(ctx, nil)
-		p.stopAll(cancelledReason)
-	})
+	p.OnCancel(ctx, func() { p.stopAll("pool workflow cancelled") })
 	for {
 		p.sent = sent{}
 		for p.reconcile() {
@@ -142,8 +137,7 @@ func Workflow(ctx workflow.Context, run Run) error {
 			return nil
 		}
 		if p.mayContinue() {
-			p.children.announceContinuation()
-			if p.DrainSignals() || !p.mayContinue() || p.stopLate(ctx) { // an update arrived meanwhile
+			if p.DrainSignals() || p.HandleLateCancel() {
 				continue
 			}
 			next, err := pack(p.carry(), packAbove)
@@ -156,15 +150,6 @@ func Workflow(ctx workflow.Context, run Run) error {
 			return err
 		}
 	}
-}
-
-// stopLate stops the pool if a cancellation has come with what ends the run, and reports whether it did. Temporal cancels one run, not the next one.
-func (p *pool) stopLate(ctx workflow.Context) bool {
-	if ctx.Err() == nil || p.Stopping {
-		return false
-	}
-	p.stopAll(cancelledReason)
-	return true
 }
 
 // reconcile brings the roster closer to what is wanted, and reports whether there is more to do immediately.

@@ -86,8 +86,8 @@ func (f *randomFates) disturb() {
 			}
 		},
 		func() { // cancelled by hand
-			if a := f.worker(); a != nil {
-				a.cancel()
+			if a := f.worker(); a != nil && a.open {
+				a.end()
 			}
 		},
 		func() { // it rests

@@ -27,9 +27,7 @@ type slot struct {
 	EndLease string `json:"end_lease,omitempty"`
 	// began is when this run started the slot's workflow; zero if an earlier run did.
 	began time.Time
-	// announced is when the worker was last notified that this run is about to continue as new.
-	announced time.Time
-	// Child says that this run has started it, so that the parent close policy reaches it when this run closes.
+	// Child says that this run has started it, so that this run learns when its workflow closes.
 	Child bool `json:"-"`
 	// Closed says that the workflow of a child has closed; its worker reports before that it is gone.
 	Closed bool `json:"-"`

@@ -170,24 +170,14 @@ func TestPendingRequestsDoNotPreventContinueAsNew(t *testing.T) {
 
 // Temporal cancels one run, not the next one.
 func TestACancellationThatArrivesWithTheEndOfARunIsNotLost(t *testing.T) {
-	for name, announced := range map[string]bool{"it ends the worker": false, "it is that of a pool that continues": true} {
-		t.Run(name, func(t *testing.T) {
-			s := newWorkerEnv(t)
-			s.At(time.Minute, func() {
-				if announced {
-					s.env.SignalWorkflowSkippingWorkflowTask(api.SignalPoolContinues, api.Control{})
-				}
-				s.env.SignalWorkflowSkippingWorkflowTask(api.SignalForceContinue, api.Control{})
-				s.env.CancelWorkflow()
-				s.In(5*time.Minute, func() { s.env.SignalWorkflow(api.SignalEnd, api.Control{}) })
-			})
-			if announced {
-				s.At(2*time.Minute, s.cancel) // by an operator
-			}
-			s.run(standalone())
-			require.Equal(t, announced, s.runs == 2)
-			require.Equal(t, 1, s.counted(&s.stops))
-			require.Less(t, s.env.Now().Sub(s.Begin), 3*time.Minute)
-		})
-	}
+	s := newWorkerEnv(t)
+	s.At(time.Minute, func() {
+		s.env.SignalWorkflowSkippingWorkflowTask(api.SignalForceContinue, api.Control{})
+		s.env.CancelWorkflow()
+		s.In(5*time.Minute, func() { s.env.SignalWorkflow(api.SignalEnd, api.Control{}) })
+	})
+	s.run(standalone())
+	require.Equal(t, 1, s.runs)
+	require.Equal(t, 1, s.counted(&s.stops))
+	require.Less(t, s.env.Now().Sub(s.Begin), 3*time.Minute)
 }

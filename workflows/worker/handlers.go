@@ -76,7 +76,6 @@ func (w *worker) registerSignals() {
 		w.leases.takeBack(c.LeaseID)
 		w.end(display.Attributed(c.Reason, c.By))
 	})
-	onSignal(w, api.SignalPoolContinues, w.poolContinues)
 	onSignal(w, api.SignalReport, func(api.Control) { w.reporter.reportState() })
 	onSignal(w, api.SignalForceContinue, func(api.Control) { w.ForceContinue() })
 }

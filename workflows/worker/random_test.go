@@ -278,11 +278,6 @@ func (h *randomHosts) disturb(s *workerEnv, st api.WorkerState, version *int64) 
 		func() {
 			s.env.SignalWorkflow(api.SignalStartPermitted, api.StartPermitted{Incarnation: st.Incarnation})
 		},
-		func() { s.env.SignalWorkflow(api.SignalPoolContinues, control) },
-		func() { // the pool continues as new
-			s.env.SignalWorkflowSkippingWorkflowTask(api.SignalPoolContinues, control)
-			s.env.CancelWorkflow()
-		},
 		func() { // orders in one workflow task, which the handler of an update may see first
 			names := []string{api.SignalRestart, api.SignalStop, api.SignalDrain, api.SignalSuspend, api.SignalResume}
 			for range 1 + r.IntN(4) {

@@ -147,8 +147,6 @@ type EndState struct {
 	RestOrderedAt time.Time `json:"rest_ordered_at,omitzero"`
 
 	Ending bool `json:"ending,omitempty"` // the workflow completes after the process has ended
-	// IgnoreCancelUntil is until when a cancellation only means that the pool continues as new; see cancelled.
-	IgnoreCancelUntil time.Time `json:"ignore_cancel_until,omitzero"`
 }
 
 // Intent is what follows the end of a process. The zero value leaves it to the recovery policy.

@@ -188,22 +188,8 @@ func (w *worker) handleTimers() bool {
 	return false
 }
 
-// CancelGrace is how long after its pool's announcement a worker takes a cancellation for the pool's continue-as-new.
-const CancelGrace = 5 * time.Minute
-
-// poolContinues takes the pool's announcement to continue as new: Temporal then applies the parent close policy, which cancels the worker.
-func (w *worker) poolContinues(api.Control) { w.IgnoreCancelUntil = w.Now().Add(CancelGrace) }
-
-// cancelled ends the worker, unless its pool has announced to continue as new. Temporal cancels a run only once, so a run that ignores
-// its cancellation continues as new as soon as it can.
-func (w *worker) cancelled() {
-	if w.Now().Before(w.IgnoreCancelUntil) {
-		w.IgnoreCancelUntil = time.Time{}
-		w.ForceContinue()
-		return
-	}
-	w.end("workflow cancelled")
-}
+// cancelled ends the worker: somebody has cancelled its workflow.
+func (w *worker) cancelled() { w.end("workflow cancelled") }
 
 // end drains and stops the process, and then completes the workflow.
 func (w *worker) end(reason string) {

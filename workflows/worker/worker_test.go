@@ -73,16 +73,6 @@ func TestInvalidRequestsAreRefusedCountedAndRecorded(t *testing.T) {
 	s.run(standalone())
 }
 
-func TestTheEndSignalEndsAWorkerThatIgnoresCancellations(t *testing.T) {
-	s := newWorkerEnv(t)
-	s.At(time.Second, s.signal(api.SignalPoolContinues, api.Control{}))
-	s.At(2*time.Second, s.signal(api.SignalEnd, api.Control{}))
-	s.run(standalone())
-	require.Equal(t, lifecycle.Stopped, s.state().State)
-	require.Equal(t, 1, s.counted(&s.stops))
-	require.Equal(t, 1, s.runs)
-}
-
 func TestARunWithManyCancelledTasksContinuesAsNew(t *testing.T) {
 	s := newWorkerEnv(t)
 	const turns = 3 * loop.MaxCancelledTasks // each suspension cancels the timer of the checkpoint
@@ -168,25 +158,3 @@ func TestTheHistorySaysWhyAWorkerEnds(t *testing.T) {
 	}
 }
 
-// A pool that has announced to continue as new may never do so, and a run can be cancelled only once: the announcement must not hide
-// an operator's cancellation later.
-func TestACancellationLongAfterThePoolAnnouncedToContinueEndsTheWorker(t *testing.T) {
-	s := newWorkerEnv(t)
-	s.At(time.Minute, s.signal(api.SignalPoolContinues, api.Control{By: "pool"}))
-	s.At(time.Minute+CancelGrace, s.cancel)
-	s.run(standalone())
-	require.Equal(t, 1, s.runs)
-	require.Contains(t, s.events(), lifecycle.Drain)
-}
-
-func TestASecondCancellationEndsTheWorker(t *testing.T) {
-	s := newWorkerEnv(t)
-	s.At(time.Minute, s.signal(api.SignalPoolContinues, api.Control{By: "pool"}))
-	s.At(time.Minute+time.Second, s.cancel)
-	s.At(time.Minute+2*time.Second, func() {
-		require.Equal(t, 2, s.runs, "the run that ignored its cancellation has made way for one that can be cancelled")
-		s.cancel()
-	})
-	s.run(standalone())
-	require.Equal(t, 2, s.runs)
-}
