@@ -213,11 +213,11 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	j := &janitor{temporal: a.temporal, processes: a.processes, closed: sweeper.ClosedWorkers, log: a.log}
 	a.goroutines.Go(func() { j.run(a.background) })
 	a.goroutines.Go(func() { a.stores.sweep(a.background) })
-	files := newFileWatches(a.outbox.signal, a.processes, a.config.HostID, a.log)
+	files := newFileWatches(a.outbox.changed, a.processes, a.config.HostID, a.log)
 	a.goroutines.Go(func() { files.run(a.background) })
 	a.demand = newDemandReporter(a.config.HostID, a.gateway.Demand, control.Status, a.membership.epoch, a.outbox.want)
 	a.goroutines.Go(func() { a.demand.run(a.background) })
-	pressure := newPressureMonitor(readMemory, a.temporal, a.processes, a.config.HostID, a.log)
+	pressure := newPressureMonitor(readMemory, a.outbox.pressed, a.processes, a.config.HostID, a.log)
 	pressure.freeMemory, pressure.decided = a.stores.freeMemory, a.metrics.Observer().Decided
 	a.goroutines.Go(func() { pressure.run(a.background) })
 	return nil

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -10,10 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
-	"go.temporal.io/api/serviceerror"
-
-	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
@@ -26,17 +21,13 @@ const (
 	// fileLinger is how long files stay watched after the pool's last process on this host has ended: the change that fixes its
 	// program may still come.
 	fileLinger = 10 * time.Minute
-	// fileRetry is the delay after a failure to open a watch or to signal a pool.
+	// fileRetry is the delay after a failure to open a watch.
 	fileRetry = 5 * time.Second
-	// maxReportedFiles bounds the files named in one signal.
-	maxReportedFiles = 24
-	// fileSignalTimeout bounds one signal.
-	fileSignalTimeout = 10 * time.Second
 )
 
 // fileWatches watches the files that the specs of this host's processes name, and signals changes to their pools.
 type fileWatches struct {
-	signal    signalOnce
+	changed   func(pool, host string, files []string) // reports them to the pool
 	processes interface{ List() []*process.Process }
 	host      string
 	log       *slog.Logger
@@ -56,8 +47,8 @@ type poolFiles struct {
 	usedAt     time.Time // when the pool last had a process here
 }
 
-func newFileWatches(signal signalOnce, processes *process.Supervisor, host string, log *slog.Logger) *fileWatches {
-	return &fileWatches{signal: signal, processes: processes, host: host, log: log, linger: fileLinger, pools: map[string]*poolFiles{}}
+func newFileWatches(changed func(pool, host string, files []string), processes *process.Supervisor, host string, log *slog.Logger) *fileWatches {
+	return &fileWatches{changed: changed, processes: processes, host: host, log: log, linger: fileLinger, pools: map[string]*poolFiles{}}
 }
 
 // run watches until ctx ends.
@@ -157,7 +148,7 @@ func (p *poolFiles) close() {
 	}
 }
 
-// forward signals changes to the pool until ctx ends. Changes that come while a signal is retried gather in the watcher.
+// forward reports changes to the pool until ctx ends.
 func (f *fileWatches) forward(ctx context.Context, pool string, w *filewatch.Watcher) {
 	for {
 		select {
@@ -165,34 +156,7 @@ func (f *fileWatches) forward(ctx context.Context, pool string, w *filewatch.Wat
 			return
 		case files := <-w.Changes():
 			f.log.Info("watched files changed", "pool", pool, "file", files[0], "files", len(files))
-			f.deliver(ctx, pool, files)
+			f.changed(pool, f.host, files)
 		}
 	}
-}
-
-// deliver signals one change, until Temporal has taken the signal or ctx ends. Its request ID stays the same: an attempt that failed here may have arrived.
-func (f *fileWatches) deliver(ctx context.Context, pool string, files []string) {
-	requestID := uuid.NewString()
-	for !f.send(ctx, pool, files, requestID) {
-		if !sleep.For(ctx.Done(), fileRetry) {
-			return
-		}
-	}
-}
-
-// send signals one change. It returns false if the signal must be retried.
-func (f *fileWatches) send(ctx context.Context, pool string, files []string, requestID string) bool {
-	message := api.FilesChanged{Pool: pool, Host: f.host, Files: files}
-	if more := len(files) - maxReportedFiles; more > 0 {
-		message.Files, message.More = files[:maxReportedFiles], more
-	}
-	ctx, cancel := context.WithTimeout(ctx, fileSignalTimeout)
-	defer cancel()
-	err := f.signal(ctx, api.PoolWorkflowID(pool), api.SignalFilesChanged, message, requestID)
-	var notFound *serviceerror.NotFound
-	if err == nil || errors.As(err, &notFound) {
-		return true
-	}
-	f.log.Warn("signalling changed files to a pool failed; retrying", "pool", pool, "error", err)
-	return false
 }

@@ -30,10 +30,12 @@ const (
 	deliveryTimeout  = 5 * time.Second
 	deliveryPause    = 200 * time.Millisecond
 	deliveryMaxPause = 5 * time.Second
+	// maxReportedFiles bounds the files named in one signal.
+	maxReportedFiles = 24
 )
 
-// outbox delivers what this agent observes to the workflows of workers and pools, each message until Temporal has accepted it. Only the
-// newest message of a kind waits, so an outbox stays small while Temporal is away.
+// outbox delivers what this agent observes to the workflows of workers and pools, each message until Temporal has accepted it, or
+// refused it for good. Only the newest message of a kind waits, so an outbox stays small while Temporal is away.
 type outbox struct {
 	signal signalOnce
 	log    *slog.Logger
@@ -42,6 +44,8 @@ type outbox struct {
 	events     map[eventTarget][]api.ProcessEvent
 	started    map[string][]api.StartedProcess // by pool
 	demand     map[string][]api.Demand         // by pool
+	pressure   map[string][]api.MemoryPressure // by pool
+	files      map[string][]string             // that have changed, by pool
 	from       func() api.ProcessesStarted     // the sender, without processes
 	deliveries sync.WaitGroup
 	life       context.Context // of the deliveries
@@ -51,7 +55,8 @@ type outbox struct {
 type eventTarget struct{ worker, runID string }
 
 func newOutbox(signal signalOnce, from func() api.ProcessesStarted, log *slog.Logger) *outbox {
-	o := &outbox{signal: signal, from: from, log: log, events: map[eventTarget][]api.ProcessEvent{}, started: map[string][]api.StartedProcess{}, demand: map[string][]api.Demand{}}
+	o := &outbox{signal: signal, from: from, log: log, events: map[eventTarget][]api.ProcessEvent{}, started: map[string][]api.StartedProcess{}, demand: map[string][]api.Demand{},
+		pressure: map[string][]api.MemoryPressure{}, files: map[string][]string{}}
 	o.life, o.end = context.WithCancel(context.Background())
 	return o
 }
@@ -81,10 +86,31 @@ func (o *outbox) announce(worker string, p api.StartedProcess) {
 	})
 }
 
-// want reports the demand for a pool. It replaces a report that still waits.
+// want reports the demand for a pool.
 func (o *outbox) want(pool string, d api.Demand) {
-	same := func(api.Demand) bool { return true }
-	enqueue(o, o.demand, pool, d, same, api.PoolWorkflowID(pool), api.SignalDemand, nil, func(newest []api.Demand) any { return newest[0] })
+	enqueueNewest(o, o.demand, pool, api.SignalDemand, d)
+}
+
+// pressed reports the memory pressure of this host to a pool.
+func (o *outbox) pressed(pool string, m api.MemoryPressure) {
+	enqueueNewest(o, o.pressure, pool, api.SignalMemoryPressure, m)
+}
+
+// enqueueNewest delivers a report to a pool. It replaces one of the kind that still waits.
+func enqueueNewest[T any](o *outbox, waiting map[string][]T, pool, signal string, report T) {
+	same := func(T) bool { return true }
+	enqueue(o, waiting, pool, report, same, api.PoolWorkflowID(pool), signal, nil, func(newest []T) any { return newest[0] })
+}
+
+// changed reports changed files to their pool, with those that still wait.
+func (o *outbox) changed(pool, host string, files []string) {
+	for _, file := range files {
+		same := func(f string) bool { return f == file }
+		enqueue(o, o.files, pool, file, same, api.PoolWorkflowID(pool), api.SignalFilesChanged, nil, func(files []string) any {
+			more := max(0, len(files)-maxReportedFiles)
+			return api.FilesChanged{Pool: pool, Host: host, Files: files[:len(files)-more], More: more}
+		})
+	}
 }
 
 // enqueue delivers an item with all that wait for the same target, as the message that they make. It replaces waiting items that are about the same.
@@ -128,8 +154,11 @@ func (o *outbox) deliver(workflowID, name string, delay *time.Duration, next fun
 			ctx, cancel := context.WithTimeout(o.life, deliveryTimeout)
 			err := o.signal(ctx, workflowID, name, message, requestID)
 			cancel()
-			var closed *serviceerror.NotFound
-			if err == nil || errors.As(err, &closed) || o.life.Err() != nil {
+			if err == nil || isClosed(err) || o.life.Err() != nil {
+				break
+			}
+			if isRefusal(err) {
+				o.log.Error("message refused; it is dropped", "workflow", workflowID, "signal", name, "error", err)
 				break
 			}
 			o.log.Warn("message not delivered; retrying", "workflow", workflowID, "signal", name, "error", err)
@@ -137,6 +166,20 @@ func (o *outbox) deliver(workflowID, name string, delay *time.Duration, next fun
 		}
 	}
 }
+
+func isClosed(err error) bool {
+	_, closed := errors.AsType[*serviceerror.NotFound](err)
+	return closed
+}
+
+// isRefusal reports whether Temporal will never accept a message: it is too large or malformed, or this agent may not send it.
+func isRefusal(err error) bool {
+	_, invalid := errors.AsType[*serviceerror.InvalidArgument](err)
+	_, denied := errors.AsType[*serviceerror.PermissionDenied](err)
+	return invalid || denied || errors.Is(err, errNotEncoded)
+}
+
+var errNotEncoded = errors.New("the signal cannot be encoded")
 
 // signalOnce signals a workflow. Temporal takes one signal for a request ID, so a signal that failed and may have arrived can be sent again.
 type signalOnce func(ctx context.Context, workflowID, name string, message any, requestID string) error
@@ -148,7 +191,7 @@ func signalWith(temporal client.Client, namespace, identity string, payloads con
 			Namespace: namespace, WorkflowID: workflowID,
 		}).ToPayloads(message)
 		if err != nil {
-			return fmt.Errorf("encode a signal: %w", err)
+			return fmt.Errorf("%w: %w", errNotEncoded, err)
 		}
 		_, err = temporal.WorkflowService().SignalWorkflowExecution(ctx, &workflowservice.SignalWorkflowExecutionRequest{
 			Namespace: namespace, WorkflowExecution: &common.WorkflowExecution{WorkflowId: workflowID}, SignalName: name, Input: input,

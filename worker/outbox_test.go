@@ -3,8 +3,10 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,6 +16,7 @@ import (
 	"go.temporal.io/api/serviceerror"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/logging/logtest"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -46,8 +49,15 @@ func newTestOutbox(m *mail) *outbox {
 	return newOutbox(m.signal, func() api.ProcessesStarted { return api.ProcessesStarted{Host: "h", Epoch: 2} }, slog.New(slog.DiscardHandler))
 }
 
+// outboxTo returns an outbox whose messages the fake takes.
+func outboxTo(t *testing.T, temporal *fakeTemporal) *outbox {
+	o := newOutbox(temporal.signalOnce, nil, slog.New(slog.DiscardHandler))
+	t.Cleanup(func() { closeOutbox(t, o) })
+	return o
+}
+
 func closeOutbox(t *testing.T, o *outbox) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 	defer cancel()
 	o.close(ctx)
 	require.NoError(t, ctx.Err())
@@ -144,4 +154,70 @@ func TestAnOutboxReportsTheStartsOfALargePoolInFewMessages(t *testing.T) {
 		}
 		closeOutbox(t, o)
 	})
+}
+
+// TestAMessageThatIsRefusedForGoodHoldsUpNoOther: it is dropped, and the log says so.
+func TestAMessageThatIsRefusedForGoodHoldsUpNoOther(t *testing.T) {
+	for _, refusal := range []error{
+		serviceerror.NewInvalidArgument("too large"), serviceerror.NewPermissionDenied("not yours", ""), fmt.Errorf("%w: a channel", errNotEncoded),
+	} {
+		m, log := &mail{failures: []error{refusal}}, &logtest.Log{}
+		o := newTestOutbox(m)
+		o.log = slog.New(slog.NewTextHandler(log, nil))
+		o.notify("p/1", "run", exited(3))
+		require.Eventually(t, func() bool { return strings.Contains(log.String(), "message refused") }, time.Minute, time.Millisecond)
+		o.notify("p/1", "run", exited(4))
+		closeOutbox(t, o)
+		require.Equal(t, []any{api.ProcessEvents{RunID: "run", Events: []api.ProcessEvent{exited(4)}}}, m.messages)
+		require.Equal(t, 2, m.attempts)
+	}
+}
+
+// TestReportsOfPressureWaitForTemporalAndForNoOtherPool: while one pool's report is on its way, the newest of each pool is kept.
+func TestReportsOfPressureWaitForTemporalAndForNoOtherPool(t *testing.T) {
+	m, blocked, release := &mail{}, make(chan struct{}), make(chan struct{})
+	o := newOutbox(func(ctx context.Context, id, name string, message any, requestID string) error {
+		if id == api.PoolWorkflowID("p") {
+			select {
+			case blocked <- struct{}{}:
+			case <-release:
+			}
+			<-release
+		}
+		return m.signal(ctx, id, name, message, requestID)
+	}, nil, slog.New(slog.DiscardHandler))
+	report := func(pool, level string) { o.pressed(pool, api.MemoryPressure{Level: level}) }
+	report("p", "medium")
+	<-blocked
+	report("p", "high")
+	report("p", "none")
+	report("q", "high")
+	require.Eventually(t, func() bool { m.mu.Lock(); defer m.mu.Unlock(); return len(m.to) == 1 }, time.Minute, time.Millisecond)
+	require.Equal(t, []string{"tempool/q memory-pressure"}, m.to)
+	close(release)
+	closeOutbox(t, o)
+	require.Equal(t, []any{api.MemoryPressure{Level: "high"}, api.MemoryPressure{Level: "medium"}, api.MemoryPressure{Level: "none"}}, m.messages)
+}
+
+func TestChangedFilesAreReportedTogetherAndABoundedNumberIsNamed(t *testing.T) {
+	m, blocked, release := &mail{}, make(chan struct{}, 1), make(chan struct{})
+	o := newOutbox(func(ctx context.Context, id, name string, message any, requestID string) error {
+		blocked <- struct{}{}
+		<-release
+		return m.signal(ctx, id, name, message, requestID)
+	}, nil, slog.New(slog.DiscardHandler))
+	o.changed("p", "h", []string{"first"})
+	<-blocked
+	var many []string
+	for i := range 100 {
+		many = append(many, fmt.Sprint("file", i))
+	}
+	o.changed("p", "h", many)
+	o.changed("p", "h", many)
+	close(release)
+	closeOutbox(t, o)
+	require.Equal(t, []any{
+		api.FilesChanged{Pool: "p", Host: "h", Files: []string{"first"}},
+		api.FilesChanged{Pool: "p", Host: "h", Files: many[:maxReportedFiles], More: 100 - maxReportedFiles},
+	}, m.messages)
 }

@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"go.temporal.io/api/serviceerror"
-
 	"github.com/tempool/tempool/activities"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/sleep"
@@ -25,8 +23,6 @@ const (
 	pressureInterval = 2 * time.Second
 	// pressureRepeat is the time between two reports of a level that stays high or critical: the pools' first answer may not suffice.
 	pressureRepeat = 15 * time.Second
-	// pressureSignalTimeout bounds one report to one pool.
-	pressureSignalTimeout = 3 * time.Second
 	// collectTimeout bounds one worker's garbage collection.
 	collectTimeout = 10 * time.Second
 )
@@ -35,7 +31,7 @@ const (
 // limits while the level is high or critical, and reports the level to the pools, which recycle and stop workers.
 type pressureMonitor struct {
 	read      func() (hostMemory, error)
-	temporal  signalClient
+	report    func(pool string, m api.MemoryPressure) // to the pool
 	processes interface{ List() []*process.Process }
 	host      string
 	log       *slog.Logger
@@ -49,7 +45,6 @@ type pressureMonitor struct {
 	memory        hostMemory // the newest reading
 	reason        string
 	reportedAt    time.Time       // when all pools last got a report
-	unreported    map[string]bool // pools whose report failed
 	underPressure map[string]bool // pools whose last report was medium or higher, and which must get one of the end
 	lowered       map[*process.Process]loweredLimit
 	readFailed    bool // the last reading failed
@@ -76,16 +71,11 @@ func (m hostMemory) toPolicy() policy.HostMemory {
 
 type loweredLimit struct{ from, to spec.Bytes }
 
-// signalClient sends signals; a client.Client is one.
-type signalClient interface {
-	SignalWorkflow(ctx context.Context, workflowID, runID, signalName string, arg any) error
-}
-
-func newPressureMonitor(read func() (hostMemory, error), temporal signalClient, processes *process.Supervisor, host string, log *slog.Logger) *pressureMonitor {
+func newPressureMonitor(read func() (hostMemory, error), report func(string, api.MemoryPressure), processes *process.Supervisor, host string, log *slog.Logger) *pressureMonitor {
 	return &pressureMonitor{
-		read: read, temporal: temporal, processes: processes, host: host, log: log,
+		read: read, report: report, processes: processes, host: host, log: log,
 		freeMemory: func(context.Context) {}, decided: func(string, activities.Decision) {},
-		unreported: map[string]bool{}, underPressure: map[string]bool{}, lowered: map[*process.Process]loweredLimit{},
+		underPressure: map[string]bool{}, lowered: map[*process.Process]loweredLimit{},
 	}
 }
 
@@ -119,11 +109,7 @@ func (w *pressureMonitor) step(ctx context.Context, now time.Time) {
 	repeat := level.AtLeast(policy.PressureHigh) && now.Sub(w.reportedAt) >= pressureRepeat
 	if changed || repeat {
 		w.reportedAt = now
-		w.reportAll(ctx)
-		return
-	}
-	for pool := range w.unreported {
-		w.report(ctx, pool, w.workers()[pool])
+		w.reportAll()
 	}
 }
 
@@ -232,41 +218,22 @@ func (w *pressureMonitor) workers() map[string][]api.WorkerMemory {
 	return all
 }
 
-func (w *pressureMonitor) reportAll(ctx context.Context) {
+func (w *pressureMonitor) reportAll() {
 	workers := w.workers()
 	for pool := range w.underPressure {
 		if _, here := workers[pool]; !here {
 			workers[pool] = []api.WorkerMemory{} // the pool has stopped its workers here and waits for the end of the pressure
 		}
 	}
-	clear(w.unreported)
+	clear(w.underPressure)
 	for pool, list := range workers {
-		w.report(ctx, pool, list)
-	}
-	maps.DeleteFunc(w.lowered, func(p *process.Process, _ loweredLimit) bool { return p.HasEnded() })
-}
-
-// report signals one pool. If that fails, the next step reports the level of that moment.
-func (w *pressureMonitor) report(ctx context.Context, pool string, workers []api.WorkerMemory) {
-	ctx, cancel := context.WithTimeout(ctx, pressureSignalTimeout)
-	defer cancel()
-	err := w.temporal.SignalWorkflow(ctx, api.PoolWorkflowID(pool), "", api.SignalMemoryPressure, api.MemoryPressure{
-		Host: w.host, Level: string(w.level.Level), Reason: w.reason, AvailableBytes: w.memory.AvailableBytes, TotalBytes: w.memory.TotalBytes,
-		Workers: append([]api.WorkerMemory{}, workers...), At: time.Now().UTC(),
-	})
-	var notFound *serviceerror.NotFound
-	switch {
-	case errors.As(err, &notFound):
-		delete(w.underPressure, pool)
-		delete(w.unreported, pool)
-	case err != nil:
-		w.unreported[pool] = true
-		w.log.Warn("reporting memory pressure to a pool failed; retrying", "pool", pool, "error", err)
-	default:
-		delete(w.unreported, pool)
-		w.underPressure[pool] = true
-		if !w.level.Level.AtLeast(policy.PressureMedium) {
-			delete(w.underPressure, pool)
+		w.report(pool, api.MemoryPressure{
+			Host: w.host, Level: string(w.level.Level), Reason: w.reason, AvailableBytes: w.memory.AvailableBytes, TotalBytes: w.memory.TotalBytes,
+			Workers: list, At: time.Now().UTC(),
+		})
+		if w.level.Level.AtLeast(policy.PressureMedium) {
+			w.underPressure[pool] = true
 		}
 	}
+	maps.DeleteFunc(w.lowered, func(p *process.Process, _ loweredLimit) bool { return p.HasEnded() })
 }

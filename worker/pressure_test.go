@@ -32,7 +32,9 @@ func (s *fakeMemory) read() (hostMemory, error) {
 // newMonitor returns a monitor of a host with enough memory. It has no ticker: the test calls step.
 func newMonitor(t *testing.T, processes *process.Supervisor) (*pressureMonitor, *fakeMemory, *fakeTemporal) {
 	host, control := &fakeMemory{available: 50}, newFakeTemporal()
-	w := newPressureMonitor(host.read, control, processes, "h", slog.New(slog.NewTextHandler(t.Output(), nil)))
+	w := newPressureMonitor(host.read, func(pool string, m api.MemoryPressure) {
+		control.signals <- sent{api.PoolWorkflowID(pool), api.SignalMemoryPressure, m}
+	}, processes, "h", slog.New(slog.NewTextHandler(t.Output(), nil)))
 	t.Cleanup(w.goroutines.Wait)
 	return w, host, control
 }
@@ -114,21 +116,6 @@ func TestAPoolWithoutWorkersGetsAReportOfTheEndOfPressure(t *testing.T) {
 	require.NotNil(t, message.Workers)
 	require.Empty(t, message.Workers)
 	require.Empty(t, w.underPressure)
-}
-
-func TestAFailedReportIsRetriedAtTheNextStep(t *testing.T) {
-	processes := supervisor(t)
-	start(t, processes, "p/0", func(*spec.Spec) {}, "sleep", "1000")
-	w, host, control := newMonitor(t, processes)
-	control.fail(errors.New("Temporal is unavailable"))
-	host.available = 12
-	now := time.Now()
-	w.step(t.Context(), now)
-	control.fail(nil)
-	w.step(t.Context(), now.Add(2*time.Second))
-	require.Equal(t, "medium", control.next(t).message.(api.MemoryPressure).Level)
-	w.step(t.Context(), now.Add(4*time.Second))
-	require.Empty(t, control.signals)
 }
 
 func TestInObserveModePressureChangesNoLimit(t *testing.T) {
