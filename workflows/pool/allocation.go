@@ -36,7 +36,13 @@ type allocation struct {
 // rebalance makes each host split its budget, every resources.rebalance.
 func (a *allocation) rebalance() {
 	r := a.Spec.Resources
-	if r.Allocation == spec.AllocationNone || r.Allocation == "" || a.inFlight > 0 {
+	none := r.Allocation == spec.AllocationNone || r.Allocation == ""
+	if none {
+		a.AllocationProblem = ""
+	}
+	over := func(s api.Share) bool { return none || !a.hasIncarnation(s.Process) }
+	a.Shares, a.ReportedShares = slices.DeleteFunc(a.Shares, over), slices.DeleteFunc(a.ReportedShares, over)
+	if none || a.inFlight > 0 {
 		return
 	}
 	hosts := a.servingByHost()
@@ -56,6 +62,13 @@ func (a *allocation) rebalance() {
 	for _, host := range workflow.DeterministicKeys(hosts) {
 		a.rebalanceHost(host, hosts[host], problems)
 	}
+}
+
+// hasIncarnation reports whether a process is the present one of a worker.
+func (a *allocation) hasIncarnation(p api.Process) bool {
+	_, number, err := api.ParseWorkerName(p.Worker)
+	s := a.slot(number)
+	return err == nil && s != nil && !s.Gone && s.Incarnation == p.Incarnation
 }
 
 // servingByHost groups the processes in service.
@@ -108,11 +121,6 @@ func joined(problems map[string]string) string {
 
 // report signals workers their new limits, if these have changed enough.
 func (a *allocation) report(shares []api.Share) {
-	a.ReportedShares = slices.DeleteFunc(a.ReportedShares, func(old api.Share) bool { // of incarnations that are gone
-		return !slices.ContainsFunc(a.Roster, func(s slot) bool {
-			return a.worker(s.Slot) == old.Worker && s.Incarnation == old.Incarnation
-		})
-	})
 	for _, share := range shares {
 		_, number, err := api.ParseWorkerName(share.Worker)
 		i := slices.IndexFunc(a.ReportedShares, func(old api.Share) bool { return old.Process == share.Process })

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
 )
 
 func TestASmallChangeOfAShareIsNotReported(t *testing.T) {
@@ -73,4 +74,31 @@ func TestABudgetIsSharedOutOnEachHostInItsRhythm(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestSharesEndWithTheirWorkersAndWithTheAllocation(t *testing.T) {
+	p := newFakePool(t)
+	run := poolOf(2)
+	run.Spec.Resources.Allocation = "equal"
+	p.rebalanceResult = func(r api.RebalanceRequest) (result api.RebalanceResult, err error) {
+		for _, one := range r.Processes {
+			result.Shares = append(result.Shares, api.Share{Process: one, MemoryBytes: 100})
+		}
+		return result, nil
+	}
+	p.At(4*time.Second, func() {
+		for _, a := range p.workers {
+			a.entry.Host = "h"
+			a.report(lifecycle.Ready)
+		}
+	})
+	p.At(time.Minute, func() { require.Len(t, p.status().Shares, 2) })
+	p.updateAt(time.Minute+time.Second, api.UpdateScale, api.ScaleRequest{Size: 1})
+	p.At(2*time.Minute, func() { require.Len(t, p.status().Shares, 1, "its worker is gone") })
+	without := run.Spec
+	without.Resources.Allocation = spec.AllocationNone
+	p.updateAt(3*time.Minute, api.UpdateApply, api.ApplyRequest{Spec: without})
+	p.At(4*time.Minute, func() { require.Empty(t, p.status().Shares) })
+	p.stopAt(5 * time.Minute)
+	p.run(run)
 }

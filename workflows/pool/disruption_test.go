@@ -9,6 +9,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
 )
 
 // signalAt has the pool get a signal at a time.
@@ -160,4 +161,22 @@ func TestARolloutPassesOverAWorkerThatHasNoCapacity(t *testing.T) {
 	})
 	p.stopAt(11 * time.Minute)
 	p.run(poolOf(3))
+}
+
+// TestARolloutPassesByAWorkerThatCannotRestartYet: it has the permission to rotate, and has not used it.
+func TestARolloutPassesByAWorkerThatCannotRestartYet(t *testing.T) {
+	p := newFakePool(t)
+	run := poolOf(3)
+	run.Spec.Watch.Paths, run.Spec.Watch.Mode = []string{"."}, spec.WatchAll
+	p.At(5*time.Second, func() { p.workers[0].unresponsive = true })
+	p.requestRotationAt(10*time.Second, 0)
+	p.signalAt(12*time.Second, api.SignalFilesChanged, api.FilesChanged{Pool: "t", Host: "h", Files: []string{"main.py"}})
+	p.At(40*time.Second, func() {
+		require.Equal(t, []int{0}, p.status().Rollout.Waiting)
+		for _, w := range p.status().Workers[1:] {
+			require.EqualValues(t, 2, w.Incarnation)
+		}
+	})
+	p.stopAt(time.Minute)
+	p.run(run)
 }

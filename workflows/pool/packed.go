@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/flate"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 )
@@ -20,38 +21,40 @@ const (
 	maxUnpacked = 64 << 20
 )
 
-// pack compresses a state above a size.
-func pack(run Run, above int) (Run, error) {
+// pack compresses a state above a size. Like unpack it panics on an error, which fails the workflow task: another build continues the pool, which an
+// error of the workflow would end.
+func pack(run Run, above int) Run {
 	encoded, err := json.Marshal(run)
-	if err != nil || len(encoded) <= above {
-		return run, err
+	if err != nil {
+		panic(fmt.Errorf("encode the state of pool %s: %w", run.Pool, err))
+	}
+	if len(encoded) <= above {
+		return run
 	}
 	var packed bytes.Buffer
 	w, err := flate.NewWriter(&packed, packLevel)
+	if err == nil {
+		_, err = w.Write(encoded)
+		err = errors.Join(err, w.Close())
+	}
 	if err != nil {
-		return run, err
+		panic(fmt.Errorf("compress the state of pool %s: %w", run.Pool, err))
 	}
-	if _, err := w.Write(encoded); err != nil {
-		return run, err
-	}
-	if err := w.Close(); err != nil {
-		return run, err
-	}
-	return Run{PoolStart: run.PoolStart, SpecVersion: run.SpecVersion, Size: run.Size, Packed: packed.Bytes()}, nil
+	return Run{PoolStart: run.PoolStart, SpecVersion: run.SpecVersion, Size: run.Size, Packed: packed.Bytes()}
 }
 
 // unpack reverses pack.
-func unpack(run Run) (Run, error) {
+func unpack(run Run) Run {
 	if len(run.Packed) == 0 {
-		return run, nil
+		return run
 	}
 	encoded, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(run.Packed)), maxUnpacked))
 	if err != nil {
-		return run, fmt.Errorf("decompress the state of pool %s: %w", run.Pool, err)
+		panic(fmt.Errorf("decompress the state of pool %s: %w", run.PoolStart.Pool, err))
 	}
 	var full Run
 	if err := json.Unmarshal(encoded, &full); err != nil {
-		return run, fmt.Errorf("decode the state of pool %s: %w", run.Pool, err)
+		panic(fmt.Errorf("decode the state of pool %s: %w", run.PoolStart.Pool, err))
 	}
-	return full, nil
+	return full
 }

@@ -69,15 +69,13 @@ func TestAThousandWorkersWithEverythingAtItsBoundFit(t *testing.T) {
 		}
 		require.Len(t, p.Demand, maxDemands)
 		began := time.Now()
-		next, err := pack(p.carry(), packAbove)
+		next := pack(p.carry(), packAbove)
 		t.Logf("packed in %s", time.Since(began))
-		require.NoError(t, err)
 		encoded, err := json.Marshal(next)
 		require.NoError(t, err)
 		t.Logf("the carried state has %d bytes", len(encoded))
 		require.Less(t, len(encoded), 576<<10)
-		again, err := unpack(next)
-		require.NoError(t, err)
+		again := unpack(next)
 		require.Equal(t, p.Roster[999].RosterEntry.Reason, again.Roster[999].RosterEntry.Reason)
 		require.Equal(t, len(p.Disruptions), len(again.Disruptions))
 		status, err := p.status()
@@ -95,8 +93,7 @@ func TestAPoolContinuesFromACompressedState(t *testing.T) {
 	p := newFakePool(t)
 	run := poolOf(3)
 	run.Size, run.SpecVersion = 2, 7
-	packed, err := pack(run, 0)
-	require.NoError(t, err)
+	packed := pack(run, 0)
 	require.NotEmpty(t, packed.Packed)
 	p.At(10*time.Second, func() {
 		require.Len(t, p.status().Workers, 2)
@@ -104,4 +101,11 @@ func TestAPoolContinuesFromACompressedState(t *testing.T) {
 	})
 	p.stopAt(20 * time.Second)
 	p.run(packed)
+}
+
+// TestAStateThatCannotBeReadFailsTheTask: a build that can read it continues the pool, which an error would end.
+func TestAStateThatCannotBeReadFailsTheTask(t *testing.T) {
+	run := poolOf(1)
+	run.Packed = []byte("not compressed")
+	require.PanicsWithError(t, "decompress the state of pool t: flate: corrupt input before offset 1", func() { unpack(run) })
 }

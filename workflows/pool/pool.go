@@ -110,11 +110,7 @@ const (
 
 // Workflow is the workflow of a pool.
 func Workflow(ctx workflow.Context, run Run) error {
-	run, err := unpack(run)
-	if err != nil {
-		return err
-	}
-	p := &pool{Run: run, Loop: loop.New(ctx)}
+	p := &pool{Run: unpack(run), Loop: loop.New(ctx)}
 	p.OnUndelivered(p.undelivered)
 	p.members, p.children, p.throttle, p.disruptions, p.pressure, p.allocation = members{pool: p}, children{p}, throttle{p}, disruptions{p}, pressure{p}, allocation{pool: p}
 	p.scaling = scaling{pool: p}
@@ -140,11 +136,7 @@ func Workflow(ctx workflow.Context, run Run) error {
 			if p.DrainSignals() || p.HandleLateCancel() {
 				continue
 			}
-			next, err := pack(p.carry(), packAbove)
-			if err != nil {
-				return err
-			}
-			return workflow.NewContinueAsNewError(ctx, api.WorkflowPool, next)
+			return workflow.NewContinueAsNewError(ctx, api.WorkflowPool, pack(p.carry(), packAbove))
 		}
 		if err := p.Await(); err != nil {
 			return err

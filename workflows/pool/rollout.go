@@ -70,13 +70,14 @@ func (d disruptions) advanceRollout() bool {
 	if r.Halted != "" {
 		return true
 	}
-	for (r.AtOnce || d.active() < d.Spec.Rotation.MaxUnavailable) && len(r.Waiting) > 0 {
-		number := r.Waiting[0]
+	for i := 0; i < len(r.Waiting) && (r.AtOnce || d.active() < d.Spec.Rotation.MaxUnavailable); {
+		number := r.Waiting[i]
 		s := d.slot(number)
 		if s != nil && s.isStarting() || d.isGranted(number) || d.inRollout(number) {
-			break // its current start may use an older spec, and no signal reaches it yet
+			i++ // its current start may use an older spec, and no signal reaches it yet
+			continue
 		}
-		r.Waiting = r.Waiting[1:]
+		r.Waiting = slices.Delete(r.Waiting, i, i+1)
 		switch {
 		case s == nil || !d.isMember(number) || s.Removing:
 		case d.isOverruled(r, *s):

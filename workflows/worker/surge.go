@@ -134,10 +134,8 @@ func (s *surge) successorFailed(reason string) {
 		s.rotator.endDisruption(rotation.Incarnation, false, reason)
 		rotation.Granted, rotation.Asked = false, false
 	}
-	decision := recovery.Next(rotation.Attempts+1, true, reason, s.backoffRandom())
-	if decision.Action == policy.Restart {
-		rotation.RetryAt = s.Now().Add(decision.Delay)
-	}
+	recovery.MaxConsecutiveFailures = 0 // it is not reached, so there is a wait
+	rotation.RetryAt = s.Now().Add(recovery.Next(rotation.Attempts+1, true, reason, s.backoffRandom()).Delay)
 }
 
 // isReady reports whether a successor can take over.

@@ -484,3 +484,25 @@ func TestOnlyAReplacedProcessThatDidNotStopIsRecordedAsKilled(t *testing.T) {
 		})
 	}
 }
+
+// TestARotationWaitsBeforeEachFurtherAttempt: before the last one, too.
+func TestARotationWaitsBeforeEachFurtherAttempt(t *testing.T) {
+	s := newWorkerEnv(t)
+	var tried []time.Time
+	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+		if len(r.KeepIncarnations) > 0 {
+			tried = append(tried, s.env.Now())
+			return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing", string(api.CodeStartFailed), nil)
+		}
+		return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
+	}
+	s.At(62*time.Minute, func() {
+		require.Len(t, tried, 2)
+		require.Greater(t, tried[1].Sub(tried[0]), 5*time.Second)
+		s.cancel()
+	})
+	s.run(rotating(func(sp *spec.Spec) {
+		sp.Rotation.MaxUptime = spec.Duration(time.Hour)
+		sp.Recovery.MaxConsecutiveFailures, sp.Recovery.BackoffInitial = 2, spec.Duration(10*time.Second)
+	}))
+}

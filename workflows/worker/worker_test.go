@@ -157,4 +157,3 @@ func TestTheHistorySaysWhyAWorkerEnds(t *testing.T) {
 		})
 	}
 }
-
