@@ -55,7 +55,7 @@ func (d disruptions) beginRollout(next rollout) {
 			})
 		}
 	}
-	next.Since = d.Now()
+	next.Since, next.Waiting = d.Now(), slices.Clone(next.Waiting) // the caller answers with it
 	d.Rollout = &next
 	workflow.GetLogger(d.Ctx).Info("rollout started", "pool", d.name(), "cause", next.Cause, "workers", len(next.Waiting), "reason", next.Reason)
 }
