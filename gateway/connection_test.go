@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -166,4 +167,17 @@ func TestAReadObeysTheNewestDeadlineThoughTheConnectionHasAnEarlierOne(t *testin
 	end(nil)
 	require.NoError(t, await(t, reading))
 	require.Empty(t, below.deadlines, "nothing was moved without need")
+}
+
+// TestNoRequestSharesItsConnectionWithOthers: a connection has the rights of its one request. The server speaks no HTTP/2, and the handler
+// would refuse it.
+func TestNoRequestSharesItsConnectionWithOthers(t *testing.T) {
+	t.Parallel()
+	handler := (&Gateway{}).protect(nil, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was served") }))
+	r := httptest.NewRequest(http.MethodGet, "/v1/pools", nil)
+	r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/2.0", 2, 0
+	answer := httptest.NewRecorder()
+	handler.ServeHTTP(answer, r)
+	require.Equal(t, http.StatusBadRequest, answer.Code)
+	require.Contains(t, answer.Body.String(), "HTTP/1.1")
 }

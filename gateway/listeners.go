@@ -69,7 +69,10 @@ func (g *Gateway) Start() error {
 		return err
 	}
 	limits, logger := g.config.Limits, g.config.Logger
+	var oneByOne http.Protocols
+	oneByOne.SetHTTP1(true) // a connection has the state of its one request
 	g.server = &http.Server{
+		Protocols: &oneByOne,
 		Handler: g.protect(auth, rejectUnclean(g.askToLeave(g.mux))), ReadHeaderTimeout: limits.HeaderTime, ReadTimeout: limits.ReadTime, IdleTimeout: idleTime,
 		MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug), ConnState: g.open.track,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return withConnection(ctx, c, limits.ReadTime) },

@@ -104,6 +104,10 @@ var nobody = &access.Principal{Name: "nobody"}
 func (g *Gateway) protect(auth *authenticator, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := connectionOf(r)
+		if r.ProtoMajor != 1 { // it shares the connection with others, and would have their rights
+			writeProblem(w, api.Errorf(api.CodeInvalid, "the gateway speaks HTTP/1.1, not %s", r.Proto))
+			return
+		}
 		principal, err := auth.identify(c, r)
 		if err == nil && c.peer == nil && principal != nobody && c.client != principal.Name {
 			if c.client = principal.Name; !g.clients.enter(c, c.client) {
