@@ -59,8 +59,6 @@ func TestASessionSurvivesWorkerAndAgentCrashes(t *testing.T) {
 	require.Equal(t, `"mine"`, call("remember", `["name","Ada"]`, "mine"))
 	mustRequest(t, client, "PATCH", "/v1/sessions/mine", `{"data":{"age":36}}`, "")
 	require.Equal(t, `36`, call("recall", `["age"]`, "mine"))
-	env.ctl(cli.ExitOK, "sessions", "set", "mind", "mine", "age=37")
-	require.Equal(t, `37`, call("recall", `["age"]`, "mine"))
 	shown, _ := env.ctl(cli.ExitOK, "sessions", "get", "mind", "mine")
 	require.Contains(t, shown, `"Ada"`)
 	listed, _ := env.ctl(cli.ExitOK, "sessions", "list", "mind")
