@@ -13,8 +13,8 @@ import (
 // recentPoll is the greatest age of a live agent's last poll: a poll waits up to a minute for work.
 const recentPoll = 90 * time.Second
 
-// Agents counts agents by what they poll, to explain why a pool does not start. Temporal forgets a poller only after minutes, so both numbers
-// are hints and not proof.
+// Agents counts agents by what they poll, to explain why a pool does not start. Temporal forgets a poller only after
+// minutes, so both numbers are hints and not proof.
 type Agents struct {
 	// Workflows counts the agents that run workflows; without one, pools do not react.
 	Workflows int `json:"workflows"`
@@ -22,8 +22,8 @@ type Agents struct {
 	Placement int `json:"placement"`
 }
 
-// Agents counts the agents that polled within the last 90 s for workers of such a pool: by its placement ("" is the default label), and by its
-// function if it has one.
+// Agents counts the agents that polled within the last 90 s for workers of such a pool: by its placement ("" is the
+// default label), and by its function if it has one.
 func (c *Client) Agents(ctx context.Context, pool spec.Pool) (Agents, error) {
 	workflows, err := c.pollers(ctx, api.TaskQueue, enums.TASK_QUEUE_TYPE_WORKFLOW)
 	if err != nil {

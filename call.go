@@ -16,12 +16,14 @@ import (
 	"github.com/tempool/tempool/internal/transport"
 )
 
-// Call calls a method on any worker of the pool. It sends in as JSON (nil as no body) and reads the answer's JSON into out, unless out is nil.
+// Call calls a method on any worker of the pool. It sends in as JSON (nil as no body) and reads the answer's JSON into
+// out, unless out is nil.
 //
-// The client spreads calls over the gateways of the pool's hosts. It retries a call at another gateway only if no worker can have seen it.
-// Errors are *Error: worker_error (errors.As finds the WorkerError), worker_crashed, memory_limit_exceeded, deadline_exceeded, queue_full, queue_timeout,
-// rate_limited, no_workers, payload_too_large, pool_not_found, unavailable, cancelled, invalid. Calls do not go through Temporal: the client
-// reads the pool's roster from it every few seconds, and uses the known gateways while Temporal is down.
+// The client spreads calls over the gateways of the pool's hosts. It retries a call at another gateway only if no
+// worker can have seen it. Errors are *Error: worker_error (errors.As finds the WorkerError), worker_crashed,
+// memory_limit_exceeded, deadline_exceeded, queue_full, queue_timeout, rate_limited, no_workers, payload_too_large,
+// pool_not_found, unavailable, cancelled, invalid. Calls do not go through Temporal: the client reads the pool's roster
+// from it every few seconds, and uses the known gateways while Temporal is down.
 func (p *Pool) Call(ctx context.Context, method string, in, out any) error {
 	return callJSON(ctx, p.send, method, in, out)
 }
@@ -140,9 +142,10 @@ func callRaw(ctx context.Context, send sender, method string, body []byte) ([]by
 // maxChunkBytes bounds one chunk of a streamed answer.
 const maxChunkBytes = 32 << 10
 
-// Stream calls a method and yields the answer in chunks as they arrive; the network decides where a chunk ends. in is a []byte or an
-// io.Reader, which are sent as they are, or any other value, which is sent as JSON; nil means no body. The call starts when the iteration starts,
-// and leaving the loop early cancels it. An error comes last, without a chunk; errors are those of Call.
+// Stream calls a method and yields the answer in chunks as they arrive; the network decides where a chunk ends. in is a
+// []byte or an io.Reader, which are sent as they are, or any other value, which is sent as JSON; nil means no body. The
+// call starts when the iteration starts, and leaving the loop early cancels it. An error comes last, without a chunk;
+// errors are those of Call.
 func (p *Pool) Stream(ctx context.Context, method string, in any) iter.Seq2[[]byte, error] {
 	return stream(ctx, p.send, method, in)
 }
@@ -177,18 +180,19 @@ func stream(ctx context.Context, send sender, method string, in any) iter.Seq2[[
 	}
 }
 
-// PoolWorker is one worker of a pool, for calls that must reach this one: to look into it, or to warm it up. Each call waits in the queue of its
-// gateway until the worker is free; to keep the worker for several calls, take a lease.
+// PoolWorker is one worker of a pool, for calls that must reach this one: to look into it, or to warm it up. Each call
+// waits in the queue of its gateway until the worker is free; to keep the worker for several calls, take a lease.
 type PoolWorker struct {
 	pool *Pool
 	slot int
 }
 
-// Worker returns the worker with this number, from 0, without checking that it exists. It makes its calls with the options of the pool.
+// Worker returns the worker with this number, from 0, without checking that it exists. It makes its calls with the
+// options of the pool.
 func (p *Pool) Worker(slot int) *PoolWorker { return &PoolWorker{p, slot} }
 
-// Call is Pool.Call on this worker. A worker that the pool does not have is worker_not_found, one that rests until an operator restarts it is failed,
-// one that is suspended is suspended, at once.
+// Call is Pool.Call on this worker. A worker that the pool does not have is worker_not_found, one that rests until an
+// operator restarts it is failed, one that is suspended is suspended, at once.
 func (w *PoolWorker) Call(ctx context.Context, method string, in, out any) error {
 	return callJSON(ctx, w.send, method, in, out)
 }

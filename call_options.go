@@ -10,18 +10,20 @@ import (
 	"github.com/tempool/tempool/internal/transport"
 )
 
-// CallOptions apply to calls; see Pool.With and Lease.With. The zero value makes a call of priority 0 without a session, bounded by its
-// context or, without a deadline, by the gateway's ten minutes.
+// CallOptions apply to calls; see Pool.With and Lease.With. The zero value makes a call of priority 0 without a
+// session, bounded by its context or, without a deadline, by the gateway's ten minutes.
 type CallOptions struct {
-	// Session is the session of the call. A pool's gateway sends the call to the worker that served the session last, if that one is free.
+	// Session is the session of the call. A pool's gateway sends the call to the worker that served the session last, if
+	// that one is free.
 	Session string
-	// Priority orders the calls that wait in a gateway's queue, 0 to 9; the highest goes first. A waiting call gains one for each tenth of
-	// queue.timeout.
+	// Priority orders the calls that wait in a gateway's queue, 0 to 9; the highest goes first. A waiting call gains one
+	// for each tenth of queue.timeout.
 	Priority int
-	// Timeout bounds the call at the gateway, waiting included; the context's deadline does, too. With Timeout the gateway reports the timeout
-	// itself, and so whether a worker may have seen the call. 0 leaves it to the context.
+	// Timeout bounds the call at the gateway, waiting included; the context's deadline does, too. With Timeout the gateway
+	// reports the timeout itself, and so whether a worker may have seen the call. 0 leaves it to the context.
 	Timeout time.Duration
-	// Header is sent with the call. Workers see traceparent, tracestate, baggage, Content-Type, Content-Language and every X- header.
+	// Header is sent with the call. Workers see traceparent, tracestate, baggage, Content-Type, Content-Language and every
+	// X- header.
 	Header http.Header
 	// Answered, if set, is called when a worker answers, before the answer's body is read.
 	Answered func(Answer)
@@ -36,7 +38,8 @@ type Answer struct {
 }
 
 const (
-	// answerSlack is how much longer than CallOptions.Timeout the client waits, so that the gateway can report the timeout.
+	// answerSlack is how much longer than CallOptions.Timeout the client waits, so that the gateway can report the
+	// timeout.
 	answerSlack = 5 * time.Second
 	// maxCallTimeout is the longest timeout that a gateway accepts.
 	maxCallTimeout = 24 * time.Hour

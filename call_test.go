@@ -25,7 +25,8 @@ func TestACallGoesThroughAGatewayOverTCPOrAUnixSocket(t *testing.T) {
 			g := newFakeGateway(t, network)
 			c := clientOf(t, g)
 			var answer Answer
-			o := CallOptions{Session: "anna", Priority: 7, Timeout: time.Minute, Header: http.Header{"X-Trace": {"t"}}, Answered: func(a Answer) { answer = a }}
+			o := CallOptions{Session: "anna", Priority: 7, Timeout: time.Minute, Header: http.Header{"X-Trace": {"t"}},
+				Answered: func(a Answer) { answer = a }}
 			var out struct{ Name string }
 			require.NoError(t, c.Pool("p").With(o).Call(t.Context(), "tools/call it", map[string]string{"name": "you"}, &out))
 			require.Equal(t, "you", out.Name)
@@ -55,10 +56,12 @@ func TestRequestsCarryTheTraceOfTheirContext(t *testing.T) {
 	ctx := trace.ContextWithSpanContext(t.Context(), tracecontext.Parse(parent, "vendor=1"))
 	require.NoError(t, pool.Call(ctx, "echo", nil, nil))
 	request, _ := g.last()
-	require.Equal(t, []string{parent, "vendor=1"}, []string{request.Header.Get("Traceparent"), request.Header.Get("Tracestate")})
+	require.Equal(t, []string{parent, "vendor=1"},
+		[]string{request.Header.Get("Traceparent"), request.Header.Get("Tracestate")})
 	require.NoError(t, pool.With(CallOptions{Header: http.Header{"Traceparent": {"own"}}}).Call(ctx, "echo", nil, nil))
 	request, _ = g.last()
-	require.Equal(t, []string{"own", ""}, []string{request.Header.Get("Traceparent"), request.Header.Get("Tracestate")}, "what the caller sets has precedence")
+	require.Equal(t, []string{"own", ""}, []string{request.Header.Get("Traceparent"), request.Header.Get("Tracestate")},
+		"what the caller sets has precedence")
 	require.NoError(t, pool.Call(t.Context(), "echo", nil, nil))
 	request, _ = g.last()
 	require.NotContains(t, request.Header, "Traceparent")
@@ -87,7 +90,8 @@ func TestTheContextsDeadlineIsSentAsTimeout(t *testing.T) {
 	pool := clientOf(t, g).Pool("p")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()
-	for timeout, most := range map[time.Duration]time.Duration{0: time.Hour, time.Minute: time.Minute, 2 * time.Hour: time.Hour} {
+	for timeout, most := range map[time.Duration]time.Duration{0: time.Hour, time.Minute: time.Minute,
+		2 * time.Hour: time.Hour} {
 		_, err := pool.With(CallOptions{Timeout: timeout}).CallRaw(ctx, "m", nil)
 		require.NoError(t, err)
 		request, _ := g.last()
@@ -156,8 +160,10 @@ func TestOnlyAnUnstartedCallIsRetriedElsewhere(t *testing.T) {
 		started bool
 		again   bool
 	}{
-		{api.CodeUnavailable, false, true}, {api.CodeNoWorkers, false, true}, {api.CodeQueueFull, false, true}, {api.CodeWorkerCrashed, false, true},
-		{api.CodeUnavailable, true, false}, {api.CodeWorkerCrashed, true, false}, {api.CodeWorkerError, true, false}, {api.CodeQueueFull, true, false},
+		{api.CodeUnavailable, false, true}, {api.CodeNoWorkers, false, true}, {api.CodeQueueFull, false, true},
+		{api.CodeWorkerCrashed, false, true},
+		{api.CodeUnavailable, true, false}, {api.CodeWorkerCrashed, true, false}, {api.CodeWorkerError, true, false},
+		{api.CodeQueueFull, true, false},
 		{api.CodeDeadlineExceeded, false, false}, {api.CodeQueueTimeout, false, false}, {api.CodeRateLimited, false, false},
 		{api.CodeInvalid, false, false}, {api.CodePoolNotFound, false, false}, {api.CodePayloadTooLarge, false, false},
 	} {
@@ -350,7 +356,8 @@ func TestAReferralToAnotherGatewayIsFollowed(t *testing.T) {
 	known, other := newFakeGateway(t, "tcp"), newFakeGateway(t, "unix")
 	known.answer = func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
-		_, _ = fmt.Fprintf(w, `{"code":"no_workers","detail":"elsewhere","started":false,"gateways":[{"host":"b","endpoint":%q},{"host":"c","endpoint":""}]}`, other.endpoint)
+		_, _ = fmt.Fprintf(
+			w, `{"code":"no_workers","detail":"elsewhere","started":false,"gateways":[{"host":"b","endpoint":%q},{"host":"c","endpoint":""}]}`, other.endpoint)
 	}
 	client := clientOf(t, known)
 	for range 2 {
@@ -365,7 +372,9 @@ func TestTheTokenGoesOnlyToGatewaysOfTheRoster(t *testing.T) {
 	known, other := newFakeGateway(t, "tcp"), newFakeGateway(t, "tcp")
 	known.answer = func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
-		_, _ = fmt.Fprintf(w, `{"code":"no_workers","detail":"elsewhere","started":false,"gateways":[{"host":"b","endpoint":%q}]}`, other.endpoint)
+		_, _ = fmt.Fprintf(
+			w, `{"code":"no_workers","detail":"elsewhere","started":false,"gateways":[{"host":"b","endpoint":%q}]}`,
+			other.endpoint)
 	}
 	client, err := Dial(t.Context(), Options{Gateways: []string{known.endpoint}, GatewayToken: "secret secret secret"})
 	require.NoError(t, err)
@@ -388,7 +397,9 @@ func TestALeaseStaysWithItsGatewayUntilThatRefersToAnother(t *testing.T) {
 	require.NoError(t, lease.Call(t.Context(), "echo", 1, nil))
 	granting.answer = func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNotFound)
-		_, _ = fmt.Fprintf(w, `{"code":"lease_not_found","detail":"it is on another host","started":false,"host":"b","endpoint":%q}`, serving.endpoint)
+		_, _ = fmt.Fprintf(
+			w, `{"code":"lease_not_found","detail":"it is on another host","started":false,"host":"b","endpoint":%q}`,
+			serving.endpoint)
 	}
 	for range 2 {
 		require.NoError(t, lease.Call(t.Context(), "echo", 1, nil))

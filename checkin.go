@@ -15,8 +15,9 @@ import (
 // notifyTimeout bounds the message to a gateway that a lease was checked in.
 const notifyTimeout = time.Second
 
-// Checkin returns the lease with an outcome and the usage counted under it. The renewal has stopped when it returns. Like Client.Checkin it
-// does not wait for the worker to act. After an error it may be repeated; after a success a second call does nothing.
+// Checkin returns the lease with an outcome and the usage counted under it. The renewal has stopped when it returns.
+// Like Client.Checkin it does not wait for the worker to act. After an error it may be repeated; after a success a
+// second call does nothing.
 func (l *Lease) Checkin(ctx context.Context, outcome api.Outcome) error {
 	if l.state == nil {
 		return errUnbound
@@ -37,7 +38,8 @@ func (s *leaseState) checkin(ctx context.Context, outcome api.Outcome) error {
 	var err error
 	if s.client.fixed != nil { // the gateway has counted the usage
 		path := leasePath(s.lease.ID) + "?outcome=" + url.QueryEscape(string(outcome))
-		err = s.client.askGateway(ctx, s.gateway(), transport.Request{Method: http.MethodDelete, Path: path, Header: s.header()}, &api.CheckinResult{})
+		err = s.client.askGateway(ctx, s.gateway(),
+			transport.Request{Method: http.MethodDelete, Path: path, Header: s.header()}, &api.CheckinResult{})
 	} else if err = s.client.Checkin(ctx, request); err == nil && seen {
 		s.notifyGateway()
 	}
@@ -51,10 +53,11 @@ func (s *leaseState) checkin(ctx context.Context, outcome api.Outcome) error {
 	return nil
 }
 
-// notifyGateway notifies the lease's gateway, without waiting for it, that Temporal has the checkin: clients that wait there for a worker get this one
-// at once. A gateway that is not notified finds out a little later.
+// notifyGateway notifies the lease's gateway, without waiting for it, that Temporal has the checkin: clients that wait
+// there for a worker get this one at once. A gateway that is not notified finds out a little later.
 func (s *leaseState) notifyGateway() {
-	request := transport.Request{Method: http.MethodDelete, Path: leasePath(s.lease.ID) + "?recorded=true", Header: s.header(), Timeout: notifyTimeout}
+	request := transport.Request{Method: http.MethodDelete, Path: leasePath(s.lease.ID) + "?recorded=true",
+		Header: s.header(), Timeout: notifyTimeout}
 	_ = s.client.goBackground(func(ctx context.Context) {
 		if reply, err := s.client.transport.Do(ctx, s.gateway(), request); err == nil {
 			_ = reply.Close()
@@ -62,8 +65,9 @@ func (s *leaseState) notifyGateway() {
 	})
 }
 
-// Checkin returns a lease by a signal, the cheapest way. It returns when Temporal has recorded the signal, before the worker acts on it. A
-// stale lease is not an error here; the worker counts it. If this client renews the lease, the renewal stops.
+// Checkin returns a lease by a signal, the cheapest way. It returns when Temporal has recorded the signal, before the
+// worker acts on it. A stale lease is not an error here; the worker counts it. If this client renews the lease, the
+// renewal stops.
 func (c *Client) Checkin(ctx context.Context, request api.CheckinRequest) error {
 	ref, err := api.ParseLeaseID(request.LeaseID)
 	if err != nil {
@@ -78,8 +82,8 @@ func (c *Client) Checkin(ctx context.Context, request api.CheckinRequest) error 
 	return nil
 }
 
-// CheckinNow returns a lease by an update and reports the worker's state afterwards. A stale lease changes nothing. It costs one history event
-// more than Checkin.
+// CheckinNow returns a lease by an update and reports the worker's state afterwards. A stale lease changes nothing. It
+// costs one history event more than Checkin.
 func (c *Client) CheckinNow(ctx context.Context, request api.CheckinRequest) (result api.CheckinResult, err error) {
 	ref, err := api.ParseLeaseID(request.LeaseID)
 	if err != nil {

@@ -24,8 +24,8 @@ const (
 	checkoutMaxBackoff = time.Second
 	// maxDirectAttempts bounds how many workers Checkout asks by Temporal before it waits in line.
 	maxDirectAttempts = 3
-	// pollEach is the time between two attempts for each checkout that waits in this client, and pollLeast the least for all of them
-	// together. The first attempts of a checkout are closer together.
+	// pollEach is the time between two attempts for each checkout that waits in this client, and pollLeast the least for
+	// all of them together. The first attempts of a checkout are closer together.
 	pollEach  = 2 * time.Second
 	pollLeast = 50 * time.Millisecond
 	pollFirst = 100 * time.Millisecond
@@ -33,10 +33,10 @@ const (
 	rosterLife = 15 * time.Second
 )
 
-// Checkout takes a lease on a free worker, or on the worker o.Slot. If none is free, it waits until o.Wait or ctx ends, then it fails with
-// CodeQueueTimeout: in the line of a gateway of the pool, first come first served, or, if it reaches none, by asking one worker at intervals.
-// The client renews the lease in the background until its checkin, the end of ctx or Close, unless o.NoRenew: so ctx must last as long as the
-// lease is needed, and o.Wait bounds the waiting.
+// Checkout takes a lease on a free worker, or on the worker o.Slot. If none is free, it waits until o.Wait or ctx ends,
+// then it fails with CodeQueueTimeout: in the line of a gateway of the pool, first come first served, or, if it reaches
+// none, by asking one worker at intervals. The client renews the lease in the background until its checkin, the end of
+// ctx or Close, unless o.NoRenew: so ctx must last as long as the lease is needed, and o.Wait bounds the waiting.
 func (p *Pool) Checkout(ctx context.Context, o CheckoutOptions) (*Lease, error) {
 	o.Token = cmp.Or(o.Token, api.NewLeaseToken()) // the same for each attempt
 	waiting := ctx
@@ -55,7 +55,8 @@ func (p *Pool) Checkout(ctx context.Context, o CheckoutOptions) (*Lease, error) 
 
 // awaitLease tries to check out until it succeeds or ctx ends.
 func (p *Pool) awaitLease(ctx context.Context, o CheckoutOptions) (*Lease, error) {
-	// An attempt may outlast ctx a little: a lease granted at the last moment is then checked in instead of blocking its worker until it expires.
+	// An attempt may outlast ctx a little: a lease granted at the last moment is then checked in instead of blocking its
+	// worker until it expires.
 	attempt, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(checkoutOverrun, cancel) })()
@@ -117,8 +118,8 @@ func waited(err error) bool {
 	return false
 }
 
-// pollWorkers waits for its turn and then asks one worker after another, with pauses, until one grants a lease, ctx ends, or gateways may
-// be asked again.
+// pollWorkers waits for its turn and then asks one worker after another, with pauses, until one grants a lease, ctx
+// ends, or gateways may be asked again.
 func (p *Pool) pollWorkers(ctx, attempt context.Context, l *line, o CheckoutOptions) (*Lease, error) {
 	l.waiting.Add(1)
 	defer l.waiting.Add(-1)
@@ -160,8 +161,9 @@ func (p *Pool) pollWorkers(ctx, attempt context.Context, l *line, o CheckoutOpti
 	return nil, refusal
 }
 
-// TryCheckout tries each worker that may be free, once. CodeNoWorkers, which wraps the last refusal, means that none was free. The client does
-// not renew the lease in the background. A client with Options.Gateways leaves the choice to a gateway and cannot name a slot.
+// TryCheckout tries each worker that may be free, once. CodeNoWorkers, which wraps the last refusal, means that none
+// was free. The client does not renew the lease in the background. A client with Options.Gateways leaves the choice to
+// a gateway and cannot name a slot.
 func (p *Pool) TryCheckout(ctx context.Context, o CheckoutOptions) (*Lease, error) {
 	if p.client.fixed != nil {
 		return p.checkoutByGateway(ctx, nil, p.client.fixed, o)
@@ -178,7 +180,8 @@ func (p *Pool) tryWorkers(ctx context.Context, o CheckoutOptions, most int) (*Le
 	if err != nil {
 		return nil, err
 	}
-	refusal := error(api.Errorf(api.CodeNoWorkers, "pool %s has no worker in service (0 of %d)", p.name, status.Size).After(time.Second))
+	refusal := error(api.Errorf(api.CodeNoWorkers, "pool %s has no worker in service (0 of %d)", p.name,
+		status.Size).After(time.Second))
 	workers := candidates(status.Workers)
 	for _, entry := range workers[:min(most, len(workers))] {
 		lease, err := p.CheckoutOnce(ctx, entry.Slot, o)
@@ -193,15 +196,16 @@ func (p *Pool) tryWorkers(ctx context.Context, o CheckoutOptions, most int) (*Le
 	return nil, refusal
 }
 
-// CheckoutOnce asks one worker for a lease, once. A refusal is an *Error whose code is the reason. The client does not renew the lease in the
-// background.
+// CheckoutOnce asks one worker for a lease, once. A refusal is an *Error whose code is the reason. The client does not
+// renew the lease in the background.
 func (p *Pool) CheckoutOnce(ctx context.Context, slot int, o CheckoutOptions) (*Lease, error) {
 	token := cmp.Or(o.Token, api.NewLeaseToken())
 	if strings.HasPrefix(o.Holder, api.GatewayHolderPrefix) {
 		token = "" // nobody uses a gateway's own lease over HTTP
 	}
 	request := api.CheckoutRequest{
-		RequestID: cmp.Or(o.RequestID, uuid.NewString()), Holder: o.Holder, Session: o.Session, TTLMS: o.TTL.Milliseconds(), TokenHash: api.HashLeaseToken(token),
+		RequestID: cmp.Or(o.RequestID, uuid.NewString()), Holder: o.Holder, Session: o.Session, TTLMS: o.TTL.Milliseconds(),
+		TokenHash: api.HashLeaseToken(token),
 	}
 	if token != "" { // a gateway repeats the request for a lease of its own
 		request.AttemptID = uuid.NewString()
@@ -218,13 +222,15 @@ func (p *Pool) CheckoutOnce(ctx context.Context, slot int, o CheckoutOptions) (*
 	return p.client.newLease(*lease, requested), nil
 }
 
-// CheckoutWorker sends one worker this request for a lease, once. The caller renews the lease and checks it in. A request with an AttemptID is withdrawn
-// if Temporal does not answer it.
-func (c *Client) CheckoutWorker(ctx context.Context, pool string, slot int, request api.CheckoutRequest) (*api.Lease, error) {
+// CheckoutWorker sends one worker this request for a lease, once. The caller renews the lease and checks it in. A
+// request with an AttemptID is withdrawn if Temporal does not answer it.
+func (c *Client) CheckoutWorker(ctx context.Context, pool string, slot int,
+	request api.CheckoutRequest) (*api.Lease, error) {
 	var lease api.Lease
 	err := c.update(ctx, workflowUpdate{
 		workflowID: api.WorkerWorkflowID(pool, slot), name: api.UpdateCheckout,
-		updateID: uuid.NewString(), // not the request's: Temporal would repeat the answer of an update, whatever has become of its lease
+		// not the request's: Temporal would repeat the answer of an update, whatever has become of its lease
+		updateID: uuid.NewString(),
 		argument: request, action: "check out " + api.WorkerName(pool, slot),
 	}, &lease)
 	if err != nil {
@@ -239,25 +245,30 @@ func (c *Client) CheckoutWorker(ctx context.Context, pool string, slot int, requ
 // withdrawTimeout bounds how long a withdrawal is tried. The lease would expire later.
 const withdrawTimeout = 30 * time.Second
 
-// mayBeGranted reports whether the worker may still grant a lease to a checkout that failed with err: Temporal has it, but did not answer in time.
+// mayBeGranted reports whether the worker may still grant a lease to a checkout that failed with err: Temporal has it,
+// but did not answer in time.
 func mayBeGranted(err error) bool {
 	_, unanswered := errors.AsType[*client.WorkflowUpdateServiceTimeoutOrCanceledError](err)
 	return !errors.Is(err, errNotSent) && (unanswered || api.CodeOf(err) == api.CodeUnavailable)
 }
 
-// withdraw sends in the background that nobody waits for the answer to a checkout: its lease would expire unused and cost the process of the worker.
+// withdraw sends in the background that nobody waits for the answer to a checkout: its lease would expire unused and
+// cost the process of the worker.
 func (c *Client) withdraw(pool string, slot int, attempt string) {
 	_ = c.goBackground(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, withdrawTimeout)
 		defer cancel()
-		_ = c.temporal.SignalWorkflow(ctx, api.WorkerWorkflowID(pool, slot), "", api.SignalWithdrawCheckout, api.Withdrawal{AttemptID: attempt}) // else the lease expires
+		// else the lease expires
+		_ = c.temporal.SignalWorkflow(ctx, api.WorkerWorkflowID(pool, slot), "", api.SignalWithdrawCheckout,
+			api.Withdrawal{AttemptID: attempt})
 	})
 }
 
-// candidates returns the workers in service, the most likely free ones first. Equals are in random order, so that many clients do not ask the
-// same worker.
+// candidates returns the workers in service, the most likely free ones first. Equals are in random order, so that many
+// clients do not ask the same worker.
 func candidates(roster []api.RosterEntry) []api.RosterEntry {
-	inService := slices.DeleteFunc(slices.Clone(roster), func(e api.RosterEntry) bool { return e.Gone || !e.State.InService() })
+	inService := slices.DeleteFunc(slices.Clone(roster),
+		func(e api.RosterEntry) bool { return e.Gone || !e.State.InService() })
 	rand.Shuffle(len(inService), func(i, j int) { inService[i], inService[j] = inService[j], inService[i] })
 	slices.SortStableFunc(inService, func(a, b api.RosterEntry) int { return cmp.Compare(rank(a), rank(b)) })
 	return inService

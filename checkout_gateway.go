@@ -43,11 +43,13 @@ func (w *waitEnd) left() time.Duration {
 
 func (w *waitEnd) over() bool { return w != nil && w.Err() != nil }
 
-// checkoutByGateway asks the gateways, one after another, for a lease on any free worker, until one grants it. It waits in the line of each
-// that answers until the wait ends. ctx bounds the requests.
-func (p *Pool) checkoutByGateway(ctx context.Context, end *waitEnd, gateways *balance.Balancer, o CheckoutOptions) (*Lease, error) {
+// checkoutByGateway asks the gateways, one after another, for a lease on any free worker, until one grants it. It waits
+// in the line of each that answers until the wait ends. ctx bounds the requests.
+func (p *Pool) checkoutByGateway(ctx context.Context, end *waitEnd, gateways *balance.Balancer,
+	o CheckoutOptions) (*Lease, error) {
 	if o.Slot != nil {
-		return nil, api.Errorf(api.CodeInvalid, "a gateway chooses the worker itself; to check out a particular one, use a client without Options.Gateways")
+		return nil, api.Errorf(api.CodeInvalid,
+			"a gateway chooses the worker itself; to check out a particular one, use a client without Options.Gateways")
 	}
 	o.RequestID, o.Token = cmp.Or(o.RequestID, uuid.NewString()), cmp.Or(o.Token, api.NewLeaseToken())
 	tried := map[string]bool{}
@@ -66,7 +68,8 @@ func (p *Pool) checkoutByGateway(ctx context.Context, end *waitEnd, gateways *ba
 	}
 }
 
-// checkoutOrLeave asks one gateway, and returns at once if the caller is cancelled meanwhile: a lease that is granted at that moment is returned.
+// checkoutOrLeave asks one gateway, and returns at once if the caller is cancelled meanwhile: a lease that is granted
+// at that moment is returned.
 func (p *Pool) checkoutOrLeave(ctx context.Context, end *waitEnd, endpoint string, o CheckoutOptions) (*Lease, error) {
 	if end == nil {
 		return p.checkoutAt(ctx, endpoint, o, 0)
@@ -113,15 +116,18 @@ func (p *Pool) checkoutOrLeave(ctx context.Context, end *waitEnd, endpoint strin
 // checkoutAt asks one gateway.
 func (p *Pool) checkoutAt(ctx context.Context, endpoint string, o CheckoutOptions, wait time.Duration) (*Lease, error) {
 	body, err := transport.JSONBody(map[string]any{
-		"holder": o.Holder, "session": o.Session, "ttl_ms": o.TTL.Milliseconds(), "request_id": o.RequestID, "wait_ms": wait.Milliseconds(),
-		"token": o.Token,
+		"holder": o.Holder, "session": o.Session, "ttl_ms": o.TTL.Milliseconds(), "request_id": o.RequestID,
+		"wait_ms": wait.Milliseconds(),
+		"token":   o.Token,
 	})
 	if err != nil {
 		return nil, err
 	}
 	var lease api.Lease
 	requested := time.Now()
-	err = p.client.askGateway(ctx, endpoint, transport.Request{Method: http.MethodPost, Path: "/v1/pools/" + url.PathEscape(p.name) + "/leases", Body: body}, &lease)
+	err = p.client.askGateway(ctx, endpoint,
+		transport.Request{Method: http.MethodPost, Path: "/v1/pools/" + url.PathEscape(p.name) + "/leases", Body: body},
+		&lease)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +138,8 @@ func (p *Pool) checkoutAt(ctx context.Context, endpoint string, o CheckoutOption
 	granted := p.client.newLease(lease, requested)
 	granted.state.seenByGateway = true
 	if p.client.fixed != nil {
-		// The gateway's own name for itself may not resolve here; if the lease is on another host, the first call is redirected.
+		// The gateway's own name for itself may not resolve here; if the lease is on another host, the first call is
+		// redirected.
 		granted.state.setGateway(endpoint)
 	}
 	return granted, nil

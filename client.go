@@ -1,7 +1,8 @@
 // Package tempool is the client of Tempool, pools of warm processes that Temporal keeps alive.
 //
-// Dial finds Temporal and returns a Client. Client.Pool names a pool: Pool.Call calls a method on any of its workers, Pool.Checkout takes a
-// lease to call one worker several times, and Pool.Session reads and writes a session. Errors are *Error with a Code.
+// Dial finds Temporal and returns a Client. Client.Pool names a pool: Pool.Call calls a method on any of its workers,
+// Pool.Checkout takes a lease to call one worker several times, and Pool.Session reads and writes a session. Errors are
+// *Error with a Code.
 package tempool
 
 import (
@@ -49,8 +50,8 @@ func (c *Client) Namespace() string { return c.namespace }
 // DataConverter converts what the client's namespace stores.
 func (c *Client) DataConverter() converter.DataConverter { return c.converter }
 
-// Close stops all renewals of leases, without returning the leases, and closes the connections that the client opened. It does not end calls
-// in flight.
+// Close stops all renewals of leases, without returning the leases, and closes the connections that the client opened.
+// It does not end calls in flight.
 func (c *Client) Close() {
 	c.mu.Lock()
 	c.closed = true
@@ -65,7 +66,8 @@ func (c *Client) Close() {
 
 var errClosed = api.Errorf(api.CodeUnavailable, "the client is closed")
 
-// goBackground runs work in a goroutine that Close waits for; its context ends with Close. A closed client returns errClosed.
+// goBackground runs work in a goroutine that Close waits for; its context ends with Close. A closed client returns
+// errClosed.
 func (c *Client) goBackground(work func(context.Context)) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

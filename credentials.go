@@ -29,14 +29,16 @@ type Credentials struct {
 	KeyFile   string // PEM: its private key
 }
 
-// GatewayAccess replaces the client's credentials for gateways: an agent calls other agents on behalf of a visitor, not as itself.
+// GatewayAccess replaces the client's credentials for gateways: an agent calls other agents on behalf of a visitor, not
+// as itself.
 type GatewayAccess struct {
 	// Token is sent; "" sends none.
 	Token string
 	// Certificate lets requests use the client's certificate.
 	Certificate bool
-	// Own are the endpoints of the own gateway, by where it is reached instead, "" for there. Requests to another one over a Unix socket, and
-	// with a token on loopback, fail with CodeUnavailable: they would not reach the host that reports it.
+	// Own are the endpoints of the own gateway, by where it is reached instead, "" for there. Requests to another one over
+	// a Unix socket, and with a token on loopback, fail with CodeUnavailable: they would not reach the host that reports
+	// it.
 	Own map[string]string
 }
 
@@ -71,7 +73,8 @@ func (f Credentials) Apply(o *Options) error {
 	if f.CertFile != "" || f.KeyFile != "" {
 		pair, err := tls.LoadX509KeyPair(f.CertFile, cmp.Or(f.KeyFile, f.CertFile))
 		if err != nil {
-			return api.Errorf(api.CodeInvalid, "cannot load the client certificate %q and its key %q: %w", f.CertFile, f.KeyFile, err)
+			return api.Errorf(api.CodeInvalid, "cannot load the client certificate %q and its key %q: %w", f.CertFile, f.KeyFile,
+				err)
 		}
 		config.Certificates = []tls.Certificate{pair}
 	}
@@ -81,7 +84,8 @@ func (f Credentials) Apply(o *Options) error {
 
 // gatewayEnvironment sets the credentials for gateways that o leaves empty, from the environment.
 func (o *Options) gatewayEnvironment() error {
-	files := Credentials{TokenFile: os.Getenv(envTokenFile), CAFile: os.Getenv(envCAFile), CertFile: os.Getenv(envCertFile), KeyFile: os.Getenv(envKeyFile)}
+	files := Credentials{TokenFile: os.Getenv(envTokenFile), CAFile: os.Getenv(envCAFile),
+		CertFile: os.Getenv(envCertFile), KeyFile: os.Getenv(envKeyFile)}
 	o.GatewayToken = cmp.Or(o.GatewayToken, os.Getenv(envToken))
 	return files.Apply(o)
 }

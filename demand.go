@@ -15,8 +15,8 @@ const (
 	clientDemandRepeat = 6 * time.Second
 )
 
-// awaitStart reports demand to a pool that has no worker because none was needed, and waits, at most queue.timeout, until one serves. It
-// reports whether one does; it does nothing for any other pool.
+// awaitStart reports demand to a pool that has no worker because none was needed, and waits, at most queue.timeout,
+// until one serves. It reports whether one does; it does nothing for any other pool.
 func (p *Pool) awaitStart(ctx context.Context, status api.PoolStatus) bool {
 	if !status.ScaledToZero() {
 		return false

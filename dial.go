@@ -22,8 +22,8 @@ import (
 // dialTimeout bounds the first contact with Temporal.
 const dialTimeout = 10 * time.Second
 
-// Dial opens a Client; the caller closes it. CodeUnavailable means that Temporal does not answer within 10 s, CodeInvalid that the settings
-// are wrong.
+// Dial opens a Client; the caller closes it. CodeUnavailable means that Temporal does not answer within 10 s,
+// CodeInvalid that the settings are wrong.
 func Dial(ctx context.Context, o Options) (*Client, error) {
 	if err := o.gatewayEnvironment(); err != nil {
 		return nil, err
@@ -46,7 +46,8 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 	defer cancel()
 	temporal, err := client.DialContext(ctx, options)
 	if err != nil {
-		return nil, api.Errorf(api.CodeUnavailable, "no Temporal server answers at %s; start one (go run ./cmd/starter) or set --address or TEMPORAL_ADDRESS: %w",
+		return nil, api.Errorf(api.CodeUnavailable,
+			"no Temporal server answers at %s; start one (go run ./cmd/starter) or set --address or TEMPORAL_ADDRESS: %w",
 			options.HostPort, dialError(ctx, options.HostPort, err))
 	}
 	c := newClient(temporal, options.Namespace, o)
@@ -69,16 +70,17 @@ func dialError(ctx context.Context, address string, err error) error {
 	return err
 }
 
-// NewClient returns a Client on an existing connection, whose payloads have the SDK's default encoding. The caller closes the connection, after
-// the Client.
+// NewClient returns a Client on an existing connection, whose payloads have the SDK's default encoding. The caller
+// closes the connection, after the Client.
 func NewClient(c client.Client, namespace string) *Client { return newClient(c, namespace, Options{}) }
 
 func newClient(temporal client.Client, namespace string, o Options) *Client {
 	o.Payloads.Converter = cmp.Or(o.Payloads.Converter, converter.GetDefaultDataConverter())
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Client{
-		temporal: temporal, namespace: namespace, converter: o.Payloads.Converter, updates: updatelimit.New(), transport: transport.New(o.GatewayToken, o.GatewayTLS),
-		ctx: ctx, cancel: cancel, balancers: map[string]*balance.Balancer{}, renewals: map[string]func(){},
+		temporal: temporal, namespace: namespace, converter: o.Payloads.Converter, updates: updatelimit.New(),
+		transport: transport.New(o.GatewayToken, o.GatewayTLS),
+		ctx:       ctx, cancel: cancel, balancers: map[string]*balance.Balancer{}, renewals: map[string]func(){},
 	}
 }
 

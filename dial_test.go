@@ -25,7 +25,8 @@ func TestAnErrorOfACodecServerHidesTheSecretsOfItsURL(t *testing.T) {
 		payloads, err := Payloads{CodecEndpoint: endpoint}.DataConverter("default")
 		require.NoError(t, err)
 		_, encodeErr := payloads.ToPayload("x")
-		decodeErr := payloads.FromPayload(&common.Payload{Metadata: map[string][]byte{"encoding": []byte("json/plain")}, Data: []byte("1")}, new(int))
+		decodeErr := payloads.FromPayload(&common.Payload{Metadata: map[string][]byte{"encoding": []byte("json/plain")},
+			Data: []byte("1")}, new(int))
 		for _, err := range []error{encodeErr, decodeErr} {
 			require.ErrorContains(t, err, "127.0.0.1:1")
 			require.ErrorContains(t, err, "(hidden)")

@@ -15,27 +15,33 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// closedWorkflows is a Temporal client whose workflows have all been terminated. It answers queries with the last state.
+// closedWorkflows is a Temporal client whose workflows have all been terminated. It answers queries with the last
+// state.
 type closedWorkflows struct {
 	client.Client
 	answers map[string]any // by query
 }
 
-func (c *closedWorkflows) QueryWorkflowWithOptions(_ context.Context, r *client.QueryWorkflowWithOptionsRequest) (*client.QueryWorkflowWithOptionsResponse, error) {
+func (c *closedWorkflows) QueryWorkflowWithOptions(_ context.Context,
+	r *client.QueryWorkflowWithOptionsRequest) (*client.QueryWorkflowWithOptionsResponse, error) {
 	if r.QueryRejectCondition == enums.QUERY_REJECT_CONDITION_NOT_OPEN {
-		return &client.QueryWorkflowWithOptionsResponse{QueryRejected: &query.QueryRejected{Status: enums.WORKFLOW_EXECUTION_STATUS_TERMINATED}}, nil
+		return &client.QueryWorkflowWithOptionsResponse{
+			QueryRejected: &query.QueryRejected{Status: enums.WORKFLOW_EXECUTION_STATUS_TERMINATED},
+		}, nil
 	}
 	payloads, err := converter.GetDefaultDataConverter().ToPayloads(c.answers[r.QueryType])
 	return &client.QueryWorkflowWithOptionsResponse{QueryResult: client.NewValue(payloads)}, err
 }
 
-func (c *closedWorkflows) DescribeWorkflowExecution(context.Context, string, string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
+func (c *closedWorkflows) DescribeWorkflowExecution(context.Context, string,
+	string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
 	return &workflowservice.DescribeWorkflowExecutionResponse{}, nil
 }
 
 func TestAWorkflowThatHasEndedIsNeverShownAsReady(t *testing.T) {
 	c := &Client{temporal: &closedWorkflows{answers: map[string]any{
-		api.QueryStatus:  api.PoolStatus{Pool: "t", Size: 1, Ready: 1, Workers: []api.RosterEntry{{State: lifecycle.Ready, PID: 7}}},
+		api.QueryStatus: api.PoolStatus{Pool: "t", Size: 1, Ready: 1,
+			Workers: []api.RosterEntry{{State: lifecycle.Ready, PID: 7}}},
 		api.QueryState:   api.WorkerState{Worker: "t/0", State: lifecycle.Busy, PID: 7, Lease: &api.Lease{ID: "t.0.1.1"}},
 		api.QueryMetrics: api.WorkerMetrics{},
 	}}}

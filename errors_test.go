@@ -18,7 +18,8 @@ type mixedAgents struct {
 	errs []error
 }
 
-func (c *mixedAgents) QueryWorkflowWithOptions(context.Context, *client.QueryWorkflowWithOptionsRequest) (*client.QueryWorkflowWithOptionsResponse, error) {
+func (c *mixedAgents) QueryWorkflowWithOptions(context.Context,
+	*client.QueryWorkflowWithOptionsRequest) (*client.QueryWorkflowWithOptionsResponse, error) {
 	if len(c.errs) > 0 {
 		err := c.errs[0]
 		c.errs = c.errs[1:]
@@ -37,7 +38,8 @@ func TestAQueryThatAnOlderAgentCannotAnswerIsRepeatedAndThenSaysWhatToDo(t *test
 
 	for name, err := range map[string]error{
 		"each agent that is asked is older": older,
-		"no agent can run the newest task":  serviceerror.NewWorkflowNotReady("Unable to query workflow due to Workflow Task in failed state."),
+		"no agent can run the newest task": serviceerror.NewWorkflowNotReady("Unable to query workflow due to Workflow " +
+			"Task in failed state."),
 	} {
 		t.Run(name, func(t *testing.T) {
 			endless := make([]error, 100)

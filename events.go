@@ -32,13 +32,15 @@ type EventOptions struct {
 	Hosts func(context.Context) ([]Host, error)
 }
 
-// Events yields the events that the agents of the namespace hold, in the order of their time, and with Follow those from now on, as they arrive.
-// With Options.Gateways it reads these agents alone. A coded error is about one agent, and the iteration continues: with Follow the agent is
-// asked again. The last error of an iteration without Follow, and CodeInvalid, CodeForbidden and CodeUnauthorized, end it.
+// Events yields the events that the agents of the namespace hold, in the order of their time, and with Follow those
+// from now on, as they arrive. With Options.Gateways it reads these agents alone. A coded error is about one agent, and
+// the iteration continues: with Follow the agent is asked again. The last error of an iteration without Follow, and
+// CodeInvalid, CodeForbidden and CodeUnauthorized, end it.
 func (c *Client) Events(ctx context.Context, o EventOptions) iter.Seq2[api.Event, error] {
 	return func(yield func(api.Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
-		m := &eventMerge{ctx: ctx, client: c, options: o, began: time.Now(), arrived: make(chan eventOrError), lastIDs: map[string]string{}}
+		m := &eventMerge{ctx: ctx, client: c, options: o, began: time.Now(), arrived: make(chan eventOrError),
+			lastIDs: map[string]string{}}
 		defer m.reading.Wait()
 		defer cancel()
 		if fromNow := o.Follow && o.Since.IsZero(); !fromNow && !m.held(ctx, yield) || !o.Follow {
@@ -126,7 +128,8 @@ func (m *eventMerge) follower() follower {
 	return follower{
 		endpoints: func(ctx context.Context) ([]string, error) {
 			endpoints, err := m.client.eventEndpoints(ctx, m.options.Hosts)
-			return slices.Concat(endpoints, slices.Collect(maps.Keys(m.lastIDs))), err // those whose held events were read continue after them
+			// those whose held events were read continue after them
+			return slices.Concat(endpoints, slices.Collect(maps.Keys(m.lastIDs))), err
 		},
 		begin: func(endpoint string, late bool) streamReader {
 			lastID, held := m.lastIDs[endpoint]
@@ -160,7 +163,8 @@ func (m *eventMerge) arrive(ctx context.Context, one eventOrError) bool {
 }
 
 // read reads events of one agent until its stream ends or take returns false, and returns the ID of the last one.
-func (m *eventMerge) read(ctx context.Context, endpoint string, at streamStart, follow bool, take func(api.Event) bool) (lastID string, err error) {
+func (m *eventMerge) read(ctx context.Context, endpoint string, at streamStart, follow bool,
+	take func(api.Event) bool) (lastID string, err error) {
 	err = m.client.readLines(ctx, endpoint, m.request(at, follow), func(line []byte) error {
 		field, value, _ := strings.Cut(string(line), ": ")
 		switch field {
@@ -208,7 +212,8 @@ func (m *eventMerge) request(at streamStart, follow bool) transport.Request {
 	return transport.Request{Method: http.MethodGet, Path: "/v1/events?" + query.Encode(), Header: header}
 }
 
-// eventEndpoints are the gateways of all live agents, of which list knows the hosts. The error may be about some of them only.
+// eventEndpoints are the gateways of all live agents, of which list knows the hosts. The error may be about some of
+// them only.
 func (c *Client) eventEndpoints(ctx context.Context, list func(context.Context) ([]Host, error)) ([]string, error) {
 	if c.fixed != nil {
 		return c.fixed.URLs(), nil
@@ -235,11 +240,14 @@ func (c *Client) eventEndpoints(ctx context.Context, list func(context.Context) 
 	endpoints = slices.Compact(endpoints)
 	switch {
 	case len(silent) > 0:
-		return endpoints, api.Errorf(api.CodeUnavailable, "%s has not reported its gateway yet; an agent reports it within ten seconds of its start", strings.Join(silent, ", "))
+		return endpoints, api.Errorf(api.CodeUnavailable,
+			"%s has not reported its gateway yet; an agent reports it within ten seconds of its start",
+			strings.Join(silent, ", "))
 	case len(endpoints) == 0:
 		return nil, errNoAgents
 	}
 	return endpoints, nil
 }
 
-var errNoAgents = api.Errorf(api.CodeUnavailable, "no agent is up, so there are no events to read; ctl history POOL/N shows what a worker did")
+var errNoAgents = api.Errorf(api.CodeUnavailable,
+	"no agent is up, so there are no events to read; ctl history POOL/N shows what a worker did")

@@ -16,7 +16,8 @@ import (
 
 // eventLine is one event as a gateway streams it.
 func eventLine(agent string, n int, at time.Time) string {
-	return fmt.Sprintf("id: %s-%d\ndata: {\"specversion\":\"1.0\",\"id\":\"%s-%d\",\"source\":\"/pools/p/workers/0\",\"type\":\"process.started\",\"time\":%q,\"data\":{}}\n\n",
+	return fmt.Sprintf("id: %s-%d\ndata: {\"specversion\":\"1.0\",\"id\":\"%s-%d\",\"source\":\"/pools/p/workers/0\","+
+		"\"type\":\"process.started\",\"time\":%q,\"data\":{}}\n\n",
 		agent, n, agent, n, at.Format(time.RFC3339Nano))
 }
 
@@ -103,7 +104,8 @@ func TestEventsAreReadAtTheHostsThatTheCallerKnows(t *testing.T) {
 	c := eventsClient(t, up)
 	c.fixed = nil
 	o := EventOptions{Since: now.Add(-time.Hour), Hosts: func(context.Context) ([]Host, error) {
-		return []Host{{ID: "a", HeardAt: now, Heartbeat: api.HostHeartbeat{Agent: &api.AgentReport{Endpoint: up}}}, {ID: "gone"}}, nil
+		return []Host{{ID: "a", HeardAt: now, Heartbeat: api.HostHeartbeat{Agent: &api.AgentReport{Endpoint: up}}},
+			{ID: "gone"}}, nil
 	}}
 	var ids []string
 	for event, err := range c.Events(t.Context(), o) {

@@ -23,7 +23,8 @@ func hello() *httptest.Server {
 		w.Header().Set("Tempool-Worker", "hello/0")
 		var asked struct{ Name string }
 		switch {
-		case strings.HasSuffix(r.URL.Path, "/call/greet") && json.NewDecoder(r.Body).Decode(&asked) == nil && asked.Name != "":
+		case strings.HasSuffix(r.URL.Path, "/call/greet") && json.NewDecoder(r.Body).Decode(&asked) == nil &&
+			asked.Name != "":
 			fmt.Fprintf(w, `{"text": "Hello, %s!"}`, asked.Name)
 		case strings.HasSuffix(r.URL.Path, "/call/greet"):
 			w.WriteHeader(http.StatusInternalServerError)
@@ -36,7 +37,8 @@ func hello() *httptest.Server {
 			}
 		case r.Method == http.MethodPost, r.Method == http.MethodPut: // check out, renew
 			now := time.Now()
-			json.NewEncoder(w).Encode(api.Lease{ID: "hello.0.1.1", Worker: "hello/0", Endpoint: server.URL, GrantedAt: now, ExpiresAt: now.Add(time.Minute)})
+			json.NewEncoder(w).Encode(api.Lease{ID: "hello.0.1.1", Worker: "hello/0", Endpoint: server.URL, GrantedAt: now,
+				ExpiresAt: now.Add(time.Minute)})
 		default: // check in
 			io.WriteString(w, `{"state": "ready"}`)
 		}

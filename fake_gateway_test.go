@@ -129,7 +129,8 @@ func (f *fakeGateway) control(w http.ResponseWriter, r *http.Request, body strin
 			f.granting()
 		}
 		f.seq++
-		f.lease = &api.Lease{ID: api.LeaseID("p", 0, 3, f.seq), Worker: "p/0", Incarnation: 3, Seq: f.seq, Holder: asked.Holder, Endpoint: f.endpoint,
+		f.lease = &api.Lease{ID: api.LeaseID("p", 0, 3, f.seq), Worker: "p/0", Incarnation: 3, Seq: f.seq,
+			Holder: asked.Holder, Endpoint: f.endpoint,
 			GrantedAt: now, ExpiresAt: now.Add(time.Duration(asked.TTLMS) * time.Millisecond)}
 		w.WriteHeader(http.StatusCreated)
 		_ = json.NewEncoder(w).Encode(f.lease)
@@ -177,7 +178,8 @@ func (f *fakeGateway) last() (*http.Request, string) {
 func refuse(w http.ResponseWriter, code api.Code, started bool) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(http.StatusServiceUnavailable)
-	_ = json.NewEncoder(w).Encode(map[string]any{"code": code, "detail": "refused by the test", "started": started, "retry_after_ms": 1500})
+	_ = json.NewEncoder(w).Encode(map[string]any{"code": code, "detail": "refused by the test", "started": started,
+		"retry_after_ms": 1500})
 }
 
 func refusing(code api.Code, started bool) http.HandlerFunc {

@@ -20,20 +20,22 @@ const (
 	streamIdleTimeout = 45 * time.Second
 	// maxStreamLine bounds one line of a stream, in bytes.
 	maxStreamLine = 1 << 20
-	// streamRetry is the time between two attempts to read the stream of one agent, and agentsInterval between two searches for agents that
-	// have started.
+	// streamRetry is the time between two attempts to read the stream of one agent, and agentsInterval between two
+	// searches for agents that have started.
 	streamRetry    = time.Second
 	agentsInterval = 3 * time.Second
 )
 
-// follower follows a stream of every agent until its context ends: agents that start later included, over restarts of each.
+// follower follows a stream of every agent until its context ends: agents that start later included, over restarts of
+// each.
 type follower struct {
 	// endpoints are the gateways of the agents that are up. Its error may be about some of them only.
 	endpoints func(ctx context.Context) ([]string, error)
-	// begin returns what reads the stream of one agent until it ends, and at each call continues where the last one ended. It calls answered
-	// for what it reads. late says that the agent was not there at first.
+	// begin returns what reads the stream of one agent until it ends, and at each call continues where the last one ended.
+	// It calls answered for what it reads. late says that the agent was not there at first.
 	begin func(endpoint string, late bool) (read streamReader)
-	// failed receives each failure once: that of one agent until it answers again, and with endpoint "" that of finding agents.
+	// failed receives each failure once: that of one agent until it answers again, and with endpoint "" that of finding
+	// agents.
 	failed func(endpoint string, err error)
 }
 
@@ -83,7 +85,8 @@ type agentFailure struct {
 }
 
 // readAll reads from all agents, some at a time. What an agent has sent before it failed counts, too.
-func readAll[T any](endpoints []string, read func(endpoint string, take func(T)) error) (all []T, failures []agentFailure) {
+func readAll[T any](endpoints []string,
+	read func(endpoint string, take func(T)) error) (all []T, failures []agentFailure) {
 	var mu sync.Mutex
 	var reading errgroup.Group
 	reading.SetLimit(concurrentQueries)
@@ -104,9 +107,10 @@ func readAll[T any](endpoints []string, read func(endpoint string, take func(T))
 	return all, failures
 }
 
-// readAnswering is readAll without the agents that do not answer: unreachable, unless it is nil, is called for each of them. It fails if none
-// answers.
-func readAnswering[T any](endpoints []string, unreachable func(endpoint string, err error), read func(endpoint string, take func(T)) error) ([]T, error) {
+// readAnswering is readAll without the agents that do not answer: unreachable, unless it is nil, is called for each of
+// them. It fails if none answers.
+func readAnswering[T any](endpoints []string, unreachable func(endpoint string, err error),
+	read func(endpoint string, take func(T)) error) ([]T, error) {
 	all, failures := readAll(endpoints, read)
 	for _, failure := range failures {
 		if unreachable != nil {
@@ -119,8 +123,10 @@ func readAnswering[T any](endpoints []string, unreachable func(endpoint string, 
 	return all, nil
 }
 
-// readLines calls take with each line of an agent's answer, until the answer ends, take fails, or nothing comes for streamIdleTimeout.
-func (c *Client) readLines(ctx context.Context, endpoint string, request transport.Request, take func(line []byte) error) error {
+// readLines calls take with each line of an agent's answer, until the answer ends, take fails, or nothing comes for
+// streamIdleTimeout.
+func (c *Client) readLines(ctx context.Context, endpoint string, request transport.Request,
+	take func(line []byte) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	idle := time.AfterFunc(streamIdleTimeout, func() {

@@ -14,7 +14,8 @@ import (
 	"github.com/tempool/tempool/internal/transport"
 )
 
-// A request that every gateway rejected is repeated in rounds over all gateways, with a refresh of the roster in between.
+// A request that every gateway rejected is repeated in rounds over all gateways, with a refresh of the roster in
+// between.
 const (
 	maxRounds   = 4
 	roundPause  = 50 * time.Millisecond
@@ -53,7 +54,8 @@ func (p *Pool) tryGateways(ctx context.Context, r poolRequest) (*transport.Reply
 	}
 }
 
-// tryEach sends the request to each gateway once, the best first, until one answers. Its error is that of the last gateway that was reached.
+// tryEach sends the request to each gateway once, the best first, until one answers. Its error is that of the last
+// gateway that was reached.
 func (r poolRequest) tryEach(ctx context.Context, c *Client, balancer *balance.Balancer) (*transport.Reply, error) {
 	tried := map[string]bool{}
 	var failure error
@@ -73,7 +75,8 @@ func (r poolRequest) tryEach(ctx context.Context, c *Client, balancer *balance.B
 		}
 		tried[endpoint.URL()] = true
 		balancer.Add(c.referrals(ctx, endpoint.URL(), err))
-		if failure == nil || api.CodeOf(err) != api.CodeUnavailable { // a gateway's own error says more than a lost connection
+		// a gateway's own error says more than a lost connection
+		if failure == nil || api.CodeOf(err) != api.CodeUnavailable {
 			failure = err
 		}
 	}
@@ -82,15 +85,16 @@ func (r poolRequest) tryEach(ctx context.Context, c *Client, balancer *balance.B
 // rosterTimeout bounds a look into the roster of a gateway that referred to others.
 const rosterTimeout = 10 * time.Second
 
-// referrals lists the gateways to which an error of the gateway from refers. A worker's own answer can look like such an error and name any
-// address, so where a token would go along, only those in that gateway's roster count.
+// referrals lists the gateways to which an error of the gateway from refers. A worker's own answer can look like such
+// an error and name any address, so where a token would go along, only those in that gateway's roster count.
 func (c *Client) referrals(ctx context.Context, from string, err error) []string {
 	others := transport.OtherGateways(err)
 	if len(others) == 0 || !c.transport.SendsToken(ctx) {
 		return others
 	}
 	var roster []api.Worker
-	if c.askGateway(ctx, from, transport.Request{Method: http.MethodGet, Path: "/v1/workers", Timeout: rosterTimeout}, &roster) != nil {
+	if c.askGateway(ctx, from, transport.Request{Method: http.MethodGet, Path: "/v1/workers", Timeout: rosterTimeout},
+		&roster) != nil {
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(others), func(url string) bool {
@@ -100,7 +104,8 @@ func (c *Client) referrals(ctx context.Context, from string, err error) []string
 
 // retryRound reports whether a further round may succeed after a round that ended with err.
 func retryRound(err error) bool {
-	return !transport.MayHaveStarted(err) && (api.CodeOf(err) == api.CodeUnavailable || api.CodeOf(err) == api.CodeNoWorkers)
+	return !transport.MayHaveStarted(err) &&
+		(api.CodeOf(err) == api.CodeUnavailable || api.CodeOf(err) == api.CodeNoWorkers)
 }
 
 // balancer returns the balancer of the pool's calls.

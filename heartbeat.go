@@ -37,7 +37,8 @@ func (c *Client) heartbeat(ctx context.Context, hostID string) (v api.HostHeartb
 	return v, at, nil
 }
 
-// processReports is what the hosts of workers last reported of their processes, by worker. A host that cannot be described reports nothing.
+// processReports is what the hosts of workers last reported of their processes, by worker. A host that cannot be
+// described reports nothing.
 func (c *Client) processReports(ctx context.Context, workers []api.RosterEntry) map[string]api.ProcessReport {
 	var hosts []string
 	for _, w := range workers {

@@ -26,11 +26,12 @@ func (c *Client) HistoryLength(ctx context.Context, workflowID string) (int64, e
 	return answer.GetWorkflowExecutionInfo().GetHistoryLength(), c.fromTemporal(err, "describe "+workflowID)
 }
 
-// FullHistory returns every transition of one worker that Temporal still has, oldest first: the newest from the worker itself, older ones from
-// its earlier runs, as far back as the namespace retains them. complete is false if transitions are missing, because one run had more of them
-// than a worker keeps or because old runs are gone; HistoryGaps finds where. (Transitions in the middle of a run are only in its event
-// history, which ctl replays.)
-func (p *Pool) FullHistory(ctx context.Context, slot int) (transitions []lifecycle.Transition, complete bool, err error) {
+// FullHistory returns every transition of one worker that Temporal still has, oldest first: the newest from the worker
+// itself, older ones from its earlier runs, as far back as the namespace retains them. complete is false if transitions
+// are missing, because one run had more of them than a worker keeps or because old runs are gone; HistoryGaps finds
+// where. (Transitions in the middle of a run are only in its event history, which ctl replays.)
+func (p *Pool) FullHistory(ctx context.Context,
+	slot int) (transitions []lifecycle.Transition, complete bool, err error) {
 	id := api.WorkerWorkflowID(p.name, slot)
 	action := "read the history of " + api.WorkerName(p.name, slot)
 	description, err := p.client.temporal.DescribeWorkflowExecution(ctx, id, "")
@@ -64,23 +65,27 @@ func (p *Pool) FullHistory(ctx context.Context, slot int) (transitions []lifecyc
 }
 
 // startedEvent returns the first event of a run.
-func (c *Client) startedEvent(ctx context.Context, id, runID string) (*history.WorkflowExecutionStartedEventAttributes, error) {
-	answer, err := c.temporal.WorkflowService().GetWorkflowExecutionHistory(ctx, &workflowservice.GetWorkflowExecutionHistoryRequest{
-		Namespace: c.namespace, MaximumPageSize: 1,
-		Execution:              &common.WorkflowExecution{WorkflowId: id, RunId: runID},
-		HistoryEventFilterType: enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT,
-	})
+func (c *Client) startedEvent(ctx context.Context, id,
+	runID string) (*history.WorkflowExecutionStartedEventAttributes, error) {
+	answer, err := c.temporal.WorkflowService().GetWorkflowExecutionHistory(ctx,
+		&workflowservice.GetWorkflowExecutionHistoryRequest{
+			Namespace: c.namespace, MaximumPageSize: 1,
+			Execution:              &common.WorkflowExecution{WorkflowId: id, RunId: runID},
+			HistoryEventFilterType: enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT,
+		})
 	if err != nil {
 		return nil, err
 	}
-	if events := answer.GetHistory().GetEvents(); len(events) > 0 && events[0].GetWorkflowExecutionStartedEventAttributes() != nil {
+	if events := answer.GetHistory().GetEvents(); len(events) > 0 &&
+		events[0].GetWorkflowExecutionStartedEventAttributes() != nil {
 		return events[0].GetWorkflowExecutionStartedEventAttributes(), nil
 	}
 	return nil, errors.New("the run has no WorkflowExecutionStarted event")
 }
 
 // carriedRing returns the ring of transitions in the input of a worker's run; a first run has none.
-func carriedRing(from converter.DataConverter, started *history.WorkflowExecutionStartedEventAttributes) ([]lifecycle.Transition, error) {
+func carriedRing(from converter.DataConverter,
+	started *history.WorkflowExecutionStartedEventAttributes) ([]lifecycle.Transition, error) {
 	var input struct {
 		Machine struct {
 			Ring []lifecycle.Transition `json:"ring"`
@@ -93,7 +98,8 @@ func carriedRing(from converter.DataConverter, started *history.WorkflowExecutio
 	return input.Machine.Ring, err
 }
 
-// JoinHistory merges overlapping windows of one worker's transitions, oldest window first. HistoryGaps finds what no window has.
+// JoinHistory merges overlapping windows of one worker's transitions, oldest window first. HistoryGaps finds what no
+// window has.
 func JoinHistory(rings [][]lifecycle.Transition) []lifecycle.Transition {
 	merged := []lifecycle.Transition{}
 	for _, ring := range rings {
@@ -108,12 +114,13 @@ func JoinHistory(rings [][]lifecycle.Transition) []lifecycle.Transition {
 
 // isCopy reports whether two are copies of one transition, whichever run they come from.
 func isCopy(a, b lifecycle.Transition) bool {
-	return a.From == b.From && a.To == b.To && a.Event == b.Event && a.Reason == b.Reason && a.DurationMS == b.DurationMS &&
+	return a.From == b.From && a.To == b.To && a.Event == b.Event && a.Reason == b.Reason &&
+		a.DurationMS == b.DurationMS &&
 		a.Timestamp.Equal(b.Timestamp) && a.Incarnation == b.Incarnation && maps.Equal(a.Metadata, b.Metadata)
 }
 
-// HistoryGaps returns the indexes in transitions, oldest first, before which some are missing; 0 means that the first incarnation's start is
-// missing.
+// HistoryGaps returns the indexes in transitions, oldest first, before which some are missing; 0 means that the first
+// incarnation's start is missing.
 func HistoryGaps(transitions []lifecycle.Transition) []int {
 	var gaps []int
 	var step lifecycle.Transition // the newest so far that is not a note
@@ -132,8 +139,8 @@ func HistoryGaps(transitions []lifecycle.Transition) []int {
 	return gaps
 }
 
-// follows reports whether no transition is missing between two: the later one leaves, or is a note in, the state that the earlier one
-// entered, and its duration in that state reaches back to that moment.
+// follows reports whether no transition is missing between two: the later one leaves, or is a note in, the state that
+// the earlier one entered, and its duration in that state reaches back to that moment.
 func follows(earlier, later lifecycle.Transition) bool {
 	return later.From == earlier.To && entered(later).Sub(earlier.Timestamp).Abs() <= durationGrain
 }

@@ -84,7 +84,8 @@ func TestTheRingIsReadFromTheInputOfARun(t *testing.T) {
 		"pool": "python", "machine": lifecycle.Machine{State: lifecycle.Ready, Ring: all},
 	})
 	require.NoError(t, err)
-	ring, err := carriedRing(converter.GetDefaultDataConverter(), &history.WorkflowExecutionStartedEventAttributes{Input: payloads})
+	ring, err := carriedRing(converter.GetDefaultDataConverter(),
+		&history.WorkflowExecutionStartedEventAttributes{Input: payloads})
 	require.NoError(t, err)
 	require.Equal(t, all, ring)
 
@@ -92,7 +93,10 @@ func TestTheRingIsReadFromTheInputOfARun(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, ring)
 
-	_, err = carriedRing(converter.GetDefaultDataConverter(), &history.WorkflowExecutionStartedEventAttributes{Input: &common.Payloads{Payloads: []*common.Payload{{Data: []byte("{")}}}})
+	_, err = carriedRing(converter.GetDefaultDataConverter(),
+		&history.WorkflowExecutionStartedEventAttributes{
+			Input: &common.Payloads{Payloads: []*common.Payload{{Data: []byte("{")}}},
+		})
 	require.Error(t, err)
 }
 
@@ -116,5 +120,6 @@ func TestANoteIsNotAGap(t *testing.T) {
 	step(lifecycle.Drain)
 	require.Empty(t, HistoryGaps(m.Ring))
 	require.Equal(t, []int{0}, HistoryGaps(m.Ring[3:]), "only what was before the first is missing")
-	require.Equal(t, []int{1}, HistoryGaps([]lifecycle.Transition{m.Ring[0], m.Ring[3], m.Ring[4]}), "a note does not bridge a step")
+	require.Equal(t, []int{1}, HistoryGaps([]lifecycle.Transition{m.Ring[0], m.Ring[3], m.Ring[4]}),
+		"a note does not bridge a step")
 }

@@ -18,14 +18,16 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// JoinHost announces an agent to the workflow of its host, which is started where it does not run. CodeHostTaken means that another agent
-// holds the host id; it may be repeated with the same instance.
-func (c *Client) JoinHost(ctx context.Context, hostID string, request api.JoinRequest) (result api.JoinResult, err error) {
+// JoinHost announces an agent to the workflow of its host, which is started where it does not run. CodeHostTaken means
+// that another agent holds the host id; it may be repeated with the same instance.
+func (c *Client) JoinHost(ctx context.Context, hostID string,
+	request api.JoinRequest) (result api.JoinResult, err error) {
 	start := c.temporal.NewWithStartWorkflowOperation(client.StartWorkflowOptions{
 		ID: api.HostWorkflowID(hostID), TaskQueue: api.TaskQueue, StaticSummary: "host " + hostID,
 		WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
 	}, api.WorkflowHost, api.HostStatus{Host: hostID})
-	if request.Epoch == 0 { // the agent before, which may have the workflow in its cache, may be dead: Temporal would wait for it
+	// the agent before, which may have the workflow in its cache, may be dead: Temporal would wait for it
+	if request.Epoch == 0 {
 		_, _ = c.temporal.WorkflowService().ResetStickyTaskQueue(ctx, &workflowservice.ResetStickyTaskQueueRequest{
 			Namespace: c.namespace, Execution: &common.WorkflowExecution{WorkflowId: api.HostWorkflowID(hostID)},
 		})
@@ -33,7 +35,8 @@ func (c *Client) JoinHost(ctx context.Context, hostID string, request api.JoinRe
 	handle, err := c.temporal.UpdateWithStartWorkflow(ctx, client.UpdateWithStartWorkflowOptions{
 		StartWorkflowOperation: start,
 		UpdateOptions: client.UpdateWorkflowOptions{
-			UpdateName: api.UpdateJoin, UpdateID: uuid.NewString(), Args: []any{request}, WaitForStage: client.WorkflowUpdateStageCompleted,
+			UpdateName: api.UpdateJoin, UpdateID: uuid.NewString(), Args: []any{request},
+			WaitForStage: client.WorkflowUpdateStageCompleted,
 		},
 	})
 	if err == nil {
@@ -59,13 +62,14 @@ func (c *Client) HostStatus(ctx context.Context, hostID string) (s api.HostStatu
 // Host is the reported state of one host.
 type Host struct {
 	ID string `json:"id"`
-	// Heartbeat is what its agent last reported, and HeardAt when that was, by Temporal's clock; both are zero while the host has no agent.
+	// Heartbeat is what its agent last reported, and HeardAt when that was, by Temporal's clock; both are zero while the
+	// host has no agent.
 	Heartbeat api.HostHeartbeat `json:"heartbeat"`
 	HeardAt   time.Time         `json:"heard_at,omitzero"`
 }
 
-// Hosts lists the hosts that have a workflow, whether an agent runs on them or not, sorted by their ids. A host that has joined or ended in the
-// last seconds may be wrong. One that cannot be described is without Heartbeat.
+// Hosts lists the hosts that have a workflow, whether an agent runs on them or not, sorted by their ids. A host that
+// has joined or ended in the last seconds may be wrong. One that cannot be described is without Heartbeat.
 func (c *Client) Hosts(ctx context.Context) ([]Host, error) {
 	ids, err := c.listWorkflows(ctx, fmt.Sprintf("WorkflowType = '%s' AND ExecutionStatus = 'Running'", api.WorkflowHost))
 	if err != nil {

@@ -78,8 +78,8 @@ func (s *leaseState) renewLoop(ctx context.Context) error {
 	}
 }
 
-// nextRenewal returns the pause before the next attempt: about half of the TTL, or a growing backoff after failures. An expiry by this clock
-// ends nothing, since only the worker's workflow decides whether the lease has ended.
+// nextRenewal returns the pause before the next attempt: about half of the TTL, or a growing backoff after failures. An
+// expiry by this clock ends nothing, since only the worker's workflow decides whether the lease has ended.
 func (s *leaseState) nextRenewal(failures int) time.Duration {
 	if failures > 0 {
 		pause := min(max(s.ttl/16, renewMinPause)<<min(failures-1, 8), renewMaxPause)

@@ -7,9 +7,9 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// Lease is the exclusive right to one worker and the handle to use it: Call, CallRaw, Stream, Notify, Renew, Checkin. Pool.Checkout,
-// TryCheckout, CheckoutOnce, Client.Renew and Client.Adopt return usable leases; a Lease decoded from JSON is not usable, and its methods fail
-// with CodeInvalid. It is safe for concurrent use.
+// Lease is the exclusive right to one worker and the handle to use it: Call, CallRaw, Stream, Notify, Renew, Checkin.
+// Pool.Checkout, TryCheckout, CheckoutOnce, Client.Renew and Client.Adopt return usable leases; a Lease decoded from
+// JSON is not usable, and its methods fail with CodeInvalid. It is safe for concurrent use.
 type Lease struct {
 	api.Lease
 
@@ -37,27 +37,30 @@ type leaseState struct {
 // newLease makes a lease usable that was granted in answer to a request sent at requested.
 func (c *Client) newLease(lease api.Lease, requested time.Time) *Lease {
 	ttl := lease.TTL()
-	return &Lease{Lease: lease, state: &leaseState{client: c, lease: lease, ttl: ttl, endpoint: lease.Endpoint, expires: requested.Add(ttl), done: make(chan struct{})}}
+	return &Lease{Lease: lease, state: &leaseState{client: c, lease: lease, ttl: ttl, endpoint: lease.Endpoint,
+		expires: requested.Add(ttl), done: make(chan struct{})}}
 }
 
-// Adopt makes a lease usable that another program checked out, for example ctl checkout -o json; calls need its Token. The client does not
-// renew it in the background.
+// Adopt makes a lease usable that another program checked out, for example ctl checkout -o json; calls need its Token.
+// The client does not renew it in the background.
 func (c *Client) Adopt(lease api.Lease) *Lease {
 	// The lease's TTL is unknown, so a renewal asks for that of the spec.
-	return &Lease{Lease: lease, state: &leaseState{client: c, lease: lease, endpoint: lease.Endpoint, expires: lease.ExpiresAt, done: make(chan struct{})}}
+	return &Lease{Lease: lease, state: &leaseState{client: c, lease: lease, endpoint: lease.Endpoint,
+		expires: lease.ExpiresAt, done: make(chan struct{})}}
 }
 
 var errUnbound = api.Errorf(api.CodeInvalid, "this lease was decoded from a message; make it usable with Client.Adopt")
 
-// With returns the lease with other options for its calls; l is not changed. Session and Priority have no effect: the lease has the session of
-// its checkout.
+// With returns the lease with other options for its calls; l is not changed. Session and Priority have no effect: the
+// lease has the session of its checkout.
 func (l *Lease) With(o CallOptions) *Lease {
 	other := *l
 	other.options = o
 	return &other
 }
 
-// Expires returns when the lease ends unless it is renewed, by this machine's clock. Renewals move it; the field ExpiresAt stays as granted.
+// Expires returns when the lease ends unless it is renewed, by this machine's clock. Renewals move it; the field
+// ExpiresAt stays as granted.
 func (l *Lease) Expires() time.Time {
 	if l.state == nil {
 		return l.ExpiresAt
@@ -67,8 +70,8 @@ func (l *Lease) Expires() time.Time {
 	return l.state.expires
 }
 
-// Done returns a channel that is closed when the lease is checked in, is lost, or is no longer renewed; Err says which. It is nil for a lease
-// that is not usable.
+// Done returns a channel that is closed when the lease is checked in, is lost, or is no longer renewed; Err says which.
+// It is nil for a lease that is not usable.
 func (l *Lease) Done() <-chan struct{} {
 	if l.state == nil {
 		return nil
@@ -76,8 +79,8 @@ func (l *Lease) Done() <-chan struct{} {
 	return l.state.done
 }
 
-// Err returns nil while the lease is held and after its checkin, else why it was lost: lease_fenced, lease_not_found, worker_not_found, or the
-// end of the context of its Checkout.
+// Err returns nil while the lease is held and after its checkin, else why it was lost: lease_fenced, lease_not_found,
+// worker_not_found, or the end of the context of its Checkout.
 func (l *Lease) Err() error {
 	if l.state == nil {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"github.com/tempool/tempool/internal/transport"
 )
 
-// Call calls a method on the lease's worker; in, out and errors are those of Pool.Call, and lease_fenced or lease_not_found if the lease has
-// ended. The client never retries a call under a lease.
+// Call calls a method on the lease's worker; in, out and errors are those of Pool.Call, and lease_fenced or
+// lease_not_found if the lease has ended. The client never retries a call under a lease.
 func (l *Lease) Call(ctx context.Context, method string, in, out any) error {
 	return l.count(func() error { return callJSON(ctx, l.send("/call/"), method, in, out) })
 }
@@ -45,14 +45,14 @@ func (l *Lease) Stream(ctx context.Context, method string, in any) iter.Seq2[[]b
 	}
 }
 
-// Notify sends a notification to the lease's worker, which does not answer it, such as a language server's textDocument/didChange. It returns
-// when the gateway has accepted the notification; errors are those of Call.
+// Notify sends a notification to the lease's worker, which does not answer it, such as a language server's
+// textDocument/didChange. It returns when the gateway has accepted the notification; errors are those of Call.
 func (l *Lease) Notify(ctx context.Context, method string, in any) error {
 	return l.count(func() error { return callJSON(ctx, l.send("/notify/"), method, in, nil) })
 }
 
-// send returns the sender for calls or notifications. If the lease's gateway refers to another one before a worker has seen the call, the call
-// and all later ones go there.
+// send returns the sender for calls or notifications. If the lease's gateway refers to another one before a worker has
+// seen the call, the call and all later ones go there.
 func (l *Lease) send(verb string) sender {
 	return func(ctx context.Context, method string, body transport.Body) (*transport.Reply, error) {
 		path, err := methodPath("/v1/leases/"+url.PathEscape(l.ID)+verb, method)
@@ -65,7 +65,8 @@ func (l *Lease) send(verb string) sender {
 		}
 		call := gatewayCall{client: l.state.client, path: path, lease: l.state.lease.Token, options: l.options, body: body}
 		reply, err := call.send(ctx, endpoint)
-		if others := l.state.client.referrals(ctx, endpoint, err); len(others) > 0 && others[0] != endpoint && !body.Consumed() {
+		if others := l.state.client.referrals(ctx, endpoint, err); len(others) > 0 && others[0] != endpoint &&
+			!body.Consumed() {
 			l.state.setGateway(others[0])
 			return call.send(ctx, others[0])
 		}

@@ -39,7 +39,8 @@ func TestALeaseIsRenewedUntilItsCheckin(t *testing.T) {
 	}
 	require.Equal(t, "/v1/leases/p.0.3.1/call/echo", request.URL.Path)
 	require.NoError(t, lease.Notify(t.Context(), "textDocument/didChange", "x"))
-	require.True(t, slices.ContainsFunc(g.requests(), func(r *http.Request) bool { return r.URL.Path == "/v1/leases/p.0.3.1/notify/textDocument/didChange" }))
+	require.True(t, slices.ContainsFunc(g.requests(),
+		func(r *http.Request) bool { return r.URL.Path == "/v1/leases/p.0.3.1/notify/textDocument/didChange" }))
 	require.NoError(t, lease.Err())
 	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
 	<-lease.Done()
@@ -140,7 +141,8 @@ func TestACheckoutWaitsForAFreeWorker(t *testing.T) {
 	g := newFakeGateway(t, "tcp")
 	c := clientOf(t, g)
 	first := checkedOut(t, t.Context(), c, CheckoutOptions{TTL: time.Minute})
-	_, err := c.Pool("p").Checkout(t.Context(), CheckoutOptions{Holder: "you", TTL: time.Minute, Wait: 50 * time.Millisecond})
+	_, err := c.Pool("p").Checkout(t.Context(),
+		CheckoutOptions{Holder: "you", TTL: time.Minute, Wait: 50 * time.Millisecond})
 	require.ErrorIs(t, err, api.ErrQueueTimeout)
 	require.ErrorIs(t, err, api.ErrNoWorkers)
 	granted := make(chan *Lease)

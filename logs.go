@@ -33,9 +33,9 @@ type LogOptions struct {
 	Unreachable func(endpoint string, err error)
 }
 
-// Logs calls yield with the lines that the processes of the pool wrote, on all hosts whose gateways answer, one call at a time. Without Follow
-// they are in the order of their times. It needs the right read. It fails with pool_not_found, worker_not_found, and with the error of a
-// gateway if none answers.
+// Logs calls yield with the lines that the processes of the pool wrote, on all hosts whose gateways answer, one call at
+// a time. Without Follow they are in the order of their times. It needs the right read. It fails with pool_not_found,
+// worker_not_found, and with the error of a gateway if none answers.
 func (p *Pool) Logs(ctx context.Context, o LogOptions, yield func(api.LogLine)) error {
 	if err := p.validName(); err != nil {
 		return err
@@ -44,13 +44,16 @@ func (p *Pool) Logs(ctx context.Context, o LogOptions, yield func(api.LogLine)) 
 	if err != nil {
 		return err
 	}
-	if o.Worker != nil && status != nil && !slices.ContainsFunc(status.Workers, func(w api.RosterEntry) bool { return w.Slot == *o.Worker }) {
-		return api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; ctl ps %s lists its workers", p.name, *o.Worker, p.name)
+	if o.Worker != nil && status != nil &&
+		!slices.ContainsFunc(status.Workers, func(w api.RosterEntry) bool { return w.Slot == *o.Worker }) {
+		return api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; ctl ps %s lists its workers", p.name, *o.Worker,
+			p.name)
 	}
 	if o.Follow {
 		return p.followLogs(ctx, o, endpoints, yield)
 	}
-	lines, err := readAnswering(endpoints, o.Unreachable, func(endpoint string, take func(api.LogLine)) error { return p.readLogs(ctx, endpoint, o, take) })
+	lines, err := readAnswering(endpoints, o.Unreachable,
+		func(endpoint string, take func(api.LogLine)) error { return p.readLogs(ctx, endpoint, o, take) })
 	if err != nil {
 		return err
 	}
@@ -60,8 +63,8 @@ func (p *Pool) Logs(ctx context.Context, o LogOptions, yield func(api.LogLine)) 
 	return nil
 }
 
-// logEndpoints lists the gateways that may have logs of the pool: those of its workers and those of all other hosts, which workers may have
-// left. status is nil if the client knows only fixed gateways.
+// logEndpoints lists the gateways that may have logs of the pool: those of its workers and those of all other hosts,
+// which workers may have left. status is nil if the client knows only fixed gateways.
 func (p *Pool) logEndpoints(ctx context.Context) (endpoints []string, status *api.PoolStatus, err error) {
 	if p.client.fixed != nil {
 		return p.client.gateways, nil, nil

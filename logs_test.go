@@ -27,7 +27,8 @@ func TestLinesOfSeveralHostsAreMerged(t *testing.T) {
 		return texts
 	}
 	require.Equal(t, []string{"1", "2", "3", "4", "5"}, texts(LogOptions{Tail: -1}))
-	require.Equal(t, []string{"2", "3", "4", "5"}, texts(LogOptions{Tail: 3}), "the newest of each worker, wherever it was")
+	require.Equal(t, []string{"2", "3", "4", "5"}, texts(LogOptions{Tail: 3}),
+		"the newest of each worker, wherever it was")
 	require.Equal(t, []string{"3", "4", "5"}, texts(LogOptions{Tail: -1, Previous: true}))
 	require.Empty(t, texts(LogOptions{}))
 }

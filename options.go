@@ -16,20 +16,21 @@ type Options struct {
 	Namespace string
 	Logger    log.Logger
 	Identity  string
-	// Interceptors see the client's requests to Temporal, such as OpenTelemetry's of go.temporal.io/sdk/contrib/opentelemetry. Requests to gateways
-	// carry the trace of their context without it. Those that also intercept workers do so in workers of Client.Temporal.
+	// Interceptors see the client's requests to Temporal, such as OpenTelemetry's of
+	// go.temporal.io/sdk/contrib/opentelemetry. Requests to gateways carry the trace of their context without it. Those
+	// that also intercept workers do so in workers of Client.Temporal.
 	Interceptors []interceptor.ClientInterceptor
 	// Metrics receives the Temporal SDK's metrics; nil drops them.
 	Metrics client.MetricsHandler
-	// Gateways are endpoints (http://HOST:PORT, https://HOST:PORT or unix:PATH) for all calls and leases. Each must host workers of every
-	// pool that is called, or refer to gateways that do. Dial then contacts nothing; the client connects to Temporal only for other requests.
-	// Empty: the client finds the gateways in each pool's roster.
+	// Gateways are endpoints (http://HOST:PORT, https://HOST:PORT or unix:PATH) for all calls and leases. Each must host
+	// workers of every pool that is called, or refer to gateways that do. Dial then contacts nothing; the client connects
+	// to Temporal only for other requests. Empty: the client finds the gateways in each pool's roster.
 	Gateways []string
-	// GatewayToken is the bearer token for gateways that require one. It is sent only over TLS and to loopback addresses. Empty: that of
-	// TEMPOOL_TOKEN, or of the file TEMPOOL_TOKEN_FILE.
+	// GatewayToken is the bearer token for gateways that require one. It is sent only over TLS and to loopback addresses.
+	// Empty: that of TEMPOOL_TOKEN, or of the file TEMPOOL_TOKEN_FILE.
 	GatewayToken string
-	// GatewayTLS is for https gateways; nil trusts the authorities in the PEM file TEMPOOL_CA_FILE, else the system's, and sends the client
-	// certificate of the PEM files TEMPOOL_CERT_FILE and TEMPOOL_KEY_FILE, if any.
+	// GatewayTLS is for https gateways; nil trusts the authorities in the PEM file TEMPOOL_CA_FILE, else the system's, and
+	// sends the client certificate of the PEM files TEMPOOL_CERT_FILE and TEMPOOL_KEY_FILE, if any.
 	GatewayTLS *tls.Config
 	// Payloads say how what Temporal stores is encoded.
 	Payloads Payloads
@@ -43,7 +44,8 @@ type CheckoutOptions struct {
 	Slot    *int          // a particular worker; nil: any
 	// RequestID makes the checkout idempotent for one worker; empty: a random one.
 	RequestID string
-	// Token is the lease's secret, of 22 bytes at least; empty: a random one. A program that repeats a RequestID repeats the Token as well.
+	// Token is the lease's secret, of 22 bytes at least; empty: a random one. A program that repeats a RequestID repeats
+	// the Token as well.
 	Token string
 	// Wait bounds how long Checkout waits for a free worker; 0: until its context ends.
 	Wait time.Duration

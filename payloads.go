@@ -24,21 +24,25 @@ const EnvPayloadKeys = "TEMPOOL_PAYLOAD_KEYS"
 // codecTimeout bounds one request to a codec server.
 const codecTimeout = 10 * time.Second
 
-// Payloads say how what Temporal stores is encoded: inputs, results, signals, queries, heartbeats and errors. All programs that use a
-// namespace, agents, clients and ctl, need the same. Search attributes are never encoded.
+// Payloads say how what Temporal stores is encoded: inputs, results, signals, queries, heartbeats and errors. All
+// programs that use a namespace, agents, clients and ctl, need the same. Search attributes are never encoded.
 type Payloads struct {
-	// KeyFile has the keys that encrypt and decrypt, see codec.ReadKeys. Default: TEMPOOL_PAYLOAD_KEYS; "" encrypts nothing.
+	// KeyFile has the keys that encrypt and decrypt, see codec.ReadKeys. Default: TEMPOOL_PAYLOAD_KEYS; "" encrypts
+	// nothing.
 	KeyFile string
-	// CodecEndpoint is the base URL of a codec server, instead of KeyFile. {namespace} in it stands for the namespace. Default: the standard
-	// Temporal settings (TEMPORAL_CODEC_ENDPOINT).
+	// CodecEndpoint is the base URL of a codec server, instead of KeyFile. {namespace} in it stands for the namespace.
+	// Default: the standard Temporal settings (TEMPORAL_CODEC_ENDPOINT).
 	CodecEndpoint string
-	// CodecAuth is the Authorization header for the codec server. Default: the standard Temporal settings (TEMPORAL_CODEC_AUTH).
+	// CodecAuth is the Authorization header for the codec server. Default: the standard Temporal settings
+	// (TEMPORAL_CODEC_AUTH).
 	CodecAuth string
-	// Converter converts values to payloads, and does all of the encoding itself. nil: the SDK's, with the codec of the other fields.
+	// Converter converts values to payloads, and does all of the encoding itself. nil: the SDK's, with the codec of the
+	// other fields.
 	Converter converter.DataConverter
 }
 
-// WithDefaults fills what p leaves open from the environment and the profile. A file of keys is taken before a codec server.
+// WithDefaults fills what p leaves open from the environment and the profile. A file of keys is taken before a codec
+// server.
 func (p Payloads) WithDefaults() (Payloads, error) {
 	profile, err := envconfig.LoadClientConfigProfile(envconfig.LoadClientConfigProfileOptions{})
 	if err != nil {
@@ -78,7 +82,8 @@ func (p Payloads) apply(options *client.Options) (err error) {
 	if err != nil {
 		return api.Errorf(api.CodeInvalid, "cannot encode what Temporal stores: %w", err)
 	}
-	if string(sample.GetMetadata()[converter.MetadataEncoding]) != converter.MetadataEncodingJSON { // errors quote inputs, so they must not be more legible
+	// errors quote inputs, so they must not be more legible
+	if string(sample.GetMetadata()[converter.MetadataEncoding]) != converter.MetadataEncodingJSON {
 		options.FailureConverter = temporal.NewDefaultFailureConverter(temporal.DefaultFailureConverterOptions{
 			DataConverter: options.DataConverter, EncodeCommonAttributes: true,
 		})
@@ -90,7 +95,8 @@ func (p Payloads) apply(options *client.Options) (err error) {
 func (p Payloads) codec(namespace string) (converter.PayloadCodec, error) {
 	switch {
 	case p.KeyFile != "" && p.CodecEndpoint != "":
-		return nil, api.Errorf(api.CodeInvalid, "both a payload key file (%s) and a codec server (%s) are set; choose one", p.KeyFile, redact.URLs(p.CodecEndpoint))
+		return nil, api.Errorf(api.CodeInvalid, "both a payload key file (%s) and a codec server (%s) are set; choose one",
+			p.KeyFile, redact.URLs(p.CodecEndpoint))
 	case p.KeyFile != "":
 		return p.LocalCodec()
 	case p.CodecEndpoint != "":

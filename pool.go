@@ -20,7 +20,8 @@ type Pool struct {
 	call   CallOptions
 }
 
-// Pool returns the pool with this name without contacting anything; requests about a pool that is not running fail with CodePoolNotFound.
+// Pool returns the pool with this name without contacting anything; requests about a pool that is not running fail with
+// CodePoolNotFound.
 func (c *Client) Pool(name string) *Pool { return &Pool{client: c, name: name} }
 
 // Name returns the pool's name.
@@ -33,8 +34,8 @@ func (p *Pool) With(o CallOptions) *Pool {
 	return &other
 }
 
-// Scale sets the number of workers; where it follows demand, it continues from there. It returns when the pool has recorded the size; the workers
-// follow in the background.
+// Scale sets the number of workers; where it follows demand, it continues from there. It returns when the pool has
+// recorded the size; the workers follow in the background.
 func (p *Pool) Scale(ctx context.Context, size int) (r api.ScaleResult, err error) {
 	return p.ScaleTo(ctx, api.ScaleRequest{Size: size})
 }
@@ -45,19 +46,21 @@ func (p *Pool) ScaleTo(ctx context.Context, request api.ScaleRequest) (r api.Sca
 	return r, err
 }
 
-// Apply sets the pool's spec. The pool rolls it out in the background, at most rotation.max_unavailable workers at a time.
+// Apply sets the pool's spec. The pool rolls it out in the background, at most rotation.max_unavailable workers at a
+// time.
 func (p *Pool) Apply(ctx context.Context, s spec.Spec) (r api.ApplyResult, err error) {
 	return p.ApplySpec(ctx, api.ApplyRequest{Spec: s})
 }
 
-// ApplySpec is Apply with who applies the spec and why, and with the version of the spec that it replaces: it fails with CodeVersionConflict if the
-// pool has another.
+// ApplySpec is Apply with who applies the spec and why, and with the version of the spec that it replaces: it fails
+// with CodeVersionConflict if the pool has another.
 func (p *Pool) ApplySpec(ctx context.Context, request api.ApplyRequest) (r api.ApplyResult, err error) {
 	err = p.update(ctx, api.UpdateApply, request, &r)
 	return r, err
 }
 
-// Restart restarts the worker of the request, or all workers in a rolling restart if it names none. It also starts workers that gave up.
+// Restart restarts the worker of the request, or all workers in a rolling restart if it names none. It also starts
+// workers that gave up.
 func (p *Pool) Restart(ctx context.Context, request api.RestartRequest) (r api.RestartResult, err error) {
 	err = p.update(ctx, api.UpdateRestart, request, &r)
 	return r, err
@@ -78,11 +81,12 @@ func (p *Pool) Wait(ctx context.Context) error {
 	return p.asPoolNotFound(p.client.fromTemporal(err, "wait for pool "+p.name))
 }
 
-// Signal sends a signal to one worker: api.SignalDrain, SignalStop, SignalSuspend or SignalResume. It returns when Temporal has recorded the
-// signal.
+// Signal sends a signal to one worker: api.SignalDrain, SignalStop, SignalSuspend or SignalResume. It returns when
+// Temporal has recorded the signal.
 func (p *Pool) Signal(ctx context.Context, slot int, signal string, control api.Control) error {
 	return p.client.fromTemporal(
-		p.client.temporal.SignalWorkflow(ctx, api.WorkerWorkflowID(p.name, slot), "", signal, control), signal+" "+api.WorkerName(p.name, slot))
+		p.client.temporal.SignalWorkflow(ctx, api.WorkerWorkflowID(p.name, slot), "", signal, control), signal+" "+
+			api.WorkerName(p.name, slot))
 }
 
 // continuingTimeout is how long an update is repeated that a pool refuses because it is about to continue as new.
@@ -92,7 +96,8 @@ func (p *Pool) update(ctx context.Context, name string, argument, result any) er
 	deadline := time.Now().Add(continuingTimeout)
 	for {
 		err := p.client.update(ctx, workflowUpdate{
-			workflowID: api.PoolWorkflowID(p.name), name: name, updateID: uuid.NewString(), argument: argument, action: name + " pool " + p.name,
+			workflowID: api.PoolWorkflowID(p.name), name: name, updateID: uuid.NewString(), argument: argument, action: name +
+				" pool " + p.name,
 		}, result)
 		var refused *api.Error
 		if !errors.As(err, &refused) || refused.Code != api.CodeContinuing || time.Now().After(deadline) {

@@ -12,7 +12,8 @@ import (
 	"github.com/tempool/tempool/internal/transport"
 )
 
-// Renew extends the lease to the TTL of its checkout, from now. Leases that Checkout returned are renewed in the background.
+// Renew extends the lease to the TTL of its checkout, from now. Leases that Checkout returned are renewed in the
+// background.
 func (l *Lease) Renew(ctx context.Context) error {
 	if l.state == nil {
 		return errUnbound
@@ -20,9 +21,9 @@ func (l *Lease) Renew(ctx context.Context) error {
 	return l.state.renew(ctx)
 }
 
-// Renew extends a lease to ttl from now (0: the spec's lease.ttl) and returns it. lease is ID, or ID~TOKEN: then the token must be the
-// lease's, and calls can be made under the lease returned. It fails with lease_fenced, lease_not_found, worker_not_found, forbidden, invalid or
-// unavailable.
+// Renew extends a lease to ttl from now (0: the spec's lease.ttl) and returns it. lease is ID, or ID~TOKEN: then the
+// token must be the lease's, and calls can be made under the lease returned. It fails with lease_fenced,
+// lease_not_found, worker_not_found, forbidden, invalid or unavailable.
 func (c *Client) Renew(ctx context.Context, lease string, ttl time.Duration) (*Lease, error) {
 	id, token := api.SplitLeaseID(lease)
 	renewed, err := c.renew(ctx, id, api.HashLeaseToken(token), ttl)
@@ -40,7 +41,8 @@ func (c *Client) renew(ctx context.Context, leaseID, tokenHash string, ttl time.
 	}
 	err = c.update(ctx, workflowUpdate{
 		workflowID: api.WorkerWorkflowID(ref.Pool, ref.Slot), name: api.UpdateRenew, updateID: uuid.NewString(),
-		argument: api.RenewRequest{LeaseID: leaseID, TTLMS: ttl.Milliseconds(), TokenHash: tokenHash}, action: "renew " + leaseID,
+		argument: api.RenewRequest{LeaseID: leaseID, TTLMS: ttl.Milliseconds(), TokenHash: tokenHash}, action: "renew " +
+			leaseID,
 	}, &lease)
 	return lease, err
 }
@@ -52,7 +54,8 @@ func (s *leaseState) renew(ctx context.Context) error {
 	if s.client.fixed != nil {
 		var body transport.Body
 		if body, err = transport.JSONBody(map[string]int64{"ttl_ms": s.ttl.Milliseconds()}); err == nil {
-			err = s.client.askGateway(ctx, s.gateway(), transport.Request{Method: http.MethodPut, Path: leasePath(s.lease.ID), Header: s.header(), Body: body}, &renewed)
+			err = s.client.askGateway(ctx, s.gateway(),
+				transport.Request{Method: http.MethodPut, Path: leasePath(s.lease.ID), Header: s.header(), Body: body}, &renewed)
 		}
 	} else {
 		renewed, err = s.client.renew(ctx, s.lease.ID, "", s.ttl)

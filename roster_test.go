@@ -12,8 +12,10 @@ import (
 func TestARosterHasTheForecastThatTheHostLastReported(t *testing.T) {
 	status := api.PoolStatus{Pool: "p", Size: 1, Workers: []api.RosterEntry{{State: lifecycle.Ready, Incarnation: 2}}}
 	report := api.ProcessReport{
-		Process: api.Process{Worker: "p/0", Incarnation: 2}, Sample: &api.Sample{MemoryBytes: 5, Network: &api.NetworkBytes{SentBytes: 7}},
-		Assessment: &api.Assessment{Grade: "good", Score: 90, Watch: "Watch closely: memory grows.", FailsInMS: 7_500, CallsPerMinute: 3},
+		Process: api.Process{Worker: "p/0", Incarnation: 2},
+		Sample:  &api.Sample{MemoryBytes: 5, Network: &api.NetworkBytes{SentBytes: 7}},
+		Assessment: &api.Assessment{Grade: "good", Score: 90, Watch: "Watch closely: memory grows.", FailsInMS: 7_500,
+			CallsPerMinute: 3},
 	}
 	w := RosterOf(status, map[string]api.ProcessReport{"p/0": report}).Workers[0]
 	require.Equal(t, "Watch closely: memory grows.", w.Watch)
@@ -21,7 +23,8 @@ func TestARosterHasTheForecastThatTheHostLastReported(t *testing.T) {
 	require.InDelta(t, 3, w.CallsPerMinute, 0)
 	require.EqualValues(t, 7, w.Network.SentBytes)
 
-	later := api.Worker{WorkerState: api.WorkerState{Incarnation: 2}, Metrics: api.Metrics{Watch: "Watch closely: memory grows.", FailsInS: 7.5}}
+	later := api.Worker{WorkerState: api.WorkerState{Incarnation: 2},
+		Metrics: api.Metrics{Watch: "Watch closely: memory grows.", FailsInS: 7.5}}
 	report.Assessment = &api.Assessment{Grade: "good", Score: 90}
 	addReport(&later, report)
 	require.Empty(t, later.Watch, "the host no longer sees a failure")
@@ -30,7 +33,8 @@ func TestARosterHasTheForecastThatTheHostLastReported(t *testing.T) {
 
 func TestARosterHasTheFiguresOfEveryLiveProcess(t *testing.T) {
 	report := api.ProcessReport{
-		Process: api.Process{Worker: "p/0", Incarnation: 2}, Sample: &api.Sample{MemoryBytes: 5}, Usage: api.Usage{Requests: 4, TotalMS: 8}, UptimeMS: 3000,
+		Process: api.Process{Worker: "p/0", Incarnation: 2}, Sample: &api.Sample{MemoryBytes: 5},
+		Usage: api.Usage{Requests: 4, TotalMS: 8}, UptimeMS: 3000,
 	}
 	for _, state := range lifecycle.States() {
 		status := api.PoolStatus{Pool: "p", Size: 1, Workers: []api.RosterEntry{{State: state, Incarnation: 2}}}

@@ -21,8 +21,9 @@ type SampleOptions struct {
 	Unreachable func(endpoint string, err error)
 }
 
-// RecentSamples returns the newest samples of workers of the pool, each worker's from each host that has some, sorted by worker. It costs one
-// request to each gateway. It needs the right read. It fails with pool_not_found, and with the error of a gateway if none answers.
+// RecentSamples returns the newest samples of workers of the pool, each worker's from each host that has some, sorted
+// by worker. It costs one request to each gateway. It needs the right read. It fails with pool_not_found, and with the
+// error of a gateway if none answers.
 func (p *Pool) RecentSamples(ctx context.Context, o SampleOptions) ([]api.RecentSamples, error) {
 	if o.Workers != nil && len(o.Workers) == 0 {
 		return nil, p.validName()
@@ -35,14 +36,15 @@ func (p *Pool) RecentSamples(ctx context.Context, o SampleOptions) ([]api.Recent
 		}
 		path += "?workers=" + strings.Join(numbers, ",")
 	}
-	all, err := askGateways(ctx, p, path, o.Gateways, o.Unreachable, func(answer []api.RecentSamples) ([]api.RecentSamples, error) {
-		for _, one := range answer {
-			if !one.Valid() {
-				return nil, errUneven("the samples of " + one.Worker)
+	all, err := askGateways(ctx, p, path, o.Gateways, o.Unreachable,
+		func(answer []api.RecentSamples) ([]api.RecentSamples, error) {
+			for _, one := range answer {
+				if !one.Valid() {
+					return nil, errUneven("the samples of " + one.Worker)
+				}
 			}
-		}
-		return answer, nil
-	})
+			return answer, nil
+		})
 	slices.SortStableFunc(all, func(a, b api.RecentSamples) int { return strings.Compare(a.Worker, b.Worker) })
 	return all, err
 }
@@ -55,15 +57,17 @@ type QueueOptions struct {
 	Unreachable func(endpoint string, err error)
 }
 
-// RecentQueue returns how long the queue of the pool was in the last minutes, at each gateway, sorted by host. It costs one request to each gateway. It
-// needs the right read. It fails with pool_not_found, and with the error of a gateway if none answers.
+// RecentQueue returns how long the queue of the pool was in the last minutes, at each gateway, sorted by host. It costs
+// one request to each gateway. It needs the right read. It fails with pool_not_found, and with the error of a gateway
+// if none answers.
 func (p *Pool) RecentQueue(ctx context.Context, o QueueOptions) ([]api.RecentQueue, error) {
-	all, err := askGateways(ctx, p, "/queue", o.Gateways, o.Unreachable, func(answer api.RecentQueue) ([]api.RecentQueue, error) {
-		if !answer.Valid() {
-			return nil, errUneven("the queue at " + answer.Host)
-		}
-		return []api.RecentQueue{answer}, nil
-	})
+	all, err := askGateways(ctx, p, "/queue", o.Gateways, o.Unreachable,
+		func(answer api.RecentQueue) ([]api.RecentQueue, error) {
+			if !answer.Valid() {
+				return nil, errUneven("the queue at " + answer.Host)
+			}
+			return []api.RecentQueue{answer}, nil
+		})
 	slices.SortStableFunc(all, func(a, b api.RecentQueue) int { return strings.Compare(a.Host, b.Host) })
 	return all, err
 }
@@ -72,8 +76,10 @@ func errUneven(what string) *api.Error {
 	return api.Errorf(api.CodeUnavailable, "%s has lists of different lengths; update its agent", what)
 }
 
-// askGateways gets a path below that of the pool from the gateways, from those of all hosts for nil, and joins what parts takes from each answer.
-func askGateways[A, T any](ctx context.Context, p *Pool, path string, gateways []string, unreachable func(endpoint string, err error), parts func(A) ([]T, error)) ([]T, error) {
+// askGateways gets a path below that of the pool from the gateways, from those of all hosts for nil, and joins what
+// parts takes from each answer.
+func askGateways[A, T any](ctx context.Context, p *Pool, path string, gateways []string,
+	unreachable func(endpoint string, err error), parts func(A) ([]T, error)) ([]T, error) {
 	if err := p.validName(); err != nil {
 		return nil, err
 	}
@@ -85,7 +91,8 @@ func askGateways[A, T any](ctx context.Context, p *Pool, path string, gateways [
 	}
 	return readAnswering(gateways, unreachable, func(endpoint string, take func(T)) error {
 		var answer A
-		if err := p.client.askGateway(ctx, endpoint, transport.Request{Method: http.MethodGet, Path: "/v1/pools/" + p.name + path}, &answer); err != nil {
+		if err := p.client.askGateway(ctx, endpoint,
+			transport.Request{Method: http.MethodGet, Path: "/v1/pools/" + p.name + path}, &answer); err != nil {
 			return err
 		}
 		all, err := parts(answer)

@@ -25,17 +25,20 @@ func TestSamplesOfSeveralHostsAreJoined(t *testing.T) {
 		return server.URL
 	}
 	one := func(worker, ages string) string {
-		return `[{"worker": "` + worker + `", "age_ms": ` + ages + `, "incarnation": [1], "memory_bytes": [5], "cpu_percent": [1.5], "calls_per_minute": [2], "score": [90]}]`
+		return `[{"worker": "` + worker + `", "age_ms": ` + ages +
+			`, "incarnation": [1], "memory_bytes": [5], "cpu_percent": [1.5], "calls_per_minute": [2], "score": [90]}]`
 	}
 	first, second := host(http.StatusOK, one("p/7", "[10]")), host(http.StatusOK, one("p/0", "[20]"))
-	uneven, older := host(http.StatusOK, one("p/0", "[1, 2]")), host(http.StatusNotFound, `{"code": "not_found", "detail": "no route"}`)
+	uneven, older := host(http.StatusOK, one("p/0", "[1, 2]")), host(http.StatusNotFound,
+		`{"code": "not_found", "detail": "no route"}`)
 	c, err := Dial(t.Context(), Options{Gateways: []string{first, second, uneven, older}})
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	failed := map[string]error{}
 	unreachable := func(endpoint string, err error) { failed[endpoint] = err }
 	ask := func(gateways ...string) ([]api.RecentSamples, error) {
-		return c.Pool("p").RecentSamples(t.Context(), SampleOptions{Workers: []int{0, 7}, Gateways: gateways, Unreachable: unreachable})
+		return c.Pool("p").RecentSamples(t.Context(),
+			SampleOptions{Workers: []int{0, 7}, Gateways: gateways, Unreachable: unreachable})
 	}
 	all, err := ask()
 	require.NoError(t, err)
@@ -79,9 +82,11 @@ func TestQueuesOfSeveralHostsAreListed(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	failed := map[string]error{}
-	all, err := c.Pool("p").RecentQueue(t.Context(), QueueOptions{Unreachable: func(endpoint string, err error) { failed[endpoint] = err }})
+	all, err := c.Pool("p").RecentQueue(t.Context(),
+		QueueOptions{Unreachable: func(endpoint string, err error) { failed[endpoint] = err }})
 	require.NoError(t, err)
-	require.Equal(t, []api.RecentQueue{{Host: "a", AgeMS: []int64{}, Waiting: []int64{}}, {Host: "b", AgeMS: []int64{12000, 2000}, Waiting: []int64{7, 0}}}, all)
+	require.Equal(t, []api.RecentQueue{{Host: "a", AgeMS: []int64{}, Waiting: []int64{}},
+		{Host: "b", AgeMS: []int64{12000, 2000}, Waiting: []int64{7, 0}}}, all)
 	require.Len(t, failed, 1)
 	require.ErrorContains(t, failed[uneven], "the queue at c has lists of different lengths")
 

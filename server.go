@@ -28,7 +28,8 @@ func (c *Client) Server(ctx context.Context) (s Server, err error) {
 		return s, c.fromTemporal(err, "ask the Temporal server for its version")
 	}
 	s.Version = info.GetServerVersion()
-	namespace, err := c.temporal.WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: c.namespace})
+	namespace, err := c.temporal.WorkflowService().DescribeNamespace(ctx,
+		&workflowservice.DescribeNamespaceRequest{Namespace: c.namespace})
 	if _, ok := errors.AsType[*serviceerror.NamespaceNotFound](err); ok {
 		return s, api.Errorf(api.CodeInvalid, "the Temporal server has no namespace %s", c.namespace)
 	}
@@ -66,7 +67,8 @@ type readyz struct {
 
 // readyz reads /readyz of a gateway; it does not need a token. The answer's body is closed.
 func (c *Client) readyz(ctx context.Context, endpoint string) (ready readyz, reply *transport.Reply, err error) {
-	request := transport.Request{Method: http.MethodGet, Path: "/readyz", Timeout: gatewayCheckTimeout, AnyStatus: true} // 503 while it serves no calls
+	// 503 while it serves no calls
+	request := transport.Request{Method: http.MethodGet, Path: "/readyz", Timeout: gatewayCheckTimeout, AnyStatus: true}
 	if reply, err = c.transport.Do(ctx, endpoint, request); err != nil {
 		return ready, nil, err
 	}
@@ -99,7 +101,8 @@ func (c *Client) CheckGateway(ctx context.Context, endpoint string) (check Gatew
 	}
 	check.Status, check.ControlPlane = ready.Status, ready.ControlPlane
 	// No pool has that name, so the request costs nothing.
-	reply, err = c.transport.Do(ctx, endpoint, transport.Request{Method: http.MethodGet, Path: "/v1/pools/-/logs?tail=0", Timeout: gatewayCheckTimeout})
+	reply, err = c.transport.Do(ctx, endpoint,
+		transport.Request{Method: http.MethodGet, Path: "/v1/pools/-/logs?tail=0", Timeout: gatewayCheckTimeout})
 	if err == nil {
 		_ = reply.Close()
 	} else if api.CodeOf(err) == api.CodeUnauthorized {
@@ -108,7 +111,8 @@ func (c *Client) CheckGateway(ctx context.Context, endpoint string) (check Gatew
 	return check
 }
 
-// DashboardLink signs a browser in at the dashboard of a gateway, as the client that asked for it. It works once, within a minute.
+// DashboardLink signs a browser in at the dashboard of a gateway, as the client that asked for it. It works once,
+// within a minute.
 type DashboardLink struct {
 	URL string `json:"url"`
 	// Name is who is signed in by it, and Rights what they may do.
@@ -119,9 +123,10 @@ type DashboardLink struct {
 // dashboardTimeout bounds the request for a link.
 const dashboardTimeout = 10 * time.Second
 
-// DashboardLink asks a gateway for a link to its dashboard. It fails with forbidden if this client does not have the right read there, and with
-// unavailable if the gateway has no TCP listener that a browser could reach.
+// DashboardLink asks a gateway for a link to its dashboard. It fails with forbidden if this client does not have the
+// right read there, and with unavailable if the gateway has no TCP listener that a browser could reach.
 func (c *Client) DashboardLink(ctx context.Context, endpoint string) (link DashboardLink, err error) {
-	err = c.askGateway(ctx, endpoint, transport.Request{Method: http.MethodPost, Path: "/ui/links", Timeout: dashboardTimeout}, &link)
+	err = c.askGateway(ctx, endpoint,
+		transport.Request{Method: http.MethodPost, Path: "/ui/links", Timeout: dashboardTimeout}, &link)
 	return link, err
 }

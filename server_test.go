@@ -15,7 +15,8 @@ import (
 
 // A gateway that serves no calls says so in the body of a 503.
 func TestACheckedGatewayMayServeNoCalls(t *testing.T) {
-	status, body := http.StatusServiceUnavailable, `{"status":"fenced","host":"a","control_plane":"lost","lost_for_ms":40000}`
+	status, body :=
+		http.StatusServiceUnavailable, `{"status":"fenced","host":"a","control_plane":"lost","lost_for_ms":40000}`
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(status)
 		_, _ = fmt.Fprint(w, body)

@@ -57,9 +57,9 @@ const sessionTimeout = 30 * time.Second
 // Session returns the session with this id in the pool's store without contacting anything.
 func (p *Pool) Session(id string) *Session { return &Session{p, id} }
 
-// NewSession creates an anonymous session, with an id that the gateway chooses. It lives for state.TTL after its last use, by default for the
-// pool's sessions.anonymous_ttl. It ignores state.ID and state.Version, and fails with payload_too_large, store_full, invalid, store_unavailable,
-// pool_not_found or unavailable.
+// NewSession creates an anonymous session, with an id that the gateway chooses. It lives for state.TTL after its last
+// use, by default for the pool's sessions.anonymous_ttl. It ignores state.ID and state.Version, and fails with
+// payload_too_large, store_full, invalid, store_unavailable, pool_not_found or unavailable.
 func (p *Pool) NewSession(ctx context.Context, state SessionState) (*Session, *SessionState, error) {
 	state.ID, state.Version = "", 0
 	body, err := transport.JSONBody(state)
@@ -67,28 +67,32 @@ func (p *Pool) NewSession(ctx context.Context, state SessionState) (*Session, *S
 		return nil, nil, err
 	}
 	var made SessionState
-	if err := p.sessionRequest(ctx, transport.Request{Method: http.MethodPost, Path: sessionPath(p.name, "", url.Values{}), Body: body}, &made); err != nil {
+	if err := p.sessionRequest(ctx,
+		transport.Request{Method: http.MethodPost, Path: sessionPath(p.name, "", url.Values{}), Body: body},
+		&made); err != nil {
 		return nil, nil, err
 	}
 	return p.Session(made.ID), &made, nil
 }
 
-// Sessions lists up to limit sessions (0: 100, at most 1000) of the pool's store whose ids come after the id after, in the order of their ids.
-// Other pools may share the store. Listing does not extend a session's life. It fails with invalid, pool_not_found, store_unavailable or
-// unavailable.
+// Sessions lists up to limit sessions (0: 100, at most 1000) of the pool's store whose ids come after the id after, in
+// the order of their ids. Other pools may share the store. Listing does not extend a session's life. It fails with
+// invalid, pool_not_found, store_unavailable or unavailable.
 func (p *Pool) Sessions(ctx context.Context, after string, limit int) (*SessionList, error) {
 	query := url.Values{"after": {after}}
 	if limit != 0 {
 		query.Set("limit", strconv.Itoa(limit))
 	}
 	var list SessionList
-	return &list, p.sessionRequest(ctx, transport.Request{Method: http.MethodGet, Path: sessionPath(p.name, "", query)}, &list)
+	return &list, p.sessionRequest(ctx, transport.Request{Method: http.MethodGet, Path: sessionPath(p.name, "", query)},
+		&list)
 }
 
 // ID returns the id of the session.
 func (s *Session) ID() string { return s.id }
 
-// Get reads the session and extends its life. It fails with session_not_found, store_unavailable, pool_not_found or unavailable.
+// Get reads the session and extends its life. It fails with session_not_found, store_unavailable, pool_not_found or
+// unavailable.
 func (s *Session) Get(ctx context.Context) (*SessionState, error) {
 	return s.request(ctx, http.MethodGet, nil, nil)
 }
@@ -99,14 +103,16 @@ func (s *Session) Create(ctx context.Context, state SessionState) (*SessionState
 	return s.request(ctx, http.MethodPut, http.Header{"If-None-Match": {"*"}}, state)
 }
 
-// Put creates the session or replaces its content. If state.Version is set, as in a state that Get returned, Put replaces only that version and
-// otherwise fails with version_conflict. It also fails with payload_too_large, store_full, invalid, and as Get does.
+// Put creates the session or replaces its content. If state.Version is set, as in a state that Get returned, Put
+// replaces only that version and otherwise fails with version_conflict. It also fails with payload_too_large,
+// store_full, invalid, and as Get does.
 func (s *Session) Put(ctx context.Context, state SessionState) (*SessionState, error) {
 	return s.request(ctx, http.MethodPut, nil, state)
 }
 
-// Patch applies a JSON merge patch (RFC 7396) of programs, data, metadata and ttl as a whole or not at all. It fails with version_conflict
-// unless the session has the given version (0: any), with payload_too_large, invalid, and as Get does.
+// Patch applies a JSON merge patch (RFC 7396) of programs, data, metadata and ttl as a whole or not at all. It fails
+// with version_conflict unless the session has the given version (0: any), with payload_too_large, invalid, and as Get
+// does.
 func (s *Session) Patch(ctx context.Context, patch any, version int64) (*SessionState, error) {
 	header := http.Header{}
 	if version != 0 {
@@ -129,7 +135,8 @@ func (s *Session) request(ctx context.Context, method string, header http.Header
 	if err != nil {
 		return nil, err
 	}
-	request := transport.Request{Method: method, Path: sessionPath(s.pool.name, "/"+url.PathEscape(s.id), url.Values{}), Header: header, Body: body}
+	request := transport.Request{Method: method, Path: sessionPath(s.pool.name, "/"+url.PathEscape(s.id), url.Values{}),
+		Header: header, Body: body}
 	if method == http.MethodDelete {
 		return nil, s.pool.sessionRequest(ctx, request, nil)
 	}
@@ -149,8 +156,8 @@ func sessionPath(pool, suffix string, query url.Values) string {
 	return "/v1/sessions" + suffix + "?" + query.Encode()
 }
 
-// sessionRequest sends a request to the pool's gateways and reads the answer's JSON into out, unless out is nil. It retries a change at another
-// gateway only if the first cannot have made it.
+// sessionRequest sends a request to the pool's gateways and reads the answer's JSON into out, unless out is nil. It
+// retries a change at another gateway only if the first cannot have made it.
 func (p *Pool) sessionRequest(ctx context.Context, request transport.Request, out any) error {
 	request.Timeout = sessionTimeout
 	reply, err := p.trySessionGateways(ctx, request)

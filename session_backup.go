@@ -13,11 +13,13 @@ import (
 	"github.com/tempool/tempool/internal/transport"
 )
 
-// ExportSessions writes a backup of the pool's session store to out, while the sessions are in use: lines of JSON (api.SessionBackup). Other pools
-// may share the store. It needs the right sessions, and extends no session's life. Unless it succeeds, what it has written is no backup. ctx
-// bounds it. It fails with store_unavailable, pool_not_found, no_workers or unavailable, and with the error of out.
+// ExportSessions writes a backup of the pool's session store to out, while the sessions are in use: lines of JSON
+// (api.SessionBackup). Other pools may share the store. It needs the right sessions, and extends no session's life.
+// Unless it succeeds, what it has written is no backup. ctx bounds it. It fails with store_unavailable, pool_not_found,
+// no_workers or unavailable, and with the error of out.
 func (p *Pool) ExportSessions(ctx context.Context, out io.Writer) (*api.SessionBackupEnd, error) {
-	reply, err := p.trySessionGateways(ctx, transport.Request{Method: http.MethodGet, Path: "/v1/pools/" + p.name + "/sessions/export"})
+	reply, err := p.trySessionGateways(ctx,
+		transport.Request{Method: http.MethodGet, Path: "/v1/pools/" + p.name + "/sessions/export"})
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +37,8 @@ func (p *Pool) ExportSessions(ctx context.Context, out io.Writer) (*api.SessionB
 	}
 	var end struct{ Sessions *int }
 	if err := json.Unmarshal(to.last, &end); err != nil || end.Sessions == nil {
-		return nil, api.Errorf(api.CodeUnavailable, "the answer is truncated or not from a Tempool gateway: the last line of the backup is missing")
+		return nil, api.Errorf(api.CodeUnavailable,
+			"the answer is truncated or not from a Tempool gateway: the last line of the backup is missing")
 	}
 	return &api.SessionBackupEnd{Sessions: *end.Sessions}, nil
 }
@@ -45,17 +48,19 @@ type ImportOptions struct {
 	AnyPool bool // accept the backup of another pool
 }
 
-// ImportSessions restores a backup into the pool's session store, which may be in use. It restores the sessions that do not exist, with their
-// version, times and TTL, and those that have a lower version; it keeps every other one, so it can be repeated. Its error names the line, and what
-// was done before. It needs the right sessions. ctx bounds it. It fails with invalid or payload_too_large for a damaged backup, with store_full, which evicts
-// nothing, and as ExportSessions does.
+// ImportSessions restores a backup into the pool's session store, which may be in use. It restores the sessions that do
+// not exist, with their version, times and TTL, and those that have a lower version; it keeps every other one, so it
+// can be repeated. Its error names the line, and what was done before. It needs the right sessions. ctx bounds it. It
+// fails with invalid or payload_too_large for a damaged backup, with store_full, which evicts nothing, and as
+// ExportSessions does.
 func (p *Pool) ImportSessions(ctx context.Context, backup io.Reader, o ImportOptions) (*api.SessionImport, error) {
 	body, err := transport.AnyBody(backup)
 	if err != nil {
 		return nil, err
 	}
 	reply, err := p.trySessionGateways(ctx, transport.Request{
-		Method: http.MethodPost, Path: "/v1/pools/" + p.name + "/sessions/import?any_pool=" + strconv.FormatBool(o.AnyPool), Body: body,
+		Method: http.MethodPost, Path: "/v1/pools/" + p.name + "/sessions/import?any_pool=" + strconv.FormatBool(o.AnyPool),
+		Body: body,
 		// A gateway that does not have the store says so before the backup is read, so that another one can be asked.
 		Header: http.Header{"Expect": {"100-continue"}, "Content-Type": {"application/x-ndjson"}},
 	})

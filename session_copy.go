@@ -14,19 +14,21 @@ import (
 // copyPath is served only on an agent's Unix socket; on TCP a gateway refers callers on its own machine there.
 const copyPath = "/v1/admin/sessions/copy"
 
-// SessionCopy reports the copy of the pool's sessions to another store. It fails with pool_not_found, unavailable, or forbidden if this
-// program may not open the agent's socket; CopySessions and StepSessionCopy do, too.
+// SessionCopy reports the copy of the pool's sessions to another store. It fails with pool_not_found, unavailable, or
+// forbidden if this program may not open the agent's socket; CopySessions and StepSessionCopy do, too.
 func (p *Pool) SessionCopy(ctx context.Context) (*api.SessionCopy, error) {
 	return p.copyRequest(ctx, http.MethodGet, "", nil)
 }
 
-// CopySessions starts to copy the sessions of the pool's store to another store while they are in use: from now on both stores receive every
-// change. Repeating the request of the running copy is not an error. It fails with invalid and with store_unavailable.
+// CopySessions starts to copy the sessions of the pool's store to another store while they are in use: from now on both
+// stores receive every change. Repeating the request of the running copy is not an error. It fails with invalid and
+// with store_unavailable.
 func (p *Pool) CopySessions(ctx context.Context, request api.SessionCopyRequest) (*api.SessionCopy, error) {
 	return p.copyRequest(ctx, http.MethodPost, "?"+url.Values{"pool": {p.name}}.Encode(), request)
 }
 
-// StepSessionCopy moves the copy a step forward or back. It fails with invalid if the step is not possible now, and with store_unavailable.
+// StepSessionCopy moves the copy a step forward or back. It fails with invalid if the step is not possible now, and
+// with store_unavailable.
 func (p *Pool) StepSessionCopy(ctx context.Context, step api.SessionCopyStep) (*api.SessionCopy, error) {
 	return p.copyRequest(ctx, http.MethodPost, "/step", step)
 }
@@ -50,8 +52,11 @@ func (p *Pool) copyRequest(ctx context.Context, method, suffix string, in any) (
 			}
 			return reply, err
 		},
-		retryElsewhere: func(err error) bool { return api.CodeOf(err) == api.CodeUnavailable && !transport.MayHaveStarted(err) },
-		body:           body,
+		retryElsewhere: func(err error) bool {
+			return api.CodeOf(err) == api.CodeUnavailable &&
+				!transport.MayHaveStarted(err)
+		},
+		body: body,
 	})
 	if err != nil {
 		return nil, err

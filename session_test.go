@@ -40,7 +40,8 @@ func TestSessionRequestsGoThroughAGateway(t *testing.T) {
 	_, err = session.Patch(t.Context(), json.RawMessage(`{"data":{"k":null}}`), 4)
 	require.NoError(t, err)
 	request, body = g.last()
-	require.Equal(t, []string{http.MethodPatch, `"4"`, `{"data":{"k":null}}`}, []string{request.Method, request.Header.Get("If-Match"), body})
+	require.Equal(t, []string{http.MethodPatch, `"4"`, `{"data":{"k":null}}`},
+		[]string{request.Method, request.Header.Get("If-Match"), body})
 	require.NoError(t, session.Delete(t.Context()))
 	request, _ = g.last()
 	require.Equal(t, http.MethodDelete, request.Method)
@@ -54,8 +55,10 @@ func TestOnlyAReadOrAnUnstartedChangeIsRetriedElsewhere(t *testing.T) {
 		started                    bool
 		readRetried, changeRetried bool
 	}{
-		{api.CodeUnavailable, false, true, true}, {api.CodeUnavailable, true, true, false}, {api.CodePoolNotFound, false, true, true},
-		{api.CodeStoreUnavailable, false, true, false}, {api.CodeSessionNotFound, false, false, false}, {api.CodeVersionConflict, false, false, false},
+		{api.CodeUnavailable, false, true, true}, {api.CodeUnavailable, true, true, false},
+		{api.CodePoolNotFound, false, true, true},
+		{api.CodeStoreUnavailable, false, true, false}, {api.CodeSessionNotFound, false, false, false},
+		{api.CodeVersionConflict, false, false, false},
 	} {
 		bad, good := newFakeGateway(t, "tcp"), newFakeGateway(t, "tcp")
 		bad.session = refusing(c.code, c.started)
@@ -85,7 +88,8 @@ func TestAnAnonymousSessionGetsTheIDThatTheGatewayChose(t *testing.T) {
 		w.WriteHeader(http.StatusCreated)
 		_, _ = w.Write([]byte(`{"id":"temp_x","data":{"k":1},"version":1,"ttl":"5m"}`))
 	}
-	session, state, err := clientOf(t, g).Pool("p").NewSession(t.Context(), SessionState{ID: "mine", Version: 3, Data: map[string]json.RawMessage{"k": json.RawMessage("1")}})
+	session, state, err := clientOf(t, g).Pool("p").NewSession(t.Context(),
+		SessionState{ID: "mine", Version: 3, Data: map[string]json.RawMessage{"k": json.RawMessage("1")}})
 	require.NoError(t, err)
 	require.Equal(t, "temp_x", session.ID())
 	require.Equal(t, "5m", state.TTL.String())

@@ -11,7 +11,8 @@ import (
 
 // MissingSearchAttributes lists the search attributes of Tempool that the namespace does not have with type Keyword.
 func (c *Client) MissingSearchAttributes(ctx context.Context) ([]string, error) {
-	answer, err := c.temporal.OperatorService().ListSearchAttributes(ctx, &operatorservice.ListSearchAttributesRequest{Namespace: c.namespace})
+	answer, err := c.temporal.OperatorService().ListSearchAttributes(ctx,
+		&operatorservice.ListSearchAttributesRequest{Namespace: c.namespace})
 	if err != nil {
 		return nil, c.fromTemporal(err, "list search attributes")
 	}
@@ -30,7 +31,8 @@ func (c *Client) Setup(ctx context.Context) ([]string, error) {
 	if err != nil || len(missing) == 0 {
 		return nil, err
 	}
-	request := &operatorservice.AddSearchAttributesRequest{Namespace: c.namespace, SearchAttributes: map[string]enums.IndexedValueType{}}
+	request := &operatorservice.AddSearchAttributesRequest{Namespace: c.namespace,
+		SearchAttributes: map[string]enums.IndexedValueType{}}
 	for _, name := range missing {
 		request.SearchAttributes[name] = enums.INDEXED_VALUE_TYPE_KEYWORD
 	}

@@ -14,8 +14,9 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// StartPool starts a pool. It returns when Temporal has recorded the start; Pool.Status shows the workers. A running pool of the same name is
-// CodePoolExists, an invalid spec CodeInvalid. Where the search attributes cannot be listed, the pool starts without them.
+// StartPool starts a pool. It returns when Temporal has recorded the start; Pool.Status shows the workers. A running
+// pool of the same name is CodePoolExists, an invalid spec CodeInvalid. Where the search attributes cannot be listed,
+// the pool starts without them.
 func (c *Client) StartPool(ctx context.Context, start api.PoolStart) error {
 	if err := start.Spec.Validate(); err != nil {
 		return api.Errorf(api.CodeInvalid, "%w", err)
@@ -29,11 +30,13 @@ func (c *Client) StartPool(ctx context.Context, start api.PoolStart) error {
 		StaticSummary:                            "pool " + start.Pool,
 	}
 	if start.Searchable {
-		options.TypedSearchAttributes = temporal.NewSearchAttributes(temporal.NewSearchAttributeKeyKeyword(api.SearchAttributePool).ValueSet(start.Pool))
+		options.TypedSearchAttributes = temporal.NewSearchAttributes(
+			temporal.NewSearchAttributeKeyKeyword(api.SearchAttributePool).ValueSet(start.Pool))
 	}
 	_, err = c.temporal.ExecuteWorkflow(ctx, options, api.WorkflowPool, start)
 	if _, ok := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); ok {
-		return api.Errorf(api.CodePoolExists, "pool %s is already running; change it with ctl pool apply, or stop it first", start.Pool)
+		return api.Errorf(api.CodePoolExists, "pool %s is already running; change it with ctl pool apply, or stop it first",
+			start.Pool)
 	}
 	return c.fromTemporal(err, "start pool "+start.Pool)
 }

@@ -23,11 +23,13 @@ type withoutOperator struct {
 
 func (w *withoutOperator) OperatorService() operatorservice.OperatorServiceClient { return w }
 
-func (w *withoutOperator) ListSearchAttributes(context.Context, *operatorservice.ListSearchAttributesRequest, ...grpc.CallOption) (*operatorservice.ListSearchAttributesResponse, error) {
+func (w *withoutOperator) ListSearchAttributes(context.Context, *operatorservice.ListSearchAttributesRequest,
+	...grpc.CallOption) (*operatorservice.ListSearchAttributesResponse, error) {
 	return nil, serviceerror.NewPermissionDenied("no operator rights", "")
 }
 
-func (w *withoutOperator) ExecuteWorkflow(_ context.Context, _ client.StartWorkflowOptions, _ any, args ...any) (client.WorkflowRun, error) {
+func (w *withoutOperator) ExecuteWorkflow(_ context.Context, _ client.StartWorkflowOptions, _ any,
+	args ...any) (client.WorkflowRun, error) {
 	w.started = append(w.started, args[0].(api.PoolStart))
 	return nil, nil
 }

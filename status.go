@@ -11,10 +11,11 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// Status returns the pool's roster: the last report of each worker. It queries none of them. For a pool that has ended, Ended is set
-// and the rest is its last state.
+// Status returns the pool's roster: the last report of each worker. It queries none of them. For a pool that has ended,
+// Ended is set and the rest is its last state.
 func (p *Pool) Status(ctx context.Context) (s api.PoolStatus, err error) {
-	closed, err := p.client.queryUnless(ctx, api.PoolWorkflowID(p.name), api.QueryStatus, enums.QUERY_REJECT_CONDITION_NOT_OPEN, &s)
+	closed, err := p.client.queryUnless(ctx, api.PoolWorkflowID(p.name), api.QueryStatus,
+		enums.QUERY_REJECT_CONDITION_NOT_OPEN, &s)
 	if closed {
 		err = p.client.query(ctx, api.PoolWorkflowID(p.name), api.QueryStatus, &s)
 		s = ended(s)
@@ -31,8 +32,9 @@ func (p *Pool) Running(ctx context.Context) (api.PoolStatus, error) {
 	return s, err
 }
 
-// Roster is the last report of each worker to its pool, with the figures of their hosts' last heartbeats: requests, memory and the lease of the
-// running processes. It costs one query, and one description for each host, however many workers there are. Workers knows more.
+// Roster is the last report of each worker to its pool, with the figures of their hosts' last heartbeats: requests,
+// memory and the lease of the running processes. It costs one query, and one description for each host, however many
+// workers there are. Workers knows more.
 func (p *Pool) Roster(ctx context.Context) (api.PoolWorkers, error) {
 	status, err := p.Status(ctx)
 	if err != nil {
@@ -63,7 +65,8 @@ func RosterOf(status api.PoolStatus, reports map[string]api.ProcessReport) api.P
 	return view
 }
 
-// Workers queries every worker of the pool for its state and metrics. A worker that does not answer has Error set and the roster's facts.
+// Workers queries every worker of the pool for its state and metrics. A worker that does not answer has Error set and
+// the roster's facts.
 func (p *Pool) Workers(ctx context.Context) (api.PoolWorkers, error) {
 	status, err := p.Status(ctx)
 	if err != nil {
@@ -87,7 +90,8 @@ func (p *Pool) Workers(ctx context.Context) (api.PoolWorkers, error) {
 // poolView is the view of a pool, before its workers are filled in.
 func poolView(status api.PoolStatus) api.PoolWorkers {
 	return api.PoolWorkers{
-		Pool: status.Pool, Ended: status.Ended, Size: status.Size, SpecVersion: status.SpecVersion, Rollout: status.Rollout, Scale: status.Scale,
+		Pool: status.Pool, Ended: status.Ended, Size: status.Size, SpecVersion: status.SpecVersion, Rollout: status.Rollout,
+		Scale:   status.Scale,
 		Workers: make([]api.Worker, len(status.Workers)),
 	}
 }
@@ -143,7 +147,8 @@ func (p *Pool) State(ctx context.Context, slot int) (s api.WorkerState, err erro
 	return p.client.workerState(ctx, api.WorkerWorkflowID(p.name, slot))
 }
 
-// WorkerSpec queries one worker for the spec that it has. While a rollout is under way, that may be an older one than the pool's.
+// WorkerSpec queries one worker for the spec that it has. While a rollout is under way, that may be an older one than
+// the pool's.
 func (p *Pool) WorkerSpec(ctx context.Context, slot int) (s api.WorkerSpec, err error) {
 	err = p.client.query(ctx, api.WorkerWorkflowID(p.name, slot), api.QuerySpec, &s)
 	return s, err
@@ -155,11 +160,11 @@ func (p *Pool) History(ctx context.Context, slot int) (h []lifecycle.Transition,
 	return h, err
 }
 
-// Temporal answers queries of a workflow that has ended with its last state, in which a worker may be ready. No workflow manages the process of
-// such a worker any more, so it is shown as failed.
+// Temporal answers queries of a workflow that has ended with its last state, in which a worker may be ready. No
+// workflow manages the process of such a worker any more, so it is shown as failed.
 
-// workerState queries a worker. If its workflow has ended, Ended is set, and the rest is its last state, except that it has no process in service
-// and no lease.
+// workerState queries a worker. If its workflow has ended, Ended is set, and the rest is its last state, except that it
+// has no process in service and no lease.
 func (c *Client) workerState(ctx context.Context, workflowID string) (s api.WorkerState, err error) {
 	ended, err := c.queryUnless(ctx, workflowID, api.QueryState, enums.QUERY_REJECT_CONDITION_NOT_OPEN, &s)
 	if !ended {

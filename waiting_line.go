@@ -12,8 +12,9 @@ import (
 	"github.com/tempool/tempool/internal/balance"
 )
 
-// line is where the checkouts of this client wait for a worker of one pool. They wait at a gateway of the pool. Without one they wait
-// here, first come first served, and the first one asks a worker at intervals: each refusal is work for Temporal.
+// line is where the checkouts of this client wait for a worker of one pool. They wait at a gateway of the pool. Without
+// one they wait here, first come first served, and the first one asks a worker at intervals: each refusal is work for
+// Temporal.
 type line struct {
 	gateways *balance.Balancer
 	turn     *semaphore.Weighted // its holder asks workers

@@ -22,7 +22,8 @@ type silentTemporal struct {
 	withdrawn []api.Withdrawal
 }
 
-func (s *silentTemporal) UpdateWorkflow(_ context.Context, o client.UpdateWorkflowOptions) (client.WorkflowUpdateHandle, error) {
+func (s *silentTemporal) UpdateWorkflow(_ context.Context,
+	o client.UpdateWorkflowOptions) (client.WorkflowUpdateHandle, error) {
 	s.sent = append(s.sent, o.Args[0].(api.CheckoutRequest))
 	if s.asked != nil {
 		s.asked()
@@ -74,7 +75,8 @@ func TestAWorkflowThatNobodyServesIsUnavailable(t *testing.T) {
 // unservedTemporal answers like Temporal after its restart, before an agent has polled.
 type unservedTemporal struct{ client.Client }
 
-func (unservedTemporal) QueryWorkflowWithOptions(context.Context, *client.QueryWorkflowWithOptionsRequest) (*client.QueryWorkflowWithOptionsResponse, error) {
+func (unservedTemporal) QueryWorkflowWithOptions(context.Context,
+	*client.QueryWorkflowWithOptionsRequest) (*client.QueryWorkflowWithOptionsResponse, error) {
 	return nil, serviceerror.NewFailedPrecondition("no poller seen for task queue recently, worker may be down")
 }
 

@@ -16,8 +16,8 @@ import (
 const (
 	// queryTimeout bounds a query; without an agent nothing answers.
 	queryTimeout = 10 * time.Second
-	// queryFirstTimeout bounds the first attempt. The server now and then loses an answer: that of an agent that leaves, and one that arrives
-	// before the server has recorded the waiter.
+	// queryFirstTimeout bounds the first attempt. The server now and then loses an answer: that of an agent that leaves,
+	// and one that arrives before the server has recorded the waiter.
 	queryFirstTimeout = time.Second
 )
 
@@ -47,8 +47,10 @@ func (c *Client) update(ctx context.Context, u workflowUpdate, result any) error
 	if err == nil {
 		err = handle.Get(ctx, result)
 	}
-	if _, unanswered := errors.AsType[*client.WorkflowUpdateServiceTimeoutOrCanceledError](err); unanswered && !isTimeout(err) && !errors.Is(ctx.Err(), context.Canceled) {
-		err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err) // at the deadline, the server may end the request as cancelled
+	if _, unanswered := errors.AsType[*client.WorkflowUpdateServiceTimeoutOrCanceledError](err); unanswered &&
+		!isTimeout(err) && !errors.Is(ctx.Err(), context.Canceled) {
+		// at the deadline, the server may end the request as cancelled
+		err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
 	}
 	return c.fromTemporal(err, u.action)
 }
@@ -59,12 +61,15 @@ func (c *Client) query(ctx context.Context, workflowID, name string, result any)
 	return err
 }
 
-// queryUnless queries a workflow unless it is in the condition to reject; rejected is not an error. Each further attempt waits twice as long
-// as the one before, since its answer may be slow, not lost. Temporal may give it to another agent, which can run what an older one cannot.
-func (c *Client) queryUnless(ctx context.Context, workflowID, name string, reject enums.QueryRejectCondition, result any) (rejected bool, err error) {
+// queryUnless queries a workflow unless it is in the condition to reject; rejected is not an error. Each further
+// attempt waits twice as long as the one before, since its answer may be slow, not lost. Temporal may give it to
+// another agent, which can run what an older one cannot.
+func (c *Client) queryUnless(ctx context.Context, workflowID, name string, reject enums.QueryRejectCondition,
+	result any) (rejected bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	request := &client.QueryWorkflowWithOptionsRequest{WorkflowID: workflowID, QueryType: name, QueryRejectCondition: reject}
+	request := &client.QueryWorkflowWithOptionsRequest{WorkflowID: workflowID, QueryType: name,
+		QueryRejectCondition: reject}
 	timeout := queryFirstTimeout
 	answer, err := c.queryOnce(ctx, request, timeout)
 	for (isTimeout(err) || isQueryFailed(err)) && ctx.Err() == nil && timeout < queryTimeout {
@@ -80,9 +85,10 @@ func (c *Client) queryUnless(ctx context.Context, workflowID, name string, rejec
 	return false, c.fromTemporal(err, "query "+name+" of "+workflowID)
 }
 
-// queryOnce waits for timeout. The SDK gives a request half of the time left in its context, at least a second, so the context lasts twice as
-// long.
-func (c *Client) queryOnce(ctx context.Context, request *client.QueryWorkflowWithOptionsRequest, timeout time.Duration) (*client.QueryWorkflowWithOptionsResponse, error) {
+// queryOnce waits for timeout. The SDK gives a request half of the time left in its context, at least a second, so the
+// context lasts twice as long.
+func (c *Client) queryOnce(ctx context.Context, request *client.QueryWorkflowWithOptionsRequest,
+	timeout time.Duration) (*client.QueryWorkflowWithOptionsResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*timeout)
 	defer cancel()
 	return c.temporal.QueryWorkflowWithOptions(ctx, request)

@@ -9,8 +9,8 @@ import (
 	"github.com/tempool/tempool/process"
 )
 
-// checkInterval is the time between two rounds over all incarnations. A round checks an incarnation against its rules if the facts that they are
-// about have changed: an idle incarnation is checked with each sample, not every second.
+// checkInterval is the time between two rounds over all incarnations. A round checks an incarnation against its rules
+// if the facts that they are about have changed: an idle incarnation is checked with each sample, not every second.
 const checkInterval = time.Second
 
 // facts are what the rules of an incarnation refer to, other than its age: a sample follows soon after that.
@@ -20,7 +20,8 @@ type facts struct {
 	exceeded bool  // a limit
 }
 
-// requestChecks makes each monitor check its incarnation if the facts of that have changed, every checkInterval until stop or released is closed.
+// requestChecks makes each monitor check its incarnation if the facts of that have changed, every checkInterval until
+// stop or released is closed.
 func (s *monitors) requestChecks(stop, released <-chan struct{}) {
 	ticker := time.NewTicker(checkInterval)
 	defer ticker.Stop()
@@ -45,7 +46,8 @@ func (s *monitors) requestChecks(stop, released <-chan struct{}) {
 	}
 }
 
-// requestCheck has the incarnation checked if its facts have changed since the last round, if its rules are new, or if its memory grows fast.
+// requestCheck has the incarnation checked if its facts have changed since the last round, if its rules are new, or if
+// its memory grows fast.
 func (m *monitor) requestCheck() {
 	now := facts{sampled: m.p.LatestSample().At, exceeded: m.p.Violation().Limit != ""}
 	if m.current().Rules.RequestLimit > 0 {
@@ -75,9 +77,9 @@ func (m *monitor) setGrowing(growing bool) {
 	m.growing = growing
 }
 
-// check adds the newest sample to the incarnation's health and returns why it should be replaced; no cause means that it should not.
-// While memory approaches its limit faster than samples arrive, it takes a sample itself; and it measures memory that was estimated before
-// that decides.
+// check adds the newest sample to the incarnation's health and returns why it should be replaced; no cause means that
+// it should not. While memory approaches its limit faster than samples arrive, it takes a sample itself; and it
+// measures memory that was estimated before that decides.
 func (h *Host) check(ctx context.Context, p *process.Process, r api.WatchRequest) (api.Cause, string) {
 	health := h.health.of(p)
 	sample := p.LatestSample()

@@ -9,18 +9,20 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// Temporal does not list a deleted workflow among the closed ones. So a sweep also checks whether the workers on the rosters of pools exist.
+// Temporal does not list a deleted workflow among the closed ones. So a sweep also checks whether the workers on the
+// rosters of pools exist.
 
 const (
-	// rosterInterval is the shortest time between two checks of a pool's roster. One sweep checks rostersPerSweep pools; more pools take turns.
+	// rosterInterval is the shortest time between two checks of a pool's roster. One sweep checks rostersPerSweep pools;
+	// more pools take turns.
 	rosterInterval  = time.Minute
 	rostersPerSweep = 4
 	// rosterTimeout bounds the check of one roster.
 	rosterTimeout = 10 * time.Second
 )
 
-// reportMissing checks the rosters of the next pools, and before the first one looks for workers without a pool. An error for one pool does not stop the
-// others.
+// reportMissing checks the rosters of the next pools, and before the first one looks for workers without a pool. An
+// error for one pool does not stop the others.
 func (s *sweep) reportMissing(ctx context.Context) error {
 	var failure error
 	if len(s.rosters) == 0 {
@@ -46,8 +48,8 @@ func (s *sweep) reportMissing(ctx context.Context) error {
 	return failure
 }
 
-// reportMissingOf signals a pool which of its workers have no open workflow although its roster says so. Visibility may not list a workflow that has
-// just started, so the sweep describes each worker that is not listed.
+// reportMissingOf signals a pool which of its workers have no open workflow although its roster says so. Visibility may
+// not list a workflow that has just started, so the sweep describes each worker that is not listed.
 func (s *sweep) reportMissingOf(ctx context.Context, pool string) error {
 	ctx, cancel := context.WithTimeout(ctx, rosterTimeout)
 	defer cancel()
@@ -77,8 +79,10 @@ func (s *sweep) reportMissingOf(ctx context.Context, pool string) error {
 			continue
 		}
 		word := statusWord(newest.GetStatus())
-		s.Logger.Warn("the pool lists a worker that has no open workflow", "worker", api.WorkerName(pool, w.Slot), "status", word)
-		if err := s.signal(ctx, id, api.SignalWorkerClosed, api.WorkerClosed{Slot: w.Slot, RunID: w.RunID, Status: word}); err != nil {
+		s.Logger.Warn("the pool lists a worker that has no open workflow", "worker", api.WorkerName(pool, w.Slot),
+			"status", word)
+		if err := s.signal(ctx, id, api.SignalWorkerClosed,
+			api.WorkerClosed{Slot: w.Slot, RunID: w.RunID, Status: word}); err != nil {
 			return err
 		}
 	}

@@ -23,13 +23,16 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// answers makes a client to which these workflows exist, of which visibility lists those in listed. Pool p has the roster.
-func answers(roster []api.RosterEntry, listed []string, existing map[string]*workflow.WorkflowExecutionInfo) *mocks.Client {
+// answers makes a client to which these workflows exist, of which visibility lists those in listed. Pool p has the
+// roster.
+func answers(roster []api.RosterEntry, listed []string,
+	existing map[string]*workflow.WorkflowExecutionInfo) *mocks.Client {
 	temporal := &mocks.Client{}
 	list := func(ids ...string) *workflowservice.ListWorkflowExecutionsResponse {
 		found := &workflowservice.ListWorkflowExecutionsResponse{}
 		for _, id := range ids {
-			found.Executions = append(found.Executions, &workflow.WorkflowExecutionInfo{Execution: &common.WorkflowExecution{WorkflowId: id}})
+			found.Executions = append(found.Executions,
+				&workflow.WorkflowExecutionInfo{Execution: &common.WorkflowExecution{WorkflowId: id}})
 		}
 		return found
 	}
@@ -83,7 +86,8 @@ func TestASweepEndsTheWorkersOfPoolsThatAreNotOpen(t *testing.T) {
 		api.PoolWorkflowID("paused"):     run(enums.WORKFLOW_EXECUTION_STATUS_PAUSED), // by an operator
 		api.PoolWorkflowID("continues"):  run(enums.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW),
 	})
-	s := sweep{Sweeper: &Sweeper{Temporal: temporal, Logger: slog.New(slog.DiscardHandler)}, progress: api.SweepProgress{After: time.Now()}}
+	s := sweep{Sweeper: &Sweeper{Temporal: temporal, Logger: slog.New(slog.DiscardHandler)},
+		progress: api.SweepProgress{After: time.Now()}}
 	env := (&testsuite.WorkflowTestSuite{}).NewTestActivityEnvironment()
 	env.RegisterActivity(s.reportMissing)
 	_, err := env.ExecuteActivity(s.reportMissing)
@@ -96,7 +100,8 @@ func TestASweepEndsTheWorkersOfPoolsThatAreNotOpen(t *testing.T) {
 		}
 	}
 	require.Equal(t, map[string]string{
-		api.WorkerWorkflowID("deleted", 1): "the workflow of pool deleted was deleted", api.WorkerWorkflowID("deleted", 4): "the workflow of pool deleted was deleted",
+		api.WorkerWorkflowID("deleted", 1):    "the workflow of pool deleted was deleted",
+		api.WorkerWorkflowID("deleted", 4):    "the workflow of pool deleted was deleted",
 		api.WorkerWorkflowID("terminated", 3): "the workflow of pool terminated was terminated",
 	}, ended)
 }
@@ -109,13 +114,15 @@ func TestASweepReportsWorkersWhoseWorkflowsWereDeleted(t *testing.T) {
 		return &workflow.WorkflowExecutionInfo{Status: status, FirstRunId: firstRun}
 	}
 	id := func(slot int) string { return api.WorkerWorkflowID("p", slot) }
-	temporal := answers([]api.RosterEntry{entry(0), entry(1), gone, starting, entry(4), entry(5), entry(6), entry(7)}, []string{id(0)}, map[string]*workflow.WorkflowExecutionInfo{
-		id(4): run(enums.WORKFLOW_EXECUTION_STATUS_RUNNING, "first-4"), // visibility does not list it yet
-		id(5): run(enums.WORKFLOW_EXECUTION_STATUS_TERMINATED, "first-5"),
-		id(6): run(enums.WORKFLOW_EXECUTION_STATUS_TERMINATED, "another"), // its next workflow is about to start
-		id(7): run(enums.WORKFLOW_EXECUTION_STATUS_PAUSED, "first-7"),
-	})
-	s := sweep{Sweeper: &Sweeper{Temporal: temporal, Logger: slog.New(slog.DiscardHandler)}, progress: api.SweepProgress{After: time.Now()}}
+	temporal := answers([]api.RosterEntry{entry(0), entry(1), gone, starting, entry(4), entry(5), entry(6), entry(7)},
+		[]string{id(0)}, map[string]*workflow.WorkflowExecutionInfo{
+			id(4): run(enums.WORKFLOW_EXECUTION_STATUS_RUNNING, "first-4"), // visibility does not list it yet
+			id(5): run(enums.WORKFLOW_EXECUTION_STATUS_TERMINATED, "first-5"),
+			id(6): run(enums.WORKFLOW_EXECUTION_STATUS_TERMINATED, "another"), // its next workflow is about to start
+			id(7): run(enums.WORKFLOW_EXECUTION_STATUS_PAUSED, "first-7"),
+		})
+	s := sweep{Sweeper: &Sweeper{Temporal: temporal, Logger: slog.New(slog.DiscardHandler)},
+		progress: api.SweepProgress{After: time.Now()}}
 	runTwice(t, s.reportMissing, func(_ *activity.Info, details converter.EncodedValues) {
 		if !details.HasValues() {
 			t.Error("a heartbeat without the progress takes it from the next attempt")
@@ -129,6 +136,7 @@ func TestASweepReportsWorkersWhoseWorkflowsWereDeleted(t *testing.T) {
 			reported = append(reported, call.Arguments.Get(4).(api.WorkerClosed))
 		}
 	}
-	require.Equal(t, []api.WorkerClosed{{Slot: 1, RunID: "first-1", Status: "deleted"}, {Slot: 5, RunID: "first-5", Status: "terminated"}}, reported,
+	require.Equal(t, []api.WorkerClosed{{Slot: 1, RunID: "first-1", Status: "deleted"},
+		{Slot: 5, RunID: "first-5", Status: "terminated"}}, reported,
 		"each once, since the second check is not due")
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// Drain stops new calls to a process and waits until none is in flight and the sessions bound to the worker are released, at most r.Timeout.
+// Drain stops new calls to a process and waits until none is in flight and the sessions bound to the worker are
+// released, at most r.Timeout.
 func (h *Host) Drain(ctx context.Context, r api.DrainRequest) (api.DrainResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout.D())
 	defer cancel()

@@ -20,13 +20,13 @@ import (
 const (
 	// endEpochRate spreads the signals to the workers of a lost host, whose starts follow.
 	endEpochRate = 100 // a second
-	// endEpochAgain is when the workers are notified once more: one may have become ready at the last moment, and a pool so new that
-	// visibility did not list it.
+	// endEpochAgain is when the workers are notified once more: one may have become ready at the last moment, and a pool
+	// so new that visibility did not list it.
 	endEpochAgain = 30 * time.Second
 )
 
-// EndEpoch notifies the workers that had a process on a host, or may have, that its epochs up to r.Epoch have ended. Workers that are not
-// concerned ignore it.
+// EndEpoch notifies the workers that had a process on a host, or may have, that its epochs up to r.Epoch have ended.
+// Workers that are not concerned ignore it.
 func (s *Sweeper) EndEpoch(ctx context.Context, r api.EndEpochRequest) error {
 	usage := map[string]api.ProcessUsage{}
 	for _, u := range r.Usage {
@@ -34,7 +34,8 @@ func (s *Sweeper) EndEpoch(ctx context.Context, r api.EndEpochRequest) error {
 			usage[u.Worker] = u
 		}
 	}
-	if err := s.notifyOfHeir(ctx, r, usage); err != nil { // first: until then their activities wait for an agent that is gone
+	// first: until then their activities wait for an agent that is gone
+	if err := s.notifyOfHeir(ctx, r, usage); err != nil {
 		return err
 	}
 	if err := s.notifyWorkers(ctx, r, usage); err != nil {
@@ -97,17 +98,19 @@ func (s *Sweeper) notifyWorkers(ctx context.Context, r api.EndEpochRequest, usag
 		}
 		return nil
 	})
-	s.Logger.Info("notified workers that their host's agent has ended", "target_host", r.Host, "epoch", r.Epoch, "workers", notified, "reason", r.Reason)
+	s.Logger.Info("notified workers that their host's agent has ended", "target_host", r.Host, "epoch", r.Epoch,
+		"workers", notified, "reason", r.Reason)
 	return err
 }
 
-// concerned returns the workers of a pool that had a process of an ended epoch, or may have: all of them if the pool does not answer, so that one
-// whose workflow is stuck keeps nobody waiting.
+// concerned returns the workers of a pool that had a process of an ended epoch, or may have: all of them if the pool
+// does not answer, so that one whose workflow is stuck keeps nobody waiting.
 func (s *Sweeper) concerned(ctx context.Context, poolID string, r api.EndEpochRequest) (names []string, err error) {
 	s.forgetCache(ctx, poolID)
 	status, err := s.poolStatus(ctx, poolID)
 	if err != nil {
-		s.Logger.Warn("a pool does not say which workers an ended epoch concerns; notifying all of its workers", "pool", poolID, "error", err)
+		s.Logger.Warn("a pool does not say which workers an ended epoch concerns; notifying all of its workers",
+			"pool", poolID, "error", err)
 		ids, err := s.openWorkers(ctx, poolID, func() { activity.RecordHeartbeat(ctx) })
 		for _, id := range ids {
 			if pool, slot, isWorker := workerOf(id); isWorker {
@@ -128,7 +131,8 @@ func (s *Sweeper) concerned(ctx context.Context, poolID string, r api.EndEpochRe
 }
 
 // notifyWorker notifies a worker, unless its process waits for an heir, and reports whether it did.
-func (s *Sweeper) notifyWorker(ctx context.Context, name string, r api.EndEpochRequest, usage map[string]api.ProcessUsage) (bool, error) {
+func (s *Sweeper) notifyWorker(ctx context.Context, name string, r api.EndEpochRequest,
+	usage map[string]api.ProcessUsage) (bool, error) {
 	message := epochEnded(r, name, usage)
 	if len(message.Kept) > 0 && r.Heir == nil {
 		return false, nil
@@ -144,17 +148,19 @@ func (s *Sweeper) notifyWorker(ctx context.Context, name string, r api.EndEpochR
 
 // endDemand ends the demand that a pool counts of the gateway of an ended epoch.
 func (s *Sweeper) endDemand(ctx context.Context, status api.PoolStatus, r api.EndEpochRequest) error {
-	if status.Scale == nil || !slices.ContainsFunc(status.Scale.Demand, func(d api.HostDemand) bool { return d.Host == r.Host && d.Epoch <= r.Epoch }) {
+	if status.Scale == nil || !slices.ContainsFunc(status.Scale.Demand,
+		func(d api.HostDemand) bool { return d.Host == r.Host && d.Epoch <= r.Epoch }) {
 		return nil
 	}
-	if err := s.signal(ctx, api.PoolWorkflowID(status.Pool), api.SignalDemand, api.Demand{Host: r.Host, Epoch: r.Epoch}); err != nil {
+	if err := s.signal(ctx, api.PoolWorkflowID(status.Pool), api.SignalDemand,
+		api.Demand{Host: r.Host, Epoch: r.Epoch}); err != nil {
 		return fmt.Errorf("end the demand of host %s for pool %s: %w", r.Host, status.Pool, err)
 	}
 	return nil
 }
 
-// forgetCache lets any agent take the next task of a workflow. Temporal otherwise waits up to ten seconds for the agent that had it in
-// its cache, which may be the one that has ended. A failure only costs that time.
+// forgetCache lets any agent take the next task of a workflow. Temporal otherwise waits up to ten seconds for the agent
+// that had it in its cache, which may be the one that has ended. A failure only costs that time.
 func (s *Sweeper) forgetCache(ctx context.Context, workflowID string) {
 	_, err := s.Temporal.WorkflowService().ResetStickyTaskQueue(ctx, &workflowservice.ResetStickyTaskQueueRequest{
 		Namespace: s.Namespace, Execution: &common.WorkflowExecution{WorkflowId: workflowID},
@@ -164,8 +170,8 @@ func (s *Sweeper) forgetCache(ctx context.Context, workflowID string) {
 	}
 }
 
-// mayHaveProcess reports whether a worker had a process of an ended epoch as far as its pool knows. A pool learns of a start a little
-// after the worker.
+// mayHaveProcess reports whether a worker had a process of an ended epoch as far as its pool knows. A pool learns of a
+// start a little after the worker.
 func mayHaveProcess(w api.RosterEntry, r api.EndEpochRequest) bool {
 	switch {
 	case w.Gone || w.Resting:

@@ -12,7 +12,8 @@ import (
 
 const unknownProcess = "unknown process: its agent was restarted, and the process tree was killed then"
 
-// nonRetryable makes an ApplicationError of a code and a sentence. Temporal does not retry it: the workflow decides what follows.
+// nonRetryable makes an ApplicationError of a code and a sentence. Temporal does not retry it: the workflow decides
+// what follows.
 func nonRetryable(code api.Code, sentence string) error {
 	return temporal.NewNonRetryableApplicationError(sentence, string(code), nil)
 }

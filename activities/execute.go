@@ -18,18 +18,21 @@ import (
 
 // Executor is the part of the data plane that Execute uses.
 type Executor interface {
-	// Execute runs a call on a worker of the pool under a lease of the data plane. It calls placed when the call is in a queue or on a
-	// worker, and begun before it sends the request; if begun fails, the request is not sent.
-	Execute(ctx context.Context, pool string, r api.ExecuteRequest, placed func(), begun func(worker string, incarnation int64) error) ([]byte, error)
+	// Execute runs a call on a worker of the pool under a lease of the data plane. It calls placed when the call is in a
+	// queue or on a worker, and begun before it sends the request; if begun fails, the request is not sent.
+	Execute(ctx context.Context, pool string, r api.ExecuteRequest, placed func(),
+		begun func(worker string, incarnation int64) error) ([]byte, error)
 }
 
 // Pool implements the activity Execute of one pool on one host.
 type Pool struct {
 	Name, Host string
 	Executor   Executor
-	// Temporal receives the heartbeats. Unlike those of activity.RecordHeartbeat, they report their failures, and a failure ends no call.
+	// Temporal receives the heartbeats. Unlike those of activity.RecordHeartbeat, they report their failures, and a
+	// failure ends no call.
 	Temporal HeartbeatClient
-	// Placed is called when the data plane has queued or placed a call; the function it returns is called when the activity ends.
+	// Placed is called when the data plane has queued or placed a call; the function it returns is called when the
+	// activity ends.
 	Placed func() (ended func())
 	Logger *slog.Logger
 }
@@ -37,8 +40,9 @@ type Pool struct {
 // maxExecuteResponse is Temporal's default limit of a payload, less room for the message around it.
 const maxExecuteResponse = 2<<20 - 16<<10
 
-// Execute runs one call. It fails with an ApplicationError whose type is an api.Code and whose detail is an api.ExecuteFailure. The
-// activity's retry policy applies unless the worker may have received the request, or no retry can succeed.
+// Execute runs one call. It fails with an ApplicationError whose type is an api.Code and whose detail is an
+// api.ExecuteFailure. The activity's retry policy applies unless the worker may have received the request, or no retry
+// can succeed.
 func (p *Pool) Execute(ctx context.Context, input converter.RawValue) (converter.RawValue, error) {
 	request, err := api.ParseExecuteRequest(input.Payload().GetData())
 	if err != nil {
@@ -83,7 +87,8 @@ func (p *Pool) call(ctx context.Context, request api.ExecuteRequest, heartbeat *
 		}
 	}
 	return p.Executor.Execute(ctx, p.Name, request, placed, func(worker string, incarnation int64) error {
-		return heartbeat.begin(api.ExecuteProgress{Began: true, Worker: worker, Incarnation: incarnation, Host: p.Host}, request.Idempotent)
+		return heartbeat.begin(api.ExecuteProgress{Began: true, Worker: worker, Incarnation: incarnation, Host: p.Host},
+			request.Idempotent)
 	})
 }
 
@@ -94,13 +99,14 @@ func previousAttemptLost(ctx context.Context) error {
 		return nil
 	}
 	lost := api.Errorf(api.CodeWorkerCrashed,
-		"the agent of host %s was lost while %s served the call, so the call may have run; set idempotent to retry such calls", previous.Host, previous.Worker)
+		"the agent of host %s was lost while %s served the call, so the call may have run; "+
+			"set idempotent to retry such calls", previous.Host, previous.Worker)
 	lost.Started = true
 	return lost
 }
 
-// withCallDeadline bounds a call by timeout, and ends it a little before the activity's deadline, so that the caller gets the error of
-// the call and not a timeout of the activity.
+// withCallDeadline bounds a call by timeout, and ends it a little before the activity's deadline, so that the caller
+// gets the error of the call and not a timeout of the activity.
 func withCallDeadline(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	deadline, bounded := ctx.Deadline()
 	if bounded {
@@ -119,7 +125,9 @@ func withCallDeadline(ctx context.Context, timeout time.Duration) (context.Conte
 // toResult encodes a worker's response: JSON as it is, other bytes as binary, an empty response as null.
 func toResult(response []byte, r api.ExecuteRequest) (converter.RawValue, error) {
 	if len(response) > maxExecuteResponse {
-		tooLarge := api.Errorf(api.CodePayloadTooLarge, "the response of %s has %d bytes; Temporal accepts %d; use the gateway for large responses", r.Method, len(response), maxExecuteResponse)
+		tooLarge := api.Errorf(api.CodePayloadTooLarge,
+			"the response of %s has %d bytes; Temporal accepts %d; use the gateway for large responses", r.Method, len(response),
+			maxExecuteResponse)
 		tooLarge.Started = true
 		r.Idempotent = false // a retry would get as large a response
 		return converter.RawValue{}, executeFailure(tooLarge, r)
@@ -131,7 +139,8 @@ func toResult(response []byte, r api.ExecuteRequest) (converter.RawValue, error)
 	case !json.Valid(response):
 		encoding = converter.MetadataEncodingBinary
 	}
-	return converter.NewRawValue(&commonpb.Payload{Metadata: map[string][]byte{converter.MetadataEncoding: []byte(encoding)}, Data: response}), nil
+	return converter.NewRawValue(
+		&commonpb.Payload{Metadata: map[string][]byte{converter.MetadataEncoding: []byte(encoding)}, Data: response}), nil
 }
 
 func mayHaveStarted(err error) bool {
@@ -139,7 +148,8 @@ func mayHaveStarted(err error) bool {
 	return errors.As(err, &coded) && coded.Started
 }
 
-// executeFailure converts the error of a call to an ApplicationError whose type is the error's code, and decides whether it is retryable.
+// executeFailure converts the error of a call to an ApplicationError whose type is the error's code, and decides
+// whether it is retryable.
 func executeFailure(err error, r api.ExecuteRequest) error {
 	code, message, detail := api.CodeUnavailable, err.Error(), api.ExecuteFailure{}
 	if coded, ok := errors.AsType[*api.Error](err); ok {
@@ -151,7 +161,8 @@ func executeFailure(err error, r api.ExecuteRequest) error {
 			detail.WorkerError = text
 		}
 	}
-	final := detail.Started && !r.Idempotent || code == api.CodeInvalid || code == api.CodeMethodNotFound || code == api.CodePayloadTooLarge
+	final := detail.Started && !r.Idempotent || code == api.CodeInvalid || code == api.CodeMethodNotFound ||
+		code == api.CodePayloadTooLarge
 	return temporal.NewApplicationErrorWithOptions(message, string(code), temporal.ApplicationErrorOptions{
 		NonRetryable: final, Details: []any{detail}, NextRetryDelay: time.Duration(detail.RetryAfterMS) * time.Millisecond,
 	})

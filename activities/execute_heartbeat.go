@@ -16,8 +16,8 @@ import (
 // maxCallHeartbeatInterval bounds the time between two heartbeats of a call, and so the delay of a cancellation.
 const maxCallHeartbeatInterval = 2 * time.Second
 
-// callHeartbeat sends heartbeats while a call runs, and cancels the call when Temporal answers that the activity was cancelled or has
-// ended. While Temporal does not answer, the call continues.
+// callHeartbeat sends heartbeats while a call runs, and cancels the call when Temporal answers that the activity was
+// cancelled or has ended. While Temporal does not answer, the call continues.
 type callHeartbeat struct {
 	pool          *Pool
 	log           *slog.Logger
@@ -45,7 +45,8 @@ func startCallHeartbeat(ctx context.Context, p *Pool, cancelCall context.CancelC
 	return b
 }
 
-// begin records that the request is about to be sent, unless the call is idempotent. If it fails, the request must not be sent.
+// begin records that the request is about to be sent, unless the call is idempotent. If it fails, the request must not
+// be sent.
 func (b *callHeartbeat) begin(progress api.ExecuteProgress, idempotent bool) error {
 	b.progress.Store(&progress)
 	if idempotent {
@@ -53,7 +54,8 @@ func (b *callHeartbeat) begin(progress api.ExecuteProgress, idempotent bool) err
 	}
 	b.beginRecorded.Store(true)
 	if err := b.send(context.Background()); err != nil {
-		return api.Errorf(api.CodeUnavailable, "call not sent: recording its start in Temporal failed: %w", err).After(time.Second)
+		return api.Errorf(api.CodeUnavailable, "call not sent: recording its start in Temporal failed: %w",
+			err).After(time.Second)
 	}
 	return nil
 }

@@ -23,7 +23,8 @@ import (
 // fakeExecutor is a data plane whose calls a test answers.
 type fakeExecutor func(ctx context.Context, r api.ExecuteRequest, begun func(string, int64) error) ([]byte, error)
 
-func (p fakeExecutor) Execute(ctx context.Context, _ string, r api.ExecuteRequest, placed func(), begun func(string, int64) error) ([]byte, error) {
+func (p fakeExecutor) Execute(ctx context.Context, _ string, r api.ExecuteRequest, placed func(),
+	begun func(string, int64) error) ([]byte, error) {
 	placed()
 	placed() // as for a call that the data plane places again
 	return p(ctx, r, begun)
@@ -58,7 +59,8 @@ func (c *fakeTemporal) recorded() []api.ExecuteProgress {
 func accept(api.ExecuteProgress) error { return nil }
 
 // execute runs Execute once, and checks that the activity released every call that it placed.
-func execute(t *testing.T, c *fakeTemporal, p fakeExecutor, request any, previous *api.ExecuteProgress) (json.RawMessage, error) {
+func execute(t *testing.T, c *fakeTemporal, p fakeExecutor, request any,
+	previous *api.ExecuteProgress) (json.RawMessage, error) {
 	t.Helper()
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	placed := 0
@@ -98,21 +100,28 @@ func TestAFailedCallIsTypedAndRetriedOnlyWhenSafe(t *testing.T) {
 		retried    bool
 		delay      time.Duration
 	}{
-		"an error of the worker":     {started(api.Errorf(api.CodeWorkerError, "failed: %w", remote)), false, api.CodeWorkerError, false, 0},
-		"the same, idempotent":       {started(api.Errorf(api.CodeWorkerError, "failed: %w", remote)), true, api.CodeWorkerError, true, 0},
-		"a crash in mid-call":        {started(api.Errorf(api.CodeWorkerCrashed, "gone")), false, api.CodeWorkerCrashed, false, 0},
+		"an error of the worker": {started(api.Errorf(api.CodeWorkerError, "failed: %w", remote)), false,
+			api.CodeWorkerError, false, 0},
+		"the same, idempotent": {started(api.Errorf(api.CodeWorkerError, "failed: %w", remote)), true,
+			api.CodeWorkerError, true, 0},
+		"a crash in mid-call": {started(api.Errorf(api.CodeWorkerCrashed, "gone")), false, api.CodeWorkerCrashed,
+			false, 0},
 		"a crash before it was sent": {api.Errorf(api.CodeWorkerCrashed, "gone"), false, api.CodeWorkerCrashed, true, 0},
-		"no time left":               {started(api.Errorf(api.CodeDeadlineExceeded, "late")), false, api.CodeDeadlineExceeded, false, 0},
-		"no worker":                  {api.Errorf(api.CodeNoWorkers, "none").After(time.Second), false, api.CodeNoWorkers, true, time.Second},
-		"a full queue":               {api.Errorf(api.CodeQueueFull, "full").After(time.Second), false, api.CodeQueueFull, true, time.Second},
-		"request too large":          {api.Errorf(api.CodePayloadTooLarge, "large"), true, api.CodePayloadTooLarge, false, 0},
-		"an invalid request":         {api.Errorf(api.CodeInvalid, "odd"), true, api.CodeInvalid, false, 0},
-		"an error without a code":    {errors.New("unexpected"), false, api.CodeUnavailable, true, 0},
+		"no time left": {started(api.Errorf(api.CodeDeadlineExceeded, "late")), false, api.CodeDeadlineExceeded,
+			false, 0},
+		"no worker": {api.Errorf(api.CodeNoWorkers, "none").After(time.Second), false, api.CodeNoWorkers,
+			true, time.Second},
+		"a full queue": {api.Errorf(api.CodeQueueFull, "full").After(time.Second), false, api.CodeQueueFull,
+			true, time.Second},
+		"request too large":       {api.Errorf(api.CodePayloadTooLarge, "large"), true, api.CodePayloadTooLarge, false, 0},
+		"an invalid request":      {api.Errorf(api.CodeInvalid, "odd"), true, api.CodeInvalid, false, 0},
+		"an error without a code": {errors.New("unexpected"), false, api.CodeUnavailable, true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := execute(t, newFakeTemporal(accept), func(context.Context, api.ExecuteRequest, func(string, int64) error) ([]byte, error) {
-				return nil, c.err
-			},
+			_, err := execute(t, newFakeTemporal(accept),
+				func(context.Context, api.ExecuteRequest, func(string, int64) error) ([]byte, error) {
+					return nil, c.err
+				},
 				api.ExecuteRequest{Method: "m", Idempotent: c.idempotent}, nil)
 			var failure *temporal.ApplicationError
 			require.ErrorAs(t, err, &failure)
@@ -131,7 +140,8 @@ func TestAFailedCallIsTypedAndRetriedOnlyWhenSafe(t *testing.T) {
 
 func TestTheStartOfACallIsRecordedBeforeItIsSent(t *testing.T) {
 	c := newFakeTemporal(accept)
-	answer, err := execute(t, c, func(_ context.Context, r api.ExecuteRequest, begun func(string, int64) error) ([]byte, error) {
+	answer, err := execute(t, c, func(_ context.Context, r api.ExecuteRequest,
+		begun func(string, int64) error) ([]byte, error) {
 		require.NoError(t, begun("p/3", 7))
 		require.Equal(t, []api.ExecuteProgress{{Began: true, Worker: "p/3", Incarnation: 7, Host: "here"}}, c.recorded())
 		return r.Params, nil
@@ -141,7 +151,8 @@ func TestTheStartOfACallIsRecordedBeforeItIsSent(t *testing.T) {
 
 	t.Run("an idempotent call is not recorded", func(t *testing.T) {
 		c := newFakeTemporal(accept)
-		_, err := execute(t, c, func(_ context.Context, _ api.ExecuteRequest, begun func(string, int64) error) ([]byte, error) {
+		_, err := execute(t, c, func(_ context.Context, _ api.ExecuteRequest,
+			begun func(string, int64) error) ([]byte, error) {
 			return nil, begun("p/3", 7)
 		}, api.ExecuteRequest{Method: "m", Idempotent: true}, nil)
 		require.NoError(t, err)
@@ -159,7 +170,8 @@ func TestTheStartOfACallIsRecordedBeforeItIsSent(t *testing.T) {
 	})
 	t.Run("a call that was not sent is retracted", func(t *testing.T) {
 		c := newFakeTemporal(accept)
-		_, err := execute(t, c, func(_ context.Context, _ api.ExecuteRequest, begun func(string, int64) error) ([]byte, error) {
+		_, err := execute(t, c, func(_ context.Context, _ api.ExecuteRequest,
+			begun func(string, int64) error) ([]byte, error) {
 			require.NoError(t, begun("p/3", 7))
 			return nil, api.Errorf(api.CodeWorkerCrashed, "exited before the request was sent")
 		}, api.ExecuteRequest{Method: "m"}, nil)
@@ -184,7 +196,8 @@ func TestAfterALostAttemptOnlyUnsentOrIdempotentCallsAreRetried(t *testing.T) {
 
 	_, err = execute(t, newFakeTemporal(accept), answered, api.ExecuteRequest{Method: "m", Idempotent: true}, began)
 	require.NoError(t, err)
-	_, err = execute(t, newFakeTemporal(accept), answered, api.ExecuteRequest{Method: "m"}, &api.ExecuteProgress{Host: "there"})
+	_, err = execute(t, newFakeTemporal(accept), answered, api.ExecuteRequest{Method: "m"},
+		&api.ExecuteProgress{Host: "there"})
 	require.NoError(t, err)
 }
 
@@ -205,21 +218,25 @@ func TestACallEndsWhenAHeartbeatSaysThatItsActivityEnded(t *testing.T) {
 			return reply
 		}
 	}
-	_, err := execute(t, newFakeTemporal(second(temporal.NewCanceledError())), untilCancelled, api.ExecuteRequest{Method: "m"}, nil)
+	_, err := execute(t, newFakeTemporal(second(temporal.NewCanceledError())), untilCancelled,
+		api.ExecuteRequest{Method: "m"}, nil)
 	var cancelled *temporal.CanceledError
 	require.ErrorAs(t, err, &cancelled)
 
-	_, err = execute(t, newFakeTemporal(second(serviceerror.NewNotFound("closed"))), untilCancelled, api.ExecuteRequest{Method: "m"}, nil)
+	_, err = execute(t, newFakeTemporal(second(serviceerror.NewNotFound("closed"))), untilCancelled,
+		api.ExecuteRequest{Method: "m"}, nil)
 	require.ErrorContains(t, err, errActivityEnded.Error())
 
 	// While Temporal is unavailable, only the call's own timeout ends it.
-	_, err = execute(t, newFakeTemporal(second(serviceerror.NewUnavailable("away"))), untilCancelled, api.ExecuteRequest{Method: "m", TimeoutMS: 2500}, nil)
+	_, err = execute(t, newFakeTemporal(second(serviceerror.NewUnavailable("away"))), untilCancelled,
+		api.ExecuteRequest{Method: "m", TimeoutMS: 2500}, nil)
 	require.ErrorContains(t, err, context.DeadlineExceeded.Error())
 }
 
 func TestTheResultIsTheWorkersResponse(t *testing.T) {
 	for name, c := range map[string]struct{ answer, encoding string }{
-		"JSON": {`{"a": [1]}`, "json/plain"}, "a word": {`"yes"`, "json/plain"}, "bytes": {"\x00\xff", "binary/plain"}, "nothing": {"", "binary/null"},
+		"JSON": {`{"a": [1]}`, "json/plain"}, "a word": {`"yes"`, "json/plain"}, "bytes": {"\x00\xff", "binary/plain"},
+		"nothing": {"", "binary/null"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			value, err := toResult([]byte(c.answer), api.ExecuteRequest{Method: "m"})
@@ -239,7 +256,8 @@ func TestACallEndsBeforeItsActivity(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	activityEnd, _ := ctx.Deadline()
-	for timeout, want := range map[time.Duration]time.Time{0: activityEnd.Add(-time.Second), time.Hour: activityEnd.Add(-time.Second), 10 * time.Second: time.Now().Add(10 * time.Second)} {
+	for timeout, want := range map[time.Duration]time.Time{0: activityEnd.Add(-time.Second),
+		time.Hour: activityEnd.Add(-time.Second), 10 * time.Second: time.Now().Add(10 * time.Second)} {
 		bounded, end := withCallDeadline(ctx, timeout)
 		got, has := bounded.Deadline()
 		end()

@@ -8,8 +8,8 @@ import (
 )
 
 // CollectGarbage makes a worker free unused memory and returns the memory of its tree before and after. It fails with
-// api.CodeInvalid if the worker's protocol has no such request, with api.CodeUnavailable if the process has ended or is unknown, and
-// with api.CodeDeadlineExceeded if the worker does not answer in time; Temporal retries none.
+// api.CodeInvalid if the worker's protocol has no such request, with api.CodeUnavailable if the process has ended or is
+// unknown, and with api.CodeDeadlineExceeded if the worker does not answer in time; Temporal retries none.
 func (h *Host) CollectGarbage(ctx context.Context, r api.CollectGarbageRequest) (api.CollectGarbageResult, error) {
 	p, known := h.Processes.Get(r.Worker, r.Incarnation)
 	if !known {

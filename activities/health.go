@@ -12,8 +12,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// processHealth holds the recent samples of one incarnation and what they say. It outlives a Watch, since the worker's workflow
-// starts a new Watch now and then.
+// processHealth holds the recent samples of one incarnation and what they say. It outlives a Watch, since the worker's
+// workflow starts a new Watch now and then.
 type processHealth struct {
 	process *process.Process
 
@@ -32,8 +32,8 @@ type processHealth struct {
 	loadAt      time.Time
 }
 
-// counterAPICalls is the counter of a program's own calls to others, such as models. A program that keeps it is graded by it instead of by the
-// requests that it serves.
+// counterAPICalls is the counter of a program's own calls to others, such as models. A program that keeps it is graded
+// by it instead of by the requests that it serves.
 const counterAPICalls = "api_calls"
 
 // callCount is the number of calls of an incarnation at a time.
@@ -42,7 +42,8 @@ type callCount struct {
 	calls int64
 }
 
-// served is what an incarnation has done so far: requests served, and calls for its rate, which the program may have counted itself.
+// served is what an incarnation has done so far: requests served, and calls for its rate, which the program may have
+// counted itself.
 type served struct {
 	requests, calls int64
 	counted         bool
@@ -75,10 +76,12 @@ func (v *processHealth) add(s api.Sample, done served, health spec.Health) bool 
 		v.served = s.At
 	}
 	v.callsPerMin = v.callRateLocked(s.At, done)
-	a := policy.GradingOf(health, v.baseline).Assess(policy.Reading{MemoryBytes: s.MemoryBytes, CPUPercent: s.CPUPercent, CallsPerMinute: v.callsPerMin})
+	a := policy.GradingOf(health, v.baseline).Assess(policy.Reading{MemoryBytes: s.MemoryBytes, CPUPercent: s.CPUPercent,
+		CallsPerMinute: v.callsPerMin})
 	v.latest, v.estimated = &a, s.MemorySource == tree.Estimated
 	v.streak, v.gradeReason = v.streak.Next(a)
-	v.samples = append(v.samples, policy.Observation{At: s.At, MemoryBytes: s.MemoryBytes, Score: a.Score, ScoreKey: a.Key})
+	v.samples = append(v.samples, policy.Observation{At: s.At, MemoryBytes: s.MemoryBytes, Score: a.Score,
+		ScoreKey: a.Key})
 	v.samples = slices.Delete(v.samples, 0, max(0, len(v.samples)-maxSamples))
 	if v.baseline == 0 {
 		v.baseline = policy.Baseline(v.samples, v.served)
@@ -99,7 +102,8 @@ func (h *Host) sampled(p *process.Process, s api.Sample, done served, health spe
 func (v *processHealth) recent(incarnation int64, s api.Sample) recentSample {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return recentSample{incarnation: incarnation, memory: s.MemoryBytes, cpu: tenth(s.CPUPercent), calls: tenth(v.callsPerMin), score: tenth(v.latest.Score)}
+	return recentSample{incarnation: incarnation, memory: s.MemoryBytes, cpu: tenth(s.CPUPercent),
+		calls: tenth(v.callsPerMin), score: tenth(v.latest.Score)}
 }
 
 // callRateLocked adds a count and returns the calls per minute over callRateWindow, or since the process became ready.
@@ -115,13 +119,14 @@ func (v *processHealth) callRateLocked(at time.Time, done served) float64 {
 		first++
 	}
 	v.callCounts = append(slices.Delete(v.callCounts, 0, first), callCount{at, done.calls})
-	// Probes and checkpoints sample, too: a few calls between two samples that are milliseconds apart would be thousands a minute.
+	// Probes and checkpoints sample, too: a few calls between two samples that are milliseconds apart would be thousands a
+	// minute.
 	span := max(at.Sub(v.callCounts[0].at), process.DefaultSampleEvery)
 	return float64(done.calls-v.callCounts[0].calls) / span.Minutes()
 }
 
-// load returns the share of time spent in calls since the previous load, or since the process became ready. It exceeds 1 where calls
-// overlap.
+// load returns the share of time spent in calls since the previous load, or since the process became ready. It exceeds
+// 1 where calls overlap.
 func (v *processHealth) load(callTimeMS int64, now, ready time.Time) float64 {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -137,8 +142,8 @@ func (v *processHealth) load(callTimeMS int64, now, ready time.Time) float64 {
 	return float64(callTimeMS-before) / float64(span)
 }
 
-// replacement returns why the incarnation should be replaced: its limits first, then its grade, then the prediction. No cause means
-// that it should not.
+// replacement returns why the incarnation should be replaced: its limits first, then its grade, then the prediction. No
+// cause means that it should not.
 func (v *processHealth) replacement(rules api.WatchRules, requests int64, age time.Duration) (api.Cause, string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -197,7 +202,8 @@ func (v *processHealth) needsSample(rules api.WatchRules) bool {
 	return p.NeedsMoreSamples(v.samples, process.DefaultSampleEvery)
 }
 
-// isEstimated reports whether the memory of the newest sample is estimated. It must be measured before it decides about the incarnation.
+// isEstimated reports whether the memory of the newest sample is estimated. It must be measured before it decides about
+// the incarnation.
 func (v *processHealth) isEstimated() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -221,7 +227,8 @@ func (v *processHealth) assessment(sp *spec.Spec) *api.Assessment {
 		return nil
 	}
 	maxMemory := sp.Rotation.MaxMemory
-	rules := api.WatchRules{MaxMemoryBytes: max(0, int64(maxMemory)), AutoMemory: maxMemory == spec.Auto, MemoryLimitBytes: int64(sp.Limits.Memory)}
+	rules := api.WatchRules{MaxMemoryBytes: max(0, int64(maxMemory)), AutoMemory: maxMemory == spec.Auto,
+		MemoryLimitBytes: int64(sp.Limits.Memory)}
 	if sp.Prediction.Enabled {
 		rules.Window = sp.Prediction.Window
 	}
@@ -273,7 +280,8 @@ func (r *healthRegistry) of(p *process.Process) *processHealth {
 	if begun.IsZero() {
 		begun = info.StartedAt
 	}
-	v := &processHealth{process: p, callCounts: []callCount{{at: begun}}} // the first calls may come before the first sample
+	// the first calls may come before the first sample
+	v := &processHealth{process: p, callCounts: []callCount{{at: begun}}}
 	r.all[key] = v
 	p.AfterEnd(func() { r.forget(key) }) // or the whole process stayed in memory
 	return v

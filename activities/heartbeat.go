@@ -20,8 +20,8 @@ type HeartbeatClient interface {
 }
 
 const (
-	// heartbeatsPerTimeout is how many intervals the time-out of an activity has. One heartbeat takes an interval at most, so three in a row must fail
-	// until Temporal considers the agent dead; fewer where the time-out is below 4 s.
+	// heartbeatsPerTimeout is how many intervals the time-out of an activity has. One heartbeat takes an interval at most,
+	// so three in a row must fail until Temporal considers the agent dead; fewer where the time-out is below 4 s.
 	heartbeatsPerTimeout = 4
 	// leastHeartbeatInterval is the least time between two heartbeats.
 	leastHeartbeatInterval = time.Second
@@ -34,9 +34,10 @@ var (
 	errActivityEnded   = errors.New("the activity has timed out, or its workflow is closed")
 )
 
-// sendHeartbeat sends one heartbeat. errCancelRequested and errActivityEnded are Temporal's answer that nobody waits for the activity; any other error
-// says nothing about that. The answer must come within an interval.
-func sendHeartbeat(ctx context.Context, client HeartbeatClient, token []byte, interval time.Duration, details ...any) error {
+// sendHeartbeat sends one heartbeat. errCancelRequested and errActivityEnded are Temporal's answer that nobody waits
+// for the activity; any other error says nothing about that. The answer must come within an interval.
+func sendHeartbeat(ctx context.Context, client HeartbeatClient, token []byte, interval time.Duration,
+	details ...any) error {
 	ctx, cancel := context.WithTimeout(ctx, min(interval, heartbeatTimeout))
 	defer cancel()
 	err := client.RecordActivityHeartbeat(ctx, token, details...)
@@ -47,16 +48,17 @@ func sendHeartbeat(ctx context.Context, client HeartbeatClient, token []byte, in
 		return errCancelRequested
 	case errors.As(err, &notFound):
 		return fmt.Errorf("%w: %w", errActivityEnded, err)
-	case errors.Is(err, activity.ErrActivityPaused), errors.Is(err, activity.ErrActivityReset): // affects the next attempt only
+	// affects the next attempt only
+	case errors.Is(err, activity.ErrActivityPaused), errors.Is(err, activity.ErrActivityReset):
 		return nil
 	}
 	return err
 }
 
-// startHeartbeat sends heartbeats with these details until stop is called, as many as the activity's time-out needs. The first one is not sent at
-// once: Temporal counts from the start of the activity, and most end before. ctx, the activity's, is cancelled when Temporal answers that nobody
-// waits for the activity. The SDK's own heartbeats also cancel it when Temporal does not answer for a few seconds, which must not end a process
-// that starts.
+// startHeartbeat sends heartbeats with these details until stop is called, as many as the activity's time-out needs.
+// The first one is not sent at once: Temporal counts from the start of the activity, and most end before. ctx, the
+// activity's, is cancelled when Temporal answers that nobody waits for the activity. The SDK's own heartbeats also
+// cancel it when Temporal does not answer for a few seconds, which must not end a process that starts.
 func startHeartbeat(ctx context.Context, client HeartbeatClient, details ...any) (stop func()) {
 	info := activity.GetInfo(ctx)
 	interval := max(info.HeartbeatTimeout/heartbeatsPerTimeout, leastHeartbeatInterval)
@@ -75,7 +77,8 @@ func startHeartbeat(ctx context.Context, client HeartbeatClient, details ...any)
 	})
 }
 
-// repeat calls send once per interval, on another goroutine, until that returns false or stop is called, which ends the ctx of send and waits for it.
+// repeat calls send once per interval, on another goroutine, until that returns false or stop is called, which ends the
+// ctx of send and waits for it.
 func repeat(ctx context.Context, interval time.Duration, send func(context.Context) (again bool)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var sending sync.WaitGroup

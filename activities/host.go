@@ -1,5 +1,5 @@
-// Package activities implements the Temporal activities of a host. Each activity reads its request, calls the process package or
-// the data plane, and returns a result or an ApplicationError whose type is an api.Code.
+// Package activities implements the Temporal activities of a host. Each activity reads its request, calls the process
+// package or the data plane, and returns a result or an ApplicationError whose type is an api.Code.
 package activities
 
 import (
@@ -19,7 +19,8 @@ type DataPlane interface {
 	Drain(ctx context.Context, worker string, incarnation int64) api.DrainResult
 	// Recall releases a lease that the gateway holds, unless a call is in flight under it.
 	Recall(ctx context.Context, worker string, incarnation int64, leaseID string) api.RecallResult
-	// Unhealthy releases a lease that the gateway holds on an unhealthy incarnation, for this reason: no further call starts under it.
+	// Unhealthy releases a lease that the gateway holds on an unhealthy incarnation, for this reason: no further call
+	// starts under it.
 	Unhealthy(worker string, incarnation int64, reason string)
 	// Reset ends an expired lease and its calls, resets the worker, and returns the usage of the lease.
 	Reset(ctx context.Context, worker string, incarnation int64, leaseID string) (api.Usage, error)
@@ -32,7 +33,8 @@ type DataPlane interface {
 	Usage(worker string, incarnation int64) (api.Usage, int)
 	// Lease returns the lease on an incarnation as far as the gateway knows; nil if it knows none.
 	Lease(worker string, incarnation int64) *api.Lease
-	// FinalUsage returns Usage of an incarnation whose process has ended. It waits, until ctx ends, for the last calls to be counted.
+	// FinalUsage returns Usage of an incarnation whose process has ended. It waits, until ctx ends, for the last calls to
+	// be counted.
 	FinalUsage(ctx context.Context, worker string, incarnation int64) api.Usage
 }
 
@@ -53,7 +55,8 @@ type Host struct {
 	Observer Observer
 	// Epoch returns the epoch under which this agent holds its host id.
 	Epoch func() int64
-	// Notify delivers an observation to the worker's workflow. It returns at once, and repeats the delivery until Temporal has accepted it.
+	// Notify delivers an observation to the worker's workflow. It returns at once, and repeats the delivery until Temporal
+	// has accepted it.
 	Notify func(worker, runID string, e api.ProcessEvent)
 	// Announce reports a process that starts or has become ready to its pool. It returns at once.
 	Announce func(worker string, p api.StartedProcess)

@@ -27,9 +27,10 @@ type keptNote struct {
 // ClaimTimeout is how long the worker of a process that was taken over may take to set what is observed of it.
 const ClaimTimeout = 2 * time.Minute
 
-// Release ends the observation of all processes without notifying their workers, and the orders to them without an answer, before they are handed
-// over. The gateway has left and is not closed: otherwise it would answer an order about a process that it does not know any more. Release returns,
-// when nothing of that is in progress, the calls of each process so far.
+// Release ends the observation of all processes without notifying their workers, and the orders to them without an
+// answer, before they are handed over. The gateway has left and is not closed: otherwise it would answer an order about
+// a process that it does not know any more. Release returns, when nothing of that is in progress, the calls of each
+// process so far.
 func (h *Host) Release() []api.ProcessUsage {
 	s := &h.monitors
 	s.mu.Lock()
@@ -45,17 +46,19 @@ func (h *Host) Release() []api.ProcessUsage {
 		usage, _ := h.DataPlane.Usage(p.Worker(), p.Incarnation())
 		m.suspension = h.DataPlane.Suspension(p.Worker(), p.Incarnation())
 		if usage.Requests > 0 {
-			all = append(all, api.ProcessUsage{Process: api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()}, Usage: usage})
+			all = append(all, api.ProcessUsage{Process: api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()},
+				Usage: usage})
 		}
 	}
 	return all
 }
 
-// errResultPending leaves an order without an answer: the process keeps running, and once the next agent has it, its worker gives that agent the order again.
+// errResultPending leaves an order without an answer: the process keeps running, and once the next agent has it, its
+// worker gives that agent the order again.
 var errResultPending = activity.ErrResultPending
 
-// order carries out an order to a process. With Release its ctx ends, and there is no answer: it would be that of an agent which does not know
-// the process any more.
+// order carries out an order to a process. With Release its ctx ends, and there is no answer: it would be that of an
+// agent which does not know the process any more.
 func order[R any](ctx context.Context, h *Host, do func(context.Context) (R, error)) (R, error) {
 	var none R
 	s := &h.monitors
@@ -105,8 +108,8 @@ func (h *Host) Note(p *process.Process) json.RawMessage {
 	return text
 }
 
-// Resume observes a process that was taken over, and returns its calls so far and its suspension, nil for none. It fails for the note of another
-// release.
+// Resume observes a process that was taken over, and returns its calls so far and its suspension, nil for none. It
+// fails for the note of another release.
 func (h *Host) Resume(kept process.Kept) (api.Usage, *api.Suspension, error) {
 	var note keptNote
 	if err := json.Unmarshal(kept.Note, &note); err != nil {
@@ -125,8 +128,8 @@ func (h *Host) Resume(kept process.Kept) (api.Usage, *api.Suspension, error) {
 	return note.Usage, note.Suspension, nil
 }
 
-// EndUnclaimed kills those processes that were taken over and whose workers have not asked this agent to observe them within a time: they have
-// been replaced meanwhile, or are about to be. It returns after that time, or when ctx ends.
+// EndUnclaimed kills those processes that were taken over and whose workers have not asked this agent to observe them
+// within a time: they have been replaced meanwhile, or are about to be. It returns after that time, or when ctx ends.
 func (h *Host) EndUnclaimed(ctx context.Context, kept []process.Kept, within time.Duration) {
 	if !sleep.For(ctx.Done(), within) {
 		return

@@ -24,7 +24,8 @@ func heir(t *testing.T, o *observedHost, p *process.Process) (*observedHost, pro
 	kept := process.Kept{Process: p, Note: o.Note(p)}
 	next := &observedHost{
 		Host: &activities.Host{
-			ID: "h", Processes: o.Processes, Observer: noObserver{}, Logger: o.Logger, DataPlane: idleDataPlane{}, Epoch: func() int64 { return 2 },
+			ID: "h", Processes: o.Processes, Observer: noObserver{}, Logger: o.Logger, DataPlane: idleDataPlane{},
+			Epoch: func() int64 { return 2 },
 		},
 		t: t, reported: make(chan api.ProcessEvent, 100),
 	}
@@ -61,7 +62,8 @@ func TestAProcessThatItsWorkerDoesNotClaimIsKilled(t *testing.T) {
 func TestAProcessThatItsWorkerClaimsLives(t *testing.T) {
 	o := newObservedHost(t)
 	next, kept := heir(t, o, o.start(func(*api.StartRequest) {}))
-	_, err := next.Watch(t.Context(), api.WatchRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, Health: kept.Spec().Health})
+	_, err := next.Watch(t.Context(),
+		api.WatchRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, Health: kept.Spec().Health})
 	require.NoError(t, err)
 	next.EndUnclaimed(t.Context(), []process.Kept{kept}, time.Millisecond)
 	require.NoError(t, kept.Probe(t.Context()))
@@ -92,7 +94,8 @@ func TestWhatTheGatewayKnowsIsHandedOver(t *testing.T) {
 	o.DataPlane = rememberingDataPlane{}
 	p := o.start(func(*api.StartRequest) {})
 	usage := o.Release()
-	require.Equal(t, []api.ProcessUsage{{Process: api.Process{Worker: "p/1", Incarnation: 3}, Usage: api.Usage{Requests: 1}}}, usage)
+	require.Equal(t, []api.ProcessUsage{{Process: api.Process{Worker: "p/1", Incarnation: 3},
+		Usage: api.Usage{Requests: 1}}}, usage)
 	o.DataPlane = idleDataPlane{}
 	_, suspended, err := o.Resume(process.Kept{Process: p, Note: o.Note(p)})
 	require.NoError(t, err)
@@ -113,13 +116,15 @@ func (h heldSuspensions) Suspend(ctx context.Context, _ api.SuspendRequest) api.
 	return api.SuspendResult{}
 }
 
-// A workflow would believe an agent that no longer has the process: that its lease was returned, or that its frozen tree runs.
+// A workflow would believe an agent that no longer has the process: that its lease was returned, or that its frozen
+// tree runs.
 func TestAnAgentThatHandsAProcessOverLeavesOrdersToTheNextOne(t *testing.T) {
 	o := newObservedHost(t)
 	held := heldSuspensions{asked: make(chan struct{}), returned: new(atomic.Bool)}
 	o.DataPlane = held
 	p := o.start(func(r *api.StartRequest) { r.Spec.Pool.OnSuspend = spec.SuspendFreeze })
-	order := api.SuspendRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, Turn: 1, LeaseID: "p.1.3.1", Client: true, Timeout: spec.Duration(time.Hour)}
+	order := api.SuspendRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, Turn: 1, LeaseID: "p.1.3.1",
+		Client: true, Timeout: spec.Duration(time.Hour)}
 	ended := make(chan error, 1)
 	go func() {
 		_, err := o.Suspend(t.Context(), order)

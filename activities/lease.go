@@ -11,8 +11,8 @@ func (h *Host) Recall(ctx context.Context, r api.RecallRequest) (api.RecallResul
 	return h.DataPlane.Recall(ctx, r.Worker, r.Incarnation, r.LeaseID), nil
 }
 
-// Reset makes a worker discard the state that the holder of an expired lease left. A failed reset is not an error: ResetResult.Problem
-// holds the reason.
+// Reset makes a worker discard the state that the holder of an expired lease left. A failed reset is not an error:
+// ResetResult.Problem holds the reason.
 func (h *Host) Reset(ctx context.Context, r api.ResetRequest) (api.ResetResult, error) {
 	return order(ctx, h, func(ctx context.Context) (api.ResetResult, error) { return h.reset(ctx, r), nil })
 }

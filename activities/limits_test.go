@@ -51,7 +51,8 @@ def litter():
 tempool.run()`)
 	_, err := p.FreshSample(t.Context())
 	require.NoError(t, err)
-	r, err := h.CollectGarbage(t.Context(), api.CollectGarbageRequest{Process: worker, Timeout: spec.Duration(waitTimeout)})
+	r, err := h.CollectGarbage(t.Context(),
+		api.CollectGarbageRequest{Process: worker, Timeout: spec.Duration(waitTimeout)})
 	require.NoError(t, err)
 	require.Greater(t, r.BeforeBytes, int64(100<<20))
 	require.Less(t, r.AfterBytes, r.BeforeBytes-80<<20)

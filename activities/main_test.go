@@ -41,7 +41,8 @@ func newHost(t *testing.T, change func(*spec.Spec), command ...string) (*activit
 	p, err := s.Start(t.Context(), process.Launch{Worker: "p/0", Incarnation: 1, Spec: sp})
 	require.NoError(t, err)
 	return &activities.Host{
-		ID: "h", Processes: s, Temporal: heartbeats(func(context.Context) error { return nil }), Observer: noObserver{}, Logger: logger, Epoch: func() int64 { return 1 },
+		ID: "h", Processes: s, Temporal: heartbeats(func(context.Context) error { return nil }), Observer: noObserver{},
+		Logger: logger, Epoch: func() int64 { return 1 },
 		Notify: func(string, string, api.ProcessEvent) {}, Announce: func(string, api.StartedProcess) {},
 	}, p
 }

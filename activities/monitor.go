@@ -117,9 +117,10 @@ func (m *monitor) notify(result api.WatchResult) {
 	m.host.Notify(m.p.Worker(), m.runID, api.ProcessEvent{Incarnation: m.p.Incarnation(), WatchResult: result})
 }
 
-// run reports the exit of the process, failed probes, what the program reports about its health, the passed probe of a degraded worker, once why the
-// incarnation should be replaced, and once that the agent stops. It reports whether the process has ended; otherwise it was released. Each process has
-// a goroutine that waits here for all of its life, so this function needs little of its stack: what handles an event is elsewhere.
+// run reports the exit of the process, failed probes, what the program reports about its health, the passed probe of a
+// degraded worker, once why the incarnation should be replaced, and once that the agent stops. It reports whether the
+// process has ended; otherwise it was released. Each process has a goroutine that waits here for all of its life, so
+// this function needs little of its stack: what handles an event is elsewhere.
 func (m *monitor) run(released <-chan struct{}) bool {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -179,7 +180,8 @@ func (m *monitor) limitExceeded() {
 func (m *monitor) hasEnded() { m.notify(m.host.exited(m.p)) }
 
 func (m *monitor) agentStops() {
-	m.notify(api.WatchResult{Event: api.WatchShutdown, Reason: "the agent of host " + m.host.ID + " is shutting down", Sample: toSample(m.p.LatestSample())})
+	m.notify(api.WatchResult{Event: api.WatchShutdown, Reason: "the agent of host " + m.host.ID + " is shutting down",
+		Sample: toSample(m.p.LatestSample())})
 }
 
 // probeEnded reports a failed probe, or the passed one of a degraded worker.
@@ -196,7 +198,8 @@ func (m *monitor) probeEnded(e probeEnd) {
 	m.forgetFailures()
 }
 
-// reportedUnhealthy reports that the program reported itself unhealthy, which counts like a failed probe, unless the last report came just before.
+// reportedUnhealthy reports that the program reported itself unhealthy, which counts like a failed probe, unless the
+// last report came just before.
 func (m *monitor) reportedUnhealthy(reason string) {
 	if !m.observed.Probe || time.Since(m.reported) < api.DegradedProbeDelay {
 		return
@@ -218,14 +221,17 @@ func (m *monitor) check(ctx context.Context) {
 	if cause == "" {
 		return
 	}
-	h.Logger.Info("incarnation should be replaced", "worker", p.Worker(), "incarnation", p.Incarnation(), "cause", cause, "reason", reason)
+	h.Logger.Info("incarnation should be replaced", "worker", p.Worker(), "incarnation", p.Incarnation(), "cause", cause,
+		"reason", reason)
 	m.notify(api.WatchResult{
-		Event: api.WatchReplace, Cause: cause, Reason: reason, Sample: toSample(p.LatestSample()), Assessment: h.health.of(p).assessment(p.SharedSpec()),
+		Event: api.WatchReplace, Cause: cause, Reason: reason, Sample: toSample(p.LatestSample()),
+		Assessment: h.health.of(p).assessment(p.SharedSpec()),
 	})
 	m.observed.Rules = api.WatchRules{}
 }
 
-// CallsFail notifies a worker that calls on an incarnation fail; replace says that the process should be replaced. It returns at once.
+// CallsFail notifies a worker that calls on an incarnation fail; replace says that the process should be replaced. It
+// returns at once.
 func (h *Host) CallsFail(worker string, incarnation int64, reason string, replace bool) {
 	p, known := h.Processes.Get(worker, incarnation)
 	if !known {
@@ -254,8 +260,10 @@ func (h *Host) Heartbeat() api.HostHeartbeat {
 		limits := p.Limits()
 		heartbeat.Processes = append(heartbeat.Processes, api.ProcessReport{
 			Process: api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()}, Usage: usage, InFlight: inFlight,
-			Sample: toSample(p.LatestSample()), Assessment: h.health.of(p).assessment(p.SharedSpec()), UptimeMS: time.Since(p.Info().ReadyAt).Milliseconds(),
-			Lease: h.DataPlane.Lease(p.Worker(), p.Incarnation()), MemoryLimitBytes: int64(limits.Memory), CPULimitCores: limits.CPU,
+			Sample: toSample(p.LatestSample()), Assessment: h.health.of(p).assessment(p.SharedSpec()),
+			UptimeMS: time.Since(p.Info().ReadyAt).Milliseconds(),
+			Lease:    h.DataPlane.Lease(p.Worker(), p.Incarnation()), MemoryLimitBytes: int64(limits.Memory),
+			CPULimitCores: limits.CPU,
 		})
 	}
 	return heartbeat

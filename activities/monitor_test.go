@@ -99,7 +99,8 @@ func TestAHostReportsThatADegradedWorkerHasPassedAProbe(t *testing.T) {
 	})
 	health := p.Spec().Health
 	require.Equal(t, spec.HealthExec, health.Kind)
-	_, err := o.Watch(t.Context(), api.WatchRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, Health: health, Probe: true, Failures: 1})
+	_, err := o.Watch(t.Context(),
+		api.WatchRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, Health: health, Probe: true, Failures: 1})
 	require.NoError(t, err)
 	require.Equal(t, api.WatchProbePassed, o.next().Event, "the result of a degraded worker's probe is reported")
 }
@@ -115,7 +116,8 @@ func TestAHostReportsOnceThatAProcessExceedsItsRules(t *testing.T) {
 	o := newObservedHost(t)
 	p := o.start(func(r *api.StartRequest) { r.Rules.RequestLimit = 0 })
 	_, err := o.Watch(t.Context(), api.WatchRequest{
-		Process: api.Process{Worker: "p/1", Incarnation: 3}, Health: p.Spec().Health, Rules: api.WatchRules{MaxMemoryBytes: 1},
+		Process: api.Process{Worker: "p/1", Incarnation: 3}, Health: p.Spec().Health,
+		Rules: api.WatchRules{MaxMemoryBytes: 1},
 	})
 	require.NoError(t, err)
 	e := o.next()

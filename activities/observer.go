@@ -7,8 +7,8 @@ import (
 	"github.com/tempool/tempool/process/limits"
 )
 
-// Observer receives what the activities see of the workers of a host, for metrics. Its methods return at once and are safe for
-// concurrent use.
+// Observer receives what the activities see of the workers of a host, for metrics. Its methods return at once and are
+// safe for concurrent use.
 type Observer interface {
 	// Started reports a process that became ready, and how long that took.
 	Started(p api.Process, took time.Duration)
@@ -16,7 +16,8 @@ type Observer interface {
 	StartFailed(p api.Process, err error)
 	// Watching reports the request of a Watch, which holds the workflow's view of the process.
 	Watching(r api.WatchRequest)
-	// Probed reports the result of a health check, and how long it took; nil means healthy. A report of the program itself took 0.
+	// Probed reports the result of a health check, and how long it took; nil means healthy. A report of the program itself
+	// took 0.
 	Probed(p api.Process, took time.Duration, err error)
 	// Sampled reports a new sample of a process, and how many requests the process has served.
 	Sampled(p api.Process, s *api.Sample, requests int64)

@@ -12,11 +12,11 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// The workflow of a pool that was deleted is in no list of closed ones either. Its workers that have a process are ended by the agent of that process;
-// those that rest, and have none, by a sweep.
+// The workflow of a pool that was deleted is in no list of closed ones either. Its workers that have a process are
+// ended by the agent of that process; those that rest, and have none, by a sweep.
 
-// endOrphans ends the workers whose pool is not open. Visibility may not list a pool that has just been started, so each that is not in open is described.
-// An error for one pool does not stop the others.
+// endOrphans ends the workers whose pool is not open. Visibility may not list a pool that has just been started, so
+// each that is not in open is described. An error for one pool does not stop the others.
 func (s *sweep) endOrphans(ctx context.Context, open []string) error {
 	orphans := map[string][]string{} // workflow IDs by pool
 	query := fmt.Sprintf("WorkflowType = '%s' AND ExecutionStatus = 'Running'", api.WorkflowWorker)
@@ -49,7 +49,8 @@ func (s *sweep) endOrphansOf(ctx context.Context, pool string, workers []string)
 	s.Logger.Warn("ending the workers of a pool that is not open", "pool", pool, "status", word, "workers", len(workers))
 	for _, worker := range workers {
 		s.alive(ctx)()
-		if err := s.signal(ctx, worker, api.SignalEnd, api.Control{Reason: fmt.Sprintf("the workflow of pool %s was %s", pool, word), By: "sweeper"}); err != nil {
+		if err := s.signal(ctx, worker, api.SignalEnd,
+			api.Control{Reason: fmt.Sprintf("the workflow of pool %s was %s", pool, word), By: "sweeper"}); err != nil {
 			return err
 		}
 	}

@@ -40,8 +40,8 @@ func (h *Host) probe(ctx context.Context, r api.WatchRequest) api.ProbeResult {
 	return result
 }
 
-// prober probes a process every health.interval. A probe may take as long as health.timeout, so it has a goroutine of its own; between two probes there
-// is none. Its methods are called by one goroutine.
+// prober probes a process every health.interval. A probe may take as long as health.timeout, so it has a goroutine of
+// its own; between two probes there is none. Its methods are called by one goroutine.
 type prober struct {
 	process  *process.Process
 	observe  func(time.Duration, error) // receives the duration and the result of every probe
@@ -94,7 +94,8 @@ func (b *prober) probe(ctx context.Context) {
 	}()
 }
 
-// take takes the end of a probe, and reports whether the worker's workflow wants to know: the probe failed, or a degraded worker passed it.
+// take takes the end of a probe, and reports whether the worker's workflow wants to know: the probe failed, or a
+// degraded worker passed it.
 func (b *prober) take(e probeEnd) bool {
 	b.cancel()
 	b.cancel = nil

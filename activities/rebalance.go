@@ -13,14 +13,16 @@ import (
 )
 
 const (
-	// A worker's share is at least its usage times usageMargin, and at least the minimum: a split must not break a running worker.
+	// A worker's share is at least its usage times usageMargin, and at least the minimum: a split must not break a running
+	// worker.
 	usageMargin    = 1.25
 	minMemoryShare = 32 << 20 // bytes
 	minCPUShare    = 50       // thousandths of a core
 )
 
-// Rebalance splits this host's budget among the workers of a pool by their usage, load and health score, and applies the shares as
-// limits if r.Apply is set. A budget below the current usage is not an error: no limit changes, and Problem says so.
+// Rebalance splits this host's budget among the workers of a pool by their usage, load and health score, and applies
+// the shares as limits if r.Apply is set. A budget below the current usage is not an error: no limit changes, and
+// Problem says so.
 func (h *Host) Rebalance(ctx context.Context, r api.RebalanceRequest) (api.RebalanceResult, error) {
 	var result api.RebalanceResult
 	var processes []*process.Process
@@ -54,7 +56,8 @@ func (h *Host) Rebalance(ctx context.Context, r api.RebalanceRequest) (api.Rebal
 			MemoryBytes: memoryShares[i], CPUCores: float64(cpuShares[i]) / 1000,
 		}
 		if r.Apply {
-			h.applyShare(ctx, &share, fmt.Sprintf("share of the host's budget (resources.allocation = %q)", r.Resources.Allocation))
+			h.applyShare(ctx, &share, fmt.Sprintf("share of the host's budget (resources.allocation = %q)",
+				r.Resources.Allocation))
 		}
 		result.Shares = append(result.Shares, share)
 	}
@@ -62,7 +65,9 @@ func (h *Host) Rebalance(ctx context.Context, r api.RebalanceRequest) (api.Rebal
 }
 
 func (h *Host) applyShare(ctx context.Context, share *api.Share, reason string) {
-	applied, err := h.ApplyLimits(ctx, api.ApplyLimitsRequest{Process: share.Process, MemoryBytes: share.MemoryBytes, CPUCores: share.CPUCores, Reason: reason})
+	applied, err := h.ApplyLimits(ctx,
+		api.ApplyLimitsRequest{Process: share.Process, MemoryBytes: share.MemoryBytes, CPUCores: share.CPUCores,
+			Reason: reason})
 	if err != nil {
 		share.Problem = err.Error()
 		return
@@ -72,7 +77,8 @@ func (h *Host) applyShare(ctx context.Context, share *api.Share, reason string) 
 }
 
 // allocationClaims returns one worker's claims for the splits of memory and CPU.
-func (h *Host) allocationClaims(ctx context.Context, p *process.Process, limits spec.Limits) (memory, cpu policy.Claim) {
+func (h *Host) allocationClaims(ctx context.Context, p *process.Process,
+	limits spec.Limits) (memory, cpu policy.Claim) {
 	sample := p.LatestSample()
 	if fresh, err := p.Sample(ctx); err == nil { // on an error the process is ending; its last sample is good enough
 		sample = fresh
@@ -87,7 +93,8 @@ func (h *Host) allocationClaims(ctx context.Context, p *process.Process, limits 
 		}
 		return policy.Claim{Floor: floor, Ceiling: ceiling, Use: use, Load: load, Score: score}
 	}
-	return claim(sample.MemoryBytes, minMemoryShare, int64(limits.Memory)), claim(int64(10*sample.CPUPercent), minCPUShare, int64(1000*limits.CPU))
+	return claim(sample.MemoryBytes, minMemoryShare, int64(limits.Memory)),
+		claim(int64(10*sample.CPUPercent), minCPUShare, int64(1000*limits.CPU))
 }
 
 func (h *Host) memoryBudget(r spec.Resources) (int64, error) {

@@ -27,8 +27,8 @@ type recentSample struct {
 	cpu, calls, score float32
 }
 
-// recentSamples hold what plots show of the workers of a host: at most api.MaxRecentSamples of each, over its incarnations, so that they show
-// how the one that has crashed fared. The zero value is ready to use.
+// recentSamples hold what plots show of the workers of a host: at most api.MaxRecentSamples of each, over its
+// incarnations, so that they show how the one that has crashed fared. The zero value is ready to use.
 type recentSamples struct {
 	mu    sync.Mutex
 	began time.Time
@@ -105,7 +105,8 @@ func tenth(x float64) float32 {
 	return float32(math.Round(x*10) / 10)
 }
 
-// RecentSamples returns the newest samples of the workers of a pool with these numbers on this host, of all of them for nil.
+// RecentSamples returns the newest samples of the workers of a pool with these numbers on this host, of all of them for
+// nil.
 func (h *Host) RecentSamples(pool string, slots []int) []api.RecentSamples {
 	return h.recent.list(pool, slots, time.Now())
 }

@@ -44,11 +44,14 @@ func TestSamplesInQuickSuccessionTakeOnePlace(t *testing.T) {
 	for i := range 30 {
 		r.add("p/0", begin.Add(time.Duration(i)*time.Second), recentSample{incarnation: 1, memory: int64(i)})
 	}
-	require.Equal(t, []int64{0, 5, 10, 15, 20, 25, 29}, r.list("p", nil, begin)[0].MemoryBytes, "one in five seconds, and the newest")
+	require.Equal(t, []int64{0, 5, 10, 15, 20, 25, 29}, r.list("p", nil, begin)[0].MemoryBytes,
+		"one in five seconds, and the newest")
 	r.add("p/0", begin.Add(29500*time.Millisecond), recentSample{incarnation: 2, memory: 1})
-	require.Equal(t, []int64{25, 29, 1}, r.list("p", nil, begin)[0].MemoryBytes[5:], "the last one of an incarnation stays")
+	require.Equal(t, []int64{25, 29, 1}, r.list("p", nil, begin)[0].MemoryBytes[5:],
+		"the last one of an incarnation stays")
 	r.add("p/0", begin.Add(12*time.Second), recentSample{incarnation: 2, memory: 2})
-	require.Equal(t, []int64{0, 5, 10, 2}, r.list("p", nil, begin)[0].MemoryBytes, "a clock that was set back takes the samples of the future with it")
+	require.Equal(t, []int64{0, 5, 10, 2}, r.list("p", nil, begin)[0].MemoryBytes,
+		"a clock that was set back takes the samples of the future with it")
 }
 
 func TestSamplesOfWorkersThatHaveLeftAreForgotten(t *testing.T) {
@@ -70,5 +73,6 @@ func TestASampleIsKeptWithItsAssessment(t *testing.T) {
 		require.True(t, v.add(sample, served{requests: int64(10 * i), calls: int64(10 * i)}, spec.Default().Health))
 	}
 	kept := v.recent(4, sample)
-	require.Equal(t, recentSample{incarnation: 4, memory: 20e6, cpu: 12.3, calls: 20, score: float32(v.latest.Score)}, kept)
+	require.Equal(t, recentSample{incarnation: 4, memory: 20e6, cpu: 12.3, calls: 20, score: float32(v.latest.Score)},
+		kept)
 }

@@ -40,7 +40,8 @@ func TestReserveWorkerTakesAWorkerThatNobodyUses(t *testing.T) {
 	}
 	reserve := func() api.ReserveWorkerResult {
 		asked = nil
-		r, err := roster.ReserveWorker(t.Context(), api.ReserveWorkerRequest{Pool: "p", Slots: []int{0, 1, 2, 3, 4}, RequestID: "r"})
+		r, err := roster.ReserveWorker(t.Context(),
+			api.ReserveWorkerRequest{Pool: "p", Slots: []int{0, 1, 2, 3, 4}, RequestID: "r"})
 		require.NoError(t, err)
 		return r
 	}
@@ -49,7 +50,8 @@ func TestReserveWorkerTakesAWorkerThatNobodyUses(t *testing.T) {
 	require.Equal(t, []int{2}, asked, "one without a lease comes first")
 	grants = map[int]bool{}
 	require.Contains(t, reserve().Problem, "p/1 is busy")
-	require.Equal(t, []int{2, 1, 1}, asked, "a gateway is asked twice, for it returns a lease between two calls; a client never")
+	require.Equal(t, []int{2, 1, 1}, asked,
+		"a gateway is asked twice, for it returns a lease between two calls; a client never")
 	holders = map[int]string{0: "a", 1: "b"}
 	require.Equal(t, "clients have leased all 5 workers in service", reserve().Problem)
 	require.Empty(t, asked)

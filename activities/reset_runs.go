@@ -10,11 +10,14 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 )
 
-// A reset leaves the activities that no agent had taken scheduled, and Temporal 1.29 forgets their schedule-to-start timeouts, and with them the timeouts
-// of every later activity of the run. Such an activity on the queue of an agent that has ended would keep its workflow waiting for ever.
+// A reset leaves the activities that no agent had taken scheduled, and Temporal 1.29 forgets their schedule-to-start
+// timeouts, and with them the timeouts of every later activity of the run. Such an activity on the queue of an agent
+// that has ended would keep its workflow waiting for ever.
 
-// restoreTimeouts has Temporal measure the timeouts of the activities of a run that no agent has taken. It changes nothing if it does already.
-func (s *Sweeper) restoreTimeouts(ctx context.Context, description *workflowservice.DescribeWorkflowExecutionResponse) error {
+// restoreTimeouts has Temporal measure the timeouts of the activities of a run that no agent has taken. It changes
+// nothing if it does already.
+func (s *Sweeper) restoreTimeouts(ctx context.Context,
+	description *workflowservice.DescribeWorkflowExecutionResponse) error {
 	run := description.GetWorkflowExecutionInfo().GetExecution()
 	for _, pending := range description.GetPendingActivities() {
 		if pending.GetState() != enums.PENDING_ACTIVITY_STATE_SCHEDULED {
@@ -25,7 +28,8 @@ func (s *Sweeper) restoreTimeouts(ctx context.Context, description *workflowserv
 			Activity: &workflowservice.UpdateActivityOptionsRequest_Id{Id: pending.GetActivityId()},
 		})
 		if _, unknown := errors.AsType[*serviceerror.Unimplemented](err); unknown {
-			s.Logger.Warn("this Temporal server cannot restore the timeouts of activities after a reset", "workflow", run.GetWorkflowId(), "error", err)
+			s.Logger.Warn("this Temporal server cannot restore the timeouts of activities after a reset",
+				"workflow", run.GetWorkflowId(), "error", err)
 			return nil
 		}
 		if err := ignoreNotFound(err); err != nil {

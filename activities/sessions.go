@@ -25,8 +25,8 @@ type Bindings interface {
 
 // Hooks calls the session hooks of the workers on this host.
 type Hooks interface {
-	// CallHook returns false and no error if the worker does not offer the hook. Its errors are coded; api.CodeWorkerNotFound means that
-	// the worker has no process on this host.
+	// CallHook returns false and no error if the worker does not offer the hook. Its errors are coded;
+	// api.CodeWorkerNotFound means that the worker has no process on this host.
 	CallHook(ctx context.Context, worker, hook, session string) (called bool, err error)
 }
 
@@ -38,13 +38,14 @@ type Sessions struct {
 	Temporal HeartbeatClient
 	// HasReadyProcess reports whether the worker has a ready process on this host.
 	HasReadyProcess func(worker string) bool
-	// SessionExists returns nil if the pool's store has the session, and api.ErrSessionNotFound if it has not. Any other error means
-	// that the store did not answer.
+	// SessionExists returns nil if the pool's store has the session, and api.ErrSessionNotFound if it has not. Any other
+	// error means that the store did not answer.
 	SessionExists func(ctx context.Context, pool, session string) error
 }
 
 // SessionBindings returns which sessions are bound to workers of this host.
-func (s *Sessions) SessionBindings(ctx context.Context, r api.SessionBindingsRequest) (api.SessionBindingsResult, error) {
+func (s *Sessions) SessionBindings(ctx context.Context,
+	r api.SessionBindingsRequest) (api.SessionBindingsResult, error) {
 	result := api.SessionBindingsResult{Counts: s.Bindings.Counts(r.Pool), Excluded: s.Bindings.Closed(r.Pool)}
 	if r.Session != "" {
 		result.Bound = s.Bindings.Where(r.Pool, r.Session)
@@ -66,9 +67,10 @@ func (s *Sessions) LoadSessions(ctx context.Context, r api.SessionHooksRequest) 
 	return s.runHooks(ctx, api.HookSessionLoad, r)
 }
 
-// runHooks calls a hook for one session after the other, so that the worker serves calls in between. After a failure that would
-// repeat for every session, it does not try the rest.
-func (s *Sessions) runHooks(ctx context.Context, hook string, r api.SessionHooksRequest) (result api.SessionHooksResult, err error) {
+// runHooks calls a hook for one session after the other, so that the worker serves calls in between. After a failure
+// that would repeat for every session, it does not try the rest.
+func (s *Sessions) runHooks(ctx context.Context, hook string,
+	r api.SessionHooksRequest) (result api.SessionHooksResult, err error) {
 	defer startHeartbeat(ctx, s.Temporal)()
 	for i, session := range r.Sessions {
 		called, err := s.runHook(ctx, hook, session, r)
@@ -112,9 +114,10 @@ func toSessionFailure(session string, err error) api.SessionFailure {
 	return f
 }
 
-// BindSessions binds sessions to a worker. If the worker has no ready process on this host, it fails with api.CodeWorkerNotFound and
-// binds none.
-func (s *Sessions) BindSessions(_ context.Context, r api.BindSessionsRequest) (result api.BindSessionsResult, err error) {
+// BindSessions binds sessions to a worker. If the worker has no ready process on this host, it fails with
+// api.CodeWorkerNotFound and binds none.
+func (s *Sessions) BindSessions(_ context.Context,
+	r api.BindSessionsRequest) (result api.BindSessionsResult, err error) {
 	pool, _, err := api.ParseWorkerName(r.To)
 	if err != nil {
 		return result, nonRetryable(api.CodeInvalid, err.Error())
@@ -130,7 +133,8 @@ func (s *Sessions) BindSessions(_ context.Context, r api.BindSessionsRequest) (r
 			})
 		}
 	}
-	if !s.HasReadyProcess(r.To) { // the process ended meanwhile, and its bindings may have been removed before these were made
+	// the process ended meanwhile, and its bindings may have been removed before these were made
+	if !s.HasReadyProcess(r.To) {
 		for _, session := range r.Sessions {
 			s.Bindings.UnbindFrom(pool, session, r.To)
 		}

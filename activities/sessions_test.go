@@ -81,19 +81,23 @@ func TestHooksRunInOrderAndReportTheirFailures(t *testing.T) {
 		"taken":     api.Errorf(api.CodeBusy, "leased"),
 		"suspended": api.Errorf(api.CodeSuspended, "a look at it"),
 	}
-	s := &Sessions{Temporal: answering{}, Hooks: hookFunc(func(ctx context.Context, worker, hook, session string) (bool, error) {
-		deadline, bounded := ctx.Deadline()
-		require.True(t, bounded && time.Until(deadline) <= time.Minute)
-		asked = append(asked, worker+" "+hook+" "+session)
-		return true, answers[session]
-	})}
+	s := &Sessions{Temporal: answering{},
+		Hooks: hookFunc(func(ctx context.Context, worker, hook, session string) (bool, error) {
+			deadline, bounded := ctx.Deadline()
+			require.True(t, bounded && time.Until(deadline) <= time.Minute)
+			asked = append(asked, worker+" "+hook+" "+session)
+			return true, answers[session]
+		})}
 	var result api.SessionHooksResult
-	request := api.SessionHooksRequest{Worker: "p/0", Sessions: []string{"a", "bad", "b", "odd"}, Timeout: spec.Duration(time.Minute)}
+	request := api.SessionHooksRequest{Worker: "p/0", Sessions: []string{"a", "bad", "b", "odd"},
+		Timeout: spec.Duration(time.Minute)}
 	require.NoError(t, runActivity(t, s.ReleaseSessions, request, &result))
 	require.Equal(t, api.SessionHooksResult{Called: 2, Failed: []api.SessionFailure{
-		{Session: "bad", Code: api.CodeWorkerError, Reason: "rejected"}, {Session: "odd", Code: api.CodeUnavailable, Reason: "unknown cause"},
+		{Session: "bad", Code: api.CodeWorkerError, Reason: "rejected"},
+		{Session: "odd", Code: api.CodeUnavailable, Reason: "unknown cause"},
 	}}, result)
-	require.Equal(t, []string{"p/0 session.release a", "p/0 session.release bad", "p/0 session.release b", "p/0 session.release odd"}, asked)
+	require.Equal(t, []string{"p/0 session.release a", "p/0 session.release bad", "p/0 session.release b",
+		"p/0 session.release odd"}, asked)
 
 	asked, result = nil, api.SessionHooksResult{}
 	request.Sessions = []string{"a", "taken", "b"}
@@ -107,7 +111,8 @@ func TestHooksRunInOrderAndReportTheirFailures(t *testing.T) {
 	require.NoError(t, runActivity(t, s.ReleaseSessions, request, &result))
 	require.Len(t, asked, 2, "a suspended worker is tried once")
 	require.Equal(t, []api.SessionFailure{
-		{Session: "suspended", Code: api.CodeSuspended, Reason: "a look at it"}, {Session: "b", Code: api.CodeSuspended, Reason: "a look at it"},
+		{Session: "suspended", Code: api.CodeSuspended, Reason: "a look at it"},
+		{Session: "b", Code: api.CodeSuspended, Reason: "a look at it"},
 	}, result.Failed)
 }
 
@@ -122,7 +127,8 @@ func TestAWorkerWithoutTheHookOrAProcessIsSkipped(t *testing.T) {
 			return false, c.err
 		})}
 		var result api.SessionHooksResult
-		require.NoError(t, runActivity(t, s.ReleaseSessions, api.SessionHooksRequest{Sessions: []string{"a", "b"}, Timeout: spec.Duration(time.Second)}, &result))
+		require.NoError(t, runActivity(t, s.ReleaseSessions,
+			api.SessionHooksRequest{Sessions: []string{"a", "b"}, Timeout: spec.Duration(time.Second)}, &result))
 		require.Equal(t, api.SessionHooksResult{ProcessEnded: c.gone}, result)
 	}
 	require.Equal(t, 2, calls)
@@ -139,25 +145,29 @@ func TestACancelledHookCancelsTheActivity(t *testing.T) {
 	env := suite.NewTestActivityEnvironment()
 	env.SetWorkerOptions(worker.Options{BackgroundActivityContext: ctx})
 	env.RegisterActivity(s.LoadSessions)
-	_, err := env.ExecuteActivity(s.LoadSessions, api.SessionHooksRequest{Sessions: []string{"a"}, Timeout: spec.Duration(time.Minute)})
+	_, err := env.ExecuteActivity(s.LoadSessions,
+		api.SessionHooksRequest{Sessions: []string{"a"}, Timeout: spec.Duration(time.Minute)})
 	require.True(t, temporal.IsCanceledError(err), "%v", err)
 }
 
 func TestSessionsAreBoundOnlyToAReadyWorker(t *testing.T) {
 	bound := fakeBindings{"mine": "p/0", "taken": "p/2"}
 	readyChecks := 2 // checks that find a ready process
-	s := &Sessions{Host: "here", Bindings: bound, HasReadyProcess: func(string) bool { readyChecks--; return readyChecks >= 0 }}
+	s := &Sessions{Host: "here", Bindings: bound,
+		HasReadyProcess: func(string) bool { readyChecks--; return readyChecks >= 0 }}
 	var result api.BindSessionsResult
 	request := api.BindSessionsRequest{From: "p/0", To: "p/1", Sessions: []string{"mine", "taken", "free"}}
 	require.NoError(t, runActivity(t, s.BindSessions, request, &result))
 	require.Equal(t, fakeBindings{"mine": "p/1", "taken": "p/2", "free": "p/1"}, bound)
-	require.Equal(t, []api.SessionFailure{{Session: "taken", Code: api.CodeSuperseded, Reason: "moved to p/2 meanwhile"}}, result.Failed)
+	require.Equal(t, []api.SessionFailure{{Session: "taken", Code: api.CodeSuperseded, Reason: "moved to p/2 meanwhile"}},
+		result.Failed)
 
 	requireNonRetryable(t, runActivity(t, s.BindSessions, request, nil), api.CodeWorkerNotFound)
 	readyChecks = 1 // the process ends between the checks
 	requireNonRetryable(t, runActivity(t, s.BindSessions, request, nil), api.CodeWorkerNotFound)
 	require.Equal(t, fakeBindings{"taken": "p/2"}, bound)
-	requireNonRetryable(t, runActivity(t, s.BindSessions, api.BindSessionsRequest{To: "invalid name"}, nil), api.CodeInvalid)
+	requireNonRetryable(t, runActivity(t, s.BindSessions, api.BindSessionsRequest{To: "invalid name"}, nil),
+		api.CodeInvalid)
 }
 
 func TestBindingsAreReportedAndRemoved(t *testing.T) {
@@ -165,32 +175,41 @@ func TestBindingsAreReportedAndRemoved(t *testing.T) {
 	var storeErr error
 	s := &Sessions{Bindings: bound, SessionExists: func(context.Context, string, string) error { return storeErr }}
 	var result api.SessionBindingsResult
-	require.NoError(t, runActivity(t, s.SessionBindings, api.SessionBindingsRequest{Pool: "p", Session: "mine", Worker: "p/0", After: "a", Limit: 1}, &result))
-	require.Equal(t, api.SessionBindingsResult{Counts: map[string]int{"p/0": 1}, Excluded: []string{"p/1"}, Bound: "p/0", Page: []string{"a+"}, More: true}, result)
-	for _, storeErr = range []error{api.Errorf(api.CodeSessionNotFound, "it is not there"), api.Errorf(api.CodeStoreUnavailable, "the store is away")} {
+	require.NoError(t, runActivity(t, s.SessionBindings,
+		api.SessionBindingsRequest{Pool: "p", Session: "mine", Worker: "p/0", After: "a", Limit: 1}, &result))
+	require.Equal(t, api.SessionBindingsResult{Counts: map[string]int{"p/0": 1}, Excluded: []string{"p/1"}, Bound: "p/0",
+		Page: []string{"a+"}, More: true}, result)
+	for _, storeErr = range []error{api.Errorf(api.CodeSessionNotFound, "it is not there"),
+		api.Errorf(api.CodeStoreUnavailable, "the store is away")} {
 		var other api.SessionBindingsResult
 		require.NoError(t, runActivity(t, s.SessionBindings, api.SessionBindingsRequest{Pool: "p", Session: "other"}, &other))
 		require.Equal(t, errors.Is(storeErr, api.ErrSessionNotFound), other.Unknown)
 	}
-	require.NoError(t, runActivity(t, s.UnbindSessions, api.UnbindSessionsRequest{Worker: "p/1", Sessions: []string{"mine"}}, nil))
+	require.NoError(t, runActivity(t, s.UnbindSessions,
+		api.UnbindSessionsRequest{Worker: "p/1", Sessions: []string{"mine"}}, nil))
 	require.Contains(t, bound, "mine")
-	require.NoError(t, runActivity(t, s.UnbindSessions, api.UnbindSessionsRequest{Worker: "p/0", Sessions: []string{"mine"}}, nil))
+	require.NoError(t, runActivity(t, s.UnbindSessions,
+		api.UnbindSessionsRequest{Worker: "p/0", Sessions: []string{"mine"}}, nil))
 	require.NotContains(t, bound, "mine")
-	require.NoError(t, runActivity(t, s.ExcludeFromSessions, api.ExcludeFromSessionsRequest{Worker: "p/0", For: spec.Duration(time.Minute)}, nil))
+	require.NoError(t, runActivity(t, s.ExcludeFromSessions,
+		api.ExcludeFromSessionsRequest{Worker: "p/0", For: spec.Duration(time.Minute)}, nil))
 	require.Equal(t, "p/01m0s", bound["closed"])
-	requireNonRetryable(t, runActivity(t, s.UnbindSessions, api.UnbindSessionsRequest{Worker: "invalid name"}, nil), api.CodeInvalid)
+	requireNonRetryable(t, runActivity(t, s.UnbindSessions, api.UnbindSessionsRequest{Worker: "invalid name"}, nil),
+		api.CodeInvalid)
 }
 
 func TestTheRosterMarksWorkersThatServeAndStay(t *testing.T) {
 	status := api.PoolStatus{Size: 2, Workers: []api.RosterEntry{
-		{Slot: 0, State: lifecycle.Ready, Host: "a"}, {Slot: 1, State: lifecycle.Pending}, {Slot: 2, State: lifecycle.Busy, Host: "a", Removing: true},
+		{Slot: 0, State: lifecycle.Ready, Host: "a"}, {Slot: 1, State: lifecycle.Pending},
+		{Slot: 2, State: lifecycle.Busy, Host: "a", Removing: true},
 	}}
 	var failure error
 	r := &Roster{Status: func(context.Context, string) (api.PoolStatus, error) { return status, failure }}
 	var result api.PoolRosterResult
 	require.NoError(t, runActivity(t, r.PoolRoster, api.PoolRosterRequest{Pool: "p"}, &result))
 	require.Equal(t, api.PoolRosterResult{Size: 2, Workers: []api.RosterWorker{
-		{Slot: 0, Host: "a", State: lifecycle.Ready, InService: true}, {Slot: 1, State: lifecycle.Pending}, {Slot: 2, Host: "a", State: lifecycle.Busy},
+		{Slot: 0, Host: "a", State: lifecycle.Ready, InService: true}, {Slot: 1, State: lifecycle.Pending},
+		{Slot: 2, Host: "a", State: lifecycle.Busy},
 	}}, result)
 	failure = api.Errorf(api.CodePoolNotFound, "there is none")
 	requireNonRetryable(t, runActivity(t, r.PoolRoster, api.PoolRosterRequest{Pool: "p"}, nil), api.CodePoolNotFound)
@@ -213,7 +232,8 @@ func TestTheLeasesOnWorkersAreReportedByKindOfHolder(t *testing.T) {
 		return api.WorkerState{Lease: &api.Lease{Holder: holder}}, nil
 	}}
 	var result api.WorkerLeasesResult
-	require.NoError(t, runActivity(t, r.WorkerLeases, api.WorkerLeasesRequest{Pool: "p", Slots: []int{0, 1, 2, 3}}, &result))
+	require.NoError(t, runActivity(t, r.WorkerLeases, api.WorkerLeasesRequest{Pool: "p", Slots: []int{0, 1, 2, 3}},
+		&result))
 	require.Equal(t, map[int]api.HolderKind{0: api.HolderGateway, 1: api.HolderClient, 2: api.HolderNone}, result.Holders)
 	require.Equal(t, api.HolderUnknown, result.Of(3))
 }

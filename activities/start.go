@@ -19,20 +19,24 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// AwaitCapacity returns the name of this host, which keeps a placement slot for the start of the worker for some seconds. Temporal runs it only on
-// a host with a free placement slot; if that is kept for another worker, Temporal retries it.
+// AwaitCapacity returns the name of this host, which keeps a placement slot for the start of the worker for some
+// seconds. Temporal runs it only on a host with a free placement slot; if that is kept for another worker, Temporal
+// retries it.
 func (h *Host) AwaitCapacity(_ context.Context, p api.Process) (api.AwaitCapacityResult, error) {
 	if h.Promise != nil && !h.Promise(p.Worker) {
-		return api.AwaitCapacityResult{}, temporal.NewApplicationErrorWithOptions("the free capacity of host "+h.ID+" is kept for another worker", string(api.CodeNoWorkers),
-			temporal.ApplicationErrorOptions{NextRetryDelay: capacityRetry + rand.N(capacityRetry)})
+		return api.AwaitCapacityResult{},
+			temporal.NewApplicationErrorWithOptions("the free capacity of host "+h.ID+" is kept for another worker",
+				string(api.CodeNoWorkers),
+				temporal.ApplicationErrorOptions{NextRetryDelay: capacityRetry + rand.N(capacityRetry)})
 	}
 	return api.AwaitCapacityResult{Host: h.ID}, nil
 }
 
-// Start starts an incarnation and returns when it is ready. It fails with api.CodeStartFailed if the process does not become ready, with
-// api.CodeNoWorkers if the host has no resources for it, and with api.CodeSuperseded if this host has had a higher incarnation of the worker. With StartRequest.MaxAttempts above 1, Temporal
-// retries a failed start on any host with capacity, after the delay of the recovery policy and under the next incarnation. The
-// heartbeats carry the failed attempts; the result, or the last failure, returns them as api.FailedAttempts.
+// Start starts an incarnation and returns when it is ready. It fails with api.CodeStartFailed if the process does not
+// become ready, with api.CodeNoWorkers if the host has no resources for it, and with api.CodeSuperseded if this host
+// has had a higher incarnation of the worker. With StartRequest.MaxAttempts above 1, Temporal retries a failed start on
+// any host with capacity, after the delay of the recovery policy and under the next incarnation. The heartbeats carry
+// the failed attempts; the result, or the last failure, returns them as api.FailedAttempts.
 func (h *Host) Start(ctx context.Context, r api.StartRequest) (api.StartResult, error) {
 	attempt := int(activity.GetInfo(ctx).Attempt)
 	var earlier api.FailedAttempts
@@ -61,10 +65,12 @@ func (h *Host) Start(ctx context.Context, r api.StartRequest) (api.StartResult, 
 		details.FailedAttempts = earlier
 		return result, temporal.NewNonRetryableApplicationError(failure.Message(), failure.Type(), nil, details)
 	}
-	if failure.Type() == string(api.CodeNoWorkers) { // it says nothing about the program, and another host may have what this one lacks
+	// it says nothing about the program, and another host may have what this one lacks
+	if failure.Type() == string(api.CodeNoWorkers) {
 		return result, temporal.NewNonRetryableApplicationError(failure.Message(), failure.Type(), nil, earlier)
 	}
-	this := api.FailedAttempt{Incarnation: r.Incarnation, Began: began.UTC(), Ended: time.Now().UTC(), Reason: failure.Message()}
+	this := api.FailedAttempt{Incarnation: r.Incarnation, Began: began.UTC(), Ended: time.Now().UTC(),
+		Reason: failure.Message()}
 	var delay time.Duration
 	retry := false
 	if attempt < r.MaxAttempts {
@@ -73,14 +79,16 @@ func (h *Host) Start(ctx context.Context, r api.StartRequest) (api.StartResult, 
 			delay = max(next.Delay, minRetryDelay)
 			this.Wait, this.Next = spec.Duration(next.Delay), next.Reason
 			h.Observer.Decided(r.Worker, TryAgain)
-			h.Logger.Info("retrying start", "worker", r.Worker, "incarnation", r.Incarnation, "delay", next.Delay, "reason", next.Reason)
+			h.Logger.Info("retrying start", "worker", r.Worker, "incarnation", r.Incarnation, "delay", next.Delay,
+				"reason", next.Reason)
 		}
 	}
 	failed := api.FailedAttempts{Attempts: append(slices.Clone(earlier.Attempts), this)}
 	activity.RecordHeartbeat(ctx, failed)
-	return result, temporal.NewApplicationErrorWithOptions(failure.Message(), failure.Type(), temporal.ApplicationErrorOptions{
-		NonRetryable: !retry, NextRetryDelay: delay, Details: []any{failed},
-	})
+	return result, temporal.NewApplicationErrorWithOptions(failure.Message(), failure.Type(),
+		temporal.ApplicationErrorOptions{
+			NonRetryable: !retry, NextRetryDelay: delay, Details: []any{failed},
+		})
 }
 
 // capacityRetry is the shortest delay before a worker is considered again for the capacity of any host.
@@ -94,7 +102,8 @@ func (h *Host) attemptStart(ctx context.Context, r api.StartRequest) (api.StartR
 	// A workflow starts an incarnation once. If this host knows the number, an earlier pool of the same name has used it.
 	if newest := h.Processes.Newest(r.Worker); newest >= r.Incarnation {
 		return api.StartResult{}, temporal.NewNonRetryableApplicationError(
-			fmt.Sprintf("host %s has run incarnation %d of %s for an earlier pool of the same name; the next incarnation is %d", h.ID, newest, r.Worker, newest+1),
+			fmt.Sprintf("host %s has run incarnation %d of %s for an earlier pool of the same name; the next incarnation is %d",
+				h.ID, newest, r.Worker, newest+1),
 			string(api.CodeSuperseded), nil, api.SupersededDetails{Newest: newest})
 	}
 	if h.Admit != nil {
@@ -110,7 +119,8 @@ func (h *Host) attemptStart(ctx context.Context, r api.StartRequest) (api.StartR
 	if h.TraceStart != nil {
 		traced = h.TraceStart(ctx, r.Process)
 	}
-	p, err := h.Processes.Start(ctx, process.Launch{Worker: r.Worker, Incarnation: r.Incarnation, Spec: r.Spec, Keep: r.KeepIncarnations})
+	p, err := h.Processes.Start(ctx,
+		process.Launch{Worker: r.Worker, Incarnation: r.Incarnation, Spec: r.Spec, Keep: r.KeepIncarnations})
 	traced(err)
 	if err != nil {
 		h.Observer.StartFailed(r.Process, err)
@@ -149,18 +159,21 @@ func (h *Host) attemptStart(ctx context.Context, r api.StartRequest) (api.StartR
 	}
 	if sample, err := measure(ctx); err == nil {
 		result.Sample = toSample(sample)
-		if r.Rules.MaxMemoryBytes > 0 && sample.MemoryBytes >= r.Rules.MaxMemoryBytes { // the next process would start as large
+		// the next process would start as large
+		if r.Rules.MaxMemoryBytes > 0 && sample.MemoryBytes >= r.Rules.MaxMemoryBytes {
 			r.Rules.MaxMemoryBytes = 0
 		}
 	}
 	result.Rules = r.Rules
-	h.monitor(p, r.RunID, api.WatchRequest{Process: r.Process, Health: r.Spec.Health, Probe: true, Rules: r.Rules, Replaced: r.Replaced})
-	result.Announced = h.announce(ctx, r, api.StartedProcess{State: lifecycle.Ready, PID: info.PID, Reason: result.Reason()})
+	h.monitor(p, r.RunID, api.WatchRequest{Process: r.Process, Health: r.Spec.Health, Probe: true, Rules: r.Rules,
+		Replaced: r.Replaced})
+	result.Announced = h.announce(ctx, r,
+		api.StartedProcess{State: lifecycle.Ready, PID: info.PID, Reason: result.Reason()})
 	return result, nil
 }
 
-// announce reports a first attempt to the pool, if the worker asked for it, and returns whether it did. Of later attempts the worker reports
-// itself: their failures count.
+// announce reports a first attempt to the pool, if the worker asked for it, and returns whether it did. Of later
+// attempts the worker reports itself: their failures count.
 func (h *Host) announce(ctx context.Context, r api.StartRequest, p api.StartedProcess) bool {
 	if r.Announce == nil || activity.GetInfo(ctx).Attempt > 1 {
 		return false
@@ -173,8 +186,8 @@ func (h *Host) announce(ctx context.Context, r api.StartRequest, p api.StartedPr
 	return true
 }
 
-// probation fails if a process that became ready exits within d. It returns early, without an error, when ctx ends or the agent
-// stops: the process exists then, and the caller that cancelled the start must stop it.
+// probation fails if a process that became ready exits within d. It returns early, without an error, when ctx ends or
+// the agent stops: the process exists then, and the caller that cancelled the start must stop it.
 func (h *Host) probation(ctx context.Context, p *process.Process, d time.Duration) error {
 	if d <= 0 {
 		return nil
@@ -184,8 +197,9 @@ func (h *Host) probation(ctx context.Context, p *process.Process, d time.Duratio
 	began := time.Now()
 	select {
 	case <-p.Done():
-		return &process.Error{Code: process.CodeStartFailed, Message: fmt.Sprintf("the process became ready and exited %s later, within its probation of %s: %s",
-			time.Since(began).Round(time.Millisecond), d.Round(time.Millisecond), p.Exit().Reason)}
+		return &process.Error{Code: process.CodeStartFailed,
+			Message: fmt.Sprintf("the process became ready and exited %s later, within its probation of %s: %s",
+				time.Since(began).Round(time.Millisecond), d.Round(time.Millisecond), p.Exit().Reason)}
 	case <-timer.C:
 	case <-ctx.Done():
 	case <-h.Stopping:

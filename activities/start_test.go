@@ -38,7 +38,8 @@ func runStartThatExits(t *testing.T, r api.StartRequest) (result api.StartResult
 	}, nil, r)
 }
 
-func runStartWith(t *testing.T, started func(*process.Process), earlier []api.FailedAttempt, r api.StartRequest) (result api.StartResult, err error) {
+func runStartWith(t *testing.T, started func(*process.Process), earlier []api.FailedAttempt,
+	r api.StartRequest) (result api.StartResult, err error) {
 	t.Helper()
 	h, first := newHost(t, withoutProtocol, "sleep", "1000")
 	h.DataPlane, h.Started = idleDataPlane{}, started
@@ -51,7 +52,8 @@ func runStartWith(t *testing.T, started func(*process.Process), earlier []api.Fa
 }
 
 // executeStart runs one attempt of Start on the host after these failed ones.
-func executeStart(h *activities.Host, earlier []api.FailedAttempt, r api.StartRequest) (result api.StartResult, err error) {
+func executeStart(h *activities.Host, earlier []api.FailedAttempt,
+	r api.StartRequest) (result api.StartResult, err error) {
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestActivityEnvironment()
 	env.RegisterActivity(h.Start)
@@ -66,7 +68,8 @@ func executeStart(h *activities.Host, earlier []api.FailedAttempt, r api.StartRe
 }
 
 func request(command ...string) api.StartRequest {
-	r := api.StartRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, MaxAttempts: 4, Failures: 2, ShortLived: true}
+	r := api.StartRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, MaxAttempts: 4, Failures: 2,
+		ShortLived: true}
 	r.Spec.Pool.Command = command
 	return r
 }
@@ -79,7 +82,8 @@ func TestAFailedStartIsRetriedAndReportsAllAttempts(t *testing.T) {
 	require.ErrorAs(t, err, &failure)
 	require.Equal(t, string(api.CodeStartFailed), failure.Type())
 	require.False(t, failure.NonRetryable())
-	require.InDelta(t, 300*time.Millisecond, failure.NextRetryDelay(), float64(31*time.Millisecond), "after the third failure in a row")
+	require.InDelta(t, 300*time.Millisecond, failure.NextRetryDelay(), float64(31*time.Millisecond),
+		"after the third failure in a row")
 	var failed api.FailedAttempts
 	require.NoError(t, failure.Details(&failed))
 	require.Len(t, failed.Attempts, 2)
@@ -167,7 +171,8 @@ func TestAProcessThatStartsAboveItsMemoryLimitHasNone(t *testing.T) {
 	h, first := newHost(t, withoutProtocol, "sleep", "1000")
 	h.DataPlane, h.Started = idleDataPlane{}, func(*process.Process) {}
 	release := filepath.Join(t.TempDir(), "release")
-	r := api.StartRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, MaxAttempts: 1, Rules: api.WatchRules{MaxMemoryBytes: 20e6}}
+	r := api.StartRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, MaxAttempts: 1,
+		Rules: api.WatchRules{MaxMemoryBytes: 20e6}}
 	r.Spec = first.Spec()
 	// The large process has lost its parent.
 	r.Spec.Pool.Command = []string{"sh", "-c",

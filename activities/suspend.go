@@ -7,8 +7,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// Suspend takes a process out of service and keeps it, frozen if its spec says so; see api.SuspendRequest. A process that this host does not know is
-// idle.
+// Suspend takes a process out of service and keeps it, frozen if its spec says so; see api.SuspendRequest. A process
+// that this host does not know is idle.
 func (h *Host) Suspend(ctx context.Context, r api.SuspendRequest) (api.SuspendResult, error) {
 	return order(ctx, h, func(ctx context.Context) (api.SuspendResult, error) {
 		result := h.DataPlane.Suspend(ctx, r)

@@ -23,24 +23,25 @@ import (
 const (
 	// sweepInterval is the time between two sweeps.
 	sweepInterval = 5 * time.Second
-	// sweepOverlap is the time before the newest known closing that a sweep reads again: visibility may show closings late and out of
-	// order.
+	// sweepOverlap is the time before the newest known closing that a sweep reads again: visibility may show closings late
+	// and out of order.
 	sweepOverlap = 30 * time.Second
 	// sweepAttempts is the number of attempts for one closed workflow.
 	sweepAttempts = 60
 )
 
-// Sweeper does what one agent of a namespace does for all. It finds workflows that closed without a report, signals the pool of a closed worker
-// and ends the workers of a closed pool; and it reports the calls that wait in Temporal.
+// Sweeper does what one agent of a namespace does for all. It finds workflows that closed without a report, signals the
+// pool of a closed worker and ends the workers of a closed pool; and it reports the calls that wait in Temporal.
 type Sweeper struct {
 	Temporal  client.Client
 	Namespace string
 	Logger    *slog.Logger
 }
 
-// Sweep searches for closed workflows every sweepInterval, until length has passed, and returns its progress. After an agent fell silent, the
-// next attempt continues from the last heartbeat.
-func (s *Sweeper) Sweep(ctx context.Context, progress api.SweepProgress, length time.Duration) (api.SweepProgress, error) {
+// Sweep searches for closed workflows every sweepInterval, until length has passed, and returns its progress. After an
+// agent fell silent, the next attempt continues from the last heartbeat.
+func (s *Sweeper) Sweep(ctx context.Context, progress api.SweepProgress,
+	length time.Duration) (api.SweepProgress, error) {
 	if activity.HasHeartbeatDetails(ctx) {
 		if err := activity.GetHeartbeatDetails(ctx, &progress); err != nil {
 			return progress, err
@@ -95,10 +96,13 @@ func (s *sweep) alive(ctx context.Context) func() {
 	return func() { activity.RecordHeartbeat(ctx, s.progress) }
 }
 
-// once handles the workflows that have closed since the last sweep. A failed one is retried by the next sweeps, sweepAttempts times in all.
+// once handles the workflows that have closed since the last sweep. A failed one is retried by the next sweeps,
+// sweepAttempts times in all.
 func (s *sweep) once(ctx context.Context) error {
-	query := fmt.Sprintf("WorkflowType IN ('%s', '%s', '%s') AND CloseTime >= '%s' AND ExecutionStatus IN ('Terminated', 'TimedOut', 'Failed', 'Canceled')",
-		api.WorkflowWorker, api.WorkflowPool, api.WorkflowHost, s.progress.After.Add(-sweepOverlap).UTC().Format(time.RFC3339Nano))
+	query := fmt.Sprintf("WorkflowType IN ('%s', '%s', '%s') AND CloseTime >= '%s' AND ExecutionStatus IN "+
+		"('Terminated', 'TimedOut', 'Failed', 'Canceled')",
+		api.WorkflowWorker, api.WorkflowPool, api.WorkflowHost,
+		s.progress.After.Add(-sweepOverlap).UTC().Format(time.RFC3339Nano))
 	newest := s.progress.After
 	var failure error
 	err := s.each(ctx, query, func(closed *workflow.WorkflowExecutionInfo) error {
@@ -124,7 +128,8 @@ func (s *sweep) once(ctx context.Context) error {
 	if err = errors.Join(failure, err); err != nil {
 		return err
 	}
-	if now := time.Now(); newest.After(now) { // a server's clock was ahead: what closes once it is right must not count as seen
+	// a server's clock was ahead: what closes once it is right must not count as seen
+	if now := time.Now(); newest.After(now) {
 		newest = now
 	}
 	s.progress.After = newest
@@ -152,7 +157,8 @@ func (s *sweep) closed(ctx context.Context, info *workflow.WorkflowExecutionInfo
 		return nil
 	case isWorker:
 		s.Logger.Warn("worker workflow closed without a report", "worker", api.WorkerName(pool, slot), "status", status)
-		return s.signal(ctx, api.PoolWorkflowID(pool), api.SignalWorkerClosed, api.WorkerClosed{Slot: slot, RunID: newest.GetFirstRunId(), Status: status})
+		return s.signal(ctx, api.PoolWorkflowID(pool), api.SignalWorkerClosed,
+			api.WorkerClosed{Slot: slot, RunID: newest.GetFirstRunId(), Status: status})
 	}
 	workers, err := s.openWorkers(ctx, id, s.alive(ctx))
 	if err != nil || len(workers) == 0 {
@@ -174,9 +180,11 @@ func (s *sweep) closed(ctx context.Context, info *workflow.WorkflowExecutionInfo
 	return nil
 }
 
-// ClosedWorkers names the workflows of workers of which a run has closed since a time and has not continued as new. Visibility may show one late.
+// ClosedWorkers names the workflows of workers of which a run has closed since a time and has not continued as new.
+// Visibility may show one late.
 func (s *Sweeper) ClosedWorkers(ctx context.Context, since time.Time) (map[string]bool, error) {
-	query := fmt.Sprintf("WorkflowType = '%s' AND CloseTime >= '%s' AND ExecutionStatus IN ('Completed', 'Terminated', 'TimedOut', 'Failed', 'Canceled')",
+	query := fmt.Sprintf("WorkflowType = '%s' AND CloseTime >= '%s' AND ExecutionStatus IN ('Completed', 'Terminated', "+
+		"'TimedOut', 'Failed', 'Canceled')",
 		api.WorkflowWorker, since.UTC().Format(time.RFC3339Nano))
 	ids := map[string]bool{}
 	err := s.each(ctx, query, func(closed *workflow.WorkflowExecutionInfo) error {
@@ -191,7 +199,8 @@ func (s *Sweeper) ClosedWorkers(ctx context.Context, since time.Time) (map[strin
 
 // openWorkers are the IDs of the open workflows of a pool's workers. It calls alive for each.
 func (s *Sweeper) openWorkers(ctx context.Context, pool string, alive func()) (ids []string, err error) {
-	query := fmt.Sprintf("WorkflowType = '%s' AND WorkflowId STARTS_WITH '%s/' AND ExecutionStatus = 'Running'", api.WorkflowWorker, pool)
+	query := fmt.Sprintf("WorkflowType = '%s' AND WorkflowId STARTS_WITH '%s/' AND ExecutionStatus = 'Running'",
+		api.WorkflowWorker, pool)
 	err = s.each(ctx, query, func(worker *workflow.WorkflowExecutionInfo) error {
 		alive()
 		ids = append(ids, worker.GetExecution().GetWorkflowId())
@@ -200,8 +209,8 @@ func (s *Sweeper) openWorkers(ctx context.Context, pool string, alive func()) (i
 	return ids, err
 }
 
-// unknownWorkers are those of the given workers that are not on the roster of their pool. A pool has a worker on its roster before it starts the
-// workflow.
+// unknownWorkers are those of the given workers that are not on the roster of their pool. A pool has a worker on its
+// roster before it starts the workflow.
 func (s *Sweeper) unknownWorkers(ctx context.Context, pool string, ids []string) ([]string, error) {
 	status, err := s.poolStatus(ctx, pool)
 	return slices.DeleteFunc(ids, func(id string) bool {
@@ -242,7 +251,8 @@ func (s *Sweeper) signal(ctx context.Context, id, name string, argument any) err
 func (s *Sweeper) each(ctx context.Context, query string, found func(*workflow.WorkflowExecutionInfo) error) error {
 	var page []byte
 	for {
-		answer, err := s.Temporal.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{Namespace: s.Namespace, Query: query, NextPageToken: page})
+		answer, err := s.Temporal.ListWorkflow(ctx,
+			&workflowservice.ListWorkflowExecutionsRequest{Namespace: s.Namespace, Query: query, NextPageToken: page})
 		if err != nil {
 			return err
 		}
@@ -263,10 +273,12 @@ func workerOf(id string) (pool string, slot int, ok bool) {
 	return pool, slot, err == nil
 }
 
-// IsOpen reports whether a workflow is open whose newest run has that status: one that an operator has paused goes on later.
+// IsOpen reports whether a workflow is open whose newest run has that status: one that an operator has paused goes on
+// later.
 func IsOpen(status enums.WorkflowExecutionStatus) bool {
 	switch status {
-	case enums.WORKFLOW_EXECUTION_STATUS_RUNNING, enums.WORKFLOW_EXECUTION_STATUS_PAUSED, enums.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW:
+	case enums.WORKFLOW_EXECUTION_STATUS_RUNNING, enums.WORKFLOW_EXECUTION_STATUS_PAUSED,
+		enums.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW:
 		return true
 	}
 	return false

@@ -13,13 +13,14 @@ import (
 const (
 	// longRunInterval is the time between two searches for runs that should have continued as new.
 	longRunInterval = time.Hour
-	// longRun is the age of such a run. Pools and workers continue as new within a day if anything wakes them; a worker that rests, or a pool in which
-	// nothing happens, sleeps until something does.
+	// longRun is the age of such a run. Pools and workers continue as new within a day if anything wakes them; a worker
+	// that rests, or a pool in which nothing happens, sleeps until something does.
 	longRun = 25 * time.Hour
 )
 
-// ContinueRunsBefore has the pools and workers whose runs started before a time continue as new, and returns their number. A run then ends within
-// about a day, and with it the need for code that only its history uses. It calls alive before each.
+// ContinueRunsBefore has the pools and workers whose runs started before a time continue as new, and returns their
+// number. A run then ends within about a day, and with it the need for code that only its history uses. It calls alive
+// before each.
 func (s *Sweeper) ContinueRunsBefore(ctx context.Context, started time.Time, alive func()) (int, error) {
 	query := fmt.Sprintf("WorkflowType IN ('%s', '%s') AND StartTime < '%s' AND ExecutionStatus = 'Running'",
 		api.WorkflowWorker, api.WorkflowPool, started.UTC().Format(time.RFC3339Nano))

@@ -46,12 +46,15 @@ func TestAClosingInTheFutureHidesNoLaterOnes(t *testing.T) {
 	temporal.On("ListWorkflow", mock.Anything, mock.Anything).Run(func(call mock.Arguments) {
 		queries = append(queries, call.Get(1).(*workflowservice.ListWorkflowExecutionsRequest).GetQuery())
 	}).Return(&workflowservice.ListWorkflowExecutionsResponse{Executions: []*workflow.WorkflowExecutionInfo{{
-		Execution: &common.WorkflowExecution{WorkflowId: api.WorkerWorkflowID("p", 0), RunId: "r"}, CloseTime: timestamppb.New(time.Now().Add(time.Hour)),
+		Execution: &common.WorkflowExecution{WorkflowId: api.WorkerWorkflowID("p", 0), RunId: "r"},
+		CloseTime: timestamppb.New(time.Now().Add(time.Hour)),
 	}}}, nil)
-	temporal.On("DescribeWorkflowExecution", mock.Anything, mock.Anything, mock.Anything).Return(nil, serviceerror.NewNotFound("gone"))
+	temporal.On("DescribeWorkflowExecution", mock.Anything, mock.Anything, mock.Anything).Return(nil,
+		serviceerror.NewNotFound("gone"))
 	s := sweep{
 		Sweeper:  &Sweeper{Temporal: temporal, Logger: slog.New(slog.DiscardHandler)},
-		progress: api.SweepProgress{After: time.Now().Add(-time.Minute)}, seen: map[string]time.Time{}, failures: map[string]int{},
+		progress: api.SweepProgress{After: time.Now().Add(-time.Minute)}, seen: map[string]time.Time{},
+		failures: map[string]int{},
 	}
 	runTwice(t, s.once, nil)
 	require.Len(t, queries, 2)
@@ -66,17 +69,22 @@ func TestAClosingInTheFutureHidesNoLaterOnes(t *testing.T) {
 // A run of the worker was terminated, and the next one is paused.
 func TestASweepTakesNoPausedWorkerForClosed(t *testing.T) {
 	temporal := &mocks.Client{}
-	temporal.On("ListWorkflow", mock.Anything, mock.Anything).Return(&workflowservice.ListWorkflowExecutionsResponse{Executions: []*workflow.WorkflowExecutionInfo{{
-		Execution: &common.WorkflowExecution{WorkflowId: api.WorkerWorkflowID("p", 0), RunId: "r"}, CloseTime: timestamppb.Now(),
+	temporal.On("ListWorkflow", mock.Anything,
+		mock.Anything).Return(&workflowservice.ListWorkflowExecutionsResponse{Executions: []*workflow.WorkflowExecutionInfo{{
+		Execution: &common.WorkflowExecution{WorkflowId: api.WorkerWorkflowID("p", 0), RunId: "r"},
+		CloseTime: timestamppb.Now(),
 	}}}, nil)
-	temporal.On("DescribeWorkflowExecution", mock.Anything, api.WorkerWorkflowID("p", 0), "").Return(&workflowservice.DescribeWorkflowExecutionResponse{
+	temporal.On("DescribeWorkflowExecution", mock.Anything, api.WorkerWorkflowID("p", 0),
+		"").Return(&workflowservice.DescribeWorkflowExecutionResponse{
 		WorkflowExecutionInfo: &workflow.WorkflowExecutionInfo{Status: enums.WORKFLOW_EXECUTION_STATUS_PAUSED},
 	}, nil)
 	s := sweep{
 		Sweeper:  &Sweeper{Temporal: temporal, Logger: slog.New(slog.DiscardHandler)},
-		progress: api.SweepProgress{After: time.Now().Add(-time.Minute)}, seen: map[string]time.Time{}, failures: map[string]int{},
+		progress: api.SweepProgress{After: time.Now().Add(-time.Minute)}, seen: map[string]time.Time{},
+		failures: map[string]int{},
 	}
 	runTwice(t, s.once, nil)
 	temporal.AssertNumberOfCalls(t, "DescribeWorkflowExecution", 1)
-	temporal.AssertNotCalled(t, "SignalWorkflow", mock.Anything, mock.Anything, mock.Anything, mock.Anything, mock.Anything)
+	temporal.AssertNotCalled(t, "SignalWorkflow", mock.Anything, mock.Anything, mock.Anything, mock.Anything,
+		mock.Anything)
 }

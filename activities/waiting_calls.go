@@ -22,23 +22,24 @@ import (
 )
 
 const (
-	// backlogInterval is the time between two rounds, and backlogsPerRound of how many pools one round reads the backlog: more pools take turns.
+	// backlogInterval is the time between two rounds, and backlogsPerRound of how many pools one round reads the backlog:
+	// more pools take turns.
 	backlogInterval  = 2 * time.Second
 	backlogsPerRound = 40
 	// poolsInterval is the time between two lists of the pools.
 	poolsInterval = 10 * time.Second
 	// waitingSpecAge is after how long the spec of a pool with waiting calls is read again.
 	waitingSpecAge = 30 * time.Second
-	// waitingRepeat is after how long a demand that has not changed is reported again, and leastWaitingExpiry how long a pool counts a report at
-	// least.
+	// waitingRepeat is after how long a demand that has not changed is reported again, and leastWaitingExpiry how long a
+	// pool counts a report at least.
 	waitingRepeat      = 20 * time.Second
 	leastWaitingExpiry = time.Minute
 	// waitingTimeout bounds one request.
 	waitingTimeout = 5 * time.Second
 )
 
-// waitingCalls reports the calls of Execute that wait in Temporal to the pools whose size follows the demand. No gateway sees those calls, and no
-// agent polls for a pool without workers.
+// waitingCalls reports the calls of Execute that wait in Temporal to the pools whose size follows the demand. No
+// gateway sees those calls, and no agent polls for a pool without workers.
 type waitingCalls struct {
 	list    func(ctx context.Context) (pools []string, err error)
 	waiting func(ctx context.Context, pool string) (int, error)
@@ -148,14 +149,15 @@ func (w *waitingCalls) read(ctx context.Context, pool string, now time.Time) err
 	return nil
 }
 
-// measure takes one sample. A report that fails is made again at the next one. A backlog that shrank is reported at once: its calls have gone to
-// agents, which report them, or were cancelled.
+// measure takes one sample. A report that fails is made again at the next one. A backlog that shrank is reported at
+// once: its calls have gone to agents, which report them, or were cancelled.
 func (w *waitingCalls) measure(ctx context.Context, pool string, p *waitingPool, n int, now time.Time) error {
 	meter := policy.DemandMeterOf(p.spec)
 	meter.Hold = 0
 	next, changed := meter.Next(p.Measured, policy.Demand{Waiting: n, NoWorkers: p.noWorkers}, now)
 	if changed || next.Reported > 0 && now.Sub(p.reportedAt) >= waitingRepeat {
-		err := w.report(ctx, pool, api.Demand{Host: api.DemandOfWorkflows, Load: next.Reported, Waiting: n, ExpiryMS: w.expiry().Milliseconds()})
+		err := w.report(ctx, pool, api.Demand{Host: api.DemandOfWorkflows, Load: next.Reported, Waiting: n,
+			ExpiryMS: w.expiry().Milliseconds()})
 		if err != nil {
 			return err
 		}
@@ -175,7 +177,8 @@ func (w *waitingCalls) expiry() time.Duration {
 func (s *Sweeper) openPools(ctx context.Context) (pools []string, err error) {
 	query := fmt.Sprintf("WorkflowType = '%s' AND ExecutionStatus = 'Running'", api.WorkflowPool)
 	err = s.each(ctx, query, func(pool *workflow.WorkflowExecutionInfo) error {
-		if name, found := strings.CutPrefix(pool.GetExecution().GetWorkflowId(), api.PoolWorkflowID("")); found && api.ValidPoolName(name) {
+		if name, found := strings.CutPrefix(pool.GetExecution().GetWorkflowId(), api.PoolWorkflowID("")); found &&
+			api.ValidPoolName(name) {
 			pools = append(pools, name)
 		}
 		return nil
@@ -183,16 +186,19 @@ func (s *Sweeper) openPools(ctx context.Context) (pools []string, err error) {
 	return pools, err
 }
 
-// waitingCalls is about how many calls of Execute wait in Temporal for a pool. It may count some that were cancelled, until an agent polls.
+// waitingCalls is about how many calls of Execute wait in Temporal for a pool. It may count some that were cancelled,
+// until an agent polls.
 func (s *Sweeper) waitingCalls(ctx context.Context, pool string) (int, error) {
 	answer, err := s.Temporal.WorkflowService().DescribeTaskQueue(ctx, &workflowservice.DescribeTaskQueueRequest{
-		Namespace: s.Namespace, TaskQueue: &taskqueue.TaskQueue{Name: api.PoolQueue(pool)}, TaskQueueType: enums.TASK_QUEUE_TYPE_ACTIVITY, ReportStats: true,
+		Namespace: s.Namespace, TaskQueue: &taskqueue.TaskQueue{Name: api.PoolQueue(pool)},
+		TaskQueueType: enums.TASK_QUEUE_TYPE_ACTIVITY, ReportStats: true,
 	})
 	if err != nil {
 		return 0, fmt.Errorf("describe the task queue: %w", err)
 	}
 	if answer.GetStats() == nil {
-		return 0, errors.New("this Temporal server does not report how many tasks wait in a queue; upgrade it to release 1.29 or newer")
+		return 0, errors.New("this Temporal server does not report how many tasks wait in a queue; upgrade it to release " +
+			"1.29 or newer")
 	}
 	return int(answer.GetStats().GetApproximateBacklogCount()), nil
 }

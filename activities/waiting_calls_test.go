@@ -40,7 +40,8 @@ func TestCallsThatWaitInTemporalAreDemand(t *testing.T) {
 		return reports
 	}
 	report := func(load float64, waiting int) []api.Demand {
-		return []api.Demand{{Host: api.DemandOfWorkflows, Load: load, Waiting: waiting, ExpiryMS: leastWaitingExpiry.Milliseconds()}}
+		return []api.Demand{{Host: api.DemandOfWorkflows, Load: load, Waiting: waiting,
+			ExpiryMS: leastWaitingExpiry.Milliseconds()}}
 	}
 	require.Empty(t, round(0), "nothing waits")
 
@@ -48,7 +49,8 @@ func TestCallsThatWaitInTemporalAreDemand(t *testing.T) {
 	refused = errors.New("Temporal is not reached")
 	require.Empty(t, round(backlogInterval))
 	refused = nil
-	require.Equal(t, report(2, 2), round(backlogInterval), "a pool without workers is reported at once, even if the last report failed")
+	require.Equal(t, report(2, 2), round(backlogInterval),
+		"a pool without workers is reported at once, even if the last report failed")
 	require.Empty(t, round(backlogInterval), "nothing has changed")
 	require.Equal(t, report(2, 2), round(waitingRepeat), "a report is repeated before it expires")
 

@@ -8,8 +8,8 @@ import (
 	"github.com/tempool/tempool/process"
 )
 
-// Watch sets what this host observes of an incarnation from now on. It returns at once: with WatchUnknown or WatchExited if there is no
-// process to observe, else with no event. It reports what it observes with Notify.
+// Watch sets what this host observes of an incarnation from now on. It returns at once: with WatchUnknown or
+// WatchExited if there is no process to observe, else with no event. It reports what it observes with Notify.
 func (h *Host) Watch(ctx context.Context, r api.WatchRequest) (api.WatchResult, error) {
 	return order(ctx, h, func(context.Context) (api.WatchResult, error) { return h.watch(r), nil })
 }
@@ -30,5 +30,6 @@ func (h *Host) watch(r api.WatchRequest) api.WatchResult {
 // exited is the observation of a process that has ended.
 func (h *Host) exited(p *process.Process) api.WatchResult {
 	exit := p.Exit()
-	return api.WatchResult{Event: api.WatchExited, Reason: exit.Reason, Exit: &exit.Exit, Sample: toSample(p.LatestSample()), Usage: h.finalUsage(p)}
+	return api.WatchResult{Event: api.WatchExited, Reason: exit.Reason, Exit: &exit.Exit,
+		Sample: toSample(p.LatestSample()), Usage: h.finalUsage(p)}
 }

@@ -23,10 +23,12 @@ type AwaitCapacityResult struct {
 type StartRequest struct {
 	Process
 	Spec spec.Spec `json:"spec"`
-	// KeepIncarnations lists older incarnations that stay beside this one; the host first kills every other one of the worker.
+	// KeepIncarnations lists older incarnations that stay beside this one; the host first kills every other one of the
+	// worker.
 	KeepIncarnations []int64 `json:"keep_incarnations,omitempty"`
-	// MaxAttempts bounds the attempts, each under the next incarnation and after the recovery policy's delay; 0 is one. Failures counts the
-	// failures in a row before the first attempt; ShortLived says that the newest of them came soon after a start.
+	// MaxAttempts bounds the attempts, each under the next incarnation and after the recovery policy's delay; 0 is one.
+	// Failures counts the failures in a row before the first attempt; ShortLived says that the newest of them came soon
+	// after a start.
 	MaxAttempts int  `json:"max_attempts,omitempty"`
 	Failures    int  `json:"failures,omitempty"`
 	ShortLived  bool `json:"short_lived,omitempty"`
@@ -81,10 +83,12 @@ type StartResult struct {
 	// Incarnation is the one that became ready; Failed are the attempts before it.
 	Incarnation int64           `json:"incarnation,omitempty"`
 	Failed      []FailedAttempt `json:"failed,omitempty"`
-	// Stable says that the process before it lived for a second or more, so that the worker reports this one as ready at once.
+	// Stable says that the process before it lived for a second or more, so that the worker reports this one as ready at
+	// once.
 	Stable bool `json:"stable,omitempty"`
-	// Limits names the mechanism that enforces each configured limit, by its key in the section limits: cgroup, rlimit, scheduler, kernel,
-	// engine (of containers), gateway, sampler (the agent samples every second), or none if this host cannot enforce it.
+	// Limits names the mechanism that enforces each configured limit, by its key in the section limits: cgroup, rlimit,
+	// scheduler, kernel, engine (of containers), gateway, sampler (the agent samples every second), or none if this host
+	// cannot enforce it.
 	Limits map[string]string `json:"limits,omitempty"`
 	// ReleasesSessions says that the program has the hook HookSessionRelease, so that an orderly end takes a drain.
 	ReleasesSessions bool `json:"releases_sessions,omitempty"`
@@ -103,14 +107,16 @@ func ProcessText(pid int) string {
 	return fmt.Sprintf("process %d", pid)
 }
 
-// SupersededDetails is the detail of a Start that failed with CodeSuperseded; Newest is the worker's highest incarnation on that host.
+// SupersededDetails is the detail of a Start that failed with CodeSuperseded; Newest is the worker's highest
+// incarnation on that host.
 type SupersededDetails struct {
 	Newest int64 `json:"newest"`
 	FailedAttempts
 }
 
-// WatchRequest sets what the host observes of an incarnation from now on. The start sets it first: probes, and the rules of the
-// StartRequest. With Failures > 0 the next probe runs after DegradedProbeDelay, and its result is reported whether it passes or fails.
+// WatchRequest sets what the host observes of an incarnation from now on. The start sets it first: probes, and the
+// rules of the StartRequest. With Failures > 0 the next probe runs after DegradedProbeDelay, and its result is reported
+// whether it passes or fails.
 type WatchRequest struct {
 	Process
 	Health   spec.Health `json:"health"`
@@ -127,19 +133,20 @@ type Replaced struct {
 	Restarts  map[string]int64 `json:"restarts,omitempty"`
 }
 
-// WatchRules are the rules by which a host decides that an incarnation should be replaced; the zero value has none. The host reports
-// WatchReplace once; the next Watch sets rules again.
+// WatchRules are the rules by which a host decides that an incarnation should be replaced; the zero value has none. The
+// host reports WatchReplace once; the next Watch sets rules again.
 type WatchRules struct {
 	// RequestLimit is the number of requests after which to replace the incarnation, jitter included; 0 is never.
 	RequestLimit int64 `json:"request_limit,omitempty"`
-	// MaxMemoryBytes is for the whole process tree; 0 is none. AutoMemory derives it from the incarnation's own baseline instead.
+	// MaxMemoryBytes is for the whole process tree; 0 is none. AutoMemory derives it from the incarnation's own baseline
+	// instead.
 	MaxMemoryBytes int64 `json:"max_memory_bytes,omitempty"`
 	AutoMemory     bool  `json:"auto_memory,omitempty"`
 	// Grade replaces the incarnation for a low grade, once it has lived for GradeAfter.
 	Grade      bool          `json:"grade,omitempty"`
 	GradeAfter spec.Duration `json:"grade_after,omitempty"`
-	// Window and Horizon configure the prediction; a Window of 0 disables it. MemoryLimitBytes is the memory not to reach, besides
-	// MaxMemoryBytes: limits.memory; 0 is none.
+	// Window and Horizon configure the prediction; a Window of 0 disables it. MemoryLimitBytes is the memory not to reach,
+	// besides MaxMemoryBytes: limits.memory; 0 is none.
 	Window           int           `json:"window,omitempty"`
 	Horizon          spec.Duration `json:"horizon,omitempty"`
 	MemoryLimitBytes int64         `json:"memory_limit_bytes,omitempty"`
@@ -152,14 +159,16 @@ type Assessment struct {
 	Grade    string   `json:"grade"`
 	Score    float64  `json:"score"` // 0 to 100
 	Warnings []string `json:"warnings,omitempty"`
-	// BaselineBytes is the memory that the program needs, as its first minute after a call has shown; 0 while that is not known.
+	// BaselineBytes is the memory that the program needs, as its first minute after a call has shown; 0 while that is not
+	// known.
 	BaselineBytes int64 `json:"baseline_bytes,omitempty"`
 	// MaxMemoryBytes is the memory at which it is rotated; 0 is none.
 	MaxMemoryBytes int64 `json:"max_memory_bytes,omitempty"`
-	// CallsPerMinute are the calls of the last minute: those that the program counts as api_calls, else the requests served.
+	// CallsPerMinute are the calls of the last minute: those that the program counts as api_calls, else the requests
+	// served.
 	CallsPerMinute float64 `json:"calls_per_minute,omitempty"`
-	// Watch says why the incarnation should be watched closely, and FailsInMS is how long it takes to its limit at the present trend; "" and 0 if
-	// prediction sees nothing.
+	// Watch says why the incarnation should be watched closely, and FailsInMS is how long it takes to its limit at the
+	// present trend; "" and 0 if prediction sees nothing.
 	Watch     string `json:"watch,omitempty"`
 	FailsInMS int64  `json:"fails_in_ms,omitempty"`
 }
@@ -181,7 +190,8 @@ const (
 	WatchUnhealthy   WatchEvent = "unhealthy"       // the program, or its calls, show that it is unhealthy
 )
 
-// WatchResult is one observation; its Event is empty if there was nothing to report. Exit is set for exited and unknown_process.
+// WatchResult is one observation; its Event is empty if there was nothing to report. Exit is set for exited and
+// unknown_process.
 type WatchResult struct {
 	Event  WatchEvent      `json:"event,omitempty"`
 	Reason string          `json:"reason,omitempty"`
@@ -200,8 +210,9 @@ type ProcessEvent struct {
 	WatchResult
 }
 
-// ProcessEvents is the message of SignalProcessEvents, oldest event first. A host repeats it until Temporal has accepted it, so a worker
-// may get an event twice. RunID is that of the StartRequest: a later workflow of the same ID ignores the message.
+// ProcessEvents is the message of SignalProcessEvents, oldest event first. A host repeats it until Temporal has
+// accepted it, so a worker may get an event twice. RunID is that of the StartRequest: a later workflow of the same ID
+// ignores the message.
 type ProcessEvents struct {
 	RunID  string         `json:"run_id,omitempty"`
 	Events []ProcessEvent `json:"events"`
@@ -247,7 +258,8 @@ type RecallResult struct {
 	Checkin  *CheckinRequest `json:"checkin,omitempty"`
 }
 
-// ResetRequest makes a worker clear what the holder of an expired lease left behind, within Timeout. Calls under that lease have ended.
+// ResetRequest makes a worker clear what the holder of an expired lease left behind, within Timeout. Calls under that
+// lease have ended.
 type ResetRequest struct {
 	Process
 	LeaseID string        `json:"lease_id"`
@@ -261,8 +273,8 @@ type ResetResult struct {
 	Usage Usage `json:"usage"`
 }
 
-// StopRequest ends a process: SIGTERM, then SIGKILL for the whole tree after Grace. A process that the host does not know counts as ended,
-// since its agent was restarted and the reaper has killed its tree.
+// StopRequest ends a process: SIGTERM, then SIGKILL for the whole tree after Grace. A process that the host does not
+// know counts as ended, since its agent was restarted and the reaper has killed its tree.
 type StopRequest struct {
 	Process
 	Grace  spec.Duration `json:"grace"`
@@ -280,14 +292,15 @@ type StopResult struct {
 // Sample is the resource usage of a process tree at one moment.
 type Sample struct {
 	At time.Time `json:"at"`
-	// MemoryBytes is what the tree costs the host. MemorySource is pss, estimate (from an earlier PSS and the growth of RSS), or rss where PSS
-	// cannot be read.
+	// MemoryBytes is what the tree costs the host. MemorySource is pss, estimate (from an earlier PSS and the growth of
+	// RSS), or rss where PSS cannot be read.
 	MemoryBytes  int64  `json:"memory_bytes"`
 	MemorySource string `json:"memory_source,omitempty"`
 	RSSBytes     int64  `json:"rss_bytes"`
 	PSSBytes     int64  `json:"pss_bytes,omitempty"` // 0 unless MemorySource is pss
-	// CPUPercent covers the time since the previous measurement, or since the program began to run; 100 is one core. A sample less than
-	// 200 ms after the previous measurement repeats its value (0 at first), since the clock ticks of the process table are too coarse.
+	// CPUPercent covers the time since the previous measurement, or since the program began to run; 100 is one core. A
+	// sample less than 200 ms after the previous measurement repeats its value (0 at first), since the clock ticks of the
+	// process table are too coarse.
 	CPUPercent float64 `json:"cpu_percent"`
 	OpenFiles  int     `json:"open_files"`
 	Threads    int     `json:"threads"`

@@ -1,8 +1,8 @@
-// Package api holds what every part of Tempool shares: the names of workflows, task queues and messages, the shapes of the messages, and the
-// coded errors.
+// Package api holds what every part of Tempool shares: the names of workflows, task queues and messages, the shapes of
+// the messages, and the coded errors.
 //
-// A pool is a named set of worker slots with one spec. A worker is one slot: a durable workflow that lives through many operating-system
-// processes, its incarnations. A lease is the only right to use a worker.
+// A pool is a named set of worker slots with one spec. A worker is one slot: a durable workflow that lives through many
+// operating-system processes, its incarnations. A lease is the only right to use a worker.
 //
 // Every payload is JSON with snake_case keys, so any Temporal SDK and the temporal command line can talk to a worker.
 package api
@@ -11,9 +11,11 @@ package api
 const (
 	WorkflowPool   = "Pool"
 	WorkflowWorker = "Worker"
-	// WorkflowExecute makes one call of a pool by the activity of the same name, for callers that can only start workflows.
+	// WorkflowExecute makes one call of a pool by the activity of the same name, for callers that can only start
+	// workflows.
 	WorkflowExecute = "Execute"
-	// The session workflows move sessions between workers: one session, all of a worker, or as many as a distribution requires.
+	// The session workflows move sessions between workers: one session, all of a worker, or as many as a distribution
+	// requires.
 	WorkflowMigrateSession    = "MigrateSession"
 	WorkflowEvacuateWorker    = "EvacuateWorker"
 	WorkflowRebalanceSessions = "RebalanceSessions"
@@ -61,7 +63,8 @@ const (
 	SignalReport = "report"
 	// SignalEnd is how a pool removes a worker: the worker drains, stops its process, and its workflow completes.
 	SignalEnd = "end"
-	// SignalRotationGrant answers rotation-request. SignalStartsPaused and SignalStartPermitted throttle a worker's starts.
+	// SignalRotationGrant answers rotation-request. SignalStartsPaused and SignalStartPermitted throttle a worker's
+	// starts.
 	SignalRotationGrant  = "rotation-grant"
 	SignalStartsPaused   = "starts-paused"
 	SignalStartPermitted = "start-permitted"
@@ -109,8 +112,8 @@ const (
 // QueryProgress queries a session workflow for its SessionProgress.
 const QueryProgress = "progress"
 
-// Activities. Start and AwaitCapacity run on a placement queue, Execute on the pool's queue, PoolRoster, WorkerLeases, ReserveWorker and Scale as local activities, all others on the
-// queue of the host that has the process.
+// Activities. Start and AwaitCapacity run on a placement queue, Execute on the pool's queue, PoolRoster, WorkerLeases,
+// ReserveWorker and Scale as local activities, all others on the queue of the host that has the process.
 const (
 	ActivityAwaitCapacity  = "AwaitCapacity"
 	ActivityStart          = "Start"
@@ -138,8 +141,9 @@ const (
 	ActivityExcludeFromSessions = "ExcludeFromSessions"
 )
 
-// Hooks are optional methods of a worker. The session hooks are called with a session's id, before the session leaves the worker and after it
-// has arrived; the reset hook without arguments, after a lease has expired (lease.on_expiry = "reset").
+// Hooks are optional methods of a worker. The session hooks are called with a session's id, before the session leaves
+// the worker and after it has arrived; the reset hook without arguments, after a lease has expired (lease.on_expiry =
+// "reset").
 const (
 	HookSessionRelease = "session.release"
 	HookSessionLoad    = "session.load"

@@ -36,24 +36,26 @@ const (
 	CodeDeadlineExceeded Code = "deadline_exceeded"
 	CodeWorkerCrashed    Code = "worker_crashed"
 	CodeWorkerError      Code = "worker_error"
-	CodeMethodNotFound   Code = "method_not_found"      // the worker has no such method
-	CodeMemoryExceeded   Code = "memory_limit_exceeded" // the worker was killed during the call for exceeding limits.memory
-	CodePayloadTooLarge  Code = "payload_too_large"
-	CodeRateLimited      Code = "rate_limited"
-	CodeUnavailable      Code = "unavailable"  // Temporal or an agent does not answer
-	CodeCancelled        Code = "cancelled"    // the caller's context was cancelled
-	CodeHostTaken        Code = "host_taken"   // another agent holds the host id
-	CodeUnauthorized     Code = "unauthorized" // the gateway does not know the client
-	CodeForbidden        Code = "forbidden"    // the client lacks a right, or the token of the lease
-	CodeSlowReader       Code = "slow_reader"  // the client of a stream read too slowly, and other calls share its worker
+	CodeMethodNotFound   Code = "method_not_found" // the worker has no such method
+	// the worker was killed during the call for exceeding limits.memory
+	CodeMemoryExceeded  Code = "memory_limit_exceeded"
+	CodePayloadTooLarge Code = "payload_too_large"
+	CodeRateLimited     Code = "rate_limited"
+	CodeUnavailable     Code = "unavailable"  // Temporal or an agent does not answer
+	CodeCancelled       Code = "cancelled"    // the caller's context was cancelled
+	CodeHostTaken       Code = "host_taken"   // another agent holds the host id
+	CodeUnauthorized    Code = "unauthorized" // the gateway does not know the client
+	CodeForbidden       Code = "forbidden"    // the client lacks a right, or the token of the lease
+	CodeSlowReader      Code = "slow_reader"  // the client of a stream read too slowly, and other calls share its worker
 )
 
 // Failures of the session store.
 const (
-	CodeSessionNotFound  Code = "session_not_found"
-	CodeSessionExists    Code = "session_exists"
-	CodeProgramNotFound  Code = "program_not_found"
-	CodeVersionConflict  Code = "version_conflict" // the session or the spec does not have the version that the request names
+	CodeSessionNotFound Code = "session_not_found"
+	CodeSessionExists   Code = "session_exists"
+	CodeProgramNotFound Code = "program_not_found"
+	// the session or the spec does not have the version that the request names
+	CodeVersionConflict  Code = "version_conflict"
 	CodeStoreFull        Code = "store_full"
 	CodeStoreUnavailable Code = "store_unavailable"
 )
@@ -157,8 +159,9 @@ func MessageOf(err error) string {
 	return err.Error()
 }
 
-// Retryable reports whether the failure is temporary, so that a retry, on this or another worker, may succeed. CodeSuspended is so for a
-// checkout, which may get another worker; a call or a renewal that it refuses names one worker, and fails until an operator resumes that one.
+// Retryable reports whether the failure is temporary, so that a retry, on this or another worker, may succeed.
+// CodeSuspended is so for a checkout, which may get another worker; a call or a renewal that it refuses names one
+// worker, and fails until an operator resumes that one.
 func (c Code) Retryable() bool {
 	switch c {
 	case CodeBusy, CodeDegraded, CodeDraining, CodeSuspended, CodeStarting, CodeFailed, CodeContinuing,

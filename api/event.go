@@ -17,7 +17,8 @@ type Event struct {
 	Type        string    `json:"type"`
 	Time        time.Time `json:"time"`
 	ContentType string    `json:"datacontenttype"` // application/json
-	// Omitted counts the events of this type that the agent left out since the one before, because there were too many in a second.
+	// Omitted counts the events of this type that the agent left out since the one before, because there were too many in
+	// a second.
 	Omitted int32 `json:"omitted,omitempty"`
 	// Data is an object; docs/events.md lists its fields by type.
 	Data json.RawMessage `json:"data"`
@@ -67,15 +68,18 @@ func EventTypes() []string {
 	return []string{
 		EventWorkerTransitioned, EventProcessStarted, EventProcessStartFailed, EventProcessEnded,
 		EventLeaseGranted, EventLeaseRenewed, EventLeaseReleased, EventLeaseExpired, EventLeaseRefused,
-		EventRotationRequested, EventRotationStarted, EventRotationFinished, EventWorkerProbed, EventWorkerSampled, EventLimitExceeded, EventResourcesRebalanced,
-		EventCallFailed, EventPoolScaled, EventPoolApplied, EventPoolHeld, EventPoolReleased, EventHostJoined, EventHostLeft, EventHostLost,
-		EventSessionCreated, EventSessionEvicted, EventSessionExpired, EventSessionBound, EventSessionMigrated, EventSessionNotReleased,
+		EventRotationRequested, EventRotationStarted, EventRotationFinished, EventWorkerProbed, EventWorkerSampled,
+		EventLimitExceeded, EventResourcesRebalanced,
+		EventCallFailed, EventPoolScaled, EventPoolApplied, EventPoolHeld, EventPoolReleased, EventHostJoined, EventHostLeft,
+		EventHostLost,
+		EventSessionCreated, EventSessionEvicted, EventSessionExpired, EventSessionBound, EventSessionMigrated,
+		EventSessionNotReleased,
 		EventAlertRaised, EventAlertCleared, EventMissed,
 	}
 }
 
-// Emit takes what happened: the type of an event, its source, its time and its data, which must encode to a JSON object. It returns at
-// once, and keeps no part of data.
+// Emit takes what happened: the type of an event, its source, its time and its data, which must encode to a JSON
+// object. It returns at once, and keeps no part of data.
 type Emit func(eventType, source string, at time.Time, data any)
 
 // WorkerSource is the source of the events of a worker, which is named POOL/N.

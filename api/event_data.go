@@ -14,7 +14,8 @@ type TransitionEvent struct {
 	PID  int    `json:"pid,omitempty"`
 }
 
-// ProcessEventData is the data of EventProcessStarted, EventProcessStartFailed and EventProcessEnded. Fields that do not concern the type are left out.
+// ProcessEventData is the data of EventProcessStarted, EventProcessStartFailed and EventProcessEnded. Fields that do
+// not concern the type are left out.
 type ProcessEventData struct {
 	Host        string          `json:"host"`
 	Incarnation int64           `json:"incarnation"`

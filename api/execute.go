@@ -9,8 +9,9 @@ import (
 // MaxExecuteTimeoutMS is the longest timeout of an ExecuteRequest: a day.
 const MaxExecuteTimeoutMS = int64(24 * time.Hour / time.Millisecond)
 
-// ExecuteRequest is the argument of the activity Execute, by which a workflow in any language calls a pool: one call. The activity runs on
-// PoolQueue(pool), and its result is the worker's answer. Unknown keys are CodeInvalid, to catch misspellings.
+// ExecuteRequest is the argument of the activity Execute, by which a workflow in any language calls a pool: one call.
+// The activity runs on PoolQueue(pool), and its result is the worker's answer. Unknown keys are CodeInvalid, to catch
+// misspellings.
 type ExecuteRequest struct {
 	Method string `json:"method"`
 	// Params is the JSON that the worker receives; without it the body is empty.
@@ -19,8 +20,8 @@ type ExecuteRequest struct {
 	Session string `json:"session,omitempty"`
 	// TimeoutMS bounds the call in milliseconds, its wait for a worker included. 0 means the activity's own timeout.
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
-	// Idempotent says that a repeated call is harmless. The activity's retry policy then also applies to failures after the worker may have
-	// seen the request.
+	// Idempotent says that a repeated call is harmless. The activity's retry policy then also applies to failures after
+	// the worker may have seen the request.
 	Idempotent bool `json:"idempotent,omitempty"`
 }
 
@@ -30,7 +31,8 @@ func (r ExecuteRequest) Validate() error {
 	case r.Method == "":
 		return Errorf(CodeInvalid, `method is missing; write {"method": "NAME", "params": …}`)
 	case r.TimeoutMS < 0 || r.TimeoutMS > MaxExecuteTimeoutMS:
-		return Errorf(CodeInvalid, "timeout_ms is %d; it must be from 0 (the activity's own timeout) to %d", r.TimeoutMS, MaxExecuteTimeoutMS)
+		return Errorf(CodeInvalid, "timeout_ms is %d; it must be from 0 (the activity's own timeout) to %d", r.TimeoutMS,
+			MaxExecuteTimeoutMS)
 	}
 	return nil
 }
@@ -38,7 +40,8 @@ func (r ExecuteRequest) Validate() error {
 // ParseExecuteRequest decodes and validates a request; invalid JSON and unknown keys are CodeInvalid.
 func ParseExecuteRequest(text []byte) (r ExecuteRequest, err error) {
 	if err := strictly(text, &r); err != nil {
-		return r, Errorf(CodeInvalid, `the input of Execute is not {"method", "params", "session", "timeout_ms", "idempotent"}: %w`, err)
+		return r, Errorf(
+			CodeInvalid, `the input of Execute is not {"method", "params", "session", "timeout_ms", "idempotent"}: %w`, err)
 	}
 	return r, r.Validate()
 }
@@ -51,8 +54,8 @@ func strictly(text []byte, into any) error {
 
 // ExecuteProgress is the detail of every heartbeat of Execute.
 type ExecuteProgress struct {
-	// Began says that the worker may have seen the request. The activity records it before it sends the request, for the attempt after an
-	// agent's death.
+	// Began says that the worker may have seen the request. The activity records it before it sends the request, for the
+	// attempt after an agent's death.
 	Began       bool   `json:"began"`
 	Worker      string `json:"worker,omitempty"`
 	Incarnation int64  `json:"incarnation,omitempty"`
@@ -75,10 +78,12 @@ type ExecuteInput struct {
 	ExecuteRequest
 }
 
-// ParseExecuteInput decodes and validates an ExecuteInput; invalid JSON, unknown keys and an invalid pool name are CodeInvalid.
+// ParseExecuteInput decodes and validates an ExecuteInput; invalid JSON, unknown keys and an invalid pool name are
+// CodeInvalid.
 func ParseExecuteInput(text []byte) (in ExecuteInput, err error) {
 	if err := strictly(text, &in); err != nil {
-		return in, Errorf(CodeInvalid, `the input is not {"pool", "method", "params", "session", "timeout_ms", "idempotent"}: %w`, err)
+		return in, Errorf(CodeInvalid,
+			`the input is not {"pool", "method", "params", "session", "timeout_ms", "idempotent"}: %w`, err)
 	}
 	if invalid := CheckPoolName(in.Pool, CodeInvalid); invalid != nil {
 		return in, invalid

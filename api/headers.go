@@ -1,12 +1,14 @@
 package api
 
-// Headers of a call through a gateway. Session, Timeout, Priority and LeaseToken belong to the request, Worker and Incarnation to the answer.
+// Headers of a call through a gateway. Session, Timeout, Priority and LeaseToken belong to the request, Worker and
+// Incarnation to the answer.
 const (
 	// HeaderSession names the session that the call is for.
 	HeaderSession = "Tempool-Session"
 	// HeaderTimeout bounds the call in milliseconds, waiting included.
 	HeaderTimeout = "Tempool-Timeout"
-	// HeaderPriority orders the calls in the gateway's queue, 0 to 9; the highest goes first. A waiting call gains one for each tenth of queue.timeout.
+	// HeaderPriority orders the calls in the gateway's queue, 0 to 9; the highest goes first. A waiting call gains one for
+	// each tenth of queue.timeout.
 	HeaderPriority = "Tempool-Priority"
 	// HeaderLeaseToken has the token of the lease in the path.
 	HeaderLeaseToken = "Tempool-Lease-Token"

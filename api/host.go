@@ -12,7 +12,8 @@ const (
 	UpdateJoin  = "join"
 	UpdateLeave = "leave"
 
-	// ActivityHostLiveness runs on HostEpochQueue for as long as the agent of that epoch lives; its heartbeat is the host's.
+	// ActivityHostLiveness runs on HostEpochQueue for as long as the agent of that epoch lives; its heartbeat is the
+	// host's.
 	ActivityHostLiveness = "HostLiveness"
 	// ActivityEndEpoch notifies the workers of ended epochs; any agent runs it, from SweeperQueue.
 	ActivityEndEpoch = "EndEpoch"
@@ -22,8 +23,8 @@ const (
 const (
 	// HostHeartbeatInterval is how often an agent heartbeats.
 	HostHeartbeatInterval = 4 * time.Second
-	// HostHeartbeatTimeout is how long an agent may be silent before its host is suspect, and HostGrace how long it is suspect before its
-	// epoch is lost.
+	// HostHeartbeatTimeout is how long an agent may be silent before its host is suspect, and HostGrace how long it is
+	// suspect before its epoch is lost.
 	HostHeartbeatTimeout = 8 * time.Second
 	HostGrace            = 8 * time.Second
 	// HostOutageGrace replaces HostGrace after an outage of Temporal itself, during which no agent could heartbeat.
@@ -43,8 +44,9 @@ type HostState string
 
 // The states of a host.
 const (
-	HostUp      HostState = "up"      // its agent heartbeats
-	HostSuspect HostState = "suspect" // its agent was silent for HostHeartbeatTimeout; lost after HostGrace unless it joins again
+	HostUp HostState = "up" // its agent heartbeats
+	// its agent was silent for HostHeartbeatTimeout; lost after HostGrace unless it joins again
+	HostSuspect HostState = "suspect"
 	HostLost    HostState = "lost"    // its agent did not join again in time
 	HostLeft    HostState = "left"    // its agent shut down gracefully
 	HostKeeping HostState = "keeping" // its agent shut down, and its processes wait for the next one
@@ -57,10 +59,11 @@ func (s HostState) Alive() bool { return s == HostUp || s == HostSuspect }
 type JoinRequest struct {
 	// Instance is random and new with each start of an agent; a join that is repeated has the same one.
 	Instance string `json:"instance"`
-	// Lineage is the id of the agent's state folder, whose lock the agent holds: two agents of one lineage follow each other.
+	// Lineage is the id of the agent's state folder, whose lock the agent holds: two agents of one lineage follow each
+	// other.
 	Lineage string `json:"lineage"`
-	// Epoch is the newest one that this instance had; 0 before its first. Last is the newest that an agent on this state folder had, which the
-	// workflow does not know if it was ended from outside; 0 is not known.
+	// Epoch is the newest one that this instance had; 0 before its first. Last is the newest that an agent on this state
+	// folder had, which the workflow does not know if it was ended from outside; 0 is not known.
 	Epoch    int64    `json:"epoch,omitempty"`
 	Last     int64    `json:"last,omitempty"`
 	Labels   []string `json:"labels,omitempty"`
@@ -95,10 +98,12 @@ type LivenessRequest struct {
 
 // HostHeartbeat is the detail of each heartbeat of ActivityHostLiveness: the processes of the host that are ready.
 type HostHeartbeat struct {
-	// At is LivenessRequest.At and the time since then by the agent's monotonic clock: no clocks of two machines are compared.
+	// At is LivenessRequest.At and the time since then by the agent's monotonic clock: no clocks of two machines are
+	// compared.
 	At        time.Time       `json:"at"`
 	Processes []ProcessReport `json:"processes,omitempty"`
-	// Waiting counts, by pool, the calls and the clients that wait for a worker at its gateway. Pools without any are left out.
+	// Waiting counts, by pool, the calls and the clients that wait for a worker at its gateway. Pools without any are left
+	// out.
 	Waiting map[string]int `json:"waiting,omitempty"`
 	// Agent is the agent's report on itself; nil from one that reports nothing.
 	Agent *AgentReport `json:"agent,omitempty"`
@@ -187,7 +192,8 @@ type ProcessUsage struct {
 	Usage Usage `json:"usage"`
 }
 
-// EpochEnded is the message of SignalEpochEnded. It concerns a worker whose process an agent of Host started under Epoch or an earlier one.
+// EpochEnded is the message of SignalEpochEnded. It concerns a worker whose process an agent of Host started under
+// Epoch or an earlier one.
 type EpochEnded struct {
 	Host   string `json:"host"`
 	Epoch  int64  `json:"epoch"`

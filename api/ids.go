@@ -10,8 +10,8 @@ import (
 
 const maxPoolName = 63 // bytes
 
-// ValidPoolName reports whether name is a valid pool name: 1 to 63 of a–z, 0–9, '-' and '_', starting with a letter or digit. The name
-// "host" is reserved: the workflow IDs of its workers would be those of hosts.
+// ValidPoolName reports whether name is a valid pool name: 1 to 63 of a–z, 0–9, '-' and '_', starting with a letter or
+// digit. The name "host" is reserved: the workflow IDs of its workers would be those of hosts.
 func ValidPoolName(name string) bool {
 	if name == "" || len(name) > maxPoolName || name == "host" || name[0] == '-' || name[0] == '_' {
 		return false
@@ -61,7 +61,8 @@ func PlacementQueue(label string) string {
 	return "tempool/place/" + label
 }
 
-// FunctionQueue returns the task queue that those of the agents poll which have the function, for pools of kind "function".
+// FunctionQueue returns the task queue that those of the agents poll which have the function, for pools of kind
+// "function".
 func FunctionQueue(label, function string) string {
 	return PlacementQueue(label) + "/function/" + function
 }
@@ -94,7 +95,8 @@ func ParseWorkerName(name string) (pool string, slot int, err error) {
 	return "", 0, Errorf(CodeInvalid, "invalid worker name %q; write POOL/SLOT, for example python/0", name)
 }
 
-// LeaseID returns the ID of a lease: <pool>.<slot>.<incarnation>.<seq>. The last two numbers order the leases of a worker.
+// LeaseID returns the ID of a lease: <pool>.<slot>.<incarnation>.<seq>. The last two numbers order the leases of a
+// worker.
 func LeaseID(pool string, slot int, incarnation, seq int64) string {
 	return pool + "." + strconv.Itoa(slot) + "." + strconv.FormatInt(incarnation, 10) + "." + strconv.FormatInt(seq, 10)
 }
@@ -110,7 +112,8 @@ type LeaseRef struct {
 // Worker returns the name of the lease's worker.
 func (r LeaseRef) Worker() string { return WorkerName(r.Pool, r.Slot) }
 
-// Older reports whether r was granted before o on the same worker: it has the lower incarnation, or the same one and the lower seq.
+// Older reports whether r was granted before o on the same worker: it has the lower incarnation, or the same one and
+// the lower seq.
 func (r LeaseRef) Older(o LeaseRef) bool {
 	if r.Incarnation != o.Incarnation {
 		return r.Incarnation < o.Incarnation
@@ -131,9 +134,10 @@ func ParseLeaseID(id string) (LeaseRef, error) {
 			return LeaseRef{pool, slot, incarnation, seq}, nil
 		}
 	}
-	return LeaseRef{}, Errorf(CodeLeaseNotFound, "invalid lease ID %q; ctl checkout prints it as POOL.SLOT.INCARNATION.SEQ", id)
+	return LeaseRef{}, Errorf(CodeLeaseNotFound,
+		"invalid lease ID %q; ctl checkout prints it as POOL.SLOT.INCARNATION.SEQ", id)
 }
 
-// GatewayHolderPrefix starts the holder of every lease that a gateway takes for its clients; the host ID follows. A gateway returns such a
-// lease when another holder asks for the worker and no call is in flight.
+// GatewayHolderPrefix starts the holder of every lease that a gateway takes for its clients; the host ID follows. A
+// gateway returns such a lease when another holder asks for the worker and no call is in flight.
 const GatewayHolderPrefix = "gateway/"

@@ -16,8 +16,8 @@ type CheckoutRequest struct {
 	Session   string `json:"session,omitempty"`
 	// TTLMS is how long the lease lasts unless renewed, in milliseconds; 0 means the spec's lease.ttl.
 	TTLMS int64 `json:"ttl_ms,omitempty"`
-	// TokenHash is the HashLeaseToken of the lease's token. Without it only those who may use the Temporal namespace can use the lease, and
-	// over HTTP only clients with the right admin.
+	// TokenHash is the HashLeaseToken of the lease's token. Without it only those who may use the Temporal namespace can
+	// use the lease, and over HTTP only clients with the right admin.
 	TokenHash string `json:"token_hash,omitempty"`
 }
 
@@ -44,7 +44,8 @@ func CheckTTL(ms int64) *Error {
 	return nil
 }
 
-// Validate rejects a request that no worker can grant: without a holder, with a TTL out of range, or with a string over its bound.
+// Validate rejects a request that no worker can grant: without a holder, with a TTL out of range, or with a string over
+// its bound.
 func (r CheckoutRequest) Validate() *Error {
 	switch {
 	case r.Holder == "":
@@ -58,7 +59,8 @@ func (r CheckoutRequest) Validate() *Error {
 	case len(r.Session) > MaxSessionBytes:
 		return Errorf(CodeInvalid, "session has %d bytes; at most %d are allowed", len(r.Session), MaxSessionBytes)
 	case !validTokenHash(r.TokenHash):
-		return Errorf(CodeInvalid, "token_hash has %d bytes; it must be the 64 hexadecimal digits of a SHA-256 hash", len(r.TokenHash))
+		return Errorf(CodeInvalid, "token_hash has %d bytes; it must be the 64 hexadecimal digits of a SHA-256 hash",
+			len(r.TokenHash))
 	}
 	return CheckTTL(r.TTLMS)
 }
@@ -98,8 +100,8 @@ type Lease struct {
 	Token string `json:"token,omitempty"`
 	// TokenHash is the hash of Token; empty for a lease without one.
 	TokenHash string `json:"token_hash,omitempty"`
-	// TTLMS is how long the lease lasts from the answer that carries it, in milliseconds. GrantedAt and ExpiresAt are by Temporal's clock, which
-	// no other machine's is compared with.
+	// TTLMS is how long the lease lasts from the answer that carries it, in milliseconds. GrantedAt and ExpiresAt are by
+	// Temporal's clock, which no other machine's is compared with.
 	TTLMS int64 `json:"ttl_ms,omitempty"`
 }
 

@@ -13,8 +13,8 @@ const (
 	MaxLeaseTokenBytes = 128
 )
 
-// NewLeaseToken returns a random token, which is the authority to use a lease. The program that checks a worker out makes it; the worker's workflow
-// stores only its hash.
+// NewLeaseToken returns a random token, which is the authority to use a lease. The program that checks a worker out
+// makes it; the worker's workflow stores only its hash.
 func NewLeaseToken() string { return rand.Text() } // 130 random bits
 
 // HashLeaseToken returns the hash of a lease's token as hexadecimal digits, "" for no token.
@@ -26,10 +26,12 @@ func HashLeaseToken(token string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// CheckLeaseToken returns CodeInvalid for a token that a client made too short, too long or with characters that need escaping in a URL.
+// CheckLeaseToken returns CodeInvalid for a token that a client made too short, too long or with characters that need
+// escaping in a URL.
 func CheckLeaseToken(token string) *Error {
 	if len(token) < MinLeaseTokenBytes || len(token) > MaxLeaseTokenBytes {
-		return Errorf(CodeInvalid, "token has %d bytes; give %d to %d bytes with at least 128 random bits", len(token), MinLeaseTokenBytes, MaxLeaseTokenBytes)
+		return Errorf(CodeInvalid, "token has %d bytes; give %d to %d bytes with at least 128 random bits", len(token),
+			MinLeaseTokenBytes, MaxLeaseTokenBytes)
 	}
 	if strings.ContainsFunc(token, func(r rune) bool {
 		return !(r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || r == '-' || r == '_')
@@ -46,7 +48,8 @@ func validTokenHash(text string) bool {
 }
 
 func errLeaseToken(id string) *Error {
-	return Errorf(CodeForbidden, "lease %s has another token; send the one that its checkout returned, as %s or as LEASE~TOKEN", id, HeaderLeaseToken)
+	return Errorf(CodeForbidden, "lease %s has another token; send the one that its checkout returned, as %s or as "+
+		"LEASE~TOKEN", id, HeaderLeaseToken)
 }
 
 // SplitLeaseID splits ID~TOKEN; token is "" for an ID alone.

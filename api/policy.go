@@ -9,7 +9,8 @@ import (
 // Cause is why an incarnation is replaced: the label under which rotations and restarts are counted.
 type Cause string
 
-// Causes of rotations, the planned replacement of a healthy incarnation. At most rotation.max_unavailable of a pool rotate at the same time.
+// Causes of rotations, the planned replacement of a healthy incarnation. At most rotation.max_unavailable of a pool
+// rotate at the same time.
 const (
 	CauseRequests   Cause = "requests"   // rotation.max_requests
 	CauseMemory     Cause = "memory"     // rotation.max_memory
@@ -27,15 +28,16 @@ const (
 const (
 	CauseExit        Cause = "exit"         // the process exited
 	CauseStartFailed Cause = "start_failed" // the process did not become ready
-	CauseUnhealthy   Cause = "unhealthy"    // probes, leases or calls failed too often in a row (health.max_failures, health.max_call_errors)
-	CauseLease       Cause = "lease"        // a lease expired, or its holder checked it in with OutcomeClose
-	CauseCutCall     Cause = "cut_call"     // the process did not give up a cancelled call within call.cancel_grace
-	CauseHostLost    Cause = "host_lost"    // the host was lost, or its agent was restarted or shut down
-	CauseSuperseded  Cause = "superseded"   // the host knew a higher incarnation, from an earlier pool of the same name
+	// probes, leases or calls failed too often in a row (health.max_failures, health.max_call_errors)
+	CauseUnhealthy  Cause = "unhealthy"
+	CauseLease      Cause = "lease"      // a lease expired, or its holder checked it in with OutcomeClose
+	CauseCutCall    Cause = "cut_call"   // the process did not give up a cancelled call within call.cancel_grace
+	CauseHostLost   Cause = "host_lost"  // the host was lost, or its agent was restarted or shut down
+	CauseSuperseded Cause = "superseded" // the host knew a higher incarnation, from an earlier pool of the same name
 )
 
-// RotationRequest asks a pool to permit the replacement of an incarnation in service. A worker may repeat it; the pool answers with
-// RotationGrant.
+// RotationRequest asks a pool to permit the replacement of an incarnation in service. A worker may repeat it; the pool
+// answers with RotationGrant.
 type RotationRequest struct {
 	Slot        int    `json:"slot"`
 	Incarnation int64  `json:"incarnation"` // the one to replace
@@ -48,7 +50,8 @@ type RotationGrant struct {
 	Incarnation int64 `json:"incarnation"`
 }
 
-// RotationDone reports the end of a rotation. Failed means that the next process could not be started and the old one stays in service.
+// RotationDone reports the end of a rotation. Failed means that the next process could not be started and the old one
+// stays in service.
 type RotationDone struct {
 	Slot        int    `json:"slot"`
 	Incarnation int64  `json:"incarnation"` // the one to replace
@@ -56,8 +59,8 @@ type RotationDone struct {
 	Reason      string `json:"reason,omitempty"`
 }
 
-// FilesChanged reports that watched files (watch.paths) changed on a host and have been quiet for watch.debounce. The pool restarts its
-// workers by watch.mode, with the first file in the reason.
+// FilesChanged reports that watched files (watch.paths) changed on a host and have been quiet for watch.debounce. The
+// pool restarts its workers by watch.mode, with the first file in the reason.
 type FilesChanged struct {
 	Pool  string   `json:"pool"`
 	Host  string   `json:"host"`
@@ -65,8 +68,8 @@ type FilesChanged struct {
 	More  int      `json:"more,omitempty"`
 }
 
-// MemoryPressure reports the memory pressure of a host to a pool with workers there. An agent sends it when the level changes and repeats it
-// while the level is high or critical. It reports a lower level only after a minute.
+// MemoryPressure reports the memory pressure of a host to a pool with workers there. An agent sends it when the level
+// changes and repeats it while the level is high or critical. It reports a lower level only after a minute.
 type MemoryPressure struct {
 	Host           string         `json:"host"`
 	Level          string         `json:"level"` // none, medium, high or critical: policy.Level
@@ -99,8 +102,8 @@ type StartsPaused struct {
 type StartPermitted struct {
 	Incarnation int64  `json:"incarnation"`
 	Reason      string `json:"reason,omitempty"`
-	// Pause, if positive, makes the worker the trial for all others: it retries until it is in service or gives up, with at least this delay
-	// between two attempts.
+	// Pause, if positive, makes the worker the trial for all others: it retries until it is in service or gives up, with
+	// at least this delay between two attempts.
 	Pause spec.Duration `json:"pause,omitempty"`
 }
 
@@ -117,8 +120,8 @@ type ApplyLimitsResult struct {
 	Limits map[string]string `json:"limits,omitempty"`
 }
 
-// LimitsApplied are the limits that a running process was given beyond its spec: a share of its host's budget. Limits names the mechanism that
-// enforces each; see StartResult.
+// LimitsApplied are the limits that a running process was given beyond its spec: a share of its host's budget. Limits
+// names the mechanism that enforces each; see StartResult.
 type LimitsApplied struct {
 	Incarnation int64             `json:"incarnation"`
 	MemoryBytes int64             `json:"memory_bytes,omitempty"`
@@ -128,7 +131,8 @@ type LimitsApplied struct {
 	At          time.Time         `json:"at,omitzero"`
 }
 
-// CollectGarbageRequest makes a worker of protocol "frames" free memory, within Timeout (0: the activity's own timeout).
+// CollectGarbageRequest makes a worker of protocol "frames" free memory, within Timeout (0: the activity's own
+// timeout).
 type CollectGarbageRequest struct {
 	Process
 	Timeout spec.Duration `json:"timeout,omitempty"`

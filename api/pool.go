@@ -29,9 +29,11 @@ type Rollout struct {
 	Waiting []int  `json:"waiting"` // slots not yet restarted
 	Current []int  `json:"current"` // slots restarting now
 	Done    int    `json:"done"`
-	// NoCapacity are slots that the rollout passed over because no host has free capacity for them; they start on the new spec later.
+	// NoCapacity are slots that the rollout passed over because no host has free capacity for them; they start on the new
+	// spec later.
 	NoCapacity []int `json:"no_capacity,omitempty"`
-	// Overdue are slots that the rollout passed over because they had not begun to restart in time, such as suspended ones.
+	// Overdue are slots that the rollout passed over because they had not begun to restart in time, such as suspended
+	// ones.
 	Overdue []int `json:"overdue,omitempty"`
 	// Halted is why the rollout stopped early; the next apply or restart replaces it.
 	Halted string `json:"halted,omitempty"`
@@ -40,10 +42,11 @@ type Rollout struct {
 // ApplyRequest sets the pool's spec; workers are restarted with it, at most rotation.max_unavailable at a time.
 type ApplyRequest struct {
 	Spec spec.Spec `json:"spec"`
-	// IfVersion is the version that the present spec must have, else the request fails with CodeVersionConflict; 0 is any. A new size or a new [scale]
-	// section alone makes no new version.
+	// IfVersion is the version that the present spec must have, else the request fails with CodeVersionConflict; 0 is any.
+	// A new size or a new [scale] section alone makes no new version.
 	IfVersion int64 `json:"if_version,omitempty"`
-	// Reason and By appear in the reason of the rollout, in the histories of the workers that it restarts, and in the event of a change of size.
+	// Reason and By appear in the reason of the rollout, in the histories of the workers that it restarts, and in the
+	// event of a change of size.
 	Reason string `json:"reason,omitempty"`
 	By     string `json:"by,omitempty"`
 }

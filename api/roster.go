@@ -27,7 +27,8 @@ type PoolStatus struct {
 	// Shares are the last allocation of the hosts' budgets (resources); AllocationProblem is why the last attempt failed.
 	Shares            []Share `json:"shares,omitempty"`
 	AllocationProblem string  `json:"allocation_problem,omitempty"`
-	// SessionsHost is the host whose local store has the pool's sessions, once there are any; no other host then takes workers.
+	// SessionsHost is the host whose local store has the pool's sessions, once there are any; no other host then takes
+	// workers.
 	SessionsHost string `json:"sessions_host,omitempty"`
 	// Scale is the demand for a pool whose size follows it, else nil.
 	Scale   *ScaleStatus  `json:"scale,omitempty"`
@@ -52,7 +53,8 @@ type RosterEntry struct {
 	Gone        bool            `json:"gone,omitempty"`        // its workflow has ended
 	Resting     bool            `json:"resting,omitempty"`     // has ended and waits for an operator's restart
 	ReasonCode  ReasonCode      `json:"reason_code,omitempty"` // why it is out of service
-	// RestOrderedAt is when the worker got the stop or drain for which it rests, or will as soon as its process has ended; otherwise zero.
+	// RestOrderedAt is when the worker got the stop or drain for which it rests, or will as soon as its process has ended;
+	// otherwise zero.
 	RestOrderedAt time.Time `json:"rest_ordered_at,omitzero"`
 
 	RunID string `json:"run_id,omitempty"` // of the first run of its workflow
@@ -74,7 +76,8 @@ func (e RosterEntry) Worker(pool string) Worker {
 	}
 }
 
-// ProcessesStarted is the message of SignalProcessesStarted: an agent's report to a pool about processes that start or have become ready.
+// ProcessesStarted is the message of SignalProcessesStarted: an agent's report to a pool about processes that start or
+// have become ready.
 type ProcessesStarted struct {
 	Host      string           `json:"host"`
 	Epoch     int64            `json:"epoch"`
@@ -82,7 +85,8 @@ type ProcessesStarted struct {
 	Processes []StartedProcess `json:"processes"`
 }
 
-// StartedProcess is a worker whose process starts (State starting, no PID) or has become ready; Announce has the counts after that.
+// StartedProcess is a worker whose process starts (State starting, no PID) or has become ready; Announce has the counts
+// after that.
 type StartedProcess struct {
 	Slot        int             `json:"slot"`
 	Incarnation int64           `json:"incarnation"`
@@ -93,7 +97,8 @@ type StartedProcess struct {
 	Announce
 }
 
-// ReasonCode is why a worker is out of service: the label under which workers are counted. "" is a worker in service or starting.
+// ReasonCode is why a worker is out of service: the label under which workers are counted. "" is a worker in service or
+// starting.
 type ReasonCode string
 
 // Reason codes.
@@ -111,7 +116,8 @@ const (
 
 // ReasonCodes lists all reason codes.
 func ReasonCodes() []ReasonCode {
-	return []ReasonCode{ReasonBackoff, ReasonGaveUp, ReasonBreaker, ReasonStartRate, ReasonNoCapacity, ReasonDegraded, ReasonSuspended, ReasonStopped, ReasonMemoryPressure}
+	return []ReasonCode{ReasonBackoff, ReasonGaveUp, ReasonBreaker, ReasonStartRate, ReasonNoCapacity, ReasonDegraded,
+		ReasonSuspended, ReasonStopped, ReasonMemoryPressure}
 }
 
 // ScaledToZero reports whether the pool has no worker that could serve because nobody needs one: demand starts one.
@@ -119,7 +125,8 @@ func (s PoolStatus) ScaledToZero() bool {
 	if s.Scale == nil || s.Stopping || s.Ended {
 		return false
 	}
-	return !slices.ContainsFunc(s.Workers, func(w RosterEntry) bool { return !w.Gone && !w.Removing && w.Endpoint != "" && w.State.InService() })
+	return !slices.ContainsFunc(s.Workers,
+		func(w RosterEntry) bool { return !w.Gone && !w.Removing && w.Endpoint != "" && w.State.InService() })
 }
 
 // WorkerLeasesRequest asks whose lease is on some workers of a pool.
@@ -159,8 +166,8 @@ type PressureStatus struct {
 	Reason string `json:"reason"`
 }
 
-// SessionStoreClaim reports that a host wants to store the pool's sessions where no other host can read them. The pool records the first
-// such host as PoolStatus.SessionsHost, for as long as that host has workers of the pool.
+// SessionStoreClaim reports that a host wants to store the pool's sessions where no other host can read them. The pool
+// records the first such host as PoolStatus.SessionsHost, for as long as that host has workers of the pool.
 type SessionStoreClaim struct {
 	Host string `json:"host"`
 }

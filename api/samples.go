@@ -5,8 +5,8 @@ import "time"
 // MaxRecentSamples bounds RecentSamples: ten minutes at the regular pace.
 const MaxRecentSamples = 60
 
-// RecentSamples are the newest samples of a worker on one host, oldest first, over its incarnations there. The lists have the same length, at
-// most MaxRecentSamples. An answer of GET /v1/pools/{pool}/samples is a list of them.
+// RecentSamples are the newest samples of a worker on one host, oldest first, over its incarnations there. The lists
+// have the same length, at most MaxRecentSamples. An answer of GET /v1/pools/{pool}/samples is a list of them.
 type RecentSamples struct {
 	Worker string `json:"worker"`
 	// AgeMS is how long ago each sample was taken, by its host's clock: no clocks of two machines are compared.
@@ -22,12 +22,14 @@ type RecentSamples struct {
 // Valid reports whether the lists have the same length, at most MaxRecentSamples.
 func (r RecentSamples) Valid() bool {
 	n := len(r.AgeMS)
-	return n <= MaxRecentSamples && len(r.Incarnation) == n && len(r.MemoryBytes) == n && len(r.CPUPercent) == n && len(r.CallsPerMinute) == n && len(r.Score) == n
+	return n <= MaxRecentSamples && len(r.Incarnation) == n && len(r.MemoryBytes) == n && len(r.CPUPercent) == n &&
+		len(r.CallsPerMinute) == n && len(r.Score) == n
 }
 
-// RecentQueue is how long the queue of a pool at one gateway was: for each of the newest intervals of RecentQueueStep, oldest first, the most calls and
-// clients that waited for a worker at the same time. The lists have the same length, at most MaxRecentSamples; they are empty if the gateway has had no
-// worker, call or client of the pool lately. It is the answer of GET /v1/pools/{pool}/queue.
+// RecentQueue is how long the queue of a pool at one gateway was: for each of the newest intervals of RecentQueueStep,
+// oldest first, the most calls and clients that waited for a worker at the same time. The lists have the same length,
+// at most MaxRecentSamples; they are empty if the gateway has had no worker, call or client of the pool lately. It is
+// the answer of GET /v1/pools/{pool}/queue.
 type RecentQueue struct {
 	Host string `json:"host"`
 	// AgeMS is how long ago each interval began, by the host's clock. The newest one has not ended.

@@ -2,8 +2,8 @@ package api
 
 import "time"
 
-// The workflow Scale sends a pool the update scale, for a Schedule of Temporal, which can only start workflows. It and its local activity of the
-// same name take a ScheduledScale.
+// The workflow Scale sends a pool the update scale, for a Schedule of Temporal, which can only start workflows. It and
+// its local activity of the same name take a ScheduledScale.
 const (
 	WorkflowScale = "Scale"
 	ActivityScale = "Scale"
@@ -26,8 +26,8 @@ type ScaleBounds struct {
 	Max int `json:"max"`
 }
 
-// ScaleResult is the change of size; the workers follow in the background. Bounds are those in effect, nil for a pool that does not follow the
-// demand.
+// ScaleResult is the change of size; the workers follow in the background. Bounds are those in effect, nil for a pool
+// that does not follow the demand.
 type ScaleResult struct {
 	From   int          `json:"from"`
 	To     int          `json:"to"`
@@ -40,8 +40,8 @@ type ScheduledScale struct {
 	ScaleRequest
 }
 
-// Demand is what one gateway, or a client that found no worker, reports of the demand for a pool. It replaces the last report of the same Host. A
-// report without load, or none for Expiry, ends it.
+// Demand is what one gateway, or a client that found no worker, reports of the demand for a pool. It replaces the last
+// report of the same Host. A report without load, or none for Expiry, ends it.
 type Demand struct {
 	Host  string `json:"host"`            // or DemandOfWorkflows, DemandOfClients
 	Epoch int64  `json:"epoch,omitempty"` // of the agent; the report of an older one is ignored
@@ -109,7 +109,8 @@ type ScaleDecision struct {
 // PoolHolder is the holder of the lease under which a pool stops a worker that is not wanted.
 func PoolHolder(pool string) string { return "pool/" + pool }
 
-// ReserveWorkerRequest asks for a lease on one of some workers of a pool, so that it can be stopped and no call or lease is cut.
+// ReserveWorkerRequest asks for a lease on one of some workers of a pool, so that it can be stopped and no call or
+// lease is cut.
 type ReserveWorkerRequest struct {
 	Pool      string `json:"pool"`
 	Slots     []int  `json:"slots"`

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Format of a backup of sessions: lines of JSON. The first is a SessionBackup, the last a SessionBackupEnd, and each between them a session.
+// Format of a backup of sessions: lines of JSON. The first is a SessionBackup, the last a SessionBackupEnd, and each
+// between them a session.
 const (
 	SessionBackupFormat  = "tempool-sessions"
 	SessionBackupVersion = 1

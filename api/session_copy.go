@@ -26,7 +26,8 @@ const (
 
 // SessionCopyRequest starts a copy.
 type SessionCopyRequest struct {
-	// From is the current store of the pool's sessions, as a safeguard; To is the new one. Each is "embedded" or the URL of a Redis server.
+	// From is the current store of the pool's sessions, as a safeguard; To is the new one. Each is "embedded" or the URL
+	// of a Redis server.
 	From string `json:"from"`
 	To   string `json:"to"`
 	// Replace deletes the sessions of a second store that has any. Without it such a store is rejected.
@@ -61,15 +62,16 @@ type SessionCopy struct {
 	Lost int `json:"lost,omitempty"`
 }
 
-// SessionComparison compares all sessions of both stores and corrects the other store. The first one of a copy does the copying.
+// SessionComparison compares all sessions of both stores and corrects the other store. The first one of a copy does the
+// copying.
 type SessionComparison struct {
 	Began time.Time `json:"began"`
 	Ended time.Time `json:"ended,omitzero"`
 	// Sessions counts the primary store's sessions at the start, Compared the sessions compared so far.
 	Sessions int `json:"sessions"`
 	Compared int `json:"compared"`
-	// Missing, Different and Extra count the sessions that the other store lacked, had with other content, or had in excess; all of them were
-	// corrected. Sessions in use at that moment do not count.
+	// Missing, Different and Extra count the sessions that the other store lacked, had with other content, or had in
+	// excess; all of them were corrected. Sessions in use at that moment do not count.
 	Missing   int `json:"missing"`
 	Different int `json:"different"`
 	Extra     int `json:"extra"`

@@ -7,9 +7,10 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// MigrateSessionRequest is the input of the workflow MigrateSession, whose result is SessionMoves. A session is bound to the worker that served
-// it last, as that worker's host records. A session without a binding is only bound and loaded; one that is not in the store either is
-// session_not_found. If a step fails, the workflow undoes the others and fails.
+// MigrateSessionRequest is the input of the workflow MigrateSession, whose result is SessionMoves. A session is bound
+// to the worker that served it last, as that worker's host records. A session without a binding is only bound and
+// loaded; one that is not in the store either is session_not_found. If a step fails, the workflow undoes the others and
+// fails.
 type MigrateSessionRequest struct {
 	Pool    string `json:"pool"`
 	Session string `json:"session"`
@@ -19,8 +20,8 @@ type MigrateSessionRequest struct {
 	HookTimeout spec.Duration `json:"hook_timeout,omitzero"`
 }
 
-// EvacuateRequest is the input of the pool's update evacuate, which starts the workflow EvacuateWorker: it moves all sessions of the worker to
-// the pool's other workers, evenly.
+// EvacuateRequest is the input of the pool's update evacuate, which starts the workflow EvacuateWorker: it moves all
+// sessions of the worker to the pool's other workers, evenly.
 type EvacuateRequest struct {
 	Worker int `json:"worker"`
 	// ExcludeFor is how long after the evacuation no session is bound to the worker, unless its process ends first; nil is
@@ -37,12 +38,13 @@ type EvacuateStarted struct {
 	RunID      string `json:"run_id"`
 }
 
-// RebalanceSessionsRequest is the input of the workflow RebalanceSessions: it moves the fewest sessions that make the distribution match the
-// weights, to within one session for each worker.
+// RebalanceSessionsRequest is the input of the workflow RebalanceSessions: it moves the fewest sessions that make the
+// distribution match the weights, to within one session for each worker.
 type RebalanceSessionsRequest struct {
 	Pool string `json:"pool"`
-	// Weights are the workers' relative shares by slot; weight 0 means no session. Without any weights every worker has weight 1; otherwise a
-	// worker that is not listed keeps its sessions. Workers that are out of service or excluded from sessions take part only if listed.
+	// Weights are the workers' relative shares by slot; weight 0 means no session. Without any weights every worker has
+	// weight 1; otherwise a worker that is not listed keeps its sessions. Workers that are out of service or excluded from
+	// sessions take part only if listed.
 	Weights     map[int]int   `json:"weights,omitempty"`
 	HookTimeout spec.Duration `json:"hook_timeout,omitzero"`
 }
@@ -116,8 +118,8 @@ type RosterWorker struct {
 	InService bool `json:"in_service,omitempty"`
 }
 
-// SessionBindingsRequest asks a host which sessions of a pool are bound to its workers. Session selects one session, Worker a page of one
-// worker's sessions.
+// SessionBindingsRequest asks a host which sessions of a pool are bound to its workers. Session selects one session,
+// Worker a page of one worker's sessions.
 type SessionBindingsRequest struct {
 	Pool    string `json:"pool"`
 	Session string `json:"session,omitempty"`
@@ -162,7 +164,8 @@ type SessionFailure struct {
 	Reason  string `json:"reason"`
 }
 
-// BindSessionsRequest binds sessions to the worker To on its host, if they are bound there to From, to no worker, or to To already.
+// BindSessionsRequest binds sessions to the worker To on its host, if they are bound there to From, to no worker, or to
+// To already.
 type BindSessionsRequest struct {
 	From     string   `json:"from,omitempty"`
 	To       string   `json:"to"`
@@ -180,20 +183,22 @@ type UnbindSessionsRequest struct {
 	Sessions []string `json:"sessions"`
 }
 
-// ExcludeFromSessionsRequest excludes a worker from new sessions on its host for a time, at most until its process ends; 0 ends the exclusion.
+// ExcludeFromSessionsRequest excludes a worker from new sessions on its host for a time, at most until its process
+// ends; 0 ends the exclusion.
 type ExcludeFromSessionsRequest struct {
 	Worker string        `json:"worker"`
 	For    spec.Duration `json:"for"`
 }
 
-// SessionBinding is the worker that serves a session's calls if it is free. It is a preference: any worker can serve any session.
+// SessionBinding is the worker that serves a session's calls if it is free. It is a preference: any worker can serve
+// any session.
 type SessionBinding struct {
 	Session string `json:"session"`
 	Worker  string `json:"worker,omitempty"` // POOL/N; "" for none
 }
 
-// SessionBindings is a page of the bindings of one host to its workers, by session. Next is the session after which the next page begins, "" on
-// the last.
+// SessionBindings is a page of the bindings of one host to its workers, by session. Next is the session after which the
+// next page begins, "" on the last.
 type SessionBindings struct {
 	Bindings []SessionBinding `json:"bindings"`
 	Next     string           `json:"next"`

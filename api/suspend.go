@@ -2,13 +2,15 @@ package api
 
 import "github.com/tempool/tempool/spec"
 
-// SuspendRequest takes an incarnation out of service and keeps its process. No call starts on it from then on; those in flight, and the holder
-// of a lease, have Timeout to end.
+// SuspendRequest takes an incarnation out of service and keeps its process. No call starts on it from then on; those in
+// flight, and the holder of a lease, have Timeout to end.
 type SuspendRequest struct {
 	Process
-	// Turn grows with each suspension and resumption of the worker; a host ignores a request that is older than one it has seen.
+	// Turn grows with each suspension and resumption of the worker; a host ignores a request that is older than one it has
+	// seen.
 	Turn int64 `json:"turn"`
-	// LeaseID is the lease that counts, "" if there is none. Client says that it is not the gateway's own: then it lasts until Timeout is over.
+	// LeaseID is the lease that counts, "" if there is none. Client says that it is not the gateway's own: then it lasts
+	// until Timeout is over.
 	LeaseID string        `json:"lease_id,omitempty"`
 	Client  bool          `json:"client,omitempty"`
 	Timeout spec.Duration `json:"timeout"`
@@ -21,7 +23,8 @@ type SuspendRequest struct {
 type SuspendResult struct {
 	// Withdrawn says that a later request has taken this one's place.
 	Withdrawn bool `json:"withdrawn,omitempty"`
-	// LaterTurn is that of a later request, if one came before this one. A worker that was reset counts turns again that its host has seen.
+	// LaterTurn is that of a later request, if one came before this one. A worker that was reset counts turns again that
+	// its host has seen.
 	LaterTurn int64 `json:"later_turn,omitempty"`
 	FencedLease
 	// Problem is what did not work: the hook failed or takes longer than it may, or the tree could not be frozen.
@@ -40,7 +43,8 @@ type FencedLease struct {
 	Checkin *CheckinRequest `json:"checkin,omitempty"`
 }
 
-// Suspension is what a host remembers of a suspension, for a repetition of the order whose result nobody got, and for the next agent.
+// Suspension is what a host remembers of a suspension, for a repetition of the order whose result nobody got, and for
+// the next agent.
 type Suspension struct {
 	Turn   int64  `json:"turn"`
 	Reason string `json:"reason,omitempty"`
@@ -57,13 +61,14 @@ type Suspension struct {
 type ResumeRequest struct {
 	Process
 	Turn int64 `json:"turn"` // see SuspendRequest
-	// Suspended says that the suspension had taken effect, so that the program's hook HookResume runs, if it has one, for HookTimeout.
+	// Suspended says that the suspension had taken effect, so that the program's hook HookResume runs, if it has one, for
+	// HookTimeout.
 	Suspended   bool          `json:"suspended,omitempty"`
 	HookTimeout spec.Duration `json:"hook_timeout,omitempty"`
 }
 
-// ResumeResult is the end of a ResumeRequest. Problem is why the hook failed. FencedLease is that of a suspension which had not taken effect. A host that
-// has seen a LaterTurn has done nothing; see SuspendResult.
+// ResumeResult is the end of a ResumeRequest. Problem is why the hook failed. FencedLease is that of a suspension which
+// had not taken effect. A host that has seen a LaterTurn has done nothing; see SuspendResult.
 type ResumeResult struct {
 	Problem   string `json:"problem,omitempty"`
 	LaterTurn int64  `json:"later_turn,omitempty"`

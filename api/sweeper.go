@@ -2,7 +2,8 @@ package api
 
 import "time"
 
-// The sweeper finds workflows that closed without a report: terminated, timed out, failed or cancelled by hand. Each namespace has one.
+// The sweeper finds workflows that closed without a report: terminated, timed out, failed or cancelled by hand. Each
+// namespace has one.
 const (
 	WorkflowSweeper = "Sweeper"
 	// SweeperWorkflowID and SweeperQueue contain a part that is not a valid pool name.
@@ -17,7 +18,8 @@ const (
 // SweepHeartbeatTimeout is how long the agent that sweeps may be silent before another one sweeps.
 const SweepHeartbeatTimeout = 12 * time.Second
 
-// SweepProgress is the input of ActivitySweep, its heartbeat and its result: workflows that closed before After have been seen.
+// SweepProgress is the input of ActivitySweep, its heartbeat and its result: workflows that closed before After have
+// been seen.
 type SweepProgress struct {
 	After time.Time `json:"after"`
 }

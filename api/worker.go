@@ -34,7 +34,8 @@ type Restart struct {
 // WorkerState answers the query state.
 type WorkerState struct {
 	Worker string `json:"worker"`
-	// Ended says that the workflow has ended; the other fields are then its last state. The client sets it, not the workflow.
+	// Ended says that the workflow has ended; the other fields are then its last state. The client sets it, not the
+	// workflow.
 	Ended       bool             `json:"ended,omitempty"`
 	State       lifecycle.State  `json:"state"`
 	Health      lifecycle.Health `json:"health"`
@@ -53,7 +54,8 @@ type WorkerState struct {
 	LastRefusal string           `json:"last_refusal,omitempty"`
 	// Limits names the mechanism that enforces each limit of this process; see StartResult.
 	Limits map[string]string `json:"limits,omitempty"`
-	// LimitsApplied are the limits that the process was given after its start (resources); nil if it has those of its spec.
+	// LimitsApplied are the limits that the process was given after its start (resources); nil if it has those of its
+	// spec.
 	LimitsApplied *LimitsApplied `json:"limits_applied,omitempty"`
 	// Successor is the incarnation that starts beside this one to replace it (rotation.surge); 0 if there is none.
 	Successor int64 `json:"successor,omitempty"`
@@ -65,7 +67,8 @@ type WorkerState struct {
 	LastRotation *RotationStatus `json:"last_rotation,omitempty"`
 }
 
-// WorkerSpec answers the query spec: the spec with which the worker started its process, or is about to, and its version in the pool.
+// WorkerSpec answers the query spec: the spec with which the worker started its process, or is about to, and its
+// version in the pool.
 type WorkerSpec struct {
 	Spec    spec.Spec `json:"spec"`
 	Version int64     `json:"version"`
@@ -101,7 +104,8 @@ type WorkerCounters struct {
 	LeasesGranted   int64 `json:"leases_granted"`
 	LeasesRefused   int64 `json:"leases_refused"` // rejected or stale signals; a rejected update leaves no trace by design
 	Rotations       int64 `json:"rotations"`
-	// CallsCut counts the calls still in flight when rotation.drain_timeout passed, and the cancelled ones that the worker did not give up.
+	// CallsCut counts the calls still in flight when rotation.drain_timeout passed, and the cancelled ones that the worker
+	// did not give up.
 	CallsCut int64 `json:"calls_cut,omitempty"`
 	// RotationsByReason and RestartsByReason count the replaced incarnations by Cause: planned ones, and all others.
 	RotationsByReason map[string]int64 `json:"rotations_by_reason,omitempty"`
@@ -130,23 +134,25 @@ type Metrics struct {
 	// MemoryLimitBytes and CPULimitCores are the limits in effect, as the host last reported; 0 is none.
 	MemoryLimitBytes int64   `json:"memory_limit_bytes,omitempty"`
 	CPULimitCores    float64 `json:"cpu_limit_cores,omitempty"`
-	// BaselineBytes is the memory that the program needs, and MaxMemoryBytes that at which it is rotated, as the host last reported; 0 is
-	// not known, and none.
+	// BaselineBytes is the memory that the program needs, and MaxMemoryBytes that at which it is rotated, as the host last
+	// reported; 0 is not known, and none.
 	BaselineBytes  int64 `json:"baseline_bytes,omitempty"`
 	MaxMemoryBytes int64 `json:"max_memory_bytes,omitempty"`
-	// CallsPerMinute are the calls of the last minute, as the host last reported: those that the program counts as api_calls, else the requests.
+	// CallsPerMinute are the calls of the last minute, as the host last reported: those that the program counts as
+	// api_calls, else the requests.
 	CallsPerMinute float64 `json:"calls_per_minute"`
 	// Warnings has a sentence for each measure that is graded degraded or worse.
 	Warnings []string `json:"warnings,omitempty"`
-	// Watch says why the worker should be watched closely, as prediction saw it at the last report of its host, and FailsInS how long it then had to
-	// its limit; "" and 0 if no failure is in sight.
+	// Watch says why the worker should be watched closely, as prediction saw it at the last report of its host, and
+	// FailsInS how long it then had to its limit; "" and 0 if no failure is in sight.
 	Watch    string  `json:"watch,omitempty"`
 	FailsInS float64 `json:"fails_in_s,omitempty"`
 }
 
 // Assess takes what an assessment says beside the grade and the score, which are part of the state.
 func (m *Metrics) Assess(a Assessment) {
-	m.Warnings, m.BaselineBytes, m.MaxMemoryBytes, m.CallsPerMinute = a.Warnings, a.BaselineBytes, a.MaxMemoryBytes, a.CallsPerMinute
+	m.Warnings, m.BaselineBytes, m.MaxMemoryBytes, m.CallsPerMinute =
+		a.Warnings, a.BaselineBytes, a.MaxMemoryBytes, a.CallsPerMinute
 	m.Watch, m.FailsInS = a.Watch, float64(a.FailsInMS)/1000
 }
 

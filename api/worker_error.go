@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// WorkerError is a worker's own error: the worker read the call and failed it. An Error with CodeWorkerError wraps it; errors.As finds it.
+// WorkerError is a worker's own error: the worker read the call and failed it. An Error with CodeWorkerError wraps it;
+// errors.As finds it.
 type WorkerError struct {
 	// Code is the worker's own word; for JSON-RPC it is the error's number as text.
 	Code    string `json:"code"`

@@ -29,8 +29,9 @@ type aesGCM struct {
 	ciphers map[string]cipher.AEAD
 }
 
-// NewAESGCM returns a codec that encrypts with the first key and decrypts with any of them. A payload that is not encrypted is decoded as it
-// is, so that a namespace may begin to encrypt. CodeInvalid means that there is no key, or one of another size than KeySize.
+// NewAESGCM returns a codec that encrypts with the first key and decrypts with any of them. A payload that is not
+// encrypted is decoded as it is, so that a namespace may begin to encrypt. CodeInvalid means that there is no key, or
+// one of another size than KeySize.
 func NewAESGCM(keys ...[]byte) (converter.PayloadCodec, error) {
 	c := &aesGCM{ciphers: make(map[string]cipher.AEAD)}
 	for i, key := range keys {
@@ -90,7 +91,8 @@ func (c *aesGCM) Decode(payloads []*common.Payload) ([]*common.Payload, error) {
 		id := string(p.GetMetadata()[metadataKeyID])
 		aead, known := c.ciphers[id]
 		if !known {
-			return nil, api.Errorf(api.CodeInvalid, "the payload is encrypted with key %q, which the payload key file does not contain; add that key", id)
+			return nil, api.Errorf(api.CodeInvalid,
+				"the payload is encrypted with key %q, which the payload key file does not contain; add that key", id)
 		}
 		plain, err := aead.Open(nil, nil, p.GetData(), nil)
 		if err != nil {

@@ -44,7 +44,8 @@ func TestAPayloadIsReadWithItsKeyOnly(t *testing.T) {
 	encoded := encodeOne(t, newCodec(t, key(1)), plain)
 	require.NotContains(t, encoded.String(), "password")
 	require.NotContains(t, encoded.String(), "json/plain", "the metadata is encrypted, too")
-	require.NotEqual(t, encoded.Data, encodeOne(t, newCodec(t, key(1)), plain).Data, "each encryption has a nonce of its own")
+	require.NotEqual(t, encoded.Data, encodeOne(t, newCodec(t, key(1)), plain).Data,
+		"each encryption has a nonce of its own")
 
 	decoded, err := newCodec(t, key(2), key(1)).Decode([]*common.Payload{encoded})
 	require.NoError(t, err, "an older key decrypts")

@@ -13,8 +13,8 @@ import (
 // maxKeyFile bounds a file of keys, in bytes.
 const maxKeyFile = 64 << 10
 
-// ReadKeys reads a file with a key in base64 in each line; empty lines and those that begin with # are ignored. Only its owner may be able to read
-// it. A file that cannot be used is CodeInvalid.
+// ReadKeys reads a file with a key in base64 in each line; empty lines and those that begin with # are ignored. Only
+// its owner may be able to read it. A file that cannot be used is CodeInvalid.
 func ReadKeys(path string) ([][]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -26,7 +26,8 @@ func ReadKeys(path string) ([][]byte, error) {
 		return nil, api.Errorf(api.CodeInvalid, "cannot read the payload key file: %w", err)
 	}
 	if open := info.Mode().Perm() & 0o077; open != 0 {
-		return nil, api.Errorf(api.CodeInvalid, "the payload key file %s is accessible to other users (mode %o); run chmod 600 %s", path, info.Mode().Perm(), path)
+		return nil, api.Errorf(api.CodeInvalid,
+			"the payload key file %s is accessible to other users (mode %o); run chmod 600 %s", path, info.Mode().Perm(), path)
 	}
 	content, err := io.ReadAll(io.LimitReader(file, maxKeyFile+1))
 	if err != nil {
@@ -45,7 +46,8 @@ func ReadKeys(path string) ([][]byte, error) {
 		}
 		key, err := base64.StdEncoding.DecodeString(text)
 		if err != nil || len(key) != KeySize {
-			return nil, api.Errorf(api.CodeInvalid, "line %d of %s is not %d bytes in base64; make a key with: openssl rand -base64 %d", number, path, KeySize, KeySize)
+			return nil, api.Errorf(api.CodeInvalid,
+				"line %d of %s is not %d bytes in base64; make a key with: openssl rand -base64 %d", number, path, KeySize, KeySize)
 		}
 		keys = append(keys, key)
 	}

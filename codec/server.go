@@ -13,9 +13,9 @@ import (
 // maxServerBody bounds a request to a codec server, in bytes: about what Temporal takes in one message, in base64.
 const maxServerBody = 8 << 20
 
-// Server returns a codec server for a browser and for programs of this machine: POST /encode and /decode, as the Temporal Web UI and CLI want
-// them. It decrypts for everyone who reaches it, so it must listen on loopback; it refuses requests for other host names, and lets pages of the
-// named origins, such as http://localhost:8233, use it.
+// Server returns a codec server for a browser and for programs of this machine: POST /encode and /decode, as the
+// Temporal Web UI and CLI want them. It decrypts for everyone who reaches it, so it must listen on loopback; it refuses
+// requests for other host names, and lets pages of the named origins, such as http://localhost:8233, use it.
 func Server(c converter.PayloadCodec, origins []string) http.Handler {
 	handler := converter.NewPayloadCodecHTTPHandler(c)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -18,7 +18,9 @@ func manual(t *testing.T) map[string]string {
 	t.Helper()
 	page := docs.Read(t, "docs/events.md")
 	rows := map[string]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_]+\\.[a-z_]+)` \\| (?:worker|pool|host)[^|]* \\| (.+) \\|$").FindAllStringSubmatch(page, -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_]+\\.[a-z_]+)` \\| (?:worker|pool|host)[^|]* "+
+		"\\| (.+) \\|$").FindAllStringSubmatch(
+		page, -1) {
 		require.NotContains(t, rows, row[1])
 		rows[row[1]] = row[2]
 	}
@@ -33,16 +35,21 @@ func TestTheManualListsExactlyTheTypes(t *testing.T) {
 	require.ElementsMatch(t, api.EventTypes(), listed)
 }
 
-// TestTheManualListsTheDataOfEachType compares the fields of the types that share a struct: the manual describes some of them as "the same".
+// TestTheManualListsTheDataOfEachType compares the fields of the types that share a struct: the manual describes some
+// of them as "the same".
 func TestTheManualListsTheDataOfEachType(t *testing.T) {
 	rows := manual(t)
 	word := regexp.MustCompile("`([a-z_]+)`")
 	for prefix, data := range map[string]any{
-		api.EventWorkerTransitioned: api.TransitionEvent{}, "process.": api.ProcessEventData{}, "lease.": api.LeaseEvent{}, "rotation.": api.RotationEvent{},
-		api.EventWorkerProbed: api.ProbeEvent{}, api.EventWorkerSampled: api.SampleEvent{}, "limit.": api.LimitEvent{}, "resources.": api.RebalanceEvent{},
-		"call.": api.CallEvent{}, "pool.": api.PoolEvent{}, "alert.": api.AlertEvent{}, "host.": api.HostEvent{}, "session.": api.SessionEvent{}, "events.": api.MissedEvent{},
+		api.EventWorkerTransitioned: api.TransitionEvent{}, "process.": api.ProcessEventData{}, "lease.": api.LeaseEvent{},
+		"rotation.":           api.RotationEvent{},
+		api.EventWorkerProbed: api.ProbeEvent{}, api.EventWorkerSampled: api.SampleEvent{}, "limit.": api.LimitEvent{},
+		"resources.": api.RebalanceEvent{},
+		"call.":      api.CallEvent{}, "pool.": api.PoolEvent{}, "alert.": api.AlertEvent{}, "host.": api.HostEvent{},
+		"session.": api.SessionEvent{}, "events.": api.MissedEvent{},
 	} {
-		listed, values := map[string]bool{}, strings.Fields("checkout renew checkin ok error close ended worker_gave_up starts_held rollout_halted")
+		listed, values := map[string]bool{}, strings.Fields("checkout renew checkin ok error close ended worker_gave_up "+
+			"starts_held rollout_halted")
 		for name, row := range rows {
 			if strings.HasPrefix(name, prefix) {
 				for _, found := range word.FindAllStringSubmatch(row, -1) {
@@ -63,7 +70,8 @@ func TestTheManualListsTheDataOfEachType(t *testing.T) {
 	}
 }
 
-// fields returns the names of the JSON fields of a struct, with those of embedded ones, and the names of the fields within them.
+// fields returns the names of the JSON fields of a struct, with those of embedded ones, and the names of the fields
+// within them.
 func fields(of reflect.Type) (names, within map[string]bool) {
 	names, within = map[string]bool{}, map[string]bool{}
 	for _, field := range reflect.VisibleFields(of) {

@@ -1,7 +1,7 @@
 // Package events owns what happened at an agent: a bounded ring of events, which each reader reads at its own pace.
 //
-// An emitter never waits for a reader: a reader has a position in the ring and no queue, and is told how many events it missed if
-// the ring has moved past it.
+// An emitter never waits for a reader: a reader has a position in the ring and no queue, and is told how many events it
+// missed if the ring has moved past it.
 package events
 
 import (
@@ -23,7 +23,8 @@ const (
 	maxText  = 1 << 10
 )
 
-// Log is the ring of an agent's newest events. New makes it; a nil Log holds nothing and takes nothing. All methods are safe for concurrent use.
+// Log is the ring of an agent's newest events. New makes it; a nil Log holds nothing and takes nothing. All methods are
+// safe for concurrent use.
 type Log struct {
 	id      string
 	limits  map[string]*limit
@@ -44,15 +45,17 @@ type Entry struct {
 	JSON []byte // an api.Event
 }
 
-// New returns an empty Log. id distinguishes it from every other Log, those of the same agent's earlier starts included.
+// New returns an empty Log. id distinguishes it from every other Log, those of the same agent's earlier starts
+// included.
 func New(id string) *Log { return newLog(id, Size) }
 
 func newLog(id string, size int) *Log {
 	return &Log{id: id, limits: newLimits(), ring: make([]Entry, size), first: 1, next: 1}
 }
 
-// Wants reports whether an event of a type is to be emitted now. Types that may come in floods have a share of each second; what exceeds it is
-// counted, and the next event of the type says how many there were. Call it once for each event, before its data is put together.
+// Wants reports whether an event of a type is to be emitted now. Types that may come in floods have a share of each
+// second; what exceeds it is counted, and the next event of the type says how many there were. Call it once for each
+// event, before its data is put together.
 func (l *Log) Wants(eventType string) bool {
 	if l == nil {
 		return false
@@ -71,7 +74,8 @@ func (l *Log) Emit(eventType, source string, at time.Time, data any) {
 // Add adds an event that Wants wanted.
 func (l *Log) Add(eventType, source string, at time.Time, data any) {
 	event := api.Event{
-		SpecVersion: "1.0", Source: source, Type: eventType, Time: at.UTC().Round(0), ContentType: "application/json", Data: encode(data),
+		SpecVersion: "1.0", Source: source, Type: eventType, Time: at.UTC().Round(0), ContentType: "application/json",
+		Data: encode(data),
 	}
 	if limit := l.limits[eventType]; limit != nil {
 		event.Omitted = int32(min(limit.omitted.Swap(0), math.MaxInt32))

@@ -18,7 +18,8 @@ var start = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 // add adds n events of worker p/0, one a second from start.
 func add(l *Log, n int) {
 	for i := range n {
-		l.Emit(api.EventWorkerTransitioned, api.WorkerSource("p/0"), start.Add(time.Duration(i)*time.Second), map[string]int{"n": i})
+		l.Emit(api.EventWorkerTransitioned, api.WorkerSource("p/0"), start.Add(time.Duration(i)*time.Second),
+			map[string]int{"n": i})
 	}
 }
 
@@ -140,7 +141,8 @@ func TestAFloodOfOneTypeLeavesRoomForOthers(t *testing.T) {
 
 func TestLongDataIsBounded(t *testing.T) {
 	l := newLog("here", 8)
-	l.Emit(api.EventProcessEnded, api.WorkerSource("p/0"), start, map[string]any{"reason": strings.Repeat("é", maxEvent), "code": 1})
+	l.Emit(api.EventProcessEnded, api.WorkerSource("p/0"), start,
+		map[string]any{"reason": strings.Repeat("é", maxEvent), "code": 1})
 	many := map[string]string{}
 	for i := range 1000 {
 		many[fmt.Sprint(i)] = strings.Repeat("x", 100)
@@ -158,7 +160,8 @@ func TestLongDataIsBounded(t *testing.T) {
 func TestTheRingIsBoundedInBytes(t *testing.T) {
 	l := newLog("here", Size)
 	for range 2000 {
-		l.Emit(api.EventProcessEnded, api.WorkerSource("p/0"), start, map[string]string{"reason": strings.Repeat("x", maxEvent-100)})
+		l.Emit(api.EventProcessEnded, api.WorkerSource("p/0"), start,
+			map[string]string{"reason": strings.Repeat("x", maxEvent-100)})
 	}
 	require.LessOrEqual(t, l.bytes, Bytes)
 	held := 0
@@ -172,7 +175,8 @@ func TestABatchIsBoundedInBytes(t *testing.T) {
 	l := newLog("here", 1024)
 	const emitted = 100
 	for range emitted {
-		l.Emit(api.EventProcessEnded, api.WorkerSource("p/0"), start, map[string]string{"reason": strings.Repeat("x", maxEvent-100)})
+		l.Emit(api.EventProcessEnded, api.WorkerSource("p/0"), start,
+			map[string]string{"reason": strings.Repeat("x", maxEvent-100)})
 	}
 	r, read := l.FromOldest(Filter{}), 0
 	for more := true; more; {

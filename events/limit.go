@@ -7,7 +7,8 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// limit bounds how many events of a type are emitted in a second, so that a flood of one type does not push all others out of the ring.
+// limit bounds how many events of a type are emitted in a second, so that a flood of one type does not push all others
+// out of the ring.
 type limit struct {
 	perSecond int64
 	second    atomic.Int64 // which one used counts
@@ -17,7 +18,8 @@ type limit struct {
 	asked     *demand      // by whom events of the type are read; nil for one that is always emitted
 }
 
-// demand knows whether somebody reads a type of events. A reader that has stopped reading counts for a while, for it may be sending.
+// demand knows whether somebody reads a type of events. A reader that has stopped reading counts for a while, for it
+// may be sending.
 type demand struct {
 	waiting atomic.Int64 // readers that wait for the next event
 	last    atomic.Int64 // when one last read, in Unix seconds
@@ -42,7 +44,8 @@ func newLimits() map[string]*limit {
 	for eventType, perSecond := range map[string]int64{
 		api.EventLeaseGranted: 50, api.EventLeaseRenewed: 50, api.EventLeaseReleased: 50, api.EventLeaseRefused: 10,
 		api.EventCallFailed: 10, api.EventWorkerProbed: 20,
-		api.EventSessionCreated: 20, api.EventSessionEvicted: 20, api.EventSessionExpired: 20, api.EventSessionBound: 20, api.EventSessionMigrated: 20,
+		api.EventSessionCreated: 20, api.EventSessionEvicted: 20, api.EventSessionExpired: 20, api.EventSessionBound: 20,
+		api.EventSessionMigrated:    20,
 		api.EventWorkerSampled:      5,
 		api.EventSessionNotReleased: 20,
 	} {

@@ -14,7 +14,8 @@ import (
 
 // Filter selects events. Its zero value selects all.
 type Filter struct {
-	// Types are globs of types, such as lease.*; none selects every type. A type that is emitted on demand alone must be selected by its name.
+	// Types are globs of types, such as lease.*; none selects every type. A type that is emitted on demand alone must be
+	// selected by its name.
 	Types []string
 	// Since is the time of the oldest event.
 	Since time.Time
@@ -22,7 +23,8 @@ type Filter struct {
 	Pool func(string) bool
 }
 
-// ParseTypes returns the globs in a list that is separated by commas. It fails with CodeInvalid for one that matches no type.
+// ParseTypes returns the globs in a list that is separated by commas. It fails with CodeInvalid for one that matches no
+// type.
 func ParseTypes(list string) ([]string, error) {
 	var globs []string
 	for glob := range strings.SplitSeq(list, ",") {
@@ -30,7 +32,8 @@ func ParseTypes(list string) ([]string, error) {
 			continue
 		}
 		if !slices.ContainsFunc(api.EventTypes(), func(t string) bool { matched, _ := path.Match(glob, t); return matched }) {
-			return nil, api.Errorf(api.CodeInvalid, "no event type matches %q; the types are %s", glob, strings.Join(api.EventTypes(), ", "))
+			return nil, api.Errorf(api.CodeInvalid, "no event type matches %q; the types are %s", glob,
+				strings.Join(api.EventTypes(), ", "))
 		}
 		globs = append(globs, glob)
 	}
@@ -44,7 +47,8 @@ func (f Filter) selects(e Entry) bool {
 	if e.Type == api.EventWorkerSampled {
 		return f.wantsSamples()
 	}
-	return len(f.Types) == 0 || slices.ContainsFunc(f.Types, func(glob string) bool { matched, _ := path.Match(glob, e.Type); return matched })
+	return len(f.Types) == 0 || slices.ContainsFunc(f.Types,
+		func(glob string) bool { matched, _ := path.Match(glob, e.Type); return matched })
 }
 
 // wantsSamples reports whether samples are selected, which are emitted on demand.
@@ -57,8 +61,8 @@ type Reader struct {
 	next   uint64
 }
 
-// maxBatch bounds how many events one Read scans, and BatchBytes their JSON, which a stalled reader keeps alive beyond the ring. Each event is far
-// smaller.
+// maxBatch bounds how many events one Read scans, and BatchBytes their JSON, which a stalled reader keeps alive beyond
+// the ring. Each event is far smaller.
 const (
 	maxBatch   = 256
 	BatchBytes = 256 << 10
@@ -78,8 +82,8 @@ func (l *Log) FromOldest(f Filter) *Reader {
 	return &Reader{l, f, l.first}
 }
 
-// After returns a reader of the events after the one with an id. It reports false if no event of this Log has the id: the reader then begins
-// with the oldest event.
+// After returns a reader of the events after the one with an id. It reports false if no event of this Log has the id:
+// the reader then begins with the oldest event.
 func (l *Log) After(id string, f Filter) (r *Reader, found bool) {
 	r = l.FromOldest(f)
 	number, ours := strings.CutPrefix(id, l.id+"-")
@@ -99,8 +103,8 @@ func (l *Log) position(n uint64) string { return l.id + "-" + strconv.FormatUint
 // Position is the id of the last event that the reader has passed, selected or not: After continues from there.
 func (r *Reader) Position() string { return r.log.position(r.next - 1) }
 
-// Read returns the next selected events, which may be none, and how many events of any kind the ring had dropped before the reader got to them.
-// more reports whether further events are held already.
+// Read returns the next selected events, which may be none, and how many events of any kind the ring had dropped before
+// the reader got to them. more reports whether further events are held already.
 func (r *Reader) Read() (events []Entry, missed uint64, more bool) {
 	l := r.log
 	l.mu.Lock()
@@ -151,11 +155,13 @@ func (r *Reader) Wait(ctx context.Context) bool {
 	}
 }
 
-// MissedEvent is the JSON of an event of type api.EventMissed, for a reader at a position. Its id is not a position in the Log.
+// MissedEvent is the JSON of an event of type api.EventMissed, for a reader at a position. Its id is not a position in
+// the Log.
 func MissedEvent(source, position string, data api.MissedEvent) []byte {
 	content, err := json.Marshal(api.Event{
-		SpecVersion: "1.0", ID: position + "-missed", Source: source, Type: api.EventMissed, Time: time.Now().UTC(), ContentType: "application/json",
-		Data: encode(data),
+		SpecVersion: "1.0", ID: position + "-missed", Source: source, Type: api.EventMissed, Time: time.Now().UTC(),
+		ContentType: "application/json",
+		Data:        encode(data),
 	})
 	if err != nil {
 		panic(err) // it is made of texts and numbers

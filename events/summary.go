@@ -22,7 +22,8 @@ func Subject(source string) string {
 	return source
 }
 
-// Summary is what an event says, in one line: a transition as FROM → TO, then other fields by name, and the reason last.
+// Summary is what an event says, in one line: a transition as FROM → TO, then other fields by name, and the reason
+// last.
 func Summary(event api.Event) string {
 	var data map[string]any
 	if json.Unmarshal(event.Data, &data) != nil {

@@ -47,11 +47,12 @@ type WebhookConfig struct {
 type Delivery struct {
 	Delivered int64 // events that were accepted
 	Failed    int64 // requests that were not
-	Missed    int64 // events that the ring had dropped before they were posted, and those that the receiver rejected permanently
+	// events that the ring had dropped before they were posted, and those that the receiver rejected permanently
+	Missed int64
 }
 
-// Webhook posts the events of a Log in batches, in order, each until it is accepted. While the receiver is away, events wait in the ring and
-// nowhere else; the ring's size is the bound.
+// Webhook posts the events of a Log in batches, in order, each until it is accepted. While the receiver is away, events
+// wait in the ring and nowhere else; the ring's size is the bound.
 type Webhook struct {
 	url    string
 	shown  string // url without its secrets
@@ -68,7 +69,8 @@ type Webhook struct {
 	firstRetry                time.Duration // tests shorten it
 }
 
-// NewWebhook returns a Webhook for the events of log from the oldest on; nil if no URL is set. It fails with CodeInvalid.
+// NewWebhook returns a Webhook for the events of log from the oldest on; nil if no URL is set. It fails with
+// CodeInvalid.
 func NewWebhook(log *Log, config WebhookConfig, hostID string, logger *slog.Logger) (*Webhook, error) {
 	if config.URL == "" {
 		return nil, nil
@@ -82,16 +84,20 @@ func NewWebhook(log *Log, config WebhookConfig, hostID string, logger *slog.Logg
 		return nil, err
 	}
 	w := &Webhook{
-		url: config.URL, shown: redact.URLs(config.URL), source: api.HostSource(hostID), reader: log.FromOldest(Filter{Types: types}), logger: logger, firstRetry: firstRetry,
-		client: &http.Client{Timeout: postTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+		url: config.URL, shown: redact.URLs(config.URL), source: api.HostSource(hostID),
+		reader: log.FromOldest(Filter{Types: types}), logger: logger, firstRetry: firstRetry,
+		client: &http.Client{Timeout: postTimeout,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 	}
 	if w.token = config.TokenFile; w.token != "" {
 		if _, err := os.ReadFile(w.token); err != nil {
 			return nil, api.Errorf(api.CodeInvalid, "cannot read --events-webhook-token-file: %w", err)
 		}
 	}
-	if secret := w.token != "" || w.shown != config.URL; secret && target.Scheme != "https" && !loopback.Host(target.Hostname()) {
-		return nil, api.Errorf(api.CodeInvalid, "--events-webhook would send its token unencrypted to %s; use https", target.Host)
+	if secret := w.token != "" || w.shown != config.URL; secret && target.Scheme != "https" &&
+		!loopback.Host(target.Hostname()) {
+		return nil, api.Errorf(api.CodeInvalid, "--events-webhook would send its token unencrypted to %s; use https",
+			target.Host)
 	}
 	return w, nil
 }
@@ -173,7 +179,8 @@ func (w *Webhook) deliver(ctx context.Context) bool {
 // rejections are the answers to a batch that no repetition changes.
 var rejections = []int{http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity}
 
-// post sends the batch once. A batch that was accepted or permanently rejected is done. After a failure it returns the pause that the receiver asks for.
+// post sends the batch once. A batch that was accepted or permanently rejected is done. After a failure it returns the
+// pause that the receiver asks for.
 func (w *Webhook) post(ctx context.Context) (after time.Duration, err error) {
 	if len(w.batch) == 0 {
 		return 0, nil
@@ -211,7 +218,8 @@ func (w *Webhook) post(ctx context.Context) (after time.Duration, err error) {
 	case slices.Contains(rejections, response.StatusCode):
 		w.failed.Add(1)
 		w.missed.Add(int64(w.events))
-		w.logger.Warn("the receiver rejected events permanently; dropping them", "url", w.shown, "status", response.Status, "events", w.events)
+		w.logger.Warn("the receiver rejected events permanently; dropping them", "url", w.shown, "status", response.Status,
+			"events", w.events)
 	default:
 		w.failed.Add(1)
 		seconds, _ := strconv.Atoi(response.Header.Get("Retry-After"))

@@ -138,7 +138,8 @@ func TestAWebhookSaysWhatTheRingHasDropped(t *testing.T) {
 	missed := r.accepted()[1]
 	require.Equal(t, api.EventMissed, missed.Type)
 	require.Equal(t, "/hosts/web-1", missed.Source)
-	require.JSONEq(t, `{"count": 12, "reason": "the receiver did not accept them before the agent had to drop them"}`, string(missed.Data))
+	require.JSONEq(t, `{"count": 12, "reason": "the receiver did not accept them before the agent had to drop them"}`,
+		string(missed.Data))
 	require.EqualValues(t, 12, w.Delivery().Missed)
 }
 
@@ -271,7 +272,8 @@ func TestAWebhookIsConfiguredSafely(t *testing.T) {
 	r := newReceiver(t, http.StatusOK)
 	address := r.Listener.Addr().String()
 	r.Close()
-	for _, url := range []string{"http://me:hunter2@" + address, "http://hunter2@" + address, "http://" + address + "/hook?token=hunter2&key=hunter2"} {
+	for _, url := range []string{"http://me:hunter2@" + address, "http://hunter2@" + address, "http://" + address +
+		"/hook?token=hunter2&key=hunter2"} {
 		logged.Reset()
 		w, err := NewWebhook(l, WebhookConfig{URL: url}, "h", logger)
 		require.NoError(t, err)
@@ -291,14 +293,16 @@ func TestAWebhookLogsItsURLWithoutSecrets(t *testing.T) {
 		var logged bytes.Buffer
 		l := newLog("here", 4)
 		r := newReceiver(t, http.StatusBadRequest)
-		w, err := NewWebhook(l, WebhookConfig{URL: secretly(r.Listener.Addr().String())}, "h", slog.New(slog.NewTextHandler(&logged, nil)))
+		w, err := NewWebhook(l, WebhookConfig{URL: secretly(r.Listener.Addr().String())}, "h",
+			slog.New(slog.NewTextHandler(&logged, nil)))
 		require.NoError(t, err)
 		add(l, 9) // more than the ring has
 		w.Flush(t.Context())
 		r.answer(http.StatusInternalServerError)
 		add(l, 1)
 		w.Flush(t.Context())
-		for _, line := range []string{"events were dropped before they could be posted", "the receiver rejected events permanently", "cannot post the last events"} {
+		for _, line := range []string{"events were dropped before they could be posted",
+			"the receiver rejected events permanently", "cannot post the last events"} {
 			require.Contains(t, logged.String(), line)
 		}
 		require.NotContains(t, logged.String(), "hunter2")

@@ -16,7 +16,8 @@ import (
 func TestThePythonTestsOfCodemetricsPass(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	command := exec.CommandContext(ctx, "python3", "-B", "-W", "error", "-m", "unittest", "discover", "--start-directory", "codemetrics/tests")
+	command := exec.CommandContext(ctx, "python3", "-B", "-W", "error", "-m", "unittest", "discover", "--start-directory",
+		"codemetrics/tests")
 	output, err := command.CombinedOutput()
 	require.NoError(t, err, string(output))
 	require.Contains(t, string(output), "OK")

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// boundedListener accepts connections up to a number in all, and up to a number of one address. Those above the first wait, those above the
-// second are closed.
+// boundedListener accepts connections up to a number in all, and up to a number of one address. Those above the first
+// wait, those above the second are closed.
 type boundedListener struct {
 	net.Listener
 	places  chan struct{}
@@ -18,10 +18,11 @@ type boundedListener struct {
 
 func newBoundedListener(l net.Listener, most int, clients *clientCounts, memory *memoryBudget) *boundedListener {
 	closed := make(chan struct{})
-	return &boundedListener{Listener: l, places: make(chan struct{}, most), clients: clients, memory: memory, closed: closed, close: sync.OnceValue(func() error {
-		close(closed)
-		return l.Close()
-	})}
+	return &boundedListener{Listener: l, places: make(chan struct{}, most), clients: clients, memory: memory,
+		closed: closed, close: sync.OnceValue(func() error {
+			close(closed)
+			return l.Close()
+		})}
 }
 
 // Accept waits for a place and a connection.
@@ -67,7 +68,8 @@ type clientCounts struct {
 	count map[string]int
 }
 
-// enter counts a connection under a client's name, and no longer under its previous one. It reports false if the client has its most.
+// enter counts a connection under a client's name, and no longer under its previous one. It reports false if the client
+// has its most.
 func (n *clientCounts) enter(c *connection, name string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

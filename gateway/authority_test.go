@@ -43,7 +43,8 @@ func TestALeaseIsUsableByItsTakerOnly(t *testing.T) {
 		"somebody with an empty token in path": {bob, path + "~", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for method, suffix := range map[string]string{"POST": "/call/echo", "PUT": "", "DELETE": "", "POST ": "/notify/echo"} {
+			for method, suffix := range map[string]string{"POST": "/call/echo", "PUT": "", "DELETE": "",
+				"POST ": "/notify/echo"} {
 				status, problem := e.tcp(strings.TrimSpace(method), c.path+suffix, c.client, "", c.headers...)
 				require.Equal(t, 403, status, "%s %s: %s", method, suffix, problem.Detail)
 				require.Equal(t, api.CodeForbidden, problem.Code)
@@ -103,9 +104,12 @@ func TestARepeatedCheckoutNeedsTheSameToken(t *testing.T) {
 	again := e.taken(dispatch.CheckoutRequest{Holder: "me", RequestID: "r", Token: token})
 	require.Equal(t, first.ID, again.ID)
 	require.Equal(t, token, again.Token)
-	e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", RequestID: "r"}).requireProblem(t, 503, api.CodeNoWorkers)
-	for _, wrong := range []dispatch.CheckoutRequest{{Holder: "me", Token: "short"}, {Holder: "me", Token: token + "~"}, {Holder: "me", Token: longText}, {Holder: "gateway/here"}} {
+	e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", RequestID: "r"}).requireProblem(t, 503,
+		api.CodeNoWorkers)
+	for _, wrong := range []dispatch.CheckoutRequest{{Holder: "me", Token: "short"}, {Holder: "me", Token: token + "~"},
+		{Holder: "me", Token: longText}, {Holder: "gateway/here"}} {
 		e.do("POST", "/v1/pools/p/leases", wrong).requireProblem(t, 400, api.CodeInvalid)
 	}
-	e.do("DELETE", "/v1/leases/"+first.ID+"~"+token+"?outcome=error&error="+longText, nil).requireProblem(t, 400, api.CodeInvalid)
+	e.do("DELETE", "/v1/leases/"+first.ID+"~"+token+"?outcome=error&error="+longText, nil).requireProblem(t, 400,
+		api.CodeInvalid)
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/tempool/tempool/process/wire"
 )
 
-// BenchmarkAddedLatency measures the latency that the gateway adds to a 100-byte echo over the worker's own connection. The three variants
-// alternate call by call, so that all see the same load of the machine.
+// BenchmarkAddedLatency measures the latency that the gateway adds to a 100-byte echo over the worker's own connection.
+// The three variants alternate call by call, so that all see the same load of the machine.
 func BenchmarkAddedLatency(b *testing.B) {
 	e := open(b, 1, idleReturn(time.Hour))
 	p, found := e.processes.Get("p/0", 1)
@@ -85,7 +85,8 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// BenchmarkCallPool is the throughput in process, of one caller and of eight. cpu-µs/call is the agent's, which says more on a busy machine.
+// BenchmarkCallPool is the throughput in process, of one caller and of eight. cpu-µs/call is the agent's, which says
+// more on a busy machine.
 func BenchmarkCallPool(b *testing.B) {
 	for name, callers := range map[string]int{"1caller": 1, "8callers": 8} {
 		b.Run(name, func(b *testing.B) {
@@ -102,7 +103,8 @@ func BenchmarkCallPool(b *testing.B) {
 				go func() {
 					var err error
 					for range share {
-						if _, err = e.gateway.CallPool(context.Background(), "p", dispatch.Request{Method: "echo", Body: body}); err != nil {
+						if _, err = e.gateway.CallPool(context.Background(), "p",
+							dispatch.Request{Method: "echo", Body: body}); err != nil {
 							break
 						}
 					}
@@ -135,8 +137,8 @@ func BenchmarkCallLease(b *testing.B) {
 	b.ReportMetric((processorTime(b)-before).Seconds()*1e6/float64(b.N), "cpu-µs/call")
 }
 
-// BenchmarkHTTP is the throughput over TCP with eight connections. Another process sends the requests, so that cpu-µs/call, the allocations and a
-// profile are the gateway's.
+// BenchmarkHTTP is the throughput over TCP with eight connections. Another process sends the requests, so that
+// cpu-µs/call, the allocations and a profile are the gateway's.
 func BenchmarkHTTP(b *testing.B) {
 	e := open(b, 2, idleReturn(time.Hour), withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
 	client := exec.Command(os.Args[0])

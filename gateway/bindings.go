@@ -70,7 +70,9 @@ func (g *Gateway) putBinding(ctx context.Context, r *http.Request, b api.BindReq
 		return api.SessionBinding{}, err
 	}
 	if _, bound := g.config.Bindings.Bind(pool, session, worker); !bound {
-		return api.SessionBinding{}, api.Errorf(api.CodeDraining, "%s accepts no more sessions: it is draining, or its sessions are moving to other workers", worker).After(time.Second)
+		return api.SessionBinding{}, api.Errorf(api.CodeDraining,
+			"%s accepts no more sessions: it is draining, or its sessions are moving to other workers",
+			worker).After(time.Second)
 	}
 	return api.SessionBinding{Session: session, Worker: worker}, nil
 }

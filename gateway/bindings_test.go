@@ -32,8 +32,10 @@ func TestBindingsAreAskedAndSet(t *testing.T) {
 		require.JSONEq(t, `{"session":"user:42","worker":"`+worker+`"}`, string(e.do("GET", path, nil).body))
 	}
 	require.Equal(t, http.StatusOK, e.do("PUT", all+"/a", `{"worker":"p/0"}`).status)
-	require.JSONEq(t, `{"bindings":[{"session":"a","worker":"p/0"}],"next":"a"}`, string(e.do("GET", all+"?limit=1", nil).body))
-	require.JSONEq(t, `{"bindings":[{"session":"user:42","worker":"p/1"}],"next":""}`, string(e.do("GET", all+"?limit=1&after=a", nil).body))
+	require.JSONEq(t, `{"bindings":[{"session":"a","worker":"p/0"}],"next":"a"}`,
+		string(e.do("GET", all+"?limit=1", nil).body))
+	require.JSONEq(t, `{"bindings":[{"session":"user:42","worker":"p/1"}],"next":""}`,
+		string(e.do("GET", all+"?limit=1&after=a", nil).body))
 
 	require.Equal(t, http.StatusNoContent, e.do("DELETE", path+"?keep=p/1", nil).status)
 	require.Contains(t, string(e.do("GET", path, nil).body), "p/1")
@@ -73,7 +75,8 @@ func TestABindingThatCannotBeSet(t *testing.T) {
 	for _, body := range []string{`{"worker":"q/0"}`, `{"worker":"0"}`, `{}`, ``, `{"slot":0}`} {
 		e.do("PUT", path, body).requireProblem(t, http.StatusBadRequest, api.CodeInvalid)
 	}
-	for _, path := range []string{"/v1/pools/p/bindings?limit=0", "/v1/pools/p/bindings?limit=1001", "/v1/pools/p/bindings/a%20b", "/v1/pools/p/bindings/" + strings.Repeat("x", 257)} {
+	for _, path := range []string{"/v1/pools/p/bindings?limit=0", "/v1/pools/p/bindings?limit=1001",
+		"/v1/pools/p/bindings/a%20b", "/v1/pools/p/bindings/" + strings.Repeat("x", 257)} {
 		e.do("GET", path, nil).requireProblem(t, http.StatusBadRequest, api.CodeInvalid)
 	}
 }

@@ -20,8 +20,9 @@ const (
 	bodyIdleTimeout = 15 * time.Second
 )
 
-// readBody reads a body of at most limit bytes; its memory is freed at the end of the request. It fails with CodePayloadTooLarge for a larger
-// body, and with CodeUnavailable if other requests use all of Limits.BodyBytes, at the latest by the given time.
+// readBody reads a body of at most limit bytes; its memory is freed at the end of the request. It fails with
+// CodePayloadTooLarge for a larger body, and with CodeUnavailable if other requests use all of Limits.BodyBytes, at the
+// latest by the given time.
 func readBody(w http.ResponseWriter, r *http.Request, limit int64, by time.Time) ([]byte, error) {
 	if r.ContentLength > limit {
 		return nil, dispatch.TooLarge(limit)
@@ -61,7 +62,8 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64, by time.Time)
 	return body, nil
 }
 
-// nextCapacity is how much to allocate for a body of which now bytes have arrived. An announced size is believed up to uncountedBytes.
+// nextCapacity is how much to allocate for a body of which now bytes have arrived. An announced size is believed up to
+// uncountedBytes.
 func nextCapacity(now, size int64, announced bool) int64 {
 	if announced && size <= uncountedBytes {
 		return size

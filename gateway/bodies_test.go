@@ -57,7 +57,8 @@ func TestBodyOf64MiBPassesBothWays(t *testing.T) {
 	body := pattern(64 * mebibyte)
 	require.NoError(t, e.echo(body, false))
 	require.NoError(t, e.echo(body, true), "of unknown length")
-	e.do("POST", "/v1/pools/p/call/echo", string(body)+"x").requireProblem(t, http.StatusRequestEntityTooLarge, "payload_too_large")
+	e.do("POST", "/v1/pools/p/call/echo", string(body)+"x").requireProblem(t, http.StatusRequestEntityTooLarge,
+		"payload_too_large")
 	e.requireMemoryFree()
 }
 
@@ -81,7 +82,8 @@ func TestManyLargeBodiesShareTheMemory(t *testing.T) {
 // requireMemoryFree asserts that no body and no answer holds memory.
 func (e *env) requireMemoryFree() {
 	e.t.Helper()
-	require.Eventually(e.t, func() bool { return e.gateway.memory.used() == 0 }, timeout, poll, "some memory was not released")
+	require.Eventually(e.t, func() bool { return e.gateway.memory.used() == 0 }, timeout, poll,
+		"some memory was not released")
 }
 
 // hold occupies memory like a body.
@@ -111,12 +113,14 @@ func TestLargeBodyWaitsForMemoryWhileSmallOnesPass(t *testing.T) {
 
 func TestAnnouncedBodiesCostNothing(t *testing.T) {
 	t.Parallel()
-	e := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Pool.MaxMessage = 64 * mebibyte }), withConfig(func(c *Config) { c.Limits.BodyBytes = 16 * mebibyte }))
+	e := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Pool.MaxMessage = 64 * mebibyte }),
+		withConfig(func(c *Config) { c.Limits.BodyBytes = 16 * mebibyte }))
 	for range 8 {
 		conn, err := net.Dial("unix", e.file("gw.sock"))
 		require.NoError(t, err)
 		defer conn.Close()
-		_, err = fmt.Fprintf(conn, "POST /v1/pools/p/call/echo HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", 64*mebibyte)
+		_, err = fmt.Fprintf(conn, "POST /v1/pools/p/call/echo HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n",
+			64*mebibyte)
 		require.NoError(t, err)
 	}
 	require.NoError(t, e.echo(pattern(8*mebibyte), false))
@@ -138,7 +142,8 @@ func TestUnreadAnswersStayWithinTheMemory(t *testing.T) {
 		require.LessOrEqual(t, e.gateway.memory.used(), int64(budget))
 	}
 	require.GreaterOrEqual(t, served, budget/size)
-	require.Eventually(t, func() bool { return e.echo([]byte(body), false) == nil }, timeout, poll, "unread answers give way to clients that read")
+	require.Eventually(t, func() bool { return e.echo([]byte(body), false) == nil }, timeout, poll,
+		"unread answers give way to clients that read")
 	require.LessOrEqual(t, e.gateway.memory.used(), int64(budget))
 }
 
@@ -167,7 +172,8 @@ func (e *env) rawCall(method, body string) (net.Conn, *http.Response) {
 	conn, err := net.Dial("unix", filepath.Join(e.dir, "gw.sock"))
 	require.NoError(e.t, err)
 	require.NoError(e.t, conn.(*net.UnixConn).SetReadBuffer(4096))
-	_, err = fmt.Fprintf(conn, "POST /v1/pools/p/call/%s HTTP/1.1\r\nHost: gateway\r\nContent-Length: %d\r\n\r\n%s", method, len(body), body)
+	_, err = fmt.Fprintf(conn, "POST /v1/pools/p/call/%s HTTP/1.1\r\nHost: gateway\r\nContent-Length: %d\r\n\r\n%s",
+		method, len(body), body)
 	require.NoError(e.t, err)
 	response, err := http.ReadResponse(bufio.NewReaderSize(conn, 16), nil)
 	require.NoError(e.t, err)
@@ -189,7 +195,8 @@ func TestSlowStreamReaderBlocksNoOtherClient(t *testing.T) {
 	}
 	p, found := e.processes.Get("p/0", 1)
 	require.True(t, found)
-	require.Eventually(t, func() bool { return p.Conn().InFlight() == 0 }, timeout, poll, "the unread stream is disconnected")
+	require.Eventually(t, func() bool { return p.Conn().InFlight() == 0 }, timeout, poll,
+		"the unread stream is disconnected")
 	require.NoError(t, e.echo([]byte("the worker lives"), false))
 	require.NoError(t, p.Conn().Err())
 

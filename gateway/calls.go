@@ -40,7 +40,8 @@ func (g *Gateway) callWorker(w http.ResponseWriter, r *http.Request) error {
 
 // priorityOf is the priority of a call in the queue: what the client asks for, and may ask for.
 func priorityOf(r *http.Request) (int, error) {
-	priority, err := intHeader(r.Header, api.HeaderPriority, dispatch.DefaultPriority, dispatch.MinPriority, dispatch.MaxPriority)
+	priority, err := intHeader(r.Header, api.HeaderPriority, dispatch.DefaultPriority, dispatch.MinPriority,
+		dispatch.MaxPriority)
 	return min(int(priority), principalOf(r).MaxPriority), err
 }
 
@@ -54,7 +55,8 @@ func (g *Gateway) callLease(w http.ResponseWriter, r *http.Request) error {
 	return g.serveCall(w, r, ref.Pool, dispatch.UnderLease(id, authority))
 }
 
-// serveCall starts a call on the target and answers with the worker's answer. It returns an error only if nothing was written.
+// serveCall starts a call on the target and answers with the worker's answer. It returns an error only if nothing was
+// written.
 func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, pool string, target dispatch.Target) error {
 	if err := refuseServiceWorker(r); err != nil {
 		return err
@@ -68,7 +70,8 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, pool string,
 	request.Deadline = g.Deadline(pool, timeout)
 	if r.Method != http.MethodPost && !plain {
 		w.Header().Set("Allow", http.MethodPost)
-		return api.Errorf(codeMethodNotAllowed, "%s allows POST, not %s; only workers with pool.protocol none take other methods", r.URL.Path, r.Method)
+		return api.Errorf(codeMethodNotAllowed,
+			"%s allows POST, not %s; only workers with pool.protocol none take other methods", r.URL.Path, r.Method)
 	}
 	request.Verb = knownMethod(r.Method)
 	if request.Unbuffered = plain; plain {
@@ -119,23 +122,26 @@ func (g *Gateway) notifyLease(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// callRequest reads the method and the headers of a call, whose path ends in verb/METHOD, and the timeout that it asks for, 0 for none.
-// The method of plain HTTP is a path of any length.
-func callRequest(r *http.Request, verb string, plain bool) (request dispatch.Request, timeout time.Duration, err error) {
+// callRequest reads the method and the headers of a call, whose path ends in verb/METHOD, and the timeout that it asks
+// for, 0 for none. The method of plain HTTP is a path of any length.
+func callRequest(r *http.Request, verb string,
+	plain bool) (request dispatch.Request, timeout time.Duration, err error) {
 	request.Method = r.PathValue("method")
 	if request.Method == "" {
 		return request, 0, api.Errorf(api.CodeInvalid, "the path names no method; it must end in /%s/METHOD", verb)
 	}
 	if length := len(request.Method); length > wire.MaxMethod && !plain {
-		return request, 0, api.Errorf(api.CodeInvalid, "the method has %d bytes; at most %d are allowed", length, wire.MaxMethod)
+		return request, 0, api.Errorf(api.CodeInvalid, "the method has %d bytes; at most %d are allowed", length,
+			wire.MaxMethod)
 	}
 	ms, err := intHeader(r.Header, api.HeaderTimeout, 0, 1, MaxCallTimeout.Milliseconds())
 	request.Headers, request.Trace = headersToWorker(r.Header), connectionOf(r).unsampled
 	return request, time.Duration(ms) * time.Millisecond, err
 }
 
-// relay runs the call and writes its answer; a streamed answer is written chunk by chunk. It returns an error only if nothing was written.
-// It panics with http.ErrAbortHandler when an answer breaks off, so that the client sees that it is incomplete.
+// relay runs the call and writes its answer; a streamed answer is written chunk by chunk. It returns an error only if
+// nothing was written. It panics with http.ErrAbortHandler when an answer breaks off, so that the client sees that it
+// is incomplete.
 func relay(w http.ResponseWriter, share *memoryShare, call *dispatch.Call, request dispatch.Request) error {
 	var stream *http.ResponseController
 	request.OnChunk = func(chunk []byte) error {
@@ -181,7 +187,8 @@ func writeChunk(stream *http.ResponseController, w io.Writer, chunk []byte) erro
 	return nil
 }
 
-// forwarded reports whether a header passes between client and worker: the session, tracing, the body's type, and every X- header.
+// forwarded reports whether a header passes between client and worker: the session, tracing, the body's type, and every
+// X- header.
 func forwarded(key string) bool {
 	switch key {
 	case "Traceparent", "Tracestate", "Baggage", "Content-Type", "Content-Language", api.HeaderSession:
@@ -190,7 +197,8 @@ func forwarded(key string) bool {
 	return strings.HasPrefix(key, "X-")
 }
 
-// headersToWorker returns the headers that the worker gets, with lower-case names. The content type of JSON is left out.
+// headersToWorker returns the headers that the worker gets, with lower-case names. The content type of JSON is left
+// out.
 func headersToWorker(h http.Header) map[string]string {
 	var out map[string]string
 	for key, values := range h {

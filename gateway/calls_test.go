@@ -79,7 +79,8 @@ func TestLeaseInConstantUseReturnsPeriodicallyWithoutLosingCalls(t *testing.T) {
 
 func TestCallsSpreadEvenlyOverTheWorkers(t *testing.T) {
 	t.Parallel()
-	e := open(t, 4, withSpec(func(sp *spec.Spec) { sp.Lease.IdleReturn = spec.Duration(time.Hour) })) // the gateway keeps all leases
+	// the gateway keeps all leases
+	e := open(t, 4, withSpec(func(sp *spec.Spec) { sp.Lease.IdleReturn = spec.Duration(time.Hour) }))
 	held := make([]<-chan answer, 4)
 	for i := range held { // one at a time, so that each takes a worker
 		held[i] = background(func() answer {
@@ -108,7 +109,8 @@ func TestQueuedCallsStartByPriority(t *testing.T) {
 	e := open(t, 1)
 	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
 	e.awaitHeld(e.file("a.began"))
-	order := make([]int, 4) // priorities in the order in which the worker served them, which callers need not learn of in that order
+	// priorities in the order in which the worker served them, which callers need not learn of in that order
+	order := make([]int, 4)
 	var calls sync.WaitGroup
 	for i, priority := range []int{5, 0, 9, 5} {
 		calls.Go(func() {
@@ -177,7 +179,10 @@ func TestWorkerServesConcurrentCallsUpToMaxInflight(t *testing.T) {
 	e := open(t, 1, inflight(3))
 	var held []<-chan answer
 	for i := range 3 {
-		held = append(held, background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file(fmt.Sprint(i)))) }))
+		held = append(held, background(func() answer {
+			return e.do("POST", "/v1/pools/p/call/hold",
+				quoted(e.file(fmt.Sprint(i))))
+		}))
 	}
 	for i := range held {
 		e.awaitHeld(e.file(fmt.Sprint(i, ".began")))
@@ -269,7 +274,8 @@ func TestAPoolBoundsTheTimeOfItsCalls(t *testing.T) {
 	t.Parallel()
 	e := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Call.Timeout = spec.Duration(300 * time.Millisecond) }))
 	lease := e.lease(0, "me")
-	e.do("POST", "/v1/leases/"+lease.ID+"/call/hold", quoted(e.file("a")), api.HeaderTimeout, "86400000").requireProblem(t, 504, api.CodeDeadlineExceeded)
+	e.do("POST", "/v1/leases/"+lease.ID+"/call/hold", quoted(e.file("a")), api.HeaderTimeout, "86400000").requireProblem(t,
+		504, api.CodeDeadlineExceeded)
 	_, err := e.gateway.Call(t.Context(), lease.ID, dispatch.Request{Method: "hold", Body: []byte(quoted(e.file("b")))})
 	require.ErrorIs(t, err, api.ErrDeadlineExceeded)
 }
@@ -285,7 +291,8 @@ func TestARecalledLeaseGoesBackBetweenTwoCalls(t *testing.T) {
 	require.Equal(t, api.RecallResult{}, e.gateway.Recall(t.Context(), "p/0", 1, id))
 	e.release(e.file("a"))
 	require.Equal(t, 200, await(t, held).status)
-	require.Eventually(t, func() bool { return e.control.count("checkin") > 0 }, timeout, poll, "the gateway keeps the worker while there are calls")
+	require.Eventually(t, func() bool { return e.control.count("checkin") > 0 }, timeout, poll,
+		"the gateway keeps the worker while there are calls")
 	var theirs *api.Lease
 	require.Eventually(t, func() bool { // each attempt recalls the lease, if the gateway has taken it again
 		lease, err := e.control.Checkout(t.Context(), "p/0", tempool.CheckoutOptions{Holder: "somebody else"})
@@ -321,7 +328,8 @@ func TestDrainReturnsTheGatewaysLease(t *testing.T) {
 
 func TestLeaseInUseIsRenewedBeforeItExpires(t *testing.T) {
 	t.Parallel()
-	e := open(t, 1, idleReturn(time.Hour), withSpec(func(sp *spec.Spec) { sp.Lease.TTL = spec.Duration(300 * time.Millisecond) }))
+	e := open(t, 1, idleReturn(time.Hour),
+		withSpec(func(sp *spec.Spec) { sp.Lease.TTL = spec.Duration(300 * time.Millisecond) }))
 	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
 	e.awaitHeld(e.file("a.began"))
 	require.Eventually(t, func() bool { return e.control.count("renew") >= 4 }, timeout, poll)
@@ -336,7 +344,8 @@ func TestLeaseInUseIsRenewedBeforeItExpires(t *testing.T) {
 
 func TestLostLeaseIsDropped(t *testing.T) {
 	t.Parallel()
-	e := open(t, 1, idleReturn(time.Hour), withSpec(func(sp *spec.Spec) { sp.Lease.TTL = spec.Duration(300 * time.Millisecond) }))
+	e := open(t, 1, idleReturn(time.Hour),
+		withSpec(func(sp *spec.Spec) { sp.Lease.TTL = spec.Duration(300 * time.Millisecond) }))
 	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
 	e.awaitHeld(e.file("a.began"))
 	e.control.with("p/0", func(worker *fakeWorker) { worker.lease = nil })
@@ -353,11 +362,15 @@ func TestCallsContinueDuringOutageUntilFenced(t *testing.T) {
 		return string(a.body), a.status
 	}
 	e.control.setDown(true)
-	require.Eventually(t, func() bool { body, _ := ready(); return strings.Contains(body, `"control_plane":"lost"`) }, timeout, poll)
+	require.Eventually(t, func() bool { body, _ := ready(); return strings.Contains(body, `"control_plane":"lost"`) },
+		timeout, poll)
 	if a := e.do("POST", "/v1/pools/p/call/echo", "x"); a.status != 200 {
 		require.Equal(t, api.CodeUnavailable, a.problem.Code, "calls are rejected only when fenced")
 	}
-	require.Eventually(t, func() bool { return e.do("POST", "/v1/pools/p/call/echo", "x").problem.Code == api.CodeUnavailable }, timeout, poll)
+	require.Eventually(t, func() bool {
+		return e.do("POST", "/v1/pools/p/call/echo",
+			"x").problem.Code == api.CodeUnavailable
+	}, timeout, poll)
 	request, err := e.http.Get("http://gateway/readyz")
 	require.NoError(t, err)
 	request.Body.Close()
@@ -445,7 +458,8 @@ func TestClientDisconnectCancelsItsCall(t *testing.T) {
 	t.Parallel()
 	e := open(t, 1)
 	ctx, leave := context.WithCancel(t.Context())
-	request, err := http.NewRequestWithContext(ctx, "POST", "http://gateway/v1/pools/p/call/hold", strings.NewReader(quoted(e.file("a"))))
+	request, err := http.NewRequestWithContext(ctx, "POST", "http://gateway/v1/pools/p/call/hold",
+		strings.NewReader(quoted(e.file("a"))))
 	require.NoError(t, err)
 	left := background(func() error {
 		response, err := e.http.Do(request)
@@ -457,7 +471,8 @@ func TestClientDisconnectCancelsItsCall(t *testing.T) {
 	e.awaitHeld(e.file("a.began"))
 	leave()
 	require.ErrorIs(t, await(t, left), context.Canceled)
-	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status, "the worker is free again, and was not replaced")
+	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status,
+		"the worker is free again, and was not replaced")
 	require.NoFileExists(t, e.file("a"))
 }
 
@@ -468,7 +483,9 @@ func TestTooLargeRequestsAndAnswersAreRejected(t *testing.T) {
 	a := e.do("POST", "/v1/pools/p/call/echo", large)
 	a.requireProblem(t, 413, api.CodePayloadTooLarge)
 	require.False(t, a.problem.Started)
-	request, err := http.NewRequest("POST", "http://gateway/v1/pools/p/call/echo", io.MultiReader(strings.NewReader(large))) // chunked
+	// chunked
+	request, err := http.NewRequest("POST", "http://gateway/v1/pools/p/call/echo",
+		io.MultiReader(strings.NewReader(large)))
 	require.NoError(t, err)
 	response, err := e.http.Do(request)
 	require.NoError(t, err)
@@ -491,7 +508,8 @@ func TestWorkerErrorArrivesComplete(t *testing.T) {
 func TestHeadersPassAndMethodsMayContainSlashes(t *testing.T) {
 	t.Parallel()
 	e := open(t, 1)
-	a := e.do("POST", "/v1/pools/p/call/headers", nil, api.HeaderSession, "s1", "Traceparent", clientParent, "X-Mine", "yes", "Authorization", "secret")
+	a := e.do("POST", "/v1/pools/p/call/headers", nil, api.HeaderSession, "s1", "Traceparent", clientParent, "X-Mine",
+		"yes", "Authorization", "secret")
 	require.JSONEq(t, `{"tempool-session":"s1","traceparent":"`+clientParent+`","x-mine":"yes"}`, string(a.body))
 	require.Equal(t, "yes", a.header.Get("X-Answer"))
 	require.Equal(t, "text/plain", a.header.Get("Content-Type"))
@@ -545,7 +563,8 @@ func TestSessionPrefersItsWorkerWhenFree(t *testing.T) {
 	require.Equal(t, 200, await(t, first).status)
 	mine := second.header.Get(api.HeaderWorker)
 	for range 20 {
-		require.Equal(t, mine, e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderSession, "s").header.Get(api.HeaderWorker))
+		require.Equal(t, mine, e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderSession,
+			"s").header.Get(api.HeaderWorker))
 	}
 	held := background(func() answer {
 		return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("b")), api.HeaderSession, "s")
@@ -636,7 +655,8 @@ func TestNoCallIsLostOrServedTwiceWhileWorkersRestart(t *testing.T) {
 				return
 			default:
 			}
-			lease, err := e.control.Checkout(context.Background(), api.WorkerName("p", n%3), tempool.CheckoutOptions{Holder: "somebody"})
+			lease, err := e.control.Checkout(context.Background(), api.WorkerName("p", n%3),
+				tempool.CheckoutOptions{Holder: "somebody"})
 			if err == nil {
 				_, _ = e.control.CheckinNow(context.Background(), api.CheckinRequest{LeaseID: lease.ID})
 			}
@@ -660,7 +680,8 @@ func TestCloseWaitsForCallsAndReturnsLeases(t *testing.T) {
 	t.Parallel()
 	e := open(t, 1, idleReturn(time.Hour))
 	held := background(func() error {
-		_, err := e.gateway.CallPool(context.Background(), "p", dispatch.Request{Method: "hold", Body: []byte(quoted(e.file("a")))})
+		_, err := e.gateway.CallPool(context.Background(), "p",
+			dispatch.Request{Method: "hold", Body: []byte(quoted(e.file("a")))})
 		return err
 	})
 	e.awaitHeld(e.file("a.began"))

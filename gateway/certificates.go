@@ -19,7 +19,8 @@ type certificates struct {
 func openCertificates(s Security) (*certificates, error) {
 	if s.CertFile == "" && s.KeyFile == "" {
 		if s.ClientCAFile != "" {
-			return nil, api.Errorf(api.CodeInvalid, "--client-ca needs the server's own certificate; set --tls-cert and --tls-key")
+			return nil, api.Errorf(api.CodeInvalid,
+				"--client-ca needs the server's own certificate; set --tls-cert and --tls-key")
 		}
 		return nil, nil
 	}
@@ -37,7 +38,8 @@ func (c *certificates) Reload() error {
 	if err != nil {
 		return api.Errorf(api.CodeInvalid, "cannot load --tls-cert %s and --tls-key %s: %w", s.CertFile, s.KeyFile, err)
 	}
-	config := &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
+	config := &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12,
+		NextProtos: []string{"http/1.1"}}
 	if s.ClientCAFile != "" {
 		pem, err := os.ReadFile(s.ClientCAFile)
 		if err != nil {

@@ -17,21 +17,25 @@ import (
 func TestAHostWithAWrongClockServesAndRenewsSeldom(t *testing.T) {
 	t.Parallel()
 	for name, skew := range map[string]time.Duration{
-		"65 s behind": 65 * time.Second, "65 s ahead": -65 * time.Second, "an hour behind": time.Hour, "an hour ahead": -time.Hour,
+		"65 s behind": 65 * time.Second, "65 s ahead": -65 * time.Second, "an hour behind": time.Hour,
+		"an hour ahead": -time.Hour,
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := open(t, 3, withSpec(func(sp *spec.Spec) { sp.Lease.TTL = spec.Duration(80 * time.Second) })) // renewed after a minute, less than any skew
+			// renewed after a minute, less than any skew
+			e := open(t, 3, withSpec(func(sp *spec.Spec) { sp.Lease.TTL = spec.Duration(80 * time.Second) }))
 			e.control.mu.Lock()
 			e.control.skew = skew
 			e.control.mu.Unlock()
 			leased := func(ttl time.Duration) (call func() answer) {
-				lease := e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", TTLMS: ttl.Milliseconds()}).lease(t)
+				lease := e.do("POST", "/v1/pools/p/leases",
+					dispatch.CheckoutRequest{Holder: "me", TTLMS: ttl.Milliseconds()}).lease(t)
 				return func() answer { return e.do("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "x") }
 			}
 			require.Equal(t, 200, leased(time.Minute)().status)
 			ended := leased(time.Second)
 			for began := time.Now(); time.Since(began) < 2*time.Second; { // calls of the pool, on the third worker
-				require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderTimeout, fmt.Sprint(timeout.Milliseconds())).status)
+				require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderTimeout,
+					fmt.Sprint(timeout.Milliseconds())).status)
 			}
 			require.Zero(t, e.control.count("renew"))
 			e.control.setDown(true)
@@ -43,7 +47,8 @@ func TestAHostWithAWrongClockServesAndRenewsSeldom(t *testing.T) {
 // The expiry of a lease that the gateway learns of late is that of its grant, whatever the clocks say.
 func TestALeaseThatIsSeenLateExpiresOnTime(t *testing.T) {
 	t.Parallel()
-	for name, skew := range map[string]time.Duration{"same clock": 0, "an hour behind": time.Hour, "an hour ahead": -time.Hour} {
+	for name, skew := range map[string]time.Duration{"same clock": 0, "an hour behind": time.Hour,
+		"an hour ahead": -time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const left = 20 * time.Second // when the gateway learns of the lease
@@ -62,7 +67,8 @@ func TestALeaseThatIsSeenLateExpiresOnTime(t *testing.T) {
 			e.control.setDown(true)
 			held := background(func() answer { return e.do("POST", "/v1/leases/"+lease.ID+"/call/hold", quoted(e.file("a"))) })
 			e.awaitHeld(e.file("a.began"))
-			await(t, held).requireProblem(t, 409, api.CodeLeaseFenced) // and not after an hour, as if it began when the gateway learned of it
+			// and not after an hour, as if it began when the gateway learned of it
+			await(t, held).requireProblem(t, 409, api.CodeLeaseFenced)
 			require.Greater(t, time.Since(seen), left*9/10, "the call is cut when the lease expires")
 		})
 	}

@@ -20,8 +20,8 @@ const (
 	writeSize = 64 << 10
 )
 
-// connection is a client's connection. One goroutine serves it, one request after another. Each write has a deadline; that of reads is in
-// read_deadline.go.
+// connection is a client's connection. One goroutine serves it, one request after another. Each write has a deadline;
+// that of reads is in read_deadline.go.
 type connection struct {
 	net.Conn
 	peer     *socketPeer // of a Unix socket; nil over TCP
@@ -31,8 +31,9 @@ type connection struct {
 
 	always    *access.Principal // who sends every request, if it is not a token that says so
 	principal *access.Principal // who sends the request in progress
-	unsampled wire.Trace        // of the call in progress, if it is not sampled; a value in its context would cost more than the decision
-	client    string            // whose connection it is, as far as the requests until now say
+	// of the call in progress, if it is not sampled; a value in its context would cost more than the decision
+	unsampled wire.Trace
+	client    string // whose connection it is, as far as the requests until now say
 
 	state atomic.Int32 // opened, idle, active, left
 
@@ -73,8 +74,8 @@ func (c *connection) Write(b []byte) (n int, err error) {
 	}
 }
 
-// SetWriteDeadline bounds writes more closely than Write does. The server removes the deadline after each answer, and so would leave the next answer
-// without one; Write's stays.
+// SetWriteDeadline bounds writes more closely than Write does. The server removes the deadline after each answer, and
+// so would leave the next answer without one; Write's stays.
 func (c *connection) SetWriteDeadline(t time.Time) error {
 	if t.IsZero() {
 		return nil

@@ -59,7 +59,8 @@ func TestEachAnswerOfAKeptConnectionHasADeadline(t *testing.T) {
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	watched := &watchedListener{Listener: tcp}
-	listener := newBoundedListener(watched, 8, &clientCounts{most: 8, count: map[string]int{}}, &memoryBudget{total: 1 << 20})
+	listener := newBoundedListener(watched, 8, &clientCounts{most: 8, count: map[string]int{}},
+		&memoryBudget{total: 1 << 20})
 	server := http.Server{
 		Handler:     http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return withConnection(ctx, c, timeout) },
@@ -82,7 +83,8 @@ func TestEachAnswerOfAKeptConnectionHasADeadline(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "ok", string(body))
 	}
-	require.Zero(t, watched.unbounded.Load(), "a client that reads nothing would hold the connection and the answer's memory")
+	require.Zero(t, watched.unbounded.Load(),
+		"a client that reads nothing would hold the connection and the answer's memory")
 }
 
 // scriptedConn is a connection below whose reads end as the test says.
@@ -169,11 +171,12 @@ func TestAReadObeysTheNewestDeadlineThoughTheConnectionHasAnEarlierOne(t *testin
 	require.Empty(t, below.deadlines, "nothing was moved without need")
 }
 
-// TestNoRequestSharesItsConnectionWithOthers: a connection has the rights of its one request. The server speaks no HTTP/2, and the handler
-// would refuse it.
+// TestNoRequestSharesItsConnectionWithOthers: a connection has the rights of its one request. The server speaks no
+// HTTP/2, and the handler would refuse it.
 func TestNoRequestSharesItsConnectionWithOthers(t *testing.T) {
 	t.Parallel()
-	handler := (&Gateway{}).protect(nil, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was served") }))
+	handler := (&Gateway{}).protect(nil,
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was served") }))
 	r := httptest.NewRequest(http.MethodGet, "/v1/pools", nil)
 	r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/2.0", 2, 0
 	answer := httptest.NewRecorder()

@@ -13,7 +13,8 @@ import (
 // registerDashboard serves the dashboard at /ui. It knows the tokens once the gateway has started.
 func (g *Gateway) registerDashboard() {
 	config := ui.Config{
-		Fleet: g.config.Fleet, HostID: g.config.HostID, Namespace: g.config.Namespace, TemporalUI: g.config.TemporalUI, Logger: g.config.Logger,
+		Fleet: g.config.Fleet, HostID: g.config.HostID, Namespace: g.config.Namespace, TemporalUI: g.config.TemporalUI,
+		Logger:   g.config.Logger,
 		Outage:   func() time.Duration { return g.Health().Outage },
 		Endpoint: g.Endpoint,
 	}

@@ -79,7 +79,8 @@ func TestTheDashboardSignsInWithATokenForItselfOnly(t *testing.T) {
 	status, page := send(t, client, "GET", base+"/ui/signin", nil)
 	require.Equal(t, http.StatusOK, status)
 	form := url.Values{"token": {secret}, "form_token": {formToken(page)}}
-	status, _ = send(t, client, "POST", base+"/ui/signin", form, "Sec-Fetch-Site", "cross-site", "Origin", "http://evil.example")
+	status, _ = send(t, client, "POST", base+"/ui/signin", form, "Sec-Fetch-Site", "cross-site", "Origin",
+		"http://evil.example")
 	require.Equal(t, http.StatusForbidden, status, "another site signs nobody in")
 	status, _ = send(t, client, "POST", base+"/ui/signin", form)
 	require.Equal(t, http.StatusSeeOther, status)
@@ -162,21 +163,24 @@ func TestAFileOfCtlSignsABrowserIn(t *testing.T) {
 	}
 	first := url.Values{"link": {link()}}
 	target := base + ui.SignInLinkPath
-	for _, origin := range []string{"http://evil.example", "http://127.0.0.1:1", "https" + strings.TrimPrefix(base, "http")} {
+	for _, origin := range []string{"http://evil.example", "http://127.0.0.1:1", "https" +
+		strings.TrimPrefix(base, "http")} {
 		status, _ := send(t, client, "POST", target, first, "Sec-Fetch-Site", "cross-site", "Origin", origin)
 		require.Equal(t, http.StatusForbidden, status, "another site signs nobody in: %s", origin)
 	}
 	require.Empty(t, client.Jar.Cookies(must(url.Parse(base+"/ui/"))))
 	status, page := send(t, client, "POST", target, first, "Sec-Fetch-Site", "cross-site", "Origin", "null")
 	require.Equal(t, http.StatusOK, status, "and did not use the link up: %s", page)
-	require.Contains(t, page, `<meta http-equiv="refresh" content="0; url=/ui/">`, "no redirect, with which a browser would not send the cookie")
+	require.Contains(t, page, `<meta http-equiv="refresh" content="0; url=/ui/">`,
+		"no redirect, with which a browser would not send the cookie")
 	status, page = send(t, client, "GET", base+"/ui/", nil)
 	require.Equal(t, http.StatusOK, status)
 	require.NotContains(t, page, "read-only")
 	status, page = send(t, browser(t), "POST", target, first, "Sec-Fetch-Site", "cross-site", "Origin", "null")
 	require.Equal(t, http.StatusForbidden, status, "a link works once")
 	require.Contains(t, page, "was used before")
-	status, _ = send(t, browser(t), "POST", target, url.Values{"link": {link()}}, "Sec-Fetch-Site", "same-origin", "Origin", base)
+	status, _ = send(t, browser(t), "POST", target, url.Values{"link": {link()}}, "Sec-Fetch-Site", "same-origin",
+		"Origin", base)
 	require.Equal(t, http.StatusOK, status)
 	status, _ = send(t, browser(t), "GET", target, nil)
 	require.Equal(t, http.StatusNotFound, status)

@@ -56,7 +56,8 @@ func TestDemandCountsCallsAndLeases(t *testing.T) {
 	require.Equal(t, policy.Demand{Calls: 1, Leases: 1}, e.demand())
 	waiting := e.waits("another", 60_000)
 	queued := background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", "x") })
-	require.Eventually(t, func() bool { return e.demand() == policy.Demand{Calls: 1, Leases: 2, Waiting: 1} }, timeout, poll)
+	require.Eventually(t, func() bool { return e.demand() == policy.Demand{Calls: 1, Leases: 2, Waiting: 1} }, timeout,
+		poll)
 	e.awaitHeld(held + ".began")
 	e.release(held)
 	require.Equal(t, 200, await(t, call).status)

@@ -13,7 +13,8 @@ import (
 	"github.com/tempool/tempool/internal/lint/docs"
 )
 
-// describedRoutes are those of the API's description, which TestOpenAPIDescribesExactlyTheRoutes compares with the code; {} is a variable.
+// describedRoutes are those of the API's description, which TestOpenAPIDescribesExactlyTheRoutes compares with the
+// code; {} is a variable.
 func describedRoutes(t *testing.T) map[string]bool {
 	t.Helper()
 	routes := map[string]bool{}
@@ -30,7 +31,8 @@ func withoutNames(path string) string {
 	return regexp.MustCompile(`\{[^}]*\}`).ReplaceAllString(path, "{}")
 }
 
-// routesIn returns the routes in the code of a text, such as `GET/PUT /v1/sessions/{id}`; a path alone continues the methods before it.
+// routesIn returns the routes in the code of a text, such as `GET/PUT /v1/sessions/{id}`; a path alone continues the
+// methods before it.
 func routesIn(text string) (routes []string) {
 	methods := ""
 	for _, found := range regexp.MustCompile("`(?:([A-Z]+(?:/[A-Z]+)*) )?(/[^` ]*)`").FindAllStringSubmatch(text, -1) {
@@ -62,8 +64,10 @@ func TestTheManualListsExactlyTheRoutes(t *testing.T) {
 			require.Contains(t, routesIn(sessions), route, "docs/sessions.md")
 		}
 	}
-	for _, name := range []string{"docs/sessions.md", "docs/events.md", "docs/security.md", "docs/scale.md", "docs/operations/monitor.md"} {
-		for _, route := range regexp.MustCompile("`((?:GET|PUT|POST|PATCH|DELETE) /[^`]*)`").FindAllStringSubmatch(docs.Read(t, name), -1) {
+	for _, name := range []string{"docs/sessions.md", "docs/events.md", "docs/security.md", "docs/scale.md",
+		"docs/operations/monitor.md"} {
+		for _, route := range regexp.MustCompile("`((?:GET|PUT|POST|PATCH|DELETE) /[^`]*)`").FindAllStringSubmatch(
+			docs.Read(t, name), -1) {
 			for _, route := range routesIn("`" + strings.ReplaceAll(route[1], "/pools/POOL", "/pools/{pool}") + "`") {
 				require.Contains(t, want, route, "%s names %s", name, route)
 			}
@@ -93,10 +97,12 @@ func TestTheManualListsExactlyTheErrorCodes(t *testing.T) {
 func TestTheManualDescribesTheHeaders(t *testing.T) {
 	t.Parallel()
 	text := docs.Read(t, "docs/gateway.md")
-	for _, header := range []string{api.HeaderSession, api.HeaderTimeout, api.HeaderPriority, api.HeaderLeaseToken, api.HeaderWorker, api.HeaderIncarnation} {
+	for _, header := range []string{api.HeaderSession, api.HeaderTimeout, api.HeaderPriority, api.HeaderLeaseToken,
+		api.HeaderWorker, api.HeaderIncarnation} {
 		require.Contains(t, text, "`"+header+"`")
 	}
 	for _, name := range regexp.MustCompile(`\bTempool-[A-Z][A-Za-z-]+`).FindAllString(text, -1) {
-		require.Contains(t, []string{api.HeaderSession, api.HeaderTimeout, api.HeaderPriority, api.HeaderLeaseToken, api.HeaderWorker, api.HeaderIncarnation}, name)
+		require.Contains(t, []string{api.HeaderSession, api.HeaderTimeout, api.HeaderPriority, api.HeaderLeaseToken,
+			api.HeaderWorker, api.HeaderIncarnation}, name)
 	}
 }

@@ -11,9 +11,11 @@ import (
 )
 
 const (
-	// keepAliveEvery is how often a stream of events without any sends a comment, so that nobody on the way considers it dead.
+	// keepAliveEvery is how often a stream of events without any sends a comment, so that nobody on the way considers it
+	// dead.
 	keepAliveEvery = 15 * time.Second
-	// longestStream is after how long a stream ends, so that a client whose token was withdrawn does not read on. Others connect again.
+	// longestStream is after how long a stream ends, so that a client whose token was withdrawn does not read on. Others
+	// connect again.
 	longestStream = time.Hour
 )
 
@@ -50,7 +52,8 @@ func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request) error {
 	}
 }
 
-// eventReader returns a reader at the place that a request asks for, what to send first, and whether it waits for further events.
+// eventReader returns a reader at the place that a request asks for, what to send first, and whether it waits for
+// further events.
 func (g *Gateway) eventReader(r *http.Request) (reader *events.Reader, first *api.MissedEvent, follow bool, err error) {
 	query := r.URL.Query()
 	filter, err := eventFilter(r)
@@ -67,7 +70,8 @@ func (g *Gateway) eventReader(r *http.Request) (reader *events.Reader, first *ap
 	case id != "":
 		var found bool
 		if reader, found = g.config.Events.After(id, filter); !found {
-			first = &api.MissedEvent{Reason: "this agent has no event " + strconv.Quote(id[:min(len(id), 100)]) + ": it has restarted since, or the id is from another agent"}
+			first = &api.MissedEvent{Reason: "this agent has no event " + strconv.Quote(id[:min(len(id), 100)]) +
+				": it has restarted since, or the id is from another agent"}
 		}
 	case follow && query.Get("since") == "":
 		reader = g.config.Events.FromNow(filter)
@@ -77,7 +81,8 @@ func (g *Gateway) eventReader(r *http.Request) (reader *events.Reader, first *ap
 	return reader, first, follow, nil
 }
 
-// eventFilter selects the events that a request asks for and its client may read. Events of no pool are for clients that may use every pool.
+// eventFilter selects the events that a request asks for and its client may read. Events of no pool are for clients
+// that may use every pool.
 func eventFilter(r *http.Request) (f events.Filter, err error) {
 	principal, query := principalOf(r), r.URL.Query()
 	asked := query.Get("pool")
@@ -108,13 +113,14 @@ func sinceOf(text string, now time.Time) (time.Time, error) {
 	}
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return at, api.Errorf(api.CodeInvalid, "since is %q; it must be a duration such as 10m, or a time such as 2026-01-31T12:00:00Z", text)
+		return at, api.Errorf(api.CodeInvalid,
+			"since is %q; it must be a duration such as 10m, or a time such as 2026-01-31T12:00:00Z", text)
 	}
 	return at, nil
 }
 
-// eventStream is an answer of events. A client that does not read it is disconnected by the deadline of writes; it holds nothing but a
-// place in the ring.
+// eventStream is an answer of events. A client that does not read it is disconnected by the deadline of writes; it
+// holds nothing but a place in the ring.
 type eventStream struct {
 	gateway *Gateway
 	w       http.ResponseWriter
@@ -126,7 +132,8 @@ func (s eventStream) send() (more bool) {
 	batch, missed, more := s.reader.Read()
 	if missed > 0 {
 		s.gateway.eventsMissed.Add(int64(missed))
-		s.missed(api.MissedEvent{Count: missed, Reason: "the agent holds only its newest events, and dropped these before they were read"})
+		s.missed(api.MissedEvent{Count: missed,
+			Reason: "the agent holds only its newest events, and dropped these before they were read"})
 	}
 	for _, e := range batch {
 		if _, err := s.w.Write(frame(e)); err != nil {
@@ -142,7 +149,8 @@ func frame(e events.Entry) []byte {
 	return append(append(append(b, "data: "...), e.JSON...), "\n\n"...)
 }
 
-// missed sends an event of type api.EventMissed. It has no id of its own: a client that reconnects continues after the last event it got.
+// missed sends an event of type api.EventMissed. It has no id of its own: a client that reconnects continues after the
+// last event it got.
 func (s eventStream) missed(data api.MissedEvent) {
 	event := events.MissedEvent(api.HostSource(s.gateway.config.HostID), s.reader.Position(), data)
 	_, _ = s.w.Write(append(append([]byte("data: "), event...), "\n\n"...))
@@ -165,5 +173,6 @@ func (s eventStream) wait(ctx context.Context) bool {
 	return false
 }
 
-// place sends the client its place in the ring, from which it continues if it reconnects: it may be past the last event that was selected.
+// place sends the client its place in the ring, from which it continues if it reconnects: it may be past the last event
+// that was selected.
 func (s eventStream) place() { _, _ = s.w.Write([]byte("id: " + s.reader.Position() + "\n\n")) }

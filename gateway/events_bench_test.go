@@ -15,9 +15,10 @@ import (
 	"github.com/tempool/tempool/gateway/dispatch"
 )
 
-// BenchmarkStalledEventReader measures what readers of events that have stalled cost calls. Rounds of calls without and with four such readers
-// alternate, so that all see the same load of the machine; every call is accompanied by an event, which is far more than calls cause.
-// The target is a ratio of the medians of at most 1.05. p99-x is as noisy as the machine.
+// BenchmarkStalledEventReader measures what readers of events that have stalled cost calls. Rounds of calls without and
+// with four such readers alternate, so that all see the same load of the machine; every call is accompanied by an
+// event, which is far more than calls cause. The target is a ratio of the medians of at most 1.05. p99-x is as noisy as
+// the machine.
 func BenchmarkStalledEventReader(b *testing.B) {
 	const readers, calls = 4, 1000
 	log := events.New("here")

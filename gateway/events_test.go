@@ -81,7 +81,8 @@ func (e *env) stalledReader(t testing.TB) (net.Conn, *http.Response) {
 	t.Cleanup(func() { conn.Close() })
 	_, err = conn.Write([]byte("GET /v1/events?since=1h HTTP/1.1\r\nHost: gateway\r\n\r\n"))
 	require.NoError(t, err)
-	answer, err := http.ReadResponse(bufio.NewReader(conn), nil) // the stream has begun; to close its body would read it to its end
+	// the stream has begun; to close its body would read it to its end
+	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, answer.StatusCode)
 	return conn, answer
@@ -272,7 +273,8 @@ func TestAFailedCallIsAnEvent(t *testing.T) {
 	require.Equal(t, "/pools/p/workers/0", failed.Source)
 	var data api.CallEvent
 	require.NoError(t, json.Unmarshal(failed.Data, &data))
-	require.Equal(t, api.CallEvent{Host: "here", Incarnation: 1, Method: "fail", Code: api.CodeWorkerError, Started: true, Reason: data.Reason}, data)
+	require.Equal(t, api.CallEvent{Host: "here", Incarnation: 1, Method: "fail", Code: api.CodeWorkerError, Started: true,
+		Reason: data.Reason}, data)
 	require.Contains(t, data.Reason, "it cannot be done")
 	_, more := stream.next()
 	require.False(t, more, "the lease holds while Temporal is down, and a call that succeeds is not an event")

@@ -45,7 +45,8 @@ type fakeWorker struct {
 }
 
 func newFakeControl(host string, sp spec.Spec) *fakeControl {
-	return &fakeControl{host: host, spec: sp, workers: make(map[string]*fakeWorker), granted: make(map[string]api.Lease), asked: make(map[string]int)}
+	return &fakeControl{host: host, spec: sp, workers: make(map[string]*fakeWorker), granted: make(map[string]api.Lease),
+		asked: make(map[string]int)}
 }
 
 func (b *fakeControl) add(worker string, incarnation int64) *fakeWorker {
@@ -126,7 +127,8 @@ func (b *fakeControl) Checkout(ctx context.Context, worker string, o tempool.Che
 		b.lost = append(b.lost, o.Holder+" "+worker)
 		return nil, api.Errorf(api.CodeUnavailable, "check out: no answer")
 	}
-	if lease, again := b.granted[o.Holder+" "+o.RequestID]; again && o.RequestID != "" && lease.TokenHash == api.HashLeaseToken(o.Token) {
+	if lease, again := b.granted[o.Holder+" "+o.RequestID]; again && o.RequestID != "" &&
+		lease.TokenHash == api.HashLeaseToken(o.Token) {
 		lease.Token = o.Token
 		return &lease, nil
 	}
@@ -156,8 +158,10 @@ func (b *fakeControl) Checkout(ctx context.Context, worker string, o tempool.Che
 	}
 	now := b.now()
 	lease := api.Lease{
-		ID: api.LeaseID(pool, slot, e.incarnation, e.seq), Worker: worker, Seq: e.seq, Incarnation: e.incarnation, Holder: o.Holder,
-		Session: o.Session, Host: e.host, Endpoint: e.endpoint, GrantedAt: now, ExpiresAt: now.Add(ttl), TTLMS: ttl.Milliseconds(),
+		ID: api.LeaseID(pool, slot, e.incarnation, e.seq), Worker: worker, Seq: e.seq, Incarnation: e.incarnation,
+		Holder:  o.Holder,
+		Session: o.Session, Host: e.host, Endpoint: e.endpoint, GrantedAt: now, ExpiresAt: now.Add(ttl),
+		TTLMS:     ttl.Milliseconds(),
 		TokenHash: api.HashLeaseToken(o.Token),
 	}
 	e.lease = &lease
@@ -258,7 +262,8 @@ func (b *fakeControl) State(_ context.Context, worker string) (api.WorkerState, 
 }
 
 func (b *fakeControl) state(worker string, e *fakeWorker) api.WorkerState {
-	s := api.WorkerState{AsOf: b.now(), Worker: worker, State: e.state, Incarnation: e.incarnation, Host: e.host, LeaseSeq: e.seq}
+	s := api.WorkerState{AsOf: b.now(), Worker: worker, State: e.state, Incarnation: e.incarnation, Host: e.host,
+		LeaseSeq: e.seq}
 	if e.lease != nil {
 		copied := *e.lease
 		copied.TTLMS = copied.ExpiresAt.Sub(b.now()).Milliseconds()
@@ -310,7 +315,9 @@ func (b *fakeControl) Status(_ context.Context, pool string) (api.PoolStatus, er
 		if state.State == lifecycle.Busy {
 			state.State = lifecycle.Ready // a pool does not learn of leases
 		}
-		status.Workers = append(status.Workers, api.RosterEntry{Slot: slot, State: state.State, Incarnation: state.Incarnation, Host: state.Host, Endpoint: b.workers[worker].endpoint})
+		status.Workers = append(status.Workers,
+			api.RosterEntry{Slot: slot, State: state.State, Incarnation: state.Incarnation, Host: state.Host,
+				Endpoint: b.workers[worker].endpoint})
 	}
 	return status, nil
 }

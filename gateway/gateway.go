@@ -1,5 +1,5 @@
-// Package gateway is the HTTP face of an agent: it serves calls, leases, sessions and the state of pools over TCP and a Unix socket.
-// Package dispatch below it chooses the workers.
+// Package gateway is the HTTP face of an agent: it serves calls, leases, sessions and the state of pools over TCP and a
+// Unix socket. Package dispatch below it chooses the workers.
 package gateway
 
 import (
@@ -42,13 +42,16 @@ type Config struct {
 	Copies Copies
 	// Logs are those of this host's workers. nil omits their routes.
 	Logs *logs.Store
-	// Samples returns the newest samples of the workers of a pool with these numbers on this host, of all of them for nil. nil omits their route.
+	// Samples returns the newest samples of the workers of a pool with these numbers on this host, of all of them for nil.
+	// nil omits their route.
 	Samples func(pool string, slots []int) []api.RecentSamples
 	// Fleet is what the dashboard at /ui asks. nil omits the dashboard.
 	Fleet ui.Fleet
-	// Namespace is that of Temporal, and TemporalUI the base URL of its Web UI, to which the dashboard links; "" for no links.
+	// Namespace is that of Temporal, and TemporalUI the base URL of its Web UI, to which the dashboard links; "" for no
+	// links.
 	Namespace, TemporalUI string
-	// InWorker reports whether a process belongs to a worker of this host, which gets no right over the Unix socket. nil means that none does.
+	// InWorker reports whether a process belongs to a worker of this host, which gets no right over the Unix socket. nil
+	// means that none does.
 	InWorker func(pid int) bool
 }
 
@@ -89,7 +92,8 @@ func New(config Config) (*Gateway, error) {
 	}
 	config.Limits = config.Limits.withDefaults()
 	g := &Gateway{
-		Dispatcher: dispatcher, config: config, mux: http.NewServeMux(), memory: &memoryBudget{total: config.Limits.BodyBytes},
+		Dispatcher: dispatcher, config: config, mux: http.NewServeMux(),
+		memory:  &memoryBudget{total: config.Limits.BodyBytes},
 		clients: &clientCounts{most: config.Limits.ClientConnections, count: make(map[string]int)},
 		open:    openConnections{all: make(map[net.Conn]*connection)}, backups: make(chan struct{}, maxBackups),
 	}
@@ -101,8 +105,8 @@ func New(config Config) (*Gateway, error) {
 	return g, nil
 }
 
-// Handle adds a route that is not the gateway's own, METHOD PATH, such as GET /metrics. It must be called before Start. A client needs the
-// right access.Read on every pool.
+// Handle adds a route that is not the gateway's own, METHOD PATH, such as GET /metrics. It must be called before Start.
+// A client needs the right access.Read on every pool.
 func (g *Gateway) Handle(pattern string, handler http.Handler) {
 	method, path, _ := strings.Cut(pattern, " ")
 	g.mux.HandleFunc(pattern, route{method, path, access.Read, everyPool, handler.ServeHTTP}.guard(g.refer))
@@ -113,15 +117,16 @@ type Snapshot struct {
 	dispatch.Snapshot
 	// Connections are the open connections by the network of their listener: tcp, unix.
 	Connections map[string]int64
-	// EventsMissed counts the events that readers of the stream were too slow to get, and EventsOmitted, by type, those that were not emitted
-	// because there were too many in a second.
+	// EventsMissed counts the events that readers of the stream were too slow to get, and EventsOmitted, by type, those
+	// that were not emitted because there were too many in a second.
 	EventsMissed  int64
 	EventsOmitted map[string]int64
 }
 
 // Snapshot returns the current counts. It takes each pool's lock for a moment.
 func (g *Gateway) Snapshot() Snapshot {
-	s := Snapshot{Snapshot: g.Dispatcher.Snapshot(), Connections: make(map[string]int64), EventsMissed: g.eventsMissed.Load(), EventsOmitted: g.config.Events.Omitted()}
+	s := Snapshot{Snapshot: g.Dispatcher.Snapshot(), Connections: make(map[string]int64),
+		EventsMissed: g.eventsMissed.Load(), EventsOmitted: g.config.Events.Omitted()}
 	for _, l := range g.listeners {
 		s.Connections[l.Addr().Network()] = 0
 	}
@@ -129,8 +134,8 @@ func (g *Gateway) Snapshot() Snapshot {
 	return s
 }
 
-// Leave rejects new calls, waits until ctx ends for those in flight, returns the gateway's own leases, and closes the listeners. It fails
-// with ctx's error if it cancelled calls. The gateway keeps its records of processes until Close.
+// Leave rejects new calls, waits until ctx ends for those in flight, returns the gateway's own leases, and closes the
+// listeners. It fails with ctx's error if it cancelled calls. The gateway keeps its records of processes until Close.
 func (g *Gateway) Leave(ctx context.Context) error {
 	g.leaveOnce.Do(func() {
 		g.endLife()

@@ -18,7 +18,8 @@ import (
 func TestUnknownRouteIsAProblem(t *testing.T) {
 	t.Parallel()
 	e := open(t, 0)
-	for _, path := range []string{"/", "/v1", "/v1/pools/p/call", "/v2/pools", "/v1/pools/", "/v1/leases", "//v1/pools", "/v1/./pools", "/v1/pools/p/call/../x"} {
+	for _, path := range []string{"/", "/v1", "/v1/pools/p/call", "/v2/pools", "/v1/pools/", "/v1/leases", "//v1/pools",
+		"/v1/./pools", "/v1/pools/p/call/../x"} {
 		e.do("GET", path, nil).requireProblem(t, 404, codeNotFound)
 	}
 	a := e.do("GET", "/v1/pools/p/call/echo", nil)
@@ -82,8 +83,12 @@ func FuzzHTTP(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	quick := withSpec(func(sp *spec.Spec) { sp.Queue.Timeout = spec.Duration(50 * time.Millisecond) }) // should the bytes spell crash
-	e := open(f, 1, quick, withConfig(func(c *Config) { c.Limits.HeaderTime, c.Limits.ReadTime = 50*time.Millisecond, 100*time.Millisecond }))
+	// should the bytes spell crash
+	quick := withSpec(func(sp *spec.Spec) { sp.Queue.Timeout = spec.Duration(50 * time.Millisecond) })
+	e := open(f, 1, quick, withConfig(func(c *Config) {
+		c.Limits.HeaderTime, c.Limits.ReadTime = 50*time.Millisecond,
+			100*time.Millisecond
+	}))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		conn, err := net.Dial("unix", e.file("gw.sock"))
 		require.NoError(t, err)
@@ -97,7 +102,8 @@ func FuzzHTTP(f *testing.F) {
 			response, err := http.ReadResponse(in, nil)
 			require.NoError(t, err)
 			body, err := io.ReadAll(response.Body)
-			if response.StatusCode >= 400 && err == nil && strings.HasPrefix(response.Header.Get("Content-Type"), "application/problem+json") {
+			if response.StatusCode >= 400 && err == nil &&
+				strings.HasPrefix(response.Header.Get("Content-Type"), "application/problem+json") {
 				var p Problem
 				require.NoError(t, json.Unmarshal(body, &p))
 				require.Equal(t, response.StatusCode, p.Status)

@@ -75,7 +75,8 @@ func TestOlderIncarnationServesUntilDrained(t *testing.T) {
 func (e *env) startHolding(file string) <-chan error {
 	e.t.Helper()
 	held := background(func() error {
-		_, err := e.gateway.CallPool(context.Background(), "p", dispatch.Request{Method: "hold", Body: []byte(`{"path":` + quoted(file) + `}`)})
+		_, err := e.gateway.CallPool(context.Background(), "p",
+			dispatch.Request{Method: "hold", Body: []byte(`{"path":` + quoted(file) + `}`)})
 		return err
 	})
 	e.awaitHeld(file + ".began")
@@ -146,7 +147,8 @@ func TestLowScoreGetsNoCallsWhileBetterWorkersAreFree(t *testing.T) {
 	var both sync.WaitGroup
 	for range 2 {
 		both.Go(func() {
-			_, err := e.gateway.CallPool(context.Background(), "p", dispatch.Request{Method: "hold", Body: []byte(`{"path":` + quoted(held) + `}`)})
+			_, err := e.gateway.CallPool(context.Background(), "p",
+				dispatch.Request{Method: "hold", Body: []byte(`{"path":` + quoted(held) + `}`)})
 			if err != nil {
 				t.Error(err)
 			}

@@ -62,7 +62,8 @@ func (g *Gateway) deleteLease(ctx context.Context, r *http.Request) (api.Checkin
 	}
 	reason := query.Get("error")
 	if len(reason) > maxReasonBytes {
-		return api.CheckinResult{}, api.Errorf(api.CodeInvalid, "error has %d bytes; at most %d are allowed", len(reason), maxReasonBytes)
+		return api.CheckinResult{}, api.Errorf(api.CodeInvalid, "error has %d bytes; at most %d are allowed", len(reason),
+			maxReasonBytes)
 	}
 	return g.Checkin(ctx, id, authority, api.Outcome(query.Get("outcome")), reason)
 }

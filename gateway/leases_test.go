@@ -88,7 +88,8 @@ func TestOlderLeaseIsFencedOnceANewerOneWasSeen(t *testing.T) {
 
 func TestCallsOfTwoHoldersNeverOverlap(t *testing.T) {
 	t.Parallel()
-	e := open(t, 1, withSpecEnv("THREADS", "2"), withSpec(func(sp *spec.Spec) { sp.Call.CancelGrace = spec.Duration(timeout) }))
+	e := open(t, 1, withSpecEnv("THREADS", "2"),
+		withSpec(func(sp *spec.Spec) { sp.Call.CancelGrace = spec.Duration(timeout) }))
 	first := e.lease(0, "one")
 	held := background(func() answer {
 		return e.do("POST", "/v1/leases/"+first.ID+"/call/stubborn", quoted(e.file("a")))
@@ -143,7 +144,8 @@ func TestInvalidLeases(t *testing.T) {
 	for range 5 {
 		e.do("POST", "/v1/leases/"+remote.ID+"/call/echo", "x").requireProblem(t, 404, api.CodeLeaseNotFound)
 	}
-	require.LessOrEqual(t, e.control.count("state"), asked+1+int(time.Since(began)/time.Second), "a refusal is cached for a second")
+	require.LessOrEqual(t, e.control.count("state"), asked+1+int(time.Since(began)/time.Second),
+		"a refusal is cached for a second")
 }
 
 func TestExpiredLeaseIsVerifiedAgain(t *testing.T) {
@@ -250,7 +252,8 @@ func TestCheckoutWaitsForWaitMS(t *testing.T) {
 	e := open(t, 1)
 	held := e.lease(0, "other")
 	e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me"}).requireProblem(t, 503, api.CodeNoWorkers)
-	e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", WaitMS: 60}).requireProblem(t, 503, api.CodeQueueTimeout)
+	e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", WaitMS: 60}).requireProblem(t, 503,
+		api.CodeQueueTimeout)
 	waiting := background(func() answer {
 		return e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", WaitMS: 20_000})
 	})
@@ -260,7 +263,8 @@ func TestCheckoutWaitsForWaitMS(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, http.StatusCreated, await(t, waiting).status)
 
-	e.do("POST", "/v1/pools/nope/leases", dispatch.CheckoutRequest{Holder: "me"}).requireProblem(t, 404, api.CodePoolNotFound)
+	e.do("POST", "/v1/pools/nope/leases", dispatch.CheckoutRequest{Holder: "me"}).requireProblem(t, 404,
+		api.CodePoolNotFound)
 	e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{}).requireProblem(t, 400, api.CodeInvalid)
 	e.do("POST", "/v1/pools/p/leases", `{"holder":"me","wait":5}`).requireProblem(t, 400, api.CodeInvalid)
 	e.do("POST", "/v1/pools/p/leases", `{"holder":`).requireProblem(t, 400, api.CodeInvalid)

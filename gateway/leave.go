@@ -20,7 +20,8 @@ import (
 const (
 	// leavingTime is how long a gateway that shuts down still accepts connections, to answer those that are being opened.
 	leavingTime = 100 * time.Millisecond
-	// leaveTimeout is how long a client has to close a connection after the gateway has announced on it that it shuts down.
+	// leaveTimeout is how long a client has to close a connection after the gateway has announced on it that it shuts
+	// down.
 	leaveTimeout = 500 * time.Millisecond
 )
 
@@ -32,8 +33,8 @@ const (
 	left   // the client was notified that the connection takes no further request
 )
 
-// openConnections knows the connections of clients, so that a gateway that shuts down can end them. An idle connection cannot just be
-// closed: a request may be in transit on it, and its client could not know whether it was started.
+// openConnections knows the connections of clients, so that a gateway that shuts down can end them. An idle connection
+// cannot just be closed: a request may be in transit on it, and its client could not know whether it was started.
 type openConnections struct {
 	leaving    atomic.Bool
 	announcing sync.WaitGroup // on connections whose handshake may be in progress; they end with their connections
@@ -71,8 +72,9 @@ func (o *openConnections) leave() {
 	o.each(func(conn net.Conn, c *connection) { o.announceClose(conn, c, idle) })
 }
 
-// awaitClients waits until all clients have left, each with the answer to its request. After the announcement a client has leaveTimeout. A new
-// connection has as long for its first request; a client may also keep one that it opened and did not need, so the announcement follows on those.
+// awaitClients waits until all clients have left, each with the answer to its request. After the announcement a client
+// has leaveTimeout. A new connection has as long for its first request; a client may also keep one that it opened and
+// did not need, so the announcement follows on those.
 func (o *openConnections) awaitClients(ctx context.Context) {
 	if o.awaitNone(ctx) {
 		return
@@ -81,7 +83,8 @@ func (o *openConnections) awaitClients(ctx context.Context) {
 	o.awaitNone(ctx)
 }
 
-// awaitNone waits until no connection is open, and reports whether that is so. It gives up leaveTimeout after the last request.
+// awaitNone waits until no connection is open, and reports whether that is so. It gives up leaveTimeout after the last
+// request.
 func (o *openConnections) awaitNone(ctx context.Context) bool {
 	deadline := time.Now().Add(leaveTimeout)
 	for ctx.Err() == nil {
@@ -106,8 +109,9 @@ func (o *openConnections) each(f func(net.Conn, *connection)) {
 	}
 }
 
-// announceClose answers a request that may be in transit on a connection, if that is in this state, idle or opened: it was not started. A client
-// without a request reads an unsolicited 408, which means that the connection ends (RFC 9110, section 15.5.9).
+// announceClose answers a request that may be in transit on a connection, if that is in this state, idle or opened: it
+// was not started. A client without a request reads an unsolicited 408, which means that the connection ends (RFC 9110,
+// section 15.5.9).
 func (o *openConnections) announceClose(conn net.Conn, c *connection, state int32) {
 	if !c.state.CompareAndSwap(state, left) {
 		return
@@ -144,7 +148,8 @@ var leavingAnswer = sync.OnceValue(func() []byte {
 		panic(err) // p is a constant
 	}
 	answer := http.Response{
-		ProtoMajor: 1, ProtoMinor: 1, StatusCode: p.Status, Close: true, ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body)),
+		ProtoMajor: 1, ProtoMinor: 1, StatusCode: p.Status, Close: true, ContentLength: int64(len(body)),
+		Body:   io.NopCloser(bytes.NewReader(body)),
 		Header: http.Header{"Content-Type": {"application/problem+json"}, "Cache-Control": {"no-store"}},
 	}
 	var text bytes.Buffer
@@ -154,8 +159,8 @@ var leavingAnswer = sync.OnceValue(func() []byte {
 	return text.Bytes()
 })
 
-// closeListeners stops accepting connections. Over a Unix socket no new one can come once its file is gone; connections that were opened just
-// before are accepted until leavingTime has passed.
+// closeListeners stops accepting connections. Over a Unix socket no new one can come once its file is gone; connections
+// that were opened just before are accepted until leavingTime has passed.
 func (g *Gateway) closeListeners(ctx context.Context) (err error) {
 	if g.unlink != nil {
 		err = g.unlink()

@@ -79,7 +79,8 @@ func openForAll(t *testing.T, options ...option) *env {
 	return open(t, 1, append(options, withSpec(func(s *spec.Spec) { s.Queue.Timeout = spec.Duration(timeout) }))...)
 }
 
-// Each call to a gateway that closes is answered, or certainly not started, even one that is sent on a connection which was idle until then.
+// Each call to a gateway that closes is answered, or certainly not started, even one that is sent on a connection which
+// was idle until then.
 func TestAGatewayThatClosesLeavesNoCallInDoubt(t *testing.T) {
 	t.Parallel()
 	for range 10 {

@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	// maxHeaderBytes is the most that a request's headers may have, and idleTime the most that an unused connection stays open.
+	// maxHeaderBytes is the most that a request's headers may have, and idleTime the most that an unused connection stays
+	// open.
 	maxHeaderBytes = 64 << 10
 	idleTime       = 2 * time.Minute
 )
@@ -30,14 +31,15 @@ const (
 
 // Limits bound the resources of clients. Zero values mean the defaults.
 type Limits struct {
-	// Connections is the number of open connections of each listener; default DefaultConnections. Further ones wait to be accepted.
+	// Connections is the number of open connections of each listener; default DefaultConnections. Further ones wait to be
+	// accepted.
 	Connections int
-	// ClientConnections is the number of open connections of one token, certificate or address; default half of Connections. Further ones
-	// are closed. Connections over the Unix socket are not counted.
+	// ClientConnections is the number of open connections of one token, certificate or address; default half of
+	// Connections. Further ones are closed. Connections over the Unix socket are not counted.
 	ClientConnections int
-	// BodyBytes is the memory of all bodies, as far as they have arrived, and of all answers that are not read yet; default DefaultBodyBytes.
-	// Further bodies wait for memory and are rejected with CodeUnavailable after 30 s; for a further answer the one that is unread for the
-	// longest is dropped. Those of up to 64 KiB are not counted.
+	// BodyBytes is the memory of all bodies, as far as they have arrived, and of all answers that are not read yet;
+	// default DefaultBodyBytes. Further bodies wait for memory and are rejected with CodeUnavailable after 30 s; for a
+	// further answer the one that is unread for the longest is dropped. Those of up to 64 KiB are not counted.
 	BodyBytes int64
 	// HeaderTime bounds the time to read a request's headers; default 10 s.
 	HeaderTime time.Duration
@@ -54,8 +56,8 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// Start opens the listeners and begins to monitor Temporal. It fails with CodeInvalid if a listener would be unsafe, and with
-// CodeUnavailable if an address is in use. It may be called once.
+// Start opens the listeners and begins to monitor Temporal. It fails with CodeInvalid if a listener would be unsafe,
+// and with CodeUnavailable if an address is in use. It may be called once.
 func (g *Gateway) Start() error {
 	auth, err := newAuthenticator(g.config)
 	if err != nil {
@@ -73,8 +75,10 @@ func (g *Gateway) Start() error {
 	oneByOne.SetHTTP1(true) // a connection has the state of its one request
 	g.server = &http.Server{
 		Protocols: &oneByOne,
-		Handler: g.protect(auth, rejectUnclean(g.askToLeave(g.mux))), ReadHeaderTimeout: limits.HeaderTime, ReadTimeout: limits.ReadTime, IdleTimeout: idleTime,
-		MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug), ConnState: g.open.track,
+		Handler:   g.protect(auth, rejectUnclean(g.askToLeave(g.mux))), ReadHeaderTimeout: limits.HeaderTime,
+		ReadTimeout: limits.ReadTime, IdleTimeout: idleTime,
+		MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+		ConnState:   g.open.track,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return withConnection(ctx, c, limits.ReadTime) },
 	}
 	if files := auth.files(g.config.Security); len(files) > 0 {
@@ -88,7 +92,8 @@ func (g *Gateway) Start() error {
 		})
 	}
 	if auth.loopback && auth.tokens == nil && !auth.mutual {
-		logger.Info("any program on this host can use the gateway over TCP; set --tokens FILE to require a token", "address", g.config.Listen, "rights", access.Client.String())
+		logger.Info("any program on this host can use the gateway over TCP; set --tokens FILE to require a token",
+			"address", g.config.Listen, "rights", access.Client.String())
 	}
 	g.Dispatcher.Start()
 	return nil
@@ -98,7 +103,8 @@ func (g *Gateway) listen(auth *authenticator) error {
 	if g.config.Listen != "" {
 		listener, err := net.Listen("tcp", g.config.Listen)
 		if err != nil {
-			return api.Errorf(api.CodeUnavailable, "cannot listen on %s; free the address or choose another with --listen: %w", g.config.Listen, err)
+			return api.Errorf(api.CodeUnavailable, "cannot listen on %s; free the address or choose another with --listen: %w",
+				g.config.Listen, err)
 		}
 		scheme, bounded := "http", g.bounded(listener)
 		if auth.certificates != nil {
@@ -122,8 +128,8 @@ func (g *Gateway) bounded(l net.Listener) net.Listener {
 	return newBoundedListener(l, g.config.Limits.Connections, g.clients, g.memory)
 }
 
-// Endpoint is the base URL that leases name: Security.Advertise, else http://HOST:PORT (https with TLS), or unix:PATH without a TCP listener.
-// Start sets it.
+// Endpoint is the base URL that leases name: Security.Advertise, else http://HOST:PORT (https with TLS), or unix:PATH
+// without a TCP listener. Start sets it.
 func (g *Gateway) Endpoint() string { return g.endpoint }
 
 // askToLeave lets a gateway that closes end each connection after its next answer.

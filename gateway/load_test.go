@@ -19,11 +19,13 @@ const (
 	loadBytes       = 1024
 )
 
-// runLoad sends as many echoes as each line of stdin says, spread over the connections, and then writes their number. It returns at the end of stdin.
+// runLoad sends as many echoes as each line of stdin says, spread over the connections, and then writes their number.
+// It returns at the end of stdin.
 func runLoad(endpoint string, orders io.Reader, reports io.Writer) error {
 	address := strings.TrimPrefix(endpoint, "http://")
 	body := bytes.Repeat([]byte("x"), loadBytes)
-	request := fmt.Appendf(nil, "POST /v1/pools/p/call/echo HTTP/1.1\r\nHost: %s\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n%s",
+	request := fmt.Appendf(nil, "POST /v1/pools/p/call/echo HTTP/1.1\r\nHost: %s\r\nContent-Type: "+
+		"application/octet-stream\r\nContent-Length: %d\r\n\r\n%s",
 		address, loadBytes, body)
 	var connections [loadConnections]*loadConnection
 	for i := range connections {

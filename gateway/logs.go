@@ -20,7 +20,8 @@ import (
 )
 
 const (
-	// logPace is the least time between two rounds of a followed log, and logKeepAlive the most between two writes to its client.
+	// logPace is the least time between two rounds of a followed log, and logKeepAlive the most between two writes to its
+	// client.
 	logPace      = 100 * time.Millisecond
 	logKeepAlive = 15 * time.Second
 	// MaxLogTail is the most lines per worker that a client may ask for with tail.
@@ -54,16 +55,19 @@ func readLogQuery(query url.Values, now time.Time) (q logQuery, err error) {
 	q.tail = -1
 	if text := query.Get("tail"); text != "" {
 		if q.tail, err = strconv.Atoi(text); err != nil || q.tail < 0 || q.tail > MaxLogTail {
-			return q, api.Errorf(api.CodeInvalid, "tail=%s is not a number from 0 to %d; without tail the answer has all lines", text, MaxLogTail)
+			return q, api.Errorf(api.CodeInvalid, "tail=%s is not a number from 0 to %d; without tail the answer has all lines",
+				text, MaxLogTail)
 		}
 	}
 	if text := query.Get("since"); text != "" {
 		if q.since, err = sinceOf(text, now); err != nil {
-			return q, api.Errorf(api.CodeInvalid, "since is %q; it must be a duration such as 10m, or a time such as 2026-01-31T12:00:00Z", text)
+			return q, api.Errorf(api.CodeInvalid,
+				"since is %q; it must be a duration such as 10m, or a time such as 2026-01-31T12:00:00Z", text)
 		}
 	}
 	if q.follow && q.previous {
-		return q, api.Errorf(api.CodeInvalid, "follow and previous are mutually exclusive: an incarnation that has ended writes no more")
+		return q, api.Errorf(api.CodeInvalid,
+			"follow and previous are mutually exclusive: an incarnation that has ended writes no more")
 	}
 	return q, nil
 }
@@ -103,7 +107,8 @@ func (g *Gateway) getPoolLogs(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// isHere fails with the host that has a worker, if that is another one. While Temporal does not answer, this host shows what it has.
+// isHere fails with the host that has a worker, if that is another one. While Temporal does not answer, this host shows
+// what it has.
 func (g *Gateway) isHere(ctx context.Context, pool string, slot int, worker string) error {
 	if slices.ContainsFunc(g.config.Processes.List(), func(p *process.Process) bool { return p.Worker() == worker }) {
 		return nil
@@ -126,13 +131,16 @@ func (g *Gateway) isHere(ctx context.Context, pool string, slot int, worker stri
 			return nil
 		}
 		return dispatch.OtherHostError{Host: entry.Host, Endpoint: entry.Endpoint, Coded: api.Errorf(api.CodeWorkerNotFound,
-			"worker %s is on host %s; ask its gateway, %s, or add here=true for the lines that host %s has of it", worker, entry.Host, entry.Endpoint, g.config.HostID)}
+			"worker %s is on host %s; ask its gateway, %s, or add here=true for the lines that host %s has of it", worker,
+			entry.Host, entry.Endpoint, g.config.HostID)}
 	}
 	return api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; see ctl ps %s", status.Pool, slot, status.Pool)
 }
 
-// serveLogs answers with the logs of workers as lines of JSON, each an api.LogLine. Empty lines keep a followed log alive.
-func (g *Gateway) serveLogs(w http.ResponseWriter, r *http.Request, query logQuery, workers func() ([]string, error)) error {
+// serveLogs answers with the logs of workers as lines of JSON, each an api.LogLine. Empty lines keep a followed log
+// alive.
+func (g *Gateway) serveLogs(w http.ResponseWriter, r *http.Request, query logQuery,
+	workers func() ([]string, error)) error {
 	names, err := workers()
 	if err != nil {
 		return err
@@ -167,7 +175,8 @@ type logStream struct {
 
 func (s *logStream) write(worker string, l logs.Line) error {
 	return s.out.Encode(api.LogLine{
-		Worker: worker, Host: s.g.config.HostID, Incarnation: l.Incarnation, At: l.At, Stream: l.Stream, Text: l.Text, Seq: l.Seq,
+		Worker: worker, Host: s.g.config.HostID, Incarnation: l.Incarnation, At: l.At, Stream: l.Stream, Text: l.Text,
+		Seq: l.Seq,
 	})
 }
 

@@ -22,9 +22,11 @@ import (
 func (e *env) writes(slot int, incarnation int64, script string) *process.Process {
 	e.t.Helper()
 	sp := spec.Default()
-	sp.Pool.Name, sp.Pool.Command, sp.Pool.Protocol = "p", []string{"sh", "-c", script + "; exec sleep 1000"}, spec.ProtocolNone
+	sp.Pool.Name, sp.Pool.Command, sp.Pool.Protocol = "p", []string{"sh", "-c", script +
+		"; exec sleep 1000"}, spec.ProtocolNone
 	sp.Health.Kind, sp.Health.Command = spec.HealthExec, []string{"true"}
-	p, err := e.processes.Start(e.t.Context(), process.Launch{Worker: api.WorkerName("p", slot), Incarnation: incarnation, Spec: sp})
+	p, err := e.processes.Start(e.t.Context(),
+		process.Launch{Worker: api.WorkerName("p", slot), Incarnation: incarnation, Spec: sp})
 	require.NoError(e.t, err)
 	e.control.add(api.WorkerName("p", slot), incarnation)
 	return p
@@ -57,12 +59,14 @@ func TestTheLogOfAWorkerIsServed(t *testing.T) {
 	t.Parallel()
 	e := open(t, 0)
 	crashed := e.writes(0, 1, "echo one; echo two; echo 'the last words' >&2")
-	require.Eventually(t, func() bool { return len(programText(e.log("/v1/workers/p/0/logs"))) == 3 }, timeout, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(programText(e.log("/v1/workers/p/0/logs"))) == 3 }, timeout,
+		10*time.Millisecond)
 	crashed.Kill("test")
 	<-crashed.Done()
 	e.writes(0, 2, "echo second")
 	e.writes(1, 1, "echo of another worker")
-	require.Eventually(t, func() bool { return len(programText(e.log("/v1/pools/p/logs"))) == 5 }, timeout, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(programText(e.log("/v1/pools/p/logs"))) == 5 }, timeout,
+		10*time.Millisecond)
 
 	all := e.log("/v1/workers/p/0/logs")
 	require.Equal(t, "p/0", all[0].Worker)
@@ -76,7 +80,8 @@ func TestTheLogOfAWorkerIsServed(t *testing.T) {
 	require.Empty(t, e.log("/v1/workers/p/0/logs?since=2100-01-01T00:00:00Z"))
 	require.Equal(t, all, e.log("/v1/workers/p/0/logs?since=1h"))
 	require.Empty(t, e.log("/v1/pools/q/logs"))
-	for _, wrong := range []string{"tail=-1", "tail=x", "since=yesterday", "since=-5m", "follow=perhaps", "follow&previous"} {
+	for _, wrong := range []string{"tail=-1", "tail=x", "since=yesterday", "since=-5m", "follow=perhaps",
+		"follow&previous"} {
 		e.do("GET", "/v1/workers/p/0/logs?"+wrong, nil).requireProblem(t, 400, api.CodeInvalid)
 	}
 	e.do("GET", "/v1/workers/p/9/logs", nil).requireProblem(t, 404, api.CodeWorkerNotFound)
@@ -136,7 +141,8 @@ func TestTheLogOfAWorkerOnAnotherHostIsThere(t *testing.T) {
 	e := open(t, 0)
 	e.writes(0, 1, "echo here")
 	p, _ := e.processes.Get("p/0", 1)
-	require.Eventually(t, func() bool { return len(programText(e.log("/v1/workers/p/0/logs"))) == 1 }, timeout, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(programText(e.log("/v1/workers/p/0/logs"))) == 1 }, timeout,
+		10*time.Millisecond)
 	p.Kill("it moves")
 	<-p.Done()
 	moved := e.control.add("p/0", 2)

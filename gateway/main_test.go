@@ -86,7 +86,8 @@ func open(t testing.TB, workers int, options ...option) *env {
 	}
 	logger := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	var err error
-	e.processes, err = process.Open(t.Context(), process.Config{StateDir: filepath.Join(e.dir, "state"), HostID: "here", Logger: logger})
+	e.processes, err = process.Open(t.Context(),
+		process.Config{StateDir: filepath.Join(e.dir, "state"), HostID: "here", Logger: logger})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
@@ -95,7 +96,8 @@ func open(t testing.TB, workers int, options ...option) *env {
 	})
 	e.control = newFakeControl("here", e.spec)
 	e.config = Config{
-		Config: dispatch.Config{HostID: "here", Control: e.control, Processes: e.processes, Logger: logger, CheckEvery: 10 * time.Millisecond},
+		Config: dispatch.Config{HostID: "here", Control: e.control, Processes: e.processes, Logger: logger,
+			CheckEvery: 10 * time.Millisecond},
 		Socket: filepath.Join(e.dir, "gw.sock"), Logs: e.processes.Logs(),
 	}
 	for _, o := range options {
@@ -198,8 +200,8 @@ func (a answer) requireProblem(t testing.TB, status int, code api.Code) {
 	require.Equal(t, status, a.status)
 }
 
-// callers start n goroutines that call the pool without a pause until stop is called, which waits for their last answers. The test fails if
-// a call does.
+// callers start n goroutines that call the pool without a pause until stop is called, which waits for their last
+// answers. The test fails if a call does.
 func (e *env) callers(n int) (made *atomic.Int64, stop func()) {
 	made = new(atomic.Int64)
 	ctx, cancel := context.WithCancel(e.t.Context())
@@ -207,7 +209,8 @@ func (e *env) callers(n int) (made *atomic.Int64, stop func()) {
 	for range n {
 		all.Go(func() {
 			for ctx.Err() == nil {
-				if _, err := e.gateway.CallPool(context.Background(), "p", dispatch.Request{Method: "echo", Body: []byte("x")}); err != nil {
+				if _, err := e.gateway.CallPool(context.Background(), "p",
+					dispatch.Request{Method: "echo", Body: []byte("x")}); err != nil {
 					e.t.Errorf("call %d: %v", made.Load(), err)
 					return
 				}

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// uncountedBytes is the size up to which a body or an answer is not counted against Limits.BodyBytes: each connection may have as much
-	// anyway.
+	// uncountedBytes is the size up to which a body or an answer is not counted against Limits.BodyBytes: each connection
+	// may have as much anyway.
 	uncountedBytes = 64 << 10
 	// memoryTimeout bounds how long a body waits for memory.
 	memoryTimeout = 30 * time.Second
@@ -21,10 +21,10 @@ const (
 
 // memoryBudget bounds what bodies and answers of all clients occupy.
 //
-// A body is counted as it arrives, so that an announcement costs nothing. If there is no memory for the rest of a body, one body at a time
-// may exceed the total, so that bodies that each hold a part do not wait for each other forever; the others wait in the order of their
-// arrival. Answers are in memory already, so they never wait: together they may have the total, and if they have it, the answer that its
-// client has left unread for the longest is dropped.
+// A body is counted as it arrives, so that an announcement costs nothing. If there is no memory for the rest of a body,
+// one body at a time may exceed the total, so that bodies that each hold a part do not wait for each other forever; the
+// others wait in the order of their arrival. Answers are in memory already, so they never wait: together they may have
+// the total, and if they have it, the answer that its client has left unread for the longest is dropped.
 type memoryBudget struct {
 	total int64
 
@@ -77,7 +77,8 @@ func (s *memoryShare) growBody(ctx context.Context, n int64) error {
 		return nil // granted at the same moment
 	}
 	m.waiting = slices.Delete(m.waiting, at, at+1)
-	return api.Errorf(api.CodeUnavailable, "no memory for the request's body: other requests use all of it (--body-memory)").After(time.Second)
+	return api.Errorf(api.CodeUnavailable,
+		"no memory for the request's body: other requests use all of it (--body-memory)").After(time.Second)
 }
 
 func (m *memoryBudget) grantLocked(s *memoryShare, n int64) bool {
@@ -92,7 +93,8 @@ func (m *memoryBudget) grantLocked(s *memoryShare, n int64) bool {
 	return true
 }
 
-// holdAnswer counts an answer of n bytes instead of the request's body. It fails if clients that read leave no memory for it.
+// holdAnswer counts an answer of n bytes instead of the request's body. It fails if clients that read leave no memory
+// for it.
 func (s *memoryShare) holdAnswer(n int64) error {
 	s.release()
 	if n <= uncountedBytes {
@@ -104,7 +106,9 @@ func (s *memoryShare) holdAnswer(n int64) error {
 	for m.answers > 0 && m.answers+n > m.total {
 		victim := m.stalledLocked(now)
 		if victim == nil {
-			failure := api.Errorf(api.CodeUnavailable, "no memory for the answer of %d bytes: other answers that are being read use all of it (--body-memory)", n).After(time.Second)
+			failure := api.Errorf(api.CodeUnavailable,
+				"no memory for the answer of %d bytes: other answers that are being read use all of it (--body-memory)",
+				n).After(time.Second)
 			failure.Started = true
 			return failure
 		}

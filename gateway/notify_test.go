@@ -22,7 +22,8 @@ func TestNotificationReachesTheWorkerOfItsLease(t *testing.T) {
 	require.Empty(t, response.body)
 	e.awaitHeld(e.file("a.began"))
 	require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "x").status, "the worker still serves")
-	require.NoError(t, e.gateway.Notify(t.Context(), lease.ID, dispatch.Operator, dispatch.Request{Method: "echo", Body: []byte("x")}))
+	require.NoError(t, e.gateway.Notify(t.Context(), lease.ID, dispatch.Operator,
+		dispatch.Request{Method: "echo", Body: []byte("x")}))
 	require.EqualValues(t, 3, e.gateway.Snapshot().Pools[0].Workers[0].Requests)
 }
 
@@ -36,7 +37,8 @@ func TestNotificationNeedsTheNewestLease(t *testing.T) {
 	e.do("POST", "/v1/leases/nonsense/notify/echo", "1").requireProblem(t, 404, api.CodeLeaseNotFound)
 	e.do("POST", "/v1/leases/"+lease.ID+"/notify", "1").requireProblem(t, 404, "not_found")
 	e.do("POST", "/v1/leases/"+lease.ID+"/notify/", "1").requireProblem(t, 400, api.CodeInvalid)
-	e.do("POST", "/v1/leases/"+lease.ID+"/notify/echo", "1", api.HeaderTimeout, "soon").requireProblem(t, 400, api.CodeInvalid)
+	e.do("POST", "/v1/leases/"+lease.ID+"/notify/echo", "1", api.HeaderTimeout, "soon").requireProblem(t, 400,
+		api.CodeInvalid)
 }
 
 func TestProtocolNoneTakesNoNotification(t *testing.T) {

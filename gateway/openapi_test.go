@@ -50,7 +50,8 @@ func readDocument(t *testing.T) document {
 
 func TestOpenAPIDescribesExactlyTheRoutes(t *testing.T) {
 	t.Parallel()
-	e := open(t, 0, withSessions(sessions.Config{}), withCopies(&fakeCopies{}), withBindings(affinity.New(nil)), withEvents(events.New("here")), withSamples())
+	e := open(t, 0, withSessions(sessions.Config{}), withCopies(&fakeCopies{}), withBindings(affinity.New(nil)),
+		withEvents(events.New("here")), withSamples())
 	served, described := []string{"GET /metrics"}, []string(nil) // that one is the agent's, on its gateway
 	for _, r := range e.gateway.routes() {
 		served = append(served, r.method+" "+strings.ReplaceAll(r.path, "...}", "}"))
@@ -80,7 +81,8 @@ func TestOpenAPIDescribesExactlyTheRoutes(t *testing.T) {
 func TestOpenAPIReferencesResolve(t *testing.T) {
 	t.Parallel()
 	doc := readDocument(t)
-	for _, ref := range regexp.MustCompile(`"\$ref": "#/components/(\w+)/(\w+)"`).FindAllStringSubmatch(string(openAPI), -1) {
+	for _, ref := range regexp.MustCompile(`"\$ref": "#/components/(\w+)/(\w+)"`).FindAllStringSubmatch(string(openAPI),
+		-1) {
 		switch ref[1] {
 		case "schemas":
 			require.Contains(t, doc.Components.Schemas, ref[2])
@@ -97,10 +99,14 @@ func TestOpenAPIReferencesResolve(t *testing.T) {
 func TestOpenAPIDescribesTheFieldsAndCodes(t *testing.T) {
 	t.Parallel()
 	schemas := readDocument(t).Components.Schemas
-	for name, value := range map[string]any{"Lease": api.Lease{}, "CheckoutRequest": dispatch.CheckoutRequest{}, "Problem": Problem{}, "Readiness": Readiness{}, "Session": sessions.Session{}, "Event": api.Event{},
+	for name, value := range map[string]any{"Lease": api.Lease{}, "CheckoutRequest": dispatch.CheckoutRequest{},
+		"Problem": Problem{}, "Readiness": Readiness{}, "Session": sessions.Session{}, "Event": api.Event{},
 		"SessionBinding": api.SessionBinding{}, "SessionBindings": api.SessionBindings{},
-		"SessionBackup": api.SessionBackup{}, "SessionBackupEnd": api.SessionBackupEnd{}, "SessionImport": api.SessionImport{},
-		"LogLine": api.LogLine{}, "RecentSamples": api.RecentSamples{}, "RecentQueue": api.RecentQueue{}, "SessionCopyRequest": api.SessionCopyRequest{}, "SessionCopyStep": api.SessionCopyStep{}, "SessionCopy": api.SessionCopy{}, "SessionComparison": api.SessionComparison{}} {
+		"SessionBackup": api.SessionBackup{}, "SessionBackupEnd": api.SessionBackupEnd{},
+		"SessionImport": api.SessionImport{},
+		"LogLine":       api.LogLine{}, "RecentSamples": api.RecentSamples{}, "RecentQueue": api.RecentQueue{},
+		"SessionCopyRequest": api.SessionCopyRequest{}, "SessionCopyStep": api.SessionCopyStep{},
+		"SessionCopy": api.SessionCopy{}, "SessionComparison": api.SessionComparison{}} {
 		var fields []string
 		for field := range reflect.TypeOf(value).Fields() {
 			if key, _, _ := strings.Cut(field.Tag.Get("json"), ","); field.IsExported() {

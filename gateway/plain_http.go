@@ -82,7 +82,8 @@ func httpError(call *dispatch.Call, err error) *api.Error {
 }
 
 func statusError(call *dispatch.Call, method string, status int) *api.Error {
-	failed := api.Errorf(api.CodeWorkerError, "%s on %s answered %d %s", method, call.Worker(), status, http.StatusText(status))
+	failed := api.Errorf(api.CodeWorkerError, "%s on %s answered %d %s", method, call.Worker(), status,
+		http.StatusText(status))
 	failed.Started = true
 	return failed
 }
@@ -131,7 +132,8 @@ func (u *plainUpstream) proxy(w http.ResponseWriter, r *http.Request, call *disp
 	completed = true
 }
 
-// answerBody is the body of an answer that is forwarded. It remembers why it could not be read: a client that leaves is not a failure of the worker.
+// answerBody is the body of an answer that is forwarded. It remembers why it could not be read: a client that leaves is
+// not a failure of the worker.
 type answerBody struct {
 	io.ReadCloser
 	err error
@@ -147,7 +149,8 @@ func (b *answerBody) Read(p []byte) (int, error) {
 
 // Send sends a POST; an answer with a status below 400 is the response, which is not streamed.
 func (u *plainUpstream) Send(call *dispatch.Call, r dispatch.Request) (*dispatch.Response, error) {
-	request, err := http.NewRequestWithContext(call.Context(), http.MethodPost, u.url(r.Method, "").String(), bytes.NewReader(r.Body))
+	request, err := http.NewRequestWithContext(call.Context(), http.MethodPost, u.url(r.Method, "").String(),
+		bytes.NewReader(r.Body))
 	if err != nil {
 		return nil, api.Errorf(api.CodeInvalid, "method %q cannot be part of a URL: %w", r.Method, err)
 	}
@@ -163,10 +166,12 @@ func (u *plainUpstream) Send(call *dispatch.Call, r dispatch.Request) (*dispatch
 		return nil, httpError(call, err)
 	}
 	defer answer.Body.Close()
-	response := &dispatch.Response{Worker: call.Worker(), Incarnation: call.Incarnation(), Headers: map[string]string{"content-type": answer.Header.Get("Content-Type")}}
+	response := &dispatch.Response{Worker: call.Worker(), Incarnation: call.Incarnation(),
+		Headers: map[string]string{"content-type": answer.Header.Get("Content-Type")}}
 	limit := call.MaxMessage()
 	if response.Body, err = io.ReadAll(io.LimitReader(answer.Body, limit+1)); int64(len(response.Body)) > limit {
-		tooLarge := api.Errorf(api.CodePayloadTooLarge, "the answer to %s is larger than %d bytes (pool.max_message)", r.Method, limit)
+		tooLarge := api.Errorf(api.CodePayloadTooLarge, "the answer to %s is larger than %d bytes (pool.max_message)",
+			r.Method, limit)
 		tooLarge.Started = true
 		return nil, tooLarge
 	}

@@ -45,7 +45,8 @@ func TestProtocolNonePassesEveryMethod(t *testing.T) {
 func TestDotSegmentsReachNoWorker(t *testing.T) {
 	t.Parallel()
 	e := openPlain(t)
-	for _, path := range []string{"a/../secret", "%2e%2e/secret", "a/%2E%2e/%2e%2e/secret", "a%2f..%2fsecret", "./secret", "%2e", "a/.."} {
+	for _, path := range []string{"a/../secret", "%2e%2e/secret", "a/%2E%2e/%2e%2e/secret", "a%2f..%2fsecret", "./secret",
+		"%2e", "a/.."} {
 		for _, method := range []string{"GET", "POST"} {
 			e.do(method, "/v1/pools/p/call/"+path, nil).requireProblem(t, 404, codeNotFound)
 		}
@@ -59,7 +60,8 @@ func (e *env) upgrade(path string) (net.Conn, *bufio.Reader) {
 	conn, err := net.Dial("unix", e.file("gw.sock"))
 	require.NoError(e.t, err)
 	e.t.Cleanup(func() { conn.Close() })
-	_, err = fmt.Fprintf(conn, "GET %s/call/upgrade HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", path)
+	_, err = fmt.Fprintf(conn, "GET %s/call/upgrade HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: "+
+		"websocket\r\n\r\n", path)
 	require.NoError(e.t, err)
 	in := bufio.NewReader(conn)
 	response, err := http.ReadResponse(in, nil)
@@ -80,7 +82,8 @@ func TestProtocolNonePassesUpgradesUntilTheLeaseIsSucceeded(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, strings.ToUpper(text), line)
 	}
-	_, err := e.control.CheckinNow(context.Background(), api.CheckinRequest{LeaseID: alice.ID}) // behind the gateway's back
+	// behind the gateway's back
+	_, err := e.control.CheckinNow(context.Background(), api.CheckinRequest{LeaseID: alice.ID})
 	require.NoError(t, err)
 	bob := e.lease(0, "bob")
 	require.Equal(t, 200, e.do("POST", "/v1/leases/"+bob.ID+"/call/x", "y").status)

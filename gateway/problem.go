@@ -20,7 +20,8 @@ const (
 	codeInternal         api.Code = "internal"
 )
 
-// Problem is the body of every error, application/problem+json of RFC 9457. Its type is about:blank, so Title is that of the status.
+// Problem is the body of every error, application/problem+json of RFC 9457. Its type is about:blank, so Title is that
+// of the status.
 type Problem struct {
 	Title  string   `json:"title"`
 	Status int      `json:"status"`
@@ -33,7 +34,8 @@ type Problem struct {
 	// Host and Endpoint name the host of a lease that is not on this one.
 	Host     string `json:"host,omitempty"`
 	Endpoint string `json:"endpoint,omitempty"`
-	// Gateways, for code no_workers, serve the pool while this one does not; the one with the most workers in service is first.
+	// Gateways, for code no_workers, serve the pool while this one does not; the one with the most workers in service is
+	// first.
 	Gateways []dispatch.Peer `json:"gateways,omitempty"`
 	// WorkerError is the worker's own error, for the codes worker_error and method_not_found.
 	WorkerError *wire.RemoteError `json:"worker_error,omitempty"`
@@ -82,7 +84,8 @@ func problemOf(err error) Problem {
 	if other, ok := errors.AsType[dispatch.OtherHostError](err); ok {
 		p.Host, p.Endpoint, p.Gateways = other.Host, other.Endpoint, other.Gateways
 	}
-	if remote, ok := errors.AsType[*wire.RemoteError](err); ok && (p.Code == api.CodeWorkerError || p.Code == api.CodeMethodNotFound) {
+	if remote, ok := errors.AsType[*wire.RemoteError](err); ok &&
+		(p.Code == api.CodeWorkerError || p.Code == api.CodeMethodNotFound) {
 		shown := *remote
 		if !json.Valid(shown.Data) {
 			shown.Data = nil
@@ -95,7 +98,8 @@ func problemOf(err error) Problem {
 	return p
 }
 
-// hideTraceback removes what only clients who may read the worker's log are shown: the traceback names files of the host.
+// hideTraceback removes what only clients who may read the worker's log are shown: the traceback names files of the
+// host.
 func (p *Problem) hideTraceback() {
 	if p.WorkerError != nil {
 		p.WorkerError.Traceback = ""
@@ -115,7 +119,8 @@ func (p Problem) write(w http.ResponseWriter) {
 	header.Set("Cache-Control", "no-store")
 	body, err := json.Marshal(p)
 	if err != nil {
-		body = []byte(`{"title":"Internal Server Error","status":500,"code":"internal","detail":"the error cannot be encoded as JSON","started":true}`)
+		body = []byte(
+			`{"title":"Internal Server Error","status":500,"code":"internal","detail":"the error cannot be encoded as JSON","started":true}`)
 		p.Status = http.StatusInternalServerError
 	}
 	w.WriteHeader(p.Status)

@@ -20,8 +20,9 @@ func TestProblemOfEachError(t *testing.T) {
 		status int
 		code   api.Code
 	}{
-		"coded":                {api.Errorf(api.CodeLeaseFenced, "gone"), 409, api.CodeLeaseFenced},
-		"coded and wrapped":    {fmt.Errorf("while calling: %w", api.Errorf(api.CodeQueueFull, "full")), 429, api.CodeQueueFull},
+		"coded": {api.Errorf(api.CodeLeaseFenced, "gone"), 409, api.CodeLeaseFenced},
+		"coded and wrapped": {fmt.Errorf("while calling: %w", api.Errorf(api.CodeQueueFull, "full")), 429,
+			api.CodeQueueFull},
 		"a deadline":           {context.DeadlineExceeded, 504, api.CodeDeadlineExceeded},
 		"a cancel":             {context.Canceled, 499, api.CodeCancelled},
 		"the worker's own":     {api.Errorf(api.CodeWorkerError, "failed: %w", remote), 500, api.CodeWorkerError},

@@ -61,14 +61,16 @@ func pick[T any](m requestMaker, from ...T) T { return from[m.IntN(len(from))] }
 var numbers = []string{"0", "1", "-1", "99999999999999999999", "x", "%00", ""}
 
 var pathValues = map[string][]string{
-	"{pool}":      {"p", "p", "p", "p", "q", "", "P", "%00", "p%2F0", "..", strings.Repeat("a", 3000)},
-	"{id}":        {"p.0.1.1", "p.0.1.1~" + api.NewLeaseToken(), "p.0.1.9223372036854775807", "q.0.1.1", "....", "~", "p.0.1.1~~", "p.-1.0.0"},
+	"{pool}": {"p", "p", "p", "p", "q", "", "P", "%00", "p%2F0", "..", strings.Repeat("a", 3000)},
+	"{id}": {"p.0.1.1", "p.0.1.1~" + api.NewLeaseToken(), "p.0.1.9223372036854775807", "q.0.1.1", "....", "~",
+		"p.0.1.1~~", "p.-1.0.0"},
 	"{session}":   {"s1", "a%2Fb", "%ff", strings.Repeat("s", 300), "*"},
 	"{method...}": {"echo", "pid", "tools/call", "", "%2e%2e/x", "../x", "echo//x", "a%00b", "no-such-method"},
 	"{slot}":      numbers,
 	"{n}":         numbers,
-	"{action}":    {"scale", "restart-all", "stop-pool", "restart", "drain", "suspend", "resume", "release", "stop", "", "format", "%2e%2e"},
-	"{name}":      {"app.css", "app.js", "", "..%2Fui.go", "%2e%2e%2Ftemplates%2Fpool.html", "%00"},
+	"{action}": {"scale", "restart-all", "stop-pool", "restart", "drain", "suspend", "resume", "release", "stop", "",
+		"format", "%2e%2e"},
+	"{name}": {"app.css", "app.js", "", "..%2Fui.go", "%2e%2e%2Ftemplates%2Fpool.html", "%00"},
 }
 
 // path is near that of the next route.
@@ -83,20 +85,25 @@ func (m requestMaker) path() string {
 		path = strings.Replace(path, "/v1/", pick(m, "//v1/", "/V1/", "/v1/./", "/%76%31/", "/v1/..;/", "/x/../v1/"), 1)
 		path = strings.Replace(path, "/ui", pick(m, "//ui", "/UI", "/ui/.", "/%75%69", "/ui/..;", "/v1/../ui"), 1)
 	case 1:
-		path += pick(m, "?follow=true", "?follow&tail=1", "?follow=maybe", "?previous", "?previous&follow", "?since=1m&here", "?since=yesterday", "?tail=-1", "/", "?pool=p", "?pool=q", "?limit=-1", "?limit=99999999999999999999", "?outcome=close", "#x", "%", "?%zz=1", "?worker=0&lease=p.0.1.1", "?link=x", "?follow=false")
+		path += pick(m, "?follow=true", "?follow&tail=1", "?follow=maybe", "?previous", "?previous&follow", "?since=1m&here",
+			"?since=yesterday", "?tail=-1", "/", "?pool=p", "?pool=q", "?limit=-1", "?limit=99999999999999999999",
+			"?outcome=close", "#x", "%", "?%zz=1", "?worker=0&lease=p.0.1.1", "?link=x", "?follow=false")
 	}
 	return path
 }
 
 func (m requestMaker) body() string {
-	return pick(m, "", "{}", `{"holder":"me"}`, `{"holder":"gateway/here"}`, `{"ttl_ms":-1}`, `[]`, `"x"`, "{", `{"data":{"a":1}}`, `{"from":"embedded","to":"memory"}`,
+	return pick(m, "", "{}", `{"holder":"me"}`, `{"holder":"gateway/here"}`, `{"ttl_ms":-1}`, `[]`, `"x"`, "{",
+		`{"data":{"a":1}}`, `{"from":"embedded","to":"memory"}`,
 		strings.Repeat("[", 20_000), "\x00\xff", `{"holder":"`+strings.Repeat("h", 5000)+`"}`)
 }
 
 func (m requestMaker) header(h http.Header) {
 	for range m.IntN(4) {
-		name := pick(m, api.HeaderPriority, api.HeaderTimeout, api.HeaderSession, api.HeaderLeaseToken, "If-Match", "If-None-Match", "X-Any", "Origin", "Content-Type", "Tempool-Worker")
-		h.Set(name, pick(m, "1", "-1", "99999999999999999999", "*", `"3"`, "null", strings.Repeat("x", 2000), "text/plain", "http://evil.example"))
+		name := pick(m, api.HeaderPriority, api.HeaderTimeout, api.HeaderSession, api.HeaderLeaseToken, "If-Match",
+			"If-None-Match", "X-Any", "Origin", "Content-Type", "Tempool-Worker")
+		h.Set(name, pick(m, "1", "-1", "99999999999999999999", "*", `"3"`, "null", strings.Repeat("x", 2000), "text/plain",
+			"http://evil.example"))
 	}
 }
 
@@ -106,18 +113,21 @@ func TestRandomRequestsGetNoRightThatTheirTokenHasNot(t *testing.T) {
 	tokens, call := tokensFile(t, t.TempDir(), []string{"p"}, "call")
 	rights := map[string]access.Rights{"": 0, "tempool_unknown": 0, call: access.Call}
 	secrets := []string{"", "tempool_unknown", call}
-	for name, right := range map[string]access.Rights{"lease": access.Lease, "sessions": access.Sessions, "read": access.Read, "admin": access.Admin} {
+	for name, right := range map[string]access.Rights{"lease": access.Lease, "sessions": access.Sessions,
+		"read": access.Read, "admin": access.Admin} {
 		secret := addToken(t, tokens, name, []string{"*"}, name)
 		rights[secret], secrets = right, append(secrets, secret)
 	}
 	copies := &fakeCopies{}
-	e := open(t, 1, withTokens(tokens), withSessions(sessions.Config{}), withCopies(copies), withEvents(events.New("here")), withConfig(func(c *Config) {
-		c.Fleet = &actedFleet{}
-	}), withBindings(affinity.New(nil)), withSpec(func(sp *spec.Spec) {
-		sp.Queue.Timeout = spec.Duration(20 * time.Millisecond) // a lease may hold the only worker
-		sp.Lease.TTL = spec.Duration(50 * time.Millisecond)
-	}))
-	e.gateway.Handle("GET /metrics", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "up 1\n") }))
+	e := open(t, 1, withTokens(tokens), withSessions(sessions.Config{}), withCopies(copies),
+		withEvents(events.New("here")), withConfig(func(c *Config) {
+			c.Fleet = &actedFleet{}
+		}), withBindings(affinity.New(nil)), withSpec(func(sp *spec.Spec) {
+			sp.Queue.Timeout = spec.Duration(20 * time.Millisecond) // a lease may hold the only worker
+			sp.Lease.TTL = spec.Duration(50 * time.Millisecond)
+		}))
+	e.gateway.Handle("GET /metrics",
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "up 1\n") }))
 	m := newRequestMaker(t, e.gateway)
 	m.paths = append(m.paths, "/metrics")
 	for range 2000 {
@@ -151,8 +161,10 @@ func TestRandomRequestsGetNoRightThatTheirTokenHasNot(t *testing.T) {
 		}
 		good := response.StatusCode < 300
 		require.True(t, has&(access.Call|access.Lease) != 0 || response.Header.Get(api.HeaderWorker) == "", said)
-		require.True(t, has&access.Lease != 0 || !strings.Contains(string(text), `"granted_at":"`) || has&access.Read != 0, said)
-		for prefix, right := range map[string]access.Rights{"/v1/sessions": access.Sessions, "/v1/admin": access.Admin, "/v1/workers": access.Read, "/v1/leases": access.Lease, "/metrics": access.Read} {
+		require.True(t, has&access.Lease != 0 || !strings.Contains(string(text), `"granted_at":"`) || has&access.Read != 0,
+			said)
+		for prefix, right := range map[string]access.Rights{"/v1/sessions": access.Sessions, "/v1/admin": access.Admin,
+			"/v1/workers": access.Read, "/v1/leases": access.Lease, "/metrics": access.Read} {
 			require.True(t, !good || !strings.HasPrefix(decoded, prefix) || has&right != 0, said)
 		}
 		require.True(t, !good || decoded != "/v1/pools" && !strings.HasSuffix(decoded, "/logs") || has&access.Read != 0, said)
@@ -167,7 +179,8 @@ func TestRandomRequestsGetNoRightThatTheirTokenHasNot(t *testing.T) {
 // readUnlessStream reads an answer, but none that ends only with its client.
 func readUnlessStream(response *http.Response) ([]byte, error) {
 	defer response.Body.Close()
-	follows := strings.Contains(response.Request.URL.Opaque, "follow") && response.Header.Get("Content-Type") == "application/x-ndjson" && response.StatusCode == http.StatusOK
+	follows := strings.Contains(response.Request.URL.Opaque, "follow") &&
+		response.Header.Get("Content-Type") == "application/x-ndjson" && response.StatusCode == http.StatusOK
 	if follows || strings.HasPrefix(response.Header.Get("Content-Type"), "text/event-stream") {
 		return nil, nil
 	}
@@ -216,7 +229,8 @@ func (f *actedFleet) Signal(context.Context, string, int, string, api.Control) e
 	return f.act()
 }
 
-// Only a user who has signed in with the right admin acts in the dashboard, with the secret of a page of that sign-in, and not from another site.
+// Only a user who has signed in with the right admin acts in the dashboard, with the secret of a page of that sign-in,
+// and not from another site.
 func TestRandomRequestsActInTheDashboardForItsOperatorsOnly(t *testing.T) {
 	t.Parallel()
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
@@ -230,7 +244,8 @@ func TestRandomRequestsActInTheDashboardForItsOperatorsOnly(t *testing.T) {
 	signIn := func(name, secret string) {
 		client := browser(t)
 		_, page := send(t, client, "GET", base+"/ui/signin", nil)
-		status, _ := send(t, client, "POST", base+"/ui/signin", url.Values{"token": {secret}, "form_token": {formToken(page)}})
+		status, _ := send(t, client, "POST", base+"/ui/signin",
+			url.Values{"token": {secret}, "form_token": {formToken(page)}})
 		require.Equal(t, http.StatusSeeOther, status)
 		cookie := client.Jar.Cookies(must(url.Parse(base + "/ui/")))[0]
 		cookies[name] = cookie.Name + "=" + cookie.Value
@@ -250,14 +265,18 @@ func TestRandomRequestsActInTheDashboardForItsOperatorsOnly(t *testing.T) {
 	m.paths = dashboardPaths(e.gateway)
 	names := []string{"", "x", "reader", "operator", "operator"}
 	for range 2000 {
-		who, form, path, site := pick(m, names...), pick(m, names...), m.path(), pick(m, "", "", "same-origin", "same-site", "cross-site", "none")
+		who, form, path, site := pick(m, names...), pick(m, names...), m.path(), pick(m, "", "", "same-origin", "same-site",
+			"cross-site", "none")
 		method := pick(m, "GET", "POST", "POST", "POST", "PUT", "HEAD", "FROB")
-		body := url.Values{"form_token": {formTokens[form]}, "worker": {pick(m, numbers...)}, "size": {pick(m, "3", "-1", "", "x")}, "lease": {pick(m, "p.0.1.1", "q.0.1.1", "x")},
-			"reason": {pick(m, "", "because", "because", strings.Repeat("r", 20_000), strings.Repeat("r", 60_000))}, "link": {pick(m, "", "x")}, "token": {pick(m, "", "x")}}
+		body := url.Values{"form_token": {formTokens[form]}, "worker": {pick(m, numbers...)},
+			"size": {pick(m, "3", "-1", "", "x")}, "lease": {pick(m, "p.0.1.1", "q.0.1.1", "x")},
+			"reason": {pick(m, "", "because", "because", strings.Repeat("r", 20_000), strings.Repeat("r", 60_000))},
+			"link":   {pick(m, "", "x")}, "token": {pick(m, "", "x")}}
 		request, err := http.NewRequestWithContext(t.Context(), method, base, strings.NewReader(body.Encode()))
 		require.NoError(t, err)
 		request.URL.Opaque = strings.TrimPrefix(base, "http:") + path
-		for name, value := range map[string]string{"Cookie": cookies[who], "Sec-Fetch-Site": site, "Content-Type": "application/x-www-form-urlencoded"} {
+		for name, value := range map[string]string{"Cookie": cookies[who], "Sec-Fetch-Site": site,
+			"Content-Type": "application/x-www-form-urlencoded"} {
 			if value != "" {
 				request.Header.Set(name, value)
 			}
@@ -265,7 +284,8 @@ func TestRandomRequestsActInTheDashboardForItsOperatorsOnly(t *testing.T) {
 		before := fleet.acted
 		response, err := http.DefaultTransport.RoundTrip(request)
 		if request.ContentLength > 16<<10 && (errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)) {
-			continue // the gateway has refused so long a form, and a busy client has not read the answer before the connection was closed
+			// the gateway has refused so long a form, and a busy client has not read the answer before the connection was closed
+			continue
 		}
 		require.NoError(t, err, "%s %s", method, path)
 		text, err := readUnlessStream(response)
@@ -273,14 +293,16 @@ func TestRandomRequestsActInTheDashboardForItsOperatorsOnly(t *testing.T) {
 			continue // net/http itself refused bytes that are no request, and closed the connection
 		}
 		require.NoError(t, err)
-		said := fmt.Sprintf("%s %q as %q with the form of %q from %q: %s %.300s", method, path, who, form, site, response.Status, text)
+		said := fmt.Sprintf("%s %q as %q with the form of %q from %q: %s %.300s", method, path, who, form, site,
+			response.Status, text)
 		require.NotEqual(t, 500, response.StatusCode, said)
 		require.Empty(t, response.Header.Get("Access-Control-Allow-Origin"), said)
 		if fleet.acted > before {
 			require.Equal(t, []string{"POST", "operator", "operator"}, []string{method, who, form}, said)
 			require.NotContains(t, []string{"same-site", "cross-site"}, site, said)
 		}
-		if secret := secrets[who]; secret != "" && !signedIn(who) { // a form of another sign-in, or of another site, does not sign out
+		// a form of another sign-in, or of another site, does not sign out
+		if secret := secrets[who]; secret != "" && !signedIn(who) {
 			require.Equal(t, []string{"POST", who}, []string{method, form}, said)
 			require.NotContains(t, []string{"same-site", "cross-site"}, site, said)
 			signIn(who, secret)

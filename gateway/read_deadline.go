@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// readDeadline is the deadline of a connection's reads. The server moves it seven times for each request, and most requests arrive with one read. So
-// the connection below has a deadline that is seldom moved: never later than the one wanted, often earlier. A read that it ends too early goes on.
+// readDeadline is the deadline of a connection's reads. The server moves it seven times for each request, and most
+// requests arrive with one read. So the connection below has a deadline that is seldom moved: never later than the one
+// wanted, often earlier. A read that it ends too early goes on.
 type readDeadline struct {
 	mu      sync.Mutex
 	wanted  time.Time // zero for none
@@ -29,7 +30,8 @@ func (c *connection) SetReadDeadline(t time.Time) error {
 	return c.moveReadDeadlineLocked()
 }
 
-// moveReadDeadlineLocked moves the deadline of the connection below if that is later than the one wanted, or has passed.
+// moveReadDeadlineLocked moves the deadline of the connection below if that is later than the one wanted, or has
+// passed.
 func (c *connection) moveReadDeadlineLocked() error {
 	d := &c.reads
 	later := !d.wanted.IsZero() && (d.below.IsZero() || d.wanted.Before(d.below))

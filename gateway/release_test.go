@@ -20,7 +20,8 @@ import (
 func releasing(t *testing.T, more ...option) (e *env, released func() []string) {
 	affinity := &fakeAffinity{last: map[string]string{}}
 	path := t.TempDir() + "/released"
-	options := []option{withConfig(func(c *Config) { c.Affinity = affinity }), withSpec(func(s *spec.Spec) { s.Pool.Env["RELEASED"] = path })}
+	options := []option{withConfig(func(c *Config) { c.Affinity = affinity }),
+		withSpec(func(s *spec.Spec) { s.Pool.Env["RELEASED"] = path })}
 	e = open(t, 1, append(options, more...)...)
 	return e, func() []string {
 		written, err := os.ReadFile(path + ".txt")

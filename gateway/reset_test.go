@@ -29,7 +29,8 @@ func TestResetCancelsCallsUnderTheLeaseAndClearsTheWorker(t *testing.T) {
 
 	e.control.with("p/0", func(worker *fakeWorker) { worker.lease = nil })
 	next := e.lease(0, "you")
-	require.Equal(t, "1", string(e.do("POST", "/v1/leases/"+next.ID+"/call/turn", nil).body), "it counts from the beginning")
+	require.Equal(t, "1", string(e.do("POST", "/v1/leases/"+next.ID+"/call/turn", nil).body),
+		"it counts from the beginning")
 }
 
 func TestResetErrors(t *testing.T) {

@@ -55,11 +55,13 @@ func TestATokenReachesExactlyTheRoutesOfItsRights(t *testing.T) {
 		secrets[right] = addToken(t, tokens, right.String(), []string{"*"}, right.String())
 	}
 	elsewhere := addToken(t, tokens, "elsewhere", []string{"q*"}, access.RightNames()...)
-	e := open(t, 1, withTokens(tokens), withSessions(sessions.Config{}), withCopies(&fakeCopies{}), withEvents(events.New("here")), withSamples())
+	e := open(t, 1, withTokens(tokens), withSessions(sessions.Config{}), withCopies(&fakeCopies{}),
+		withEvents(events.New("here")), withSamples())
 	e.gateway.Handle("GET /metrics", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }))
 	routes := append(e.gateway.routes(), route{"GET", "/metrics", access.Read, everyPool, nil})
 	for _, rt := range routes {
-		path := strings.NewReplacer("{pool}", "p", "{method...}", "echo", "{id}", "p.0.1.99~"+api.NewLeaseToken(), "{session}", "s1").Replace(rt.path)
+		path := strings.NewReplacer("{pool}", "p", "{method...}", "echo", "{id}", "p.0.1.99~"+api.NewLeaseToken(),
+			"{session}", "s1").Replace(rt.path)
 		if path == "/v1/events" {
 			path += "?follow=false"
 		}
@@ -76,7 +78,8 @@ func TestATokenReachesExactlyTheRoutesOfItsRights(t *testing.T) {
 		for right, secret := range secrets {
 			status, problem := e.tcp(rt.method, path, secret, "{}")
 			if rt.right == 0 || right == rt.right {
-				require.NotContains(t, []int{401, 403}, status, "%s %s with the right %s: %s", rt.method, path, right, problem.Detail)
+				require.NotContains(t, []int{401, 403}, status, "%s %s with the right %s: %s", rt.method, path, right,
+					problem.Detail)
 			} else {
 				require.Equal(t, 403, status, "%s %s with the right %s", rt.method, path, right)
 				require.Contains(t, problem.Detail, rt.right.String())
@@ -130,7 +133,8 @@ func TestAPriorityAboveTheTokensBoundIsLowered(t *testing.T) {
 	dir := t.TempDir()
 	tokens, _ := tokensFile(t, dir, []string{"*"}, "call")
 	secret, hash := access.NewSecret()
-	require.NoError(t, access.Add(tokens, access.Token{Name: "low", SHA256: hash, Pools: []string{"*"}, Rights: []string{"call"}, MaxPriority: new(2)}))
+	require.NoError(t, access.Add(tokens,
+		access.Token{Name: "low", SHA256: hash, Pools: []string{"*"}, Rights: []string{"call"}, MaxPriority: new(2)}))
 	high := addToken(t, tokens, "high", []string{"*"}, "call")
 	e := open(t, 1, withTokens(tokens))
 	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
@@ -238,7 +242,8 @@ func TestConnectionsOfOneClientAreBounded(t *testing.T) {
 func TestWithoutATokensFileLoopbackIsAClientAndNoOperator(t *testing.T) {
 	t.Parallel()
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
-	e := open(t, 1, withSessions(sessions.Config{}), withCopies(&fakeCopies{}), withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
+	e := open(t, 1, withSessions(sessions.Config{}), withCopies(&fakeCopies{}),
+		withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
 	for path, want := range map[string]int{"/v1/pools": 200, "/v1/sessions": 200, "/v1/admin/sessions/copy": 403} {
 		status, _ := e.tcp("GET", path, "", "")
 		require.Equal(t, want, status, path)

@@ -40,7 +40,8 @@ const (
 func (g *Gateway) routes() []route {
 	routes := []route{
 		{http.MethodPost, "/v1/pools/{pool}/call/{method...}", access.Call, poolInPath, orProblem(g.callPool)},
-		{http.MethodPost, "/v1/pools/{pool}/workers/{slot}/call/{method...}", access.Call, poolInPath, orProblem(g.callWorker)},
+		{http.MethodPost, "/v1/pools/{pool}/workers/{slot}/call/{method...}", access.Call, poolInPath,
+			orProblem(g.callWorker)},
 		{http.MethodPost, "/v1/pools/{pool}/leases", access.Lease, poolInPath, orProblem(g.postLease)},
 		{http.MethodPost, "/v1/leases/{id}/call/{method...}", access.Lease, poolOfLease, orProblem(g.callLease)},
 		{http.MethodPost, "/v1/leases/{id}/notify/{method...}", access.Lease, poolOfLease, orProblem(g.notifyLease)},
@@ -72,7 +73,8 @@ func (g *Gateway) routes() []route {
 		routes = append(routes, g.logRoutes()...)
 	}
 	if g.config.Samples != nil {
-		routes = append(routes, route{http.MethodGet, "/v1/pools/{pool}/samples", access.Read, poolInPath, answerJSON(http.StatusOK, g.getSamples)})
+		routes = append(routes, route{http.MethodGet, "/v1/pools/{pool}/samples", access.Read, poolInPath,
+			answerJSON(http.StatusOK, g.getSamples)})
 	}
 	return routes
 }
@@ -120,7 +122,8 @@ func (rt route) guard(refer func(*http.Request, error) error) http.HandlerFunc {
 
 func (rt route) authorize(p *access.Principal, r *http.Request) error {
 	if !p.Has(rt.right) {
-		return api.Errorf(api.CodeForbidden, "%s does not have the right %q, which %s %s requires", p.Name, rt.right, rt.method, rt.path)
+		return api.Errorf(api.CodeForbidden, "%s does not have the right %q, which %s %s requires", p.Name, rt.right,
+			rt.method, rt.path)
 	}
 	if p.EveryPool() {
 		return nil
@@ -142,7 +145,8 @@ func (rt route) authorize(p *access.Principal, r *http.Request) error {
 		pool = r.URL.Query().Get("pool")
 	}
 	if pool == "" {
-		return api.Errorf(api.CodeForbidden, "%s may use only some pools, but %s %s concerns all pools", p.Name, rt.method, rt.path)
+		return api.Errorf(api.CodeForbidden, "%s may use only some pools, but %s %s concerns all pools", p.Name, rt.method,
+			rt.path)
 	}
 	if !p.MayUse(pool) {
 		return api.Errorf(api.CodeForbidden, "%s may not use pool %s", p.Name, pool)
@@ -154,8 +158,8 @@ func notFound(w http.ResponseWriter, r *http.Request) {
 	writeProblem(w, api.Errorf(codeNotFound, "no route %s; GET /openapi.json lists the routes", r.URL.Path))
 }
 
-// rejectUnclean answers 404 to a path that the mux would redirect to a cleaner one, and to one with a dot segment once it is decoded, so that
-// no call reaches another method, be it at a worker of protocol none.
+// rejectUnclean answers 404 to a path that the mux would redirect to a cleaner one, and to one with a dot segment once
+// it is decoded, so that no call reaches another method, be it at a worker of protocol none.
 func rejectUnclean(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked := r.URL.EscapedPath()
@@ -194,8 +198,8 @@ func orProblem(handle func(http.ResponseWriter, *http.Request) error) http.Handl
 	}
 }
 
-// answerJSON handles a request without a body: it answers with the JSON of do's result and the status, or with a problem. ctx ends after
-// answerTimeout.
+// answerJSON handles a request without a body: it answers with the JSON of do's result and the status, or with a
+// problem. ctx ends after answerTimeout.
 func answerJSON[A any](status int, do func(context.Context, *http.Request) (A, error)) http.HandlerFunc {
 	return orProblem(func(w http.ResponseWriter, r *http.Request) error {
 		ctx, cancel := context.WithTimeout(r.Context(), answerTimeout)

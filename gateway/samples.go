@@ -12,7 +12,8 @@ import (
 // maxSlots bounds the numbers of workers that a request names: a pool has no more.
 const maxSlots = 1000
 
-// getSamples is GET /v1/pools/{pool}/samples: the newest samples of this host's workers of the pool, of ?workers=0,3 or of all.
+// getSamples is GET /v1/pools/{pool}/samples: the newest samples of this host's workers of the pool, of ?workers=0,3 or
+// of all.
 func (g *Gateway) getSamples(_ context.Context, r *http.Request) ([]api.RecentSamples, error) {
 	pool := r.PathValue("pool")
 	if invalid := api.CheckPoolName(pool, api.CodePoolNotFound); invalid != nil {
@@ -30,7 +31,8 @@ func (g *Gateway) getSamples(_ context.Context, r *http.Request) ([]api.RecentSa
 	for i, number := range numbers {
 		slot, err := strconv.Atoi(number)
 		if err != nil || slot < 0 {
-			return nil, api.Errorf(api.CodeInvalid, "workers has %q, which is not the number of a worker; it must be like 0,3", number[:min(len(number), 100)])
+			return nil, api.Errorf(api.CodeInvalid, "workers has %q, which is not the number of a worker; it must be like 0,3",
+				number[:min(len(number), 100)])
 		}
 		slots[i] = slot
 	}

@@ -20,7 +20,8 @@ func fakeSamples(pool string, slots []int) []api.RecentSamples {
 	all := []api.RecentSamples{}
 	for _, slot := range slots {
 		all = append(all, api.RecentSamples{
-			Worker: api.WorkerName(pool, slot), AgeMS: []int64{9}, Incarnation: []int64{1}, MemoryBytes: []int64{5}, CPUPercent: []float32{1.5}, CallsPerMinute: []float32{2}, Score: []float32{90},
+			Worker: api.WorkerName(pool, slot), AgeMS: []int64{9}, Incarnation: []int64{1}, MemoryBytes: []int64{5},
+			CPUPercent: []float32{1.5}, CallsPerMinute: []float32{2}, Score: []float32{90},
 		})
 	}
 	return all

@@ -14,18 +14,20 @@ import (
 	"github.com/tempool/tempool/internal/redact"
 )
 
-// Security protects the TCP listener. An address other than loopback needs a certificate, and tokens or client certificates. The files are
-// read again when they change.
+// Security protects the TCP listener. An address other than loopback needs a certificate, and tokens or client
+// certificates. The files are read again when they change.
 type Security struct {
 	// CertFile and KeyFile are the PEM files of the server's certificate; together they enable TLS.
 	CertFile, KeyFile string
 	// ClientCAFile is a PEM file of authorities. One of them must have signed a client's certificate.
 	ClientCAFile string
-	// TokensFile is an access.File. Every request over TCP then needs the secret of one of its tokens, except for /healthz and /readyz.
+	// TokensFile is an access.File. Every request over TCP then needs the secret of one of its tokens, except for /healthz
+	// and /readyz.
 	TokensFile string
 	// Advertise is the base URL that leases and rosters name, such as https://web-1:7460; default: the address bound.
 	Advertise string
-	// SocketGroup is the name or number of the group whose members may open the Unix socket; default: nobody but this user.
+	// SocketGroup is the name or number of the group whose members may open the Unix socket; default: nobody but this
+	// user.
 	SocketGroup string
 }
 
@@ -42,7 +44,8 @@ type authenticator struct {
 
 // newAuthenticator reads the files of c. It fails for a listener that other machines can reach without authentication.
 func newAuthenticator(c Config) (*authenticator, error) {
-	a := &authenticator{origins: http.NewCrossOriginProtection(), peers: socketPeers{inWorker: c.InWorker, group: c.Security.SocketGroup != ""}}
+	a := &authenticator{origins: http.NewCrossOriginProtection(),
+		peers: socketPeers{inWorker: c.InWorker, group: c.Security.SocketGroup != ""}}
 	a.origins.AddInsecureBypassPattern("POST " + ui.SignInLinkPath) // which checks the origin itself
 	s := c.Security
 	var err error
@@ -56,8 +59,10 @@ func newAuthenticator(c Config) (*authenticator, error) {
 		}
 	}
 	if s.Advertise != "" {
-		if u, err := url.Parse(s.Advertise); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
-			return nil, api.Errorf(api.CodeInvalid, "--advertise is %q; write the base URL that clients reach, such as https://web-1:7460", redact.URLs(s.Advertise))
+		if u, err := url.Parse(s.Advertise); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" ||
+			u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
+			return nil, api.Errorf(api.CodeInvalid,
+				"--advertise is %q; write the base URL that clients reach, such as https://web-1:7460", redact.URLs(s.Advertise))
 		}
 	}
 	if c.Listen == "" {
@@ -65,21 +70,27 @@ func newAuthenticator(c Config) (*authenticator, error) {
 	}
 	host, _, err := net.SplitHostPort(c.Listen)
 	if err != nil {
-		return nil, api.Errorf(api.CodeInvalid, "--listen is %q, which is not an address; write HOST:PORT, such as 127.0.0.1:7460: %w", c.Listen, err)
+		return nil, api.Errorf(api.CodeInvalid,
+			"--listen is %q, which is not an address; write HOST:PORT, such as 127.0.0.1:7460: %w", c.Listen, err)
 	}
 	if a.loopback = loopback.Host(host); a.loopback {
 		return a, nil
 	}
 	if a.certificates == nil || a.tokens == nil && !a.mutual {
-		return nil, api.Errorf(api.CodeInvalid, "--listen %s is reachable from other machines; set --tls-cert and --tls-key, and --tokens or --client-ca, or listen on 127.0.0.1", c.Listen)
+		return nil, api.Errorf(api.CodeInvalid,
+			"--listen %s is reachable from other machines; set --tls-cert and --tls-key, and --tokens or --client-ca, or "+
+				"listen on 127.0.0.1", c.Listen)
 	}
 	if ip := net.ParseIP(host); s.Advertise == "" && (host == "" || ip != nil && ip.IsUnspecified()) {
-		return nil, api.Errorf(api.CodeInvalid, "--listen %s is every address of this machine; name the one that clients reach with --advertise https://HOST:PORT", c.Listen)
+		return nil, api.Errorf(api.CodeInvalid,
+			"--listen %s is every address of this machine; name the one that clients reach with --advertise https://HOST:PORT",
+			c.Listen)
 	}
 	return a, nil
 }
 
-// CheckSecurity fails with CodeInvalid if a gateway could not listen on an address, "" for none, with s: before anything else is started.
+// CheckSecurity fails with CodeInvalid if a gateway could not listen on an address, "" for none, with s: before
+// anything else is started.
 func CheckSecurity(listen string, s Security) error {
 	_, err := newAuthenticator(Config{Listen: listen, Security: s})
 	return err
@@ -88,7 +99,8 @@ func CheckSecurity(listen string, s Security) error {
 // files are the files that the authenticator reads.
 func (a *authenticator) files(s Security) (files []*watchedFiles) {
 	if a.certificates != nil {
-		files = append(files, &watchedFiles{reload: a.certificates.Reload, names: []string{s.CertFile, s.KeyFile, s.ClientCAFile}})
+		files = append(files, &watchedFiles{reload: a.certificates.Reload,
+			names: []string{s.CertFile, s.KeyFile, s.ClientCAFile}})
 	}
 	if a.tokens != nil {
 		files = append(files, &watchedFiles{reload: a.tokens.Reload, names: []string{s.TokensFile}})
@@ -99,8 +111,8 @@ func (a *authenticator) files(s Security) (files []*watchedFiles) {
 // nobody is a client without any right; /healthz and /readyz need none.
 var nobody = &access.Principal{Name: "nobody"}
 
-// protect finds out who sends each request. It rejects a request of a client that it does not know, and closes the connection of one that
-// has too many.
+// protect finds out who sends each request. It rejects a request of a client that it does not know, and closes the
+// connection of one that has too many.
 func (g *Gateway) protect(auth *authenticator, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := connectionOf(r)
@@ -112,7 +124,9 @@ func (g *Gateway) protect(auth *authenticator, next http.Handler) http.Handler {
 		if err == nil && c.peer == nil && principal != nobody && c.client != principal.Name {
 			if c.client = principal.Name; !g.clients.enter(c, c.client) {
 				w.Header().Set("Connection", "close")
-				err = api.Errorf(api.CodeRateLimited, "%s has %d connections, the maximum per client (--max-client-connections); reuse connections", c.client, g.clients.most)
+				err = api.Errorf(api.CodeRateLimited,
+					"%s has %d connections, the maximum per client (--max-client-connections); reuse connections", c.client,
+					g.clients.most)
 			}
 		}
 		if err != nil {
@@ -151,13 +165,15 @@ func (a *authenticator) identify(c *connection, r *http.Request) (*access.Princi
 		return nil, api.Errorf(api.CodeForbidden, "cross-origin request from a web page: %w", err)
 	}
 	if a.loopback && a.tokens == nil && !loopback.Host(hostOnly(r.Host)) {
-		return nil, api.Errorf(api.CodeForbidden, "host %q is not a loopback name, and this gateway listens on loopback only; use 127.0.0.1 or localhost", r.Host)
+		return nil, api.Errorf(api.CodeForbidden,
+			"host %q is not a loopback name, and this gateway listens on loopback only; use 127.0.0.1 or localhost", r.Host)
 	}
 	return principal, nil
 }
 
-// inBrowser returns the client that sends a request to the dashboard from a browser that has signed in, or a browser that may do so; nil for
-// every other request. Its pages may be read as the other routes; only there a cookie stands for a token.
+// inBrowser returns the client that sends a request to the dashboard from a browser that has signed in, or a browser
+// that may do so; nil for every other request. Its pages may be read as the other routes; only there a cookie stands
+// for a token.
 func (a *authenticator) inBrowser(r *http.Request) *access.Principal {
 	if a.dashboard == nil || !isDashboard(r.URL.Path) || r.Header.Get("Authorization") != "" {
 		return nil

@@ -33,7 +33,8 @@ func keys(t *testing.T, dir string) (certFile, keyFile string) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter:    time.Now().Add(time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
@@ -72,15 +73,17 @@ func TestListenerBeyondLoopbackNeedsAuthentication(t *testing.T) {
 		security Security
 		allowed  bool
 	}{
-		"loopback":                          {"127.0.0.1:0", Security{}, true},
-		"localhost":                         {"localhost:0", Security{}, true},
-		"loopback of IPv6":                  {"[::1]:0", Security{}, true},
-		"every address":                     {":0", Security{}, false},
-		"every address, spelled out":        {"0.0.0.0:0", Security{}, false},
-		"every address, token without TLS":  {"0.0.0.0:0", Security{TokensFile: tokens}, false},
-		"every address, TLS without token":  {"0.0.0.0:0", Security{CertFile: cert, KeyFile: key}, false},
-		"every address, TLS and token":      {"0.0.0.0:0", Security{CertFile: cert, KeyFile: key, TokensFile: tokens, Advertise: "https://web-1:7460"}, true},
-		"every address, certificates":       {"0.0.0.0:0", Security{CertFile: cert, KeyFile: key, ClientCAFile: cert, Advertise: "https://web-1:7460"}, true},
+		"loopback":                         {"127.0.0.1:0", Security{}, true},
+		"localhost":                        {"localhost:0", Security{}, true},
+		"loopback of IPv6":                 {"[::1]:0", Security{}, true},
+		"every address":                    {":0", Security{}, false},
+		"every address, spelled out":       {"0.0.0.0:0", Security{}, false},
+		"every address, token without TLS": {"0.0.0.0:0", Security{TokensFile: tokens}, false},
+		"every address, TLS without token": {"0.0.0.0:0", Security{CertFile: cert, KeyFile: key}, false},
+		"every address, TLS and token": {"0.0.0.0:0",
+			Security{CertFile: cert, KeyFile: key, TokensFile: tokens, Advertise: "https://web-1:7460"}, true},
+		"every address, certificates": {"0.0.0.0:0",
+			Security{CertFile: cert, KeyFile: key, ClientCAFile: cert, Advertise: "https://web-1:7460"}, true},
 		"authorities without a certificate": {"127.0.0.1:0", Security{ClientCAFile: cert}, false},
 		"a token file that is not there":    {"127.0.0.1:0", Security{TokensFile: filepath.Join(dir, "none")}, false},
 		"a key that is none":                {"127.0.0.1:0", Security{CertFile: cert, KeyFile: cert}, false},
@@ -166,7 +169,8 @@ func TestClientCertificateAuthenticates(t *testing.T) {
 		c.Listen = "127.0.0.1:0"
 		c.Security = Security{CertFile: cert, KeyFile: key, ClientCAFile: cert}
 	}))
-	require.Equal(t, 200, overTCP(t, clientWith(t, &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}}), e.gateway.Endpoint(), "/v1/pools"))
+	require.Equal(t, 200, overTCP(t, clientWith(t, &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}}),
+		e.gateway.Endpoint(), "/v1/pools"))
 	_, err = clientWith(t, &tls.Config{RootCAs: pool}).Get(e.gateway.Endpoint() + "/v1/pools")
 	require.Error(t, err, "no connection without a certificate")
 }
@@ -196,7 +200,9 @@ func TestSocketIsPrivateAndExclusive(t *testing.T) {
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 	require.Equal(t, "unix:"+e.file("gw.sock"), e.gateway.Endpoint())
 
-	second, err := New(Config{Socket: e.file("gw.sock"), Config: dispatch.Config{HostID: "here", Control: e.control, Processes: e.processes, Logger: slog.New(slog.DiscardHandler)}})
+	second, err := New(Config{Socket: e.file("gw.sock"),
+		Config: dispatch.Config{HostID: "here", Control: e.control, Processes: e.processes,
+			Logger: slog.New(slog.DiscardHandler)}})
 	require.NoError(t, err)
 	require.ErrorIs(t, second.Start(), api.ErrUnavailable)
 	require.NoError(t, second.Close(t.Context()))

@@ -16,13 +16,15 @@ import (
 )
 
 const (
-	// maxBackups is how many exports and imports may be under way: each holds some sessions in memory for as long as its client takes.
+	// maxBackups is how many exports and imports may be under way: each holds some sessions in memory for as long as its
+	// client takes.
 	maxBackups = 4
 	// importTimeout bounds an import.
 	importTimeout = time.Hour
 )
 
-// backupRoutes back the session store of a pool up and restore it. A client that may read and write each session may do so with all of them.
+// backupRoutes back the session store of a pool up and restore it. A client that may read and write each session may do
+// so with all of them.
 func (g *Gateway) backupRoutes() []route {
 	return []route{
 		{http.MethodGet, "/v1/pools/{pool}/sessions/export", access.Sessions, poolInPath, orProblem(g.exportSessions)},
@@ -30,7 +32,8 @@ func (g *Gateway) backupRoutes() []route {
 	}
 }
 
-// storeOf returns the store of the pool in the path, for one of at most maxBackups requests, which ends with the gateway.
+// storeOf returns the store of the pool in the path, for one of at most maxBackups requests, which ends with the
+// gateway.
 func (g *Gateway) storeOf(r *http.Request) (ctx context.Context, store sessions.Store, end func(), err error) {
 	pool := r.PathValue("pool")
 	if invalid := api.CheckPoolName(pool, api.CodePoolNotFound); invalid != nil {
@@ -39,7 +42,9 @@ func (g *Gateway) storeOf(r *http.Request) (ctx context.Context, store sessions.
 	select {
 	case g.backups <- struct{}{}:
 	default:
-		return nil, nil, nil, api.Errorf(api.CodeUnavailable, "%d exports and imports of sessions are under way at this gateway: repeat the request when one has ended", maxBackups).After(time.Second)
+		return nil, nil, nil, api.Errorf(api.CodeUnavailable,
+			"%d exports and imports of sessions are under way at this gateway: repeat the request when one has ended",
+			maxBackups).After(time.Second)
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	stop := context.AfterFunc(g.life, cancel)
@@ -52,8 +57,8 @@ func (g *Gateway) storeOf(r *http.Request) (ctx context.Context, store sessions.
 	return ctx, calls.Store, end, nil
 }
 
-// exportSessions answers with a backup. A failure halfway is its last line, and the connection is closed, so that no client takes it for a
-// whole one.
+// exportSessions answers with a backup. A failure halfway is its last line, and the connection is closed, so that no
+// client takes it for a whole one.
 func (g *Gateway) exportSessions(w http.ResponseWriter, r *http.Request) error {
 	ctx, store, end, err := g.storeOf(r)
 	if err != nil {
@@ -108,7 +113,8 @@ func (g *Gateway) importSessions(w http.ResponseWriter, r *http.Request) error {
 	done, err := sessions.Import(ctx, store, r.PathValue("pool"), anyPool, backupBody{body, http.NewResponseController(w)})
 	switch {
 	case err != nil && g.life.Err() != nil:
-		return api.Errorf(api.CodeUnavailable, "the gateway is shutting down during the import (%s); repeat it, which keeps what is done", done).After(time.Second)
+		return api.Errorf(api.CodeUnavailable,
+			"the gateway is shutting down during the import (%s); repeat it, which keeps what is done", done).After(time.Second)
 	case err != nil:
 		return err
 	}

@@ -66,7 +66,8 @@ func TestABackupIsImportedWhileTheSessionsAreInUse(t *testing.T) {
 		require.Equal(t, int64(5), s.Version, "no import undid a change")
 	}
 	require.Equal(t, http.StatusNoContent, e.do("DELETE", "/v1/sessions/s007", nil).status)
-	require.Equal(t, api.SessionImport{Created: 1, Kept: n - 1}, imported(t, e.do("POST", importPath, string(backup.body))))
+	require.Equal(t, api.SessionImport{Created: 1, Kept: n - 1},
+		imported(t, e.do("POST", importPath, string(backup.body))))
 	require.Equal(t, int64(1), e.do("GET", "/v1/sessions/s007", nil).session(t).Version)
 }
 
@@ -79,15 +80,18 @@ func TestBackupRequestsThatFail(t *testing.T) {
 		e.do("POST", importPath, bad).requireProblem(t, http.StatusBadRequest, api.CodeInvalid)
 	}
 	e.do("POST", importPath+"?any_pool=maybe", backup).requireProblem(t, http.StatusBadRequest, api.CodeInvalid)
-	require.Equal(t, 3, imported(t, e.do("POST", importPath+"?any_pool=true", strings.Replace(backup, `"p"`, `"q"`, 1))).Kept)
+	require.Equal(t, 3, imported(t,
+		e.do("POST", importPath+"?any_pool=true", strings.Replace(backup, `"p"`, `"q"`, 1))).Kept)
 	e.do("GET", "/v1/pools/elsewhere/sessions/export", nil).requireProblem(t, http.StatusNotFound, api.CodePoolNotFound)
-	e.do("POST", "/v1/pools/elsewhere/sessions/import", backup).requireProblem(t, http.StatusNotFound, api.CodePoolNotFound)
+	e.do("POST", "/v1/pools/elsewhere/sessions/import", backup).requireProblem(t, http.StatusNotFound,
+		api.CodePoolNotFound)
 	e.do("GET", "/v1/pools/a%20b/sessions/export", nil).requireProblem(t, http.StatusNotFound, api.CodePoolNotFound)
 
 	full := open(t, 0, withSessions(sessions.Config{Max: 1}))
 	problem := full.do("POST", importPath, backup)
 	problem.requireProblem(t, http.StatusInsufficientStorage, api.CodeStoreFull)
-	require.Contains(t, string(problem.body), "(1 created, 0 replaced, 0 kept, 0 expired; repeating the import keeps what is done)")
+	require.Contains(t, string(problem.body),
+		"(1 created, 0 replaced, 0 kept, 0 expired; repeating the import keeps what is done)")
 }
 
 func TestConcurrentBackupsAreLimited(t *testing.T) {

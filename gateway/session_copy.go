@@ -37,11 +37,14 @@ func copyRoutes(c Copies) []route {
 	}
 }
 
-// refer adds to the error of a request for the operator where the operator of this host may send it: to the Unix socket.
+// refer adds to the error of a request for the operator where the operator of this host may send it: to the Unix
+// socket.
 func (g *Gateway) refer(r *http.Request, err error) error {
 	if !strings.HasPrefix(r.URL.Path, "/v1/admin/") || connectionOf(r).peer != nil || g.config.Socket == "" {
 		return err
 	}
-	return dispatch.OtherHostError{Host: g.config.HostID, Endpoint: "unix:" + g.config.Socket, Coded: api.Errorf(api.CodeForbidden,
-		"%s; the operator of host %s may send the request over the agent's socket, %s", api.MessageOf(err), g.config.HostID, g.config.Socket)}
+	return dispatch.OtherHostError{Host: g.config.HostID, Endpoint: "unix:" + g.config.Socket,
+		Coded: api.Errorf(api.CodeForbidden,
+			"%s; the operator of host %s may send the request over the agent's socket, %s", api.MessageOf(err), g.config.HostID,
+			g.config.Socket)}
 }

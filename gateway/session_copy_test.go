@@ -19,7 +19,8 @@ func (c *fakeCopies) SessionCopy() api.SessionCopy {
 	return api.SessionCopy{Phase: api.CopyInSync, Host: "here", InSync: true}
 }
 
-func (c *fakeCopies) CopySessions(_ context.Context, pool string, request api.SessionCopyRequest) (api.SessionCopy, error) {
+func (c *fakeCopies) CopySessions(_ context.Context, pool string,
+	request api.SessionCopyRequest) (api.SessionCopy, error) {
 	c.asked = append(c.asked, pool, request)
 	return api.SessionCopy{Phase: api.CopyCopying}, nil
 }
@@ -40,7 +41,8 @@ func TestSessionCopyIsAllowedOverTheSocketOnly(t *testing.T) {
 		{"POST", "/v1/admin/sessions/copy?pool=p", `{"from":"embedded","to":"redis://elsewhere"}`},
 		{"POST", "/v1/admin/sessions/copy/step", `{"step":"cut-over"}`},
 	} {
-		overTCP, err := http.NewRequestWithContext(t.Context(), request.method, e.gateway.Endpoint()+request.path, strings.NewReader(request.body))
+		overTCP, err := http.NewRequestWithContext(t.Context(), request.method, e.gateway.Endpoint()+request.path,
+			strings.NewReader(request.body))
 		require.NoError(t, err)
 		response, err := http.DefaultClient.Do(overTCP)
 		require.NoError(t, err)
@@ -59,7 +61,9 @@ func TestSessionCopyIsAllowedOverTheSocketOnly(t *testing.T) {
 	require.JSONEq(t, `{"phase":"in_sync","host":"here","in_sync":true,"pending":0}`, string(response.body))
 	begun := e.do("POST", "/v1/admin/sessions/copy?pool=p", `{"from":"embedded","to":"redis://elsewhere","replace":true}`)
 	require.Equal(t, http.StatusAccepted, begun.status)
-	e.do("POST", "/v1/admin/sessions/copy/step", `{"step":"back","force":true}`).requireProblem(t, http.StatusBadRequest, api.CodeInvalid)
+	e.do("POST", "/v1/admin/sessions/copy/step", `{"step":"back","force":true}`).requireProblem(t, http.StatusBadRequest,
+		api.CodeInvalid)
 	e.do("POST", "/v1/admin/sessions/copy", `{"where":"to"}`).requireProblem(t, http.StatusBadRequest, api.CodeInvalid)
-	require.Equal(t, []any{"p", api.SessionCopyRequest{From: "embedded", To: "redis://elsewhere", Replace: true}, api.SessionCopyStep{Step: api.CopyStepBack, Force: true}}, c.asked)
+	require.Equal(t, []any{"p", api.SessionCopyRequest{From: "embedded", To: "redis://elsewhere", Replace: true},
+		api.SessionCopyStep{Step: api.CopyStepBack, Force: true}}, c.asked)
 }

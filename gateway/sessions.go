@@ -15,8 +15,8 @@ import (
 	"github.com/tempool/tempool/sessions"
 )
 
-// Sessions finds the session store of a pool and the TTL of its sessions. Pool "" stands for the one store of all pools of this host.
-// Errors are coded.
+// Sessions finds the session store of a pool and the TTL of its sessions. Pool "" stands for the one store of all pools
+// of this host. Errors are coded.
 type Sessions interface {
 	Of(ctx context.Context, pool string) (sessions.HostCalls, error)
 }
@@ -40,14 +40,16 @@ func (g *Gateway) sessionRoutes() []route {
 type sessionRequest struct {
 	sessions.HostCalls
 	id string
-	// version is the version that the session must have, 0 for any. exists says that the session must exist, missing that it must not.
+	// version is the version that the session must have, 0 for any. exists says that the session must exist, missing that
+	// it must not.
 	version         int64
 	exists, missing bool
 	body            []byte
 }
 
 // session wraps the handler of a request about one session. The handler returns a nil session for one that it deleted.
-func (g *Gateway) session(handle func(context.Context, sessionRequest) (s *sessions.Session, created bool, err error)) http.HandlerFunc {
+func (g *Gateway) session(handle func(context.Context,
+	sessionRequest) (s *sessions.Session, created bool, err error)) http.HandlerFunc {
 	return orProblem(func(w http.ResponseWriter, r *http.Request) error {
 		ctx, cancel := context.WithTimeout(r.Context(), answerTimeout)
 		defer cancel()
@@ -95,7 +97,8 @@ func readSessionRequest(w http.ResponseWriter, r *http.Request) (request session
 		text, closed := strings.CutSuffix(text, `"`)
 		request.version, err = strconv.ParseInt(text, 10, 64)
 		if err != nil || !quoted || !closed || request.version < 1 {
-			return request, api.Errorf(api.CodeInvalid, `If-Match: %s is not the ETag of a session, which is its version in quotes: "3"`, match)
+			return request, api.Errorf(api.CodeInvalid,
+				`If-Match: %s is not the ETag of a session, which is its version in quotes: "3"`, match)
 		}
 		request.exists = true
 	}
@@ -141,7 +144,9 @@ func postSession(ctx context.Context, r sessionRequest) (*sessions.Session, bool
 		}
 	}
 	if document.ID != "" || document.Version != 0 {
-		return nil, false, api.Errorf(api.CodeInvalid, "POST makes an anonymous session, whose id and version the gateway chooses; create a session with an id by PUT /v1/sessions/{id}")
+		return nil, false, api.Errorf(api.CodeInvalid,
+			"POST makes an anonymous session, whose id and version the gateway chooses; create a session with an id by PUT "+
+				"/v1/sessions/{id}")
 	}
 	s, err := r.Store.Create(ctx, r.named(document))
 	return s, true, err
@@ -152,7 +157,8 @@ func decodeSession(body []byte) (document sessions.Session, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&document); err != nil || decoder.More() {
-		return document, api.Errorf(api.CodeInvalid, `the body is not a session such as {"data": {"key": "value"}, "ttl": "1h"}: %w`, err)
+		return document, api.Errorf(api.CodeInvalid,
+			`the body is not a session such as {"data": {"key": "value"}, "ttl": "1h"}: %w`, err)
 	}
 	return document, nil
 }
@@ -213,7 +219,8 @@ func patchSession(ctx context.Context, r sessionRequest) (*sessions.Session, boo
 
 func deleteSession(ctx context.Context, r sessionRequest) (*sessions.Session, bool, error) {
 	if r.version != 0 || r.missing {
-		return nil, false, api.Errorf(api.CodeInvalid, "DELETE accepts no version condition; it deletes the session at any version")
+		return nil, false, api.Errorf(api.CodeInvalid,
+			"DELETE accepts no version condition; it deletes the session at any version")
 	}
 	return nil, false, r.Store.Delete(ctx, r.id)
 }

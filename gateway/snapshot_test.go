@@ -25,7 +25,8 @@ func TestSnapshotCountsCalls(t *testing.T) {
 	require.False(t, busy.Fenced)
 	require.Positive(t, busy.Connections["unix"])
 	require.EqualValues(t, 1, busy.Pools[0].Refused[api.CodeQueueFull])
-	require.Equal(t, []dispatch.WorkerSnapshot{{Worker: "p/0", Granted: 1, Incarnation: 1, Leased: true, InFlight: 1}}, busy.Pools[0].Workers)
+	require.Equal(t, []dispatch.WorkerSnapshot{{Worker: "p/0", Granted: 1, Incarnation: 1, Leased: true, InFlight: 1}},
+		busy.Pools[0].Workers)
 
 	e.release(e.file("a"))
 	require.Equal(t, 200, await(t, held).status)

@@ -22,7 +22,8 @@ func TestTheSocketsGroupMayCallButNotAdministrate(t *testing.T) {
 	t.Parallel()
 	need.Root(t) // only it can act as another user
 	const gid, uid = 54321, 54322
-	e := open(t, 1, withSessions(sessions.Config{}), withCopies(&fakeCopies{}), withConfig(func(c *Config) { c.Security.SocketGroup = strconv.Itoa(gid) }))
+	e := open(t, 1, withSessions(sessions.Config{}), withCopies(&fakeCopies{}),
+		withConfig(func(c *Config) { c.Security.SocketGroup = strconv.Itoa(gid) }))
 	info, err := os.Stat(e.file("gw.sock"))
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o660), info.Mode().Perm())
@@ -45,7 +46,8 @@ func (e *env) statusAs(uid, gid int, path string) (int, error) {
 	}
 	r := await(e.t, background(func() result {
 		runtime.LockOSThread() // and never unlocked: the thread ends with this goroutine
-		for _, failed := range []unix.Errno{rawSetID(unix.SYS_SETGROUPS, 0, 0), rawSetID(unix.SYS_SETRESGID, gid, gid), rawSetID(unix.SYS_SETRESUID, uid, uid)} {
+		for _, failed := range []unix.Errno{rawSetID(unix.SYS_SETGROUPS, 0, 0), rawSetID(unix.SYS_SETRESGID, gid, gid),
+			rawSetID(unix.SYS_SETRESUID, uid, uid)} {
 			if failed != 0 {
 				return result{0, failed}
 			}

@@ -44,8 +44,9 @@ type socketPeers struct {
 	group    bool               // members of a group may open the socket
 }
 
-// principal is the client behind a connection: this user and root have every right, members of the socket's group those of a client except
-// sessions, and a worker and its descendants none. A process that has ended is nobody, because its number may be another's.
+// principal is the client behind a connection: this user and root have every right, members of the socket's group those
+// of a client except sessions, and a worker and its descendants none. A process that has ended is nobody, because its
+// number may be another's.
 func (s socketPeers) principal(p socketPeer) *access.Principal {
 	principal := &access.Principal{Name: fmt.Sprint("uid ", p.uid), MaxPriority: access.MaxPriority}
 	switch own := p.uid == uint32(os.Geteuid()) || p.uid == 0; {

@@ -18,12 +18,13 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// listenSocket creates a Unix socket that only this user, and the members of group unless it is "", may open. It replaces a socket without a
-// listener.
+// listenSocket creates a Unix socket that only this user, and the members of group unless it is "", may open. It
+// replaces a socket without a listener.
 func listenSocket(path, group string) (*socketListener, error) {
 	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
 		conn.Close()
-		return nil, api.Errorf(api.CodeUnavailable, "another gateway listens on %s; give each agent its own state folder", path)
+		return nil, api.Errorf(api.CodeUnavailable, "another gateway listens on %s; give each agent its own state folder",
+			path)
 	}
 	if info, err := os.Lstat(path); err == nil {
 		if info.Mode().Type() != os.ModeSocket {
@@ -39,7 +40,9 @@ func listenSocket(path, group string) (*socketListener, error) {
 	}
 	listener, err := listenPrivately(path, gid)
 	if errors.Is(err, unix.EINVAL) && len(path) > maxSocketPath {
-		return nil, api.Errorf(api.CodeInvalid, "the path of the gateway's socket has %d bytes, more than this system allows: %s; use a shorter --state-dir", len(path), path)
+		return nil, api.Errorf(api.CodeInvalid,
+			"the path of the gateway's socket has %d bytes, more than this system allows: %s; use a shorter --state-dir",
+			len(path), path)
 	}
 	if err != nil {
 		return nil, api.Errorf(api.CodeUnavailable, "cannot listen on the socket %s: %w", path, err)
@@ -47,8 +50,9 @@ func listenSocket(path, group string) (*socketListener, error) {
 	return listener, nil
 }
 
-// listenPrivately creates a socket that no other user can open, not even before its mode is set: it creates it in a private folder and
-// moves it into place. With a group, -1 for none, its members may open the socket, and pass the folder that it is in.
+// listenPrivately creates a socket that no other user can open, not even before its mode is set: it creates it in a
+// private folder and moves it into place. With a group, -1 for none, its members may open the socket, and pass the
+// folder that it is in.
 func listenPrivately(path string, gid int) (*socketListener, error) {
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".s")
 	if err != nil {
@@ -89,12 +93,15 @@ func lookUpGroup(group string) (int, error) {
 	return strconv.Atoi(found.Gid)
 }
 
-// grantSocket sets the mode of a socket, and lets a group pass the folder that it will be in; the folder's files keep their own modes.
+// grantSocket sets the mode of a socket, and lets a group pass the folder that it will be in; the folder's files keep
+// their own modes.
 func grantSocket(socket, folder string, gid int) error {
 	if gid < 0 {
 		return os.Chmod(socket, 0o600)
 	}
-	return errors.Join(os.Chown(socket, -1, gid), os.Chmod(socket, 0o660), os.Chown(folder, -1, gid), os.Chmod(folder, 0o710)) // no file in it is the group's
+	// no file in it is the group's
+	return errors.Join(os.Chown(socket, -1, gid), os.Chmod(socket, 0o660), os.Chown(folder, -1, gid),
+		os.Chmod(folder, 0o710))
 }
 
 // maxSocketPath is a path length that fits into sockaddr_un on every Unix.

@@ -17,11 +17,13 @@ import (
 
 func suspendRequest(turn int64, lease string, client bool, timeout time.Duration) api.SuspendRequest {
 	return api.SuspendRequest{
-		Process: api.Process{Worker: "p/0", Incarnation: 1}, Turn: turn, LeaseID: lease, Client: client, Timeout: spec.Duration(timeout), Reason: "a look at it",
+		Process: api.Process{Worker: "p/0", Incarnation: 1}, Turn: turn, LeaseID: lease, Client: client,
+		Timeout: spec.Duration(timeout), Reason: "a look at it",
 	}
 }
 
-// awaitSuspension waits until the first order for p/0 has arrived. A call that arrives before the order waits behind the one in flight.
+// awaitSuspension waits until the first order for p/0 has arrived. A call that arrives before the order waits behind
+// the one in flight.
 func (e *env) awaitSuspension() {
 	e.t.Helper()
 	require.Eventually(e.t, func() bool { return e.gateway.Suspension("p/0", 1) != nil }, timeout, poll)
@@ -77,7 +79,8 @@ func TestALaterOrderWithdrawsASuspension(t *testing.T) {
 	require.True(t, late.Withdrawn, "an order that arrives after its end changes nothing")
 	require.EqualValues(t, 2, late.LaterTurn)
 	require.Equal(t, 200, call().status)
-	early := e.gateway.EndSuspension(t.Context(), api.ResumeRequest{Process: api.Process{Worker: "p/0", Incarnation: 1}, Turn: 1})
+	early := e.gateway.EndSuspension(t.Context(),
+		api.ResumeRequest{Process: api.Process{Worker: "p/0", Incarnation: 1}, Turn: 1})
 	require.EqualValues(t, 2, early.LaterTurn)
 }
 
@@ -115,7 +118,8 @@ func TestADrainWithdrawsASuspensionThatIsPending(t *testing.T) {
 	e.awaitSuspension()
 	drained := background(func() api.DrainResult { return e.gateway.Drain(t.Context(), "p/0", 1) })
 	require.True(t, await(t, ended).Withdrawn, "nothing more happens to the process, whose call is in flight")
-	require.True(t, e.gateway.Suspend(t.Context(), suspendRequest(2, lease.ID, true, time.Hour)).Withdrawn, "also an order that comes late")
+	require.True(t, e.gateway.Suspend(t.Context(), suspendRequest(2, lease.ID, true, time.Hour)).Withdrawn,
+		"also an order that comes late")
 	e.release(e.file("d"))
 	require.Equal(t, 200, await(t, held).status)
 	require.True(t, await(t, drained).Drained)
@@ -220,7 +224,8 @@ func TestAResumptionReturnsWhatTheWithdrawnSuspensionHasEnded(t *testing.T) {
 	}
 }
 
-// suspendedInItsHook suspends the only worker by an order that has cut a call and whose result is lost while its hook runs.
+// suspendedInItsHook suspends the only worker by an order that has cut a call and whose result is lost while its hook
+// runs.
 func (e *env) suspendedInItsHook(hook string) (*api.Lease, api.SuspendRequest) {
 	e.t.Helper()
 	lease := e.lease(0, "me")
@@ -260,7 +265,8 @@ func (e *env) replaceGateway() {
 	}
 }
 
-// An agent that took over processes may have no record of a suspension; it learns of one from the worker's refusal of a checkout.
+// An agent that took over processes may have no record of a suspension; it learns of one from the worker's refusal of a
+// checkout.
 func TestACallOfAWorkerWhoseSuspensionTheGatewayHasNotSeenIsRefused(t *testing.T) {
 	t.Parallel()
 	e := open(t, 1, withSpec(func(s *spec.Spec) { s.Queue.Timeout = spec.Duration(time.Hour) }))

@@ -14,8 +14,8 @@ import (
 	"github.com/tempool/tempool/internal/tracecontext"
 )
 
-// traced returns a handler that makes a span of each request to the route, below the span that the client names. It is handle itself where
-// tracing is off, and for routes that programs ask all the time.
+// traced returns a handler that makes a span of each request to the route, below the span that the client names. It is
+// handle itself where tracing is off, and for routes that programs ask all the time.
 func (g *Gateway) traced(rt route, handle http.HandlerFunc) http.HandlerFunc {
 	tracer := g.config.Tracer
 	if tracer == nil || rt.right&(access.Call|access.Lease|access.Sessions) == 0 { // views of what is are not traced
@@ -23,7 +23,8 @@ func (g *Gateway) traced(rt route, handle http.HandlerFunc) http.HandlerFunc {
 	}
 	name := rt.method + " " + rt.path
 	options := []trace.SpanStartOption{
-		trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(attribute.String("http.route", rt.path), tracecontext.Host.String(g.config.HostID)),
+		trace.WithSpanKind(trace.SpanKindServer),
+		trace.WithAttributes(attribute.String("http.route", rt.path), tracecontext.Host.String(g.config.HostID)),
 	}
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, span, unsampled := startSpan(r, tracer, name, options)
@@ -53,7 +54,8 @@ func (g *Gateway) traced(rt route, handle http.HandlerFunc) http.HandlerFunc {
 }
 
 // startSpan starts the span of a request. It is nil for a request that is not sampled, whose trace is unsampled.
-func startSpan(r *http.Request, t trace.Tracer, name string, options []trace.SpanStartOption) (ctx context.Context, span trace.Span, unsampled trace.SpanContext) {
+func startSpan(r *http.Request, t trace.Tracer, name string,
+	options []trace.SpanStartOption) (ctx context.Context, span trace.Span, unsampled trace.SpanContext) {
 	client := tracecontext.FromHTTP(r.Header)
 	if ctx, unsampled = tracecontext.Sample(r.Context(), t, client); unsampled.IsValid() {
 		return ctx, nil, unsampled
@@ -73,7 +75,8 @@ func (rt route) isCall() bool { return strings.HasSuffix(rt.path, anyMethod) }
 // knownMethod bounds the methods of spans; workers of protocol none take every method.
 func knownMethod(method string) string {
 	switch method {
-	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+		http.MethodOptions:
 		return method
 	}
 	return "_OTHER"

@@ -21,11 +21,12 @@ import (
 	"github.com/tempool/tempool/worker/traceexport"
 )
 
-// BenchmarkTracing measures what tracing costs a call: off, off again, which shows what is chance, with 1 % of the calls sampled, and with all. An
-// operation is a round. In each round every variant has a fresh gateway and a fresh worker, since two processes of one program differ by more than
-// tracing costs; the variants then take turns of turnCalls calls, in random order. x-% is how much more a call took than one of off in the same round, as the
-// median of all rounds: of processor time, the worker's included (cpu), and of the median call (p50). The log has the interval that holds the true median with
-// 95 % probability. Fewer than 20 rounds say little.
+// BenchmarkTracing measures what tracing costs a call: off, off again, which shows what is chance, with 1 % of the
+// calls sampled, and with all. An operation is a round. In each round every variant has a fresh gateway and a fresh
+// worker, since two processes of one program differ by more than tracing costs; the variants then take turns of
+// turnCalls calls, in random order. x-% is how much more a call took than one of off in the same round, as the median
+// of all rounds: of processor time, the worker's included (cpu), and of the median call (p50). The log has the interval
+// that holds the true median with 95 % probability. Fewer than 20 rounds say little.
 func BenchmarkTracing(b *testing.B) {
 	b.Run("in-process", func(b *testing.B) {
 		benchmarkTracing(b, func(e *env, body []byte) error {
@@ -48,18 +49,23 @@ type tracingVariant struct {
 }
 
 func benchmarkTracing(b *testing.B, call func(*env, []byte) error) {
-	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_,
+			_ = io.Copy(io.Discard, r.Body)
+	}))
 	b.Cleanup(collector.Close)
 	b.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
 	b.Setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
-	variants := []*tracingVariant{{name: "off"}, {name: "off-again"}, {name: "1-percent", share: "0.01"}, {name: "all", share: "1"}}
+	variants := []*tracingVariant{{name: "off"}, {name: "off-again"}, {name: "1-percent", share: "0.01"},
+		{name: "all", share: "1"}}
 	for b.Loop() {
 		tracingRound(b, variants, call)
 	}
 	for _, measure := range []struct {
 		name string
 		of   func(*tracingVariant) []float64
-	}{{"cpu", func(w *tracingVariant) []float64 { return w.cpu }}, {"p50", func(w *tracingVariant) []float64 { return w.p50 }}} {
+	}{{"cpu", func(w *tracingVariant) []float64 { return w.cpu }},
+		{"p50", func(w *tracingVariant) []float64 { return w.p50 }}} {
 		for _, w := range variants {
 			values := measure.of(w)
 			more := make([]float64, len(values))
@@ -102,7 +108,8 @@ func tracingRound(b *testing.B, variants []*tracingVariant, call func(*env, []by
 		workers[i] = p.Info().PID
 	}
 	body := bytes.Repeat([]byte("x"), 100)
-	cpu, took, allocs := make([]time.Duration, len(variants)), make([][]time.Duration, len(variants)), make([]uint64, len(variants))
+	cpu, took, allocs := make([]time.Duration, len(variants)), make([][]time.Duration, len(variants)), make([]uint64,
+		len(variants))
 	for turn := range turnsOfRound + 1 { // the first one warms up
 		for _, i := range rand.Perm(len(variants)) {
 			var before, after runtime.MemStats
@@ -162,7 +169,8 @@ func workerTime(b *testing.B, pid int) time.Duration {
 	return time.Duration(ran)
 }
 
-// medianWithin returns the median, and the interval that holds the true one with 95 % probability, by the binomial distribution of the ranks.
+// medianWithin returns the median, and the interval that holds the true one with 95 % probability, by the binomial
+// distribution of the ranks.
 func medianWithin(values []float64) (low, middle, high float64) {
 	sorted := slices.Sorted(slices.Values(values))
 	n := len(sorted)

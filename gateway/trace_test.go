@@ -96,7 +96,8 @@ func TestACallIsTracedFromItsClientToTheWorker(t *testing.T) {
 	require.Equal(t, clientSpan, server.Parent().SpanID().String())
 	require.True(t, server.Parent().IsRemote())
 	require.Subset(t, attributes(server), map[string]string{
-		"http.route": "/v1/pools/{pool}/call/{method...}", "http.request.method": "POST", "http.response.status_code": "200", "tempool.pool": "p", "tempool.host": "here",
+		"http.route": "/v1/pools/{pool}/call/{method...}", "http.request.method": "POST", "http.response.status_code": "200",
+		"tempool.pool": "p", "tempool.host": "here",
 	})
 	require.Equal(t, trace.SpanKindClient, call.SpanKind())
 	require.Equal(t, server.SpanContext().SpanID(), call.Parent().SpanID())
@@ -108,7 +109,8 @@ func TestACallIsTracedFromItsClientToTheWorker(t *testing.T) {
 
 	var seen map[string]string
 	require.NoError(t, json.Unmarshal(a.body, &seen))
-	require.Equal(t, "00-"+clientTrace+"-"+call.SpanContext().SpanID().String()+"-01", seen["traceparent"], "the worker's spans are below the call's")
+	require.Equal(t, "00-"+clientTrace+"-"+call.SpanContext().SpanID().String()+"-01", seen["traceparent"],
+		"the worker's spans are below the call's")
 	require.Equal(t, "vendor=1", seen["tracestate"])
 }
 
@@ -145,13 +147,16 @@ func TestFailuresAreTheStatusOfSpans(t *testing.T) {
 	call := s.one("p/fail")
 	require.Equal(t, codes.Error, call.Status().Code)
 	require.Contains(t, call.Status().Description, "fail on p/0 failed")
-	require.Subset(t, attributes(call), map[string]string{"error.type": "worker_error", "rpc.response.status_code": "worker_error", "tempool.started": "true"})
+	require.Subset(t, attributes(call),
+		map[string]string{"error.type": "worker_error", "rpc.response.status_code": "worker_error",
+			"tempool.started": "true"})
 	require.Equal(t, codes.Error, s.one(poolCall).Status().Code)
 	require.Equal(t, "500", attributes(s.one(poolCall))["http.response.status_code"])
 
 	s.Reset()
 	e.do("POST", "/v1/pools/p/call/crash", nil).requireProblem(t, 502, api.CodeWorkerCrashed)
-	require.Subset(t, attributes(s.one("p/crash")), map[string]string{"error.type": "worker_crashed", "tempool.started": "true"})
+	require.Subset(t, attributes(s.one("p/crash")),
+		map[string]string{"error.type": "worker_crashed", "tempool.started": "true"})
 }
 
 func TestACallThatFindsNoFreeWorkerHasASpanOfItsWait(t *testing.T) {
@@ -185,7 +190,8 @@ func TestACallThatIsNotSampledMakesNoSpan(t *testing.T) {
 	a := e.do("POST", "/v1/pools/p/call/headers", nil, "Traceparent", strings.TrimSuffix(clientParent, "01")+"00")
 	var seen map[string]string
 	require.NoError(t, json.Unmarshal(a.body, &seen))
-	require.Regexp(t, "^00-"+clientTrace+"-[0-9a-f]{16}-00$", seen["traceparent"], "the worker sees that the trace is not sampled")
+	require.Regexp(t, "^00-"+clientTrace+"-[0-9a-f]{16}-00$", seen["traceparent"],
+		"the worker sees that the trace is not sampled")
 	for _, span := range s.Ended() { // the gateway's own lease is a trace of its own
 		require.NotEqual(t, clientTrace, span.SpanContext().TraceID().String(), "%s", span.Name())
 	}
@@ -208,7 +214,8 @@ func agentTracer(t *testing.T, share string) trace.Tracer {
 	return provider.Tracer()
 }
 
-// TestTheWorkerSeesWhetherItsCallIsSampled sends calls over one connection: what the gateway has decided about one of them is not that of the next.
+// TestTheWorkerSeesWhetherItsCallIsSampled sends calls over one connection: what the gateway has decided about one of
+// them is not that of the next.
 func TestTheWorkerSeesWhetherItsCallIsSampled(t *testing.T) {
 	unsampledParent := strings.TrimSuffix(clientParent, "01") + "00"
 	for name, c := range map[string]struct {
@@ -217,8 +224,9 @@ func TestTheWorkerSeesWhetherItsCallIsSampled(t *testing.T) {
 	}{
 		"an agent's tracer, no trace":    {agentTracer(t, "0"), "00"},
 		"an agent's tracer, every trace": {agentTracer(t, "1"), "01"},
-		"another tracer, no trace":       {sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample()))).Tracer("test"), "00"},
-		"another tracer, every trace":    {sdktrace.NewTracerProvider().Tracer("test"), "01"},
+		"another tracer, no trace": {sdktrace.NewTracerProvider(
+			sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample()))).Tracer("test"), "00"},
+		"another tracer, every trace": {sdktrace.NewTracerProvider().Tracer("test"), "01"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := open(t, 1, withConfig(func(config *Config) { config.Tracer = c.tracer }))
@@ -234,7 +242,8 @@ func TestTheWorkerSeesWhetherItsCallIsSampled(t *testing.T) {
 			require.Equal(t, "a=1", unsampled["tracestate"])
 			require.Regexp(t, "^00-"+clientTrace+"-[0-9a-f]{16}-01$", seen("Traceparent", clientParent)["traceparent"])
 			require.Regexp(t, "^00-[0-9a-f]{32}-[0-9a-f]{16}-"+c.root+"$", seen()["traceparent"])
-			answer, err := e.gateway.CallPool(t.Context(), "p", dispatch.Request{Method: "headers", Headers: map[string]string{"traceparent": "not one", "tracestate": "a=1"}})
+			answer, err := e.gateway.CallPool(t.Context(), "p",
+				dispatch.Request{Method: "headers", Headers: map[string]string{"traceparent": "not one", "tracestate": "a=1"}})
 			require.NoError(t, err)
 			var inProcess map[string]string
 			require.NoError(t, json.Unmarshal(answer.Body, &inProcess))
@@ -244,13 +253,16 @@ func TestTheWorkerSeesWhetherItsCallIsSampled(t *testing.T) {
 	}
 }
 
-// TestARequestThatIsNotSampledCostsNoAllocation is about what the gateway does for the trace of a request, before and besides its call.
+// TestARequestThatIsNotSampledCostsNoAllocation is about what the gateway does for the trace of a request, before and
+// besides its call.
 func TestARequestThatIsNotSampledCostsNoAllocation(t *testing.T) {
 	g := &Gateway{config: Config{Config: dispatch.Config{Tracer: agentTracer(t, "0")}}}
 	connection := &connection{}
-	request := httptest.NewRequestWithContext(context.WithValue(t.Context(), connectionKey{}, connection), "POST", "/v1/pools/p/call/echo", nil)
+	request := httptest.NewRequestWithContext(context.WithValue(t.Context(), connectionKey{}, connection), "POST",
+		"/v1/pools/p/call/echo", nil)
 	served := 0
-	handle := g.traced(route{method: "POST", path: "/v1/pools/{pool}/call" + anyMethod, right: access.Call}, func(http.ResponseWriter, *http.Request) { served++ })
+	handle := g.traced(route{method: "POST", path: "/v1/pools/{pool}/call" + anyMethod, right: access.Call},
+		func(http.ResponseWriter, *http.Request) { served++ })
 	require.Zero(t, testing.AllocsPerRun(1000, func() { handle(nil, request) }))
 	require.Greater(t, served, 1000)
 	require.False(t, connection.unsampled.IsZero())
@@ -287,7 +299,8 @@ func TestACallWithTracingIsForwardedToPlainHTTP(t *testing.T) {
 	require.NoError(t, err)
 	_, err = io.ReadAll(response.Body)
 	require.NoError(t, errors.Join(err, response.Body.Close()))
-	require.Equal(t, "worker_error", attributes(s.one("p HTTP POST"))["error.type"], "the client has the program's answer, and the span its failure")
+	require.Equal(t, "worker_error", attributes(s.one("p HTTP POST"))["error.type"],
+		"the client has the program's answer, and the span its failure")
 	require.NotContains(t, s.one("p HTTP POST").Status().Description, "fail", "the path")
 }
 
@@ -323,13 +336,15 @@ func TestRequestsAboutLeasesAreSpans(t *testing.T) {
 	t.Parallel()
 	s, tracing := traceInto(t)
 	e := open(t, 1, tracing)
-	granted := e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", WaitMS: 20_000}, "Traceparent", clientParent)
+	granted := e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", WaitMS: 20_000}, "Traceparent",
+		clientParent)
 	require.Equal(t, 201, granted.status, "%s", granted.body)
 	var lease api.Lease
 	require.NoError(t, json.Unmarshal(granted.body, &lease))
 	request := s.one("POST /v1/pools/{pool}/leases")
 	require.Equal(t, clientSpan, request.Parent().SpanID().String())
-	require.Subset(t, attributes(s.named("checkout")[0]), map[string]string{"tempool.worker": "p/0", "tempool.incarnation": "1"})
+	require.Subset(t, attributes(s.named("checkout")[0]),
+		map[string]string{"tempool.worker": "p/0", "tempool.incarnation": "1"})
 	path := "/v1/leases/" + lease.ID + "~" + lease.Token
 	require.Equal(t, 200, e.do("PUT", path, map[string]int{"ttl_ms": 60_000}).status)
 	require.Equal(t, s.one("PUT /v1/leases/{id}").SpanContext().SpanID(), s.one("renew").Parent().SpanID())
@@ -356,7 +371,8 @@ func TestViewsAreNotTraced(t *testing.T) {
 	}
 }
 
-// TestWorkersGetValidTraceContextOnly holds with tracing on and off: a header of a client cannot reach a worker's OpenTelemetry unchecked.
+// TestWorkersGetValidTraceContextOnly holds with tracing on and off: a header of a client cannot reach a worker's
+// OpenTelemetry unchecked.
 func TestWorkersGetValidTraceContextOnly(t *testing.T) {
 	t.Parallel()
 	e := open(t, 1)
@@ -375,7 +391,8 @@ func TestWorkersGetValidTraceContextOnly(t *testing.T) {
 			a := e.do("POST", "/v1/pools/p/call/headers", nil, append(headers, "Tracestate", c.state)...)
 			var seen map[string]string
 			require.NoError(t, json.Unmarshal(a.body, &seen), "%s", a.body)
-			require.Equal(t, fmt.Sprint(c.wantParent, "|", c.wantState), fmt.Sprint(seen["traceparent"], "|", seen["tracestate"]))
+			require.Equal(t, fmt.Sprint(c.wantParent, "|", c.wantState),
+				fmt.Sprint(seen["traceparent"], "|", seen["tracestate"]))
 		})
 	}
 }
@@ -421,7 +438,8 @@ func TestALogLineOfATracedRequestNamesItsTrace(t *testing.T) {
 	e := open(t, 0, withConfig(func(c *Config) {
 		c.Logger = slog.New(slog.NewJSONHandler(&logged, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	}))
-	for parent, want := range map[string]any{clientParent: clientTrace, strings.TrimSuffix(clientParent, "1") + "0": nil, "": nil} {
+	for parent, want := range map[string]any{clientParent: clientTrace, strings.TrimSuffix(clientParent, "1") + "0": nil,
+		"": nil} {
 		logged.Reset()
 		client := trace.ContextWithRemoteSpanContext(t.Context(), tracecontext.Parse(parent, ""))
 		e.gateway.CheckinAbandoned(client, "no-lease")

@@ -59,7 +59,8 @@ func TestClientsThatWaitForALeaseCostFewCheckouts(t *testing.T) {
 	var clients sync.WaitGroup
 	for i := range 50 {
 		clients.Go(func() {
-			a := e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: fmt.Sprint("client ", i), WaitMS: wait.Milliseconds()})
+			a := e.do("POST", "/v1/pools/p/leases",
+				dispatch.CheckoutRequest{Holder: fmt.Sprint("client ", i), WaitMS: wait.Milliseconds()})
 			if a.problem.Code != api.CodeQueueTimeout {
 				t.Errorf("client %d: %s", i, a.body)
 			}
@@ -159,7 +160,8 @@ func TestAClientThatWaitsGetsAWorkerThatCallsKeepBusy(t *testing.T) {
 	made, stop := e.callers(4)
 	require.Eventually(t, func() bool { return made.Load() > 20 }, timeout, poll)
 	for range 5 {
-		lease := e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", WaitMS: timeout.Milliseconds()}).lease(t)
+		lease := e.do("POST", "/v1/pools/p/leases",
+			dispatch.CheckoutRequest{Holder: "me", WaitMS: timeout.Milliseconds()}).lease(t)
 		require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "x").status)
 		require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+lease.ID+"~"+lease.Token, nil).status)
 		before := made.Load()
@@ -209,18 +211,21 @@ func TestTheLineOfClientsIsBounded(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	one, two := e.waitsUntil(ctx, "one"), e.waitsUntil(ctx, "two")
-	e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "three", WaitMS: 100}).requireProblem(t, 429, api.CodeQueueFull)
+	e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "three", WaitMS: 100}).requireProblem(t, 429,
+		api.CodeQueueFull)
 	leave()
 	require.Nil(t, await(t, one))
 	require.Nil(t, await(t, two))
-	e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "three", WaitMS: 100}).requireProblem(t, 503, api.CodeQueueTimeout)
+	e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "three", WaitMS: 100}).requireProblem(t, 503,
+		api.CodeQueueTimeout)
 }
 
 func TestARepeatedRequestGetsTheLeaseThatItsHolderHas(t *testing.T) {
 	t.Parallel()
 	e := open(t, 2)
 	ask := func(holder string, waitMS int64) answer {
-		return e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: holder, RequestID: "1", WaitMS: waitMS, Token: "the-token-of-this-request"})
+		return e.do("POST", "/v1/pools/p/leases",
+			dispatch.CheckoutRequest{Holder: holder, RequestID: "1", WaitMS: waitMS, Token: "the-token-of-this-request"})
 	}
 	mine := ask("me", 0).lease(t)
 	require.Equal(t, mine.ID, ask("me", 0).lease(t).ID)
@@ -235,14 +240,16 @@ func (e *env) waitsUntil(ctx context.Context, holder string) <-chan *api.Lease {
 	e.t.Helper()
 	before := e.waitingClients()
 	got := background(func() *api.Lease {
-		lease, _ := e.gateway.Checkout(ctx, "p", dispatch.CheckoutRequest{Holder: holder, WaitMS: dispatch.MaxCheckoutWait.Milliseconds()})
+		lease, _ := e.gateway.Checkout(ctx, "p",
+			dispatch.CheckoutRequest{Holder: holder, WaitMS: dispatch.MaxCheckoutWait.Milliseconds()})
 		return lease
 	})
 	require.Eventually(e.t, func() bool { return e.waitingClients() == before+1 }, timeout, poll)
 	return got
 }
 
-// The answer of the first client's worker was lost, and an operator suspends that worker: the clients are served by the other one.
+// The answer of the first client's worker was lost, and an operator suspends that worker: the clients are served by the
+// other one.
 func TestAClientWhoseWorkerDoesNotAnswerDelaysNobody(t *testing.T) {
 	t.Parallel()
 	e := open(t, 2)
@@ -273,10 +280,12 @@ func TestAClientWhoseWorkerDoesNotAnswerDelaysNobody(t *testing.T) {
 	}
 	suspended := background(func() api.SuspendResult {
 		return e.gateway.Suspend(ctx, api.SuspendRequest{
-			Process: api.Process{Worker: stuck, Incarnation: 1}, Turn: 1, LeaseID: leases[stuck].ID, Client: true, Timeout: spec.Duration(time.Hour), Reason: "a look at it",
+			Process: api.Process{Worker: stuck, Incarnation: 1}, Turn: 1, LeaseID: leases[stuck].ID, Client: true,
+			Timeout: spec.Duration(time.Hour), Reason: "a look at it",
 		})
 	})
-	require.Eventually(t, func() bool { return e.do("POST", to(slot, "echo"), "x").problem.Code == api.CodeSuspended }, timeout, poll)
+	require.Eventually(t, func() bool { return e.do("POST", to(slot, "echo"), "x").problem.Code == api.CodeSuspended },
+		timeout, poll)
 	lose(false)
 	second := e.waitsUntil(ctx, "second")
 	e.control.with(other, func(w *fakeWorker) { w.lease = nil }) // its holder returned it through Temporal

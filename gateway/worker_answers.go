@@ -11,12 +11,12 @@ import (
 	"github.com/tempool/tempool/gateway/ui"
 )
 
-// workerSandbox gives a page of a worker an origin of its own: it shares the gateway's address with the dashboard, and must not act there as
-// the visitor who has signed in.
+// workerSandbox gives a page of a worker an origin of its own: it shares the gateway's address with the dashboard, and
+// must not act there as the visitor who has signed in.
 const workerSandbox = "sandbox allow-scripts allow-forms"
 
-// setWorkerHeaders names the process that served the call, and takes from its answer what would reach beyond it in a browser. It is called
-// after the worker's own headers are set.
+// setWorkerHeaders names the process that served the call, and takes from its answer what would reach beyond it in a
+// browser. It is called after the worker's own headers are set.
 func setWorkerHeaders(h http.Header, call *dispatch.Call) {
 	h.Set(api.HeaderWorker, call.Worker())
 	h.Set(api.HeaderIncarnation, strconv.FormatInt(call.Incarnation(), 10))
@@ -41,10 +41,13 @@ func confine(h http.Header) {
 	}
 }
 
-// refuseServiceWorker refuses to fetch the script of a service worker from a worker: it would answer in place of the gateway.
+// refuseServiceWorker refuses to fetch the script of a service worker from a worker: it would answer in place of the
+// gateway.
 func refuseServiceWorker(r *http.Request) error {
 	if strings.EqualFold(r.Header.Get("Service-Worker"), "script") {
-		return api.Errorf(api.CodeForbidden, "a worker cannot serve the script of a service worker, because its address is also the gateway's; serve it through a proxy under another host name")
+		return api.Errorf(api.CodeForbidden,
+			"a worker cannot serve the script of a service worker, because its address is also the gateway's; serve it "+
+				"through a proxy under another host name")
 	}
 	return nil
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// requireConfined requires that a browser gives the answer an origin of its own, and takes it for nothing but what it says it is.
+// requireConfined requires that a browser gives the answer an origin of its own, and takes it for nothing but what it
+// says it is.
 func requireConfined(t *testing.T, a answer) {
 	t.Helper()
 	require.Contains(t, a.header.Values("Content-Security-Policy"), workerSandbox)
@@ -19,7 +20,8 @@ func TestAPageOfAWorkerCannotActAtTheGateway(t *testing.T) {
 	t.Parallel()
 	e := openPlain(t)
 	lease := e.lease(0, "me")
-	for _, path := range []string{"/v1/pools/p/call/page", "/v1/pools/p/workers/0/call/page", "/v1/leases/" + lease.ID + "/call/page"} {
+	for _, path := range []string{"/v1/pools/p/call/page", "/v1/pools/p/workers/0/call/page", "/v1/leases/" + lease.ID +
+		"/call/page"} {
 		e.do("GET", path, nil, "Service-Worker", "script").requireProblem(t, 403, api.CodeForbidden)
 	}
 	a := e.do("GET", "/v1/leases/"+lease.ID+"/call/page", nil)

@@ -34,7 +34,10 @@ func TestACallWaitsForItsWorkerAndDelaysNoOther(t *testing.T) {
 	e.awaitHeld(e.file("a.began"))
 	waiting := make([]<-chan answer, 5)
 	for i := range waiting {
-		waiting[i] = background(func() answer { return e.do("POST", to(0, "turn"), nil, api.HeaderPriority, strconv.Itoa(i)) })
+		waiting[i] = background(func() answer {
+			return e.do("POST", to(0, "turn"), nil, api.HeaderPriority,
+				strconv.Itoa(i))
+		})
 		require.Eventually(t, func() bool { return e.waiting() == i+1 }, timeout, poll)
 	}
 	for range 20 {

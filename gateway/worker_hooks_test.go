@@ -79,7 +79,8 @@ func TestHooksUnderLoadStarveNoCall(t *testing.T) {
 					return
 				default:
 				}
-				if _, err := e.gateway.CallPool(context.Background(), "p", dispatch.Request{Method: "echo", Body: []byte("x")}); err != nil {
+				if _, err := e.gateway.CallPool(context.Background(), "p",
+					dispatch.Request{Method: "echo", Body: []byte("x")}); err != nil {
 					t.Errorf("a call failed: %v", err)
 					return
 				}

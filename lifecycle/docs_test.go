@@ -50,8 +50,8 @@ func replace(t *testing.T, path, text string) {
 	require.NoError(t, os.Rename(temp, path))
 }
 
-// diagram draws the steps, one arrow for all events between the same two states. The outcomes share one box, since every live
-// state leads to each of them and each leads to the same two.
+// diagram draws the steps, one arrow for all events between the same two states. The outcomes share one box, since
+// every live state leads to each of them and each leads to the same two.
 func diagram() string {
 	var b strings.Builder
 	b.WriteString("```mermaid\nstateDiagram-v2\n    [*] --> created\n")

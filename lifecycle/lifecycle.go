@@ -1,9 +1,9 @@
-// Package lifecycle is the state machine of a pool worker: the states of a worker, the events that change them, and the record of
-// each transition.
+// Package lifecycle is the state machine of a pool worker: the states of a worker, the events that change them, and the
+// record of each transition.
 //
-// The package is pure. It reads no clock, draws no random number and does no I/O: the caller brings the time, so a workflow
-// replays to the same machine and a test needs no clock. The table of allowed steps is written once, in table.go; everything else
-// (Next, Allowed, the diagram in docs/lifecycle.md) reads it.
+// The package is pure. It reads no clock, draws no random number and does no I/O: the caller brings the time, so a
+// workflow replays to the same machine and a test needs no clock. The table of allowed steps is written once, in
+// table.go; everything else (Next, Allowed, the diagram in docs/lifecycle.md) reads it.
 package lifecycle
 
 import "slices"
@@ -44,8 +44,8 @@ func (s State) InService() bool { return s == Ready || s == Busy }
 // Live reports whether a process of the current incarnation may exist: from Starting to Stopping.
 func (s State) Live() bool { return slices.Contains(live, s) }
 
-// Outcome reports whether the state is the end of an incarnation: Stopped, Finished, Failed or Killed. It is not the end of the
-// worker, which may begin its next incarnation from here.
+// Outcome reports whether the state is the end of an incarnation: Stopped, Finished, Failed or Killed. It is not the
+// end of the worker, which may begin its next incarnation from here.
 func (s State) Outcome() bool { return slices.Contains(outcomes, s) }
 
 // Health is the result of a worker's probes. It is independent of State.
@@ -93,12 +93,13 @@ const (
 	GaveUp           NoteKind = "gave_up"         // the worker failed too often and waits for an operator
 	LimitsApplied    NoteKind = "limits_applied"  // the process has new limits: its share of the host's budget
 	ProcessKilled    NoteKind = "process_killed"  // a process that was replaced did not stop within its grace
-	HookFailed       NoteKind = "hook_failed"     // the program's hook of a suspension or resumption failed, or its tree was not frozen
-	TakenOver        NoteKind = "taken_over"      // the host's next agent took the process over
+	// the program's hook of a suspension or resumption failed, or its tree was not frozen
+	HookFailed NoteKind = "hook_failed"
+	TakenOver  NoteKind = "taken_over" // the host's next agent took the process over
 )
 
-// Unhealthy is both an event (the failure limit was reached, the process must be replaced) and a health. The one word stands for
-// both, so the constant is untyped: it fits an EventKind and a Health alike.
+// Unhealthy is both an event (the failure limit was reached, the process must be replaced) and a health. The one word
+// stands for both, so the constant is untyped: it fits an EventKind and a Health alike.
 const Unhealthy = "unhealthy"
 
 // Event is one thing that happened, as Next takes it.

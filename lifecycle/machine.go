@@ -11,8 +11,8 @@ import (
 // RingSize is how many transitions a Machine remembers; older ones fall out.
 const RingSize = 100
 
-// Machine is the lifecycle state of one worker. It is a value: Next and WithHealth return a new one and do not change the one they were
-// given, ring included. Encoding it as JSON and back yields the same value.
+// Machine is the lifecycle state of one worker. It is a value: Next and WithHealth return a new one and do not change
+// the one they were given, ring included. Encoding it as JSON and back yields the same value.
 type Machine struct {
 	State State `json:"state"`
 	// Since is when State was entered.
@@ -24,8 +24,9 @@ type Machine struct {
 	Health    Health    `json:"health"`
 	// Incarnation numbers the processes of this worker from 1; 0 before the first. A number is never used again.
 	Incarnation int64 `json:"incarnation"`
-	// StopRequested says that the end of this incarnation was requested: by a stop, or by any step into Draining or Stopping. It is about
-	// the incarnation, not the slot: rotation sets it as well as an operator does, and the next incarnation clears it.
+	// StopRequested says that the end of this incarnation was requested: by a stop, or by any step into Draining or
+	// Stopping. It is about the incarnation, not the slot: rotation sets it as well as an operator does, and the next
+	// incarnation clears it.
 	StopRequested bool `json:"stop_requested,omitempty"`
 	// Ring holds the newest RingSize transitions, oldest first.
 	Ring []Transition `json:"ring,omitempty"`
@@ -48,8 +49,8 @@ type Transition struct {
 // ErrExitMissing is Next's error for an Exited event without Exit.
 var ErrExitMissing = errors.New("an exited event must say how the process ended: set Event.Exit")
 
-// IllegalTransitionError is Next's error for an event that the state does not accept. Next returns it as a value: match it with
-// errors.AsType[IllegalTransitionError].
+// IllegalTransitionError is Next's error for an event that the state does not accept. Next returns it as a value: match
+// it with errors.AsType[IllegalTransitionError].
 type IllegalTransitionError struct {
 	State State
 	Event EventKind
@@ -65,7 +66,8 @@ func (e IllegalTransitionError) Error() string {
 	for i, k := range kinds {
 		words[i] = string(k)
 	}
-	return fmt.Sprintf("illegal transition: a worker in state %s does not accept event %q; it accepts %s", e.State, e.Event, strings.Join(words, ", "))
+	return fmt.Sprintf("illegal transition: a worker in state %s does not accept event %q; it accepts %s", e.State,
+		e.Event, strings.Join(words, ", "))
 }
 
 // New is the machine of a worker whose workflow has just begun: Created, before its first incarnation.
@@ -74,12 +76,14 @@ func New(now time.Time) Machine {
 	return Machine{State: Created, Since: now, UpdatedAt: now, Health: Unknown}
 }
 
-// Next carries out one event at the time now and returns the machine after it. An event that the state does not accept is an
-// IllegalTransitionError, an Exited event without its facts is ErrExitMissing; in both cases Next returns m unchanged.
+// Next carries out one event at the time now and returns the machine after it. An event that the state does not accept
+// is an IllegalTransitionError, an Exited event without its facts is ErrExitMissing; in both cases Next returns m
+// unchanged.
 //
-// Start and Hold begin the next incarnation: its number goes up by one, health is Unknown, no stop is requested and it has
-// not started. Release does not count again. Started sets StartedAt and Healthy. ProbeFailed and Unhealthy make the health
-// Unhealthy, ProbePassed makes it Healthy, and the end of an incarnation makes it Unknown, because no process is left to probe.
+// Start and Hold begin the next incarnation: its number goes up by one, health is Unknown, no stop is requested and it
+// has not started. Release does not count again. Started sets StartedAt and Healthy. ProbeFailed and Unhealthy make the
+// health Unhealthy, ProbePassed makes it Healthy, and the end of an incarnation makes it Unknown, because no process is
+// left to probe.
 func Next(m Machine, e Event, now time.Time) (Machine, error) {
 	to, ok := Allowed(m.State, e.Kind)
 	if !ok {
@@ -137,8 +141,8 @@ func WithHealth(m Machine, h Health, now time.Time) Machine {
 	return m
 }
 
-// Recorded is the machine with an entry in its ring for what was decided without leaving the state: From and To are that state. It
-// changes nothing else, and keeps the duration of the state counting.
+// Recorded is the machine with an entry in its ring for what was decided without leaving the state: From and To are
+// that state. It changes nothing else, and keeps the duration of the state counting.
 func Recorded(m Machine, kind NoteKind, reason string, now time.Time) Machine {
 	now = plain(now)
 	m.Ring = pushed(m.Ring, Transition{

@@ -32,12 +32,15 @@ func event(k lifecycle.EventKind) lifecycle.Event {
 
 // page is the contract, written down a second time so that a slip in the table is seen.
 var page = map[lifecycle.State]map[lifecycle.EventKind]lifecycle.State{
-	"created":   {"start": "starting", "hold": "pending", "stop": "stopped"},
-	"pending":   {"release": "starting", "stop": "stopped"},
-	"starting":  {"started": "ready", "start_failed": "failed", "stop": "stopping", "exited": "failed"},
-	"ready":     {"checkout": "busy", "probe_failed": "degraded", "suspend": "suspended", "drain": "draining", "stop": "stopping", "exited": "failed"},
-	"busy":      {"checkin": "ready", "checkin_error": "degraded", "checkin_close": "stopping", "lease_expired": "stopping", "unhealthy": "stopping", "drain": "draining", "stop": "stopping", "exited": "failed"},
-	"degraded":  {"probe_passed": "ready", "unhealthy": "stopping", "suspend": "suspended", "drain": "draining", "stop": "stopping", "exited": "failed"},
+	"created":  {"start": "starting", "hold": "pending", "stop": "stopped"},
+	"pending":  {"release": "starting", "stop": "stopped"},
+	"starting": {"started": "ready", "start_failed": "failed", "stop": "stopping", "exited": "failed"},
+	"ready": {"checkout": "busy", "probe_failed": "degraded", "suspend": "suspended", "drain": "draining",
+		"stop": "stopping", "exited": "failed"},
+	"busy": {"checkin": "ready", "checkin_error": "degraded", "checkin_close": "stopping",
+		"lease_expired": "stopping", "unhealthy": "stopping", "drain": "draining", "stop": "stopping", "exited": "failed"},
+	"degraded": {"probe_passed": "ready", "unhealthy": "stopping", "suspend": "suspended", "drain": "draining",
+		"stop": "stopping", "exited": "failed"},
 	"suspended": {"resume": "ready", "drain": "draining", "stop": "stopping", "exited": "failed"},
 	"draining":  {"drained": "stopping", "drain_timeout": "stopping", "stop": "stopping", "exited": "failed"},
 	"stopping":  {"exited": "failed"},
@@ -50,9 +53,12 @@ var page = map[lifecycle.State]map[lifecycle.EventKind]lifecycle.State{
 // eventKinds lists every event in the order of a worker's life.
 func eventKinds() []lifecycle.EventKind {
 	return []lifecycle.EventKind{
-		lifecycle.Start, lifecycle.Hold, lifecycle.Release, lifecycle.Stop, lifecycle.StartSucceeded, lifecycle.StartFailed, lifecycle.Exited,
-		lifecycle.Checkout, lifecycle.Checkin, lifecycle.CheckinError, lifecycle.CheckinClose, lifecycle.LeaseExpired, lifecycle.ProbeFailed,
-		lifecycle.ProbePassed, lifecycle.Unhealthy, lifecycle.Suspend, lifecycle.Resume, lifecycle.Drain, lifecycle.Drained, lifecycle.DrainTimeout,
+		lifecycle.Start, lifecycle.Hold, lifecycle.Release, lifecycle.Stop, lifecycle.StartSucceeded, lifecycle.StartFailed,
+		lifecycle.Exited,
+		lifecycle.Checkout, lifecycle.Checkin, lifecycle.CheckinError, lifecycle.CheckinClose, lifecycle.LeaseExpired,
+		lifecycle.ProbeFailed,
+		lifecycle.ProbePassed, lifecycle.Unhealthy, lifecycle.Suspend, lifecycle.Resume, lifecycle.Drain, lifecycle.Drained,
+		lifecycle.DrainTimeout,
 	}
 }
 
@@ -124,11 +130,15 @@ func TestIntentDecidesTheOutcome(t *testing.T) {
 		stop bool
 		want lifecycle.State
 	}{
-		{"killed by us comes before everything", lifecycle.Exit{Killed: true, Interrupted: true, Code: -1, Signal: "SIGKILL", Error: "x"}, true, lifecycle.Killed},
+		{"killed by us comes before everything",
+			lifecycle.Exit{Killed: true, Interrupted: true, Code: -1, Signal: "SIGKILL", Error: "x"}, true, lifecycle.Killed},
 		{"killed by us without a stop request", lifecycle.Exit{Killed: true}, false, lifecycle.Killed},
-		{"killed by its agent for the host's sake", lifecycle.Exit{Killed: true, ByAgent: true, Signal: "SIGKILL"}, false, lifecycle.Failed},
-		{"killed by its agent during a stop", lifecycle.Exit{Killed: true, ByAgent: true, Signal: "SIGKILL"}, true, lifecycle.Killed},
-		{"an interruption comes before its own error", lifecycle.Exit{Interrupted: true, Code: -1, Signal: "SIGTERM", Error: "x"}, false, lifecycle.Stopped},
+		{"killed by its agent for the host's sake", lifecycle.Exit{Killed: true, ByAgent: true, Signal: "SIGKILL"}, false,
+			lifecycle.Failed},
+		{"killed by its agent during a stop", lifecycle.Exit{Killed: true, ByAgent: true, Signal: "SIGKILL"}, true,
+			lifecycle.Killed},
+		{"an interruption comes before its own error",
+			lifecycle.Exit{Interrupted: true, Code: -1, Signal: "SIGTERM", Error: "x"}, false, lifecycle.Stopped},
 		{"a code is an error", lifecycle.Exit{Code: 3}, false, lifecycle.Failed},
 		{"a code is an error although a stop was requested", lifecycle.Exit{Code: 3}, true, lifecycle.Failed},
 		{"a foreign signal is an error", lifecycle.Exit{Signal: "SIGSEGV"}, true, lifecycle.Failed},
@@ -192,7 +202,8 @@ func walk(t *testing.T, m lifecycle.Machine, events ...lifecycle.Event) lifecycl
 }
 
 func TestStartAndHoldBeginTheNextIncarnationAndReleaseDoesNot(t *testing.T) {
-	for _, s := range []lifecycle.State{lifecycle.Created, lifecycle.Stopped, lifecycle.Finished, lifecycle.Failed, lifecycle.Killed} {
+	for _, s := range []lifecycle.State{lifecycle.Created, lifecycle.Stopped, lifecycle.Finished, lifecycle.Failed,
+		lifecycle.Killed} {
 		for _, k := range []lifecycle.EventKind{lifecycle.Start, lifecycle.Hold} {
 			m := in(s)
 			m.StopRequested = true
@@ -211,7 +222,8 @@ func TestStartAndHoldBeginTheNextIncarnationAndReleaseDoesNot(t *testing.T) {
 
 func TestANewMachineIsCreatedBeforeItsFirstIncarnation(t *testing.T) {
 	m := lifecycle.New(epoch)
-	require.Equal(t, lifecycle.Machine{State: lifecycle.Created, Since: epoch, UpdatedAt: epoch, Health: lifecycle.Unknown}, m)
+	require.Equal(t, lifecycle.Machine{State: lifecycle.Created, Since: epoch, UpdatedAt: epoch,
+		Health: lifecycle.Unknown}, m)
 }
 
 func TestHealthFollowsTheEvents(t *testing.T) {
@@ -246,7 +258,8 @@ func TestTheRingKeepsTheNewestHundredInOrder(t *testing.T) {
 	m := walk(t, lifecycle.New(epoch), event(lifecycle.Start), event(lifecycle.StartSucceeded))
 	for i := range 300 {
 		k := []lifecycle.EventKind{lifecycle.Checkout, lifecycle.Checkin}[i%2]
-		after, err := lifecycle.Next(m, lifecycle.Event{Kind: k, Reason: fmt.Sprint(i)}, m.Since.Add(time.Duration(i)*time.Millisecond))
+		after, err := lifecycle.Next(m, lifecycle.Event{Kind: k, Reason: fmt.Sprint(i)},
+			m.Since.Add(time.Duration(i)*time.Millisecond))
 		require.NoError(t, err)
 		m = after
 		require.LessOrEqual(t, len(m.Ring), lifecycle.RingSize)
@@ -347,7 +360,8 @@ func TestANoteIsOnRecordAndMovesNothing(t *testing.T) {
 }
 
 func TestNoStateTakesANoteForAnEvent(t *testing.T) {
-	for _, kind := range []lifecycle.NoteKind{lifecycle.RotationFailed, lifecycle.RotationObserved, lifecycle.GaveUp, lifecycle.LimitsApplied} {
+	for _, kind := range []lifecycle.NoteKind{lifecycle.RotationFailed, lifecycle.RotationObserved, lifecycle.GaveUp,
+		lifecycle.LimitsApplied} {
 		for _, state := range lifecycle.States() {
 			_, allowed := lifecycle.Allowed(state, lifecycle.EventKind(kind))
 			require.False(t, allowed)

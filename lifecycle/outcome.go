@@ -9,7 +9,8 @@ import (
 type Exit struct {
 	// Killed says that we sent KILL because the process outlived its grace.
 	Killed bool `json:"killed,omitempty"`
-	// CutCall says that the process was ended because it did not give up a cancelled call in time: its caller's doing, no crash.
+	// CutCall says that the process was ended because it did not give up a cancelled call in time: its caller's doing, no
+	// crash.
 	CutCall bool `json:"cut_call,omitempty"`
 	// ByAgent says that the agent killed the process for a reason of its own, such as a host that was lost, or a hand-over
 	// that failed: no crash either.
@@ -18,16 +19,16 @@ type Exit struct {
 	Interrupted bool `json:"interrupted,omitempty"`
 	// Code is the exit code; anything but 0 is an error.
 	Code int `json:"code,omitempty"`
-	// Signal names the signal that ended the process, empty if none did. It counts as an error unless it was ours, which Killed
-	// or Interrupted then says.
+	// Signal names the signal that ended the process, empty if none did. It counts as an error unless it was ours, which
+	// Killed or Interrupted then says.
 	Signal string `json:"signal,omitempty"`
 	// Error is what went wrong beyond code and signal, such as a host that was lost with the process on it.
 	Error string `json:"error,omitempty"`
 }
 
-// Outcome is the state in which an incarnation ends. Intent decides, in this order: killed by us is Killed, unless the agent had a reason
-// of its own; an interruption is Stopped; any error is Failed; a requested stop is Stopped; everything else is Finished. This separates a
-// process that ignores TERM (Killed) from one that crashes (Failed).
+// Outcome is the state in which an incarnation ends. Intent decides, in this order: killed by us is Killed, unless the
+// agent had a reason of its own; an interruption is Stopped; any error is Failed; a requested stop is Stopped;
+// everything else is Finished. This separates a process that ignores TERM (Killed) from one that crashes (Failed).
 func Outcome(exit Exit, stopRequested bool) State {
 	switch {
 	case exit.Killed && (stopRequested || !exit.ByAgent):
@@ -43,7 +44,8 @@ func Outcome(exit Exit, stopRequested bool) State {
 	}
 }
 
-// Metadata is the exit as data, for the record: code, signal, forced (by KILL after the grace) and error, as far as they are set.
+// Metadata is the exit as data, for the record: code, signal, forced (by KILL after the grace) and error, as far as
+// they are set.
 func (x Exit) Metadata() map[string]string {
 	data := map[string]string{"code": strconv.Itoa(x.Code)}
 	if x.Signal != "" {

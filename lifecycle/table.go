@@ -2,8 +2,8 @@ package lifecycle
 
 import "slices"
 
-// step is one line of the table: in state from, event leads to state to. An empty to stands for the outcome, which Outcome reads
-// off the exit.
+// step is one line of the table: in state from, event leads to state to. An empty to stands for the outcome, which
+// Outcome reads off the exit.
 type step struct {
 	from  State
 	event EventKind
@@ -84,8 +84,8 @@ var targets = func() map[State]map[EventKind]State {
 	return index
 }()
 
-// Allowed reports whether state s takes event k, and to which state it leads. For Exited, ok says whether s has a process that
-// can exit, and to is empty: the answer depends on the exit, and Outcome gives it.
+// Allowed reports whether state s takes event k, and to which state it leads. For Exited, ok says whether s has a
+// process that can exit, and to is empty: the answer depends on the exit, and Outcome gives it.
 func Allowed(s State, k EventKind) (to State, ok bool) {
 	to, ok = targets[s][k]
 	return to, ok

@@ -53,8 +53,8 @@ func alerts(p pool) []Alert {
 	return list
 }
 
-// killedProcesses counts the processes that did not stop within pool.stop_grace. Those that were killed with a cancelled call were not asked to
-// stop.
+// killedProcesses counts the processes that did not stop within pool.stop_grace. Those that were killed with a
+// cancelled call were not asked to stop.
 func killedProcesses(workers []worker) (n int64) {
 	for _, w := range workers {
 		n += max(0, w.EndedByOutcome[string(lifecycle.Killed)]-w.RestartsByReason[string(api.CauseCutCall)])
@@ -92,7 +92,8 @@ func (w worker) alerts(p pool) []Alert {
 		warn("It is degraded: %s", sentence(w.Reason))
 	case w.State == lifecycle.Suspended:
 		warn("It is suspended: %s", sentence(w.Reason))
-	case lasted >= stuck && (w.State == lifecycle.Starting || w.State == lifecycle.Draining || w.State == lifecycle.Stopping):
+	case lasted >= stuck && (w.State == lifecycle.Starting || w.State == lifecycle.Draining ||
+		w.State == lifecycle.Stopping):
 		warn("It has been %s for %s.", w.State, shown(lasted))
 	}
 	if w.Health == lifecycle.Unhealthy && w.State != lifecycle.Degraded {
@@ -108,7 +109,8 @@ func (w worker) alerts(p pool) []Alert {
 		warn("It failed %d times in a row.", w.ConsecutiveFailures)
 	}
 	if w.failsCalls() {
-		warn("%.0f %% of its calls failed (%d of %d).", 100*float64(w.RequestsFailed)/float64(w.RequestsServed), w.RequestsFailed, w.RequestsServed)
+		warn("%.0f %% of its calls failed (%d of %d).", 100*float64(w.RequestsFailed)/float64(w.RequestsServed),
+			w.RequestsFailed, w.RequestsServed)
 	}
 	return list
 }
@@ -122,7 +124,8 @@ func (w worker) willBeReplaced() bool {
 	return w.Grade == string(GradeCritical) || w.Grade == string(GradeFailing)
 }
 
-// lastRotation is the last replacement that was wanted of the present incarnation and not carried out; else it is empty.
+// lastRotation is the last replacement that was wanted of the present incarnation and not carried out; else it is
+// empty.
 func (w worker) lastRotation() api.RotationStatus {
 	if last := w.LastRotation; last != nil && last.Incarnation == w.Incarnation {
 		return *last
@@ -150,7 +153,8 @@ func recommendations(p pool, measured []worker) []string {
 		say("Fix the spec or the program and apply it again, or apply the previous spec: ctl pool apply -f pool.toml.")
 	}
 	if names := which(func(w worker) bool { return w.resting && w.State != lifecycle.Finished }); len(names) > 0 {
-		say("Find out what ended %s (ctl history %s), fix it, and restart: ctl workers restart %s%s.", listed(names), names[0], p.Pool, slotFlag(names))
+		say("Find out what ended %s (ctl history %s), fix it, and restart: ctl workers restart %s%s.", listed(names),
+			names[0], p.Pool, slotFlag(names))
 	}
 	if names := which(func(w worker) bool { return w.State == lifecycle.Suspended }); len(names) > 0 {
 		say("To let %s serve again: ctl workers resume %s%s.", listed(names), p.Pool, slotFlag(names))
@@ -158,23 +162,31 @@ func recommendations(p pool, measured []worker) []string {
 	if names := which(func(w worker) bool {
 		return w.State == lifecycle.Pending && strings.Contains(w.Reason, "--capacity")
 	}); len(names) > 0 {
-		say("Start an agent that can take %s, or raise --capacity of one; ctl pool status %s shows what is missing.", listed(names), p.Pool)
+		say("Start an agent that can take %s, or raise --capacity of one; ctl pool status %s shows what is missing.",
+			listed(names), p.Pool)
 	}
 	if p.status.StartsPaused != "" {
 		say("Fix what keeps the program from starting (ctl history shows its last output); starts are retried one at a time.")
 	}
-	if names := which(func(w worker) bool { return !w.resting && total(w.RestartsByReason) >= manyRestarts }); len(names) > 0 {
-		say("Find out why the processes of %s end unexpectedly%s: ctl history %s.", listed(names), mostly(p.workers), names[0])
+	if names := which(func(w worker) bool {
+		return !w.resting &&
+			total(w.RestartsByReason) >= manyRestarts
+	}); len(names) > 0 {
+		say("Find out why the processes of %s end unexpectedly%s: ctl history %s.", listed(names), mostly(p.workers),
+			names[0])
 	}
 	if names := which(worker.failsCalls); len(names) > 0 {
-		say("Investigate the failing calls of %s: the agent's log has the program's output, the callers have the errors.", listed(names))
+		say("Investigate the failing calls of %s: the agent's log has the program's output, the callers have the errors.",
+			listed(names))
 	}
 	if killed := killedProcesses(p.workers); killed > 0 {
-		say("Make the program end on SIGTERM, or raise pool.stop_grace: %s did not stop within it and had to be killed.", counted(killed, "process"))
+		say("Make the program end on SIGTERM, or raise pool.stop_grace: %s did not stop within it and had to be killed.",
+			counted(killed, "process"))
 	}
 	for _, w := range measured {
 		if last := w.lastRotation(); last.Observed && last.Reason != "" {
-			say("Consider letting policies act (policy.mode = \"enforce\"): %s would have been replaced. %s", w.Worker, sentence(last.Reason))
+			say("Consider letting policies act (policy.mode = \"enforce\"): %s would have been replaced. %s", w.Worker,
+				sentence(last.Reason))
 			break
 		}
 	}
@@ -190,14 +202,17 @@ func recommendations(p pool, measured []worker) []string {
 	return advice
 }
 
-// memoryAdvice is about the worst memory problem: workers that are rotated for it repeatedly, that a limit or the health bands will replace
-// soon, or that use far more than the others. It names the key that decides.
+// memoryAdvice is about the worst memory problem: workers that are rotated for it repeatedly, that a limit or the
+// health bands will replace soon, or that use far more than the others. It names the key that decides.
 func memoryAdvice(p pool, measured []worker) string {
 	var graded, near, unlike, keys, decided []string
 	rotated := int64(0)
 	sizes := make([]int64, 0, len(measured))
 	for _, w := range measured {
-		n := w.RotationsByReason[string(api.CauseMemory)] + w.RotationsByReason[string(api.CausePrediction)] + w.RotationsByReason[string(api.CauseGrade)]
+		n := int64(0)
+		for _, cause := range []api.Cause{api.CauseMemory, api.CausePrediction, api.CauseGrade} {
+			n += w.RotationsByReason[string(cause)]
+		}
 		rotated += n
 		if n > 0 {
 			var named []string
@@ -221,18 +236,22 @@ func memoryAdvice(p pool, measured []worker) string {
 		} else if limit > 0 && float64(w.CurrentMemoryBytes) >= nearMemoryLimit*float64(limit) {
 			near = append(near, w.Worker)
 		}
-		if len(sizes) >= 3 && w.CurrentMemoryBytes >= noticeableMemory && float64(w.CurrentMemoryBytes) >= unlikeSiblings*float64(sizes[len(sizes)/2]) {
+		if len(sizes) >= 3 && w.CurrentMemoryBytes >= noticeableMemory &&
+			float64(w.CurrentMemoryBytes) >= unlikeSiblings*float64(sizes[len(sizes)/2]) {
 			unlike = append(unlike, w.Worker)
 		}
 	}
 	switch {
 	case rotated >= manyRestarts:
-		return fmt.Sprintf("Look for a leak in the program, or raise %s: workers were replaced %d times for their memory or grade.",
+		return fmt.Sprintf("Look for a leak in the program, or raise %s: workers were replaced %d times for their memory "+
+			"or grade.",
 			keyList(p, decided), rotated)
 	case len(graded) > 0:
-		return fmt.Sprintf("Expect %s to be replaced soon for a bad grade; raise %s if the program needs that much.", listed(graded), keyList(p, keys))
+		return fmt.Sprintf("Expect %s to be replaced soon for a bad grade; raise %s if the program needs that much.",
+			listed(graded), keyList(p, keys))
 	case len(near) > 0:
-		return fmt.Sprintf("Expect %s to be replaced soon, at %s; raise it if the program needs that much.", listed(near), keyList(p, []string{keyMaxMemory}))
+		return fmt.Sprintf("Expect %s to be replaced soon, at %s; raise it if the program needs that much.", listed(near),
+			keyList(p, []string{keyMaxMemory}))
 	case len(unlike) > 0:
 		return fmt.Sprintf("Investigate %s: it uses more than twice the memory of the pool's other workers.", listed(unlike))
 	}
@@ -254,7 +273,8 @@ func (w worker) bandKeys() []string {
 	return keysIn(strings.Join(w.Warnings, " "))
 }
 
-// keyList is the keys without repetition, with the value of rotation.max_memory. If it is not known which key decided, it is that one.
+// keyList is the keys without repetition, with the value of rotation.max_memory. If it is not known which key decided,
+// it is that one.
 func keyList(p pool, keys []string) string {
 	if len(keys) == 0 {
 		keys = []string{keyMaxMemory}
@@ -306,7 +326,8 @@ func sizeAdvice(p pool, measured []worker) string {
 		}
 		return fmt.Sprintf("If calls wait, scale up: ctl pool scale %s %d. %s.", p.Pool, p.Size+max(1, p.Size/2), all)
 	case p.Size > 1 && idle == len(measured):
-		return fmt.Sprintf("Consider scaling down: no worker has had a request for an hour or more (ctl pool scale %s %d).", p.Pool, max(1, p.Size/2))
+		return fmt.Sprintf("Consider scaling down: no worker has had a request for an hour or more (ctl pool scale %s %d).",
+			p.Pool, max(1, p.Size/2))
 	}
 	return ""
 }

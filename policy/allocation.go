@@ -30,10 +30,11 @@ var ErrAllocation = errors.New("the budget cannot be split")
 // leastUse is the minimum use of a worker as a part of the mean, so that an idle one gets enough to start working.
 const leastUse = 0.05
 
-// Split splits a budget by an allocation, one of spec's: share i is that of claim i. Shares are whole, within floor and ceiling, and add up to exactly the budget, or to the
-// sum of the ceilings if that is less. Between the bounds they are proportional to the claims' weights, which
-// is the split with the greatest weighted geometric mean (weighted proportional fairness); whole numbers move a share from that
-// best split by at most one unit, as far as 53 bits hold the budget. Equal claims may differ by one unit, the first getting more.
+// Split splits a budget by an allocation, one of spec's: share i is that of claim i. Shares are whole, within floor and
+// ceiling, and add up to exactly the budget, or to the sum of the ceilings if that is less. Between the bounds they are
+// proportional to the claims' weights, which is the split with the greatest weighted geometric mean (weighted
+// proportional fairness); whole numbers move a share from that best split by at most one unit, as far as 53 bits hold
+// the budget. Equal claims may differ by one unit, the first getting more.
 func Split(allocation string, budget int64, claims []Claim) ([]int64, error) {
 	weights, err := weightsOf(allocation, claims)
 	if err != nil {
@@ -87,11 +88,13 @@ func bounded(budget int64, claims []Claim) ([]span, int64, error) {
 	left, total := budget, int64(0)
 	for i, c := range claims {
 		if c.Floor < 0 || c.Ceiling < 0 || (c.Ceiling > 0 && c.Floor > c.Ceiling) {
-			return nil, 0, fmt.Errorf("%w: claim %d has floor %d and ceiling %d; the floor must be 0 or more and not above the ceiling",
+			return nil, 0, fmt.Errorf("%w: claim %d has floor %d and ceiling %d; the floor must be 0 or more and not above "+
+				"the ceiling",
 				ErrAllocation, i, c.Floor, c.Ceiling)
 		}
 		if c.Floor > left {
-			return nil, 0, fmt.Errorf("%w: %d is less than the sum of the floors of %d claims; raise the budget, lower the floors or run fewer workers",
+			return nil, 0, fmt.Errorf("%w: %d is less than the sum of the floors of %d claims; raise the budget, lower the "+
+				"floors or run fewer workers",
 				ErrAllocation, budget, len(claims))
 		}
 		left -= c.Floor

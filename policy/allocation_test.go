@@ -27,11 +27,15 @@ func TestABudgetIsSplitAsAsked(t *testing.T) {
 		{"by use", spec.AllocationWeighted, 100, []policy.Claim{{Use: 10}, {Use: 30}}, []int64{25, 75}},
 		{"nobody uses anything", spec.AllocationWeighted, 100, []policy.Claim{{}, {}}, []int64{50, 50}},
 		{"one idles", spec.AllocationWeighted, 1025, []policy.Claim{{Use: 0}, {Use: 100}}, []int64{25, 1000}},
-		{"a floor", spec.AllocationWeighted, 100, []policy.Claim{{Use: 1, Floor: 20}, {Use: 30}, {Use: 10}}, []int64{20, 60, 20}},
+		{"a floor", spec.AllocationWeighted, 100, []policy.Claim{{Use: 1, Floor: 20}, {Use: 30}, {Use: 10}},
+			[]int64{20, 60, 20}},
 		{"a ceiling", spec.AllocationEqual, 100, []policy.Claim{{Ceiling: 10}, {}, {}}, []int64{10, 45, 45}},
-		{"more than anybody may have", spec.AllocationEqual, 100, []policy.Claim{{Ceiling: 10}, {Ceiling: 20}}, []int64{10, 20}},
-		{"busy counts twice idle", spec.AllocationAdaptive, 90, []policy.Claim{{Use: 5, Load: 1, Score: 100}, {Use: 5, Score: 100}}, []int64{60, 30}},
-		{"failing counts half of well", spec.AllocationAdaptive, 90, []policy.Claim{{Use: 5, Score: 0}, {Use: 5, Score: 100}}, []int64{30, 60}},
+		{"more than anybody may have", spec.AllocationEqual, 100, []policy.Claim{{Ceiling: 10}, {Ceiling: 20}},
+			[]int64{10, 20}},
+		{"busy counts twice idle", spec.AllocationAdaptive, 90,
+			[]policy.Claim{{Use: 5, Load: 1, Score: 100}, {Use: 5, Score: 100}}, []int64{60, 30}},
+		{"failing counts half of well", spec.AllocationAdaptive, 90, []policy.Claim{{Use: 5, Score: 0}, {Use: 5, Score: 100}},
+			[]int64{30, 60}},
 		{"just the floors", spec.AllocationEqual, 30, []policy.Claim{{Floor: 10}, {Floor: 20}}, []int64{10, 20}},
 		{"nothing", spec.AllocationEqual, 0, []policy.Claim{{}, {}}, []int64{0, 0}},
 	} {
@@ -126,8 +130,8 @@ func TestAWorkerThatUsesMoreNeverGetsLess(t *testing.T) {
 	}
 }
 
-// TestASplitIsWithinFivePercentOfTheBest compares with every possible split of small budgets, by the weighted geometric mean of
-// the shares.
+// TestASplitIsWithinFivePercentOfTheBest compares with every possible split of small budgets, by the weighted geometric
+// mean of the shares.
 func TestASplitIsWithinFivePercentOfTheBest(t *testing.T) {
 	draw := rand.New(rand.NewPCG(1, 2))
 	for range 300 {

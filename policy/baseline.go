@@ -15,8 +15,8 @@ const (
 	minAutoMemory = 512 << 20
 	// autoMemoryFactor times its baseline, a program is replaced.
 	autoMemoryFactor = 3
-	// GrowthWindow and growthFit are the samples, and their least R² around a rising line, of a program that grows without end. Loading
-	// data is quicker or ends.
+	// GrowthWindow and growthFit are the samples, and their least R² around a rising line, of a program that grows without
+	// end. Loading data is quicker or ends.
 	GrowthWindow = 20
 	growthFit    = 0.95
 )
@@ -24,9 +24,9 @@ const (
 // autoBandFactors times its baseline, a program stops being excellent, good, degraded and critical.
 var autoBandFactors = [4]float64{1.5, 2, autoMemoryFactor, 4}
 
-// Baseline returns the memory that an incarnation needs, in bytes: the median of its samples in the first minute after its first call was
-// served, or of the first three where that minute has fewer, as on a host that slept; 0 before. samples are in the order of time, and served
-// is zero before the first call.
+// Baseline returns the memory that an incarnation needs, in bytes: the median of its samples in the first minute after
+// its first call was served, or of the first three where that minute has fewer, as on a host that slept; 0 before.
+// samples are in the order of time, and served is zero before the first call.
 func Baseline(samples []Observation, served time.Time) int64 {
 	if served.IsZero() || len(samples) == 0 || samples[len(samples)-1].At.Sub(served) < baselineWindow {
 		return 0
@@ -44,13 +44,16 @@ func Baseline(samples []Observation, served time.Time) int64 {
 	return sizes[len(sizes)/2]
 }
 
-// AutoMaxMemory is rotation.max_memory = "auto" of a program with a baseline: three times the baseline, at least 512 MiB.
+// AutoMaxMemory is rotation.max_memory = "auto" of a program with a baseline: three times the baseline, at least 512
+// MiB.
 func AutoMaxMemory(baseline int64) int64 { return max(minAutoMemory, autoMemoryFactor*baseline) }
 
-// AutoMemoryBands are health.memory_bands = "auto" of a program with a baseline: 1.5, 2, 3 and 4 times the baseline, at least 256 MiB.
+// AutoMemoryBands are health.memory_bands = "auto" of a program with a baseline: 1.5, 2, 3 and 4 times the baseline, at
+// least 256 MiB.
 func AutoMemoryBands(baseline int64) Bands {
 	unit := max(float64(baseline), minAutoMemory/autoMemoryFactor) / bytesPerMB
-	return Bands{autoBandFactors[0] * unit, autoBandFactors[1] * unit, autoBandFactors[2] * unit, autoBandFactors[3] * unit}
+	return Bands{autoBandFactors[0] * unit, autoBandFactors[1] * unit, autoBandFactors[2] * unit,
+		autoBandFactors[3] * unit}
 }
 
 // GrowthLimit is the memory at which an incarnation without a baseline may be replaced, if it has grown steadily.
@@ -58,11 +61,12 @@ func GrowthLimit(samples []Observation) int64 {
 	if len(samples) == 0 {
 		return 0
 	}
-	return AutoMaxMemory(slices.MinFunc(samples, func(a, b Observation) int { return int(a.MemoryBytes - b.MemoryBytes) }).MemoryBytes)
+	return AutoMaxMemory(slices.MinFunc(samples,
+		func(a, b Observation) int { return int(a.MemoryBytes - b.MemoryBytes) }).MemoryBytes)
 }
 
-// RotateWithoutBaseline is why an incarnation whose baseline is not known is replaced: its memory has reached GrowthLimit on a straight line, so that it
-// leaks rather than loads. It is "" if not.
+// RotateWithoutBaseline is why an incarnation whose baseline is not known is replaced: its memory has reached
+// GrowthLimit on a straight line, so that it leaks rather than loads. It is "" if not.
 func RotateWithoutBaseline(samples []Observation) string {
 	limit := GrowthLimit(samples)
 	if len(samples) < GrowthWindow || samples[len(samples)-1].MemoryBytes < limit {
@@ -74,6 +78,7 @@ func RotateWithoutBaseline(samples []Observation) string {
 		return ""
 	}
 	return fmt.Sprintf(
-		"Rotating worker: its process tree uses %s of memory and grows by %.0f MB per minute without levelling off (limit %s, %s).",
+		"Rotating worker: its process tree uses %s of memory and grows by %.0f MB per minute without levelling off (limit "+
+			"%s, %s).",
 		megabytes(samples[len(samples)-1].MemoryBytes), t.perMinute()/bytesPerMB, megabytes(limit), keyAutoMaxMemory)
 }

@@ -15,7 +15,8 @@ const oneMB = 1_000_000
 func memorySamples(pause time.Duration, mb ...float64) []policy.Observation {
 	list := make([]policy.Observation, len(mb))
 	for i, size := range mb {
-		list[i] = policy.Observation{At: time.Unix(1000, 0).Add(time.Duration(i) * pause), MemoryBytes: int64(size * oneMB), Score: 100}
+		list[i] = policy.Observation{At: time.Unix(1000, 0).Add(time.Duration(i) * pause), MemoryBytes: int64(size * oneMB),
+			Score: 100}
 	}
 	return list
 }
@@ -53,15 +54,16 @@ func TestWithoutABaselineOnlySteadyGrowthCounts(t *testing.T) {
 		mb   []float64
 		want bool
 	}{
-		"a leak of 20 MB a second":                         {series(30, 20, 27), true},
-		"the same, a moment before it reaches the limit":   {series(30, 20, 26), false},
-		"a leak of a large program needs more":             {series(800, 20, 60), false},
-		"until it is three times as large":                 {series(800, 20, 85), true},
-		"800 MB loaded within ten seconds":                 {append(series(30, 80, 10), series(800, 0, 50)...), false},
-		"800 MB at once":                                   {append(series(30, 0, 30), series(830, 0, 1)...), false},
-		"a program that needs 800 MB":                      {series(800, 0.1, 60), false},
-		"nothing is known":                                 {nil, false},
-		"a browser whose memory goes up and down":          {[]float64{100, 600, 200, 700, 150, 650, 300, 600, 200, 500, 100, 600, 200, 700, 150, 650, 300, 600, 200, 700}, false},
+		"a leak of 20 MB a second":                       {series(30, 20, 27), true},
+		"the same, a moment before it reaches the limit": {series(30, 20, 26), false},
+		"a leak of a large program needs more":           {series(800, 20, 60), false},
+		"until it is three times as large":               {series(800, 20, 85), true},
+		"800 MB loaded within ten seconds":               {append(series(30, 80, 10), series(800, 0, 50)...), false},
+		"800 MB at once":                                 {append(series(30, 0, 30), series(830, 0, 1)...), false},
+		"a program that needs 800 MB":                    {series(800, 0.1, 60), false},
+		"nothing is known":                               {nil, false},
+		"a browser whose memory goes up and down": {[]float64{100, 600, 200, 700, 150, 650, 300, 600, 200, 500, 100,
+			600, 200, 700, 150, 650, 300, 600, 200, 700}, false},
 		"800 MB loaded within eight seconds, still rising": {append(series(30, 0, 22), series(30, 100, 9)...), false},
 	} {
 		t.Run(name, func(t *testing.T) {

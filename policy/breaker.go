@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// BreakerPause is how long an open breaker waits before it permits a trial, and the minimum delay between the attempts of a worker that
-// tries alone.
+// BreakerPause is how long an open breaker waits before it permits a trial, and the minimum delay between the attempts
+// of a worker that tries alone.
 const BreakerPause = 30 * time.Second
 
-// The breaker opens when at least breakerFailures starts of the pool failed within breakerWindow, and these are at least half of all its
-// starts in that time. It waits trialTimeout for the result of a trial, and without limit for that of a worker that tries alone; other
-// workers then ask again after soloTrialRecheck.
+// The breaker opens when at least breakerFailures starts of the pool failed within breakerWindow, and these are at
+// least half of all its starts in that time. It waits trialTimeout for the result of a trial, and without limit for
+// that of a worker that tries alone; other workers then ask again after soloTrialRecheck.
 const (
 	breakerWindow    = time.Minute
 	breakerFailures  = 5
@@ -20,13 +20,14 @@ const (
 	soloTrialRecheck = 10 * time.Minute
 )
 
-// Breaker holds the starts of a pool while too many of them fail. The zero value is closed: starts go ahead. It is a value of bounded size
-// (one tally per second, for a minute), fit for workflow state; its methods do not change the receiver.
+// Breaker holds the starts of a pool while too many of them fail. The zero value is closed: starts go ahead. It is a
+// value of bounded size (one tally per second, for a minute), fit for workflow state; its methods do not change the
+// receiver.
 type Breaker struct {
 	// OpenedAt is when the breaker opened; zero means that it is closed.
 	OpenedAt time.Time `json:"opened_at,omitzero"`
-	// Trial is the worker whose start tests whether starts work again, TrialAt when it was permitted. With Alone the worker retries without
-	// asking until it is ready or gives up, and no other worker starts before that.
+	// Trial is the worker whose start tests whether starts work again, TrialAt when it was permitted. With Alone the
+	// worker retries without asking until it is ready or gives up, and no other worker starts before that.
 	Trial   string    `json:"trial,omitempty"`
 	TrialAt time.Time `json:"trial_at,omitzero"`
 	Alone   bool      `json:"alone,omitempty"`
@@ -44,9 +45,9 @@ type StartCount struct {
 // Open reports whether starts are held.
 func (b Breaker) Open() bool { return !b.OpenedAt.IsZero() }
 
-// Ask decides whether worker may start now: Restart if so, else Wait with the delay after which to ask again. While the breaker is open it
-// permits one start at a time, the trial; the trial's result, passed to Recorded, closes or reopens the breaker. The trial's worker is
-// permitted again: the first permit may be lost.
+// Ask decides whether worker may start now: Restart if so, else Wait with the delay after which to ask again. While the
+// breaker is open it permits one start at a time, the trial; the trial's result, passed to Recorded, closes or reopens
+// the breaker. The trial's worker is permitted again: the first permit may be lost.
 func (b Breaker) Ask(worker string, now time.Time) (Breaker, Decision) {
 	if !b.Open() {
 		return b, Decision{Action: Restart, Reason: "Breaker closed."}
@@ -75,8 +76,8 @@ func (b Breaker) RetryAlone() Breaker {
 // GaveUp restarts the pause: the trial's worker will not start.
 func (b Breaker) GaveUp(now time.Time) Breaker { return Breaker{OpenedAt: now} }
 
-// Record counts the end of a start. While the breaker is open only the trial's end counts: success closes the breaker and clears the
-// counts, failure restarts the pause unless the trial retries alone.
+// Record counts the end of a start. While the breaker is open only the trial's end counts: success closes the breaker
+// and clears the counts, failure restarts the pause unless the trial retries alone.
 func (b Breaker) Record(worker string, failed bool, now time.Time) Breaker {
 	if b.Open() {
 		switch {

@@ -1,8 +1,8 @@
-// Package policy decides when a crashed worker restarts, when a healthy one is rotated, how healthy a worker is and will be, how a host's
-// budget is split, and what memory pressure requires.
+// Package policy decides when a crashed worker restarts, when a healthy one is rotated, how healthy a worker is and
+// will be, how a host's budget is split, and what memory pressure requires.
 //
-// The package is pure: a decision depends only on its configuration, the observations, the time and the random number that the caller
-// passes. So workflows may call it and replay it.
+// The package is pure: a decision depends only on its configuration, the observations, the time and the random number
+// that the caller passes. So workflows may call it and replay it.
 package policy
 
 import "time"

@@ -12,7 +12,8 @@ type Demand struct {
 	Calls   int // in flight, under leases of the gateway's own
 	Waiting int // calls in the queue
 	Leases  int // of clients, and clients that wait for one
-	// QueueFull says that the queue holds no more calls; NoWorkers that the gateway's host has no worker that could serve them.
+	// QueueFull says that the queue holds no more calls; NoWorkers that the gateway's host has no worker that could serve
+	// them.
 	QueueFull, NoWorkers bool
 }
 
@@ -21,11 +22,13 @@ type DemandMeter struct {
 	MaxInflight int     // calls that one worker serves at once; a lease takes all of them
 	PerWorker   float64 // calls that one worker is wanted for
 	Max         int     // workers of the pool; demand for more is not reported
-	// UpAfter is how long demand must be higher, on average, than what was reported last, and Hold how long it must be lower throughout.
+	// UpAfter is how long demand must be higher, on average, than what was reported last, and Hold how long it must be
+	// lower throughout.
 	UpAfter, Hold time.Duration
 }
 
-// leastHold and mostHold bound how long demand must have fallen before a gateway reports it, which is part of scale.down_after.
+// leastHold and mostHold bound how long demand must have fallen before a gateway reports it, which is part of
+// scale.down_after.
 const (
 	leastHold = 500 * time.Millisecond
 	mostHold  = 15 * time.Second
@@ -54,8 +57,9 @@ type Measured struct {
 	peak                    float64 // since lowerSince
 }
 
-// Next takes one sample, and reports whether Reported has changed. It changes only if that changes the number of workers wanted for it. It
-// rises to the mean of UpAfter, or at once if the queue is full or no worker is there; it falls to the peak of Hold.
+// Next takes one sample, and reports whether Reported has changed. It changes only if that changes the number of
+// workers wanted for it. It rises to the mean of UpAfter, or at once if the queue is full or no worker is there; it
+// falls to the peak of Hold.
 func (m DemandMeter) Next(s Measured, d Demand, now time.Time) (next Measured, changed bool) {
 	load := min(m.Load(d), float64(m.Max)*m.PerWorker)
 	wanted, reported := workersFor(load, m.PerWorker), workersFor(s.Reported, m.PerWorker)

@@ -21,8 +21,8 @@ const (
 	GradeFailing   Grade = "failing"
 )
 
-// Bands are the values at which a measure stops being excellent, good, degraded and critical; at the last and above it is failing. They
-// must rise. The zero Bands leave the measure ungraded.
+// Bands are the values at which a measure stops being excellent, good, degraded and critical; at the last and above it
+// is failing. They must rise. The zero Bands leave the measure ungraded.
 type Bands [4]float64
 
 // The keys of pool.toml that govern memory and grades. Reasons name them.
@@ -41,7 +41,8 @@ var bandKeys = []string{keyMemoryBands, keyCPUBands, keyCallsBands}
 
 var gradesFromBestToWorst = [...]Grade{GradeExcellent, GradeGood, GradeDegraded, GradeCritical, GradeFailing}
 
-// Grading is the bands by which workers are graded. Zero Bands leave their measure ungraded, and the zero value grades nothing.
+// Grading is the bands by which workers are graded. Zero Bands leave their measure ungraded, and the zero value grades
+// nothing.
 type Grading struct {
 	MemoryMB       Bands // 1 MB is 1000² bytes
 	MemoryBaseline int64 // that MemoryMB was derived from, in bytes; 0 if it was not
@@ -49,8 +50,8 @@ type Grading struct {
 	CallsPerMinute Bands
 }
 
-// GradingOf is the grading by the bands of the [health] section, for a program with a baseline of this many bytes. While that is 0, not known,
-// bands that follow from it are empty.
+// GradingOf is the grading by the bands of the [health] section, for a program with a baseline of this many bytes.
+// While that is 0, not known, bands that follow from it are empty.
 func GradingOf(h spec.Health, baseline int64) Grading {
 	g := Grading{MemoryMB: bandsOf(h.MemoryBands), CPUPercent: bandsOf(h.CPUBands), CallsPerMinute: bandsOf(h.CallsBands)}
 	if h.MemoryBands == nil && baseline > 0 {
@@ -110,7 +111,8 @@ func (g Grading) Assess(r Reading) Assessment {
 			worst.Grade, worst.Score, worst.Key = grade, score, m.key
 		}
 		if grade != GradeExcellent && grade != GradeGood {
-			worst.Warnings = append(worst.Warnings, fmt.Sprintf("Its "+m.what+": %s; good is below %.0f (%s).", m.value, grade, m.bands[1], m.key))
+			worst.Warnings = append(worst.Warnings,
+				fmt.Sprintf("Its "+m.what+": %s; good is below %.0f (%s).", m.value, grade, m.bands[1], m.key))
 		}
 	}
 	return worst
@@ -140,8 +142,9 @@ type Streak struct {
 	Degraded int `json:"degraded,omitempty"`
 }
 
-// GradeGracePeriod is how long an incarnation lives before its grade may end it, after this many consecutive incarnations that ended for their
-// grade: new processes do not help a program that needs so much. It is 0, then 1 m, 3 m, 9 m, up to a day.
+// GradeGracePeriod is how long an incarnation lives before its grade may end it, after this many consecutive
+// incarnations that ended for their grade: new processes do not help a program that needs so much. It is 0, then 1 m, 3
+// m, 9 m, up to a day.
 func GradeGracePeriod(inARow int) time.Duration {
 	if inARow <= 0 {
 		return 0
@@ -149,8 +152,8 @@ func GradeGracePeriod(inARow int) time.Duration {
 	return duration(min(float64(24*time.Hour), float64(time.Minute)*math.Pow(3, float64(inARow-1))))
 }
 
-// Next counts one more assessment. reason is why the incarnation is replaced: at failing, at the third consecutive critical assessment, or at the fifth
-// consecutive degraded one; else it is "".
+// Next counts one more assessment. reason is why the incarnation is replaced: at failing, at the third consecutive
+// critical assessment, or at the fifth consecutive degraded one; else it is "".
 func (s Streak) Next(a Assessment) (next Streak, reason string) {
 	switch a.Grade {
 	case GradeFailing, GradeCritical:

@@ -40,7 +40,8 @@ func TestMemoryIsGradedInBandsOfTwentyPoints(t *testing.T) {
 
 func TestABusyWorkerIsWellUnlessBandsForCPUAndCallsAreSet(t *testing.T) {
 	busy := policy.Reading{MemoryBytes: 50 * mb, CPUPercent: 110, CallsPerMinute: 70}
-	require.Equal(t, policy.Assessment{Grade: policy.GradeExcellent, Score: 90, Key: "health.memory_bands"}, policy.Grading{MemoryMB: memoryBandsMB}.Assess(busy))
+	require.Equal(t, policy.Assessment{Grade: policy.GradeExcellent, Score: 90, Key: "health.memory_bands"},
+		policy.Grading{MemoryMB: memoryBandsMB}.Assess(busy))
 
 	all := policy.Grading{MemoryMB: memoryBandsMB, CPUPercent: cpuBandsPercent, CallsPerMinute: callsPerMinuteBands}
 	require.Equal(t, policy.Assessment{Grade: policy.GradeFailing, Score: 0, Key: "health.cpu_bands", Warnings: []string{
@@ -53,7 +54,8 @@ func TestTheWorstOfThreeDecides(t *testing.T) {
 	draw := rand.New(rand.NewPCG(1, 2))
 	all := policy.Grading{MemoryMB: memoryBandsMB, CPUPercent: cpuBandsPercent, CallsPerMinute: callsPerMinuteBands}
 	for range 2_000 {
-		r := policy.Reading{MemoryBytes: draw.Int64N(1200 * mb), CPUPercent: draw.Float64() * 120, CallsPerMinute: draw.Float64() * 150}
+		r := policy.Reading{MemoryBytes: draw.Int64N(1200 * mb), CPUPercent: draw.Float64() * 120,
+			CallsPerMinute: draw.Float64() * 150}
 		a := all.Assess(r)
 		scores := []float64{
 			all.Assess(policy.Reading{MemoryBytes: r.MemoryBytes}).Score,
@@ -72,7 +74,8 @@ func TestTheWorstOfThreeDecides(t *testing.T) {
 func TestAnUnwellWorkerIsReplacedWhenItStaysUnwell(t *testing.T) {
 	letters := map[rune]policy.Grade{'e': "excellent", 'g': "good", 'd': "degraded", 'c': "critical", 'f': "failing"}
 	for samples, restartAt := range map[string]int{
-		"f": 1, "gf": 2, "ccc": 3, "ccdccc": 5, "ccdccg": 5, "ccgccgcc": 0, "ddddd": 5, "ddddgdddd": 0, "dcdcd": 5, "dddcc": 5, "ddccc": 5, "dccc": 4, "egegeg": 0,
+		"f": 1, "gf": 2, "ccc": 3, "ccdccc": 5, "ccdccg": 5, "ccgccgcc": 0, "ddddd": 5, "ddddgdddd": 0, "dcdcd": 5,
+		"dddcc": 5, "ddccc": 5, "dccc": 4, "egegeg": 0,
 	} {
 		var s policy.Streak
 		at := 0

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// trendFit is the least R² at which a least-squares line counts as a trend. A single step, which is not a trend, stays at 0.77 or
-	// below in windows of 6 samples or more; plain noise stays far below.
+	// trendFit is the least R² at which a least-squares line counts as a trend. A single step, which is not a trend, stays
+	// at 0.77 or below in windows of 6 samples or more; plain noise stays far below.
 	trendFit = 0.80
 	// dropShare of the limit is a fall that no noise explains: something was freed.
 	dropShare = 0.10
@@ -25,7 +25,8 @@ type Prediction struct {
 	Window int
 	// Horizon is how far ahead the limit may be crossed.
 	Horizon time.Duration
-	// MemoryLimitBytes is the memory at which the worker would be rotated or killed; 0 or less predicts from the score alone.
+	// MemoryLimitBytes is the memory at which the worker would be rotated or killed; 0 or less predicts from the score
+	// alone.
 	MemoryLimitBytes int64
 	// LimitIsHard says that MemoryLimitBytes is limits.memory, at which the worker would be killed.
 	LimitIsHard bool
@@ -39,9 +40,10 @@ type Observation struct {
 	ScoreKey    string // Assessment.Key
 }
 
-// Next is why to start the replacement of a worker now and switch gracefully, from the samples of its incarnation, oldest first: memory or score is on a
-// well-fitting line that crosses its limit within Horizon. It is "" if not, and while there are fewer than Window samples. Samples before the last Window
-// show the worker's normal range: a level from which it has recovered before predicts no failure.
+// Next is why to start the replacement of a worker now and switch gracefully, from the samples of its incarnation,
+// oldest first: memory or score is on a well-fitting line that crosses its limit within Horizon. It is "" if not, and
+// while there are fewer than Window samples. Samples before the last Window show the worker's normal range: a level
+// from which it has recovered before predicts no failure.
 func (p Prediction) Next(samples []Observation) string {
 	if p.Window < 3 || len(samples) < p.Window {
 		return ""
@@ -92,11 +94,13 @@ func (p Prediction) failure(samples []Observation) (because string, in time.Dura
 				t.perMinute()/bytesPerMB, megabytes(p.MemoryLimitBytes), key, shown(in), t.fit), in, true
 		}
 	}
-	// The score is turned over, so that both measures rise towards their limit. A score that follows from memory by bands that follow from the same
-	// baseline as the limit predicts nothing that memory does not, and too early: it falls fastest just above the baseline.
+	// The score is turned over, so that both measures rise towards their limit. A score that follows from memory by bands
+	// that follow from the same baseline as the limit predicts nothing that memory does not, and too early: it falls
+	// fastest just above the baseline.
 	last := samples[len(samples)-1]
 	ofMemory := p.MemoryLimitBytes > 0 && strings.HasPrefix(last.ScoreKey, autoMemoryBandsKey)
-	if t, ok := p.crossing(samples, 100-failingScore, func(o Observation) float64 { return 100 - o.Score }); ok && !ofMemory {
+	if t, ok := p.crossing(samples, 100-failingScore, func(o Observation) float64 { return 100 - o.Score }); ok &&
+		!ofMemory {
 		in = t.until(100 - failingScore)
 		return fmt.Sprintf("score falls by %.1f per minute and would be failing in %s (fit %.2f; %s)",
 			t.perMinute(), shown(in), t.fit, cmp.Or(last.ScoreKey, "health bands")), in, true
@@ -104,8 +108,8 @@ func (p Prediction) failure(samples []Observation) (because string, in time.Dura
 	return "", 0, false
 }
 
-// NeedsMoreSamples reports whether, at the rate of the last two samples, memory would reach its limit before a window of samples taken every pause
-// is full. Then samples must be taken more often.
+// NeedsMoreSamples reports whether, at the rate of the last two samples, memory would reach its limit before a window
+// of samples taken every pause is full. Then samples must be taken more often.
 func (p Prediction) NeedsMoreSamples(samples []Observation, pause time.Duration) bool {
 	n := len(samples)
 	if n < 2 || p.MemoryLimitBytes <= 0 {
@@ -143,8 +147,8 @@ func (t trend) until(limit float64) time.Duration {
 	return duration(max(0, (limit-t.now)/t.slope) * float64(time.Second))
 }
 
-// fitted is the line through the window; ok is false if the samples have one time or one value. Formulas: ordinary least squares around the
-// means, R² = Sxy² / (Sxx · Syy).
+// fitted is the line through the window; ok is false if the samples have one time or one value. Formulas: ordinary
+// least squares around the means, R² = Sxy² / (Sxx · Syy).
 func fitted(window []Observation, measure func(Observation) float64) (t trend, ok bool) {
 	last := window[len(window)-1].At
 	n := float64(len(window))

@@ -48,7 +48,9 @@ var kinds = []struct {
 	}},
 	{"slow decay of the score", true, 0.20, func(r *rand.Rand) story {
 		from, steps, noise := between(r, 70, 95), spread(r, 10, 900), spread(r, 0.05, 2)
-		return story{score: true, value: func(i int) float64 { return from - (from-18)*float64(i)/steps + noise*r.NormFloat64() }}
+		return story{score: true, value: func(i int) float64 {
+			return from - (from-18)*float64(i)/steps + noise*r.NormFloat64()
+		}}
 	}},
 	{"noise", false, 0.05, func(r *rand.Rand) story {
 		level, noise := between(r, 0.2, 0.85), spread(r, 0.002, 0.04)
@@ -59,7 +61,8 @@ var kinds = []struct {
 		return story{score: true, value: func(int) float64 { return max(21, min(100, level+noise*r.NormFloat64())) }}
 	}},
 	{"wandering", false, 0.05, func(r *rand.Rand) story {
-		level, swing, period, noise := between(r, 0.2, 0.6), between(r, 0.02, 0.15), spread(r, 60, 480), spread(r, 0.002, 0.02)
+		level, swing, period, noise := between(r, 0.2, 0.6), between(r, 0.02, 0.15), spread(r, 60, 480), spread(r, 0.002,
+			0.02)
 		return story{value: func(i int) float64 {
 			return level + swing*math.Sin(2*math.Pi*float64(i)/period) + noise*r.NormFloat64()
 		}}
@@ -74,7 +77,8 @@ var kinds = []struct {
 		}}
 	}},
 	{"saw-tooth", false, 0.25, func(r *rand.Rand) story {
-		low, high, period, noise := between(r, 0.2, 0.4), between(r, 0.45, 0.8), int(spread(r, 4, 120)), spread(r, 0.001, 0.01)
+		low, high, period, noise := between(r, 0.2, 0.4), between(r, 0.45, 0.8), int(spread(r, 4, 120)), spread(r, 0.001,
+			0.01)
 		return story{value: func(i int) float64 {
 			return low + (high-low)*float64(i%period)/float64(period) + noise*r.NormFloat64()
 		}}
@@ -107,7 +111,8 @@ func TestPredictionMeetsItsGoalOnSimulatedLives(t *testing.T) {
 			hits, failed = hits+replaced, failed+lives
 			require.GreaterOrEqual(t, rate, 1-kind.maximum, kind.name)
 			half, most := leads[len(leads)/2], leads[len(leads)*9/10]
-			fmt.Printf("%-24s %5.1f %% replaced before failing, half of them less than %s and 90 %% less than %s before\n", kind.name, 100*rate, half, most)
+			fmt.Printf("%-24s %5.1f %% replaced before failing, half of them less than %s and 90 %% less than %s before\n",
+				kind.name, 100*rate, half, most)
 			require.LessOrEqual(t, half, 2*simPrediction.Horizon, "%s: replaced long before it was going to fail", kind.name)
 		} else {
 			if kind.maximum <= 0.05 {
@@ -121,8 +126,8 @@ func TestPredictionMeetsItsGoalOnSimulatedLives(t *testing.T) {
 	require.LessOrEqual(t, float64(alarms)/float64(noisy), 0.05, "of all that were healthy but noisy")
 }
 
-// live lets one worker live to its end, and reports at which sample prediction first replaced it, −1 if never, and the sample at
-// which the life ended.
+// live lets one worker live to its end, and reports at which sample prediction first replaced it, −1 if never, and the
+// sample at which the life ended.
 func live(t *testing.T, s story, fails bool) (replaced, end int) {
 	replaced = -1
 	var seen []policy.Observation

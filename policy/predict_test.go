@@ -32,15 +32,18 @@ func TestPredictionReplacesBeforeTheLimitIsCrossed(t *testing.T) {
 		want   string
 	}{
 		{"a leak that reaches the limit within the horizon", []int64{200, 220, 240, 260, 280}, nil,
-			"Replacing worker before it fails: memory grows by 40.0 MB per minute and would reach 500 MB (rotation.max_memory) in 5m30s (fit 1.00)."},
+			"Replacing worker before it fails: memory grows by 40.0 MB per minute and would reach 500 MB " +
+				"(rotation.max_memory) in 5m30s (fit 1.00)."},
 		{"a leak that is not there yet", []int64{100, 120, 140, 160, 180}, nil, ""},
 		{"a leak that is beyond the limit", []int64{420, 450, 480, 510, 540}, nil,
-			"Replacing worker before it fails: memory grows by 60.0 MB per minute and would reach 500 MB (rotation.max_memory) in 0s (fit 1.00)."},
+			"Replacing worker before it fails: memory grows by 60.0 MB per minute and would reach 500 MB " +
+				"(rotation.max_memory) in 0s (fit 1.00)."},
 		{"memory that falls", []int64{490, 480, 470, 460, 450}, nil, ""},
 		{"a step", []int64{100, 100, 400, 400, 400}, nil, ""},
 		{"too few samples", []int64{300, 400, 450, 490}, nil, ""},
 		{"a score that falls", flat, []float64{70, 65, 60, 55, 50},
-			"Replacing worker before it fails: score falls by 10.0 per minute and would be failing in 3m (fit 1.00; health bands)."},
+			"Replacing worker before it fails: score falls by 10.0 per minute and would be failing in 3m (fit 1.00; health " +
+				"bands)."},
 		{"a score that is bad but stable", flat, []float64{50, 50, 50, 50, 50}, ""},
 		{"a score that recovers", flat, []float64{30, 35, 40, 45, 50}, ""},
 	} {
@@ -93,7 +96,8 @@ func TestTheForecastShowsAFailureLongBeforeItIsActedOn(t *testing.T) {
 	growing := observed([]int64{100, 102, 104, 106, 108, 110}, nil) // 4 MB a minute
 	require.Empty(t, p.Next(growing), "that is further ahead than the horizon")
 	forecast := p.Forecast(growing)
-	require.Equal(t, "Watch closely: memory grows by 4.0 MB per minute and would reach 600 MB (rotation.max_memory) in 2h2m30s (fit 1.00).", forecast.Watch)
+	require.Equal(t, "Watch closely: memory grows by 4.0 MB per minute and would reach 600 MB (rotation.max_memory) in "+
+		"2h2m30s (fit 1.00).", forecast.Watch)
 	require.InDelta(t, (490 * time.Minute / 4).Seconds(), forecast.FailsIn.Seconds(), 1)
 
 	require.Equal(t, policy.Forecast{}, p.Forecast(growing[:5]), "too few samples")

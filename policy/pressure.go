@@ -21,8 +21,8 @@ const (
 type HostMemory struct {
 	// AvailableShare is available over total memory, 0 to 1.
 	AvailableShare float64
-	// SomeAvg10 and FullAvg10 are the kernel's pressure stall figures for memory: the percentage of the last 10 seconds in which
-	// some, or all, runnable tasks waited for memory. 0 where the kernel does not report it.
+	// SomeAvg10 and FullAvg10 are the kernel's pressure stall figures for memory: the percentage of the last 10 seconds in
+	// which some, or all, runnable tasks waited for memory. 0 where the kernel does not report it.
 	SomeAvg10 float64
 	FullAvg10 float64
 }
@@ -35,8 +35,8 @@ type bound struct {
 	full      float64 // at or above
 }
 
-// bounds, the worst first. The stall figures follow what user-space OOM killers act on: a host whose tasks all stall for a tenth
-// of the time is as good as stuck.
+// bounds, the worst first. The stall figures follow what user-space OOM killers act on: a host whose tasks all stall
+// for a tenth of the time is as good as stuck.
 var bounds = []bound{
 	{PressureCritical, 0.04, 60, 20},
 	{PressureHigh, 0.08, 30, 8},
@@ -58,14 +58,17 @@ type Pressure struct {
 	CalmSince time.Time `json:"calm_since,omitzero"`
 }
 
-// Next takes one sample. The level rises immediately. It falls only after the figures have cleared the bounds of all higher levels by a
-// quarter for a minute, to the highest level in that minute. changed reports whether Level changed; the reason is always set.
+// Next takes one sample. The level rises immediately. It falls only after the figures have cleared the bounds of all
+// higher levels by a quarter for a minute, to the highest level in that minute. changed reports whether Level changed;
+// the reason is always set.
 func (p Pressure) Next(sample HostMemory, now time.Time) (next Pressure, changed bool, reason string) {
 	p.Level = cmp.Or(p.Level, PressureNone)
-	figures := fmt.Sprintf("%.0f %% of the host's memory available; tasks stalled for memory %.0f %% of the time, all tasks %.0f %%",
+	figures := fmt.Sprintf("%.0f %% of the host's memory available; tasks stalled for memory %.0f %% of the time, all "+
+		"tasks %.0f %%",
 		100*sample.AvailableShare, sample.SomeAvg10, sample.FullAvg10)
 	if called := sample.level(0); severity(called) > severity(p.Level) {
-		return Pressure{Level: called}, true, fmt.Sprintf("Memory pressure rose from %[2]s to %[1]s: %[3]s.", called, p.Level, figures)
+		return Pressure{Level: called}, true,
+			fmt.Sprintf("Memory pressure rose from %[2]s to %[1]s: %[3]s.", called, p.Level, figures)
 	}
 	calm := sample.level(pressureMargin)
 	if severity(calm) >= severity(p.Level) {
@@ -79,7 +82,8 @@ func (p Pressure) Next(sample HostMemory, now time.Time) (next Pressure, changed
 		next.CalmLevel = calm
 	}
 	if now.Sub(next.CalmSince) < pressureCalm {
-		return next, false, fmt.Sprintf("Memory pressure %s until it has been lower for %s: %s.", p.Level, shown(pressureCalm), figures)
+		return next, false, fmt.Sprintf("Memory pressure %s until it has been lower for %s: %s.", p.Level,
+			shown(pressureCalm), figures)
 	}
 	return Pressure{Level: next.CalmLevel}, true, fmt.Sprintf(
 		"Memory pressure down from %[2]s to %[1]s: %[3]s.", next.CalmLevel, p.Level, figures)

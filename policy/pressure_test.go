@@ -22,7 +22,8 @@ func TestPressureRisesAtOnce(t *testing.T) {
 		look policy.HostMemory
 		want policy.Level
 	}{
-		{plenty, "none"}, {available(15), "none"}, {available(14), "medium"}, {available(7), "high"}, {available(3), "critical"},
+		{plenty, "none"}, {available(15), "none"}, {available(14), "medium"}, {available(7), "high"},
+		{available(3), "critical"},
 		{policy.HostMemory{AvailableShare: 0.6, SomeAvg10: 9.9}, "none"},
 		{policy.HostMemory{AvailableShare: 0.6, SomeAvg10: 10}, "medium"},
 		{policy.HostMemory{AvailableShare: 0.6, SomeAvg10: 30}, "high"},

@@ -10,16 +10,19 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// backoffJitter spreads each backoff by this fraction up and down, so that workers that crashed together do not restart together.
+// backoffJitter spreads each backoff by this fraction up and down, so that workers that crashed together do not restart
+// together.
 const backoffJitter = 0.10
 
-// Recovery is how a worker restarts after its process ended without a request. An empty Restart is spec.RestartAlways, and a MaxConsecutiveFailures of 0
-// or less never gives up. The delay before the restart after consecutive failure n ≥ 2 of a short-lived process is
-// BackoffInitial × BackoffMultiplier^(n−2), at most BackoffMax, and BackoffInitial after a longer life. A multiplier below 1 counts as 1.
+// Recovery is how a worker restarts after its process ended without a request. An empty Restart is spec.RestartAlways,
+// and a MaxConsecutiveFailures of 0 or less never gives up. The delay before the restart after consecutive failure n ≥
+// 2 of a short-lived process is BackoffInitial × BackoffMultiplier^(n−2), at most BackoffMax, and BackoffInitial after
+// a longer life. A multiplier below 1 counts as 1.
 type Recovery spec.Recovery
 
-// AfterEnd decides about the modes of Restart, and about a program that has finished: Rest if the worker starts no next process, Restart at once
-// after a clean exit of a life that was not short, and else Watch: it is a failure, about which Next decides.
+// AfterEnd decides about the modes of Restart, and about a program that has finished: Rest if the worker starts no next
+// process, Restart at once after a clean exit of a life that was not short, and else Watch: it is a failure, about
+// which Next decides.
 func (r Recovery) AfterEnd(outcome lifecycle.State, shortLived bool, cause string) Decision {
 	finished := outcome == lifecycle.Finished
 	switch {
@@ -31,14 +34,16 @@ func (r Recovery) AfterEnd(outcome lifecycle.State, shortLived bool, cause strin
 	return Decision{Action: Watch, Reason: cause}
 }
 
-// Next decides what follows consecutive failure number n, as CountFailure counts: Restart, at first immediately and later after a backoff, or
-// GiveUp at MaxConsecutiveFailures. shortLived is of the process that failed (IsShortLived). cause ends up in the reason. random, in [0,1),
-// moves the delay by ±10 %, so a delay never exceeds BackoffMax × 1.1, nor the range of time.Duration.
+// Next decides what follows consecutive failure number n, as CountFailure counts: Restart, at first immediately and
+// later after a backoff, or GiveUp at MaxConsecutiveFailures. shortLived is of the process that failed (IsShortLived).
+// cause ends up in the reason. random, in [0,1), moves the delay by ±10 %, so a delay never exceeds BackoffMax × 1.1,
+// nor the range of time.Duration.
 func (r Recovery) Next(n int, shortLived bool, cause string, random float64) Decision {
 	cause = cmp.Or(cause, "unknown cause")
 	if r.MaxConsecutiveFailures > 0 && n >= r.MaxConsecutiveFailures {
 		return Decision{Action: GiveUp, Reason: fmt.Sprintf(
-			"Gave up after %s in a row (recovery.max_consecutive_failures): %s", // short before the cause, since tables cut the end
+			// short before the cause, since tables cut the end
+			"Gave up after %s in a row (recovery.max_consecutive_failures): %s",
 			counted(n, "failure"), cause)}
 	}
 	count := fmt.Sprintf("failure %d", n)
@@ -52,11 +57,12 @@ func (r Recovery) Next(n int, shortLived bool, cause string, random float64) Dec
 	if !shortLived {
 		delay = r.backoff(2, random)
 	}
-	return Decision{Action: Restart, Delay: delay, Reason: fmt.Sprintf("Restarting in %s (%s): %s", shown(delay), count, cause)}
+	return Decision{Action: Restart, Delay: delay,
+		Reason: fmt.Sprintf("Restarting in %s (%s): %s", shown(delay), count, cause)}
 }
 
-// MaxAttempts is how many attempts a start may make until the next delay exceeds most, or the worker gives up: at least 1, at most MaxStartAttempts.
-// failuresInARow is the number of consecutive failures before the first attempt.
+// MaxAttempts is how many attempts a start may make until the next delay exceeds most, or the worker gives up: at least
+// 1, at most MaxStartAttempts. failuresInARow is the number of consecutive failures before the first attempt.
 func (r Recovery) MaxAttempts(failuresInARow int, most time.Duration) int {
 	if r.Restart == spec.RestartNever {
 		return 1
@@ -73,9 +79,9 @@ func (r Recovery) MaxAttempts(failuresInARow int, most time.Duration) int {
 // MaxStartAttempts is the maximum number of attempts of one start.
 const MaxStartAttempts = 8
 
-// Probation is how long a process has to live before its start counts as a success: after consecutive failure n of a short-lived process as
-// long as its backoff, but at least 1 s and at most 15 s; else 0. Temporal retries a start that fails, which costs a fraction of the history
-// that a crash of a started worker does.
+// Probation is how long a process has to live before its start counts as a success: after consecutive failure n of a
+// short-lived process as long as its backoff, but at least 1 s and at most 15 s; else 0. Temporal retries a start that
+// fails, which costs a fraction of the history that a crash of a started worker does.
 func (r Recovery) Probation(n int, shortLived bool) time.Duration {
 	if n < 1 || !shortLived {
 		return 0
@@ -83,8 +89,8 @@ func (r Recovery) Probation(n int, shortLived bool) time.Duration {
 	return min(max(r.backoff(max(2, n), 0.5), minProbation), maxProbation)
 }
 
-// IsShortLived reports whether a process that lived so long was short-lived: it would not have passed the shortest probation. A process that was
-// never ready lived for 0.
+// IsShortLived reports whether a process that lived so long was short-lived: it would not have passed the shortest
+// probation. A process that was never ready lived for 0.
 func (r Recovery) IsShortLived(life time.Duration) bool {
 	return life < min(minProbation, r.HealthyReset.D())
 }
@@ -97,8 +103,8 @@ const (
 	maxProbation = 15 * time.Second
 )
 
-// CountFailure is the number of consecutive failures including this one: previous + 1, or 1 if the incarnation was healthy for HealthyReset or
-// longer. An incarnation that was never ready was healthy for 0.
+// CountFailure is the number of consecutive failures including this one: previous + 1, or 1 if the incarnation was
+// healthy for HealthyReset or longer. An incarnation that was never ready was healthy for 0.
 func (r Recovery) CountFailure(previous int, healthyFor time.Duration) int {
 	if previous < 0 || (healthyFor > 0 && healthyFor >= r.HealthyReset.D()) {
 		return 1

@@ -14,13 +14,15 @@ import (
 )
 
 var recovery = policy.Recovery{
-	MaxConsecutiveFailures: 10, BackoffInitial: spec.Duration(100 * time.Millisecond), BackoffMax: spec.Duration(time.Minute), BackoffMultiplier: 3,
+	MaxConsecutiveFailures: 10, BackoffInitial: spec.Duration(100 * time.Millisecond),
+	BackoffMax: spec.Duration(time.Minute), BackoffMultiplier: 3,
 	HealthyReset: spec.Duration(time.Minute),
 }
 
 func TestACrashedWorkerComesBackFasterTheLessItCrashed(t *testing.T) {
 	for n, want := range map[int]time.Duration{
-		0: 0, 1: 0, 2: 100 * time.Millisecond, 3: 300 * time.Millisecond, 4: 900 * time.Millisecond, 5: 2700 * time.Millisecond,
+		0: 0, 1: 0, 2: 100 * time.Millisecond, 3: 300 * time.Millisecond, 4: 900 * time.Millisecond,
+		5: 2700 * time.Millisecond,
 		6: 8100 * time.Millisecond, 7: 24300 * time.Millisecond, 8: time.Minute, 9: time.Minute,
 	} {
 		d := recovery.Next(n, true, "exited with code 3", 0.5)
@@ -50,7 +52,8 @@ func TestAWorkerGivesUpAtTheLimit(t *testing.T) {
 func TestBackoffReasonsReadAsSentences(t *testing.T) {
 	require.Equal(t, "Restarting in 2.7s (failure 5 of 10): host lost", recovery.Next(5, true, "host lost", 0.5).Reason)
 	require.Equal(t, "Restarting immediately (failure 1 of 10): unknown cause", recovery.Next(1, true, "", 0.5).Reason)
-	require.Equal(t, "Gave up after 10 failures in a row (recovery.max_consecutive_failures): host lost", recovery.Next(10, true, "host lost", 0).Reason)
+	require.Equal(t, "Gave up after 10 failures in a row (recovery.max_consecutive_failures): host lost",
+		recovery.Next(10, true, "host lost", 0).Reason)
 }
 
 func TestBackoffStaysWithinItsBoundsWhateverTheSettings(t *testing.T) {
@@ -69,12 +72,14 @@ func TestBackoffStaysWithinItsBoundsWhateverTheSettings(t *testing.T) {
 		n := draw.IntN(math.MaxInt) >> draw.IntN(63)
 		d := r.Next(n, true, "x", random).Delay
 		require.GreaterOrEqual(t, d, time.Duration(0), "%+v %d %v", r, n, random)
-		require.LessOrEqual(t, float64(d), math.Min(float64(r.BackoffMax)*1.1000001+1, math.MaxInt64), "%+v %d %v", r, n, random)
+		require.LessOrEqual(t, float64(d), math.Min(float64(r.BackoffMax)*1.1000001+1, math.MaxInt64), "%+v %d %v", r, n,
+			random)
 	}
 }
 
 func TestJitterSpreadsBackoffByATenthEitherWay(t *testing.T) {
-	low, middle, high := recovery.Next(2, true, "x", 0).Delay, recovery.Next(2, true, "x", 0.5).Delay, recovery.Next(2, true, "x", 0.999999).Delay
+	low, middle, high := recovery.Next(2, true, "x", 0).Delay, recovery.Next(2, true, "x", 0.5).Delay, recovery.Next(2,
+		true, "x", 0.999999).Delay
 	require.InDelta(t, 90*time.Millisecond, low, 1000)
 	require.InDelta(t, 100*time.Millisecond, middle, 1000)
 	require.InDelta(t, 110*time.Millisecond, high, 1000)
@@ -87,7 +92,8 @@ func TestAGoodLifeClearsTheCountOfFailures(t *testing.T) {
 		healthy  time.Duration
 		want     int
 	}{
-		{0, 0, 1}, {3, 0, 4}, {3, 59 * time.Second, 4}, {3, time.Minute, 1}, {9, time.Hour, 1}, {-1, 0, 1}, {math.MaxInt, 0, math.MaxInt},
+		{0, 0, 1}, {3, 0, 4}, {3, 59 * time.Second, 4}, {3, time.Minute, 1}, {9, time.Hour, 1}, {-1, 0, 1},
+		{math.MaxInt, 0, math.MaxInt},
 	} {
 		require.Equal(t, c.want, recovery.CountFailure(c.previous, c.healthy), "%+v", c)
 	}
@@ -112,7 +118,8 @@ func TestAttemptsWithALongDelayAreLeftToTheCaller(t *testing.T) {
 }
 
 func TestALongerLifeCostsNoMoreThanTheFirstBackoff(t *testing.T) {
-	for n, want := range map[int]time.Duration{1: 0, 2: 100 * time.Millisecond, 3: 100 * time.Millisecond, 9: 100 * time.Millisecond} {
+	for n, want := range map[int]time.Duration{1: 0, 2: 100 * time.Millisecond, 3: 100 * time.Millisecond,
+		9: 100 * time.Millisecond} {
 		d := recovery.Next(n, false, "killed by SIGKILL", 0.5)
 		require.Equal(t, policy.Restart, d.Action, n)
 		require.InDelta(t, want, d.Delay, 1000, n)

@@ -152,10 +152,12 @@ func NewReport(status api.PoolStatus, workers api.PoolWorkers, now time.Time) Re
 	}
 	p := pool{PoolWorkers: workers, status: status, at: now.UTC()}
 	for _, w := range workers.Workers {
-		known := worker{WorkerState: w.WorkerState, Metrics: w.Metrics, measured: w.Error == "", resting: resting[w.Worker], unreachable: w.Error}
+		known := worker{WorkerState: w.WorkerState, Metrics: w.Metrics, measured: w.Error == "", resting: resting[w.Worker],
+			unreachable: w.Error}
 		if w.Error != "" { // what else is known may be of two moments
 			known.Metrics = api.Metrics{}
-			known.WorkerState = api.WorkerState{Worker: w.Worker, State: w.State, Health: w.Health, Since: w.Since, Reason: w.Reason, Host: w.Host}
+			known.WorkerState = api.WorkerState{Worker: w.Worker, State: w.State, Health: w.Health, Since: w.Since,
+				Reason: w.Reason, Host: w.Host}
 		}
 		p.workers = append(p.workers, known)
 	}
@@ -189,13 +191,15 @@ func (p pool) report() Report {
 	}
 	for _, w := range p.workers {
 		health := WorkerHealth{
-			Worker: w.Worker, State: w.State, Health: w.Health, Grade: Grade(w.Grade), Score: w.Score, Reason: watchReason(w), FailsInS: w.FailsInS,
+			Worker: w.Worker, State: w.State, Health: w.Health, Grade: Grade(w.Grade), Score: w.Score, Reason: watchReason(w),
+			FailsInS: w.FailsInS,
 		}
 		if !w.Since.IsZero() {
 			health.ForS = max(0, p.at.Sub(w.Since).Seconds())
 		}
 		if w.measured {
-			health.MemoryBytes, health.CPUPercent, health.UptimeS, health.Network = &w.CurrentMemoryBytes, &w.CPUPercent, &w.UptimeS, w.Network
+			health.MemoryBytes, health.CPUPercent, health.UptimeS, health.Network =
+				&w.CurrentMemoryBytes, &w.CPUPercent, &w.UptimeS, w.Network
 		}
 		if health.Reason == "" && w.Rotation != nil && w.Rotation.Reason != "" {
 			health.Reason = "being replaced: " + w.Rotation.Reason
@@ -213,7 +217,8 @@ func (p pool) report() Report {
 }
 
 func overview(p pool) Overview {
-	o := Overview{Status: StatusHealthy, Size: p.Size, SpecVersion: p.SpecVersion, States: map[string]int{}, Hosts: map[string]int{}}
+	o := Overview{Status: StatusHealthy, Size: p.Size, SpecVersion: p.SpecVersion, States: map[string]int{},
+		Hosts: map[string]int{}}
 	for _, w := range p.workers {
 		o.States[string(w.State)]++
 		if w.Host != "" {
@@ -228,16 +233,20 @@ func overview(p pool) Overview {
 	}
 	switch {
 	case p.status.Stopping:
-		o.Status, o.Summary = StatusStopping, fmt.Sprintf("Pool %s is stopping; %s left.", p.Pool, counted(len(p.workers), "worker"))
+		o.Status, o.Summary = StatusStopping, fmt.Sprintf("Pool %s is stopping; %s left.", p.Pool,
+			counted(len(p.workers), "worker"))
 	case o.Ready == 0 && p.Size > 0:
-		o.Status, o.Summary = StatusDown, fmt.Sprintf("Pool %s is down: none of its %s is in service.", p.Pool, counted(p.Size, "worker"))
+		o.Status, o.Summary = StatusDown, fmt.Sprintf("Pool %s is down: none of its %s is in service.", p.Pool,
+			counted(p.Size, "worker"))
 	case o.Ready < p.Size:
-		o.Status, o.Summary = StatusShort, fmt.Sprintf("Pool %s is short of workers: %d of %d are in service.", p.Pool, o.Ready, p.Size)
+		o.Status, o.Summary = StatusShort, fmt.Sprintf("Pool %s is short of workers: %d of %d are in service.", p.Pool,
+			o.Ready, p.Size)
 	default:
 		o.Summary = fmt.Sprintf("Pool %s is healthy: %d of %d workers are in service.", p.Pool, o.Ready, p.Size)
 	}
 	if r := p.Rollout; r != nil {
-		o.Summary += fmt.Sprintf(" A rolling restart is under way: %s, %d done and %d to go.", r.Reason, r.Done, len(r.Waiting)+len(r.Current))
+		o.Summary += fmt.Sprintf(" A rolling restart is under way: %s, %d done and %d to go.", r.Reason, r.Done,
+			len(r.Waiting)+len(r.Current))
 	}
 	return o
 }

@@ -20,10 +20,12 @@ var reportTime = time.Date(2026, 11, 21, 3, 0, 0, 0, time.UTC)
 func well(slot int) worker {
 	return worker{
 		WorkerState: api.WorkerState{
-			Worker: fmt.Sprintf("p/%d", slot), State: lifecycle.Ready, Health: lifecycle.Healthy, Since: reportTime.Add(-time.Hour), Host: "h1", Grade: string(GradeExcellent),
+			Worker: fmt.Sprintf("p/%d", slot), State: lifecycle.Ready, Health: lifecycle.Healthy,
+			Since: reportTime.Add(-time.Hour), Host: "h1", Grade: string(GradeExcellent),
 		},
 		Metrics: api.Metrics{
-			WorkerCounters: api.WorkerCounters{RequestsServed: 100, TotalCallTimeMS: 1000, PeakMemoryBytes: 60e6}, CurrentMemoryBytes: 50e6, CPUPercent: 10, OpenFiles: 5, Threads: 2, UptimeS: 3600,
+			WorkerCounters:     api.WorkerCounters{RequestsServed: 100, TotalCallTimeMS: 1000, PeakMemoryBytes: 60e6},
+			CurrentMemoryBytes: 50e6, CPUPercent: 10, OpenFiles: 5, Threads: 2, UptimeS: 3600,
 		},
 		measured: true,
 	}
@@ -39,19 +41,22 @@ func like(slot int, change func(*worker)) worker {
 func poolOf(workers ...worker) pool {
 	status := api.PoolStatus{Spec: spec.Default()}
 	status.Spec.Rotation.MaxMemory = 500e6
-	return pool{PoolWorkers: api.PoolWorkers{Pool: "p", Size: len(workers), SpecVersion: 1}, status: status, workers: workers, at: reportTime}
+	return pool{PoolWorkers: api.PoolWorkers{Pool: "p", Size: len(workers), SpecVersion: 1}, status: status,
+		workers: workers, at: reportTime}
 }
 
 func TestAPoolThatIsWellNeedsNothing(t *testing.T) {
 	r := poolOf(well(0), well(1)).report()
 	require.Equal(t, Overview{
-		Status: StatusHealthy, Summary: "Pool p is healthy: 2 of 2 workers are in service.", Size: 2, Ready: 2, SpecVersion: 1,
-		States: map[string]int{"ready": 2}, Hosts: map[string]int{"h1": 2},
+		Status: StatusHealthy, Summary: "Pool p is healthy: 2 of 2 workers are in service.", Size: 2, Ready: 2,
+		SpecVersion: 1,
+		States:      map[string]int{"ready": 2}, Hosts: map[string]int{"h1": 2},
 	}, r.Overview)
 	require.Empty(t, r.Alerts)
 	require.Equal(t, []string{"Nothing to do."}, r.Recommendations)
 	require.Equal(t, &Resources{
-		Measured: 2, MemoryBytes: 100e6, PeakMemoryBytes: 120e6, CPUPercent: 20, OpenFiles: 10, Threads: 4, Largest: "p/0", LargestBytes: 50e6,
+		Measured: 2, MemoryBytes: 100e6, PeakMemoryBytes: 120e6, CPUPercent: 20, OpenFiles: 10, Threads: 4, Largest: "p/0",
+		LargestBytes: 50e6,
 	}, r.Resources)
 	require.EqualValues(t, 200, r.Performance.Requests)
 	require.Equal(t, 10.0, r.Performance.AvgCallMS)
@@ -61,7 +66,8 @@ func TestAPoolThatIsWellNeedsNothing(t *testing.T) {
 func TestAReportAddsUpTheNetworksThatAreKnown(t *testing.T) {
 	counted := like(0, func(w *worker) { w.Network = &api.NetworkBytes{ReceivedBytes: 3, SentBytes: 4} })
 	r := poolOf(counted, well(1), counted).report()
-	require.Equal(t, &NetworkResources{Measured: 2, NetworkBytes: api.NetworkBytes{ReceivedBytes: 6, SentBytes: 8}}, r.Resources.Network)
+	require.Equal(t, &NetworkResources{Measured: 2, NetworkBytes: api.NetworkBytes{ReceivedBytes: 6, SentBytes: 8}},
+		r.Resources.Network)
 	require.Equal(t, counted.Network, r.Health[0].Network)
 	require.Nil(t, r.Health[1].Network)
 	require.Nil(t, poolOf(well(0)).report().Resources.Network)
@@ -69,7 +75,8 @@ func TestAReportAddsUpTheNetworksThatAreKnown(t *testing.T) {
 
 func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 	resting := like(0, func(w *worker) {
-		w.State, w.resting, w.Reason, w.Host, w.measured = lifecycle.Failed, true, "Gave up after 10 failures in a row", "", false
+		w.State, w.resting, w.Reason, w.Host, w.measured =
+			lifecycle.Failed, true, "Gave up after 10 failures in a row", "", false
 	})
 	warnings := Grading{MemoryMB: Bands{100, 250, 500, 750}}.Assess(Reading{MemoryBytes: 600e6}).Warnings
 	tooBusy := Grading{CPUPercent: Bands{20, 50, 80, 95}}.Assess(Reading{CPUPercent: 110}).Warnings
@@ -86,18 +93,21 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		},
 		"nobody serves": {
 			poolOf(resting), StatusDown,
-			[]string{"critical  No worker of the pool is in service.", "warning p/0 It stays down until an operator restarts it: Gave up after 10 failures in a row."},
+			[]string{"critical  No worker of the pool is in service.",
+				"warning p/0 It stays down until an operator restarts it: Gave up after 10 failures in a row."},
 			[]string{"restart: ctl workers restart p --worker 0."},
 		},
 		"no host has room": {
 			poolOf(well(0), like(1, func(w *worker) {
 				w.State, w.Reason = lifecycle.Pending, "nobody took it; start an agent with that label, or raise --capacity of one"
 			})), StatusShort,
-			[]string{"warning p/1 It waits for its start: nobody took it; start an agent with that label, or raise --capacity of one."},
+			[]string{"warning p/1 It waits for its start: nobody took it; start an agent with that label, or raise --capacity " +
+				"of one."},
 			[]string{"Start an agent that can take p/1, or raise --capacity of one; ctl pool status p shows what is missing."},
 		},
 		"a rollout that halted": {
-			func() pool { p := poolOf(well(0)); p.Rollout = &api.Rollout{Halted: "p/0 did not come back"}; return p }(), StatusHealthy,
+			func() pool { p := poolOf(well(0)); p.Rollout = &api.Rollout{Halted: "p/0 did not come back"}; return p }(),
+			StatusHealthy,
 			[]string{"warning  The rolling restart has halted: p/0 did not come back."},
 			[]string{"ctl pool apply -f pool.toml."},
 		},
@@ -107,7 +117,8 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			[]string{"Fix what keeps the program from starting"},
 		},
 		"processes that end unasked, most of them by themselves": {
-			poolOf(like(0, func(w *worker) { w.RestartsByReason = map[string]int64{"exit": 5, "host_lost": 1} }), well(1)), StatusHealthy, nil,
+			poolOf(like(0, func(w *worker) { w.RestartsByReason = map[string]int64{"exit": 5, "host_lost": 1} }), well(1)),
+			StatusHealthy, nil,
 			[]string{"Find out why the processes of p/0 end unexpectedly (most often: exit): ctl history p/0."},
 		},
 		"calls that fail": {
@@ -116,29 +127,38 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			[]string{"Investigate the failing calls of p/0"},
 		},
 		"two calls of which one failed say little": {
-			poolOf(like(0, func(w *worker) { w.RequestsServed, w.RequestsFailed = 2, 1 })), StatusHealthy, nil, []string{"Nothing to do."},
+			poolOf(like(0, func(w *worker) { w.RequestsServed, w.RequestsFailed = 2, 1 })), StatusHealthy, nil,
+			[]string{"Nothing to do."},
 		},
 		"memory near the limit": {
 			poolOf(like(0, func(w *worker) { w.CurrentMemoryBytes = 450e6 })), StatusHealthy, nil,
 			[]string{"Expect p/0 to be replaced soon, at rotation.max_memory (500 MB)"},
 		},
 		"replaced for memory again and again": {
-			poolOf(like(0, func(w *worker) { w.RotationsByReason = map[string]int64{"memory": 2, "prediction": 1, "requests": 9} })), StatusHealthy, nil,
-			[]string{"Look for a leak in the program, or raise rotation.max_memory (500 MB): workers were replaced 3 times for their memory or grade."},
+			poolOf(like(0, func(w *worker) {
+				w.RotationsByReason = map[string]int64{"memory": 2, "prediction": 1,
+					"requests": 9}
+			})), StatusHealthy, nil,
+			[]string{"Look for a leak in the program, or raise rotation.max_memory (500 MB): workers were replaced 3 times " +
+				"for their memory or grade."},
 		},
 		"replaced again and again, and the bands decided": {
 			poolOf(like(0, func(w *worker) {
 				w.RotationsByReason = map[string]int64{"grade": 3}
-				w.LastRotation = &api.RotationStatus{Reason: `Replacing worker: grade failing. Its memory is 816 MB: failing; good is below 341 (health.memory_bands = "auto", baseline 90 MB).`}
+				w.LastRotation =
+					&api.RotationStatus{Reason: `Replacing worker: grade failing. Its memory is 816 MB: failing; good is below 341 (health.memory_bands = "auto", baseline 90 MB).`}
 			})), StatusHealthy, nil,
-			[]string{"Look for a leak in the program, or raise health.memory_bands: workers were replaced 3 times for their memory or grade."},
+			[]string{"Look for a leak in the program, or raise health.memory_bands: workers were replaced 3 times for their " +
+				"memory or grade."},
 		},
 		"replaced again and again, and a hard limit decided": {
 			poolOf(like(0, func(w *worker) {
 				w.RotationsByReason = map[string]int64{"prediction": 3}
-				w.LastRotation = &api.RotationStatus{Reason: "Replacing worker before it fails: memory would reach 600 MB (limits.memory) in 3s."}
+				w.LastRotation = &api.RotationStatus{Reason: "Replacing worker before it fails: memory would reach 600 MB " +
+					"(limits.memory) in 3s."}
 			})), StatusHealthy, nil,
-			[]string{"Look for a leak in the program, or raise limits.memory: workers were replaced 3 times for their memory or grade."},
+			[]string{"Look for a leak in the program, or raise limits.memory: workers were replaced 3 times for their memory " +
+				"or grade."},
 		},
 		"near a limit by its baseline": {
 			func() pool {
@@ -153,14 +173,22 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			[]string{"Investigate p/2"},
 		},
 		"near max_memory, and the bands decide first": {
-			poolOf(like(0, func(w *worker) { w.CurrentMemoryBytes, w.Grade, w.Warnings = 490e6, string(GradeCritical), warnings })), StatusHealthy,
+			poolOf(like(0, func(w *worker) {
+				w.CurrentMemoryBytes, w.Grade, w.Warnings = 490e6, string(GradeCritical),
+					warnings
+			})), StatusHealthy,
 			[]string{"warning p/0 Its grade is critical. " + warnings[0]},
-			[]string{"Expect p/0 to be replaced soon for a bad grade; raise health.memory_bands if the program needs that much."},
+			[]string{"Expect p/0 to be replaced soon for a bad grade; " +
+				"raise health.memory_bands if the program needs that much."},
 		},
 		"near max_memory, and the CPU bands decide first": {
-			poolOf(like(0, func(w *worker) { w.CurrentMemoryBytes, w.Grade, w.Warnings = 490e6, string(GradeFailing), tooBusy })), StatusHealthy,
+			poolOf(like(0, func(w *worker) {
+				w.CurrentMemoryBytes, w.Grade, w.Warnings = 490e6, string(GradeFailing),
+					tooBusy
+			})), StatusHealthy,
 			[]string{"warning p/0 Its grade is failing. " + tooBusy[0]},
-			[]string{"Expect p/0 to be replaced soon for a bad grade; raise health.cpu_bands if the program needs that much."},
+			[]string{"Expect p/0 to be replaced soon for a bad grade; " +
+				"raise health.cpu_bands if the program needs that much."},
 		},
 		"rotated for its grade": {
 			poolOf(like(0, func(w *worker) {
@@ -168,19 +196,23 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 				w.Grade, w.Warnings = string(GradeFailing), warnings
 			})), StatusHealthy,
 			[]string{"warning p/0 Its grade is failing. " + warnings[0]},
-			[]string{"Look for a leak in the program, or raise health.memory_bands: workers were replaced 3 times for their memory or grade."},
+			[]string{"Look for a leak in the program, or raise health.memory_bands: workers were replaced 3 times for their " +
+				"memory or grade."},
 		},
 		"a critical grade": {
 			poolOf(like(0, func(w *worker) { w.Grade, w.Warnings = string(GradeCritical), warnings })), StatusHealthy,
 			[]string{"warning p/0 Its grade is critical. " + warnings[0]},
-			[]string{"Expect p/0 to be replaced soon for a bad grade; raise health.memory_bands if the program needs that much."},
+			[]string{"Expect p/0 to be replaced soon for a bad grade; " +
+				"raise health.memory_bands if the program needs that much."},
 		},
 		"all leased": {
-			poolOf(like(0, func(w *worker) { w.Lease = &api.Lease{Holder: "me"} }), like(1, func(w *worker) { w.State = lifecycle.Busy })),
+			poolOf(like(0, func(w *worker) { w.Lease = &api.Lease{Holder: "me"} }),
+				like(1, func(w *worker) { w.State = lifecycle.Busy })),
 			StatusHealthy, nil, []string{"ctl pool scale p 3. All 2 workers are leased."},
 		},
 		"there were no calls for hours": {
-			poolOf(like(0, func(w *worker) { w.RequestsServed = 0 }), like(1, func(w *worker) { w.RequestsServed = 0 })), StatusHealthy, nil,
+			poolOf(like(0, func(w *worker) { w.RequestsServed = 0 }), like(1, func(w *worker) { w.RequestsServed = 0 })),
+			StatusHealthy, nil,
 			[]string{"(ctl pool scale p 1)"},
 		},
 		"one that does not answer": {
@@ -192,14 +224,16 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			[]string{"warning p/1 It has been starting for 1h."}, []string{"Nothing to do."},
 		},
 		"suspended": {
-			poolOf(well(0), like(1, func(w *worker) { w.State, w.Reason = lifecycle.Suspended, "asked for by me" })), StatusShort,
+			poolOf(well(0), like(1, func(w *worker) { w.State, w.Reason = lifecycle.Suspended, "asked for by me" })),
+			StatusShort,
 			[]string{"warning p/1 It is suspended: asked for by me."}, []string{"ctl workers resume p --worker 1."},
 		},
 		"degraded, unhealthy, and failing in a row": {
 			poolOf(well(0), like(1, func(w *worker) {
 				w.State, w.Health, w.Reason, w.ConsecutiveFailures = lifecycle.Degraded, lifecycle.Unhealthy, "no answer", 2
 			})), StatusShort,
-			[]string{"warning p/1 It is degraded: no answer.", "warning p/1 It failed 2 times in a row."}, []string{"Nothing to do."},
+			[]string{"warning p/1 It is degraded: no answer.", "warning p/1 It failed 2 times in a row."},
+			[]string{"Nothing to do."},
 		},
 		"a decision that was only recorded": {
 			poolOf(like(0, func(w *worker) {
@@ -242,7 +276,8 @@ func TestOnlyKillsOfStopsAskForALongerGrace(t *testing.T) {
 	}
 	require.Contains(t, killed(map[string]int64{"cut_call": 1}),
 		"Make the program end on SIGTERM, or raise pool.stop_grace: 1 process did not stop within it and had to be killed.")
-	require.NotContains(t, strings.Join(killed(map[string]int64{"cut_call": 2}), " "), "stop_grace", "cancelled calls were not given up")
+	require.NotContains(t, strings.Join(killed(map[string]int64{"cut_call": 2}), " "), "stop_grace",
+		"cancelled calls were not given up")
 }
 
 func TestAReportWithoutFiguresHasNone(t *testing.T) {
@@ -273,8 +308,11 @@ func TestNamesAreListedAsPeopleDo(t *testing.T) {
 
 func TestAPoolThatFollowsDemandGetsAdviceOnItsMaximumOnly(t *testing.T) {
 	p := poolOf(like(0, func(w *worker) { w.RequestsServed = 0 }), like(1, func(w *worker) { w.RequestsServed = 0 }))
-	p.status.Scale = &api.ScaleStatus{Cause: string(ScaledByDemand), Reason: "demand of 1 call at 1 per worker needs 1 worker"}
+	p.status.Scale = &api.ScaleStatus{Cause: string(ScaledByDemand),
+		Reason: "demand of 1 call at 1 per worker needs 1 worker"}
 	require.Empty(t, sizeAdvice(p, p.workers), "it follows the demand")
-	p.status.Scale = &api.ScaleStatus{Cause: string(ScaledToMax), Reason: "demand of 9 calls at 1 per worker needs 9 workers, more than scale.max = 2"}
-	require.Equal(t, "Raise scale.max if calls wait too long (ctl pool scale p MIN..MAX): "+p.status.Scale.Reason+".", sizeAdvice(p, p.workers))
+	p.status.Scale = &api.ScaleStatus{Cause: string(ScaledToMax),
+		Reason: "demand of 9 calls at 1 per worker needs 9 workers, more than scale.max = 2"}
+	require.Equal(t, "Raise scale.max if calls wait too long (ctl pool scale p MIN..MAX): "+p.status.Scale.Reason+".",
+		sizeAdvice(p, p.workers))
 }

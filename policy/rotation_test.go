@@ -14,22 +14,29 @@ import (
 
 func TestAWorkerIsRotatedAtItsLimits(t *testing.T) {
 	for want, reason := range map[string]string{
-		"Rotating worker: served 10000 requests (limit 10000, rotation.max_requests).":                                           policy.RotateForRequests(10_000, 10_000),
-		"Rotating worker: its process tree uses 600 MB of memory (limit 512 MB, rotation.max_memory).":                           policy.RotateForMemory(600*mb, 512*mb, 0),
-		`Rotating worker: its process tree uses 600 MB of memory (limit 512 MB, rotation.max_memory = "auto", baseline 100 MB).`: policy.RotateForMemory(600*mb, 512*mb, 100*mb),
-		"Rotating worker: up for 25h (limit 24h, rotation.max_uptime).":                                                          policy.RotateForUptime(25*time.Hour, 24*time.Hour),
+		"Rotating worker: served 10000 requests (limit 10000, rotation.max_requests).": policy.RotateForRequests(
+			10_000, 10_000),
+		"Rotating worker: its process tree uses 600 MB of memory (limit 512 MB, rotation.max_memory).": policy.
+			RotateForMemory(
+				600*mb, 512*mb, 0),
+		`Rotating worker: its process tree uses 600 MB of memory (limit 512 MB, rotation.max_memory = "auto", baseline 100 MB).`: policy.RotateForMemory(
+			600*mb, 512*mb, 100*mb),
+		"Rotating worker: up for 25h (limit 24h, rotation.max_uptime).": policy.RotateForUptime(
+			25*time.Hour, 24*time.Hour),
 	} {
 		require.Equal(t, want, reason)
 	}
 	for _, reason := range []string{
-		policy.RotateForRequests(9_999, 10_000), policy.RotateForMemory(512*mb-1, 512*mb, 0), policy.RotateForUptime(24*time.Hour-1, 24*time.Hour),
+		policy.RotateForRequests(9_999, 10_000), policy.RotateForMemory(512*mb-1, 512*mb, 0),
+		policy.RotateForUptime(24*time.Hour-1, 24*time.Hour),
 	} {
 		require.Empty(t, reason)
 	}
 }
 
 func TestZeroMeansNever(t *testing.T) {
-	for _, reason := range []string{policy.RotateForRequests(math.MaxInt64, 0), policy.RotateForMemory(math.MaxInt64, 0, 0), policy.RotateForUptime(math.MaxInt64, 0)} {
+	for _, reason := range []string{policy.RotateForRequests(math.MaxInt64, 0),
+		policy.RotateForMemory(math.MaxInt64, 0, 0), policy.RotateForUptime(math.MaxInt64, 0)} {
 		require.Empty(t, reason)
 	}
 	require.Zero(t, policy.RequestLimit(spec.Rotation{Jitter: 0.1}, 0.5))

@@ -60,8 +60,8 @@ func (s Scale) Wanted(load float64) int {
 	return min(max(workersFor(load, s.PerWorker), lowest), s.Max)
 }
 
-// Decide compares the size of a pool with its load. The pool grows at once: gateways report only demand that lasts. It shrinks by one at a time,
-// to the most that was wanted in the last DownAfter.
+// Decide compares the size of a pool with its load. The pool grows at once: gateways report only demand that lasts. It
+// shrinks by one at a time, to the most that was wanted in the last DownAfter.
 func (s Scale) Decide(state Scaling, size int, load float64, now time.Time) (Scaling, ScaleDecision) {
 	if load > 0 {
 		state.IdleSince = time.Time{}
@@ -103,7 +103,8 @@ func (s Scale) Decide(state Scaling, size int, load float64, now time.Time) (Sca
 // demand says what a load wants.
 func (s Scale) demand(load float64) string {
 	wanted, needs := s.Wanted(load), workersFor(load, s.PerWorker)
-	text := fmt.Sprintf("demand of %s at %s per worker needs %s", calls(load), number(s.PerWorker), counted(needs, "worker"))
+	text := fmt.Sprintf("demand of %s at %s per worker needs %s", calls(load), number(s.PerWorker),
+		counted(needs, "worker"))
 	if load <= 0 {
 		text = "no demand"
 	}

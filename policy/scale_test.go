@@ -30,7 +30,8 @@ func TestWantedWorkers(t *testing.T) {
 }
 
 func TestScaleGrowsAtOnceAndShrinksLate(t *testing.T) {
-	s := Scale{spec.Scale{Max: 10, DownAfter: spec.Duration(5 * time.Minute), IdleToZero: spec.Duration(10 * time.Minute)}, 1}
+	s := Scale{spec.Scale{Max: 10, DownAfter: spec.Duration(5 * time.Minute),
+		IdleToZero: spec.Duration(10 * time.Minute)}, 1}
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	var state Scaling
 	size := 1
@@ -43,7 +44,8 @@ func TestScaleGrowsAtOnceAndShrinksLate(t *testing.T) {
 	}{
 		{0, 8, 8, 0, "demand of 8 calls at 1 per worker needs 8 workers"},
 		{time.Second, 12, 10, 0, "needs 12 workers, more than scale.max = 10"},
-		{time.Minute, 3, 10, 5 * time.Minute, "needs 3 workers; fewer workers once that has lasted for 5m (scale.down_after)"},
+		{time.Minute, 3, 10, 5 * time.Minute,
+			"needs 3 workers; fewer workers once that has lasted for 5m (scale.down_after)"},
 		{4 * time.Minute, 6, 10, 2 * time.Minute, "needs 6 workers; fewer"},
 		{5 * time.Minute, 2, 10, time.Minute, "fewer workers once"},
 		{6 * time.Minute, 2, 9, 0, "at most 6 workers wanted for 5m (scale.down_after)"},
@@ -68,7 +70,8 @@ func TestScaleGrowsAtOnceAndShrinksLate(t *testing.T) {
 		state, d = s.Decide(state, size, step.load, begin.Add(step.at))
 		require.Equal(t, step.size, d.Size, "at %s: %+v", step.at, d)
 		require.Equal(t, step.delay, d.Delay, "at %s: %+v", step.at, d)
-		if step.delay == 0 || step.reason != "a new window begins with the peak of the last one" && step.reason != "no demand; at least" {
+		if step.delay == 0 || step.reason != "a new window begins with the peak of the last one" &&
+			step.reason != "no demand; at least" {
 			require.Contains(t, d.Reason, step.reason)
 		}
 		size = d.Size
@@ -78,5 +81,6 @@ func TestScaleGrowsAtOnceAndShrinksLate(t *testing.T) {
 func TestWorkersAboveTheMaximumGoWithoutAWait(t *testing.T) {
 	s := Scale{spec.Scale{Min: 1, Max: 4, DownAfter: spec.Duration(time.Hour)}, 1}
 	_, d := s.Decide(Scaling{}, 6, 9, time.Now())
-	require.Equal(t, ScaleDecision{Size: 5, Wanted: 4, Cause: ScaledToMax, Reason: "6 workers are more than scale.max = 4"}, d)
+	require.Equal(t, ScaleDecision{Size: 5, Wanted: 4, Cause: ScaledToMax,
+		Reason: "6 workers are more than scale.max = 4"}, d)
 }

@@ -20,8 +20,8 @@ type SessionLoad struct {
 // ErrSessions is wrapped by the errors of SpreadSessions and RebalanceSessions.
 var ErrSessions = errors.New("the sessions cannot be distributed")
 
-// RebalanceSessions plans the moves after which every worker has its share, to within one session. The plan moves the fewest sessions
-// possible, and has fewer flows than workers. The order of the workers breaks ties.
+// RebalanceSessions plans the moves after which every worker has its share, to within one session. The plan moves the
+// fewest sessions possible, and has fewer flows than workers. The order of the workers breaks ties.
 func RebalanceSessions(loads []SessionLoad) ([]api.SessionFlow, error) {
 	targets, err := sessionTargets(loads)
 	if err != nil {
@@ -43,13 +43,14 @@ func RebalanceSessions(loads []SessionLoad) ([]api.SessionFlow, error) {
 	return flows, nil
 }
 
-// sessionTargets are the workers' shares as whole numbers that add up to all sessions: exact shares rounded up or down. Workers that already
-// have the session are rounded up first, which saves moves.
+// sessionTargets are the workers' shares as whole numbers that add up to all sessions: exact shares rounded up or down.
+// Workers that already have the session are rounded up first, which saves moves.
 func sessionTargets(loads []SessionLoad) ([]int, error) {
 	total, weights := 0, 0
 	for _, load := range loads {
 		if load.Sessions < 0 || load.Weight < 0 {
-			return nil, fmt.Errorf("%w: worker %s has %d sessions and weight %d; neither may be negative", ErrSessions, load.Worker, load.Sessions, load.Weight)
+			return nil, fmt.Errorf("%w: worker %s has %d sessions and weight %d; neither may be negative", ErrSessions,
+				load.Worker, load.Sessions, load.Weight)
 		}
 		total, weights = total+load.Sessions, weights+load.Weight
 	}
@@ -84,14 +85,15 @@ func sessionTargets(loads []SessionLoad) ([]int, error) {
 	return targets, nil
 }
 
-// SpreadSessions is how many of n additional sessions each worker takes, so that the result is as even by weight as possible without moving
-// existing sessions. The order of the workers breaks ties.
+// SpreadSessions is how many of n additional sessions each worker takes, so that the result is as even by weight as
+// possible without moving existing sessions. The order of the workers breaks ties.
 func SpreadSessions(n int, loads []SessionLoad) ([]int, error) {
 	takes := make([]int, len(loads))
 	for range n {
 		best := -1
 		for i, load := range loads {
-			if load.Weight > 0 && (best < 0 || (load.Sessions+takes[i]+1)*loads[best].Weight < (loads[best].Sessions+takes[best]+1)*load.Weight) {
+			if load.Weight > 0 && (best < 0 ||
+				(load.Sessions+takes[i]+1)*loads[best].Weight < (loads[best].Sessions+takes[best]+1)*load.Weight) {
 				best = i
 			}
 		}

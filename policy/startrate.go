@@ -8,8 +8,8 @@ type StartRate struct {
 	PerSecond float64
 }
 
-// Ask decides about one start: Restart if it may go now, else Wait with the time left. next is the earliest time of the next start; a
-// start that goes advances it. Starts never come in bursts: unused time is lost.
+// Ask decides about one start: Restart if it may go now, else Wait with the time left. next is the earliest time of the
+// next start; a start that goes advances it. Starts never come in bursts: unused time is lost.
 func (r StartRate) Ask(next, now time.Time) (time.Time, Decision) {
 	if r.PerSecond <= 0 {
 		return next, Decision{Action: Restart, Reason: "Starts are not rate-limited."}
@@ -17,5 +17,6 @@ func (r StartRate) Ask(next, now time.Time) (time.Time, Decision) {
 	if wait := next.Sub(now); wait > 0 {
 		return next, Decision{Action: Wait, Delay: wait}
 	}
-	return now.Add(duration(float64(time.Second) / r.PerSecond)), Decision{Action: Restart, Reason: "Start permitted by start.rate_per_second."}
+	return now.Add(duration(float64(time.Second) / r.PerSecond)),
+		Decision{Action: Restart, Reason: "Start permitted by start.rate_per_second."}
 }

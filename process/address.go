@@ -42,8 +42,8 @@ func (s *Supervisor) allocateAddress(credentials *launcher.Credentials) (address
 	return a, nil
 }
 
-// makeSocketDir makes the directory in the state directory, or in the system's temporary directory if the path would be too long for a
-// socket or out of reach for another user.
+// makeSocketDir makes the directory in the state directory, or in the system's temporary directory if the path would be
+// too long for a socket or out of reach for another user.
 func (s *Supervisor) makeSocketDir(credentials *launcher.Credentials) (string, error) {
 	dir := filepath.Join(s.state.path, socketsName, tree.RandomHex(4))
 	var err error
@@ -75,7 +75,8 @@ func (s *Supervisor) releaseAddress(a address) {
 
 func (a address) tcp() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(a.port)) }
 
-// portAllocator tracks the ports assigned to processes, since a port that nobody listens on yet looks free to the next process.
+// portAllocator tracks the ports assigned to processes, since a port that nobody listens on yet looks free to the next
+// process.
 type portAllocator struct {
 	mu    sync.Mutex
 	inUse map[int]bool
@@ -87,8 +88,9 @@ const portAttempts = 200
 // minPortRange is how many ports outside the ephemeral range are worth choosing from.
 const minPortRange = 1000
 
-// allocate returns a free port of 127.0.0.1. Until the program listens on it another program may take it; so it is none that the system
-// itself gives to outgoing connections and to programs that ask for any port, as far as there are others.
+// allocate returns a free port of 127.0.0.1. Until the program listens on it another program may take it; so it is none
+// that the system itself gives to outgoing connections and to programs that ask for any port, as far as there are
+// others.
 func (a *portAllocator) allocate() (int, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -115,7 +117,8 @@ func (a *portAllocator) allocate() (int, error) {
 			return port, nil
 		}
 	}
-	return 0, errors.New("find a free port for the program: all free ports of 127.0.0.1 that were tried are assigned to other workers")
+	return 0, errors.New("find a free port for the program: all free ports of 127.0.0.1 that were tried are assigned to " +
+		"other workers")
 }
 
 // quietPorts returns the range above the ephemeral ports; 0, 0 if it is small or the ephemeral range is unknown.

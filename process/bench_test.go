@@ -24,8 +24,8 @@ func benchSupervisor(b *testing.B) *Supervisor {
 	return s
 }
 
-// BenchmarkSpawn compares, turn by turn in one run, the time until a Python worker has said its hello when the supervisor starts it
-// and when it is started by hand. supervised-ms and by-hand-ms are means.
+// BenchmarkSpawn compares, turn by turn in one run, the time until a Python worker has said its hello when the
+// supervisor starts it and when it is started by hand. supervised-ms and by-hand-ms are means.
 func BenchmarkSpawn(b *testing.B) {
 	s := benchSupervisor(b)
 	sp := python(b)
@@ -46,7 +46,8 @@ func BenchmarkSpawn(b *testing.B) {
 		answers, out, err := os.Pipe()
 		require.NoError(b, err)
 		cmd := exec.Command(sp.Pool.Command[0], sp.Pool.Command[1:]...)
-		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), EnvFD + "=" + strconv.Itoa(framesFD), EnvOut + "=" + strconv.Itoa(outFD), EnvWorker + "=p/0"}
+		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), EnvFD + "=" + strconv.Itoa(framesFD), EnvOut + "=" +
+			strconv.Itoa(outFD), EnvWorker + "=p/0"}
 		for name, value := range sp.Pool.Env {
 			cmd.Env = append(cmd.Env, name+"="+value)
 		}
@@ -80,8 +81,8 @@ func BenchmarkCrashToDone(b *testing.B) {
 	}
 }
 
-// BenchmarkSampleOf100 measures one round of the sampler over 100 workers, each a tree of ten processes, and reports what rounds every
-// DefaultSampleEvery take of one core.
+// BenchmarkSampleOf100 measures one round of the sampler over 100 workers, each a tree of ten processes, and reports
+// what rounds every DefaultSampleEvery take of one core.
 func BenchmarkSampleOf100(b *testing.B) {
 	s := benchSupervisor(b)
 	sp := runs("sh", "-c", "for i in 1 2 3 4 5 6 7 8; do sleep 1000 & done; sleep 1000; exit")

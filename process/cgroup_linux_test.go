@@ -49,13 +49,15 @@ func TestEachIncarnationHasACgroupThatIsRemovedAfterIt(t *testing.T) {
 		require.NoError(t, err)
 		return strings.TrimSpace(string(data))
 	}
-	require.Equal(t, strconv.Itoa(os.Getpid()), read(limits.AgentLeaf, "cgroup.procs"), "the agent leaves the cgroup that it delegates")
+	require.Equal(t, strconv.Itoa(os.Getpid()), read(limits.AgentLeaf, "cgroup.procs"),
+		"the agent leaves the cgroup that it delegates")
 	require.ElementsMatch(t, []string{"+cpu", "+memory", "+pids"}, strings.Fields(read("cgroup.subtree_control")))
 	folder := limits.WorkersPrefix + s.state.id
 	require.ElementsMatch(t, []string{"+cpu", "+memory", "+pids"}, strings.Fields(read(folder, "cgroup.subtree_control")))
 
 	p := begin(t, s, limited("exec sleep 1000", spec.Limits{Memory: 64 << 20, CPU: 1.5, Processes: 10}))
-	require.Equal(t, map[string]limits.Mechanism{"memory": limits.ByCgroup, "cpu": limits.ByCgroup, "processes": limits.ByCgroup}, p.LimitMechanisms())
+	require.Equal(t, map[string]limits.Mechanism{"memory": limits.ByCgroup, "cpu": limits.ByCgroup,
+		"processes": limits.ByCgroup}, p.LimitMechanisms())
 	group := filepath.Base(p.plan.cgroup.Dir)
 	require.Regexp(t, `^p\.0\.1\.[0-9a-f]+$`, group)
 	require.Equal(t, "67108864", read(folder, group, "memory.max"))
@@ -71,9 +73,11 @@ func TestEachIncarnationHasACgroupThatIsRemovedAfterIt(t *testing.T) {
 	require.Equal(t, "150000 100000\nmax 100000", read(folder, group, "cpu.max"))
 	require.Equal(t, map[string]limits.Mechanism{"memory": limits.ByCgroup}, p.LimitMechanisms())
 
-	require.NoError(t, os.WriteFile(filepath.Join(p.plan.cgroup.Dir, "memory.events"), []byte("low 0\noom 1\noom_kill 1\n"), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(p.plan.cgroup.Dir, "memory.events"),
+		[]byte("low 0\noom 1\noom_kill 1\n"), 0o644))
 	require.NoError(t, tree.Signal(p.root, 9))
-	require.Contains(t, ends(t, p).Reason, `the kernel's OOM killer ended the process tree, which exceeded limits.memory = "32MiB"`)
+	require.Contains(t, ends(t, p).Reason,
+		`the kernel's OOM killer ended the process tree, which exceeded limits.memory = "32MiB"`)
 	require.True(t, p.MemoryLimitExceeded())
 	require.NoDirExists(t, p.plan.cgroup.Dir)
 
@@ -85,7 +89,8 @@ func TestEachIncarnationHasACgroupThatIsRemovedAfterIt(t *testing.T) {
 func TestAFailedStartLeavesNoCgroup(t *testing.T) {
 	fs, home := fakeCgroupFS(t, "memory")
 	s := open(t, func(c *Config) { c.cgroupFS = func() (limits.CgroupFS, error) { return fs, nil } })
-	_, err := s.Start(t.Context(), launch("p/0", 1, limited("exit 3", spec.Limits{Memory: 64 << 20, CPUAffinity: []int{4000}})))
+	_, err := s.Start(t.Context(),
+		launch("p/0", 1, limited("exit 3", spec.Limits{Memory: 64 << 20, CPUAffinity: []int{4000}})))
 	require.ErrorIs(t, err, ErrStartFailed)
 	left, err := filepath.Glob(filepath.Join(home, limits.WorkersPrefix+"*", "*", "memory.max"))
 	require.NoError(t, err)
@@ -120,11 +125,18 @@ func TestUnusableCgroupsAreLeftUnchangedWithAReason(t *testing.T) {
 		change func(*limits.CgroupFS)
 		want   string
 	}{
-		"no cgroup v2 line":                 {func(fs *limits.CgroupFS) { fs.Self = "4:memory:/x\n" }, "in no cgroup v2"},
-		"a unit without Delegate":           {func(fs *limits.CgroupFS) { fs.Delegated = host.Delegated }, "set Delegate=yes in its unit"},
-		"not mounted":                       {func(fs *limits.CgroupFS) { fs.Mount = "/nowhere" }, "no cgroup v2"},
-		"another process shares the cgroup": {func(fs *limits.CgroupFS) { fs.Write = refuses(fs.Write, "subtree_control", denied) }, "no other process may share"},
-		"the agent cannot be moved":         {func(fs *limits.CgroupFS) { fs.Write = refuses(fs.Write, "cgroup.procs", denied) }, "move the agent into its own cgroup"},
+		"no cgroup v2 line": {func(fs *limits.CgroupFS) { fs.Self = "4:memory:/x\n" }, "in no cgroup v2"},
+		"a unit without Delegate": {func(fs *limits.CgroupFS) { fs.Delegated = host.Delegated },
+			"set Delegate=yes in its unit"},
+		"not mounted": {func(fs *limits.CgroupFS) { fs.Mount = "/nowhere" }, "no cgroup v2"},
+		"another process shares the cgroup": {func(fs *limits.CgroupFS) {
+			fs.Write = refuses(fs.Write, "subtree_control",
+				denied)
+		}, "no other process may share"},
+		"the agent cannot be moved": {func(fs *limits.CgroupFS) {
+			fs.Write = refuses(fs.Write, "cgroup.procs",
+				denied)
+		}, "move the agent into its own cgroup"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fs, home := fakeCgroupFS(t, "memory")
@@ -150,7 +162,8 @@ func TestACgroupWithoutControllersOnlyContains(t *testing.T) {
 	require.Equal(t, p.plan.cgroup.Dir, p.treeKey().Cgroup, "the reaper kills it by its path")
 }
 
-// The kernel refuses a process to a group whose subgroups have controllers: systemd could not start the next agent beside the processes that were kept.
+// The kernel refuses a process to a group whose subgroups have controllers: systemd could not start the next agent
+// beside the processes that were kept.
 func TestAUnitWhoseProcessesMayOutliveTheAgentKeepsItsGroupFree(t *testing.T) {
 	fs, unit := fakeCgroupFS(t, "memory pids")
 	s := open(t, func(c *Config) {

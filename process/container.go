@@ -20,7 +20,8 @@ import (
 )
 
 const (
-	// engineName is the program of the container engine. Docker cannot pass the descriptors of the protocol frames to a container.
+	// engineName is the program of the container engine. Docker cannot pass the descriptors of the protocol frames to a
+	// container.
 	engineName = "podman"
 	// engineTimeout bounds a command of the engine that does not run a worker, and a removal with its further attempts.
 	engineTimeout = 20 * time.Second
@@ -32,8 +33,9 @@ const (
 	labelIncarnation = "tempool.incarnation"
 )
 
-// container is the kind "container": the engine's client is a program of this host, and passes descriptors and signals on to the container. The
-// container's processes descend from the client, so they carry its mark: they are found, measured and killed like those of any program.
+// container is the kind "container": the engine's client is a program of this host, and passes descriptors and signals
+// on to the container. The container's processes descend from the client, so they carry its mark: they are found,
+// measured and killed like those of any program.
 type container struct {
 	program
 	engine, name string
@@ -53,7 +55,8 @@ func findEngine() (string, error) {
 	if _, failed := exec.LookPath("docker"); failed == nil {
 		alone = " (docker, which is there, cannot pass descriptors to a container)"
 	}
-	return "", coded(CodeInvalid, err, "pool.kind = %q needs %s in the PATH of the agent%s; install it, or place the pool by a label of hosts that have it",
+	return "", coded(CodeInvalid, err,
+		"pool.kind = %q needs %s in the PATH of the agent%s; install it, or place the pool by a label of hosts that have it",
 		spec.KindContainer, engineName, alone)
 }
 
@@ -73,7 +76,8 @@ func (s *Supervisor) newContainer(launch Launch) (*Process, error) {
 		return nil, err
 	}
 	pool := launch.Spec.Pool
-	name := fmt.Sprintf("tempool-%s-%d-%s", strings.ReplaceAll(launch.Worker, "/", "-"), launch.Incarnation, tree.RandomHex(4))
+	name := fmt.Sprintf("tempool-%s-%d-%s", strings.ReplaceAll(launch.Worker, "/", "-"), launch.Incarnation,
+		tree.RandomHex(4))
 	variables, err := containerVariables(pool, pl.environ)
 	if err != nil {
 		pl.mark.Retire()
@@ -81,8 +85,10 @@ func (s *Supervisor) newContainer(launch Launch) (*Process, error) {
 	}
 	file := filepath.Join(s.state.path, variablesPrefix+name)
 	pl.environ = append(engineEnvironment(), EnvIncarnation+"="+pl.cookie)
-	pl.args = append([]string{engineName, "run", "--http-proxy=false"}, pool.RunArgs...) // the agent's proxies are not the container's
-	pl.args = append(pl.args, "--env-file", file, "--interactive", "--rm", "--name", name, "--label", labelState+"="+s.state.id, "--label", labelWorker+"="+launch.Worker,
+	// the agent's proxies are not the container's
+	pl.args = append([]string{engineName, "run", "--http-proxy=false"}, pool.RunArgs...)
+	pl.args = append(pl.args, "--env-file", file, "--interactive", "--rm", "--name", name, "--label", labelState+"="+
+		s.state.id, "--label", labelWorker+"="+launch.Worker,
 		"--label", labelIncarnation+"="+strconv.FormatInt(launch.Incarnation, 10))
 	if pool.Protocol == spec.ProtocolFrames {
 		pl.args = append(pl.args, "--preserve-fds=2")
@@ -94,7 +100,8 @@ func (s *Supervisor) newContainer(launch Launch) (*Process, error) {
 	p := s.newProcess(launch, &pl, inForce)
 	asking, giveUpAsking := context.WithCancel(context.Background())
 	p.kind = &container{
-		program: program{p}, engine: engine, name: name, variables: file, content: variables, asking: asking, giveUpAsking: giveUpAsking,
+		program: program{p}, engine: engine, name: name, variables: file, content: variables, asking: asking,
+		giveUpAsking: giveUpAsking,
 	}
 	return p, nil
 }
@@ -128,7 +135,8 @@ func (p *plan) passLimits(l spec.Limits) {
 	}
 }
 
-// stop has the engine signal the container. A client that has just started the container would end at a signal and leave the container alone.
+// stop has the engine signal the container. A client that has just started the container would end at a signal and
+// leave the container alone.
 func (c *container) stop(force bool) {
 	if force {
 		c.giveUpAsking()
@@ -143,8 +151,8 @@ func (c *container) stop(force bool) {
 	})
 }
 
-// end removes the container, which outlives the engine's client if that was killed, and then ends what is left of the client's tree. A tree that is to
-// be killed does not wait for the engine, which may hang.
+// end removes the container, which outlives the engine's client if that was killed, and then ends what is left of the
+// client's tree. A tree that is to be killed does not wait for the engine, which may hang.
 func (c *container) end() ending {
 	if t := c.currentTermination(); t.killed() || t.graceExpired {
 		c.killTree()
@@ -174,7 +182,8 @@ const (
 )
 
 func (c *container) probe(context.Context) error {
-	return coded(CodeInvalid, nil, "a container supports no probe of kind %q, only of %q", c.spec.Health.Kind, spec.HealthRPC)
+	return coded(CodeInvalid, nil, "a container supports no probe of kind %q, only of %q", c.spec.Health.Kind,
+		spec.HealthRPC)
 }
 
 // sweepContainers removes the containers that earlier supervisors on this state directory have left.
@@ -196,7 +205,8 @@ func (s *Supervisor) sweepContainers() error {
 	return os.Remove(note)
 }
 
-// removeAttempts is how often a removal is tried: the first attempt fails if the engine has not noticed yet that the container was killed.
+// removeAttempts is how often a removal is tried: the first attempt fails if the engine has not noticed yet that the
+// container was killed.
 const removeAttempts = 3
 
 // removeContainers kills and removes containers, within engineTimeout.

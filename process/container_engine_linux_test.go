@@ -13,8 +13,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// fakeEngine is a client of an engine that runs a program of the host in a session of its own, as containers are, and whose other commands hang
-// until the file done is in the folder.
+// fakeEngine is a client of an engine that runs a program of the host in a session of its own, as containers are, and
+// whose other commands hang until the file done is in the folder.
 const fakeEngine = `#!/bin/sh
 folder=$(dirname "$0")
 env > "$folder/environment-of-$1"
@@ -45,7 +45,8 @@ func setUpFakeEngine(t *testing.T) string {
 // ofFakeEngine is a worker that says nothing.
 func ofFakeEngine(script string) spec.Spec {
 	sp := containerSpec()
-	sp.Pool.Image, sp.Pool.Protocol, sp.Pool.Command, sp.Pool.Env = "image", spec.ProtocolJSONRPC, []string{"sh", "-c", script}, nil
+	sp.Pool.Image, sp.Pool.Protocol, sp.Pool.Command, sp.Pool.Env = "image", spec.ProtocolJSONRPC, []string{"sh", "-c",
+		script}, nil
 	return sp
 }
 
@@ -97,7 +98,8 @@ func TestTheVariablesOfAContainerAreNotItsEngines(t *testing.T) {
 	t.Setenv(EnvIncarnation, "of the agent")
 	pidFile := filepath.Join(t.TempDir(), "pid")
 	sp := ofFakeEngine("echo $$ > " + pidFile + "; exec sleep 1000")
-	sp.Pool.Env = map[string]string{"XDG_DATA_HOME": "/of/the/worker", "CONTAINER_HOST": "of the worker", "EMPTY": "", "SHARP": " # ' \""}
+	sp.Pool.Env = map[string]string{"XDG_DATA_HOME": "/of/the/worker", "CONTAINER_HOST": "of the worker", "EMPTY": "",
+		"SHARP": " # ' \""}
 	dir := t.TempDir()
 	s := open(t, func(c *Config) { c.StateDir = dir })
 	p := begin(t, s, sp)
@@ -119,11 +121,13 @@ func TestTheVariablesOfAContainerAreNotItsEngines(t *testing.T) {
 		require.Contains(t, environ, "STORAGE_DRIVER=of the agent", command)
 		require.NotContains(t, strings.Join(environ, " "), "of/the/worker", command)
 		require.NotContains(t, strings.Join(environ, " "), "NOTIFY_SOCKET", command)
-		require.Equal(t, command == "run", slices.Contains(environ, EnvIncarnation+"="+p.Info().Cookie), "the client must be found by its cookie")
+		require.Equal(t, command == "run", slices.Contains(environ, EnvIncarnation+"="+p.Info().Cookie),
+			"the client must be found by its cookie")
 		require.NotContains(t, environ, EnvIncarnation+"=of the agent")
 	}
 	require.ElementsMatch(t, []string{
-		"XDG_DATA_HOME=/of/the/worker", "CONTAINER_HOST=of the worker", "EMPTY=", "SHARP= # ' \"", EnvWorker + "=p/0", EnvIncarnation + "=" + p.Info().Cookie,
+		"XDG_DATA_HOME=/of/the/worker", "CONTAINER_HOST=of the worker", "EMPTY=", "SHARP= # ' \"", EnvWorker + "=p/0",
+		EnvIncarnation + "=" + p.Info().Cookie,
 	}, lines("variables"))
 	info, err := os.Stat(filepath.Join(folder, "variables"))
 	require.NoError(t, err)
@@ -136,7 +140,8 @@ func TestTheVariablesOfAContainerAreNotItsEngines(t *testing.T) {
 func TestAVariableThatAFileCannotHoldIsRefused(t *testing.T) {
 	setUpFakeEngine(t)
 	s := open(t)
-	for i, env := range []map[string]string{{"A": "two\nlines"}, {"#A": "1"}, {" A": "1"}, {"A": strings.Repeat("x", maxVariable)}} {
+	for i, env := range []map[string]string{{"A": "two\nlines"}, {"#A": "1"}, {" A": "1"},
+		{"A": strings.Repeat("x", maxVariable)}} {
 		sp := ofFakeEngine("exec sleep 1000")
 		sp.Pool.Env = env
 		_, err := s.Start(t.Context(), launch("p/0", int64(i+1), sp))

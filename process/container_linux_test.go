@@ -32,13 +32,14 @@ func init() {
 // containerSpec is the worker of the tests of kinds in a container.
 func containerSpec() spec.Spec {
 	sp := spec.Default()
-	sp.Pool.Name, sp.Pool.Kind, sp.Pool.Image, sp.Pool.Command = "p", spec.KindContainer, containerImage, []string{"/worker"}
+	sp.Pool.Name, sp.Pool.Kind, sp.Pool.Image, sp.Pool.Command =
+		"p", spec.KindContainer, containerImage, []string{"/worker"}
 	sp.Pool.RunArgs, sp.Pool.Env = []string{"--pull=never", "--network=none"}, map[string]string{kindWorkerEnv: "1"}
 	return sp
 }
 
-// setUpEngine gives the test a storage of its own for containers, with an image of this test binary and its libraries. runc is the runtime that works
-// with cgroups of both versions, and the engine may not raise its own limits everywhere.
+// setUpEngine gives the test a storage of its own for containers, with an image of this test binary and its libraries.
+// runc is the runtime that works with cgroups of both versions, and the engine may not raise its own limits everywhere.
 func setUpEngine(t *testing.T) {
 	t.Helper()
 	need.Root(t) // an engine without root depends on how its host is set up
@@ -51,8 +52,9 @@ func setUpEngine(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o755))
 		return path
 	}
-	t.Setenv("CONTAINERS_STORAGE_CONF", write("storage.conf", fmt.Sprintf("[storage]\ndriver = \"overlay\"\ngraphroot = %q\nrunroot = %q\n",
-		filepath.Join(dir, "root"), filepath.Join(dir, "run"))))
+	t.Setenv("CONTAINERS_STORAGE_CONF",
+		write("storage.conf", fmt.Sprintf("[storage]\ndriver = \"overlay\"\ngraphroot = %q\nrunroot = %q\n",
+			filepath.Join(dir, "root"), filepath.Join(dir, "run"))))
 	t.Setenv("CONTAINERS_CONF", write("containers.conf", `
 [containers]
 default_ulimits = ["nofile=1024:20000", "nproc=4096:4096"]
@@ -84,7 +86,8 @@ runtime = "runc"
 	for _, name := range []string{"tmp", "proc", "sys", "dev"} {
 		require.NoError(t, os.Mkdir(filepath.Join(dir, "fs", name), 0o755))
 	}
-	out, err := exec.Command("tar", "-C", filepath.Join(dir, "fs"), "-cf", filepath.Join(dir, "fs.tar"), ".").CombinedOutput()
+	out, err := exec.Command("tar", "-C", filepath.Join(dir, "fs"), "-cf", filepath.Join(dir, "fs.tar"),
+		".").CombinedOutput()
 	require.NoError(t, err, string(out))
 	podman(t, "import", filepath.Join(dir, "fs.tar"), containerImage)
 }
@@ -112,7 +115,8 @@ func TestAContainerHasALabelAndItsLimits(t *testing.T) {
 	p := begin(t, s, sp)
 	id := podman(t, "ps", "--quiet", "--filter", "label=tempool.worker=p/0", "--filter", "label=tempool.incarnation=1")
 	require.NotEmpty(t, id)
-	require.Equal(t, "268435456 500000000 50", podman(t, "inspect", "--format", "{{.HostConfig.Memory}} {{.HostConfig.NanoCpus}} {{.HostConfig.PidsLimit}}", id))
+	require.Equal(t, "268435456 500000000 50",
+		podman(t, "inspect", "--format", "{{.HostConfig.Memory}} {{.HostConfig.NanoCpus}} {{.HostConfig.PidsLimit}}", id))
 	environ := podman(t, "inspect", "--format", "{{.Config.Env}}", id)
 	require.Contains(t, environ, "HOME=/home")
 	require.Contains(t, environ, "SECRET=not for others")
@@ -167,10 +171,12 @@ func TestWithoutAnEngineAContainerSaysWhatIsMissing(t *testing.T) {
 	bin := t.TempDir()
 	t.Setenv("PATH", bin)
 	_, err := s.Start(t.Context(), launch("p/0", 1, containerSpec()))
-	require.ErrorContains(t, err, `pool.kind = "container" needs podman in the PATH of the agent; install it, or place the pool by a label of hosts that have it`)
+	require.ErrorContains(
+		t, err, `pool.kind = "container" needs podman in the PATH of the agent; install it, or place the pool by a label of hosts that have it`)
 	require.NoError(t, os.WriteFile(filepath.Join(bin, "docker"), []byte("#!/bin/sh\n"), 0o755))
 	_, err = s.Start(t.Context(), launch("p/0", 2, containerSpec()))
-	require.ErrorContains(t, err, `needs podman in the PATH of the agent (docker, which is there, cannot pass descriptors to a container); install it, or`)
+	require.ErrorContains(
+		t, err, `needs podman in the PATH of the agent (docker, which is there, cannot pass descriptors to a container); install it, or`)
 }
 
 func TestAContainerOfAKilledAgentIsRemoved(t *testing.T) {
@@ -192,8 +198,10 @@ func TestAContainerOfAKilledAgentIsRemoved(t *testing.T) {
 	}
 	state := podman(t, "ps", "--all", "--format", `{{index .Labels "tempool.state"}}`)
 	require.NotEmpty(t, state, "the engine still knows the container")
-	podman(t, "run", "--detach", "--pull=never", "--network=none", "--label", "tempool.state="+state, containerImage, "/worker", "-test.list", "none")
-	other := podman(t, "run", "--detach", "--pull=never", "--network=none", "--label", "tempool.state=another", containerImage, "/worker", "-test.list", "none")
+	podman(t, "run", "--detach", "--pull=never", "--network=none", "--label", "tempool.state="+state, containerImage,
+		"/worker", "-test.list", "none")
+	other := podman(t, "run", "--detach", "--pull=never", "--network=none", "--label", "tempool.state=another",
+		containerImage, "/worker", "-test.list", "none")
 	require.NotEmpty(t, variables())
 	open(t, func(c *Config) { c.StateDir = dir })
 	require.Empty(t, variables())

@@ -16,11 +16,13 @@ const variablesPrefix = "environment-"
 // maxVariable bounds a variable of a container, in bytes; the engine reads files by lines of at most 64 KiB.
 const maxVariable = 60_000
 
-// notForEngine are variables of the agent that a client of the engine would take for its own, or pass on: it must not report to the agent's service
-// manager about containers, nor take the agent's sockets.
-var notForEngine = []string{"NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", EnvIncarnation}
+// notForEngine are variables of the agent that a client of the engine would take for its own, or pass on: it must not
+// report to the agent's service manager about containers, nor take the agent's sockets.
+var notForEngine = []string{"NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_PID", "LISTEN_FDS",
+	"LISTEN_FDNAMES", EnvIncarnation}
 
-// engineEnvironment is the environment of every command of the engine: the agent's own, so that all of them use the same storage and settings.
+// engineEnvironment is the environment of every command of the engine: the agent's own, so that all of them use the
+// same storage and settings.
 func engineEnvironment() []string {
 	return slices.DeleteFunc(os.Environ(), func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")
@@ -28,8 +30,9 @@ func engineEnvironment() []string {
 	})
 }
 
-// containerVariables returns the file from which the engine reads the environment of a container. Its variables are neither among the arguments
-// of the engine's client, which are for everybody to read, nor in the client's environment, which they would configure.
+// containerVariables returns the file from which the engine reads the environment of a container. Its variables are
+// neither among the arguments of the engine's client, which are for everybody to read, nor in the client's environment,
+// which they would configure.
 func containerVariables(pool spec.Pool, environ []string) ([]byte, error) {
 	var file strings.Builder
 	for _, entry := range environ {
@@ -39,7 +42,9 @@ func containerVariables(pool spec.Pool, environ []string) ([]byte, error) {
 			continue // the image has its own
 		}
 		if strings.ContainsAny(entry, "\r\n") || strings.TrimLeft(name, " \t#") != name || len(entry) > maxVariable {
-			return nil, coded(CodeInvalid, nil, "the variable %.100q cannot be passed to a container: it has a line break, a name that begins with a space or #, or more than %d bytes; mount a file with pool.run_args instead",
+			return nil, coded(CodeInvalid, nil,
+				"the variable %.100q cannot be passed to a container: it has a line break, a name that begins with a space or #, "+
+					"or more than %d bytes; mount a file with pool.run_args instead",
 				name, maxVariable)
 		}
 		file.WriteString(entry + "\n")

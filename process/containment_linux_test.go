@@ -17,10 +17,11 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// escapes returns a script that leaves a descendant behind: orphaned, in a session of its own, with no descriptor and no environment of its
-// worker's. The descendant writes its PID to file.
+// escapes returns a script that leaves a descendant behind: orphaned, in a session of its own, with no descriptor and
+// no environment of its worker's. The descendant writes its PID to file.
 func escapes(file string) string {
-	return `(/usr/bin/setsid env -i /bin/sh -c 'exec <&- >&- 2>&- 3>&- 4>&-; echo $$ > ` + file + `; exec /bin/sleep 1000' &); exec sleep 1000`
+	return `(/usr/bin/setsid env -i /bin/sh -c 'exec <&- >&- 2>&- 3>&- 4>&-; echo $$ > ` + file +
+		`; exec /bin/sleep 1000' &); exec sleep 1000`
 }
 
 // disowns is escapes for a descendant that changes its mark, too.
@@ -103,7 +104,8 @@ func TestAStrayIsKilledWhileItsWorkerLives(t *testing.T) {
 func bystander(t *testing.T, cookie string) (shell, child tree.Identity) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "pid")
-	cmd := exec.Command("sh", "-c", fmt.Sprintf("env %s=%s sh -c 'echo $$ > %s; exec sleep 1000' & wait", tree.CookieEnv, cookie, file))
+	cmd := exec.Command("sh", "-c",
+		fmt.Sprintf("env %s=%s sh -c 'echo $$ > %s; exec sleep 1000' & wait", tree.CookieEnv, cookie, file))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	require.NoError(t, cmd.Start())
 	child = pidIn(t, file)
@@ -143,14 +145,16 @@ func TestAWorkerHasNoNewPrivilegesAndNoCoreFiles(t *testing.T) {
 func TestAnExecProbeRunsWithinTheWorkersLimits(t *testing.T) {
 	sp := runs("sleep", "1000")
 	sp.Limits.OpenFiles, sp.Limits.Nice = 64, 3
-	sp.Health.Command = []string{"sh", "-c", `[ "$(ulimit -n) $(nice) $(ulimit -Hc)" = "64 3 0" ] && grep -q "NoNewPrivs:.1" /proc/self/status`}
+	sp.Health.Command = []string{"sh", "-c",
+		`[ "$(ulimit -n) $(nice) $(ulimit -Hc)" = "64 3 0" ] && grep -q "NoNewPrivs:.1" /proc/self/status`}
 	require.NoError(t, begin(t, open(t), sp).Probe(t.Context()))
 }
 
 func TestAWorkerCannotReadTheAgentsEnvironment(t *testing.T) {
 	t.Setenv("CONTAINMENT_SECRET", "hunter2")
 	out := filepath.Join(t.TempDir(), "out")
-	agent := startTestAgent(t, t.TempDir(), "sh", "-c", "{ cat /proc/$PPID/environ; echo; echo read; } > "+out+"; exec sleep 1000")
+	agent := startTestAgent(t, t.TempDir(), "sh", "-c", "{ cat /proc/$PPID/environ; echo; echo read; } > "+out+
+		"; exec sleep 1000")
 	agent.reaper(t)
 	var seen []byte
 	eventually(t, func() bool {

@@ -9,7 +9,8 @@ import (
 	"github.com/tempool/tempool/process/launcher"
 )
 
-// lookUpCredentials resolves a user and a group, each by name or number. It returns nil if both are empty or the agent's own.
+// lookUpCredentials resolves a user and a group, each by name or number. It returns nil if both are empty or the
+// agent's own.
 func lookUpCredentials(userName, groupName string) (*launcher.Credentials, error) {
 	if userName == "" && groupName == "" {
 		return nil, nil

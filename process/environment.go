@@ -18,14 +18,15 @@ import (
 const (
 	EnvWorker      = "TEMPOOL_WORKER" // the worker's name, such as python/0
 	EnvIncarnation = tree.CookieEnv   // the incarnation's cookie
-	EnvFD          = "TEMPOOL_FD"     // protocol frames: the descriptor of the socket to read from, and to write to if the pipe is unused
-	EnvOut         = "TEMPOOL_OUT"    // protocol frames: the descriptor of the pipe to write to
-	EnvPort        = "PORT"           // protocol none: the TCP port of 127.0.0.1 to listen on
-	EnvSocket      = "TEMPOOL_SOCKET" // protocol none: the path of a Unix socket to listen on instead
+	// protocol frames: the descriptor of the socket to read from, and to write to if the pipe is unused
+	EnvFD     = "TEMPOOL_FD"
+	EnvOut    = "TEMPOOL_OUT"    // protocol frames: the descriptor of the pipe to write to
+	EnvPort   = "PORT"           // protocol none: the TCP port of 127.0.0.1 to listen on
+	EnvSocket = "TEMPOOL_SOCKET" // protocol none: the path of a Unix socket to listen on instead
 )
 
-// environment merges the environment of a subprocess: PATH and the variables of env_from as far as the agent has them, then pool.env, then
-// ours; later values win. PATH needs no env_from, since without it most programs and scripts fail.
+// environment merges the environment of a subprocess: PATH and the variables of env_from as far as the agent has them,
+// then pool.env, then ours; later values win. PATH needs no env_from, since without it most programs and scripts fail.
 func environment(pool spec.Pool, ours map[string]string, lookup func(string) (string, bool)) []string {
 	merged := make(map[string]string, len(pool.Env)+len(pool.EnvFrom)+len(ours)+1)
 	for _, name := range append([]string{"PATH"}, pool.EnvFrom...) {
@@ -67,7 +68,8 @@ func findProgram(name, dir string, environ []string) (string, error) {
 			return candidate, nil
 		}
 	}
-	return "", coded(CodeInvalid, nil, "the program %q is not in PATH (%s); use its full path, or set PATH in pool.env", name, path)
+	return "", coded(CodeInvalid, nil, "the program %q is not in PATH (%s); use its full path, or set PATH in pool.env",
+		name, path)
 }
 
 func resolveIn(path, dir string) string {

@@ -29,17 +29,19 @@ type Error struct {
 var (
 	ErrSuperseded  = &Error{Code: CodeSuperseded}
 	ErrStartFailed = &Error{Code: CodeStartFailed}
-	// ErrBusy is the error of a skipped rpc probe: max_inflight calls are in flight. It says nothing about the worker's health, since those
-	// calls have deadlines of their own.
+	// ErrBusy is the error of a skipped rpc probe: max_inflight calls are in flight. It says nothing about the worker's
+	// health, since those calls have deadlines of their own.
 	ErrBusy        = &Error{Code: CodeBusy}
 	ErrUnavailable = &Error{Code: CodeUnavailable}
-	// ErrExhausted is why a start failed that says nothing about the program: the host lacks processes, descriptors, memory or disk space for it.
+	// ErrExhausted is why a start failed that says nothing about the program: the host lacks processes, descriptors,
+	// memory or disk space for it.
 	ErrExhausted = errors.New("this host is out of resources for another process")
 )
 
 // markExhausted makes an error that says so an ErrExhausted.
 func markExhausted(err error) error {
-	for _, errno := range []error{syscall.EAGAIN, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOSPC, syscall.EDQUOT} {
+	for _, errno := range []error{syscall.EAGAIN, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOSPC,
+		syscall.EDQUOT} {
 		if errors.Is(err, errno) {
 			return fmt.Errorf("%w: %w", ErrExhausted, err)
 		}

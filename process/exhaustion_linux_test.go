@@ -66,7 +66,8 @@ func TestATreeThatCannotBeReadDoesNotCountAsGone(t *testing.T) {
 }
 
 func TestAFailedForkLeavesNothingAndLaterOnesWork(t *testing.T) {
-	for name, errno := range map[string]syscall.Errno{"no process left": syscall.EAGAIN, "no memory left": syscall.ENOMEM} {
+	for name, errno := range map[string]syscall.Errno{"no process left": syscall.EAGAIN,
+		"no memory left": syscall.ENOMEM} {
 		for limited, files := range map[string]int{"by the launcher": 100, "directly": 0} {
 			t.Run(name+" "+limited, func(t *testing.T) {
 				fs, home := fakeCgroupFS(t, "memory")

@@ -12,10 +12,11 @@ import (
 	"github.com/tempool/tempool/process/tree"
 )
 
-// Exit is how an incarnation ended: the facts that decide its outcome, and text for people. Killed means that the supervisor sent SIGKILL
-// because the program did not stop within its grace, or because of Kill, which ByAgent says; Interrupted that the program ended within its
-// grace after SIGTERM, or that its start was cancelled; CutCall that it did not give up a cancelled call; Error is the program's fault for
-// which the supervisor killed it: it broke the protocol or did not become ready. At most one of Killed, Interrupted and Error is set.
+// Exit is how an incarnation ended: the facts that decide its outcome, and text for people. Killed means that the
+// supervisor sent SIGKILL because the program did not stop within its grace, or because of Kill, which ByAgent says;
+// Interrupted that the program ended within its grace after SIGTERM, or that its start was cancelled; CutCall that it
+// did not give up a cancelled call; Error is the program's fault for which the supervisor killed it: it broke the
+// protocol or did not become ready. At most one of Killed, Interrupted and Error is set.
 type Exit struct {
 	lifecycle.Exit
 	// Reason is all of that as a sentence; for a failure with the last lines of output.
@@ -89,7 +90,8 @@ func (p *Process) withLimitReason(e Exit) Exit {
 		e.Reason += fmt.Sprintf(": exceeded limits.cpu_time = %q", l.CPUTime)
 	case e.Signal == "SIGKILL" && !e.Killed && p.plan.cgroup.OOMKilled():
 		p.memoryExceeded.Store(true) // the cgroup is about to be removed
-		e.Reason += fmt.Sprintf(": the kernel's OOM killer ended the process tree, which exceeded limits.memory = %q", l.Memory)
+		e.Reason += fmt.Sprintf(": the kernel's OOM killer ended the process tree, which exceeded limits.memory = %q",
+			l.Memory)
 	}
 	return e
 }

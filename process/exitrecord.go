@@ -21,8 +21,8 @@ var (
 	neverClosed = make(chan struct{})
 )
 
-// exitRecord returns a small copy of a process that has ended: its exit, its last log lines, its latest sample and its limits. The copy
-// does not keep the connection with its buffers, the environment or the spec in memory.
+// exitRecord returns a small copy of a process that has ended: its exit, its last log lines, its latest sample and its
+// limits. The copy does not keep the connection with its buffers, the environment or the spec in memory.
 func (p *Process) exitRecord() *Process {
 	r := &Process{
 		supervisor: p.supervisor, name: p.name, spec: &exitRecordSpec, plan: &plan{cookie: p.plan.cookie},

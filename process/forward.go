@@ -10,8 +10,8 @@ import (
 	"github.com/tempool/tempool/process/logs"
 )
 
-// Bounds on the output that one incarnation adds to the agent's log: on its lines, and on their text, of which a line has only the beginning there. The
-// newest lines are stored in any case.
+// Bounds on the output that one incarnation adds to the agent's log: on its lines, and on their text, of which a line
+// has only the beginning there. The newest lines are stored in any case.
 const (
 	forwardRate       = 100 // lines a second
 	forwardBurst      = 1000
@@ -35,7 +35,8 @@ type forwarder struct {
 
 func newForwarder(logger *slog.Logger, k key) *forwarder {
 	return &forwarder{
-		logger: logger.With("worker", k.worker, "incarnation", k.incarnation), lines: rate.NewLimiter(forwardRate, forwardBurst),
+		logger: logger.With("worker", k.worker,
+			"incarnation", k.incarnation), lines: rate.NewLimiter(forwardRate, forwardBurst),
 		bytes: rate.NewLimiter(forwardBytesRate, forwardBytesBurst),
 	}
 }

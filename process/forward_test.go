@@ -54,7 +54,8 @@ func TestOutputIsForwardedAtALimitedRateAndCounted(t *testing.T) {
 			f := newForwarder(slog.New(&log), key{"p/0", 1})
 			began := time.Now()
 			for i := range c.lines { // of ten seconds
-				f.forward(logs.Line{At: began.Add(time.Duration(i) * 10 * time.Second / time.Duration(c.lines)), Stream: logs.Stderr, Text: c.line})
+				f.forward(logs.Line{At: began.Add(time.Duration(i) * 10 * time.Second / time.Duration(c.lines)),
+					Stream: logs.Stderr, Text: c.line})
 			}
 			f.close()
 			require.Equal(t, c.lines, log.logged+log.dropped)

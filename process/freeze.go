@@ -22,8 +22,9 @@ func (f *freezer) hand() (frozen bool) {
 	return f.frozen
 }
 
-// Freeze stops the whole tree with SIGSTOP until Thaw. Turns order the two: a Freeze or Thaw that is older than the newest one does nothing. It fails
-// if a process does not stop, or if the process is ending; then the tree is continued.
+// Freeze stops the whole tree with SIGSTOP until Thaw. Turns order the two: a Freeze or Thaw that is older than the
+// newest one does nothing. It fails if a process does not stop, or if the process is ending; then the tree is
+// continued.
 func (p *Process) Freeze(turn int64) error {
 	f := &p.freezer
 	f.mu.Lock()
@@ -63,7 +64,8 @@ func (p *Process) thawLocked() {
 	}
 	p.freezer.frozen = false
 	if err := tree.Thaw(p.treeKey()); err != nil {
-		p.supervisor.logger.Error("cannot continue a frozen process tree", "worker", p.Worker(), "incarnation", p.Incarnation(), "error", err)
+		p.supervisor.logger.Error("cannot continue a frozen process tree", "worker", p.Worker(),
+			"incarnation", p.Incarnation(), "error", err)
 	}
 }
 

@@ -14,7 +14,8 @@ func frozenTree(t *testing.T, script string) (p *Process, ids []tree.Identity) {
 	t.Helper()
 	dir := t.TempDir()
 	near, far := filepath.Join(dir, "near"), filepath.Join(dir, "far")
-	p = begin(t, open(t), sh(`sh -c 'echo $$ > `+near+`; while :; do sleep 0.01; done' & setsid sh -c 'echo $$ > `+far+`; while :; do sleep 0.01; done' & `+script))
+	p = begin(t, open(t), sh(`sh -c 'echo $$ > `+near+`; while :; do sleep 0.01; done' & setsid sh -c 'echo $$ > `+far+
+		`; while :; do sleep 0.01; done' & `+script))
 	ids = []tree.Identity{p.root, pidIn(t, near), pidIn(t, far)}
 	require.NoError(t, p.Freeze(1))
 	return p, ids

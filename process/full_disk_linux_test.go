@@ -41,7 +41,8 @@ def talk(lines):
 			err = errors.Join(err, readErr)
 			stored.Write(text)
 		}
-		return err == nil && strings.Contains(stored.String(), "99999 says the worker") && strings.Contains(stored.String(), "lines dropped")
+		return err == nil && strings.Contains(stored.String(), "99999 says the worker") &&
+			strings.Contains(stored.String(), "lines dropped")
 	}, "what memory held is on disk, with the number of lines that are not")
 	require.Equal(t, "hello", call(t, p, "echo", "hello"))
 }

@@ -18,8 +18,9 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// Function is what a pool of kind "function" runs: it serves one incarnation within this program, until stopping is closed and its calls are done,
-// or until ctx or run.Conn ends. A panic in it ends this program, so it must recover its own and report them.
+// Function is what a pool of kind "function" runs: it serves one incarnation within this program, until stopping is
+// closed and its calls are done, or until ctx or run.Conn ends. A panic in it ends this program, so it must recover its
+// own and report them.
 type Function func(ctx context.Context, run FunctionRun) error
 
 // FunctionRun is one incarnation of a Function.
@@ -36,8 +37,8 @@ type FunctionRun struct {
 	Crash func(reason string)
 }
 
-// returnTimeout is how long a function that was cut may take to return. A goroutine cannot be ended from outside: one that does not return is
-// abandoned, and counted until it does.
+// returnTimeout is how long a function that was cut may take to return. A goroutine cannot be ended from outside: one
+// that does not return is abandoned, and counted until it does.
 const returnTimeout = time.Second
 
 // maxAbandoned bounds the incarnations of one function that are abandoned: each keeps its memory until it returns.
@@ -69,7 +70,8 @@ func (s *Supervisor) findFunction(name string) (Function, error) {
 	if len(s.config.Functions) > 0 {
 		has = "it has " + strings.Join(slices.Sorted(maps.Keys(s.config.Functions)), ", ")
 	}
-	return nil, coded(CodeInvalid, nil, "this agent has no function %q (%s); build an agent that registers it with worker.Register", name, has)
+	return nil, coded(CodeInvalid, nil,
+		"this agent has no function %q (%s); build an agent that registers it with worker.Register", name, has)
 }
 
 // newFunction makes an incarnation that has not started. It has only the limits that a gateway enforces.
@@ -80,7 +82,9 @@ func (s *Supervisor) newFunction(launch Launch) (*Process, error) {
 	}
 	name := launch.Spec.Pool.Function
 	if abandoned := s.countAbandoned(name, 0); abandoned >= maxAbandoned {
-		return nil, coded(CodeStartFailed, nil, "%d ended workers of the function %q still have running calls, of at most %d; make the function return when its context ends, and restart the agent if its calls never do",
+		return nil, coded(CodeStartFailed, nil,
+			"%d ended workers of the function %q still have running calls, of at most %d; make the function return when its "+
+				"context ends, and restart the agent if its calls never do",
 			abandoned, name, maxAbandoned)
 	}
 	inForce := spec.Limits{CallsPerMinute: launch.Spec.Limits.CallsPerMinute}
@@ -88,9 +92,11 @@ func (s *Supervisor) newFunction(launch Launch) (*Process, error) {
 	if inForce.CallsPerMinute > 0 {
 		mechanisms["calls_per_minute"] = limits.ByGateway
 	}
-	pl := &plan{cookie: tree.NewCookie(s.config.HostID, launch.Worker, launch.Incarnation, s.state.id), mechanisms: mechanisms}
+	pl := &plan{cookie: tree.NewCookie(s.config.HostID, launch.Worker, launch.Incarnation, s.state.id),
+		mechanisms: mechanisms}
 	p := s.newProcess(launch, pl, inForce)
-	f := &function{Process: p, serve: serve, asked: make(chan struct{}), crashed: make(chan string, 1), returned: make(chan struct{})}
+	f := &function{Process: p, serve: serve, asked: make(chan struct{}), crashed: make(chan string, 1),
+		returned: make(chan struct{})}
 	p.kind = f
 	return p, nil
 }
@@ -179,7 +185,8 @@ const crashCode = 2
 func (f *function) release() {}
 
 func (f *function) probe(context.Context) error {
-	return coded(CodeInvalid, nil, "a function supports no probe of kind %q, only of %q", f.spec.Health.Kind, spec.HealthRPC)
+	return coded(CodeInvalid, nil, "a function supports no probe of kind %q, only of %q", f.spec.Health.Kind,
+		spec.HealthRPC)
 }
 
 // AbandonedFunctions counts the incarnations of kind "function" that have ended while one of their calls still runs.

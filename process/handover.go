@@ -64,22 +64,27 @@ type Kept struct {
 // CanKeep returns why this supervisor cannot hand its processes over; nil if it can.
 func CanKeep(stateDir string) error {
 	if runtime.GOOS != "linux" {
-		return coded(CodeInvalid, nil, "processes can be kept across a restart of the agent on Linux only, not on %s", runtime.GOOS)
+		return coded(CodeInvalid, nil, "processes can be kept across a restart of the agent on Linux only, not on %s",
+			runtime.GOOS)
 	}
 	if os.Getpid() == 1 {
-		return coded(CodeInvalid, nil, "the agent is process 1 of its container, so its end ends all processes; run it outside a container, or under an init process")
+		return coded(CodeInvalid, nil,
+			"the agent is process 1 of its container, so its end ends all processes; run it outside a container, or under an "+
+				"init process")
 	}
 	path, err := filepath.Abs(filepath.Join(stateDir, keeper.SocketName))
 	if err == nil && len(path) > maxSocketPath {
-		return coded(CodeInvalid, nil, "the path of the state directory is too long for a socket in it: %s has %d bytes, at most %d fit", path, len(path), maxSocketPath)
+		return coded(CodeInvalid, nil,
+			"the path of the state directory is too long for a socket in it: %s has %d bytes, at most %d fit", path, len(path),
+			maxSocketPath)
 	}
 	return err
 }
 
-// HandOver hands the ready processes to a keeper, which holds them for KeepFor: until the next supervisor on this state directory takes them over.
-// note is kept with each. Nothing may call the workers any more; HandOver waits, until ctx ends, for what is in progress, and kills a worker that is
-// not quiet by then; the start of the keeper has a limit of its own. It returns the processes that were handed over, whose Done is closed. All
-// others keep running until Close.
+// HandOver hands the ready processes to a keeper, which holds them for KeepFor: until the next supervisor on this state
+// directory takes them over. note is kept with each. Nothing may call the workers any more; HandOver waits, until ctx
+// ends, for what is in progress, and kills a worker that is not quiet by then; the start of the keeper has a limit of
+// its own. It returns the processes that were handed over, whose Done is closed. All others keep running until Close.
 func (s *Supervisor) HandOver(ctx context.Context, note func(*Process) json.RawMessage) ([]*Process, error) {
 	if err := CanKeep(s.state.path); err != nil {
 		return nil, err
@@ -122,7 +127,8 @@ func (s *Supervisor) HandOver(ctx context.Context, note func(*Process) json.RawM
 		defer one.item.Close()
 	}
 	// Not within ctx: a worker that was not quiet may have used it up.
-	if err := keeper.Start(context.WithoutCancel(ctx), filepath.Join(s.state.path, keeper.SocketName), pipe, items, s.config.keepFor); err != nil {
+	if err := keeper.Start(context.WithoutCancel(ctx), filepath.Join(s.state.path, keeper.SocketName), pipe, items,
+		s.config.keepFor); err != nil {
 		for _, one := range all {
 			one.p.Kill("the agent is being replaced, and no keeper took this process")
 		}
@@ -157,7 +163,8 @@ func (p *Process) isEnding() bool {
 // prepare stops reading from and writing to the process, and returns what the next supervisor gets.
 func (p *Process) prepare(ctx context.Context, note func(*Process) json.RawMessage) (item keeper.Item, err error) {
 	r := keptRecord{
-		record: p.record(), Format: keptFormat, ReadyAt: p.Info().ReadyAt, Spec: *p.spec, Address: p.Info().Address, Port: p.plan.address.port,
+		record: p.record(), Format: keptFormat, ReadyAt: p.Info().ReadyAt, Spec: *p.spec, Address: p.Info().Address,
+		Port:   p.plan.address.port,
 		Limits: p.Limits(), Mechanisms: p.LimitMechanisms(),
 	}
 	defer func() {
@@ -208,7 +215,8 @@ func (p *Process) prepare(ctx context.Context, note func(*Process) json.RawMessa
 	return item, err
 }
 
-// takeOver takes over what an earlier supervisor has handed over. It returns nothing where that fails: the sweep kills those processes.
+// takeOver takes over what an earlier supervisor has handed over. It returns nothing where that fails: the sweep kills
+// those processes.
 func (s *Supervisor) takeOver(ctx context.Context) (*keeper.Takeover, []keptRecord) {
 	socket := filepath.Join(s.state.path, keeper.SocketName)
 	taken, err := keeper.Take(ctx, socket)
@@ -252,7 +260,8 @@ func (s *Supervisor) resume(taken *keeper.Takeover, records []keptRecord) error 
 	for i, r := range records {
 		p, err := s.resumeOne(r, taken.Items[i])
 		if err != nil {
-			s.logger.Warn("cannot take over a process; killing it", "worker", r.Worker, "incarnation", r.Incarnation, "pid", r.Key.Root.PID, "error", err)
+			s.logger.Warn("cannot take over a process; killing it", "worker", r.Worker, "incarnation", r.Incarnation,
+				"pid", r.Key.Root.PID, "error", err)
 			if report := tree.Kill(r.Key); !report.Complete() {
 				s.logger.Error("cannot kill a process that was not taken over", "worker", r.Worker, "report", report.String())
 				continue
@@ -338,7 +347,8 @@ func (p *Process) reconnect(in, out *os.File, state wire.State) (*wire.Conn, err
 // resumePlan is the plan of a process that an earlier supervisor has started.
 func (s *Supervisor) resumePlan(r keptRecord) (plan, error) {
 	p := plan{
-		cookie: r.Key.Cookie, mark: r.Key.Mark, umask: -1, fork: s.config.fork, mechanisms: r.Mechanisms, cgroup: s.cgroups.Find(r.Key.Cgroup),
+		cookie: r.Key.Cookie, mark: r.Key.Mark, umask: -1, fork: s.config.fork, mechanisms: r.Mechanisms,
+		cgroup: s.cgroups.Find(r.Key.Cgroup),
 		limits: limits.NewPerProcess(r.Limits, limits.AssignCores(r.Limits, r.Worker, s.host.Cores)),
 	}
 	if r.Port != 0 {

@@ -28,8 +28,8 @@ func handOver(t *testing.T, dir string, sp spec.Spec) tree.Identity {
 	return handOverBy(t, keepingAgent{Dir: dir, Spec: sp})
 }
 
-// startKeepingAgent starts cmd, which runs this test binary, as an agent with one worker. The agent lasts until in is closed, and writes its worker's
-// PID to out.
+// startKeepingAgent starts cmd, which runs this test binary, as an agent with one worker. The agent lasts until in is
+// closed, and writes its worker's PID to out.
 func startKeepingAgent(t *testing.T, cmd *exec.Cmd, agent keepingAgent) (in io.WriteCloser, out io.Reader) {
 	t.Helper()
 	text, err := json.Marshal(agent)
@@ -153,7 +153,8 @@ for line in sys.stdin:
 			require.Contains(t, p.Logs()[0].Text, "loaded")
 			c.use(t, p.Process)
 			_, err := os.Stat(filepath.Join(dir, keeper.SocketName))
-			eventually(t, func() bool { _, err = os.Stat(filepath.Join(dir, keeper.SocketName)); return os.IsNotExist(err) }, "the keeper is gone: %v", err)
+			eventually(t, func() bool { _, err = os.Stat(filepath.Join(dir, keeper.SocketName)); return os.IsNotExist(err) },
+				"the keeper is gone: %v", err)
 			require.True(t, lives(t, id))
 			_, err = p.FreshSample(t.Context())
 			require.NoError(t, err)
@@ -198,7 +199,8 @@ func TestNothingIsLeftOfProcessesThatNobodyTakesOver(t *testing.T) {
 	})
 	t.Run("there is no next supervisor", func(t *testing.T) {
 		dir := shortDir(t)
-		s, err := Open(t.Context(), Config{StateDir: dir, HostID: "test", Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), keepFor: 50 * time.Millisecond})
+		s, err := Open(t.Context(), Config{StateDir: dir, HostID: "test",
+			Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), keepFor: 50 * time.Millisecond})
 		require.NoError(t, err)
 		p := begin(t, s, sh("setsid sleep 1000 & sleep 1000"))
 		kept, err := s.HandOver(t.Context(), noted)
@@ -208,7 +210,8 @@ func TestNothingIsLeftOfProcessesThatNobodyTakesOver(t *testing.T) {
 		defer cancel()
 		require.NoError(t, s.Close(ctx))
 		eventually(t, func() bool { return len(cookieHolders(t, p.Info().Cookie)) == 0 }, "a process is left over")
-		eventually(t, func() bool { _, err := os.Stat(filepath.Join(dir, keeper.SocketName)); return os.IsNotExist(err) }, "the keeper is left over")
+		eventually(t, func() bool { _, err := os.Stat(filepath.Join(dir, keeper.SocketName)); return os.IsNotExist(err) },
+			"the keeper is left over")
 	})
 	t.Run("the next supervisor has another state directory", func(t *testing.T) {
 		dir := shortDir(t)
@@ -224,7 +227,8 @@ func TestNothingIsLeftOfProcessesThatNobodyTakesOver(t *testing.T) {
 		agent := exec.Command(os.Args[0])
 		in, _ := startKeepingAgent(t, agent, keepingAgent{Dir: dir, Spec: sh("sleep 1000")})
 		defer in.Close()
-		eventually(t, func() bool { _, err := os.Stat(filepath.Join(dir, keeper.SocketName)); return os.IsNotExist(err) }, "it has taken over")
+		eventually(t, func() bool { _, err := os.Stat(filepath.Join(dir, keeper.SocketName)); return os.IsNotExist(err) },
+			"it has taken over")
 		require.True(t, lives(t, id))
 		require.NoError(t, agent.Process.Kill())
 		require.Error(t, tree.WaitChild(agent))

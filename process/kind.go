@@ -7,10 +7,12 @@ import (
 	"github.com/tempool/tempool/process/tree"
 )
 
-// kind is what runs one incarnation. Its Process decides when it starts and stops, speaks the protocol, and classifies its end; the kind carries that
-// out. There is one for each value of pool.kind, and the tests of kind_test.go hold for all of them.
+// kind is what runs one incarnation. Its Process decides when it starts and stops, speaks the protocol, and classifies
+// its end; the kind carries that out. There is one for each value of pool.kind, and the tests of kind_test.go hold for
+// all of them.
 type kind interface {
-	// start runs the incarnation, and opens the Process's connection unless its protocol is none. If it fails, nothing is left to release.
+	// start runs the incarnation, and opens the Process's connection unless its protocol is none. If it fails, nothing is
+	// left to release.
 	start() error
 	// wait returns once the incarnation has exited, whether or not stop was called.
 	wait()

@@ -78,7 +78,8 @@ type kindUnderTest struct {
 	open func(t *testing.T, change ...func(*Config)) *Supervisor
 }
 
-// functionsOf gives a supervisor the worker of these tests as a function; its stuck calls return at the end of the test.
+// functionsOf gives a supervisor the worker of these tests as a function; its stuck calls return at the end of the
+// test.
 func functionsOf(t *testing.T) func(*Config) {
 	release := make(chan struct{})
 	t.Cleanup(func() { close(release) })
@@ -113,7 +114,8 @@ var kindsUnderTest = map[string]kindUnderTest{
 		open: func(t *testing.T, change ...func(*Config)) *Supervisor {
 			var s *Supervisor
 			t.Cleanup(func() { // after the stuck calls have returned
-				eventually(t, func() bool { return s.AbandonedFunctions() == 0 }, "an abandoned function must be counted until it returns")
+				eventually(t, func() bool { return s.AbandonedFunctions() == 0 },
+					"an abandoned function must be counted until it returns")
 			})
 			s = open(t, append(change, functionsOf(t))...)
 			return s
@@ -269,7 +271,8 @@ func TestEachKindIsSupersededByANewerIncarnation(t *testing.T) {
 		stuck := beginCall(t, older, "stuck")
 		newer, err := s.Start(t.Context(), launch("p/0", 2, sp))
 		require.NoError(t, err)
-		require.Equal(t, "superseded by incarnation 2", ends(t, older).Reason[len("killed: "):][:len("superseded by incarnation 2")])
+		require.Equal(t, "superseded by incarnation 2",
+			ends(t, older).Reason[len("killed: "):][:len("superseded by incarnation 2")])
 		require.Error(t, stuck.end(t))
 		require.Equal(t, []*Process{newer}, s.List())
 	})
@@ -295,7 +298,8 @@ func TestAFunctionThatTheAgentDoesNotHaveIsNamed(t *testing.T) {
 	sp.Pool.Function = "thumbnail"
 	_, err := k.open(t).Start(t.Context(), launch("p/0", 1, sp))
 	require.ErrorIs(t, err, ErrStartFailed)
-	require.ErrorContains(t, err, `this agent has no function "thumbnail" (it has f); build an agent that registers it with worker.Register`)
+	require.ErrorContains(
+		t, err, `this agent has no function "thumbnail" (it has f); build an agent that registers it with worker.Register`)
 	_, err = open(t).Start(t.Context(), launch("p/0", 1, sp))
 	require.ErrorContains(t, err, "it has none")
 }
@@ -320,7 +324,8 @@ func TestAPanicIsTheReasonOfTheEnd(t *testing.T) {
 func TestAFunctionWhoseCallsNeverReturnIsNotStartedForever(t *testing.T) {
 	release := make(chan struct{})
 	obedient := func(ctx context.Context, run FunctionRun) error {
-		return new(sdk.Worker).Serve(ctx, run.Conn, run.Stopping, sdk.Embedding{Worker: run.Worker, Incarnation: run.Incarnation, Log: run.Log, Panicked: run.Crash})
+		return new(sdk.Worker).Serve(ctx, run.Conn, run.Stopping,
+			sdk.Embedding{Worker: run.Worker, Incarnation: run.Incarnation, Log: run.Log, Panicked: run.Crash})
 	}
 	s := open(t, func(c *Config) {
 		c.Functions = map[string]Function{"other": obedient, "f": func(ctx context.Context, run FunctionRun) error {
@@ -335,10 +340,12 @@ func TestAFunctionWhoseCallsNeverReturnIsNotStartedForever(t *testing.T) {
 		require.NoError(t, err)
 		p.Kill("enough")
 	}
-	eventually(t, func() bool { return s.AbandonedFunctions() == maxAbandoned && s.Live() == 0 }, "the functions must be abandoned")
+	eventually(t, func() bool { return s.AbandonedFunctions() == maxAbandoned && s.Live() == 0 },
+		"the functions must be abandoned")
 	_, err := s.Start(t.Context(), launch("p/0", 2, sp))
 	require.ErrorIs(t, err, ErrStartFailed)
-	require.ErrorContains(t, err, `16 ended workers of the function "f" still have running calls, of at most 16; make the function return when its context ends`)
+	require.ErrorContains(
+		t, err, `16 ended workers of the function "f" still have running calls, of at most 16; make the function return when its context ends`)
 	another := sp
 	another.Pool.Function = "other"
 	_, err = s.Start(t.Context(), launch("q/0", 1, another))

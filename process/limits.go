@@ -21,14 +21,16 @@ func (p *Process) Limits() spec.Limits {
 	return p.limits
 }
 
-// LimitMechanisms returns the mechanism of each limit that is set, by its key in the section limits. The map is the caller's.
+// LimitMechanisms returns the mechanism of each limit that is set, by its key in the section limits. The map is the
+// caller's.
 func (p *Process) LimitMechanisms() map[string]limits.Mechanism {
 	p.limitsMu.Lock()
 	defer p.limitsMu.Unlock()
 	return maps.Clone(p.mechanisms)
 }
 
-// Exceeded is closed when the process exceeds a limit that calls for its graceful replacement; Violation then says which.
+// Exceeded is closed when the process exceeds a limit that calls for its graceful replacement; Violation then says
+// which.
 func (p *Process) Exceeded() <-chan struct{} { return p.exceeded }
 
 // Violation returns the first violation of a limit, or the zero Violation.
@@ -41,27 +43,29 @@ func (p *Process) Violation() limits.Violation {
 	return *p.violation
 }
 
-// MemoryLimitExceeded reports whether the kernel or the sampler has killed the tree for exceeding limits.memory. It is true before the process has
-// ended, so that those whose calls the kill cuts learn why.
+// MemoryLimitExceeded reports whether the kernel or the sampler has killed the tree for exceeding limits.memory. It is
+// true before the process has ended, so that those whose calls the kill cuts learn why.
 func (p *Process) MemoryLimitExceeded() bool {
 	return p.memoryExceeded.Load() || p.plan.cgroup.OOMKilled()
 }
 
-// ApplyLimits changes the limits of a running process and its whole tree, and returns the mechanism of each. It fails with CodeInvalid if
-// a limit needs a restart, on this host or at all, and with CodeUnavailable if the process has ended. Limits set before a failure stay
-// set; to undo them, apply the previous limits.
+// ApplyLimits changes the limits of a running process and its whole tree, and returns the mechanism of each. It fails
+// with CodeInvalid if a limit needs a restart, on this host or at all, and with CodeUnavailable if the process has
+// ended. Limits set before a failure stay set; to undo them, apply the previous limits.
 func (p *Process) ApplyLimits(l spec.Limits) (map[string]limits.Mechanism, error) {
 	if sleep.Ended(p.exited) {
 		return nil, coded(CodeUnavailable, nil, "%s has ended, so its limits cannot be changed", p.key())
 	}
 	if kind := p.spec.Pool.Kind; kind != spec.KindProcess {
-		return nil, coded(CodeInvalid, nil, "%s is of the kind %q, whose limits cannot be changed while it runs", p.key(), kind)
+		return nil, coded(CodeInvalid, nil, "%s is of the kind %q, whose limits cannot be changed while it runs", p.key(),
+			kind)
 	}
 	p.applying.Lock()
 	defer p.applying.Unlock()
 	before := p.Limits()
 	if l.CallsPerMinute != before.CallsPerMinute {
-		return nil, coded(CodeInvalid, nil, "limits.calls_per_minute belongs to the pool's spec; change it there (ctl pool apply)")
+		return nil, coded(CodeInvalid, nil,
+			"limits.calls_per_minute belongs to the pool's spec; change it there (ctl pool apply)")
 	}
 	host := p.supervisor.host
 	sp := *p.spec
@@ -92,7 +96,8 @@ func (p *Process) ApplyLimits(l spec.Limits) (map[string]limits.Mechanism, error
 	return maps.Clone(planned.Mechanisms), nil
 }
 
-// changeRounds is how often changePerProcess reads the tree: a child that a member forked during the change has the old limits.
+// changeRounds is how often changePerProcess reads the tree: a child that a member forked during the change has the old
+// limits.
 const changeRounds = 2
 
 // changePerProcess changes the per-process limits of each member of the tree.
@@ -101,7 +106,8 @@ func (p *Process) changePerProcess(before, after limits.PerProcess) error {
 		return nil
 	}
 	if !p.supervisor.host.Linux {
-		return coded(CodeInvalid, nil, "on macOS only memory, cpu and processes of a running process can be changed; restart the worker")
+		return coded(CodeInvalid, nil,
+			"on macOS only memory, cpu and processes of a running process can be changed; restart the worker")
 	}
 	for range changeRounds {
 		table, err := tree.ReadTable()
@@ -112,7 +118,8 @@ func (p *Process) changePerProcess(before, after limits.PerProcess) error {
 		key.Unreaped = true
 		for _, member := range table.Members(key) {
 			if err := limits.Change(member.PID, before, after); err != nil && member.Identity.Exists() {
-				return coded(CodeInvalid, err, "cannot change these limits of a running process; restart the worker under the new ones")
+				return coded(CodeInvalid, err,
+					"cannot change these limits of a running process; restart the worker under the new ones")
 			}
 		}
 	}
@@ -182,6 +189,7 @@ func (p *Process) reportViolation(v limits.Violation) {
 	}
 	p.limitsMu.Unlock()
 	if first {
-		p.supervisor.logger.Warn("worker exceeded a limit", "worker", p.Worker(), "incarnation", p.Incarnation(), "limit", v.Limit, "reason", v.Reason)
+		p.supervisor.logger.Warn("worker exceeded a limit", "worker", p.Worker(), "incarnation", p.Incarnation(),
+			"limit", v.Limit, "reason", v.Reason)
 	}
 }

@@ -35,21 +35,28 @@ func TestLimitsAreInForceBeforeTheProgramRuns(t *testing.T) {
 		want       string
 		mechanisms map[string]limits.Mechanism
 	}{
-		"open files": {spec.Limits{OpenFiles: 321}, "echo $(ulimit -Sn) $(ulimit -Hn)", "321 321", map[string]limits.Mechanism{"open_files": limits.ByRlimit}},
-		"CPU time":   {spec.Limits{CPUTime: spec.Duration(90 * time.Second)}, "echo $(ulimit -St) $(ulimit -Ht)", "90 91", map[string]limits.Mechanism{"cpu_time": limits.ByRlimit}},
+		"open files": {spec.Limits{OpenFiles: 321}, "echo $(ulimit -Sn) $(ulimit -Hn)", "321 321",
+			map[string]limits.Mechanism{"open_files": limits.ByRlimit}},
+		"CPU time": {spec.Limits{CPUTime: spec.Duration(90 * time.Second)}, "echo $(ulimit -St) $(ulimit -Ht)", "90 91",
+			map[string]limits.Mechanism{"cpu_time": limits.ByRlimit}},
 		"CPU time counts in whole seconds": {
-			spec.Limits{CPUTime: spec.Duration(1500 * time.Millisecond)}, "ulimit -St", "2", map[string]limits.Mechanism{"cpu_time": limits.ByRlimit},
+			spec.Limits{CPUTime: spec.Duration(1500 * time.Millisecond)}, "ulimit -St", "2",
+			map[string]limits.Mechanism{"cpu_time": limits.ByRlimit},
 		},
-		"priority": {spec.Limits{Nice: 7}, "cut -d' ' -f19 /proc/$$/stat", "7", map[string]limits.Mechanism{"nice": limits.ByScheduler}},
-		"cores":    {spec.Limits{CPUAffinity: []int{0}}, "grep Cpus_allowed_list /proc/$$/status | cut -f2", "0", map[string]limits.Mechanism{"cpu_affinity": limits.ByScheduler}},
+		"priority": {spec.Limits{Nice: 7}, "cut -d' ' -f19 /proc/$$/stat", "7",
+			map[string]limits.Mechanism{"nice": limits.ByScheduler}},
+		"cores": {spec.Limits{CPUAffinity: []int{0}}, "grep Cpus_allowed_list /proc/$$/status | cut -f2", "0",
+			map[string]limits.Mechanism{"cpu_affinity": limits.ByScheduler}},
 		"the kernel's choice of whom to kill": {
-			spec.Limits{OOMScoreAdj: 321}, "cat /proc/$$/oom_score_adj", "321", map[string]limits.Mechanism{"oom_score_adj": limits.ByKernel},
+			spec.Limits{OOMScoreAdj: 321}, "cat /proc/$$/oom_score_adj", "321",
+			map[string]limits.Mechanism{"oom_score_adj": limits.ByKernel},
 		},
 		"no limits at all": {spec.Limits{}, "echo free", "free", map[string]limits.Mechanism{}},
 		"all of them in a grandchild": {
 			spec.Limits{OpenFiles: 99, Nice: 3, CPUAffinity: []int{0}, OOMScoreAdj: 5, CPUTime: spec.Duration(time.Hour)},
 			`sh -c 'sh -c "echo \$(ulimit -n) \$(ulimit -t) \$(cut -d\" \" -f19 /proc/\$\$/stat) \$(cat /proc/\$\$/oom_score_adj)"'`, "99 3600 3 5",
-			map[string]limits.Mechanism{"open_files": limits.ByRlimit, "nice": limits.ByScheduler, "cpu_affinity": limits.ByScheduler, "oom_score_adj": limits.ByKernel, "cpu_time": limits.ByRlimit},
+			map[string]limits.Mechanism{"open_files": limits.ByRlimit, "nice": limits.ByScheduler,
+				"cpu_affinity": limits.ByScheduler, "oom_score_adj": limits.ByKernel, "cpu_time": limits.ByRlimit},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -63,7 +70,8 @@ func TestLimitsAreInForceBeforeTheProgramRuns(t *testing.T) {
 
 func TestTheLauncherPassesEnvironmentDescriptorsAndArguments(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "out")
-	sp := runs("sh", "-c", `{ env; ls /proc/$$/fd; echo "$0 $1"; } > `+file+`.part; mv `+file+`.part `+file+`; exec sleep 1000`, "zero", "one")
+	sp := runs("sh", "-c", `{ env; ls /proc/$$/fd; echo "$0 $1"; } > `+file+`.part; mv `+file+`.part `+file+
+		`; exec sleep 1000`, "zero", "one")
 	sp.Limits.OpenFiles = 64
 	sp.Pool.Env = map[string]string{"GREETING": "hello there"}
 	begin(t, open(t), sp)
@@ -79,8 +87,9 @@ func TestALimitThatCannotBeSetFailsTheStart(t *testing.T) {
 		limits spec.Limits
 		want   string
 	}{
-		"a core the host has not":       {spec.Limits{CPUAffinity: []int{0, 4000}}, "this host has no core 4000"},
-		"no core of the host":           {spec.Limits{CPUAffinity: []int{4000}}, "names no core that this host lets the agent use"},
+		"a core the host has not": {spec.Limits{CPUAffinity: []int{0, 4000}}, "this host has no core 4000"},
+		"no core of the host": {spec.Limits{CPUAffinity: []int{4000}},
+			"names no core that this host lets the agent use"},
 		"a program that cannot execute": {spec.Limits{OpenFiles: 99}, "exec format error; a script needs a first line"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -109,7 +118,8 @@ func TestAProgramThatExceedsItsCPUTimeFailsWithTheLimitInItsReason(t *testing.T)
 
 func TestTheSamplerReportsAndKillsATreeAboveItsMemoryLimit(t *testing.T) {
 	hog := func(mib int) spec.Spec {
-		sp := runs("python3", "-c", "import time\nx = bytearray("+strconv.Itoa(mib)+" << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\ntime.sleep(1000)")
+		sp := runs("python3", "-c", "import time\nx = bytearray("+strconv.Itoa(mib)+
+			" << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\ntime.sleep(1000)")
 		sp.Limits.Memory = 64 << 20
 		return sp
 	}
@@ -123,7 +133,8 @@ func TestTheSamplerReportsAndKillsATreeAboveItsMemoryLimit(t *testing.T) {
 		}
 		require.Equal(t, "memory", p.Violation().Limit)
 		require.Contains(t, p.Violation().Reason, `limits.memory = "64MiB"`)
-		require.Equal(t, map[string]limits.Mechanism{"memory": limits.BySampler, "open_files": limits.ByRlimit}, p.LimitMechanisms())
+		require.Equal(t, map[string]limits.Mechanism{"memory": limits.BySampler, "open_files": limits.ByRlimit},
+			p.LimitMechanisms())
 		select {
 		case <-p.Done():
 			require.Fail(t, "a violation must not end the process")
@@ -186,7 +197,8 @@ func TestApplyLimitsChangesTheWholeTree(t *testing.T) {
 	p := begin(t, open(t), sp)
 	child := pidIn(t, file)
 	l := sp.Limits
-	l.OpenFiles, l.Nice, l.OOMScoreAdj, l.CPUAffinity, l.CPUTime, l.Memory = 77, 5, 99, []int{0}, spec.Duration(time.Hour), 1<<40
+	l.OpenFiles, l.Nice, l.OOMScoreAdj, l.CPUAffinity, l.CPUTime, l.Memory =
+		77, 5, 99, []int{0}, spec.Duration(time.Hour), 1<<40
 	mechanisms, err := p.ApplyLimits(l)
 	require.NoError(t, err)
 	require.Equal(t, limits.BySampler, mechanisms["memory"])

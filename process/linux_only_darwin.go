@@ -10,5 +10,6 @@ func withUmask(int, func() error) error {
 	return coded(CodeInvalid, nil, "pool.umask works on Linux only; set the umask of the agent, or in the program")
 }
 
-// Protect does nothing: macOS shows a process's environment to its own user and to root only, which is what Protect can achieve.
+// Protect does nothing: macOS shows a process's environment to its own user and to root only, which is what Protect can
+// achieve.
 func Protect() error { return nil }

@@ -31,8 +31,8 @@ type tcpListener struct {
 	uid   string
 }
 
-// ownsPort reports whether every socket that accepts connections to the port of 127.0.0.1 belongs to the process tree. It reports true if
-// the system does not report it.
+// ownsPort reports whether every socket that accepts connections to the port of 127.0.0.1 belongs to the process tree.
+// It reports true if the system does not report it.
 func (p *Process) ownsPort(port int) bool {
 	listeners, err := listenersOn(port)
 	if err != nil || len(listeners) == 0 {

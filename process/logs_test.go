@@ -42,13 +42,16 @@ func TestTheLastLinesOfACrashAreInTheLogAfterTheNextStart(t *testing.T) {
 	require.Regexp(t, `^tempool: started as PID \d+$`, lines[0])
 	require.Subset(t, lines, []string{"stdout: working", "stderr: bad \uFFFD byte", "stderr: no end"})
 	require.Equal(t, "tempool: ended: exited with code 3", lines[4])
-	eventually(t, func() bool { return slices.Contains(logOf(t, s, "p/0", 2), "stdout: again") }, "the new incarnation logs, too")
+	eventually(t, func() bool { return slices.Contains(logOf(t, s, "p/0", 2), "stdout: again") },
+		"the new incarnation logs, too")
 }
 
-// Whatever its caller is shown, an operator finds the traceback of a call's exception in the log. An error raised on purpose is the caller's.
+// Whatever its caller is shown, an operator finds the traceback of a call's exception in the log. An error raised on
+// purpose is the caller's.
 func TestTheTracebackOfAnExceptionIsInTheLog(t *testing.T) {
 	s := open(t)
-	p := begin(t, s, python(t, "@tempool.method", "def bug(): raise KeyError('nobody\\ncatches this')", "@tempool.method", "def refuse(): raise tempool.Error('on purpose')"))
+	p := begin(t, s, python(t, "@tempool.method", "def bug(): raise KeyError('nobody\\ncatches this')", "@tempool.method",
+		"def refuse(): raise tempool.Error('on purpose')"))
 	for _, method := range []string{"refuse", "bug"} {
 		var failure *wire.RemoteError
 		_, err := p.Conn().Call(t.Context(), wire.Request{Method: method})
@@ -58,17 +61,20 @@ func TestTheTracebackOfAnExceptionIsInTheLog(t *testing.T) {
 	_, err := p.Stop(t.Context(), time.Second)
 	require.NoError(t, err)
 	log := strings.Join(logOf(t, s, "p/0", 1), "\n")
-	require.Regexp(t, `(?m)^tempool: a call raised KeyError: 'nobody.*\ntempool: Traceback \(most recent call last\):\n(tempool: .*\n)+tempool: KeyError: 'nobody`, log)
+	require.Regexp(
+		t, `(?m)^tempool: a call raised KeyError: 'nobody.*\ntempool: Traceback \(most recent call last\):\n(tempool: .*\n)+tempool: KeyError: 'nobody`, log)
 	require.NotContains(t, log, "on purpose")
 	require.Empty(t, p.Logs(), "what the program did not write is none of its last words")
 }
 
-// The SDKs bound their errors. Another program may send one as large as any message, and text that looks like lines of the log's files.
+// The SDKs bound their errors. Another program may send one as large as any message, and text that looks like lines of
+// the log's files.
 func TestALongTracebackIsCutInTheLog(t *testing.T) {
 	s := open(t)
 	p := begin(t, s, runs("sleep", "1000"))
 	long := strings.Repeat("x", 300_000)
-	p.raised(&wire.RemoteError{Type: "Bug", Message: long, Traceback: "first\n" + long + "\n" + strings.Repeat("next\n", 5000)})
+	p.raised(&wire.RemoteError{Type: "Bug", Message: long, Traceback: "first\n" + long + "\n" +
+		strings.Repeat("next\n", 5000)})
 	_, err := p.Stop(t.Context(), time.Second)
 	require.NoError(t, err)
 	cut, frames := 0, 0
@@ -102,7 +108,8 @@ func TestAKilledAgentLeavesTheLogsToTheNext(t *testing.T) {
 
 	s := open(t, func(c *Config) { c.StateDir, c.HostID = dir, "test-agent" })
 	require.Contains(t, logOf(t, s, "agent/0", 0), "stdout: of the first agent")
-	_, err := s.Start(t.Context(), Launch{Worker: "agent/0", Incarnation: 2, Spec: sh("echo of the second agent; exec sleep 1000")})
+	_, err := s.Start(t.Context(),
+		Launch{Worker: "agent/0", Incarnation: 2, Spec: sh("echo of the second agent; exec sleep 1000")})
 	require.NoError(t, err)
 	eventually(t, func() bool {
 		lines := logOf(t, s, "agent/0", 0)
@@ -119,7 +126,9 @@ func TestAFloodOfOutputFillsNoDiskAndSlowsNoCall(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	s := open(t, func(c *Config) { c.LogBytes, c.StateDir = bound, dir })
 	quiet := begin(t, s, python(t))
-	flood, err := s.Start(t.Context(), Launch{Worker: "flood/0", Incarnation: 1, Spec: sh("yes 'a line that nobody needs, as often as the machine can' & exec yes 1>&2")})
+	flood, err := s.Start(t.Context(),
+		Launch{Worker: "flood/0", Incarnation: 1,
+			Spec: sh("yes 'a line that nobody needs, as often as the machine can' & exec yes 1>&2")})
 	require.NoError(t, err)
 	var slowest time.Duration
 	for until := time.Now().Add(3 * time.Second); time.Now().Before(until); {

@@ -68,7 +68,8 @@ func runTestAgent(dir string, command []string) {
 	}
 }
 
-// keepingAgentEnv makes the test binary an agent that starts one worker and, when its input ends, hands it over and exits.
+// keepingAgentEnv makes the test binary an agent that starts one worker and, when its input ends, hands it over and
+// exits.
 const keepingAgentEnv = "TEMPOOL_TEST_KEEPING_AGENT"
 
 // keepingAgent is what that agent is to do.
@@ -85,7 +86,8 @@ func runKeepingAgent(text string) {
 	ctx := context.Background()
 	var s *Supervisor
 	if err == nil {
-		config := Config{StateDir: a.Dir, HostID: "test", Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), TakeOver: true}
+		config := Config{StateDir: a.Dir, HostID: "test", Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+			TakeOver: true}
 		if a.NoCgroups {
 			config.cgroupFS = func() (limits.CgroupFS, error) { return limits.CgroupFS{}, errors.New("not in this test") }
 		}
@@ -195,8 +197,8 @@ func begin(t *testing.T, s *Supervisor, sp spec.Spec) *Process {
 	return p
 }
 
-// startsTooLate starts incarnations of p/0 under ever longer start.timeouts, until one's error says that it was not ready in time, and the text. A short
-// timeout may end before a busy machine has executed the program.
+// startsTooLate starts incarnations of p/0 under ever longer start.timeouts, until one's error says that it was not
+// ready in time, and the text. A short timeout may end before a busy machine has executed the program.
 func startsTooLate(t *testing.T, s *Supervisor, sp spec.Spec, text string) (incarnation int64) {
 	t.Helper()
 	for timeout := 200 * time.Millisecond; ; timeout *= 2 {
@@ -204,7 +206,8 @@ func startsTooLate(t *testing.T, s *Supervisor, sp spec.Spec, text string) (inca
 		sp.Start.Timeout = spec.Duration(timeout)
 		_, err := s.Start(t.Context(), Launch{Worker: "p/0", Incarnation: incarnation, Spec: sp})
 		require.ErrorIs(t, err, ErrStartFailed)
-		if late := fmt.Sprintf("did not become ready within start.timeout (%s)", sp.Start.Timeout); strings.Contains(err.Error(), late) && strings.Contains(err.Error(), text) {
+		if late := fmt.Sprintf("did not become ready within start.timeout (%s)",
+			sp.Start.Timeout); strings.Contains(err.Error(), late) && strings.Contains(err.Error(), text) {
 			return incarnation
 		}
 		require.Less(t, timeout, waitTimeout, "%v", err)

@@ -15,14 +15,17 @@ import (
 	"github.com/tempool/tempool/process/tree"
 )
 
-// inPIDNamespace makes a command that runs a script of sh as the first process of a PID namespace. "$@" are the arguments.
+// inPIDNamespace makes a command that runs a script of sh as the first process of a PID namespace. "$@" are the
+// arguments.
 func inPIDNamespace(script string, args ...string) *exec.Cmd {
 	cmd := exec.Command("sh", append([]string{"-c", "mount -t proc proc /proc && " + script, "sh"}, args...)...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Unshareflags: syscall.CLONE_NEWNS,
+		Pdeathsig: syscall.SIGKILL}
 	return cmd
 }
 
-// A supervisor that shares only the state directory with the one before sees none of its processes, or others under their numbers.
+// A supervisor that shares only the state directory with the one before sees none of its processes, or others under
+// their numbers.
 func TestProcessesAreNotTakenOverFromAnotherPIDNamespace(t *testing.T) {
 	need.RightTo(t, "make PID namespaces", inPIDNamespace("exit 0").Run())
 	dir := shortDir(t)
@@ -37,5 +40,6 @@ func TestProcessesAreNotTakenOverFromAnotherPIDNamespace(t *testing.T) {
 	}()
 	require.True(t, bufio.NewScanner(out).Scan(), "it has a worker of its own")
 	gone(t, id, "the keeper has killed the worker that it could not give")
-	eventually(t, func() bool { _, err := os.Stat(filepath.Join(dir, keeper.SocketName)); return os.IsNotExist(err) }, "the keeper is left over")
+	eventually(t, func() bool { _, err := os.Stat(filepath.Join(dir, keeper.SocketName)); return os.IsNotExist(err) },
+		"the keeper is left over")
 }

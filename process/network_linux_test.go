@@ -15,7 +15,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// linkedNetworks makes two network namespaces with a link between them, and returns the name of the first and the address of the second.
+// linkedNetworks makes two network namespaces with a link between them, and returns the name of the first and the
+// address of the second.
 func linkedNetworks(t *testing.T) (name, address string) {
 	t.Helper()
 	need.NetworkNamespaces(t)

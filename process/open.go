@@ -32,13 +32,15 @@ type Config struct {
 	HostID   string
 	// Logger gets the output of the subprocesses and their events. Default: slog.Default().
 	Logger *slog.Logger
-	// Concurrency bounds the concurrent starts of all pools whose spec sets no start.concurrency. Default: the number of cores.
+	// Concurrency bounds the concurrent starts of all pools whose spec sets no start.concurrency. Default: the number of
+	// cores.
 	Concurrency int
 	// SampleEvery is the interval of periodic samples. Default: DefaultSampleEvery.
 	SampleEvery time.Duration
 	// EnforceEvery is the interval at which limits of the mechanism "sampler" are checked. Default: DefaultEnforceEvery.
 	EnforceEvery time.Duration
-	// LogBytes bounds the log of each worker on disk, and TotalLogBytes all of them; see logs.Config. Default: 8 MiB, and no bound.
+	// LogBytes bounds the log of each worker on disk, and TotalLogBytes all of them; see logs.Config. Default: 8 MiB, and
+	// no bound.
 	LogBytes, TotalLogBytes int64
 	// HostCall answers the host calls of subprocesses. It is called concurrently and must honour ctx. Default: reject all.
 	HostCall func(ctx context.Context, call HostCall) ([]byte, error)
@@ -57,9 +59,9 @@ type Config struct {
 // selfExecEnabled is set once this program can start itself as its reaper and launcher.
 var selfExecEnabled atomic.Bool
 
-// RunReaperIfAsked must be the first statement of main, and of TestMain, in every program that may host a Supervisor: the program executes
-// itself again as its reaper, and as the launcher of each worker under limits. In those processes the function never returns; in any other
-// it returns at once.
+// RunReaperIfAsked must be the first statement of main, and of TestMain, in every program that may host a Supervisor:
+// the program executes itself again as its reaper, and as the launcher of each worker under limits. In those processes
+// the function never returns; in any other it returns at once.
 func RunReaperIfAsked() {
 	selfExecEnabled.Store(true)
 	if len(os.Args) == 0 {
@@ -75,8 +77,9 @@ func RunReaperIfAsked() {
 	}
 }
 
-// Open locks the state directory, becomes a child subreaper, kills what an earlier Supervisor on the directory left running, and starts
-// the reaper. It fails with CodeUnavailable and the holder's PID while another process holds the directory.
+// Open locks the state directory, becomes a child subreaper, kills what an earlier Supervisor on the directory left
+// running, and starts the reaper. It fails with CodeUnavailable and the holder's PID while another process holds the
+// directory.
 func Open(ctx context.Context, config Config) (*Supervisor, error) {
 	if config.StateDir == "" || config.HostID == "" || strings.ContainsAny(config.HostID, "\x00\n") {
 		return nil, coded(CodeInvalid, nil, "a supervisor needs a state directory and a host id of one line")
@@ -106,11 +109,14 @@ func Open(ctx context.Context, config Config) (*Supervisor, error) {
 	}
 	s := &Supervisor{
 		config: config, logger: config.Logger, state: state, closed: make(chan struct{}),
-		newest: make(map[string]int64), starting: make(map[key]*start), live: make(map[key]*Process), ended: make(map[key]*Process),
-		poolStartLimits: make(map[string]*poolStartLimit), abandoned: make(map[string]int), startLimit: semaphore.NewWeighted(int64(config.Concurrency)),
+		newest: make(map[string]int64), starting: make(map[key]*start), live: make(map[key]*Process),
+		ended:           make(map[key]*Process),
+		poolStartLimits: make(map[string]*poolStartLimit), abandoned: make(map[string]int),
+		startLimit: semaphore.NewWeighted(int64(config.Concurrency)),
 	}
 	if s.logs, err = logs.Open(logs.Config{
-		Dir: filepath.Join(state.path, logsName), WorkerBytes: config.LogBytes, TotalBytes: config.TotalLogBytes, Logger: config.Logger,
+		Dir: filepath.Join(state.path, logsName), WorkerBytes: config.LogBytes, TotalBytes: config.TotalLogBytes,
+		Logger: config.Logger,
 	}); err != nil {
 		state.close()
 		return nil, coded(CodeInvalid, err, "use another state directory or fix its permissions")
@@ -125,10 +131,13 @@ func Open(ctx context.Context, config Config) (*Supervisor, error) {
 
 func (s *Supervisor) start(ctx context.Context) error {
 	if !selfExecEnabled.Load() {
-		return coded(CodeInvalid, nil, "this program cannot start its reaper; make process.RunReaperIfAsked() the first statement of main (and of TestMain)")
+		return coded(CodeInvalid, nil,
+			"this program cannot start its reaper; make process.RunReaperIfAsked() "+
+				"the first statement of main (and of TestMain)")
 	}
 	if !tree.HasMarks() {
-		s.logger.Info("this system cannot mark processes; descendants of workers are found by their session, parents and environment")
+		s.logger.Info("this system cannot mark processes; descendants of workers are found by their session, parents and " +
+			"environment")
 	}
 	if err := tree.BecomeSubreaper(); err != nil {
 		s.logger.Warn("cannot adopt orphaned descendants", "error", err)
@@ -175,12 +184,14 @@ func (s *Supervisor) setUpCgroups() {
 	cgroups, err := s.openCgroups()
 	if err != nil {
 		s.noCgroups = err.Error()
-		s.logger.Info("cgroups unavailable; enforcing limits of memory, CPU and processes by sampling", "every", s.config.EnforceEvery, "reason", err)
+		s.logger.Info("cgroups unavailable; enforcing limits of memory, CPU and processes by sampling",
+			"every", s.config.EnforceEvery, "reason", err)
 		return
 	}
 	s.cgroups, s.host.Controllers, s.noCgroups = cgroups, cgroups.Controllers, cgroups.Withheld
 	if s.noCgroups != "" {
-		s.logger.Info("enforcing limits of memory, CPU and processes by sampling", "every", s.config.EnforceEvery, "reason", s.noCgroups)
+		s.logger.Info("enforcing limits of memory, CPU and processes by sampling", "every", s.config.EnforceEvery,
+			"reason", s.noCgroups)
 	}
 }
 

@@ -49,8 +49,8 @@ func truncate(text string, n int) string {
 	return strings.ToValidUTF8(text[:n], "") + truncatedMark
 }
 
-// readLines calls line for each line of in, without its line ending, until in ends. It truncates lines longer than maxLineBytes and
-// replaces invalid UTF-8.
+// readLines calls line for each line of in, without its line ending, until in ends. It truncates lines longer than
+// maxLineBytes and replaces invalid UTF-8.
 func readLines(in io.Reader, line func(string)) error {
 	buffered := bufio.NewReaderSize(in, 1<<10) // small: each process has two, and most write little
 	var current []byte

@@ -28,7 +28,8 @@ type pipes struct {
 	stdout *os.File    // and writes
 }
 
-// open makes the pipes and gives cmd the child's ends, which it also appends to childEnds. The caller closes those after the fork.
+// open makes the pipes and gives cmd the child's ends, which it also appends to childEnds. The caller closes those
+// after the fork.
 func (p *pipes) open(protocol string, cmd *exec.Cmd, childEnds *[]*os.File) error {
 	var err error
 	fromChild := func(ours **os.File) *os.File {
@@ -94,8 +95,9 @@ func (p *Process) connect() (*wire.Conn, error) {
 
 func (p *Process) wireOptions() wire.Options {
 	return wire.Options{
-		MaxMessage: int64(p.spec.Pool.MaxMessage), MaxInflight: p.spec.Pool.MaxInflight, CancelGrace: p.spec.Call.CancelGrace.D(),
-		PingMethod: p.spec.Health.Method, HostCall: p.hostCall, OnOutput: p.printed, OnUnhealthy: p.reportUnhealthy,
+		MaxMessage: int64(p.spec.Pool.MaxMessage), MaxInflight: p.spec.Pool.MaxInflight,
+		CancelGrace: p.spec.Call.CancelGrace.D(),
+		PingMethod:  p.spec.Health.Method, HostCall: p.hostCall, OnOutput: p.printed, OnUnhealthy: p.reportUnhealthy,
 		OnException: p.raised,
 	}
 }
@@ -120,7 +122,8 @@ func (p *Process) raised(failure *wire.RemoteError) {
 	}
 }
 
-func (p *Process) hostCall(ctx context.Context, method string, headers map[string]string, payload []byte) ([]byte, error) {
+func (p *Process) hostCall(ctx context.Context, method string, headers map[string]string,
+	payload []byte) ([]byte, error) {
 	handler := p.supervisor.config.HostCall
 	if handler == nil {
 		return nil, errors.New("this host supports no host calls")

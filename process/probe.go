@@ -23,9 +23,10 @@ const maxProbeOutput = 1 << 10
 // probeStartTimeout bounds how long an exec probe waits until its command runs.
 const probeStartTimeout = 15 * time.Second
 
-// Probe checks the worker's health once, as the spec's health section says and within its timeout. nil means healthy. ErrBusy means that
-// the probe was skipped: the tree is frozen, or the worker would answer an rpc probe only after its calls, so with max_inflight of them in flight the probe would
-// measure those, unless it is answered nevertheless. Any other error says what is wrong.
+// Probe checks the worker's health once, as the spec's health section says and within its timeout. nil means healthy.
+// ErrBusy means that the probe was skipped: the tree is frozen, or the worker would answer an rpc probe only after its
+// calls, so with max_inflight of them in flight the probe would measure those, unless it is answered nevertheless. Any
+// other error says what is wrong.
 func (p *Process) Probe(ctx context.Context) error {
 	if sleep.Ended(p.exited) {
 		return fmt.Errorf("probe %s: the process has ended", p.key())
@@ -138,8 +139,8 @@ func (p *Process) probeHTTP(ctx context.Context, path string) error {
 	return nil
 }
 
-// probeExec runs the command with the worker's directory, environment, credentials, limits and sandbox. The command belongs to the worker's tree
-// by its mark; its own process group is killed after it exits or times out.
+// probeExec runs the command with the worker's directory, environment, credentials, limits and sandbox. The command
+// belongs to the worker's tree by its mark; its own process group is killed after it exits or times out.
 func (p *Process) probeExec(ctx context.Context, command []string) error {
 	if len(command) == 0 {
 		return coded(CodeInvalid, nil, "health.kind exec needs health.command")

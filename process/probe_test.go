@@ -106,7 +106,8 @@ func TestHealthPortIsTheAddressOfAProgramWithAFixedPort(t *testing.T) {
 }
 
 func TestAnUnhealthyProgramIsNotReady(t *testing.T) {
-	const why = "did not become ready within start.timeout (%s): http probe of p/0 incarnation %d: GET %s answered 503 Service Unavailable%s"
+	const why = "did not become ready within start.timeout (%s): http probe of p/0 incarnation %d: GET %s answered 503 " +
+		"Service Unavailable%s"
 	for path, more := range map[string]string{"/sick": "", "/worse": "; the next probe was interrupted after "} {
 		s, sp := open(t), listens(spec.HealthHTTP, web)
 		sp.Health.Path, sp.Health.Timeout = path, spec.Duration(waitTimeout)
@@ -187,9 +188,11 @@ func TestAnExecProbeRunsWithTheWorkersDirectoryAndEnvironment(t *testing.T) {
 			require.ErrorContains(t, err, want)
 		}
 	}
-	require.ErrorContains(t, probeAs(p, func(h *spec.Health) { h.Command = []string{"no-such-program"} }), "is not in PATH")
+	require.ErrorContains(t, probeAs(p, func(h *spec.Health) { h.Command = []string{"no-such-program"} }),
+		"is not in PATH")
 	require.ErrorContains(t, probeAs(p, func(h *spec.Health) { h.Command = nil }), "needs health.command")
-	require.ErrorContains(t, probeAs(p, func(h *spec.Health) { h.Kind = spec.HealthRPC }), "protocol none has no rpc probe")
+	require.ErrorContains(t, probeAs(p, func(h *spec.Health) { h.Kind = spec.HealthRPC }),
+		"protocol none has no rpc probe")
 }
 
 func TestAnExecProbeThatTimesOutIsKilledWithItsChildren(t *testing.T) {

@@ -80,7 +80,8 @@ type Info struct {
 	StartedAt time.Time `json:"started_at"` // when it was spawned
 	ReadyAt   time.Time `json:"ready_at"`   // when it had passed its handshake and warm-up; zero before
 	Cookie    string    `json:"cookie"`
-	// Address is where a worker of protocol none listens: host:port, or the path of a Unix socket. Empty for other protocols.
+	// Address is where a worker of protocol none listens: host:port, or the path of a Unix socket. Empty for other
+	// protocols.
 	Address string `json:"address,omitempty"`
 }
 
@@ -105,8 +106,8 @@ func (p *Process) Info() Info {
 	return Info{PID: p.root.PID, StartedAt: p.startedAt, ReadyAt: p.readyAt, Cookie: p.plan.cookie, Address: p.address}
 }
 
-// Conn returns the connection to the worker; nil for protocol none, and for an exit record of Get. A broken connection ends the
-// incarnation.
+// Conn returns the connection to the worker; nil for protocol none, and for an exit record of Get. A broken connection
+// ends the incarnation.
 func (p *Process) Conn() *wire.Conn { return p.conn }
 
 // Counts returns the counters that the program keeps through its SDK, by name. They start at 0 with each incarnation.
@@ -117,7 +118,8 @@ func (p *Process) Counts() map[string]int64 {
 	return wire.CountsOf(p.conn)
 }
 
-// Unhealthy delivers why the program reports itself unhealthy. While nobody receives, one report waits and further ones are dropped.
+// Unhealthy delivers why the program reports itself unhealthy. While nobody receives, one report waits and further ones
+// are dropped.
 func (p *Process) Unhealthy() <-chan string { return p.unhealthy }
 
 func (p *Process) reportUnhealthy(reason string) {
@@ -133,8 +135,9 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 // HasEnded reports whether Done is closed.
 func (p *Process) HasEnded() bool { return sleep.Ended(p.done) }
 
-// AfterEnd registers f to be called once the process and its whole tree are gone, never on the caller's goroutine. Unlike a goroutine that
-// waits for Done, it needs almost no memory until then. f may wait only for locks: other functions and Close wait for it.
+// AfterEnd registers f to be called once the process and its whole tree are gone, never on the caller's goroutine.
+// Unlike a goroutine that waits for Done, it needs almost no memory until then. f may wait only for locks: other
+// functions and Close wait for it.
 func (p *Process) AfterEnd(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

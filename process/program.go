@@ -19,8 +19,8 @@ import (
 // program is the kind "process": a program of this host, started as a child of the agent.
 type program struct{ *Process }
 
-// start records the process, starts the program with its pipes, and starts the goroutines that read them. The record and the reaper come first: from
-// the fork on, somebody else must know the mark and the cookie.
+// start records the process, starts the program with its pipes, and starts the goroutines that read them. The record
+// and the reaper come first: from the fork on, somebody else must know the mark and the cookie.
 func (p program) start() error {
 	s := p.supervisor
 	if err := s.state.writeRecord(p.record()); err != nil {
@@ -113,7 +113,8 @@ func (p *Process) hasTree() bool { return p.root.PID != 0 }
 
 // treeKey identifies the process tree. While the process has not exited, nobody has reaped it.
 func (p *Process) treeKey() tree.Key {
-	key := tree.Key{Root: p.root, Cookie: p.plan.cookie, Mark: p.plan.mark, Known: p.members, OfEngine: p.spec.Pool.Kind == spec.KindContainer}
+	key := tree.Key{Root: p.root, Cookie: p.plan.cookie, Mark: p.plan.mark, Known: p.members,
+		OfEngine: p.spec.Pool.Kind == spec.KindContainer}
 	if p.plan.cgroup != nil {
 		key.Cgroup = p.plan.cgroup.Dir
 	}
@@ -127,7 +128,8 @@ func (p program) signal(sig syscall.Signal) {
 		return // its parent has reaped it, and its number may be another's
 	}
 	if err := tree.SignalGroup(p.root.PID, sig); err != nil {
-		p.supervisor.logger.Error("cannot signal a process group", "worker", p.Worker(), "pid", p.root.PID, "signal", tree.SignalName(sig), "error", err)
+		p.supervisor.logger.Error("cannot signal a process group", "worker", p.Worker(), "pid", p.root.PID,
+			"signal", tree.SignalName(sig), "error", err)
 	}
 }
 

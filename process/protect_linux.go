@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Protect hides the agent's secrets from the workers of its host: it clears the environment that /proc shows of this process, and forbids
-// other processes of its user to read its memory. os.Getenv and the environments of children are unchanged. Call it once, early: a process may
-// have read the environment before.
+// Protect hides the agent's secrets from the workers of its host: it clears the environment that /proc shows of this
+// process, and forbids other processes of its user to read its memory. os.Getenv and the environments of children are
+// unchanged. Call it once, early: a process may have read the environment before.
 func Protect() error {
 	if err := clearShownEnvironment(); err != nil {
 		return fmt.Errorf("hide the agent's environment from workers: %w", err)

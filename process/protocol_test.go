@@ -99,7 +99,8 @@ func TestAFramesWorkerWithoutHelloTimesOut(t *testing.T) {
 }
 
 func TestWarmUpRunsBeforeAWorkerIsReady(t *testing.T) {
-	sp := python(t, "warm = []", "@tempool.method", "def warm_up(**given): warm.append(given)", "@tempool.method", "def warmed(): return warm")
+	sp := python(t, "warm = []", "@tempool.method", "def warm_up(**given): warm.append(given)", "@tempool.method",
+		"def warmed(): return warm")
 	sp.Start.Warmup = []spec.Warmup{
 		{Method: "warm_up", Params: json.RawMessage(`{"model": "small"}`)}, {Method: "warm_up"},
 	}
@@ -157,7 +158,8 @@ func TestExitsAreClassified(t *testing.T) {
 
 func TestAWorkerThatDoesNotRespondToACancelIsKilled(t *testing.T) {
 	p := begin(t, open(t), python(t, "signal.signal(signal.SIGTERM, signal.SIG_IGN)", "import threading",
-		"@tempool.method", "def stuck():", "    print('begun', flush=True)", "    while True:", "        try: time.sleep(1000)", "        except BaseException: pass"))
+		"@tempool.method", "def stuck():", "    print('begun', flush=True)", "    while True:",
+		"        try: time.sleep(1000)", "        except BaseException: pass"))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	called := make(chan error, 1)
@@ -165,7 +167,8 @@ func TestAWorkerThatDoesNotRespondToACancelIsKilled(t *testing.T) {
 		_, err := p.Conn().Call(ctx, wire.Request{Method: "stuck", Payload: []byte("null")})
 		called <- err
 	}()
-	eventually(t, func() bool { return len(p.Logs()) > 0 }, "the worker must have begun the call: it drops one that is cancelled before")
+	eventually(t, func() bool { return len(p.Logs()) > 0 },
+		"the worker must have begun the call: it drops one that is cancelled before")
 	cancel()
 	require.ErrorIs(t, <-called, context.Canceled)
 	exit := ends(t, p)
@@ -227,7 +230,8 @@ while True:
     if kind == 9: send(10, id, b"")
 `
 
-// byHand is the spec of socketOnly. "close" makes it close every descriptor but the socket's, "silent" keeps it from saying hello.
+// byHand is the spec of socketOnly. "close" makes it close every descriptor but the socket's, "silent" keeps it from
+// saying hello.
 func byHand(arguments ...string) spec.Spec {
 	sp := spec.Default()
 	sp.Pool.Name, sp.Pool.Command = "p", append([]string{"python3", "-c", socketOnly}, arguments...)
@@ -262,7 +266,8 @@ func TestAWorkerThatClosesItsSocketMustExit(t *testing.T) {
 func TestAWorkerMustNotWriteToBothItsSocketAndItsPipe(t *testing.T) {
 	p := begin(t, open(t), byHand())
 	_, _ = p.Conn().Call(t.Context(), wire.Request{Method: "both"}) // its answer may come first
-	require.Contains(t, ends(t, p).Error, "bytes on the pipe (TEMPOOL_OUT) from a worker that writes its frames to the socket (TEMPOOL_FD)")
+	require.Contains(t, ends(t, p).Error,
+		"bytes on the pipe (TEMPOOL_OUT) from a worker that writes its frames to the socket (TEMPOOL_FD)")
 }
 
 func TestAWorkerThatClosesItsPipeHasStartTimeoutForItsHello(t *testing.T) {
@@ -275,16 +280,19 @@ func TestTheSDKRepliesOverItsPipe(t *testing.T) {
 def write_to_the_socket():
     try: os.write(3, b"x")
     except BrokenPipeError: return "refused"`))
-	require.Equal(t, `"refused"`, call(t, p, "write_to_the_socket", "null"), "the host reads the pipe of this worker, and has shut the socket")
+	require.Equal(t, `"refused"`, call(t, p, "write_to_the_socket", "null"),
+		"the host reads the pipe of this worker, and has shut the socket")
 }
 
 func TestAWorkerMakesHostCalls(t *testing.T) {
 	s := open(t, func(c *Config) {
 		c.HostCall = func(_ context.Context, call HostCall) ([]byte, error) {
-			return fmt.Appendf(nil, `{"id":"s","version":1,"data":{"from":"%s %d %s"}}`, call.Worker, call.Incarnation, call.Method), nil
+			return fmt.Appendf(nil, `{"id":"s","version":1,"data":{"from":"%s %d %s"}}`, call.Worker, call.Incarnation,
+				call.Method), nil
 		}
 	})
-	p := begin(t, s, python(t, "@tempool.method(whole=True)", "def ask(_): return tempool.context().session.get(\"from\")"))
+	p := begin(t, s, python(t, "@tempool.method(whole=True)",
+		"def ask(_): return tempool.context().session.get(\"from\")"))
 	answer := call(t, p, "ask", "null")
 	require.Contains(t, answer, "p/0 1 ")
 }
@@ -374,9 +382,12 @@ func TestReadLinesTruncatesLongLines(t *testing.T) {
 		{"a last line without end", "a\nb", []string{"a", "b"}},
 		{"empty lines", "\n\na\n", []string{"", "", "a"}},
 		{"bytes that are no text", "a\xffb\n", []string{"a\uFFFDb"}},
-		{"a line of just the limit", strings.Repeat("x", maxLineBytes) + "\nb\n", []string{strings.Repeat("x", maxLineBytes), "b"}},
-		{"a line beyond it", strings.Repeat("x", maxLineBytes+1) + "\nb\n", []string{strings.Repeat("x", maxLineBytes) + truncatedMark, "b"}},
-		{"a line far beyond it", strings.Repeat("x", 5*maxLineBytes) + "\nb", []string{strings.Repeat("x", maxLineBytes) + truncatedMark, "b"}},
+		{"a line of just the limit", strings.Repeat("x", maxLineBytes) + "\nb\n",
+			[]string{strings.Repeat("x", maxLineBytes), "b"}},
+		{"a line beyond it", strings.Repeat("x", maxLineBytes+1) + "\nb\n",
+			[]string{strings.Repeat("x", maxLineBytes) + truncatedMark, "b"}},
+		{"a line far beyond it", strings.Repeat("x", 5*maxLineBytes) + "\nb",
+			[]string{strings.Repeat("x", maxLineBytes) + truncatedMark, "b"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var got []string

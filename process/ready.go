@@ -102,9 +102,9 @@ func (p *Process) markReady() bool {
 	return true
 }
 
-// awaitListening waits until the program passes its health probe. Without a fixed health.port the program must listen on its socket or its
-// port; the first that accepts a connection is the worker's address. If ctx ends first, the error is that of the last probe that
-// completed: an interrupted probe knows less.
+// awaitListening waits until the program passes its health probe. Without a fixed health.port the program must listen
+// on its socket or its port; the first that accepts a connection is the worker's address. If ctx ends first, the error
+// is that of the last probe that completed: an interrupted probe knows less.
 func (p *Process) awaitListening(ctx context.Context) error {
 	var lastErr error
 	var foreignSince time.Time
@@ -115,7 +115,9 @@ func (p *Process) awaitListening(ctx context.Context) error {
 		case foreignSince.IsZero():
 			foreignSince = time.Now()
 		case time.Since(foreignSince) > foreignListenerTimeout:
-			return fmt.Errorf("another program listens on %s, the port assigned to this worker; the next start gets another port", p.plan.address.tcp())
+			return fmt.Errorf(
+				"another program listens on %s, the port assigned to this worker; the next start gets another port",
+				p.plan.address.tcp())
 		}
 		started := time.Now()
 		err := p.Probe(ctx)
@@ -131,7 +133,8 @@ func (p *Process) awaitListening(ctx context.Context) error {
 		if interrupted := ctx.Err() != nil; !interrupted || lastErr == nil {
 			lastErr = err
 		} else {
-			lastErr = fmt.Errorf("%w; the next probe was interrupted after %s", lastErr, time.Since(started).Round(time.Millisecond))
+			lastErr = fmt.Errorf("%w; the next probe was interrupted after %s", lastErr,
+				time.Since(started).Round(time.Millisecond))
 		}
 		if !sleep.For(ctx.Done(), delay) {
 			if p.Info().Address == "" {

@@ -52,8 +52,8 @@ func (f *stateDir) removeRecord(worker string, incarnation int64) error {
 	return err
 }
 
-// sweep kills what earlier supervisors on this directory left running, found by their records and by the cookies in the process table. It
-// returns the trees that survived; their records stay, as do those that were taken over.
+// sweep kills what earlier supervisors on this directory left running, found by their records and by the cookies in the
+// process table. It returns the trees that survived; their records stay, as do those that were taken over.
 func (f *stateDir) sweep(hostID string, logger *slog.Logger, taken []keptRecord) (survivors []tree.Key, err error) {
 	table, err := tree.ScanTable(nil)
 	if err != nil {
@@ -70,7 +70,8 @@ func (f *stateDir) sweep(hostID string, logger *slog.Logger, taken []keptRecord)
 		return nil, err
 	}
 	for _, r := range records {
-		if !tree.SameNumberSpace(r.Space) { // after a reboot, or of an agent in another container, whose processes may be visible from here
+		// after a reboot, or of an agent in another container, whose processes may be visible from here
+		if !tree.SameNumberSpace(r.Space) {
 			r.Key = tree.Key{Cookie: r.Key.Cookie, Mark: r.Key.Mark}
 		}
 		trees[r.Key.Cookie] = r.Key
@@ -113,8 +114,8 @@ func (f *stateDir) sweep(hostID string, logger *slog.Logger, taken []keptRecord)
 	return survivors, errors.Join(err, removeContents(filepath.Join(f.path, socketsName), keepDirs))
 }
 
-// readRecords returns all records, and removes files that hold none, such as one that was being written when the agent was killed. It fails if a file
-// cannot be read: its process may be running.
+// readRecords returns all records, and removes files that hold none, such as one that was being written when the agent
+// was killed. It fails if a file cannot be read: its process may be running.
 func (f *stateDir) readRecords(logger *slog.Logger) ([]record, error) {
 	dir := filepath.Join(f.path, recordsName)
 	entries, err := os.ReadDir(dir)

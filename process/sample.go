@@ -12,13 +12,15 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// maxSampleAge is how old the process table behind a sample may be, so that concurrent samples of many workers share one scan.
+// maxSampleAge is how old the process table behind a sample may be, so that concurrent samples of many workers share
+// one scan.
 const maxSampleAge = time.Second
 
 // ErrNoProcess is the error of a sample of an incarnation that has no process of its own.
 var ErrNoProcess = errors.New("there is no process to measure")
 
-// Sample measures the tree; the result may be up to 1 second old. It fails if the process has ended, and with ErrNoProcess if there is none.
+// Sample measures the tree; the result may be up to 1 second old. It fails if the process has ended, and with
+// ErrNoProcess if there is none.
 func (p *Process) Sample(ctx context.Context) (api.Sample, error) {
 	return p.sampleWithin(ctx, maxSampleAge, &p.supervisor.pss)
 }
@@ -28,10 +30,12 @@ func (p *Process) FreshSample(ctx context.Context) (api.Sample, error) {
 	return p.sampleWithin(ctx, 0, nil)
 }
 
-// FirstSample is Sample for a process that has just become ready, of which no scan knows yet: where it can, it reads that tree alone, and not all
-// processes of the system for each that starts. It may lack processes of the tree that have lost their parent.
+// FirstSample is Sample for a process that has just become ready, of which no scan knows yet: where it can, it reads
+// that tree alone, and not all processes of the system for each that starts. It may lack processes of the tree that
+// have lost their parent.
 func (p *Process) FirstSample(ctx context.Context) (api.Sample, error) {
-	if !p.hasTree() || p.spec.Pool.Kind != spec.KindProcess || !p.LatestSample().At.IsZero() { // what a sample before had must not count as ended
+	// what a sample before had must not count as ended
+	if !p.hasTree() || p.spec.Pool.Kind != spec.KindProcess || !p.LatestSample().At.IsZero() {
 		return p.Sample(ctx)
 	}
 	table, err := tree.ReadFamily(p.root.PID)
@@ -50,7 +54,8 @@ func (p *Process) sampleWithin(ctx context.Context, maxAge time.Duration, budget
 	if !p.hasTree() {
 		return api.Sample{}, ErrNoProcess
 	}
-	table, err := p.supervisor.tables.Recent(min(maxAge, time.Since(p.startedAt))) // an older table does not contain the process
+	// an older table does not contain the process
+	table, err := p.supervisor.tables.Recent(min(maxAge, time.Since(p.startedAt)))
 	if err != nil {
 		return api.Sample{}, err
 	}

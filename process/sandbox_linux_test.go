@@ -90,7 +90,8 @@ func TestAPrivateTmpIsTheWorkersOwn(t *testing.T) {
 	defer os.RemoveAll(dir)
 	for _, user := range []string{"", "nobody"} {
 		require.NoError(t, os.Chmod(dir, 0o777))
-		text, p := sandboxed(t, `[ -e `+seen.Name()+` ] && echo visible; echo x > /tmp/mine && echo written; pwd; echo kept > $PWD/f; ls -ld $(dirname $TEMPOOL_SOCKET) >/dev/null && echo socket; touch $TEMPOOL_SOCKET.x && echo ok`, func(sp *spec.Spec) {
+		text, p := sandboxed(t, `[ -e `+seen.Name()+
+			` ] && echo visible; echo x > /tmp/mine && echo written; pwd; echo kept > $PWD/f; ls -ld $(dirname $TEMPOOL_SOCKET) >/dev/null && echo socket; touch $TEMPOOL_SOCKET.x && echo ok`, func(sp *spec.Spec) {
 			sp.Sandbox.PrivateTmp, sp.Pool.Dir, sp.Pool.User = true, dir, user
 		})
 		require.Equal(t, "written\n"+dir+"\nsocket\nok\nend\n", text)

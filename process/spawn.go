@@ -68,7 +68,8 @@ func (s *Supervisor) plan(launch Launch) (plan, error) {
 	}
 	if p.credentials == nil && os.Geteuid() == 0 {
 		s.rootWorkers.Do(func() {
-			s.logger.Warn("workers run as root, like the agent; set pool.user, or run the agent as another user", "worker", launch.Worker)
+			s.logger.Warn("workers run as root, like the agent; set pool.user, or run the agent as another user",
+				"worker", launch.Worker)
 		})
 	}
 	return p, nil
@@ -118,7 +119,8 @@ func (s *Supervisor) planLimits(launch Launch, p *plan) error {
 		name := fmt.Sprintf("%s.%d.%s", strings.ReplaceAll(launch.Worker, "/", "."), launch.Incarnation, tree.RandomHex(4))
 		p.cgroup, err = s.cgroups.Create(name, planned.Cgroup)
 		if needed := slices.Contains(slices.Collect(maps.Values(p.mechanisms)), limits.ByCgroup); err != nil && !needed {
-			s.logger.Warn("cannot make a cgroup for a worker; its descendants are found one by one", "worker", launch.Worker, "error", err)
+			s.logger.Warn("cannot make a cgroup for a worker; its descendants are found one by one", "worker", launch.Worker,
+				"error", err)
 			err = nil
 		}
 	}
@@ -141,8 +143,8 @@ func (p plan) start(cmd *exec.Cmd) error {
 	return withUmask(p.umask, func() error { return p.fork(cmd) })
 }
 
-// launch starts cmd under the plan's limits and waits until they are in force, for at most timeout. cmd enters the namespaces in join, or has
-// its own if there are none.
+// launch starts cmd under the plan's limits and waits until they are in force, for at most timeout. cmd enters the
+// namespaces in join, or has its own if there are none.
 func (p plan) launch(cmd *exec.Cmd, join sandbox.Namespaces, timeout time.Duration) (launcher.Started, error) {
 	if p.cgroup != nil {
 		afterStart, err := p.cgroup.Attach(cmd)
@@ -175,7 +177,8 @@ func (s *Supervisor) newKind(launch Launch) (*Process, error) {
 	return p, nil
 }
 
-// shareSpec returns the spec of a live process that equals sp, or else a copy of sp: the processes of a pool have the same, which is large.
+// shareSpec returns the spec of a live process that equals sp, or else a copy of sp: the processes of a pool have the
+// same, which is large.
 func (s *Supervisor) shareSpec(sp spec.Spec) *spec.Spec {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,14 +200,15 @@ func (s *Supervisor) shareSpec(sp spec.Spec) *spec.Spec {
 func (s *Supervisor) newProcess(launch Launch, pl *plan, inForce spec.Limits) *Process {
 	k := key{launch.Worker, launch.Incarnation}
 	return &Process{
-		supervisor: s, name: k, spec: s.shareSpec(launch.Spec), plan: pl, logs: s.logs.Output(launch.Worker, launch.Incarnation), output: newForwarder(s.logger, k), members: &tree.MemberSet{},
+		supervisor: s, name: k, spec: s.shareSpec(launch.Spec), plan: pl,
+		logs: s.logs.Output(launch.Worker, launch.Incarnation), output: newForwarder(s.logger, k), members: &tree.MemberSet{},
 		unhealthy: make(chan string, 1), wake: make(chan struct{}, 1), exited: make(chan struct{}), done: make(chan struct{}),
 		limits: inForce, mechanisms: pl.mechanisms, exceeded: make(chan struct{}),
 	}
 }
 
-// spawn starts an incarnation. If it returns without error, the incarnation is in the supervisor's list and supervised until it ends; a process is
-// also watched by the reaper and recorded in the state directory.
+// spawn starts an incarnation. If it returns without error, the incarnation is in the supervisor's list and supervised
+// until it ends; a process is also watched by the reaper and recorded in the state directory.
 func (s *Supervisor) spawn(launch Launch) (*Process, error) {
 	p, err := s.newKind(launch)
 	if err != nil {

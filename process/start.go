@@ -32,7 +32,8 @@ type poolStartLimit struct {
 	sem  *semaphore.Weighted
 }
 
-// maxStartLimits is how many pools with a start.concurrency a Supervisor remembers beyond those whose processes are starting.
+// maxStartLimits is how many pools with a start.concurrency a Supervisor remembers beyond those whose processes are
+// starting.
 const maxStartLimits = 1000
 
 func (l *poolStartLimit) isUnused() bool {
@@ -43,11 +44,12 @@ func (l *poolStartLimit) isUnused() bool {
 	return unused
 }
 
-// Start runs an incarnation and returns when it has passed its handshake and warm-up, all within the spec's start.timeout. It is
-// idempotent by worker and incarnation: a second call returns the live process, joins the start in progress, or fails as the incarnation
-// did. Start first kills older incarnations of the worker that the launch does not keep. It fails with CodeSuperseded if a newer
-// incarnation was started, else with CodeStartFailed, whose message has the program's last output, or CodeInvalid. When ctx ends, the start
-// is cancelled unless other callers wait for it.
+// Start runs an incarnation and returns when it has passed its handshake and warm-up, all within the spec's
+// start.timeout. It is idempotent by worker and incarnation: a second call returns the live process, joins the start in
+// progress, or fails as the incarnation did. Start first kills older incarnations of the worker that the launch does
+// not keep. It fails with CodeSuperseded if a newer incarnation was started, else with CodeStartFailed, whose message
+// has the program's last output, or CodeInvalid. When ctx ends, the start is cancelled unless other callers wait for
+// it.
 func (s *Supervisor) Start(ctx context.Context, launch Launch) (*Process, error) {
 	if err := checkLaunch(launch); err != nil {
 		return nil, err
@@ -79,7 +81,8 @@ func (s *Supervisor) Start(ctx context.Context, launch Launch) (*Process, error)
 func checkLaunch(l Launch) error {
 	switch {
 	case l.Worker == "" || l.Incarnation < 1:
-		return coded(CodeInvalid, nil, "a launch needs a worker name and an incarnation of 1 or more; got %q and %d", l.Worker, l.Incarnation)
+		return coded(CodeInvalid, nil, "a launch needs a worker name and an incarnation of 1 or more; got %q and %d",
+			l.Worker, l.Incarnation)
 	case l.Spec.Pool.Kind == spec.KindProcess && len(l.Spec.Pool.Command) == 0:
 		return coded(CodeInvalid, nil, "the spec of %s names no command", l.Worker)
 	case l.Spec.Start.Timeout <= 0:
@@ -147,7 +150,8 @@ func (s *Supervisor) run(ctx context.Context, k key, launch Launch) (*Process, e
 	}
 	err = p.becomeReady(ctx)
 	if err == nil && p.markReady() {
-		s.logger.Info("worker process is ready", "worker", k.worker, "incarnation", k.incarnation, "pid", p.root.PID, "took", time.Since(started))
+		s.logger.Info("worker process is ready", "worker", k.worker, "incarnation", k.incarnation, "pid", p.root.PID,
+			"took", time.Since(started))
 		return p, nil
 	}
 	return nil, p.giveUp(ctx, err)
@@ -182,7 +186,8 @@ func (p *Process) giveUp(ctx context.Context, cause error) error {
 	return &Error{Code: CodeStartFailed, Message: fmt.Sprintf("start %s: %s", p.key(), p.Exit().Reason)}
 }
 
-// killOlder kills the incarnations of the worker that k supersedes, except those to keep, and waits until they are gone.
+// killOlder kills the incarnations of the worker that k supersedes, except those to keep, and waits until they are
+// gone.
 func (s *Supervisor) killOlder(ctx context.Context, k key, keep []int64) error {
 	var gone []<-chan struct{}
 	s.mu.Lock()
@@ -218,7 +223,8 @@ func startCancelled(ctx context.Context, format string, args ...any) error {
 	return coded(CodeStartFailed, cause, format, args...)
 }
 
-// startLimitFor returns the bound on concurrent starts for the launch's pool: its start.concurrency, or else the host's.
+// startLimitFor returns the bound on concurrent starts for the launch's pool: its start.concurrency, or else the
+// host's.
 func (s *Supervisor) startLimitFor(launch Launch) *semaphore.Weighted {
 	size := launch.Spec.Start.Concurrency
 	if size <= 0 {

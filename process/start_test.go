@@ -262,8 +262,12 @@ func TestAProgramThatIsNotReadyInTimeFailsTheStart(t *testing.T) {
 func TestInvalidLaunchesAreRejected(t *testing.T) {
 	s := open(t)
 	for text, change := range map[string]func(*Launch){
-		`the program "no-such-program" is not in PATH`:               func(l *Launch) { l.Spec.Pool.Command = []string{"no-such-program"} },
-		`the program "/etc/passwd" cannot be run`:                    func(l *Launch) { l.Spec.Pool.Command = []string{"/etc/passwd"} },
+		`the program "no-such-program" is not in PATH`: func(l *Launch) {
+			l.Spec.Pool.Command = []string{"no-such-program"}
+		},
+		`the program "/etc/passwd" cannot be run`: func(l *Launch) {
+			l.Spec.Pool.Command = []string{"/etc/passwd"}
+		},
 		`pool.dir "/no/such/folder" is not a directory of this host`: func(l *Launch) { l.Spec.Pool.Dir = "/no/such/folder" },
 		`pool.user "no-such-user" is not a user of this host`:        func(l *Launch) { l.Spec.Pool.User = "no-such-user" },
 		`pool.group "no-such-group" is not a group of this host`:     func(l *Launch) { l.Spec.Pool.Group = "no-such-group" },
@@ -373,13 +377,15 @@ func TestTheProgramRunsWithItsDirectoryUmaskAndCredentials(t *testing.T) {
 	sp := sh(`touch made; id -u > uid; id -g > gid; id -G > groups; pwd > pwd; touch done; exec sleep 1000`)
 	sp.Pool.Dir, sp.Pool.Umask, sp.Pool.User = dir, "027", "nobody"
 	p := begin(t, open(t), sp)
-	eventually(t, func() bool { _, err := os.Stat(filepath.Join(dir, "done")); return err == nil }, "the program must be done")
+	eventually(t, func() bool { _, err := os.Stat(filepath.Join(dir, "done")); return err == nil },
+		"the program must be done")
 	info, err := os.Stat(filepath.Join(dir, "made"))
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o640), info.Mode().Perm())
 	who, err := lookUpCredentials("nobody", "")
 	require.NoError(t, err)
-	for file, want := range map[string]string{"uid": strconv.Itoa(int(who.UID)), "gid": strconv.Itoa(int(who.GID)), "groups": strconv.Itoa(int(who.GID)), "pwd": dir} {
+	for file, want := range map[string]string{"uid": strconv.Itoa(int(who.UID)), "gid": strconv.Itoa(int(who.GID)),
+		"groups": strconv.Itoa(int(who.GID)), "pwd": dir} {
 		data, err := os.ReadFile(filepath.Join(dir, file))
 		require.NoError(t, err)
 		require.Equal(t, want, strings.TrimSpace(string(data)), file)

@@ -53,7 +53,9 @@ func openStateDir(path, hostID string) (*stateDir, error) {
 	if info, err := os.Stat(path); err != nil {
 		return nil, coded(CodeInvalid, err, "inspect the state directory")
 	} else if mode := info.Mode().Perm(); mode&0o002 != 0 {
-		return nil, coded(CodeInvalid, nil, "any user of this host may write to the state directory %s (mode %04o) and so control what the agent kills and trusts; run chmod 700 on it, or use a new directory inside it",
+		return nil, coded(CodeInvalid, nil,
+			"any user of this host may write to the state directory %s (mode %04o) and so control what the agent kills and "+
+				"trusts; run chmod 700 on it, or use a new directory inside it",
 			path, mode)
 	}
 	f := &stateDir{path: path}
@@ -78,10 +80,13 @@ func (f *stateDir) acquireLock(hostID string) error {
 		defer file.Close()
 		var holder lockHolder
 		if data, readErr := os.ReadFile(name); readErr == nil && json.Unmarshal(data, &holder) == nil && holder.PID != 0 {
-			return coded(CodeUnavailable, nil, "the state directory %s is in use by process %d on %s (host id %q, since %s); stop it, or use another state directory and host id",
+			return coded(CodeUnavailable, nil,
+				"the state directory %s is in use by process %d on %s (host id %q, since %s); stop it, or use another state "+
+					"directory and host id",
 				f.path, holder.PID, holder.Machine, holder.HostID, holder.Since.Format(time.RFC3339))
 		}
-		return coded(CodeUnavailable, err, "the state directory %s is in use by another process; stop it, or use another state directory and host id", f.path)
+		return coded(CodeUnavailable, err,
+			"the state directory %s is in use by another process; stop it, or use another state directory and host id", f.path)
 	}
 	machine, err := os.Hostname()
 	if err != nil {

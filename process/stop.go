@@ -23,9 +23,9 @@ type termination struct {
 // killed reports whether the tree is to be killed immediately.
 func (t termination) killed() bool { return t.killReason != "" || t.failure != "" || t.cutCall != "" }
 
-// Stop sends SIGTERM to the process group and, after grace, SIGKILL to the whole tree; a grace of 0 or less means the spec's stop_grace.
-// It returns how the process ended, once the tree is gone. Further calls join the stop in progress and may shorten its grace. If ctx ends
-// first, Stop returns ctx's error and the stop continues.
+// Stop sends SIGTERM to the process group and, after grace, SIGKILL to the whole tree; a grace of 0 or less means the
+// spec's stop_grace. It returns how the process ended, once the tree is gone. Further calls join the stop in progress
+// and may shorten its grace. If ctx ends first, Stop returns ctx's error and the stop continues.
 func (p *Process) Stop(ctx context.Context, grace time.Duration) (Exit, error) {
 	p.requestStop(grace)
 	select {

@@ -40,7 +40,8 @@ func TestStopKillsAfterTheGrace(t *testing.T) {
 
 func TestStopKillsAGrandchildInItsOwnSession(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")
-	p := begin(t, open(t), sh(`setsid sh -c 'trap "" TERM HUP; echo $$ > `+file+`; while :; do sleep 1; done' & exec sleep 1000`))
+	p := begin(t, open(t), sh(`setsid sh -c 'trap "" TERM HUP; echo $$ > `+file+
+		`; while :; do sleep 1; done' & exec sleep 1000`))
 	grandchild := pidIn(t, file)
 	_, err := p.Stop(t.Context(), 0)
 	require.NoError(t, err)
@@ -52,7 +53,8 @@ func TestTheReaperKillsAllTreesOfAKilledAgent(t *testing.T) {
 	dir := t.TempDir()
 	child, grandchild := filepath.Join(dir, "child"), filepath.Join(dir, "grandchild")
 	agent := startTestAgent(t, filepath.Join(dir, "state"), "sh", "-c",
-		`echo $$ > `+child+`; setsid sh -c 'trap "" TERM HUP; echo $$ > `+grandchild+`; while :; do sleep 1; done' & while :; do sleep 1; done`)
+		`echo $$ > `+child+`; setsid sh -c 'trap "" TERM HUP; echo $$ > `+grandchild+
+			`; while :; do sleep 1; done' & while :; do sleep 1; done`)
 	reaper := agent.reaper(t)
 	ids := []tree.Identity{pidIn(t, child), pidIn(t, grandchild)}
 
@@ -81,9 +83,11 @@ func TestOpenKillsWhatAnEarlierAgentLeftRunning(t *testing.T) {
 	for _, records := range []bool{true, false} {
 		t.Run(map[bool]string{true: "by its record", false: "by its cookie alone"}[records], func(t *testing.T) {
 			dir := t.TempDir()
-			state, child, grandchild := filepath.Join(dir, "state"), filepath.Join(dir, "child"), filepath.Join(dir, "grandchild")
+			state, child, grandchild := filepath.Join(dir, "state"), filepath.Join(dir, "child"), filepath.Join(dir,
+				"grandchild")
 			agent := startTestAgent(t, state, "sh", "-c",
-				`echo $$ > `+child+`; setsid sh -c 'echo $$ > `+grandchild+`; while :; do sleep 1; done' & while :; do sleep 1; done`)
+				`echo $$ > `+child+`; setsid sh -c 'echo $$ > `+grandchild+
+					`; while :; do sleep 1; done' & while :; do sleep 1; done`)
 			reaper := agent.reaper(t)
 			ids := []tree.Identity{pidIn(t, child), pidIn(t, grandchild)}
 			require.NoError(t, tree.Signal(reaper, syscall.SIGSTOP))
@@ -152,7 +156,8 @@ func TestOpenKillsNobodyByANumberOfAnotherBootOrPIDNamespace(t *testing.T) {
 		}()
 		id, found := tree.Identify(bystander.Process.Pid)
 		require.True(t, found)
-		require.NoError(t, state.writeRecord(record{Worker: "p/0", Incarnation: 1, Key: tree.Key{Root: id, Cookie: "c"}, Space: space}))
+		require.NoError(t, state.writeRecord(record{Worker: "p/0", Incarnation: 1, Key: tree.Key{Root: id, Cookie: "c"},
+			Space: space}))
 		state.close()
 		open(t, func(c *Config) { c.StateDir = dir })
 		require.True(t, lives(t, id), space)
@@ -176,7 +181,8 @@ func TestTheReaperIgnoresSignals(t *testing.T) {
 func TestStopKillsATreeThatKeepsForking(t *testing.T) {
 	hop := filepath.Join(t.TempDir(), "hop.sh")
 	// Each process lives for 20 ms and leaves a successor in a session of its own, for at most 500 generations.
-	require.NoError(t, os.WriteFile(hop, []byte("[ $1 -gt 0 ] || exit\nsleep 0.02\nsetsid sh \"$0\" $(($1 - 1)) &\n"), 0o600))
+	require.NoError(t, os.WriteFile(hop, []byte("[ $1 -gt 0 ] || exit\nsleep 0.02\nsetsid sh \"$0\" $(($1 - 1)) &\n"),
+		0o600))
 	p := begin(t, open(t), sh(`for i in 1 2 3; do setsid sh `+hop+` 500 & done; exec sleep 1000`))
 	eventually(t, func() bool { return len(cookieHolders(t, p.Info().Cookie)) > 3 }, "the forking processes must run")
 	exit, err := p.Stop(t.Context(), 0)
@@ -187,7 +193,8 @@ func TestStopKillsATreeThatKeepsForking(t *testing.T) {
 
 func TestKillEndsATreeThatGrows(t *testing.T) {
 	bomb := filepath.Join(t.TempDir(), "bomb.sh")
-	// Each process leaves up to 3 others behind in sessions of their own, 5 generations deep: bounded, but it grows as fast as it can.
+	// Each process leaves up to 3 others behind in sessions of their own, 5 generations deep: bounded, but it grows as
+	// fast as it can.
 	require.NoError(t, os.WriteFile(bomb, []byte(
 		"[ $1 -gt 0 ] && for i in 1 2 3; do setsid sh \"$0\" $(($1 - 1)) & done\nexec sleep 1000\n"), 0o600))
 	p := begin(t, open(t), sh(`sh `+bomb+` 5 & exec sleep 1000`))
@@ -200,7 +207,8 @@ func TestKillEndsATreeThatGrows(t *testing.T) {
 func TestStopKillsADescendantWithoutCookie(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")
 	// The middle process keeps the descendant connected to the tree.
-	p := begin(t, open(t), sh(`setsid sh -c 'env -i setsid sh -c "echo \$\$ > `+file+`; exec /bin/sleep 1000" & wait' & exec sleep 1000`))
+	p := begin(t, open(t), sh(`setsid sh -c 'env -i setsid sh -c "echo \$\$ > `+file+
+		`; exec /bin/sleep 1000" & wait' & exec sleep 1000`))
 	descendant := pidIn(t, file)
 	_, err := p.Stop(t.Context(), 0)
 	require.NoError(t, err)
@@ -210,7 +218,8 @@ func TestStopKillsADescendantWithoutCookie(t *testing.T) {
 func TestStopKillsAnOrphanWithoutCookieThatWasSampled(t *testing.T) {
 	dir := t.TempDir()
 	file, leave := filepath.Join(dir, "pid"), filepath.Join(dir, "leave")
-	p := begin(t, open(t), sh(`(env -i /usr/bin/setsid /bin/sh -c "echo \$\$ > `+file+`; exec /bin/sleep 1000" & while [ ! -e `+leave+` ]; do sleep 0.01; done) & exec sleep 1000`))
+	p := begin(t, open(t), sh(`(env -i /usr/bin/setsid /bin/sh -c "echo \$\$ > `+file+
+		`; exec /bin/sleep 1000" & while [ ! -e `+leave+` ]; do sleep 0.01; done) & exec sleep 1000`))
 	descendant := pidIn(t, file)
 	eventually(t, func() bool {
 		_, err := p.Sample(t.Context())
@@ -260,7 +269,8 @@ func TestChildrenOfOtherCodeAreNotReaped(t *testing.T) {
 func TestStopGivesTheWholeGroupItsGrace(t *testing.T) {
 	dir := t.TempDir()
 	file, mark := filepath.Join(dir, "pid"), filepath.Join(dir, "done")
-	p := begin(t, open(t), sh(`sh -c 'trap "sleep 0.2; touch `+mark+`; exit" TERM; echo $$ > `+file+`; while :; do sleep 0.01; done' & sleep 1000; wait`))
+	p := begin(t, open(t), sh(`sh -c 'trap "sleep 0.2; touch `+mark+`; exit" TERM; echo $$ > `+file+
+		`; while :; do sleep 0.01; done' & sleep 1000; wait`))
 	pidIn(t, file)
 	exit, err := p.Stop(t.Context(), waitTimeout)
 	require.NoError(t, err)

@@ -15,7 +15,8 @@ const (
 	exitTimeoutAfterClose = time.Second
 	// finalReadTimeout is how long a connection may still deliver what a process wrote before it exited.
 	finalReadTimeout = 50 * time.Millisecond
-	// pipeDrainTimeout is how long pipes are read after the whole tree is gone. A process that still holds them open is not of the tree.
+	// pipeDrainTimeout is how long pipes are read after the whole tree is gone. A process that still holds them open is
+	// not of the tree.
 	pipeDrainTimeout = 500 * time.Millisecond
 )
 
@@ -111,18 +112,22 @@ func (p *Process) finish(e ending) {
 		p.kind.release()
 	} else {
 		exit.Reason += "; " + e.left.String()
-		p.supervisor.logger.Error("cannot kill a process tree", "worker", p.Worker(), "incarnation", p.Incarnation(), "report", e.left.String())
+		p.supervisor.logger.Error("cannot kill a process tree", "worker", p.Worker(), "incarnation", p.Incarnation(),
+			"report", e.left.String())
 	}
 	p.mu.Lock()
 	p.exit = exit
 	p.mu.Unlock()
 	p.supervisor.recordExit(p)
-	p.supervisor.logger.Info("worker process ended", "worker", p.Worker(), "incarnation", p.Incarnation(), "pid", p.root.PID,
-		"killed", exit.Killed, "interrupted", exit.Interrupted, "code", exit.Code, "signal", exit.Signal, "reason", exit.Reason)
+	p.supervisor.logger.Info("worker process ended", "worker", p.Worker(), "incarnation", p.Incarnation(),
+		"pid", p.root.PID,
+		"killed", exit.Killed, "interrupted", exit.Interrupted, "code", exit.Code, "signal", exit.Signal, "reason",
+		exit.Reason)
 	p.notifyEnded()
 }
 
-// releaseToKeeper ends the supervision of a process that was handed over and keeps running. It reports false for any other.
+// releaseToKeeper ends the supervision of a process that was handed over and keeps running. It reports false for any
+// other.
 func (p *Process) releaseToKeeper() bool {
 	if !p.currentTermination().handedOver {
 		return false
@@ -142,7 +147,8 @@ func (p *Process) releaseToKeeper() bool {
 	p.mu.Unlock()
 	p.supervisor.ports.release(p.plan.address.port)
 	p.supervisor.recordExit(p)
-	p.supervisor.logger.Info("worker process handed over", "worker", p.Worker(), "incarnation", p.Incarnation(), "pid", p.root.PID)
+	p.supervisor.logger.Info("worker process handed over", "worker", p.Worker(), "incarnation", p.Incarnation(),
+		"pid", p.root.PID)
 	p.notifyEnded()
 	return true
 }

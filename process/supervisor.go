@@ -24,7 +24,8 @@ import (
 const (
 	// maxExits is how many ended incarnations Get finds.
 	maxExits = 1000
-	// maxFullExits is how many of those keep everything, all log lines included; of the others only the exit record is kept.
+	// maxFullExits is how many of those keep everything, all log lines included; of the others only the exit record is
+	// kept.
 	maxFullExits = 20
 )
 
@@ -42,8 +43,8 @@ type Launch struct {
 	Worker      string // such as python/0
 	Incarnation int64  // from 1
 	Spec        spec.Spec
-	// Keep lists older incarnations of the worker that keep running: the one to take over from, and those that finish their calls. All
-	// others are killed.
+	// Keep lists older incarnations of the worker that keep running: the one to take over from, and those that finish
+	// their calls. All others are killed.
 	Keep []int64
 }
 
@@ -89,13 +90,15 @@ type Supervisor struct {
 	startLimit      *semaphore.Weighted // for pools without a start.concurrency
 }
 
-// StateID returns the random id of the state directory, which is made once: supervisors with the same one follow each other on one directory.
+// StateID returns the random id of the state directory, which is made once: supervisors with the same one follow each
+// other on one directory.
 func (s *Supervisor) StateID() string { return s.state.id }
 
 // Logs returns the logs of the workers of this host, which are readable until Close.
 func (s *Supervisor) Logs() *logs.Store { return s.logs }
 
-// Cgroups returns the cgroup controllers that enforce limits here, sorted, and why there are none if cgroups cannot be used.
+// Cgroups returns the cgroup controllers that enforce limits here, sorted, and why there are none if cgroups cannot be
+// used.
 func (s *Supervisor) Cgroups() (controllers []string, unavailable string) {
 	for name, usable := range s.host.Controllers {
 		if usable {
@@ -106,8 +109,8 @@ func (s *Supervisor) Cgroups() (controllers []string, unavailable string) {
 	return controllers, s.noCgroups
 }
 
-// Get returns a live incarnation, or one of the last 1,000 that ended here, whose Done is closed. Of those only the newest 20 are complete;
-// the others have no Conn and only their last 10 log lines.
+// Get returns a live incarnation, or one of the last 1,000 that ended here, whose Done is closed. Of those only the
+// newest 20 are complete; the others have no Conn and only their last 10 log lines.
 func (s *Supervisor) Get(worker string, incarnation int64) (*Process, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,8 +122,8 @@ func (s *Supervisor) Get(worker string, incarnation int64) (*Process, bool) {
 	return p, found
 }
 
-// Newest returns the highest incarnation of a worker that was started here since Open, or 0. It may forget workers without a process whose exits Get does
-// not find.
+// Newest returns the highest incarnation of a worker that was started here since Open, or 0. It may forget workers
+// without a process whose exits Get does not find.
 func (s *Supervisor) Newest(worker string) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,8 +148,8 @@ func (s *Supervisor) Live() int {
 
 var errClosing = coded(CodeUnavailable, nil, "the agent is shutting down")
 
-// Close rejects further starts, stops all processes with their own grace, and kills the rest when ctx ends. It returns when all
-// processes, the reaper and the lock are gone, and fails with ctx's error if it had to cut a grace short.
+// Close rejects further starts, stops all processes with their own grace, and kills the rest when ctx ends. It returns
+// when all processes, the reaper and the lock are gone, and fails with ctx's error if it had to cut a grace short.
 func (s *Supervisor) Close(ctx context.Context) error {
 	s.mu.Lock()
 	first := !s.closing
@@ -251,12 +254,12 @@ func (s *Supervisor) recordExit(p *Process) {
 	}
 }
 
-// maxOthers is how many workers without a process and without an exit that Get finds a Supervisor remembers at least. A host that runs for months may
-// see any number of names.
+// maxOthers is how many workers without a process and without an exit that Get finds a Supervisor remembers at least. A
+// host that runs for months may see any number of names.
 const maxOthers = 4 * maxExits
 
-// noteNewestLocked records that an incarnation of a worker was started. Of workers that it has to forget, a start that is late by thousands of others is
-// not recognised as superseded; its workflow is not in that incarnation any more.
+// noteNewestLocked records that an incarnation of a worker was started. Of workers that it has to forget, a start that
+// is late by thousands of others is not recognised as superseded; its workflow is not in that incarnation any more.
 func (s *Supervisor) noteNewestLocked(worker string, incarnation int64) {
 	s.newest[worker] = max(s.newest[worker], incarnation)
 	if len(s.newest) <= max(maxOthers, 2*s.newestKept) {
@@ -276,8 +279,8 @@ func (s *Supervisor) noteNewestLocked(worker string, incarnation int64) {
 	s.newestKept = len(s.newest)
 }
 
-// Contains reports whether a process belongs to the tree of a live incarnation, so that it is a worker's and not a client's or the
-// operator's. It costs some reads of /proc for each of the process's ancestors.
+// Contains reports whether a process belongs to the tree of a live incarnation, so that it is a worker's and not a
+// client's or the operator's. It costs some reads of /proc for each of the process's ancestors.
 func (s *Supervisor) Contains(pid int) bool {
 	live := s.List()
 	roots, cookies := make(map[int]bool, len(live)), make(map[string]bool, len(live))

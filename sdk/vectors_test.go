@@ -50,7 +50,8 @@ func TestTheSessionStoreUnderstandsWhatTheSDKsAsk(t *testing.T) {
 				require.True(t, sessions.Serves(asked.Method), asked.Method)
 				_, err := calls.Serve(t.Context(), "s1", asked.Method, asked.Params)
 				// The store is empty here, so versions and programs may be others than the vector's.
-				if code := api.CodeOf(err); code != api.CodeVersionConflict && code != api.CodeProgramNotFound && code != api.CodeSessionNotFound {
+				if code := api.CodeOf(err); code != api.CodeVersionConflict && code != api.CodeProgramNotFound &&
+					code != api.CodeSessionNotFound {
 					require.NoError(t, err)
 				}
 			}

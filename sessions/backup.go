@@ -16,10 +16,13 @@ const (
 	backupTimeout = 30 * time.Second
 )
 
-// WriteBackup writes a backup of the sessions with these ids, which Store.IDs has listed, and returns how many it has: each is in it as it is
-// when its page is read; one that no longer exists is left out. It extends no TTL and blocks no operation. pool names the store.
-func WriteBackup(ctx context.Context, store Store, ids []string, pool string, now time.Time, out io.Writer) (written int, err error) {
-	err = writeLine(out, api.SessionBackup{Format: api.SessionBackupFormat, FormatVersion: api.SessionBackupVersion, Pool: pool, ExportedAt: toMillisecond(now)})
+// WriteBackup writes a backup of the sessions with these ids, which Store.IDs has listed, and returns how many it has:
+// each is in it as it is when its page is read; one that no longer exists is left out. It extends no TTL and blocks no
+// operation. pool names the store.
+func WriteBackup(ctx context.Context, store Store, ids []string, pool string, now time.Time,
+	out io.Writer) (written int, err error) {
+	err = writeLine(out, api.SessionBackup{Format: api.SessionBackupFormat, FormatVersion: api.SessionBackupVersion,
+		Pool: pool, ExportedAt: toMillisecond(now)})
 	for page := range slices.Chunk(ids, backupPage) {
 		if err != nil {
 			return written, err

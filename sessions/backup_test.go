@@ -23,7 +23,9 @@ import (
 func filled(t *testing.T, n int) sessions.Store {
 	store := embedded.InMemory(sessions.Config{Max: n + 1})
 	for i := range n {
-		_, err := store.Create(t.Context(), &sessions.Session{ID: fmt.Sprintf("s%05d", i), Data: map[string]json.RawMessage{"k": raw(fmt.Sprint(`"<`, i, `>"`))}, TTL: spec.Duration(90 * time.Minute)})
+		_, err := store.Create(t.Context(),
+			&sessions.Session{ID: fmt.Sprintf("s%05d", i), Data: map[string]json.RawMessage{"k": raw(fmt.Sprint(`"<`, i, `>"`))},
+				TTL: spec.Duration(90 * time.Minute)})
 		require.NoError(t, err)
 	}
 	return store
@@ -75,7 +77,8 @@ func TestABackupOfAStoreRestoresItExactly(t *testing.T) {
 }
 
 func TestAnEmptyStoreHasABackup(t *testing.T) {
-	done, err := sessions.Import(t.Context(), embedded.InMemory(sessions.Config{}), "p", false, strings.NewReader(backup(t, embedded.InMemory(sessions.Config{}))))
+	done, err := sessions.Import(t.Context(), embedded.InMemory(sessions.Config{}), "p", false,
+		strings.NewReader(backup(t, embedded.InMemory(sessions.Config{}))))
 	require.NoError(t, err)
 	require.Zero(t, done)
 }
@@ -86,37 +89,48 @@ func TestADamagedBackupNamesItsLine(t *testing.T) {
 	edit := func(at int, replacement ...string) string {
 		return strings.Join(lines[:at], "") + strings.Join(replacement, "") + strings.Join(lines[at+1:], "")
 	}
-	long := `{"id":"x","data":{"k":"` + strings.Repeat("x", sessions.MaxBody) + `"},"version":1,"created_at":"2026-01-01T00:00:00Z","last_accessed":"2026-01-01T00:00:00Z","ttl":"1h"}` + "\n"
+	long := `{"id":"x","data":{"k":"` + strings.Repeat("x", sessions.MaxBody) +
+		`"},"version":1,"created_at":"2026-01-01T00:00:00Z","last_accessed":"2026-01-01T00:00:00Z","ttl":"1h"}` + "\n"
 	for name, c := range map[string]struct {
 		text string
 		code api.Code
 		says string
 	}{
-		"nothing":                       {"", api.CodeInvalid, "line 1: the backup is empty"},
-		"something else":                {"hello\n", api.CodeInvalid, "line 1: this is not a backup"},
-		"a list of sessions":            {`{"sessions":[]}`, api.CodeInvalid, "line 1: this is not a backup"},
-		"a later format":                {strings.Replace(edit(40, lines[40]), `"format_version":1`, `"format_version":2`, 1), api.CodeInvalid, "line 1: the backup has format_version 2"},
-		"another pool":                  {strings.Replace(edit(40, lines[40]), `"pool":"p"`, `"pool":"q"`, 1), api.CodeInvalid, `line 1: the backup is of pool "q", not of p`},
-		"a line that is no JSON":        {edit(20, "{\n"), api.CodeInvalid, "line 21: not a session"},
-		"an empty line":                 {edit(20, "\n"), api.CodeInvalid, "line 21: not a session"},
-		"null":                          {edit(20, "null\n"), api.CodeInvalid, "line 21: a session id must have"},
-		"an unknown field":              {edit(20, `{"id":"x","dta":{}}`+"\n"), api.CodeInvalid, `line 21: not a session: json: unknown field "dta"`},
-		"two values in a line":          {edit(20, "{} {}\n"), api.CodeInvalid, "line 21: not a session"},
-		"no version":                    {edit(20, `{"id":"x"}`+"\n"), api.CodeInvalid, "line 21: session x is inconsistent"},
-		"a long line":                   {edit(20, strings.Repeat(" ", 2*sessions.MaxBody+1)), api.CodePayloadTooLarge, "line 21: the line has more than"},
-		"a large session":               {edit(20, long), api.CodePayloadTooLarge, "line 21: session x has"},
-		"the first line only":           {lines[0], api.CodeInvalid, "line 2: the backup ends without its last line"},
-		"cut off after a line":          {strings.Join(lines[:30], ""), api.CodeInvalid, "line 31: the backup ends without its last line, so it is incomplete: it has 29 sessions"},
-		"cut off within a line":         {strings.Join(lines[:30], "")[:len(strings.Join(lines[:30], ""))-9], api.CodeInvalid, "line 30: not a session"},
-		"a line is missing":             {edit(20), api.CodeInvalid, "line 41: the last line names 40 sessions, and the backup has 39"},
-		"a line is there twice":         {edit(20, lines[20], lines[20]), api.CodeInvalid, "line 43: the last line names 40 sessions, and the backup has 41"},
-		"two backups behind each other": {edit(40, lines[40], lines[41], lines[0]), api.CodeInvalid, "line 43: the backup continues after its last line"},
+		"nothing":            {"", api.CodeInvalid, "line 1: the backup is empty"},
+		"something else":     {"hello\n", api.CodeInvalid, "line 1: this is not a backup"},
+		"a list of sessions": {`{"sessions":[]}`, api.CodeInvalid, "line 1: this is not a backup"},
+		"a later format": {strings.Replace(edit(40, lines[40]), `"format_version":1`, `"format_version":2`, 1),
+			api.CodeInvalid, "line 1: the backup has format_version 2"},
+		"another pool": {strings.Replace(edit(40, lines[40]), `"pool":"p"`, `"pool":"q"`, 1),
+			api.CodeInvalid, `line 1: the backup is of pool "q", not of p`},
+		"a line that is no JSON": {edit(20, "{\n"), api.CodeInvalid, "line 21: not a session"},
+		"an empty line":          {edit(20, "\n"), api.CodeInvalid, "line 21: not a session"},
+		"null":                   {edit(20, "null\n"), api.CodeInvalid, "line 21: a session id must have"},
+		"an unknown field": {edit(20, `{"id":"x","dta":{}}`+"\n"), api.CodeInvalid,
+			`line 21: not a session: json: unknown field "dta"`},
+		"two values in a line": {edit(20, "{} {}\n"), api.CodeInvalid, "line 21: not a session"},
+		"no version":           {edit(20, `{"id":"x"}`+"\n"), api.CodeInvalid, "line 21: session x is inconsistent"},
+		"a long line": {edit(20, strings.Repeat(" ", 2*sessions.MaxBody+1)), api.CodePayloadTooLarge,
+			"line 21: the line has more than"},
+		"a large session":     {edit(20, long), api.CodePayloadTooLarge, "line 21: session x has"},
+		"the first line only": {lines[0], api.CodeInvalid, "line 2: the backup ends without its last line"},
+		"cut off after a line": {strings.Join(lines[:30], ""), api.CodeInvalid,
+			"line 31: the backup ends without its last line, so it is incomplete: it has 29 sessions"},
+		"cut off within a line": {strings.Join(lines[:30], "")[:len(strings.Join(lines[:30], ""))-9], api.CodeInvalid,
+			"line 30: not a session"},
+		"a line is missing": {edit(20), api.CodeInvalid,
+			"line 41: the last line names 40 sessions, and the backup has 39"},
+		"a line is there twice": {edit(20, lines[20], lines[20]), api.CodeInvalid,
+			"line 43: the last line names 40 sessions, and the backup has 41"},
+		"two backups behind each other": {edit(40, lines[40], lines[41], lines[0]), api.CodeInvalid,
+			"line 43: the backup continues after its last line"},
 	} {
 		_, err := sessions.Import(t.Context(), embedded.InMemory(sessions.Config{}), "p", false, strings.NewReader(c.text))
 		require.ErrorIs(t, err, &api.Error{Code: c.code}, name)
 		require.ErrorContains(t, err, c.says, name)
 	}
-	done, err := sessions.Import(t.Context(), embedded.InMemory(sessions.Config{}), "q", true, strings.NewReader(strings.Join(lines, "")))
+	done, err := sessions.Import(t.Context(), embedded.InMemory(sessions.Config{}), "q", true,
+		strings.NewReader(strings.Join(lines, "")))
 	require.NoError(t, err)
 	require.Equal(t, 40, done.Created)
 }
@@ -126,7 +140,8 @@ func TestAnImportThatFailsSaysWhatItDid(t *testing.T) {
 	full := embedded.InMemory(sessions.Config{Max: 20, OnFull: sessions.Evict})
 	done, err := sessions.Import(t.Context(), full, "p", false, strings.NewReader(text))
 	require.ErrorIs(t, err, api.ErrStoreFull)
-	require.Regexp(t, `line \d+: the session store is full at 20 sessions .*\(20 created, 0 replaced, 0 kept, 0 expired; repeating the import keeps what is done\)`, err.Error())
+	require.Regexp(
+		t, `line \d+: the session store is full at 20 sessions .*\(20 created, 0 replaced, 0 kept, 0 expired; repeating the import keeps what is done\)`, err.Error())
 	require.Equal(t, api.SessionImport{Created: 20}, done)
 	full.SetBounds(100, sessions.Refuse)
 	done, err = sessions.Import(t.Context(), full, "p", false, strings.NewReader(text))
@@ -170,9 +185,11 @@ func TestAnImportIsRepeatedAfterTheServerWasKilled(t *testing.T) {
 	require.NoError(t, err)
 	defer store.Close()
 	text := backup(t, filled(t, n))
-	done, err := sessions.Import(t.Context(), store, "p", false, &interruptedReader{strings.NewReader(text), len(text) / 2, server.Kill})
+	done, err := sessions.Import(t.Context(), store, "p", false,
+		&interruptedReader{strings.NewReader(text), len(text) / 2, server.Kill})
 	require.ErrorIs(t, err, api.ErrStoreUnavailable)
-	require.Regexp(t, fmt.Sprintf(`: line \d+: .*\(%d created, 0 replaced, 0 kept, 0 expired; `, done.Created), err.Error())
+	require.Regexp(t, fmt.Sprintf(`: line \d+: .*\(%d created, 0 replaced, 0 kept, 0 expired; `, done.Created),
+		err.Error())
 	require.Positive(t, done.Created)
 	require.Less(t, done.Created, n)
 	server.Restart()

@@ -107,7 +107,8 @@ func testSetBounds(t *testing.T, s *storeEnv) {
 
 func testIDs(t *testing.T, s *storeEnv) {
 	store := s.store(sessions.Config{})
-	for _, id := range []string{"a", strings.Repeat("x", sessions.MaxID), "user:42", "...", "a{b}c%20*?[]\\\"'~", sessions.NewTemporaryID()} {
+	for _, id := range []string{"a", strings.Repeat("x", sessions.MaxID), "user:42", "...", "a{b}c%20*?[]\\\"'~",
+		sessions.NewTemporaryID()} {
 		create(t, store, id, time.Minute)
 		got, err := store.Get(t.Context(), id)
 		require.NoError(t, err)
@@ -140,7 +141,8 @@ func testValueLimits(t *testing.T, s *storeEnv) {
 	require.Equal(t, longest, string(got.Data["k"]))
 	_, err = store.Update(t.Context(), "a", setData("l", "1"))
 	require.ErrorIs(t, err, &api.Error{Code: api.CodePayloadTooLarge})
-	_, err = store.Create(t.Context(), &sessions.Session{ID: "b", Data: map[string]json.RawMessage{"k": raw(longest + " "), "l": raw("1")}})
+	_, err = store.Create(t.Context(),
+		&sessions.Session{ID: "b", Data: map[string]json.RawMessage{"k": raw(longest + " "), "l": raw("1")}})
 	require.ErrorIs(t, err, &api.Error{Code: api.CodePayloadTooLarge})
 	_, err = store.Create(t.Context(), &sessions.Session{ID: "c", TTL: spec.Duration(sessions.MaxTTL)})
 	require.NoError(t, err)
@@ -155,12 +157,13 @@ func testValueLimits(t *testing.T, s *storeEnv) {
 func testReportsWhatItRemoves(t *testing.T, s *storeEnv) {
 	removed := map[sessions.Removal]int{}
 	named := map[string]sessions.Removal{}
-	store := s.store(sessions.Config{Max: 3, OnFull: sessions.Evict, Removed: func(why sessions.Removal, n int, ids []string) {
-		removed[why] += n
-		for _, id := range ids {
-			named[id] = why
-		}
-	}})
+	store := s.store(sessions.Config{Max: 3, OnFull: sessions.Evict,
+		Removed: func(why sessions.Removal, n int, ids []string) {
+			removed[why] += n
+			for _, id := range ids {
+				named[id] = why
+			}
+		}})
 	for _, id := range []string{"a", "b"} {
 		create(t, store, id, time.Hour)
 		s.clock.advance(time.Minute)

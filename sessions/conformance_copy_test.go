@@ -26,7 +26,8 @@ func (s *storeEnv) foreign(id string, ttl time.Duration) *sessions.Session {
 	now := s.clock.read().UTC()
 	return &sessions.Session{
 		ID: id, Version: 7, CreatedAt: now.Add(-time.Hour), LastAccessed: now.Add(-time.Minute), TTL: spec.Duration(ttl),
-		Data: map[string]json.RawMessage{"k": raw(`"v"`)}, Programs: map[string]json.RawMessage{"p": raw("[1]")}, Metadata: map[string]json.RawMessage{},
+		Data: map[string]json.RawMessage{"k": raw(`"v"`)}, Programs: map[string]json.RawMessage{"p": raw("[1]")},
+		Metadata: map[string]json.RawMessage{},
 	}
 }
 

@@ -59,7 +59,8 @@ func testTTLChange(t *testing.T, s *storeEnv) {
 	store := s.store(sessions.Config{TTL: time.Hour})
 	create(t, store, "a", 10*time.Minute)
 	set := func(ttl time.Duration) *sessions.Session {
-		updated, err := store.Update(t.Context(), "a", func(x *sessions.Session) error { x.TTL = spec.Duration(ttl); return nil })
+		updated, err := store.Update(t.Context(), "a",
+			func(x *sessions.Session) error { x.TTL = spec.Duration(ttl); return nil })
 		require.NoError(t, err)
 		return updated
 	}

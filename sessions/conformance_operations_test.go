@@ -20,7 +20,8 @@ import (
 func testCreate(t *testing.T, s *storeEnv) {
 	store := s.store(sessions.Config{TTL: 20 * time.Minute})
 	made, err := store.Create(t.Context(), &sessions.Session{
-		ID: "a", Programs: map[string]json.RawMessage{"p": raw(`{"steps":[1,2]}`)}, Data: map[string]json.RawMessage{"k": raw(`"v <>&"`), "n": raw("null")},
+		ID: "a", Programs: map[string]json.RawMessage{"p": raw(`{"steps":[1,2]}`)},
+		Data:     map[string]json.RawMessage{"k": raw(`"v <>&"`), "n": raw("null")},
 		Metadata: map[string]json.RawMessage{"": raw("12345678901234567890.5")}, Version: 99,
 	})
 	require.NoError(t, err)
@@ -109,9 +110,11 @@ func testFailedUpdate(t *testing.T, s *storeEnv) {
 		"its own error": {func(x *sessions.Session) error { x.Data["k"] = raw("1"); return mine }, mine},
 		"no JSON":       {setData("k", "{"), &api.Error{Code: api.CodeInvalid}},
 		"no UTF-8":      {setData("k", "\"\xff\""), &api.Error{Code: api.CodeInvalid}},
-		"too long":      {setData("k", `"`+strings.Repeat("x", sessions.MaxBody)+`"`), &api.Error{Code: api.CodePayloadTooLarge}},
-		"negative ttl":  {func(x *sessions.Session) error { x.TTL = -1; return nil }, &api.Error{Code: api.CodeInvalid}},
-		"ttl too long":  {func(x *sessions.Session) error { x.TTL = spec.Duration(sessions.MaxTTL + 1); return nil }, &api.Error{Code: api.CodeInvalid}},
+		"too long": {setData("k", `"`+strings.Repeat("x", sessions.MaxBody)+`"`),
+			&api.Error{Code: api.CodePayloadTooLarge}},
+		"negative ttl": {func(x *sessions.Session) error { x.TTL = -1; return nil }, &api.Error{Code: api.CodeInvalid}},
+		"ttl too long": {func(x *sessions.Session) error { x.TTL = spec.Duration(sessions.MaxTTL + 1); return nil },
+			&api.Error{Code: api.CodeInvalid}},
 	} {
 		_, err := store.Update(t.Context(), "a", change.change)
 		require.ErrorIs(t, err, change.want, name)
@@ -157,7 +160,8 @@ func testRecreateDuringUpdate(t *testing.T, s *storeEnv) {
 	create(t, store, "a", time.Minute)
 	calls := 0
 	updated, err := store.Update(t.Context(), "a", func(x *sessions.Session) error {
-		if calls++; calls == 1 { // between the read and the write, replace it with a session of the same id, version and times
+		// between the read and the write, replace it with a session of the same id, version and times
+		if calls++; calls == 1 {
 			require.NoError(t, store.Delete(t.Context(), "a"))
 			_, err := store.Create(t.Context(), &sessions.Session{ID: "a", Data: map[string]json.RawMessage{"new": raw("true")}})
 			require.NoError(t, err)

@@ -149,8 +149,8 @@ func testRestoreDuringUpdate(t *testing.T, s *storeEnv) {
 	require.Equal(t, map[string]json.RawMessage{"k": raw(`"v"`), "restored": raw("true"), "n": raw("1")}, updated.Data)
 }
 
-// Two imports restore several versions of one session while clients change it. No version is ever lower than one that was acknowledged before, and the
-// last change of each client is in the store.
+// Two imports restore several versions of one session while clients change it. No version is ever lower than one that
+// was acknowledged before, and the last change of each client is in the store.
 func testConcurrentRestores(t *testing.T, s *storeEnv) {
 	store := s.store(sessions.Config{})
 	restore(t, store, s.foreign("a", time.Hour), sessions.RestoredNew)

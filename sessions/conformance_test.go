@@ -51,7 +51,8 @@ func TestADualWriteConforms(t *testing.T) {
 		"during a copy":  startCopy,
 		"after a switch of roles": func(t *testing.T, store *dualwrite.Store, config sessions.Config) {
 			startCopy(t, store, config)
-			require.Eventually(t, func() bool { return store.Status().InSync }, time.Minute, 5*time.Millisecond, "%+v", store.Status())
+			require.Eventually(t, func() bool { return store.Status().InSync }, time.Minute, 5*time.Millisecond, "%+v",
+				store.Status())
 			_, err := store.SwitchRoles(t.Context(), false, func() error { return nil })
 			require.NoError(t, err)
 		},

@@ -11,9 +11,9 @@ import (
 // Replica is a Store that can hold exact copies of another store's sessions. Its errors are coded as those of Store.
 type Replica interface {
 	Store
-	// Put stores a session exactly as it is, with its version, times and TTL, and replaces a session of the same id. It ignores Max and
-	// evicts nothing. Putting an expired session deletes the session of that id. It fails with CodeInvalid for a session that no store
-	// can have created, and with CodePayloadTooLarge.
+	// Put stores a session exactly as it is, with its version, times and TTL, and replaces a session of the same id. It
+	// ignores Max and evicts nothing. Putting an expired session deletes the session of that id. It fails with CodeInvalid
+	// for a session that no store can have created, and with CodePayloadTooLarge.
 	Put(ctx context.Context, s *Session) error
 }
 
@@ -22,8 +22,10 @@ func PrepareCopy(s *Session) (*Session, []byte, error) {
 	if err := CheckID(s.ID); err != nil {
 		return nil, nil, err
 	}
-	if s.Version < 1 || s.CreatedAt.IsZero() || s.LastAccessed.Before(s.CreatedAt) || s.TTL.D() < time.Millisecond || s.TTL.D() > MaxTTL {
-		return nil, nil, api.Errorf(api.CodeInvalid, "session %s is inconsistent and was not copied: version %d, created at %s, last used at %s, ttl %s",
+	if s.Version < 1 || s.CreatedAt.IsZero() || s.LastAccessed.Before(s.CreatedAt) || s.TTL.D() < time.Millisecond ||
+		s.TTL.D() > MaxTTL {
+		return nil, nil, api.Errorf(api.CodeInvalid,
+			"session %s is inconsistent and was not copied: version %d, created at %s, last used at %s, ttl %s",
 			s.ID, s.Version, s.CreatedAt, s.LastAccessed, s.TTL)
 	}
 	exact := s.Clone()

@@ -24,8 +24,9 @@ func (s *Session) Header() Header {
 // Session makes a session of its id and header. Its maps are nil until SetBody.
 func (h Header) Session(id string) *Session {
 	return &Session{
-		ID: id, Version: h.Version, CreatedAt: time.UnixMilli(h.CreatedAt).UTC(), LastAccessed: time.UnixMilli(h.LastAccessed).UTC(),
-		TTL: spec.Duration(time.Duration(h.TTL) * time.Millisecond),
+		ID: id, Version: h.Version, CreatedAt: time.UnixMilli(h.CreatedAt).UTC(),
+		LastAccessed: time.UnixMilli(h.LastAccessed).UTC(),
+		TTL:          spec.Duration(time.Duration(h.TTL) * time.Millisecond),
 	}
 }
 
@@ -36,8 +37,8 @@ type body struct {
 	Metadata map[string]json.RawMessage `json:"metadata"`
 }
 
-// Body encodes programs, data and metadata as one JSON document, the form in which stores save them. It fails with CodePayloadTooLarge
-// above MaxBody and with CodeInvalid if a value is not JSON in UTF-8.
+// Body encodes programs, data and metadata as one JSON document, the form in which stores save them. It fails with
+// CodePayloadTooLarge above MaxBody and with CodeInvalid if a value is not JSON in UTF-8.
 func (s *Session) Body() ([]byte, error) {
 	encoded, err := encode(body{orEmpty(s.Programs), orEmpty(s.Data), orEmpty(s.Metadata)})
 	switch {
@@ -46,7 +47,9 @@ func (s *Session) Body() ([]byte, error) {
 	case !utf8.Valid(encoded):
 		return nil, api.Errorf(api.CodeInvalid, "session %s: a value is not valid UTF-8", s.ID)
 	case len(encoded) > MaxBody:
-		return nil, api.Errorf(api.CodePayloadTooLarge, "session %s has %d bytes, the limit is %d: store large values elsewhere and save references", s.ID, len(encoded), MaxBody)
+		return nil, api.Errorf(api.CodePayloadTooLarge,
+			"session %s has %d bytes, the limit is %d: store large values elsewhere and save references", s.ID, len(encoded),
+			MaxBody)
 	}
 	return encoded, nil
 }

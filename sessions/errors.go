@@ -12,7 +12,8 @@ var ErrClosed = errors.New("store is closed")
 
 // NotFound is the error for a session that does not exist.
 func NotFound(id string) error {
-	return api.Errorf(api.CodeSessionNotFound, "session %s not found: it was never created, was deleted, or has expired", id)
+	return api.Errorf(api.CodeSessionNotFound,
+		"session %s not found: it was never created, was deleted, or has expired", id)
 }
 
 // Exists is Create's error for an id that is in use.
@@ -22,7 +23,8 @@ func Exists(id string) error {
 
 // Full is Create's error at the limit of the store.
 func Full(max int) error {
-	return api.Errorf(api.CodeStoreFull, "the session store is full at %d sessions (sessions.max): delete some, shorten their ttl, or raise that limit", max)
+	return api.Errorf(api.CodeStoreFull,
+		"the session store is full at %d sessions (sessions.max): delete some, shorten their ttl, or raise that limit", max)
 }
 
 // Unavailable is the error for a store that does not answer.

@@ -24,8 +24,8 @@ const (
 
 // HostCalls serves host calls from a store.
 //
-// get, touch, update without a version, and programs.put create the session if it does not exist. An update with a version,
-// programs.get and both deletes do not.
+// get, touch, update without a version, and programs.put create the session if it does not exist. An update with a
+// version, programs.get and both deletes do not.
 type HostCalls struct {
 	Store Store
 	// TTL applies to sessions that HostCalls creates under a client's id, AnonymousTTL to those under a temporary id.
@@ -42,8 +42,8 @@ func Serves(method string) bool {
 	return false
 }
 
-// Serve runs one host call for the session id and returns its result as JSON. Errors have the codes of Store, CodeInvalid (malformed
-// arguments), CodeVersionConflict, or CodeProgramNotFound.
+// Serve runs one host call for the session id and returns its result as JSON. Errors have the codes of Store,
+// CodeInvalid (malformed arguments), CodeVersionConflict, or CodeProgramNotFound.
 func (h HostCalls) Serve(ctx context.Context, id, method string, arguments []byte) ([]byte, error) {
 	switch method {
 	case MethodGet, MethodTouch:
@@ -158,7 +158,8 @@ func CheckVersion(s *Session, version int64) error {
 	if s.Version == version {
 		return nil
 	}
-	return api.Errorf(api.CodeVersionConflict, "session %s has version %d, not %d: read it again and retry the update", s.ID, s.Version, version)
+	return api.Errorf(api.CodeVersionConflict, "session %s has version %d, not %d: read it again and retry the update",
+		s.ID, s.Version, version)
 }
 
 type program struct {
@@ -174,7 +175,8 @@ func (h HostCalls) putProgram(ctx context.Context, id string, arguments []byte) 
 	if err != nil {
 		return nil, err
 	}
-	if _, err := h.updateOrCreate(ctx, id, func(s *Session) error { s.Programs[p.ID] = p.Program; return nil }); err != nil {
+	if _, err := h.updateOrCreate(ctx, id,
+		func(s *Session) error { s.Programs[p.ID] = p.Program; return nil }); err != nil {
 		return nil, err
 	}
 	return nullResult, nil

@@ -25,7 +25,8 @@ type hostCallTest struct {
 func newHostCallTest(t *testing.T, config sessions.Config) *hostCallTest {
 	store := embedded.InMemory(config)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
-	return &hostCallTest{t: t, store: store, calls: sessions.HostCalls{Store: store, TTL: 2 * time.Hour, AnonymousTTL: 5 * time.Minute}}
+	return &hostCallTest{t: t, store: store,
+		calls: sessions.HostCalls{Store: store, TTL: 2 * time.Hour, AnonymousTTL: 5 * time.Minute}}
 }
 
 func (h *hostCallTest) call(id, method, arguments string) string {
@@ -107,9 +108,12 @@ func TestPrograms(t *testing.T) {
 func TestInvalidArgumentsAreRejected(t *testing.T) {
 	h := newHostCallTest(t, sessions.Config{})
 	for _, c := range [][2]string{
-		{"session.get", `{"id":"b"}`}, {"session.touch", `5`}, {"session.delete", `[]`}, {"session.update", ``}, {"session.update", `{}`}, {"session.update", `{"patch":{},"versoin":1}`},
-		{"session.update", `{"patch":5}`}, {"session.update", `{"patch":{"id":"b"}}`}, {"session.update", `{"patch":{}} {}`}, {"programs.put", `{"id":"p"}`},
-		{"programs.put", `{"program":1}`}, {"programs.get", `{}`}, {"programs.get", `{"id":5}`}, {"programs.delete", `null`}, {"session.unknown", ``},
+		{"session.get", `{"id":"b"}`}, {"session.touch", `5`}, {"session.delete", `[]`}, {"session.update", ``},
+		{"session.update", `{}`}, {"session.update", `{"patch":{},"versoin":1}`},
+		{"session.update", `{"patch":5}`}, {"session.update", `{"patch":{"id":"b"}}`}, {"session.update", `{"patch":{}} {}`},
+		{"programs.put", `{"id":"p"}`},
+		{"programs.put", `{"program":1}`}, {"programs.get", `{}`}, {"programs.get", `{"id":5}`}, {"programs.delete", `null`},
+		{"session.unknown", ``},
 	} {
 		h.rejects(api.CodeInvalid, "a", c[0], c[1])
 	}

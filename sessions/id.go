@@ -11,8 +11,8 @@ import (
 // temporaryPrefix starts the ids of anonymous sessions.
 const temporaryPrefix = "temp_"
 
-// CheckID rejects an id that cannot be used in a header and in a URL path: an id is 1 to MaxID visible ASCII characters without a
-// slash, and not "." or "..".
+// CheckID rejects an id that cannot be used in a header and in a URL path: an id is 1 to MaxID visible ASCII characters
+// without a slash, and not "." or "..".
 func CheckID(id string) error {
 	forbidden := func(r rune) bool { return r <= ' ' || r > '~' || r == '/' }
 	switch {

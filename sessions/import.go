@@ -22,12 +22,13 @@ const (
 	ImportMemory = 2*maxBackupBatch + maxBackupLine
 )
 
-// Import restores the sessions of a backup into a store that may be in use, and counts what became of them. It holds a few at a time. A
-// backup of another pool is refused unless anyPool is set.
+// Import restores the sessions of a backup into a store that may be in use, and counts what became of them. It holds a
+// few at a time. A backup of another pool is refused unless anyPool is set.
 //
-// A failure names the line and says what was done before it; importing the backup again keeps that. Its code is that of the store, or
-// CodeInvalid or CodePayloadTooLarge for a backup that is damaged or incomplete.
-func Import(ctx context.Context, store Store, pool string, anyPool bool, backup io.Reader) (done api.SessionImport, err error) {
+// A failure names the line and says what was done before it; importing the backup again keeps that. Its code is that of
+// the store, or CodeInvalid or CodePayloadTooLarge for a backup that is damaged or incomplete.
+func Import(ctx context.Context, store Store, pool string, anyPool bool,
+	backup io.Reader) (done api.SessionImport, err error) {
 	r := backupReader{in: bufio.NewReaderSize(backup, 64<<10)}
 	if err := r.header(pool, anyPool); err != nil {
 		return done, failure(r.line, err, done)
@@ -52,8 +53,8 @@ type backedUp struct {
 	line int
 }
 
-// restoreBatch restores sessions concurrently, so that they share a wait for the disk, and counts them. It returns the line of the first one
-// that failed.
+// restoreBatch restores sessions concurrently, so that they share a wait for the disk, and counts them. It returns the
+// line of the first one that failed.
 func restoreBatch(ctx context.Context, store Store, batch []backedUp, done *api.SessionImport) (failed int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, backupTimeout)
 	defer cancel()
@@ -107,7 +108,8 @@ func (r *backupReader) next() ([]byte, error) {
 		line = append(line, part...)
 		switch {
 		case len(line) > maxBackupLine:
-			return nil, api.Errorf(api.CodePayloadTooLarge, "the line has more than %d bytes, and a session at most %d", maxBackupLine, MaxBody)
+			return nil, api.Errorf(api.CodePayloadTooLarge, "the line has more than %d bytes, and a session at most %d",
+				maxBackupLine, MaxBody)
 		case err == nil, errors.Is(err, io.EOF) && len(line) > 0:
 			return bytes.TrimSuffix(line, []byte("\n")), nil
 		case errors.Is(err, bufio.ErrBufferFull):
@@ -126,23 +128,29 @@ func (r *backupReader) header(pool string, anyPool bool) error {
 	}
 	var head api.SessionBackup
 	if err := json.Unmarshal(line, &head); err != nil || head.Format != api.SessionBackupFormat {
-		return api.Errorf(api.CodeInvalid, "this is not a backup of sessions: its first line must have \"format\": %q", api.SessionBackupFormat)
+		return api.Errorf(api.CodeInvalid, "this is not a backup of sessions: its first line must have \"format\": %q",
+			api.SessionBackupFormat)
 	}
 	switch {
 	case head.FormatVersion != api.SessionBackupVersion:
-		return api.Errorf(api.CodeInvalid, "the backup has format_version %d, and this agent reads %d: use an agent of the version that wrote it", head.FormatVersion, api.SessionBackupVersion)
+		return api.Errorf(api.CodeInvalid,
+			"the backup has format_version %d, and this agent reads %d: use an agent of the version that wrote it",
+			head.FormatVersion, api.SessionBackupVersion)
 	case head.Pool != pool && !anyPool:
-		return api.Errorf(api.CodeInvalid, "the backup is of pool %q, not of %s: import it there, or set any_pool (ctl: --any-pool)", head.Pool, pool)
+		return api.Errorf(api.CodeInvalid,
+			"the backup is of pool %q, not of %s: import it there, or set any_pool (ctl: --any-pool)", head.Pool, pool)
 	}
 	return nil
 }
 
-// batch returns the next sessions, and whether the backup ends after them. With an error it returns the sessions before it, too.
+// batch returns the next sessions, and whether the backup ends after them. With an error it returns the sessions before
+// it, too.
 func (r *backupReader) batch() (batch []backedUp, last bool, err error) {
 	for bytes := 0; len(batch) < backupPage && bytes < maxBackupBatch; {
 		line, err := r.next()
 		if errors.Is(err, io.EOF) {
-			return batch, false, api.Errorf(api.CodeInvalid, "the backup ends without its last line, so it is incomplete: it has %d sessions", r.sessions)
+			return batch, false, api.Errorf(api.CodeInvalid,
+				"the backup ends without its last line, so it is incomplete: it has %d sessions", r.sessions)
 		} else if err != nil {
 			return batch, false, err
 		}
@@ -162,7 +170,8 @@ func (r *backupReader) batch() (batch []backedUp, last bool, err error) {
 
 func (r *backupReader) checkEnd(sessions int) error {
 	if sessions != r.sessions {
-		return api.Errorf(api.CodeInvalid, "the last line names %d sessions, and the backup has %d: lines were lost or added", sessions, r.sessions)
+		return api.Errorf(api.CodeInvalid, "the last line names %d sessions, and the backup has %d: lines were lost or added",
+			sessions, r.sessions)
 	}
 	if _, err := r.next(); err == nil {
 		return api.Errorf(api.CodeInvalid, "the backup continues after its last line")

@@ -7,8 +7,8 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// mergePatch applies a JSON merge patch (RFC 7396) to a JSON document; an empty target means no document. Numbers keep their digits.
-// It fails with CodeInvalid if either is not JSON.
+// mergePatch applies a JSON merge patch (RFC 7396) to a JSON document; an empty target means no document. Numbers keep
+// their digits. It fails with CodeInvalid if either is not JSON.
 func mergePatch(target, patch json.RawMessage) (json.RawMessage, error) {
 	var document any
 	if len(target) > 0 {
@@ -51,9 +51,9 @@ func decodeNumber(data []byte) (v any, err error) {
 	return v, err
 }
 
-// Patch applies a JSON merge patch (RFC 7396) to a session. A patch is an object with some of data, programs, metadata and ttl; null
-// empties the first three and resets ttl to the store's default. Patch rejects read-only and unknown fields with CodeInvalid and then
-// leaves s unchanged.
+// Patch applies a JSON merge patch (RFC 7396) to a session. A patch is an object with some of data, programs, metadata
+// and ttl; null empties the first three and resets ttl to the store's default. Patch rejects read-only and unknown
+// fields with CodeInvalid and then leaves s unchanged.
 func (s *Session) Patch(patch json.RawMessage) error {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(patch, &members); err != nil || members == nil {
@@ -79,7 +79,8 @@ func (s *Session) Patch(patch json.RawMessage) error {
 		case "id", "version", "created_at", "last_accessed":
 			err = api.Errorf(api.CodeInvalid, "%s is read-only: remove it from the patch", name)
 		default:
-			err = api.Errorf(api.CodeInvalid, "unknown field %q: a session patch may contain data, programs, metadata and ttl", name)
+			err = api.Errorf(api.CodeInvalid, "unknown field %q: a session patch may contain data, programs, metadata and ttl",
+				name)
 		}
 		if err != nil {
 			return err
@@ -90,7 +91,8 @@ func (s *Session) Patch(patch json.RawMessage) error {
 }
 
 // patchMap applies a patch to the session's map name. It may modify current.
-func patchMap(name string, current map[string]json.RawMessage, patch json.RawMessage) (map[string]json.RawMessage, error) {
+func patchMap(name string, current map[string]json.RawMessage,
+	patch json.RawMessage) (map[string]json.RawMessage, error) {
 	if isNull(patch) {
 		return map[string]json.RawMessage{}, nil
 	}

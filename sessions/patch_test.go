@@ -50,16 +50,20 @@ func TestMergePatchRejectsInvalidJSON(t *testing.T) {
 func TestPatchChangesTheFieldsItNames(t *testing.T) {
 	s := &Session{
 		ID: "a", Version: 3, TTL: spec.Duration(time.Hour), Metadata: map[string]json.RawMessage{"m": json.RawMessage("1")},
-		Data: map[string]json.RawMessage{"old": json.RawMessage("1"), "deep": json.RawMessage(`{"x":1,"y":2}`), "flat": json.RawMessage("5")},
+		Data: map[string]json.RawMessage{"old": json.RawMessage("1"), "deep": json.RawMessage(`{"x":1,"y":2}`),
+			"flat": json.RawMessage("5")},
 	}
 	before := s.Clone()
-	patch := `{"data":{"old":null,"new":[1],"deep":{"x":null,"z":3},"flat":{"in":null}},"programs":{"p":"code"},"metadata":null,"ttl":"10m"}`
+	patch :=
+		`{"data":{"old":null,"new":[1],"deep":{"x":null,"z":3},"flat":{"in":null}},"programs":{"p":"code"},"metadata":null,"ttl":"10m"}`
 	draft := s.Clone()
 	require.NoError(t, draft.Patch(json.RawMessage(patch)))
 	require.Equal(t, before, s, "a clone shares no map")
 	require.Equal(t, &Session{
-		ID: "a", Version: 3, TTL: spec.Duration(10 * time.Minute), Metadata: map[string]json.RawMessage{}, Programs: map[string]json.RawMessage{"p": json.RawMessage(`"code"`)},
-		Data: map[string]json.RawMessage{"new": json.RawMessage("[1]"), "deep": json.RawMessage(`{"y":2,"z":3}`), "flat": json.RawMessage("{}")},
+		ID: "a", Version: 3, TTL: spec.Duration(10 * time.Minute), Metadata: map[string]json.RawMessage{},
+		Programs: map[string]json.RawMessage{"p": json.RawMessage(`"code"`)},
+		Data: map[string]json.RawMessage{"new": json.RawMessage("[1]"), "deep": json.RawMessage(`{"y":2,"z":3}`),
+			"flat": json.RawMessage("{}")},
 	}, draft)
 	require.NoError(t, draft.Patch(json.RawMessage(`{"ttl":null}`)))
 	require.Zero(t, draft.TTL)
@@ -67,7 +71,8 @@ func TestPatchChangesTheFieldsItNames(t *testing.T) {
 
 func TestAnInvalidPatchIsRejectedAndChangesNothing(t *testing.T) {
 	for _, patch := range []string{
-		``, `null`, `5`, `[]`, `{`, `{"data":5}`, `{"programs":[]}`, `{"ttl":5}`, `{"ttl":"soon"}`, `{"id":"b"}`, `{"version":2}`, `{"created_at":null}`, `{"last_accessed":1}`,
+		``, `null`, `5`, `[]`, `{`, `{"data":5}`, `{"programs":[]}`, `{"ttl":5}`, `{"ttl":"soon"}`, `{"id":"b"}`,
+		`{"version":2}`, `{"created_at":null}`, `{"last_accessed":1}`,
 		`{"data":{"a":1},"dta":{}}`, `{"Data":{}}`,
 	} {
 		s := &Session{ID: "a", TTL: spec.Duration(time.Hour), Data: map[string]json.RawMessage{"k": json.RawMessage("1")}}

@@ -19,30 +19,34 @@ const (
 
 // Bounds of a session to restore, which may come from anywhere.
 const (
-	// maxRestoredVersion leaves room for more changes than a session can see, and a number in a script can hold it exactly.
+	// maxRestoredVersion leaves room for more changes than a session can see, and a number in a script can hold it
+	// exactly.
 	maxRestoredVersion = 1 << 52
 	// maxAhead is how far the clock that wrote the session's times may be ahead.
 	maxAhead = 24 * time.Hour
 )
 
-// PrepareRestore returns the session that Restore stores for s at now, and its body; nil for one that has expired. Stores call it.
+// PrepareRestore returns the session that Restore stores for s at now, and its body; nil for one that has expired.
+// Stores call it.
 func PrepareRestore(s *Session, now time.Time) (*Session, []byte, error) {
 	exact, body, err := PrepareCopy(s)
 	switch {
 	case err != nil:
 		return nil, nil, err
 	case exact.Version > maxRestoredVersion:
-		return nil, nil, api.Errorf(api.CodeInvalid, "session %s has version %d, the limit is %d", s.ID, s.Version, int64(maxRestoredVersion))
+		return nil, nil, api.Errorf(api.CodeInvalid, "session %s has version %d, the limit is %d", s.ID, s.Version,
+			int64(maxRestoredVersion))
 	case exact.LastAccessed.After(now.Add(maxAhead)):
-		return nil, nil, api.Errorf(api.CodeInvalid, "session %s was last used in the future, at %s: check the clocks", s.ID, s.LastAccessed)
+		return nil, nil, api.Errorf(api.CodeInvalid, "session %s was last used in the future, at %s: check the clocks", s.ID,
+			s.LastAccessed)
 	case !now.Before(exact.ExpiresAt()):
 		return nil, nil, nil
 	}
 	return exact, body, nil
 }
 
-// MayReplace reports whether a restored session replaces a stored one: only if that has a lower version and was not created later, for a later
-// session of the same id begins at version 1 again.
+// MayReplace reports whether a restored session replaces a stored one: only if that has a lower version and was not
+// created later, for a later session of the same id begins at version 1 again.
 func (h Header) MayReplace(stored Header) bool {
 	return stored.Version < h.Version && stored.CreatedAt <= h.CreatedAt
 }

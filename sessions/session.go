@@ -1,8 +1,9 @@
-// Package sessions stores client state between calls. A session lives in a store that every worker of a pool can reach, so it belongs to
-// no process.
+// Package sessions stores client state between calls. A session lives in a store that every worker of a pool can reach,
+// so it belongs to no process.
 //
-// A Session is a value. A Store holds sessions; the implementations are in packages named after their technology (embedded, redis),
-// and the same tests run on each of them. HostCalls maps the host calls of workers to store operations.
+// A Session is a value. A Store holds sessions; the implementations are in packages named after their technology
+// (embedded, redis), and the same tests run on each of them. HostCalls maps the host calls of workers to store
+// operations.
 package sessions
 
 import (

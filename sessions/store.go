@@ -9,20 +9,21 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// Store holds sessions. Its methods are safe for concurrent use and honour ctx. Errors are coded: in addition to the codes named below, any
-// method may fail with CodeStoreUnavailable (the store does not answer or is closed) and with CodeInvalid (malformed id).
+// Store holds sessions. Its methods are safe for concurrent use and honour ctx. Errors are coded: in addition to the
+// codes named below, any method may fail with CodeStoreUnavailable (the store does not answer or is closed) and with
+// CodeInvalid (malformed id).
 //
 // An expired session does not exist for any method from the moment it expires, whether or not it was swept.
 type Store interface {
-	// Create stores a new session with the programs, data, metadata and TTL of s; a TTL of 0 means Config.TTL. It fails with
-	// CodeSessionExists, CodePayloadTooLarge, or CodeStoreFull.
+	// Create stores a new session with the programs, data, metadata and TTL of s; a TTL of 0 means Config.TTL. It fails
+	// with CodeSessionExists, CodePayloadTooLarge, or CodeStoreFull.
 	Create(ctx context.Context, s *Session) (*Session, error)
 	// Get returns a session, which the caller may modify, and extends its TTL. It fails with CodeSessionNotFound.
 	Get(ctx context.Context, id string) (*Session, error)
-	// Update applies change to a session and extends its TTL. Changes to programs, data, metadata and TTL (0: Config.TTL) are stored.
-	// No concurrent update is lost: if another update came first, Update calls change again with the new session, so change must depend
-	// on nothing else. If change fails, Update returns that error and stores nothing. It fails with CodeSessionNotFound and
-	// CodePayloadTooLarge.
+	// Update applies change to a session and extends its TTL. Changes to programs, data, metadata and TTL (0: Config.TTL)
+	// are stored. No concurrent update is lost: if another update came first, Update calls change again with the new
+	// session, so change must depend on nothing else. If change fails, Update returns that error and stores nothing. It
+	// fails with CodeSessionNotFound and CodePayloadTooLarge.
 	Update(ctx context.Context, id string, change func(*Session) error) (*Session, error)
 	// Touch extends a session's TTL. It fails with CodeSessionNotFound.
 	Touch(ctx context.Context, id string) error
@@ -34,10 +35,10 @@ type Store interface {
 	IDs(ctx context.Context) ([]string, error)
 	// Peek returns the sessions with these ids, in that order, and nil for each that does not exist. It extends no TTL.
 	Peek(ctx context.Context, ids []string) ([]*Session, error)
-	// Restore stores a session of a backup with its version, times and TTL, unless it has expired, or the store has one of that id whose version
-	// is not lower or which was created later. A session that it replaces keeps its last use if that is later. At Max it fails with
-	// CodeStoreFull and evicts nothing, whatever OnFull says. It fails with CodeInvalid for a session that no store can have created, and with
-	// CodePayloadTooLarge.
+	// Restore stores a session of a backup with its version, times and TTL, unless it has expired, or the store has one of
+	// that id whose version is not lower or which was created later. A session that it replaces keeps its last use if that
+	// is later. At Max it fails with CodeStoreFull and evicts nothing, whatever OnFull says. It fails with CodeInvalid for
+	// a session that no store can have created, and with CodePayloadTooLarge.
 	Restore(ctx context.Context, s *Session) (Restored, error)
 	// Count returns the number of live sessions.
 	Count(ctx context.Context) (int, error)
@@ -76,8 +77,8 @@ type Config struct {
 	OnFull OnFull
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time
-	// Removed is called with the sessions that the store has expired or evicted: how many, and their ids if the store knows which. It must
-	// return at once and not use the store. Default: no report.
+	// Removed is called with the sessions that the store has expired or evicted: how many, and their ids if the store
+	// knows which. It must return at once and not use the store. Default: no report.
 	Removed func(why Removal, n int, ids []string)
 }
 
@@ -111,7 +112,8 @@ func (c Config) PrepareCreate(s *Session, now time.Time) (*Session, []byte, erro
 	}
 	now = toMillisecond(now)
 	return c.finalize(&Session{
-		ID: s.ID, Programs: s.Programs, Data: s.Data, Metadata: s.Metadata, Version: 1, CreatedAt: now, LastAccessed: now, TTL: s.TTL,
+		ID: s.ID, Programs: s.Programs, Data: s.Data, Metadata: s.Metadata, Version: 1, CreatedAt: now, LastAccessed: now,
+		TTL: s.TTL,
 	})
 }
 
@@ -135,7 +137,8 @@ func (c Config) PrepareUpdate(current *Session, change func(*Session) error, now
 func (c Config) finalize(s *Session) (*Session, []byte, error) {
 	s.TTL = cmp.Or(s.TTL, spec.Duration(c.TTL))
 	if s.TTL.D() < time.Millisecond || s.TTL.D() > MaxTTL {
-		return nil, nil, api.Errorf(api.CodeInvalid, "session %s: ttl %s is out of range: choose 1ms to %s", s.ID, s.TTL, spec.Duration(MaxTTL))
+		return nil, nil, api.Errorf(api.CodeInvalid, "session %s: ttl %s is out of range: choose 1ms to %s", s.ID, s.TTL,
+			spec.Duration(MaxTTL))
 	}
 	s.TTL = spec.Duration(s.TTL.D().Truncate(time.Millisecond))
 	encoded, err := s.Body()

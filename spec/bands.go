@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 )
 
-// Bands are four rising values at which a worker stops being excellent, good, degraded and critical. Without values there is no grade; nil is
-// "auto": the values follow from the memory that each program needs.
+// Bands are four rising values at which a worker stops being excellent, good, degraded and critical. Without values
+// there is no grade; nil is "auto": the values follow from the memory that each program needs.
 type Bands []float64
 
 // AutoBands are the Bands "auto".

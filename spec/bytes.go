@@ -10,12 +10,12 @@ import (
 // bytesAllowed describes a size, for errors.
 const bytesAllowed = `a size such as "512MiB", "2GB" or "4096B" (units B, kB, MB, GB, TB, KiB, MiB, GiB, TiB)`
 
-// Bytes is a number of bytes that is encoded as a string: "512MiB" is 512 × 1024², "512MB" is 512 × 1000². An empty string and 0 mean 0
-// bytes, which only some keys allow.
+// Bytes is a number of bytes that is encoded as a string: "512MiB" is 512 × 1024², "512MB" is 512 × 1000². An empty
+// string and 0 mean 0 bytes, which only some keys allow.
 type Bytes int64
 
-// Auto, the text "auto", lets Tempool choose a size. Only rotation.max_memory allows it: the limit then follows from the memory that each
-// program needs.
+// Auto, the text "auto", lets Tempool choose a size. Only rotation.max_memory allows it: the limit then follows from
+// the memory that each program needs.
 const Auto Bytes = -1
 
 const autoText = "auto"
@@ -89,8 +89,8 @@ func parseBytes(text string) (Bytes, error) {
 	return 0, fmt.Errorf("%q is not %s", text, bytesAllowed)
 }
 
-// wholeBytes multiplies without rounding. It accepts plain decimals only: big.Rat would also parse fractions and exponents, and a large
-// exponent would allocate as much memory.
+// wholeBytes multiplies without rounding. It accepts plain decimals only: big.Rat would also parse fractions and
+// exponents, and a large exponent would allocate as much memory.
 func wholeBytes(digits string, factor int64) (Bytes, bool) {
 	if len(digits) > 40 || strings.Trim(digits, "0123456789.") != "" {
 		return 0, false

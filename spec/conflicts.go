@@ -29,7 +29,8 @@ var conflicts = []conflict{
 	}, "each variable in either pool.env or pool.env_from"},
 	{"pool.env", "pool.protocol", func(s *Spec) (string, string) {
 		_, set := s.Pool.Env["PORT"]
-		return ".PORT", problemIf(set && s.Pool.Protocol == ProtocolNone, `is set by Tempool for each worker with pool.protocol = "none"`)
+		return ".PORT", problemIf(set && s.Pool.Protocol == ProtocolNone,
+			`is set by Tempool for each worker with pool.protocol = "none"`)
 	}, "no PORT in pool.env; use health.port for a fixed port"},
 	{"pool.env_from", "pool.protocol", func(s *Spec) (string, string) {
 		i := slices.Index(s.Pool.EnvFrom, "PORT")
@@ -37,7 +38,8 @@ var conflicts = []conflict{
 			`"PORT" is set by Tempool for each worker with pool.protocol = "none"`)
 	}, "no PORT in pool.env_from; use health.port for a fixed port"},
 	{"start.warmup", "pool.protocol", func(s *Spec) (string, string) {
-		return "", problemIf(len(s.Start.Warmup) > 0 && s.Pool.Protocol == ProtocolNone, `cannot be sent with pool.protocol = "none"`)
+		return "", problemIf(len(s.Start.Warmup) > 0 && s.Pool.Protocol == ProtocolNone,
+			`cannot be sent with pool.protocol = "none"`)
 	}, `no start.warmup, or pool.protocol = "frames" or "jsonrpc"`},
 	{"start.warmup", "pool.protocol", func(s *Spec) (string, string) {
 		i := slices.IndexFunc(s.Start.Warmup, func(w Warmup) bool { return !isStructured(w.Params) })
@@ -45,10 +47,12 @@ var conflicts = []conflict{
 			`must be a table or a list with pool.protocol = "jsonrpc"`)
 	}, "a table or a list"},
 	{"lease.on_expiry", "pool.protocol", func(s *Spec) (string, string) {
-		return "", problemIf(s.Lease.OnExpiry == ExpiryReset && s.Pool.Protocol == ProtocolNone, `"reset" is not supported with pool.protocol = "none"`)
+		return "", problemIf(s.Lease.OnExpiry == ExpiryReset && s.Pool.Protocol == ProtocolNone,
+			`"reset" is not supported with pool.protocol = "none"`)
 	}, `"replace" with that protocol`},
 	{"health.kind", "pool.protocol", func(s *Spec) (string, string) {
-		return "", problemIf(s.Health.Kind == HealthRPC && s.Pool.Protocol == ProtocolNone, `"rpc" is not supported with pool.protocol = "none"`)
+		return "", problemIf(s.Health.Kind == HealthRPC && s.Pool.Protocol == ProtocolNone,
+			`"rpc" is not supported with pool.protocol = "none"`)
 	}, `"http", "tcp" or "exec" with that protocol`},
 	{"health.port", "health.kind", func(s *Spec) (string, string) {
 		return "", problemIf(needsPort(s) && s.Health.Port == 0 && s.Pool.Protocol != ProtocolNone,
@@ -59,26 +63,32 @@ var conflicts = []conflict{
 			"%d has no effect with health.kind = %q", s.Health.Port, s.Health.Kind)
 	}, `health.kind = "http" or "tcp", or no health.port`},
 	{"health.path", "health.kind", func(s *Spec) (string, string) {
-		return "", problemIf(s.Health.Path != "/" && s.Health.Kind != HealthHTTP, "%q has no effect with health.kind = %q", s.Health.Path, s.Health.Kind)
+		return "", problemIf(s.Health.Path != "/" && s.Health.Kind != HealthHTTP, "%q has no effect with health.kind = %q",
+			s.Health.Path, s.Health.Kind)
 	}, `health.kind = "http", or no health.path`},
 	{"health.command", "health.kind", func(s *Spec) (string, string) {
-		return "", problemIf(s.Health.Kind == HealthExec && len(s.Health.Command) == 0, `is missing: health.kind = "exec" needs a command`)
+		return "", problemIf(s.Health.Kind == HealthExec && len(s.Health.Command) == 0,
+			`is missing: health.kind = "exec" needs a command`)
 	}, `the program and its arguments, such as ["test", "-e", "ok"]`},
 	{"health.command", "health.kind", func(s *Spec) (string, string) {
-		return "", problemIf(s.Health.Kind != HealthExec && len(s.Health.Command) > 0, "has no effect with health.kind = %q", s.Health.Kind)
+		return "", problemIf(s.Health.Kind != HealthExec && len(s.Health.Command) > 0, "has no effect with health.kind = %q",
+			s.Health.Kind)
 	}, `health.kind = "exec", or no health.command`},
 	{"health.method", "health.kind", func(s *Spec) (string, string) {
-		return "", problemIf(s.Health.Method != "ping" && s.Health.Kind != HealthRPC, "%q has no effect with health.kind = %q", s.Health.Method, s.Health.Kind)
+		return "", problemIf(s.Health.Method != "ping" && s.Health.Kind != HealthRPC,
+			"%q has no effect with health.kind = %q", s.Health.Method, s.Health.Kind)
 	}, `health.kind = "rpc", or no health.method`},
 	{"health.method", "pool.protocol", func(s *Spec) (string, string) {
 		return "", problemIf(s.Health.Method != "ping" && s.Pool.Protocol != ProtocolJSONRPC,
 			"%q has no effect with pool.protocol = %q, which has its own ping", s.Health.Method, s.Pool.Protocol)
 	}, `pool.protocol = "jsonrpc", or no health.method`},
 	{"scale.min", "scale.max", func(s *Spec) (string, string) {
-		return "", problemIf(s.Scale.Follows() && s.Scale.Min > s.Scale.Max, "%d is more than scale.max = %d", s.Scale.Min, s.Scale.Max)
+		return "", problemIf(s.Scale.Follows() && s.Scale.Min > s.Scale.Max, "%d is more than scale.max = %d", s.Scale.Min,
+			s.Scale.Max)
 	}, "at most scale.max"},
 	{"scale.idle_to_zero", "scale.min", func(s *Spec) (string, string) {
-		return "", problemIf(s.Scale.IdleToZero > 0 && s.Scale.Min > 0, "%q has no effect with scale.min = %d", s.Scale.IdleToZero, s.Scale.Min)
+		return "", problemIf(s.Scale.IdleToZero > 0 && s.Scale.Min > 0, "%q has no effect with scale.min = %d",
+			s.Scale.IdleToZero, s.Scale.Min)
 	}, "scale.min = 0, or no scale.idle_to_zero"},
 	withoutMax("scale.min", func(s Scale) any { return s.Min }),
 	withoutMax("scale.target_inflight", func(s Scale) any { return s.TargetInflight }),
@@ -87,26 +97,31 @@ var conflicts = []conflict{
 	withoutMax("scale.idle_to_zero", func(s Scale) any { return s.IdleToZero }),
 	{"recovery.backoff_max", "recovery.backoff_initial", func(s *Spec) (string, string) {
 		r := s.Recovery
-		return "", problemIf(r.BackoffMax < r.BackoffInitial, "%q is less than recovery.backoff_initial = %q", r.BackoffMax, r.BackoffInitial)
+		return "", problemIf(r.BackoffMax < r.BackoffInitial, "%q is less than recovery.backoff_initial = %q", r.BackoffMax,
+			r.BackoffInitial)
 	}, "at least recovery.backoff_initial"},
 	{"lease.ttl", "lease.max_ttl", func(s *Spec) (string, string) {
 		return "", problemIf(s.Lease.TTL > s.Lease.MaxTTL, "%q is more than lease.max_ttl = %q", s.Lease.TTL, s.Lease.MaxTTL)
 	}, "at most lease.max_ttl"},
 	{"sessions.url", "sessions.store", func(s *Spec) (string, string) {
-		return "", problemIf(s.Sessions.Store == StoreRedis && s.Sessions.URL == "", `is missing: sessions.store = "redis" needs a server`)
+		return "", problemIf(s.Sessions.Store == StoreRedis && s.Sessions.URL == "",
+			`is missing: sessions.store = "redis" needs a server`)
 	}, `a URL such as "redis://localhost:6379/0"`},
 	{"sessions.url", "sessions.store", func(s *Spec) (string, string) {
-		return "", problemIf(s.Sessions.Store != StoreRedis && s.Sessions.URL != "", "has no effect with sessions.store = %q", s.Sessions.Store)
+		return "", problemIf(s.Sessions.Store != StoreRedis && s.Sessions.URL != "", "has no effect with sessions.store = %q",
+			s.Sessions.Store)
 	}, `sessions.store = "redis", or no sessions.url`},
 	{"sessions.sync", "sessions.store", func(s *Spec) (string, string) {
-		return "", problemIf(s.Sessions.Sync != SyncAlways && s.Sessions.Store != StoreEmbedded, "%q has no effect with sessions.store = %q", s.Sessions.Sync, s.Sessions.Store)
+		return "", problemIf(s.Sessions.Sync != SyncAlways && s.Sessions.Store != StoreEmbedded,
+			"%q has no effect with sessions.store = %q", s.Sessions.Sync, s.Sessions.Store)
 	}, `sessions.store = "embedded", or no sessions.sync`},
 }
 
 // withoutMax is the conflict of a key of [scale] with a pool that does not follow the demand.
 func withoutMax(key string, value func(Scale) any) conflict {
 	return conflict{key, "scale.max", func(s *Spec) (string, string) {
-		return "", problemIf(!s.Scale.Follows() && value(s.Scale) != value(Default().Scale), "%s has no effect with scale.max = 0", quoteValue(value(s.Scale)))
+		return "", problemIf(!s.Scale.Follows() && value(s.Scale) != value(Default().Scale),
+			"%s has no effect with scale.max = 0", quoteValue(value(s.Scale)))
 	}, "scale.max of 1 to 1000, the most workers that the pool may have"}
 }
 

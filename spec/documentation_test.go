@@ -59,7 +59,8 @@ func TestDocumentationHasEveryKeyWithItsDefault(t *testing.T) {
 		var documented bare
 		require.NoError(t, json.Unmarshal(data, &documented), k.key())
 		s := Spec(documented)
-		require.True(t, sameValue(k.value(&s), k.value(&defaults)), "docs/configuration.md gives %s the default %s", k.key(), r.initial)
+		require.True(t, sameValue(k.value(&s), k.value(&defaults)), "docs/configuration.md gives %s the default %s", k.key(),
+			r.initial)
 	}
 	for name := range warmupKeys {
 		require.Contains(t, rows, "start.warmup."+name)
@@ -82,7 +83,8 @@ func TestDocumentationDescribesEveryAllowedValue(t *testing.T) {
 	}
 }
 
-// TestDocumentedRangesAreThoseOfTheRules compares ranges such as "1 to 1000", "up to 1000" and "at least 3" with the bounds that a rule has.
+// TestDocumentedRangesAreThoseOfTheRules compares ranges such as "1 to 1000", "up to 1000" and "at least 3" with the
+// bounds that a rule has.
 func TestDocumentedRangesAreThoseOfTheRules(t *testing.T) {
 	rows, _, _ := documentation(t)
 	bounds := regexp.MustCompile(`^a (?:whole )?number from (\S+) to ([^\s;]+)`)
@@ -98,7 +100,8 @@ func TestDocumentedRangesAreThoseOfTheRules(t *testing.T) {
 			if says[3] != "" {
 				low, high = found[1], plainNumber(says[3])
 			}
-			require.Equal(t, []string{found[1], found[2]}, []string{low, high}, "docs/configuration.md says of %s: %s", r.key, says[0])
+			require.Equal(t, []string{found[1], found[2]}, []string{low, high}, "docs/configuration.md says of %s: %s", r.key,
+				says[0])
 			compared++
 		}
 	}

@@ -11,7 +11,8 @@ import (
 // durationAllowed describes a duration, for errors.
 const durationAllowed = `a duration such as "500ms", "30s", "5m" or "24h"`
 
-// Duration is a time.Duration that is encoded as a string: "30s", "1h30m". An empty string and 0 mean 0, which only some keys allow.
+// Duration is a time.Duration that is encoded as a string: "30s", "1h30m". An empty string and 0 mean 0, which only
+// some keys allow.
 type Duration time.Duration
 
 // D returns the duration as a time.Duration.

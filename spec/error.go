@@ -7,12 +7,14 @@ import (
 	"github.com/tempool/tempool/internal/redact"
 )
 
-// Error is the first error of a spec, and what to write instead. Every error of this package about the content of a spec is a *Error.
+// Error is the first error of a spec, and what to write instead. Every error of this package about the content of a
+// spec is a *Error.
 type Error struct {
 	// File is the path given to Load or Parse. Line counts from 1. Both are empty for specs that do not come from a file.
 	File string
 	Line int
-	// Key is a path such as "pool.size", "pool.env.LANG" or "start.warmup[0].method", or a section; empty if the text is not TOML.
+	// Key is a path such as "pool.size", "pool.env.LANG" or "start.warmup[0].method", or a section; empty if the text is
+	// not TOML.
 	Key string
 	// Problem says what is wrong.
 	Problem string
@@ -22,7 +24,8 @@ type Error struct {
 	Nearest string
 }
 
-// Error returns one line without secrets, such as pool.toml:3: pool.size: 0 is not allowed; allowed: a whole number from 1 to 1000
+// Error returns one line without secrets, such as pool.toml:3: pool.size: 0 is not allowed; allowed: a whole number
+// from 1 to 1000
 func (e *Error) Error() string {
 	var text strings.Builder
 	if e.File != "" {

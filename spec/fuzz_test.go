@@ -9,18 +9,23 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzParse holds three promises for any bytes: no panic, every error a *Error with a line inside the file, and every accepted
-// spec the same after a trip through JSON.
+// FuzzParse holds three promises for any bytes: no panic, every error a *Error with a line inside the file, and every
+// accepted spec the same after a trip through JSON.
 func FuzzParse(f *testing.F) {
 	full, err := os.ReadFile("testdata/full.toml")
 	require.NoError(f, err)
 	f.Add(full)
 	for _, seed := range []string{
-		"", minimal, "[pool", "[[pool]]", "pool = 3", "a.b.c = {d = [1, {e = 2}]}", "[pool]\nname = 'p'\nname = 'q'", "\"\" = 1", "\xff",
-		minimal + "size = 0", minimal + "[[start.warmup]]\nmethod = 'a'\nparams = {a = -0, b = 1e21, c = 2026-01-01T00:00:00Z, d = '<>', e = [[], {}]}",
-		minimal + "[start]\nwarmup = [{method = 'a', params = 07:32:00}]", minimal + "env = {A = '\\u0000'}", minimal + "[pool.env]\n\"a.b\" = ''",
-		minimal + "protocol = 'none'\n[health]\nkind = 'exec'\ncommand = ['true']", minimal + "\"[0]\" = 1", minimal + "[rotation]\nsurge = true",
-		minimal + "max_message = '1.5MiB'\n[lease]\nttl = '1.5h'", "[start.warmup.params]", "[[start.warmup]]\n[[start.warmup.params]]\nmethod = 'a'",
+		"", minimal, "[pool", "[[pool]]", "pool = 3", "a.b.c = {d = [1, {e = 2}]}", "[pool]\nname = 'p'\nname = 'q'",
+		"\"\" = 1", "\xff",
+		minimal + "size = 0", minimal +
+			"[[start.warmup]]\nmethod = 'a'\nparams = {a = -0, b = 1e21, c = 2026-01-01T00:00:00Z, d = '<>', e = [[], {}]}",
+		minimal + "[start]\nwarmup = [{method = 'a', params = 07:32:00}]", minimal + "env = {A = '\\u0000'}", minimal +
+			"[pool.env]\n\"a.b\" = ''",
+		minimal + "protocol = 'none'\n[health]\nkind = 'exec'\ncommand = ['true']", minimal + "\"[0]\" = 1", minimal +
+			"[rotation]\nsurge = true",
+		minimal + "max_message = '1.5MiB'\n[lease]\nttl = '1.5h'", "[start.warmup.params]",
+		"[[start.warmup]]\n[[start.warmup.params]]\nmethod = 'a'",
 	} {
 		f.Add([]byte(seed))
 	}

@@ -23,13 +23,15 @@ func TestHostileFilesAreParsedInBoundedTime(t *testing.T) {
 		"bad variables": minimal + "[pool.env]\n" + numbered("A%d=''\n") + "B=1",
 		"warm-ups":      minimal + numbered("[[start.warmup]]\nmethod='%d'\n"),
 		"bad warm-ups":  minimal + numbered("[[start.warmup]]\nmethod='%d'\n") + "x=1",
-		"deep lists":    minimal + "[[start.warmup]]\nmethod='a'\nparams=" + strings.Repeat("[", 8000) + strings.Repeat("]", 8000),
-		"deeper lists":  minimal + "[[start.warmup]]\nmethod='a'\nparams=" + strings.Repeat("[", 25_000),
-		"deep tables":   minimal + "[[start.warmup]]\nmethod='a'\nparams=" + strings.Repeat("{a=", 8000) + "1" + strings.Repeat("}", 8000),
-		"deep keys":     minimal + "[[start.warmup]]\nmethod='a'\nparams." + strings.Repeat("a.", 25_000) + "a=1",
-		"deep headers":  minimal + "[" + strings.Repeat("a.", 25_000) + "a]",
-		"a long key":    minimal + strings.Repeat("a", 50_000) + "=1",
-		"lines":         strings.Repeat("\n", maxFile),
+		"deep lists": minimal + "[[start.warmup]]\nmethod='a'\nparams=" +
+			strings.Repeat("[", 8000) + strings.Repeat("]", 8000),
+		"deeper lists": minimal + "[[start.warmup]]\nmethod='a'\nparams=" + strings.Repeat("[", 25_000),
+		"deep tables": minimal + "[[start.warmup]]\nmethod='a'\nparams=" + strings.Repeat("{a=", 8000) + "1" +
+			strings.Repeat("}", 8000),
+		"deep keys":    minimal + "[[start.warmup]]\nmethod='a'\nparams." + strings.Repeat("a.", 25_000) + "a=1",
+		"deep headers": minimal + "[" + strings.Repeat("a.", 25_000) + "a]",
+		"a long key":   minimal + strings.Repeat("a", 50_000) + "=1",
+		"lines":        strings.Repeat("\n", maxFile),
 	} {
 		start := time.Now()
 		_, err := Parse([]byte(file), "hostile.toml")

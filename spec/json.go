@@ -7,9 +7,9 @@ import (
 	"reflect"
 )
 
-// UnmarshalJSON parses a spec. A missing or null key gets its default. A value of the wrong form is a *Error that names its key. Unknown
-// keys are ignored, so that an older Tempool can read the spec of a newer one; Parse, for files, rejects them. UnmarshalJSON does not
-// validate: call Validate next.
+// UnmarshalJSON parses a spec. A missing or null key gets its default. A value of the wrong form is a *Error that names
+// its key. Unknown keys are ignored, so that an older Tempool can read the spec of a newer one; Parse, for files,
+// rejects them. UnmarshalJSON does not validate: call Validate next.
 func (s *Spec) UnmarshalJSON(data []byte) error {
 	if bytes.Equal(data, []byte("null")) {
 		return nil
@@ -42,7 +42,8 @@ func (s *Spec) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// overDefaults parses JSON whose forms have been checked. In the result no list or table is nil, and every warm-up has params.
+// overDefaults parses JSON whose forms have been checked. In the result no list or table is nil, and every warm-up has
+// params.
 func overDefaults(data []byte) (Spec, error) {
 	type bare Spec // has no UnmarshalJSON
 	read := bare(Default())

@@ -42,7 +42,8 @@ func TestJSONRoundTripKeepsASpec(t *testing.T) {
 func TestMissingKeysInJSONGetTheirDefaults(t *testing.T) {
 	want := Default()
 	want.Pool.Name, want.Pool.Command = "p", []string{"run"}
-	want.Start.Warmup = []Warmup{{Method: "a", Params: json.RawMessage("{}")}, {Method: "b", Params: json.RawMessage("{}")}}
+	want.Start.Warmup = []Warmup{{Method: "a", Params: json.RawMessage("{}")},
+		{Method: "b", Params: json.RawMessage("{}")}}
 	for _, text := range []string{
 		`{"pool": {"name": "p", "command": ["run"]}, "start": {"warmup": [{"method": "a"}, {"method": "b", "params": null}]}}`,
 		`{"pool": {"name": "p", "command": ["run"], "env": null, "env_from": null, "size": null}, "lease": null,

@@ -30,13 +30,18 @@ var foreignKeys = map[string][]string{
 	KindProcess: {"pool.function", "pool.image", "pool.run_args"},
 	KindContainer: { // set by run_args, or requires an address or a process of the host
 		"pool.function", "pool.dir", "pool.user", "pool.group", "pool.umask", "pool.on_suspend", "health.kind",
-		"limits.open_files", "limits.cpu_time", "limits.cpu_affinity", "limits.cpu_affinity_each", "limits.nice", "limits.oom_score_adj",
-		"sandbox.read", "sandbox.write", "sandbox.network", "resources.allocation", "resources.memory_budget", "resources.cpu_budget",
+		"limits.open_files", "limits.cpu_time", "limits.cpu_affinity", "limits.cpu_affinity_each", "limits.nice",
+		"limits.oom_score_adj",
+		"sandbox.read", "sandbox.write", "sandbox.network", "resources.allocation", "resources.memory_budget",
+		"resources.cpu_budget",
 	},
 	KindFunction: { // it is not a process, so it has nothing that the system manages per process
-		"pool.command", "pool.image", "pool.run_args", "pool.protocol", "pool.framing", "pool.env", "pool.env_from", "pool.dir", "pool.user", "pool.group", "pool.umask", "pool.on_suspend",
-		"health.kind", "health.memory_bands", "health.cpu_bands", "health.calls_bands", "rotation.max_memory", "prediction.window", "prediction.horizon",
-		"limits.memory", "limits.cpu", "limits.open_files", "limits.processes", "limits.cpu_time", "limits.cpu_affinity", "limits.cpu_affinity_each",
+		"pool.command", "pool.image", "pool.run_args", "pool.protocol", "pool.framing", "pool.env", "pool.env_from",
+		"pool.dir", "pool.user", "pool.group", "pool.umask", "pool.on_suspend",
+		"health.kind", "health.memory_bands", "health.cpu_bands", "health.calls_bands", "rotation.max_memory",
+		"prediction.window", "prediction.horizon",
+		"limits.memory", "limits.cpu", "limits.open_files", "limits.processes", "limits.cpu_time", "limits.cpu_affinity",
+		"limits.cpu_affinity_each",
 		"limits.nice", "limits.oom_score_adj", "sandbox.read", "sandbox.write", "sandbox.network",
 		"resources.allocation", "resources.memory_budget", "resources.cpu_budget",
 	},
@@ -49,13 +54,16 @@ var kindConflicts = func() []conflict {
 			return "", problemIf(s.Pool.Kind == KindProcess && len(s.Pool.Command) == 0, "is missing")
 		}, commandAllowed},
 		{"pool.image", "pool.kind", func(s *Spec) (string, string) {
-			return "", problemIf(s.Pool.Kind == KindContainer && s.Pool.Image == "", "is missing: pool.kind = %q needs an image", s.Pool.Kind)
+			return "", problemIf(s.Pool.Kind == KindContainer && s.Pool.Image == "", "is missing: pool.kind = %q needs an image",
+				s.Pool.Kind)
 		}, imageAllowed},
 		{"pool.protocol", "pool.kind", func(s *Spec) (string, string) {
-			return "", problemIf(s.Pool.Kind == KindContainer && s.Pool.Protocol == ProtocolNone, "%q is not supported with pool.kind = %q", s.Pool.Protocol, s.Pool.Kind)
+			return "", problemIf(s.Pool.Kind == KindContainer && s.Pool.Protocol == ProtocolNone,
+				"%q is not supported with pool.kind = %q", s.Pool.Protocol, s.Pool.Kind)
 		}, `"frames" or "jsonrpc" with that kind`},
 		{"pool.function", "pool.kind", func(s *Spec) (string, string) {
-			return "", problemIf(s.Pool.Kind == KindFunction && s.Pool.Function == "", "is missing: pool.kind = %q needs a function", s.Pool.Kind)
+			return "", problemIf(s.Pool.Kind == KindFunction && s.Pool.Function == "",
+				"is missing: pool.kind = %q needs a function", s.Pool.Kind)
 		}, functionAllowed},
 	}
 	for _, kind := range []string{KindProcess, KindContainer, KindFunction} {
@@ -66,7 +74,8 @@ var kindConflicts = func() []conflict {
 	return all
 }()
 
-// foreignKey is the conflict of a kind with a key that it does not know. The key's default, and its zero value, are no mention of it.
+// foreignKey is the conflict of a kind with a key that it does not know. The key's default, and its zero value, are no
+// mention of it.
 func foreignKey(kind, key string) conflict {
 	return conflict{key, "pool.kind", func(s *Spec) (string, string) {
 		if s.Pool.Kind != kind {
@@ -74,7 +83,8 @@ func foreignKey(kind, key string) conflict {
 		}
 		defaults := Default()
 		value, initial := keyByName[key].value(s), keyByName[key].value(&defaults)
-		return "", problemIf(!value.IsZero() && !sameValue(value, initial), "does not apply to pool.kind = %q; remove it", kind)
+		return "", problemIf(!value.IsZero() && !sameValue(value, initial), "does not apply to pool.kind = %q; remove it",
+			kind)
 	}, ""}
 }
 

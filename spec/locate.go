@@ -12,10 +12,12 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// maxKeyParts is the number of parts of a key that are distinguished: start.warmup[0].params has 4. Further parts belong to the value.
+// maxKeyParts is the number of parts of a key that are distinguished: start.warmup[0].params has 4. Further parts
+// belong to the value.
 const maxKeyParts = 4
 
-// mention is one occurrence of a key or section in the file. The index of a list element is a part of its own, such as "[0]".
+// mention is one occurrence of a key or section in the file. The index of a list element is a part of its own, such as
+// "[0]".
 type mention struct {
 	parts []string
 	line  int

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// nearestSection returns the section with the most similar name, in brackets; for a key outside its section, the key with its section.
+// nearestSection returns the section with the most similar name, in brackets; for a key outside its section, the key
+// with its section.
 func nearestSection(name string) string {
 	if owners := keysNamed(name); len(owners) > 0 {
 		return orList(owners)
@@ -13,8 +14,8 @@ func nearestSection(name string) string {
 	return "[" + closest(name, sections) + "]"
 }
 
-// nearestKey returns the known key that an unknown key in a section most likely stands for: one of the section with a very similar name,
-// else one of another section with the same name, else the most similar one.
+// nearestKey returns the known key that an unknown key in a section most likely stands for: one of the section with a
+// very similar name, else one of another section with the same name, else the most similar one.
 func nearestKey(section, name string) string {
 	var own, others []string
 	for _, k := range keys {

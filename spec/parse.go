@@ -16,8 +16,8 @@ import (
 // maxFile bounds a pool.toml. The spec is part of the state of the pool's workflow, which the Temporal server bounds.
 const maxFile = 64 << 10
 
-// Load reads a pool.toml. It makes pool.dir absolute: relative to the file's folder, which is also the default, so a command such as
-// ["python3", "worker.py"] works wherever ctl runs. An error about the content is a *Error.
+// Load reads a pool.toml. It makes pool.dir absolute: relative to the file's folder, which is also the default, so a
+// command such as ["python3", "worker.py"] works wherever ctl runs. An error about the content is a *Error.
 func Load(path string) (Spec, error) {
 	absolute, err := filepath.Abs(path)
 	if err != nil {
@@ -54,7 +54,8 @@ func Parse(data []byte, file string) (Spec, error) {
 
 func parse(data []byte) (Spec, *Error) {
 	if len(data) > maxFile {
-		return Spec{}, &Error{Problem: fmt.Sprintf("the file is larger than %s", Bytes(maxFile)), Allowed: "up to " + Bytes(maxFile).String()}
+		return Spec{}, &Error{Problem: fmt.Sprintf("the file is larger than %s", Bytes(maxFile)), Allowed: "up to " +
+			Bytes(maxFile).String()}
 	}
 	mentions, badLine, err := locate(data)
 	if err != nil {
@@ -148,7 +149,8 @@ func checkMention(parts []string, tree map[string]any, checked map[string]bool) 
 }
 
 func unknownSection(name string, isValue bool) *Error {
-	e := &Error{Key: quoteKey(name), Problem: "unknown section", Allowed: "[" + strings.Join(sections, "], [") + "]", Nearest: nearestSection(name)}
+	e := &Error{Key: quoteKey(name), Problem: "unknown section", Allowed: "[" + strings.Join(sections, "], [") + "]",
+		Nearest: nearestSection(name)}
 	if isValue && len(keysNamed(name)) > 0 {
 		e.Problem, e.Allowed = "is outside its section", ""
 	}
@@ -172,7 +174,8 @@ func unknownInWarmup(parts []string) *Error {
 		return nil
 	}
 	names := sortedNames(warmupKeys)
-	return &Error{Key: joinKey(parts), Problem: "unknown key in [[start.warmup]]", Allowed: strings.Join(names, ", "), Nearest: "start.warmup." + closest(name, names)}
+	return &Error{Key: joinKey(parts), Problem: "unknown key in [[start.warmup]]", Allowed: strings.Join(names, ", "),
+		Nearest: "start.warmup." + closest(name, names)}
 }
 
 func namesIn(section string) []string {
@@ -206,7 +209,8 @@ func fromTree(tree map[string]any) (Spec, *Error) {
 	return s, nil
 }
 
-// lineFor returns the line of the first mention of the key, else of the key it conflicts with, else of its section, else 1.
+// lineFor returns the line of the first mention of the key, else of the key it conflicts with, else of its section,
+// else 1.
 func lineFor(mentions []mention, key, with string) int {
 	lines := make(map[string]int, len(mentions))
 	for _, m := range mentions {

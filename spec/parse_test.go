@@ -25,18 +25,22 @@ func TestValidFilesParse(t *testing.T) {
 	}{
 		"nothing but name and command": {minimal, func(s *Spec) {}},
 		"crlf and a byte order mark":   {"\xef\xbb\xbf" + strings.ReplaceAll(minimal, "\n", "\r\n"), func(s *Spec) {}},
-		"a function": {function + "[limits]\nopen_files = 1024\ncalls_per_minute = 60\n[rotation]\nmax_memory = ''", func(s *Spec) {
-			s.Pool.Kind, s.Pool.Function, s.Pool.Command, s.Limits.CallsPerMinute, s.Rotation.MaxMemory = KindFunction, "f", []string{}, 60, 0
-		}},
+		"a function": {function + "[limits]\nopen_files = 1024\ncalls_per_minute = 60\n[rotation]\nmax_memory = ''",
+			func(s *Spec) {
+				s.Pool.Kind, s.Pool.Function, s.Pool.Command, s.Limits.CallsPerMinute, s.Rotation.MaxMemory =
+					KindFunction, "f", []string{}, 60, 0
+			}},
 		"dotted keys": {`pool.name = "p"` + "\npool.command = ['run']\npool.size = 7", func(s *Spec) { s.Pool.Size = 7 }},
-		"inline sections": {`pool = { name = "p", command = ["run"], env = { A = "b" } }` + "\nhealth = { max_failures = 5 }", func(s *Spec) {
-			s.Pool.Env["A"] = "b"
-			s.Health.MaxFailures = 5
-		}},
+		"inline sections": {`pool = { name = "p", command = ["run"], env = { A = "b" } }` + "\nhealth = { max_failures = 5 }",
+			func(s *Spec) {
+				s.Pool.Env["A"] = "b"
+				s.Health.MaxFailures = 5
+			}},
 		"a table for the environment": {minimal + "[pool.env]\nA = 'b'\n\"with.dot\" = ''", func(s *Spec) {
 			s.Pool.Env = map[string]string{"A": "b", "with.dot": ""}
 		}},
-		"a whole number where a fraction may stand": {minimal + "[recovery]\nbackoff_multiplier = 2", func(s *Spec) { s.Recovery.BackoffMultiplier = 2 }},
+		"a whole number where a fraction may stand": {minimal + "[recovery]\nbackoff_multiplier = 2",
+			func(s *Spec) { s.Recovery.BackoffMultiplier = 2 }},
 		"an mcp server": {`
 [pool]
 name = "mcp"
@@ -56,28 +60,37 @@ notification = true
 			s.Pool.Name, s.Pool.Command, s.Pool.Protocol = "mcp", []string{"npx", "server"}, ProtocolJSONRPC
 			s.Pool.EnvFrom, s.Pool.Umask = []string{"TOKEN"}, "0027"
 			s.Start.Warmup = []Warmup{
-				{Method: "initialize", Params: json.RawMessage(`{"capabilities":{},"clientInfo":{"name":"tempool","version":"1"},"protocolVersion":"2025-06-18"}`)},
+				{Method: "initialize", Params: json.RawMessage(
+					`{"capabilities":{},"clientInfo":{"name":"tempool","version":"1"},"protocolVersion":"2025-06-18"}`)},
 				{Method: "notifications/initialized", Params: json.RawMessage("{}"), Notification: true},
 			}
 		}},
-		"warm-up params as tables of their own": {minimal + "[[start.warmup]]\nmethod='a'\n[start.warmup.params]\nx=1\n[[start.warmup]]\nmethod='b'\n[start.warmup.params.y]\nz=2026-01-01", func(s *Spec) {
-			s.Start.Warmup = []Warmup{{Method: "a", Params: json.RawMessage(`{"x":1}`)}, {Method: "b", Params: json.RawMessage(`{"y":{"z":"2026-01-01"}}`)}}
+		"warm-up params as tables of their own": {minimal +
+			"[[start.warmup]]\nmethod='a'\n[start.warmup.params]\nx=1\n[[start.warmup]]\nmethod='b'\n" +
+			"[start.warmup.params.y]\nz=2026-01-01", func(s *Spec) {
+			s.Start.Warmup = []Warmup{{Method: "a", Params: json.RawMessage(`{"x":1}`)},
+				{Method: "b", Params: json.RawMessage(`{"y":{"z":"2026-01-01"}}`)}}
 		}},
 		"warm-up on one line": {minimal + "[start]\nwarmup = [ # first\n {method='a', params=[1, 2]} ]", func(s *Spec) {
 			s.Start.Warmup = []Warmup{{Method: "a", Params: json.RawMessage(`[1,2]`)}}
 		}},
-		"a web server with a health page": {minimal + "protocol = 'none'\n[health]\nkind = 'http'\npath = '/healthz?full=1'", func(s *Spec) {
-			s.Pool.Protocol, s.Health.Kind, s.Health.Path = ProtocolNone, HealthHTTP, "/healthz?full=1"
-		}},
-		"a fixed port": {minimal + "[health]\nkind = 'tcp'\nport = 9000", func(s *Spec) { s.Health.Kind, s.Health.Port = HealthTCP, 9000 }},
-		"a fixed port with a probe that does not use it": {minimal + "protocol='none'\n[health]\nkind = 'exec'\nport = 9000\ncommand=['true']", func(s *Spec) {
+		"a web server with a health page": {minimal + "protocol = 'none'\n[health]\nkind = 'http'\npath = '/healthz?full=1'",
+			func(s *Spec) {
+				s.Pool.Protocol, s.Health.Kind, s.Health.Path = ProtocolNone, HealthHTTP, "/healthz?full=1"
+			}},
+		"a fixed port": {minimal + "[health]\nkind = 'tcp'\nport = 9000",
+			func(s *Spec) { s.Health.Kind, s.Health.Port = HealthTCP, 9000 }},
+		"a fixed port with a probe that does not use it": {minimal +
+			"protocol='none'\n[health]\nkind = 'exec'\nport = 9000\ncommand=['true']", func(s *Spec) {
 			s.Pool.Protocol, s.Health.Kind, s.Health.Port, s.Health.Command = ProtocolNone, HealthExec, 9000, []string{"true"}
 		}},
-		"the method a language server answers": {minimal + "protocol='jsonrpc'\nframing='content-length'\n[health]\nmethod = 'workspace/symbol'", func(s *Spec) {
+		"the method a language server answers": {minimal +
+			"protocol='jsonrpc'\nframing='content-length'\n[health]\nmethod = 'workspace/symbol'", func(s *Spec) {
 			s.Pool.Protocol, s.Pool.Framing, s.Health.Method = ProtocolJSONRPC, FramingContentLength, "workspace/symbol"
 		}},
-		"what becomes of an expired lease": {minimal + "[lease]\non_expiry = 'reset'", func(s *Spec) { s.Lease.OnExpiry = ExpiryReset }},
-		"sections without keys":            {minimal + "[start]\n[rotation]\n[lease]", func(s *Spec) {}},
+		"what becomes of an expired lease": {minimal + "[lease]\non_expiry = 'reset'",
+			func(s *Spec) { s.Lease.OnExpiry = ExpiryReset }},
+		"sections without keys": {minimal + "[start]\n[rotation]\n[lease]", func(s *Spec) {}},
 		"sizes and spans": {minimal + "max_message = '1.5MiB'\nstop_grace = '1m30s'", func(s *Spec) {
 			s.Pool.MaxMessage, s.Pool.StopGrace = 3<<19, Duration(90*time.Second)
 		}},
@@ -95,106 +108,190 @@ notification = true
 
 func TestInvalidFilesAreRejected(t *testing.T) {
 	const (
-		poolKeys  = "name, size, kind, command, function, image, run_args, protocol, framing, placement, max_inflight, env, env_from, dir, user, group, umask, on_partition, on_suspend, stop_grace, max_message"
+		poolKeys = "name, size, kind, command, function, image, run_args, protocol, framing, placement, max_inflight, " +
+			"env, env_from, dir, user, group, umask, on_partition, on_suspend, stop_grace, max_message"
 		aName     = `1 to 63 characters of a-z, 0-9, _ and -, the first a letter or digit, such as "web-1"`
 		aSize     = "a whole number from 1 to 1000; to have no workers, stop the pool"
 		aDuration = `a duration such as "500ms", "30s", "5m" or "24h", from 1ms to 87600h`
-		warmup    = "[[start.warmup]] tables, each with a method (a string), params (any value; {} without) and notification (true or false)"
-		sections  = "[pool], [start], [health], [rotation], [scale], [recovery], [lease], [call], [queue], [limits], [sandbox], [watch], [sessions], [resources], [prediction], [pressure], [policy]"
+		warmup    = "[[start.warmup]] tables, each with a method (a string), params (any value; {} without) and " +
+			"notification (true or false)"
+		sections = "[pool], [start], [health], [rotation], [scale], [recovery], [lease], [call], [queue], [limits], " +
+			"[sandbox], [watch], [sessions], [resources], [prediction], [pressure], [policy]"
 	)
 	for name, c := range map[string]struct{ file, want string }{
 		"not toml":                        {"[pool\nname = 'p'", "1: invalid TOML: expected ']' to close table name"},
 		"an open string on the last line": {"[pool]\nname = \"p", "2: invalid TOML: unterminated basic string"},
-		"an open string in between":       {"[pool]\nname = \"p\nsize = 1", "2: invalid TOML: basic strings cannot have new lines"},
-		"a key twice":                     {"[pool]\nname = 'p'\n\nname = 'q'", "4: pool.name: duplicate of line 2; keep one"},
-		"a section twice":                 {minimal + "[start]\n[pool]\nsize = 1", "5: pool: duplicate of line 1; keep one"},
-		"a key twice in braces":           {"pool = {size = 1, size = 2}", "1: pool.size: duplicate of line 1; keep one"},
-		"a number out of all range":       {"[pool]\nsize = 99999999999999999999", "2: pool.size: decimal number is too large to fit in a 64-bit signed integer"},
+		"an open string in between": {"[pool]\nname = \"p\nsize = 1",
+			"2: invalid TOML: basic strings cannot have new lines"},
+		"a key twice": {"[pool]\nname = 'p'\n\nname = 'q'",
+			"4: pool.name: duplicate of line 2; keep one"},
+		"a section twice":       {minimal + "[start]\n[pool]\nsize = 1", "5: pool: duplicate of line 1; keep one"},
+		"a key twice in braces": {"pool = {size = 1, size = 2}", "1: pool.size: duplicate of line 1; keep one"},
+		"a number out of all range": {"[pool]\nsize = 99999999999999999999",
+			"2: pool.size: decimal number is too large to fit in a 64-bit signed integer"},
 
-		"an unknown key":                 {"[pool]\ncomand = ['a']", "2: pool.comand: unknown key in [pool]; allowed: " + poolKeys + "; nearest known key: pool.command"},
-		"an unknown key in capitals":     {"[pool]\nName = 'a'", "2: pool.Name: unknown key in [pool]; allowed: " + poolKeys + "; nearest known key: pool.name"},
-		"a key that looks like an index": {"[pool]\n\"[x\" = 1", `2: pool."[x": unknown key in [pool]; allowed: ` + poolKeys + "; nearest known key: scale.max or sessions.max"},
-		"a key of another section":       {minimal + "[health]\nmax_memory = '1GiB'", "5: health.max_memory: unknown key in [health]; it exists in another section; allowed: kind, interval, checkpoint, timeout, max_failures, max_call_errors, method, path, port, command, memory_bands, cpu_bands, calls_bands; nearest known key: rotation.max_memory"},
-		"a key of several others":        {"[lease]\ntimeout = '1s'", "2: lease.timeout: unknown key in [lease]; it exists in another section; allowed: ttl, max_ttl, idle_return, on_expiry; nearest known key: start.timeout, health.timeout, call.timeout or queue.timeout"},
-		"a typo":                         {"[lease]\nttls = '1s'", "2: lease.ttls: unknown key in [lease]; allowed: ttl, max_ttl, idle_return, on_expiry; nearest known key: lease.ttl"},
-		"an unknown section":             {minimal + "[rotaton]\nsurge = true", "4: rotaton: unknown section; allowed: " + sections + "; nearest known key: [rotation]"},
-		"a key outside its section":      {"size = 3\n" + minimal, "1: size: is outside its section; nearest known key: pool.size or queue.size"},
-		"a section that is a value":      {"pool = 3", "1: pool: is a section and must be one table; allowed: [pool]"},
-		"a section that is a list":       {"\n[[pool]]\nname = 'p'", "2: pool: is a section and must be one table; allowed: [pool]"},
-		"an unknown key of a warm-up":    {minimal + "[[start.warmup]]\nmethod = 'a'\n[[start.warmup]]\nmethd = 'b'", "7: start.warmup[1].methd: unknown key in [[start.warmup]]; allowed: method, notification, params; nearest known key: start.warmup.method"},
+		"an unknown key": {"[pool]\ncomand = ['a']", "2: pool.comand: unknown key in [pool]; allowed: " +
+			poolKeys + "; nearest known key: pool.command"},
+		"an unknown key in capitals": {"[pool]\nName = 'a'", "2: pool.Name: unknown key in [pool]; allowed: " + poolKeys +
+			"; nearest known key: pool.name"},
+		"a key that looks like an index": {"[pool]\n\"[x\" = 1", `2: pool."[x": unknown key in [pool]; allowed: ` + poolKeys +
+			"; nearest known key: scale.max or sessions.max"},
+		"a key of another section": {minimal + "[health]\nmax_memory = '1GiB'",
+			"5: health.max_memory: unknown key in [health]; it exists in another section; allowed: kind, interval, " +
+				"checkpoint, timeout, max_failures, max_call_errors, method, path, port, command, memory_bands, cpu_bands, " +
+				"calls_bands; nearest known key: rotation.max_memory"},
+		"a key of several others": {"[lease]\ntimeout = '1s'",
+			"2: lease.timeout: unknown key in [lease]; it exists in another section; allowed: ttl, max_ttl, idle_return, " +
+				"on_expiry; nearest known key: start.timeout, health.timeout, call.timeout or queue.timeout"},
+		"a typo": {"[lease]\nttls = '1s'",
+			"2: lease.ttls: unknown key in [lease]; allowed: ttl, max_ttl, idle_return, " +
+				"on_expiry; nearest known key: lease.ttl"},
+		"an unknown section": {minimal + "[rotaton]\nsurge = true", "4: rotaton: unknown section; allowed: " +
+			sections + "; nearest known key: [rotation]"},
+		"a key outside its section": {"size = 3\n" + minimal,
+			"1: size: is outside its section; nearest known key: pool.size or queue.size"},
+		"a section that is a value": {"pool = 3", "1: pool: is a section and must be one table; allowed: [pool]"},
+		"a section that is a list": {"\n[[pool]]\nname = 'p'",
+			"2: pool: is a section and must be one table; allowed: [pool]"},
+		"an unknown key of a warm-up": {minimal + "[[start.warmup]]\nmethod = 'a'\n[[start.warmup]]\nmethd = 'b'",
+			"7: start.warmup[1].methd: unknown key in [[start.warmup]]; allowed: method, notification, params; nearest known " +
+				"key: start.warmup.method"},
 
-		"text for a number":        {"[pool]\nname = 'p'\nsize = '4'", `3: pool.size: "4" is a string; allowed: ` + aSize},
-		"a fraction for a number":  {"[pool]\nsize = 1.5", "2: pool.size: 1.5 is a fractional number; allowed: " + aSize},
-		"text for a list":          {"[pool]\ncommand = 'python3 worker.py'", `2: pool.command: "python3 worker.py" is a string; allowed: the program and its arguments, such as ["python3", "worker.py"]`},
-		"a number in a command":    {"[pool]\ncommand = [\n'sleep',\n5]", `2: pool.command[1]: 5 is a whole number; allowed: the program and its arguments, such as ["python3", "worker.py"]`},
-		"a table for a number":     {"[pool.size]\na = 1", "1: pool.size: is a table; allowed: " + aSize},
-		"a number for a variable":  {minimal + "[pool.env]\nA = 'b'\nB = 3", `6: pool.env.B: 3 is a whole number; allowed: strings without NUL, such as LANG = "C"; names without = that do not begin with TEMPOOL_`},
-		"a date":                   {"[pool]\nname = 2026-01-01", "2: pool.name: is a date or a time; allowed: " + aName},
-		"a boolean":                {"[pool]\nname = true", "2: pool.name: true is a boolean; allowed: " + aName},
-		"a number without end":     {minimal + "[recovery]\nbackoff_multiplier = inf", "5: recovery.backoff_multiplier: +Inf is not finite; allowed: a number from 1 to 100"},
-		"one warm-up as a section": {minimal + "[start.warmup]\nmethod = 'a'", "4: start.warmup: is a table; allowed: " + warmup},
-		"a wrong notification":     {minimal + "[[start.warmup]]\nmethod = 'a'\nnotification = 1", "6: start.warmup[0].notification: 1 is a whole number; allowed: " + warmup},
-		"params without JSON":      {minimal + "[[start.warmup]]\nmethod = 'a'\nparams = { x = nan }", "6: start.warmup[0].params: NaN cannot be represented in JSON; allowed: " + warmup},
+		"text for a number":       {"[pool]\nname = 'p'\nsize = '4'", `3: pool.size: "4" is a string; allowed: ` + aSize},
+		"a fraction for a number": {"[pool]\nsize = 1.5", "2: pool.size: 1.5 is a fractional number; allowed: " + aSize},
+		"text for a list": {"[pool]\ncommand = 'python3 worker.py'",
+			`2: pool.command: "python3 worker.py" is a string; allowed: the program and its arguments, such as ["python3", "worker.py"]`},
+		"a number in a command": {"[pool]\ncommand = [\n'sleep',\n5]",
+			`2: pool.command[1]: 5 is a whole number; allowed: the program and its arguments, such as ["python3", "worker.py"]`},
+		"a table for a number": {"[pool.size]\na = 1", "1: pool.size: is a table; allowed: " + aSize},
+		"a number for a variable": {minimal + "[pool.env]\nA = 'b'\nB = 3",
+			`6: pool.env.B: 3 is a whole number; allowed: strings without NUL, such as LANG = "C"; names without = that do not begin with TEMPOOL_`},
+		"a date":    {"[pool]\nname = 2026-01-01", "2: pool.name: is a date or a time; allowed: " + aName},
+		"a boolean": {"[pool]\nname = true", "2: pool.name: true is a boolean; allowed: " + aName},
+		"a number without end": {minimal + "[recovery]\nbackoff_multiplier = inf",
+			"5: recovery.backoff_multiplier: +Inf is not finite; allowed: a number from 1 to 100"},
+		"one warm-up as a section": {minimal + "[start.warmup]\nmethod = 'a'", "4: start.warmup: is a table; allowed: " +
+			warmup},
+		"a wrong notification": {minimal + "[[start.warmup]]\nmethod = 'a'\nnotification = 1",
+			"6: start.warmup[0].notification: 1 is a whole number; allowed: " + warmup},
+		"params without JSON": {minimal + "[[start.warmup]]\nmethod = 'a'\nparams = { x = nan }",
+			"6: start.warmup[0].params: NaN cannot be represented in JSON; allowed: " + warmup},
 
-		"a duration without a unit":    {minimal + "[health]\ninterval = '30'", `5: health.interval: "30" is not a duration; allowed: ` + aDuration},
-		"a number as a duration":       {minimal + "[health]\ninterval = 30", "5: health.interval: 30 has no unit; allowed: " + aDuration},
-		"an unknown unit":              {minimal + "[lease]\nttl = '7d'", `5: lease.ttl: "7d" is not a duration; allowed: ` + aDuration},
-		"no duration":                  {minimal + "[health]\ninterval = ''", `5: health.interval: "0s" is not allowed; allowed: ` + aDuration},
-		"the longest duration":         {minimal + "[start]\ntimeout = '2562047h47m16s'", `5: start.timeout: "2562047h47m16s" is not allowed; allowed: ` + aDuration},
-		"a duration of centuries":      {minimal + "[rotation]\nmax_uptime = '2540400h'", `5: rotation.max_uptime: "2540400h" is not allowed; allowed: ` + aDuration + `; or "" for none`},
-		"a negative duration":          {minimal + "stop_grace = '-1s'", `4: pool.stop_grace: "-1s" is not allowed; allowed: ` + aDuration},
-		"an unknown size unit":         {minimal + "max_message = '64mb'", `4: pool.max_message: "64mb" is not a size; allowed: a size such as "512MiB", "2GB" or "4096B" (units B, kB, MB, GB, TB, KiB, MiB, GiB, TiB) from 1KiB to 1GiB`},
-		"a size out of range":          {minimal + "max_message = '2GiB'", `4: pool.max_message: "2GiB" is not allowed; allowed: a size such as "512MiB", "2GB" or "4096B" (units B, kB, MB, GB, TB, KiB, MiB, GiB, TiB) from 1KiB to 1GiB`},
-		"no name":                      {"\n[pool]\ncommand = ['a']", "2: pool.name: is missing; allowed: " + aName},
-		"nothing at all":               {"", "1: pool.name: is missing; allowed: " + aName},
-		"the reserved name":            {"[pool]\nname = 'host'", `2: pool.name: "host" is reserved for the workflows of hosts; allowed: ` + aName},
-		"a name in capitals":           {"[pool]\nname = 'P'", `2: pool.name: "P" is not a valid pool name; allowed: ` + aName},
-		"a name that ends a line":      {"[pool]\nname = \"p\\n\"", `2: pool.name: "p\n" is not a valid pool name; allowed: ` + aName},
-		"a name of 64":                 {"[pool]\nname = '" + strings.Repeat("a", 64) + "'", `2: pool.name: "` + strings.Repeat("a", 64) + `" is not a valid pool name; allowed: ` + aName},
-		"no command":                   {"[pool]\nname = 'p'\ncommand = []", `3: pool.command: is missing; allowed: the program and its arguments, such as ["python3", "worker.py"]`},
-		"a kind that does not exist":   {minimal + "kind = 'vm'", `4: pool.kind: "vm" is not allowed; allowed: "process", "container" or "function"`},
-		"a container without an image": {"[pool]\nname = 'p'\nkind = 'container'", `3: pool.image: is missing: pool.kind = "container" needs an image; allowed: ` + imageAllowed},
-		"a container that listens":     {"[pool]\nname = 'p'\nkind = 'container'\nimage = 'i'\nprotocol = 'none'\n[health]\nkind = 'tcp'", `5: pool.protocol: "none" is not supported with pool.kind = "container"; allowed: "frames" or "jsonrpc" with that kind`},
-		"a function without a name":    {"[pool]\nname = 'p'\nkind = 'function'", `3: pool.function: is missing: pool.kind = "function" needs a function; allowed: ` + functionAllowed},
-		"a function of a process":      {minimal + "function = 'f'", `4: pool.function: does not apply to pool.kind = "process"; remove it`},
-		"a command of a function":      {function + "command = ['a']", `5: pool.command: does not apply to pool.kind = "function"; remove it`},
-		"memory of a function":         {function + "[limits]\nmemory = '1GiB'", `6: limits.memory: does not apply to pool.kind = "function"; remove it`},
-		"a probe of a function":        {function + "[health]\nkind = 'tcp'\nport = 1", `6: health.kind: does not apply to pool.kind = "function"; remove it`},
-		"an empty program":             {"[pool]\nname = 'p'\ncommand = ['']", `3: pool.command[0]: is empty; allowed: the program and its arguments, such as ["python3", "worker.py"]`},
-		"no workers":                   {minimal + "size = 0", "4: pool.size: 0 is not allowed; allowed: " + aSize},
-		"too many workers":             {minimal + "size = 1001", "4: pool.size: 1001 is not allowed; allowed: " + aSize},
-		"an unknown protocol":          {minimal + "protocol = 'http'", `4: pool.protocol: "http" is not allowed; allowed: "frames", "jsonrpc" or "none"`},
-		"an unknown probe":             {minimal + "[health]\nkind = 'grpc'", `5: health.kind: "grpc" is not allowed; allowed: "rpc", "http", "tcp" or "exec"`},
-		"an unknown framing":           {minimal + "framing = 'lines'", `4: pool.framing: "lines" is not allowed; allowed: "line", "content-length" or "packet4"`},
-		"a umask in decimal":           {minimal + "umask = '18'", `4: pool.umask: "18" is not allowed; allowed: three octal digits such as "022", or "" for the umask of the agent`},
-		"a variable that Tempool sets": {minimal + "env_from = ['HOME', 'TEMPOOL_FD']", `4: pool.env_from[1]: "TEMPOOL_FD" is set by Tempool; allowed: names without = that do not begin with TEMPOOL_`},
-		"a shrinking backoff":          {minimal + "[recovery]\nbackoff_multiplier = 0.5", "5: recovery.backoff_multiplier: 0.5 is not allowed; allowed: a number from 1 to 100"},
-		"a warm-up without method":     {minimal + "[[start.warmup]]\nmethod = 'a'\n[[start.warmup]]\nparams = {}", "6: start.warmup[1].method: is missing; allowed: " + warmup},
-		"an invalid path":              {minimal + "[health]\nkind = 'http'\nport = 80\npath = 'healthz'", `7: health.path: "healthz" is not allowed; allowed: a path that begins with "/", such as "/healthz?full=1"`},
+		"a duration without a unit": {minimal + "[health]\ninterval = '30'",
+			`5: health.interval: "30" is not a duration; allowed: ` + aDuration},
+		"a number as a duration": {minimal + "[health]\ninterval = 30",
+			"5: health.interval: 30 has no unit; allowed: " + aDuration},
+		"an unknown unit": {minimal + "[lease]\nttl = '7d'", `5: lease.ttl: "7d" is not a duration; allowed: ` +
+			aDuration},
+		"no duration": {minimal + "[health]\ninterval = ''",
+			`5: health.interval: "0s" is not allowed; allowed: ` + aDuration},
+		"the longest duration": {minimal + "[start]\ntimeout = '2562047h47m16s'",
+			`5: start.timeout: "2562047h47m16s" is not allowed; allowed: ` + aDuration},
+		"a duration of centuries": {minimal + "[rotation]\nmax_uptime = '2540400h'",
+			`5: rotation.max_uptime: "2540400h" is not allowed; allowed: ` + aDuration + `; or "" for none`},
+		"a negative duration": {minimal + "stop_grace = '-1s'",
+			`4: pool.stop_grace: "-1s" is not allowed; allowed: ` + aDuration},
+		"an unknown size unit": {minimal + "max_message = '64mb'",
+			`4: pool.max_message: "64mb" is not a size; allowed: a size such as "512MiB", "2GB" or "4096B" (units B, kB, MB, GB, TB, KiB, MiB, GiB, TiB) from 1KiB to 1GiB`},
+		"a size out of range": {minimal + "max_message = '2GiB'",
+			`4: pool.max_message: "2GiB" is not allowed; allowed: a size such as "512MiB", "2GB" or "4096B" (units B, kB, MB, GB, TB, KiB, MiB, GiB, TiB) from 1KiB to 1GiB`},
+		"no name":        {"\n[pool]\ncommand = ['a']", "2: pool.name: is missing; allowed: " + aName},
+		"nothing at all": {"", "1: pool.name: is missing; allowed: " + aName},
+		"the reserved name": {"[pool]\nname = 'host'",
+			`2: pool.name: "host" is reserved for the workflows of hosts; allowed: ` + aName},
+		"a name in capitals": {"[pool]\nname = 'P'", `2: pool.name: "P" is not a valid pool name; allowed: ` +
+			aName},
+		"a name that ends a line": {"[pool]\nname = \"p\\n\"",
+			`2: pool.name: "p\n" is not a valid pool name; allowed: ` + aName},
+		"a name of 64": {"[pool]\nname = '" + strings.Repeat("a", 64) + "'", `2: pool.name: "` +
+			strings.Repeat("a", 64) + `" is not a valid pool name; allowed: ` + aName},
+		"no command": {"[pool]\nname = 'p'\ncommand = []",
+			`3: pool.command: is missing; allowed: the program and its arguments, such as ["python3", "worker.py"]`},
+		"a kind that does not exist": {minimal + "kind = 'vm'",
+			`4: pool.kind: "vm" is not allowed; allowed: "process", "container" or "function"`},
+		"a container without an image": {"[pool]\nname = 'p'\nkind = 'container'",
+			`3: pool.image: is missing: pool.kind = "container" needs an image; allowed: ` + imageAllowed},
+		"a container that listens": {"[pool]\nname = 'p'\nkind = 'container'\nimage = 'i'\nprotocol = " +
+			"'none'\n[health]\nkind = 'tcp'",
+			`5: pool.protocol: "none" is not supported with pool.kind = "container"; allowed: "frames" or "jsonrpc" with that kind`},
+		"a function without a name": {"[pool]\nname = 'p'\nkind = 'function'",
+			`3: pool.function: is missing: pool.kind = "function" needs a function; allowed: ` + functionAllowed},
+		"a function of a process": {minimal + "function = 'f'",
+			`4: pool.function: does not apply to pool.kind = "process"; remove it`},
+		"a command of a function": {function + "command = ['a']",
+			`5: pool.command: does not apply to pool.kind = "function"; remove it`},
+		"memory of a function": {function + "[limits]\nmemory = '1GiB'",
+			`6: limits.memory: does not apply to pool.kind = "function"; remove it`},
+		"a probe of a function": {function + "[health]\nkind = 'tcp'\nport = 1",
+			`6: health.kind: does not apply to pool.kind = "function"; remove it`},
+		"an empty program": {"[pool]\nname = 'p'\ncommand = ['']",
+			`3: pool.command[0]: is empty; allowed: the program and its arguments, such as ["python3", "worker.py"]`},
+		"no workers":       {minimal + "size = 0", "4: pool.size: 0 is not allowed; allowed: " + aSize},
+		"too many workers": {minimal + "size = 1001", "4: pool.size: 1001 is not allowed; allowed: " + aSize},
+		"an unknown protocol": {minimal + "protocol = 'http'",
+			`4: pool.protocol: "http" is not allowed; allowed: "frames", "jsonrpc" or "none"`},
+		"an unknown probe": {minimal + "[health]\nkind = 'grpc'",
+			`5: health.kind: "grpc" is not allowed; allowed: "rpc", "http", "tcp" or "exec"`},
+		"an unknown framing": {minimal + "framing = 'lines'",
+			`4: pool.framing: "lines" is not allowed; allowed: "line", "content-length" or "packet4"`},
+		"a umask in decimal": {minimal + "umask = '18'",
+			`4: pool.umask: "18" is not allowed; allowed: three octal digits such as "022", or "" for the umask of the agent`},
+		"a variable that Tempool sets": {minimal + "env_from = ['HOME', 'TEMPOOL_FD']",
+			`4: pool.env_from[1]: "TEMPOOL_FD" is set by Tempool; allowed: names without = that do not begin with TEMPOOL_`},
+		"a shrinking backoff": {minimal + "[recovery]\nbackoff_multiplier = 0.5",
+			"5: recovery.backoff_multiplier: 0.5 is not allowed; allowed: a number from 1 to 100"},
+		"a warm-up without method": {minimal + "[[start.warmup]]\nmethod = 'a'\n[[start.warmup]]\nparams = {}",
+			"6: start.warmup[1].method: is missing; allowed: " + warmup},
+		"an invalid path": {minimal + "[health]\nkind = 'http'\nport = 80\npath = 'healthz'",
+			`7: health.path: "healthz" is not allowed; allowed: a path that begins with "/", such as "/healthz?full=1"`},
 
-		"framing without effect":       {minimal + "framing = 'packet4'", `4: pool.framing: "packet4" has no effect with pool.protocol = "frames"; allowed: pool.protocol = "jsonrpc", or no pool.framing`},
-		"a variable from two places":   {minimal + "env_from = ['A', 'B']\nenv = {B = 'x'}", `4: pool.env_from[1]: "B" is also in pool.env; allowed: each variable in either pool.env or pool.env_from`},
-		"a PORT in env with none":      {minimal + "protocol = 'none'\nenv = {PORT = '80'}\n[health]\nkind = 'tcp'", `5: pool.env.PORT: is set by Tempool for each worker with pool.protocol = "none"; allowed: no PORT in pool.env; use health.port for a fixed port`},
-		"a PORT in env_from with none": {minimal + "protocol = 'none'\nenv_from = ['PORT']\n[health]\nkind = 'tcp'", `5: pool.env_from[0]: "PORT" is set by Tempool for each worker with pool.protocol = "none"; allowed: no PORT in pool.env_from; use health.port for a fixed port`},
-		"a warm-up without a protocol": {minimal + "protocol = 'none'\n[[start.warmup]]\nmethod = 'a'", `5: start.warmup: cannot be sent with pool.protocol = "none"; allowed: no start.warmup, or pool.protocol = "frames" or "jsonrpc"`},
-		"params JSON-RPC forbids":      {minimal + "protocol = 'jsonrpc'\n[[start.warmup]]\nmethod = 'a'\nparams = 3", `7: start.warmup[0].params: must be a table or a list with pool.protocol = "jsonrpc"; allowed: a table or a list`},
-		"rpc by default with none":     {minimal + "protocol = 'none'", `4: health.kind: "rpc" is not supported with pool.protocol = "none"; allowed: "http", "tcp" or "exec" with that protocol`},
-		"rpc with none":                {minimal + "protocol = 'none'\n[health]\nkind = 'rpc'", `6: health.kind: "rpc" is not supported with pool.protocol = "none"; allowed: "http", "tcp" or "exec" with that protocol`},
-		"a probe without a port":       {minimal + "[health]\nkind = 'tcp'", `5: health.port: is missing: health.kind = "tcp" needs a port, because only pool.protocol = "none" sets $PORT; allowed: the port that the program listens on, 1 to 65535, such as 8080`},
-		"a port without effect":        {minimal + "[health]\nport = 80", `5: health.port: 80 has no effect with health.kind = "rpc"; allowed: health.kind = "http" or "tcp", or no health.port`},
-		"a path without effect":        {minimal + "[health]\npath = '/x'", `5: health.path: "/x" has no effect with health.kind = "rpc"; allowed: health.kind = "http", or no health.path`},
-		"a probe without a command":    {minimal + "[health]\nkind = 'exec'", `5: health.command: is missing: health.kind = "exec" needs a command; allowed: the program and its arguments, such as ["test", "-e", "ok"]`},
-		"a command without effect":     {minimal + "[health]\ncommand = ['true']", `5: health.command: has no effect with health.kind = "rpc"; allowed: health.kind = "exec", or no health.command`},
-		"a method without effect":      {minimal + "[health]\nkind = 'exec'\ncommand = ['true']\nmethod = 'x'", `7: health.method: "x" has no effect with health.kind = "exec"; allowed: health.kind = "rpc", or no health.method`},
-		"a method frames do not use":   {minimal + "[health]\nmethod = 'x'", `5: health.method: "x" has no effect with pool.protocol = "frames", which has its own ping; allowed: pool.protocol = "jsonrpc", or no health.method`},
-		"a backoff that shrinks":       {minimal + "[recovery]\nbackoff_initial = '2m'", `5: recovery.backoff_max: "1m" is less than recovery.backoff_initial = "2m"; allowed: at least recovery.backoff_initial`},
-		"a lease too long":             {minimal + "[lease]\nttl = '25h'", `5: lease.ttl: "25h" is more than lease.max_ttl = "24h"; allowed: at most lease.max_ttl`},
-		"a longest lease too short":    {minimal + "[lease]\nmax_ttl = '30s'", `5: lease.ttl: "1m" is more than lease.max_ttl = "30s"; allowed: at most lease.max_ttl`},
+		"framing without effect": {minimal + "framing = 'packet4'",
+			`4: pool.framing: "packet4" has no effect with pool.protocol = "frames"; allowed: pool.protocol = "jsonrpc", or no pool.framing`},
+		"a variable from two places": {minimal + "env_from = ['A', 'B']\nenv = {B = 'x'}",
+			`4: pool.env_from[1]: "B" is also in pool.env; allowed: each variable in either pool.env or pool.env_from`},
+		"a PORT in env with none": {minimal + "protocol = 'none'\nenv = {PORT = '80'}\n[health]\nkind = 'tcp'",
+			`5: pool.env.PORT: is set by Tempool for each worker with pool.protocol = "none"; allowed: no PORT in pool.env; use health.port for a fixed port`},
+		"a PORT in env_from with none": {minimal + "protocol = 'none'\nenv_from = ['PORT']\n[health]\nkind = 'tcp'",
+			`5: pool.env_from[0]: "PORT" is set by Tempool for each worker with pool.protocol = "none"; allowed: no PORT in pool.env_from; use health.port for a fixed port`},
+		"a warm-up without a protocol": {minimal + "protocol = 'none'\n[[start.warmup]]\nmethod = 'a'",
+			`5: start.warmup: cannot be sent with pool.protocol = "none"; allowed: no start.warmup, or pool.protocol = "frames" or "jsonrpc"`},
+		"params JSON-RPC forbids": {minimal + "protocol = 'jsonrpc'\n[[start.warmup]]\nmethod = 'a'\nparams = 3",
+			`7: start.warmup[0].params: must be a table or a list with pool.protocol = "jsonrpc"; allowed: a table or a list`},
+		"rpc by default with none": {minimal + "protocol = 'none'",
+			`4: health.kind: "rpc" is not supported with pool.protocol = "none"; allowed: "http", "tcp" or "exec" with that protocol`},
+		"rpc with none": {minimal + "protocol = 'none'\n[health]\nkind = 'rpc'",
+			`6: health.kind: "rpc" is not supported with pool.protocol = "none"; allowed: "http", "tcp" or "exec" with that protocol`},
+		"a probe without a port": {minimal + "[health]\nkind = 'tcp'",
+			`5: health.port: is missing: health.kind = "tcp" needs a port, because only pool.protocol = "none" sets $PORT; allowed: the port that the program listens on, 1 to 65535, such as 8080`},
+		"a port without effect": {minimal + "[health]\nport = 80",
+			`5: health.port: 80 has no effect with health.kind = "rpc"; allowed: health.kind = "http" or "tcp", or no health.port`},
+		"a path without effect": {minimal + "[health]\npath = '/x'",
+			`5: health.path: "/x" has no effect with health.kind = "rpc"; allowed: health.kind = "http", or no health.path`},
+		"a probe without a command": {minimal + "[health]\nkind = 'exec'",
+			`5: health.command: is missing: health.kind = "exec" needs a command; allowed: the program and its arguments, such as ["test", "-e", "ok"]`},
+		"a command without effect": {minimal + "[health]\ncommand = ['true']",
+			`5: health.command: has no effect with health.kind = "rpc"; allowed: health.kind = "exec", or no health.command`},
+		"a method without effect": {minimal + "[health]\nkind = 'exec'\ncommand = ['true']\nmethod = 'x'",
+			`7: health.method: "x" has no effect with health.kind = "exec"; allowed: health.kind = "rpc", or no health.method`},
+		"a method frames do not use": {minimal + "[health]\nmethod = 'x'",
+			`5: health.method: "x" has no effect with pool.protocol = "frames", which has its own ping; allowed: pool.protocol = "jsonrpc", or no health.method`},
+		"a backoff that shrinks": {minimal + "[recovery]\nbackoff_initial = '2m'",
+			`5: recovery.backoff_max: "1m" is less than recovery.backoff_initial = "2m"; allowed: at least recovery.backoff_initial`},
+		"a lease too long": {minimal + "[lease]\nttl = '25h'",
+			`5: lease.ttl: "25h" is more than lease.max_ttl = "24h"; allowed: at most lease.max_ttl`},
+		"a longest lease too short": {minimal + "[lease]\nmax_ttl = '30s'",
+			`5: lease.ttl: "1m" is more than lease.max_ttl = "30s"; allowed: at most lease.max_ttl`},
 
-		"a reset that cannot be asked for": {minimal + "protocol = 'none'\n[health]\nkind = 'exec'\ncommand = ['true']\n[lease]\non_expiry = 'reset'", "9: lease.on_expiry: \"reset\" is not supported with pool.protocol = \"none\"; allowed: \"replace\" with that protocol"},
-		"a URL that is not of Redis":       {"sessions.url = 'http://localhost'\n" + minimal, "1: sessions.url: does not begin with redis:// or rediss://; allowed: " + redisURLAllowed},
-		"a Redis URL without effect":       {"sessions.url = 'redis://localhost'\n" + minimal, `1: sessions.url: has no effect with sessions.store = "embedded"; allowed: sessions.store = "redis", or no sessions.url`},
-		"Redis without a URL":              {"sessions.store = 'redis'\n" + minimal, `1: sessions.url: is missing: sessions.store = "redis" needs a server; allowed: a URL such as "redis://localhost:6379/0"`},
+		"a reset that cannot be asked for": {minimal +
+			"protocol = 'none'\n[health]\nkind = 'exec'\ncommand = ['true']\n[lease]\non_expiry = 'reset'",
+			"9: lease.on_expiry: \"reset\" is not supported with pool.protocol = \"none\"; allowed: \"replace\" with that " +
+				"protocol"},
+		"a URL that is not of Redis": {"sessions.url = 'http://localhost'\n" + minimal,
+			"1: sessions.url: does not begin with redis:// or rediss://; allowed: " + redisURLAllowed},
+		"a Redis URL without effect": {"sessions.url = 'redis://localhost'\n" + minimal,
+			`1: sessions.url: has no effect with sessions.store = "embedded"; allowed: sessions.store = "redis", or no sessions.url`},
+		"Redis without a URL": {"sessions.store = 'redis'\n" + minimal,
+			`1: sessions.url: is missing: sessions.store = "redis" needs a server; allowed: a URL such as "redis://localhost:6379/0"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := Parse([]byte(c.file), "some/pool.toml")
@@ -216,7 +313,8 @@ func TestErrorsAreBoundedInLength(t *testing.T) {
 		require.Error(t, err)
 		require.Less(t, len(err.Error()), 1000)
 	}
-	_, err := Parse([]byte(minimal+"[[start.warmup]]\nmethod = 'a'\nparams = "+strings.Repeat("[", 200)+strings.Repeat("]", 200)), "pool.toml")
+	_, err := Parse([]byte(minimal+"[[start.warmup]]\nmethod = 'a'\nparams = "+
+		strings.Repeat("[", 200)+strings.Repeat("]", 200)), "pool.toml")
 	require.ErrorContains(t, err, "pool.toml:6: start.warmup[0].params: are nested more than 100 levels deep")
 }
 

@@ -54,18 +54,19 @@ var rules = []rule{
 	oneOf("pool.framing", FramingLine, FramingContentLength, FramingPacket4),
 	{"pool.placement", nameAllowed, holds(nameForm.MatchString)},
 	integerRange("pool.max_inflight", 1, 1000),
-	{"pool.env", `strings without NUL, such as LANG = "C"; names without = that do not begin with TEMPOOL_`, func(v any) (string, string) {
-		env := v.(map[string]string)
-		for _, name := range sortedNames(env) {
-			if problem := variableProblem(name); problem != "" {
-				return "." + quoteKey(name), problem
+	{"pool.env", `strings without NUL, such as LANG = "C"; names without = that do not begin with TEMPOOL_`,
+		func(v any) (string, string) {
+			env := v.(map[string]string)
+			for _, name := range sortedNames(env) {
+				if problem := variableProblem(name); problem != "" {
+					return "." + quoteKey(name), problem
+				}
+				if strings.ContainsRune(env[name], 0) {
+					return "." + quoteKey(name), "contains a NUL character"
+				}
 			}
-			if strings.ContainsRune(env[name], 0) {
-				return "." + quoteKey(name), "contains a NUL character"
-			}
-		}
-		return "", ""
-	}},
+			return "", ""
+		}},
 	{"pool.env_from", "names without = that do not begin with TEMPOOL_", func(v any) (string, string) {
 		for i, name := range v.([]string) {
 			if problem := variableProblem(name); problem != "" {
@@ -77,7 +78,8 @@ var rules = []rule{
 	textWithoutNUL("pool.dir"),
 	textWithoutNUL("pool.user"),
 	textWithoutNUL("pool.group"),
-	{"pool.umask", `three octal digits such as "022", or "" for the umask of the agent`, holds(func(umask string) bool { return umask == "" || umaskForm.MatchString(umask) })},
+	{"pool.umask", `three octal digits such as "022", or "" for the umask of the agent`,
+		holds(func(umask string) bool { return umask == "" || umaskForm.MatchString(umask) })},
 	oneOf("pool.on_suspend", SuspendRun, SuspendFreeze),
 	positiveDuration("pool.stop_grace"),
 	sizeRange("pool.max_message", 1<<10, 1<<30),
@@ -85,7 +87,8 @@ var rules = []rule{
 	positiveDuration("start.timeout"),
 	integerRange("start.concurrency", 0, maxWorkers),
 	numberRange("start.rate_per_second", 0, 10_000),
-	{"start.warmup", "[[start.warmup]] tables, each with a method (a string), params (any value; {} without) and notification (true or false)", func(v any) (string, string) {
+	{"start.warmup", "[[start.warmup]] tables, each with a method (a string), params (any value; {} without) and " +
+		"notification (true or false)", func(v any) (string, string) {
 		for i, w := range v.([]Warmup) {
 			if w.Method == "" || strings.ContainsRune(w.Method, 0) {
 				return fmt.Sprintf("[%d].method", i), "is missing"
@@ -103,7 +106,8 @@ var rules = []rule{
 	positiveDuration("health.timeout"),
 	integerRange("health.max_failures", 1, 1000),
 	integerRange("health.max_call_errors", 0, 1_000_000),
-	{"health.method", "the name of a method", holds(func(method string) bool { return method != "" && !strings.ContainsRune(method, 0) })},
+	{"health.method", "the name of a method",
+		holds(func(method string) bool { return method != "" && !strings.ContainsRune(method, 0) })},
 	{"health.path", `a path that begins with "/", such as "/healthz?full=1"`, holds(func(path string) bool {
 		_, err := url.ParseRequestURI(path)
 		return err == nil && strings.HasPrefix(path, "/")

@@ -12,7 +12,8 @@ import (
 // form is the type of a key's value.
 type form struct {
 	allowed string // describes it, for errors about values of another form
-	// mismatch returns where below the key, and why, a decoded TOML or JSON value does not have the form; no problem means that it has.
+	// mismatch returns where below the key, and why, a decoded TOML or JSON value does not have the form; no problem means
+	// that it has.
 	mismatch func(v any) (at, problem string)
 }
 
@@ -21,7 +22,8 @@ var (
 	integer  = &form{"a whole number", unless(isWhole)}
 	number   = &form{"a number", unless(isFinite)}
 	boolean  = &form{"true or false", unless(isA[bool])}
-	duration = &form{durationAllowed, unitMismatch("duration", func(s string) error { _, err := parseDuration(s); return err })}
+	duration = &form{durationAllowed,
+		unitMismatch("duration", func(s string) error { _, err := parseDuration(s); return err })}
 	size     = &form{bytesAllowed, unitMismatch("size", func(s string) error { _, err := parseBytes(s); return err })}
 	texts    = &form{`a list of strings such as ["a", "b"]`, listMismatch(text)}
 	integers = &form{"a list of whole numbers such as [0, 1]", listMismatch(integer)}
@@ -40,9 +42,11 @@ var (
 
 // forms are those of the types of keys.
 var forms = map[reflect.Type]*form{
-	reflect.TypeFor[string](): text, reflect.TypeFor[int](): integer, reflect.TypeFor[float64](): number, reflect.TypeFor[bool](): boolean,
+	reflect.TypeFor[string](): text, reflect.TypeFor[int](): integer, reflect.TypeFor[float64](): number,
+	reflect.TypeFor[bool]():     boolean,
 	reflect.TypeFor[Duration](): duration, reflect.TypeFor[Bytes](): size,
-	reflect.TypeFor[[]string](): texts, reflect.TypeFor[[]int](): integers, reflect.TypeFor[[]float64](): numbers, reflect.TypeFor[Bands](): autoNumbers,
+	reflect.TypeFor[[]string](): texts, reflect.TypeFor[[]int](): integers, reflect.TypeFor[[]float64](): numbers,
+	reflect.TypeFor[Bands]():             autoNumbers,
 	reflect.TypeFor[map[string]string](): variables, reflect.TypeFor[[]Warmup](): warmups,
 }
 
@@ -71,7 +75,8 @@ func init() {
 		sections = append(sections, section.Tag.Get("toml"))
 		for j := range section.Type.NumField() {
 			field := section.Type.Field(j)
-			k := keyInfo{section: section.Tag.Get("toml"), name: field.Tag.Get("toml"), form: forms[field.Type], index: []int{i, j}}
+			k := keyInfo{section: section.Tag.Get("toml"), name: field.Tag.Get("toml"), form: forms[field.Type],
+				index: []int{i, j}}
 			if k.form == nil {
 				panic(fmt.Sprintf("spec: keys of type %s are not supported", field.Type))
 			}

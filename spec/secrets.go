@@ -12,8 +12,9 @@ import (
 // Hidden stands for a value that may be a secret.
 const Hidden = redact.Mark
 
-// WithoutSecrets is the spec with Hidden in place of what may be secret: the values of pool.env and of variables in pool.run_args, sessions.url, and in
-// commands, the image, paths and the params of warm-ups what redact.Text finds: what a name or a URL marks as a password, a token or a key. What nothing marks stays.
+// WithoutSecrets is the spec with Hidden in place of what may be secret: the values of pool.env and of variables in
+// pool.run_args, sessions.url, and in commands, the image, paths and the params of warm-ups what redact.Text finds:
+// what a name or a URL marks as a password, a token or a key. What nothing marks stays.
 func (s Spec) WithoutSecrets() Spec {
 	if s.Pool.Env != nil {
 		env := make(map[string]string, len(s.Pool.Env))
@@ -32,7 +33,8 @@ func (s Spec) WithoutSecrets() Spec {
 	return s
 }
 
-// ChangesWithoutSecrets is Changes with Hidden in place of what may be secret. A change of a secret alone is listed, too.
+// ChangesWithoutSecrets is Changes with Hidden in place of what may be secret. A change of a secret alone is listed,
+// too.
 func ChangesWithoutSecrets(from, to Spec) []Change {
 	changes := Changes(from, to)
 	a, b := treeOf(from.WithoutSecrets()), treeOf(to.WithoutSecrets())
@@ -56,7 +58,8 @@ func ChangesWithoutSecrets(from, to Spec) []Change {
 func hideArguments(arguments []string) []string {
 	hidden := slices.Clone(arguments)
 	for i, argument := range hidden {
-		if i > 0 && strings.HasPrefix(arguments[i-1], "-") && redact.NamesSecret(arguments[i-1]) && !strings.HasPrefix(argument, "-") {
+		if i > 0 && strings.HasPrefix(arguments[i-1], "-") && redact.NamesSecret(arguments[i-1]) &&
+			!strings.HasPrefix(argument, "-") {
 			hidden[i] = Hidden
 		} else {
 			hidden[i] = redact.Text(argument)

@@ -13,13 +13,18 @@ func TestASpecHidesWhatItMarksAsSecret(t *testing.T) {
 		s := good()
 		s.Pool.Env = map[string]string{"KEY": "s3cret"}
 		s.Pool.Command = []string{
-			"serve", "--password", "s3cret", "--api-key=s3cret", "--token", "--max-tokens", "512", "--token-file", "/run/token", "-v",
-			"postgres://me:s3cret@db/x?ssl=1", "https://host/hook?access_token=s3cret&page=2", "sh -c 'DB_PASSWORD=s3cret exec run --fast=1'",
+			"serve", "--password", "s3cret", "--api-key=s3cret", "--token", "--max-tokens", "512", "--token-file", "/run/token",
+			"-v",
+			"postgres://me:s3cret@db/x?ssl=1", "https://host/hook?access_token=s3cret&page=2",
+			"sh -c 'DB_PASSWORD=s3cret exec run --fast=1'",
 		}
-		s.Pool.RunArgs = []string{"-e", "ANY=s3cret", "--env=OTHER=s3cret", "-eTHIRD=s3cret", "--env", "INHERITED", "-v", "/data:/data"}
+		s.Pool.RunArgs = []string{"-e", "ANY=s3cret", "--env=OTHER=s3cret", "-eTHIRD=s3cret", "--env", "INHERITED", "-v",
+			"/data:/data"}
 		s.Health.Command = []string{"curl", "-H", "Authorization: Bearer s3cret", "http://localhost/"}
 		s.Health.Path = "/healthz?token=s3cret"
-		s.Start.Warmup = []Warmup{{Method: "init", Params: json.RawMessage(`{"clientSecret":"s3cret","depth":3,"urls":["redis://:s3cret@db"],"login":{"password":"s3cret","name":"me"},"token":["s3cret"],"passphrase":"","secret":4711}`)}, {Method: "ready"}}
+		s.Start.Warmup = []Warmup{{Method: "init",
+			Params: json.RawMessage(
+				`{"clientSecret":"s3cret","depth":3,"urls":["redis://:s3cret@db"],"login":{"password":"s3cret","name":"me"},"token":["s3cret"],"passphrase":"","secret":4711}`)}, {Method: "ready"}}
 		s.Sessions.URL = "redis://:s3cret@db"
 		return s
 	}
@@ -31,13 +36,18 @@ func TestASpecHidesWhatItMarksAsSecret(t *testing.T) {
 	require.NotContains(t, string(encoded), "s3cret")
 	require.NotContains(t, hidden.Text(), "s3cret")
 	require.Equal(t, []string{
-		"serve", "--password", "(hidden)", "--api-key=(hidden)", "--token", "--max-tokens", "512", "--token-file", "/run/token", "-v",
-		"postgres://me:(hidden)@db/x?ssl=1", "https://host/hook?access_token=(hidden)&page=2", "sh -c 'DB_PASSWORD=(hidden) exec run --fast=1'",
+		"serve", "--password", "(hidden)", "--api-key=(hidden)", "--token", "--max-tokens", "512", "--token-file",
+		"/run/token", "-v",
+		"postgres://me:(hidden)@db/x?ssl=1", "https://host/hook?access_token=(hidden)&page=2",
+		"sh -c 'DB_PASSWORD=(hidden) exec run --fast=1'",
 	}, hidden.Pool.Command)
-	require.Equal(t, []string{"-e", "ANY=(hidden)", "--env=OTHER=(hidden)", "-eTHIRD=(hidden)", "--env", "INHERITED", "-v", "/data:/data"}, hidden.Pool.RunArgs)
+	require.Equal(t, []string{"-e", "ANY=(hidden)", "--env=OTHER=(hidden)", "-eTHIRD=(hidden)", "--env", "INHERITED", "-v",
+		"/data:/data"}, hidden.Pool.RunArgs)
 	require.Equal(t, []string{"curl", "-H", "Authorization: (hidden)", "http://localhost/"}, hidden.Health.Command)
 	require.Equal(t, "/healthz?token=(hidden)", hidden.Health.Path)
-	require.JSONEq(t, `{"clientSecret":"(hidden)","depth":3,"urls":["redis://:(hidden)@db"],"login":{"password":"(hidden)","name":"me"},"token":"(hidden)","passphrase":"","secret":"(hidden)"}`, string(hidden.Start.Warmup[0].Params))
+	require.JSONEq(
+		t, `{"clientSecret":"(hidden)","depth":3,"urls":["redis://:(hidden)@db"],"login":{"password":"(hidden)","name":"me"},"token":"(hidden)","passphrase":"","secret":"(hidden)"}`, string(
+			hidden.Start.Warmup[0].Params))
 	require.Nil(t, hidden.Start.Warmup[1].Params)
 	require.Equal(t, map[string]string{"KEY": "(hidden)"}, hidden.Pool.Env)
 }
@@ -55,25 +65,29 @@ func TestChangesOfSecretsAreListedWithoutThem(t *testing.T) {
 	to.Pool.Size, to.Sessions.URL = 9, "redis://:new@db"
 	require.Equal(t, []Change{
 		{"pool.size", "4", "9"}, {"pool.command", `["run", "--token=(hidden)"]`, `["run", "--token=(hidden)"]`},
-		{"pool.env.GONE", "(hidden)", ""}, {"pool.env.KEY", "(hidden)", "(hidden)"}, {"pool.env.NEW", "", `""`}, {"sessions.url", `""`, `"(hidden)"`},
+		{"pool.env.GONE", "(hidden)", ""}, {"pool.env.KEY", "(hidden)", "(hidden)"}, {"pool.env.NEW", "", `""`},
+		{"sessions.url", `""`, `"(hidden)"`},
 	}, ChangesWithoutSecrets(from, to))
 }
 
 func TestASpecHidesURLsThatCarryATokenAlone(t *testing.T) {
 	s := good()
 	s.Pool.Env = map[string]string{"BROKER": "amqps://s3cret@mq/"}
-	s.Pool.Command = []string{"run", "redis://s3cret@db", "--hook", "https://h/x?token=s3cret", "https://h/?key=s3cret&page=2"}
+	s.Pool.Command = []string{"run", "redis://s3cret@db", "--hook", "https://h/x?token=s3cret",
+		"https://h/?key=s3cret&page=2"}
 	s.Pool.Image = "docker://s3cret@registry/image"
 	s.Pool.RunArgs = []string{"--env", "BROKER=https://s3cret@mq/", "--label", "source=https://s3cret:@git/x"}
 	s.Health.Command, s.Health.Path = []string{"curl", "https://s3cret@localhost/"}, "/healthz?key=s3cret"
-	s.Start.Warmup = []Warmup{{Method: "init", Params: json.RawMessage(`{"urls":["https://s3cret@h","https://h/?access_token=s3cret"]}`)}}
+	s.Start.Warmup = []Warmup{{Method: "init",
+		Params: json.RawMessage(`{"urls":["https://s3cret@h","https://h/?access_token=s3cret"]}`)}}
 	s.Sessions.URL = "redis://s3cret@db"
 	hidden := s.WithoutSecrets()
 	encoded, err := json.Marshal(hidden)
 	require.NoError(t, err)
 	require.NotContains(t, string(encoded), "s3cret")
 	require.NotContains(t, hidden.Text(), "s3cret")
-	require.Equal(t, []string{"run", "redis://(hidden)@db", "--hook", "https://h/x?token=(hidden)", "https://h/?key=(hidden)&page=2"}, hidden.Pool.Command)
+	require.Equal(t, []string{"run", "redis://(hidden)@db", "--hook", "https://h/x?token=(hidden)",
+		"https://h/?key=(hidden)&page=2"}, hidden.Pool.Command)
 	for _, change := range ChangesWithoutSecrets(Default(), s) {
 		require.NotContains(t, change.From+change.To, "s3cret")
 	}
@@ -90,7 +104,8 @@ func TestAnErrorOfASpecHidesSecrets(t *testing.T) {
 		"[pool]\nname = \"p\"\nimage = \"https://s3cret@registry/an image\"",
 		"[pool]\nname = \"p\"\ncommand = [\"x\"]\n[health]\npath = \"https://me:s3cret@h/\"",
 		"[pool]\nname = \"p\"\ncommand = [\"x\"]\n[health]\npath = \"healthz?token=s3cret\"",
-		"[pool]\nname = \"p\"\ncommand = [\"x\"]\n[health]\npath = \"x://s3cret" + strings.Repeat("x", 2*maxQuotedRunes) + "@h/\"",
+		"[pool]\nname = \"p\"\ncommand = [\"x\"]\n[health]\npath = \"x://s3cret" + strings.Repeat("x", 2*maxQuotedRunes) +
+			"@h/\"",
 	} {
 		_, err := Parse([]byte(text), "pool.toml")
 		require.ErrorContains(t, err, "is not allowed")

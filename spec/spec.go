@@ -1,7 +1,7 @@
 // Package spec parses and validates the spec of a pool, pool.toml.
 //
-// ctl sends a Spec as JSON to the pool's workflow, which passes it to the agents. The JSON has the same sections and keys as the file,
-// with durations and sizes as strings. Missing keys have their defaults. Only Load does I/O.
+// ctl sends a Spec as JSON to the pool's workflow, which passes it to the agents. The JSON has the same sections and
+// keys as the file, with durations and sizes as strings. Missing keys have their defaults. Only Load does I/O.
 package spec
 
 import "encoding/json"
@@ -60,7 +60,8 @@ const (
 	SuspendFreeze = "freeze"
 )
 
-// Values of pool.on_partition, sessions.store, sessions.sync, sessions.on_full, resources.allocation, watch.mode and policy.mode.
+// Values of pool.on_partition, sessions.store, sessions.sync, sessions.on_full, resources.allocation, watch.mode and
+// policy.mode.
 const (
 	StoreMemory   = "memory"
 	StoreEmbedded = "embedded"
@@ -108,7 +109,8 @@ type Spec struct {
 	Policy     Policy     `json:"policy" toml:"policy"`
 }
 
-// Pool is what a pool runs, the number of workers and their protocol. Name has no default, and neither do Command and Function where Kind needs them.
+// Pool is what a pool runs, the number of workers and their protocol. Name has no default, and neither do Command and
+// Function where Kind needs them.
 type Pool struct {
 	// Name matches [a-z0-9][a-z0-9_-]{0,62}. Workers are named <name>/<slot>.
 	Name string `json:"name" toml:"name"`
@@ -116,7 +118,8 @@ type Pool struct {
 	Size int `json:"size" toml:"size"`
 	// Kind is one of the Kind values.
 	Kind string `json:"kind" toml:"kind"`
-	// Command is the program and its arguments. There is no shell. A container without one runs the command of its image, and a function has none.
+	// Command is the program and its arguments. There is no shell. A container without one runs the command of its image,
+	// and a function has none.
 	Command []string `json:"command" toml:"command"`
 	// Function is the name under which the agent has registered the function, for the kind function.
 	Function string `json:"function" toml:"function"`
@@ -131,7 +134,8 @@ type Pool struct {
 	Placement string `json:"placement" toml:"placement"`
 	// MaxInflight is the number of calls that one worker serves at once.
 	MaxInflight int `json:"max_inflight" toml:"max_inflight"`
-	// Env is the environment of the worker, in addition to EnvFrom, Tempool's own variables, and the agent's PATH unless Env sets one.
+	// Env is the environment of the worker, in addition to EnvFrom, Tempool's own variables, and the agent's PATH unless
+	// Env sets one.
 	Env map[string]string `json:"env" toml:"env"`
 	// EnvFrom names variables that each start copies from the agent's environment, so that secrets stay out of the spec.
 	EnvFrom []string `json:"env_from" toml:"env_from"`
@@ -148,7 +152,8 @@ type Pool struct {
 	OnSuspend string `json:"on_suspend" toml:"on_suspend"`
 	// StopGrace is the time between TERM and KILL.
 	StopGrace Duration `json:"stop_grace" toml:"stop_grace"`
-	// MaxMessage is the size of the largest message in either direction. A larger one from the worker ends its incarnation.
+	// MaxMessage is the size of the largest message in either direction. A larger one from the worker ends its
+	// incarnation.
 	MaxMessage Bytes `json:"max_message" toml:"max_message"`
 }
 
@@ -185,8 +190,8 @@ type Health struct {
 	Timeout Duration `json:"timeout" toml:"timeout"`
 	// MaxFailures consecutive failures replace the worker; fewer degrade it.
 	MaxFailures int `json:"max_failures" toml:"max_failures"`
-	// MaxCallErrors calls in a row on one worker that end in an error which the program did not raise on purpose degrade it; as many again replace
-	// it. 0 means never.
+	// MaxCallErrors calls in a row on one worker that end in an error which the program did not raise on purpose degrade
+	// it; as many again replace it. 0 means never.
 	MaxCallErrors int `json:"max_call_errors" toml:"max_call_errors"`
 	// Method is the request of kind rpc for jsonrpc workers. Any response passes, even an error.
 	Method string `json:"method" toml:"method"`
@@ -196,8 +201,9 @@ type Health struct {
 	Port int `json:"port" toml:"port"`
 	// Command is the command that kind exec runs in the worker's directory and environment.
 	Command []string `json:"command" toml:"command"`
-	// The bands grade a worker's health: four rising values at which it stops being excellent, good, degraded and critical. Empty means no
-	// grade by that measure. Memory is in MB (1000² bytes) of the process tree, CPU in percent of one core, calls per minute.
+	// The bands grade a worker's health: four rising values at which it stops being excellent, good, degraded and
+	// critical. Empty means no grade by that measure. Memory is in MB (1000² bytes) of the process tree, CPU in percent of
+	// one core, calls per minute.
 	MemoryBands Bands     `json:"memory_bands" toml:"memory_bands"`
 	CPUBands    []float64 `json:"cpu_bands" toml:"cpu_bands"`
 	CallsBands  []float64 `json:"calls_bands" toml:"calls_bands"`
@@ -205,7 +211,8 @@ type Health struct {
 
 // Rotation configures when and how a healthy worker is replaced.
 type Rotation struct {
-	// MaxRequests, MaxMemory (of the process tree) and MaxUptime each limit an incarnation; 0 means no limit. MaxMemory may be Auto.
+	// MaxRequests, MaxMemory (of the process tree) and MaxUptime each limit an incarnation; 0 means no limit. MaxMemory
+	// may be Auto.
 	MaxRequests int `json:"max_requests" toml:"max_requests"`
 	// Jitter varies each incarnation's MaxRequests at random by up to this fraction.
 	Jitter    float64  `json:"jitter" toml:"jitter"`
@@ -226,7 +233,8 @@ type Scale struct {
 	Max int `json:"max" toml:"max"`
 	// TargetInflight is the part of pool.max_inflight that the calls of one worker should take.
 	TargetInflight float64 `json:"target_inflight" toml:"target_inflight"`
-	// UpAfter is how long more workers must be wanted before they start, DownAfter how long fewer must be before one stops.
+	// UpAfter is how long more workers must be wanted before they start, DownAfter how long fewer must be before one
+	// stops.
 	UpAfter   Duration `json:"up_after" toml:"up_after"`
 	DownAfter Duration `json:"down_after" toml:"down_after"`
 	// IdleToZero is after how long without demand the last worker stops; 0 keeps it.
@@ -258,7 +266,8 @@ type Recovery struct {
 	Restart string `json:"restart" toml:"restart"`
 	// MaxConsecutiveFailures failures put the worker into state failed until an operator restarts it.
 	MaxConsecutiveFailures int `json:"max_consecutive_failures" toml:"max_consecutive_failures"`
-	// The delay before consecutive restart n, from the second on, is BackoffInitial × BackoffMultiplier^(n−2), at most BackoffMax.
+	// The delay before consecutive restart n, from the second on, is BackoffInitial × BackoffMultiplier^(n−2), at most
+	// BackoffMax.
 	BackoffInitial    Duration `json:"backoff_initial" toml:"backoff_initial"`
 	BackoffMax        Duration `json:"backoff_max" toml:"backoff_max"`
 	BackoffMultiplier float64  `json:"backoff_multiplier" toml:"backoff_multiplier"`
@@ -316,8 +325,8 @@ type Limits struct {
 
 // Sandbox restricts what one worker's process tree reaches. It needs Linux.
 type Sandbox struct {
-	// Read are the paths that the worker may read and execute; empty means all. Write are the paths that it may write to as well; empty
-	// means all if Read is empty, else none.
+	// Read are the paths that the worker may read and execute; empty means all. Write are the paths that it may write to
+	// as well; empty means all if Read is empty, else none.
 	Read  []string `json:"read" toml:"read"`
 	Write []string `json:"write" toml:"write"`
 	// Network is NetworkHost, or NetworkNone for a loopback interface of the worker's own only.
@@ -340,7 +349,8 @@ type Watch struct {
 type Sessions struct {
 	// Store is one of the Store values.
 	Store string `json:"store" toml:"store"`
-	// URL is the address of the redis store. It may hold a password, or name the agent's environment variable that does ($NAME): do not log it.
+	// URL is the address of the redis store. It may hold a password, or name the agent's environment variable that does
+	// ($NAME): do not log it.
 	URL string `json:"url" toml:"url"`
 	// TTL, AnonymousTTL and AffinityTTL count from the last use.
 	TTL          Duration `json:"ttl" toml:"ttl"`

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Text is a pool.toml of the spec: its name, and each key whose value is not the default, in the order of the documentation. Parse reads the same
-// spec from it, if it is valid.
+// Text is a pool.toml of the spec: its name, and each key whose value is not the default, in the order of the
+// documentation. Parse reads the same spec from it, if it is valid.
 func (s Spec) Text() string {
 	own, defaults := treeOf(s), treeOf(Default())
 	var text strings.Builder
@@ -30,7 +30,8 @@ func (s Spec) Text() string {
 	return text.String()
 }
 
-// Change is a key in which two specs differ, or a variable of pool.env. From and To are its values in TOML, "" where there is none.
+// Change is a key in which two specs differ, or a variable of pool.env. From and To are its values in TOML, "" where
+// there is none.
 type Change struct{ Key, From, To string }
 
 // Changes lists what a change of a spec changes, in the order of the documentation.
@@ -67,7 +68,8 @@ func variableChanges(key string, before, after any) (changes []Change) {
 	return changes
 }
 
-// treeOf are the values of a spec by section and key, as JSON has them. One that is null is the default, as for Spec.UnmarshalJSON.
+// treeOf are the values of a spec by section and key, as JSON has them. One that is null is the default, as for
+// Spec.UnmarshalJSON.
 func treeOf(s Spec) map[string]map[string]any {
 	tree := encodedTree(s)
 	var defaults map[string]map[string]any

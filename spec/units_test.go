@@ -65,7 +65,8 @@ func TestBytesText(t *testing.T) {
 		require.NoError(t, again.UnmarshalText([]byte(b.String())))
 		require.Equal(t, b, again)
 	}
-	for _, text := range []string{"512", "512M", "512mb", "512KB", "MiB", "-1B", "1e9B", "1/2KiB", "0.5B", "1.2.3B", "8388608TiB", "1_0B", "0x1B"} {
+	for _, text := range []string{"512", "512M", "512mb", "512KB", "MiB", "-1B", "1e9B", "1/2KiB", "0.5B", "1.2.3B",
+		"8388608TiB", "1_0B", "0x1B"} {
 		require.Error(t, new(Bytes).UnmarshalText([]byte(text)), text)
 	}
 }

@@ -43,7 +43,8 @@ func check(s *Spec) (e *Error, with string) {
 		return e, ""
 	}
 	if encoded, err := json.Marshal(s); err == nil && len(encoded) > MaxBytes {
-		return &Error{Key: largestKey(s), Problem: fmt.Sprintf("is too large: the whole spec has %d bytes of JSON", len(encoded)),
+		return &Error{Key: largestKey(s),
+			Problem: fmt.Sprintf("is too large: the whole spec has %d bytes of JSON", len(encoded)),
 			Allowed: fmt.Sprintf("at most %d bytes in all; put large values into files", MaxBytes)}, ""
 	}
 	return checkConflicts(s)
@@ -124,8 +125,8 @@ func bandsProblem(values []float64) (at, problem string) {
 	return "", ""
 }
 
-// minDuration keeps timers from spinning. Use it for "at once". maxDuration, ten years, keeps sums of durations within the range of their type, and
-// the times of timers within that of Temporal's databases. Use it for "never".
+// minDuration keeps timers from spinning. Use it for "at once". maxDuration, ten years, keeps sums of durations within
+// the range of their type, and the times of timers within that of Temporal's databases. Use it for "never".
 const (
 	minDuration = Duration(time.Millisecond)
 	maxDuration = Duration(10 * 365 * 24 * time.Hour)
@@ -138,7 +139,8 @@ func positiveDuration(key string) rule {
 }
 
 func optionalDuration(key string) rule {
-	return rule{key, durationRange + `; or "" for none`, holds(func(d Duration) bool { return d == 0 || minDuration <= d && d <= maxDuration })}
+	return rule{key, durationRange + `; or "" for none`,
+		holds(func(d Duration) bool { return d == 0 || minDuration <= d && d <= maxDuration })}
 }
 
 func sizeRange(key string, low, high Bytes) rule {

@@ -17,10 +17,15 @@ func good() Spec {
 
 func TestValidateReportsTheErrorsOfParseWithoutALine(t *testing.T) {
 	for want, spoil := range map[string]func(s *Spec){
-		`pool.size: 0 is not allowed; allowed: a whole number from 1 to 1000; to have no workers, stop the pool`:                                  func(s *Spec) { s.Pool.Size = 0 },
-		`lease.ttl: "25h" is more than lease.max_ttl = "24h"; allowed: at most lease.max_ttl`:                                                     func(s *Spec) { s.Lease.TTL = hours(25) },
-		`health.kind: "rpc" is not supported with pool.protocol = "none"; allowed: "http", "tcp" or "exec" with that protocol`:                    func(s *Spec) { s.Pool.Protocol = ProtocolNone },
-		`recovery.backoff_multiplier: NaN is not allowed; allowed: a number from 1 to 100`:                                                        func(s *Spec) { s.Recovery.BackoffMultiplier = math.NaN() },
+		`pool.size: 0 is not allowed; allowed: a whole number from 1 to 1000; to have no workers, stop the pool`: func(s *Spec) { s.Pool.Size = 0 },
+		`lease.ttl: "25h" is more than lease.max_ttl = "24h"; allowed: at most lease.max_ttl`: func(s *Spec) {
+			s.Lease.TTL = hours(
+				25)
+		},
+		`health.kind: "rpc" is not supported with pool.protocol = "none"; allowed: "http", "tcp" or "exec" with that protocol`: func(s *Spec) { s.Pool.Protocol = ProtocolNone },
+		`recovery.backoff_multiplier: NaN is not allowed; allowed: a number from 1 to 100`: func(s *Spec) {
+			s.Recovery.BackoffMultiplier = math.NaN()
+		},
 		`pool.command[1]: contains a NUL character; allowed: the program and its arguments, such as ["python3", "worker.py"]`:                     func(s *Spec) { s.Pool.Command = []string{"a", "b\x00"} },
 		`pool.dir: "\x00" is not allowed; allowed: a string without NUL characters`:                                                               func(s *Spec) { s.Pool.Dir = "\x00" },
 		`pool.env."": is an empty name; allowed: strings without NUL, such as LANG = "C"; names without = that do not begin with TEMPOOL_`:        func(s *Spec) { s.Pool.Env = map[string]string{"": "x"} },
@@ -29,8 +34,12 @@ func TestValidateReportsTheErrorsOfParseWithoutALine(t *testing.T) {
 		`start.warmup[0].params: is not JSON; allowed: [[start.warmup]] tables, each with a method (a string), params (any value; {} without) and notification (true or false)`: func(s *Spec) {
 			s.Start.Warmup = []Warmup{{Method: "a", Params: json.RawMessage("{")}}
 		},
-		`scale.max: 1001 is not allowed; allowed: a whole number from 0 to 1000; 0 keeps pool.size workers`: func(s *Spec) { s.Scale.Max = 1001 },
-		`scale.min: 5 is more than scale.max = 4; allowed: at most scale.max`:                               func(s *Spec) { s.Scale.Min, s.Scale.Max = 5, 4 },
+		`scale.max: 1001 is not allowed; allowed: a whole number from 0 to 1000; 0 keeps pool.size workers`: func(s *Spec) {
+			s.Scale.Max = 1001
+		},
+		`scale.min: 5 is more than scale.max = 4; allowed: at most scale.max`: func(s *Spec) {
+			s.Scale.Min, s.Scale.Max = 5, 4
+		},
 		`scale.min: 5 has no effect with scale.max = 0; allowed: scale.max of 1 to 1000, the most workers that the pool may have`: func(s *Spec) {
 			s.Scale.Min = 5
 		},
@@ -40,7 +49,10 @@ func TestValidateReportsTheErrorsOfParseWithoutALine(t *testing.T) {
 		`scale.idle_to_zero: "1m" has no effect with scale.min = 1; allowed: scale.min = 0, or no scale.idle_to_zero`: func(s *Spec) {
 			s.Scale.Min, s.Scale.Max, s.Scale.IdleToZero = 1, 4, minutes(1)
 		},
-		`scale.target_inflight: 1.1 is not allowed; allowed: a number from 0.05 to 1`: func(s *Spec) { s.Scale.Max, s.Scale.TargetInflight = 4, 1.1 },
+		`scale.target_inflight: 1.1 is not allowed; allowed: a number from 0.05 to 1`: func(s *Spec) {
+			s.Scale.Max,
+				s.Scale.TargetInflight = 4, 1.1
+		},
 		`sessions.url: is not a URL; allowed: ` + redisURLAllowed: func(s *Spec) {
 			s.Sessions.Store, s.Sessions.URL = StoreRedis, "redis://:secret@local host"
 		},
@@ -64,7 +76,8 @@ func TestValidateTreatsNilAsEmpty(t *testing.T) {
 // Every key has a rule of its own unless its form says it all, and the rules let the defaults pass.
 func TestEveryKeyHasARule(t *testing.T) {
 	free := map[string]bool{ // any value of the form will do
-		"rotation.surge": true, "watch.paths": true, "watch.ignore": true, "prediction.enabled": true, "pressure.enabled": true,
+		"rotation.surge": true, "watch.paths": true, "watch.ignore": true, "prediction.enabled": true,
+		"pressure.enabled":    true,
 		"sandbox.private_tmp": true,
 	}
 	s := good()
@@ -82,8 +95,9 @@ func TestEveryKeyHasARule(t *testing.T) {
 
 func TestRulesRejectInvalidValues(t *testing.T) {
 	for key, bad := range map[string][]any{
-		"start.rate_per_second":   {-1.0, math.Inf(1), math.NaN()},
-		"health.memory_bands":     {Bands{1, 2, 3}, Bands{0, 1, 2, 3}, Bands{1, 3, 2, 4}, Bands{1, 2, 3, math.NaN()}, Bands{1, 2, 3, math.Inf(1)}},
+		"start.rate_per_second": {-1.0, math.Inf(1), math.NaN()},
+		"health.memory_bands": {Bands{1, 2, 3}, Bands{0, 1, 2, 3}, Bands{1, 3, 2, 4}, Bands{1, 2, 3, math.NaN()},
+			Bands{1, 2, 3, math.Inf(1)}},
 		"health.cpu_bands":        {[]float64{50}},
 		"health.calls_bands":      {[]float64{-1, 2, 3, 4}},
 		"rotation.max_requests":   {-1},
@@ -108,7 +122,8 @@ func TestRulesRejectInvalidValues(t *testing.T) {
 		"watch.mode":              {"", "some"},
 		"sessions.store":          {"", "disk"},
 		"sessions.url": {
-			"\x00", "localhost:6379", "http://localhost", "redis://", "redis://:6379", "redis://h/x", "redis://h/-1", "redis://h/0?db=1", "redis://h#x", "redis://h?addr=%", "redis://h/1?addr=a:1",
+			"\x00", "localhost:6379", "http://localhost", "redis://", "redis://:6379", "redis://h/x", "redis://h/-1",
+			"redis://h/0?db=1", "redis://h#x", "redis://h?addr=%", "redis://h/1?addr=a:1",
 			"redis://h?addr=a", "redis://h?addr=:1", "redis://h:port", "unix:///redis.sock",
 		},
 		"sessions.ttl":             {Duration(0)},
@@ -158,7 +173,8 @@ func TestRulesRejectInvalidValues(t *testing.T) {
 
 func TestValidRedisURLs(t *testing.T) {
 	for _, address := range []string{
-		"redis://localhost", "redis://localhost/", "redis://localhost:6379/0", "rediss://user:p%40ss@redis.example:6380/15", "redis://:secret@[::1]:6379", "redis://a:1?addr=b:1&addr=c:1",
+		"redis://localhost", "redis://localhost/", "redis://localhost:6379/0", "rediss://user:p%40ss@redis.example:6380/15",
+		"redis://:secret@[::1]:6379", "redis://a:1?addr=b:1&addr=c:1",
 	} {
 		s := good()
 		s.Sessions.Store, s.Sessions.URL = StoreRedis, address

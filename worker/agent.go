@@ -100,7 +100,8 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{
-		config: config, functions: registered(), log: logger, instance: instance, identity: identity, client: connected, temporal: connected.Temporal(), slots: newPlacementSlots(config.Capacity),
+		config: config, functions: registered(), log: logger, instance: instance, identity: identity, client: connected,
+		temporal: connected.Temporal(), slots: newPlacementSlots(config.Capacity),
 		stopping: make(chan struct{}), failed: make(chan error, 1), events: events.New(instance),
 	}
 	a.background, a.stopBackground = context.WithCancel(context.WithoutCancel(ctx))
@@ -115,14 +116,16 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 		a.cleanUp(ctx.Err() != nil)
 		return nil, err
 	}
-	logger.Info("agent started", "labels", config.Labels, "capacity", config.Capacity, "gateway", a.gateway.Endpoint(), "state_dir", config.StateDir)
+	logger.Info("agent started", "labels", config.Labels, "capacity", config.Capacity, "gateway", a.gateway.Endpoint(),
+		"state_dir", config.StateDir)
 	return a, nil
 }
 
 func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	control := dispatch.ControlOf(a.client)
 	observer := &sessionObserver{hostID: a.config.HostID, stats: metrics.NewSessionStats(), emit: a.events.Emit}
-	a.stores = newStores(a.config.HostID, a.config.StateDir, a.log, control.Workers, poolSessionOwner{a.temporal, control.Status, a.config.HostID}, observer)
+	a.stores = newStores(a.config.HostID, a.config.StateDir, a.log, control.Workers,
+		poolSessionOwner{a.temporal, control.Status, a.config.HostID}, observer)
 	a.hostCalls = newHostCalls(a.stores)
 	if err := a.startWorkflowWorker(ctx, &activities.Roster{
 		Status: control.Status,
@@ -133,11 +136,13 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 		Scale: func(ctx context.Context, pool string, r api.ScaleRequest) (api.ScaleResult, error) {
 			return a.client.Pool(pool).ScaleTo(ctx, r)
 		},
-	}); err != nil { // the host's own workflow needs it; first, since processes that are kept survive if Temporal does not answer it
+		// the host's own workflow needs it; first, since processes that are kept survive if Temporal does not answer it
+	}); err != nil {
 		return err
 	}
 	if a.processes, err = process.Open(ctx, process.Config{
-		StateDir: a.config.StateDir, HostID: a.config.HostID, Logger: a.log, HostCall: a.traces.hostCalls(a.hostCalls.serve), TakeOver: a.config.KeepProcesses,
+		StateDir: a.config.StateDir, HostID: a.config.HostID, Logger: a.log, HostCall: a.traces.hostCalls(a.hostCalls.serve),
+		TakeOver: a.config.KeepProcesses,
 		LogBytes: a.config.LogBytes, TotalLogBytes: a.config.LogBytes * int64(a.config.Capacity), Functions: a.functions,
 	}); err != nil {
 		return err
@@ -147,7 +152,8 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 		return err
 	}
 	host := &activities.Host{
-		ID: a.config.HostID, Processes: a.processes, Temporal: a.temporal, Admit: a.stores.admit, Promise: a.slots.promise, Exhausted: a.slots.pause, Started: a.processStarted, Stopping: a.stopping, Logger: a.log,
+		ID: a.config.HostID, Processes: a.processes, Temporal: a.temporal, Admit: a.stores.admit, Promise: a.slots.promise,
+		Exhausted: a.slots.pause, Started: a.processStarted, Stopping: a.stopping, Logger: a.log,
 		TraceStart: a.traces.start,
 	}
 	a.host = host
@@ -158,8 +164,11 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	}
 	bindings := observedBindings{a.stores.affinity, observer}
 	if a.gateway, err = gateway.New(gateway.Config{
-		Config: dispatch.Config{HostID: a.config.HostID, Control: control, Processes: a.processes, Logger: a.log, Score: host.Score, Affinity: bindings, Unhealthy: host.CallsFail, Events: a.events, Tracer: a.traces.tracer, StartSpans: a.traces.startOf},
-		Listen: a.config.Listen, Socket: filepath.Join(a.config.StateDir, SocketName), Limits: a.config.Limits, Sessions: a.stores, Bindings: bindings, Copies: a.stores,
+		Config: dispatch.Config{HostID: a.config.HostID, Control: control, Processes: a.processes, Logger: a.log,
+			Score: host.Score, Affinity: bindings, Unhealthy: host.CallsFail, Events: a.events, Tracer: a.traces.tracer,
+			StartSpans: a.traces.startOf},
+		Listen: a.config.Listen, Socket: filepath.Join(a.config.StateDir, SocketName), Limits: a.config.Limits,
+		Sessions: a.stores, Bindings: bindings, Copies: a.stores,
 		Logs: a.processes.Logs(), Samples: host.RecentSamples,
 		Fleet: ui.FleetOf(a.client), Namespace: a.client.Namespace(), TemporalUI: a.config.TemporalUI,
 		Security: a.config.Security, InWorker: a.processes.Contains,
@@ -167,23 +176,29 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 		return err
 	}
 	a.metrics = metrics.New(metrics.Config{
-		HostID: a.config.HostID, Capacity: a.config.Capacity, Gateway: a.gateway, Processes: a.processes, Affinity: a.stores.affinity, SDK: sdk, Logger: a.log,
-		Status: control.Status, Assessment: host.Assessment, HistoryLength: a.client.HistoryLength, Webhook: a.webhook.Delivery, Spans: a.traces.counts(),
-		Epoch: func() int64 { return a.membership.epoch() }, LogLinesDropped: a.processes.Logs().Dropped, Transitions: &a.transitions,
-		Sessions: observer.stats, LiveSessions: a.stores.liveSessions,
+		HostID: a.config.HostID, Capacity: a.config.Capacity, Gateway: a.gateway, Processes: a.processes,
+		Affinity: a.stores.affinity, SDK: sdk, Logger: a.log,
+		Status: control.Status, Assessment: host.Assessment, HistoryLength: a.client.HistoryLength,
+		Webhook: a.webhook.Delivery, Spans: a.traces.counts(),
+		Epoch: func() int64 { return a.membership.epoch() }, LogLinesDropped: a.processes.Logs().Dropped,
+		Transitions: &a.transitions,
+		Sessions:    observer.stats, LiveSessions: a.stores.liveSessions,
 	})
 	a.gateway.Handle("GET /metrics", a.metrics.Handler())
 	host.DataPlane, host.Observer = a.gateway, &emittingObserver{Observer: a.metrics.Observer(), agent: a}
 	a.membership = &membership{
-		client: a.client, announce: a.client.JoinHost, hostID: a.config.HostID, hint: a.config.OtherHostID, newWorker: a.newEpochWorker, report: a.heartbeat, remember: a.rememberEpoch, lost: a.killAll,
+		client: a.client, announce: a.client.JoinHost, hostID: a.config.HostID, hint: a.config.OtherHostID,
+		newWorker: a.newEpochWorker, report: a.heartbeat, remember: a.rememberEpoch, lost: a.killAll,
 		fail: a.fail, log: a.log,
 		request: api.JoinRequest{
-			Instance: a.instance, Lineage: a.processes.StateID(), Last: a.lastEpoch(), Labels: a.config.Labels, Capacity: a.config.Capacity, Machine: machine(),
+			Instance: a.instance, Lineage: a.processes.StateID(), Last: a.lastEpoch(), Labels: a.config.Labels,
+			Capacity: a.config.Capacity, Machine: machine(),
 		},
 	}
-	a.outbox = newOutbox(signalWith(a.temporal, a.client.Namespace(), a.identity, a.client.DataConverter()), func() api.ProcessesStarted {
-		return api.ProcessesStarted{Host: a.config.HostID, Epoch: a.membership.epoch(), Endpoint: a.gateway.Endpoint()}
-	}, a.log)
+	a.outbox = newOutbox(signalWith(a.temporal, a.client.Namespace(), a.identity, a.client.DataConverter()),
+		func() api.ProcessesStarted {
+			return api.ProcessesStarted{Host: a.config.HostID, Epoch: a.membership.epoch(), Endpoint: a.gateway.Endpoint()}
+		}, a.log)
 	host.Epoch, host.Notify, host.Announce = a.membership.epoch, a.outbox.notify, a.outbox.announce
 	serving, err := a.takeOver()
 	if err != nil {
@@ -199,7 +214,8 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 		}
 	}
 	a.report.Store(a.newReport())
-	moving := &activities.Sessions{Host: a.config.HostID, Bindings: bindings, Hooks: a.gateway, Temporal: a.temporal, HasReadyProcess: a.hasReadyProcess, SessionExists: a.stores.sessionExists}
+	moving := &activities.Sessions{Host: a.config.HostID, Bindings: bindings, Hooks: a.gateway, Temporal: a.temporal,
+		HasReadyProcess: a.hasReadyProcess, SessionExists: a.stores.sessionExists}
 	if err := a.startActivityWorkers(host, moving); err != nil {
 		return err
 	}
@@ -254,7 +270,9 @@ func startPolling(workers ...sdkworker.Worker) error {
 	for _, w := range workers {
 		err := w.Start()
 		if missing, is := errors.AsType[*serviceerror.NamespaceNotFound](err); is {
-			return api.Errorf(api.CodeInvalid, "Temporal has no namespace %q; create it with: temporal operator namespace create --retention 72h %[1]s; or set --namespace: %w",
+			return api.Errorf(api.CodeInvalid,
+				"Temporal has no namespace %q; create it with: temporal operator namespace create --retention 72h %[1]s; or set "+
+					"--namespace: %w",
 				missing.Namespace, err)
 		}
 		if err != nil {
@@ -283,20 +301,25 @@ func (a *Agent) killAll() {
 // newEpochWorker serves the queue of an epoch: everything about one process.
 func (a *Agent) newEpochWorker(queue string) sdkworker.Worker {
 	w := a.newWorker(queue, sdkworker.Options{
-		DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: api.HostHeartbeatInterval, MaxConcurrentActivityExecutionSize: 4*a.config.Capacity + 50,
+		DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: api.HostHeartbeatInterval,
+		MaxConcurrentActivityExecutionSize: 4*a.config.Capacity + 50,
 	})
 	register(w, map[string]any{
-		api.ActivityWatch: a.host.Watch, api.ActivityProbe: a.host.Probe, api.ActivityDrain: a.host.Drain, api.ActivityRecall: a.host.Recall,
-		api.ActivityStop: a.host.Stop, api.ActivityReset: a.host.Reset, api.ActivitySuspend: a.host.Suspend, api.ActivityResume: a.host.EndSuspension,
+		api.ActivityWatch: a.host.Watch, api.ActivityProbe: a.host.Probe, api.ActivityDrain: a.host.Drain,
+		api.ActivityRecall: a.host.Recall,
+		api.ActivityStop:   a.host.Stop, api.ActivityReset: a.host.Reset, api.ActivitySuspend: a.host.Suspend,
+		api.ActivityResume: a.host.EndSuspension,
 	})
 	return w
 }
 
 // startActivityWorkers serves what concerns the host as a whole, whatever its epoch, and the placement queues.
 func (a *Agent) startActivityWorkers(host *activities.Host, moving *activities.Sessions) error {
-	own := a.newWorker(api.HostQueue(a.config.HostID), sdkworker.Options{DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: heartbeatThrottle})
+	own := a.newWorker(api.HostQueue(a.config.HostID),
+		sdkworker.Options{DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: heartbeatThrottle})
 	register(own, map[string]any{
-		api.ActivityApplyLimits: host.ApplyLimits, api.ActivityCollectGarbage: host.CollectGarbage, api.ActivityRebalance: host.Rebalance,
+		api.ActivityApplyLimits: host.ApplyLimits, api.ActivityCollectGarbage: host.CollectGarbage,
+		api.ActivityRebalance:       host.Rebalance,
 		api.ActivitySessionBindings: moving.SessionBindings, api.ActivityReleaseSessions: moving.ReleaseSessions,
 		api.ActivityLoadSessions: moving.LoadSessions, api.ActivityBindSessions: moving.BindSessions,
 		api.ActivityUnbindSessions: moving.UnbindSessions, api.ActivityExcludeFromSessions: moving.ExcludeFromSessions,

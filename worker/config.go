@@ -1,5 +1,5 @@
-// Package worker implements the agent: the daemon on each host that runs workflows and activities, owns the host's subprocesses and
-// serves the gateway.
+// Package worker implements the agent: the daemon on each host that runs workflows and activities, owns the host's
+// subprocesses and serves the gateway.
 package worker
 
 import (
@@ -29,11 +29,13 @@ import (
 type Config struct {
 	// Address and Namespace of Temporal. Default: from the environment and the profile, see tempool.Options.
 	Address, Namespace string
-	// Payloads say how what Temporal stores is encoded. An agent uses no codec server: while one does not answer, workflows would fail.
+	// Payloads say how what Temporal stores is encoded. An agent uses no codec server: while one does not answer,
+	// workflows would fail.
 	Payloads tempool.Payloads
 	// HostID names the host; no two live agents may share one. Default: the host name.
 	HostID string
-	// OtherHostID ends the error "…; stop it, or" of an agent whose host id is taken. Default: "start this one with another --host-id".
+	// OtherHostID ends the error "…; stop it, or" of an agent whose host id is taken. Default: "start this one with
+	// another --host-id".
 	OtherHostID string
 	// Deployment is the version of this agent's workflow code, if it takes part in Worker Deployment Versioning.
 	Deployment Deployment
@@ -43,8 +45,9 @@ type Config struct {
 	Capacity int
 	// StateDir is a folder that only this agent uses. Default: tempool/<host id> in the user's state folder.
 	StateDir string
-	// LogBytes bounds the log of each worker in StateDir. Default: logs.DefaultWorkerBytes; the least is logs.MinWorkerBytes. The logs of all
-	// workers together take at most Capacity times that, and the oldest of workers that have left the host go first.
+	// LogBytes bounds the log of each worker in StateDir. Default: logs.DefaultWorkerBytes; the least is
+	// logs.MinWorkerBytes. The logs of all workers together take at most Capacity times that, and the oldest of workers
+	// that have left the host go first.
 	LogBytes int64
 	// Listen is the gateway's TCP address. With "", the gateway listens on the Unix socket in StateDir only.
 	Listen string
@@ -56,11 +59,12 @@ type Config struct {
 	TemporalUI string
 	// Webhook is where the agent posts its events. Default: nowhere.
 	Webhook events.WebhookConfig
-	// KeepProcesses hands the ready processes to the next agent of this host id and state folder when this one stops, and takes over those of the
-	// agent before. Linux only.
+	// KeepProcesses hands the ready processes to the next agent of this host id and state folder when this one stops, and
+	// takes over those of the agent before. Linux only.
 	KeepProcesses bool
 	Logger        *slog.Logger
-	// Tracer makes the agent's spans, and its owner exports them. Default: as the OTEL_ variables say, which is none unless they name a collector.
+	// Tracer makes the agent's spans, and its owner exports them. Default: as the OTEL_ variables say, which is none
+	// unless they name a collector.
 	Tracer trace.Tracer
 	// StopTimeout bounds a graceful stop; processes that still run then are killed. Default: DefaultStopTimeout.
 	StopTimeout time.Duration
@@ -88,14 +92,17 @@ func (c *Config) complete() error {
 		c.HostID = name
 	}
 	if !hostID.MatchString(c.HostID) {
-		return fmt.Errorf("invalid --host-id %q; allowed: 1 to 128 letters, digits, '.', '_' and '-', the first a letter or digit, for example web-1", c.HostID)
+		return fmt.Errorf("invalid --host-id %q; allowed: 1 to 128 letters, digits, '.', '_' and '-', the first a letter "+
+			"or digit, for example web-1", c.HostID)
 	}
 	var err error
 	if c.Payloads, err = c.Payloads.WithDefaults(); err != nil {
 		return err
 	}
 	if c.Payloads.CodecEndpoint != "" && c.Payloads.Converter == nil {
-		return api.Errorf(api.CodeInvalid, "an agent cannot use a codec server, because workflows would fail while it is unreachable; give the agent the keys with --payload-keys")
+		return api.Errorf(api.CodeInvalid,
+			"an agent cannot use a codec server, because workflows would fail while it is unreachable; give the agent the "+
+				"keys with --payload-keys")
 	}
 	payloads, err := c.Payloads.DataConverter(c.Namespace)
 	if err != nil {
@@ -114,7 +121,8 @@ func (c *Config) complete() error {
 		return fmt.Errorf("invalid --capacity %d; allowed: 1 or more, for example 100", c.Capacity)
 	}
 	if c.LogBytes = cmp.Or(c.LogBytes, logs.DefaultWorkerBytes); c.LogBytes < logs.MinWorkerBytes {
-		return fmt.Errorf("invalid --log-size %s; allowed: %s or more", spec.Bytes(c.LogBytes), spec.Bytes(logs.MinWorkerBytes))
+		return fmt.Errorf("invalid --log-size %s; allowed: %s or more", spec.Bytes(c.LogBytes),
+			spec.Bytes(logs.MinWorkerBytes))
 	}
 	if c.StateDir == "" {
 		folder, err := stateHome()
@@ -128,8 +136,11 @@ func (c *Config) complete() error {
 			return fmt.Errorf("--keep-processes cannot work here: %w", err)
 		}
 	}
-	if u, err := url.Parse(c.TemporalUI); c.TemporalUI != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil) {
-		return api.Errorf(api.CodeInvalid, "--temporal-ui is %q; write the base URL of the Temporal Web UI, such as https://temporal.example.com", redact.URLs(c.TemporalUI))
+	if u, err := url.Parse(c.TemporalUI); c.TemporalUI != "" &&
+		(err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil) {
+		return api.Errorf(api.CodeInvalid,
+			"--temporal-ui is %q; write the base URL of the Temporal Web UI, such as https://temporal.example.com",
+			redact.URLs(c.TemporalUI))
 	}
 	if err := gateway.CheckSecurity(c.Listen, c.Security); err != nil {
 		return err

@@ -15,7 +15,8 @@ func TestNoHostHasTheNameUnderWhichOthersReportDemand(t *testing.T) {
 }
 
 func TestTheAddressOfTheWebUIHasNoSecret(t *testing.T) {
-	for _, address := range []string{"https://s3cret@temporal.example.com", "ftp://me:s3cret@h", "//h/?token=s3cret"} { // pages link to it
+	// pages link to it
+	for _, address := range []string{"https://s3cret@temporal.example.com", "ftp://me:s3cret@h", "//h/?token=s3cret"} {
 		err := (&Config{HostID: "h", StateDir: t.TempDir(), TemporalUI: address}).complete()
 		require.ErrorContains(t, err, "--temporal-ui is ")
 		require.ErrorContains(t, err, "(hidden)")

@@ -13,16 +13,18 @@ import (
 const (
 	// demandInterval is the time between two samples of the demand.
 	demandInterval = 250 * time.Millisecond
-	// demandRepeat is after how long a demand that has not changed is reported again, and demandExpiry how long the pool counts a report: so
-	// the demand of a host that is lost ends even if nobody notifies the pool.
+	// demandRepeat is after how long a demand that has not changed is reported again, and demandExpiry how long the pool
+	// counts a report: so the demand of a host that is lost ends even if nobody notifies the pool.
 	demandRepeat = 30 * time.Minute
 	demandExpiry = 70 * time.Minute
-	// specMaxAge is after how long the spec of a pool that has demand is read from the pool: a change of [scale] restarts no worker.
+	// specMaxAge is after how long the spec of a pool that has demand is read from the pool: a change of [scale] restarts
+	// no worker.
 	specMaxAge  = 30 * time.Second
 	specTimeout = 5 * time.Second
 )
 
-// demandReporter measures the demand at this host's gateway for pools whose size follows it, and reports changes to them.
+// demandReporter measures the demand at this host's gateway for pools whose size follows it, and reports changes to
+// them.
 type demandReporter struct {
 	host   string
 	demand func() []dispatch.PoolDemand
@@ -49,9 +51,11 @@ type poolSpec struct {
 	err  error
 }
 
-func newDemandReporter(host string, demand func() []dispatch.PoolDemand, status func(context.Context, string) (api.PoolStatus, error), epoch func() int64,
+func newDemandReporter(host string, demand func() []dispatch.PoolDemand,
+	status func(context.Context, string) (api.PoolStatus, error), epoch func() int64,
 	report func(string, api.Demand)) *demandReporter {
-	return &demandReporter{host: host, demand: demand, status: status, epoch: epoch, report: report, pools: map[string]*measuredPool{}, specs: make(chan poolSpec)}
+	return &demandReporter{host: host, demand: demand, status: status, epoch: epoch, report: report,
+		pools: map[string]*measuredPool{}, specs: make(chan poolSpec)}
 }
 
 // run reports until ctx ends, and waits for the goroutines it has started.
@@ -129,7 +133,8 @@ func (r *demandReporter) measure(d dispatch.PoolDemand, p *measuredPool, now tim
 	}
 	p.reportedAt = now
 	r.report(d.Pool, api.Demand{
-		Host: r.host, Epoch: r.epoch(), Load: p.Reported, Calls: d.Calls, Waiting: d.Waiting, Leases: d.Leases, ExpiryMS: demandExpiry.Milliseconds(),
+		Host: r.host, Epoch: r.epoch(), Load: p.Reported, Calls: d.Calls, Waiting: d.Waiting, Leases: d.Leases,
+		ExpiryMS: demandExpiry.Milliseconds(),
 	})
 }
 

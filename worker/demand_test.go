@@ -22,10 +22,11 @@ func scaled(most int) spec.Spec {
 func TestDemandIsReportedWhenItChangesAndNowAndThen(t *testing.T) {
 	var demand []dispatch.PoolDemand
 	var reports []api.Demand
-	r := newDemandReporter("h", func() []dispatch.PoolDemand { return demand }, nil, func() int64 { return 3 }, func(pool string, d api.Demand) {
-		require.Equal(t, "p", pool)
-		reports = append(reports, d)
-	})
+	r := newDemandReporter("h", func() []dispatch.PoolDemand { return demand }, nil, func() int64 { return 3 },
+		func(pool string, d api.Demand) {
+			require.Equal(t, "p", pool)
+			reports = append(reports, d)
+		})
 	now := time.Now()
 	noSpec := func(string) bool { return false }
 	pass := func(d time.Duration) {
@@ -33,12 +34,14 @@ func TestDemandIsReportedWhenItChangesAndNowAndThen(t *testing.T) {
 			r.step(now, noSpec)
 		}
 	}
-	demand = []dispatch.PoolDemand{{Pool: "p", Spec: scaled(9)}, {Pool: "fixed", Spec: spec.Default(), Demand: policy.Demand{Calls: 7}}}
+	demand = []dispatch.PoolDemand{{Pool: "p", Spec: scaled(9)},
+		{Pool: "fixed", Spec: spec.Default(), Demand: policy.Demand{Calls: 7}}}
 	pass(time.Hour)
 	require.Empty(t, reports, "no demand, and a pool that does not follow it")
 	demand[0].Calls = 4
 	pass(2 * time.Second)
-	require.Equal(t, []api.Demand{{Host: "h", Epoch: 3, Load: 4, Calls: 4, ExpiryMS: demandExpiry.Milliseconds()}}, reports)
+	require.Equal(t, []api.Demand{{Host: "h", Epoch: 3, Load: 4, Calls: 4, ExpiryMS: demandExpiry.Milliseconds()}},
+		reports)
 	pass(demandRepeat + time.Minute)
 	require.Len(t, reports, 2, "a steady demand is repeated before it expires")
 	demand = demand[1:]
@@ -53,7 +56,8 @@ func TestDemandIsReportedWhenItChangesAndNowAndThen(t *testing.T) {
 func TestTheEndOfAnAgentEndsItsDemand(t *testing.T) {
 	var last api.Demand
 	demand := []dispatch.PoolDemand{{Pool: "p", Spec: scaled(9), Demand: policy.Demand{Waiting: 1, NoWorkers: true}}}
-	r := newDemandReporter("h", func() []dispatch.PoolDemand { return demand }, nil, func() int64 { return 3 }, func(_ string, d api.Demand) { last = d })
+	r := newDemandReporter("h", func() []dispatch.PoolDemand { return demand }, nil, func() int64 { return 3 },
+		func(_ string, d api.Demand) { last = d })
 	r.step(time.Now(), nil)
 	require.InDelta(t, 1, last.Load, 0, "a call without any worker is reported at once")
 	r.end()

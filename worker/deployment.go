@@ -24,10 +24,11 @@ const (
 	buildIDVariable    = "TEMPOOL_BUILD_ID"
 )
 
-// Deployment makes the workflow code of an agent a version of a Worker Deployment, so that Temporal sends workflow tasks to agents of the
-// deployment's current version only. The zero value does not take part in versioning.
+// Deployment makes the workflow code of an agent a version of a Worker Deployment, so that Temporal sends workflow
+// tasks to agents of the deployment's current version only. The zero value does not take part in versioning.
 //
-// Only workflows are versioned. Activities belong to a host, a pool or a place, and each goes to whichever agent serves that.
+// Only workflows are versioned. Activities belong to a host, a pool or a place, and each goes to whichever agent serves
+// that.
 type Deployment struct {
 	Name    string // of the Worker Deployment. Default: TEMPOOL_DEPLOYMENT
 	BuildID string // of this agent's code. Default: TEMPOOL_BUILD_ID
@@ -46,9 +47,11 @@ func (d *Deployment) complete() error {
 	case d.Name == "" || d.BuildID == "":
 		return errors.New("--deployment and --build-id belong together; set both, or none for an agent without versioning")
 	case !deploymentName.MatchString(d.Name):
-		return fmt.Errorf("invalid --deployment %q; allowed: 1 to 100 letters, digits, '_' and '-', the first a letter or digit, for example tempool", d.Name)
+		return fmt.Errorf("invalid --deployment %q; allowed: 1 to 100 letters, digits, '_' and '-', the first a letter or "+
+			"digit, for example tempool", d.Name)
 	case !buildID.MatchString(d.BuildID):
-		return fmt.Errorf("invalid --build-id %q; allowed: 1 to 100 letters, digits, '.', '_', '+' and '-', the first a letter or digit, for example 1.4.0", d.BuildID)
+		return fmt.Errorf("invalid --build-id %q; allowed: 1 to 100 letters, digits, '.', '_', '+' and '-', the first a "+
+			"letter or digit, for example 1.4.0", d.BuildID)
 	}
 	return nil
 }
@@ -57,8 +60,8 @@ func (d Deployment) versioned() bool { return d.Name != "" }
 
 // options are those of the worker that runs workflows.
 //
-// Workflows move to the current version with their next workflow task (AutoUpgrade). Pinned ones would stay with the build that started the
-// run, and stall on hosts where the upgrade replaces the only agent of that build.
+// Workflows move to the current version with their next workflow task (AutoUpgrade). Pinned ones would stay with the
+// build that started the run, and stall on hosts where the upgrade replaces the only agent of that build.
 func (d Deployment) options() sdkworker.DeploymentOptions {
 	if !d.versioned() {
 		return sdkworker.DeploymentOptions{}
@@ -77,8 +80,9 @@ const (
 	registerInterval = 250 * time.Millisecond
 )
 
-// register waits until Temporal knows this agent's version, and makes the first version of a deployment the current one: without a current version
-// nothing would run the deployment's workflows. Later versions become current by the operator's command, which register logs.
+// register waits until Temporal knows this agent's version, and makes the first version of a deployment the current
+// one: without a current version nothing would run the deployment's workflows. Later versions become current by the
+// operator's command, which register logs.
 func (d Deployment) register(ctx context.Context, deployments client.WorkerDeploymentClient, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
 	defer cancel()
@@ -90,14 +94,16 @@ func (d Deployment) register(ctx context.Context, deployments client.WorkerDeplo
 			log.Info("this agent's build is the current version of its deployment", "deployment", d.Name, "build_id", d.BuildID)
 			return nil
 		case err == nil:
-			log.Warn("another build is the current version of the deployment; once this build's agents run, make it current: "+d.promotion(), "deployment", d.Name,
+			log.Warn("another build is the current version of the deployment; once this build's agents run, make it current: "+
+				d.promotion(), "deployment", d.Name,
 				"build_id", d.BuildID, "current", current)
 			return nil
 		case !isRegistering(err):
 			return fmt.Errorf("register build %s of deployment %s: %w", d.BuildID, d.Name, err)
 		}
 		if !sleep.For(ctx.Done(), registerInterval) {
-			return fmt.Errorf("register build %s of deployment %s: Temporal does not know it after %s; check that the server supports Worker Deployment Versioning "+
+			return fmt.Errorf("register build %s of deployment %s: Temporal does not know it after %s; check that the server "+
+				"supports Worker Deployment Versioning "+
 				"(release 1.28 or newer): %w", d.BuildID, d.Name, registerTimeout, err)
 		}
 	}
@@ -112,11 +118,13 @@ func (d Deployment) ensureCurrent(ctx context.Context, handle client.WorkerDeplo
 	if current := answer.Info.RoutingConfig.CurrentVersion; current != nil {
 		return current.BuildID, nil
 	}
-	_, err = handle.SetCurrentVersion(ctx, client.WorkerDeploymentSetCurrentVersionOptions{BuildID: d.BuildID, ConflictToken: answer.ConflictToken})
+	_, err = handle.SetCurrentVersion(ctx,
+		client.WorkerDeploymentSetCurrentVersionOptions{BuildID: d.BuildID, ConflictToken: answer.ConflictToken})
 	return d.BuildID, err
 }
 
-// isRegistering reports whether an error says that the version is not known yet, or that another agent has changed the deployment meanwhile.
+// isRegistering reports whether an error says that the version is not known yet, or that another agent has changed the
+// deployment meanwhile.
 func isRegistering(err error) bool {
 	var notFound *serviceerror.NotFound
 	var precondition *serviceerror.FailedPrecondition
@@ -126,5 +134,6 @@ func isRegistering(err error) bool {
 
 // promotion is the command that makes this build current.
 func (d Deployment) promotion() string {
-	return fmt.Sprintf("temporal worker deployment set-current-version --deployment-name %s --build-id %s", d.Name, d.BuildID)
+	return fmt.Sprintf("temporal worker deployment set-current-version --deployment-name %s --build-id %s", d.Name,
+		d.BuildID)
 }

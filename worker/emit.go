@@ -22,15 +22,18 @@ func (a *Agent) emitOfWorkflow(eventType, source string, at time.Time, data any)
 func (a *Agent) emitStarted(p *process.Process) {
 	info := p.Info()
 	a.events.Emit(api.EventProcessStarted, api.WorkerSource(p.Worker()), time.Now(), api.ProcessEventData{
-		Host: a.config.HostID, Incarnation: p.Incarnation(), PID: info.PID, TookMS: info.ReadyAt.Sub(info.StartedAt).Milliseconds(),
+		Host: a.config.HostID, Incarnation: p.Incarnation(), PID: info.PID,
+		TookMS: info.ReadyAt.Sub(info.StartedAt).Milliseconds(),
 	})
 }
 
-// emitEnded emits that a process has ended. Its outcome is what this host knows: only the workflow knows whether the end was requested.
+// emitEnded emits that a process has ended. Its outcome is what this host knows: only the workflow knows whether the
+// end was requested.
 func (a *Agent) emitEnded(p *process.Process) {
 	exit := p.Exit()
 	a.events.Emit(api.EventProcessEnded, api.WorkerSource(p.Worker()), time.Now(), api.ProcessEventData{
-		Host: a.config.HostID, Incarnation: p.Incarnation(), PID: p.Info().PID, Outcome: exit.Outcome(), Code: &exit.Code, Signal: exit.Signal,
+		Host: a.config.HostID, Incarnation: p.Incarnation(), PID: p.Info().PID, Outcome: exit.Outcome(), Code: &exit.Code,
+		Signal: exit.Signal,
 		Reason: exit.Reason,
 	})
 }

@@ -12,8 +12,8 @@ import (
 // executePollInterval bounds how late ReserveSlot sees a free worker that the data plane did not announce.
 const executePollInterval = time.Second
 
-// executeSlots is the SDK slot supplier of a pool's task queue: it lets the agent poll the queue only while this host has a free
-// worker of the pool, so calls wait in Temporal, where waiting is durable and any host may take them.
+// executeSlots is the SDK slot supplier of a pool's task queue: it lets the agent poll the queue only while this host
+// has a free worker of the pool, so calls wait in Temporal, where waiting is durable and any host may take them.
 type executeSlots struct {
 	pool string
 	free func(pool string) (int, <-chan struct{}) // Dispatcher.FreeSlots
@@ -35,7 +35,8 @@ func (s *executeSlots) begin() (ended func()) {
 	return func() { s.begun.Add(-1) }
 }
 
-// tryReserve returns a permit, or two channels that are closed when a worker may have become free and when a permit is released.
+// tryReserve returns a permit, or two channels that are closed when a worker may have become free and when a permit is
+// released.
 func (s *executeSlots) tryReserve() (permit *worker.SlotPermit, changed, released <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

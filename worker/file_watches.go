@@ -18,8 +18,8 @@ import (
 const (
 	// fileScanInterval is the time between two scans of this host's processes for files to watch.
 	fileScanInterval = time.Second
-	// fileLinger is how long files stay watched after the pool's last process on this host has ended: the change that fixes its
-	// program may still come.
+	// fileLinger is how long files stay watched after the pool's last process on this host has ended: the change that
+	// fixes its program may still come.
 	fileLinger = 10 * time.Minute
 	// fileRetry is the delay after a failure to open a watch.
 	fileRetry = 5 * time.Second
@@ -47,8 +47,10 @@ type poolFiles struct {
 	usedAt     time.Time // when the pool last had a process here
 }
 
-func newFileWatches(changed func(pool, host string, files []string), processes *process.Supervisor, host string, log *slog.Logger) *fileWatches {
-	return &fileWatches{changed: changed, processes: processes, host: host, log: log, linger: fileLinger, pools: map[string]*poolFiles{}}
+func newFileWatches(changed func(pool, host string, files []string), processes *process.Supervisor, host string,
+	log *slog.Logger) *fileWatches {
+	return &fileWatches{changed: changed, processes: processes, host: host, log: log, linger: fileLinger,
+		pools: map[string]*poolFiles{}}
 }
 
 // run watches until ctx ends.
@@ -82,8 +84,8 @@ func (f *fileWatches) scan(ctx context.Context, now time.Time) {
 	}
 }
 
-// since returns the start time of the pool's oldest process with the same watch: that process may have read its files before a change
-// that the watch was too late to see.
+// since returns the start time of the pool's oldest process with the same watch: that process may have read its files
+// before a change that the watch was too late to see.
 func (f *fileWatches) since(newest *process.Process, now time.Time) time.Time {
 	sp, oldest := newest.Spec(), now
 	for _, p := range f.processes.List() {
@@ -95,7 +97,8 @@ func (f *fileWatches) since(newest *process.Process, now time.Time) time.Time {
 	return oldest
 }
 
-// ensure makes the pool's watch match the spec of its newest process. A new watch also reports the files that changed since the oldest one started.
+// ensure makes the pool's watch match the spec of its newest process. A new watch also reports the files that changed
+// since the oldest one started.
 func (f *fileWatches) ensure(ctx context.Context, name string, newest *process.Process, now time.Time) {
 	sp, current := newest.Spec(), f.pools[name]
 	if current != nil && (current.dir != sp.Pool.Dir || !sameWatch(current.watch, sp.Watch)) {
@@ -130,7 +133,8 @@ func (f *fileWatches) open(ctx context.Context, name string, p *poolFiles, since
 		return fmt.Errorf("find the folder that watch.paths are relative to: %w", err)
 	}
 	p.watcher, err = filewatch.Open(filewatch.Options{
-		Dir: dir, Paths: p.watch.Paths, Ignore: p.watch.Ignore, Debounce: p.watch.Debounce.D(), Since: since, Logger: f.log.With("pool", name),
+		Dir: dir, Paths: p.watch.Paths, Ignore: p.watch.Ignore, Debounce: p.watch.Debounce.D(), Since: since,
+		Logger: f.log.With("pool", name),
 	})
 	if err != nil {
 		return err

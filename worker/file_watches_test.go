@@ -32,7 +32,8 @@ func TestChangedFilesAreSignalledAndLogged(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, []byte("new"), 0o644))
 		return len(control.signals) > 0
 	}, waitTimeout, 100*time.Millisecond)
-	require.Equal(t, sent{"tempool/p", "files-changed", api.FilesChanged{Pool: "p", Host: "h", Files: []string{file}}}, control.next(t))
+	require.Equal(t, sent{"tempool/p", "files-changed", api.FilesChanged{Pool: "p", Host: "h", Files: []string{file}}},
+		control.next(t))
 	require.Contains(t, log.String(), "file="+file)
 }
 

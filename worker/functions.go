@@ -21,9 +21,9 @@ var functions struct {
 
 var functionName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
-// Register makes fn a function that pools of kind "function" run within the agents of this program: [pool] function names it, and calls have its
-// name as their method. Parameters, results, errors, sessions and the context are those of a method of sdk/go. Register before Start and Run; a
-// name that is invalid or taken panics.
+// Register makes fn a function that pools of kind "function" run within the agents of this program: [pool] function
+// names it, and calls have its name as their method. Parameters, results, errors, sessions and the context are those of
+// a method of sdk/go. Register before Start and Run; a name that is invalid or taken panics.
 func Register[P, R any](name string, fn func(ctx context.Context, params P) (R, error)) {
 	registerFunction(name, func(w *sdk.Worker) { sdk.AddMethod(w, name, fn) })
 }
@@ -37,7 +37,8 @@ func registerFunction(name string, addTo func(*sdk.Worker)) {
 	functions.Lock()
 	defer functions.Unlock()
 	if !functionName.MatchString(name) {
-		panic(fmt.Sprintf("worker.Register: invalid name %q; allowed: 1 to 63 characters of a-z, 0-9, _ and -, the first a letter or digit", name))
+		panic(fmt.Sprintf("worker.Register: invalid name %q; allowed: 1 to 63 characters of a-z, 0-9, _ and -, the first a "+
+			"letter or digit", name))
 	}
 	if _, taken := functions.byName[name]; taken {
 		panic(fmt.Sprintf("worker.Register: function %q is already registered", name))

@@ -46,7 +46,8 @@ func (h *hostCalls) serve(ctx context.Context, call process.HostCall) ([]byte, e
 func (h *hostCalls) session(ctx context.Context, call process.HostCall) ([]byte, error) {
 	callCtx := protocol.CallContext(ctx)
 	if callCtx == nil {
-		return nil, &protocol.RemoteError{Code: protocol.CodeNotInCall, Message: "no call in progress: sessions can only be used while serving a call"}
+		return nil, &protocol.RemoteError{Code: protocol.CodeNotInCall,
+			Message: "no call in progress: sessions can only be used while serving a call"}
 	}
 	pool := poolOf(call.Worker)
 	if p, found := h.find(call.Worker, call.Incarnation); found {

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// readHostMemory reads proc and sysfs below root. It returns the memory of the host, or of the tightest cgroup that this process is
-// in where that is less, and the highest stall figures of the host and those cgroups.
+// readHostMemory reads proc and sysfs below root. It returns the memory of the host, or of the tightest cgroup that
+// this process is in where that is less, and the highest stall figures of the host and those cgroups.
 func readHostMemory(root string) (hostMemory, error) {
 	meminfo := filepath.Join(root, "proc/meminfo")
 	text, err := os.ReadFile(meminfo)
@@ -49,8 +49,8 @@ var (
 	cgroupV1Files = groupFiles{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", ""}
 )
 
-// addGroups applies the limits of a cgroup and of all its parents. In a container the path may be the host's, of which only the mount
-// exists.
+// addGroups applies the limits of a cgroup and of all its parents. In a container the path may be the host's, of which
+// only the mount exists.
 func (m *hostMemory) addGroups(mount, group string, names groupFiles) {
 	for group = path.Clean("/" + group); ; group = path.Dir(group) {
 		m.addGroup(filepath.Join(mount, group), names)

@@ -13,7 +13,8 @@ import (
 func TestTheTightestLimitIsTheMemoryOfTheHost(t *testing.T) {
 	const meminfo = "MemTotal:       16384 kB\nMemFree:         100 kB\nMemAvailable:    8192 kB\n"
 	const mib = 1 << 20
-	const quiet, stalled = "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
+	const quiet, stalled = "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\nfull avg10=0.00 avg60=0.00 avg300=0.00 " +
+		"total=0\n",
 		"some avg10=31.50 avg60=9.00 avg300=1.00 total=1\nfull avg10=8.25 avg60=1.00 avg300=0.00 total=1\n"
 	group := func(dir string, limit any, use, cache int) map[string]string {
 		return map[string]string{
@@ -35,7 +36,8 @@ func TestTheTightestLimitIsTheMemoryOfTheHost(t *testing.T) {
 			hostMemory{TotalBytes: 4 * mib, AvailableBytes: 2 * mib},
 		},
 		"a limit of a parent cgroup": {
-			merge(group("sys/fs/cgroup/a/b", "max", mib, 0), group("sys/fs/cgroup/a", 2*mib, mib, 0), map[string]string{"proc/self/cgroup": "0::/a/b\n"}),
+			merge(group("sys/fs/cgroup/a/b", "max", mib, 0), group("sys/fs/cgroup/a", 2*mib, mib, 0),
+				map[string]string{"proc/self/cgroup": "0::/a/b\n"}),
 			hostMemory{TotalBytes: 2 * mib, AvailableBytes: mib},
 		},
 		"usage above the limit": {
@@ -47,19 +49,22 @@ func TestTheTightestLimitIsTheMemoryOfTheHost(t *testing.T) {
 			hostMemory{TotalBytes: 16 * mib, AvailableBytes: 8 * mib},
 		},
 		"stalls of the cgroup": {
-			map[string]string{"proc/self/cgroup": "0::/a\n", "proc/pressure/memory": quiet, "sys/fs/cgroup/a/memory.pressure": stalled},
+			map[string]string{"proc/self/cgroup": "0::/a\n", "proc/pressure/memory": quiet,
+				"sys/fs/cgroup/a/memory.pressure": stalled},
 			hostMemory{TotalBytes: 16 * mib, AvailableBytes: 8 * mib, SomeAvg10: 31.5, FullAvg10: 8.25},
 		},
 		"cgroup v1 in a container that sees only the mount": {
 			map[string]string{
 				"proc/self/cgroup":                           "5:cpu,cpuacct:/docker/x\n4:memory:/docker/x\n",
-				"sys/fs/cgroup/memory/memory.limit_in_bytes": fmt.Sprintln(4 * mib), "sys/fs/cgroup/memory/memory.usage_in_bytes": fmt.Sprintln(3 * mib),
-				"sys/fs/cgroup/memory/memory.stat": fmt.Sprintf("total_inactive_file %d\n", mib/2),
+				"sys/fs/cgroup/memory/memory.limit_in_bytes": fmt.Sprintln(4 * mib),
+				"sys/fs/cgroup/memory/memory.usage_in_bytes": fmt.Sprintln(3 * mib),
+				"sys/fs/cgroup/memory/memory.stat":           fmt.Sprintf("total_inactive_file %d\n", mib/2),
 			},
 			hostMemory{TotalBytes: 4 * mib, AvailableBytes: mib + mib/2},
 		},
 		"malformed files": {
-			map[string]string{"proc/self/cgroup": "\n:\nx\n0::/a\n", "proc/pressure/memory": "some avg10=x\nfull\n", "sys/fs/cgroup/a/memory.max": "lots"},
+			map[string]string{"proc/self/cgroup": "\n:\nx\n0::/a\n", "proc/pressure/memory": "some avg10=x\nfull\n",
+				"sys/fs/cgroup/a/memory.max": "lots"},
 			hostMemory{TotalBytes: 16 * mib, AvailableBytes: 8 * mib},
 		},
 	} {

@@ -18,10 +18,11 @@ import (
 	"github.com/tempool/tempool/process"
 )
 
-// janitor stops processes that no workflow manages any more: those of workers whose workflow is closed or has moved on to a higher
-// incarnation. It also cancels workers whose pool is closed. A sweep queries each pool once. It inspects the workflow of a process only if the process
-// is new, if the pool does not name its incarnation, if a run of that workflow has closed, or if it is the turn of that process. Inspecting all of
-// them, and querying all workers, was most of what idle workers cost Temporal.
+// janitor stops processes that no workflow manages any more: those of workers whose workflow is closed or has moved on
+// to a higher incarnation. It also cancels workers whose pool is closed. A sweep queries each pool once. It inspects
+// the workflow of a process only if the process is new, if the pool does not name its incarnation, if a run of that
+// workflow has closed, or if it is the turn of that process. Inspecting all of them, and querying all workers, was most
+// of what idle workers cost Temporal.
 type janitor struct {
 	temporal  client.Client
 	processes *process.Supervisor
@@ -43,8 +44,8 @@ type resident struct {
 
 func (r resident) workflowID() string { return api.WorkerWorkflowID(r.pool, r.slot) }
 
-// inspection is the last one of the workflow of a process. Its run has confirmed the process, unless it is "": a run that was reset knows an earlier
-// incarnation than the roster.
+// inspection is the last one of the workflow of a process. Its run has confirmed the process, unless it is "": a run
+// that was reset knows an earlier incarnation than the roster.
 type inspection struct {
 	at  time.Time
 	run string
@@ -55,9 +56,11 @@ const (
 	janitorTimeout     = 10 * time.Second // of one request
 	janitorStopTimeout = time.Minute      // of one process
 	janitorStopGrace   = 5 * time.Second
-	// janitorTurns is the number of processes that a sweep inspects without a particular reason. Visibility may miss what happened to a workflow.
+	// janitorTurns is the number of processes that a sweep inspects without a particular reason. Visibility may miss what
+	// happened to a workflow.
 	janitorTurns = 16
-	// closedOverlap is the time before the last listing of closed runs that the next one reads again: visibility may show them late.
+	// closedOverlap is the time before the last listing of closed runs that the next one reads again: visibility may show
+	// them late.
 	closedOverlap = 30 * time.Second
 )
 
@@ -121,8 +124,8 @@ func (j *janitor) residents() (all []resident) {
 	return all
 }
 
-// closedSince names the workers' workflows of which a run has closed lately. A host with few processes sends no request, because it inspects each of
-// them in every sweep.
+// closedSince names the workers' workflows of which a run has closed lately. A host with few processes sends no
+// request, because it inspects each of them in every sweep.
 func (j *janitor) closedSince(ctx context.Context, residents int) map[string]bool {
 	now := time.Now()
 	if residents <= janitorTurns {
@@ -140,18 +143,23 @@ func (j *janitor) closedSince(ctx context.Context, residents int) map[string]boo
 	return closed
 }
 
-// due returns the processes whose workflow a sweep inspects: those that are new, those that their pool does not name, those of which a run has closed,
-// and janitorTurns others, first those whose last inspection is oldest.
-func due(residents []resident, pools map[string]poolRecord, closed map[string]bool, inspections map[*process.Process]inspection) []resident {
+// due returns the processes whose workflow a sweep inspects: those that are new, those that their pool does not name,
+// those of which a run has closed, and janitorTurns others, first those whose last inspection is oldest.
+func due(residents []resident, pools map[string]poolRecord, closed map[string]bool,
+	inspections map[*process.Process]inspection) []resident {
 	var due, others []resident
 	for _, r := range residents {
-		if _, inspected := inspections[r.process]; !inspected || closed[r.workflowID()] || !pools[r.pool].names(r.slot, r.incarnation) {
+		if _, inspected := inspections[r.process]; !inspected || closed[r.workflowID()] ||
+			!pools[r.pool].names(r.slot, r.incarnation) {
 			due = append(due, r)
 		} else {
 			others = append(others, r)
 		}
 	}
-	slices.SortStableFunc(others, func(a, b resident) int { return inspections[a.process].at.Compare(inspections[b.process].at) })
+	slices.SortStableFunc(others, func(a,
+		b resident) int {
+		return inspections[a.process].at.Compare(inspections[b.process].at)
+	})
 	return append(due, others[:min(len(others), janitorTurns)]...)
 }
 
@@ -161,8 +169,8 @@ type poolRecord struct {
 	incarnations map[int]int64 // the newest of each slot whose workflow is open; nil while the pool does not answer
 }
 
-// names reports whether an incarnation is the newest in the roster. The worker may already have a newer one; the pool soon learns
-// of it, so the next sweep finds out.
+// names reports whether an incarnation is the newest in the roster. The worker may already have a newer one; the pool
+// soon learns of it, so the next sweep finds out.
 func (r poolRecord) names(slot int, incarnation int64) bool {
 	newest, known := r.incarnations[slot]
 	return known && newest == incarnation
@@ -189,7 +197,8 @@ func (j *janitor) pool(ctx context.Context, name string) poolRecord {
 	return record
 }
 
-// describe returns the newest run of a workflow and whether it is certainly not open. While Temporal does not answer, it returns "" and false.
+// describe returns the newest run of a workflow and whether it is certainly not open. While Temporal does not answer,
+// it returns "" and false.
 func (j *janitor) describe(ctx context.Context, id string) (run string, closed bool) {
 	ctx, cancel := context.WithTimeout(ctx, janitorTimeout)
 	defer cancel()
@@ -202,8 +211,8 @@ func (j *janitor) describe(ctx context.Context, id string) (run string, closed b
 	return info.GetExecution().GetRunId(), !activities.IsOpen(info.GetStatus())
 }
 
-// isStale reports whether the worker does not manage an incarnation whose process existed before state was queried. A worker records
-// an incarnation before it asks any host to start it.
+// isStale reports whether the worker does not manage an incarnation whose process existed before state was queried. A
+// worker records an incarnation before it asks any host to start it.
 func isStale(state api.WorkerState, incarnation int64) bool {
 	switch {
 	case incarnation == state.Incarnation, incarnation == state.Successor, slices.Contains(state.Draining, incarnation):

@@ -23,7 +23,8 @@ func TestOnlyIncarnationsThatTheirWorkerDoesNotManageAreStale(t *testing.T) {
 	}
 	state.State = lifecycle.Starting
 	for incarnation, killed := range map[int64]bool{6: true, 7: false, 8: false, 15: false} {
-		require.Equal(t, killed, isStale(state, incarnation), "incarnation %d, a later try of the same start from 8 on", incarnation)
+		require.Equal(t, killed, isStale(state, incarnation), "incarnation %d, a later try of the same start from 8 on",
+			incarnation)
 	}
 }
 
@@ -77,11 +78,14 @@ func TestASweepLooksAtWhatItMustAndAtTheOthersByTurns(t *testing.T) {
 // What an operator has paused goes on later: its processes stay.
 func TestAPausedWorkflowIsNotClosed(t *testing.T) {
 	for status, closed := range map[enums.WorkflowExecutionStatus]bool{
-		enums.WORKFLOW_EXECUTION_STATUS_RUNNING: false, enums.WORKFLOW_EXECUTION_STATUS_PAUSED: false, enums.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW: false,
-		enums.WORKFLOW_EXECUTION_STATUS_COMPLETED: true, enums.WORKFLOW_EXECUTION_STATUS_TERMINATED: true, enums.WORKFLOW_EXECUTION_STATUS_FAILED: true,
+		enums.WORKFLOW_EXECUTION_STATUS_RUNNING: false, enums.WORKFLOW_EXECUTION_STATUS_PAUSED: false,
+		enums.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW: false,
+		enums.WORKFLOW_EXECUTION_STATUS_COMPLETED:        true, enums.WORKFLOW_EXECUTION_STATUS_TERMINATED: true,
+		enums.WORKFLOW_EXECUTION_STATUS_FAILED: true,
 	} {
 		temporal := &mocks.Client{}
-		temporal.On("DescribeWorkflowExecution", mock.Anything, "id", "").Return(&workflowservice.DescribeWorkflowExecutionResponse{
+		temporal.On("DescribeWorkflowExecution", mock.Anything, "id",
+			"").Return(&workflowservice.DescribeWorkflowExecutionResponse{
 			WorkflowExecutionInfo: &workflow.WorkflowExecutionInfo{Status: status},
 		}, nil)
 		_, isClosed := (&janitor{temporal: temporal}).describe(t.Context(), "id")

@@ -8,15 +8,18 @@ import (
 	"github.com/tempool/tempool/process"
 )
 
-// With Config.KeepProcesses an agent that stops leaves its ready processes to the next one of its host id and state folder:
+// With Config.KeepProcesses an agent that stops leaves its ready processes to the next one of its host id and state
+// folder:
 //
 //  1. It takes no new work, lets the calls in flight end, and gives the gateway's leases back.
-//  2. It hands the processes to a keeper, which holds their descriptors for process.KeepFor, and leaves the host's workflow, which waits as long.
-//  3. The next agent takes them over from the keeper and joins the workflow, which notifies their workers of the new epoch.
+//  2. It hands the processes to a keeper, which holds their descriptors for process.KeepFor, and leaves the host's
+//     workflow, which waits as long.
+//  3. The next agent takes them over from the keeper and joins the workflow, which notifies their workers of the new
+//     epoch.
 //  4. Each worker claims its process with its next Watch. What nobody claims is killed.
 
-// takeOver takes over the processes of the previous agent, before this agent is visible to anyone. The gateway opens first:
-// the workers learn where it listens. takeOver reports whether it has opened it.
+// takeOver takes over the processes of the previous agent, before this agent is visible to anyone. The gateway opens
+// first: the workers learn where it listens. takeOver reports whether it has opened it.
 func (a *Agent) takeOver() (serving bool, err error) {
 	kept := a.processes.TakenOver()
 	if len(kept) == 0 {
@@ -31,7 +34,8 @@ func (a *Agent) takeOver() (serving bool, err error) {
 		}
 		a.gateway.Resume(k.Process, usage, suspended)
 		a.processReady(k.Process)
-		a.membership.request.Kept = append(a.membership.request.Kept, api.Process{Worker: k.Worker(), Incarnation: k.Incarnation()})
+		a.membership.request.Kept = append(a.membership.request.Kept,
+			api.Process{Worker: k.Worker(), Incarnation: k.Incarnation()})
 	}
 	if err := a.gateway.Start(); err != nil {
 		return false, err
@@ -40,14 +44,16 @@ func (a *Agent) takeOver() (serving bool, err error) {
 	return true, nil
 }
 
-// endUnclaimed ends the processes that were taken over and are not claimed in time. Their workers learn of this agent after it has joined.
+// endUnclaimed ends the processes that were taken over and are not claimed in time. Their workers learn of this agent
+// after it has joined.
 func (a *Agent) endUnclaimed() {
 	if kept := a.processes.TakenOver(); len(kept) > 0 {
 		a.goroutines.Go(func() { a.host.EndUnclaimed(a.background, kept, activities.ClaimTimeout) })
 	}
 }
 
-// handOver leaves the ready processes to the next agent, and returns them. The host has released them, and the gateway is closed.
+// handOver leaves the ready processes to the next agent, and returns them. The host has released them, and the gateway
+// is closed.
 func (a *Agent) handOver() []api.Process {
 	ctx, cancel := context.WithTimeout(context.Background(), handOverTimeout)
 	defer cancel()

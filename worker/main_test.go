@@ -106,7 +106,8 @@ func supervisor(t *testing.T, change ...func(*process.Config)) *process.Supervis
 }
 
 // start runs a program without a protocol as incarnation 1 of a worker of pool p.
-func start(t *testing.T, s *process.Supervisor, worker string, change func(*spec.Spec), command ...string) *process.Process {
+func start(t *testing.T, s *process.Supervisor, worker string, change func(*spec.Spec),
+	command ...string) *process.Process {
 	t.Helper()
 	sp := spec.Default()
 	sp.Pool.Name, sp.Pool.Command, sp.Pool.Protocol = "p", command, spec.ProtocolNone

@@ -24,7 +24,8 @@ import (
 )
 
 const (
-	// joinTimeout is how long a start waits for an earlier agent of this host id to be lost. It has to outlast that one's heartbeat timeout.
+	// joinTimeout is how long a start waits for an earlier agent of this host id to be lost. It has to outlast that one's
+	// heartbeat timeout.
 	joinTimeout = api.HostHeartbeatTimeout + api.HostGrace + 8*time.Second
 	// joinInterval is the time between two attempts to join, and joinAttempt bounds one.
 	joinInterval = time.Second
@@ -34,25 +35,29 @@ const (
 	checkTimeout  = 2 * time.Second
 )
 
-// keptJoinTimeout is joinTimeout for an agent that has taken over processes, which end with it: as long as the host's workflow waits for one.
+// keptJoinTimeout is joinTimeout for an agent that has taken over processes, which end with it: as long as the host's
+// workflow waits for one.
 const keptJoinTimeout = process.KeepFor
 
-// membership owns this agent's host id: it joins the host's workflow, serves the task queue of its epoch with the liveness activity in it,
-// and joins again when that activity has ended. If another agent has taken the id, the agent fails.
+// membership owns this agent's host id: it joins the host's workflow, serves the task queue of its epoch with the
+// liveness activity in it, and joins again when that activity has ended. If another agent has taken the id, the agent
+// fails.
 type membership struct {
-	client    *tempool.Client
-	announce  func(ctx context.Context, hostID string, request api.JoinRequest) (api.JoinResult, error) // to the host's workflow
+	client *tempool.Client
+	// to the host's workflow
+	announce  func(ctx context.Context, hostID string, request api.JoinRequest) (api.JoinResult, error)
 	hostID    string
 	hint      string                              // what to do about a taken host id, after "stop that agent, or "
 	newWorker func(queue string) sdkworker.Worker // of an epoch, with the activities on processes
 	report    func() api.HostHeartbeat            // of each heartbeat
 	remember  func(epoch int64)                   // for the next agent on this state folder
-	lost      func()                              // a later epoch has begun: kills the processes of the earlier one, which count as lost
-	fail      func(error)                         // ends the agent
-	log       *slog.Logger
-	ended     chan struct{} // a liveness activity has ended
-	running   sync.WaitGroup
-	stop      context.CancelFunc // of run; nil before the first join
+	// a later epoch has begun: kills the processes of the earlier one, which count as lost
+	lost    func()
+	fail    func(error) // ends the agent
+	log     *slog.Logger
+	ended   chan struct{} // a liveness activity has ended
+	running sync.WaitGroup
+	stop    context.CancelFunc // of run; nil before the first join
 
 	mu        sync.Mutex
 	request   api.JoinRequest
@@ -70,8 +75,8 @@ func machine() string {
 	return fmt.Sprintf("PID %d on %s", os.Getpid(), name)
 }
 
-// start joins the host's workflow and stays a member until leave. While another agent holds the id it tries again, for that one may be
-// dead and not yet lost.
+// start joins the host's workflow and stays a member until leave. While another agent holds the id it tries again, for
+// that one may be dead and not yet lost.
 func (m *membership) start(ctx context.Context) error {
 	m.ended = make(chan struct{}, 1)
 	if err := m.joinFirst(ctx); err != nil {
@@ -104,7 +109,8 @@ func (m *membership) joinFirst(ctx context.Context) error {
 			taken = err
 		} else if len(m.request.Kept) > 0 && !waiting {
 			waiting = true
-			m.log.Warn("cannot join the host's workflow; keeping the processes that were taken over meanwhile", "limit", limit, "error", err)
+			m.log.Warn("cannot join the host's workflow; keeping the processes that were taken over meanwhile", "limit", limit,
+				"error", err)
 		}
 		if !sleep.For(ctx.Done(), joinInterval) || taken != nil && time.Since(began) >= joinTimeout {
 			if taken == nil {
@@ -190,9 +196,10 @@ func (m *membership) count(liveness int) {
 	m.living += liveness
 }
 
-// run joins again, until ctx ends: while no liveness activity is running, and at once when Temporal answers after an outage, in which this host may
-// have become suspect. One join may not be enough: a liveness whose heartbeat was not answered in time ends here before its workflow learns of
-// that, and a join that arrives in between finds the host up and changes nothing.
+// run joins again, until ctx ends: while no liveness activity is running, and at once when Temporal answers after an
+// outage, in which this host may have become suspect. One join may not be enough: a liveness whose heartbeat was not
+// answered in time ends here before its workflow learns of that, and a join that arrives in between finds the host up
+// and changes nothing.
 func (m *membership) run(ctx context.Context) {
 	ticker := time.NewTicker(checkInterval)
 	defer ticker.Stop()
@@ -235,7 +242,8 @@ func (m *membership) answers(ctx context.Context) bool {
 	return err == nil
 }
 
-// leave ends the epoch at a shutdown, if Temporal answers, except for the processes that wait for the next agent. It completes the request.
+// leave ends the epoch at a shutdown, if Temporal answers, except for the processes that wait for the next agent. It
+// completes the request.
 func (m *membership) leave(ctx context.Context, request api.LeaveRequest) {
 	if m.stop == nil {
 		return
@@ -255,13 +263,14 @@ func (m *membership) leave(ctx context.Context, request api.LeaveRequest) {
 		m.log.Warn("could not leave the host's workflow; it will mark this agent lost", "error", err)
 	}
 	worker.Stop()
-	// The end of the liveness wakes the workflow once more. If this agent took that task and stopped in the middle of it, the next agent could not join
-	// for the ten seconds after which Temporal gives the task to another.
+	// The end of the liveness wakes the workflow once more. If this agent took that task and stopped in the middle of it,
+	// the next agent could not join for the ten seconds after which Temporal gives the task to another.
 	_, _ = m.client.HostStatus(ctx, m.hostID)
 }
 
-// epochFile holds the newest epoch of the agents on a state folder. The host's workflow also knows it, unless it was ended from outside while no agent
-// ran: a new one would count from 1 again, and could not distinguish the processes of earlier agents from those of this one.
+// epochFile holds the newest epoch of the agents on a state folder. The host's workflow also knows it, unless it was
+// ended from outside while no agent ran: a new one would count from 1 again, and could not distinguish the processes of
+// earlier agents from those of this one.
 const epochFile = "epoch"
 
 // lastEpoch is the newest epoch of an agent on this state folder, 0 if none is known.
@@ -272,7 +281,8 @@ func (a *Agent) lastEpoch() int64 {
 	}
 	epoch, err := strconv.ParseInt(strings.TrimSpace(string(content)), 10, 64)
 	if err != nil || epoch < 0 {
-		a.log.Warn("cannot parse the previous agent's epoch", "file", epochFile, "content", strconv.Quote(string(content[:min(len(content), 64)])))
+		a.log.Warn("cannot parse the previous agent's epoch", "file", epochFile,
+			"content", strconv.Quote(string(content[:min(len(content), 64)])))
 		return 0
 	}
 	return epoch
@@ -280,7 +290,9 @@ func (a *Agent) lastEpoch() int64 {
 
 // rememberEpoch keeps an epoch for the next agent on this state folder.
 func (a *Agent) rememberEpoch(epoch int64) {
-	if err := atomicfile.Write(filepath.Join(a.config.StateDir, epochFile), []byte(strconv.FormatInt(epoch, 10)+"\n"), 0o600); err != nil {
-		a.log.Warn("cannot save the epoch; it is needed only if the host's workflow is ended from outside", "epoch", epoch, "error", err)
+	if err := atomicfile.Write(filepath.Join(a.config.StateDir, epochFile), []byte(strconv.FormatInt(epoch, 10)+"\n"),
+		0o600); err != nil {
+		a.log.Warn("cannot save the epoch; it is needed only if the host's workflow is ended from outside", "epoch", epoch,
+			"error", err)
 	}
 }

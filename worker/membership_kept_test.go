@@ -41,8 +41,9 @@ func TestAnAgentWithKeptProcessesTriesToJoinLonger(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
 				m := &membership{
-					hostID: "h", log: slog.New(slog.DiscardHandler), remember: func(int64) {}, newWorker: func(string) sdkworker.Worker { return idleWorker{} },
-					request: api.JoinRequest{Kept: c.kept},
+					hostID: "h", log: slog.New(slog.DiscardHandler), remember: func(int64) {},
+					newWorker: func(string) sdkworker.Worker { return idleWorker{} },
+					request:   api.JoinRequest{Kept: c.kept},
 					announce: func(context.Context, string, api.JoinRequest) (api.JoinResult, error) {
 						if time.Since(began) < c.away {
 							return api.JoinResult{}, c.refusal

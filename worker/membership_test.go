@@ -26,13 +26,15 @@ import (
 // newTestServer starts a Temporal server, and returns what connects to it.
 func newTestServer(ctx context.Context, t *testing.T) (*devserver.Server, func(...grpc.DialOption) client.Client) {
 	t.Helper()
-	server, err := devserver.Start(ctx, devserver.Options{DBFile: filepath.Join(t.TempDir(), "temporal.db"), UIPort: devserver.NoUI, Progress: func(text string) { t.Log(text) }})
+	server, err := devserver.Start(ctx, devserver.Options{DBFile: filepath.Join(t.TempDir(),
+		"temporal.db"), UIPort: devserver.NoUI, Progress: func(text string) { t.Log(text) }})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
 	quiet := log.NewStructuredLogger(slog.New(slog.DiscardHandler))
 	return server, func(options ...grpc.DialOption) client.Client {
 		c, err := client.DialContext(ctx, client.Options{
-			HostPort: server.Address(), Namespace: server.Namespace(), Logger: quiet, ConnectionOptions: client.ConnectionOptions{DialOptions: options},
+			HostPort: server.Address(), Namespace: server.Namespace(), Logger: quiet,
+			ConnectionOptions: client.ConnectionOptions{DialOptions: options},
 		})
 		require.NoError(t, err)
 		t.Cleanup(c.Close)
@@ -40,7 +42,8 @@ func newTestServer(ctx context.Context, t *testing.T) (*devserver.Server, func(.
 	}
 }
 
-// serverWait bounds a wait for a server that may have to be downloaded and may be slow; only a failing test takes so long.
+// serverWait bounds a wait for a server that may have to be downloaded and may be slow; only a failing test takes so
+// long.
 const serverWait = 3 * time.Minute
 
 // newTestMembership is that of the agent of host h, which joins through the connection.
@@ -49,11 +52,14 @@ func newTestMembership(t *testing.T, connection client.Client, namespace string)
 	temporal := tempool.NewClient(connection, namespace)
 	t.Cleanup(temporal.Close)
 	return &membership{
-		client: temporal, announce: temporal.JoinHost, hostID: "h", log: slog.New(slog.DiscardHandler), report: func() api.HostHeartbeat { return api.HostHeartbeat{} },
+		client: temporal, announce: temporal.JoinHost, hostID: "h", log: slog.New(slog.DiscardHandler),
+		report: func() api.HostHeartbeat { return api.HostHeartbeat{} },
 		newWorker: func(queue string) sdkworker.Worker {
-			return sdkworker.New(connection, queue, sdkworker.Options{DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: time.Second})
+			return sdkworker.New(connection, queue,
+				sdkworker.Options{DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: time.Second})
 		},
-		remember: func(int64) {}, lost: func() { t.Error("the processes are killed") }, fail: func(err error) { t.Error(err) },
+		remember: func(int64) {}, lost: func() { t.Error("the processes are killed") },
+		fail:    func(err error) { t.Error(err) },
 		request: api.JoinRequest{Instance: "i", Lineage: "l"},
 	}
 }
@@ -67,15 +73,16 @@ func startHostWorkflows(t *testing.T, connection client.Client) {
 	t.Cleanup(workflows.Stop)
 }
 
-// slowServer stands between an agent and Temporal like a server that does not answer for a while: it leaves the first heartbeat unanswered, and
-// delivers the end of the activity, which follows, only after the agent has joined again.
+// slowServer stands between an agent and Temporal like a server that does not answer for a while: it leaves the first
+// heartbeat unanswered, and delivers the end of the activity, which follows, only after the agent has joined again.
 type slowServer struct {
 	heartbeats atomic.Int64
 	joins      atomic.Int64
 	joined     chan struct{} // closed once the agent has joined again
 }
 
-func (s *slowServer) intercept(ctx context.Context, method string, request, reply any, cc *grpc.ClientConn, next grpc.UnaryInvoker, options ...grpc.CallOption) error {
+func (s *slowServer) intercept(ctx context.Context, method string, request, reply any, cc *grpc.ClientConn,
+	next grpc.UnaryInvoker, options ...grpc.CallOption) error {
 	switch request.(type) {
 	case *workflowservice.RecordActivityTaskHeartbeatRequest:
 		if s.heartbeats.Add(1) == 1 {
@@ -112,13 +119,15 @@ func TestAHostWhoseAgentJoinsBeforeItsLivenessHasEndedIsNotLost(t *testing.T) {
 	var queues []string // of the liveness activities
 	require.Eventually(t, func() bool {
 		queues = nil
-		history := direct.GetWorkflowHistory(ctx, api.HostWorkflowID("h"), "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+		history := direct.GetWorkflowHistory(ctx, api.HostWorkflowID("h"), "", false,
+			enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 		for history.HasNext() {
 			event, err := history.Next()
 			if err != nil {
 				return false
 			}
-			if scheduled := event.GetActivityTaskScheduledEventAttributes(); scheduled.GetActivityType().GetName() == api.ActivityHostLiveness {
+			scheduled := event.GetActivityTaskScheduledEventAttributes()
+			if scheduled.GetActivityType().GetName() == api.ActivityHostLiveness {
 				queues = append(queues, scheduled.GetTaskQueue().GetName())
 			}
 		}

@@ -21,12 +21,14 @@ import (
 )
 
 const (
-	// An agent collects what it reports to a pool for announceEach of what its last report had, and at least announceDelay: each message costs the
-	// pool a workflow task, and the start of a large pool needs those for its workers.
+	// An agent collects what it reports to a pool for announceEach of what its last report had, and at least
+	// announceDelay: each message costs the pool a workflow task, and the start of a large pool needs those for its
+	// workers.
 	announceDelay    = 100 * time.Millisecond
 	announceMaxDelay = 500 * time.Millisecond
 	announceEach     = 25 * time.Millisecond
-	// deliveryTimeout bounds one attempt to deliver a message; between two attempts deliveryPause doubles up to deliveryMaxPause.
+	// deliveryTimeout bounds one attempt to deliver a message; between two attempts deliveryPause doubles up to
+	// deliveryMaxPause.
 	deliveryTimeout  = 5 * time.Second
 	deliveryPause    = 200 * time.Millisecond
 	deliveryMaxPause = 5 * time.Second
@@ -34,8 +36,9 @@ const (
 	maxReportedFiles = 24
 )
 
-// outbox delivers what this agent observes to the workflows of workers and pools, each message until Temporal has accepted it, or
-// refused it for good. Only the newest message of a kind waits, so an outbox stays small while Temporal is away.
+// outbox delivers what this agent observes to the workflows of workers and pools, each message until Temporal has
+// accepted it, or refused it for good. Only the newest message of a kind waits, so an outbox stays small while Temporal
+// is away.
 type outbox struct {
 	signal signalOnce
 	log    *slog.Logger
@@ -55,18 +58,21 @@ type outbox struct {
 type eventTarget struct{ worker, runID string }
 
 func newOutbox(signal signalOnce, from func() api.ProcessesStarted, log *slog.Logger) *outbox {
-	o := &outbox{signal: signal, from: from, log: log, events: map[eventTarget][]api.ProcessEvent{}, started: map[string][]api.StartedProcess{}, demand: map[string][]api.Demand{},
+	o := &outbox{signal: signal, from: from, log: log, events: map[eventTarget][]api.ProcessEvent{},
+		started: map[string][]api.StartedProcess{}, demand: map[string][]api.Demand{},
 		pressure: map[string][]api.MemoryPressure{}, files: map[string][]string{}}
 	o.life, o.end = context.WithCancel(context.Background())
 	return o
 }
 
-// notify delivers an observation to a worker's workflow. It replaces one of the same kind about the same incarnation that still waits.
+// notify delivers an observation to a worker's workflow. It replaces one of the same kind about the same incarnation
+// that still waits.
 func (o *outbox) notify(worker, runID string, e api.ProcessEvent) {
 	same := func(w api.ProcessEvent) bool { return w.Incarnation == e.Incarnation && w.Event == e.Event }
-	enqueue(o, o.events, eventTarget{worker, runID}, e, same, api.PoolWorkflowID("")+worker, api.SignalProcessEvents, nil, func(events []api.ProcessEvent) any {
-		return api.ProcessEvents{RunID: runID, Events: events}
-	})
+	enqueue(o, o.events, eventTarget{worker, runID}, e, same, api.PoolWorkflowID("")+worker, api.SignalProcessEvents, nil,
+		func(events []api.ProcessEvent) any {
+			return api.ProcessEvents{RunID: runID, Events: events}
+		})
 }
 
 // announce reports a process to the pool of its worker, with others that start at that time.
@@ -78,12 +84,13 @@ func (o *outbox) announce(worker string, p api.StartedProcess) {
 	p.Slot = slot
 	same := func(w api.StartedProcess) bool { return w.Slot == slot }
 	delay := announceDelay
-	enqueue(o, o.started, pool, p, same, api.PoolWorkflowID(pool), api.SignalProcessesStarted, &delay, func(processes []api.StartedProcess) any {
-		delay = min(max(announceDelay, time.Duration(len(processes))*announceEach), announceMaxDelay)
-		message := o.from()
-		message.Processes = processes
-		return message
-	})
+	enqueue(o, o.started, pool, p, same, api.PoolWorkflowID(pool), api.SignalProcessesStarted, &delay,
+		func(processes []api.StartedProcess) any {
+			delay = min(max(announceDelay, time.Duration(len(processes))*announceEach), announceMaxDelay)
+			message := o.from()
+			message.Processes = processes
+			return message
+		})
 }
 
 // want reports the demand for a pool.
@@ -99,23 +106,26 @@ func (o *outbox) pressed(pool string, m api.MemoryPressure) {
 // enqueueNewest delivers a report to a pool. It replaces one of the kind that still waits.
 func enqueueNewest[T any](o *outbox, waiting map[string][]T, pool, signal string, report T) {
 	same := func(T) bool { return true }
-	enqueue(o, waiting, pool, report, same, api.PoolWorkflowID(pool), signal, nil, func(newest []T) any { return newest[0] })
+	enqueue(o, waiting, pool, report, same, api.PoolWorkflowID(pool), signal, nil,
+		func(newest []T) any { return newest[0] })
 }
 
 // changed reports changed files to their pool, with those that still wait.
 func (o *outbox) changed(pool, host string, files []string) {
 	for _, file := range files {
 		same := func(f string) bool { return f == file }
-		enqueue(o, o.files, pool, file, same, api.PoolWorkflowID(pool), api.SignalFilesChanged, nil, func(files []string) any {
-			more := max(0, len(files)-maxReportedFiles)
-			return api.FilesChanged{Pool: pool, Host: host, Files: files[:len(files)-more], More: more}
-		})
+		enqueue(o, o.files, pool, file, same, api.PoolWorkflowID(pool), api.SignalFilesChanged, nil,
+			func(files []string) any {
+				more := max(0, len(files)-maxReportedFiles)
+				return api.FilesChanged{Pool: pool, Host: host, Files: files[:len(files)-more], More: more}
+			})
 	}
 }
 
-// enqueue delivers an item with all that wait for the same target, as the message that they make. It replaces waiting items that are about the same.
-// waiting has a target for as long as something is delivered to it.
-func enqueue[K comparable, T any](o *outbox, waiting map[K][]T, target K, item T, same func(T) bool, workflowID, name string, delay *time.Duration, message func([]T) any) {
+// enqueue delivers an item with all that wait for the same target, as the message that they make. It replaces waiting
+// items that are about the same. waiting has a target for as long as something is delivered to it.
+func enqueue[K comparable, T any](o *outbox, waiting map[K][]T, target K, item T, same func(T) bool, workflowID,
+	name string, delay *time.Duration, message func([]T) any) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	items, delivering := waiting[target]
@@ -136,8 +146,8 @@ func enqueue[K comparable, T any](o *outbox, waiting map[K][]T, target K, item T
 	})
 }
 
-// deliver sends what next returns, which it calls under the lock, until there is nothing more; each time after a delay, if there is one, which next may
-// change. A workflow that has closed gets nothing.
+// deliver sends what next returns, which it calls under the lock, until there is nothing more; each time after a delay,
+// if there is one, which next may change. A workflow that has closed gets nothing.
 func (o *outbox) deliver(workflowID, name string, delay *time.Duration, next func() (any, bool)) {
 	for {
 		if delay != nil {
@@ -149,7 +159,8 @@ func (o *outbox) deliver(workflowID, name string, delay *time.Duration, next fun
 		if !more {
 			return
 		}
-		requestID := uuid.NewString() // the same for each attempt: one that failed here may have arrived, and a failed probe must not count twice
+		// the same for each attempt: one that failed here may have arrived, and a failed probe must not count twice
+		requestID := uuid.NewString()
 		for pause := deliveryPause; ; pause = min(2*pause, deliveryMaxPause) {
 			ctx, cancel := context.WithTimeout(o.life, deliveryTimeout)
 			err := o.signal(ctx, workflowID, name, message, requestID)
@@ -172,7 +183,8 @@ func isClosed(err error) bool {
 	return closed
 }
 
-// isRefusal reports whether Temporal will never accept a message: it is too large or malformed, or this agent may not send it.
+// isRefusal reports whether Temporal will never accept a message: it is too large or malformed, or this agent may not
+// send it.
 func isRefusal(err error) bool {
 	_, invalid := errors.AsType[*serviceerror.InvalidArgument](err)
 	_, denied := errors.AsType[*serviceerror.PermissionDenied](err)
@@ -181,7 +193,8 @@ func isRefusal(err error) bool {
 
 var errNotEncoded = errors.New("the signal cannot be encoded")
 
-// signalOnce signals a workflow. Temporal takes one signal for a request ID, so a signal that failed and may have arrived can be sent again.
+// signalOnce signals a workflow. Temporal takes one signal for a request ID, so a signal that failed and may have
+// arrived can be sent again.
 type signalOnce func(ctx context.Context, workflowID, name string, message any, requestID string) error
 
 // signalWith returns a signalOnce. The SDK's client makes a request ID for each call.
@@ -194,7 +207,8 @@ func signalWith(temporal client.Client, namespace, identity string, payloads con
 			return fmt.Errorf("%w: %w", errNotEncoded, err)
 		}
 		_, err = temporal.WorkflowService().SignalWorkflowExecution(ctx, &workflowservice.SignalWorkflowExecutionRequest{
-			Namespace: namespace, WorkflowExecution: &common.WorkflowExecution{WorkflowId: workflowID}, SignalName: name, Input: input,
+			Namespace: namespace, WorkflowExecution: &common.WorkflowExecution{WorkflowId: workflowID}, SignalName: name,
+			Input:    input,
 			Identity: identity, RequestId: requestID,
 		})
 		return err

@@ -46,7 +46,8 @@ func (m *mail) signal(_ context.Context, workflowID, name string, message any, r
 }
 
 func newTestOutbox(m *mail) *outbox {
-	return newOutbox(m.signal, func() api.ProcessesStarted { return api.ProcessesStarted{Host: "h", Epoch: 2} }, slog.New(slog.DiscardHandler))
+	return newOutbox(m.signal, func() api.ProcessesStarted { return api.ProcessesStarted{Host: "h", Epoch: 2} },
+		slog.New(slog.DiscardHandler))
 }
 
 // outboxTo returns an outbox whose messages the fake takes.
@@ -159,13 +160,15 @@ func TestAnOutboxReportsTheStartsOfALargePoolInFewMessages(t *testing.T) {
 // TestAMessageThatIsRefusedForGoodHoldsUpNoOther: it is dropped, and the log says so.
 func TestAMessageThatIsRefusedForGoodHoldsUpNoOther(t *testing.T) {
 	for _, refusal := range []error{
-		serviceerror.NewInvalidArgument("too large"), serviceerror.NewPermissionDenied("not yours", ""), fmt.Errorf("%w: a channel", errNotEncoded),
+		serviceerror.NewInvalidArgument("too large"), serviceerror.NewPermissionDenied("not yours", ""),
+		fmt.Errorf("%w: a channel", errNotEncoded),
 	} {
 		m, log := &mail{failures: []error{refusal}}, &logtest.Log{}
 		o := newTestOutbox(m)
 		o.log = slog.New(slog.NewTextHandler(log, nil))
 		o.notify("p/1", "run", exited(3))
-		require.Eventually(t, func() bool { return strings.Contains(log.String(), "message refused") }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return strings.Contains(log.String(), "message refused") }, time.Minute,
+			time.Millisecond)
 		o.notify("p/1", "run", exited(4))
 		closeOutbox(t, o)
 		require.Equal(t, []any{api.ProcessEvents{RunID: "run", Events: []api.ProcessEvent{exited(4)}}}, m.messages)
@@ -173,7 +176,8 @@ func TestAMessageThatIsRefusedForGoodHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// TestReportsOfPressureWaitForTemporalAndForNoOtherPool: while one pool's report is on its way, the newest of each pool is kept.
+// TestReportsOfPressureWaitForTemporalAndForNoOtherPool: while one pool's report is on its way, the newest of each pool
+// is kept.
 func TestReportsOfPressureWaitForTemporalAndForNoOtherPool(t *testing.T) {
 	m, blocked, release := &mail{}, make(chan struct{}), make(chan struct{})
 	o := newOutbox(func(ctx context.Context, id, name string, message any, requestID string) error {
@@ -192,11 +196,13 @@ func TestReportsOfPressureWaitForTemporalAndForNoOtherPool(t *testing.T) {
 	report("p", "high")
 	report("p", "none")
 	report("q", "high")
-	require.Eventually(t, func() bool { m.mu.Lock(); defer m.mu.Unlock(); return len(m.to) == 1 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { m.mu.Lock(); defer m.mu.Unlock(); return len(m.to) == 1 }, time.Minute,
+		time.Millisecond)
 	require.Equal(t, []string{"tempool/q memory-pressure"}, m.to)
 	close(release)
 	closeOutbox(t, o)
-	require.Equal(t, []any{api.MemoryPressure{Level: "high"}, api.MemoryPressure{Level: "medium"}, api.MemoryPressure{Level: "none"}}, m.messages)
+	require.Equal(t, []any{api.MemoryPressure{Level: "high"}, api.MemoryPressure{Level: "medium"},
+		api.MemoryPressure{Level: "none"}}, m.messages)
 }
 
 func TestChangedFilesAreReportedTogetherAndABoundedNumberIsNamed(t *testing.T) {

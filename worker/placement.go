@@ -11,8 +11,8 @@ import (
 	"github.com/tempool/tempool/process"
 )
 
-// placementSlots is the SDK slot supplier of the placement queues: it lets the agent poll them only while the host has capacity for
-// one more process, so Temporal places starts only on hosts that can run them.
+// placementSlots is the SDK slot supplier of the placement queues: it lets the agent poll them only while the host has
+// capacity for one more process, so Temporal places starts only on hosts that can run them.
 type placementSlots struct {
 	capacity int
 
@@ -28,8 +28,9 @@ type placementSlots struct {
 }
 
 func newPlacementSlots(capacity int) *placementSlots {
-	return &placementSlots{capacity: capacity, running: map[*process.Process]struct{}{}, executing: map[*worker.SlotPermit]bool{},
-		promised: map[string]time.Time{}, changed: make(chan struct{})}
+	return &placementSlots{capacity: capacity, running: map[*process.Process]struct{}{},
+		executing: map[*worker.SlotPermit]bool{},
+		promised:  map[string]time.Time{}, changed: make(chan struct{})}
 }
 
 // add counts a process until it ends. Adding the same process again changes nothing.
@@ -66,7 +67,8 @@ const (
 	maxPause = time.Minute
 )
 
-// pause keeps starts from this host for a while, which doubles until one succeeds. Those that it has polled already still run.
+// pause keeps starts from this host for a while, which doubles until one succeeds. Those that it has polled already
+// still run.
 func (r *placementSlots) pause() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,7 +78,8 @@ func (r *placementSlots) pause() {
 	}
 }
 
-// tryReserve returns a permit, or a channel that is closed when a slot may have become free, and how long the host is paused.
+// tryReserve returns a permit, or a channel that is closed when a slot may have become free, and how long the host is
+// paused.
 func (r *placementSlots) tryReserve() (permit *worker.SlotPermit, changed <-chan struct{}, paused time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -124,8 +127,9 @@ func (r *placementSlots) MarkSlotUsed(info worker.SlotMarkUsedInfo) {
 // promiseTimeout is how long a slot is kept for a worker that waited for one: its workflow has to schedule the start.
 const promiseTimeout = 5 * time.Second
 
-// promise keeps a slot for a worker that waits for one, and reports whether there is a slot that is not kept for another worker. So one
-// free slot wakes one of the workers that wait, and not all of them. The caller is an activity that occupies a slot itself.
+// promise keeps a slot for a worker that waits for one, and reports whether there is a slot that is not kept for
+// another worker. So one free slot wakes one of the workers that wait, and not all of them. The caller is an activity
+// that occupies a slot itself.
 func (r *placementSlots) promise(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -20,8 +20,9 @@ const (
 	heartbeatThrottle = 3 * time.Second
 	// workerStopTimeout is the time that activities get to end when their worker stops. By then every process has ended.
 	workerStopTimeout = 10 * time.Second
-	// deadlockTimeout is how long a workflow's code may run until the SDK considers it deadlocked, fails the task and leaves the code running beside
-	// its next attempt. The SDK's second is too short on a host whose cores are busy with workers; Temporal itself gives a task ten seconds.
+	// deadlockTimeout is how long a workflow's code may run until the SDK considers it deadlocked, fails the task and
+	// leaves the code running beside its next attempt. The SDK's second is too short on a host whose cores are busy with
+	// workers; Temporal itself gives a task ten seconds.
 	deadlockTimeout = 8 * time.Second
 )
 
@@ -55,7 +56,8 @@ const (
 )
 
 // newActivityWorker makes a worker for the activities of one queue, which polls only with permits of the supplier.
-func (a *Agent) newActivityWorker(queue string, supplier sdkworker.SlotSupplier, pollers int, stopTimeout time.Duration, interceptors ...interceptor.WorkerInterceptor) (sdkworker.Worker, error) {
+func (a *Agent) newActivityWorker(queue string, supplier sdkworker.SlotSupplier, pollers int, stopTimeout time.Duration,
+	interceptors ...interceptor.WorkerInterceptor) (sdkworker.Worker, error) {
 	const unusedSlots = 2 // for each kind of task that such a worker never gets; the SDK wants a supplier for each
 	unused, err := sdkworker.NewFixedSizeSlotSupplier(unusedSlots)
 	if err != nil {
@@ -69,7 +71,8 @@ func (a *Agent) newActivityWorker(queue string, supplier sdkworker.SlotSupplier,
 		return nil, fmt.Errorf("make slots for %s: %w", queue, err)
 	}
 	return a.newWorker(queue, sdkworker.Options{
-		DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: heartbeatThrottle, Tuner: tuner, DisableEagerActivities: true,
+		DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: heartbeatThrottle, Tuner: tuner,
+		DisableEagerActivities:           true,
 		MaxConcurrentActivityTaskPollers: pollers, WorkerStopTimeout: stopTimeout, Interceptors: interceptors,
 	}), nil
 }
@@ -85,7 +88,8 @@ func (a *Agent) servePool(pool string) (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	calls := &activities.Pool{Name: pool, Host: a.config.HostID, Executor: a.gateway, Temporal: a.temporal, Placed: slots.begin, Logger: a.log}
+	calls := &activities.Pool{Name: pool, Host: a.config.HostID, Executor: a.gateway, Temporal: a.temporal,
+		Placed: slots.begin, Logger: a.log}
 	poller.RegisterActivityWithOptions(calls.Execute, activity.RegisterOptions{Name: api.ActivityExecute})
 	if err := poller.Start(); err != nil {
 		return nil, fmt.Errorf("poll %s: %w", api.PoolQueue(pool), err)

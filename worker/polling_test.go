@@ -22,5 +22,6 @@ func (r refused) Start() error { return r.err }
 func TestAnAgentInAMissingNamespaceSaysWhatToDo(t *testing.T) {
 	err := startPolling(refused{err: fmt.Errorf("failed reaching server: %w", serviceerror.NewNamespaceNotFound("nope"))})
 	require.ErrorIs(t, err, api.ErrInvalid)
-	require.ErrorContains(t, err, `no namespace "nope"; create it with: temporal operator namespace create --retention 72h nope; or set --namespace`)
+	require.ErrorContains(
+		t, err, `no namespace "nope"; create it with: temporal operator namespace create --retention 72h nope; or set --namespace`)
 }

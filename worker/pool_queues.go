@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// poolQueueLinger is how long a pool's queue is polled after the pool's last process on this host has ended; after a crash the
-	// next process follows soon.
+	// poolQueueLinger is how long a pool's queue is polled after the pool's last process on this host has ended; after a
+	// crash the next process follows soon.
 	poolQueueLinger = 10 * time.Second
 	// poolQueueRetry is the delay after a failed start of a pool's Temporal worker.
 	poolQueueRetry = 2 * time.Second
@@ -37,7 +37,8 @@ type poolQueue struct {
 }
 
 func newPoolQueues(log *slog.Logger, serve func(pool string) (stop func(), err error)) *poolQueues {
-	return &poolQueues{serve: serve, linger: poolQueueLinger, log: log, queues: map[string]*poolQueue{}, closed: make(chan struct{})}
+	return &poolQueues{serve: serve, linger: poolQueueLinger, log: log, queues: map[string]*poolQueue{},
+		closed: make(chan struct{})}
 }
 
 // add counts a process of its pool until it ends.
@@ -70,7 +71,8 @@ func (p *poolQueue) addLocked(n int) {
 	sleep.Wake(p.changed)
 }
 
-// run starts a pool's Temporal worker, and stops it when the pool has had no process here for the linger time, or on close.
+// run starts a pool's Temporal worker, and stops it when the pool has had no process here for the linger time, or on
+// close.
 func (s *poolQueues) run(pool string, queue *poolQueue) {
 	var stop func()
 	for stop == nil {

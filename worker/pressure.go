@@ -21,14 +21,16 @@ import (
 const (
 	// pressureInterval is the time between two readings of the host's memory.
 	pressureInterval = 2 * time.Second
-	// pressureRepeat is the time between two reports of a level that stays high or critical: the pools' first answer may not suffice.
+	// pressureRepeat is the time between two reports of a level that stays high or critical: the pools' first answer may
+	// not suffice.
 	pressureRepeat = 15 * time.Second
 	// collectTimeout bounds one worker's garbage collection.
 	collectTimeout = 10 * time.Second
 )
 
-// pressureMonitor follows the memory pressure of this host. It makes workers collect garbage from level medium on, lowers their memory
-// limits while the level is high or critical, and reports the level to the pools, which recycle and stop workers.
+// pressureMonitor follows the memory pressure of this host. It makes workers collect garbage from level medium on,
+// lowers their memory limits while the level is high or critical, and reports the level to the pools, which recycle and
+// stop workers.
 type pressureMonitor struct {
 	read      func() (hostMemory, error)
 	report    func(pool string, m api.MemoryPressure) // to the pool
@@ -71,7 +73,8 @@ func (m hostMemory) toPolicy() policy.HostMemory {
 
 type loweredLimit struct{ from, to spec.Bytes }
 
-func newPressureMonitor(read func() (hostMemory, error), report func(string, api.MemoryPressure), processes *process.Supervisor, host string, log *slog.Logger) *pressureMonitor {
+func newPressureMonitor(read func() (hostMemory, error), report func(string, api.MemoryPressure),
+	processes *process.Supervisor, host string, log *slog.Logger) *pressureMonitor {
 	return &pressureMonitor{
 		read: read, report: report, processes: processes, host: host, log: log,
 		freeMemory: func(context.Context) {}, decided: func(string, activities.Decision) {},
@@ -156,8 +159,8 @@ func (w *pressureMonitor) collectGarbage(ctx context.Context, p *process.Process
 	}
 }
 
-// A lowered limit is lowerTo times the one before, and at least lowerMargin times what the tree uses, so that it ends only a worker
-// that grows.
+// A lowered limit is lowerTo times the one before, and at least lowerMargin times what the tree uses, so that it ends
+// only a worker that grows.
 const (
 	lowerTo     = 0.75
 	lowerMargin = 1.1
@@ -202,7 +205,8 @@ func (w *pressureMonitor) restoreLimits() {
 	}
 }
 
-// workers returns the memory of the workers here, largest first, by pool. It leaves out pools with pressure.enabled = false.
+// workers returns the memory of the workers here, largest first, by pool. It leaves out pools with pressure.enabled =
+// false.
 func (w *pressureMonitor) workers() map[string][]api.WorkerMemory {
 	all := map[string][]api.WorkerMemory{}
 	for _, p := range w.processes.List() {
@@ -210,7 +214,8 @@ func (w *pressureMonitor) workers() map[string][]api.WorkerMemory {
 		if err != nil || !p.Spec().Pressure.Enabled {
 			continue
 		}
-		all[pool] = append(all[pool], api.WorkerMemory{Slot: slot, Incarnation: p.Incarnation(), MemoryBytes: p.LatestSample().MemoryBytes})
+		all[pool] = append(all[pool], api.WorkerMemory{Slot: slot, Incarnation: p.Incarnation(),
+			MemoryBytes: p.LatestSample().MemoryBytes})
 	}
 	for _, list := range all {
 		slices.SortStableFunc(list, func(a, b api.WorkerMemory) int { return cmp.Compare(b.MemoryBytes, a.MemoryBytes) })
@@ -228,8 +233,9 @@ func (w *pressureMonitor) reportAll() {
 	clear(w.underPressure)
 	for pool, list := range workers {
 		w.report(pool, api.MemoryPressure{
-			Host: w.host, Level: string(w.level.Level), Reason: w.reason, AvailableBytes: w.memory.AvailableBytes, TotalBytes: w.memory.TotalBytes,
-			Workers: list, At: time.Now().UTC(),
+			Host: w.host, Level: string(w.level.Level), Reason: w.reason, AvailableBytes: w.memory.AvailableBytes,
+			TotalBytes: w.memory.TotalBytes,
+			Workers:    list, At: time.Now().UTC(),
 		})
 		if w.level.Level.AtLeast(policy.PressureMedium) {
 			w.underPressure[pool] = true

@@ -77,7 +77,8 @@ func TestPressureIsReportedAndRelievedFromNoneToCriticalAndBack(t *testing.T) {
 
 	at(4, 3)
 	message := requireReport(policy.PressureCritical)
-	require.Equal(t, []api.WorkerMemory{{Slot: 0, Incarnation: 1, MemoryBytes: p.LatestSample().MemoryBytes}}, message.Workers)
+	require.Equal(t, []api.WorkerMemory{{Slot: 0, Incarnation: 1, MemoryBytes: p.LatestSample().MemoryBytes}},
+		message.Workers)
 	require.Equal(t, []int64{3 * gib, 100 * gib}, []int64{message.AvailableBytes, message.TotalBytes})
 	require.EqualValues(t, gib*3/4, p.Limits().Memory, "limits are lowered")
 
@@ -120,7 +121,8 @@ func TestAPoolWithoutWorkersGetsAReportOfTheEndOfPressure(t *testing.T) {
 
 func TestInObserveModePressureChangesNoLimit(t *testing.T) {
 	processes := supervisor(t)
-	p := start(t, processes, "p/0", func(sp *spec.Spec) { sp.Limits.Memory, sp.Policy.Mode = gib, spec.PolicyObserve }, "sleep", "1000")
+	p := start(t, processes, "p/0", func(sp *spec.Spec) { sp.Limits.Memory, sp.Policy.Mode = gib, spec.PolicyObserve },
+		"sleep", "1000")
 	takeSample(t, p)
 	w, host, control := newMonitor(t, processes)
 	host.available = 3
@@ -147,7 +149,8 @@ func TestAFailureToReadTheMemoryIsLoggedOnce(t *testing.T) {
 
 func TestALimitIsNotLoweredBelowTheUsage(t *testing.T) {
 	p := start(t, supervisor(t), "p/0", func(sp *spec.Spec) { sp.Limits.Memory = gib / 4 }, "python3", "-c",
-		"import time\nx = bytearray(210 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\nprint('full', flush=True)\ntime.sleep(1000)")
+		"import time\nx = bytearray(210 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\nprint('full', "+
+			"flush=True)\ntime.sleep(1000)")
 	require.Eventually(t, func() bool { return len(p.Logs()) > 0 }, waitTimeout, time.Millisecond)
 	takeSample(t, p)
 	w, _, _ := newMonitor(t, nil)

@@ -18,7 +18,8 @@ import (
 // newReport is what does not change while the agent runs.
 func (a *Agent) newReport() *api.AgentReport {
 	r := &api.AgentReport{
-		Endpoint: a.gateway.Endpoint(), Access: api.AccessOpen, Version: buildinfo.Read().String(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		Endpoint: a.gateway.Endpoint(), Access: api.AccessOpen, Version: buildinfo.Read().String(), Platform: runtime.GOOS +
+			"/" + runtime.GOARCH,
 		Labels: a.config.Labels, Capacity: a.config.Capacity, Root: os.Geteuid() == 0, OpenFiles: maxOpenFiles(),
 		Socket: filepath.Join(a.config.StateDir, SocketName), KeepsProcesses: a.config.KeepProcesses,
 	}
@@ -51,20 +52,22 @@ func (a *Agent) heartbeat() api.HostHeartbeat {
 }
 
 const (
-	// maxHeartbeat bounds the processes in a heartbeat, in bytes of JSON. Temporal fails an activity whose heartbeat has more than 2 MiB, and a host
-	// with that many processes would be suspect all the time.
+	// maxHeartbeat bounds the processes in a heartbeat, in bytes of JSON. Temporal fails an activity whose heartbeat has
+	// more than 2 MiB, and a host with that many processes would be suspect all the time.
 	maxHeartbeat = 3 << 19
 	// fewProcesses are certain to fit, whatever the names of hosts and holders.
 	fewProcesses = 500
 )
 
-// bounded is a heartbeat that fits. Where not all of it does, it has of the last workers only which they are and what they have served, which counts
-// if the host is lost; and if even that is too much, it leaves out the last of them.
+// bounded is a heartbeat that fits. Where not all of it does, it has of the last workers only which they are and what
+// they have served, which counts if the host is lost; and if even that is too much, it leaves out the last of them.
 func bounded(h api.HostHeartbeat) api.HostHeartbeat {
 	if len(h.Processes) <= fewProcesses {
 		return h
 	}
-	all := slices.SortedFunc(slices.Values(h.Processes), func(a, b api.ProcessReport) int { return strings.Compare(a.Worker, b.Worker) }) // each time the same ones
+	// each time the same ones
+	all := slices.SortedFunc(slices.Values(h.Processes),
+		func(a, b api.ProcessReport) int { return strings.Compare(a.Worker, b.Worker) })
 	sizes, size := make([]int, len(all)), 0
 	for i, p := range all {
 		sizes[i] = jsonSize(p)

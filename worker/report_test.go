@@ -19,8 +19,10 @@ func heartbeatOf(n int) (h api.HostHeartbeat) {
 	for i := range n {
 		worker := fmt.Sprintf("functions/%06d", i)
 		h.Processes = append(h.Processes, api.ProcessReport{
-			Process: api.Process{Worker: worker, Incarnation: 12}, Usage: api.Usage{Requests: int64(i + 1)}, Sample: &api.Sample{MemoryBytes: 1},
-			Lease: &api.Lease{Worker: worker, Holder: strings.Repeat("h", api.MaxHolderBytes), Endpoint: strings.Repeat("e", 256)},
+			Process: api.Process{Worker: worker, Incarnation: 12}, Usage: api.Usage{Requests: int64(i + 1)},
+			Sample: &api.Sample{MemoryBytes: 1},
+			Lease: &api.Lease{Worker: worker, Holder: strings.Repeat("h", api.MaxHolderBytes),
+				Endpoint: strings.Repeat("e", 256)},
 		})
 	}
 	return h

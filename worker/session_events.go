@@ -17,13 +17,16 @@ type sessionObserver struct {
 	emit   api.Emit
 }
 
-// removed emits the events of sessions that a store has expired or evicted. Pools may share the store, so its events are the host's.
+// removed emits the events of sessions that a store has expired or evicted. Pools may share the store, so its events
+// are the host's.
 func (o *sessionObserver) removed(store string) func(why sessions.Removal, n int, ids []string) {
-	eventType := map[sessions.Removal]string{sessions.Evicted: api.EventSessionEvicted, sessions.Expired: api.EventSessionExpired}
+	eventType := map[sessions.Removal]string{sessions.Evicted: api.EventSessionEvicted,
+		sessions.Expired: api.EventSessionExpired}
 	return func(why sessions.Removal, n int, ids []string) {
 		o.stats.Removed(store, why, n)
 		for _, id := range ids {
-			o.emit(eventType[why], api.HostSource(o.hostID), time.Now(), api.SessionEvent{Host: o.hostID, Session: id, Store: store})
+			o.emit(eventType[why], api.HostSource(o.hostID), time.Now(),
+				api.SessionEvent{Host: o.hostID, Session: id, Store: store})
 		}
 	}
 }
@@ -70,7 +73,8 @@ func (s observedStore) Get(ctx context.Context, id string) (_ *sessions.Session,
 	return s.Store.Get(ctx, id)
 }
 
-func (s observedStore) Update(ctx context.Context, id string, change func(*sessions.Session) error) (_ *sessions.Session, err error) {
+func (s observedStore) Update(ctx context.Context, id string,
+	change func(*sessions.Session) error) (_ *sessions.Session, err error) {
 	defer s.used("update", time.Now(), &err)
 	return s.Store.Update(ctx, id, change)
 }
@@ -90,7 +94,8 @@ func (s observedStore) List(ctx context.Context, after string, limit int) (_ []*
 	return s.Store.List(ctx, after, limit)
 }
 
-// observedBindings are the bindings of this host, with new ones emitted, and the moves of migrations counted and emitted.
+// observedBindings are the bindings of this host, with new ones emitted, and the moves of migrations counted and
+// emitted.
 type observedBindings struct {
 	*affinity.Table
 	to *sessionObserver
@@ -104,7 +109,8 @@ func (b observedBindings) Follow(pool, session, was, worker string) {
 }
 
 func (b observedBindings) emitBound(pool, session, was, worker string) {
-	b.to.emit(api.EventSessionBound, api.PoolSource(pool), time.Now(), api.SessionEvent{Host: b.to.hostID, Session: session, From: was, Worker: worker})
+	b.to.emit(api.EventSessionBound, api.PoolSource(pool), time.Now(),
+		api.SessionEvent{Host: b.to.hostID, Session: session, From: was, Worker: worker})
 }
 
 // Bind is that of affinity.Table.
@@ -122,12 +128,14 @@ func (b observedBindings) Move(pool, session, from, to string) bool {
 	done := b.Table.Move(pool, session, from, to)
 	b.to.stats.Moved(done)
 	if done && before != to { // else it is a repetition
-		b.to.emit(api.EventSessionMigrated, api.PoolSource(pool), time.Now(), api.SessionEvent{Host: b.to.hostID, Session: session, From: from, Worker: to})
+		b.to.emit(api.EventSessionMigrated, api.PoolSource(pool), time.Now(),
+			api.SessionEvent{Host: b.to.hostID, Session: session, From: from, Worker: to})
 	}
 	return done
 }
 
-// liveSessions counts the live sessions of the stores that this agent has opened, by kind. It leaves out stores that do not answer.
+// liveSessions counts the live sessions of the stores that this agent has opened, by kind. It leaves out stores that do
+// not answer.
 func (s *stores) liveSessions(ctx context.Context) map[string]int {
 	live := map[string]int{}
 	s.mu.Lock()

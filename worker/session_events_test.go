@@ -50,14 +50,16 @@ func TestWhatHappensToSessionsIsEmitted(t *testing.T) {
 	require.Eventually(t, func() bool { return s.sweepOnce(context.Background()) == 1 }, time.Minute, time.Millisecond)
 	calls, err = s.Of(t.Context(), "p")
 	require.NoError(t, err)
-	restored := sessions.Session{ID: "restored", Version: 3, CreatedAt: time.Now(), LastAccessed: time.Now(), TTL: spec.Duration(time.Hour)}
+	restored := sessions.Session{ID: "restored", Version: 3, CreatedAt: time.Now(), LastAccessed: time.Now(),
+		TTL: spec.Duration(time.Hour)}
 	for _, want := range []sessions.Restored{sessions.RestoredNew, sessions.RestoredKept} {
 		did, err := calls.Store.Restore(t.Context(), &restored)
 		require.NoError(t, err)
 		require.Equal(t, want, did)
 	}
 	require.Equal(t, []string{
-		"session.created /pools/p first", "session.evicted /hosts/here first", "session.created /hosts/here second", "session.expired /hosts/here second",
+		"session.created /pools/p first", "session.evicted /hosts/here first", "session.created /hosts/here second",
+		"session.expired /hosts/here second",
 		"session.created /pools/p restored",
 	}, *seen)
 }

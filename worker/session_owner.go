@@ -22,8 +22,8 @@ const (
 	ownerTimeout = 5 * time.Second
 )
 
-// sessionOwner records, per pool, which host holds its sessions in a local store. Requests about a pool that has ended fail with
-// api.CodePoolNotFound.
+// sessionOwner records, per pool, which host holds its sessions in a local store. Requests about a pool that has ended
+// fail with api.CodePoolNotFound.
 type sessionOwner interface {
 	// claim makes this host the owner if there is none, and returns the owner.
 	claim(ctx context.Context, pool string) (owner string, err error)
@@ -39,7 +39,8 @@ type poolSessionOwner struct {
 }
 
 func (c poolSessionOwner) claim(ctx context.Context, pool string) (string, error) {
-	err := c.temporal.SignalWorkflow(ctx, api.PoolWorkflowID(pool), "", api.SignalSessionStoreClaimed, api.SessionStoreClaim{Host: c.hostID})
+	err := c.temporal.SignalWorkflow(ctx, api.PoolWorkflowID(pool), "", api.SignalSessionStoreClaimed,
+		api.SessionStoreClaim{Host: c.hostID})
 	var notFound *serviceerror.NotFound
 	switch {
 	case errors.As(err, &notFound):
@@ -67,10 +68,11 @@ func (s *stores) ownedElsewhere(code api.Code, pool, owner string) error {
 		"to use several hosts, set sessions.store = \"redis\" and sessions.url", pool, owner, s.hostID)
 }
 
-// poolSettings returns the session settings of a pool. It asks the pool while the pool has no process here, for example after a
-// restart of this agent; if the pool does not answer, settings learned before still count. It fails with api.CodePoolNotFound for a
-// pool that is unknown here and not running, with api.CodeNoWorkers for one whose sessions are on another host, and with
-// api.CodeUnavailable if the pool does not answer. Nothing was stored then, so the caller may ask another gateway.
+// poolSettings returns the session settings of a pool. It asks the pool while the pool has no process here, for example
+// after a restart of this agent; if the pool does not answer, settings learned before still count. It fails with
+// api.CodePoolNotFound for a pool that is unknown here and not running, with api.CodeNoWorkers for one whose sessions
+// are on another host, and with api.CodeUnavailable if the pool does not answer. Nothing was stored then, so the caller
+// may ask another gateway.
 func (s *stores) poolSettings(ctx context.Context, pool string) (spec.Sessions, error) {
 	s.mu.Lock()
 	p := s.pools[pool]
@@ -93,7 +95,9 @@ func (s *stores) poolSettings(ctx context.Context, pool string) (spec.Sessions, 
 	case errors.Is(err, api.ErrPoolNotFound):
 		return known, err
 	case err != nil:
-		return known, api.Errorf(api.CodeUnavailable, "cannot find the session store of pool %s: it has no worker on host %s, and its workflow does not answer: %w", pool, s.hostID, err).After(time.Second)
+		return known, api.Errorf(api.CodeUnavailable,
+			"cannot find the session store of pool %s: it has no worker on host %s, and its workflow does not answer: %w", pool,
+			s.hostID, err).After(time.Second)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,12 +108,15 @@ func (s *stores) poolSettings(ctx context.Context, pool string) (spec.Sessions, 
 	if settings := status.Spec.Sessions; settings.Store != spec.StoreRedis && status.SessionsHost != s.hostID {
 		switch {
 		case status.SessionsHost != "" && p != nil: // another host has claimed the store meanwhile
-			p.owned, p.ownerErr, p.ownerAt = false, s.ownedElsewhere(api.CodeStoreUnavailable, pool, status.SessionsHost), time.Now()
+			p.owned, p.ownerErr, p.ownerAt = false, s.ownedElsewhere(api.CodeStoreUnavailable, pool,
+				status.SessionsHost), time.Now()
 			return known, p.ownerErr
 		case status.SessionsHost != "":
 			return known, s.ownedElsewhere(api.CodeNoWorkers, pool, status.SessionsHost)
 		case p == nil:
-			return known, api.Errorf(api.CodeNoWorkers, "pool %s stores its sessions on the host of its workers, and has no worker on host %s", pool, s.hostID).After(time.Second)
+			return known, api.Errorf(api.CodeNoWorkers,
+				"pool %s stores its sessions on the host of its workers, and has no worker on host %s", pool,
+				s.hostID).After(time.Second)
 		}
 	}
 	p = s.learnLocked(pool, status.Spec.Sessions)
@@ -117,8 +124,8 @@ func (s *stores) poolSettings(ctx context.Context, pool string) (spec.Sessions, 
 	return p.settings, nil
 }
 
-// ensureOwner claims the pool's local session store for this host, and fails if another host has claimed it. The first host that uses
-// the store owns it for as long as it has workers of the pool.
+// ensureOwner claims the pool's local session store for this host, and fails if another host has claimed it. The first
+// host that uses the store owns it for as long as it has workers of the pool.
 func (s *stores) ensureOwner(ctx context.Context, pool string) error {
 	s.mu.Lock()
 	p := s.pools[pool]
@@ -138,7 +145,8 @@ func (s *stores) ensureOwner(ctx context.Context, pool string) error {
 	case errors.Is(err, api.ErrPoolNotFound): // the pool has ended, so no other host owns its store
 		err = nil
 	case err != nil:
-		err = api.Errorf(api.CodeStoreUnavailable, "cannot find out which host stores the sessions of pool %s: %w", pool, err).After(time.Second)
+		err = api.Errorf(api.CodeStoreUnavailable, "cannot find out which host stores the sessions of pool %s: %w", pool,
+			err).After(time.Second)
 	case owner != s.hostID:
 		err = s.ownedElsewhere(api.CodeStoreUnavailable, pool, owner)
 	}
@@ -148,8 +156,8 @@ func (s *stores) ensureOwner(ctx context.Context, pool string) error {
 	return err
 }
 
-// admit rejects a start of a pool whose sessions are in the local store of another host, while that host has workers of the pool. It
-// asks the pool only while the pool has no process here.
+// admit rejects a start of a pool whose sessions are in the local store of another host, while that host has workers of
+// the pool. It asks the pool only while the pool has no process here.
 func (s *stores) admit(ctx context.Context, r api.StartRequest) error {
 	pool := poolOf(r.Worker)
 	s.mu.Lock()
@@ -170,14 +178,15 @@ func (s *stores) admit(ctx context.Context, r api.StartRequest) error {
 	return nil
 }
 
-// sharedStatus asks a pool once for all who ask at the same time: all workers of a large pool may start on this host at once.
+// sharedStatus asks a pool once for all who ask at the same time: all workers of a large pool may start on this host at
+// once.
 func (s *stores) sharedStatus(pool string) (api.PoolStatus, error) {
 	status, err, _ := s.asking.Do(pool, func() (any, error) { return s.poolStatus(context.Background(), pool) })
 	return status.(api.PoolStatus), err
 }
 
-// otherHosts returns the other hosts that have workers of a pool, sorted. It fails with api.CodeStoreUnavailable if the pool does not
-// answer.
+// otherHosts returns the other hosts that have workers of a pool, sorted. It fails with api.CodeStoreUnavailable if the
+// pool does not answer.
 func (s *stores) otherHosts(ctx context.Context, pool string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, ownerTimeout)
 	defer cancel()
@@ -186,7 +195,8 @@ func (s *stores) otherHosts(ctx context.Context, pool string) ([]string, error) 
 	case errors.Is(err, api.ErrPoolNotFound):
 		return nil, nil
 	case err != nil:
-		return nil, api.Errorf(api.CodeStoreUnavailable, "cannot find out which hosts have workers of pool %s: %w", pool, err).After(time.Second)
+		return nil, api.Errorf(api.CodeStoreUnavailable, "cannot find out which hosts have workers of pool %s: %w", pool,
+			err).After(time.Second)
 	}
 	var others []string
 	for _, w := range workers.Workers {

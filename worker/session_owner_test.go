@@ -31,7 +31,8 @@ type fakeOwner struct {
 func (k fakeOwner) claim(context.Context, string) (string, error) { return k.host, nil }
 
 func (k fakeOwner) status(context.Context, string) (api.PoolStatus, error) {
-	return api.PoolStatus{Spec: k.spec, SessionsHost: k.host, Workers: []api.RosterEntry{{Host: k.host, State: k.state}}}, k.err
+	return api.PoolStatus{Spec: k.spec, SessionsHost: k.host, Workers: []api.RosterEntry{{Host: k.host, State: k.state}}},
+		k.err
 }
 
 func TestAStartIsRejectedIfTheSessionsAreInTheLocalStoreOfAnotherHost(t *testing.T) {
@@ -51,7 +52,8 @@ func TestAStartIsRejectedIfTheSessionsAreInTheLocalStoreOfAnotherHost(t *testing
 		"this host":                          {fakeOwner{host: "here", state: lifecycle.Ready}, nil, false},
 		"another host":                       {fakeOwner{host: "there", state: lifecycle.Ready}, nil, true},
 		"another host without a live worker": {fakeOwner{host: "there", state: lifecycle.Pending}, nil, false},
-		"another host, with Redis":           {fakeOwner{host: "there", state: lifecycle.Ready}, func(s *spec.Spec) { s.Sessions.Store = spec.StoreRedis }, false},
+		"another host, with Redis": {fakeOwner{host: "there", state: lifecycle.Ready},
+			func(s *spec.Spec) { s.Sessions.Store = spec.StoreRedis }, false},
 	} {
 		s := newStores("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, c.owner, testObserver())
 		err := s.admit(t.Context(), request(c.change))
@@ -65,7 +67,8 @@ func TestAStartIsRejectedIfTheSessionsAreInTheLocalStoreOfAnotherHost(t *testing
 }
 
 func TestPoolsWithoutAProcessAreForgotten(t *testing.T) {
-	s := newStores("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, fakeOwner{host: "here", spec: spec.Default()}, testObserver())
+	s := newStores("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, fakeOwner{host: "here", spec: spec.Default()},
+		testObserver())
 	s.pools["running"] = &poolSessions{processes: 1}
 	for i := range 2 * maxPools {
 		pool := fmt.Sprint("job-", i)
@@ -103,7 +106,8 @@ func TestStartsOfAPoolAtTheSameTimeShareTheQuestionAfterItsSessions(t *testing.T
 		errs := make([]error, 20)
 		for i := range errs {
 			starts.Go(func() {
-				errs[i] = s.admit(t.Context(), api.StartRequest{Process: api.Process{Worker: api.WorkerName("p", i)}, Spec: spec.Default()})
+				errs[i] = s.admit(t.Context(),
+					api.StartRequest{Process: api.Process{Worker: api.WorkerName("p", i)}, Spec: spec.Default()})
 			})
 		}
 		synctest.Wait()
@@ -132,7 +136,8 @@ func TestSessionsAreFoundWhileThePoolHasNoWorkerHere(t *testing.T) {
 		"local store without an owner": {fakeOwner{spec: file}, api.ErrNoWorkers},
 		"Redis":                        {fakeOwner{spec: redis}, nil},
 		"the pool does not answer":     {fakeOwner{err: errors.New("no connection")}, api.ErrUnavailable},
-		"no such pool":                 {fakeOwner{err: api.Errorf(api.CodePoolNotFound, "no pool p is running")}, api.ErrPoolNotFound},
+		"no such pool": {fakeOwner{err: api.Errorf(api.CodePoolNotFound, "no pool p is running")},
+			api.ErrPoolNotFound},
 	} {
 		s := newStores("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, c.owner, testObserver())
 		of, err := s.Of(t.Context(), "p")

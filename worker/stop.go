@@ -12,15 +12,16 @@ import (
 // flushTimeout bounds the posting of the last events.
 const flushTimeout = 5 * time.Second
 
-// handOverTimeout bounds how long a worker may take to become quiet before it is handed over. One that does not must leave time to report its end.
+// handOverTimeout bounds how long a worker may take to become quiet before it is handed over. One that does not must
+// leave time to report its end.
 const handOverTimeout = 10 * time.Second
 
 // killTimeout bounds the end of the processes that outlived StopTimeout.
 const killTimeout = 10 * time.Second
 
-// Stop stops taking new processes, lets the workflows drain and stop the processes of this host, and ends the agent. The workflows
-// place their next incarnation elsewhere. Processes that do not end within StopTimeout are killed. With KeepProcesses, the ready ones are handed to
-// the next agent instead, once their calls in flight have ended.
+// Stop stops taking new processes, lets the workflows drain and stop the processes of this host, and ends the agent.
+// The workflows place their next incarnation elsewhere. Processes that do not end within StopTimeout are killed. With
+// KeepProcesses, the ready ones are handed to the next agent instead, once their calls in flight have ended.
 func (a *Agent) Stop() error {
 	a.stopOnce.Do(func() { a.stopErr = a.stop() })
 	return a.stopErr
@@ -70,7 +71,8 @@ func (a *Agent) stop() error {
 	<-ended
 	a.host.WaitMonitors()
 	a.outbox.close(killCtx)
-	a.sweeper.Stop()                   // or this agent would poll the activity that notifies of its own end, and wait for its own workflow worker
+	// or this agent would poll the activity that notifies of its own end, and wait for its own workflow worker
+	a.sweeper.Stop()
 	a.membership.leave(killCtx, leave) // with no other process left; this agent's own workflow worker may have to answer
 	for _, w := range a.serving {
 		w.Stop()
@@ -89,8 +91,8 @@ func (a *Agent) stop() error {
 	return err
 }
 
-// cleanUp releases what a failed start has opened. One that was cancelled hands what it has taken over to the next agent, unless its workers may
-// know of this one.
+// cleanUp releases what a failed start has opened. One that was cancelled hands what it has taken over to the next
+// agent, unless its workers may know of this one.
 func (a *Agent) cleanUp(cancelled bool) {
 	keep := cancelled && a.membership != nil && a.membership.epoch() == 0 && len(a.membership.request.Kept) > 0
 	if a.membership != nil {

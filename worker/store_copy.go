@@ -30,8 +30,8 @@ func (s *stores) resumeCopy() error {
 	return nil
 }
 
-// openDualWriteLocked opens both stores of a copy. It fails if the primary cannot be opened; without the secondary, the primary alone
-// serves.
+// openDualWriteLocked opens both stores of a copy. It fails if the primary cannot be opened; without the secondary, the
+// primary alone serves.
 func (s *stores) openDualWriteLocked(settings spec.Sessions) (*dualwrite.Store, error) {
 	primary, secondary := s.copy.From, s.copy.To
 	if s.copy.CutOver {
@@ -50,7 +50,8 @@ func (s *stores) openDualWriteLocked(settings spec.Sessions) (*dualwrite.Store, 
 	return store, nil
 }
 
-// currentCopy returns the copy in progress and its store. Both are nil without a copy; the store is nil while it cannot be opened.
+// currentCopy returns the copy in progress and its store. Both are nil without a copy; the store is nil while it cannot
+// be opened.
 func (s *stores) currentCopy() (*copyRecord, *openStore) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,7 +78,8 @@ func (s *stores) SessionCopy() api.SessionCopy {
 }
 
 // CopySessions implements gateway.Copies.
-func (s *stores) CopySessions(ctx context.Context, pool string, request api.SessionCopyRequest) (api.SessionCopy, error) {
+func (s *stores) CopySessions(ctx context.Context, pool string,
+	request api.SessionCopyRequest) (api.SessionCopy, error) {
 	var none api.SessionCopy
 	from, err := parseStore(request.From)
 	if err != nil {
@@ -99,14 +101,16 @@ func (s *stores) CopySessions(ctx context.Context, pool string, request api.Sess
 	case record != nil && record.From == from && record.To == to:
 		return s.SessionCopy(), nil
 	case record != nil:
-		return none, api.Errorf(api.CodeInvalid, "a copy from %s to %s is already in progress; finish or cancel it first", record.From, record.To)
+		return none, api.Errorf(api.CodeInvalid, "a copy from %s to %s is already in progress; finish or cancel it first",
+			record.From, record.To)
 	case current != from:
 		return none, api.Errorf(api.CodeInvalid, "pool %s stores its sessions in %s, not in %s", pool, current, from)
 	case from == to:
 		return none, api.Errorf(api.CodeInvalid, "source and target are the same store, %s", from)
 	}
 	if users := s.poolsUsing(to); len(users) > 0 {
-		return none, api.Errorf(api.CodeInvalid, "pool %s of this host stores its sessions in %s already; copy to a store that no pool uses", users[0], to)
+		return none, api.Errorf(api.CodeInvalid,
+			"pool %s of this host stores its sessions in %s already; copy to a store that no pool uses", users[0], to)
 	}
 	if err := s.requireOnlyHost(ctx, from); err != nil {
 		return none, err
@@ -159,7 +163,8 @@ func (s *stores) openTarget(ctx context.Context, settings spec.Sessions, replace
 	}
 	count, err := target.Count(ctx)
 	if err == nil && count > 0 && !replace {
-		err = api.Errorf(api.CodeInvalid, "the target store has %d sessions; choose an empty store, or delete them with --replace", count)
+		err = api.Errorf(api.CodeInvalid,
+			"the target store has %d sessions; choose an empty store, or delete them with --replace", count)
 	}
 	if err != nil {
 		_ = target.Close() // the first error matters
@@ -175,7 +180,8 @@ func (s *stores) StepSessionCopy(ctx context.Context, step api.SessionCopyStep) 
 	record, known := s.currentCopy()
 	var none api.SessionCopy
 	if record == nil {
-		return none, api.Errorf(api.CodeInvalid, "no session copy is in progress on this host; start one with ctl sessions copy POOL --from STORE --to STORE")
+		return none, api.Errorf(api.CodeInvalid,
+			"no session copy is in progress on this host; start one with ctl sessions copy POOL --from STORE --to STORE")
 	}
 	if known == nil {
 		return none, api.Errorf(api.CodeStoreUnavailable, "the stores of the copy cannot be opened; see the agent's log")
@@ -205,7 +211,8 @@ func stepRefused(step api.CopyStep, format string, values ...any) error {
 }
 
 // swapCopy makes the other store of the copy the primary, and returns how many sessions a forced step back lost.
-func (s *stores) swapCopy(ctx context.Context, store *dualwrite.Store, record copyRecord, step api.SessionCopyStep) (lost int, err error) {
+func (s *stores) swapCopy(ctx context.Context, store *dualwrite.Store, record copyRecord,
+	step api.SessionCopyStep) (lost int, err error) {
 	back := step.Step == api.CopyStepBack
 	switch {
 	case back && !record.CutOver:
@@ -240,7 +247,8 @@ func (s *stores) endCopy(store *dualwrite.Store, record copyRecord, step api.Cop
 		return stepRefused(step, "the sessions are still in %s; run the step %s first", released, swap)
 	}
 	if users := s.poolsUsing(released); len(users) > 0 {
-		return stepRefused(step, "the spec of %s still names %s; apply one with %s first", strings.Join(users, ", "), released, kept.specText())
+		return stepRefused(step, "the spec of %s still names %s; apply one with %s first", strings.Join(users, ", "),
+			released, kept.specText())
 	}
 	secondary, err := store.EndCopy(func() error { return removeCopyRecord(s.dir) })
 	if err != nil {
@@ -276,8 +284,8 @@ func (s *stores) poolsUsing(store storeAddress) []string {
 	return s.poolsWhereLocked(func(settings spec.Sessions) bool { return storeKey(settings) == store.key() })
 }
 
-// requireOnlyHost fails if other hosts have workers of the pools that use a store, or the other store of its copy: those hosts write to
-// one of the two stores only.
+// requireOnlyHost fails if other hosts have workers of the pools that use a store, or the other store of its copy:
+// those hosts write to one of the two stores only.
 func (s *stores) requireOnlyHost(ctx context.Context, store storeAddress) error {
 	s.mu.Lock()
 	names := s.poolsWhereLocked(func(settings spec.Sessions) bool { return s.canonicalKeyLocked(settings) == store.key() })
@@ -288,7 +296,9 @@ func (s *stores) requireOnlyHost(ctx context.Context, store storeAddress) error 
 			return err
 		}
 		if len(others) > 0 {
-			return api.Errorf(api.CodeInvalid, "pool %s also has workers on %s, whose agents write to one store only; scale the pool down to this host for the copy", name, strings.Join(others, ", "))
+			return api.Errorf(api.CodeInvalid,
+				"pool %s also has workers on %s, whose agents write to one store only; scale the pool down to this host for the "+
+					"copy", name, strings.Join(others, ", "))
 		}
 	}
 	return nil

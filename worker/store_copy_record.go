@@ -39,7 +39,8 @@ func parseStore(text string) (storeAddress, error) {
 	case spec.StoreEmbedded:
 		return storeAddress{Store: spec.StoreEmbedded}, nil
 	case spec.StoreMemory:
-		return storeAddress{}, api.Errorf(api.CodeInvalid, `a "memory" store cannot be copied: it loses its sessions when the agent restarts, and an interrupted copy could not resume`)
+		return storeAddress{}, api.Errorf(api.CodeInvalid,
+			`a "memory" store cannot be copied: it loses its sessions when the agent restarts, and an interrupted copy could not resume`)
 	}
 	if err := spec.CheckRedisURL(text); err != nil {
 		return storeAddress{}, api.Errorf(api.CodeInvalid, `a store is "embedded" or the URL of a Redis server: %w`, err)
@@ -73,8 +74,8 @@ func (a storeAddress) specText() string {
 	return fmt.Sprintf("sessions.store = %q", a.Store)
 }
 
-// readCopyRecord returns the record in a state folder, or nil if there is none. An unreadable record is an error: nothing else says
-// which store is the primary.
+// readCopyRecord returns the record in a state folder, or nil if there is none. An unreadable record is an error:
+// nothing else says which store is the primary.
 func readCopyRecord(dir string) (*copyRecord, error) {
 	path := filepath.Join(dir, copyRecordFile)
 	text, err := os.ReadFile(path)
@@ -89,7 +90,8 @@ func readCopyRecord(dir string) (*copyRecord, error) {
 		err = errors.New("from or to is missing")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot read %s, the only record of which store of a session copy is the primary; repair it, or move it away "+
+		return nil, fmt.Errorf("cannot read %s, the only record of which store of a session copy is the primary; repair "+
+			"it, or move it away "+
 			"if sessions.store in the pools' specs is right: %w", path, err)
 	}
 	return &record, nil

@@ -28,12 +28,14 @@ func (s *stores) sweepOnce(ctx context.Context) (removed int) {
 	return removed
 }
 
-// freeMemory removes what this agent holds of expired sessions and bindings, and returns free heap memory to the system.
+// freeMemory removes what this agent holds of expired sessions and bindings, and returns free heap memory to the
+// system.
 func (s *stores) freeMemory(ctx context.Context) {
 	removed, before := s.sweepOnce(ctx), heapBytes()
 	bindings := s.affinity.Len() // removes expired bindings first
 	debug.FreeOSMemory()
-	s.log.Info("session caches dropped", "expired_sessions", removed, "bindings", bindings, "heap_before", before, "heap_after", heapBytes())
+	s.log.Info("session caches dropped", "expired_sessions", removed, "bindings", bindings, "heap_before", before,
+		"heap_after", heapBytes())
 }
 
 // heapBytes returns the memory that the agent's heap holds from the system, in bytes.

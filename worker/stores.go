@@ -58,7 +58,8 @@ type poolSessions struct {
 	usedAt    time.Time // when it last had a process, or its settings were learned
 	// settingsAt is when the pool, having no process here, was last asked for its settings.
 	settingsAt time.Time
-	// owned means that this host owns the pool's local store; ownerErr is the reason if it does not, and ownerAt the time of that answer.
+	// owned means that this host owns the pool's local store; ownerErr is the reason if it does not, and ownerAt the time
+	// of that answer.
 	owned    bool
 	ownerAt  time.Time
 	ownerErr error
@@ -70,7 +71,8 @@ type openStore struct {
 	settings spec.Sessions
 }
 
-func newStores(hostID, dir string, log *slog.Logger, workers func(context.Context, string) (api.PoolWorkers, error), owner sessionOwner, observer *sessionObserver) *stores {
+func newStores(hostID, dir string, log *slog.Logger, workers func(context.Context, string) (api.PoolWorkers, error),
+	owner sessionOwner, observer *sessionObserver) *stores {
 	return &stores{
 		observer: observer, hostID: hostID, dir: dir, workers: workers, owner: owner, affinity: affinity.New(nil), log: log,
 		pools: make(map[string]*poolSessions), open: make(map[string]*openStore),
@@ -123,7 +125,8 @@ func (s *stores) learnLocked(pool string, settings spec.Sessions) *poolSessions 
 // maxPools is how many pools are known while some have no process here.
 const maxPools = 1000
 
-// forgetPoolLocked makes room for another pool: the one without a process that has rested longest is asked for its settings again if it is used again.
+// forgetPoolLocked makes room for another pool: the one without a process that has rested longest is asked for its
+// settings again if it is used again.
 func (s *stores) forgetPoolLocked() {
 	if len(s.pools) < maxPools {
 		return
@@ -164,7 +167,8 @@ func (s *stores) sessionExists(ctx context.Context, pool, session string) error 
 	return err
 }
 
-// settings returns the session settings of a pool; without a pool's name, those of all pools here if they use the same store.
+// settings returns the session settings of a pool; without a pool's name, those of all pools here if they use the same
+// store.
 func (s *stores) settings(ctx context.Context, pool string) (spec.Sessions, error) {
 	if pool != "" {
 		return s.poolSettings(ctx, pool)
@@ -173,12 +177,16 @@ func (s *stores) settings(ctx context.Context, pool string) (spec.Sessions, erro
 	defer s.mu.Unlock()
 	names := s.activePoolsLocked()
 	if len(names) == 0 {
-		return spec.Sessions{}, api.Errorf(api.CodeNoWorkers, "no pool has a worker on this host, so there is no default session store; name the pool, as in ?pool=NAME").After(time.Second)
+		return spec.Sessions{}, api.Errorf(api.CodeNoWorkers,
+			"no pool has a worker on this host, so there is no default session store; name the pool, as in ?pool=NAME").After(
+			time.Second)
 	}
 	settings := s.pools[names[0]].settings
 	for _, name := range names[1:] {
 		if s.canonicalKeyLocked(s.pools[name].settings) != s.canonicalKeyLocked(settings) {
-			return spec.Sessions{}, api.Errorf(api.CodeInvalid, "pools %s and %s of this host use different session stores; name the pool, as in ?pool=%s", names[0], name, names[0])
+			return spec.Sessions{}, api.Errorf(api.CodeInvalid,
+				"pools %s and %s of this host use different session stores; name the pool, as in ?pool=%s", names[0], name,
+				names[0])
 		}
 	}
 	return settings, nil
@@ -194,8 +202,8 @@ func (s *stores) poolsFor(pool string) []string {
 	return s.activePoolsLocked()
 }
 
-// activePoolsLocked returns the pools that have a process here, sorted. If none has, for example while a single worker is replaced, it
-// returns all known pools.
+// activePoolsLocked returns the pools that have a process here, sorted. If none has, for example while a single worker
+// is replaced, it returns all known pools.
 func (s *stores) activePoolsLocked() (names []string) {
 	for name, p := range s.pools {
 		if p.processes > 0 {
@@ -259,7 +267,8 @@ func (s *stores) openLocked(settings spec.Sessions) (*openStore, error) {
 	return known, nil
 }
 
-// canonicalKeyLocked returns the key in open of the store with these settings. Both stores of a copy have the key of the first.
+// canonicalKeyLocked returns the key in open of the store with these settings. Both stores of a copy have the key of
+// the first.
 func (s *stores) canonicalKeyLocked(settings spec.Sessions) string {
 	key := storeKey(settings)
 	if s.copy != nil && key == s.copy.To.key() {
@@ -269,13 +278,15 @@ func (s *stores) canonicalKeyLocked(settings spec.Sessions) string {
 }
 
 func (s *stores) openBackend(settings spec.Sessions) (sessions.Replica, error) {
-	config := sessions.Config{TTL: settings.TTL.D(), Max: settings.Max, OnFull: sessions.OnFull(settings.OnFull), Removed: s.observer.removed(settings.Store)}
+	config := sessions.Config{TTL: settings.TTL.D(), Max: settings.Max, OnFull: sessions.OnFull(settings.OnFull),
+		Removed: s.observer.removed(settings.Store)}
 	s.observer.stats.Opened(settings.Store)
 	switch settings.Store {
 	case spec.StoreMemory:
 		return embedded.InMemory(config), nil
 	case spec.StoreEmbedded:
-		return embedded.Open(embedded.Options{Config: config, Path: filepath.Join(s.dir, sessionFile), Sync: embedded.Sync(settings.Sync)})
+		return embedded.Open(embedded.Options{Config: config, Path: filepath.Join(s.dir, sessionFile),
+			Sync: embedded.Sync(settings.Sync)})
 	case spec.StoreRedis:
 		return redis.Open(redis.Options{Config: config, URL: settings.URL})
 	}

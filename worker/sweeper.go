@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	// sweeperInterval is the time between two checks whether the sweeper's workflow runs: it may be ended from outside, like any other.
+	// sweeperInterval is the time between two checks whether the sweeper's workflow runs: it may be ended from outside,
+	// like any other.
 	sweeperInterval = 30 * time.Second
 	// sweeperTimeout bounds one check.
 	sweeperTimeout = 10 * time.Second
@@ -62,7 +63,8 @@ func (a *Agent) ensureSweeper(ctx context.Context) error {
 		progress.After = last.GetCloseTime().AsTime()
 	}
 	_, err = a.temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
-		ID: api.SweeperWorkflowID, TaskQueue: api.TaskQueue, WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
+		ID: api.SweeperWorkflowID, TaskQueue: api.TaskQueue,
+		WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
 	}, api.WorkflowSweeper, progress)
 	if err != nil {
 		return fmt.Errorf("start the sweeper: %w", err)

@@ -89,7 +89,8 @@ func (t *traces) forget(worker string, incarnation int64) {
 }
 
 // hostCalls makes a span of each host call, below the span of the call that the worker serves.
-func (t *traces) hostCalls(serve func(context.Context, process.HostCall) ([]byte, error)) func(context.Context, process.HostCall) ([]byte, error) {
+func (t *traces) hostCalls(serve func(context.Context, process.HostCall) ([]byte, error)) func(context.Context,
+	process.HostCall) ([]byte, error) {
 	if t.tracer == nil {
 		return serve
 	}
@@ -98,21 +99,25 @@ func (t *traces) hostCalls(serve func(context.Context, process.HostCall) ([]byte
 		if !parent.IsSampled() {
 			return serve(ctx, call)
 		}
-		_, span := t.tracer.Start(trace.ContextWithRemoteSpanContext(ctx, parent), "host call", trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
-			tracecontext.Pool.String(poolOf(call.Worker)), tracecontext.Worker.String(call.Worker), tracecontext.Incarnation.Int64(call.Incarnation),
-			attribute.String("rpc.system.name", "tempool"), attribute.String("rpc.method", tracecontext.Clip(call.Method))))
+		_, span := t.tracer.Start(trace.ContextWithRemoteSpanContext(ctx, parent), "host call",
+			trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
+				tracecontext.Pool.String(poolOf(call.Worker)), tracecontext.Worker.String(call.Worker),
+				tracecontext.Incarnation.Int64(call.Incarnation),
+				attribute.String("rpc.system.name", "tempool"), attribute.String("rpc.method", tracecontext.Clip(call.Method))))
 		result, err := serve(ctx, call)
 		tracecontext.End(span, err)
 		return result, err
 	}
 }
 
-// ofExecute returns the interceptor that traces the workflow Execute, and no other, and its activity; nil if there is none.
+// ofExecute returns the interceptor that traces the workflow Execute, and no other, and its activity; nil if there is
+// none.
 func (t *traces) ofExecute() ([]interceptor.WorkerInterceptor, error) {
 	if t.tracer == nil {
 		return nil, nil
 	}
-	traced, err := opentelemetry.NewTracingInterceptor(opentelemetry.TracerOptions{Tracer: t.tracer, AllowInvalidParentSpans: true, DisableBaggage: true})
+	traced, err := opentelemetry.NewTracingInterceptor(opentelemetry.TracerOptions{Tracer: t.tracer,
+		AllowInvalidParentSpans: true, DisableBaggage: true})
 	if err != nil {
 		return nil, err
 	}

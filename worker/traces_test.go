@@ -25,8 +25,10 @@ func TestAHostCallIsASpanBelowItsCall(t *testing.T) {
 	traces, recorder := recordedTraces(t)
 	serve := traces.hostCalls(func(context.Context, process.HostCall) ([]byte, error) { return []byte("answer"), nil })
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0"
-	for _, headers := range []map[string]string{{"traceparent": parent + "1"}, {"traceparent": parent + "0"}, nil} { // the others are not sampled
-		answer, err := serve(t.Context(), process.HostCall{Worker: "p/0", Incarnation: 3, Method: "session.get", Headers: headers})
+	// the others are not sampled
+	for _, headers := range []map[string]string{{"traceparent": parent + "1"}, {"traceparent": parent + "0"}, nil} {
+		answer, err := serve(t.Context(),
+			process.HostCall{Worker: "p/0", Incarnation: 3, Method: "session.get", Headers: headers})
 		require.NoError(t, err)
 		require.Equal(t, "answer", string(answer))
 	}

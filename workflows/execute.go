@@ -21,8 +21,8 @@ const (
 	executeHeartbeatTimeout = 12 * time.Second
 )
 
-// Execute makes one call on a pool and returns the worker's result. It waits for a worker until the workflow times out. A failure has the
-// code of the activity's failure as its type.
+// Execute makes one call on a pool and returns the worker's result. It waits for a worker until the workflow times out.
+// A failure has the code of the activity's failure as its type.
 func Execute(ctx workflow.Context, input converter.RawValue) (converter.RawValue, error) {
 	var answer converter.RawValue
 	in, err := api.ParseExecuteInput(input.Payload().GetData())
@@ -34,8 +34,9 @@ func Execute(ctx workflow.Context, input converter.RawValue) (converter.RawValue
 		toClose = time.Duration(in.TimeoutMS)*time.Millisecond + executeSlack
 	}
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		TaskQueue: api.PoolQueue(in.Pool), StartToCloseTimeout: toClose, HeartbeatTimeout: executeHeartbeatTimeout, WaitForCancellation: true,
-		Summary: in.Method + " on pool " + in.Pool,
+		TaskQueue: api.PoolQueue(in.Pool), StartToCloseTimeout: toClose, HeartbeatTimeout: executeHeartbeatTimeout,
+		WaitForCancellation: true,
+		Summary:             in.Method + " on pool " + in.Pool,
 	})
 	err = workflow.ExecuteActivity(ctx, api.ActivityExecute, in.ExecuteRequest).Get(ctx, &answer)
 	return answer, err

@@ -20,11 +20,13 @@ var inputs = func() map[reflect.Type]bool {
 	return types
 }()
 
-// KeepRuns returns a converter with which an agent that cannot decode the input of a run, such as one without the key that it is encrypted with,
-// leaves the run to another agent: its workflow task fails, and Temporal retries it. The SDK would end the workflow as failed.
+// KeepRuns returns a converter with which an agent that cannot decode the input of a run, such as one without the key
+// that it is encrypted with, leaves the run to another agent: its workflow task fails, and Temporal retries it. The SDK
+// would end the workflow as failed.
 func KeepRuns(payloads converter.DataConverter) converter.DataConverter {
 	if payloads == converter.GetDefaultDataConverter() {
-		return keptRuns{payloads} // without contexts, for which the SDK would make a converter for each signal channel of each run
+		// without contexts, for which the SDK would make a converter for each signal channel of each run
+		return keptRuns{payloads}
 	}
 	return keptRunsInContext{keptRuns{payloads}}
 }
@@ -42,7 +44,8 @@ func (k keptRuns) FromPayloads(payloads *common.Payloads, values ...any) error {
 	}
 	for _, value := range values {
 		if t := reflect.TypeOf(value); t.Kind() == reflect.Pointer && inputs[t.Elem()] {
-			panic(fmt.Sprintf("cannot decode the input of this run, which another agent continues; give this agent the same --payload-keys as the others: %v", err))
+			panic(fmt.Sprintf("cannot decode the input of this run, which another agent continues; give this agent the same "+
+				"--payload-keys as the others: %v", err))
 		}
 	}
 	return err

@@ -16,8 +16,8 @@ import (
 	"go.temporal.io/sdk/converter"
 )
 
-// recordState is the folder in test/replay/testdata to which TestChangedFieldsOfTheStateRaiseItsFormat writes the fields of the state. It replaces those of
-// a lower format only.
+// recordState is the folder in test/replay/testdata to which TestChangedFieldsOfTheStateRaiseItsFormat writes the
+// fields of the state. It replaces those of a lower format only.
 var recordState = flag.String("record-state", "", "folder for the fields of the state of runs")
 
 // stateFieldsFile is the file with the format and the fields of a release.
@@ -35,7 +35,8 @@ func TestChangedFieldsOfTheStateRaiseItsFormat(t *testing.T) {
 	if *recordState != "" {
 		file := filepath.Join(*recordState, stateFieldsFile)
 		if before, err := os.ReadFile(file); err == nil {
-			require.Empty(t, unmarkedFields(string(before), formats, current), "agents know these formats with other fields: raise StateFormats first")
+			require.Empty(t, unmarkedFields(string(before), formats, current),
+				"agents know these formats with other fields: raise StateFormats first")
 		}
 		var content strings.Builder
 		for _, name := range slices.Sorted(maps.Keys(formats)) {
@@ -50,7 +51,8 @@ func TestChangedFieldsOfTheStateRaiseItsFormat(t *testing.T) {
 		content, err := os.ReadFile(file)
 		require.NoError(t, err)
 		require.Empty(t, unmarkedFields(string(content), formats, current),
-			"these fields are in only one of the code and %s: raise the format in StateFormats, and record the new fields with make replay-state-fields", file)
+			"these fields are in only one of the code and %s: raise the format in StateFormats, and record the new fields "+
+				"with make replay-state-fields", file)
 	}
 }
 
@@ -58,14 +60,17 @@ func TestAFieldThatANewFormatDoesNotAnnounceIsFound(t *testing.T) {
 	recorded := "format Pool 3\nformat Host 1\nHost.epoch\nPool.size\n"
 	at := func(pool int) map[string]int { return map[string]int{"Pool": pool, "Host": 1} }
 	require.Empty(t, unmarkedFields(recorded, at(3), []string{"Host.epoch", "Pool.size"}))
-	require.Equal(t, []string{"Pool.colour"}, unmarkedFields(recorded, at(3), []string{"Host.epoch", "Pool.colour", "Pool.size"}))
-	require.Equal(t, []string{"Pool.size"}, unmarkedFields(recorded, at(3), []string{"Host.epoch"}), "an agent that knows it would find nothing in its place")
+	require.Equal(t, []string{"Pool.colour"},
+		unmarkedFields(recorded, at(3), []string{"Host.epoch", "Pool.colour", "Pool.size"}))
+	require.Equal(t, []string{"Pool.size"}, unmarkedFields(recorded, at(3), []string{"Host.epoch"}),
+		"an agent that knows it would find nothing in its place")
 	require.Empty(t, unmarkedFields(recorded, at(4), []string{"Host.epoch", "Pool.colour"}))
-	require.Equal(t, []string{"Host.name"}, unmarkedFields(recorded, at(4), []string{"Host.epoch", "Host.name"}), "of another workflow")
+	require.Equal(t, []string{"Host.name"}, unmarkedFields(recorded, at(4), []string{"Host.epoch", "Host.name"}),
+		"of another workflow")
 }
 
-// unmarkedFields returns the fields in which the current ones differ from those in the content of a stateFieldsFile, but for those of workflows whose
-// format is higher now.
+// unmarkedFields returns the fields in which the current ones differ from those in the content of a stateFieldsFile,
+// but for those of workflows whose format is higher now.
 func unmarkedFields(recorded string, formats map[string]int, current []string) (unmarked []string) {
 	earlier := map[string]int{}
 	var known []string
@@ -92,7 +97,8 @@ func unmarkedFields(recorded string, formats map[string]int, current []string) (
 	return unmarked
 }
 
-// jsonFields returns the paths of the JSON fields of a type, as NAME.field.field; elements of lists and maps have the path of the list.
+// jsonFields returns the paths of the JSON fields of a type, as NAME.field.field; elements of lists and maps have the
+// path of the list.
 func jsonFields(of reflect.Type, path string, within []reflect.Type) (fields []string) {
 	switch of.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:

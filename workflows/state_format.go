@@ -13,26 +13,29 @@ import (
 	"github.com/tempool/tempool/workflows/internal/loop"
 )
 
-// StateFormats are the numbers of the formats of the state that a run receives, by workflow type: its fields, and what their values mean. Those that are
-// not listed are 1. Raise a number with each change that adds or removes a field or adds a value: an agent
-// of an earlier build then never continues such a run. It would drop what it does not know.
+// StateFormats are the numbers of the formats of the state that a run receives, by workflow type: its fields, and what
+// their values mean. Those that are not listed are 1. Raise a number with each change that adds or removes a field or
+// adds a value: an agent of an earlier build then never continues such a run. It would drop what it does not know.
 var StateFormats = map[string]int{}
 
 func formatOf(formats map[string]int, workflowType string) int {
 	return cmp.Or(formats[workflowType], 1)
 }
 
-// stateFormatHeader is the header of a run with the format of the build that wrote its input. Without it, the format is 1 or older.
+// stateFormatHeader is the header of a run with the format of the build that wrote its input. Without it, the format is
+// 1 or older.
 const stateFormatHeader = "tempool-state-format"
 
-// Interceptors returns what every Temporal worker that runs the registered workflows needs; payloads converts those of its namespace. It marks the
-// state that a run hands to the next one, or to a child, with its format, and notes in which order signals arrive. The workflow task of a run whose
-// state is newer than this build fails, and Temporal retries it until an agent with a newer build takes it.
+// Interceptors returns what every Temporal worker that runs the registered workflows needs; payloads converts those of
+// its namespace. It marks the state that a run hands to the next one, or to a child, with its format, and notes in
+// which order signals arrive. The workflow task of a run whose state is newer than this build fails, and Temporal
+// retries it until an agent with a newer build takes it.
 //
-// The events of workflows go to their agent by emitTo; nil takes none. A replay emits none. Events are emitted at least once: a workflow task that
-// Temporal did not accept is executed again, here or by another agent.
+// The events of workflows go to their agent by emitTo; nil takes none. A replay emits none. Events are emitted at least
+// once: a workflow task that Temporal did not accept is executed again, here or by another agent.
 func Interceptors(payloads converter.DataConverter, emitTo api.Emit) []interceptor.WorkerInterceptor {
-	return []interceptor.WorkerInterceptor{&stateFormats{known: StateFormats, payloads: payloads, emitTo: emitTo}, loop.SignalOrder()}
+	return []interceptor.WorkerInterceptor{&stateFormats{known: StateFormats, payloads: payloads, emitTo: emitTo},
+		loop.SignalOrder()}
 }
 
 type stateFormats struct {
@@ -42,11 +45,14 @@ type stateFormats struct {
 	emitTo   api.Emit
 }
 
-func (s *stateFormats) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
-	return &checkedRun{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, known: s.known, payloads: s.payloads, emitTo: s.emitTo}
+func (s *stateFormats) InterceptWorkflow(_ workflow.Context,
+	next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
+	return &checkedRun{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next},
+		known: s.known, payloads: s.payloads, emitTo: s.emitTo}
 }
 
-// checkedRun refuses a run with newer state. It does all that is done for each run: a further interceptor would take more of each cached run's stack.
+// checkedRun refuses a run with newer state. It does all that is done for each run: a further interceptor would take
+// more of each cached run's stack.
 type checkedRun struct {
 	interceptor.WorkflowInboundInterceptorBase
 	known    map[string]int
@@ -55,7 +61,9 @@ type checkedRun struct {
 }
 
 func (r *checkedRun) Init(outbound interceptor.WorkflowOutboundInterceptor) error {
-	return r.Next.Init(&markedRun{WorkflowOutboundInterceptorBase: interceptor.WorkflowOutboundInterceptorBase{Next: outbound}, known: r.known})
+	return r.Next.Init(
+		&markedRun{WorkflowOutboundInterceptorBase: interceptor.WorkflowOutboundInterceptorBase{Next: outbound},
+			known: r.known})
 }
 
 func (r *checkedRun) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteWorkflowInput) (any, error) {
@@ -76,8 +84,10 @@ func (r *checkedRun) check(ctx workflow.Context) {
 		if err := converter.GetDefaultDataConverter().FromPayload(mark, &format); err != nil {
 			panic(fmt.Sprintf("unreadable header %s: %v", stateFormatHeader, err))
 		}
-		if known := formatOf(r.known, workflow.GetInfo(ctx).WorkflowType.Name); format > known { // a panic fails the workflow task; an error would end the workflow
-			panic(fmt.Sprintf("the state of this run has format %d, and this build knows formats up to %d; an agent with a newer build continues it: upgrade this agent",
+		// a panic fails the workflow task; an error would end the workflow
+		if known := formatOf(r.known, workflow.GetInfo(ctx).WorkflowType.Name); format > known {
+			panic(fmt.Sprintf("the state of this run has format %d, and this build knows formats up to %d; an agent with a "+
+				"newer build continues it: upgrade this agent",
 				format, known))
 		}
 	}
@@ -94,7 +104,8 @@ func (r *markedRun) NewContinueAsNewError(ctx workflow.Context, definition any, 
 	return r.Next.NewContinueAsNewError(ctx, definition, args...)
 }
 
-func (r *markedRun) ExecuteChildWorkflow(ctx workflow.Context, workflowType string, args ...any) workflow.ChildWorkflowFuture {
+func (r *markedRun) ExecuteChildWorkflow(ctx workflow.Context, workflowType string,
+	args ...any) workflow.ChildWorkflowFuture {
 	r.mark(ctx, workflowType)
 	return r.Next.ExecuteChildWorkflow(ctx, workflowType, args...)
 }

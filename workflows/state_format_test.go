@@ -15,15 +15,17 @@ import (
 	"go.temporal.io/sdk/workflow"
 )
 
-// runWithFormat runs a workflow that continues as new, in a build that knows a format, with the header that an earlier run wrote, and returns the
-// header of the next run.
+// runWithFormat runs a workflow that continues as new, in a build that knows a format, with the header that an earlier
+// run wrote, and returns the header of the next run.
 func runWithFormat(t *testing.T, known int, header *common.Header) (next *common.Header, err error) {
 	t.Helper()
 	var suite testsuite.WorkflowTestSuite
 	if header != nil {
 		suite.SetHeader(header)
 	}
-	env := workflowtest.NewEnvironment(&suite, worker.Options{Interceptors: []interceptor.WorkerInterceptor{&stateFormats{known: map[string]int{"Again": known, "Other": 9}}}})
+	env := workflowtest.NewEnvironment(&suite,
+		worker.Options{Interceptors: []interceptor.WorkerInterceptor{&stateFormats{known: map[string]int{"Again": known,
+			"Other": 9}}}})
 	again := func(ctx workflow.Context) error { return workflow.NewContinueAsNewError(ctx, "Again") }
 	env.RegisterWorkflowWithOptions(again, workflow.RegisterOptions{Name: "Again"})
 	env.ExecuteWorkflow("Again")

@@ -1,7 +1,7 @@
 // Package workflows registers the workflows of Tempool: pools, workers, session moves, and single calls.
 //
-// The workflows are deterministic shells: lifecycle decides which transition is legal, policy decides what follows a failure,
-// and everything that touches an operating system is an activity.
+// The workflows are deterministic shells: lifecycle decides which transition is legal, policy decides what follows a
+// failure, and everything that touches an operating system is an activity.
 package workflows
 
 import (

@@ -1,4 +1,5 @@
-// Command starter runs Tempool on this machine: a Temporal server, an agent, an example pool and its job; see starter --help.
+// Command starter runs Tempool on this machine: a Temporal server, an agent, an example pool and its job; see starter
+// --help.
 package main
 
 import (

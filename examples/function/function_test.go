@@ -30,14 +30,16 @@ func TestTheExampleMakesThumbnails(t *testing.T) {
 	dir, err := os.MkdirTemp("", "tempool") // not t.TempDir: a Unix socket's path has to be short
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	server, err := devserver.Start(t.Context(), devserver.Options{DBFile: filepath.Join(dir, "temporal.db"), UIPort: devserver.NoUI})
+	server, err := devserver.Start(t.Context(),
+		devserver.Options{DBFile: filepath.Join(dir, "temporal.db"), UIPort: devserver.NoUI})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
 
 	worker.Register("thumbnail", thumbnail) // as main does
 	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
 	agent, err := worker.Start(t.Context(), worker.Config{
-		Address: server.Address(), Namespace: server.Namespace(), HostID: "function", StateDir: filepath.Join(dir, "state"), Logger: logger,
+		Address: server.Address(), Namespace: server.Namespace(), HostID: "function", StateDir: filepath.Join(dir, "state"),
+		Logger: logger,
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, agent.Stop()) })

@@ -1,4 +1,5 @@
-// Command function is an agent of your own: it does all that the agent "worker" does, and runs the function "thumbnail" within itself.
+// Command function is an agent of your own: it does all that the agent "worker" does, and runs the function "thumbnail"
+// within itself.
 package main
 
 import (

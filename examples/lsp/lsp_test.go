@@ -18,7 +18,8 @@ import (
 
 func TestMain(m *testing.M) { setup.Main(m) }
 
-// pool loads pool.toml from a copy of this folder with the server installed and the folder code as the project, as in the README.
+// pool loads pool.toml from a copy of this folder with the server installed and the folder code as the project, as in
+// the README.
 func pool(t *testing.T) spec.Spec {
 	t.Helper()
 	folder := setup.Copy(t, ".")
@@ -83,7 +84,8 @@ func open(t *testing.T, p *process.Process, sp spec.Spec) string {
 
 func notify(t *testing.T, p *process.Process, uri, text string) {
 	t.Helper()
-	request := setup.Request(t, "textDocument/didOpen", object{"textDocument": object{"uri": uri, "languageId": "python", "version": 1, "text": text}})
+	request := setup.Request(t, "textDocument/didOpen",
+		object{"textDocument": object{"uri": uri, "languageId": "python", "version": 1, "text": text}})
 	require.NoError(t, p.Conn().Notify(t.Context(), request))
 }
 
@@ -155,7 +157,8 @@ func TestACancelledCallDoesNotBreakTheWorker(t *testing.T) {
 	p := setup.Start(t, setup.Host(t), sp, 1)
 	uri := open(t, p, sp)
 	total := position{Line: 11, Character: 8}
-	// The first request about a file may take seconds on a busy machine, and the server does not read the cancellation before its end.
+	// The first request about a file may take seconds on a busy machine, and the server does not read the cancellation
+	// before its end.
 	require.NotEmpty(t, hover(t, p, uri, total))
 	setup.Cancel(t, p, "textDocument/hover", object{"textDocument": object{"uri": uri}, "position": total})
 	require.Len(t, symbols(t, p, uri), 1)

@@ -110,15 +110,18 @@ func TestAServersErrorIsReturned(t *testing.T) {
 	require.NoError(t, p.Probe(t.Context()), "an error answer does not harm the worker")
 }
 
-// The server does not answer a call once it knows that the call is cancelled, so one that takes longer costs the process.
+// The server does not answer a call once it knows that the call is cancelled, so one that takes longer costs the
+// process.
 func TestACancelledCallEndsWithItsAnswerOrWithTheProcess(t *testing.T) {
 	sp := pool(t)
 	for n := range 300 { // the search below then takes longer than the cancellation
 		require.NoError(t, os.WriteFile(filepath.Join(sp.Pool.Dir, "files", fmt.Sprintf("%d.txt", n)), nil, 0o644))
 	}
 	p := setup.Start(t, setup.Host(t), sp, 1)
-	setup.Cancel(t, p, "tools/call", map[string]any{"name": "search_files", "arguments": arguments{"path": ".", "pattern": "**"}})
-	next := setup.Request(t, "tools/call", map[string]any{"name": "read_text_file", "arguments": arguments{"path": "7.txt"}})
+	setup.Cancel(t, p, "tools/call",
+		map[string]any{"name": "search_files", "arguments": arguments{"path": ".", "pattern": "**"}})
+	next := setup.Request(t, "tools/call",
+		map[string]any{"name": "read_text_file", "arguments": arguments{"path": "7.txt"}})
 	if _, err := p.Conn().Call(t.Context(), next); err != nil {
 		var unsent *wire.CallError
 		require.ErrorAs(t, err, &unsent)
@@ -158,7 +161,8 @@ func TestAFailedWarmUpFailsTheStartWithTheServersError(t *testing.T) {
 		change func(*spec.Warmup)
 		want   string
 	}{
-		"a method that does not exist": {func(w *spec.Warmup) { w.Method = "initialise" }, "warm-up initialise: -32601: Method not found"},
+		"a method that does not exist": {func(w *spec.Warmup) { w.Method = "initialise" },
+			"warm-up initialise: -32601: Method not found"},
 		"params that the server refuses": {func(w *spec.Warmup) { w.Params = []byte(`{"protocolVersion": 7}`) },
 			`expected string, received number`},
 	} {

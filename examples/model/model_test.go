@@ -30,7 +30,8 @@ type params map[string]any
 func start(t *testing.T, host *process.Supervisor, s spec.Spec, slot int, incarnation int64) *process.Process {
 	t.Helper()
 	began := time.Now()
-	p, err := host.Start(t.Context(), process.Launch{Worker: fmt.Sprintf("model/%d", slot), Incarnation: incarnation, Spec: s})
+	p, err := host.Start(t.Context(),
+		process.Launch{Worker: fmt.Sprintf("model/%d", slot), Incarnation: incarnation, Spec: s})
 	require.NoError(t, err)
 	t.Logf("%s started in %s", p.Worker(), time.Since(began))
 	return p
@@ -77,7 +78,8 @@ func TestAnImageThatIsNoneIsRefused(t *testing.T) {
 	}
 	bright := append(append([]any{}, image[1:]...), 17)
 	for name, images := range map[string]any{
-		"one image": image, "no image": []any{}, "too short": []any{image[1:]}, "too bright": []any{bright}, "text": []any{"0"}, "nothing": nil, "ragged": []any{image, image[1:]},
+		"one image": image, "no image": []any{}, "too short": []any{image[1:]}, "too bright": []any{bright},
+		"text": []any{"0"}, "nothing": nil, "ragged": []any{image, image[1:]},
 	} {
 		_, err := p.Conn().Call(t.Context(), setup.Request(t, "predict", params{"images": images}))
 		var failure *wire.RemoteError

@@ -25,7 +25,8 @@ func TestMain(m *testing.M) { setup.Main(m) }
 func TestTheClassifiersPythonTestsPass(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	command := exec.CommandContext(ctx, "python3", "-B", "-W", "error", "-m", "unittest", "discover", "--start-directory", "tests")
+	command := exec.CommandContext(ctx, "python3", "-B", "-W", "error", "-m", "unittest", "discover", "--start-directory",
+		"tests")
 	output, err := command.CombinedOutput()
 	require.NoError(t, err, string(output))
 	require.Contains(t, string(output), "OK")
@@ -50,7 +51,8 @@ func workers(t *testing.T) ([]*process.Process, sessions.Store) {
 	require.NoError(t, err)
 	started := make([]*process.Process, pool.Pool.Size)
 	for slot := range started {
-		started[slot], err = host.Start(t.Context(), process.Launch{Worker: fmt.Sprintf("programs/%d", slot), Incarnation: 1, Spec: pool})
+		started[slot], err = host.Start(t.Context(),
+			process.Launch{Worker: fmt.Sprintf("programs/%d", slot), Incarnation: 1, Spec: pool})
 		require.NoError(t, err)
 	}
 	return started, store
@@ -75,12 +77,14 @@ type params map[string]any
 func TestAProgramOfOneWorkerRunsOnAllOthers(t *testing.T) {
 	all, store := workers(t)
 	var trained struct{ Samples, Words int64 }
-	require.NoError(t, call(t, all[0], "s1", "train", params{"id": "which", "labels": []string{"email", "asyncio"}}, &trained))
+	require.NoError(t, call(t, all[0], "s1", "train", params{"id": "which", "labels": []string{"email", "asyncio"}},
+		&trained))
 	require.Positive(t, trained.Words)
 	require.Equal(t, trained.Samples, all[0].Counts()["samples"], "the program's counters reach the host")
 	setup.Kill(t, all[0]) // the program outlives it
 
-	texts := []string{"loop = get_running_loop(); await future; transport.close()", "parse the MIME header of the message's payload"}
+	texts := []string{"loop = get_running_loop(); await future; transport.close()",
+		"parse the MIME header of the message's payload"}
 	for _, p := range all[1:] {
 		var labels []string
 		require.NoError(t, call(t, p, "s1", "classify", params{"id": "which", "texts": texts}, &labels))
@@ -89,7 +93,8 @@ func TestAProgramOfOneWorkerRunsOnAllOthers(t *testing.T) {
 	session, err := store.Get(t.Context(), "s1")
 	require.NoError(t, err)
 	require.JSONEq(t, fmt.Sprint(len(texts)*(len(all)-1)), string(session.Data["classified"]))
-	require.JSONEq(t, fmt.Sprintf(`{"program":"which","by":"programs/0","on":%d}`, trained.Samples), string(session.Data["trained"]))
+	require.JSONEq(t, fmt.Sprintf(`{"program":"which","by":"programs/0","on":%d}`, trained.Samples),
+		string(session.Data["trained"]))
 }
 
 func TestConcurrentCallsLoseNoChangeOfTheSession(t *testing.T) {

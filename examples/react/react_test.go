@@ -29,7 +29,8 @@ func TestAComponentIsRendered(t *testing.T) {
 	}
 	html, err := cart(`{"customer": "<Ada>", "items": [{"name": "Lamp", "price": 19.5}, {"name": "Desk", "price": 80}]}`)
 	require.NoError(t, err)
-	require.Equal(t, "<main><h1>Cart of <!-- -->&lt;Ada&gt;</h1><ul><li>Lamp<!-- --> <b>19.50</b></li><li>Desk<!-- --> <b>80.00</b></li></ul><p>Total: <!-- -->99.50</p></main>", html)
+	require.Equal(t, "<main><h1>Cart of <!-- -->&lt;Ada&gt;</h1><ul><li>Lamp<!-- --> <b>19.50</b></li><li>Desk<!-- --> "+
+		"<b>80.00</b></li></ul><p>Total: <!-- -->99.50</p></main>", html)
 	html, err = cart(`{"customer": "Bob", "items": []}`)
 	require.NoError(t, err)
 	require.Contains(t, html, "your cart is empty")

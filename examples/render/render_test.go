@@ -31,7 +31,8 @@ func TestAPageIsRenderedWithItsScript(t *testing.T) {
 	p := start(t)
 	for range 2 { // the browser stays open
 		answer, err := p.Conn().Call(t.Context(), wire.Request{
-			Method: "render", Payload: []byte(`<body style="background: red"><script>document.body.style.background = "rgb(0, 128, 255)"</script>`),
+			Method: "render", Payload: []byte(
+				`<body style="background: red"><script>document.body.style.background = "rgb(0, 128, 255)"</script>`),
 		})
 		require.NoError(t, err)
 		image, err := png.Decode(bytes.NewReader(answer.Payload))
@@ -51,7 +52,8 @@ func TestAPageIsRenderedWithItsScript(t *testing.T) {
 
 func TestAWorkerWhoseBrowserDiedIsNotHealthyAndWantsToBeReplaced(t *testing.T) {
 	p := start(t)
-	require.NoError(t, exec.CommandContext(t.Context(), "pkill", "-KILL", "-P", strconv.Itoa(p.Info().PID), "chromium").Run())
+	require.NoError(t, exec.CommandContext(t.Context(), "pkill", "-KILL", "-P", strconv.Itoa(p.Info().PID),
+		"chromium").Run())
 	require.Error(t, p.Probe(t.Context()))
 	var failure *wire.RemoteError
 	_, err := p.Conn().Call(t.Context(), wire.Request{Method: "render", Payload: []byte("<p>")})

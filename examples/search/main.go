@@ -96,7 +96,8 @@ func add(name string) error {
 	scanner := bufio.NewScanner(file)
 	for number := 1; scanner.Scan(); number++ {
 		seen := map[string]bool{}
-		for _, word := range strings.FieldsFunc(strings.ToLower(scanner.Text()), func(r rune) bool { return !unicode.IsLetter(r) }) {
+		for _, word := range strings.FieldsFunc(strings.ToLower(scanner.Text()),
+			func(r rune) bool { return !unicode.IsLetter(r) }) {
 			if !seen[word] {
 				seen[word] = true
 				index[word] = append(index[word], line{filepath.Base(name), number, scanner.Text()})

@@ -59,7 +59,8 @@ func TestTheExampleSearches(t *testing.T) {
 	found, err := find(query{Word: "Lease", Most: 2})
 	require.NoError(t, err)
 	require.Equal(t, []line{
-		{"leases.txt", 1, "A lease is the exclusive right to one worker."}, {"leases.txt", 2, "Taking a lease costs one durable update."},
+		{"leases.txt", 1, "A lease is the exclusive right to one worker."},
+		{"leases.txt", 2, "Taking a lease costs one durable update."},
 	}, found)
 	found, err = find(query{Word: "nothing"})
 	require.NoError(t, err)
@@ -71,7 +72,8 @@ func TestTheExampleSearches(t *testing.T) {
 	require.Equal(t, "no_word", failure.Code)
 
 	pieces := 0
-	_, err = p.Conn().Stream(t.Context(), setup.Request(t, "lines", query{Word: "a"}), func([]byte) error { pieces++; return nil })
+	_, err = p.Conn().Stream(t.Context(), setup.Request(t, "lines", query{Word: "a"}),
+		func([]byte) error { pieces++; return nil })
 	require.NoError(t, err)
 	require.Equal(t, 5, pieces)
 

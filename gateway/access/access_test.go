@@ -15,7 +15,8 @@ import (
 
 func newToken(name string, pools []string, rights ...string) (Token, string) {
 	secret, hash := NewSecret()
-	return Token{Name: name, SHA256: hash, Pools: pools, Rights: rights, CreatedAt: time.Now().UTC().Truncate(time.Second)}, secret
+	return Token{Name: name, SHA256: hash, Pools: pools, Rights: rights,
+		CreatedAt: time.Now().UTC().Truncate(time.Second)}, secret
 }
 
 func TestATokenGrantsItsRightsOnItsPools(t *testing.T) {

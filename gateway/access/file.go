@@ -23,8 +23,8 @@ type File struct {
 	Tokens []Token `toml:"token"`
 }
 
-// ReadFile reads and validates a tokens file. A file that others than its owner may write is CodeInvalid, because they could grant
-// themselves every right; so are two tokens of one name or one hash.
+// ReadFile reads and validates a tokens file. A file that others than its owner may write is CodeInvalid, because they
+// could grant themselves every right; so are two tokens of one name or one hash.
 func ReadFile(path string) (File, error) {
 	var file File
 	info, err := os.Stat(path)
@@ -32,10 +32,12 @@ func ReadFile(path string) (File, error) {
 		return file, api.Errorf(api.CodeInvalid, "cannot read the tokens file: %w", err)
 	}
 	if mode := info.Mode().Perm(); mode&0o022 != 0 {
-		return file, api.Errorf(api.CodeInvalid, "the tokens file %s has mode %#o, so other users may write to it; run chmod 600 %s", path, mode, path)
+		return file, api.Errorf(api.CodeInvalid,
+			"the tokens file %s has mode %#o, so other users may write to it; run chmod 600 %s", path, mode, path)
 	}
 	if info.Size() > maxFileBytes {
-		return file, api.Errorf(api.CodeInvalid, "the tokens file %s has %d bytes; at most %d are allowed", path, info.Size(), maxFileBytes)
+		return file, api.Errorf(api.CodeInvalid, "the tokens file %s has %d bytes; at most %d are allowed", path, info.Size(),
+			maxFileBytes)
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -64,7 +66,8 @@ func Add(path string, token Token) error {
 	}
 	return edit(path, func(file *File) error {
 		if slices.ContainsFunc(file.Tokens, func(t Token) bool { return t.Name == token.Name }) {
-			return api.Errorf(api.CodeInvalid, "%s has a token %s already; remove it first, or choose another name", path, token.Name)
+			return api.Errorf(api.CodeInvalid, "%s has a token %s already; remove it first, or choose another name", path,
+				token.Name)
 		}
 		file.Tokens = append(file.Tokens, token)
 		return nil
@@ -104,7 +107,8 @@ func edit(path string, change func(*File) error) error {
 	if err != nil {
 		return fmt.Errorf("encode the tokens file: %w", err)
 	}
-	return replace(path, append([]byte("# Written by ctl token. The secrets are not in this file, only their hashes.\n"), text...))
+	return replace(path, append([]byte("# Written by ctl token. The secrets are not in this file, only their hashes.\n"),
+		text...))
 }
 
 // replace writes a file atomically, with the mode and the owner of the one that it replaces.

@@ -65,7 +65,8 @@ func parseRights(names []string) (Rights, error) {
 
 // Principal is a client whose identity is known. It is immutable.
 type Principal struct {
-	// Name identifies the client in errors, and where its share of a resource is bounded: token ci, certificate web, uid 0, 127.0.0.1.
+	// Name identifies the client in errors, and where its share of a resource is bounded: token ci, certificate web, uid
+	// 0, 127.0.0.1.
 	Name   string
 	Rights Rights
 	// Pools are the globs of the pools that the client may use; nil is every pool.

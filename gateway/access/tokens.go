@@ -45,7 +45,8 @@ func NewSecret() (secret, hash string) {
 
 // check fails for an entry that cannot work.
 func (t Token) check() error {
-	if t.Name == "" || len(t.Name) > MaxNameBytes || strings.ContainsFunc(t.Name, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+	if t.Name == "" || len(t.Name) > MaxNameBytes ||
+		strings.ContainsFunc(t.Name, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
 		return fmt.Errorf("invalid token name %q; use 1 to %d bytes without spaces", t.Name, MaxNameBytes)
 	}
 	if sum, err := hex.DecodeString(t.SHA256); err != nil || len(sum) != sha256.Size {
@@ -111,8 +112,8 @@ func (t *Tokens) Reload() error {
 	return nil
 }
 
-// Lookup returns the client that has the secret, nil for an unknown one. It looks the secret's hash up, so that its duration says nothing
-// about the secrets, and allocates nothing.
+// Lookup returns the client that has the secret, nil for an unknown one. It looks the secret's hash up, so that its
+// duration says nothing about the secrets, and allocates nothing.
 func (t *Tokens) Lookup(secret string) *Principal {
 	if len(secret) > maxSecretBytes {
 		return nil

@@ -49,13 +49,17 @@ func (u *upstream) admitLeaseLocked(ref api.LeaseRef, a Authority, now time.Time
 	counts := u.lease != nil && u.lease.ref == ref
 	switch {
 	case ref.Older(u.newest), ref.Incarnation < u.incarnation:
-		return rejected, api.Errorf(api.CodeLeaseFenced, "lease %s is older than the newest of %s, whose incarnation is %d; check out again", leaseID(ref), u.worker, u.incarnation)
+		return rejected, api.Errorf(api.CodeLeaseFenced,
+			"lease %s is older than the newest of %s, whose incarnation is %d; check out again", leaseID(ref), u.worker,
+			u.incarnation)
 	case counts && u.lease.ended:
-		return rejected, api.Errorf(api.CodeLeaseFenced, "lease %s on %s has ended (%s); check out again", leaseID(ref), u.worker, u.lease.reason)
+		return rejected, api.Errorf(api.CodeLeaseFenced, "lease %s on %s has ended (%s); check out again", leaseID(ref),
+			u.worker, u.lease.reason)
 	case u.gone:
 		return rejected, api.Errorf(api.CodeLeaseFenced, "the process of lease %s has ended; check out again", leaseID(ref))
 	case u.draining:
-		return rejected, api.Errorf(api.CodeDraining, "%s is draining and takes no new call; check lease %s in and check out again", u.worker, leaseID(ref))
+		return rejected, api.Errorf(api.CodeDraining,
+			"%s is draining and takes no new call; check lease %s in and check out again", u.worker, leaseID(ref))
 	case u.suspension != nil:
 		return rejected, u.errSuspended()
 	case counts && u.lease.own:
@@ -94,11 +98,13 @@ func (p *poolState) admitWorkerLocked(worker string, now time.Time) (*upstream, 
 func leaseID(r api.LeaseRef) string { return api.LeaseID(r.Pool, r.Slot, r.Incarnation, r.Seq) }
 
 func errOwnLease(id string) *api.Error {
-	return api.Errorf(api.CodeInvalid, "lease %s belongs to the gateway; call the pool instead (POST /v1/pools/POOL/call/METHOD)", id)
+	return api.Errorf(api.CodeInvalid,
+		"lease %s belongs to the gateway; call the pool instead (POST /v1/pools/POOL/call/METHOD)", id)
 }
 
 func errExpired(id string) *api.Error {
-	return api.Errorf(api.CodeLeaseFenced, "lease %s has expired, and Temporal does not respond, so it is unknown whether it was renewed; check out again", id)
+	return api.Errorf(api.CodeLeaseFenced,
+		"lease %s has expired, and Temporal does not respond, so it is unknown whether it was renewed; check out again", id)
 }
 
 func errNoProcess(worker, hostID string) *api.Error {

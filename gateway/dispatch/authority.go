@@ -7,7 +7,8 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// Authority proves the right to use a client's lease. It is the lease's token, or for leases without a token that the caller is an operator.
+// Authority proves the right to use a client's lease. It is the lease's token, or for leases without a token that the
+// caller is an operator.
 type Authority struct {
 	token    string
 	operator bool
@@ -17,7 +18,8 @@ type Authority struct {
 // Operator is the authority of this process itself, which may use every lease.
 var Operator = Authority{operator: true, any: true}
 
-// TokenAuthority is the authority of a token, "" for none; operator says that the caller may use leases that have no token.
+// TokenAuthority is the authority of a token, "" for none; operator says that the caller may use leases that have no
+// token.
 func TokenAuthority(token string, operator bool) Authority {
 	if token == "" {
 		return Authority{operator: operator}
@@ -48,5 +50,7 @@ func (a Authority) opens(k leaseKey) bool {
 }
 
 func errForbiddenLease(id string) *api.Error {
-	return api.Errorf(api.CodeForbidden, "lease %s belongs to another client, or its token is missing; send the token that the checkout returned, as %s or as %s~TOKEN", id, api.HeaderLeaseToken, id)
+	return api.Errorf(api.CodeForbidden,
+		"lease %s belongs to another client, or its token is missing; send the token that the checkout returned, as %s or "+
+			"as %s~TOKEN", id, api.HeaderLeaseToken, id)
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// rosterFresh is how long the roster of a pool is cached that has no worker on this host, or not the one that is called.
+// rosterFresh is how long the roster of a pool is cached that has no worker on this host, or not the one that is
+// called.
 const rosterFresh = time.Second
 
 // hasWorker reports whether the pool has a live worker on this host, or this one if a name is given.
@@ -37,8 +38,8 @@ func (r *roster) availability(worker, hostID string) error {
 	return workerAvailability(r.status, worker, hostID)
 }
 
-// find returns the state of a pool none of whose processes is known here, or not the one of this worker if a name is given. If no such process lives
-// here, it reads the pool's roster to learn whether one may start here.
+// find returns the state of a pool none of whose processes is known here, or not the one of this worker if a name is
+// given. If no such process lives here, it reads the pool's roster to learn whether one may start here.
 func (d *Dispatcher) find(ctx context.Context, pool, worker string) (*poolState, error) {
 	if invalid := api.CheckPoolName(pool, api.CodePoolNotFound); invalid != nil {
 		return nil, invalid
@@ -68,7 +69,8 @@ func (d *Dispatcher) find(ctx context.Context, pool, worker string) (*poolState,
 	case err != nil && specKnown: // Temporal is lost: the call still waits for a worker
 		return p, nil
 	case err != nil:
-		return nil, api.Errorf(api.CodeUnavailable, "cannot find out whether pool %s exists: %w", pool, err).After(time.Second)
+		return nil, api.Errorf(api.CodeUnavailable, "cannot find out whether pool %s exists: %w", pool,
+			err).After(time.Second)
 	}
 	if p = d.lockPool(pool); p == nil {
 		return nil, ErrClosing
@@ -81,7 +83,8 @@ func (d *Dispatcher) find(ctx context.Context, pool, worker string) (*poolState,
 	return p, p.roster.availability(worker, d.config.HostID)
 }
 
-// Locate returns nil if a process of the worker runs on this host. Otherwise its error says why not, and which gateway serves the worker.
+// Locate returns nil if a process of the worker runs on this host. Otherwise its error says why not, and which gateway
+// serves the worker.
 func (d *Dispatcher) Locate(ctx context.Context, pool, worker string) error {
 	p, err := d.find(ctx, pool, worker)
 	if err == nil && !p.hasWorker(worker) {
@@ -90,11 +93,14 @@ func (d *Dispatcher) Locate(ctx context.Context, pool, worker string) error {
 	return err
 }
 
-// workerAvailability is nil if a process of the worker may start on this host soon. Else it says why not and which gateway serves the worker.
+// workerAvailability is nil if a process of the worker may start on this host soon. Else it says why not and which
+// gateway serves the worker.
 func workerAvailability(status api.PoolStatus, worker, hostID string) error {
-	i := slices.IndexFunc(status.Workers, func(w api.RosterEntry) bool { return api.WorkerName(status.Pool, w.Slot) == worker })
+	i := slices.IndexFunc(status.Workers,
+		func(w api.RosterEntry) bool { return api.WorkerName(status.Pool, w.Slot) == worker })
 	if i < 0 && status.Size == 0 && status.ScaledToZero() {
-		return api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %s now, because there was no demand; a call to the pool starts one", status.Pool, worker)
+		return api.Errorf(api.CodeWorkerNotFound,
+			"pool %s has no worker %s now, because there was no demand; a call to the pool starts one", status.Pool, worker)
 	}
 	if i < 0 || status.Workers[i].Gone || status.Workers[i].Removing {
 		return api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %s; see ctl ps %s", status.Pool, worker, status.Pool)
@@ -105,7 +111,8 @@ func workerAvailability(status api.PoolStatus, worker, hostID string) error {
 	case w.Host == hostID, w.Host == "", !w.State.Live():
 		return nil
 	default:
-		coded := api.Errorf(api.CodeNoWorkers, "%s is on host %s; call its gateway, or take a lease and use its endpoint", worker, w.Host).After(time.Second)
+		coded := api.Errorf(api.CodeNoWorkers, "%s is on host %s; call its gateway, or take a lease and use its endpoint",
+			worker, w.Host).After(time.Second)
 		if w.Endpoint == "" { // it has no process yet
 			return coded
 		}
@@ -130,7 +137,8 @@ func (d *Dispatcher) discover(pool string) (p *poolState, found bool) {
 	return p, found
 }
 
-// availability is nil if a worker of the pool may start on this host soon. Else it says why not and which gateways serve the pool.
+// availability is nil if a worker of the pool may start on this host soon. Else it says why not and which gateways
+// serve the pool.
 func availability(status api.PoolStatus, hostID string) error {
 	var peers []Peer
 	serving := map[Peer]int{}
@@ -152,7 +160,8 @@ func availability(status api.PoolStatus, hostID string) error {
 		return nil // the call waits, and its demand starts a worker
 	}
 	if len(peers) == 0 {
-		return api.Errorf(api.CodeNoWorkers, "pool %s has no worker in service or starting (0 of %d); see ctl ps %s", status.Pool, status.Size, status.Pool).After(time.Second)
+		return api.Errorf(api.CodeNoWorkers, "pool %s has no worker in service or starting (0 of %d); see ctl ps %s",
+			status.Pool, status.Size, status.Pool).After(time.Second)
 	}
 	var hosts []string
 	for _, peer := range peers {
@@ -163,11 +172,12 @@ func availability(status api.PoolStatus, hostID string) error {
 	peers = slices.DeleteFunc(peers, func(p Peer) bool { return p.Endpoint == "" }) // of a worker without a process yet
 	slices.SortStableFunc(peers, func(a, b Peer) int { return cmp.Compare(serving[b], serving[a]) })
 	return OtherHostError{Gateways: peers, Coded: api.Errorf(api.CodeNoWorkers,
-		"all workers of pool %s are on other hosts (%s); call their gateways, or take a lease and use its endpoint", status.Pool, strings.Join(hosts, ", ")).After(time.Second)}
+		"all workers of pool %s are on other hosts (%s); call their gateways, or take a lease and use its endpoint",
+		status.Pool, strings.Join(hosts, ", ")).After(time.Second)}
 }
 
-// RequestFormat reports whether the pool's workers speak plain HTTP (protocol none) and the largest request they take, in bytes. It
-// returns the spec's defaults for a pool that this host does not know.
+// RequestFormat reports whether the pool's workers speak plain HTTP (protocol none) and the largest request they take,
+// in bytes. It returns the spec's defaults for a pool that this host does not know.
 func (d *Dispatcher) RequestFormat(pool string) (plain bool, limit int64) {
 	p := d.knownPool(pool)
 	if p == nil {

@@ -14,10 +14,12 @@ func TestAvailabilityExpectsWorkersOnThisHost(t *testing.T) {
 		workers   []api.RosterEntry
 		available bool
 	}{
-		"none at all":                   {nil, false},
-		"one here":                      {[]api.RosterEntry{{State: lifecycle.Ready, Host: "here"}}, true},
-		"all elsewhere":                 {[]api.RosterEntry{{State: lifecycle.Ready, Host: "there"}, {State: lifecycle.Busy, Host: "there"}}, false},
-		"one not placed yet":            {[]api.RosterEntry{{State: lifecycle.Ready, Host: "there"}, {State: lifecycle.Pending}}, true},
+		"none at all": {nil, false},
+		"one here":    {[]api.RosterEntry{{State: lifecycle.Ready, Host: "here"}}, true},
+		"all elsewhere": {[]api.RosterEntry{{State: lifecycle.Ready, Host: "there"},
+			{State: lifecycle.Busy, Host: "there"}}, false},
+		"one not placed yet": {[]api.RosterEntry{{State: lifecycle.Ready, Host: "there"},
+			{State: lifecycle.Pending}}, true},
 		"one that crashed elsewhere":    {[]api.RosterEntry{{State: lifecycle.Failed, Host: "there"}}, true},
 		"one that rests after failures": {[]api.RosterEntry{{State: lifecycle.Failed, Host: "here", Resting: true}}, false},
 		"one that leaves":               {[]api.RosterEntry{{State: lifecycle.Ready, Host: "here", Removing: true}}, false},
@@ -39,12 +41,14 @@ func TestUnavailablePoolNamesOtherGateways(t *testing.T) {
 	}
 	err := availability(api.PoolStatus{Pool: "p", Workers: []api.RosterEntry{
 		at("one", lifecycle.Ready), at("two", lifecycle.Busy), at("two", lifecycle.Ready), at("three", lifecycle.Draining),
-		{State: lifecycle.Starting, Host: "four"}, {State: lifecycle.Ready, Host: "five", Endpoint: "http://five:7460", Removing: true},
+		{State: lifecycle.Starting, Host: "four"},
+		{State: lifecycle.Ready, Host: "five", Endpoint: "http://five:7460", Removing: true},
 	}}, "here")
 	require.ErrorIs(t, err, api.ErrNoWorkers)
 	var other OtherHostError
 	require.ErrorAs(t, err, &other)
-	require.Equal(t, []Peer{{"two", "http://two:7460"}, {"one", "http://one:7460"}, {"three", "http://three:7460"}}, other.Gateways)
+	require.Equal(t, []Peer{{"two", "http://two:7460"}, {"one", "http://one:7460"}, {"three", "http://three:7460"}},
+		other.Gateways)
 	require.ErrorContains(t, err, "one, two, three, four")
 	require.NotErrorAs(t, availability(api.PoolStatus{Pool: "p"}, "here"), &other)
 }

@@ -14,19 +14,20 @@ type candidate struct {
 }
 
 const (
-	// scoreBand is the difference of scores that matters: the width of a health grade. Within a band workers take turns, so that the
-	// load spreads evenly over the healthy ones.
+	// scoreBand is the difference of scores that matters: the width of a health grade. Within a band workers take turns,
+	// so that the load spreads evenly over the healthy ones.
 	scoreBand = 20
 	// maxCatchUp bounds the calls that a worker which was out of service catches up with.
 	maxCatchUp = 64
-	// maxSessionLead is how many calls a session's worker may be ahead of the best one and still be preferred while half of the
-	// workers or more are busy. Without it, sessions whose workers were chosen by chance pile up on some workers.
+	// maxSessionLead is how many calls a session's worker may be ahead of the best one and still be preferred while half
+	// of the workers or more are busy. Without it, sessions whose workers were chosen by chance pile up on some workers.
 	maxSessionLead = 16
 )
 
 func (c candidate) band() int { return int(min(c.score, 99.999) / scoreBand) }
 
-// better reports whether a is the better choice than b: fewer calls in flight, else the higher score band, else fewer turns.
+// better reports whether a is the better choice than b: fewer calls in flight, else the higher score band, else fewer
+// turns.
 func better(a, b candidate) bool {
 	switch {
 	case a.inFlight != b.inFlight:
@@ -37,16 +38,19 @@ func better(a, b candidate) bool {
 	return a.turn < b.turn
 }
 
-// prefersSession reports whether a call goes to its session's worker rather than to the best, while busy of all workers are busy.
+// prefersSession reports whether a call goes to its session's worker rather than to the best, while busy of all workers
+// are busy.
 func prefersSession(session, best candidate, busy, all int) bool {
 	return 2*busy < all || session.turn <= best.turn+maxSessionLead
 }
 
-// turnLocked is the number of turns that count for a worker. One that was out of service does not get all the calls that it missed.
+// turnLocked is the number of turns that count for a worker. One that was out of service does not get all the calls
+// that it missed.
 func (p *poolState) turnLocked(u *upstream) int64 { return max(u.turn, p.turn-maxCatchUp) }
 
-// turnAfterLocked is the turn with which a worker's next incarnation begins. If it began behind the others, it would get all of their
-// calls until it caught up, and where workers are replaced after some number of requests, the replaced ones would starve the rest.
+// turnAfterLocked is the turn with which a worker's next incarnation begins. If it began behind the others, it would
+// get all of their calls until it caught up, and where workers are replaced after some number of requests, the replaced
+// ones would starve the rest.
 func (p *poolState) turnAfterLocked(previous *upstream) int64 {
 	if previous != nil {
 		return previous.turn
@@ -54,7 +58,8 @@ func (p *poolState) turnAfterLocked(previous *upstream) int64 {
 	return p.turn
 }
 
-// pickLocked chooses among the workers that the Dispatcher leases and that have a free slot. It returns nil if there is none.
+// pickLocked chooses among the workers that the Dispatcher leases and that have a free slot. It returns nil if there is
+// none.
 func (p *poolState) pickLocked(preferred string, now time.Time) *upstream {
 	var best, session *upstream
 	var ofBest, ofSession candidate
@@ -92,7 +97,8 @@ func (p *poolState) openLocked(worker string, now time.Time) *upstream {
 	return p.withSlotLocked(worker, now)
 }
 
-// withSlotLocked returns an incarnation of the worker that the Dispatcher leases and that has a free slot, nil if there is none.
+// withSlotLocked returns an incarnation of the worker that the Dispatcher leases and that has a free slot, nil if there
+// is none.
 func (p *poolState) withSlotLocked(worker string, now time.Time) *upstream {
 	for _, u := range p.order {
 		if u.worker != worker {
@@ -128,9 +134,9 @@ func (u *upstream) currentLoadLocked() int {
 	return u.inFlight
 }
 
-// servesLocked reports whether calls of the pool may go to the worker at all. A lease that was held long enough or has expired counts
-// only while Temporal is lost: it cannot go back, and since the worker is reached through this gateway alone, nobody else can have it
-// until Temporal answers again and the lease is renewed or dropped.
+// servesLocked reports whether calls of the pool may go to the worker at all. A lease that was held long enough or has
+// expired counts only while Temporal is lost: it cannot go back, and since the worker is reached through this gateway
+// alone, nobody else can have it until Temporal answers again and the lease is renewed or dropped.
 func (u *upstream) servesLocked(now time.Time) bool {
 	l := u.lease
 	if l == nil || !l.own || l.ended || l.fatal != "" || u.draining || u.suspension != nil || u.gone {

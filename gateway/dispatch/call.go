@@ -26,23 +26,26 @@ type Request struct {
 	Client string
 	// Headers go to the worker. Their names are lower case.
 	Headers map[string]string
-	// Trace goes to the worker in place of the trace in Headers. It names the trace of a call that the caller has decided not to sample; if it is
-	// zero the Dispatcher decides, by the span of the context.
+	// Trace goes to the worker in place of the trace in Headers. It names the trace of a call that the caller has decided
+	// not to sample; if it is zero the Dispatcher decides, by the span of the context.
 	Trace wire.Trace
 	Body  []byte
-	// OnChunk gets the chunks of a streamed answer in order. It may block, which slows the worker down; its error cancels the call.
-	// nil puts the chunks in front of the answer's body, and a worker of plain HTTP streams nothing.
+	// OnChunk gets the chunks of a streamed answer in order. It may block, which slows the worker down; its error cancels
+	// the call. nil puts the chunks in front of the answer's body, and a worker of plain HTTP streams nothing.
 	OnChunk func([]byte) error
 	// Unbuffered says that Body is not the request's, which the caller of Do forwards from elsewhere.
 	Unbuffered bool
-	// Verb is the HTTP method for a worker of plain HTTP, from a bounded set; it names the call's span, since Method is a path that may hold secrets.
+	// Verb is the HTTP method for a worker of plain HTTP, from a bounded set; it names the call's span, since Method is a
+	// path that may hold secrets.
 	Verb string
 	// Deadline is when the call must end; zero for call.timeout of its pool, which is the longest that any call has.
 	Deadline time.Time
 
-	traced   bool                                         // the caller sends it, with the span of the attempt as its Trace
-	onQueued func()                                       // of Execute: called under a lock once the call is queued or started
-	onStart  func(worker string, incarnation int64) error // of Execute: called before the request is sent; its error ends the call
+	traced bool // the caller sends it, with the span of the attempt as its Trace
+	// of Execute: called under a lock once the call is queued or started
+	onQueued func()
+	// of Execute: called before the request is sent; its error ends the call
+	onStart func(worker string, incarnation int64) error
 }
 
 // wire is the request as it is sent.
@@ -107,7 +110,8 @@ func (c *Call) cancel(reason error) {
 	c.stop()
 }
 
-// cause is why the context of the call has ended. A reason beside one context saves what context.WithCancelCause around it would allocate.
+// cause is why the context of the call has ended. A reason beside one context saves what context.WithCancelCause around
+// it would allocate.
 func (c *Call) cause() error {
 	if reason := c.reason.Load(); reason != nil {
 		return *reason
@@ -191,7 +195,8 @@ func (c *Call) send(r Request) (*Response, error) {
 	case u.plain != nil:
 		return u.plain.Send(c, r)
 	case u.conn == nil:
-		return nil, api.Errorf(api.CodeInvalid, "%s speaks plain HTTP (protocol none), which this agent cannot call", u.worker)
+		return nil, api.Errorf(api.CodeInvalid, "%s speaks plain HTTP (protocol none), which this agent cannot call",
+			u.worker)
 	case c.exchange == nil:
 		c.prepare(r)
 	}
@@ -216,7 +221,8 @@ func (c *Call) CompleteAnswered(failure *api.Error) {
 // notify sends the request as a notification and completes the call. It is for Do.
 func notify(c *Call, r Request) (err error) {
 	if c.upstream.conn == nil {
-		err = api.Errorf(api.CodeInvalid, "%s speaks plain HTTP (protocol none), which has no notifications; call it instead", c.upstream.worker)
+		err = api.Errorf(api.CodeInvalid, "%s speaks plain HTTP (protocol none), which has no notifications; call it instead",
+			c.upstream.worker)
 	} else if err = c.upstream.conn.Notify(c.ctx, r.wire()); err != nil {
 		err = c.wireError(err)
 	}

@@ -75,13 +75,16 @@ func (c *Call) codedError(err error, started bool) *api.Error {
 	case errors.Is(err, context.Canceled) && errors.As(c.cause(), &cause): // fenced, or the gateway closes
 		return api.Errorf(cause.Code, "%s", cause.Message)
 	case errors.Is(err, context.DeadlineExceeded):
-		return api.Errorf(api.CodeDeadlineExceeded, "%s on %s did not answer before the call's deadline: %w", method, worker, err)
+		return api.Errorf(api.CodeDeadlineExceeded, "%s on %s did not answer before the call's deadline: %w", method, worker,
+			err)
 	case errors.Is(err, context.Canceled), errors.Is(err, ErrClientGone):
 		return api.Errorf(api.CodeCancelled, "%s on %s was cancelled by its caller: %w", method, worker, err)
 	case errors.Is(err, wire.ErrSlowReader):
 		return api.Errorf(api.CodeSlowReader, "%s on %s was cancelled: %w", method, worker, err)
 	case errors.Is(err, wire.ErrTooLarge) && started:
-		return api.Errorf(api.CodePayloadTooLarge, "the answer to %s is larger than pool.max_message (%s); stream it or raise that limit: %w", method, c.upstream.spec.Pool.MaxMessage, err)
+		return api.Errorf(api.CodePayloadTooLarge,
+			"the answer to %s is larger than pool.max_message (%s); stream it or raise that limit: %w", method,
+			c.upstream.spec.Pool.MaxMessage, err)
 	case errors.Is(err, wire.ErrTooLarge):
 		return TooLarge(c.MaxMessage())
 	case errors.Is(err, wire.ErrInvalidParams), errors.Is(err, wire.ErrInvalidMethod):
@@ -95,7 +98,8 @@ func (c *Call) codedError(err error, started bool) *api.Error {
 		what = fmt.Sprintf("%s ended before %s was sent", worker, method)
 	case c.upstream.process.MemoryLimitExceeded():
 		code = api.CodeMemoryExceeded
-		what = fmt.Sprintf("%s was killed for exceeding limits.memory = %q while it served %s", worker, c.upstream.process.Limits().Memory, method)
+		what = fmt.Sprintf("%s was killed for exceeding limits.memory = %q while it served %s", worker,
+			c.upstream.process.Limits().Memory, method)
 	}
 	select {
 	case <-c.upstream.process.Done():
@@ -107,7 +111,8 @@ func (c *Call) codedError(err error, started bool) *api.Error {
 
 // TooLarge is the error of a request with more than limit bytes.
 func TooLarge(limit int64) *api.Error {
-	return api.Errorf(api.CodePayloadTooLarge, "the request is larger than %d bytes (pool.max_message); raise that limit or send less", limit)
+	return api.Errorf(api.CodePayloadTooLarge,
+		"the request is larger than %d bytes (pool.max_message); raise that limit or send less", limit)
 }
 
 // started reports whether a worker may have seen the request of the call that failed with err.

@@ -65,7 +65,8 @@ func (e *env) awaitBegan(path string) {
 
 func (e *env) letGo(path string) { require.NoError(e.t, os.WriteFile(path, nil, 0o600)) }
 
-// TestNoCallIsLostOrMadeTwiceWhileWorkersAreKilled: a call that fails as not started was never made, and no call is made twice.
+// TestNoCallIsLostOrMadeTwiceWhileWorkersAreKilled: a call that fails as not started was never made, and no call is
+// made twice.
 func TestNoCallIsLostOrMadeTwiceWhileWorkersAreKilled(t *testing.T) {
 	e := newEnv(t)
 	record := e.file("record")

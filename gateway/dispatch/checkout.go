@@ -31,11 +31,13 @@ type CheckoutRequest struct {
 }
 
 func (r CheckoutRequest) validate() error {
-	if invalid := (api.CheckoutRequest{RequestID: r.RequestID, Holder: r.Holder, Session: r.Session, TTLMS: r.TTLMS}).Validate(); invalid != nil {
+	if invalid := (api.CheckoutRequest{RequestID: r.RequestID, Holder: r.Holder, Session: r.Session,
+		TTLMS: r.TTLMS}).Validate(); invalid != nil {
 		return invalid
 	}
 	if strings.HasPrefix(r.Holder, api.GatewayHolderPrefix) {
-		return api.Errorf(api.CodeInvalid, "holder is %q; names that start with %s are reserved for gateways", r.Holder, api.GatewayHolderPrefix)
+		return api.Errorf(api.CodeInvalid, "holder is %q; names that start with %s are reserved for gateways", r.Holder,
+			api.GatewayHolderPrefix)
 	}
 	if r.Token != "" {
 		if invalid := api.CheckLeaseToken(r.Token); invalid != nil {
@@ -48,14 +50,16 @@ func (r CheckoutRequest) validate() error {
 	return nil
 }
 
-// Checkout leases a worker of the pool to a client, one of this host if any is free. If none is, it fails with CodeNoWorkers without a
-// wait. With one, the client waits in the order of arrival, together with the calls of the pool; it fails with CodeQueueTimeout when its
-// time is over and with CodeQueueFull if queue.size clients wait. A repeated RequestID gets the lease that its holder has.
+// Checkout leases a worker of the pool to a client, one of this host if any is free. If none is, it fails with
+// CodeNoWorkers without a wait. With one, the client waits in the order of arrival, together with the calls of the
+// pool; it fails with CodeQueueTimeout when its time is over and with CodeQueueFull if queue.size clients wait. A
+// repeated RequestID gets the lease that its holder has.
 func (d *Dispatcher) Checkout(ctx context.Context, pool string, r CheckoutRequest) (*api.Lease, error) {
 	if err := r.validate(); err != nil {
 		return nil, err
 	}
-	options := tempool.CheckoutOptions{Holder: r.Holder, Session: r.Session, TTL: time.Duration(r.TTLMS) * time.Millisecond, RequestID: r.RequestID, Token: cmp.Or(r.Token, api.NewLeaseToken())}
+	options := tempool.CheckoutOptions{Holder: r.Holder, Session: r.Session,
+		TTL: time.Duration(r.TTLMS) * time.Millisecond, RequestID: r.RequestID, Token: cmp.Or(r.Token, api.NewLeaseToken())}
 	if lease := d.leaseOf(pool, options); lease != nil {
 		return lease, nil
 	}
@@ -63,7 +67,8 @@ func (d *Dispatcher) Checkout(ctx context.Context, pool string, r CheckoutReques
 		return d.awaitLease(ctx, pool, options, time.Duration(r.WaitMS)*time.Millisecond)
 	}
 	if n := d.waitingClients(pool); n > 0 {
-		return nil, api.Errorf(api.CodeNoWorkers, "no worker of pool %s is free, and %d clients wait for one; wait with wait_ms", pool, n).After(time.Second)
+		return nil, api.Errorf(api.CodeNoWorkers,
+			"no worker of pool %s is free, and %d clients wait for one; wait with wait_ms", pool, n).After(time.Second)
 	}
 	sent := time.Now()
 	lease, err := d.checkoutOnce(ctx, pool, options)
@@ -99,8 +104,9 @@ func (d *Dispatcher) leaseOf(pool string, o tempool.CheckoutOptions) *api.Lease 
 	return nil
 }
 
-// checkoutOnce tries each worker of the pool that may be free, once, in the order of checkoutRank. The attempt in progress outlasts ctx by controlTimeout
-// at most: Temporal carries out a request whose sender has left, and a lease that nobody knows of would cost the worker its process when it expires.
+// checkoutOnce tries each worker of the pool that may be free, once, in the order of checkoutRank. The attempt in
+// progress outlasts ctx by controlTimeout at most: Temporal carries out a request whose sender has left, and a lease
+// that nobody knows of would cost the worker its process when it expires.
 func (d *Dispatcher) checkoutOnce(ctx context.Context, pool string, o tempool.CheckoutOptions) (*api.Lease, error) {
 	attempt, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -115,7 +121,8 @@ func (d *Dispatcher) checkoutOnce(ctx context.Context, pool string, o tempool.Ch
 	rand.Shuffle(len(candidates), func(i, j int) { candidates[i], candidates[j] = candidates[j], candidates[i] })
 	ranks := d.checkoutRanks(pool, candidates)
 	slices.SortStableFunc(candidates, func(a, b api.RosterEntry) int { return cmp.Compare(ranks[a.Slot], ranks[b.Slot]) })
-	refusal := error(api.Errorf(api.CodeNoWorkers, "pool %s has no worker in service (0 of %d)", pool, status.Size).After(time.Second))
+	refusal := error(api.Errorf(api.CodeNoWorkers, "pool %s has no worker in service (0 of %d)", pool,
+		status.Size).After(time.Second))
 	for _, entry := range candidates {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)

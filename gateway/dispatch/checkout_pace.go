@@ -12,19 +12,20 @@ import (
 
 // How often workers are asked that may not be free. A refusal costs no history, but work in Temporal.
 const (
-	// checkoutPace is the time between two such attempts of one pool on one host, on average, and maxPace the longest pause after several
-	// refusals at once.
+	// checkoutPace is the time between two such attempts of one pool on one host, on average, and maxPace the longest
+	// pause after several refusals at once.
 	checkoutPace = 50 * time.Millisecond
 	maxPace      = time.Second
-	// The time between two attempts on one worker begins with checkoutBackoff and doubles to a maximum that grows with the size of the
-	// pool, so that all gateways together make few attempts, however many hosts the pool has.
+	// The time between two attempts on one worker begins with checkoutBackoff and doubles to a maximum that grows with the
+	// size of the pool, so that all gateways together make few attempts, however many hosts the pool has.
 	checkoutBackoff        = 20 * time.Millisecond
 	checkoutBackoffEach    = 40 * time.Millisecond // of the maximum, for each worker of the pool
 	checkoutLeastMaximum   = time.Second
 	checkoutLargestMaximum = 4 * time.Second
 	// maxRetryAfter bounds the retry delay that a refusal asks for: a worker that starts may be ready long before.
 	maxRetryAfter = 100 * time.Millisecond
-	// elsewherePace is the time between two attempts on workers of other hosts, whose own gateways serve the clients there.
+	// elsewherePace is the time between two attempts on workers of other hosts, whose own gateways serve the clients
+	// there.
 	elsewherePace = 500 * time.Millisecond
 	// elsewhereFresh is how long the roster of other hosts' workers is cached.
 	elsewhereFresh = 2 * time.Second
@@ -34,7 +35,8 @@ const (
 
 // refusedLocked decides when to ask a worker again that did not grant a lease.
 func (p *poolState) refusedLocked(u *upstream, err error, now time.Time) {
-	largest := min(max(time.Duration(p.specLocked().Pool.Size)*checkoutBackoffEach, checkoutLeastMaximum), checkoutLargestMaximum)
+	largest := min(max(time.Duration(p.specLocked().Pool.Size)*checkoutBackoffEach, checkoutLeastMaximum),
+		checkoutLargestMaximum)
 	pause := checkoutBackoff << min(u.refusals, 10)
 	if coded, ok := errors.AsType[*api.Error](err); ok {
 		pause = max(pause, min(coded.RetryAfter, maxRetryAfter))
@@ -42,7 +44,8 @@ func (p *poolState) refusedLocked(u *upstream, err error, now time.Time) {
 			u.stats.refused.Add(1)
 		}
 		if coded.Code == api.CodeSuspended { // by an order that this agent has not seen
-			p.refuseQueuedLocked(u.worker, &api.Error{Code: coded.Code, Message: coded.Message}) // its hint is for checkouts, of any worker
+			// its hint is for checkouts, of any worker
+			p.refuseQueuedLocked(u.worker, &api.Error{Code: coded.Code, Message: coded.Message})
 		}
 	}
 	u.refusals++
@@ -82,8 +85,8 @@ type workersElsewhere struct {
 	turn    int
 }
 
-// leaseElsewhereLocked asks a worker of another host for the first client that may be served there, in the background and seldom. The client
-// may be served here while the roster is read.
+// leaseElsewhereLocked asks a worker of another host for the first client that may be served there, in the background
+// and seldom. The client may be served here while the roster is read.
 func (p *poolState) leaseElsewhereLocked(now time.Time) {
 	e := &p.clients.elsewhere
 	if e.asking || now.Before(e.askAt) || p.checkouts >= maxCheckouts {
@@ -163,7 +166,8 @@ func (p *poolState) workersElsewhere() (workers []string, err error) {
 		return nil, err
 	}
 	for _, e := range status.Workers {
-		if !e.Gone && !e.Removing && e.Host != p.dispatcher.config.HostID && (e.State == lifecycle.Ready || e.State == lifecycle.Busy) {
+		if !e.Gone && !e.Removing && e.Host != p.dispatcher.config.HostID &&
+			(e.State == lifecycle.Ready || e.State == lifecycle.Busy) {
 			workers = append(workers, api.WorkerName(p.pool, e.Slot))
 		}
 	}

@@ -35,7 +35,8 @@ func (c *slowControl) Checkout(ctx context.Context, worker string, o tempool.Che
 		return nil, ctx.Err() // the answer comes too late
 	}
 	_, slot, err := api.ParseWorkerName(worker)
-	return &api.Lease{ID: api.LeaseID("p", slot, 1, 7), Worker: worker, Holder: o.Holder, Host: "there", TTLMS: time.Hour.Milliseconds()}, err
+	return &api.Lease{ID: api.LeaseID("p", slot, 1, 7), Worker: worker, Holder: o.Holder, Host: "there",
+		TTLMS: time.Hour.Milliseconds()}, err
 }
 
 func (c *slowControl) CheckinNow(_ context.Context, r api.CheckinRequest) (api.CheckinResult, error) {
@@ -43,7 +44,8 @@ func (c *slowControl) CheckinNow(_ context.Context, r api.CheckinRequest) (api.C
 	return api.CheckinResult{}, nil
 }
 
-// A client that leaves while its checkout is under way must not leave a lease behind that nobody knows of: when it expires, the process is replaced.
+// A client that leaves while its checkout is under way must not leave a lease behind that nobody knows of: when it
+// expires, the process is replaced.
 func TestTheLeaseOfAClientThatLeavesDuringItsCheckoutIsReturned(t *testing.T) {
 	control := &slowControl{asked: make(chan struct{}, 10), grant: make(chan struct{}), returned: make(chan string, 10)}
 	d, err := New(Config{HostID: "here", Control: control, Processes: noProcesses{}})

@@ -7,12 +7,13 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// A lease's life is measured here by this host's monotonic clock, from a duration: a lease lasts its TTL from the request that got it.
-// The clocks of this host and of Temporal are never compared as such, so they may differ by any amount. Of a lease that somebody else
-// took, only the expiry by Temporal's clock is known; temporalClock says when that is here.
+// A lease's life is measured here by this host's monotonic clock, from a duration: a lease lasts its TTL from the
+// request that got it. The clocks of this host and of Temporal are never compared as such, so they may differ by any
+// amount. Of a lease that somebody else took, only the expiry by Temporal's clock is known; temporalClock says when
+// that is here.
 
-// temporalClock relates Temporal's clock to this host's by the answers that carry Temporal's time: the one with the least delay counts.
-// The zero value knows nothing. It is safe for concurrent use.
+// temporalClock relates Temporal's clock to this host's by the answers that carry Temporal's time: the one with the
+// least delay counts. The zero value knows nothing. It is safe for concurrent use.
 type temporalClock struct {
 	mu       sync.Mutex
 	known    bool

@@ -10,7 +10,8 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// Control is the part of Temporal that the gateway uses. Errors are coded like those of tempool.Client, which ControlOf adapts.
+// Control is the part of Temporal that the gateway uses. Errors are coded like those of tempool.Client, which ControlOf
+// adapts.
 type Control interface {
 	// Checkout tries to check out one worker, once.
 	Checkout(ctx context.Context, worker string, o tempool.CheckoutOptions) (*api.Lease, error)

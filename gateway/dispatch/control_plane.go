@@ -40,7 +40,8 @@ func (m *controlPlaneMonitor) fenced(now time.Time) bool {
 }
 
 func errFenced(outage time.Duration) *api.Error {
-	return api.Errorf(api.CodeUnavailable, "Temporal has not answered for %s, so the gateway no longer trusts its leases; it serves again when Temporal answers",
+	return api.Errorf(api.CodeUnavailable,
+		"Temporal has not answered for %s, so the gateway no longer trusts its leases; it serves again when Temporal answers",
 		outage.Round(time.Second)).After(5 * time.Second)
 }
 
@@ -61,7 +62,8 @@ func (d *Dispatcher) checkControlPlane(ctx context.Context) {
 	defer cancel()
 	if err := d.config.Control.Check(ctx); err != nil {
 		if d.life.Err() == nil && d.monitor.failed() {
-			d.logger.Warn("lost the connection to Temporal; calls continue under the leases held, unless pool.on_partition stops them", "fenced_after", d.config.FenceAfter, "error", err)
+			d.logger.Warn("lost the connection to Temporal; calls continue under the leases held, unless pool.on_partition "+
+				"stops them", "fenced_after", d.config.FenceAfter, "error", err)
 			for _, p := range d.allPools() {
 				p.lostControl(time.Now())
 			}

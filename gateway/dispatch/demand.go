@@ -55,7 +55,8 @@ func (p *poolState) demand(now time.Time) (PoolDemand, bool) {
 }
 
 const (
-	// referAfter is how long calls wait for a worker of this host before the Dispatcher looks for one on another host, and then again.
+	// referAfter is how long calls wait for a worker of this host before the Dispatcher looks for one on another host, and
+	// then again.
 	referAfter = time.Second
 	// referTimeout bounds that look.
 	referTimeout = 5 * time.Second

@@ -34,13 +34,14 @@ const (
 	reserving                    // the worker, under a lease of the Dispatcher's own and ahead of all queued calls
 )
 
-// AnyWorker targets any worker of a pool on this host. Calls wait for a free one in the pool's queue, by priority. The worker that
-// served the session last, if there is one, is preferred.
+// AnyWorker targets any worker of a pool on this host. Calls wait for a free one in the pool's queue, by priority. The
+// worker that served the session last, if there is one, is preferred.
 func AnyWorker(pool, session string, priority int) Target {
 	return Target{kind: inQueue, pool: pool, session: session, priority: priority}
 }
 
-// OneWorker targets the worker with this number in its pool. Calls wait for it in the pool's queue, like those for any worker.
+// OneWorker targets the worker with this number in its pool. Calls wait for it in the pool's queue, like those for any
+// worker.
 func OneWorker(pool string, slot int, session string, priority int) Target {
 	return Target{kind: inQueue, pool: pool, worker: api.WorkerName(pool, slot), session: session, priority: priority}
 }
@@ -54,19 +55,22 @@ func UnderLease(id string, a Authority) Target {
 // callAttempts bounds how often a call is started whose worker ended before it saw the request.
 const callAttempts = 3
 
-// Call runs a call of this process under a client's lease. Errors are coded; Started reports whether the worker may have seen the request.
+// Call runs a call of this process under a client's lease. Errors are coded; Started reports whether the worker may
+// have seen the request.
 func (d *Dispatcher) Call(ctx context.Context, leaseID string, r Request) (*Response, error) {
 	return response(d.Do(ctx, UnderLease(leaseID, Operator), r, exchange))
 }
 
-// CallPool runs a call on any worker of the pool on this host; the call waits in the pool's queue for a free one. Errors are as Call's.
+// CallPool runs a call on any worker of the pool on this host; the call waits in the pool's queue for a free one.
+// Errors are as Call's.
 func (d *Dispatcher) CallPool(ctx context.Context, pool string, r Request) (*Response, error) {
 	return response(d.Do(ctx, AnyWorker(pool, r.Session, r.Priority), r, exchange))
 }
 
-// Notify sends a request without an answer under a client's lease. It returns when the request was written; whether the worker acts on
-// it is unknown. It counts as a call. A worker receives what Notify and Call send under one lease in their order, if each begins after
-// the previous one returned. A worker of protocol none takes no notifications, which is CodeInvalid; other errors are as Call's.
+// Notify sends a request without an answer under a client's lease. It returns when the request was written; whether the
+// worker acts on it is unknown. It counts as a call. A worker receives what Notify and Call send under one lease in
+// their order, if each begins after the previous one returned. A worker of protocol none takes no notifications, which
+// is CodeInvalid; other errors are as Call's.
 func (d *Dispatcher) Notify(ctx context.Context, leaseID string, a Authority, r Request) error {
 	_, err := d.Do(ctx, UnderLease(leaseID, a), r, notify)
 	return err
@@ -79,9 +83,9 @@ func response(c *Call, err error) (*Response, error) {
 	return c.response, nil
 }
 
-// Do starts a call on a worker of the target and passes it to send, which must complete it. A call that is under no lease starts
-// again, callAttempts times at most, when its worker ended before it saw the request. Do returns the last call that started, nil if none
-// did. Errors are as Call's.
+// Do starts a call on a worker of the target and passes it to send, which must complete it. A call that is under no
+// lease starts again, callAttempts times at most, when its worker ended before it saw the request. Do returns the last
+// call that started, nil if none did. Errors are as Call's.
 func (d *Dispatcher) Do(ctx context.Context, t Target, r Request, send func(*Call, Request) error) (*Call, error) {
 	if latest := time.Now().Add(d.callTimeout(t.pool)); r.Deadline.IsZero() || latest.Before(r.Deadline) {
 		r.Deadline = latest
@@ -111,12 +115,15 @@ func (d *Dispatcher) Do(ctx context.Context, t Target, r Request, send func(*Cal
 	}
 }
 
-// startsAgain reports whether Do starts the call again that has ended with err: its worker has ended, or the gateway's lease on it, and it has not begun.
+// startsAgain reports whether Do starts the call again that has ended with err: its worker has ended, or the gateway's
+// lease on it, and it has not begun.
 func (c *Call) startsAgain(err error) bool {
-	return err != nil && c.mayStartAgain && (errors.Is(err, api.ErrWorkerCrashed) || errors.Is(err, api.ErrLeaseFenced)) && !started(err)
+	return err != nil && c.mayStartAgain && (errors.Is(err, api.ErrWorkerCrashed) || errors.Is(err, api.ErrLeaseFenced)) &&
+		!started(err)
 }
 
-// Deadline is when a call of a pool that begins now must end: after timeout, if that is positive, and after call.timeout of the pool.
+// Deadline is when a call of a pool that begins now must end: after timeout, if that is positive, and after
+// call.timeout of the pool.
 func (d *Dispatcher) Deadline(pool string, timeout time.Duration) time.Time {
 	longest := d.callTimeout(pool)
 	if timeout > 0 {
@@ -135,7 +142,8 @@ func (d *Dispatcher) callTimeout(pool string) time.Duration {
 	return defaultCallTimeout
 }
 
-// start is the one way for a call to start: it waits until a worker of the target has a free slot and puts the call in flight there.
+// start is the one way for a call to start: it waits until a worker of the target has a free slot and puts the call in
+// flight there.
 func (d *Dispatcher) start(ctx context.Context, t Target, r Request) (*Call, error) {
 	c := newCall(ctx, r)
 	c.session, c.mayStartAgain = t.session, t.kind == inQueue && t.attempt < callAttempts
@@ -200,7 +208,8 @@ func (d *Dispatcher) place(c *Call, t *Target) error {
 // locate finds the pool of the target, and the worker of a lease.
 func (d *Dispatcher) locate(ctx context.Context, t *Target) (*poolState, error) {
 	if t.kind == inQueue && (t.priority < MinPriority || t.priority > MaxPriority) {
-		return nil, api.Errorf(api.CodeInvalid, "priority is %d; it must be from %d to %d (default %d)", t.priority, MinPriority, MaxPriority, DefaultPriority)
+		return nil, api.Errorf(api.CodeInvalid, "priority is %d; it must be from %d to %d (default %d)", t.priority,
+			MinPriority, MaxPriority, DefaultPriority)
 	}
 	if t.kind != underLease {
 		if now := time.Now(); d.monitor.fenced(now) {
@@ -237,8 +246,8 @@ func (d *Dispatcher) locate(ctx context.Context, t *Target) (*poolState, error) 
 	return p, nil
 }
 
-// tryStart starts the call if a worker of the target admits it now. Else it returns the waiter of a queued call, or the admission that
-// says what the call must wait for.
+// tryStart starts the call if a worker of the target admits it now. Else it returns the waiter of a queued call, or the
+// admission that says what the call must wait for.
 func (p *poolState) tryStart(c *Call, t *Target) (*waiter, admission, error) {
 	now := time.Now()
 	p.mu.Lock()
@@ -281,7 +290,8 @@ func (p *poolState) startLocked(c *Call, u *upstream, now time.Time) error {
 	return nil
 }
 
-// awaitPrevious waits until the calls under the previous lease of the worker have ended. It completes the call if ctx ends first.
+// awaitPrevious waits until the calls under the previous lease of the worker have ended. It completes the call if ctx
+// ends first.
 func (c *Call) awaitPrevious() error {
 	if c.lease.previous == nil {
 		return nil
@@ -296,15 +306,16 @@ func (c *Call) awaitPrevious() error {
 	}
 }
 
-// Complete is the one way for a call to end: it removes the call from those in flight, unless its answer has, and ends its context. err is the
-// result of the call.
+// Complete is the one way for a call to end: it removes the call from those in flight, unless its answer has, and ends
+// its context. err is the result of the call.
 func (c *Call) Complete(err error) {
 	c.finish(err)
 	c.cancel(nil)
 }
 
-// finish removes the call from those in flight and gives its slot to queued calls. The reader of the worker's connection calls it as
-// soon as the answer has come, so that the worker has its next request before the caller of the last one runs.
+// finish removes the call from those in flight and gives its slot to queued calls. The reader of the worker's
+// connection calls it as soon as the answer has come, so that the worker has its next request before the caller of the
+// last one runs.
 func (c *Call) finish(err error) {
 	u, p, now := c.upstream, c.upstream.pool, time.Now()
 	p.mu.Lock()

@@ -1,8 +1,9 @@
-// Package dispatch chooses a worker of this host for each call, sends the call, and keeps the leases that calls run under.
+// Package dispatch chooses a worker of this host for each call, sends the call, and keeps the leases that calls run
+// under.
 //
-// Every call runs under a lease. A client brings its own (Call), and the Dispatcher rejects any lease that is not the newest of its
-// worker. Or the client names only a pool (CallPool), and the Dispatcher leases this host's workers for as long as there are calls
-// for them. Requests go straight to the worker's process, never through Temporal.
+// Every call runs under a lease. A client brings its own (Call), and the Dispatcher rejects any lease that is not the
+// newest of its worker. Or the client names only a pool (CallPool), and the Dispatcher leases this host's workers for
+// as long as there are calls for them. Requests go straight to the worker's process, never through Temporal.
 package dispatch
 
 import (
@@ -43,18 +44,20 @@ type Config struct {
 	Affinity Affinity
 	// Score returns the health of a worker, from 0 to 100. nil scores all workers alike.
 	Score func(worker string, incarnation int64) float64
-	// Unhealthy reports that calls under a client's lease have failed too often in a row (health.max_call_errors); replace says that they have
-	// again after an earlier report. nil reports nothing.
+	// Unhealthy reports that calls under a client's lease have failed too often in a row (health.max_call_errors); replace
+	// says that they have again after an earlier report. nil reports nothing.
 	Unhealthy func(worker string, incarnation int64, reason string, replace bool)
-	// FenceAfter is how long the Dispatcher serves under its own leases while Temporal does not answer. Default: DefaultFenceAfter.
+	// FenceAfter is how long the Dispatcher serves under its own leases while Temporal does not answer. Default:
+	// DefaultFenceAfter.
 	FenceAfter time.Duration
-	// HoldFor is how long the Dispatcher holds a lease of its own that is always in use, varied at random by up to 20 %. Then it
-	// returns the lease between two calls, which reports usage and lets the worker's workflow continue as new. After twice that time
-	// no new call starts until the lease went back. Default: DefaultHoldFor.
+	// HoldFor is how long the Dispatcher holds a lease of its own that is always in use, varied at random by up to 20 %.
+	// Then it returns the lease between two calls, which reports usage and lets the worker's workflow continue as new.
+	// After twice that time no new call starts until the lease went back. Default: DefaultHoldFor.
 	HoldFor time.Duration
 	// CheckEvery is the interval of health checks of Temporal. Default: DefaultCheckEvery.
 	CheckEvery time.Duration
-	// Tracer makes spans of calls and leases; StartSpans finds those of the starts of processes, which calls wait for. nil makes none.
+	// Tracer makes spans of calls and leases; StartSpans finds those of the starts of processes, which calls wait for. nil
+	// makes none.
 	Tracer     trace.Tracer
 	StartSpans StartSpans
 	// Events takes what happened. nil takes nothing, and a Gateway then has no route for it.
@@ -63,8 +66,8 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Processes are the incarnations of this host; process.Supervisor implements it. Get may return ended ones, List returns the live
-// ones, including those that are starting.
+// Processes are the incarnations of this host; process.Supervisor implements it. Get may return ended ones, List
+// returns the live ones, including those that are starting.
 type Processes interface {
 	Get(worker string, incarnation int64) (*process.Process, bool)
 	List() []*process.Process
@@ -121,8 +124,9 @@ func New(config Config) (*Dispatcher, error) {
 	config.HoldFor = cmp.Or(max(config.HoldFor, 0), DefaultHoldFor)
 	d := &Dispatcher{
 		config: config, logger: config.Logger, pools: make(map[string]*poolState), evictAfter: poolEvictAfter,
-		verifier: &verifier{control: config.Control, slots: make(chan struct{}, maxVerifications), refused: make(map[string]refusal)},
-		monitor:  &controlPlaneMonitor{fenceAfter: config.FenceAfter, began: time.Now()},
+		verifier: &verifier{control: config.Control, slots: make(chan struct{}, maxVerifications),
+			refused: make(map[string]refusal)},
+		monitor: &controlPlaneMonitor{fenceAfter: config.FenceAfter, began: time.Now()},
 	}
 	if config.Tracer != nil {
 		d.config.Control = tracedControl{config.Control, config.Tracer}
@@ -182,7 +186,8 @@ func (d *Dispatcher) allPools() []*poolState {
 }
 
 // ErrClosing is the answer to each call from Shut on. No such call was started.
-var ErrClosing = api.Errorf(api.CodeUnavailable, "the gateway is shutting down; retry on another gateway").After(time.Second)
+var ErrClosing = api.Errorf(api.CodeUnavailable,
+	"the gateway is shutting down; retry on another gateway").After(time.Second)
 
 // Shut rejects new and queued calls from now on. It must be called before Close.
 func (d *Dispatcher) Shut() {
@@ -194,8 +199,8 @@ func (d *Dispatcher) Shut() {
 	}
 }
 
-// Leave waits until ctx ends for the calls in flight, cancels the others, and returns the Dispatcher's own leases. It fails with ctx's error if it
-// cancelled calls. What is known of the processes stays known until Close.
+// Leave waits until ctx ends for the calls in flight, cancels the others, and returns the Dispatcher's own leases. It
+// fails with ctx's error if it cancelled calls. What is known of the processes stays known until Close.
 func (d *Dispatcher) Leave(ctx context.Context) error {
 	var err error
 	for _, p := range d.allPools() {

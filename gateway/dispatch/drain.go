@@ -8,9 +8,10 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// Drain rejects further calls to an incarnation and waits, until ctx ends, for those in flight; the result's Cut counts those that remain then.
-// It has the program release the sessions bound to the worker. If the lease is the Dispatcher's own, Drain releases it, and the result's Checkin
-// is the request that returns it. A drained incarnation never serves again. An incarnation that is not on this host counts as drained.
+// Drain rejects further calls to an incarnation and waits, until ctx ends, for those in flight; the result's Cut counts
+// those that remain then. It has the program release the sessions bound to the worker. If the lease is the Dispatcher's
+// own, Drain releases it, and the result's Checkin is the request that returns it. A drained incarnation never serves
+// again. An incarnation that is not on this host counts as drained.
 func (d *Dispatcher) Drain(ctx context.Context, worker string, incarnation int64) api.DrainResult {
 	u := d.upstreamOf(worker, incarnation)
 	if u == nil {
@@ -41,14 +42,14 @@ func (u *upstream) retireLocked() {
 const (
 	// recallPause is how long the Dispatcher does not lease a worker that another holder asked for and found idle.
 	recallPause = 250 * time.Millisecond
-	// recallHold is how long the Dispatcher keeps using a lease that another holder has asked for. Then it returns the lease between two calls
-	// and does not lease the worker for recallTurn, within which a waiting client asks again.
+	// recallHold is how long the Dispatcher keeps using a lease that another holder has asked for. Then it returns the
+	// lease between two calls and does not lease the worker for recallTurn, within which a waiting client asks again.
 	recallHold = time.Second
 	recallTurn = time.Second
 )
 
-// Recall returns a lease that the Dispatcher holds and does not use. Returned is false for a client's lease, and while calls are in flight
-// under it: then it is returned soon, between two calls.
+// Recall returns a lease that the Dispatcher holds and does not use. Returned is false for a client's lease, and while
+// calls are in flight under it: then it is returned soon, between two calls.
 func (d *Dispatcher) Recall(_ context.Context, worker string, incarnation int64, leaseID string) api.RecallResult {
 	ref, err := api.ParseLeaseID(leaseID)
 	if err != nil || ref.Worker() != worker || ref.Incarnation != incarnation {

@@ -13,7 +13,8 @@ func (c *Call) emitFailure(err error, now time.Time) {
 	u, code := c.upstream, api.CodeOf(err)
 	if log := u.pool.dispatcher.config.Events; code != api.CodeCancelled && log.Wants(api.EventCallFailed) {
 		log.Add(api.EventCallFailed, api.WorkerSource(u.worker), now, api.CallEvent{
-			Host: u.pool.dispatcher.config.HostID, Incarnation: u.incarnation, Method: c.method, Code: code, Started: started(err), Reason: err.Error(), TraceID: c.traceID,
+			Host: u.pool.dispatcher.config.HostID, Incarnation: u.incarnation, Method: c.method, Code: code,
+			Started: started(err), Reason: err.Error(), TraceID: c.traceID,
 		})
 	}
 }
@@ -22,7 +23,8 @@ func (c *Call) emitFailure(err error, now time.Time) {
 func (u *upstream) emitNotReleased(session string, err error) {
 	if log := u.pool.dispatcher.config.Events; log.Wants(api.EventSessionNotReleased) {
 		log.Add(api.EventSessionNotReleased, api.WorkerSource(u.worker), time.Now(), api.SessionEvent{
-			Host: u.pool.dispatcher.config.HostID, Session: session, Worker: u.worker, Incarnation: u.incarnation, Reason: shorten(err.Error()),
+			Host: u.pool.dispatcher.config.HostID, Session: session, Worker: u.worker, Incarnation: u.incarnation,
+			Reason: shorten(err.Error()),
 		})
 	}
 }

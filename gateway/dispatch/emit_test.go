@@ -27,7 +27,8 @@ func TestTheEventOfAFailedCallSaysWhetherAWorkerMayHaveSeenIt(t *testing.T) {
 	e.dispatcher.config.Events = events.New("here")
 	e.start(1)
 	e.fail("fail", false)
-	_, err := e.dispatcher.CallPool(t.Context(), "p", Request{Method: "echo", Headers: map[string]string{"": "no header has this name"}})
+	_, err := e.dispatcher.CallPool(t.Context(), "p",
+		Request{Method: "echo", Headers: map[string]string{"": "no header has this name"}})
 	require.Error(t, err)
 	require.False(t, started(err))
 	failures := e.failures()

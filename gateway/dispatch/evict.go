@@ -2,10 +2,12 @@ package dispatch
 
 import "time"
 
-// poolEvictAfter is how long the state of a pool without workers and callers is kept: as long as its last calls are reported.
+// poolEvictAfter is how long the state of a pool without workers and callers is kept: as long as its last calls are
+// reported.
 const poolEvictAfter = workerStatsExpiry
 
-// unusedLocked reports whether the pool has no worker, no queued call or client, and no checkout, and records since when.
+// unusedLocked reports whether the pool has no worker, no queued call or client, and no checkout, and records since
+// when.
 func (p *poolState) unusedLocked(now time.Time) bool {
 	if len(p.order) > 0 || p.waitingLocked() > 0 || p.checkouts > 0 || p.referring {
 		p.idleSince = time.Time{}
@@ -20,8 +22,8 @@ func (p *poolState) unusedLocked(now time.Time) bool {
 	return true
 }
 
-// evict removes the state of a pool that has been unused for evictAfter, and reports whether it did. Goroutines that still have the state
-// use its successor.
+// evict removes the state of a pool that has been unused for evictAfter, and reports whether it did. Goroutines that
+// still have the state use its successor.
 func (d *Dispatcher) evict(p *poolState, now time.Time) bool {
 	if !p.evictDue(now, false) { // the usual case, which does not block the Dispatcher
 		return false

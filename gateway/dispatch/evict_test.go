@@ -22,7 +22,8 @@ func TestUnusedPoolIsEvicted(t *testing.T) {
 		<-proc.Done()
 		require.Eventually(t, func() bool { return e.dispatcher.knownPool("p") == nil }, timeout, poll)
 	}
-	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+2 }, timeout, poll, "%d goroutines before", before)
+	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+2 }, timeout, poll, "%d goroutines before",
+		before)
 }
 
 func TestCallToAnEvictedPoolUsesItsSuccessor(t *testing.T) {

@@ -7,18 +7,20 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// Execute is CallPool for an activity. queued is called, under a lock, as soon as the call is queued or has started. started is called
-// before the request is sent; its error is the call's and keeps the request from being sent.
-func (d *Dispatcher) Execute(ctx context.Context, pool string, r api.ExecuteRequest, queued func(), started func(worker string, incarnation int64) error) ([]byte, error) {
-	response, err := d.CallPool(ctx, pool, Request{Method: r.Method, Session: r.Session, Body: r.Params, onQueued: queued, onStart: started})
+// Execute is CallPool for an activity. queued is called, under a lock, as soon as the call is queued or has started.
+// started is called before the request is sent; its error is the call's and keeps the request from being sent.
+func (d *Dispatcher) Execute(ctx context.Context, pool string, r api.ExecuteRequest, queued func(),
+	started func(worker string, incarnation int64) error) ([]byte, error) {
+	response, err := d.CallPool(ctx, pool,
+		Request{Method: r.Method, Session: r.Session, Body: r.Params, onQueued: queued, onStart: started})
 	if err != nil {
 		return nil, err
 	}
 	return response.Body, nil
 }
 
-// FreeSlots is the number of calls of a pool that could start on this host now, in addition to the queued ones. If it is 0, changed is closed
-// when that may have changed; it misses workers that a client checks in without this gateway.
+// FreeSlots is the number of calls of a pool that could start on this host now, in addition to the queued ones. If it
+// is 0, changed is closed when that may have changed; it misses workers that a client checks in without this gateway.
 func (d *Dispatcher) FreeSlots(pool string) (free int, changed <-chan struct{}) {
 	p, _ := d.discover(pool)
 	if p == nil {

@@ -6,18 +6,22 @@ import (
 	"time"
 )
 
-// callBounds and waitBounds are the upper bounds of the histogram buckets: of call times, from 50 µs to a minute, and of waits in the
-// queue, from a millisecond to a minute.
+// callBounds and waitBounds are the upper bounds of the histogram buckets: of call times, from 50 µs to a minute, and
+// of waits in the queue, from a millisecond to a minute.
 var (
 	callBounds = []time.Duration{
 		50 * time.Microsecond, 100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond,
-		time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond,
-		100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2500 * time.Millisecond, 5 * time.Second,
+		time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond,
+		50 * time.Millisecond,
+		100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2500 * time.Millisecond,
+		5 * time.Second,
 		10 * time.Second, 30 * time.Second, time.Minute,
 	}
 	waitBounds = []time.Duration{
-		time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond,
-		250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second,
+		time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond,
+		100 * time.Millisecond,
+		250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2500 * time.Millisecond, 5 * time.Second,
+		10 * time.Second,
 		30 * time.Second, time.Minute,
 	}
 )
@@ -39,7 +43,8 @@ type Exemplar struct {
 }
 
 func newHistogram(bounds []time.Duration) *histogram {
-	return &histogram{bounds: bounds, counts: make([]atomic.Uint64, len(bounds)+1), examples: make([]atomic.Pointer[Exemplar], len(bounds)+1)}
+	return &histogram{bounds: bounds, counts: make([]atomic.Uint64, len(bounds)+1),
+		examples: make([]atomic.Pointer[Exemplar], len(bounds)+1)}
 }
 
 // observe counts a time. A time equal to a bound belongs to the bucket that the bound closes.
@@ -55,8 +60,8 @@ func (h *histogram) illustrate(e Exemplar) {
 	h.examples[i].Store(&e)
 }
 
-// Times are the counts of a histogram. Buckets maps an upper bound in seconds to the number of times up to it; Count includes the times
-// beyond the last bound.
+// Times are the counts of a histogram. Buckets maps an upper bound in seconds to the number of times up to it; Count
+// includes the times beyond the last bound.
 type Times struct {
 	Buckets map[float64]uint64
 	Count   uint64

@@ -7,9 +7,9 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// A worker may have two processes at a time: while one replaces another (rotation.surge), and while the older one finishes its calls.
-// poolState.upstreams has the newest incarnation of each worker, poolState.older the others that live. An older one serves under its
-// lease until it is drained or a newer lease of the worker is seen.
+// A worker may have two processes at a time: while one replaces another (rotation.surge), and while the older one
+// finishes its calls. poolState.upstreams has the newest incarnation of each worker, poolState.older the others that
+// live. An older one serves under its lease until it is drained or a newer lease of the worker is seen.
 
 // findLocked returns the upstream of exactly this incarnation, nil if there is none.
 func (p *poolState) findLocked(worker string, incarnation int64) *upstream {
@@ -51,8 +51,8 @@ func (p *poolState) othersLocked(u *upstream) []*upstream {
 	return others
 }
 
-// leasedByOtherLocked reports whether another incarnation should check the worker out: one that already does, or an older one that still
-// serves. The lease goes to the incarnation that the workflow names.
+// leasedByOtherLocked reports whether another incarnation should check the worker out: one that already does, or an
+// older one that still serves. The lease goes to the incarnation that the workflow names.
 func (p *poolState) leasedByOtherLocked(u *upstream) bool {
 	if len(p.older) == 0 {
 		return false
@@ -62,8 +62,8 @@ func (p *poolState) leasedByOtherLocked(u *upstream) bool {
 	})
 }
 
-// retireOlderLocked takes the worker's older incarnations out of service when a lease of u counts. Their calls in flight finish,
-// clients' leases on them end, and the workflow's drain collects the Dispatcher's own.
+// retireOlderLocked takes the worker's older incarnations out of service when a lease of u counts. Their calls in
+// flight finish, clients' leases on them end, and the workflow's drain collects the Dispatcher's own.
 func (p *poolState) retireOlderLocked(u *upstream) {
 	for _, o := range p.othersLocked(u) {
 		if o.incarnation >= u.incarnation {
@@ -92,7 +92,8 @@ func (p *poolState) refreshScoresLocked(now time.Time) {
 	}
 }
 
-// upstreamOfLeaseLocked returns the upstream that a lease of the Dispatcher's own is for, nil if its incarnation is not here.
+// upstreamOfLeaseLocked returns the upstream that a lease of the Dispatcher's own is for, nil if its incarnation is not
+// here.
 func (p *poolState) upstreamOfLeaseLocked(ref api.LeaseRef) *upstream {
 	if u := p.findLocked(ref.Worker(), ref.Incarnation); u != nil {
 		return u
@@ -103,7 +104,8 @@ func (p *poolState) upstreamOfLeaseLocked(ref api.LeaseRef) *upstream {
 	return nil
 }
 
-// upstreamFor returns the upstream of a lease's incarnation if its process lives here, else that of a newer one, else nil.
+// upstreamFor returns the upstream of a lease's incarnation if its process lives here, else that of a newer one, else
+// nil.
 func (d *Dispatcher) upstreamFor(ref api.LeaseRef) *upstream {
 	worker := ref.Worker()
 	var newer *upstream

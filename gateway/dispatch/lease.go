@@ -44,8 +44,8 @@ func (d *Dispatcher) Renew(ctx context.Context, id string, a Authority, ttlMS in
 	return lease, nil
 }
 
-// clientLease parses the id of a lease. It rejects the Dispatcher's own leases, and callers without the authority for the lease, as far as
-// this gateway knows the lease.
+// clientLease parses the id of a lease. It rejects the Dispatcher's own leases, and callers without the authority for
+// the lease, as far as this gateway knows the lease.
 func (d *Dispatcher) clientLease(id string, a Authority) (api.LeaseRef, error) {
 	ref, err := api.ParseLeaseID(id)
 	if err != nil {
@@ -71,9 +71,10 @@ func (d *Dispatcher) clientLease(id string, a Authority) (api.LeaseRef, error) {
 	return ref, nil
 }
 
-// Checkin returns a client's lease with the usage counted under it. No call starts under the lease from then on, even if Temporal does
-// not answer. The outcome is ok, error or close, "" for ok; any other is CodeInvalid.
-func (d *Dispatcher) Checkin(ctx context.Context, id string, a Authority, outcome api.Outcome, reason string) (api.CheckinResult, error) {
+// Checkin returns a client's lease with the usage counted under it. No call starts under the lease from then on, even
+// if Temporal does not answer. The outcome is ok, error or close, "" for ok; any other is CodeInvalid.
+func (d *Dispatcher) Checkin(ctx context.Context, id string, a Authority, outcome api.Outcome,
+	reason string) (api.CheckinResult, error) {
 	switch outcome {
 	case "":
 		outcome = api.OutcomeOK
@@ -99,7 +100,8 @@ func (d *Dispatcher) Checkin(ctx context.Context, id string, a Authority, outcom
 	return result, err
 }
 
-// CheckedIn records that Temporal has the checkin of a client's lease: no call starts under it, and the worker goes to a waiting client.
+// CheckedIn records that Temporal has the checkin of a client's lease: no call starts under it, and the worker goes to
+// a waiting client.
 func (d *Dispatcher) CheckedIn(id string, a Authority) error {
 	ref, err := d.clientLease(id, a)
 	if err == nil {
@@ -133,17 +135,20 @@ func (d *Dispatcher) returned(ref api.LeaseRef) {
 	u.pool.notify()
 }
 
-// CheckinAbandoned returns a lease whose client disconnected before it got it, or logs why it could not. Of the client's ctx it uses the trace.
+// CheckinAbandoned returns a lease whose client disconnected before it got it, or logs why it could not. Of the
+// client's ctx it uses the trace.
 func (d *Dispatcher) CheckinAbandoned(client context.Context, id string) {
 	ctx, cancel := context.WithTimeout(d.life, controlTimeout)
 	defer cancel()
 	if _, err := d.Checkin(ctx, id, Operator, api.OutcomeOK, ""); err != nil {
-		tracecontext.Logger(client, d.logger).Warn("could not return the lease of a disconnected client; it will expire", "lease", id, "error", err)
+		tracecontext.Logger(client, d.logger).Warn("could not return the lease of a disconnected client; it will expire",
+			"lease", id, "error", err)
 	}
 }
 
 // endClientLease ends the lease, waits for its calls, and adds their usage to the checkin.
-func (u *upstream) endClientLease(ctx context.Context, ref api.LeaseRef, r api.CheckinRequest) (api.CheckinRequest, error) {
+func (u *upstream) endClientLease(ctx context.Context, ref api.LeaseRef,
+	r api.CheckinRequest) (api.CheckinRequest, error) {
 	u.pool.mu.Lock()
 	l := u.lease
 	if l == nil || l.ref != ref {
@@ -164,8 +169,8 @@ func errStillInFlight(leaseID string, cause error) *api.Error {
 	return api.Errorf(api.CodeDeadlineExceeded, "calls under lease %s are still in flight: %w", leaseID, cause)
 }
 
-// verifyAndStart asks the workflow whether the lease counts and starts the call if it does. One call per worker asks at a time; the
-// others use its answer.
+// verifyAndStart asks the workflow whether the lease counts and starts the call if it does. One call per worker asks at
+// a time; the others use its answer.
 func (d *Dispatcher) verifyAndStart(c *Call, t *Target) error {
 	u, id, ref := t.upstream, t.leaseID, t.ref
 	select {
@@ -192,7 +197,8 @@ func (d *Dispatcher) verifyAndStart(c *Call, t *Target) error {
 	if err := confirm(id, ref, state); err != nil {
 		u.pool.mu.Lock()
 		if state.LeaseSeq > ref.Seq {
-			u.supersedeLocked(api.LeaseRef{Pool: ref.Pool, Slot: ref.Slot, Incarnation: ref.Incarnation, Seq: state.LeaseSeq}, "a newer lease was granted")
+			u.supersedeLocked(api.LeaseRef{Pool: ref.Pool, Slot: ref.Slot, Incarnation: ref.Incarnation, Seq: state.LeaseSeq},
+				"a newer lease was granted")
 		} else if u.lease != nil && u.lease.ref == ref {
 			u.endLeaseLocked("the worker withdrew it")
 		}

@@ -29,8 +29,8 @@ const (
 	retryDelay = 500 * time.Millisecond
 )
 
-// run manages the Dispatcher's own leases of the pool until the Dispatcher closes or evicts the pool: it acquires them while calls are
-// queued, renews them, and returns them when they idle.
+// run manages the Dispatcher's own leases of the pool until the Dispatcher closes or evicts the pool: it acquires them
+// while calls are queued, renews them, and returns them when they idle.
 func (p *poolState) run() {
 	life := p.dispatcher.life.Done()
 	timer := time.NewTimer(minTick)
@@ -86,7 +86,8 @@ func (p *poolState) tick() time.Duration {
 	return min(next, p.leaseForWaitersLocked(now, lost))
 }
 
-// leaseForWaitersLocked checks workers out for queued calls and for clients, whichever came first, and returns when to look again.
+// leaseForWaitersLocked checks workers out for queued calls and for clients, whichever came first, and returns when to
+// look again.
 func (p *poolState) leaseForWaitersLocked(now time.Time, lost bool) time.Duration {
 	switch first := p.clients.idle(); {
 	case lost:
@@ -115,7 +116,8 @@ const (
 // nextActionLocked decides about the upstream's lease and when to decide again. It ends a lease that is to be returned.
 func (u *upstream) nextActionLocked(now time.Time, waiting, lost bool) (action, time.Duration) {
 	l := u.lease
-	if l == nil || !l.own || u.gone || u.suspension != nil || lost { // Suspend returns it; while Temporal is lost, no worker can take its lease back; its return notifies
+	// Suspend returns it; while Temporal is lost, no worker can take its lease back; its return notifies
+	if l == nil || !l.own || u.gone || u.suspension != nil || lost {
 		return noAction, idleTick
 	}
 	idleReturn := u.spec.Lease.IdleReturn.D()
@@ -183,7 +185,8 @@ func (p *poolState) renew(u *upstream, l *activeLease) {
 		l.lease, l.ttl, l.expires, l.renewAt = *lease, lease.TTL(), expiry(*lease, sent), time.Time{}
 		l.retryAt = time.Time{}
 	case errors.Is(err, api.ErrLeaseFenced), errors.Is(err, api.ErrLeaseNotFound), errors.Is(err, api.ErrWorkerNotFound):
-		p.dispatcher.logger.Warn("the gateway lost its lease; calls under it are cancelled", "worker", u.worker, "lease", l.lease.ID, "error", err)
+		p.dispatcher.logger.Warn("the gateway lost its lease; calls under it are cancelled", "worker", u.worker,
+			"lease", l.lease.ID, "error", err)
 		u.dropLocked(l, "the worker withdrew it")
 	default:
 		l.retryAt = time.Now().Add(retryDelay)
@@ -222,10 +225,11 @@ func (p *poolState) checkin(u *upstream, l *activeLease, r api.CheckinRequest) {
 	}
 }
 
-// mustWakeLocked reports whether queuing a call must wake the lease manager. Where all workers are leased and busy, as under full load,
-// it need not: the next worker to finish takes the call.
+// mustWakeLocked reports whether queuing a call must wake the lease manager. Where all workers are leased and busy, as
+// under full load, it need not: the next worker to finish takes the call.
 func (p *poolState) mustWakeLocked(now time.Time) bool {
-	return p.nextTick.Sub(now) > queueTick || slices.ContainsFunc(p.order, func(u *upstream) bool { return p.mayLeaseLocked(u, now) })
+	return p.nextTick.Sub(now) > queueTick ||
+		slices.ContainsFunc(p.order, func(u *upstream) bool { return p.mayLeaseLocked(u, now) })
 }
 
 // leaseForQueueLocked checks out as many workers as the queued calls need.
@@ -255,7 +259,8 @@ func (p *poolState) leaseForQueueLocked(now time.Time) {
 // mayLeaseLocked reports whether a checkout of the upstream's worker may succeed now.
 func (p *poolState) mayLeaseLocked(u *upstream, now time.Time) bool {
 	own := u.lease != nil && u.lease.own
-	return !(u.checkingOut || u.gone || u.draining || u.suspension != nil || own || now.Before(u.retryAt) || !u.free && now.Before(p.pace) ||
+	return !(u.checkingOut || u.gone || u.draining || u.suspension != nil || own || now.Before(u.retryAt) || !u.free &&
+		now.Before(p.pace) ||
 		p.rateLimitedLocked(u, now) || p.leasedByOtherLocked(u))
 }
 
@@ -265,22 +270,25 @@ func (p *poolState) leaseLocked(u *upstream) {
 		u.requestID = uuid.NewString()
 	}
 	u.checkingOut, u.free = true, false
-	p.checkoutLocked(u.worker, tempool.CheckoutOptions{Holder: p.dispatcher.Holder(), RequestID: u.requestID}, nil, func(lease *api.Lease, err error, sent, now time.Time) {
-		u.checkingOut = false
-		if err == nil {
-			u.requestID, u.refusals, u.retryAt = "", 0, time.Time{}
-			p.acquiredLocked(u, *lease, sent, now)
-			return
-		}
-		if api.CodeOf(err) != api.CodeUnavailable {
-			u.requestID = "" // the worker certainly refused it
-		}
-		p.refusedLocked(u, err, now)
-	})
+	p.checkoutLocked(u.worker, tempool.CheckoutOptions{Holder: p.dispatcher.Holder(), RequestID: u.requestID}, nil,
+		func(lease *api.Lease, err error, sent, now time.Time) {
+			u.checkingOut = false
+			if err == nil {
+				u.requestID, u.refusals, u.retryAt = "", 0, time.Time{}
+				p.acquiredLocked(u, *lease, sent, now)
+				return
+			}
+			if api.CodeOf(err) != api.CodeUnavailable {
+				u.requestID = "" // the worker certainly refused it
+			}
+			p.refusedLocked(u, err, now)
+		})
 }
 
-// checkoutLocked asks a worker once, in the background and after first unless that is nil, and calls answered with the lock held.
-func (p *poolState) checkoutLocked(worker string, o tempool.CheckoutOptions, first func(), answered func(lease *api.Lease, err error, sent, now time.Time)) {
+// checkoutLocked asks a worker once, in the background and after first unless that is nil, and calls answered with the
+// lock held.
+func (p *poolState) checkoutLocked(worker string, o tempool.CheckoutOptions, first func(),
+	answered func(lease *api.Lease, err error, sent, now time.Time)) {
 	p.checkouts++
 	p.dispatcher.work.Go(func() {
 		if first != nil {
@@ -299,8 +307,8 @@ func (p *poolState) checkoutLocked(worker string, o tempool.CheckoutOptions, fir
 	})
 }
 
-// acquiredLocked takes a lease that u checked out. It may be for another incarnation of the worker; a lease whose process is not here
-// goes straight back.
+// acquiredLocked takes a lease that u checked out. It may be for another incarnation of the worker; a lease whose
+// process is not here goes straight back.
 func (p *poolState) acquiredLocked(u *upstream, lease api.Lease, sent, now time.Time) {
 	p.dispatcher.clock.observe(lease.GrantedAt, now)
 	u.retireForLocked(lease)

@@ -27,7 +27,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// env is a Dispatcher over real processes of pool p. The tests of package gateway use it over HTTP and with a stricter Control.
+// env is a Dispatcher over real processes of pool p. The tests of package gateway use it over HTTP and with a stricter
+// Control.
 type env struct {
 	t          *testing.T
 	dispatcher *Dispatcher
@@ -42,7 +43,8 @@ func newEnv(t *testing.T) *env {
 	require.NoError(t, err)
 	sdk, err := filepath.Abs("../../sdk/python")
 	require.NoError(t, err)
-	e := &env{t: t, spec: spec.Default(), control: &fakeControl{incarnations: map[string]int64{}, leases: map[string]int64{}}}
+	e := &env{t: t, spec: spec.Default(),
+		control: &fakeControl{incarnations: map[string]int64{}, leases: map[string]int64{}}}
 	e.spec.Pool.Name, e.spec.Pool.Command = "p", []string{"python3", script}
 	e.spec.Pool.Env = map[string]string{"PYTHONPATH": sdk, "PYTHONDONTWRITEBYTECODE": "1"}
 	e.spec.Pool.EnvFrom = []string{"PATH", "HOME"}
@@ -71,7 +73,8 @@ func (e *env) start(incarnation int64) *process.Process {
 
 // startAs starts an incarnation of any worker.
 func (e *env) startAs(worker string, incarnation int64) (*process.Process, error) {
-	p, err := e.processes.Start(e.t.Context(), process.Launch{Worker: worker, Incarnation: incarnation, Spec: e.spec, Keep: []int64{incarnation - 1}})
+	p, err := e.processes.Start(e.t.Context(),
+		process.Launch{Worker: worker, Incarnation: incarnation, Spec: e.spec, Keep: []int64{incarnation - 1}})
 	e.control.mu.Lock()
 	defer e.control.mu.Unlock()
 	e.control.incarnations[worker] = incarnation
@@ -113,7 +116,8 @@ func (c *fakeControl) Checkout(_ context.Context, worker string, o tempool.Check
 	c.leases[worker]++
 	now := time.Now()
 	return &api.Lease{
-		ID: api.LeaseID(pool, slot, c.incarnations[worker], c.leases[worker]), Worker: worker, Holder: o.Holder, Host: "here", GrantedAt: now, ExpiresAt: now.Add(time.Hour),
+		ID: api.LeaseID(pool, slot, c.incarnations[worker], c.leases[worker]), Worker: worker, Holder: o.Holder, Host: "here",
+		GrantedAt: now, ExpiresAt: now.Add(time.Hour),
 	}, nil
 }
 

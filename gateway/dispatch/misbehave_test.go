@@ -54,7 +54,8 @@ def stream(body):
 tempool.run()
 `
 
-// TestNoCallIsLostOrMadeTwiceWhateverHappens: handlers misbehave, callers leave, and operators suspend, recall, drain and stop workers.
+// TestNoCallIsLostOrMadeTwiceWhateverHappens: handlers misbehave, callers leave, and operators suspend, recall, drain
+// and stop workers.
 func TestNoCallIsLostOrMadeTwiceWhateverHappens(t *testing.T) {
 	e := newEnv(t)
 	record := e.file("record")
@@ -99,7 +100,8 @@ func TestNoCallIsLostOrMadeTwiceWhateverHappens(t *testing.T) {
 				}
 				id := fmt.Sprintf("%d.%d", caller, n)
 				ctx, cancel := context.WithTimeout(t.Context(), limit)
-				answer, err := e.dispatcher.CallPool(ctx, "p", Request{Method: []string{"do", "stream"}[rand.IntN(2)], Body: []byte(id + ":" + what), Priority: rand.IntN(3)})
+				answer, err := e.dispatcher.CallPool(ctx, "p",
+					Request{Method: []string{"do", "stream"}[rand.IntN(2)], Body: []byte(id + ":" + what), Priority: rand.IntN(3)})
 				cancel()
 				mu.Lock()
 				switch {
@@ -131,7 +133,8 @@ func TestNoCallIsLostOrMadeTwiceWhateverHappens(t *testing.T) {
 	t.Logf("%d calls answered, %d refused, %d made", len(answered), len(refused), made)
 }
 
-// requireMadeOnce requires that the programs have recorded each answered call once, none twice, and no refused one. It returns how many they recorded.
+// requireMadeOnce requires that the programs have recorded each answered call once, none twice, and no refused one. It
+// returns how many they recorded.
 func requireMadeOnce(t *testing.T, record string, answered, refused map[string]bool) int {
 	t.Helper()
 	lines, err := os.ReadFile(record)
@@ -173,7 +176,8 @@ func (e *env) operate(worker string, turn int64) {
 	defer cancel()
 	switch rand.IntN(5) {
 	case 0:
-		e.dispatcher.Suspend(ctx, api.SuspendRequest{Process: process, Turn: turn, Timeout: spec.Duration(rand.IntN(2)) * spec.Duration(timeout)})
+		e.dispatcher.Suspend(ctx, api.SuspendRequest{Process: process, Turn: turn,
+			Timeout: spec.Duration(rand.IntN(2)) * spec.Duration(timeout)})
 		e.dispatcher.EndSuspension(ctx, api.ResumeRequest{Process: process, Turn: turn + 1})
 	case 1:
 		e.dispatcher.Recall(ctx, worker, process.Incarnation, lease)

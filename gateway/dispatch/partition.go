@@ -8,8 +8,9 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// While Temporal cannot be reached, a worker of this host may be given up there and start on another host. A client's lease ends here when
-// its time is over. Calls of a pool, which own nothing, continue until FenceAfter; with on_partition = "fence" every call stops at once.
+// While Temporal cannot be reached, a worker of this host may be given up there and start on another host. A client's
+// lease ends here when its time is over. Calls of a pool, which own nothing, continue until FenceAfter; with
+// on_partition = "fence" every call stops at once.
 
 // fencesLocked reports whether no call of the pool may run, because Temporal has not answered for too long.
 func (p *poolState) fencesLocked(now time.Time) bool {
@@ -25,11 +26,13 @@ func (p *poolState) lostControl(now time.Time) {
 	if !p.fencesLocked(now) {
 		return
 	}
-	p.cancelCallsLocked(api.Errorf(api.CodeUnavailable, "Temporal does not respond, and the pool is configured to stop its calls then (pool.on_partition = %q)", spec.PartitionFence))
+	p.cancelCallsLocked(api.Errorf(api.CodeUnavailable,
+		"Temporal does not respond, and the pool is configured to stop its calls then (pool.on_partition = %q)",
+		spec.PartitionFence))
 }
 
-// expireLocked ends a client's lease whose time is over while Temporal cannot be asked whether it was renewed, and cancels its calls.
-// It returns the time until then, also without a call: one may start before.
+// expireLocked ends a client's lease whose time is over while Temporal cannot be asked whether it was renewed, and
+// cancels its calls. It returns the time until then, also without a call: one may start before.
 func (u *upstream) expireLocked(now time.Time, lost bool) time.Duration {
 	l := u.lease
 	if !lost || l == nil || l.own || l.ended {
@@ -44,8 +47,8 @@ func (u *upstream) expireLocked(now time.Time, lost bool) time.Duration {
 	return idleTick
 }
 
-// retireForLocked takes an incarnation out of service when a lease names a later one that is not here: its worker continues elsewhere. Without
-// that its gateway would check the worker out again and again.
+// retireForLocked takes an incarnation out of service when a lease names a later one that is not here: its worker
+// continues elsewhere. Without that its gateway would check the worker out again and again.
 func (u *upstream) retireForLocked(lease api.Lease) {
 	if lease.Worker == u.worker && lease.Incarnation > u.incarnation && lease.Host != u.pool.dispatcher.config.HostID {
 		u.retireLocked()
@@ -56,7 +59,8 @@ func (u *upstream) retireForLocked(lease api.Lease) {
 // healSpread is the time over which a host spreads the renewals after an outage, for each lease.
 const healSpread = 10 * time.Millisecond
 
-// renewLeases renews all of the Dispatcher's own leases soon, which drops those that it has lost. The renewals of many are spread.
+// renewLeases renews all of the Dispatcher's own leases soon, which drops those that it has lost. The renewals of many
+// are spread.
 func (p *poolState) renewLeases(among int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

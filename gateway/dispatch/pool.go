@@ -56,8 +56,10 @@ type poolState struct {
 func newPoolState(d *Dispatcher, pool string) *poolState {
 	return &poolState{
 		dispatcher: d, pool: pool, wake: make(chan struct{}, 1),
-		stats:     poolStats{calls: newHistogram(callBounds), waits: newHistogram(waitBounds), workers: make(map[string]*workerStats)},
-		upstreams: make(map[string]*upstream), rates: make(map[string]*rateWindow), reserved: make(map[string]int), held: make(map[string]*held),
+		stats: poolStats{calls: newHistogram(callBounds), waits: newHistogram(waitBounds),
+			workers: make(map[string]*workerStats)},
+		upstreams: make(map[string]*upstream), rates: make(map[string]*rateWindow), reserved: make(map[string]int),
+		held:  make(map[string]*held),
 		peaks: newQueuePeaks(time.Now()),
 	}
 }
@@ -65,8 +67,8 @@ func newPoolState(d *Dispatcher, pool string) *poolState {
 // notify wakes run.
 func (p *poolState) notify() { sleep.Wake(p.wake) }
 
-// upstreamOf returns the upstream of a process and adds it if it is missing. It returns nil for a process that is not ready while an
-// older incarnation of its worker serves.
+// upstreamOf returns the upstream of a process and adds it if it is missing. It returns nil for a process that is not
+// ready while an older incarnation of its worker serves.
 func (p *poolState) upstreamOf(proc *process.Process) *upstream {
 	p.mu.Lock()
 	if p.evicted {
@@ -80,7 +82,8 @@ func (p *poolState) upstreamOf(proc *process.Process) *upstream {
 }
 
 func (p *poolState) upstreamOfLocked(proc *process.Process) *upstream {
-	if u := p.findLocked(proc.Worker(), proc.Incarnation()); u != nil { // an older one counts too, perhaps after the newest has died
+	// an older one counts too, perhaps after the newest has died
+	if u := p.findLocked(proc.Worker(), proc.Incarnation()); u != nil {
 		return u
 	}
 	newest := p.upstreams[proc.Worker()]
@@ -111,7 +114,8 @@ func (p *poolState) upstreamOfLocked(proc *process.Process) *upstream {
 	return u
 }
 
-// watch takes the upstream out of service when its connection breaks or its process ends, whichever comes first. It needs no goroutine until then.
+// watch takes the upstream out of service when its connection breaks or its process ends, whichever comes first. It
+// needs no goroutine until then.
 func (p *poolState) watch(u *upstream) {
 	if u.conn != nil {
 		wire.AfterDone(u.conn, func() { p.takeOut(u) })
@@ -149,7 +153,8 @@ func (p *poolState) removeAll() {
 	}
 }
 
-// markGoneLocked takes the upstream out of service. Its lease ended with the process, which the workflow notices without the gateway.
+// markGoneLocked takes the upstream out of service. Its lease ended with the process, which the workflow notices
+// without the gateway.
 func (p *poolState) markGoneLocked(u *upstream) {
 	u.gone = true
 	u.endSuspensionLocked(u.suspendTurn)
@@ -158,7 +163,8 @@ func (p *poolState) markGoneLocked(u *upstream) {
 	p.notify()
 }
 
-// removeIfIdleLocked removes the upstream unless calls are in flight. From then on a lease on it is rejected by its number alone.
+// removeIfIdleLocked removes the upstream unless calls are in flight. From then on a lease on it is rejected by its
+// number alone.
 func (p *poolState) removeIfIdleLocked(u *upstream) {
 	if u.inFlight > 0 {
 		return
@@ -210,7 +216,8 @@ func (p *poolState) shut() {
 	p.clients.refuseAll(ErrClosing)
 }
 
-// awaitIdle waits until no call is in flight. When ctx ends first, it cancels the remaining calls and waits for their end.
+// awaitIdle waits until no call is in flight. When ctx ends first, it cancels the remaining calls and waits for their
+// end.
 func (p *poolState) awaitIdle(ctx context.Context) error {
 	p.mu.Lock()
 	waits := make([]<-chan struct{}, 0, len(p.order))

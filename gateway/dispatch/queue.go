@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// Priorities of calls. 9 goes first; calls of one priority go in the order of their arrival. A call gains a level with each tenth of queue.timeout
-// that it waits, so that no flood of calls with a higher priority keeps it waiting until it fails.
+// Priorities of calls. 9 goes first; calls of one priority go in the order of their arrival. A call gains a level with
+// each tenth of queue.timeout that it waits, so that no flood of calls with a higher priority keeps it waiting until it
+// fails.
 const (
 	MinPriority     = 0
 	MaxPriority     = 9
@@ -21,8 +22,8 @@ type turn struct {
 	seq int64     // of the arrival; it decides between those that are due at the same time
 }
 
-// turnOf is the place of an arrival. All levels rise at one pace, so their order never changes, and a level is worth a constant time: a call with
-// priority n stands where it would if it had come n tenths of the timeout earlier.
+// turnOf is the place of an arrival. All levels rise at one pace, so their order never changes, and a level is worth a
+// constant time: a call with priority n stands where it would if it had come n tenths of the timeout earlier.
 func turnOf(arrived time.Time, priority int, timeout time.Duration, seq int64) turn {
 	return turn{arrived.Add(-time.Duration(priority) * (timeout / (MaxPriority + 1))), seq}
 }
@@ -50,7 +51,8 @@ type waiter struct {
 	priority  int
 	turn      turn
 	index     int // in the heap; -1 when it is not queued
-	// started gets one value: nil when the call has started, or why it never will; none if another goroutine has sent its request.
+	// started gets one value: nil when the call has started, or why it never will; none if another goroutine has sent its
+	// request.
 	started chan error
 	timer   *time.Timer
 
@@ -67,7 +69,8 @@ var waiterPool = sync.Pool{New: func() any {
 
 func newWaiter(p *poolState, c *Call, t *Target) *waiter {
 	w := waiterPool.Get().(*waiter)
-	w.pool, w.call, w.worker, w.preferred, w.priority, w.index, w.turn = p, c, t.worker, t.preferred, t.priority, -1, t.arrived.turn
+	w.pool, w.call, w.worker, w.preferred, w.priority, w.index, w.turn =
+		p, c, t.worker, t.preferred, t.priority, -1, t.arrived.turn
 	return w
 }
 
@@ -78,8 +81,8 @@ func (w *waiter) recycle() {
 	waiterPool.Put(w)
 }
 
-// queue orders waiters by their turns. Those for one worker have a heap of their own, so that they delay no others. The zero value
-// is empty. Its user bounds and guards it.
+// queue orders waiters by their turns. Those for one worker have a heap of their own, so that they delay no others. The
+// zero value is empty. Its user bounds and guards it.
 type queue struct {
 	heap     waiters             // for any worker
 	byWorker map[string]*waiters // for one worker; no heap is empty
@@ -112,8 +115,8 @@ func (q *queue) Push(w *waiter) {
 	heap.Push(h, w)
 }
 
-// arrive returns the turn of the next arrival, including that of a client that waits for a lease. Callers may have looked at the clock in another order than
-// they arrive.
+// arrive returns the turn of the next arrival, including that of a client that waits for a lease. Callers may have
+// looked at the clock in another order than they arrive.
 func (q *queue) arrive(now time.Time, priority int, timeout time.Duration) turn {
 	q.seq++
 	if now.After(q.latest) {

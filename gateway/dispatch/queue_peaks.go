@@ -6,7 +6,8 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// queuePeaks are the most that waited at the same time, in each of the newest intervals of api.RecentQueueStep. The pool's lock guards them.
+// queuePeaks are the most that waited at the same time, in each of the newest intervals of api.RecentQueueStep. The
+// pool's lock guards them.
 type queuePeaks struct {
 	peaks  [api.MaxRecentSamples]int32 // a ring
 	newest int                         // its index
@@ -19,7 +20,8 @@ func newQueuePeaks(now time.Time) queuePeaks {
 	return queuePeaks{count: 1, ends: now.Add(api.RecentQueueStep)}
 }
 
-// observe records how many wait. It must be called when the number has grown, and soon after the begin of an interval in which somebody waits.
+// observe records how many wait. It must be called when the number has grown, and soon after the begin of an interval
+// in which somebody waits.
 func (q *queuePeaks) observe(waiting int, now time.Time) {
 	if !now.Before(q.ends) {
 		q.advance(now)

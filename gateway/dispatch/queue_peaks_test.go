@@ -40,12 +40,14 @@ func TestPeaksAreOfTheNewestIntervals(t *testing.T) {
 	require.Equal(t, []int64{9, 2, 0, 7, 0}, newest[:5])
 	require.Equal(t, []int64{2, 0, 7, 0}, read(600)[:4], "the oldest is dropped")
 	require.Equal(t, slices.Repeat([]int64{0}, api.MaxRecentSamples), read(1_000_000))
-	require.Zero(t, testing.AllocsPerRun(1000, func() { q.observe(1, at(2_000_000)) }), "it is on the path of a call that waits")
+	require.Zero(t, testing.AllocsPerRun(1000, func() { q.observe(1, at(2_000_000)) }),
+		"it is on the path of a call that waits")
 }
 
 func TestAGatewayKnowsHowLongItsQueueWas(t *testing.T) {
 	e := newEnv(t)
-	require.Equal(t, api.RecentQueue{Host: "here", AgeMS: []int64{}, Waiting: []int64{}}, e.dispatcher.RecentQueue("p"), "a pool that this gateway does not know")
+	require.Equal(t, api.RecentQueue{Host: "here", AgeMS: []int64{}, Waiting: []int64{}}, e.dispatcher.RecentQueue("p"),
+		"a pool that this gateway does not know")
 	require.Nil(t, e.dispatcher.knownPool("p"))
 	p := e.dispatcher.poolState("p")
 	locked(p, func() any { p.setSpecLocked(e.spec); return nil })
@@ -64,7 +66,8 @@ func TestAGatewayKnowsHowLongItsQueueWas(t *testing.T) {
 	}
 	require.Equal(t, []int64{4}, peaks(), "three calls and a client")
 	locked(p, func() any { p.peaks.ends = time.Now(); return nil })
-	require.Eventually(t, func() bool { return slices.Equal(peaks(), []int64{4, 4}) }, timeout, poll, "they wait in the next interval, too, though nobody else comes")
+	require.Eventually(t, func() bool { return slices.Equal(peaks(), []int64{4, 4}) }, timeout, poll,
+		"they wait in the next interval, too, though nobody else comes")
 
 	leave()
 	for _, w := range waiters {

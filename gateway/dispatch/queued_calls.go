@@ -14,7 +14,8 @@ func (p *poolState) enqueueLocked(c *Call, t *Target, now time.Time) (*waiter, e
 	limits := p.spec.Queue
 	again := t.arrived.turn.seq > 0 // its worker ended before it began
 	if p.queue.Len() >= limits.Size && !again && !p.displaceLocked(c.client) {
-		return nil, api.Errorf(api.CodeQueueFull, "the queue of pool %s is full: %d calls wait (queue.size)", p.pool, limits.Size).After(time.Second)
+		return nil, api.Errorf(api.CodeQueueFull, "the queue of pool %s is full: %d calls wait (queue.size)", p.pool,
+			limits.Size).After(time.Second)
 	}
 	w := newWaiter(p, c, t)
 	w.queuedAt, w.timeout = now, limits.Timeout.D()
@@ -31,8 +32,8 @@ func (p *poolState) enqueueLocked(c *Call, t *Target, now time.Time) (*waiter, e
 	return w, nil
 }
 
-// displaceLocked takes from a full queue the last call of the client that has the most calls in it, for a call of a client that has fewer even
-// then. It reports whether it did.
+// displaceLocked takes from a full queue the last call of the client that has the most calls in it, for a call of a
+// client that has fewer even then. It reports whether it did.
 func (p *poolState) displaceLocked(client string) bool {
 	counts := map[string]int{}
 	for w := range p.queue.All() {
@@ -43,14 +44,17 @@ func (p *poolState) displaceLocked(client string) bool {
 		if counts[w.call.client] <= counts[client]+1 {
 			continue
 		}
-		if last == nil || counts[w.call.client] > counts[last.call.client] || counts[w.call.client] == counts[last.call.client] && last.before(w) {
+		if last == nil || counts[w.call.client] > counts[last.call.client] ||
+			counts[w.call.client] == counts[last.call.client] && last.before(w) {
 			last = w
 		}
 	}
 	if last == nil || !p.queue.Remove(last) {
 		return false
 	}
-	last.started <- api.Errorf(api.CodeQueueFull, "the queue of pool %s is full, and this client has more calls in it than any other (queue.size)", p.pool).After(time.Second)
+	last.started <- api.Errorf(api.CodeQueueFull,
+		"the queue of pool %s is full, and this client has more calls in it than any other (queue.size)",
+		p.pool).After(time.Second)
 	return true
 }
 
@@ -84,7 +88,8 @@ func (w *waiter) wait() (failure error) {
 		if p.dispatcher.monitor.lost.Load() {
 			cause = "; Temporal does not answer, so the gateway cannot lease more workers"
 		}
-		reason = api.Errorf(api.CodeQueueTimeout, "no %s was free within %s (queue.timeout)%s", who, w.timeout, cause).After(time.Second)
+		reason = api.Errorf(api.CodeQueueTimeout, "no %s was free within %s (queue.timeout)%s", who, w.timeout,
+			cause).After(time.Second)
 	}
 	p.mu.Lock()
 	removed := p.queue.Remove(w)
@@ -109,7 +114,8 @@ func (w *waiter) wait() (failure error) {
 	return err
 }
 
-// startQueuedLocked starts queued calls while workers have free slots and appends them to begun. The caller sends them without the lock.
+// startQueuedLocked starts queued calls while workers have free slots and appends them to begun. The caller sends them
+// without the lock.
 func (p *poolState) startQueuedLocked(now time.Time, begun []*waiter) []*waiter {
 	if p.fencesLocked(now) {
 		return begun

@@ -6,8 +6,8 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// rateWindow counts calls so that at most limit start within any minute. It has 61 buckets of a second and drops the oldest only when
-// all of it is more than a minute old.
+// rateWindow counts calls so that at most limit start within any minute. It has 61 buckets of a second and drops the
+// oldest only when all of it is more than a minute old.
 type rateWindow struct {
 	limit   int
 	buckets [61]int
@@ -16,8 +16,9 @@ type rateWindow struct {
 	behind  int64 // by how many seconds the clock was set back
 }
 
-// advance drops the buckets that are more than a minute old. A clock that was set back by more than that must not hold calls until it is where it was:
-// the window then goes on as if no time had passed. Callers may have looked at the clock in another order than they come here.
+// advance drops the buckets that are more than a minute old. A clock that was set back by more than that must not hold
+// calls until it is where it was: the window then goes on as if no time had passed. Callers may have looked at the
+// clock in another order than they come here.
 func (w *rateWindow) advance(now time.Time) {
 	second := now.Unix() + w.behind
 	if back := w.second - second; back > int64(len(w.buckets)) {
@@ -91,7 +92,8 @@ func (p *poolState) countRateLocked(u *upstream, now time.Time) error {
 	return nil
 }
 
-// rateExhaustedLocked is the error of a call when every worker on this host has used up its calls of this minute, else nil.
+// rateExhaustedLocked is the error of a call when every worker on this host has used up its calls of this minute, else
+// nil.
 func (p *poolState) rateExhaustedLocked(now time.Time) error {
 	soonest, limit, limited := time.Minute, 0, false
 	for _, u := range p.order {
@@ -115,5 +117,6 @@ func (p *poolState) rateExhaustedLocked(now time.Time) error {
 }
 
 func errRateLimited(what string, limit int, wait time.Duration) *api.Error {
-	return api.Errorf(api.CodeRateLimited, "%s reached its limit of %d calls per minute (limits.calls_per_minute)", what, limit).After(wait)
+	return api.Errorf(api.CodeRateLimited, "%s reached its limit of %d calls per minute (limits.calls_per_minute)", what,
+		limit).After(wait)
 }

@@ -50,7 +50,8 @@ func replay(limit int, startedAt []time.Time, now time.Time) *rateWindow {
 	return w
 }
 
-// A clock that is corrected by hours, as after the resumption of a virtual machine, must not keep a worker from calls for hours.
+// A clock that is corrected by hours, as after the resumption of a virtual machine, must not keep a worker from calls
+// for hours.
 func TestAClockThatIsSetBackHoldsNoCallForLongerThanAMinute(t *testing.T) {
 	w := &rateWindow{limit: 2}
 	now := time.Unix(1_700_000_000, 0)

@@ -13,9 +13,10 @@ import (
 	"github.com/tempool/tempool/process/wire"
 )
 
-// An incarnation that ends gracefully releases the sessions bound to its worker: the program's hook session.release writes what the process
-// keeps of them to the store. Calls of such a session are held back until then, so that the next process, or another worker, does not read the
-// store too early. A program without the hook, or that has had no call, keeps nothing, and nothing is held.
+// An incarnation that ends gracefully releases the sessions bound to its worker: the program's hook session.release
+// writes what the process keeps of them to the store. Calls of such a session are held back until then, so that the
+// next process, or another worker, does not read the store too early. A program without the hook, or that has had no
+// call, keeps nothing, and nothing is held.
 
 // maxReleased bounds the sessions that one incarnation releases.
 const maxReleased = 10_000
@@ -39,10 +40,12 @@ type held struct {
 	released chan struct{}
 }
 
-// holdSessionsLocked holds the sessions of an incarnation that takes no further call of the pool, including sessions of calls in the queue.
+// holdSessionsLocked holds the sessions of an incarnation that takes no further call of the pool, including sessions of
+// calls in the queue.
 func (u *upstream) holdSessionsLocked() {
 	p, affinity := u.pool, u.pool.dispatcher.config.Affinity
-	if u.releasing || u.gone || affinity == nil || u.calls.requests+int64(u.inFlight) == 0 || !u.offersHook(api.HookSessionRelease) {
+	if u.releasing || u.gone || affinity == nil || u.calls.requests+int64(u.inFlight) == 0 ||
+		!u.offersHook(api.HookSessionRelease) {
 		return
 	}
 	u.releasing = true
@@ -78,7 +81,8 @@ func (p *poolState) heldLocked(t *Target) error {
 	case h == nil:
 		return nil
 	case p.heldCalls >= p.spec.Queue.Size:
-		return api.Errorf(api.CodeQueueFull, "%d calls of pool %s wait until sessions are released (queue.size)", p.heldCalls, p.pool).After(time.Second)
+		return api.Errorf(api.CodeQueueFull, "%d calls of pool %s wait until sessions are released (queue.size)", p.heldCalls,
+			p.pool).After(time.Second)
 	}
 	p.heldCalls++
 	return &heldError{h.released}
@@ -99,8 +103,9 @@ func (p *poolState) awaitRelease(ctx context.Context, h *heldError) error {
 	}
 }
 
-// releaseSessions calls the hook for each session held for the incarnation, as many at a time as the program takes calls, until ctx ends; then the
-// rest continue without. Each hook but the last has half of the time that is left, so that one that hangs leaves time for the others.
+// releaseSessions calls the hook for each session held for the incarnation, as many at a time as the program takes
+// calls, until ctx ends; then the rest continue without. Each hook but the last has half of the time that is left, so
+// that one that hangs leaves time for the others.
 func (u *upstream) releaseSessions(ctx context.Context) {
 	p := u.pool
 	p.mu.Lock()
@@ -130,7 +135,8 @@ func (u *upstream) releaseSessions(ctx context.Context) {
 	}
 	if err := hooks.Wait(); err != nil {
 		p.stats.notReleased.Add(failed.Load())
-		p.dispatcher.logger.Warn("sessions not released before the end of their process", "worker", u.worker, "incarnation", u.incarnation,
+		p.dispatcher.logger.Warn("sessions not released before the end of their process", "worker", u.worker,
+			"incarnation", u.incarnation,
 			"sessions", failed.Load(), "of", len(sessions), "error", err)
 	}
 }
@@ -148,7 +154,8 @@ func (u *upstream) release(ctx context.Context, session string, last bool) error
 	if err != nil {
 		return err
 	}
-	_, err = u.conn.Call(ctx, wire.Request{Method: api.HookSessionRelease, Headers: map[string]string{sessionHeader: session}, Payload: body})
+	_, err = u.conn.Call(ctx, wire.Request{Method: api.HookSessionRelease,
+		Headers: map[string]string{sessionHeader: session}, Payload: body})
 	return err
 }
 

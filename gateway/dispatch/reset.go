@@ -9,9 +9,9 @@ import (
 	"github.com/tempool/tempool/process/wire"
 )
 
-// Reset ends an expired lease with the calls under it and makes the worker clear what its holder left behind, by the method lease.reset.
-// The worker's workflow grants no lease meanwhile. Usage counts the calls under the lease. The error says why the worker is not clean;
-// its code is worker_not_found, deadline_exceeded, or the call's.
+// Reset ends an expired lease with the calls under it and makes the worker clear what its holder left behind, by the
+// method lease.reset. The worker's workflow grants no lease meanwhile. Usage counts the calls under the lease. The
+// error says why the worker is not clean; its code is worker_not_found, deadline_exceeded, or the call's.
 func (d *Dispatcher) Reset(ctx context.Context, worker string, incarnation int64, leaseID string) (api.Usage, error) {
 	ref, err := api.ParseLeaseID(leaseID)
 	if err != nil {
@@ -26,7 +26,8 @@ func (d *Dispatcher) Reset(ctx context.Context, worker string, incarnation int64
 		return usage, err
 	}
 	if u.conn == nil {
-		return usage, api.Errorf(api.CodeInvalid, "%s speaks plain HTTP (protocol none), which has no %s", worker, api.HookLeaseReset)
+		return usage, api.Errorf(api.CodeInvalid, "%s speaks plain HTTP (protocol none), which has no %s", worker,
+			api.HookLeaseReset)
 	}
 	if hello, known := wire.HelloOf(u.conn); known && !slices.Contains(hello.Methods, api.HookLeaseReset) {
 		return usage, api.Errorf(api.CodeInvalid, "%s has no method %s", worker, api.HookLeaseReset)

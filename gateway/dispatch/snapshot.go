@@ -24,7 +24,8 @@ func (d *Dispatcher) Health() Health {
 	now := time.Now()
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	return Health{ControlPlane: !d.monitor.lost.Load(), Outage: d.monitor.outage(now), Fenced: d.monitor.fenced(now), Closing: d.closing}
+	return Health{ControlPlane: !d.monitor.lost.Load(), Outage: d.monitor.outage(now), Fenced: d.monitor.fenced(now),
+		Closing: d.closing}
 }
 
 // Snapshot are the Dispatcher's counts and gauges for metrics. Counts begin with the Dispatcher's start.
@@ -40,12 +41,13 @@ type PoolSnapshot struct {
 	Waiting int
 	// WaitingClients is the number of clients that wait for a lease now.
 	WaitingClients int
-	// Calls are the times of calls that a worker has seen, from their start to the end of the answer. Waits are the times that calls
-	// spent in the queue, whatever their result; a call that started at once is not among them.
+	// Calls are the times of calls that a worker has seen, from their start to the end of the answer. Waits are the times
+	// that calls spent in the queue, whatever their result; a call that started at once is not among them.
 	Calls, Waits Times
 	// Refused counts by code the calls that no worker has seen.
 	Refused map[api.Code]int64
-	// NotReleased counts the sessions whose process ended without releasing them, for their hook failed or had no time left.
+	// NotReleased counts the sessions whose process ended without releasing them, for their hook failed or had no time
+	// left.
 	NotReleased int64
 	Workers     []WorkerSnapshot // by name
 }
@@ -55,7 +57,8 @@ type WorkerSnapshot struct {
 	Worker           string
 	Requests, Failed int64
 	CallTime         time.Duration
-	// Granted counts the leases that this gateway acquired or was shown, Refused the checkouts through it that were refused.
+	// Granted counts the leases that this gateway acquired or was shown, Refused the checkouts through it that were
+	// refused.
 	Granted, Refused int64
 	// The other fields are about the worker's processes on this host: the newest incarnation, 0 for none, and whether
 	// it drains, whether any incarnation is leased, and the calls in flight on all of them.
@@ -65,11 +68,13 @@ type WorkerSnapshot struct {
 	InFlight    int
 }
 
-// Snapshot returns the current counts. It takes each pool's lock for a moment. A pool that only was looked for is left out.
+// Snapshot returns the current counts. It takes each pool's lock for a moment. A pool that only was looked for is left
+// out.
 func (d *Dispatcher) Snapshot() Snapshot {
 	s, now := Snapshot{Health: d.Health()}, time.Now()
 	for _, p := range d.allPools() {
-		if pool := p.snapshot(now); len(pool.Workers) > 0 || pool.Waiting > 0 || pool.WaitingClients > 0 || pool.refusedAny() {
+		if pool := p.snapshot(now); len(pool.Workers) > 0 || pool.Waiting > 0 || pool.WaitingClients > 0 ||
+			pool.refusedAny() {
 			s.Pools = append(s.Pools, pool)
 		}
 	}
@@ -104,7 +109,8 @@ func (d *Dispatcher) Waiting() map[string]int {
 func (p *poolState) waitingLocked() int { return p.queue.Len() + len(p.clients.waiting) }
 
 func (p *poolState) snapshot(now time.Time) PoolSnapshot {
-	s := PoolSnapshot{Pool: p.pool, Refused: make(map[api.Code]int64, len(refusalCodes)), Calls: p.stats.calls.read(), Waits: p.stats.waits.read(), NotReleased: p.stats.notReleased.Load()}
+	s := PoolSnapshot{Pool: p.pool, Refused: make(map[api.Code]int64, len(refusalCodes)), Calls: p.stats.calls.read(),
+		Waits: p.stats.waits.read(), NotReleased: p.stats.notReleased.Load()}
 	for i, code := range refusalCodes {
 		s.Refused[code] = p.stats.refused[i].Load()
 	}

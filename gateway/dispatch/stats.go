@@ -26,8 +26,8 @@ type workerStats struct {
 	goneSince        time.Time // zero while the worker has an upstream. Guarded by the pool's lock.
 }
 
-// workerStatsExpiry is how long a worker without a process here is still reported: for a scrape or two, so that its last calls are
-// counted, and long enough for it to restart after a crash and continue its counts.
+// workerStatsExpiry is how long a worker without a process here is still reported: for a scrape or two, so that its
+// last calls are counted, and long enough for it to restart after a crash and continue its counts.
 const workerStatsExpiry = 5 * time.Minute
 
 func (s *workerStats) add(failed bool, took time.Duration) {
@@ -38,12 +38,15 @@ func (s *workerStats) add(failed bool, took time.Duration) {
 	}
 }
 
-// refusalCodes are the codes with which a call of a pool is refused before a worker saw it, apart from invalid requests.
+// refusalCodes are the codes with which a call of a pool is refused before a worker saw it, apart from invalid
+// requests.
 var refusalCodes = [...]api.Code{
-	api.CodeQueueFull, api.CodeQueueTimeout, api.CodeRateLimited, api.CodeNoWorkers, api.CodeUnavailable, api.CodeDeadlineExceeded,
+	api.CodeQueueFull, api.CodeQueueTimeout, api.CodeRateLimited, api.CodeNoWorkers, api.CodeUnavailable,
+	api.CodeDeadlineExceeded,
 }
 
-// countRefusal counts a call that did not start. It ignores a nil error, a nil pool, and errors that say nothing about the pool.
+// countRefusal counts a call that did not start. It ignores a nil error, a nil pool, and errors that say nothing about
+// the pool.
 func (p *poolState) countRefusal(ctx context.Context, err error) {
 	if err == nil || p == nil {
 		return

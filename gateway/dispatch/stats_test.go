@@ -59,7 +59,8 @@ func TestWorkerStatsExpire(t *testing.T) {
 	p.workerStatsLocked("p/0", now).add(false, time.Second)
 	p.expireStatsLocked(now)
 	p.expireStatsLocked(now.Add(workerStatsExpiry - 1))
-	require.EqualValues(t, 1, p.workerStatsLocked("p/0", now).requests.Load(), "the worker came back and continues its counts")
+	require.EqualValues(t, 1, p.workerStatsLocked("p/0", now).requests.Load(),
+		"the worker came back and continues its counts")
 	p.expireStatsLocked(now)
 	p.workerStatsLocked("p/1", now.Add(workerStatsExpiry))
 	require.NotContains(t, p.stats.workers, "p/0")

@@ -56,13 +56,15 @@ func (u *upstream) endSuspensionLocked(turn int64) {
 // errSuspended refuses a call to the incarnation. It hints at no retry: the suspension lasts until an operator ends it.
 func (u *upstream) errSuspended() *api.Error {
 	_, slot, _ := api.ParseWorkerName(u.worker)
-	return api.Errorf(api.CodeSuspended, "%s is suspended and takes no call: %s; ctl workers resume %s --worker %d returns it to service", u.worker,
+	return api.Errorf(api.CodeSuspended,
+		"%s is suspended and takes no call: %s; ctl workers resume %s --worker %d returns it to service", u.worker,
 		u.suspension.Reason, u.pool.pool, slot)
 }
 
-// Suspend starts no further call on an incarnation, until EndSuspension. It returns when none is in flight and no client's lease counts; when
-// r.Timeout is over it fences the lease and cuts the calls that remain. An order that a later one replaces is withdrawn, and changes nothing more.
-// An order that is repeated returns what it has ended before. An incarnation that is not on this host is idle.
+// Suspend starts no further call on an incarnation, until EndSuspension. It returns when none is in flight and no
+// client's lease counts; when r.Timeout is over it fences the lease and cuts the calls that remain. An order that a
+// later one replaces is withdrawn, and changes nothing more. An order that is repeated returns what it has ended
+// before. An incarnation that is not on this host is idle.
 func (d *Dispatcher) Suspend(ctx context.Context, r api.SuspendRequest) api.SuspendResult {
 	u := d.upstreamOf(r.Worker, r.Incarnation)
 	if u == nil {
@@ -105,8 +107,8 @@ func (d *Dispatcher) Suspend(ctx context.Context, r api.SuspendRequest) api.Susp
 	}
 }
 
-// callSuspendHook calls the program's hook, unless it has returned to the same order before, and returns why it failed. One that takes longer than
-// limit keeps running until the suspension ends.
+// callSuspendHook calls the program's hook, unless it has returned to the same order before, and returns why it failed.
+// One that takes longer than limit keeps running until the suspension ends.
 func (u *upstream) callSuspendHook(ctx context.Context, s *suspension, limit time.Duration) string {
 	if !u.offersHook(api.HookSuspend) {
 		return ""
@@ -159,7 +161,8 @@ func hookProblem(hook string, err error) string {
 }
 
 // endForSuspension fences the lease, cancels the calls under it, and waits until the worker has given them up.
-func (d *Dispatcher) endForSuspension(ctx context.Context, u *upstream, s *suspension, id string) (result api.SuspendResult) {
+func (d *Dispatcher) endForSuspension(ctx context.Context, u *upstream, s *suspension,
+	id string) (result api.SuspendResult) {
 	u.pool.mu.Lock()
 	if u.suspension != s || s.ctx.Err() != nil { // EndSuspension has said what was ended
 		u.pool.mu.Unlock()

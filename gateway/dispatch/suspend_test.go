@@ -35,24 +35,26 @@ func TestACutCallIsCountedOnceHoweverOftenTheOrderIsRepeated(t *testing.T) {
 	}
 }
 
-// The lease under which a call of the pool would have run may be fenced after the call has started on a worker, and before the worker was sent it.
+// The lease under which a call of the pool would have run may be fenced after the call has started on a worker, and
+// before the worker was sent it.
 func TestACallThatWasNotSentUnderAFencedLeaseStartsAgain(t *testing.T) {
 	e := newEnv(t)
 	e.start(1)
 	e.echo()
 	starts := 0
-	response, err := e.dispatcher.CallPool(t.Context(), "p", Request{Method: "echo", Body: []byte(`"again"`), onStart: func(worker string, incarnation int64) error {
-		if starts++; starts == 1 {
-			u := e.dispatcher.upstreamOf(worker, incarnation)
-			locked(u.pool, func() api.LeaseRef {
-				next := u.lease.ref
-				next.Seq++
-				u.supersedeLocked(next, "the worker is suspended")
-				return next
-			})
-		}
-		return nil
-	}})
+	response, err := e.dispatcher.CallPool(t.Context(), "p",
+		Request{Method: "echo", Body: []byte(`"again"`), onStart: func(worker string, incarnation int64) error {
+			if starts++; starts == 1 {
+				u := e.dispatcher.upstreamOf(worker, incarnation)
+				locked(u.pool, func() api.LeaseRef {
+					next := u.lease.ref
+					next.Seq++
+					u.supersedeLocked(next, "the worker is suspended")
+					return next
+				})
+			}
+			return nil
+		}})
 	require.NoError(t, err)
 	require.Equal(t, `"again"`, string(response.Body))
 	require.Equal(t, 2, starts)

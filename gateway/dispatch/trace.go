@@ -13,7 +13,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// callTrace makes the spans of one call that is sampled: its wait, and each attempt on a worker. A nil callTrace makes none.
+// callTrace makes the spans of one call that is sampled: its wait, and each attempt on a worker. A nil callTrace makes
+// none.
 type callTrace struct {
 	tracer trace.Tracer
 	starts StartSpans
@@ -26,8 +27,8 @@ type callTrace struct {
 // StartSpans returns the span of the start of an incarnation; an invalid one if it is unknown.
 type StartSpans func(worker string, incarnation int64) trace.SpanContext
 
-// trace begins the trace of a call; nil for one that is not sampled. Such a call names its trace to the worker, so that what the worker does is
-// not sampled either; that it costs nothing more is why the decision comes first.
+// trace begins the trace of a call; nil for one that is not sampled. Such a call names its trace to the worker, so that
+// what the worker does is not sampled either; that it costs nothing more is why the decision comes first.
 func (d *Dispatcher) trace(ctx context.Context, t *Target, r *Request) (context.Context, *callTrace) {
 	if !r.Trace.IsZero() {
 		return ctx, nil
@@ -79,13 +80,14 @@ func (s *callTrace) begin() {
 	}
 }
 
-// waited makes the span of the wait before the attempt; c is nil if the attempt ended with it. It is linked to the start of the worker's process if
-// the call waited for that.
+// waited makes the span of the wait before the attempt; c is nil if the attempt ended with it. It is linked to the
+// start of the worker's process if the call waited for that.
 func (s *callTrace) waited(c *Call, err error) {
 	if s == nil || c != nil && !c.waited {
 		return
 	}
-	options := []trace.SpanStartOption{trace.WithTimestamp(s.began), trace.WithAttributes(tracecontext.Pool.String(tracecontext.Clip(s.pool)))}
+	options := []trace.SpanStartOption{trace.WithTimestamp(s.began),
+		trace.WithAttributes(tracecontext.Pool.String(tracecontext.Clip(s.pool)))}
 	until := time.Now()
 	if c != nil {
 		until = c.startedAt
@@ -108,7 +110,8 @@ func (s *callTrace) waited(c *Call, err error) {
 // send runs the attempt on the worker within a span, which the worker's own spans are below.
 func (s *callTrace) send(c *Call, r Request, send func(*Call, Request) error) (err error) {
 	plain := c.upstream.spec.Pool.Protocol == spec.ProtocolNone
-	_, span := s.tracer.Start(s.ctx, spanName(s.pool, r, plain), trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(c.startedAt),
+	_, span := s.tracer.Start(s.ctx, spanName(s.pool, r, plain), trace.WithSpanKind(trace.SpanKindClient),
+		trace.WithTimestamp(c.startedAt),
 		trace.WithAttributes(c.upstream.traceAttributes()...), trace.WithAttributes(c.upstream.rpcAttributes(r)...))
 	returned := false
 	defer func() {
@@ -154,7 +157,8 @@ func spanName(pool string, r Request, plain bool) string {
 
 func (u *upstream) traceAttributes() []attribute.KeyValue {
 	return []attribute.KeyValue{
-		tracecontext.Pool.String(u.pool.pool), tracecontext.Worker.String(u.worker), tracecontext.Incarnation.Int64(u.incarnation),
+		tracecontext.Pool.String(u.pool.pool), tracecontext.Worker.String(u.worker),
+		tracecontext.Incarnation.Int64(u.incarnation),
 	}
 }
 
@@ -165,10 +169,12 @@ func (u *upstream) rpcAttributes(r Request) []attribute.KeyValue {
 	case u.spec.Pool.Protocol == spec.ProtocolFrames:
 		return []attribute.KeyValue{attribute.String("rpc.system.name", "tempool"), attribute.String("rpc.method", name)}
 	case u.spec.Pool.Protocol != spec.ProtocolJSONRPC:
-		return []attribute.KeyValue{attribute.String("rpc.system.name", "http"), attribute.String("http.request.method", r.Verb)}
+		return []attribute.KeyValue{attribute.String("rpc.system.name", "http"),
+			attribute.String("http.request.method", r.Verb)}
 	case u.spec.Pool.Framing == spec.FramingLine:
 		return []attribute.KeyValue{
-			attribute.String("rpc.system.name", "jsonrpc"), attribute.String("rpc.method", name), attribute.String("mcp.method.name", tracecontext.Clip(r.Method)),
+			attribute.String("rpc.system.name", "jsonrpc"), attribute.String("rpc.method", name),
+			attribute.String("mcp.method.name", tracecontext.Clip(r.Method)),
 		}
 	}
 	return []attribute.KeyValue{attribute.String("rpc.system.name", "jsonrpc"), attribute.String("rpc.method", name)}

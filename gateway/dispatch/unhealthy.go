@@ -9,8 +9,9 @@ import (
 	"github.com/tempool/tempool/process/wire"
 )
 
-// Unhealthy ends the Dispatcher's own lease on an unhealthy incarnation: no further call starts under it, and when the calls in flight
-// have ended it is returned with the outcome error, which degrades the worker. A client's lease continues.
+// Unhealthy ends the Dispatcher's own lease on an unhealthy incarnation: no further call starts under it, and when the
+// calls in flight have ended it is returned with the outcome error, which degrades the worker. A client's lease
+// continues.
 func (d *Dispatcher) Unhealthy(worker string, incarnation int64, reason string) {
 	u := d.upstreamOf(worker, incarnation)
 	if u == nil {
@@ -46,8 +47,8 @@ const (
 	replace
 )
 
-// count counts a call that was answered, unhandled or well; limit is health.max_call_errors. Calls that had started before the incarnation was
-// degraded, and end after that, say nothing new.
+// count counts a call that was answered, unhandled or well; limit is health.max_call_errors. Calls that had started
+// before the incarnation was degraded, and end after that, say nothing new.
 func (e *callErrors) count(unhandled bool, started, now time.Time, limit int) errorAction {
 	switch {
 	case e.replaced, limit <= 0, started.Before(e.degraded):
@@ -73,8 +74,8 @@ const maxReason = 500
 
 func shorten(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxReason)], "") }
 
-// countErrorLocked counts a call that ended with err, and acts on too many. The Dispatcher's own lease carries the action to the worker when it is
-// returned; a client's lease continues, so the worker is notified.
+// countErrorLocked counts a call that ended with err, and acts on too many. The Dispatcher's own lease carries the
+// action to the worker when it is returned; a client's lease continues, so the worker is notified.
 func (u *upstream) countErrorLocked(c *Call, err error, now time.Time) {
 	unhandled := false
 	if err != nil { // before the variable, which costs an allocation
@@ -88,7 +89,8 @@ func (u *upstream) countErrorLocked(c *Call, err error, now time.Time) {
 	if action == keep {
 		return
 	}
-	reason := fmt.Sprintf("%d calls in a row failed with an error that the program did not raise on purpose (health.max_call_errors); the last one: %s", u.spec.Health.MaxCallErrors, shorten(err.Error()))
+	reason := fmt.Sprintf("%d calls in a row failed with an error that the program did not raise on purpose "+
+		"(health.max_call_errors); the last one: %s", u.spec.Health.MaxCallErrors, shorten(err.Error()))
 	switch {
 	case !c.lease.own:
 		if report := u.pool.dispatcher.config.Unhealthy; report != nil {

@@ -20,14 +20,16 @@ func TestConsecutiveFailedCallsDegradeThenReplace(t *testing.T) {
 		calls string // e: unhandled error, o: good, l: unhandled error of a call that had started before all others
 		want  []errorAction
 	}{
-		"too few":                    {"ee", []errorAction{keep, keep}},
-		"enough":                     {"eee", []errorAction{keep, keep, degrade}},
-		"as many again":              {"eeeeee", []errorAction{keep, keep, degrade, keep, keep, replace}},
-		"it is said once":            {"eeeeeeeee", []errorAction{keep, keep, degrade, keep, keep, replace, keep, keep, keep}},
-		"a good one between":         {"eeoee", []errorAction{keep, keep, keep, keep, keep}},
-		"a good one brings it back":  {"eeeoeee", []errorAction{keep, keep, degrade, keep, keep, keep, degrade}},
-		"late ones count only once":  {"eeelll", []errorAction{keep, keep, degrade, keep, keep, keep}},
-		"late ones and as many more": {"eeellleee", []errorAction{keep, keep, degrade, keep, keep, keep, keep, keep, replace}},
+		"too few":       {"ee", []errorAction{keep, keep}},
+		"enough":        {"eee", []errorAction{keep, keep, degrade}},
+		"as many again": {"eeeeee", []errorAction{keep, keep, degrade, keep, keep, replace}},
+		"it is said once": {"eeeeeeeee",
+			[]errorAction{keep, keep, degrade, keep, keep, replace, keep, keep, keep}},
+		"a good one between":        {"eeoee", []errorAction{keep, keep, keep, keep, keep}},
+		"a good one brings it back": {"eeeoeee", []errorAction{keep, keep, degrade, keep, keep, keep, degrade}},
+		"late ones count only once": {"eeelll", []errorAction{keep, keep, degrade, keep, keep, keep}},
+		"late ones and as many more": {"eeellleee",
+			[]errorAction{keep, keep, degrade, keep, keep, keep, keep, keep, replace}},
 	} {
 		var e callErrors
 		var got []errorAction
@@ -91,7 +93,8 @@ func TestCallsUnderAClientsLeaseThatFailAreReported(t *testing.T) {
 	u := e.dispatcher.poolState("p").upstreamOf(p)
 	ref := api.LeaseRef{Pool: "p", Slot: 0, Incarnation: 1, Seq: 7}
 	locked(u.pool, func() bool {
-		return u.adoptLocked(api.Lease{ID: leaseID(ref), Worker: "p/0", Holder: "me"}, ref, false, time.Now().Add(time.Hour), time.Now())
+		return u.adoptLocked(api.Lease{ID: leaseID(ref), Worker: "p/0", Holder: "me"}, ref, false, time.Now().Add(time.Hour),
+			time.Now())
 	})
 	for range 4 {
 		_, err := e.dispatcher.Call(t.Context(), leaseID(ref), Request{Method: "bug"})

@@ -11,8 +11,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// upstream is one incarnation of a worker on this host: the lease that counts on it and the calls in flight. The fields after the
-// first block are guarded by the lock of its pool.
+// upstream is one incarnation of a worker on this host: the lease that counts on it and the calls in flight. The fields
+// after the first block are guarded by the lock of its pool.
 type upstream struct {
 	pool        *poolState
 	worker      string
@@ -27,14 +27,15 @@ type upstream struct {
 	newest   api.LeaseRef // the newest lease seen, granted or not; an older one is fenced
 	lease    *activeLease // the lease that counts, if it is known
 	draining bool
-	// releasing says that the sessions bound to the worker are held until this incarnation has released them, or have been.
+	// releasing says that the sessions bound to the worker are held until this incarnation has released them, or have
+	// been.
 	releasing bool
 	gone      bool // the process has ended, or takes no further call
 	inFlight  int
 	calls     callCount // of the whole incarnation
 	errors    callErrors
-	// suspension keeps it out of service; nil if nothing does. suspended is what is known of the newest one, even after its end. suspendTurn is the
-	// newest order of that kind, or of its end.
+	// suspension keeps it out of service; nil if nothing does. suspended is what is known of the newest one, even after
+	// its end. suspendTurn is the newest order of that kind, or of its end.
 	suspension  *suspension
 	suspended   *api.Suspension
 	suspendTurn int64
@@ -81,7 +82,8 @@ type activeLease struct {
 
 func newUpstream(p *poolState, proc *process.Process, turn int64) *upstream {
 	u := &upstream{
-		pool: p, worker: proc.Worker(), incarnation: proc.Incarnation(), process: proc, spec: proc.SharedSpec(), conn: proc.Conn(), verifying: make(chan struct{}, 1),
+		pool: p, worker: proc.Worker(), incarnation: proc.Incarnation(), process: proc, spec: proc.SharedSpec(),
+		conn: proc.Conn(), verifying: make(chan struct{}, 1),
 		score: 100, turn: turn, stats: p.workerStatsLocked(proc.Worker(), time.Now()),
 	}
 	u.verifying <- struct{}{}
@@ -91,8 +93,8 @@ func newUpstream(p *poolState, proc *process.Process, turn int64) *upstream {
 	return u
 }
 
-// adoptLocked makes a confirmed lease the one that counts. It cancels the calls under the previous lease; calls under the new one wait
-// until those have ended. It reports false when a newer lease has been seen, which fences this one.
+// adoptLocked makes a confirmed lease the one that counts. It cancels the calls under the previous lease; calls under
+// the new one wait until those have ended. It reports false when a newer lease has been seen, which fences this one.
 func (u *upstream) adoptLocked(lease api.Lease, ref api.LeaseRef, own bool, expires, now time.Time) bool {
 	if ref.Older(u.newest) || u.gone || u.pool.closed != nil {
 		return false
@@ -112,7 +114,8 @@ func (u *upstream) adoptLocked(lease api.Lease, ref api.LeaseRef, own bool, expi
 	u.pool.retireOlderLocked(u)
 	lease.Token = "" // the holder's
 	u.lease = &activeLease{
-		ref: ref, lease: lease, key: keyOf(lease), ttl: lease.TTL(), expires: expires, own: own, calls: make(map[*Call]struct{}), idleSince: now,
+		ref: ref, lease: lease, key: keyOf(lease), ttl: lease.TTL(), expires: expires, own: own,
+		calls: make(map[*Call]struct{}), idleSince: now,
 	}
 	u.stats.granted.Add(1)
 	u.free = false
@@ -130,8 +133,8 @@ func (u *upstream) busyLocked() bool {
 // workerPoll is the interval at which freeLocked polls a worker for cancelled calls.
 const workerPoll = time.Millisecond
 
-// freeLocked returns a channel that is closed when no call is in flight under old or an earlier lease and the worker has answered the
-// cancelled ones. No call may reach the worker before.
+// freeLocked returns a channel that is closed when no call is in flight under old or an earlier lease and the worker
+// has answered the cancelled ones. No call may reach the worker before.
 func (u *upstream) freeLocked(old *activeLease) <-chan struct{} {
 	free := make(chan struct{})
 	var waits []<-chan struct{}
@@ -186,7 +189,8 @@ func (u *upstream) supersedeLocked(ref api.LeaseRef, reason string) {
 	}
 }
 
-// fenceLocked fences a lease and those before it. It returns the lease if it is the one that counts, else nil, and a channel as freeLocked does.
+// fenceLocked fences a lease and those before it. It returns the lease if it is the one that counts, else nil, and a
+// channel as freeLocked does.
 func (u *upstream) fenceLocked(ref api.LeaseRef, reason string) (*activeLease, <-chan struct{}) {
 	l := u.lease
 	if l != nil && l.ref != ref {
@@ -275,17 +279,19 @@ func (u *upstream) completeLocked(c *Call, err error, now time.Time) {
 	}
 }
 
-// refusedLocked reports whether the call has failed with err because its process stops on its own, and takes no further call. A process that has asked to be
-// replaced continues until its lease is returned, which says so.
+// refusedLocked reports whether the call has failed with err because its process stops on its own, and takes no further
+// call. A process that has asked to be replaced continues until its lease is returned, which says so.
 func (c *Call) refusedLocked(err error) bool {
 	u := c.upstream
-	return err != nil && u.conn != nil && c.lease.fatal == "" && (errors.Is(err, wire.ErrNotBegun) || !wire.Writable(u.conn))
+	return err != nil && u.conn != nil && c.lease.fatal == "" &&
+		(errors.Is(err, wire.ErrNotBegun) || !wire.Writable(u.conn))
 }
 
 // returnDue reports whether the lease was held long enough.
 func (l *activeLease) returnDue(now time.Time) bool { return now.After(l.returnAt) }
 
-// checkin is the request that returns the lease with its usage. If the worker is unhealthy or asks to be replaced, that overrides a better outcome.
+// checkin is the request that returns the lease with its usage. If the worker is unhealthy or asks to be replaced, that
+// overrides a better outcome.
 func (l *activeLease) checkin(outcome api.Outcome, reason string) api.CheckinRequest {
 	switch {
 	case l.fatal != "" && outcome != api.OutcomeClose:

@@ -35,7 +35,8 @@ type endedUsage struct {
 	endedAt     time.Time
 }
 
-// endedUsageExpiry is how long the count of an ended incarnation is kept: usually longer than an outage of Temporal delays the report.
+// endedUsageExpiry is how long the count of an ended incarnation is kept: usually longer than an outage of Temporal
+// delays the report.
 const endedUsageExpiry = 5 * time.Minute
 
 // rememberUsageLocked keeps the count of the upstream, which is about to be removed.
@@ -46,7 +47,8 @@ func (p *poolState) rememberUsageLocked(u *upstream, now time.Time) {
 	}
 }
 
-// Resume continues with a process that an earlier agent has served: with the count of its calls and its suspension, nil for none.
+// Resume continues with a process that an earlier agent has served: with the count of its calls and its suspension, nil
+// for none.
 func (d *Dispatcher) Resume(proc *process.Process, usage api.Usage, suspended *api.Suspension) {
 	pool, _, err := api.ParseWorkerName(proc.Worker())
 	if err != nil {
@@ -90,7 +92,8 @@ func (d *Dispatcher) Lease(worker string, incarnation int64) *api.Lease {
 	return &lease
 }
 
-// FinalUsage is the Usage of an incarnation whose process has ended. It waits until its last calls are counted or ctx ends.
+// FinalUsage is the Usage of an incarnation whose process has ended. It waits until its last calls are counted or ctx
+// ends.
 func (d *Dispatcher) FinalUsage(ctx context.Context, worker string, incarnation int64) api.Usage {
 	if u := d.upstreamOf(worker, incarnation); u != nil {
 		_ = u.awaitIdle(ctx) // the count leaves out calls still in flight when ctx ends

@@ -27,7 +27,8 @@ func TestEndedUsageExpires(t *testing.T) {
 	require.EqualValues(t, 3, p.ended[0].incarnation)
 }
 
-// served returns an env whose process of p/0 has served one call, and a function that returns the upstream of a process.
+// served returns an env whose process of p/0 has served one call, and a function that returns the upstream of a
+// process.
 func served(t *testing.T) (e *env, proc *process.Process, upstreamOf func(*process.Process) *upstream) {
 	e = newEnv(t)
 	proc = e.start(1)
@@ -49,7 +50,8 @@ func TestUsageOfAnEndedProcessIsKept(t *testing.T) {
 	proc.Kill("killed by the test")
 	<-proc.Done()
 	e.requireFinalRequests(1, 1)
-	require.Eventually(t, func() bool { return locked(p, func() bool { return p.upstreams["p/0"] == nil }) }, timeout, poll)
+	require.Eventually(t, func() bool { return locked(p, func() bool { return p.upstreams["p/0"] == nil }) }, timeout,
+		poll)
 	e.requireFinalRequests(1, 1)
 	require.Zero(t, e.dispatcher.FinalUsage(t.Context(), "p/0", 2))
 	require.Zero(t, e.dispatcher.FinalUsage(t.Context(), "q/0", 1))

@@ -12,7 +12,8 @@ import (
 const (
 	// verifyTimeout bounds a query of a workflow.
 	verifyTimeout = 5 * time.Second
-	// refusalTTL is how long a refused lease is refused again without a query, so that a client that retries costs nothing.
+	// refusalTTL is how long a refused lease is refused again without a query, so that a client that retries costs
+	// nothing.
 	refusalTTL = time.Second
 	// maxRefusals bounds the cached refusals.
 	maxRefusals = 1024
@@ -57,8 +58,8 @@ func (v *verifier) cache(id string, err error, now time.Time) error {
 	return err
 }
 
-// state queries the workflow of a lease's worker. It fails with CodeLeaseNotFound if there is no such worker, and with CodeUnavailable
-// if the workflow does not answer.
+// state queries the workflow of a lease's worker. It fails with CodeLeaseNotFound if there is no such worker, and with
+// CodeUnavailable if the workflow does not answer.
 func (v *verifier) state(ctx context.Context, id string, ref api.LeaseRef) (api.WorkerState, error) {
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
@@ -78,7 +79,8 @@ func confirm(id string, ref api.LeaseRef, state api.WorkerState) error {
 	case state.Lease != nil && state.Lease.ID == id:
 		return nil
 	case ref.Seq > state.LeaseSeq:
-		return api.Errorf(api.CodeLeaseNotFound, "%s never granted lease %s; check out with POST /v1/pools/%s/leases", ref.Worker(), id, ref.Pool)
+		return api.Errorf(api.CodeLeaseNotFound, "%s never granted lease %s; check out with POST /v1/pools/%s/leases",
+			ref.Worker(), id, ref.Pool)
 	}
 	return api.Errorf(api.CodeLeaseFenced, "lease %s on %s has ended; check out again", id, ref.Worker())
 }
@@ -106,8 +108,11 @@ func (v *verifier) explain(ctx context.Context, id string, ref api.LeaseRef, hos
 		return v.cache(id, err, now)
 	}
 	if state.Lease.Host != hostID {
-		return v.cache(id, OtherHostError{Host: state.Lease.Host, Endpoint: state.Lease.Endpoint, Coded: api.Errorf(api.CodeLeaseNotFound,
-			"lease %s is on host %s, not on this one (%s); use the lease's endpoint, %s", id, state.Lease.Host, hostID, state.Lease.Endpoint)}, now)
+		return v.cache(id, OtherHostError{Host: state.Lease.Host, Endpoint: state.Lease.Endpoint,
+			Coded: api.Errorf(api.CodeLeaseNotFound,
+				"lease %s is on host %s, not on this one (%s); use the lease's endpoint, %s", id, state.Lease.Host, hostID,
+				state.Lease.Endpoint)}, now)
 	}
-	return v.cache(id, api.Errorf(api.CodeLeaseFenced, "the process of lease %s is no longer on this host; check out again", id), now)
+	return v.cache(id, api.Errorf(api.CodeLeaseFenced,
+		"the process of lease %s is no longer on this host; check out again", id), now)
 }

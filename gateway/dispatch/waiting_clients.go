@@ -11,16 +11,18 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// Clients that wait for a lease on any worker of a pool wait in one line per pool. The Dispatcher checks workers out for them, one
-// attempt per client at a time, and asks a worker only if it may be free:
+// Clients that wait for a lease on any worker of a pool wait in one line per pool. The Dispatcher checks workers out
+// for them, one attempt per client at a time, and asks a worker only if it may be free:
 //
 //   - one whose lease was returned through this gateway, at once;
-//   - one that the Dispatcher itself leases and does not use, or, in the client's turn among the queued calls, between two calls;
+//   - one that the Dispatcher itself leases and does not use, or, in the client's turn among the queued calls, between
+//     two calls;
 //   - any other one now and then, because its holder may have returned it through Temporal.
 //
-// Only the first client asks a worker that may not be free, and while it does, one that is free is kept for it: those behind it get what is left.
-// A client whose worker did not answer may have a lease there. It asks that one alone, for a while, and counts as absent: the next one is the first.
-// So the number of clients that wait, and of workers, hardly matters for what waiting costs Temporal.
+// Only the first client asks a worker that may not be free, and while it does, one that is free is kept for it: those
+// behind it get what is left. A client whose worker did not answer may have a lease there. It asks that one alone, for
+// a while, and counts as absent: the next one is the first. So the number of clients that wait, and of workers, hardly
+// matters for what waiting costs Temporal.
 
 // waitHint is the retry hint of a checkout that was refused without a wait.
 const waitHint = 20 * time.Millisecond
@@ -62,7 +64,8 @@ func (d *Dispatcher) waitingClients(pool string) int {
 }
 
 // awaitLease waits in the line of the pool.
-func (d *Dispatcher) awaitLease(ctx context.Context, pool string, o tempool.CheckoutOptions, wait time.Duration) (*api.Lease, error) {
+func (d *Dispatcher) awaitLease(ctx context.Context, pool string, o tempool.CheckoutOptions,
+	wait time.Duration) (*api.Lease, error) {
 	if o.RequestID == "" {
 		o.RequestID = uuid.NewString() // a repeated attempt after a lost answer must not take a second lease
 	}
@@ -97,7 +100,8 @@ func (d *Dispatcher) awaitLease(ctx context.Context, pool string, o tempool.Chec
 			case w.refusal == nil:
 				w.refusal = api.Errorf(api.CodeBusy, "all are in use")
 			}
-			return api.Errorf(api.CodeQueueTimeout, "no worker of pool %s was free within %d ms (wait_ms): %w", pool, wait.Milliseconds(), w.refusal).After(time.Second)
+			return api.Errorf(api.CodeQueueTimeout, "no worker of pool %s was free within %d ms (wait_ms): %w", pool,
+				wait.Milliseconds(), w.refusal).After(time.Second)
 		}
 	}
 	p.mu.Lock()
@@ -125,10 +129,12 @@ func (p *poolState) joinLocked(ctx context.Context, o tempool.CheckoutOptions) (
 	case p.closed != nil:
 		return nil, p.closed
 	case len(p.clients.waiting) >= limit:
-		return nil, api.Errorf(api.CodeQueueFull, "%d clients wait for a lease of pool %s (queue.size)", limit, p.pool).After(time.Second)
+		return nil, api.Errorf(api.CodeQueueFull, "%d clients wait for a lease of pool %s (queue.size)", limit,
+			p.pool).After(time.Second)
 	}
 	now := time.Now()
-	w := &waitingClient{ctx: ctx, options: o, turn: p.queue.arrive(now, DefaultPriority, 0), result: make(chan checkedOut, 1)}
+	w := &waitingClient{ctx: ctx, options: o, turn: p.queue.arrive(now, DefaultPriority, 0),
+		result: make(chan checkedOut, 1)}
 	p.clients.waiting = append(p.clients.waiting, w)
 	p.peaks.observe(p.waitingLocked(), now)
 	return w, nil
@@ -172,7 +178,8 @@ func (c *waitingClients) endPins(now time.Time) {
 	}
 }
 
-// precedesCallsLocked reports whether the client goes before all queued calls, as a call of its age with DefaultPriority would.
+// precedesCallsLocked reports whether the client goes before all queued calls, as a call of its age with
+// DefaultPriority would.
 func (p *poolState) precedesCallsLocked(w *waitingClient) bool {
 	precedes := func(head *waiter) bool { return head == nil || w.turn.before(head.turn) }
 	for worker := range p.queue.byWorker {
@@ -209,9 +216,10 @@ func (p *poolState) leaseForClientsLocked(now time.Time) {
 	p.leaseElsewhereLocked(now)
 }
 
-// prospectLocked chooses the worker of this host that is the likeliest to be free for the client, nil if none should be asked now. So many free
-// ones are kept for earlier clients.
-func (p *poolState) prospectLocked(w *waitingClient, first bool, kept int, now time.Time) (best *upstream, rank chance) {
+// prospectLocked chooses the worker of this host that is the likeliest to be free for the client, nil if none should be
+// asked now. So many free ones are kept for earlier clients.
+func (p *poolState) prospectLocked(w *waitingClient, first bool, kept int,
+	now time.Time) (best *upstream, rank chance) {
 	rank = notNow
 	for _, u := range p.order {
 		if w.worker != "" && u.worker != w.worker {
@@ -247,7 +255,8 @@ const (
 func (p *poolState) chanceLocked(u *upstream, now time.Time) chance {
 	l := u.lease
 	switch {
-	case u.gone, u.draining, u.suspension != nil, u.checkingOut, p.reserved[u.worker] > 0, p.leasedByOtherLocked(u), now.Before(u.retryAt):
+	case u.gone, u.draining, u.suspension != nil, u.checkingOut, p.reserved[u.worker] > 0, p.leasedByOtherLocked(u),
+		now.Before(u.retryAt):
 		return notNow
 	case l != nil && l.own:
 		if l.ended || l.requesting || u.busyLocked() {
@@ -292,7 +301,8 @@ func (p *poolState) returnForLocked(now time.Time) {
 	}
 }
 
-// leaseForClientLocked checks the worker out for the client, in the background. A lease of the Dispatcher's own is returned first.
+// leaseForClientLocked checks the worker out for the client, in the background. A lease of the Dispatcher's own is
+// returned first.
 func (p *poolState) leaseForClientLocked(w *waitingClient, u *upstream) {
 	w.trying, u.checkingOut, u.forClient, u.free = true, true, true, false
 	var first func()
@@ -338,7 +348,8 @@ func (p *poolState) answerLocked(w *waitingClient, worker string, lease *api.Lea
 	}
 }
 
-// refuseWaitingLocked records why the pool cannot serve a waiting client, which ends its wait if that is final. One that asks a worker learns nothing.
+// refuseWaitingLocked records why the pool cannot serve a waiting client, which ends its wait if that is final. One
+// that asks a worker learns nothing.
 func (p *poolState) refuseWaitingLocked(w *waitingClient, err error) {
 	if !w.trying && w.worker == "" && slices.Contains(p.clients.waiting, w) {
 		p.answerLocked(w, "", nil, time.Time{}, err)

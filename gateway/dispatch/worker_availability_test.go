@@ -13,10 +13,12 @@ func TestWhereAWorkerCanBeCalled(t *testing.T) {
 	entry := func(slot int, state lifecycle.State, host, endpoint string) api.RosterEntry {
 		return api.RosterEntry{Slot: slot, State: state, Host: host, Endpoint: endpoint}
 	}
-	gone, removing, resting := entry(5, lifecycle.Stopped, "", ""), entry(6, lifecycle.Draining, "here", ""), entry(7, lifecycle.Failed, "here", "")
+	gone, removing, resting := entry(5, lifecycle.Stopped, "", ""), entry(6, lifecycle.Draining, "here", ""), entry(7,
+		lifecycle.Failed, "here", "")
 	gone.Gone, removing.Removing, resting.Resting, resting.Reason = true, true, true, "gave up after 10 failures"
 	status := api.PoolStatus{Pool: "p", Workers: []api.RosterEntry{
-		entry(0, lifecycle.Ready, "here", "unix:/here"), entry(1, lifecycle.Pending, "", ""), entry(2, lifecycle.Failed, "there", "unix:/there"),
+		entry(0, lifecycle.Ready, "here", "unix:/here"), entry(1, lifecycle.Pending, "", ""),
+		entry(2, lifecycle.Failed, "there", "unix:/there"),
 		entry(3, lifecycle.Busy, "there", "unix:/there"), entry(4, lifecycle.Starting, "there", ""), gone, removing, resting,
 	}}
 	for worker, want := range map[string]api.Code{

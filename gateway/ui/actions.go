@@ -16,7 +16,8 @@ import (
 // maxReasonRunes bounds the reason that an operator gives, which becomes part of histories.
 const maxReasonRunes = 500
 
-// action is something that an operator does to a pool, a worker or a session. It asks once: its link leads to a page with the form that does it.
+// action is something that an operator does to a pool, a worker or a session. It asks once: its link leads to a page
+// with the form that does it.
 type action struct {
 	name, label string
 	danger      bool
@@ -83,14 +84,17 @@ func restart(ctx context.Context, v *visit, t actionTarget) error {
 
 var actions = []action{
 	{
-		name: "scale", label: "Scale…", noReason: true, asks: "How many workers should %s have?", done: "The pool has recorded the size; its workers follow.",
-		means: "Additional workers start where hosts have capacity. Surplus workers drain before they stop. A pool that follows demand continues from there.",
-		do:    scale,
+		name: "scale", label: "Scale…", noReason: true, asks: "How many workers should %s have?",
+		done: "The pool has recorded the size; its workers follow.",
+		means: "Additional workers start where hosts have capacity. Surplus workers drain before they stop. A pool that " +
+			"follows demand continues from there.",
+		do: scale,
 	},
 	{
 		name: "restart-all", label: "Restart…", asks: "Restart all workers of %s?", done: "The rolling restart has begun.",
-		means: "The workers restart in turn, at most rotation.max_unavailable at a time. Each finishes its calls first. Workers that were stopped or gave up start again, too.",
-		do:    restart,
+		means: "The workers restart in turn, at most rotation.max_unavailable at a time. Each finishes its calls first. " +
+			"Workers that were stopped or gave up start again, too.",
+		do: restart,
 	},
 	{
 		name: "stop-pool", label: "Stop pool…", danger: true, asks: "Stop %s?", done: "The pool is stopping.",
@@ -105,31 +109,39 @@ var actions = []action{
 	},
 	{
 		name: "drain", label: "Drain…", of: aWorker, asks: "Drain %s?", done: "The worker was asked to drain.",
-		means: "It takes no new lease and finishes its calls; then its process stops. It stays stopped until a restart.", do: signal(api.SignalDrain),
+		means: "It takes no new lease and finishes its calls; then its process stops. It stays stopped until a restart.",
+		do:    signal(api.SignalDrain),
 	},
 	{
 		name: "suspend", label: "Suspend…", of: aWorker, asks: "Suspend %s?", done: "The worker was asked to suspend.",
-		means: "It takes no new lease and no new call, and keeps its process and memory. After rotation.drain_timeout, calls in flight are cut, and the holder of a lease is fenced.", do: signal(api.SignalSuspend),
+		means: "It takes no new lease and no new call, and keeps its process and memory. After rotation.drain_timeout, " +
+			"calls in flight are cut, and the holder of a lease is fenced.", do: signal(api.SignalSuspend),
 	},
 	{
 		name: "resume", label: "Resume…", of: aWorker, asks: "Resume %s?", done: "The worker was asked to resume.",
 		means: "It returns to service with its current process.", do: signal(api.SignalResume),
 	},
 	{
-		name: "release", label: "Release lease…", of: aWorker, danger: true, asks: "Release the lease on %s?", done: "The lease was released.",
-		means: "Its holder loses the worker at once; what it calls next under the lease fails with lease_fenced.", do: release,
+		name: "release", label: "Release lease…", of: aWorker, danger: true, asks: "Release the lease on %s?",
+		done:  "The lease was released.",
+		means: "Its holder loses the worker at once; what it calls next under the lease fails with lease_fenced.",
+		do:    release,
 	},
 	{
 		name: "stop", label: "Stop…", of: aWorker, danger: true, asks: "Stop %s now?", done: "The worker was asked to stop.",
-		means: "Its process ends without waiting for calls in flight. It stays stopped until a restart.", do: signal(api.SignalStop),
+		means: "Its process ends without waiting for calls in flight. It stays stopped until a restart.",
+		do:    signal(api.SignalStop),
 	},
 	{
-		name: "migrate", label: "Migrate…", of: aSession, noReason: true, asks: "Move %s to another worker?", done: "The move has begun; the event session.migrated reports that the session is bound to the worker.",
-		means: "Its worker saves it, and the other worker loads it, if they offer these hooks; calls of the session then go to the other worker. If a hook fails, it stays where it is.",
-		do:    migrate,
+		name: "migrate", label: "Migrate…", of: aSession, noReason: true, asks: "Move %s to another worker?",
+		done: "The move has begun; the event session.migrated reports that the session is bound to the worker.",
+		means: "Its worker saves it, and the other worker loads it, if they offer these hooks; calls of the session then " +
+			"go to the other worker. If a hook fails, it stays where it is.",
+		do: migrate,
 	},
 	{
-		name: "delete-session", label: "Delete…", of: aSession, noReason: true, danger: true, asks: "Delete %s?", done: "The session was deleted.",
+		name: "delete-session", label: "Delete…", of: aSession, noReason: true, danger: true, asks: "Delete %s?",
+		done:  "The session was deleted.",
 		means: "Its content cannot be restored. A worker that has it in memory keeps its copy.",
 		do: func(ctx context.Context, v *visit, t actionTarget) error {
 			return v.d.config.Fleet.DeleteSession(v.remote(ctx), t.Pool, t.Session)
@@ -166,7 +178,8 @@ func release(ctx context.Context, v *visit, t actionTarget) error {
 		return err
 	}
 	if state.Lease == nil || state.Lease.ID != t.Lease {
-		return api.Errorf(api.CodeLeaseFenced, "lease %s was released or has expired in the meantime; there is nothing to do", t.Lease)
+		return api.Errorf(api.CodeLeaseFenced, "lease %s was released or has expired in the meantime; there is nothing to do",
+			t.Lease)
 	}
 	outcome := api.CheckinRequest{LeaseID: t.Lease, Outcome: api.OutcomeOK}
 	if t.Reason != "" {
@@ -193,7 +206,8 @@ func poolActions(pool string) (links []actionLink) {
 func sessionActions(pool, session string) (links []actionLink) {
 	for _, a := range actions {
 		if a.of == aSession {
-			links = append(links, actionLink{a.label, poolPath(pool) + "/do/" + a.name + "?" + url.Values{"session": {session}}.Encode(), a.danger})
+			links = append(links, actionLink{a.label, poolPath(pool) + "/do/" + a.name + "?" +
+				url.Values{"session": {session}}.Encode(), a.danger})
 		}
 	}
 	return links
@@ -248,7 +262,8 @@ func (v *visit) asked() (action, actionTarget, error) {
 			return action{}, t, api.Errorf(api.CodeSessionNotFound, "the request names no session; start at the sessions page")
 		}
 		if !v.principal.Has(access.Sessions) {
-			return action{}, t, api.Errorf(api.CodeForbidden, "%s does not have the right sessions, which this action requires", v.principal.Name)
+			return action{}, t, api.Errorf(api.CodeForbidden, "%s does not have the right sessions, which this action requires",
+				v.principal.Name)
 		}
 	case aWorker:
 		slot, err := strconv.Atoi(v.r.FormValue("worker"))
@@ -284,7 +299,8 @@ func (v *visit) confirmPage() error {
 
 func (v *visit) confirm(status int, a action, t actionTarget, failure string) error {
 	view := confirmView{
-		Action: a.name, Label: strings.TrimSuffix(a.label, "…"), Question: strings.Replace(a.asks, "%s", t.Subject(), 1), Means: a.means, Danger: a.danger,
+		Action: a.name, Label: strings.TrimSuffix(a.label, "…"), Question: strings.Replace(a.asks, "%s", t.Subject(), 1),
+		Means: a.means, Danger: a.danger,
 		Reason: !a.noReason, Target: t, Error: failure, To: a.name == "migrate",
 	}
 	if a.name == "scale" {
@@ -304,7 +320,8 @@ func (v *visit) act() error {
 	if err := a.do(ctx, v, t); err != nil {
 		return v.confirm(statusOf(err), a, t, "The action failed: "+message(err)+".")
 	}
-	v.d.config.Logger.Info("dashboard action completed", "action", a.name, "target", t.Subject(), "by", v.principal.Name, "reason", t.Reason)
+	v.d.config.Logger.Info("dashboard action completed", "action", a.name, "target", t.Subject(), "by", v.principal.Name,
+		"reason", t.Reason)
 	v.d.memos.forget(t.Pool) // so that it is queried again
 	back := t.Back() + "?done="
 	if a.name == "delete-session" {

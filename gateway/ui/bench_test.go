@@ -34,8 +34,10 @@ func newEncodedFleet(b *testing.B) encodedFleet {
 	}
 	for slot := range size {
 		entry := api.RosterEntry{
-			Slot: slot, State: lifecycle.Ready, Incarnation: 1, Host: fmt.Sprint("web-", slot%2), PID: slot + 100, Endpoint: "http://10.0.0.1:7460",
-			Since: time.Now().Add(-time.Hour), SpecVersion: 1, LeaseSeq: int64(slot), RunID: "0197f1a2-5c1e-7d53-9c8b-1f2e3d4c5b6a", Starts: 1,
+			Slot: slot, State: lifecycle.Ready, Incarnation: 1, Host: fmt.Sprint("web-", slot%2), PID: slot + 100,
+			Endpoint: "http://10.0.0.1:7460",
+			Since:    time.Now().Add(-time.Hour), SpecVersion: 1, LeaseSeq: int64(slot),
+			RunID: "0197f1a2-5c1e-7d53-9c8b-1f2e3d4c5b6a", Starts: 1,
 		}
 		if slot%97 == 5 {
 			entry.State, entry.Reason = lifecycle.Pending, "waits before the next start: exited with code 3, 4 times in a row"
@@ -47,7 +49,8 @@ func newEncodedFleet(b *testing.B) encodedFleet {
 			InFlight: slot % 3, UptimeMS: 1000, Usage: api.Usage{Requests: int64(slot), TotalMS: 10},
 			Sample:     &api.Sample{MemoryBytes: int64(slot) << 16, CPUPercent: float64(slot % 100), At: time.Now()},
 			Assessment: &api.Assessment{Grade: "good", Score: float64(100 - slot%40), MaxMemoryBytes: 512 << 20},
-			Lease:      &api.Lease{ID: fmt.Sprint("large.", slot, ".1.7"), Worker: api.WorkerName("large", slot), Holder: "gateway:web-0", ExpiresAt: time.Now()},
+			Lease: &api.Lease{ID: fmt.Sprint("large.", slot, ".1.7"), Worker: api.WorkerName("large", slot),
+				Holder: "gateway:web-0", ExpiresAt: time.Now()},
 		})
 	}
 	encoded, err := json.Marshal(hosts)
@@ -60,14 +63,16 @@ func (f encodedFleet) Hosts(context.Context) (hosts []tempool.Host, err error) {
 }
 
 // RecentSamples encodes, too: the agent has some of them itself.
-func (f encodedFleet) RecentSamples(_ context.Context, pool string, o tempool.SampleOptions) (all []api.RecentSamples, err error) {
+func (f encodedFleet) RecentSamples(_ context.Context, pool string,
+	o tempool.SampleOptions) (all []api.RecentSamples, err error) {
 	var own []api.RecentSamples
 	for _, slot := range o.Workers {
 		one := api.RecentSamples{Worker: api.WorkerName(pool, slot)}
 		for i := range int64(api.MaxRecentSamples) {
 			one.AgeMS, one.Incarnation = append(one.AgeMS, (api.MaxRecentSamples-i)*10_007), append(one.Incarnation, 12)
 			one.MemoryBytes = append(one.MemoryBytes, (123+i*7%31)<<20+int64(slot))
-			one.CPUPercent, one.CallsPerMinute, one.Score = append(one.CPUPercent, float32(i)+0.3), append(one.CallsPerMinute, float32(100+i*7%31)), append(one.Score, 90.5)
+			one.CPUPercent, one.CallsPerMinute, one.Score = append(one.CPUPercent, float32(i)+0.3), append(one.CallsPerMinute,
+				float32(100+i*7%31)), append(one.Score, 90.5)
 		}
 		own = append(own, one)
 	}
@@ -101,15 +106,18 @@ func (f encodedFleet) Status(context.Context, string) (s api.PoolStatus, err err
 	return s, json.Unmarshal(encoded, &s)
 }
 
-// BenchmarkAViewer measures the processor time of a refresh of a page. %core is that of one viewer whose page is refreshed every two seconds,
-// as often as ui.js does it; the target is 2 %. The connection to Temporal is not in it.
+// BenchmarkAViewer measures the processor time of a refresh of a page. %core is that of one viewer whose page is
+// refreshed every two seconds, as often as ui.js does it; the target is 2 %. The connection to Temporal is not in it.
 func BenchmarkAViewer(b *testing.B) {
 	fleet := newEncodedFleet(b)
 	for _, path := range []string{"/ui/pools/large", "/ui/"} {
 		b.Run(path, func(b *testing.B) {
-			board := New(Config{Fleet: fleet, HostID: "web-0", Namespace: "default", Logger: slog.New(slog.DiscardHandler), Endpoint: func() string { return "" }})
+			board := New(Config{Fleet: fleet, HostID: "web-0", Namespace: "default", Logger: slog.New(slog.DiscardHandler),
+				Endpoint: func() string { return "" }})
 			refresh := func() {
-				board.memos.hosts.asked, board.memos.names.asked, board.memos.pool("large").asked = time.Time{}, time.Time{}, time.Time{} // it is two seconds later
+				// it is two seconds later
+				board.memos.hosts.asked, board.memos.names.asked, board.memos.pool("large").asked =
+					time.Time{}, time.Time{}, time.Time{}
 				answer := httptest.NewRecorder()
 				board.Serve(answer, httptest.NewRequest(http.MethodGet, path, nil), operator)
 				require.Equal(b, http.StatusOK, answer.Code)

@@ -63,7 +63,8 @@ func waitingFor(pool string, hosts []host) (n int) {
 	return n
 }
 
-// fleetFacts collects what the fleet page shows. While Temporal does not answer, they are those of the last page that was viewed.
+// fleetFacts collects what the fleet page shows. While Temporal does not answer, they are those of the last page that
+// was viewed.
 func (v *visit) fleetFacts() facts {
 	ctx, cancel := context.WithTimeout(v.ctx(), pageTimeout)
 	defer cancel()
@@ -89,7 +90,8 @@ func (v *visit) fleetFacts() facts {
 			f.pools[i].PoolStatus = one.value
 		}
 	})
-	f.pools = slices.DeleteFunc(f.pools, func(p poolFacts) bool { return p.Ended || errors.Is(p.err, api.ErrPoolNotFound) })
+	f.pools = slices.DeleteFunc(f.pools,
+		func(p poolFacts) bool { return p.Ended || errors.Is(p.err, api.ErrPoolNotFound) })
 	return f
 }
 
@@ -117,7 +119,8 @@ func (v *visit) poolNames(ctx context.Context) (names, trouble []string) {
 	if listed.err != nil {
 		trouble = append(trouble, stale("The pools could not be listed", listed.at, listed.err))
 	}
-	return slices.DeleteFunc(slices.Sorted(slices.Values(listed.value)), func(name string) bool { return !v.principal.MayUse(name) }), trouble
+	return slices.DeleteFunc(slices.Sorted(slices.Values(listed.value)),
+		func(name string) bool { return !v.principal.MayUse(name) }), trouble
 }
 
 // hosts are those with a workflow.
@@ -145,7 +148,8 @@ func (v *visit) askHosts(ctx context.Context) ([]host, error) {
 
 // status is the roster of a pool.
 func (v *visit) status(ctx context.Context, name string) answer[api.PoolStatus] {
-	one := v.d.memos.pool(name).get(ctx, v.requestTimeout(), func(ctx context.Context) (api.PoolStatus, error) { return v.d.config.Fleet.Status(ctx, name) })
+	one := v.d.memos.pool(name).get(ctx, v.requestTimeout(),
+		func(ctx context.Context) (api.PoolStatus, error) { return v.d.config.Fleet.Status(ctx, name) })
 	if errors.Is(one.err, api.ErrPoolNotFound) {
 		v.d.memos.forget(name)
 	}

@@ -48,33 +48,43 @@ type fakeFleet struct {
 func newFakeFleet() *fakeFleet {
 	at := time.Now().Add(-time.Minute)
 	py := spec.Default()
-	py.Pool.Name, py.Pool.Size, py.Pool.Command, py.Pool.Dir, py.Pool.Env = "py", 3, []string{"python3", "worker.py"}, "/srv/py", map[string]string{"KEY": "s3cret"}
+	py.Pool.Name, py.Pool.Size, py.Pool.Command, py.Pool.Dir, py.Pool.Env = "py", 3, []string{"python3",
+		"worker.py"}, "/srv/py", map[string]string{"KEY": "s3cret"}
 	f := &fakeFleet{pools: map[string]api.PoolStatus{}, follow: make(chan api.Event)}
 	f.pools["py"] = api.PoolStatus{Pool: "py", Size: 3, Ready: 2, SpecVersion: 1, Spec: py, Workers: []api.RosterEntry{
-		{Slot: 0, State: lifecycle.Ready, Incarnation: 1, Host: "web-1", Since: at, SpecVersion: 1, PID: 10, Endpoint: "http://127.0.0.1:1"},
-		{Slot: 1, State: lifecycle.Ready, Incarnation: 1, Host: "web-1", Since: at, SpecVersion: 1, PID: 11, Endpoint: "http://127.0.0.1:1"},
-		{Slot: 2, State: lifecycle.Failed, Incarnation: 4, Since: at, SpecVersion: 1, Reason: "killed by SIGSEGV <b>", Resting: true},
+		{Slot: 0, State: lifecycle.Ready, Incarnation: 1, Host: "web-1", Since: at, SpecVersion: 1, PID: 10,
+			Endpoint: "http://127.0.0.1:1"},
+		{Slot: 1, State: lifecycle.Ready, Incarnation: 1, Host: "web-1", Since: at, SpecVersion: 1, PID: 11,
+			Endpoint: "http://127.0.0.1:1"},
+		{Slot: 2, State: lifecycle.Failed, Incarnation: 4, Since: at, SpecVersion: 1, Reason: "killed by SIGSEGV <b>",
+			Resting: true},
 	}}
-	f.pools["js"] = api.PoolStatus{Pool: "js", Size: 1, Ready: 1, SpecVersion: 1, Workers: []api.RosterEntry{{State: lifecycle.Ready, Incarnation: 1, Host: "web-2", Since: at, SpecVersion: 1}}}
+	f.pools["js"] = api.PoolStatus{Pool: "js", Size: 1, Ready: 1, SpecVersion: 1,
+		Workers: []api.RosterEntry{{State: lifecycle.Ready, Incarnation: 1, Host: "web-2", Since: at, SpecVersion: 1}}}
 	f.hosts = []tempool.Host{
 		{ID: "web-1", HeardAt: time.Now(), Heartbeat: api.HostHeartbeat{
 			Waiting: map[string]int{"py": 14},
-			Agent:   &api.AgentReport{Endpoint: "http://127.0.0.1:1", Capacity: 10, Version: "v1", DiskFreeBytes: 5 << 30, DiskTotalBytes: 9 << 30},
+			Agent: &api.AgentReport{Endpoint: "http://127.0.0.1:1", Capacity: 10, Version: "v1", DiskFreeBytes: 5 << 30,
+				DiskTotalBytes: 9 << 30},
 			Processes: []api.ProcessReport{{
 				Process:  api.Process{Worker: "py/0", Incarnation: 1},
-				InFlight: 2, Sample: &api.Sample{MemoryBytes: 50 << 20, At: at, Network: &api.NetworkBytes{ReceivedBytes: 3 << 20}}, Lease: &api.Lease{ID: "py.0.1.7", Holder: "ada", Worker: "py/0"},
-				Assessment: &api.Assessment{Grade: "good", Score: 80, Watch: "Watch closely: memory grows <i>.", FailsInMS: 7_322_000},
+				InFlight: 2, Sample: &api.Sample{MemoryBytes: 50 << 20, At: at, Network: &api.NetworkBytes{ReceivedBytes: 3 << 20}},
+				Lease: &api.Lease{ID: "py.0.1.7", Holder: "ada", Worker: "py/0"},
+				Assessment: &api.Assessment{Grade: "good", Score: 80, Watch: "Watch closely: memory grows <i>.",
+					FailsInMS: 7_322_000},
 			}},
 		}},
 		{ID: "web-2", Heartbeat: api.HostHeartbeat{Waiting: map[string]int{"py": 3, "js": 4}}},
 	}
 	f.history = []lifecycle.Transition{
 		{From: lifecycle.Created, To: lifecycle.Starting, Event: "start", Timestamp: at, Incarnation: 4},
-		{From: lifecycle.Starting, To: lifecycle.Failed, Event: "exited", Reason: "killed by SIGSEGV <b>", Timestamp: at, Incarnation: 4},
+		{From: lifecycle.Starting, To: lifecycle.Failed, Event: "exited", Reason: "killed by SIGSEGV <b>", Timestamp: at,
+			Incarnation: 4},
 	}
 	f.lines = []api.LogLine{{Worker: "py/2", Incarnation: 4, At: at, Stream: "stderr", Text: "<script>alert(1)</script>"}}
 	f.events = []api.Event{
-		{ID: "a-1", Source: "/pools/py/workers/2", Type: api.EventProcessEnded, Time: at, Data: []byte(`{"reason": "killed"}`)},
+		{ID: "a-1", Source: "/pools/py/workers/2", Type: api.EventProcessEnded, Time: at,
+			Data: []byte(`{"reason": "killed"}`)},
 		{ID: "a-2", Source: "/hosts/web-1", Type: api.EventHostJoined, Time: at, Data: []byte(`{}`)},
 	}
 	return f
@@ -128,7 +138,8 @@ func (f *fakeFleet) State(ctx context.Context, pool string, slot int) (api.Worke
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	w := f.pools[pool].Workers[slot]
-	s := api.WorkerState{Worker: api.WorkerName(pool, slot), State: w.State, Incarnation: w.Incarnation, Host: w.Host, Reason: w.Reason, Since: w.Since}
+	s := api.WorkerState{Worker: api.WorkerName(pool, slot), State: w.State, Incarnation: w.Incarnation, Host: w.Host,
+		Reason: w.Reason, Since: w.Since}
 	if slot == 0 {
 		s.Lease = &api.Lease{ID: pool + ".0.1.7", Holder: "ada", Worker: s.Worker}
 	}
@@ -153,7 +164,8 @@ func (f *fakeFleet) Logs(ctx context.Context, _ string, o tempool.LogOptions, yi
 	return nil
 }
 
-func (f *fakeFleet) RecentSamples(ctx context.Context, pool string, o tempool.SampleOptions) (found []api.RecentSamples, err error) {
+func (f *fakeFleet) RecentSamples(ctx context.Context, pool string,
+	o tempool.SampleOptions) (found []api.RecentSamples, err error) {
 	if err := f.ask(ctx); err != nil {
 		return nil, err
 	}
@@ -277,7 +289,8 @@ var operator = &access.Principal{Name: "ops", Rights: access.All, MaxPriority: a
 func newSite(t *testing.T, everybody *access.Principal, lookup func(string) *access.Principal) *site {
 	t.Helper()
 	s := &site{t: t, fleet: newFakeFleet()}
-	s.board = New(Config{Fleet: s.fleet, HostID: "web-1", Namespace: "default", Logger: slog.New(slog.DiscardHandler), Endpoint: func() string { return "http://127.0.0.1:1" }, TemporalUI: "http://temporal.test/", Lookup: lookup})
+	s.board = New(Config{Fleet: s.fleet, HostID: "web-1", Namespace: "default", Logger: slog.New(slog.DiscardHandler),
+		Endpoint: func() string { return "http://127.0.0.1:1" }, TemporalUI: "http://temporal.test/", Lookup: lookup})
 	s.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p := s.board.Principal(r)
 		if p == nil {
@@ -288,7 +301,8 @@ func newSite(t *testing.T, everybody *access.Principal, lookup func(string) *acc
 	t.Cleanup(s.server.Close)
 	jar, err := cookiejar.New(nil)
 	require.NoError(t, err)
-	s.client = &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	s.client = &http.Client{Jar: jar,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return s
 }
 
@@ -311,7 +325,8 @@ func (s *site) get(path string) (int, string, http.Header) {
 
 func (s *site) post(path string, form url.Values) (int, string, http.Header) {
 	s.t.Helper()
-	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.server.URL+path, strings.NewReader(form.Encode()))
+	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.server.URL+path,
+		strings.NewReader(form.Encode()))
 	require.NoError(s.t, err)
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	return s.do(r)

@@ -9,8 +9,8 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// Fleet is what the dashboard asks of the control plane and of other agents. Errors are coded like those of tempool.Client, which FleetOf
-// adapts.
+// Fleet is what the dashboard asks of the control plane and of other agents. Errors are coded like those of
+// tempool.Client, which FleetOf adapts.
 type Fleet interface {
 	Hosts(ctx context.Context) ([]tempool.Host, error)
 	HostStatus(ctx context.Context, hostID string) (api.HostStatus, error)

@@ -11,14 +11,15 @@ import (
 const (
 	// freshFor is how long viewers share an answer of the control plane.
 	freshFor = time.Second
-	// askTimeout bounds one question to the control plane, so that a page answers while Temporal does not, and briefTimeout does if the agent
-	// knows that Temporal does not answer.
+	// askTimeout bounds one question to the control plane, so that a page answers while Temporal does not, and
+	// briefTimeout does if the agent knows that Temporal does not answer.
 	askTimeout, briefTimeout = 4 * time.Second, time.Second
 	// forgetAfter is how long an answer is kept that nobody requests.
 	forgetAfter = 10 * time.Minute
 )
 
-// memo remembers an answer: viewers who come at the same time ask once, and the last good answer is shown while there is no new one.
+// memo remembers an answer: viewers who come at the same time ask once, and the last good answer is shown while there
+// is no new one.
 type memo[T any] struct {
 	mu     sync.Mutex // held during a question
 	asked  time.Time  // the end of the last question
@@ -28,7 +29,8 @@ type memo[T any] struct {
 	used   time.Time // guarded by the lock of memos
 }
 
-// answer is an answer of the control plane. With an error, value is the last good one, as of at; a zero at means that there was none.
+// answer is an answer of the control plane. With an error, value is the last good one, as of at; a zero at means that
+// there was none.
 type answer[T any] struct {
 	value T
 	at    time.Time

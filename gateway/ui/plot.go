@@ -9,7 +9,8 @@ import (
 	"github.com/tempool/tempool/internal/format"
 )
 
-// plotSpan is the time that a plot shows, and plotStep the step of its right end, so that plots of the same samples are the same text.
+// plotSpan is the time that a plot shows, and plotStep the step of its right end, so that plots of the same samples are
+// the same text.
 const (
 	plotSpan = 10 * time.Minute
 	plotStep = 10 * time.Second
@@ -24,10 +25,12 @@ type point struct {
 	value       float64
 }
 
-// plot is a line of values over the last plotSpan as a picture of Width by Height, whose top is Top. Without any value, D is "".
+// plot is a line of values over the last plotSpan as a picture of Width by Height, whose top is Top. Without any value,
+// D is "".
 type plot struct {
 	Width, Height int
-	// D is the path of the line, and Area, once it is filled, that of what is below it. Both are made of letters, digits, points and spaces.
+	// D is the path of the line, and Area, once it is filled, that of what is below it. Both are made of letters, digits,
+	// points and spaces.
 	D, Area string
 	// Text says in words what the line shows.
 	Text string
@@ -105,7 +108,8 @@ var (
 	binary  = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}
 )
 
-// roundUp is the least round number that is not below x: one of steps, which begin with 1, times a power of the last of them.
+// roundUp is the least round number that is not below x: one of steps, which begin with 1, times a power of the last of
+// them.
 func roundUp(x float64, steps []float64) float64 {
 	base := steps[len(steps)-1]
 	unit := math.Pow(base, math.Floor(math.Log(max(x, 1e-9))/math.Log(base)))
@@ -171,7 +175,8 @@ func newPlot(points []point, end time.Time, a axis, width, height int, what stri
 	low, high := bounds(points)
 	p.Most, p.Now = text(high), text(points[len(points)-1].value)
 	minutes := int(math.Round(min(plotSpan, max(time.Minute, end.Sub(points[0].at))).Minutes()))
-	p.Text = fmt.Sprintf("%s, last %s: least %s, most %s, newest %s", what, format.Plural(minutes, "minute"), text(low), p.Most, p.Now)
+	p.Text = fmt.Sprintf("%s, last %s: least %s, most %s, newest %s", what, format.Plural(minutes, "minute"), text(low),
+		p.Most, p.Now)
 	if n := len(p.Starts); n > 0 {
 		p.Text += fmt.Sprintf("; %s since", format.Plural(n, "start"))
 	}

@@ -121,8 +121,10 @@ func (d *Dashboard) parsePages() map[string]*template.Template {
 		"holder":  holderText,
 	}
 	pages := map[string]*template.Template{}
-	for _, name := range []string{"fleet", "pool", "worker", "events", "sessions", "session", "confirm", "signin", "error"} {
-		pages[name] = template.Must(template.New(name).Funcs(functions).ParseFS(files, "templates/layout.html", "templates/parts.html", "templates/"+name+".html"))
+	for _, name := range []string{"fleet", "pool", "worker", "events", "sessions", "session", "confirm", "signin",
+		"error"} {
+		pages[name] = template.Must(template.New(name).Funcs(functions).ParseFS(files, "templates/layout.html",
+			"templates/parts.html", "templates/"+name+".html"))
 	}
 	return pages
 }

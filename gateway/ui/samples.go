@@ -16,8 +16,8 @@ import (
 const (
 	// samplesTimeout bounds the question for samples: a page does not wait longer for its plots.
 	samplesTimeout = 1500 * time.Millisecond
-	// sparkWidth and sparkHeight are the size of a plot in a table, queueWidth and queueHeight that of the queue on a pool's page, chartWidth and
-	// chartHeight that of one on a worker's page.
+	// sparkWidth and sparkHeight are the size of a plot in a table, queueWidth and queueHeight that of the queue on a
+	// pool's page, chartWidth and chartHeight that of one on a worker's page.
 	sparkWidth, sparkHeight = 80, 20
 	queueWidth, queueHeight = 120, 24
 	chartWidth, chartHeight = 300, 80
@@ -34,23 +34,28 @@ type sampled struct {
 
 // samples asks gateways for the samples of some workers of a pool; nil asks all of them.
 func (v *visit) samples(pool string, slots []int, gateways []string) sampled {
-	all, missing := askForPlots(v, "samples", func(ctx context.Context, unreachable func(string, error)) ([]api.RecentSamples, error) {
-		return v.d.config.Fleet.RecentSamples(ctx, pool, tempool.SampleOptions{Workers: slots, Gateways: gateways, Unreachable: unreachable})
-	})
+	all, missing := askForPlots(v, "samples",
+		func(ctx context.Context, unreachable func(string, error)) ([]api.RecentSamples, error) {
+			return v.d.config.Fleet.RecentSamples(ctx, pool,
+				tempool.SampleOptions{Workers: slots, Gateways: gateways, Unreachable: unreachable})
+		})
 	return sampled{seriesOf(all, time.Now()), missing}
 }
 
 // askForPlots asks gateways for what plots show, and says why some of it is missing; "" if nothing is.
-func askForPlots[T any](v *visit, what string, ask func(ctx context.Context, unreachable func(endpoint string, err error)) ([]T, error)) (all []T, missing string) {
+func askForPlots[T any](v *visit, what string,
+	ask func(ctx context.Context, unreachable func(endpoint string, err error)) ([]T, error)) (all []T, missing string) {
 	ctx, cancel := context.WithTimeout(v.ctx(), samplesTimeout)
 	defer cancel()
 	var failed []string
 	var unreachable error
-	all, err := ask(v.remote(ctx), func(endpoint string, err error) { failed, unreachable = append(failed, endpoint), err })
+	all, err := ask(v.remote(ctx),
+		func(endpoint string, err error) { failed, unreachable = append(failed, endpoint), err })
 	switch {
 	case unreachable != nil:
 		slices.Sort(failed)
-		missing = "The plots do not include the " + what + " of " + failed[0] + others(len(failed)-1) + ": " + samplesTrouble(unreachable) + "."
+		missing = "The plots do not include the " + what + " of " + failed[0] + others(len(failed)-1) + ": " +
+			samplesTrouble(unreachable) + "."
 	case err != nil:
 		missing = "The " + what + " cannot be read: " + samplesTrouble(err) + "."
 	}
@@ -113,14 +118,16 @@ func (p *poolView) addSparks(found sampled, now time.Time) {
 		s := found.of[row.Name]
 		memory, calls := recent(s.memory, end), recent(s.calls, end)
 		row.MemorySpark = newPlot(memory, end, sparkAxis(memory), sparkWidth, sparkHeight, "memory", bytesText)
-		row.CallsSpark = newPlot(calls, end, zeroAxis(calls, 1, decimal), sparkWidth, sparkHeight, "calls a minute", countText)
+		row.CallsSpark = newPlot(calls, end, zeroAxis(calls, 1, decimal), sparkWidth, sparkHeight, "calls a minute",
+			countText)
 	}
 }
 
 // charts are the plots of a worker's page. maxMemory is where it is rotated; 0 is not known.
 func charts(s series, maxMemory int64, now time.Time) []plot {
 	end := endOfPlots(now)
-	draw := func(points []point, what string, least float64, steps []float64, text func(float64) string, limit float64) plot {
+	draw := func(points []point, what string, least float64, steps []float64, text func(float64) string,
+		limit float64) plot {
 		points = recent(points, end)
 		if _, high := bounds(points); limit > 0 && high > limit/4 {
 			least = max(least, limit) // it is near enough to be shown

@@ -17,8 +17,10 @@ import (
 // fourSamples of a worker: three of an incarnation, and one of the next.
 func fourSamples(worker string) api.RecentSamples {
 	return api.RecentSamples{
-		Worker: worker, AgeMS: []int64{300_000, 290_000, 280_000, 5_000}, Incarnation: []int64{1, 1, 1, 2}, MemoryBytes: []int64{50 << 20, 60 << 20, 100 << 20, 40 << 20},
-		CPUPercent: []float32{0, 12.5, 200, 1.1}, CallsPerMinute: []float32{0, 60, 120, 6}, Score: []float32{100, 90, 40, 100},
+		Worker: worker, AgeMS: []int64{300_000, 290_000, 280_000, 5_000}, Incarnation: []int64{1, 1, 1, 2},
+		MemoryBytes: []int64{50 << 20, 60 << 20, 100 << 20, 40 << 20},
+		CPUPercent:  []float32{0, 12.5, 200, 1.1}, CallsPerMinute: []float32{0, 60, 120, 6},
+		Score: []float32{100, 90, 40, 100},
 	}
 }
 
@@ -35,7 +37,8 @@ func TestPagesPlotTheSamplesOfWorkers(t *testing.T) {
 
 	_, text, _ = s.get("/ui/pools/py/workers/0")
 	require.Equal(t, 4, strings.Count(text, `<figure class="chart">`))
-	for _, want := range []string{"128.0 MiB</span>", "health score", "200 %</span>", "<b>1.1 %</b>", "start of another incarnation"} {
+	for _, want := range []string{"128.0 MiB</span>", "health score", "200 %</span>", "<b>1.1 %</b>",
+		"start of another incarnation"} {
 		require.Contains(t, text, want)
 	}
 	require.Nil(t, s.fleet.asked[1].Gateways, "a worker may have been on any host")
@@ -46,7 +49,8 @@ func TestPagesPlotTheSamplesOfWorkers(t *testing.T) {
 	for _, path := range []string{"/ui/pools/py", "/ui/pools/py/workers/0"} {
 		_, text, _ = s.get(path)
 		require.Contains(t, text, "<svg", "what answers is shown")
-		require.Contains(t, text, "The plots do not include the samples of http://127.0.0.1:2: its gateway asks for a token; sign out", path)
+		require.Contains(t, text, "The plots do not include the samples of http://127.0.0.1:2: its gateway asks for a "+
+			"token; sign out", path)
 	}
 }
 
@@ -54,7 +58,8 @@ func TestAPageOfARosterAsksForItsOwnSamplesOnly(t *testing.T) {
 	s := newSite(t, operator, nil)
 	big := api.PoolStatus{Pool: "big", Size: 250, SpecVersion: 1}
 	for i := range 250 {
-		big.Workers = append(big.Workers, api.RosterEntry{Slot: i, State: lifecycle.Ready, Incarnation: 1, Endpoint: "http://10.0.0." + strconv.Itoa(1+i/100)})
+		big.Workers = append(big.Workers,
+			api.RosterEntry{Slot: i, State: lifecycle.Ready, Incarnation: 1, Endpoint: "http://10.0.0." + strconv.Itoa(1+i/100)})
 		s.fleet.samples = append(s.fleet.samples, fourSamples(api.WorkerName("big", i)))
 	}
 	s.fleet.pools["big"] = big
@@ -88,7 +93,8 @@ func TestALineIsDrawnBySampleAndTime(t *testing.T) {
 	require.Equal(t, "12.3 0 7", string(appendTenths(append(appendPlace(nil, 12.34, -1), ' '), 6.99)))
 	require.Equal(t, "M0 11h0M600 11h0", draw(at(-100, 1, 0), at(800, 1, 0)).D, "what is outside is at the edge")
 	require.Len(t, recent([]point{at(-11, 1, 0), at(-1, 1, 0), at(5, 1, 0)}, end), 1)
-	require.True(t, endOfPlots(end.Add(time.Second)).Equal(endOfPlots(end.Add(9*time.Second))), "the same text for ten seconds")
+	require.True(t, endOfPlots(end.Add(time.Second)).Equal(endOfPlots(end.Add(9*time.Second))),
+		"the same text for ten seconds")
 
 	for x, want := range map[float64]float64{0.5: 0.5, 1: 1, 1.1: 2, 3: 5, 99: 100, 101: 200} {
 		require.InEpsilon(t, want, roundUp(x, decimal), 1e-9)
@@ -114,9 +120,11 @@ func TestThePageOfAPoolPlotsItsQueue(t *testing.T) {
 	}
 	_, text, _ = s.get("/ui/pools/py")
 	require.Equal(t, 1, strings.Count(text, `<svg class="spark"`))
-	require.Contains(t, text, `role="img" aria-label="calls and clients that waited, most in each ten seconds, last 1 minute: least 0, most 31, newest 3"`)
+	require.Contains(
+		t, text, `role="img" aria-label="calls and clients that waited, most in each ten seconds, last 1 minute: least 0, most 31, newest 3"`)
 	require.Contains(t, text, `<small>at most 31 in 10 min</small>`)
-	require.Equal(t, []string{"http://127.0.0.1:1", "http://127.0.0.1:9"}, s.fleet.queuesOf, "the hosts of its workers, and one where calls wait for a worker elsewhere")
+	require.Equal(t, []string{"http://127.0.0.1:1", "http://127.0.0.1:9"}, s.fleet.queuesOf,
+		"the hosts of its workers, and one where calls wait for a worker elsewhere")
 
 	s.get("/ui/pools/js")
 	require.Equal(t, []string{"http://127.0.0.1:9"}, s.fleet.queuesOf)
@@ -124,7 +132,8 @@ func TestThePageOfAPoolPlotsItsQueue(t *testing.T) {
 	s.fleet.cut = api.Errorf("not_found", "no route")
 	_, text, _ = s.get("/ui/pools/py")
 	require.Contains(t, text, `<svg class="spark"`, "what answers is shown")
-	require.Contains(t, text, "The plots do not include the queue of http://127.0.0.1:2: its agent is older and keeps none; update it.")
+	require.Contains(t, text, "The plots do not include the queue of http://127.0.0.1:2: its agent is older and keeps "+
+		"none; update it.")
 }
 
 func TestQueuesOfGatewaysAreAddedUpByAge(t *testing.T) {
@@ -142,7 +151,8 @@ func TestQueuesOfGatewaysAreAddedUpByAge(t *testing.T) {
 		return all
 	}
 	for _, newest := range []int64{0, 1, 5_000, 9_999} {
-		points := queuePoints([]api.RecentQueue{{AgeMS: ages(newest, 60), Waiting: ones(60)}, {AgeMS: ages(9_999-newest, 2), Waiting: ones(2)}}, end)
+		points := queuePoints([]api.RecentQueue{{AgeMS: ages(newest, 60), Waiting: ones(60)},
+			{AgeMS: ages(9_999-newest, 2), Waiting: ones(2)}}, end)
 		require.Len(t, points, 60, "each interval of a gateway is one point, wherever its intervals begin")
 		for i, p := range points {
 			require.InDelta(t, 1+float64(i/58), p.value, 0)

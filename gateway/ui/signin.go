@@ -19,8 +19,8 @@ const (
 	// signInFor is how long a browser stays signed in, and linkFor how long a sign-in link works.
 	signInFor = 12 * time.Hour
 	linkFor   = time.Minute
-	// maxSignIns bounds the signed-in browsers, and maxLinks the links that were not used yet; further ones are refused. maxSignInsEach and
-	// maxLinksEach bound those of one client, whose oldest goes first: nobody can sign another out.
+	// maxSignIns bounds the signed-in browsers, and maxLinks the links that were not used yet; further ones are refused.
+	// maxSignInsEach and maxLinksEach bound those of one client, whose oldest goes first: nobody can sign another out.
 	maxSignIns, maxSignInsEach = 1000, 20
 	maxLinks, maxLinksEach     = 100, 5
 )
@@ -28,14 +28,15 @@ const (
 // CookiePrefix begins the names of the dashboard's cookies.
 const CookiePrefix = "tempool_ui_"
 
-// identity is who signed in: a token, which is looked up again at each request, so that a withdrawn one ends the sign-in; or a client that
-// the gateway knows by its Unix socket.
+// identity is who signed in: a token, which is looked up again at each request, so that a withdrawn one ends the
+// sign-in; or a client that the gateway knows by its Unix socket.
 type identity struct {
 	secret    string
 	principal *access.Principal // at the sign-in
 }
 
-// ownerOf is the client on whom bounds are counted. Those of this host that are known by nothing but their address are one: each has many.
+// ownerOf is the client on whom bounds are counted. Those of this host that are known by nothing but their address are
+// one: each has many.
 func ownerOf(p *access.Principal) string {
 	if loopback.Host(p.Name) {
 		return "loopback"
@@ -61,7 +62,8 @@ func newGrants(most, each int, life time.Duration) *grants {
 	return &grants{most: most, each: each, life: life, all: map[string]grant{}}
 }
 
-var errFull = api.Errorf(api.CodeUnavailable, "too many browsers are signed in at this agent, or have unused sign-in links; try again later, or restart the agent")
+var errFull = api.Errorf(api.CodeUnavailable,
+	"too many browsers are signed in at this agent, or have unused sign-in links; try again later, or restart the agent")
 
 // add returns the new name of an identity. The oldest one of the same client makes room for it. It fails with errFull.
 func (g *grants) add(i identity) (string, error) {
@@ -162,7 +164,8 @@ func (d *Dashboard) signOut(w http.ResponseWriter, r *http.Request) {
 
 func (d *Dashboard) setCookie(w http.ResponseWriter, r *http.Request, value string, age int) {
 	http.SetCookie(w, &http.Cookie{
-		Name: cookieName(r), Value: value, Path: "/ui", MaxAge: age, HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode,
+		Name: cookieName(r), Value: value, Path: "/ui", MaxAge: age, HttpOnly: true, Secure: r.TLS != nil,
+		SameSite: http.SameSiteStrictMode,
 	})
 }
 

@@ -9,7 +9,8 @@ import (
 	"github.com/tempool/tempool/gateway/access"
 )
 
-// SignInLinkPath is where the page that ctl ui writes sends its link. The gateway lets requests of other origins through to it.
+// SignInLinkPath is where the page that ctl ui writes sends its link. The gateway lets requests of other origins
+// through to it.
 const SignInLinkPath = "/ui/signin/link"
 
 func (v *visit) signInPage() error {
@@ -35,14 +36,15 @@ func (v *visit) useLink(link string, answer func()) error {
 	return nil
 }
 
-// signedIn leads to the dashboard from an address of its own: a browser sends the cookie only with requests that such a page makes, and not
-// after a redirect of a request that a file made.
+// signedIn leads to the dashboard from an address of its own: a browser sends the cookie only with requests that such a
+// page makes, and not after a redirect of a request that a file made.
 const signedIn = `<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="0; url=/ui/"><title>Signed in</title><p>Signed in. <a href="/ui/">Open the dashboard</a></p></html>
 `
 
-// postSignInLink signs in a browser that has opened the file of ctl ui. A file has the origin null, and its form knows no form_token; the link is
-// the proof. Requests from pages of other sites are refused, so that none signs its visitor in as somebody else.
+// postSignInLink signs in a browser that has opened the file of ctl ui. A file has the origin null, and its form knows
+// no form_token; the link is the proof. Requests from pages of other sites are refused, so that none signs its visitor
+// in as somebody else.
 func (v *visit) postSignInLink() error {
 	if origin := v.r.Header.Get("Origin"); origin != "" && origin != "null" && !sameOrigin(v.r, origin) {
 		return api.Errorf(api.CodeForbidden, "a page of another site cannot sign in here; run ctl ui")
@@ -74,7 +76,8 @@ func (v *visit) postSignIn() error {
 	wrong := ""
 	switch p := v.d.lookup(secret); {
 	case p == nil:
-		wrong = "This gateway does not know the token. ctl token list shows the names of those it knows; ctl token add makes one."
+		wrong = "This gateway does not know the token. ctl token list shows the names of those it knows; ctl token add " +
+			"makes one."
 	case !p.Has(access.Read):
 		wrong = p.Name + " does not have the right read, which the dashboard requires. Use another token."
 	default:
@@ -84,7 +87,8 @@ func (v *visit) postSignIn() error {
 		http.Redirect(v.w, v.r, "/ui/", http.StatusSeeOther)
 		return nil
 	}
-	return v.render(http.StatusForbidden, "signin", page{Title: "Sign in", Data: signInView{Tokens: v.d.config.Lookup != nil, Error: wrong}})
+	return v.render(http.StatusForbidden, "signin",
+		page{Title: "Sign in", Data: signInView{Tokens: v.d.config.Lookup != nil, Error: wrong}})
 }
 
 func (v *visit) postSignOut() error {

@@ -35,7 +35,8 @@ const (
 	shownVersions, shownOfVersion = 3, 12
 )
 
-// specs groups the workers of a pool by their spec. It asks one worker of each older version, if there are any, for the version's spec.
+// specs groups the workers of a pool by their spec. It asks one worker of each older version, if there are any, for the
+// version's spec.
 func (v *visit) specs(status api.PoolStatus) specView {
 	view := specView{Version: status.SpecVersion, Text: status.Spec.WithoutSecrets().Text(), Versions: versionsOf(status)}
 	if len(view.Versions) < 2 && (len(view.Versions) == 0 || view.Versions[0].Present) {
@@ -81,7 +82,8 @@ func versionsOf(status api.PoolStatus) (versions []specVersion) {
 	for _, version := range slices.SortedFunc(maps.Keys(of), func(a, b int64) int { return cmp.Compare(b, a) }) {
 		slots := of[version]
 		more := max(0, len(slots)-shownOfVersion)
-		versions = append(versions, specVersion{Version: version, Workers: slots[:len(slots)-more], More: more, Present: version == status.SpecVersion})
+		versions = append(versions, specVersion{Version: version, Workers: slots[:len(slots)-more], More: more,
+			Present: version == status.SpecVersion})
 	}
 	return versions
 }

@@ -1,5 +1,5 @@
-// Package ui is the dashboard: pages about the whole fleet, which every agent's gateway serves at /ui. The pages are rendered here; the one
-// script keeps them up to date.
+// Package ui is the dashboard: pages about the whole fleet, which every agent's gateway serves at /ui. The pages are
+// rendered here; the one script keeps them up to date.
 package ui
 
 import (
@@ -36,7 +36,8 @@ type Config struct {
 	Outage func() time.Duration
 	// Lookup finds the client of a token's secret, nil for an unknown one. It is nil if the gateway has no tokens.
 	Lookup func(secret string) *access.Principal
-	// Endpoint is the base URL of the gateway, as others use it, and OwnEndpoint the agent's own way to it; "" is the same.
+	// Endpoint is the base URL of the gateway, as others use it, and OwnEndpoint the agent's own way to it; "" is the
+	// same.
 	Endpoint    func() string
 	OwnEndpoint string
 }
@@ -63,7 +64,8 @@ var files embed.FS
 // New returns a Dashboard.
 func New(config Config) *Dashboard {
 	d := &Dashboard{
-		config: config, signIns: newGrants(maxSignIns, maxSignInsEach, signInFor), links: newGrants(maxLinks, maxLinksEach, linkFor), formKey: make([]byte, 32),
+		config: config, signIns: newGrants(maxSignIns, maxSignInsEach, signInFor),
+		links: newGrants(maxLinks, maxLinksEach, linkFor), formKey: make([]byte, 32),
 		mux: http.NewServeMux(), versions: map[string]string{}, keepAliveEvery: keepAliveEvery,
 	}
 	d.memos.pools = map[string]*memo[api.PoolStatus]{}
@@ -95,8 +97,8 @@ type visit struct {
 
 func (v *visit) ctx() context.Context { return v.r.Context() }
 
-// remote is the context for requests to gateways: with the visitor's own token, and with the agent's certificate for an operator and for one who
-// has a certificate, too.
+// remote is the context for requests to gateways: with the visitor's own token, and with the agent's certificate for an
+// operator and for one who has a certificate, too.
 func (v *visit) remote(ctx context.Context) context.Context {
 	return tempool.WithGatewayAccess(ctx, tempool.GatewayAccess{
 		Token:       v.d.secretOf(v.r),
@@ -158,7 +160,8 @@ func (d *Dashboard) registerRoutes() {
 
 var (
 	errNoPage    = api.Errorf("not_found", "the dashboard has no such page; start at the fleet page")
-	errStaleForm = api.Errorf(api.CodeForbidden, "this form is from another sign-in, or from before the agent restarted; go back, reload the page and try again")
+	errStaleForm = api.Errorf(api.CodeForbidden,
+		"this form is from another sign-in, or from before the agent restarted; go back, reload the page and try again")
 )
 
 // checkForm reads the form of a page, which must be one of this very sign-in.
@@ -176,7 +179,8 @@ func parseForm(r *http.Request) error {
 	var tooLarge *http.MaxBytesError
 	switch err := r.ParseForm(); {
 	case errors.As(err, &tooLarge):
-		return api.Errorf(api.CodePayloadTooLarge, "the form has more than %s; go back and shorten its texts, which are still there", format.Bytes(tooLarge.Limit))
+		return api.Errorf(api.CodePayloadTooLarge,
+			"the form has more than %s; go back and shorten its texts, which are still there", format.Bytes(tooLarge.Limit))
 	case err != nil:
 		return api.Errorf(api.CodeInvalid, "the form cannot be read: %w", err)
 	}
@@ -185,7 +189,8 @@ func parseForm(r *http.Request) error {
 
 type principalKey struct{}
 
-// nonceKey is of the word that allows the page's one script to run: no other script of the gateway's address may, such as a worker's.
+// nonceKey is of the word that allows the page's one script to run: no other script of the gateway's address may, such
+// as a worker's.
 type nonceKey struct{}
 
 func nonceIn(r *http.Request) string {
@@ -201,7 +206,9 @@ func principalIn(r *http.Request) *access.Principal {
 // Serve answers a request of a client with a page.
 func (d *Dashboard) Serve(w http.ResponseWriter, r *http.Request, p *access.Principal) {
 	header, nonce := w.Header(), rand.Text()
-	header.Set("Content-Security-Policy", "default-src 'none'; script-src 'nonce-"+nonce+"'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+	header.Set("Content-Security-Policy", "default-src 'none'; script-src 'nonce-"+nonce+
+		"'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "+
+		"base-uri 'none'; frame-ancestors 'none'")
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Referrer-Policy", "same-origin")
 	header.Set("Cross-Origin-Opener-Policy", "same-origin")
@@ -226,7 +233,9 @@ func (v *visit) authorize(right access.Rights) error {
 		return errSignIn
 	}
 	if !v.principal.Has(right) {
-		return api.Errorf(api.CodeForbidden, "%s does not have the right %q, which this page requires; sign in as an operator: run ctl ui as the agent's user, or use a token with the right", v.principal.Name, right)
+		return api.Errorf(api.CodeForbidden,
+			"%s does not have the right %q, which this page requires; sign in as an operator: run ctl ui as the agent's user, "+
+				"or use a token with the right", v.principal.Name, right)
 	}
 	if pool := v.r.PathValue("pool"); pool != "" {
 		if err := api.CheckPoolName(pool, api.CodePoolNotFound); err != nil {
@@ -249,7 +258,8 @@ func (d *Dashboard) static(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no such file", http.StatusNotFound)
 		return
 	}
-	types := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+	types := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
+		".svg": "image/svg+xml"}
 	w.Header().Set("Content-Type", types[path.Ext(name)])
 	if r.URL.Query().Get("v") == d.versions[name] {
 		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
@@ -257,11 +267,13 @@ func (d *Dashboard) static(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(content)
 }
 
-// postLink gives a client that is known by its token or its Unix socket a link that signs its browser in, as that client.
+// postLink gives a client that is known by its token or its Unix socket a link that signs its browser in, as that
+// client.
 func (d *Dashboard) postLink(w http.ResponseWriter, r *http.Request) {
 	p := principalIn(r)
 	i := identity{principal: p}
-	if scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " "); d.config.Lookup != nil && strings.EqualFold(scheme, "Bearer") {
+	if scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " "); d.config.Lookup != nil &&
+		strings.EqualFold(scheme, "Bearer") {
 		i.secret = strings.TrimSpace(secret)
 	}
 	endpoint := d.config.Endpoint()
@@ -269,9 +281,12 @@ func (d *Dashboard) postLink(w http.ResponseWriter, r *http.Request) {
 	case signInOf(r) != "": // a browser needs none
 		refuseLink(w, api.Errorf(api.CodeForbidden, "a browser that has signed in gets no link"))
 	case !p.Has(access.Read):
-		refuseLink(w, api.Errorf(api.CodeForbidden, "%s does not have the right read, which the dashboard requires; use a token that has it, or connect over the Unix socket as the agent's user", p.Name))
+		refuseLink(w, api.Errorf(api.CodeForbidden,
+			"%s does not have the right read, which the dashboard requires; use a token that has it, or connect over the Unix "+
+				"socket as the agent's user", p.Name))
 	case !strings.HasPrefix(endpoint, "http"):
-		refuseLink(w, api.Errorf(api.CodeUnavailable, "no browser can reach this gateway, because it has no TCP listener; start the agent with --listen 127.0.0.1:7460"))
+		refuseLink(w, api.Errorf(api.CodeUnavailable,
+			"no browser can reach this gateway, because it has no TCP listener; start the agent with --listen 127.0.0.1:7460"))
 	default:
 		name, err := d.links.add(i)
 		if err != nil {
@@ -279,7 +294,8 @@ func (d *Dashboard) postLink(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(tempool.DashboardLink{URL: endpoint + "/ui/signin?link=" + name, Name: p.Name, Rights: p.Rights.Names()})
+		_ = json.NewEncoder(w).Encode(tempool.DashboardLink{URL: endpoint + "/ui/signin?link=" + name, Name: p.Name,
+			Rights: p.Rights.Names()})
 	}
 }
 
@@ -288,5 +304,6 @@ func refuseLink(w http.ResponseWriter, err *api.Error) {
 	status := statusOf(err)
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]any{"title": http.StatusText(status), "status": status, "code": err.Code, "detail": err.Message, "started": false})
+	_ = json.NewEncoder(w).Encode(map[string]any{"title": http.StatusText(status), "status": status, "code": err.Code,
+		"detail": err.Message, "started": false})
 }

@@ -27,10 +27,17 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestEachPageShowsItsFacts(t *testing.T) {
 	s := newSite(t, operator, nil)
 	for path, says := range map[string][]string{
-		"/ui/":                         {"Problems", "pool py", "killed by SIGSEGV &lt;b&gt;", "No agent is up on it.", "What to do", "3<small> of 4</small>", "<dt>waiting for a worker</dt><dd>21</dd>", `href="/ui/pools/py/workers/2"`, "50.0 MiB"},
-		"/ui/pools/py":                 {"py/2", "ada", "out of service (1)", "<dt>waiting for a worker</dt><dd>17</dd>", "workflow in Temporal", "http://temporal.test/namespaces/default/workflows/tempool%2Fpy", "Restart…", "fails in 2h2m</span>"},
-		"/ui/pools/py/workers/2":       {"It stays down until a restart", "Last output", "&lt;script&gt;alert(1)&lt;/script&gt;", "Incarnation 4", "do/restart?worker=2"},
-		"/ui/pools/py/workers/0":       {"py.0.1.7", "ada", "Release lease…", "do/release?lease=py.0.1.7&amp;worker=0", "fails in 2h2m</span> Watch closely: memory grows &lt;i&gt;.", "<dt>Network</dt><dd>3.0 MiB received, 0 B sent</dd>"},
+		"/ui/": {"Problems", "pool py", "killed by SIGSEGV &lt;b&gt;", "No agent is up on it.",
+			"What to do", "3<small> of 4</small>", "<dt>waiting for a worker</dt><dd>21</dd>", `href="/ui/pools/py/workers/2"`,
+			"50.0 MiB"},
+		"/ui/pools/py": {"py/2", "ada", "out of service (1)", "<dt>waiting for a worker</dt><dd>17</dd>",
+			"workflow in Temporal", "http://temporal.test/namespaces/default/workflows/tempool%2Fpy", "Restart…",
+			"fails in 2h2m</span>"},
+		"/ui/pools/py/workers/2": {"It stays down until a restart", "Last output",
+			"&lt;script&gt;alert(1)&lt;/script&gt;", "Incarnation 4", "do/restart?worker=2"},
+		"/ui/pools/py/workers/0": {"py.0.1.7", "ada", "Release lease…", "do/release?lease=py.0.1.7&amp;worker=0",
+			"fails in 2h2m</span> Watch closely: memory grows &lt;i&gt;.",
+			"<dt>Network</dt><dd>3.0 MiB received, 0 B sent</dd>"},
 		"/ui/events":                   {"process.ended", "killed", "host.joined"},
 		"/ui/sessions?pool=py":         {"user:1"},
 		"/ui/pools/py/sessions/user:1": {"user:1", "version 2"},
@@ -42,13 +49,15 @@ func TestEachPageShowsItsFacts(t *testing.T) {
 		}
 		nonce := regexp.MustCompile(`<script type="module" nonce="(\w+)" src="/ui/static/ui.js`).FindStringSubmatch(text)
 		require.NotNil(t, nonce, path)
-		require.Contains(t, header.Get("Content-Security-Policy"), "script-src 'nonce-"+nonce[1]+"';", "and no other script of this address")
+		require.Contains(t, header.Get("Content-Security-Policy"), "script-src 'nonce-"+nonce[1]+"';",
+			"and no other script of this address")
 		require.NotContains(t, header.Get("Content-Security-Policy"), "unsafe")
 		require.NotRegexp(t, regexp.MustCompile(`<script>|\son[a-z]+=|\sstyle=|<style`), text, "%s has nothing inline", path)
 	}
 	s.fleet.cut = api.Errorf(api.CodeUnavailable, "the gateway at http://127.0.0.1:2 is reachable only from its own host")
 	_, text, _ := s.get("/ui/pools/py/workers/2")
-	require.Contains(t, text, "The log cannot be read: the gateway at http://127.0.0.1:2 is reachable only from its own host.")
+	require.Contains(t, text, "The log cannot be read: the gateway at http://127.0.0.1:2 is reachable only from its own "+
+		"host.")
 	status, text, _ := s.get("/ui/pools/none")
 	require.Equal(t, http.StatusNotFound, status)
 	require.Contains(t, text, "pool none is not running")
@@ -83,7 +92,8 @@ func TestPagesAnswerWhileTemporalDoesNot(t *testing.T) {
 	s.board.memos.pool("py").asked, s.board.memos.pool("js").asked = time.Time{}, time.Time{}
 	var asking sync.WaitGroup
 	for path, says := range map[string]string{
-		"/ui/":                   "The hosts could not be listed: Temporal, or the workflow, did not answer in time. This is as of",
+		"/ui/": "The hosts could not be listed: Temporal, or the workflow, did not answer in time. This " +
+			"is as of",
 		"/ui/pools/py":           "This is as of",
 		"/ui/pools/js":           "js/0",
 		"/ui/pools/none":         "ctl doctor finds out",
@@ -107,7 +117,9 @@ func TestALargeRosterIsPagedAndFiltered(t *testing.T) {
 		if i%250 == 7 {
 			state = lifecycle.Degraded
 		}
-		big.Workers = append(big.Workers, api.RosterEntry{Slot: i, State: state, Incarnation: 1, Host: "web-" + strconv.Itoa(i%2), Reason: "its health check failed"})
+		big.Workers = append(big.Workers,
+			api.RosterEntry{Slot: i, State: state, Incarnation: 1, Host: "web-" + strconv.Itoa(i%2),
+				Reason: "its health check failed"})
 	}
 	s.fleet.pools["big"] = big
 	rows := func(path string) []string {
@@ -180,7 +192,8 @@ func TestActionsAskOnceAndNeedARightAndTheFormsToken(t *testing.T) {
 	}
 
 	s.fleet.failure = api.Errorf(api.CodeUnavailable, "Temporal is down")
-	status, text, _ := s.post("/ui/pools/py/do/drain", url.Values{"worker": {"1"}, "form_token": {s.board.formToken(&http.Request{})}})
+	status, text, _ := s.post("/ui/pools/py/do/drain",
+		url.Values{"worker": {"1"}, "form_token": {s.board.formToken(&http.Request{})}})
 	require.Equal(t, http.StatusServiceUnavailable, status)
 	require.Contains(t, text, "The action failed: Temporal is down.")
 
@@ -190,7 +203,8 @@ func TestActionsAskOnceAndNeedARightAndTheFormsToken(t *testing.T) {
 		s := newSite(t, limited, nil)
 		status, _, _ := s.get("/ui/pools/py/do/drain?worker=1")
 		require.Equal(t, http.StatusForbidden, status)
-		status, _, _ = s.post("/ui/pools/py/do/drain", url.Values{"worker": {"1"}, "form_token": {s.board.formToken(&http.Request{})}})
+		status, _, _ = s.post("/ui/pools/py/do/drain",
+			url.Values{"worker": {"1"}, "form_token": {s.board.formToken(&http.Request{})}})
 		require.Equal(t, http.StatusForbidden, status)
 		require.Empty(t, s.fleet.done)
 	}
@@ -203,7 +217,8 @@ func TestATokenForSomePoolsSeesTheseOnly(t *testing.T) {
 		require.NotContains(t, text, "py", path)
 		require.NotContains(t, text, "web-1</th>", path)
 	}
-	for _, path := range []string{"/ui/pools/py", "/ui/pools/py/workers/0", "/ui/events?pool=py", "/ui/live?pool=py", "/ui/sessions?pool=py", "/ui/pools/py/sessions/x"} {
+	for _, path := range []string{"/ui/pools/py", "/ui/pools/py/workers/0", "/ui/events?pool=py", "/ui/live?pool=py",
+		"/ui/sessions?pool=py", "/ui/pools/py/sessions/x"} {
 		status, _, _ := s.get(path)
 		require.Equal(t, http.StatusForbidden, status, path)
 	}
@@ -218,7 +233,8 @@ func TestABrowserSignsInWithATokenOrALink(t *testing.T) {
 	require.Equal(t, "/ui/signin", header.Get("Location"))
 	_, page, _ := s.get("/ui/signin")
 	form := url.Values{"form_token": {tokenIn(page)}}
-	for wrong, says := range map[string]string{"guess": "does not know the token", "caller": "does not have the right read"} {
+	for wrong, says := range map[string]string{"guess": "does not know the token",
+		"caller": "does not have the right read"} {
 		form.Set("token", wrong)
 		status, text, header := s.post("/ui/signin", form)
 		require.Equal(t, http.StatusForbidden, status)
@@ -347,7 +363,8 @@ func TestStreamsAreBounded(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, refused.StatusCode)
 	require.NotEmpty(t, refused.Header.Get("Retry-After"))
 	cancel()
-	require.Eventually(t, func() bool { return s.board.streams.enter(operator.Name) }, 30*time.Second, 10*time.Millisecond, "streams that end make room")
+	require.Eventually(t, func() bool { return s.board.streams.enter(operator.Name) }, 30*time.Second, 10*time.Millisecond,
+		"streams that end make room")
 
 	var all streams
 	for i := range maxStreams {

@@ -18,14 +18,16 @@ import (
 const (
 	// longestStream is after how long a stream ends. Browsers connect again.
 	longestStream = time.Hour
-	// clockSkew is how far the clocks of hosts may differ so that a page misses no event between its moment and the start of its stream.
+	// clockSkew is how far the clocks of hosts may differ so that a page misses no event between its moment and the start
+	// of its stream.
 	clockSkew = 5 * time.Second
-	// keepAliveEvery is how often a stream sends a comment, and checks that its browser is still signed in with the same rights.
+	// keepAliveEvery is how often a stream sends a comment, and checks that its browser is still signed in with the same
+	// rights.
 	keepAliveEvery = 15 * time.Second
 	// shownEvents bounds the events of the page before those that come live.
 	shownEvents = 200
-	// readEvents bounds those that are read of each agent for the page, and readOfSome those for a visitor who may use some pools only: an
-	// agent may send what that one does not see.
+	// readEvents bounds those that are read of each agent for the page, and readOfSome those for a visitor who may use
+	// some pools only: an agent may send what that one does not see.
 	readEvents, readOfSome = shownEvents + 1, 10 * shownEvents
 	// waitingEvents bounds the events that wait for a slow browser; further ones are dropped, and the page says so.
 	waitingEvents = 256
@@ -51,7 +53,8 @@ type eventsView struct {
 }
 
 func newEventRow(e api.Event) eventRow {
-	row := eventRow{ID: e.ID, Time: e.Time.UTC(), Type: e.Type, Subject: events.Subject(e.Source), Text: events.Summary(e), Tone: toneOfEvent(e)}
+	row := eventRow{ID: e.ID, Time: e.Time.UTC(), Type: e.Type, Subject: events.Subject(e.Source), Text: events.Summary(e),
+		Tone: toneOfEvent(e)}
 	if pool := api.SourcePool(e.Source); pool != "" {
 		row.Path = poolPath(pool)
 		if worker := workerPath(row.Subject); worker != "" {
@@ -104,7 +107,8 @@ func (v *visit) eventsPage() error {
 	if err != nil {
 		return err
 	}
-	view := eventsView{Pool: o.Pool, Types: strings.Join(o.Types, ","), Since: cmp.Or(v.r.URL.Query().Get("since"), "10m"), Known: api.EventTypes()}
+	view := eventsView{Pool: o.Pool, Types: strings.Join(o.Types, ","), Since: cmp.Or(v.r.URL.Query().Get("since"), "10m"),
+		Known: api.EventTypes()}
 	ago, err := time.ParseDuration(view.Since)
 	if err != nil || ago <= 0 {
 		return api.Errorf(api.CodeInvalid, "since is %q; give a duration such as 10m", view.Since)
@@ -146,7 +150,8 @@ func (v *visit) live() error {
 	owner := ownerOf(v.principal)
 	if !v.d.streams.enter(owner) {
 		v.w.Header().Set("Retry-After", streamRetrySeconds)
-		return api.Errorf(api.CodeUnavailable, "too many pages are following events; close some, or wait: until then, pages reload every ten seconds")
+		return api.Errorf(api.CodeUnavailable,
+			"too many pages are following events; close some, or wait: until then, pages reload every ten seconds")
 	}
 	defer v.d.streams.leave(owner)
 	o.Follow, o.Hosts = true, v.listHosts

@@ -97,7 +97,9 @@ func (v *visit) fleetPage() error {
 	view := newFleetView(f, v.d.config.HostID, time.Now())
 	view.PoolsPager = newPager(v.r.URL, len(view.Pools))
 	view.Pools = paged(view.Pools, view.PoolsPager)
-	return v.render(http.StatusOK, "fleet", page{Title: "Fleet", Nav: "fleet", Trouble: f.trouble, Live: "types=worker.transitioned,process.*,pool.*,host.*", Data: view})
+	return v.render(http.StatusOK, "fleet",
+		page{Title: "Fleet", Nav: "fleet", Trouble: f.trouble, Live: "types=worker.transitioned,process.*,pool.*,host.*",
+			Data: view})
 }
 
 func newFleetView(f facts, hostID string, now time.Time) fleetView {
@@ -107,7 +109,8 @@ func newFleetView(f facts, hostID string, now time.Time) fleetView {
 		row, trouble, _ := newPoolRow(p, f.processes, now)
 		view.Pools = append(view.Pools, row)
 		view.Waiting += row.Waiting
-		view.Ready, view.Size, view.InFlight, view.Memory = view.Ready+row.Ready, view.Size+row.Size, view.InFlight+row.InFlight, view.Memory+row.Memory
+		view.Ready, view.Size, view.InFlight, view.Memory =
+			view.Ready+row.Ready, view.Size+row.Size, view.InFlight+row.InFlight, view.Memory+row.Memory
 		if trouble != nil {
 			worst = append(worst, *trouble)
 		}
@@ -123,7 +126,8 @@ func newFleetView(f facts, hostID string, now time.Time) fleetView {
 	}
 	slices.SortStableFunc(worst, func(a, b problem) int { return rank(b.Critical) - rank(a.Critical) })
 	view.Problems = worst
-	slices.SortStableFunc(view.Pools, func(a, b poolRow) int { return cmp.Compare(rankOfTone(b.Tone), rankOfTone(a.Tone)) })
+	slices.SortStableFunc(view.Pools,
+		func(a, b poolRow) int { return cmp.Compare(rankOfTone(b.Tone), rankOfTone(a.Tone)) })
 	return view
 }
 
@@ -141,7 +145,8 @@ func newPoolRow(p poolFacts, processes map[string]api.ProcessReport, now time.Ti
 	row := poolRow{Name: p.Pool, Size: p.Size, Waiting: p.waiting, Stale: p.err != nil}
 	if p.at.IsZero() {
 		row.Status, row.Tone = "no answer", "bad"
-		return row, &problem{Critical: true, Subject: "pool " + p.Pool, Path: poolPath(p.Pool), Text: "It does not answer: " + message(p.err) + ".",
+		return row, &problem{Critical: true, Subject: "pool " + p.Pool, Path: poolPath(p.Pool), Text: "It does not answer: " +
+			message(p.err) + ".",
 			Advice: []string{"See whether an agent runs workflows: ctl doctor."}}, nil
 	}
 	workers := tempool.RosterOf(p.PoolStatus, processes)
@@ -197,13 +202,15 @@ func poolProblem(status api.PoolStatus, report policy.Report) *problem {
 		}
 	}
 	if len(one.Advice) == 0 {
-		one.Advice = []string{"Tempool is handling this. The page of a worker shows why: its timeline and the last lines of its log."}
+		one.Advice = []string{"Tempool is handling this. The page of a worker shows why: its timeline and the last lines " +
+			"of its log."}
 	}
 	return one
 }
 
 func newHostRow(h host, hostID string, now time.Time) (hostRow, *problem) {
-	row := hostRow{ID: h.ID, Agent: h.Heartbeat.Agent, Processes: len(h.Heartbeat.Processes), State: "up", Tone: "ok", ThisOne: h.ID == hostID}
+	row := hostRow{ID: h.ID, Agent: h.Heartbeat.Agent, Processes: len(h.Heartbeat.Processes), State: "up", Tone: "ok",
+		ThisOne: h.ID == hostID}
 	counts := map[string]int{}
 	for _, p := range h.Heartbeat.Processes {
 		pool, _, _ := strings.Cut(p.Worker, "/")
@@ -230,8 +237,10 @@ func newHostRow(h host, hostID string, now time.Time) (hostRow, *problem) {
 	row.HeardAgo = max(0, now.Sub(h.HeardAt))
 	if row.HeardAgo > lateHeartbeat {
 		row.State, row.Tone = "not heard", "warn"
-		return row, &problem{Subject: "host " + h.ID, Text: "Its agent has sent no heartbeat for " + format.Duration(row.HeardAgo) + ".",
-			Advice: []string{"Check the host and its connection to Temporal. Its workers move to other hosts once it counts as lost."}}
+		return row, &problem{Subject: "host " + h.ID, Text: "Its agent has sent no heartbeat for " +
+			format.Duration(row.HeardAgo) + ".",
+			Advice: []string{"Check the host and its connection to Temporal. Its workers move to other hosts once it counts " +
+				"as lost."}}
 	}
 	agent := h.Heartbeat.Agent
 	if agent == nil {
@@ -241,7 +250,8 @@ func newHostRow(h host, hostID string, now time.Time) (hostRow, *problem) {
 		row.CapacityPct = min(100, row.Processes*100/agent.Capacity)
 	}
 	if agent.DiskTotalBytes > 0 && agent.DiskFreeBytes < lowDisk {
-		return row, &problem{Subject: "host " + h.ID, Text: "Its disk has " + format.Bytes(agent.DiskFreeBytes) + " free; starts, logs and sessions need space.",
+		return row, &problem{Subject: "host " + h.ID, Text: "Its disk has " + format.Bytes(agent.DiskFreeBytes) +
+			" free; starts, logs and sessions need space.",
 			Advice: []string{"Free space on the disk of the state folder, or move it with --state-dir."}}
 	}
 	return row, nil
@@ -269,7 +279,8 @@ func rolloutText(r *api.Rollout) string {
 
 // stateOrder is how states are listed.
 var stateOrder = []lifecycle.State{
-	lifecycle.Ready, lifecycle.Busy, lifecycle.Starting, lifecycle.Pending, lifecycle.Degraded, lifecycle.Suspended, lifecycle.Draining,
+	lifecycle.Ready, lifecycle.Busy, lifecycle.Starting, lifecycle.Pending, lifecycle.Degraded, lifecycle.Suspended,
+	lifecycle.Draining,
 	lifecycle.Stopping, lifecycle.Failed, lifecycle.Killed, lifecycle.Stopped, lifecycle.Finished, lifecycle.Created,
 }
 

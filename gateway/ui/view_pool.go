@@ -73,7 +73,8 @@ func (v *visit) poolPage() error {
 		return status.err
 	}
 	hosts := v.hosts(ctx)
-	view := newPoolView(poolFacts{status.value, status.at, status.err, waitingFor(name, hosts.value)}, processesOf(hosts.value), v.r, time.Now())
+	view := newPoolView(poolFacts{status.value, status.at, status.err, waitingFor(name, hosts.value)},
+		processesOf(hosts.value), v.r, time.Now())
 	var asking sync.WaitGroup
 	asking.Go(func() { view.Spec = v.specs(status.value) })
 	asking.Go(func() {
@@ -88,7 +89,8 @@ func (v *visit) poolPage() error {
 	if v.principal.Has(access.Admin) && !status.value.Ended {
 		view.Actions = poolActions(name)
 	}
-	p := page{Title: name, Nav: "fleet", Data: view, Live: "pool=" + name + "&types=worker.transitioned,process.*,pool.*,lease.granted,lease.released,rotation.*"}
+	p := page{Title: name, Nav: "fleet", Data: view, Live: "pool=" + name +
+		"&types=worker.transitioned,process.*,pool.*,lease.granted,lease.released,rotation.*"}
 	if status.err != nil {
 		p.Trouble = append(p.Trouble, stale("The pool does not answer", status.at, status.err))
 	}
@@ -142,10 +144,13 @@ func (p poolView) shows(w workerRow) bool {
 	return strings.Contains(text, strings.ToLower(p.Search))
 }
 
-func newWorkerRow(w api.Worker, entry api.RosterEntry, v api.ProcessReport, status api.PoolStatus, now time.Time) workerRow {
+func newWorkerRow(w api.Worker, entry api.RosterEntry, v api.ProcessReport, status api.PoolStatus,
+	now time.Time) workerRow {
 	row := workerRow{
-		Slot: entry.Slot, Name: w.Worker, State: w.State, Grade: w.Grade, Requests: w.RequestsServed, Failed: w.RequestsFailed, Host: w.Host,
-		Memory: w.CurrentMemoryBytes, CPU: w.CPUPercent, Uptime: time.Duration(w.UptimeS * float64(time.Second)), Since: w.Since,
+		Slot: entry.Slot, Name: w.Worker, State: w.State, Grade: w.Grade, Requests: w.RequestsServed,
+		Failed: w.RequestsFailed, Host: w.Host,
+		Memory: w.CurrentMemoryBytes, CPU: w.CPUPercent, Uptime: time.Duration(w.UptimeS * float64(time.Second)),
+		Since: w.Since,
 		Watch: w.Watch, FailsIn: time.Duration(w.FailsInS * float64(time.Second)),
 		OldSpec: w.SpecVersion != 0 && w.SpecVersion < status.SpecVersion,
 	}

@@ -59,7 +59,8 @@ func (v *visit) workerPage() error {
 	pool := v.r.PathValue("pool")
 	slot, err := strconv.Atoi(v.r.PathValue("slot"))
 	if err != nil || slot < 0 {
-		return api.Errorf(api.CodeWorkerNotFound, "%q is not the number of a worker; see the pool's page", v.r.PathValue("slot"))
+		return api.Errorf(api.CodeWorkerNotFound, "%q is not the number of a worker; see the pool's page",
+			v.r.PathValue("slot"))
 	}
 	status := v.status(v.ctx(), pool)
 	if status.at.IsZero() {
@@ -204,5 +205,6 @@ func (d *Dashboard) workflowURL(id string) string {
 	if d.config.TemporalUI == "" {
 		return ""
 	}
-	return fmt.Sprintf("%s/namespaces/%s/workflows/%s", strings.TrimRight(d.config.TemporalUI, "/"), url.PathEscape(d.config.Namespace), url.PathEscape(id))
+	return fmt.Sprintf("%s/namespaces/%s/workflows/%s", strings.TrimRight(d.config.TemporalUI, "/"),
+		url.PathEscape(d.config.Namespace), url.PathEscape(id))
 }

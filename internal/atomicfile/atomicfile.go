@@ -8,7 +8,8 @@ import (
 	"path/filepath"
 )
 
-// Write replaces the file at path, whose folder must exist. A crash of the machine may leave it empty; see WriteDurably.
+// Write replaces the file at path, whose folder must exist. A crash of the machine may leave it empty; see
+// WriteDurably.
 func Write(path string, content []byte, mode os.FileMode) error {
 	return write(path, whole(content), mode, func(*os.File) error { return nil })
 }

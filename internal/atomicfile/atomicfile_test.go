@@ -22,7 +22,8 @@ func streamed(path string, content []byte, mode os.FileMode) error {
 }
 
 func TestAFileIsReplacedWithItsMode(t *testing.T) {
-	for name, write := range map[string]func(string, []byte, os.FileMode) error{"Write": Write, "WriteDurably": WriteDurably, "StreamDurably": streamed} {
+	for name, write := range map[string]func(string, []byte, os.FileMode) error{"Write": Write,
+		"WriteDurably": WriteDurably, "StreamDurably": streamed} {
 		path := filepath.Join(t.TempDir(), "file")
 		require.NoError(t, os.WriteFile(path, []byte("old"), 0o644), name)
 		require.NoError(t, write(path, []byte("new"), 0o600), name)

@@ -21,8 +21,9 @@ const (
 	maxEndpoints = 256
 )
 
-// Balancer knows the gateways that carry the calls of one pool and chooses one for each call. It reads the pool's roster at the first call,
-// and again while there are calls; while the roster cannot be read, the known gateways stay in use. It is safe for concurrent use.
+// Balancer knows the gateways that carry the calls of one pool and chooses one for each call. It reads the pool's
+// roster at the first call, and again while there are calls; while the roster cannot be read, the known gateways stay
+// in use. It is safe for concurrent use.
 type Balancer struct {
 	read  func(context.Context) (api.PoolStatus, error) // nil: the endpoints are fixed
 	start func(work func(context.Context)) error        // runs work in the background
@@ -35,7 +36,8 @@ type Balancer struct {
 	refreshing chan struct{} // closed at the end of the refresh in progress; nil if there is none
 }
 
-// New returns a Balancer that gets its gateways from read, which start runs in the background. An error of start counts as one of read.
+// New returns a Balancer that gets its gateways from read, which start runs in the background. An error of start counts
+// as one of read.
 func New(read func(context.Context) (api.PoolStatus, error), start func(work func(context.Context)) error) *Balancer {
 	return &Balancer{read: read, start: start, now: time.Now}
 }
@@ -61,8 +63,8 @@ func (b *Balancer) Add(endpoints []string) {
 	}
 }
 
-// Acquire chooses the gateway for a call and counts the call as in flight until Release. nil without an error means that tried names all
-// gateways. If no gateway is known, the error is that of the last refresh, or CodeNoWorkers.
+// Acquire chooses the gateway for a call and counts the call as in flight until Release. nil without an error means
+// that tried names all gateways. If no gateway is known, the error is that of the last refresh, or CodeNoWorkers.
 func (b *Balancer) Acquire(ctx context.Context, tried map[string]bool) (*Endpoint, error) {
 	for {
 		b.mu.Lock()

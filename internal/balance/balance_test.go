@@ -26,7 +26,8 @@ const (
 )
 
 // newBalancer returns a Balancer with a clock that stands still until the test calls advance.
-func newBalancer(t *testing.T, read func(context.Context) (api.PoolStatus, error)) (b *Balancer, advance func(time.Duration)) {
+func newBalancer(t *testing.T,
+	read func(context.Context) (api.PoolStatus, error)) (b *Balancer, advance func(time.Duration)) {
 	var mu sync.Mutex
 	now := time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
 	var work sync.WaitGroup
@@ -142,14 +143,16 @@ func TestAFailedCallBacksOffOnlyAnUnreachableGateway(t *testing.T) {
 		backsOff bool
 		known    bool
 	}{
-		"an answer":                           {nil, false, true},
-		"a worker's error":                    {&api.Error{Code: api.CodeWorkerError, Started: true}, false, true},
-		"the gateway reports a timeout":       {&api.Error{Code: api.CodeDeadlineExceeded}, false, true},
-		"connection refused":                  {api.Errorf(api.CodeUnavailable, "refused"), true, true},
-		"connection lost":                     {unavailable, true, true},
-		"no connection before the deadline":   {api.Errorf(api.CodeDeadlineExceeded, "late: %w", context.DeadlineExceeded), true, true},
-		"the deadline passed during the call": {&api.Error{Code: api.CodeDeadlineExceeded, Started: true, Err: context.DeadlineExceeded}, false, false},
-		"the caller cancelled":                {api.Errorf(api.CodeCancelled, "gone: %w", context.Canceled), false, false},
+		"an answer":                     {nil, false, true},
+		"a worker's error":              {&api.Error{Code: api.CodeWorkerError, Started: true}, false, true},
+		"the gateway reports a timeout": {&api.Error{Code: api.CodeDeadlineExceeded}, false, true},
+		"connection refused":            {api.Errorf(api.CodeUnavailable, "refused"), true, true},
+		"connection lost":               {unavailable, true, true},
+		"no connection before the deadline": {api.Errorf(api.CodeDeadlineExceeded, "late: %w", context.DeadlineExceeded),
+			true, true},
+		"the deadline passed during the call": {&api.Error{Code: api.CodeDeadlineExceeded, Started: true,
+			Err: context.DeadlineExceeded}, false, false},
+		"the caller cancelled": {api.Errorf(api.CodeCancelled, "gone: %w", context.Canceled), false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := NewFixed([]string{"a"})
@@ -189,7 +192,8 @@ func TestCallsAreSpreadByWorkersAndCallsInFlight(t *testing.T) {
 	require.InDelta(t, 1000, counts["one"], 250)
 	one.markFailed(now)
 	require.Equal(t, three, pick([]*Endpoint{one, three}, nil, now))
-	require.Equal(t, one, pick([]*Endpoint{one, three}, map[string]bool{"three": true}, now), "a gateway in backoff is better than none")
+	require.Equal(t, one, pick([]*Endpoint{one, three}, map[string]bool{"three": true}, now),
+		"a gateway in backoff is better than none")
 	require.Nil(t, pick([]*Endpoint{one}, map[string]bool{"one": true}, now))
 	for range 20 {
 		one.markFailed(now)
@@ -206,7 +210,8 @@ func TestTheRosterDeterminesTheEndpoints(t *testing.T) {
 		return e
 	}
 	old := &Endpoint{url: "a", workers: 9, inFlight: 4}
-	endpoints := fromRoster([]api.RosterEntry{at("a", "ready"), at("b", "busy"), at("a", "busy"), at("c", "failed"), at("", "ready")}, []*Endpoint{old})
+	endpoints := fromRoster([]api.RosterEntry{at("a", "ready"), at("b", "busy"), at("a", "busy"), at("c", "failed"),
+		at("", "ready")}, []*Endpoint{old})
 	require.Len(t, endpoints, 2)
 	require.Same(t, old, endpoints[0], "calls in flight stay counted")
 	require.Equal(t, 2, endpoints[0].workers)
@@ -214,7 +219,8 @@ func TestTheRosterDeterminesTheEndpoints(t *testing.T) {
 	gone := at("d", "stopped")
 	gone.Gone = true
 	endpoints = fromRoster([]api.RosterEntry{at("c", "failed"), at("c", "starting"), gone}, nil)
-	require.Equal(t, []*Endpoint{{url: "c", workers: 2}}, endpoints, "without workers in service, those that may come back")
+	require.Equal(t, []*Endpoint{{url: "c", workers: 2}}, endpoints,
+		"without workers in service, those that may come back")
 	require.Empty(t, fromRoster([]api.RosterEntry{at("", "pending")}, nil))
 }
 

@@ -33,8 +33,9 @@ func (e *Endpoint) markFailed(now time.Time) {
 	e.failures++
 }
 
-// pick chooses the endpoint with the fewest calls in flight for each worker, among those not tried. It breaks ties at random in proportion
-// to the workers. An endpoint in backoff is chosen only when there is no other. nil means that all were tried.
+// pick chooses the endpoint with the fewest calls in flight for each worker, among those not tried. It breaks ties at
+// random in proportion to the workers. An endpoint in backoff is chosen only when there is no other. nil means that all
+// were tried.
 func pick(endpoints []*Endpoint, tried map[string]bool, now time.Time) *Endpoint {
 	var best *Endpoint
 	tiedWorkers := 0
@@ -66,8 +67,8 @@ func better(a, b *Endpoint, now time.Time) bool {
 	return a.inFlight*b.workers < b.inFlight*a.workers
 }
 
-// fromRoster returns the endpoints of the hosts in a roster, with the counters they had before. If any worker is in service, only the
-// endpoints of such workers count; otherwise those whose workers may come back.
+// fromRoster returns the endpoints of the hosts in a roster, with the counters they had before. If any worker is in
+// service, only the endpoints of such workers count; otherwise those whose workers may come back.
 func fromRoster(roster []api.RosterEntry, before []*Endpoint) []*Endpoint {
 	inService, others := map[string]int{}, map[string]int{}
 	var order []string

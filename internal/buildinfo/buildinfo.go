@@ -9,7 +9,8 @@ import (
 
 // Info is a build.
 type Info struct {
-	Version  string `json:"version"`  // "unknown" if the program does not know its build, "(devel)" for one that has no version
+	// "unknown" if the program does not know its build, "(devel)" for one that has no version
+	Version  string `json:"version"`
 	Commit   string `json:"commit"`   // "" if not known
 	Modified bool   `json:"modified"` // built from a modified work tree
 }

@@ -23,8 +23,8 @@ type UsageError struct{ error }
 // Usagef returns a UsageError with a formatted message.
 func Usagef(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
 
-// Execute runs a command without positional arguments and returns its exit code: 0, 1 for an error of the command, or 2 for a wrong command
-// line. It prints the error, without the secrets of URLs, to the command's standard error.
+// Execute runs a command without positional arguments and returns its exit code: 0, 1 for an error of the command, or 2
+// for a wrong command line. It prints the error, without the secrets of URLs, to the command's standard error.
 func Execute(ctx context.Context, c *cobra.Command, args []string) int {
 	err := redact.Error(run(ctx, c, args))
 	var usage UsageError

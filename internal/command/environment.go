@@ -10,8 +10,8 @@ import (
 // envPrefix starts the name of an environment variable that stands for a flag: TEMPOOL_TLS_CERT for --tls-cert.
 const envPrefix = "TEMPOOL_"
 
-// FromEnvironment sets flags of a command that the command line does not, from the environment. Call it after the command line was parsed. An invalid
-// value is a UsageError.
+// FromEnvironment sets flags of a command that the command line does not, from the environment. Call it after the
+// command line was parsed. An invalid value is a UsageError.
 func FromEnvironment(c *cobra.Command, names ...string) error {
 	flags := c.Flags()
 	for _, name := range names {

@@ -15,13 +15,13 @@ var dynamicConfig = []string{
 	"frontend.rps=20000",
 	"history.rps=20000",
 	"matching.rps=20000",
-	// With the default of 10, a burst of updates can stall a workflow for a minute: clients retry rejected updates while the server drops and
-	// recreates speculative workflow tasks.
+	// With the default of 10, a burst of updates can stall a workflow for a minute: clients retry rejected updates while
+	// the server drops and recreates speculative workflow tasks.
 	"history.maxInFlightUpdates=1000",
 }
 
-// sqlitePragmas make a durable update two to three times as fast as SQLite's defaults. Acknowledged writes survive a crash of the server; only a
-// crash of the machine can lose the last ones, and it never corrupts the file.
+// sqlitePragmas make a durable update two to three times as fast as SQLite's defaults. Acknowledged writes survive a
+// crash of the server; only a crash of the machine can lose the last ones, and it never corrupts the file.
 var sqlitePragmas = []string{"journal_mode=WAL", "synchronous=NORMAL"}
 
 // arguments returns the arguments of the temporal program for options with chosen ports.

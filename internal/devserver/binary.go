@@ -9,11 +9,12 @@ import (
 	"github.com/tempool/tempool/internal/installcache"
 )
 
-// Binary returns the path of a working temporal program: the one on the PATH if it has Temporal server 1.25 or newer, else the one in the user's
-// cache folder. Binary installs that if missing, by a download or, if that fails, by a build with Go, which takes about three minutes. Concurrent
-// processes install once and wait for each other.
+// Binary returns the path of a working temporal program: the one on the PATH if it has Temporal server 1.25 or newer,
+// else the one in the user's cache folder. Binary installs that if missing, by a download or, if that fails, by a build
+// with Go, which takes about three minutes. Concurrent processes install once and wait for each other.
 //
-// progress, if not nil, receives a sentence every few seconds during an installation. Without network and Go the error says what to do.
+// progress, if not nil, receives a sentence every few seconds during an installation. Without network and Go the error
+// says what to do.
 func Binary(ctx context.Context, progress func(sentence string)) (string, error) {
 	if progress == nil {
 		progress = func(string) {}

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// module requires the program and the SQLite driver that it is built with. Go takes all other modules as the two require them, and checks each with the
-// checksum database.
+// module requires the program and the SQLite driver that it is built with. Go takes all other modules as the two
+// require them, and checks each with the checksum database.
 const module = `module temporal
 
 go 1.26.0

@@ -19,8 +19,8 @@ import (
 // stallTimeout ends a download without progress: a machine without network fails soon, one with a slow line does not.
 const stallTimeout = 20 * time.Second
 
-// download downloads the program with the Temporal SDK. The SDK offers that only as the first step of its own server's start; an invalid address
-// ends the start right after that step.
+// download downloads the program with the Temporal SDK. The SDK offers that only as the first step of its own server's
+// start; an invalid address ends the start right after that step.
 func download(ctx context.Context, scratch, program string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	watched := make(chan struct{})

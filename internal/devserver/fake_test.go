@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// fakeFolder makes the test binary a server program, whose processes behave as the names of files in that folder say, in alphabetical order. Each
-// process removes its file.
+// fakeFolder makes the test binary a server program, whose processes behave as the names of files in that folder say,
+// in alphabetical order. Each process removes its file.
 const fakeFolder = "DEVSERVER_TEST_FAKE_FOLDER"
 
 // fakeServer knows its namespace, and answers requests for workflows with an error.
@@ -26,11 +26,13 @@ type fakeServer struct {
 	described           chan struct{} // receives after each answer about a workflow
 }
 
-func (s *fakeServer) DescribeNamespace(context.Context, *workflowservice.DescribeNamespaceRequest) (*workflowservice.DescribeNamespaceResponse, error) {
+func (s *fakeServer) DescribeNamespace(context.Context,
+	*workflowservice.DescribeNamespaceRequest) (*workflowservice.DescribeNamespaceResponse, error) {
 	return &workflowservice.DescribeNamespaceResponse{}, serviceerror.ToStatus(s.namespace).Err()
 }
 
-func (s *fakeServer) DescribeWorkflowExecution(context.Context, *workflowservice.DescribeWorkflowExecutionRequest) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
+func (s *fakeServer) DescribeWorkflowExecution(context.Context,
+	*workflowservice.DescribeWorkflowExecutionRequest) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
 	defer func() { s.described <- struct{}{} }()
 	return nil, serviceerror.ToStatus(s.workflow).Err()
 }

@@ -28,9 +28,9 @@ type Found struct {
 	Err error
 }
 
-// Find reports whether a Temporal server answers at the address in the standard settings (the TEMPORAL_ environment variables and the profile
-// in Temporal's configuration file), else at localhost:7233. It takes at most 5 s. An error means that the settings are invalid; a server that
-// does not answer is not an error.
+// Find reports whether a Temporal server answers at the address in the standard settings (the TEMPORAL_ environment
+// variables and the profile in Temporal's configuration file), else at localhost:7233. It takes at most 5 s. An error
+// means that the settings are invalid; a server that does not answer is not an error.
 func Find(ctx context.Context) (Found, error) {
 	profile, err := envconfig.LoadClientConfigProfile(envconfig.LoadClientConfigProfileOptions{})
 	if err != nil {
@@ -52,7 +52,8 @@ func Find(ctx context.Context) (Found, error) {
 func serverRelease(ctx context.Context, options client.Options) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()
-	// The client would retry a refused connection until the deadline. It also understands addresses that are not HOST:PORT.
+	// The client would retry a refused connection until the deadline. It also understands addresses that are not
+	// HOST:PORT.
 	if _, _, err := net.SplitHostPort(options.HostPort); err == nil {
 		var dialer net.Dialer
 		conn, err := dialer.DialContext(ctx, "tcp", options.HostPort)

@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// guard is a small process that leads the process group of the guarded commands and reads a pipe whose other end only this process has. When
-// this process dies, in whatever way, the guard reads EOF and kills the group. Unlike a parent-death signal this works on every Unix and does
-// not depend on the thread that started the child.
+// guard is a small process that leads the process group of the guarded commands and reads a pipe whose other end only
+// this process has. When this process dies, in whatever way, the guard reads EOF and kills the group. Unlike a
+// parent-death signal this works on every Unix and does not depend on the thread that started the child.
 type guard struct {
 	cmd *exec.Cmd
 	end io.WriteCloser
@@ -28,8 +28,8 @@ func newGuard() (*guard, error) {
 	return &guard{cmd: cmd, end: end}, nil
 }
 
-// admit puts a command into the guarded group before its start. Ctrl-C in the terminal does not reach that group, so the owner can stop the
-// command gracefully.
+// admit puts a command into the guarded group before its start. Ctrl-C in the terminal does not reach that group, so
+// the owner can stop the command gracefully.
 func (g *guard) admit(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: g.cmd.Process.Pid}
 }

@@ -12,11 +12,12 @@ import (
 	"github.com/tempool/tempool/internal/installcache"
 )
 
-// downloadRetry is how long a failed download is remembered. A machine without network then does not retry it at every start.
+// downloadRetry is how long a failed download is remembered. A machine without network then does not retry it at every
+// start.
 const downloadRetry = 24 * time.Hour
 
-// installer keeps the temporal program at <folder>/<installed>/temporal, and a note of the last failed download beside it. download and build
-// write the program to the path that they are given.
+// installer keeps the temporal program at <folder>/<installed>/temporal, and a note of the last failed download beside
+// it. download and build write the program to the path that they are given.
 type installer struct {
 	folder   string
 	progress func(sentence string)
@@ -28,7 +29,8 @@ type installer struct {
 // ensure returns the installed program and installs it first if it is missing.
 func (i installer) ensure(ctx context.Context) (string, error) {
 	cache := installcache.Folder{Path: i.folder, WaitingInterval: i.interval, Waiting: func(waited time.Duration) {
-		i.progress(fmt.Sprintf("Waiting for another process that installs the Temporal server: %d s so far.", int(waited.Seconds())))
+		i.progress(fmt.Sprintf("Waiting for another process that installs the Temporal server: %d s so far.",
+			int(waited.Seconds())))
 	}}
 	path, err := cache.Ensure(ctx, installed, "temporal", i.install)
 	if err != nil {
@@ -60,7 +62,8 @@ func (i installer) install(ctx context.Context, scratch string) error {
 }
 
 // run runs one step with progress and checks the program that it wrote.
-func (i installer) run(ctx context.Context, action, program string, step func(ctx context.Context, scratch, program string) error) error {
+func (i installer) run(ctx context.Context, action, program string,
+	step func(ctx context.Context, scratch, program string) error) error {
 	began := time.Now()
 	done := make(chan error, 1)
 	go func() { done <- step(ctx, filepath.Dir(program), program) }()

@@ -30,7 +30,8 @@ func provides(server string) func(context.Context, string, string) error {
 func fails(_ context.Context, _, _ string) error { return errors.New("no network") }
 
 func newInstaller(t *testing.T) installer {
-	return installer{folder: filepath.Join(t.TempDir(), "temporal"), progress: func(string) {}, interval: time.Hour, download: fails, build: fails}
+	return installer{folder: filepath.Join(t.TempDir(), "temporal"), progress: func(string) {}, interval: time.Hour,
+		download: fails, build: fails}
 }
 
 func TestADownloadedServerIsReused(t *testing.T) {
@@ -147,7 +148,8 @@ func TestGoBuildsTheServerIntoTheCacheWithProgress(t *testing.T) {
 
 func TestACancelledBuildKillsItsChildren(t *testing.T) {
 	bin := t.TempDir()
-	fakeGo := "#!/bin/sh\nsleep 1000 &\necho $! >'" + bin + "/pid.new' && mv '" + bin + "/pid.new' '" + bin + "/pid'\nwait\n"
+	fakeGo := "#!/bin/sh\nsleep 1000 &\necho $! >'" + bin + "/pid.new' && mv '" + bin + "/pid.new' '" + bin +
+		"/pid'\nwait\n"
 	require.NoError(t, os.WriteFile(filepath.Join(bin, "go"), []byte(fakeGo), 0o755))
 	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 
@@ -180,7 +182,8 @@ func TestAnOutdatedProgramOnThePathIsIgnored(t *testing.T) {
 	onPath := filepath.Join(bin, "temporal")
 
 	for _, c := range []struct{ server, want string }{
-		{"1.30.2", onPath}, {"1.25.0", onPath}, {"2.0.0", onPath}, {"1.24.9", cached}, {"0.31.0", cached}, {"unknown", cached},
+		{"1.30.2", onPath}, {"1.25.0", onPath}, {"2.0.0", onPath}, {"1.24.9", cached}, {"0.31.0", cached},
+		{"unknown", cached},
 	} {
 		t.Run(c.server, func(t *testing.T) {
 			require.NoError(t, script(onPath, c.server))

@@ -18,8 +18,8 @@ const NoUI = -1
 
 // Options describe the server that Start provides. The zero value is an in-memory server with its Web UI on free ports.
 type Options struct {
-	// DBFile is the SQLite file with the server's data; two more files with its name exist next to it while the server runs. Start creates it
-	// and its folder if missing. "" keeps data in memory until the process ends.
+	// DBFile is the SQLite file with the server's data; two more files with its name exist next to it while the server
+	// runs. Start creates it and its folder if missing. "" keeps data in memory until the process ends.
 	DBFile string
 	// Port is for gRPC, UIPort for the Web UI, both on 127.0.0.1 only. 0 chooses a free port; UIPort NoUI disables the UI.
 	Port, UIPort int
@@ -33,7 +33,8 @@ type Options struct {
 	ExtraArgs []string
 }
 
-// environment returns the environment of this process without the settings of Temporal clients, which the server would read, too.
+// environment returns the environment of this process without the settings of Temporal clients, which the server would
+// read, too.
 func environment() []string {
 	return slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "TEMPORAL_") })
 }

@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// Chosen ports are below the range of outgoing connections (from 32768 on Linux, 49152 on macOS). Otherwise a client that reconnects while the
-// server is down could get the server's port as its own and block the restart.
+// Chosen ports are below the range of outgoing connections (from 32768 on Linux, 49152 on macOS). Otherwise a client
+// that reconnects while the server is down could get the server's port as its own and block the restart.
 const (
 	firstFreePort = 20000
 	lastFreePort  = 29999
@@ -54,7 +54,8 @@ func checkPort(port int) error {
 	}
 	listener, err := net.Listen("tcp", hostPort(port))
 	if err != nil {
-		return fmt.Errorf("the Temporal server cannot listen on port %d, which is taken; stop the program that has it (lsof -i :%d shows it) or choose another port: %w",
+		return fmt.Errorf("the Temporal server cannot listen on port %d, which is taken; stop the program that has it "+
+			"(lsof -i :%d shows it) or choose another port: %w",
 			port, port, err)
 	}
 	return listener.Close()

@@ -32,9 +32,10 @@ const (
 var (
 	// errPortRace marks the exit of a server whose port was free a moment before.
 	errPortRace = errors.New("another program took the port")
-	// errInterrupted marks a server that has lost its only connection to its database. SQLite drivers before v1.40.1, which a program that was downloaded
-	// or is on the PATH may have, can leave a statement open when a caller gives up at the wrong moment; SQLite then interrupts all later statements,
-	// until the process ends. It is likelier on a machine that is busy.
+	// errInterrupted marks a server that has lost its only connection to its database. SQLite drivers before v1.40.1,
+	// which a program that was downloaded or is on the PATH may have, can leave a statement open when a caller gives up at
+	// the wrong moment; SQLite then interrupts all later statements, until the process ends. It is likelier on a machine
+	// that is busy.
 	errInterrupted = errors.New("the Temporal server cannot use its database any more")
 )
 
@@ -49,8 +50,8 @@ type serverProcess struct {
 	done    chan struct{} // closed when the process and its guard have exited
 }
 
-// announcement is closed when the program writes that all services of the server have started. Before, some of them answer, but the program exits
-// a minute later if one of the others has not started.
+// announcement is closed when the program writes that all services of the server have started. Before, some of them
+// answer, but the program exits a minute later if one of the others has not started.
 type announcement struct {
 	made chan struct{}
 	end  []byte // of what was written before it
@@ -68,7 +69,8 @@ func (a *announcement) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// launchAgain launches a server on the ports of options, or on free ones, and returns them, too. It attempts again what another attempt may achieve.
+// launchAgain launches a server on the ports of options, or on free ones, and returns them, too. It attempts again what
+// another attempt may achieve.
 func launchAgain(ctx context.Context, binary string, options Options) (*serverProcess, Options, error) {
 	for attempt := 1; ; attempt++ {
 		chosen, err := choosePorts(options)
@@ -91,7 +93,8 @@ func launch(ctx context.Context, binary string, options Options) (*serverProcess
 		return nil, err
 	}
 	started := &serverProcess{
-		cmd: exec.Command(binary, arguments(options)...), tail: &tail{}, started: announcement{made: make(chan struct{})}, done: make(chan struct{}),
+		cmd: exec.Command(binary, arguments(options)...), tail: &tail{}, started: announcement{made: make(chan struct{})},
+		done: make(chan struct{}),
 	}
 	out := io.MultiWriter(started.tail, &started.started)
 	if options.Log != nil {
@@ -116,12 +119,14 @@ func launch(ctx context.Context, binary string, options Options) (*serverProcess
 	return started, nil
 }
 
-// awaitReady waits until all services of the server have started, and it answers for its namespace and for the workflows in it.
+// awaitReady waits until all services of the server have started, and it answers for its namespace and for the
+// workflows in it.
 func (p *serverProcess) awaitReady(ctx context.Context, options Options) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	address := hostPort(options.Port)
-	temporal, err := client.NewLazyClient(client.Options{HostPort: address, Namespace: options.Namespace, Logger: silent()})
+	temporal, err := client.NewLazyClient(client.Options{HostPort: address, Namespace: options.Namespace,
+		Logger: silent()})
 	if err != nil {
 		return fmt.Errorf("make a client for the Temporal server at %s: %w", address, err)
 	}
@@ -152,7 +157,8 @@ func (p *serverProcess) awaitReady(ctx context.Context, options Options) error {
 			return fmt.Errorf("the Temporal server exited before it was ready; its last output:\n%s", output)
 		case <-ctx.Done():
 			pause.Stop()
-			return fmt.Errorf("the Temporal server at %s is not ready (%w, last attempt: %v); the machine may be overloaded; its last output:\n%s",
+			return fmt.Errorf("the Temporal server at %s is not ready (%w, last attempt: %v); the machine may be overloaded; "+
+				"its last output:\n%s",
 				address, context.Cause(ctx), failure, p.tail.String())
 		case <-announced:
 			pause.Stop()
@@ -173,10 +179,12 @@ func probe(ctx context.Context, temporal client.Client, address, namespace strin
 	if err := conn.Close(); err != nil {
 		return err
 	}
-	if _, err = temporal.WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: namespace}); err != nil {
+	if _, err = temporal.WorkflowService().DescribeNamespace(ctx,
+		&workflowservice.DescribeNamespaceRequest{Namespace: namespace}); err != nil {
 		return err
 	}
-	// The namespace is known before the service that owns the workflows serves them: that says that there is no such workflow.
+	// The namespace is known before the service that owns the workflows serves them: that says that there is no such
+	// workflow.
 	_, err = temporal.WorkflowService().DescribeWorkflowExecution(ctx, &workflowservice.DescribeWorkflowExecutionRequest{
 		Namespace: namespace, Execution: &common.WorkflowExecution{WorkflowId: "tempool/-/probe"},
 	})
@@ -210,7 +218,8 @@ func (p *serverProcess) kill() error {
 		return err
 	}
 	if sleep.For(p.done, killTimeout) {
-		return fmt.Errorf("the Temporal server (process %d) is still running %s after SIGKILL; inspect it with ps", p.cmd.Process.Pid, killTimeout)
+		return fmt.Errorf("the Temporal server (process %d) is still running %s after SIGKILL; inspect it with ps",
+			p.cmd.Process.Pid, killTimeout)
 	}
 	return nil
 }

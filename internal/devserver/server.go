@@ -1,8 +1,8 @@
-// Package devserver finds or provides a Temporal server on one machine: the dev server of the official temporal command line, with its data in
-// a SQLite file or in memory.
+// Package devserver finds or provides a Temporal server on one machine: the dev server of the official temporal command
+// line, with its data in a SQLite file or in memory.
 //
-// Start runs one as a child process that cannot outlive its owner, Binary finds or installs its program, and Find looks for a running server at
-// the user's settings.
+// Start runs one as a child process that cannot outlive its owner, Binary finds or installs its program, and Find looks
+// for a running server at the user's settings.
 package devserver
 
 import (
@@ -28,8 +28,9 @@ type Server struct {
 	current *serverProcess
 }
 
-// Start starts a server and returns when it serves its namespace and the workflows in it. It installs the server program first if the machine has none (see
-// Binary). The caller must call Stop; if the calling process dies first, in whatever way, the server is killed.
+// Start starts a server and returns when it serves its namespace and the workflows in it. It installs the server
+// program first if the machine has none (see Binary). The caller must call Stop; if the calling process dies first, in
+// whatever way, the server is killed.
 func Start(ctx context.Context, options Options) (*Server, error) {
 	binary, err := Binary(ctx, options.Progress)
 	if err != nil {
@@ -74,8 +75,8 @@ func (s *Server) Done() <-chan struct{} { return s.process().done }
 // LogTail returns the last 16 KiB of the server's output.
 func (s *Server) LogTail() string { return s.process().tail.String() }
 
-// Stop sends SIGTERM to the server process, and SIGKILL after 10 s or at the end of ctx. It returns when the process has exited. Stopping a
-// stopped server does nothing.
+// Stop sends SIGTERM to the server process, and SIGKILL after 10 s or at the end of ctx. It returns when the process
+// has exited. Stopping a stopped server does nothing.
 func (s *Server) Stop(ctx context.Context) error {
 	s.lifecycle.Lock()
 	defer s.lifecycle.Unlock()
@@ -85,8 +86,8 @@ func (s *Server) Stop(ctx context.Context) error {
 // Kill sends SIGKILL to the server process, like a crash, and returns when it has exited.
 func (s *Server) Kill() error { return s.process().kill() }
 
-// Restart stops the server and starts it with the same options on the same ports. It returns when the server serves, like Start. A server with a
-// DBFile keeps its data; one without starts empty.
+// Restart stops the server and starts it with the same options on the same ports. It returns when the server serves,
+// like Start. A server with a DBFile keeps its data; one without starts empty.
 func (s *Server) Restart(ctx context.Context) error {
 	s.lifecycle.Lock()
 	defer s.lifecycle.Unlock()

@@ -62,7 +62,8 @@ func start(t *testing.T, options Options) *Server {
 
 func dial(t *testing.T, server *Server) client.Client {
 	t.Helper()
-	temporal, err := client.DialContext(t.Context(), client.Options{HostPort: server.Address(), Namespace: server.Namespace(), Logger: silent()})
+	temporal, err := client.DialContext(t.Context(),
+		client.Options{HostPort: server.Address(), Namespace: server.Namespace(), Logger: silent()})
 	require.NoError(t, err)
 	t.Cleanup(temporal.Close)
 	return temporal
@@ -70,7 +71,8 @@ func dial(t *testing.T, server *Server) client.Client {
 
 func begin(t *testing.T, temporal client.Client, id string) {
 	t.Helper()
-	_, err := temporal.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: id, TaskQueue: "nobody-polls"}, "Anything")
+	_, err := temporal.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: id, TaskQueue: "nobody-polls"},
+		"Anything")
 	require.NoError(t, err)
 }
 
@@ -105,7 +107,8 @@ func TestAServerWithAFileKeepsItsDataAcrossStopCrashAndRestart(t *testing.T) {
 	require.NoError(t, server.Restart(t.Context()))
 	require.Equal(t, enums.WORKFLOW_EXECUTION_STATUS_RUNNING, status(t, temporal, "before-crash"))
 
-	answer, err := temporal.OperatorService().ListSearchAttributes(t.Context(), &operatorservice.ListSearchAttributesRequest{Namespace: "tempool-test"})
+	answer, err := temporal.OperatorService().ListSearchAttributes(t.Context(),
+		&operatorservice.ListSearchAttributesRequest{Namespace: "tempool-test"})
 	require.NoError(t, err)
 	for _, name := range api.SearchAttributes() {
 		require.Equal(t, enums.INDEXED_VALUE_TYPE_KEYWORD, answer.GetCustomAttributes()[name], name)

@@ -11,11 +11,12 @@ import (
 	"time"
 )
 
-// Version is the release of the temporal command line that Binary installs: the newest without replace directives, which another module cannot use.
+// Version is the release of the temporal command line that Binary installs: the newest without replace directives,
+// which another module cannot use.
 const Version = "v1.5.1"
 
-// Driver is the release of the SQLite driver in a program that Binary builds. Version's own, which the downloaded program has, can leave a statement
-// open when a caller gives up; see errInterrupted.
+// Driver is the release of the SQLite driver in a program that Binary builds. Version's own, which the downloaded
+// program has, can leave a statement open when a caller gives up; see errInterrupted.
 const Driver = "v1.62.0"
 
 // installed names the installation of both in the cache.
@@ -29,7 +30,8 @@ const (
 
 var serverVersion = regexp.MustCompile(`Server (\d+)\.(\d+)`)
 
-// checkVersion returns an error unless the program at path is a temporal command line with a server that Tempool can use.
+// checkVersion returns an error unless the program at path is a temporal command line with a server that Tempool can
+// use.
 func checkVersion(ctx context.Context, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()

@@ -1,5 +1,5 @@
-// Package examplesetup runs the examples in tests: it copies an example's folder, installs the npm packages of its lock file, and starts the
-// workers of its pool.toml as processes. Users do the same with npm ci and ctl.
+// Package examplesetup runs the examples in tests: it copies an example's folder, installs the npm packages of its lock
+// file, and starts the workers of its pool.toml as processes. Users do the same with npm ci and ctl.
 package examplesetup
 
 import (
@@ -19,8 +19,9 @@ import (
 // installTimeout bounds npm and the wait for another test that installs.
 const installTimeout = 5 * time.Minute
 
-// Copy returns a temporary copy of an example's folder, which must have a package.json and a package-lock.json, with the npm packages
-// installed. Copies with the same lock file share the packages, so a test must not change them. Copy skips the test if npm is missing.
+// Copy returns a temporary copy of an example's folder, which must have a package.json and a package-lock.json, with
+// the npm packages installed. Copies with the same lock file share the packages, so a test must not change them. Copy
+// skips the test if npm is missing.
 func Copy(t testing.TB, example string) string {
 	t.Helper()
 	need.Program(t, "npm")

@@ -26,7 +26,8 @@ const (
 // npmFiles are the files of an example that npm reads.
 var npmFiles = []string{"package.json", "package-lock.json", ".npmrc"}
 
-// ensurePackages returns the node_modules for the example's lock file and installs them into the cache folder first if they are missing.
+// ensurePackages returns the node_modules for the example's lock file and installs them into the cache folder first if
+// they are missing.
 func ensurePackages(ctx context.Context, cache, example string) (string, error) {
 	files, key, err := readNPMFiles(example)
 	if err != nil {

@@ -23,7 +23,8 @@ func example(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()
 	for name, text := range map[string]string{
-		"package.json": `{"name": "x"}`, "package-lock.json": `{"name": "x", "lockfileVersion": 3}`, ".npmrc": "engine-strict=true\n",
+		"package.json": `{"name": "x"}`, "package-lock.json": `{"name": "x", "lockfileVersion": 3}`,
+		".npmrc":    "engine-strict=true\n",
 		"pool.toml": "# a pool\n", "data/a.txt": "a", "node_modules/stale/index.js": "",
 	} {
 		path := filepath.Join(folder, name)

@@ -25,8 +25,8 @@ func Main(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// Host returns a Supervisor that is closed at the end of the test. The TestMain of the test binary must be Main, or start with
-// process.RunReaperIfAsked.
+// Host returns a Supervisor that is closed at the end of the test. The TestMain of the test binary must be Main, or
+// start with process.RunReaperIfAsked.
 func Host(t testing.TB) *process.Supervisor {
 	t.Helper()
 	return HostWithCalls(t, nil)

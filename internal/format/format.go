@@ -36,7 +36,8 @@ func Count(bytes int64) string {
 	return Bytes(bytes)
 }
 
-// Duration formats a duration in its two largest units: 3d4h, 2h5m, 1m30s, 12s, 1.5s below ten seconds, 350ms below one; Dash for 0 and less.
+// Duration formats a duration in its two largest units: 3d4h, 2h5m, 1m30s, 12s, 1.5s below ten seconds, 350ms below
+// one; Dash for 0 and less.
 func Duration(d time.Duration) string {
 	switch {
 	case d <= 0:

@@ -1,5 +1,5 @@
-// Package installcache installs things into a folder that all processes of a user share: each thing once, even if many processes ask at the
-// same time.
+// Package installcache installs things into a folder that all processes of a user share: each thing once, even if many
+// processes ask at the same time.
 package installcache
 
 import (
@@ -35,9 +35,11 @@ type Folder struct {
 	WaitingInterval time.Duration
 }
 
-// Ensure returns the path of file in the subfolder name and installs it first if it is missing. install fills an empty scratch folder, which
-// becomes the subfolder if install succeeds and disappears if it fails. The subfolder is never incomplete, even if the process is killed.
-func (f Folder) Ensure(ctx context.Context, name, file string, install func(ctx context.Context, scratch string) error) (string, error) {
+// Ensure returns the path of file in the subfolder name and installs it first if it is missing. install fills an empty
+// scratch folder, which becomes the subfolder if install succeeds and disappears if it fails. The subfolder is never
+// incomplete, even if the process is killed.
+func (f Folder) Ensure(ctx context.Context, name, file string,
+	install func(ctx context.Context, scratch string) error) (string, error) {
 	path := filepath.Join(f.Path, name, file)
 	if found, err := exists(path); found || err != nil {
 		return path, err
@@ -56,7 +58,8 @@ func (f Folder) Ensure(ctx context.Context, name, file string, install func(ctx 
 	return path, f.installLocked(ctx, name, install)
 }
 
-func (f Folder) installLocked(ctx context.Context, name string, install func(ctx context.Context, scratch string) error) error {
+func (f Folder) installLocked(ctx context.Context, name string,
+	install func(ctx context.Context, scratch string) error) error {
 	if err := f.removeScratchLocked(); err != nil {
 		return err
 	}
@@ -111,7 +114,8 @@ func (f Folder) lock(ctx context.Context) (unlock func(), err error) {
 		}
 		select {
 		case <-ctx.Done():
-			return nil, errors.Join(fmt.Errorf("wait for another process that installs into %s: %w", f.Path, context.Cause(ctx)), file.Close())
+			return nil, errors.Join(fmt.Errorf("wait for another process that installs into %s: %w", f.Path, context.Cause(ctx)),
+				file.Close())
 		case <-retry.C:
 		}
 		if f.Waiting != nil && time.Since(reported) >= f.WaitingInterval {

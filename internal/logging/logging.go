@@ -11,7 +11,8 @@ import (
 	"github.com/tempool/tempool/internal/redact"
 )
 
-// New returns a logger that writes to w: text if w is a terminal, JSON otherwise. It hides secrets in messages, texts and errors.
+// New returns a logger that writes to w: text if w is a terminal, JSON otherwise. It hides secrets in messages, texts
+// and errors.
 func New(w io.Writer, level slog.Level) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level, ReplaceAttr: hideSecrets}
 	if Terminal(w) {

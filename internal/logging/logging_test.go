@@ -12,10 +12,12 @@ import (
 func TestALogHasNoSecrets(t *testing.T) {
 	var text bytes.Buffer
 	log := New(&text, slog.LevelInfo)
-	log.With("url", "https://s3cret@h").WithGroup("g").Info("posted to https://h/?token=s3cret", "error", errors.New(`get "redis://:s3cret@h": EOF`), "count", 3,
+	log.With("url", "https://s3cret@h").WithGroup("g").Info("posted to https://h/?token=s3cret",
+		"error", errors.New(`get "redis://:s3cret@h": EOF`), "count", 3,
 		slog.Group("inner", "query", "/x?key=s3cret"))
 	require.NotContains(t, text.String(), "s3cret")
-	for _, part := range []string{"https://(hidden)@h", "?token=(hidden)", `redis://:(hidden)@h`, `"count":3`, "/x?key=(hidden)"} {
+	for _, part := range []string{"https://(hidden)@h", "?token=(hidden)", `redis://:(hidden)@h`, `"count":3`,
+		"/x?key=(hidden)"} {
 		require.Contains(t, text.String(), part)
 	}
 }

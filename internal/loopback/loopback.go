@@ -1,5 +1,5 @@
-// Package loopback decides whether an address belongs to this machine alone. The client and the gateway must agree on that answer: it
-// decides where secrets may travel in clear text.
+// Package loopback decides whether an address belongs to this machine alone. The client and the gateway must agree on
+// that answer: it decides where secrets may travel in clear text.
 package loopback
 
 import (

@@ -1,5 +1,6 @@
-// Package need skips a test on a machine that lacks something which the test needs. With TEMPOOL_TEST_ALL=1 it fails the test instead: where everything
-// is to be tested, nothing may be missing. It is the only place that skips tests (scripts/check-tree.sh), and internal/testrun sums up what it says.
+// Package need skips a test on a machine that lacks something which the test needs. With TEMPOOL_TEST_ALL=1 it fails
+// the test instead: where everything is to be tested, nothing may be missing. It is the only place that skips tests
+// (scripts/check-tree.sh), and internal/testrun sums up what it says.
 package need
 
 import (

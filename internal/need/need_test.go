@@ -23,7 +23,8 @@ func TestATestIsSkippedWhereSomethingIsMissingAndFailsWhereNothingMayBe(t *testi
 		need func(testing.TB)
 		want string
 	}{
-		"programs": {func(t testing.TB) { Program(t, "sh", "no-such-program", "nor-such") }, "missing: no-such-program, nor-such"},
+		"programs": {func(t testing.TB) { Program(t, "sh", "no-such-program", "nor-such") },
+			"missing: no-such-program, nor-such"},
 		"a module": {func(t testing.TB) { PythonModule(t, "python3", "nosuch") }, "missing: the Python module nosuch"},
 		"a right":  {func(t testing.TB) { RightTo(t, "mount", errors.New("not permitted")) }, "missing: the right to mount"},
 		"nothing": {func(t testing.TB) {

@@ -1,4 +1,5 @@
-// Package redact hides secrets in what people read: logs, errors, histories and shown specs. It is the one place that knows what a secret looks like.
+// Package redact hides secrets in what people read: logs, errors, histories and shown specs. It is the one place that
+// knows what a secret looks like.
 package redact
 
 import (
@@ -13,21 +14,24 @@ import (
 // Mark stands for a value that may be a secret.
 const Mark = "(hidden)"
 
-// URLs hides the secrets of the URLs in a sentence: their user info, and the parameters of queries that a name marks as a password, a token or a key. Of user
-// info it leaves a plain name before a password, as in redis://me:(hidden)@host: a name alone, a long one or one with an empty password may be a token. A
-// malformed URL is hidden as far as its user info may extend.
+// URLs hides the secrets of the URLs in a sentence: their user info, and the parameters of queries that a name marks as
+// a password, a token or a key. Of user info it leaves a plain name before a password, as in redis://me:(hidden)@host:
+// a name alone, a long one or one with an empty password may be a token. A malformed URL is hidden as far as its user
+// info may extend.
 func URLs(text string) string {
 	return parameter.ReplaceAllStringFunc(hideUserInfo(text), func(found string) string {
 		name, _, _ := strings.Cut(found[1:], "=")
-		if decoded, err := url.QueryUnescape(name); err == nil && (NamesSecret(decoded) || slices.Contains(secretParameters, strings.ToLower(decoded))) {
+		if decoded, err := url.QueryUnescape(name); err == nil &&
+			(NamesSecret(decoded) || slices.Contains(secretParameters, strings.ToLower(decoded))) {
 			return found[:1] + name + "=" + Mark
 		}
 		return found
 	})
 }
 
-// Text hides what the argument of a program, or a line of a shell, marks as secret: what URLs hides, the values of what a name marks in NAME=VALUE, and the
-// header Authorization. Sentences may have the like as advice. What nothing marks stays.
+// Text hides what the argument of a program, or a line of a shell, marks as secret: what URLs hides, the values of what
+// a name marks in NAME=VALUE, and the header Authorization. Sentences may have the like as advice. What nothing marks
+// stays.
 func Text(text string) string {
 	text = authorization.ReplaceAllString(URLs(text), "${1}"+Mark)
 	return assignment.ReplaceAllStringFunc(text, func(found string) string {
@@ -38,8 +42,9 @@ func Text(text string) string {
 	})
 }
 
-// Error returns an error whose text is that of err without the secrets of URLs. errors.Is and errors.As find what they find in err, but Unwrap leads to no
-// text with a secret. It returns err itself if there is nothing to hide. A coded error is made of the result: errors.As would find the text of one in err.
+// Error returns an error whose text is that of err without the secrets of URLs. errors.Is and errors.As find what they
+// find in err, but Unwrap leads to no text with a secret. It returns err itself if there is nothing to hide. A coded
+// error is made of the result: errors.As would find the text of one in err.
 func Error(err error) error {
 	if err == nil || URLs(err.Error()) == err.Error() {
 		return err
@@ -53,9 +58,11 @@ func (r redacted) Error() string        { return URLs(r.err.Error()) }
 func (r redacted) Is(target error) bool { return errors.Is(r.err, target) }
 func (r redacted) As(target any) bool   { return errors.As(r.err, target) }
 
-// NamesSecret reports whether a name, of an option, a variable or a key, is that of a secret: its last word says so. --token-file names a file.
+// NamesSecret reports whether a name, of an option, a variable or a key, is that of a secret: its last word says so.
+// --token-file names a file.
 func NamesSecret(name string) bool {
-	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+	words := strings.FieldsFunc(strings.ToLower(name),
+		func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 	if len(words) == 0 {
 		return false
 	}

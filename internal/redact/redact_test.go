@@ -54,9 +54,12 @@ func TestSecretsInArgumentsAreHidden(t *testing.T) {
 
 func TestATextWithoutSecretsStaysAsItIs(t *testing.T) {
 	for _, text := range []string{
-		"", "://", "a://", "http://@host/", "http://host:80/a@b?c=d@e", "http://host:80", "http://[::1]:80/x", "registry.example.com/image@sha256:0123", "me@example.com",
-		"http://host:port, not redis://h:1; ask me@example.com", "http://host:port\nme@example.com", "http://[::1]:80/a@b, me@example.com",
-		"exit code=3", "key=value", "https://h/?page=2&monkey=3&tokens=4&decode=5", "--token-file /run/token", "tcp://127.0.0.1:6379 and unix:/run/x@y",
+		"", "://", "a://", "http://@host/", "http://host:80/a@b?c=d@e", "http://host:80", "http://[::1]:80/x",
+		"registry.example.com/image@sha256:0123", "me@example.com",
+		"http://host:port, not redis://h:1; ask me@example.com", "http://host:port\nme@example.com",
+		"http://[::1]:80/a@b, me@example.com",
+		"exit code=3", "key=value", "https://h/?page=2&monkey=3&tokens=4&decode=5", "--token-file /run/token",
+		"tcp://127.0.0.1:6379 and unix:/run/x@y",
 	} {
 		require.Equal(t, text, Text(text))
 		require.Equal(t, text, URLs(text))

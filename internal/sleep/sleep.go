@@ -46,7 +46,8 @@ func Ticks(ended <-chan struct{}, interval time.Duration) iter.Seq[time.Time] {
 	}
 }
 
-// Wake puts a value into c, which has room for one, unless one is waiting there already: the goroutine that receives from c runs once more.
+// Wake puts a value into c, which has room for one, unless one is waiting there already: the goroutine that receives
+// from c runs once more.
 func Wake(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -1,5 +1,6 @@
-// Command testrun runs go test with its arguments, shows which package has passed and what a failed test printed, and ends with one line: how many tests
-// passed, failed and were skipped, and what the skipped ones need. It exits as go test does.
+// Command testrun runs go test with its arguments, shows which package has passed and what a failed test printed, and
+// ends with one line: how many tests passed, failed and were skipped, and what the skipped ones need. It exits as go
+// test does.
 package main
 
 import (

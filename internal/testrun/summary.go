@@ -116,7 +116,8 @@ func (s *summary) endPackage(id test, e event) {
 	case "pass":
 		fmt.Fprintf(s.out, "ok    %s  %.1fs\n", id.pkg(), e.Elapsed)
 	case "fail":
-		for _, unended := range slices.SortedFunc(maps.Keys(s.output), func(a, b test) int { return cmp.Compare(a.Test, b.Test) }) {
+		for _, unended := range slices.SortedFunc(maps.Keys(s.output),
+			func(a, b test) int { return cmp.Compare(a.Test, b.Test) }) {
 			if of(unended) && unended.Test != "" {
 				s.fail(unended, s.take(unended))
 			}

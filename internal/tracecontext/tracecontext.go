@@ -1,5 +1,5 @@
-// Package tracecontext reads and writes the W3C trace context of a request, and gives spans the attributes and the status that all of
-// Tempool's spans have. It depends on the API of OpenTelemetry only, and exports nothing.
+// Package tracecontext reads and writes the W3C trace context of a request, and gives spans the attributes and the
+// status that all of Tempool's spans have. It depends on the API of OpenTelemetry only, and exports nothing.
 package tracecontext
 
 import (
@@ -48,8 +48,8 @@ const (
 
 var format propagation.TraceContext
 
-// Parse returns the remote span that the headers of a request name. It is invalid if traceparent is; a tracestate that is invalid or too
-// long is dropped.
+// Parse returns the remote span that the headers of a request name. It is invalid if traceparent is; a tracestate that
+// is invalid or too long is dropped.
 func Parse(traceparent, tracestate string) trace.SpanContext {
 	if traceparent == "" || len(traceparent) > maxParent {
 		return trace.SpanContext{}
@@ -135,23 +135,27 @@ func Fail(span trace.Span, err error) {
 			code = api.CodeCancelled
 		}
 	}
-	span.SetAttributes(attribute.String("error.type", string(code)), attribute.String("rpc.response.status_code", string(code)))
+	span.SetAttributes(attribute.String("error.type", string(code)),
+		attribute.String("rpc.response.status_code", string(code)))
 	if code == api.CodeCancelled {
 		return
 	}
 	span.SetStatus(codes.Error, clip(err.Error(), maxReason))
 }
 
-// Sampler is a Tracer that decides about a trace before it makes a span, so that those that are not sampled cost no span.
+// Sampler is a Tracer that decides about a trace before it makes a span, so that those that are not sampled cost no
+// span.
 type Sampler interface {
 	trace.Tracer
-	// Sample decides about a span below parent, or about the first one of a trace if parent is invalid. If that is not sampled, unsampled is valid: it
-	// names the trace for programs that are called next. Otherwise Start makes the span, with the context that Sample returns.
+	// Sample decides about a span below parent, or about the first one of a trace if parent is invalid. If that is not
+	// sampled, unsampled is valid: it names the trace for programs that are called next. Otherwise Start makes the span,
+	// with the context that Sample returns.
 	Sample(ctx context.Context, parent trace.SpanContext) (_ context.Context, unsampled trace.SpanContext)
 }
 
 // Sample is that of the tracer, if it is a Sampler. Another tracer decides when it makes the span.
-func Sample(ctx context.Context, t trace.Tracer, parent trace.SpanContext) (_ context.Context, unsampled trace.SpanContext) {
+func Sample(ctx context.Context, t trace.Tracer,
+	parent trace.SpanContext) (_ context.Context, unsampled trace.SpanContext) {
 	if s, ok := t.(Sampler); ok {
 		return s.Sample(ctx, parent)
 	}

@@ -48,7 +48,8 @@ func TestParse(t *testing.T) {
 
 func TestTwoParentsInHTTPAreNone(t *testing.T) {
 	require.True(t, FromHTTP(http.Header{"Traceparent": {parent}}).IsValid())
-	require.Equal(t, "a=1,b=2", FromHTTP(http.Header{"Traceparent": {parent}, "Tracestate": {"a=1", "b=2"}}).TraceState().String())
+	require.Equal(t, "a=1,b=2", FromHTTP(http.Header{"Traceparent": {parent},
+		"Tracestate": {"a=1", "b=2"}}).TraceState().String())
 	require.False(t, FromHTTP(http.Header{"Traceparent": {parent, parent}}).IsValid())
 }
 

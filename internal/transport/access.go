@@ -18,8 +18,9 @@ type Access struct {
 	Token string
 	// Certificate lets requests use the Transport's client certificate.
 	Certificate bool
-	// Own are the endpoints of the own gateway, by where it is reached instead, "" for there. An endpoint that another host reports gets neither
-	// a token on loopback nor a request over a Unix socket: both would reach this machine and not that host.
+	// Own are the endpoints of the own gateway, by where it is reached instead, "" for there. An endpoint that another
+	// host reports gets neither a token on loopback nor a request over a Unix socket: both would reach this machine and
+	// not that host.
 	Own map[string]string
 }
 
@@ -30,7 +31,8 @@ func WithAccess(ctx context.Context, a Access) context.Context {
 	return context.WithValue(ctx, accessKey{}, a)
 }
 
-// accessTo is the endpoint at which a gateway is reached from a context, the token for it, and whether to show the client certificate.
+// accessTo is the endpoint at which a gateway is reached from a context, the token for it, and whether to show the
+// client certificate.
 func (t *Transport) accessTo(ctx context.Context, asked string) (endpoint, token string, certificate bool, err error) {
 	access, given := ctx.Value(accessKey{}).(Access)
 	if !given {
@@ -40,7 +42,9 @@ func (t *Transport) accessTo(ctx context.Context, asked string) (endpoint, token
 		return cmp.Or(instead, asked), access.Token, true, nil
 	}
 	if strings.HasPrefix(asked, "unix:") || access.Token != "" && onLoopback(asked) {
-		return "", "", false, api.Errorf(api.CodeUnavailable, "the gateway at %s is reachable only from its own host; give its agent an address that others reach with --listen, and TLS", redact.URLs(asked))
+		return "", "", false, api.Errorf(api.CodeUnavailable,
+			"the gateway at %s is reachable only from its own host; give its agent an address that others reach with "+
+				"--listen, and TLS", redact.URLs(asked))
 	}
 	return asked, access.Token, access.Certificate, nil
 }

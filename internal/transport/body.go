@@ -9,8 +9,8 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// Body is the body of a request: nothing, bytes that can be sent again, or a reader that cannot once something was read from it. The zero
-// value means no body.
+// Body is the body of a request: nothing, bytes that can be sent again, or a reader that cannot once something was read
+// from it. The zero value means no body.
 type Body struct {
 	contentType string // "" sends none
 	bytes       []byte

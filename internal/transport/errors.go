@@ -16,7 +16,8 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// Error is the failure of a request that no gateway answered; message says what failed, and started whether a worker may have seen it.
+// Error is the failure of a request that no gateway answered; message says what failed, and started whether a worker
+// may have seen it.
 func Error(ctx context.Context, err error, message string, started bool) *api.Error {
 	if inURL, ok := errors.AsType[*url.Error](err); ok { // its text repeats the URL
 		err = inURL.Err
@@ -37,7 +38,8 @@ func Error(ctx context.Context, err error, message string, started bool) *api.Er
 	return failure
 }
 
-// MayHaveStarted reports whether a worker may have seen the call that failed with err; without a code nobody knows, so it may.
+// MayHaveStarted reports whether a worker may have seen the call that failed with err; without a code nobody knows, so
+// it may.
 func MayHaveStarted(err error) bool {
 	var coded *api.Error
 	return !errors.As(err, &coded) || coded.Started
@@ -51,7 +53,8 @@ func OtherGateways(err error) []string {
 	return nil
 }
 
-// problem parses a gateway's error (RFC 9457, with our code). If the answer does not say whether a worker may have seen the call, one may have.
+// problem parses a gateway's error (RFC 9457, with our code). If the answer does not say whether a worker may have seen
+// the call, one may have.
 func problem(response *http.Response, content []byte) *api.Error {
 	var parsed struct {
 		Code         api.Code         `json:"code"`
@@ -65,11 +68,13 @@ func problem(response *http.Response, content []byte) *api.Error {
 		} `json:"gateways"` // with workers of the pool
 	}
 	if json.Unmarshal(content, &parsed) != nil || parsed.Code == "" {
-		failure := api.Errorf(api.CodeUnavailable, "the answer is truncated or not from a Tempool gateway: %s", response.Status)
+		failure := api.Errorf(api.CodeUnavailable, "the answer is truncated or not from a Tempool gateway: %s",
+			response.Status)
 		failure.Started = true
 		return failure
 	}
-	failure := &api.Error{Code: parsed.Code, Message: cmp.Or(parsed.Detail, response.Status), Started: parsed.Started == nil || *parsed.Started}
+	failure := &api.Error{Code: parsed.Code, Message: cmp.Or(parsed.Detail, response.Status),
+		Started: parsed.Started == nil || *parsed.Started}
 	failure.RetryAfter = time.Duration(parsed.RetryAfterMS) * time.Millisecond
 	if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && failure.RetryAfter <= 0 {
 		failure.RetryAfter = time.Duration(max(0, seconds)) * time.Second

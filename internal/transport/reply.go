@@ -57,22 +57,24 @@ func (r *Reply) ReadAll() ([]byte, error) {
 	case err != nil:
 		return nil, r.Interrupted(err)
 	case len(content) > maxAnswerBytes:
-		failure := api.Errorf(api.CodePayloadTooLarge, "the answer is larger than %d bytes; read it with Stream", maxAnswerBytes)
+		failure := api.Errorf(api.CodePayloadTooLarge, "the answer is larger than %d bytes; read it with Stream",
+			maxAnswerBytes)
 		failure.Started = true
 		return nil, failure
 	}
 	return content, nil
 }
 
-// ReadJSON reads the whole body into out, unless out is nil, and closes the reply. Anything but JSON is CodeUnavailable: the answer does not
-// come from a gateway.
+// ReadJSON reads the whole body into out, unless out is nil, and closes the reply. Anything but JSON is
+// CodeUnavailable: the answer does not come from a gateway.
 func (r *Reply) ReadJSON(out any) error {
 	content, err := r.ReadAll()
 	if err != nil || out == nil {
 		return err
 	}
 	if err := json.Unmarshal(content, out); err != nil {
-		return api.Errorf(api.CodeUnavailable, "%s %s: the answer is not from a Tempool gateway: %w", r.Request.Method, r.Request.URL.Path, err)
+		return api.Errorf(api.CodeUnavailable, "%s %s: the answer is not from a Tempool gateway: %w", r.Request.Method,
+			r.Request.URL.Path, err)
 	}
 	return nil
 }

@@ -1,5 +1,5 @@
-// Package transport carries HTTP requests to gateways by their endpoints, http://HOST:PORT, https://HOST:PORT or unix:PATH, and turns
-// failures into coded errors. It knows nothing of pools.
+// Package transport carries HTTP requests to gateways by their endpoints, http://HOST:PORT, https://HOST:PORT or
+// unix:PATH, and turns failures into coded errors. It knows nothing of pools.
 package transport
 
 import (
@@ -47,8 +47,8 @@ type clientKey struct {
 	certificate bool   // it shows the client certificate
 }
 
-// New returns a Transport that sends token, if it is not empty, over TLS and to loopback only. A nil config trusts the system's
-// authorities.
+// New returns a Transport that sends token, if it is not empty, over TLS and to loopback only. A nil config trusts the
+// system's authorities.
 func New(token string, config *tls.Config) *Transport {
 	return &Transport{token: token, tls: config, clients: map[clientKey]*http.Client{}}
 }
@@ -65,10 +65,10 @@ type Request struct {
 	AnyStatus bool
 }
 
-// Do sends a request, with the W3C trace context of ctx unless its headers have one, and returns its answer if the status is 2xx; the caller
-// closes it. A problem that the gateway answers has the gateway's code and Started. A failure to reach the gateway is
-// CodeUnavailable, the end of ctx or of the timeout CodeDeadlineExceeded or CodeCancelled; Started is false then only if nothing of the
-// request was sent.
+// Do sends a request, with the W3C trace context of ctx unless its headers have one, and returns its answer if the
+// status is 2xx; the caller closes it. A problem that the gateway answers has the gateway's code and Started. A failure
+// to reach the gateway is CodeUnavailable, the end of ctx or of the timeout CodeDeadlineExceeded or CodeCancelled;
+// Started is false then only if nothing of the request was sent.
 func (t *Transport) Do(ctx context.Context, endpoint string, r Request) (*Reply, error) {
 	ctx, cancel := withTimeout(ctx, r.Timeout)
 	response, err := t.send(ctx, endpoint, r)
@@ -97,7 +97,9 @@ func (t *Transport) send(ctx context.Context, endpoint string, r Request) (*http
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: sending.begin})
 	request, err := http.NewRequestWithContext(traced, r.Method, base+r.Path, r.Body.open())
 	if err != nil {
-		return nil, api.Errorf(api.CodeInvalid, "invalid gateway endpoint %q; use http://HOST:PORT, https://HOST:PORT or unix:PATH: %w", redact.URLs(asked), redact.Error(err))
+		return nil, api.Errorf(api.CodeInvalid,
+			"invalid gateway endpoint %q; use http://HOST:PORT, https://HOST:PORT or unix:PATH: %w", redact.URLs(asked),
+			redact.Error(err))
 	}
 	if r.Header != nil {
 		request.Header = r.Header.Clone()
@@ -146,7 +148,8 @@ func (t *Transport) newClient(key clientKey) *http.Client {
 	}
 	transport := &http.Transport{
 		TLSClientConfig: config, TLSHandshakeTimeout: dialTimeout,
-		MaxIdleConnsPerHost: maxIdleConnections, IdleConnTimeout: idleTimeout, ExpectContinueTimeout: continueTimeout, DisableCompression: true,
+		MaxIdleConnsPerHost: maxIdleConnections, IdleConnTimeout: idleTimeout, ExpectContinueTimeout: continueTimeout,
+		DisableCompression: true,
 	}
 	transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		if key.socket != "" {
@@ -158,7 +161,8 @@ func (t *Transport) newClient(key clientKey) *http.Client {
 		}
 		return &countedConn{Conn: conn}, nil
 	}
-	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &http.Client{Transport: transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
 // private reports whether nobody else can read what is sent to a URL, so that a token may be.

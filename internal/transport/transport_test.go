@@ -15,7 +15,8 @@ import (
 )
 
 func TestATokenIsSentOnlyOverTLSAndToLoopback(t *testing.T) {
-	for text, want := range map[string]bool{"http://127.0.0.1:1": true, "http://[::1]:1": true, "https://example.org": true, "http://example.org": false,
+	for text, want := range map[string]bool{"http://127.0.0.1:1": true, "http://[::1]:1": true,
+		"https://example.org": true, "http://example.org": false,
 		"http://10.0.0.1:7460": false, "http://localhost:1": true, "http://gateway": false} {
 		request, err := http.NewRequest(http.MethodGet, text, nil)
 		require.NoError(t, err)
@@ -87,25 +88,29 @@ func TestAFailureNamesTheGatewayWithoutItsSecret(t *testing.T) {
 	own := New("", nil)
 	defer own.Close()
 	for endpoint, shown := range map[string]string{
-		"http://s3cret@127.0.0.1:1": "the gateway at http://(hidden)@127.0.0.1:1 failed", "http://s3cret@127.0.0.1:x": `invalid gateway endpoint "http://(hidden)@127.0.0.1:x"`,
+		"http://s3cret@127.0.0.1:1":    "the gateway at http://(hidden)@127.0.0.1:1 failed",
+		"http://s3cret@127.0.0.1:x":    `invalid gateway endpoint "http://(hidden)@127.0.0.1:x"`,
 		"http://me:s3cret@127.0.0.1:1": "the gateway at http://me:(hidden)@127.0.0.1:1 failed",
 	} {
 		_, err := own.Do(t.Context(), endpoint, Request{Method: http.MethodGet, Path: "/"})
 		require.ErrorContains(t, err, shown)
 		require.NotContains(t, err.Error(), "s3cret")
 	}
-	_, err := own.Do(WithAccess(t.Context(), Access{Token: "t"}), "http://s3cret@127.0.0.1:1", Request{Method: http.MethodGet, Path: "/"})
+	_, err := own.Do(WithAccess(t.Context(), Access{Token: "t"}), "http://s3cret@127.0.0.1:1",
+		Request{Method: http.MethodGet, Path: "/"})
 	require.ErrorContains(t, err, "http://(hidden)@127.0.0.1:1 is reachable only from its own host")
 }
 
 func TestARouteThatAnOlderAgentLacksIsExplained(t *testing.T) {
 	older := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusMethodNotAllowed)
-		_, _ = w.Write([]byte(`{"code": "method_not_allowed", "detail": "/v1/sessions allows GET, not POST", "started": false}`))
+		_, _ = w.Write(
+			[]byte(`{"code": "method_not_allowed", "detail": "/v1/sessions allows GET, not POST", "started": false}`))
 	}))
 	defer older.Close()
 	own := New("", nil)
 	defer own.Close()
 	_, err := own.Do(t.Context(), older.URL, Request{Method: http.MethodPost, Path: "/v1/sessions"})
-	require.ErrorContains(t, err, "allows GET, not POST; an agent of an older build than this client lacks routes: upgrade it")
+	require.ErrorContains(t, err, "allows GET, not POST; an agent of an older build than this client lacks routes: "+
+		"upgrade it")
 }

@@ -1,5 +1,6 @@
-// Package updatelimit bounds how many updates one client has in flight on one workflow. Temporal accepts ten at a time and rejects the
-// rest, and a burst of retries can stall the workflow for a minute. Waiting in the client is cheaper for everyone.
+// Package updatelimit bounds how many updates one client has in flight on one workflow. Temporal accepts ten at a time
+// and rejects the rest, and a burst of retries can stall the workflow for a minute. Waiting in the client is cheaper
+// for everyone.
 package updatelimit
 
 import (
@@ -12,7 +13,8 @@ const (
 	perShard = 8
 )
 
-// Limiter allows 8 updates in flight for each workflow; workflows that share a shard share its slots. It is safe for concurrent use.
+// Limiter allows 8 updates in flight for each workflow; workflows that share a shard share its slots. It is safe for
+// concurrent use.
 type Limiter struct {
 	seed  maphash.Seed
 	slots [shards]chan struct{}

@@ -32,8 +32,8 @@ func (i Item) Close() {
 	}
 }
 
-// Start gives the items to a keeper that listens on socket, and returns when it has them. reaper is a descriptor of the pipe of the reaper that
-// watches them. The keeper kills what no agent has taken over after keepFor.
+// Start gives the items to a keeper that listens on socket, and returns when it has them. reaper is a descriptor of the
+// pipe of the reaper that watches them. The keeper kills what no agent has taken over after keepFor.
 func Start(ctx context.Context, socket string, reaper *os.File, items []Item, keepFor time.Duration) error {
 	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the socket of an earlier keeper: %w", err)

@@ -1,6 +1,7 @@
-// Package keeper holds the processes of an agent that is being upgraded: their descriptors and records. The old agent executes its
-// own program as the keeper and exits; the new agent takes everything over through a Unix socket in the state directory. If none comes in time,
-// or one fails in the middle, the keeper kills the processes. If the keeper itself is killed, the reaper does, for the keeper holds its pipe.
+// Package keeper holds the processes of an agent that is being upgraded: their descriptors and records. The old agent
+// executes its own program as the keeper and exits; the new agent takes everything over through a Unix socket in the
+// state directory. If none comes in time, or one fails in the middle, the keeper kills the processes. If the keeper
+// itself is killed, the reaper does, for the keeper holds its pipe.
 package keeper
 
 import (
@@ -123,8 +124,8 @@ func (k *keeper) trees() map[string]tree.Key {
 	return trees
 }
 
-// serve waits for an agent and reports whether it has taken everything over. After an attempt that failed midway nobody knows which of the two
-// sides has a process, so there is no second one.
+// serve waits for an agent and reports whether it has taken everything over. After an attempt that failed midway nobody
+// knows which of the two sides has a process, so there is no second one.
 func (k *keeper) serve() bool {
 	if err := k.listener.SetDeadline(time.Now().Add(time.Duration(k.hand.KeepMS) * time.Millisecond)); err != nil {
 		return false

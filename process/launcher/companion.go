@@ -14,7 +14,8 @@ import (
 	"github.com/tempool/tempool/process/tree"
 )
 
-// A companion is the agent's own program, executed again under another name, in a session of its own: the reaper and the keeper.
+// A companion is the agent's own program, executed again under another name, in a session of its own: the reaper and
+// the keeper.
 
 // The descriptors of a companion: a pipe from the agent, a pipe to it, and the files that the agent gives it.
 const (
@@ -26,9 +27,11 @@ const (
 // companionTimeout bounds the start of a companion.
 const companionTimeout = 15 * time.Second
 
-// StartCompanion starts a companion, args[0] being its name, and returns when it is ready: within 15 seconds, and before ctx's deadline. It sends first as JSON
-// through the pipe to the companion, unless it is nil. The caller closes the pipe, and reaps the companion with tree.WaitChild.
-func StartCompanion(ctx context.Context, args []string, files []*os.File, first any) (pipe *os.File, cmd *exec.Cmd, err error) {
+// StartCompanion starts a companion, args[0] being its name, and returns when it is ready: within 15 seconds, and
+// before ctx's deadline. It sends first as JSON through the pipe to the companion, unless it is nil. The caller closes
+// the pipe, and reaps the companion with tree.WaitChild.
+func StartCompanion(ctx context.Context, args []string, files []*os.File,
+	first any) (pipe *os.File, cmd *exec.Cmd, err error) {
 	self, err := tree.SelfPath()
 	if err != nil {
 		return nil, nil, err
@@ -49,7 +52,8 @@ func StartCompanion(ctx context.Context, args []string, files []*os.File, first 
 	}
 	defer ready.Close()
 	cmd = &exec.Cmd{
-		Path: self, Args: args, Env: []string{"GOMAXPROCS=1", "GOTRACEBACK=none"}, ExtraFiles: append([]*os.File{in, readyIn}, files...),
+		Path: self, Args: args, Env: []string{"GOMAXPROCS=1", "GOTRACEBACK=none"},
+		ExtraFiles:  append([]*os.File{in, readyIn}, files...),
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	err = tree.StartChild(cmd)
@@ -77,7 +81,8 @@ func StartCompanion(ctx context.Context, args []string, files []*os.File, first 
 	return pipe, cmd, nil
 }
 
-// EnterCompanion is the first call of a companion. It returns the pipe from the agent, and what reports to the agent that the companion is ready.
+// EnterCompanion is the first call of a companion. It returns the pipe from the agent, and what reports to the agent
+// that the companion is ready.
 func EnterCompanion() (in *os.File, ready func()) {
 	// A signal to the agent's group, its terminal or all programs of its name must not end the companion.
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGPIPE)

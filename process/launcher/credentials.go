@@ -37,7 +37,8 @@ func (c *Credentials) become() error {
 	return nil
 }
 
-// dropPrivileges keeps this process and all its descendants from gaining privileges, and from writing core files, which would hold what clients sent.
+// dropPrivileges keeps this process and all its descendants from gaining privileges, and from writing core files, which
+// would hold what clients sent.
 func dropPrivileges() error {
 	if err := forbidNewPrivileges(); err != nil {
 		return err

@@ -1,6 +1,7 @@
-// Package launcher starts programs under per-process limits, marked as descendants of their incarnation, and without new privileges. What is
-// set on a process from outside comes too late for what the process did before; so the agent executes its own program again as the
-// launcher, which limits itself, takes the program's credentials and executes the program.
+// Package launcher starts programs under per-process limits, marked as descendants of their incarnation, and without
+// new privileges. What is set on a process from outside comes too late for what the process did before; so the agent
+// executes its own program again as the launcher, which limits itself, takes the program's credentials and executes the
+// program.
 package launcher
 
 import (
@@ -53,8 +54,8 @@ type Credentials struct {
 	KeepGroups bool     `json:"keep_groups,omitempty"` // leave the supplementary groups as they are
 }
 
-// request is what the launcher runs. It travels over a socket, not in the launcher's environment, which in a cgo build could make
-// the launcher load code.
+// request is what the launcher runs. It travels over a socket, not in the launcher's environment, which in a cgo build
+// could make the launcher load code.
 type request struct {
 	Program     string            `json:"program"`
 	Args        []string          `json:"args"`
@@ -66,7 +67,8 @@ type request struct {
 	Agent       int               `json:"agent"` // the PID of the program that sent the request
 }
 
-// reply is the launcher's answer: one when its limits are in effect, and a second one only if it cannot execute the program.
+// reply is the launcher's answer: one when its limits are in effect, and a second one only if it cannot execute the
+// program.
 type reply struct {
 	Error string `json:"error,omitempty"` // a sentence; empty for success
 	// OpenFiles is the limit in effect if the host allows fewer open files than requested.
@@ -88,7 +90,8 @@ func Start(cmd *exec.Cmd, o Options) (started Started, err error) {
 	}
 	defer ours.Close()
 	program := request{
-		Program: cmd.Path, Args: cmd.Args, Env: cmd.Env, Credentials: o.Credentials, Limits: o.Limits, Mark: o.Mark, Sandbox: o.Sandbox, Agent: os.Getpid(),
+		Program: cmd.Path, Args: cmd.Args, Env: cmd.Env, Credentials: o.Credentials, Limits: o.Limits, Mark: o.Mark,
+		Sandbox: o.Sandbox, Agent: os.Getpid(),
 	}
 	cmd.ExtraFiles = append(append([]*os.File{}, cmd.ExtraFiles...), theirs)
 	socket := firstExtraFD + len(cmd.ExtraFiles) - 1
@@ -150,7 +153,8 @@ func awaitProgram(conn io.ReadWriter, program request) (openFiles uint64, err er
 	return 0, errors.New(failed.Error)
 }
 
-// Run is the main function of the launcher. It reads its request, limits itself, and executes the program. It never returns.
+// Run is the main function of the launcher. It reads its request, limits itself, and executes the program. It never
+// returns.
 func Run() {
 	runtime.LockOSThread() // some limits belong to the thread, and execve keeps only the calling thread
 	if len(os.Args) != 2 {
@@ -178,7 +182,8 @@ func Run() {
 		fail(err)
 	}
 	if os.Getppid() != program.Agent {
-		os.Exit(1) // the program that kills the descendants of a dead agent may have looked for marks before this process had one
+		// the program that kills the descendants of a dead agent may have looked for marks before this process had one
+		os.Exit(1)
 	}
 	if err := program.Sandbox.Enter(); err != nil {
 		fail(err)
@@ -207,7 +212,8 @@ func Run() {
 func executeHint(err error) string {
 	switch {
 	case errors.Is(err, syscall.ENOEXEC):
-		return "; a script needs a first line such as #!/usr/bin/env python3, and any other program must be built for this machine"
+		return "; a script needs a first line such as #!/usr/bin/env python3, and any other program must be built for this " +
+			"machine"
 	case errors.Is(err, syscall.ENOENT):
 		return "; the interpreter that its first line names, or the loader that it was built for, does not exist"
 	}

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SocketPair returns a connected pair of stream sockets. Both are close-on-exec. ours is served by the runtime's poller; theirs, for a
-// child, is blocking.
+// SocketPair returns a connected pair of stream sockets. Both are close-on-exec. ours is served by the runtime's
+// poller; theirs, for a child, is blocking.
 func SocketPair() (ours, theirs *os.File, err error) {
 	syscall.ForkLock.RLock() // no fork between the creation and close-on-exec
 	defer syscall.ForkLock.RUnlock()

@@ -22,7 +22,8 @@ func HostCgroupFS() (CgroupFS, error) {
 		return CgroupFS{}, fmt.Errorf("find where cgroup v2 is mounted: %w", err)
 	}
 	return CgroupFS{
-		Mount: cgroupMount(string(mounts)), Self: string(self), Write: writeCgroupFile, Attach: startInCgroup, Rmdir: os.Remove, Delegated: delegatedBySystemd,
+		Mount: cgroupMount(string(mounts)), Self: string(self), Write: writeCgroupFile, Attach: startInCgroup,
+		Rmdir: os.Remove, Delegated: delegatedBySystemd,
 	}, nil
 }
 
@@ -38,8 +39,8 @@ func cgroupMount(mountinfo string) string {
 	return "/sys/fs/cgroup"
 }
 
-// delegatedBySystemd checks the mark of units with Delegate=yes. In the cgroup of any other unit systemd may undo changes. A cgroup that
-// is no unit's, such as a container's, needs no mark.
+// delegatedBySystemd checks the mark of units with Delegate=yes. In the cgroup of any other unit systemd may undo
+// changes. A cgroup that is no unit's, such as a container's, needs no mark.
 func delegatedBySystemd(dir string) bool {
 	if suffix := filepath.Ext(dir); suffix != ".service" && suffix != ".scope" {
 		return true

@@ -17,7 +17,8 @@ import (
 
 // Names in the agent's part of the cgroup hierarchy.
 const (
-	// AgentLeaf holds the agent's own processes: a cgroup that delegates controllers to its children may hold no process itself.
+	// AgentLeaf holds the agent's own processes: a cgroup that delegates controllers to its children may hold no process
+	// itself.
 	AgentLeaf = "tempool-agent"
 	// WorkersPrefix begins the name of the cgroup that holds one cgroup per incarnation; the state directory's id follows.
 	WorkersPrefix = "tempool-workers-"
@@ -49,9 +50,9 @@ type Cgroups struct {
 	dir  string // holds one cgroup per incarnation
 }
 
-// OpenCgroups takes over the cgroup that this process runs in: it moves the process into a leaf, delegates the controllers, and makes a
-// cgroup for the workers, named by id. outlived says that workers may outlive the agent. If OpenCgroups fails, nothing has changed and the error
-// says why cgroups cannot be used.
+// OpenCgroups takes over the cgroup that this process runs in: it moves the process into a leaf, delegates the
+// controllers, and makes a cgroup for the workers, named by id. outlived says that workers may outlive the agent. If
+// OpenCgroups fails, nothing has changed and the error says why cgroups cannot be used.
 func OpenCgroups(h CgroupFS, id string, outlived bool) (*Cgroups, error) {
 	path, err := ownCgroup(h.Self)
 	if err != nil {
@@ -72,8 +73,10 @@ func OpenCgroups(h CgroupFS, id string, outlived bool) (*Cgroups, error) {
 		}
 	}
 	if len(c.Controllers) > 0 && outlived && filepath.Ext(home) == ".service" {
-		// The kernel lets nobody into the group of a unit while its subgroups have controllers and processes: systemd fails with 219/CGROUP.
-		c.Controllers, c.Withheld = map[string]bool{}, "systemd could not start the next agent of this unit while processes that were kept have controllers (--keep-processes)"
+		// The kernel lets nobody into the group of a unit while its subgroups have controllers and processes: systemd fails
+		// with 219/CGROUP.
+		c.Controllers, c.Withheld = map[string]bool{}, "systemd could not start the next agent of this unit while "+
+			"processes that were kept have controllers (--keep-processes)"
 	}
 	if err := c.delegate(path); err != nil {
 		return nil, err

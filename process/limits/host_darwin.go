@@ -2,7 +2,8 @@ package limits
 
 import "errors"
 
-// DetectHost returns what macOS offers: rlimits of a process on itself, no affinity, no OOM score, no changes to other processes.
+// DetectHost returns what macOS offers: rlimits of a process on itself, no affinity, no OOM score, no changes to other
+// processes.
 func DetectHost() Host { return Host{} }
 
 // applyOS has nothing to set: NewPlan rejects the limits that only Linux has.

@@ -59,7 +59,8 @@ func setAffinity(tid int, cores []int) error {
 	}
 	for _, core := range cores {
 		if !got.IsSet(core) {
-			return fmt.Errorf("limits.cpu_affinity = %v: this host has no core %d, or does not let the agent use it", cores, core)
+			return fmt.Errorf("limits.cpu_affinity = %v: this host has no core %d, or does not let the agent use it", cores,
+				core)
 		}
 	}
 	return nil

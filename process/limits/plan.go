@@ -1,5 +1,5 @@
-// Package limits enforces the resource limits of process trees with the strongest mechanism that the host offers: cgroup v2, rlimits, the
-// scheduler, or sampling.
+// Package limits enforces the resource limits of process trees with the strongest mechanism that the host offers:
+// cgroup v2, rlimits, the scheduler, or sampling.
 package limits
 
 import (
@@ -32,7 +32,8 @@ const (
 type Host struct {
 	Controllers map[string]bool // usable cgroup controllers: memory, cpu, pids
 	Cores       []int           // that the agent may use; nil if unknown
-	Linux       bool            // which has affinity and OOM scores, and can change the per-process limits of a running process
+	// which has affinity and OOM scores, and can change the per-process limits of a running process
+	Linux bool
 }
 
 // Plan is how the limits of a spec are enforced on a host.
@@ -47,7 +48,8 @@ type Plan struct {
 func NewPlan(sp *spec.Spec, worker string, host Host) (Plan, error) {
 	l := sp.Limits
 	plan := Plan{
-		Mechanisms: map[string]Mechanism{}, PerProcess: NewPerProcess(l, AssignCores(l, worker, host.Cores)), Cgroup: newCgroupLimits(l),
+		Mechanisms: map[string]Mechanism{}, PerProcess: NewPerProcess(l, AssignCores(l, worker, host.Cores)),
+		Cgroup: newCgroupLimits(l),
 	}
 	perTree := func(key, controller string, set bool) {
 		switch {
@@ -85,7 +87,8 @@ func NewPlan(sp *spec.Spec, worker string, host Host) (Plan, error) {
 	return plan, nil
 }
 
-// PerProcess are the limits that a process sets on itself and its descendants inherit. A zero field leaves the limit alone.
+// PerProcess are the limits that a process sets on itself and its descendants inherit. A zero field leaves the limit
+// alone.
 type PerProcess struct {
 	OpenFiles   uint64 `json:"open_files,omitempty"`
 	CPUSeconds  uint64 `json:"cpu_seconds,omitempty"`
@@ -97,7 +100,8 @@ type PerProcess struct {
 // NewPerProcess returns the per-process limits of l with the worker's cores.
 func NewPerProcess(l spec.Limits, cores []int) PerProcess {
 	return PerProcess{
-		OpenFiles: uint64(l.OpenFiles), CPUSeconds: ceilSeconds(l.CPUTime.D()), Affinity: cores, Nice: l.Nice, OOMScoreAdj: l.OOMScoreAdj,
+		OpenFiles: uint64(l.OpenFiles), CPUSeconds: ceilSeconds(l.CPUTime.D()), Affinity: cores, Nice: l.Nice,
+		OOMScoreAdj: l.OOMScoreAdj,
 	}
 }
 
@@ -110,8 +114,8 @@ func (l PerProcess) Equal(other PerProcess) bool {
 // ceilSeconds rounds up to whole seconds, the kernel's unit of RLIMIT_CPU.
 func ceilSeconds(d time.Duration) uint64 { return uint64(math.Ceil(d.Seconds())) }
 
-// AssignCores returns the cores that a worker is bound to; nil for all. With limits.cpu_affinity_each the worker's slot decides, and each
-// pool starts at another core, so that the first workers of many pools do not share the first core.
+// AssignCores returns the cores that a worker is bound to; nil for all. With limits.cpu_affinity_each the worker's slot
+// decides, and each pool starts at another core, so that the first workers of many pools do not share the first core.
 func AssignCores(l spec.Limits, worker string, host []int) []int {
 	available, each := l.CPUAffinity, l.CPUAffinityEach
 	if len(available) == 0 {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Apply sets the limits on this process, before it executes another program. If the host allows fewer open files, Apply sets that limit
-// and returns it.
+// Apply sets the limits on this process, before it executes another program. If the host allows fewer open files, Apply
+// sets that limit and returns it.
 func (l PerProcess) Apply() (openFiles uint64, err error) {
 	if l.Nice != 0 {
 		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, l.Nice); err != nil {
@@ -20,7 +20,8 @@ func (l PerProcess) Apply() (openFiles uint64, err error) {
 		return 0, err
 	}
 	if l.CPUSeconds > 0 {
-		// At the soft limit the kernel sends SIGXCPU, which ends the program unless it handles the signal; at the hard limit SIGKILL.
+		// At the soft limit the kernel sends SIGXCPU, which ends the program unless it handles the signal; at the hard limit
+		// SIGKILL.
 		if err := lowerRlimit(unix.RLIMIT_CPU, l.CPUSeconds, l.CPUSeconds+1); err != nil {
 			return 0, fmt.Errorf("set limits.cpu_time: %w", err)
 		}
@@ -40,8 +41,8 @@ func lowerRlimit(resource int, soft, hard uint64) error {
 	return syscall.Setrlimit(resource, &syscall.Rlimit{Cur: min(soft, current.Max), Max: min(hard, current.Max)})
 }
 
-// setOpenFiles raises the hard limit where needed and allowed. It uses package syscall, since syscall.Exec restores the limit from the
-// start of this program unless package syscall changed it.
+// setOpenFiles raises the hard limit where needed and allowed. It uses package syscall, since syscall.Exec restores the
+// limit from the start of this program unless package syscall changed it.
 func setOpenFiles(n uint64) (lower uint64, err error) {
 	err = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: n, Max: n})
 	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EINVAL) {

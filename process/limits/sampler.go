@@ -88,7 +88,8 @@ func (l Sampled) Check(usage TreeUsage, w *CPUWindow) (Action, Violation) {
 		}
 	}
 	if l.Processes > 0 && usage.processes > l.Processes {
-		action, found = Replace, violation("processes", "process tree has %d processes (limits.processes = %d)", usage.processes, l.Processes)
+		action, found = Replace, violation("processes", "process tree has %d processes (limits.processes = %d)",
+			usage.processes, l.Processes)
 		if float64(usage.processes) >= killFactor*float64(l.Processes) {
 			return Kill, found
 		}
@@ -103,7 +104,8 @@ func (l Sampled) Check(usage TreeUsage, w *CPUWindow) (Action, Violation) {
 	return action, found
 }
 
-// exceeding returns how many cores the tree used since the previous sample and since when it exceeds its limit; −1 if it does not.
+// exceeding returns how many cores the tree used since the previous sample and since when it exceeds its limit; −1 if
+// it does not.
 func (w *CPUWindow) exceeding(limit float64, usage TreeUsage) (cores float64, since time.Time) {
 	previous := w.previous
 	w.previous = usage
@@ -122,8 +124,8 @@ func (w *CPUWindow) exceeding(limit float64, usage TreeUsage) (cores float64, si
 	return cores, w.since
 }
 
-// MeasureTree sums the usage of a tree's members. If RSS exceeds memoryLimit and the system reports PSS, pages that processes share count
-// once: a program that has forked must not be killed for memory that it does not have.
+// MeasureTree sums the usage of a tree's members. If RSS exceeds memoryLimit and the system reports PSS, pages that
+// processes share count once: a program that has forked must not be killed for memory that it does not have.
 func MeasureTree(at time.Time, members []*tree.Entry, memoryLimit int64) TreeUsage {
 	usage := TreeUsage{at: at, processes: len(members)}
 	for _, m := range members {

@@ -101,7 +101,8 @@ func TestAssignCoresSpreadsWorkersEvenly(t *testing.T) {
 
 func TestPlanUsesTheStrongestMechanismOfTheHost(t *testing.T) {
 	all := spec.Limits{
-		Memory: 1 << 30, CPU: 1.5, OpenFiles: 10, Processes: 5, CPUTime: spec.Duration(time.Minute), CPUAffinity: []int{1}, CPUAffinityEach: 1, Nice: 1, OOMScoreAdj: 1,
+		Memory: 1 << 30, CPU: 1.5, OpenFiles: 10, Processes: 5, CPUTime: spec.Duration(time.Minute), CPUAffinity: []int{1},
+		CPUAffinityEach: 1, Nice: 1, OOMScoreAdj: 1,
 		CallsPerMinute: 60,
 	}
 	linux := Host{Linux: true}
@@ -117,14 +118,17 @@ func TestPlanUsesTheStrongestMechanismOfTheHost(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, map[string]Mechanism{
 		"memory": BySampler, "cpu": BySampler, "processes": BySampler, "open_files": ByRlimit, "cpu_time": ByRlimit,
-		"cpu_affinity": ByScheduler, "cpu_affinity_each": ByScheduler, "nice": ByScheduler, "oom_score_adj": ByKernel, "calls_per_minute": ByGateway,
+		"cpu_affinity": ByScheduler, "cpu_affinity_each": ByScheduler, "nice": ByScheduler, "oom_score_adj": ByKernel,
+		"calls_per_minute": ByGateway,
 	}, planned.Mechanisms)
 
 	planned, err = plan(all, delegated)
 	require.NoError(t, err)
-	require.Equal(t, []Mechanism{ByCgroup, BySampler, ByCgroup}, []Mechanism{planned.Mechanisms["memory"], planned.Mechanisms["cpu"], planned.Mechanisms["processes"]})
+	require.Equal(t, []Mechanism{ByCgroup, BySampler, ByCgroup},
+		[]Mechanism{planned.Mechanisms["memory"], planned.Mechanisms["cpu"], planned.Mechanisms["processes"]})
 
-	for key, l := range map[string]spec.Limits{"cpu_affinity": {CPUAffinity: []int{0}}, "cpu_affinity_each": {CPUAffinityEach: 1}, "oom_score_adj": {OOMScoreAdj: 1}} {
+	for key, l := range map[string]spec.Limits{"cpu_affinity": {CPUAffinity: []int{0}},
+		"cpu_affinity_each": {CPUAffinityEach: 1}, "oom_score_adj": {OOMScoreAdj: 1}} {
 		_, err := plan(l, mac)
 		require.ErrorContains(t, err, "limits."+key+" is not supported on macOS; remove it or run the pool on Linux")
 	}

@@ -1,6 +1,6 @@
-// Package logs keeps what the processes of workers write: the newest lines of each incarnation in memory, and a bounded log per worker on disk.
-// Nothing that goes wrong with the disk blocks or ends a process: lines that cannot be written in time are dropped and counted, and the log says
-// how many.
+// Package logs keeps what the processes of workers write: the newest lines of each incarnation in memory, and a bounded
+// log per worker on disk. Nothing that goes wrong with the disk blocks or ends a process: lines that cannot be written
+// in time are dropped and counted, and the log says how many.
 package logs
 
 import (
@@ -15,7 +15,8 @@ import (
 const (
 	Stdout = "stdout"
 	Stderr = "stderr"
-	// Tempool is the stream of lines that no process wrote: its start, its end, tracebacks of its calls, and how many lines were dropped.
+	// Tempool is the stream of lines that no process wrote: its start, its end, tracebacks of its calls, and how many
+	// lines were dropped.
 	Tempool = "tempool"
 )
 
@@ -39,7 +40,8 @@ func (l Line) appendTo(b []byte) []byte {
 	return append(append(b, l.Text...), '\n')
 }
 
-// parse reads what appendTo has written, without its line ending. It is false for anything else, such as a line that was cut at a crash.
+// parse reads what appendTo has written, without its line ending. It is false for anything else, such as a line that
+// was cut at a crash.
 func parse(text []byte) (l Line, ok bool) {
 	var fields [4][]byte
 	for i := range fields {

@@ -13,8 +13,8 @@ const (
 	MaxBytes = 256 << 10 // of all lines together
 )
 
-// Output takes the lines of one incarnation: it has the newest ones in memory and passes each on to its worker's log. All methods are safe for
-// concurrent use; none waits for the disk. The zero Output belongs to no log.
+// Output takes the lines of one incarnation: it has the newest ones in memory and passes each on to its worker's log.
+// All methods are safe for concurrent use; none waits for the disk. The zero Output belongs to no log.
 type Output struct {
 	log         *workerLog // nil for none
 	incarnation int64
@@ -69,7 +69,8 @@ func (o *Output) Note(text string) {
 	}
 }
 
-// Close ends the incarnation's part of the log: what is still in memory is written soon. It does nothing the second time.
+// Close ends the incarnation's part of the log: what is still in memory is written soon. It does nothing the second
+// time.
 func (o *Output) Close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

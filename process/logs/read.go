@@ -23,9 +23,9 @@ type Cursor struct {
 	offset  int64 // in it
 }
 
-// Read calls yield for each line of a worker behind the cursor, oldest first, until yield returns false, and moves the cursor. A worker
-// without a log has no lines. Lines that were deleted before they were read are skipped. It fails if ctx ends, or if the disk does not answer
-// within 10 s.
+// Read calls yield for each line of a worker behind the cursor, oldest first, until yield returns false, and moves the
+// cursor. A worker without a log has no lines. Lines that were deleted before they were read are skipped. It fails if
+// ctx ends, or if the disk does not answer within 10 s.
 func (s *Store) Read(ctx context.Context, worker string, cursor *Cursor, yield func(Line) bool) error {
 	w := s.known(worker)
 	if w == nil {

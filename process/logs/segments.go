@@ -57,8 +57,8 @@ func (s *segments) load() error {
 	return nil
 }
 
-// next is a sequence number above all that are in the files: a line has at least one byte. Without files it is the time, so that a log that
-// was deleted does not restart for those who follow it.
+// next is a sequence number above all that are in the files: a line has at least one byte. Without files it is the
+// time, so that a log that was deleted does not restart for those who follow it.
 func (s *segments) next() int64 {
 	if len(s.list) == 0 {
 		return time.Now().UnixMicro()
@@ -67,7 +67,8 @@ func (s *segments) next() int64 {
 	return newest.first + newest.size + 1
 }
 
-// write appends whole lines, the first of which has the sequence number first. After an error, nothing of them is in the log.
+// write appends whole lines, the first of which has the sequence number first. After an error, nothing of them is in
+// the log.
 func (s *segments) write(first int64, lines []byte) error {
 	if err := s.load(); err != nil {
 		return err

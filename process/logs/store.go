@@ -50,7 +50,8 @@ type Config struct {
 	Dir string
 	// WorkerBytes bounds the log of each worker on disk; default DefaultWorkerBytes.
 	WorkerBytes int64
-	// TotalBytes bounds all logs together: logs of workers that have no process here are deleted first, and nothing else is. 0 means no bound.
+	// TotalBytes bounds all logs together: logs of workers that have no process here are deleted first, and nothing else
+	// is. 0 means no bound.
 	TotalBytes int64
 	Logger     *slog.Logger
 }
@@ -83,7 +84,8 @@ func Open(config Config) (*Store, error) {
 		return nil, fmt.Errorf("make the folder of the workers' logs: %w", err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	s := &Store{config: config, work: make(chan struct{}, 1), stop: stop, done: make(chan struct{}), workers: make(map[string]*workerLog)}
+	s := &Store{config: config, work: make(chan struct{}, 1), stop: stop, done: make(chan struct{}),
+		workers: make(map[string]*workerLog)}
 	s.prune()
 	go func() {
 		defer close(s.done)
@@ -251,12 +253,13 @@ func (s *Store) report(err error) {
 		return
 	}
 	s.reported = time.Now()
-	s.config.Logger.Warn("cannot write the workers' logs; lines are dropped until writing works again, and workers are not affected. Free space on the disk of the state folder",
+	s.config.Logger.Warn("cannot write the workers' logs; lines are dropped until writing works again, and workers are "+
+		"not affected. Free space on the disk of the state folder",
 		"dir", s.config.Dir, "error", err)
 }
 
-// prune deletes the logs of workers without a process here that are older than Retention, and the oldest of them while all logs together are
-// larger than TotalBytes.
+// prune deletes the logs of workers without a process here that are older than Retention, and the oldest of them while
+// all logs together are larger than TotalBytes.
 func (s *Store) prune() {
 	type idleLog struct {
 		name  string

@@ -135,7 +135,8 @@ func (w *workerLog) take(upTo int) (batch []Line, dropped int64) {
 func (w *workerLog) putBack(batch []Line, dropped int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.dropped > 0 { // what was to follow the batch is gone: drop the batch with it, so that the numbers of the lines keep their meaning
+	// what was to follow the batch is gone: drop the batch with it, so that the numbers of the lines keep their meaning
+	if w.dropped > 0 {
 		w.dropped += dropped + int64(len(batch))
 		w.store.dropped.Add(int64(len(batch)))
 		return

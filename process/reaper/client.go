@@ -20,7 +20,8 @@ import (
 const (
 	// writeTimeout bounds one command; a reaper that does not read it is replaced.
 	writeTimeout = 2 * time.Second
-	// restartDelay is the wait before a reaper that exited is restarted. It doubles up to maxRestartDelay while restarts fail.
+	// restartDelay is the wait before a reaper that exited is restarted. It doubles up to maxRestartDelay while restarts
+	// fail.
 	restartDelay    = 50 * time.Millisecond
 	maxRestartDelay = 5 * time.Second
 )
@@ -101,7 +102,8 @@ func (c *Client) restart() bool {
 		if err == nil {
 			return true
 		}
-		c.logger.Error("no reaper is running; if the agent is killed now, its subprocesses survive until its next start", "error", err)
+		c.logger.Error("no reaper is running; if the agent is killed now, its subprocesses survive until its next start",
+			"error", err)
 	}
 }
 

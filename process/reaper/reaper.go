@@ -1,5 +1,6 @@
-// Package reaper kills the process trees of an agent that dies without stopping them. The agent executes its own program again as the
-// reaper and sends it commands over a pipe; when the pipe closes, the reaper kills every tree that it was asked to watch.
+// Package reaper kills the process trees of an agent that dies without stopping them. The agent executes its own
+// program again as the reaper and sends it commands over a pipe; when the pipe closes, the reaper kills every tree that
+// it was asked to watch.
 package reaper
 
 import (
@@ -20,8 +21,8 @@ const Name = "tempool-reaper"
 
 // command is one line on the reaper's pipe.
 type command struct {
-	// Op is watch (kill this tree when the pipe closes; a later watch for the same cookie replaces it), forget, or dismiss (the agent
-	// shut down cleanly: exit without killing).
+	// Op is watch (kill this tree when the pipe closes; a later watch for the same cookie replaces it), forget, or dismiss
+	// (the agent shut down cleanly: exit without killing).
 	Op  string   `json:"op"`
 	Key tree.Key `json:"key,omitzero"`
 }

@@ -29,7 +29,8 @@ func TestReadCommandsReturnsTheTreesStillWatched(t *testing.T) {
 		commands string
 		want     []string
 	}{
-		"watched":       {`{"op":"watch","key":{"cookie":"a"}}` + "\n" + `{"op":"watch","key":{"cookie":"b"}}` + "\n", []string{"a", "b"}},
+		"watched": {`{"op":"watch","key":{"cookie":"a"}}` + "\n" + `{"op":"watch","key":{"cookie":"b"}}` + "\n",
+			[]string{"a", "b"}},
 		"forgotten":     {`{"op":"watch","key":{"cookie":"a"}}` + "\n" + `{"op":"forget","key":{"cookie":"a"}}` + "\n", nil},
 		"dismissed":     {`{"op":"watch","key":{"cookie":"a"}}` + "\n" + `{"op":"dismiss"}` + "\n", nil},
 		"truncated end": {`{"op":"watch","key":{"cookie":"a"}}` + "\n" + `{"op":"forget","key":{"co`, []string{"a"}},

@@ -13,28 +13,33 @@ import (
 const (
 	readRights  = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
 	writeRights = unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_REFER |
-		unix.LANDLOCK_ACCESS_FS_REMOVE_DIR | unix.LANDLOCK_ACCESS_FS_REMOVE_FILE | unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_DIR |
-		unix.LANDLOCK_ACCESS_FS_MAKE_REG | unix.LANDLOCK_ACCESS_FS_MAKE_SOCK | unix.LANDLOCK_ACCESS_FS_MAKE_FIFO | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK |
+		unix.LANDLOCK_ACCESS_FS_REMOVE_DIR | unix.LANDLOCK_ACCESS_FS_REMOVE_FILE |
+		unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_DIR |
+		unix.LANDLOCK_ACCESS_FS_MAKE_REG | unix.LANDLOCK_ACCESS_FS_MAKE_SOCK |
+		unix.LANDLOCK_ACCESS_FS_MAKE_FIFO | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK |
 		unix.LANDLOCK_ACCESS_FS_MAKE_SYM
 	// fileRights are those that a rule for a file, not a directory, may have.
-	fileRights = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE
+	fileRights = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE |
+		unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE
 )
 
-// landlockABI is the first version that restricts truncate(2); before, a program could empty the files that it cannot write to.
+// landlockABI is the first version that restricts truncate(2); before, a program could empty the files that it cannot
+// write to.
 const landlockABI = 3
 
 // Ruleset is an open Landlock ruleset. A nil *Ruleset restricts nothing.
 type Ruleset struct{ fd int }
 
-// OpenFiles opens what the program may reach, with the agent's rights; call Restrict with the program's. It returns nil if files are not
-// restricted.
+// OpenFiles opens what the program may reach, with the agent's rights; call Restrict with the program's. It returns nil
+// if files are not restricted.
 func (s Sandbox) OpenFiles() (*Ruleset, error) {
 	if !s.Files {
 		return nil, nil
 	}
 	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 || abi < landlockABI {
-		return nil, errors.New("sandbox.read and sandbox.write need Landlock as of Linux 6.2; this host's kernel lacks it, or it is not enabled (lsm=landlock)")
+		return nil, errors.New("sandbox.read and sandbox.write need Landlock as of Linux 6.2; this host's kernel lacks it, " +
+			"or it is not enabled (lsm=landlock)")
 	}
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: writeRights}
 	if !s.ReadAll {
@@ -51,7 +56,8 @@ func (s Sandbox) OpenFiles() (*Ruleset, error) {
 		paths  []string
 		rights uint64
 	}{
-		{"sandbox.read", s.Read, readRights}, {"sandbox.write", s.Write, readRights | writeRights}, {"", devices, readRights | writeRights},
+		{"sandbox.read", s.Read, readRights}, {"sandbox.write", s.Write, readRights | writeRights},
+		{"", devices, readRights | writeRights},
 	} {
 		for _, path := range allowed.paths {
 			err := rules.allow(path, allowed.rights&attr.Handled_access_fs)
@@ -81,7 +87,8 @@ func (r *Ruleset) allow(path string, rights uint64) error {
 		rights &= fileRights
 	}
 	attr := unix.LandlockPathBeneathAttr{Allowed_access: rights, Parent_fd: int32(file.Fd())}
-	_, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(r.fd), unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&attr)), 0, 0, 0)
+	_, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(r.fd), unix.LANDLOCK_RULE_PATH_BENEATH,
+		uintptr(unsafe.Pointer(&attr)), 0, 0, 0)
 	if errno != 0 {
 		return fmt.Errorf("allow %s: %w", path, errno)
 	}

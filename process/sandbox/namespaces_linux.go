@@ -25,8 +25,8 @@ func (s Sandbox) Attach(cmd *exec.Cmd) {
 	}
 }
 
-// Open opens the namespaces of a process that was started in the sandbox and still has the agent's credentials. Later the agent may lack the
-// right to.
+// Open opens the namespaces of a process that was started in the sandbox and still has the agent's credentials. Later
+// the agent may lack the right to.
 func (s Sandbox) Open(pid int) (open Namespaces, err error) {
 	for _, namespace := range []struct {
 		name  string
@@ -47,13 +47,16 @@ func (s Sandbox) Open(pid int) (open Namespaces, err error) {
 
 // Explain adds to the error of a start what the sandbox needs.
 func (s Sandbox) Explain(err error) error {
-	if err != nil && s.hasNamespaces() && (errors.Is(err, unix.EPERM) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSPC)) {
-		return fmt.Errorf("%w; sandbox.network = \"none\" and sandbox.private_tmp need an agent with CAP_SYS_ADMIN and a kernel with namespaces", err)
+	if err != nil && s.hasNamespaces() &&
+		(errors.Is(err, unix.EPERM) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSPC)) {
+		return fmt.Errorf("%w; sandbox.network = \"none\" and sandbox.private_tmp need an agent with CAP_SYS_ADMIN and a "+
+			"kernel with namespaces", err)
 	}
 	return err
 }
 
-// Enter sets up the namespaces of this process, or joins another's. Call it on a locked thread, with the agent's privileges.
+// Enter sets up the namespaces of this process, or joins another's. Call it on a locked thread, with the agent's
+// privileges.
 func (s Sandbox) Enter() error {
 	if len(s.Join) > 0 {
 		return s.join()

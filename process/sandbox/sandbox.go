@@ -1,5 +1,5 @@
-// Package sandbox restricts which files and networks a worker reaches. The launcher enters a sandbox before it executes the program; all
-// descendants inherit it. Whatever the host's kernel cannot do is an error, never ignored.
+// Package sandbox restricts which files and networks a worker reaches. The launcher enters a sandbox before it executes
+// the program; all descendants inherit it. Whatever the host's kernel cannot do is an error, never ignored.
 package sandbox
 
 import (
@@ -11,8 +11,8 @@ import (
 
 // Sandbox is what one program may reach. The zero value restricts nothing.
 type Sandbox struct {
-	// Files restricts the file system to Read and Write, and to devices such as /dev/null. Without ReadAll, only Read and Write can be read
-	// and executed.
+	// Files restricts the file system to Read and Write, and to devices such as /dev/null. Without ReadAll, only Read and
+	// Write can be read and executed.
 	Files   bool     `json:"files,omitempty"`
 	ReadAll bool     `json:"read_all,omitempty"`
 	Read    []string `json:"read,omitempty"`
@@ -44,10 +44,12 @@ var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/d
 // tmpDirs are made private by PrivateTmp.
 var tmpDirs = []string{"/tmp", "/var/tmp"}
 
-// New returns the sandbox of a spec. keep are directories of the agent that the program uses: it may write to them, and they stay visible.
+// New returns the sandbox of a spec. keep are directories of the agent that the program uses: it may write to them, and
+// they stay visible.
 func New(s spec.Sandbox, dir string, keep ...string) Sandbox {
 	box := Sandbox{
-		Files: len(s.Read)+len(s.Write) > 0, ReadAll: len(s.Read) == 0, Read: s.Read, NoNetwork: s.Network == spec.NetworkNone, PrivateTmp: s.PrivateTmp, Dir: dir,
+		Files: len(s.Read)+len(s.Write) > 0, ReadAll: len(s.Read) == 0, Read: s.Read,
+		NoNetwork: s.Network == spec.NetworkNone, PrivateTmp: s.PrivateTmp, Dir: dir,
 	}
 	box.Write = append(append(box.Write, s.Write...), keep...)
 	if s.PrivateTmp {

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// startedChildren are the children of StartChild that WaitChild has not reaped yet. Adopted orphans are reaped as soon as they are found,
-// so a started child must be known from its fork on.
+// startedChildren are the children of StartChild that WaitChild has not reaped yet. Adopted orphans are reaped as soon
+// as they are found, so a started child must be known from its fork on.
 var startedChildren = struct {
 	mu   sync.RWMutex // read-locked during each fork; locked while orphans are distinguished from children
 	pids sync.Map     // int → struct{}
@@ -32,15 +32,15 @@ func WaitChild(cmd *exec.Cmd) error {
 	return err
 }
 
-// Disown makes a child of StartChild one that nobody reaps with WaitChild. Its PID stays taken until it has exited and its parent, this program
-// or the process that adopts it, has reaped it.
+// Disown makes a child of StartChild one that nobody reaps with WaitChild. Its PID stays taken until it has exited and
+// its parent, this program or the process that adopts it, has reaped it.
 func Disown(cmd *exec.Cmd) {
 	startedChildren.pids.Delete(cmd.Process.Pid)
 	_ = cmd.Process.Release()
 }
 
-// Reclaim registers a process that another part of this program has disowned as a child of this one, to be reaped with ReapChild. It reports false
-// if the process is not this program's child.
+// Reclaim registers a process that another part of this program has disowned as a child of this one, to be reaped with
+// ReapChild. It reports false if the process is not this program's child.
 func Reclaim(id Identity) bool {
 	startedChildren.mu.Lock()
 	defer startedChildren.mu.Unlock()

@@ -11,15 +11,16 @@ import (
 // CookieEnv is the environment variable with an incarnation's cookie. Every descendant inherits it.
 const CookieEnv = "TEMPOOL_INCARNATION"
 
-// NewCookie returns a unique cookie, host:worker:incarnation:state.random. state is the id of the agent's state directory, so a later
-// agent on the same directory recognises the cookie.
+// NewCookie returns a unique cookie, host:worker:incarnation:state.random. state is the id of the agent's state
+// directory, so a later agent on the same directory recognises the cookie.
 func NewCookie(host, worker string, incarnation int64, state string) string {
 	return fmt.Sprintf("%s:%s:%d:%s.%s", host, worker, incarnation, state, RandomHex(8))
 }
 
 // CookieBelongsTo reports whether an agent with this host id and state directory made the cookie.
 func CookieBelongsTo(cookie, host, state string) bool {
-	return strings.HasPrefix(cookie, host+":") && strings.HasPrefix(cookie[strings.LastIndexByte(cookie, ':')+1:], state+".")
+	return strings.HasPrefix(cookie, host+":") &&
+		strings.HasPrefix(cookie[strings.LastIndexByte(cookie, ':')+1:], state+".")
 }
 
 // parseCookie finds the cookie in an environment block: NAME=value, each ended by a zero byte.

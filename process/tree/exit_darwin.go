@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// WatchExit returns a function that waits until a child has exited and does not reap it. Call the function exactly once.
+// WatchExit returns a function that waits until a child has exited and does not reap it. Call the function exactly
+// once.
 func WatchExit(pid int) (wait func()) {
 	queue, err := unix.Kqueue()
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// WatchExit returns a function that waits until a child has exited and does not reap it, so the PID stays taken. Call WatchExit before
-// anything reaps the child, and the function exactly once.
+// WatchExit returns a function that waits until a child has exited and does not reap it, so the PID stays taken. Call
+// WatchExit before anything reaps the child, and the function exactly once.
 func WatchExit(pid int) (wait func()) {
 	pidfd := openPidfd(pid)
 	return func() {
@@ -69,7 +69,8 @@ func readable(fd int) (bool, error) {
 	}
 }
 
-// awaitZombie is the fallback for kernels without pidfds. It blocks a thread. An error means that the child is gone already.
+// awaitZombie is the fallback for kernels without pidfds. It blocks a thread. An error means that the child is gone
+// already.
 func awaitZombie(pid int) {
 	for errors.Is(unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
 	}

@@ -20,8 +20,9 @@ var errLargeFamily = errors.New("the process has too many descendants to read th
 // errNoFamilies means that the kernel does not list the children of processes.
 var errNoFamilies = errors.New("this kernel does not list the children of processes")
 
-// ReadFamily reads a process and its descendants, as the kernel lists them, and no other process. What it returns may lack a child if another one ends
-// meanwhile, and lacks processes that have lost their parent. It fails if the kernel keeps no such lists, or if there are more than maxFamily processes.
+// ReadFamily reads a process and its descendants, as the kernel lists them, and no other process. What it returns may
+// lack a child if another one ends meanwhile, and lacks processes that have lost their parent. It fails if the kernel
+// keeps no such lists, or if there are more than maxFamily processes.
 func ReadFamily(root int) (*Table, error) { return readFamily(root, maxFamily) }
 
 func readFamily(root, most int) (*Table, error) {

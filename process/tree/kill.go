@@ -11,8 +11,9 @@ import (
 const (
 	// killTimeout bounds Kill: a process in an uninterruptible wait does not die before the wait ends.
 	killTimeout = 5 * time.Second
-	// normalPriorityRounds is how many scans Kill makes at normal priority, and normalPriorityTime how long, scans that other kills share. A tree that
-	// still has members after that may be a fork bomb, which leaves little CPU time to other processes.
+	// normalPriorityRounds is how many scans Kill makes at normal priority, and normalPriorityTime how long, scans that
+	// other kills share. A tree that still has members after that may be a fork bomb, which leaves little CPU time to
+	// other processes.
 	normalPriorityRounds = 3
 	normalPriorityTime   = time.Second
 )
@@ -32,15 +33,16 @@ func (r KillReport) String() string {
 	case r.Err != nil:
 		return fmt.Sprintf("processes may have survived: %v", r.Err)
 	case len(r.Survivors) > 0:
-		return fmt.Sprintf("%d processes survived SIGKILL for %s; the first has PID %d", len(r.Survivors), killTimeout, r.Survivors[0].PID)
+		return fmt.Sprintf("%d processes survived SIGKILL for %s; the first has PID %d", len(r.Survivors), killTimeout,
+			r.Survivors[0].PID)
 	case r.Killed > 0:
 		return fmt.Sprintf("killed %d processes", r.Killed)
 	}
 	return "no process was left"
 }
 
-// Kill sends SIGKILL to every member of the tree and scans again until no living member is found, for at most 5 seconds. If the report is
-// Complete, the tree is gone.
+// Kill sends SIGKILL to every member of the tree and scans again until no living member is found, for at most 5
+// seconds. If the report is Complete, the tree is gone.
 func Kill(k Key) KillReport {
 	if k.Known == nil {
 		k.Known = &MemberSet{}
@@ -71,8 +73,9 @@ type killer struct {
 
 // round scans and kills once. It reports whether Kill is finished.
 func (k *killer) round(scan func(visit func(*Entry)) (*Table, error)) bool {
-	// A process with the tree's mark is killed during the scan, right after it is read: it may be about to fork a successor and exit. The first scan kills
-	// nobody, since it must find all members: a child that cleared its environment belongs to the tree only through its parent.
+	// A process with the tree's mark is killed during the scan, right after it is read: it may be about to fork a
+	// successor and exit. The first scan kills nobody, since it must find all members: a child that cleared its
+	// environment belongs to the tree only through its parent.
 	t, err := scan(func(e *Entry) {
 		if k.membersKnown && k.tree.marks(e) && !e.Zombie {
 			k.kill(e)
@@ -111,7 +114,8 @@ func (k *killer) round(scan func(visit func(*Entry)) (*Table, error)) bool {
 	return false
 }
 
-// killCgroup kills all processes of a cgroup at once. It does nothing before Linux 5.14; the tree is killed process by process in any case.
+// killCgroup kills all processes of a cgroup at once. It does nothing before Linux 5.14; the tree is killed process by
+// process in any case.
 func killCgroup(dir string) {
 	if dir == "" {
 		return

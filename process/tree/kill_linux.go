@@ -31,7 +31,8 @@ func Signal(id Identity, sig syscall.Signal) error {
 	return unix.PidfdSendSignal(fd, sig, nil, 0)
 }
 
-// atHighPriority runs f on a thread of its own at the highest priority that this program may set. The thread ends with f.
+// atHighPriority runs f on a thread of its own at the highest priority that this program may set. The thread ends with
+// f.
 func atHighPriority(f func()) {
 	done := make(chan struct{})
 	go func() {

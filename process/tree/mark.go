@@ -6,9 +6,10 @@ import (
 	"sync"
 )
 
-// A Mark is a number that every descendant of an incarnation carries, whatever it does to its environment, session, descriptors and parent:
-// on Linux the hard limit of file locks, which the kernel has not used since version 2.4. A process without privileges can lower that limit
-// but never raise it, so every process whose limit is finite and not the agent's own descends from some worker. A Mark of 0 is none.
+// A Mark is a number that every descendant of an incarnation carries, whatever it does to its environment, session,
+// descriptors and parent: on Linux the hard limit of file locks, which the kernel has not used since version 2.4. A
+// process without privileges can lower that limit but never raise it, so every process whose limit is finite and not
+// the agent's own descends from some worker. A Mark of 0 is none.
 type Mark uint64
 
 // minMarks is how many marks a program needs to choose from.
@@ -17,7 +18,8 @@ const minMarks = 1 << 32
 // living are the marks of this program's incarnations whose trees are to live: Mark → struct{}.
 var living sync.Map
 
-// NewMark returns a random mark; 0 if this system has none, or leaves too few to choose from. Call Retire when its tree is gone.
+// NewMark returns a random mark; 0 if this system has none, or leaves too few to choose from. Call Retire when its tree
+// is gone.
 func NewMark() Mark {
 	limit := ownMark()
 	if limit < 2*minMarks {
@@ -43,6 +45,6 @@ func (m Mark) Retire() { living.Delete(m) }
 // HasMarks reports whether this system has marks.
 func HasMarks() bool { return marksProve() }
 
-// marksProve reports whether marks distinguish processes of workers from others. Otherwise a cookie is the only sign, and anybody can
-// copy an environment.
+// marksProve reports whether marks distinguish processes of workers from others. Otherwise a cookie is the only sign,
+// and anybody can copy an environment.
 func marksProve() bool { return ownMark() >= 2*minMarks }

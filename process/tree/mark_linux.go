@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// noMark is the limit of processes that descend from no worker. It leaves half of the numbers of a mark to agents that run within a worker.
+// noMark is the limit of processes that descend from no worker. It leaves half of the numbers of a mark to agents that
+// run within a worker.
 const noMark = Mark(1) << 62
 
 // ownMark is the number that marks must be below: this program's own limit.

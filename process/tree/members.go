@@ -14,9 +14,11 @@ type Key struct {
 	Mark   Mark     `json:"mark,omitempty"`
 	// Cgroup is the directory of the incarnation's cgroup; empty for none.
 	Cgroup string `json:"cgroup,omitempty"`
-	// Unreaped means that nobody has waited for Root, so its number cannot have been reused for a process, session or group.
+	// Unreaped means that nobody has waited for Root, so its number cannot have been reused for a process, session or
+	// group.
 	Unreaped bool `json:"-"`
-	// OfEngine means that Root is the client of a container engine: the network of the tree is that of the containers, not that of Root.
+	// OfEngine means that Root is the client of a container engine: the network of the tree is that of the containers, not
+	// that of Root.
 	OfEngine bool `json:"-"`
 	// Known are members found earlier. They stay members whatever they do to their environment, session and parent.
 	Known *MemberSet `json:"-"`
@@ -53,8 +55,8 @@ func (s *MemberSet) Has(id Identity) bool {
 	return found
 }
 
-// update adds the members and removes processes that are no longer in the table. Zombies stay: they are still to be reaped. So do processes that a later
-// read has found: tables come in any order.
+// update adds the members and removes processes that are no longer in the table. Zombies stay: they are still to be
+// reaped. So do processes that a later read has found: tables come in any order.
 func (s *MemberSet) update(t *Table, members []*Entry) {
 	if s == nil {
 		return
@@ -76,8 +78,8 @@ func (s *MemberSet) update(t *Table, members []*Entry) {
 	}
 }
 
-// Members returns the living processes of k's tree, parents before their children, and updates k.Known. The calling process is never a
-// member.
+// Members returns the living processes of k's tree, parents before their children, and updates k.Known. The calling
+// process is never a member.
 func (t *Table) Members(k Key) []*Entry {
 	w := treeWalk{t: t, self: os.Getpid(), seen: make(map[int]bool), sessions: make(map[int]bool)}
 	if own := t.entries[w.self]; own != nil {
@@ -123,15 +125,16 @@ func (k Key) marks(e *Entry) bool {
 	return k.Mark != 0 && e.mark == k.Mark || marksProve() && k.Cookie != "" && e.cookie == k.Cookie
 }
 
-// ledByHolder reports whether a cookie holder is of a session that belongs to the incarnation: its leader also has the cookie, or is gone.
-// In a foreign session somebody has copied the cookie.
+// ledByHolder reports whether a cookie holder is of a session that belongs to the incarnation: its leader also has the
+// cookie, or is gone. In a foreign session somebody has copied the cookie.
 func (t *Table) ledByHolder(e *Entry) bool {
 	leader := t.entries[e.Session]
 	return leader == nil || leader.Zombie || leader.cookie == e.cookie
 }
 
-// ownsSession reports whether the session with the root's number is the root's. That is certain while the root is unreaped. Later the
-// number stays taken as long as the session has members, so the session is another's only if another process now has that PID.
+// ownsSession reports whether the session with the root's number is the root's. That is certain while the root is
+// unreaped. Later the number stays taken as long as the session has members, so the session is another's only if
+// another process now has that PID.
 func (k Key) ownsSession(t *Table) bool {
 	if k.Root.PID == 0 {
 		return false

@@ -14,17 +14,19 @@ const (
 	FromPSS = "pss"
 	// Estimated is the newest sum of PSS, plus by how much RSS has grown since.
 	Estimated = "estimate"
-	// FromRSS is the sum of resident set sizes: the agent cannot read the PSS of a member. It counts shared pages once for each member.
+	// FromRSS is the sum of resident set sizes: the agent cannot read the PSS of a member. It counts shared pages once for
+	// each member.
 	FromRSS = "rss"
 )
 
 const (
-	// pssShare of one core is the time that an agent may spend reading PSS. The kernel walks the page tables of a process for it, which
-	// takes milliseconds for a large one.
+	// pssShare of one core is the time that an agent may spend reading PSS. The kernel walks the page tables of a process
+	// for it, which takes milliseconds for a large one.
 	pssShare = 0.01
 	// pssBurst bounds the time that an agent saves up for reading PSS.
 	pssBurst = 250 * time.Millisecond
-	// pssMaxAge is the age at which PSS is read again, even if RSS has not changed: other trees may have mapped or unmapped shared pages.
+	// pssMaxAge is the age at which PSS is read again, even if RSS has not changed: other trees may have mapped or
+	// unmapped shared pages.
 	pssMaxAge = time.Minute
 	// pssChange is the relative change of RSS at which PSS is read again.
 	pssChange = 0.05
@@ -69,9 +71,10 @@ func (r pssReading) isDue(at time.Time, rss int64) bool {
 	return at.Sub(r.at) >= pssMaxAge || math.Abs(float64(rss-r.rss)) > pssChange*float64(r.rss)
 }
 
-// addMemoryLocked sets the memory of a sample. It reads PSS the first time, and later if that is due and the budget allows; without a budget,
-// always.
-func (m *Meter) addMemoryLocked(sample *api.Sample, members []*Entry, budget *PSSBudget, pssOf func(Identity) (int64, bool)) {
+// addMemoryLocked sets the memory of a sample. It reads PSS the first time, and later if that is due and the budget
+// allows; without a budget, always.
+func (m *Meter) addMemoryLocked(sample *api.Sample, members []*Entry, budget *PSSBudget,
+	pssOf func(Identity) (int64, bool)) {
 	first := m.pss.at.IsZero() // which costs little beside the start of the tree
 	if budget == nil || first || m.pss.isDue(sample.At, sample.RSSBytes) && budget.available(time.Now()) {
 		began := time.Now()

@@ -19,8 +19,10 @@ func TestMemoryIsPSSAndInBetweenItsGrowthIsThatOfRSS(t *testing.T) {
 		m.addMemoryLocked(&s, []*Entry{{}}, budget, func(Identity) (int64, bool) { reads++; return pss, readable })
 		return s
 	}
-	require.Equal(t, api.Sample{At: at, RSSBytes: 1100, PSSBytes: 450, MemoryBytes: 450, MemorySource: FromPSS}, sample(0, 1100, &budget))
-	require.Equal(t, api.Sample{At: at.Add(time.Second), RSSBytes: 1150, MemoryBytes: 500, MemorySource: Estimated}, sample(time.Second, 1150, &budget))
+	require.Equal(t, api.Sample{At: at, RSSBytes: 1100, PSSBytes: 450, MemoryBytes: 450, MemorySource: FromPSS},
+		sample(0, 1100, &budget))
+	require.Equal(t, api.Sample{At: at.Add(time.Second), RSSBytes: 1150, MemoryBytes: 500, MemorySource: Estimated},
+		sample(time.Second, 1150, &budget))
 	require.Equal(t, 1, reads, "a small change is not worth reading the page tables")
 	pss = 800
 	require.Equal(t, FromPSS, sample(2*time.Second, 1400, &budget).MemorySource, "a large one is")
@@ -36,7 +38,8 @@ func TestMemoryIsPSSAndInBetweenItsGrowthIsThatOfRSS(t *testing.T) {
 	require.Zero(t, sample(time.Hour, 1, &budget).MemoryBytes, "never negative")
 
 	readable = false
-	require.Equal(t, api.Sample{At: at.Add(2 * time.Hour), RSSBytes: 100, MemoryBytes: 100, MemorySource: FromRSS}, sample(2*time.Hour, 100, nil))
+	require.Equal(t, api.Sample{At: at.Add(2 * time.Hour), RSSBytes: 100, MemoryBytes: 100, MemorySource: FromRSS},
+		sample(2*time.Hour, 100, nil))
 	require.Equal(t, FromRSS, sample(2*time.Hour+time.Second, 101, &budget).MemorySource)
 }
 

@@ -12,10 +12,12 @@ type networkInterface struct {
 	name      string
 }
 
-// maxInterfaces bounds the interfaces of a tree. A program may make as many as it likes in a namespace that it has made.
+// maxInterfaces bounds the interfaces of a tree. A program may make as many as it likes in a namespace that it has
+// made.
 const maxInterfaces = 128
 
-// networkTotal adds up what the interfaces of a tree count. An interface that is gone still counts, and one whose counters have fallen has restarted at 0.
+// networkTotal adds up what the interfaces of a tree count. An interface that is gone still counts, and one whose
+// counters have fallen has restarted at 0.
 type networkTotal struct {
 	latest map[networkInterface]api.NetworkBytes // nil before the first
 	total  api.NetworkBytes

@@ -24,9 +24,9 @@ func networkNamespace(process string) uint64 {
 	return stat.Ino
 }
 
-// interfacesOf reads the interfaces, but loopback, of the network namespaces that are the tree's own: of the namespace of its root, or of those of all
-// members if the root is the client of a container engine. There are none in the namespace of this program, whose counters are those of the host. It
-// returns nil if the kernel does not report it.
+// interfacesOf reads the interfaces, but loopback, of the network namespaces that are the tree's own: of the namespace
+// of its root, or of those of all members if the root is the client of a container engine. There are none in the
+// namespace of this program, whose counters are those of the host. It returns nil if the kernel does not report it.
 func interfacesOf(members []*Entry, key Key) map[networkInterface]api.NetworkBytes {
 	if ownNetwork() == 0 {
 		return nil
@@ -59,7 +59,8 @@ func interfacesOf(members []*Entry, key Key) map[networkInterface]api.NetworkByt
 	return found
 }
 
-// readInterfaces reads the counters of the interfaces in a process's network namespace, except loopback. They are not known if there are too many.
+// readInterfaces reads the counters of the interfaces in a process's network namespace, except loopback. They are not
+// known if there are too many.
 func readInterfaces(pid int) (counters map[string]api.NetworkBytes, known bool) {
 	data, err := readProc(pid, "net/dev", make([]byte, networkBuffer))
 	if err != nil || len(data) == networkBuffer {
@@ -68,7 +69,8 @@ func readInterfaces(pid int) (counters map[string]api.NetworkBytes, known bool) 
 	return parseInterfaces(data), true
 }
 
-// parseInterfaces parses /proc/net/dev, see proc_pid_net(5): two lines of titles, and a line for each interface, whose name ends at the colon.
+// parseInterfaces parses /proc/net/dev, see proc_pid_net(5): two lines of titles, and a line for each interface, whose
+// name ends at the colon.
 func parseInterfaces(data []byte) map[string]api.NetworkBytes {
 	const received, sent = 0, 8 // the columns of bytes
 	counters := make(map[string]api.NetworkBytes)

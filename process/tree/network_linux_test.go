@@ -10,8 +10,9 @@ import (
 )
 
 func TestInterfacesAreParsedExceptLoopback(t *testing.T) {
-	require.Equal(t, map[string]api.NetworkBytes{"eth0": network(123, 456), "veth12@if3": network(1, 2)}, parseInterfaces([]byte(
-		`Inter-|   Receive                                                |  Transmit
+	require.Equal(t, map[string]api.NetworkBytes{"eth0": network(123, 456), "veth12@if3": network(1, 2)},
+		parseInterfaces([]byte(
+			`Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
     lo:      77       1    0    0    0     0          0         0       77       1    0    0    0     0       0          0
   eth0:     123       3    0    0    0     0          0         0      456       4    0    0    0     0       0          0

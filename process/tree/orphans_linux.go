@@ -28,9 +28,9 @@ func BecomeSubreaper() error {
 	return nil
 }
 
-// ReapOrphans reaps adopted descendants that have died, until ctx ends. isMember reports whether a process belongs to a tree of the
-// caller. Children that other code waits for are left alone: StartChild registers its own, and a child of other code in this program
-// shares our session or gets unknownChildDelay.
+// ReapOrphans reaps adopted descendants that have died, until ctx ends. isMember reports whether a process belongs to a
+// tree of the caller. Children that other code waits for are left alone: StartChild registers its own, and a child of
+// other code in this program shares our session or gets unknownChildDelay.
 func ReapOrphans(ctx context.Context, logger *slog.Logger, isMember func(*Entry) bool) {
 	died := make(chan os.Signal, 1)
 	signal.Notify(died, unix.SIGCHLD)
@@ -70,8 +70,8 @@ func hasDeadChild() bool {
 	return err == nil && info.Signo != 0
 }
 
-// reapDead reaps the dead children that are orphans, and returns how many it could not decide on yet. unknown holds since when it knows
-// those.
+// reapDead reaps the dead children that are orphans, and returns how many it could not decide on yet. unknown holds
+// since when it knows those.
 func reapDead(t *Table, isMember func(*Entry) bool, unknown map[Identity]time.Time) (undecided int) {
 	startedChildren.mu.Lock()
 	defer startedChildren.mu.Unlock()

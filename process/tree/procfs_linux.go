@@ -16,9 +16,10 @@ import (
 // SelfPath returns a path that executes the running program again, even if its file was replaced.
 func SelfPath() (string, error) { return "/proc/self/exe", nil }
 
-// NumberSpace names the boot of the machine and the PID namespace of this program. Numbers of processes from another one mean nothing: they may be
-// those of bystanders. The kernel uses the number of a namespace again once that has ended; the start of its first process distinguishes the two.
-// It is "", which names nothing, if the boot cannot be read.
+// NumberSpace names the boot of the machine and the PID namespace of this program. Numbers of processes from another
+// one mean nothing: they may be those of bystanders. The kernel uses the number of a namespace again once that has
+// ended; the start of its first process distinguishes the two. It is "", which names nothing, if the boot cannot be
+// read.
 func NumberSpace() string { return numberSpace("/proc") }
 
 func numberSpace(proc string) string {
@@ -86,8 +87,8 @@ func ignoreGone(err error) error {
 	return fmt.Errorf("read the process table: %w", err)
 }
 
-// kthreadd is the PID of the parent of all kernel threads, -1 if none is visible: in a PID namespace any process may have PID 2, so it
-// counts only without a parent.
+// kthreadd is the PID of the parent of all kernel threads, -1 if none is visible: in a PID namespace any process may
+// have PID 2, so it counts only without a parent.
 var kthreadd = func() int {
 	data, err := readProc(2, "stat", make([]byte, 4096))
 	if e, ok := parseStat(data); err == nil && ok && e.Parent == 0 {
@@ -96,8 +97,8 @@ var kthreadd = func() int {
 	return -1
 }()
 
-// readProc reads /proc/<pid>/<name> into buffer and drops what does not fit. It avoids os.File, which would try to register each file
-// with the poller.
+// readProc reads /proc/<pid>/<name> into buffer and drops what does not fit. It avoids os.File, which would try to
+// register each file with the poller.
 func readProc(pid int, name string, buffer []byte) ([]byte, error) {
 	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/"+name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -121,8 +122,8 @@ func readProc(pid int, name string, buffer []byte) ([]byte, error) {
 	return buffer[:n], nil
 }
 
-// parseStat parses a line of /proc/<pid>/stat, see proc_pid_stat(5). The command in parentheses may contain any byte, so the fields are
-// counted from the last closing parenthesis.
+// parseStat parses a line of /proc/<pid>/stat, see proc_pid_stat(5). The command in parentheses may contain any byte,
+// so the fields are counted from the last closing parenthesis.
 func parseStat(data []byte) (*Entry, bool) {
 	open, end := bytes.IndexByte(data, '('), bytes.LastIndexByte(data, ')')
 	if open < 1 || end < open {
@@ -157,8 +158,8 @@ func parseStat(data []byte) (*Entry, bool) {
 	}, true
 }
 
-// statFields returns the fields from the state to the last one used here, and how many there are. It allocates nothing, since each read of
-// the process table parses a line per process.
+// statFields returns the fields from the state to the last one used here, and how many there are. It allocates nothing,
+// since each read of the process table parses a line per process.
 func statFields(stat []byte) (fields [26 - 2][]byte, n int) {
 	for field := range bytes.FieldsSeq(stat[bytes.LastIndexByte(stat, ')')+1:]) {
 		if n == len(fields) {
@@ -172,8 +173,8 @@ func statFields(stat []byte) (fields [26 - 2][]byte, n int) {
 
 var environBuffers = sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}
 
-// readCookie reads the cookie from a process's environment; "" if there is none or it may not be read. It fails with errExec while the
-// process is in execve: its environment then reads as empty.
+// readCookie reads the cookie from a process's environment; "" if there is none or it may not be read. It fails with
+// errExec while the process is in execve: its environment then reads as empty.
 func readCookie(pid int) (string, error) {
 	buffer := environBuffers.Get().(*[]byte)
 	defer environBuffers.Put(buffer)
@@ -202,17 +203,19 @@ func readCookie(pid int) (string, error) {
 	}
 }
 
-// maxEmptyReads is how many reads in a row must find the environment empty, with the process outside execve in between, before readCookie
-// believes it: a process that calls execve in a loop can be in it at two reads in a row, about once in 10,000 times.
+// maxEmptyReads is how many reads in a row must find the environment empty, with the process outside execve in between,
+// before readCookie believes it: a process that calls execve in a loop can be in it at two reads in a row, about once
+// in 10,000 times.
 const maxEmptyReads = 6
 
-// executionState reports from a line of /proc/<pid>/stat whether the process has memory, and whether execve has not yet loaded the
-// program, its arguments and its environment into it. An exiting process has no memory.
+// executionState reports from a line of /proc/<pid>/stat whether the process has memory, and whether execve has not yet
+// loaded the program, its arguments and its environment into it. An exiting process has no memory.
 func executionState(stat []byte) (hasMemory, executing bool) {
 	fields, n := statFields(stat)
 	if n < len(fields) {
 		return true, false
 	}
-	memory, code := string(fields[23-3]), string(fields[26-3]) // numbered as in proc_pid_stat(5), where the state is field 3
+	// numbered as in proc_pid_stat(5), where the state is field 3
+	memory, code := string(fields[23-3]), string(fields[26-3])
 	return memory != "0", memory != "0" && code == "0"
 }

@@ -33,7 +33,8 @@ func TestParseStatAcceptsAnyCommandName(t *testing.T) {
 
 func TestExecutionStateSeesAnExecve(t *testing.T) {
 	line := func(memory, code string) []byte {
-		return []byte("4242 (a) 1 (b) R 7 8 9 0 -1 4194560 100 200 0 0 150 50 30 20 20 0 3 0 987654 " + memory + " 25 18446744073709551615 " + code + " 0 0\n")
+		return []byte("4242 (a) 1 (b) R 7 8 9 0 -1 4194560 100 200 0 0 150 50 30 20 20 0 3 0 987654 " + memory +
+			" 25 18446744073709551615 " + code + " 0 0\n")
 	}
 	executing := func(stat []byte) bool {
 		_, executing := executionState(stat)
@@ -95,7 +96,8 @@ func TestOnlyAMarkedProcessIsOfATree(t *testing.T) {
 }
 
 func TestACookieInAForeignSessionProvesNothingWithoutMarks(t *testing.T) {
-	rows := []*Entry{proc(high, 1, high, 100), proc(high+1, high, high, 101), proc(high+2, 1, high+2, 102), proc(high+3, 1, high+9, 103)}
+	rows := []*Entry{proc(high, 1, high, 100), proc(high+1, high, high, 101), proc(high+2, 1, high+2, 102),
+		proc(high+3, 1, high+9, 103)}
 	rows[1].cookie, rows[2].cookie, rows[3].cookie = "c", "c", "c"
 	table := newTable(time.Now(), rows)
 	require.False(t, table.ledByHolder(rows[1]), "somebody's shell leads the session")
@@ -154,7 +156,8 @@ func TestOnlyStraysAreKilled(t *testing.T) {
 		return killed >= 2
 	}, 20*time.Second, time.Millisecond)
 	require.Equal(t, 2, killed)
-	for id, lives := range map[Identity]bool{other: true, unmarked: true, living: true, owned: true, retired: false, lowered: false} {
+	for id, lives := range map[Identity]bool{other: true, unmarked: true, living: true, owned: true, retired: false,
+		lowered: false} {
 		require.Equal(t, lives, id.Exists(), "%v of %v", id, []Identity{other, unmarked, living, owned, retired, lowered})
 	}
 }

@@ -58,8 +58,8 @@ func (m *Meter) Latest() api.Sample {
 	return m.latest
 }
 
-// Sample measures the tree in t. It returns the latest sample if t is not newer, and fails with ErrEnded if t has no member of the tree.
-// The budget bounds how often it reads PSS; with nil it does.
+// Sample measures the tree in t. It returns the latest sample if t is not newer, and fails with ErrEnded if t has no
+// member of the tree. The budget bounds how often it reads PSS; with nil it does.
 func (m *Meter) Sample(t *Table, key Key, budget *PSSBudget) (api.Sample, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PSSOf reads the proportional set size of one process: each page counts by the share of processes that map it. A process that has ended has
+// PSSOf reads the proportional set size of one process: each page counts by the share of processes that map it. A
+// process that has ended has
 // 0. It is not readable if the system or its owner does not permit it.
 func PSSOf(id Identity) (bytes int64, readable bool) {
 	data, err := readProc(id.PID, "smaps_rollup", make([]byte, 4096))
@@ -49,7 +50,8 @@ func numberAfter(data []byte, name string) int64 {
 	return 0
 }
 
-// countOpenFiles uses the size of the directory, which is the number of descriptors since Linux 6.2, and counts on older kernels.
+// countOpenFiles uses the size of the directory, which is the number of descriptors since Linux 6.2, and counts on
+// older kernels.
 func countOpenFiles(pid int) int {
 	dir := "/proc/" + strconv.Itoa(pid) + "/fd"
 	var stat unix.Stat_t

@@ -21,14 +21,17 @@ func TestMeterSumsTheTree(t *testing.T) {
 		return &Entry{Identity: Identity{PID: pid, Start: 1}, CPU: cpu, threads: 2, RSS: 100}
 	}
 
-	first := m.measureLocked(start.Add(time.Second), []*Entry{member(1, 500*time.Millisecond), member(2, 0)}, of(map[int]Usage{
-		1: {RSS: 70, openFiles: 3, read: 10, wrote: 20}, 2: {openFiles: 4, read: 1, wrote: 2},
-	}))
+	first := m.measureLocked(start.Add(time.Second), []*Entry{member(1, 500*time.Millisecond), member(2, 0)},
+		of(map[int]Usage{
+			1: {RSS: 70, openFiles: 3, read: 10, wrote: 20}, 2: {openFiles: 4, read: 1, wrote: 2},
+		}))
 	require.Equal(t, api.Sample{
-		At: start.Add(time.Second), RSSBytes: 170, CPUPercent: 50, OpenFiles: 7, Threads: 4, Children: 1, ReadBytes: 11, WriteBytes: 22,
+		At: start.Add(time.Second), RSSBytes: 170, CPUPercent: 50, OpenFiles: 7, Threads: 4, Children: 1, ReadBytes: 11,
+		WriteBytes: 22,
 	}, first)
 
-	second := m.measureLocked(start.Add(3*time.Second), []*Entry{member(1, 4500*time.Millisecond)}, of(map[int]Usage{1: {read: 15, wrote: 20}}))
+	second := m.measureLocked(start.Add(3*time.Second), []*Entry{member(1, 4500*time.Millisecond)},
+		of(map[int]Usage{1: {read: 15, wrote: 20}}))
 	require.InDelta(t, 200, second.CPUPercent, 0.01, "two cores for two seconds")
 	require.Zero(t, second.Children)
 	require.Equal(t, int64(16), second.ReadBytes, "what an ended member read still counts")
@@ -47,7 +50,8 @@ func TestCPUIsNotMeasuredOverLessThan200Milliseconds(t *testing.T) {
 		return m.measureLocked(start.Add(after), members, func(Identity) Usage { return Usage{} }).CPUPercent
 	}
 	require.Zero(t, at(5*time.Millisecond, 60*time.Millisecond), "a tick is not two cores")
-	require.InDelta(t, 40, at(500*time.Millisecond, 250*time.Millisecond), 0.01, "all that the program has used since it began")
+	require.InDelta(t, 40, at(500*time.Millisecond, 250*time.Millisecond), 0.01,
+		"all that the program has used since it began")
 	require.InDelta(t, 40, at(505*time.Millisecond, 260*time.Millisecond), 0.01)
 	require.InDelta(t, 100, at(900*time.Millisecond, 650*time.Millisecond), 0.01, "nothing is lost in between")
 }

@@ -2,8 +2,8 @@ package tree
 
 import "sync"
 
-// sharedReads reads the process table once for all callers that ask while another read is under way: a read takes longer the more processes there
-// are, and the more processes end at once, the more ask.
+// sharedReads reads the process table once for all callers that ask while another read is under way: a read takes
+// longer the more processes there are, and the more processes end at once, the more ask.
 type sharedReads struct {
 	read func(visit func(*Entry)) (*Table, error)
 

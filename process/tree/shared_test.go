@@ -63,7 +63,8 @@ func TestKillsAtTheSameTimeShareAScan(t *testing.T) {
 	reports := make([]KillReport, 20)
 	for i := range reports {
 		kills.Go(func() {
-			reports[i] = Kill(Key{Root: Identity{PID: high + i, Start: 1}, Cookie: NewCookie("host", "shared", int64(i), "state")})
+			reports[i] = Kill(Key{Root: Identity{PID: high + i, Start: 1},
+				Cookie: NewCookie("host", "shared", int64(i), "state")})
 		})
 	}
 	require.Eventually(t, func() bool { return scans.waiting() == len(reports) }, waitTimeout, time.Millisecond)

@@ -38,7 +38,8 @@ func ReapChild(pid int) (unix.WaitStatus, error) {
 	}
 }
 
-// ReapOrphan reaps an adopted process that is dead. Only its parent, this process, can free its PID, so the PID cannot be another's.
+// ReapOrphan reaps an adopted process that is dead. Only its parent, this process, can free its PID, so the PID cannot
+// be another's.
 func ReapOrphan(id Identity) {
 	if _, started := startedChildren.pids.Load(id.PID); started {
 		return

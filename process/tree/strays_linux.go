@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// owners say which processes belong to a tree of theirs: *func(*Entry) bool → struct{}. All of this program's are asked, since a program adopts
-// the processes of all its trees.
+// owners say which processes belong to a tree of theirs: *func(*Entry) bool → struct{}. All of this program's are
+// asked, since a program adopts the processes of all its trees.
 var owners sync.Map
 
 // OwnTrees excludes from KillStrays the processes for which belongs is true, until release is called.
@@ -17,8 +17,9 @@ func OwnTrees(belongs func(*Entry) bool) (release func()) {
 	return func() { owners.Delete(&belongs) }
 }
 
-// KillStrays kills the living processes that this program has adopted, that descend from a worker, and that belong to no tree which is to
-// live, with all their descendants. It returns how many it killed. Children of other code in this program have no mark and are left alone.
+// KillStrays kills the living processes that this program has adopted, that descend from a worker, and that belong to
+// no tree which is to live, with all their descendants. It returns how many it killed. Children of other code in this
+// program have no mark and are left alone.
 func KillStrays() (killed int, err error) {
 	children, err := otherChildren()
 	if err != nil {
@@ -41,8 +42,9 @@ func KillStrays() (killed int, err error) {
 	return report.Killed, report.Err
 }
 
-// otherChildren are the living children of this program that StartChild has not started. Where the kernel lists children, they are found without
-// reading those that it has started, and the next call finds one that this call misses because another ended meanwhile.
+// otherChildren are the living children of this program that StartChild has not started. Where the kernel lists
+// children, they are found without reading those that it has started, and the next call finds one that this call misses
+// because another ended meanwhile.
 func otherChildren() (others []*Entry, err error) {
 	pids, err := readChildren(os.Getpid())
 	if errors.Is(err, errNoFamilies) {

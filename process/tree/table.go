@@ -14,8 +14,8 @@ type Identity struct {
 	Start uint64 `json:"start"`
 }
 
-// SameNumberSpace reports whether numbers of processes that were recorded with a NumberSpace are those of this program's. One that could not be
-// named is no other's.
+// SameNumberSpace reports whether numbers of processes that were recorded with a NumberSpace are those of this
+// program's. One that could not be named is no other's.
 func SameNumberSpace(recorded string) bool { return sameNumberSpace(recorded, NumberSpace()) }
 
 func sameNumberSpace(recorded, own string) bool { return recorded != "" && recorded == own }
@@ -96,7 +96,8 @@ var (
 	scans = sharedReads{read: scanTable}
 )
 
-// ReadTable reads all processes once, without their marks and cookies. The read begins after the call; those who ask at the same time share it.
+// ReadTable reads all processes once, without their marks and cookies. The read begins after the call; those who ask at
+// the same time share it.
 func ReadTable() (*Table, error) { return reads.after(nil) }
 
 func readTable() (*Table, error) {
@@ -129,12 +130,14 @@ const (
 	maxScanRounds = 50
 )
 
-// ScanTable reads all processes with their marks and cookies. A process may fork during the scan, so ScanTable lists the PIDs until no new one
-// appears: every process that was alive at the last listing is then in the table. ScanTable calls visit, unless it is nil, for each
-// process right after reading it. If a process exists but cannot be read (out of descriptors, say) the scan fails, since the process
-// would look dead. A process in execve is read again in each round, for at most 1 second.
+// ScanTable reads all processes with their marks and cookies. A process may fork during the scan, so ScanTable lists
+// the PIDs until no new one appears: every process that was alive at the last listing is then in the table. ScanTable
+// calls visit, unless it is nil, for each process right after reading it. If a process exists but cannot be read (out
+// of descriptors, say) the scan fails, since the process would look dead. A process in execve is read again in each
+// round, for at most 1 second.
 //
-// The scan begins after the call, and those who ask at the same time share it: visit may be called on another goroutine. visit must not scan.
+// The scan begins after the call, and those who ask at the same time share it: visit may be called on another
+// goroutine. visit must not scan.
 func ScanTable(visit func(*Entry)) (*Table, error) { return scans.after(visit) }
 
 // scanTable is ScanTable without sharing.
@@ -190,7 +193,8 @@ func scanTable(visit func(*Entry)) (*Table, error) {
 	return newTable(at, entries), nil
 }
 
-// TableCache shares one scan of the process table among callers that need one at about the same time. The zero value is ready to use.
+// TableCache shares one scan of the process table among callers that need one at about the same time. The zero value is
+// ready to use.
 type TableCache struct {
 	mu   sync.Mutex
 	last *Table

@@ -32,8 +32,8 @@ func listPIDs() ([]int, error) {
 	return pids, nil
 }
 
-// ReadEntry reads one process; nil if there is none. macOS does not report sessions, so the process group stands for the session; that is
-// enough for a group leader made by setsid.
+// ReadEntry reads one process; nil if there is none. macOS does not report sessions, so the process group stands for
+// the session; that is enough for a group leader made by setsid.
 func ReadEntry(pid int) (*Entry, error) {
 	info, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
 	if err != nil || int(info.Proc.P_pid) != pid {
@@ -52,8 +52,8 @@ func identityOf(info *unix.KinfoProc) Identity {
 	return Identity{PID: int(info.Proc.P_pid), Start: uint64(started.Sec)*1_000_000 + uint64(started.Usec)}
 }
 
-// readCookie reads the cookie from kern.procargs2, which holds the number of arguments, the program's path, padding, the arguments and the
-// environment, each ended by a zero byte.
+// readCookie reads the cookie from kern.procargs2, which holds the number of arguments, the program's path, padding,
+// the arguments and the environment, each ended by a zero byte.
 func readCookie(pid int) (string, error) {
 	data, err := unix.SysctlRaw("kern.procargs2", pid)
 	if err != nil || len(data) < 4 {
@@ -68,7 +68,8 @@ func readCookie(pid int) (string, error) {
 	return parseCookie(rest), nil
 }
 
-// Signal compares the start time first. The PID could be reused between that and the signal only if PIDs wrapped around.
+// Signal compares the start time first. The PID could be reused between that and the signal only if PIDs wrapped
+// around.
 func Signal(id Identity, sig syscall.Signal) error {
 	if now, ok := Identify(id.PID); !ok || now != id {
 		return unix.ESRCH

@@ -46,7 +46,8 @@ func TestMembersOfATree(t *testing.T) {
 		},
 		{
 			name: "an orphan that carries the cookie", pinned: true,
-			rows:    []*Entry{dead(proc(high, self, high, 100)), proc(high+1, self, high+1, 101), proc(high+2, self, high+2, 101)},
+			rows: []*Entry{dead(proc(high, self, high, 100)), proc(high+1, self, high+1, 101),
+				proc(high+2, self, high+2, 101)},
 			cookies: map[int]string{high + 1: "ours", high + 2: "another's"},
 			want:    []int{high + 1},
 		},
@@ -77,7 +78,8 @@ func TestMembersOfATree(t *testing.T) {
 		{
 			name: "this process is never a member, nor is its session", pinned: true,
 			rows: []*Entry{
-				proc(self, 1, high+7, 50), proc(high, self, high, 100), proc(high+1, high, high+7, 101), proc(high+2, 1, high+7, 60),
+				proc(self, 1, high+7, 50), proc(high, self, high, 100), proc(high+1, high, high+7, 101),
+				proc(high+2, 1, high+7, 60),
 			},
 			cookies: map[int]string{self: "ours"},
 			want:    []int{high, high + 1},

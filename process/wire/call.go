@@ -11,16 +11,17 @@ var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b 
 
 const maxPooledBuffer = 64 << 10
 
-// Call sends a request and waits for its response. It queues while MaxInflight calls are in flight. If ctx ends first, Call cancels
-// the request and returns at once with ctx's error in a CallError; the request stays in flight until the worker responds. Call joins
-// streamed chunks in front of the payload, up to MaxMessage bytes in all.
+// Call sends a request and waits for its response. It queues while MaxInflight calls are in flight. If ctx ends first,
+// Call cancels the request and returns at once with ctx's error in a CallError; the request stays in flight until the
+// worker responds. Call joins streamed chunks in front of the payload, up to MaxMessage bytes in all.
 func (c *Conn) Call(ctx context.Context, r Request) (Response, error) {
 	return Prepare(ctx, r, nil).Do(c, Event{}, nil)
 }
 
-// Stream is Call that passes the chunks to onChunk, in order, as they arrive. onChunk owns the chunk and may block. With MaxInflight 1
-// that slows the worker down; otherwise up to StreamBuffer bytes are buffered, so that other calls of this Conn continue, and a stream
-// with more fails with ErrSlowReader. An error of onChunk cancels the call and is returned in a CallError.
+// Stream is Call that passes the chunks to onChunk, in order, as they arrive. onChunk owns the chunk and may block.
+// With MaxInflight 1 that slows the worker down; otherwise up to StreamBuffer bytes are buffered, so that other calls
+// of this Conn continue, and a stream with more fails with ErrSlowReader. An error of onChunk cancels the call and is
+// returned in a CallError.
 func (c *Conn) Stream(ctx context.Context, r Request, onChunk func([]byte) error) (Response, error) {
 	return Prepare(ctx, r, nil).Do(c, Event{}, onChunk)
 }
@@ -133,7 +134,8 @@ func (c *pendingCall) drain(cause error) (Response, error) {
 	}
 }
 
-// Notify sends a request without a response. It returns once the bytes are written or queued, and does not count as in flight.
+// Notify sends a request without a response. It returns once the bytes are written or queued, and does not count as in
+// flight.
 func (c *Conn) Notify(ctx context.Context, r Request) error {
 	if err := c.out.waitDrained(ctx, c.done); err != nil {
 		return &CallError{Err: err}

@@ -11,14 +11,15 @@ import (
 	"syscall"
 )
 
-// codec encodes and decodes the messages of one protocol. The append methods are safe for concurrent use; if a message cannot be sent they
-// return dst unchanged and the reason.
+// codec encodes and decodes the messages of one protocol. The append methods are safe for concurrent use; if a message
+// cannot be sent they return dst unchanged and the reason.
 type codec interface {
-	// appendRequest returns the body to be written after head, or appends it and returns nil. timeout is in ms, negative for none.
+	// appendRequest returns the body to be written after head, or appends it and returns nil. timeout is in ms, negative
+	// for none.
 	appendRequest(dst []byte, id uint32, r Request, timeout int64) (head, body []byte, err error)
 	appendNotify(dst []byte, r Request) (head, body []byte, err error)
-	// cancel returns the messages that cancel id: one to send at once, and one to send if half of CancelGrace has passed without a response.
-	// Either may be nil.
+	// cancel returns the messages that cancel id: one to send at once, and one to send if half of CancelGrace has passed
+	// without a response. Either may be nil.
 	cancel(id uint32, method string) (now, late []byte)
 	appendPing(dst []byte, id uint32) []byte
 	// read handles messages until the stream ends or breaks, and returns why. One goroutine runs it.
@@ -30,8 +31,9 @@ type codec interface {
 
 // Conn is the connection to one worker. All methods are safe for concurrent use.
 //
-// Call and Stream fail with a *RemoteError, the worker's error response, or with a *CallError for any other reason. A malformed, oversized
-// or unsolicited message breaks the Conn, since nothing after it can be trusted. inflight.go has its calls in flight.
+// Call and Stream fail with a *RemoteError, the worker's error response, or with a *CallError for any other reason. A
+// malformed, oversized or unsolicited message breaks the Conn, since nothing after it can be trusted. inflight.go has
+// its calls in flight.
 type Conn struct {
 	o       Options
 	codec   codec
@@ -118,11 +120,12 @@ func (c *Conn) InFlight() int { return int(c.inFlight.Load()) }
 // Done is closed when the Conn is broken or closed; every call fails then.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// AfterDone calls f on a goroutine of its own once c is Done. Unlike a goroutine that waits for Done, it needs almost no memory until then.
+// AfterDone calls f on a goroutine of its own once c is Done. Unlike a goroutine that waits for Done, it needs almost
+// no memory until then.
 func AfterDone(c *Conn, f func()) { context.AfterFunc(c.ctx, f) }
 
-// Writable reports whether c can still send to its worker. A worker that stops on its own takes no further message, but still answers the calls that it
-// has, so its Conn is not Done.
+// Writable reports whether c can still send to its worker. A worker that stops on its own takes no further message, but
+// still answers the calls that it has, so its Conn is not Done.
 func Writable(c *Conn) bool { return !c.out.failed() }
 
 // Err returns why the Conn is Done; nil before.

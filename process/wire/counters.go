@@ -29,8 +29,8 @@ type counters struct {
 	totals map[string]int64 // guarded by mu
 }
 
-// CountsOf returns the counters of the worker behind c by name; nil if there are none, and for JSON-RPC. They start at 0 with the Conn, never
-// decrease, and stay readable when the Conn is Done.
+// CountsOf returns the counters of the worker behind c by name; nil if there are none, and for JSON-RPC. They start at
+// 0 with the Conn, never decrease, and stay readable when the Conn is Done.
 func CountsOf(c *Conn) map[string]int64 {
 	c.counters.mu.Lock()
 	defer c.counters.mu.Unlock()
@@ -46,7 +46,8 @@ func (c *counters) addHeaders(headers map[string]string) error {
 		}
 		n, err := strconv.ParseInt(value, 10, 64)
 		if err != nil || !validCount(name, n) {
-			return violation("header %.100q: %.40q; a counter's name has 1 to %d of a-z, 0-9 and _, and its count is a whole number", key, value, maxCounterName)
+			return violation("header %.100q: %.40q; a counter's name has 1 to %d of a-z, 0-9 and _, and its count is a whole "+
+				"number", key, value, maxCounterName)
 		}
 		c.add(name, n)
 	}
@@ -57,11 +58,13 @@ func (c *counters) addHeaders(headers map[string]string) error {
 func (c *counters) addHostCall(payload []byte) error {
 	var added map[string]int64
 	if err := json.Unmarshal(payload, &added); err != nil {
-		return &RemoteError{Code: CodeInvalidParams, Message: CountMethod + " takes an object of whole numbers, by the counters' names"}
+		return &RemoteError{Code: CodeInvalidParams, Message: CountMethod +
+			" takes an object of whole numbers, by the counters' names"}
 	}
 	for name, n := range added {
 		if !validCount(name, n) {
-			return &RemoteError{Code: CodeInvalidParams, Message: "a counter's name has 1 to 64 of a-z, 0-9 and _, and its count is a whole number from 0 to 2^53"}
+			return &RemoteError{Code: CodeInvalidParams,
+				Message: "a counter's name has 1 to 64 of a-z, 0-9 and _, and its count is a whole number from 0 to 2^53"}
 		}
 	}
 	for name, n := range added {

@@ -1,6 +1,7 @@
 package wire
 
-// DecodeFrame decodes the first frame of b, which must contain all of it, and returns its length. maxPayload is in bytes.
+// DecodeFrame decodes the first frame of b, which must contain all of it, and returns its length. maxPayload is in
+// bytes.
 func DecodeFrame(b []byte, maxPayload int64) (Frame, int, error) {
 	if len(b) < frameHeadSize {
 		return Frame{}, 0, violation("a frame cut off after %d bytes", len(b))

@@ -44,7 +44,8 @@ type RemoteError struct {
 	Fatal bool `json:"fatal,omitempty"`
 	// Unhandled means that the program did not raise the error on purpose.
 	Unhandled bool `json:"unhandled,omitempty"`
-	// NotBegun means that the worker, which ends, has not begun the call, and begins none any more. Call and Stream fail with a *CallError for it.
+	// NotBegun means that the worker, which ends, has not begun the call, and begins none any more. Call and Stream fail
+	// with a *CallError for it.
 	NotBegun bool `json:"not_begun,omitempty"`
 	// Headers are those of the error response; nil for none.
 	Headers map[string]string `json:"-"`

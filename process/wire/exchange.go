@@ -2,8 +2,8 @@ package wire
 
 import "context"
 
-// Prepare returns a call that has no Conn yet, for dispatchers: the goroutine that frees a worker can send the next request with Begin,
-// without waiting until the goroutine of that call runs.
+// Prepare returns a call that has no Conn yet, for dispatchers: the goroutine that frees a worker can send the next
+// request with Begin, without waiting until the goroutine of that call runs.
 //
 // observer may be nil.
 //
@@ -14,11 +14,12 @@ func Prepare(ctx context.Context, r Request, observer Observer) *Exchange {
 	return x
 }
 
-// Observer receives the response to an Exchange before its caller does. It is an interface, not a function, so that a call needs no closure.
+// Observer receives the response to an Exchange before its caller does. It is an interface, not a function, so that a
+// call needs no closure.
 type Observer interface {
-	// Answered is called with nil or the *RemoteError of the response, when the call no longer counts as in flight, and before its caller wakes. It
-	// runs on the goroutine that reads from the worker: it must not block, and may call Begin on other Exchanges. It is not called if the caller
-	// has stopped waiting or the Conn has ended.
+	// Answered is called with nil or the *RemoteError of the response, when the call no longer counts as in flight, and
+	// before its caller wakes. It runs on the goroutine that reads from the worker: it must not block, and may call Begin
+	// on other Exchanges. It is not called if the caller has stopped waiting or the Conn has ended.
 	Answered(err error)
 }
 
@@ -28,8 +29,9 @@ type LateObserver interface {
 	AnsweredLate(err error)
 }
 
-// Begin sends the request on c if fewer than MaxInflight calls are in flight, on behalf of the goroutine that waits for Events. It does not
-// block. If it reports false the request was not sent; then wake that goroutine, so that it calls Do. A nil c, of a worker without a protocol, takes none.
+// Begin sends the request on c if fewer than MaxInflight calls are in flight, on behalf of the goroutine that waits for
+// Events. It does not block. If it reports false the request was not sent; then wake that goroutine, so that it calls
+// Do. A nil c, of a worker without a protocol, takes none.
 func (x *Exchange) Begin(c *Conn) bool {
 	if c == nil {
 		return false
@@ -59,8 +61,8 @@ func (x *Exchange) Withdraw() bool {
 // Events delivers the first event after Begin; pass it to Do.
 func (x *Exchange) Events() <-chan Event { return x.events }
 
-// Do waits for the response, like Conn.Call if onChunk is nil, else like Conn.Stream. Unless Begin has sent the request, Do sends it on c.
-// first is the event from Events, or the zero Event.
+// Do waits for the response, like Conn.Call if onChunk is nil, else like Conn.Stream. Unless Begin has sent the
+// request, Do sends it on c. first is the event from Events, or the zero Event.
 func (x *Exchange) Do(c *Conn, first Event, onChunk func([]byte) error) (Response, error) {
 	x.mu.Lock()
 	target := x.conn

@@ -96,7 +96,8 @@ func TestAWithdrawnExchangeIsNotSent(t *testing.T) {
 
 func TestABegunExchangeFailsWhenItsConnBreaks(t *testing.T) {
 	c, p := newPeer(t, Options{})
-	x := Prepare(within(t), Request{Method: "m"}, whenAnswered(func(error) { t.Error("a call that was cut was answered") }))
+	x := Prepare(within(t), Request{Method: "m"},
+		whenAnswered(func(error) { t.Error("a call that was cut was answered") }))
 	require.True(t, x.Begin(c))
 	done := doAsync(x, c)
 	p.read()

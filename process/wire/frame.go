@@ -27,8 +27,8 @@ const (
 	FrameHostError  FrameType = 13 // to the worker: its failure
 )
 
-// frameRules says which types have an id and a method; the others must have none. The payload of control types may have MaxControl bytes even
-// if MaxMessage is smaller.
+// frameRules says which types have an id and a method; the others must have none. The payload of control types may have
+// MaxControl bytes even if MaxMessage is smaller.
 var frameRules = [...]struct{ id, method, control bool }{
 	FrameHello:      {control: true},
 	FrameRequest:    {id: true, method: true},
@@ -78,8 +78,8 @@ func AppendFrame(dst []byte, f Frame) ([]byte, error) {
 // timeoutHeader is the time left for a call when it is sent, in milliseconds.
 const timeoutHeader = "tempool-timeout"
 
-// appendHead appends f up to its payload. t replaces the trace in f's headers unless it is zero; timeout, in ms, becomes a header unless it is
-// negative.
+// appendHead appends f up to its payload. t replaces the trace in f's headers unless it is zero; timeout, in ms,
+// becomes a header unless it is negative.
 func appendHead(dst []byte, f Frame, t Trace, timeout int64) ([]byte, error) {
 	if len(f.Method) > MaxMethod {
 		return dst, ErrInvalidMethod
@@ -131,7 +131,8 @@ type head struct {
 
 func (h head) payload() int { return h.length - frameHeadSize - h.method - h.headers }
 
-// parseHead parses the fixed part from b, which has at least frameHeadSize bytes, and checks every length against its limit.
+// parseHead parses the fixed part from b, which has at least frameHeadSize bytes, and checks every length against its
+// limit.
 func parseHead(b []byte, maxPayload int64) (head, error) {
 	n := int64(binary.BigEndian.Uint32(b))
 	h := head{
@@ -178,8 +179,9 @@ func (h head) frame(rest []byte) (Frame, error) {
 	}, nil
 }
 
-// ReadFrame reads one frame. It checks the lengths of the fixed part before it allocates memory for the rest; maxPayload is in bytes. It returns
-// io.EOF at the end of the stream between two frames, and a *ProtocolError for a frame that is malformed or cut off.
+// ReadFrame reads one frame. It checks the lengths of the fixed part before it allocates memory for the rest;
+// maxPayload is in bytes. It returns io.EOF at the end of the stream between two frames, and a *ProtocolError for a
+// frame that is malformed or cut off.
 func ReadFrame(r io.Reader, maxPayload int64) (Frame, error) {
 	var fixed [frameHeadSize]byte
 	switch n, err := io.ReadFull(r, fixed[:]); {

@@ -14,8 +14,8 @@ const (
 	initialAlloc = 1 << 20
 )
 
-// frameReader splits a stream into frames; one read may contain several. Its user reads into space, calls filled with the number of bytes, and
-// calls next until there is no frame.
+// frameReader splits a stream into frames; one read may contain several. Its user reads into space, calls filled with
+// the number of bytes, and calls next until there is no frame.
 type frameReader struct {
 	maxPayload int64
 	buf        []byte
@@ -66,8 +66,8 @@ func (f *frameReader) release() { f.buf, f.largeRest = nil, nil }
 // partial reports whether the stream is in the middle of a frame.
 func (f *frameReader) partial() bool { return f.from < f.to || f.largeRest != nil }
 
-// next returns a frame's fixed part and the bytes that follow it; ok is false if no frame is complete. Unless owned, the bytes are valid only
-// until the next call of space.
+// next returns a frame's fixed part and the bytes that follow it; ok is false if no frame is complete. Unless owned,
+// the bytes are valid only until the next call of space.
 func (f *frameReader) next() (h head, rest []byte, owned, ok bool, err error) {
 	if f.largeRest != nil {
 		return f.nextLarge()
@@ -107,7 +107,8 @@ func (f *frameReader) nextLarge() (h head, rest []byte, owned, ok bool, err erro
 	return f.large, nil, false, false, nil
 }
 
-// readLoop reads a stream into a frameReader and calls handle after each read. It ends with the stream or with the error of handle.
+// readLoop reads a stream into a frameReader and calls handle after each read. It ends with the stream or with the
+// error of handle.
 func readLoop(r io.Reader, f *frameReader, handle func() error) error {
 	for {
 		n, err := r.Read(f.space())

@@ -33,11 +33,12 @@ type frames struct {
 	hello  Hello
 }
 
-// NewFrames starts a Conn that reads from in and writes to out, which may be the same stream. The Conn owns and closes both. If out is
-// another stream than in, and a non-blocking stream socket (a net.UnixConn, or a pollable os.File), the worker may write to the socket
-// instead: the Conn reads the channel of the worker's first bytes, and ignores the end of the other (reply_channel.go). On Linux the Conn
-// writes to a duplicate of a Unix socket (socket_linux.go), and closes out as soon as it does not read from it. Streams that implement
-// syscall.Conn in non-blocking mode are written without handing over to another goroutine.
+// NewFrames starts a Conn that reads from in and writes to out, which may be the same stream. The Conn owns and closes
+// both. If out is another stream than in, and a non-blocking stream socket (a net.UnixConn, or a pollable os.File), the
+// worker may write to the socket instead: the Conn reads the channel of the worker's first bytes, and ignores the end
+// of the other (reply_channel.go). On Linux the Conn writes to a duplicate of a Unix socket (socket_linux.go), and
+// closes out as soon as it does not read from it. Streams that implement syscall.Conn in non-blocking mode are written
+// without handing over to another goroutine.
 func NewFrames(in io.ReadCloser, out io.WriteCloser, o Options) (*Conn, error) {
 	o = o.withDefaults()
 	d := &frames{in: in, reader: newFrameReader(o.MaxMessage), ready: make(chan struct{})}
@@ -62,7 +63,8 @@ func NewFrames(in io.ReadCloser, out io.WriteCloser, o Options) (*Conn, error) {
 	return c, nil
 }
 
-// AwaitReady waits for the worker's hello; a JSON-RPC worker has none and is ready at once. It fails with ctx's error or that of c.
+// AwaitReady waits for the worker's hello; a JSON-RPC worker has none and is ready at once. It fails with ctx's error
+// or that of c.
 func AwaitReady(ctx context.Context, c *Conn) error {
 	d := framesOf(c)
 	if d == nil {
@@ -104,11 +106,13 @@ func (d *frames) appendRequest(dst []byte, id uint32, r Request, timeout int64) 
 	if _, given := r.Headers[timeoutHeader]; given {
 		timeout = -1
 	}
-	return d.appendMessage(dst, Frame{Type: FrameRequest, ID: id, Method: r.Method, Headers: r.Headers, Payload: r.Payload}, r.Trace, timeout)
+	return d.appendMessage(dst, Frame{Type: FrameRequest, ID: id, Method: r.Method, Headers: r.Headers,
+		Payload: r.Payload}, r.Trace, timeout)
 }
 
 func (d *frames) appendNotify(dst []byte, r Request) ([]byte, []byte, error) {
-	return d.appendMessage(dst, Frame{Type: FrameNotify, Method: r.Method, Headers: r.Headers, Payload: r.Payload}, r.Trace, -1)
+	return d.appendMessage(dst, Frame{Type: FrameNotify, Method: r.Method, Headers: r.Headers, Payload: r.Payload},
+		r.Trace, -1)
 }
 
 // maxJoinedPayload is the size in bytes up to which a payload is copied behind its head for a single write.
@@ -271,7 +275,8 @@ func (d *frames) receiveHello(h head, payload []byte) error {
 		return violation("an invalid hello: %v", err)
 	}
 	if hello.Protocol != ProtocolVersion {
-		return violation("the worker has protocol version %d, this host %d; use an SDK of this release", hello.Protocol, ProtocolVersion)
+		return violation("the worker has protocol version %d, this host %d; use an SDK of this release", hello.Protocol,
+			ProtocolVersion)
 	}
 	d.hello = hello
 	close(d.ready)

@@ -85,9 +85,11 @@ func (p *peer) write(f Frame) {
 
 func TestACallCarriesMethodHeadersAndPayload(t *testing.T) {
 	c, p := newPeer(t, Options{})
-	done := callAsync(context.Background(), c, Request{Method: "m", Headers: map[string]string{"traceparent": "t"}, Payload: []byte{0, 255}})
+	done := callAsync(context.Background(), c,
+		Request{Method: "m", Headers: map[string]string{"traceparent": "t"}, Payload: []byte{0, 255}})
 	asked := p.read()
-	require.Equal(t, Frame{Type: FrameRequest, ID: asked.ID, Method: "m", Headers: map[string]string{"traceparent": "t"}, Payload: []byte{0, 255}}, asked)
+	require.Equal(t, Frame{Type: FrameRequest, ID: asked.ID, Method: "m", Headers: map[string]string{"traceparent": "t"},
+		Payload: []byte{0, 255}}, asked)
 	require.Equal(t, 1, c.InFlight())
 	p.write(Frame{Type: FrameResponse, ID: asked.ID, Headers: map[string]string{"a": "b"}, Payload: []byte("ok")})
 	got := await(t, done)
@@ -130,7 +132,8 @@ func TestARemoteErrorIsComplete(t *testing.T) {
 		Payload: []byte(`{"code":"oom","type":"E","message":"m","traceback":"t","data":[1],"fatal":true}`)})
 	var failure *RemoteError
 	require.ErrorAs(t, await(t, done).err, &failure)
-	require.Equal(t, RemoteError{Code: "oom", Type: "E", Message: "m", Traceback: "t", Data: json.RawMessage(`[1]`), Fatal: true,
+	require.Equal(t, RemoteError{Code: "oom", Type: "E", Message: "m", Traceback: "t", Data: json.RawMessage(`[1]`),
+		Fatal:   true,
 		Headers: map[string]string{"tempool-count-x": "1"}}, *failure)
 }
 
@@ -289,7 +292,12 @@ func TestConcurrentPingsShareOneMessage(t *testing.T) {
 	select {
 	case err := <-again:
 		require.NoError(t, err)
-	case second := <-func() chan Frame { next := make(chan Frame, 1); go func() { next <- p.readQuietly() }(); return next }():
+	case second := <-func() chan Frame {
+		next := make(chan Frame,
+			1)
+		go func() { next <- p.readQuietly() }()
+		return next
+	}():
 		if second.Type == FramePing {
 			require.Greater(t, second.ID, first.ID)
 			p.write(Frame{Type: FramePong, ID: second.ID})
@@ -463,7 +471,8 @@ func TestHostCallsGetTheHeadersOfTheirCallOnly(t *testing.T) {
 		payload string
 	}
 	seen := make(chan asked, 1)
-	c, p := newPeer(t, Options{HostCall: func(ctx context.Context, method string, headers map[string]string, payload []byte) ([]byte, error) {
+	c, p := newPeer(t, Options{HostCall: func(ctx context.Context, method string, headers map[string]string,
+		payload []byte) ([]byte, error) {
 		seen <- asked{method, headers, string(payload)}
 		switch method {
 		case "fail":
@@ -491,7 +500,8 @@ func TestHostCallsGetTheHeadersOfTheirCallOnly(t *testing.T) {
 		{"late", "12345", CodeNotInCall, "not in flight"},
 		{"late", "many", CodeNotInCall, "not in flight"},
 	} {
-		p.write(Frame{Type: FrameHostCall, ID: uint32(10 + i), Method: tc.method, Headers: map[string]string{"call": tc.call}})
+		p.write(Frame{Type: FrameHostCall, ID: uint32(10 + i), Method: tc.method,
+			Headers: map[string]string{"call": tc.call}})
 		if tc.method != "late" {
 			await(t, seen)
 		}
@@ -509,7 +519,8 @@ func TestHostCallsGetTheHeadersOfTheirCallOnly(t *testing.T) {
 
 func TestAHostCallEndsWithItsCallAndWithItsConn(t *testing.T) {
 	began, ended := make(chan struct{}, MaxHostCalls+2), make(chan error, MaxHostCalls+2)
-	c, p := newPeer(t, Options{HostCall: func(ctx context.Context, _ string, _ map[string]string, _ []byte) ([]byte, error) {
+	c, p := newPeer(t, Options{HostCall: func(ctx context.Context, _ string, _ map[string]string,
+		_ []byte) ([]byte, error) {
 		began <- struct{}{}
 		<-ctx.Done()
 		ended <- ctx.Err()
@@ -558,7 +569,8 @@ func TestCountersAddUp(t *testing.T) {
 	require.NoError(t, got.err)
 	require.Equal(t, "3", got.resp.Headers["tempool-count-api_calls"])
 	require.Equal(t, map[string]int64{"api_calls": 3}, CountsOf(c))
-	got = call(Frame{Type: FrameError, Payload: []byte(`{"message":"no"}`), Headers: map[string]string{"tempool-count-api_calls": "2", "tempool-count-tokens": "0"}})
+	got = call(Frame{Type: FrameError, Payload: []byte(`{"message":"no"}`),
+		Headers: map[string]string{"tempool-count-api_calls": "2", "tempool-count-tokens": "0"}})
 	require.Error(t, got.err)
 	require.Equal(t, map[string]int64{"api_calls": 5, "tokens": 0}, CountsOf(c))
 
@@ -567,7 +579,8 @@ func TestCountersAddUp(t *testing.T) {
 		return p.read()
 	}
 	require.Equal(t, FrameHostResult, ask(`{"tokens":7}`).Type)
-	for _, bad := range []string{``, `[]`, `{"tokens":-1}`, `{"Tokens":1}`, `{"tokens":1,"":1}`, `{"tokens":1.5}`, `{"tokens":"1"}`} {
+	for _, bad := range []string{``, `[]`, `{"tokens":-1}`, `{"Tokens":1}`, `{"tokens":1,"":1}`, `{"tokens":1.5}`,
+		`{"tokens":"1"}`} {
 		answer := ask(bad)
 		require.Equal(t, FrameHostError, answer.Type, bad)
 		require.Contains(t, string(answer.Payload), CodeInvalidParams, bad)
@@ -600,12 +613,14 @@ func TestACancelledCallIsCounted(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, await(t, done).err, context.Canceled)
 	require.Equal(t, FrameCancel, p.read().Type)
-	p.write(Frame{Type: FrameError, ID: id, Payload: []byte(`{"code":"cancelled"}`), Headers: map[string]string{"tempool-count-api_calls": "1"}})
+	p.write(Frame{Type: FrameError, ID: id, Payload: []byte(`{"code":"cancelled"}`),
+		Headers: map[string]string{"tempool-count-api_calls": "1"}})
 	require.Eventually(t, func() bool { return CountsOf(c)["api_calls"] == 1 }, waitTimeout, time.Millisecond)
 }
 
 func TestAnInvalidCountIsAViolation(t *testing.T) {
-	for name, value := range map[string]string{"x": "-1", "y": "1.5", "z": "", "A": "1", "": "1", "huge": "9999999999999999"} {
+	for name, value := range map[string]string{"x": "-1", "y": "1.5", "z": "", "A": "1", "": "1",
+		"huge": "9999999999999999"} {
 		c, p := newPeer(t, Options{})
 		callAsync(context.Background(), c, Request{Method: "m"})
 		p.write(Frame{Type: FrameResponse, ID: p.read().ID, Headers: map[string]string{CountHeader + name: value}})
@@ -724,9 +739,10 @@ func FuzzFrames(f *testing.F) {
 			require.Len(t, again, n)
 		}
 		ours, theirs := net.Pipe()
-		c, err := NewFrames(ours, struct{ io.WriteCloser }{ours}, Options{MaxMessage: 1 << 16, HostCall: func(context.Context, string, map[string]string, []byte) ([]byte, error) {
-			return nil, os.ErrInvalid
-		}})
+		c, err := NewFrames(ours, struct{ io.WriteCloser }{ours},
+			Options{MaxMessage: 1 << 16, HostCall: func(context.Context, string, map[string]string, []byte) ([]byte, error) {
+				return nil, os.ErrInvalid
+			}})
 		require.NoError(t, err)
 		done := callAsync(within(t), c, Request{Method: "m"})
 		var peer sync.WaitGroup

@@ -128,7 +128,8 @@ var (
 	contentLength = []byte("content-length:")
 )
 
-// next reads headers and a message. Any other line before a message is output of the program, as is what precedes Content-Length on its line.
+// next reads headers and a message. Any other line before a message is output of the program, as is what precedes
+// Content-Length on its line.
 func (f *contentLengthFraming) next() ([]byte, error) {
 	length, total := int64(-1), 0
 	for {

@@ -31,9 +31,10 @@ type State struct {
 // handOverPoll is the interval at which HandOver checks whether the Conn is quiet.
 const handOverPoll = time.Millisecond
 
-// HandOver ends c without notifying the worker, and returns its state and duplicates of its two streams, with which Resume continues. From its
-// begin no call, notification or ping starts; it waits until those in flight and the worker's host calls have been answered. It fails if ctx
-// ends first, if the worker is in the middle of a message, or if a stream has no descriptor; c is unusable then, too.
+// HandOver ends c without notifying the worker, and returns its state and duplicates of its two streams, with which
+// Resume continues. From its begin no call, notification or ping starts; it waits until those in flight and the
+// worker's host calls have been answered. It fails if ctx ends first, if the worker is in the middle of a message, or
+// if a stream has no descriptor; c is unusable then, too.
 func HandOver(ctx context.Context, c *Conn) (state State, in, out *os.File, err error) {
 	if err := c.quiesce(ctx); err != nil {
 		return State{}, nil, nil, err

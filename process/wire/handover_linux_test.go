@@ -89,7 +89,8 @@ func TestAHandOverWaitsForTheCallInFlightAndGoesOnElsewhere(t *testing.T) {
 	}()
 	require.Eventually(t, func() bool { return c.refusal() != nil }, time.Minute, time.Millisecond, "nothing new is sent")
 	require.Empty(t, over, "a call is in flight")
-	w.write(t, Frame{Type: FrameResponse, ID: request.ID, Headers: map[string]string{CountHeader + "pages": "3"}, Payload: request.Payload})
+	w.write(t, Frame{Type: FrameResponse, ID: request.ID, Headers: map[string]string{CountHeader + "pages": "3"},
+		Payload: request.Payload})
 	require.NoError(t, <-first)
 	h := <-over
 	require.NoError(t, h.err)
@@ -97,7 +98,8 @@ func TestAHandOverWaitsForTheCallInFlightAndGoesOnElsewhere(t *testing.T) {
 	_, err := c.Call(t.Context(), Request{Method: "m"})
 	require.ErrorIs(t, err, ErrHandedOver)
 
-	w.write(t, Frame{Type: FrameHostCall, ID: 7, Method: CountMethod, Payload: []byte(`{"pages":2}`)}) // while nobody reads
+	// while nobody reads
+	w.write(t, Frame{Type: FrameHostCall, ID: 7, Method: CountMethod, Payload: []byte(`{"pages":2}`)})
 	next, err := ResumeFrames(h.in, h.out, h.state, Options{})
 	require.NoError(t, err)
 	defer next.Close()
@@ -117,7 +119,8 @@ func TestAHandOverFailsInTheMiddleOfAMessage(t *testing.T) {
 	_, err = w.out.Write(data[:len(data)-1])
 	require.NoError(t, err)
 	in := framesOf(c).in.(*os.File)
-	require.Eventually(t, func() bool { return unread(t, in) == 0 }, time.Minute, time.Millisecond, "the host reads what there is")
+	require.Eventually(t, func() bool { return unread(t, in) == 0 }, time.Minute, time.Millisecond,
+		"the host reads what there is")
 	_, _, _, err = HandOver(t.Context(), c)
 	require.ErrorIs(t, err, errMidMessage)
 }

@@ -16,8 +16,8 @@ func appendHeader(dst []byte, k, v string) []byte {
 
 func appendInt(dst []byte, n int64) []byte { return strconv.AppendInt(dst, n, 10) }
 
-// parseHeaders decodes a header block; nil if it is empty. It fails if a length exceeds the block, a key is empty or duplicate, or the text is
-// not UTF-8.
+// parseHeaders decodes a header block; nil if it is empty. It fails if a length exceeds the block, a key is empty or
+// duplicate, or the text is not UTF-8.
 func parseHeaders(b []byte) (map[string]string, error) {
 	if len(b) == 0 {
 		return nil, nil

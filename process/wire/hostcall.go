@@ -29,7 +29,8 @@ func (c *Conn) serveHostCall(id uint32, method string, headers map[string]string
 	select {
 	case c.hostCalls <- struct{}{}:
 	default:
-		c.answerHostCall(id, nil, &RemoteError{Code: CodeBusy, Message: "too many concurrent host calls; wait for some to finish"})
+		c.answerHostCall(id, nil, &RemoteError{Code: CodeBusy,
+			Message: "too many concurrent host calls; wait for some to finish"})
 		return
 	}
 	c.goroutines.Go(func() {
@@ -42,7 +43,8 @@ func (c *Conn) serveHostCall(id uint32, method string, headers map[string]string
 	})
 }
 
-// lookupHostCall returns the context and headers of the call that a host call belongs to; no headers if it belongs to none.
+// lookupHostCall returns the context and headers of the call that a host call belongs to; no headers if it belongs to
+// none.
 func (c *Conn) lookupHostCall(headers map[string]string) (context.Context, map[string]string, error) {
 	named, inCall := headers[callHeader]
 	if !inCall {
@@ -54,7 +56,8 @@ func (c *Conn) lookupHostCall(headers map[string]string) (context.Context, map[s
 	call := c.lookupLocked(uint32(id))
 	switch {
 	case err != nil || call == nil:
-		return nil, nil, &RemoteError{Code: CodeNotInCall, Message: "its call is not in flight; make host calls before the handler returns"}
+		return nil, nil, &RemoteError{Code: CodeNotInCall,
+			Message: "its call is not in flight; make host calls before the handler returns"}
 	case call.exchange == nil:
 		return nil, nil, &RemoteError{Code: CodeCancelled, Message: "its call was cancelled"}
 	}
@@ -64,8 +67,8 @@ func (c *Conn) lookupHostCall(headers map[string]string) (context.Context, map[s
 // callKey is the context key of the call that a host call belongs to.
 type callKey struct{}
 
-// CallContext returns the context of the call that a host call belongs to, the same for all host calls of that call; it ends no later than
-// shortly after the call. It is nil for a host call outside of calls.
+// CallContext returns the context of the call that a host call belongs to, the same for all host calls of that call; it
+// ends no later than shortly after the call. It is nil for a host call outside of calls.
 func CallContext(ctx context.Context) context.Context {
 	call, _ := ctx.Value(callKey{}).(context.Context)
 	return call

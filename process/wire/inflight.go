@@ -20,8 +20,9 @@ type callEntry struct {
 	cancelTimer *time.Timer // runs from the cancel to the response
 }
 
-// Exchange is a call as its caller and the reader share it (exchange.go). If MaxInflight calls are in flight, the goroutine that completes
-// one of them sends the request of the next: the worker does not wait until the next caller's goroutine is scheduled.
+// Exchange is a call as its caller and the reader share it (exchange.go). If MaxInflight calls are in flight, the
+// goroutine that completes one of them sends the request of the next: the worker does not wait until the next caller's
+// goroutine is scheduled.
 type Exchange struct {
 	ctx       context.Context
 	request   Request
@@ -54,20 +55,25 @@ type Event struct {
 	final   bool
 }
 
-// maxCallID bounds the ids of calls: they fit any language's signed 32-bit integers and leave room for the ids of pings.
+// maxCallID bounds the ids of calls: they fit any language's signed 32-bit integers and leave room for the ids of
+// pings.
 const maxCallID = 1 << 30
 
-// eventQueue is the capacity of a caller's channel. If it is full, the reader, and through it the worker, waits with MaxInflight 1; otherwise
-// further events go to the overflow.
+// eventQueue is the capacity of a caller's channel. If it is full, the reader, and through it the worker, waits with
+// MaxInflight 1; otherwise further events go to the overflow.
 const eventQueue = 8
 
-var exchangePool = sync.Pool{New: func() any { return &Exchange{events: make(chan Event, eventQueue), abandoned: make(chan struct{})} }}
+var exchangePool = sync.Pool{New: func() any {
+	return &Exchange{events: make(chan Event, eventQueue),
+		abandoned: make(chan struct{})}
+}}
 
-// recycle returns an exchange to the pool. Its final event must have been received: then no other goroutine uses it, except that the sender
-// may not have unlocked mu yet.
+// recycle returns an exchange to the pool. Its final event must have been received: then no other goroutine uses it,
+// except that the sender may not have unlocked mu yet.
 func recycle(x *Exchange) {
 	x.mu.Lock()
-	x.ctx, x.request, x.call, x.id, x.observer, x.begun, x.conn, x.sent, x.withdrawn, x.offset = nil, Request{}, nil, 0, nil, false, nil, false, false, -1
+	x.ctx, x.request, x.call, x.id, x.observer, x.begun, x.conn, x.sent, x.withdrawn, x.offset =
+		nil, Request{}, nil, 0, nil, false, nil, false, false, -1
 	x.overflow = overflow{}
 	x.mu.Unlock()
 	exchangePool.Put(x)
@@ -154,11 +160,13 @@ func (c *Conn) assignLocked(call *callEntry, x *Exchange) {
 		call.generation = 1 // id 0 means no call
 	}
 	call.id = call.generation<<c.shift | call.index
-	call.exchange, call.ctx, call.method, call.headers, call.trace = x, x.ctx, x.request.Method, x.request.Headers, x.request.Trace
+	call.exchange, call.ctx, call.method, call.headers, call.trace =
+		x, x.ctx, x.request.Method, x.request.Headers, x.request.Trace
 	x.call, x.id = call, call.id
 }
 
-// releaseLocked ends the call of an entry and assigns the entry to the next in the queue, which it returns for sendNext.
+// releaseLocked ends the call of an entry and assigns the entry to the next in the queue, which it returns for
+// sendNext.
 func (c *Conn) releaseLocked(call *callEntry) (next *Exchange) {
 	call.id, call.exchange, call.late, call.ctx, call.method, call.headers, call.trace = 0, nil, nil, nil, "", nil, Trace{}
 	if call.cancelTimer != nil {
@@ -176,7 +184,8 @@ func (c *Conn) releaseLocked(call *callEntry) (next *Exchange) {
 	return nil
 }
 
-// sendNext sends the request that releaseLocked returned, if any. If that fails, the call fails and its entry goes to the next in the queue.
+// sendNext sends the request that releaseLocked returned, if any. If that fails, the call fails and its entry goes to
+// the next in the queue.
 func (c *Conn) sendNext(x *Exchange) {
 	for x != nil {
 		x.mu.Lock()
@@ -306,7 +315,8 @@ type abandonResult int
 const (
 	alreadyAnswered abandonResult = iota // the final event is there or about to be
 	neverSent                            // nothing was or will be sent
-	cancelSent                           // the call stays in flight; the Conn breaks if the worker does not respond to the cancel
+	// the call stays in flight; the Conn breaks if the worker does not respond to the cancel
+	cancelSent
 )
 
 // abandon removes the caller from its call, which it cancels if the request was sent.
@@ -341,8 +351,8 @@ func (c *Conn) abandon(x *Exchange) abandonResult {
 	return cancelSent
 }
 
-// cancelLocked removes the caller from its call and returns the cancel message for sendCancel. The Conn ends unless the worker answers the call within
-// CancelGrace; after half of that, the codec's late message is sent.
+// cancelLocked removes the caller from its call and returns the cancel message for sendCancel. The Conn ends unless the
+// worker answers the call within CancelGrace; after half of that, the codec's late message is sent.
 func (c *Conn) cancelLocked(call *callEntry) []byte {
 	id, method := call.id, call.method
 	call.late, _ = call.exchange.observer.(LateObserver)

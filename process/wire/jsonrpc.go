@@ -15,17 +15,20 @@ type jsonrpc struct {
 	o           Options
 }
 
-// NewJSONRPC starts a Conn that reads messages from r, a worker's stdout, and writes to w, its stdin. The Conn owns and closes both; r.Close
-// must unblock a Read. framing is one of the Framing constants.
+// NewJSONRPC starts a Conn that reads messages from r, a worker's stdout, and writes to w, its stdin. The Conn owns and
+// closes both; r.Close must unblock a Read. framing is one of the Framing constants.
 //
-// An LSP server or Erlang port gets $/cancelRequest for a cancelled call; an MCP server (line) gets notifications/cancelled if it has not
-// responded after half of Options.CancelGrace, since few MCP servers respond to a call after that. Either way the call stays in flight until the
-// server responds to it, and the Conn breaks if that takes longer than Options.CancelGrace: nothing else, such as the response to a ping, shows that
-// the server has stopped working on the call.
+// An LSP server or Erlang port gets $/cancelRequest for a cancelled call; an MCP server (line) gets
+// notifications/cancelled if it has not responded after half of Options.CancelGrace, since few MCP servers respond to a
+// call after that. Either way the call stays in flight until the server responds to it, and the Conn breaks if that
+// takes longer than Options.CancelGrace: nothing else, such as the response to a ping, shows that the server has
+// stopped working on the call.
 //
-// Output that the program prints between messages goes to Options.OnOutput if the framing can distinguish the two: line and content-length.
+// Output that the program prints between messages goes to Options.OnOutput if the framing can distinguish the two: line
+// and content-length.
 //
-// The host answers the server's own requests ping and those in defaultAnswers (jsonrpc_answer.go); all others fail with "method not found".
+// The host answers the server's own requests ping and those in defaultAnswers (jsonrpc_answer.go); all others fail with
+// "method not found".
 func NewJSONRPC(r io.Reader, w io.WriteCloser, framing string, o Options) (*Conn, error) {
 	o = o.withDefaults()
 	in, err := newFraming(framing, r, o)
@@ -100,7 +103,8 @@ func paramsOf(payload []byte) ([]byte, error) {
 	return payload, nil
 }
 
-// cancel notifies an MCP server late: it may not respond to a call that it knows to be cancelled, and only the response ends the call.
+// cancel notifies an MCP server late: it may not respond to a call that it knows to be cancelled, and only the response
+// ends the call.
 func (d *jsonrpc) cancel(id uint32, method string) (now, late []byte) {
 	number := strconv.FormatUint(uint64(id), 10)
 	switch {
@@ -109,7 +113,8 @@ func (d *jsonrpc) cancel(id uint32, method string) (now, late []byte) {
 	case method == "initialize":
 		return nil, nil // MCP forbids to cancel it; without a response the Conn ends
 	}
-	return nil, d.framing.wrap(nil, message(0, "notifications/cancelled", []byte(`{"requestId":`+number+`,"reason":"the caller has stopped waiting"}`)))
+	return nil, d.framing.wrap(nil,
+		message(0, "notifications/cancelled", []byte(`{"requestId":`+number+`,"reason":"the caller has stopped waiting"}`)))
 }
 
 func (d *jsonrpc) appendPing(dst []byte, id uint32) []byte {

@@ -11,8 +11,8 @@ const (
 	codeInternalError  = "-32603" // JSON-RPC's "internal error": servers answer with it when a handler throws
 )
 
-// defaultAnswers are the results of requests that a server may make of a client without an editor or a user. Without them a language server
-// would stop or never become ready.
+// defaultAnswers are the results of requests that a server may make of a client without an editor or a user. Without
+// them a language server would stop or never become ready.
 var defaultAnswers = map[string]string{
 	"ping":                           `{}`, // MCP
 	"client/registerCapability":      `null`,
@@ -59,7 +59,8 @@ func (d *jsonrpc) answerRequest(c *Conn, id json.RawMessage, method string, para
 	if result, known := defaultAnswer(method, params); known {
 		msg.WriteString(`,"result":` + result + `}`)
 	} else {
-		failure, err := json.Marshal(map[string]any{"code": codeMethodNotFound, "message": "this client does not support " + method})
+		failure, err := json.Marshal(map[string]any{"code": codeMethodNotFound, "message": "this client does not support " +
+			method})
 		if err != nil {
 			return err
 		}

@@ -71,7 +71,8 @@ func (d *jsonrpc) receiveResponse(c *Conn, m rpcMessage) error {
 		if err := json.Unmarshal(m.Error, &e); err != nil {
 			return violation("an invalid error: %v", err)
 		}
-		failure = &RemoteError{Code: e.Code.String(), Message: e.Message, Data: e.Data, Unhandled: e.Code.String() == codeInternalError}
+		failure = &RemoteError{Code: e.Code.String(), Message: e.Message, Data: e.Data,
+			Unhandled: e.Code.String() == codeInternalError}
 	} else if m.Result == nil {
 		return violation("a response with neither result nor error")
 	}

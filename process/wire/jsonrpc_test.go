@@ -24,7 +24,8 @@ func within(t testing.TB) context.Context {
 	return ctx
 }
 
-// rpcServer is the other end of a JSON-RPC Conn, driven by the test: it reads what the client sent, and writes what it likes.
+// rpcServer is the other end of a JSON-RPC Conn, driven by the test: it reads what the client sent, and writes what it
+// likes.
 type rpcServer struct {
 	t   testing.TB
 	in  framing
@@ -250,7 +251,8 @@ func TestOutputBetweenMessagesIsNoMessage(t *testing.T) {
 			}
 			require.NoError(t, c.Close())
 			text := strings.Join(output, "\n")
-			for _, printed := range []string{"Starting server...", `{"level":"info","msg":"up"}`, "\x00\x01", "no line ending:"} {
+			for _, printed := range []string{"Starting server...", `{"level":"info","msg":"up"}`, "\x00\x01",
+				"no line ending:"} {
 				require.Equal(t, 2, strings.Count(text, printed), text)
 			}
 			require.NotContains(t, text, "jsonrpc")
@@ -401,13 +403,16 @@ func (discard) Write(p []byte) (int, error) { return len(p), nil }
 func (discard) Close() error                { return nil }
 
 func FuzzLine(f *testing.F) {
-	fuzzFraming(f, FramingLine, `{"jsonrpc":"2.0","id":1,"result":{}}`+"\n", "\r\n{}\n", `{"jsonrpc":"2.0","id":"a","method":"ping"}`+"\n")
+	fuzzFraming(f, FramingLine, `{"jsonrpc":"2.0","id":1,"result":{}}`+"\n", "\r\n{}\n",
+		`{"jsonrpc":"2.0","id":"a","method":"ping"}`+"\n")
 }
 
 func FuzzContentLength(f *testing.F) {
-	fuzzFraming(f, FramingContentLength, "Content-Length: 36\r\n\r\n"+`{"jsonrpc":"2.0","id":1,"result":{}}`, "Content-Length: 2\r\nContent-Type: x\r\n\r\n{}")
+	fuzzFraming(f, FramingContentLength, "Content-Length: 36\r\n\r\n"+`{"jsonrpc":"2.0","id":1,"result":{}}`,
+		"Content-Length: 2\r\nContent-Type: x\r\n\r\n{}")
 }
 
 func FuzzPacket4(f *testing.F) {
-	fuzzFraming(f, FramingPacket4, "\x00\x00\x00\x24"+`{"jsonrpc":"2.0","id":1,"result":{}}`, "\x00\x00\x00\x02{}", "\xff\xff\xff\xff")
+	fuzzFraming(f, FramingPacket4, "\x00\x00\x00\x24"+`{"jsonrpc":"2.0","id":1,"result":{}}`, "\x00\x00\x00\x02{}",
+		"\xff\xff\xff\xff")
 }

@@ -5,8 +5,9 @@ import (
 	"encoding/json"
 )
 
-// withTrace adds the trace context of r to _meta of params, as MCP servers expect it; paramsOf has checked params. A context that params has
-// already stays. Of a request without params only an MCP server gets some: others may reject them.
+// withTrace adds the trace context of r to _meta of params, as MCP servers expect it; paramsOf has checked params. A
+// context that params has already stays. Of a request without params only an MCP server gets some: others may reject
+// them.
 func withTrace(params []byte, r Request, mcp bool) []byte {
 	parent, state := r.trace()
 	if parent == "" || len(params) == 0 && !mcp || len(params) > 0 && params[0] != '{' {

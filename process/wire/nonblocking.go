@@ -6,7 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nonBlockingWriter writes as much as a stream accepts without blocking; n may be 0. Only one goroutine at a time may use it.
+// nonBlockingWriter writes as much as a stream accepts without blocking; n may be 0. Only one goroutine at a time may
+// use it.
 type nonBlockingWriter interface {
 	tryWrite(data []byte) (n int, err error)
 }

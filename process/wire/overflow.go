@@ -7,8 +7,8 @@ type overflow struct {
 	exceeded bool // StreamBuffer was exceeded: further events are dropped
 }
 
-// overflowLocked passes an event to the caller without waiting. If the caller has more than StreamBuffer unread, the call fails with
-// ErrSlowReader and overflowLocked reports true.
+// overflowLocked passes an event to the caller without waiting. If the caller has more than StreamBuffer unread, the
+// call fails with ErrSlowReader and overflowLocked reports true.
 func (c *Conn) overflowLocked(x *Exchange, e Event) (exceeded bool) {
 	p := &x.overflow
 	if p.exceeded {

@@ -34,7 +34,8 @@ func (p *pinger) unanswered() bool {
 	return p.pong != nil
 }
 
-// receive handles the answer to a ping: a pong, or the failure of the worker's health hook. It returns false if no ping with this id is unanswered.
+// receive handles the answer to a ping: a pong, or the failure of the worker's health hook. It returns false if no ping
+// with this id is unanswered.
 func (p *pinger) receive(id uint32, failure error) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -47,8 +48,9 @@ func (p *pinger) receive(id uint32, failure error) bool {
 	return true
 }
 
-// Ping waits for the worker's pong, and fails with a *RemoteError if a health hook of the program failed. A worker that runs one call at a
-// time answers after that call. An unanswered ping does not break the Conn. Concurrent pings share one message.
+// Ping waits for the worker's pong, and fails with a *RemoteError if a health hook of the program failed. A worker that
+// runs one call at a time answers after that call. An unanswered ping does not break the Conn. Concurrent pings share
+// one message.
 func (c *Conn) Ping(ctx context.Context) error {
 	if err := c.refusal(); err != nil {
 		return &CallError{Err: err}

@@ -70,7 +70,8 @@ func (d *frames) readChannel(c *Conn, channel replyChannel, in io.Reader, r *fra
 		r.filled(n)
 		switch {
 		case n > 0 && !d.reply.choose(channel):
-			return readResult{violation("bytes on %v from a worker that writes its frames to %v; write all frames to one of the two", channel, d.reply.current()), true}
+			return readResult{violation("bytes on %v from a worker that writes its frames to %v; write all frames to one of "+
+				"the two", channel, d.reply.current()), true}
 		case n > 0:
 			if channel == replyPipe {
 				d.socket.shutdownRead()
@@ -107,8 +108,8 @@ func newSocketReader(out io.WriteCloser) *socketReader {
 	return &socketReader{Reader: in, raw: raw}
 }
 
-// shutdownRead unblocks Read, and makes further writes of the worker to the socket fail with EPIPE. On Linux, bytes written before can still
-// be read.
+// shutdownRead unblocks Read, and makes further writes of the worker to the socket fail with EPIPE. On Linux, bytes
+// written before can still be read.
 func (p *socketReader) shutdownRead() {
 	// Errors only mean that the socket is closed on either side.
 	_ = p.raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RD) })

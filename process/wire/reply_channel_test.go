@@ -83,11 +83,15 @@ func TestTheHelloChoosesTheReplyChannel(t *testing.T) {
 		after  func(f forked)
 	}{
 		{"by the pipe", nil, func(f forked) io.Writer { return f.pipe }, nil},
-		{"by the pipe, with its sending side of the socket closed", forked.closeWriting, func(f forked) io.Writer { return f.pipe }, nil},
-		{"by the pipe, and its sending side of the socket is closed later", nil, func(f forked) io.Writer { return f.pipe }, forked.closeWriting},
+		{"by the pipe, with its sending side of the socket closed", forked.closeWriting,
+			func(f forked) io.Writer { return f.pipe }, nil},
+		{"by the pipe, and its sending side of the socket is closed later", nil, func(f forked) io.Writer { return f.pipe },
+			forked.closeWriting},
 		{"by the socket", nil, func(f forked) io.Writer { return f.socket }, nil},
-		{"by the socket, with its pipe closed", func(f forked) { f.pipe.Close() }, func(f forked) io.Writer { return f.socket }, nil},
-		{"by the socket, and its pipe is closed later", nil, func(f forked) io.Writer { return f.socket }, func(f forked) { f.pipe.Close() }},
+		{"by the socket, with its pipe closed", func(f forked) { f.pipe.Close() },
+			func(f forked) io.Writer { return f.socket }, nil},
+		{"by the socket, and its pipe is closed later", nil, func(f forked) io.Writer { return f.socket },
+			func(f forked) { f.pipe.Close() }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, f := newForked(t)

@@ -14,7 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// conversation is one vector of hostcalls.json: what a handler does, what the worker then asks of its host, in order, and how it ends.
+// conversation is one vector of hostcalls.json: what a handler does, what the worker then asks of its host, in order,
+// and how it ends.
 type conversation struct {
 	Name string `json:"name"`
 	Do   []any  `json:"do"`
@@ -35,29 +36,31 @@ func TestEverySDKMakesTheHostCallsOfTheVectors(t *testing.T) {
 			var mu sync.Mutex
 			var now conversation // guarded by mu
 			step := 0            // guarded by mu
-			c, _ := performer(t, name, file).start(t, Options{HostCall: func(_ context.Context, method string, headers map[string]string, params []byte) ([]byte, error) {
-				mu.Lock()
-				defer mu.Unlock()
-				if step == len(now.Host) {
-					return nil, fmt.Errorf("%s was not to be asked", method)
-				}
-				want := now.Host[step]
-				step++
-				if method != want.Method || headers["tempool-session"] != "s1" || !sameJSON(params, want.Params) {
-					return nil, fmt.Errorf("asked %s %s for %v, not %s %s", method, params, headers, want.Method, want.Params)
-				}
-				if want.Error != nil {
-					return nil, want.Error
-				}
-				return want.Result, nil
-			}}, "SUITE=perform")
+			c, _ := performer(t, name, file).start(t,
+				Options{HostCall: func(_ context.Context, method string, headers map[string]string, params []byte) ([]byte, error) {
+					mu.Lock()
+					defer mu.Unlock()
+					if step == len(now.Host) {
+						return nil, fmt.Errorf("%s was not to be asked", method)
+					}
+					want := now.Host[step]
+					step++
+					if method != want.Method || headers["tempool-session"] != "s1" || !sameJSON(params, want.Params) {
+						return nil, fmt.Errorf("asked %s %s for %v, not %s %s", method, params, headers, want.Method, want.Params)
+					}
+					if want.Error != nil {
+						return nil, want.Error
+					}
+					return want.Result, nil
+				}}, "SUITE=perform")
 			for _, v := range all {
 				mu.Lock()
 				now, step = v, 0
 				mu.Unlock()
 				params, err := json.Marshal(v.Do)
 				require.NoError(t, err)
-				resp, err := c.Call(within(t), Request{Method: "perform", Payload: params, Headers: map[string]string{"tempool-session": "s1"}})
+				resp, err := c.Call(within(t),
+					Request{Method: "perform", Payload: params, Headers: map[string]string{"tempool-session": "s1"}})
 				if v.Fails != "" {
 					var failure *RemoteError
 					require.ErrorAs(t, err, &failure, v.Name)
@@ -118,7 +121,8 @@ run()
 	} {
 		t.Run(s.name, func(t *testing.T) {
 			asked := make(chan string, 10)
-			c, _ := s.start(t, Options{HostCall: func(_ context.Context, method string, headers map[string]string, params []byte) ([]byte, error) {
+			c, _ := s.start(t, Options{HostCall: func(_ context.Context, method string, headers map[string]string,
+				params []byte) ([]byte, error) {
 				asked <- headers["tempool-session"] + " " + method + " " + strings.ReplaceAll(string(params), " ", "")
 				return []byte(`{"data":{"cached":"s7"},"version":1}`), nil
 			}}, "SUITE=hooks")
@@ -126,7 +130,8 @@ run()
 			require.True(t, said)
 			require.Equal(t, []string{"session.load", "session.release"}, hello.Methods)
 			for _, hook := range []string{"session.release", "session.load"} {
-				_, err := c.Call(within(t), Request{Method: hook, Payload: []byte(`["s7"]`), Headers: map[string]string{"tempool-session": "s7"}})
+				_, err := c.Call(within(t), Request{Method: hook, Payload: []byte(`["s7"]`),
+					Headers: map[string]string{"tempool-session": "s7"}})
 				require.NoError(t, err)
 			}
 			require.Equal(t, `s7 session.update {"patch":{"data":{"cached":"s7"}}}`, await(t, asked))

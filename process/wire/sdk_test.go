@@ -89,7 +89,8 @@ var goWorker = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	file := filepath.Join(goWorkerDir, "testworker")
-	out, err := exec.Command("go", "build", "-o", file, "github.com/tempool/tempool/sdk/go/internal/testworker").CombinedOutput()
+	out, err := exec.Command("go", "build", "-o", file,
+		"github.com/tempool/tempool/sdk/go/internal/testworker").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
@@ -115,7 +116,8 @@ func socketPair(t testing.TB) (net.Conn, *os.File) {
 	return conn, os.NewFile(uintptr(fds[1]), "worker")
 }
 
-// start runs the program as a worker and returns the ready Conn to it and its process. The process is gone when the test ends.
+// start runs the program as a worker and returns the ready Conn to it and its process. The process is gone when the
+// test ends.
 func (s sdk) start(t testing.TB, o Options, env ...string) (*Conn, *exec.Cmd) {
 	ours, theirs := socketPair(t)
 	answers, out, err := os.Pipe()
@@ -130,7 +132,8 @@ func (s sdk) start(t testing.TB, o Options, env ...string) (*Conn, *exec.Cmd) {
 		s.run = []string{file}
 	}
 	cmd := exec.Command(s.run[0], append(s.run[1:], program)...)
-	cmd.Env = append(os.Environ(), append([]string{"PYTHONPATH=" + sdkDir(t, "python"), "TEMPOOL_FD=3", "TEMPOOL_OUT=4"}, env...)...)
+	cmd.Env = append(os.Environ(),
+		append([]string{"PYTHONPATH=" + sdkDir(t, "python"), "TEMPOOL_FD=3", "TEMPOOL_OUT=4"}, env...)...)
 	cmd.ExtraFiles = []*os.File{theirs, out}
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	require.NoError(t, cmd.Start())
@@ -158,12 +161,14 @@ func eachSDK(t *testing.T, test func(t *testing.T, s sdk)) {
 
 func TestEverySDKServesTheWholeProtocol(t *testing.T) {
 	eachSDK(t, func(t *testing.T, s sdk) {
-		c, _ := s.start(t, Options{MaxInflight: 2, HostCall: func(_ context.Context, method string, headers map[string]string, _ []byte) ([]byte, error) {
-			if headers["tempool-session"] == "" {
-				return nil, &RemoteError{Code: "session_not_found", Message: "no session for " + method}
-			}
-			return fmt.Appendf(nil, `{"id":%q,"data":{"key":"value of %s"}}`, headers["tempool-session"], headers["tempool-session"]), nil
-		}})
+		c, _ := s.start(t, Options{MaxInflight: 2,
+			HostCall: func(_ context.Context, method string, headers map[string]string, _ []byte) ([]byte, error) {
+				if headers["tempool-session"] == "" {
+					return nil, &RemoteError{Code: "session_not_found", Message: "no session for " + method}
+				}
+				return fmt.Appendf(nil, `{"id":%q,"data":{"key":"value of %s"}}`, headers["tempool-session"],
+					headers["tempool-session"]), nil
+			}})
 		ctx := within(t)
 		hello, said := HelloOf(c)
 		require.True(t, said)
@@ -196,7 +201,8 @@ func TestEverySDKServesTheWholeProtocol(t *testing.T) {
 		var failure *RemoteError
 		_, err = c.Call(ctx, Request{Method: "fail"})
 		require.ErrorAs(t, err, &failure)
-		require.Equal(t, []any{"hardware", "Fatal", "broken", true}, []any{failure.Code, failure.Type, failure.Message, failure.Fatal})
+		require.Equal(t, []any{"hardware", "Fatal", "broken", true},
+			[]any{failure.Code, failure.Type, failure.Message, failure.Fatal})
 		require.JSONEq(t, `{"unit":1}`, string(failure.Data))
 		require.Equal(t, s.name != "go", failure.Traceback != "", "errors of Go have none")
 		_, err = c.Call(ctx, Request{Method: "missing"})
@@ -217,7 +223,8 @@ func TestEverySDKServesTheWholeProtocol(t *testing.T) {
 		defer cancel()
 		_, err = c.Call(short, Request{Method: "wait"})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Eventually(t, func() bool { return c.InFlight() == 0 }, waitTimeout, time.Millisecond, "the handler saw the cancel")
+		require.Eventually(t, func() bool { return c.InFlight() == 0 }, waitTimeout, time.Millisecond,
+			"the handler saw the cancel")
 		require.NoError(t, c.Err())
 	})
 }
@@ -302,11 +309,12 @@ func TestEverySDKExitsCleanlyOnSIGTERM(t *testing.T) {
 func TestAWorkerOfEverySDKThatStopsServesWhatItHasAndBeginsNothing(t *testing.T) {
 	eachSDK(t, func(t *testing.T, s sdk) {
 		asked, answer := make(chan string, 1), make(chan struct{})
-		c, cmd := s.start(t, Options{MaxInflight: 2, HostCall: func(_ context.Context, method string, _ map[string]string, _ []byte) ([]byte, error) {
-			asked <- method
-			<-answer
-			return []byte(`{"id":"s1","data":{"key":"value"}}`), nil
-		}}, "THREADS=2")
+		c, cmd := s.start(t, Options{MaxInflight: 2,
+			HostCall: func(_ context.Context, method string, _ map[string]string, _ []byte) ([]byte, error) {
+				asked <- method
+				<-answer
+				return []byte(`{"id":"s1","data":{"key":"value"}}`), nil
+			}}, "THREADS=2")
 		letGo := sync.OnceFunc(func() { close(answer) })
 		t.Cleanup(letGo)
 		ctx := within(t)
@@ -374,7 +382,8 @@ func TestAnMCPServerIsAWorker(t *testing.T) {
 	c, err := NewJSONRPC(stdout, stdin, FramingLine, Options{MaxInflight: 4})
 	require.NoError(t, err)
 	ctx := within(t)
-	resp, err := c.Call(ctx, Request{Method: "initialize", Payload: []byte(`{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"c","version":"1"}}`)})
+	resp, err := c.Call(ctx, Request{Method: "initialize",
+		Payload: []byte(`{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"c","version":"1"}}`)})
 	require.NoError(t, err)
 	require.Contains(t, string(resp.Payload), "2025-06-18")
 	require.NoError(t, c.Notify(ctx, Request{Method: "notifications/initialized"}))

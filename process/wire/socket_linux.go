@@ -11,9 +11,9 @@ import (
 
 // socketWriter writes to a Unix socket outside of the runtime's poller.
 //
-// The runtime registers a descriptor for reading and writing at once. A Unix socket becomes writable again whenever the other side has read a
-// message, so each call would wake a thread of this process needlessly, in the middle of the call: that costs a quarter of the throughput. A
-// socketWriter uses the poller only while a Write has to wait.
+// The runtime registers a descriptor for reading and writing at once. A Unix socket becomes writable again whenever the
+// other side has read a message, so each call would wake a thread of this process needlessly, in the middle of the
+// call: that costs a quarter of the throughput. A socketWriter uses the poller only while a Write has to wait.
 type socketWriter struct {
 	fd int
 
@@ -22,8 +22,9 @@ type socketWriter struct {
 	writable *os.File     // guarded by mu: the epoll instance of a blocked Write
 }
 
-// splitSocket returns the writing and the reading side of out. The writing side of a non-blocking Unix socket is a socketWriter on a duplicate
-// descriptor, unless the process is out of descriptors; out then belongs to the reading side, or is closed if that is nil (newSocketReader).
+// splitSocket returns the writing and the reading side of out. The writing side of a non-blocking Unix socket is a
+// socketWriter on a duplicate descriptor, unless the process is out of descriptors; out then belongs to the reading
+// side, or is closed if that is nil (newSocketReader).
 func splitSocket(out io.WriteCloser) (io.WriteCloser, *socketReader) {
 	reader := newSocketReader(out)
 	raw := rawNonBlocking(out)
@@ -32,7 +33,8 @@ func splitSocket(out io.WriteCloser) (io.WriteCloser, *socketReader) {
 	}
 	fd := -1
 	err := raw.Control(func(original uintptr) {
-		if domain, err := unix.GetsockoptInt(int(original), unix.SOL_SOCKET, unix.SO_DOMAIN); err != nil || domain != unix.AF_UNIX {
+		if domain, err := unix.GetsockoptInt(int(original), unix.SOL_SOCKET, unix.SO_DOMAIN); err != nil ||
+			domain != unix.AF_UNIX {
 			return
 		}
 		if dup, err := unix.FcntlInt(original, unix.F_DUPFD_CLOEXEC, 3); err == nil {
@@ -109,7 +111,8 @@ func (s *socketWriter) watch() (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("wait for a writable socket: %w", err)
 	}
-	if err = unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, s.fd, &unix.EpollEvent{Events: unix.EPOLLOUT, Fd: int32(s.fd)}); err == nil {
+	if err = unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, s.fd,
+		&unix.EpollEvent{Events: unix.EPOLLOUT, Fd: int32(s.fd)}); err == nil {
 		err = unix.SetNonblock(epoll, true) // or the runtime would not poll it
 	}
 	if err != nil {

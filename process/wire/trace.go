@@ -14,8 +14,9 @@ const (
 // parentLength is that of a traceparent, in bytes.
 const parentLength = len("00-") + 2*16 + len("-") + 2*8 + len("-") + 2
 
-// Trace is a W3C trace context: the span that the worker's spans are below. The zero value is none. It becomes text where the request is
-// encoded, so that the many calls which are not sampled, and name their trace nevertheless, allocate nothing for it.
+// Trace is a W3C trace context: the span that the worker's spans are below. The zero value is none. It becomes text
+// where the request is encoded, so that the many calls which are not sampled, and name their trace nevertheless,
+// allocate nothing for it.
 type Trace struct {
 	ID    [16]byte
 	Span  [8]byte

@@ -38,9 +38,11 @@ func TestTheTraceOfARequestReplacesThatInItsHeaders(t *testing.T) {
 		request Request
 		want    map[string]string
 	}{
-		"no trace":               {Request{Headers: given}, given},
-		"a trace":                {Request{Headers: given, Trace: someTrace}, map[string]string{"traceparent": traceText, "x-mine": "yes"}},
-		"a trace with a state":   {Request{Headers: given, Trace: stated}, map[string]string{"traceparent": traceText, "tracestate": "a=1", "x-mine": "yes"}},
+		"no trace": {Request{Headers: given}, given},
+		"a trace": {Request{Headers: given, Trace: someTrace},
+			map[string]string{"traceparent": traceText, "x-mine": "yes"}},
+		"a trace with a state": {Request{Headers: given, Trace: stated},
+			map[string]string{"traceparent": traceText, "tracestate": "a=1", "x-mine": "yes"}},
 		"a trace and no headers": {Request{Trace: stated}, map[string]string{"traceparent": traceText, "tracestate": "a=1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -49,7 +51,8 @@ func TestTheTraceOfARequestReplacesThatInItsHeaders(t *testing.T) {
 			require.Equal(t, c.want, c.request.Trace.in(c.request.Headers), "a host call gets the same")
 			require.Equal(t, "old", given["traceparent"], "the caller's map is unchanged")
 			parent, state := c.request.trace()
-			require.Equal(t, []string{c.want["traceparent"], c.want["tracestate"]}, []string{parent, state}, "and so does JSON-RPC")
+			require.Equal(t, []string{c.want["traceparent"], c.want["tracestate"]}, []string{parent, state},
+				"and so does JSON-RPC")
 		})
 	}
 	stated.State = "a=" + strings.Repeat("x", 1<<16)

@@ -1,8 +1,9 @@
-// Package wire is the protocol between a host and one worker over byte streams: requests, responses, streams, cancels and pings.
+// Package wire is the protocol between a host and one worker over byte streams: requests, responses, streams, cancels
+// and pings.
 //
-// A Conn has one of two codecs: frames, the binary protocol of the SDKs (docs/protocol.md), or JSON-RPC 2.0 in three framings, with which
-// any MCP or LSP server can be a worker. The package does not start or end processes: the owner of a Conn ends the worker's process when
-// the Conn is Done.
+// A Conn has one of two codecs: frames, the binary protocol of the SDKs (docs/protocol.md), or JSON-RPC 2.0 in three
+// framings, with which any MCP or LSP server can be a worker. The package does not start or end processes: the owner of
+// a Conn ends the worker's process when the Conn is Done.
 package wire
 
 import (
@@ -55,25 +56,26 @@ type Options struct {
 	MaxMessage int64
 	// MaxInflight bounds the calls in flight; further calls queue. Default: 1.
 	MaxInflight int
-	// CancelGrace is how long the worker may take to respond to a cancelled call before the Conn breaks with ErrUnanswered. Default:
-	// DefaultCancelGrace.
+	// CancelGrace is how long the worker may take to respond to a cancelled call before the Conn breaks with
+	// ErrUnanswered. Default: DefaultCancelGrace.
 	CancelGrace time.Duration
 	// StreamBuffer bounds the buffer for a slow onChunk in bytes, if MaxInflight is above 1. Default: DefaultStreamBuffer.
 	StreamBuffer int
 	// PingMethod is the JSON-RPC request that serves as ping. Default: "ping". Frames have their own pings.
 	PingMethod string
-	// HostCall serves host calls of the worker; if it is nil they fail with CodeUnsupported. headers are those of the request that the
-	// worker is serving, as this side sent them, so a worker cannot use another call's session; nil for a host call outside of a call. ctx
-	// is the call's and also ends with the Conn. The worker gets a *RemoteError as it is, any other error with CodeHostError. Frames only.
+	// HostCall serves host calls of the worker; if it is nil they fail with CodeUnsupported. headers are those of the
+	// request that the worker is serving, as this side sent them, so a worker cannot use another call's session; nil for a
+	// host call outside of a call. ctx is the call's and also ends with the Conn. The worker gets a *RemoteError as it is,
+	// any other error with CodeHostError. Frames only.
 	HostCall func(ctx context.Context, method string, headers map[string]string, payload []byte) ([]byte, error)
-	// OnUnhealthy gets why the program reports itself unhealthy, at most MaxReason bytes, on the reading goroutine: it must not block. If it is
-	// nil the report is dropped. Frames only.
+	// OnUnhealthy gets why the program reports itself unhealthy, at most MaxReason bytes, on the reading goroutine: it
+	// must not block. If it is nil the report is dropped. Frames only.
 	OnUnhealthy func(reason string)
-	// OnException gets the error of a call that has a traceback and that the program did not raise on purpose, on the reading goroutine: it must
-	// neither block nor change the error. If it is nil only the caller gets it. Frames only.
+	// OnException gets the error of a call that has a traceback and that the program did not raise on purpose, on the
+	// reading goroutine: it must neither block nor change the error. If it is nil only the caller gets it. Frames only.
 	OnException func(*RemoteError)
-	// OnOutput gets what a JSON-RPC program prints to stdout between its messages, line by line, on the reading goroutine: it must neither
-	// block nor retain text. If it is nil the text is dropped.
+	// OnOutput gets what a JSON-RPC program prints to stdout between its messages, line by line, on the reading goroutine:
+	// it must neither block nor retain text. If it is nil the text is dropped.
 	OnOutput func(text []byte)
 }
 

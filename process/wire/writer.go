@@ -10,8 +10,9 @@ import (
 // maxFlushWrite bounds one Write of a flush, in bytes, and with it the error of offered.
 const maxFlushWrite = 64 << 10
 
-// writer writes messages without blocking the sender. The sender tries one non-blocking write, which nearly always writes everything; the
-// rest goes to a backlog, which a goroutine writes until it is empty. Each call in flight has at most a request and a cancel in the backlog.
+// writer writes messages without blocking the sender. The sender tries one non-blocking write, which nearly always
+// writes everything; the rest goes to a backlog, which a goroutine writes until it is empty. Each call in flight has at
+// most a request and a cancel in the backlog.
 type writer struct {
 	w           io.Writer
 	nonBlocking nonBlockingWriter // nil if w has no non-blocking writes; then every message goes to the backlog
@@ -44,8 +45,9 @@ func (w *writer) end() {
 	w.run = nil
 }
 
-// send writes or queues head and body as one message and retains neither. It returns the message's stream offset for mayHaveLeft. After an
-// error every further send fails; mayHaveLeft is then false if nothing of this message was written.
+// send writes or queues head and body as one message and retains neither. It returns the message's stream offset for
+// mayHaveLeft. After an error every further send fails; mayHaveLeft is then false if nothing of this message was
+// written.
 func (w *writer) send(head, body []byte) (int64, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -52,11 +52,12 @@ const maxCount = 1 << 53
 
 var counterForm = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
 
-// Count adds n, from 0, to a counter in this worker's metrics, such as "api_calls"; the host gets it with the answer. A name has 1 to 64
-// characters of a-z, 0-9 and _. The host has 64 counters per worker and adds further names to "other".
+// Count adds n, from 0, to a counter in this worker's metrics, such as "api_calls"; the host gets it with the answer. A
+// name has 1 to 64 characters of a-z, 0-9 and _. The host has 64 counters per worker and adds further names to "other".
 func (c *Call) Count(name string, n int64) error {
 	if n < 0 || n > maxCount || !counterForm.MatchString(name) {
-		return fmt.Errorf("count %.80q by %d: a name has 1 to 64 characters of a-z, 0-9 and _, and a count is from 0 to 2^53", name, n)
+		return fmt.Errorf("count %.80q by %d: a name has 1 to 64 characters of a-z, 0-9 and _, and a count is from 0 to 2^53",
+			name, n)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,8 +74,8 @@ func (c *Call) Session() *Session { return &Session{Entries{c, "data"}} }
 // Programs are the programs of this call's session.
 func (c *Call) Programs() Programs { return Programs{c} }
 
-// Host makes a host call. params is encoded as JSON unless it is nil, and the answer decoded into result unless that is nil. It fails with a
-// *HostError if the host refuses.
+// Host makes a host call. params is encoded as JSON unless it is nil, and the answer decoded into result unless that is
+// nil. It fails with a *HostError if the host refuses.
 func (c *Call) Host(ctx context.Context, method string, params, result any) error {
 	return c.host(ctx, method, params, result)
 }

@@ -60,15 +60,18 @@ type hostAnswer struct {
 func newConnection(w *Worker, in net.Conn, out io.WriteCloser, of Embedding) *connection {
 	c := &connection{
 		worker: w, of: of, in: in, out: out, maxMessage: wire.DefaultMaxMessage,
-		inFlight: make(map[uint32]context.CancelCauseFunc), uploads: make(map[uint32]*wire.Frame), hostCalls: make(map[uint32]chan hostAnswer),
+		inFlight: make(map[uint32]context.CancelCauseFunc), uploads: make(map[uint32]*wire.Frame),
+		hostCalls: make(map[uint32]chan hostAnswer),
 	}
 	c.life, c.end = context.WithCancel(context.Background())
 	return c
 }
 
-// serve says hello and serves until the host closes the connection or stop is called. It returns an error after a violation by the host.
+// serve says hello and serves until the host closes the connection or stop is called. It returns an error after a
+// violation by the host.
 func (c *connection) serve() error {
-	hello, err := json.Marshal(map[string]any{"protocol": wire.ProtocolVersion, "sdk": "go/0.1.0", "methods": c.worker.names()})
+	hello, err := json.Marshal(map[string]any{"protocol": wire.ProtocolVersion, "sdk": "go/0.1.0",
+		"methods": c.worker.names()})
 	if err != nil {
 		return fmt.Errorf("encode the hello: %w", err)
 	}
@@ -92,7 +95,8 @@ func (c *connection) serve() error {
 	return nil
 }
 
-// stop makes serve return once the calls already received are answered. They may call the host, so it is read until then.
+// stop makes serve return once the calls already received are answered. They may call the host, so it is read until
+// then.
 func (c *connection) stop() {
 	time.AfterFunc(stopDelay, func() {
 		c.mu.Lock()
@@ -205,7 +209,8 @@ func (c *connection) hello(payload []byte) error {
 	case err != nil || hello.MaxMessage <= 0:
 		return &wire.ProtocolError{Reason: "malformed hello"}
 	case hello.Protocol != wire.ProtocolVersion:
-		return &wire.ProtocolError{Reason: fmt.Sprintf("the host has protocol version %d, this SDK has %d: build with the SDK of the host's release",
+		return &wire.ProtocolError{Reason: fmt.Sprintf("the host has protocol version %d, this SDK has %d: build with the "+
+			"SDK of the host's release",
 			hello.Protocol, wire.ProtocolVersion)}
 	}
 	c.mu.Lock()
@@ -277,7 +282,8 @@ func (c *connection) hostCall(ctx context.Context, id uint32, method string, par
 		}
 	}
 	if limit := c.limit(); int64(len(payload)) > limit {
-		return &HostError{Code: codeTooLarge, Message: fmt.Sprintf("arguments of %d bytes exceed the limit of %d", len(payload), limit)}
+		return &HostError{Code: codeTooLarge,
+			Message: fmt.Sprintf("arguments of %d bytes exceed the limit of %d", len(payload), limit)}
 	}
 	var headers map[string]string
 	if id != 0 {
@@ -287,7 +293,8 @@ func (c *connection) hostCall(ctx context.Context, id uint32, method string, par
 	if err != nil {
 		return err
 	}
-	if err := c.send(wire.Frame{Type: wire.FrameHostCall, ID: number, Method: method, Headers: headers, Payload: payload}); err != nil {
+	if err := c.send(wire.Frame{Type: wire.FrameHostCall, ID: number, Method: method, Headers: headers,
+		Payload: payload}); err != nil {
 		c.forgetHostCall(number)
 		return err
 	}

@@ -14,8 +14,8 @@ type Embedding struct {
 	Incarnation int64  // from 1
 	// Log gets what concerns no caller, a line at a time. Default: the standard logger.
 	Log func(line string)
-	// Panicked is called after each panic of a handler, whose caller has been answered. The state of the worker is unknown then: close the
-	// connection. It must not block.
+	// Panicked is called after each panic of a handler, whose caller has been answered. The state of the worker is unknown
+	// then: close the connection. It must not block.
 	Panicked func(reason string)
 }
 
@@ -34,9 +34,9 @@ func (e Embedding) panicked(failure error) {
 	}
 }
 
-// Serve serves the host at the other end of conn. It returns after the end of conn, or after stopping is closed once the calls already received
-// are answered; in any case only when every handler has returned. The end of ctx closes conn and cancels the calls. The error is a violation of
-// the protocol by the host.
+// Serve serves the host at the other end of conn. It returns after the end of conn, or after stopping is closed once
+// the calls already received are answered; in any case only when every handler has returned. The end of ctx closes conn
+// and cancels the calls. The error is a violation of the protocol by the host.
 func (w *Worker) Serve(ctx context.Context, conn net.Conn, stopping <-chan struct{}, as Embedding) error {
 	c := newConnection(w, conn, conn, as)
 	served := make(chan struct{})

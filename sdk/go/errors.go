@@ -14,7 +14,8 @@ type Error struct {
 	Message string
 	Code    string // "error" if empty
 	Data    any    // anything JSON can represent; nil for none
-	// Fatal means that this process must not be used again: Tempool returns the error to the caller and replaces the process.
+	// Fatal means that this process must not be used again: Tempool returns the error to the caller and replaces the
+	// process.
 	Fatal bool
 }
 
@@ -113,7 +114,8 @@ func errorPayload(ctx context.Context, err error) []byte {
 		report.Code, report.Type = host.Code, "HostError"
 	case errors.As(err, &crash):
 		report.Type, report.Traceback, report.Fatal, report.Unhandled = "panic", string(crash.stack), true, true
-	case ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errCancelled)):
+	case ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, errCancelled)):
 		report.Code, report.Type = codeCancelled, "Cancelled"
 	default:
 		report.Unhandled = true
@@ -122,7 +124,8 @@ func errorPayload(ctx context.Context, err error) []byte {
 	if failed == nil && len(payload) <= wire.MaxControl {
 		return payload
 	}
-	report.Data, report.Message, report.Traceback = nil, cut(report.Message, maxMessageText), cut(report.Traceback, maxTraceback)
+	report.Data, report.Message, report.Traceback = nil, cut(report.Message, maxMessageText), cut(report.Traceback,
+		maxTraceback)
 	payload, _ = json.Marshal(report) // strings always encode
 	return payload
 }

@@ -8,9 +8,9 @@ import (
 	"reflect"
 )
 
-// Method makes fn callable under a name by the pool's clients. The payload is JSON. Without one, params is P's zero value; of an array of
-// arguments it is the only one, unless P is a slice or an array, which takes them all. A payload that does not fit is answered with the code
-// invalid_params. The result is sent as JSON.
+// Method makes fn callable under a name by the pool's clients. The payload is JSON. Without one, params is P's zero
+// value; of an array of arguments it is the only one, unless P is a slice or an array, which takes them all. A payload
+// that does not fit is answered with the code invalid_params. The result is sent as JSON.
 func Method[P, R any](name string, fn func(ctx context.Context, params P) (R, error)) {
 	AddMethod(&program, name, fn)
 }
@@ -30,7 +30,8 @@ func AddMethod[P, R any](w *Worker, name string, fn func(ctx context.Context, pa
 	})
 }
 
-// Stream is Method with a stream of values instead of a result: each is sent as JSON and a newline. send fails once the call has been cancelled.
+// Stream is Method with a stream of values instead of a result: each is sent as JSON and a newline. send fails once the
+// call has been cancelled.
 func Stream[P, V any](name string, fn func(ctx context.Context, params P, send func(V) error) error) {
 	AddStream(&program, name, fn)
 }
@@ -54,7 +55,10 @@ func AddStream[P, V any](w *Worker, name string, fn func(ctx context.Context, pa
 
 // Raw makes fn callable with the bytes of the payload. It may keep body.
 func Raw(name string, fn func(ctx context.Context, body []byte) ([]byte, error)) {
-	program.add(name, func(ctx context.Context, body []byte, _ func([]byte) error) ([]byte, error) { return fn(ctx, body) })
+	program.add(name, func(ctx context.Context, body []byte,
+		_ func([]byte) error) ([]byte, error) {
+		return fn(ctx, body)
+	})
 }
 
 // RawStream is Raw with a stream of pieces instead of a result. send fails once the call has been cancelled.

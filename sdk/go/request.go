@@ -70,7 +70,8 @@ func (c *connection) answer(ctx context.Context, h handler, f wire.Frame) (wire.
 	}
 	endSpan(err)
 	if err != nil {
-		return wire.Frame{Type: wire.FrameError, ID: f.ID, Headers: call.responseHeaders(), Payload: errorPayload(ctx, err)}, err
+		return wire.Frame{Type: wire.FrameError, ID: f.ID, Headers: call.responseHeaders(),
+			Payload: errorPayload(ctx, err)}, err
 	}
 	return wire.Frame{Type: wire.FrameResponse, ID: f.ID, Headers: call.responseHeaders(), Payload: payload}, nil
 }
@@ -78,8 +79,8 @@ func (c *connection) answer(ctx context.Context, h handler, f wire.Frame) (wire.
 // maxTimeout bounds the time of a call, so that no number overflows.
 const maxTimeout = 365 * 24 * time.Hour
 
-// callContext has the deadline of its call. The host cancels the call then, which ends the context: a handler that ended at the deadline would answer
-// before the host reports that the time is over.
+// callContext has the deadline of its call. The host cancels the call then, which ends the context: a handler that
+// ended at the deadline would answer before the host reports that the time is over.
 type callContext struct {
 	context.Context
 	deadline time.Time
@@ -90,9 +91,10 @@ func (c callContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
 // newCall is the call of a request or notification, and its context.
 func (c *connection) newCall(ctx context.Context, f wire.Frame) (context.Context, *Call) {
-	call := &Call{Headers: f.Headers, Worker: c.of.Worker, Incarnation: c.of.Incarnation, host: func(ctx context.Context, method string, params, result any) error {
-		return c.hostCall(ctx, f.ID, method, params, result)
-	}}
+	call := &Call{Headers: f.Headers, Worker: c.of.Worker, Incarnation: c.of.Incarnation,
+		host: func(ctx context.Context, method string, params, result any) error {
+			return c.hostCall(ctx, f.ID, method, params, result)
+		}}
 	return context.WithValue(ctx, callKey{}, call), call
 }
 

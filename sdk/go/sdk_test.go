@@ -201,7 +201,8 @@ func TestOutsideOfACallNamesAreEmpty(t *testing.T) {
 func TestOnlyErrorsThatTheProgramDoesNotRaiseOnPurposeAreUnhandled(t *testing.T) {
 	fresh(t)
 	failures := map[string]error{
-		"coded": Errorf("nope", "no"), "wrapped": fmt.Errorf("wrapped: %w", Errorf("nope", "no")), "fatal": Fatalf("the GPU is gone"), "host": ErrConflict, "plain": errors.New("no"),
+		"coded": Errorf("nope", "no"), "wrapped": fmt.Errorf("wrapped: %w", Errorf("nope", "no")),
+		"fatal": Fatalf("the GPU is gone"), "host": ErrConflict, "plain": errors.New("no"),
 	}
 	for name, failure := range failures {
 		Method(name, func(context.Context, any) (any, error) { return nil, failure })
@@ -210,7 +211,8 @@ func TestOnlyErrorsThatTheProgramDoesNotRaiseOnPurposeAreUnhandled(t *testing.T)
 	Method("unencodable", func(context.Context, any) (any, error) { return func() {}, nil })
 	host := serve(t, wire.Options{})
 	for name, want := range map[string]bool{
-		"coded": false, "wrapped": false, "fatal": false, "host": false, "missing": false, "plain": true, "panic": true, "unencodable": true,
+		"coded": false, "wrapped": false, "fatal": false, "host": false, "missing": false, "plain": true, "panic": true,
+		"unencodable": true,
 	} {
 		_, err := host.Call(t.Context(), wire.Request{Method: name})
 		var failure *wire.RemoteError

@@ -25,8 +25,8 @@ type SessionState struct {
 	TTL          string                     `json:"ttl"`
 }
 
-// Session is the session of a call, in the host's session store: its data by key, and more. The first use creates it. Nothing is cached: each
-// access is a call to the host, which fails with a *HostError if it refuses.
+// Session is the session of a call, in the host's session store: its data by key, and more. The first use creates it.
+// Nothing is cached: each access is a call to the host, which fails with a *HostError if it refuses.
 type Session struct{ Entries }
 
 // Metadata is the session's metadata, by key like its data.
@@ -38,8 +38,8 @@ func (s *Session) Load(ctx context.Context) (state SessionState, err error) {
 	return state, err
 }
 
-// Patch applies a JSON merge patch (RFC 7396) to data, metadata, programs and ttl atomically, and returns the new session. A version above 0
-// makes it fail with ErrConflict if the session has another.
+// Patch applies a JSON merge patch (RFC 7396) to data, metadata, programs and ttl atomically, and returns the new
+// session. A version above 0 makes it fail with ErrConflict if the session has another.
 func (s *Session) Patch(ctx context.Context, patch any, version int64) (state SessionState, err error) {
 	err = s.call.host(ctx, "session.update", update{patch, version}, &state)
 	return state, err
@@ -112,8 +112,8 @@ func (e Entries) Clear(ctx context.Context) error { return e.patch(ctx, nil, 0) 
 // Update applies a JSON merge patch (RFC 7396), atomically: null removes a key, and objects are merged.
 func (e Entries) Update(ctx context.Context, patch any) error { return e.patch(ctx, patch, 0) }
 
-// Change sets a key to fn of its present value, which is T's zero value if it does not exist, and returns the result. If another call
-// changed the session first, fn runs again; after 16 attempts Change fails with ErrConflict.
+// Change sets a key to fn of its present value, which is T's zero value if it does not exist, and returns the result.
+// If another call changed the session first, fn runs again; after 16 attempts Change fails with ErrConflict.
 func Change[T any](ctx context.Context, e Entries, key string, fn func(old T) (T, error)) (result T, err error) {
 	err = e.change(ctx, key, func(old any) (any, error) {
 		var value T

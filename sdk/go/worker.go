@@ -5,8 +5,8 @@
 //		sdk.Run()
 //	}
 //
-// Calls run concurrently, up to the spec's max_inflight. The context of a call ends when its caller cancels it or its deadline passes; FromContext
-// returns the rest of what belongs to it.
+// Calls run concurrently, up to the spec's max_inflight. The context of a call ends when its caller cancels it or its
+// deadline passes; FromContext returns the rest of what belongs to it.
 package sdk
 
 import (
@@ -19,8 +19,9 @@ import (
 	"github.com/tempool/tempool/process/wire"
 )
 
-// Worker holds the methods and hooks of one program. The functions of this package use a default Worker. A program that runs workers within its
-// own process, as an agent does for pools of kind "function", makes others and calls Serve. The zero value is ready to use.
+// Worker holds the methods and hooks of one program. The functions of this package use a default Worker. A program that
+// runs workers within its own process, as an agent does for pools of kind "function", makes others and calls Serve. The
+// zero value is ready to use.
 type Worker struct {
 	mu      sync.Mutex
 	methods map[string]handler
@@ -80,38 +81,40 @@ func OnStart(fn func(ctx context.Context) error) { program.onStart = append(prog
 // OnStop registers a function that runs when the worker stops, after its last call.
 func OnStop(fn func() error) { program.onStop = append(program.onStop, fn) }
 
-// OnHealth registers a function that runs in each health check of kind "rpc", beside the calls. If it fails, so does the check, with its error.
-// Its context ends with the worker; a function that ignores that delays the stop.
+// OnHealth registers a function that runs in each health check of kind "rpc", beside the calls. If it fails, so does
+// the check, with its error. Its context ends with the worker; a function that ignores that delays the stop.
 func OnHealth(fn func(ctx context.Context) error) { program.onHealth = append(program.onHealth, fn) }
 
-// Unhealthy reports this worker unhealthy, which counts at once as a failed health check: the worker gets no new call until a check passes,
-// and after health.max_failures in a row Tempool replaces the process. Within 5 seconds several reports count once. It fails before Run serves, and
-// once the host is gone.
+// Unhealthy reports this worker unhealthy, which counts at once as a failed health check: the worker gets no new call
+// until a check passes, and after health.max_failures in a row Tempool replaces the process. Within 5 seconds several
+// reports count once. It fails before Run serves, and once the host is gone.
 func Unhealthy(reason string) error { return program.unhealthy(reason) }
 
-// OnSessionRelease registers a function that runs before a session moves from this worker to another, as a call of that session: write what this
-// process keeps of it to the session. If it fails, the session stays.
+// OnSessionRelease registers a function that runs before a session moves from this worker to another, as a call of that
+// session: write what this process keeps of it to the session. If it fails, the session stays.
 func OnSessionRelease(fn func(ctx context.Context, id string) error) {
 	hook("session.release", fn)
 }
 
-// OnSessionLoad registers a function that runs after a session has moved to this worker, before its next call, as a call of that session.
-// If it fails, the move is undone.
+// OnSessionLoad registers a function that runs after a session has moved to this worker, before its next call, as a
+// call of that session. If it fails, the move is undone.
 func OnSessionLoad(fn func(ctx context.Context, id string) error) { hook("session.load", fn) }
 
-// OnLeaseReset registers a function that runs after a lease has expired, if the spec has lease.on_expiry = "reset": forget what that client left
-// behind. If it fails, Tempool replaces the process.
+// OnLeaseReset registers a function that runs after a lease has expired, if the spec has lease.on_expiry = "reset":
+// forget what that client left behind. If it fails, Tempool replaces the process.
 func OnLeaseReset(fn func(ctx context.Context) error) {
 	hook("lease.reset", func(ctx context.Context, _ string) error { return fn(ctx) })
 }
 
-// OnSuspend registers a function that runs when an operator suspends this worker, after its last call: release what others could use meanwhile. It
-// has the spec's health.timeout; then the worker is suspended while the function keeps running, and ctx is done when the worker resumes.
+// OnSuspend registers a function that runs when an operator suspends this worker, after its last call: release what
+// others could use meanwhile. It has the spec's health.timeout; then the worker is suspended while the function keeps
+// running, and ctx is done when the worker resumes.
 func OnSuspend(fn func(ctx context.Context) error) {
 	hook("worker.suspend", func(ctx context.Context, _ string) error { return fn(ctx) })
 }
 
-// OnResume registers a function that runs when a suspended worker resumes, before its next call. ctx is done after the spec's health.timeout.
+// OnResume registers a function that runs when a suspended worker resumes, before its next call. ctx is done after the
+// spec's health.timeout.
 func OnResume(fn func(ctx context.Context) error) {
 	hook("worker.resume", func(ctx context.Context, _ string) error { return fn(ctx) })
 }

@@ -9,7 +9,8 @@ import (
 // Binding is a session and the worker it is bound to.
 type Binding struct{ Session, Worker string }
 
-// Bindings returns up to limit (at least 1) bindings of a pool's sessions with ids greater than after, ordered by id, and whether there are more. It extends none.
+// Bindings returns up to limit (at least 1) bindings of a pool's sessions with ids greater than after, ordered by id,
+// and whether there are more. It extends none.
 func (t *Table) Bindings(pool, after string, limit int) (page []Binding, more bool) {
 	now, prefix := t.now().UnixMilli(), pool+"/"
 	page = make([]Binding, 0, 2*limit)

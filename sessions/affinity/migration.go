@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Follow binds the session to the worker that serves it if its binding is still was, the worker it was bound to when this one was chosen
-// ("" for none). Otherwise the session was moved meanwhile and stays where it is. Follow adds no session to a closed worker. It reports
-// whether the session was not bound to this worker before.
+// Follow binds the session to the worker that serves it if its binding is still was, the worker it was bound to when
+// this one was chosen ("" for none). Otherwise the session was moved meanwhile and stays where it is. Follow adds no
+// session to a closed worker. It reports whether the session was not bound to this worker before.
 func (t *Table) Follow(pool, session, was, worker string) (bound bool) {
 	now, id := t.now().UnixMilli(), key(pool, session)
 	t.mu.Lock()
@@ -36,8 +36,8 @@ func (t *Table) workerLocked(id string, now int64) string {
 	return ""
 }
 
-// Move binds a session to the worker to, closed or not, unless it is bound to a worker other than from and to. It reports whether the
-// session is now bound to that worker.
+// Move binds a session to the worker to, closed or not, unless it is bound to a worker other than from and to. It
+// reports whether the session is now bound to that worker.
 func (t *Table) Move(pool, session, from, to string) bool {
 	now, id := t.now().UnixMilli(), key(pool, session)
 	t.mu.Lock()
@@ -72,7 +72,8 @@ func (t *Table) Counts(pool string) map[string]int {
 	return counts
 }
 
-// Page returns up to limit sessions bound to a worker with ids greater than after, ordered by id, and whether there are more.
+// Page returns up to limit sessions bound to a worker with ids greater than after, ordered by id, and whether there are
+// more.
 func (t *Table) Page(worker, after string, limit int) (sessions []string, more bool) {
 	now := t.now().UnixMilli()
 	t.mu.Lock()
@@ -92,7 +93,8 @@ func (t *Table) Page(worker, after string, limit int) (sessions []string, more b
 	return sessions, false
 }
 
-// Close stops binding further sessions to a worker for a while, or until it ends (UnbindWorker); 0 reopens it. Existing bindings stay.
+// Close stops binding further sessions to a worker for a while, or until it ends (UnbindWorker); 0 reopens it. Existing
+// bindings stay.
 func (t *Table) Close(worker string, lasting time.Duration) {
 	until := t.now().Add(lasting).UnixMilli()
 	t.mu.Lock()

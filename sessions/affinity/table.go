@@ -1,5 +1,5 @@
-// Package affinity remembers which worker served a session last. Affinity is a preference: losing it costs speed, never correctness, so
-// it is held in memory only.
+// Package affinity remembers which worker served a session last. Affinity is a preference: losing it costs speed, never
+// correctness, so it is held in memory only.
 package affinity
 
 import (
@@ -16,8 +16,8 @@ const (
 	MaxBindings = 100_000
 )
 
-// Table binds sessions to workers. Its methods are safe for concurrent use. Bind, Unbind, Lookup, Follow, Where and Move take well under a
-// microsecond; the others scan all bindings.
+// Table binds sessions to workers. Its methods are safe for concurrent use. Bind, Unbind, Lookup, Follow, Where and
+// Move take well under a microsecond; the others scan all bindings.
 type Table struct {
 	now func() time.Time
 
@@ -34,7 +34,8 @@ func New(now func() time.Time) *Table {
 		now = time.Now
 	}
 	return &Table{
-		now: now, bindings: expirylru.New[string](), ttls: make(map[string]int64), stats: make(map[string]*PoolStats), closed: make(map[string]int64),
+		now: now, bindings: expirylru.New[string](), ttls: make(map[string]int64), stats: make(map[string]*PoolStats),
+		closed: make(map[string]int64),
 	}
 }
 
@@ -74,7 +75,8 @@ func (t *Table) Lookup(pool, session string) (worker string, found bool) {
 	return e.Value, true
 }
 
-// Bind binds a session to a worker, and returns the one that it was bound to, "" for none. It adds no session to a closed worker: bound is false.
+// Bind binds a session to a worker, and returns the one that it was bound to, "" for none. It adds no session to a
+// closed worker: bound is false.
 func (t *Table) Bind(pool, session, worker string) (was string, bound bool) {
 	now, id := t.now().UnixMilli(), key(pool, session)
 	t.mu.Lock()

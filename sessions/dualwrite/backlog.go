@@ -9,7 +9,8 @@ import (
 // maxBacklog limits the sessions that a backlog lists. Above it, only a comparison finds what the secondary lacks.
 const maxBacklog = 200_000
 
-// backlog lists the sessions with an operation in progress, and those that the secondary may not have in their current state.
+// backlog lists the sessions with an operation in progress, and those that the secondary may not have in their current
+// state.
 type backlog struct {
 	mu sync.Mutex
 	// busy counts the operations in progress by session.
@@ -64,7 +65,8 @@ func (b *backlog) ids() []string {
 	return slices.Collect(maps.Keys(b.pending))
 }
 
-// unsettled reports whether a session has an operation in progress or is pending, so that a difference between the stores is expected.
+// unsettled reports whether a session has an operation in progress or is pending, so that a difference between the
+// stores is expected.
 func (b *backlog) unsettled(id string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

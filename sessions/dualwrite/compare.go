@@ -21,8 +21,9 @@ const (
 	expiryMargin = time.Second
 )
 
-var errEmptyPrimary = api.Errorf(api.CodeStoreUnavailable, "the primary store has no sessions and the secondary has some: both were left unchanged; "+
-	"if the primary lost its sessions, run --back or --cancel, then copy in the other direction")
+var errEmptyPrimary = api.Errorf(api.CodeStoreUnavailable,
+	"the primary store has no sessions and the secondary has some: both were left unchanged; "+
+		"if the primary lost its sessions, run --back or --cancel, then copy in the other direction")
 
 // compare compares every session of both stores, repairs the differences in the secondary, and saves the outcome.
 func (r *replicator) compare(ctx context.Context) {
@@ -117,8 +118,9 @@ func (r *replicator) readBoth(ctx context.Context, ids []string) (want, got []*s
 	return want, got, nil
 }
 
-// repair compares one session again, since it may have changed between the two reads, and writes it to the secondary if it still differs.
-// The stripe lock excludes other writes of this session to the secondary; an operation about to write it makes it unsettled.
+// repair compares one session again, since it may have changed between the two reads, and writes it to the secondary if
+// it still differs. The stripe lock excludes other writes of this session to the secondary; an operation about to write
+// it makes it unsettled.
 func (r *replicator) repair(ctx context.Context, id string) error {
 	defer r.lock(id)()
 	wants, gots, err := r.readBoth(ctx, []string{id})

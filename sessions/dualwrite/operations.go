@@ -8,7 +8,8 @@ import (
 )
 
 // write runs an operation that changes a session and replicates the result.
-func (s *Store) write(ctx context.Context, id string, change func(sessions.Store) (*sessions.Session, error)) (*sessions.Session, error) {
+func (s *Store) write(ctx context.Context, id string,
+	change func(sessions.Store) (*sessions.Session, error)) (*sessions.Session, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	r := s.replicator
@@ -29,7 +30,8 @@ func (s *Store) write(ctx context.Context, id string, change func(sessions.Store
 // certainlyUnchanged reports whether an operation that failed with err cannot have changed anything.
 func certainlyUnchanged(err error) bool {
 	switch api.CodeOf(err) {
-	case api.CodeSessionNotFound, api.CodeSessionExists, api.CodeStoreFull, api.CodeInvalid, api.CodePayloadTooLarge, api.CodeVersionConflict:
+	case api.CodeSessionNotFound, api.CodeSessionExists, api.CodeStoreFull, api.CodeInvalid, api.CodePayloadTooLarge,
+		api.CodeVersionConflict:
 		return true
 	}
 	return false
@@ -53,10 +55,12 @@ func (s *Store) use(id string, use func(sessions.Store) (*sessions.Session, erro
 }
 
 func (s *Store) Create(ctx context.Context, session *sessions.Session) (*sessions.Session, error) {
-	return s.write(ctx, session.ID, func(store sessions.Store) (*sessions.Session, error) { return store.Create(ctx, session) })
+	return s.write(ctx, session.ID,
+		func(store sessions.Store) (*sessions.Session, error) { return store.Create(ctx, session) })
 }
 
-func (s *Store) Update(ctx context.Context, id string, change func(*sessions.Session) error) (*sessions.Session, error) {
+func (s *Store) Update(ctx context.Context, id string,
+	change func(*sessions.Session) error) (*sessions.Session, error) {
 	return s.write(ctx, id, func(store sessions.Store) (*sessions.Session, error) { return store.Update(ctx, id, change) })
 }
 
@@ -106,7 +110,8 @@ func (s *Store) Count(ctx context.Context) (int, error) {
 	return s.primary.Count(ctx)
 }
 
-// DeleteExpired implements sessions.Store. It also sweeps the secondary and ignores its failures, which comparisons report.
+// DeleteExpired implements sessions.Store. It also sweeps the secondary and ignores its failures, which comparisons
+// report.
 func (s *Store) DeleteExpired(ctx context.Context) (int, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// replicateTimeout limits the write to the secondary within a caller's operation; after it, the session goes to the backlog.
+	// replicateTimeout limits the write to the secondary within a caller's operation; after it, the session goes to the
+	// backlog.
 	replicateTimeout = 2 * time.Second
 	// flushConcurrency is how many sessions a flush copies at a time.
 	flushConcurrency = 16
@@ -60,7 +61,8 @@ func (r *replicator) enqueue(id string) {
 	sleep.Wake(r.wake)
 }
 
-// replicate copies a session that the primary has just changed to the secondary, or enqueues it. The caller holds stores.mu.
+// replicate copies a session that the primary has just changed to the secondary, or enqueues it. The caller holds
+// stores.mu.
 func (r *replicator) replicate(ctx context.Context, id string, changed *sessions.Session) {
 	if r.secondaryFails() {
 		r.backlog.add(id, true)
@@ -73,9 +75,9 @@ func (r *replicator) replicate(ctx context.Context, id string, changed *sessions
 	}
 }
 
-// copySession makes the secondary's session equal to the primary's. Concurrent changes of one session may arrive here in any order: each
-// reads the primary again, so the last one leaves both stores equal. If the primary does not answer, the secondary gets at least the
-// acknowledged state, changed, unless that is nil. The caller holds stores.mu.
+// copySession makes the secondary's session equal to the primary's. Concurrent changes of one session may arrive here
+// in any order: each reads the primary again, so the last one leaves both stores equal. If the primary does not answer,
+// the secondary gets at least the acknowledged state, changed, unless that is nil. The caller holds stores.mu.
 func (r *replicator) copySession(ctx context.Context, id string, changed *sessions.Session) error {
 	defer r.lock(id)()
 	found, err := r.stores.primary.Peek(ctx, []string{id})
@@ -108,7 +110,8 @@ func (r *replicator) write(ctx context.Context, id string, session *sessions.Ses
 // putIfNewer puts a session into the secondary unless that has a newer one.
 func (r *replicator) putIfNewer(ctx context.Context, changed *sessions.Session) error {
 	found, err := r.stores.secondary.Peek(ctx, []string{changed.ID})
-	if err == nil && (found[0] == nil || found[0].CreatedAt.Before(changed.CreatedAt) || found[0].Version < changed.Version) {
+	if err == nil && (found[0] == nil || found[0].CreatedAt.Before(changed.CreatedAt) ||
+		found[0].Version < changed.Version) {
 		err = r.stores.secondary.Put(ctx, changed)
 	}
 	return err
@@ -130,8 +133,8 @@ func (r *replicator) flush(ctx context.Context) error {
 	})
 }
 
-// flushEach calls flush for each session of the backlog. It stops at the first failure, because a store that does not answer would delay
-// every session.
+// flushEach calls flush for each session of the backlog. It stops at the first failure, because a store that does not
+// answer would delay every session.
 func (r *replicator) flushEach(ctx context.Context, flush func(context.Context, string) error) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(flushConcurrency)

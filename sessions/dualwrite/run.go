@@ -12,7 +12,8 @@ import (
 const (
 	// flushEvery is how often the backlog is flushed; it limits how late the secondary gets a use without a change.
 	flushEvery = 300 * time.Millisecond
-	// compareEvery is the pause between comparisons while the stores are equal. Until they are, comparisons follow without a pause.
+	// compareEvery is the pause between comparisons while the stores are equal. Until they are, comparisons follow without
+	// a pause.
 	compareEvery = time.Minute
 )
 

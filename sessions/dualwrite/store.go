@@ -1,9 +1,9 @@
 // Package dualwrite moves sessions from one store to another while they are in use.
 //
-// A Store wraps a primary store and can get a secondary one. From then on, every change goes to both: the primary decides and
-// acknowledges, and the secondary gets an exact copy before the caller gets its answer. Changes that the secondary did not accept go to a
-// backlog, which is flushed later; comparisons of all sessions repair every other difference. The two stores can switch roles at any time,
-// so a move can be undone, and either one can be released.
+// A Store wraps a primary store and can get a secondary one. From then on, every change goes to both: the primary
+// decides and acknowledges, and the secondary gets an exact copy before the caller gets its answer. Changes that the
+// secondary did not accept go to a backlog, which is flushed later; comparisons of all sessions repair every other
+// difference. The two stores can switch roles at any time, so a move can be undone, and either one can be released.
 package dualwrite
 
 import (
@@ -22,14 +22,15 @@ const switchTimeout = 5 * time.Second
 
 // stores are the underlying stores by role.
 type stores struct {
-	// mu guards the fields below and the roles: each operation holds it for reading until both stores have its result; changing the
-	// roles takes it for writing.
+	// mu guards the fields below and the roles: each operation holds it for reading until both stores have its result;
+	// changing the roles takes it for writing.
 	mu        sync.RWMutex
 	primary   sessions.Replica
 	secondary sessions.Replica // nil without a copy
 }
 
-// Store is a sessions.Store that writes to one store, or to two during a copy. StartCopy, SwitchRoles, EndCopy and Close must not be called concurrently.
+// Store is a sessions.Store that writes to one store, or to two during a copy. StartCopy, SwitchRoles, EndCopy and
+// Close must not be called concurrently.
 type Store struct {
 	stores
 	replicator *replicator // nil without a copy; guarded by mu
@@ -40,22 +41,24 @@ var _ sessions.Store = (*Store)(nil)
 // New wraps a store. Close closes it.
 func New(primary sessions.Replica) *Store { return &Store{stores: stores{primary: primary}} }
 
-// StartCopy adds a secondary store and starts to copy and compare. cutOver says that the roles were switched before, as after a restart.
-// guardSecondary makes the first comparison fail, rather than delete the secondary's sessions, if the primary has none. There must be no
-// secondary store yet.
+// StartCopy adds a secondary store and starts to copy and compare. cutOver says that the roles were switched before, as
+// after a restart. guardSecondary makes the first comparison fail, rather than delete the secondary's sessions, if the
+// primary has none. There must be no secondary store yet.
 func (s *Store) StartCopy(secondary sessions.Replica, cutOver, guardSecondary bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.secondary = secondary
 	s.replicator = &replicator{
-		stores: &s.stores, cutOver: cutOver, guardSecondary: guardSecondary, backlog: newBacklog(), wake: make(chan struct{}, 1),
+		stores: &s.stores, cutOver: cutOver, guardSecondary: guardSecondary, backlog: newBacklog(),
+		wake: make(chan struct{}, 1),
 	}
 	s.replicator.start()
 }
 
-// SwitchRoles switches the roles of the two stores between two operations. Every acknowledged change is then in both. SwitchRoles calls commit
-// while operations wait, right before the switch; an error of commit cancels the switch. It fails with CodeInvalid without a secondary store
-// and if a comparison has not found the stores equal, and with CodeStoreUnavailable if the backlog cannot be flushed in time.
+// SwitchRoles switches the roles of the two stores between two operations. Every acknowledged change is then in both.
+// SwitchRoles calls commit while operations wait, right before the switch; an error of commit cancels the switch. It
+// fails with CodeInvalid without a secondary store and if a comparison has not found the stores equal, and with
+// CodeStoreUnavailable if the backlog cannot be flushed in time.
 //
 // With force, it switches at once and returns the number of sessions with a change that the new primary may lack.
 func (s *Store) SwitchRoles(ctx context.Context, force bool, commit func() error) (lost int, err error) {
@@ -111,8 +114,8 @@ func (s *Store) stopReplicator() (*replicator, error) {
 	return r, nil
 }
 
-// EndCopy ends the copy: only the primary remains. EndCopy calls commit while operations wait; an error of commit cancels the end. The caller
-// closes the released store. EndCopy fails with CodeInvalid without a secondary store.
+// EndCopy ends the copy: only the primary remains. EndCopy calls commit while operations wait; an error of commit
+// cancels the end. The caller closes the released store. EndCopy fails with CodeInvalid without a secondary store.
 func (s *Store) EndCopy(commit func() error) (released sessions.Replica, err error) {
 	r, err := s.stopReplicator()
 	if err != nil {
@@ -129,7 +132,8 @@ func (s *Store) EndCopy(commit func() error) (released sessions.Replica, err err
 	return released, nil
 }
 
-// Status returns the state of the copy, without the fields that only the caller knows. Its phase is CopyNone without a secondary store.
+// Status returns the state of the copy, without the fields that only the caller knows. Its phase is CopyNone without a
+// secondary store.
 func (s *Store) Status() api.SessionCopy {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

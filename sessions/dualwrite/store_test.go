@@ -33,7 +33,8 @@ func noCommit() error { return nil }
 // awaitInStep waits until a comparison has found both stores equal.
 func awaitInStep(t *testing.T, store *Store) {
 	t.Helper()
-	require.Eventually(t, func() bool { return store.Status().InSync }, testTimeout, 5*time.Millisecond, "%+v", store.Status())
+	require.Eventually(t, func() bool { return store.Status().InSync }, testTimeout, 5*time.Millisecond, "%+v",
+		store.Status())
 }
 
 // realStores are an embedded store and a Redis store.
@@ -79,7 +80,8 @@ func requireEqual(t *testing.T, a, b sessions.Replica) (count int) {
 func TestACopyKeepsVersionsAndTimesAndDeletesOtherSessionsFromTheSecondary(t *testing.T) {
 	e := openStores(t)
 	for n := range 300 {
-		_, err := e.file.Create(t.Context(), &sessions.Session{ID: fmt.Sprint("s", n), TTL: spec.Duration(time.Duration(n+60) * time.Second)})
+		_, err := e.file.Create(t.Context(),
+			&sessions.Session{ID: fmt.Sprint("s", n), TTL: spec.Duration(time.Duration(n+60) * time.Second)})
 		require.NoError(t, err)
 		if n%3 == 0 {
 			_, err = e.file.Update(t.Context(), fmt.Sprint("s", n), add("n"))
@@ -88,7 +90,8 @@ func TestACopyKeepsVersionsAndTimesAndDeletesOtherSessionsFromTheSecondary(t *te
 	}
 	_, err := e.redis.Create(t.Context(), &sessions.Session{ID: "left-over"})
 	require.NoError(t, err)
-	_, err = e.redis.Create(t.Context(), &sessions.Session{ID: "s7", Data: map[string]json.RawMessage{"other": json.RawMessage("1")}})
+	_, err = e.redis.Create(t.Context(),
+		&sessions.Session{ID: "s7", Data: map[string]json.RawMessage{"other": json.RawMessage("1")}})
 	require.NoError(t, err)
 	store := New(e.file)
 	store.StartCopy(e.redis, false, false)
@@ -112,7 +115,8 @@ func add(key string) func(*sessions.Session) error {
 	}
 }
 
-// load runs writers that count in sessions, and create, read and delete others, until it is stopped. It counts acknowledged updates.
+// load runs writers that count in sessions, and create, read and delete others, until it is stopped. It counts
+// acknowledged updates.
 type load struct {
 	store    *Store
 	counts   []atomic.Int64 // acknowledged, by session
@@ -122,7 +126,8 @@ type load struct {
 }
 
 func startLoad(store *Store, writers, each int) *load {
-	s := &load{store: store, counts: make([]atomic.Int64, writers*each), stop: make(chan struct{}), failures: make(chan error, writers)}
+	s := &load{store: store, counts: make([]atomic.Int64, writers*each), stop: make(chan struct{}),
+		failures: make(chan error, writers)}
 	for w := range writers {
 		s.group.Go(func() {
 			if err := s.write(w*each, each); err != nil {

@@ -20,13 +20,13 @@ const (
 	maxBatchBytes = 8 << 20
 	// retryDelay is the pause before a failed batch is written again.
 	retryDelay = 200 * time.Millisecond
-	// maxTTLLoss: a use is written only when the file lacks at least this part of the TTL (and one second), so a crash shortens the
-	// session's remaining time by no more than that.
+	// maxTTLLoss: a use is written only when the file lacks at least this part of the TTL (and one second), so a crash
+	// shortens the session's remaining time by no more than that.
 	maxTTLLoss = 60
 )
 
-// batch is written in one transaction. Store.mu guards it. Only the committer changes the current batch, between two attempts, so it
-// writes it without the lock.
+// batch is written in one transaction. Store.mu guards it. Only the committer changes the current batch, between two
+// attempts, so it writes it without the lock.
 type batch struct {
 	records map[string][]byte // nil: delete the session
 	uses    map[string]int64
@@ -50,7 +50,8 @@ func (b *batch) finish(err error) {
 	}
 }
 
-// enqueueLocked adds a record to the next batch, and returns that batch if the record's writer must wait for the disk, else nil.
+// enqueueLocked adds a record to the next batch, and returns that batch if the record's writer must wait for the disk,
+// else nil.
 func (s *Store) enqueueLocked(id string, record []byte) *batch {
 	b, now := s.next, time.Now()
 	if s.db == nil {
@@ -131,7 +132,8 @@ func (s *Store) flush() {
 	}
 }
 
-// takeBatch makes the next batch the current one, unless an earlier one still is. It returns nil if there is nothing to write.
+// takeBatch makes the next batch the current one, unless an earlier one still is. It returns nil if there is nothing to
+// write.
 func (s *Store) takeBatch() *batch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,8 +143,8 @@ func (s *Store) takeBatch() *batch {
 	return s.current
 }
 
-// finishBatch reports the outcome of the current batch to its writers and returns whether it was written. If not, it merges the next
-// batch into it.
+// finishBatch reports the outcome of the current batch to its writers and returns whether it was written. If not, it
+// merges the next batch into it.
 func (s *Store) finishBatch(b *batch, err error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -50,11 +50,13 @@ func openFile(path string) (db *bbolt.DB, stored *expirylru.LRU[state], err erro
 	case err == nil:
 		return db, stored, nil
 	case errors.Is(err, berrors.ErrTimeout):
-		err = api.Errorf(api.CodeStoreUnavailable, "another process has the session store %s open: stop it, or give each agent its own state directory", path)
+		err = api.Errorf(api.CodeStoreUnavailable,
+			"another process has the session store %s open: stop it, or give each agent its own state directory", path)
 	case errors.As(err, &system):
 		err = api.Errorf(api.CodeStoreUnavailable, "open the session store: %w", err)
 	default:
-		err = api.Errorf(api.CodeStoreUnavailable, "the session store %s is damaged: restore a backup, or move the file away to start without sessions: %w", path, err)
+		err = api.Errorf(api.CodeStoreUnavailable,
+			"the session store %s is damaged: restore a backup, or move the file away to start without sessions: %w", path, err)
 	}
 	if db != nil {
 		_ = db.Close() // the first error matters more
@@ -62,11 +64,13 @@ func openFile(path string) (db *bbolt.DB, stored *expirylru.LRU[state], err erro
 	return nil, nil, err
 }
 
-// open opens the file and calls check, if any, in a read transaction. After a failure the file is neither open nor locked.
+// open opens the file and calls check, if any, in a read transaction. After a failure the file is neither open nor
+// locked.
 func open(path string, readOnly bool, check func(*bbolt.Tx) error) (db *bbolt.DB, err error) {
 	var file *os.File
 	options := bbolt.Options{
-		Timeout: lockTimeout, ReadOnly: readOnly, FreelistType: bbolt.FreelistMapType, NoFreelistSync: true, // no free list on disk, so none to be damaged
+		// no free list on disk, so none to be damaged
+		Timeout: lockTimeout, ReadOnly: readOnly, FreelistType: bbolt.FreelistMapType, NoFreelistSync: true,
 		OpenFile: func(name string, flag int, mode os.FileMode) (_ *os.File, err error) {
 			file, err = os.OpenFile(name, flag, mode)
 			return file, err

@@ -25,8 +25,8 @@ const killTestVariable = "TEMPOOL_TEST_STORE"
 
 const writers = 8
 
-// writeUntilKilled increments a number in each writer's session, and prints the writer and each acknowledged number. Meanwhile it restores an old
-// version of these sessions again and again.
+// writeUntilKilled increments a number in each writer's session, and prints the writer and each acknowledged number.
+// Meanwhile it restores an old version of these sessions again and again.
 func writeUntilKilled(path string) {
 	store, err := Open(Options{Path: path, Sync: SyncAlways})
 	if err != nil {
@@ -58,7 +58,8 @@ func writeUntilKilled(path string) {
 func restoreOld(store sessions.Store, writer int) error {
 	now := time.Now()
 	_, err := store.Restore(context.Background(), &sessions.Session{
-		ID: strconv.Itoa(writer), Version: 1, CreatedAt: now.Add(-time.Hour), LastAccessed: now, TTL: spec.Duration(time.Hour),
+		ID: strconv.Itoa(writer), Version: 1, CreatedAt: now.Add(-time.Hour), LastAccessed: now,
+		TTL:  spec.Duration(time.Hour),
 		Data: map[string]json.RawMessage{"n": json.RawMessage("0")},
 	})
 	return err

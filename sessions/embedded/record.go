@@ -9,7 +9,8 @@ import (
 	"github.com/tempool/tempool/sessions"
 )
 
-// A record is a CRC-32C of the bytes after it, the format number, the four numbers of the header and the body. Numbers are big-endian.
+// A record is a CRC-32C of the bytes after it, the format number, the four numbers of the header and the body. Numbers
+// are big-endian.
 const (
 	recordFormat = 1
 	recordHead   = 4 + 1 + 4*8

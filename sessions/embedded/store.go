@@ -1,8 +1,8 @@
-// Package embedded is a durable session store in one file, for one host. It uses bbolt, whose file stays consistent after a crash of the
-// process or of the machine.
+// Package embedded is a durable session store in one file, for one host. It uses bbolt, whose file stays consistent
+// after a crash of the process or of the machine.
 //
-// A committer goroutine writes pending records in one transaction, so that concurrent writers share an fsync. Records that are not yet
-// written are served from memory. A store without a file, for tests, never writes them.
+// A committer goroutine writes pending records in one transaction, so that concurrent writers share an fsync. Records
+// that are not yet written are served from memory. A store without a file, for tests, never writes them.
 package embedded
 
 import (
@@ -25,7 +25,8 @@ type Sync string
 const (
 	// SyncAlways acknowledges a write when it is on disk.
 	SyncAlways Sync = "always"
-	// SyncInterval acknowledges a write at once. A crash loses at most the last 100 ms: if the disk is slower than that, writers wait.
+	// SyncInterval acknowledges a write at once. A crash loses at most the last 100 ms: if the disk is slower than that,
+	// writers wait.
 	SyncInterval Sync = "interval"
 )
 
@@ -51,7 +52,8 @@ func newEntry(id string, h sessions.Header) *entry {
 	return &entry{ID: id, LastAccessed: h.LastAccessed, TTL: h.TTL, Value: state{h.Version, h.CreatedAt, h.LastAccessed}}
 }
 
-// Store is a sessions.Store in a file. A write that fails with CodeStoreUnavailable or with its context's error may have been stored.
+// Store is a sessions.Store in a file. A write that fails with CodeStoreUnavailable or with its context's error may
+// have been stored.
 type Store struct {
 	options Options   // except Max, OnFull and Sync
 	db      *bbolt.DB // nil for InMemory
@@ -92,7 +94,8 @@ func InMemory(config sessions.Config) *Store {
 
 func newStore(options Options, db *bbolt.DB, stored *expirylru.LRU[state]) *Store {
 	return &Store{
-		options: options, max: options.Max, onFull: options.OnFull, sync: options.Sync, db: db, sessions: stored, next: newBatch(),
+		options: options, max: options.Max, onFull: options.OnFull, sync: options.Sync, db: db, sessions: stored,
+		next:      newBatch(),
 		commitNow: make(chan struct{}, 1), commitSoon: make(chan struct{}, 1), closing: make(chan struct{}),
 	}
 }
@@ -263,7 +266,8 @@ func (s *Store) read(operation, id string, record []byte) (found *sessions.Sessi
 }
 
 // Update changes a session. It calls change without holding the lock.
-func (s *Store) Update(ctx context.Context, id string, change func(*sessions.Session) error) (*sessions.Session, error) {
+func (s *Store) Update(ctx context.Context, id string,
+	change func(*sessions.Session) error) (*sessions.Session, error) {
 	operation := "update session " + id
 	for {
 		e, current, err := s.get(ctx, operation, id)

@@ -45,7 +45,8 @@ func put(key, value string) func(*sessions.Session) error {
 func TestAReopenedStoreHasTheSameSessions(t *testing.T) {
 	for _, sync := range []Sync{SyncAlways, SyncInterval} {
 		now := time.Now()
-		options := Options{Path: filepath.Join(t.TempDir(), "deeper", "s.db"), Sync: sync, Config: sessions.Config{Max: 3, OnFull: sessions.Evict, Now: func() time.Time { return now }}}
+		options := Options{Path: filepath.Join(t.TempDir(), "deeper", "s.db"), Sync: sync,
+			Config: sessions.Config{Max: 3, OnFull: sessions.Evict, Now: func() time.Time { return now }}}
 		store := openStore(t, options)
 		for _, id := range []string{"a", "b", "c"} {
 			_, err := store.Create(t.Context(), &sessions.Session{ID: id, TTL: spec.Duration(time.Hour)})
@@ -103,7 +104,9 @@ func filledFile(t *testing.T) (path string, content []byte) {
 	path = filepath.Join(t.TempDir(), "s.db")
 	store := openStore(t, Options{Path: path, Sync: SyncInterval})
 	for i := range 300 {
-		_, err := store.Create(t.Context(), &sessions.Session{ID: fmt.Sprint("s", i), Data: map[string]json.RawMessage{"k": json.RawMessage(fmt.Sprintf(`"%0*d"`, i*7, i))}})
+		_, err := store.Create(t.Context(),
+			&sessions.Session{ID: fmt.Sprint("s", i),
+				Data: map[string]json.RawMessage{"k": json.RawMessage(fmt.Sprintf(`"%0*d"`, i*7, i))}})
 		require.NoError(t, err)
 	}
 	require.NoError(t, store.Close())

@@ -1,5 +1,5 @@
-// Package expirylru is a map of entries that expire, ordered by their last use. It has no clock and no lock: the caller passes the time
-// and holds a lock.
+// Package expirylru is a map of entries that expire, ordered by their last use. It has no clock and no lock: the caller
+// passes the time and holds a lock.
 package expirylru
 
 import (
@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// Entry is one value with its expiry. Times are milliseconds since 1970, TTL is in milliseconds. Callers may change Value only; Touch
-// changes the times.
+// Entry is one value with its expiry. Times are milliseconds since 1970, TTL is in milliseconds. Callers may change
+// Value only; Touch changes the times.
 type Entry[V any] struct {
 	ID           string
 	LastAccessed int64
@@ -26,8 +26,8 @@ func (e *Entry[V]) expiresAt() int64 { return e.LastAccessed + e.TTL }
 // LRU holds entries until they are removed or swept; an expired entry counts until then. Use New.
 type LRU[V any] struct {
 	byID map[string]*Entry[V]
-	// order has the entries in the order of their use, least recently used first. Those inserted with an earlier use are in old, until they
-	// are used: a walk to their place would make a restore of many sessions quadratic.
+	// order has the entries in the order of their use, least recently used first. Those inserted with an earlier use are
+	// in old, until they are used: a walk to their place would make a restore of many sessions quadratic.
 	order *list.List // of *Entry[V]
 	old   byLastUse[V]
 	// earliest is a lower bound of all expiry times, so that Sweep can return without a scan.
@@ -138,7 +138,8 @@ func (l *LRU[V]) All(yield func(*Entry[V]) bool) {
 	}
 }
 
-// Sweep removes the entries that have expired at now and returns them. It returns in constant time while none can have expired.
+// Sweep removes the entries that have expired at now and returns them. It returns in constant time while none can have
+// expired.
 func (l *LRU[V]) Sweep(now int64) (expired []*Entry[V]) {
 	if len(l.byID) == 0 || now < l.earliest {
 		return nil

@@ -11,8 +11,8 @@ const (
 	maxCachedBody = 32 << 10
 )
 
-// cache holds the most recently used sessions as this store last read or wrote them. Its content may be outdated: the server compares
-// before it accepts a change. It is safe for concurrent use.
+// cache holds the most recently used sessions as this store last read or wrote them. Its content may be outdated: the
+// server compares before it accepts a change. It is safe for concurrent use.
 type cache struct {
 	mu    sync.Mutex
 	byID  map[string]*list.Element // of *cached

@@ -24,7 +24,8 @@ func TestAnOutdatedCacheEntryIsDetected(t *testing.T) {
 		require.NoError(t, err)
 		mine.Data["mine"] = json.RawMessage("1")
 	}
-	_, err = there.Update(t.Context(), "a", func(s *sessions.Session) error { s.Data["theirs"] = json.RawMessage("1"); return nil })
+	_, err = there.Update(t.Context(), "a",
+		func(s *sessions.Session) error { s.Data["theirs"] = json.RawMessage("1"); return nil })
 	require.NoError(t, err)
 
 	seen := []int64{}
@@ -36,7 +37,8 @@ func TestAnOutdatedCacheEntryIsDetected(t *testing.T) {
 	require.Equal(t, []int64{1, 2}, seen)
 	require.Equal(t, map[string]json.RawMessage{"theirs": json.RawMessage("1")}, updated.Data)
 
-	_, err = there.Update(t.Context(), "a", func(s *sessions.Session) error { s.Data["more"] = json.RawMessage("2"); return nil })
+	_, err = there.Update(t.Context(), "a",
+		func(s *sessions.Session) error { s.Data["more"] = json.RawMessage("2"); return nil })
 	require.NoError(t, err)
 	got, err := here.Get(t.Context(), "a")
 	require.NoError(t, err)
@@ -77,7 +79,8 @@ func TestTheUseOfASessionIsWrittenOnceASecond(t *testing.T) {
 	server := redistest.Start(t)
 	now := time.Now().Truncate(time.Millisecond).UTC()
 	config := sessions.Config{Now: func() time.Time { return now }}
-	here, there := openStore(t, Options{URL: server.URL(), Config: config}), openStore(t, Options{URL: server.URL(), Config: config})
+	here, there := openStore(t, Options{URL: server.URL(), Config: config}), openStore(t,
+		Options{URL: server.URL(), Config: config})
 	began := now
 	_, err := here.Create(t.Context(), &sessions.Session{ID: "a", TTL: spec.Duration(time.Hour)})
 	require.NoError(t, err)
@@ -97,7 +100,8 @@ func TestTheUseOfASessionIsWrittenOnceASecond(t *testing.T) {
 	now = began.Add(maxTTLLoss - time.Millisecond)
 	get(here)
 	require.Equal(t, began, written())
-	updated, err := here.Update(t.Context(), "a", func(s *sessions.Session) error { s.Data["k"] = json.RawMessage("1"); return nil })
+	updated, err := here.Update(t.Context(), "a",
+		func(s *sessions.Session) error { s.Data["k"] = json.RawMessage("1"); return nil })
 	require.NoError(t, err)
 	require.Equal(t, now, updated.LastAccessed)
 	require.Equal(t, began, written(), "an update has the use of a moment ago, too")
@@ -106,7 +110,8 @@ func TestTheUseOfASessionIsWrittenOnceASecond(t *testing.T) {
 	for _, use := range []func(){
 		func() { get(here) },
 		func() {
-			_, err := here.Update(t.Context(), "a", func(s *sessions.Session) error { s.Data["k"] = json.RawMessage("2"); return nil })
+			_, err := here.Update(t.Context(), "a",
+				func(s *sessions.Session) error { s.Data["k"] = json.RawMessage("2"); return nil })
 			require.NoError(t, err)
 		},
 	} {
@@ -115,10 +120,12 @@ func TestTheUseOfASessionIsWrittenOnceASecond(t *testing.T) {
 		require.Equal(t, now, written())
 	}
 
-	_, err = there.Update(t.Context(), "a", func(s *sessions.Session) error { s.Data["k"] = json.RawMessage("3"); return nil })
+	_, err = there.Update(t.Context(), "a",
+		func(s *sessions.Session) error { s.Data["k"] = json.RawMessage("3"); return nil })
 	require.NoError(t, err)
 	require.Equal(t, json.RawMessage("3"), get(here).Data["k"], "what another host wrote is seen at once")
-	short, err := here.Update(t.Context(), "a", func(s *sessions.Session) error { s.TTL = spec.Duration(100 * time.Millisecond); return nil })
+	short, err := here.Update(t.Context(), "a",
+		func(s *sessions.Session) error { s.TTL = spec.Duration(100 * time.Millisecond); return nil })
 	require.NoError(t, err)
 	require.Equal(t, now, short.LastAccessed)
 	now = now.Add(100 * time.Millisecond)
@@ -136,7 +143,8 @@ func TestAUseExtendsASessionWhoseLastUseHasALaterTime(t *testing.T) {
 	_, err := there.Create(t.Context(), &sessions.Session{ID: "a", TTL: spec.Duration(ttl)})
 	require.NoError(t, err)
 	update := func() error {
-		_, err := here.Update(t.Context(), "a", func(s *sessions.Session) error { s.Data["k"] = json.RawMessage("1"); return nil })
+		_, err := here.Update(t.Context(), "a",
+			func(s *sessions.Session) error { s.Data["k"] = json.RawMessage("1"); return nil })
 		return err
 	}
 	get := func() error {

@@ -28,7 +28,8 @@ type discardLogger struct{}
 
 func (discardLogger) Printf(context.Context, string, ...any) {}
 
-// connect makes a client, which connects on first use. It does not retry commands: only the client of a cluster may send one twice.
+// connect makes a client, which connects on first use. It does not retry commands: only the client of a cluster may
+// send one twice.
 func connect(address string) (redis.UniversalClient, error) {
 	parsed, err := url.Parse(address)
 	if err != nil {
@@ -53,14 +54,17 @@ func connect(address string) (redis.UniversalClient, error) {
 		return nil, err
 	}
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = dialTimeout, replyTimeout, replyTimeout, replyTimeout
-	o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.DisableIdentity, o.MaintNotificationsConfig = -1, 1, true, true, notify
+	o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.DisableIdentity, o.MaintNotificationsConfig =
+		-1, 1, true, true, notify
 	return redis.NewClient(o), nil
 }
 
-// passwordVariable finds the environment variable that a URL names instead of a password. A password that begins with $ is written as %24.
+// passwordVariable finds the environment variable that a URL names instead of a password. A password that begins with $
+// is written as %24.
 var passwordVariable = regexp.MustCompile(`^(rediss?://[^:@/]*:)\$([A-Za-z_][A-Za-z0-9_]*)(@.*)$`)
 
-// withPassword returns the URL with the password that it names. It fails with CodeInvalid if this program does not have the variable.
+// withPassword returns the URL with the password that it names. It fails with CodeInvalid if this program does not have
+// the variable.
 func withPassword(address string) (string, error) {
 	found := passwordVariable.FindStringSubmatch(address)
 	if found == nil {
@@ -68,7 +72,9 @@ func withPassword(address string) (string, error) {
 	}
 	password, set := os.LookupEnv(found[2])
 	if !set {
-		return "", api.Errorf(api.CodeInvalid, "sessions.url names the environment variable %s for its password, which this program does not have; start the agent with it", found[2])
+		return "", api.Errorf(api.CodeInvalid,
+			"sessions.url names the environment variable %s for its password, which this program does not have; start the "+
+				"agent with it", found[2])
 	}
 	_, escaped, _ := strings.Cut(url.UserPassword("", password).String(), ":")
 	return found[1] + escaped + found[3], nil

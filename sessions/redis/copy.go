@@ -75,7 +75,8 @@ func (s *Store) Put(ctx context.Context, session *sessions.Session) error {
 			return err
 		}
 		h := exact.Header()
-		stored, err := putScript.Run(ctx, s.client, s.key(exact.ID), now.UnixMilli(), h.Version, newWriteID(), body, h.CreatedAt, h.LastAccessed, h.TTL).Int()
+		stored, err := putScript.Run(ctx, s.client, s.key(exact.ID), now.UnixMilli(), h.Version, newWriteID(), body,
+			h.CreatedAt, h.LastAccessed, h.TTL).Int()
 		if err != nil {
 			return err
 		}
@@ -103,7 +104,8 @@ func (s *Store) Restore(ctx context.Context, session *sessions.Session) (restore
 			return err
 		}
 		h := exact.Header()
-		did, err := restoreScript.Run(ctx, s.client, s.key(exact.ID), now.UnixMilli(), h.Version, newWriteID(), body, h.CreatedAt, h.LastAccessed, h.TTL).Int64Slice()
+		did, err := restoreScript.Run(ctx, s.client, s.key(exact.ID), now.UnixMilli(), h.Version, newWriteID(), body,
+			h.CreatedAt, h.LastAccessed, h.TTL).Int64Slice()
 		if err != nil {
 			return err
 		}

@@ -19,8 +19,8 @@ const (
 	reviewAfter = 10 * time.Minute
 )
 
-// byUse and byReview are the keys of the index: ids sorted by their last use, and by the time at which a sweep must check whether the
-// session still exists. The braces put both keys on one node of a cluster.
+// byUse and byReview are the keys of the index: ids sorted by their last use, and by the time at which a sweep must
+// check whether the session still exists. The braces put both keys on one node of a cluster.
 func (s *Store) byUse() string    { return s.prefix + "{sessions}:use" }
 func (s *Store) byReview() string { return s.prefix + "{sessions}:review" }
 
@@ -38,10 +38,12 @@ func (s *Store) bounds() (limit int, onFull sessions.OnFull) {
 	return s.max, s.onFull
 }
 
-// reserve adds a session that is about to be created to the index, and makes room for it, as onFull says, if that has limit sessions.
+// reserve adds a session that is about to be created to the index, and makes room for it, as onFull says, if that has
+// limit sessions.
 func (s *Store) reserve(ctx context.Context, created *sessions.Session, limit int, onFull sessions.OnFull) error {
 	for {
-		reserved, err := reserveScript.Run(ctx, s.client, s.index(), created.LastAccessed.UnixMilli(), created.ID, s.reviewAt(created), limit).Int()
+		reserved, err := reserveScript.Run(ctx, s.client, s.index(), created.LastAccessed.UnixMilli(), created.ID,
+			s.reviewAt(created), limit).Int()
 		if err != nil || reserved == 1 {
 			return err
 		}
@@ -88,7 +90,8 @@ func (s *Store) writeIndex(ctx context.Context, args redis.ZAddArgs, written ...
 	return err
 }
 
-// markForReview makes the next sweep check a session. A delete calls it first, so that a crash halfway leaves no stale index entry.
+// markForReview makes the next sweep check a session. A delete calls it first, so that a crash halfway leaves no stale
+// index entry.
 func (s *Store) markForReview(ctx context.Context, id string) error {
 	return s.client.ZAddXX(ctx, s.byReview(), redis.Z{Score: 0, Member: id}).Err()
 }
@@ -102,8 +105,8 @@ func (s *Store) removeFromIndex(ctx context.Context, now time.Time, ids ...strin
 	return removeScript.Run(ctx, s.client, s.index(), arguments...).Int()
 }
 
-// sweep reviews the sessions whose review is due: it removes those that no longer exist from the index, updates the others, and returns
-// the number removed.
+// sweep reviews the sessions whose review is due: it removes those that no longer exist from the index, updates the
+// others, and returns the number removed.
 func (s *Store) sweep(ctx context.Context) (removed int, err error) {
 	for {
 		now := s.config.Now()
@@ -145,7 +148,8 @@ func (s *Store) review(ctx context.Context, now time.Time, ids []string) (remove
 	return removed, s.updateIndex(ctx, live)
 }
 
-// reportExpired reports the sessions that this store has removed from the index; another host may have removed some of them.
+// reportExpired reports the sessions that this store has removed from the index; another host may have removed some of
+// them.
 func (s *Store) reportExpired(removed int, gone []string) {
 	if removed == 0 {
 		return

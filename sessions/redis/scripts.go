@@ -2,9 +2,9 @@ package redis
 
 import "github.com/redis/go-redis/v9"
 
-// A session is a hash: v is its version, g the id of the last write, b its body, c the time it was created, t the time of its last use,
-// and l its TTL, all times in milliseconds. Each script has that one key, so it runs on one node of a cluster. ARGV[1] is the caller's
-// clock; in addition the server expires the key by its own clock.
+// A session is a hash: v is its version, g the id of the last write, b its body, c the time it was created, t the time
+// of its last use, and l its TTL, all times in milliseconds. Each script has that one key, so it runs on one node of a
+// cluster. ARGV[1] is the caller's clock; in addition the server expires the key by its own clock.
 //
 // Each write has a unique id, so a script that a cluster client sends twice writes once and returns the same result.
 
@@ -15,7 +15,8 @@ local now = tonumber(ARGV[1])
 local live = h[1] and now < tonumber(h[3]) + tonumber(h[4])
 `
 
-// luaTouch extends the TTL. The time of the last use never goes backwards, but a use by a clock that is behind it keeps the session, too.
+// luaTouch extends the TTL. The time of the last use never goes backwards, but a use by a clock that is behind it keeps
+// the session, too.
 const luaTouch = `
 if now > tonumber(h[3]) then
   redis.call('HSET', KEYS[1], 't', ARGV[1])
@@ -28,7 +29,8 @@ redis.call('PEXPIRE', KEYS[1], h[4])
 const luaReturnBody = `h[6] = redis.call('HGET', KEYS[1], 'b') return h`
 
 var (
-	// getScript returns a session and extends its TTL, or returns nothing. It omits the body if the last write has the id ARGV[2].
+	// getScript returns a session and extends its TTL, or returns nothing. It omits the body if the last write has the id
+	// ARGV[2].
 	getScript = redis.NewScript(luaLoad + `if not live then return {} end` + luaTouch + `
 if h[2] ~= ARGV[2] then h[6] = redis.call('HGET', KEYS[1], 'b') end
 return h`)
@@ -50,7 +52,8 @@ redis.call('DEL', KEYS[1])
 redis.call('HSET', KEYS[1], 'v', ARGV[2], 'g', ARGV[3], 'b', ARGV[4], 'c', ARGV[5], 't', ARGV[6], 'l', ARGV[7])
 redis.call('PEXPIRE', KEYS[1], ARGV[7])
 return 1`)
-	// putScript replaces the session; an expired one is only deleted. It returns whether it stored one. Arguments: v, g, b, c, t, l.
+	// putScript replaces the session; an expired one is only deleted. It returns whether it stored one. Arguments: v, g,
+	// b, c, t, l.
 	putScript = redis.NewScript(`
 local left = tonumber(ARGV[6]) + tonumber(ARGV[7]) - tonumber(ARGV[1])
 redis.call('DEL', KEYS[1])
@@ -58,8 +61,8 @@ if left <= 0 then return 0 end
 redis.call('HSET', KEYS[1], 'v', ARGV[2], 'g', ARGV[3], 'b', ARGV[4], 'c', ARGV[5], 't', ARGV[6], 'l', ARGV[7])
 redis.call('PEXPIRE', KEYS[1], left)
 return 1`)
-	// restoreScript stores a session unless a newer one exists (sessions.Header.MayReplace). It returns what it did: 0 kept the one that
-	// exists, 1 created, 2 replaced, then the time of the last use. Arguments: v, g, b, c, t, l.
+	// restoreScript stores a session unless a newer one exists (sessions.Header.MayReplace). It returns what it did: 0
+	// kept the one that exists, 1 created, 2 replaced, then the time of the last use. Arguments: v, g, b, c, t, l.
 	restoreScript = redis.NewScript(luaLoad + `
 local did, t = 1, ARGV[6]
 if live then
@@ -72,8 +75,9 @@ redis.call('DEL', KEYS[1])
 redis.call('HSET', KEYS[1], 'v', ARGV[2], 'g', ARGV[3], 'b', ARGV[4], 'c', ARGV[5], 't', t, 'l', ARGV[7])
 redis.call('PEXPIRE', KEYS[1], math.max(1, tonumber(t) + tonumber(ARGV[7]) - now))
 return {did, tonumber(t)}`)
-	// swapScript replaces a session whose last write has the id ARGV[2]. It returns the time of the last use that the server has, 0 if the
-	// session was changed, -1 if it does not exist. Arguments: g as read, then the new g, v, b; and t and l if the use is to be written, too.
+	// swapScript replaces a session whose last write has the id ARGV[2]. It returns the time of the last use that the
+	// server has, 0 if the session was changed, -1 if it does not exist. Arguments: g as read, then the new g, v, b; and t
+	// and l if the use is to be written, too.
 	swapScript = redis.NewScript(`
 local h = redis.call('HMGET', KEYS[1], 'g', 't', 'l')
 if not h[1] or tonumber(ARGV[1]) >= tonumber(h[2]) + tonumber(h[3]) then return -1 end
@@ -89,15 +93,16 @@ redis.call('HSET', KEYS[1], 'g', ARGV[3], 'v', ARGV[4], 'b', ARGV[5], 't', t, 'l
 redis.call('PEXPIRE', KEYS[1], ARGV[7])
 return tonumber(t)`)
 
-	// reserveScript adds an id to the index unless that is full, and returns whether the id is in the index. KEYS: by use, by review.
-	// Arguments: time of use, id, time of review, limit.
+	// reserveScript adds an id to the index unless that is full, and returns whether the id is in the index. KEYS: by use,
+	// by review. Arguments: time of use, id, time of review, limit.
 	reserveScript = redis.NewScript(`
 if redis.call('ZSCORE', KEYS[1], ARGV[2]) then return 1 end
 if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[4]) then return 0 end
 redis.call('ZADD', KEYS[1], ARGV[1], ARGV[2])
 redis.call('ZADD', KEYS[2], ARGV[3], ARGV[2])
 return 1`)
-	// removeScript removes those ids from the index whose review is due, and returns how many. KEYS: by use, by review. Arguments: now, ids.
+	// removeScript removes those ids from the index whose review is due, and returns how many. KEYS: by use, by review.
+	// Arguments: now, ids.
 	removeScript = redis.NewScript(`
 local gone = 0
 for i = 2, #ARGV do

@@ -1,8 +1,8 @@
 // Package redis is a session store for many hosts, in Redis or Valkey, one server or a cluster.
 //
-// Each session is one key. Every operation on it is one script, so it is atomic on whichever node the key is, and the server expires the
-// key. An index counts the sessions and orders them by last use. The index is updated lazily: a read does not write to it, and operations
-// that need it to be exact first review the sessions that may have expired.
+// Each session is one key. Every operation on it is one script, so it is atomic on whichever node the key is, and the
+// server expires the key. An index counts the sessions and orders them by last use. The index is updated lazily: a read
+// does not write to it, and operations that need it to be exact first review the sessions that may have expired.
 package redis
 
 import (
@@ -30,15 +30,15 @@ const DefaultPrefix = "tempool:"
 // Options of a store.
 type Options struct {
 	sessions.Config
-	// URL is sessions.url of a pool: redis://[user:password@]host:port/database, or rediss:// for TLS. Name a second node of a cluster, or
-	// the same node again, to use the cluster: redis://host:port?addr=host:port.
+	// URL is sessions.url of a pool: redis://[user:password@]host:port/database, or rediss:// for TLS. Name a second node
+	// of a cluster, or the same node again, to use the cluster: redis://host:port?addr=host:port.
 	URL string
 	// Prefix of the keys. Default: DefaultPrefix.
 	Prefix string
 }
 
-// Store is a sessions.Store in Redis. Each operation ends within operationTimeout; for Update, each of its attempts does. A write that
-// fails with CodeStoreUnavailable or with its context's error may have been stored.
+// Store is a sessions.Store in Redis. Each operation ends within operationTimeout; for Update, each of its attempts
+// does. A write that fails with CodeStoreUnavailable or with its context's error may have been stored.
 type Store struct {
 	client redis.UniversalClient
 	prefix string
@@ -63,10 +63,12 @@ func Open(options Options) (*Store, error) {
 	}
 	client, err := connect(address)
 	if err != nil {
-		return nil, api.Errorf(api.CodeInvalid, "sessions.url is not a Redis URL, for example redis://localhost:6379/0: %w", redact.Error(err))
+		return nil, api.Errorf(api.CodeInvalid, "sessions.url is not a Redis URL, for example redis://localhost:6379/0: %w",
+			redact.Error(err))
 	}
 	config := options.Config.WithDefaults()
-	return &Store{client: client, prefix: cmp.Or(options.Prefix, DefaultPrefix), config: config, cache: newCache(), max: config.Max, onFull: config.OnFull}, nil
+	return &Store{client: client, prefix: cmp.Or(options.Prefix, DefaultPrefix), config: config, cache: newCache(),
+		max: config.Max, onFull: config.OnFull}, nil
 }
 
 func (s *Store) key(id string) []string { return []string{s.prefix + "session:" + id} }
@@ -95,15 +97,15 @@ type record struct {
 	accessed int64  // the last use that the server has, in milliseconds
 }
 
-// A use is written only when the server lacks at least maxTTLLoss, or the sixtieth part of the TTL if that is less: a session may expire that
-// much early. A session in steady use is then read without a script.
+// A use is written only when the server lacks at least maxTTLLoss, or the sixtieth part of the TTL if that is less: a
+// session may expire that much early. A session in steady use is then read without a script.
 const (
 	maxTTLLoss     = time.Second
 	maxTTLLossPart = 60
 )
 
-// useIsDue reports whether a use at now must be written. If now is before the last use, the clock of that was ahead, or this one was set back: only
-// a script then keeps the server from expiring the session.
+// useIsDue reports whether a use at now must be written. If now is before the last use, the clock of that was ahead, or
+// this one was set back: only a script then keeps the server from expiring the session.
 func (r record) useIsDue(now time.Time) bool {
 	since := now.UnixMilli() - r.accessed
 	return since < 0 || since >= min(maxTTLLoss, r.TTL.D()/maxTTLLossPart).Milliseconds()
@@ -126,7 +128,8 @@ func parse(id string, fields []string) (r record, err error) {
 			return r, fmt.Errorf("session %s: %w", id, err)
 		}
 	}
-	found := sessions.Header{Version: numbers[0], LastAccessed: numbers[2], TTL: numbers[3], CreatedAt: numbers[4]}.Session(id)
+	found := sessions.Header{Version: numbers[0], LastAccessed: numbers[2], TTL: numbers[3],
+		CreatedAt: numbers[4]}.Session(id)
 	if len(fields) > 5 {
 		err = found.SetBody([]byte(fields[5]))
 	}
@@ -169,7 +172,8 @@ func (s *Store) get(ctx context.Context, operation, id string) (r record, err er
 	return r, nil
 }
 
-// getUnchanged returns a cached session if it is live and the server has no other write of it. It does not write the use.
+// getUnchanged returns a cached session if it is live and the server has no other write of it. It does not write the
+// use.
 func (s *Store) getUnchanged(ctx context.Context, known record, now time.Time) (r record, unchanged bool, err error) {
 	fields, err := s.client.HMGet(ctx, s.key(known.ID)[0], "g", "t").Result()
 	if err != nil || len(fields) != 2 || fields[0] != known.writeID {
@@ -204,7 +208,8 @@ func (s *Store) Touch(ctx context.Context, id string) error {
 	if err := sessions.CheckID(id); err != nil {
 		return err
 	}
-	return s.exchange(ctx, "touch session "+id, func(ctx context.Context) error { return s.runExisting(ctx, id, touchScript) })
+	return s.exchange(ctx, "touch session "+id,
+		func(ctx context.Context) error { return s.runExisting(ctx, id, touchScript) })
 }
 
 // Delete removes a session.
@@ -247,7 +252,8 @@ func (s *Store) Create(ctx context.Context, draft *sessions.Session) (*sessions.
 			return err
 		}
 		h := created.Header()
-		unused, err := createScript.Run(ctx, s.client, s.key(created.ID), now.UnixMilli(), h.Version, newWriteID(), body, h.CreatedAt, h.LastAccessed, h.TTL).Int()
+		unused, err := createScript.Run(ctx, s.client, s.key(created.ID), now.UnixMilli(), h.Version, newWriteID(), body,
+			h.CreatedAt, h.LastAccessed, h.TTL).Int()
 		if err != nil {
 			return err
 		}
@@ -266,7 +272,8 @@ func (s *Store) Create(ctx context.Context, draft *sessions.Session) (*sessions.
 func newWriteID() string { return strconv.FormatUint(rand.Uint64(), 36) }
 
 // Update changes a session. It does not read a cached session first: the server detects an outdated one.
-func (s *Store) Update(ctx context.Context, id string, change func(*sessions.Session) error) (*sessions.Session, error) {
+func (s *Store) Update(ctx context.Context, id string,
+	change func(*sessions.Session) error) (*sessions.Session, error) {
 	operation := "update session " + id
 	if current, known := s.cache.take(id); known {
 		now := s.config.Now()
@@ -303,7 +310,8 @@ func (s *Store) Update(ctx context.Context, id string, change func(*sessions.Ses
 }
 
 // swap stores next and returns true if the server still has current.
-func (s *Store) swap(ctx context.Context, now time.Time, current record, next *sessions.Session, body []byte) (swapped bool, err error) {
+func (s *Store) swap(ctx context.Context, now time.Time, current record, next *sessions.Session,
+	body []byte) (swapped bool, err error) {
 	writeID := newWriteID()
 	err = s.exchange(ctx, "update session "+next.ID, func(ctx context.Context) error {
 		h := next.Header()

@@ -80,12 +80,14 @@ func TestADuplicatedScriptWritesOnce(t *testing.T) {
 	store := openStore(t, Options{URL: redistest.Start(t).URL()})
 	now := time.Now().UnixMilli()
 	for range 2 {
-		unused, err := createScript.Run(t.Context(), store.client, store.key("a"), now, 1, "first", "{}", now, now, 60_000).Int()
+		unused, err := createScript.Run(t.Context(), store.client, store.key("a"), now, 1, "first", "{}", now, now,
+			60_000).Int()
 		require.NoError(t, err)
 		require.Equal(t, 1, unused)
 	}
 	for range 2 {
-		accessed, err := swapScript.Run(t.Context(), store.client, store.key("a"), now, "first", "second", 2, "{}", now, 60_000).Int64()
+		accessed, err := swapScript.Run(t.Context(), store.client, store.key("a"), now, "first", "second", 2, "{}", now,
+			60_000).Int64()
 		require.NoError(t, err)
 		require.Equal(t, now, accessed)
 	}
@@ -96,10 +98,12 @@ func TestADuplicatedScriptWritesOnce(t *testing.T) {
 
 func TestAReviewRemovesAStaleIndexEntry(t *testing.T) {
 	now := time.Now()
-	store := openStore(t, Options{URL: redistest.Start(t).URL(), Config: sessions.Config{Max: 1, Now: func() time.Time { return now }}})
+	store := openStore(t, Options{URL: redistest.Start(t).URL(),
+		Config: sessions.Config{Max: 1, Now: func() time.Time { return now }}})
 	_, err := store.Create(t.Context(), &sessions.Session{ID: "a", TTL: spec.Duration(sessions.MaxTTL)})
 	require.NoError(t, err)
-	require.NoError(t, store.client.Del(t.Context(), store.key("a")...).Err()) // as a crash halfway through a delete leaves it
+	// as a crash halfway through a delete leaves it
+	require.NoError(t, store.client.Del(t.Context(), store.key("a")...).Err())
 	_, err = store.Create(t.Context(), &sessions.Session{ID: "b"})
 	require.ErrorIs(t, err, api.ErrStoreFull)
 	now = now.Add(reviewAfter)
@@ -184,8 +188,10 @@ func TestAnOperationTimesOutIfTheServerDoesNotAnswer(t *testing.T) {
 
 func TestAMalformedURLIsRejected(t *testing.T) {
 	for _, url := range []string{
-		"", "http://localhost", "redis://localhost/x", "localhost:6379", "redis://localhost?addr=%", "redis://me:s3cret@localhost:port", "redis://s3cret@localhost:port",
-		"redis://me:s3cret", "redis://s3c ret@localhost", "s3cret://localhost", "redis://localhost?password=s3cret", "redis://localhost/0?s3cret=1", "redis://:s3cret%zz@localhost",
+		"", "http://localhost", "redis://localhost/x", "localhost:6379", "redis://localhost?addr=%",
+		"redis://me:s3cret@localhost:port", "redis://s3cret@localhost:port",
+		"redis://me:s3cret", "redis://s3c ret@localhost", "s3cret://localhost", "redis://localhost?password=s3cret",
+		"redis://localhost/0?s3cret=1", "redis://:s3cret%zz@localhost",
 	} {
 		_, err := Open(Options{URL: url})
 		require.ErrorIs(t, err, &api.Error{Code: api.CodeInvalid}, url)

@@ -76,7 +76,8 @@ func newBench(ctx context.Context, rounds int) (*bench, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("unpack the Python programs: %w", err), os.RemoveAll(b.dir))
 	}
-	b.report = report{At: time.Now().UTC().Truncate(time.Second), CPU: cpuModel(), Cores: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version()}
+	b.report = report{At: time.Now().UTC().Truncate(time.Second), CPU: cpuModel(), Cores: runtime.NumCPU(),
+		System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version()}
 	b.report.Python, _ = output(ctx, b.dir, b.python, "--version") // optional
 	b.report.Commit, _ = output(ctx, root, "git", "rev-parse", "--short", "HEAD")
 	return b, nil
@@ -110,8 +111,9 @@ func (b *bench) temporal(ctx context.Context) error {
 	b.server, err = devserver.Start(ctx, devserver.Options{
 		DBFile: filepath.Join(b.dir, "temporal.db"), UIPort: devserver.NoUI,
 		// A cluster caches the search attributes; the development server reads them from its database each time.
-		ExtraArgs: []string{"--metrics-port", port, "--dynamic-config-value", "system.forceSearchAttributesCacheRefreshOnRead=false"},
-		Progress:  func(sentence string) { fmt.Fprintln(os.Stderr, sentence) },
+		ExtraArgs: []string{"--metrics-port", port, "--dynamic-config-value",
+			"system.forceSearchAttributesCacheRefreshOnRead=false"},
+		Progress: func(sentence string) { fmt.Fprintln(os.Stderr, sentence) },
 	})
 	if err != nil {
 		return err
@@ -155,8 +157,8 @@ func output(ctx context.Context, dir, name string, args ...string) (string, erro
 	return strings.TrimSpace(string(printed)), nil
 }
 
-// echo returns the spec of a pool of workers that return their input. It disables rotation.max_requests, which these rates would reach
-// within seconds and the other programs do not have.
+// echo returns the spec of a pool of workers that return their input. It disables rotation.max_requests, which these
+// rates would reach within seconds and the other programs do not have.
 func (b *bench) echo(name string, size int) spec.Spec {
 	s := spec.Default()
 	s.Pool.Name, s.Pool.Size, s.Pool.Command = name, size, []string{b.python, "echo.py"}

@@ -29,7 +29,8 @@ type callSide struct {
 	run func(ctx context.Context, span time.Duration) (perSecond float64, err error)
 }
 
-// measureCalls compares in-process calls, from a caller through the pool to a Python worker and back, with RoadRunner's pool.
+// measureCalls compares in-process calls, from a caller through the pool to a Python worker and back, with RoadRunner's
+// pool.
 func measureCalls(ctx context.Context, b *bench) error {
 	agent, err := b.localAgent(ctx, "calls", "")
 	if err != nil {
@@ -124,7 +125,8 @@ func measureCalls(ctx context.Context, b *bench) error {
 			r.Rows = append(r.Rows, ratios(c.ours+bound+" ÷ "+theirs, rates[c.ours+bound], rates[theirs]))
 		}
 	}
-	r.note("%d Python workers per side, echo of %d bytes; %s per side and round after a warm-up of %s", callWorkers, callBytes, callSpan, callWarm)
+	r.note("%d Python workers per side, echo of %d bytes; %s per side and round after a warm-up of %s", callWorkers,
+		callBytes, callSpan, callWarm)
 	return nil
 }
 

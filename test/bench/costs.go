@@ -28,7 +28,8 @@ func (c cost) times(f float64) cost {
 	return cost{c.actions * f, c.persistence * f, c.events * f, c.bytes * f}
 }
 
-// costs reads the server's counters and the length of the histories of workflows; a workflow that does not exist has none.
+// costs reads the server's counters and the length of the histories of workflows; a workflow that does not exist has
+// none.
 func (b *bench) costs(ctx context.Context, workflows []string) (c cost, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+b.metrics+"/metrics", nil)
 	if err != nil {
@@ -68,7 +69,8 @@ func (b *bench) costs(ctx context.Context, workflows []string) (c cost, err erro
 	return c, nil
 }
 
-// Temporal Cloud's list prices of 2026-11-22 (docs.temporal.io/cloud/pricing, pay as you go, Business plan), in US dollars.
+// Temporal Cloud's list prices of 2026-11-22 (docs.temporal.io/cloud/pricing, pay as you go, Business plan), in US
+// dollars.
 var priceTiers = []struct{ actions, price float64 }{ // up to so many actions in a month, each
 	{5e6, 50e-6}, {10e6, 45e-6}, {20e6, 40e-6}, {50e6, 35e-6}, {100e6, 30e-6}, {math.Inf(1), 25e-6},
 }
@@ -79,7 +81,8 @@ const (
 	monthHours  = monthDays * 24
 )
 
-// actionPrice returns the price of a month's actions. The list ends at 200 million; beyond that, it applies the last price.
+// actionPrice returns the price of a month's actions. The list ends at 200 million; beyond that, it applies the last
+// price.
 func actionPrice(actions float64) (price float64) {
 	below := 0.0
 	for _, tier := range priceTiers {

@@ -25,7 +25,8 @@ const (
 
 // measureCrash alternates between killing an idle worker and starting the same program without Tempool.
 //
-// Polling every 5 ms slows the worker, so every other kill polls rarely and is timed by the timestamps of the worker's history.
+// Polling every 5 ms slows the worker, so every other kill polls rarely and is timed by the timestamps of the worker's
+// history.
 func measureCrash(ctx context.Context, b *bench) error {
 	if _, err := b.agent(ctx, "crash"); err != nil {
 		return err
@@ -68,7 +69,8 @@ func measureCrash(ctx context.Context, b *bench) error {
 		}
 	}
 	r.atMost("SIGKILL to ready, beyond the start of a bare process", observed.Median-bare.Median, crashTarget, "ms")
-	r.note("the phases are those of the kills without polling, from the worker's event history; the spawn is \"took\" in the agent's log")
+	r.note("the phases are those of the kills without polling, from the worker's event history; the spawn is \"took\" " +
+		"in the agent's log")
 	return nil
 }
 
@@ -133,7 +135,8 @@ func (b *bench) crashOnce(ctx context.Context, pool *tempool.Pool, pause time.Du
 		}
 	}
 	if c.exited.Timestamp.IsZero() || c.ready.Timestamp.IsZero() {
-		return c, fmt.Errorf("the history of %s lacks the exit of incarnation %d or the start of the next", before.Worker, before.Incarnation)
+		return c, fmt.Errorf("the history of %s lacks the exit of incarnation %d or the start of the next", before.Worker,
+			before.Incarnation)
 	}
 	c.recorded = c.ready.Timestamp.Sub(c.killedAt)
 	return c, nil

@@ -67,7 +67,8 @@ func measureFleet(ctx context.Context, b *bench) error {
 	r.atMost(fmt.Sprintf("agent RSS with %d workers, fresh agent", fleetSize), fresh, agentMemoryTarget, "MB")
 	r.atMost("agent RSS per additional worker", (fresh-one)*1000/fleetSize, eachMemoryTarget, "KB")
 	if ended := fleetSize * (b.rounds - 1); ended > 0 {
-		r.atMost(fmt.Sprintf("agent RSS with %d workers, after %d have ended", fleetSize, ended), last, agentMemoryTarget, "MB")
+		r.atMost(fmt.Sprintf("agent RSS with %d workers, after %d have ended", fleetSize, ended), last, agentMemoryTarget,
+			"MB")
 		r.row("agent RSS per ended worker", "KB").add((last - fresh) * 1000 / float64(ended))
 	}
 	return nil

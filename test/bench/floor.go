@@ -14,8 +14,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// The floor is what Temporal itself needs for as many child workflows that run one activity each, and nothing else; or an activity that starts a
-// process without Tempool.
+// The floor is what Temporal itself needs for as many child workflows that run one activity each, and nothing else; or
+// an activity that starts a process without Tempool.
 const (
 	floorWorkflow = "Floor"
 	floorChild    = "FloorChild"
@@ -25,7 +25,8 @@ const (
 	floorBatch = 50
 )
 
-// Floor starts n children, in batches, waits for them, and returns how long that took. Each starts the program, unless it is "".
+// Floor starts n children, in batches, waits for them, and returns how long that took. Each starts the program, unless
+// it is "".
 func Floor(ctx workflow.Context, n int, program string) (took time.Duration, err error) {
 	began := workflow.Now(ctx)
 	ctx = workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{})
@@ -59,7 +60,8 @@ func floorRun(ctx workflow.Context, name string, args ...any) error {
 	return workflow.ExecuteActivity(ctx, name, args...).Get(ctx, nil)
 }
 
-// floorProcesses are the processes that activities have started, one per core at a time, which is also an agent's default.
+// floorProcesses are the processes that activities have started, one per core at a time, which is also an agent's
+// default.
 type floorProcesses struct {
 	turns chan struct{}
 	mu    sync.Mutex
@@ -102,7 +104,8 @@ func (f *floorProcesses) End(context.Context) error {
 
 // runFloor returns how long n children took, each of which starts the program, unless it is "".
 func (b *bench) runFloor(ctx context.Context, n int, program string) (took time.Duration, err error) {
-	run, err := b.client.Temporal().ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: "floor-" + uuid.NewString(), TaskQueue: noopQueue}, floorWorkflow, n, program)
+	run, err := b.client.Temporal().ExecuteWorkflow(ctx,
+		client.StartWorkflowOptions{ID: "floor-" + uuid.NewString(), TaskQueue: noopQueue}, floorWorkflow, n, program)
 	if err == nil {
 		err = run.Get(ctx, &took)
 	}

@@ -19,9 +19,10 @@ const (
 	hostsID = "hosts"
 	// hostsStarted is the number of workers of each start that is compared with the floor.
 	hostsStarted = 400
-	// hostsIdle is the number of workers whose idle cost is measured. In hostsSettle the server finishes their start, and the workers count as healthy
-	// (recovery.healthy_reset). The cost without samples is that of hostsQuiet; then, hostsCheckpoint after their start, all are sampled, which
-	// hostsSampling covers with hostsMargin before. So a sample is known, and with it the cost at the default health.checkpoint.
+	// hostsIdle is the number of workers whose idle cost is measured. In hostsSettle the server finishes their start, and
+	// the workers count as healthy (recovery.healthy_reset). The cost without samples is that of hostsQuiet; then,
+	// hostsCheckpoint after their start, all are sampled, which hostsSampling covers with hostsMargin before. So a sample
+	// is known, and with it the cost at the default health.checkpoint.
 	hostsIdle       = 300
 	hostsSettle     = 75 * time.Second
 	hostsQuiet      = 150 * time.Second
@@ -40,7 +41,8 @@ const (
 	restartSeconds    = 2.0   // beyond the start
 )
 
-// measureHosts compares the start of a pool with the floor, and measures what idle workers cost and how long an agent's restart takes.
+// measureHosts compares the start of a pool with the floor, and measures what idle workers cost and how long an agent's
+// restart takes.
 func measureHosts(ctx context.Context, b *bench) error {
 	if err := b.temporal(ctx); err != nil {
 		return err
@@ -158,7 +160,8 @@ func (h *hosts) starts(ctx context.Context) error {
 // plus adds what samples take, which are times as many as in other, beyond the time without any.
 func (u use) plus(other use, times float64) use {
 	return use{
-		server: u.server + (other.server-u.server)*times, agent: u.agent + (other.agent-u.agent)*times, actions: u.actions + (other.actions-u.actions)*times,
+		server: u.server + (other.server-u.server)*times, agent: u.agent + (other.agent-u.agent)*times,
+		actions: u.actions + (other.actions-u.actions)*times,
 	}
 }
 
@@ -191,8 +194,8 @@ func (h *hosts) observeFor(ctx context.Context, agent int, window time.Duration)
 	return h.observe(ctx, agent, func() error { return wait(ctx, window) })
 }
 
-// idle measures the idle workers of a pool, whose start began at a time, against the same agent and server without them, at the given interval of
-// samples; and ctl ps of it.
+// idle measures the idle workers of a pool, whose start began at a time, against the same agent and server without
+// them, at the given interval of samples; and ctl ps of it.
 func (h *hosts) idle(ctx context.Context, agent int, pool string, began time.Time, checkpoint time.Duration) error {
 	r := h.result
 	if err := wait(ctx, hostsSettle); err != nil {
@@ -233,7 +236,8 @@ func (h *hosts) idle(ctx context.Context, agent int, pool string, began time.Tim
 }
 
 // restart kills the agent and waits until the workers are ready on the next agent of the same host.
-func (h *hosts) restart(ctx context.Context, agent *exec.Cmd, pool *tempool.Pool, started time.Duration, args ...string) error {
+func (h *hosts) restart(ctx context.Context, agent *exec.Cmd, pool *tempool.Pool, started time.Duration,
+	args ...string) error {
 	if err := agent.Process.Kill(); err != nil {
 		return fmt.Errorf("kill the agent: %w", err)
 	}
@@ -251,8 +255,10 @@ func (h *hosts) restart(ctx context.Context, agent *exec.Cmd, pool *tempool.Pool
 	}
 	took := time.Since(began)
 	h.result.row(fmt.Sprintf("start of %d workers", hostsIdle), "s").add(started.Seconds())
-	h.result.row(fmt.Sprintf("restart of a killed agent until its %d workers are ready", hostsIdle), "s").add(took.Seconds())
-	h.result.atMost("restart of a killed agent until its workers are ready, beyond their start", took.Seconds()-started.Seconds(), restartSeconds, "s")
+	h.result.row(fmt.Sprintf("restart of a killed agent until its %d workers are ready", hostsIdle),
+		"s").add(took.Seconds())
+	h.result.atMost("restart of a killed agent until its workers are ready, beyond their start",
+		took.Seconds()-started.Seconds(), restartSeconds, "s")
 	return nil
 }
 

@@ -13,8 +13,9 @@ import (
 // stopTimeout limits how long a program may take to exit.
 const stopTimeout = 90 * time.Second
 
-// launch starts a program whose output goes to a log file in the run's directory, unless cmd says otherwise. At the end of the benchmark
-// quit asks it to exit. A failure of quit, a timeout and, if exitCounts, a failure exit are errors, with the program's last output.
+// launch starts a program whose output goes to a log file in the run's directory, unless cmd says otherwise. At the end
+// of the benchmark quit asks it to exit. A failure of quit, a timeout and, if exitCounts, a failure exit are errors,
+// with the program's last output.
 func (b *bench) launch(name string, cmd *exec.Cmd, exitCounts bool, quit func() error) error {
 	log, err := os.Create(filepath.Join(b.dir, name+".log"))
 	if err != nil {

@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// perSecond runs a number of callers for a span and returns their calls per second. Each caller, numbered from 0, calls again as soon as
-// its last call returns.
-func perSecond(ctx context.Context, callers int, span time.Duration, call func(ctx context.Context, caller int) error) (float64, error) {
+// perSecond runs a number of callers for a span and returns their calls per second. Each caller, numbered from 0, calls
+// again as soon as its last call returns.
+func perSecond(ctx context.Context, callers int, span time.Duration,
+	call func(ctx context.Context, caller int) error) (float64, error) {
 	counts := make([]int, callers)
 	failures := make([]error, callers)
 	var group sync.WaitGroup

@@ -29,7 +29,8 @@ func (b *bench) localAgent(ctx context.Context, hostID, listen string) (*worker.
 	return agent, nil
 }
 
-// withLongLeases returns the spec of an echo pool whose gateway keeps its leases for the whole run, as RoadRunner keeps its workers.
+// withLongLeases returns the spec of an echo pool whose gateway keeps its leases for the whole run, as RoadRunner keeps
+// its workers.
 func (b *bench) withLongLeases(name string, size, inflight int) spec.Spec {
 	s := b.echo(name, size)
 	s.Pool.MaxInflight = inflight

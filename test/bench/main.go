@@ -1,6 +1,6 @@
-// Bench compares Tempool with other programs: the same worker program without Tempool, a no-op workflow on the same Temporal server,
-// RoadRunner's pool, gunicorn and uWSGI. The sides of a comparison alternate in rounds within one run; README.md describes the method and
-// each benchmark. It prints tables and writes JSON. Run it in the repository:
+// Bench compares Tempool with other programs: the same worker program without Tempool, a no-op workflow on the same
+// Temporal server, RoadRunner's pool, gunicorn and uWSGI. The sides of a comparison alternate in rounds within one run;
+// README.md describes the method and each benchmark. It prints tables and writes JSON. Run it in the repository:
 //
 //	go run ./test/bench -only crash,lease
 package main
@@ -36,7 +36,8 @@ var benchmarks = []benchmark{
 	{"redis", "sessions in Redis, compared with plain commands on the same server", measureRedis},
 	{"sizing", "actions, history and database operations of starts, leases, samples and idle days", measureSizing},
 	{"fleet", "start of 100 workers, compared with starting the program 100 times", measureFleet},
-	{"hosts", "start of 400 workers, compared with as many child workflows; idle workers; an agent's restart", measureHosts},
+	{"hosts", "start of 400 workers, compared with as many child workflows; idle workers; an agent's restart",
+		measureHosts},
 }
 
 func main() {

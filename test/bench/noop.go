@@ -66,7 +66,8 @@ func serveNoop(address string) error {
 
 // startNoop starts a no-op workflow and sends it a first update.
 func (b *bench) startNoop(ctx context.Context, id string) error {
-	_, err := b.client.Temporal().ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: id, TaskQueue: noopQueue}, noopWorkflow)
+	_, err := b.client.Temporal().ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: id, TaskQueue: noopQueue},
+		noopWorkflow)
 	if err != nil {
 		return fmt.Errorf("start the no-op workflow %s: %w", id, err)
 	}

@@ -77,7 +77,8 @@ func (p *phases) add(ctx context.Context, b *bench, c crash) error {
 		return fmt.Errorf("the history of %s has %d of the 7 events expected after a kill", id, len(times))
 	}
 	var started api.StartResult
-	if err := converter.GetDefaultDataConverter().FromPayloads(completed.GetActivityTaskCompletedEventAttributes().GetResult(), &started); err != nil {
+	if err := converter.GetDefaultDataConverter().FromPayloads(
+		completed.GetActivityTaskCompletedEventAttributes().GetResult(), &started); err != nil {
 		return fmt.Errorf("read the result of Start: %w", err)
 	}
 	p.exitSignaled.add(milliseconds(times[0].Sub(c.killedAt)))
@@ -106,7 +107,8 @@ func (b *bench) countEvents(ctx context.Context, pool string, slot int) (w event
 
 // eachEvent calls visit with every event of the newest run of a workflow.
 func (b *bench) eachEvent(ctx context.Context, id string, visit func(*history.HistoryEvent)) error {
-	for events := b.client.Temporal().GetWorkflowHistory(ctx, id, "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); events.HasNext(); {
+	for events := b.client.Temporal().GetWorkflowHistory(ctx, id, "", false,
+		enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); events.HasNext(); {
 		event, err := events.Next()
 		if err != nil {
 			return fmt.Errorf("read the history of %s: %w", id, err)

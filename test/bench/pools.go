@@ -55,7 +55,8 @@ func awaitPool(ctx context.Context, pool *tempool.Pool, size int, pause time.Dur
 }
 
 // awaitWorkers polls the roster until size workers are ready and fit.
-func awaitWorkers(ctx context.Context, pool *tempool.Pool, size int, limit, pause time.Duration, fits func(api.RosterEntry) bool) error {
+func awaitWorkers(ctx context.Context, pool *tempool.Pool, size int, limit, pause time.Duration,
+	fits func(api.RosterEntry) bool) error {
 	return poll(ctx, limit, pause, func(ctx context.Context) error {
 		ready := 0
 		status, err := pool.Status(ctx)
@@ -76,7 +77,8 @@ func awaitWorker(ctx context.Context, pool *tempool.Pool, slot int, incarnation 
 	return poll(ctx, waitTimeout, pause, func(ctx context.Context) error {
 		state, err := pool.State(ctx, slot)
 		if err == nil && (state.State != lifecycle.Ready || state.Incarnation < incarnation) {
-			err = fmt.Errorf("%s is %s in incarnation %d, not ready in incarnation %d", state.Worker, state.State, state.Incarnation, incarnation)
+			err = fmt.Errorf("%s is %s in incarnation %d, not ready in incarnation %d", state.Worker, state.State,
+				state.Incarnation, incarnation)
 		}
 		return err
 	})

@@ -18,8 +18,8 @@ import (
 
 const redisRatioTarget = 1.2 // relative to one round trip
 
-// measureRedis compares session operations in Redis with plain commands on the same server. The kinds of operation alternate one by one,
-// so that all see the same load.
+// measureRedis compares session operations in Redis with plain commands on the same server. The kinds of operation
+// alternate one by one, so that all see the same load.
 func measureRedis(ctx context.Context, b *bench) (err error) {
 	address, err := b.startRedis(ctx)
 	if err != nil {
@@ -85,7 +85,8 @@ func measureRedis(ctx context.Context, b *bench) (err error) {
 			row.add(median(took[i]))
 		}
 	}
-	get, update := ratios("session get ÷ plain GET", rows[1], rows[0]), ratios("session update ÷ plain GET", rows[3], rows[0])
+	get, update := ratios("session get ÷ plain GET", rows[1], rows[0]), ratios("session update ÷ plain GET", rows[3],
+		rows[0])
 	r.Rows = append(r.Rows, get, update, ratios("session update ÷ plain GET and SET", rows[3], rows[2]))
 	r.atMost("session get in Redis, relative to a plain GET", get.Median, redisRatioTarget, "×")
 	r.atMost("session update in Redis, relative to a plain GET", update.Median, redisRatioTarget, "×")
@@ -100,12 +101,14 @@ func (b *bench) startRedis(ctx context.Context) (string, error) {
 		return "", err
 	}
 	_, port, _ := net.SplitHostPort(address) // freeAddress has a port
-	server := exec.Command("redis-server", "--port", port, "--bind", "127.0.0.1", "--dir", b.dir, "--save", "", "--appendonly", "no")
+	server := exec.Command("redis-server", "--port", port, "--bind", "127.0.0.1", "--dir", b.dir, "--save", "",
+		"--appendonly", "no")
 	// It has no data to save.
 	if err := b.launch("redis-server", server, false, func() error { return server.Process.Kill() }); err != nil {
 		return "", err
 	}
 	client := bare.NewClient(&bare.Options{Addr: address})
 	defer client.Close()
-	return address, poll(ctx, waitTimeout, 20*time.Millisecond, func(ctx context.Context) error { return client.Ping(ctx).Err() })
+	return address, poll(ctx, waitTimeout, 20*time.Millisecond,
+		func(ctx context.Context) error { return client.Ping(ctx).Err() })
 }

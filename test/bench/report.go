@@ -84,12 +84,14 @@ func (r *result) print(out io.Writer) error {
 		if v.Met {
 			word = "met"
 		}
-		fmt.Fprintf(out, "  %s: %s %s, target %s %s: %s\n", v.What, number(v.Measured), v.Unit, v.Relation, number(v.Target), word)
+		fmt.Fprintf(out, "  %s: %s %s, target %s %s: %s\n", v.What, number(v.Measured), v.Unit, v.Relation, number(v.Target),
+			word)
 	}
 	for _, note := range r.Notes {
 		fmt.Fprintln(out, "  "+note)
 	}
-	_, err := fmt.Fprintf(out, "  load average %s before, %s after, %d cores; took %.0f s\n", r.LoadBefore, r.LoadAfter, runtime.NumCPU(), r.Seconds)
+	_, err := fmt.Fprintf(out, "  load average %s before, %s after, %d cores; took %.0f s\n", r.LoadBefore, r.LoadAfter,
+		runtime.NumCPU(), r.Seconds)
 	return err
 }
 

@@ -34,7 +34,8 @@ const (
 	sessionMemoryTarget = 1.0 // MB per 1,000 sessions
 )
 
-// measureSessions measures the embedded store without a gateway, with sync = "interval" and "always" in turn, and the memory of the embedded and the memory store.
+// measureSessions measures the embedded store without a gateway, with sync = "interval" and "always" in turn, and the
+// memory of the embedded and the memory store.
 func measureSessions(ctx context.Context, b *bench) (err error) {
 	// More than this benchmark creates, so that no create is refused.
 	config := sessions.Config{Max: 2 * (sessionsStored + b.rounds*sessionsTimed)}
@@ -48,7 +49,8 @@ func measureSessions(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	empty = heapMB()
-	store, err := embedded.Open(embedded.Options{Config: config, Path: filepath.Join(b.dir, "sessions.db"), Sync: embedded.SyncInterval})
+	store, err := embedded.Open(embedded.Options{Config: config, Path: filepath.Join(b.dir, "sessions.db"),
+		Sync: embedded.SyncInterval})
 	if err != nil {
 		return err
 	}
@@ -87,11 +89,14 @@ func measureSessions(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, disk.Close()) }()
-	gets, updates, creates := r.row("get, p50 of 1,000", "µs"), r.row("update, p50 of 1,000", "µs"), r.row("create, p50 of 1,000", "µs")
+	gets, updates, creates := r.row("get, p50 of 1,000", "µs"), r.row("update, p50 of 1,000",
+		"µs"), r.row("create, p50 of 1,000", "µs")
 	getRate, updateRate := r.row("gets, 8 callers", "/s"), r.row("updates, 8 callers", "/s")
 	bare := r.row("bare write of 4 KiB and fsync, p50 of 100", "µs")
-	durableGets, durableUpdates := r.row("sync always: get, p50 of 1,000", "µs"), r.row("sync always: update, p50 of 100", "µs")
-	durableCreates, durableRate := r.row("sync always: create, p50 of 100", "µs"), r.row("sync always: updates, 8 callers", "/s")
+	durableGets, durableUpdates := r.row("sync always: get, p50 of 1,000", "µs"), r.row("sync always: update, p50 of 100",
+		"µs")
+	durableCreates, durableRate := r.row("sync always: create, p50 of 100", "µs"), r.row("sync always: updates, 8 callers",
+		"/s")
 	type timed struct {
 		row   *series
 		times int
@@ -107,9 +112,11 @@ func measureSessions(ctx context.Context, b *bench) (err error) {
 			timed  []timed
 			loaded []loaded
 		}{
-			{embedded.SyncInterval, []timed{{gets, sessionsTimed, get}, {updates, sessionsTimed, update}, {creates, sessionsTimed, create}},
+			{embedded.SyncInterval, []timed{{gets, sessionsTimed, get}, {updates, sessionsTimed, update},
+				{creates, sessionsTimed, create}},
 				[]loaded{{getRate, get}, {updateRate, update}}},
-			{embedded.SyncAlways, []timed{{bare, durableTimed, disk.write}, {durableGets, sessionsTimed, get}, {durableUpdates, durableTimed, update},
+			{embedded.SyncAlways, []timed{{bare, durableTimed, disk.write}, {durableGets, sessionsTimed, get},
+				{durableUpdates, durableTimed, update},
 				{durableCreates, durableTimed, create}}, []loaded{{durableRate, update}}},
 		} {
 			store.SetSync(part.sync)
@@ -146,7 +153,8 @@ func measureSessions(ctx context.Context, b *bench) (err error) {
 	r.atMost("session update, p50, sync always", durableUpdates.Median, sessionWriteTarget, "µs")
 	r.atMost("session create, p50, sync always", durableCreates.Median, sessionWriteTarget, "µs")
 	r.atLeast("session updates, 8 callers, sync always", durableRate.Median, sessionWritesTarget, "/s")
-	r.note("sync = \"interval\" unless a row says always; %d sessions at the start; the heap does not include the page cache of the file", sessionsStored)
+	r.note("sync = \"interval\" unless a row says always; %d sessions at the start; the heap does not include the page "+
+		"cache of the file", sessionsStored)
 	return nil
 }
 
@@ -169,7 +177,8 @@ func sessionID(n int) string { return fmt.Sprintf("user:%06d", n) }
 // smallSession is a session with three short values.
 func smallSession(n int) *sessions.Session {
 	return &sessions.Session{ID: sessionID(n), Data: map[string]json.RawMessage{
-		"name": json.RawMessage(`"Ada Lovelace"`), "step": json.RawMessage("1"), "cart": json.RawMessage(`["a book","two pens"]`),
+		"name": json.RawMessage(`"Ada Lovelace"`), "step": json.RawMessage("1"),
+		"cart": json.RawMessage(`["a book","two pens"]`),
 	}}
 }
 

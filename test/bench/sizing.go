@@ -25,8 +25,8 @@ const (
 	poolWorkers = 1_000
 )
 
-// measureSizing measures what the control plane pays for each thing that happens, and projects it to large fleets. docs/sizing.md explains the
-// model.
+// measureSizing measures what the control plane pays for each thing that happens, and projects it to large fleets.
+// docs/sizing.md explains the model.
 func measureSizing(ctx context.Context, b *bench) (err error) {
 	if err := b.temporal(ctx); err != nil {
 		return err
@@ -63,8 +63,10 @@ func measureSizing(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	m.project()
-	b.result.note("each value is beyond what the idle server and the idle host need in the same time; hosts have %d workers and pools %d in the projection", hostWorkers, poolWorkers)
-	b.result.note("prices are Temporal Cloud's list of 2026-11-22 (docs.temporal.io/cloud/pricing), Business plan, without the plan's fee and allowance")
+	b.result.note("each value is beyond what the idle server and the idle host need in the same time; hosts have %d "+
+		"workers and pools %d in the projection", hostWorkers, poolWorkers)
+	b.result.note("prices are Temporal Cloud's list of 2026-11-22 (docs.temporal.io/cloud/pricing), Business plan, " +
+		"without the plan's fee and allowance")
 	return nil
 }
 
@@ -117,7 +119,8 @@ func (m *sizing) awaitHost(ctx context.Context, hostID string) error {
 	return wait(ctx, 3*sizingSettle)
 }
 
-// rate observes the server for sizingWindow and returns its cost per second beyond a known one. Events are those of the given workflows.
+// rate observes the server for sizingWindow and returns its cost per second beyond a known one. Events are those of the
+// given workflows.
 func (m *sizing) rate(ctx context.Context, known cost, workflows ...string) (cost, error) {
 	spent, took, err := m.spend(ctx, func() error { return wait(ctx, sizingWindow) }, workflows...)
 	if err != nil {
@@ -144,7 +147,8 @@ func (b *bench) spend(ctx context.Context, do func() error, workflows ...string)
 }
 
 // beyondIdle is spend without what the server, the host and others need in the same time, per occurrence.
-func (m *sizing) beyondIdle(ctx context.Context, occurrences int, others cost, do func() error, workflows ...string) (cost, error) {
+func (m *sizing) beyondIdle(ctx context.Context, occurrences int, others cost, do func() error,
+	workflows ...string) (cost, error) {
 	spent, took, err := m.spend(ctx, do, workflows...)
 	idle := m.background.plus(m.ownHost).plus(others)
 	return spent.minus(idle.times(took.Seconds())).times(1 / float64(occurrences)), err
@@ -209,7 +213,8 @@ func (m *sizing) life(ctx context.Context) (err error) {
 		if err := wait(ctx, stable); err != nil {
 			return err
 		}
-		poolAndWorker, err = m.rate(ctx, m.background.plus(m.ownHost).plus(idle), api.PoolWorkflowID("single"), api.WorkerWorkflowID("single", 0))
+		poolAndWorker, err = m.rate(ctx, m.background.plus(m.ownHost).plus(idle), api.PoolWorkflowID("single"),
+			api.WorkerWorkflowID("single", 0))
 		return err
 	})
 	if err != nil {
@@ -295,16 +300,19 @@ func (m *sizing) sample(ctx context.Context) (c cost, err error) {
 
 // project computes what idle fleets cost in a month, and a million leases.
 func (m *sizing) project() {
-	worker, host, lease := m.coefficients["an idle worker in a day"], m.coefficients["a host in a day"], m.coefficients["a lease"]
+	worker, host, lease :=
+		m.coefficients["an idle worker in a day"], m.coefficients["a host in a day"], m.coefficients["a lease"]
 	namespace, pool := m.coefficients["a namespace in a day"], m.coefficients["a pool in a day"]
 	for _, workers := range []int{1_000, 10_000, 100_000} {
-		fleet := worker.times(float64(workers)).plus(host.times(float64(workers) / hostWorkers)).plus(pool.times(float64(workers) / poolWorkers)).plus(namespace)
+		fleet := worker.times(float64(workers)).plus(host.times(float64(workers) / hostWorkers)).plus(
+			pool.times(float64(workers) / poolWorkers)).plus(namespace)
 		name := strconv.Itoa(workers) + " idle workers"
 		m.result.row(name+": actions in a month", "million").add(fleet.actions * monthDays / 1e6)
 		m.result.row(name+": actions", "1/s").add(fleet.actions / day.Seconds())
 		m.result.row(name+": persistence", "operations/s").add(fleet.persistence / day.Seconds())
 		m.result.row(name+": open histories, on average", "MB").add(fleet.bytes / 2 / 1e6)
-		m.result.row(name+": Temporal Cloud in a month", "USD").add(actionPrice(fleet.actions*monthDays) + fleet.bytes/2/1e9*monthHours*activePrice)
+		m.result.row(name+": Temporal Cloud in a month",
+			"USD").add(actionPrice(fleet.actions*monthDays) + fleet.bytes/2/1e9*monthHours*activePrice)
 	}
 	m.result.row("a million leases, first tier of Temporal Cloud", "USD").add(lease.actions * 1e6 * priceTiers[0].price)
 }

@@ -41,7 +41,8 @@ func spawnBare(ctx context.Context, s spec.Spec) (*bareWorker, error) {
 	defer out.Close()
 	h := &bareWorker{cmd: exec.Command(s.Pool.Command[0], s.Pool.Command[1:]...)}
 	h.cmd.Dir = s.Pool.Dir
-	h.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), process.EnvFD + "=3", process.EnvOut + "=4", process.EnvWorker + "=" + s.Pool.Name + "/0"}
+	h.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), process.EnvFD + "=3", process.EnvOut + "=4", process.EnvWorker +
+		"=" + s.Pool.Name + "/0"}
 	for name, value := range s.Pool.Env {
 		h.cmd.Env = append(h.cmd.Env, name+"="+value)
 	}

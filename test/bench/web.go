@@ -52,8 +52,10 @@ func measureWeb(ctx context.Context, b *bench) error {
 		r.Rows = append(r.Rows, ratio)
 		r.atLeast("requests over HTTP, max_inflight 1, relative to "+other.name, ratio.Median, other.target, "×")
 	}
-	r.note("%d Python processes per side, echo of %d bytes; wrk with %d connections and one thread on the same machine", callWorkers, webBytes, webConnections)
-	r.note("gunicorn's sync workers and uWSGI's --http-socket close the connection after each response; its gthread workers, of four threads each, and the gateway keep it open")
+	r.note("%d Python processes per side, echo of %d bytes; wrk with %d connections and one thread on the same machine",
+		callWorkers, webBytes, webConnections)
+	r.note("gunicorn's sync workers and uWSGI's --http-socket close the connection after each response; its gthread " +
+		"workers, of four threads each, and the gateway keep it open")
 	return nil
 }
 
@@ -72,7 +74,8 @@ func (b *bench) startWeb(ctx context.Context) ([]webSide, error) {
 	if err := b.startWebserver("gunicorn", "--workers", processes, "--bind", addresses[0], "wsgi_echo:app"); err != nil {
 		return nil, err
 	}
-	if err := b.startWebserver("gunicorn", "--worker-class", "gthread", "--threads", fmt.Sprint(webConnections/callWorkers), "--keep-alive", "75",
+	if err := b.startWebserver("gunicorn", "--worker-class", "gthread", "--threads",
+		fmt.Sprint(webConnections/callWorkers), "--keep-alive", "75",
 		"--workers", processes, "--bind", addresses[3], "wsgi_echo:app"); err != nil {
 		return nil, err
 	}
@@ -97,7 +100,8 @@ func (b *bench) startWeb(ctx context.Context) ([]webSide, error) {
 			return nil, err
 		}
 		sides = append(sides, webSide{
-			fmt.Sprintf("gateway, max_inflight %d", inflight), "http://" + addresses[2] + "/v1/pools/" + pool.Name() + "/call/echo",
+			fmt.Sprintf("gateway, max_inflight %d", inflight), "http://" + addresses[2] + "/v1/pools/" + pool.Name() +
+				"/call/echo",
 		})
 	}
 	return sides, nil

@@ -22,7 +22,8 @@ func TestTheRateIsParsedFromTheOutputOfWrk(t *testing.T) {
 }
 
 func TestARunWithErrorsIsRejected(t *testing.T) {
-	for _, problem := range []string{"  Non-2xx or 3xx responses: 12", "  Socket errors: connect 0, read 3, write 0, timeout 0"} {
+	for _, problem := range []string{"  Non-2xx or 3xx responses: 12",
+		"  Socket errors: connect 0, read 3, write 0, timeout 0"} {
 		_, err := readWrk(wrkOutput + "\n" + problem)
 		require.ErrorContains(t, err, "some requests failed")
 	}

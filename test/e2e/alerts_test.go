@@ -21,8 +21,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// onlyFromSeries are the alerts whose condition takes too long to make here; scripts/check-alerts.sh tests them, as all others, with series that
-// it makes up.
+// onlyFromSeries are the alerts whose condition takes too long to make here; scripts/check-alerts.sh tests them, as all
+// others, with series that it makes up.
 var onlyFromSeries = []string{
 	"TempoolGatewayFenced",  // Temporal is away for five minutes
 	"TempoolHistoryTooLong", // a run has 16,384 history events, and workflow tasks that fail
@@ -65,11 +65,13 @@ func awaitAlerts(t *testing.T, p *prometheus, conditions []condition) {
 	}
 }
 
-// TestAlertsFireOnTheConditionsTheyName makes what each alert names, and waits until a Prometheus that scrapes the agents says so.
+// TestAlertsFireOnTheConditionsTheyName makes what each alert names, and waits until a Prometheus that scrapes the
+// agents says so.
 func TestAlertsFireOnTheConditionsTheyName(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
-	instances := map[string]string{"main": ownAddress(t), "full": ownAddress(t), "gone": ownAddress(t), "again": ownAddress(t)}
+	instances := map[string]string{"main": ownAddress(t), "full": ownAddress(t), "gone": ownAddress(t),
+		"again": ownAddress(t)}
 	start := func(instance string, args ...string) *agent {
 		return env.startAgent(instance, append([]string{"--listen", instances[instance]}, args...)...)
 	}
@@ -117,17 +119,22 @@ func TestAlertsFireOnTheConditionsTheyName(t *testing.T) {
 	mustRequest(t, gateway, "POST", "/v1/pools/kept/call/remember", `["k", 1]`, "mine")
 
 	slow := spec.Default()
-	slow.Pool.Name, slow.Pool.Size, slow.Pool.Protocol, slow.Pool.Command = "slow", 1, spec.ProtocolNone, []string{"sleep", "100000"}
+	slow.Pool.Name, slow.Pool.Size, slow.Pool.Protocol, slow.Pool.Command = "slow", 1, spec.ProtocolNone, []string{"sleep",
+		"100000"}
 	slow.Start.Timeout, slow.Health.Timeout = spec.Duration(waitTimeout), spec.Duration(waitTimeout)
-	slow.Health.Kind, slow.Health.Command, slow.Health.Interval = spec.HealthExec, []string{"sleep", "3"}, spec.Duration(100*time.Millisecond)
+	slow.Health.Kind, slow.Health.Command, slow.Health.Interval = spec.HealthExec, []string{"sleep",
+		"3"}, spec.Duration(100*time.Millisecond)
 	env.startPool(slow)
 
 	for _, query := range []string{ // an increase needs a count from before
-		`up{instance="gone"} == 1`, `tempool_agent_epoch{instance="again"}`, `tempool_log_lines_dropped_total{instance="main"}`,
-		`tempool_pool_processes_ended_total{pool="obstinate", outcome="killed"}`, `tempool_pool_queue_wait_seconds_count{pool="busy"}`,
+		`up{instance="gone"} == 1`, `tempool_agent_epoch{instance="again"}`,
+		`tempool_log_lines_dropped_total{instance="main"}`,
+		`tempool_pool_processes_ended_total{pool="obstinate", outcome="killed"}`,
+		`tempool_pool_queue_wait_seconds_count{pool="busy"}`,
 		`tempool_worker_restarts_total{pool="dying"}`, `tempool_session_operation_failures_total{store="redis"}`,
 	} {
-		require.Eventually(t, func() bool { return p.has(query) }, waitTimeout, 100*time.Millisecond, "Prometheus has no %s", query)
+		require.Eventually(t, func() bool { return p.has(query) }, waitTimeout, 100*time.Millisecond, "Prometheus has no %s",
+			query)
 	}
 	var early []alert
 	require.Eventually(t, func() bool {
@@ -147,7 +154,8 @@ func TestAlertsFireOnTheConditionsTheyName(t *testing.T) {
 	gone.kill()
 	redis.Kill()
 	broken := pythonSpec("broken", 1, "broken.py")
-	broken.Recovery.MaxConsecutiveFailures, broken.Queue.Timeout = 1, spec.Duration(time.Second) // a call may come while it still starts
+	// a call may come while it still starts
+	broken.Recovery.MaxConsecutiveFailures, broken.Queue.Timeout = 1, spec.Duration(time.Second)
 	crashing := pythonSpec("crashing", 6, "broken.py")
 	crashing.Recovery.MaxConsecutiveFailures, crashing.Recovery.BackoffMax = 1000, spec.Duration(time.Second)
 	placed := echoSpec("placed", 2)
@@ -227,14 +235,17 @@ func TestAlertsFireOnTheConditionsTheyName(t *testing.T) {
 	}
 	require.ElementsMatch(t, p.ruleNames(), proven, "each rule has its condition here")
 	awaitAlerts(t, p, conditions)
-	require.NoError(t, os.WriteFile(release, nil, 0o600)) // a slow machine may have made the calls wait for long enough before
+	// a slow machine may have made the calls wait for long enough before
+	require.NoError(t, os.WriteFile(release, nil, 0o600))
 	for range cap(waited) {
 		require.NoError(t, <-waited)
 	}
 
 	// At last, Temporal itself.
 	require.NoError(t, env.server.Kill())
-	awaitAlerts(t, p, []condition{{alert: "TempoolControlPlaneLost", about: "main"}, {alert: "TempoolControlPlaneLost", about: "full"}})
+	awaitAlerts(t, p, []condition{{alert: "TempoolControlPlaneLost", about: "main"},
+		{alert: "TempoolControlPlaneLost", about: "full"}})
 	require.NoError(t, env.server.Restart(context.Background()))
-	require.Eventually(t, func() bool { return p.firing("TempoolControlPlaneLost", "main") == nil }, waitTimeout, 100*time.Millisecond, "the alert ends with its condition")
+	require.Eventually(t, func() bool { return p.firing("TempoolControlPlaneLost", "main") == nil }, waitTimeout,
+		100*time.Millisecond, "the alert ends with its condition")
 }

@@ -68,7 +68,8 @@ func TestCallsSpreadOverTwoAgentsAndSurviveTheDeathOfOne(t *testing.T) {
 			}
 		})
 	}
-	sockets := []string{"unix:" + filepath.Join(env.dir, "left", worker.SocketName), "unix:" + filepath.Join(env.dir, "right", worker.SocketName)}
+	sockets := []string{"unix:" + filepath.Join(env.dir, "left", worker.SocketName), "unix:" +
+		filepath.Join(env.dir, "right", worker.SocketName)}
 	require.Eventually(t, func() bool {
 		mu.Lock()
 		defer mu.Unlock()
@@ -96,7 +97,8 @@ func TestALeaseIsRenewedWhileItsHolderLives(t *testing.T) {
 	require.NoError(t, json.Unmarshal(callLease(t, lease, "pid"), &pid))
 	calls := int64(1)
 	var held api.WorkerState
-	for held.Lease == nil || held.Lease.ExpiresAt.Before(lease.ExpiresAt.Add(ttl)) { // so it was renewed after its first end, with a call now and then
+	// so it was renewed after its first end, with a call now and then
+	for held.Lease == nil || held.Lease.ExpiresAt.Before(lease.ExpiresAt.Add(ttl)) {
 		select {
 		case <-lease.Done():
 			require.NoError(t, lease.Err(), "the lease was lost")
@@ -128,7 +130,8 @@ func TestClientCallsSucceedWhileTemporalIsDown(t *testing.T) {
 	require.NoError(t, pool.Call(t.Context(), "echo", 1, nil))
 	require.NoError(t, env.server.Kill())
 	<-env.server.Done()
-	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); { // long enough for the client to refresh its roster in vain
+	// long enough for the client to refresh its roster in vain
+	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); {
 		var answer int
 		require.NoError(t, pool.Call(t.Context(), "echo", 7, &answer))
 		require.Equal(t, 7, answer)

@@ -22,7 +22,8 @@ import (
 func (env *testEnv) continued(pool string) {
 	env.t.Helper()
 	before := env.currentRun(api.PoolWorkflowID(pool))
-	require.NoError(env.t, env.client.Temporal().SignalWorkflow(env.t.Context(), api.PoolWorkflowID(pool), "", api.SignalForceContinue, nil))
+	require.NoError(env.t, env.client.Temporal().SignalWorkflow(env.t.Context(), api.PoolWorkflowID(pool), "",
+		api.SignalForceContinue, nil))
 	require.Eventually(env.t, func() bool {
 		info, err := env.describe(api.PoolWorkflowID(pool))
 		return err == nil && info.GetExecution().GetRunId() != before
@@ -42,10 +43,12 @@ func (env *testEnv) describe(id string) (*workflow.WorkflowExecutionInfo, error)
 	return answer.GetWorkflowExecutionInfo(), err
 }
 
-// firstTaskCompleted is the event with which the first workflow task of a run was completed: Temporal may have repeated the task.
+// firstTaskCompleted is the event with which the first workflow task of a run was completed: Temporal may have repeated
+// the task.
 func (env *testEnv) firstTaskCompleted(id, run string) int64 {
 	env.t.Helper()
-	history := env.client.Temporal().GetWorkflowHistory(env.t.Context(), id, run, false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	history := env.client.Temporal().GetWorkflowHistory(env.t.Context(), id, run, false,
+		enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 	for history.HasNext() {
 		event, err := history.Next()
 		require.NoError(env.t, err)
@@ -104,7 +107,8 @@ func TestAWorkerTerminatedAfterTheSweeperIsReplaced(t *testing.T) {
 	for _, id := range []string{api.SweeperWorkflowID, api.WorkerWorkflowID("unswept", 0)} {
 		env.terminate(id)
 	}
-	env.waitFor(pool, "the terminated worker is replaced", func(v api.PoolWorkers) bool { return v.Ready == 2 && v.Workers[0].Incarnation > 1 })
+	env.waitFor(pool, "the terminated worker is replaced",
+		func(v api.PoolWorkers) bool { return v.Ready == 2 && v.Workers[0].Incarnation > 1 })
 }
 
 func TestARestingWorkerTerminatedAfterItsPoolContinuedIsReplaced(t *testing.T) {
@@ -114,7 +118,8 @@ func TestARestingWorkerTerminatedAfterItsPoolContinuedIsReplaced(t *testing.T) {
 	pool := env.startPool(echoSpec("heirs", 2))
 	env.restAndContinue(pool, 1)
 	env.terminate(api.WorkerWorkflowID("heirs", 1))
-	env.waitFor(pool, "the terminated worker is replaced", func(v api.PoolWorkers) bool { return v.Ready == 2 && v.Workers[1].Incarnation > 1 })
+	env.waitFor(pool, "the terminated worker is replaced",
+		func(v api.PoolWorkers) bool { return v.Ready == 2 && v.Workers[1].Incarnation > 1 })
 }
 
 func TestRestingWorkersOfATerminatedPoolEndAndThePoolCanBeStartedAgain(t *testing.T) {
@@ -136,9 +141,11 @@ func TestRestingWorkersOfADeletedPoolEnd(t *testing.T) {
 	pool := env.startPool(echoSpec("heirs", 2))
 	env.restAndContinue(pool, 0)
 	env.restAndContinue(pool, 1)
-	_, err := env.client.Temporal().WorkflowService().DeleteWorkflowExecution(t.Context(), &workflowservice.DeleteWorkflowExecutionRequest{
-		Namespace: env.client.Namespace(), WorkflowExecution: &common.WorkflowExecution{WorkflowId: api.PoolWorkflowID("heirs")},
-	})
+	_, err := env.client.Temporal().WorkflowService().DeleteWorkflowExecution(t.Context(),
+		&workflowservice.DeleteWorkflowExecutionRequest{
+			Namespace:         env.client.Namespace(),
+			WorkflowExecution: &common.WorkflowExecution{WorkflowId: api.PoolWorkflowID("heirs")},
+		})
 	require.NoError(t, err)
 	env.requireWorkersEnd("heirs", 0)
 }
@@ -178,7 +185,8 @@ func TestAPoolResetToBeforeItWasScaledUpEndsTheWorkersItDoesNotHave(t *testing.T
 	require.NoError(t, err)
 	env.waitReady(pool, 3)
 	env.continued("heirs")
-	require.NoError(t, env.resetTo(t.Context(), api.PoolWorkflowID("heirs"), early, env.firstTaskCompleted(api.PoolWorkflowID("heirs"), early),
+	require.NoError(t, env.resetTo(t.Context(), api.PoolWorkflowID("heirs"), early,
+		env.firstTaskCompleted(api.PoolWorkflowID("heirs"), early),
 		enums.RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL, enums.RESET_REAPPLY_EXCLUDE_TYPE_UPDATE))
 	env.waitReady(pool, 2)
 	env.requireWorkersEnd("heirs", 2)
@@ -188,7 +196,8 @@ func TestAPoolResetToBeforeItWasScaledUpEndsTheWorkersItDoesNotHave(t *testing.T
 func (env *testEnv) requireWorkersEnd(pool string, first int) {
 	env.t.Helper()
 	require.Eventually(env.t, func() bool {
-		open, err := env.client.Temporal().ListOpenWorkflow(env.t.Context(), &workflowservice.ListOpenWorkflowExecutionsRequest{Namespace: env.client.Namespace()})
+		open, err := env.client.Temporal().ListOpenWorkflow(env.t.Context(),
+			&workflowservice.ListOpenWorkflowExecutionsRequest{Namespace: env.client.Namespace()})
 		return err == nil && !slices.ContainsFunc(open.GetExecutions(), func(e *workflow.WorkflowExecutionInfo) bool {
 			name, slot, err := api.ParseWorkerName(strings.TrimPrefix(e.GetExecution().GetWorkflowId(), api.PoolWorkflowID("")))
 			return err == nil && name == pool && slot >= first
@@ -212,7 +221,8 @@ func TestRunsOfSleepingWorkflowsAreContinuedByTheSweeper(t *testing.T) {
 		continued += n
 		return err == nil && continued >= 3 && n == 0
 	}, waitTimeout, 100*time.Millisecond, "the pool and both workers, and none twice for long")
-	for _, id := range []string{api.PoolWorkflowID("asleep"), api.WorkerWorkflowID("asleep", 0), api.WorkerWorkflowID("asleep", 1)} {
+	for _, id := range []string{api.PoolWorkflowID("asleep"), api.WorkerWorkflowID("asleep", 0),
+		api.WorkerWorkflowID("asleep", 1)} {
 		require.Eventually(t, func() bool {
 			info, err := env.describe(id)
 			return err == nil && info.GetFirstRunId() != info.GetExecution().GetRunId()

@@ -28,12 +28,13 @@ func clusterScript(t *testing.T, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
-	output, err := exec.CommandContext(ctx, filepath.Join("..", "..", "scripts", "temporal-cluster.sh"), args...).CombinedOutput()
+	output, err := exec.CommandContext(ctx, filepath.Join("..", "..", "scripts", "temporal-cluster.sh"),
+		args...).CombinedOutput()
 	require.NoError(t, err, "%s", output)
 }
 
-// One after the other, each server process of the cluster is killed and started again while callers call, holders take leases and workers
-// crash. This test is not parallel, since it disturbs all others.
+// One after the other, each server process of the cluster is killed and started again while callers call, holders take
+// leases and workers crash. This test is not parallel, since it disturbs all others.
 func TestAServerProcessOfTheClusterIsKilledUnderLoad(t *testing.T) {
 	env := newEnv(t)
 	hosts := []string{"left", "right"}

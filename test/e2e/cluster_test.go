@@ -27,8 +27,8 @@ import (
 // clusterVariable names the folder of the cluster that scripts/temporal-cluster.sh runs.
 const clusterVariable = "TEMPOOL_CLUSTER"
 
-// server is a namespace of the cluster behind a proxy, as a load balancer stands in front of the server processes of an installation. A test
-// that kills its server cuts the proxy's connections: the cluster is unreachable and continues.
+// server is a namespace of the cluster behind a proxy, as a load balancer stands in front of the server processes of an
+// installation. A test that kills its server cuts the proxy's connections: the cluster is unreachable and continues.
 type server = *clusterServer
 
 type clusterServer struct {
@@ -49,7 +49,8 @@ func startServer(t *testing.T, _ string, _ ...string) server {
 	require.NotEmpty(t, folder, "run this test with scripts/temporal-cluster.sh run")
 	frontends, err := os.ReadFile(filepath.Join(folder, "frontends"))
 	require.NoError(t, err)
-	s := &clusterServer{namespace: "test-" + uuid.NewString(), frontends: strings.Fields(string(frontends)), address: ownAddress(t), conns: map[net.Conn]bool{}}
+	s := &clusterServer{namespace: "test-" + uuid.NewString(), frontends: strings.Fields(string(frontends)),
+		address: ownAddress(t), conns: map[net.Conn]bool{}}
 	require.NoError(t, s.Restart(t.Context()))
 	t.Cleanup(func() { require.NoError(t, s.Kill()) })
 
@@ -59,7 +60,8 @@ func startServer(t *testing.T, _ string, _ ...string) server {
 	require.NoError(t, namespaces.Register(t.Context(), &workflowservice.RegisterNamespaceRequest{
 		Namespace: s.namespace, WorkflowExecutionRetentionPeriod: durationpb.New(24 * time.Hour),
 	}))
-	user, err := client.NewLazyClient(client.Options{HostPort: s.address, Namespace: s.namespace, Logger: newDiscardLogger()})
+	user, err := client.NewLazyClient(client.Options{HostPort: s.address, Namespace: s.namespace,
+		Logger: newDiscardLogger()})
 	require.NoError(t, err)
 	defer user.Close()
 	setup := tempool.NewClient(user, s.namespace)
@@ -77,13 +79,15 @@ func startServer(t *testing.T, _ string, _ ...string) server {
 // awaitNamespace waits until the next server process knows the namespace and its search attributes.
 func (s *clusterServer) awaitNamespace(t *testing.T) {
 	t.Helper()
-	user, err := client.NewLazyClient(client.Options{HostPort: s.address, Namespace: s.namespace, Logger: newDiscardLogger()})
+	user, err := client.NewLazyClient(client.Options{HostPort: s.address, Namespace: s.namespace,
+		Logger: newDiscardLogger()})
 	require.NoError(t, err)
 	defer user.Close()
 	var missing *serviceerror.NotFound
 	require.Eventually(t, func() bool {
 		_, err := user.DescribeWorkflowExecution(t.Context(), "none", "")
-		_, errSearch := user.CountWorkflow(t.Context(), countOf(s.namespace, "TempoolPool = 'none' AND TempoolState = 'none'"))
+		_, errSearch := user.CountWorkflow(t.Context(),
+			countOf(s.namespace, "TempoolPool = 'none' AND TempoolState = 'none'"))
 		return errors.As(err, &missing) && strings.Contains(err.Error(), "workflow") && errSearch == nil
 	}, waitTimeout, 100*time.Millisecond)
 }

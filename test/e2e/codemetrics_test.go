@@ -17,7 +17,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// startCodeMetrics starts the example pool and returns the configuration of its job, and the size of its input in bytes.
+// startCodeMetrics starts the example pool and returns the configuration of its job, and the size of its input in
+// bytes.
 func (env *testEnv) startCodeMetrics() (*tempool.Pool, codemetrics.Config, int64) {
 	env.t.Helper()
 	s, err := spec.Load(filepath.Join("..", "..", "examples", "codemetrics", "pool.toml"))
@@ -31,7 +32,8 @@ func (env *testEnv) startCodeMetrics() (*tempool.Pool, codemetrics.Config, int64
 		require.NoError(env.t, err)
 		bytes += info.Size()
 	}
-	return pool, codemetrics.Config{Client: env.client, Pool: pool.Name(), Files: library.Files, Patience: waitTimeout}, bytes
+	return pool, codemetrics.Config{Client: env.client, Pool: pool.Name(), Files: library.Files, Patience: waitTimeout},
+		bytes
 }
 
 func TestACodeMetricsJobCountsEachFileOnceDespiteCrashes(t *testing.T) {
@@ -45,7 +47,8 @@ func TestACodeMetricsJobCountsEachFileOnceDespiteCrashes(t *testing.T) {
 	require.Equal(t, len(config.Files), undisturbed.Files)
 	require.Equal(t, bytes, undisturbed.Bytes)
 	require.Greater(t, undisturbed.Lines, int64(100_000))
-	t.Logf("%d files, %d lines in %s, %d problems", undisturbed.Files, undisturbed.Lines, undisturbed.Took, undisturbed.Problems)
+	t.Logf("%d files, %d lines in %s, %d problems", undisturbed.Files, undisturbed.Lines, undisturbed.Took,
+		undisturbed.Problems)
 
 	// While the job runs, two workers are killed, then the agent, then the Temporal server.
 	var once sync.Map

@@ -37,7 +37,8 @@ func newEngine(t *testing.T) engine {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
-	storage := fmt.Sprintf("[storage]\ndriver = \"overlay\"\ngraphroot = %q\nrunroot = %q\n", filepath.Join(dir, "root"), filepath.Join(dir, "run"))
+	storage := fmt.Sprintf("[storage]\ndriver = \"overlay\"\ngraphroot = %q\nrunroot = %q\n", filepath.Join(dir, "root"),
+		filepath.Join(dir, "run"))
 	const settings = `
 [containers]
 default_ulimits = ["nofile=1024:20000", "nproc=4096:4096"]
@@ -46,7 +47,8 @@ cgroup_manager = "cgroupfs"
 events_logger = "none"
 runtime = "runc"
 `
-	e := engine{t, []string{"CONTAINERS_STORAGE_CONF=" + write("storage.conf", storage), "CONTAINERS_CONF=" + write("containers.conf", settings)}}
+	e := engine{t, []string{"CONTAINERS_STORAGE_CONF=" + write("storage.conf", storage), "CONTAINERS_CONF=" +
+		write("containers.conf", settings)}}
 	t.Cleanup(func() {
 		e.run("rm", "--all", "--force")
 		e.run("rmi", "--all", "--force")
@@ -77,7 +79,8 @@ func (e engine) run(arguments ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// TestAContainerPoolFromItsStartToItsStop kills a container, lets a program exit unasked, restarts the worker, reads what it received, and stops the pool.
+// TestAContainerPoolFromItsStartToItsStop kills a container, lets a program exit unasked, restarts the worker, reads
+// what it received, and stops the pool.
 func TestAContainerPoolFromItsStartToItsStop(t *testing.T) {
 	t.Parallel()
 	boxes := newEngine(t)
@@ -85,8 +88,10 @@ func TestAContainerPoolFromItsStartToItsStop(t *testing.T) {
 	env := newEnv(t)
 	env.startAgentBy(append([]string{"env"}, boxes.environment...), "boxes")
 	s := spec.Default()
-	s.Pool.Name, s.Pool.Size, s.Pool.Kind, s.Pool.Image, s.Pool.Command = "boxes", 1, spec.KindContainer, boxImage, []string{"/worker"}
-	s.Pool.RunArgs, s.Start.Timeout = []string{"--pull=never", "--network=ns:/run/netns/" + network.name}, spec.Duration(waitTimeout)
+	s.Pool.Name, s.Pool.Size, s.Pool.Kind, s.Pool.Image, s.Pool.Command =
+		"boxes", 1, spec.KindContainer, boxImage, []string{"/worker"}
+	s.Pool.RunArgs, s.Start.Timeout = []string{"--pull=never", "--network=ns:/run/netns/" +
+		network.name}, spec.Duration(waitTimeout)
 	pool := env.startPool(s)
 
 	// serves waits until an incarnation after the given one answers, and returns it and its container, the only one.
@@ -95,7 +100,8 @@ func TestAContainerPoolFromItsStartToItsStop(t *testing.T) {
 		require.Eventually(t, func() bool {
 			var answer tempool.Answer
 			var got int
-			err := pool.With(tempool.CallOptions{Answered: func(a tempool.Answer) { answer = a }}).Call(t.Context(), "square", map[string]int{"x": 12}, &got)
+			err := pool.With(tempool.CallOptions{Answered: func(a tempool.Answer) { answer = a }}).Call(t.Context(), "square",
+				map[string]int{"x": 12}, &got)
 			incarnation = answer.Incarnation
 			return err == nil && got == 144 && incarnation > after
 		}, waitTimeout, 50*time.Millisecond, "no incarnation after %d answers", after)
@@ -104,7 +110,8 @@ func TestAContainerPoolFromItsStartToItsStop(t *testing.T) {
 			container = strings.Join(all, " ")
 			return len(all) == 1
 		}, waitTimeout, 200*time.Millisecond, "the containers of earlier incarnations are removed")
-		require.Equal(t, container, boxes.run("ps", "--quiet", "--no-trunc", "--filter", fmt.Sprintf("label=tempool.incarnation=%d", incarnation)))
+		require.Equal(t, container, boxes.run("ps", "--quiet", "--no-trunc", "--filter",
+			fmt.Sprintf("label=tempool.incarnation=%d", incarnation)))
 		return incarnation, container
 	}
 	first, container := serves(0)
@@ -132,7 +139,8 @@ func TestAContainerPoolFromItsStartToItsStop(t *testing.T) {
 			return len(found) == 1 && found[0].GetCounter().GetValue() >= least
 		}
 		return n != nil && n.ReceivedBytes >= 2000 && n.SentBytes > 0 &&
-			counted("tempool_worker_network_receive_bytes_total", 2000) && counted("tempool_worker_network_transmit_bytes_total", 1)
+			counted("tempool_worker_network_receive_bytes_total", 2000) &&
+			counted("tempool_worker_network_transmit_bytes_total", 1)
 	})
 
 	_, err = pool.Stop(t.Context(), "the test ends")

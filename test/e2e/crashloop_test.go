@@ -25,9 +25,10 @@ func defaultBackoff(failure int) time.Duration {
 	return r.Next(failure, true, "", 0.5).Delay
 }
 
-// A pool whose program always crashes gives up after exactly recovery.max_consecutive_failures, starts no more often than the backoff and
-// (with several workers) the circuit breaker allow, and writes less than one event a second to all its histories together. The test shortens
-// the backoff where that does not change the number of events, and compares that number with the duration of the default backoff.
+// A pool whose program always crashes gives up after exactly recovery.max_consecutive_failures, starts no more often
+// than the backoff and (with several workers) the circuit breaker allow, and writes less than one event a second to all
+// its histories together. The test shortens the backoff where that does not change the number of events, and compares
+// that number with the duration of the default backoff.
 func TestACrashLoopGivesUpAndWritesLittleHistory(t *testing.T) {
 	t.Parallel()
 	const (
@@ -58,14 +59,18 @@ func TestACrashLoopGivesUpAndWritesLittleHistory(t *testing.T) {
 		name           string
 		size, failures int
 	}{{one, "unable", 1, limit}, {ready, "crashing", 1, limit}, {many, "many", *crashers, tried}} {
-		gaveUp := env.waitForWithin(time.Duration(p.size)*policy.BreakerPause+waitTimeout, p.pool, "all workers of "+p.name+" have given up", func(v api.PoolWorkers) bool {
-			return len(v.Workers) == p.size && !slices.ContainsFunc(v.Workers, func(x api.Worker) bool { return x.State != lifecycle.Failed })
+		gaveUp := env.waitForWithin(time.Duration(p.size)*policy.BreakerPause+waitTimeout, p.pool, "all workers of "+p.name+
+			" have given up", func(v api.PoolWorkers) bool {
+			return len(v.Workers) == p.size &&
+				!slices.ContainsFunc(v.Workers, func(x api.Worker) bool { return x.State != lifecycle.Failed })
 		})
 		require.Eventually(t, func() bool { // workers report their end to the pool last
 			status, err := p.pool.Status(t.Context())
-			return err == nil && len(status.Workers) == p.size && !slices.ContainsFunc(status.Workers, func(w api.RosterEntry) bool {
-				return !w.Resting || w.Incarnation != gaveUp.Workers[w.Slot].Incarnation // which counts attempts that a busy Temporal has lost
-			})
+			return err == nil && len(status.Workers) == p.size &&
+				!slices.ContainsFunc(status.Workers, func(w api.RosterEntry) bool {
+					// which counts attempts that a busy Temporal has lost
+					return !w.Resting || w.Incarnation != gaveUp.Workers[w.Slot].Incarnation
+				})
 		}, waitTimeout, 50*time.Millisecond, "the roster of %s has the end of each worker", p.name)
 		written := len(env.acceptedEvents(api.PoolWorkflowID(p.name)))
 		var behindBreaker []time.Time
@@ -91,7 +96,8 @@ func TestACrashLoopGivesUpAndWritesLittleHistory(t *testing.T) {
 			require.Len(t, ended, p.failures)
 			for i := 1; i < len(began); i++ {
 				wait := min(defaultBackoff(i), short)
-				if up := served[i-1]; i > 1 && !up.IsZero() && ended[i-1].Sub(up) > shortLife { // on a busy machine the shell takes long to exit
+				// on a busy machine the shell takes long to exit
+				if up := served[i-1]; i > 1 && !up.IsZero() && ended[i-1].Sub(up) > shortLife {
 					wait = min(wait, defaultBackoff(2))
 				}
 				require.GreaterOrEqual(t, began[i].Sub(ended[i-1]), wait*9/10, "%s before start %d", id, i+1)
@@ -107,12 +113,14 @@ func TestACrashLoopGivesUpAndWritesLittleHistory(t *testing.T) {
 			lasts += wait
 		}
 		written += (limit - p.failures) * p.size * perTry
-		t.Logf("%s: %d events in %s: %.2f a second", p.name, written, lasts.Round(time.Second), float64(written)/lasts.Seconds())
+		t.Logf("%s: %d events in %s: %.2f a second", p.name, written, lasts.Round(time.Second),
+			float64(written)/lasts.Seconds())
 		require.Less(t, float64(written), 0.95*lasts.Seconds(), "%s: less than one event a second", p.name)
 		if p.size > 1 {
 			slices.SortFunc(behindBreaker, time.Time.Compare)
 			for i := 1; i < p.size; i++ {
-				require.GreaterOrEqual(t, behindBreaker[i].Sub(behindBreaker[i-1]), policy.BreakerPause*9/10, "one worker starts at a time")
+				require.GreaterOrEqual(t, behindBreaker[i].Sub(behindBreaker[i-1]), policy.BreakerPause*9/10,
+					"one worker starts at a time")
 			}
 		}
 	}

@@ -20,7 +20,8 @@ import (
 func (env *testEnv) ctl(code int, args ...string) (out, errors string) {
 	env.t.Helper()
 	var stdout, stderr bytes.Buffer
-	args = append(args, "--address", env.server.Address(), "--namespace", env.server.Namespace(), "--timeout", waitTimeout.String())
+	args = append(args, "--address", env.server.Address(), "--namespace", env.server.Namespace(), "--timeout",
+		waitTimeout.String())
 	got := cli.Run(env.t.Context(), args, &stdout, &stderr)
 	require.Equal(env.t, code, got, "ctl %v\n%s%s", args, &stdout, &stderr)
 	return stdout.String(), stderr.String()
@@ -90,7 +91,8 @@ func TestFullHistorySpansContinueAsNew(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, env.client.Checkin(t.Context(), api.CheckinRequest{LeaseID: lease.ID}))
 		}
-		require.NoError(t, env.client.Temporal().SignalWorkflow(t.Context(), api.WorkerWorkflowID("history", 0), "", api.SignalForceContinue, api.Control{}))
+		require.NoError(t, env.client.Temporal().SignalWorkflow(t.Context(), api.WorkerWorkflowID("history", 0), "",
+			api.SignalForceContinue, api.Control{}))
 	}
 	env.waitState(pool, 0, lifecycle.Ready)
 	newest := ctlJSON[[]lifecycle.Transition](env, "history", "history/0")

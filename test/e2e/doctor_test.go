@@ -29,7 +29,9 @@ type doctor struct {
 func (env *testEnv) doctor(args ...string) (result doctor) {
 	env.t.Helper()
 	var stdout, stderr logtest.Log
-	code := cli.Run(env.t.Context(), append([]string{"doctor", "--json", "--timeout", "10s", "--address", env.server.Address(), "--namespace", env.server.Namespace()}, args...), &stdout, &stderr)
+	code := cli.Run(env.t.Context(),
+		append([]string{"doctor", "--json", "--timeout", "10s", "--address", env.server.Address(), "--namespace",
+			env.server.Namespace()}, args...), &stdout, &stderr)
 	require.NoError(env.t, json.Unmarshal([]byte(stdout.String()), &result), "%s%s", &stdout, &stderr)
 	require.Equal(env.t, result.Problems > 0, code == cli.ExitFailed, "%s", stdout.String())
 	return result
@@ -60,18 +62,24 @@ func TestDoctorFindsRealConditions(t *testing.T) {
 	env := newEnv(t)
 	result := env.awaitFinding("problem", "agents", "none is running")
 	require.True(t, result.has("ok", "temporal", "answers"), "%+v", result)
-	require.Eventually(t, func() bool { return env.doctor("--namespace", "nosuch").has("problem", "namespace", "nosuch") }, waitTimeout, 500*time.Millisecond)
+	require.Eventually(t, func() bool { return env.doctor("--namespace", "nosuch").has("problem", "namespace", "nosuch") },
+		waitTimeout, 500*time.Millisecond)
 	require.True(t, env.doctor("--address", "127.0.0.1:1").has("problem", "temporal", "127.0.0.1:1"))
-	_, err := env.client.Temporal().WorkflowService().RegisterNamespace(t.Context(), &workflowservice.RegisterNamespaceRequest{
-		Namespace: "bare", WorkflowExecutionRetentionPeriod: durationpb.New(24 * time.Hour),
-	})
+	_, err := env.client.Temporal().WorkflowService().RegisterNamespace(t.Context(),
+		&workflowservice.RegisterNamespaceRequest{
+			Namespace: "bare", WorkflowExecutionRetentionPeriod: durationpb.New(24 * time.Hour),
+		})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return env.doctor("--namespace", "bare").has("problem", "search_attributes", "missing") }, waitTimeout, 500*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return env.doctor("--namespace", "bare").has("problem", "search_attributes",
+			"missing")
+	}, waitTimeout, 500*time.Millisecond)
 
 	env.startAgent("fine")
 	require.Eventually(t, func() bool { // a heartbeat may come late, and an answer of the server, too
 		result = env.doctor()
-		return result.Problems == 0 && result.has("ok", "gateway", "host fine") && result.has("ok", "search_attributes", "") &&
+		return result.Problems == 0 && result.has("ok", "gateway", "host fine") &&
+			result.has("ok", "search_attributes", "") &&
 			result.has("ok", "agents", "host fine: agent (devel)") && !result.has("warning", "clock", "")
 	}, waitTimeout, 500*time.Millisecond, "%+v", &result)
 	pool := env.startPool(echoSpec("kept", 1))
@@ -89,7 +97,8 @@ func TestDoctorFindsRealConditions(t *testing.T) {
 	require.NoError(t, os.Mkdir(small, 0o700))
 	need.RightTo(t, "mount a file system", syscall.Mount("tmpfs", small, "tmpfs", 0, "size=16m,mode=700"))
 	t.Cleanup(func() { require.NoError(t, syscall.Unmount(small, syscall.MNT_DETACH)) })
-	poor := env.startAgentBy([]string{"sh", "-c", `ulimit -n 300; exec "$0" "$@"`}, "poor", "--state-dir", filepath.Join(small, "state"), "--capacity", "50")
+	poor := env.startAgentBy([]string{"sh", "-c", `ulimit -n 300; exec "$0" "$@"`}, "poor", "--state-dir",
+		filepath.Join(small, "state"), "--capacity", "50")
 	result = env.awaitFinding("problem", "disk", "host poor")
 	require.True(t, result.has("warning", "open_files", "the agent may have 300 open"), "%+v", result)
 

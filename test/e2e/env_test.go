@@ -29,7 +29,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// agentDirVariable makes this test binary run as an agent, so that a test can kill an agent. Its value is the folder for footprints.
+// agentDirVariable makes this test binary run as an agent, so that a test can kill an agent. Its value is the folder
+// for footprints.
 const agentDirVariable = "TEMPOOL_TEST_AGENT"
 
 // ctlVariable makes this test binary run as ctl, for a test in a terminal.
@@ -76,8 +77,10 @@ func newEnvWith(t *testing.T, serverArguments ...string) *testEnv {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	env := &testEnv{t: t, server: startServer(t, dir, serverArguments...), dir: dir}
-	for deadline := time.Now().Add(waitTimeout); env.client == nil; sleep(t, 50*time.Millisecond) { // a server that is busy may take longer than Dial waits
-		env.client, err = tempool.Dial(t.Context(), tempool.Options{Address: env.server.Address(), Namespace: env.server.Namespace(), Logger: newDiscardLogger()})
+	// a server that is busy may take longer than Dial waits
+	for deadline := time.Now().Add(waitTimeout); env.client == nil; sleep(t, 50*time.Millisecond) {
+		env.client, err = tempool.Dial(t.Context(),
+			tempool.Options{Address: env.server.Address(), Namespace: env.server.Namespace(), Logger: newDiscardLogger()})
 		require.False(t, err != nil && time.Now().After(deadline), "%v", err)
 	}
 	t.Cleanup(env.client.Close)
@@ -109,7 +112,8 @@ func (env *testEnv) startAgentWith(attributes *syscall.SysProcAttr, by []string,
 	logFile, err := os.OpenFile(filepath.Join(env.dir, hostID+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(env.t, err)
 	defer logFile.Close()
-	args = append([]string{"--address", env.server.Address(), "--namespace", env.server.Namespace(), "--host-id", hostID, "--state-dir", filepath.Join(env.dir, hostID), "--listen", ""}, args...)
+	args = append([]string{"--address", env.server.Address(), "--namespace", env.server.Namespace(), "--host-id", hostID,
+		"--state-dir", filepath.Join(env.dir, hostID), "--listen", ""}, args...)
 	command := append(append(slices.Clone(by), cmp.Or(env.program, os.Args[0])), args...)
 	a := &agent{t: env.t, cmd: exec.Command(command[0], command[1:]...), log: logFile.Name()}
 	a.cmd.SysProcAttr = attributes
@@ -119,7 +123,8 @@ func (env *testEnv) startAgentWith(attributes *syscall.SysProcAttr, by []string,
 	env.t.Cleanup(func() {
 		a.stop()
 		content, _ := os.ReadFile(a.log)
-		if _, race, found := strings.Cut(string(content), "WARNING: DATA RACE\n"); found { // which the race detector writes there
+		// which the race detector writes there
+		if _, race, found := strings.Cut(string(content), "WARNING: DATA RACE\n"); found {
 			env.t.Errorf("agent %s: data race:\n%s", hostID, race[:min(len(race), 8<<10)])
 		}
 		if env.t.Failed() {
@@ -130,7 +135,8 @@ func (env *testEnv) startAgentWith(attributes *syscall.SysProcAttr, by []string,
 }
 
 // logLines is short by default, so that the failure itself is still seen where only the end of the output is kept.
-var logLines = flag.Int("log-lines", 8, "how many lines of each agent's and server's log, and transitions of each worker, a failed test prints")
+var logLines = flag.Int("log-lines", 8,
+	"how many lines of each agent's and server's log, and transitions of each worker, a failed test prints")
 
 // tail is the end of a log.
 func tail(content []byte) string {
@@ -193,14 +199,17 @@ func pythonSpec(name string, size int, script string) spec.Spec {
 	return patient(s)
 }
 
-// patient returns a spec with time-outs that no machine reaches: that it is busy is not a reason to fail a start, a call or a probe.
+// patient returns a spec with time-outs that no machine reaches: that it is busy is not a reason to fail a start, a
+// call or a probe.
 func patient(s spec.Spec) spec.Spec {
-	s.Start.Timeout, s.Queue.Timeout, s.Health.Timeout = spec.Duration(waitTimeout), spec.Duration(waitTimeout), spec.Duration(waitTimeout)
+	s.Start.Timeout, s.Queue.Timeout, s.Health.Timeout =
+		spec.Duration(waitTimeout), spec.Duration(waitTimeout), spec.Duration(
+			waitTimeout)
 	return s
 }
 
-// startPool starts a pool and waits until all its workers are ready, and the pool's roster, which is behind its workers, says so: gateways and
-// clients go by it.
+// startPool starts a pool and waits until all its workers are ready, and the pool's roster, which is behind its
+// workers, says so: gateways and clients go by it.
 func (env *testEnv) startPool(s spec.Spec) *tempool.Pool {
 	env.t.Helper()
 	require.NoError(env.t, env.client.StartPool(env.t.Context(), api.PoolStart{Pool: s.Pool.Name, Spec: s}))
@@ -209,7 +218,8 @@ func (env *testEnv) startPool(s spec.Spec) *tempool.Pool {
 	env.waitReady(pool, s.Pool.Size)
 	require.Eventually(env.t, func() bool {
 		status, err := pool.Status(env.t.Context())
-		return err == nil && status.Ready == s.Pool.Size && !slices.ContainsFunc(status.Workers, func(w api.RosterEntry) bool { return w.Endpoint == "" })
+		return err == nil && status.Ready == s.Pool.Size &&
+			!slices.ContainsFunc(status.Workers, func(w api.RosterEntry) bool { return w.Endpoint == "" })
 	}, waitTimeout, 50*time.Millisecond, "the roster of pool %s has the gateways of all workers", s.Pool.Name)
 	return pool
 }
@@ -219,7 +229,8 @@ func (env *testEnv) logHistories(pool *tempool.Pool, size int) {
 	if !env.t.Failed() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second) // nobody answers if the test has stopped its agents
+	// nobody answers if the test has stopped its agents
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	for slot := range size {
 		history, err := pool.History(ctx, slot)
@@ -242,7 +253,8 @@ func (env *testEnv) waitEnd(pool *tempool.Pool) {
 	require.NoError(env.t, pool.Wait(ctx), "the pool ends")
 }
 
-// waitTimeout ends a wait for what must happen. It is not a measure of how long that takes: machines of continuous integration may be ten times slower.
+// waitTimeout ends a wait for what must happen. It is not a measure of how long that takes: machines of continuous
+// integration may be ten times slower.
 const waitTimeout = 3 * time.Minute
 
 // waitReady waits until a pool has exactly size workers and all of them are ready.
@@ -259,7 +271,8 @@ func (env *testEnv) waitFor(pool *tempool.Pool, what string, holds func(api.Pool
 	return env.waitForWithin(waitTimeout, pool, what, holds)
 }
 
-func (env *testEnv) waitForWithin(limit time.Duration, pool *tempool.Pool, what string, holds func(api.PoolWorkers) bool) api.PoolWorkers {
+func (env *testEnv) waitForWithin(limit time.Duration, pool *tempool.Pool, what string,
+	holds func(api.PoolWorkers) bool) api.PoolWorkers {
 	env.t.Helper()
 	var last api.PoolWorkers
 	var err error
@@ -283,7 +296,8 @@ func withAndWithoutSurge(t *testing.T, test func(t *testing.T, surge bool)) {
 	}
 }
 
-// sleep waits for d, or fails the test if the test is over. Use it between polls, or where the time itself is what a test needs.
+// sleep waits for d, or fails the test if the test is over. Use it between polls, or where the time itself is what a
+// test needs.
 func sleep(t *testing.T, d time.Duration) {
 	select {
 	case <-t.Context().Done():
@@ -304,7 +318,8 @@ func (env *testEnv) waitState(pool *tempool.Pool, slot int, state lifecycle.Stat
 	return got
 }
 
-// history returns the newest transitions of a worker, oldest first. A query may get no answer while an agent is being replaced.
+// history returns the newest transitions of a worker, oldest first. A query may get no answer while an agent is being
+// replaced.
 func (env *testEnv) history(pool *tempool.Pool, slot int) (history []lifecycle.Transition) {
 	env.t.Helper()
 	require.Eventually(env.t, func() bool {
@@ -318,14 +333,15 @@ func (env *testEnv) history(pool *tempool.Pool, slot int) (history []lifecycle.T
 // ownPath is a folder in the PATH of the agents of this process, and so of their workers. It does not exist.
 var ownPath = fmt.Sprintf("/nonexistent/tempool-test-%d", os.Getpid())
 
-// hostProcesses returns the processes whose environment names the host: its workers and all their descendants. Those of tests that another process
-// runs at the same time, whose hosts have the same names, are not among them.
+// hostProcesses returns the processes whose environment names the host: its workers and all their descendants. Those of
+// tests that another process runs at the same time, whose hosts have the same names, are not among them.
 func hostProcesses(hostID string) []int {
 	var pids []int
 	files, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, file := range files {
 		content, err := os.ReadFile(file)
-		if err == nil && strings.Contains(string(content), "TEMPOOL_INCARNATION="+hostID+":") && strings.Contains(string(content), ":"+ownPath+"\x00") {
+		if err == nil && strings.Contains(string(content), "TEMPOOL_INCARNATION="+hostID+":") &&
+			strings.Contains(string(content), ":"+ownPath+"\x00") {
 			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
 			pids = append(pids, pid)
 		}

@@ -93,12 +93,14 @@ func (s *eventStream) steps(worker string) (steps []string) {
 // await waits until the events of a worker contain these steps in this order, perhaps with others between them.
 func (s *eventStream) await(worker string, wanted ...string) {
 	s.t.Helper()
-	require.Eventually(s.t, func() bool { return holdsInOrder(s.steps(worker), wanted) }, waitTimeout, 50*time.Millisecond, "%s: missing some of %v in %v", worker, wanted, (*deferredSteps)(s))
+	require.Eventually(s.t, func() bool { return holdsInOrder(s.steps(worker), wanted) }, waitTimeout, 50*time.Millisecond,
+		"%s: missing some of %v in %v", worker, wanted, (*deferredSteps)(s))
 }
 
-// awaitReported waits until steps are all transitions of a worker's history, by what also holds of them, and no others. Events are emitted at least once:
-// a workflow task that Temporal repeats emits its own again.
-func (env *testEnv) awaitReported(pool *tempool.Pool, slot int, holds func(steps, wanted []string) bool, steps func() []string) {
+// awaitReported waits until steps are all transitions of a worker's history, by what also holds of them, and no others.
+// Events are emitted at least once: a workflow task that Temporal repeats emits its own again.
+func (env *testEnv) awaitReported(pool *tempool.Pool, slot int, holds func(steps, wanted []string) bool,
+	steps func() []string) {
 	env.t.Helper()
 	var recorded, reported []string
 	require.Eventually(env.t, func() bool {
@@ -113,7 +115,8 @@ func (env *testEnv) awaitReported(pool *tempool.Pool, slot int, holds func(steps
 			}
 		}
 		reported = transitionsOnly(steps())
-		return holds(reported, recorded) && !slices.ContainsFunc(reported, func(step string) bool { return !slices.Contains(recorded, step) })
+		return holds(reported, recorded) &&
+			!slices.ContainsFunc(reported, func(step string) bool { return !slices.Contains(recorded, step) })
 	}, waitTimeout, 50*time.Millisecond, "worker %d: recorded %v, reported %v", slot, &recorded, &reported)
 }
 
@@ -220,7 +223,8 @@ func TestEventsOfAllAgentsAreTheWholeHistory(t *testing.T) {
 	defer stop()
 	var failures []error
 	following.Go(func() {
-		for event, err := range env.client.Events(ctx, tempool.EventOptions{Pool: "watched", Follow: true, Since: time.Now().Add(-time.Hour)}) {
+		for event, err := range env.client.Events(ctx,
+			tempool.EventOptions{Pool: "watched", Follow: true, Since: time.Now().Add(-time.Hour)}) {
 			followed.mu.Lock()
 			if err != nil {
 				failures = append(failures, err)
@@ -241,7 +245,8 @@ func TestEventsOfAllAgentsAreTheWholeHistory(t *testing.T) {
 		worker := api.WorkerName("watched", slot)
 		env.awaitReported(pool, slot, holdsInOrder, func() []string {
 			held := &eventStream{t: t}
-			for event, err := range env.client.Events(t.Context(), tempool.EventOptions{Types: []string{api.EventWorkerTransitioned}}) {
+			for event, err := range env.client.Events(t.Context(),
+				tempool.EventOptions{Types: []string{api.EventWorkerTransitioned}}) {
 				if err != nil { // of an agent that is slow to answer
 					return nil
 				}
@@ -249,7 +254,8 @@ func TestEventsOfAllAgentsAreTheWholeHistory(t *testing.T) {
 			}
 			return held.steps(worker)
 		})
-		env.awaitReported(pool, slot, holdsAll, func() []string { return followed.steps(worker) }) // no order is promised between agents
+		// no order is promised between agents
+		env.awaitReported(pool, slot, holdsAll, func() []string { return followed.steps(worker) })
 	}
 	stop()
 	following.Wait()

@@ -37,8 +37,9 @@ type executeInput struct {
 // executeWorkflow is a user's workflow that calls a pool.
 func executeWorkflow(ctx workflow.Context, c executeInput) (answer converter.RawValue, err error) {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		TaskQueue: api.PoolQueue(c.Pool), StartToCloseTimeout: 2 * waitTimeout, HeartbeatTimeout: c.HeartbeatTimeout, WaitForCancellation: true,
-		RetryPolicy: &temporal.RetryPolicy{InitialInterval: 100 * time.Millisecond, MaximumInterval: time.Second},
+		TaskQueue: api.PoolQueue(c.Pool), StartToCloseTimeout: 2 * waitTimeout, HeartbeatTimeout: c.HeartbeatTimeout,
+		WaitForCancellation: true,
+		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: 100 * time.Millisecond, MaximumInterval: time.Second},
 	})
 	err = workflow.ExecuteActivity(ctx, api.ActivityExecute, c.Request).Get(ctx, &answer)
 	return answer, err
@@ -55,7 +56,8 @@ func (env *testEnv) startUserWorker() {
 
 func (env *testEnv) startCallWorkflow(id string, c executeInput) client.WorkflowRun {
 	env.t.Helper()
-	run, err := env.client.Temporal().ExecuteWorkflow(env.t.Context(), client.StartWorkflowOptions{ID: id, TaskQueue: userTaskQueue}, "callPool", c)
+	run, err := env.client.Temporal().ExecuteWorkflow(env.t.Context(),
+		client.StartWorkflowOptions{ID: id, TaskQueue: userTaskQueue}, "callPool", c)
 	require.NoError(env.t, err)
 	return run
 }
@@ -83,7 +85,8 @@ func countNotes(notes, prefix string) int {
 
 func waitForNote(t *testing.T, notes, prefix string) {
 	t.Helper()
-	require.Eventually(t, func() bool { return countNotes(notes, prefix) > 0 }, waitTimeout, 10*time.Millisecond, "no worker noted %q", prefix)
+	require.Eventually(t, func() bool { return countNotes(notes, prefix) > 0 }, waitTimeout, 10*time.Millisecond,
+		"no worker noted %q", prefix)
 }
 
 // executeFailure unwraps the failure of Execute.
@@ -104,7 +107,8 @@ func TestExecuteCallsAPool(t *testing.T) {
 	pool, notes := env.startTroublePool("called", 1)
 
 	t.Run("returns the answer", func(t *testing.T) {
-		run := env.startCallWorkflow("sum", executeInput{Pool: "called", Request: map[string]any{"method": "add", "params": map[string]any{"a": 2, "b": 3}}})
+		run := env.startCallWorkflow("sum",
+			executeInput{Pool: "called", Request: map[string]any{"method": "add", "params": map[string]any{"a": 2, "b": 3}}})
 		var answer struct{ Sum int }
 		require.NoError(t, run.Get(t.Context(), &answer))
 		require.Equal(t, 5, answer.Sum)
@@ -116,7 +120,8 @@ func TestExecuteCallsAPool(t *testing.T) {
 	})
 
 	t.Run("returns a worker's error without a retry", func(t *testing.T) {
-		run := env.startCallWorkflow("failing", executeInput{Pool: "called", Request: map[string]any{"method": "fail", "params": []any{"because"}}})
+		run := env.startCallWorkflow("failing",
+			executeInput{Pool: "called", Request: map[string]any{"method": "fail", "params": []any{"because"}}})
 		failure, detail := executeFailure(t, run.Get(t.Context(), nil))
 		require.Equal(t, string(api.CodeWorkerError), failure.Type())
 		require.True(t, failure.NonRetryable())
@@ -129,16 +134,20 @@ func TestExecuteCallsAPool(t *testing.T) {
 
 	t.Run("rejects invalid input without a retry", func(t *testing.T) {
 		for id, request := range map[string]map[string]any{
-			"no-method": {"params": 1}, "misspelled": {"method": "add", "parameters": 1}, "negative": {"method": "add", "timeout_ms": -1},
+			"no-method": {"params": 1}, "misspelled": {"method": "add", "parameters": 1},
+			"negative": {"method": "add", "timeout_ms": -1},
 		} {
-			failure, _ := executeFailure(t, env.startCallWorkflow(id, executeInput{Pool: "called", Request: request}).Get(t.Context(), nil))
+			failure, _ := executeFailure(t,
+				env.startCallWorkflow(id, executeInput{Pool: "called", Request: request}).Get(t.Context(), nil))
 			require.Equal(t, string(api.CodeInvalid), failure.Type(), id)
 			require.True(t, failure.NonRetryable(), id)
 		}
 	})
 
 	t.Run("enforces the timeout of a call", func(t *testing.T) {
-		run := env.startCallWorkflow("late", executeInput{Pool: "called", Request: map[string]any{"method": "nap", "params": []any{3600, "late"}, "timeout_ms": 10_000}})
+		run := env.startCallWorkflow("late",
+			executeInput{Pool: "called", Request: map[string]any{"method": "nap", "params": []any{3600, "late"},
+				"timeout_ms": 10_000}})
 		failure, detail := executeFailure(t, run.Get(t.Context(), nil))
 		require.Equal(t, string(api.CodeDeadlineExceeded), failure.Type())
 		require.True(t, detail.Started)
@@ -148,7 +157,9 @@ func TestExecuteCallsAPool(t *testing.T) {
 	})
 
 	t.Run("reports a crash during a call", func(t *testing.T) {
-		failure, detail := executeFailure(t, env.startCallWorkflow("fatal", executeInput{Pool: "called", Request: map[string]any{"method": "die"}}).Get(t.Context(), nil))
+		failure, detail := executeFailure(t,
+			env.startCallWorkflow("fatal",
+				executeInput{Pool: "called", Request: map[string]any{"method": "die"}}).Get(t.Context(), nil))
 		require.Equal(t, string(api.CodeWorkerCrashed), failure.Type())
 		require.True(t, failure.NonRetryable())
 		require.True(t, detail.Started)
@@ -156,29 +167,37 @@ func TestExecuteCallsAPool(t *testing.T) {
 	})
 
 	t.Run("passes cancellation on to the worker", func(t *testing.T) {
-		run := env.startCallWorkflow("given-up", executeInput{Pool: "called", Request: map[string]any{"method": "nap", "params": []any{3600, "given-up"}}, HeartbeatTimeout: time.Minute})
+		run := env.startCallWorkflow("given-up",
+			executeInput{Pool: "called", Request: map[string]any{"method": "nap", "params": []any{3600, "given-up"}},
+				HeartbeatTimeout: time.Minute})
 		waitForNote(t, notes, "begin given-up")
 		require.NoError(t, env.client.Temporal().CancelWorkflow(t.Context(), run.GetID(), ""))
 		var cancelled *temporal.CanceledError
 		require.ErrorAs(t, run.Get(t.Context(), nil), &cancelled)
 		waitForNote(t, notes, "cancel given-up")
 		var name string
-		require.NoError(t, env.startCallWorkflow("next", executeInput{Pool: "called", Request: map[string]any{"method": "nap", "params": []any{0, "next"}}}).Get(t.Context(), &name))
+		require.NoError(t, env.startCallWorkflow("next",
+			executeInput{Pool: "called", Request: map[string]any{"method": "nap", "params": []any{0, "next"}}}).Get(t.Context(),
+			&name))
 		require.Equal(t, "next", name)
 	})
 
 	t.Run("from the command line", func(t *testing.T) {
 		temporalCLI, err := devserver.Binary(t.Context(), nil)
 		require.NoError(t, err)
-		output, err := exec.CommandContext(t.Context(), temporalCLI, "workflow", "execute", "--address", env.server.Address(), "--namespace", env.server.Namespace(), "--output", "json",
-			"--task-queue", api.TaskQueue, "--type", api.WorkflowExecute, "--input", `{"pool": "called", "method": "add", "params": [20, 22]}`).CombinedOutput()
+		output, err := exec.CommandContext(t.Context(), temporalCLI, "workflow", "execute", "--address", env.server.Address(),
+			"--namespace", env.server.Namespace(), "--output", "json",
+			"--task-queue", api.TaskQueue, "--type", api.WorkflowExecute, "--input",
+			`{"pool": "called", "method": "add", "params": [20, 22]}`).CombinedOutput()
 		require.NoError(t, err, "%s", output)
 		var executed struct{ Result struct{ Sum int } }
 		require.NoError(t, json.Unmarshal(output, &executed), "%s", output)
 		require.Equal(t, 42, executed.Result.Sum)
 
-		output, err = exec.CommandContext(t.Context(), temporalCLI, "workflow", "execute", "--address", env.server.Address(), "--namespace", env.server.Namespace(),
-			"--task-queue", api.TaskQueue, "--type", api.WorkflowExecute, "--input", `{"pool": "called", "method": "fail", "params": ["for shell"]}`).CombinedOutput()
+		output, err = exec.CommandContext(t.Context(), temporalCLI, "workflow", "execute", "--address", env.server.Address(),
+			"--namespace", env.server.Namespace(),
+			"--task-queue", api.TaskQueue, "--type", api.WorkflowExecute, "--input",
+			`{"pool": "called", "method": "fail", "params": ["for shell"]}`).CombinedOutput()
 		require.Error(t, err)
 		require.Contains(t, string(output), "for shell")
 	})
@@ -194,7 +213,8 @@ func TestExecuteQueuesExcessCallsInTemporal(t *testing.T) {
 	release := filepath.Join(env.dir, "release") // keeps every call from ending
 	var runs []client.WorkflowRun
 	for i := range calls {
-		runs = append(runs, env.startCallWorkflow(fmt.Sprintf("call-%d", i), executeInput{Pool: "few", Request: map[string]any{"method": "wait_for", "params": []any{release, fmt.Sprint(i)}}}))
+		runs = append(runs, env.startCallWorkflow(fmt.Sprintf("call-%d", i),
+			executeInput{Pool: "few", Request: map[string]any{"method": "wait_for", "params": []any{release, fmt.Sprint(i)}}}))
 	}
 	states := map[enums.PendingActivityState]int{}
 	require.Eventually(t, func() bool {
@@ -211,7 +231,8 @@ func TestExecuteQueuesExcessCallsInTemporal(t *testing.T) {
 		started, scheduled := states[enums.PENDING_ACTIVITY_STATE_STARTED], states[enums.PENDING_ACTIVITY_STATE_SCHEDULED]
 		return started+scheduled == calls && countNotes(notes, "begin") == 2
 	}, waitTimeout, 50*time.Millisecond, "both workers serve a call, and all others wait: %v", &states)
-	require.LessOrEqual(t, states[enums.PENDING_ACTIVITY_STATE_STARTED], 3, "the agent polls only for calls that it has a worker for")
+	require.LessOrEqual(t, states[enums.PENDING_ACTIVITY_STATE_STARTED], 3,
+		"the agent polls only for calls that it has a worker for")
 	require.NoError(t, os.WriteFile(release, nil, 0o600))
 	for i, run := range runs {
 		var name string
@@ -231,9 +252,13 @@ func TestExecuteRetriesOnlyIdempotentCallsWhenAnAgentDies(t *testing.T) {
 	doomed := env.startAgent("doomed-caller")
 	env.startUserWorker()
 	pool, notes := env.startTroublePool("fragile", 2)
-	once := env.startCallWorkflow("once", executeInput{Pool: "fragile", HeartbeatTimeout: 10 * time.Second, Request: map[string]any{"method": "nap", "params": []any{3600, "once"}}})
+	once := env.startCallWorkflow("once",
+		executeInput{Pool: "fragile", HeartbeatTimeout: 10 * time.Second,
+			Request: map[string]any{"method": "nap", "params": []any{3600, "once"}}})
 	release := filepath.Join(env.dir, "release")
-	again := env.startCallWorkflow("again", executeInput{Pool: "fragile", HeartbeatTimeout: 10 * time.Second, Request: map[string]any{"method": "wait_for", "params": []any{release, "again"}, "idempotent": true}})
+	again := env.startCallWorkflow("again",
+		executeInput{Pool: "fragile", HeartbeatTimeout: 10 * time.Second,
+			Request: map[string]any{"method": "wait_for", "params": []any{release, "again"}, "idempotent": true}})
 	waitForNote(t, notes, "begin once")
 	waitForNote(t, notes, "begin again")
 	env.startAgent("successor")

@@ -56,7 +56,8 @@ func TestAKilledAgentLeavesNoProcessAndTheNextAgentRestoresThePool(t *testing.T)
 	view := env.waitFor(pool, "the pool is back", func(v api.PoolWorkers) bool {
 		return v.Ready == 2 && v.Workers[0].Incarnation > 1 && v.Workers[1].Incarnation > 1
 	})
-	require.Equal(t, map[string]int64{string(api.CauseHostLost): 1}, view.Workers[0].RestartsByReason, "one restart is enough")
+	require.Equal(t, map[string]int64{string(api.CauseHostLost): 1}, view.Workers[0].RestartsByReason,
+		"one restart is enough")
 }
 
 func TestWorkersSurviveATemporalOutage(t *testing.T) {
@@ -168,9 +169,11 @@ func TestFreedCapacityWakesAsManyWorkersAsFit(t *testing.T) {
 	host := fmt.Sprintf("narrow-%d", os.Getpid())
 	env.startAgent(host, "--capacity", fmt.Sprint(capacity))
 	s := spec.Default()
-	s.Pool.Name, s.Pool.Size, s.Pool.Command, s.Pool.Protocol = "narrow", size, []string{"sleep", "1000"}, spec.ProtocolNone
+	s.Pool.Name, s.Pool.Size, s.Pool.Command, s.Pool.Protocol = "narrow", size, []string{"sleep",
+		"1000"}, spec.ProtocolNone
 	s.Health.Kind, s.Health.Command = spec.HealthExec, []string{"true"}
-	s.Start.Timeout, s.Health.Interval = spec.Duration(waitTimeout), spec.Duration(time.Hour) // a probe that times out on a busy machine would write, too
+	// a probe that times out on a busy machine would write, too
+	s.Start.Timeout, s.Health.Interval = spec.Duration(waitTimeout), spec.Duration(time.Hour)
 	require.NoError(t, env.client.StartPool(t.Context(), api.PoolStart{Pool: "narrow", Spec: s}))
 	pool := env.client.Pool("narrow")
 	full := func(v api.PoolWorkers) bool {
@@ -194,15 +197,18 @@ func TestFreedCapacityWakesAsManyWorkersAsFit(t *testing.T) {
 		return n
 	}
 	before := starts()
-	killed := view.Workers[slices.IndexFunc(view.Workers, func(w api.Worker) bool { return w.State == lifecycle.Ready })].PID
+	killed := view.Workers[slices.IndexFunc(view.Workers,
+		func(w api.Worker) bool { return w.State == lifecycle.Ready })].PID
 	killProcess(t, killed)
 	env.waitFor(pool, "the host is full again", func(v api.PoolWorkers) bool {
-		gone := !slices.ContainsFunc(v.Workers, func(w api.Worker) bool { return w.State == lifecycle.Ready && w.PID == killed })
+		gone := !slices.ContainsFunc(v.Workers,
+			func(w api.Worker) bool { return w.State == lifecycle.Ready && w.PID == killed })
 		return full(v) && gone && len(hostProcesses(host)) == capacity
 	})
 	sleep(t, 12*time.Second) // a worker that was woken in vain takes ten seconds to be pending again
 	env.waitFor(pool, "the host is full again", full)
 	woken := starts() - before
-	t.Logf("one crash led to %d starts", woken) // two: its own, and that of the worker to which the slot was promised meanwhile
+	// two: its own, and that of the worker to which the slot was promised meanwhile
+	t.Logf("one crash led to %d starts", woken)
 	require.Less(t, woken, size-capacity, "not all that wait are woken")
 }

@@ -29,7 +29,8 @@ func TestChangedFilesRestartWorkersAndRetryFailedStarts(t *testing.T) {
 
 	s := pythonSpec("files", 2, "greet.py")
 	s.Pool.Dir, s.Watch.Paths, s.Watch.Debounce = dir, []string{"."}, spec.Duration(100*time.Millisecond)
-	s.Recovery.BackoffInitial = spec.Duration(time.Hour) // longer than this test: only the file watch restarts a failed worker
+	// longer than this test: only the file watch restarts a failed worker
+	s.Recovery.BackoffInitial = spec.Duration(time.Hour)
 	s.Recovery.BackoffMax = s.Recovery.BackoffInitial
 	pool := env.startPool(s)
 	client := env.gatewayClient("files")
@@ -44,7 +45,8 @@ func TestChangedFilesRestartWorkersAndRetryFailedStarts(t *testing.T) {
 
 	write("GREETING = 'good morning'\n")
 	view := env.waitFor(pool, "both workers have restarted because of the file", func(v api.PoolWorkers) bool {
-		return v.Ready == 2 && v.Rollout == nil && v.Workers[0].RotationsByReason["files"] == 1 && v.Workers[1].RotationsByReason["files"] == 1
+		return v.Ready == 2 && v.Rollout == nil && v.Workers[0].RotationsByReason["files"] == 1 &&
+			v.Workers[1].RotationsByReason["files"] == 1
 	})
 	for _, worker := range view.Workers {
 		require.Greater(t, worker.Incarnation, int64(1))

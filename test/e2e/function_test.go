@@ -110,7 +110,8 @@ func TestAFunctionHasTheLifeOfAWorker(t *testing.T) {
 		_, err := call(job{}, "")
 		require.NoError(t, err)
 	}
-	rotated := env.waitFor(pool, "the worker is rotated", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > lease.Incarnation })
+	rotated := env.waitFor(pool, "the worker is rotated",
+		func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > lease.Incarnation })
 
 	// A panic is a crash.
 	_, err = call(job{Panic: "boom"}, "")
@@ -124,7 +125,8 @@ func TestAFunctionHasTheLifeOfAWorker(t *testing.T) {
 	defer cancel()
 	begun, left := filepath.Join(env.dir, "begun"), make(chan error, 1)
 	go func() { left <- pool.Call(ctx, "sum", job{Stuck: begun}, nil) }()
-	require.Eventually(t, func() bool { _, err := os.Stat(begun); return err == nil }, waitTimeout, 20*time.Millisecond, "the call does not begin")
+	require.Eventually(t, func() bool { _, err := os.Stat(begun); return err == nil }, waitTimeout, 20*time.Millisecond,
+		"the call does not begin")
 	cancel()
 	require.Error(t, <-left)
 	env.waitFor(pool, "the worker was cut and is back", func(v api.PoolWorkers) bool {
@@ -156,7 +158,8 @@ func TestAFunctionIsStartedAgainByTheNextAgentThatKeepsProcesses(t *testing.T) {
 	first.stop()
 	require.Zero(t, first.cmd.ProcessState.ExitCode())
 	env.startAgentBy(withFunctions, "keeps", "--keep-processes")
-	env.waitFor(pool, "the worker is back", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > 1 })
+	env.waitFor(pool, "the worker is back",
+		func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > 1 })
 	var sum int
 	require.NoError(t, pool.Call(t.Context(), "sum", job{Add: 2}, &sum))
 	require.Equal(t, 2, sum)

@@ -49,7 +49,8 @@ func post(t *testing.T, c *http.Client, path, body string) (status int, answer, 
 	return response.StatusCode, string(content), problem.Code
 }
 
-// outage is how long Temporal is down in TestGatewayCallsSucceedWhileTemporalIsDownAndAreCountedOnce; make soak uses a minute.
+// outage is how long Temporal is down in TestGatewayCallsSucceedWhileTemporalIsDownAndAreCountedOnce; make soak uses a
+// minute.
 var outage = flag.Duration("outage", 15*time.Second, "how long Temporal is down while calls are made")
 
 func TestGatewayCallsSucceedWhileTemporalIsDownAndAreCountedOnce(t *testing.T) {
@@ -57,8 +58,10 @@ func TestGatewayCallsSucceedWhileTemporalIsDownAndAreCountedOnce(t *testing.T) {
 	env := newEnv(t)
 	env.startAgent("plane")
 	s := echoSpec("plane", 2)
-	s.Rotation.MaxRequests = 0                                                          // a fast machine would reach the default limit
-	s.Lease.TTL, s.Lease.IdleReturn = spec.Duration(10**outage), spec.Duration(*outage) // a machine that stalls makes no worker idle
+	// a fast machine would reach the default limit
+	s.Rotation.MaxRequests = 0
+	// a machine that stalls makes no worker idle
+	s.Lease.TTL, s.Lease.IdleReturn = spec.Duration(10**outage), spec.Duration(*outage)
 	pool := env.startPool(s)
 	started := env.waitReady(pool, s.Pool.Size).Workers
 	client := env.gatewayClient("plane")
@@ -70,7 +73,8 @@ func TestGatewayCallsSucceedWhileTemporalIsDownAndAreCountedOnce(t *testing.T) {
 	for range 4 {
 		load.Go(func() error {
 			for ctx.Err() == nil {
-				response, err := client.Post("http://gateway/v1/pools/plane/call/echo", "application/json", strings.NewReader(`"still here"`))
+				response, err := client.Post("http://gateway/v1/pools/plane/call/echo", "application/json",
+					strings.NewReader(`"still here"`))
 				if err != nil {
 					return err
 				}
@@ -89,7 +93,8 @@ func TestGatewayCallsSucceedWhileTemporalIsDownAndAreCountedOnce(t *testing.T) {
 	<-env.server.Done()
 	before := calls.Load()
 	sleep(t, *outage)
-	require.Eventually(t, func() bool { return calls.Load() > before+100 || ctx.Err() != nil }, waitTimeout, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return calls.Load() > before+100 || ctx.Err() != nil }, waitTimeout,
+		10*time.Millisecond)
 	cancel()
 	require.NoError(t, load.Wait())
 	require.NoError(t, env.server.Restart(t.Context()))
@@ -120,11 +125,12 @@ func TestCallsOfACrashedProcessAreCounted(t *testing.T) {
 	status, _, code := post(t, client, "/v1/pools/counting/call/die", ``)
 	require.Equal(t, http.StatusBadGateway, status)
 	require.Equal(t, string(api.CodeWorkerCrashed), code)
-	env.waitFor(pool, "the next process is ready, and all calls of the one before are counted", func(v api.PoolWorkers) bool {
-		w := v.Workers[0]
-		require.LessOrEqual(t, w.RequestsServed, int64(8))
-		return v.Ready == 1 && w.Incarnation > 1 && w.RequestsServed == 8 && w.RequestsFailed == 1
-	})
+	env.waitFor(pool, "the next process is ready, and all calls of the one before are counted",
+		func(v api.PoolWorkers) bool {
+			w := v.Workers[0]
+			require.LessOrEqual(t, w.RequestsServed, int64(8))
+			return v.Ready == 1 && w.Incarnation > 1 && w.RequestsServed == 8 && w.RequestsFailed == 1
+		})
 	status, answer, _ := post(t, client, "/v1/pools/counting/call/add", `[1, 2]`)
 	require.Equal(t, http.StatusOK, status, answer)
 	env.waitFor(pool, "the ninth call is reported when its lease is released", func(v api.PoolWorkers) bool {
@@ -151,7 +157,8 @@ func TestCallsOfAKilledAgentAreCountedUpToItsLastHeartbeat(t *testing.T) {
 	}, waitTimeout, 50*time.Millisecond, "no heartbeat reported the calls")
 	first.kill()
 	env.startAgent("word-b")
-	view := env.waitFor(pool, "the worker is on the other host", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Host == "word-b" })
+	view := env.waitFor(pool, "the worker is on the other host",
+		func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Host == "word-b" })
 	require.EqualValues(t, 5, view.Workers[0].RequestsServed)
 }
 
@@ -166,7 +173,8 @@ func TestAnIdleGatewayLeaseIsRecalledForAnotherHolder(t *testing.T) {
 	status, answer, _ := post(t, client, "/v1/pools/recall/call/echo", `1`)
 	require.Equal(t, http.StatusOK, status, answer)
 	slot := 0
-	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", Slot: &slot, Wait: waitTimeout}) // a busy gateway may miss a recall
+	// a busy gateway may miss a recall
+	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", Slot: &slot, Wait: waitTimeout})
 	require.NoError(t, err, "the gateway releases its idle lease")
 	env.requireFenced("recall", "recall.0.1.1")
 	callLease(t, lease, "echo")
@@ -187,7 +195,8 @@ func TestARollingRestartWithoutSurgeUnderLoadFailsNoCall(t *testing.T) {
 		if status, err := pool.Status(t.Context()); err == nil {
 			require.GreaterOrEqual(t, status.Ready, 2, "at most max_unavailable workers are out of service")
 		}
-		return v.Rollout == nil && v.Ready == 3 && v.Workers[0].Incarnation > 1 && v.Workers[1].Incarnation > 1 && v.Workers[2].Incarnation > 1
+		return v.Rollout == nil && v.Ready == 3 && v.Workers[0].Incarnation > 1 && v.Workers[1].Incarnation > 1 &&
+			v.Workers[2].Incarnation > 1
 	})
 	require.Eventually(t, func() bool { return l.calls.Load() > 0 }, waitTimeout, 10*time.Millisecond)
 	l.stop()

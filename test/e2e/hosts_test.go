@@ -72,8 +72,8 @@ func TestADyingHostLosesOnlyItsOwnCallsInFlight(t *testing.T) {
 		require.Equal(t, host, view.Workers[slot].Host)
 	}
 
-	// Each client has one call in flight, and one more is on the host that dies. A client sends a call to the other gateway if one cannot serve it, but never sends a call twice that a
-	// worker may have started.
+	// Each client has one call in flight, and one more is on the host that dies. A client sends a call to the other
+	// gateway if one cannot serve it, but never sends a call twice that a worker may have started.
 	const clients = 6
 	hosts := []string{"host-a", "host-b"}
 	gateways := map[string]*http.Client{"host-a": env.gatewayClient("host-a"), "host-b": env.gatewayClient("host-b")}
@@ -173,27 +173,32 @@ func TestAGatewayWithoutAWorkerNamesOneThatHas(t *testing.T) {
 		return a.err == nil && a.problem.Code == api.CodeNoWorkers
 	}, waitTimeout, 20*time.Millisecond, "the second gateway is up and knows the pool: %v", &a)
 	require.False(t, a.problem.Started)
-	require.Equal(t, []dispatch.Peer{{Host: "has", Endpoint: "unix:" + env.dir + "/has/" + worker.SocketName}}, a.problem.Gateways)
+	require.Equal(t, []dispatch.Peer{{Host: "has", Endpoint: "unix:" + env.dir + "/has/" + worker.SocketName}},
+		a.problem.Gateways)
 	require.True(t, tryCall(env.gatewayClient(a.problem.Gateways[0].Host), "has", "/v1/pools/single/call/echo", "1").ok())
 }
 
-// A pool whose workflow does not answer, here because no agent polls its task queue, keeps no other pool's workers waiting.
+// A pool whose workflow does not answer, here because no agent polls its task queue, keeps no other pool's workers
+// waiting.
 func TestAStuckPoolDoesNotDelayTheReportThatAnAgentHasEnded(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
 	agent := env.startAgent("stuck")
 	pool := env.startPool(echoSpec("healthy", 2))
 	before := env.waitReady(pool, 2).Workers
-	_, err := env.client.Temporal().ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: api.PoolWorkflowID("stuck"), TaskQueue: "nowhere"},
+	_, err := env.client.Temporal().ExecuteWorkflow(t.Context(),
+		client.StartWorkflowOptions{ID: api.PoolWorkflowID("stuck"), TaskQueue: "nowhere"},
 		api.WorkflowPool, api.PoolStart{Pool: "stuck"})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
-		answer, err := env.client.Temporal().CountWorkflow(t.Context(), countOf(env.server.Namespace(), "WorkflowType = 'Pool' AND ExecutionStatus = 'Running'"))
+		answer, err := env.client.Temporal().CountWorkflow(t.Context(),
+			countOf(env.server.Namespace(), "WorkflowType = 'Pool' AND ExecutionStatus = 'Running'"))
 		return err == nil && answer.GetCount() == 2
 	}, waitTimeout, 50*time.Millisecond, "visibility lists both pools")
 	agent.kill()
 	env.startAgent("stuck")
 	env.waitFor(pool, "the workers have new processes", func(v api.PoolWorkers) bool {
-		return v.Ready == 2 && v.Workers[0].Incarnation > before[0].Incarnation && v.Workers[1].Incarnation > before[1].Incarnation
+		return v.Ready == 2 && v.Workers[0].Incarnation > before[0].Incarnation &&
+			v.Workers[1].Incarnation > before[1].Incarnation
 	})
 }

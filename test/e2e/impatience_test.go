@@ -37,9 +37,11 @@ func TestCallersThatLeaveLongCallsLeaveThePoolInService(t *testing.T) {
 				name := fmt.Sprintf("call-%d-%d", caller, n)
 				calling.Go(func() { // leaves once the call has begun
 					defer leave()
-					assert.Eventually(t, func() bool { return countNotes(notes, "begin "+name+" ") > 0 }, waitTimeout, 10*time.Millisecond, name)
+					assert.Eventually(t, func() bool { return countNotes(notes, "begin "+name+" ") > 0 }, waitTimeout,
+						10*time.Millisecond, name)
 				})
-				request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://gateway/v1/pools/impatience/call/doze", strings.NewReader(`[3600, "`+name+`"]`))
+				request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://gateway/v1/pools/impatience/call/doze",
+					strings.NewReader(`[3600, "`+name+`"]`))
 				if err == nil {
 					_, err = client.Do(request)
 				}
@@ -49,18 +51,20 @@ func TestCallersThatLeaveLongCallsLeaveThePoolInService(t *testing.T) {
 		})
 	}
 	calling.Wait()
-	env.waitFor(pool, "each call is cut with its process: its handler ignores that its caller has left", func(v api.PoolWorkers) bool {
-		cut := int64(0)
-		for _, worker := range v.Workers {
-			require.Zero(t, worker.ConsecutiveFailures, "%+v", worker)
-			require.Zero(t, worker.RestartsByReason[string(api.CauseExit)])
-			cut += worker.CallsCut
-		}
-		return v.Ready == 3 && cut == callers*times
-	})
+	env.waitFor(pool, "each call is cut with its process: its handler ignores that its caller has left",
+		func(v api.PoolWorkers) bool {
+			cut := int64(0)
+			for _, worker := range v.Workers {
+				require.Zero(t, worker.ConsecutiveFailures, "%+v", worker)
+				require.Zero(t, worker.RestartsByReason[string(api.CauseExit)])
+				cut += worker.CallsCut
+			}
+			return v.Ready == 3 && cut == callers*times
+		})
 	for _, worker := range env.waitReady(pool, 3).Workers {
 		cut := worker.RestartsByReason[string(api.CauseCutCall)]
-		lost := worker.RestartsByReason[string(api.CauseHostLost)] // a start that a busy Temporal lost takes a number, and no process
+		// a start that a busy Temporal lost takes a number, and no process
+		lost := worker.RestartsByReason[string(api.CauseHostLost)]
 		require.Equal(t, worker.CallsCut, cut, "%+v", worker)
 		require.Equal(t, cut+lost, total(worker.RestartsByReason), "%+v", worker)
 		require.Equal(t, cut, total(worker.EndedByOutcome), "%+v", worker)

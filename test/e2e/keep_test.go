@@ -62,19 +62,21 @@ func requireTakenOver(t *testing.T, pool *tempool.Pool, size, times int) {
 func (env *testEnv) install(program string) {
 	env.t.Helper()
 	env.program = filepath.Join(env.dir, "agent")
-	output, err := exec.CommandContext(env.t.Context(), "cp", program, env.program+".new").CombinedOutput() // nobody may write to a program that is executed
+	// nobody may write to a program that is executed
+	output, err := exec.CommandContext(env.t.Context(), "cp", program, env.program+".new").CombinedOutput()
 	require.NoError(env.t, err, "%s", output)
 	require.NoError(env.t, os.Rename(env.program+".new", env.program))
 }
 
-// An agent is replaced by another build of it, and that by the first one again, while callers call and a client holds a lease. No process restarts,
-// and every call is answered or was not started.
+// An agent is replaced by another build of it, and that by the first one again, while callers call and a client holds a
+// lease. No process restarts, and every call is answered or was not started.
 func TestAnAgentIsReplacedByAnotherBuildUnderLoadAndKeepsItsProcesses(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
 	const size = 3
 	release := filepath.Join(env.dir, "worker")
-	output, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", release, "../../cmd/worker").CombinedOutput()
+	output, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", release,
+		"../../cmd/worker").CombinedOutput()
 	require.NoError(t, err, "%s", output)
 	builds := []string{os.Args[0], release, os.Args[0]}
 	env.install(builds[0])
@@ -97,7 +99,8 @@ func TestAnAgentIsReplacedByAnotherBuildUnderLoadAndKeepsItsProcesses(t *testing
 	goOn := func(what string) {
 		t.Helper()
 		calls := answered.Load()
-		require.Eventually(t, func() bool { return answered.Load() > calls+100 }, waitTimeout, 10*time.Millisecond, "%s: calls continue", what)
+		require.Eventually(t, func() bool { return answered.Load() > calls+100 }, waitTimeout, 10*time.Millisecond,
+			"%s: calls continue", what)
 	}
 	goOn("the first agent")
 	for turn := 1; turn <= 2; turn++ {
@@ -121,8 +124,8 @@ func TestAnAgentIsReplacedByAnotherBuildUnderLoadAndKeepsItsProcesses(t *testing
 	}
 }
 
-// callLease calls under a lease until the call was started: a gateway may be starting, or find out nothing about a lease that it has not seen. It
-// requires an answer.
+// callLease calls under a lease until the call was started: a gateway may be starting, or find out nothing about a
+// lease that it has not seen. It requires an answer.
 func callLease(t *testing.T, lease *tempool.Lease, method string) []byte {
 	t.Helper()
 	for deadline := time.Now().Add(waitTimeout); ; sleep(t, 20*time.Millisecond) {
@@ -136,13 +139,14 @@ func callLease(t *testing.T, lease *tempool.Lease, method string) []byte {
 	}
 }
 
-// The next agent cannot register for longer than an agent without processes tries: its build does not run the workflows yet, and no other agent does.
-// It keeps the processes, and starts no call on them.
+// The next agent cannot register for longer than an agent without processes tries: its build does not run the workflows
+// yet, and no other agent does. It keeps the processes, and starts no call on them.
 func TestAnAgentThatCannotRegisterYetKeepsTheProcesses(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
 	start := func(build string) *agent {
-		return env.startAgent("waiting", "--capacity", "4", "--keep-processes", "--deployment", testDeployment, "--build-id", build)
+		return env.startAgent("waiting", "--capacity", "4", "--keep-processes", "--deployment", testDeployment, "--build-id",
+			build)
 	}
 	first := start("1.0")
 	pool := env.startPool(echoSpec("waiting", 2))
@@ -169,7 +173,8 @@ func TestAnAgentThatCannotRegisterYetKeepsTheProcesses(t *testing.T) {
 	require.NoError(t, held.Checkin(t.Context(), api.OutcomeOK))
 }
 
-// The process that is to replace the one that serves is ready, and waits for the end of a client's lease, when its agent is replaced.
+// The process that is to replace the one that serves is ready, and waits for the end of a client's lease, when its
+// agent is replaced.
 func TestASuccessorThatWaitsForALeaseIsTakenOver(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
@@ -182,7 +187,8 @@ func TestASuccessorThatWaitsForALeaseIsTakenOver(t *testing.T) {
 	callLease(t, held, "echo")
 	_, err = pool.Restart(t.Context(), api.RestartRequest{Worker: new(int), Reason: "so that it has a successor"})
 	require.NoError(t, err)
-	successor := env.waitState(pool, 0, lifecycle.Draining).Successor // attempts that a busy Temporal has lost have used numbers, too
+	// attempts that a busy Temporal has lost have used numbers, too
+	successor := env.waitState(pool, 0, lifecycle.Draining).Successor
 	require.Greater(t, successor, held.Incarnation)
 	processes := hostProcesses("successor")
 	first.stop()
@@ -220,7 +226,8 @@ func TestKeptProcessesThatNobodyTakesOverAreReplaced(t *testing.T) {
 	})
 	require.Len(t, after.Workers, 2)
 	for _, pid := range before {
-		require.Eventually(t, func() bool { return !running(t, pid) }, waitTimeout, 20*time.Millisecond, "nothing is left over")
+		require.Eventually(t, func() bool { return !running(t, pid) }, waitTimeout, 20*time.Millisecond,
+			"nothing is left over")
 	}
 	require.Eventually(t, func() bool {
 		_, err := os.Stat(filepath.Join(env.dir, "keeper", "keeper.sock"))
@@ -228,7 +235,8 @@ func TestKeptProcessesThatNobodyTakesOverAreReplaced(t *testing.T) {
 	}, waitTimeout, 20*time.Millisecond, "the keeper has ended")
 }
 
-// The host's workflow is terminated while no agent runs. The next agent must have the workers notified of all earlier epochs.
+// The host's workflow is terminated while no agent runs. The next agent must have the workers notified of all earlier
+// epochs.
 func TestAHostsWorkflowThatIsTerminatedBetweenTwoAgentsForgetsNoWorker(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
@@ -250,6 +258,7 @@ func TestAHostsWorkflowThatIsTerminatedBetweenTwoAgentsForgetsNoWorker(t *testin
 	terminate()
 	env.startAgent("between", "--keep-processes")
 	env.waitFor(pool, "the workers have new processes", func(v api.PoolWorkers) bool {
-		return v.Ready == 2 && v.Workers[0].Incarnation > kept[0].Incarnation && v.Workers[1].Incarnation > kept[1].Incarnation
+		return v.Ready == 2 && v.Workers[0].Incarnation > kept[0].Incarnation &&
+			v.Workers[1].Incarnation > kept[1].Incarnation
 	})
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// heldLease is a lease and the time for which its holder used it, between the end of the checkout and the start of the checkin.
+// heldLease is a lease and the time for which its holder used it, between the end of the checkout and the start of the
+// checkin.
 type heldLease struct {
 	worker     string
 	seq        int64
@@ -35,7 +36,8 @@ type leaseLoad struct {
 func (l *leaseLoad) run(ctx context.Context, holder string) {
 	for n := 0; ctx.Err() == nil; n++ {
 		once, cancel := context.WithTimeout(ctx, 10*time.Second)
-		lease, err := l.pool.Checkout(once, tempool.CheckoutOptions{Holder: holder, TTL: 20 * time.Second, Wait: 5 * time.Second})
+		lease, err := l.pool.Checkout(once,
+			tempool.CheckoutOptions{Holder: holder, TTL: 20 * time.Second, Wait: 5 * time.Second})
 		if err != nil { // part of the control plane is down: the load continues as soon as it can
 			cancel()
 			continue
@@ -74,7 +76,8 @@ func (l *leaseLoad) requireExclusive(t *testing.T) {
 		slices.SortFunc(held, func(a, b heldLease) int { return a.begin.Compare(b.begin) })
 		for i := 1; i < len(held); i++ {
 			require.Less(t, held[i-1].seq, held[i].seq, "%s: leases out of order", worker)
-			require.False(t, held[i].begin.Before(held[i-1].end), "%s: leases %d and %d overlap", worker, held[i-1].seq, held[i].seq)
+			require.False(t, held[i].begin.Before(held[i-1].end), "%s: leases %d and %d overlap", worker, held[i-1].seq,
+				held[i].seq)
 		}
 	}
 }

@@ -34,7 +34,8 @@ func TestOfAHundredConcurrentCheckoutsOneIsGranted(t *testing.T) {
 	for i := range 100 {
 		group.Go(func() {
 			<-begin
-			lease, err := pool.CheckoutOnce(t.Context(), 0, tempool.CheckoutOptions{Holder: fmt.Sprint("holder ", i), TTL: time.Hour})
+			lease, err := pool.CheckoutOnce(t.Context(), 0,
+				tempool.CheckoutOptions{Holder: fmt.Sprint("holder ", i), TTL: time.Hour})
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {
@@ -70,7 +71,8 @@ func TestManyLeasesPassThroughContinueAsNew(t *testing.T) {
 		var lease *tempool.Lease
 		for lease == nil {
 			var err error
-			lease, err = pool.CheckoutOnce(t.Context(), 0, tempool.CheckoutOptions{Holder: "me", RequestID: fmt.Sprint("request ", i)})
+			lease, err = pool.CheckoutOnce(t.Context(), 0,
+				tempool.CheckoutOptions{Holder: "me", RequestID: fmt.Sprint("request ", i)})
 			if err != nil {
 				require.True(t, api.CodeOf(err).Retryable(), "checkout %d: %v", i, err)
 				refusals[api.CodeOf(err)]++
@@ -78,7 +80,8 @@ func TestManyLeasesPassThroughContinueAsNew(t *testing.T) {
 		}
 		require.Greater(t, lease.Seq, seq, "no lease is granted twice")
 		seq = lease.Seq
-		require.NoError(t, env.client.Checkin(t.Context(), api.CheckinRequest{LeaseID: lease.ID, Usage: api.Usage{Requests: 1, TotalMS: 1}}))
+		require.NoError(t, env.client.Checkin(t.Context(),
+			api.CheckinRequest{LeaseID: lease.ID, Usage: api.Usage{Requests: 1, TotalMS: 1}}))
 	}
 	st := env.waitState(pool, 0, lifecycle.Ready)
 	require.Equal(t, before.Incarnation, st.Incarnation, "one process served them all")
@@ -97,7 +100,8 @@ func TestManyLeasesPassThroughContinueAsNew(t *testing.T) {
 func (env *testEnv) countRuns(id string) (n int) {
 	env.t.Helper()
 	require.Eventually(env.t, func() bool { // visibility lags
-		answer, err := env.client.Temporal().CountWorkflow(env.t.Context(), countOf(env.client.Namespace(), fmt.Sprintf("WorkflowId = '%s'", id)))
+		answer, err := env.client.Temporal().CountWorkflow(env.t.Context(),
+			countOf(env.client.Namespace(), fmt.Sprintf("WorkflowId = '%s'", id)))
 		n = int(answer.GetCount())
 		return err == nil && n > 0
 	}, waitTimeout, 100*time.Millisecond)
@@ -108,7 +112,8 @@ func (env *testEnv) countRuns(id string) (n int) {
 func (env *testEnv) countEvents(id string) (n int, byType map[enums.EventType]int) {
 	env.t.Helper()
 	byType = map[enums.EventType]int{}
-	iterator := env.client.Temporal().GetWorkflowHistory(env.t.Context(), id, "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	iterator := env.client.Temporal().GetWorkflowHistory(env.t.Context(), id, "", false,
+		enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 	for iterator.HasNext() {
 		event, err := iterator.Next()
 		require.NoError(env.t, err)
@@ -118,12 +123,13 @@ func (env *testEnv) countEvents(id string) (n int, byType map[enums.EventType]in
 	return n, byType
 }
 
-// acceptedEvents are the events of a workflow's current run without those of workflow tasks that failed or timed out: Temporal repeats such a task,
-// and on a busy machine there are some.
+// acceptedEvents are the events of a workflow's current run without those of workflow tasks that failed or timed out:
+// Temporal repeats such a task, and on a busy machine there are some.
 func (env *testEnv) acceptedEvents(id string) []*history.HistoryEvent {
 	env.t.Helper()
 	var events []*history.HistoryEvent
-	iterator := env.client.Temporal().GetWorkflowHistory(env.t.Context(), id, "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	iterator := env.client.Temporal().GetWorkflowHistory(env.t.Context(), id, "", false,
+		enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 	repeated := map[int64]bool{} // by event
 	for iterator.HasNext() {
 		event, err := iterator.Next()
@@ -132,10 +138,12 @@ func (env *testEnv) acceptedEvents(id string) []*history.HistoryEvent {
 		switch event.GetEventType() {
 		case enums.EVENT_TYPE_WORKFLOW_TASK_FAILED:
 			task := event.GetWorkflowTaskFailedEventAttributes()
-			repeated[event.GetEventId()], repeated[task.GetScheduledEventId()], repeated[task.GetStartedEventId()] = true, true, true
+			repeated[event.GetEventId()] = true
+			repeated[task.GetScheduledEventId()], repeated[task.GetStartedEventId()] = true, true
 		case enums.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT:
 			task := event.GetWorkflowTaskTimedOutEventAttributes()
-			repeated[event.GetEventId()], repeated[task.GetScheduledEventId()], repeated[task.GetStartedEventId()] = true, true, true
+			repeated[event.GetEventId()] = true
+			repeated[task.GetScheduledEventId()], repeated[task.GetStartedEventId()] = true, true
 		}
 	}
 	return slices.DeleteFunc(events, func(e *history.HistoryEvent) bool { return repeated[e.GetEventId()] })
@@ -218,7 +226,8 @@ func TestAWorkerIsResetAfterAnExpiredLease(t *testing.T) {
 	require.Equal(t, lease.Incarnation, next.Incarnation)
 }
 
-// requireFenced requires that a gateway refuses calls under a lease that has ended, once it could find out about the lease.
+// requireFenced requires that a gateway refuses calls under a lease that has ended, once it could find out about the
+// lease.
 func (env *testEnv) requireFenced(host, lease string) {
 	env.t.Helper()
 	client := env.gatewayClient(host)
@@ -278,4 +287,26 @@ func TestACheckoutWhoseCallerLeftCostsNoProcess(t *testing.T) {
 	for _, past := range env.history(pool, 0) {
 		require.NotEqual(t, lifecycle.LeaseExpired, past.Event)
 	}
+}
+
+// TestACheckoutWhoseCallerHasLeftHoldsNoWorker: nobody took the request until its caller had left.
+func TestACheckoutWhoseCallerHasLeftHoldsNoWorker(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	hostAgent := env.startAgent("left")
+	pool := env.startPool(echoSpec("left", 1))
+	hostAgent.kill()
+	ctx, leave := context.WithTimeout(t.Context(), time.Second)
+	defer leave()
+	_, err := env.client.CheckoutWorker(ctx, pool.Name(), 0, api.CheckoutRequest{Holder: "gone", AttemptID: "one"})
+	require.Error(t, err)
+	require.Eventually(t, func() bool {
+		_, byType := env.countEvents(api.WorkerWorkflowID(pool.Name(), 0))
+		return byType[enums.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED] > 0
+	}, waitTimeout, 50*time.Millisecond)
+	env.startAgent("left")
+	env.waitReady(pool, 1)
+	lease, err := pool.CheckoutOnce(t.Context(), 0, tempool.CheckoutOptions{Holder: "next"})
+	require.NoError(t, err)
+	require.Equal(t, "next", lease.Holder)
 }

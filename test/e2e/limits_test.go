@@ -45,7 +45,8 @@ func TestLimitsApplyAndAWorkerOverItsMemoryLimitIsReplaced(t *testing.T) {
 		}, waitTimeout, 50*time.Millisecond)
 	}
 
-	failed := func(v api.PoolWorkers) (n int64) { // a process that its agent kills for a reason of its own has failed, also while it is replaced
+	// a process that its agent kills for a reason of its own has failed, also while it is replaced
+	failed := func(v api.PoolWorkers) (n int64) {
 		for _, worker := range v.Workers {
 			n += worker.EndedByOutcome[string(lifecycle.Failed)]
 		}

@@ -27,7 +27,8 @@ func TestTheLogsOfAPoolOnTwoHosts(t *testing.T) {
 	pool := env.startPool(s)
 	contains := func(text *string, what string, args ...string) {
 		t.Helper()
-		args = append(append([]string{"logs"}, args...), "--address", env.server.Address(), "--namespace", env.server.Namespace())
+		args = append(append([]string{"logs"}, args...), "--address", env.server.Address(), "--namespace",
+			env.server.Namespace())
 		require.Eventually(t, func() bool {
 			var out, failure bytes.Buffer // Temporal waits ten seconds for the cache of an agent that was killed
 			code := cli.Run(t.Context(), args, &out, &failure)
@@ -47,16 +48,21 @@ func TestTheLogsOfAPoolOnTwoHosts(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	following := make(chan int, 1)
 	go func() {
-		following <- cli.Run(ctx, []string{"logs", "talks", "-f", "--address", env.server.Address(), "--namespace", env.server.Namespace()}, &followed, &followed)
+		following <- cli.Run(ctx, []string{"logs", "talks", "-f", "--address", env.server.Address(), "--namespace",
+			env.server.Namespace()}, &followed, &followed)
 	}()
 	defer stop()
 	view := env.waitReady(pool, 2)
 	killProcess(t, view.Workers[0].PID)
-	env.waitFor(pool, "the next process", func(view api.PoolWorkers) bool { return view.Ready == 2 && view.Workers[0].Incarnation > 1 })
+	env.waitFor(pool, "the next process",
+		func(view api.PoolWorkers) bool { return view.Ready == 2 && view.Workers[0].Incarnation > 1 })
 	contains(&text, "tempool: ended: killed by SIGKILL", "talks/0", "--previous")
 	require.Contains(t, text, "#1 stdout: hello from talks/0")
 	require.NotContains(t, text, "#2")
-	require.Eventually(t, func() bool { return strings.Contains(followed.String(), "talks/0 #2 stdout: hello from talks/0") }, waitTimeout, 100*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return strings.Contains(followed.String(),
+			"talks/0 #2 stdout: hello from talks/0")
+	}, waitTimeout, 100*time.Millisecond)
 
 	host := view.Workers[0].Host
 	if host != "first" {

@@ -70,10 +70,12 @@ func TestAnAgentThatIsKilledIsFollowedAtOnceOnItsStateFolderAndAfterItsLossElsew
 	env.hostStatus("shared", "the first agent joined", up)
 	first.kill()
 	again := env.startAgent("shared")
-	status := env.hostStatus("shared", "it is followed at once", func(s api.HostStatus) bool { return up(s) && s.Epoch == 2 })
+	status := env.hostStatus("shared", "it is followed at once",
+		func(s api.HostStatus) bool { return up(s) && s.Epoch == 2 })
 	again.kill()
 	env.startAgent("shared", "--state-dir", filepath.Join(env.dir, "elsewhere"))
-	moved := env.hostStatus("shared", "it is followed elsewhere", func(s api.HostStatus) bool { return up(s) && s.Epoch == 3 })
+	moved := env.hostStatus("shared", "it is followed elsewhere",
+		func(s api.HostStatus) bool { return up(s) && s.Epoch == 3 })
 	require.GreaterOrEqual(t, moved.Since.Sub(status.Since), api.HostHeartbeatTimeout-time.Second)
 }
 
@@ -107,7 +109,8 @@ func TestAHostsWorkflowThatWasTerminatedIsStartedAgain(t *testing.T) {
 	pool := env.startPool(echoSpec("lonely", 1))
 	worker := env.waitFor(pool, "ready", func(v api.PoolWorkers) bool { return v.Ready == 1 }).Workers[0]
 	env.terminate(api.HostWorkflowID("lonely"))
-	again := env.hostStatus("lonely", "the agent joins again", func(s api.HostStatus) bool { return up(s) && s.Since.After(before.Since) })
+	again := env.hostStatus("lonely", "the agent joins again",
+		func(s api.HostStatus) bool { return up(s) && s.Since.After(before.Since) })
 	require.Equal(t, before.Instance, again.Instance)
 	require.Equal(t, before.Epoch, again.Epoch, "nobody else has had the host id")
 	_, err := pool.CheckoutOnce(t.Context(), 0, tempool.CheckoutOptions{Holder: "me"})
@@ -128,7 +131,8 @@ func TestTheWorkersOfAKilledAgentAreBackAsSoonAsItIsStartedAgain(t *testing.T) {
 		began := time.Now()
 		agent.kill()
 		agent = env.startAgent("phoenix")
-		env.hostStatus("phoenix", "the next agent joined", func(s api.HostStatus) bool { return up(s) && s.Epoch == int64(round+2) })
+		env.hostStatus("phoenix", "the next agent joined",
+			func(s api.HostStatus) bool { return up(s) && s.Epoch == int64(round+2) })
 		slow = slow || time.Since(began) > api.HostHeartbeatTimeout // so that its host may have been lost first
 		env.waitFor(pool, "every worker has its next process", func(v api.PoolWorkers) bool {
 			for _, w := range v.Workers {
@@ -148,7 +152,8 @@ func TestTheWorkersOfAKilledAgentAreBackAsSoonAsItIsStartedAgain(t *testing.T) {
 			if transition.Event == lifecycle.Exited {
 				ends++
 				if !slow {
-					require.Contains(t, transition.Reason, "the agent of host phoenix was started again", "no worker had to wait for a time-out")
+					require.Contains(t, transition.Reason, "the agent of host phoenix was started again",
+						"no worker had to wait for a time-out")
 				}
 			}
 		}

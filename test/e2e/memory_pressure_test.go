@@ -101,13 +101,15 @@ func TestMemoryPressureStopsHalfOfTheWorkersLargestFirstAndRestartsThem(t *testi
 	require.True(t, slices.ContainsFunc(history, func(step lifecycle.Transition) bool {
 		return step.Event == lifecycle.Drain && strings.Contains(step.Reason, "memory pressure on host")
 	}), "%+v", history)
-	require.Eventually(t, func() bool { return len(hostProcesses("tight")) == 2 }, waitTimeout, 50*time.Millisecond, "processes")
+	require.Eventually(t, func() bool { return len(hostProcesses("tight")) == 2 }, waitTimeout, 50*time.Millisecond,
+		"processes")
 
 	setAvailableMemory(t, root, 50) // the workers restart a minute later
 	before := view.Workers[largest].Incarnation
 	view = env.waitReady(pool, 4)
 	awaitParked(0)
 	require.Greater(t, view.Workers[largest].Incarnation, before)
-	require.EqualValues(t, 1, view.Workers[largest].RestartsByReason["pressure"]+view.Workers[largest].RotationsByReason["pressure"])
+	require.EqualValues(
+		t, 1, view.Workers[largest].RestartsByReason["pressure"]+view.Workers[largest].RotationsByReason["pressure"])
 	agent.waitForLog("memory pressure", `"level":"none","before":"critical"`)
 }

@@ -14,7 +14,8 @@ import (
 // steady is how long pools of large programs must run without a replacement; make soak runs them for an hour.
 var steady = flag.Duration("steady", 5*time.Minute, "duration of the tests of large programs on the defaults")
 
-// callsOfLarge is how often a large program is called in a second: in an hour fewer times than rotation.max_requests, less its jitter, by default.
+// callsOfLarge is how often a large program is called in a second: in an hour fewer times than rotation.max_requests,
+// less its jitter, by default.
 const callsOfLarge = 2
 
 // TestALeakIsReplacedOnTheDefaults leaks about 20 MB a second, by few calls: a slow machine makes them all.
@@ -39,7 +40,8 @@ func TestALeakIsReplacedOnTheDefaults(t *testing.T) {
 	t.Logf("replaced at %d MB: %s", worker.PeakMemoryBytes/1e6, worker.LastRotation.Reason)
 }
 
-// TestALargeProgramIsNotReplacedForItsMemory runs programs that need much memory all the time, on the defaults but for time-outs.
+// TestALargeProgramIsNotReplacedForItsMemory runs programs that need much memory all the time, on the defaults but for
+// time-outs.
 func TestALargeProgramIsNotReplacedForItsMemory(t *testing.T) {
 	for name, c := range map[string]struct{ script, method string }{
 		"python":   {"large.py", "ask"},
@@ -57,7 +59,8 @@ func TestALargeProgramIsNotReplacedForItsMemory(t *testing.T) {
 			l := startLoad(t, env.gatewayClient(name), "/v1/pools/"+name+"/call/"+c.method, callsOfLarge, 1)
 			unreplaced := func(v api.PoolWorkers) {
 				for _, worker := range v.Workers {
-					require.Empty(t, worker.RotationsByReason, "%s after %d calls: %+v", worker.Worker, l.calls.Load(), worker.LastRotation)
+					require.Empty(t, worker.RotationsByReason, "%s after %d calls: %+v", worker.Worker, l.calls.Load(),
+						worker.LastRotation)
 					require.Empty(t, worker.RestartsByReason)
 				}
 			}
@@ -66,16 +69,18 @@ func TestALargeProgramIsNotReplacedForItsMemory(t *testing.T) {
 					unreplaced(view)
 				}
 			}
-			last := env.waitFor(pool, "the host has reported a baseline: it has served calls for more than a minute", func(v api.PoolWorkers) bool {
-				return v.Ready == 1 && v.Workers[0].BaselineBytes > 0
-			})
+			last := env.waitFor(pool, "the host has reported a baseline: it has served calls for more than a minute",
+				func(v api.PoolWorkers) bool {
+					return v.Ready == 1 && v.Workers[0].BaselineBytes > 0
+				})
 			unreplaced(last)
 			l.stop()
 			require.Zero(t, l.failed.Load(), "of %d calls: %s", l.calls.Load(), l.firstFailure())
 			for _, worker := range last.Workers {
 				require.Greater(t, worker.CurrentMemoryBytes, int64(100e6), "the program is large")
 				require.GreaterOrEqual(t, worker.MaxMemoryBytes, 3*worker.BaselineBytes)
-				t.Logf("%s: %d MB (%s), baseline %d MB", worker.Worker, worker.CurrentMemoryBytes/1e6, worker.MemorySource, worker.BaselineBytes/1e6)
+				t.Logf("%s: %d MB (%s), baseline %d MB", worker.Worker, worker.CurrentMemoryBytes/1e6, worker.MemorySource,
+					worker.BaselineBytes/1e6)
 			}
 		})
 	}

@@ -20,7 +20,8 @@ import (
 // sessionWorkflow runs a workflow that moves sessions, and requires that it continues as new on its way.
 func (env *testEnv) sessionWorkflow(id, name string, run any) (moves api.SessionMoves) {
 	env.t.Helper()
-	execution, err := env.client.Temporal().ExecuteWorkflow(env.t.Context(), client.StartWorkflowOptions{ID: id, TaskQueue: api.TaskQueue}, name, run)
+	execution, err := env.client.Temporal().ExecuteWorkflow(env.t.Context(),
+		client.StartWorkflowOptions{ID: id, TaskQueue: api.TaskQueue}, name, run)
 	require.NoError(env.t, err)
 	require.NoError(env.t, execution.Get(env.t.Context(), &moves))
 	answer, err := env.client.Temporal().DescribeWorkflowExecution(env.t.Context(), id, "")
@@ -30,8 +31,8 @@ func (env *testEnv) sessionWorkflow(id, name string, run any) (moves api.Session
 	return moves
 }
 
-// Sessions move to another worker and back by workflows that continue as new after each page, and a lease is renewed; then the pool drains the
-// worker and restarts it.
+// Sessions move to another worker and back by workflows that continue as new after each page, and a lease is renewed;
+// then the pool drains the worker and restarts it.
 func TestSessionWorkflowsContinueAsNewAndAPoolDrainsAWorker(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
@@ -45,7 +46,8 @@ func TestSessionWorkflowsContinueAsNewAndAPoolDrainsAWorker(t *testing.T) {
 	clients.SetLimit(8)
 	for i := range count {
 		clients.Go(func() error {
-			_, slot, err := api.ParseWorkerName(storeInSession(t, gateway, "drained", fmt.Sprint("s", i), fmt.Sprint("value", i)))
+			_, slot, err := api.ParseWorkerName(storeInSession(t, gateway, "drained", fmt.Sprint("s", i),
+				fmt.Sprint("value", i)))
 			if err == nil {
 				onWorker[slot].Add(1)
 			}
@@ -59,7 +61,8 @@ func TestSessionWorkflowsContinueAsNewAndAPoolDrainsAWorker(t *testing.T) {
 		worker = 1
 	}
 	moves := env.sessionWorkflow(api.EvacuateWorkerWorkflowID("drained", worker), api.WorkflowEvacuateWorker,
-		sessions.EvacuateRun{Pool: "drained", EvacuateRequest: api.EvacuateRequest{Worker: worker, ExcludeFor: &none}, ContinueEvery: 1})
+		sessions.EvacuateRun{Pool: "drained", EvacuateRequest: api.EvacuateRequest{Worker: worker, ExcludeFor: &none},
+			ContinueEvery: 1})
 	require.EqualValues(t, onWorker[worker].Load(), moves.Moved)
 	moves = env.sessionWorkflow(api.RebalanceSessionsWorkflowID("drained"), api.WorkflowRebalanceSessions,
 		sessions.RebalanceRun{RebalanceSessionsRequest: api.RebalanceSessionsRequest{Pool: "drained"}, ContinueEvery: 1})
@@ -70,12 +73,14 @@ func TestSessionWorkflowsContinueAsNewAndAPoolDrainsAWorker(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, count/2, moves.Moved)
 	for i := range 20 {
-		require.Equal(t, fmt.Sprintf(`"value%d"`, i), mustRequest(t, gateway, "POST", "/v1/pools/drained/call/kept_here", `[]`, fmt.Sprint("s", i)))
+		require.Equal(t, fmt.Sprintf(`"value%d"`, i),
+			mustRequest(t, gateway, "POST", "/v1/pools/drained/call/kept_here", `[]`, fmt.Sprint("s", i)))
 	}
 
 	var lease *tempool.Lease
 	require.Eventually(t, func() bool { // the gateway gives the worker up when it has no calls
-		lease, err = pool.CheckoutOnce(t.Context(), worker, tempool.CheckoutOptions{Holder: "me", TTL: time.Minute, NoRenew: true})
+		lease, err = pool.CheckoutOnce(t.Context(), worker,
+			tempool.CheckoutOptions{Holder: "me", TTL: time.Minute, NoRenew: true})
 		return err == nil
 	}, waitTimeout, 100*time.Millisecond)
 	expires := lease.Expires()
@@ -85,8 +90,9 @@ func TestSessionWorkflowsContinueAsNewAndAPoolDrainsAWorker(t *testing.T) {
 
 	before := env.waitState(pool, worker, lifecycle.Ready)
 	handle, err := env.client.Temporal().UpdateWorkflow(t.Context(), client.UpdateWorkflowOptions{
-		WorkflowID: api.PoolWorkflowID("drained"), UpdateName: api.UpdateDrain, WaitForStage: client.WorkflowUpdateStageCompleted,
-		Args: []any{api.Control{Worker: &worker, Reason: "maintenance"}},
+		WorkflowID: api.PoolWorkflowID("drained"), UpdateName: api.UpdateDrain,
+		WaitForStage: client.WorkflowUpdateStageCompleted,
+		Args:         []any{api.Control{Worker: &worker, Reason: "maintenance"}},
 	})
 	require.NoError(t, err)
 	require.NoError(t, handle.Get(t.Context(), nil))
@@ -107,13 +113,15 @@ func TestALeaseIsTakenBySignalAndARotationIsGranted(t *testing.T) {
 	before := env.waitReady(pool, 2).Workers
 	send := func(name string, request any) {
 		t.Helper()
-		require.NoError(t, env.client.Temporal().SignalWorkflow(t.Context(), api.WorkerWorkflowID("signalled", 0), "", name, request))
+		require.NoError(t, env.client.Temporal().SignalWorkflow(t.Context(), api.WorkerWorkflowID("signalled", 0), "", name,
+			request))
 	}
 	send(api.SignalCheckout, api.CheckoutRequest{Holder: "me", RequestID: "by signal"})
 	lease := env.waitState(pool, 0, lifecycle.Busy).Lease
 	require.Equal(t, "me", lease.Holder)
 	send(api.SignalCheckin, api.CheckinRequest{LeaseID: lease.ID, Usage: api.Usage{Requests: 20, TotalMS: 20}})
 	env.waitFor(pool, "the worker has rotated", func(v api.PoolWorkers) bool {
-		return v.Ready == 2 && v.Workers[0].Incarnation > before[0].Incarnation && v.Workers[0].Rotations == 1 && v.Workers[1].Incarnation == before[1].Incarnation
+		return v.Ready == 2 && v.Workers[0].Incarnation > before[0].Incarnation && v.Workers[0].Rotations == 1 &&
+			v.Workers[1].Incarnation == before[1].Incarnation
 	})
 }

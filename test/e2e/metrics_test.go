@@ -97,10 +97,12 @@ func TestMetricsDescribeAnAgentAndItsWorkers(t *testing.T) {
 	require.EqualValues(t, api.CodeWorkerError, code)
 
 	var s scrape
-	require.Eventually(t, func() bool { // the roster learns of a process a moment after the process is ready, and samples and checks take turns
+	// the roster learns of a process a moment after the process is ready, and samples and checks take turns
+	require.Eventually(t, func() bool {
 		s = readScrape(t, client)
 		durations := s.series("tempool_pool_call_duration_seconds", "pool", "seen") // a call is counted after its answer
-		return s.has(2, "tempool_pool_ready", "pool", "seen") && s.has(1, "tempool_control_plane_up") && len(s.series("tempool_worker_memory_bytes", "pool", "seen")) == 2 &&
+		return s.has(2, "tempool_pool_ready", "pool", "seen") && s.has(1, "tempool_control_plane_up") &&
+			len(s.series("tempool_worker_memory_bytes", "pool", "seen")) == 2 &&
 			len(durations) == 1 && durations[0].GetHistogram().GetSampleCount() == 7
 	}, waitTimeout, 100*time.Millisecond)
 	require.EqualValues(t, 1, s.value("tempool_agent_info", "host", "seen"))
@@ -116,8 +118,10 @@ func TestMetricsDescribeAnAgentAndItsWorkers(t *testing.T) {
 	require.EqualValues(t, 2, s.value("tempool_pool_ready", "pool", "seen"))
 	require.EqualValues(t, 2, s.value("tempool_pool_workers", "pool", "seen", "state", "ready"))
 	require.Zero(t, s.value("tempool_pool_queue_length", "pool", "seen"))
-	require.EqualValues(t, 7, s.series("tempool_pool_call_duration_seconds", "pool", "seen")[0].GetHistogram().GetSampleCount())
-	require.EqualValues(t, 2, s.series("tempool_pool_start_duration_seconds", "pool", "seen")[0].GetHistogram().GetSampleCount())
+	require.EqualValues(t, 7, s.series("tempool_pool_call_duration_seconds", "pool",
+		"seen")[0].GetHistogram().GetSampleCount())
+	require.EqualValues(t, 2, s.series("tempool_pool_start_duration_seconds", "pool",
+		"seen")[0].GetHistogram().GetSampleCount())
 	var requests, failed, granted float64
 	started := env.waitReady(pool, 2).Workers
 	for slot, worker := range []string{"seen/0", "seen/1"} {
@@ -141,7 +145,8 @@ func TestMetricsDescribeAnAgentAndItsWorkers(t *testing.T) {
 	require.EqualValues(t, 3, s.value("tempool_worker_counted_total", "counter", "api_calls"))
 	require.EqualValues(t, 1, failed)
 	require.Positive(t, granted)
-	require.NotEmpty(t, s.series("temporal_request_total", "operation", "RespondWorkflowTaskCompleted"), "metrics of the Temporal SDK")
+	require.NotEmpty(t, s.series("temporal_request_total", "operation", "RespondWorkflowTaskCompleted"),
+		"metrics of the Temporal SDK")
 	require.NotEmpty(t, s.series("temporal_activity_execution_latency_seconds", "activity_type", "Start"))
 	require.NotEmpty(t, s.series("go_goroutines"))
 
@@ -155,7 +160,8 @@ func TestMetricsDescribeAnAgentAndItsWorkers(t *testing.T) {
 	_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: new(1), Reason: "test"})
 	require.NoError(t, err)
 	env.waitFor(pool, "both have come back", func(v api.PoolWorkers) bool {
-		return v.Ready == 2 && v.Workers[0].Incarnation > started[0].Incarnation && v.Workers[1].Incarnation > started[1].Incarnation
+		return v.Ready == 2 && v.Workers[0].Incarnation > started[0].Incarnation &&
+			v.Workers[1].Incarnation > started[1].Incarnation
 	})
 	require.Eventually(t, func() bool {
 		s = readScrape(t, client)
@@ -164,8 +170,10 @@ func TestMetricsDescribeAnAgentAndItsWorkers(t *testing.T) {
 			s.has(1, "tempool_pool_processes_ended_total", "pool", "seen", "outcome", "failed")
 	}, waitTimeout, 100*time.Millisecond, "restarts and rotations are counted by reason, and ends by outcome")
 	require.NotEmpty(t, s.series("tempool_pool_transitions_total", "pool", "seen", "to", "failed"))
-	require.GreaterOrEqual(t, s.value("tempool_pool_transitions_total", "pool", "seen", "from", "starting", "to", "ready"), 3.0)
-	require.Positive(t, s.value("tempool_pool_transition_seconds_total", "pool", "seen", "from", "starting", "to", "ready"))
+	require.GreaterOrEqual(t, s.value("tempool_pool_transitions_total", "pool", "seen", "from", "starting", "to", "ready"),
+		3.0)
+	require.Positive(t, s.value("tempool_pool_transition_seconds_total", "pool", "seen", "from", "starting", "to",
+		"ready"))
 
 	require.NoError(t, pool.Signal(t.Context(), 0, api.SignalSuspend, api.Control{}))
 	env.waitState(pool, 0, lifecycle.Suspended)

@@ -22,7 +22,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// monthAct is a command or a fault. It returns what it did, for the log; an error is part of life, since the commands hit each other's faults.
+// monthAct is a command or a fault. It returns what it did, for the log; an error is part of life, since the commands
+// hit each other's faults.
 type monthAct struct {
 	name   string
 	weight int
@@ -188,7 +189,8 @@ func (m *month) workflow() string {
 // update sends the pool an update for which the client has no method.
 func (m *month) update(ctx context.Context, name string, argument any) error {
 	handle, err := m.client.Temporal().UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
-		WorkflowID: api.PoolWorkflowID("month"), UpdateName: name, Args: []any{argument}, WaitForStage: client.WorkflowUpdateStageCompleted,
+		WorkflowID: api.PoolWorkflowID("month"), UpdateName: name, Args: []any{argument},
+		WaitForStage: client.WorkflowUpdateStageCompleted,
 	})
 	if err != nil {
 		return err
@@ -255,7 +257,8 @@ func TestAWorkerThatWasResetGrantsNoLeaseTwice(t *testing.T) {
 	pool := env.startPool(echoSpec("rewind", 1))
 	granted := map[string]bool{}
 	lease := func() *tempool.Lease {
-		l, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", TTL: 3 * time.Second, Wait: waitTimeout, NoRenew: true})
+		l, err := pool.Checkout(t.Context(),
+			tempool.CheckoutOptions{Holder: "me", TTL: 3 * time.Second, Wait: waitTimeout, NoRenew: true})
 		require.NoError(t, err)
 		require.False(t, granted[l.ID], "%s was granted before", l.ID)
 		granted[l.ID] = true
@@ -263,7 +266,8 @@ func TestAWorkerThatWasResetGrantsNoLeaseTwice(t *testing.T) {
 	}
 	checkin := func(l *tempool.Lease, outcome api.Outcome) {
 		if err := l.Checkin(t.Context(), outcome); err != nil {
-			require.Contains(t, []api.Code{api.CodeLeaseFenced, api.CodeLeaseNotFound}, api.CodeOf(err), "on a machine that stalls it has expired: %v", err)
+			require.Contains(t, []api.Code{api.CodeLeaseFenced, api.CodeLeaseNotFound}, api.CodeOf(err),
+				"on a machine that stalls it has expired: %v", err)
 		}
 	}
 	for range 5 {
@@ -284,7 +288,8 @@ func TestAWorkerThatWasResetGrantsNoLeaseTwice(t *testing.T) {
 	}
 }
 
-// After a reset to before its last incarnations a worker begins numbers again that its pool has seen, unless its host refuses them.
+// After a reset to before its last incarnations a worker begins numbers again that its pool has seen, unless its host
+// refuses them.
 func TestAPoolLearnsOfTheStateOfAWorkerThatWasReset(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)

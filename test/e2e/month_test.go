@@ -32,8 +32,9 @@ var (
 )
 
 const (
-	// The server suggests to continue as new at monthSuggest history events, and terminates a run at monthLimit. By default it terminates one at
-	// 12 times the suggested length; a run that was reset begins with the events before that point and all signals after it.
+	// The server suggests to continue as new at monthSuggest history events, and terminates a run at monthLimit. By
+	// default it terminates one at 12 times the suggested length; a run that was reset begins with the events before that
+	// point and all signals after it.
 	monthSuggest, monthLimit = 120, 1000
 	monthSize                = 5
 	monthTenants             = 3
@@ -63,9 +64,9 @@ type month struct {
 	uncoded map[string]error
 }
 
-// TestACompressedMonth keeps a pool busy while it gets every command and every fault at random, with histories so short that workflows continue
-// as new all the time. Afterwards every workflow that should be open is, no lease was held twice, no process is left over, and every worker
-// is ready.
+// TestACompressedMonth keeps a pool busy while it gets every command and every fault at random, with histories so short
+// that workflows continue as new all the time. Afterwards every workflow that should be open is, no lease was held
+// twice, no process is left over, and every worker is ready.
 func TestACompressedMonth(t *testing.T) {
 	t.Parallel()
 	seed := *monthSeed
@@ -77,7 +78,8 @@ func TestACompressedMonth(t *testing.T) {
 		"--dynamic-config-value", fmt.Sprintf("limit.historyCount.suggestContinueAsNew=%d", monthSuggest),
 		"--dynamic-config-value", fmt.Sprintf("limit.historyCount.error=%d", monthLimit))
 	m := &month{
-		testEnv: env, random: rand.New(rand.NewPCG(seed, seed)), agents: map[string]*agent{}, notes: filepath.Join(env.dir, "notes"),
+		testEnv: env, random: rand.New(rand.NewPCG(seed, seed)), agents: map[string]*agent{},
+		notes: filepath.Join(env.dir, "notes"),
 		count: map[string]int{}, leases: map[string]string{}, served: map[string]int{}, uncoded: map[string]error{},
 	}
 	m.hosts = []string{fmt.Sprintf("month-a-%d", os.Getpid()), fmt.Sprintf("month-b-%d", os.Getpid())}
@@ -203,7 +205,8 @@ func (m *month) recover() {
 		return err == nil
 	}, waitTimeout, time.Second, "the pool takes commands: %v", &err)
 	for _, slot := range m.slots() {
-		_ = m.pool.Signal(t.Context(), slot, api.SignalResume, api.Control{Reason: "the month is over"}) // the worker may be between two workflows
+		// the worker may be between two workflows
+		_ = m.pool.Signal(t.Context(), slot, api.SignalResume, api.Control{Reason: "the month is over"})
 	}
 	began := time.Now()
 	_, err = m.pool.Restart(t.Context(), api.RestartRequest{Reason: "the month is over"})
@@ -247,17 +250,20 @@ func (m *month) check() {
 		closed[kind+" "+strings.TrimPrefix(e.GetStatus().String(), "WORKFLOW_EXECUTION_STATUS_")]++
 		longest[kind] = max(longest[kind], e.GetHistoryLength())
 		switch e.GetStatus() {
-		case enums.WORKFLOW_EXECUTION_STATUS_TERMINATED, enums.WORKFLOW_EXECUTION_STATUS_FAILED, enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT:
+		case enums.WORKFLOW_EXECUTION_STATUS_TERMINATED, enums.WORKFLOW_EXECUTION_STATUS_FAILED,
+			enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT:
 			event := m.lastEvent(e)
 			moves := kind == api.WorkflowEvacuateWorker || kind == api.WorkflowRebalanceSessions
 			if moves && e.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_FAILED {
 				// Its result: it moves no sessions of a pool that ends, or does not answer, meanwhile.
 				failed := event.GetWorkflowExecutionFailedEventAttributes().GetFailure()
-				require.NotEmpty(t, failed.GetApplicationFailureInfo().GetType(), "%s failed without a code: %s", e.GetExecution().GetWorkflowId(), event)
+				require.NotEmpty(t, failed.GetApplicationFailureInfo().GetType(), "%s failed without a code: %s",
+					e.GetExecution().GetWorkflowId(), event)
 				continue
 			}
 			// A reset terminates the newest run, which may have begun since the test looked.
-			require.Equal(t, monthReason, event.GetWorkflowExecutionTerminatedEventAttributes().GetReason(), "%s was %s after %d events: %s",
+			require.Equal(t, monthReason, event.GetWorkflowExecutionTerminatedEventAttributes().GetReason(),
+				"%s was %s after %d events: %s",
 				e.GetExecution().GetWorkflowId(), e.GetStatus(), e.GetHistoryLength(), event)
 		}
 	}
@@ -266,7 +272,8 @@ func (m *month) check() {
 	for _, slot := range m.slots() {
 		want = append(want, api.WorkerWorkflowID("month", slot))
 	}
-	require.Eventually(t, func() bool { return slices.Equal(want, m.open()) }, waitTimeout, time.Second, "the open workflows are %v, not %v", m.open(), want)
+	require.Eventually(t, func() bool { return slices.Equal(want, m.open()) }, waitTimeout, time.Second,
+		"the open workflows are %v, not %v", m.open(), want)
 	m.requireProcesses()
 	_, err := m.pool.Stop(t.Context(), "the month is over")
 	require.NoError(t, err)
@@ -319,7 +326,8 @@ func (m *month) executions(query string) []*workflow.WorkflowExecutionInfo {
 
 // lastEvent is how a run was closed.
 func (m *month) lastEvent(e *workflow.WorkflowExecutionInfo) *history.HistoryEvent {
-	iterator := m.client.Temporal().GetWorkflowHistory(m.t.Context(), e.GetExecution().GetWorkflowId(), e.GetExecution().GetRunId(), false,
+	iterator := m.client.Temporal().GetWorkflowHistory(m.t.Context(), e.GetExecution().GetWorkflowId(),
+		e.GetExecution().GetRunId(), false,
 		enums.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT)
 	require.True(m.t, iterator.HasNext())
 	event, err := iterator.Next()

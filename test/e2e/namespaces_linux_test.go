@@ -30,7 +30,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// machine is a network namespace that a test made: a machine of its own as far as addresses, ports and loopback are concerned.
+// machine is a network namespace that a test made: a machine of its own as far as addresses, ports and loopback are
+// concerned.
 type machine struct {
 	t         *testing.T
 	name      string
@@ -72,7 +73,8 @@ func (m *machine) run(args ...string) string {
 
 // cut drops what the machine sends to a port, until heal.
 func (m *machine) cut(port string) {
-	m.run("nft", "add table inet cut; add chain inet cut out { type filter hook output priority 0; policy accept; }; add rule inet cut out tcp dport "+port+" drop")
+	m.run("nft", "add table inet cut; add chain inet cut out { type filter hook output priority 0; policy accept; }; "+
+		"add rule inet cut out tcp dport "+port+" drop")
 }
 
 func (m *machine) heal() { m.run("nft", "delete table inet cut") }
@@ -117,7 +119,8 @@ func forward(t *testing.T, from, to string) (address string) {
 	return listener.Addr().String()
 }
 
-// certify writes a certificate for addresses, signed by an authority of its own, and returns the files and a client's configuration.
+// certify writes a certificate for addresses, signed by an authority of its own, and returns the files and a client's
+// configuration.
 func certify(t *testing.T, dir string, addresses ...string) (certFile, keyFile, caFile string, client *tls.Config) {
 	t.Helper()
 	write := func(name, kind string, der []byte) string {
@@ -128,15 +131,17 @@ func certify(t *testing.T, dir string, addresses ...string) (certFile, keyFile, 
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	ca := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour),
+		IsCA:     true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, &caKey.PublicKey, caKey)
 	require.NoError(t, err)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "gateways"}, NotBefore: ca.NotBefore, NotAfter: ca.NotAfter,
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "gateways"}, NotBefore: ca.NotBefore,
+		NotAfter: ca.NotAfter,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	for _, address := range addresses {
@@ -150,7 +155,8 @@ func certify(t *testing.T, dir string, addresses ...string) (certFile, keyFile, 
 	require.NoError(t, err)
 	client = &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
 	client.RootCAs.AddCert(trusted)
-	return write("cert.pem", "CERTIFICATE", der), write("key.pem", "PRIVATE KEY", keyDER), write("ca.pem", "CERTIFICATE", caDER), client
+	return write("cert.pem", "CERTIFICATE", der), write("key.pem", "PRIVATE KEY", keyDER),
+		write("ca.pem", "CERTIFICATE", caDER), client
 }
 
 // startAgentOn starts an agent on a machine.
@@ -171,7 +177,8 @@ func TestAPoolOverTwoMachinesWithTLSBetweenThem(t *testing.T) {
 	tokens := filepath.Join(env.dir, "tokens.toml")
 	grant := func(name string, rights ...string) string {
 		secret, hash := access.NewSecret()
-		require.NoError(t, access.Add(tokens, access.Token{Name: name, SHA256: hash, Pools: []string{"span*"}, Rights: rights}))
+		require.NoError(t, access.Add(tokens,
+			access.Token{Name: name, SHA256: hash, Pools: []string{"span*"}, Rights: rights}))
 		return secret
 	}
 	secret, reader := grant("job", "call", "lease", "read"), grant("reader", "read")
@@ -182,7 +189,8 @@ func TestAPoolOverTwoMachinesWithTLSBetweenThem(t *testing.T) {
 		env.startAgentOn(m, fmt.Sprint("machine-", i), "--address", temporal, "--listen", net.JoinHostPort(m.its, "7460"),
 			"--tls-cert", cert, "--tls-key", key, "--tokens", tokens, "--capacity", "1")
 	}
-	client, err := tempool.Dial(t.Context(), tempool.Options{Address: env.server.Address(), Logger: newDiscardLogger(), GatewayToken: secret, GatewayTLS: trust})
+	client, err := tempool.Dial(t.Context(),
+		tempool.Options{Address: env.server.Address(), Logger: newDiscardLogger(), GatewayToken: secret, GatewayTLS: trust})
 	require.NoError(t, err)
 	defer client.Close()
 	pool := echoSpec("span", 2)
@@ -205,7 +213,9 @@ func TestAPoolOverTwoMachinesWithTLSBetweenThem(t *testing.T) {
 	}, waitTimeout, 20*time.Millisecond, "calls reach both machines")
 
 	through := func(token, endpoint string) *tempool.Client {
-		c, err := tempool.Dial(t.Context(), tempool.Options{Address: env.server.Address(), Gateways: []string{endpoint}, GatewayToken: token, GatewayTLS: trust, Logger: newDiscardLogger()})
+		c, err := tempool.Dial(t.Context(),
+			tempool.Options{Address: env.server.Address(), Gateways: []string{endpoint}, GatewayToken: token, GatewayTLS: trust,
+				Logger: newDiscardLogger()})
 		require.NoError(t, err)
 		t.Cleanup(c.Close)
 		return c
@@ -225,7 +235,8 @@ func TestAPoolOverTwoMachinesWithTLSBetweenThem(t *testing.T) {
 			require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
 		}
 		require.ErrorIs(t, through("", endpoint).Pool("span").Call(t.Context(), "echo", 1, nil), api.ErrUnauthorized)
-		require.ErrorIs(t, through("tempool_guess", endpoint).Pool("span").Call(t.Context(), "echo", 1, nil), api.ErrUnauthorized)
+		require.ErrorIs(t, through("tempool_guess", endpoint).Pool("span").Call(t.Context(), "echo", 1, nil),
+			api.ErrUnauthorized)
 		require.ErrorIs(t, through(reader, endpoint).Pool("span").Call(t.Context(), "echo", 1, nil), api.ErrForbidden)
 		require.ErrorIs(t, through(secret, endpoint).Pool("other").Call(t.Context(), "echo", 1, nil), api.ErrForbidden)
 	}
@@ -247,9 +258,12 @@ func TestAPoolOverTwoMachinesWithTLSBetweenThem(t *testing.T) {
 		}
 	}
 	require.Eventually(t, controlPlane("lost"), waitTimeout, 200*time.Millisecond)
-	require.NoError(t, first.Pool("span").Call(t.Context(), "echo", "during the cut", nil), "the gateway serves under the lease that it holds")
+	require.NoError(t, first.Pool("span").Call(t.Context(), "echo", "during the cut", nil),
+		"the gateway serves under the lease that it holds")
 	machines[0].heal()
 	require.Eventually(t, controlPlane("ok"), waitTimeout, 200*time.Millisecond)
-	require.Eventually(t, func() bool { return first.Pool("span").Call(t.Context(), "echo", "after the cut", nil) == nil }, waitTimeout, 100*time.Millisecond)
-	env.waitFor(client.Pool("span"), "both workers are in service again", func(v api.PoolWorkers) bool { return v.Ready == 2 })
+	require.Eventually(t, func() bool { return first.Pool("span").Call(t.Context(), "echo", "after the cut", nil) == nil },
+		waitTimeout, 100*time.Millisecond)
+	env.waitFor(client.Pool("span"), "both workers are in service again",
+		func(v api.PoolWorkers) bool { return v.Ready == 2 })
 }

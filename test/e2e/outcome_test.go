@@ -19,7 +19,8 @@ import (
 // leave makes the only worker of a pool exit with a code.
 func leave(t *testing.T, gateway *http.Client, pool, code string) {
 	t.Helper()
-	response, err := gateway.Post("http://gateway/v1/pools/"+pool+"/call/leave", "application/json", strings.NewReader("["+code+"]"))
+	response, err := gateway.Post("http://gateway/v1/pools/"+pool+"/call/leave", "application/json",
+		strings.NewReader("["+code+"]"))
 	require.NoError(t, err)
 	_, _ = io.Copy(io.Discard, response.Body)
 	require.NoError(t, response.Body.Close())
@@ -40,8 +41,8 @@ func ended(t *testing.T, pool *tempool.Pool) lifecycle.Transition {
 	return lifecycle.Transition{}
 }
 
-// waitTransition waits until a worker's history has a transition into a state whose reason contains a text. Unlike waitState, it misses no state
-// that the worker has left again.
+// waitTransition waits until a worker's history has a transition into a state whose reason contains a text. Unlike
+// waitState, it misses no state that the worker has left again.
 func (env *testEnv) waitTransition(pool *tempool.Pool, slot int, to lifecycle.State, reason string) {
 	env.t.Helper()
 	var history []lifecycle.Transition
@@ -54,7 +55,8 @@ func (env *testEnv) waitTransition(pool *tempool.Pool, slot int, to lifecycle.St
 	}, waitTimeout, 50*time.Millisecond, "worker %d has not become %s because of %q: %+v", slot, to, reason, &history)
 }
 
-// A program that exits with code 0 has finished, and one that exits with another has failed. recovery.restart says what follows.
+// A program that exits with code 0 has finished, and one that exits with another has failed. recovery.restart says what
+// follows.
 func TestRestartDependsOnHowTheProgramEnded(t *testing.T) {
 	for name, c := range map[string]struct {
 		mode, code string
@@ -84,7 +86,8 @@ func TestRestartDependsOnHowTheProgramEnded(t *testing.T) {
 					_, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "by hand"})
 					require.NoError(t, err)
 				}
-				view := env.waitFor(pool, "it serves again", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > before.Incarnation })
+				view := env.waitFor(pool, "it serves again",
+					func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > before.Incarnation })
 				end := ended(t, pool)
 				require.Equal(t, c.outcome, end.To)
 				require.Equal(t, c.code, end.Metadata["code"])
@@ -110,12 +113,14 @@ func (env *testEnv) requireRecordedAsKilled(pool *tempool.Pool) {
 	history := env.history(pool, 0)
 	require.True(env.t, slices.ContainsFunc(history, func(step lifecycle.Transition) bool {
 		killed := step.To == lifecycle.Killed && step.Metadata["forced"] == "true"
-		return killed || step.Event == lifecycle.EventKind(lifecycle.ProcessKilled) && strings.Contains(step.Reason, "pool.stop_grace")
+		return killed || step.Event == lifecycle.EventKind(lifecycle.ProcessKilled) &&
+			strings.Contains(step.Reason, "pool.stop_grace")
 	}), "%+v", history)
 }
 
-// A process that does not end on SIGTERM is killed after its grace, and counted as killed, whatever ended it: a restart, with a successor beside it and
-// without; the end of drain_timeout, under a client's lease; the stop of the pool; the stop of its agent.
+// A process that does not end on SIGTERM is killed after its grace, and counted as killed, whatever ended it: a
+// restart, with a successor beside it and without; the end of drain_timeout, under a client's lease; the stop of the
+// pool; the stop of its agent.
 func TestAProcessThatMustBeKilledIsCountedAsKilled(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
@@ -137,7 +142,8 @@ func TestAProcessThatMustBeKilledIsCountedAsKilled(t *testing.T) {
 		env.requireRecordedAsKilled(pool)
 	}
 	for name, c := range map[string]struct{ surge, leased bool }{
-		"surge": {true, false}, "in-place": {false, false}, "drain-timeout-surge": {true, true}, "drain-timeout-in-place": {false, true},
+		"surge": {true, false}, "in-place": {false, false}, "drain-timeout-surge": {true, true},
+		"drain-timeout-in-place": {false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := obstinateSpec(name, c.surge)
@@ -179,7 +185,8 @@ func TestALeaseIsRecordedAsData(t *testing.T) {
 	pool := env.startPool(echoSpec("recorded", 1))
 	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", Session: "s1", Wait: waitTimeout})
 	require.NoError(t, err)
-	require.NoError(t, env.client.Checkin(t.Context(), api.CheckinRequest{LeaseID: lease.ID, Outcome: api.OutcomeError, Error: "it broke"}))
+	require.NoError(t, env.client.Checkin(t.Context(),
+		api.CheckinRequest{LeaseID: lease.ID, Outcome: api.OutcomeError, Error: "it broke"}))
 	env.waitTransition(pool, 0, lifecycle.Degraded, "it broke")
 	state, err := pool.State(t.Context(), 0)
 	require.NoError(t, err)

@@ -46,7 +46,8 @@ func TestAProgramThatSaysItIsNotWellIsDegradedThenReplaced(t *testing.T) {
 		env.waitTransition(pool, 0, lifecycle.Degraded, "the network is slow")
 
 		// Its pings fail from now on.
-		view := env.waitFor(pool, "the process is replaced", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > lease.Incarnation })
+		view := env.waitFor(pool, "the process is replaced",
+			func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > lease.Incarnation })
 		require.Len(t, view.Workers, 1)
 		history, err := pool.History(t.Context(), 0)
 		require.NoError(t, err)
@@ -83,7 +84,8 @@ func TestAWorkerThatFailsEveryCallIsDegradedThenReplaced(t *testing.T) {
 		env.waitTransition(pool, 0, lifecycle.Degraded, "10 calls in a row failed")
 		before := env.waitState(pool, 0, lifecycle.Ready) // its pings pass
 		failCalls(byPool)
-		view := env.waitFor(pool, "the process is replaced", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > before.Incarnation })
+		view := env.waitFor(pool, "the process is replaced",
+			func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > before.Incarnation })
 		require.Zero(t, view.Workers[0].ConsecutiveFailures)
 
 		lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", Wait: waitTimeout})
@@ -95,7 +97,8 @@ func TestAWorkerThatFailsEveryCallIsDegradedThenReplaced(t *testing.T) {
 			return err == nil && state.Health == lifecycle.Unhealthy && state.State == lifecycle.Busy
 		}, waitTimeout, 20*time.Millisecond)
 		failCalls(byLease)
-		view = env.waitFor(pool, "the process is replaced", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > lease.Incarnation })
+		view = env.waitFor(pool, "the process is replaced",
+			func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > lease.Incarnation })
 		require.EqualValues(t, 1, view.Workers[0].RestartsByReason[string(api.CauseUnhealthy)])
 		require.Zero(t, view.Workers[0].ConsecutiveFailures)
 	})

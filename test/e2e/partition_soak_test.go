@@ -15,9 +15,11 @@ import (
 )
 
 // partition is how long TestAPartitionWithLeasesAndCallsOnBothSides lasts; make soak uses 130 s.
-var partition = flag.Duration("partition", 0, "how long to cut a host off from Temporal while both sides have leases and calls; 0 leaves it out")
+var partition = flag.Duration("partition", 0,
+	"how long to cut a host off from Temporal while both sides have leases and calls; 0 leaves it out")
 
-// sideCalls makes calls until it is stopped. It counts those that were answered, and whether a coded error refused each other one.
+// sideCalls makes calls until it is stopped. It counts those that were answered, and whether a coded error refused each
+// other one.
 type sideCalls struct {
 	answered, refused map[string]int // by path
 	answeredAfter     []string       // paths that were answered after they had been fenced
@@ -50,8 +52,9 @@ func (s *sideCalls) run(t *testing.T, client *http.Client, stop <-chan struct{},
 	}
 }
 
-// For longer than any lease and any time-out, a host is cut off from Temporal, with the defaults of a pool. Both sides are called all the time, by the
-// pool's name and under leases, of which the other side gets new ones. Afterwards each worker has one process, and leases that have ended stay so.
+// For longer than any lease and any time-out, a host is cut off from Temporal, with the defaults of a pool. Both sides
+// are called all the time, by the pool's name and under leases, of which the other side gets new ones. Afterwards each
+// worker has one process, and leases that have ended stay so.
 func TestAPartitionWithLeasesAndCallsOnBothSides(t *testing.T) {
 	t.Parallel()
 	if *partition == 0 {
@@ -88,8 +91,10 @@ func TestAPartitionWithLeasesAndCallsOnBothSides(t *testing.T) {
 	renewed, err := leased.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "during"})
 	require.NoError(t, err)
 	newPath := "/v1/leases/" + renewed.ID + "~" + renewed.Token + "/call/echo"
-	for _, path := range []string{newPath, "/v1/pools/called/call/echo"} { // the first call also begins the numbers of leases
-		require.Eventually(t, func() bool { return tryCall(mainland, "mainland", path, `1`).ok() }, waitTimeout, 50*time.Millisecond)
+	// the first call also begins the numbers of leases
+	for _, path := range []string{newPath, "/v1/pools/called/call/echo"} {
+		require.Eventually(t, func() bool { return tryCall(mainland, "mainland", path, `1`).ok() }, waitTimeout,
+			50*time.Millisecond)
 	}
 	callers.Go(func() { far.run(t, mainland, stop, "/v1/pools/called/call/echo", newPath) })
 	sleep(t, time.Until(began.Add(*partition)))
@@ -101,13 +106,16 @@ func TestAPartitionWithLeasesAndCallsOnBothSides(t *testing.T) {
 	}
 
 	wire.heal()
-	require.Eventually(t, func() bool { return readScrape(t, island).value("tempool_control_plane_up") == 1 }, waitTimeout, 100*time.Millisecond)
-	require.Eventually(t, func() bool { return len(hostProcesses("island")) == 0 }, waitTimeout, 100*time.Millisecond, "the old processes are gone")
+	require.Eventually(t, func() bool { return readScrape(t, island).value("tempool_control_plane_up") == 1 }, waitTimeout,
+		100*time.Millisecond)
+	require.Eventually(t, func() bool { return len(hostProcesses("island")) == 0 }, waitTimeout, 100*time.Millisecond,
+		"the old processes are gone")
 	updates, from := env.updatesOf([]string{"island"}), time.Now()
 	sleep(t, 20*time.Second) // with the calls of both sides continuing
 	asked, took := env.updatesOf([]string{"island"})-updates, time.Since(from)
 	ended()
-	t.Logf("island: answered %v, refused %v; mainland: answered %v, refused %v; %.0f updates of the island in %s", near.answered, near.refused, far.answered, far.refused, asked, took)
+	t.Logf("island: answered %v, refused %v; mainland: answered %v, refused %v; %.0f updates of the island in %s",
+		near.answered, near.refused, far.answered, far.refused, asked, took)
 	require.Less(t, asked/took.Seconds(), 3.0, "no storm")
 	require.Empty(t, near.uncoded)
 	require.Empty(t, far.uncoded)

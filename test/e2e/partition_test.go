@@ -28,8 +28,8 @@ type link struct {
 	open     map[net.Conn]struct{}
 }
 
-// ownAddress returns an address for a server that may start more than once. Its IP address is of this process alone, so that no connection of
-// another gets its port meanwhile.
+// ownAddress returns an address for a server that may start more than once. Its IP address is of this process alone, so
+// that no connection of another gets its port meanwhile.
 func ownAddress(t *testing.T) string {
 	t.Helper()
 	pid := os.Getpid()
@@ -96,8 +96,8 @@ func (l *link) carry(near net.Conn) {
 	_, _ = io.Copy(near, far)
 }
 
-// A host that cannot reach Temporal serves calls of the pool, ends clients' leases on time, and causes no storm when the link heals, though
-// its worker has moved to another host.
+// A host that cannot reach Temporal serves calls of the pool, ends clients' leases on time, and causes no storm when
+// the link heals, though its worker has moved to another host.
 func TestAHostThatIsCutOffFromTemporalEndsLeasesOnTimeAndHealsQuietly(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
@@ -132,10 +132,12 @@ func TestAHostThatIsCutOffFromTemporalEndsLeasesOnTimeAndHealsQuietly(t *testing
 	require.NoError(t, err)
 
 	wire.heal()
-	require.Eventually(t, func() bool { return readScrape(t, island).has(1, "tempool_control_plane_up") }, waitTimeout, 100*time.Millisecond)
+	require.Eventually(t, func() bool { return readScrape(t, island).has(1, "tempool_control_plane_up") }, waitTimeout,
+		100*time.Millisecond)
 	updates, began := env.updatesOf([]string{"island"}), time.Now()
 	for time.Since(began) < 10*time.Second { // calls of the pool through the gateway that lost its worker
-		_, _ = (&http.Client{Transport: island.Transport, Timeout: 500 * time.Millisecond}).Post("http://gateway/v1/pools/solo/call/echo", "", nil)
+		_, _ = (&http.Client{Transport: island.Transport,
+			Timeout: 500 * time.Millisecond}).Post("http://gateway/v1/pools/solo/call/echo", "", nil)
 		sleep(t, 20*time.Millisecond)
 	}
 	took := time.Since(began)
@@ -146,7 +148,8 @@ func TestAHostThatIsCutOffFromTemporalEndsLeasesOnTimeAndHealsQuietly(t *testing
 	require.NoError(t, err)
 	require.Equal(t, before.Incarnation, after.Incarnation)
 	require.Less(t, after.LeaseSeq-before.LeaseSeq, int64(5), "the worker is not taken and returned again and again")
-	require.Eventually(t, func() bool { return len(hostProcesses("island")) == 0 }, waitTimeout, 100*time.Millisecond, "the old process is gone")
+	require.Eventually(t, func() bool { return len(hostProcesses("island")) == 0 }, waitTimeout, 100*time.Millisecond,
+		"the old process is gone")
 	status, answer, _ := post(t, env.gatewayClient("mainland"), "/v1/pools/solo/call/echo", `2`)
 	require.Equal(t, http.StatusOK, status, answer)
 }

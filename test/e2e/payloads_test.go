@@ -25,23 +25,27 @@ func sealedEnv(t *testing.T) (env *testEnv, keys string) {
 	require.NoError(t, os.WriteFile(keys, []byte("bm90IGEgc2VjcmV0LCBvbmx5IGEga2V5IG9mIHRlc3Q=\n"), 0o600))
 	var err error
 	env.client, err = tempool.Dial(t.Context(), tempool.Options{
-		Address: env.server.Address(), Namespace: env.server.Namespace(), Logger: newDiscardLogger(), Payloads: tempool.Payloads{KeyFile: keys},
+		Address: env.server.Address(), Namespace: env.server.Namespace(), Logger: newDiscardLogger(),
+		Payloads: tempool.Payloads{KeyFile: keys},
 	})
 	require.NoError(t, err)
 	t.Cleanup(env.client.Close)
 	return env, keys
 }
 
-// stored returns what Temporal stores of all workflows: histories, memos, pending activities. It fails the test if a run has ended.
+// stored returns what Temporal stores of all workflows: histories, memos, pending activities. It fails the test if a
+// run has ended.
 func (env *testEnv) stored() []byte {
 	env.t.Helper()
 	temporal := env.client.Temporal()
-	list, err := temporal.ListWorkflow(env.t.Context(), &workflowservice.ListWorkflowExecutionsRequest{Namespace: env.client.Namespace()})
+	list, err := temporal.ListWorkflow(env.t.Context(),
+		&workflowservice.ListWorkflowExecutionsRequest{Namespace: env.client.Namespace()})
 	require.NoError(env.t, err)
 	all, err := protojson.Marshal(list)
 	require.NoError(env.t, err)
 	for _, run := range list.GetExecutions() {
-		require.Contains(env.t, []enums.WorkflowExecutionStatus{enums.WORKFLOW_EXECUTION_STATUS_RUNNING, enums.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW},
+		require.Contains(env.t, []enums.WorkflowExecutionStatus{enums.WORKFLOW_EXECUTION_STATUS_RUNNING,
+			enums.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW},
 			run.GetStatus(), "%s", run.GetExecution().GetWorkflowId())
 		execution := run.GetExecution()
 		details, err := temporal.DescribeWorkflowExecution(env.t.Context(), execution.GetWorkflowId(), execution.GetRunId())
@@ -49,7 +53,8 @@ func (env *testEnv) stored() []byte {
 		text, err := protojson.Marshal(details)
 		require.NoError(env.t, err)
 		all = append(all, text...)
-		pages := temporal.GetWorkflowHistory(env.t.Context(), execution.GetWorkflowId(), execution.GetRunId(), false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+		pages := temporal.GetWorkflowHistory(env.t.Context(), execution.GetWorkflowId(), execution.GetRunId(), false,
+			enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 		for pages.HasNext() {
 			event, err := pages.Next()
 			require.NoError(env.t, err)
@@ -70,16 +75,19 @@ func TestTemporalStoresNothingLegibleWithPayloadKeys(t *testing.T) {
 	s.Pool.EnvFrom = append(s.Pool.EnvFrom, "HOME")
 	pool := env.startPool(s)
 
-	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "legible-holder", Session: "legible-session", Wait: waitTimeout})
+	lease, err := pool.Checkout(t.Context(),
+		tempool.CheckoutOptions{Holder: "legible-holder", Session: "legible-session", Wait: waitTimeout})
 	require.NoError(t, err)
-	require.NoError(t, env.client.Checkin(t.Context(), api.CheckinRequest{LeaseID: lease.ID, Outcome: api.OutcomeError, Error: "legible-reason"}))
+	require.NoError(t, env.client.Checkin(t.Context(),
+		api.CheckinRequest{LeaseID: lease.ID, Outcome: api.OutcomeError, Error: "legible-reason"}))
 	killProcess(t, env.waitState(pool, 0, lifecycle.Ready).PID)
 	env.waitFor(pool, "the killed process was replaced", func(v api.PoolWorkers) bool {
 		return v.Workers[0].Incarnation > 1 && v.Workers[0].State == lifecycle.Ready
 	})
 	_, err = pool.Restart(t.Context(), api.RestartRequest{Reason: "legible-restart"})
 	require.NoError(t, err)
-	env.waitFor(pool, "the workers have restarted", func(v api.PoolWorkers) bool { return v.Rollout == nil && v.Ready == s.Pool.Size })
+	env.waitFor(pool, "the workers have restarted",
+		func(v api.PoolWorkers) bool { return v.Rollout == nil && v.Ready == s.Pool.Size })
 	stored := string(env.stored())
 	require.NotContains(t, stored, "legible")
 	require.NotContains(t, stored, "bGVnaWJsZ", "nor in base64")

@@ -16,7 +16,8 @@ import (
 	"github.com/tempool/tempool/internal/need"
 )
 
-// ownPIDs makes a process the first one of a PID namespace: a container of its own as far as numbers of processes are concerned.
+// ownPIDs makes a process the first one of a PID namespace: a container of its own as far as numbers of processes are
+// concerned.
 func ownPIDs() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Unshareflags: syscall.CLONE_NEWNS}
 }
@@ -53,8 +54,9 @@ func named(arguments ...string) (pids []string) {
 	return pids
 }
 
-// Two containers with one host id: agents whose processes have the same numbers. One of them serves, and the other one is refused. When the
-// container of the first is killed, the other follows, and kills nobody by a number that it has read in the state folder.
+// Two containers with one host id: agents whose processes have the same numbers. One of them serves, and the other one
+// is refused. When the container of the first is killed, the other follows, and kills nobody by a number that it has
+// read in the state folder.
 func TestOfTwoAgentsInPIDNamespacesOfTheirOwnOneServes(t *testing.T) {
 	t.Parallel()
 	probe := exec.Command("sh", append(afterScript("true")[1:], "true")...)
@@ -94,11 +96,14 @@ func TestOfTwoAgentsInPIDNamespacesOfTheirOwnOneServes(t *testing.T) {
 			require.Eventually(t, func() bool { return len(hostProcesses(hostID)) == 0 }, waitTimeout, 50*time.Millisecond)
 			// A daemon of the second namespace has the session whose number the first agent's worker had.
 			daemon := []string{"sleep", fmt.Sprintf("%d%d", 1_000_000+os.Getpid(), map[bool]int{true: 1, false: 2}[shared])}
-			script := "echo $((" + number + " - 1)) > /proc/sys/kernel/ns_last_pid && setsid sh -c '" + strings.Join(daemon, " ") + " & echo $$ > " + filepath.Join(env.dir, "leader") + "'"
+			script := "echo $((" + number + " - 1)) > /proc/sys/kernel/ns_last_pid && setsid sh -c '" +
+				strings.Join(daemon, " ") + " & echo $$ > " + filepath.Join(env.dir, "leader") + "'"
 			env.startAgentWith(ownPIDs(), afterScript(script), hostID, second...)
-			next := env.hostStatus(hostID, "the second agent follows", func(s api.HostStatus) bool { return up(s) && s.Epoch > holder.Epoch })
+			next := env.hostStatus(hostID, "the second agent follows",
+				func(s api.HostStatus) bool { return up(s) && s.Epoch > holder.Epoch })
 			require.NotEqual(t, holder.Instance, next.Instance)
-			env.waitFor(pool, "the worker serves again", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > 1 })
+			env.waitFor(pool, "the worker serves again",
+				func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > 1 })
 			leader, err := os.ReadFile(filepath.Join(env.dir, "leader"))
 			require.NoError(t, err)
 			require.Equal(t, number+"\n", string(leader), "the numbers are the same")

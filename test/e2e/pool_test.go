@@ -35,7 +35,8 @@ func TestAPoolScalesAppliesRestartsAndStops(t *testing.T) {
 	_, err = pool.Scale(t.Context(), 2)
 	require.NoError(t, err)
 	env.waitReady(pool, 2)
-	require.Equal(t, before.Workers[0].PID, env.waitState(pool, 0, lifecycle.Ready).PID, "scaling restarts no other worker")
+	require.Equal(t, before.Workers[0].PID, env.waitState(pool, 0, lifecycle.Ready).PID,
+		"scaling restarts no other worker")
 
 	s.Pool.Size = 2
 	same, err := pool.Apply(t.Context(), s)
@@ -59,9 +60,10 @@ func TestAPoolScalesAppliesRestartsAndStops(t *testing.T) {
 	})
 
 	interceptor := &lossyInterceptor{}
-	connection, err := client.Dial(client.Options{HostPort: env.server.Address(), Namespace: env.server.Namespace(), Logger: newDiscardLogger(), ConnectionOptions: client.ConnectionOptions{
-		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(interceptor.intercept)},
-	}})
+	connection, err := client.Dial(client.Options{HostPort: env.server.Address(), Namespace: env.server.Namespace(),
+		Logger: newDiscardLogger(), ConnectionOptions: client.ConnectionOptions{
+			DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(interceptor.intercept)},
+		}})
 	require.NoError(t, err)
 	defer connection.Close()
 	user := tempool.NewClient(connection, env.server.Namespace())
@@ -82,7 +84,8 @@ func TestAPoolScalesAppliesRestartsAndStops(t *testing.T) {
 	require.Contains(t, out, "Pool ops has stopped; this is its last state")
 	out, _ = env.ctl(cli.ExitOK, "workers", "stats", "ops")
 	require.Contains(t, out, "Pool ops has stopped")
-	for _, late := range [][]string{{"call", "ops", "echo", `"too late"`}, {"report", "ops"}, {"sessions", "list", "ops"}} {
+	for _, late := range [][]string{{"call", "ops", "echo", `"too late"`}, {"report", "ops"},
+		{"sessions", "list", "ops"}} {
 		_, refusal := env.ctl(cli.ExitFailed, late...)
 		require.Contains(t, refusal, "pool ops has ended", late)
 	}
@@ -93,7 +96,8 @@ func TestAPoolScalesAppliesRestartsAndStops(t *testing.T) {
 // lossyInterceptor drops the answer to the first query, below the SDK.
 type lossyInterceptor struct{ queries atomic.Int64 }
 
-func (l *lossyInterceptor) intercept(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+func (l *lossyInterceptor) intercept(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn,
+	invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
 	if strings.HasSuffix(method, "/QueryWorkflow") && l.queries.Add(1) == 1 {
 		<-ctx.Done()
 		return status.FromContextError(ctx.Err()).Err()
@@ -129,8 +133,10 @@ func TestContinueAsNewOfAPoolDoesNotDisturbItsWorkers(t *testing.T) {
 	env.startAgent("endless")
 	pool := env.startPool(echoSpec("endless", 2))
 	before := env.waitReady(pool, 2)
-	require.NoError(t, env.client.Temporal().SignalWorkflow(t.Context(), api.PoolWorkflowID("endless"), "", api.SignalForceContinue, api.Control{}))
-	require.Eventually(t, func() bool { return env.countRuns(api.PoolWorkflowID("endless")) == 2 }, waitTimeout, 100*time.Millisecond)
+	require.NoError(t, env.client.Temporal().SignalWorkflow(t.Context(), api.PoolWorkflowID("endless"), "",
+		api.SignalForceContinue, api.Control{}))
+	require.Eventually(t, func() bool { return env.countRuns(api.PoolWorkflowID("endless")) == 2 }, waitTimeout,
+		100*time.Millisecond)
 	sleep(t, 3*time.Second) // a stray cancellation of the workers would arrive within this time
 	after := env.waitReady(pool, 2)
 	for i := range after.Workers {
@@ -159,8 +165,10 @@ func TestAPoolTerminatedByHandLeavesNothingRunning(t *testing.T) {
 	// After a continue-as-new, Temporal's parent close policy no longer reaches the pool's workers.
 	require.NoError(t, env.client.StartPool(t.Context(), api.PoolStart{Pool: "byhand", Spec: echoSpec("byhand", 2)}))
 	env.waitReady(pool, 2)
-	require.NoError(t, env.client.Temporal().SignalWorkflow(t.Context(), api.PoolWorkflowID("byhand"), "", api.SignalForceContinue, api.Control{}))
-	require.Eventually(t, func() bool { return env.countRuns(api.PoolWorkflowID("byhand")) == 3 }, waitTimeout, 100*time.Millisecond)
+	require.NoError(t, env.client.Temporal().SignalWorkflow(t.Context(), api.PoolWorkflowID("byhand"), "",
+		api.SignalForceContinue, api.Control{}))
+	require.Eventually(t, func() bool { return env.countRuns(api.PoolWorkflowID("byhand")) == 3 }, waitTimeout,
+		100*time.Millisecond)
 	env.waitReady(pool, 2)
 	env.terminate(api.PoolWorkflowID("byhand"))
 	require.Eventually(t, func() bool { return len(hostProcesses("byhand")) == 0 }, waitTimeout, 100*time.Millisecond)
@@ -175,7 +183,8 @@ func TestAWorkerTerminatedByHandRestartsUnderAHigherIncarnation(t *testing.T) {
 	require.NoError(t, err)
 	before := env.waitState(pool, 0, lifecycle.Busy)
 	env.terminate(api.WorkerWorkflowID("restarted", 0))
-	env.waitFor(pool, "the worker is back", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].PID != before.PID })
+	env.waitFor(pool, "the worker is back",
+		func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].PID != before.PID })
 	next, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "you"})
 	require.NoError(t, err)
 	require.Greater(t, next.Incarnation, lease.Incarnation)
@@ -192,7 +201,8 @@ func TestARestartedPoolContinuesItsIncarnationsAndSequences(t *testing.T) {
 		before := env.waitState(pool, 0, lifecycle.Ready).Incarnation
 		_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: new(int)})
 		require.NoError(t, err)
-		env.waitFor(pool, "it has restarted", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > before })
+		env.waitFor(pool, "it has restarted",
+			func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > before })
 	}
 	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me"})
 	require.NoError(t, err)

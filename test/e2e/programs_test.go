@@ -22,11 +22,14 @@ func TestAProgramTrainedByOneWorkerRunsOnAllOthers(t *testing.T) {
 	env.startPool(patient(s))
 	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
-	example := exec.CommandContext(ctx, "python3", "-B", "-W", "error", filepath.Join(s.Pool.Dir, "client.py"), "unix:"+filepath.Join(env.dir, "programs", worker.SocketName))
+	example := exec.CommandContext(ctx, "python3", "-B", "-W", "error", filepath.Join(s.Pool.Dir, "client.py"), "unix:"+
+		filepath.Join(env.dir, "programs", worker.SocketName))
 	sdk, err := filepath.Abs(filepath.Join("..", "..", "sdk", "python"))
 	require.NoError(t, err)
 	example.Env = append(os.Environ(), "PYTHONPATH="+sdk)
 	out, err := example.CombinedOutput()
 	require.NoError(t, err, string(out))
-	require.Regexp(t, `(?s)^programs/\d trained a program of \d+ words.*(programs/\d ran it on \d+ pieces.*){3}The session says: trained by programs/\d, \d+ pieces classified\.\n$`, string(out))
+	require.Regexp(
+		t, `(?s)^programs/\d trained a program of \d+ words.*(programs/\d ran it on \d+ pieces.*){3}The session says: trained by programs/\d, \d+ pieces classified\.\n$`, string(
+			out))
 }

@@ -30,11 +30,12 @@ type prometheus struct {
 // scrapeInterval is long enough for an agent that answers slowly: Prometheus waits no longer than that for an answer.
 const scrapeInterval = 2 * time.Second
 
-// waits are the times for which a condition of a rule must hold. Ranges of rules stay: the increase over half an hour is there at once.
+// waits are the times for which a condition of a rule must hold. Ranges of rules stay: the increase over half an hour
+// is there at once.
 var waits = regexp.MustCompile(`(?m)^( +for:) .*$`)
 
-// startPrometheus starts a server that scrapes agents, by the instance that names each, with the rules as they are but for their waits, which
-// are a second.
+// startPrometheus starts a server that scrapes agents, by the instance that names each, with the rules as they are but
+// for their waits, which are a second.
 func startPrometheus(t *testing.T, agents map[string]string) *prometheus {
 	t.Helper()
 	need.Program(t, "prometheus")
@@ -43,10 +44,12 @@ func startPrometheus(t *testing.T, agents map[string]string) *prometheus {
 	require.Regexp(t, waits, string(rules))
 	targets := []any{}
 	for instance, address := range agents {
-		targets = append(targets, map[string]any{"targets": []string{address}, "labels": map[string]string{"instance": instance}})
+		targets = append(targets, map[string]any{"targets": []string{address},
+			"labels": map[string]string{"instance": instance}})
 	}
 	config, err := json.Marshal(map[string]any{ // which is YAML
-		"global":         map[string]string{"scrape_interval": scrapeInterval.String(), "scrape_timeout": scrapeInterval.String(), "evaluation_interval": "1s"},
+		"global": map[string]string{"scrape_interval": scrapeInterval.String(),
+			"scrape_timeout": scrapeInterval.String(), "evaluation_interval": "1s"},
 		"rule_files":     []string{"alerts.yml"},
 		"scrape_configs": []any{map[string]any{"job_name": "tempool", "static_configs": targets}},
 	})
@@ -54,7 +57,8 @@ func startPrometheus(t *testing.T, agents map[string]string) *prometheus {
 	dir, address := t.TempDir(), ownAddress(t)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "prometheus.yml"), config, 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "alerts.yml"), waits.ReplaceAll(rules, []byte("$1 1s")), 0o600))
-	server := exec.Command("prometheus", "--config.file", filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path", filepath.Join(dir, "data"),
+	server := exec.Command("prometheus", "--config.file", filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path",
+		filepath.Join(dir, "data"),
 		"--web.listen-address", address, "--log.level", "warn")
 	server.Stdout, server.Stderr = t.Output(), t.Output()
 	require.NoError(t, server.Start())
@@ -63,7 +67,8 @@ func startPrometheus(t *testing.T, agents map[string]string) *prometheus {
 		_ = server.Wait()
 	})
 	p := &prometheus{t: t, url: "http://" + address}
-	require.Eventually(t, func() bool { return p.get("/-/ready", nil) == nil }, waitTimeout, 50*time.Millisecond, "Prometheus does not answer")
+	require.Eventually(t, func() bool { return p.get("/-/ready", nil) == nil }, waitTimeout, 50*time.Millisecond,
+		"Prometheus does not answer")
 	return p
 }
 

@@ -20,7 +20,8 @@ func TestThePythonClientCallsAPool(t *testing.T) {
 	env.startPool(s)
 	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
-	caller := exec.CommandContext(ctx, "python3", "-W", "error", filepath.Join("testdata", "caller.py"), filepath.Join(env.dir, "pyclient", worker.SocketName))
+	caller := exec.CommandContext(ctx, "python3", "-W", "error", filepath.Join("testdata", "caller.py"),
+		filepath.Join(env.dir, "pyclient", worker.SocketName))
 	caller.Env = append(os.Environ(), "PYTHONPATH="+s.Pool.Env["PYTHONPATH"])
 	out, err := caller.CombinedOutput()
 	require.NoError(t, err, string(out))

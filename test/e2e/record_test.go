@@ -18,10 +18,12 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// record is the folder to which every test writes the histories of all its workflow runs, for test/replay; empty disables this.
+// record is the folder to which every test writes the histories of all its workflow runs, for test/replay; empty
+// disables this.
 var record = flag.String("record", "", "folder for the histories of all workflow runs")
 
-// recordedHome is the working folder of workers while histories are recorded. It keeps paths of this machine out of them.
+// recordedHome is the working folder of workers while histories are recorded. It keeps paths of this machine out of
+// them.
 const recordedHome = "/tmp/tempool-recorded"
 
 // recordedCopy copies a folder to recordedHome, unless it is there, and returns the path of the copy.
@@ -40,19 +42,22 @@ func (env *testEnv) recordHistories() {
 		return
 	}
 	require.NoError(t, os.MkdirAll(*record, 0o755))
-	answer, err := env.client.Temporal().ListWorkflow(context.Background(), &workflowservice.ListWorkflowExecutionsRequest{Namespace: env.client.Namespace()})
+	answer, err := env.client.Temporal().ListWorkflow(context.Background(),
+		&workflowservice.ListWorkflowExecutionsRequest{Namespace: env.client.Namespace()})
 	require.NoError(t, err)
 	for _, execution := range answer.GetExecutions() {
 		id, run := execution.GetExecution().GetWorkflowId(), execution.GetExecution().GetRunId()
 		subject, ours := strings.CutPrefix(id, "tempool/")
 		if !ours { // users choose the IDs of Execute and Scale
 			subject = strings.ToLower(execution.GetType().GetName())
-			if subject != strings.ToLower(api.WorkflowExecute) && subject != strings.ToLower(api.WorkflowScale) { // a user's workflow
+			// a user's workflow
+			if subject != strings.ToLower(api.WorkflowExecute) && subject != strings.ToLower(api.WorkflowScale) {
 				continue
 			}
 		}
 		var events history.History
-		iterator := env.client.Temporal().GetWorkflowHistory(context.Background(), id, run, false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+		iterator := env.client.Temporal().GetWorkflowHistory(context.Background(), id, run, false,
+			enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 		for iterator.HasNext() {
 			event, err := iterator.Next()
 			require.NoError(t, err)

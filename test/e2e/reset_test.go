@@ -19,20 +19,25 @@ import (
 // byHand is the reason given for a reset.
 const byHand = "by hand"
 
-// resetTo resets a run to after a workflow task that it has completed. Signals and updates that came later are applied again, unless excluded.
-func (env *testEnv) resetTo(ctx context.Context, id, run string, event int64, excluded ...enums.ResetReapplyExcludeType) error {
+// resetTo resets a run to after a workflow task that it has completed. Signals and updates that came later are applied
+// again, unless excluded.
+func (env *testEnv) resetTo(ctx context.Context, id, run string, event int64,
+	excluded ...enums.ResetReapplyExcludeType) error {
 	_, err := env.client.Temporal().ResetWorkflowExecution(ctx, &workflowservice.ResetWorkflowExecutionRequest{
-		Namespace: env.client.Namespace(), WorkflowExecution: &common.WorkflowExecution{WorkflowId: id, RunId: run}, Reason: byHand,
+		Namespace: env.client.Namespace(), WorkflowExecution: &common.WorkflowExecution{WorkflowId: id, RunId: run},
+		Reason:                    byHand,
 		WorkflowTaskFinishEventId: event, RequestId: uuid.NewString(), ResetReapplyExcludeTypes: excluded,
 	})
 	return err
 }
 
-// resetToWaitFor resets the newest run of a workflow to the first workflow task after it scheduled an activity for the first time, and before that ended.
+// resetToWaitFor resets the newest run of a workflow to the first workflow task after it scheduled an activity for the
+// first time, and before that ended.
 func (env *testEnv) resetToWaitFor(id, activity string) {
 	env.t.Helper()
 	run := env.currentRun(id)
-	history := env.client.Temporal().GetWorkflowHistory(env.t.Context(), id, run, false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	history := env.client.Temporal().GetWorkflowHistory(env.t.Context(), id, run, false,
+		enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 	scheduled := false
 	for history.HasNext() {
 		event, err := history.Next()
@@ -58,7 +63,8 @@ func (env *testEnv) nudge(id string) {
 	env.t.Helper()
 	require.NoError(env.t, env.client.Temporal().SignalWorkflow(env.t.Context(), id, "", "nudge", nil))
 	require.Eventually(env.t, func() bool {
-		history := env.client.Temporal().GetWorkflowHistory(env.t.Context(), id, "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+		history := env.client.Temporal().GetWorkflowHistory(env.t.Context(), id, "", false,
+			enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 		signalled := false
 		for history.HasNext() {
 			event, err := history.Next()
@@ -74,7 +80,8 @@ func (env *testEnv) nudge(id string) {
 	}, waitTimeout, 50*time.Millisecond, "%s has completed a task", id)
 }
 
-// The agent whose answer the worker waits for after the reset ended while the worker rested, so nobody notifies the worker of that.
+// The agent whose answer the worker waits for after the reset ended while the worker rested, so nobody notifies the
+// worker of that.
 func TestAWorkerThatWasResetToWhereItWaitedForAnAgentThatIsGone(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
@@ -112,7 +119,8 @@ func TestAHostThatWasResetToWhenItsAgentLivedIsLost(t *testing.T) {
 		return status.State
 	}
 	awaitState := func(want api.HostState) {
-		require.Eventually(t, func() bool { return state() == want }, waitTimeout, 100*time.Millisecond, "the host is %s", want)
+		require.Eventually(t, func() bool { return state() == want }, waitTimeout, 100*time.Millisecond, "the host is %s",
+			want)
 	}
 	awaitState(api.HostUp)
 	env.nudge(id)

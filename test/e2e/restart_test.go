@@ -16,7 +16,8 @@ import (
 
 var restartingIn = regexp.MustCompile(`^Restarting in (\S+) \(`)
 
-// TestAWorkerThatIsKilledAgainAndAgainIsBackAtOnce kills a worker every few seconds. Its life before does not count against it: no backoff grows.
+// TestAWorkerThatIsKilledAgainAndAgainIsBackAtOnce kills a worker every few seconds. Its life before does not count
+// against it: no backoff grows.
 func TestAWorkerThatIsKilledAgainAndAgainIsBackAtOnce(t *testing.T) {
 	t.Parallel()
 	const (

@@ -10,7 +10,8 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// A rollout to hosts with room for two of three workers ends, says which worker has no room, and that one follows when there is room.
+// A rollout to hosts with room for two of three workers ends, says which worker has no room, and that one follows when
+// there is room.
 func TestARolloutPassesOverTheWorkerForWhichNoHostHasRoom(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
@@ -24,7 +25,8 @@ func TestARolloutPassesOverTheWorkerForWhichNoHostHasRoom(t *testing.T) {
 	require.NoError(t, err)
 	isPending := func(w api.Worker) bool { return w.State == lifecycle.Pending }
 	view := env.waitFor(pool, "two have moved, and the rollout does not wait for the third", func(v api.PoolWorkers) bool {
-		return v.Rollout == nil && v.Ready == 2 && v.Workers[0].SpecVersion == 2 && v.Workers[1].SpecVersion == 2 && v.Workers[2].SpecVersion == 2 &&
+		return v.Rollout == nil && v.Ready == 2 && v.Workers[0].SpecVersion == 2 && v.Workers[1].SpecVersion == 2 &&
+			v.Workers[2].SpecVersion == 2 &&
 			slices.ContainsFunc(v.Workers, isPending) // between two attempts it is starting
 	})
 	waiting := 0

@@ -20,16 +20,18 @@ import (
 // rotations is the number of rotations in TestManyRotationsDoNotGrowTheAgent; make soak uses a thousand.
 var rotations = flag.Int("rotations", 60, "number of rotations of eight workers")
 
-// TestManyRotationsDoNotGrowTheAgent rotates idle workers as fast as possible and compares the agent's footprint at several points, each
-// with eight ready workers, no rotation and workflows that have just continued as new. The agent keeps about 1.5 KB for each of the last
-// thousand processes.
+// TestManyRotationsDoNotGrowTheAgent rotates idle workers as fast as possible and compares the agent's footprint at
+// several points, each with eight ready workers, no rotation and workflows that have just continued as new. The agent
+// keeps about 1.5 KB for each of the last thousand processes.
 func TestManyRotationsDoNotGrowTheAgent(t *testing.T) {
 	t.Parallel()
 	m := rotationEnv{testEnv: newEnv(t)}
-	m.host = fmt.Sprintf("shortlived-%d", os.Getpid()) // hostProcesses sees the processes of concurrent runs of this test, too
+	// hostProcesses sees the processes of concurrent runs of this test, too
+	m.host = fmt.Sprintf("shortlived-%d", os.Getpid())
 	m.agent = m.testEnv.startAgent(m.host)
 	m.spec = patient(spec.Default())
-	m.spec.Pool.Name, m.spec.Pool.Size, m.spec.Pool.Command, m.spec.Pool.Protocol = "shortlived", 8, []string{"sleep", "1000"}, spec.ProtocolNone
+	m.spec.Pool.Name, m.spec.Pool.Size, m.spec.Pool.Command, m.spec.Pool.Protocol = "shortlived", 8, []string{"sleep",
+		"1000"}, spec.ProtocolNone
 	m.spec.Health.Kind, m.spec.Health.Command = spec.HealthExec, []string{"true"}
 	m.spec.Rotation.MaxUnavailable = m.spec.Pool.Size
 	m.pool = m.testEnv.startPool(m.spec)
@@ -50,10 +52,12 @@ func TestManyRotationsDoNotGrowTheAgent(t *testing.T) {
 		bytes := first.HeapBytes + slackBytes + int64(m.countRotations()-points[0])*remembered
 		for deadline := time.Now().Add(waitTimeout); ; sleep(t, time.Second) { // a cancelled Watch ends at its next heartbeat
 			last := m.footprint()
-			if last.HeapBytes < bytes && last.Goroutines < first.Goroutines+20 && last.Files < first.Files+10 && last.Threads < first.Threads+10 {
+			if last.HeapBytes < bytes && last.Goroutines < first.Goroutines+20 && last.Files < first.Files+10 &&
+				last.Threads < first.Threads+10 {
 				break
 			}
-			require.True(t, time.Now().Before(deadline), "the agent grew from %+v to %+v, with a limit of %d bytes", first, last, bytes)
+			require.True(t, time.Now().Before(deadline), "the agent grew from %+v to %+v, with a limit of %d bytes", first, last,
+				bytes)
 		}
 	}
 }
@@ -82,12 +86,14 @@ func (m *rotationEnv) setMaxUptime(uptime time.Duration) {
 func (m *rotationEnv) waitForRotations(n int) {
 	m.t.Helper()
 	m.setMaxUptime(200 * time.Millisecond)
-	for deadline := time.Now().Add(time.Duration(n)*3*time.Second + waitTimeout); m.countRotations() < n; sleep(m.t, 200*time.Millisecond) {
+	for deadline := time.Now().Add(time.Duration(n)*3*time.Second + waitTimeout); m.countRotations() < n; sleep(m.t,
+		200*time.Millisecond) {
 		require.True(m.t, time.Now().Before(deadline), "timed out waiting for %d rotations", n)
 	}
 }
 
-// countRotations counts rotations and requires that there were no restarts. If a worker does not answer, it returns the last count.
+// countRotations counts rotations and requires that there were no restarts. If a worker does not answer, it returns the
+// last count.
 func (m *rotationEnv) countRotations() int {
 	m.t.Helper()
 	view, err := m.pool.Workers(m.t.Context())
@@ -111,13 +117,15 @@ func (m *rotationEnv) waitUntilStable() {
 	m.setMaxUptime(24 * time.Hour)
 	m.waitFor(m.pool, "all workers have the new max_uptime", func(v api.PoolWorkers) bool {
 		for _, worker := range v.Workers {
-			if worker.SpecVersion != v.SpecVersion || worker.Successor != 0 || len(worker.Draining) > 0 || worker.Rotation != nil {
+			if worker.SpecVersion != v.SpecVersion || worker.Successor != 0 || len(worker.Draining) > 0 ||
+				worker.Rotation != nil {
 				return false
 			}
 		}
 		return v.Ready == m.spec.Pool.Size && v.Rollout == nil
 	})
-	for deadline := time.Now().Add(waitTimeout); len(hostProcesses(m.host)) != m.spec.Pool.Size; sleep(m.t, 100*time.Millisecond) {
+	for deadline := time.Now().Add(waitTimeout); len(hostProcesses(m.host)) != m.spec.Pool.Size; sleep(m.t,
+		100*time.Millisecond) {
 		require.True(m.t, time.Now().Before(deadline), "processes of replaced workers remain: %v", hostProcesses(m.host))
 	}
 }
@@ -132,7 +140,8 @@ func (m *rotationEnv) continueAsNew() {
 	before := map[string]string{}
 	for _, id := range ids {
 		before[id] = m.currentRun(id)
-		require.NoError(m.t, m.client.Temporal().SignalWorkflow(m.t.Context(), id, "", api.SignalForceContinue, api.Control{}))
+		require.NoError(m.t, m.client.Temporal().SignalWorkflow(m.t.Context(), id, "", api.SignalForceContinue,
+			api.Control{}))
 	}
 	for _, id := range ids {
 		for deadline := time.Now().Add(waitTimeout); m.currentRun(id) == before[id]; sleep(m.t, 50*time.Millisecond) {
@@ -144,7 +153,8 @@ func (m *rotationEnv) continueAsNew() {
 // stateBytes returns the size of the input of a workflow's current run.
 func (m *rotationEnv) stateBytes(id string) int {
 	m.t.Helper()
-	events := m.client.Temporal().GetWorkflowHistory(m.t.Context(), id, m.currentRun(id), false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	events := m.client.Temporal().GetWorkflowHistory(m.t.Context(), id, m.currentRun(id), false,
+		enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 	began, err := events.Next()
 	require.NoError(m.t, err)
 	return len(began.GetWorkflowExecutionStartedEventAttributes().GetInput().GetPayloads()[0].GetData())
@@ -160,7 +170,8 @@ func (m *rotationEnv) footprint() footprint {
 	f.PoolBytes = m.stateBytes(api.PoolWorkflowID("shortlived"))
 	require.Less(m.t, f.WorkerBytes, 40_000, "a worker keeps only its newest transitions")
 	require.Less(m.t, f.PoolBytes, 20_000)
-	m.t.Logf("after %d rotations: %+v, %d MB resident", m.countRotations(), f, residentBytes(m.t, m.agent.cmd.Process.Pid)/1e6)
+	m.t.Logf("after %d rotations: %+v, %d MB resident", m.countRotations(), f,
+		residentBytes(m.t, m.agent.cmd.Process.Pid)/1e6)
 	return f
 }
 
@@ -175,8 +186,8 @@ func residentBytes(t *testing.T, pid int) int64 {
 	return resident * int64(os.Getpagesize())
 }
 
-// TestACrashCostsFewEvents counts the events of one crash. At the maximum backoff a worker crashes once a minute (recovery.backoff_max), so
-// a crash must cost less than 60 events to stay below one event a second.
+// TestACrashCostsFewEvents counts the events of one crash. At the maximum backoff a worker crashes once a minute
+// (recovery.backoff_max), so a crash must cost less than 60 events to stay below one event a second.
 func TestACrashCostsFewEvents(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
@@ -223,15 +234,16 @@ func TestFailingStartsAreHeldUntilTheSpecIsFixed(t *testing.T) {
 	s := pythonSpec("held", 3, "broken.py")
 	require.NoError(t, env.client.StartPool(t.Context(), api.PoolStart{Pool: "held", Spec: s}))
 	pool := env.client.Pool("held")
-	env.waitFor(pool, "the starts are held, but for those of one worker, which tests the breaker", func(v api.PoolWorkers) bool {
-		held := 0
-		for _, worker := range v.Workers {
-			if worker.State == lifecycle.Pending && strings.Contains(worker.Reason, "breaker open") {
-				held++
+	env.waitFor(pool, "the starts are held, but for those of one worker, which tests the breaker",
+		func(v api.PoolWorkers) bool {
+			held := 0
+			for _, worker := range v.Workers {
+				if worker.State == lifecycle.Pending && strings.Contains(worker.Reason, "breaker open") {
+					held++
+				}
 			}
-		}
-		return len(v.Workers) == 3 && held >= 2
-	})
+			return len(v.Workers) == 3 && held >= 2
+		})
 	require.Eventually(t, func() bool { // the breaker closes for a moment when a worker tests it
 		status, err := pool.Status(t.Context())
 		return err == nil && status.StartsPaused != ""
@@ -252,5 +264,6 @@ func TestStartsRespectTheStartRate(t *testing.T) {
 	s.Start.RatePerSecond = 2
 	began := time.Now()
 	env.startPool(s)
-	require.GreaterOrEqual(t, time.Since(began), 1500*time.Millisecond, "the fourth may start a second and a half after the first")
+	require.GreaterOrEqual(t, time.Since(began), 1500*time.Millisecond,
+		"the fourth may start a second and a half after the first")
 }

@@ -90,8 +90,8 @@ func (l *loadGenerator) firstFailure() string {
 	return ""
 }
 
-// TestReplacingAllWorkersUnderLoadFailsNoCall sends 200 calls a second to eight workers and replaces all of them three times: by a rolling
-// restart, by a new spec, and by rotation.max_requests.
+// TestReplacingAllWorkersUnderLoadFailsNoCall sends 200 calls a second to eight workers and replaces all of them three
+// times: by a rolling restart, by a new spec, and by rotation.max_requests.
 func TestReplacingAllWorkersUnderLoadFailsNoCall(t *testing.T) {
 	t.Parallel()
 	const size = 8
@@ -106,7 +106,8 @@ func TestReplacingAllWorkersUnderLoadFailsNoCall(t *testing.T) {
 	}, waitTimeout, 10*time.Millisecond, "the roster has all workers")
 	// As many calls at a time as workers, so that the gateway leases all of them.
 	l := startLoad(t, env.gatewayClient("surge"), "/v1/pools/surge/call/echo", 200, size)
-	all := func(what string, holds func(api.Worker) bool) { // what holds of a worker continues to hold, so one view need not show it of all of them
+	// what holds of a worker continues to hold, so one view need not show it of all of them
+	all := func(what string, holds func(api.Worker) bool) {
 		seen := map[string]bool{}
 		env.waitFor(pool, what, func(v api.PoolWorkers) bool {
 			for _, worker := range v.Workers {
@@ -152,7 +153,8 @@ func TestReplacingAllWorkersUnderLoadFailsNoCall(t *testing.T) {
 	said("on request")
 
 	s.Pool.Env["GREETING"] = "hello"
-	s.Rotation.MaxRequests = 400 // reached within seconds, but not by so many workers at a time that a slow machine does nothing else
+	// reached within seconds, but not by so many workers at a time that a slow machine does nothing else
+	s.Rotation.MaxRequests = 400
 	_, err = pool.Apply(t.Context(), s)
 	require.NoError(t, err)
 	all("all have the new spec", func(worker api.Worker) bool {
@@ -167,7 +169,8 @@ func TestReplacingAllWorkersUnderLoadFailsNoCall(t *testing.T) {
 	said(`Rotating worker: served \d+ requests \(limit \d+, rotation.max_requests\)`)
 }
 
-// TestALeakingWorkerIsReplacedBeforeItsMemoryLimit makes a worker leak about 5 MB a second: three samples show the trend minutes before the limit.
+// TestALeakingWorkerIsReplacedBeforeItsMemoryLimit makes a worker leak about 5 MB a second: three samples show the
+// trend minutes before the limit.
 func TestALeakingWorkerIsReplacedBeforeItsMemoryLimit(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
@@ -202,9 +205,11 @@ func TestAnAgentKilledDuringASurgeLeavesOneIncarnation(t *testing.T) {
 	require.NoError(t, os.Remove(release)) // the successor is not ready before the release is back
 	_, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "on request"})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return len(hostProcesses("halfway")) == 2 }, waitTimeout, 10*time.Millisecond, "the successor starts")
+	require.Eventually(t, func() bool { return len(hostProcesses("halfway")) == 2 }, waitTimeout, 10*time.Millisecond,
+		"the successor starts")
 	a.kill()
-	require.Eventually(t, func() bool { return len(hostProcesses("halfway")) == 0 }, waitTimeout, 50*time.Millisecond, "no process is left")
+	require.Eventually(t, func() bool { return len(hostProcesses("halfway")) == 0 }, waitTimeout, 50*time.Millisecond,
+		"no process is left")
 	require.NoError(t, os.WriteFile(release, nil, 0o600))
 	env.startAgent("halfway")
 	view := env.waitFor(pool, "it serves again", func(v api.PoolWorkers) bool {
@@ -239,10 +244,12 @@ func TestAHostsBudgetIsSharedAmongItsWorkers(t *testing.T) {
 		history, err := pool.History(t.Context(), slot)
 		require.NoError(t, err)
 		require.True(t, slices.ContainsFunc(history, func(step lifecycle.Transition) bool {
-			return step.Event == lifecycle.EventKind(lifecycle.LimitsApplied) && strings.Contains(step.Reason, "equal share of the host's budget: 536 MB, 0.50 cores")
+			return step.Event == lifecycle.EventKind(lifecycle.LimitsApplied) &&
+				strings.Contains(step.Reason, "equal share of the host's budget: 536 MB, 0.50 cores")
 		}), "%+v", history)
 	}
 	env.waitFor(pool, "the host reports the limits", func(v api.PoolWorkers) bool {
-		return v.Workers[0].MemoryLimitBytes == 512<<20 && v.Workers[1].CPULimitCores == 0.5 && v.Workers[1].Limits["memory"] != ""
+		return v.Workers[0].MemoryLimitBytes == 512<<20 && v.Workers[1].CPULimitCores == 0.5 &&
+			v.Workers[1].Limits["memory"] != ""
 	})
 }

@@ -27,7 +27,8 @@ func (env *testEnv) followingSpec(name string, most int) spec.Spec {
 	s := pythonSpec(name, 1, "trouble.py")
 	s.Pool.Env["NOTES"] = filepath.Join(env.dir, name+".notes")
 	s.Scale.Max, s.Scale.TargetInflight = most, 1
-	s.Scale.UpAfter, s.Scale.DownAfter, s.Scale.IdleToZero = spec.Duration(500*time.Millisecond), spec.Duration(2*time.Second), spec.Duration(3*time.Second)
+	s.Scale.UpAfter, s.Scale.DownAfter, s.Scale.IdleToZero = spec.Duration(500*time.Millisecond), spec.Duration(
+		2*time.Second), spec.Duration(3*time.Second)
 	s.Queue.Timeout = spec.Duration(waitTimeout)
 	return s
 }
@@ -37,18 +38,20 @@ func (env *testEnv) startFollowing(s spec.Spec) *tempool.Pool {
 	env.t.Helper()
 	require.NoError(env.t, env.client.StartPool(env.t.Context(), api.PoolStart{Pool: s.Pool.Name, Spec: s}))
 	pool := env.client.Pool(s.Pool.Name)
-	env.waitFor(pool, "it has scaled", func(v api.PoolWorkers) bool { return v.Scale != nil && len(v.Scale.Decisions) > 0 })
+	env.waitFor(pool, "it has scaled",
+		func(v api.PoolWorkers) bool { return v.Scale != nil && len(v.Scale.Decisions) > 0 })
 	return pool
 }
 
 // waitZero waits until a pool has no worker.
 func (env *testEnv) waitZero(pool *tempool.Pool) {
 	env.t.Helper()
-	env.waitFor(pool, "the last worker has gone", func(v api.PoolWorkers) bool { return v.Size == 0 && len(v.Workers) == 0 })
+	env.waitFor(pool, "the last worker has gone",
+		func(v api.PoolWorkers) bool { return v.Size == 0 && len(v.Workers) == 0 })
 }
 
-// TestAPoolOfTwoHostsFollowsALoadThatRisesTenfoldAndFallsToNothing goes from zero to the maximum and back, by calls and leases of clients, and no
-// call fails.
+// TestAPoolOfTwoHostsFollowsALoadThatRisesTenfoldAndFallsToNothing goes from zero to the maximum and back, by calls and
+// leases of clients, and no call fails.
 func TestAPoolOfTwoHostsFollowsALoadThatRisesTenfoldAndFallsToNothing(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
@@ -120,8 +123,10 @@ func TestAPoolOfTwoHostsFollowsALoadThatRisesTenfoldAndFallsToNothing(t *testing
 	began = time.Now()
 	close(stop)
 	callers.Wait()
-	left := env.waitFor(pool, "only the leased worker is left", func(v api.PoolWorkers) bool { return v.Size == 1 && len(v.Workers) == 1 })
-	t.Logf("from ten callers to none: one worker after %s, and %d calls, %d of which failed", time.Since(began).Round(time.Millisecond), calls.Load(), failed.Load())
+	left := env.waitFor(pool, "only the leased worker is left",
+		func(v api.PoolWorkers) bool { return v.Size == 1 && len(v.Workers) == 1 })
+	t.Logf("from ten callers to none: one worker after %s, and %d calls, %d of which failed",
+		time.Since(began).Round(time.Millisecond), calls.Load(), failed.Load())
 	require.Equal(t, lease.Worker, left.Workers[0].Worker)
 	sleep(t, 6*time.Second) // longer than idle_to_zero
 	require.NoError(t, lease.Call(t.Context(), "nap", 0.01, nil), "no lease is cut")
@@ -129,7 +134,8 @@ func TestAPoolOfTwoHostsFollowsALoadThatRisesTenfoldAndFallsToNothing(t *testing
 	env.waitZero(pool)
 	require.Zero(t, failed.Load())
 	slices.Sort(waits)
-	t.Logf("waits of calls: p50 %s, p99 %s", waits[len(waits)/2].Round(time.Millisecond), waits[len(waits)*99/100].Round(time.Millisecond))
+	t.Logf("waits of calls: p50 %s, p99 %s", waits[len(waits)/2].Round(time.Millisecond),
+		waits[len(waits)*99/100].Round(time.Millisecond))
 
 	var status api.PoolStatus
 	require.Eventually(t, func() bool {
@@ -163,14 +169,16 @@ func TestTheFirstRequestOfAPoolWithoutWorkersStartsOne(t *testing.T) {
 	env.startAgent("other")
 	s := env.followingSpec("wake", 3)
 	pool := env.startFollowing(s)
-	byGateway, err := tempool.Dial(t.Context(), tempool.Options{Gateways: []string{"unix:" + filepath.Join(env.dir, "one", worker.SocketName)}})
+	byGateway, err := tempool.Dial(t.Context(),
+		tempool.Options{Gateways: []string{"unix:" + filepath.Join(env.dir, "one", worker.SocketName)}})
 	require.NoError(t, err)
 	defer byGateway.Close()
 	for name, ask := range map[string]func() error{
 		"HTTP": func() error {
 			for turn, deadline := 0, time.Now().Add(waitTimeout); time.Now().Before(deadline); turn++ {
 				status, answer, _ := post(t, env.gatewayClient([]string{"one", "other"}[turn%2]), "/v1/pools/wake/call/nap", `0.01`)
-				if status == http.StatusServiceUnavailable { // the worker has started on the other host, whose gateway the answer names
+				// the worker has started on the other host, whose gateway the answer names
+				if status == http.StatusServiceUnavailable {
 					continue
 				}
 				require.Equal(t, http.StatusOK, status, answer)
@@ -190,7 +198,8 @@ func TestTheFirstRequestOfAPoolWithoutWorkersStartsOne(t *testing.T) {
 	}
 }
 
-// TestACallOfAWorkflowStartsTheFirstWorkerOfAPool has nobody poll the pool's task queue: the agent that ran its last worker was replaced.
+// TestACallOfAWorkflowStartsTheFirstWorkerOfAPool has nobody poll the pool's task queue: the agent that ran its last
+// worker was replaced.
 func TestACallOfAWorkflowStartsTheFirstWorkerOfAPool(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
@@ -201,7 +210,8 @@ func TestACallOfAWorkflowStartsTheFirstWorkerOfAPool(t *testing.T) {
 	env.waitZero(pool)
 	old.stop()
 	env.startAgent("new")
-	run := env.startCallWorkflow("first", executeInput{Pool: "asleep", Request: map[string]any{"method": "nap", "params": 0.01}})
+	run := env.startCallWorkflow("first",
+		executeInput{Pool: "asleep", Request: map[string]any{"method": "nap", "params": 0.01}})
 	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
 	require.NoError(t, run.Get(ctx, nil), "the call waits in Temporal, and its wait starts a worker")
@@ -224,13 +234,16 @@ func TestAScheduleScalesAPool(t *testing.T) {
 	pool := env.startPool(echoSpec("clock", 1))
 	scheduled := func(id string, input api.ScheduledScale) client.ScheduleHandle {
 		schedule, err := env.client.Temporal().ScheduleClient().Create(t.Context(), client.ScheduleOptions{
-			ID: id, Spec: client.ScheduleSpec{CronExpressions: []string{"0 8 * * 1-5"}, TimeZoneName: "Europe/Berlin"}, TriggerImmediately: true,
-			Action: &client.ScheduleWorkflowAction{ID: "scale-" + id, Workflow: api.WorkflowScale, TaskQueue: api.TaskQueue, Args: []any{input}},
+			ID: id, Spec: client.ScheduleSpec{CronExpressions: []string{"0 8 * * 1-5"}, TimeZoneName: "Europe/Berlin"},
+			TriggerImmediately: true,
+			Action: &client.ScheduleWorkflowAction{ID: "scale-" + id, Workflow: api.WorkflowScale, TaskQueue: api.TaskQueue,
+				Args: []any{input}},
 		})
 		require.NoError(t, err)
 		return schedule
 	}
-	scheduled("morning", api.ScheduledScale{Pool: "clock", ScaleRequest: api.ScaleRequest{Bounds: &api.ScaleBounds{Min: 3, Max: 4}}})
+	scheduled("morning", api.ScheduledScale{Pool: "clock",
+		ScaleRequest: api.ScaleRequest{Bounds: &api.ScaleBounds{Min: 3, Max: 4}}})
 	v := env.waitReady(pool, 3)
 	require.Equal(t, 3, v.Scale.Min)
 	scheduled("wrong", api.ScheduledScale{Pool: "clock", ScaleRequest: api.ScaleRequest{Size: 9}})
@@ -258,7 +271,8 @@ func TestAPoolForgetsTheDemandOfALostHost(t *testing.T) {
 	for range 8 { // more than the pool has workers for
 		waiting.Go(func() {
 			for killed.Err() == nil { // a gateway that has just started may not know the pool yet
-				response, err := gateway.Post("http://gateway/v1/pools/lose/leases", "application/json", strings.NewReader(`{"holder": "x", "wait_ms": 60000}`))
+				response, err := gateway.Post("http://gateway/v1/pools/lose/leases", "application/json",
+					strings.NewReader(`{"holder": "x", "wait_ms": 60000}`))
 				if err == nil {
 					_ = response.Body.Close()
 				}
@@ -269,7 +283,8 @@ func TestAPoolForgetsTheDemandOfALostHost(t *testing.T) {
 			}
 		})
 	}
-	env.waitFor(pool, "the gateway's demand has arrived", func(v api.PoolWorkers) bool { return v.Scale != nil && v.Scale.Load > 0 })
+	env.waitFor(pool, "the gateway's demand has arrived",
+		func(v api.PoolWorkers) bool { return v.Scale != nil && v.Scale.Load > 0 })
 	stop()
 	lost.kill()
 	env.waitFor(pool, "the lost host has no demand", func(v api.PoolWorkers) bool { return v.Scale.Load == 0 })

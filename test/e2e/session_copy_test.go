@@ -22,7 +22,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// sessionCounter counts up in its own session over HTTP, across restarts of the agent, and keeps the last acknowledged number.
+// sessionCounter counts up in its own session over HTTP, across restarts of the agent, and keeps the last acknowledged
+// number.
 type sessionCounter struct {
 	client       *http.Client
 	id           string
@@ -30,7 +31,8 @@ type sessionCounter struct {
 	notFound     atomic.Bool // the gateway returned 404 after it had acknowledged a number
 }
 
-// count increments the number until stop is closed. It repeats a failed update with the same number, since the update may have happened.
+// count increments the number until stop is closed. It repeats a failed update with the same number, since the update
+// may have happened.
 func (c *sessionCounter) count(stop <-chan struct{}) {
 	for {
 		select {
@@ -102,9 +104,11 @@ func TestALiveStoreCopySurvivesAKillOfTheAgentInEachPhase(t *testing.T) {
 			before := c.acknowledged.Load()
 			var status int
 			var n int64
-			require.Eventually(t, func() bool { status, n = c.read(); return status == http.StatusOK }, waitTimeout, 10*time.Millisecond, when)
+			require.Eventually(t, func() bool { status, n = c.read(); return status == http.StatusOK }, waitTimeout,
+				10*time.Millisecond, when)
 			require.GreaterOrEqual(t, n, before, "%s: %s", when, c.id)
-			require.Eventually(t, func() bool { return c.acknowledged.Load() > before }, waitTimeout, 10*time.Millisecond, "%s: %s continues", when, c.id)
+			require.Eventually(t, func() bool { return c.acknowledged.Load() > before }, waitTimeout, 10*time.Millisecond,
+				"%s: %s continues", when, c.id)
 		}
 	}
 	noneLost("before")
@@ -132,7 +136,8 @@ func TestALiveStoreCopySurvivesAKillOfTheAgentInEachPhase(t *testing.T) {
 			return json.Unmarshal(content, &c) == nil && c.Phase == phase && c.InSync
 		}, waitTimeout, 20*time.Millisecond, "%s: %s", phase, &last)
 		noneLost("killed when " + string(phase)) // sessions work even before the worker is ready again
-		env.waitFor(pool, "the worker is back", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > before })
+		env.waitFor(pool, "the worker is back",
+			func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > before })
 	}
 
 	start := []string{"--from", "embedded", "--to", server.URL()}

@@ -26,12 +26,12 @@ var sessionCount = flag.Int("sessions", 1_000, "number of concurrent sessions on
 
 const (
 	sessionWorkers = 8
-	// saturatingCallers keep all workers busy, so that the gateway leases all of them. balancingCallers leave some workers idle, so that the
-	// gateway has a choice.
+	// saturatingCallers keep all workers busy, so that the gateway leases all of them. balancingCallers leave some workers
+	// idle, so that the gateway has a choice.
 	saturatingCallers = 16
 	balancingCallers  = 6
-	// maxImbalance bounds the calls of the busiest worker, as a multiple of the mean. A run of less than longRunCalls may exceed it by
-	// shortRunSlack calls: balancing allows a lead of 16 calls, at the start and at the end of the count.
+	// maxImbalance bounds the calls of the busiest worker, as a multiple of the mean. A run of less than longRunCalls may
+	// exceed it by shortRunSlack calls: balancing allows a lead of 16 calls, at the start and at the end of the count.
 	maxImbalance  = 1.05
 	shortRunSlack = 64
 	longRunCalls  = 20_000 // calls
@@ -80,7 +80,8 @@ func (l *sessionLoad) run(states []*sessionState, n, callers int) {
 func (l *sessionLoad) call(s *sessionState) error {
 	next := max(s.acknowledged, s.unconfirmed) + 1
 	for {
-		request, err := http.NewRequest("POST", "http://gateway/v1/pools/load/call/remember", strings.NewReader(fmt.Sprintf(`["n",%d]`, next)))
+		request, err := http.NewRequest("POST", "http://gateway/v1/pools/load/call/remember",
+			strings.NewReader(fmt.Sprintf(`["n",%d]`, next)))
 		if err != nil {
 			return err
 		}
@@ -149,7 +150,8 @@ func TestManySessionsSpreadEvenlyAndSurviveWorkerCrashes(t *testing.T) {
 		require.NoError(t, l.err)
 		require.Zero(t, l.interrupted)
 		busiest := slices.Max(slices.Collect(maps.Values(l.served)))
-		t.Logf("%d calls in %d sessions: the busiest of %d workers had %.3f times the mean", calls, len(states), len(l.served), float64(busiest)*sessionWorkers/float64(calls))
+		t.Logf("%d calls in %d sessions: the busiest of %d workers had %.3f times the mean", calls, len(states),
+			len(l.served), float64(busiest)*sessionWorkers/float64(calls))
 		if float64(busiest) <= most {
 			break
 		}
@@ -165,7 +167,8 @@ func TestManySessionsSpreadEvenlyAndSurviveWorkerCrashes(t *testing.T) {
 		l.run(states, len(states), saturatingCallers)
 	}()
 	for kill := range int64(2) {
-		require.Eventually(t, func() bool { return l.calls.Load() >= before+(kill+1)*int64(len(states))/4 }, waitTimeout, time.Millisecond)
+		require.Eventually(t, func() bool { return l.calls.Load() >= before+(kill+1)*int64(len(states))/4 }, waitTimeout,
+			time.Millisecond)
 		require.True(t, killRandomWorker("load"))
 	}
 	<-done
@@ -189,7 +192,8 @@ func countSessions(t *testing.T, c *http.Client) int {
 			Sessions []struct{ ID string }
 			Next     string
 		}
-		require.NoError(t, json.Unmarshal([]byte(mustRequest(t, c, "GET", "/v1/sessions?limit=1000&after="+after, "", "")), &page))
+		require.NoError(t, json.Unmarshal([]byte(mustRequest(t, c, "GET", "/v1/sessions?limit=1000&after="+after, "", "")),
+			&page))
 		for _, s := range page.Sessions {
 			ids = append(ids, s.ID)
 		}

@@ -24,7 +24,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// movingSpec is the spec of a pool whose workers keep session data in memory until the session moves. They write marker files to markers.
+// movingSpec is the spec of a pool whose workers keep session data in memory until the session moves. They write marker
+// files to markers.
 func movingSpec(t *testing.T, name string, size int) (s spec.Spec, markers string) {
 	s = pythonSpec(name, size, "moving.py")
 	markers = t.TempDir()
@@ -36,7 +37,8 @@ func movingSpec(t *testing.T, name string, size int) (s spec.Spec, markers strin
 // storeInSession stores a value in the memory of the session's worker, and returns the worker.
 func storeInSession(t *testing.T, c *http.Client, pool, session, value string) (worker string) {
 	t.Helper()
-	require.NoError(t, json.Unmarshal([]byte(mustRequest(t, c, "POST", "/v1/pools/"+pool+"/call/keep", `["`+value+`"]`, session)), &worker))
+	require.NoError(t, json.Unmarshal([]byte(mustRequest(t, c, "POST", "/v1/pools/"+pool+"/call/keep", `["`+value+`"]`,
+		session)), &worker))
 	return worker
 }
 
@@ -68,7 +70,8 @@ func TestASessionMigratesWithItsStateInTheWorker(t *testing.T) {
 	require.Equal(t, api.SessionMoves{
 		Pool: "move", Session: "mine", Moved: 1, Flows: []api.SessionFlow{{From: from, To: to, Count: 1}},
 	}, moves)
-	require.Equal(t, `"of value"`, mustRequest(t, client, "POST", "/v1/pools/move/call/kept_here", `[]`, "mine"), "the new worker has the value and gets the calls")
+	require.Equal(t, `"of value"`, mustRequest(t, client, "POST", "/v1/pools/move/call/kept_here", `[]`, "mine"),
+		"the new worker has the value and gets the calls")
 
 	// A migration to the current worker does nothing.
 	migration, err = pool.Session("mine").Migrate(t.Context(), api.MigrateSessionRequest{To: to})
@@ -127,7 +130,8 @@ func TestEvacuatingAWorkerUnderLoadFailsNoCallAndLeavesNoBinding(t *testing.T) {
 	for i := range 90 {
 		quiet[storeInSession(t, client, "evac", fmt.Sprint("quiet", i), fmt.Sprint("value", i))]++
 	}
-	full := slices.MaxFunc(slices.Sorted(maps.Keys(quiet)), func(a, b string) int { return cmp.Compare(quiet[a], quiet[b]) })
+	full := slices.MaxFunc(slices.Sorted(maps.Keys(quiet)),
+		func(a, b string) int { return cmp.Compare(quiet[a], quiet[b]) })
 
 	stop := make(chan struct{})
 	var callers sync.WaitGroup
@@ -169,7 +173,8 @@ func TestEvacuatingAWorkerUnderLoadFailsNoCallAndLeavesNoBinding(t *testing.T) {
 	require.Zero(t, left.Moved, "the worker had no session left and got no new one")
 	for i := range 90 {
 		session := fmt.Sprint("quiet", i)
-		require.Equal(t, fmt.Sprintf(`"value%d"`, i), mustRequest(t, client, "POST", call+"kept_here", `[]`, session), "the worker of %s has its value", session)
+		require.Equal(t, fmt.Sprintf(`"value%d"`, i), mustRequest(t, client, "POST", call+"kept_here", `[]`, session),
+			"the worker of %s has its value", session)
 	}
 }
 

@@ -29,7 +29,8 @@ type caller struct {
 	unexpected               string
 }
 
-// run calls until stop is closed. A call that hangs fails by the time-out of the client. Calls may fail because the store is down if tolerant, and for no other reason.
+// run calls until stop is closed. A call that hangs fails by the time-out of the client. Calls may fail because the
+// store is down if tolerant, and for no other reason.
 func (a *caller) run(stop <-chan struct{}, tolerant bool) {
 	for {
 		select {
@@ -137,7 +138,8 @@ func TestARedisOutageFailsOnlySessionCallsAndRecovers(t *testing.T) {
 	group.Wait()
 	for _, a := range append(with, without) {
 		require.Empty(t, a.unexpected)
-		t.Logf("%s: %d succeeded, %d failed because the store was down, the longest took %s", a.path, a.succeeded.Load(), a.storeFailures.Load(), a.longest.Round(time.Millisecond))
+		t.Logf("%s: %d succeeded, %d failed because the store was down, the longest took %s", a.path, a.succeeded.Load(),
+			a.storeFailures.Load(), a.longest.Round(time.Millisecond))
 	}
 	require.Zero(t, without.storeFailures.Load())
 	require.Equal(t, `"Ada"`, mustRequest(t, client, "POST", calls+"recall", `["name"]`, "mine"))

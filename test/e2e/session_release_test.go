@@ -21,7 +21,8 @@ import (
 
 // valueOf asks for the value of a session, and which incarnation answered.
 func valueOf(ctx context.Context, c *http.Client, pool, session string) (value string, incarnation int64, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://gateway/v1/pools/"+pool+"/call/value", strings.NewReader("[]"))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://gateway/v1/pools/"+pool+"/call/value",
+		strings.NewReader("[]"))
 	if err != nil {
 		return "", 0, err
 	}
@@ -44,8 +45,8 @@ func valueOf(ctx context.Context, c *http.Client, pool, session string) (value s
 	return value, int64(number), nil
 }
 
-// Callers of sessions whose values are in the memory of one process call without a pause while it ends gracefully. None of them misses its value: the
-// process releases the sessions before another one answers.
+// Callers of sessions whose values are in the memory of one process call without a pause while it ends gracefully. None
+// of them misses its value: the process releases the sessions before another one answers.
 func TestSessionsAreReleasedBeforeAnOrderlyEnd(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
@@ -54,7 +55,8 @@ func TestSessionsAreReleasedBeforeAnOrderlyEnd(t *testing.T) {
 	worker := 0
 	withAndWithoutSurge(t, func(t *testing.T, surge bool) {
 		s, _ := movingSpec(t, fmt.Sprint("rel-", surge), 1)
-		s.Rotation.Surge, s.Rotation.DrainTimeout, s.Queue.Timeout = surge, spec.Duration(waitTimeout), spec.Duration(waitTimeout)
+		s.Rotation.Surge, s.Rotation.DrainTimeout, s.Queue.Timeout = surge, spec.Duration(waitTimeout), spec.Duration(
+			waitTimeout)
 		s.Pool.Env["RELEASE_TAKES"] = "0.15"
 		pool := env.startPool(s)
 		const sessions = 6
@@ -84,7 +86,8 @@ func TestSessionsAreReleasedBeforeAnOrderlyEnd(t *testing.T) {
 		}
 		_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: &worker})
 		require.NoError(t, err)
-		require.Eventually(t, func() bool { return later.Load() > 50 || t.Failed() }, waitTimeout, 10*time.Millisecond, "the next process serves")
+		require.Eventually(t, func() bool { return later.Load() > 50 || t.Failed() }, waitTimeout, 10*time.Millisecond,
+			"the next process serves")
 		cancel()
 		group.Wait()
 		_, err = pool.Stop(t.Context(), "")
@@ -92,7 +95,8 @@ func TestSessionsAreReleasedBeforeAnOrderlyEnd(t *testing.T) {
 	})
 }
 
-// A process that is replaced by a rule of its spec releases its sessions before the next one serves them, as one that is restarted on command.
+// A process that is replaced by a rule of its spec releases its sessions before the next one serves them, as one that
+// is restarted on command.
 func TestSessionsAreReleasedBeforeARotationByRule(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)

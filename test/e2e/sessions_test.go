@@ -129,7 +129,8 @@ func TestASessionSurvivesWorkerAndAgentCrashes(t *testing.T) {
 	a.kill()
 	env.startAgent("memory")
 	env.waitFor(pool, "both workers have their next process", func(v api.PoolWorkers) bool {
-		return v.Ready == 2 && v.Workers[0].Incarnation > before[0].Incarnation && v.Workers[1].Incarnation > before[1].Incarnation
+		return v.Ready == 2 && v.Workers[0].Incarnation > before[0].Incarnation &&
+			v.Workers[1].Incarnation > before[1].Incarnation
 	})
 	client = waitForGateway(t, env.gatewayClient("memory"))
 	var kept sessions.Session

@@ -24,7 +24,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// soak is the duration of TestWithWorkersKilledEachCallIsAnsweredOrFailsWithACodeAndIsCountedOnce; make soak uses ten minutes.
+// soak is the duration of TestWithWorkersKilledEachCallIsAnsweredOrFailsWithACodeAndIsCountedOnce; make soak uses ten
+// minutes.
 var soak = flag.Duration("soak", 10*time.Second, "how long to make calls while a worker is killed every second")
 
 const (
@@ -154,7 +155,8 @@ func TestWithWorkersKilledEachCallIsAnsweredOrFailsWithACodeAndIsCountedOnce(t *
 		kills, sum.ok, sum.longest.Round(time.Millisecond), sum.started, sum.notStarted)
 	require.Positive(t, sum.ok)
 	require.Positive(t, kills)
-	require.LessOrEqual(t, sum.started[api.CodeWorkerCrashed], int64(kills*s.Pool.MaxInflight), "a kill fails at most the calls in flight on its worker")
+	require.LessOrEqual(t, sum.started[api.CodeWorkerCrashed], int64(kills*s.Pool.MaxInflight),
+		"a kill fails at most the calls in flight on its worker")
 	for code := range sum.started { // a call may also reach its deadline on a machine that stalls
 		require.Contains(t, []api.Code{api.CodeWorkerCrashed, api.CodeDeadlineExceeded}, code)
 	}
@@ -177,7 +179,8 @@ func TestWithWorkersKilledEachCallIsAnsweredOrFailsWithACodeAndIsCountedOnce(t *
 		total = 0
 		for slot := range byGateway {
 			byGateway[slot] = 0
-			for _, m := range page.series("tempool_worker_requests_total", "pool", "soak", "worker", api.WorkerName("soak", slot)) {
+			for _, m := range page.series("tempool_worker_requests_total", "pool", "soak", "worker",
+				api.WorkerName("soak", slot)) {
 				byGateway[slot] = int64(m.GetCounter().GetValue())
 			}
 			total += byGateway[slot]
@@ -199,6 +202,7 @@ func TestWithWorkersKilledEachCallIsAnsweredOrFailsWithACodeAndIsCountedOnce(t *
 		}
 		return slices.Equal(reported, byGateway) && failed == interrupted
 	}, waitTimeout, 100*time.Millisecond, "the workflows count each call once") {
-		t.Logf("counted by the gateway: %d, reported to the workflows: %d, with %d of %d failures", byGateway, reported, failed, interrupted)
+		t.Logf("counted by the gateway: %d, reported to the workflows: %d, with %d of %d failures", byGateway, reported,
+			failed, interrupted)
 	}
 }

@@ -11,13 +11,14 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// repeatedTaskEvents bounds the events of workflow tasks that failed or timed out, which Temporal repeats: any of them may, on any server.
+// repeatedTaskEvents bounds the events of workflow tasks that failed or timed out, which Temporal repeats: any of them
+// may, on any server.
 func repeatedTaskEvents(byType map[enums.EventType]int) int {
 	return 3 * (byType[enums.EVENT_TYPE_WORKFLOW_TASK_FAILED] + byType[enums.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT])
 }
 
-// A worker's workflow has twelve events when it is ready: its start (1), the task that starts the process (3), the activity Start (3), the task
-// that takes its result (3), a timer and the search attributes.
+// A worker's workflow has twelve events when it is ready: its start (1), the task that starts the process (3), the
+// activity Start (3), the task that takes its result (3), a timer and the search attributes.
 func TestAWorkerIsReadyAfterTwelveEvents(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)

@@ -40,9 +40,13 @@ func TestHooksOfASuspensionRunAndDelayNothing(t *testing.T) {
 		environment map[string]string
 		problems    []string
 	}{
-		"well":    {},
-		"failing": {map[string]string{"suspend": "fail", "resume": "fail"}, []string{"worker.suspend failed: error: ValueError: the model is in use", "worker.resume failed: error: ValueError: the model is in use"}},
-		"hanging": {map[string]string{"suspend": "hang", "resume": "hang"}, []string{"worker.suspend has not returned within 15s", "worker.resume failed: it did not return within health.timeout"}},
+		"well": {},
+		"failing": {map[string]string{"suspend": "fail", "resume": "fail"},
+			[]string{"worker.suspend failed: error: ValueError: the model is in use",
+				"worker.resume failed: error: ValueError: the model is in use"}},
+		"hanging": {map[string]string{"suspend": "hang", "resume": "hang"},
+			[]string{"worker.suspend has not returned within 15s",
+				"worker.resume failed: it did not return within health.timeout"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			notes := filepath.Join(env.dir, name)
@@ -100,7 +104,8 @@ func freezingSpec(name string) spec.Spec {
 	s := pythonSpec(name, 1, "suspend.py")
 	s.Pool.OnSuspend = spec.SuspendFreeze
 	s.Health.Interval, s.Health.Timeout = spec.Duration(200*time.Millisecond), spec.Duration(frozenProbe)
-	s.Health.MaxFailures = 1_000                  // a machine that stalls fails probes, too: no process is replaced for that
+	// a machine that stalls fails probes, too: no process is replaced for that
+	s.Health.MaxFailures = 1_000
 	s.Pool.StopGrace = spec.Duration(waitTimeout) // a process that was asked to stop exits without SIGKILL
 	return s
 }
@@ -148,7 +153,8 @@ func TestAFrozenWorkerIsNotProbedAndContinuesOrStops(t *testing.T) {
 		env.signal(pool, 0, api.SignalStop, "")
 		stopped := env.waitState(pool, 0, lifecycle.Stopped)
 		require.Equal(t, lifecycle.Stopped, stopped.State, "it handles TERM and need not be killed")
-		require.Eventually(t, func() bool { return !running(t, pid) && !running(t, descendant) }, waitTimeout, 20*time.Millisecond)
+		require.Eventually(t, func() bool { return !running(t, pid) && !running(t, descendant) }, waitTimeout,
+			20*time.Millisecond)
 
 		worker := 0
 		_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: &worker})
@@ -157,8 +163,10 @@ func TestAFrozenWorkerIsNotProbedAndContinuesOrStops(t *testing.T) {
 		pid, descendant = env.frozenWorker(pool)
 		_, err = pool.Restart(t.Context(), api.RestartRequest{Worker: &worker})
 		require.NoError(t, err)
-		env.waitFor(pool, "a restart replaces the frozen process", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].PID != pid })
-		require.Eventually(t, func() bool { return !running(t, pid) && !running(t, descendant) }, waitTimeout, 20*time.Millisecond)
+		env.waitFor(pool, "a restart replaces the frozen process",
+			func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].PID != pid })
+		require.Eventually(t, func() bool { return !running(t, pid) && !running(t, descendant) }, waitTimeout,
+			20*time.Millisecond)
 	})
 }
 
@@ -170,9 +178,11 @@ func TestAKilledAgentLeavesNoFrozenProcess(t *testing.T) {
 	pid, descendant := env.frozenWorker(pool)
 	before := env.waitState(pool, 0, lifecycle.Suspended)
 	current.kill()
-	require.Eventually(t, func() bool { return !running(t, pid) && !running(t, descendant) }, waitTimeout, 20*time.Millisecond, "the reaper has killed both")
+	require.Eventually(t, func() bool { return !running(t, pid) && !running(t, descendant) }, waitTimeout,
+		20*time.Millisecond, "the reaper has killed both")
 	env.startAgent("freeze-kill")
-	env.waitFor(pool, "the next process serves", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > before.Incarnation })
+	env.waitFor(pool, "the next process serves",
+		func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > before.Incarnation })
 }
 
 func TestAFrozenProcessIsHandedOverAndResumes(t *testing.T) {
@@ -191,11 +201,13 @@ func TestAFrozenProcessIsHandedOverAndResumes(t *testing.T) {
 	env.waitState(pool, 0, lifecycle.Ready)
 	require.False(t, stoppedProcess(t, descendant))
 	var after int
-	require.Eventually(t, func() bool { return pool.Call(t.Context(), "work", []int{0}, &after) == nil }, waitTimeout, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return pool.Call(t.Context(), "work", []int{0}, &after) == nil }, waitTimeout,
+		50*time.Millisecond)
 	require.Equal(t, pid, after, "the process is the same")
 }
 
-// The agent is replaced after a suspension has cut a call, while the program's hook runs: the worker still learns of the cut call.
+// The agent is replaced after a suspension has cut a call, while the program's hook runs: the worker still learns of
+// the cut call.
 func TestASuspensionIsHandedOverInItsMiddle(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
@@ -213,7 +225,8 @@ func TestASuspensionIsHandedOverInItsMiddle(t *testing.T) {
 
 	env.signal(pool, 0, api.SignalSuspend, "a look at it")
 	require.ErrorIs(t, <-cut, tempool.ErrLeaseFenced)
-	require.Eventually(t, func() bool { return exists(env.dir, "notes") }, waitTimeout, 10*time.Millisecond, "the hook runs")
+	require.Eventually(t, func() bool { return exists(env.dir, "notes") }, waitTimeout, 10*time.Millisecond,
+		"the hook runs")
 	current.stop()
 	require.NoError(t, os.WriteFile(notes+".release", nil, 0o600))
 	env.startAgent("suspend-keep", "--keep-processes")

@@ -24,7 +24,8 @@ func (env *testEnv) signal(pool *tempool.Pool, slot int, signal, reason string) 
 	require.NoError(env.t, pool.Signal(env.t.Context(), slot, signal, api.Control{Reason: reason}))
 }
 
-// Orders that are sent while no agent runs the workflow reach it together. The last one counts, and ctl can replay what happened.
+// Orders that are sent while no agent runs the workflow reach it together. The last one counts, and ctl can replay what
+// happened.
 func TestOrdersThatArriveTogetherAreCarriedOutInTheirOrder(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
@@ -33,7 +34,8 @@ func TestOrdersThatArriveTogetherAreCarriedOutInTheirOrder(t *testing.T) {
 	env.waitReady(pool, 1)
 	require.NoError(t, agent.cmd.Process.Signal(syscall.SIGSTOP))
 	t.Cleanup(func() { _ = agent.cmd.Process.Signal(syscall.SIGCONT) })
-	for _, order := range []string{api.SignalSuspend, api.SignalResume, api.SignalSuspend, api.SignalResume, api.SignalSuspend} {
+	for _, order := range []string{api.SignalSuspend, api.SignalResume, api.SignalSuspend, api.SignalResume,
+		api.SignalSuspend} {
 		env.signal(pool, 0, order, order)
 	}
 	require.NoError(t, agent.cmd.Process.Signal(syscall.SIGCONT))
@@ -46,8 +48,8 @@ func TestOrdersThatArriveTogetherAreCarriedOutInTheirOrder(t *testing.T) {
 	env.waitState(pool, 0, lifecycle.Stopped)
 }
 
-// A client renews its lease forever and calls without a pause. The suspension refuses both at once and fences the lease when drain_timeout is over;
-// the process stays.
+// A client renews its lease forever and calls without a pause. The suspension refuses both at once and fences the lease
+// when drain_timeout is over; the process stays.
 func TestASuspensionTakesALeaseThatItsHolderKeepsRenewing(t *testing.T) {
 	t.Parallel()
 	withAndWithoutSurge(t, func(t *testing.T, surge bool) {
@@ -67,7 +69,8 @@ func TestASuspensionTakesALeaseThatItsHolderKeepsRenewing(t *testing.T) {
 
 		began := time.Now()
 		env.signal(pool, 0, api.SignalSuspend, "a look at it")
-		require.Eventually(t, func() bool { return errors.Is(lease.Renew(t.Context()), tempool.ErrSuspended) }, waitTimeout, 10*time.Millisecond, "a renewal is refused")
+		require.Eventually(t, func() bool { return errors.Is(lease.Renew(t.Context()), tempool.ErrSuspended) }, waitTimeout,
+			10*time.Millisecond, "a renewal is refused")
 		require.Eventually(t, func() bool { // at once: one that came before the suspension would wait for the call in flight
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
@@ -79,7 +82,8 @@ func TestASuspensionTakesALeaseThatItsHolderKeepsRenewing(t *testing.T) {
 		require.GreaterOrEqual(t, time.Since(began), drain, "the holder has had drain_timeout to return the lease")
 		require.Equal(t, pid, state.PID)
 		require.Contains(t, state.Reason, "a look at it")
-		require.Eventually(t, func() bool { return errors.Is(lease.Err(), tempool.ErrLeaseFenced) }, waitTimeout, 20*time.Millisecond, "its client learns that the lease is fenced")
+		require.Eventually(t, func() bool { return errors.Is(lease.Err(), tempool.ErrLeaseFenced) }, waitTimeout,
+			20*time.Millisecond, "its client learns that the lease is fenced")
 
 		env.signal(pool, 0, api.SignalResume, "")
 		env.waitState(pool, 0, lifecycle.Ready)
@@ -95,7 +99,8 @@ func startLingering(t *testing.T, lease *tempool.Lease) (folder string, ended <-
 	folder = t.TempDir()
 	answered := make(chan error, 1)
 	go func() { answered <- lease.Call(t.Context(), "linger", []string{folder}, nil) }()
-	require.Eventually(t, func() bool { return exists(folder, "begun") }, waitTimeout, 10*time.Millisecond, "a call is in flight")
+	require.Eventually(t, func() bool { return exists(folder, "begun") }, waitTimeout, 10*time.Millisecond,
+		"a call is in flight")
 	return folder, answered
 }
 
@@ -187,7 +192,8 @@ func TestRequestsThatOvertakeASuspension(t *testing.T) {
 
 	lease := pending()
 	env.signal(pool, 0, api.SignalResume, "")
-	require.Eventually(t, func() bool { return lease.Call(t.Context(), "work", []int{0}, nil) == nil }, waitTimeout, 10*time.Millisecond, "the lease continues")
+	require.Eventually(t, func() bool { return lease.Call(t.Context(), "work", []int{0}, nil) == nil }, waitTimeout,
+		10*time.Millisecond, "the lease continues")
 	require.NoError(t, lease.Renew(t.Context()))
 	require.NoError(t, lease.Checkin(t.Context(), tempool.OutcomeOK))
 	require.Equal(t, pid, env.waitState(pool, 0, lifecycle.Ready).PID)
@@ -203,11 +209,13 @@ func TestRequestsThatOvertakeASuspension(t *testing.T) {
 	_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: &worker})
 	require.NoError(t, err)
 	require.NoError(t, lease.Checkin(t.Context(), tempool.OutcomeOK))
-	env.waitFor(pool, "the restart takes place", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > lease.Incarnation })
+	env.waitFor(pool, "the restart takes place",
+		func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > lease.Incarnation })
 
 	lease = pending()
 	current.kill()
 	env.startAgent("overtake")
-	env.waitFor(pool, "the next process serves", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > lease.Incarnation })
+	env.waitFor(pool, "the next process serves",
+		func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > lease.Incarnation })
 	require.NoError(t, pool.Call(t.Context(), "work", []int{0}, nil))
 }

@@ -29,7 +29,8 @@ func startTerminal(t *testing.T, dir string, environment []string, command ...st
 	cmd.Env = append(os.Environ(), "TMUX=", "TERM=xterm-256color")
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "tmux: %s", out)
-	t.Cleanup(func() { _ = exec.Command("tmux", "-S", term.socket, "kill-server").Run() }) // it may have ended with the command
+	// it may have ended with the command
+	t.Cleanup(func() { _ = exec.Command("tmux", "-S", term.socket, "kill-server").Run() })
 	return term
 }
 

@@ -31,7 +31,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// collectorVariable names the program of an OpenTelemetry Collector, which then stands between agents and traceReceiver; make test-traces sets it.
+// collectorVariable names the program of an OpenTelemetry Collector, which then stands between agents and
+// traceReceiver; make test-traces sets it.
 const collectorVariable = "TEMPOOL_COLLECTOR"
 
 // traceReceiver takes spans by OTLP over HTTP.
@@ -155,7 +156,8 @@ func TestTracesOfACallAStartAndAnExecute(t *testing.T) {
 	t.Parallel()
 	receiver := receiveTraces(t)
 	env := newEnv(t)
-	env.startAgentBy([]string{"env", "OTEL_EXPORTER_OTLP_ENDPOINT=" + receiver.endpoint, "OTEL_BSP_SCHEDULE_DELAY=100"}, "traced-host")
+	env.startAgentBy([]string{"env", "OTEL_EXPORTER_OTLP_ENDPOINT=" + receiver.endpoint, "OTEL_BSP_SCHEDULE_DELAY=100"},
+		"traced-host")
 	provider := sdktrace.NewTracerProvider() // the client's own: its spans go nowhere
 	tracer := provider.Tracer("test")
 	s := pythonSpec("traced", 1, "slowstart.py")
@@ -174,7 +176,8 @@ func TestTracesOfACallAStartAndAnExecute(t *testing.T) {
 		request := receiver.below(id[:], traceID[:], "POST /v1/pools/{pool}/call/{method...}")
 		require.Equal(t, tracepb.Span_SPAN_KIND_SERVER, request.Kind)
 		call := receiver.below(request.SpanId, traceID[:], "traced/echo")
-		require.Equal(t, []string{"traced", "traced/0", "true"}, []string{attribute(call, "tempool.pool"), attribute(call, "tempool.worker"), attribute(call, "tempool.started")})
+		require.Equal(t, []string{"traced", "traced/0", "true"},
+			[]string{attribute(call, "tempool.pool"), attribute(call, "tempool.worker"), attribute(call, "tempool.started")})
 		receiver.below(request.SpanId, traceID[:], "wait for a worker") // which the gateway had to lease
 	})
 
@@ -199,7 +202,8 @@ func TestTracesOfACallAStartAndAnExecute(t *testing.T) {
 		killProcess(t, state.PID)
 		answered := make(chan bool, 1)
 		go func() {
-			for t.Context().Err() == nil { // a call that still reaches the dead process fails; the next one waits for its successor
+			// a call that still reaches the dead process fails; the next one waits for its successor
+			for t.Context().Err() == nil {
 				if _, err := pool.CallRaw(ctx, "echo", nil); err == nil {
 					answered <- true
 					return
@@ -209,11 +213,13 @@ func TestTracesOfACallAStartAndAnExecute(t *testing.T) {
 		require.Eventually(t, func() bool {
 			return readScrape(t, env.gatewayClient("traced-host")).has(1, "tempool_pool_queue_length", "pool", "traced")
 		}, waitTimeout, 10*time.Millisecond, "the call waits")
-		require.Eventually(t, func() bool { return len(hostProcesses("traced-host")) == 1 }, waitTimeout, 10*time.Millisecond, "the successor starts")
+		require.Eventually(t, func() bool { return len(hostProcesses("traced-host")) == 1 }, waitTimeout, 10*time.Millisecond,
+			"the successor starts")
 		require.NoError(t, os.WriteFile(release, nil, 0o600))
 		require.True(t, await(t, answered))
 		started := receiver.find("the start of the next process", func(s *tracepb.Span) bool {
-			return s.Name == "start of a process" && attribute(s, "tempool.worker") == "traced/0" && attribute(s, "tempool.incarnation") != fmt.Sprint(state.Incarnation)
+			return s.Name == "start of a process" && attribute(s, "tempool.worker") == "traced/0" &&
+				attribute(s, "tempool.incarnation") != fmt.Sprint(state.Incarnation)
 		})
 		require.Greater(t, started.EndTimeUnixNano, started.StartTimeUnixNano)
 		waited := receiver.find("a wait that is linked to the start", func(s *tracepb.Span) bool {
@@ -251,13 +257,15 @@ func TestTracesOfACallAStartAndAnExecute(t *testing.T) {
 		traced, err := opentelemetry.NewTracingInterceptor(opentelemetry.TracerOptions{Tracer: tracer})
 		require.NoError(t, err)
 		user, err := tempool.Dial(t.Context(), tempool.Options{
-			Address: env.server.Address(), Namespace: env.server.Namespace(), Logger: newDiscardLogger(), Interceptors: []interceptor.ClientInterceptor{traced},
+			Address: env.server.Address(), Namespace: env.server.Namespace(), Logger: newDiscardLogger(),
+			Interceptors: []interceptor.ClientInterceptor{traced},
 		})
 		require.NoError(t, err)
 		defer user.Close()
 		ctx, span := tracer.Start(t.Context(), "the client's")
 		defer span.End()
-		run, err := user.Temporal().ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: "traced-execute", TaskQueue: api.TaskQueue}, api.WorkflowExecute,
+		run, err := user.Temporal().ExecuteWorkflow(ctx,
+			client.StartWorkflowOptions{ID: "traced-execute", TaskQueue: api.TaskQueue}, api.WorkflowExecute,
 			map[string]any{"pool": "traced", "method": "echo", "params": "hello"})
 		require.NoError(t, err)
 		var answer string
@@ -265,7 +273,8 @@ func TestTracesOfACallAStartAndAnExecute(t *testing.T) {
 		require.Equal(t, "hello", answer)
 		traceID := span.SpanContext().TraceID()
 		named := func(name string) *tracepb.Span {
-			return receiver.find(name+" of trace "+hex.EncodeToString(traceID[:]), func(s *tracepb.Span) bool { return s.Name == name && string(s.TraceId) == string(traceID[:]) })
+			return receiver.find(name+" of trace "+hex.EncodeToString(traceID[:]),
+				func(s *tracepb.Span) bool { return s.Name == name && string(s.TraceId) == string(traceID[:]) })
 		}
 		workflow := named("RunWorkflow:Execute")
 		scheduled := receiver.below(workflow.SpanId, traceID[:], "StartActivity:"+api.ActivityExecute)
@@ -276,6 +285,7 @@ func TestTracesOfACallAStartAndAnExecute(t *testing.T) {
 	receiver.mu.Lock()
 	defer receiver.mu.Unlock()
 	for _, span := range receiver.spans {
-		require.False(t, strings.HasPrefix(span.Name, "RunWorkflow:") && span.Name != "RunWorkflow:Execute", "no other workflow is traced: %s", span.Name)
+		require.False(t, strings.HasPrefix(span.Name, "RunWorkflow:") && span.Name != "RunWorkflow:Execute",
+			"no other workflow is traced: %s", span.Name)
 	}
 }

@@ -59,8 +59,8 @@ func (env *testEnv) waitBuildOf(step func(), build string, workflows ...string) 
 	}
 }
 
-// A pool is upgraded from one build to another and back while holders take leases and callers call: the first agent, then the current version,
-// then the second agent.
+// A pool is upgraded from one build to another and back while holders take leases and callers call: the first agent,
+// then the current version, then the second agent.
 func TestAPoolMovesToAnotherBuildUnderLoadAndBack(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
@@ -83,20 +83,24 @@ func TestAPoolMovesToAnotherBuildUnderLoadAndBack(t *testing.T) {
 	goOn := func(what string) {
 		t.Helper()
 		calls, granted := answered.Load(), leases.granted.Load()
-		require.Eventually(t, func() bool { return answered.Load() > calls+50 && leases.granted.Load() > granted+3 }, waitTimeout, 10*time.Millisecond,
+		require.Eventually(t, func() bool { return answered.Load() > calls+50 && leases.granted.Load() > granted+3 },
+			waitTimeout, 10*time.Millisecond,
 			"%s: calls and leases continue", what)
 	}
 	for _, build := range []string{"2.0", "1.0"} {
 		agents["one"].stop()
 		agents["one"] = env.startBuild("one", build)
 		goOn("one agent of build " + build)
-		before := env.waitFor(pool, "all workers have a process", func(v api.PoolWorkers) bool { return inService(v) == s.Pool.Size })
+		before := env.waitFor(pool, "all workers have a process",
+			func(v api.PoolWorkers) bool { return inService(v) == s.Pool.Size })
 		env.promote(build)
 		goOn("build " + build + " is current")
 		env.waitBuild(build, ids[1:]...)
-		after := env.waitFor(pool, "all workers have a process", func(v api.PoolWorkers) bool { return inService(v) == s.Pool.Size })
+		after := env.waitFor(pool, "all workers have a process",
+			func(v api.PoolWorkers) bool { return inService(v) == s.Pool.Size })
 		for i := range before.Workers {
-			require.Equal(t, before.Workers[i].PID, after.Workers[i].PID, "another build restarts no process: %v", env.history(pool, i))
+			require.Equal(t, before.Workers[i].PID, after.Workers[i].PID, "another build restarts no process: %v",
+				env.history(pool, i))
 		}
 		agents["two"].stop()
 		agents["two"] = env.startBuild("two", build)
@@ -109,7 +113,8 @@ func TestAPoolMovesToAnotherBuildUnderLoadAndBack(t *testing.T) {
 	_, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "so that the pool has a workflow task"})
 	require.NoError(t, err)
 	env.waitBuild("1.0", ids...)
-	env.waitFor(pool, "the workers have restarted", func(v api.PoolWorkers) bool { return v.Rollout == nil && v.Ready == s.Pool.Size })
+	env.waitFor(pool, "the workers have restarted",
+		func(v api.PoolWorkers) bool { return v.Rollout == nil && v.Ready == s.Pool.Size })
 	t.Logf("%d calls, %d leases", answered.Load(), leases.granted.Load())
 }
 
@@ -133,15 +138,17 @@ func TestWorkflowsOfUnversionedAgentsMoveToADeploymentAndBack(t *testing.T) {
 		return err == nil && answer.Info.RoutingConfig.CurrentVersion != nil
 	}, waitTimeout, 50*time.Millisecond, "the first build of a deployment is current")
 	env.waitBuildOf(lease, "1.0", worker) // the task queues learn of the version a moment later
-	_, err := deployment.SetCurrentVersion(t.Context(), client.WorkerDeploymentSetCurrentVersionOptions{IgnoreMissingTaskQueues: true})
+	_, err := deployment.SetCurrentVersion(t.Context(),
+		client.WorkerDeploymentSetCurrentVersionOptions{IgnoreMissingTaskQueues: true})
 	require.NoError(t, err)
 	versioned.stop()
 	env.waitBuildOf(lease, "", worker)
-	require.Equal(t, before.PID, env.waitState(pool, 0, lifecycle.Ready).PID, "the process of the unversioned agent served all along")
+	require.Equal(t, before.PID, env.waitState(pool, 0, lifecycle.Ready).PID,
+		"the process of the unversioned agent served all along")
 }
 
-// echoCallers starts four callers in the group, who call until ctx ends. Each call that a worker starts must be answered. It returns the number
-// of answers so far.
+// echoCallers starts four callers in the group, who call until ctx ends. Each call that a worker starts must be
+// answered. It returns the number of answers so far.
 func echoCallers(ctx context.Context, t *testing.T, group *sync.WaitGroup, pool *tempool.Pool) *atomic.Int64 {
 	answered := new(atomic.Int64)
 	for i := range 4 {
@@ -162,7 +169,8 @@ func echoCallers(ctx context.Context, t *testing.T, group *sync.WaitGroup, pool 
 	return answered
 }
 
-// callUntilStarted repeats a call while no worker has started it: an agent that is replaced takes its workers elsewhere, and they start there first.
+// callUntilStarted repeats a call while no worker has started it: an agent that is replaced takes its workers
+// elsewhere, and they start there first.
 func callUntilStarted(ctx context.Context, pool *tempool.Pool, method string, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
@@ -196,12 +204,15 @@ type formatHeader struct {
 	interceptor.ClientOutboundInterceptorBase
 }
 
-func (f *formatHeader) InterceptClient(next interceptor.ClientOutboundInterceptor) interceptor.ClientOutboundInterceptor {
+func (f *formatHeader) InterceptClient(
+	next interceptor.ClientOutboundInterceptor,
+) interceptor.ClientOutboundInterceptor {
 	f.Next = next
 	return f
 }
 
-func (f *formatHeader) ExecuteWorkflow(ctx context.Context, in *interceptor.ClientExecuteWorkflowInput) (client.WorkflowRun, error) {
+func (f *formatHeader) ExecuteWorkflow(ctx context.Context,
+	in *interceptor.ClientExecuteWorkflowInput) (client.WorkflowRun, error) {
 	mark, err := converter.GetDefaultDataConverter().ToPayload(1_000_000)
 	if err != nil {
 		return nil, err
@@ -231,7 +242,8 @@ func TestAnAgentLeavesARunOfANewerBuildToANewerAgent(t *testing.T) {
 	}, waitTimeout, 50*time.Millisecond)
 	answer, err := newer.DescribeWorkflowExecution(t.Context(), id, "")
 	require.NoError(t, err)
-	require.Equal(t, enums.WORKFLOW_EXECUTION_STATUS_RUNNING, answer.GetWorkflowExecutionInfo().GetStatus(), "it waits for a newer agent")
+	require.Equal(t, enums.WORKFLOW_EXECUTION_STATUS_RUNNING, answer.GetWorkflowExecutionInfo().GetStatus(),
+		"it waits for a newer agent")
 	old.waitForLog("an agent with a newer build continues it")
 	require.Eventually(t, func() bool { // Temporal refuses queries after some failed tasks; until then they wait
 		_, err = user.Pool("newer").Status(t.Context())

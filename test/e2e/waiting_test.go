@@ -43,7 +43,8 @@ func TestClientsThatWaitForAWorkerAGatewayUsesCostFewEvents(t *testing.T) {
 	for i := range 5 {
 		waiting.Go(func() {
 			temporalOnly := env.client.Pool("held")
-			_, err := temporalOnly.Checkout(t.Context(), tempool.CheckoutOptions{Holder: fmt.Sprint("holder ", i), Wait: waitingFor})
+			_, err := temporalOnly.Checkout(t.Context(),
+				tempool.CheckoutOptions{Holder: fmt.Sprint("holder ", i), Wait: waitingFor})
 			if api.CodeOf(err) != api.CodeQueueTimeout {
 				t.Errorf("holder %d: %v", i, err)
 			}
@@ -64,8 +65,9 @@ func TestClientsThatWaitForAWorkerAGatewayUsesCostFewEvents(t *testing.T) {
 // waitingFor is how long clients wait before a lease is returned.
 const waitingFor = 10 * time.Second
 
-// mostUpdates bounds the updates in a second of fifty clients that wait for waitingFor. Each asks three workers at once, then some five in pauses that
-// double, then one every one to three seconds: at most some 90 a second altogether. Clients that asked again as soon as they may would send thousands.
+// mostUpdates bounds the updates in a second of fifty clients that wait for waitingFor. Each asks three workers at
+// once, then some five in pauses that double, then one every one to three seconds: at most some 90 a second altogether.
+// Clients that asked again as soon as they may would send thousands.
 const mostUpdates = 100.0
 
 // updateCounter counts the updates that a client sends, as the SDK's metrics do.
@@ -122,9 +124,12 @@ func (env *testEnv) busyPool(name string) (leases []*tempool.Lease, hosts []stri
 	return leases, hosts
 }
 
-// waitingClients starts 50 clients, as many programs would be, that wait for a lease. It returns their leases and errors.
-func (env *testEnv) waitingClients(ctx context.Context, pool string, counter updateCounter) (<-chan *tempool.Lease, <-chan error) {
-	connection, err := tempool.Dial(env.t.Context(), tempool.Options{Address: env.server.Address(), Logger: newDiscardLogger(), Metrics: counter})
+// waitingClients starts 50 clients, as many programs would be, that wait for a lease. It returns their leases and
+// errors.
+func (env *testEnv) waitingClients(ctx context.Context, pool string,
+	counter updateCounter) (<-chan *tempool.Lease, <-chan error) {
+	connection, err := tempool.Dial(env.t.Context(),
+		tempool.Options{Address: env.server.Address(), Logger: newDiscardLogger(), Metrics: counter})
 	require.NoError(env.t, err)
 	env.t.Cleanup(connection.Close)
 	granted, failed := make(chan *tempool.Lease, 50), make(chan error, 50)
@@ -166,7 +171,8 @@ func TestClientsThatWaitForAnyWorkerCostFewUpdates(t *testing.T) {
 	defer cancel()
 	before, counter, began := env.updatesOf(hosts), newUpdateCounter(), time.Now()
 	granted, failed := env.waitingClients(ctx, "crowded", counter)
-	require.Eventually(t, func() bool { return time.Since(began) > waitingFor || len(granted)+len(failed) > 0 }, waitTimeout, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return time.Since(began) > waitingFor || len(granted)+len(failed) > 0 },
+		waitTimeout, 50*time.Millisecond)
 	require.Empty(t, granted)
 	require.Empty(t, failed)
 	for i, lease := range leases[:8] {
@@ -199,7 +205,8 @@ func TestClientsThatReachNoGatewayCostFewUpdates(t *testing.T) {
 	defer cancel()
 	counter, began := newUpdateCounter(), time.Now()
 	granted, failed := env.waitingClients(ctx, "remote", counter)
-	require.Eventually(t, func() bool { return time.Since(began) > waitingFor || len(granted)+len(failed) > 0 }, waitTimeout, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return time.Since(began) > waitingFor || len(granted)+len(failed) > 0 },
+		waitTimeout, 50*time.Millisecond)
 	require.Empty(t, granted)
 	require.NoError(t, leases[0].Checkin(t.Context(), api.OutcomeOK))
 	require.Equal(t, leases[0].Worker, await(t, granted).Worker)

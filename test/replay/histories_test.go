@@ -19,7 +19,8 @@ import (
 
 // Flags of make replay-record.
 var (
-	chooseFrom = flag.String("choose-from", "", "folder of recorded histories, of which TestChoose keeps those that the replay needs")
+	chooseFrom = flag.String("choose-from", "",
+		"folder of recorded histories, of which TestChoose keeps those that the replay needs")
 	chooseInto = flag.String("choose-into", "", "folder for the chosen ones")
 )
 
@@ -83,7 +84,8 @@ func (r recorded) steps() map[string]bool {
 	return steps
 }
 
-// TestChoose keeps as few histories as have each step of all. It takes the one with the most steps that no other has yet, again and again.
+// TestChoose keeps as few histories as have each step of all. It takes the one with the most steps that no other has
+// yet, again and again.
 func TestChoose(t *testing.T) {
 	if *chooseFrom == "" {
 		return // nothing is to be chosen
@@ -103,7 +105,8 @@ func TestChoose(t *testing.T) {
 	covered, chosen := map[string]bool{}, 0
 	for len(covered) < len(all) {
 		slices.SortFunc(files, func(a, b string) int {
-			return cmp.Or(cmp.Compare(len(left[b]), len(left[a])), cmp.Compare(len(contents[a]), len(contents[b])), cmp.Compare(a, b))
+			return cmp.Or(cmp.Compare(len(left[b]), len(left[a])), cmp.Compare(len(contents[a]), len(contents[b])),
+				cmp.Compare(a, b))
 		})
 		best := files[0]
 		for step := range left[best] {

@@ -15,7 +15,8 @@ import (
 )
 
 // complete is for make replay-record: while a version is in the making, its new messages have no histories yet.
-var complete = flag.Bool("complete", false, "fail if a signal, update, activity or workflow type is in no recorded history")
+var complete = flag.Bool("complete", false,
+	"fail if a signal, update, activity or workflow type is in no recorded history")
 
 // TestEachMessageIsInARecordedHistory checks the names that api defines as Signal…, Update…, Activity… and Workflow….
 func TestEachMessageIsInARecordedHistory(t *testing.T) {
@@ -24,7 +25,8 @@ func TestEachMessageIsInARecordedHistory(t *testing.T) {
 		for _, event := range one.events.GetEvents() {
 			recorded["Workflow "+event.GetWorkflowExecutionStartedEventAttributes().GetWorkflowType().GetName()] = true
 			recorded["Signal "+event.GetWorkflowExecutionSignaledEventAttributes().GetSignalName()] = true
-			recorded["Update "+event.GetWorkflowExecutionUpdateAcceptedEventAttributes().GetAcceptedRequest().GetInput().GetName()] = true
+			update := event.GetWorkflowExecutionUpdateAcceptedEventAttributes().GetAcceptedRequest()
+			recorded["Update "+update.GetInput().GetName()] = true
 			recorded["Activity "+event.GetActivityTaskScheduledEventAttributes().GetActivityType().GetName()] = true
 		}
 	}

@@ -1,5 +1,5 @@
-// Package replay proves that workflows started under an earlier version of Tempool continue under this one: it replays recorded
-// histories of every released version.
+// Package replay proves that workflows started under an earlier version of Tempool continue under this one: it replays
+// recorded histories of every released version.
 package replay
 
 import (
@@ -22,9 +22,11 @@ import (
 )
 
 // replay replays one history. It discards the replayer's log: the error says the same.
-func replay(t *testing.T, events *history.History, emitTo api.Emit, interceptors ...interceptor.WorkerInterceptor) error {
+func replay(t *testing.T, events *history.History, emitTo api.Emit,
+	interceptors ...interceptor.WorkerInterceptor) error {
 	t.Helper()
-	replayer, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{DisableDeadlockDetection: true, Interceptors: append(workflows.Interceptors(converter.GetDefaultDataConverter(), emitTo), interceptors...)})
+	replayer, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{DisableDeadlockDetection: true,
+		Interceptors: append(workflows.Interceptors(converter.GetDefaultDataConverter(), emitTo), interceptors...)})
 	require.NoError(t, err)
 	workflows.Register(replayer)
 	return replayer.ReplayWorkflowHistory(log.NewStructuredLogger(slog.New(slog.DiscardHandler)), events)
@@ -61,7 +63,8 @@ type extraCommand struct {
 	interceptor.WorkerInterceptorBase
 }
 
-func (*extraCommand) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
+func (*extraCommand) InterceptWorkflow(_ workflow.Context,
+	next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
 	return &extraCommandInbound{interceptor.WorkflowInboundInterceptorBase{Next: next}}
 }
 

@@ -22,7 +22,8 @@ import (
 	"github.com/tempool/tempool/internal/need"
 )
 
-// browser is a tab of a headless Chromium. What its console reports is an error of the test: violations of the CSP and exceptions.
+// browser is a tab of a headless Chromium. What its console reports is an error of the test: violations of the CSP and
+// exceptions.
 type browser struct {
 	t   *testing.T
 	ctx context.Context
@@ -34,8 +35,10 @@ type browser struct {
 func newBrowser(t *testing.T) *browser {
 	t.Helper()
 	need.Program(t, "chromium")
-	allocated, cancel := chromedp.NewExecAllocator(t.Context(), chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck, chromedp.Headless, chromedp.NoSandbox,
-		chromedp.DisableGPU, chromedp.WindowSize(1400, 900), chromedp.UserDataDir(t.TempDir()), chromedp.WSURLReadTimeout(timeout))
+	allocated, cancel := chromedp.NewExecAllocator(t.Context(), chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck,
+		chromedp.Headless, chromedp.NoSandbox,
+		chromedp.DisableGPU, chromedp.WindowSize(1400, 900), chromedp.UserDataDir(t.TempDir()),
+		chromedp.WSURLReadTimeout(timeout))
 	t.Cleanup(cancel)
 	ctx, cancelTab := chromedp.NewContext(allocated)
 	t.Cleanup(cancelTab)
@@ -120,7 +123,8 @@ func (b *browser) await(what, expression string) {
 		}
 		if time.Now().After(deadline) {
 			b.shot("failed")
-			require.Fail(b.t, "timed out waiting until "+what, "error: %v, page: %s", err, evaluate[string](b, `document.body.innerText.slice(0, 3000)`))
+			require.Fail(b.t, "timed out waiting until "+what, "error: %v, page: %s", err,
+				evaluate[string](b, `document.body.innerText.slice(0, 3000)`))
 		}
 		select {
 		case <-b.t.Context().Done():
@@ -138,15 +142,18 @@ func (b *browser) press(keys ...string) {
 	}
 }
 
-// tabTo presses Tab until the focus is on a link or a button with a text, and fails if it never is or nothing shows the focus.
+// tabTo presses Tab until the focus is on a link or a button with a text, and fails if it never is or nothing shows the
+// focus.
 func (b *browser) tabTo(text string) {
 	b.t.Helper()
 	var seen []string
 	for range 2 * 100 { // a page of a large pool has a link in each row
 		b.press(kb.Tab)
-		at := evaluate[string](b, `(at => at.tagName === "TEXTAREA" ? at.name : (at.innerText || at.name || at.tagName).trim())(document.activeElement)`)
+		at := evaluate[string](
+			b, `(at => at.tagName === "TEXTAREA" ? at.name : (at.innerText || at.name || at.tagName).trim())(document.activeElement)`)
 		if at == text {
-			require.NotEqual(b.t, "none", evaluate[string](b, `getComputedStyle(document.activeElement).outlineStyle`), "the focus on %q is visible", text)
+			require.NotEqual(b.t, "none", evaluate[string](b, `getComputedStyle(document.activeElement).outlineStyle`),
+				"the focus on %q is visible", text)
 			return
 		}
 		seen = append(seen, at)
@@ -207,7 +214,8 @@ func (b *browser) dark(dark bool) {
 	if dark {
 		scheme = "dark"
 	}
-	_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+	_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia,
+		emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
 	require.NoError(b.t, err)
 }
 
@@ -217,7 +225,8 @@ func (b *browser) accessible(axe string) {
 	for _, dark := range []bool{false, true} {
 		b.dark(dark)
 		evaluate[int](b, axe+`; 0`) // by the debugger, which the policy does not bind
-		found := evaluate[string](b, `axe.run().then(r => JSON.stringify(r.violations.map(v => ({id: v.id, impact: v.impact, help: v.help, nodes: v.nodes.map(n => n.html + " " + n.failureSummary).slice(0, 5)}))))`)
+		found := evaluate[string](
+			b, `axe.run().then(r => JSON.stringify(r.violations.map(v => ({id: v.id, impact: v.impact, help: v.help, nodes: v.nodes.map(n => n.html + " " + n.failureSummary).slice(0, 5)}))))`)
 		var violations []struct {
 			ID, Impact, Help string
 			Nodes            []string

@@ -19,13 +19,14 @@ import (
 // axeSource is the source of axe-core, as npm installs it.
 func axeSource(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(examplesetup.Copy(t, filepath.Join("testdata", "axe")), "node_modules", "axe-core", "axe.min.js"))
+	text, err := os.ReadFile(filepath.Join(examplesetup.Copy(t, filepath.Join("testdata", "axe")), "node_modules",
+		"axe-core", "axe.min.js"))
 	require.NoError(t, err)
 	return string(text)
 }
 
-// TestACrashIsFollowedToItsCauseByKeyboard walks from the problem to the last words of the process and restarts the worker, on the page of an
-// agent that does not have the worker.
+// TestACrashIsFollowedToItsCauseByKeyboard walks from the problem to the last words of the process and restarts the
+// worker, on the page of an agent that does not have the worker.
 func TestACrashIsFollowedToItsCauseByKeyboard(t *testing.T) {
 	axe := axeSource(t)
 	f := newFleet(t)
@@ -40,15 +41,18 @@ func TestACrashIsFollowedToItsCauseByKeyboard(t *testing.T) {
 	b.await("the fleet is shown", `document.querySelector("h1").textContent === "Fleet" && document.querySelector("#pool-model")`)
 	b.await("the stream is open", `document.getElementById("link").textContent === "live"`)
 	b.await("the pools are well", `document.body.innerText.includes("All pools are healthy.")`)
-	b.await("the whole fleet is shown, whichever agent serves it", `document.querySelectorAll("#hosts tbody tr").length === 2`)
+	b.await("the whole fleet is shown, whichever agent serves it",
+		`document.querySelectorAll("#hosts tbody tr").length === 2`)
 	b.accessible(axe)
 	b.shot("fleet-well")
 
 	// A worker dies for good and another one is stopped by ctl. The page shows both without a reload.
 	_, err := pool.Worker(1).CallRaw(t.Context(), "die", nil)
 	require.Error(t, err)
-	require.NoError(t, pool.Signal(t.Context(), 0, api.SignalStop, api.Control{Reason: "it returns wrong results", By: "ada"}))
-	b.await("the problems are shown, live", `["model/0", "model/1"].every(worker => document.querySelector("#problems .problem")?.innerText.includes(worker))`)
+	require.NoError(t, pool.Signal(t.Context(), 0, api.SignalStop,
+		api.Control{Reason: "it returns wrong results", By: "ada"}))
+	b.await("the problems are shown, live",
+		`["model/0", "model/1"].every(worker => document.querySelector("#problems .problem")?.innerText.includes(worker))`)
 	b.accessible(axe)
 	b.shots("fleet-problem")
 
@@ -56,8 +60,10 @@ func TestACrashIsFollowedToItsCauseByKeyboard(t *testing.T) {
 	require.Equal(t, "Skip to the content", evaluate[string](b, `document.activeElement.innerText`))
 	b.press(kb.Enter)
 	b.follow("model/1") // from the problem to the worker, its timeline and its last words
-	b.await("the timeline and the last words are shown", `document.querySelector("#ended")?.innerText.includes("the model file is corrupt") && document.querySelector("#timeline").innerText.includes("failed")`)
-	b.await("the log has the same words", `document.querySelector("#logs").innerText.includes("the model file is corrupt")`)
+	b.await("the timeline and the last words are shown",
+		`document.querySelector("#ended")?.innerText.includes("the model file is corrupt") && document.querySelector("#timeline").innerText.includes("failed")`)
+	b.await("the log has the same words",
+		`document.querySelector("#logs").innerText.includes("the model file is corrupt")`)
 	b.accessible(axe)
 	b.await("the page says that the process has ended", `document.getElementById("samples").textContent.includes("It has no process.") &&
 		document.getElementById("now").textContent.includes("(ended)")`)
@@ -86,7 +92,8 @@ func TestACrashIsFollowedToItsCauseByKeyboard(t *testing.T) {
 			results <- err
 		}()
 	}
-	b.await("its queue grows, live", `document.querySelector("#queue svg.spark").getAttribute("aria-label").includes("most 3, newest 3")`)
+	b.await("its queue grows, live",
+		`document.querySelector("#queue svg.spark").getAttribute("aria-label").includes("most 3, newest 3")`)
 	b.accessible(axe)
 	b.shots("pool")
 	b.shotOf(".figures", "pool-figures")
@@ -141,7 +148,8 @@ func TestEventsAppearAsTheyHappen(t *testing.T) {
 	b.search("lease.*")
 	b.await("the filter applies", `location.search.includes("lease") && document.readyState === "complete" && document.getElementById("link").textContent === "live"`)
 	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
-	b.await("the release is shown", `[...document.querySelectorAll("#feed tr.new")].some(r => r.innerText.includes("lease.released"))`)
+	b.await("the release is shown",
+		`[...document.querySelectorAll("#feed tr.new")].some(r => r.innerText.includes("lease.released"))`)
 	require.NotContains(t, evaluate[string](b, `document.querySelector("#feed").innerText`), "transitioned")
 	b.accessible(axe)
 	b.shot("events")
@@ -157,7 +165,8 @@ func TestEventsAppearAsTheyHappen(t *testing.T) {
 	b.shot("sessions")
 	b.follow("user:42")
 	require.Contains(t, evaluate[string](b, `document.querySelector("pre").innerText`), `"version": 1`)
-	require.Zero(t, evaluate[int](b, `document.querySelectorAll(".actions a").length`), "who may only look is offered nothing")
+	require.Zero(t, evaluate[int](b, `document.querySelectorAll(".actions a").length`),
+		"who may only look is offered nothing")
 
 	b.open(f.signInLink("beta"))
 	b.open(beta + "/ui/pools/model/sessions/user:42")
@@ -189,7 +198,8 @@ func TestTheSignInAsksForAToken(t *testing.T) {
 	const focused = `document.activeElement.name === "token"` // a page that is shown may not have moved its focus yet
 	b.await("the token can be typed", focused)
 	b.press("wrong", kb.Enter)
-	b.await("the mistake is shown", `document.querySelector("[role=alert]")?.innerText.includes("does not know the token")`)
+	b.await("the mistake is shown",
+		`document.querySelector("[role=alert]")?.innerText.includes("does not know the token")`)
 	b.forgive() // the console reports the status 403
 	b.await("the next token can be typed", focused)
 	b.press(secret, kb.Enter)

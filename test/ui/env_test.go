@@ -1,5 +1,6 @@
-// Package ui_test tests the dashboard in a real Chromium: with a Temporal server, agents and processes, and with the roster of a large pool. It is
-// a module of its own, so that nobody but these tests depends on the driver of the browser.
+// Package ui_test tests the dashboard in a real Chromium: with a Temporal server, agents and processes, and with the
+// roster of a large pool. It is a module of its own, so that nobody but these tests depends on the driver of the
+// browser.
 package ui_test
 
 import (
@@ -25,7 +26,8 @@ import (
 // agentVariable makes this test binary run as an agent.
 const agentVariable = "TEMPOOL_TEST_AGENT"
 
-// timeout bounds each wait; only a failing test waits so long. Machines of continuous integration may be ten times slower.
+// timeout bounds each wait; only a failing test waits so long. Machines of continuous integration may be ten times
+// slower.
 const timeout = 3 * time.Minute
 
 func TestMain(m *testing.M) {
@@ -50,13 +52,15 @@ func newFleet(t *testing.T) *fleet {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	server, err := devserver.Start(t.Context(), devserver.Options{
-		DBFile: filepath.Join(dir, "temporal.db"), UIPort: devserver.NoUI, Progress: func(sentence string) { t.Log(sentence) },
+		DBFile: filepath.Join(dir, "temporal.db"), UIPort: devserver.NoUI,
+		Progress: func(sentence string) { t.Log(sentence) },
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
 	f := &fleet{t: t, server: server, dir: dir}
 	require.Eventually(t, func() bool { // a server that is busy may take longer than Dial waits
-		f.client, err = tempool.Dial(t.Context(), tempool.Options{Address: server.Address(), Namespace: server.Namespace(), Logger: silent{}})
+		f.client, err = tempool.Dial(t.Context(),
+			tempool.Options{Address: server.Address(), Namespace: server.Namespace(), Logger: silent{}})
 		return err == nil
 	}, timeout, 50*time.Millisecond, "%v", &err)
 	t.Cleanup(f.client.Close)
@@ -77,7 +81,8 @@ func (f *fleet) startAgent(hostID string, args ...string) (endpoint string) {
 	log, err := os.Create(filepath.Join(f.dir, hostID+".log"))
 	require.NoError(f.t, err)
 	defer log.Close()
-	args = append([]string{"--address", f.server.Address(), "--namespace", f.server.Namespace(), "--host-id", hostID, "--state-dir", filepath.Join(f.dir, hostID),
+	args = append([]string{"--address", f.server.Address(), "--namespace", f.server.Namespace(), "--host-id", hostID,
+		"--state-dir", filepath.Join(f.dir, hostID),
 		"--listen", "127.0.0.1:0", "--temporal-ui", "http://127.0.0.1:8233"}, args...)
 	agent := exec.Command(os.Args[0], args...)
 	agent.Env = append(os.Environ(), agentVariable+"=1")
@@ -115,7 +120,9 @@ func (f *fleet) startPool(name string, size int, changes ...func(*spec.Spec)) *t
 	s := spec.Default()
 	s.Pool.Name, s.Pool.Size, s.Pool.Command, s.Pool.Dir = name, size, []string{"python3", "worker.py"}, dir
 	s.Pool.Env = map[string]string{"PYTHONPATH": sdk, "PYTHONDONTWRITEBYTECODE": "1"}
-	s.Start.Timeout, s.Queue.Timeout, s.Health.Timeout = spec.Duration(timeout), spec.Duration(timeout), spec.Duration(timeout) // whatever else the machine does
+	// whatever else the machine does
+	s.Start.Timeout, s.Queue.Timeout, s.Health.Timeout = spec.Duration(timeout), spec.Duration(timeout), spec.Duration(
+		timeout)
 	for _, change := range changes {
 		change(&s)
 	}

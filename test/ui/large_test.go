@@ -22,7 +22,8 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// largeFleet is a pool of 1,000 workers on two hosts, all of whose figures change with each question, and an event every 100 ms.
+// largeFleet is a pool of 1,000 workers on two hosts, all of whose figures change with each question, and an event
+// every 100 ms.
 type largeFleet struct {
 	ui.Fleet
 	asked atomic.Int64
@@ -54,7 +55,8 @@ func (f *largeFleet) ListPools(context.Context) ([]string, error) { return []str
 func (f *largeFleet) Status(context.Context, string) (api.PoolStatus, error) {
 	s := api.PoolStatus{Pool: "large", Size: largeSize, SpecVersion: 1}
 	for slot := range largeSize {
-		entry := api.RosterEntry{Slot: slot, State: lifecycle.Ready, Incarnation: 1, Host: fmt.Sprint("web-", slot%2), PID: slot + 100, Endpoint: fmt.Sprint("http://web-", slot%2), Since: time.Now().Add(-time.Hour), SpecVersion: 1}
+		entry := api.RosterEntry{Slot: slot, State: lifecycle.Ready, Incarnation: 1, Host: fmt.Sprint("web-", slot%2),
+			PID: slot + 100, Endpoint: fmt.Sprint("http://web-", slot%2), Since: time.Now().Add(-time.Hour), SpecVersion: 1}
 		if slot%97 == 5 {
 			entry.State, entry.Reason = lifecycle.Pending, "waits before the next start: exited with code 3, 4 times in a row"
 		}
@@ -64,7 +66,8 @@ func (f *largeFleet) Status(context.Context, string) (api.PoolStatus, error) {
 }
 
 // RecentSamples changes with each question, too.
-func (f *largeFleet) RecentSamples(_ context.Context, pool string, o tempool.SampleOptions) (all []api.RecentSamples, _ error) {
+func (f *largeFleet) RecentSamples(_ context.Context, pool string,
+	o tempool.SampleOptions) (all []api.RecentSamples, _ error) {
 	turn := f.asked.Load()
 	for _, slot := range o.Workers {
 		one := api.RecentSamples{Worker: api.WorkerName(pool, slot)}
@@ -72,7 +75,8 @@ func (f *largeFleet) RecentSamples(_ context.Context, pool string, o tempool.Sam
 			wave := 1 + math.Sin(float64(i+turn+int64(slot))/5)
 			one.AgeMS, one.Incarnation = append(one.AgeMS, (api.MaxRecentSamples-i)*10_000), append(one.Incarnation, 1)
 			one.MemoryBytes = append(one.MemoryBytes, int64(slot)<<16+int64(wave*float64(20<<20)))
-			one.CPUPercent, one.CallsPerMinute, one.Score = append(one.CPUPercent, float32(wave)), append(one.CallsPerMinute, float32(math.Round(100*wave))), append(one.Score, 90)
+			one.CPUPercent, one.CallsPerMinute, one.Score = append(one.CPUPercent, float32(wave)), append(one.CallsPerMinute,
+				float32(math.Round(100*wave))), append(one.Score, 90)
 		}
 		all = append(all, one)
 	}
@@ -84,7 +88,8 @@ func (f *largeFleet) RecentQueue(context.Context, string, tempool.QueueOptions) 
 	for phase := range 2 {
 		one := api.RecentQueue{Host: fmt.Sprint("web-", phase)}
 		for i := range int64(api.MaxRecentSamples) {
-			one.AgeMS, one.Waiting = append(one.AgeMS, (api.MaxRecentSamples-1-i)*10_000+4321), append(one.Waiting, int64(20*(1+math.Sin(float64(i)/5))))
+			one.AgeMS, one.Waiting = append(one.AgeMS, (api.MaxRecentSamples-1-i)*10_000+4321), append(one.Waiting,
+				int64(20*(1+math.Sin(float64(i)/5))))
 		}
 		all = append(all, one)
 	}
@@ -100,7 +105,8 @@ func (f *largeFleet) Events(ctx context.Context, _ tempool.EventOptions) iter.Se
 			case <-ctx.Done():
 				return
 			case now := <-tick.C:
-				e := api.Event{ID: fmt.Sprint("a-", n), Source: "/pools/large/workers/5", Type: api.EventProcessEnded, Time: now, Data: []byte(`{}`)}
+				e := api.Event{ID: fmt.Sprint("a-", n), Source: "/pools/large/workers/5", Type: api.EventProcessEnded, Time: now,
+					Data: []byte(`{}`)}
 				if !yield(e, nil) {
 					return
 				}
@@ -109,27 +115,35 @@ func (f *largeFleet) Events(ctx context.Context, _ tempool.EventOptions) iter.Se
 	}
 }
 
-// TestAPoolOfAThousandWorkersShowsAndScrolls loads the page of a large pool, and scrolls it while it refreshes. It logs long tasks: how many there are
-// depends on what else the machine does.
+// TestAPoolOfAThousandWorkersShowsAndScrolls loads the page of a large pool, and scrolls it while it refreshes. It logs
+// long tasks: how many there are depends on what else the machine does.
 func TestAPoolOfAThousandWorkersShowsAndScrolls(t *testing.T) {
 	axe := axeSource(t)
 	f := &largeFleet{}
-	board := ui.New(ui.Config{Fleet: f, HostID: "web-0", Namespace: "default", Logger: slog.New(slog.DiscardHandler), Endpoint: func() string { return "" }})
+	board := ui.New(ui.Config{Fleet: f, HostID: "web-0", Namespace: "default", Logger: slog.New(slog.DiscardHandler),
+		Endpoint: func() string { return "" }})
 	operator := &access.Principal{Name: "ops", Rights: access.All}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { board.Serve(w, r, operator) }))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		r *http.Request) {
+		board.Serve(w, r, operator)
+	}))
 	t.Cleanup(server.Close)
 	t.Cleanup(server.CloseClientConnections)
 	b := newBrowser(t)
 	b.open(server.URL + "/ui/pools/large")
-	b.await("the first page is shown", `document.querySelectorAll("#roster tbody tr").length === 100 && document.getElementById("link").textContent === "live"`)
+	b.await("the first page is shown",
+		`document.querySelectorAll("#roster tbody tr").length === 100 && document.getElementById("link").textContent === "live"`)
 	require.Contains(t, evaluate[string](b, `document.querySelector(".pager").innerText`), "1–100 of 1000")
-	require.Equal(t, 200, evaluate[int](b, `document.querySelectorAll("#roster svg.spark path").length`), "the memory and the calls of each worker of the page")
-	require.Contains(t, evaluate[string](b, `document.querySelector("#queue svg.spark").getAttribute("aria-label")`), "most in each ten seconds, last 10 minutes: least 0, most 78, newest")
+	require.Equal(t, 200, evaluate[int](b, `document.querySelectorAll("#roster svg.spark path").length`),
+		"the memory and the calls of each worker of the page")
+	require.Contains(t, evaluate[string](b, `document.querySelector("#queue svg.spark").getAttribute("aria-label")`),
+		"most in each ten seconds, last 10 minutes: least 0, most 78, newest")
 	evaluate[bool](b, `(longTasks = [], window.moments = new Set(), true)`)
 	began := f.asked.Load()
 	b.await("the page has been refreshed five times, while it is scrolled",
 		`(window.turn = (window.turn ?? 0) + 40, scrollTo(0, turn % document.body.scrollHeight), moments.add(document.getElementById("as-of").innerText), moments.size > 5)`)
-	require.Eventually(t, func() bool { return f.asked.Load()-began >= 4 }, timeout, 50*time.Millisecond, "each refresh asks, unless the last answer is fresh")
+	require.Eventually(t, func() bool { return f.asked.Load()-began >= 4 }, timeout, 50*time.Millisecond,
+		"each refresh asks, unless the last answer is fresh")
 	t.Logf("tasks that blocked the page for more than 50 ms, in milliseconds: %v", evaluate[[]float64](b, `longTasks`))
 	b.accessible(axe)
 	evaluate[bool](b, `(scrollTo(0, 0), true)`)

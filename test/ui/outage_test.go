@@ -26,15 +26,19 @@ func TestPagesSayThatTemporalDoesNotAnswer(t *testing.T) {
 		frozen = false
 	}
 	t.Cleanup(thaw)
-	b.await("the page says so without a reload, and shows what was known", `document.querySelector("#notices").innerText.includes("Temporal has not answered") && document.querySelector("#pool-model")`)
+	b.await("the page says so without a reload, and shows what was known",
+		`document.querySelector("#notices").innerText.includes("Temporal has not answered") && document.querySelector("#pool-model")`)
 	b.shot("outage")
-	for _, path := range []string{"/ui/", "/ui/pools/model", "/ui/pools/model/workers/0", "/ui/events", "/ui/sessions?pool=model"} {
+	for _, path := range []string{"/ui/", "/ui/pools/model", "/ui/pools/model/workers/0", "/ui/events",
+		"/ui/sessions?pool=model"} {
 		began := time.Now()
 		b.open(endpoint + path) // within its time-out
 		t.Logf("%s took %s", path, time.Since(began).Round(time.Millisecond))
-		require.Contains(t, evaluate[string](b, `document.querySelector("#notices").innerText`), "Temporal has not answered", path)
+		require.Contains(t, evaluate[string](b, `document.querySelector("#notices").innerText`), "Temporal has not answered",
+			path)
 	}
 	b.open(endpoint + "/ui/")
 	thaw()
-	b.await("the page recovers without a reload", `document.querySelector("#notices").innerText.trim() === "" && document.querySelector("#pool-model").innerText.includes("1 of 1")`)
+	b.await("the page recovers without a reload",
+		`document.querySelector("#notices").innerText.trim() === "" && document.querySelector("#pool-model").innerText.includes("1 of 1")`)
 }

@@ -21,10 +21,13 @@ func TestCtlSignsABrowserInByAFile(t *testing.T) {
 	output, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", output)
 	opened := filepath.Join(f.dir, "opened")
-	require.NoError(t, os.WriteFile(filepath.Join(f.dir, "xdg-open"), []byte("#!/bin/sh\nprintf %s \"$*\" > "+opened+".new && mv "+opened+".new "+opened+"\n"), 0o700))
-	command := exec.Command(filepath.Join(f.dir, "ctl"), "ui", "--address", f.server.Address(), "--namespace", f.server.Namespace(),
+	require.NoError(t, os.WriteFile(filepath.Join(f.dir, "xdg-open"),
+		[]byte("#!/bin/sh\nprintf %s \"$*\" > "+opened+".new && mv "+opened+".new "+opened+"\n"), 0o700))
+	command := exec.Command(filepath.Join(f.dir, "ctl"), "ui", "--address", f.server.Address(), "--namespace",
+		f.server.Namespace(),
 		"--gateway", "unix:"+filepath.Join(f.dir, "near", "gateway.sock"))
-	command.Env = append(os.Environ(), "PATH="+f.dir+":"+os.Getenv("PATH"), "DISPLAY=:0", "XDG_CACHE_HOME="+filepath.Join(f.dir, "cache"))
+	command.Env = append(os.Environ(), "PATH="+f.dir+":"+os.Getenv("PATH"), "DISPLAY=:0", "XDG_CACHE_HOME="+
+		filepath.Join(f.dir, "cache"))
 	output, err = command.CombinedOutput()
 	require.NoError(t, err, "%s", output)
 	require.Contains(t, string(output), "opened the dashboard in a browser, as ")
@@ -39,7 +42,8 @@ func TestCtlSignsABrowserInByAFile(t *testing.T) {
 
 	b := newBrowser(t)
 	b.run(chromedp.Navigate(string(page)))
-	b.await("the fleet, seen by an operator", `location.href === "`+endpoint+`/ui/" && document.body.innerText.includes("Sign out")`)
+	b.await("the fleet, seen by an operator", `location.href === "`+endpoint+
+		`/ui/" && document.body.innerText.includes("Sign out")`)
 	b.sound()
 	require.NotContains(t, evaluate[string](b, `document.body.innerText`), "read-only")
 

@@ -12,6 +12,7 @@ import (
 func addToken(t *testing.T, path string) (file, secret string) {
 	t.Helper()
 	secret, hash := access.NewSecret()
-	require.NoError(t, access.Add(path, access.Token{Name: "ops", SHA256: hash, Pools: []string{"*"}, Rights: access.RightNames()}))
+	require.NoError(t, access.Add(path,
+		access.Token{Name: "ops", SHA256: hash, Pools: []string{"*"}, Rights: access.RightNames()}))
 	return path, secret
 }

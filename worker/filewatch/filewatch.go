@@ -1,5 +1,5 @@
-// Package filewatch reports changed files once they have been quiet for a while. It watches whole trees, including folders that are
-// created later, and files that an editor replaces by renaming another file into their place.
+// Package filewatch reports changed files once they have been quiet for a while. It watches whole trees, including
+// folders that are created later, and files that an editor replaces by renaming another file into their place.
 package filewatch
 
 import (
@@ -23,8 +23,8 @@ import (
 type Options struct {
 	// Dir is the absolute folder that paths and patterns with a slash are relative to.
 	Dir string
-	// Paths are files and folders, absolute or relative to Dir. A folder includes everything below it. A missing path is logged, and
-	// watched once it exists.
+	// Paths are files and folders, absolute or relative to Dir. A folder includes everything below it. A missing path is
+	// logged, and watched once it exists.
 	Paths []string
 	// Ignore are patterns as in gitignore(5). They follow alwaysIgnored and can negate its patterns.
 	Ignore []string
@@ -80,8 +80,8 @@ func Open(o Options) (*Watcher, error) {
 	return w, nil
 }
 
-// Changes delivers the absolute paths, sorted, of the files that changed since the last delivery. Changes accumulate until they are
-// received. The channel is never closed.
+// Changes delivers the absolute paths, sorted, of the files that changed since the last delivery. Changes accumulate
+// until they are received. The channel is never closed.
 func (w *Watcher) Changes() <-chan []string { return w.changes }
 
 // Close stops the watcher and waits for it. It may be called more than once.
@@ -97,7 +97,8 @@ func (w *Watcher) Close() {
 func withAdvice(err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOSPC):
-		return fmt.Errorf("%w: the limit of watched folders is reached; raise fs.inotify.max_user_watches, or exclude folders with watch.ignore", err)
+		return fmt.Errorf("%w: the limit of watched folders is reached; raise fs.inotify.max_user_watches, or exclude "+
+			"folders with watch.ignore", err)
 	case errors.Is(err, syscall.EMFILE):
 		return fmt.Errorf("%w: raise fs.inotify.max_user_instances, or the agent's limit of open files", err)
 	}
@@ -194,8 +195,8 @@ func relativeTo(folder, name string) (relative string, inside bool) {
 	return filepath.ToSlash(relative), inside
 }
 
-// ignored reports whether the patterns exclude a name in a watched path. The watched path itself is never ignored. If it lies in an
-// ignored folder, the patterns are relative to that path.
+// ignored reports whether the patterns exclude a name in a watched path. The watched path itself is never ignored. If
+// it lies in an ignored folder, the patterns are relative to that path.
 func (w *Watcher) ignored(name string, isFolder bool) bool {
 	root := w.rootOf(name)
 	if name == root {

@@ -54,8 +54,8 @@ func (w watch) put(name, text string) {
 	require.NoError(w, os.WriteFile(w.at(name), []byte(text), 0o644))
 }
 
-// until receives changes until all names have changed, and fails if any of never has changed by then. It returns the number of
-// deliveries.
+// until receives changes until all names have changed, and fails if any of never has changed by then. It returns the
+// number of deliveries.
 func (w watch) until(names []string, never ...string) (deliveries int) {
 	w.Helper()
 	changed := map[string]bool{}
@@ -159,18 +159,21 @@ func TestOnlyTheConfiguredFileCounts(t *testing.T) {
 }
 
 func TestIgnoredFilesAreNotDelivered(t *testing.T) {
-	w := open(t, []string{"."}, []string{"*.log", "/data/", "!node_modules"}, []string{"a.py", "data/x", "lib/data/y", "node_modules/m/i.js", "__pycache__/a.pyc", ".git/index"})
+	w := open(t, []string{"."}, []string{"*.log", "/data/", "!node_modules"},
+		[]string{"a.py", "data/x", "lib/data/y", "node_modules/m/i.js", "__pycache__/a.pyc", ".git/index"})
 	for _, name := range []string{"x.log", "lib/y.log", "data/x", "__pycache__/a.pyc", ".git/index", "a.py~"} {
 		w.put(name, "new")
 	}
 	require.NoError(t, os.Chmod(w.at("a.py"), 0o600))
 	w.put("lib/data/y", "new")
 	w.put("node_modules/m/i.js", "new")
-	w.until([]string{"lib/data/y", "node_modules/m/i.js"}, "x.log", "lib/y.log", "data/x", "__pycache__/a.pyc", ".git/index", "a.py~", "a.py")
+	w.until([]string{"lib/data/y", "node_modules/m/i.js"}, "x.log", "lib/y.log", "data/x", "__pycache__/a.pyc",
+		".git/index", "a.py~", "a.py")
 }
 
 func TestAConfiguredPathInAnIgnoredFolderIsWatched(t *testing.T) {
-	w := open(t, []string{"node_modules/mine"}, nil, []string{"node_modules/mine/a.js", "node_modules/mine/node_modules/b.js"})
+	w := open(t, []string{"node_modules/mine"}, nil,
+		[]string{"node_modules/mine/a.js", "node_modules/mine/node_modules/b.js"})
 	w.put("node_modules/mine/node_modules/b.js", "new")
 	w.put("node_modules/mine/a.js", "new")
 	w.until([]string{"node_modules/mine/a.js"}, "node_modules/mine/node_modules/b.js")
@@ -187,7 +190,8 @@ func TestAMissingPathIsLoggedAndWatchedOnceItExists(t *testing.T) {
 	w.put("config/app.toml", "second")
 	w.put("src/main.py", "second")
 	w.until([]string{"config/app.toml", "src/main.py"})
-	require.Eventually(t, func() bool { return strings.Contains(w.log.String(), "watched path has appeared") }, waitTimeout, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(w.log.String(), "watched path has appeared") },
+		waitTimeout, time.Millisecond)
 }
 
 func TestAWatchedLinkToAFolderIsFollowed(t *testing.T) {
@@ -195,7 +199,8 @@ func TestAWatchedLinkToAFolderIsFollowed(t *testing.T) {
 	w.put("v1/lib/a.py", "one")
 	require.NoError(t, os.Symlink("v1", w.at("current")))
 	var err error
-	w.Watcher, err = Open(Options{Dir: w.dir, Paths: []string{"current"}, Debounce: debounce, Logger: slog.New(slog.DiscardHandler)})
+	w.Watcher, err = Open(Options{Dir: w.dir, Paths: []string{"current"}, Debounce: debounce,
+		Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	t.Cleanup(w.Watcher.Close)
 	w.put("v1/lib/a.py", "two")
@@ -293,7 +298,8 @@ func TestChangesSinceATimeBeforeOpenAreDelivered(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "code"), 0o700))
 	inside := put(filepath.Join("code", "inside.py"), time.Second)
 	w, err := Open(Options{
-		Dir: dir, Paths: []string{"old.py", "new.py", "code", alone}, Debounce: debounce, Since: time.Now().Add(-time.Minute), Logger: slog.New(slog.DiscardHandler),
+		Dir: dir, Paths: []string{"old.py", "new.py", "code", alone}, Debounce: debounce, Since: time.Now().Add(-time.Minute),
+		Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	defer w.Close()

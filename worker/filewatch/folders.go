@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// addRoots watches every root that exists; for a missing root it watches the nearest existing folder above. With report set, roots that
-// have appeared count as changed.
+// addRoots watches every root that exists; for a missing root it watches the nearest existing folder above. With report
+// set, roots that have appeared count as changed.
 func (w *Watcher) addRoots(report bool) {
 	for _, root := range w.roots {
 		for !w.addRoot(root, report) {
@@ -38,7 +38,8 @@ func (w *Watcher) addRoot(root string, report bool) bool {
 		w.addTree(root, report)
 		return true
 	}
-	// Watch a file through its folder: after an editor renames another file into its place, a watch on the file would follow the old one.
+	// Watch a file through its folder: after an editor renames another file into its place, a watch on the file would
+	// follow the old one.
 	w.addFolder(filepath.Dir(root))
 	if appeared && report || w.isNew(info) {
 		w.markChanged(root)
@@ -56,8 +57,8 @@ func nearestExisting(path string) string {
 	}
 }
 
-// addTree watches a folder and all folders below it. With report set, the files in them count as changed: they may have been created
-// before the watch began. It does not follow links to folders, except a root that is one.
+// addTree watches a folder and all folders below it. With report set, the files in them count as changed: they may have
+// been created before the watch began. It does not follow links to folders, except a root that is one.
 func (w *Watcher) addTree(name string, report bool) {
 	start := name
 	if slices.Contains(w.roots, name) {
@@ -96,7 +97,8 @@ func (w *Watcher) isNew(info fs.FileInfo) bool {
 	return !w.started && !w.options.Since.IsZero() && info.ModTime().After(w.options.Since)
 }
 
-// dropTree stops watching a removed folder and the folders below it. A folder that appears at the same path is a new one.
+// dropTree stops watching a removed folder and the folders below it. A folder that appears at the same path is a new
+// one.
 func (w *Watcher) dropTree(name string) {
 	for path := range w.watched {
 		if _, inside := relativeTo(name, path); inside {

@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// alwaysIgnored are patterns that precede the configured ones, which can negate them with "!". Programs write some of these files while
-// running, so a restart for them would never end; the others are not source files.
+// alwaysIgnored are patterns that precede the configured ones, which can negate them with "!". Programs write some of
+// these files while running, so a restart for them would never end; the others are not source files.
 var alwaysIgnored = []string{
 	".git", ".hg", ".svn", "__pycache__", "*.py[co]", "node_modules",
 	"*~", "*.sw[pox]", ".#*", "#*#", "4913", ".DS_Store",
 }
 
-// ignore holds patterns as in gitignore(5): later ones win; "!" negates; a pattern with a slash at its start or in its middle is relative
-// to the base folder, others match at any depth; a slash at the end matches folders only; "*", "?" and "[…]" do not match a slash, "**"
-// does. Everything in an ignored folder is ignored.
+// ignore holds patterns as in gitignore(5): later ones win; "!" negates; a pattern with a slash at its start or in its
+// middle is relative to the base folder, others match at any depth; a slash at the end matches folders only; "*", "?"
+// and "[…]" do not match a slash, "**" does. Everything in an ignored folder is ignored.
 type ignore struct{ patterns []pattern }
 
 type pattern struct {

@@ -64,7 +64,8 @@ func (s sink) histogram(m *Metric, t dispatch.Times, labels ...string) {
 	if len(t.Exemplars) > 0 {
 		examples := make([]prometheus.Exemplar, len(t.Exemplars))
 		for i, e := range t.Exemplars {
-			examples[i] = prometheus.Exemplar{Value: e.Took.Seconds(), Timestamp: e.At, Labels: prometheus.Labels{"trace_id": e.TraceID}}
+			examples[i] = prometheus.Exemplar{Value: e.Took.Seconds(), Timestamp: e.At,
+				Labels: prometheus.Labels{"trace_id": e.TraceID}}
 		}
 		metric = prometheus.MustNewMetricWithExemplars(metric, examples...)
 	}
@@ -219,7 +220,8 @@ func (c *collector) poolStatus(s sink, pools []string, controlPlane bool) {
 // The causes whose counts start at 0, so that the first restart of a cause is an increase.
 var (
 	restartCauses = []api.Cause{
-		api.CauseExit, api.CauseStartFailed, api.CauseUnhealthy, api.CauseLease, api.CauseCutCall, api.CauseHostLost, api.CauseSuperseded,
+		api.CauseExit, api.CauseStartFailed, api.CauseUnhealthy, api.CauseLease, api.CauseCutCall, api.CauseHostLost,
+		api.CauseSuperseded,
 	}
 	rotationCauses = []api.Cause{
 		api.CauseRequests, api.CauseMemory, api.CauseUptime, api.CauseGrade, api.CausePrediction, api.CauseOperator,

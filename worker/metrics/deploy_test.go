@@ -36,7 +36,8 @@ func stored() map[string]bool {
 
 func TestAlertsAndDashboardQueryExistingMetrics(t *testing.T) {
 	known := stored()
-	for _, file := range []string{"deploy/prometheus/alerts.yml", "deploy/prometheus/alerts_test.yml", "deploy/grafana/dashboards/tempool.json"} {
+	for _, file := range []string{"deploy/prometheus/alerts.yml", "deploy/prometheus/alerts_test.yml",
+		"deploy/grafana/dashboards/tempool.json"} {
 		found := regexp.MustCompile(`\btempool_[a-z_]+`).FindAllString(docs.Read(t, file), -1)
 		require.NotEmpty(t, found)
 		for _, name := range found {
@@ -58,7 +59,8 @@ func TestEveryAlertHasASummaryAnActionAnEntryInTheManualAndTests(t *testing.T) {
 		require.Contains(t, tests, "alertname: "+name+"\n        exp_alerts:\n", "no test where it fires")
 		require.Contains(t, tests, "alertname: "+name+", exp_alerts: []", "no test where it does not fire")
 	}
-	require.Equal(t, len(rules), strings.Count(entries, "\n### Tempool"), "the operations manual has entries for alerts that do not exist")
+	require.Equal(t, len(rules), strings.Count(entries, "\n### Tempool"),
+		"the operations manual has entries for alerts that do not exist")
 }
 
 func TestThePanelsOfTheDashboardDoNotOverlap(t *testing.T) {

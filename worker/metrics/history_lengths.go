@@ -16,7 +16,8 @@ const (
 	lengthsPerScrape = 64
 )
 
-// historyLengths knows how long the histories of workflows are. Asking costs the server one read of its cache, and leaves no trace.
+// historyLengths knows how long the histories of workflows are. Asking costs the server one read of its cache, and
+// leaves no trace.
 type historyLengths struct {
 	describe func(ctx context.Context, workflowID string) (int64, error)
 
@@ -33,7 +34,8 @@ func newHistoryLengths(describe func(ctx context.Context, workflowID string) (in
 	return &historyLengths{describe: describe, known: map[string]historyLength{}}
 }
 
-// read returns the known lengths of these workflows' histories, by workflow ID. While reachable is false it asks for none.
+// read returns the known lengths of these workflows' histories, by workflow ID. While reachable is false it asks for
+// none.
 func (h *historyLengths) read(workflowIDs []string, reachable bool) map[string]int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()

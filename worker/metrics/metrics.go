@@ -18,7 +18,8 @@ import (
 	"github.com/tempool/tempool/sessions/affinity"
 )
 
-// Config names the sources of the metrics. A scrape reads all of them; they must be fast, except Status, and safe for concurrent use.
+// Config names the sources of the metrics. A scrape reads all of them; they must be fast, except Status, and safe for
+// concurrent use.
 type Config struct {
 	HostID   string
 	Capacity int
@@ -76,9 +77,11 @@ func New(config Config) *Metrics {
 	registry.MustRegister(stats.vectors()...)
 	registry.MustRegister(config.Sessions.vectors()...)
 	registry.MustRegister(
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), config.SDK, config.Transitions,
-		&collector{config: config, stats: stats, pools: newPoolStatusCache(config.Status), lengths: newHistoryLengths(config.HistoryLength),
-			live: liveSessions{count: config.LiveSessions}},
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), config.SDK,
+		config.Transitions,
+		&collector{config: config, stats: stats, pools: newPoolStatusCache(config.Status),
+			lengths: newHistoryLengths(config.HistoryLength),
+			live:    liveSessions{count: config.LiveSessions}},
 	)
 	return &Metrics{stats: stats, handler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		MaxRequestsInFlight: maxScrapes, Timeout: scrapeTimeout, ErrorHandling: promhttp.ContinueOnError,

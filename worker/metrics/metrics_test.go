@@ -68,7 +68,8 @@ func TestTheCountersOfAProgramAddUpAcrossIncarnations(t *testing.T) {
 	counted := func(n int64) map[string]int64 { return map[string]int64{"api_calls": n} }
 	require.Empty(t, w.add(nil))
 	require.Equal(t, counted(5), w.add(map[int64]map[string]int64{1: counted(5)}))
-	require.Equal(t, counted(9), w.add(map[int64]map[string]int64{1: counted(7), 2: counted(2)}), "both incarnations count during a handover")
+	require.Equal(t, counted(9), w.add(map[int64]map[string]int64{1: counted(7), 2: counted(2)}),
+		"both incarnations count during a handover")
 	require.Equal(t, counted(10), w.add(map[int64]map[string]int64{2: counted(3)}))
 	require.Equal(t, counted(10), w.add(nil))
 	require.Equal(t, counted(11), w.add(map[int64]map[string]int64{3: counted(1)}))
@@ -132,8 +133,10 @@ func TestOnlyAWorkerWhoseFailureIsInSightHasATimeToFailure(t *testing.T) {
 		return values
 	}
 	require.Equal(t, map[string]float64{"tempool_worker_score": 100}, sent(nil))
-	require.Equal(t, map[string]float64{"tempool_worker_score": 60}, sent(&api.Assessment{Score: 60, Watch: "Score only 60, but not falling."}))
-	require.Equal(t, map[string]float64{"tempool_worker_score": 60, "tempool_worker_time_to_failure_seconds": 7.5}, sent(&api.Assessment{Score: 60, FailsInMS: 7500}))
+	require.Equal(t, map[string]float64{"tempool_worker_score": 60},
+		sent(&api.Assessment{Score: 60, Watch: "Score only 60, but not falling."}))
+	require.Equal(t, map[string]float64{"tempool_worker_score": 60, "tempool_worker_time_to_failure_seconds": 7.5},
+		sent(&api.Assessment{Score: 60, FailsInMS: 7500}))
 }
 
 func TestAnOldAnswerIsDropped(t *testing.T) {
@@ -175,7 +178,8 @@ func TestTheMetricsOfTheSDKFollowPrometheusConventions(t *testing.T) {
 	}
 	handler.Gauge("temporal_slots").Update(4)
 	handler.Gauge("temporal_slots").Update(3)
-	handler.WithTags(map[string]string{"operation": "A", "namespace": "other"}).Timer("temporal_request_latency").Record(2 * time.Second)
+	handler.WithTags(map[string]string{"operation": "A",
+		"namespace": "other"}).Timer("temporal_request_latency").Record(2 * time.Second)
 	handler.Timer("temporal_request_latency").Record(time.Second)
 
 	found := gather(t, sdk)
@@ -201,13 +205,16 @@ func TestTheSeriesOfTheSDKAreBounded(t *testing.T) {
 type idleGateway struct{}
 
 func (idleGateway) Snapshot() gateway.Snapshot {
-	return gateway.Snapshot{Snapshot: dispatch.Snapshot{Health: dispatch.Health{ControlPlane: true}, Pools: []dispatch.PoolSnapshot{{
-		Pool: "p", NotReleased: 2, Refused: map[api.Code]int64{api.CodeQueueFull: 1},
-		Calls: dispatch.Times{Buckets: map[float64]uint64{0.1: 1, 1: 2}, Count: 3, Sum: 3 * time.Second, Exemplars: []dispatch.Exemplar{
-			{TraceID: "0af7651916cd43dd8448eb211c80319c", Took: time.Second / 2, At: time.Unix(1, 0)}, {TraceID: "1af7651916cd43dd8448eb211c80319c", Took: 2 * time.Second, At: time.Unix(2, 0)},
-		}},
-		Workers: []dispatch.WorkerSnapshot{{Worker: "p/0", Requests: 1}},
-	}}}, Connections: map[string]int64{"unix": 1}}
+	return gateway.Snapshot{Snapshot: dispatch.Snapshot{Health: dispatch.Health{ControlPlane: true},
+		Pools: []dispatch.PoolSnapshot{{
+			Pool: "p", NotReleased: 2, Refused: map[api.Code]int64{api.CodeQueueFull: 1},
+			Calls: dispatch.Times{Buckets: map[float64]uint64{0.1: 1, 1: 2}, Count: 3, Sum: 3 * time.Second,
+				Exemplars: []dispatch.Exemplar{
+					{TraceID: "0af7651916cd43dd8448eb211c80319c", Took: time.Second / 2, At: time.Unix(1, 0)},
+					{TraceID: "1af7651916cd43dd8448eb211c80319c", Took: 2 * time.Second, At: time.Unix(2, 0)},
+				}},
+			Workers: []dispatch.WorkerSnapshot{{Worker: "p/0", Requests: 1}},
+		}}}, Connections: map[string]int64{"unix": 1}}
 }
 
 // noProcesses is a host without processes.
@@ -221,7 +228,8 @@ func (noProcesses) AbandonedFunctions() int  { return 0 }
 func documented(t *testing.T) map[string]string {
 	t.Helper()
 	rows := map[string]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `(tempool_[a-z_]+)` \\| ([a-z]+) \\| ([a-z–]+) \\| ([^|]*) \\| [^|]+ \\|$").FindAllStringSubmatch(manual(t), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `(tempool_[a-z_]+)` \\| ([a-z]+) \\| ([a-z–]+) \\| ([^|]*) \\| "+
+		"[^|]+ \\|$").FindAllStringSubmatch(manual(t), -1) {
 		require.NotContains(t, rows, row[1], "two rows")
 		rows[row[1]] = row[2] + " of " + row[3] + " by " + row[4]
 	}
@@ -270,7 +278,8 @@ func TestEveryScrapedMetricIsInTheCatalogue(t *testing.T) {
 	counted.Created("embedded")
 	counted.Removed("embedded", sessions.Expired, 3)
 	counted.Moved(true)
-	m := New(Config{HostID: "here", Gateway: idleGateway{}, Processes: noProcesses{}, Affinity: bound, SDK: NewSDK(), Logger: slog.New(slog.DiscardHandler),
+	m := New(Config{HostID: "here", Gateway: idleGateway{}, Processes: noProcesses{}, Affinity: bound, SDK: NewSDK(),
+		Logger:   slog.New(slog.DiscardHandler),
 		Status:   func(context.Context, string) (api.PoolStatus, error) { return api.PoolStatus{Size: 1}, nil },
 		Sessions: counted, LiveSessions: func(context.Context) map[string]int { return map[string]int{"embedded": 4} },
 		Epoch: func() int64 { return 3 }, LogLinesDropped: func() int64 { return 5 }, Transitions: &Transitions{},
@@ -282,20 +291,26 @@ func TestEveryScrapedMetricIsInTheCatalogue(t *testing.T) {
 	m.Handler().ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
 	require.Equal(t, 200, answer.Code)
 	seen := 0
-	for _, row := range regexp.MustCompile("(?m)^# TYPE (tempool_[a-z_]+) ").FindAllStringSubmatch(answer.Body.String(), -1) {
+	for _, row := range regexp.MustCompile("(?m)^# TYPE (tempool_[a-z_]+) ").FindAllStringSubmatch(answer.Body.String(),
+		-1) {
 		require.True(t, known[row[1]], row[1])
 		seen++
 	}
 	require.Positive(t, seen)
 	for _, line := range []string{
 		`tempool_session_release_failures_total{pool="p"} 2`,
-		`tempool_session_affinity_lookups_total{pool="p",result="hit"} 1`, `tempool_session_affinity_lookups_total{pool="p",result="miss"} 1`,
-		`tempool_session_affinity_bindings{pool="p"} 1`, `tempool_session_store_live{store="embedded"} 4`, `tempool_session_store_created_total{store="embedded"} 1`,
-		`tempool_session_store_removed_total{reason="expired",store="embedded"} 3`, `tempool_session_store_removed_total{reason="evicted",store="embedded"} 0`,
-		`tempool_session_operation_failures_total{code="store_full",store="embedded"} 1`, `tempool_session_operation_failures_total{code="store_unavailable",store="embedded"} 0`,
+		`tempool_session_affinity_lookups_total{pool="p",result="hit"} 1`,
+		`tempool_session_affinity_lookups_total{pool="p",result="miss"} 1`,
+		`tempool_session_affinity_bindings{pool="p"} 1`, `tempool_session_store_live{store="embedded"} 4`,
+		`tempool_session_store_created_total{store="embedded"} 1`,
+		`tempool_session_store_removed_total{reason="expired",store="embedded"} 3`,
+		`tempool_session_store_removed_total{reason="evicted",store="embedded"} 0`,
+		`tempool_session_operation_failures_total{code="store_full",store="embedded"} 1`,
+		`tempool_session_operation_failures_total{code="store_unavailable",store="embedded"} 0`,
 		`tempool_session_operation_duration_seconds_count{operation="get",store="embedded"} 1`,
 		`tempool_session_migrations_total{result="moved"} 1`, `tempool_session_migrations_total{result="superseded"} 0`,
-		`tempool_agent_epoch 3`, `tempool_log_lines_dropped_total 5`, `tempool_events_posted_total 3`, `tempool_event_posts_failed_total 2`,
+		`tempool_agent_epoch 3`, `tempool_log_lines_dropped_total 5`, `tempool_events_posted_total 3`,
+		`tempool_event_posts_failed_total 2`,
 		`tempool_events_missed_total{reader="webhook"} 1`, `tempool_events_missed_total{reader="stream"} 0`,
 		`tempool_trace_spans_exported_total 5`, `tempool_trace_spans_dropped_total 4`,
 	} {
@@ -304,11 +319,13 @@ func TestEveryScrapedMetricIsInTheCatalogue(t *testing.T) {
 }
 
 func TestTracedCallsAreExemplars(t *testing.T) {
-	config := Config{HostID: "here", Gateway: idleGateway{}, Processes: noProcesses{}, Affinity: affinity.New(nil), SDK: NewSDK(), Logger: slog.New(slog.DiscardHandler),
+	config := Config{HostID: "here", Gateway: idleGateway{}, Processes: noProcesses{}, Affinity: affinity.New(nil),
+		SDK: NewSDK(), Logger: slog.New(slog.DiscardHandler),
 		Status:   func(context.Context, string) (api.PoolStatus, error) { return api.PoolStatus{Size: 1}, nil },
 		Sessions: NewSessionStats(), LiveSessions: func(context.Context) map[string]int { return nil },
 		Epoch: func() int64 { return 3 }, LogLinesDropped: func() int64 { return 0 }, Transitions: &Transitions{},
-		HistoryLength: func(context.Context, string) (int64, error) { return 42, nil }, Webhook: func() events.Delivery { return events.Delivery{} },
+		HistoryLength: func(context.Context, string) (int64, error) { return 42, nil },
+		Webhook:       func() events.Delivery { return events.Delivery{} },
 	}
 	scrape := func() string {
 		request, answer := httptest.NewRequest("GET", "/metrics", nil), httptest.NewRecorder()
@@ -320,8 +337,10 @@ func TestTracedCallsAreExemplars(t *testing.T) {
 	require.NotContains(t, scrape(), "trace_id", "without tracing")
 	config.SDK, config.Spans = NewSDK(), func() (int64, int64) { return 0, 0 }
 	text := scrape()
-	require.Contains(t, text, `tempool_pool_call_duration_seconds_bucket{pool="p",le="1.0"} 2 # {trace_id="0af7651916cd43dd8448eb211c80319c"} 0.5 1.0`)
-	require.Contains(t, text, `tempool_pool_call_duration_seconds_bucket{pool="p",le="+Inf"} 3 # {trace_id="1af7651916cd43dd8448eb211c80319c"} 2.0 2.0`)
+	require.Contains(
+		t, text, `tempool_pool_call_duration_seconds_bucket{pool="p",le="1.0"} 2 # {trace_id="0af7651916cd43dd8448eb211c80319c"} 0.5 1.0`)
+	require.Contains(
+		t, text, `tempool_pool_call_duration_seconds_bucket{pool="p",le="+Inf"} 3 # {trace_id="1af7651916cd43dd8448eb211c80319c"} 2.0 2.0`)
 	for _, row := range regexp.MustCompile(`(?m)^# TYPE (tempool_\w+) counter`).FindAllStringSubmatch(text, -1) {
 		require.Contains(t, text, "\n"+row[1]+"_total", "a counter has the same name in both formats")
 	}

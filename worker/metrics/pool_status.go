@@ -39,7 +39,8 @@ func newPoolStatusCache(query func(ctx context.Context, pool string) (api.PoolSt
 	return &poolStatusCache{query: query, answers: make(map[string]poolAnswer)}
 }
 
-// read returns the known status of these pools, and of the pools read before that still run. While reachable is false it queries none.
+// read returns the known status of these pools, and of the pools read before that still run. While reachable is false
+// it queries none.
 func (r *poolStatusCache) read(pools []string, reachable bool) map[string]api.PoolStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -25,7 +25,8 @@ type SDK struct {
 // seriesKey is the name of a series, and its labels encoded as one string.
 type seriesKey struct{ name, labels string }
 
-// maxSeries bounds the series of the SDK. An agent has some hundreds: a few dozen metrics for each activity or request type.
+// maxSeries bounds the series of the SDK. An agent has some hundreds: a few dozen metrics for each activity or request
+// type.
 const maxSeries = 5000
 
 // sdkBuckets are the buckets of the SDK's timers, in seconds.
@@ -48,7 +49,8 @@ func (s *SDK) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// seriesOf returns the handler's series of a name, and makes a missing one. It returns false if there are maxSeries already.
+// seriesOf returns the handler's series of a name, and makes a missing one. It returns false if there are maxSeries
+// already.
 func seriesOf[M prometheus.Metric](h sdkHandler, name string, newSeries func(prometheus.Opts) M) (M, bool) {
 	s, key := h.sdk, seriesKey{name, h.key}
 	s.mu.RLock()
@@ -66,7 +68,8 @@ func seriesOf[M prometheus.Metric](h sdkHandler, name string, newSeries func(pro
 		var none M
 		return none, false
 	}
-	made := newSeries(prometheus.Opts{Name: name, ConstLabels: h.labels(), Help: "A metric of the Temporal SDK; see https://docs.temporal.io/references/sdk-metrics."})
+	made := newSeries(prometheus.Opts{Name: name, ConstLabels: h.labels(),
+		Help: "A metric of the Temporal SDK; see https://docs.temporal.io/references/sdk-metrics."})
 	s.series[key] = made
 	return made, true
 }
@@ -122,7 +125,8 @@ func (h sdkHandler) WithTags(tags map[string]string) client.MetricsHandler {
 }
 
 func (h sdkHandler) Counter(name string) client.MetricsCounter {
-	counter, ok := seriesOf(h, name+"_total", func(o prometheus.Opts) prometheus.Counter { return prometheus.NewCounter(prometheus.CounterOpts(o)) })
+	counter, ok := seriesOf(h, name+"_total",
+		func(o prometheus.Opts) prometheus.Counter { return prometheus.NewCounter(prometheus.CounterOpts(o)) })
 	if !ok {
 		return droppedSeries{h.sdk}
 	}
@@ -130,7 +134,8 @@ func (h sdkHandler) Counter(name string) client.MetricsCounter {
 }
 
 func (h sdkHandler) Gauge(name string) client.MetricsGauge {
-	gauge, ok := seriesOf(h, name, func(o prometheus.Opts) prometheus.Gauge { return prometheus.NewGauge(prometheus.GaugeOpts(o)) })
+	gauge, ok := seriesOf(h, name,
+		func(o prometheus.Opts) prometheus.Gauge { return prometheus.NewGauge(prometheus.GaugeOpts(o)) })
 	if !ok {
 		return droppedSeries{h.sdk}
 	}
@@ -139,7 +144,8 @@ func (h sdkHandler) Gauge(name string) client.MetricsGauge {
 
 func (h sdkHandler) Timer(name string) client.MetricsTimer {
 	histogram, ok := seriesOf(h, name+"_seconds", func(o prometheus.Opts) prometheus.Histogram {
-		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: o.Name, Help: o.Help, ConstLabels: o.ConstLabels, Buckets: sdkBuckets})
+		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: o.Name, Help: o.Help, ConstLabels: o.ConstLabels,
+			Buckets: sdkBuckets})
 	})
 	if !ok {
 		return droppedSeries{h.sdk}

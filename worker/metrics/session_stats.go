@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// liveTimeout bounds how long a scrape waits for the stores to count their sessions, and liveMaxAge is how long a count is used again.
+	// liveTimeout bounds how long a scrape waits for the stores to count their sessions, and liveMaxAge is how long a
+	// count is used again.
 	liveTimeout = time.Second
 	liveMaxAge  = 5 * time.Second
 )
@@ -28,7 +29,8 @@ type SessionStats struct {
 func NewSessionStats() *SessionStats {
 	s := &SessionStats{
 		duration: sessionSeconds.histogramVec(0.0001, 0.0005, 0.001, 0.0025, 0.01, 0.05, 0.25, 1, 5),
-		failures: sessionFailures.counterVec(), created: sessionsCreated.counterVec(), remove: sessionsRemoved.counterVec(), moves: sessionMoves.counterVec(),
+		failures: sessionFailures.counterVec(), created: sessionsCreated.counterVec(), remove: sessionsRemoved.counterVec(),
+		moves: sessionMoves.counterVec(),
 	}
 	for _, result := range []string{moved, superseded} {
 		s.moves.WithLabelValues(result)

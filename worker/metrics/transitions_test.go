@@ -40,7 +40,8 @@ func TestThePoolsOfTransitionsAreBounded(t *testing.T) {
 	var c Transitions
 	now := time.Now()
 	for i := range maxTransitionPools + 10 {
-		c.Count(fmt.Sprintf("p%d", i), lifecycle.Transition{From: lifecycle.Ready, To: lifecycle.Busy}, now.Add(time.Duration(i)))
+		c.Count(fmt.Sprintf("p%d", i), lifecycle.Transition{From: lifecycle.Ready, To: lifecycle.Busy},
+			now.Add(time.Duration(i)))
 	}
 	require.Len(t, c.pools, maxTransitionPools)
 	require.NotContains(t, c.pools, "p0")

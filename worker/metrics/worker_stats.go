@@ -68,8 +68,9 @@ func newWorkerStats(usage func() map[string]workerUsage) *workerStats {
 		startDuration: startSeconds.histogramVec(0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300),
 		probeDuration: probeSeconds.histogramVec(0.001, 0.005, 0.02, 0.1, 0.5, 1, 2.5, 5, 10, 30),
 		ended:         processesEnded.counterVec(),
-		startFailures: startFailures.counterVec(), probeFailures: probeFailures.counterVec(), decisions: decisions.counterVec(),
-		workers: make(map[string]*workerStat), pools: make(map[string]time.Time),
+		startFailures: startFailures.counterVec(), probeFailures: probeFailures.counterVec(),
+		decisions: decisions.counterVec(),
+		workers:   make(map[string]*workerStat), pools: make(map[string]time.Time),
 	}
 }
 
@@ -95,7 +96,8 @@ func (l *workerStats) workerLocked(p api.Process) *workerStat {
 	return w
 }
 
-// poolLocked returns the pool of a worker, whose series start at 0 when it is first used; false if the name is not a worker's.
+// poolLocked returns the pool of a worker, whose series start at 0 when it is first used; false if the name is not a
+// worker's.
 func (l *workerStats) poolLocked(worker string) (pool string, ok bool) {
 	pool, _, err := api.ParseWorkerName(worker)
 	if err != nil {
@@ -197,8 +199,8 @@ func (l *workerStats) Decided(worker string, d activities.Decision) {
 	}
 }
 
-// add records the counters of the live incarnations and returns the sums over all incarnations here. What was counted between the last scrape and
-// the end of an incarnation is lost.
+// add records the counters of the live incarnations and returns the sums over all incarnations here. What was counted
+// between the last scrape and the end of an incarnation is lost.
 func (s *sums) add(live map[int64]map[string]int64) map[string]int64 {
 	for incarnation, counts := range s.live {
 		if _, isLive := live[incarnation]; isLive {

@@ -7,7 +7,8 @@ import (
 
 // liveStates are the states of a worker that has a process.
 var liveStates = []lifecycle.State{
-	lifecycle.Starting, lifecycle.Ready, lifecycle.Busy, lifecycle.Degraded, lifecycle.Suspended, lifecycle.Draining, lifecycle.Stopping,
+	lifecycle.Starting, lifecycle.Ready, lifecycle.Busy, lifecycle.Degraded, lifecycle.Suspended, lifecycle.Draining,
+	lifecycle.Stopping,
 }
 
 // processFacts is what this host knows about a worker's process.
@@ -15,7 +16,8 @@ type processFacts struct {
 	ready, stopping, suspended, degraded, draining, leased bool
 }
 
-// workerStateOf returns the worker's state as its host sees it, which may be some milliseconds ahead of or behind its workflow.
+// workerStateOf returns the worker's state as its host sees it, which may be some milliseconds ahead of or behind its
+// workflow.
 func workerStateOf(f processFacts) lifecycle.State {
 	switch {
 	case f.stopping:
@@ -42,7 +44,8 @@ type workerUsage struct {
 	cpu            float64
 	files, threads int
 	counts         map[int64]map[string]int64 // the program's counters, by incarnation
-	network        map[int64]map[string]int64 // its received and sent bytes, by incarnation; not of those whose network is not known
+	// its received and sent bytes, by incarnation; not of those whose network is not known
+	network map[int64]map[string]int64
 }
 
 // usageByWorker sums up processes, which are ordered by worker and incarnation.

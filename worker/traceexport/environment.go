@@ -1,4 +1,5 @@
-// Package traceexport sends the agent's spans to an OpenTelemetry collector, if the standard OTEL_ variables ask for it.
+// Package traceexport sends the agent's spans to an OpenTelemetry collector, if the standard OTEL_ variables ask for
+// it.
 package traceexport
 
 import (
@@ -20,7 +21,8 @@ import (
 // ServiceName is the service.name of an agent's spans unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES has another.
 const ServiceName = "tempool"
 
-// DefaultQueueSize is how many spans wait for the collector at most, unless OTEL_BSP_MAX_QUEUE_SIZE says another number.
+// DefaultQueueSize is how many spans wait for the collector at most, unless OTEL_BSP_MAX_QUEUE_SIZE says another
+// number.
 const DefaultQueueSize = 2048
 
 const (
@@ -28,8 +30,8 @@ const (
 	maxNumber        = 1 << 20
 )
 
-// asked returns the protocol by which the environment asks for spans to be exported; "" if it does not. It fails with what the environment asks
-// for and cannot have.
+// asked returns the protocol by which the environment asks for spans to be exported; "" if it does not. It fails with
+// what the environment asks for and cannot have.
 func asked() (protocol string, err error) {
 	endpoint := cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"), os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT"))
 	exporter := strings.TrimSpace(os.Getenv("OTEL_TRACES_EXPORTER"))
@@ -39,15 +41,16 @@ func asked() (protocol string, err error) {
 	case exporter != "" && exporter != "otlp":
 		return "", fmt.Errorf("OTEL_TRACES_EXPORTER is %q; use otlp or none", exporter)
 	}
-	switch protocol = cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), os.Getenv("OTEL_EXPORTER_OTLP_PROTOCOL"), "http/protobuf"); protocol {
+	switch protocol = cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), os.Getenv("OTEL_EXPORTER_OTLP_PROTOCOL"),
+		"http/protobuf"); protocol {
 	case "http/protobuf", "grpc":
 		return protocol, nil
 	}
 	return "", fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL is %q; use http/protobuf or grpc", protocol)
 }
 
-// FromEnvironment returns the Provider that the OTEL_ variables ask for, nil if they ask for none. What they ask for and cannot have is logged,
-// and then there is none: no agent fails for want of its traces. It contacts nothing.
+// FromEnvironment returns the Provider that the OTEL_ variables ask for, nil if they ask for none. What they ask for
+// and cannot have is logged, and then there is none: no agent fails for want of its traces. It contacts nothing.
 func FromEnvironment(ctx context.Context, hostID, instance string, logger *slog.Logger) *Provider {
 	protocol, err := asked()
 	if protocol == "" && err == nil {
@@ -65,14 +68,17 @@ func FromEnvironment(ctx context.Context, hostID, instance string, logger *slog.
 		logger.Warn("not exporting traces", "error", err)
 		return nil
 	}
-	size, batch := number("OTEL_BSP_MAX_QUEUE_SIZE", DefaultQueueSize, logger), number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", defaultBatchSize, logger)
-	return newProvider(client, size, min(size, batch), askedSampling(logger), describe(ctx, hostID, instance, logger), logger)
+	size, batch := number("OTEL_BSP_MAX_QUEUE_SIZE", DefaultQueueSize, logger), number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
+		defaultBatchSize, logger)
+	return newProvider(client, size, min(size, batch), askedSampling(logger), describe(ctx, hostID, instance, logger),
+		logger)
 }
 
 // describe is the resource of the agent's spans. The environment has the last word.
 func describe(ctx context.Context, hostID, instance string, logger *slog.Logger) *resource.Resource {
 	described, err := resource.New(ctx,
-		resource.WithAttributes(attribute.String("service.name", ServiceName), attribute.String("service.instance.id", instance), attribute.String("host.name", hostID)),
+		resource.WithAttributes(attribute.String("service.name", ServiceName),
+			attribute.String("service.instance.id", instance), attribute.String("host.name", hostID)),
 		resource.WithTelemetrySDK(), resource.WithFromEnv(),
 	)
 	if err != nil { // what could be read of the variables is in described

@@ -16,15 +16,16 @@ import (
 // exportTimeout bounds the export of one batch, retries included.
 const exportTimeout = 30 * time.Second
 
-// Provider makes the spans of an agent and sends those that are sampled, in batches. Methods of a nil Provider are of one that makes none.
+// Provider makes the spans of an agent and sends those that are sampled, in batches. Methods of a nil Provider are of
+// one that makes none.
 type Provider struct {
 	*sdktrace.TracerProvider
 	queue    *queue
 	sampling sampling
 }
 
-// queue bounds the spans that wait for the collector, and counts them. The SDK's own processor drops spans without a count, so its
-// queue must never be full.
+// queue bounds the spans that wait for the collector, and counts them. The SDK's own processor drops spans without a
+// count, so its queue must never be full.
 type queue struct {
 	sdktrace.SpanProcessor // the SDK's
 	exporter               sdktrace.SpanExporter
@@ -35,12 +36,14 @@ type queue struct {
 	logger                 *slog.Logger
 }
 
-func newProvider(exporter sdktrace.SpanExporter, size, batch int, s sampling, described *resource.Resource, logger *slog.Logger) *Provider {
+func newProvider(exporter sdktrace.SpanExporter, size, batch int, s sampling, described *resource.Resource,
+	logger *slog.Logger) *Provider {
 	q := &queue{exporter: exporter, size: int64(size), logger: logger}
 	q.SpanProcessor = sdktrace.NewBatchSpanProcessor((*countedExporter)(q),
 		sdktrace.WithMaxQueueSize(size), sdktrace.WithMaxExportBatchSize(batch), sdktrace.WithExportTimeout(exportTimeout))
 	provider := sdktrace.NewTracerProvider(
-		sdktrace.WithSpanProcessor(q), sdktrace.WithResource(described), sdktrace.WithSampler(s.sampler()), sdktrace.WithIDGenerator(ids{}))
+		sdktrace.WithSpanProcessor(q), sdktrace.WithResource(described), sdktrace.WithSampler(s.sampler()),
+		sdktrace.WithIDGenerator(ids{}))
 	return &Provider{provider, q, s}
 }
 
@@ -52,7 +55,8 @@ func (p *Provider) Tracer() trace.Tracer {
 	return &tracer{p.TracerProvider.Tracer(tracecontext.Scope), p.sampling}
 }
 
-// Counts returns how many sampled spans the collector took, and how many it never got because it was too slow or did not answer.
+// Counts returns how many sampled spans the collector took, and how many it never got because it was too slow or did
+// not answer.
 func (p *Provider) Counts() (exported, dropped int64) {
 	return p.queue.exported.Load(), p.queue.dropped.Load()
 }

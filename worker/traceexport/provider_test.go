@@ -87,18 +87,28 @@ func TestTheEnvironmentDecides(t *testing.T) {
 		on          bool
 		says        string
 	}{
-		"nothing":                 {},
-		"an endpoint":             {environment: map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}, on: true},
-		"an endpoint of traces":   {environment: map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:1/v1/traces"}, on: true},
-		"the exporter":            {environment: map[string]string{"OTEL_TRACES_EXPORTER": "otlp"}, on: true},
-		"gRPC":                    {environment: map[string]string{"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, on: true},
-		"an endpoint of metrics":  {environment: map[string]string{"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://127.0.0.1:1"}},
-		"no exporter":             {environment: map[string]string{"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}},
-		"disabled":                {environment: map[string]string{"OTEL_SDK_DISABLED": "TRUE", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}},
-		"an unknown exporter":     {environment: map[string]string{"OTEL_TRACES_EXPORTER": "zipkin"}, says: "use otlp or none"},
-		"an unknown protocol":     {environment: map[string]string{"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}, says: "use http/protobuf or grpc"},
-		"an invalid queue length": {environment: map[string]string{"OTEL_TRACES_EXPORTER": "otlp", "OTEL_BSP_MAX_QUEUE_SIZE": "-1"}, on: true, says: "1 to 1048576"},
-		"an invalid batch":        {environment: map[string]string{"OTEL_TRACES_EXPORTER": "otlp", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "-1"}, on: true, says: "1 to 1048576"},
+		"nothing": {},
+		"an endpoint": {environment: map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"},
+			on: true},
+		"an endpoint of traces": {
+			environment: map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:1/v1/traces"}, on: true},
+		"the exporter": {environment: map[string]string{"OTEL_TRACES_EXPORTER": "otlp"}, on: true},
+		"gRPC": {environment: map[string]string{"OTEL_TRACES_EXPORTER": "otlp",
+			"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, on: true},
+		"an endpoint of metrics": {
+			environment: map[string]string{"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://127.0.0.1:1"}},
+		"no exporter": {environment: map[string]string{"OTEL_TRACES_EXPORTER": "none",
+			"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}},
+		"disabled": {environment: map[string]string{"OTEL_SDK_DISABLED": "TRUE",
+			"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}},
+		"an unknown exporter": {environment: map[string]string{"OTEL_TRACES_EXPORTER": "zipkin"},
+			says: "use otlp or none"},
+		"an unknown protocol": {environment: map[string]string{"OTEL_TRACES_EXPORTER": "otlp",
+			"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}, says: "use http/protobuf or grpc"},
+		"an invalid queue length": {environment: map[string]string{"OTEL_TRACES_EXPORTER": "otlp",
+			"OTEL_BSP_MAX_QUEUE_SIZE": "-1"}, on: true, says: "1 to 1048576"},
+		"an invalid batch": {environment: map[string]string{"OTEL_TRACES_EXPORTER": "otlp",
+			"OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "-1"}, on: true, says: "1 to 1048576"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for key, value := range c.environment {
@@ -160,7 +170,8 @@ func TestASlowCollectorSlowsNobody(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", c.URL)
 	t.Setenv("OTEL_BSP_MAX_QUEUE_SIZE", "100")
 	t.Setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "10")
-	t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", fmt.Sprint(time.Hour.Milliseconds())) // no export ends before the collector answers, which it does once all have ended
+	// no export ends before the collector answers, which it does once all have ended
+	t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", fmt.Sprint(time.Hour.Milliseconds()))
 	logger, _ := logged()
 	p := FromEnvironment(t.Context(), "h1", "i1", logger)
 	const all = 10_000

@@ -39,7 +39,8 @@ func askedSampling(logger *slog.Logger) sampling {
 	case kind == "traceidratio":
 		return sampling{sdktrace.TraceIDRatioBased(askedRatio(logger)), parentBased}
 	case name != "":
-		logger.Warn("OTEL_TRACES_SAMPLER is not used", "value", name, "allowed", "always_on, always_off, traceidratio, and each after parentbased_", "used", "parentbased_always_on")
+		logger.Warn("OTEL_TRACES_SAMPLER is not used", "value", name, "allowed",
+			"always_on, always_off, traceidratio, and each after parentbased_", "used", "parentbased_always_on")
 	}
 	return sampling{sdktrace.AlwaysSample(), true}
 }
@@ -77,7 +78,8 @@ func (t *tracer) Sample(ctx context.Context, parent trace.SpanContext) (context.
 	parameters := sdktrace.SamplingParameters{ParentContext: context.Background(), TraceID: id}
 	if t.sampling.root.ShouldSample(parameters).Decision == sdktrace.Drop {
 		return ctx, trace.NewSpanContext(trace.SpanContextConfig{
-			TraceID: id, SpanID: newSpanID(), TraceFlags: parent.TraceFlags() &^ trace.FlagsSampled, TraceState: parent.TraceState(),
+			TraceID: id, SpanID: newSpanID(), TraceFlags: parent.TraceFlags() &^ trace.FlagsSampled,
+			TraceState: parent.TraceState(),
 		})
 	}
 	if !parent.IsValid() {
@@ -86,7 +88,8 @@ func (t *tracer) Sample(ctx context.Context, parent trace.SpanContext) (context.
 	return ctx, trace.SpanContext{}
 }
 
-// sampledKey is the context key of the id of a trace that Sample has decided to sample. Its first span gets the id, so that Start decides alike.
+// sampledKey is the context key of the id of a trace that Sample has decided to sample. Its first span gets the id, so
+// that Start decides alike.
 type sampledKey struct{}
 
 // ids makes the ids of traces and spans, as the SDK would, except for traces that have one already.

@@ -28,7 +28,8 @@ func samplerOf(t *testing.T, name, argument string) (sampler tracecontext.Sample
 	return provider.Tracer().(tracecontext.Sampler), text.String()
 }
 
-// TestTheDecisionBeforeASpanIsTheSpans compares what Sample says with what Start then makes, for each sampler and parent.
+// TestTheDecisionBeforeASpanIsTheSpans compares what Sample says with what Start then makes, for each sampler and
+// parent.
 func TestTheDecisionBeforeASpanIsTheSpans(t *testing.T) {
 	for sampler, c := range map[string]struct {
 		argument                            string
@@ -42,15 +43,18 @@ func TestTheDecisionBeforeASpanIsTheSpans(t *testing.T) {
 		" ParentBased_TraceIDRatio": {argument: "1", root: true, belowSampled: true},
 		"always_on":                 {root: true, belowSampled: true, belowNotSampled: true},
 		"always_off":                {},
-		"traceidratio":              {argument: "2", root: true, belowSampled: true, belowNotSampled: true, says: "OTEL_TRACES_SAMPLER_ARG is not used"},
-		"TraceIDRatio":              {argument: "NaN", root: true, belowSampled: true, belowNotSampled: true, says: "OTEL_TRACES_SAMPLER_ARG is not used"},
-		"parentbased_":              {root: true, belowSampled: true, says: "OTEL_TRACES_SAMPLER is not used"},
-		"jaeger_remote":             {root: true, belowSampled: true, says: "OTEL_TRACES_SAMPLER is not used"},
+		"traceidratio": {argument: "2", root: true, belowSampled: true, belowNotSampled: true,
+			says: "OTEL_TRACES_SAMPLER_ARG is not used"},
+		"TraceIDRatio": {argument: "NaN", root: true, belowSampled: true, belowNotSampled: true,
+			says: "OTEL_TRACES_SAMPLER_ARG is not used"},
+		"parentbased_":  {root: true, belowSampled: true, says: "OTEL_TRACES_SAMPLER is not used"},
+		"jaeger_remote": {root: true, belowSampled: true, says: "OTEL_TRACES_SAMPLER is not used"},
 	} {
 		t.Run(sampler+c.argument, func(t *testing.T) {
 			tracer, text := samplerOf(t, sampler, c.argument)
 			require.Contains(t, text, c.says)
-			for parent, want := range map[string]bool{"": c.root, sampledParent: c.belowSampled, unsampledParent: c.belowNotSampled} {
+			for parent, want := range map[string]bool{"": c.root, sampledParent: c.belowSampled,
+				unsampledParent: c.belowNotSampled} {
 				requireDecision(t, tracer, parent, want)
 			}
 		})

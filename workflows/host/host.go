@@ -1,5 +1,5 @@
-// Package host holds the durable workflow of a host: it owns the host's id, admits one agent at a time under an epoch that grows with each
-// admission, and knows by one heartbeat whether that agent lives.
+// Package host holds the durable workflow of a host: it owns the host's id, admits one agent at a time under an epoch
+// that grows with each admission, and knows by one heartbeat whether that agent lives.
 package host
 
 import (
@@ -16,7 +16,8 @@ import (
 	"github.com/tempool/tempool/workflows/internal/loop"
 )
 
-// Run is the whole state of a host: its input, and what it hands to its next run when it continues as new. Its starter sets Host only.
+// Run is the whole state of a host: its input, and what it hands to its next run when it continues as new. Its starter
+// sets Host only.
 type Run struct {
 	membership
 	// ContinueEvery, if positive, continues as new after that many events; tests of carry-over use it.
@@ -89,7 +90,8 @@ func Workflow(ctx workflow.Context, run Run) error {
 
 // register sets the handlers of the query and the updates.
 func (h *host) register() error {
-	if err := workflow.SetQueryHandler(h.ctx, api.QueryStatus, func() (api.HostStatus, error) { return h.HostStatus, nil }); err != nil {
+	if err := workflow.SetQueryHandler(h.ctx, api.QueryStatus,
+		func() (api.HostStatus, error) { return h.HostStatus, nil }); err != nil {
 		return err
 	}
 	err := workflow.SetUpdateHandlerWithOptions(h.ctx, api.UpdateJoin, h.join, workflow.UpdateHandlerOptions{
@@ -147,11 +149,13 @@ func (h *host) stopLiveness() {
 	}
 }
 
-// endEpochs has the workers of ended epochs notified. The end of a later epoch replaces a notification in progress, because it includes it.
+// endEpochs has the workers of ended epochs notified. The end of a later epoch replaces a notification in progress,
+// because it includes it.
 func (h *host) endEpochs() {
 	if t := h.notifying; t != nil && t.result.IsReady() {
 		if err := t.result.Get(h.ctx, nil); err != nil {
-			workflow.GetLogger(h.ctx).Error("workers were not notified that their host's agent has ended", "target_host", h.Host, "error", err)
+			workflow.GetLogger(h.ctx).Error("workers were not notified that their host's agent has ended", "target_host", h.Host,
+				"error", err)
 		}
 		if h.Ended != nil && t.of(h.Ended) {
 			h.Ended = nil
@@ -166,19 +170,22 @@ func (h *host) endEpochs() {
 	}
 	ctx, cancel := workflow.WithCancel(h.ctx)
 	activity := loop.Activity{
-		Name: api.ActivityEndEpoch, Queue: api.SweeperQueue, Summary: "notify workers that epoch " + strconv.FormatInt(h.Ended.Epoch, 10) + " has ended",
+		Name: api.ActivityEndEpoch, Queue: api.SweeperQueue, Summary: "notify workers that epoch " +
+			strconv.FormatInt(h.Ended.Epoch, 10) + " has ended",
 		Input: *h.Ended, StartToClose: endEpochTimeout, Heartbeat: endEpochHeartbeat,
 		Retry: &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 1},
 	}
 	h.notifying = &notification{h.Ended.Epoch, h.Ended.Heir != nil, len(h.Ended.Kept) == 0, cancel, activity.Execute(ctx)}
 }
 
-// await waits until the membership has changed, the liveness has ended or its grace is over; forgotten says that the workflow is to end.
+// await waits until the membership has changed, the liveness has ended or its grace is over; forgotten says that the
+// workflow is to end.
 func (h *host) await() (forgotten bool, err error) {
 	epoch, state := h.Epoch, h.State
 	changed := func() bool {
 		return h.Epoch != epoch || h.State != state || h.liveness != nil && h.liveness.result.IsReady() ||
-			h.notifying != nil && h.notifying.result.IsReady() || h.mayContinue() // updates that change nothing make a history long, too
+			// updates that change nothing make a history long, too
+			h.notifying != nil && h.notifying.result.IsReady() || h.mayContinue()
 	}
 	limit := h.began.Add(runLength).Sub(workflow.Now(h.ctx))
 	switch {
@@ -230,8 +237,8 @@ func (h *host) observe() {
 	h.suspect(last, workflow.Now(h.ctx))
 }
 
-// mayContinue reports whether the run is to continue as new and nothing would be lost by it: a suspect host's grace is counted from Since, and
-// the next run starts a liveness of its own.
+// mayContinue reports whether the run is to continue as new and nothing would be lost by it: a suspect host's grace is
+// counted from Since, and the next run starts a liveness of its own.
 func (h *host) mayContinue() bool {
 	due := workflow.GetInfo(h.ctx).GetContinueAsNewSuggested() || h.ContinueEvery > 0 && h.events >= h.ContinueEvery ||
 		h.State.Alive() && workflow.Now(h.ctx).Sub(h.began) >= runLength
@@ -240,5 +247,6 @@ func (h *host) mayContinue() bool {
 
 // details is what Temporal's Web UI shows of the host.
 func (h *host) details() string {
-	return "**" + string(h.State) + "** since " + h.Since.UTC().Format(time.RFC3339) + ", epoch " + strconv.FormatInt(h.Epoch, 10) + ", agent " + h.Instance + " on " + h.Machine
+	return "**" + string(h.State) + "** since " + h.Since.UTC().Format(time.RFC3339) + ", epoch " +
+		strconv.FormatInt(h.Epoch, 10) + ", agent " + h.Instance + " on " + h.Machine
 }

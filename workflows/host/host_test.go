@@ -40,7 +40,8 @@ func (f *fleet) workflow(ctx workflow.Context, run Run) error {
 }
 
 func newFleet(t *testing.T) *fleet {
-	f := &fleet{t: t, env: workflowtest.NewEnvironment(nil, worker.Options{}), liveness: map[int64]func(context.Context) error{}}
+	f := &fleet{t: t, env: workflowtest.NewEnvironment(nil, worker.Options{}),
+		liveness: map[int64]func(context.Context) error{}}
 	f.env.SetStartTime(t0)
 	f.env.RegisterWorkflowWithOptions(f.workflow, workflow.RegisterOptions{Name: api.WorkflowHost})
 	f.env.RegisterActivityWithOptions(func(ctx context.Context, r api.LivenessRequest) error {
@@ -89,7 +90,8 @@ func (f *fleet) leave(epoch int64) { f.leaveBy(api.LeaveRequest{Epoch: epoch}) }
 
 func (f *fleet) leaveBy(r api.LeaveRequest) {
 	f.env.UpdateWorkflow(api.UpdateLeave, "", &testsuite.TestUpdateCallback{
-		OnAccept: func() {}, OnReject: func(err error) { require.NoError(f.t, err) }, OnComplete: func(_ any, err error) { require.NoError(f.t, err) },
+		OnAccept: func() {}, OnReject: func(err error) { require.NoError(f.t, err) },
+		OnComplete: func(_ any, err error) { require.NoError(f.t, err) },
 	}, r)
 }
 
@@ -133,7 +135,8 @@ func TestOneAgentHoldsAHostIDAtATime(t *testing.T) {
 	require.Equal(t, []string{
 		"/hosts/gpu-1 host.joined 1", "/hosts/gpu-1 host.left 1", "/hosts/gpu-1 host.joined 2", "/hosts/gpu-1 host.left 2",
 	}, f.emitted)
-	require.Equal(t, []api.LivenessRequest{{Epoch: 1, Instance: "a", At: t0}, {Epoch: 2, Instance: "b", At: t0.Add(3 * time.Minute)}}, f.started)
+	require.Equal(t, []api.LivenessRequest{{Epoch: 1, Instance: "a", At: t0},
+		{Epoch: 2, Instance: "b", At: t0.Add(3 * time.Minute)}}, f.started)
 }
 
 func TestASilentAgentIsLostAndAnotherMayJoin(t *testing.T) {
@@ -209,7 +212,8 @@ func TestAHostContinuesAsNewAtLeastDaily(t *testing.T) {
 	f = newFleet(t)
 	f.after(time.Minute, func() {
 		require.Equal(t, api.HostUp, f.status().State)
-		require.Equal(t, []api.LivenessRequest{{Epoch: 1, Instance: "a", At: t0}}, f.started, "the next run has a liveness of its own")
+		require.Equal(t, []api.LivenessRequest{{Epoch: 1, Instance: "a", At: t0}}, f.started,
+			"the next run has a liveness of its own")
 		f.leave(1)
 	})
 	require.NoError(t, f.run(next))

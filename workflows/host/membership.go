@@ -21,9 +21,9 @@ type membership struct {
 	Ended *api.EndEpochRequest `json:"ended,omitempty"`
 }
 
-// join decides about an agent that announces itself. It is refused as api.CodeHostTaken while an agent of another lineage is alive, and when
-// the epoch it had was taken over by another instance. A repeated join keeps its epoch, even in a new workflow that knows of none; every
-// other one begins the next and ends those before.
+// join decides about an agent that announces itself. It is refused as api.CodeHostTaken while an agent of another
+// lineage is alive, and when the epoch it had was taken over by another instance. A repeated join keeps its epoch, even
+// in a new workflow that knows of none; every other one begins the next and ends those before.
 func (m membership) join(r api.JoinRequest, now time.Time) (membership, *api.Error) {
 	if r.Instance == "" || r.Lineage == "" {
 		return m, api.Errorf(api.CodeInvalid, "instance and lineage are required")
@@ -36,7 +36,8 @@ func (m membership) join(r api.JoinRequest, now time.Time) (membership, *api.Err
 		return m.describe(r), nil
 	case !same && (m.State.Alive() || m.State == api.HostKeeping) && (r.Lineage != m.Lineage || r.Epoch > 0):
 		return m, api.Errorf(api.CodeHostTaken, "host id %q is held by agent %s (%s) since %s, epoch %d",
-			m.Host, m.Instance, m.Machine, m.JoinedAt.UTC().Format(time.RFC3339), m.Epoch).After(api.HostHeartbeatTimeout + api.HostGrace)
+			m.Host, m.Instance, m.Machine, m.JoinedAt.UTC().Format(time.RFC3339),
+			m.Epoch).After(api.HostHeartbeatTimeout + api.HostGrace)
 	}
 	switch {
 	case m.Epoch == 0 && r.Epoch > 0:
@@ -82,8 +83,8 @@ func (m *membership) giveUp(now time.Time) {
 	m.setState(api.HostLeft, now)
 }
 
-// suspect begins the time in which a silent agent may join again. The heartbeat of last timed out: much later than it was due
-// if Temporal was unavailable, and then the agent could not heartbeat.
+// suspect begins the time in which a silent agent may join again. The heartbeat of last timed out: much later than it
+// was due if Temporal was unavailable, and then the agent could not heartbeat.
 func (m *membership) suspect(last api.HostHeartbeat, now time.Time) {
 	grace := api.HostGrace
 	if !last.At.IsZero() && now.Sub(last.At) > api.HostHeartbeatTimeout+2*api.HostHeartbeatInterval {

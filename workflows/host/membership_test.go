@@ -26,20 +26,32 @@ func TestJoin(t *testing.T) {
 		epoch   int64
 		refusal api.Code
 	}{
-		"a new host":                                {membership{}, api.JoinRequest{Instance: "a", Lineage: "disk"}, 1, ""},
-		"a new host whose agent had an epoch":       {membership{}, api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 7}, 7, ""},
-		"a new host whose folder had an epoch":      {membership{}, api.JoinRequest{Instance: "b", Lineage: "disk", Last: 7}, 8, ""},
-		"an epoch that the folder does not know":    {member(api.HostLeft), api.JoinRequest{Instance: "b", Lineage: "disk", Last: 2}, 4, ""},
-		"a repeated join keeps its epoch":           {member(api.HostUp), api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 3}, 3, ""},
-		"a suspect agent that joins again":          {member(api.HostSuspect), api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 3}, 3, ""},
-		"a lost agent gets the next epoch":          {member(api.HostLost), api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 3}, 4, ""},
-		"a successor in the same folder":            {member(api.HostUp), api.JoinRequest{Instance: "b", Lineage: "disk"}, 4, ""},
-		"an agent from elsewhere while one is up":   {member(api.HostUp), api.JoinRequest{Instance: "b", Lineage: "other"}, 3, api.CodeHostTaken},
-		"an agent from elsewhere while it may live": {member(api.HostSuspect), api.JoinRequest{Instance: "b", Lineage: "other"}, 3, api.CodeHostTaken},
-		"an agent from elsewhere after a loss":      {member(api.HostLost), api.JoinRequest{Instance: "b", Lineage: "other"}, 4, ""},
-		"an agent from elsewhere after an end":      {member(api.HostLeft), api.JoinRequest{Instance: "b", Lineage: "other"}, 4, ""},
-		"an instance that was succeeded":            {member(api.HostUp), api.JoinRequest{Instance: "old", Lineage: "disk", Epoch: 2}, 3, api.CodeHostTaken},
-		"no instance":                               {membership{}, api.JoinRequest{Lineage: "disk"}, 0, api.CodeInvalid},
+		"a new host": {membership{}, api.JoinRequest{Instance: "a", Lineage: "disk"}, 1, ""},
+		"a new host whose agent had an epoch": {membership{}, api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 7},
+			7, ""},
+		"a new host whose folder had an epoch": {membership{}, api.JoinRequest{Instance: "b", Lineage: "disk", Last: 7},
+			8, ""},
+		"an epoch that the folder does not know": {member(api.HostLeft),
+			api.JoinRequest{Instance: "b", Lineage: "disk", Last: 2}, 4, ""},
+		"a repeated join keeps its epoch": {member(api.HostUp),
+			api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 3}, 3, ""},
+		"a suspect agent that joins again": {member(api.HostSuspect),
+			api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 3}, 3, ""},
+		"a lost agent gets the next epoch": {member(api.HostLost),
+			api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 3}, 4, ""},
+		"a successor in the same folder": {member(api.HostUp), api.JoinRequest{Instance: "b", Lineage: "disk"}, 4,
+			""},
+		"an agent from elsewhere while one is up": {member(api.HostUp), api.JoinRequest{Instance: "b", Lineage: "other"}, 3,
+			api.CodeHostTaken},
+		"an agent from elsewhere while it may live": {member(api.HostSuspect),
+			api.JoinRequest{Instance: "b", Lineage: "other"}, 3, api.CodeHostTaken},
+		"an agent from elsewhere after a loss": {member(api.HostLost), api.JoinRequest{Instance: "b", Lineage: "other"},
+			4, ""},
+		"an agent from elsewhere after an end": {member(api.HostLeft), api.JoinRequest{Instance: "b", Lineage: "other"},
+			4, ""},
+		"an instance that was succeeded": {member(api.HostUp),
+			api.JoinRequest{Instance: "old", Lineage: "disk", Epoch: 2}, 3, api.CodeHostTaken},
+		"no instance": {membership{}, api.JoinRequest{Lineage: "disk"}, 0, api.CodeInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			next, refusal := c.held.join(c.request, t0.Add(time.Minute))
@@ -59,7 +71,8 @@ func TestJoin(t *testing.T) {
 
 func TestARefusedJoinNamesTheAgentThatHoldsTheID(t *testing.T) {
 	_, refusal := member(api.HostUp).join(api.JoinRequest{Instance: "b", Lineage: "other"}, t0)
-	require.EqualError(t, refusal, `host_taken: host id "gpu-1" is held by agent a (m) since 2026-11-22T05:00:00Z, epoch 3`)
+	require.EqualError(t, refusal,
+		`host_taken: host id "gpu-1" is held by agent a (m) since 2026-11-22T05:00:00Z, epoch 3`)
 	require.Equal(t, api.HostHeartbeatTimeout+api.HostGrace, refusal.RetryAfter)
 }
 
@@ -72,7 +85,8 @@ func TestLeaveEndsThePresentEpochAlone(t *testing.T) {
 }
 
 func TestAnAgentCutOffFromTemporalHasLongerToJoinAgain(t *testing.T) {
-	last := api.HostHeartbeat{At: t0, Processes: []api.ProcessReport{{Process: api.Process{Worker: "p/1", Incarnation: 2}, Usage: api.Usage{Requests: 7}}}}
+	last := api.HostHeartbeat{At: t0,
+		Processes: []api.ProcessReport{{Process: api.Process{Worker: "p/1", Incarnation: 2}, Usage: api.Usage{Requests: 7}}}}
 	silent, unheard := member(api.HostUp), member(api.HostUp)
 	now := t0.Add(api.HostHeartbeatTimeout + api.HostHeartbeatInterval)
 	silent.suspect(last, now)
@@ -100,13 +114,16 @@ func TestAnAgentCutOffFromTemporalHasLongerToJoinAgain(t *testing.T) {
 func TestEveryEndOfAnEpochIsReported(t *testing.T) {
 	successor, refusal := member(api.HostUp).join(api.JoinRequest{Instance: "b", Lineage: "disk"}, t0)
 	require.Nil(t, refusal)
-	require.Equal(t, &api.EndEpochRequest{Host: "gpu-1", Epoch: 3, Reason: "the agent of host gpu-1 was started again"}, successor.Ended)
-	require.Equal(t, &api.EndEpochRequest{Host: "gpu-1", Epoch: 3, Reason: "the agent of host gpu-1 has stopped"}, member(api.HostUp).leave(api.LeaveRequest{Epoch: 3}, t0).Ended)
+	require.Equal(t, &api.EndEpochRequest{Host: "gpu-1", Epoch: 3, Reason: "the agent of host gpu-1 was started again"},
+		successor.Ended)
+	require.Equal(t, &api.EndEpochRequest{Host: "gpu-1", Epoch: 3, Reason: "the agent of host gpu-1 has stopped"},
+		member(api.HostUp).leave(api.LeaveRequest{Epoch: 3}, t0).Ended)
 }
 
 func TestAWorkflowThatWasStartedAgainEndsTheEpochsThatItDoesNotKnow(t *testing.T) {
 	kept := []api.Process{{Worker: "p/1", Incarnation: 2}}
-	next, refusal := membership{HostStatus: api.HostStatus{Host: "gpu-1"}}.join(api.JoinRequest{Instance: "b", Lineage: "disk", Last: 7, Kept: kept}, t0)
+	next, refusal := membership{HostStatus: api.HostStatus{Host: "gpu-1"}}.join(api.JoinRequest{Instance: "b",
+		Lineage: "disk", Last: 7, Kept: kept}, t0)
 	require.Nil(t, refusal)
 	require.Equal(t, &api.EndEpochRequest{
 		Host: "gpu-1", Epoch: 7, Reason: "the agent of host gpu-1 was started again", Kept: kept, Heir: &api.Heir{Epoch: 8},
@@ -134,7 +151,8 @@ func TestAnEpochWhoseProcessesAreKeptWaitsForItsHeir(t *testing.T) {
 	left := member(api.HostUp).leave(api.LeaveRequest{Epoch: 3, Kept: kept, KeepMS: 120_000, Usage: usage}, t0)
 	require.Equal(t, api.HostKeeping, left.State)
 	require.Equal(t, t0.Add(2*time.Minute), left.SuspectUntil)
-	require.Equal(t, &api.EndEpochRequest{Host: "gpu-1", Epoch: 3, Reason: "the agent of host gpu-1 has stopped", Kept: kept, Usage: usage}, left.Ended)
+	require.Equal(t, &api.EndEpochRequest{Host: "gpu-1", Epoch: 3, Reason: "the agent of host gpu-1 has stopped",
+		Kept: kept, Usage: usage}, left.Ended)
 
 	_, refusal := left.join(api.JoinRequest{Instance: "b", Lineage: "other"}, t0)
 	require.Equal(t, api.CodeHostTaken, refusal.Code, "the processes are in another folder")
@@ -143,7 +161,8 @@ func TestAnEpochWhoseProcessesAreKeptWaitsForItsHeir(t *testing.T) {
 	require.Nil(t, refusal)
 	require.Equal(t, api.HostUp, next.State)
 	require.Equal(t, &api.EndEpochRequest{
-		Host: "gpu-1", Epoch: 3, Reason: "the agent of host gpu-1 was started again", Usage: usage, Kept: kept, Heir: &api.Heir{Epoch: 4, Endpoint: "unix:/g"},
+		Host: "gpu-1", Epoch: 3, Reason: "the agent of host gpu-1 was started again", Usage: usage, Kept: kept,
+		Heir: &api.Heir{Epoch: 4, Endpoint: "unix:/g"},
 	}, next.Ended)
 
 	next, _ = left.join(api.JoinRequest{Instance: "b", Lineage: "disk"}, t0)

@@ -7,8 +7,8 @@ import (
 	"github.com/tempool/tempool/workflows/internal/emit"
 )
 
-// alert is a problem that the pool itself detects and that lasts until a user or a change fixes it. Prometheus has the alerts that clear on their
-// own or depend on thresholds.
+// alert is a problem that the pool itself detects and that lasts until a user or a change fixes it. Prometheus has the
+// alerts that clear on their own or depend on thresholds.
 type alert struct {
 	Name   string `json:"alert"`
 	Source string `json:"source"`
@@ -29,7 +29,8 @@ type alerts struct {
 // raisedBefore is the reason of an alert whose problem ended with the run that raised it.
 const raisedBefore = "an earlier run of the pool's workflow raised it; its event alert.raised has the reason"
 
-// newAlerts takes over the alerts that earlier runs raised and did not clear. It raises those of a state without such a record again.
+// newAlerts takes over the alerts that earlier runs raised and did not clear. It raises those of a state without such a
+// record again.
 func newAlerts(p *pool) alerts {
 	reasons := map[alert]string{}
 	for _, one := range p.problems() {

@@ -53,10 +53,12 @@ func TestAnAlertOfAStateThatDoesNotRecordItIsRaised(t *testing.T) {
 	p.run(run)
 	require.Equal(t, 2, p.runs)
 	const gaveUp = `{"alert":"worker_gave_up","reason":"the model file is missing"}`
-	require.Equal(t, []string{`/pools/t/workers/0 alert.raised ` + gaveUp, `/pools/t/workers/0 alert.cleared ` + gaveUp}, p.emitted[before:])
+	require.Equal(t, []string{`/pools/t/workers/0 alert.raised ` + gaveUp, `/pools/t/workers/0 alert.cleared ` + gaveUp},
+		p.emitted[before:])
 }
 
-// The problem of an alert ends between two runs, as when another build judges the same state: its end has a reason, too.
+// The problem of an alert ends between two runs, as when another build judges the same state: its end has a reason,
+// too.
 func TestAnAlertThatHoldsNoMoreInTheNextRunIsClearedWithAReason(t *testing.T) {
 	p := newFakePool(t)
 	p.At(20*time.Second, func() { p.env.SignalWorkflow(api.SignalForceContinue, api.Control{}) })
@@ -74,7 +76,8 @@ func TestAPoolThatStopsClearsItsAlerts(t *testing.T) {
 	run.Spec.Pool.Command = []string{neverStarts}
 	p.run(run)
 	const gaveUp = `{"alert":"worker_gave_up","reason":"the model file is missing"}`
-	require.Equal(t, []string{`/pools/t/workers/0 alert.raised ` + gaveUp, `/pools/t/workers/0 alert.cleared ` + gaveUp}, p.emitted)
+	require.Equal(t, []string{`/pools/t/workers/0 alert.raised ` + gaveUp, `/pools/t/workers/0 alert.cleared ` + gaveUp},
+		p.emitted)
 }
 
 func TestAnOperatorsStopIsNoAlert(t *testing.T) {

@@ -21,7 +21,8 @@ import (
 const (
 	// firstRebalanceDelay is how long after the first worker serves the pool splits the hosts' budgets for the first time.
 	firstRebalanceDelay = 10 * time.Second
-	// minShareChange is the part of a share by which it has to change before it is sent to the worker: a signal costs about nine events.
+	// minShareChange is the part of a share by which it has to change before it is sent to the worker: a signal costs
+	// about nine events.
 	minShareChange = 0.1
 	// maxProblem bounds the text of the hosts' problems, in bytes.
 	maxProblem = 1 << 10
@@ -82,8 +83,8 @@ func (a *allocation) servingByHost() map[string][]api.Process {
 	return hosts
 }
 
-// rebalanceHost makes one host split its budget. A host that does not answer is asked again next time. problems collects the problems of
-// all hosts of one rebalance.
+// rebalanceHost makes one host split its budget. A host that does not answer is asked again next time. problems
+// collects the problems of all hosts of one rebalance.
 func (a *allocation) rebalanceHost(host string, processes []api.Process, problems map[string]string) {
 	future := loop.OnHost(host, api.ActivityRebalance, "split the budget of host "+host, time.Minute, api.RebalanceRequest{
 		Pool: a.name(), Resources: a.Spec.Resources, Limits: a.Spec.Limits, Processes: processes,
@@ -98,7 +99,8 @@ func (a *allocation) rebalanceHost(host string, processes []api.Process, problem
 		}
 		if result.Problem != "" {
 			problems[host] = result.Problem
-			workflow.GetLogger(a.Ctx).Warn("cannot split the host's budget", "pool", a.name(), "target_host", host, "problem", result.Problem)
+			workflow.GetLogger(a.Ctx).Warn("cannot split the host's budget", "pool", a.name(), "target_host", host,
+				"problem", result.Problem)
 		}
 		a.AllocationProblem = display.Truncate(joined(problems), maxProblem)
 		old := func(s api.Share) bool {
@@ -132,13 +134,15 @@ func (a *allocation) report(shares []api.Share) {
 		} else {
 			a.ReportedShares = append(a.ReportedShares, share)
 		}
-		workflow.GetLogger(a.Ctx).Info("share of a host's budget applied", "worker", share.Worker, "memory_bytes", share.MemoryBytes, "cpu_cores", share.CPUCores)
+		workflow.GetLogger(a.Ctx).Info("share of a host's budget applied", "worker", share.Worker,
+			"memory_bytes", share.MemoryBytes, "cpu_cores", share.CPUCores)
 		emit.Event(a.Ctx, api.EventResourcesRebalanced, api.WorkerSource(share.Worker), api.RebalanceEvent{
 			Incarnation: share.Incarnation, MemoryBytes: share.MemoryBytes, CPUCores: share.CPUCores,
 		})
 		a.signalWorker(number, api.SignalLimitsApplied, api.LimitsApplied{
 			Incarnation: share.Incarnation, MemoryBytes: share.MemoryBytes, CPUCores: share.CPUCores, Limits: share.Limits,
-			Reason: fmt.Sprintf("limits set to the %s share of the host's budget: %d MB, %.2f cores", a.Spec.Resources.Allocation, share.MemoryBytes/1_000_000, share.CPUCores),
+			Reason: fmt.Sprintf("limits set to the %s share of the host's budget: %d MB, %.2f cores",
+				a.Spec.Resources.Allocation, share.MemoryBytes/1_000_000, share.CPUCores),
 		})
 	}
 }
@@ -146,5 +150,6 @@ func (a *allocation) report(shares []api.Share) {
 // similar reports whether two shares differ by less than minShareChange.
 func similar(a, b api.Share) bool {
 	near := func(x, y float64) bool { return math.Abs(x-y) <= minShareChange*math.Max(x, y) }
-	return near(float64(a.MemoryBytes), float64(b.MemoryBytes)) && near(a.CPUCores, b.CPUCores) && maps.Equal(a.Limits, b.Limits)
+	return near(float64(a.MemoryBytes), float64(b.MemoryBytes)) && near(a.CPUCores, b.CPUCores) &&
+		maps.Equal(a.Limits, b.Limits)
 }

@@ -16,13 +16,15 @@ func TestAnApplyOfAnotherVersionIsRefused(t *testing.T) {
 	p := newFakePool(t)
 	var first, second, size, again *workflowtest.UpdateResult
 	p.At(5*time.Second, func() {
-		first = p.update(api.UpdateApply, api.ApplyRequest{Spec: specOf(2, "first"), IfVersion: 1, By: "ann", Reason: "a fix"})
+		first = p.update(api.UpdateApply,
+			api.ApplyRequest{Spec: specOf(2, "first"), IfVersion: 1, By: "ann", Reason: "a fix"})
 		second = p.update(api.UpdateApply, api.ApplyRequest{Spec: specOf(2, "second"), IfVersion: 1, By: "bob"})
 	})
 	p.At(6*time.Second, func() { require.Equal(t, "apply of spec version 2: a fix (by ann)", p.status().Rollout.Reason) })
 	p.At(20*time.Second, func() {
 		require.Equal(t, []string{"first"}, p.status().Spec.Pool.Command)
-		size = p.update(api.UpdateApply, api.ApplyRequest{Spec: specOf(3, "first"), IfVersion: 2, By: "cid", Reason: "more load"})
+		size = p.update(api.UpdateApply,
+			api.ApplyRequest{Spec: specOf(3, "first"), IfVersion: 2, By: "cid", Reason: "more load"})
 	})
 	p.At(30*time.Second, func() {
 		again = p.update(api.UpdateApply, api.ApplyRequest{Spec: specOf(3, "second"), IfVersion: 2, By: "bob"})
@@ -34,7 +36,8 @@ func TestAnApplyOfAnotherVersionIsRefused(t *testing.T) {
 	require.Equal(t, api.ApplyResult{SpecVersion: 2}, size.Value)
 	require.Equal(t, api.ApplyResult{SpecVersion: 3, Changed: true}, again.Value)
 	require.Equal(t, []string{
-		`/pools/t pool.applied {"spec_version":2,"reason":"a fix (by ann)"}`, `/pools/t pool.scaled {"from":2,"to":3,"reason":"more load (by cid)"}`,
+		`/pools/t pool.applied {"spec_version":2,"reason":"a fix (by ann)"}`,
+		`/pools/t pool.scaled {"from":2,"to":3,"reason":"more load (by cid)"}`,
 		`/pools/t pool.applied {"spec_version":3,"reason":"requested by bob"}`,
 	}, p.emitted)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// A pool continues as new when it waits for nothing whose result the end of the run would lose. A run that is overdue does not wait for that:
-// carry turns what is under way into state, and takeOver takes it up again.
+// A pool continues as new when it waits for nothing whose result the end of the run would lose. A run that is overdue
+// does not wait for that: carry turns what is under way into state, and takeOver takes it up again.
 
 // mayContinue reports whether the run continues as new now.
 func (p *pool) mayContinue() bool {
@@ -66,8 +66,8 @@ func (p *pool) target(workflowID string) *slot {
 	return p.slot(number)
 }
 
-// undelivered handles a failed signal to a worker. It ignores a signal to the workflow that the slot had before: one that was sent before that was
-// started, or in the same workflow task.
+// undelivered handles a failed signal to a worker. It ignores a signal to the workflow that the slot had before: one
+// that was sent before that was started, or in the same workflow task.
 func (p *pool) undelivered(workflowID, name string, sent time.Time, _ error) {
 	s := p.target(workflowID)
 	if s == nil || s.Gone || !sent.After(s.began) {

@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// parentClosePolicy leaves the workers alone when a run of their pool closes: mostly it continues as new. The workers of a pool that was
-	// terminated are ended by the sweeper.
+	// parentClosePolicy leaves the workers alone when a run of their pool closes: mostly it continues as new. The workers
+	// of a pool that was terminated are ended by the sweeper.
 	parentClosePolicy = enums.PARENT_CLOSE_POLICY_ABANDON
-	// childRetryDelay is the delay before workflows that could not be started are started again; it doubles with each attempt that
-	// fails, however many workflows it was for, up to childRetryMaxDelay.
+	// childRetryDelay is the delay before workflows that could not be started are started again; it doubles with each
+	// attempt that fails, however many workflows it was for, up to childRetryMaxDelay.
 	childRetryDelay    = 2 * time.Second
 	childRetryMaxDelay = 2 * time.Minute
-	// maxStarting is how many workflows are being started at once. Temporal records each start in the pool's own workflow, one after the other; a
-	// start that does not get its turn within half a second is tried again only seconds later.
+	// maxStarting is how many workflows are being started at once. Temporal records each start in the pool's own workflow,
+	// one after the other; a start that does not get its turn within half a second is tried again only seconds later.
 	maxStarting = 20
 )
 
@@ -52,7 +52,8 @@ func (c children) startMissing() {
 	}
 }
 
-// starting is how many workflows this run has started whose start Temporal has not confirmed yet. Each confirmation wakes the loop.
+// starting is how many workflows this run has started whose start Temporal has not confirmed yet. Each confirmation
+// wakes the loop.
 func (c children) starting() (n int) {
 	for i := range c.Roster {
 		if s := &c.Roster[i]; s.Child && s.isStarting() {
@@ -62,7 +63,8 @@ func (c children) starting() (n int) {
 	return n
 }
 
-// start starts the workflow of a slot. A slot that had a workflow before continues its numbers, even when the start is retried.
+// start starts the workflow of a slot. A slot that had a workflow before continues its numbers, even when the start is
+// retried.
 func (c children) start(number int) {
 	s := c.ensure(number)
 	if s.Gone {
@@ -84,10 +86,13 @@ func (c children) start(number int) {
 		options.TypedSearchAttributes = temporal.NewSearchAttributes(
 			display.AttributePool.ValueSet(c.name()), display.AttributeState.ValueSet(string(lifecycle.Created)))
 	}
-	s.Started, s.Child, s.Gone, s.Removing, s.Resting, s.State, s.SpecVersion = true, true, false, false, false, lifecycle.Created, c.SpecVersion
+	s.Started, s.Child, s.Gone, s.Removing, s.Resting, s.State, s.SpecVersion =
+		true, true, false, false, false, lifecycle.Created, c.SpecVersion
 	s.began = c.Now()
-	s.Closed, s.RunID, s.reporter, s.Restart, s.EndLease = false, "", "", nil, "" // the end of the previous workflow must not count as the end of this one
-	c.await(number, s.Incarnation, workflow.ExecuteChildWorkflow(workflow.WithChildOptions(c.Ctx, options), api.WorkflowWorker, run))
+	// the end of the previous workflow must not count as the end of this one
+	s.Closed, s.RunID, s.reporter, s.Restart, s.EndLease = false, "", "", nil, ""
+	c.await(number, s.Incarnation,
+		workflow.ExecuteChildWorkflow(workflow.WithChildOptions(c.Ctx, options), api.WorkflowWorker, run))
 }
 
 // await takes the start and the end of a slot's workflow, which continues the given incarnation, into the roster.
@@ -119,14 +124,15 @@ func (c children) await(number int, incarnation int64, future workflow.ChildWork
 	})
 }
 
-// startFailed retries a workflow that could not be started, later each time. If one of the same ID is open, it is of an earlier run of a
-// pool with this name, most likely one that was terminated: the pool ends it.
+// startFailed retries a workflow that could not be started, later each time. If one of the same ID is open, it is of an
+// earlier run of a pool with this name, most likely one that was terminated: the pool ends it.
 func (c children) startFailed(number int, err error) {
 	if temporal.IsWorkflowExecutionAlreadyStartedError(err) {
 		c.signalWorker(number, api.SignalEnd, api.Control{Reason: "its pool was started again", By: "pool"})
 	}
 	s := c.ensure(number)
-	s.Started, s.Child, s.Reason = false, false, display.Truncate("worker workflow could not be started: "+err.Error(), maxReason)
+	s.Started, s.Child, s.Reason = false, false, display.Truncate("worker workflow could not be started: "+err.Error(),
+		maxReason)
 	if c.Now().Before(c.RetryAt) {
 		return // another start of the same attempt has failed
 	}
@@ -134,8 +140,8 @@ func (c children) startFailed(number int, err error) {
 	c.StartFailures++
 }
 
-// removeUnwanted ends the workers that are not to stay, and takes closed ones off the roster. A worker whose workflow is being started is
-// ended when a signal can reach it.
+// removeUnwanted ends the workers that are not to stay, and takes closed ones off the roster. A worker whose workflow
+// is being started is ended when a signal can reach it.
 func (c children) removeUnwanted() {
 	for i := range c.Roster {
 		if s := &c.Roster[i]; c.isUnwanted(*s) && !s.Removing && !s.Gone && !s.isStarting() {

@@ -120,10 +120,12 @@ func TestFailedStartsAreRetriedWithBackoffAndKeepNoRunFromContinuing(t *testing.
 	require.GreaterOrEqual(t, p.runs, 5, "a run continues as new while a start waits")
 }
 
-// A restart finds that the worker is terminated, and the pool learns of that only after it has started the worker again.
+// A restart finds that the worker is terminated, and the pool learns of that only after it has started the worker
+// again.
 func TestASignalToTheWorkflowBeforeDoesNotCountForTheNextOne(t *testing.T) {
 	p := newFakePool(t)
-	p.signalAt(5*time.Second, api.SignalForceContinue, api.Control{}) // its workers are then those of an earlier run, whose ends it does not see
+	// its workers are then those of an earlier run, whose ends it does not see
+	p.signalAt(5*time.Second, api.SignalForceContinue, api.Control{})
 	number := 1
 	p.At(10*time.Second, func() {
 		p.slowFailures = 5 * time.Second
@@ -131,7 +133,8 @@ func TestASignalToTheWorkflowBeforeDoesNotCountForTheNextOne(t *testing.T) {
 		terminated.exit("terminated")
 		p.update(api.UpdateRestart, api.RestartRequest{Worker: &number})
 		p.In(time.Second, func() {
-			p.env.SignalWorkflow(api.SignalWorkerClosed, api.WorkerClosed{Slot: number, RunID: terminated.entry.RunID, Status: "terminated"})
+			p.env.SignalWorkflow(api.SignalWorkerClosed,
+				api.WorkerClosed{Slot: number, RunID: terminated.entry.RunID, Status: "terminated"})
 		})
 	})
 	p.At(14*time.Second, func() { require.Equal(t, lifecycle.Ready, p.status().Workers[number].State) })
@@ -145,7 +148,8 @@ func TestASignalToTheWorkflowBeforeDoesNotCountForTheNextOne(t *testing.T) {
 	p.run(poolOf(2))
 }
 
-// The handler of an update sends a restart before the pool learns, in the same workflow task, that the worker's workflow has closed, and starts it again.
+// The handler of an update sends a restart before the pool learns, in the same workflow task, that the worker's
+// workflow has closed, and starts it again.
 func TestASignalBeforeTheStartInItsWorkflowTaskDoesNotCountForIt(t *testing.T) {
 	p := newFakePool(t)
 	number := 1

@@ -13,8 +13,8 @@ import (
 	"github.com/tempool/tempool/workflows/worker"
 )
 
-// disruption is one worker whose incarnation is replaced while it serves: at its own request, once the pool grants it, or as part of a
-// rollout. At most rotation.max_unavailable workers are disrupted at one time.
+// disruption is one worker whose incarnation is replaced while it serves: at its own request, once the pool grants it,
+// or as part of a rollout. At most rotation.max_unavailable workers are disrupted at one time.
 type disruption struct {
 	Slot    int       `json:"slot"`
 	From    int64     `json:"from"` // the incarnation to replace
@@ -48,12 +48,14 @@ func (d disruptions) requested(r api.RotationRequest) {
 		}
 		d.Disruptions = slices.Delete(d.Disruptions, i, i+1)
 	}
-	d.Disruptions = append(d.Disruptions, disruption{Slot: r.Slot, From: r.Incarnation, Cause: r.Cause, Reason: display.Truncate(r.Reason, maxReason)})
+	d.Disruptions = append(d.Disruptions,
+		disruption{Slot: r.Slot, From: r.Incarnation, Cause: r.Cause, Reason: display.Truncate(r.Reason, maxReason)})
 }
 
 // done takes a worker's report that its rotation has ended.
 func (d disruptions) done(r api.RotationDone) {
-	d.Disruptions = slices.DeleteFunc(d.Disruptions, func(t disruption) bool { return t.Slot == r.Slot && t.From == r.Incarnation })
+	d.Disruptions = slices.DeleteFunc(d.Disruptions,
+		func(t disruption) bool { return t.Slot == r.Slot && t.From == r.Incarnation })
 	if d.Rollout == nil {
 		return
 	}
@@ -61,13 +63,15 @@ func (d disruptions) done(r api.RotationDone) {
 		if t := &d.Rollout.Current[i]; t.Slot == r.Slot && t.From == r.Incarnation {
 			t.EndedOtherwise = !r.Failed
 			if r.Failed {
-				d.Rollout.Halted = "halted: worker " + d.worker(r.Slot) + " stays in service unchanged: " + display.Shorten(r.Reason)
+				d.Rollout.Halted = "halted: worker " + d.worker(r.Slot) + " stays in service unchanged: " +
+					display.Shorten(r.Reason)
 			}
 		}
 	}
 }
 
-// reset takes that a worker was reset to an earlier incarnation: its next one, under a number that was known, is the one after its disruption.
+// reset takes that a worker was reset to an earlier incarnation: its next one, under a number that was known, is the
+// one after its disruption.
 func (d disruptions) reset(number int, incarnation int64) {
 	d.Disruptions = slices.DeleteFunc(d.Disruptions, func(t disruption) bool { return t.Slot == number })
 	if d.Rollout == nil {
@@ -80,7 +84,8 @@ func (d disruptions) reset(number int, incarnation int64) {
 	}
 }
 
-// grant ends the disruptions that are over, and grants as many as the budget allows. It reports whether anything changed.
+// grant ends the disruptions that are over, and grants as many as the budget allows. It reports whether anything
+// changed.
 func (d disruptions) grant() bool {
 	before := len(d.Disruptions)
 	d.Disruptions = slices.DeleteFunc(d.Disruptions, d.isOver)
@@ -103,15 +108,18 @@ func (d disruptions) grant() bool {
 	return changed
 }
 
-// isOver reports whether the worker serves under the next incarnation, or will not, or has had the grant for too long: it may never have
-// arrived. Nothing but other requests needs the end of a grant, so no timer measures it; workers that wait ask again.
+// isOver reports whether the worker serves under the next incarnation, or will not, or has had the grant for too long:
+// it may never have arrived. Nothing but other requests needs the end of a grant, so no timer measures it; workers that
+// wait ask again.
 func (d disruptions) isOver(t disruption) bool {
 	if t.Granted && d.Now().Sub(t.Since) > worker.GrantTimeout(d.Spec)+grantMargin {
-		workflow.GetLogger(d.Ctx).Warn("rotation did not end in time; revoking its permit", "pool", d.name(), "worker", t.Slot, "since", t.Since)
+		workflow.GetLogger(d.Ctx).Warn("rotation did not end in time; revoking its permit", "pool", d.name(),
+			"worker", t.Slot, "since", t.Since)
 		return true
 	}
 	s := d.slot(t.Slot)
-	return s == nil || !d.isMember(s.Slot) || s.Gone || s.Removing || s.Incarnation > t.From && (s.isServing() || s.Resting || !t.Granted) ||
+	return s == nil || !d.isMember(s.Slot) || s.Gone || s.Removing || s.Incarnation > t.From &&
+		(s.isServing() || s.Resting || !t.Granted) ||
 		t.EndedOtherwise && s.Resting
 }
 
@@ -148,6 +156,7 @@ func (d disruptions) grantOne(t *disruption) {
 	if !t.Granted { // a worker that asks again gets no more time
 		t.Granted, t.Since = true, d.Now()
 	}
-	workflow.GetLogger(d.Ctx).Info("rotation granted", "pool", d.name(), "worker", t.Slot, "incarnation", t.From, "cause", t.Cause, "reason", t.Reason)
+	workflow.GetLogger(d.Ctx).Info("rotation granted", "pool", d.name(), "worker", t.Slot, "incarnation", t.From,
+		"cause", t.Cause, "reason", t.Reason)
 	d.signalWorker(t.Slot, api.SignalRotationGrant, api.RotationGrant{Incarnation: t.From})
 }

@@ -19,7 +19,8 @@ func (p *fakePool) signalAt(when time.Duration, name string, message any) {
 
 // requestRotationAt has a worker ask for a turn at a time.
 func (p *fakePool) requestRotationAt(when time.Duration, number int) {
-	p.signalAt(when, api.SignalRotationRequest, api.RotationRequest{Slot: number, Incarnation: 1, Cause: api.CauseUptime, Reason: "it is old"})
+	p.signalAt(when, api.SignalRotationRequest,
+		api.RotationRequest{Slot: number, Incarnation: 1, Cause: api.CauseUptime, Reason: "it is old"})
 }
 
 func TestConcurrentRotationRequestsAreGrantedOneByOne(t *testing.T) {
@@ -72,7 +73,8 @@ func TestAFailedRotationFreesTheBudgetForTheNext(t *testing.T) {
 		p.workers[0].generation++
 		p.workers[0].restarting = false
 		p.workers[0].report(lifecycle.Ready)
-		p.env.SignalWorkflow(api.SignalRotationDone, api.RotationDone{Slot: 0, Incarnation: 1, Failed: true, Reason: "no memory"})
+		p.env.SignalWorkflow(api.SignalRotationDone,
+			api.RotationDone{Slot: 0, Incarnation: 1, Failed: true, Reason: "no memory"})
 	})
 	p.requestRotationAt(6*time.Second, 1)
 	p.At(10*time.Second, func() {
@@ -89,7 +91,8 @@ func TestARolloutHaltsWhenASuccessorCannotStartAndTheWorkerServesOn(t *testing.T
 	p.At(5*time.Second+50*time.Millisecond, func() {
 		p.workers[0].generation++
 		p.workers[0].report(lifecycle.Ready)
-		p.env.SignalWorkflow(api.SignalRotationDone, api.RotationDone{Slot: 0, Incarnation: 1, Failed: true, Reason: "the model file is missing"})
+		p.env.SignalWorkflow(api.SignalRotationDone,
+			api.RotationDone{Slot: 0, Incarnation: 1, Failed: true, Reason: "the model file is missing"})
 	})
 	p.At(20*time.Second, func() {
 		s := p.status()
@@ -101,7 +104,8 @@ func TestARolloutHaltsWhenASuccessorCannotStartAndTheWorkerServesOn(t *testing.T
 	p.run(poolOf(3))
 }
 
-// It is started again: its workflow was cancelled, or was that of an earlier run of the pool, which the slot's own had to wait for.
+// It is started again: its workflow was cancelled, or was that of an earlier run of the pool, which the slot's own had
+// to wait for.
 func TestARolloutWaitsForAWorkerWhoseWorkflowHasEnded(t *testing.T) {
 	p := newFakePool(t)
 	p.At(5*time.Second, func() {

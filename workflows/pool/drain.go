@@ -26,21 +26,25 @@ func (p *pool) drain(ctx workflow.Context, c api.Control) (api.CheckinResult, er
 	err := workflow.SignalExternalWorkflow(p.Ctx, api.WorkerWorkflowID(p.name(), *c.Worker), "",
 		api.SignalDrain, api.Control{Reason: c.Reason, By: c.By}).Get(ctx, nil)
 	if err != nil {
-		return api.CheckinResult{}, failure.Refusal(api.Errorf(api.CodeWorkerNotFound, "worker %d did not get the drain signal: %v", *c.Worker, err))
+		return api.CheckinResult{}, failure.Refusal(api.Errorf(api.CodeWorkerNotFound,
+			"worker %d did not get the drain signal: %v", *c.Worker, err))
 	}
 	s := p.slot(*c.Worker)
 	if s == nil {
-		return api.CheckinResult{}, failure.Refusal(api.Errorf(api.CodeWorkerNotFound, "worker %d was removed in the meantime", *c.Worker))
+		return api.CheckinResult{}, failure.Refusal(api.Errorf(api.CodeWorkerNotFound,
+			"worker %d was removed in the meantime", *c.Worker))
 	}
 	return api.CheckinResult{State: s.State}, nil
 }
 
-// evacuate starts the evacuation of a worker, whose workflow is independent of the pool's. A worker has at most one at a time.
+// evacuate starts the evacuation of a worker, whose workflow is independent of the pool's. A worker has at most one at
+// a time.
 func (p *pool) evacuate(ctx workflow.Context, r api.EvacuateRequest) (api.EvacuateStarted, error) {
 	worker := p.worker(r.Worker)
 	options := workflow.ChildWorkflowOptions{
 		WorkflowID: api.EvacuateWorkerWorkflowID(p.name(), r.Worker), TaskQueue: api.TaskQueue,
-		ParentClosePolicy: enums.PARENT_CLOSE_POLICY_ABANDON, StaticSummary: "evacuate " + worker, StaticDetails: display.Attributed(r.Reason, r.By),
+		ParentClosePolicy: enums.PARENT_CLOSE_POLICY_ABANDON, StaticSummary: "evacuate " + worker,
+		StaticDetails: display.Attributed(r.Reason, r.By),
 	}
 	if p.Searchable {
 		options.TypedSearchAttributes = temporal.NewSearchAttributes(display.AttributePool.ValueSet(p.name()))
@@ -51,9 +55,11 @@ func (p *pool) evacuate(ctx workflow.Context, r api.EvacuateRequest) (api.Evacua
 	err := future.GetChildWorkflowExecution().Get(ctx, &execution)
 	switch {
 	case temporal.IsWorkflowExecutionAlreadyStartedError(err):
-		return api.EvacuateStarted{}, failure.Refusal(api.Errorf(api.CodeBusy, "%s is already being evacuated; wait for that, or cancel the workflow %s", worker, options.WorkflowID))
+		return api.EvacuateStarted{}, failure.Refusal(api.Errorf(api.CodeBusy,
+			"%s is already being evacuated; wait for that, or cancel the workflow %s", worker, options.WorkflowID))
 	case err != nil:
-		return api.EvacuateStarted{}, failure.Refusal(api.Errorf(api.CodeUnavailable, "evacuation of %s could not be started: %v", worker, err))
+		return api.EvacuateStarted{}, failure.Refusal(api.Errorf(api.CodeUnavailable,
+			"evacuation of %s could not be started: %v", worker, err))
 	}
 	return api.EvacuateStarted{WorkflowID: execution.ID, RunID: execution.RunID}, nil
 }

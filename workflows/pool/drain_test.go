@@ -61,7 +61,8 @@ func TestAPoolStartsOneEvacuationOfAWorkerAtATime(t *testing.T) {
 	require.IsType(t, api.EvacuateStarted{}, answers["again"].Value)
 	require.Equal(t, []sessions.EvacuateRun{
 		{Pool: "t", EvacuateRequest: api.EvacuateRequest{Worker: 1, Reason: "maintenance", By: "me"}},
-		{Pool: "t", EvacuateRequest: api.EvacuateRequest{Worker: 0}}, {Pool: "t", EvacuateRequest: api.EvacuateRequest{Worker: 1}},
+		{Pool: "t", EvacuateRequest: api.EvacuateRequest{Worker: 0}},
+		{Pool: "t", EvacuateRequest: api.EvacuateRequest{Worker: 1}},
 	}, evacuated)
 }
 

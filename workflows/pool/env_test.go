@@ -23,9 +23,10 @@ import (
 	"github.com/tempool/tempool/workflows/worker"
 )
 
-// fakePool runs a pool against fake workers, on a clock that skips time. Its workers live outside the test environment, which knows
-// children of one run only, so the pool may continue as new as often as it likes: an interceptor takes what the pool says to a
-// worker, and the fake worker answers with worker-changed. Behind each child stands a stub child, so that the pool has its future.
+// fakePool runs a pool against fake workers, on a clock that skips time. Its workers live outside the test environment,
+// which knows children of one run only, so the pool may continue as new as often as it likes: an interceptor takes what
+// the pool says to a worker, and the fake worker answers with worker-changed. Behind each child stands a stub child, so
+// that the pool has its future.
 type fakePool struct {
 	t   *testing.T
 	env *testsuite.TestWorkflowEnvironment
@@ -129,7 +130,8 @@ func (p *fakePool) orphanChildren() {
 }
 
 func (p *fakePool) set(now time.Time) {
-	p.env = workflowtest.NewEnvironment(nil, sdk.Options{Interceptors: []interceptor.WorkerInterceptor{&childInterceptor{fakePool: p}}})
+	p.env = workflowtest.NewEnvironment(nil,
+		sdk.Options{Interceptors: []interceptor.WorkerInterceptor{&childInterceptor{fakePool: p}}})
 	p.env.SetStartTime(now)
 	p.env.SetWorkflowRunTimeout(workflowtest.Never)
 	p.env.SetOnChildWorkflowStartedListener(p.childStarted)
@@ -202,7 +204,8 @@ func (p *fakePool) startWorker(run worker.Run) *fakeWorker {
 		return nil
 	}
 	a := &fakeWorker{fakePool: p, run: run, child: true, open: true, entry: api.RosterEntry{
-		Slot: run.Slot, State: lifecycle.Created, Incarnation: run.Machine.Incarnation, LeaseSeq: run.LeaseSeq, SpecVersion: run.SpecVersion,
+		Slot: run.Slot, State: lifecycle.Created, Incarnation: run.Machine.Incarnation, LeaseSeq: run.LeaseSeq,
+		SpecVersion: run.SpecVersion,
 	}}
 	p.workers[run.Slot] = a
 	p.started = append(p.started, run)

@@ -35,6 +35,7 @@ func (p *pool) filesChanged(f api.FilesChanged) {
 		slices.Sort(slots)
 	}
 	p.throttle.closeBreaker()
-	p.disruptions.beginRollout(rollout{Cause: api.CauseFiles, Reason: reason, Waiting: slots, AtOnce: p.Spec.Watch.Mode == spec.WatchAll})
+	p.disruptions.beginRollout(rollout{Cause: api.CauseFiles, Reason: reason, Waiting: slots,
+		AtOnce: p.Spec.Watch.Mode == spec.WatchAll})
 	p.WakeUp()
 }

@@ -18,7 +18,8 @@ func TestChangedFilesRestartTheWorkersOfTheirHost(t *testing.T) {
 			a.report(lifecycle.Ready)
 		}
 	})
-	p.signalAt(5*time.Second, api.SignalFilesChanged, api.FilesChanged{Pool: "t", Host: "a", Files: []string{"/srv/model.py", "/srv/x.py"}})
+	p.signalAt(5*time.Second, api.SignalFilesChanged,
+		api.FilesChanged{Pool: "t", Host: "a", Files: []string{"/srv/model.py", "/srv/x.py"}})
 	p.At(time.Minute, func() {
 		for i, a := range p.workers {
 			require.Len(t, a.timesOf(api.SignalRestart), 1-i%2, "worker %d", i)

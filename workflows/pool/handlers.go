@@ -56,9 +56,11 @@ func (p *pool) registerUpdates(ctx workflow.Context) error {
 	}{
 		{api.UpdateScale, p.scale, failure.Validator(p.scaleRefusal)},
 		{api.UpdateApply, p.apply, failure.Validator(p.applyRefusal)},
-		{api.UpdateRestart, p.restart, failure.Validator(func(r api.RestartRequest) *api.Error { return p.slotRefusal(r.Worker) })},
+		{api.UpdateRestart, p.restart,
+			failure.Validator(func(r api.RestartRequest) *api.Error { return p.slotRefusal(r.Worker) })},
 		{api.UpdateDrain, p.drain, failure.Validator(p.drainRefusal)},
-		{api.UpdateEvacuate, p.evacuate, failure.Validator(func(r api.EvacuateRequest) *api.Error { return p.slotRefusal(&r.Worker) })},
+		{api.UpdateEvacuate, p.evacuate,
+			failure.Validator(func(r api.EvacuateRequest) *api.Error { return p.slotRefusal(&r.Worker) })},
 		{api.UpdateStop, func(_ workflow.Context, c api.Control) (api.PoolStopResult, error) {
 			return api.PoolStopResult{Stopping: p.stopAll(display.Attributed(c.Reason, c.By))}, nil
 		}, workflow.UpdateHandlerOptions{}},
@@ -83,7 +85,8 @@ func (p *pool) stoppingRefusal() *api.Error {
 
 func (p *pool) applyRefusal(r api.ApplyRequest) *api.Error {
 	if r.Spec.Pool.Name != p.name() {
-		return api.Errorf(api.CodeInvalid, "the spec is for pool %q, this is pool %q; a pool cannot be renamed", r.Spec.Pool.Name, p.name())
+		return api.Errorf(api.CodeInvalid, "the spec is for pool %q, this is pool %q; a pool cannot be renamed",
+			r.Spec.Pool.Name, p.name())
 	}
 	if err := r.Spec.Validate(); err != nil {
 		return api.Errorf(api.CodeInvalid, "%w", err)
@@ -93,7 +96,8 @@ func (p *pool) applyRefusal(r api.ApplyRequest) *api.Error {
 	}
 	if r.IfVersion != 0 && r.IfVersion != p.SpecVersion {
 		return api.Errorf(api.CodeVersionConflict,
-			"pool %s has spec version %d, not %d: another spec was applied; compare yours with it on the page of the pool (ctl ui), and apply it to version %[2]d",
+			"pool %s has spec version %d, not %d: another spec was applied; compare yours with it on the page of the pool "+
+				"(ctl ui), and apply it to version %[2]d",
 			p.name(), p.SpecVersion, r.IfVersion)
 	}
 	return nil
@@ -120,8 +124,8 @@ func (p *pool) apply(_ workflow.Context, r api.ApplyRequest) (api.ApplyResult, e
 	return api.ApplyResult{SpecVersion: p.SpecVersion, Changed: changed}, nil
 }
 
-// newestSpecVersion is the newest version that the pool has applied. A pool that was reset to an earlier point has forgotten some, and its workers, which
-// ignore restarts with an older spec, report them.
+// newestSpecVersion is the newest version that the pool has applied. A pool that was reset to an earlier point has
+// forgotten some, and its workers, which ignore restarts with an older spec, report them.
 func (p *pool) newestSpecVersion() int64 {
 	newest := p.SpecVersion
 	for i := range p.Roster {
@@ -140,12 +144,14 @@ func sameButSize(a, b spec.Spec) bool {
 
 func (p *pool) slotRefusal(number *int) *api.Error {
 	if number != nil && !p.isMember(*number) {
-		return api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; ctl ps %s lists its workers", p.name(), *number, p.name())
+		return api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; ctl ps %s lists its workers", p.name(), *number,
+			p.name())
 	}
 	return p.stoppingRefusal()
 }
 
-// restart restarts one worker immediately, or all of them in a rollout. It returns when the one worker has the order, which no later one then overtakes.
+// restart restarts one worker immediately, or all of them in a rollout. It returns when the one worker has the order,
+// which no later one then overtakes.
 func (p *pool) restart(ctx workflow.Context, r api.RestartRequest) (api.RestartResult, error) {
 	reason := display.Attributed(r.Reason, r.By)
 	if r.Worker != nil {
@@ -193,7 +199,8 @@ func (p *pool) awaitRunning(ctx workflow.Context, number int) error {
 	if ok, err := workflow.AwaitWithTimeout(ctx, runningTimeout, running); err != nil {
 		return err
 	} else if !ok {
-		return failure.Refusal(api.Errorf(api.CodeStarting, "the workflow of %s did not start within %s; try again", p.worker(number), runningTimeout).After(time.Second))
+		return failure.Refusal(api.Errorf(api.CodeStarting, "the workflow of %s did not start within %s; try again",
+			p.worker(number), runningTimeout).After(time.Second))
 	}
 	return p.refuse(number)
 }

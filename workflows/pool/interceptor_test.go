@@ -22,7 +22,8 @@ type childInterceptor struct {
 	fakePool *fakePool
 }
 
-func (p *childInterceptor) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
+func (p *childInterceptor) InterceptWorkflow(_ workflow.Context,
+	next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
 	in := &inbound{fakePool: p.fakePool}
 	in.Next = next
 	return in
@@ -44,14 +45,15 @@ type outbound struct {
 	fakePool *fakePool
 }
 
-// ExecuteChildWorkflow starts a stub child under an ID of its own, so that the environment does not find the worker's and
-// answers messages to it.
+// ExecuteChildWorkflow starts a stub child under an ID of its own, so that the environment does not find the worker's
+// and answers messages to it.
 func (o *outbound) ExecuteChildWorkflow(ctx workflow.Context, _ string, args ...any) workflow.ChildWorkflowFuture {
 	run := args[0].(worker.Run)
 	options := workflow.GetChildWorkflowOptions(ctx)
 	require.Equal(o.fakePool.t, api.WorkerWorkflowID(run.Pool, run.Slot), options.WorkflowID)
 	require.Equal(o.fakePool.t, parentClosePolicy, options.ParentClosePolicy)
-	options.ParentClosePolicy = enums.PARENT_CLOSE_POLICY_TERMINATE // the environment would continue until the stubs have ended
+	// the environment would continue until the stubs have ended
+	options.ParentClosePolicy = enums.PARENT_CLOSE_POLICY_TERMINATE
 	if o.fakePool.beforeStart != nil {
 		o.fakePool.beforeStart()
 	}
@@ -75,7 +77,8 @@ func (p *fakePool) childStarted(info *workflow.Info, _ workflow.Context, _ conve
 	}
 }
 
-func (o *outbound) SignalExternalWorkflow(ctx workflow.Context, workflowID, _, name string, argument any) workflow.Future {
+func (o *outbound) SignalExternalWorkflow(ctx workflow.Context, workflowID, _, name string,
+	argument any) workflow.Future {
 	return o.deliver(ctx, workflowID, func(a *fakeWorker) { a.signal(name, typed(o.fakePool.t, name, argument)) })
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// The workers of a pool have the numbers from 0 to size-1, until it is scaled down: then the workers go that are missed least, and their
-// numbers are vacant until it is scaled up again.
+// The workers of a pool have the numbers from 0 to size-1, until it is scaled down: then the workers go that are missed
+// least, and their numbers are vacant until it is scaled up again.
 
 // MemberState says which numbers have a worker. The zero value is 0 to size-1.
 type MemberState struct {
@@ -78,8 +78,8 @@ func (m *members) trim() {
 	}
 }
 
-// shrink chooses the workers that go: those out of service, then those without a lease, then those that a gateway has leased, each time the
-// highest numbers first. Leases are asked for only if workers in service have to go.
+// shrink chooses the workers that go: those out of service, then those without a lease, then those that a gateway has
+// leased, each time the highest numbers first. Leases are asked for only if workers in service have to go.
 func (m *members) shrink() {
 	excess := m.excess()
 	if excess <= 0 || m.Stopping || m.asking {
@@ -123,19 +123,22 @@ func (m *members) rankDown(number int) int {
 // leasesTimeout bounds the question after the leases on workers.
 const leasesTimeout = 10 * time.Second
 
-// askLeases removes the workers in service that have the least important leases, once the leases are known. If they cannot be read, it removes
-// those with the highest numbers.
+// askLeases removes the workers in service that have the least important leases, once the leases are known. If they
+// cannot be read, it removes those with the highest numbers.
 func (m *members) askLeases(serving []int) {
 	m.asking = true
 	ctx := workflow.WithLocalActivityOptions(m.Ctx, workflow.LocalActivityOptions{
-		StartToCloseTimeout: leasesTimeout, ScheduleToCloseTimeout: leasesTimeout, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1},
-		Summary: "leases on the workers of pool " + m.name(),
+		StartToCloseTimeout: leasesTimeout, ScheduleToCloseTimeout: leasesTimeout,
+		RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1},
+		Summary:     "leases on the workers of pool " + m.name(),
 	})
-	m.OnFuture(workflow.ExecuteLocalActivity(ctx, api.ActivityWorkerLeases, api.WorkerLeasesRequest{Pool: m.name(), Slots: serving}), func(f workflow.Future) {
+	m.OnFuture(workflow.ExecuteLocalActivity(ctx, api.ActivityWorkerLeases,
+		api.WorkerLeasesRequest{Pool: m.name(), Slots: serving}), func(f workflow.Future) {
 		m.asking = false
 		var leases api.WorkerLeasesResult
 		if err := f.Get(m.Ctx, &leases); err != nil {
-			workflow.GetLogger(m.Ctx).Warn("cannot read the leases of workers; stopping those with the highest numbers", "pool", m.name(), "error", err)
+			workflow.GetLogger(m.Ctx).Warn("cannot read the leases of workers; stopping those with the highest numbers",
+				"pool", m.name(), "error", err)
 		}
 		serving = slices.DeleteFunc(serving, func(number int) bool { return !m.isMember(number) })
 		slices.SortStableFunc(serving, func(a, b int) int {

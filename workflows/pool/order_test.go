@@ -32,11 +32,13 @@ func TestARolloutLeavesAWorkerDownThatIsStoppedAfterItsBegin(t *testing.T) {
 	p.At(60*time.Second, func() {
 		st := p.status()
 		require.Nil(t, st.Rollout)
-		require.Equal(t, []string{"0 stopped #1 v1", "1 stopped #1 v1", "2 ready #2 v1", "3 ready #2 v1", "4 stopped #1 v1"}, slotsOf(st), "3 was stopped before")
+		require.Equal(t, []string{"0 stopped #1 v1", "1 stopped #1 v1", "2 ready #2 v1", "3 ready #2 v1", "4 stopped #1 v1"},
+			slotsOf(st), "3 was stopped before")
 		p.update(api.UpdateRestart, api.RestartRequest{Reason: "and now"})
 	})
 	p.At(2*time.Minute, func() {
-		require.Equal(t, []string{"0 ready #2 v1", "1 ready #2 v1", "2 ready #3 v1", "3 ready #3 v1", "4 ready #2 v1"}, slotsOf(p.status()))
+		require.Equal(t, []string{"0 ready #2 v1", "1 ready #2 v1", "2 ready #3 v1", "3 ready #3 v1", "4 ready #2 v1"},
+			slotsOf(p.status()))
 	})
 	p.stopAt(3 * time.Minute)
 	p.run(poolOf(5))

@@ -9,8 +9,8 @@ import (
 	"io"
 )
 
-// The server refuses an input of more than 2 MiB, and warns from 256 KiB on. The state of a large pool is compressed; that of others stays
-// readable in the Web UI.
+// The server refuses an input of more than 2 MiB, and warns from 256 KiB on. The state of a large pool is compressed;
+// that of others stays readable in the Web UI.
 
 const (
 	// packAbove is the size from which on the carried state is compressed, in bytes of JSON.
@@ -21,8 +21,8 @@ const (
 	maxUnpacked = 64 << 20
 )
 
-// pack compresses a state above a size. Like unpack it panics on an error, which fails the workflow task: another build continues the pool, which an
-// error of the workflow would end.
+// pack compresses a state above a size. Like unpack it panics on an error, which fails the workflow task: another build
+// continues the pool, which an error of the workflow would end.
 func pack(run Run, above int) Run {
 	encoded, err := json.Marshal(run)
 	if err != nil {

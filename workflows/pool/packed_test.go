@@ -20,7 +20,8 @@ import (
 	"github.com/tempool/tempool/workflows/internal/workflowtest"
 )
 
-// TestAThousandWorkersWithEverythingAtItsBoundFit gives a pool of the largest size the longest texts and lists that it takes.
+// TestAThousandWorkersWithEverythingAtItsBoundFit gives a pool of the largest size the longest texts and lists that it
+// takes.
 func TestAThousandWorkersWithEverythingAtItsBoundFit(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	text := func(n int) string {
@@ -46,26 +47,34 @@ func TestAThousandWorkersWithEverythingAtItsBoundFit(t *testing.T) {
 		for number := range maxSize {
 			p.ensure(number).Restart = &pendingRestart{Cause: api.CausePressure, Reason: commands[number%3]}
 			p.workerChanged(api.RosterEntry{
-				Slot: number, State: lifecycle.Suspended, Incarnation: math.MaxInt32, Host: hosts[number%3], PID: math.MaxInt32, Endpoint: endpoints[number%3],
-				Since: time.Now(), Reason: text(2 << 10), SpecVersion: math.MaxInt32, LeaseSeq: time.Now().UnixMilli(), Resting: true,
-				ReasonCode: api.ReasonNoCapacity, RunID: fmt.Sprintf("01a2024b-c58a-7646-869f-%012d", random.Int64N(1e12)), Starts: math.MaxInt32, StartsFailed: math.MaxInt32,
+				Slot: number, State: lifecycle.Suspended, Incarnation: math.MaxInt32, Host: hosts[number%3], PID: math.MaxInt32,
+				Endpoint: endpoints[number%3],
+				Since:    time.Now(), Reason: text(2 << 10), SpecVersion: math.MaxInt32, LeaseSeq: time.Now().UnixMilli(),
+				Resting:    true,
+				ReasonCode: api.ReasonNoCapacity, RunID: fmt.Sprintf("01a2024b-c58a-7646-869f-%012d", random.Int64N(1e12)),
+				Starts: math.MaxInt32, StartsFailed: math.MaxInt32,
 			})
 			p.slot(number).Removing = true
-			p.Disruptions = append(p.Disruptions, disruption{Slot: number, From: math.MaxInt32, Cause: api.CausePrediction, Reason: text(maxReason), Granted: true, Since: time.Now()})
+			p.Disruptions = append(p.Disruptions,
+				disruption{Slot: number, From: math.MaxInt32, Cause: api.CausePrediction, Reason: text(maxReason), Granted: true,
+					Since: time.Now()})
 			p.Rollout.Waiting = append(p.Rollout.Waiting, number)
 			p.StartRequests = append(p.StartRequests, api.StartRequested{Slot: number, Incarnation: math.MaxInt32})
 			p.Removed[maxSize+number] = usedNumbers{math.MaxInt32, time.Now().UnixMilli()}
-			share := api.Share{Process: api.Process{Worker: p.worker(number), Incarnation: math.MaxInt32}, MemoryBytes: math.MaxInt32, CPUCores: random.Float64(), Applied: true,
+			share := api.Share{Process: api.Process{Worker: p.worker(number), Incarnation: math.MaxInt32},
+				MemoryBytes: math.MaxInt32, CPUCores: random.Float64(), Applied: true,
 				Limits: map[string]string{"memory": "cgroup", "cpu": "cgroup", "processes": "cgroup", "open_files": "rlimit"}}
 			p.Shares, p.ReportedShares = append(p.Shares, share), append(p.ReportedShares, share)
 		}
 		p.Spec.Scale.Max = maxSize
 		p.scaling = scaling{pool: p}
 		for range maxDemands {
-			p.scaling.reported(api.Demand{Host: text(200), Epoch: math.MaxInt32, Load: random.Float64() * maxLoad, Calls: math.MaxInt32, Waiting: math.MaxInt32, ExpiryMS: math.MaxInt32})
+			p.scaling.reported(api.Demand{Host: text(200), Epoch: math.MaxInt32, Load: random.Float64() * maxLoad,
+				Calls: math.MaxInt32, Waiting: math.MaxInt32, ExpiryMS: math.MaxInt32})
 		}
 		for range maxScaleDecisions {
-			p.scaling.record(api.ScaleDecision{At: time.Now(), From: maxSize, To: 1, Load: random.Float64(), Reason: text(200), Worker: text(70)})
+			p.scaling.record(api.ScaleDecision{At: time.Now(), From: maxSize, To: 1, Load: random.Float64(), Reason: text(200),
+				Worker: text(70)})
 		}
 		require.Len(t, p.Demand, maxDemands)
 		began := time.Now()
@@ -107,5 +116,6 @@ func TestAPoolContinuesFromACompressedState(t *testing.T) {
 func TestAStateThatCannotBeReadFailsTheTask(t *testing.T) {
 	run := poolOf(1)
 	run.Packed = []byte("not compressed")
-	require.PanicsWithError(t, "decompress the state of pool t: flate: corrupt input before offset 1", func() { unpack(run) })
+	require.PanicsWithError(t, "decompress the state of pool t: flate: corrupt input before offset 1",
+		func() { unpack(run) })
 }

@@ -1,5 +1,5 @@
-// Package pool is the durable workflow of a pool: it starts one worker workflow for each slot, and owns the spec, the roster and the
-// disruption budget. It is never on the path of a lease or a call.
+// Package pool is the durable workflow of a pool: it starts one worker workflow for each slot, and owns the spec, the
+// roster and the disruption budget. It is never on the path of a lease or a call.
 //
 // Handlers only change Run; reconcile acts on it.
 package pool
@@ -16,8 +16,8 @@ import (
 	"github.com/tempool/tempool/workflows/internal/loop"
 )
 
-// Run is the whole state of a pool: the input of its workflow, and the argument of its continue-as-new. The starter of a pool sets
-// PoolStart only.
+// Run is the whole state of a pool: the input of its workflow, and the argument of its continue-as-new. The starter of
+// a pool sets PoolStart only.
 type Run struct {
 	api.PoolStart
 	SpecVersion   int64 `json:"spec_version,omitempty"`
@@ -112,7 +112,8 @@ const (
 func Workflow(ctx workflow.Context, run Run) error {
 	p := &pool{Run: unpack(run), Loop: loop.New(ctx)}
 	p.OnUndelivered(p.undelivered)
-	p.members, p.children, p.throttle, p.disruptions, p.pressure, p.allocation = members{pool: p}, children{p}, throttle{p}, disruptions{p}, pressure{p}, allocation{pool: p}
+	p.members, p.children, p.throttle, p.disruptions, p.pressure, p.allocation =
+		members{pool: p}, children{p}, throttle{p}, disruptions{p}, pressure{p}, allocation{pool: p}
 	p.scaling = scaling{pool: p}
 	if p.SpecVersion == 0 {
 		p.SpecVersion, p.Size = 1, p.Spec.Scale.Clamp(p.Spec.Pool.Size)
@@ -164,8 +165,8 @@ func (p *pool) reconcile() bool {
 // sent is what a workflow task has sent of starts and restarts, each of which has a size.
 type sent struct{ messages, bytes, size int }
 
-// fitsTask reports whether this workflow task may send one more start or restart, and counts it. The result of one that was sent wakes the
-// loop in a later task, which sends the next ones.
+// fitsTask reports whether this workflow task may send one more start or restart, and counts it. The result of one that
+// was sent wakes the loop in a later task, which sends the next ones.
 func (p *pool) fitsTask() bool {
 	if p.sent.size == 0 {
 		p.sent.size = startOverhead + p.specBytes()

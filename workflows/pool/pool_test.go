@@ -82,7 +82,8 @@ func TestScaleTouchesNoOtherWorker(t *testing.T) {
 	require.Equal(t, api.ScaleResult{From: 2, To: 4}, up.Value)
 	require.Equal(t, api.ScaleResult{From: 4, To: 1}, down.Value)
 	require.Len(t, p.started, 4)
-	require.Equal(t, []string{`/pools/t pool.scaled {"from":2,"to":4}`, `/pools/t pool.scaled {"from":4,"to":1,"reason":"requested by ann"}`}, p.emitted)
+	require.Equal(t, []string{`/pools/t pool.scaled {"from":2,"to":4}`,
+		`/pools/t pool.scaled {"from":4,"to":1,"reason":"requested by ann"}`}, p.emitted)
 }
 
 func TestASlotThatIsScaledAwayAndBackGoesOnUnderHigherNumbers(t *testing.T) {
@@ -152,7 +153,8 @@ func TestApplyRollsNoMoreThanTheBudgetAtATime(t *testing.T) {
 			p.At(60*time.Second, func() {
 				st := p.status()
 				require.Nil(t, st.Rollout)
-				require.Equal(t, []string{"0 ready #2 v2", "1 ready #2 v2", "2 ready #2 v2", "3 ready #2 v2", "4 ready #2 v2"}, slotsOf(st))
+				require.Equal(t, []string{"0 ready #2 v2", "1 ready #2 v2", "2 ready #2 v2", "3 ready #2 v2", "4 ready #2 v2"},
+					slotsOf(st))
 			})
 			p.stopAt(61 * time.Second)
 			p.run(poolOf(5))
@@ -313,9 +315,11 @@ func TestAPoolRefusesInvalidRequests(t *testing.T) {
 		{"a size beyond the limit", api.UpdateScale, api.ScaleRequest{Size: maxSize + 1}, api.CodeInvalid, "1000"},
 		{"another pool's spec", api.UpdateApply, api.ApplyRequest{Spec: renamed}, api.CodeInvalid, "cannot be renamed"},
 		{"an invalid spec", api.UpdateApply, api.ApplyRequest{Spec: broken}, api.CodeInvalid, "command"},
-		{"a restart of no worker of its own", api.UpdateRestart, api.RestartRequest{Worker: number(2)}, api.CodeWorkerNotFound, "ctl ps t"},
+		{"a restart of no worker of its own", api.UpdateRestart, api.RestartRequest{Worker: number(2)},
+			api.CodeWorkerNotFound, "ctl ps t"},
 		{"a negative worker", api.UpdateRestart, api.RestartRequest{Worker: number(-1)}, api.CodeWorkerNotFound, "ctl ps t"},
-		{"a drain of no worker of its own", api.UpdateDrain, api.Control{Worker: number(7)}, api.CodeWorkerNotFound, "ctl ps t"},
+		{"a drain of no worker of its own", api.UpdateDrain, api.Control{Worker: number(7)}, api.CodeWorkerNotFound,
+			"ctl ps t"},
 		{"a drain of nobody", api.UpdateDrain, api.Control{}, api.CodeInvalid, "worker is required"},
 	}
 	p := newFakePool(t)
@@ -358,8 +362,8 @@ func requireRefused(t *testing.T, a *workflowtest.UpdateResult, code api.Code) *
 	return refused
 }
 
-// TestStoppedWhileItContinuesAsNew sends the stop at every moment around the change of runs: the cancellation that comes with the
-// change must not be taken for the end, nor the end for that cancellation.
+// TestStoppedWhileItContinuesAsNew sends the stop at every moment around the change of runs: the cancellation that
+// comes with the change must not be taken for the end, nor the end for that cancellation.
 func TestStoppedWhileItContinuesAsNew(t *testing.T) {
 	for offset := -5 * time.Millisecond; offset <= 80*time.Millisecond; offset += 5 * time.Millisecond {
 		for what, end := range map[string]func(*fakePool){
@@ -386,7 +390,8 @@ func TestStoppedWhileItContinuesAsNew(t *testing.T) {
 	}
 }
 
-// TestContinueAsNewChangesNothingForAPool plays one eventful life with a new run every n iterations, and expects the same life.
+// TestContinueAsNewChangesNothingForAPool plays one eventful life with a new run every n iterations, and expects the
+// same life.
 func TestContinueAsNewChangesNothingForAPool(t *testing.T) {
 	life := func(t *testing.T, every int) (story []string, runs int) {
 		p := newFakePool(t)
@@ -418,7 +423,8 @@ func TestContinueAsNewChangesNothingForAPool(t *testing.T) {
 		p.updateAt(81*time.Second, api.UpdateRestart, api.RestartRequest{Worker: number(1)})
 		p.updateAt(85*time.Second, api.UpdateRestart, api.RestartRequest{Reason: "new moon"})
 		note(100 * time.Second)
-		p.updateAt(101*time.Second, api.UpdateScale, api.ScaleRequest{Size: 4}) // started in this run or the one before: gone in either case
+		// started in this run or the one before: gone in either case
+		p.updateAt(101*time.Second, api.UpdateScale, api.ScaleRequest{Size: 4})
 		p.At(110*time.Second, func() {
 			p.workers[3].reportGone() // unasked: somebody has cancelled it by hand
 		})
@@ -432,7 +438,8 @@ func TestContinueAsNewChangesNothingForAPool(t *testing.T) {
 		require.Zero(t, p.open())
 		require.Zero(t, p.refused)
 		for _, run := range p.started {
-			story = append(story, fmt.Sprintf("started %d #%d lease %d v%d", run.Slot, run.Machine.Incarnation, run.LeaseSeq, run.SpecVersion))
+			story = append(story, fmt.Sprintf("started %d #%d lease %d v%d", run.Slot, run.Machine.Incarnation, run.LeaseSeq,
+				run.SpecVersion))
 		}
 		return append(story, fmt.Sprintf("at most %d at a time", p.peak)), p.runs
 	}
@@ -463,5 +470,6 @@ func TestAPoolRemembersTheFirstHostThatKeepsItsSessions(t *testing.T) {
 	}
 	p.At(15*time.Second, func() { p.update(api.UpdateStop, api.Control{}) })
 	p.run(poolOf(2))
-	require.Equal(t, map[string]string{"gone": "gone", "here": "here", "late": "here"}, kept, "a host without workers is followed by the next one")
+	require.Equal(t, map[string]string{"gone": "gone", "here": "here", "late": "here"}, kept,
+		"a host without workers is followed by the next one")
 }

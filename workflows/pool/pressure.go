@@ -29,7 +29,8 @@ type hostPressure struct {
 const (
 	// recycleInterval is the minimum time between two replacements of a host's largest worker.
 	recycleInterval = time.Minute
-	// pressureTimeout is after how long without a report the workers stopped on a host are restarted: its agent may be gone.
+	// pressureTimeout is after how long without a report the workers stopped on a host are restarted: its agent may be
+	// gone.
 	pressureTimeout = 5 * time.Minute
 )
 
@@ -51,7 +52,8 @@ func (p pressure) reported(m api.MemoryPressure) {
 	h.Level, h.Reason, h.ReportedAt = policy.Level(m.Level), display.Truncate(m.Reason, maxReason), p.Now()
 	if p.Spec.Policy.Mode == spec.PolicyObserve {
 		if changed {
-			workflow.GetLogger(p.Ctx).Info("recording memory pressure without acting on it (policy.mode = \"observe\")", "pool", p.name(), "target_host", m.Host, "level", m.Level, "reason", m.Reason)
+			workflow.GetLogger(p.Ctx).Info("recording memory pressure without acting on it (policy.mode = \"observe\")",
+				"pool", p.name(), "target_host", m.Host, "level", m.Level, "reason", m.Reason)
 		}
 	} else {
 		switch h.Level {
@@ -64,7 +66,8 @@ func (p pressure) reported(m api.MemoryPressure) {
 		}
 	}
 	if h.Level != policy.PressureCritical && h.Level != policy.PressureHigh && h.Level != policy.PressureMedium {
-		p.Pressure = slices.DeleteFunc(p.Pressure, func(o hostPressure) bool { return o.Host == m.Host && len(o.Stopped) == 0 })
+		p.Pressure = slices.DeleteFunc(p.Pressure,
+			func(o hostPressure) bool { return o.Host == m.Host && len(o.Stopped) == 0 })
 	}
 	p.WakeUp()
 }
@@ -85,7 +88,8 @@ func (p pressure) stopLargest(h *hostPressure, m api.MemoryPressure) {
 	workers := p.largestFirst(m)
 	limit := (len(workers)+len(h.Stopped))/2 - len(h.Stopped)
 	for _, w := range workers[:max(0, min(limit, len(workers)))] {
-		reason := fmt.Sprintf("memory pressure on host %s is critical; this worker uses %d MB and stays down until the pressure is over. %s",
+		reason := fmt.Sprintf("memory pressure on host %s is critical; this worker uses %d MB and stays down until the "+
+			"pressure is over. %s",
 			h.Host, w.MemoryBytes/1_000_000, m.Reason)
 		h.Stopped = append(h.Stopped, w.Slot)
 		workflow.GetLogger(p.Ctx).Warn("stopping worker to free memory", "pool", p.name(), "worker", w.Slot, "reason", reason)
@@ -96,14 +100,19 @@ func (p pressure) stopLargest(h *hostPressure, m api.MemoryPressure) {
 // recycleLargest replaces the host's largest worker. The old process stops first: there is no memory for two.
 func (p pressure) recycleLargest(h *hostPressure, m api.MemoryPressure) {
 	workers := p.largestFirst(m)
-	if len(workers) == 0 || p.Now().Sub(h.Recycled) < recycleInterval || p.disruptions.active() >= p.Spec.Rotation.MaxUnavailable {
+	if len(workers) == 0 || p.Now().Sub(h.Recycled) < recycleInterval ||
+		p.disruptions.active() >= p.Spec.Rotation.MaxUnavailable {
 		return
 	}
 	largest := workers[0]
 	h.Recycled = p.Now()
-	reason := fmt.Sprintf("memory pressure on host %s is high; this worker is its largest with %d MB. %s", h.Host, largest.MemoryBytes/1_000_000, m.Reason)
-	workflow.GetLogger(p.Ctx).Warn("replacing worker to free memory", "pool", p.name(), "worker", largest.Slot, "reason", reason)
-	p.Disruptions = append(p.Disruptions, disruption{Slot: largest.Slot, From: largest.Incarnation, Cause: api.CausePressure, Reason: reason, Granted: true, Since: p.Now()})
+	reason := fmt.Sprintf("memory pressure on host %s is high; this worker is its largest with %d MB. %s", h.Host,
+		largest.MemoryBytes/1_000_000, m.Reason)
+	workflow.GetLogger(p.Ctx).Warn("replacing worker to free memory", "pool", p.name(), "worker", largest.Slot,
+		"reason", reason)
+	p.Disruptions = append(p.Disruptions,
+		disruption{Slot: largest.Slot, From: largest.Incarnation, Cause: api.CausePressure, Reason: reason, Granted: true,
+			Since: p.Now()})
 	p.signalRestart(largest.Slot, api.Restart{Reason: reason, By: "pool", Cause: api.CausePressure, InPlace: true})
 }
 

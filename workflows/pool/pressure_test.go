@@ -14,7 +14,8 @@ import (
 func (p *fakePool) pressure(level string) {
 	m := api.MemoryPressure{Host: "h", Level: level, Reason: "Memory pressure is " + level + "."}
 	for i, a := range p.workers {
-		m.Workers = append(m.Workers, api.WorkerMemory{Slot: i, Incarnation: a.entry.Incarnation, MemoryBytes: int64(i+1) * 100_000_000})
+		m.Workers = append(m.Workers, api.WorkerMemory{Slot: i, Incarnation: a.entry.Incarnation,
+			MemoryBytes: int64(i+1) * 100_000_000})
 	}
 	p.env.SignalWorkflow(api.SignalMemoryPressure, m)
 }

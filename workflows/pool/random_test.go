@@ -63,7 +63,8 @@ func (f *randomFates) disturb() {
 		},
 		func() { f.update(api.UpdateScale, api.ScaleRequest{Bounds: &api.ScaleBounds{}}) },
 		func() {
-			f.env.SignalWorkflow(api.SignalDemand, api.Demand{Host: fmt.Sprintf("h%d", r.IntN(2)), Epoch: 1, Load: float64(r.IntN(8)), ExpiryMS: 60_000})
+			f.env.SignalWorkflow(api.SignalDemand,
+				api.Demand{Host: fmt.Sprintf("h%d", r.IntN(2)), Epoch: 1, Load: float64(r.IntN(8)), ExpiryMS: 60_000})
 		},
 		func() { f.update(api.UpdateRestart, api.RestartRequest{Reason: "at random"}) },
 		func() { f.update(api.UpdateRestart, api.RestartRequest{Worker: &number, Reason: "at random"}) },
@@ -99,12 +100,14 @@ func (f *randomFates) disturb() {
 		},
 		func() {
 			if a := f.worker(); a != nil {
-				f.env.SignalWorkflow(api.SignalRotationRequest, api.RotationRequest{Slot: a.run.Slot, Incarnation: a.entry.Incarnation, Cause: api.CauseUptime, Reason: "old"})
+				f.env.SignalWorkflow(api.SignalRotationRequest,
+					api.RotationRequest{Slot: a.run.Slot, Incarnation: a.entry.Incarnation, Cause: api.CauseUptime, Reason: "old"})
 			}
 		},
 		func() {
 			if a := f.worker(); a != nil {
-				f.env.SignalWorkflow(api.SignalRotationDone, api.RotationDone{Slot: a.run.Slot, Incarnation: a.entry.Incarnation, Failed: r.IntN(2) == 0, Reason: "over"})
+				f.env.SignalWorkflow(api.SignalRotationDone,
+					api.RotationDone{Slot: a.run.Slot, Incarnation: a.entry.Incarnation, Failed: r.IntN(2) == 0, Reason: "over"})
 			}
 		},
 		func() { // the same report again
@@ -113,11 +116,14 @@ func (f *randomFates) disturb() {
 			}
 		},
 		func() {
-			pressure := api.MemoryPressure{Host: "h", Level: string([]policy.Level{policy.PressureCritical, policy.PressureHigh, policy.PressureMedium, policy.PressureNone}[r.IntN(4)])}
+			pressure := api.MemoryPressure{Host: "h",
+				Level: string([]policy.Level{policy.PressureCritical, policy.PressureHigh, policy.PressureMedium,
+					policy.PressureNone}[r.IntN(4)])}
 			for _, slot := range slices.Sorted(maps.Keys(f.workers)) {
 				a := f.workers[slot]
 				a.entry.Host = "h"
-				pressure.Workers = append(pressure.Workers, api.WorkerMemory{Slot: slot, Incarnation: a.entry.Incarnation, MemoryBytes: int64(slot) << 20})
+				pressure.Workers = append(pressure.Workers,
+					api.WorkerMemory{Slot: slot, Incarnation: a.entry.Incarnation, MemoryBytes: int64(slot) << 20})
 			}
 			f.env.SignalWorkflow(api.SignalMemoryPressure, pressure)
 		},
@@ -126,8 +132,8 @@ func (f *randomFates) disturb() {
 	actions[r.IntN(len(actions))]()
 }
 
-// Whatever operators, hosts and Temporal do to a pool and its workers: once they leave it alone, all its workers serve on the spec that was applied
-// last, there is no other worker, and a number is used once.
+// Whatever operators, hosts and Temporal do to a pool and its workers: once they leave it alone, all its workers serve
+// on the spec that was applied last, there is no other worker, and a number is used once.
 func TestAPoolIsWholeAfterAnyDisturbances(t *testing.T) {
 	for _, seed := range []uint64{0, 1, 2, 3, 4, 5, 88, 103, 121, 235, 294} { // the last five found something
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { disturbAPool(t, seed) })

@@ -13,17 +13,20 @@ import (
 	"github.com/tempool/tempool/workflows/worker"
 )
 
-// rollout restarts workers one after the other, at most rotation.max_unavailable at a time. The next one restarts when the previous one
-// serves again. A worker that gives up halts the rollout, so that a bad spec takes down no more than the budget.
+// rollout restarts workers one after the other, at most rotation.max_unavailable at a time. The next one restarts when
+// the previous one serves again. A worker that gives up halts the rollout, so that a bad spec takes down no more than
+// the budget.
 type rollout struct {
 	Reason  string       `json:"reason"`
 	Version int64        `json:"version,omitempty"` // of the spec that is rolled out; 0 for a restart on the same one
 	Waiting []int        `json:"waiting,omitempty"`
 	Current []disruption `json:"current,omitempty"`
 	Done    int          `json:"done"`
-	// NoCapacity are the workers that wait for capacity. They do not hold the rollout up: they start on the new spec when a host has room.
+	// NoCapacity are the workers that wait for capacity. They do not hold the rollout up: they start on the new spec when
+	// a host has room.
 	NoCapacity []int `json:"no_capacity,omitempty"`
-	// Overdue are the workers that have not begun to restart in time, such as suspended ones. They do not hold the rollout up either.
+	// Overdue are the workers that have not begun to restart in time, such as suspended ones. They do not hold the rollout
+	// up either.
 	Overdue []int     `json:"overdue,omitempty"`
 	Halted  string    `json:"halted,omitempty"`
 	Cause   api.Cause `json:"cause,omitempty"`
@@ -34,15 +37,16 @@ type rollout struct {
 }
 
 func (r *rollout) status() *api.Rollout {
-	status := &api.Rollout{Reason: r.Reason, Waiting: append([]int{}, r.Waiting...), Current: []int{}, Done: r.Done, NoCapacity: r.NoCapacity, Overdue: r.Overdue, Halted: r.Halted}
+	status := &api.Rollout{Reason: r.Reason, Waiting: append([]int{}, r.Waiting...), Current: []int{}, Done: r.Done,
+		NoCapacity: r.NoCapacity, Overdue: r.Overdue, Halted: r.Halted}
 	for _, t := range r.Current {
 		status.Current = append(status.Current, t.Slot)
 	}
 	return status
 }
 
-// beginRollout replaces the current rollout, if there is one. Its disrupted workers stay disrupted, except one that backs off: the new
-// rollout may have fixed what it failed for.
+// beginRollout replaces the current rollout, if there is one. Its disrupted workers stay disrupted, except one that
+// backs off: the new rollout may have fixed what it failed for.
 func (d disruptions) beginRollout(next rollout) {
 	if old := d.Rollout; old != nil {
 		if next.Version == 0 {
@@ -57,7 +61,8 @@ func (d disruptions) beginRollout(next rollout) {
 	}
 	next.Since, next.Waiting = d.Now(), slices.Clone(next.Waiting) // the caller answers with it
 	d.Rollout = &next
-	workflow.GetLogger(d.Ctx).Info("rollout started", "pool", d.name(), "cause", next.Cause, "workers", len(next.Waiting), "reason", next.Reason)
+	workflow.GetLogger(d.Ctx).Info("rollout started", "pool", d.name(), "cause", next.Cause, "workers", len(next.Waiting),
+		"reason", next.Reason)
 }
 
 // advanceRollout takes the rollout one step further, and reports whether anything changed.
@@ -81,7 +86,8 @@ func (d disruptions) advanceRollout() bool {
 		switch {
 		case s == nil || !d.isMember(number) || s.Removing:
 		case d.isOverruled(r, *s):
-			workflow.GetLogger(d.Ctx).Info("rollout skips a worker that was stopped after it began", "pool", d.name(), "worker", d.worker(number))
+			workflow.GetLogger(d.Ctx).Info("rollout skips a worker that was stopped after it began", "pool", d.name(),
+				"worker", d.worker(number))
 		default:
 			from := s.Incarnation
 			if s.State == lifecycle.Pending || s.State == lifecycle.Created {
@@ -104,8 +110,8 @@ func (d disruptions) isOverruled(r *rollout, s slot) bool {
 	return s.RestOrderedAt.After(r.Since)
 }
 
-// endDisruptions ends the disruptions of a rollout that are over, and halts the rollout if a worker did not come back. It reports whether
-// anything changed.
+// endDisruptions ends the disruptions of a rollout that are over, and halts the rollout if a worker did not come back.
+// It reports whether anything changed.
 func (d disruptions) endDisruptions(r *rollout) (changed bool) {
 	r.Current = slices.DeleteFunc(r.Current, func(t disruption) bool {
 		s := d.slot(t.Slot)
@@ -122,11 +128,13 @@ func (d disruptions) endDisruptions(r *rollout) (changed bool) {
 			r.Halted = fmt.Sprintf("halted: worker %d did not come back: %s", t.Slot, display.Shorten(s.Reason))
 		case s.Incarnation > t.From && s.State == lifecycle.Pending && s.ReasonCode == api.ReasonNoCapacity:
 			r.NoCapacity = append(r.NoCapacity, t.Slot)
-			workflow.GetLogger(d.Ctx).Warn("rollout continues without a worker that has no capacity", "pool", d.name(), "worker", d.worker(t.Slot))
+			workflow.GetLogger(d.Ctx).Warn("rollout continues without a worker that has no capacity", "pool", d.name(),
+				"worker", d.worker(t.Slot))
 		case t.EndedOtherwise && s.Resting: // an operator stopped it meanwhile
 		case d.ignoresRestart(t, *s):
 			r.Overdue = append(r.Overdue, t.Slot)
-			workflow.GetLogger(d.Ctx).Warn("rollout continues without a worker that has not begun to restart", "pool", d.name(), "worker", d.worker(t.Slot), "state", s.State)
+			workflow.GetLogger(d.Ctx).Warn("rollout continues without a worker that has not begun to restart", "pool", d.name(),
+				"worker", d.worker(t.Slot), "state", s.State)
 		default:
 			return false
 		}
@@ -136,10 +144,11 @@ func (d disruptions) endDisruptions(r *rollout) (changed bool) {
 	return changed
 }
 
-// ignoresRestart reports whether a worker serves, rests or is suspended as it was before its restart, and should have begun it by now. It wakes the
-// loop when that time comes.
+// ignoresRestart reports whether a worker serves, rests or is suspended as it was before its restart, and should have
+// begun it by now. It wakes the loop when that time comes.
 func (d disruptions) ignoresRestart(t disruption, s slot) bool {
-	if s.Incarnation > t.From || !s.State.InService() && s.State != lifecycle.Suspended && s.State != lifecycle.Degraded && !s.Resting {
+	if s.Incarnation > t.From || !s.State.InService() && s.State != lifecycle.Suspended && s.State != lifecycle.Degraded &&
+		!s.Resting {
 		return false
 	}
 	if wait := t.Since.Add(worker.GrantTimeout(d.Spec) + grantMargin).Sub(d.Now()); wait > 0 {
@@ -177,6 +186,7 @@ func (d disruptions) sendRestart(s *slot) bool {
 	}
 	r := s.Restart
 	s.Restart = nil
-	d.signalRestart(s.Slot, api.Restart{ID: r.ID, Reason: r.Reason, Cause: r.Cause, InPlace: r.InPlace, Spec: &d.Spec, SpecVersion: d.SpecVersion})
+	d.signalRestart(s.Slot, api.Restart{ID: r.ID, Reason: r.Reason, Cause: r.Cause, InPlace: r.InPlace, Spec: &d.Spec,
+		SpecVersion: d.SpecVersion})
 	return true
 }

@@ -21,7 +21,8 @@ type slot struct {
 	Started bool `json:"started,omitempty"`
 	// Restart is a restart that no workflow task had room for yet.
 	Restart *pendingRestart `json:"restart,omitempty"`
-	// reporter is the first run of the workflow that reported last while the slot's own was being started: it may be an earlier one.
+	// reporter is the first run of the workflow that reported last while the slot's own was being started: it may be an
+	// earlier one.
 	reporter string
 	// EndLease is the lease under which the pool stops the worker.
 	EndLease string `json:"end_lease,omitempty"`
@@ -47,11 +48,12 @@ type usedNumbers struct {
 	LeaseSeq    int64 `json:"lease_seq"`
 }
 
-// isClosed reports whether the slot's workflow has closed. Before that the pool must neither complete nor start the slot again: without
-// the last agent the workflow would stay open.
+// isClosed reports whether the slot's workflow has closed. Before that the pool must neither complete nor start the
+// slot again: without the last agent the workflow would stay open.
 func (s slot) isClosed() bool { return s.Gone && (!s.Child || s.Closed) }
 
-// markLost marks a slot whose workflow closed without a report. A worker whose starts failed has used numbers that it did not report.
+// markLost marks a slot whose workflow closed without a report. A worker whose starts failed has used numbers that it
+// did not report.
 func (s *slot) markLost(reason string) {
 	if !s.Gone && (s.State == lifecycle.Pending || s.State == lifecycle.Starting) {
 		s.Incarnation += unreportedIncarnations
@@ -108,15 +110,16 @@ func (p *pool) slots() []int {
 	return numbers
 }
 
-// workerChanged takes a worker's report. It ignores a late one of an earlier workflow of the same slot, and one that its last report has
-// overtaken: Temporal does not keep the order of signals to another workflow. While a workflow is being started nobody knows which reports are
-// its own; a last one is not, and started drops what another one said.
+// workerChanged takes a worker's report. It ignores a late one of an earlier workflow of the same slot, and one that
+// its last report has overtaken: Temporal does not keep the order of signals to another workflow. While a workflow is
+// being started nobody knows which reports are its own; a last one is not, and started drops what another one said.
 func (p *pool) workerChanged(c api.RosterEntry) {
 	s := p.slot(c.Slot)
 	if s == nil && !c.Gone {
 		p.endUnknown(c.Slot)
 	}
-	if s == nil || s.isStarting() && c.Gone || (s.RunID != "" && c.RunID != "" && s.RunID != c.RunID) || s.Gone && !c.Gone && s.RunID == c.RunID {
+	if s == nil || s.isStarting() && c.Gone || (s.RunID != "" && c.RunID != "" && s.RunID != c.RunID) || s.Gone &&
+		!c.Gone && s.RunID == c.RunID {
 		return
 	}
 	if c.Incarnation < s.Incarnation {
@@ -134,14 +137,14 @@ func (p *pool) workerChanged(c api.RosterEntry) {
 	}
 }
 
-// wasReset reports whether a worker counts its incarnations from a lower number again, because its workflow was reset: then the report is of a later
-// time than all that the pool knows.
+// wasReset reports whether a worker counts its incarnations from a lower number again, because its workflow was reset:
+// then the report is of a later time than all that the pool knows.
 func (p *pool) wasReset(s slot, c api.RosterEntry) bool {
 	return s.RunID != "" && c.RunID == s.RunID && c.Since.After(s.Since)
 }
 
-// endUnknown ends a worker that is not on the roster: an earlier run started it, and this one was reset to before that, or started again by hand, or
-// continued as new and was scaled down before Temporal had confirmed the start.
+// endUnknown ends a worker that is not on the roster: an earlier run started it, and this one was reset to before that,
+// or started again by hand, or continued as new and was scaled down before Temporal had confirmed the start.
 func (p *pool) endUnknown(number int) {
 	p.signalWorker(number, api.SignalEnd, api.Control{Reason: "its pool does not have this worker", By: "pool"})
 }
@@ -150,14 +153,16 @@ func (p *pool) endUnknown(number int) {
 func (s *slot) started(runID string, incarnation int64, now time.Time) {
 	if s.reporter != "" && s.reporter != runID {
 		s.RosterEntry = api.RosterEntry{
-			Slot: s.Slot, State: lifecycle.Created, Since: now, Incarnation: incarnation, LeaseSeq: s.LeaseSeq, SpecVersion: s.SpecVersion, Removing: s.Removing,
+			Slot: s.Slot, State: lifecycle.Created, Since: now, Incarnation: incarnation, LeaseSeq: s.LeaseSeq,
+			SpecVersion: s.SpecVersion, Removing: s.Removing,
 		}
 	}
 	s.RunID, s.reporter = runID, ""
 }
 
-// processesStarted takes what an agent reports of processes that start or are ready. It ignores what is older than the worker's own
-// reports. It asks the worker if by those that rests or has gone beyond that process: they may be of before a reset.
+// processesStarted takes what an agent reports of processes that start or are ready. It ignores what is older than the
+// worker's own reports. It asks the worker if by those that rests or has gone beyond that process: they may be of
+// before a reset.
 func (p *pool) processesStarted(m api.ProcessesStarted) {
 	for _, started := range m.Processes {
 		s := p.slot(started.Slot)
@@ -165,7 +170,8 @@ func (p *pool) processesStarted(m api.ProcessesStarted) {
 			continue
 		}
 		isNews := started.Incarnation > s.Incarnation ||
-			started.Incarnation == s.Incarnation && (s.State == lifecycle.Created || s.State == lifecycle.Pending || s.State == lifecycle.Starting)
+			started.Incarnation == s.Incarnation &&
+				(s.State == lifecycle.Created || s.State == lifecycle.Pending || s.State == lifecycle.Starting)
 		if !isNews {
 			if s.RunID != "" && (s.Resting || started.Incarnation < s.Incarnation) {
 				p.signalWorker(s.Slot, api.SignalReport, api.Control{By: "pool"})
@@ -173,15 +179,17 @@ func (p *pool) processesStarted(m api.ProcessesStarted) {
 			continue
 		}
 		p.workerChanged(api.RosterEntry{
-			Slot: started.Slot, State: started.State, Incarnation: started.Incarnation, Host: m.Host, Epoch: m.Epoch, PID: started.PID,
-			Endpoint: m.Endpoint, Since: p.Now(), Reason: started.Reason, SpecVersion: started.SpecVersion, LeaseSeq: max(s.LeaseSeq, started.LeaseSeq),
-			Starts: started.Starts, StartsFailed: started.StartsFailed, RunID: started.RunID,
+			Slot: started.Slot, State: started.State, Incarnation: started.Incarnation, Host: m.Host, Epoch: m.Epoch,
+			PID:      started.PID,
+			Endpoint: m.Endpoint, Since: p.Now(), Reason: started.Reason, SpecVersion: started.SpecVersion,
+			LeaseSeq: max(s.LeaseSeq, started.LeaseSeq),
+			Starts:   started.Starts, StartsFailed: started.StartsFailed, RunID: started.RunID,
 		})
 	}
 }
 
-// Bounds of what the roster keeps of each worker, in bytes: a thousand of them have to fit into the state of the pool and into one answer.
-// ctl ps and ctl history have a worker's whole reason from the worker itself.
+// Bounds of what the roster keeps of each worker, in bytes: a thousand of them have to fit into the state of the pool
+// and into one answer. ctl ps and ctl history have a worker's whole reason from the worker itself.
 const (
 	maxReason   = 120
 	maxHost     = 128
@@ -190,7 +198,8 @@ const (
 
 // bounded is a roster entry whose texts are no longer than the roster keeps.
 func bounded(e api.RosterEntry) api.RosterEntry {
-	e.Reason, e.Host, e.Endpoint = display.Truncate(e.Reason, maxReason), display.Truncate(e.Host, maxHost), display.Truncate(e.Endpoint, maxEndpoint)
+	e.Reason, e.Host, e.Endpoint = display.Truncate(e.Reason, maxReason), display.Truncate(e.Host,
+		maxHost), display.Truncate(e.Endpoint, maxEndpoint)
 	return e
 }
 

@@ -87,7 +87,8 @@ func TestAWorkerThatRestsAndStartsUnderAKnownNumberIsAsked(t *testing.T) {
 	p.run(poolOf(1))
 }
 
-// Its agent announces the process, so the worker need not. The pool grants no rotation to an incarnation below the one that it knows.
+// Its agent announces the process, so the worker need not. The pool grants no rotation to an incarnation below the one
+// that it knows.
 func TestAWorkerThatStartsUnderALowerNumberIsAsked(t *testing.T) {
 	p := newFakePool(t)
 	p.At(5*time.Second, func() {

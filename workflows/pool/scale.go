@@ -15,7 +15,8 @@ func (p *pool) scaleStatus() *api.ScaleStatus {
 	}
 	load := load(p.Demand)
 	return &api.ScaleStatus{
-		Min: p.Spec.Scale.Min, Max: p.Spec.Scale.Max, Wanted: policy.ScaleOf(p.Spec).Wanted(load), Load: load, Reason: p.ScaleReason, Cause: p.ScaleCause,
+		Min: p.Spec.Scale.Min, Max: p.Spec.Scale.Max, Wanted: policy.ScaleOf(p.Spec).Wanted(load), Load: load,
+		Reason: p.ScaleReason, Cause: p.ScaleCause,
 		Demand: p.Demand, Decisions: p.Decisions,
 	}
 }
@@ -34,10 +35,12 @@ func (p *pool) scaleRefusal(r api.ScaleRequest) *api.Error {
 		return p.stoppingRefusal()
 	}
 	if s := p.Spec.Scale; s.Follows() && (r.Size < s.Lowest() || r.Size > s.Max) {
-		return api.Errorf(api.CodeInvalid, "size is %d; it must be from %d to %d, the bounds of the pool; change them with ctl pool scale %s MIN..MAX",
+		return api.Errorf(api.CodeInvalid,
+			"size is %d; it must be from %d to %d, the bounds of the pool; change them with ctl pool scale %s MIN..MAX",
 			r.Size, s.Lowest(), s.Max, p.name())
 	} else if !s.Follows() && (r.Size < 1 || r.Size > maxSize) {
-		return api.Errorf(api.CodeInvalid, "size is %d; it must be from 1 to %d (to have no worker, stop the pool)", r.Size, maxSize)
+		return api.Errorf(api.CodeInvalid, "size is %d; it must be from 1 to %d (to have no worker, stop the pool)", r.Size,
+			maxSize)
 	}
 	return p.stoppingRefusal()
 }
@@ -74,7 +77,8 @@ func (p *pool) scale(_ workflow.Context, r api.ScaleRequest) (api.ScaleResult, e
 	return result, nil
 }
 
-// followSpec sets the size after a change of the spec for a reason: where it follows demand, it is only raised to the minimum, because workers in use stay.
+// followSpec sets the size after a change of the spec for a reason: where it follows demand, it is only raised to the
+// minimum, because workers in use stay.
 func (p *pool) followSpec(reason string) {
 	if !p.Spec.Scale.Follows() {
 		p.ScalingState = ScalingState{}

@@ -19,14 +19,15 @@ import (
 )
 
 const (
-	// maxDemands bounds the hosts whose demand a pool keeps, maxLoad the demand of one, and maxDemandExpiry how long a report counts.
+	// maxDemands bounds the hosts whose demand a pool keeps, maxLoad the demand of one, and maxDemandExpiry how long a
+	// report counts.
 	maxDemands      = 200
 	maxLoad         = 1e6
 	maxDemandExpiry = 24 * time.Hour
 	// maxScaleDecisions is how many changes of size a pool remembers.
 	maxScaleDecisions = 20
-	// reserveTimeout bounds one search for a worker that can be removed. The next one follows after reservePause, which doubles to
-	// reserveMaxPause while there is none.
+	// reserveTimeout bounds one search for a worker that can be removed. The next one follows after reservePause, which
+	// doubles to reserveMaxPause while there is none.
 	reserveTimeout  = 15 * time.Second
 	reservePause    = 10 * time.Second
 	reserveMaxPause = 5 * time.Minute
@@ -40,7 +41,8 @@ type ScalingState struct {
 	// ScaleReason is why the pool has its size.
 	ScaleReason string `json:"scale_reason,omitempty"`
 	ScaleCause  string `json:"scale_cause,omitempty"`
-	// Unreserved counts consecutive searches that found no worker to remove, because of NoneFree; the next one is at ReserveAt.
+	// Unreserved counts consecutive searches that found no worker to remove, because of NoneFree; the next one is at
+	// ReserveAt.
 	Unreserved int       `json:"unreserved,omitempty"`
 	NoneFree   string    `json:"none_free,omitempty"`
 	ReserveAt  time.Time `json:"reserve_at,omitzero"`
@@ -58,13 +60,15 @@ func (s *scaling) reported(m api.Demand) {
 		return
 	}
 	m.Host = display.Truncate(m.Host, maxHost)
-	i, known := slices.BinarySearchFunc(s.Demand, m.Host, func(d api.HostDemand, host string) int { return cmp.Compare(d.Host, host) })
+	i, known := slices.BinarySearchFunc(s.Demand, m.Host,
+		func(d api.HostDemand, host string) int { return cmp.Compare(d.Host, host) })
 	if known && m.Epoch < s.Demand[i].Epoch {
 		return
 	}
 	expiry := min(max(time.Duration(m.ExpiryMS)*time.Millisecond, 0), maxDemandExpiry)
 	d := api.HostDemand{
-		Host: m.Host, Epoch: m.Epoch, Load: min(m.Load, maxLoad), Calls: m.Calls, Waiting: m.Waiting, Leases: m.Leases, At: s.Now(), Expires: s.Now().Add(expiry),
+		Host: m.Host, Epoch: m.Epoch, Load: min(m.Load, maxLoad), Calls: m.Calls, Waiting: m.Waiting, Leases: m.Leases,
+		At: s.Now(), Expires: s.Now().Add(expiry),
 	}
 	switch {
 	case m.Load <= 0 && known:
@@ -111,7 +115,8 @@ func (s *scaling) follow() {
 		s.members.resize(d.Size, d.Reason)
 	case wait > 0:
 		s.ScaleCause = api.ScaleCauseLeased
-		s.ScaleReason = fmt.Sprintf("%s; but %s, tried again at %s", d.Reason, s.NoneFree, s.ReserveAt.UTC().Format(time.TimeOnly))
+		s.ScaleReason = fmt.Sprintf("%s; but %s, tried again at %s", d.Reason, s.NoneFree,
+			s.ReserveAt.UTC().Format(time.TimeOnly))
 		next = min(next, wait)
 	default:
 		s.stopOne(decision)
@@ -140,14 +145,16 @@ func (s *scaling) expire() time.Duration {
 // observe remembers a decision that is not carried out, unless it is the last one again.
 func (s *scaling) observe(d api.ScaleDecision) {
 	d.Observed = true
-	if n := len(s.Decisions); n == 0 || !s.Decisions[n-1].Observed || s.Decisions[n-1].From != d.From || s.Decisions[n-1].To != d.To {
+	if n := len(s.Decisions); n == 0 || !s.Decisions[n-1].Observed || s.Decisions[n-1].From != d.From ||
+		s.Decisions[n-1].To != d.To {
 		s.record(d)
 	}
 }
 
 // record remembers a decision.
 func (s *scaling) record(d api.ScaleDecision) {
-	workflow.GetLogger(s.Ctx).Info("scaling by demand", "pool", s.name(), "from", d.From, "to", d.To, "wanted", d.Wanted, "load", d.Load,
+	workflow.GetLogger(s.Ctx).Info("scaling by demand", "pool", s.name(), "from", d.From, "to", d.To, "wanted", d.Wanted,
+		"load", d.Load,
 		"worker", d.Worker, "observed", d.Observed, "reason", d.Reason)
 	s.Decisions = append(s.Decisions, d)
 	if excess := len(s.Decisions) - maxScaleDecisions; excess > 0 {
@@ -162,14 +169,16 @@ func (s *scaling) stopOne(decision api.ScaleDecision) {
 		return // its end wakes the pool
 	case s.Size == 1 && s.SessionsHost != "":
 		s.ScaleCause = api.ScaleCauseSessions
-		s.ScaleReason = fmt.Sprintf("%s; the last worker stays, because host %s stores the sessions of the pool (sessions.store = %q)", decision.Reason, s.SessionsHost, s.Spec.Sessions.Store)
+		s.ScaleReason = fmt.Sprintf("%s; the last worker stays, because host %s stores the sessions of the pool "+
+			"(sessions.store = %q)", decision.Reason, s.SessionsHost, s.Spec.Sessions.Store)
 		return
 	}
 	var serving, down []int
 	for _, number := range s.memberNumbers() {
 		if w := s.slot(number); w != nil && w.isServing() {
 			serving = append(serving, number)
-		} else if w == nil || w.State != lifecycle.Suspended && w.State != lifecycle.Draining && !s.pressure.isStopped(number) {
+		} else if w == nil || w.State != lifecycle.Suspended && w.State != lifecycle.Draining &&
+			!s.pressure.isStopped(number) {
 			down = append(down, number)
 		}
 	}
@@ -184,7 +193,8 @@ func (s *scaling) stopOne(decision api.ScaleDecision) {
 
 // leaving reports whether a worker is on its way out of the pool.
 func (s *scaling) leaving() bool {
-	return s.members.excess() > 0 || slices.ContainsFunc(s.Roster, func(w slot) bool { return !s.isMember(w.Slot) && !w.isClosed() })
+	return s.members.excess() > 0 ||
+		slices.ContainsFunc(s.Roster, func(w slot) bool { return !s.isMember(w.Slot) && !w.isClosed() })
 }
 
 // release takes a worker out of the pool.
@@ -202,10 +212,12 @@ func (s *scaling) release(decision api.ScaleDecision, number int) {
 func (s *scaling) reserve(decision api.ScaleDecision, serving []int) {
 	s.reserving = true
 	ctx := workflow.WithLocalActivityOptions(s.Ctx, workflow.LocalActivityOptions{
-		StartToCloseTimeout: reserveTimeout, ScheduleToCloseTimeout: reserveTimeout, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1},
-		Summary: "lease a worker of pool " + s.name() + " that is to stop",
+		StartToCloseTimeout: reserveTimeout, ScheduleToCloseTimeout: reserveTimeout,
+		RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1},
+		Summary:     "lease a worker of pool " + s.name() + " that is to stop",
 	})
-	request := api.ReserveWorkerRequest{Pool: s.name(), Slots: serving, RequestID: fmt.Sprintf("scale-%d", s.Now().UnixNano())}
+	request := api.ReserveWorkerRequest{Pool: s.name(), Slots: serving,
+		RequestID: fmt.Sprintf("scale-%d", s.Now().UnixNano())}
 	s.OnFuture(workflow.ExecuteLocalActivity(ctx, api.ActivityReserveWorker, request), func(f workflow.Future) {
 		s.reserving = false
 		var r api.ReserveWorkerResult

@@ -13,13 +13,14 @@ import (
 )
 
 // startsPausedReason is the reason of pending workers while the breaker is open.
-const startsPausedReason = "breaker open: at least half of the pool's starts failed within a minute; one worker tests whether starts work again"
+const startsPausedReason = "breaker open: at least half of the pool's starts failed within a minute; one worker " +
+	"tests whether starts work again"
 
 // trialTimeout is how long one worker tests the breaker on its own before another one may.
 const trialTimeout = 15 * time.Minute
 
-// throttle permits the starts of workers one by one in two cases: while the breaker is open because too many starts have failed, and if
-// start.rate_per_second limits them. Otherwise workers start without asking.
+// throttle permits the starts of workers one by one in two cases: while the breaker is open because too many starts
+// have failed, and if start.rate_per_second limits them. Otherwise workers start without asking.
 type throttle struct{ *pool }
 
 // maxCountedStarts bounds the starts that one report counts.
@@ -89,7 +90,8 @@ func (t throttle) requested(r api.StartRequested) {
 	t.StartRequests = append(t.StartRequests, r)
 }
 
-// release permits the queued starts that may go, oldest first, and wakes the loop for the next one. It reports whether it permitted any.
+// release permits the queued starts that may go, oldest first, and wakes the loop for the next one. It reports whether
+// it permitted any.
 func (t throttle) release() bool {
 	t.StartRequests = slices.DeleteFunc(t.StartRequests, func(r api.StartRequested) bool {
 		s := t.slot(r.Slot)

@@ -59,8 +59,10 @@ func TestWhenHalfOfAllStartsFailThePoolHoldsThemAndLetsOneTry(t *testing.T) {
 			tried := p.workers[0].timesOf(api.SignalStartPermitted)[0]
 			require.InDelta(t, 37, tried.Seconds(), 1, "30 s after the breaker opened")
 			require.Equal(t, []string{
-				`/pools/t pool.held {"reason":"` + startsPausedReason + `"}`, `/pools/t alert.raised {"alert":"starts_held","reason":"` + startsPausedReason + `"}`,
-				`/pools/t pool.released {"reason":"starts are no longer held"}`, `/pools/t alert.cleared {"alert":"starts_held","reason":"` + startsPausedReason + `"}`,
+				`/pools/t pool.held {"reason":"` + startsPausedReason + `"}`,
+				`/pools/t alert.raised {"alert":"starts_held","reason":"` + startsPausedReason + `"}`,
+				`/pools/t pool.released {"reason":"starts are no longer held"}`,
+				`/pools/t alert.cleared {"alert":"starts_held","reason":"` + startsPausedReason + `"}`,
 			}, p.emitted)
 		})
 	}

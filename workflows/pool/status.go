@@ -15,8 +15,9 @@ const maxRosterRows = 50
 // status answers the query status.
 func (p *pool) status() (api.PoolStatus, error) {
 	st := api.PoolStatus{
-		Pool: p.name(), Size: p.Size, SpecVersion: p.SpecVersion, Spec: p.Spec, Stopping: p.Stopping, Workers: []api.RosterEntry{},
-		Shares: p.Shares, AllocationProblem: p.AllocationProblem, SessionsHost: p.SessionsHost, Scale: p.scaleStatus(),
+		Pool: p.name(), Size: p.Size, SpecVersion: p.SpecVersion, Spec: p.Spec, Stopping: p.Stopping,
+		Workers: []api.RosterEntry{},
+		Shares:  p.Shares, AllocationProblem: p.AllocationProblem, SessionsHost: p.SessionsHost, Scale: p.scaleStatus(),
 	}
 	if p.Breaker.Open() {
 		st.StartsPaused = startsPausedReason
@@ -42,8 +43,8 @@ func (p *pool) status() (api.PoolStatus, error) {
 	return st, nil
 }
 
-// report answers the query report with what the pool itself knows: the states of its workers, and none of their figures. ctl report queries
-// the workers, too. Durations are as of the last workflow task.
+// report answers the query report with what the pool itself knows: the states of its workers, and none of their
+// figures. ctl report queries the workers, too. Durations are as of the last workflow task.
 func (p *pool) report() (policy.Report, error) {
 	st, err := p.status()
 	if err != nil {
@@ -56,7 +57,8 @@ func (p *pool) report() (policy.Report, error) {
 func (p *pool) details() string {
 	st, _ := p.status()
 	var b strings.Builder
-	fmt.Fprintf(&b, "### pool %s: %d/%d ready\n\n`%s`, spec version %d\n", st.Pool, st.Ready, st.Size, p.Spec.Pool.Program(), st.SpecVersion)
+	fmt.Fprintf(&b, "### pool %s: %d/%d ready\n\n`%s`, spec version %d\n", st.Pool, st.Ready, st.Size,
+		p.Spec.Pool.Program(), st.SpecVersion)
 	if p.Stopping {
 		b.WriteString("\nstopping\n")
 	}
@@ -64,7 +66,8 @@ func (p *pool) details() string {
 		fmt.Fprintf(&b, "\nwanted: %d of %d to %d (%s)\n", s.Wanted, s.Min, s.Max, s.Reason)
 	}
 	if r := st.Rollout; r != nil {
-		fmt.Fprintf(&b, "\nrollout (%s): %d done, restarting %v, waiting %v %s\n", r.Reason, r.Done, r.Current, r.Waiting, r.Halted)
+		fmt.Fprintf(&b, "\nrollout (%s): %d done, restarting %v, waiting %v %s\n", r.Reason, r.Done, r.Current, r.Waiting,
+			r.Halted)
 	}
 	b.WriteString("\n| worker | state | incarnation | host | PID | reason |\n| --- | --- | --- | --- | --- | --- |\n")
 	for i, s := range st.Workers {
@@ -72,7 +75,8 @@ func (p *pool) details() string {
 			fmt.Fprintf(&b, "\n… and %d more\n", len(st.Workers)-i)
 			break
 		}
-		fmt.Fprintf(&b, "| %d | %s | %d | %s | %d | %s |\n", s.Slot, s.State, s.Incarnation, s.Host, s.PID, display.Cell(s.Reason))
+		fmt.Fprintf(&b, "| %d | %s | %d | %s | %d | %s |\n", s.Slot, s.State, s.Incarnation, s.Host, s.PID,
+			display.Cell(s.Reason))
 	}
 	return b.String()
 }

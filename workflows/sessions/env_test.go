@@ -44,7 +44,8 @@ type fakeHosts struct {
 
 // newFakeHosts places the workers t/0, t/1, … on these hosts.
 func newFakeHosts(t *testing.T, hosts ...string) *fakeHosts {
-	h := &fakeHosts{t: t, bound: map[string]map[string]string{}, warm: map[string]bool{}, excluded: map[string]time.Duration{}, known: map[string]bool{}}
+	h := &fakeHosts{t: t, bound: map[string]map[string]string{}, warm: map[string]bool{},
+		excluded: map[string]time.Duration{}, known: map[string]bool{}}
 	for slot, host := range hosts {
 		h.workers = append(h.workers, api.RosterWorker{Slot: slot, Host: host, State: lifecycle.Ready, InService: true})
 		if h.bound[host] == nil {
@@ -133,7 +134,8 @@ func (h *fakeHosts) set() {
 func (h *fakeHosts) step(ctx context.Context, name, worker string, sessions []string, effect func(host string)) error {
 	host := strings.TrimPrefix(activity.GetInfo(ctx).TaskQueue, api.HostQueue(""))
 	if worker != "" && h.hostOf(worker) != host {
-		return temporal.NewNonRetryableApplicationError(fmt.Sprintf("%s of %s was asked of host %s", name, worker, host), "lost", nil)
+		return temporal.NewNonRetryableApplicationError(fmt.Sprintf("%s of %s was asked of host %s", name, worker, host),
+			"lost", nil)
 	}
 	h.mu.Lock()
 	h.steps = append(h.steps, strings.TrimSpace(fmt.Sprintf("%s %s %s", name, worker, strings.Join(sessions, ","))))
@@ -161,7 +163,8 @@ func (h *fakeHosts) roster(context.Context, api.PoolRosterRequest) (api.PoolRost
 	return api.PoolRosterResult{Size: len(h.workers), Workers: h.workers}, nil
 }
 
-func (h *fakeHosts) listBindings(ctx context.Context, r api.SessionBindingsRequest) (result api.SessionBindingsResult, err error) {
+func (h *fakeHosts) listBindings(ctx context.Context,
+	r api.SessionBindingsRequest) (result api.SessionBindingsResult, err error) {
 	err = h.step(ctx, "look", "", nil, func(host string) {
 		result.Counts, result.Unknown = map[string]int{}, r.Session != "" && !h.known[r.Session]
 		for _, session := range slices.Sorted(maps.Keys(h.bound[host])) {
@@ -186,7 +189,8 @@ func (h *fakeHosts) listBindings(ctx context.Context, r api.SessionBindingsReque
 	return result, err
 }
 
-func (h *fakeHosts) hooks(ctx context.Context, step string, r api.SessionHooksRequest, warm bool) (result api.SessionHooksResult, err error) {
+func (h *fakeHosts) hooks(ctx context.Context, step string, r api.SessionHooksRequest,
+	warm bool) (result api.SessionHooksResult, err error) {
 	err = h.step(ctx, step, r.Worker, r.Sessions, func(string) {
 		for _, session := range r.Sessions {
 			if h.failHook != nil {
@@ -218,7 +222,8 @@ func (h *fakeHosts) bind(ctx context.Context, r api.BindSessionsRequest) (result
 	err = h.step(ctx, "bind", r.To, r.Sessions, func(host string) {
 		for _, session := range r.Sessions {
 			if now := h.bound[host][session]; now != "" && now != r.From && now != r.To {
-				result.Failed = append(result.Failed, api.SessionFailure{Session: session, Code: api.CodeSuperseded, Reason: "moved"})
+				result.Failed = append(result.Failed,
+					api.SessionFailure{Session: session, Code: api.CodeSuperseded, Reason: "moved"})
 				continue
 			}
 			h.bound[host][session] = r.To

@@ -15,19 +15,19 @@ import (
 const (
 	// maxPasses bounds how often an evacuation retries the sessions that it could not move.
 	maxPasses = 3
-	// evacuationTimeout is how long a run keeps new sessions off the worker, beyond what was requested. If the workflow is terminated, the worker
-	// gets sessions again after that.
+	// evacuationTimeout is how long a run keeps new sessions off the worker, beyond what was requested. If the workflow is
+	// terminated, the worker gets sessions again after that.
 	evacuationTimeout = time.Hour
 )
 
-// EvacuateRun is the whole state of an evacuation: the input of its workflow, and the argument of its continue-as-new. The caller sets Pool
-// and EvacuateRequest only.
+// EvacuateRun is the whole state of an evacuation: the input of its workflow, and the argument of its continue-as-new.
+// The caller sets Pool and EvacuateRequest only.
 type EvacuateRun struct {
 	Pool string `json:"pool"`
 	api.EvacuateRequest
 	Progress api.SessionProgress `json:"progress,omitzero"`
-	// After is the id after which the next page begins, Pass the number of completed passes, and Before the number of sessions moved before the
-	// current one.
+	// After is the id after which the next page begins, Pass the number of completed passes, and Before the number of
+	// sessions moved before the current one.
 	After         string `json:"after,omitempty"`
 	Pass          int    `json:"pass,omitempty"`
 	Before        int    `json:"before,omitempty"`
@@ -42,9 +42,9 @@ type evacuation struct {
 	pages int
 }
 
-// Evacuate moves all sessions of a worker evenly to the other workers of its pool, and keeps new ones off it. Sessions that cannot be moved stay,
-// and the result lists them. It fails if no worker can take sessions. Then, and when it is cancelled, moved sessions stay moved, transfers under
-// way are undone, and the worker gets sessions again.
+// Evacuate moves all sessions of a worker evenly to the other workers of its pool, and keeps new ones off it. Sessions
+// that cannot be moved stay, and the result lists them. It fails if no worker can take sessions. Then, and when it is
+// cancelled, moved sessions stay moved, transfers under way are undone, and the worker gets sessions again.
 func Evacuate(ctx workflow.Context, run EvacuateRun) (api.SessionMoves, error) {
 	e := &evacuation{EvacuateRun: &run}
 	worker := api.WorkerName(run.Pool, run.Worker)
@@ -54,7 +54,9 @@ func Evacuate(ctx workflow.Context, run EvacuateRun) (api.SessionMoves, error) {
 		return run.Progress.SessionMoves, err
 	}
 	if e.mover = m; e.ExcludeFor != nil && (*e.ExcludeFor < 0 || e.ExcludeFor.D() > api.MaxSessionExclusion) {
-		return run.Progress.SessionMoves, failure.Refusal(api.Errorf(api.CodeInvalid, "exclude_for is %s; it must be from 0 to %s", e.ExcludeFor, api.MaxSessionExclusion))
+		return run.Progress.SessionMoves,
+			failure.Refusal(api.Errorf(api.CodeInvalid, "exclude_for is %s; it must be from 0 to %s", e.ExcludeFor,
+				api.MaxSessionExclusion))
 	}
 	again, err := e.run(ctx)
 	if again {
@@ -72,7 +74,8 @@ func (e *evacuation) run(ctx workflow.Context) (again bool, err error) {
 	var found bool
 	var w api.RosterWorker
 	if w, e.at, found = e.locate(s, e.Worker); !found {
-		return false, failure.Refusal(api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; ctl ps %s lists those it has", e.Pool, e.Worker, e.Pool))
+		return false, failure.Refusal(api.Errorf(api.CodeWorkerNotFound,
+			"pool %s has no worker %d; ctl ps %s lists those it has", e.Pool, e.Worker, e.Pool))
 	}
 	if w.Host == "" || !w.State.Live() {
 		e.Progress.Note = fmt.Sprintf("%s is %s: it has no process and no sessions", e.at.worker, w.State)
@@ -112,7 +115,8 @@ func (e *evacuation) exclude(ctx workflow.Context, d time.Duration) error {
 	return nil
 }
 
-// transferPages moves the worker's sessions in the order of their ids. It retries those that failed, as long as a pass has moved any.
+// transferPages moves the worker's sessions in the order of their ids. It retries those that failed, as long as a pass
+// has moved any.
 func (e *evacuation) transferPages(ctx workflow.Context, s survey) (again bool, err error) {
 	e.Progress.Total = max(e.Progress.Total, e.Progress.Moved+s.counts[e.at.worker])
 	for {
@@ -159,7 +163,8 @@ func (e *evacuation) spread(s survey, sessions []string) (transfers []transfer, 
 		}
 	}
 	if len(takers) == 0 {
-		return nil, failure.Refusal(api.Errorf(api.CodeNoWorkers, "no other worker of pool %s can take the sessions of %s; ctl ps %s shows why", e.Pool, e.at.worker, e.Pool))
+		return nil, failure.Refusal(api.Errorf(api.CodeNoWorkers,
+			"no other worker of pool %s can take the sessions of %s; ctl ps %s shows why", e.Pool, e.at.worker, e.Pool))
 	}
 	takes, err := policy.SpreadSessions(len(sessions), e.loadsOf(s, takers, func(api.RosterWorker) int { return 1 }))
 	if err != nil {
@@ -167,7 +172,8 @@ func (e *evacuation) spread(s survey, sessions []string) (transfers []transfer, 
 	}
 	for i, n := range takes {
 		if n > 0 {
-			transfers = append(transfers, transfer{from: []location{e.at}, to: location{e.name(takers[i].Slot), takers[i].Host}, sessions: sessions[:n:n]})
+			transfers = append(transfers, transfer{from: []location{e.at}, to: location{e.name(takers[i].Slot), takers[i].Host},
+				sessions: sessions[:n:n]})
 			sessions = sessions[n:]
 		}
 	}

@@ -12,11 +12,12 @@ import (
 	"github.com/tempool/tempool/workflows/internal/failure"
 )
 
-// Migrate moves one session to a worker. If a step fails, or the workflow is cancelled, everything is undone, and the workflow fails with the
-// code of the failure and a SessionSkip as its detail.
+// Migrate moves one session to a worker. If a step fails, or the workflow is cancelled, everything is undone, and the
+// workflow fails with the code of the failure and a SessionSkip as its detail.
 func Migrate(ctx workflow.Context, in api.MigrateSessionRequest) (api.SessionMoves, error) {
 	progress := &api.SessionProgress{Total: 1, SessionMoves: api.SessionMoves{Session: in.Session}}
-	m, err := newMover(ctx, in.Pool, fmt.Sprintf("migrating session %s to %s", in.Session, in.To), in.HookTimeout.D(), progress)
+	m, err := newMover(ctx, in.Pool, fmt.Sprintf("migrating session %s to %s", in.Session, in.To), in.HookTimeout.D(),
+		progress)
 	if err != nil {
 		return progress.SessionMoves, err
 	}
@@ -44,16 +45,19 @@ func Migrate(ctx workflow.Context, in api.MigrateSessionRequest) (api.SessionMov
 		return progress.SessionMoves, temporal.NewCanceledError(progress.SessionMoves)
 	}
 	if len(progress.Skips) == 0 {
-		return progress.SessionMoves, failure.Refusal(api.Errorf(api.CodeSuperseded, "another workflow moved session %s in the meantime", in.Session))
+		return progress.SessionMoves, failure.Refusal(api.Errorf(api.CodeSuperseded,
+			"another workflow moved session %s in the meantime", in.Session))
 	}
 	skip := progress.Skips[0]
 	message := fmt.Sprintf("session %s did not move to %s, everything undone: %s", in.Session, in.To, skip.Reason)
 	if skip.NotUndone != "" {
-		message = fmt.Sprintf("session %s did not move to %s: %s; not undone: %s", in.Session, in.To, skip.Reason, skip.NotUndone)
+		message = fmt.Sprintf("session %s did not move to %s: %s; not undone: %s", in.Session, in.To, skip.Reason,
+			skip.NotUndone)
 	}
-	return progress.SessionMoves, temporal.NewApplicationErrorWithOptions(message, string(skip.Code), temporal.ApplicationErrorOptions{
-		NonRetryable: true, Details: []any{skip},
-	})
+	return progress.SessionMoves, temporal.NewApplicationErrorWithOptions(message, string(skip.Code),
+		temporal.ApplicationErrorOptions{
+			NonRetryable: true, Details: []any{skip},
+		})
 }
 
 // resolve finds the target of the session, and the workers it is bound to.
@@ -61,7 +65,8 @@ func (m *mover) resolve(ctx workflow.Context, in api.MigrateSessionRequest) (to 
 	pool, slot, err := api.ParseWorkerName(in.To)
 	switch {
 	case err != nil || pool != in.Pool:
-		return to, nil, failure.Refusal(api.Errorf(api.CodeInvalid, "%q is not a worker of pool %s; write %s/SLOT", in.To, in.Pool, in.Pool))
+		return to, nil, failure.Refusal(api.Errorf(api.CodeInvalid, "%q is not a worker of pool %s; write %s/SLOT", in.To,
+			in.Pool, in.Pool))
 	case in.Session == "":
 		return to, nil, failure.Refusal(api.Errorf(api.CodeInvalid, "session is empty"))
 	}
@@ -72,12 +77,15 @@ func (m *mover) resolve(ctx workflow.Context, in api.MigrateSessionRequest) (to 
 	w, to, found := m.locate(s, slot)
 	switch {
 	case !found:
-		return to, nil, failure.Refusal(api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; ctl ps %s lists those it has", in.Pool, slot, in.Pool))
+		return to, nil, failure.Refusal(api.Errorf(api.CodeWorkerNotFound,
+			"pool %s has no worker %d; ctl ps %s lists those it has", in.Pool, slot, in.Pool))
 	case !w.InService || slices.Contains(s.unreachable, w.Host):
-		return to, nil, failure.Refusal(api.Errorf(api.CodeNoWorkers, "%s is %s and takes no sessions now; choose another worker, or wait until it serves", in.To, w.State))
+		return to, nil, failure.Refusal(api.Errorf(api.CodeNoWorkers,
+			"%s is %s and takes no sessions now; choose another worker, or wait until it serves", in.To, w.State))
 	}
 	if len(s.bound) == 0 && s.unknown {
-		return to, nil, failure.Refusal(api.Errorf(api.CodeSessionNotFound, "pool %s has no session %s, and none of its workers has served it recently", in.Pool, in.Session))
+		return to, nil, failure.Refusal(api.Errorf(api.CodeSessionNotFound,
+			"pool %s has no session %s, and none of its workers has served it recently", in.Pool, in.Session))
 	}
 	return to, s.bound, nil
 }

@@ -38,12 +38,14 @@ type mover struct {
 }
 
 // newMover makes a mover, and serves the query progress. A refusal is an ApplicationError.
-func newMover(ctx workflow.Context, pool, title string, hookTime time.Duration, progress *api.SessionProgress) (*mover, error) {
+func newMover(ctx workflow.Context, pool, title string, hookTime time.Duration,
+	progress *api.SessionProgress) (*mover, error) {
 	if invalid := api.CheckPoolName(pool, api.CodeInvalid); invalid != nil {
 		return nil, failure.Refusal(invalid)
 	}
 	if hookTime < 0 || hookTime > api.MaxHookTimeout {
-		return nil, failure.Refusal(api.Errorf(api.CodeInvalid, "hook_timeout is %s; it must be from 0 (%s) to %s", hookTime, api.DefaultHookTimeout, api.MaxHookTimeout))
+		return nil, failure.Refusal(api.Errorf(api.CodeInvalid, "hook_timeout is %s; it must be from 0 (%s) to %s", hookTime,
+			api.DefaultHookTimeout, api.MaxHookTimeout))
 	}
 	progress.Pool = pool
 	if progress.Flows == nil {
@@ -80,22 +82,24 @@ func (m *mover) locate(s survey, slot int) (w api.RosterWorker, at location, fou
 // eligible are the workers that may take sessions.
 func (m *mover) eligible(s survey) (takers []api.RosterWorker) {
 	for _, w := range s.workers {
-		if w.InService && w.Host != "" && !slices.Contains(s.closed, m.name(w.Slot)) && !slices.Contains(s.unreachable, w.Host) {
+		if w.InService && w.Host != "" && !slices.Contains(s.closed, m.name(w.Slot)) &&
+			!slices.Contains(s.unreachable, w.Host) {
 			takers = append(takers, w)
 		}
 	}
 	return takers
 }
 
-// survey reads the pool's workers, and from all their hosts the sessions; and to which workers session is bound, unless it is "". A host that
-// does not take the activity has no agent, and so no bindings.
+// survey reads the pool's workers, and from all their hosts the sessions; and to which workers session is bound, unless
+// it is "". A host that does not take the activity has no agent, and so no bindings.
 func (m *mover) survey(ctx workflow.Context, session string) (survey, error) {
 	local := workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
 		StartToCloseTimeout: rosterTimeout, ScheduleToCloseTimeout: 3 * rosterTimeout, Summary: "workers of pool " + m.pool,
 		RetryPolicy: &temporal.RetryPolicy{InitialInterval: 200 * time.Millisecond, MaximumInterval: 2 * time.Second},
 	})
 	var roster api.PoolRosterResult
-	if err := workflow.ExecuteLocalActivity(local, api.ActivityPoolRoster, api.PoolRosterRequest{Pool: m.pool}).Get(ctx, &roster); err != nil {
+	if err := workflow.ExecuteLocalActivity(local, api.ActivityPoolRoster, api.PoolRosterRequest{Pool: m.pool}).Get(ctx,
+		&roster); err != nil {
 		return survey{}, stepError("find the workers of pool "+m.pool, err)
 	}
 	s := survey{workers: roster.Workers, counts: map[string]int{}, unknown: true}
@@ -138,7 +142,8 @@ func (m *mover) survey(ctx workflow.Context, session string) (survey, error) {
 }
 
 // page lists sessions bound to a worker.
-func (m *mover) page(ctx workflow.Context, at location, after string, limit int) (r api.SessionBindingsResult, err error) {
+func (m *mover) page(ctx workflow.Context, at location, after string,
+	limit int) (r api.SessionBindingsResult, err error) {
 	err = onHost(at.host, api.ActivitySessionBindings, "sessions of "+at.worker,
 		api.SessionBindingsRequest{Pool: m.pool, Worker: at.worker, After: after, Limit: limit}).Execute(ctx).Get(ctx, &r)
 	if err != nil {
@@ -147,7 +152,8 @@ func (m *mover) page(ctx workflow.Context, at location, after string, limit int)
 	return r, err
 }
 
-// transferAll runs transfers concurrently and records their results; moved is the number of sessions that each one moved.
+// transferAll runs transfers concurrently and records their results; moved is the number of sessions that each one
+// moved.
 func (m *mover) transferAll(ctx workflow.Context, transfers []transfer) (moved []int) {
 	moved = make([]int, len(transfers))
 	lasting, _ := workflow.NewDisconnectedContext(ctx)
@@ -197,7 +203,8 @@ func (m *mover) recordTransfer(c transfer, moved int, skips []api.SessionSkip) {
 func (m *mover) loadsOf(s survey, workers []api.RosterWorker, weight func(api.RosterWorker) int) []policy.SessionLoad {
 	var loads []policy.SessionLoad
 	for _, w := range workers {
-		loads = append(loads, policy.SessionLoad{Worker: m.name(w.Slot), Sessions: s.counts[m.name(w.Slot)], Weight: weight(w)})
+		loads = append(loads, policy.SessionLoad{Worker: m.name(w.Slot), Sessions: s.counts[m.name(w.Slot)],
+			Weight: weight(w)})
 	}
 	return loads
 }
@@ -219,7 +226,8 @@ func (m *mover) finish(ctx workflow.Context, err error) (api.SessionMoves, error
 func (m *mover) showProgress(ctx workflow.Context, stand string) {
 	p := m.progress
 	var b strings.Builder
-	fmt.Fprintf(&b, "### %s: %s\n\n%d of %d moved, %d skipped\n", m.title, stand, p.Moved, max(p.Total, p.Moved), p.Skipped)
+	fmt.Fprintf(&b, "### %s: %s\n\n%d of %d moved, %d skipped\n", m.title, stand, p.Moved, max(p.Total, p.Moved),
+		p.Skipped)
 	if p.Note != "" {
 		fmt.Fprintf(&b, "\n%s\n", p.Note)
 	}

@@ -10,12 +10,13 @@ import (
 	"github.com/tempool/tempool/workflows/internal/failure"
 )
 
-// RebalanceRun is the whole state of a rebalancing: the input of its workflow, and the argument of its continue-as-new. The caller sets
-// RebalanceSessionsRequest only.
+// RebalanceRun is the whole state of a rebalancing: the input of its workflow, and the argument of its continue-as-new.
+// The caller sets RebalanceSessionsRequest only.
 type RebalanceRun struct {
 	api.RebalanceSessionsRequest
 	Progress api.SessionProgress `json:"progress,omitzero"`
-	// Flows are the rest of the plan, grouped by source worker; After is the id after which the next page of the first worker begins.
+	// Flows are the rest of the plan, grouped by source worker; After is the id after which the next page of the first
+	// worker begins.
 	Planned       bool              `json:"planned,omitempty"`
 	Flows         []api.SessionFlow `json:"flows,omitempty"`
 	After         string            `json:"after,omitempty"`
@@ -29,8 +30,8 @@ type rebalancing struct {
 	pages int
 }
 
-// Rebalance distributes sessions by weight with the fewest moves. Sessions that cannot be moved stay, and the result lists them. When it is
-// cancelled, moved sessions stay moved, and transfers under way are undone.
+// Rebalance distributes sessions by weight with the fewest moves. Sessions that cannot be moved stay, and the result
+// lists them. When it is cancelled, moved sessions stay moved, and transfers under way are undone.
 func Rebalance(ctx workflow.Context, run RebalanceRun) (api.SessionMoves, error) {
 	r := &rebalancing{RebalanceRun: &run}
 	m, err := newMover(ctx, run.Pool, "rebalancing the sessions of pool "+run.Pool, run.HookTimeout.D(), &run.Progress)
@@ -48,7 +49,9 @@ func Rebalance(ctx workflow.Context, run RebalanceRun) (api.SessionMoves, error)
 // run moves page after page until the plan is done; again requests a next run.
 func (r *rebalancing) run(ctx workflow.Context) (again bool, err error) {
 	for ; ; r.pages++ {
-		if r.pages > 0 && (workflow.GetInfo(ctx).GetContinueAsNewSuggested() || r.ContinueEvery > 0 && r.pages >= r.ContinueEvery) && ctx.Err() == nil { // Temporal cancels one run, not the next
+		// Temporal cancels one run, not the next
+		if r.pages > 0 && (workflow.GetInfo(ctx).GetContinueAsNewSuggested() || r.ContinueEvery > 0 &&
+			r.pages >= r.ContinueEvery) && ctx.Err() == nil {
 			return true, nil
 		}
 		s, err := r.survey(ctx, "")
@@ -77,11 +80,14 @@ func (r *rebalancing) plan(s survey) error {
 		w, at, found := r.locate(s, slot)
 		switch {
 		case weight < 0 || weight > maxWeight:
-			return failure.Refusal(api.Errorf(api.CodeInvalid, "the weight of worker %d is %d; it must be from 0 to %d", slot, weight, maxWeight))
+			return failure.Refusal(api.Errorf(api.CodeInvalid, "the weight of worker %d is %d; it must be from 0 to %d", slot,
+				weight, maxWeight))
 		case !found:
-			return failure.Refusal(api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; ctl ps %s lists those it has", r.Pool, slot, r.Pool))
+			return failure.Refusal(api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; ctl ps %s lists those it has",
+				r.Pool, slot, r.Pool))
 		case weight > 0 && (!w.InService || slices.Contains(s.unreachable, w.Host)):
-			return failure.Refusal(api.Errorf(api.CodeNoWorkers, "%s is %s and takes no sessions now; leave it out, or wait until it serves", at.worker, w.State))
+			return failure.Refusal(api.Errorf(api.CodeNoWorkers,
+				"%s is %s and takes no sessions now; leave it out, or wait until it serves", at.worker, w.State))
 		}
 	}
 	part := r.eligible(s)

@@ -25,7 +25,8 @@ func TestAMigrationReleasesBindsAndLoads(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"look", "release t/0 s", "bind t/1 s", "load t/1 s"}, h.steps)
 	require.Equal(t, "a: other on t/0, warm true\na: s on t/1, warm true", h.bindings())
-	require.Equal(t, api.SessionMoves{Pool: "t", Session: "s", Moved: 1, Flows: []api.SessionFlow{{From: "t/0", To: "t/1", Count: 1}}}, moves)
+	require.Equal(t, api.SessionMoves{Pool: "t", Session: "s", Moved: 1,
+		Flows: []api.SessionFlow{{From: "t/0", To: "t/1", Count: 1}}}, moves)
 }
 
 func TestAMigrationToAnotherHostLeavesNoBindingBehind(t *testing.T) {
@@ -55,8 +56,8 @@ func TestASessionWithoutAWorkerIsBoundAndLoaded(t *testing.T) {
 	require.NotEmpty(t, moves.Note)
 }
 
-// Whatever step of a migration goes wrong, whether it had taken effect or not, and whether it failed or the workflow was cancelled meanwhile,
-// everything is as it was.
+// Whatever step of a migration goes wrong, whether it had taken effect or not, and whether it failed or the workflow
+// was cancelled meanwhile, everything is as it was.
 func TestAMigrationThatFailsAtAnyStepIsUndone(t *testing.T) {
 	for _, hosts := range [][]string{{"a", "a"}, {"a", "b"}} {
 		for _, step := range []string{"release", "bind", "unbind", "load"} {
@@ -145,7 +146,8 @@ func TestAnImpossibleMigrationTouchesNothing(t *testing.T) {
 	h := newFakeHosts(t, "a", "a", "")
 	h.workers[2].State, h.workers[2].InService = lifecycle.Pending, false
 	h.bindWarm("t/0", "s")
-	for to, code := range map[string]api.Code{"t/7": api.CodeWorkerNotFound, "u/1": api.CodeInvalid, "1": api.CodeInvalid, "t/2": api.CodeNoWorkers} {
+	for to, code := range map[string]api.Code{"t/7": api.CodeWorkerNotFound, "u/1": api.CodeInvalid, "1": api.CodeInvalid,
+		"t/2": api.CodeNoWorkers} {
 		_, err := execute(h, api.WorkflowMigrateSession, migration("s", to))
 		requireCode(t, err, code)
 	}
@@ -295,7 +297,8 @@ func TestACancelledRebalancingUndoesWhatIsOnItsWayAndEnds(t *testing.T) {
 			}
 			return nil
 		}
-		_, err := execute(h, api.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: api.RebalanceSessionsRequest{Pool: "t"}, ContinueEvery: every})
+		_, err := execute(h, api.WorkflowRebalanceSessions,
+			RebalanceRun{RebalanceSessionsRequest: api.RebalanceSessionsRequest{Pool: "t"}, ContinueEvery: every})
 		require.True(t, temporal.IsCanceledError(err), "%v", err)
 		require.Equal(t, 1, h.runs)
 		require.Equal(t, map[string]int{"t/0": 2000}, h.counts())
@@ -313,7 +316,8 @@ func TestARebalancingFollowsWeightsAndLeavesTheOthersAlone(t *testing.T) {
 	require.Equal(t, map[string]int{"t/0": 30, "t/1": 60, "t/3": 7}, h.counts())
 
 	h.excluded["t/2"] = time.Minute
-	_, err = execute(h, api.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: api.RebalanceSessionsRequest{Pool: "t"}})
+	_, err = execute(h, api.WorkflowRebalanceSessions,
+		RebalanceRun{RebalanceSessionsRequest: api.RebalanceSessionsRequest{Pool: "t"}})
 	require.NoError(t, err)
 	require.Equal(t, 0, h.counts()["t/2"], "an evacuated worker gets none")
 
@@ -339,7 +343,8 @@ func TestARebalancingTakesOthersForThoseThatCannotMove(t *testing.T) {
 		}
 		return nil
 	}
-	moves, err := execute(h, api.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: api.RebalanceSessionsRequest{Pool: "t"}})
+	moves, err := execute(h, api.WorkflowRebalanceSessions,
+		RebalanceRun{RebalanceSessionsRequest: api.RebalanceSessionsRequest{Pool: "t"}})
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"t/0": 5, "t/1": 5}, h.counts())
 	require.Equal(t, 2, moves.Skipped)

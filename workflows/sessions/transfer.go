@@ -18,7 +18,8 @@ import (
 // location is a worker and the host of its process.
 type location struct{ worker, host string }
 
-// transfer moves sessions to one worker from the workers that they are bound to: one, or one on each host that a client's calls came through.
+// transfer moves sessions to one worker from the workers that they are bound to: one, or one on each host that a
+// client's calls came through.
 type transfer struct {
 	from     []location
 	to       location
@@ -28,15 +29,17 @@ type transfer struct {
 // stepTimeout bounds an activity that runs no hook.
 const stepTimeout = 30 * time.Second
 
-// onHost is an activity on a host. The activities are idempotent, so they are retried if an agent is lost; a host that does not take one in time fails it.
+// onHost is an activity on a host. The activities are idempotent, so they are retried if an agent is lost; a host that
+// does not take one in time fails it.
 func onHost(host, name, summary string, input any) loop.Activity {
 	activity := loop.OnHost(host, name, summary, stepTimeout, input)
-	activity.WaitForCancellation, activity.Retry = true, &temporal.RetryPolicy{InitialInterval: time.Second, MaximumAttempts: 3}
+	activity.WaitForCancellation, activity.Retry = true, &temporal.RetryPolicy{InitialInterval: time.Second,
+		MaximumAttempts: 3}
 	return activity
 }
 
-// transfer releases sessions on their old workers, binds them to the new one, and loads them there. Sessions that fail are restored, even when
-// ctx is cancelled; skips lists them.
+// transfer releases sessions on their old workers, binds them to the new one, and loads them there. Sessions that fail
+// are restored, even when ctx is cancelled; skips lists them.
 func (m *mover) transfer(ctx workflow.Context, c transfer) (moved []string, skips []api.SessionSkip) {
 	going := c.sessions
 	released := make([]bool, len(c.from)) // whether the worker's hook ran or may have run
@@ -52,7 +55,8 @@ func (m *mover) transfer(ctx workflow.Context, c transfer) (moved []string, skip
 		going = slices.DeleteFunc(slices.Clone(going), func(s string) bool { return slices.Contains(lost, s) })
 		notUndone := undo(lost)
 		for _, f := range failures {
-			skips = append(skips, api.SessionSkip{Session: f.Session, From: c.source(), To: c.to.worker, Code: f.Code, Reason: display.Shorten(f.Reason), NotUndone: notUndone})
+			skips = append(skips, api.SessionSkip{Session: f.Session, From: c.source(), To: c.to.worker, Code: f.Code,
+				Reason: display.Shorten(f.Reason), NotUndone: notUndone})
 		}
 	}
 	reload := func(lost []string) string { return m.reload(ctx, c, released, lost) }
@@ -83,7 +87,8 @@ func (m *mover) transfer(ctx workflow.Context, c transfer) (moved []string, skip
 	if len(going) > 0 {
 		result, err := m.hook(ctx, api.ActivityLoadSessions, c.to, going)
 		if err == nil && result.ProcessEnded {
-			err = failure.Refusal(api.Errorf(api.CodeWorkerNotFound, "the process of %s ended before it could load sessions", c.to.worker))
+			err = failure.Refusal(api.Errorf(api.CodeWorkerNotFound, "the process of %s ended before it could load sessions",
+				c.to.worker))
 		}
 		lose(failuresOf(going, result.Failed, err), back)
 	}
@@ -103,7 +108,8 @@ func failuresOf(sessions []string, failures []api.SessionFailure, err error) []a
 		return failures
 	}
 	for _, session := range sessions {
-		failures = append(failures, api.SessionFailure{Session: session, Code: failure.CodeOf(err), Reason: failure.Reason(err)})
+		failures = append(failures, api.SessionFailure{Session: session, Code: failure.CodeOf(err),
+			Reason: failure.Reason(err)})
 	}
 	return failures
 }
@@ -162,7 +168,8 @@ func join(a, b string) string {
 	return a + b
 }
 
-func (m *mover) hook(ctx workflow.Context, name string, at location, sessions []string) (result api.SessionHooksResult, err error) {
+func (m *mover) hook(ctx workflow.Context, name string, at location,
+	sessions []string) (result api.SessionHooksResult, err error) {
 	if len(sessions) == 0 {
 		return result, nil
 	}

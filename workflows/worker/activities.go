@@ -24,15 +24,16 @@ const (
 	slack = 15 * time.Second
 	// recallTimeout bounds how long a checkout waits for a gateway to return an idle lease.
 	recallTimeout = time.Second
-	// startHeartbeatEach is what each worker of a pool adds to the heartbeat time-out of a Start: starts that wait for their turn on a host heartbeat,
-	// and a thousand of them at once are a load for Temporal.
+	// startHeartbeatEach is what each worker of a pool adds to the heartbeat time-out of a Start: starts that wait for
+	// their turn on a host heartbeat, and a thousand of them at once are a load for Temporal.
 	startHeartbeatEach = 30 * time.Millisecond
 	// lostAttemptDelay is the delay after an attempt whose host was lost.
 	lostAttemptDelay = time.Second
 )
 
 // retrySuspend is for hosts that are too busy to answer; one that is lost ends the process.
-var retrySuspend = &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 2, MaximumInterval: time.Minute}
+var retrySuspend = &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 2,
+	MaximumInterval: time.Minute}
 
 // activities starts every activity of a worker; no other code does.
 type activities struct{ *worker }
@@ -63,7 +64,8 @@ func (a activities) startProcess(attempts int) {
 	activity := a.start(request, fmt.Sprintf("start incarnation %d of %s", a.Machine.Incarnation, a.name()))
 	activity.StartToClose += policy.Recovery(a.Spec.Recovery).Probation(a.Failures+attempts-1, true)
 	if attempts > 1 {
-		activity.Retry = &temporal.RetryPolicy{MaximumAttempts: int32(attempts), InitialInterval: lostAttemptDelay, BackoffCoefficient: 1}
+		activity.Retry = &temporal.RetryPolicy{MaximumAttempts: int32(attempts), InitialInterval: lostAttemptDelay,
+			BackoffCoefficient: 1}
 	}
 	a.tasks.start.Start(a.Loop, activity)
 }
@@ -73,14 +75,18 @@ func (a activities) startSuccessor(ctx workflow.Context, incarnation int64, sp s
 	request := a.startRequest(incarnation, sp)
 	request.KeepIncarnations = append(request.KeepIncarnations, a.Machine.Incarnation)
 	request.Replaced = a.replacedBySuccessor()
-	return a.start(request, fmt.Sprintf("start incarnation %d of %s to replace incarnation %d", incarnation, a.name(), a.Machine.Incarnation)).Execute(ctx)
+	return a.start(request, fmt.Sprintf("start incarnation %d of %s to replace incarnation %d", incarnation, a.name(),
+		a.Machine.Incarnation)).Execute(ctx)
 }
 
-// claimSuccessor has the agent that took over the successor observe it, as its start has set. An agent kills what nobody claims.
+// claimSuccessor has the agent that took over the successor observe it, as its start has set. An agent kills what
+// nobody claims.
 func (a activities) claimSuccessor(ready api.StartResult) workflow.Future {
-	return loop.OnEpoch(ready.Host, ready.Epoch, api.ActivityWatch, "claim "+api.ProcessText(ready.PID)+", which is to replace "+api.ProcessText(a.Process.PID), slack,
+	return loop.OnEpoch(ready.Host, ready.Epoch, api.ActivityWatch, "claim "+api.ProcessText(ready.PID)+
+		", which is to replace "+api.ProcessText(a.Process.PID), slack,
 		api.WatchRequest{
-			Process: a.processOf(a.Successor.Incarnation), Health: a.rotator.nextSpec().Health, Probe: true, Rules: ready.Rules, Replaced: a.replacedBySuccessor(),
+			Process: a.processOf(a.Successor.Incarnation), Health: a.rotator.nextSpec().Health, Probe: true, Rules: ready.Rules,
+			Replaced: a.replacedBySuccessor(),
 		}).Execute(a.Ctx)
 }
 
@@ -107,7 +113,8 @@ func (a activities) onHost(name, summary string, timeout time.Duration, input an
 
 // watch sets what the host observes of the process.
 func (a activities) watch(request api.WatchRequest) {
-	a.tasks.watch.Start(a.Loop, a.onHost(api.ActivityWatch, "set what is observed of "+api.ProcessText(a.Process.PID), slack, request))
+	a.tasks.watch.Start(a.Loop, a.onHost(api.ActivityWatch, "set what is observed of "+api.ProcessText(a.Process.PID),
+		slack, request))
 }
 
 func (a activities) replaced() api.Replaced {
@@ -127,14 +134,16 @@ func (a activities) reset(leaseID string) {
 
 // suspend has the host take the process out of service. Temporal repeats what the host did not finish.
 func (a activities) suspend(request api.SuspendRequest) {
-	activity := a.onHost(api.ActivitySuspend, fmt.Sprintf("take process %d out of service", a.Process.PID), request.Timeout.D()+a.Spec.Call.CancelGrace.D()+request.HookTimeout.D()+slack, request)
+	activity := a.onHost(api.ActivitySuspend, fmt.Sprintf("take process %d out of service", a.Process.PID),
+		request.Timeout.D()+a.Spec.Call.CancelGrace.D()+request.HookTimeout.D()+slack, request)
 	activity.Retry = retrySuspend
 	a.tasks.suspend.Start(a.Loop, activity)
 }
 
 // resume has the host put the process back into service.
 func (a activities) resume(request api.ResumeRequest) {
-	activity := a.onHost(api.ActivityResume, fmt.Sprintf("put process %d back into service", a.Process.PID), request.HookTimeout.D()+a.Spec.Call.CancelGrace.D()+slack, request)
+	activity := a.onHost(api.ActivityResume, fmt.Sprintf("put process %d back into service", a.Process.PID),
+		request.HookTimeout.D()+a.Spec.Call.CancelGrace.D()+slack, request)
 	activity.Retry = retrySuspend
 	a.tasks.resume.Start(a.Loop, activity)
 }
@@ -155,20 +164,24 @@ func (a activities) drain(limit spec.Duration) {
 // drainIncarnation drains an incarnation beside the current one.
 func (a activities) drainIncarnation(ctx workflow.Context, d drainingIncarnation) workflow.Future {
 	limit := spec.Duration(max(0, d.Until.Sub(a.Now())))
-	return loop.OnEpoch(d.Host, d.Epoch, api.ActivityDrain, fmt.Sprintf("drain incarnation %d: wait for calls in flight", d.Incarnation), limit.D()+slack,
+	return loop.OnEpoch(d.Host, d.Epoch, api.ActivityDrain,
+		fmt.Sprintf("drain incarnation %d: wait for calls in flight", d.Incarnation), limit.D()+slack,
 		api.DrainRequest{Process: a.processOf(d.Incarnation), Timeout: limit}).Execute(ctx)
 }
 
 func (a activities) stop(reason string) {
-	a.tasks.stop.Start(a.Loop, a.stopActivity(a.Process.Host, a.Process.Epoch, a.process(), "stop "+api.ProcessText(a.Process.PID), reason))
+	a.tasks.stop.Start(a.Loop, a.stopActivity(a.Process.Host, a.Process.Epoch, a.process(), "stop "+
+		api.ProcessText(a.Process.PID), reason))
 }
 
 // stopIncarnation stops an incarnation beside the current one.
 func (a activities) stopIncarnation(ctx workflow.Context, d drainingIncarnation) workflow.Future {
-	return a.stopActivity(d.Host, d.Epoch, a.processOf(d.Incarnation), fmt.Sprintf("stop incarnation %d", d.Incarnation), d.Reason).Execute(ctx)
+	return a.stopActivity(d.Host, d.Epoch, a.processOf(d.Incarnation), fmt.Sprintf("stop incarnation %d", d.Incarnation),
+		d.Reason).Execute(ctx)
 }
 
 func (a activities) stopActivity(host string, epoch int64, process api.Process, what, reason string) loop.Activity {
 	grace := a.Spec.Pool.StopGrace
-	return loop.OnEpoch(host, epoch, api.ActivityStop, what+": "+reason, grace.D()+2*slack, api.StopRequest{Process: process, Grace: grace, Reason: reason})
+	return loop.OnEpoch(host, epoch, api.ActivityStop, what+": "+reason, grace.D()+2*slack,
+		api.StopRequest{Process: process, Grace: grace, Reason: reason})
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// adopt continues with a process that another agent has taken over. The activities that the ended agent did not take are started again; the first
-// is the Watch, by which the agent knows that the worker still wants the process. It reports false for a process that is about to be replaced or
-// stopped: that agent ends it.
+// adopt continues with a process that another agent has taken over. The activities that the ended agent did not take
+// are started again; the first is the Watch, by which the agent knows that the worker still wants the process. It
+// reports false for a process that is about to be replaced or stopped: that agent ends it.
 func (m *monitor) adopt(e api.EpochEnded) bool {
 	switch m.Machine.State {
 	case lifecycle.Ready, lifecycle.Busy, lifecycle.Degraded, lifecycle.Suspended:
@@ -37,7 +37,8 @@ func (m *monitor) adopt(e api.EpochEnded) bool {
 			m.activities.reset(m.ResetLease)
 		}
 	}
-	reason := fmt.Sprintf("The next agent of host %s (epoch %d) took over process %d.", e.Host, e.Heir.Epoch, m.Process.PID)
+	reason := fmt.Sprintf("The next agent of host %s (epoch %d) took over process %d.", e.Host, e.Heir.Epoch,
+		m.Process.PID)
 	m.record(lifecycle.TakenOver, reason)
 	m.warn("process taken over", reason)
 	m.reporter.reportState() // where to find it

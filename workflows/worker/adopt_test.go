@@ -18,13 +18,15 @@ import (
 // ofEpoch starts processes on host h under epoch 3.
 func ofEpoch(s *workerEnv) {
 	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
-		return api.StartResult{Host: "h", Epoch: 3, PID: 1000 + int(r.Incarnation), Endpoint: "unix:/old", Rules: r.Rules}, nil
+		return api.StartResult{Host: "h", Epoch: 3, PID: 1000 + int(r.Incarnation), Endpoint: "unix:/old",
+			Rules: r.Rules}, nil
 	}
 }
 
 // inherited says that epoch 4 has taken over incarnations of epoch 3.
 func inherited(incarnations ...int64) api.EpochEnded {
-	return api.EpochEnded{Host: "h", Epoch: 3, Reason: "the agent was started again", Kept: incarnations, Heir: &api.Heir{Epoch: 4, Endpoint: "unix:/new"}}
+	return api.EpochEnded{Host: "h", Epoch: 3, Reason: "the agent was started again", Kept: incarnations,
+		Heir: &api.Heir{Epoch: 4, Endpoint: "unix:/new"}}
 }
 
 func (s *workerEnv) takenOver() (n int) {
@@ -61,7 +63,8 @@ func TestAWorkerContinuesWithAProcessThatTheNextAgentTookOver(t *testing.T) {
 		require.Equal(t, "unix:/new", renewed.Endpoint)
 		require.Equal(t, 1, s.counted(&s.starts))
 	})
-	s.At(4*time.Minute, s.signal(api.SignalEpochEnded, api.EpochEnded{Host: "h", Epoch: 4, Reason: "gone"})) // without an heir
+	// without an heir
+	s.At(4*time.Minute, s.signal(api.SignalEpochEnded, api.EpochEnded{Host: "h", Epoch: 4, Reason: "gone"}))
 	s.At(5*time.Minute, func() {
 		require.EqualValues(t, 2, s.state().Incarnation, "the process belongs to epoch 4 since")
 		s.cancel()
@@ -165,7 +168,8 @@ func TestASuspensionIsRepeatedToTheNextAgent(t *testing.T) {
 	s := newWorkerEnv(t)
 	ofEpoch(s)
 	s.onSuspend = func(r api.SuspendRequest) (api.SuspendResult, error) {
-		return api.SuspendResult{FencedLease: api.FencedLease{LeaseID: r.LeaseID, CallsCut: 1, Checkin: &api.CheckinRequest{LeaseID: r.LeaseID, Usage: api.Usage{Requests: 2}}}}, nil
+		return api.SuspendResult{FencedLease: api.FencedLease{LeaseID: r.LeaseID, CallsCut: 1,
+			Checkin: &api.CheckinRequest{LeaseID: r.LeaseID, Usage: api.Usage{Requests: 2}}}}, nil
 	}
 	run := suspending(s)
 	s.slow[api.ActivitySuspend] = time.Hour // the first agent leaves the order without an answer
@@ -189,7 +193,8 @@ func TestASuspensionIsRepeatedToTheNextAgent(t *testing.T) {
 	s.run(run)
 }
 
-// The agent before has not begun an order, and that is learned together with who has its process now: the next agent gets the order again.
+// The agent before has not begun an order, and that is learned together with who has its process now: the next agent
+// gets the order again.
 func TestAnOrderThatFailedWithItsAgentIsGivenToTheNextOne(t *testing.T) {
 	for name, c := range map[string]struct {
 		run   func(s *workerEnv, order func() error) Run

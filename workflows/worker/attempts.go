@@ -13,16 +13,18 @@ import (
 	"github.com/tempool/tempool/workflows/internal/loop"
 )
 
-// Temporal retries a failed start as long as the recovery policy asks for short delays: otherwise a program that cannot start would write
-// ten history events for each attempt. The last attempt reports the earlier ones, and replayAttempts puts them into the history.
+// Temporal retries a failed start as long as the recovery policy asks for short delays: otherwise a program that cannot
+// start would write ten history events for each attempt. The last attempt reports the earlier ones, and replayAttempts
+// puts them into the history.
 
 // maxServerBackoff is the longest delay between two attempts that Temporal waits for the worker.
 const maxServerBackoff = 10 * time.Second
 
 const backoffOver = "backoff over"
 
-// replayAttempts moves the machine through the failed attempts before the last, at the times at which they happened. The numbers of
-// attempts that were lost count as used. Attempts of a start that was stopped meanwhile are only counted.
+// replayAttempts moves the machine through the failed attempts before the last, at the times at which they happened.
+// The numbers of attempts that were lost count as used. Attempts of a start that was stopped meanwhile are only
+// counted.
 func (s *starter) replayAttempts(r *loop.Result[api.StartResult]) {
 	first := s.Machine.Incarnation
 	failed, last := r.Value.Failed, r.Value.Incarnation
@@ -70,16 +72,19 @@ func (s *starter) clampTime(t time.Time) time.Time {
 // isAttemptFailure reports whether err is the failure of an attempt, and not of what followed the attempt.
 func (s *starter) isAttemptFailure(err error) bool {
 	_, superseded := failure.Superseded(err)
-	return !superseded && !failure.NotStarted(err) && !failure.NoResources(err) && !failure.TimedOut(err) && !temporal.IsCanceledError(err)
+	return !superseded && !failure.NotStarted(err) && !failure.NoResources(err) && !failure.TimedOut(err) &&
+		!temporal.IsCanceledError(err)
 }
 
 // failedAttempts are the attempts in the details of a start's error.
 func failedAttempts(err error) []api.FailedAttempt {
 	var details api.FailedAttempts
-	if app, ok := errors.AsType[*temporal.ApplicationError](err); ok && app.HasDetails() && app.Details(&details) == nil && len(details.Attempts) > 0 {
+	if app, ok := errors.AsType[*temporal.ApplicationError](err); ok && app.HasDetails() && app.Details(&details) == nil &&
+		len(details.Attempts) > 0 {
 		return details.Attempts
 	}
-	if timeout, ok := errors.AsType[*temporal.TimeoutError](err); ok && timeout.HasLastHeartbeatDetails() && timeout.LastHeartbeatDetails(&details) == nil {
+	if timeout, ok := errors.AsType[*temporal.TimeoutError](err); ok && timeout.HasLastHeartbeatDetails() &&
+		timeout.LastHeartbeatDetails(&details) == nil {
 		return details.Attempts
 	}
 	return nil

@@ -24,7 +24,8 @@ func triesOf(r api.StartRequest, n int, now time.Time) []api.FailedAttempt {
 	var tries []api.FailedAttempt
 	at := now.Add(-time.Minute)
 	for i := range n {
-		try := api.FailedAttempt{Incarnation: r.Incarnation + int64(i), Began: at, Ended: at.Add(time.Second), Reason: "the model file is missing"}
+		try := api.FailedAttempt{Incarnation: r.Incarnation + int64(i), Began: at, Ended: at.Add(time.Second),
+			Reason: "the model file is missing"}
 		if i+1 < r.MaxAttempts {
 			next := recovery.Next(r.Failures+i+1, true, try.Reason, 0.5)
 			try.Wait, try.Next = spec.Duration(next.Delay), next.Reason
@@ -71,7 +72,8 @@ func TestAttemptsThatTemporalRetriedAreInTheHistory(t *testing.T) {
 			run.ContinueEvery = every
 			s.run(run)
 			require.Equal(t, []string{
-				"#1: 7 tries after 0 failures", "#8: 1 tries after 7 failures", "#9: 1 tries after 8 failures", "#10: 1 tries after 9 failures",
+				"#1: 7 tries after 0 failures", "#8: 1 tries after 7 failures", "#9: 1 tries after 8 failures",
+				"#10: 1 tries after 9 failures",
 			}, asked, "waits of more than ten seconds are the worker's own")
 		})
 	}
@@ -135,9 +137,11 @@ func TestAWorkerThatTestsTheBreakerRetriesWithoutPermitsAndReportsTheResult(t *t
 			s.onStart = func(r api.StartRequest) (api.StartResult, error) {
 				require.Equal(t, 1, r.MaxAttempts)
 				began = append(began, s.env.Now().Sub(s.Begin))
-				return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing", string(api.CodeStartFailed), nil)
+				return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing",
+					string(api.CodeStartFailed), nil)
 			}
-			s.At(10*time.Second, s.signal(api.SignalStartPermitted, api.StartPermitted{Incarnation: 1, Pause: spec.Duration(30 * time.Second)}))
+			s.At(10*time.Second, s.signal(api.SignalStartPermitted,
+				api.StartPermitted{Incarnation: 1, Pause: spec.Duration(30 * time.Second)}))
 			s.At(time.Hour, func() {
 				require.Equal(t, lifecycle.Failed, s.state().State)
 				s.signal(api.SignalEnd, api.Control{})()
@@ -156,7 +160,8 @@ func TestAWorkerThatTestsTheBreakerRetriesWithoutPermitsAndReportsTheResult(t *t
 				story = append(story, fmt.Sprintf("%s #%d", e.State, e.Incarnation))
 			}
 			// The stage takes messages of one moment in any order.
-			require.ElementsMatch(t, []string{"pending #1", "starting #1", "pending #2", "failed #6", "failed #6"}, story, "the last is its farewell")
+			require.ElementsMatch(t, []string{"pending #1", "starting #1", "pending #2", "failed #6", "failed #6"}, story,
+				"the last is its farewell")
 		})
 	}
 }

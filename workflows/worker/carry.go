@@ -7,9 +7,9 @@ import (
 	"github.com/tempool/tempool/workflows/internal/loop"
 )
 
-// A worker continues as new when nothing is under way that the next run would have to start again. A run that is overdue does not wait for
-// that: carry turns whatever is under way into state, and takeOver takes it up again. A start under way is given up, and its incarnation number
-// is not used again; everything else continues where it was.
+// A worker continues as new when nothing is under way that the next run would have to start again. A run that is
+// overdue does not wait for that: carry turns whatever is under way into state, and takeOver takes it up again. A start
+// under way is given up, and its incarnation number is not used again; everything else continues where it was.
 
 // CarriedState is what was under way when the previous run ended.
 type CarriedState struct {
@@ -30,7 +30,8 @@ type drainDeadline struct {
 
 // mayContinue reports whether the run continues as new now.
 func (w *worker) mayContinue() bool {
-	return w.MustContinue() || w.ContinueDue(w.ContinueEvery) && w.isIdle() && !w.tasks.hasResults() && w.surge.started == nil
+	return w.MustContinue() || w.ContinueDue(w.ContinueEvery) && w.isIdle() && !w.tasks.hasResults() &&
+		w.surge.started == nil
 }
 
 // isIdle reports whether the next run has nothing to start again.
@@ -63,7 +64,8 @@ func (w *worker) carry() *Run {
 	return w.Run
 }
 
-// giveUpStart ends a start whose result no run will get. The host notices by the start's heartbeats, and ends the process.
+// giveUpStart ends a start whose result no run will get. The host notices by the start's heartbeats, and ends the
+// process.
 func (w *worker) giveUpStart() {
 	w.HighestIncarnation = max(w.HighestIncarnation, w.Machine.Incarnation+int64(max(1, w.starter.attempts))-1)
 	if w.Machine.State == lifecycle.Starting {

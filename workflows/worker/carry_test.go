@@ -12,8 +12,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// TestAnOverdueRunContinuesWhateverIsUnderWay has the history of a run grow to twice the suggested length while something is under way that
-// a run usually waits for.
+// TestAnOverdueRunContinuesWhateverIsUnderWay has the history of a run grow to twice the suggested length while
+// something is under way that a run usually waits for.
 func TestAnOverdueRunContinuesWhateverIsUnderWay(t *testing.T) {
 	checkout := api.CheckoutRequest{Holder: "alice", TTLMS: time.Hour.Milliseconds()}
 	for name, c := range map[string]struct {
@@ -25,7 +25,8 @@ func TestAnOverdueRunContinuesWhateverIsUnderWay(t *testing.T) {
 		check   func(*testing.T, *workerEnv, api.WorkerState)
 	}{
 		"a start": {
-			slow: map[string]time.Duration{api.ActivityStart: time.Minute}, overdue: 30 * time.Second, checkAt: 100 * time.Second,
+			slow: map[string]time.Duration{api.ActivityStart: time.Minute}, overdue: 30 * time.Second,
+			checkAt: 100 * time.Second,
 			check: func(t *testing.T, s *workerEnv, st api.WorkerState) {
 				require.Equal(t, lifecycle.Ready, st.State)
 				require.Greater(t, st.Incarnation, int64(1), "the number of the start that was given up is not used again")
@@ -34,7 +35,8 @@ func TestAnOverdueRunContinuesWhateverIsUnderWay(t *testing.T) {
 			},
 		},
 		"a probe": {
-			slow: map[string]time.Duration{api.ActivityProbe: 4 * time.Second}, overdue: 5*time.Minute + time.Second, checkAt: 6 * time.Minute,
+			slow: map[string]time.Duration{api.ActivityProbe: 4 * time.Second}, overdue: 5*time.Minute + time.Second,
+			checkAt: 6 * time.Minute,
 			check: func(t *testing.T, s *workerEnv, st api.WorkerState) {
 				require.Equal(t, lifecycle.Ready, st.State)
 				require.Equal(t, 1, s.counted(&s.probes), "the next run probes at once, and not at the next checkpoint")
@@ -45,7 +47,8 @@ func TestAnOverdueRunContinuesWhateverIsUnderWay(t *testing.T) {
 				s.At(time.Second, s.signal(api.SignalCheckout, checkout))
 				s.At(2*time.Second, s.signal(api.SignalDrain, api.Control{Reason: "new disk", By: "op"}))
 			},
-			spec: func(sp *spec.Spec) { sp.Rotation.DrainTimeout = spec.Duration(time.Minute) }, overdue: 40 * time.Second, checkAt: 63 * time.Second,
+			spec: func(sp *spec.Spec) { sp.Rotation.DrainTimeout = spec.Duration(time.Minute) }, overdue: 40 * time.Second,
+			checkAt: 63 * time.Second,
 			check: func(t *testing.T, s *workerEnv, st api.WorkerState) {
 				require.Equal(t, lifecycle.Stopped, st.State, "the next run drains for the rest of the time")
 				require.Contains(t, s.events(), lifecycle.DrainTimeout)
@@ -75,7 +78,8 @@ func TestAnOverdueRunContinuesWhateverIsUnderWay(t *testing.T) {
 				s.At(2*time.Second, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
 				s.At(50*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1"}))
 			},
-			spec: func(sp *spec.Spec) { sp.Rotation.DrainTimeout = spec.Duration(time.Minute) }, overdue: 40 * time.Second, checkAt: 51 * time.Second,
+			spec: func(sp *spec.Spec) { sp.Rotation.DrainTimeout = spec.Duration(time.Minute) }, overdue: 40 * time.Second,
+			checkAt: 51 * time.Second,
 			check: func(t *testing.T, s *workerEnv, st api.WorkerState) {
 				require.Equal(t, lifecycle.Ready, st.State)
 				require.EqualValues(t, 2, st.Incarnation)
@@ -97,7 +101,8 @@ func TestAnOverdueRunContinuesWhateverIsUnderWay(t *testing.T) {
 			script: func(s *workerEnv) {
 				s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me", TTLMS: 3000}))
 			},
-			spec: func(sp *spec.Spec) { sp.Lease.OnExpiry = spec.ExpiryReset }, overdue: 6 * time.Second, checkAt: 20 * time.Second,
+			spec: func(sp *spec.Spec) { sp.Lease.OnExpiry = spec.ExpiryReset }, overdue: 6 * time.Second,
+			checkAt: 20 * time.Second,
 			check: func(t *testing.T, s *workerEnv, st api.WorkerState) {
 				require.Equal(t, lifecycle.Ready, st.State)
 				require.EqualValues(t, 1, st.Incarnation)
@@ -150,7 +155,8 @@ func TestPendingRequestsDoNotPreventContinueAsNew(t *testing.T) {
 		s := newWorkerEnv(t)
 		s.onStart = func(r api.StartRequest) (api.StartResult, error) {
 			if len(r.KeepIncarnations) > 0 {
-				return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing", string(api.CodeStartFailed), nil)
+				return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing",
+					string(api.CodeStartFailed), nil)
 			}
 			return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
 		}

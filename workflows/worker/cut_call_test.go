@@ -16,7 +16,8 @@ func TestAProcessThatEndsForACutCallIsReplacedAtOnceAndCountsNoFailure(t *testin
 	const cut = 20
 	for i := range cut {
 		s.watchScript[int64(i+1)] = watchScript{time.Second, api.WatchResult{
-			Event: api.WatchExited, Reason: "killed: did not end a cancelled call within 5s", Exit: &lifecycle.Exit{Killed: true, CutCall: true, Signal: "SIGKILL"},
+			Event: api.WatchExited, Reason: "killed: did not end a cancelled call within 5s",
+			Exit: &lifecycle.Exit{Killed: true, CutCall: true, Signal: "SIGKILL"},
 		}}
 	}
 	s.At(30*time.Second, func() {

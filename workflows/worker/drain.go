@@ -42,7 +42,9 @@ func (w *worker) drain() bool {
 		}
 		if r.Value.CallsCut > 0 {
 			w.rotator.recordCutCalls(r.Value.CallsCut)
-			w.transition(lifecycle.DrainTimeout, fmt.Sprintf("drain timed out after %s (rotation.drain_timeout); calls cut: %d", w.Spec.Rotation.DrainTimeout, r.Value.CallsCut))
+			w.transition(lifecycle.DrainTimeout,
+				fmt.Sprintf("drain timed out after %s (rotation.drain_timeout); calls cut: %d", w.Spec.Rotation.DrainTimeout,
+					r.Value.CallsCut))
 			return true
 		}
 	}
@@ -62,7 +64,8 @@ func (w *worker) drain() bool {
 		return true
 	}
 	if !w.tasks.drainLimit.Running() {
-		// The host reports how many calls it cut. The timer is for leases that are not released, and for a host that does not answer.
+		// The host reports how many calls it cut. The timer is for leases that are not released, and for a host that does not
+		// answer.
 		limit := max(0, w.drainUntil().Sub(w.Now()))
 		w.tasks.drainLimit.Start(w.Loop, limit+drainSlack, "drain timeout")
 		w.activities.drain(spec.Duration(limit))

@@ -46,7 +46,8 @@ func (l *leases) emitEnd(reason string) {
 func (l *leases) emitRefusal(request, holder, leaseID string, refused *api.Error) *api.Error {
 	if refused != nil {
 		emit.Event(l.Ctx, api.EventLeaseRefused, api.WorkerSource(l.name()), api.LeaseEvent{
-			LeaseID: display.Shorten(leaseID), Holder: display.Shorten(holder), Request: request, Code: refused.Code, Reason: refused.Message,
+			LeaseID: display.Shorten(leaseID), Holder: display.Shorten(holder), Request: request, Code: refused.Code,
+			Reason: refused.Message,
 		})
 	}
 	return refused
@@ -61,8 +62,9 @@ func leaseEvent(lease *api.Lease, reason string) api.LeaseEvent {
 
 func (r rotator) emit(eventType string, rotation rotation) {
 	emit.Event(r.Ctx, eventType, api.WorkerSource(r.name()), api.RotationEvent{
-		Incarnation: rotation.Incarnation, Cause: rotation.Cause, Reason: rotation.Reason, Observed: rotation.Observed, InPlace: rotation.InPlace,
-		Failed: rotation.Failed, CallsCut: rotation.CallsCut,
+		Incarnation: rotation.Incarnation, Cause: rotation.Cause, Reason: rotation.Reason, Observed: rotation.Observed,
+		InPlace: rotation.InPlace,
+		Failed:  rotation.Failed, CallsCut: rotation.CallsCut,
 	})
 }
 

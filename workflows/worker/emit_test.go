@@ -28,18 +28,21 @@ func (s *workerEnv) transitions() (all []lifecycle.Transition) {
 func (s *workerEnv) leaseEvents() (all []string) {
 	for _, e := range s.emitted {
 		if data, ok := e.data.(api.LeaseEvent); ok {
-			all = append(all, strings.Join(strings.Fields(e.eventType+" "+data.LeaseID+" "+data.Outcome+" "+string(data.Code)), " "))
+			all = append(all, strings.Join(strings.Fields(e.eventType+" "+data.LeaseID+" "+data.Outcome+" "+string(data.Code)),
+				" "))
 		}
 	}
 	return all
 }
 
-// rotationEvents are those of rotations in short: type, incarnation, cause, and whether it is only observed, in place, or failed.
+// rotationEvents are those of rotations in short: type, incarnation, cause, and whether it is only observed, in place,
+// or failed.
 func (s *workerEnv) rotationEvents() (all []string) {
 	for _, e := range s.emitted {
 		if data, ok := e.data.(api.RotationEvent); ok {
 			short := fmt.Sprintf("%s %d %s", e.eventType, data.Incarnation, data.Cause)
-			for word, holds := range map[string]bool{" observed": data.Observed, " in place": data.InPlace, " failed": data.Failed != ""} {
+			for word, holds := range map[string]bool{" observed": data.Observed, " in place": data.InPlace,
+				" failed": data.Failed != ""} {
 				if holds {
 					short += word
 				}
@@ -111,7 +114,8 @@ func TestARotationEmitsItsSteps(t *testing.T) {
 	s.run(standalone())
 	require.Equal(t, []string{
 		"rotation.requested 1 operator", "rotation.started 1 operator", "rotation.finished 1 operator",
-		"rotation.requested 2 operator in place", "rotation.started 2 operator in place", "rotation.finished 2 operator in place",
+		"rotation.requested 2 operator in place", "rotation.started 2 operator in place",
+		"rotation.finished 2 operator in place",
 	}, s.rotationEvents())
 }
 
@@ -126,5 +130,6 @@ func TestARotationThatFailsSaysSo(t *testing.T) {
 	s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
 	s.At(time.Hour, s.cancel)
 	s.run(standalone())
-	require.Equal(t, []string{"rotation.requested 1 operator", "rotation.started 1 operator", "rotation.finished 1 operator failed"}, s.rotationEvents())
+	require.Equal(t, []string{"rotation.requested 1 operator", "rotation.started 1 operator",
+		"rotation.finished 1 operator failed"}, s.rotationEvents())
 }

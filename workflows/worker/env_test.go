@@ -36,7 +36,8 @@ type workerEnv struct {
 	sizes                 []int  // as steps note them
 	sent                  []sent // what the worker said to its pool
 
-	// counting guards starts, stops, probes and sent: activities run beside each other and the steps, as signals to the pool do.
+	// counting guards starts, stops, probes and sent: activities run beside each other and the steps, as signals to the
+	// pool do.
 	counting sync.Mutex
 
 	mu sync.Mutex // activities look at these beside the steps
@@ -104,7 +105,8 @@ func (s *workerEnv) signalsOf(name string) (messages []any) {
 }
 
 func newWorkerEnv(t *testing.T) *workerEnv {
-	s := &workerEnv{t: t, Script: workflowtest.NewScript(), watchScript: map[int64]watchScript{}, startedAt: map[int64]time.Time{}}
+	s := &workerEnv{t: t, Script: workflowtest.NewScript(), watchScript: map[int64]watchScript{},
+		startedAt: map[int64]time.Time{}}
 	s.Ready = func() bool {
 		_, err := s.env.QueryWorkflow(api.QueryState)
 		return err == nil
@@ -129,7 +131,8 @@ func (s *workerEnv) set(now time.Time) {
 	if s.log != nil {
 		suite.SetLogger(s.log)
 	}
-	env := workflowtest.NewEnvironment(&suite, sdk.Options{Interceptors: []interceptor.WorkerInterceptor{loop.SignalOrder()}})
+	env := workflowtest.NewEnvironment(&suite,
+		sdk.Options{Interceptors: []interceptor.WorkerInterceptor{loop.SignalOrder()}})
 	s.env = env
 	s.env.SetStartTime(now)
 	s.env.SetWorkflowRunTimeout(workflowtest.Never)
@@ -145,7 +148,8 @@ func (s *workerEnv) set(now time.Time) {
 	}
 	slow := func(name string, do any, argument string) {
 		if s.slow[name] > 0 {
-			s.env.OnActivity(name, mock.Anything, mock.AnythingOfType(argument)).Return(do).AfterFn(func() time.Duration { return s.slow[name] })
+			s.env.OnActivity(name, mock.Anything,
+				mock.AnythingOfType(argument)).Return(do).AfterFn(func() time.Duration { return s.slow[name] })
 		}
 	}
 	slow(api.ActivityStart, s.start, "api.StartRequest")
@@ -155,7 +159,8 @@ func (s *workerEnv) set(now time.Time) {
 	slow(api.ActivityStop, s.stop, "api.StopRequest")
 	slow(api.ActivitySuspend, s.suspend, "api.SuspendRequest")
 	slow(api.ActivityResume, s.resume, "api.ResumeRequest")
-	slow(api.ActivityReset, func(_ context.Context, r api.ResetRequest) (api.ResetResult, error) { return s.onReset(r) }, "api.ResetRequest")
+	slow(api.ActivityReset, func(_ context.Context, r api.ResetRequest) (api.ResetResult, error) { return s.onReset(r) },
+		"api.ResetRequest")
 	s.env.SetOnActivityStartedListener(func(info *activity.Info, _ context.Context, args converter.EncodedValues) {
 		switch info.ActivityType.Name {
 		case api.ActivityStart:
@@ -172,7 +177,8 @@ func (s *workerEnv) set(now time.Time) {
 			}
 		}
 	})
-	s.env.OnSignalExternalWorkflow(mock.Anything, api.PoolWorkflowID("t"), mock.Anything, mock.Anything, mock.Anything).Return(
+	s.env.OnSignalExternalWorkflow(mock.Anything, api.PoolWorkflowID("t"), mock.Anything, mock.Anything,
+		mock.Anything).Return(
 		func(_, _, _, name string, message any) error {
 			s.counting.Lock()
 			defer s.counting.Unlock()
@@ -199,7 +205,8 @@ func (s *workerEnv) isOver(incarnation int64, now time.Time) bool {
 // report sends what the host has observed of an incarnation by its script.
 func (s *workerEnv) report(incarnation int64) {
 	if script, found := s.scriptOf(incarnation); found {
-		s.env.SignalWorkflow(api.SignalProcessEvents, api.ProcessEvents{Events: []api.ProcessEvent{{Incarnation: incarnation, WatchResult: script.result}}})
+		s.env.SignalWorkflow(api.SignalProcessEvents,
+			api.ProcessEvents{Events: []api.ProcessEvent{{Incarnation: incarnation, WatchResult: script.result}}})
 	}
 }
 
@@ -229,7 +236,8 @@ func (s *workerEnv) start(_ context.Context, r api.StartRequest) (api.StartResul
 	if s.onStart != nil {
 		return s.onStart(r)
 	}
-	return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), Endpoint: "unix:/gateway", TookMS: 1, Rules: r.Rules}, nil
+	return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), Endpoint: "unix:/gateway", TookMS: 1,
+		Rules: r.Rules}, nil
 }
 
 func (s *workerEnv) watch(_ context.Context, r api.WatchRequest) (api.WatchResult, error) {
@@ -347,5 +355,6 @@ func inPool(change func(*spec.Spec)) Run {
 }
 
 func crash(after time.Duration) watchScript {
-	return watchScript{after, api.WatchResult{Event: api.WatchExited, Reason: "was ended by SIGKILL", Exit: &lifecycle.Exit{Signal: "SIGKILL"}}}
+	return watchScript{after, api.WatchResult{Event: api.WatchExited, Reason: "was ended by SIGKILL",
+		Exit: &lifecycle.Exit{Signal: "SIGKILL"}}}
 }

@@ -19,7 +19,8 @@ func (w *worker) register(ctx workflow.Context) error {
 		name    string
 		handler any
 	}{
-		{api.QueryState, w.reporter.state}, {api.QueryMetrics, w.reporter.metrics}, {api.QueryHistory, w.reporter.history}, {api.QuerySpec, w.reporter.spec},
+		{api.QueryState, w.reporter.state}, {api.QueryMetrics, w.reporter.metrics}, {api.QueryHistory, w.reporter.history},
+		{api.QuerySpec, w.reporter.spec},
 	} {
 		if err := workflow.SetQueryHandler(ctx, query.name, query.handler); err != nil {
 			return err
@@ -30,15 +31,17 @@ func (w *worker) register(ctx workflow.Context) error {
 
 // registerUpdates sets the handlers of updates. Their validators refuse, where a refusal costs no history event.
 func (w *worker) registerUpdates(ctx workflow.Context) error {
-	err := workflow.SetUpdateHandlerWithOptions(ctx, api.UpdateCheckout, w.leases.checkout, failure.Validator(func(r api.CheckoutRequest) *api.Error {
-		return w.leases.emitRefusal(api.UpdateCheckout, r.Holder, "", w.leases.validateCheckout(r))
-	}))
+	err := workflow.SetUpdateHandlerWithOptions(ctx, api.UpdateCheckout, w.leases.checkout,
+		failure.Validator(func(r api.CheckoutRequest) *api.Error {
+			return w.leases.emitRefusal(api.UpdateCheckout, r.Holder, "", w.leases.validateCheckout(r))
+		}))
 	if err != nil {
 		return err
 	}
-	err = workflow.SetUpdateHandlerWithOptions(ctx, api.UpdateRenew, w.leases.renew, failure.Validator(func(r api.RenewRequest) *api.Error {
-		return w.leases.emitRefusal(api.UpdateRenew, "", r.LeaseID, w.leases.renewRefusal(r))
-	}))
+	err = workflow.SetUpdateHandlerWithOptions(ctx, api.UpdateRenew, w.leases.renew,
+		failure.Validator(func(r api.RenewRequest) *api.Error {
+			return w.leases.emitRefusal(api.UpdateRenew, "", r.LeaseID, w.leases.renewRefusal(r))
+		}))
 	if err != nil {
 		return err
 	}
@@ -80,7 +83,8 @@ func (w *worker) registerSignals() {
 	onSignal(w, api.SignalForceContinue, func(api.Control) { w.ForceContinue() })
 }
 
-// orderRestart handles a restart. A pool sends it again if it continued as new before it knew that the restart had arrived.
+// orderRestart handles a restart. A pool sends it again if it continued as new before it knew that the restart had
+// arrived.
 func (w *worker) orderRestart(r api.Restart) {
 	if r.ID != "" && r.ID == w.LastRestart {
 		return
@@ -90,7 +94,8 @@ func (w *worker) orderRestart(r api.Restart) {
 		w.NextSpec = &api.WorkerSpec{Spec: *r.Spec, Version: r.SpecVersion}
 	}
 	w.addRequest(PendingRequest{
-		Kind: api.SignalRestart, Reason: display.Attributed(r.Reason, r.By), Cause: cmp.Or(r.Cause, api.CauseOperator), InPlace: r.InPlace,
+		Kind: api.SignalRestart, Reason: display.Attributed(r.Reason, r.By), Cause: cmp.Or(r.Cause, api.CauseOperator),
+		InPlace: r.InPlace,
 	})
 }
 
@@ -113,7 +118,8 @@ func (w *worker) isOvertaken(r api.Restart) bool {
 	return r.SpecVersion < newest
 }
 
-// absorbRequests takes requests that arrive while the process is already draining or stopping: they only change what follows.
+// absorbRequests takes requests that arrive while the process is already draining or stopping: they only change what
+// follows.
 func (w *worker) absorbRequests() {
 	if r := w.takeRequest(api.SignalDrain); r != nil {
 		w.restIf(r.Rest)

@@ -21,7 +21,8 @@ type monitor struct {
 
 // ensureWatch has the host observe what the current state needs. The start has set that for a process in good health.
 func (m *monitor) ensureWatch() bool {
-	wanted := observing{Incarnation: m.Machine.Incarnation, Probe: m.Machine.State != lifecycle.Suspended, Rules: m.rotator.watchRules()}
+	wanted := observing{Incarnation: m.Machine.Incarnation, Probe: m.Machine.State != lifecycle.Suspended,
+		Rules: m.rotator.watchRules()}
 	if m.Machine.State == lifecycle.Degraded {
 		wanted.Failures = m.ProbeFailures + m.LeaseErrors
 	}
@@ -31,7 +32,8 @@ func (m *monitor) ensureWatch() bool {
 	m.tasks.watch.Cancel()
 	m.setting = wanted
 	m.activities.watch(api.WatchRequest{
-		Process: m.process(), Health: m.Spec.Health, Probe: wanted.Probe, Failures: wanted.Failures, Rules: wanted.Rules, Replaced: m.activities.replaced(),
+		Process: m.process(), Health: m.Spec.Health, Probe: wanted.Probe, Failures: wanted.Failures, Rules: wanted.Rules,
+		Replaced: m.activities.replaced(),
 	})
 	return false
 }
@@ -58,8 +60,8 @@ func (m *monitor) observed(r api.ProcessEvents) {
 	m.dropEvents()
 }
 
-// takeEvent returns the next event of the current incarnation and forgets it; nil if there is none. Events of a later incarnation, which is
-// about to take over, wait.
+// takeEvent returns the next event of the current incarnation and forgets it; nil if there is none. Events of a later
+// incarnation, which is about to take over, wait.
 func (m *monitor) takeEvent() *api.WatchResult {
 	for i, e := range m.Events {
 		if e.Incarnation == m.Machine.Incarnation {
@@ -115,7 +117,8 @@ func (m *monitor) handle(result api.WatchResult) {
 	}
 }
 
-// epochEnded takes the end of an agent. It concerns the worker if that agent had its process, or the one that is to replace it.
+// epochEnded takes the end of an agent. It concerns the worker if that agent had its process, or the one that is to
+// replace it.
 func (m *monitor) epochEnded(e api.EpochEnded) {
 	m.surge.agentEnded(e)
 	m.surge.abandonDrains(e)
@@ -147,7 +150,8 @@ func (m *monitor) handleEpochEnd() bool {
 
 // noAgent is the reason when no agent takes work for the process.
 func (m *monitor) noAgent() string {
-	return fmt.Sprintf("host %s lost: no agent took work from %s within %s", m.Process.Host, api.HostEpochQueue(m.Process.Host, m.Process.Epoch), loop.HostTimeout)
+	return fmt.Sprintf("host %s lost: no agent took work from %s within %s", m.Process.Host,
+		api.HostEpochQueue(m.Process.Host, m.Process.Epoch), loop.HostTimeout)
 }
 
 // hostLost ends the incarnation: its host takes no work. Its number fences the process, should it still run.
@@ -160,8 +164,8 @@ func (m *monitor) hostLost(reason, problem string) {
 	m.processExited(&lifecycle.Exit{Error: problem}, reason)
 }
 
-// agentAway is how long no agent may take a probe before its host counts as lost. The host's workflow notices that sooner, unless the agent has left
-// its processes to the next one, which may take two minutes to come.
+// agentAway is how long no agent may take a probe before its host counts as lost. The host's workflow notices that
+// sooner, unless the agent has left its processes to the next one, which may take two minutes to come.
 const agentAway = 3 * time.Minute
 
 // probeNotTaken probes again until an agent has come or agentAway is over.
@@ -211,8 +215,8 @@ func (m *monitor) probeFailed(reason string) {
 	}
 }
 
-// unhealthy takes a finding that counts like a failed probe. A leased worker is degraded when its lease ends. With a cause the process is replaced
-// at once, and no failure is counted, so that callers take no worker out of service.
+// unhealthy takes a finding that counts like a failed probe. A leased worker is degraded when its lease ends. With a
+// cause the process is replaced at once, and no failure is counted, so that callers take no worker out of service.
 func (m *monitor) unhealthy(cause api.Cause, reason string) {
 	m.probeFailed(reason)
 	switch state := m.Machine.State; {

@@ -24,7 +24,8 @@ func TestFailedProbesDegradeThenReplace(t *testing.T) {
 	})
 	s.run(standalone())
 	require.Equal(t, []lifecycle.EventKind{
-		lifecycle.Start, lifecycle.StartSucceeded, lifecycle.ProbeFailed, lifecycle.Unhealthy, lifecycle.Exited, lifecycle.Start,
+		lifecycle.Start, lifecycle.StartSucceeded, lifecycle.ProbeFailed, lifecycle.Unhealthy, lifecycle.Exited,
+		lifecycle.Start,
 	}, s.events()[:6])
 }
 
@@ -32,7 +33,8 @@ func TestADegradedWorkerWhoseProbePassesIsReadyAgain(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.watchScript[1] = watchScript{20 * time.Second, api.WatchResult{Event: api.WatchProbePassed}}
 	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
-	s.At(2*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1", Outcome: api.OutcomeError, Error: "odd answers"}))
+	s.At(2*time.Second, s.signal(api.SignalCheckin,
+		api.CheckinRequest{LeaseID: "t.0.1.1", Outcome: api.OutcomeError, Error: "odd answers"}))
 	var refused *workflowtest.UpdateResult
 	s.At(3*time.Second, func() {
 		require.Equal(t, lifecycle.Degraded, s.state().State)
@@ -93,7 +95,8 @@ func TestALeasedWorkerThatIsNotWellIsDegradedWhenItsLeaseEnds(t *testing.T) {
 		require.Equal(t, lifecycle.Degraded, s.state().State)
 		require.Contains(t, s.state().Reason, "the GPU is gone")
 	})
-	passed := api.ProcessEvents{Events: []api.ProcessEvent{{Incarnation: 1, WatchResult: api.WatchResult{Event: api.WatchProbePassed}}}}
+	passed := api.ProcessEvents{Events: []api.ProcessEvent{{Incarnation: 1,
+		WatchResult: api.WatchResult{Event: api.WatchProbePassed}}}}
 	s.At(6*time.Second, s.signal(api.SignalProcessEvents, passed))
 	s.At(7*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
 	s.At(8*time.Second, s.signal(api.SignalProcessEvents, unhealthy("again")))
@@ -107,7 +110,8 @@ func TestALeasedWorkerThatIsNotWellIsDegradedWhenItsLeaseEnds(t *testing.T) {
 }
 
 func unhealthy(reason string) api.ProcessEvents {
-	return api.ProcessEvents{Events: []api.ProcessEvent{{Incarnation: 1, WatchResult: api.WatchResult{Event: api.WatchUnhealthy, Reason: reason}}}}
+	return api.ProcessEvents{Events: []api.ProcessEvent{{Incarnation: 1,
+		WatchResult: api.WatchResult{Event: api.WatchUnhealthy, Reason: reason}}}}
 }
 
 func TestALeasedWorkerWhoseCallsFailAgainIsReplacedAtOnce(t *testing.T) {

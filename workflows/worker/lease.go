@@ -18,7 +18,8 @@ import (
 // maxGrants bounds how many request IDs are remembered.
 const maxGrants = 50
 
-// maxWithdrawn bounds how many withdrawn checkouts are remembered: a checkout reaches the worker soon after its withdrawal, or never.
+// maxWithdrawn bounds how many withdrawn checkouts are remembered: a checkout reaches the worker soon after its
+// withdrawal, or never.
 const maxWithdrawn = 20
 
 // Retry hints of refusals.
@@ -36,8 +37,8 @@ type leases struct {
 	recalling bool      // a recall is under way
 }
 
-// repeated is the answer to a request that its holder has made before: the lease that it got, if the lease lives, else why it gets none.
-// Both are nil for a new request.
+// repeated is the answer to a request that its holder has made before: the lease that it got, if the lease lives, else
+// why it gets none. Both are nil for a new request.
 func (l *leases) repeated(r api.CheckoutRequest) (*api.Lease, *api.Error) {
 	if r.RequestID == "" {
 		return nil, nil
@@ -51,7 +52,8 @@ func (l *leases) repeated(r api.CheckoutRequest) (*api.Lease, *api.Error) {
 		case l.surge.isDrainingLease(lease.ID):
 			return lease, nil
 		default:
-			return nil, api.Errorf(api.CodeLeaseFenced, "lease %s, granted for this request_id, has ended; use a new request_id for each checkout", lease.ID)
+			return nil, api.Errorf(api.CodeLeaseFenced,
+				"lease %s, granted for this request_id, has ended; use a new request_id for each checkout", lease.ID)
 		}
 	}
 	return nil, nil
@@ -92,7 +94,8 @@ func (l *leases) refusal(r api.CheckoutRequest) *api.Error {
 		return nil
 	case lifecycle.Busy:
 		if l.Lease != nil {
-			return api.Errorf(api.CodeBusy, "%s is leased to %q until %s", l.name(), l.Lease.Holder, l.Lease.ExpiresAt.Format(time.RFC3339)).After(retryBusy)
+			return api.Errorf(api.CodeBusy, "%s is leased to %q until %s", l.name(), l.Lease.Holder,
+				l.Lease.ExpiresAt.Format(time.RFC3339)).After(retryBusy)
 		}
 		return api.Errorf(api.CodeBusy, "%s is busy", l.name()).After(retryBusy)
 	case lifecycle.Degraded:
@@ -105,7 +108,8 @@ func (l *leases) refusal(r api.CheckoutRequest) *api.Error {
 		return api.Errorf(api.CodeStarting, "%s is %s: %s", l.name(), l.Machine.State, l.reason()).After(retryStarting)
 	}
 	if l.Resting {
-		return api.Errorf(api.CodeFailed, "%s is down until an operator restarts it: %s", l.name(), l.reason()).After(retryOther)
+		return api.Errorf(api.CodeFailed, "%s is down until an operator restarts it: %s", l.name(),
+			l.reason()).After(retryOther)
 	}
 	return api.Errorf(api.CodeStarting, "%s is between two processes: %s", l.name(), l.reason()).After(retryStarting)
 }
@@ -117,8 +121,8 @@ func (l *leases) ttlRefusal(ms int64) *api.Error {
 	return nil
 }
 
-// validateCheckout refuses a checkout before it costs history events. It lets one pass that waits behind signals: an update handler runs
-// before the loop, so a checkin in the same workflow task is not handled yet.
+// validateCheckout refuses a checkout before it costs history events. It lets one pass that waits behind signals: an
+// update handler runs before the loop, so a checkin in the same workflow task is not handled yet.
 func (l *leases) validateCheckout(r api.CheckoutRequest) *api.Error {
 	if invalid := r.Validate(); invalid != nil {
 		return invalid
@@ -153,7 +157,8 @@ func (l *leases) checkout(ctx workflow.Context, r api.CheckoutRequest) (*api.Lea
 	return l.grant(r), nil
 }
 
-// answerRepeated answers with what repeated has returned. The lease is then this attempt's: an earlier one can no longer withdraw it.
+// answerRepeated answers with what repeated has returned. The lease is then this attempt's: an earlier one can no
+// longer withdraw it.
 func (l *leases) answerRepeated(r api.CheckoutRequest, lease *api.Lease, refused *api.Error) (*api.Lease, error) {
 	if refused != nil {
 		return nil, failure.Refusal(refused)
@@ -183,10 +188,12 @@ func (l *leases) checkoutSignal(r api.CheckoutRequest) {
 	l.grant(r)
 }
 
-// withdraw returns the lease of a checkout whose caller left without the answer and so never used it. A checkout that comes later is refused.
+// withdraw returns the lease of a checkout whose caller left without the answer and so never used it. A checkout that
+// comes later is refused.
 func (l *leases) withdraw(r api.Withdrawal) {
 	if r.AttemptID == "" || len(r.AttemptID) > api.MaxRequestIDBytes {
-		l.refuse(fmt.Sprintf("withdraw a checkout: attempt_id has %d bytes; it must have 1 to %d", len(r.AttemptID), api.MaxRequestIDBytes))
+		l.refuse(fmt.Sprintf("withdraw a checkout: attempt_id has %d bytes; it must have 1 to %d", len(r.AttemptID),
+			api.MaxRequestIDBytes))
 		return
 	}
 	i := slices.IndexFunc(l.Grants, func(g Grant) bool { return g.AttemptID == r.AttemptID })
@@ -211,7 +218,8 @@ func (l *leases) grant(r api.CheckoutRequest) *api.Lease {
 		GrantedAt: now, ExpiresAt: now.Add(l.ttl(r.TTLMS)), TTLMS: l.ttl(r.TTLMS).Milliseconds(), TokenHash: r.TokenHash,
 	}
 	l.transitionAt(lifecycle.Event{
-		Kind: lifecycle.Checkout, Reason: fmt.Sprintf("lease %s granted to %q", lease.ID, r.Holder), Metadata: leaseMetadata(&lease),
+		Kind: lifecycle.Checkout, Reason: fmt.Sprintf("lease %s granted to %q", lease.ID, r.Holder),
+		Metadata: leaseMetadata(&lease),
 	}, now)
 	l.Lease = &lease
 	l.emit(api.EventLeaseGranted, "")
@@ -248,7 +256,8 @@ func (l *leases) stale(leaseID string) *api.Error {
 
 func (l *leases) renewRefusal(r api.RenewRequest) *api.Error {
 	if l.surge.isDrainingLease(r.LeaseID) {
-		return api.Errorf(api.CodeDraining, "the process of lease %s is being replaced; finish the calls in flight and check in", r.LeaseID)
+		return api.Errorf(api.CodeDraining,
+			"the process of lease %s is being replaced; finish the calls in flight and check in", r.LeaseID)
 	}
 	if stale := l.stale(r.LeaseID); stale != nil {
 		return stale
@@ -260,7 +269,8 @@ func (l *leases) renewRefusal(r api.RenewRequest) *api.Error {
 		return err
 	}
 	if l.suspender.isPending() {
-		return api.Errorf(api.CodeSuspended, "%s is being suspended: %s; finish the calls in flight and check in", l.name(), l.SuspendReason)
+		return api.Errorf(api.CodeSuspended, "%s is being suspended: %s; finish the calls in flight and check in", l.name(),
+			l.SuspendReason)
 	}
 	if l.Machine.State != lifecycle.Busy {
 		return api.Errorf(api.CodeDraining, "%s is %s; finish the calls in flight and check in", l.name(), l.Machine.State)
@@ -306,7 +316,8 @@ func (l *leases) checkin(r api.CheckinRequest) {
 	case api.OutcomeError:
 		l.LeaseErrors++
 		kind = lifecycle.CheckinError
-		reason += fmt.Sprintf(" with an error: %s (failure %d of %d)", display.Shorten(r.Error), l.LeaseErrors, l.Spec.Health.MaxFailures)
+		reason += fmt.Sprintf(" with an error: %s (failure %d of %d)", display.Shorten(r.Error), l.LeaseErrors,
+			l.Spec.Health.MaxFailures)
 		if l.LeaseErrors >= l.Spec.Health.MaxFailures {
 			kind = lifecycle.Unhealthy
 		}
@@ -379,7 +390,8 @@ func (l *leases) checkinForbidden(r api.CheckinRequest) *api.Error {
 
 // expire replaces or resets a worker whose lease has expired, as lease.on_expiry says.
 func (l *leases) expire() bool {
-	if l.Lease == nil || l.suspender.isPending() || l.Now().Before(l.Lease.ExpiresAt) { // a suspension ends the lease that it lets nobody renew
+	// a suspension ends the lease that it lets nobody renew
+	if l.Lease == nil || l.suspender.isPending() || l.Now().Before(l.Lease.ExpiresAt) {
 		return false
 	}
 	if l.Spec.Lease.OnExpiry == spec.ExpiryReset {
@@ -390,14 +402,15 @@ func (l *leases) expire() bool {
 	reason := fmt.Sprintf("lease %s of %q expired; the state of the process is unknown", l.Lease.ID, l.Lease.Holder)
 	l.Cause = api.CauseLease
 	l.setIntent(IntentReplace, reason)
-	l.transitionAt(lifecycle.Event{Kind: lifecycle.LeaseExpired, Reason: reason, Metadata: leaseMetadata(l.Lease)}, l.Now())
+	l.transitionAt(lifecycle.Event{Kind: lifecycle.LeaseExpired, Reason: reason, Metadata: leaseMetadata(l.Lease)},
+		l.Now())
 	l.emit(api.EventLeaseExpired, reason)
 	l.Lease = nil
 	return true
 }
 
-// ensureTimer runs the one timer that serves lease expiry. The timer spans leases, so that a lease writes no timer events; only a lease
-// that expires before the timer moves it, or a renewal.
+// ensureTimer runs the one timer that serves lease expiry. The timer spans leases, so that a lease writes no timer
+// events; only a lease that expires before the timer moves it, or a renewal.
 func (l *leases) ensureTimer() {
 	ttl := l.Spec.Lease.TTL.D()
 	movable := l.renewalMovesTimer()
@@ -411,15 +424,16 @@ func (l *leases) ensureTimer() {
 	}
 }
 
-// renewalMovesTimer reports whether the lease was renewed so late that the timer would fire before the next renewal. Moving it takes two events in
-// the renewal's own task; letting it fire takes five and a task.
+// renewalMovesTimer reports whether the lease was renewed so late that the timer would fire before the next renewal.
+// Moving it takes two events in the renewal's own task; letting it fire takes five and a task.
 func (l *leases) renewalMovesTimer() bool {
 	renewed := l.renewed
 	l.renewed = false
 	return renewed && l.Lease != nil && l.timerAt.Sub(l.Now()) <= l.Lease.TTL()*2/3
 }
 
-// timerFiresBefore reports whether the lease timer wakes the worker before a time, so that no other timer has to run yet.
+// timerFiresBefore reports whether the lease timer wakes the worker before a time, so that no other timer has to run
+// yet.
 func (l *leases) timerFiresBefore(t time.Time) bool {
 	return l.tasks.lease.Running() && l.timerAt.Before(t)
 }

@@ -29,7 +29,8 @@ func TestALeaseIsExclusiveIdempotentAndNumbered(t *testing.T) {
 	})
 	s.At(3*time.Second, func() {
 		require.Equal(t, lifecycle.Busy, s.state().State)
-		s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1", Usage: api.Usage{Requests: 3, Failed: 1, TotalMS: 30}})()
+		s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1",
+			Usage: api.Usage{Requests: 3, Failed: 1, TotalMS: 30}})()
 	})
 	s.At(4*time.Second, func() {
 		after = s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: "r3", Holder: "you"})
@@ -59,7 +60,8 @@ func TestALeaseIsExclusiveIdempotentAndNumbered(t *testing.T) {
 }
 
 func TestAnExpiredLeaseReplacesTheWorker(t *testing.T) {
-	for name, ttl := range map[string]time.Duration{"shorter than the default": 3 * time.Second, "longer than the default": 100 * time.Second} {
+	for name, ttl := range map[string]time.Duration{"shorter than the default": 3 * time.Second,
+		"longer than the default": 100 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			s := newWorkerEnv(t)
 			s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me", TTLMS: ttl.Milliseconds()}))
@@ -122,7 +124,8 @@ func TestALeaseTimerMovesWithRenewals(t *testing.T) {
 // A checkout in the same workflow task as signals reads them before the loop does.
 func TestARefusedCheckoutWakesTheLoopForSignalsItDrained(t *testing.T) {
 	env := workflowtest.NewEnvironment(nil, sdk.Options{})
-	env.RegisterDelayedCallback(func() { env.SignalWorkflow(api.SignalRestart, api.Restart{Reason: "new moon"}) }, time.Second)
+	env.RegisterDelayedCallback(func() { env.SignalWorkflow(api.SignalRestart, api.Restart{Reason: "new moon"}) },
+		time.Second)
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
 		run := standalone()
 		w := newWorker(ctx, &run)
@@ -147,7 +150,8 @@ func TestACheckoutWithAnOversizedStringIsRefusedAndCostsNoState(t *testing.T) {
 	long := strings.Repeat("x", 900<<10)
 	var refused []*workflowtest.UpdateResult
 	s.At(time.Second, func() {
-		for _, r := range []api.CheckoutRequest{{Holder: long}, {Holder: "me", RequestID: long}, {Holder: "me", Session: long}} {
+		for _, r := range []api.CheckoutRequest{{Holder: long}, {Holder: "me", RequestID: long},
+			{Holder: "me", Session: long}} {
 			refused = append(refused, s.update(api.UpdateCheckout, r))
 		}
 	})
@@ -247,7 +251,10 @@ func TestATTLOutOfRangeIsRefused(t *testing.T) {
 func TestARequestIDCountsForItsHolderOnly(t *testing.T) {
 	s := newWorkerEnv(t)
 	var alice, again, bob *workflowtest.UpdateResult
-	s.At(time.Second, func() { alice = s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: "1", Holder: "alice"}) })
+	s.At(time.Second, func() {
+		alice = s.update(api.UpdateCheckout,
+			api.CheckoutRequest{RequestID: "1", Holder: "alice"})
+	})
 	s.At(2*time.Second, func() {
 		again = s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: "1", Holder: "alice"})
 		bob = s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: "1", Holder: "bob"})
@@ -267,11 +274,15 @@ func TestARepeatedRequestNeverGetsALeaseThatHasEnded(t *testing.T) {
 	s.At(40*time.Second, func() { again = s.update(api.UpdateCheckout, request) })
 	s.At(41*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1"}))
 	s.At(42*time.Second, func() { after = s.update(api.UpdateCheckout, request) })
-	s.At(43*time.Second, func() { other = s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: "1", Holder: "you"}) })
+	s.At(43*time.Second, func() {
+		other = s.update(api.UpdateCheckout,
+			api.CheckoutRequest{RequestID: "1", Holder: "you"})
+	})
 	s.At(44*time.Second, s.cancel)
 	s.run(standalone())
 	require.Equal(t, "t.0.1.1", again.Value.(*api.Lease).ID)
-	require.True(t, again.Value.(*api.Lease).ExpiresAt.After(first.Value.(*api.Lease).GrantedAt.Add(80*time.Second)), "with its renewed expiry")
+	require.True(t, again.Value.(*api.Lease).ExpiresAt.After(first.Value.(*api.Lease).GrantedAt.Add(80*time.Second)),
+		"with its renewed expiry")
 	var refused *temporal.ApplicationError
 	require.ErrorAs(t, after.Rejected, &refused)
 	require.Equal(t, string(api.CodeLeaseFenced), refused.Type())
@@ -319,7 +330,8 @@ func TestSequenceNumbersFollowTheTime(t *testing.T) {
 		w.LeaseSeq = 7
 		require.EqualValues(t, 8, w.leases.nextSeq(), "without a pool they count")
 		w.LeaseSeq = w.Now().Add(-time.Hour).UnixMilli()
-		require.Equal(t, w.Now().UnixMilli(), w.leases.nextSeq(), "a run that was reset has forgotten the leases of the last hour")
+		require.Equal(t, w.Now().UnixMilli(), w.leases.nextSeq(),
+			"a run that was reset has forgotten the leases of the last hour")
 		w.LeaseSeq = w.Now().UnixMilli()
 		require.Equal(t, w.Now().UnixMilli()+1, w.leases.nextSeq())
 		return nil

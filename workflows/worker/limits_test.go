@@ -17,7 +17,8 @@ func TestAWorkerSaysWhichLimitsItsProcessHasBeenGivenAndTheNextHasNone(t *testin
 			s.onStart = func(r api.StartRequest) (api.StartResult, error) {
 				return api.StartResult{Host: "h", PID: int(r.Incarnation), Limits: map[string]string{"memory": "sampler"}}, nil
 			}
-			given := api.LimitsApplied{Incarnation: 1, MemoryBytes: 1 << 30, CPUCores: 0.5, Limits: map[string]string{"memory": "cgroup", "cpu": "cgroup"}}
+			given := api.LimitsApplied{Incarnation: 1, MemoryBytes: 1 << 30, CPUCores: 0.5,
+				Limits: map[string]string{"memory": "cgroup", "cpu": "cgroup"}}
 			s.At(70*time.Second, s.signal(api.SignalLimitsApplied, given))
 			s.At(2*time.Minute, func() {
 				st := s.state()

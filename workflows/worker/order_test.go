@@ -34,19 +34,29 @@ func TestTheLatestOfOrdersThatArriveTogetherCounts(t *testing.T) {
 		orders []string
 		want   lifecycle.State
 	}{
-		"a stop after a restart":                       {nil, []string{api.SignalRestart, api.SignalStop}, lifecycle.Stopped},
-		"a restart after a stop":                       {nil, []string{api.SignalStop, api.SignalRestart}, lifecycle.Ready},
-		"a drain after a restart":                      {nil, []string{api.SignalRestart, api.SignalDrain}, lifecycle.Stopped},
-		"a restart after a drain":                      {nil, []string{api.SignalDrain, api.SignalRestart}, lifecycle.Ready},
-		"a suspension after a resumption":              {[]string{api.SignalSuspend}, []string{api.SignalResume, api.SignalSuspend}, lifecycle.Suspended},
-		"a resumption after a suspension":              {nil, []string{api.SignalSuspend, api.SignalResume}, lifecycle.Ready},
-		"a suspension after two resumptions":           {[]string{api.SignalSuspend}, []string{api.SignalResume, api.SignalSuspend, api.SignalResume, api.SignalSuspend}, lifecycle.Suspended},
-		"the last of five":                             {nil, []string{api.SignalSuspend, api.SignalResume, api.SignalSuspend, api.SignalResume, api.SignalSuspend}, lifecycle.Suspended},
-		"a stop after a resumption":                    {[]string{api.SignalSuspend}, []string{api.SignalResume, api.SignalStop}, lifecycle.Stopped},
-		"the last of four":                             {nil, []string{api.SignalSuspend, api.SignalResume, api.SignalSuspend, api.SignalResume}, lifecycle.Ready},
-		"a restart of a stopped worker, after a stop":  {[]string{api.SignalStop}, []string{api.SignalStop, api.SignalRestart}, lifecycle.Ready},
-		"a stop of a stopped worker, after a restart":  {[]string{api.SignalStop}, []string{api.SignalRestart, api.SignalStop}, lifecycle.Stopped},
-		"a drain of a stopped worker, after a restart": {[]string{api.SignalStop}, []string{api.SignalRestart, api.SignalDrain}, lifecycle.Stopped},
+		"a stop after a restart": {nil, []string{api.SignalRestart, api.SignalStop}, lifecycle.Stopped},
+		"a restart after a stop": {nil, []string{api.SignalStop, api.SignalRestart}, lifecycle.Ready},
+		"a drain after a restart": {nil, []string{api.SignalRestart, api.SignalDrain},
+			lifecycle.Stopped},
+		"a restart after a drain": {nil, []string{api.SignalDrain, api.SignalRestart}, lifecycle.Ready},
+		"a suspension after a resumption": {[]string{api.SignalSuspend},
+			[]string{api.SignalResume, api.SignalSuspend}, lifecycle.Suspended},
+		"a resumption after a suspension": {nil, []string{api.SignalSuspend, api.SignalResume}, lifecycle.Ready},
+		"a suspension after two resumptions": {[]string{api.SignalSuspend},
+			[]string{api.SignalResume, api.SignalSuspend, api.SignalResume, api.SignalSuspend}, lifecycle.Suspended},
+		"the last of five": {nil,
+			[]string{api.SignalSuspend, api.SignalResume, api.SignalSuspend, api.SignalResume, api.SignalSuspend},
+			lifecycle.Suspended},
+		"a stop after a resumption": {[]string{api.SignalSuspend},
+			[]string{api.SignalResume, api.SignalStop}, lifecycle.Stopped},
+		"the last of four": {nil,
+			[]string{api.SignalSuspend, api.SignalResume, api.SignalSuspend, api.SignalResume}, lifecycle.Ready},
+		"a restart of a stopped worker, after a stop": {[]string{api.SignalStop},
+			[]string{api.SignalStop, api.SignalRestart}, lifecycle.Ready},
+		"a stop of a stopped worker, after a restart": {[]string{api.SignalStop},
+			[]string{api.SignalRestart, api.SignalStop}, lifecycle.Stopped},
+		"a drain of a stopped worker, after a restart": {[]string{api.SignalStop},
+			[]string{api.SignalRestart, api.SignalDrain}, lifecycle.Stopped},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newWorkerEnv(t)
@@ -128,7 +138,8 @@ func TestARestartThatArrivesTwiceDoesNotBringAFailedSpecBack(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
 		if r.Spec.Pool.Env["BROKEN"] != "" {
-			return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing", string(api.CodeStartFailed), nil)
+			return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing",
+				string(api.CodeStartFailed), nil)
 		}
 		return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
 	}
@@ -141,7 +152,8 @@ func TestARestartThatArrivesTwiceDoesNotBringAFailedSpecBack(t *testing.T) {
 		require.EqualValues(t, 1, s.state().Incarnation)
 		restart()
 	})
-	s.At(31*time.Minute, s.signal(api.SignalProcessEvents, api.ProcessEvents{Events: []api.ProcessEvent{{Incarnation: 1, WatchResult: crash(0).result}}}))
+	s.At(31*time.Minute, s.signal(api.SignalProcessEvents,
+		api.ProcessEvents{Events: []api.ProcessEvent{{Incarnation: 1, WatchResult: crash(0).result}}}))
 	s.At(40*time.Minute, func() {
 		require.Equal(t, lifecycle.Ready, s.state().State)
 		require.EqualValues(t, 1, s.state().SpecVersion)
@@ -161,7 +173,8 @@ func (s *workerEnv) newestReport() api.RosterEntry {
 func TestAStopOfAWorkerThatGaveUpIsReportedToItsPool(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.onStart = func(api.StartRequest) (api.StartResult, error) {
-		return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing", string(api.CodeStartFailed), nil)
+		return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing",
+			string(api.CodeStartFailed), nil)
 	}
 	s.At(time.Hour, func() {
 		require.True(t, s.newestReport().Resting)

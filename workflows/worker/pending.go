@@ -56,7 +56,8 @@ func (s *starter) needsPermit() bool {
 func (s *starter) awaitPermit(reason string) {
 	why := s.StartsPaused
 	if why == "" {
-		why = fmt.Sprintf("the pool starts at most %g processes per second (start.rate_per_second)", s.Spec.Start.RatePerSecond)
+		why = fmt.Sprintf("the pool starts at most %g processes per second (start.rate_per_second)",
+			s.Spec.Start.RatePerSecond)
 	}
 	s.Wait = Wait{Pool: true, For: reason, Reason: why}
 	workflow.GetLogger(s.Ctx).Info("start held", "worker", s.name(), "start", reason, "reason", why)

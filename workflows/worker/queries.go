@@ -10,8 +10,9 @@ func (r reporter) state() (api.WorkerState, error) {
 	s := api.WorkerState{
 		Worker: r.name(), State: r.Machine.State, Health: r.Machine.Health,
 		Incarnation: r.Machine.Incarnation, Host: r.Process.Host, PID: r.Process.PID,
-		Lease: r.leases.leaseAt(r.Now()), AsOf: r.Now(), LeaseSeq: r.LeaseSeq, Since: r.Machine.Since, UpdatedAt: r.Machine.UpdatedAt,
-		Reason: r.reason(), SpecVersion: r.SpecVersion,
+		Lease: r.leases.leaseAt(r.Now()), AsOf: r.Now(), LeaseSeq: r.LeaseSeq, Since: r.Machine.Since,
+		UpdatedAt: r.Machine.UpdatedAt,
+		Reason:    r.reason(), SpecVersion: r.SpecVersion,
 		LastRefusal: r.LastRefusal, Limits: r.Process.Limits, LimitsApplied: r.Process.LimitsApplied,
 		Draining: r.surge.drainingNumbers(), LastRotation: r.LastRotation,
 	}
@@ -31,7 +32,8 @@ func (r reporter) state() (api.WorkerState, error) {
 func (r reporter) metrics() (api.WorkerMetrics, error) {
 	c := r.Counters
 	m := api.Metrics{
-		ID: r.name(), WorkerCounters: c.WorkerCounters, Restarts: max(0, r.Machine.Incarnation-1), ConsecutiveFailures: r.Failures,
+		ID: r.name(), WorkerCounters: c.WorkerCounters, Restarts: max(0, r.Machine.Incarnation-1),
+		ConsecutiveFailures: r.Failures,
 	}
 	if !c.LastRequestAt.IsZero() {
 		m.LastRequestAt = &c.LastRequestAt
@@ -46,7 +48,8 @@ func (r reporter) metrics() (api.WorkerMetrics, error) {
 	if a := r.Assessment; a != nil {
 		m.Assess(*a)
 	}
-	if started := r.Machine.StartedAt; r.Machine.State.Live() && r.Machine.State != lifecycle.Starting && !started.IsZero() {
+	if started := r.Machine.StartedAt; r.Machine.State.Live() && r.Machine.State != lifecycle.Starting &&
+		!started.IsZero() {
 		m.StartedAt = &started
 		m.UptimeS = r.Now().Sub(started).Seconds()
 	}

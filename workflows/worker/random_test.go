@@ -20,7 +20,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// randomHosts are hosts whose processes live as they would on real ones. Chance decides about their answers until they are calm.
+// randomHosts are hosts whose processes live as they would on real ones. Chance decides about their answers until they
+// are calm.
 type randomHosts struct {
 	seed   uint64
 	random *rand.Rand // of the disturbances
@@ -59,7 +60,8 @@ func (h *randomHosts) chance(n int, what string, incarnation int64) bool {
 
 var errNotTaken = temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_START, nil)
 
-// lost is the failure of an activity about a process; nil if the host takes it. A host that does not take it has lost its processes.
+// lost is the failure of an activity about a process; nil if the host takes it. A host that does not take it has lost
+// its processes.
 func (h *randomHosts) lost(what string, incarnation int64) error {
 	p, lives := h.live[incarnation]
 	switch {
@@ -98,7 +100,8 @@ func (h *randomHosts) start(r api.StartRequest) (api.StartResult, error) {
 	case h.chance(10, "start not taken", r.Incarnation):
 		return api.StartResult{}, errNotTaken
 	case r.Incarnation < h.newest:
-		return api.StartResult{}, temporal.NewNonRetryableApplicationError("superseded", string(api.CodeSuperseded), nil, api.SupersededDetails{Newest: h.newest})
+		return api.StartResult{}, temporal.NewNonRetryableApplicationError("superseded", string(api.CodeSuperseded), nil,
+			api.SupersededDetails{Newest: h.newest})
 	}
 	h.newest = r.Incarnation
 	for incarnation := range h.live {
@@ -108,15 +111,18 @@ func (h *randomHosts) start(r api.StartRequest) (api.StartResult, error) {
 	}
 	switch {
 	case h.chance(10, "exhausted", r.Incarnation):
-		return api.StartResult{}, temporal.NewNonRetryableApplicationError("no space left on device", string(api.CodeNoWorkers), nil)
+		return api.StartResult{}, temporal.NewNonRetryableApplicationError("no space left on device",
+			string(api.CodeNoWorkers), nil)
 	case h.chance(6, "start failed", r.Incarnation):
-		return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing", string(api.CodeStartFailed), nil)
+		return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing",
+			string(api.CodeStartFailed), nil)
 	case h.chance(12, "start lost", r.Incarnation):
 		return api.StartResult{}, temporal.NewTimeoutError(enums.TIMEOUT_TYPE_HEARTBEAT, nil)
 	}
 	host := h.draw(len(h.epochs), "host", r.Incarnation)
 	h.live[r.Incarnation] = place{host, h.epochs[host]}
-	return api.StartResult{Host: hostName(host), Epoch: h.epochs[host], PID: 1000 + int(r.Incarnation), Endpoint: "unix:/gateway", Rules: r.Rules}, nil
+	return api.StartResult{Host: hostName(host), Epoch: h.epochs[host], PID: 1000 + int(r.Incarnation),
+		Endpoint: "unix:/gateway", Rules: r.Rules}, nil
 }
 
 func (h *randomHosts) stop(r api.StopRequest) (api.StopResult, error) {
@@ -206,7 +212,8 @@ func (h *randomHosts) disturb(s *workerEnv, st api.WorkerState, version *int64) 
 		if e.Exit != nil {
 			delete(h.live, incarnation)
 		}
-		s.env.SignalWorkflow(api.SignalProcessEvents, api.ProcessEvents{Events: []api.ProcessEvent{{Incarnation: incarnation, WatchResult: e}}})
+		s.env.SignalWorkflow(api.SignalProcessEvents,
+			api.ProcessEvents{Events: []api.ProcessEvent{{Incarnation: incarnation, WatchResult: e}}})
 	}
 	lease := "t.0.1.1"
 	if st.Lease != nil {
@@ -222,7 +229,8 @@ func (h *randomHosts) disturb(s *workerEnv, st api.WorkerState, version *int64) 
 			*version++
 			sp := standalone().Spec
 			sp.Rotation.Surge = r.IntN(3) > 0
-			s.env.SignalWorkflow(api.SignalRestart, api.Restart{Reason: "apply", Cause: api.CauseSpec, Spec: &sp, SpecVersion: *version})
+			s.env.SignalWorkflow(api.SignalRestart,
+				api.Restart{Reason: "apply", Cause: api.CauseSpec, Spec: &sp, SpecVersion: *version})
 		},
 		func() { s.env.SignalWorkflow(api.SignalDrain, control) },
 		func() { s.env.SignalWorkflow(api.SignalStop, control) },
@@ -233,7 +241,8 @@ func (h *randomHosts) disturb(s *workerEnv, st api.WorkerState, version *int64) 
 		func() { s.env.SignalWorkflow(api.SignalRotationGrant, api.RotationGrant{Incarnation: st.Incarnation}) },
 		func() { s.env.SignalWorkflow(api.SignalRotationGrant, api.RotationGrant{Incarnation: st.Incarnation}) },
 		func() {
-			event(api.WatchResult{Event: api.WatchExited, Reason: "was ended by SIGKILL", Exit: &lifecycle.Exit{Signal: "SIGKILL"}})
+			event(api.WatchResult{Event: api.WatchExited, Reason: "was ended by SIGKILL",
+				Exit: &lifecycle.Exit{Signal: "SIGKILL"}})
 		},
 		func() { event(api.WatchResult{Event: api.WatchShutdown, Reason: "the agent stops"}) },
 		func() { event(api.WatchResult{Event: api.WatchUnknown, Reason: "unknown process"}) },
@@ -261,7 +270,8 @@ func (h *randomHosts) disturb(s *workerEnv, st api.WorkerState, version *int64) 
 		},
 		func() { s.env.SignalWorkflow(api.SignalForceContinue, control) },
 		func() {
-			s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: fmt.Sprint(r.IntN(5)), Holder: "me", TTLMS: int64(1 + r.IntN(20_000))})
+			s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: fmt.Sprint(r.IntN(5)), Holder: "me",
+				TTLMS: int64(1 + r.IntN(20_000))})
 		},
 		func() { s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: "me"}) },
 		func() { s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: api.GatewayHolderPrefix + "h"}) },
@@ -291,13 +301,15 @@ func (h *randomHosts) disturb(s *workerEnv, st api.WorkerState, version *int64) 
 		},
 		func() { // a restart that was overtaken
 			sp := standalone().Spec
-			s.env.SignalWorkflow(api.SignalRestart, api.Restart{Reason: "apply", Cause: api.CauseSpec, Spec: &sp, SpecVersion: max(1, *version-1)})
+			s.env.SignalWorkflow(api.SignalRestart,
+				api.Restart{Reason: "apply", Cause: api.CauseSpec, Spec: &sp, SpecVersion: max(1, *version-1)})
 		},
 		func() { // a restart that its pool may have sent before
 			s.env.SignalWorkflow(api.SignalRestart, api.Restart{ID: fmt.Sprint(r.IntN(3)), Reason: "at random"})
 		},
 		func() {
-			s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: fmt.Sprint(r.IntN(3)), AttemptID: fmt.Sprint(r.IntN(3)), Holder: "me"})
+			s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: fmt.Sprint(r.IntN(3)), AttemptID: fmt.Sprint(r.IntN(3)),
+				Holder: "me"})
 		},
 		func() {
 			s.env.SignalWorkflow(api.SignalWithdrawCheckout, api.Withdrawal{AttemptID: fmt.Sprint(r.IntN(3))})
@@ -318,8 +330,8 @@ func (h *randomHosts) disturb(s *workerEnv, st api.WorkerState, version *int64) 
 	actions[r.IntN(len(actions))]()
 }
 
-// Whatever operators, clients, pools and hosts do to a worker, and in whichever order: once they leave it alone, it serves with the newest of its
-// processes and has no other, and its numbers have only grown.
+// Whatever operators, clients, pools and hosts do to a worker, and in whichever order: once they leave it alone, it
+// serves with the newest of its processes and has no other, and its numbers have only grown.
 func TestAWorkerServesAfterAnyDisturbances(t *testing.T) {
 	for seed := range uint64(10) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { disturbAWorker(t, seed) })
@@ -331,11 +343,13 @@ func randomWorker(t *testing.T, seed uint64) (s *workerEnv, h *randomHosts, run 
 	s = newWorkerEnv(t)
 	s.log = sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler))
 	h = &randomHosts{
-		seed: seed, random: rand.New(rand.NewPCG(seed, 1)), draws: map[string]uint64{}, live: map[int64]place{}, epochs: [2]int64{1, 1},
+		seed: seed, random: rand.New(rand.NewPCG(seed, 1)), draws: map[string]uint64{}, live: map[int64]place{},
+		epochs: [2]int64{1, 1},
 	}
 	h.use(s)
 	s.slow = map[string]time.Duration{}
-	for _, name := range []string{api.ActivityStart, api.ActivityProbe, api.ActivityDrain, api.ActivityStop, api.ActivitySuspend, api.ActivityResume, api.ActivityReset} {
+	for _, name := range []string{api.ActivityStart, api.ActivityProbe, api.ActivityDrain, api.ActivityStop,
+		api.ActivitySuspend, api.ActivityResume, api.ActivityReset} {
 		s.slow[name] = time.Duration(1+h.random.IntN(4000)) * time.Millisecond
 	}
 	run = standalone()

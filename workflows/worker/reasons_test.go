@@ -35,8 +35,8 @@ func (p *pages) String() string {
 	return p.text.String()
 }
 
-// Every decision about a worker can be read in its history and in the log, with a reason, and has a word under which metrics count it: a
-// cause of rotations or restarts, or why the worker is out of service.
+// Every decision about a worker can be read in its history and in the log, with a reason, and has a word under which
+// metrics count it: a cause of rotations or restarts, or why the worker is out of service.
 func TestEveryDecisionHasAReasonInHistoryLogAndMetrics(t *testing.T) {
 	finding := func(cause api.Cause, reason string) func(*workerEnv, *Run) {
 		return func(s *workerEnv, _ *Run) {
@@ -60,7 +60,8 @@ func TestEveryDecisionHasAReasonInHistoryLogAndMetrics(t *testing.T) {
 		return func(s *workerEnv, _ *Run) {
 			s.onStart = func(r api.StartRequest) (api.StartResult, error) {
 				if r.Incarnation == 1 {
-					return api.StartResult{}, temporal.NewNonRetryableApplicationError("no module named torch", string(code), nil, details...)
+					return api.StartResult{}, temporal.NewNonRetryableApplicationError("no module named torch", string(code), nil,
+						details...)
 				}
 				return api.StartResult{Host: "h", PID: 7}, nil
 			}
@@ -75,27 +76,39 @@ func TestEveryDecisionHasAReasonInHistoryLogAndMetrics(t *testing.T) {
 		rotation, restart api.Cause
 		why               api.ReasonCode
 	}{
-		"requests":   {setUp: finding(api.CauseRequests, "it has served 100 requests"), reason: "it has served 100 requests", rotation: api.CauseRequests},
-		"memory":     {setUp: finding(api.CauseMemory, "it uses 600 MB"), reason: "it uses 600 MB", rotation: api.CauseMemory},
-		"grade":      {setUp: finding(api.CauseGrade, "it is failing"), reason: "it is failing", rotation: api.CauseGrade},
-		"prediction": {setUp: finding(api.CausePrediction, "it will run out"), reason: "it will run out", rotation: api.CausePrediction},
-		"limits":     {setUp: finding(api.CauseLimits, "it is over limits.memory"), reason: "it is over limits.memory", rotation: api.CauseLimits},
+		"requests": {setUp: finding(api.CauseRequests, "it has served 100 requests"), reason: "it has served 100 requests",
+			rotation: api.CauseRequests},
+		"memory": {setUp: finding(api.CauseMemory, "it uses 600 MB"), reason: "it uses 600 MB",
+			rotation: api.CauseMemory},
+		"grade": {setUp: finding(api.CauseGrade, "it is failing"), reason: "it is failing", rotation: api.CauseGrade},
+		"prediction": {setUp: finding(api.CausePrediction, "it will run out"), reason: "it will run out",
+			rotation: api.CausePrediction},
+		"limits": {setUp: finding(api.CauseLimits, "it is over limits.memory"), reason: "it is over limits.memory",
+			rotation: api.CauseLimits},
 		"uptime": {
 			setUp:  func(_ *workerEnv, run *Run) { run.Spec.Rotation.MaxUptime = spec.Duration(time.Hour) },
 			reason: "up for 1h", rotation: api.CauseUptime,
 		},
-		"restart by an operator": {setUp: restart("", "new moon"), reason: "new moon (by somebody)", rotation: api.CauseOperator},
-		"a new spec":             {setUp: restart(api.CauseSpec, "spec 2"), reason: "spec 2 (by somebody)", rotation: api.CauseSpec},
-		"changed files":          {setUp: restart(api.CauseFiles, "file a changed"), reason: "file a changed", rotation: api.CauseFiles},
-		"pressure":               {setUp: restart(api.CausePressure, "no memory"), reason: "no memory", rotation: api.CausePressure},
+		"restart by an operator": {setUp: restart("", "new moon"), reason: "new moon (by somebody)",
+			rotation: api.CauseOperator},
+		"a new spec": {setUp: restart(api.CauseSpec, "spec 2"), reason: "spec 2 (by somebody)",
+			rotation: api.CauseSpec},
+		"changed files": {setUp: restart(api.CauseFiles, "file a changed"), reason: "file a changed",
+			rotation: api.CauseFiles},
+		"pressure": {setUp: restart(api.CausePressure, "no memory"), reason: "no memory",
+			rotation: api.CausePressure},
 
-		"a first crash":  {setUp: crashes(1), reason: "Restarting immediately (failure 1 of 10): was ended by SIGKILL", restart: api.CauseExit},
-		"a failed start": {setUp: failing(api.CodeStartFailed), reason: "no module named torch", restart: api.CauseStartFailed},
-		"superseded":     {setUp: failing(api.CodeSuperseded, api.SupersededDetails{Newest: 4}), reason: "no module named torch", restart: api.CauseSuperseded},
+		"a first crash": {setUp: crashes(1), reason: "Restarting immediately (failure 1 of 10): was ended by SIGKILL",
+			restart: api.CauseExit},
+		"a failed start": {setUp: failing(api.CodeStartFailed), reason: "no module named torch",
+			restart: api.CauseStartFailed},
+		"superseded": {setUp: failing(api.CodeSuperseded, api.SupersededDetails{Newest: 4}),
+			reason: "no module named torch", restart: api.CauseSuperseded},
 		"unhealthy": {
 			setUp: func(s *workerEnv, run *Run) {
 				run.Spec.Health.MaxFailures = 1
-				s.watchScript[1] = watchScript{time.Minute, api.WatchResult{Event: api.WatchProbeFailed, Reason: "no answer within 5s"}}
+				s.watchScript[1] = watchScript{time.Minute,
+					api.WatchResult{Event: api.WatchProbeFailed, Reason: "no answer within 5s"}}
 			},
 			reason: "no answer within 5s (failure 1 of 1)", restart: api.CauseUnhealthy,
 		},
@@ -103,7 +116,8 @@ func TestEveryDecisionHasAReasonInHistoryLogAndMetrics(t *testing.T) {
 		"a lost host": {
 			setUp: func(s *workerEnv, _ *Run) {
 				s.watchScript[1] = watchScript{time.Minute, api.WatchResult{
-					Event: api.WatchUnknown, Reason: "its agent was restarted", Exit: &lifecycle.Exit{Error: "its agent was restarted"},
+					Event: api.WatchUnknown, Reason: "its agent was restarted",
+					Exit: &lifecycle.Exit{Error: "its agent was restarted"},
 				}}
 			},
 			reason: "its agent was restarted", restart: api.CauseHostLost,
@@ -112,7 +126,8 @@ func TestEveryDecisionHasAReasonInHistoryLogAndMetrics(t *testing.T) {
 		"backoff": {
 			setUp: func(s *workerEnv, run *Run) {
 				crashes(2)(s, run)
-				run.Spec.Recovery.HealthyReset, run.Spec.Recovery.BackoffInitial = spec.Duration(time.Hour), spec.Duration(time.Minute)
+				run.Spec.Recovery.HealthyReset, run.Spec.Recovery.BackoffInitial = spec.Duration(time.Hour), spec.Duration(
+					time.Minute)
 			},
 			reason: "(failure 2 of 10): was ended by SIGKILL", why: api.ReasonBackoff,
 		},
@@ -123,21 +138,26 @@ func TestEveryDecisionHasAReasonInHistoryLogAndMetrics(t *testing.T) {
 			},
 			reason: "Gave up after 1 failure in a row", why: api.ReasonGaveUp,
 		},
-		"the breaker": {setUp: func(_ *workerEnv, run *Run) { run.StartsPaused = "the breaker is open" }, reason: "the breaker is open", why: api.ReasonBreaker},
+		"the breaker": {setUp: func(_ *workerEnv, run *Run) { run.StartsPaused = "the breaker is open" },
+			reason: "the breaker is open", why: api.ReasonBreaker},
 		"the rate of starts": {
 			setUp:  func(_ *workerEnv, run *Run) { run.Spec.Start.RatePerSecond = 0.5 },
 			reason: "at most 0.5 processes per second", why: api.ReasonStartRate,
 		},
 		"degraded": {
 			setUp: func(s *workerEnv, _ *Run) {
-				s.watchScript[1] = watchScript{time.Minute, api.WatchResult{Event: api.WatchProbeFailed, Reason: "no answer within 5s"}}
+				s.watchScript[1] = watchScript{time.Minute,
+					api.WatchResult{Event: api.WatchProbeFailed, Reason: "no answer within 5s"}}
 			},
 			reason: "no answer within 5s (failure 1 of 3)", why: api.ReasonDegraded,
 		},
-		"suspended": {setUp: sent(api.SignalSuspend, api.Control{Reason: "a look at it"}), reason: "a look at it", why: api.ReasonSuspended},
-		"stopped":   {setUp: sent(api.SignalDrain, api.Control{Reason: "no need"}), reason: "no need", why: api.ReasonStopped},
+		"suspended": {setUp: sent(api.SignalSuspend, api.Control{Reason: "a look at it"}), reason: "a look at it",
+			why: api.ReasonSuspended},
+		"stopped": {setUp: sent(api.SignalDrain, api.Control{Reason: "no need"}), reason: "no need",
+			why: api.ReasonStopped},
 		"a share of the host's budget": {
-			setUp:  sent(api.SignalLimitsApplied, api.LimitsApplied{Incarnation: 1, MemoryBytes: 1 << 30, Reason: "its equal share"}),
+			setUp: sent(api.SignalLimitsApplied,
+				api.LimitsApplied{Incarnation: 1, MemoryBytes: 1 << 30, Reason: "its equal share"}),
 			reason: "its equal share",
 		},
 	} {

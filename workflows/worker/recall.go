@@ -10,9 +10,9 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// A gateway holds leases for the calls of a pool. If another holder asks for the worker, the workflow recalls the lease: the gateway
-// returns it at once if no call is in flight, else a little later, between two calls. Each recall writes about ten events, so one is
-// under way at a time, and a refused one is remembered for longer each time.
+// A gateway holds leases for the calls of a pool. If another holder asks for the worker, the workflow recalls the
+// lease: the gateway returns it at once if no call is in flight, else a little later, between two calls. Each recall
+// writes about ten events, so one is under way at a time, and a refused one is remembered for longer each time.
 
 const (
 	// recallMemory is how long the first refused recall of a lease is remembered; each further one doubles it.
@@ -32,9 +32,11 @@ func isGateway(holder string) bool { return strings.HasPrefix(holder, api.Gatewa
 // isGatewayLease reports whether a gateway holds the current lease.
 func (l *leases) isGatewayLease() bool { return l.Lease != nil && isGateway(l.Lease.Holder) }
 
-// mayRecall reports whether only a gateway's lease is in the way of the request, and the gateway may be asked for it now.
+// mayRecall reports whether only a gateway's lease is in the way of the request, and the gateway may be asked for it
+// now.
 func (l *leases) mayRecall(r api.CheckoutRequest) bool {
-	return l.Machine.State == lifecycle.Busy && l.isGatewayLease() && !isGateway(r.Holder) && !l.recalling && !l.suspender.isPending() && !l.Now().Before(l.recallRefusedUntil())
+	return l.Machine.State == lifecycle.Busy && l.isGatewayLease() && !isGateway(r.Holder) && !l.recalling &&
+		!l.suspender.isPending() && !l.Now().Before(l.recallRefusedUntil())
 }
 
 // recallRefusedUntil is until when the gateway is not asked for the current lease again.

@@ -10,7 +10,8 @@ import (
 	"github.com/tempool/tempool/workflows/internal/workflowtest"
 )
 
-// A gateway that uses its lease is asked for it seldom, however many clients ask for the worker, even when the worker continues as new.
+// A gateway that uses its lease is asked for it seldom, however many clients ask for the worker, even when the worker
+// continues as new.
 func TestARefusedRecallIsRemembered(t *testing.T) {
 	for name, continues := range map[string]bool{"one run": false, "continues as new": true} {
 		t.Run(name, func(t *testing.T) {

@@ -16,7 +16,8 @@ import (
 func TestAWorkerGivesUpAfterExactlySoManyFailures(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.onStart = func(api.StartRequest) (api.StartResult, error) {
-		return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing", string(api.CodeStartFailed), nil)
+		return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing",
+			string(api.CodeStartFailed), nil)
 	}
 	s.At(time.Hour, func() {
 		require.Equal(t, 7, s.counted(&s.starts))
@@ -61,7 +62,8 @@ func TestACrashIsFollowedByTheNextIncarnationAndALeaseEndsWithIt(t *testing.T) {
 	})
 	s.run(standalone())
 	require.Equal(t, []lifecycle.EventKind{
-		lifecycle.Start, lifecycle.StartSucceeded, lifecycle.Checkout, lifecycle.Exited, lifecycle.Start, lifecycle.StartSucceeded,
+		lifecycle.Start, lifecycle.StartSucceeded, lifecycle.Checkout, lifecycle.Exited, lifecycle.Start,
+		lifecycle.StartSucceeded,
 	}, s.events()[:6])
 }
 

@@ -17,7 +17,8 @@ import (
 // reporter reports the worker's state to the pool, to searches, to queries and to the Web UI.
 type reporter struct{ *worker }
 
-// reported is the last report to the pool and the search attributes. Ready and busy count as one state, so that a lease costs nothing.
+// reported is the last report to the pool and the search attributes. Ready and busy count as one state, so that a lease
+// costs nothing.
 type reported struct {
 	State       lifecycle.State  `json:"state,omitempty"`
 	Health      lifecycle.Health `json:"health,omitempty"`
@@ -31,11 +32,13 @@ type reported struct {
 // report reports what has changed to the pool, the search attributes and the Web UI.
 func (r reporter) report() {
 	workflow.SetCurrentDetails(r.Ctx, r.details())
-	current := reported{r.Machine.State, r.Machine.Health, r.Process.Host, r.Machine.Incarnation, r.Resting, r.StartsFailed}
+	current := reported{r.Machine.State, r.Machine.Health, r.Process.Host, r.Machine.Incarnation, r.Resting,
+		r.StartsFailed}
 	if current.State == lifecycle.Busy {
 		current.State = lifecycle.Ready
 	}
-	if current == r.Reported || r.isFlapping(current) || r.starter.announcing && current.State == lifecycle.Starting && !r.Reported.State.InService() {
+	if current == r.Reported || r.isFlapping(current) || r.starter.announcing && current.State == lifecycle.Starting &&
+		!r.Reported.State.InService() {
 		return
 	}
 	if r.Searchable {
@@ -49,7 +52,8 @@ func (r reporter) report() {
 	}
 }
 
-// announce is what the host is to report of the next start; nil if the worker reports it, because it may be one of many that fail.
+// announce is what the host is to report of the next start; nil if the worker reports it, because it may be one of many
+// that fail.
 func (r reporter) announce() *api.Announce {
 	if r.Standalone || r.Failures > 0 || r.TrialPause > 0 {
 		return nil
@@ -57,10 +61,11 @@ func (r reporter) announce() *api.Announce {
 	return &api.Announce{SpecVersion: r.SpecVersion, LeaseSeq: r.LeaseSeq, Starts: r.Starts, StartsFailed: r.StartsFailed}
 }
 
-// A worker that crashes repeatedly would fill its own and its pool's history with nine or ten events for each crash. So the pool and
-// searches do not see its changes until they last; queries of the worker show them.
+// A worker that crashes repeatedly would fill its own and its pool's history with nine or ten events for each crash. So
+// the pool and searches do not see its changes until they last; queries of the worker show them.
 const (
-	// UnreportedIncarnations bounds how many incarnations are not reported to the pool. A pool that loses a worker skips as many numbers.
+	// UnreportedIncarnations bounds how many incarnations are not reported to the pool. A pool that loses a worker skips
+	// as many numbers.
 	UnreportedIncarnations = 8
 	// unreportedFailures bounds how many failed starts are not reported to the breaker of a pool with several workers.
 	unreportedFailures = 3
@@ -68,9 +73,11 @@ const (
 	maxFlappingStart = 20 * time.Second
 )
 
-// isFlapping reports whether the newest change is one of those. The end of a process that the pool knows to serve never is.
+// isFlapping reports whether the newest change is one of those. The end of a process that the pool knows to serve never
+// is.
 func (r reporter) isFlapping(current reported) bool {
-	if r.Failures == 0 || r.Reported.State != lifecycle.Pending && r.Reported.State != lifecycle.Starting || r.Wait.Capacity {
+	if r.Failures == 0 || r.Reported.State != lifecycle.Pending && r.Reported.State != lifecycle.Starting ||
+		r.Wait.Capacity {
 		return false
 	}
 	switch current.State {
@@ -78,14 +85,17 @@ func (r reporter) isFlapping(current reported) bool {
 		return !r.isStable()
 	case lifecycle.Starting:
 	case lifecycle.Pending:
-		if r.Wait.Pool && r.StartsPaused == "" || r.Reported.State == lifecycle.Starting && r.Wait.Until.Sub(r.Now()) > maxServerBackoff {
+		if r.Wait.Pool && r.StartsPaused == "" || r.Reported.State == lifecycle.Starting &&
+			r.Wait.Until.Sub(r.Now()) > maxServerBackoff {
 			return false
 		}
 	default:
 		return false
 	}
-	breakerInformed := r.StartsPaused != "" || r.Spec.Pool.Size <= 1 || current.StartsFailed-r.Reported.StartsFailed < unreportedFailures
-	return breakerInformed && current.Incarnation-r.Reported.Incarnation < UnreportedIncarnations && r.lastStartDuration() < maxFlappingStart
+	breakerInformed := r.StartsPaused != "" || r.Spec.Pool.Size <= 1 ||
+		current.StartsFailed-r.Reported.StartsFailed < unreportedFailures
+	return breakerInformed && current.Incarnation-r.Reported.Incarnation < UnreportedIncarnations &&
+		r.lastStartDuration() < maxFlappingStart
 }
 
 // isStable reports whether a process has lived long enough after a crash to be reported as ready.
@@ -105,7 +115,8 @@ func (r reporter) lastStartDuration() time.Duration {
 
 func (r reporter) upsertSearchAttributes(current reported) {
 	updates := []temporal.SearchAttributeUpdate{
-		display.AttributePool.ValueSet(r.Pool), display.AttributeState.ValueSet(string(current.State)), display.AttributeHealth.ValueSet(string(current.Health)),
+		display.AttributePool.ValueSet(r.Pool), display.AttributeState.ValueSet(string(current.State)),
+		display.AttributeHealth.ValueSet(string(current.Health)),
 	}
 	if current.Host != "" {
 		updates = append(updates, display.AttributeHost.ValueSet(current.Host))
@@ -127,7 +138,8 @@ func (r reporter) reportState() {
 // reportGone sends the last report before the workflow completes. A pool that has closed needs none.
 func (r reporter) reportGone() error {
 	if !r.Standalone {
-		_ = workflow.SignalExternalWorkflow(r.Ctx, api.PoolWorkflowID(r.Pool), "", api.SignalWorkerChanged, r.workerChanged(true)).Get(r.Ctx, nil)
+		_ = workflow.SignalExternalWorkflow(r.Ctx, api.PoolWorkflowID(r.Pool), "", api.SignalWorkerChanged,
+			r.workerChanged(true)).Get(r.Ctx, nil)
 	}
 	return nil
 }

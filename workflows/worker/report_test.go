@@ -21,7 +21,8 @@ func TestAWorkerWhoseStartsFailIsQuietButNeverAboutTheEndOfOneThatServed(t *test
 		if r.Incarnation == 1 {
 			return api.StartResult{Host: "h", PID: 1001, TookMS: 1}, nil
 		}
-		return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing", string(api.CodeStartFailed), nil)
+		return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing",
+			string(api.CodeStartFailed), nil)
 	}
 	s.At(time.Hour, s.signal(api.SignalEnd, api.Control{}))
 	s.run(inPool(func(*spec.Spec) {}))
@@ -31,7 +32,8 @@ func TestAWorkerWhoseStartsFailIsQuietButNeverAboutTheEndOfOneThatServed(t *test
 		story = append(story, fmt.Sprintf("%s #%d", c.State, c.Incarnation))
 	}
 	t.Log(story)
-	require.Equal(t, map[int64]bool{1: true, 2: false}, map[int64]bool{1: announced[1], 2: announced[2]}, "the host reports a start that follows no failure")
+	require.Equal(t, map[int64]bool{1: true, 2: false}, map[int64]bool{1: announced[1], 2: announced[2]},
+		"the host reports a start that follows no failure")
 	require.Subset(t, story, []string{"starting #2", "pending #5"})
 	require.Contains(t, story[:len(story)-1], "failed #10", "it gives up")
 	require.LessOrEqual(t, len(story), 8)

@@ -9,8 +9,8 @@ import (
 	"github.com/tempool/tempool/workflows/internal/loop"
 )
 
-// With lease.on_expiry = "reset" the program of a worker whose lease has expired is asked to drop the holder's state. The worker is
-// degraded meanwhile, so nobody can lease it, and a successful reset counts as a passed probe.
+// With lease.on_expiry = "reset" the program of a worker whose lease has expired is asked to drop the holder's state.
+// The worker is degraded meanwhile, so nobody can lease it, and a successful reset counts as a passed probe.
 
 // startReset ends the lease and resets the process.
 func (l *leases) startReset() {

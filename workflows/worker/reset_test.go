@@ -51,7 +51,8 @@ func TestAWorkerIsResetWhenItsLeaseExpiresAndIsReadyAgain(t *testing.T) {
 			require.Equal(t, string(api.CodeLeaseFenced), refused.Type())
 			require.Equal(t, "t.0.1.2", next.Value.(*api.Lease).ID)
 			require.Equal(t, []lifecycle.EventKind{
-				lifecycle.Start, lifecycle.StartSucceeded, lifecycle.Checkout, lifecycle.CheckinError, lifecycle.ProbePassed, lifecycle.Checkout,
+				lifecycle.Start, lifecycle.StartSucceeded, lifecycle.Checkout, lifecycle.CheckinError, lifecycle.ProbePassed,
+				lifecycle.Checkout,
 			}, s.events()[:6])
 			require.Contains(t, s.history()[3].Reason, `lease t.0.1.1 of "me" expired`)
 			require.Contains(t, s.history()[4].Reason, "process reset")

@@ -11,10 +11,12 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// A full disk, or a host without descriptors, lasts longer than ten failures in a row: a worker that gave up would need an operator.
+// A full disk, or a host without descriptors, lasts longer than ten failures in a row: a worker that gave up would need
+// an operator.
 func TestAWorkerWaitsForAHostWithResourcesAndCountsNoFailure(t *testing.T) {
 	s := newWorkerEnv(t)
-	const why = "host h cannot start the process: this host is out of resources for another process: no space left on device"
+	const why = "host h cannot start the process: this host is out of resources for another process: no space left on " +
+		"device"
 	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
 		if r.Incarnation <= 20 {
 			return api.StartResult{}, temporal.NewNonRetryableApplicationError(why, string(api.CodeNoWorkers), nil,

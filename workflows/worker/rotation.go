@@ -12,7 +12,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// rotation is the replacement of an incarnation that still serves. It is wanted, requested of the pool, granted, and carried out.
+// rotation is the replacement of an incarnation that still serves. It is wanted, requested of the pool, granted, and
+// carried out.
 type rotation struct {
 	api.RotationStatus
 	Asked bool `json:"asked,omitempty"` // the pool
@@ -30,8 +31,8 @@ type rotation struct {
 // rotationRetryDelay is how long a worker that gave up a rotation waits before it requests the rotation again.
 const rotationRetryDelay = 5 * time.Minute
 
-// askInterval is after how long a worker asks its pool again. No timer measures it: the worker looks when it wakes, at its health checkpoints at
-// the latest.
+// askInterval is after how long a worker asks its pool again. No timer measures it: the worker looks when it wakes, at
+// its health checkpoints at the latest.
 const askInterval = 5 * time.Minute
 
 // observableCauses are the causes that policy.mode = "observe" only records.
@@ -64,12 +65,14 @@ func (r rotator) observeOnly(status api.RotationStatus) {
 	r.Process.ObservedCauses = append(r.Process.ObservedCauses, status.Cause)
 	r.LastRotation = &status
 	r.emit(api.EventRotationRequested, rotation{RotationStatus: status})
-	r.record(lifecycle.RotationObserved, fmt.Sprintf("%s (%s; not carried out: policy.mode = %q)", status.Reason, status.Cause, spec.PolicyObserve))
+	r.record(lifecycle.RotationObserved,
+		fmt.Sprintf("%s (%s; not carried out: policy.mode = %q)", status.Reason, status.Cause, spec.PolicyObserve))
 	r.log("rotation recorded and not carried out", status.Cause, status.Reason)
 }
 
 func (r rotator) log(message string, cause api.Cause, reason string) {
-	workflow.GetLogger(r.Ctx).Info(message, "worker", r.name(), "incarnation", r.Machine.Incarnation, "cause", cause, "reason", reason)
+	workflow.GetLogger(r.Ctx).Info(message, "worker", r.name(), "incarnation", r.Machine.Incarnation, "cause", cause,
+		"reason", reason)
 }
 
 // beginRestart replaces an incarnation that serves, on command of an operator or the pool. It needs no grant.
@@ -83,7 +86,8 @@ func (r rotator) beginRestart(request PendingRequest) {
 		r.surge.cancelSuccessor("superseded by a newer spec")
 	}
 	r.log("restart requested", request.Cause, request.Reason)
-	status := api.RotationStatus{Cause: request.Cause, Reason: request.Reason, Incarnation: r.Machine.Incarnation, Since: r.Now(), Granted: true}
+	status := api.RotationStatus{Cause: request.Cause, Reason: request.Reason, Incarnation: r.Machine.Incarnation,
+		Since: r.Now(), Granted: true}
 	r.Rotation = &rotation{RotationStatus: status, InPlace: inPlace}
 	r.emit(api.EventRotationRequested, *r.Rotation)
 }
@@ -103,7 +107,8 @@ func (r rotator) rotate() bool {
 	}
 	r.tasks.retry.Reset()
 	rotation.RetryAt = time.Time{}
-	if rotation.Granted && rotation.Asked && r.Successor == nil && !rotation.GrantedAt.IsZero() && r.Now().Sub(rotation.GrantedAt) > GrantTimeout(r.Spec) {
+	if rotation.Granted && rotation.Asked && r.Successor == nil && !rotation.GrantedAt.IsZero() &&
+		r.Now().Sub(rotation.GrantedAt) > GrantTimeout(r.Spec) {
 		rotation.Granted, rotation.Asked = false, false // the pool has taken the grant back
 	}
 	if !rotation.Granted {
@@ -145,15 +150,16 @@ func (r rotator) awaitGrant() bool {
 
 // granted takes the pool's grant to rotate an incarnation.
 func (r rotator) granted(g api.RotationGrant) {
-	if rotation := r.Rotation; rotation != nil && g.Incarnation == r.Machine.Incarnation && g.Incarnation == rotation.Incarnation {
+	if rotation := r.Rotation; rotation != nil && g.Incarnation == r.Machine.Incarnation &&
+		g.Incarnation == rotation.Incarnation {
 		rotation.Granted, rotation.GrantedAt = true, r.Now()
 		return
 	}
 	r.endDisruption(g.Incarnation, false, "the rotation is no longer needed")
 }
 
-// GrantTimeout is how long a worker may take over a rotation that its pool has granted, until the next incarnation is ready: to start it, to drain
-// and stop the one before it, and to notice that a host is lost.
+// GrantTimeout is how long a worker may take over a rotation that its pool has granted, until the next incarnation is
+// ready: to start it, to drain and stop the one before it, and to notice that a host is lost.
 func GrantTimeout(s spec.Spec) time.Duration {
 	return s.Start.Timeout.D() + s.Rotation.DrainTimeout.D() + s.Pool.StopGrace.D() + grantSlack
 }
@@ -168,12 +174,14 @@ func (r rotator) nextSpec() spec.Spec {
 	return r.Spec
 }
 
-// abandonRotation gives the rotation up; the incarnation stays in service. A rotation that no operator requested is retried later.
+// abandonRotation gives the rotation up; the incarnation stays in service. A rotation that no operator requested is
+// retried later.
 func (r rotator) abandonRotation(reason string) {
 	rotation := r.Rotation
 	rotation.Failed = reason
 	r.endRotation()
-	workflow.GetLogger(r.Ctx).Warn("rotation failed; the incarnation stays in service", "worker", r.name(), "cause", rotation.Cause, "reason", reason)
+	workflow.GetLogger(r.Ctx).Warn("rotation failed; the incarnation stays in service", "worker", r.name(),
+		"cause", rotation.Cause, "reason", reason)
 	r.record(lifecycle.RotationFailed, fmt.Sprintf("Incarnation %d stays in service: %s", rotation.Incarnation, reason))
 	r.endDisruption(rotation.Incarnation, true, reason)
 	if r.NextSpec != nil {
@@ -210,7 +218,8 @@ func (r rotator) cancelRotation() {
 	r.surge.cancelSuccessor("no longer needed")
 }
 
-// yieldDisruption gives up the grant before the worker is suspended, which may last. The worker requests it again when it is resumed.
+// yieldDisruption gives up the grant before the worker is suspended, which may last. The worker requests it again when
+// it is resumed.
 func (r rotator) yieldDisruption() {
 	rotation := r.Rotation
 	if rotation == nil {
@@ -226,7 +235,8 @@ func (r rotator) yieldDisruption() {
 // endDisruption reports to the pool that the rotation of an incarnation has ended.
 func (r rotator) endDisruption(incarnation int64, failed bool, reason string) {
 	if !r.Standalone {
-		r.reporter.signalPool(api.SignalRotationDone, api.RotationDone{Slot: r.Slot, Incarnation: incarnation, Failed: failed, Reason: reason})
+		r.reporter.signalPool(api.SignalRotationDone,
+			api.RotationDone{Slot: r.Slot, Incarnation: incarnation, Failed: failed, Reason: reason})
 	}
 }
 

@@ -12,7 +12,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// watchRules are the rules for this incarnation. While a rotation is wanted they stay as they are: the worker ignores what they find.
+// watchRules are the rules for this incarnation. While a rotation is wanted they stay as they are: the worker ignores
+// what they find.
 func (r rotator) watchRules() api.WatchRules {
 	switch {
 	case r.Machine.State == lifecycle.Suspended:
@@ -39,15 +40,19 @@ func (r rotator) rulesOfNext(sp spec.Spec) api.WatchRules {
 	return rulesOf(sp, policy.RequestLimit(sp.Rotation, random), grade, nil)
 }
 
-// rulesOf are the rules of a spec for an incarnation; those for causes that were only to be observed, and have been, are off.
+// rulesOf are the rules of a spec for an incarnation; those for causes that were only to be observed, and have been,
+// are off.
 func rulesOf(sp spec.Spec, requestLimit int64, gradeRotations int, observed []api.Cause) api.WatchRules {
 	rules := api.WatchRules{
 		Limits:       true,
-		RequestLimit: requestLimit, MaxMemoryBytes: max(0, int64(sp.Rotation.MaxMemory)), AutoMemory: sp.Rotation.MaxMemory == spec.Auto,
-		Grade: !slices.Contains(observed, api.CauseGrade), GradeAfter: spec.Duration(policy.GradeGracePeriod(gradeRotations)),
+		RequestLimit: requestLimit, MaxMemoryBytes: max(0, int64(sp.Rotation.MaxMemory)),
+		AutoMemory: sp.Rotation.MaxMemory == spec.Auto,
+		Grade:      !slices.Contains(observed, api.CauseGrade),
+		GradeAfter: spec.Duration(policy.GradeGracePeriod(gradeRotations)),
 	}
 	if sp.Prediction.Enabled && !slices.Contains(observed, api.CausePrediction) {
-		rules.Window, rules.Horizon, rules.MemoryLimitBytes = sp.Prediction.Window, sp.Prediction.Horizon, int64(sp.Limits.Memory)
+		rules.Window, rules.Horizon, rules.MemoryLimitBytes = sp.Prediction.Window, sp.Prediction.Horizon, int64(
+			sp.Limits.Memory)
 	}
 	return rules
 }
@@ -58,20 +63,22 @@ func (r rotator) recordInitialMemory() {
 		r.Process.InitialBytes = r.Sample.MemoryBytes
 	}
 	if limit := int64(r.Spec.Rotation.MaxMemory); limit > 0 && r.Process.InitialBytes >= limit {
-		workflow.GetLogger(r.Ctx).Warn("process exceeds rotation.max_memory from its start, so the limit is ignored; raise it",
+		workflow.GetLogger(r.Ctx).Warn("process exceeds rotation.max_memory from its start, so the limit is ignored; "+
+			"raise it",
 			"worker", r.name(), "bytes", r.Process.InitialBytes, "max_memory", r.Spec.Rotation.MaxMemory)
 	}
 }
 
-// checkRequestLimit rotates an incarnation whose checkins show that it has served its number of requests. The host sees that sooner
-// if calls go through the gateway.
+// checkRequestLimit rotates an incarnation whose checkins show that it has served its number of requests. The host sees
+// that sooner if calls go through the gateway.
 func (r rotator) checkRequestLimit() {
 	if reason := policy.RotateForRequests(r.Process.Requests, r.Process.RequestLimit); reason != "" {
 		r.want(api.CauseRequests, reason)
 	}
 }
 
-// ensureUptimeTimer runs the timer that rotates an incarnation at rotation.max_uptime, or rotates it if the time is over.
+// ensureUptimeTimer runs the timer that rotates an incarnation at rotation.max_uptime, or rotates it if the time is
+// over.
 func (r rotator) ensureUptimeTimer() {
 	limit := r.Spec.Rotation.MaxUptime.D()
 	if limit <= 0 || r.Rotation != nil || r.Machine.StartedAt.IsZero() {
@@ -83,7 +90,8 @@ func (r rotator) ensureUptimeTimer() {
 		r.want(api.CauseUptime, reason)
 		return
 	}
-	if !r.tasks.uptime.Running() && r.Now().Add(limit-uptime).Before(r.NextCheckpoint) { // otherwise the checkpoint comes first, and calls this
+	// otherwise the checkpoint comes first, and calls this
+	if !r.tasks.uptime.Running() && r.Now().Add(limit-uptime).Before(r.NextCheckpoint) {
 		r.tasks.uptime.Start(r.Loop, limit-uptime, "rotation.max_uptime")
 	}
 }

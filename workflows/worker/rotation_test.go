@@ -258,7 +258,8 @@ func TestAWorkerThatRestsInTheMiddleOfARotationSaysSo(t *testing.T) {
 				require.True(t, s.state().State.Outcome(), s.state().State)
 				require.Nil(t, s.state().Rotation)
 				require.EqualValues(t, 1, s.state().Incarnation)
-				require.Equal(t, []any{api.RotationDone{Incarnation: 1, Reason: "the incarnation ended for another reason"}}, s.signalsOf(api.SignalRotationDone))
+				require.Equal(t, []any{api.RotationDone{Incarnation: 1, Reason: "the incarnation ended for another reason"}},
+					s.signalsOf(api.SignalRotationDone))
 				s.cancel()
 			})
 			s.run(inPool(func(sp *spec.Spec) { sp.Rotation.Surge = false }))

@@ -71,7 +71,8 @@ type LeaseState struct {
 	Grants   []Grant    `json:"grants,omitempty"` // newest last, at most maxGrants
 	// Withdrawn are the attempts at a checkout whose callers left before they came: newest last, at most maxWithdrawn.
 	Withdrawn []string `json:"withdrawn,omitempty"`
-	// RefusedRecall is the newest recall of the current lease that its gateway refused; of an earlier lease it means nothing.
+	// RefusedRecall is the newest recall of the current lease that its gateway refused; of an earlier lease it means
+	// nothing.
 	RefusedRecall *RefusedRecall `json:"refused_recall,omitempty"`
 }
 
@@ -85,11 +86,12 @@ type Grant struct {
 // StartState decides when the next incarnation starts.
 type StartState struct {
 	Wait Wait `json:"wait"`
-	// StartsPaused is why the pool must permit each start; empty if it need not. StartPermitted says that it permits the next one.
+	// StartsPaused is why the pool must permit each start; empty if it need not. StartPermitted says that it permits the
+	// next one.
 	StartsPaused   string `json:"starts_paused,omitempty"`
 	StartPermitted bool   `json:"start_permitted,omitempty"`
-	// TrialPause, if positive, says that this worker's starts test the pool's breaker: at least this far apart, without asking,
-	// until the worker is ready or gives up.
+	// TrialPause, if positive, says that this worker's starts test the pool's breaker: at least this far apart, without
+	// asking, until the worker is ready or gives up.
 	TrialPause time.Duration `json:"trial_pause,omitempty"`
 	// HighestIncarnation is the highest incarnation number in use, when a successor or a lost attempt has used numbers.
 	HighestIncarnation int64 `json:"highest_incarnation,omitempty"`
@@ -113,12 +115,14 @@ type Wait struct {
 type HealthState struct {
 	ProbeFailures int `json:"probe_failures,omitempty"` // consecutive
 	LeaseErrors   int `json:"lease_errors,omitempty"`   // consecutive leases that ended in error
-	// DegradeReason is why a leased worker is degraded when its lease ends, unless a probe passes before; empty if it is not.
+	// DegradeReason is why a leased worker is degraded when its lease ends, unless a probe passes before; empty if it is
+	// not.
 	DegradeReason  string          `json:"degrade_reason,omitempty"`
 	NextCheckpoint time.Time       `json:"next_checkpoint"`
 	Sample         *api.Sample     `json:"sample,omitempty"`
 	Assessment     *api.Assessment `json:"assessment,omitempty"`
-	// Observing is what the host observes of the process, and Events are its observations that wait to be handled, oldest first.
+	// Observing is what the host observes of the process, and Events are its observations that wait to be handled, oldest
+	// first.
 	Observing observing          `json:"observing,omitzero"`
 	Events    []api.ProcessEvent `json:"events,omitempty"`
 	// EpochEnded says that the agent of the process has ended or is lost.

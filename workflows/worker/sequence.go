@@ -1,9 +1,9 @@
 package worker
 
-// The sequence numbers of a worker's leases must never be used twice: a holder may still have the lease with that number. What a worker
-// remembers may get lost: its workflow or its pool's may be terminated, reset, or started again. Time does not, so a pool starts each worker
-// with the Unix time in milliseconds as its sequence, and numbers follow the time from then on. Those of a worker that was not started by a pool
-// count from 1.
+// The sequence numbers of a worker's leases must never be used twice: a holder may still have the lease with that
+// number. What a worker remembers may get lost: its workflow or its pool's may be terminated, reset, or started again.
+// Time does not, so a pool starts each worker with the Unix time in milliseconds as its sequence, and numbers follow
+// the time from then on. Those of a worker that was not started by a pool count from 1.
 
 // firstTime is below all numbers that are times, and above all others.
 const firstTime = 1_000_000_000_000

@@ -17,7 +17,8 @@ import (
 type starter struct {
 	*worker
 	attempts int // that the current start may make
-	// announcing says that the host reports the current start to the pool, and announced that it has reported the process as ready.
+	// announcing says that the host reports the current start to the pool, and announced that it has reported the process
+	// as ready.
 	announcing, announced bool
 }
 
@@ -32,7 +33,8 @@ func (s *starter) startFirst() bool {
 	return true
 }
 
-// beginIncarnation moves to starting under the next incarnation number; or to pending if the pool has to permit the start.
+// beginIncarnation moves to starting under the next incarnation number; or to pending if the pool has to permit the
+// start.
 func (s *starter) beginIncarnation(reason string) {
 	if s.needsPermit() && !s.StartPermitted {
 		s.awaitPermit(reason)
@@ -97,9 +99,11 @@ func (s *starter) startEnded(r *loop.Result[api.StartResult]) {
 		needed, advice := "capacity", "start an agent with that label, or raise its --capacity"
 		if s.Spec.Pool.Kind == spec.KindFunction {
 			needed = fmt.Sprintf("the function %q and capacity", s.Spec.Pool.Function)
-			advice = "start an agent with that label whose program registers the function with worker.Register, or raise its --capacity"
+			advice = "start an agent with that label whose program registers the function with worker.Register, or raise its " +
+				"--capacity"
 		}
-		reason := fmt.Sprintf("no agent with %s took the start from %s within %s", needed, api.StartQueue(s.Spec.Pool), placementTimeout)
+		reason := fmt.Sprintf("no agent with %s took the start from %s within %s", needed, api.StartQueue(s.Spec.Pool),
+			placementTimeout)
 		s.transition(lifecycle.StartFailed, reason)
 		s.Wait = Wait{Capacity: true, Reason: reason + "; " + advice}
 	case failure.NoResources(r.Err): // no failure of the program
@@ -117,7 +121,8 @@ func (s *starter) startEnded(r *loop.Result[api.StartResult]) {
 			s.setIntent(IntentReplace, failure.Message(r.Err))
 		}
 		s.transition(lifecycle.StartFailed, failure.Message(r.Err))
-		s.Machine.Incarnation = max(s.Machine.Incarnation, newest) // no number is used twice, not even by another pool of this name
+		// no number is used twice, not even by another pool of this name
+		s.Machine.Incarnation = max(s.Machine.Incarnation, newest)
 	}
 }
 
@@ -131,7 +136,8 @@ func (s *starter) started(r api.StartResult) {
 	}, s.Now())
 	s.rotator.recordInitialMemory()
 	s.NextCheckpoint = s.Now().Add(s.Spec.Health.Checkpoint.D())
-	if s.Failures > 0 { // an early checkpoint confirms that the worker has recovered; the worker reports it to the pool then
+	// an early checkpoint confirms that the worker has recovered; the worker reports it to the pool then
+	if s.Failures > 0 {
 		s.NextCheckpoint = s.Now().Add(min(policy.StableAfter, s.Spec.Health.Checkpoint.D()))
 	} else { // it serves the first lease, and as the checkpoint's timer until it fires
 		s.leases.armTimer(s.Spec.Lease.TTL.D())
@@ -140,7 +146,8 @@ func (s *starter) started(r api.StartResult) {
 
 // countStart counts the end of a start that a host has taken.
 func (s *starter) countStart(err error) {
-	if _, superseded := failure.Superseded(err); superseded || failure.NotStarted(err) || failure.NoResources(err) || temporal.IsCanceledError(err) {
+	if _, superseded := failure.Superseded(err); superseded || failure.NotStarted(err) || failure.NoResources(err) ||
+		temporal.IsCanceledError(err) {
 		return
 	}
 	s.Starts++
@@ -151,15 +158,16 @@ func (s *starter) countStart(err error) {
 
 func (s *starter) setProcess(r api.StartResult) {
 	s.Process = RunningProcess{
-		Host: r.Host, Epoch: r.Epoch, PID: r.PID, StartedAt: r.StartedAt, Endpoint: r.Endpoint, Address: r.Address, Limits: r.Limits,
+		Host: r.Host, Epoch: r.Epoch, PID: r.PID, StartedAt: r.StartedAt, Endpoint: r.Endpoint, Address: r.Address,
+		Limits:       r.Limits,
 		RequestLimit: r.Rules.RequestLimit, Stable: r.Stable, ReleasesSessions: r.ReleasesSessions,
 	}
 	s.Observing = observing{Incarnation: s.Machine.Incarnation, Probe: true, Rules: r.Rules}
 	s.monitor.setSample(r.Sample)
 }
 
-// maxAttempts is how many attempts the next start may make. A worker that needs a permit for each start, or tests the pool's breaker,
-// makes one.
+// maxAttempts is how many attempts the next start may make. A worker that needs a permit for each start, or tests the
+// pool's breaker, makes one.
 func (s *starter) maxAttempts() int {
 	if s.TrialPause > 0 || s.needsPermit() {
 		return 1

@@ -16,10 +16,10 @@ import (
 	"github.com/tempool/tempool/workflows/internal/loop"
 )
 
-// With rotation.surge a worker has two processes for a while: the incarnation that serves, and its successor, which starts beside it.
-// When the successor is ready, the worker switches to it in one workflow task, so that no client sees the worker out of service. The old
-// process drains and stops beside the new one. The machine has one incarnation at a time; the number of the successor becomes the
-// worker's incarnation, and its fencing epoch, with the switch.
+// With rotation.surge a worker has two processes for a while: the incarnation that serves, and its successor, which
+// starts beside it. When the successor is ready, the worker switches to it in one workflow task, so that no client sees
+// the worker out of service. The old process drains and stops beside the new one. The machine has one incarnation at a
+// time; the number of the successor becomes the worker's incarnation, and its fencing epoch, with the switch.
 
 // successor is the incarnation that is about to replace the current one.
 type successor struct {
@@ -52,7 +52,8 @@ type surge struct {
 	started *loop.Result[api.StartResult] // of the successor, for attemptSwitch
 	// switching is set while the machine leaves an incarnation whose process still runs.
 	switching bool
-	// claiming says that a successor is being claimed, perhaps one that has taken over since: the end of the run would lose that.
+	// claiming says that a successor is being claimed, perhaps one that has taken over since: the end of the run would
+	// lose that.
 	claiming bool
 }
 
@@ -78,7 +79,8 @@ func (s *surge) startSuccessor() {
 		case s.Successor == next:
 			s.started = result
 		case result.Err == nil: // cancelled too late
-			s.stopDrained(ctx, drainingIncarnation{Incarnation: next.Incarnation, Host: result.Value.Host, Epoch: result.Value.Epoch, PID: result.Value.PID, Reason: "no longer needed"})
+			s.stopDrained(ctx, drainingIncarnation{Incarnation: next.Incarnation, Host: result.Value.Host,
+				Epoch: result.Value.Epoch, PID: result.Value.PID, Reason: "no longer needed"})
 			s.removeDrained(next.Incarnation)
 		default:
 			s.removeDrained(next.Incarnation)
@@ -124,7 +126,8 @@ func (s *surge) successorFailed(reason string) {
 	rotation.Failed = reason
 	recovery := policy.Recovery(s.Spec.Recovery)
 	if limit := recovery.MaxConsecutiveFailures; limit > 0 && rotation.Attempts >= limit {
-		s.rotator.abandonRotation(fmt.Sprintf("the next process failed to start %d times in a row; last error: %s", rotation.Attempts, reason))
+		s.rotator.abandonRotation(fmt.Sprintf("the next process failed to start %d times in a row; last error: %s",
+			rotation.Attempts, reason))
 		return
 	}
 	if rotation.Attempts == 1 { // records of all attempts would push everything else out of the history
@@ -141,18 +144,20 @@ func (s *surge) successorFailed(reason string) {
 // isReady reports whether a successor can take over.
 func (s *surge) isReady() bool { return s.Successor != nil && s.Successor.Ready != nil }
 
-// switchOver makes the successor, which is ready, the current incarnation, in one workflow task: the machine goes from draining through
-// the end of the old incarnation to ready. The old process drains beside the new one.
+// switchOver makes the successor, which is ready, the current incarnation, in one workflow task: the machine goes from
+// draining through the end of the old incarnation to ready. The old process drains beside the new one.
 func (s *surge) switchOver() {
 	next := s.Successor
 	old := drainingIncarnation{
-		Incarnation: s.Machine.Incarnation, Host: s.Process.Host, Epoch: s.Process.Epoch, PID: s.Process.PID, Lease: s.Lease, Reason: s.Rotation.Reason,
+		Incarnation: s.Machine.Incarnation, Host: s.Process.Host, Epoch: s.Process.Epoch, PID: s.Process.PID, Lease: s.Lease,
+		Reason:   s.Rotation.Reason,
 		Reported: s.Process.Reported, Disruption: true,
 	}
 	s.Process.Observed = api.Usage{} // the process runs on; its host reports its usage at the end
 	s.switching = true               // the old process is counted when it has ended
 	s.processExited(&lifecycle.Exit{Interrupted: true}, fmt.Sprintf(
-		"replaced by incarnation %d, ready on host %s; %s finishes its calls and is stopped", next.Incarnation, next.Ready.Host, api.ProcessText(old.PID)))
+		"replaced by incarnation %d, ready on host %s; %s finishes its calls and is stopped", next.Incarnation,
+		next.Ready.Host, api.ProcessText(old.PID)))
 	s.switching = false
 	s.activate()
 	s.startDrain(old)
@@ -198,7 +203,8 @@ func (s *surge) runDrain(d drainingIncarnation) {
 				if s.LastRotation != nil && s.LastRotation.Incarnation == d.Incarnation {
 					s.LastRotation.CallsCut = result.CallsCut
 				}
-				workflow.GetLogger(ctx).Warn("calls cut at the drain timeout", "worker", s.name(), "incarnation", d.Incarnation, "calls", result.CallsCut, "drain_timeout", limit)
+				workflow.GetLogger(ctx).Warn("calls cut at the drain timeout", "worker", s.name(), "incarnation", d.Incarnation,
+					"calls", result.CallsCut, "drain_timeout", limit)
 			}
 		}
 		if ctx.Err() == nil {
@@ -212,19 +218,22 @@ func (s *surge) runDrain(d drainingIncarnation) {
 	})
 }
 
-// stopDrained stops a drained process. If its host does not answer, its incarnation number fences it, and the host's agent kills it.
+// stopDrained stops a drained process. If its host does not answer, its incarnation number fences it, and the host's
+// agent kills it.
 func (s *surge) stopDrained(ctx workflow.Context, d drainingIncarnation) {
 	var result api.StopResult
 	if err := s.activities.stopIncarnation(ctx, d).Get(ctx, &result); err != nil {
-		workflow.GetLogger(ctx).Warn("drained incarnation not stopped", "worker", s.name(), "incarnation", d.Incarnation, "error", err)
+		workflow.GetLogger(ctx).Warn("drained incarnation not stopped", "worker", s.name(), "incarnation", d.Incarnation,
+			"error", err)
 		return
 	}
 	outcome := lifecycle.Outcome(result.Exit, true)
 	s.countEnd(outcome)
 	if outcome == lifecycle.Killed && !result.Exit.ByAgent {
 		text := api.ProcessText(d.PID)
-		s.record(lifecycle.ProcessKilled, fmt.Sprintf("%s of incarnation %d did not stop within pool.stop_grace (%s) and was killed.",
-			strings.ToUpper(text[:1])+text[1:], d.Incarnation, s.Spec.Pool.StopGrace))
+		s.record(lifecycle.ProcessKilled,
+			fmt.Sprintf("%s of incarnation %d did not stop within pool.stop_grace (%s) and was killed.",
+				strings.ToUpper(text[:1])+text[1:], d.Incarnation, s.Spec.Pool.StopGrace))
 	}
 	if result.Usage == nil {
 		return
@@ -243,9 +252,9 @@ func (s *surge) draining(incarnation int64) *drainingIncarnation {
 	return &s.Draining[i]
 }
 
-// abandonDrains ends the drains of processes whose agent has ended, which did so with it, or which the next agent ends because nobody claims them. Nothing
-// answers for them: the activity under way would time out, and not even that once the workflow was reset, for the server then forgets the timeouts
-// of an activity that no agent has taken.
+// abandonDrains ends the drains of processes whose agent has ended, which did so with it, or which the next agent ends
+// because nobody claims them. Nothing answers for them: the activity under way would time out, and not even that once
+// the workflow was reset, for the server then forgets the timeouts of an activity that no agent has taken.
 func (s *surge) abandonDrains(e api.EpochEnded) {
 	for i := range s.Draining {
 		d := &s.Draining[i]
@@ -289,8 +298,9 @@ func (s *surge) drainingNumbers() []int64 {
 	return numbers
 }
 
-// agentEnded drops a successor that is ready, if its agent has ended and no other one has taken it over. A worker that waited for the end of a client's
-// lease, or whose process is stopping because calls under it were cut, then starts the next process after that one.
+// agentEnded drops a successor that is ready, if its agent has ended and no other one has taken it over. A worker that
+// waited for the end of a client's lease, or whose process is stopping because calls under it were cut, then starts the
+// next process after that one.
 func (s *surge) agentEnded(e api.EpochEnded) {
 	next := s.Successor
 	if next == nil {
@@ -316,8 +326,8 @@ func (s *surge) agentEnded(e api.EpochEnded) {
 	}
 }
 
-// adopt continues with a successor, which is ready, of an agent that has ended. It claims the process at once: it may wait longer for the end of a
-// client's lease than the next agent does for a claim.
+// adopt continues with a successor, which is ready, of an agent that has ended. It claims the process at once: it may
+// wait longer for the end of a client's lease than the next agent does for a claim.
 func (s *surge) adopt(ready *api.StartResult, heir api.Heir) {
 	ready.Epoch = heir.Epoch
 	ready.Endpoint = cmp.Or(heir.Endpoint, ready.Endpoint)
@@ -327,7 +337,8 @@ func (s *surge) adopt(ready *api.StartResult, heir api.Heir) {
 		s.claiming = false
 		if err := f.Get(s.Ctx, nil); err != nil { // the end of its process or of its agent is reported
 			s.warn("the next process is not claimed", failure.Message(err))
-			if s.Machine.Incarnation == claimed { // it has taken over: the monitor claims it, as any process that the next agent has
+			// it has taken over: the monitor claims it, as any process that the next agent has
+			if s.Machine.Incarnation == claimed {
 				s.Observing = observing{}
 			}
 		}
@@ -344,7 +355,8 @@ func (s *surge) cancelSuccessor(reason string) {
 	s.Successor, s.started = nil, nil
 	switch {
 	case next.Ready != nil:
-		s.startDrain(drainingIncarnation{Incarnation: next.Incarnation, Host: next.Ready.Host, Epoch: next.Ready.Epoch, PID: next.Ready.PID, Reason: reason})
+		s.startDrain(drainingIncarnation{Incarnation: next.Incarnation, Host: next.Ready.Host, Epoch: next.Ready.Epoch,
+			PID: next.Ready.PID, Reason: reason})
 	case next.cancel != nil:
 		s.Draining = append(s.Draining, drainingIncarnation{Incarnation: next.Incarnation, Reason: reason})
 		s.CountCancelled()
@@ -352,13 +364,15 @@ func (s *surge) cancelSuccessor(reason string) {
 	}
 }
 
-// carry readies the state for the next run. It gives up the start of a successor that is not ready; the next run starts another one.
+// carry readies the state for the next run. It gives up the start of a successor that is not ready; the next run starts
+// another one.
 func (s *surge) carry() {
 	s.noteReady()
 	if !s.isReady() {
 		s.Successor = nil
 	}
-	s.Draining = slices.DeleteFunc(s.Draining, func(d drainingIncarnation) bool { return d.Host == "" }) // its start was cancelled
+	// its start was cancelled
+	s.Draining = slices.DeleteFunc(s.Draining, func(d drainingIncarnation) bool { return d.Host == "" })
 }
 
 // resume continues the drains of the previous run.

@@ -41,7 +41,8 @@ func TestWithoutSurgeTheOldProcessStopsFirst(t *testing.T) {
 		s.cancel()
 	})
 	s.run(rotating(func(sp *spec.Spec) { sp.Rotation.Surge = false }))
-	require.Equal(t, []lifecycle.EventKind{lifecycle.Drain, lifecycle.Drained, lifecycle.Exited, lifecycle.Start, lifecycle.StartSucceeded}, s.events()[2:7])
+	require.Equal(t, []lifecycle.EventKind{lifecycle.Drain, lifecycle.Drained, lifecycle.Exited, lifecycle.Start,
+		lifecycle.StartSucceeded}, s.events()[2:7])
 }
 
 func TestWithoutCapacityForTwoTheOldProcessStopsFirst(t *testing.T) {
@@ -68,7 +69,8 @@ func TestASuccessorThatCannotStartLeavesTheOldProcessServing(t *testing.T) {
 	broken := true
 	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
 		if len(r.KeepIncarnations) > 0 && broken {
-			return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing", string(api.CodeStartFailed), nil)
+			return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing",
+				string(api.CodeStartFailed), nil)
 		}
 		return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
 	}
@@ -112,7 +114,8 @@ func TestASwitchWaitsForTheEndOfAClientsLease(t *testing.T) {
 		require.EqualValues(t, 2, st.Successor, "the next process is ready and waits")
 		require.NotNil(t, st.Lease)
 	})
-	s.At(time.Minute+3*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1", Usage: api.Usage{Requests: 2}}))
+	s.At(time.Minute+3*time.Second,
+		s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1", Usage: api.Usage{Requests: 2}}))
 	s.At(time.Minute+4*time.Second, func() {
 		st := s.state()
 		require.Equal(t, lifecycle.Ready, st.State)
@@ -123,7 +126,8 @@ func TestASwitchWaitsForTheEndOfAClientsLease(t *testing.T) {
 	s.run(standalone())
 }
 
-// The next process is ready, and waits for the end of a client's lease, when its agent ends: alone, or with that of the process that serves.
+// The next process is ready, and waits for the end of a client's lease, when its agent ends: alone, or with that of the
+// process that serves.
 func TestASuccessorOfAnAgentThatHasEndedDoesNotTakeOver(t *testing.T) {
 	for _, host := range []string{"a", "b"} {
 		t.Run(host, func(t *testing.T) {
@@ -159,7 +163,8 @@ func TestASuccessorOfAnAgentThatHasEndedDoesNotTakeOver(t *testing.T) {
 	}
 }
 
-// Nothing need answer any more: the server forgets the timeouts of an activity that no agent has taken when the workflow is reset.
+// Nothing need answer any more: the server forgets the timeouts of an activity that no agent has taken when the
+// workflow is reset.
 func TestTheDrainOfAProcessEndsWithItsAgent(t *testing.T) {
 	for name, e := range map[string]api.EpochEnded{
 		"lost":       {Host: "a", Epoch: 1, Reason: "lost"},
@@ -216,17 +221,19 @@ func TestASuccessorThatIsLostWhileTheOldProcessStopsIsStartedAgain(t *testing.T)
 	s.run(rotating(func(sp *spec.Spec) { sp.Recovery.Restart = "never" }))
 }
 
-// The next process is ready, and waits for the end of a client's lease, when its agent is replaced by one that takes its processes over: alone, or
-// with that of the process that serves.
+// The next process is ready, and waits for the end of a client's lease, when its agent is replaced by one that takes
+// its processes over: alone, or with that of the process that serves.
 func TestASuccessorThatTheNextAgentTookOverTakesOver(t *testing.T) {
 	for _, host := range []string{"a", "b"} {
 		t.Run(host, func(t *testing.T) {
 			s := newWorkerEnv(t)
 			hosts := map[int64]string{1: "a", 2: host, 3: "c"}
 			s.onStart = func(r api.StartRequest) (api.StartResult, error) {
-				return api.StartResult{Host: hosts[r.Incarnation], Epoch: 1, PID: 1000 + int(r.Incarnation), Endpoint: "unix:/old", Rules: r.Rules}, nil
+				return api.StartResult{Host: hosts[r.Incarnation], Epoch: 1, PID: 1000 + int(r.Incarnation), Endpoint: "unix:/old",
+					Rules: r.Rules}, nil
 			}
-			ended := api.EpochEnded{Host: host, Epoch: 1, Reason: "started again", Kept: []int64{1, 2}, Heir: &api.Heir{Epoch: 2, Endpoint: "unix:/new"}}
+			ended := api.EpochEnded{Host: host, Epoch: 1, Reason: "started again", Kept: []int64{1, 2},
+				Heir: &api.Heir{Epoch: 2, Endpoint: "unix:/new"}}
 			s.At(30*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
 			s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
 			s.At(time.Minute+2*time.Second, func() {
@@ -273,7 +280,8 @@ func TestASuccessorThatTheNextAgentTookOverTakesOver(t *testing.T) {
 	}
 }
 
-// The agent of both processes is replaced by one that takes them over: the successor takes over at once, while it is being claimed.
+// The agent of both processes is replaced by one that takes them over: the successor takes over at once, while it is
+// being claimed.
 func takenOverTogether(t *testing.T) *workerEnv {
 	s := newWorkerEnv(t)
 	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
@@ -329,7 +337,8 @@ func TestASuccessorWhoseClaimFailedIsClaimedAgainOnceItHasTakenOver(t *testing.T
 
 // The next process is ready, and waits for the end of a client's lease, when the pool stops or removes the worker.
 func TestAWorkerThatIsToEndDoesNotSwitchToItsSuccessor(t *testing.T) {
-	for name, returned := range map[string]bool{"the lease is returned": true, "the lease is kept until the drain timeout": false} {
+	for name, returned := range map[string]bool{"the lease is returned": true,
+		"the lease is kept until the drain timeout": false} {
 		t.Run(name, func(t *testing.T) {
 			s := newWorkerEnv(t)
 			s.At(30*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
@@ -357,7 +366,8 @@ func TestARestartInPlaceEndsASuccessorThatStarts(t *testing.T) {
 	s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
 	s.At(time.Minute+2*time.Second, func() {
 		require.EqualValues(t, 2, s.state().Successor)
-		s.env.SignalWorkflow(api.SignalRestart, api.Restart{Reason: "memory pressure", Cause: api.CausePressure, InPlace: true})
+		s.env.SignalWorkflow(api.SignalRestart,
+			api.Restart{Reason: "memory pressure", Cause: api.CausePressure, InPlace: true})
 	})
 	s.At(2*time.Minute, func() {
 		st := s.state()
@@ -395,7 +405,8 @@ func TestAGatewaysLeaseEndsWithTheSwitchAndItsUsageStillCounts(t *testing.T) {
 		if r.Incarnation != 1 {
 			return api.DrainResult{Drained: true}, nil
 		}
-		return api.DrainResult{Drained: true, Checkin: &api.CheckinRequest{LeaseID: "t.0.1.1", Usage: api.Usage{Requests: 7}}}, nil
+		return api.DrainResult{Drained: true,
+			Checkin: &api.CheckinRequest{LeaseID: "t.0.1.1", Usage: api.Usage{Requests: 7}}}, nil
 	}
 	s.At(30*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: api.GatewayHolderPrefix + "h"}))
 	s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
@@ -438,7 +449,8 @@ func TestACrashWhileTheSuccessorStartsIsFollowedByAHigherNumber(t *testing.T) {
 func TestStoppedWhileTheSuccessorStartsAWorkerLeavesNeither(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
-		if r.Incarnation == 2 { // a host gives up a start that is called off; the environment here would lose a late result of it
+		// a host gives up a start that is called off; the environment here would lose a late result of it
+		if r.Incarnation == 2 {
 			return api.StartResult{}, errors.New("it was called off")
 		}
 		return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
@@ -492,7 +504,8 @@ func TestARotationWaitsBeforeEachFurtherAttempt(t *testing.T) {
 	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
 		if len(r.KeepIncarnations) > 0 {
 			tried = append(tried, s.env.Now())
-			return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing", string(api.CodeStartFailed), nil)
+			return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing",
+				string(api.CodeStartFailed), nil)
 		}
 		return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
 	}

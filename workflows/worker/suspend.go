@@ -13,9 +13,10 @@ import (
 	"github.com/tempool/tempool/workflows/internal/loop"
 )
 
-// A suspension takes effect at once: the worker grants and renews no lease, and its host starts no further call. The gateway returns its own
-// lease when its calls are done. The holder of any other may return it until rotation.drain_timeout is over; then the host fences it. The
-// worker is suspended when no lease is left. The host is notified of a resumption before the worker is ready again.
+// A suspension takes effect at once: the worker grants and renews no lease, and its host starts no further call. The
+// gateway returns its own lease when its calls are done. The holder of any other may return it until
+// rotation.drain_timeout is over; then the host fences it. The worker is suspended when no lease is left. The host is
+// notified of a resumption before the worker is ready again.
 
 // SuspendState is a suspension that is requested or in effect.
 type SuspendState struct {
@@ -80,7 +81,8 @@ func (s *suspender) reconcile() bool {
 	case s.Resuming:
 		if !s.tasks.resume.Running() {
 			s.activities.resume(api.ResumeRequest{
-				Process: s.process(), Turn: s.SuspendTurn, Suspended: s.Machine.State == lifecycle.Suspended, HookTimeout: s.Spec.Health.Timeout,
+				Process: s.process(), Turn: s.SuspendTurn, Suspended: s.Machine.State == lifecycle.Suspended,
+				HookTimeout: s.Spec.Health.Timeout,
 			})
 		}
 	case !s.SuspendWanted:
@@ -114,11 +116,13 @@ func (s *suspender) askHost() {
 	s.asked, s.askedClient, s.askedTurn = lease, client, s.SuspendTurn
 	s.activities.suspend(api.SuspendRequest{
 		Process: s.process(), Turn: s.SuspendTurn, LeaseID: lease, Client: client,
-		Timeout: spec.Duration(max(0, s.SuspendUntil.Sub(s.Now()))), HookTimeout: s.Spec.Health.Timeout, Reason: s.SuspendReason,
+		Timeout: spec.Duration(max(0, s.SuspendUntil.Sub(s.Now()))), HookTimeout: s.Spec.Health.Timeout,
+		Reason: s.SuspendReason,
 	})
 }
 
-// awaitsReturn reports whether the Suspend under way waits until a client returns its lease. Any other fences the lease or returns it.
+// awaitsReturn reports whether the Suspend under way waits until a client returns its lease. Any other fences the lease
+// or returns it.
 func (s *suspender) awaitsReturn() bool { return s.askedClient && s.Now().Before(s.SuspendUntil) }
 
 // suspendEnded takes the host's answer: the process is out of service, unless the suspension was withdrawn before.
@@ -137,18 +141,20 @@ func (s *suspender) suspendEnded(r *loop.Result[api.SuspendResult]) {
 		return
 	}
 	s.takeFenced(r.Value.FencedLease, s.askedTurn, s.asked)
-	if s.isPending() && s.Lease == nil && (s.Machine.State == lifecycle.Ready || s.Machine.State == lifecycle.Degraded) && !s.isReplaced() {
+	if s.isPending() && s.Lease == nil && (s.Machine.State == lifecycle.Ready || s.Machine.State == lifecycle.Degraded) &&
+		!s.isReplaced() {
 		s.complete(&r.Value)
 	}
 }
 
-// isReplaced reports whether the Suspend that has ended is of an earlier turn than the newest order: its process is in service again, or will be.
+// isReplaced reports whether the Suspend that has ended is of an earlier turn than the newest order: its process is in
+// service again, or will be.
 func (s *suspender) isReplaced() bool {
 	return s.askedTurn != s.SuspendTurn
 }
 
-// takeFenced takes the lease that the host has ended for the suspension of a turn. It may learn of it twice: by the suspension, and by the
-// resumption that withdraws it.
+// takeFenced takes the lease that the host has ended for the suspension of a turn. It may learn of it twice: by the
+// suspension, and by the resumption that withdraws it.
 func (s *suspender) takeFenced(r api.FencedLease, turn int64, lease string) {
 	if turn > s.SuspendCounted {
 		s.SuspendCounted = turn
@@ -173,7 +179,8 @@ func (s *suspender) endLease(r api.FencedLease) {
 		s.leases.fence("lease "+s.Lease.ID+" returned by its gateway, which takes the process out of service", usage)
 		return
 	}
-	s.leases.fence(fmt.Sprintf("lease %s of %q fenced to suspend the worker: not returned within %s (rotation.drain_timeout); calls cut: %d",
+	s.leases.fence(fmt.Sprintf("lease %s of %q fenced to suspend the worker: not returned within %s "+
+		"(rotation.drain_timeout); calls cut: %d",
 		s.Lease.ID, s.Lease.Holder, s.Spec.Rotation.DrainTimeout, r.CallsCut), usage)
 }
 

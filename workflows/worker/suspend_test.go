@@ -84,7 +84,8 @@ func TestALeaseThatIsReturnedEndsTheWaitOfASuspension(t *testing.T) {
 func TestALeaseThatIsReturnedAfterItWasFencedCostsNoSecondSuspend(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.onSuspend = func(r api.SuspendRequest) (api.SuspendResult, error) {
-		return api.SuspendResult{FencedLease: api.FencedLease{CallsCut: 2, Checkin: &api.CheckinRequest{LeaseID: r.LeaseID}}}, nil
+		return api.SuspendResult{FencedLease: api.FencedLease{CallsCut: 2,
+			Checkin: &api.CheckinRequest{LeaseID: r.LeaseID}}}, nil
 	}
 	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "alice"}))
 	s.At(2*time.Second, s.signal(api.SignalSuspend, api.Control{}))
@@ -220,7 +221,8 @@ func TestAHostThatDoesNotAnswerASuspensionIsAskedAgain(t *testing.T) {
 	s.run(standalone())
 }
 
-// The suspension is withdrawn when its host has cut a call and fenced the lease, and no run gets the host's answer to it.
+// The suspension is withdrawn when its host has cut a call and fenced the lease, and no run gets the host's answer to
+// it.
 func TestAResumeReturnsWhatTheWithdrawnSuspensionHasEnded(t *testing.T) {
 	for name, c := range map[string]struct{ answered, continues bool }{
 		"the answer to the suspension is lost": {},
@@ -229,7 +231,8 @@ func TestAResumeReturnsWhatTheWithdrawnSuspensionHasEnded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newWorkerEnv(t)
-			fenced := api.FencedLease{LeaseID: suspendedLease, CallsCut: 2, Checkin: &api.CheckinRequest{LeaseID: suspendedLease, Usage: api.Usage{Requests: 3}}}
+			fenced := api.FencedLease{LeaseID: suspendedLease, CallsCut: 2,
+				Checkin: &api.CheckinRequest{LeaseID: suspendedLease, Usage: api.Usage{Requests: 3}}}
 			s.onSuspend = func(api.SuspendRequest) (api.SuspendResult, error) {
 				if c.answered {
 					return api.SuspendResult{FencedLease: fenced}, nil

@@ -5,8 +5,9 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// Each checkin reports the usage of its lease. The checkin of a lease that ends with its process never comes, or comes too late; so the
-// host reports at the end how much the incarnation has served in all, and the worker then counts what no checkin has reported.
+// Each checkin reports the usage of its lease. The checkin of a lease that ends with its process never comes, or comes
+// too late; so the host reports at the end how much the incarnation has served in all, and the worker then counts what
+// no checkin has reported.
 
 // countUsage counts what was done under a lease on an incarnation.
 func (l *leases) countUsage(u api.Usage, incarnation int64) {
@@ -41,7 +42,8 @@ func (m *monitor) setObservedUsage(u *api.Usage) {
 // sum adds usages; a negative number counts as 0.
 func sum(a, b api.Usage) api.Usage {
 	return api.Usage{
-		Requests: a.Requests + max(0, b.Requests), Failed: a.Failed + max(0, b.Failed), TotalMS: a.TotalMS + max(0, b.TotalMS),
+		Requests: a.Requests + max(0, b.Requests), Failed: a.Failed + max(0, b.Failed),
+		TotalMS: a.TotalMS + max(0, b.TotalMS),
 	}
 }
 

@@ -35,10 +35,12 @@ func TestWhatACrashedProcessHadServedIsCountedOnce(t *testing.T) {
 				s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
 				s.At(2*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1", Usage: *c.sent}))
 				s.At(3*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
-				s.At(20*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.2", Usage: *used(7, 1, 70)})) // too late
+				// too late
+				s.At(20*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.2", Usage: *used(7, 1, 70)}))
 				s.At(21*time.Second, func() {
 					m := s.metrics()
-					require.Equal(t, c.want, api.Usage{Requests: m.RequestsServed, Failed: m.RequestsFailed, TotalMS: m.TotalCallTimeMS})
+					require.Equal(t, c.want, api.Usage{Requests: m.RequestsServed, Failed: m.RequestsFailed,
+						TotalMS: m.TotalCallTimeMS})
 					require.EqualValues(t, 2, s.state().Incarnation)
 					s.cancel()
 				})
@@ -77,7 +79,8 @@ func TestWhatAStoppedProcessHadServedIsCountedOnce(t *testing.T) {
 func TestTheLastReportOfALostAgentCounts(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.At(time.Second, s.signal(api.SignalEpochEnded, api.EpochEnded{Host: "other", Epoch: 9, Reason: "not here"}))
-	s.At(time.Minute, s.signal(api.SignalEpochEnded, api.EpochEnded{Host: "h", Epoch: 3, Reason: "host h lost", Incarnation: 1, Usage: used(4, 1, 40)}))
+	s.At(time.Minute, s.signal(api.SignalEpochEnded,
+		api.EpochEnded{Host: "h", Epoch: 3, Reason: "host h lost", Incarnation: 1, Usage: used(4, 1, 40)}))
 	s.At(2*time.Minute, func() {
 		require.EqualValues(t, 2, s.state().Incarnation)
 		require.Contains(t, reasons(s.history()), "host h lost")

@@ -1,7 +1,8 @@
-// Package worker is the durable workflow of one slot of a pool: it starts processes, leases them, watches them, and replaces them.
+// Package worker is the durable workflow of one slot of a pool: it starts processes, leases them, watches them, and
+// replaces them.
 //
-// Handlers and callbacks only change Run or record a request or a result. The loop acts on them: reconcile compares what is
-// wanted with what is, and starts what is missing. All activities are in activities.go.
+// Handlers and callbacks only change Run or record a request or a result. The loop acts on them: reconcile compares
+// what is wanted with what is, and starts what is missing. All activities are in activities.go.
 package worker
 
 import (
@@ -56,15 +57,18 @@ type tasks struct {
 
 // hasResults reports whether a result or a fired timer waits for reconcile.
 func (t *tasks) hasResults() bool {
-	return t.awaitCapacity.Ended() || t.start.Ended() || t.watch.Ended() || t.probe.Ended() || t.drain.Ended() || t.stop.Ended() ||
-		t.reset.Ended() || t.suspend.Ended() || t.resume.Ended() || t.wait.Fired() || t.checkpoint.Fired() || t.lease.Fired() || t.drainLimit.Fired() || t.uptime.Fired() ||
+	return t.awaitCapacity.Ended() || t.start.Ended() || t.watch.Ended() || t.probe.Ended() || t.drain.Ended() ||
+		t.stop.Ended() ||
+		t.reset.Ended() || t.suspend.Ended() || t.resume.Ended() || t.wait.Fired() || t.checkpoint.Fired() ||
+		t.lease.Fired() || t.drainLimit.Fired() || t.uptime.Fired() ||
 		t.retry.Fired()
 }
 
 // Workflow is the workflow of one slot of a pool.
 //
-// An agent caches thousands of runs, each with the stack on which it waits. So that stack is kept small: run is a pointer, since the SDK's calls
-// copy a value onto it three times, and what needs much of it is in functions of its own.
+// An agent caches thousands of runs, each with the stack on which it waits. So that stack is kept small: run is a
+// pointer, since the SDK's calls copy a value onto it three times, and what needs much of it is in functions of its
+// own.
 func Workflow(ctx workflow.Context, run *Run) error {
 	w := newWorker(ctx, run)
 	if err := w.register(ctx); err != nil {
@@ -114,8 +118,8 @@ func newWorker(ctx workflow.Context, run *Run) *worker {
 	return w
 }
 
-// reconcile handles the results and requests that the current state takes, starts the tasks that it needs, and reports whether
-// anything changed. The loop calls it until nothing does.
+// reconcile handles the results and requests that the current state takes, starts the tasks that it needs, and reports
+// whether anything changed. The loop calls it until nothing does.
 func (w *worker) reconcile() bool {
 	if w.monitor.handleEpochEnd() {
 		return true
@@ -137,8 +141,8 @@ func (w *worker) reconcile() bool {
 	return w.decideNext()
 }
 
-// serve runs a worker with a live process: ready, busy, degraded or suspended. Requests come first, then results of activities, then
-// timers.
+// serve runs a worker with a live process: ready, busy, degraded or suspended. Requests come first, then results of
+// activities, then timers.
 func (w *worker) serve() bool {
 	return w.handleRequests() || w.handleResults() || w.handleTimers() || w.rotator.rotate() || w.monitor.ensureWatch()
 }
@@ -182,7 +186,8 @@ func (w *worker) handleTimers() bool {
 	if w.tasks.checkpoint.Take() && !w.tasks.probe.Running() && !suspended {
 		w.activities.probe()
 	}
-	if !w.tasks.checkpoint.Running() && !w.tasks.probe.Running() && !suspended && !w.leases.timerFiresBefore(w.NextCheckpoint) {
+	if !w.tasks.checkpoint.Running() && !w.tasks.probe.Running() && !suspended &&
+		!w.leases.timerFiresBefore(w.NextCheckpoint) {
 		w.tasks.checkpoint.Start(w.Loop, max(0, w.NextCheckpoint.Sub(w.Now())), "next health checkpoint")
 	}
 	return false
@@ -210,8 +215,8 @@ func (w *worker) processOf(incarnation int64) api.Process {
 	return api.Process{Worker: w.name(), Incarnation: incarnation}
 }
 
-// transition moves the machine. An event that the state does not take is a programming error: it fails the workflow task and changes
-// nothing.
+// transition moves the machine. An event that the state does not take is a programming error: it fails the workflow
+// task and changes nothing.
 func (w *worker) transition(kind lifecycle.EventKind, reason string) {
 	w.transitionAt(lifecycle.Event{Kind: kind, Reason: reason}, w.Now())
 }

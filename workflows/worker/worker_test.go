@@ -48,7 +48,8 @@ func TestRestartTakesTheNewSpecAlong(t *testing.T) {
 
 func TestAnAgentThatShutsDownHasItsWorkerPlacedAgain(t *testing.T) {
 	s := newWorkerEnv(t)
-	s.watchScript[1] = watchScript{10 * time.Second, api.WatchResult{Event: api.WatchShutdown, Reason: "the agent shuts down"}}
+	s.watchScript[1] = watchScript{10 * time.Second,
+		api.WatchResult{Event: api.WatchShutdown, Reason: "the agent shuts down"}}
 	s.At(20*time.Second, func() {
 		require.EqualValues(t, 2, s.state().Incarnation)
 		require.Zero(t, s.metrics().ConsecutiveFailures)
@@ -96,26 +97,32 @@ func TestContinueAsNewChangesNothing(t *testing.T) {
 	life := func(every int) (story []string, runs int) {
 		s := newWorkerEnv(t)
 		s.watchScript[1] = crash(100 * time.Second)
-		s.watchScript[2] = watchScript{50 * time.Second, api.WatchResult{Event: api.WatchShutdown, Reason: "the agent shuts down"}}
+		s.watchScript[2] = watchScript{50 * time.Second,
+			api.WatchResult{Event: api.WatchShutdown, Reason: "the agent shuts down"}}
 		run := standalone()
 		run.ContinueEvery = every
 		for i := range 10 {
 			at := time.Duration(i)*5*time.Second + 2*time.Second
 			s.At(at, s.signal(api.SignalCheckout, api.CheckoutRequest{RequestID: fmt.Sprint(i), Holder: "me"}))
-			s.At(at+time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: api.LeaseID("t", 0, 1, int64(i+1)), Usage: api.Usage{Requests: 1}}))
+			s.At(at+time.Second, s.signal(api.SignalCheckin,
+				api.CheckinRequest{LeaseID: api.LeaseID("t", 0, 1, int64(i+1)), Usage: api.Usage{Requests: 1}}))
 		}
-		s.At(60*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{RequestID: "long", Holder: "me"})) // out when it crashes
-		s.At(170*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{RequestID: "again", Holder: "me", TTLMS: 500_000}))
+		// out when it crashes
+		s.At(60*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{RequestID: "long", Holder: "me"}))
+		s.At(170*time.Second, s.signal(api.SignalCheckout,
+			api.CheckoutRequest{RequestID: "again", Holder: "me", TTLMS: 500_000}))
 		s.At(171*time.Second, s.signal(api.SignalSuspend, api.Control{}))
 		s.At(600*time.Second, func() { require.Equal(t, lifecycle.Suspended, s.state().State) })
-		s.At(601*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.3.12", Outcome: api.OutcomeOK})) // too late
+		// too late
+		s.At(601*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.3.12", Outcome: api.OutcomeOK}))
 		s.At(1200*time.Second, s.signal(api.SignalResume, api.Control{}))
 		s.At(1300*time.Second, s.signal(api.SignalStop, api.Control{}))
 		s.At(1400*time.Second, s.signal(api.SignalRestart, api.Restart{}))
 		s.At(1500*time.Second, s.signal(api.SignalForceContinue, api.Control{}))
 		s.At(1600*time.Second, func() {
 			m := s.metrics()
-			story = append(story, fmt.Sprintf("granted %d, served %d, refused %d, restarts %d", m.LeasesGranted, m.RequestsServed, m.LeasesRefused, m.Restarts))
+			story = append(story, fmt.Sprintf("granted %d, served %d, refused %d, restarts %d", m.LeasesGranted,
+				m.RequestsServed, m.LeasesRefused, m.Restarts))
 			s.cancel()
 		})
 		s.run(run)
@@ -139,8 +146,11 @@ func TestContinueAsNewChangesNothing(t *testing.T) {
 
 func TestTheHistorySaysWhyAWorkerEnds(t *testing.T) {
 	for want, end := range map[string]func(*workerEnv){
-		"workflow cancelled":     func(s *workerEnv) { s.cancel() },
-		"slot removed (by pool)": func(s *workerEnv) { s.signal(api.SignalEnd, api.Control{Reason: "slot removed", By: "pool"})() },
+		"workflow cancelled": func(s *workerEnv) { s.cancel() },
+		"slot removed (by pool)": func(s *workerEnv) {
+			s.signal(api.SignalEnd,
+				api.Control{Reason: "slot removed", By: "pool"})()
+		},
 	} {
 		t.Run(want, func(t *testing.T) {
 			s := newWorkerEnv(t)

@@ -1,5 +1,6 @@
-// Package cli implements ctl, the command-line client of Tempool. It sends requests to the control plane and to gateways and
-// prints the answers, as tables for people or as JSON for programs. It makes no decisions about pools and workers.
+// Package cli implements ctl, the command-line client of Tempool. It sends requests to the control plane and to
+// gateways and prints the answers, as tables for people or as JSON for programs. It makes no decisions about pools and
+// workers.
 package cli
 
 import (
@@ -104,7 +105,8 @@ func (a *app) localCommand(c *cobra.Command, run func(ctx context.Context, args 
 }
 
 // controlPlaneCommand makes c run with a connection to the control plane.
-func (a *app) controlPlaneCommand(c *cobra.Command, run func(ctx context.Context, cp controlPlane, args []string) error) *cobra.Command {
+func (a *app) controlPlaneCommand(c *cobra.Command,
+	run func(ctx context.Context, cp controlPlane, args []string) error) *cobra.Command {
 	return a.localCommand(c, func(ctx context.Context, args []string) error {
 		request, cancel := a.request(ctx)
 		defer cancel()

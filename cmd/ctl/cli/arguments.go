@@ -42,7 +42,8 @@ func (a *app) defineArguments(c *cobra.Command) {
 	}
 }
 
-// usageArguments returns the arguments in the usage line of c, which come before its flags. [ARGUMENT] is optional, and no other argument goes with it.
+// usageArguments returns the arguments in the usage line of c, which come before its flags. [ARGUMENT] is optional, and
+// no other argument goes with it.
 func usageArguments(c *cobra.Command) (names []string, optional bool) {
 	for _, word := range strings.Fields(c.Use)[1:] {
 		if strings.HasPrefix(word, "-") || strings.HasPrefix(word, "{") {
@@ -67,7 +68,8 @@ func takeUsage(cmd *cobra.Command, args []string) error {
 	case optional && len(args) > 1:
 		return command.Usagef("%s takes at most one %s; it got %d arguments", cmd.CommandPath(), names[0], len(args))
 	case !optional && len(args) != len(names):
-		return command.Usagef("%s takes exactly %s; it got %s", cmd.CommandPath(), strings.Join(names, " "), plural(len(args), "argument"))
+		return command.Usagef("%s takes exactly %s; it got %s", cmd.CommandPath(), strings.Join(names, " "),
+			plural(len(args), "argument"))
 	}
 	return checkArguments(names, args)
 }
@@ -130,7 +132,8 @@ func poolOrWorker(name string) (pool string, slot *int, err error) {
 func workerCount(text string) (int, error) {
 	count, err := strconv.Atoi(text)
 	if err != nil || count < 1 {
-		return 0, command.Usagef("%q is not a number of workers; give a whole number of at least 1, or stop the pool to have none", text)
+		return 0, command.Usagef("%q is not a number of workers; give a whole number of at least 1, or stop the pool to "+
+			"have none", text)
 	}
 	return count, nil
 }

@@ -15,8 +15,8 @@ import (
 // browserTime is how long the program that opens a browser may take to fail: some run for as long as the browser does.
 const browserTime = 5 * time.Second
 
-// openBrowser opens a page in the user's browser. A link that signs in is a secret, and other users may read the arguments of programs: such a
-// link reaches the browser in a file.
+// openBrowser opens a page in the user's browser. A link that signs in is a secret, and other users may read the
+// arguments of programs: such a link reaches the browser in a file.
 func openBrowser(page string) error {
 	program := "xdg-open"
 	switch {
@@ -26,7 +26,8 @@ func openBrowser(page string) error {
 		return errors.New("no display is available")
 	}
 	u, err := url.Parse(page)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" { // such programs open files and start applications, too
+	// such programs open files and start applications, too
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return fmt.Errorf("the gateway names %q as its dashboard, which is not an http or https URL", page)
 	}
 	if link := u.Query().Get("link"); link != "" {
@@ -42,7 +43,8 @@ func openBrowser(page string) error {
 	return err
 }
 
-// openWith starts a program with a page. A program that has not ended in time has not failed; then ended says when it does.
+// openWith starts a program with a page. A program that has not ended in time has not failed; then ended says when it
+// does.
 func openWith(program, page string, within time.Duration) (ended <-chan error, err error) {
 	command := exec.Command(program, page)
 	if err := command.Start(); err != nil {
@@ -58,17 +60,20 @@ func openWith(program, page string, within time.Duration) (ended <-chan error, e
 	}
 }
 
-// signInPage sends a link to the dashboard that it is for, as a form: so the link is in no address either, which browsers keep.
+// signInPage sends a link to the dashboard that it is for, as a form: so the link is in no address either, which
+// browsers keep.
 var signInPage = template.Must(template.New("signin").Parse(`<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="referrer" content="no-referrer"><title>Tempool</title>
 <form method="post" action="{{.Action}}"><input type="hidden" name="link" value="{{.Link}}"><button>Open the dashboard</button></form>
 <script>document.forms[0].submit()</script></html>
 `))
 
-// staleSignIn is the age at which a file of writeSignIn is of no use: its link has expired, and the browser has read it or never will.
+// staleSignIn is the age at which a file of writeSignIn is of no use: its link has expired, and the browser has read it
+// or never will.
 const staleSignIn = 5 * time.Minute
 
-// writeSignIn writes a page that signs a browser in into a folder that only this user may read, and returns its address. It removes old ones.
+// writeSignIn writes a page that signs a browser in into a folder that only this user may read, and returns its
+// address. It removes old ones.
 func writeSignIn(folder string, dashboard *url.URL, link string) (address string, err error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return "", err

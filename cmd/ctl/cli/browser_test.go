@@ -23,7 +23,8 @@ func TestABrowserGetsASignInLinkInAFileOfTheUserAlone(t *testing.T) {
 	for _, name := range []string{"xdg-open", "open"} {
 		script(t, filepath.Join(dir, name), "printf '%s' \"$*\" > "+opened+".new && mv "+opened+".new "+opened)
 	}
-	for name, value := range map[string]string{"PATH": dir + ":" + os.Getenv("PATH"), "DISPLAY": ":0", "HOME": dir, "XDG_CACHE_HOME": filepath.Join(dir, "cache")} {
+	for name, value := range map[string]string{"PATH": dir + ":" + os.Getenv("PATH"), "DISPLAY": ":0", "HOME": dir,
+		"XDG_CACHE_HOME": filepath.Join(dir, "cache")} {
 		t.Setenv(name, value)
 	}
 	for _, page := range []string{"file:///etc/passwd", "--help", "javascript:alert(1)", "http:", "/ui/", "%"} {
@@ -54,7 +55,8 @@ func TestABrowserGetsASignInLinkInAFileOfTheUserAlone(t *testing.T) {
 	require.Equal(t, os.FileMode(0o700), folder.Mode().Perm())
 	page, err := os.ReadFile(address.Path)
 	require.NoError(t, err)
-	require.Contains(t, string(page), `<form method="post" action="https://web-1:7460/ui/signin/link"><input type="hidden" name="link" value="s3cret&#34;&gt;">`)
+	require.Contains(t, string(page),
+		`<form method="post" action="https://web-1:7460/ui/signin/link"><input type="hidden" name="link" value="s3cret&#34;&gt;">`)
 
 	old := time.Now().Add(-2 * staleSignIn)
 	require.NoError(t, os.Chtimes(address.Path, old, old))

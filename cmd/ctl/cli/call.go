@@ -23,22 +23,26 @@ type callFlags struct {
 }
 
 // callingCommand makes c run with the pool that its first argument names, and defines the flags of calls.
-func (a *app) callingCommand(c *cobra.Command, o *callFlags, run func(ctx context.Context, p pool, args []string) error) *cobra.Command {
+func (a *app) callingCommand(c *cobra.Command, o *callFlags,
+	run func(ctx context.Context, p pool, args []string) error) *cobra.Command {
 	c.Flags().StringVar(&o.session, "session", "", "session of the call; prefers the worker that served the session last")
 	rangeVar(c, &o.priority, "priority", 0, 0, 9, "priority in the queue, 0 to 9, highest first")
-	c.Flags().DurationVar(&a.timeout, "timeout", defaultTimeout, "how long a call may take, including the wait for a worker")
+	c.Flags().DurationVar(&a.timeout, "timeout", defaultTimeout,
+		"how long a call may take, including the wait for a worker")
 	return a.gatewayCommand(c, &o.gatewayFlags, run)
 }
 
 func (a *app) callOptions(o callFlags) tempool.CallOptions {
-	return tempool.CallOptions{Session: o.session, Priority: o.priority, Timeout: a.timeout, Header: http.Header{"Content-Type": {"application/json"}}}
+	return tempool.CallOptions{Session: o.session, Priority: o.priority, Timeout: a.timeout,
+		Header: http.Header{"Content-Type": {"application/json"}}}
 }
 
 // callArguments requires a target, POOL or POOL[/N], and METHOD, and allows a body.
 func callArguments(target string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < 2 || len(args) > 3 {
-			return command.Usagef("%s takes %s METHOD and at most one BODY; it got %s", cmd.CommandPath(), target, plural(len(args), "argument"))
+			return command.Usagef("%s takes %s METHOD and at most one BODY; it got %s", cmd.CommandPath(), target,
+				plural(len(args), "argument"))
 		}
 		if args[1] == "" {
 			return command.Usagef("METHOD is empty; name the method to call")

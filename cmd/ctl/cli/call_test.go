@@ -42,12 +42,14 @@ func TestCallWithJSONNamesTheWorker(t *testing.T) {
 	} {
 		r := ctl(t, f, "call", "hello", "greet", body, "-o", "json")
 		requireCode(t, ExitOK, r)
-		require.JSONEq(t, `{"worker": "hello/0", "incarnation": 4, "endpoint": "unix:/g.sock", "took_ms": 0, `+want+`}`, r.out)
+		require.JSONEq(t, `{"worker": "hello/0", "incarnation": 4, "endpoint": "unix:/g.sock", "took_ms": 0, `+want+`}`,
+			r.out)
 	}
 }
 
 func TestAFailedCallExitsWith1AndItsCode(t *testing.T) {
-	f := newFakeControlPlane(&fakePool{name: "hello", err: api.Errorf(api.CodeWorkerCrashed, "hello/0 ended while it served greet")})
+	f := newFakeControlPlane(&fakePool{name: "hello",
+		err: api.Errorf(api.CodeWorkerCrashed, "hello/0 ended while it served greet")})
 	r := ctl(t, f, "call", "hello", "greet", "1234")
 	requireCode(t, ExitFailed, r)
 	require.Equal(t, "12", r.out, "what came before is not taken back")
@@ -97,7 +99,8 @@ func TestTheGatewayFlagNeedsNoTemporal(t *testing.T) {
 		})
 		token := filepath.Join(t.TempDir(), "token")
 		require.NoError(t, os.WriteFile(token, []byte("a token of some length\n"), 0o600))
-		r := runCtl(t, "call", "hello", "greet", "it", "--gateway", endpoint, "--timeout", "20s", "--priority", "9", "--token-file", token)
+		r := runCtl(t, "call", "hello", "greet", "it", "--gateway", endpoint, "--timeout", "20s", "--priority", "9",
+			"--token-file", token)
 		requireCode(t, ExitOK, r)
 		require.Equal(t, "got it", r.out)
 		require.Equal(t, "/v1/pools/hello/call/greet", received.Load().URL.Path)
@@ -117,7 +120,8 @@ func TestTheEnvironmentListsGateways(t *testing.T) {
 	r := runCtl(t, "call", "hello", "greet")
 	requireCode(t, ExitFailed, r)
 	require.Contains(t, r.err, `TEMPOOL_GATEWAY contains "nonsense"`)
-	for _, secretly := range []string{"redis://s3cret@host", "http://s3cret@127.0.0.1:1", "http://127.0.0.1:1?token=s3cret"} {
+	for _, secretly := range []string{"redis://s3cret@host", "http://s3cret@127.0.0.1:1",
+		"http://127.0.0.1:1?token=s3cret"} {
 		for _, format := range []string{"table", "json"} {
 			t.Setenv(envGateway, secretly)
 			fromEnvironment := runCtl(t, "call", "hello", "greet", "-o", format)

@@ -32,7 +32,8 @@ it is replaced.`,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
 		args[0] = leaseID(args[0])
 		ref, _ := api.ParseLeaseID(args[0]) // checkArguments has parsed it
-		if err := a.checkin(ctx, cp, ref, api.CheckinRequest{LeaseID: args[0], Outcome: outcome, Error: problem}); err != nil {
+		if err := a.checkin(ctx, cp, ref,
+			api.CheckinRequest{LeaseID: args[0], Outcome: outcome, Error: problem}); err != nil {
 			return err
 		}
 		state, err := a.awaitCheckin(ctx, cp.Pool(ref.Pool), ref.Slot, args[0])
@@ -73,10 +74,12 @@ func (a *app) checkin(ctx context.Context, cp controlPlane, ref api.LeaseRef, r 
 func checkCurrent(lease string, state api.WorkerState) error {
 	switch {
 	case state.Lease == nil:
-		return api.Errorf(api.CodeLeaseFenced, "lease %s does not exist, was released or has expired; nothing to do (worker %s is %s)",
+		return api.Errorf(api.CodeLeaseFenced,
+			"lease %s does not exist, was released or has expired; nothing to do (worker %s is %s)",
 			lease, state.Worker, state.State)
 	case state.Lease.ID != lease:
-		return api.Errorf(api.CodeLeaseFenced, "lease %s is no longer current: worker %s is leased to %s as %s; nothing to do",
+		return api.Errorf(api.CodeLeaseFenced,
+			"lease %s is no longer current: worker %s is leased to %s as %s; nothing to do",
 			lease, state.Worker, state.Lease.Holder, state.Lease.ID)
 	}
 	return nil
@@ -91,7 +94,9 @@ func (a *app) awaitCheckin(ctx context.Context, p pool, slot int, lease string) 
 		return err == nil && (state.Lease == nil || state.Lease.ID != lease), err
 	})
 	if errors.Is(err, errWaitTimeout) {
-		return "", api.Errorf(codeTimeout, "released lease %s, but its worker has not processed the release after %s; check that the agents are running", lease, formatDuration(a.timeout))
+		return "", api.Errorf(codeTimeout,
+			"released lease %s, but its worker has not processed the release after %s; check that the agents are running", lease,
+			formatDuration(a.timeout))
 	}
 	return state.State, err
 }

@@ -53,7 +53,8 @@ a worker whose lease expires, unless lease.on_expiry in its pool.toml says other
 	return c
 }
 
-func (a *app) checkout(ctx context.Context, p pool, o tempool.CheckoutOptions, wait time.Duration) (*tempool.Lease, error) {
+func (a *app) checkout(ctx context.Context, p pool, o tempool.CheckoutOptions,
+	wait time.Duration) (*tempool.Lease, error) {
 	if wait == 0 {
 		return send(ctx, a, func(ctx context.Context) (*tempool.Lease, error) { return p.TryCheckout(ctx, o) })
 	}
@@ -92,7 +93,8 @@ func writeLease(text *strings.Builder, lease *api.Lease, now time.Time) {
 		rows = append(rows, []string{"Token", lease.Token})
 	}
 	rows = append(rows,
-		[]string{"Expires", fmt.Sprintf("%s (in %s)", lease.ExpiresAt.UTC().Format(time.RFC3339), formatDuration(lease.ExpiresAt.Sub(now)))},
+		[]string{"Expires", fmt.Sprintf("%s (in %s)", lease.ExpiresAt.UTC().Format(time.RFC3339),
+			formatDuration(lease.ExpiresAt.Sub(now)))},
 		[]string{"Release", "ctl checkin " + lease.ID})
 	table(text, []string{"Lease", lease.ID}, rows)
 }

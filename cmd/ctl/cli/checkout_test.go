@@ -33,13 +33,15 @@ func TestCheckoutPrintsTheLease(t *testing.T) {
 	require.Equal(t, tempool.CheckoutOptions{Holder: "alice", Session: "s1", TTL: time.Minute}, f.pools["python"].options)
 
 	var lease api.Lease
-	require.NoError(t, json.Unmarshal([]byte(ctl(t, f, "checkout", "python/0", "--holder", "alice", "-o", "json").out), &lease))
+	require.NoError(t, json.Unmarshal([]byte(ctl(t, f, "checkout", "python/0", "--holder", "alice", "-o", "json").out),
+		&lease))
 	require.Equal(t, *exampleLease(), lease)
 	require.Equal(t, 0, *f.pools["python"].options.Slot)
 }
 
 func TestCheckoutWithoutAFreeWorkerSuggestsWait(t *testing.T) {
-	f := newFakeControlPlane(&fakePool{name: "python", err: api.Errorf(api.CodeNoWorkers, "no worker of pool python is free")})
+	f := newFakeControlPlane(&fakePool{name: "python",
+		err: api.Errorf(api.CodeNoWorkers, "no worker of pool python is free")})
 	r := ctl(t, f, "checkout", "python", "--holder", "me", "-o", "json")
 	requireCode(t, ExitFailed, r)
 	require.Equal(t, "no_workers", failure(t, r).Code)
@@ -56,7 +58,8 @@ func TestCheckoutWithoutAFreeWorkerSuggestsWait(t *testing.T) {
 func TestCheckinWaitsUntilTheWorkerHasReleasedTheLease(t *testing.T) {
 	out := state(0, lifecycle.Busy, 3)
 	out.Lease = exampleLease()
-	f := newFakeControlPlane(&fakePool{name: "python", states: map[int][]api.WorkerState{0: {out, out, state(0, lifecycle.Degraded, 3)}}})
+	f := newFakeControlPlane(&fakePool{name: "python",
+		states: map[int][]api.WorkerState{0: {out, out, state(0, lifecycle.Degraded, 3)}}})
 	r := ctl(t, f, "checkin", "python.0.3.9", "--outcome", "error", "--error", "empty page", "-o", "json")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, []string{"checkin python.0.3.9 error empty page"}, f.requests)

@@ -34,20 +34,25 @@ codec endpoint; for the CLI, pass it as --codec-endpoint, as in temporal workflo
 		}
 		listener, err := net.Listen("tcp", listen)
 		if err != nil {
-			return api.Errorf(api.CodeUnavailable, "cannot listen on %s; free the address or choose another with --listen: %w", listen, err)
+			return api.Errorf(api.CodeUnavailable, "cannot listen on %s; free the address or choose another with --listen: %w",
+				listen, err)
 		}
 		address := "http://" + listener.Addr().String()
-		if err := a.printMessage(map[string]string{"endpoint": address}, "The codec server listens at %s.", address); err != nil {
+		if err := a.printMessage(map[string]string{"endpoint": address}, "The codec server listens at %s.",
+			address); err != nil {
 			return errors.Join(err, listener.Close())
 		}
 		return serveUntil(ctx, listener, codec.Server(payloads, origins))
 	})
 	flags := c.Flags()
-	flags.StringVar(&listen, "listen", "127.0.0.1:8234", "loopback address to listen on; everyone who reaches it may decrypt")
-	flags.StringSliceVar(&origins, "origin", []string{"http://localhost:8233", "http://127.0.0.1:8233"}, "origins of Web UI pages that may use the server")
+	flags.StringVar(&listen, "listen", "127.0.0.1:8234",
+		"loopback address to listen on; everyone who reaches it may decrypt")
+	flags.StringSliceVar(&origins, "origin", []string{"http://localhost:8233", "http://127.0.0.1:8233"},
+		"origins of Web UI pages that may use the server")
 	checkFlags(c, func(*cobra.Command) error {
 		if !loopback.Address(listen) {
-			return command.Usagef("--listen is %q; the server decrypts for everyone who reaches it, so it needs a loopback address, such as 127.0.0.1:8234", listen)
+			return command.Usagef("--listen is %q; the server decrypts for everyone who reaches it, so it needs a loopback "+
+				"address, such as 127.0.0.1:8234", listen)
 		}
 		return nil
 	})
@@ -56,7 +61,8 @@ codec endpoint; for the CLI, pass it as --codec-endpoint, as in temporal workflo
 
 // serveUntil serves until ctx ends.
 func serveUntil(ctx context.Context, l net.Listener, handler http.Handler) error {
-	server := &http.Server{Handler: handler, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+	server := &http.Server{Handler: handler, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second,
+		IdleTimeout: time.Minute}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(l) }()
 	select {

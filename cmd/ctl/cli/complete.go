@@ -22,14 +22,16 @@ func completeFlag(c *cobra.Command, flag string, words ...string) {
 
 // completePools completes the first argument with the names of running pools.
 func (a *app) completePools(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	return a.completeFirst(cmd, args, cobra.ShellCompDirectiveNoFileComp, func(ctx context.Context, cp controlPlane) ([]string, error) {
-		pools, err := cp.ListPools(ctx)
-		return withPrefix(pools, typed), err
-	})
+	return a.completeFirst(cmd, args, cobra.ShellCompDirectiveNoFileComp,
+		func(ctx context.Context, cp controlPlane) ([]string, error) {
+			pools, err := cp.ListPools(ctx)
+			return withPrefix(pools, typed), err
+		})
 }
 
 // completePoolsAndWorkers completes the first argument with a pool or with POOL/N.
-func (a *app) completePoolsAndWorkers(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+func (a *app) completePoolsAndWorkers(cmd *cobra.Command, args []string,
+	typed string) ([]string, cobra.ShellCompDirective) {
 	workers, directive := a.completeWorkers(cmd, args, typed)
 	if strings.Contains(typed, "/") {
 		return workers, directive
@@ -54,14 +56,15 @@ func (a *app) completeWorkers(cmd *cobra.Command, args []string, typed string) (
 				return withPrefix(pools, typed), err
 			})
 	}
-	return a.completeFirst(cmd, args, cobra.ShellCompDirectiveNoFileComp, func(ctx context.Context, cp controlPlane) ([]string, error) {
-		var workers []string
-		status, err := cp.Pool(name).Status(ctx)
-		for _, w := range status.Workers {
-			workers = append(workers, api.WorkerName(name, w.Slot))
-		}
-		return withPrefix(workers, typed), err
-	})
+	return a.completeFirst(cmd, args, cobra.ShellCompDirectiveNoFileComp,
+		func(ctx context.Context, cp controlPlane) ([]string, error) {
+			var workers []string
+			status, err := cp.Pool(name).Status(ctx)
+			for _, w := range status.Workers {
+				workers = append(workers, api.WorkerName(name, w.Slot))
+			}
+			return withPrefix(workers, typed), err
+		})
 }
 
 // completeSlots completes the flag --worker with the slots of the pool in the first argument.
@@ -69,18 +72,19 @@ func (a *app) completeSlots(cmd *cobra.Command, args []string, _ string) ([]stri
 	if len(args) == 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return a.completeFirst(cmd, nil, cobra.ShellCompDirectiveNoFileComp, func(ctx context.Context, cp controlPlane) ([]string, error) {
-		var slots []string
-		status, err := cp.Pool(args[0]).Status(ctx)
-		for _, w := range status.Workers {
-			slots = append(slots, strconv.Itoa(w.Slot))
-		}
-		return slots, err
-	})
+	return a.completeFirst(cmd, nil, cobra.ShellCompDirectiveNoFileComp,
+		func(ctx context.Context, cp controlPlane) ([]string, error) {
+			var slots []string
+			status, err := cp.Pool(args[0]).Status(ctx)
+			for _, w := range status.Workers {
+				slots = append(slots, strconv.Itoa(w.Slot))
+			}
+			return slots, err
+		})
 }
 
-// completeFirst completes a first argument with the words that list returns. On an error it offers nothing: a shell cannot show
-// the error.
+// completeFirst completes a first argument with the words that list returns. On an error it offers nothing: a shell
+// cannot show the error.
 func (a *app) completeFirst(cmd *cobra.Command, args []string, directive cobra.ShellCompDirective,
 	list func(context.Context, controlPlane) ([]string, error)) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {

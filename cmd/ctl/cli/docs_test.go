@@ -12,13 +12,15 @@ import (
 	"github.com/tempool/tempool/internal/lint/docs"
 )
 
-// TestTheDocumentationNamesExistingCommandsAndFlags reads the command lines of ctl in code, and the first words of those in sentences.
+// TestTheDocumentationNamesExistingCommandsAndFlags reads the command lines of ctl in code, and the first words of
+// those in sentences.
 func TestTheDocumentationNamesExistingCommandsAndFlags(t *testing.T) {
 	program := regexp.MustCompile(`(?:^|[\s("|]|bin/|cmd/)ctl +`)
 	ends := regexp.MustCompile("[`#);&<>]|[.,:] |\"$")
 	span := regexp.MustCompile("`([^`]+)`")
 	lines := 0
-	for file, text := range docs.Texts(t, "*.md", "docs/*.md", "docs/operations/*.md", "examples/*/README.md", "deploy/prometheus/alerts.yml", "docker-compose.temporal.yml") {
+	for file, text := range docs.Texts(t, "*.md", "docs/*.md", "docs/operations/*.md", "examples/*/README.md",
+		"deploy/prometheus/alerts.yml", "docker-compose.temporal.yml") {
 		text = strings.ReplaceAll(text, "\\\n", " ")
 		fence := "" // the language of the block of code
 		if !strings.HasSuffix(file, ".md") {
@@ -63,7 +65,8 @@ func checkCommandLine(t *testing.T, line, where string) {
 	for i, word := range words {
 		if !strings.HasPrefix(word, "-") && regexp.MustCompile(`^[a-z]+(\|[a-z]+)+$`).MatchString(word) {
 			for alternative := range strings.SplitSeq(word, "|") {
-				checkCommandLine(t, strings.Join(append(append(append([]string{}, words[:i]...), alternative), words[i+1:]...), " "), where)
+				checkCommandLine(t, strings.Join(append(append(append([]string{}, words[:i]...), alternative), words[i+1:]...),
+					" "), where)
 			}
 			return
 		}

@@ -142,7 +142,8 @@ func (a *app) examine(ctx context.Context) setup {
 
 func (a *app) examineHost(ctx context.Context, cp controlPlane, h *hostFacts) {
 	if h.HeardAt.IsZero() {
-		h.status, h.statusErr = send(ctx, a, func(ctx context.Context) (api.HostStatus, error) { return cp.HostStatus(ctx, h.ID) })
+		h.status, h.statusErr = send(ctx, a,
+			func(ctx context.Context) (api.HostStatus, error) { return cp.HostStatus(ctx, h.ID) })
 		return
 	}
 	if h.Heartbeat.Agent != nil {

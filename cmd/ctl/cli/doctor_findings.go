@@ -40,7 +40,8 @@ const (
 	// heartbeatDelay is how much older a heartbeat's content may be than its arrival.
 	heartbeatDelay    = 2 * api.HostHeartbeatInterval
 	certificateNotice = 14 * 24 * time.Hour
-	// filesPerWorker and filesOfAgent are how many files an agent has open: pipes, sockets and the log of each process, and its connections.
+	// filesPerWorker and filesOfAgent are how many files an agent has open: pipes, sockets and the log of each process,
+	// and its connections.
 	filesPerWorker, filesOfAgent = 10, 1000
 	problemFreeBytes             = 100 << 20
 	warningFreeBytes             = 1 << 30
@@ -50,14 +51,16 @@ const (
 type diagnosis []finding
 
 func (d *diagnosis) add(level, check, subject, action, format string, args ...any) {
-	*d = append(*d, finding{Level: level, Check: check, Subject: subject, Message: redact.URLs(fmt.Sprintf(format, args...)), Action: action})
+	*d = append(*d, finding{Level: level, Check: check, Subject: subject,
+		Message: redact.URLs(fmt.Sprintf(format, args...)), Action: action})
 }
 
 // diagnose checks a set-up.
 func diagnose(s setup) []finding {
 	var d diagnosis
 	if s.dialErr != nil {
-		d.add(levelProblem, "temporal", "Temporal", "start the server, or name it with --address or TEMPORAL_ADDRESS", "%s", message(s.dialErr))
+		d.add(levelProblem, "temporal", "Temporal", "start the server, or name it with --address or TEMPORAL_ADDRESS", "%s",
+			message(s.dialErr))
 		return d
 	}
 	if !d.server(s) {
@@ -81,25 +84,31 @@ func diagnose(s setup) []finding {
 func (d *diagnosis) server(s setup) bool {
 	switch {
 	case api.CodeOf(s.serverErr) == api.CodeInvalid:
-		d.add(levelProblem, "namespace", "namespace "+s.namespace, "create it with: temporal operator namespace create --retention 72h "+s.namespace, "%s", message(s.serverErr))
+		d.add(levelProblem, "namespace", "namespace "+s.namespace,
+			"create it with: temporal operator namespace create --retention 72h "+s.namespace, "%s", message(s.serverErr))
 		return false
 	case s.serverErr != nil:
-		d.add(levelProblem, "temporal", "Temporal", "check the server and the permissions of the API key or certificate", "%s", message(s.serverErr))
+		d.add(levelProblem, "temporal", "Temporal", "check the server and the permissions of the API key or certificate",
+			"%s", message(s.serverErr))
 		return false
 	}
 	var major, minor int
 	known, _ := fmt.Sscanf(s.server.Version, "%d.%d", &major, &minor)
 	if known == 2 && (major < minTemporalMajor || major == minTemporalMajor && minor < minTemporalMinor) {
-		d.add(levelProblem, "temporal", "Temporal", fmt.Sprintf("upgrade the server to %d.%d or later", minTemporalMajor, minTemporalMinor),
+		d.add(levelProblem, "temporal", "Temporal",
+			fmt.Sprintf("upgrade the server to %d.%d or later", minTemporalMajor, minTemporalMinor),
 			"version %s lacks update-with-start, which agents need to join", s.server.Version)
 	} else {
 		d.add(levelOK, "temporal", "Temporal", "", "version %s answers", s.server.Version)
 	}
 	if s.server.Retention > 0 && s.server.Retention < minRetention {
-		d.add(levelWarning, "namespace", "namespace "+s.namespace, "temporal operator namespace update --retention 72h "+s.namespace,
-			"closed workflows are kept for %s only, so ctl history --all reaches back no further", formatDuration(s.server.Retention))
+		d.add(levelWarning, "namespace", "namespace "+s.namespace, "temporal operator namespace update --retention 72h "+
+			s.namespace,
+			"closed workflows are kept for %s only, so ctl history --all reaches back no further",
+			formatDuration(s.server.Retention))
 	} else {
-		d.add(levelOK, "namespace", "namespace "+s.namespace, "", "closed workflows are kept for %s", formatDuration(s.server.Retention))
+		d.add(levelOK, "namespace", "namespace "+s.namespace, "", "closed workflows are kept for %s",
+			formatDuration(s.server.Retention))
 	}
 	return true
 }
@@ -107,9 +116,11 @@ func (d *diagnosis) server(s setup) bool {
 func (d *diagnosis) searchAttributes(s setup) {
 	switch {
 	case s.attrErr != nil:
-		d.add(levelWarning, "search_attributes", "search attributes", "ask the operator of the Temporal server whether ctl setup was run", "cannot be listed: %s", message(s.attrErr))
+		d.add(levelWarning, "search_attributes", "search attributes",
+			"ask the operator of the Temporal server whether ctl setup was run", "cannot be listed: %s", message(s.attrErr))
 	case len(s.missing) > 0:
-		d.add(levelProblem, "search_attributes", "search attributes", "ctl setup", "missing: %s", strings.Join(s.missing, ", "))
+		d.add(levelProblem, "search_attributes", "search attributes", "ctl setup", "missing: %s",
+			strings.Join(s.missing, ", "))
 	default:
 		d.add(levelOK, "search_attributes", "search attributes", "", "all are registered")
 	}
@@ -118,7 +129,8 @@ func (d *diagnosis) searchAttributes(s setup) {
 // agents checks which hosts have an agent, and their builds.
 func (d *diagnosis) agents(s setup) {
 	if s.hostsErr != nil {
-		d.add(levelProblem, "agents", "hosts", "check that the namespace has visibility", "cannot be listed: %s", message(s.hostsErr))
+		d.add(levelProblem, "agents", "hosts", "check that the namespace has visibility", "cannot be listed: %s",
+			message(s.hostsErr))
 		return
 	}
 	running := 0
@@ -135,19 +147,22 @@ func (d *diagnosis) agents(s setup) {
 		default:
 			running++
 			versions[r.Version] = h.ID
-			d.add(levelOK, "agents", subject, "", "agent %s, epoch %d, labels %s, capacity %s, runs %d", r.Version, r.Epoch, strings.Join(r.Labels, ","),
+			d.add(levelOK, "agents", subject, "", "agent %s, epoch %d, labels %s, capacity %s, runs %d", r.Version, r.Epoch,
+				strings.Join(r.Labels, ","),
 				fmt.Sprintf("%d processes", r.Capacity), len(h.Heartbeat.Processes))
 		}
 	}
 	if running == 0 {
-		d.add(levelProblem, "agents", "agents", "start one on each host: worker --address … --namespace "+s.namespace, "none is running; pools do not react")
+		d.add(levelProblem, "agents", "agents", "start one on each host: worker --address … --namespace "+s.namespace,
+			"none is running; pools do not react")
 	}
 	if len(versions) > 1 {
 		var builds []string
 		for version, host := range versions {
 			builds = append(builds, version+" (such as on "+host+")")
 		}
-		d.add(levelWarning, "versions", "agents", "upgrade all agents to one version", "they run %d different builds: %s", len(builds), strings.Join(slices.Sorted(slices.Values(builds)), ", "))
+		d.add(levelWarning, "versions", "agents", "upgrade all agents to one version", "they run %d different builds: %s",
+			len(builds), strings.Join(slices.Sorted(slices.Values(builds)), ", "))
 	} else if _, same := versions[s.version]; len(versions) == 1 && !same {
 		d.add(levelNote, "versions", "ctl", "use the ctl of the agents' version", "it is %s, unlike the agents", s.version)
 	}
@@ -158,11 +173,13 @@ func (d *diagnosis) absent(h hostFacts) {
 	subject, again := "host "+h.ID, "restart its agent with --host-id "+h.ID
 	switch {
 	case h.statusErr != nil:
-		d.add(levelWarning, "agents", subject, again, "no agent heartbeats, and its state is unknown: %s", message(h.statusErr))
+		d.add(levelWarning, "agents", subject, again, "no agent heartbeats, and its state is unknown: %s",
+			message(h.statusErr))
 	case h.status.State == api.HostLeft:
 		d.add(levelNote, "agents", subject, "", "its agent was stopped at %s", h.status.Since.UTC().Format(time.RFC3339))
 	default:
-		d.add(levelWarning, "agents", subject, again+", or ignore this if the host is permanently gone", "its agent does not heartbeat (%s since %s, %s)", h.status.State,
+		d.add(levelWarning, "agents", subject, again+", or ignore this if the host is permanently gone",
+			"its agent does not heartbeat (%s since %s, %s)", h.status.State,
 			h.status.Since.UTC().Format(time.RFC3339), h.status.Machine)
 	}
 }
@@ -171,11 +188,14 @@ func (d *diagnosis) clock(h hostFacts) {
 	subject, act := "clock of host "+h.ID, "synchronize the clocks, for instance with chrony"
 	behind := h.HeardAt.Sub(h.Heartbeat.Agent.Clock) // of the server
 	if behind < -maxSkew || behind > maxSkew+heartbeatDelay {
-		d.add(levelWarning, "clock", subject, act, "differs by about %s from that of the Temporal server; times in logs and histories do not match", formatDuration(behind.Abs()))
+		d.add(levelWarning, "clock", subject, act,
+			"differs by about %s from that of the Temporal server; times in logs and histories do not match",
+			formatDuration(behind.Abs()))
 		return
 	}
 	if g := h.gateway; g.Err == nil && !g.Clock.IsZero() && g.At.Sub(g.Clock).Abs() > maxSkew {
-		d.add(levelWarning, "clock", "clock of this machine", act, "differs by about %s from that of host %s", formatDuration(g.At.Sub(g.Clock).Abs()), h.ID)
+		d.add(levelWarning, "clock", "clock of this machine", act, "differs by about %s from that of host %s",
+			formatDuration(g.At.Sub(g.Clock).Abs()), h.ID)
 	}
 }
 
@@ -187,11 +207,14 @@ func (d *diagnosis) limits(h hostFacts) {
 		why := cmp.Or(r.NoCgroups, "no controller is delegated")
 		act := "run the agent in a delegated cgroup v2: systemd's Delegate=yes, or a container with a writable one"
 		if r.KeepsProcesses { // under systemd, its restart would fail with 219/CGROUP
-			act = "an agent that keeps its processes has none in a unit of systemd; for limits by the kernel, run it without --keep-processes and with Delegate=yes"
+			act = "an agent that keeps its processes has none in a unit of systemd; for limits by the kernel, run it without " +
+				"--keep-processes and with Delegate=yes"
 		}
-		d.add(levelWarning, "cgroups", subject, act, "memory, CPU and processes are enforced by sampling, not by the kernel: %s", why)
+		d.add(levelWarning, "cgroups", subject, act,
+			"memory, CPU and processes are enforced by sampling, not by the kernel: %s", why)
 	} else if !linux {
-		d.add(levelNote, "cgroups", subject, "", "%s has no cgroups; memory, CPU and processes are enforced by sampling", r.Platform)
+		d.add(levelNote, "cgroups", subject, "", "%s has no cgroups; memory, CPU and processes are enforced by sampling",
+			r.Platform)
 	} else {
 		d.add(levelOK, "cgroups", subject, "", "enforced by cgroup v2: %s", strings.Join(r.Cgroups, ", "))
 	}
@@ -206,7 +229,8 @@ func (d *diagnosis) limits(h hostFacts) {
 			"the agent may not read the PSS of %s, so shared memory counts for each process", plural(unreadable, "worker"))
 	}
 	if need := int64(filesPerWorker*r.Capacity + filesOfAgent); r.OpenFiles > 0 && r.OpenFiles < need {
-		d.add(levelWarning, "open_files", "open files on host "+h.ID, "raise the limit to "+strconv.FormatInt(need, 10)+" or more: LimitNOFILE= in the unit, or ulimit -n",
+		d.add(levelWarning, "open_files", "open files on host "+h.ID, "raise the limit to "+strconv.FormatInt(need, 10)+
+			" or more: LimitNOFILE= in the unit, or ulimit -n",
 			"the agent may have %d open, and a capacity of %d needs about %d", r.OpenFiles, r.Capacity, need)
 	}
 }
@@ -217,7 +241,8 @@ func (d *diagnosis) disk(h hostFacts) {
 	switch {
 	case r.DiskTotalBytes == 0:
 	case r.DiskFreeBytes < problemFreeBytes:
-		d.add(levelProblem, "disk", subject, act, "%s are free; starts and sessions need space, and logs are dropped", formatBytes(r.DiskFreeBytes))
+		d.add(levelProblem, "disk", subject, act, "%s are free; starts and sessions need space, and logs are dropped",
+			formatBytes(r.DiskFreeBytes))
 	case r.DiskFreeBytes < warningFreeBytes:
 		d.add(levelWarning, "disk", subject, act, "%s are free", formatBytes(r.DiskFreeBytes))
 	default:
@@ -237,34 +262,46 @@ func (d *diagnosis) gateway(h hostFacts, s setup) {
 	own := r.Hostname == s.hostname
 	switch {
 	case g.Err != nil && !own && onlyForItsMachine(r.Endpoint):
-		d.add(levelNote, "gateway", subject, "to call it from other machines: worker --listen ADDRESS with TLS and tokens (docs/security.md)",
+		d.add(levelNote, "gateway", subject,
+			"to call it from other machines: worker --listen ADDRESS with TLS and tokens (docs/security.md)",
 			"%s serves its own machine only, so it was not checked from here", r.Endpoint)
 		return
 	case g.Err != nil:
-		d.add(levelProblem, "gateway", subject, "check the address (--listen, --advertise), the firewall, and --ca-file for its certificate", "%s does not answer here: %s", r.Endpoint, message(g.Err))
+		d.add(levelProblem, "gateway", subject,
+			"check the address (--listen, --advertise), the firewall, and --ca-file for its certificate",
+			"%s does not answer here: %s", r.Endpoint, message(g.Err))
 		return
 	case g.Status == gatewayFenced:
-		d.add(levelProblem, "gateway", subject, "check the connection of that host to Temporal", "%s has not reached Temporal for so long that it serves no calls", r.Endpoint)
+		d.add(levelProblem, "gateway", subject, "check the connection of that host to Temporal",
+			"%s has not reached Temporal for so long that it serves no calls", r.Endpoint)
 	case g.ControlPlane != controlPlaneOK:
-		d.add(levelProblem, "gateway", subject, "check the connection of that host to Temporal", "%s does not reach Temporal", r.Endpoint)
+		d.add(levelProblem, "gateway", subject, "check the connection of that host to Temporal", "%s does not reach Temporal",
+			r.Endpoint)
 	case g.Status == gatewayClosing:
-		d.add(levelWarning, "gateway", subject, "wait until the agent has stopped, and start it again if it is to serve", "%s is closing: its agent stops", r.Endpoint)
+		d.add(levelWarning, "gateway", subject, "wait until the agent has stopped, and start it again if it is to serve",
+			"%s is closing: its agent stops", r.Endpoint)
 	case g.Refused != nil:
-		d.add(levelWarning, "access", subject, "give ctl a token for that gateway: --token-file or TEMPOOL_TOKEN; ctl token add makes one", "%s refuses ctl: %s", r.Endpoint, message(g.Refused))
+		d.add(levelWarning, "access", subject,
+			"give ctl a token for that gateway: --token-file or TEMPOOL_TOKEN; ctl token add makes one", "%s refuses ctl: %s",
+			r.Endpoint, message(g.Refused))
 	default:
 		d.add(levelOK, "gateway", subject, "", "%s answers", r.Endpoint)
 	}
 	if left := g.CertificateExpires.Sub(s.now); !g.CertificateExpires.IsZero() && left < certificateNotice {
-		d.add(levelWarning, "certificate", subject, "renew the certificate; the agent reads the new file within a second", "its certificate expires at %s", g.CertificateExpires.UTC().Format(time.RFC3339))
+		d.add(levelWarning, "certificate", subject, "renew the certificate; the agent reads the new file within a second",
+			"its certificate expires at %s", g.CertificateExpires.UTC().Format(time.RFC3339))
 	}
 	if r.Access == api.AccessOpen {
-		d.add(levelNote, "access", subject, "to require a token: worker --tokens FILE; to serve only the Unix socket: --listen ''", "any program on its machine may call and lease workers")
+		d.add(levelNote, "access", subject,
+			"to require a token: worker --tokens FILE; to serve only the Unix socket: --listen ''",
+			"any program on its machine may call and lease workers")
 	}
 }
 
 // onlyForItsMachine reports whether no other machine can reach an endpoint.
 func onlyForItsMachine(endpoint string) bool {
-	own := []string{"unix:", "http://127.", "https://127.", "http://localhost", "https://localhost", "http://[::1]", "https://[::1]"}
+	own := []string{"unix:", "http://127.", "https://127.", "http://localhost", "https://localhost", "http://[::1]",
+		"https://[::1]"}
 	return slices.ContainsFunc(own, func(prefix string) bool { return strings.HasPrefix(endpoint, prefix) })
 }
 
@@ -287,7 +324,8 @@ func (d *diagnosis) placement(s setup) {
 	for _, p := range s.pools {
 		subject := "pool " + p.Pool
 		if p.err != nil {
-			d.add(levelProblem, "pools", subject, "check whether an agent runs workflows: ctl ps", "does not answer: %s", message(p.err))
+			d.add(levelProblem, "pools", subject, "check whether an agent runs workflows: ctl ps", "does not answer: %s",
+				message(p.err))
 			continue
 		}
 		label := p.Spec.Pool.Placement
@@ -304,7 +342,8 @@ func (d *diagnosis) placement(s setup) {
 		}
 		switch {
 		case capacity[label] == 0:
-			d.add(levelProblem, "placement", subject, "start an agent with --labels "+label+", or change pool.placement", "no running agent has its label %q", label)
+			d.add(levelProblem, "placement", subject, "start an agent with --labels "+label+", or change pool.placement",
+				"no running agent has its label %q", label)
 		case gaveUp > 0:
 			level := levelWarning
 			if p.Ready == 0 {
@@ -313,19 +352,23 @@ func (d *diagnosis) placement(s setup) {
 			d.add(level, "pools", subject, "ctl pool status "+p.Pool+" says why; fix that, then run ctl workers restart "+p.Pool,
 				"%d of %s gave up; %d in service", gaveUp, plural(p.Size, "worker"), p.Ready)
 		case waiting > 0:
-			d.add(levelWarning, "placement", subject, "ctl pool status "+p.Pool+" says what they wait for", "%d of %s not started yet", waiting, plural(p.Size, "worker"))
+			d.add(levelWarning, "placement", subject, "ctl pool status "+p.Pool+" says what they wait for",
+				"%d of %s not started yet", waiting, plural(p.Size, "worker"))
 		case p.Ready == 0 && p.Size > 0:
-			d.add(levelWarning, "pools", subject, "ctl pool status "+p.Pool+" says why", "no worker is in service (0 of %d)", p.Size)
+			d.add(levelWarning, "pools", subject, "ctl pool status "+p.Pool+" says why", "no worker is in service (0 of %d)",
+				p.Size)
 		default:
 			d.add(levelOK, "placement", subject, "", "%d of %d ready", p.Ready, p.Size)
 		}
 		if root && p.Spec.Pool.Kind == spec.KindProcess && p.Spec.Pool.User == "" {
-			d.add(levelWarning, "root", subject, "set pool.user, or run the agents as another user", "its workers run as root, like the agent")
+			d.add(levelWarning, "root", subject, "set pool.user, or run the agents as another user",
+				"its workers run as root, like the agent")
 		}
 	}
 	for _, label := range slices.Sorted(maps.Keys(wanted)) {
 		if capacity[label] > 0 && wanted[label] > capacity[label] {
-			d.add(levelWarning, "capacity", "label "+label, "start further agents with this label, or raise --capacity", "its pools need %s, and its hosts have capacity for %d",
+			d.add(levelWarning, "capacity", "label "+label, "start further agents with this label, or raise --capacity",
+				"its pools need %s, and its hosts have capacity for %d",
 				plural(wanted[label], "worker"), capacity[label])
 		}
 	}

@@ -27,13 +27,17 @@ func healthySetup(t *testing.T) *fakeControlPlane {
 	f := newFakeControlPlane(&fakePool{name: "python", statuses: []api.PoolStatus{status}})
 	f.server = tempool.Server{Version: "1.32.0", Retention: 72 * time.Hour}
 	f.hosts = []tempool.Host{{ID: "a", HeardAt: noon, Heartbeat: api.HostHeartbeat{
-		Processes: []api.ProcessReport{{Process: api.Process{Worker: "python/0", Incarnation: 1}, Sample: &api.Sample{MemorySource: "pss"}}},
+		Processes: []api.ProcessReport{{Process: api.Process{Worker: "python/0", Incarnation: 1},
+			Sample: &api.Sample{MemorySource: "pss"}}},
 		Agent: &api.AgentReport{
-			Endpoint: "https://a:7460", Access: api.AccessTokens, Epoch: 3, Version: buildinfo.Read().String(), Platform: "linux/amd64", Hostname: hostname, Labels: []string{"default"},
-			Capacity: 10, Clock: noon, Cgroups: []string{"cpu", "memory"}, OpenFiles: 1 << 20, DiskFreeBytes: 50 << 30, DiskTotalBytes: 100 << 30,
+			Endpoint: "https://a:7460", Access: api.AccessTokens, Epoch: 3, Version: buildinfo.Read().String(),
+			Platform: "linux/amd64", Hostname: hostname, Labels: []string{"default"},
+			Capacity: 10, Clock: noon, Cgroups: []string{"cpu", "memory"}, OpenFiles: 1 << 20, DiskFreeBytes: 50 << 30,
+			DiskTotalBytes: 100 << 30,
 		},
 	}}}
-	f.checks = map[string]tempool.GatewayCheck{"https://a:7460": {ControlPlane: "ok", Clock: noon, At: noon, CertificateExpires: noon.Add(90 * 24 * time.Hour)}}
+	f.checks = map[string]tempool.GatewayCheck{"https://a:7460": {ControlPlane: "ok", Clock: noon, At: noon,
+		CertificateExpires: noon.Add(90 * 24 * time.Hour)}}
 	return f
 }
 
@@ -60,13 +64,21 @@ func TestDoctorSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			f.serverErr = api.Errorf(api.CodeInvalid, "no namespace test")
 		},
 			levelProblem, "namespace", "no namespace", "namespace create"},
-		"no permission": {func(f *fakeControlPlane, _ *api.AgentReport) { f.serverErr = api.Errorf(api.CodeForbidden, "denied") },
+		"no permission": {func(f *fakeControlPlane,
+			_ *api.AgentReport) {
+			f.serverErr = api.Errorf(api.CodeForbidden, "denied")
+		},
 			levelProblem, "temporal", "denied", "permissions"},
-		"old server":  {func(f *fakeControlPlane, _ *api.AgentReport) { f.server.Version = "1.26.2" }, levelProblem, "temporal", "1.26.2", "upgrade"},
-		"retention":   {func(f *fakeControlPlane, _ *api.AgentReport) { f.server.Retention = time.Hour }, levelWarning, "namespace", "1h0m", "--retention"},
-		"attributes":  {func(f *fakeControlPlane, _ *api.AgentReport) { f.missing = []string{"TempoolPool"} }, levelProblem, "search_attributes", "TempoolPool", "ctl setup"},
-		"no agent":    {func(f *fakeControlPlane, _ *api.AgentReport) { f.hosts = nil }, levelProblem, "agents", "none is running", "worker --address"},
-		"a lost host": {func(f *fakeControlPlane, _ *api.AgentReport) { f.hosts = append(f.hosts, tempool.Host{ID: "b"}) }, levelWarning, "agents", "lost since", "--host-id b"},
+		"old server": {func(f *fakeControlPlane, _ *api.AgentReport) { f.server.Version = "1.26.2" }, levelProblem,
+			"temporal", "1.26.2", "upgrade"},
+		"retention": {func(f *fakeControlPlane, _ *api.AgentReport) { f.server.Retention = time.Hour }, levelWarning,
+			"namespace", "1h0m", "--retention"},
+		"attributes": {func(f *fakeControlPlane, _ *api.AgentReport) { f.missing = []string{"TempoolPool"} }, levelProblem,
+			"search_attributes", "TempoolPool", "ctl setup"},
+		"no agent": {func(f *fakeControlPlane, _ *api.AgentReport) { f.hosts = nil }, levelProblem, "agents",
+			"none is running", "worker --address"},
+		"a lost host": {func(f *fakeControlPlane, _ *api.AgentReport) { f.hosts = append(f.hosts, tempool.Host{ID: "b"}) },
+			levelWarning, "agents", "lost since", "--host-id b"},
 		"an old agent": {func(f *fakeControlPlane, _ *api.AgentReport) {
 			f.hosts = append(f.hosts, tempool.Host{ID: "b", HeardAt: noon})
 		},
@@ -76,29 +88,50 @@ func TestDoctorSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			other.Version = "v9"
 			f.hosts = append(f.hosts, tempool.Host{ID: "b", HeardAt: noon, Heartbeat: api.HostHeartbeat{Agent: &other}})
 		}, levelWarning, "versions", "2 different builds", "one version"},
-		"another ctl":  {func(_ *fakeControlPlane, r *api.AgentReport) { r.Version = "v9" }, levelNote, "versions", "unlike the agents", "ctl"},
-		"a slow clock": {func(_ *fakeControlPlane, r *api.AgentReport) { r.Clock = noon.Add(-time.Minute) }, levelWarning, "clock", "1m0s", "chrony"},
-		"a fast clock": {func(_ *fakeControlPlane, r *api.AgentReport) { r.Clock = noon.Add(time.Hour) }, levelWarning, "clock", "1h0m", "chrony"},
-		"this clock":   {withCheck(func(g *tempool.GatewayCheck) { g.Clock = noon.Add(time.Minute) }), levelWarning, "clock", "1m0s", "chrony"},
-		"no cgroups":   {func(_ *fakeControlPlane, r *api.AgentReport) { r.Cgroups, r.NoCgroups = nil, "read-only" }, levelWarning, "cgroups", "read-only", "Delegate=yes"},
+		"another ctl": {func(_ *fakeControlPlane, r *api.AgentReport) { r.Version = "v9" }, levelNote, "versions",
+			"unlike the agents", "ctl"},
+		"a slow clock": {func(_ *fakeControlPlane, r *api.AgentReport) { r.Clock = noon.Add(-time.Minute) }, levelWarning,
+			"clock", "1m0s", "chrony"},
+		"a fast clock": {func(_ *fakeControlPlane, r *api.AgentReport) { r.Clock = noon.Add(time.Hour) }, levelWarning,
+			"clock", "1h0m", "chrony"},
+		"this clock": {withCheck(func(g *tempool.GatewayCheck) { g.Clock = noon.Add(time.Minute) }), levelWarning, "clock",
+			"1m0s", "chrony"},
+		"no cgroups": {func(_ *fakeControlPlane, r *api.AgentReport) { r.Cgroups, r.NoCgroups = nil, "read-only" },
+			levelWarning, "cgroups", "read-only", "Delegate=yes"},
 		"no cgroups, kept processes": {func(_ *fakeControlPlane, r *api.AgentReport) {
 			r.Cgroups, r.NoCgroups, r.KeepsProcesses = nil, "kept", true
 		}, levelWarning, "cgroups", "kept", "without --keep-processes"},
-		"macOS": {func(_ *fakeControlPlane, r *api.AgentReport) { r.Cgroups, r.Platform = nil, "darwin/arm64" }, levelNote, "cgroups", "no cgroups", ""},
+		"macOS": {func(_ *fakeControlPlane, r *api.AgentReport) { r.Cgroups, r.Platform = nil, "darwin/arm64" }, levelNote,
+			"cgroups", "no cgroups", ""},
 		"unreadable PSS": {func(f *fakeControlPlane, _ *api.AgentReport) {
 			f.hosts[0].Heartbeat.Processes[0].Sample.MemorySource = "rss"
 		}, levelWarning, "pss", "1 worker", "CAP_SYS_PTRACE"},
-		"few files":         {func(_ *fakeControlPlane, r *api.AgentReport) { r.OpenFiles = 256 }, levelWarning, "open_files", "256", "LimitNOFILE"},
-		"little space":      {func(_ *fakeControlPlane, r *api.AgentReport) { r.DiskFreeBytes = 500 << 20 }, levelWarning, "disk", "free", "--state-dir"},
-		"no space":          {func(_ *fakeControlPlane, r *api.AgentReport) { r.DiskFreeBytes = 1 << 20 }, levelProblem, "disk", "free", "--state-dir"},
-		"no gateway":        {func(f *fakeControlPlane, _ *api.AgentReport) { f.checks = nil }, levelProblem, "gateway", "connection refused", "firewall"},
-		"another machine":   {func(f *fakeControlPlane, r *api.AgentReport) { r.Endpoint, r.Hostname = "unix:/gw.sock", "elsewhere" }, levelNote, "gateway", "its own machine only", "--listen"},
-		"a lost Temporal":   {withCheck(func(g *tempool.GatewayCheck) { g.ControlPlane = "lost" }), levelProblem, "gateway", "does not reach Temporal", "connection"},
-		"no token":          {withCheck(func(g *tempool.GatewayCheck) { g.Refused = api.Errorf(api.CodeUnauthorized, "no token") }), levelWarning, "access", "no token", "TEMPOOL_TOKEN"},
-		"a certificate":     {withCheck(func(g *tempool.GatewayCheck) { g.CertificateExpires = noon.Add(time.Hour) }), levelWarning, "certificate", "expires", "renew"},
-		"open to all":       {func(_ *fakeControlPlane, r *api.AgentReport) { r.Access = api.AccessOpen }, levelNote, "access", "any program", "--tokens"},
-		"a fenced gateway":  {withCheck(func(g *tempool.GatewayCheck) { g.Status, g.ControlPlane = "fenced", "lost" }), levelProblem, "gateway", "serves no calls", "connection"},
-		"a closing gateway": {withCheck(func(g *tempool.GatewayCheck) { g.Status = "closing" }), levelWarning, "gateway", "is closing", "start it again"},
+		"few files": {func(_ *fakeControlPlane, r *api.AgentReport) { r.OpenFiles = 256 }, levelWarning, "open_files",
+			"256", "LimitNOFILE"},
+		"little space": {func(_ *fakeControlPlane, r *api.AgentReport) { r.DiskFreeBytes = 500 << 20 }, levelWarning,
+			"disk", "free", "--state-dir"},
+		"no space": {func(_ *fakeControlPlane, r *api.AgentReport) { r.DiskFreeBytes = 1 << 20 }, levelProblem,
+			"disk", "free", "--state-dir"},
+		"no gateway": {func(f *fakeControlPlane, _ *api.AgentReport) { f.checks = nil }, levelProblem, "gateway",
+			"connection refused", "firewall"},
+		"another machine": {func(f *fakeControlPlane, r *api.AgentReport) {
+			r.Endpoint, r.Hostname = "unix:/gw.sock",
+				"elsewhere"
+		}, levelNote, "gateway", "its own machine only", "--listen"},
+		"a lost Temporal": {withCheck(func(g *tempool.GatewayCheck) { g.ControlPlane = "lost" }), levelProblem, "gateway",
+			"does not reach Temporal", "connection"},
+		"no token": {withCheck(func(g *tempool.GatewayCheck) {
+			g.Refused = api.Errorf(api.CodeUnauthorized,
+				"no token")
+		}), levelWarning, "access", "no token", "TEMPOOL_TOKEN"},
+		"a certificate": {withCheck(func(g *tempool.GatewayCheck) { g.CertificateExpires = noon.Add(time.Hour) }),
+			levelWarning, "certificate", "expires", "renew"},
+		"open to all": {func(_ *fakeControlPlane, r *api.AgentReport) { r.Access = api.AccessOpen }, levelNote,
+			"access", "any program", "--tokens"},
+		"a fenced gateway": {withCheck(func(g *tempool.GatewayCheck) { g.Status, g.ControlPlane = "fenced", "lost" }),
+			levelProblem, "gateway", "serves no calls", "connection"},
+		"a closing gateway": {withCheck(func(g *tempool.GatewayCheck) { g.Status = "closing" }), levelWarning, "gateway",
+			"is closing", "start it again"},
 		"no label": {func(f *fakeControlPlane, _ *api.AgentReport) {
 			f.pools["python"].statuses[0].Spec.Pool.Placement = "gpu"
 		}, levelProblem, "placement", `"gpu"`, "--labels gpu"},
@@ -117,8 +150,10 @@ func TestDoctorSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			s := &f.pools["python"].statuses[0]
 			s.Ready, s.Workers[0].State = 0, lifecycle.Suspended
 		}, levelWarning, "pools", "no worker is in service", "ctl pool status python"},
-		"no room": {func(f *fakeControlPlane, _ *api.AgentReport) { f.pools["python"].statuses[0].Size = 11 }, levelWarning, "capacity", "11 workers", "--capacity"},
-		"root":    {func(_ *fakeControlPlane, r *api.AgentReport) { r.Root = true }, levelWarning, "root", "run as root", "pool.user"},
+		"no room": {func(f *fakeControlPlane, _ *api.AgentReport) { f.pools["python"].statuses[0].Size = 11 }, levelWarning,
+			"capacity", "11 workers", "--capacity"},
+		"root": {func(_ *fakeControlPlane, r *api.AgentReport) { r.Root = true }, levelWarning, "root", "run as root",
+			"pool.user"},
 		"a silent pool": {func(f *fakeControlPlane, _ *api.AgentReport) {
 			f.pools["python"].statusErrors = []error{api.ErrUnavailable}
 		}, levelProblem, "pools", "does not answer", "ctl ps"},

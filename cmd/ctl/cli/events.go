@@ -38,7 +38,8 @@ An agent holds its newest 8,192 events in memory. ctl history POOL/N shows what 
 	}
 	c.Flags().BoolVarP(&flags.follow, "follow", "f", false, "continue with new events until interrupted")
 	c.Flags().StringSliceVar(&flags.types, "type", nil, "only events of these types; * matches any text, as in lease.*")
-	c.Flags().StringVar(&flags.since, "since", "", "only events since then: a duration such as 10m, or a time such as 2026-01-31T12:00:00Z")
+	c.Flags().StringVar(&flags.since, "since", "",
+		"only events since then: a duration such as 10m, or a time such as 2026-01-31T12:00:00Z")
 	completeFlag(c, "type", api.EventTypes()...)
 	flags.gateway.flags(c)
 	checkFlags(c, func(*cobra.Command) error {
@@ -77,12 +78,14 @@ func (f *eventFlags) options(now time.Time) (o tempool.EventOptions, err error) 
 		return o, nil
 	}
 	if o.Since, err = time.Parse(time.RFC3339, f.since); err != nil {
-		return o, command.Usagef("--since is %q; give a duration such as 10m, or a time such as 2026-01-31T12:00:00Z", f.since)
+		return o, command.Usagef("--since is %q; give a duration such as 10m, or a time such as 2026-01-31T12:00:00Z",
+			f.since)
 	}
 	return o, nil
 }
 
-// printEvents prints events as they come. An agent that cannot be read is a warning while events of others may come, and else the failure.
+// printEvents prints events as they come. An agent that cannot be read is a warning while events of others may come,
+// and else the failure.
 func (a *app) printEvents(ctx context.Context, cp controlPlane, o tempool.EventOptions) error {
 	reading := ctx
 	if !o.Follow {
@@ -129,7 +132,8 @@ func (a *app) printEvent(event api.Event) error {
 	if a.format == formatJSON {
 		return writeJSONLine(a.out, event)
 	}
-	_, err := fmt.Fprintf(a.out, "%s  %-20s  %-12s  %s\n", event.Time.UTC().Format("2006-01-02T15:04:05.000Z"), event.Type, events.Subject(event.Source),
+	_, err := fmt.Fprintf(a.out, "%s  %-20s  %-12s  %s\n", event.Time.UTC().Format("2006-01-02T15:04:05.000Z"), event.Type,
+		events.Subject(event.Source),
 		printable(oneLine(events.Summary(event), maxEventRunes)))
 	return err
 }

@@ -16,10 +16,12 @@ func fakeEvents() []fakeEvent {
 	return []fakeEvent{
 		{event: api.Event{
 			SpecVersion: "1.0", ID: "a-1", Source: "/pools/python/workers/0", Type: api.EventWorkerTransitioned, Time: at,
-			Data: json.RawMessage(`{"from":"ready","to":"failed","event":"exited","reason":"killed by SIGKILL","duration_ms":42000000,"metadata":{"signal":"SIGKILL"}}`),
+			Data: json.RawMessage(
+				`{"from":"ready","to":"failed","event":"exited","reason":"killed by SIGKILL","duration_ms":42000000,"metadata":{"signal":"SIGKILL"}}`),
 		}},
 		{event: api.Event{
-			SpecVersion: "1.0", ID: "a-2", Source: "/hosts/web-1", Type: api.EventMissed, Time: at.Add(time.Second), Omitted: 7, Data: json.RawMessage(`{"count":3}`),
+			SpecVersion: "1.0", ID: "a-2", Source: "/hosts/web-1", Type: api.EventMissed, Time: at.Add(time.Second), Omitted: 7,
+			Data: json.RawMessage(`{"count":3}`),
 		}},
 	}
 }
@@ -32,7 +34,8 @@ func TestEventsArePrintedOnALineEach(t *testing.T) {
 	require.Equal(t, `2026-01-31T12:00:00.500Z  worker.transitioned   python/0      ready → failed duration_ms=42000000 – killed by SIGKILL
 2026-01-31T12:00:01.500Z  events.missed         web-1         (7 more before) count=3
 `, shown.out)
-	require.Equal(t, []string{"events {Pool:python Types:[lease.* worker.*] Since:2026-01-31 12:00:00 +0000 UTC Newest:0 Follow:true Hosts:<nil>}"}, f.requests)
+	require.Equal(t, []string{"events {Pool:python Types:[lease.* worker.*] Since:2026-01-31 12:00:00 +0000 UTC " +
+		"Newest:0 Follow:true Hosts:<nil>}"}, f.requests)
 	lines := strings.Split(strings.TrimSpace(ctl(t, f, "events", "-o", "json").out), "\n")
 	require.Len(t, lines, 2)
 	var event api.Event

@@ -51,8 +51,8 @@ type fakeEvent struct {
 	err   error
 }
 
-// fakePool is one pool of a fakeControlPlane. Each call takes the next item of a script; the last item stays. It has no sessions: tests of ctl sessions
-// use an HTTP gateway.
+// fakePool is one pool of a fakeControlPlane. Each call takes the next item of a script; the last item stays. It has no
+// sessions: tests of ctl sessions use an HTTP gateway.
 type fakePool struct {
 	pool         // nil
 	controlPlane *fakeControlPlane
@@ -402,7 +402,8 @@ func ctl(t *testing.T, f *fakeControlPlane, args ...string) result {
 func ctlWith(ctx context.Context, f *fakeControlPlane, args ...string) result {
 	var out, err bytes.Buffer
 	a := &app{
-		in: strings.NewReader("from standard input"), out: &out, err: &err, pollInterval: time.Millisecond, now: func() time.Time { return noon },
+		in: strings.NewReader("from standard input"), out: &out, err: &err, pollInterval: time.Millisecond,
+		now: func() time.Time { return noon },
 		dial: func(_ context.Context, o tempool.Options) (controlPlane, error) {
 			f.options = o
 			return f, f.dialErr

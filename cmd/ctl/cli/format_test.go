@@ -25,8 +25,10 @@ func TestFormatBytes(t *testing.T) {
 
 func TestFormatDuration(t *testing.T) {
 	for d, want := range map[time.Duration]string{
-		0: "-", -time.Second: "-", 57 * time.Microsecond: "0.06ms", 1200 * time.Microsecond: "1.2ms", 350 * time.Millisecond: "350ms",
-		1500 * time.Millisecond: "1.5s", 12 * time.Second: "12s", 90 * time.Second: "1m30s", 2*time.Hour + 5*time.Minute: "2h5m", 76 * time.Hour: "3d4h",
+		0: "-", -time.Second: "-", 57 * time.Microsecond: "0.06ms", 1200 * time.Microsecond: "1.2ms",
+		350 * time.Millisecond:  "350ms",
+		1500 * time.Millisecond: "1.5s", 12 * time.Second: "12s", 90 * time.Second: "1m30s",
+		2*time.Hour + 5*time.Minute: "2h5m", 76 * time.Hour: "3d4h",
 	} {
 		require.Equal(t, want, formatDuration(d))
 	}
@@ -49,7 +51,8 @@ func TestProgressOverwritesOneLineOnATerminal(t *testing.T) {
 		return err.String()
 	}
 	require.Equal(t, "1/2 ready\n2/2 ready and a log\n", show(&app{format: formatTable}))
-	require.Equal(t, "\r\x1b[K1/2 ready\r\x1b[K2/2 ready a…\n", show(&app{format: formatTable, errTerminal: true, width: 13}))
+	require.Equal(t, "\r\x1b[K1/2 ready\r\x1b[K2/2 ready a…\n",
+		show(&app{format: formatTable, errTerminal: true, width: 13}))
 	require.Empty(t, show(&app{format: formatJSON, errTerminal: true}))
 }
 
@@ -66,13 +69,16 @@ func TestNoTextOfOthersHasControlCharacters(t *testing.T) {
 	view.Workers[0].Lease.Holder, view.Workers[1].Reason = attack, attack
 	pool := func(err error) *fakePool {
 		return &fakePool{
-			name: "python", view: view, err: err, history: []lifecycle.Transition{{From: lifecycle.Ready, To: lifecycle.Failed, Reason: attack, Timestamp: noon}},
+			name: "python", view: view, err: err,
+			history: []lifecycle.Transition{{From: lifecycle.Ready, To: lifecycle.Failed, Reason: attack, Timestamp: noon}},
 		}
 	}
 	event := fakeEvent{event: api.Event{
-		ID: "a-1", Source: "/pools/python/workers/0", Type: api.EventWorkerTransitioned, Time: noon, Data: json.RawMessage(`{"reason":"evil\u001b[2J"}`),
+		ID: "a-1", Source: "/pools/python/workers/0", Type: api.EventWorkerTransitioned, Time: noon,
+		Data: json.RawMessage(`{"reason":"evil\u001b[2J"}`),
 	}}
-	for _, command := range []string{"ps python", "pool status python", "workers stats python", "history python/0", "events python"} {
+	for _, command := range []string{"ps python", "pool status python", "workers stats python", "history python/0",
+		"events python"} {
 		f := newFakeControlPlane(pool(nil))
 		f.events = []fakeEvent{event}
 		r := ctl(t, f, strings.Fields(command)...)

@@ -23,7 +23,9 @@ type gatewayFlags struct {
 }
 
 func (g *gatewayFlags) flags(c *cobra.Command) {
-	c.Flags().StringSliceVar(&g.endpoints, "gateway", nil, "gateway endpoints, http://HOST:PORT or unix:PATH, to call without Temporal (default: $"+envGateway+", else the endpoints in the pool's roster)")
+	c.Flags().StringSliceVar(&g.endpoints, "gateway", nil,
+		"gateway endpoints, http://HOST:PORT or unix:PATH, to call without Temporal (default: $"+envGateway+
+			", else the endpoints in the pool's roster)")
 	completeFlag(c, "gateway", "http://127.0.0.1:7460")
 	g.credentialFlags(c)
 }
@@ -31,10 +33,14 @@ func (g *gatewayFlags) flags(c *cobra.Command) {
 // credentialFlags are the flags of a command that asks the gateways which Temporal knows.
 func (g *gatewayFlags) credentialFlags(c *cobra.Command) {
 	f := c.Flags()
-	f.StringVar(&g.credentials.TokenFile, "token-file", "", "file with the gateways' bearer token (default: $TEMPOOL_TOKEN_FILE, or the token in $TEMPOOL_TOKEN)")
-	f.StringVar(&g.credentials.CAFile, "ca-file", "", "PEM file with the CA certificates of the gateways (default: $TEMPOOL_CA_FILE, else the system's)")
-	f.StringVar(&g.credentials.CertFile, "cert-file", "", "PEM file with this client's certificate (default: $TEMPOOL_CERT_FILE)")
-	f.StringVar(&g.credentials.KeyFile, "key-file", "", "PEM file with the certificate's private key (default: $TEMPOOL_KEY_FILE)")
+	f.StringVar(&g.credentials.TokenFile, "token-file", "",
+		"file with the gateways' bearer token (default: $TEMPOOL_TOKEN_FILE, or the token in $TEMPOOL_TOKEN)")
+	f.StringVar(&g.credentials.CAFile, "ca-file", "",
+		"PEM file with the CA certificates of the gateways (default: $TEMPOOL_CA_FILE, else the system's)")
+	f.StringVar(&g.credentials.CertFile, "cert-file", "",
+		"PEM file with this client's certificate (default: $TEMPOOL_CERT_FILE)")
+	f.StringVar(&g.credentials.KeyFile, "key-file", "",
+		"PEM file with the certificate's private key (default: $TEMPOOL_KEY_FILE)")
 	for _, name := range []string{"token-file", "ca-file", "cert-file", "key-file"} {
 		mustDefine(c, c.MarkFlagFilename(name))
 	}
@@ -64,7 +70,9 @@ func (g *gatewayFlags) apply(o *tempool.Options) error {
 	if list := os.Getenv(envGateway); len(o.Gateways) == 0 && list != "" {
 		for endpoint := range strings.SplitSeq(list, ",") {
 			if endpoint = strings.TrimSpace(endpoint); !isEndpoint(endpoint) {
-				return api.Errorf(api.CodeInvalid, "%s contains %q, which is not an endpoint; write http://HOST:PORT, https://HOST:PORT or unix:PATH", envGateway, endpoint)
+				return api.Errorf(api.CodeInvalid,
+					"%s contains %q, which is not an endpoint; write http://HOST:PORT, https://HOST:PORT or unix:PATH", envGateway,
+					endpoint)
 			}
 			o.Gateways = append(o.Gateways, endpoint)
 		}
@@ -72,7 +80,8 @@ func (g *gatewayFlags) apply(o *tempool.Options) error {
 	return g.credentials.Apply(o)
 }
 
-// dialGateways connects to the gateways that g selects, or to the control plane that knows them. The caller closes the connection.
+// dialGateways connects to the gateways that g selects, or to the control plane that knows them. The caller closes the
+// connection.
 func (a *app) dialGateways(ctx context.Context, g *gatewayFlags) (controlPlane, error) {
 	if err := g.apply(&a.options); err != nil {
 		return nil, err
@@ -82,13 +91,16 @@ func (a *app) dialGateways(ctx context.Context, g *gatewayFlags) (controlPlane, 
 	cp, err := a.dial(request, a.options)
 	if api.CodeOf(err) == api.CodeUnavailable {
 		_, message := describe(err)
-		return nil, api.Errorf(api.CodeUnavailable, "%s; a gateway may still serve calls: name it with --gateway http://127.0.0.1:7460", message)
+		return nil, api.Errorf(api.CodeUnavailable,
+			"%s; a gateway may still serve calls: name it with --gateway http://127.0.0.1:7460", message)
 	}
 	return cp, err
 }
 
-// gatewayCommand makes c run with the pool that its first argument names. Requests of the pool go to the gateways that g selects.
-func (a *app) gatewayCommand(c *cobra.Command, g *gatewayFlags, run func(ctx context.Context, p pool, args []string) error) *cobra.Command {
+// gatewayCommand makes c run with the pool that its first argument names. Requests of the pool go to the gateways that
+// g selects.
+func (a *app) gatewayCommand(c *cobra.Command, g *gatewayFlags,
+	run func(ctx context.Context, p pool, args []string) error) *cobra.Command {
 	g.flags(c)
 	checkFlags(c, func(*cobra.Command) error { return g.check() })
 	c.ValidArgsFunction = a.completePools

@@ -32,7 +32,8 @@ ctl logs POOL/N --previous shows what the process wrote before it ended.`,
 		name, slot, _ := workerName(args[0]) // checkArguments has parsed it
 		transitions, err := a.transitions(ctx, cp, name, slot, all)
 		if errors.Is(err, api.ErrWorkerNotFound) {
-			return api.Errorf(api.CodeWorkerNotFound, "worker %s is neither running nor recorded in Temporal; ctl ps lists the running workers", args[0])
+			return api.Errorf(api.CodeWorkerNotFound,
+				"worker %s is neither running nor recorded in Temporal; ctl ps lists the running workers", args[0])
 		} else if err != nil {
 			return err
 		}
@@ -54,9 +55,10 @@ ctl logs POOL/N --previous shows what the process wrote before it ended.`,
 	return c
 }
 
-// transitions returns the newest transitions of a worker, or all that are available. If those that the runs pass on have gaps, it
-// replays the runs, and keeps the gaps of runs that this build cannot replay.
-func (a *app) transitions(ctx context.Context, cp controlPlane, name string, slot int, all bool) ([]lifecycle.Transition, error) {
+// transitions returns the newest transitions of a worker, or all that are available. If those that the runs pass on
+// have gaps, it replays the runs, and keeps the gaps of runs that this build cannot replay.
+func (a *app) transitions(ctx context.Context, cp controlPlane, name string, slot int,
+	all bool) ([]lifecycle.Transition, error) {
 	request, cancel := a.request(ctx)
 	defer cancel()
 	if !all {
@@ -79,17 +81,19 @@ func (a *app) transitions(ctx context.Context, cp controlPlane, name string, slo
 }
 
 // historyGapLine marks a gap in a worker's history.
-const historyGapLine = "… transitions missing: a worker keeps its newest 100, and Temporal deletes earlier runs after the retention period"
+const historyGapLine = "… transitions missing: a worker keeps its newest 100, and Temporal deletes earlier runs " +
+	"after the retention period"
 
 // writeHistory writes the table of ctl history. gaps are the indexes of transitions with a gap before them.
 func writeHistory(text *strings.Builder, transitions []lifecycle.Transition, gaps []int) {
 	var aligned strings.Builder
-	tableOf(&aligned, []string{"WHEN", "FROM", "EVENT", "TO", "AFTER", "REASON"}, transitions, func(t lifecycle.Transition) []string {
-		return []string{
-			t.Timestamp.UTC().Format(time.RFC3339), string(t.From), string(t.Event), string(t.To),
-			formatDuration(time.Duration(t.DurationMS) * time.Millisecond), oneLine(t.Reason, maxReasonRunes),
-		}
-	})
+	tableOf(&aligned, []string{"WHEN", "FROM", "EVENT", "TO", "AFTER", "REASON"}, transitions,
+		func(t lifecycle.Transition) []string {
+			return []string{
+				t.Timestamp.UTC().Format(time.RFC3339), string(t.From), string(t.Event), string(t.To),
+				formatDuration(time.Duration(t.DurationMS) * time.Millisecond), oneLine(t.Reason, maxReasonRunes),
+			}
+		})
 	for i, line := range strings.SplitAfter(aligned.String(), "\n") {
 		if slices.Contains(gaps, i-1) { // line 0 is the header
 			fmt.Fprintln(text, historyGapLine)

@@ -22,9 +22,9 @@ import (
 	"github.com/tempool/tempool/workflows"
 )
 
-// ReplayHistory returns all transitions of a worker, oldest first, as far back as Temporal retains its runs. A worker's workflow
-// keeps only its newest transitions; ReplayHistory replays the event history of each run with the workflow's code and records all
-// of them. It fails if this build cannot replay a run.
+// ReplayHistory returns all transitions of a worker, oldest first, as far back as Temporal retains its runs. A worker's
+// workflow keeps only its newest transitions; ReplayHistory replays the event history of each run with the workflow's
+// code and records all of them. It fails if this build cannot replay a run.
 func (c clientControlPlane) ReplayHistory(ctx context.Context, pool string, slot int) ([]lifecycle.Transition, error) {
 	id := api.WorkerWorkflowID(pool, slot)
 	var windows [][]lifecycle.Transition
@@ -66,11 +66,13 @@ func readRun(ctx context.Context, c client.Client, id, runID string) ([]*history
 	return replayablePrefix(events), nil
 }
 
-// replayablePrefix cuts off the events after the last workflow task and its commands, which the workflow has not processed yet.
+// replayablePrefix cuts off the events after the last workflow task and its commands, which the workflow has not
+// processed yet.
 func replayablePrefix(events []*history.HistoryEvent) []*history.HistoryEvent {
 	end := 0
 	for i, event := range events {
-		if event.GetEventType() == enums.EVENT_TYPE_WORKFLOW_TASK_COMPLETED || (i == end && end > 0 && isCommandEvent(event.GetEventType())) {
+		if event.GetEventType() == enums.EVENT_TYPE_WORKFLOW_TASK_COMPLETED ||
+			(i == end && end > 0 && isCommandEvent(event.GetEventType())) {
 			end = i + 1
 		}
 	}
@@ -115,8 +117,8 @@ func replayRun(from converter.DataConverter, events []*history.HistoryEvent) ([]
 	return recorder.transitions, nil
 }
 
-// transitionRecorder reads the ring of a replayed worker through its query handler, each time the workflow calls workflow.Now. The
-// workflow does so for every transition, so there is at most one new transition per read.
+// transitionRecorder reads the ring of a replayed worker through its query handler, each time the workflow calls
+// workflow.Now. The workflow does so for every transition, so there is at most one new transition per read.
 type transitionRecorder struct {
 	interceptor.WorkerInterceptorBase
 	interceptor.WorkflowInboundInterceptorBase
@@ -124,7 +126,8 @@ type transitionRecorder struct {
 	transitions []lifecycle.Transition
 }
 
-func (r *transitionRecorder) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
+func (r *transitionRecorder) InterceptWorkflow(_ workflow.Context,
+	next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
 	r.WorkflowInboundInterceptorBase.Next = next
 	return r
 }

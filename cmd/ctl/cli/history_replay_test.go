@@ -82,8 +82,9 @@ func TestUnprocessedEventsAreNotReplayed(t *testing.T) {
 		"nothing decided yet":     {kinds(started, scheduled, begun), 0},
 		"a task and its commands": {kinds(started, scheduled, begun, completed, activity, timer), 6},
 		"a signal not seen yet":   {kinds(started, scheduled, begun, completed, activity, signal, scheduled, begun), 5},
-		"two tasks":               {kinds(started, scheduled, begun, completed, signal, scheduled, begun, completed, timer, signal), 9},
-		"a closed run":            {kinds(started, scheduled, begun, completed, continued), 5},
+		"two tasks": {kinds(started, scheduled, begun, completed, signal, scheduled, begun, completed, timer,
+			signal), 9},
+		"a closed run": {kinds(started, scheduled, begun, completed, continued), 5},
 	} {
 		t.Run(name, func(t *testing.T) { require.Len(t, replayablePrefix(c.events), c.keep) })
 	}

@@ -13,7 +13,8 @@ import (
 
 func TestHistoryMarksGaps(t *testing.T) {
 	step := func(from, to lifecycle.State, event lifecycle.EventKind, at, lasted time.Duration) lifecycle.Transition {
-		return lifecycle.Transition{From: from, To: to, Event: event, Reason: "because\nof this", Timestamp: noon.Add(at), DurationMS: lasted.Milliseconds()}
+		return lifecycle.Transition{From: from, To: to, Event: event, Reason: "because\nof this", Timestamp: noon.Add(at),
+			DurationMS: lasted.Milliseconds()}
 	}
 	transitions := []lifecycle.Transition{
 		step(lifecycle.Starting, lifecycle.Ready, lifecycle.StartSucceeded, time.Second, time.Second),
@@ -45,7 +46,8 @@ func TestHistoryMarksGaps(t *testing.T) {
 
 func TestHistoryWithGapsIsReplayed(t *testing.T) {
 	first := lifecycle.Transition{From: lifecycle.Created, To: lifecycle.Starting, Event: lifecycle.Start, Timestamp: noon}
-	second := lifecycle.Transition{From: lifecycle.Starting, To: lifecycle.Ready, Event: lifecycle.StartSucceeded, Timestamp: noon}
+	second := lifecycle.Transition{From: lifecycle.Starting, To: lifecycle.Ready, Event: lifecycle.StartSucceeded,
+		Timestamp: noon}
 	f := newFakeControlPlane(&fakePool{name: "python", history: []lifecycle.Transition{second}})
 	f.replayed = []lifecycle.Transition{first, second}
 	r := ctl(t, f, "history", "python/0", "--all", "-o", "json")
@@ -57,5 +59,6 @@ func TestHistoryWithGapsIsReplayed(t *testing.T) {
 }
 
 func TestAnEmptyHistoryIsAnEmptyList(t *testing.T) {
-	require.Equal(t, "[]\n", ctl(t, newFakeControlPlane(&fakePool{name: "python"}), "history", "python/0", "-o", "json").out)
+	require.Equal(t, "[]\n", ctl(t, newFakeControlPlane(&fakePool{name: "python"}), "history", "python/0", "-o",
+		"json").out)
 }

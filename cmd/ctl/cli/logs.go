@@ -46,7 +46,8 @@ the pool.`,
 	f.BoolVarP(&o.Follow, "follow", "f", false, "continue with new lines until interrupted")
 	f.BoolVar(&o.Previous, "previous", false, "show the newest incarnation that has ended, up to its last output")
 	f.DurationVar(&since, "since", 0, "only lines newer than this, such as 10m")
-	f.IntVarP(&o.Tail, "lines", "n", defaultLogLines, "maximum number of lines per worker, the newest ones; -1 for all lines of one worker")
+	f.IntVarP(&o.Tail, "lines", "n", defaultLogLines,
+		"maximum number of lines per worker, the newest ones; -1 for all lines of one worker")
 	gateways.flags(c)
 	checkFlags(c, func(*cobra.Command) error {
 		_, slot, err := poolOrWorker(c.Flags().Arg(0))
@@ -58,7 +59,8 @@ the pool.`,
 		case since < 0:
 			return command.Usagef("--since is %s; give a duration above zero, such as 10m", since)
 		case o.Tail < -1, o.Tail > maxLogLines, slot == nil && (o.Tail < 0 || o.Tail > maxPoolLogLines):
-			return command.Usagef("--lines is %d; give 0 to %d, for one worker up to %d or -1 for all", o.Tail, maxPoolLogLines, maxLogLines)
+			return command.Usagef("--lines is %d; give 0 to %d, for one worker up to %d or -1 for all", o.Tail, maxPoolLogLines,
+				maxLogLines)
 		}
 		return gateways.check()
 	})
@@ -128,6 +130,7 @@ func (a *app) printLogLine(out *bufio.Writer, line api.LogLine, named bool) erro
 	if named {
 		worker = line.Worker + " "
 	}
-	_, err := fmt.Fprintf(out, "%s %s#%d %s: %s\n", line.At.UTC().Format("2006-01-02T15:04:05.000Z"), worker, line.Incarnation, line.Stream, text)
+	_, err := fmt.Fprintf(out, "%s %s#%d %s: %s\n", line.At.UTC().Format("2006-01-02T15:04:05.000Z"), worker,
+		line.Incarnation, line.Stream, text)
 	return err
 }

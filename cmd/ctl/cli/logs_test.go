@@ -17,7 +17,8 @@ func TestLogsPrintsTheLinesOfAPoolAndOfOneWorker(t *testing.T) {
 	}}
 	r := ctl(t, newFakeControlPlane(p), "logs", "python", "--since", "10m", "-n", "50")
 	requireCode(t, ExitOK, r)
-	require.Equal(t, "2026-01-02T03:04:05.006Z python/0 #3 stderr: out of \x1b[31mluck\n2026-01-02T03:04:05.006Z python/1 #1 tempool: ended: exited with code 1\n", r.out)
+	require.Equal(t, "2026-01-02T03:04:05.006Z python/0 #3 stderr: out of \x1b[31mluck\n2026-01-02T03:04:05.006Z "+
+		"python/1 #1 tempool: ended: exited with code 1\n", r.out)
 	require.Contains(t, r.err, "no logs from the gateway at http://gone:7460: connection refused")
 	require.Equal(t, 50, p.logOptions.Tail)
 	require.Nil(t, p.logOptions.Worker)
@@ -33,7 +34,8 @@ func TestLogsPrintsTheLinesOfAPoolAndOfOneWorker(t *testing.T) {
 
 	r = ctl(t, newFakeControlPlane(p), "logs", "python/0", "-o", "json")
 	requireCode(t, ExitOK, r)
-	require.JSONEq(t, `{"worker":"python/0","host":"a","incarnation":3,"at":"2026-01-02T03:04:05.006Z","stream":"stderr","text":"out of \u001b[31mluck","seq":9}`, r.out)
+	require.JSONEq(
+		t, `{"worker":"python/0","host":"a","incarnation":3,"at":"2026-01-02T03:04:05.006Z","stream":"stderr","text":"out of \u001b[31mluck","seq":9}`, r.out)
 	requireCode(t, ExitFailed, ctl(t, newFakeControlPlane(), "logs", "python"))
 
 	p.logs = nil

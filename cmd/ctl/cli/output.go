@@ -56,8 +56,8 @@ func (a *app) printResult(value any, write func(text *strings.Builder)) error {
 	return err
 }
 
-// printable shows control characters, which could change the terminal, as they are written in Go; a tab stays. Names, reasons and output of
-// programs are written by others.
+// printable shows control characters, which could change the terminal, as they are written in Go; a tab stays. Names,
+// reasons and output of programs are written by others.
 func printable(text string) string { return escape(text, isControl) }
 
 // printableLines is printable for a text of several lines.
@@ -98,8 +98,8 @@ func (a *app) warn(message string) {
 	fmt.Fprintf(a.err, "ctl: warning: %s\n", printableLines(message))
 }
 
-// showProgress prints the state of a wait to stderr: on a terminal as one line that is overwritten, elsewhere as one line per
-// change, with -o json not at all.
+// showProgress prints the state of a wait to stderr: on a terminal as one line that is overwritten, elsewhere as one
+// line per change, with -o json not at all.
 func (a *app) showProgress(line string) {
 	line = printable(strings.Join(strings.Fields(line), " "))
 	if a.width > 1 { // a wrapped line cannot be overwritten

@@ -21,7 +21,8 @@ func (a *app) poolCommand() *cobra.Command {
   ctl pool status python
   ctl pool stop python`,
 	},
-		a.poolStartCommand(), a.poolStopCommand(), a.poolStatusCommand(), a.poolListCommand(), a.poolScaleCommand(), a.poolApplyCommand(),
+		a.poolStartCommand(), a.poolStopCommand(), a.poolStatusCommand(), a.poolListCommand(), a.poolScaleCommand(),
+		a.poolApplyCommand(),
 	)
 }
 
@@ -40,14 +41,17 @@ func (a *app) poolStatusCommand() *cobra.Command {
 	})
 }
 
-// writeStatus writes the table of ctl pool status: the pool, its workers, and the full reason of each worker out of service.
+// writeStatus writes the table of ctl pool status: the pool, its workers, and the full reason of each worker out of
+// service.
 func writeStatus(text *strings.Builder, view api.PoolWorkers) {
 	rows := [][]string{{"Spec version", fmt.Sprint(view.SpecVersion)}}
 	if view.Rollout != nil {
 		rows = append(rows, []string{"Rollout", oneLine(rolloutSummary(view.Rollout), 2*maxReasonRunes)})
 	}
 	if view.Scale != nil {
-		rows = append(rows, []string{"Wanted", oneLine(fmt.Sprintf("%d of %d to %d: %s", view.Scale.Wanted, view.Scale.Min, view.Scale.Max, view.Scale.Reason), 2*maxReasonRunes)})
+		rows = append(rows, []string{"Wanted",
+			oneLine(fmt.Sprintf("%d of %d to %d: %s", view.Scale.Wanted, view.Scale.Min, view.Scale.Max, view.Scale.Reason),
+				2*maxReasonRunes)})
 	}
 	table(text, []string{"Pool", view.Pool}, rows)
 	writeWorkers(text, []api.PoolWorkers{view})
@@ -93,7 +97,8 @@ func summarize(p pool, ctx context.Context) (poolSummary, error) {
 		_, message := describe(err)
 		return poolSummary{Pool: p.Name(), Error: message}, nil
 	}
-	return poolSummary{Pool: p.Name(), Size: s.Size, Ready: s.Ready, SpecVersion: s.SpecVersion, Stopping: s.Stopping, Rollout: s.Rollout}, nil
+	return poolSummary{Pool: p.Name(), Size: s.Size, Ready: s.Ready, SpecVersion: s.SpecVersion, Stopping: s.Stopping,
+		Rollout: s.Rollout}, nil
 }
 
 // writePools writes the table of ctl pool list.
@@ -107,16 +112,18 @@ func writePools(text *strings.Builder, pools []poolSummary) {
 		case p.Rollout != nil:
 			note = rolloutSummary(p.Rollout)
 		}
-		return []string{p.Pool, fmt.Sprintf("%d/%d", p.Ready, p.Size), fmt.Sprint(p.SpecVersion), oneLine(note, maxReasonRunes)}
+		return []string{p.Pool, fmt.Sprintf("%d/%d", p.Ready, p.Size), fmt.Sprint(p.SpecVersion),
+			oneLine(note, maxReasonRunes)}
 	})
 }
 
 // concurrentPools bounds how many pools ctl queries concurrently; each query goes to all workers of the pool.
 const concurrentPools = 4
 
-// allPools calls get for every running pool and returns the results in the order of the pools' names, with the errors of all
-// pools joined. It leaves out pools that failed or have stopped meanwhile.
-func allPools[T any](ctx context.Context, a *app, cp controlPlane, get func(pool, context.Context) (T, error)) ([]T, error) {
+// allPools calls get for every running pool and returns the results in the order of the pools' names, with the errors
+// of all pools joined. It leaves out pools that failed or have stopped meanwhile.
+func allPools[T any](ctx context.Context, a *app, cp controlPlane,
+	get func(pool, context.Context) (T, error)) ([]T, error) {
 	names, err := send(ctx, a, cp.ListPools)
 	if err != nil {
 		return nil, err
@@ -152,8 +159,8 @@ type poolQuery[T any] struct {
 	write  func(text *strings.Builder, all []T)
 }
 
-// printPools prints the result of q for the pool in args, or a list of results for all running pools. If pools fail, it prints
-// the others and returns the error.
+// printPools prints the result of q for the pool in args, or a list of results for all running pools. If pools fail, it
+// prints the others and returns the error.
 func printPools[T any](ctx context.Context, a *app, cp controlPlane, args []string, q poolQuery[T]) error {
 	var all []T
 	var failed error

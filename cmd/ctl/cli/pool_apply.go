@@ -32,14 +32,19 @@ the version.`,
 	}, func(ctx context.Context, cp controlPlane, _ []string) error {
 		name := s.Pool.Name
 		request.Spec, request.By = s, operator()
-		result, err := send(ctx, a, func(ctx context.Context) (api.ApplyResult, error) { return cp.Pool(name).ApplySpec(ctx, request) })
+		result, err := send(ctx, a, func(ctx context.Context) (api.ApplyResult, error) {
+			return cp.Pool(name).ApplySpec(ctx,
+				request)
+		})
 		switch {
 		case err != nil:
 			return err
 		case !result.Changed:
-			return a.printMessage(result, "pool %s already runs this spec, version %d; no worker restarts (ctl workers restart %[1]s restarts all)", name, result.SpecVersion)
+			return a.printMessage(result, "pool %s already runs this spec, version %d; no worker restarts (ctl workers "+
+				"restart %[1]s restarts all)", name, result.SpecVersion)
 		case wait.skip:
-			return a.printMessage(result, "pool %s is rolling out spec version %d; run ctl pool status %[1]s to follow", name, result.SpecVersion)
+			return a.printMessage(result, "pool %s is rolling out spec version %d; run ctl pool status %[1]s to follow", name,
+				result.SpecVersion)
 		}
 		if err := a.awaitRollout(ctx, cp, name, wait.limit); err != nil {
 			return err
@@ -69,7 +74,8 @@ func (a *app) awaitRollout(ctx context.Context, cp controlPlane, name string, li
 		}
 		latest = status
 		if status.Stopping {
-			return false, api.Errorf(api.CodeDraining, "pool %s is stopping because a user stopped it, which cancels the rollout", name)
+			return false, api.Errorf(api.CodeDraining,
+				"pool %s is stopping because a user stopped it, which cancels the rollout", name)
 		}
 		if status.Rollout == nil {
 			return true, nil
@@ -85,7 +91,8 @@ func (a *app) awaitRollout(ctx context.Context, cp controlPlane, name string, li
 		if latest.Rollout != nil {
 			text = rolloutSummary(latest.Rollout) + restartingSummary(latest)
 		}
-		return api.Errorf(codeTimeout, "the rollout of pool %s is not done after %s (%s); it continues: run ctl pool status %s to follow",
+		return api.Errorf(codeTimeout,
+			"the rollout of pool %s is not done after %s (%s); it continues: run ctl pool status %s to follow",
 			name, formatDuration(limit), text, name)
 	}
 	return err
@@ -132,6 +139,7 @@ func (a *app) haltedRolloutError(ctx context.Context, cp controlPlane, name stri
 		}
 	}
 	return api.Errorf(api.CodeStartFailed,
-		"the rollout of pool %s (%s) halted after %s: %s\nFix the cause and run ctl pool apply -f FILE; the remaining workers keep running the old spec",
+		"the rollout of pool %s (%s) halted after %s: %s\nFix the cause and run ctl pool apply -f FILE; the remaining "+
+			"workers keep running the old spec",
 		name, status.Rollout.Reason, plural(status.Rollout.Done, "worker"), reason)
 }

@@ -33,17 +33,22 @@ size within the bounds, and the size follows demand afterwards. "off" keeps the 
 		name := args[0]
 		request, _ := parseScale(args[1]) // checkArguments has parsed it
 		request.Reason, request.By = reason, operator()
-		result, err := send(ctx, a, func(ctx context.Context) (api.ScaleResult, error) { return cp.Pool(name).ScaleTo(ctx, request) })
+		result, err := send(ctx, a, func(ctx context.Context) (api.ScaleResult, error) {
+			return cp.Pool(name).ScaleTo(ctx,
+				request)
+		})
 		if err != nil {
 			return err
 		}
 		if request.Bounds != nil && result.Bounds != nil {
-			return a.printMessage(result, "pool %s: %d to %s, by demand; run ctl pool status %s to follow", name, result.Bounds.Min, plural(result.Bounds.Max, "worker"), name)
+			return a.printMessage(result, "pool %s: %d to %s, by demand; run ctl pool status %s to follow", name,
+				result.Bounds.Min, plural(result.Bounds.Max, "worker"), name)
 		}
 		if result.From == result.To {
 			return a.printMessage(result, "pool %s: keeps %s", name, plural(result.To, "worker"))
 		}
-		return a.printMessage(result, "pool %s: scaling from %s to %d; run ctl ps %s to follow", name, plural(result.From, "worker"), result.To, name)
+		return a.printMessage(result, "pool %s: scaling from %s to %d; run ctl ps %s to follow", name,
+			plural(result.From, "worker"), result.To, name)
 	})
 	c.Flags().StringVar(&reason, "reason", "", "reason to record in the event of the change")
 	return c
@@ -76,11 +81,12 @@ func writeScaling(text *strings.Builder, s *api.ScaleStatus) {
 		return
 	}
 	text.WriteString("\n")
-	tableOf(text, []string{"SCALED AT", "WORKERS", "REASON"}, s.Decisions[max(0, len(s.Decisions)-shownDecisions):], func(d api.ScaleDecision) []string {
-		change := fmt.Sprintf("%d to %d", d.From, d.To)
-		if d.Observed {
-			change += " (only recorded)"
-		}
-		return []string{d.At.Local().Format("2006-01-02 15:04:05"), change, oneLine(d.Reason, 2*maxReasonRunes)}
-	})
+	tableOf(text, []string{"SCALED AT", "WORKERS", "REASON"}, s.Decisions[max(0, len(s.Decisions)-shownDecisions):],
+		func(d api.ScaleDecision) []string {
+			change := fmt.Sprintf("%d to %d", d.From, d.To)
+			if d.Observed {
+				change += " (only recorded)"
+			}
+			return []string{d.At.Local().Format("2006-01-02 15:04:05"), change, oneLine(d.Reason, 2*maxReasonRunes)}
+		})
 }

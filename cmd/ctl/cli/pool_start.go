@@ -56,7 +56,8 @@ func (a *app) startPool(ctx context.Context, cp controlPlane, s spec.Spec) error
 		return err
 	}
 	if len(missing) > 0 {
-		a.warn(fmt.Sprintf("namespace %s lacks the search attributes %s, so Temporal cannot search workers by them; run ctl setup before you start pools",
+		a.warn(fmt.Sprintf("namespace %s lacks the search attributes %s, so Temporal cannot search workers by them; run "+
+			"ctl setup before you start pools",
 			cp.Namespace(), strings.Join(missing, ", ")))
 	}
 	return cp.StartPool(request, api.PoolStart{Pool: s.Pool.Name, Spec: s})

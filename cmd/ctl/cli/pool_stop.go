@@ -63,7 +63,8 @@ func (a *app) awaitPoolEnd(ctx context.Context, cp controlPlane, name string, li
 		}
 		return struct{}{}, err
 	}
-	_, err := awaitResult(ctx, a, limit, wait, func(ctx context.Context) { remaining = a.showRemaining(ctx, cp, name, remaining) })
+	_, err := awaitResult(ctx, a, limit, wait,
+		func(ctx context.Context) { remaining = a.showRemaining(ctx, cp, name, remaining) })
 	switch {
 	case ctx.Err() != nil && err != nil:
 		return ctx.Err()
@@ -74,7 +75,8 @@ func (a *app) awaitPoolEnd(ctx context.Context, cp controlPlane, name string, li
 }
 
 // showRemaining shows the workers that have not stopped, and returns them. It returns last if the pool does not answer.
-func (a *app) showRemaining(ctx context.Context, cp controlPlane, name string, last []api.RosterEntry) []api.RosterEntry {
+func (a *app) showRemaining(ctx context.Context, cp controlPlane, name string,
+	last []api.RosterEntry) []api.RosterEntry {
 	request, cancel := context.WithTimeout(ctx, min(a.timeout, time.Second))
 	defer cancel()
 	status, err := cp.Pool(name).Status(request)
@@ -102,5 +104,6 @@ func stopTimeoutError(name string, limit time.Duration, remaining []api.RosterEn
 			text += ": " + oneLine(w.Reason, 200)
 		}
 	}
-	return api.Errorf(codeTimeout, "%s; it continues to stop: run ctl ps %s to follow, and check that the agents of its workers are running", text, name)
+	return api.Errorf(codeTimeout,
+		"%s; it continues to stop: run ctl ps %s to follow, and check that the agents of its workers are running", text, name)
 }

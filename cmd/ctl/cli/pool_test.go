@@ -81,12 +81,14 @@ func TestPoolStartSaysWhichWorkerCannotStartAndWhy(t *testing.T) {
 		says   []string
 	}{
 		"one that fails again and again": {entry(1, lifecycle.Starting, 6, "the wait is over"),
-			[]string{"worker python/1 cannot start, it failed 5 times", "ctl workers restart python retries at once", "ctl pool apply -f FILE", "ctl pool stop python"}},
+			[]string{"worker python/1 cannot start, it failed 5 times", "ctl workers restart python retries at once",
+				"ctl pool apply -f FILE", "ctl pool stop python"}},
 		"one that has given up": {api.RosterEntry{Slot: 1, State: lifecycle.Failed, Incarnation: 2, Resting: true},
 			[]string{"worker python/1 cannot start, it has given up (failed)", "ctl workers restart python --worker 1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFakeControlPlane(&fakePool{name: "python", history: history, statuses: steps(roster(entry(0, lifecycle.Ready, 1, ""), c.worker))})
+			f := newFakeControlPlane(&fakePool{name: "python", history: history,
+				statuses: steps(roster(entry(0, lifecycle.Ready, 1, ""), c.worker))})
 			r := ctl(t, f, "pool", "start", "-f", poolFile(t), "-o", "json")
 			requireCode(t, ExitFailed, r)
 			e := failure(t, r)
@@ -99,9 +101,11 @@ func TestPoolStartSaysWhichWorkerCannotStartAndWhy(t *testing.T) {
 	}
 }
 
-// The number of an incarnation says nothing about failures: an earlier pool of the name may have used the numbers before it.
+// The number of an incarnation says nothing about failures: an earlier pool of the name may have used the numbers
+// before it.
 func TestAPoolThatIsStartedAgainMaySkipNumbers(t *testing.T) {
-	skipped := entry(1, lifecycle.Starting, 9, "host a has run incarnation 8 of python/1 for an earlier pool of the same name")
+	skipped := entry(1, lifecycle.Starting, 9,
+		"host a has run incarnation 8 of python/1 for an earlier pool of the same name")
 	skipped.Starts = 0
 	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView(), statuses: steps(
 		roster(entry(0, lifecycle.Ready, 1, ""), skipped),
@@ -148,7 +152,8 @@ func TestPoolStartWarnsIfNoAgentTakesThePlacement(t *testing.T) {
 
 func TestAWaitSurvivesUnansweredPolls(t *testing.T) {
 	unanswered := api.Errorf(api.CodeUnavailable, "the agent restarts")
-	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView(), statusErrors: []error{unanswered, unanswered}, statuses: steps(bothReady)})
+	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView(), statusErrors: []error{unanswered, unanswered},
+		statuses: steps(bothReady)})
 	r := ctl(t, f, "pool", "start", "-f", poolFile(t))
 	requireCode(t, ExitOK, r)
 	require.Contains(t, r.err, "python: waiting for an agent to answer\n")
@@ -185,7 +190,8 @@ func TestPoolStartOfARunningPoolSaysWhatToDo(t *testing.T) {
 
 func TestAnInterruptedWaitFailsWithItsCode(t *testing.T) {
 	for _, args := range [][]string{{"pool", "start", "-f", poolFile(t)}, {"pool", "stop", "python"}} {
-		f := newFakeControlPlane(&fakePool{name: "python", neverEnds: true, statuses: steps(roster(entry(0, lifecycle.Starting, 1, "")))})
+		f := newFakeControlPlane(&fakePool{name: "python", neverEnds: true,
+			statuses: steps(roster(entry(0, lifecycle.Starting, 1, "")))})
 		ctx, cancel := context.WithCancel(t.Context())
 		f.onRequest = cancel
 		r := ctlWith(ctx, f, append(args, "-o", "json")...)
@@ -219,12 +225,14 @@ func TestApplyWaitsForTheRolloutAndShowsProgress(t *testing.T) {
 	r := ctl(t, f, "pool", "apply", "-f", poolFile(t))
 	requireCode(t, ExitOK, r)
 	require.Equal(t, "pool python runs spec version 2\n", r.out)
-	require.Equal(t, "python: apply of spec version 2: 1 done, restarting [1], waiting []; 1 is draining: a new spec\n", r.err)
+	require.Equal(t, "python: apply of spec version 2: 1 done, restarting [1], waiting []; 1 is draining: a new spec\n",
+		r.err)
 }
 
 func TestApplyNamesTheVersionTheReasonAndTheOperator(t *testing.T) {
 	pool := &fakePool{name: "python", changed: true, statuses: steps(bothReady)}
-	r := ctl(t, newFakeControlPlane(pool), "pool", "apply", "-f", poolFile(t), "--if-version", "1", "--reason", "new model")
+	r := ctl(t, newFakeControlPlane(pool), "pool", "apply", "-f", poolFile(t), "--if-version", "1", "--reason",
+		"new model")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, "python", pool.applied.Spec.Pool.Name)
 	pool.applied.Spec = spec.Spec{}
@@ -239,8 +247,10 @@ func TestApplyOfTheSameSpecRestartsNoWorker(t *testing.T) {
 }
 
 func TestAHaltedRolloutFailsWithTheWorkersLog(t *testing.T) {
-	halted := roster(entry(0, lifecycle.Ready, 2, ""), api.RosterEntry{Slot: 1, State: lifecycle.Failed, Incarnation: 12, Resting: true})
-	halted.Rollout = &api.Rollout{Reason: "apply of spec version 2", Done: 1, Halted: "halted: worker 1 did not come back: gave up"}
+	halted := roster(entry(0, lifecycle.Ready, 2, ""),
+		api.RosterEntry{Slot: 1, State: lifecycle.Failed, Incarnation: 12, Resting: true})
+	halted.Rollout = &api.Rollout{Reason: "apply of spec version 2", Done: 1,
+		Halted: "halted: worker 1 did not come back: gave up"}
 	history := []lifecycle.Transition{{To: lifecycle.Failed, Reason: "exit code 1\nSyntaxError: line 7"}}
 	for _, args := range [][]string{{"pool", "apply", "-f", poolFile(t)}, {"workers", "restart", "python"}} {
 		f := newFakeControlPlane(&fakePool{name: "python", changed: true, history: history, statuses: steps(halted)})
@@ -283,12 +293,14 @@ func TestUnansweredRequestsSayWhetherAnAgentRuns(t *testing.T) {
 }
 
 func TestPoolStopAcceptsATerminatedPool(t *testing.T) {
-	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(bothReady), waitErr: fmt.Errorf("wait for pool python: %w", &temporal.WorkflowExecutionError{})})
+	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(bothReady),
+		waitErr: fmt.Errorf("wait for pool python: %w", &temporal.WorkflowExecutionError{})})
 	requireCode(t, ExitOK, ctl(t, f, "pool", "stop", "python"))
 }
 
 func TestAMissingWorkerIsReportedWithANextStep(t *testing.T) {
-	f := newFakeControlPlane(&fakePool{name: "python", err: api.Errorf(api.CodeWorkerNotFound, "check out python/9: %w", serviceerror.NewNotFound("gone"))})
+	f := newFakeControlPlane(&fakePool{name: "python",
+		err: api.Errorf(api.CodeWorkerNotFound, "check out python/9: %w", serviceerror.NewNotFound("gone"))})
 	r := ctl(t, f, "checkout", "python/9", "--holder", "me")
 	requireCode(t, ExitFailed, r)
 	require.Equal(t, "ctl: check out python/9: gone; run ctl ps to list the workers\n", r.err)
@@ -296,9 +308,12 @@ func TestAMissingWorkerIsReportedWithANextStep(t *testing.T) {
 
 func TestScaleShowsTheChange(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python"})
-	require.Equal(t, "pool python: scaling from 1 worker to 8; run ctl ps python to follow\n", ctl(t, f, "pool", "scale", "python", "8").out)
+	require.Equal(t, "pool python: scaling from 1 worker to 8; run ctl ps python to follow\n",
+		ctl(t, f, "pool", "scale", "python", "8").out)
 	require.JSONEq(t, `{"from": 1, "to": 8}`, ctl(t, f, "pool", "scale", "python", "8", "-o", "json").out)
 	require.Equal(t, "pool python: keeps 1 worker\n", ctl(t, f, "pool", "scale", "python", "1").out)
-	require.Equal(t, "pool python: 0 to 20 workers, by demand; run ctl pool status python to follow\n", ctl(t, f, "pool", "scale", "python", "0..20").out)
-	require.JSONEq(t, `{"from": 4, "to": 4, "bounds": {"min": 2, "max": 20}}`, ctl(t, f, "pool", "scale", "python", "2..20", "-o", "json").out)
+	require.Equal(t, "pool python: 0 to 20 workers, by demand; run ctl pool status python to follow\n",
+		ctl(t, f, "pool", "scale", "python", "0..20").out)
+	require.JSONEq(t, `{"from": 4, "to": 4, "bounds": {"min": 2, "max": 20}}`,
+		ctl(t, f, "pool", "scale", "python", "2..20", "-o", "json").out)
 }

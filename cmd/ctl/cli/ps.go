@@ -67,7 +67,8 @@ func writeWorkers(text *strings.Builder, views []api.PoolWorkers) {
 		title += ", " + summary
 	}
 	fmt.Fprintln(text, title)
-	tableOf(text, []string{"ID", "STATE", "REQUESTS", "MEMORY", "UPTIME", "AVG CALL", "INCARNATION", "HOST", "PID", "LEASE HOLDER", "REASON"}, workersOf(views), workerRow)
+	tableOf(text, []string{"ID", "STATE", "REQUESTS", "MEMORY", "UPTIME", "AVG CALL", "INCARNATION", "HOST", "PID",
+		"LEASE HOLDER", "REASON"}, workersOf(views), workerRow)
 }
 
 // workersOf returns the workers of all pools.
@@ -92,13 +93,16 @@ func workerRow(w api.Worker) []string {
 		holder = w.Lease.Holder
 	}
 	return []string{
-		w.Worker, string(w.State), fmt.Sprint(w.RequestsServed), formatBytes(w.CurrentMemoryBytes), formatDuration(seconds(w.UptimeS)),
-		formatDuration(milliseconds(w.AvgCallTimeMS)), fmt.Sprint(w.Incarnation), orDash(w.Host), formatCount(w.PID), oneLine(holder, 40),
+		w.Worker, string(w.State), fmt.Sprint(w.RequestsServed), formatBytes(w.CurrentMemoryBytes),
+		formatDuration(seconds(w.UptimeS)),
+		formatDuration(milliseconds(w.AvgCallTimeMS)), fmt.Sprint(w.Incarnation), orDash(w.Host), formatCount(w.PID),
+		oneLine(holder, 40),
 		oneLine(reasonOutOfService(w), maxReasonRunes),
 	}
 }
 
-// reasonOutOfService says why a worker is out of service, or that it did not answer; it is empty for a worker in service.
+// reasonOutOfService says why a worker is out of service, or that it did not answer; it is empty for a worker in
+// service.
 func reasonOutOfService(w api.Worker) string {
 	switch {
 	case w.Error != "":
@@ -115,7 +119,8 @@ func writeStats(text *strings.Builder, views []api.PoolWorkers) {
 		fmt.Fprintln(text, ended)
 	}
 	workers := workersOf(views)
-	tableOf(text, []string{"ID", "STATE", "MEMORY", "PEAK", "CPU %", "FILES", "THREADS", "RECEIVED/SENT", "REQUESTS", "FAILED", "CALLS/MIN",
+	tableOf(text, []string{"ID", "STATE", "MEMORY", "PEAK", "CPU %", "FILES", "THREADS", "RECEIVED/SENT", "REQUESTS",
+		"FAILED", "CALLS/MIN",
 		"LEASES GRANTED", "REFUSED", "RESTARTS", "FAILURES IN A ROW", "LIMITS"}, workers, statsRow)
 	for _, w := range workers {
 		if w.Watch != "" {
@@ -133,8 +138,10 @@ func statsRow(w api.Worker) []string {
 		network = format.Count(n.ReceivedBytes) + "/" + format.Count(n.SentBytes)
 	}
 	return []string{
-		w.Worker, string(w.State), formatBytes(w.CurrentMemoryBytes), formatBytes(w.PeakMemoryBytes), fmt.Sprintf("%.1f", w.CPUPercent),
-		formatCount(w.OpenFiles), formatCount(w.Threads), network, fmt.Sprint(w.RequestsServed), fmt.Sprint(w.RequestsFailed), fmt.Sprintf("%.0f", w.CallsPerMinute),
+		w.Worker, string(w.State), formatBytes(w.CurrentMemoryBytes), formatBytes(w.PeakMemoryBytes),
+		fmt.Sprintf("%.1f", w.CPUPercent),
+		formatCount(w.OpenFiles), formatCount(w.Threads), network, fmt.Sprint(w.RequestsServed), fmt.Sprint(w.RequestsFailed),
+		fmt.Sprintf("%.0f", w.CallsPerMinute),
 		fmt.Sprint(w.LeasesGranted), fmt.Sprint(w.LeasesRefused), fmt.Sprint(w.Restarts), fmt.Sprint(w.ConsecutiveFailures),
 		limitsCell(w),
 	}

@@ -17,8 +17,9 @@ func exampleView() api.PoolWorkers {
 	worker := func(slot int, state lifecycle.State) api.Worker {
 		name := api.WorkerName("python", slot)
 		return api.Worker{
-			WorkerState: api.WorkerState{Worker: name, State: state, Health: lifecycle.Healthy, Incarnation: 3, Host: "h1", PID: 4711},
-			Metrics:     api.Metrics{ID: name},
+			WorkerState: api.WorkerState{Worker: name, State: state, Health: lifecycle.Healthy, Incarnation: 3, Host: "h1",
+				PID: 4711},
+			Metrics: api.Metrics{ID: name},
 		}
 	}
 	busy := worker(0, lifecycle.Busy)
@@ -32,7 +33,8 @@ func exampleView() api.PoolWorkers {
 	busy.Limits = map[string]string{"open_files": "rlimit", "memory": "cgroup"}
 	failed := worker(1, lifecycle.Failed)
 	failed.PID, failed.ConsecutiveFailures = 0, 10
-	failed.Reason = "gave up after 10 failures: the process exited with code 1; its log ends:\nImportError: no module named numpy\n"
+	failed.Reason = "gave up after 10 failures: the process exited with code 1; its log ends:\nImportError: no module " +
+		"named numpy\n"
 	away := worker(2, lifecycle.Ready)
 	away.Error = "no answer in time"
 	return api.PoolWorkers{Pool: "python", Size: 4, Ready: 2, SpecVersion: 7, Workers: []api.Worker{busy, failed, away}}
@@ -46,8 +48,10 @@ func TestPsShowsReadyWorkersAndReasonsOfTheOthers(t *testing.T) {
 		"Workers (2/4 ready)",
 		"ID        STATE   REQUESTS  MEMORY    UPTIME  AVG CALL  INCARNATION  HOST  PID   LEASE HOLDER  REASON",
 		"python/0  busy    1234      50.0 MiB  1h1m    1.2ms     3            h1    4711  alice",
-		"python/1  failed  0         -         -       -         3            h1    -     -             gave up after 10 failures: the process exited with code 1; its log ends: ImportError: no…",
-		"python/2  ready   0         -         -       -         3            h1    4711  -             no answer, showing the pool's last report: no answer in time",
+		"python/1  failed  0         -         -       -         3            h1    -     -             gave up after 10 "+
+			"failures: the process exited with code 1; its log ends: ImportError: no…",
+		"python/2  ready   0         -         -       -         3            h1    4711  -             no answer, showing "+
+			"the pool's last report: no answer in time",
 	), r.out)
 	require.Empty(t, r.err)
 }
@@ -56,16 +60,21 @@ func TestStatsShowResourceUsage(t *testing.T) {
 	r := ctl(t, newFakeControlPlane(&fakePool{name: "python", view: exampleView()}), "workers", "stats", "python")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, lines(
-		"ID        STATE   MEMORY    PEAK      CPU %  FILES  THREADS  RECEIVED/SENT  REQUESTS  FAILED  CALLS/MIN  LEASES GRANTED  REFUSED  RESTARTS  FAILURES IN A ROW  LIMITS",
-		"python/0  busy    50.0 MiB  64.0 MiB  99.9   12     4        3.0 MiB/0 B    1234      5       90         40              2        2         0                  memory:cgroup open_files:rlimit",
-		"python/1  failed  -         -         0.0    -      -        -              0         0       0          0               0        0         10                 -",
-		"python/2  ready   -         -         0.0    -      -        -              0         0       0          0               0        0         0                  -",
+		"ID        STATE   MEMORY    PEAK      CPU %  FILES  THREADS  RECEIVED/SENT  REQUESTS  FAILED  CALLS/MIN  LEASES "+
+			"GRANTED  REFUSED  RESTARTS  FAILURES IN A ROW  LIMITS",
+		"python/0  busy    50.0 MiB  64.0 MiB  99.9   12     4        3.0 MiB/0 B    1234      5       90         40       "+
+			"       2        2         0                  memory:cgroup open_files:rlimit",
+		"python/1  failed  -         -         0.0    -      -        -              0         0       0          0        "+
+			"       0        0         10                 -",
+		"python/2  ready   -         -         0.0    -      -        -              0         0       0          0        "+
+			"       0        0         0                  -",
 	), r.out)
 }
 
 func TestStatsShowWhatPredictionSees(t *testing.T) {
 	view := exampleView()
-	view.Workers[0].Watch, view.Workers[0].FailsInS = "Watch closely: memory grows by 4.0 MB per minute and would reach 600 MB (rotation.max_memory) in 2h2m30s (fit 1.00).", 7350
+	view.Workers[0].Watch, view.Workers[0].FailsInS = "Watch closely: memory grows by 4.0 MB per minute and would reach "+
+		"600 MB (rotation.max_memory) in 2h2m30s (fit 1.00).", 7350
 	fake := newFakeControlPlane(&fakePool{name: "python", view: view})
 	r := ctl(t, fake, "workers", "stats", "python")
 	requireCode(t, ExitOK, r)
@@ -84,7 +93,8 @@ func TestPoolStatusShowsFullReasonsAndTheRollout(t *testing.T) {
 		"Rollout       apply of spec version 7: 1 done, restarting [1], waiting [2]",
 		"Workers (2/4 ready)",
 	)), r.out)
-	require.Contains(t, r.out, "\npython/1 failed: gave up after 10 failures: the process exited with code 1; its log ends:\n    ImportError: no module named numpy\n")
+	require.Contains(t, r.out, "\npython/1 failed: gave up after 10 failures: the process exited with code 1; its log "+
+		"ends:\n    ImportError: no module named numpy\n")
 	require.NotContains(t, r.out, "leased to alice", "a busy worker needs no reason")
 }
 

@@ -43,7 +43,8 @@ func (a *app) awaitReady(ctx context.Context, cp controlPlane, w *readyWait) err
 			return false, err
 		}
 		if status.Stopping {
-			return false, api.Errorf(api.CodeDraining, "pool %s is stopping because a user stopped it; start it again once it has stopped", w.pool)
+			return false, api.Errorf(api.CodeDraining,
+				"pool %s is stopping because a user stopped it; start it again once it has stopped", w.pool)
 		}
 		w.progress = w.update(status)
 		if len(w.progress.failing) > 0 {
@@ -61,8 +62,8 @@ func (a *app) awaitReady(ctx context.Context, cp controlPlane, w *readyWait) err
 	return err
 }
 
-// checkAgents warns, once for each cause, if no agent can start the workers. The first check warns only if no agent runs at all:
-// an agent that just started may not poll for workers yet.
+// checkAgents warns, once for each cause, if no agent can start the workers. The first check warns only if no agent
+// runs at all: an agent that just started may not poll for workers yet.
 func (a *app) checkAgents(ctx context.Context, cp controlPlane, w *readyWait, first bool) {
 	if !first && a.now().Sub(w.agentsChecked) < agentCheckInterval {
 		return
@@ -81,8 +82,8 @@ func (a *app) checkAgents(ctx context.Context, cp controlPlane, w *readyWait, fi
 	w.agentHint = hint
 }
 
-// startFailure returns the error for a worker that cannot start. Its reason is that of the last failed incarnation, which includes
-// the end of the log.
+// startFailure returns the error for a worker that cannot start. Its reason is that of the last failed incarnation,
+// which includes the end of the log.
 func (a *app) startFailure(ctx context.Context, cp controlPlane, pool string, w failingWorker) error {
 	reason := w.Reason
 	if transitions, err := cp.Pool(pool).History(ctx, w.Slot); err == nil {
@@ -106,10 +107,12 @@ func lastFailure(transitions []lifecycle.Transition) (lifecycle.Transition, bool
 // cannotStartError is the error for a worker that does not get into service. reason may end with several lines of log.
 func cannotStartError(pool string, w failingWorker, reason string) error {
 	what := fmt.Sprintf("failed %d times without becoming ready", w.failures)
-	next := fmt.Sprintf("The pool keeps retrying. Once the cause is fixed, ctl workers restart %s retries at once (ctl pool apply -f FILE if the file has changed); ctl pool stop %[1]s gives up", pool)
+	next := fmt.Sprintf("The pool keeps retrying. Once the cause is fixed, ctl workers restart %s retries at once (ctl "+
+		"pool apply -f FILE if the file has changed); ctl pool stop %[1]s gives up", pool)
 	if w.Resting {
 		what = "has given up (" + string(w.State) + ")"
-		next = fmt.Sprintf("Fix the cause, then run ctl pool apply -f FILE or ctl workers restart %s --worker %d", pool, w.Slot)
+		next = fmt.Sprintf("Fix the cause, then run ctl pool apply -f FILE or ctl workers restart %s --worker %d", pool,
+			w.Slot)
 	}
 	return api.Errorf(api.CodeStartFailed, "worker %s cannot start, it %s: %s\n%s",
 		api.WorkerName(pool, w.Slot), what, strings.TrimRight(reason, "\n"), next)
@@ -150,8 +153,10 @@ func agentHint(agents tempool.Agents, address string, pool spec.Pool) string {
 	case agents.Placement > 0:
 		return ""
 	case pool.Kind == spec.KindFunction:
-		return fmt.Sprintf("no agent with free capacity and placement %q has the function %q; start an agent whose program registers it with worker.Register, or raise its --capacity", placement, pool.Function)
+		return fmt.Sprintf("no agent with free capacity and placement %q has the function %q; start an agent whose program "+
+			"registers it with worker.Register, or raise its --capacity", placement, pool.Function)
 	default:
-		return fmt.Sprintf("no agent with free capacity takes workers with placement %q; %s --labels %s, or raise --capacity of an agent", placement, start, placement)
+		return fmt.Sprintf("no agent with free capacity takes workers with placement %q; %s --labels %s, or raise "+
+			"--capacity of an agent", placement, start, placement)
 	}
 }

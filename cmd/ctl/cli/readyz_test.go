@@ -21,7 +21,8 @@ func TestPsShowsWhichGatewaysReachTemporal(t *testing.T) {
 	}
 	plane := newFakeControlPlane(&fakePool{name: "python", view: view})
 	plane.gateways = map[string]string{"unix:/a": "ok", "unix:/b": "lost"}
-	require.Equal(t, "Workers (2/4 ready), control plane lost on h2 (calls continue under held leases)", first(ctl(t, plane, "ps", "--timeout", "50ms", "python")))
+	require.Equal(t, "Workers (2/4 ready), control plane lost on h2 (calls continue under held leases)",
+		first(ctl(t, plane, "ps", "--timeout", "50ms", "python")))
 
 	var printed struct {
 		Workers []map[string]any `json:"workers"`
@@ -39,5 +40,7 @@ func TestPsShowsWhichGatewaysReachTemporal(t *testing.T) {
 }
 
 func TestEachGatewayIsAskedOnce(t *testing.T) {
-	require.Equal(t, []string{"a", "b"}, gatewayEndpoints([]api.PoolWorkers{{Workers: []api.Worker{{Endpoint: "a"}, {}}}, {Workers: []api.Worker{{Endpoint: "b"}, {Endpoint: "a"}}}}))
+	require.Equal(t, []string{"a", "b"},
+		gatewayEndpoints([]api.PoolWorkers{{Workers: []api.Worker{{Endpoint: "a"}, {}}},
+			{Workers: []api.Worker{{Endpoint: "b"}, {Endpoint: "a"}}}}))
 }

@@ -43,21 +43,26 @@ func writeReports(text *strings.Builder, reports []policy.Report) {
 // writeReport writes the report of one pool.
 func writeReport(text *strings.Builder, r policy.Report) {
 	fmt.Fprintf(text, "%s\n", r.Overview.Summary)
-	fmt.Fprintf(text, "Spec version %d%s; %d leased.\n", r.Overview.SpecVersion, formatHosts(r.Overview.Hosts), r.Overview.Leased)
+	fmt.Fprintf(text, "Spec version %d%s; %d leased.\n", r.Overview.SpecVersion, formatHosts(r.Overview.Hosts),
+		r.Overview.Leased)
 	fmt.Fprintln(text, "\nHealth")
-	tableOf(text, []string{"WORKER", "STATE", "FOR", "HEALTH", "GRADE", "SCORE", "MEMORY", "CPU %", "UPTIME", "REASON"}, r.Health, healthRow)
+	tableOf(text, []string{"WORKER", "STATE", "FOR", "HEALTH", "GRADE", "SCORE", "MEMORY", "CPU %", "UPTIME", "REASON"},
+		r.Health, healthRow)
 	if u := r.Resources; u != nil {
 		fmt.Fprintf(text, "\nResources\nMemory %s now, %s at peak; CPU %.1f %%; %s; %s.\n",
-			formatBytes(u.MemoryBytes), formatBytes(u.PeakMemoryBytes), u.CPUPercent, plural(u.OpenFiles, "open file"), plural(u.Threads, "thread"))
+			formatBytes(u.MemoryBytes), formatBytes(u.PeakMemoryBytes), u.CPUPercent, plural(u.OpenFiles, "open file"),
+			plural(u.Threads, "thread"))
 		if n := u.Network; n != nil {
-			fmt.Fprintf(text, "Network: %s received and %s sent by %s.\n", format.Count(n.ReceivedBytes), format.Count(n.SentBytes), plural(n.Measured, "worker"))
+			fmt.Fprintf(text, "Network: %s received and %s sent by %s.\n", format.Count(n.ReceivedBytes),
+				format.Count(n.SentBytes), plural(n.Measured, "worker"))
 		}
 		if u.Largest != "" {
 			fmt.Fprintf(text, "Largest: %s with %s.\n", u.Largest, formatBytes(u.LargestBytes))
 		}
 	}
 	if p := r.Performance; p != nil {
-		fmt.Fprintf(text, "\nPerformance\n%d requests, %d failed (%.1f %%), %s on average.\n", p.Requests, p.Failed, 100*p.FailedShare, formatDuration(milliseconds(p.AvgCallMS)))
+		fmt.Fprintf(text, "\nPerformance\n%d requests, %d failed (%.1f %%), %s on average.\n", p.Requests, p.Failed,
+			100*p.FailedShare, formatDuration(milliseconds(p.AvgCallMS)))
 		if p.Slowest != "" {
 			fmt.Fprintf(text, "Slowest: %s with %s.\n", p.Slowest, formatDuration(milliseconds(p.SlowestMS)))
 		}
@@ -82,9 +87,11 @@ func healthRow(h policy.WorkerHealth) []string {
 		score = fmt.Sprintf("%.0f", *h.Score)
 	}
 	if h.MemoryBytes != nil && h.CPUPercent != nil && h.UptimeS != nil {
-		memory, cpu, uptime = formatBytes(*h.MemoryBytes), fmt.Sprintf("%.1f", *h.CPUPercent), formatDuration(seconds(*h.UptimeS))
+		memory, cpu, uptime = formatBytes(*h.MemoryBytes), fmt.Sprintf("%.1f",
+			*h.CPUPercent), formatDuration(seconds(*h.UptimeS))
 	}
-	return []string{h.Worker, string(h.State), formatDuration(seconds(h.ForS)), orDash(string(h.Health)), orDash(string(h.Grade)), score,
+	return []string{h.Worker, string(h.State), formatDuration(seconds(h.ForS)), orDash(string(h.Health)),
+		orDash(string(h.Grade)), score,
 		memory, cpu, uptime, oneLine(h.Reason, maxReasonRunes)}
 }
 

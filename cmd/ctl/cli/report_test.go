@@ -18,7 +18,8 @@ func reportedPool() *fakePool {
 	view.Workers[0].TotalCallTimeMS, view.Workers[0].Grade = 2468, "good"
 	view.Workers[0].RestartsByReason = map[string]int64{"start_failed": 2}
 	s := spec.Default()
-	status := api.PoolStatus{Pool: "python", Size: 4, Spec: s, Workers: []api.RosterEntry{{Slot: 0}, {Slot: 1, Resting: true}, {Slot: 2}}}
+	status := api.PoolStatus{Pool: "python", Size: 4, Spec: s,
+		Workers: []api.RosterEntry{{Slot: 0}, {Slot: 1, Resting: true}, {Slot: 2}}}
 	return &fakePool{name: "python", view: view, statuses: []api.PoolStatus{status}}
 }
 
@@ -32,8 +33,10 @@ func TestReportPrintsText(t *testing.T) {
 		"Health",
 		"WORKER    STATE   FOR  HEALTH   GRADE  SCORE  MEMORY    CPU %  UPTIME  REASON",
 		"python/0  busy    -    healthy  good   -      50.0 MiB  99.9   1h1m",
-		"python/1  failed  -    healthy  -      -      -         0.0    -       gave up after 10 failures: the process exited with code 1; its log ends: ImportError: no…",
-		"python/2  ready   -    healthy  -      -      -         -      -       not reachable; last report to the pool: no answer in time",
+		"python/1  failed  -    healthy  -      -      -         0.0    -       gave up after 10 failures: the process "+
+			"exited with code 1; its log ends: ImportError: no…",
+		"python/2  ready   -    healthy  -      -      -         -      -       not reachable; last report to the pool: no "+
+			"answer in time",
 		"",
 		"Resources",
 		"Memory 50.0 MiB now, 64.0 MiB at peak; CPU 99.9 %; 12 open files; 4 threads.",
@@ -46,7 +49,8 @@ func TestReportPrintsText(t *testing.T) {
 		"Restarts: 2 start failed. Rotations: none.",
 		"",
 		"Alerts",
-		"warning  python/1: It stays down until an operator restarts it: gave up after 10 failures: the process exited with code 1; its log ends: ImportError: no module named numpy.",
+		"warning  python/1: It stays down until an operator restarts it: gave up after 10 failures: the process exited "+
+			"with code 1; its log ends: ImportError: no module named numpy.",
 		"warning  python/1: It failed 10 times in a row.",
 		"warning  python/2: It could not be queried: no answer in time.",
 		"",

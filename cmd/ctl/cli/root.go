@@ -25,8 +25,10 @@ With -o json a failure prints {"error": {"code", "message"}} to stderr.`,
   ctl call python measure '{"paths": ["a.py"]}'
   ctl checkout python --holder me --wait 10s`,
 	},
-		a.setupCommand(), a.doctorCommand(), a.poolCommand(), a.psCommand(), a.topCommand(), a.reportCommand(), a.workersCommand(), a.historyCommand(), a.logsCommand(), a.eventsCommand(), a.uiCommand(),
-		a.callCommand(), a.sessionsCommand(), a.checkoutCommand(), a.checkinCommand(), a.tokenCommand(), a.codecServerCommand(), a.versionCommand(),
+		a.setupCommand(), a.doctorCommand(), a.poolCommand(), a.psCommand(), a.topCommand(), a.reportCommand(),
+		a.workersCommand(), a.historyCommand(), a.logsCommand(), a.eventsCommand(), a.uiCommand(),
+		a.callCommand(), a.sessionsCommand(), a.checkoutCommand(), a.checkinCommand(), a.tokenCommand(),
+		a.codecServerCommand(), a.versionCommand(),
 	)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
@@ -34,12 +36,17 @@ With -o json a failure prints {"error": {"code", "message"}} to stderr.`,
 
 	a.format = formatTable
 	flags := root.PersistentFlags()
-	flags.VarP(choice[outputFormat]{&a.format, []string{"table", "json"}}, "output", "o", "print a table for people or JSON for programs")
+	flags.VarP(choice[outputFormat]{&a.format, []string{"table", "json"}}, "output", "o",
+		"print a table for people or JSON for programs")
 	completeFlag(root, "output", "table", "json")
-	flags.StringVar(&a.options.Address, "address", "", "Temporal's HOST:PORT (default: the standard Temporal settings, else localhost:7233)")
-	flags.StringVar(&a.options.Namespace, "namespace", "", `Temporal namespace (default: the standard Temporal settings, else "default")`)
-	flags.StringVar(&a.options.Payloads.KeyFile, "payload-keys", "", "file with the keys that encrypt what Temporal stores (default: TEMPOOL_PAYLOAD_KEYS, else none)")
-	flags.StringVar(&a.options.Payloads.CodecEndpoint, "codec-endpoint", "", "base URL of a codec server, instead of --payload-keys (default: the standard Temporal settings)")
+	flags.StringVar(&a.options.Address, "address", "",
+		"Temporal's HOST:PORT (default: the standard Temporal settings, else localhost:7233)")
+	flags.StringVar(&a.options.Namespace, "namespace", "",
+		`Temporal namespace (default: the standard Temporal settings, else "default")`)
+	flags.StringVar(&a.options.Payloads.KeyFile, "payload-keys", "",
+		"file with the keys that encrypt what Temporal stores (default: TEMPOOL_PAYLOAD_KEYS, else none)")
+	flags.StringVar(&a.options.Payloads.CodecEndpoint, "codec-endpoint", "",
+		"base URL of a codec server, instead of --payload-keys (default: the standard Temporal settings)")
 	flags.StringVar(&a.options.Payloads.CodecAuth, "codec-auth", "", "Authorization header for the codec server")
 	flags.DurationVar(&a.timeout, "timeout", defaultTimeout, "how long one request to Temporal and the agents may take")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
@@ -97,7 +104,8 @@ func (a *app) completeCobra(root *cobra.Command) {
 		case "ctl help":
 			c.Args = func(_ *cobra.Command, args []string) error {
 				if found, rest, err := root.Find(args); err != nil || len(rest) > 0 {
-					return command.Usagef("unknown command %q; %s --help lists the commands", strings.Join(args, " "), found.CommandPath())
+					return command.Usagef("unknown command %q; %s --help lists the commands", strings.Join(args, " "),
+						found.CommandPath())
 				}
 				return nil
 			}

@@ -22,11 +22,13 @@ func (a *app) sessionsCommand() *cobra.Command {
   ctl sessions get python user:42
   ctl sessions evacuate python/2`,
 	}, a.sessionsListCommand(), a.sessionsGetCommand(), a.sessionsRemoveCommand(), a.sessionsBindingsCommand(),
-		a.sessionsUnbindCommand(), a.sessionsExportCommand(), a.sessionsImportCommand(), a.sessionsCopyCommand(), a.sessionsMigrateCommand(), a.sessionsEvacuateCommand(), a.sessionsRebalanceCommand())
+		a.sessionsUnbindCommand(), a.sessionsExportCommand(), a.sessionsImportCommand(), a.sessionsCopyCommand(),
+		a.sessionsMigrateCommand(), a.sessionsEvacuateCommand(), a.sessionsRebalanceCommand())
 }
 
 // sessionCommand makes c run with the pool that its first argument names, for at most --timeout.
-func (a *app) sessionCommand(c *cobra.Command, run func(ctx context.Context, p pool, args []string) error) *cobra.Command {
+func (a *app) sessionCommand(c *cobra.Command,
+	run func(ctx context.Context, p pool, args []string) error) *cobra.Command {
 	return a.gatewayCommand(c, new(gatewayFlags), func(ctx context.Context, p pool, args []string) error {
 		ctx, cancel := a.request(ctx)
 		defer cancel()
@@ -63,9 +65,11 @@ more than --limit sessions, the last line, or the field next, has the value of -
 			return err
 		}
 		return a.printResult(found, func(text *strings.Builder) {
-			tableOf(text, []string{"SESSION", "VERSION", "SIZE", "IDLE", "TTL"}, found.Sessions, func(s tempool.SessionSummary) []string {
-				return []string{s.ID, strconv.FormatInt(s.Version, 10), formatBytes(int64(s.Bytes)), formatDuration(a.now().Sub(s.LastAccessed)), s.TTL.String()}
-			})
+			tableOf(text, []string{"SESSION", "VERSION", "SIZE", "IDLE", "TTL"}, found.Sessions,
+				func(s tempool.SessionSummary) []string {
+					return []string{s.ID, strconv.FormatInt(s.Version, 10), formatBytes(int64(s.Bytes)),
+						formatDuration(a.now().Sub(s.LastAccessed)), s.TTL.String()}
+				})
 			if found.Next != "" {
 				fmt.Fprintf(text, "more sessions: --after %s\n", found.Next)
 			}

@@ -18,8 +18,10 @@ import (
 // backupLimit bounds an export and an import.
 const backupLimit = time.Hour
 
-// backupCommand makes c run with the pool that its first argument names, for at most backupLimit. Its second argument is completed with files.
-func (a *app) backupCommand(c *cobra.Command, run func(ctx context.Context, p pool, args []string) error) *cobra.Command {
+// backupCommand makes c run with the pool that its first argument names, for at most backupLimit. Its second argument
+// is completed with files.
+func (a *app) backupCommand(c *cobra.Command,
+	run func(ctx context.Context, p pool, args []string) error) *cobra.Command {
 	a.gatewayCommand(c, new(gatewayFlags), func(ctx context.Context, p pool, args []string) error {
 		ctx, cancel := context.WithTimeout(ctx, backupLimit)
 		defer cancel()
@@ -50,7 +52,8 @@ as it is when it is read; its life is not extended.`,
 			return errors.Join(err, out.Flush())
 		}
 		if info, err := os.Stat(args[1]); err == nil && !info.Mode().IsRegular() {
-			return api.Errorf(api.CodeInvalid, "cannot replace %s with a backup: it is not a regular file; write - for standard output", args[1])
+			return api.Errorf(api.CodeInvalid,
+				"cannot replace %s with a backup: it is not a regular file; write - for standard output", args[1])
 		}
 		var end *api.SessionBackupEnd
 		var failure error

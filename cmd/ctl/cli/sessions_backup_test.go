@@ -19,7 +19,8 @@ func backupGateway(t *testing.T, broken bool, queries *[]string) string {
 		*queries = append(*queries, r.Method+" "+r.URL.RequestURI())
 		switch {
 		case r.URL.Path == "/v1/pools/python/sessions/export" && broken:
-			_, _ = io.WriteString(w, strings.Split(backupText, "\n")[0]+"\n"+`{"code":"store_unavailable","error":"it went away"}`+"\n")
+			_, _ = io.WriteString(w, strings.Split(backupText, "\n")[0]+"\n"+
+				`{"code":"store_unavailable","error":"it went away"}`+"\n")
 			_ = http.NewResponseController(w).Flush()
 			panic(http.ErrAbortHandler)
 		case r.URL.Path == "/v1/pools/python/sessions/export":

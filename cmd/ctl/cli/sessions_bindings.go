@@ -27,7 +27,8 @@ the one that served it last. If there are more than --limit bindings, the last l
 			return err
 		}
 		return a.printResult(found, func(text *strings.Builder) {
-			tableOf(text, []string{"SESSION", "WORKER"}, found.Bindings, func(b api.SessionBinding) []string { return []string{b.Session, b.Worker} })
+			tableOf(text, []string{"SESSION", "WORKER"}, found.Bindings,
+				func(b api.SessionBinding) []string { return []string{b.Session, b.Worker} })
 			if found.Next != "" {
 				fmt.Fprintf(text, "more bindings: --after %s\n", found.Next)
 			}
@@ -37,9 +38,10 @@ the one that served it last. If there are more than --limit bindings, the last l
 
 func (a *app) sessionsUnbindCommand() *cobra.Command {
 	return a.sessionCommand(&cobra.Command{
-		Use:     "unbind POOL SESSION",
-		Short:   "End the binding of a session to a worker",
-		Long:    "End the binding of a session to a worker. The next call of the session goes to any worker, and binds the session to it.",
+		Use:   "unbind POOL SESSION",
+		Short: "End the binding of a session to a worker",
+		Long: "End the binding of a session to a worker. The next call of the session goes to any worker, and binds the " +
+			"session to it.",
 		Example: "  ctl sessions unbind python user:42",
 	}, func(ctx context.Context, p pool, args []string) error {
 		if err := p.Session(args[1]).Unbind(ctx); err != nil {

@@ -65,7 +65,8 @@ pool's host; the pool must have no other host.
 		chosen := slices.DeleteFunc(slices.Clone(exclusive), func(flag string) bool { return !cmd.Flags().Changed(flag) })
 		switch {
 		case len(chosen) != 1:
-			return command.Usagef("%s takes --from and --to, or one of --%s", cmd.CommandPath(), strings.Join(exclusive[1:], ", --"))
+			return command.Usagef("%s takes --from and --to, or one of --%s", cmd.CommandPath(),
+				strings.Join(exclusive[1:], ", --"))
 		case (request.From == "") != (request.To == ""):
 			return command.Usagef("--from and --to go together: the store that has the sessions, and the store to copy them to")
 		case force && chosen[0] != string(api.CopyStepBack):
@@ -87,7 +88,10 @@ pool's host; the pool must have no other host.
 		if status {
 			return a.printCopy(send(ctx, a, p.SessionCopy))
 		}
-		report, err := send(ctx, a, func(ctx context.Context) (*api.SessionCopy, error) { return p.CopySessions(ctx, request) })
+		report, err := send(ctx, a, func(ctx context.Context) (*api.SessionCopy, error) {
+			return p.CopySessions(ctx,
+				request)
+		})
 		if err != nil || wait.skip {
 			return a.printCopy(report, err)
 		}
@@ -96,7 +100,8 @@ pool's host; the pool must have no other host.
 }
 
 // awaitCopy waits until both stores are in sync, and shows the progress.
-func (a *app) awaitCopy(ctx context.Context, p pool, limit time.Duration, report *api.SessionCopy) (*api.SessionCopy, error) {
+func (a *app) awaitCopy(ctx context.Context, p pool, limit time.Duration,
+	report *api.SessionCopy) (*api.SessionCopy, error) {
 	err := a.await(ctx, limit, func(ctx context.Context) (bool, error) {
 		current, err := p.SessionCopy(ctx)
 		if err != nil {
@@ -110,7 +115,9 @@ func (a *app) awaitCopy(ctx context.Context, p pool, limit time.Duration, report
 		return report.InSync || report.Phase == api.CopyCutOver, nil
 	})
 	if errors.Is(err, errWaitTimeout) {
-		return nil, api.Errorf(codeTimeout, "the stores are not in sync after %s (%s); the copy continues: run ctl sessions copy with --status to follow", limit, copyProgress(report))
+		return nil, api.Errorf(codeTimeout,
+			"the stores are not in sync after %s (%s); the copy continues: run ctl sessions copy with --status to follow", limit,
+			copyProgress(report))
 	}
 	return report, err
 }
@@ -122,7 +129,8 @@ func copyProgress(c *api.SessionCopy) string {
 	case c.Phase == api.CopyNone:
 		return "no copy is running"
 	case c.Comparing != nil:
-		line = fmt.Sprintf("compared %d of %d sessions, fixed %d", c.Comparing.Compared, c.Comparing.Sessions, c.Comparing.Missing+c.Comparing.Different+c.Comparing.Extra)
+		line = fmt.Sprintf("compared %d of %d sessions, fixed %d", c.Comparing.Compared, c.Comparing.Sessions,
+			c.Comparing.Missing+c.Comparing.Different+c.Comparing.Extra)
 	case !c.InSync:
 		line = "the stores are not compared yet"
 	}
@@ -152,7 +160,8 @@ func (a *app) printCopy(c *api.SessionCopy, err error) error {
 		fmt.Fprintf(text, "the primary store is %s; every change is also written to %s\n", primary, secondary)
 		fmt.Fprintf(text, "%s; %s pending\n", copyProgress(c), plural(c.Pending, "session"))
 		if last := c.Compared; last != nil {
-			fmt.Fprintf(text, "last comparison: %s; %d missing, %d different, %d extra\n", plural(last.Compared, "session"), last.Missing, last.Different, last.Extra)
+			fmt.Fprintf(text, "last comparison: %s; %d missing, %d different, %d extra\n", plural(last.Compared, "session"),
+				last.Missing, last.Different, last.Extra)
 		}
 		if c.Lost > 0 {
 			fmt.Fprintf(text, "the last change of %s was lost\n", plural(c.Lost, "session"))

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// copyingGateway answers like an agent that copies sessions: the copy is running at the first request and done at later ones. Over
-// TCP it redirects to its socket.
+// copyingGateway answers like an agent that copies sessions: the copy is running at the first request and done at later
+// ones. Over TCP it redirects to its socket.
 func copyingGateway(t *testing.T, requests *[]string) (overTCP string) {
 	polls := 0
 	socket := startGateway(t, "unix", func(w http.ResponseWriter, r *http.Request) {
@@ -28,9 +28,11 @@ func copyingGateway(t *testing.T, requests *[]string) (overTCP string) {
 			_, _ = io.WriteString(w, `{"phase":"cut_over",`+two+`,"in_sync":true,"pending":1,"lost":2}`)
 		case polls == 0:
 			polls++
-			_, _ = io.WriteString(w, `{"phase":"copying",`+two+`,"in_sync":false,"pending":0,"comparing":{"sessions":10,"compared":4,"missing":3}}`)
+			_, _ = io.WriteString(w, `{"phase":"copying",`+two+
+				`,"in_sync":false,"pending":0,"comparing":{"sessions":10,"compared":4,"missing":3}}`)
 		default:
-			_, _ = io.WriteString(w, `{"phase":"in_sync",`+two+`,"in_sync":true,"pending":0,"compared":{"sessions":10,"compared":10}}`)
+			_, _ = io.WriteString(w, `{"phase":"in_sync",`+two+
+				`,"in_sync":true,"pending":0,"compared":{"sessions":10,"compared":10}}`)
 		}
 	})
 	return startGateway(t, "tcp", func(w http.ResponseWriter, _ *http.Request) {
@@ -44,7 +46,8 @@ func TestSessionsCopyFollowsTheAgentsSocketAndWaits(t *testing.T) {
 	endpoint := copyingGateway(t, &requests)
 	r := runCtl(t, "sessions", "copy", "python", "--from", "embedded", "--to", "redis://there", "--gateway", endpoint)
 	requireCode(t, ExitOK, r)
-	require.Equal(t, "the primary store is embedded; every change is also written to redis://there\nboth stores are in sync; 0 sessions pending\n"+
+	require.Equal(t, "the primary store is embedded; every change is also written to redis://there\nboth stores are in "+
+		"sync; 0 sessions pending\n"+
 		"last comparison: 10 sessions; 0 missing, 0 different, 0 extra\nnext: --cut-over, or --cancel\n", r.out)
 	require.Equal(t, `POST /v1/admin/sessions/copy?pool=python {"from":"embedded","to":"redis://there"}`, requests[0])
 	require.Equal(t, `GET /v1/admin/sessions/copy `, requests[1])
@@ -63,7 +66,8 @@ func TestSessionsCopyFollowsTheAgentsSocketAndWaits(t *testing.T) {
 
 func TestSessionsCopyTakesOneActionAtATime(t *testing.T) {
 	for _, args := range [][]string{
-		{}, {"--from", "embedded"}, {"--to", "redis://there"}, {"--status", "--cut-over"}, {"--from", "embedded", "--to", "redis://there", "--back"},
+		{}, {"--from", "embedded"}, {"--to", "redis://there"}, {"--status", "--cut-over"},
+		{"--from", "embedded", "--to", "redis://there", "--back"},
 		{"--cut-over", "--force"}, {"--status", "--replace"},
 	} {
 		r := runCtl(t, append([]string{"sessions", "copy", "python"}, args...)...)

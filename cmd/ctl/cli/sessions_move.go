@@ -24,11 +24,13 @@ type moveFlags struct {
 }
 
 func (m *moveFlags) flags(c *cobra.Command) {
-	c.Flags().DurationVar(&m.hookTimeout, "hook-timeout", api.DefaultHookTimeout, "how long a worker may take to release or load one session")
+	c.Flags().DurationVar(&m.hookTimeout, "hook-timeout", api.DefaultHookTimeout,
+		"how long a worker may take to release or load one session")
 	m.wait.flags(c, defaultRolloutWait, "until the sessions have moved")
 	checkFlags(c, func(*cobra.Command) error {
 		if m.hookTimeout <= 0 || m.hookTimeout > api.MaxHookTimeout {
-			return command.Usagef("--hook-timeout is %s; give a duration above zero and at most %s", m.hookTimeout, api.MaxHookTimeout)
+			return command.Usagef("--hook-timeout is %s; give a duration above zero and at most %s", m.hookTimeout,
+				api.MaxHookTimeout)
 		}
 		return nil
 	})
@@ -47,7 +49,8 @@ its current worker.`,
   ctl sessions migrate python user:42 --to python/3 --no-wait`,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
 		return a.move(ctx, m, func(ctx context.Context) (migration, error) {
-			return cp.Pool(args[0]).Migrate(ctx, args[1], api.MigrateSessionRequest{To: to, HookTimeout: spec.Duration(m.hookTimeout)})
+			return cp.Pool(args[0]).Migrate(ctx, args[1],
+				api.MigrateSessionRequest{To: to, HookTimeout: spec.Duration(m.hookTimeout)})
 		})
 	})
 	c.Flags().StringVar(&to, "to", "", "worker that gets the session, POOL/N")
@@ -83,11 +86,13 @@ stay with the worker and the command fails.`,
 		pool, slot, _ := workerName(args[0]) // checkArguments has parsed it
 		return a.move(ctx, m, func(ctx context.Context) (migration, error) {
 			return cp.Pool(pool).Evacuate(ctx, api.EvacuateRequest{
-				Worker: slot, ExcludeFor: new(spec.Duration(excludeFor)), HookTimeout: spec.Duration(m.hookTimeout), Reason: reason, By: operator(),
+				Worker: slot, ExcludeFor: new(spec.Duration(excludeFor)), HookTimeout: spec.Duration(m.hookTimeout), Reason: reason,
+				By: operator(),
 			})
 		})
 	})
-	c.Flags().DurationVar(&excludeFor, "exclude-for", api.DefaultSessionExclusion, "how long the worker gets no new sessions afterwards")
+	c.Flags().DurationVar(&excludeFor, "exclude-for", api.DefaultSessionExclusion,
+		"how long the worker gets no new sessions afterwards")
 	c.Flags().StringVar(&reason, "reason", "", "reason to record in the workflow")
 	checkFlags(c, func(*cobra.Command) error {
 		if excludeFor < 0 || excludeFor > api.MaxSessionExclusion {
@@ -112,7 +117,8 @@ does. With --weight, sessions move only between the named workers; a worker of w
   ctl sessions rebalance python --weight 0=2,1=1,2=1`,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
 		return a.move(ctx, m, func(ctx context.Context) (migration, error) {
-			return cp.Pool(args[0]).RebalanceSessions(ctx, api.RebalanceSessionsRequest{Weights: weights, HookTimeout: spec.Duration(m.hookTimeout)})
+			return cp.Pool(args[0]).RebalanceSessions(ctx,
+				api.RebalanceSessionsRequest{Weights: weights, HookTimeout: spec.Duration(m.hookTimeout)})
 		})
 	})
 	c.Flags().StringToIntVar(&parts, "weight", nil, "weight of each worker relative to the others, N=WEIGHT,...")
@@ -144,16 +150,19 @@ func (a *app) move(ctx context.Context, m moveFlags, start func(context.Context)
 		return err
 	}
 	if m.wait.skip {
-		return a.printMessage(map[string]string{"workflow_id": started.WorkflowID()}, "started workflow %s", started.WorkflowID())
+		return a.printMessage(map[string]string{"workflow_id": started.WorkflowID()}, "started workflow %s",
+			started.WorkflowID())
 	}
 	moves, err := a.awaitMigration(ctx, started, m.wait.limit)
 	if err != nil {
 		return err
 	}
-	if err := a.printResult(moves, func(text *strings.Builder) { writeMoves(text, moves) }); err != nil || moves.Skipped == 0 {
+	if err := a.printResult(moves, func(text *strings.Builder) { writeMoves(text, moves) }); err != nil ||
+		moves.Skipped == 0 {
 		return err
 	}
-	return api.Errorf(moves.Skips[0].Code, "%s could not be moved; the first: %s", plural(moves.Skipped, "session"), moves.Skips[0].Reason)
+	return api.Errorf(moves.Skips[0].Code, "%s could not be moved; the first: %s", plural(moves.Skipped, "session"),
+		moves.Skips[0].Reason)
 }
 
 // awaitMigration waits for a migration and shows its progress.
@@ -165,7 +174,8 @@ func (a *app) awaitMigration(ctx context.Context, m migration, limit time.Durati
 		}
 	})
 	if errors.Is(err, errWaitTimeout) {
-		return moves, api.Errorf(codeTimeout, "not done after %s; workflow %s continues", formatDuration(limit), m.WorkflowID())
+		return moves, api.Errorf(codeTimeout, "not done after %s; workflow %s continues", formatDuration(limit),
+			m.WorkflowID())
 	}
 	return moves, err
 }
@@ -180,7 +190,8 @@ func writeMoves(text *strings.Builder, moves api.SessionMoves) {
 	}
 	fmt.Fprintln(text)
 	if len(moves.Flows) > 0 {
-		tableOf(text, []string{"FROM", "TO", "SESSIONS"}, moves.Flows, func(f api.SessionFlow) []string { return []string{orDash(f.From), f.To, strconv.Itoa(f.Count)} })
+		tableOf(text, []string{"FROM", "TO", "SESSIONS"}, moves.Flows,
+			func(f api.SessionFlow) []string { return []string{orDash(f.From), f.To, strconv.Itoa(f.Count)} })
 	}
 	if len(moves.Skips) > 0 {
 		tableOf(text, []string{"NOT MOVED", "FROM", "TO", "REASON"}, moves.Skips, func(s api.SessionSkip) []string {

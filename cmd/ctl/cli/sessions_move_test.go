@@ -16,7 +16,8 @@ func progressOf(moved, total int) api.SessionProgress {
 // poolThatMoves is a control plane whose pool python moves sessions with this result.
 func poolThatMoves(moves api.SessionMoves, err error) *fakeControlPlane {
 	return newFakeControlPlane(&fakePool{name: "python", migration: &fakeMigration{
-		progress: []api.SessionProgress{progressOf(1, 4), progressOf(1, 4), progressOf(3, 4)}, done: make(chan struct{}), moves: moves, err: err,
+		progress: []api.SessionProgress{progressOf(1, 4), progressOf(1, 4), progressOf(3, 4)}, done: make(chan struct{}),
+		moves: moves, err: err,
 	}})
 }
 
@@ -27,7 +28,8 @@ func TestMovingSessionsShowsProgressAndResult(t *testing.T) {
 	f := poolThatMoves(moves, nil)
 	r := ctl(t, f, "sessions", "evacuate", "python/2", "--exclude-for", "1h", "--reason", "new disk")
 	requireCode(t, ExitOK, r)
-	require.Equal(t, lines("4 sessions moved", "FROM      TO        SESSIONS", "python/2  python/0  3", "-         python/1  1"), r.out)
+	require.Equal(t, lines("4 sessions moved", "FROM      TO        SESSIONS", "python/2  python/0  3",
+		"-         python/1  1"), r.out)
 	require.Equal(t, lines("1 of 4 sessions moved", "3 of 4 sessions moved"), r.err)
 	require.Equal(t, []string{"evacuate python/2 for 1h: new disk"}, f.requests)
 
@@ -48,8 +50,10 @@ func TestMovingSessionsShowsProgressAndResult(t *testing.T) {
 }
 
 func TestSkippedSessionsAreAFailure(t *testing.T) {
-	moves := api.SessionMoves{Pool: "python", Worker: "python/2", Moved: 1, Skipped: 1, Flows: []api.SessionFlow{{From: "python/2", To: "python/0", Count: 1}},
-		Skips: []api.SessionSkip{{Session: "mine", From: "python/2", To: "python/1", Code: api.CodeWorkerError, Reason: "it is stuck", NotUndone: "it was not loaded"}}}
+	moves := api.SessionMoves{Pool: "python", Worker: "python/2", Moved: 1, Skipped: 1,
+		Flows: []api.SessionFlow{{From: "python/2", To: "python/0", Count: 1}},
+		Skips: []api.SessionSkip{{Session: "mine", From: "python/2", To: "python/1", Code: api.CodeWorkerError,
+			Reason: "it is stuck", NotUndone: "it was not loaded"}}}
 	r := ctl(t, poolThatMoves(moves, nil), "sessions", "evacuate", "python/2")
 	requireCode(t, ExitFailed, r)
 	require.Contains(t, r.out, "1 session moved, 1 not\n")
@@ -62,7 +66,8 @@ func TestSkippedSessionsAreAFailure(t *testing.T) {
 	require.True(t, json.Valid([]byte(r.out)))
 
 	undone := api.Errorf(api.CodeWorkerCrashed, "session mine did not move to python/1, and all is as it was: it ended")
-	r = ctl(t, poolThatMoves(api.SessionMoves{}, undone), "sessions", "migrate", "python", "mine", "--to", "python/1", "-o", "json")
+	r = ctl(t, poolThatMoves(api.SessionMoves{}, undone), "sessions", "migrate", "python", "mine", "--to", "python/1",
+		"-o", "json")
 	requireCode(t, ExitFailed, r)
 	require.Equal(t, "worker_crashed", failure(t, r).Code)
 	require.Empty(t, r.out)

@@ -20,13 +20,15 @@ func sessionGateway(t *testing.T) string {
 		case r.URL.Query().Get("pool") != "python":
 			refuse(http.StatusNotFound, "pool_not_found")
 		case r.URL.Path == "/v1/sessions":
-			_, _ = io.WriteString(w, `{"sessions":[{"id":"mine","version":3,"last_accessed":"2026-03-04T11:59:00Z","ttl":"1h","bytes":2048}],"next":"mine"}`)
+			_, _ = io.WriteString(
+				w, `{"sessions":[{"id":"mine","version":3,"last_accessed":"2026-03-04T11:59:00Z","ttl":"1h","bytes":2048}],"next":"mine"}`)
 		case r.URL.Path != "/v1/sessions/mine":
 			refuse(http.StatusNotFound, "session_not_found")
 		case r.Method == http.MethodDelete:
 			w.WriteHeader(http.StatusNoContent)
 		default:
-			_, _ = io.WriteString(w, `{"id":"mine","programs":{},"data":{"age":36,"name":"Ada"},"metadata":{"by":"me"},"version":3,"ttl":"1h"}`)
+			_, _ = io.WriteString(
+				w, `{"id":"mine","programs":{},"data":{"age":36,"name":"Ada"},"metadata":{"by":"me"},"version":3,"ttl":"1h"}`)
 		}
 	})
 }
@@ -36,14 +38,16 @@ func TestSessionsAreListedReadAndDeleted(t *testing.T) {
 	sessions := func(args ...string) result {
 		return runCtl(t, append(append([]string{"sessions"}, args...), "--gateway", endpoint)...)
 	}
-	const shown = "mine, version 3, expires 1h after its last use\nPART      KEY   VALUE\ndata      age   36\ndata      name  \"Ada\"\nmetadata  by    \"me\"\n"
+	const shown = "mine, version 3, expires 1h after its last use\nPART      KEY   VALUE\ndata      age   36\ndata      " +
+		"name  \"Ada\"\nmetadata  by    \"me\"\n"
 
 	r := sessions("get", "python", "mine")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, shown, r.out)
 	r = sessions("list", "python", "--limit", "1")
 	requireCode(t, ExitOK, r)
-	require.Regexp(t, `(?s)^SESSION +VERSION +SIZE +IDLE +TTL\nmine +3 +2\.0 KiB .* 1h\nmore sessions: --after mine\n$`, r.out)
+	require.Regexp(t, `(?s)^SESSION +VERSION +SIZE +IDLE +TTL\nmine +3 +2\.0 KiB .* 1h\nmore sessions: --after mine\n$`,
+		r.out)
 	r = sessions("rm", "python", "mine")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, "deleted session mine\n", r.out)

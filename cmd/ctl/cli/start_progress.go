@@ -8,8 +8,8 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// maxFailedStarts is after how many starts, none of which brought the worker into service, ctl reports that it cannot start. The pool retries
-// more often.
+// maxFailedStarts is after how many starts, none of which brought the worker into service, ctl reports that it cannot
+// start. The pool retries more often.
 const maxFailedStarts = 5
 
 // startTracker tracks workers until all of them are in service under a new incarnation.
@@ -84,7 +84,8 @@ func (s *startTracker) update(status api.PoolStatus) startProgress {
 		if !known {
 			w = api.RosterEntry{Slot: slot, State: lifecycle.Created}
 		}
-		incarnations, started := w.Incarnation-s.from[slot], w.Starts-s.starts[slot] // a number may be skipped: an earlier pool has used it
+		// a number may be skipped: an earlier pool has used it
+		incarnations, started := w.Incarnation-s.from[slot], w.Starts-s.starts[slot]
 		switch {
 		case incarnations > 0 && w.State.InService() && !w.Gone:
 			s.served[slot] = true

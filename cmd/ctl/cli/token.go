@@ -66,7 +66,8 @@ write clients' sessions), read (read the state of pools and workers, and metrics
 	path = tokensFlag(c)
 	c.Flags().StringSliceVar(&token.Pools, "pools", []string{"*"}, "globs of the pools that the token is for")
 	c.Flags().StringSliceVar(&token.Rights, "rights", nil, "rights of the token: "+access.All.String())
-	rangeVar(c, &priority, "max-priority", access.MaxPriority, 0, access.MaxPriority, "highest priority of the token's calls in a queue, 0 to 9; higher ones are lowered")
+	rangeVar(c, &priority, "max-priority", access.MaxPriority, 0, access.MaxPriority,
+		"highest priority of the token's calls in a queue, 0 to 9; higher ones are lowered")
 	required(c, "rights")
 	completeFlag(c, "rights", access.RightNames()...)
 	return c
@@ -79,7 +80,8 @@ func (a *app) tokenListCommand() *cobra.Command {
 	}, func(context.Context, []string) error {
 		file, err := access.ReadFile(*path)
 		if errors.Is(err, fs.ErrNotExist) {
-			return api.Errorf(api.CodeInvalid, "the tokens file %s does not exist; name another one with --tokens, or create it with ctl token add", *path)
+			return api.Errorf(api.CodeInvalid,
+				"the tokens file %s does not exist; name another one with --tokens, or create it with ctl token add", *path)
 		}
 		if err != nil {
 			return err
@@ -109,7 +111,8 @@ func (a *app) tokenRemoveCommand() *cobra.Command {
 		if err := access.Remove(*path, args[0]); err != nil {
 			return err
 		}
-		return a.printMessage(map[string]string{"removed": args[0]}, "removed token %s; gateways refuse it within a second", args[0])
+		return a.printMessage(map[string]string{"removed": args[0]}, "removed token %s; gateways refuse it within a second",
+			args[0])
 	})
 	path = tokensFlag(c)
 	return c

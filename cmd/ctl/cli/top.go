@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	// defaultTopInterval is the time between a response and the next request; minTopInterval bounds what ctl top costs the control plane.
+	// defaultTopInterval is the time between a response and the next request; minTopInterval bounds what ctl top costs the
+	// control plane.
 	defaultTopInterval = 2 * time.Second
 	minTopInterval     = 500 * time.Millisecond
 )
@@ -62,7 +63,8 @@ keeps trying. Without a terminal, and with -o json, it prints what ctl ps prints
 // fullScreen reports whether ctl can use the whole screen and read keys.
 func (a *app) fullScreen() bool {
 	in, isFile := a.in.(*os.File)
-	return a.format == formatTable && a.outTerminal && isFile && term.IsTerminal(int(in.Fd())) && os.Getenv("TERM") != "dumb"
+	return a.format == formatTable && a.outTerminal && isFile && term.IsTerminal(int(in.Fd())) &&
+		os.Getenv("TERM") != "dumb"
 }
 
 // runTop shows the screen until the user leaves it or ctx ends.
@@ -71,7 +73,8 @@ func (a *app) runTop(ctx context.Context, cp controlPlane, pool string, interval
 	requests := &topRequests{app: a, ctx: ctx, cp: cp, pool: pool, interval: interval}
 	defer requests.end() // before the connection is closed
 	defer cancel()
-	_, err := tea.NewProgram(newTop(requests, pool), tea.WithContext(ctx), tea.WithInput(a.in), tea.WithOutput(a.out)).Run()
+	_, err := tea.NewProgram(newTop(requests, pool), tea.WithContext(ctx), tea.WithInput(a.in),
+		tea.WithOutput(a.out)).Run()
 	if ctx.Err() != nil || errors.Is(err, tea.ErrInterrupted) || errors.Is(err, io.EOF) {
 		return nil
 	}

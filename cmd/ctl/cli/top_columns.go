@@ -23,15 +23,23 @@ type topColumn struct {
 var topColumns = []topColumn{
 	{"WORKER", 0, func(w api.Worker) string { return w.Worker }, byName},
 	{"STATE", 9, func(w api.Worker) string { return string(w.State) }, byTrouble},
-	{"CPU %", 6, func(w api.Worker) string { return fmt.Sprintf("%.1f", w.CPUPercent) }, most(func(w api.Worker) float64 { return w.CPUPercent })},
-	{"MEMORY", 9, func(w api.Worker) string { return formatBytes(w.CurrentMemoryBytes) }, most(func(w api.Worker) int64 { return w.CurrentMemoryBytes })},
-	{"CALLS/MIN", 10, func(w api.Worker) string { return fmt.Sprintf("%.0f", w.CallsPerMinute) }, most(func(w api.Worker) float64 { return w.CallsPerMinute })},
-	{"REQUESTS", 9, func(w api.Worker) string { return fmt.Sprint(w.RequestsServed) }, most(func(w api.Worker) int64 { return w.RequestsServed })},
-	{"AVG CALL", 9, func(w api.Worker) string { return formatDuration(milliseconds(w.AvgCallTimeMS)) }, most(func(w api.Worker) float64 { return w.AvgCallTimeMS })},
-	{"UPTIME", 7, func(w api.Worker) string { return formatDuration(seconds(w.UptimeS)) }, most(func(w api.Worker) float64 { return w.UptimeS })},
+	{"CPU %", 6, func(w api.Worker) string { return fmt.Sprintf("%.1f", w.CPUPercent) },
+		most(func(w api.Worker) float64 { return w.CPUPercent })},
+	{"MEMORY", 9, func(w api.Worker) string { return formatBytes(w.CurrentMemoryBytes) },
+		most(func(w api.Worker) int64 { return w.CurrentMemoryBytes })},
+	{"CALLS/MIN", 10, func(w api.Worker) string { return fmt.Sprintf("%.0f", w.CallsPerMinute) },
+		most(func(w api.Worker) float64 { return w.CallsPerMinute })},
+	{"REQUESTS", 9, func(w api.Worker) string { return fmt.Sprint(w.RequestsServed) },
+		most(func(w api.Worker) int64 { return w.RequestsServed })},
+	{"AVG CALL", 9, func(w api.Worker) string { return formatDuration(milliseconds(w.AvgCallTimeMS)) },
+		most(func(w api.Worker) float64 { return w.AvgCallTimeMS })},
+	{"UPTIME", 7, func(w api.Worker) string { return formatDuration(seconds(w.UptimeS)) },
+		most(func(w api.Worker) float64 { return w.UptimeS })},
 	{"FAILS IN", 9, failsIn, bySoonestFailure},
-	{"RESTARTS", 9, func(w api.Worker) string { return fmt.Sprint(w.Restarts) }, most(func(w api.Worker) int64 { return w.Restarts })},
-	{"HOST", 12, func(w api.Worker) string { return orDash(w.Host) }, func(a, b api.Worker) int { return cmp.Compare(a.Host, b.Host) }},
+	{"RESTARTS", 9, func(w api.Worker) string { return fmt.Sprint(w.Restarts) },
+		most(func(w api.Worker) int64 { return w.Restarts })},
+	{"HOST", 12, func(w api.Worker) string { return orDash(w.Host) },
+		func(a, b api.Worker) int { return cmp.Compare(a.Host, b.Host) }},
 	{"HOLDER OR REASON", 0, remark, nil},
 }
 
@@ -95,7 +103,8 @@ func remark(w api.Worker) string {
 	return strings.Join(remarks, "; ")
 }
 
-// sortWorkers sorts by a column, and workers that are equal in it by their names. Reversed turns the order of the column only.
+// sortWorkers sorts by a column, and workers that are equal in it by their names. Reversed turns the order of the
+// column only.
 func sortWorkers(workers []api.Worker, column int, reversed bool) {
 	slices.SortFunc(workers, func(a, b api.Worker) int {
 		order := topColumns[column].order(a, b)

@@ -105,7 +105,8 @@ func (m top) filled(text topText) top {
 	return m.moved(0)
 }
 
-// arranged is the model with the workers of the newest answer, filtered and sorted, and the cursor on the worker it was on.
+// arranged is the model with the workers of the newest answer, filtered and sorted, and the cursor on the worker it was
+// on.
 func (m top) arranged() top {
 	m.shown = filterWorkers(workersOf(m.views), m.filter)
 	sortWorkers(m.shown, m.column, m.reversed)
@@ -119,7 +120,8 @@ func (m top) arranged() top {
 	return m.moved(0)
 }
 
-// moved is the model with the cursor of the table, or the lines of a page, moved by some rows, and both within their bounds.
+// moved is the model with the cursor of the table, or the lines of a page, moved by some rows, and both within their
+// bounds.
 func (m top) moved(rows int) top {
 	body := m.bodyHeight()
 	if m.page != nil {

@@ -125,7 +125,8 @@ func (r *topRequests) restart(worker string) tea.Cmd {
 	return r.command(func(ctx context.Context) tea.Msg {
 		pool, slot, err := api.ParseWorkerName(worker)
 		if err == nil {
-			_, err = r.cp.Pool(pool).Restart(ctx, api.RestartRequest{Worker: &slot, Reason: "requested in ctl top", By: operator()})
+			_, err = r.cp.Pool(pool).Restart(ctx,
+				api.RestartRequest{Worker: &slot, Reason: "requested in ctl top", By: operator()})
 		}
 		return topRestarted{worker, sentence(err)}
 	})
@@ -155,7 +156,8 @@ func (r *topRequests) text(page topPage) tea.Cmd {
 // topLog is the newest part of a worker's log.
 func topLog(ctx context.Context, p pool, slot int) (lines []string, err error) {
 	err = p.Logs(ctx, tempool.LogOptions{Worker: &slot, Tail: topLogLines}, func(line api.LogLine) {
-		lines = append(lines, fmt.Sprintf("%s #%d %s: %s", line.At.UTC().Format("15:04:05.000"), line.Incarnation, line.Stream, line.Text))
+		lines = append(lines, fmt.Sprintf("%s #%d %s: %s", line.At.UTC().Format("15:04:05.000"), line.Incarnation,
+			line.Stream, line.Text))
 	})
 	return lines, err
 }
@@ -212,7 +214,8 @@ func writeDetails(text *strings.Builder, s api.WorkerState) {
 		fact("PID", fmt.Sprint(s.PID))
 	}
 	if s.Lease != nil {
-		fact("Lease", fmt.Sprintf("%s, held by %s until %s", s.Lease.ID, s.Lease.Holder, s.Lease.ExpiresAt.UTC().Format(time.RFC3339)))
+		fact("Lease", fmt.Sprintf("%s, held by %s until %s", s.Lease.ID, s.Lease.Holder,
+			s.Lease.ExpiresAt.UTC().Format(time.RFC3339)))
 	}
 	fact("Spec version", fmt.Sprint(s.SpecVersion))
 	fact("Last refusal", oneLine(s.LastRefusal, 4*maxReasonRunes))

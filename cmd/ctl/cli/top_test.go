@@ -89,7 +89,8 @@ func (s *screen) send(msg tea.Msg) tea.Cmd {
 func (s *screen) keys(keys ...string) (last tea.Cmd) {
 	s.t.Helper()
 	special := map[string]rune{
-		"enter": tea.KeyEnter, "esc": tea.KeyEscape, "up": tea.KeyUp, "down": tea.KeyDown, "end": tea.KeyEnd, "pgdown": tea.KeyPgDown,
+		"enter": tea.KeyEnter, "esc": tea.KeyEscape, "up": tea.KeyUp, "down": tea.KeyDown, "end": tea.KeyEnd,
+		"pgdown":    tea.KeyPgDown,
 		"backspace": tea.KeyBackspace, "space": tea.KeySpace,
 	}
 	for _, key := range keys {
@@ -130,7 +131,8 @@ func (s *screen) taken() []string {
 // rows are the names of the visible workers; the chosen one is in reverse.
 func (s *screen) rows() (names []string, chosen string) {
 	for i, line := range strings.Split(s.text(), "\n")[3:] {
-		if name, _, found := strings.Cut(stripStyles(line), " "); found && strings.Contains(name, "/") && i < s.model.bodyHeight() {
+		if name, _, found := strings.Cut(stripStyles(line), " "); found && strings.Contains(name, "/") &&
+			i < s.model.bodyHeight() {
 			names = append(names, name)
 			if strings.HasPrefix(line, "\x1b[7m") {
 				chosen = name
@@ -336,9 +338,11 @@ func TestTopWithoutATerminalPrintsPs(t *testing.T) {
 func TestTopRequestsOfOnePoolAndOneWorker(t *testing.T) {
 	p := &fakePool{
 		name: "python", view: exampleView(),
-		states:  map[int][]api.WorkerState{1: {{State: lifecycle.Failed, Health: lifecycle.Healthy, Incarnation: 3, Host: "h1", Reason: "exit 1\nlog"}}},
-		history: []lifecycle.Transition{{From: lifecycle.Created, To: lifecycle.Starting, Reason: "first"}, {From: lifecycle.Starting, To: lifecycle.Failed, Reason: "second"}},
-		logs:    []api.LogLine{{Worker: "python/1", Incarnation: 3, Stream: "stderr", Text: "out of luck"}},
+		states: map[int][]api.WorkerState{1: {{State: lifecycle.Failed, Health: lifecycle.Healthy, Incarnation: 3,
+			Host: "h1", Reason: "exit 1\nlog"}}},
+		history: []lifecycle.Transition{{From: lifecycle.Created, To: lifecycle.Starting, Reason: "first"},
+			{From: lifecycle.Starting, To: lifecycle.Failed, Reason: "second"}},
+		logs: []api.LogLine{{Worker: "python/1", Incarnation: 3, Stream: "stderr", Text: "out of luck"}},
 	}
 	f := newFakeControlPlane(p)
 	r := &topRequests{app: &app{timeout: time.Minute, now: func() time.Time { return noon }}, ctx: t.Context(), cp: f}

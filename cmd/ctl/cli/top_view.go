@@ -11,7 +11,8 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// topChrome are the lines around the table or the text: the title, a line for errors and notes, the titles of the columns, the keys.
+// topChrome are the lines around the table or the text: the title, a line for errors and notes, the titles of the
+// columns, the keys.
 const topChrome = 4
 
 var (

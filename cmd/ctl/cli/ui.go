@@ -50,7 +50,8 @@ with the token in TEMPOOL_TOKEN or --token-file. Without either, the page shows 
 	})
 }
 
-// dashboardLink asks the gateways for a link, the best one first. One that refuses has a page of its own, which asks for a token.
+// dashboardLink asks the gateways for a link, the best one first. One that refuses has a page of its own, which asks
+// for a token.
 func (a *app) dashboardLink(ctx context.Context, cp controlPlane, endpoints []string) (tempool.DashboardLink, error) {
 	if len(endpoints) == 0 {
 		var err error
@@ -58,15 +59,20 @@ func (a *app) dashboardLink(ctx context.Context, cp controlPlane, endpoints []st
 			return tempool.DashboardLink{}, err
 		}
 	}
-	failure := error(api.Errorf(api.CodeUnavailable, "no running agent serves a dashboard; start one, or name its gateway with --gateway"))
+	failure := error(api.Errorf(api.CodeUnavailable,
+		"no running agent serves a dashboard; start one, or name its gateway with --gateway"))
 	page := ""
 	for _, endpoint := range endpoints {
-		link, err := send(ctx, a, func(ctx context.Context) (tempool.DashboardLink, error) { return cp.DashboardLink(ctx, endpoint) })
+		link, err := send(ctx, a, func(ctx context.Context) (tempool.DashboardLink, error) {
+			return cp.DashboardLink(ctx,
+				endpoint)
+		})
 		if err == nil {
 			return link, nil
 		}
 		failure = err
-		if code := api.CodeOf(err); page == "" && strings.HasPrefix(endpoint, "http") && (code == api.CodeForbidden || code == api.CodeUnauthorized) {
+		if code := api.CodeOf(err); page == "" && strings.HasPrefix(endpoint, "http") &&
+			(code == api.CodeForbidden || code == api.CodeUnauthorized) {
 			page = strings.TrimRight(endpoint, "/") + "/ui/"
 		}
 	}
@@ -76,7 +82,8 @@ func (a *app) dashboardLink(ctx context.Context, cp controlPlane, endpoints []st
 	return tempool.DashboardLink{}, failure
 }
 
-// dashboardEndpoints are the gateways of live agents: the sockets of this machine's first, which make their users operators.
+// dashboardEndpoints are the gateways of live agents: the sockets of this machine's first, which make their users
+// operators.
 func (a *app) dashboardEndpoints(ctx context.Context, cp controlPlane) ([]string, error) {
 	hosts, err := send(ctx, a, cp.Hosts)
 	if err != nil {

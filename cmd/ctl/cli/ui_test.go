@@ -28,7 +28,8 @@ func TestTheDashboardOpensAtAnAgentOfThisMachine(t *testing.T) {
 		{ID: "gone"},
 		{ID: "near", HeardAt: time.Now(), Heartbeat: agent(own, "http://127.0.0.1:7460", socket)},
 	}
-	link := tempool.DashboardLink{URL: "http://127.0.0.1:7460/ui/signin?link=x", Name: "uid 0", Rights: []string{"read", "admin"}}
+	link := tempool.DashboardLink{URL: "http://127.0.0.1:7460/ui/signin?link=x", Name: "uid 0",
+		Rights: []string{"read", "admin"}}
 	f.links = map[string]tempool.DashboardLink{"unix:" + socket: link}
 	shown := ctl(t, f, "ui")
 	requireCode(t, ExitOK, shown)

@@ -18,38 +18,39 @@ import (
 
 func TestUsageErrorsExitWith2AndSendNoRequest(t *testing.T) {
 	for line, says := range map[string]string{
-		"nonsense":                                    `unknown command "nonsense"`,
-		"pool":                                        "needs one of the commands apply, list",
-		"pool strat":                                  "did you mean start?",
-		"workers":                                     "needs one of the commands drain",
-		"help nonsense":                               `unknown command "nonsense"`,
-		"completion nosh":                             "unknown command",
-		"ps a b":                                      "at most one POOL",
-		"ps Bad!":                                     `invalid pool name "Bad!"`,
-		"ps -o xml":                                   "write table or json",
-		"top a b":                                     "at most one POOL",
-		"top --interval 10ms":                         "--interval is 10ms",
-		"logs":                                        "takes exactly POOL[/N]",
-		"logs Bad!":                                   `invalid pool name "Bad!"`,
-		"logs python -f --previous":                   "mutually exclusive",
-		"logs python -n -1":                           "--lines is -1",
-		"logs python/0 --since -1m":                   "give a duration above zero",
-		"ps --nonsense":                               "unknown flag: --nonsense",
-		"ps --timeout 0s":                             "--timeout is 0s",
-		"ps --timeout soon":                           "invalid argument",
-		"pool list x":                                 "takes no arguments",
-		"pool start":                                  `"file" not set`,
-		"pool start p.toml":                           "to read a file, write ctl pool start -f p.toml",
-		"pool start -f p.toml --wait-timeout 0":       "--wait-timeout is 0s",
-		"pool apply":                                  `"file" not set`,
-		"pool stop":                                   "takes exactly POOL",
-		"pool status python/0":                        `"python/0" is a worker, not a pool; write python`,
-		"pool scale python":                           "takes exactly POOL N|MIN..MAX|off; it got 1 argument",
-		"pool scale python many":                      `"many" is not a number of workers`,
-		"pool scale python 0":                         "at least 1",
-		"pool scale python 8..2":                      `"8..2" is not a range of workers; write MIN..MAX`,
-		"pool scale python 2..":                       `"2.." is not a range of workers`,
-		"pool scale python -3":                        "-3 is a negative number, which ctl pool scale does not take; write ctl pool scale POOL N|MIN..MAX|off",
+		"nonsense":                              `unknown command "nonsense"`,
+		"pool":                                  "needs one of the commands apply, list",
+		"pool strat":                            "did you mean start?",
+		"workers":                               "needs one of the commands drain",
+		"help nonsense":                         `unknown command "nonsense"`,
+		"completion nosh":                       "unknown command",
+		"ps a b":                                "at most one POOL",
+		"ps Bad!":                               `invalid pool name "Bad!"`,
+		"ps -o xml":                             "write table or json",
+		"top a b":                               "at most one POOL",
+		"top --interval 10ms":                   "--interval is 10ms",
+		"logs":                                  "takes exactly POOL[/N]",
+		"logs Bad!":                             `invalid pool name "Bad!"`,
+		"logs python -f --previous":             "mutually exclusive",
+		"logs python -n -1":                     "--lines is -1",
+		"logs python/0 --since -1m":             "give a duration above zero",
+		"ps --nonsense":                         "unknown flag: --nonsense",
+		"ps --timeout 0s":                       "--timeout is 0s",
+		"ps --timeout soon":                     "invalid argument",
+		"pool list x":                           "takes no arguments",
+		"pool start":                            `"file" not set`,
+		"pool start p.toml":                     "to read a file, write ctl pool start -f p.toml",
+		"pool start -f p.toml --wait-timeout 0": "--wait-timeout is 0s",
+		"pool apply":                            `"file" not set`,
+		"pool stop":                             "takes exactly POOL",
+		"pool status python/0":                  `"python/0" is a worker, not a pool; write python`,
+		"pool scale python":                     "takes exactly POOL N|MIN..MAX|off; it got 1 argument",
+		"pool scale python many":                `"many" is not a number of workers`,
+		"pool scale python 0":                   "at least 1",
+		"pool scale python 8..2":                `"8..2" is not a range of workers; write MIN..MAX`,
+		"pool scale python 2..":                 `"2.." is not a range of workers`,
+		"pool scale python -3": "-3 is a negative number, which ctl pool scale does not take; write " +
+			"ctl pool scale POOL N|MIN..MAX|off",
 		"pool scale python -x":                        "unknown shorthand flag: 'x' in -x",
 		"workers drain":                               "takes exactly POOL",
 		"workers drain python --worker -2":            "--worker is -2",
@@ -130,12 +131,18 @@ func TestFailuresExitWith1AndSayWhatToDo(t *testing.T) {
 		err           error
 		code, message string
 	}{
-		"a coded error":             {refused, "pool_not_found", "no pool ghost is running; ctl pool list names those that are"},
-		"one that is wrapped":       {fmt.Errorf("outer: %w", refused), "pool_not_found", "no pool ghost is running; ctl pool list names those that are"},
-		"one without a code":        {errors.New("disk on fire"), "unexpected", "disk on fire"},
-		"an interruption":           {fmt.Errorf("asking: %w", context.Canceled), "interrupted", "interrupted; the operation continues in Temporal, run ctl ps to follow it"},
-		"an unknown token":          {&api.Error{Code: api.CodeUnauthorized, Message: "invalid token"}, "unauthorized", "invalid token; give ctl the token with --token-file or in TEMPOOL_TOKEN"},
-		"an unknown CA":             {api.Errorf(api.CodeUnavailable, "no answer: %w", x509.UnknownAuthorityError{}), "unavailable", "no answer: x509: certificate signed by unknown authority; name the gateway's CA certificates with --ca-file or in TEMPOOL_CA_FILE"},
+		"a coded error": {refused, "pool_not_found",
+			"no pool ghost is running; ctl pool list names those that are"},
+		"one that is wrapped": {fmt.Errorf("outer: %w", refused), "pool_not_found",
+			"no pool ghost is running; ctl pool list names those that are"},
+		"one without a code": {errors.New("disk on fire"), "unexpected", "disk on fire"},
+		"an interruption": {fmt.Errorf("asking: %w", context.Canceled), "interrupted",
+			"interrupted; the operation continues in Temporal, run ctl ps to follow it"},
+		"an unknown token": {&api.Error{Code: api.CodeUnauthorized, Message: "invalid token"}, "unauthorized",
+			"invalid token; give ctl the token with --token-file or in TEMPOOL_TOKEN"},
+		"an unknown CA": {api.Errorf(api.CodeUnavailable, "no answer: %w", x509.UnknownAuthorityError{}),
+			"unavailable", "no answer: x509: certificate signed by unknown authority; name the gateway's CA certificates with " +
+				"--ca-file or in TEMPOOL_CA_FILE"},
 		"a code without a sentence": {api.ErrBusy, "busy", "busy"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -271,7 +278,8 @@ func TestVersionAndSetup(t *testing.T) {
 func TestThePageOfCtlNamesEveryCommand(t *testing.T) {
 	page := docs.Read(t, "docs/operations/ctl.md")
 	for _, c := range walk((&app{}).root()) {
-		if c.HasSubCommands() && c.Name() != "completion" || c.Name() == "help" || c.HasParent() && c.Parent().Name() == "completion" {
+		if c.HasSubCommands() && c.Name() != "completion" || c.Name() == "help" || c.HasParent() &&
+			c.Parent().Name() == "completion" {
 			continue
 		}
 		require.True(t, strings.Contains(page, "`"+c.CommandPath()), "docs/operations/ctl.md lacks %s", c.CommandPath())

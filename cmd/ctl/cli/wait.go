@@ -29,8 +29,10 @@ func (w *waitFlags) flags(c *cobra.Command, limit time.Duration, until string) {
 	})
 }
 
-// awaitResult waits until wait returns, for at most limit, and calls show at intervals. It returns errWaitTimeout after limit.
-func awaitResult[T any](ctx context.Context, a *app, limit time.Duration, wait func(context.Context) (T, error), show func(context.Context)) (T, error) {
+// awaitResult waits until wait returns, for at most limit, and calls show at intervals. It returns errWaitTimeout after
+// limit.
+func awaitResult[T any](ctx context.Context, a *app, limit time.Duration, wait func(context.Context) (T, error),
+	show func(context.Context)) (T, error) {
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var result T
@@ -58,8 +60,8 @@ func awaitResult[T any](ctx context.Context, a *app, limit time.Duration, wait f
 // errWaitTimeout is the error of a wait after its limit; each command replaces it by one that says what to do.
 var errWaitTimeout = errors.New("the wait timed out")
 
-// await polls until poll returns true. It polls again after CodeUnavailable, since agents may restart. It returns any other error
-// of poll, errWaitTimeout after limit, or the error of ctx.
+// await polls until poll returns true. It polls again after CodeUnavailable, since agents may restart. It returns any
+// other error of poll, errWaitTimeout after limit, or the error of ctx.
 func (a *app) await(ctx context.Context, limit time.Duration, poll func(context.Context) (bool, error)) error {
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

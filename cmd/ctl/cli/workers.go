@@ -19,7 +19,8 @@ func (a *app) workersCommand() *cobra.Command {
   ctl workers stats`,
 	},
 		a.restartCommand(), a.statsCommand(),
-		a.signalCommand(drainSignal), a.signalCommand(suspendSignal), a.signalCommand(resumeSignal), a.signalCommand(stopSignal),
+		a.signalCommand(drainSignal), a.signalCommand(suspendSignal), a.signalCommand(resumeSignal),
+		a.signalCommand(stopSignal),
 	)
 }
 
@@ -67,7 +68,10 @@ starts again as a new incarnation. Workers that were drained, stopped or have gi
 			return err
 		}
 		request := api.RestartRequest{Worker: slot, Reason: flags.reason, By: operator()}
-		result, err := send(ctx, a, func(ctx context.Context) (api.RestartResult, error) { return cp.Pool(name).Restart(ctx, request) })
+		result, err := send(ctx, a, func(ctx context.Context) (api.RestartResult, error) {
+			return cp.Pool(name).Restart(ctx,
+				request)
+		})
 		if err != nil {
 			return err
 		}
@@ -90,9 +94,10 @@ starts again as a new incarnation. Workers that were drained, stopped or have gi
 	return c
 }
 
-// restartWait prepares the wait for one worker to be ready under a higher incarnation than it has now. It returns nil without a
-// single worker to wait for.
-func (a *app) restartWait(ctx context.Context, cp controlPlane, name string, slot *int, wait waitFlags) (*readyWait, error) {
+// restartWait prepares the wait for one worker to be ready under a higher incarnation than it has now. It returns nil
+// without a single worker to wait for.
+func (a *app) restartWait(ctx context.Context, cp controlPlane, name string, slot *int,
+	wait waitFlags) (*readyWait, error) {
 	if slot == nil || wait.skip {
 		return nil, nil
 	}

@@ -118,7 +118,8 @@ func (a *app) signalCommand(s workerSignal) *cobra.Command {
 				return err
 			}
 		}
-		return a.printResult(newSignalResult(args[0], s, targets), func(text *strings.Builder) { writeSignalResult(text, s, targets, wait.skip) })
+		return a.printResult(newSignalResult(args[0], s, targets),
+			func(text *strings.Builder) { writeSignalResult(text, s, targets, wait.skip) })
 	})
 	flags.flags(a, c)
 	wait.flags(c, defaultWait, s.waitsUntil)
@@ -136,8 +137,8 @@ type target struct {
 	warned      bool   // ctl has warned that the worker is leased
 }
 
-// targets returns the workers that a signal goes to. It asks the workers for their states, since the pool's roster may lag behind
-// the previous command.
+// targets returns the workers that a signal goes to. It asks the workers for their states, since the pool's roster may
+// lag behind the previous command.
 func (a *app) targets(ctx context.Context, cp controlPlane, name string, s workerSignal, slot *int) ([]target, error) {
 	status, err := send(ctx, a, cp.Pool(name).Status)
 	if err != nil {
@@ -153,7 +154,8 @@ func (a *app) targets(ctx context.Context, cp controlPlane, name string, s worke
 		if err != nil {
 			return nil, err
 		}
-		t := target{slot: w.Slot, worker: api.WorkerName(name, w.Slot), state: state, resting: w.Resting, lastRefusal: state.LastRefusal}
+		t := target{slot: w.Slot, worker: api.WorkerName(name, w.Slot), state: state, resting: w.Resting,
+			lastRefusal: state.LastRefusal}
 		switch {
 		case s.applies(state.State, w.Resting):
 			targets = append(targets, t)
@@ -165,13 +167,15 @@ func (a *app) targets(ctx context.Context, cp controlPlane, name string, s worke
 		}
 	}
 	if slot != nil && !found {
-		return nil, api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; ctl ps %s lists its workers", name, *slot, name)
+		return nil, api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; ctl ps %s lists its workers", name, *slot,
+			name)
 	}
 	return targets, nil
 }
 
 // awaitStates waits until every target is where the signal leads. It fails if a worker refuses the signal.
-func (a *app) awaitStates(ctx context.Context, cp controlPlane, name string, s workerSignal, targets []target, wait waitFlags) error {
+func (a *app) awaitStates(ctx context.Context, cp controlPlane, name string, s workerSignal, targets []target,
+	wait waitFlags) error {
 	err := a.await(ctx, wait.limit, func(ctx context.Context) (bool, error) {
 		status, err := cp.Pool(name).Status(ctx)
 		if err != nil {
@@ -190,7 +194,8 @@ func (a *app) awaitStates(ctx context.Context, cp controlPlane, name string, s w
 		return done == len(targets), nil
 	})
 	if errors.Is(err, errWaitTimeout) {
-		return api.Errorf(codeTimeout, "%s of pool %s is not done after %s: %s; the signal stays in effect: run ctl ps %s to follow",
+		return api.Errorf(codeTimeout,
+			"%s of pool %s is not done after %s: %s; the signal stays in effect: run ctl ps %s to follow",
 			s.signal, name, formatDuration(wait.limit), pendingTargets(targets), name)
 	}
 	return err
@@ -217,7 +222,8 @@ func (a *app) refresh(ctx context.Context, p pool, s workerSignal, status api.Po
 	}
 	if !t.done && !t.warned && s.signal == api.SignalSuspend && state.Lease != nil {
 		t.warned = true
-		a.warn(fmt.Sprintf("worker %s is busy; it will be suspended when %s returns lease %s (or run ctl checkin %[3]s), or when rotation.drain_timeout is over", t.worker, state.Lease.Holder, state.Lease.ID))
+		a.warn(fmt.Sprintf("worker %s is busy; it will be suspended when %s returns lease %s (or run ctl checkin %[3]s), "+
+			"or when rotation.drain_timeout is over", t.worker, state.Lease.Holder, state.Lease.ID))
 	}
 	return nil
 }

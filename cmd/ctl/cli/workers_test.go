@@ -24,7 +24,8 @@ func TestRestartOfOneWorkerWaitsForAHigherIncarnation(t *testing.T) {
 	), states: map[int][]api.WorkerState{0: {state(0, lifecycle.Ready, 4)}}})
 	r := ctl(t, f, "workers", "restart", "python", "--worker", "0", "--reason", "leak")
 	requireCode(t, ExitOK, r)
-	require.Equal(t, lines("python: 0/1 ready; python/0 ready", "python: 0/1 ready; python/0 starting", "python: 1/1 ready"), r.err)
+	require.Equal(t, lines("python: 0/1 ready; python/0 ready", "python: 0/1 ready; python/0 starting",
+		"python: 1/1 ready"), r.err)
 	require.Equal(t, "1 worker of pool python restarted\n", r.out)
 	require.Equal(t, "leak", f.pools["python"].restart.Reason)
 	require.Equal(t, 0, *f.pools["python"].restart.Worker)
@@ -51,8 +52,9 @@ func TestRestartFailsIfTheWorkerGivesUp(t *testing.T) {
 
 func TestRestartOfARestingWorkerWaitsForAHigherIncarnation(t *testing.T) {
 	resting := api.RosterEntry{Slot: 0, State: lifecycle.Stopped, Incarnation: 2, Resting: true}
-	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(roster(resting), roster(resting), roster(entry(0, lifecycle.Ready, 3, ""))),
-		states: map[int][]api.WorkerState{0: {state(0, lifecycle.Stopped, 2)}}})
+	f := newFakeControlPlane(&fakePool{name: "python",
+		statuses: steps(roster(resting), roster(resting), roster(entry(0, lifecycle.Ready, 3, ""))),
+		states:   map[int][]api.WorkerState{0: {state(0, lifecycle.Stopped, 2)}}})
 	requireCode(t, ExitOK, ctl(t, f, "workers", "restart", "python", "--worker", "0"))
 }
 
@@ -77,13 +79,15 @@ func TestDrainOfAPoolWaitsUntilEveryWorkerRests(t *testing.T) {
 	var done signalResult
 	require.NoError(t, json.Unmarshal([]byte(r.out), &done))
 	require.Equal(t, signalResult{Pool: "python", Signal: "drain", Workers: []signaledWorker{
-		{Worker: "python/0", State: lifecycle.Stopped, Incarnation: 1}, {Worker: "python/1", State: lifecycle.Killed, Incarnation: 1}}}, done)
+		{Worker: "python/0", State: lifecycle.Stopped, Incarnation: 1},
+		{Worker: "python/1", State: lifecycle.Killed, Incarnation: 1}}}, done)
 }
 
 func TestStopOfOneWorker(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python",
-		statuses: steps(bothReady, roster(entry(0, lifecycle.Ready, 1, ""), api.RosterEntry{Slot: 1, State: lifecycle.Stopped, Resting: true})),
-		states:   map[int][]api.WorkerState{1: {state(1, lifecycle.Busy, 1), state(1, lifecycle.Stopped, 1)}}})
+		statuses: steps(bothReady, roster(entry(0, lifecycle.Ready, 1, ""),
+			api.RosterEntry{Slot: 1, State: lifecycle.Stopped, Resting: true})),
+		states: map[int][]api.WorkerState{1: {state(1, lifecycle.Busy, 1), state(1, lifecycle.Stopped, 1)}}})
 	r := ctl(t, f, "workers", "stop", "python", "--worker", "1")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, []string{"stop python/1"}, f.requests)
@@ -97,7 +101,8 @@ func TestSuspendOfABusyWorkerNamesTheLease(t *testing.T) {
 		states: map[int][]api.WorkerState{0: {busy, busy, busy, state(0, lifecycle.Suspended, 1)}}})
 	r := ctl(t, f, "workers", "suspend", "python")
 	requireCode(t, ExitOK, r)
-	require.Contains(t, r.err, "ctl: warning: worker python/0 is busy; it will be suspended when alice returns lease python.0.1.1 (or run ctl checkin python.0.1.1), or when rotation.drain_timeout is over\n")
+	require.Contains(t, r.err, "ctl: warning: worker python/0 is busy; it will be suspended when alice returns lease "+
+		"python.0.1.1 (or run ctl checkin python.0.1.1), or when rotation.drain_timeout is over\n")
 	require.Equal(t, "python/0 is suspended\n", r.out)
 
 	f.pools["python"].states[0] = []api.WorkerState{busy}
@@ -113,12 +118,14 @@ func TestARefusedSignalFailsWithTheWorkersReason(t *testing.T) {
 		states: map[int][]api.WorkerState{0: {state(0, lifecycle.Stopping, 1), refusing}}})
 	r := ctl(t, f, "workers", "suspend", "python", "--worker", "0")
 	requireCode(t, ExitFailed, r)
-	require.Contains(t, r.err, "worker python/0 refused to suspend: 2026-03-04T12:00:00Z suspend or resume: it is stopping")
+	require.Contains(t, r.err, "worker python/0 refused to suspend: 2026-03-04T12:00:00Z "+
+		"suspend or resume: it is stopping")
 }
 
 func TestResumeSignalsOnlySuspendedWorkers(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(bothReady), states: map[int][]api.WorkerState{
-		0: {state(0, lifecycle.Ready, 1)}, 1: {state(1, lifecycle.Suspended, 1), state(1, lifecycle.Suspended, 1), state(1, lifecycle.Ready, 1)}}})
+		0: {state(0, lifecycle.Ready, 1)},
+		1: {state(1, lifecycle.Suspended, 1), state(1, lifecycle.Suspended, 1), state(1, lifecycle.Ready, 1)}}})
 	r := ctl(t, f, "workers", "resume", "python")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, []string{"resume python/1"}, f.requests)
@@ -129,7 +136,8 @@ func TestResumeSignalsOnlySuspendedWorkers(t *testing.T) {
 }
 
 func TestResumeCancelsAPendingSuspend(t *testing.T) {
-	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(bothReady), states: map[int][]api.WorkerState{1: {state(1, lifecycle.Busy, 1)}}})
+	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(bothReady),
+		states: map[int][]api.WorkerState{1: {state(1, lifecycle.Busy, 1)}}})
 	r := ctl(t, f, "workers", "resume", "python", "--worker", "1")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, []string{"resume python/1"}, f.requests)
@@ -146,7 +154,8 @@ func TestWorkersInTheTargetStateGetNoSignal(t *testing.T) {
 		"suspend": {bothReady, lifecycle.Suspended}, "resume": {bothReady, lifecycle.Ready},
 	} {
 		for _, more := range []string{"--no-wait=false", "--no-wait"} {
-			f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(c.status), states: map[int][]api.WorkerState{0: {state(0, c.state, 1)}}})
+			f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(c.status),
+				states: map[int][]api.WorkerState{0: {state(0, c.state, 1)}}})
 			r := ctl(t, f, "workers", command, "python", "--worker", "0", more)
 			requireCode(t, ExitOK, r)
 			require.Empty(t, f.requests)
@@ -156,16 +165,19 @@ func TestWorkersInTheTargetStateGetNoSignal(t *testing.T) {
 }
 
 func TestARestingWorkerCannotBeSuspended(t *testing.T) {
-	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(roster(api.RosterEntry{Slot: 0, State: lifecycle.Failed, Resting: true})),
-		states: map[int][]api.WorkerState{0: {state(0, lifecycle.Failed, 1)}}})
+	f := newFakeControlPlane(&fakePool{name: "python",
+		statuses: steps(roster(api.RosterEntry{Slot: 0, State: lifecycle.Failed, Resting: true})),
+		states:   map[int][]api.WorkerState{0: {state(0, lifecycle.Failed, 1)}}})
 	r := ctl(t, f, "workers", "suspend", "python", "--worker", "0")
 	requireCode(t, ExitFailed, r)
-	require.Contains(t, r.err, "worker python/0 has no process to suspend; run ctl workers restart to start one (it is failed)")
+	require.Contains(t, r.err, "worker python/0 has no process to suspend; run ctl workers restart to start one (it is "+
+		"failed)")
 	require.Empty(t, f.requests)
 }
 
 func TestNoWaitReturnsAfterTheSignal(t *testing.T) {
-	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(bothReady), states: map[int][]api.WorkerState{0: {state(0, lifecycle.Ready, 1)}}})
+	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(bothReady),
+		states: map[int][]api.WorkerState{0: {state(0, lifecycle.Ready, 1)}}})
 	r := ctl(t, f, "workers", "drain", "python", "--worker", "0", "--no-wait")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, "sent drain to python/0, which was ready\n", r.out)

@@ -1,5 +1,5 @@
-// Package codemetrics is the job of the example pool: it measures Python files on the workers of a pool, and counts each file exactly once,
-// whatever happens to the workers.
+// Package codemetrics is the job of the example pool: it measures Python files on the workers of a pool, and counts
+// each file exactly once, whatever happens to the workers.
 package codemetrics
 
 import (
@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// method is that of the workers. It takes {"paths": […], "top": n} and returns one FileMeasure for each path, in order.
+	// method is that of the workers. It takes {"paths": […], "top": n} and returns one FileMeasure for each path, in
+	// order.
 	method = "measure"
 	// batchFiles is how many files one call measures.
 	batchFiles = 25
@@ -48,8 +49,9 @@ type Progress struct {
 	Retried      int // failed calls so far
 }
 
-// Run measures all files, each once even if Files has it twice, and returns their sum. To measure a file again does no harm, so each call that
-// failed is repeated, until it succeeds or has failed for as long as config.Patience. The Summary of a job that fails has what was counted.
+// Run measures all files, each once even if Files has it twice, and returns their sum. To measure a file again does no
+// harm, so each call that failed is repeated, until it succeeds or has failed for as long as config.Patience. The
+// Summary of a job that fails has what was counted.
 func Run(ctx context.Context, config Config) (Summary, error) {
 	began := time.Now()
 	pool := config.Client.Pool(config.Pool)
@@ -110,7 +112,8 @@ func (j *job) measure(ctx context.Context, paths []string) error {
 // complete checks that an answer has each file once, in order.
 func complete(paths []string, measures []FileMeasure) error {
 	if !slices.EqualFunc(paths, measures, func(path string, m FileMeasure) bool { return path == m.Path }) {
-		return fmt.Errorf("the worker's answer has %d files, not the %d of the call in their order", len(measures), len(paths))
+		return fmt.Errorf("the worker's answer has %d files, not the %d of the call in their order", len(measures),
+			len(paths))
 	}
 	return nil
 }

@@ -20,9 +20,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// measure runs the job on n files, and each of them twice, at a gateway that answers as workers do, but for calls that answer answers.
-// Every file has 10 bytes, 2 lines and one function whose complexity is the file's number.
-func measure(t *testing.T, n int, patience time.Duration, answer func(w http.ResponseWriter, measures []FileMeasure) bool) (Summary, Progress, error) {
+// measure runs the job on n files, and each of them twice, at a gateway that answers as workers do, but for calls that
+// answer answers. Every file has 10 bytes, 2 lines and one function whose complexity is the file's number.
+func measure(t *testing.T, n int, patience time.Duration,
+	answer func(w http.ResponseWriter, measures []FileMeasure) bool) (Summary, Progress, error) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var params struct{ Paths []string }
 		_ = json.NewDecoder(r.Body).Decode(&params)
@@ -31,7 +32,8 @@ func measure(t *testing.T, n int, patience time.Duration, answer func(w http.Res
 			var number int
 			_, _ = fmt.Sscanf(path, "/f/%d.py", &number)
 			measures = append(measures, FileMeasure{
-				Path: path, Bytes: 10, Lines: 2, Functions: 1, Complexity: int64(number), Worst: []Function{{Name: "f", Complexity: number}},
+				Path: path, Bytes: 10, Lines: 2, Functions: 1, Complexity: int64(number),
+				Worst: []Function{{Name: "f", Complexity: number}},
 			})
 		}
 		if answer == nil || !answer(w, measures) {
@@ -48,7 +50,8 @@ func measure(t *testing.T, n int, patience time.Duration, answer func(w http.Res
 	}
 	var progress Progress
 	sum, err := Run(t.Context(), Config{
-		Client: client, Pool: "p", Files: files, Concurrency: 3, Patience: patience, Progress: func(p Progress) { progress = p },
+		Client: client, Pool: "p", Files: files, Concurrency: 3, Patience: patience,
+		Progress: func(p Progress) { progress = p },
 	})
 	return sum, progress, err
 }
@@ -133,7 +136,8 @@ func TestWithoutPythonTheErrorSaysWhatToInstall(t *testing.T) {
 
 func TestAFailingPythonIsNamed(t *testing.T) {
 	folder := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(folder, "python3"), []byte("#!/bin/sh\necho no library >&2\nexit 1\n"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "python3"), []byte("#!/bin/sh\necho no library >&2\nexit 1\n"),
+		0o700))
 	t.Setenv("PATH", folder)
 	_, err := StandardLibrary(t.Context())
 	require.ErrorContains(t, err, filepath.Join(folder, "python3"))

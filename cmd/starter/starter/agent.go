@@ -24,16 +24,20 @@ func (s *starter) startAgent(ctx context.Context) error {
 			listen = "127.0.0.1:0"
 		}
 	} else if !free(listen) {
-		return fmt.Errorf("the gateway cannot listen on %s; stop the program that has the port, or set another one with --listen", listen)
+		return fmt.Errorf("the gateway cannot listen on %s; stop the program that has the port, or set another one with "+
+			"--listen", listen)
 	}
 	var err error
 	s.agent, err = worker.Start(ctx, worker.Config{
-		Address: s.temporal.Address, Namespace: s.temporal.Namespace, Payloads: s.temporal.Payloads, HostID: hostID(), OtherHostID: "use another Temporal server (--address)", StateDir: s.data.agentState(),
-		Listen: listen, Security: s.options.Security, Capacity: max(worker.DefaultCapacity, 2*s.spec.Pool.Size), Labels: labels(s.spec.Pool.Placement), Logger: s.log,
+		Address: s.temporal.Address, Namespace: s.temporal.Namespace, Payloads: s.temporal.Payloads, HostID: hostID(),
+		OtherHostID: "use another Temporal server (--address)", StateDir: s.data.agentState(),
+		Listen: listen, Security: s.options.Security, Capacity: max(worker.DefaultCapacity, 2*s.spec.Pool.Size),
+		Labels: labels(s.spec.Pool.Placement), Logger: s.log,
 		StopTimeout: agentStopTimeout,
 	})
 	if err != nil && s.server != nil && !s.options.Fresh {
-		return fmt.Errorf("start the agent: %w; if another version of Tempool has used the database %s, delete it with --fresh", err, s.data.database())
+		return fmt.Errorf("start the agent: %w; if another version of Tempool has used the database %s, delete it with "+
+			"--fresh", err, s.data.database())
 	}
 	if err != nil {
 		return fmt.Errorf("start the agent: %w", err)

@@ -14,7 +14,8 @@ import (
 	"github.com/tempool/tempool/internal/command"
 )
 
-// Main runs the starter and returns its exit code. SIGTERM, SIGINT and SIGHUP stop it gracefully; a second signal exits immediately.
+// Main runs the starter and returns its exit code. SIGTERM, SIGINT and SIGHUP stop it gracefully; a second signal exits
+// immediately.
 func Main(args []string) int {
 	ctx, stop := context.WithCancelCause(context.Background())
 	defer stop(nil)
@@ -23,8 +24,8 @@ func Main(args []string) int {
 	return command.Execute(ctx, newCommand(os.Stdout, Run), args)
 }
 
-// watchSignals calls stop at the first signal and exits at the second; the workers' processes and the Temporal server are guarded and die with
-// this process. The returned function ends the watch.
+// watchSignals calls stop at the first signal and exits at the second; the workers' processes and the Temporal server
+// are guarded and die with this process. The returned function ends the watch.
 func watchSignals(stop context.CancelCauseFunc, out io.Writer) func() {
 	signals := make(chan os.Signal, 2)
 	kinds := []os.Signal{os.Interrupt, syscall.SIGTERM}
@@ -91,7 +92,8 @@ Exit codes: 0 success; 1 failure; 2 wrong command line.`,
 				return command.Usagef("--size is %d; it must be from 1 to 1000", o.Size)
 			}
 			if o.Address != "" && (o.Port != 0 || o.UIPort != 0 || o.Fresh) {
-				return command.Usagef("--address uses a running server; --port, --ui-port and --fresh apply to the starter's own server")
+				return command.Usagef("--address uses a running server; --port, --ui-port and --fresh apply to the starter's own " +
+					"server")
 			}
 			if o.Port != 0 && o.Port == o.UIPort {
 				return command.Usagef("--port and --ui-port are both %d; they must differ", o.Port)
@@ -105,12 +107,15 @@ Exit codes: 0 success; 1 failure; 2 wrong command line.`,
 	flags.BoolVar(&o.Once, "once", false, "exit when the job is done")
 	flags.StringVar(&o.Address, "address", "", "use the Temporal server at HOST:PORT")
 	flags.StringVar(&o.Namespace, "namespace", "", `Temporal namespace (default: TEMPORAL_NAMESPACE, else "default")`)
-	flags.StringVar(&o.PayloadKeys, "payload-keys", "", "file with the keys that encrypt what Temporal stores (default: TEMPOOL_PAYLOAD_KEYS, else nothing is encrypted)")
-	flags.StringVar(&o.PoolFile, "pool", "", "pool file to start instead of the example; the job runs only on a pool named codemetrics")
+	flags.StringVar(&o.PayloadKeys, "payload-keys", "",
+		"file with the keys that encrypt what Temporal stores (default: TEMPOOL_PAYLOAD_KEYS, else nothing is encrypted)")
+	flags.StringVar(&o.PoolFile, "pool", "",
+		"pool file to start instead of the example; the job runs only on a pool named codemetrics")
 	flags.IntVar(&o.Size, "size", 0, "number of workers (default: the size in the pool file)")
 	flags.IntVar(&o.Port, "port", 0, "port of the starter's own Temporal server (default 7233, or a free port if taken)")
 	flags.IntVar(&o.UIPort, "ui-port", 0, "port of its Web UI (default 8233, or a free port if taken)")
-	flags.StringVar(&o.Listen, "listen", "", "TCP address of the gateway (default 127.0.0.1:7460, or a free port if taken)")
+	flags.StringVar(&o.Listen, "listen", "",
+		"TCP address of the gateway (default 127.0.0.1:7460, or a free port if taken)")
 	gatewayflags.Security(starter, &o.Security)
 	flags.BoolVar(&o.Fresh, "fresh", false, "delete the database of the starter's own Temporal server first")
 	return starter

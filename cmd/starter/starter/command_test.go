@@ -22,7 +22,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// parse runs a command line and returns the options, or what it prints to standard error; ran is false if the command rejects it.
+// parse runs a command line and returns the options, or what it prints to standard error; ran is false if the command
+// rejects it.
 func parse(t *testing.T, args ...string) (o Options, ran bool, stderr string) {
 	var out bytes.Buffer
 	c := newCommand(io.Discard, func(_ context.Context, got Options) error {
@@ -45,7 +46,8 @@ func TestFlagsBecomeOptions(t *testing.T) {
 		{[]string{"--once"}, Options{Once: true}},
 		{[]string{"--address", "h:1", "--namespace", "n"}, Options{Address: "h:1", Namespace: "n"}},
 		{[]string{"--port", "7000", "--ui-port=7001", "--fresh"}, Options{Port: 7000, UIPort: 7001, Fresh: true}},
-		{[]string{"--pool", "p.toml", "--size", "2", "--listen", "127.0.0.1:9"}, Options{PoolFile: "p.toml", Size: 2, Listen: "127.0.0.1:9"}},
+		{[]string{"--pool", "p.toml", "--size", "2", "--listen", "127.0.0.1:9"},
+			Options{PoolFile: "p.toml", Size: 2, Listen: "127.0.0.1:9"}},
 	} {
 		o, ran, _ := parse(t, c.args...)
 		require.True(t, ran)

@@ -14,8 +14,8 @@ import (
 	"github.com/tempool/tempool/internal/installcache"
 )
 
-// dataDir is what outlives a run of the starter: the server's database, the agent's state, the example's files and the logs. Only one starter
-// uses it at a time.
+// dataDir is what outlives a run of the starter: the server's database, the agent's state, the example's files and the
+// logs. Only one starter uses it at a time.
 type dataDir struct {
 	path      string
 	logPath   string
@@ -26,8 +26,8 @@ type dataDir struct {
 	lock      *os.File
 }
 
-// openDataDir creates and locks a folder; "" is tempool/dev in the user's cache folder. It starts new logs and keeps those of the previous run beside
-// them.
+// openDataDir creates and locks a folder; "" is tempool/dev in the user's cache folder. It starts new logs and keeps
+// those of the previous run beside them.
 func openDataDir(path string) (d *dataDir, err error) {
 	if path == "" {
 		if path, err = installcache.UserPath("dev", "the starter's data"); err != nil {
@@ -73,7 +73,8 @@ func (d *dataDir) acquireLock() error {
 		if pid, readErr := os.ReadFile(name); readErr == nil && len(pid) > 0 {
 			holder += " (process " + strings.TrimSpace(string(pid)) + ")"
 		}
-		return fmt.Errorf("%s is already running with the data in %s; stop it first, or set XDG_CACHE_HOME to another folder", holder, d.path)
+		return fmt.Errorf("%s is already running with the data in %s; stop it first, or set XDG_CACHE_HOME to another folder",
+			holder, d.path)
 	}
 	d.lock = lock
 	if err := lock.Truncate(0); err != nil {
@@ -110,7 +111,8 @@ func (d *dataDir) removeDatabase() error {
 	return nil
 }
 
-// agentState returns the state folder of the starter's agent. It is the same at every start, so the agent finds its earlier state.
+// agentState returns the state folder of the starter's agent. It is the same at every start, so the agent finds its
+// earlier state.
 func (d *dataDir) agentState() string { return filepath.Join(d.path, "agent") }
 
 // files returns the folder for the unpacked example.

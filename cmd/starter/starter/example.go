@@ -42,8 +42,9 @@ func (s *starter) loadSpec() (spec.Spec, error) {
 	return loaded, nil
 }
 
-// unpackExample writes the example and the Python SDK below root, with the layout of the repository, and returns the path of its pool.toml. The
-// folder's name is a hash of the content, so another version has another path, and a running pool is rolled out to it.
+// unpackExample writes the example and the Python SDK below root, with the layout of the repository, and returns the
+// path of its pool.toml. The folder's name is a hash of the content, so another version has another path, and a running
+// pool is rolled out to it.
 func unpackExample(root string) (string, error) {
 	files := map[string][]byte{}
 	for folder, source := range map[string]fs.FS{"examples": examples.Codemetrics, "sdk": sdk.Python} {
@@ -68,7 +69,8 @@ func unpackExample(root string) (string, error) {
 	return filepath.Join(into, "examples", exampleName, "pool.toml"), nil
 }
 
-// removeOlder removes the folders of other versions below root; file is in the one to keep. No pool may be using the others.
+// removeOlder removes the folders of other versions below root; file is in the one to keep. No pool may be using the
+// others.
 func removeOlder(root, file string) error {
 	entries, err := os.ReadDir(root)
 	if err != nil {
@@ -76,7 +78,8 @@ func removeOlder(root, file string) error {
 	}
 	for _, entry := range entries {
 		folder := filepath.Join(root, entry.Name())
-		if !entry.IsDir() || !unpackedName.MatchString(entry.Name()) || strings.HasPrefix(file, folder+string(filepath.Separator)) {
+		if !entry.IsDir() || !unpackedName.MatchString(entry.Name()) ||
+			strings.HasPrefix(file, folder+string(filepath.Separator)) {
 			continue
 		}
 		if err := os.RemoveAll(folder); err != nil {

@@ -11,12 +11,14 @@ import (
 	"github.com/tempool/tempool/internal/sleep"
 )
 
-// errGoRunExited ends a run when its go run was killed: go run does not forward SIGTERM and would leave this program running.
+// errGoRunExited ends a run when its go run was killed: go run does not forward SIGTERM and would leave this program
+// running.
 var errGoRunExited = errors.New("the go run that started this program exited")
 
 const goRunInterval = time.Second
 
-// watchGoRun calls stop when this program was started by go run and that has exited. The returned function ends the watch.
+// watchGoRun calls stop when this program was started by go run and that has exited. The returned function ends the
+// watch.
 func watchGoRun(stop context.CancelCauseFunc) func() {
 	parent := os.Getppid()
 	if !isGo(parent) {

@@ -19,7 +19,8 @@ const workersTimeout = 20 * time.Second
 // runJob runs the job on the pool and prints its result.
 func (s *starter) runJob(ctx context.Context) error {
 	pool := s.client.Pool(s.spec.Pool.Name)
-	s.screen.line("\nMeasuring the standard library of Python %s, %d files in %s.", s.library.Version, len(s.library.Files), s.library.Folder)
+	s.screen.line("\nMeasuring the standard library of Python %s, %d files in %s.", s.library.Version,
+		len(s.library.Files), s.library.Folder)
 	before := restarts(ctx, pool)
 	show, end := s.screen.progress(len(s.library.Files))
 	client, err := s.operatorClient(ctx)
@@ -39,8 +40,8 @@ func (s *starter) runJob(ctx context.Context) error {
 	return nil
 }
 
-// operatorClient returns a client that calls the starter's own gateway over its Unix socket, where the starter needs neither a token nor a
-// certificate. The caller closes it.
+// operatorClient returns a client that calls the starter's own gateway over its Unix socket, where the starter needs
+// neither a token nor a certificate. The caller closes it.
 func (s *starter) operatorClient(ctx context.Context) (*tempool.Client, error) {
 	options := s.temporal
 	options.Gateways = []string{"unix:" + filepath.Join(s.data.agentState(), worker.SocketName)}

@@ -95,19 +95,23 @@ func TestWithoutATerminalEachTenPercentIsALine(t *testing.T) {
 		show(codemetrics.Progress{Files: files, Total: 40})
 	}
 	end()
-	require.Equal(t, " 10 %  4 of 40 files\n 20 %  10 of 40 files\n 30 %  13 of 40 files\n 40 %  16 of 40 files\n 50 %  22 of 40 files\n"+
-		" 60 %  25 of 40 files\n 70 %  28 of 40 files\n 80 %  34 of 40 files\n 90 %  37 of 40 files\n100 %  40 of 40 files\n", out.String())
+	require.Equal(t, " 10 %  4 of 40 files\n 20 %  10 of 40 files\n 30 %  13 of 40 files\n 40 %  16 of 40 files\n 50 %  "+
+		"22 of 40 files\n"+
+		" 60 %  25 of 40 files\n 70 %  28 of 40 files\n 80 %  34 of 40 files\n 90 %  37 of 40 files\n100 %  40 of 40 files\n",
+		out.String())
 }
 
 func TestNumbersHaveThousandsSeparators(t *testing.T) {
-	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -999: "-999", -1000: "-1,000"} {
+	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -999: "-999",
+		-1000: "-1,000"} {
 		require.Equal(t, want, grouped(n))
 	}
 }
 
 func TestTheSummaryHasTheResults(t *testing.T) {
 	text := summaryText(codemetrics.Summary{
-		Files: 1790, Bytes: 31525224, Lines: 858237, Functions: 4, Classes: 2, Complexity: 10, Took: 2 * time.Second, Calls: 7, Retried: 1,
+		Files: 1790, Bytes: 31525224, Lines: 858237, Functions: 4, Classes: 2, Complexity: 10, Took: 2 * time.Second,
+		Calls: 7, Retried: 1,
 		Problems: 1,
 		Worst:    []codemetrics.Function{{Path: "/lib/re/_parser.py", Name: "_parse", Line: 516, Complexity: 123}},
 	}, "/lib", 3)
@@ -142,7 +146,8 @@ func TestWorkersOfAnEarlierAgentAreNotReady(t *testing.T) {
 }
 
 func TestTheDefaultAddressIsRecognized(t *testing.T) {
-	for address, want := range map[string]bool{"": true, "localhost:7233": true, "127.0.0.1:7233": true, "127.0.0.1:7234": false, "h:7233": false, "nonsense": false} {
+	for address, want := range map[string]bool{"": true, "localhost:7233": true, "127.0.0.1:7233": true,
+		"127.0.0.1:7234": false, "h:7233": false, "nonsense": false} {
 		require.Equal(t, want, isDefaultAddress(address), address)
 	}
 }

@@ -52,7 +52,8 @@ func (s *starter) startPool(ctx context.Context) error {
 	return nil
 }
 
-// adopt applies the spec to a running pool. ended says that the pool was stopping and has ended, so the starter can start it again.
+// adopt applies the spec to a running pool. ended says that the pool was stopping and has ended, so the starter can
+// start it again.
 func (s *starter) adopt(ctx context.Context, pool *tempool.Pool) (ended bool, err error) {
 	s.screen.line("Pool %s is already running; using it.", pool.Name())
 	status, err := awaitStatus(ctx, pool)
@@ -77,7 +78,8 @@ func (s *starter) adopt(ctx context.Context, pool *tempool.Pool) (ended bool, er
 	for _, w := range status.Workers {
 		if w.Resting && w.Slot < s.spec.Pool.Size {
 			slot := w.Slot
-			if _, err := pool.Restart(ctx, api.RestartRequest{Worker: &slot, Reason: "the starter uses the pool", By: "starter"}); err != nil {
+			if _, err := pool.Restart(ctx,
+				api.RestartRequest{Worker: &slot, Reason: "the starter uses the pool", By: "starter"}); err != nil {
 				return false, err
 			}
 		}
@@ -97,8 +99,8 @@ func awaitStatus(ctx context.Context, pool *tempool.Pool) (api.PoolStatus, error
 	}
 }
 
-// awaitReady waits until every worker is in service. The roster's entries about this host from before the agent's start do not count, since
-// those processes are dead.
+// awaitReady waits until every worker is in service. The roster's entries about this host from before the agent's start
+// do not count, since those processes are dead.
 func (s *starter) awaitReady(ctx context.Context, pool *tempool.Pool, began time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -111,7 +113,8 @@ func (s *starter) awaitReady(ctx context.Context, pool *tempool.Pool, began time
 			return fmt.Errorf("pool %s is being stopped by another program; start again when it has ended", pool.Name())
 		case err == nil:
 			s.ownsPool = ownHostOnly(status)
-			if waiting = notServing(status, began); len(waiting) == 0 && len(status.Workers) >= status.Size && status.Rollout == nil {
+			if waiting = notServing(status, began); len(waiting) == 0 && len(status.Workers) >= status.Size &&
+				status.Rollout == nil {
 				return nil
 			}
 			for _, w := range waiting {
@@ -159,7 +162,8 @@ func (s *starter) cannotStart(ctx context.Context, pool *tempool.Pool, w api.Ros
 			}
 		}
 	}
-	return fmt.Errorf("worker %s cannot start: %s\nFix the cause and start again", api.WorkerName(pool.Name(), w.Slot), strings.TrimSpace(reason))
+	return fmt.Errorf("worker %s cannot start: %s\nFix the cause and start again", api.WorkerName(pool.Name(), w.Slot),
+		strings.TrimSpace(reason))
 }
 
 func notReady(pool string, waiting []api.RosterEntry, err error) error {

@@ -15,8 +15,8 @@ import (
 // errInterrupted ends a run on request.
 var errInterrupted = errors.New("interrupted")
 
-// Run starts everything, runs the job, and returns at the end of ctx or, with Once, at the end of the job. It stops everything that it started.
-// The end of ctx is an error only before the job is done.
+// Run starts everything, runs the job, and returns at the end of ctx or, with Once, at the end of the job. It stops
+// everything that it started. The end of ctx is an error only before the job is done.
 func Run(ctx context.Context, options Options) (err error) {
 	s := &starter{options: options, screen: newScreen(options.Out)}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -41,7 +41,8 @@ func Run(ctx context.Context, options Options) (err error) {
 	}
 	s.showNextSteps(ctx)
 	<-ctx.Done()
-	if cause := context.Cause(ctx); !errors.Is(cause, errInterrupted) && !errors.Is(cause, errGoRunExited) && !errors.Is(cause, context.Canceled) {
+	if cause := context.Cause(ctx); !errors.Is(cause, errInterrupted) && !errors.Is(cause, errGoRunExited) &&
+		!errors.Is(cause, context.Canceled) {
 		return cause
 	}
 	return nil
@@ -93,7 +94,8 @@ func (s *starter) watch(ctx context.Context, cancel context.CancelCauseFunc) {
 	case err := <-s.agent.Failed():
 		cancel(fmt.Errorf("the agent failed: %w", err))
 	case <-serverEnded:
-		cancel(fmt.Errorf("the Temporal server exited; start again. The end of its log %s:\n%s", s.data.serverLog, s.server.LogTail()))
+		cancel(fmt.Errorf("the Temporal server exited; start again. The end of its log %s:\n%s", s.data.serverLog,
+			s.server.LogTail()))
 	}
 }
 

@@ -31,8 +31,8 @@ func (s *screen) line(format string, args ...any) {
 	fmt.Fprintf(s.out, format+"\n", args...)
 }
 
-// progress shows the progress of a job: as a bar on a terminal, otherwise as a line for every 10 %. The returned functions must not be called
-// concurrently.
+// progress shows the progress of a job: as a bar on a terminal, otherwise as a line for every 10 %. The returned
+// functions must not be called concurrently.
 func (s *screen) progress(total int) (show func(codemetrics.Progress), end func()) {
 	if s.terminal {
 		bar := progressbar.NewOptions(total,

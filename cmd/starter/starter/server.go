@@ -22,7 +22,8 @@ const serverStopTimeout = 20 * time.Second
 
 // startServer finds or starts a Temporal server and connects to it.
 func (s *starter) startServer(ctx context.Context) error {
-	s.temporal = tempool.Options{Address: s.options.Address, Namespace: s.options.Namespace, Logger: log.NewStructuredLogger(s.log), Payloads: tempool.Payloads{KeyFile: s.options.PayloadKeys}}
+	s.temporal = tempool.Options{Address: s.options.Address, Namespace: s.options.Namespace,
+		Logger: log.NewStructuredLogger(s.log), Payloads: tempool.Payloads{KeyFile: s.options.PayloadKeys}}
 	if s.options.Address == "" {
 		if err := s.findOrStartServer(ctx); err != nil {
 			return err
@@ -56,7 +57,8 @@ func (s *starter) findOrStartServer(ctx context.Context) error {
 		s.screen.line("Using the running Temporal server %s at %s.", found.ServerVersion, found.Options.HostPort)
 		return nil
 	case found.Configured:
-		return fmt.Errorf("the Temporal settings (TEMPORAL_ADDRESS or a profile) name %s, but %w; start that server, or remove the setting to let the starter start one",
+		return fmt.Errorf("the Temporal settings (TEMPORAL_ADDRESS or a profile) name %s, but %w; start that server, or "+
+			"remove the setting to let the starter start one",
 			found.Options.HostPort, found.Err)
 	}
 	return s.startOwnServer(ctx)
@@ -80,7 +82,8 @@ func (s *starter) startOwnServer(ctx context.Context) error {
 	s.server = server
 	s.temporal.Address = server.Address()
 	s.onStop("the Temporal server", serverStopTimeout, server.Stop)
-	s.screen.line("Temporal runs at %s, its Web UI at %s, its data in %s.", server.Address(), server.UIURL(), s.data.database())
+	s.screen.line("Temporal runs at %s, its Web UI at %s, its data in %s.", server.Address(), server.UIURL(),
+		s.data.database())
 	return nil
 }
 
@@ -114,7 +117,8 @@ func (s *starter) checkSetup(ctx context.Context) error {
 		return err
 	}
 	if len(missing) > 0 {
-		s.screen.line("Namespace %s has no Tempool search attributes; they are optional, and '%s setup' adds them.", s.client.Namespace(), s.ctl())
+		s.screen.line("Namespace %s has no Tempool search attributes; they are optional, and '%s setup' adds them.",
+			s.client.Namespace(), s.ctl())
 	}
 	return nil
 }

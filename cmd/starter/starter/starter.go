@@ -21,7 +21,8 @@ type Options struct {
 	Once      bool
 	Address   string
 	Namespace string
-	// PayloadKeys is the file with the keys that encrypt what Temporal stores; "" is that of TEMPOOL_PAYLOAD_KEYS, else none.
+	// PayloadKeys is the file with the keys that encrypt what Temporal stores; "" is that of TEMPOOL_PAYLOAD_KEYS, else
+	// none.
 	PayloadKeys string
 	PoolFile    string // "" is the example pool
 	Size        int    // 0: the size in the file

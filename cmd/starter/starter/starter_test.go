@@ -38,11 +38,12 @@ func own(t *testing.T) (Options, *logtest.Log) {
 	file := filepath.Join(cache, "pool.toml")
 	require.NoError(t, os.WriteFile(file, []byte(webServers), 0o600))
 	out := &logtest.Log{}
-	return Options{PoolFile: file, DataDir: filepath.Join(cache, "dev"), Port: freePort(t), UIPort: freePort(t), Listen: net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t))), Out: out}, out
+	return Options{PoolFile: file, DataDir: filepath.Join(cache, "dev"), Port: freePort(t), UIPort: freePort(t),
+		Listen: net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t))), Out: out}, out
 }
 
-// freePort returns a port below those that the system gives to connections, one of which could take it before it is used, or before the test finds
-// that nothing listens.
+// freePort returns a port below those that the system gives to connections, one of which could take it before it is
+// used, or before the test finds that nothing listens.
 func freePort(t *testing.T) (port int) {
 	require.Eventually(t, func() bool {
 		port = 10_000 + rand.IntN(10_000)
@@ -65,7 +66,8 @@ func TestRunStartsAndStopsEverything(t *testing.T) {
 	defer cancel(nil)
 	ended := make(chan error, 1)
 	go func() { ended <- Run(ctx, o) }()
-	require.Eventually(t, func() bool { return strings.Contains(out.String(), "pool scale py") || len(ended) > 0 }, 3*time.Minute, 50*time.Millisecond, "%s", out)
+	require.Eventually(t, func() bool { return strings.Contains(out.String(), "pool scale py") || len(ended) > 0 },
+		3*time.Minute, 50*time.Millisecond, "%s", out)
 	require.Contains(t, out.String(), "Pool py is ready: 2 workers")
 	require.Contains(t, out.String(), "workflows/tempool%2Fpy%2F0")
 	require.Contains(t, out.String(), "TEMPORAL_ADDRESS=127.0.0.1:"+strconv.Itoa(o.Port))
@@ -99,7 +101,8 @@ func TestATakenPortFailsAndLeavesNothing(t *testing.T) {
 
 func TestTheErrorOfAFailingPoolHasTheWorkersOutput(t *testing.T) {
 	o, _ := own(t)
-	require.NoError(t, os.WriteFile(o.PoolFile, []byte("[pool]\nname = \"py\"\nsize = 1\ncommand = [\"sh\", \"-c\", \"echo no such model >&2; exit 3\"]\n"), 0o600))
+	require.NoError(t, os.WriteFile(o.PoolFile,
+		[]byte("[pool]\nname = \"py\"\nsize = 1\ncommand = [\"sh\", \"-c\", \"echo no such model >&2; exit 3\"]\n"), 0o600))
 	err := Run(t.Context(), o)
 	require.ErrorContains(t, err, "worker py/0 cannot start")
 	require.ErrorContains(t, err, "no such model")

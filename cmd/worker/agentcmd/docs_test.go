@@ -17,7 +17,8 @@ func TestTheManualListsExactlyTheFlags(t *testing.T) {
 		}
 	}
 	want := map[string]bool{}
-	for _, flag := range regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z-]+)`).FindAllStringSubmatch(newCommand().Flags().FlagUsages(), -1) {
+	for _, flag := range regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z-]+)`).FindAllStringSubmatch(
+		newCommand().Flags().FlagUsages(), -1) {
 		want[flag[1]] = true
 	}
 	require.Equal(t, want, listed)

@@ -1,5 +1,5 @@
-// Command provide installs the Temporal server program if the machine has none and prints its path. Tests that start a server then need no
-// installation within their timeouts.
+// Command provide installs the Temporal server program if the machine has none and prints its path. Tests that start a
+// server then need no installation within their timeouts.
 package main
 
 import (

@@ -18,20 +18,31 @@ func TestCheckFindsUpwardImports(t *testing.T) {
 		found Package
 		want  string
 	}{
-		"the core imports a shell":            {Package{Path: Module + "/lifecycle", Imports: []string{Module + "/spec"}}, "points up"},
-		"a decision reads the system":         {Package{Path: Module + "/policy", Imports: []string{"os/exec"}}, "it is pure"},
-		"workflows import process":            {Package{Path: Module + "/workflows", Imports: []string{Module + "/process"}}, "points up"},
-		"workflows import a part of process":  {Package{Path: Module + "/workflows", Imports: []string{Module + "/process/wire"}}, "points up"},
-		"workflows import activities":         {Package{Path: Module + "/workflows", Imports: []string{Module + "/activities"}}, "points up"},
-		"process depends on Temporal":         {Package{Path: Module + "/process", Deps: []string{"go.temporal.io/sdk/client"}}, "must not, even indirectly"},
-		"process imports the client":          {Package{Path: Module + "/process", Imports: []string{Module}}, "points up"},
-		"balancing imports the client":        {Package{Path: Module + "/internal/balance", Imports: []string{Module}}, "points up"},
-		"sessions depend on gRPC":             {Package{Path: Module + "/sessions", Deps: []string{"google.golang.org/grpc"}}, "must not, even indirectly"},
-		"workflows import the client":         {Package{Path: Module + "/workflows", Imports: []string{Module}}, "points up"},
-		"wire imports process":                {Package{Path: Module + "/process/wire", Imports: []string{Module + "/process"}}, "points up"},
-		"the root imports workflows":          {Package{Path: Module, Imports: []string{Module + "/workflows"}}, "points up"},
-		"a command imports more than a shell": {Package{Path: Module + "/cmd/ctl", Name: "main", Imports: []string{Module + "/gateway"}}, "points up"},
-		"a command holds logic":               {Package{Path: Module + "/cmd/ctl", Name: "main", Lines: MaxMainLines + 1}, "61 lines"},
+		"the core imports a shell": {Package{Path: Module + "/lifecycle", Imports: []string{Module + "/spec"}},
+			"points up"},
+		"a decision reads the system": {Package{Path: Module + "/policy", Imports: []string{"os/exec"}},
+			"it is pure"},
+		"workflows import process": {Package{Path: Module + "/workflows", Imports: []string{Module + "/process"}},
+			"points up"},
+		"workflows import a part of process": {Package{Path: Module + "/workflows",
+			Imports: []string{Module + "/process/wire"}}, "points up"},
+		"workflows import activities": {Package{Path: Module + "/workflows",
+			Imports: []string{Module + "/activities"}}, "points up"},
+		"process depends on Temporal": {Package{Path: Module + "/process",
+			Deps: []string{"go.temporal.io/sdk/client"}}, "must not, even indirectly"},
+		"process imports the client": {Package{Path: Module + "/process", Imports: []string{Module}}, "points up"},
+		"balancing imports the client": {Package{Path: Module + "/internal/balance", Imports: []string{Module}},
+			"points up"},
+		"sessions depend on gRPC": {Package{Path: Module + "/sessions", Deps: []string{"google.golang.org/grpc"}},
+			"must not, even indirectly"},
+		"workflows import the client": {Package{Path: Module + "/workflows", Imports: []string{Module}}, "points up"},
+		"wire imports process": {Package{Path: Module + "/process/wire",
+			Imports: []string{Module + "/process"}}, "points up"},
+		"the root imports workflows": {Package{Path: Module, Imports: []string{Module + "/workflows"}}, "points up"},
+		"a command imports more than a shell": {Package{Path: Module + "/cmd/ctl", Name: "main",
+			Imports: []string{Module + "/gateway"}}, "points up"},
+		"a command holds logic": {Package{Path: Module + "/cmd/ctl", Name: "main", Lines: MaxMainLines + 1},
+			"61 lines"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			wrong := Check([]Package{c.found})
@@ -43,7 +54,8 @@ func TestCheckFindsUpwardImports(t *testing.T) {
 
 func TestCheckAllowsDownwardImports(t *testing.T) {
 	require.Empty(t, Check([]Package{
-		{Path: Module, Imports: []string{Module + "/lifecycle", "go.temporal.io/sdk/client"}, Deps: []string{"go.temporal.io/sdk/client"}},
+		{Path: Module, Imports: []string{Module + "/lifecycle", "go.temporal.io/sdk/client"},
+			Deps: []string{"go.temporal.io/sdk/client"}},
 		{Path: Module + "/policy", Imports: []string{Module + "/lifecycle", "time", "math"}, Deps: []string{"os"}},
 		{Path: Module + "/workflows", Imports: []string{Module + "/api", Module + "/policy"}},
 		{Path: Module + "/process", Imports: []string{Module + "/process/wire", "os/exec"}},
@@ -61,7 +73,8 @@ func TestTheModuleFollowsTheRules(t *testing.T) {
 // listed returns the packages of this module as go list reports them.
 func listed(t *testing.T) []Package {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-json=ImportPath,Name,Imports,Deps,GoFiles,Dir", Module+"/...")
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-json=ImportPath,Name,Imports,Deps,GoFiles,Dir", Module+
+		"/...")
 	cmd.Stderr = os.Stderr
 	output, err := cmd.Output()
 	require.NoError(t, err)
@@ -82,6 +95,7 @@ func listed(t *testing.T) []Package {
 			require.NoError(t, err)
 			lines += strings.Count(string(text), "\n")
 		}
-		packages = append(packages, Package{Path: next.ImportPath, Name: next.Name, Imports: next.Imports, Deps: next.Deps, Lines: lines})
+		packages = append(packages, Package{Path: next.ImportPath, Name: next.Name, Imports: next.Imports, Deps: next.Deps,
+			Lines: lines})
 	}
 }

@@ -1,5 +1,5 @@
-// Package arrows checks that the packages of this module import each other in one direction only, from the shells down to the pure core. Its
-// test checks the module itself.
+// Package arrows checks that the packages of this module import each other in one direction only, from the shells down
+// to the pure core. Its test checks the module itself.
 package arrows
 
 import (
@@ -23,8 +23,8 @@ type Package struct {
 	Lines   int      // in all files
 }
 
-// rule binds the packages at path, which is relative to the module and "" for its root; a trailing "/..." includes the packages below. The
-// first rule that matches a package applies. Every package may import api.
+// rule binds the packages at path, which is relative to the module and "" for its root; a trailing "/..." includes the
+// packages below. The first rule that matches a package applies. Every package may import api.
 type rule struct {
 	path  string
 	ours  []string // packages of the module that it may import, in the notation of path
@@ -39,7 +39,8 @@ var clients = []string{temporal, "google.golang.org/grpc"}
 // outside makes a package impure: the system, the network, randomness and Temporal.
 var outside = []string{temporal, "net", "os", "math/rand", "crypto/rand"}
 
-// rules define the allowed imports. A package without a rule may import everything, but only packages that name it may import it.
+// rules define the allowed imports. A package without a rule may import everything, but only packages that name it may
+// import it.
 var rules = []rule{
 	{path: "lifecycle/...", never: clients},
 	{path: "policy", ours: []string{"lifecycle", "spec"}, never: clients},
@@ -51,19 +52,26 @@ var rules = []rule{
 	{path: "internal/sleep", never: clients},
 	{path: "internal/tracecontext", never: clients},
 	{path: "internal/updatelimit", never: clients},
-	{path: "internal/transport", ours: []string{"internal/loopback", "internal/redact", "internal/tracecontext"}, never: clients},
+	{path: "internal/transport", ours: []string{"internal/loopback", "internal/redact", "internal/tracecontext"},
+		never: clients},
 	{path: "internal/balance", ours: []string{"internal/transport"}, never: clients},
 	{path: "codec", ours: []string{"internal/loopback"}},
-	{path: "", ours: []string{"codec", "lifecycle", "policy", "spec", "internal/balance", "internal/loopback", "internal/redact", "internal/sleep", "internal/transport", "internal/updatelimit"}},
+	{path: "", ours: []string{"codec", "lifecycle", "policy", "spec", "internal/balance", "internal/loopback",
+		"internal/redact", "internal/sleep", "internal/transport", "internal/updatelimit"}},
 	{path: "workflows/...", ours: []string{"lifecycle/...", "policy", "spec/...", "workflows/..."}},
 	{path: "sdk/go/...", ours: []string{"internal/tracecontext", "process/wire", "sdk/go"}, never: clients},
 	{path: "process/wire/...", ours: []string{"process/wire/..."}, never: clients},
-	{path: "process/...", ours: []string{"internal/atomicfile", "internal/redact", "internal/sleep", "lifecycle", "process/...", "spec"}, never: clients},
+	{path: "process/...", ours: []string{"internal/atomicfile", "internal/redact", "internal/sleep", "lifecycle",
+		"process/...", "spec"}, never: clients},
 	{path: "sessions/redis/redistest", ours: []string{"internal/need"}, never: clients},
 	{path: "sessions/...", ours: []string{"internal/redact", "internal/sleep", "sessions/...", "spec"}, never: clients},
-	{path: "activities/...", ours: []string{"lifecycle", "policy", "process/...", "spec", "activities/...", "internal/sleep", "internal/tracecontext"}},
-	{path: "gateway/...", ours: []string{"", "lifecycle", "policy", "process/...", "sessions/...", "spec", "events", "gateway/...", "internal/format", "internal/loopback", "internal/redact", "internal/sleep", "internal/tracecontext"}},
-	{path: "worker/...", ours: []string{"", "lifecycle", "policy", "spec", "workflows", "activities", "process/...", "sdk/go", "gateway/...", "sessions/...", "events", "worker/...", "internal/atomicfile", "internal/buildinfo", "internal/redact", "internal/sleep", "internal/tracecontext"}},
+	{path: "activities/...", ours: []string{"lifecycle", "policy", "process/...", "spec", "activities/...",
+		"internal/sleep", "internal/tracecontext"}},
+	{path: "gateway/...", ours: []string{"", "lifecycle", "policy", "process/...", "sessions/...", "spec", "events",
+		"gateway/...", "internal/format", "internal/loopback", "internal/redact", "internal/sleep", "internal/tracecontext"}},
+	{path: "worker/...", ours: []string{"", "lifecycle", "policy", "spec", "workflows", "activities", "process/...",
+		"sdk/go", "gateway/...", "sessions/...", "events", "worker/...", "internal/atomicfile", "internal/buildinfo",
+		"internal/redact", "internal/sleep", "internal/tracecontext"}},
 	// A program that hosts an agent is also its reaper, and must become it before anything else happens.
 	{path: "cmd/ctl", ours: []string{"cmd/ctl/..."}},
 	{path: "cmd/worker", ours: []string{"cmd/worker/...", "process"}},
@@ -87,7 +95,9 @@ func Check(packages []Package) []string {
 	for _, p := range packages {
 		name := relative(p.Path)
 		if p.Name == "main" && fits(name, "cmd/...") && p.Lines > MaxMainLines {
-			wrong = append(wrong, fmt.Sprintf("%s has %d lines, a main package at most %d; move its logic to a package beside it", p.Path, p.Lines, MaxMainLines))
+			wrong = append(
+				wrong, fmt.Sprintf("%s has %d lines, a main package at most %d; move its logic to a package beside it", p.Path,
+					p.Lines, MaxMainLines))
 		}
 		if fitsAny(name, pure) {
 			for _, imported := range p.Imports {
@@ -134,5 +144,6 @@ func fitsAny(name string, patterns []string) bool {
 
 // below reports whether a path is one of the folders or inside one.
 func below(path string, folders []string) bool {
-	return slices.ContainsFunc(folders, func(folder string) bool { return path == folder || strings.HasPrefix(path, folder+"/") })
+	return slices.ContainsFunc(folders,
+		func(folder string) bool { return path == folder || strings.HasPrefix(path, folder+"/") })
 }

@@ -27,7 +27,8 @@ func golist(t *testing.T, arguments ...string) []string {
 func TestEveryImportedModuleIsDocumented(t *testing.T) {
 	text := docs.Read(t, "docs/dependencies.md")
 	modules := golist(t, "-m", "-f", "{{.Path}}", "all")
-	imports := golist(t, "-e", "-f", `{{join .Imports "\n"}} {{join .TestImports "\n"}} {{join .XTestImports "\n"}}`, module+"/...")
+	imports := golist(t, "-e", "-f", `{{join .Imports "\n"}} {{join .TestImports "\n"}} {{join .XTestImports "\n"}}`,
+		module+"/...")
 	require.Contains(t, imports, "github.com/stretchr/testify/require")
 
 	checked := map[string]bool{}
@@ -42,6 +43,7 @@ func TestEveryImportedModuleIsDocumented(t *testing.T) {
 			continue
 		}
 		checked[owner] = true
-		require.Contains(t, text, "\n| "+owner+" | ", "docs/dependencies.md has no line for %s, imported as %s", owner, imported)
+		require.Contains(t, text, "\n| "+owner+" | ", "docs/dependencies.md has no line for %s, imported as %s", owner,
+			imported)
 	}
 }

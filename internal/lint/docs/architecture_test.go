@@ -12,12 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTheWalksNameFilesThatExist checks the walks of docs/architecture.md: their steps are numbered, their files exist, and are few.
+// TestTheWalksNameFilesThatExist checks the walks of docs/architecture.md: their steps are numbered, their files exist,
+// and are few.
 func TestTheWalksNameFilesThatExist(t *testing.T) {
 	text := Read(t, "docs/architecture.md")
 	row := regexp.MustCompile(`(?m)^\| (\d+) \| (.+?) \| .+ \|$`)
 	for walk, most := range map[string]int{
-		"## A checkout": 12, "## A crash, until the worker is ready again": 22, "## A call": 12, "## A cancel, a disconnect, a deadline": 10,
+		"## A checkout": 12, "## A crash, until the worker is ready again": 22, "## A call": 12,
+		"## A cancel, a disconnect, a deadline": 10,
 	} {
 		steps := row.FindAllStringSubmatch(section(t, text, walk), -1)
 		require.NotEmpty(t, steps, walk)
@@ -51,7 +53,10 @@ func TestTheTableOfPackagesIsComplete(t *testing.T) {
 		}
 	}
 	packages := map[string]bool{}
-	for _, file := range files(t, func(name string) bool { return path.Ext(name) == ".go" && !strings.HasSuffix(name, "_test.go") }) {
+	for _, file := range files(t, func(name string) bool {
+		return path.Ext(name) == ".go" &&
+			!strings.HasSuffix(name, "_test.go")
+	}) {
 		if !strings.Contains(Read(t, file), "\npackage main\n") {
 			packages[path.Dir(file)] = true
 		}
@@ -91,7 +96,8 @@ func TestPathsExist(t *testing.T) {
 	var wrong []string
 	for _, p := range pages(t) {
 		for _, code := range p.spans() {
-			if found := form.FindStringSubmatch(code); found != nil && top[found[1]] && !slices.Contains(others, code) && !exists(t, code) {
+			if found := form.FindStringSubmatch(code); found != nil && top[found[1]] && !slices.Contains(others, code) &&
+				!exists(t, code) {
 				wrong = append(wrong, p.path+" names "+code)
 			}
 		}
@@ -99,7 +105,8 @@ func TestPathsExist(t *testing.T) {
 	require.Empty(t, wrong)
 }
 
-// TestNamedTestsExist checks the names of tests in the documentation, and the patterns of the Makefile, which would match nothing silently.
+// TestNamedTestsExist checks the names of tests in the documentation, and the patterns of the Makefile, which would
+// match nothing silently.
 func TestNamedTestsExist(t *testing.T) {
 	defined := map[string]bool{}
 	function := regexp.MustCompile(`(?m)^func ((?:Test|Benchmark)[A-Z]\w*)\(`)

@@ -65,10 +65,12 @@ func (p page) code() string {
 	return strings.Join(append(p.spans(), fence.FindAllString(p.text, -1)...), "\n")
 }
 
-// TestNamesOfClientsAndSDKsExist checks names such as tempool.Dial, Pool.Checkout, sdk.Errorf, tempool.on_start and pool.sessions.bind.
+// TestNamesOfClientsAndSDKsExist checks names such as tempool.Dial, Pool.Checkout, sdk.Errorf, tempool.on_start and
+// pool.sessions.bind.
 func TestNamesOfClientsAndSDKsExist(t *testing.T) {
 	client, sdk := exported(t, "."), exported(t, "sdk/go")
-	packages := map[string]map[string]bool{"sdk": sdk, "agentcmd": exported(t, "cmd/worker/agentcmd"), "codec": exported(t, "codec")}
+	packages := map[string]map[string]bool{"sdk": sdk, "agentcmd": exported(t, "cmd/worker/agentcmd"),
+		"codec": exported(t, "codec")}
 	agent := exported(t, "worker")
 	python := Read(t, "sdk/python/tempool/__init__.py")
 	pythonClient := Read(t, "sdk/python/tempool/client/__init__.py")
@@ -89,8 +91,10 @@ func TestNamesOfClientsAndSDKsExist(t *testing.T) {
 			case strings.HasPrefix(found[0], "tempool.client."):
 				exists = strings.Contains(pythonClient, `"`+strings.TrimPrefix(what, "client.")+`"`)
 			case of == "tempool":
-				exists = client[what] || client[strings.SplitN(what, ".", 2)[0]] || regexp.MustCompile(`"`+what+`"`).MatchString(python) ||
-					strings.Contains(attributes, `"tempool.`+what+`"`) || slices.Contains([]string{"client", "gc"}, what) || path.Ext("tempool."+what) == ".json"
+				exists = client[what] || client[strings.SplitN(what, ".", 2)[0]] ||
+					regexp.MustCompile(`"`+what+`"`).MatchString(python) ||
+					strings.Contains(attributes, `"tempool.`+what+`"`) || slices.Contains([]string{"client", "gc"}, what) ||
+					path.Ext("tempool."+what) == ".json"
 			case of == "worker":
 				exists = agent[what] || what[0] >= 'a' // worker.transitioned, worker.py
 			}
@@ -140,10 +144,11 @@ func TestGoCodeParses(t *testing.T) {
 	for _, p := range pages(t) {
 		for _, found := range block.FindAllStringSubmatch(p.text, -1) {
 			code := strings.ReplaceAll(found[1], "…", "")
-			parses := slices.ContainsFunc([]string{code, "package p\n" + code, "package p\nfunc f() {\n" + code + "\n}"}, func(file string) bool {
-				_, err := parser.ParseFile(token.NewFileSet(), "", file, parser.SkipObjectResolution)
-				return err == nil
-			})
+			parses := slices.ContainsFunc([]string{code, "package p\n" + code, "package p\nfunc f() {\n" + code + "\n}"},
+				func(file string) bool {
+					_, err := parser.ParseFile(token.NewFileSet(), "", file, parser.SkipObjectResolution)
+					return err == nil
+				})
 			if !parses {
 				wrong = append(wrong, p.path+": "+found[1])
 			}

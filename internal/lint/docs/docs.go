@@ -1,5 +1,5 @@
-// Package docs reads the repository's documentation and code for the tests that compare the two. Its own tests check that links, paths and
-// names in the documentation exist, and that it names what exists.
+// Package docs reads the repository's documentation and code for the tests that compare the two. Its own tests check
+// that links, paths and names in the documentation exist, and that it names what exists.
 package docs
 
 import (
@@ -52,7 +52,8 @@ func Texts(t *testing.T, patterns ...string) map[string]string {
 	return texts
 }
 
-// FirstColumn returns the first cell of each row of the table with the head, which is a whole line such as "| flag | meaning |".
+// FirstColumn returns the first cell of each row of the table with the head, which is a whole line such as "| flag |
+// meaning |".
 func FirstColumn(t *testing.T, text, head string) []string {
 	t.Helper()
 	_, rest, found := strings.Cut(text, head+"\n")

@@ -54,7 +54,8 @@ func TestAnchorsAreThoseOfGitHub(t *testing.T) {
 	} {
 		require.Equal(t, want, anchor(title))
 	}
-	require.Equal(t, map[string]bool{"twice": true, "twice-1": true}, anchors(page{text: "# Twice\n```\n# code\n```\n## Twice\n"}))
+	require.Equal(t, map[string]bool{"twice": true, "twice-1": true},
+		anchors(page{text: "# Twice\n```\n# code\n```\n## Twice\n"}))
 }
 
 func TestLinksResolve(t *testing.T) {
@@ -83,7 +84,8 @@ func TestLinksResolve(t *testing.T) {
 		}
 	}
 	for _, name := range files(t, func(name string) bool {
-		return strings.Contains(".go .py .js .mjs .sh .toml .yml .yaml .json .html .md", path.Ext(name)) && path.Ext(name) != "" || path.Base(name) == "Makefile"
+		return strings.Contains(".go .py .js .mjs .sh .toml .yml .yaml .json .html .md", path.Ext(name)) &&
+			path.Ext(name) != "" || path.Base(name) == "Makefile"
 	}) {
 		for _, found := range reference.FindAllString(Read(t, name), -1) {
 			if strings.HasPrefix(name, "internal/lint/docs/") || path.Ext(name) == ".md" && strings.HasPrefix(name, "docs/") {

@@ -37,15 +37,19 @@ func keys() map[string][]string {
 	return all
 }
 
-// TestNamesOfKeysEventsAndHooksExist checks names such as rotation.surge, lease.granted and session.release on every page.
+// TestNamesOfKeysEventsAndHooksExist checks names such as rotation.surge, lease.granted and session.release on every
+// page.
 func TestNamesOfKeysEventsAndHooksExist(t *testing.T) {
 	known := api.EventTypes()
 	for _, section := range keys() {
 		known = append(known, section...)
 	}
 	known = append(known, api.HookSessionRelease, api.HookSessionLoad, api.HookLeaseReset, api.HookSuspend, api.HookResume)
-	known = append(known, "start.warmup.method", "session.get", "session.update", "session.touch", "session.delete", "worker.count", "worker.unhealthy") // host calls
-	known = append(known, "pool.toml", "lease.id", "lease.notify", "lease.go", "call.go", "host.name", "pool.sessions", "worker.js", "worker.py", "call.py", "process.kind", "process.exit")
+	// host calls
+	known = append(known, "start.warmup.method", "session.get", "session.update", "session.touch", "session.delete",
+		"worker.count", "worker.unhealthy")
+	known = append(known, "pool.toml", "lease.id", "lease.notify", "lease.go", "call.go", "host.name", "pool.sessions",
+		"worker.js", "worker.py", "call.py", "process.kind", "process.exit")
 	prefixes := map[string]bool{}
 	for _, name := range known {
 		prefix, _, _ := strings.Cut(name, ".")
@@ -57,7 +61,8 @@ func TestNamesOfKeysEventsAndHooksExist(t *testing.T) {
 	for _, p := range pages(t) {
 		for _, code := range p.spans() {
 			found, of := form.FindStringSubmatch(code), section.FindStringSubmatch(code)
-			if found != nil && prefixes[found[1]] && !slices.Contains(known, found[1]+"."+found[2]) || of != nil && keys()[of[1]] == nil {
+			if found != nil && prefixes[found[1]] && !slices.Contains(known, found[1]+"."+found[2]) || of != nil &&
+				keys()[of[1]] == nil {
 				wrong = append(wrong, p.path+" names "+code)
 			}
 		}
@@ -84,7 +89,8 @@ func TestFlagsExist(t *testing.T) {
 	require.Empty(t, wrong)
 }
 
-// TestEnvironmentVariablesExist compares the environment variables that the documentation names with those that the programs and SDKs use.
+// TestEnvironmentVariablesExist compares the environment variables that the documentation names with those that the
+// programs and SDKs use.
 func TestEnvironmentVariablesExist(t *testing.T) {
 	variable := regexp.MustCompile(`\bTEMPOOL_[A-Z]+(?:_[A-Z]+)*\b`)
 	named := map[string]string{}
@@ -138,11 +144,13 @@ func TestWordsOfTheAPIAreExplained(t *testing.T) {
 		words := constants(t, c.folder, c.kind)
 		require.NotEmpty(t, words, c.kind)
 		for _, word := range words {
-			require.True(t, strings.Contains(text, strings.ReplaceAll(c.row, "%", word)), "%s does not explain %s %q", c.page, c.kind, word)
+			require.True(t, strings.Contains(text, strings.ReplaceAll(c.row, "%", word)), "%s does not explain %s %q", c.page,
+				c.kind, word)
 		}
 	}
 	notes := section(t, Read(t, "docs/lifecycle.md"), "## The record")
-	require.Len(t, regexp.MustCompile("(?m)^\\| `[a-z_]+` \\| ").FindAllString(notes, -1), len(constants(t, "lifecycle", "NoteKind")), "docs/lifecycle.md has notes that do not exist")
+	require.Len(t, regexp.MustCompile("(?m)^\\| `[a-z_]+` \\| ").FindAllString(notes, -1),
+		len(constants(t, "lifecycle", "NoteKind")), "docs/lifecycle.md has notes that do not exist")
 }
 
 // constants returns the values of the string constants of a type, sorted.

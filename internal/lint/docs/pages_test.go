@@ -21,7 +21,8 @@ type page struct {
 	text string
 }
 
-// files returns the paths, relative to Root, of the files that keep accepts. Dependencies of examples and hidden folders are left out.
+// files returns the paths, relative to Root, of the files that keep accepts. Dependencies of examples and hidden
+// folders are left out.
 func files(t *testing.T, keep func(path string) bool) []string {
 	t.Helper()
 	var found []string
@@ -52,7 +53,8 @@ func pages(t *testing.T) []page {
 	t.Helper()
 	var all []page
 	for _, name := range files(t, func(name string) bool {
-		return path.Ext(name) == ".md" && (path.Dir(name) == "." || strings.HasPrefix(name, "docs/") || path.Base(name) == "README.md")
+		return path.Ext(name) == ".md" &&
+			(path.Dir(name) == "." || strings.HasPrefix(name, "docs/") || path.Base(name) == "README.md")
 	}) {
 		all = append(all, page{name, Read(t, name)})
 	}
@@ -82,7 +84,8 @@ func sources(t *testing.T, folders ...string) string {
 	t.Helper()
 	var text strings.Builder
 	for _, name := range files(t, func(name string) bool {
-		return path.Ext(name) == ".go" && !strings.HasSuffix(name, "_test.go") && slices.ContainsFunc(folders, func(folder string) bool { return strings.HasPrefix(name, folder) })
+		return path.Ext(name) == ".go" && !strings.HasSuffix(name, "_test.go") &&
+			slices.ContainsFunc(folders, func(folder string) bool { return strings.HasPrefix(name, folder) })
 	}) {
 		text.WriteString(Read(t, name))
 	}

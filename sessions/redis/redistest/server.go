@@ -18,7 +18,8 @@ import (
 // timeout is how long a server may take to start or to stop.
 const timeout = 3 * time.Minute
 
-// Server is a redis-server with its own port and directory, killed at the end of the test. It acknowledges a write after an fsync.
+// Server is a redis-server with its own port and directory, killed at the end of the test. It acknowledges a write
+// after an fsync.
 type Server struct {
 	t       *testing.T
 	port    string
@@ -28,7 +29,8 @@ type Server struct {
 	exited  chan struct{}
 }
 
-// Start starts a server with extra arguments and waits until it answers. It skips the test where Redis is not installed.
+// Start starts a server with extra arguments and waits until it answers. It skips the test where Redis is not
+// installed.
 func Start(t *testing.T, extra ...string) *Server {
 	t.Helper()
 	need.Program(t, "redis-server")
@@ -45,12 +47,13 @@ func StartCluster(t *testing.T) *Server {
 	client := s.client()
 	defer client.Close()
 	require.NoError(t, client.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
-	require.Eventually(t, func() bool { return client.Set(t.Context(), "ready", 1, 0).Err() == nil }, timeout, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return client.Set(t.Context(), "ready", 1, 0).Err() == nil }, timeout,
+		10*time.Millisecond)
 	return s
 }
 
-// freePort returns a port below those that the system gives to connections: one of these could get it before the server does, or while the server is
-// down, even the connection of a client to itself.
+// freePort returns a port below those that the system gives to connections: one of these could get it before the server
+// does, or while the server is down, even the connection of a client to itself.
 func freePort(t *testing.T) string {
 	t.Helper()
 	var err error
@@ -79,7 +82,8 @@ func (s *Server) client() *redis.Client {
 // Restart starts the killed server again with its data and waits until it answers.
 func (s *Server) Restart() {
 	s.t.Helper()
-	arguments := []string{"--port", s.port, "--bind", "127.0.0.1", "--dir", s.folder, "--save", "", "--appendonly", "yes", "--appendfsync", "always", "--logfile", "redis.log"}
+	arguments := []string{"--port", s.port, "--bind", "127.0.0.1", "--dir", s.folder, "--save", "", "--appendonly", "yes",
+		"--appendfsync", "always", "--logfile", "redis.log"}
 	command, exited := exec.Command("redis-server", append(arguments, s.extra...)...), make(chan struct{})
 	require.NoError(s.t, command.Start())
 	go func() {
@@ -89,7 +93,8 @@ func (s *Server) Restart() {
 	s.command, s.exited = command, exited
 	client := s.client()
 	defer client.Close()
-	require.Eventually(s.t, func() bool { return client.Ping(s.t.Context()).Err() == nil }, timeout, 10*time.Millisecond, "redis-server does not answer")
+	require.Eventually(s.t, func() bool { return client.Ping(s.t.Context()).Err() == nil }, timeout, 10*time.Millisecond,
+		"redis-server does not answer")
 }
 
 // Kill sends SIGKILL, as a crash would, and waits until the server has exited.

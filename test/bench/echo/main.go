@@ -1,4 +1,5 @@
-// Echo is a worker that answers with what it is sent, and as small as a process can be: the benchmark of large pools runs a thousand of it.
+// Echo is a worker that answers with what it is sent, and as small as a process can be: the benchmark of large pools
+// runs a thousand of it.
 package main
 
 import (

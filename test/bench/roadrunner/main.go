@@ -1,5 +1,5 @@
-// Roadrunner measures the calls per second of RoadRunner's pool, used as a Go library. It reads requests for measurements from stdin, so
-// that its caller can alternate them with its own.
+// Roadrunner measures the calls per second of RoadRunner's pool, used as a Go library. It reads requests for
+// measurements from stdin, so that its caller can alternate them with its own.
 //
 //	roadrunner WORKERS CORES COMMAND [ARGUMENT…]
 //

@@ -11,8 +11,8 @@ func Cell(s string) string {
 	return strings.ReplaceAll(Shorten(s), "|", "\\|")
 }
 
-// Shorten puts a reason on one line. Of a long reason it keeps the beginning, which says what happened, and the end, which has the program's
-// last output.
+// Shorten puts a reason on one line. Of a long reason it keeps the beginning, which says what happened, and the end,
+// which has the program's last output.
 func Shorten(s string) string {
 	r := []rune(strings.Join(strings.Fields(s), " "))
 	if len(r) > headRunes+tailRunes {

@@ -1,7 +1,7 @@
 // Package emit lets a workflow emit events to the agent that runs it. It costs no command and no history.
 //
-// Only the first execution of a workflow task emits events, never a replay. A task that Temporal does not accept is executed again, and then
-// emits again: events are emitted at least once.
+// Only the first execution of a workflow task emits events, never a replay. A task that Temporal does not accept is
+// executed again, and then emits again: events are emitted at least once.
 package emit
 
 import (

@@ -88,7 +88,8 @@ func Reason(err error) string {
 	case temporal.IsCanceledError(err):
 		return "the workflow was cancelled"
 	case NotStarted(err):
-		return fmt.Sprintf("no agent on the host took the activity within %s; check that the agent is running", loop.HostTimeout)
+		return fmt.Sprintf("no agent on the host took the activity within %s; check that the agent is running",
+			loop.HostTimeout)
 	case TimedOut(err):
 		return "the host took the activity and did not finish it in time"
 	}

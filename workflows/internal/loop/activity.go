@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// HostTimeout is how long an activity waits on a host's task queue before the host counts as lost. It is longer than an agent
-	// needs to reconnect after a restart of the Temporal server.
+	// HostTimeout is how long an activity waits on a host's task queue before the host counts as lost. It is longer than
+	// an agent needs to reconnect after a restart of the Temporal server.
 	HostTimeout = 20 * time.Second
 	// HeartbeatTimeout is how long an agent may be silent before Temporal times the activity out.
 	HeartbeatTimeout = 12 * time.Second
@@ -31,7 +31,8 @@ type Activity struct {
 
 // OnHost is an activity on the task queue of a host.
 func OnHost(host, name, summary string, timeout time.Duration, input any) Activity {
-	return Activity{Name: name, Queue: api.HostQueue(host), Summary: summary, Input: input, ScheduleToStart: HostTimeout, StartToClose: timeout}
+	return Activity{Name: name, Queue: api.HostQueue(host), Summary: summary, Input: input, ScheduleToStart: HostTimeout,
+		StartToClose: timeout}
 }
 
 // OnEpoch is an activity on the task queue of one epoch of a host: a later agent never gets it.

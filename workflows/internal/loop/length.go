@@ -6,12 +6,13 @@ import (
 	"go.temporal.io/sdk/workflow"
 )
 
-// The server suggests to continue as new when a history is long, and terminates a run whose history is far longer. Usually the run
-// continues when nothing is in progress that the next one would have to start again. If there always is something, or somebody sends
-// signals without end, it still continues at twice the suggested length.
+// The server suggests to continue as new when a history is long, and terminates a run whose history is far longer.
+// Usually the run continues when nothing is in progress that the next one would have to start again. If there always is
+// something, or somebody sends signals without end, it still continues at twice the suggested length.
 
 const (
-	// maxExcess bounds by how many history events a run may be longer than the server suggested when the workflow first saw it.
+	// maxExcess bounds by how many history events a run may be longer than the server suggested when the workflow first
+	// saw it.
 	maxExcess = 8192
 	// idleTimeout is how long an overlong run waits for handlers of updates and for signals to other workflows.
 	idleTimeout = 5 * time.Second
@@ -19,7 +20,8 @@ const (
 
 // lengthLimit is how long the history of a run may get.
 type lengthLimit struct {
-	// suggestedAt and suggestedSize are the length in events and the size in bytes at which the run saw the server's suggestion; 0 before.
+	// suggestedAt and suggestedSize are the length in events and the size in bytes at which the run saw the server's
+	// suggestion; 0 before.
 	suggestedAt, suggestedSize int
 	overdue                    bool // the run has seen that it is overlong
 	idle                       Timer
@@ -48,12 +50,13 @@ func (l *Loop) observeLength() {
 	l.length.overdue = l.length.isOver(l.Ctx)
 }
 
-// IsOverdue reports whether the history is so far past the server's suggestion that the run is about to continue as new whatever is in progress.
-// Handlers of updates then fail with a code that callers retry. It changes nothing, so validators may call it.
+// IsOverdue reports whether the history is so far past the server's suggestion that the run is about to continue as new
+// whatever is in progress. Handlers of updates then fail with a code that callers retry. It changes nothing, so
+// validators may call it.
 func (l *Loop) IsOverdue() bool { return l.length.overdue }
 
-// MustContinue reports whether the run has to continue as new now, whatever is under way: it is overdue, and handlers and signals have ended or
-// had time to.
+// MustContinue reports whether the run has to continue as new now, whatever is under way: it is overdue, and handlers
+// and signals have ended or had time to.
 func (l *Loop) MustContinue() bool {
 	l.observeLength()
 	if !l.length.overdue {

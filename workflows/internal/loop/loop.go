@@ -1,5 +1,5 @@
-// Package loop is the event loop of a long-lived workflow: it waits for signals and futures, and continues as new without losing
-// any of them.
+// Package loop is the event loop of a long-lived workflow: it waits for signals and futures, and continues as new
+// without losing any of them.
 //
 // Callbacks of the loop only record what happened. The workflow acts on it afterwards, in one place.
 package loop
@@ -12,13 +12,13 @@ import (
 	"go.temporal.io/sdk/workflow"
 )
 
-// MaxCancelledTasks is how many tasks a run cancels before it continues as new. Until a run ends, the SDK retains about 4 kB of each
-// activity that was cancelled and completed anyway, and 0.5 kB of each cancelled timer.
+// MaxCancelledTasks is how many tasks a run cancels before it continues as new. Until a run ends, the SDK retains about
+// 4 kB of each activity that was cancelled and completed anyway, and 0.5 kB of each cancelled timer.
 const MaxCancelledTasks = 64
 
-// A run continues as new between minRunAge and maxRunAge after its start, so that code which only old histories need can be removed a day after an
-// upgrade. The exact age depends on the run's ID: runs that started together do not end together. It is the ID from before any reset, whose run replays
-// the same history under another one.
+// A run continues as new between minRunAge and maxRunAge after its start, so that code which only old histories need
+// can be removed a day after an upgrade. The exact age depends on the run's ID: runs that started together do not end
+// together. It is the ID from before any reset, whose run replays the same history under another one.
 const (
 	maxRunAge = 24 * time.Hour
 	minRunAge = 20 * time.Hour
@@ -45,8 +45,8 @@ type Loop struct {
 	length     lengthLimit
 }
 
-// pendingFuture is a future that is not handled yet. A workflow.Selector would keep each future until the run ends, and check all
-// of them again at each wait.
+// pendingFuture is a future that is not handled yet. A workflow.Selector would keep each future until the run ends, and
+// check all of them again at each wait.
 type pendingFuture struct {
 	future workflow.Future
 	handle func(workflow.Future)
@@ -56,7 +56,8 @@ type pendingFuture struct {
 func New(ctx workflow.Context) *Loop {
 	disconnected, _ := workflow.NewDisconnectedContext(ctx)
 	known, _ := ctx.Value(arrivalsKey{}).(*arrivals)
-	return &Loop{Ctx: disconnected, arrivals: known, ends: workflow.Now(ctx).Add(runAge(workflow.GetInfo(ctx).OriginalRunID))}
+	return &Loop{Ctx: disconnected, arrivals: known,
+		ends: workflow.Now(ctx).Add(runAge(workflow.GetInfo(ctx).OriginalRunID))}
 }
 
 // runAge is how old a run becomes.
@@ -66,7 +67,8 @@ func runAge(runID string) time.Duration {
 	return minRunAge + time.Duration(hash.Sum64()%uint64(maxRunAge-minRunAge))
 }
 
-// HasChange reports whether the run works with a change of this name. One that a build without it began goes on without it.
+// HasChange reports whether the run works with a change of this name. One that a build without it began goes on without
+// it.
 func (l *Loop) HasChange(name string) bool {
 	return workflow.GetVersion(l.Ctx, name, workflow.DefaultVersion, 1) >= 1
 }
@@ -82,9 +84,9 @@ func (l *Loop) OnFuture(future workflow.Future, handle func(workflow.Future)) {
 	l.futures = append(l.futures, pendingFuture{future, handle})
 }
 
-// Await waits for a signal, a future or WakeUp, and handles all signals and then all futures that are ready. It polls the signal
-// channels instead of blocking on them: a blocked receiver would take a signal off its channel before the workflow runs, and an
-// update handler in the same workflow task could not see it.
+// Await waits for a signal, a future or WakeUp, and handles all signals and then all futures that are ready. It polls
+// the signal channels instead of blocking on them: a blocked receiver would take a signal off its channel before the
+// workflow runs, and an update handler in the same workflow task could not see it.
 func (l *Loop) Await() error {
 	l.iterations++
 	err := workflow.Await(l.Ctx, func() bool { return l.hasWork() || l.cancelPending() })
@@ -106,12 +108,12 @@ func (l *Loop) handleReady() {
 	l.observeLength()
 }
 
-// OnCancel calls handle once, from Await, when the workflow of ctx is cancelled and there is nothing else to do. Unlike a coroutine that waits for
-// that, it needs no stack of its own, which each cached run would hold.
+// OnCancel calls handle once, from Await, when the workflow of ctx is cancelled and there is nothing else to do. Unlike
+// a coroutine that waits for that, it needs no stack of its own, which each cached run would hold.
 func (l *Loop) OnCancel(ctx workflow.Context, handle func()) { l.root, l.onCancel = ctx, handle }
 
-// HandleLateCancel handles a cancellation that has come with what ends the run, and reports whether there was one. Temporal cancels one run, not the next
-// one.
+// HandleLateCancel handles a cancellation that has come with what ends the run, and reports whether there was one.
+// Temporal cancels one run, not the next one.
 func (l *Loop) HandleLateCancel() bool {
 	return l.cancelPending() && l.handleCancel()
 }
@@ -142,9 +144,10 @@ func (l *Loop) CountCancelled() { l.cancelled++ }
 // ForceContinue makes ContinueDue true from now on.
 func (l *Loop) ForceContinue() { l.forced = true }
 
-// ContinueDue reports whether the run should continue as new: the server suggests it, ForceContinue was called, the run has cancelled
-// too many tasks, it is about a day old, or it has awaited maxIterations times (0 means no limit). It is false while a signal to another
-// workflow is not delivered or a handler of an update runs: the end of the run would lose them.
+// ContinueDue reports whether the run should continue as new: the server suggests it, ForceContinue was called, the run
+// has cancelled too many tasks, it is about a day old, or it has awaited maxIterations times (0 means no limit). It is
+// false while a signal to another workflow is not delivered or a handler of an update runs: the end of the run would
+// lose them.
 func (l *Loop) ContinueDue(maxIterations int) bool {
 	due := l.forced || workflow.GetInfo(l.Ctx).GetContinueAsNewSuggested() || l.cancelled >= MaxCancelledTasks ||
 		maxIterations > 0 && l.iterations >= maxIterations || !l.Now().Before(l.ends)

@@ -87,7 +87,8 @@ func TestACancellationIsHandledOnceAfterWhatCameBefore(t *testing.T) {
 	var handled []string
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
 		l := loop.New(ctx)
-		loop.OnSignal(l, "note", func(text string) { handled = append(handled, text) }, func(text string) { handled = append(handled, text) })
+		loop.OnSignal(l, "note", func(text string) { handled = append(handled, text) },
+			func(text string) { handled = append(handled, text) })
 		l.OnCancel(ctx, func() { handled = append(handled, "cancelled") })
 		for len(handled) < 2 {
 			if err := l.Await(); err != nil {

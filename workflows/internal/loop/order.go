@@ -10,8 +10,8 @@ import (
 // maxArrivals bounds the signals whose order a run remembers. A workflow task brings far fewer.
 const maxArrivals = 1000
 
-// arrivals are the names of the signals that have arrived at a run and may be unhandled, oldest first. The SDK has a channel for each name, which does
-// not say whether a signal of another name came before.
+// arrivals are the names of the signals that have arrived at a run and may be unhandled, oldest first. The SDK has a
+// channel for each name, which does not say whether a signal of another name came before.
 type arrivals struct{ names []string }
 
 type arrivalsKey struct{}
@@ -23,7 +23,8 @@ type signalOrder struct {
 	interceptor.WorkerInterceptorBase
 }
 
-func (*signalOrder) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
+func (*signalOrder) InterceptWorkflow(_ workflow.Context,
+	next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
 	return &orderedRun{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}}
 }
 
@@ -43,8 +44,8 @@ func (r *orderedRun) HandleSignal(ctx workflow.Context, in *interceptor.HandleSi
 	return r.Next.HandleSignal(ctx, in)
 }
 
-// OnOrder is OnSignal for signals that contradict those of other names. Those that arrive in one workflow task are handled one at a time, in order, and
-// the workflow acts on each before the next.
+// OnOrder is OnSignal for signals that contradict those of other names. Those that arrive in one workflow task are
+// handled one at a time, in order, and the workflow acts on each before the next.
 func OnOrder[T any](l *Loop, name string, handle func(T), refuse func(string)) {
 	OnSignal(l, name, handle, refuse)
 	l.inboxes[len(l.inboxes)-1].order = name
@@ -85,7 +86,8 @@ func (l *Loop) hasOrders() bool {
 	return slices.ContainsFunc(l.inboxes, func(box inbox) bool { return box.order != "" && box.channel.Len() > 0 })
 }
 
-// drain handles the signals that have arrived: all but orders, and of these the next one that the workflow must act on alone, or all of them.
+// drain handles the signals that have arrived: all but orders, and of these the next one that the workflow must act on
+// alone, or all of them.
 func (l *Loop) drain(orders bool) (found bool) {
 	next := ""
 	if orders {

@@ -31,34 +31,51 @@ func historyOf(run string, ages ...time.Duration) *history.History {
 	queue := &taskqueue.TaskQueue{Name: "q"}
 	task := func() {
 		add(enums.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED, func(e *history.HistoryEvent) {
-			e.Attributes = &history.HistoryEvent_WorkflowTaskScheduledEventAttributes{WorkflowTaskScheduledEventAttributes: &history.WorkflowTaskScheduledEventAttributes{TaskQueue: queue}}
+			e.Attributes =
+				&history.HistoryEvent_WorkflowTaskScheduledEventAttributes{
+					WorkflowTaskScheduledEventAttributes: &history.WorkflowTaskScheduledEventAttributes{TaskQueue: queue},
+				}
 		})
 		scheduled := int64(len(h.Events))
 		add(enums.EVENT_TYPE_WORKFLOW_TASK_STARTED, func(e *history.HistoryEvent) {
-			e.Attributes = &history.HistoryEvent_WorkflowTaskStartedEventAttributes{WorkflowTaskStartedEventAttributes: &history.WorkflowTaskStartedEventAttributes{ScheduledEventId: scheduled}}
+			e.Attributes =
+				&history.HistoryEvent_WorkflowTaskStartedEventAttributes{
+					WorkflowTaskStartedEventAttributes: &history.WorkflowTaskStartedEventAttributes{ScheduledEventId: scheduled},
+				}
 		})
 		add(enums.EVENT_TYPE_WORKFLOW_TASK_COMPLETED, func(e *history.HistoryEvent) {
-			e.Attributes = &history.HistoryEvent_WorkflowTaskCompletedEventAttributes{WorkflowTaskCompletedEventAttributes: &history.WorkflowTaskCompletedEventAttributes{ScheduledEventId: scheduled, StartedEventId: scheduled + 1}}
+			e.Attributes =
+				&history.HistoryEvent_WorkflowTaskCompletedEventAttributes{
+					WorkflowTaskCompletedEventAttributes: &history.WorkflowTaskCompletedEventAttributes{
+						ScheduledEventId: scheduled, StartedEventId: scheduled + 1,
+					},
+				}
 		})
 	}
 	add(enums.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED, func(e *history.HistoryEvent) {
-		e.Attributes = &history.HistoryEvent_WorkflowExecutionStartedEventAttributes{WorkflowExecutionStartedEventAttributes: &history.WorkflowExecutionStartedEventAttributes{
-			WorkflowType: &common.WorkflowType{Name: "untilDue"}, TaskQueue: queue, OriginalExecutionRunId: run, FirstExecutionRunId: run,
-		}}
+		e.Attributes =
+			&history.HistoryEvent_WorkflowExecutionStartedEventAttributes{
+				WorkflowExecutionStartedEventAttributes: &history.WorkflowExecutionStartedEventAttributes{
+					WorkflowType: &common.WorkflowType{Name: "untilDue"}, TaskQueue: queue, OriginalExecutionRunId: run,
+					FirstExecutionRunId: run,
+				}}
 	})
 	task()
 	for _, age := range ages {
 		at = began.Add(age)
 		add(enums.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED, func(e *history.HistoryEvent) {
-			e.Attributes = &history.HistoryEvent_WorkflowExecutionSignaledEventAttributes{WorkflowExecutionSignaledEventAttributes: &history.WorkflowExecutionSignaledEventAttributes{SignalName: "nudge"}}
+			e.Attributes =
+				&history.HistoryEvent_WorkflowExecutionSignaledEventAttributes{
+					WorkflowExecutionSignaledEventAttributes: &history.WorkflowExecutionSignaledEventAttributes{SignalName: "nudge"},
+				}
 		})
 		task()
 	}
 	return h
 }
 
-// A reset gives the run another ID, under which it replays the tasks that it had completed under the first. If it continued as new in one of these, it
-// would lose all that came later.
+// A reset gives the run another ID, under which it replays the tasks that it had completed under the first. If it
+// continued as new in one of these, it would lose all that came later.
 func TestARunThatWasResetIsDueWhenItWouldHaveBeen(t *testing.T) {
 	isDue := func(original, run string) (due bool) {
 		replayer := worker.NewWorkflowReplayer()
@@ -74,7 +91,8 @@ func TestARunThatWasResetIsDueWhenItWouldHaveBeen(t *testing.T) {
 				}
 			}
 		}, workflow.RegisterOptions{Name: "untilDue"})
-		require.NoError(t, replayer.ReplayWorkflowHistoryWithOptions(log.NewStructuredLogger(slog.New(slog.DiscardHandler)), historyOf(original, 22*time.Hour, 22*time.Hour+time.Minute),
+		require.NoError(t, replayer.ReplayWorkflowHistoryWithOptions(log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
+			historyOf(original, 22*time.Hour, 22*time.Hour+time.Minute),
 			worker.ReplayWorkflowHistoryOptions{OriginalExecution: workflow.Execution{ID: "w", RunID: run}}))
 		return due
 	}

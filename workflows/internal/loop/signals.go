@@ -16,7 +16,8 @@ type inbox struct {
 	order   string // the name, if its signals are orders
 }
 
-// OnSignal calls handle with each signal of that name, in order. A payload that cannot be decoded goes to refuse, with the reason.
+// OnSignal calls handle with each signal of that name, in order. A payload that cannot be decoded goes to refuse, with
+// the reason.
 func OnSignal[T any](l *Loop, name string, handle func(T), refuse func(string)) {
 	channel := workflow.GetSignalChannel(l.Ctx, name)
 	l.inboxes = append(l.inboxes, inbox{channel: channel, receive: func() bool {
@@ -56,8 +57,8 @@ func (l *Loop) HasSignals() bool {
 	return slices.ContainsFunc(l.inboxes, func(box inbox) bool { return box.channel.Len() > 0 })
 }
 
-// DrainSignals handles the signals that have arrived, and reports whether there were any. The next run would never see them. Of orders it may handle
-// the first only: the workflow acts on it, and calls DrainSignals again.
+// DrainSignals handles the signals that have arrived, and reports whether there were any. The next run would never see
+// them. Of orders it may handle the first only: the workflow acts on it, and calls DrainSignals again.
 func (l *Loop) DrainSignals() bool {
 	if l.ordered { // the workflow acts first on the order that DrainEarly has handled
 		l.ordered = false
@@ -67,8 +68,8 @@ func (l *Loop) DrainSignals() bool {
 	return l.drain(true)
 }
 
-// Message is a signal to another workflow that was not delivered when its run ended; the next run sends it again. A signal may therefore
-// arrive twice.
+// Message is a signal to another workflow that was not delivered when its run ended; the next run sends it again. A
+// signal may therefore arrive twice.
 type Message struct {
 	To       string          `json:"to"` // workflow ID
 	Name     string          `json:"name"`
@@ -81,7 +82,8 @@ type sending struct {
 	argument any
 }
 
-// OnUndelivered calls handle with the target, the name, the time and the error of each signal that could not be delivered.
+// OnUndelivered calls handle with the target, the name, the time and the error of each signal that could not be
+// delivered.
 func (l *Loop) OnUndelivered(handle func(workflowID, name string, sent time.Time, err error)) {
 	l.undeliver = handle
 }

@@ -22,8 +22,8 @@ const (
 	Never = 10_000 * time.Hour
 )
 
-// NewEnvironment is an environment without the SDK's limits of real time, which a slow machine reaches: three seconds for a test, and one for a
-// workflow task. A nil suite is a new one.
+// NewEnvironment is an environment without the SDK's limits of real time, which a slow machine reaches: three seconds
+// for a test, and one for a workflow task. A nil suite is a new one.
 func NewEnvironment(suite *testsuite.WorkflowTestSuite, options worker.Options) *testsuite.TestWorkflowEnvironment {
 	if suite == nil {
 		suite = &testsuite.WorkflowTestSuite{}
@@ -44,9 +44,11 @@ func Spec() spec.Spec {
 	return s
 }
 
-// Execute executes a workflow until it completes, through as many runs as it takes, and returns its error. begin makes the environment of each run,
-// and again, unless it is nil, sees the input of each run but the first, and its size in bytes of JSON.
-func Execute[R any](t *testing.T, name string, input R, begin func() *testsuite.TestWorkflowEnvironment, again func(next *R, size int)) error {
+// Execute executes a workflow until it completes, through as many runs as it takes, and returns its error. begin makes
+// the environment of each run, and again, unless it is nil, sees the input of each run but the first, and its size in
+// bytes of JSON.
+func Execute[R any](t *testing.T, name string, input R, begin func() *testsuite.TestWorkflowEnvironment,
+	again func(next *R, size int)) error {
 	for range 2000 {
 		env := begin()
 		env.ExecuteWorkflow(name, input)
@@ -66,13 +68,14 @@ func Execute[R any](t *testing.T, name string, input R, begin func() *testsuite.
 	return nil
 }
 
-// Script is what a test does to a workflow, by the environment's clock. A script outlives the runs of a workflow: a step that one run
-// does not reach waits for the next.
+// Script is what a test does to a workflow, by the environment's clock. A script outlives the runs of a workflow: a
+// step that one run does not reach waits for the next.
 type Script struct {
 	Begin time.Time // of the first run
 	steps []*step
 	env   *testsuite.TestWorkflowEnvironment // of the current run
-	// Ready reports whether the current run takes queries, if it is set: on a busy machine a step may come before its first task. Steps wait for that.
+	// Ready reports whether the current run takes queries, if it is set: on a busy machine a step may come before its
+	// first task. Steps wait for that.
 	Ready func() bool
 }
 
@@ -90,13 +93,14 @@ func NewScript() *Script { return &Script{Begin: time.Date(2030, 1, 1, 0, 0, 0, 
 // At adds a step at a time since Begin. RequireDone fails if it has not run.
 func (s *Script) At(at time.Duration, do func()) { s.add(&step{at: at, do: do}) }
 
-// In adds an optional step after a while: what a fake does in the background may be pending when the workflow completes.
+// In adds an optional step after a while: what a fake does in the background may be pending when the workflow
+// completes.
 func (s *Script) In(d time.Duration, do func()) {
 	s.add(&step{at: s.Elapsed() + d, do: do, optional: true})
 }
 
-// add gives each step a moment of its own: the environment loses what is sent to a run in the moment in which that run continues as
-// new. A server does not.
+// add gives each step a moment of its own: the environment loses what is sent to a run in the moment in which that run
+// continues as new. A server does not.
 func (s *Script) add(st *step) {
 	st.at += time.Duration(len(s.steps))
 	s.steps = append(s.steps, st)
@@ -134,8 +138,8 @@ func (s *Script) schedule(st *step) {
 	}, max(time.Millisecond+st.at%time.Microsecond, st.at-s.Elapsed()))
 }
 
-// OverdueAt makes the history of the current run as long as the server suggests, and twice as long a moment later, by signals that the workflow
-// does not know.
+// OverdueAt makes the history of the current run as long as the server suggests, and twice as long a moment later, by
+// signals that the workflow does not know.
 func (s *Script) OverdueAt(at time.Duration) {
 	s.At(at, func() {
 		s.env.SetContinueAsNewSuggested(true)

@@ -1,5 +1,5 @@
-// Command testworker is the worker with which the tests of the protocol try this SDK. With SUITE=perform its only method does what a vector of
-// sdk/vectors/hostcalls.json says, with SUITE=hooks it has the hooks of a migration.
+// Command testworker is the worker with which the tests of the protocol try this SDK. With SUITE=perform its only
+// method does what a vector of sdk/vectors/hostcalls.json says, with SUITE=hooks it has the hooks of a migration.
 package main
 
 import (
