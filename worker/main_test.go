@@ -28,53 +28,14 @@ type sent struct {
 	message          any
 }
 
-// fakeTemporal records signals. While down is set, it fails.
-type fakeTemporal struct {
-	mu      sync.Mutex
-	down    error
-	lost    error           // is what signals with a request ID fail with although they arrive
-	taken   map[string]bool // request IDs
-	signals chan sent
-}
+// fakeTemporal records signals.
+type fakeTemporal struct{ signals chan sent }
 
-func newFakeTemporal() *fakeTemporal {
-	return &fakeTemporal{taken: map[string]bool{}, signals: make(chan sent, 1000)}
-}
+func newFakeTemporal() *fakeTemporal { return &fakeTemporal{make(chan sent, 1000)} }
 
-func (w *fakeTemporal) SignalWorkflow(_ context.Context, workflowID, _, signal string, message any) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.down == nil {
-		w.signals <- sent{workflowID, signal, message}
-	}
-	return w.down
-}
-
-// signalOnce records the first signal of each request ID.
-func (w *fakeTemporal) signalOnce(_ context.Context, workflowID, signal string, message any, requestID string) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.down != nil {
-		return w.down
-	}
-	if !w.taken[requestID] {
-		w.taken[requestID] = true
-		w.signals <- sent{workflowID, signal, message}
-	}
-	return w.lost
-}
-
-// loseAnswers makes signals fail with err although they arrive.
-func (w *fakeTemporal) loseAnswers(err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.lost = err
-}
-
-func (w *fakeTemporal) fail(err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.down = err
+func (w *fakeTemporal) signalOnce(_ context.Context, workflowID, signal string, message any, _ string) error {
+	w.signals <- sent{workflowID, signal, message}
+	return nil
 }
 
 // next waits for a signal.
