@@ -24,9 +24,6 @@ type keptNote struct {
 	Suspension *api.Suspension `json:"suspension,omitempty"`
 }
 
-// ClaimTimeout is how long the worker of a process that was taken over may take to set what is observed of it.
-const ClaimTimeout = 2 * time.Minute
-
 // Release ends the observation of all processes without notifying their workers, and the orders to them without an
 // answer, before they are handed over. The gateway has left and is not closed: otherwise it would answer an order about
 // a process that it does not know any more. Release returns, when nothing of that is in progress, the calls of each

@@ -19,18 +19,6 @@ const (
 	ActivityEndEpoch = "EndEpoch"
 )
 
-// Liveness of a host.
-const (
-	// HostHeartbeatInterval is how often an agent heartbeats.
-	HostHeartbeatInterval = 4 * time.Second
-	// HostHeartbeatTimeout is how long an agent may be silent before its host is suspect, and HostGrace how long it is
-	// suspect before its epoch is lost.
-	HostHeartbeatTimeout = 8 * time.Second
-	HostGrace            = 8 * time.Second
-	// HostOutageGrace replaces HostGrace after an outage of Temporal itself, during which no agent could heartbeat.
-	HostOutageGrace = 20 * time.Second
-)
-
 // HostWorkflowID is the ID of the workflow that owns a host id.
 func HostWorkflowID(hostID string) string { return "tempool/host/" + hostID }
 

@@ -15,9 +15,6 @@ const (
 	SignalWorkerClosed = "worker-closed"
 )
 
-// SweepHeartbeatTimeout is how long the agent that sweeps may be silent before another one sweeps.
-const SweepHeartbeatTimeout = 12 * time.Second
-
 // SweepProgress is the input of ActivitySweep, its heartbeat and its result: workflows that closed before After have
 // been seen.
 type SweepProgress struct {

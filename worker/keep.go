@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 
-	"github.com/tempool/tempool/activities"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process"
 )
@@ -48,7 +47,7 @@ func (a *Agent) takeOver() (serving bool, err error) {
 // after it has joined.
 func (a *Agent) endUnclaimed() {
 	if kept := a.processes.TakenOver(); len(kept) > 0 {
-		a.goroutines.Go(func() { a.host.EndUnclaimed(a.background, kept, activities.ClaimTimeout) })
+		a.goroutines.Go(func() { a.host.EndUnclaimed(a.background, kept, api.ClaimTimeout) })
 	}
 }
 

@@ -17,8 +17,6 @@ const (
 	executeTimeout = 10 * time.Minute
 	// executeSlack is added to the call's timeout, so that the call's own error arrives.
 	executeSlack = 30 * time.Second
-	// executeHeartbeatTimeout is how long the agent that makes the call may be silent.
-	executeHeartbeatTimeout = 12 * time.Second
 )
 
 // Execute makes one call on a pool and returns the worker's result. It waits for a worker until the workflow times out.
@@ -34,7 +32,7 @@ func Execute(ctx workflow.Context, input converter.RawValue) (converter.RawValue
 		toClose = time.Duration(in.TimeoutMS)*time.Millisecond + executeSlack
 	}
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		TaskQueue: api.PoolQueue(in.Pool), StartToCloseTimeout: toClose, HeartbeatTimeout: executeHeartbeatTimeout,
+		TaskQueue: api.PoolQueue(in.Pool), StartToCloseTimeout: toClose, HeartbeatTimeout: api.HeartbeatTimeout,
 		WaitForCancellation: true,
 		Summary:             in.Method + " on pool " + in.Pool,
 	})

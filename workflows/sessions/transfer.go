@@ -180,7 +180,7 @@ func (m *mover) hook(ctx workflow.Context, name string, at location,
 	activity := onHost(at.host, name, fmt.Sprintf("%s %s %s", at.worker, verb, describe(sessions)),
 		api.SessionHooksRequest{Worker: at.worker, Sessions: sessions, Timeout: spec.Duration(m.hookTime)})
 	activity.StartToClose += time.Duration(len(sessions)) * m.hookTime
-	activity.Heartbeat = loop.HeartbeatTimeout
+	activity.Heartbeat = api.HeartbeatTimeout
 	err = activity.Execute(ctx).Get(ctx, &result)
 	return result, err
 }

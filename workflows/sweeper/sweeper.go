@@ -27,7 +27,7 @@ func Workflow(ctx workflow.Context, progress api.SweepProgress) error {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:           api.SweeperQueue,
 		StartToCloseTimeout: runLength + runSlack,
-		HeartbeatTimeout:    api.SweepHeartbeatTimeout,
+		HeartbeatTimeout:    api.HeartbeatTimeout,
 		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: retryInterval, BackoffCoefficient: 1},
 		Summary:             "find workflows that closed without a report",
 	})

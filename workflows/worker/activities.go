@@ -51,7 +51,7 @@ func (a activities) start(request api.StartRequest, summary string) loop.Activit
 	return loop.Activity{
 		Name: api.ActivityStart, Queue: api.StartQueue(pool), Summary: summary, Input: request,
 		ScheduleToStart: placementTimeout, StartToClose: request.Spec.Start.Timeout.D() + slack, WaitForCancellation: true,
-		Heartbeat: max(loop.HeartbeatTimeout, time.Duration(pool.Size)*startHeartbeatEach),
+		Heartbeat: max(api.HeartbeatTimeout, time.Duration(pool.Size)*startHeartbeatEach),
 	}
 }
 
@@ -111,9 +111,17 @@ func (a activities) onHost(name, summary string, timeout time.Duration, input an
 	return loop.OnEpoch(a.Process.Host, a.Process.Epoch, name, summary, timeout, input)
 }
 
+// onLive is onHost about a process that is to live on: if the agent leaves it to the next one, adopt gives that the
+// order.
+func (a activities) onLive(name, summary string, timeout time.Duration, input any) loop.Activity {
+	activity := a.onHost(name, summary, timeout, input)
+	activity.ScheduleToStart = api.AgentAway
+	return activity
+}
+
 // watch sets what the host observes of the process.
 func (a activities) watch(request api.WatchRequest) {
-	a.tasks.watch.Start(a.Loop, a.onHost(api.ActivityWatch, "set what is observed of "+api.ProcessText(a.Process.PID),
+	a.tasks.watch.Start(a.Loop, a.onLive(api.ActivityWatch, "set what is observed of "+api.ProcessText(a.Process.PID),
 		slack, request))
 }
 
@@ -123,18 +131,18 @@ func (a activities) replaced() api.Replaced {
 
 func (a activities) probe() {
 	request := api.WatchRequest{Process: a.process(), Health: a.Spec.Health}
-	a.tasks.probe.Start(a.Loop, a.onHost(api.ActivityProbe, "health checkpoint", a.Spec.Health.Timeout.D()+slack, request))
+	a.tasks.probe.Start(a.Loop, a.onLive(api.ActivityProbe, "health checkpoint", a.Spec.Health.Timeout.D()+slack, request))
 }
 
 func (a activities) reset(leaseID string) {
 	timeout := a.Spec.Health.Timeout
-	a.tasks.reset.Start(a.Loop, a.onHost(api.ActivityReset, "reset after lease "+leaseID+" expired", timeout.D()+slack,
+	a.tasks.reset.Start(a.Loop, a.onLive(api.ActivityReset, "reset after lease "+leaseID+" expired", timeout.D()+slack,
 		api.ResetRequest{Process: a.process(), LeaseID: leaseID, Timeout: timeout}))
 }
 
 // suspend has the host take the process out of service. Temporal repeats what the host did not finish.
 func (a activities) suspend(request api.SuspendRequest) {
-	activity := a.onHost(api.ActivitySuspend, fmt.Sprintf("take process %d out of service", a.Process.PID),
+	activity := a.onLive(api.ActivitySuspend, fmt.Sprintf("take process %d out of service", a.Process.PID),
 		request.Timeout.D()+a.Spec.Call.CancelGrace.D()+request.HookTimeout.D()+slack, request)
 	activity.Retry = retrySuspend
 	a.tasks.suspend.Start(a.Loop, activity)
@@ -142,7 +150,7 @@ func (a activities) suspend(request api.SuspendRequest) {
 
 // resume has the host put the process back into service.
 func (a activities) resume(request api.ResumeRequest) {
-	activity := a.onHost(api.ActivityResume, fmt.Sprintf("put process %d back into service", a.Process.PID),
+	activity := a.onLive(api.ActivityResume, fmt.Sprintf("put process %d back into service", a.Process.PID),
 		request.HookTimeout.D()+a.Spec.Call.CancelGrace.D()+slack, request)
 	activity.Retry = retrySuspend
 	a.tasks.resume.Start(a.Loop, activity)

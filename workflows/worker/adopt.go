@@ -2,7 +2,6 @@ package worker
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
@@ -17,7 +16,7 @@ func (m *monitor) adopt(e api.EpochEnded) bool {
 	default:
 		return false
 	}
-	m.Process.Epoch, m.Process.UnprobedSince = e.Heir.Epoch, time.Time{}
+	m.Process.Epoch = e.Heir.Epoch
 	if e.Heir.Endpoint != "" {
 		m.Process.Endpoint = e.Heir.Endpoint
 		if m.Lease != nil {

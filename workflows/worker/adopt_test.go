@@ -1,18 +1,23 @@
 package worker
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/temporal"
+	sdk "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
-	"github.com/tempool/tempool/workflows/internal/loop"
+	"github.com/tempool/tempool/workflows/internal/workflowtest"
 )
 
 // ofEpoch starts processes on host h under epoch 3.
@@ -82,7 +87,7 @@ func TestAProbeThatNoAgentTakesDoesNotEndAProcessThatWaitsForTheNextAgent(t *tes
 			run.Spec.Health.Checkpoint = spec.Duration(time.Minute)
 			var away atomic.Bool
 			away.Store(true)
-			s.slow = map[string]time.Duration{api.ActivityProbe: loop.HostTimeout}
+			s.slow = map[string]time.Duration{api.ActivityProbe: api.AgentAway}
 			s.onProbe = func(r api.WatchRequest) (api.ProbeResult, error) {
 				if away.Load() && r.Incarnation == 1 {
 					return api.ProbeResult{}, temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_START, nil)
@@ -238,4 +243,62 @@ func TestAnOrderThatFailedWithItsAgentIsGivenToTheNextOne(t *testing.T) {
 			s.run(run)
 		})
 	}
+}
+
+// TestWhatConcernsALiveProcessWaitsForTheNextAgentOfItsHost: an agent that has left its processes to the next one takes
+// no order meanwhile.
+func TestWhatConcernsALiveProcessWaitsForTheNextAgentOfItsHost(t *testing.T) {
+	waits := map[string]time.Duration{}
+	env := workflowtest.NewEnvironment(nil,
+		sdk.Options{Interceptors: []interceptor.WorkerInterceptor{&observer{waits: waits}}})
+	for _, name := range []string{api.ActivityWatch, api.ActivityProbe, api.ActivityReset, api.ActivitySuspend,
+		api.ActivityResume} {
+		env.RegisterActivityWithOptions(func(context.Context, any) error { return nil },
+			activity.RegisterOptions{Name: name})
+	}
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		run := standalone()
+		w := newWorker(ctx, &run)
+		w.activities.watch(api.WatchRequest{})
+		w.activities.probe()
+		w.activities.reset("lease")
+		w.activities.suspend(api.SuspendRequest{})
+		w.activities.resume(api.ResumeRequest{})
+		return nil
+	})
+	require.NoError(t, env.GetWorkflowError())
+	require.Len(t, waits, 5)
+	for activity, wait := range waits {
+		require.Greater(t, wait, 2*time.Minute+api.HostHeartbeatTimeout, activity)
+	}
+}
+
+// observer records how long activities wait until an agent takes them.
+type observer struct {
+	interceptor.WorkerInterceptorBase
+	waits map[string]time.Duration
+}
+
+func (o *observer) InterceptWorkflow(_ workflow.Context,
+	next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
+	return &observedRun{interceptor.WorkflowInboundInterceptorBase{Next: next}, o}
+}
+
+type observedRun struct {
+	interceptor.WorkflowInboundInterceptorBase
+	*observer
+}
+
+func (r *observedRun) Init(next interceptor.WorkflowOutboundInterceptor) error {
+	return r.Next.Init(&observedCalls{interceptor.WorkflowOutboundInterceptorBase{Next: next}, r.observer})
+}
+
+type observedCalls struct {
+	interceptor.WorkflowOutboundInterceptorBase
+	*observer
+}
+
+func (c *observedCalls) ExecuteActivity(ctx workflow.Context, name string, args ...any) workflow.Future {
+	c.waits[name] = workflow.GetActivityOptions(ctx).ScheduleToStartTimeout
+	return c.Next.ExecuteActivity(ctx, name, args...)
 }

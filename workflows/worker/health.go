@@ -3,7 +3,6 @@ package worker
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"go.temporal.io/sdk/workflow"
 
@@ -151,7 +150,7 @@ func (m *monitor) handleEpochEnd() bool {
 // noAgent is the reason when no agent takes work for the process.
 func (m *monitor) noAgent() string {
 	return fmt.Sprintf("host %s lost: no agent took work from %s within %s", m.Process.Host,
-		api.HostEpochQueue(m.Process.Host, m.Process.Epoch), loop.HostTimeout)
+		api.HostEpochQueue(m.Process.Host, m.Process.Epoch), api.AgentAway)
 }
 
 // hostLost ends the incarnation: its host takes no work. Its number fences the process, should it still run.
@@ -164,25 +163,8 @@ func (m *monitor) hostLost(reason, problem string) {
 	m.processExited(&lifecycle.Exit{Error: problem}, reason)
 }
 
-// agentAway is how long no agent may take a probe before its host counts as lost. The host's workflow notices that
-// sooner, unless the agent has left its processes to the next one, which may take two minutes to come.
-const agentAway = 3 * time.Minute
-
-// probeNotTaken probes again until an agent has come or agentAway is over.
-func (m *monitor) probeNotTaken(problem string) {
-	if m.Process.UnprobedSince.IsZero() {
-		m.Process.UnprobedSince = m.Now().Add(-loop.HostTimeout)
-	}
-	if m.Now().Sub(m.Process.UnprobedSince) < agentAway {
-		m.NextCheckpoint = m.Now()
-		return
-	}
-	m.hostLost(m.noAgent(), problem)
-}
-
 // probeEnded takes the result of a health checkpoint.
 func (m *monitor) probeEnded(r api.ProbeResult) {
-	m.Process.UnprobedSince = time.Time{}
 	m.setSample(r.Sample)
 	m.setAssessment(r.Assessment)
 	m.setObservedUsage(r.Usage)

@@ -60,8 +60,6 @@ type RunningProcess struct {
 	InitialBytes int64 `json:"initial_bytes,omitempty"`
 	// ObservedCauses are the causes of rotations that policy.mode = "observe" only recorded.
 	ObservedCauses []api.Cause `json:"observed_causes,omitempty"`
-	// UnprobedSince is since when no agent takes a probe; zero while one does.
-	UnprobedSince time.Time `json:"unprobed_since,omitzero"`
 }
 
 // LeaseState is the current lease and the numbers that fence earlier ones.

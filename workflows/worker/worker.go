@@ -164,7 +164,7 @@ func (w *worker) handleResults() bool {
 		w.NextCheckpoint = w.Now().Add(w.Spec.Health.Checkpoint.D())
 		switch {
 		case r.Err != nil && failure.NotStarted(r.Err):
-			w.monitor.probeNotTaken(failure.Message(r.Err))
+			w.monitor.hostLost(w.monitor.noAgent(), failure.Message(r.Err))
 		case r.Err != nil:
 			w.monitor.probeFailed("health check could not run: " + failure.Message(r.Err))
 		default:

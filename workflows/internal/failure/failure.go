@@ -3,14 +3,12 @@ package failure
 
 import (
 	"errors"
-	"fmt"
 
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/workflows/internal/loop"
 )
 
 // Refusal is the failure that carries a coded error: its type is the code, its detail the retry hint.
@@ -88,8 +86,7 @@ func Reason(err error) string {
 	case temporal.IsCanceledError(err):
 		return "the workflow was cancelled"
 	case NotStarted(err):
-		return fmt.Sprintf("no agent on the host took the activity within %s; check that the agent is running",
-			loop.HostTimeout)
+		return "no agent on the host took the activity in time; check that the agent is running"
 	case TimedOut(err):
 		return "the host took the activity and did not finish it in time"
 	}

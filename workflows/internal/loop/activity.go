@@ -9,14 +9,6 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-const (
-	// HostTimeout is how long an activity waits on a host's task queue before the host counts as lost. It is longer than
-	// an agent needs to reconnect after a restart of the Temporal server.
-	HostTimeout = 20 * time.Second
-	// HeartbeatTimeout is how long an agent may be silent before Temporal times the activity out.
-	HeartbeatTimeout = 12 * time.Second
-)
-
 // Activity is one activity to execute.
 type Activity struct {
 	Name, Queue, Summary string
@@ -31,8 +23,9 @@ type Activity struct {
 
 // OnHost is an activity on the task queue of a host.
 func OnHost(host, name, summary string, timeout time.Duration, input any) Activity {
-	return Activity{Name: name, Queue: api.HostQueue(host), Summary: summary, Input: input, ScheduleToStart: HostTimeout,
-		StartToClose: timeout}
+	return Activity{Name: name, Queue: api.HostQueue(host), Summary: summary, Input: input,
+		ScheduleToStart: api.HostTimeout,
+		StartToClose:    timeout}
 }
 
 // OnEpoch is an activity on the task queue of one epoch of a host: a later agent never gets it.
