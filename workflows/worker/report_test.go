@@ -9,6 +9,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -37,4 +38,28 @@ func TestAWorkerWhoseStartsFailIsQuietButNeverAboutTheEndOfOneThatServed(t *test
 	require.Subset(t, story, []string{"starting #2", "pending #5"})
 	require.Contains(t, story[:len(story)-1], "failed #10", "it gives up")
 	require.LessOrEqual(t, len(story), 8)
+}
+
+// TestAWorkerThatStartsAgainNamesTheGatewayOfItsLastProcess: calls can wait there for the next one.
+func TestAWorkerThatStartsAgainNamesTheGatewayOfItsLastProcess(t *testing.T) {
+	for gateway, ended := range map[string]watchScript{
+		"unix:/gateway": crash(time.Minute),
+		"":              {after: time.Minute, result: api.WatchResult{Event: api.WatchUnknown, Reason: "the host is gone"}},
+	} {
+		t.Run(gateway, func(t *testing.T) {
+			s := newWorkerEnv(t)
+			s.watchScript[1] = ended
+			s.slow = map[string]time.Duration{api.ActivityStart: 10 * time.Second}
+			s.At(2*time.Minute, s.signal(api.SignalEnd, api.Control{}))
+			s.run(inPool(func(*spec.Spec) {}))
+			told := false
+			for _, m := range s.signalsOf(api.SignalWorkerChanged) {
+				if c := m.(api.RosterEntry); c.Incarnation == 2 && c.State == lifecycle.Starting {
+					require.Equal(t, gateway, c.Endpoint)
+					told = true
+				}
+			}
+			require.True(t, told)
+		})
+	}
 }

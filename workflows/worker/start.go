@@ -41,11 +41,15 @@ func (s *starter) beginIncarnation(reason string) {
 		return
 	}
 	s.StartPermitted = false
+	gateway := s.Process.Endpoint // calls can wait there
+	if s.Cause == api.CauseHostLost {
+		gateway = ""
+	}
 	s.rotator.countReplacement()
 	if s.NextSpec != nil {
 		s.Spec, s.SpecVersion, s.NextSpec = s.NextSpec.Spec, s.NextSpec.Version, nil
 	}
-	s.Process = RunningProcess{}
+	s.Process = RunningProcess{Endpoint: gateway}
 	s.Intent, s.IntentReason, s.Resting, s.GaveUp, s.Wait = IntentRecover, "", false, false, Wait{}
 	s.ProbeFailures, s.LeaseErrors, s.DegradeReason, s.Sample, s.Assessment = 0, 0, "", nil, nil
 	event := lifecycle.Start
