@@ -99,7 +99,7 @@ func (c *pendingCall) handle(e Event) (Response, error, bool) {
 	}
 	if err != nil {
 		c.conn.abandon(c.exchange)
-		close(c.exchange.abandoned)
+		c.conn.leave(c.exchange)
 		return Response{}, &CallError{Started: true, Err: err}, true
 	}
 	return Response{}, nil, false
@@ -109,10 +109,10 @@ func (c *pendingCall) handle(e Event) (Response, error, bool) {
 func (c *pendingCall) abandon(cause error) (Response, error) {
 	switch c.conn.abandon(c.exchange) {
 	case neverSent:
-		close(c.exchange.abandoned)
+		c.conn.leave(c.exchange)
 		return Response{}, &CallError{Err: cause}
 	case cancelSent:
-		close(c.exchange.abandoned)
+		c.conn.leave(c.exchange)
 		return Response{}, &CallError{Started: c.conn.mayHaveStarted(c.exchange), Err: cause}
 	}
 	return c.drain(cause)
@@ -128,7 +128,7 @@ func (c *pendingCall) drain(cause error) (Response, error) {
 			}
 			c.conn.drainOverflow(c.exchange)
 		default:
-			close(c.exchange.abandoned)
+			c.conn.leave(c.exchange)
 			return Response{}, &CallError{Started: c.conn.mayHaveStarted(c.exchange), Err: cause}
 		}
 	}

@@ -1,14 +1,39 @@
 package wire
 
+import "sync/atomic"
+
+// StreamBudget bounds what the Conns that share it buffer for slow readers of streams.
+type StreamBudget struct {
+	most int64 // bytes
+	used atomic.Int64
+}
+
+// NewStreamBudget returns a budget of so many bytes.
+func NewStreamBudget(most int64) *StreamBudget { return &StreamBudget{most: most} }
+
+// agentStreams is the budget of Conns without one of their own.
+var agentStreams = NewStreamBudget(256 << 20)
+
+// take reserves n bytes, unless they exceed the budget.
+func (b *StreamBudget) take(n int) bool {
+	if b.used.Add(int64(n)) > b.most {
+		b.give(n)
+		return false
+	}
+	return true
+}
+
+func (b *StreamBudget) give(n int) { b.used.Add(-int64(n)) }
+
 // overflow holds the events of a call for which its channel has no room, in order. Guarded by conn.mu.
 type overflow struct {
 	events   []Event
 	bytes    int
-	exceeded bool // StreamBuffer was exceeded: further events are dropped
+	exceeded bool // StreamBuffer or the budget was exceeded, or the caller has left: further events are dropped
 }
 
-// overflowLocked passes an event to the caller without waiting. If the caller has more than StreamBuffer unread, the
-// call fails with ErrSlowReader and overflowLocked reports true.
+// overflowLocked passes an event to the caller without waiting. If the caller has more than StreamBuffer unread, or all
+// callers together more than the budget, the call fails with ErrSlowReader and overflowLocked reports true.
 func (c *Conn) overflowLocked(x *Exchange, e Event) (exceeded bool) {
 	p := &x.overflow
 	if p.exceeded {
@@ -17,13 +42,24 @@ func (c *Conn) overflowLocked(x *Exchange, e Event) (exceeded bool) {
 	if len(p.events) == 0 && x.offerLocked(e) {
 		return false
 	}
-	p.bytes += e.chunkSize()
-	if e.isChunk && p.bytes > c.o.StreamBuffer {
+	size := e.chunkSize()
+	if p.bytes+size > c.o.StreamBuffer || !c.o.Streams.take(size) {
+		c.o.Streams.give(p.bytes)
 		*p = overflow{events: []Event{{err: &CallError{Started: true, Err: ErrSlowReader}, final: true}}, exceeded: true}
 		return true
 	}
+	p.bytes += size
 	p.events = append(p.events, e)
 	return false
+}
+
+// leave drops what the caller of an exchange has left unread.
+func (c *Conn) leave(x *Exchange) {
+	close(x.abandoned)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.o.Streams.give(x.overflow.bytes)
+	x.overflow = overflow{exceeded: true}
 }
 
 // drainOverflow moves events to the channel after the caller has received one.
@@ -35,7 +71,9 @@ func (c *Conn) drainOverflow(x *Exchange) {
 	defer c.mu.Unlock()
 	p := &x.overflow
 	for len(p.events) > 0 && x.offerLocked(p.events[0]) {
-		p.bytes -= p.events[0].chunkSize()
+		size := p.events[0].chunkSize()
+		p.bytes -= size
+		c.o.Streams.give(size)
 		p.events[0] = Event{}
 		p.events = p.events[1:]
 	}

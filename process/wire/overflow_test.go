@@ -52,7 +52,8 @@ func TestASlowStreamReaderDoesNotBlockOtherCalls(t *testing.T) {
 
 func TestAStreamThatExceedsItsBufferFails(t *testing.T) {
 	const buffer, piece = 1 << 20, 50 << 10
-	c, p := newPeer(t, Options{MaxInflight: 2, StreamBuffer: buffer})
+	budget := NewStreamBudget(1 << 40)
+	c, p := newPeer(t, Options{MaxInflight: 2, StreamBuffer: buffer, Streams: budget})
 	tokens := make(chan struct{})
 	done, got := slowStream(within(t), c, tokens)
 	slow := p.read()
@@ -71,6 +72,7 @@ func TestAStreamThatExceedsItsBufferFails(t *testing.T) {
 	end := await(t, done)
 	require.ErrorIs(t, end.err, ErrSlowReader)
 	require.LessOrEqual(t, len(strings.Join(*got, "")), buffer, "what waited was dropped")
+	require.Zero(t, budget.used.Load())
 	p.write(Frame{Type: FrameError, ID: slow.ID, Payload: []byte(`{"code":"cancelled"}`)})
 	other := callAsync(within(t), c, Request{Method: "m"})
 	other2 := callAsync(within(t), c, Request{Method: "m"})
@@ -79,6 +81,40 @@ func TestAStreamThatExceedsItsBufferFails(t *testing.T) {
 	}
 	require.NoError(t, await(t, other).err)
 	require.NoError(t, await(t, other2).err)
+}
+
+// TestSlowReadersShareABudget: each is within its own buffer. What ends gives back what it had.
+func TestSlowReadersShareABudget(t *testing.T) {
+	const streams, piece = 4, 100 << 10
+	budget := NewStreamBudget(streams * 5 * piece)
+	c, p := newPeer(t, Options{MaxInflight: streams, Streams: budget})
+	ctx, leave := context.WithCancel(within(t))
+	tokens := make(chan struct{})
+	var ends []<-chan outcome
+	var ids []uint32
+	for range streams {
+		done, _ := slowStream(ctx, c, tokens)
+		ends, ids = append(ends, done), append(ids, p.read().ID)
+	}
+	cancelled := make(chan Frame, 1)
+	go func() { cancelled <- p.read() }()
+	for range 5 + eventQueue { // of largeChunk or more one waits in the channel
+		for _, id := range ids[1:] {
+			p.write(Frame{Type: FrameChunk, ID: id, Payload: make([]byte, piece)})
+		}
+	}
+	require.Contains(t, ids[1:], await(t, cancelled).ID, "the one that exceeds it")
+	require.LessOrEqual(t, budget.used.Load(), int64(streams*5*piece))
+	go func() {
+		for p.readQuietly().ID != 0 { // the other cancels
+		}
+	}()
+	leave()
+	close(tokens)
+	for _, end := range ends {
+		require.Error(t, await(t, end).err)
+	}
+	require.Zero(t, budget.used.Load())
 }
 
 func TestASlowStreamReaderWithMaxInflight1SlowsItsWorker(t *testing.T) {

@@ -61,6 +61,8 @@ type Options struct {
 	CancelGrace time.Duration
 	// StreamBuffer bounds the buffer for a slow onChunk in bytes, if MaxInflight is above 1. Default: DefaultStreamBuffer.
 	StreamBuffer int
+	// Streams bounds the buffers of all calls of the Conns that share it. Default: 256 MiB for all Conns without one.
+	Streams *StreamBudget
 	// PingMethod is the JSON-RPC request that serves as ping. Default: "ping". Frames have their own pings.
 	PingMethod string
 	// HostCall serves host calls of the worker; if it is nil they fail with CodeUnsupported. headers are those of the
@@ -99,6 +101,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.StreamBuffer <= 0 {
 		o.StreamBuffer = DefaultStreamBuffer
+	}
+	if o.Streams == nil {
+		o.Streams = agentStreams
 	}
 	if o.PingMethod == "" {
 		o.PingMethod = "ping"

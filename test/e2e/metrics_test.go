@@ -93,8 +93,8 @@ func TestMetricsDescribeAnAgentAndItsWorkers(t *testing.T) {
 	status, answer, _ := post(t, client, "/v1/pools/seen/call/paid", `3`)
 	require.Equal(t, http.StatusOK, status, answer)
 	status, _, code := post(t, client, "/v1/pools/seen/call/nothing", `1`)
-	require.Equal(t, http.StatusInternalServerError, status)
-	require.EqualValues(t, api.CodeWorkerError, code)
+	require.Equal(t, http.StatusNotFound, status)
+	require.EqualValues(t, api.CodeMethodNotFound, code)
 
 	var s scrape
 	// the roster learns of a process a moment after the process is ready, and samples and checks take turns
