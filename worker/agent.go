@@ -127,7 +127,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	a.stores = newStores(a.config.HostID, a.config.StateDir, a.log, control.Workers,
 		poolSessionOwner{a.temporal, control.Status, a.config.HostID}, observer)
 	a.hostCalls = newHostCalls(a.stores)
-	if err := a.startWorkflowWorker(ctx, &activities.Roster{
+	roster := &activities.Roster{
 		Status: control.Status,
 		State: func(ctx context.Context, pool string, slot int) (api.WorkerState, error) {
 			return a.client.Pool(pool).State(ctx, slot)
@@ -136,8 +136,9 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 		Scale: func(ctx context.Context, pool string, r api.ScaleRequest) (api.ScaleResult, error) {
 			return a.client.Pool(pool).ScaleTo(ctx, r)
 		},
-		// the host's own workflow needs it; first, since processes that are kept survive if Temporal does not answer it
-	}); err != nil {
+	}
+	// The host's own workflow needs it; first, since processes that are kept survive if Temporal does not answer it.
+	if err := a.startWorkflowWorker(ctx, roster); err != nil {
 		return err
 	}
 	if a.processes, err = process.Open(ctx, process.Config{
@@ -220,7 +221,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 		return err
 	}
 	sweeper := &activities.Sweeper{Temporal: a.temporal, Namespace: a.client.Namespace(), Logger: a.log}
-	if err := a.startSweeper(ctx, sweeper); err != nil {
+	if err := a.startSweeper(ctx, sweeper, roster); err != nil {
 		return err
 	}
 	if a.webhook != nil {

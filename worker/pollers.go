@@ -110,8 +110,6 @@ func (a *Agent) startWorkflowWorker(ctx context.Context, roster *activities.Rost
 	})
 	workflows.Register(flow)
 	flow.RegisterActivityWithOptions(roster.PoolRoster, activity.RegisterOptions{Name: api.ActivityPoolRoster})
-	flow.RegisterActivityWithOptions(roster.WorkerLeases, activity.RegisterOptions{Name: api.ActivityWorkerLeases})
-	flow.RegisterActivityWithOptions(roster.ReserveWorker, activity.RegisterOptions{Name: api.ActivityReserveWorker})
 	flow.RegisterActivityWithOptions(roster.ScalePool, activity.RegisterOptions{Name: api.ActivityScale})
 	a.serving = append(a.serving, flow)
 	if err := startPolling(flow); err != nil || !a.config.Deployment.versioned() {

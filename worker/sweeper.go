@@ -25,11 +25,14 @@ const (
 )
 
 // startSweeper lets this agent take its turn in sweeping the namespace.
-func (a *Agent) startSweeper(ctx context.Context, sweeper *activities.Sweeper) error {
+func (a *Agent) startSweeper(ctx context.Context, sweeper *activities.Sweeper, roster *activities.Roster) error {
 	turn := a.newWorker(api.SweeperQueue, sdkworker.Options{
 		DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: heartbeatThrottle, MaxConcurrentActivityTaskPollers: 1,
 	})
-	register(turn, map[string]any{api.ActivitySweep: sweeper.Sweep, api.ActivityEndEpoch: sweeper.EndEpoch})
+	register(turn, map[string]any{
+		api.ActivitySweep: sweeper.Sweep, api.ActivityEndEpoch: sweeper.EndEpoch,
+		api.ActivityWorkerLeases: roster.WorkerLeases, api.ActivityReserveWorker: roster.ReserveWorker,
+	})
 	if err := startPolling(turn); err != nil {
 		return err
 	}

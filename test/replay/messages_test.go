@@ -42,8 +42,6 @@ func TestEachMessageIsInARecordedHistory(t *testing.T) {
 // notInHistories are the names of messages that leave no event of their own.
 var notInHistories = []string{
 	"Activity PoolRoster",     // a local activity
-	"Activity WorkerLeases",   // a local activity
-	"Activity ReserveWorker",  // a local activity
 	"Activity Scale",          // a local activity
 	"Activity ApplyLimits",    // no workflow schedules it
 	"Activity CollectGarbage", // no workflow schedules it

@@ -135,6 +135,10 @@ func (p *fakePool) set(now time.Time) {
 	p.env.SetStartTime(now)
 	p.env.SetWorkflowRunTimeout(workflowtest.Never)
 	p.env.SetOnChildWorkflowStartedListener(p.childStarted)
+	p.env.SetOnLocalActivityStartedListener(func(info *activity.Info, _ context.Context, _ []any) {
+		p.t.Errorf("the local activity %s holds the workflow task of the pool up, and with it every update",
+			info.ActivityType.Name)
+	})
 	p.env.RegisterActivityWithOptions(p.rebalance, activity.RegisterOptions{Name: api.ActivityRebalance})
 	p.env.RegisterActivityWithOptions(p.workerLeases, activity.RegisterOptions{Name: api.ActivityWorkerLeases})
 	p.env.RegisterActivityWithOptions(p.reserveWorker, activity.RegisterOptions{Name: api.ActivityReserveWorker})

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
@@ -127,13 +126,9 @@ const leasesTimeout = 10 * time.Second
 // cannot be read, it removes those with the highest numbers.
 func (m *members) askLeases(serving []int) {
 	m.asking = true
-	ctx := workflow.WithLocalActivityOptions(m.Ctx, workflow.LocalActivityOptions{
-		StartToCloseTimeout: leasesTimeout, ScheduleToCloseTimeout: leasesTimeout,
-		RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1},
-		Summary:     "leases on the workers of pool " + m.name(),
-	})
-	m.OnFuture(workflow.ExecuteLocalActivity(ctx, api.ActivityWorkerLeases,
-		api.WorkerLeasesRequest{Pool: m.name(), Slots: serving}), func(f workflow.Future) {
+	future := m.ask(api.ActivityWorkerLeases, "leases on the workers of pool "+m.name(), leasesTimeout,
+		api.WorkerLeasesRequest{Pool: m.name(), Slots: serving})
+	m.OnFuture(future, func(f workflow.Future) {
 		m.asking = false
 		var leases api.WorkerLeasesResult
 		if err := f.Get(m.Ctx, &leases); err != nil {

@@ -203,6 +203,14 @@ func (p *pool) wakeAfter(d time.Duration) {
 	p.wake.Start(p.Loop, max(0, d), "before the pool reconciles again")
 }
 
+// ask starts an activity that any agent may run. A local one would hold the workflow task up, and with it every update.
+func (p *pool) ask(name, summary string, timeout time.Duration, input any) workflow.Future {
+	return loop.Activity{
+		Name: name, Queue: api.SweeperQueue, Summary: summary, Input: input,
+		ScheduleToStart: api.HostTimeout, StartToClose: timeout,
+	}.Execute(p.Ctx)
+}
+
 // signalWorker sends a worker a message.
 func (p *pool) signalWorker(number int, name string, message any) {
 	p.Signal(api.WorkerWorkflowID(p.name(), number), name, message)

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
@@ -211,14 +210,11 @@ func (s *scaling) release(decision api.ScaleDecision, number int) {
 // reserve takes a lease on one of the workers and lets it go, if it is still to go then.
 func (s *scaling) reserve(decision api.ScaleDecision, serving []int) {
 	s.reserving = true
-	ctx := workflow.WithLocalActivityOptions(s.Ctx, workflow.LocalActivityOptions{
-		StartToCloseTimeout: reserveTimeout, ScheduleToCloseTimeout: reserveTimeout,
-		RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1},
-		Summary:     "lease a worker of pool " + s.name() + " that is to stop",
-	})
 	request := api.ReserveWorkerRequest{Pool: s.name(), Slots: serving,
 		RequestID: fmt.Sprintf("scale-%d", s.Now().UnixNano())}
-	s.OnFuture(workflow.ExecuteLocalActivity(ctx, api.ActivityReserveWorker, request), func(f workflow.Future) {
+	future := s.ask(api.ActivityReserveWorker, "lease a worker of pool "+s.name()+" that is to stop", reserveTimeout,
+		request)
+	s.OnFuture(future, func(f workflow.Future) {
 		s.reserving = false
 		var r api.ReserveWorkerResult
 		if err := f.Get(s.Ctx, &r); err != nil {
