@@ -7,7 +7,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -200,15 +199,9 @@ func (p *Pool) tryWorkers(ctx context.Context, o CheckoutOptions, most int) (*Le
 // renew the lease in the background.
 func (p *Pool) CheckoutOnce(ctx context.Context, slot int, o CheckoutOptions) (*Lease, error) {
 	token := cmp.Or(o.Token, api.NewLeaseToken())
-	if strings.HasPrefix(o.Holder, api.GatewayHolderPrefix) {
-		token = "" // nobody uses a gateway's own lease over HTTP
-	}
 	request := api.CheckoutRequest{
 		RequestID: cmp.Or(o.RequestID, uuid.NewString()), Holder: o.Holder, Session: o.Session, TTLMS: o.TTL.Milliseconds(),
-		TokenHash: api.HashLeaseToken(token),
-	}
-	if token != "" { // a gateway repeats the request for a lease of its own
-		request.AttemptID = uuid.NewString()
+		TokenHash: api.HashLeaseToken(token), AttemptID: uuid.NewString(),
 	}
 	requested := time.Now()
 	lease, err := p.client.CheckoutWorker(ctx, p.name, slot, request)

@@ -54,7 +54,7 @@ func RosterOf(status api.PoolStatus, reports map[string]api.ProcessReport) api.P
 				w.AvgCallTimeMS = float64(v.Usage.TotalMS) / float64(v.Usage.Requests)
 			}
 			w.UptimeS = float64(v.UptimeMS) / 1000
-			if w.Lease = v.Lease; w.State == lifecycle.Ready && (v.Lease != nil || v.InFlight > 0) {
+			if w.Lease = v.Lease; w.State == lifecycle.Ready && v.Lease != nil {
 				w.State = lifecycle.Busy
 			}
 			addReport(&w, v)
@@ -120,8 +120,21 @@ func (p *Pool) worker(ctx context.Context, entry api.RosterEntry, report api.Pro
 		return w
 	}
 	w.Metrics = metrics.Metrics
+	if report.Incarnation == w.Incarnation {
+		addUsage(&w.Metrics, report.Usage, metrics.Counted)
+	}
 	addReport(&w, report)
 	return w
+}
+
+// addUsage adds what a process has served since its worker counted it.
+func addUsage(m *api.Metrics, served, counted api.Usage) {
+	m.RequestsServed += max(0, served.Requests-counted.Requests)
+	m.RequestsFailed += max(0, served.Failed-counted.Failed)
+	m.TotalCallTimeMS += max(0, served.TotalMS-counted.TotalMS)
+	if m.RequestsServed > 0 {
+		m.AvgCallTimeMS = float64(m.TotalCallTimeMS) / float64(m.RequestsServed)
+	}
 }
 
 // addReport replaces the sample of the last checkpoint by what the host has reported since.

@@ -15,13 +15,14 @@ import (
 type DataPlane interface {
 	// Endpoint returns the base URL for calls under a lease.
 	Endpoint() string
+	// Resume continues with a process that an earlier agent has served; see dispatch.Dispatcher.
+	Resume(p *process.Process, usage api.Usage, suspended *api.Suspension, lease *api.Lease)
 	// Drain stops new calls to an incarnation and waits until none is in flight or ctx ends.
 	Drain(ctx context.Context, worker string, incarnation int64) api.DrainResult
-	// Recall releases a lease that the gateway holds, unless a call is in flight under it.
-	Recall(ctx context.Context, worker string, incarnation int64, leaseID string) api.RecallResult
-	// Unhealthy releases a lease that the gateway holds on an unhealthy incarnation, for this reason: no further call
-	// starts under it.
-	Unhealthy(worker string, incarnation int64, reason string)
+	// Claim records that the workflow of a process that was taken over has claimed it.
+	Claim(worker string, incarnation int64)
+	// SetHealth keeps calls of the pool from an incarnation for a problem, until there is none, "".
+	SetHealth(worker string, incarnation int64, problem string)
 	// Reset ends an expired lease and its calls, resets the worker, and returns the usage of the lease.
 	Reset(ctx context.Context, worker string, incarnation int64, leaseID string) (api.Usage, error)
 	// Suspend takes an incarnation out of service until EndSuspension; see api.SuspendRequest.
@@ -31,7 +32,9 @@ type DataPlane interface {
 	Suspension(worker string, incarnation int64) *api.Suspension
 	// Usage returns the calls of an incarnation so far, and how many are in flight.
 	Usage(worker string, incarnation int64) (api.Usage, int)
-	// Lease returns the lease on an incarnation as far as the gateway knows; nil if it knows none.
+	// NotifyAt calls notify, once, when an incarnation has served so many calls; 0 is never.
+	NotifyAt(worker string, incarnation, calls int64, notify func())
+	// Lease returns the client's lease on an incarnation as far as the gateway knows; nil if it knows none.
 	Lease(worker string, incarnation int64) *api.Lease
 	// FinalUsage returns Usage of an incarnation whose process has ended. It waits, until ctx ends, for the last calls to
 	// be counted.

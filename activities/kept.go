@@ -20,8 +20,9 @@ type keptNote struct {
 	Watch    api.WatchRequest `json:"watch"`
 	Usage    api.Usage        `json:"usage"`
 	Baseline int64            `json:"baseline,omitempty"` // of its memory, in bytes
-	// Suspension is the newest one, nil for none.
+	// Suspension is the newest one, Lease the client's that counted; nil for none.
 	Suspension *api.Suspension `json:"suspension,omitempty"`
+	Lease      *api.Lease      `json:"lease,omitempty"`
 }
 
 // Release ends the observation of all processes without notifying their workers, and the orders to them without an
@@ -41,7 +42,8 @@ func (h *Host) Release() []api.ProcessUsage {
 	var all []api.ProcessUsage
 	for p, m := range s.all {
 		usage, _ := h.DataPlane.Usage(p.Worker(), p.Incarnation())
-		m.suspension = h.DataPlane.Suspension(p.Worker(), p.Incarnation())
+		m.usage, m.suspension = usage, h.DataPlane.Suspension(p.Worker(), p.Incarnation())
+		m.lease = h.DataPlane.Lease(p.Worker(), p.Incarnation())
 		if usage.Requests > 0 {
 			all = append(all, api.ProcessUsage{Process: api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()},
 				Usage: usage})
@@ -89,9 +91,9 @@ func order[R any](ctx context.Context, h *Host, do func(context.Context) (R, err
 // Note returns what the next agent needs about a process, after Release.
 func (h *Host) Note(p *process.Process) json.RawMessage {
 	note := keptNote{}
-	note.Usage, _ = h.DataPlane.Usage(p.Worker(), p.Incarnation())
 	if m := h.monitors.of(p); m != nil {
-		note.RunID, note.Watch, note.Suspension = m.runID, m.current(), m.suspension
+		note.RunID, note.Watch = m.runID, m.current()
+		note.Usage, note.Suspension, note.Lease = m.usage, m.suspension, m.lease
 	}
 	if v := h.health.get(p.Worker(), p.Incarnation()); v != nil {
 		v.mu.Lock()
@@ -105,15 +107,15 @@ func (h *Host) Note(p *process.Process) json.RawMessage {
 	return text
 }
 
-// Resume observes a process that was taken over, and returns its calls so far and its suspension, nil for none. It
-// fails for the note of another release.
-func (h *Host) Resume(kept process.Kept) (api.Usage, *api.Suspension, error) {
+// Resume observes a process that was taken over, and has the gateway continue with its calls so far, its suspension and
+// its lease. It fails for the note of another release.
+func (h *Host) Resume(kept process.Kept) error {
 	var note keptNote
 	if err := json.Unmarshal(kept.Note, &note); err != nil {
-		return api.Usage{}, nil, fmt.Errorf("read the previous agent's record of %s: %w", kept.Worker(), err)
+		return fmt.Errorf("read the previous agent's record of %s: %w", kept.Worker(), err)
 	}
 	if note.Watch.Worker != kept.Worker() {
-		return api.Usage{}, nil, fmt.Errorf("the previous agent left no instructions to observe %s", kept.Worker())
+		return fmt.Errorf("the previous agent left no instructions to observe %s", kept.Worker())
 	}
 	if note.Baseline > 0 {
 		v := h.health.of(kept.Process)
@@ -121,8 +123,9 @@ func (h *Host) Resume(kept process.Kept) (api.Usage, *api.Suspension, error) {
 		v.baseline, v.served = note.Baseline, kept.Info().ReadyAt
 		v.mu.Unlock()
 	}
+	h.DataPlane.Resume(kept.Process, note.Usage, note.Suspension, note.Lease)
 	h.monitor(kept.Process, note.RunID, note.Watch)
-	return note.Usage, note.Suspension, nil
+	return nil
 }
 
 // EndUnclaimed kills those processes that were taken over and whose workers have not asked this agent to observe them

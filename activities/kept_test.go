@@ -34,10 +34,7 @@ func heir(t *testing.T, o *observedHost, p *process.Process) (*observedHost, pro
 		require.Equal(t, "first-run", runID)
 		next.reported <- e
 	}
-	usage, suspended, err := next.Resume(kept)
-	require.NoError(t, err)
-	require.Nil(t, suspended)
-	require.Zero(t, usage)
+	require.NoError(t, next.Resume(kept))
 	return next, kept
 }
 
@@ -73,12 +70,26 @@ func TestAProcessThatItsWorkerClaimsLives(t *testing.T) {
 func TestANoteOfAnotherReleaseIsRefused(t *testing.T) {
 	o := newObservedHost(t)
 	p := o.start(func(*api.StartRequest) {})
-	_, _, err := o.Resume(process.Kept{Process: p, Note: json.RawMessage(`{"other":1}`)})
+	err := o.Resume(process.Kept{Process: p, Note: json.RawMessage(`{"other":1}`)})
 	require.ErrorContains(t, err, "left no instructions to observe p/1")
 }
 
-// rememberingDataPlane is a gateway that has counted a call and has a suspension.
+// rememberingDataPlane is a gateway that has counted a call, has a suspension, and knows a lease.
 type rememberingDataPlane struct{ idleDataPlane }
+
+func (rememberingDataPlane) Lease(string, int64) *api.Lease {
+	return &api.Lease{ID: "p.1.3.7", TTLMS: 1000}
+}
+
+// resumedDataPlane is the gateway of the next agent.
+type resumedDataPlane struct {
+	idleDataPlane
+	resumed func(api.Usage, *api.Suspension, *api.Lease)
+}
+
+func (r resumedDataPlane) Resume(_ *process.Process, u api.Usage, s *api.Suspension, l *api.Lease) {
+	r.resumed(u, s, l)
+}
 
 func (rememberingDataPlane) Usage(string, int64) (api.Usage, int) {
 	return api.Usage{Requests: 1}, 0
@@ -96,10 +107,16 @@ func TestWhatTheGatewayKnowsIsHandedOver(t *testing.T) {
 	usage := o.Release()
 	require.Equal(t, []api.ProcessUsage{{Process: api.Process{Worker: "p/1", Incarnation: 3},
 		Usage: api.Usage{Requests: 1}}}, usage)
-	o.DataPlane = idleDataPlane{}
-	_, suspended, err := o.Resume(process.Kept{Process: p, Note: o.Note(p)})
-	require.NoError(t, err)
-	require.Equal(t, rememberingDataPlane{}.Suspension("p/1", 3), suspended)
+	kept := process.Kept{Process: p, Note: o.Note(p)}
+	resumed := false
+	o.DataPlane = resumedDataPlane{resumed: func(usage api.Usage, suspended *api.Suspension, lease *api.Lease) {
+		resumed = true
+		require.Equal(t, api.Usage{Requests: 1}, usage)
+		require.Equal(t, rememberingDataPlane{}.Suspension("p/1", 3), suspended)
+		require.Equal(t, rememberingDataPlane{}.Lease("p/1", 3), lease)
+	}}
+	require.NoError(t, o.Resume(kept))
+	require.True(t, resumed)
 }
 
 // heldSuspensions is a gateway whose clients do not return their leases.
@@ -124,7 +141,7 @@ func TestAnAgentThatHandsAProcessOverLeavesOrdersToTheNextOne(t *testing.T) {
 	o.DataPlane = held
 	p := o.start(func(r *api.StartRequest) { r.Spec.Pool.OnSuspend = spec.SuspendFreeze })
 	order := api.SuspendRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, Turn: 1, LeaseID: "p.1.3.1",
-		Client: true, Timeout: spec.Duration(time.Hour)}
+		Timeout: spec.Duration(time.Hour)}
 	ended := make(chan error, 1)
 	go func() {
 		_, err := o.Suspend(t.Context(), order)

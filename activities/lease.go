@@ -6,11 +6,6 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// Recall asks the gateway to release a lease that it holds and does not use.
-func (h *Host) Recall(ctx context.Context, r api.RecallRequest) (api.RecallResult, error) {
-	return h.DataPlane.Recall(ctx, r.Worker, r.Incarnation, r.LeaseID), nil
-}
-
 // Reset makes a worker discard the state that the holder of an expired lease left. A failed reset is not an error:
 // ResetResult.Problem holds the reason.
 func (h *Host) Reset(ctx context.Context, r api.ResetRequest) (api.ResetResult, error) {

@@ -41,7 +41,10 @@ type monitor struct {
 	lastFacts facts         // of the last round of requestChecks; zero while the rules are new
 	growing   bool          // its memory may reach its limit before the next sample
 
-	suspension *api.Suspension // set by Release, for Note
+	// set by Release, for Note: the gateway is closed by then
+	usage      api.Usage
+	suspension *api.Suspension
+	lease      *api.Lease
 
 	// Used by run only.
 	observed api.WatchRequest
@@ -114,6 +117,10 @@ func (m *monitor) current() api.WatchRequest {
 }
 
 func (m *monitor) notify(result api.WatchResult) {
+	if result.Usage == nil {
+		usage, _ := m.host.DataPlane.Usage(m.p.Worker(), m.p.Incarnation())
+		result.Usage = &usage
+	}
 	m.host.Notify(m.p.Worker(), m.runID, api.ProcessEvent{Incarnation: m.p.Incarnation(), WatchResult: result})
 }
 
@@ -163,6 +170,8 @@ func (m *monitor) observe(r api.WatchRequest) {
 		m.prober.stop()
 	}
 	m.observed = r
+	// at once: workers that serve many calls a second would all reach their limits between two rounds of checks
+	m.host.DataPlane.NotifyAt(m.p.Worker(), m.p.Incarnation(), r.Rules.RequestLimit, func() { sleep.Wake(m.due) })
 	m.prober = newProber(m.p, r, func(took time.Duration, err error) { m.host.Observer.Probed(r.Process, took, err) })
 }
 
@@ -184,9 +193,23 @@ func (m *monitor) agentStops() {
 		Sample: toSample(m.p.LatestSample())})
 }
 
+// setHealth closes the process to calls of its pool when a probe has failed, which degrades its worker, and opens it
+// when one has passed.
+func (m *monitor) setHealth(err error) {
+	problem := ""
+	if err != nil {
+		problem = err.Error()
+	}
+	m.host.DataPlane.SetHealth(m.p.Worker(), m.p.Incarnation(), problem)
+}
+
 // probeEnded reports a failed probe, or the passed one of a degraded worker.
 func (m *monitor) probeEnded(e probeEnd) {
-	if !m.prober.take(e) {
+	report := m.prober.take(e)
+	if e.counts {
+		m.setHealth(e.err)
+	}
+	if !report {
 		return
 	}
 	err := e.err
@@ -208,7 +231,7 @@ func (m *monitor) reportedUnhealthy(reason string) {
 	h, p := m.host, m.p
 	err := fmt.Errorf("the program reports itself unhealthy: %s", cmp.Or(reason, "it gives no reason"))
 	h.Observer.Probed(api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()}, 0, err)
-	h.DataPlane.Unhealthy(p.Worker(), p.Incarnation(), err.Error())
+	h.DataPlane.SetHealth(p.Worker(), p.Incarnation(), err.Error())
 	m.notify(api.WatchResult{Event: api.WatchUnhealthy, Reason: err.Error(), Sample: toSample(p.LatestSample())})
 	m.forgetFailures()
 }

@@ -32,6 +32,8 @@ func (h *Host) probe(ctx context.Context, r api.WatchRequest) api.ProbeResult {
 			result.Healthy, result.Reason = false, err.Error()
 		}
 	}
+	usage, _ := h.DataPlane.Usage(r.Worker, r.Incarnation)
+	result.Usage = &usage
 	if sample, err := p.Sample(ctx); err == nil {
 		result.Sample = toSample(sample)
 		h.sampled(p, sample, h.served(p), r.Health)

@@ -14,15 +14,15 @@ import (
 // idleDataPlane is a data plane that has carried no call.
 type idleDataPlane struct{}
 
-func (idleDataPlane) Endpoint() string                { return "unix:/nowhere" }
-func (idleDataPlane) Lease(string, int64) *api.Lease  { return nil }
-func (idleDataPlane) Unhealthy(string, int64, string) {}
+func (idleDataPlane) Endpoint() string                      { return "unix:/nowhere" }
+func (idleDataPlane) Lease(string, int64) *api.Lease        { return nil }
+func (idleDataPlane) Claim(string, int64)                   {}
+func (idleDataPlane) NotifyAt(string, int64, int64, func()) {}
+func (idleDataPlane) SetHealth(string, int64, string)       {}
 func (idleDataPlane) Drain(context.Context, string, int64) api.DrainResult {
 	return api.DrainResult{Drained: true}
 }
-func (idleDataPlane) Recall(context.Context, string, int64, string) api.RecallResult {
-	return api.RecallResult{}
-}
+func (idleDataPlane) Resume(*process.Process, api.Usage, *api.Suspension, *api.Lease) {}
 func (idleDataPlane) Reset(context.Context, string, int64, string) (api.Usage, error) {
 	return api.Usage{}, nil
 }

@@ -11,7 +11,7 @@ import (
 )
 
 func TestReserveWorkerTakesAWorkerThatNobodyUses(t *testing.T) {
-	holders := map[int]string{0: "somebody", 1: api.GatewayHolderPrefix + "h", 2: "", 3: "somebody else"}
+	holders := map[int]string{0: "somebody", 1: "", 2: "", 3: "somebody else"}
 	var asked []int
 	grants, attempts := map[int]bool{}, map[string]bool{}
 	roster := &Roster{
@@ -45,13 +45,12 @@ func TestReserveWorkerTakesAWorkerThatNobodyUses(t *testing.T) {
 		require.NoError(t, err)
 		return r
 	}
-	grants[2] = true
-	require.Equal(t, api.ReserveWorkerResult{Slot: 2, LeaseID: "p.2.1.7"}, reserve())
-	require.Equal(t, []int{2}, asked, "one without a lease comes first")
+	grants[1] = true
+	require.Equal(t, api.ReserveWorkerResult{Slot: 1, LeaseID: "p.1.1.7"}, reserve())
+	require.Equal(t, []int{2, 1}, asked, "the last one that no client has leased comes first")
 	grants = map[int]bool{}
 	require.Contains(t, reserve().Problem, "p/1 is busy")
-	require.Equal(t, []int{2, 1, 1}, asked,
-		"a gateway is asked twice, for it returns a lease between two calls; a client never")
+	require.Equal(t, []int{2, 1}, asked, "one that a client has leased is not asked")
 	holders = map[int]string{0: "a", 1: "b"}
 	require.Equal(t, "clients have leased all 5 workers in service", reserve().Problem)
 	require.Empty(t, asked)

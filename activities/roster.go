@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -59,11 +58,7 @@ func (r *Roster) WorkerLeases(ctx context.Context, request api.WorkerLeasesReque
 				return nil
 			}
 			kind := api.HolderNone
-			switch {
-			case state.Lease == nil:
-			case strings.HasPrefix(state.Lease.Holder, api.GatewayHolderPrefix):
-				kind = api.HolderGateway
-			default:
+			if state.Lease != nil {
 				kind = api.HolderClient
 			}
 			mu.Lock()

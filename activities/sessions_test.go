@@ -220,7 +220,7 @@ func TestTheRosterMarksWorkersThatServeAndStay(t *testing.T) {
 }
 
 func TestTheLeasesOnWorkersAreReportedByKindOfHolder(t *testing.T) {
-	holders := map[int]string{0: api.GatewayHolderPrefix + "a", 1: "alice", 2: ""}
+	holders := map[int]string{1: "alice", 2: ""}
 	r := &Roster{State: func(_ context.Context, pool string, slot int) (api.WorkerState, error) {
 		holder, known := holders[slot]
 		switch {
@@ -232,8 +232,8 @@ func TestTheLeasesOnWorkersAreReportedByKindOfHolder(t *testing.T) {
 		return api.WorkerState{Lease: &api.Lease{Holder: holder}}, nil
 	}}
 	var result api.WorkerLeasesResult
-	require.NoError(t, runActivity(t, r.WorkerLeases, api.WorkerLeasesRequest{Pool: "p", Slots: []int{0, 1, 2, 3}},
+	require.NoError(t, runActivity(t, r.WorkerLeases, api.WorkerLeasesRequest{Pool: "p", Slots: []int{1, 2, 3}},
 		&result))
-	require.Equal(t, map[int]api.HolderKind{0: api.HolderGateway, 1: api.HolderClient, 2: api.HolderNone}, result.Holders)
+	require.Equal(t, map[int]api.HolderKind{1: api.HolderClient, 2: api.HolderNone}, result.Holders)
 	require.Equal(t, api.HolderUnknown, result.Of(3))
 }

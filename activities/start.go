@@ -15,7 +15,6 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/process"
-	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -148,10 +147,6 @@ func (h *Host) attemptStart(ctx context.Context, r api.StartRequest) (api.StartR
 	result := api.StartResult{
 		Incarnation: r.Incarnation, Host: h.ID, Epoch: epoch, PID: info.PID, StartedAt: info.StartedAt, Address: info.Address,
 		Endpoint: h.DataPlane.Endpoint(), TookMS: took.Milliseconds(), Limits: p.LimitMechanisms(), Stable: !r.ShortLived,
-	}
-	if conn := p.Conn(); conn != nil {
-		hello, known := wire.HelloOf(conn)
-		result.ReleasesSessions = known && slices.Contains(hello.Methods, api.HookSessionRelease)
 	}
 	measure := p.FirstSample
 	if r.Rules.MaxMemoryBytes > 0 { // a part of the tree must not pass for all of it

@@ -23,6 +23,12 @@ func (h *Host) watch(r api.WatchRequest) api.WatchResult {
 		return h.exited(p)
 	}
 	h.Observer.Watching(r)
+	problem := ""
+	if r.Failures > 0 {
+		problem = "its worker is degraded until it passes a health check"
+	}
+	h.DataPlane.Claim(r.Worker, r.Incarnation)
+	h.DataPlane.SetHealth(r.Worker, r.Incarnation, problem)
 	h.monitors.set(p, r)
 	return api.WatchResult{}
 }

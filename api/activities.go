@@ -90,8 +90,6 @@ type StartResult struct {
 	// scheduler, kernel, engine (of containers), gateway, sampler (the agent samples every second), or none if this host
 	// cannot enforce it.
 	Limits map[string]string `json:"limits,omitempty"`
-	// ReleasesSessions says that the program has the hook HookSessionRelease, so that an orderly end takes a drain.
-	ReleasesSessions bool `json:"releases_sessions,omitempty"`
 }
 
 // Reason says that the process is ready, for histories and rosters.
@@ -242,20 +240,6 @@ type DrainRequest struct {
 type DrainResult struct {
 	Drained  bool `json:"drained"`
 	CallsCut int  `json:"calls_cut,omitempty"`
-	// Checkin is the checkin of a lease that the gateway itself held.
-	Checkin *CheckinRequest `json:"checkin,omitempty"`
-}
-
-// RecallRequest asks a host's gateway to return an idle lease.
-type RecallRequest struct {
-	Process
-	LeaseID string `json:"lease_id"`
-}
-
-// RecallResult says whether the gateway returned the lease, and Checkin is its checkin.
-type RecallResult struct {
-	Returned bool            `json:"returned"`
-	Checkin  *CheckinRequest `json:"checkin,omitempty"`
 }
 
 // ResetRequest makes a worker clear what the holder of an expired lease left behind, within Timeout. Calls under that

@@ -120,7 +120,6 @@ const (
 	ActivityWatch          = "Watch"
 	ActivityProbe          = "Probe"
 	ActivityDrain          = "Drain"
-	ActivityRecall         = "Recall"
 	ActivityStop           = "Stop"
 	ActivityApplyLimits    = "ApplyLimits"
 	ActivityCollectGarbage = "CollectGarbage"

@@ -137,7 +137,3 @@ func ParseLeaseID(id string) (LeaseRef, error) {
 	return LeaseRef{}, Errorf(CodeLeaseNotFound,
 		"invalid lease ID %q; ctl checkout prints it as POOL.SLOT.INCARNATION.SEQ", id)
 }
-
-// GatewayHolderPrefix starts the holder of every lease that a gateway takes for its clients; the host ID follows. A
-// gateway returns such a lease when another holder asks for the worker and no call is in flight.
-const GatewayHolderPrefix = "gateway/"

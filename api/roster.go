@@ -146,7 +146,6 @@ type HolderKind int
 // Kinds of holders.
 const (
 	HolderNone    HolderKind = iota // nobody
-	HolderGateway                   // a gateway, which returns the lease when its calls are done
 	HolderUnknown                   // the worker did not answer
 	HolderClient                    // a client, whose lease the end of the worker breaks
 )

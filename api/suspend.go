@@ -9,10 +9,8 @@ type SuspendRequest struct {
 	// Turn grows with each suspension and resumption of the worker; a host ignores a request that is older than one it has
 	// seen.
 	Turn int64 `json:"turn"`
-	// LeaseID is the lease that counts, "" if there is none. Client says that it is not the gateway's own: then it lasts
-	// until Timeout is over.
+	// LeaseID is the lease that counts, "" if there is none. It lasts until Timeout is over.
 	LeaseID string        `json:"lease_id,omitempty"`
-	Client  bool          `json:"client,omitempty"`
 	Timeout spec.Duration `json:"timeout"`
 	// HookTimeout is how long the program's hook HookSuspend may take, if it has one.
 	HookTimeout spec.Duration `json:"hook_timeout,omitempty"`

@@ -93,6 +93,8 @@ type RotationStatus struct {
 type WorkerMetrics struct {
 	State lifecycle.State `json:"state"`
 	Metrics
+	// Counted is what the counters hold of the present process, whose host may know of more.
+	Counted Usage `json:"counted,omitzero"`
 }
 
 // WorkerCounters count over a worker's whole life.

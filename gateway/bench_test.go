@@ -21,7 +21,7 @@ import (
 // BenchmarkAddedLatency measures the latency that the gateway adds to a 100-byte echo over the worker's own connection.
 // The three variants alternate call by call, so that all see the same load of the machine.
 func BenchmarkAddedLatency(b *testing.B) {
-	e := open(b, 1, idleReturn(time.Hour))
+	e := open(b, 1)
 	p, found := e.processes.Get("p/0", 1)
 	require.True(b, found)
 	body := bytes.Repeat([]byte("x"), 100)
@@ -90,7 +90,7 @@ func processorTime(b *testing.B) time.Duration {
 func BenchmarkCallPool(b *testing.B) {
 	for name, callers := range map[string]int{"1caller": 1, "8callers": 8} {
 		b.Run(name, func(b *testing.B) {
-			e := open(b, 2, idleReturn(time.Hour))
+			e := open(b, 2)
 			body := bytes.Repeat([]byte("x"), 100)
 			_, err := e.gateway.CallPool(context.Background(), "p", dispatch.Request{Method: "echo", Body: body})
 			require.NoError(b, err)
@@ -140,7 +140,7 @@ func BenchmarkCallLease(b *testing.B) {
 // BenchmarkHTTP is the throughput over TCP with eight connections. Another process sends the requests, so that
 // cpu-µs/call, the allocations and a profile are the gateway's.
 func BenchmarkHTTP(b *testing.B) {
-	e := open(b, 2, idleReturn(time.Hour), withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
+	e := open(b, 2, withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
 	client := exec.Command(os.Args[0])
 	client.Env, client.Stderr = append(os.Environ(), loadEnv+"="+e.gateway.Endpoint()), os.Stderr
 	orders, err := client.StdinPipe()

@@ -28,59 +28,24 @@ func inflight(n int) option {
 	return withSpec(func(sp *spec.Spec) { sp.Pool.MaxInflight = n; sp.Pool.Env["THREADS"] = fmt.Sprint(n) })
 }
 
-func idleReturn(d time.Duration) option {
-	return withSpec(func(sp *spec.Spec) { sp.Lease.IdleReturn = spec.Duration(d) })
-}
-
-func TestOneLeaseServesThousandsOfCalls(t *testing.T) {
+// A host uses its own workers: nobody is asked.
+func TestCallsOfAPoolNeedNoLease(t *testing.T) {
 	t.Parallel()
-	e := open(t, 1, idleReturn(time.Hour))
-	for i := range 2000 {
-		response, err := e.gateway.CallPool(t.Context(), "p", dispatch.Request{Method: "echo", Body: []byte{byte(i)}})
-		require.NoError(t, err)
-		require.Equal(t, []byte{byte(i)}, response.Body)
+	e := open(t, 2)
+	made, stop := e.callers(4)
+	require.Eventually(t, func() bool { return made.Load() >= 500 }, timeout, poll)
+	stop()
+	for _, operation := range []string{"checkout", "checkin", "renew", "state"} {
+		require.Zero(t, e.control.count(operation), operation)
 	}
-	require.Equal(t, 1, e.control.count("checkout"))
-}
-
-func TestALeaseReturnsWhenIdle(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1, idleReturn(50*time.Millisecond))
-	const calls = 20
-	for i := range calls {
-		response, err := e.gateway.CallPool(t.Context(), "p", dispatch.Request{Method: "echo", Body: []byte{byte(i)}})
-		require.NoError(t, err)
-		require.Equal(t, []byte{byte(i)}, response.Body)
-	}
-	require.Eventually(t, func() bool {
-		returned := false
-		e.control.with("p/0", func(worker *fakeWorker) { returned = worker.lease == nil && worker.usage.Requests == calls })
-		return returned
-	}, timeout, poll)
-	e.control.with("p/0", func(worker *fakeWorker) { require.Zero(t, worker.stale) })
-}
-
-func TestLeaseInConstantUseReturnsPeriodicallyWithoutLosingCalls(t *testing.T) {
-	t.Parallel()
-	for name, most := range map[string]int{"one call at a time": 1, "calls that overlap": 3} {
-		t.Run(name, func(t *testing.T) {
-			e := open(t, 1, inflight(most), withConfig(func(c *Config) { c.HoldFor = 40 * time.Millisecond }))
-			made, enough := e.callers(4)
-			require.Eventually(t, func() bool { return e.control.count("checkin") >= 5 }, timeout, poll)
-			enough()
-			require.Eventually(t, func() bool {
-				var reported int64
-				e.control.with("p/0", func(worker *fakeWorker) { reported = worker.usage.Requests })
-				return reported == made.Load()
-			}, timeout, poll)
-		})
-	}
+	first, _ := e.gateway.Usage("p/0", 1)
+	second, _ := e.gateway.Usage("p/1", 1)
+	require.Equal(t, made.Load(), first.Requests+second.Requests)
 }
 
 func TestCallsSpreadEvenlyOverTheWorkers(t *testing.T) {
 	t.Parallel()
-	// the gateway keeps all leases
-	e := open(t, 4, withSpec(func(sp *spec.Spec) { sp.Lease.IdleReturn = spec.Duration(time.Hour) }))
+	e := open(t, 4)
 	held := make([]<-chan answer, 4)
 	for i := range held { // one at a time, so that each takes a worker
 		held[i] = background(func() answer {
@@ -163,15 +128,15 @@ func TestAFullQueueRefusesCalls(t *testing.T) {
 func TestAQueuedCallIsRefusedWhenItsTimeIsOver(t *testing.T) {
 	t.Parallel()
 	e := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Timeout = spec.Duration(300 * time.Millisecond) }))
-	lease := e.lease(0, "somebody else")
+	lease := e.taken(dispatch.CheckoutRequest{Holder: "somebody else"})
 	timedOut := e.do("POST", "/v1/pools/p/call/echo", "x")
 	timedOut.requireProblem(t, 503, api.CodeQueueTimeout)
 	require.False(t, timedOut.problem.Started)
 	short := e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderTimeout, "20")
 	short.requireProblem(t, 504, api.CodeDeadlineExceeded)
 	require.False(t, short.problem.Started)
-	require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+lease.ID, nil).status)
-	require.Eventually(t, func() bool { return e.do("POST", "/v1/pools/p/call/echo", "x").status == 200 }, timeout, poll)
+	require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+lease.ID+"~"+lease.Token, nil).status)
+	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status)
 }
 
 func TestWorkerServesConcurrentCallsUpToMaxInflight(t *testing.T) {
@@ -187,7 +152,6 @@ func TestWorkerServesConcurrentCallsUpToMaxInflight(t *testing.T) {
 	for i := range held {
 		e.awaitHeld(e.file(fmt.Sprint(i, ".began")))
 	}
-	require.Equal(t, 1, e.control.count("checkout"))
 	for i := range held {
 		e.release(e.file(fmt.Sprint(i)))
 	}
@@ -222,32 +186,6 @@ func TestCallsWaitForTheNextIncarnation(t *testing.T) {
 	require.Equal(t, "2", a.header.Get(api.HeaderIncarnation))
 }
 
-func TestCheckoutRecallsIdleLeaseOfTheGateway(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1, idleReturn(time.Hour))
-	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status)
-	e.control.with("p/0", func(worker *fakeWorker) { require.Equal(t, "gateway/here", worker.lease.Holder) })
-	theirs := e.lease(0, "somebody else")
-	e.control.with("p/0", func(worker *fakeWorker) { require.Equal(t, int64(1), worker.usage.Requests) })
-	require.Equal(t, 200, e.do("POST", "/v1/leases/"+theirs.ID+"/call/echo", "x").status)
-
-	mine := background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", "mine") })
-	require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
-	require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+theirs.ID, nil).status)
-	require.Equal(t, "mine", string(await(t, mine).body))
-}
-
-func TestLeaseInUseIsNotRecalled(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
-	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
-	e.awaitHeld(e.file("a.began"))
-	_, err := e.control.Checkout(t.Context(), "p/0", tempool.CheckoutOptions{Holder: "somebody else"})
-	require.ErrorIs(t, err, api.ErrBusy)
-	e.release(e.file("a"))
-	require.Equal(t, 200, await(t, held).status)
-}
-
 func TestAWorkerThatDoesNotGiveUpACancelledCallEndsAsACutCall(t *testing.T) {
 	t.Parallel()
 	e := open(t, 0, withSpec(func(sp *spec.Spec) { sp.Call.CancelGrace = spec.Duration(50 * time.Millisecond) }))
@@ -280,82 +218,9 @@ func TestAPoolBoundsTheTimeOfItsCalls(t *testing.T) {
 	require.ErrorIs(t, err, api.ErrDeadlineExceeded)
 }
 
-func TestARecalledLeaseGoesBackBetweenTwoCalls(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
-	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
-	e.awaitHeld(e.file("a.began"))
-	made, stop := e.callers(4) // from now on there is always a call
-	var id string
-	e.control.with("p/0", func(worker *fakeWorker) { id = worker.lease.ID })
-	require.Equal(t, api.RecallResult{}, e.gateway.Recall(t.Context(), "p/0", 1, id))
-	e.release(e.file("a"))
-	require.Equal(t, 200, await(t, held).status)
-	require.Eventually(t, func() bool { return e.control.count("checkin") > 0 }, timeout, poll,
-		"the gateway keeps the worker while there are calls")
-	var theirs *api.Lease
-	require.Eventually(t, func() bool { // each attempt recalls the lease, if the gateway has taken it again
-		lease, err := e.control.Checkout(t.Context(), "p/0", tempool.CheckoutOptions{Holder: "somebody else"})
-		theirs = lease
-		return err == nil
-	}, timeout, poll)
-	require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+theirs.ID, nil).status)
-	before := made.Load()
-	require.Eventually(t, func() bool { return made.Load() > before+20 }, timeout, poll, "the gateway gets it back")
-	stop()
-}
-
-func TestRecallReturnsLeaseThatNeverArrived(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
-	lost := e.lease(0, e.gateway.Holder())
-	result := e.gateway.Recall(t.Context(), "p/0", 1, lost.ID)
-	require.True(t, result.Returned)
-	require.Equal(t, lost.ID, result.Checkin.LeaseID)
-}
-
-func TestDrainReturnsTheGatewaysLease(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1, idleReturn(time.Hour))
-	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status)
-	result := e.gateway.Drain(t.Context(), "p/0", 1)
-	require.True(t, result.Drained)
-	require.Equal(t, int64(1), result.Checkin.Usage.Requests)
-	_, err := e.control.CheckinNow(t.Context(), *result.Checkin)
-	require.NoError(t, err)
-	e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderTimeout, "50").requireProblem(t, 504, api.CodeDeadlineExceeded)
-}
-
-func TestLeaseInUseIsRenewedBeforeItExpires(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1, idleReturn(time.Hour),
-		withSpec(func(sp *spec.Spec) { sp.Lease.TTL = spec.Duration(300 * time.Millisecond) }))
-	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
-	e.awaitHeld(e.file("a.began"))
-	require.Eventually(t, func() bool { return e.control.count("renew") >= 4 }, timeout, poll)
-	e.release(e.file("a"))
-	require.Equal(t, 200, await(t, held).status)
-	require.Eventually(t, func() bool {
-		valid := false
-		e.control.with("p/0", func(worker *fakeWorker) { valid = worker.lease.ExpiresAt.After(time.Now()) })
-		return valid
-	}, timeout, poll)
-}
-
-func TestLostLeaseIsDropped(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1, idleReturn(time.Hour),
-		withSpec(func(sp *spec.Spec) { sp.Lease.TTL = spec.Duration(300 * time.Millisecond) }))
-	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
-	e.awaitHeld(e.file("a.began"))
-	e.control.with("p/0", func(worker *fakeWorker) { worker.lease = nil })
-	await(t, held).requireProblem(t, 409, api.CodeLeaseFenced)
-	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status, "under a new lease")
-}
-
 func TestCallsContinueDuringOutageUntilFenced(t *testing.T) {
 	t.Parallel()
-	e := open(t, 1, idleReturn(time.Hour), withConfig(func(c *Config) { c.FenceAfter = 700 * time.Millisecond }))
+	e := open(t, 1, withConfig(func(c *Config) { c.FenceAfter = 700 * time.Millisecond }))
 	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status)
 	ready := func() (string, int) {
 		a := e.do("GET", "/readyz", nil)
@@ -377,10 +242,6 @@ func TestCallsContinueDuringOutageUntilFenced(t *testing.T) {
 	require.Equal(t, 503, request.StatusCode)
 	e.control.setDown(false)
 	require.Eventually(t, func() bool { return e.do("POST", "/v1/pools/p/call/echo", "x").status == 200 }, timeout, poll)
-	usage, _ := e.gateway.Usage("p/0", 1)
-	result := e.gateway.Drain(t.Context(), "p/0", 1)
-	require.Equal(t, usage, result.Checkin.Usage, "the same lease counted all calls")
-	require.Equal(t, 1, e.control.count("checkout"))
 }
 
 func TestPoolWithoutWorkers(t *testing.T) {
@@ -555,7 +416,7 @@ func (s *fakeAffinity) Follow(_, session, _, worker string) {
 func TestSessionPrefersItsWorkerWhenFree(t *testing.T) {
 	t.Parallel()
 	sticky := &fakeAffinity{last: map[string]string{}}
-	e := open(t, 2, idleReturn(time.Hour), withConfig(func(c *Config) { c.Affinity = sticky }))
+	e := open(t, 2, withConfig(func(c *Config) { c.Affinity = sticky }))
 	first := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
 	e.awaitHeld(e.file("a.began"))
 	second := e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderSession, "s")
@@ -617,7 +478,7 @@ func TestProtocolNoneIsCalledOverPlainHTTP(t *testing.T) {
 	require.Equal(t, 201, granted.status)
 	var taken api.Lease
 	require.NoError(t, json.Unmarshal(granted.body, &taken))
-	require.Equal(t, "p.0.1.2", taken.ID)
+	require.Equal(t, "p.0.1.1", taken.ID)
 	path := "/v1/leases/" + taken.ID + "~" + taken.Token
 	require.Equal(t, "/x z auth=None", string(e.do("POST", path+"/call/x", "z").body))
 	crashed := e.do("POST", path+"/call/crash", nil)
@@ -627,7 +488,7 @@ func TestProtocolNoneIsCalledOverPlainHTTP(t *testing.T) {
 
 func TestNoCallIsLostOrServedTwiceWhileWorkersRestart(t *testing.T) {
 	t.Parallel()
-	e := open(t, 3, inflight(2), idleReturn(time.Millisecond))
+	e := open(t, 3, inflight(2))
 	var served, refused atomic.Int64
 	var callers sync.WaitGroup
 	stop := make(chan struct{})
@@ -676,9 +537,9 @@ func TestNoCallIsLostOrServedTwiceWhileWorkersRestart(t *testing.T) {
 	require.Equal(t, int64(8*150), total)
 }
 
-func TestCloseWaitsForCallsAndReturnsLeases(t *testing.T) {
+func TestCloseWaitsForCalls(t *testing.T) {
 	t.Parallel()
-	e := open(t, 1, idleReturn(time.Hour))
+	e := open(t, 1)
 	held := background(func() error {
 		_, err := e.gateway.CallPool(context.Background(), "p",
 			dispatch.Request{Method: "hold", Body: []byte(quoted(e.file("a")))})
@@ -695,10 +556,6 @@ func TestCloseWaitsForCallsAndReturnsLeases(t *testing.T) {
 	e.release(e.file("a"))
 	require.NoError(t, await(t, held))
 	require.NoError(t, await(t, closed))
-	e.control.with("p/0", func(worker *fakeWorker) {
-		require.Nil(t, worker.lease)
-		require.Equal(t, int64(1), worker.usage.Requests)
-	})
 	_, err := e.gateway.CallPool(context.Background(), "p", dispatch.Request{Method: "echo"})
 	require.ErrorIs(t, err, api.ErrUnavailable)
 	_, err = os.Stat(e.file("gw.sock"))

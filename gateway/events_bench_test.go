@@ -22,7 +22,7 @@ import (
 func BenchmarkStalledEventReader(b *testing.B) {
 	const readers, calls = 4, 1000
 	log := events.New("here")
-	e := open(b, 1, idleReturn(time.Hour), withEvents(log))
+	e := open(b, 1, withEvents(log))
 	body := bytes.Repeat([]byte("x"), 100)
 	one := func() time.Duration {
 		began := time.Now()

@@ -263,7 +263,7 @@ func TestAGatewayThatClosesEndsItsStreams(t *testing.T) {
 func TestAFailedCallIsAnEvent(t *testing.T) {
 	t.Parallel()
 	log := events.New("here")
-	e := open(t, 1, withEvents(log), idleReturn(time.Hour))
+	e := open(t, 1, withEvents(log))
 	require.Equal(t, http.StatusOK, e.do("POST", "/v1/pools/p/call/echo", "x").status)
 	e.do("POST", "/v1/pools/p/call/fail", nil)
 	e.control.setDown(true)

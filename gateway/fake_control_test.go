@@ -28,8 +28,7 @@ type fakeControl struct {
 	blockedHolders []string      // the holders of those
 	lost           []string      // holder and worker of checkouts whose answer was lost
 	roster         chan struct{} // if set, Status waits until it is closed, whatever its deadline
-	recall         func(worker string, incarnation int64, lease string) api.RecallResult
-	history        []string // every grant, in order
+	history        []string      // every grant, in order
 }
 
 type fakeWorker struct {
@@ -131,15 +130,6 @@ func (b *fakeControl) Checkout(ctx context.Context, worker string, o tempool.Che
 		lease.TokenHash == api.HashLeaseToken(o.Token) {
 		lease.Token = o.Token
 		return &lease, nil
-	}
-	if e.lease != nil && b.recall != nil && len(e.lease.Holder) > 8 && e.lease.Holder[:8] == api.GatewayHolderPrefix {
-		id, incarnation := e.lease.ID, e.incarnation
-		b.mu.Unlock()
-		result := b.recall(worker, incarnation, id)
-		b.mu.Lock()
-		if result.Returned && result.Checkin != nil {
-			b.checkin(*result.Checkin)
-		}
 	}
 	if e.lease != nil && b.now().Before(e.lease.ExpiresAt) {
 		return nil, api.Errorf(api.CodeBusy, "%s is leased to %q", worker, e.lease.Holder).After(50 * time.Millisecond)

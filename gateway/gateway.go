@@ -134,8 +134,8 @@ func (g *Gateway) Snapshot() Snapshot {
 	return s
 }
 
-// Leave rejects new calls, waits until ctx ends for those in flight, returns the gateway's own leases, and closes the
-// listeners. It fails with ctx's error if it cancelled calls. The gateway keeps its records of processes until Close.
+// Leave rejects new calls, waits until ctx ends for those in flight, and closes the listeners. It fails with ctx's
+// error if it cancelled calls. The gateway keeps its records of processes until Close.
 func (g *Gateway) Leave(ctx context.Context) error {
 	g.leaveOnce.Do(func() {
 		g.endLife()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -40,6 +40,7 @@ func TestLeaseCallIsServedByItsWorkerAndCountedAtCheckin(t *testing.T) {
 	require.NoError(t, json.Unmarshal(renewed.body, &longer))
 	require.True(t, longer.ExpiresAt.After(lease.ExpiresAt))
 
+	require.Zero(t, e.control.count("state"), "a lease checked out here needs no query")
 	back := e.do("DELETE", path+"?outcome=error&error=odd", nil)
 	require.Equal(t, http.StatusOK, back.status)
 	e.control.with("p/0", func(worker *fakeWorker) {
@@ -49,7 +50,6 @@ func TestLeaseCallIsServedByItsWorkerAndCountedAtCheckin(t *testing.T) {
 		require.Equal(t, []api.Outcome{api.OutcomeError}, worker.outcomes)
 	})
 	e.do("POST", path+"/call/echo", "x").requireProblem(t, 409, api.CodeLeaseFenced)
-	require.Zero(t, e.control.count("state"), "a lease checked out here needs no query")
 }
 
 func TestUnknownLeaseIsVerifiedOnce(t *testing.T) {
@@ -222,29 +222,110 @@ func TestFatalWorkerErrorOverridesTheHoldersOutcome(t *testing.T) {
 	e.control.with("p/0", func(worker *fakeWorker) { require.Equal(t, []api.Outcome{api.OutcomeClose}, worker.outcomes) })
 }
 
-func TestCheckoutTriesWorkersByRank(t *testing.T) {
+func TestCheckoutTriesWorkersOfThisHostFirst(t *testing.T) {
 	t.Parallel()
-	e := open(t, 3, idleReturn(time.Hour))
+	e := open(t, 3)
 	e.control.add("p/9", 1)
 	e.control.with("p/9", func(worker *fakeWorker) { worker.host = "there" })
-	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status) // the gateway has one now
+	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
+	e.awaitHeld(e.file("a.began"))
 	var theirs []string
-	for range 4 {
-		out := e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me"})
-		require.Equal(t, 201, out.status, "%s", out.body)
-		var lease api.Lease
-		require.NoError(t, json.Unmarshal(out.body, &lease))
-		theirs = append(theirs, lease.Worker)
+	for range 3 {
+		theirs = append(theirs, e.taken(dispatch.CheckoutRequest{Holder: "me"}).Worker)
 	}
-	held := api.WorkerName("p", 0)
-	for _, entry := range e.control.history {
-		if strings.HasSuffix(entry, "gateway/here") {
-			held = strings.ReplaceAll(entry[:3], ".", "/")
-		}
-	}
+	e.release(e.file("a"))
+	busy := await(t, held).header.Get(api.HeaderWorker)
+	theirs = append(theirs, e.taken(dispatch.CheckoutRequest{Holder: "me"}).Worker)
 	require.ElementsMatch(t, []string{"p/0", "p/1", "p/2", "p/9"}, theirs)
-	require.Equal(t, []string{held, "p/9"}, theirs[2:], "idle leases of the gateway come before other hosts")
-	require.Equal(t, 5, e.control.count("checkout"), "no checkout was refused")
+	require.Equal(t, []string{"p/9", busy}, theirs[2:], "one whose only slot is taken is not free")
+	require.Equal(t, 4, e.control.count("checkout"), "no checkout was refused")
+}
+
+// A client that was granted a lease without a gateway makes its first call while calls of the pool are in flight.
+func TestTheFirstCallUnderALeaseWaitsForTheCallsOfThePool(t *testing.T) {
+	t.Parallel()
+	e := open(t, 1, inflight(3))
+	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
+	e.awaitHeld(e.file("a.began"))
+	lease := e.lease(0, "me")
+	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status, "the lease is not in use yet")
+	first := background(func() answer { return e.do("POST", "/v1/leases/"+lease.ID+"/call/hold", quoted(e.file("b"))) })
+	require.Eventually(t, func() bool { return e.control.count("state") == 1 }, timeout, poll)
+	pool := background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", "y") })
+	require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
+	require.NoFileExists(t, e.file("b.began"), "a call of the pool is in flight")
+	e.release(e.file("a"))
+	require.Equal(t, 200, await(t, held).status, "it was not cut")
+	e.awaitHeld(e.file("b.began"))
+	require.Equal(t, 1, e.waiting())
+	e.release(e.file("b"))
+	require.Equal(t, 200, await(t, first).status)
+	require.Equal(t, 1, e.waiting(), "the lease counts between its calls, too")
+	require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+lease.ID, nil).status)
+	require.Equal(t, 200, await(t, pool).status)
+}
+
+// An agent that has taken a process over does not know who has leased it.
+func TestAProcessThatWasTakenOverIsClosedUntilItsWorkflowHasAnswered(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		down, leased, recorded bool // Temporal, the worker, and whether the earlier agent knew of the lease
+		serves                 bool
+	}{
+		"free":                       {serves: true},
+		"leased, not known here":     {leased: true},
+		"leased":                     {leased: true, recorded: true},
+		"free, without Temporal":     {down: true, serves: true},
+		"leased, without Temporal":   {down: true, leased: true, recorded: true},
+		"recorded and returned then": {recorded: true, serves: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := open(t, 0)
+			p, err := e.processes.Start(t.Context(), process.Launch{Worker: "p/0", Incarnation: 1, Spec: e.spec})
+			require.NoError(t, err)
+			e.control.add("p/0", 1)
+			lease := e.lease(0, "me")
+			var recorded *api.Lease
+			if c.recorded {
+				recorded = lease
+			}
+			if !c.leased {
+				_, err := e.control.CheckinNow(t.Context(), api.CheckinRequest{LeaseID: lease.ID})
+				require.NoError(t, err)
+			}
+			e.control.setDown(c.down)
+			e.gateway.Resume(p, api.Usage{}, nil, recorded)
+			if !c.down {
+				e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderTimeout, "100").requireProblem(t, 504,
+					api.CodeDeadlineExceeded)
+				e.gateway.Claim("p/0", 1)
+			}
+			call := e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderTimeout, "1000")
+			require.Equal(t, c.serves, call.status == 200, "%s", call.body)
+			if c.leased && (c.recorded || !c.down) {
+				require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "x").status)
+			}
+		})
+	}
+}
+
+// The worker is free for others at once, and Temporal learns of it when it answers again.
+func TestACheckinDuringAnOutageIsPassedOnLater(t *testing.T) {
+	t.Parallel()
+	e := open(t, 1)
+	lease := e.taken(dispatch.CheckoutRequest{Holder: "me"})
+	path := "/v1/leases/" + lease.ID + "~" + lease.Token
+	require.Equal(t, 200, e.do("POST", path+"/call/echo", "x").status)
+	e.control.setDown(true)
+	e.do("DELETE", path, nil).requireProblem(t, 503, api.CodeUnavailable)
+	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status)
+	e.do("POST", path+"/call/echo", "x").requireProblem(t, 409, api.CodeLeaseFenced)
+	e.control.setDown(false)
+	require.Eventually(t, func() bool {
+		returned := false
+		e.control.with("p/0", func(w *fakeWorker) { returned = w.lease == nil && w.usage.Requests == 1 })
+		return returned
+	}, timeout, poll)
 }
 
 func TestCheckoutWaitsForWaitMS(t *testing.T) {

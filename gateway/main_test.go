@@ -105,9 +105,6 @@ func open(t testing.TB, workers int, options ...option) *env {
 			o.config(&e.config)
 		}
 	}
-	e.control.recall = func(worker string, incarnation int64, lease string) api.RecallResult {
-		return e.gateway.Recall(context.Background(), worker, incarnation, lease)
-	}
 	e.openGateway()
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", e.config.Socket)
@@ -140,6 +137,7 @@ func (e *env) start(slot int, incarnation int64) *process.Process {
 	p, err := e.processes.Start(e.t.Context(), process.Launch{Worker: worker, Incarnation: incarnation, Spec: e.spec})
 	require.NoError(e.t, err)
 	e.control.add(worker, incarnation)
+	e.gateway.Open(p)
 	return p
 }
 

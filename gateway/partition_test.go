@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -25,39 +24,6 @@ func TestAPoolThatFencesStopsItsCallsWhenTemporalIsLost(t *testing.T) {
 	e.control.setDown(false)
 	require.Eventually(t, func() bool { return e.do("POST", "/v1/pools/p/call/echo", "x").status == 200 }, timeout, poll)
 	require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "x").status)
-}
-
-// After an outage a gateway may find that its worker lives on elsewhere. It asks once, not again and again.
-func TestAGatewayWhoseWorkerHasMovedTakesItOnce(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
-	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status)
-	e.control.add("p/0", 2)
-	e.control.with("p/0", func(worker *fakeWorker) { worker.host, worker.seq = "there", 1 })
-	e.control.setDown(true)
-	require.Eventually(t, func() bool { return !e.gateway.Health().ControlPlane }, timeout, poll)
-	e.control.setDown(false)
-	require.Eventually(t, func() bool { return e.gateway.Health().ControlPlane }, timeout, poll)
-	before, began := e.control.count("checkout"), time.Now()
-	for time.Since(began) < 2*time.Second {
-		_ = e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderTimeout, "100")
-	}
-	require.LessOrEqual(t, e.control.count("checkout")-before, 2)
-}
-
-func TestRenewalsAfterAnOutageDropWhatWasLost(t *testing.T) {
-	t.Parallel()
-	e := open(t, 3, idleReturn(time.Hour), withSpec(func(sp *spec.Spec) { sp.Lease.TTL = spec.Duration(time.Hour) }))
-	_, stop := e.callers(6)
-	require.Eventually(t, func() bool { return e.control.count("checkout") >= 3 }, timeout, poll)
-	stop()
-	e.control.setDown(true)
-	require.Eventually(t, func() bool { return !e.gateway.Health().ControlPlane }, timeout, poll)
-	before := e.control.count("renew")
-	e.control.setDown(false)
-	require.Eventually(t, func() bool { return e.control.count("renew") >= before+3 }, timeout, poll)
-	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status)
-	require.Equal(t, before+3, e.control.count("renew"), "each lease is renewed once")
 }
 
 // A call that starts after the loss of Temporal ends with its lease as one that began before it does.

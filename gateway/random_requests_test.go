@@ -93,7 +93,7 @@ func (m requestMaker) path() string {
 }
 
 func (m requestMaker) body() string {
-	return pick(m, "", "{}", `{"holder":"me"}`, `{"holder":"gateway/here"}`, `{"ttl_ms":-1}`, `[]`, `"x"`, "{",
+	return pick(m, "", "{}", `{"holder":"me"}`, `{"ttl_ms":-1}`, `[]`, `"x"`, "{",
 		`{"data":{"a":1}}`, `{"from":"embedded","to":"memory"}`,
 		strings.Repeat("[", 20_000), "\x00\xff", `{"holder":"`+strings.Repeat("h", 5000)+`"}`)
 }

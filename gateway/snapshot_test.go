@@ -25,7 +25,7 @@ func TestSnapshotCountsCalls(t *testing.T) {
 	require.False(t, busy.Fenced)
 	require.Positive(t, busy.Connections["unix"])
 	require.EqualValues(t, 1, busy.Pools[0].Refused[api.CodeQueueFull])
-	require.Equal(t, []dispatch.WorkerSnapshot{{Worker: "p/0", Granted: 1, Incarnation: 1, Leased: true, InFlight: 1}},
+	require.Equal(t, []dispatch.WorkerSnapshot{{Worker: "p/0", Incarnation: 1, InFlight: 1}},
 		busy.Pools[0].Workers)
 
 	e.release(e.file("a"))
@@ -73,5 +73,4 @@ func TestCountsContinueWithTheNextIncarnation(t *testing.T) {
 	worker := e.gateway.Snapshot().Pools[0].Workers[0]
 	require.EqualValues(t, 2, worker.Incarnation)
 	require.EqualValues(t, 2, worker.Requests)
-	require.EqualValues(t, 2, worker.Granted)
 }

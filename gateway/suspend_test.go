@@ -15,9 +15,9 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-func suspendRequest(turn int64, lease string, client bool, timeout time.Duration) api.SuspendRequest {
+func suspendRequest(turn int64, lease string, timeout time.Duration) api.SuspendRequest {
 	return api.SuspendRequest{
-		Process: api.Process{Worker: "p/0", Incarnation: 1}, Turn: turn, LeaseID: lease, Client: client,
+		Process: api.Process{Worker: "p/0", Incarnation: 1}, Turn: turn, LeaseID: lease,
 		Timeout: spec.Duration(timeout), Reason: "a look at it",
 	}
 }
@@ -36,11 +36,11 @@ func TestSuspendRefusesCallsUnderALeaseAndFencesItWhenTheTimeIsOver(t *testing.T
 	held := background(func() answer { return e.do("POST", "/v1/leases/"+lease.ID+"/call/hold", quoted(e.file("a"))) })
 	e.awaitHeld(e.file("a.began"))
 	waits := background(func() api.SuspendResult {
-		return e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, true, time.Hour))
+		return e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, time.Hour))
 	})
 	e.awaitSuspension()
 	e.do("POST", "/v1/leases/"+lease.ID+"/call/turn", nil).requireProblem(t, 503, api.CodeSuspended)
-	result := e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, true, time.Millisecond))
+	result := e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, time.Millisecond))
 	require.True(t, await(t, waits).Withdrawn, "the order is repeated with the time that is left")
 	require.Equal(t, 1, result.CallsCut)
 	require.Equal(t, lease.ID, result.Checkin.LeaseID)
@@ -65,17 +65,17 @@ func TestALaterOrderWithdrawsASuspension(t *testing.T) {
 	}
 	require.Equal(t, 200, call().status)
 	first := background(func() api.SuspendResult {
-		return e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, true, time.Hour))
+		return e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, time.Hour))
 	})
 	require.Eventually(t, func() bool { return call().status == 503 }, timeout, poll)
 	second := background(func() api.SuspendResult {
-		return e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, true, time.Hour))
+		return e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, time.Hour))
 	})
 	require.True(t, await(t, first).Withdrawn, "a repetition takes its place")
 	e.gateway.EndSuspension(t.Context(), api.ResumeRequest{Process: api.Process{Worker: "p/0", Incarnation: 1}, Turn: 2})
 	require.True(t, await(t, second).Withdrawn)
 	require.Equal(t, 200, call().status, "the lease continues")
-	late := e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, true, time.Hour))
+	late := e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, time.Hour))
 	require.True(t, late.Withdrawn, "an order that arrives after its end changes nothing")
 	require.EqualValues(t, 2, late.LaterTurn)
 	require.Equal(t, 200, call().status)
@@ -84,26 +84,26 @@ func TestALaterOrderWithdrawsASuspension(t *testing.T) {
 	require.EqualValues(t, 2, early.LaterTurn)
 }
 
-func TestSuspendReturnsTheGatewaysLeaseWhenItsCallsAreDone(t *testing.T) {
+func TestASuspensionLetsCallsOfThePoolEndAndCutsThemWhenTheTimeIsOver(t *testing.T) {
 	t.Parallel()
-	e := open(t, 1)
-	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("b"))) })
-	e.awaitHeld(e.file("b.began"))
-	var id string
-	e.control.with("p/0", func(worker *fakeWorker) { id = worker.lease.ID })
+	e := open(t, 1, inflight(2))
+	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
+	e.awaitHeld(e.file("a.began"))
 	ended := background(func() api.SuspendResult {
-		return e.gateway.Suspend(t.Context(), suspendRequest(1, id, false, time.Hour))
+		return e.gateway.Suspend(t.Context(), suspendRequest(1, "", time.Hour))
 	})
 	e.awaitSuspension()
-	waiting := background(func() answer { return e.do("POST", "/v1/pools/p/call/turn", nil) })
-	e.release(e.file("b"))
+	waiting := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("b"))) })
+	require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
+	e.release(e.file("a"))
 	require.Equal(t, 200, await(t, held).status)
-	result := await(t, ended)
-	require.Zero(t, result.CallsCut)
-	require.Equal(t, id, result.Checkin.LeaseID)
-	e.control.with("p/0", func(worker *fakeWorker) { worker.lease = nil })
+	require.Equal(t, api.SuspendResult{}, await(t, ended))
+	require.Equal(t, 1, e.waiting(), "a call of the pool waits for the end of the suspension")
 	e.gateway.EndSuspension(t.Context(), api.ResumeRequest{Process: api.Process{Worker: "p/0", Incarnation: 1}, Turn: 2})
-	require.Equal(t, 200, await(t, waiting).status, "a call of the pool waits for the end of the suspension")
+	e.awaitHeld(e.file("b.began"))
+	cut := e.gateway.Suspend(t.Context(), suspendRequest(3, "", 0))
+	require.Equal(t, 1, cut.CallsCut)
+	await(t, waiting).requireProblem(t, 503, api.CodeSuspended)
 }
 
 func TestADrainWithdrawsASuspensionThatIsPending(t *testing.T) {
@@ -113,12 +113,12 @@ func TestADrainWithdrawsASuspensionThatIsPending(t *testing.T) {
 	held := background(func() answer { return e.do("POST", "/v1/leases/"+lease.ID+"/call/hold", quoted(e.file("d"))) })
 	e.awaitHeld(e.file("d.began"))
 	ended := background(func() api.SuspendResult {
-		return e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, true, time.Hour))
+		return e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, time.Hour))
 	})
 	e.awaitSuspension()
 	drained := background(func() api.DrainResult { return e.gateway.Drain(t.Context(), "p/0", 1) })
 	require.True(t, await(t, ended).Withdrawn, "nothing more happens to the process, whose call is in flight")
-	require.True(t, e.gateway.Suspend(t.Context(), suspendRequest(2, lease.ID, true, time.Hour)).Withdrawn,
+	require.True(t, e.gateway.Suspend(t.Context(), suspendRequest(2, lease.ID, time.Hour)).Withdrawn,
 		"also an order that comes late")
 	e.release(e.file("d"))
 	require.Equal(t, 200, await(t, held).status)
@@ -130,7 +130,7 @@ func TestASuspensionThatIsReplacedWhileItsHookRunsIsWithdrawn(t *testing.T) {
 	e := open(t, 1, withSpecEnv("SUSPEND_UNTIL", t.TempDir()+"/go"))
 	path := e.spec.Pool.Env["SUSPEND_UNTIL"]
 	order := func(turn int64) api.SuspendRequest {
-		r := suspendRequest(turn, "", false, time.Hour)
+		r := suspendRequest(turn, "", time.Hour)
 		r.HookTimeout = spec.Duration(timeout)
 		return r
 	}
@@ -148,11 +148,12 @@ func TestACallOfASuspendedWorkerIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
 	e := open(t, 1, withSpec(func(s *spec.Spec) { s.Queue.Timeout = spec.Duration(time.Hour) }))
 	lease := e.lease(0, "me")
+	require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "x").status)
 	waiting := background(func() answer { return e.do("POST", to(0, "echo"), "x") })
 	ofThePool := background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", "x") })
 	require.Eventually(t, func() bool { return e.waiting() == 2 }, timeout, poll)
 	ended := background(func() api.SuspendResult {
-		return e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, true, time.Hour))
+		return e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, time.Hour))
 	})
 	refused := await(t, waiting)
 	refused.requireProblem(t, 503, api.CodeSuspended)
@@ -231,7 +232,7 @@ func (e *env) suspendedInItsHook(hook string) (*api.Lease, api.SuspendRequest) {
 	lease := e.lease(0, "me")
 	held := background(func() answer { return e.do("POST", "/v1/leases/"+lease.ID+"/call/hold", quoted(e.file("a"))) })
 	e.awaitHeld(e.file("a.began"))
-	order := suspendRequest(1, lease.ID, true, 0)
+	order := suspendRequest(1, lease.ID, 0)
 	order.HookTimeout = spec.Duration(timeout)
 	ctx, cancel := context.WithCancel(e.t.Context())
 	defer cancel()
@@ -261,16 +262,21 @@ func (e *env) replaceGateway() {
 	require.NoError(e.t, e.gateway.Close(ctx))
 	e.openGateway()
 	for p, k := range all {
-		e.gateway.Resume(p, k.usage, k.suspended)
+		e.gateway.Resume(p, k.usage, k.suspended, nil)
+		e.gateway.Claim(p.Worker(), p.Incarnation())
 	}
 }
 
-// An agent that took over processes may have no record of a suspension; it learns of one from the worker's refusal of a
-// checkout.
+// An agent that took over processes may have no record of a suspension; it learns of one from the worker.
 func TestACallOfAWorkerWhoseSuspensionTheGatewayHasNotSeenIsRefused(t *testing.T) {
 	t.Parallel()
-	e := open(t, 1, withSpec(func(s *spec.Spec) { s.Queue.Timeout = spec.Duration(time.Hour) }))
+	e := open(t, 0, withSpec(func(s *spec.Spec) { s.Queue.Timeout = spec.Duration(time.Hour) }))
+	p, err := e.processes.Start(t.Context(), process.Launch{Worker: "p/0", Incarnation: 1, Spec: e.spec})
+	require.NoError(t, err)
+	e.control.add("p/0", 1)
 	e.control.with("p/0", func(worker *fakeWorker) { worker.state = lifecycle.Suspended })
+	e.gateway.Resume(p, api.Usage{}, nil, nil)
+	e.gateway.Claim("p/0", 1)
 	refused := e.do("POST", to(0, "echo"), "x")
 	refused.requireProblem(t, 503, api.CodeSuspended)
 	require.Empty(t, refused.header.Get("Retry-After"), "it lasts until an operator ends it")

@@ -102,7 +102,7 @@ func tracingRound(b *testing.B, variants []*tracingVariant, call func(*env, []by
 			ended.Cleanup(func() { provider.Shutdown(context.Background()) })
 			options = append(options, withConfig(func(c *Config) { c.Tracer = provider.Tracer() }))
 		}
-		envs[i] = open(ended, 1, append(options, idleReturn(time.Hour))...)
+		envs[i] = open(ended, 1, options...)
 		p, found := envs[i].processes.Get("p/0", 1)
 		require.True(b, found)
 		workers[i] = p.Info().PID

@@ -24,18 +24,11 @@ func (e *env) hook(worker, name, session string) bool {
 	return called
 }
 
-func TestHookRunsOnItsWorkerUnderTheGatewaysLease(t *testing.T) {
+func TestHookRunsOnItsWorker(t *testing.T) {
 	t.Parallel()
-	e := open(t, 2, idleReturn(time.Hour))
+	e := open(t, 2)
 	require.True(t, e.hook("p/1", release, "mine"))
-	state, err := e.control.State(t.Context(), "p/1")
-	require.NoError(t, err)
-	require.Equal(t, e.gateway.Holder(), state.Lease.Holder)
-	idle, err := e.control.State(t.Context(), "p/0")
-	require.NoError(t, err)
-	require.Nil(t, idle.Lease)
-	answer := e.do("POST", "/v1/pools/p/call/released", nil)
-	require.Equal(t, "p/1", answer.header.Get(api.HeaderWorker))
+	answer := e.do("POST", to(1, "released"), nil)
 	require.Equal(t, `[["mine","mine"]]`, string(answer.body))
 }
 
@@ -55,7 +48,8 @@ func TestHookErrors(t *testing.T) {
 		_, err = e.gateway.CallHook(t.Context(), nowhere, release, "mine")
 		require.ErrorIs(t, err, api.ErrWorkerNotFound)
 	}
-	e.lease(1, "somebody")
+	lease := e.lease(1, "somebody")
+	require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "x").status)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	_, err = e.gateway.CallHook(ctx, "p/1", release, "mine")

@@ -29,7 +29,7 @@ func Default() Spec {
 			BackoffMultiplier: 3.0,
 			HealthyReset:      seconds(60),
 		},
-		Lease:   Lease{TTL: seconds(60), MaxTTL: hours(24), IdleReturn: seconds(2), OnExpiry: ExpiryReplace},
+		Lease:   Lease{TTL: seconds(60), MaxTTL: hours(24), OnExpiry: ExpiryReplace},
 		Call:    Call{Timeout: minutes(10), CancelGrace: seconds(5)},
 		Queue:   Queue{Size: 1000, Timeout: seconds(30)},
 		Limits:  Limits{OpenFiles: 1024, CPUAffinity: []int{}},

@@ -141,10 +141,10 @@ func TestInvalidFilesAreRejected(t *testing.T) {
 				"checkpoint, timeout, max_failures, max_call_errors, method, path, port, command, memory_bands, cpu_bands, " +
 				"calls_bands; nearest known key: rotation.max_memory"},
 		"a key of several others": {"[lease]\ntimeout = '1s'",
-			"2: lease.timeout: unknown key in [lease]; it exists in another section; allowed: ttl, max_ttl, idle_return, " +
+			"2: lease.timeout: unknown key in [lease]; it exists in another section; allowed: ttl, max_ttl, " +
 				"on_expiry; nearest known key: start.timeout, health.timeout, call.timeout or queue.timeout"},
 		"a typo": {"[lease]\nttls = '1s'",
-			"2: lease.ttls: unknown key in [lease]; allowed: ttl, max_ttl, idle_return, " +
+			"2: lease.ttls: unknown key in [lease]; allowed: ttl, max_ttl, " +
 				"on_expiry; nearest known key: lease.ttl"},
 		"an unknown section": {minimal + "[rotaton]\nsurge = true", "4: rotaton: unknown section; allowed: " +
 			sections + "; nearest known key: [rotation]"},

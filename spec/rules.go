@@ -141,7 +141,6 @@ var rules = []rule{
 
 	positiveDuration("lease.ttl"),
 	positiveDuration("lease.max_ttl"),
-	positiveDuration("lease.idle_return"),
 	oneOf("lease.on_expiry", ExpiryReplace, ExpiryReset),
 
 	positiveDuration("call.timeout"),

@@ -281,8 +281,6 @@ type Lease struct {
 	TTL Duration `json:"ttl" toml:"ttl"`
 	// MaxTTL bounds the TTL of one checkout or renewal.
 	MaxTTL Duration `json:"max_ttl" toml:"max_ttl"`
-	// IdleReturn is how long a gateway keeps an idle lease.
-	IdleReturn Duration `json:"idle_return" toml:"idle_return"`
 	// OnExpiry is one of the Expiry values.
 	OnExpiry string `json:"on_expiry" toml:"on_expiry"`
 }

@@ -104,7 +104,6 @@ func TestRulesRejectInvalidValues(t *testing.T) {
 		"rotation.jitter":         {-0.1, 1.0, math.NaN()},
 		"rotation.max_memory":     {Bytes(-2)},
 		"rotation.max_uptime":     {seconds(-1), Duration(1)},
-		"lease.idle_return":       {Duration(0)},
 		"lease.on_expiry":         {"", "keep"},
 		"pool.on_suspend":         {"", "keep"},
 		"queue.size":              {0, -1},

@@ -243,6 +243,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 // processStarted enters a process that this agent has started.
 func (a *Agent) processStarted(p *process.Process) {
 	a.processReady(p)
+	a.gateway.Open(p)
 	a.emitStarted(p)
 }
 
@@ -307,8 +308,7 @@ func (a *Agent) newEpochWorker(queue string) sdkworker.Worker {
 	})
 	register(w, map[string]any{
 		api.ActivityWatch: a.host.Watch, api.ActivityProbe: a.host.Probe, api.ActivityDrain: a.host.Drain,
-		api.ActivityRecall: a.host.Recall,
-		api.ActivityStop:   a.host.Stop, api.ActivityReset: a.host.Reset, api.ActivitySuspend: a.host.Suspend,
+		api.ActivityStop: a.host.Stop, api.ActivityReset: a.host.Reset, api.ActivitySuspend: a.host.Suspend,
 		api.ActivityResume: a.host.EndSuspension,
 	})
 	return w

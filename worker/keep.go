@@ -10,7 +10,7 @@ import (
 // With Config.KeepProcesses an agent that stops leaves its ready processes to the next one of its host id and state
 // folder:
 //
-//  1. It takes no new work, lets the calls in flight end, and gives the gateway's leases back.
+//  1. It takes no new work, and lets the calls in flight end.
 //  2. It hands the processes to a keeper, which holds their descriptors for process.KeepFor, and leaves the host's
 //     workflow, which waits as long.
 //  3. The next agent takes them over from the keeper and joins the workflow, which notifies their workers of the new
@@ -25,13 +25,11 @@ func (a *Agent) takeOver() (serving bool, err error) {
 		return false, nil
 	}
 	for _, k := range kept {
-		usage, suspended, err := a.host.Resume(k)
-		if err != nil {
+		if err := a.host.Resume(k); err != nil {
 			a.log.Warn("cannot resume a process that was taken over; killing it", "worker", k.Worker(), "error", err)
 			k.Kill(err.Error())
 			continue
 		}
-		a.gateway.Resume(k.Process, usage, suspended)
 		a.processReady(k.Process)
 		a.membership.request.Kept = append(a.membership.request.Kept,
 			api.Process{Worker: k.Worker(), Incarnation: k.Incarnation()})

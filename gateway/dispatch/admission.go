@@ -13,7 +13,6 @@ const (
 	admitted   admission = iota
 	rejected             // the error says why
 	mustQueue            // no worker of the pool has a free slot
-	noSlot               // the target's only worker has no free slot
 	unverified           // the workflow must confirm the lease
 )
 
@@ -23,20 +22,23 @@ func (p *poolState) admitLocked(t *Target, now time.Time) (*upstream, admission,
 	case underLease:
 		admission, err := t.upstream.admitLeaseLocked(t.ref, t.authority, now)
 		return t.upstream, admission, err
-	case reserving:
-		return p.admitWorkerLocked(t.worker, now)
 	}
 	if t.worker != "" {
+		if t.kind == aheadOfAll {
+			if err := p.goneLocked(t.worker); err != nil {
+				return nil, rejected, err
+			}
+		}
 		if newest := p.newestLiveLocked(t.worker); newest != nil && newest.suspension != nil {
 			return nil, rejected, newest.errSuspended()
 		}
-		if u := p.openLocked(t.worker, now); u != nil && p.queue.Peek() == nil && p.queue.PeekFor(t.worker) == nil {
+		if u := p.withSlotLocked(t.worker, now); u != nil && p.queue.Empty(t.worker) {
 			p.takeTurnLocked(u)
 			return u, admitted, nil
 		}
 		return nil, mustQueue, nil
 	}
-	if p.queue.Peek() == nil {
+	if p.queue.Empty("") {
 		if u := p.pickLocked(t.preferred, now); u != nil {
 			return u, admitted, nil
 		}
@@ -62,10 +64,13 @@ func (u *upstream) admitLeaseLocked(ref api.LeaseRef, a Authority, now time.Time
 			"%s is draining and takes no new call; check lease %s in and check out again", u.worker, leaseID(ref))
 	case u.suspension != nil:
 		return rejected, u.errSuspended()
-	case counts && u.lease.own:
-		return rejected, errOwnLease(leaseID(ref))
 	case counts && !a.opens(u.lease.key):
 		return rejected, errForbiddenLease(leaseID(ref))
+	case u.question.unclaimed && !u.pool.dispatcher.monitor.lost.Load():
+		return rejected, api.Errorf(api.CodeUnavailable,
+			"%s was taken over from an earlier agent, and its worker has not claimed it yet", u.worker).After(time.Second)
+	case counts && u.unsure && !u.pool.dispatcher.monitor.lost.Load(): // an earlier agent knew it
+		return unverified, nil
 	case counts && now.Before(u.lease.expires):
 		return admitted, nil
 	case counts && u.pool.dispatcher.monitor.lost.Load():
@@ -74,33 +79,19 @@ func (u *upstream) admitLeaseLocked(ref api.LeaseRef, a Authority, now time.Time
 	return unverified, nil
 }
 
-// admitWorkerLocked returns an incarnation of the worker with a free slot. If there is none, it checks the worker out.
-func (p *poolState) admitWorkerLocked(worker string, now time.Time) (*upstream, admission, error) {
+// goneLocked is why no call will start on the worker, nil if one may.
+func (p *poolState) goneLocked(worker string) error {
 	newest := p.newestLiveLocked(worker)
-	if newest == nil {
-		return nil, rejected, errNoProcess(worker, p.dispatcher.config.HostID)
+	switch {
+	case newest == nil:
+		return errNoProcess(worker, p.dispatcher.config.HostID)
+	case newest.draining:
+		return api.Errorf(api.CodeDraining, "%s is draining and takes no new call", worker).After(time.Second)
 	}
-	if u := p.withSlotLocked(worker, now); u != nil {
-		return u, admitted, nil
-	}
-	if newest.draining {
-		return nil, rejected, api.Errorf(api.CodeDraining, "%s is draining and takes no new call", worker).After(time.Second)
-	}
-	if newest.suspension != nil {
-		return nil, rejected, newest.errSuspended()
-	}
-	if p.mayLeaseLocked(newest, now) && p.checkouts < maxCheckouts && !p.dispatcher.monitor.lost.Load() {
-		p.leaseLocked(newest)
-	}
-	return nil, noSlot, nil
+	return nil
 }
 
 func leaseID(r api.LeaseRef) string { return api.LeaseID(r.Pool, r.Slot, r.Incarnation, r.Seq) }
-
-func errOwnLease(id string) *api.Error {
-	return api.Errorf(api.CodeInvalid,
-		"lease %s belongs to the gateway; call the pool instead (POST /v1/pools/POOL/call/METHOD)", id)
-}
 
 func errExpired(id string) *api.Error {
 	return api.Errorf(api.CodeLeaseFenced,

@@ -44,9 +44,6 @@ func (d *Dispatcher) find(ctx context.Context, pool, worker string) (*poolState,
 	if invalid := api.CheckPoolName(pool, api.CodePoolNotFound); invalid != nil {
 		return nil, invalid
 	}
-	if p, found := d.discover(pool); found && (worker == "" || p.hasWorker(worker)) {
-		return p, nil
-	}
 	p := d.knownPool(pool)
 	specKnown := false
 	if p != nil {
@@ -120,23 +117,6 @@ func workerAvailability(status api.PoolStatus, worker, hostID string) error {
 	}
 }
 
-// discover adds upstreams for the pool's processes on this host. It returns nil if there are none.
-func (d *Dispatcher) discover(pool string) (p *poolState, found bool) {
-	for _, proc := range d.config.Processes.List() {
-		owner, _, _ := strings.Cut(proc.Worker(), "/")
-		if owner != pool || ended(proc) {
-			continue
-		}
-		if p == nil {
-			if p = d.poolState(pool); p == nil {
-				return nil, false
-			}
-		}
-		found = p.upstreamOf(proc) != nil || found
-	}
-	return p, found
-}
-
 // availability is nil if a worker of the pool may start on this host soon. Else it says why not and which gateways
 // serve the pool.
 func availability(status api.PoolStatus, hostID string) error {
@@ -179,11 +159,7 @@ func availability(status api.PoolStatus, hostID string) error {
 // RequestFormat reports whether the pool's workers speak plain HTTP (protocol none) and the largest request they take,
 // in bytes. It returns the spec's defaults for a pool that this host does not know.
 func (d *Dispatcher) RequestFormat(pool string) (plain bool, limit int64) {
-	p := d.knownPool(pool)
-	if p == nil {
-		p, _ = d.discover(pool)
-	}
-	if p != nil {
+	if p := d.knownPool(pool); p != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.specKnown {

@@ -1,10 +1,6 @@
 package dispatch
 
-import (
-	"time"
-
-	"github.com/tempool/tempool/internal/sleep"
-)
+import "time"
 
 // candidate is what the balancer compares of a worker with a free slot.
 type candidate struct {
@@ -58,9 +54,18 @@ func (p *poolState) turnAfterLocked(previous *upstream) int64 {
 	return p.turn
 }
 
-// pickLocked chooses among the workers that the Dispatcher leases and that have a free slot. It returns nil if there is
-// none.
+// pickLocked chooses an open worker with a free slot for a call, and counts it. It returns nil if there is none.
 func (p *poolState) pickLocked(preferred string, now time.Time) *upstream {
+	u := p.chooseLocked(preferred, false, now)
+	if u != nil {
+		p.takeTurnLocked(u)
+	}
+	return u
+}
+
+// chooseLocked chooses among the open workers that have a free slot; a client does not get one that has just refused a
+// checkout. It returns nil if there is none.
+func (p *poolState) chooseLocked(preferred string, forClient bool, now time.Time) *upstream {
 	var best, session *upstream
 	var ofBest, ofSession candidate
 	busy := 0
@@ -69,7 +74,7 @@ func (p *poolState) pickLocked(preferred string, now time.Time) *upstream {
 		if load > 0 {
 			busy++
 		}
-		if !open || len(p.reserved) > 0 && p.reserved[u.worker] > 0 {
+		if !open || forClient && now.Before(u.retryAt) {
 			continue
 		}
 		c := candidate{load, u.score, p.turnLocked(u)}
@@ -83,22 +88,10 @@ func (p *poolState) pickLocked(preferred string, now time.Time) *upstream {
 	if session != nil && prefersSession(ofSession, ofBest, busy, len(p.order)) {
 		best = session
 	}
-	if best != nil {
-		p.takeTurnLocked(best)
-	}
 	return best
 }
 
-// openLocked is withSlotLocked for a call that is queued; a reserved worker takes none.
-func (p *poolState) openLocked(worker string, now time.Time) *upstream {
-	if p.reserved[worker] > 0 {
-		return nil
-	}
-	return p.withSlotLocked(worker, now)
-}
-
-// withSlotLocked returns an incarnation of the worker that the Dispatcher leases and that has a free slot, nil if there
-// is none.
+// withSlotLocked returns an open incarnation of the worker that has a free slot, nil if there is none.
 func (p *poolState) withSlotLocked(worker string, now time.Time) *upstream {
 	for _, u := range p.order {
 		if u.worker != worker {
@@ -117,14 +110,17 @@ func (p *poolState) takeTurnLocked(u *upstream) {
 	p.turn = max(p.turn, u.turn)
 }
 
-// loadLocked counts the calls on a worker that the Dispatcher leases; open reports whether it takes another one now.
-func (u *upstream) loadLocked(now time.Time) (load int, open bool) {
-	if !u.servesLocked(now) {
+// loadLocked counts the calls on a worker that is open; free reports whether it takes another one now.
+func (u *upstream) loadLocked(now time.Time) (load int, free bool) {
+	if !u.opensLocked() {
 		return 0, false
 	}
 	load = u.currentLoadLocked()
 	return load, load < u.capacity() && !u.pool.rateLimitedLocked(u, now)
 }
+
+// opensLocked reports whether calls of the pool may go to the worker at all.
+func (u *upstream) opensLocked() bool { return u.closedLocked() == open }
 
 // currentLoadLocked counts the calls on the worker. A cancelled call keeps its slot until the worker has given it up.
 func (u *upstream) currentLoadLocked() int {
@@ -132,26 +128,6 @@ func (u *upstream) currentLoadLocked() int {
 		return max(u.inFlight, u.conn.InFlight())
 	}
 	return u.inFlight
-}
-
-// servesLocked reports whether calls of the pool may go to the worker at all. A lease that was held long enough or has
-// expired counts only while Temporal is lost: it cannot go back, and since the worker is reached through this gateway
-// alone, nobody else can have it until Temporal answers again and the lease is renewed or dropped.
-func (u *upstream) servesLocked(now time.Time) bool {
-	l := u.lease
-	if l == nil || !l.own || l.ended || l.fatal != "" || u.draining || u.suspension != nil || u.gone {
-		return false
-	}
-	if l.returnDue(now) && u.inFlight == 0 || now.After(l.refuseAfter) || !now.Before(l.expires) {
-		if !u.pool.dispatcher.monitor.lost.Load() {
-			return false
-		}
-	}
-	if l.previous != nil && !sleep.Ended(l.previous) {
-		return false
-	}
-	l.previous = nil
-	return true
 }
 
 // capacity is the number of calls that the worker may have in flight.

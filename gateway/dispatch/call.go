@@ -72,7 +72,7 @@ type Response struct {
 // Call is a call in progress. Complete ends it.
 type Call struct {
 	upstream      *upstream
-	lease         *activeLease
+	lease         *activeLease // nil for a call of the pool
 	startedAt     time.Time
 	ctx           context.Context
 	stop          context.CancelFunc // of ctx
@@ -85,7 +85,7 @@ type Call struct {
 	response      *Response
 	waited        bool    // it was not started at once
 	completed     bool    // guarded by the pool's lock
-	mayStartAgain bool    // if its worker, or the lease on it, ends before the worker sees the request
+	mayStartAgain bool    // if its worker ends before it sees the request
 	arrived       arrival // in the queue; zero if it never was there
 
 	exchange *wire.Exchange // the request to the worker; nil until it is prepared
@@ -160,11 +160,8 @@ func (a *answeredCall) AnsweredLate(err error) {
 	u := a.upstream
 	u.pool.mu.Lock()
 	defer u.pool.mu.Unlock()
-	a.lease.fatal = reason // which may still have to be returned
-	if u.lease != nil {
-		u.lease.fatal = reason
-	}
-	u.pool.notify()
+	u.fatal = reason
+	u.reportFatalLocked()
 }
 
 // events delivers the first event of an exchange that another goroutine has begun; a nil channel never does.

@@ -14,7 +14,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/spec"
 )
 
 // result is the end of a call.
@@ -142,7 +141,6 @@ func TestNoCallIsLostOrMadeTwiceWhileWorkersAreKilled(t *testing.T) {
 // TestAFatalErrorCountsAlthoughItsCallerHasLeft: the process must not be used again, whoever learns of that.
 func TestAFatalErrorCountsAlthoughItsCallerHasLeft(t *testing.T) {
 	e := newEnv(t)
-	e.spec.Lease.IdleReturn = spec.Duration(time.Hour)
 	e.start(1)
 	ctx, leave := context.WithCancel(t.Context())
 	path := e.file("held")
@@ -151,42 +149,7 @@ func TestAFatalErrorCountsAlthoughItsCallerHasLeft(t *testing.T) {
 	leave()
 	require.ErrorIs(t, e.await(left).err, api.ErrCancelled)
 	e.letGo(path)
-	require.Eventually(t, func() bool { return len(e.control.returned()) == 1 }, timeout, poll)
-	require.Equal(t, api.OutcomeClose, e.control.returned()[0].Outcome)
-}
-
-func TestALeaseInConstantUseGoesBack(t *testing.T) {
-	e := newEnv(t)
-	e.spec.Lease.IdleReturn = spec.Duration(time.Hour)
-	e.start(1)
-	ctx, stop := context.WithCancel(t.Context())
-	var callers sync.WaitGroup
-	for range 4 {
-		callers.Go(func() {
-			for ctx.Err() == nil {
-				if _, err := e.dispatcher.CallPool(t.Context(), "p", Request{Method: "echo"}); err != nil {
-					t.Errorf("a call failed: %v", err)
-					return
-				}
-			}
-		})
-	}
-	for n := range 3 {
-		require.Eventually(t, func() bool { return e.dispatcher.knownPool("p") != nil }, timeout, poll)
-		p := e.dispatcher.knownPool("p")
-		require.Eventually(t, func() bool {
-			return locked(p, func() bool {
-				u := p.upstreams["p/0"]
-				if u.lease == nil || u.lease.ended {
-					return false
-				}
-				u.lease.returnAt = time.Now()
-				return true
-			})
-		}, timeout, poll)
-		p.notify()
-		require.Eventually(t, func() bool { return len(e.control.returned()) > n }, timeout, poll)
-	}
-	stop()
-	callers.Wait()
+	require.Eventually(t, func() bool { return len(e.reported()) == 1 }, timeout, poll)
+	require.True(t, e.reported()[0].replace)
+	require.Contains(t, e.reported()[0].reason, "the worker asked to be replaced")
 }

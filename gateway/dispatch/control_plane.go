@@ -34,14 +34,15 @@ func (m *controlPlaneMonitor) outage(now time.Time) time.Duration {
 	return now.Sub(m.began) - time.Duration(m.answeredAt.Load())
 }
 
-// fenced reports whether the outage is so long that the Dispatcher must not trust its own leases.
+// fenced reports whether the outage is so long that no call of a pool may run.
 func (m *controlPlaneMonitor) fenced(now time.Time) bool {
 	return m.lost.Load() && m.outage(now) >= m.fenceAfter
 }
 
 func errFenced(outage time.Duration) *api.Error {
 	return api.Errorf(api.CodeUnavailable,
-		"Temporal has not answered for %s, so the gateway no longer trusts its leases; it serves again when Temporal answers",
+		"Temporal has not answered for %s, so workers may have been given to another host; it serves again when "+
+			"Temporal answers",
 		outage.Round(time.Second)).After(5 * time.Second)
 }
 
@@ -56,14 +57,14 @@ func (d *Dispatcher) monitorControlPlane(ctx context.Context) {
 	}
 }
 
-// checkControlPlane checks once whether Temporal answers. After an outage it renews all leases.
+// checkControlPlane checks once whether Temporal answers.
 func (d *Dispatcher) checkControlPlane(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	if err := d.config.Control.Check(ctx); err != nil {
 		if d.life.Err() == nil && d.monitor.failed() {
-			d.logger.Warn("lost the connection to Temporal; calls continue under the leases held, unless pool.on_partition "+
-				"stops them", "fenced_after", d.config.FenceAfter, "error", err)
+			d.logger.Warn("lost the connection to Temporal; calls continue, unless pool.on_partition stops them",
+				"fenced_after", d.config.FenceAfter, "error", err)
 			for _, p := range d.allPools() {
 				p.lostControl(time.Now())
 			}
@@ -73,12 +74,8 @@ func (d *Dispatcher) checkControlPlane(ctx context.Context) {
 	if !d.monitor.answered(time.Now()) {
 		return
 	}
-	d.logger.Info("Temporal answers again; renewing leases")
-	leases := 0
+	d.logger.Info("Temporal answers again")
 	for _, p := range d.allPools() {
-		leases += p.ownLeases()
-	}
-	for _, p := range d.allPools() {
-		p.renewLeases(leases)
+		p.notify() // what had to wait for it
 	}
 }

@@ -39,15 +39,12 @@ func (p *poolState) demand(now time.Time) (PoolDemand, bool) {
 		return PoolDemand{}, false
 	}
 	d := PoolDemand{Pool: p.pool, Spec: p.spec}
-	d.Waiting, d.Leases = p.queue.Len(), len(p.clients.waiting)
+	d.Waiting, d.Leases = p.queue.Len()+p.heldCalls, p.queue.Clients()+p.checkouts
 	d.QueueFull, d.NoWorkers = d.Waiting >= p.spec.Queue.Size, true
 	for _, u := range p.order {
 		d.NoWorkers = d.NoWorkers && u.gone
-		switch l := u.lease; {
-		case l == nil || u.gone:
-		case l.own:
-			d.Calls += u.inFlight
-		case !l.ended && now.Before(l.expires):
+		d.Calls += len(u.poolCalls.calls)
+		if l := u.lease; l != nil && !u.gone && !l.ended && now.Before(l.expires) {
 			d.Leases++
 		}
 	}
@@ -91,8 +88,10 @@ func (p *poolState) referQueueLocked(now time.Time) {
 		}
 		p.roster = roster{time.Now(), status, err}
 		for _, w := range slices.Collect(p.queue.All()) {
-			p.queue.Remove(w)
-			w.started <- err
+			if !w.checkout { // clients ask the workers there
+				p.queue.Remove(w)
+				w.started <- err
+			}
 		}
 	})
 }

@@ -16,7 +16,7 @@ type Target struct {
 	priority  int
 	leaseID   string
 	authority Authority // underLease
-	worker    string    // reserving; inQueue: "" for any
+	worker    string    // aheadOfAll; inQueue: "" for any
 
 	ref       api.LeaseRef // underLease: what leaseID says
 	invalid   error        // underLease: why leaseID says nothing
@@ -29,9 +29,9 @@ type Target struct {
 type targetKind int
 
 const (
-	inQueue    targetKind = iota // a worker of the pool that the Dispatcher leases; the call queues for it
+	inQueue    targetKind = iota // an open worker of the pool; the call queues for it
 	underLease                   // the worker of a client's lease
-	reserving                    // the worker, under a lease of the Dispatcher's own and ahead of all queued calls
+	aheadOfAll                   // the worker as soon as it is open, ahead of all others that wait for it
 )
 
 // AnyWorker targets any worker of a pool on this host. Calls wait for a free one in the pool's queue, by priority. The
@@ -115,11 +115,11 @@ func (d *Dispatcher) Do(ctx context.Context, t Target, r Request, send func(*Cal
 	}
 }
 
-// startsAgain reports whether Do starts the call again that has ended with err: its worker has ended, or the gateway's
-// lease on it, and it has not begun.
+// startsAgain reports whether Do starts the call again that has ended with err: its worker has ended or was suspended,
+// and it has not begun.
 func (c *Call) startsAgain(err error) bool {
-	return err != nil && c.mayStartAgain && (errors.Is(err, api.ErrWorkerCrashed) || errors.Is(err, api.ErrLeaseFenced)) &&
-		!started(err)
+	return err != nil && c.mayStartAgain && !started(err) &&
+		(errors.Is(err, api.ErrWorkerCrashed) || errors.Is(err, api.ErrSuspended))
 }
 
 // Deadline is when a call of a pool that begins now must end: after timeout, if that is positive, and after
@@ -179,7 +179,7 @@ func (d *Dispatcher) place(c *Call, t *Target) error {
 		if h == nil {
 			break
 		}
-		if err = p.awaitRelease(c.ctx, h); err != nil {
+		if err = p.awaitRelease(c, h); err != nil {
 			break
 		}
 	}
@@ -188,8 +188,6 @@ func (d *Dispatcher) place(c *Call, t *Target) error {
 	case err != nil, w != nil:
 	case admission == unverified:
 		err = d.verifyAndStart(c, t)
-	case admission == noSlot:
-		err = p.waitFor(c, t)
 	}
 	if t.kind == inQueue {
 		p.countRefusal(c.ctx, err)
@@ -225,12 +223,11 @@ func (d *Dispatcher) locate(ctx context.Context, t *Target) (*poolState, error) 
 			return nil, d.verifier.explain(ctx, t.leaseID, t.ref, d.config.HostID)
 		}
 		return t.upstream.pool, nil
-	case reserving:
-		p := d.knownPool(t.pool)
-		if p == nil {
-			return nil, errNoProcess(t.worker, d.config.HostID)
+	case aheadOfAll:
+		if p := d.knownPool(t.pool); p != nil {
+			return p, nil
 		}
-		return p, nil
+		return nil, errNoProcess(t.worker, d.config.HostID)
 	}
 	p := d.knownPool(t.pool)
 	if p == nil || !p.hasWorker(t.worker) {
@@ -251,7 +248,7 @@ func (d *Dispatcher) locate(ctx context.Context, t *Target) (*poolState, error) 
 func (p *poolState) tryStart(c *Call, t *Target) (*waiter, admission, error) {
 	now := time.Now()
 	p.mu.Lock()
-	if p.evicted && t.kind == inQueue {
+	if p.evicted && t.kind != underLease {
 		p.mu.Unlock()
 		if p = p.dispatcher.lockPool(p.pool); p == nil {
 			return nil, rejected, ErrClosing
@@ -270,7 +267,11 @@ func (p *poolState) tryStart(c *Call, t *Target) (*waiter, admission, error) {
 	u, admission, err := p.admitLocked(t, now)
 	switch admission {
 	case admitted:
-		if err := p.startLocked(c, u, now); err != nil {
+		var l *activeLease
+		if t.kind == underLease {
+			l = u.lease
+		}
+		if err := p.startLocked(c, u, l, now); err != nil {
 			return nil, rejected, err
 		}
 		c.queued()
@@ -281,19 +282,20 @@ func (p *poolState) tryStart(c *Call, t *Target) (*waiter, admission, error) {
 	return nil, admission, err
 }
 
-// startLocked puts the call in flight on the upstream, unless that has used up its rate.
-func (p *poolState) startLocked(c *Call, u *upstream, now time.Time) error {
+// startLocked puts the call in flight on the upstream, under a lease or without one, unless the worker has used up its
+// rate.
+func (p *poolState) startLocked(c *Call, u *upstream, l *activeLease, now time.Time) error {
 	if err := p.countRateLocked(u, now); err != nil {
 		return err
 	}
-	u.startLocked(c, now)
+	u.startLocked(c, l, now)
 	return nil
 }
 
 // awaitPrevious waits until the calls under the previous lease of the worker have ended. It completes the call if ctx
 // ends first.
 func (c *Call) awaitPrevious() error {
-	if c.lease.previous == nil {
+	if c.lease == nil || c.lease.previous == nil {
 		return nil
 	}
 	select {
@@ -330,13 +332,9 @@ func (c *Call) finish(err error) {
 	if u.inFlight == 0 && u.gone && ended(u.process) { // else watch removes it
 		p.removeIfIdleLocked(u)
 	}
-	l := c.lease
-	wake := l.own && u.inFlight == 0 && (l.ended || l.fatal != "" || l.returnDue(now))
 	var buffer [2]*waiter // for the usual one, without an allocation
 	begun := buffer[:0]
-	if p.queue.Len() > 0 {
-		begun = p.startQueuedLocked(now, begun)
-	}
+	begun = p.startQueuedLocked(now, begun)
 	p.notifyFreedLocked()
 	p.mu.Unlock()
 	for _, w := range begun {
@@ -344,8 +342,5 @@ func (c *Call) finish(err error) {
 	}
 	if err != nil && !c.startsAgain(err) {
 		c.emitFailure(err, now)
-	}
-	if wake {
-		p.notify()
 	}
 }

@@ -1,9 +1,8 @@
-// Package dispatch chooses a worker of this host for each call, sends the call, and keeps the leases that calls run
-// under.
+// Package dispatch chooses a worker of this host for each call, sends the call, and holds clients to their leases.
 //
-// Every call runs under a lease. A client brings its own (Call), and the Dispatcher rejects any lease that is not the
-// newest of its worker. Or the client names only a pool (CallPool), and the Dispatcher leases this host's workers for
-// as long as there are calls for them. Requests go straight to the worker's process, never through Temporal.
+// A host uses its own workers: calls of a pool (CallPool) run on any of them that is open. A client's lease closes one
+// to all other calls, and the Dispatcher rejects any lease that is not the newest of its worker (Call). Requests go
+// straight to the worker's process, never through Temporal.
 package dispatch
 
 import (
@@ -27,7 +26,6 @@ import (
 const (
 	DefaultFenceAfter = 5 * time.Minute
 	DefaultCheckEvery = 5 * time.Second
-	DefaultHoldFor    = 5 * time.Minute
 )
 
 // defaultCallTimeout bounds a call of a pool whose spec is not known yet.
@@ -44,16 +42,11 @@ type Config struct {
 	Affinity Affinity
 	// Score returns the health of a worker, from 0 to 100. nil scores all workers alike.
 	Score func(worker string, incarnation int64) float64
-	// Unhealthy reports that calls under a client's lease have failed too often in a row (health.max_call_errors); replace
-	// says that they have again after an earlier report. nil reports nothing.
+	// Unhealthy reports that calls have failed too often in a row (health.max_call_errors); replace says that they have
+	// again after an earlier report, or that the program asked to be replaced. nil reports nothing.
 	Unhealthy func(worker string, incarnation int64, reason string, replace bool)
-	// FenceAfter is how long the Dispatcher serves under its own leases while Temporal does not answer. Default:
-	// DefaultFenceAfter.
+	// FenceAfter is how long calls of pools run while Temporal does not answer. Default: DefaultFenceAfter.
 	FenceAfter time.Duration
-	// HoldFor is how long the Dispatcher holds a lease of its own that is always in use, varied at random by up to 20 %.
-	// Then it returns the lease between two calls, which reports usage and lets the worker's workflow continue as new.
-	// After twice that time no new call starts until the lease went back. Default: DefaultHoldFor.
-	HoldFor time.Duration
 	// CheckEvery is the interval of health checks of Temporal. Default: DefaultCheckEvery.
 	CheckEvery time.Duration
 	// Tracer makes spans of calls and leases; StartSpans finds those of the starts of processes, which calls wait for. nil
@@ -67,7 +60,7 @@ type Config struct {
 }
 
 // Processes are the incarnations of this host; process.Supervisor implements it. Get may return ended ones, List
-// returns the live ones, including those that are starting.
+// returns the live ones, and both those that are starting.
 type Processes interface {
 	Get(worker string, incarnation int64) (*process.Process, bool)
 	List() []*process.Process
@@ -121,7 +114,6 @@ func New(config Config) (*Dispatcher, error) {
 	config.Logger = cmp.Or(config.Logger, slog.Default())
 	config.FenceAfter = cmp.Or(max(config.FenceAfter, 0), DefaultFenceAfter)
 	config.CheckEvery = cmp.Or(max(config.CheckEvery, 0), DefaultCheckEvery)
-	config.HoldFor = cmp.Or(max(config.HoldFor, 0), DefaultHoldFor)
 	d := &Dispatcher{
 		config: config, logger: config.Logger, pools: make(map[string]*poolState), evictAfter: poolEvictAfter,
 		verifier: &verifier{control: config.Control, slots: make(chan struct{}, maxVerifications),
@@ -137,9 +129,6 @@ func New(config Config) (*Dispatcher, error) {
 
 // Start begins to monitor Temporal.
 func (d *Dispatcher) Start() { d.work.Go(func() { d.monitorControlPlane(d.life) }) }
-
-// Holder is the holder name of the Dispatcher's own leases.
-func (d *Dispatcher) Holder() string { return api.GatewayHolderPrefix + d.config.HostID }
 
 // poolState returns the state of a pool and creates it if it is missing. It returns nil once the Dispatcher is closing.
 func (d *Dispatcher) poolState(pool string) *poolState {
@@ -199,13 +188,12 @@ func (d *Dispatcher) Shut() {
 	}
 }
 
-// Leave waits until ctx ends for the calls in flight, cancels the others, and returns the Dispatcher's own leases. It
-// fails with ctx's error if it cancelled calls. What is known of the processes stays known until Close.
+// Leave waits until ctx ends for the calls in flight, and cancels the others. It fails with ctx's error if it cancelled
+// calls. What is known of the processes stays known until Close.
 func (d *Dispatcher) Leave(ctx context.Context) error {
 	var err error
 	for _, p := range d.allPools() {
 		err = errors.Join(err, p.awaitIdle(ctx))
-		p.returnLeases(ctx)
 	}
 	return err
 }

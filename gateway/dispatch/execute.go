@@ -22,19 +22,20 @@ func (d *Dispatcher) Execute(ctx context.Context, pool string, r api.ExecuteRequ
 // FreeSlots is the number of calls of a pool that could start on this host now, in addition to the queued ones. If it
 // is 0, changed is closed when that may have changed; it misses workers that a client checks in without this gateway.
 func (d *Dispatcher) FreeSlots(pool string) (free int, changed <-chan struct{}) {
-	p, _ := d.discover(pool)
+	p := d.knownPool(pool)
 	if p == nil {
 		return 0, nil
 	}
 	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	lost := d.monitor.lost.Load()
 	if p.closed == nil && !p.fencesLocked(now) {
 		for _, u := range p.order {
-			free += u.freeSlotsLocked(now, lost)
+			if load, open := u.loadLocked(now); open {
+				free += u.capacity() - load
+			}
 		}
-		free -= p.queue.Len() + len(p.clients.waiting)*max(1, p.spec.Pool.MaxInflight) // a client takes a whole worker
+		free -= p.queue.Len() + p.queue.Clients()*max(1, p.spec.Pool.MaxInflight) // a client takes a whole worker
 	}
 	if free > 0 {
 		return free, nil
@@ -43,20 +44,4 @@ func (d *Dispatcher) FreeSlots(pool string) (free int, changed <-chan struct{}) 
 		p.freed = make(chan struct{})
 	}
 	return 0, p.freed
-}
-
-// freeSlotsLocked is the number of calls that the worker could take, if the Dispatcher leases it or may lease it.
-func (u *upstream) freeSlotsLocked(now time.Time, lost bool) int {
-	l := u.lease
-	switch {
-	case u.gone || u.draining || u.suspension != nil || u.pool.rateLimitedLocked(u, now):
-		return 0
-	case l != nil && l.own && l.fatal != "":
-		return 0
-	case l != nil && !l.own && !l.ended && now.Before(l.expires): // a client's
-		return 0
-	case (l == nil || !l.own) && (lost || now.Before(u.retryAt) || u.pool.leasedByOtherLocked(u)):
-		return 0
-	}
-	return max(0, u.capacity()-u.currentLoadLocked())
 }

@@ -9,7 +9,7 @@ import (
 
 // A worker may have two processes at a time: while one replaces another (rotation.surge), and while the older one
 // finishes its calls. poolState.upstreams has the newest incarnation of each worker, poolState.older the others that
-// live. An older one serves under its lease until it is drained or a newer lease of the worker is seen.
+// live. Both serve until the older one is drained, or a lease on the newer one is seen.
 
 // findLocked returns the upstream of exactly this incarnation, nil if there is none.
 func (p *poolState) findLocked(worker string, incarnation int64) *upstream {
@@ -37,43 +37,16 @@ func (p *poolState) newestLiveLocked(worker string) *upstream {
 	return nil
 }
 
-// othersLocked returns the worker's other incarnations.
-func (p *poolState) othersLocked(u *upstream) []*upstream {
-	var others []*upstream
-	if newest := p.upstreams[u.worker]; newest != nil && newest != u {
-		others = append(others, newest)
-	}
-	for _, o := range p.older {
-		if o.worker == u.worker && o != u {
-			others = append(others, o)
-		}
-	}
-	return others
-}
-
-// leasedByOtherLocked reports whether another incarnation should check the worker out: one that already does, or an
-// older one that still serves. The lease goes to the incarnation that the workflow names.
-func (p *poolState) leasedByOtherLocked(u *upstream) bool {
-	if len(p.older) == 0 {
-		return false
-	}
-	return slices.ContainsFunc(p.othersLocked(u), func(o *upstream) bool {
-		return o.checkingOut || o.incarnation < u.incarnation && !o.gone && !o.draining
-	})
-}
-
 // retireOlderLocked takes the worker's older incarnations out of service when a lease of u counts. Their calls in
-// flight finish, clients' leases on them end, and the workflow's drain collects the Dispatcher's own.
+// flight finish, and the leases on them end.
 func (p *poolState) retireOlderLocked(u *upstream) {
-	for _, o := range p.othersLocked(u) {
-		if o.incarnation >= u.incarnation {
+	for _, o := range p.order {
+		if o.worker != u.worker || o.incarnation >= u.incarnation {
 			continue
 		}
 		o.retireLocked()
 		o.holdSessionsLocked()
-		if o.lease != nil && !o.lease.own {
-			o.endLeaseLocked("a newer lease was granted")
-		}
+		o.endLeaseLocked("a newer lease was granted")
 	}
 }
 
@@ -92,8 +65,7 @@ func (p *poolState) refreshScoresLocked(now time.Time) {
 	}
 }
 
-// upstreamOfLeaseLocked returns the upstream that a lease of the Dispatcher's own is for, nil if its incarnation is not
-// here.
+// upstreamOfLeaseLocked returns the upstream that a lease is for, nil if its incarnation is not here.
 func (p *poolState) upstreamOfLeaseLocked(ref api.LeaseRef) *upstream {
 	if u := p.findLocked(ref.Worker(), ref.Incarnation); u != nil {
 		return u

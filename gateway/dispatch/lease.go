@@ -5,11 +5,12 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/internal/tracecontext"
 )
 
-// adopt records a client's lease that the workflow has just granted to the request, or renewed, if its process is here.
-func (d *Dispatcher) adopt(lease api.Lease, requestID string, sent time.Time) {
+// adopt records a client's lease that the workflow has just renewed, if its process is here.
+func (d *Dispatcher) adopt(lease api.Lease, sent time.Time) {
 	ref, err := api.ParseLeaseID(lease.ID)
 	if err != nil || lease.Host != d.config.HostID {
 		return
@@ -17,9 +18,7 @@ func (d *Dispatcher) adopt(lease api.Lease, requestID string, sent time.Time) {
 	if u := d.upstreamFor(ref); u != nil {
 		u.pool.mu.Lock()
 		defer u.pool.mu.Unlock()
-		if u.adoptLocked(lease, ref, false, expiry(lease, sent), time.Now()) && requestID != "" {
-			u.lease.requestID = requestID
-		}
+		u.adoptLocked(lease, ref, expiry(lease, sent))
 	}
 }
 
@@ -40,12 +39,12 @@ func (d *Dispatcher) Renew(ctx context.Context, id string, a Authority, ttlMS in
 	if err != nil {
 		return nil, err
 	}
-	d.adopt(*lease, "", sent)
+	d.adopt(*lease, sent)
 	return lease, nil
 }
 
-// clientLease parses the id of a lease. It rejects the Dispatcher's own leases, and callers without the authority for
-// the lease, as far as this gateway knows the lease.
+// clientLease parses the id of a lease. It rejects callers without the authority for the lease, as far as this gateway
+// knows the lease.
 func (d *Dispatcher) clientLease(id string, a Authority) (api.LeaseRef, error) {
 	ref, err := api.ParseLeaseID(id)
 	if err != nil {
@@ -60,13 +59,8 @@ func (d *Dispatcher) clientLease(id string, a Authority) (api.LeaseRef, error) {
 	}
 	u.pool.mu.Lock()
 	defer u.pool.mu.Unlock()
-	if l := u.lease; l != nil && l.ref == ref {
-		switch {
-		case l.own:
-			return ref, errOwnLease(id)
-		case !a.opens(l.key):
-			return ref, errForbiddenLease(id)
-		}
+	if l := u.lease; l != nil && l.ref == ref && !a.opens(l.key) {
+		return ref, errForbiddenLease(id)
 	}
 	return ref, nil
 }
@@ -96,9 +90,31 @@ func (d *Dispatcher) Checkin(ctx context.Context, id string, a Authority, outcom
 	result, err := d.config.Control.CheckinNow(ctx, request)
 	if err == nil {
 		d.returned(ref)
+	} else if api.CodeOf(err) == api.CodeUnavailable {
+		d.work.Go(func() { d.checkinLater(request) })
 	}
 	return result, err
 }
+
+// checkinLater passes a checkin on that Temporal has not accepted, until it has, or its lease has long expired.
+func (d *Dispatcher) checkinLater(r api.CheckinRequest) {
+	ctx, cancel := context.WithTimeout(d.life, checkinRetries)
+	defer cancel()
+	for range sleep.Ticks(ctx.Done(), checkinRetry) {
+		attempt, done := context.WithTimeout(ctx, controlTimeout)
+		err := d.config.Control.Checkin(attempt, r)
+		done()
+		if api.CodeOf(err) != api.CodeUnavailable {
+			return
+		}
+	}
+}
+
+const (
+	// checkinRetry is the pause between two attempts to pass on a checkin, and checkinRetries the time of all of them.
+	checkinRetry   = 500 * time.Millisecond
+	checkinRetries = 10 * time.Minute
+)
 
 // CheckedIn records that Temporal has the checkin of a client's lease: no call starts under it, and the worker goes to
 // a waiting client.
@@ -127,12 +143,16 @@ func (d *Dispatcher) returned(ref api.LeaseRef) {
 	defer u.pool.mu.Unlock()
 	switch l := u.lease; {
 	case l != nil && l.ref != ref || ref.Older(u.newest):
-		return // the worker has a newer lease
-	case l != nil:
+		return // the worker has a newer lease, or this one was returned here
+	case l == nil: // it was never used here
+		u.forgetLeaseLocked(ref)
+	case len(l.calls.calls) > 0:
 		u.endLeaseLocked("it was checked in")
+		u.doubtLocked() // until its calls have ended
+	default: // Temporal knows with which outcome
+		u.forgetLeaseLocked(ref)
+		u.doubtLocked()
 	}
-	u.returnedLocked()
-	u.pool.notify()
 }
 
 // CheckinAbandoned returns a lease whose client disconnected before it got it, or logs why it could not. Of the
@@ -146,7 +166,7 @@ func (d *Dispatcher) CheckinAbandoned(client context.Context, id string) {
 	}
 }
 
-// endClientLease ends the lease, waits for its calls, and adds their usage to the checkin.
+// endClientLease lets no further call start under the lease, waits for those in flight, and returns the lease.
 func (u *upstream) endClientLease(ctx context.Context, ref api.LeaseRef,
 	r api.CheckinRequest) (api.CheckinRequest, error) {
 	u.pool.mu.Lock()
@@ -156,13 +176,28 @@ func (u *upstream) endClientLease(ctx context.Context, ref api.LeaseRef,
 		return r, nil
 	}
 	u.endLeaseLocked("it was checked in")
+	empty := l.calls.whenEmpty()
 	u.pool.mu.Unlock()
-	if err := u.awaitIdle(ctx); err != nil {
+	if err := await(ctx, empty); err != nil {
 		return r, errStillInFlight(r.LeaseID, err)
 	}
 	u.pool.mu.Lock()
 	defer u.pool.mu.Unlock()
-	return l.checkin(r.Outcome, r.Error), nil
+	return u.returnLocked(l, r), nil
+}
+
+// returnLocked ends a lease whose calls have ended, adds their usage to its checkin, and opens the worker unless the
+// checkin has it degraded or replaced.
+func (u *upstream) returnLocked(l *activeLease, r api.CheckinRequest) api.CheckinRequest {
+	r = u.checkinLocked(l, r.Outcome, r.Error)
+	if u.lease == l {
+		u.forgetLeaseLocked(l.ref)
+		if r.Outcome != api.OutcomeOK {
+			u.doubtLocked()
+		}
+		u.openedLocked()
+	}
+	return r
 }
 
 func errStillInFlight(leaseID string, cause error) *api.Error {
@@ -196,12 +231,7 @@ func (d *Dispatcher) verifyAndStart(c *Call, t *Target) error {
 	d.clock.observe(state.AsOf, time.Now())
 	if err := confirm(id, ref, state); err != nil {
 		u.pool.mu.Lock()
-		if state.LeaseSeq > ref.Seq {
-			u.supersedeLocked(api.LeaseRef{Pool: ref.Pool, Slot: ref.Slot, Incarnation: ref.Incarnation, Seq: state.LeaseSeq},
-				"a newer lease was granted")
-		} else if u.lease != nil && u.lease.ref == ref {
-			u.endLeaseLocked("the worker withdrew it")
-		}
+		u.deniedLocked(ref, state)
 		u.pool.mu.Unlock()
 		return d.verifier.cache(id, err, now)
 	}
@@ -209,14 +239,23 @@ func (d *Dispatcher) verifyAndStart(c *Call, t *Target) error {
 	if !time.Now().Before(expires) {
 		return api.Errorf(api.CodeLeaseFenced, "lease %s has expired; renew a lease before it expires", id)
 	}
-	if state.Lease.Holder == d.Holder() {
-		return errOwnLease(id)
-	}
 	u.pool.mu.Lock()
-	u.adoptLocked(*state.Lease, ref, false, expires, time.Now())
+	u.adoptLocked(*state.Lease, ref, expires)
 	u.pool.mu.Unlock()
 	if _, admission, err := u.pool.tryStart(c, t); admission != unverified {
 		return err
 	}
 	return api.Errorf(api.CodeLeaseFenced, "lease %s ended while it was verified; check out again", id)
+}
+
+// deniedLocked takes it that the workflow does not confirm a lease: it has granted a newer one, or this one has ended.
+func (u *upstream) deniedLocked(ref api.LeaseRef, state api.WorkerState) {
+	switch {
+	case state.LeaseSeq > ref.Seq:
+		ref.Seq = state.LeaseSeq
+		u.supersedeLocked(ref, "a newer lease was granted")
+	case u.lease != nil && u.lease.ref == ref:
+		u.endLeaseLocked("the worker withdrew it")
+		u.doubtLocked()
+	}
 }

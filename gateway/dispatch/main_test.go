@@ -35,6 +35,23 @@ type env struct {
 	processes  *process.Supervisor
 	spec       spec.Spec
 	control    *fakeControl
+
+	mu      sync.Mutex
+	reports []report
+}
+
+// report is what the Dispatcher had a worker notified of.
+type report struct {
+	worker      string
+	incarnation int64
+	reason      string
+	replace     bool
+}
+
+func (e *env) reported() []report {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.reports)
 }
 
 func newEnv(t *testing.T) *env {
@@ -51,7 +68,12 @@ func newEnv(t *testing.T) *env {
 	e.spec.Start.Timeout = spec.Duration(timeout)
 	e.processes, err = process.Open(t.Context(), process.Config{StateDir: t.TempDir(), HostID: "here"})
 	require.NoError(t, err)
-	e.dispatcher, err = New(Config{HostID: "here", Control: e.control, Processes: e.processes})
+	e.dispatcher, err = New(Config{HostID: "here", Control: e.control, Processes: e.processes,
+		Unhealthy: func(worker string, incarnation int64, reason string, replace bool) {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			e.reports = append(e.reports, report{worker, incarnation, reason, replace})
+		}})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
@@ -76,8 +98,11 @@ func (e *env) startAs(worker string, incarnation int64) (*process.Process, error
 	p, err := e.processes.Start(e.t.Context(),
 		process.Launch{Worker: worker, Incarnation: incarnation, Spec: e.spec, Keep: []int64{incarnation - 1}})
 	e.control.mu.Lock()
-	defer e.control.mu.Unlock()
 	e.control.incarnations[worker] = incarnation
+	e.control.mu.Unlock()
+	if err == nil {
+		e.dispatcher.Open(p)
+	}
 	return p, err
 }
 
@@ -103,7 +128,7 @@ type fakeControl struct {
 	mu           sync.Mutex
 	incarnations map[string]int64 // by worker
 	leases       map[string]int64 // by worker: the last seq
-	checkins     []api.CheckinRequest
+	down         bool
 }
 
 func (c *fakeControl) Checkout(_ context.Context, worker string, o tempool.CheckoutOptions) (*api.Lease, error) {
@@ -121,23 +146,13 @@ func (c *fakeControl) Checkout(_ context.Context, worker string, o tempool.Check
 	}, nil
 }
 
-func (c *fakeControl) Checkin(_ context.Context, r api.CheckinRequest) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.checkins = append(c.checkins, r)
-	return nil
-}
-
-func (c *fakeControl) returned() []api.CheckinRequest {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Clone(c.checkins)
-}
-
 // Status says that each worker that was ever started starts again on this host.
 func (c *fakeControl) Status(_ context.Context, pool string) (api.PoolStatus, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.down {
+		return api.PoolStatus{}, api.Errorf(api.CodeUnavailable, "Temporal is down")
+	}
 	status := api.PoolStatus{Pool: pool, Spec: spec.Default()}
 	for worker := range c.incarnations {
 		if owner, slot, err := api.ParseWorkerName(worker); err == nil && owner == pool {
@@ -148,4 +163,10 @@ func (c *fakeControl) Status(_ context.Context, pool string) (api.PoolStatus, er
 		return api.PoolStatus{}, api.Errorf(api.CodePoolNotFound, "no pool %s", pool)
 	}
 	return status, nil
+}
+
+func (c *fakeControl) setDown(down bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.down = down
 }

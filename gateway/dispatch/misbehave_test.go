@@ -54,13 +54,18 @@ def stream(body):
 tempool.run()
 `
 
-// TestNoCallIsLostOrMadeTwiceWhateverHappens: handlers misbehave, callers leave, and operators suspend, recall, drain
+// TestNoCallIsLostOrMadeTwiceWhateverHappens: handlers misbehave, callers leave, and operators suspend, degrade, drain
 // and stop workers.
 func TestNoCallIsLostOrMadeTwiceWhateverHappens(t *testing.T) {
 	e := newEnv(t)
 	record := e.file("record")
 	e.spec.Pool.Command = []string{"python3", "-c", misbehaving}
 	e.spec.Pool.Env["RECORD"] = record
+	e.dispatcher.config.Unhealthy = func(worker string, incarnation int64, _ string, replace bool) {
+		if proc, found := e.processes.Get(worker, incarnation); found && replace {
+			_, _ = proc.Stop(context.Background(), timeout)
+		}
+	}
 	harmless := []string{"answer", "answer", "answer", "sleep", "poll", "print", "fork"}
 	harmful := []string{"leave", "die", "abort", "fatal", "term", "close", "garbage", "twice"}
 	workers := []string{"p/0", "p/1"}
@@ -160,33 +165,28 @@ func (e *env) operate(worker string, turn int64) {
 		return
 	}
 	var process api.Process
-	var lease string
 	locked(p, func() bool {
 		u := p.upstreams[worker]
 		if u == nil {
 			return false
 		}
 		process = api.Process{Worker: worker, Incarnation: u.incarnation}
-		if u.lease != nil {
-			lease = u.lease.lease.ID
-		}
 		return true
 	})
 	ctx, cancel := context.WithTimeout(e.t.Context(), timeout)
 	defer cancel()
-	switch rand.IntN(5) {
+	switch rand.IntN(4) {
 	case 0:
 		e.dispatcher.Suspend(ctx, api.SuspendRequest{Process: process, Turn: turn,
 			Timeout: spec.Duration(rand.IntN(2)) * spec.Duration(timeout)})
 		e.dispatcher.EndSuspension(ctx, api.ResumeRequest{Process: process, Turn: turn + 1})
 	case 1:
-		e.dispatcher.Recall(ctx, worker, process.Incarnation, lease)
+		e.dispatcher.SetHealth(worker, process.Incarnation, "by the test")
+		e.dispatcher.SetHealth(worker, process.Incarnation, "")
 	case 2:
-		e.dispatcher.Unhealthy(worker, process.Incarnation, "by the test")
-	case 3:
 		e.dispatcher.Drain(ctx, worker, process.Incarnation)
 		fallthrough
-	case 4:
+	case 3:
 		if proc, found := e.processes.Get(worker, process.Incarnation); found {
 			_, _ = proc.Stop(ctx, timeout)
 		}

@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"math/rand/v2"
 	"time"
 
 	"github.com/tempool/tempool/api"
@@ -35,15 +34,13 @@ func (p *poolState) lostControl(now time.Time) {
 // cancels its calls. It returns the time until then, also without a call: one may start before.
 func (u *upstream) expireLocked(now time.Time, lost bool) time.Duration {
 	l := u.lease
-	if !lost || l == nil || l.own || l.ended {
+	if !lost || l == nil || l.ended {
 		return idleTick
 	}
 	if left := l.expires.Sub(now); left > 0 {
 		return left
 	}
-	for c := range l.calls {
-		c.cancel(errExpired(l.lease.ID))
-	}
+	l.calls.cancel(errExpired(l.lease.ID))
 	return idleTick
 }
 
@@ -54,33 +51,4 @@ func (u *upstream) retireForLocked(lease api.Lease) {
 		u.retireLocked()
 		u.endLeaseLocked("the worker has moved to host " + lease.Host)
 	}
-}
-
-// healSpread is the time over which a host spreads the renewals after an outage, for each lease.
-const healSpread = 10 * time.Millisecond
-
-// renewLeases renews all of the Dispatcher's own leases soon, which drops those that it has lost. The renewals of many
-// are spread.
-func (p *poolState) renewLeases(among int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	defer p.notify()
-	now := time.Now()
-	for _, u := range p.order {
-		if l := u.lease; l != nil && l.own && !l.ended && !l.requesting && !u.gone {
-			l.renewAt = now.Add(rand.N(time.Duration(among)*healSpread + 1))
-		}
-	}
-}
-
-// ownLeases counts the Dispatcher's own leases of the pool.
-func (p *poolState) ownLeases() (n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, u := range p.order {
-		if u.lease != nil && u.lease.own {
-			n++
-		}
-	}
-	return n
 }

@@ -24,28 +24,28 @@ type poolState struct {
 	stats      poolStats
 
 	mu        sync.Mutex
-	upstreams map[string]*upstream // by worker: its newest incarnation here
-	older     []*upstream          // older incarnations that still live
-	order     []*upstream          // both, sorted by worker, for a stable choice
-	queue     queue
-	clients   waitingClients         // that wait for a lease
+	upstreams map[string]*upstream   // by worker: its newest incarnation here
+	older     []*upstream            // older incarnations that still live
+	order     []*upstream            // both, sorted by worker, for a stable choice
+	queue     queue                  // of calls, and of clients that wait for a lease
 	peaks     queuePeaks             // of both
 	rates     map[string]*rateWindow // by worker; outlives incarnations
 	spec      spec.Spec              // the newest seen
 	specKnown bool
-	timeout   atomic.Int64     // call.timeout of spec, for readers without the lock; 0 until it is known
-	ended     []endedUsage     // newest last
-	turn      int64            // the highest of any upstream
-	checkouts int              // in progress
-	pace      time.Time        // no attempt before on a worker that may not be free
-	reserved  map[string]int   // hooks waiting for this worker
-	held      map[string]*held // by session; see release.go
-	heldCalls int
-	scoredAt  time.Time
-	closed    error         // why no call starts any more
-	freed     chan struct{} // closed when a slot may be free; nil if nothing waits for that
-	nextTick  time.Time     // when run ticks next unless it is woken
-	roster    roster        // as it was last read
+	timeout   atomic.Int64 // call.timeout of spec, for readers without the lock; 0 until it is known
+	ended     []endedUsage // newest last
+	turn      int64        // the highest of any upstream
+	checkouts int          // by clients, in progress
+	elsewhere time.Time    // when a waiting client may ask a worker of another host next
+	// questionAt is when a workflow may be asked next whether its lease was returned.
+	questionAt time.Time
+	held       map[string]*held // by session; see release.go
+	heldCalls  int
+	scoredAt   time.Time
+	closed     error         // why no call starts any more
+	freed      chan struct{} // closed when a slot may be free; nil if nothing waits for that
+	nextTick   time.Time     // when run ticks next unless it is woken
+	roster     roster        // as it was last read
 	// Of calls that wait while no worker is on this host, see referQueueLocked.
 	noWorkerSince time.Time
 	referring     bool
@@ -58,7 +58,7 @@ func newPoolState(d *Dispatcher, pool string) *poolState {
 		dispatcher: d, pool: pool, wake: make(chan struct{}, 1),
 		stats: poolStats{calls: newHistogram(callBounds), waits: newHistogram(waitBounds),
 			workers: make(map[string]*workerStats)},
-		upstreams: make(map[string]*upstream), rates: make(map[string]*rateWindow), reserved: make(map[string]int),
+		upstreams: make(map[string]*upstream), rates: make(map[string]*rateWindow),
 		held:  make(map[string]*held),
 		peaks: newQueuePeaks(time.Now()),
 	}
@@ -68,7 +68,7 @@ func newPoolState(d *Dispatcher, pool string) *poolState {
 func (p *poolState) notify() { sleep.Wake(p.wake) }
 
 // upstreamOf returns the upstream of a process and adds it if it is missing. It returns nil for a process that is not
-// ready while an older incarnation of its worker serves.
+// ready.
 func (p *poolState) upstreamOf(proc *process.Process) *upstream {
 	p.mu.Lock()
 	if p.evicted {
@@ -87,10 +87,8 @@ func (p *poolState) upstreamOfLocked(proc *process.Process) *upstream {
 		return u
 	}
 	newest := p.upstreams[proc.Worker()]
-	if newest != nil && newest.incarnation < proc.Incarnation() && !newest.gone && proc.Info().ReadyAt.IsZero() {
-		return nil
-	}
-	if p.closed != nil || ended(proc) { // a second upstream of an ended process would hide the counts of the first
+	// a second upstream of an ended process would hide the counts of the first
+	if p.closed != nil || ended(proc) || proc.Info().ReadyAt.IsZero() {
 		return nil
 	}
 	u := newUpstream(p, proc, p.turnAfterLocked(newest))
@@ -111,6 +109,7 @@ func (p *poolState) upstreamOfLocked(proc *process.Process) *upstream {
 	p.setSpecLocked(*u.spec)
 	p.setRateLocked(u.worker, u.spec.Limits.CallsPerMinute)
 	p.watch(u)
+	p.notify()
 	return u
 }
 
@@ -213,7 +212,9 @@ func (p *poolState) shut() {
 		w.started <- ErrClosing
 	}
 	p.queue = queue{}
-	p.clients.refuseAll(ErrClosing)
+	for session, h := range p.held {
+		p.continueCallsLocked(session, h.by)
+	}
 }
 
 // awaitIdle waits until no call is in flight. When ctx ends first, it cancels the remaining calls and waits for their
@@ -245,13 +246,19 @@ func (p *poolState) awaitIdle(ctx context.Context) error {
 
 func (p *poolState) cancelCallsLocked(reason *api.Error) {
 	for _, u := range p.order {
-		if u.lease == nil {
-			continue
-		}
-		for c := range u.lease.calls {
-			c.cancel(reason)
+		u.poolCalls.cancel(reason)
+		if u.lease != nil {
+			u.lease.calls.cancel(reason)
 		}
 	}
 }
 
 func ended(p *process.Process) bool { return sleep.Ended(p.Done()) }
+
+// specLocked is the newest spec seen of the pool, else the default one.
+func (p *poolState) specLocked() spec.Spec {
+	if p.specKnown {
+		return p.spec
+	}
+	return spec.Default()
+}

@@ -42,17 +42,21 @@ type arrival struct {
 	turn turn
 }
 
-// waiter is a call in the queue of a pool.
+// waiter is a call that waits for a free slot of a worker, or a client that waits for a lease on one.
 type waiter struct {
-	pool      *poolState
-	call      *Call
-	worker    string // the only one that may serve the call; "" for any
-	preferred string // worker
-	priority  int
-	turn      turn
-	index     int // in the heap; -1 when it is not queued
-	// started gets one value: nil when the call has started, or why it never will; none if another goroutine has sent its
-	// request.
+	pool       *poolState
+	call       *Call
+	client     string    // who makes the call
+	checkout   bool      // of a client, which waits for a lease
+	reserved   *upstream // of a checkout: the worker that the client may ask; nil for one of another host
+	worker     string    // the only one that may serve the call; "" for any
+	preferred  string    // worker
+	priority   int
+	turn       turn
+	index      int // in the heap; -1 when it is not queued
+	shareIndex int // in its client's share
+	// started gets one value: nil when the call has started or the client may check a worker out, or why it never will;
+	// none if another goroutine has sent its request.
 	started chan error
 	timer   *time.Timer
 
@@ -71,35 +75,53 @@ func newWaiter(p *poolState, c *Call, t *Target) *waiter {
 	w := waiterPool.Get().(*waiter)
 	w.pool, w.call, w.worker, w.preferred, w.priority, w.index, w.turn =
 		p, c, t.worker, t.preferred, t.priority, -1, t.arrived.turn
+	if c != nil {
+		w.client = c.client
+	}
 	return w
 }
 
 // recycle keeps the waiter for a later call. It must not be queued, and the value of started must have been received.
 func (w *waiter) recycle() {
 	w.timer.Stop()
-	w.pool, w.call = nil, nil
+	w.pool, w.call, w.checkout, w.reserved, w.client = nil, nil, false, nil, ""
 	waiterPool.Put(w)
 }
 
-// queue orders waiters by their turns. Those for one worker have a heap of their own, so that they delay no others. The
-// zero value is empty. Its user bounds and guards it.
+// queue orders waiters by their turns. Calls for one worker have a heap of their own, so that they delay no others, and
+// so have clients, each of whom needs a worker for itself. The zero value is empty. Its user bounds and guards it.
 type queue struct {
-	heap     waiters             // for any worker
-	byWorker map[string]*waiters // for one worker; no heap is empty
+	heap     waiters             // calls for any worker
+	byWorker map[string]*waiters // calls for one worker; no heap is empty
+	clients  waiters
+	shares   shares // of the clients that made the calls
 	len      int
 	seq      int64
 	latest   time.Time // arrival
 }
 
-// Len is the number of waiters.
+// Len is the number of calls.
 func (q *queue) Len() int { return q.len }
+
+// Clients is the number of clients that wait for a lease.
+func (q *queue) Clients() int { return len(q.clients) }
+
+// Empty reports whether nobody waits whom a call for the worker, or for any worker for "", would have to let pass.
+func (q *queue) Empty(worker string) bool {
+	return len(q.heap) == 0 && len(q.clients) == 0 && (worker == "" || q.byWorker[worker] == nil)
+}
 
 // Push adds a waiter. Unless it has a turn from before, that depends on its priority, queuedAt and timeout.
 func (q *queue) Push(w *waiter) {
 	if w.turn.seq == 0 {
 		w.turn = q.arrive(w.queuedAt, w.priority, w.timeout)
 	}
+	if w.checkout {
+		heap.Push(&q.clients, w)
+		return
+	}
 	q.len++
+	q.shares.add(w)
 	if w.worker == "" {
 		heap.Push(&q.heap, w)
 		return
@@ -115,8 +137,7 @@ func (q *queue) Push(w *waiter) {
 	heap.Push(h, w)
 }
 
-// arrive returns the turn of the next arrival, including that of a client that waits for a lease. Callers may have
-// looked at the clock in another order than they arrive.
+// arrive returns the turn of the next arrival. Callers may have looked at the clock in another order than they arrive.
 func (q *queue) arrive(now time.Time, priority int, timeout time.Duration) turn {
 	q.seq++
 	if now.After(q.latest) {
@@ -133,10 +154,23 @@ func (q *queue) PeekFor(worker string) *waiter {
 	return nil
 }
 
+// PeekClient returns the next client, nil if none waits.
+func (q *queue) PeekClient() *waiter {
+	if len(q.clients) == 0 {
+		return nil
+	}
+	return q.clients[0]
+}
+
 // All iterates over the waiters, in no order.
 func (q *queue) All() iter.Seq[*waiter] {
 	return func(yield func(*waiter) bool) {
 		for _, w := range q.heap {
+			if !yield(w) {
+				return
+			}
+		}
+		for _, w := range q.clients {
 			if !yield(w) {
 				return
 			}
@@ -164,7 +198,12 @@ func (q *queue) Remove(w *waiter) bool {
 	if w.index < 0 {
 		return false
 	}
+	if w.checkout {
+		heap.Remove(&q.clients, w.index)
+		return true
+	}
 	q.len--
+	q.shares.remove(w)
 	if w.worker == "" {
 		heap.Remove(&q.heap, w.index)
 		return true

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 )
 
@@ -60,7 +59,9 @@ func TestAGatewayKnowsHowLongItsQueueWas(t *testing.T) {
 		require.Equal(t, mustQueue, admission)
 		waiters = append(waiters, w)
 	}
-	require.NoError(t, locked(p, func() error { _, err := p.joinLocked(ctx, tempool.CheckoutOptions{}); return err }))
+	locked(p, func() any { p.elsewhere = time.Now().Add(time.Hour); return nil })
+	client, err := p.joinLine(&checkout{pool: p})
+	require.NoError(t, err)
 	peaks := func() []int64 {
 		return locked(p, func() []int64 { _, waiting := p.peaks.read(time.Now()); return waiting })
 	}
@@ -73,7 +74,8 @@ func TestAGatewayKnowsHowLongItsQueueWas(t *testing.T) {
 	for _, w := range waiters {
 		require.Error(t, w.wait())
 	}
-	locked(p, func() any { p.clients.waiting, p.peaks.ends = nil, time.Now(); return nil })
+	require.Error(t, client.leave(context.Canceled))
+	locked(p, func() any { p.peaks.ends = time.Now(); return nil })
 	recent := e.dispatcher.RecentQueue("p")
 	require.True(t, recent.Valid())
 	require.Equal(t, []int64{4, 4, 0}, recent.Waiting)
@@ -89,7 +91,7 @@ func TestAPeakCountsWhoWaitsHoweverShortly(t *testing.T) {
 	w, _, err := p.tryStart(newCall(t.Context(), Request{Method: "echo", Deadline: time.Now().Add(timeout)}), &target)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, peak())
-	_, err = p.joinLocked(t.Context(), tempool.CheckoutOptions{})
+	_, err = p.joinLine(&checkout{pool: p})
 	require.NoError(t, err)
 	require.EqualValues(t, 2, peak())
 	require.True(t, p.queue.Remove(w))

@@ -12,21 +12,28 @@ func (p *poolState) enqueueLocked(c *Call, t *Target, now time.Time) (*waiter, e
 		return nil, err
 	}
 	limits := p.spec.Queue
-	again := t.arrived.turn.seq > 0 // its worker ended before it began
-	if p.queue.Len() >= limits.Size && !again && !p.displaceLocked(c.client) {
+	again := t.arrived.turn.seq > 0 // its worker ended before it began, or its session was held
+	ahead := t.kind == aheadOfAll
+	if !ahead && p.queue.Len() >= limits.Size && !again && !p.displaceLocked(c.client) {
 		return nil, api.Errorf(api.CodeQueueFull, "the queue of pool %s is full: %d calls wait (queue.size)", p.pool,
 			limits.Size).After(time.Second)
 	}
 	w := newWaiter(p, c, t)
 	w.queuedAt, w.timeout = now, limits.Timeout.D()
-	if again {
+	switch {
+	case again:
 		w.queuedAt = t.arrived.at
+	case ahead:
+		w.turn, w.timeout = turn{seq: 1}, maxHookWait // its caller bounds the wait
 	}
 	p.queue.Push(w)
 	p.peaks.observe(p.waitingLocked(), now)
 	c.arrived = arrival{w.queuedAt, w.turn}
 	c.queued()
-	if p.mustWakeLocked(now) {
+	if p.queue.Clients() > 0 { // who may wait for another worker than this call
+		p.dispatchQueueLocked(now)
+	}
+	if p.nextTick.Sub(now) > queueTick {
 		p.notify()
 	}
 	return w, nil
@@ -35,20 +42,7 @@ func (p *poolState) enqueueLocked(c *Call, t *Target, now time.Time) (*waiter, e
 // displaceLocked takes from a full queue the last call of the client that has the most calls in it, for a call of a
 // client that has fewer even then. It reports whether it did.
 func (p *poolState) displaceLocked(client string) bool {
-	counts := map[string]int{}
-	for w := range p.queue.All() {
-		counts[w.call.client]++
-	}
-	var last *waiter
-	for w := range p.queue.All() {
-		if counts[w.call.client] <= counts[client]+1 {
-			continue
-		}
-		if last == nil || counts[w.call.client] > counts[last.call.client] ||
-			counts[w.call.client] == counts[last.call.client] && last.before(w) {
-			last = w
-		}
-	}
+	last := p.queue.shares.displaceable(client)
 	if last == nil || !p.queue.Remove(last) {
 		return false
 	}
@@ -86,7 +80,7 @@ func (w *waiter) wait() (failure error) {
 			who = "process of " + w.worker
 		}
 		if p.dispatcher.monitor.lost.Load() {
-			cause = "; Temporal does not answer, so the gateway cannot lease more workers"
+			cause = "; Temporal does not answer, so no worker can be started"
 		}
 		reason = api.Errorf(api.CodeQueueTimeout, "no %s was free within %s (queue.timeout)%s", who, w.timeout,
 			cause).After(time.Second)
@@ -115,14 +109,23 @@ func (w *waiter) wait() (failure error) {
 }
 
 // startQueuedLocked starts queued calls while workers have free slots and appends them to begun. The caller sends them
-// without the lock.
+// without the lock. A client gets a worker for itself as soon as it has a free slot.
 func (p *poolState) startQueuedLocked(now time.Time, begun []*waiter) []*waiter {
 	if p.fencesLocked(now) {
 		return begun
 	}
-	for p.queue.Len() > 0 {
+	for p.waitingLocked() > 0 {
 		w, u := p.nextQueuedLocked(now)
-		if u == nil || p.startLocked(w.call, u, now) != nil {
+		if u == nil {
+			break
+		}
+		if w.checkout {
+			u.reserved, w.reserved = true, u
+			p.queue.Remove(w)
+			w.started <- nil
+			continue
+		}
+		if p.startLocked(w.call, u, nil, now) != nil {
 			break
 		}
 		p.queue.Remove(w)
@@ -131,26 +134,30 @@ func (p *poolState) startQueuedLocked(now time.Time, begun []*waiter) []*waiter 
 	return begun
 }
 
-// nextQueuedLocked returns the first queued call that can start now, and its worker; no worker if none can.
-func (p *poolState) nextQueuedLocked(now time.Time) (*waiter, *upstream) {
-	var bound *waiter // to one worker
-	var its *upstream
+// nextQueuedLocked returns the first of those who wait that can be served now, and its worker; no worker if none can.
+func (p *poolState) nextQueuedLocked(now time.Time) (first *waiter, its *upstream) {
 	for worker := range p.queue.byWorker {
-		if w := p.queue.PeekFor(worker); bound == nil || w.before(bound) {
-			if u := p.openLocked(worker, now); u != nil {
-				bound, its = w, u
+		if w := p.queue.PeekFor(worker); first == nil || w.before(first) {
+			if u := p.withSlotLocked(worker, now); u != nil {
+				first, its = w, u
 			}
 		}
 	}
-	if first := p.queue.Peek(); first != nil && (bound == nil || first.before(bound)) {
-		if u := p.pickLocked(first.preferred, now); u != nil {
-			return first, u
+	// without Temporal a client would close the worker in vain
+	if w := p.queue.PeekClient(); w != nil && !p.dispatcher.monitor.lost.Load() && (first == nil || w.before(first)) {
+		if u := p.chooseLocked(w.preferred, true, now); u != nil {
+			first, its = w, u
+		}
+	}
+	if w := p.queue.Peek(); w != nil && (first == nil || w.before(first)) {
+		if u := p.chooseLocked(w.preferred, false, now); u != nil {
+			first, its = w, u
 		}
 	}
 	if its != nil {
 		p.takeTurnLocked(its)
 	}
-	return bound, its
+	return first, its
 }
 
 // dispatchQueueLocked starts queued calls; their callers send the requests.

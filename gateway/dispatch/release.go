@@ -50,10 +50,8 @@ func (u *upstream) holdSessionsLocked() {
 	}
 	u.releasing = true
 	sessions, _ := affinity.Page(u.worker, "", maxReleased)
-	if u.lease != nil {
-		for c := range u.lease.calls { // a call that has waited in the queue binds its session only when it is answered
-			sessions = append(sessions, c.session)
-		}
+	for c := range u.poolCalls.calls { // a call that has waited in the queue binds its session only when it is answered
+		sessions = append(sessions, c.session)
 	}
 	for _, session := range sessions {
 		if session != "" && p.held[session] == nil {
@@ -64,6 +62,9 @@ func (u *upstream) holdSessionsLocked() {
 		return
 	}
 	for _, w := range slices.Collect(p.queue.All()) {
+		if w.checkout {
+			continue
+		}
 		if h := p.held[w.call.session]; h != nil && p.queue.Remove(w) {
 			p.heldCalls++
 			w.started <- &heldError{h.released}
@@ -88,8 +89,13 @@ func (p *poolState) heldLocked(t *Target) error {
 	return &heldError{h.released}
 }
 
-// awaitRelease waits until the call may be tried again.
-func (p *poolState) awaitRelease(ctx context.Context, h *heldError) error {
+// awaitRelease waits until the call may be tried again, at most queue.timeout.
+func (p *poolState) awaitRelease(c *Call, h *heldError) error {
+	p.mu.Lock()
+	limit := p.specLocked().Queue.Timeout.D()
+	p.mu.Unlock()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
 	defer func() {
 		p.mu.Lock()
 		p.heldCalls--
@@ -98,8 +104,11 @@ func (p *poolState) awaitRelease(ctx context.Context, h *heldError) error {
 	select {
 	case <-h.released:
 		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	case <-timer.C:
+		return api.Errorf(api.CodeQueueTimeout, "the session was not released within %s (queue.timeout)",
+			limit).After(time.Second)
+	case <-c.ctx.Done():
+		return c.cause()
 	}
 }
 

@@ -25,26 +25,40 @@ func (d *Dispatcher) Reset(ctx context.Context, worker string, incarnation int64
 	if err != nil {
 		return usage, err
 	}
+	if err = u.dropState(ctx); err == nil {
+		u.pool.mu.Lock()
+		defer u.pool.mu.Unlock()
+		u.resetting = false
+		u.openedLocked()
+	}
+	return usage, err
+}
+
+// dropState has the program drop what the holder of a lease left. A worker whose program fails to stays closed, and is
+// replaced.
+func (u *upstream) dropState(ctx context.Context) error {
 	if u.conn == nil {
-		return usage, api.Errorf(api.CodeInvalid, "%s speaks plain HTTP (protocol none), which has no %s", worker,
+		return api.Errorf(api.CodeInvalid, "%s speaks plain HTTP (protocol none), which has no %s", u.worker,
 			api.HookLeaseReset)
 	}
 	if hello, known := wire.HelloOf(u.conn); known && !slices.Contains(hello.Methods, api.HookLeaseReset) {
-		return usage, api.Errorf(api.CodeInvalid, "%s has no method %s", worker, api.HookLeaseReset)
+		return api.Errorf(api.CodeInvalid, "%s has no method %s", u.worker, api.HookLeaseReset)
 	}
 	if _, err := u.conn.Call(ctx, wire.Request{Method: api.HookLeaseReset, Payload: []byte("[]")}); err != nil {
 		code := api.CodeWorkerError
 		if errors.Is(err, context.DeadlineExceeded) {
 			code = api.CodeDeadlineExceeded
 		}
-		return usage, api.Errorf(code, "%s of %s failed: %w", api.HookLeaseReset, worker, err)
+		return api.Errorf(code, "%s of %s failed: %w", api.HookLeaseReset, u.worker, err)
 	}
-	return usage, nil
+	return nil
 }
 
-// expire fences the lease and waits until the calls under it have ended and the worker has answered them.
+// expire closes the worker, fences the lease and waits until the calls under it have ended and the worker has answered
+// them.
 func (u *upstream) expire(ctx context.Context, ref api.LeaseRef) (api.Usage, error) {
 	u.pool.mu.Lock()
+	u.resetting = true
 	l, free := u.fenceLocked(ref, "it expired")
 	u.pool.mu.Unlock()
 	select {

@@ -13,7 +13,7 @@ type Health struct {
 	// ControlPlane reports whether Temporal answered the last health check, and Silence for how long it has not.
 	ControlPlane bool
 	Outage       time.Duration
-	// Fenced reports that the Dispatcher no longer trusts its own leases and rejects calls of pools.
+	// Fenced reports that Temporal has not answered for so long that calls of pools are rejected.
 	Fenced bool
 	// Closing reports that the Dispatcher rejects all calls.
 	Closing bool
@@ -106,7 +106,7 @@ func (d *Dispatcher) Waiting() map[string]int {
 }
 
 // waitingLocked counts the calls and the clients that wait for a worker.
-func (p *poolState) waitingLocked() int { return p.queue.Len() + len(p.clients.waiting) }
+func (p *poolState) waitingLocked() int { return p.queue.Len() + p.queue.Clients() }
 
 func (p *poolState) snapshot(now time.Time) PoolSnapshot {
 	s := PoolSnapshot{Pool: p.pool, Refused: make(map[api.Code]int64, len(refusalCodes)), Calls: p.stats.calls.read(),
@@ -117,7 +117,7 @@ func (p *poolState) snapshot(now time.Time) PoolSnapshot {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.expireStatsLocked(now)
-	s.Waiting, s.WaitingClients = p.queue.Len(), len(p.clients.waiting)
+	s.Waiting, s.WaitingClients = p.queue.Len(), p.queue.Clients()+p.checkouts
 	rows := make(map[string]int, len(p.stats.workers))
 	for worker, w := range p.stats.workers {
 		rows[worker] = len(s.Workers)

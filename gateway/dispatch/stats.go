@@ -90,16 +90,3 @@ func (p *poolState) expireStatsLocked(now time.Time) {
 		}
 	}
 }
-
-// countRefusedCheckout counts a checkout by a client that the worker refused, if the worker is on this host.
-func (d *Dispatcher) countRefusedCheckout(pool, worker string) {
-	p := d.knownPool(pool)
-	if p == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if s := p.stats.workers[worker]; s != nil {
-		s.refused.Add(1)
-	}
-}

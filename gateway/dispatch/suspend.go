@@ -61,10 +61,10 @@ func (u *upstream) errSuspended() *api.Error {
 		u.suspension.Reason, u.pool.pool, slot)
 }
 
-// Suspend starts no further call on an incarnation, until EndSuspension. It returns when none is in flight and no
-// client's lease counts; when r.Timeout is over it fences the lease and cuts the calls that remain. An order that a
-// later one replaces is withdrawn, and changes nothing more. An order that is repeated returns what it has ended
-// before. An incarnation that is not on this host is idle.
+// Suspend starts no further call on an incarnation, until EndSuspension. It returns when none is in flight, unless the
+// order names a lease, whose holder may return it; when r.Timeout is over it fences the lease and cuts the calls that
+// remain. An order that a later one replaces is withdrawn, and changes nothing more. An order that is repeated returns
+// what it has ended before. An incarnation that is not on this host is idle.
 func (d *Dispatcher) Suspend(ctx context.Context, r api.SuspendRequest) api.SuspendResult {
 	u := d.upstreamOf(r.Worker, r.Incarnation)
 	if u == nil {
@@ -82,7 +82,7 @@ func (d *Dispatcher) Suspend(ctx context.Context, r api.SuspendRequest) api.Susp
 	defer ticker.Stop()
 	for {
 		u.pool.mu.Lock()
-		quiet := u.gone || !r.Client && !u.busyLocked()
+		quiet := u.gone || r.LeaseID == "" && !u.busyLocked()
 		u.pool.mu.Unlock()
 		if !quiet {
 			select {
@@ -172,15 +172,20 @@ func (d *Dispatcher) endForSuspension(ctx context.Context, u *upstream, s *suspe
 	if id == "" && u.lease != nil { // its calls outlive it: its holder has returned it without this gateway
 		ref, err = u.lease.ref, nil
 	}
-	if err != nil || u.gone { // without a lease there are no calls; the end of an incarnation also ends its lease
+	if u.gone { // the end of an incarnation also ends its lease
 		result.FencedLease = s.FencedLease
 		u.pool.mu.Unlock()
 		return result
 	}
-	s.LeaseID = leaseID(ref)
 	s.CallsCut = max(s.CallsCut, u.inFlight) // no call has started since the first order
+	if err == nil {
+		s.LeaseID = leaseID(ref)
+	} else {
+		ref = u.newest
+		ref.Seq--
+	}
 	l, free := u.fenceLocked(ref, "the worker is suspended")
-	u.requestID = "" // of a checkout whose answer has not arrived: it has no effect when it does
+	u.cutPoolCallsLocked()
 	u.pool.mu.Unlock()
 	select {
 	case <-free:
@@ -188,12 +193,17 @@ func (d *Dispatcher) endForSuspension(ctx context.Context, u *upstream, s *suspe
 	}
 	u.pool.mu.Lock()
 	defer u.pool.mu.Unlock()
-	if l != nil {
-		checkin := l.checkin(api.OutcomeOK, "")
+	if l != nil && s.Checkin == nil {
+		checkin := u.checkinLocked(l, api.OutcomeOK, "")
 		s.Checkin = &checkin
 	}
 	result.FencedLease = s.FencedLease
 	return result
+}
+
+// cutPoolCallsLocked cancels the calls of the pool. One that was not sent starts again, on another worker.
+func (u *upstream) cutPoolCallsLocked() {
+	u.poolCalls.cancel(api.Errorf(api.CodeSuspended, "%s was suspended while the call ran", u.worker))
 }
 
 // EndSuspension lets calls start on an incarnation again, after the program's hook; see api.ResumeResult.
@@ -236,7 +246,7 @@ func (d *Dispatcher) EndSuspension(ctx context.Context, r api.ResumeRequest) (re
 			u.suspended.Ended = true
 		}
 	}
-	u.retryAt = time.Time{}
+	u.openedLocked()
 	u.pool.notify()
 	return result
 }

@@ -37,7 +37,7 @@ func TestACutCallIsCountedOnceHoweverOftenTheOrderIsRepeated(t *testing.T) {
 
 // The lease under which a call of the pool would have run may be fenced after the call has started on a worker, and
 // before the worker was sent it.
-func TestACallThatWasNotSentUnderAFencedLeaseStartsAgain(t *testing.T) {
+func TestACallThatWasNotSentToASuspendedWorkerStartsAgain(t *testing.T) {
 	e := newEnv(t)
 	e.start(1)
 	e.echo()
@@ -46,12 +46,7 @@ func TestACallThatWasNotSentUnderAFencedLeaseStartsAgain(t *testing.T) {
 		Request{Method: "echo", Body: []byte(`"again"`), onStart: func(worker string, incarnation int64) error {
 			if starts++; starts == 1 {
 				u := e.dispatcher.upstreamOf(worker, incarnation)
-				locked(u.pool, func() api.LeaseRef {
-					next := u.lease.ref
-					next.Seq++
-					u.supersedeLocked(next, "the worker is suspended")
-					return next
-				})
+				locked(u.pool, func() any { u.cutPoolCallsLocked(); return nil })
 			}
 			return nil
 		}})

@@ -9,25 +9,23 @@ import (
 	"github.com/tempool/tempool/process/wire"
 )
 
-// Unhealthy ends the Dispatcher's own lease on an unhealthy incarnation: no further call starts under it, and when the
-// calls in flight have ended it is returned with the outcome error, which degrades the worker. A client's lease
-// continues.
-func (d *Dispatcher) Unhealthy(worker string, incarnation int64, reason string) {
+// SetHealth closes an incarnation to calls of its pool for a problem, and opens it again when there is none, for "". A
+// client's lease continues.
+func (d *Dispatcher) SetHealth(worker string, incarnation int64, problem string) {
 	u := d.upstreamOf(worker, incarnation)
 	if u == nil {
 		return
 	}
 	u.pool.mu.Lock()
 	defer u.pool.mu.Unlock()
-	u.degradeLocked(reason)
+	u.degraded = problem
+	u.openedLocked()
 }
 
-// degradeLocked is Unhealthy with the lock of the pool held.
-func (u *upstream) degradeLocked(reason string) {
-	if l := u.lease; l != nil && l.own {
-		l.unhealthy = reason
-		u.endLeaseLocked("the worker is unhealthy")
-		u.pool.notify()
+// reportLocked has the worker's workflow notified of calls that fail; replace asks for another process.
+func (u *upstream) reportLocked(reason string, replace bool) {
+	if report := u.pool.dispatcher.config.Unhealthy; report != nil {
+		u.pool.dispatcher.work.Go(func() { report(u.worker, u.incarnation, reason, replace) })
 	}
 }
 
@@ -74,8 +72,8 @@ const maxReason = 500
 
 func shorten(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxReason)], "") }
 
-// countErrorLocked counts a call that ended with err, and acts on too many. The Dispatcher's own lease carries the
-// action to the worker when it is returned; a client's lease continues, so the worker is notified.
+// countErrorLocked counts a call that ended with err, and acts on too many: no further call of the pool starts on the
+// incarnation until it has passed a probe, and its worker is notified.
 func (u *upstream) countErrorLocked(c *Call, err error, now time.Time) {
 	unhandled := false
 	if err != nil { // before the variable, which costs an allocation
@@ -91,14 +89,6 @@ func (u *upstream) countErrorLocked(c *Call, err error, now time.Time) {
 	}
 	reason := fmt.Sprintf("%d calls in a row failed with an error that the program did not raise on purpose "+
 		"(health.max_call_errors); the last one: %s", u.spec.Health.MaxCallErrors, shorten(err.Error()))
-	switch {
-	case !c.lease.own:
-		if report := u.pool.dispatcher.config.Unhealthy; report != nil {
-			u.pool.dispatcher.work.Go(func() { report(u.worker, u.incarnation, reason, action == replace) })
-		}
-	case action == replace:
-		c.lease.fatal = reason
-	default:
-		u.degradeLocked(reason)
-	}
+	u.degraded = reason
+	u.reportLocked(reason, action == replace)
 }

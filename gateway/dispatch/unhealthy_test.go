@@ -9,7 +9,6 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process/wire"
-	"github.com/tempool/tempool/spec"
 )
 
 func TestConsecutiveFailedCallsDegradeThenReplace(t *testing.T) {
@@ -57,50 +56,43 @@ func (e *env) fail(method string, unhandled bool) {
 	require.Equal(e.t, unhandled, remote.Unhandled)
 }
 
-func TestFailedPoolCallsReturnTheLease(t *testing.T) {
+func TestFailedPoolCallsCloseTheWorkerUntilAProbePasses(t *testing.T) {
 	e := newEnv(t)
-	e.spec.Health.MaxCallErrors, e.spec.Lease.IdleReturn = 3, spec.Duration(time.Hour)
-	e.start(1)
+	e.spec.Health.MaxCallErrors = 3
+	p := e.start(1)
+	u := e.dispatcher.poolState("p").upstreamOf(p)
 	for range 10 {
 		e.fail("fail", false) // on purpose
 	}
-	require.Empty(t, e.control.returned())
-	for i, want := range []api.Outcome{api.OutcomeError, api.OutcomeClose} {
+	require.Empty(t, e.reported())
+	for i, replace := range []bool{false, true} {
 		for range 3 {
 			e.fail("bug", true)
 		}
-		require.Eventually(t, func() bool { return len(e.control.returned()) == i+1 }, timeout, poll)
-		last := e.control.returned()[i]
-		require.Equal(t, want, last.Outcome)
-		require.Contains(t, last.Error, "3 calls in a row failed")
-		require.Contains(t, last.Error, "nobody catches this")
+		require.Equal(t, degraded, locked(u.pool, u.closedLocked))
+		require.Eventually(t, func() bool { return len(e.reported()) == i+1 }, timeout, poll)
+		last := e.reported()[i]
+		require.Equal(t, replace, last.replace)
+		require.Contains(t, last.reason, "3 calls in a row failed")
+		require.Contains(t, last.reason, "nobody catches this")
+		e.dispatcher.SetHealth("p/0", 1, "")
+		require.Equal(t, open, locked(u.pool, u.closedLocked))
 	}
 }
 
 func TestCallsUnderAClientsLeaseThatFailAreReported(t *testing.T) {
-	type report struct {
-		worker      string
-		incarnation int64
-		replace     bool
-	}
-	reports := make(chan report, 10)
 	e := newEnv(t)
-	e.dispatcher.config.Unhealthy = func(worker string, incarnation int64, reason string, replace bool) {
-		reports <- report{worker, incarnation, replace}
-	}
 	e.spec.Health.MaxCallErrors = 2
 	p := e.start(1)
 	u := e.dispatcher.poolState("p").upstreamOf(p)
 	ref := api.LeaseRef{Pool: "p", Slot: 0, Incarnation: 1, Seq: 7}
 	locked(u.pool, func() bool {
-		return u.adoptLocked(api.Lease{ID: leaseID(ref), Worker: "p/0", Holder: "me"}, ref, false, time.Now().Add(time.Hour),
-			time.Now())
+		return u.adoptLocked(api.Lease{ID: leaseID(ref), Worker: "p/0", Holder: "me"}, ref, time.Now().Add(time.Hour))
 	})
 	for range 4 {
 		_, err := e.dispatcher.Call(t.Context(), leaseID(ref), Request{Method: "bug"})
 		require.ErrorIs(t, err, api.ErrWorkerError)
 	}
-	got := map[report]bool{<-reports: true, <-reports: true} // each by a goroutine of its own
-	require.Equal(t, map[report]bool{{"p/0", 1, false}: true, {"p/0", 1, true}: true}, got)
-	require.Empty(t, e.control.returned(), "the lease is the client's")
+	require.Eventually(t, func() bool { return len(e.reported()) == 2 }, timeout, poll)
+	require.NotEqual(t, e.reported()[0].replace, e.reported()[1].replace) // each by a goroutine of its own
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// upstream is one incarnation of a worker on this host: the lease that counts on it and the calls in flight. The fields
-// after the first block are guarded by the lock of its pool.
+// upstream is one ready incarnation of a worker on this host. Calls of its pool may run on it while it is open; a
+// client's lease closes it to them. The fields after the first block are guarded by the lock of its pool.
 type upstream struct {
 	pool        *poolState
 	worker      string
@@ -24,60 +24,94 @@ type upstream struct {
 	verifying   chan struct{} // one token: its owner may ask the workflow whether a lease counts
 	stats       *workerStats
 
-	newest   api.LeaseRef // the newest lease seen, granted or not; an older one is fenced
-	lease    *activeLease // the lease that counts, if it is known
-	draining bool
-	// releasing says that the sessions bound to the worker are held until this incarnation has released them, or have
-	// been.
-	releasing bool
+	// What closes it, see closedLocked.
 	gone      bool // the process has ended, or takes no further call
-	inFlight  int
-	calls     callCount // of the whole incarnation
-	errors    callErrors
+	draining  bool
+	resetting bool   // until its program has dropped what the holder of an expired lease left
+	fatal     string // why the program asked to be replaced
+	degraded  string // why it must pass a probe first
+	unsure    bool   // until its workflow says whether it is leased
+	reserved  bool   // for a client whose checkout is under way
 	// suspension keeps it out of service; nil if nothing does. suspended is what is known of the newest one, even after
 	// its end. suspendTurn is the newest order of that kind, or of its end.
 	suspension  *suspension
 	suspended   *api.Suspension
 	suspendTurn int64
-	idle        []chan struct{} // closed when no call is in flight
-	turn        int64           // about the number of calls it was chosen for; equals take turns by it
-	score       float64
 
-	// Checkouts through the Dispatcher.
-	checkingOut bool
-	forClient   bool // the checkout in progress is for a client
-	free        bool // its lease was returned through this gateway, so that the next checkout should succeed
-	refusals    int  // in a row
-	retryAt     time.Time
-	requestID   string // of a checkout of the Dispatcher's own without an answer; the next one repeats it
+	newest    api.LeaseRef // the newest lease seen, granted or not; an older one is fenced
+	lease     *activeLease // the lease that counts, if it is known
+	poolCalls callSet
+	// releasing says that the sessions bound to the worker are held until this incarnation has released them, or have
+	// been.
+	releasing bool
+	inFlight  int
+	calls     callCount // of the whole incarnation
+	notifyAt  int64     // the number of its calls at which notify is called, once; 0 for never
+	notify    func()
+	errors    callErrors
+	idle      []chan struct{} // closed when no call is in flight
+	turn      int64           // about the number of calls it was chosen for; equals take turns by it
+	score     float64
+
+	question question // to its workflow: has a client leased it?
+	// refusals counts checkouts in a row that the worker refused to clients; no client asks it before retryAt.
+	refusals int
+	retryAt  time.Time
 }
 
-// activeLease is a lease that the workflow has confirmed.
+// callSet are the calls in flight of one kind on an incarnation: those of its pool, or those under one lease.
+type callSet struct {
+	calls map[*Call]struct{}
+	empty []chan struct{} // closed when calls is empty
+}
+
+func (s *callSet) add(c *Call) {
+	if s.calls == nil {
+		s.calls = make(map[*Call]struct{})
+	}
+	s.calls[c] = struct{}{}
+}
+
+func (s *callSet) remove(c *Call) {
+	delete(s.calls, c)
+	if len(s.calls) == 0 {
+		for _, empty := range s.empty {
+			close(empty)
+		}
+		s.empty = nil
+	}
+}
+
+// whenEmpty returns a channel that is closed when no call is left.
+func (s *callSet) whenEmpty() <-chan struct{} {
+	empty := make(chan struct{})
+	if len(s.calls) == 0 {
+		close(empty)
+	} else {
+		s.empty = append(s.empty, empty)
+	}
+	return empty
+}
+
+func (s *callSet) cancel(reason error) {
+	for c := range s.calls {
+		c.cancel(reason)
+	}
+}
+
+// activeLease is a client's lease that the workflow has confirmed.
 type activeLease struct {
 	ref       api.LeaseRef
 	lease     api.Lease
 	key       leaseKey
 	ttl       time.Duration
 	expires   time.Time       // by this host's monotonic clock
-	own       bool            // the Dispatcher's
-	ended     bool            // returned or superseded: no new call
+	ended     bool            // no new call
 	reason    string          // of ended
-	previous  <-chan struct{} // closed when the calls under earlier leases have ended; nil if there were none
-	calls     map[*Call]struct{}
-	idle      chan struct{} // closed when calls is empty; set once the lease is superseded
+	previous  <-chan struct{} // closed when the calls from before the lease have ended; nil if there were none
+	calls     callSet
 	count     callCount
-	fatal     string // why the worker asked to be replaced
-	unhealthy string // why the worker is to be degraded when the lease ends
-	idleSince time.Time
 	requestID string // of the client's checkout, if it passed this gateway
-
-	// Of the Dispatcher's own lease.
-	returnAt    time.Time // when it may go back between two calls
-	refuseAfter time.Time // when the last call may start
-	recalled    bool      // another holder has asked for the worker
-	renewAt     time.Time // after an outage: whether it still counts is to be asked
-	requesting  bool      // a renewal or a checkin is in progress
-	retryAt     time.Time // of a failed renewal or checkin
 }
 
 func newUpstream(p *poolState, proc *process.Process, turn int64) *upstream {
@@ -93,32 +127,94 @@ func newUpstream(p *poolState, proc *process.Process, turn int64) *upstream {
 	return u
 }
 
+// closure is why no call of the pool starts on an incarnation.
+type closure int
+
+const (
+	open closure = iota
+	gone
+	draining
+	suspended
+	resetting
+	fatal
+	degraded
+	unsure
+	reserved
+	leased
+	succeeds
+)
+
+// closedLocked is the strongest reason why no call of the pool starts on the incarnation, open if there is none. All
+// but leased and unsure come and go with orders and reports; those two are what keeps the promise to the holder of a
+// lease, that no other call runs on the process between its first call and the end of the lease.
+func (u *upstream) closedLocked() closure {
+	switch {
+	case u.gone:
+		return gone
+	case u.draining:
+		return draining
+	case u.suspension != nil:
+		return suspended
+	case u.resetting:
+		return resetting
+	case u.fatal != "":
+		return fatal
+	case u.degraded != "":
+		return degraded
+	case u.unsure:
+		return unsure
+	case u.reserved:
+		return reserved
+	case u.lease != nil:
+		return leased
+	case len(u.pool.older) > 0 && u.awaitsReleaseLocked():
+		return succeeds
+	}
+	return open
+}
+
+// awaitsReleaseLocked reports whether an older incarnation of the worker serves that keeps parts of its sessions to
+// itself, which it releases when it is drained.
+func (u *upstream) awaitsReleaseLocked() bool {
+	for _, o := range u.pool.order {
+		if o.worker == u.worker && o.incarnation < u.incarnation && !o.gone && !o.draining &&
+			o.offersHook(api.HookSessionRelease) {
+			return true
+		}
+	}
+	return false
+}
+
+// openedLocked starts what waits for the worker, which may have opened.
+func (u *upstream) openedLocked() {
+	u.pool.dispatchQueueLocked(time.Now())
+	u.pool.notifyFreedLocked()
+}
+
 // adoptLocked makes a confirmed lease the one that counts. It cancels the calls under the previous lease; calls under
-// the new one wait until those have ended. It reports false when a newer lease has been seen, which fences this one.
-func (u *upstream) adoptLocked(lease api.Lease, ref api.LeaseRef, own bool, expires, now time.Time) bool {
+// the new one wait until those have ended, and the pool's. It reports false when a newer lease has been seen, which
+// fences this one.
+func (u *upstream) adoptLocked(lease api.Lease, ref api.LeaseRef, expires time.Time) bool {
 	if ref.Older(u.newest) || u.gone || u.pool.closed != nil {
 		return false
 	}
 	old := u.lease
+	lease.Token = "" // the holder's
 	if old != nil && old.ref == ref {
 		if old.ended {
 			return false
 		}
 		if expires.After(old.expires) {
-			lease.Token = ""
 			old.lease, old.ttl, old.expires = lease, lease.TTL(), expires
 		}
+		u.unsure = false
 		return true
 	}
 	u.supersedeLocked(ref, "a newer lease was granted")
 	u.pool.retireOlderLocked(u)
-	lease.Token = "" // the holder's
-	u.lease = &activeLease{
-		ref: ref, lease: lease, key: keyOf(lease), ttl: lease.TTL(), expires: expires, own: own,
-		calls: make(map[*Call]struct{}), idleSince: now,
-	}
+	u.lease = &activeLease{ref: ref, lease: lease, key: keyOf(lease), ttl: lease.TTL(), expires: expires}
 	u.stats.granted.Add(1)
-	u.free = false
+	u.unsure, u.question = false, question{asking: u.question.asking}
 	if u.busyLocked() {
 		u.lease.previous = u.freeLocked(old)
 	}
@@ -133,27 +229,23 @@ func (u *upstream) busyLocked() bool {
 // workerPoll is the interval at which freeLocked polls a worker for cancelled calls.
 const workerPoll = time.Millisecond
 
-// freeLocked returns a channel that is closed when no call is in flight under old or an earlier lease and the worker
-// has answered the cancelled ones. No call may reach the worker before.
+// freeLocked returns a channel that is closed when no call of the pool, or under old or an earlier lease, is in flight,
+// and the worker has answered the cancelled ones. No call under a new lease may reach the worker before.
 func (u *upstream) freeLocked(old *activeLease) <-chan struct{} {
 	free := make(chan struct{})
-	var waits []<-chan struct{}
+	waits := []<-chan struct{}{u.poolCalls.whenEmpty()}
 	if old != nil {
 		if old.previous != nil {
 			waits = append(waits, old.previous)
 		}
-		if len(old.calls) > 0 {
-			old.idle = make(chan struct{})
-			waits = append(waits, old.idle)
-		}
+		waits = append(waits, old.calls.whenEmpty())
 	}
 	life := u.pool.dispatcher.life.Done()
 	u.pool.dispatcher.work.Go(func() {
 		defer close(free)
-		defer u.pool.notify()
-		for _, idle := range waits {
+		for _, empty := range waits {
 			select {
-			case <-idle:
+			case <-empty:
 			case <-life:
 				return
 			}
@@ -181,10 +273,8 @@ func (u *upstream) supersedeLocked(ref api.LeaseRef, reason string) {
 	u.newest = ref
 	if old := u.lease; old != nil && old.ref.Older(ref) {
 		u.endLeaseLocked(reason)
-		fenced := api.Errorf(api.CodeLeaseFenced, "lease %s on %s was superseded while the call ran", old.lease.ID, u.worker)
-		for c := range old.calls {
-			c.cancel(fenced)
-		}
+		old.calls.cancel(api.Errorf(api.CodeLeaseFenced, "lease %s on %s was superseded while the call ran", old.lease.ID,
+			u.worker))
 		u.lease = nil
 	}
 }
@@ -208,12 +298,12 @@ func (u *upstream) endLeaseLocked(reason string) {
 	}
 }
 
-// releaseLocked forgets the Dispatcher's own ended lease, so that only the receiver of the checkin request returns it.
-func (u *upstream) releaseLocked() *api.CheckinRequest {
-	checkin := u.lease.checkin(api.OutcomeOK, "")
-	u.lease = nil
-	u.newest.Seq++ // the released lease is older than any that may follow
-	return &checkin
+// forgetLeaseLocked forgets a lease that has ended and whose calls have. A later call under it is refused by its number
+// alone: the workflow may not know of its end yet.
+func (u *upstream) forgetLeaseLocked(ref api.LeaseRef) {
+	ref.Seq++
+	u.supersedeLocked(ref, "it was checked in")
+	u.refusals, u.retryAt = 0, time.Time{}
 }
 
 // idleLocked returns a channel that is closed when no call is in flight.
@@ -232,35 +322,45 @@ func (u *upstream) awaitIdle(ctx context.Context) error {
 	u.pool.mu.Lock()
 	idle := u.idleLocked()
 	u.pool.mu.Unlock()
+	return await(ctx, idle)
+}
+
+// await waits until done is closed. It fails if ctx ends first.
+func await(ctx context.Context, done <-chan struct{}) error {
 	select {
-	case <-idle:
+	case <-done:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// startLocked puts a call in flight under the lease that counts.
-func (u *upstream) startLocked(c *Call, now time.Time) {
-	c.upstream, c.lease, c.startedAt = u, u.lease, now
-	c.lease.calls[c] = struct{}{}
+// startLocked puts a call in flight, under a lease or, without one, as a call of the pool.
+func (u *upstream) startLocked(c *Call, l *activeLease, now time.Time) {
+	c.upstream, c.lease, c.startedAt = u, l, now
+	c.setLocked().add(c)
 	u.inFlight++
+}
+
+// setLocked is the set that the call is in while it is in flight.
+func (c *Call) setLocked() *callSet {
+	if c.lease != nil {
+		return &c.lease.calls
+	}
+	return &c.upstream.poolCalls
 }
 
 // completeLocked removes a call from those in flight and counts it; err is its result.
 func (u *upstream) completeLocked(c *Call, err error, now time.Time) {
-	l := c.lease
 	c.completed = true
-	delete(l.calls, c)
-	if l.idle != nil && len(l.calls) == 0 {
-		close(l.idle)
-		l.idle = nil
-	}
-	l.idleSince = now
+	c.setLocked().remove(c)
 	if err == nil || started(err) {
 		took := now.Sub(c.startedAt)
-		l.count.add(err != nil, took)
+		if c.lease != nil {
+			c.lease.count.add(err != nil, took)
+		}
 		u.calls.add(err != nil, took)
+		u.notifyCountLocked()
 		u.stats.add(err != nil, took)
 		u.pool.stats.calls.observe(took)
 		if c.traceID != "" {
@@ -268,7 +368,7 @@ func (u *upstream) completeLocked(c *Call, err error, now time.Time) {
 		}
 	}
 	if reason := fatalReason(err); reason != "" {
-		l.fatal = reason
+		u.fatal = reason
 	}
 	u.countErrorLocked(c, err, now)
 	if u.inFlight--; u.inFlight == 0 {
@@ -276,28 +376,32 @@ func (u *upstream) completeLocked(c *Call, err error, now time.Time) {
 			close(idle)
 		}
 		u.idle = nil
+		u.reportFatalLocked()
+	}
+}
+
+// reportFatalLocked has a worker replaced whose program asked for it, when its calls have ended. A client's lease says
+// so with its checkin.
+func (u *upstream) reportFatalLocked() {
+	if u.fatal != "" && u.lease == nil && u.inFlight == 0 && !u.errors.replaced {
+		u.errors.replaced = true
+		u.reportLocked(u.fatal, true)
 	}
 }
 
 // refusedLocked reports whether the call has failed with err because its process stops on its own, and takes no further
-// call. A process that has asked to be replaced continues until its lease is returned, which says so.
+// call. A process that has asked to be replaced continues until its worker has it replaced.
 func (c *Call) refusedLocked(err error) bool {
 	u := c.upstream
-	return err != nil && u.conn != nil && c.lease.fatal == "" &&
+	return err != nil && u.conn != nil && u.fatal == "" &&
 		(errors.Is(err, wire.ErrNotBegun) || !wire.Writable(u.conn))
 }
 
-// returnDue reports whether the lease was held long enough.
-func (l *activeLease) returnDue(now time.Time) bool { return now.After(l.returnAt) }
-
-// checkin is the request that returns the lease with its usage. If the worker is unhealthy or asks to be replaced, that
-// overrides a better outcome.
-func (l *activeLease) checkin(outcome api.Outcome, reason string) api.CheckinRequest {
-	switch {
-	case l.fatal != "" && outcome != api.OutcomeClose:
-		outcome, reason = api.OutcomeClose, l.fatal
-	case l.unhealthy != "" && outcome == api.OutcomeOK:
-		outcome, reason = api.OutcomeError, l.unhealthy
+// checkinLocked is the request that returns the lease with its usage. If the worker asks to be replaced, that overrides
+// a better outcome.
+func (u *upstream) checkinLocked(l *activeLease, outcome api.Outcome, reason string) api.CheckinRequest {
+	if u.fatal != "" && outcome != api.OutcomeClose {
+		outcome, reason = api.OutcomeClose, u.fatal
 	}
 	return api.CheckinRequest{LeaseID: l.lease.ID, Outcome: outcome, Error: reason, Usage: l.count.usage()}
 }

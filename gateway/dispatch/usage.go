@@ -47,22 +47,45 @@ func (p *poolState) rememberUsageLocked(u *upstream, now time.Time) {
 	}
 }
 
-// Resume continues with a process that an earlier agent has served: with the count of its calls and its suspension, nil
-// for none.
-func (d *Dispatcher) Resume(proc *process.Process, usage api.Usage, suspended *api.Suspension) {
+// Open lets calls of its pool run on a process that has just become ready.
+func (d *Dispatcher) Open(proc *process.Process) { d.enter(proc, func(*upstream) {}) }
+
+// Resume continues with a process that an earlier agent has served: with the count of its calls, its suspension and the
+// lease that counted on it, nil for none. It stays closed until its workflow has said who has leased it.
+func (d *Dispatcher) Resume(proc *process.Process, usage api.Usage, suspended *api.Suspension, lease *api.Lease) {
+	d.enter(proc, func(u *upstream) {
+		u.calls = callCount{usage.Requests, usage.Failed, time.Duration(usage.TotalMS) * time.Millisecond}
+		u.resumeSuspensionLocked(suspended)
+		u.resumeLeaseLocked(lease)
+	})
+}
+
+// resumeLeaseLocked closes an incarnation that was taken over until its workflow has said who has leased it. The record
+// of the earlier agent counts while Temporal does not answer.
+func (u *upstream) resumeLeaseLocked(recorded *api.Lease) {
+	if recorded != nil {
+		if ref, err := api.ParseLeaseID(recorded.ID); err == nil {
+			u.adoptLocked(*recorded, ref, time.Now().Add(recorded.TTL()))
+		}
+	}
+	u.doubtLocked()
+	u.question.free, u.question.unclaimed = recorded == nil, true
+}
+
+// enter adds the upstream of a process that is ready, and sets it up before any call can start on it.
+func (d *Dispatcher) enter(proc *process.Process, setUp func(*upstream)) {
 	pool, _, err := api.ParseWorkerName(proc.Worker())
 	if err != nil {
 		return
 	}
-	p := d.poolState(pool)
+	p := d.lockPool(pool)
 	if p == nil {
 		return
 	}
-	if u := p.upstreamOf(proc); u != nil {
-		u.pool.mu.Lock()
-		defer u.pool.mu.Unlock()
-		u.calls = callCount{usage.Requests, usage.Failed, time.Duration(usage.TotalMS) * time.Millisecond}
-		u.resumeSuspensionLocked(suspended)
+	defer p.mu.Unlock()
+	if u := p.upstreamOfLocked(proc); u != nil {
+		setUp(u)
+		u.openedLocked()
 	}
 }
 
@@ -77,7 +100,28 @@ func (d *Dispatcher) Usage(worker string, incarnation int64) (usage api.Usage, i
 	return u.calls.usage(), u.inFlight
 }
 
-// Lease is the lease that counts on an incarnation, as far as the Dispatcher knows; nil if it knows none.
+// NotifyAt calls notify in the background, once, when an incarnation has served so many calls; 0 is never. A later
+// NotifyAt replaces an earlier one.
+func (d *Dispatcher) NotifyAt(worker string, incarnation, calls int64, notify func()) {
+	u := d.upstreamOf(worker, incarnation)
+	if u == nil {
+		return
+	}
+	u.pool.mu.Lock()
+	defer u.pool.mu.Unlock()
+	u.notifyAt, u.notify = calls, notify
+	u.notifyCountLocked()
+}
+
+func (u *upstream) notifyCountLocked() {
+	if u.notifyAt > 0 && u.calls.requests >= u.notifyAt {
+		u.notifyAt = 0
+		u.pool.dispatcher.work.Go(u.notify)
+	}
+}
+
+// Lease is the lease that counts on an incarnation, with the time that it lasts from now, as far as the Dispatcher
+// knows; nil if it knows none.
 func (d *Dispatcher) Lease(worker string, incarnation int64) *api.Lease {
 	u := d.upstreamOf(worker, incarnation)
 	if u == nil {
@@ -89,6 +133,7 @@ func (d *Dispatcher) Lease(worker string, incarnation int64) *api.Lease {
 		return nil
 	}
 	lease := u.lease.lease
+	lease.TTLMS = max(1, time.Until(u.lease.expires).Milliseconds())
 	return &lease
 }
 

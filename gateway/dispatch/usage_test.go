@@ -94,3 +94,23 @@ func TestOlderIncarnationKeepsItsUpstreamWhenTheNewestDies(t *testing.T) {
 	<-proc.Done()
 	e.requireFinalRequests(1, 1)
 }
+
+func TestANotificationComesAtItsCallOnce(t *testing.T) {
+	e := newEnv(t)
+	e.start(1)
+	notified := make(chan int64, 10)
+	e.dispatcher.NotifyAt("p/0", 1, 3, func() {
+		usage, _ := e.dispatcher.Usage("p/0", 1)
+		notified <- usage.Requests
+	})
+	for range 2 {
+		e.echo()
+	}
+	require.Empty(t, notified)
+	e.echo()
+	require.GreaterOrEqual(t, <-notified, int64(3))
+	e.echo()
+	e.dispatcher.NotifyAt("p/0", 1, 2, func() { notified <- 0 })
+	require.Zero(t, <-notified, "it has served as many before")
+	require.Empty(t, notified)
+}

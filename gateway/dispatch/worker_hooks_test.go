@@ -26,7 +26,7 @@ func TestHookThatGivesUpReleasesItsReservation(t *testing.T) {
 	defer cancel()
 	_, err := e.dispatcher.CallHook(ctx, "p/0", release, "mine")
 	require.ErrorIs(t, err, api.ErrBusy)
-	require.Empty(t, locked(p, func() int { return len(p.reserved) }))
+	require.Zero(t, locked(p, p.queue.Len))
 	require.Equal(t, 1, locked(p, func() int { return u.inFlight }))
 	held()
 }
@@ -49,7 +49,7 @@ func TestHookIsNextWhenTheCallInFlightEnds(t *testing.T) {
 	require.Eventually(t, func() bool { return locked(p, func() bool { return p.queue.Len() == 1 }) }, timeout, poll)
 	hooked := make(chan error, 1)
 	go func() { _, err := e.dispatcher.CallHook(context.Background(), "p/0", release, "mine"); hooked <- err }()
-	require.Eventually(t, func() bool { return locked(p, func() bool { return p.reserved["p/0"] == 1 }) }, timeout, poll)
+	require.Eventually(t, func() bool { return locked(p, p.queue.Len) == 2 }, timeout, poll)
 	held()
 	require.NoError(t, <-hooked)
 	require.Equal(t, `[["mine","mine"]]`, <-queued, "it was queued before the hook and served after it")
@@ -77,8 +77,8 @@ func TestSupersededLeaseIsNotAdopted(t *testing.T) {
 	late := api.LeaseRef{Pool: "p", Slot: 0, Incarnation: 1, Seq: 4}
 	newer := late
 	newer.Seq++
-	u.supersedeLocked(newer, "it was recalled")
-	require.False(t, u.adoptLocked(api.Lease{ID: leaseID(late)}, late, true, time.Now().Add(time.Hour), time.Now()))
+	u.supersedeLocked(newer, "it was fenced")
+	require.False(t, u.adoptLocked(api.Lease{ID: leaseID(late)}, late, time.Now().Add(time.Hour)))
 	require.Nil(t, u.lease)
-	require.True(t, u.adoptLocked(api.Lease{ID: leaseID(newer)}, newer, true, time.Now().Add(time.Hour), time.Now()))
+	require.True(t, u.adoptLocked(api.Lease{ID: leaseID(newer)}, newer, time.Now().Add(time.Hour)))
 }

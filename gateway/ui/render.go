@@ -118,7 +118,6 @@ func (d *Dashboard) parsePages() map[string]*template.Template {
 		"asset":    func(name string) string { return "/ui/static/" + name + "?v=" + d.versions[name] },
 		"poolpath": poolPath, "workerpath": workerPath, "escape": url.PathEscape,
 		"percent": func(part, whole int) int { return min(100, part*100/max(1, whole)) },
-		"holder":  holderText,
 	}
 	pages := map[string]*template.Template{}
 	for _, name := range []string{"fleet", "pool", "worker", "events", "sessions", "session", "confirm", "signin",

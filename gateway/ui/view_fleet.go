@@ -160,7 +160,7 @@ func newPoolRow(p poolFacts, processes map[string]api.ProcessReport, now time.Ti
 		if w.Host != "" {
 			hosts[w.Host] = true
 		}
-		if w.Lease != nil && !strings.HasPrefix(w.Lease.Holder, api.GatewayHolderPrefix) {
+		if w.Lease != nil {
 			row.Leased++
 		}
 	}

@@ -169,18 +169,10 @@ func newWorkerRow(w api.Worker, entry api.RosterEntry, v api.ProcessReport, stat
 		row.MaxPct = int(min(100, w.CurrentMemoryBytes*100/w.MaxMemoryBytes))
 	}
 	if w.Lease != nil {
-		row.Holder = holderText(w.Lease.Holder)
+		row.Holder = w.Lease.Holder
 	}
 	if !w.Since.IsZero() {
 		row.For = max(0, now.Sub(w.Since))
 	}
 	return row
-}
-
-// holderText names who holds a lease.
-func holderText(holder string) string {
-	if host, ours := strings.CutPrefix(holder, api.GatewayHolderPrefix); ours {
-		return "gateway " + host
-	}
-	return holder
 }

@@ -68,7 +68,7 @@ func measureCalls(ctx context.Context, b *bench) error {
 	addRoadrunner(rrEight, callers, rr)
 	addRoadrunner(rrEight+bound, callers, rrBound)
 	for _, kind := range []struct{ inflight, coresEach int }{{1, 0}, {1, 1}, {4, 0}, {4, 1}} {
-		sp := b.withLongLeases(fmt.Sprintf("calls-%d-%d", kind.inflight, kind.coresEach), callWorkers, kind.inflight)
+		sp := b.echoInflight(fmt.Sprintf("calls-%d-%d", kind.inflight, kind.coresEach), callWorkers, kind.inflight)
 		sp.Limits.CPUAffinityEach = kind.coresEach
 		pool, err := b.startPool(ctx, sp)
 		if err != nil {
@@ -141,7 +141,7 @@ func checkEcho(body []byte) func(*dispatch.Response, error) error {
 
 // leased starts a pool and checks out its workers; the callers share the leases evenly.
 func (b *bench) leased(ctx context.Context, g *gateway.Gateway) (call func(context.Context, int) error, err error) {
-	pool, err := b.startPool(ctx, b.withLongLeases("leased", callWorkers, 4))
+	pool, err := b.startPool(ctx, b.echoInflight("leased", callWorkers, 4))
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
-	"time"
 
 	"github.com/tempool/tempool/gateway/dispatch"
 	"github.com/tempool/tempool/spec"
@@ -29,17 +28,14 @@ func (b *bench) localAgent(ctx context.Context, hostID, listen string) (*worker.
 	return agent, nil
 }
 
-// withLongLeases returns the spec of an echo pool whose gateway keeps its leases for the whole run, as RoadRunner keeps
-// its workers.
-func (b *bench) withLongLeases(name string, size, inflight int) spec.Spec {
+// echoInflight returns the spec of an echo pool whose workers take so many calls at a time.
+func (b *bench) echoInflight(name string, size, inflight int) spec.Spec {
 	s := b.echo(name, size)
 	s.Pool.MaxInflight = inflight
-	s.Lease.IdleReturn = spec.Duration(10 * time.Minute)
-	s.Lease.TTL = spec.Duration(time.Hour)
 	return s
 }
 
-// awaitCalls calls until size workers have answered: the gateway leases workers one by one while callers wait.
+// awaitCalls calls until size workers have answered.
 func awaitCalls(ctx context.Context, call func(context.Context) (*dispatch.Response, error), size int) error {
 	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()

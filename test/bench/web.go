@@ -95,7 +95,7 @@ func (b *bench) startWeb(ctx context.Context) ([]webSide, error) {
 		{"uWSGI, --http-socket", "http://" + addresses[1] + "/"},
 	}
 	for _, inflight := range []int{1, 4} {
-		pool, err := b.startPool(ctx, b.withLongLeases(fmt.Sprintf("web-%d", inflight), callWorkers, inflight))
+		pool, err := b.startPool(ctx, b.echoInflight(fmt.Sprintf("web-%d", inflight), callWorkers, inflight))
 		if err != nil {
 			return nil, err
 		}

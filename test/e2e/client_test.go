@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,7 +21,6 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/cmd/ctl/cli"
 	"github.com/tempool/tempool/lifecycle"
-	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/worker"
 )
 
@@ -125,7 +126,6 @@ func TestClientCallsSucceedWhileTemporalIsDown(t *testing.T) {
 	env := newEnv(t)
 	env.startAgent("steady")
 	s := echoSpec("steady", 1)
-	s.Lease.IdleReturn = spec.Duration(time.Hour) // so that the gateway has its lease when the server goes
 	pool := env.startPool(s)
 	require.NoError(t, pool.Call(t.Context(), "echo", 1, nil))
 	require.NoError(t, env.server.Kill())
@@ -139,6 +139,42 @@ func TestClientCallsSucceedWhileTemporalIsDown(t *testing.T) {
 	}
 	require.NoError(t, env.server.Restart(t.Context()))
 	env.waitReady(pool, 1)
+}
+
+// Nobody has called the pool for a while. A client holds one of its workers.
+func TestAnIdlePoolServesWithoutTemporal(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("rested")
+	pool := env.startPool(echoSpec("rested", 3))
+	env.waitReady(pool, 3)
+	client := env.gatewayClient("rested")
+	var lease api.Lease
+	require.NoError(t, json.Unmarshal([]byte(mustRequest(t, client, "POST", "/v1/pools/rested/leases",
+		`{"holder":"me","wait_ms":30000,"ttl_ms":600000}`, "")), &lease))
+	under := "/v1/leases/" + lease.ID + "~" + lease.Token
+	mustRequest(t, client, "POST", under+"/call/echo", `1`, "")
+	sleep(t, 5*time.Second)
+	require.NoError(t, env.server.Kill())
+	<-env.server.Done()
+	l := startLoad(t, client, "/v1/pools/rested/call/echo", 1000, 4)
+	require.Eventually(t, func() bool { return l.calls.Load() > 3000 }, waitTimeout, 10*time.Millisecond)
+	require.Equal(t, `2`, mustRequest(t, client, "POST", under+"/call/echo", `2`, ""))
+	l.stop()
+	require.Zero(t, l.failed.Load(), "of %d calls: %s", l.calls.Load(), l.firstFailure())
+	status, _ := request(t, client, "DELETE", under, "", "")
+	require.Equal(t, http.StatusServiceUnavailable, status, "Temporal learns of it later")
+	mustRequest(t, client, "POST", "/v1/pools/rested/workers/"+strconv.Itoa(workerSlot(t, lease))+"/call/echo", `3`, "")
+	require.NoError(t, env.server.Restart(t.Context()))
+	state := env.waitState(pool, workerSlot(t, lease), lifecycle.Ready)
+	require.Equal(t, lease.Incarnation, state.Incarnation, "the lease was returned, and did not expire")
+}
+
+func workerSlot(t *testing.T, lease api.Lease) int {
+	t.Helper()
+	_, slot, err := api.ParseWorkerName(lease.Worker)
+	require.NoError(t, err)
+	return slot
 }
 
 func TestCtlCall(t *testing.T) {

@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
@@ -60,12 +59,9 @@ func TestGatewayCallsSucceedWhileTemporalIsDownAndAreCountedOnce(t *testing.T) {
 	s := echoSpec("plane", 2)
 	// a fast machine would reach the default limit
 	s.Rotation.MaxRequests = 0
-	// a machine that stalls makes no worker idle
-	s.Lease.TTL, s.Lease.IdleReturn = spec.Duration(10**outage), spec.Duration(*outage)
 	pool := env.startPool(s)
 	started := env.waitReady(pool, s.Pool.Size).Workers
 	client := env.gatewayClient("plane")
-	// Calls continue while the server is killed, so that the gateway does not return its leases.
 	var calls atomic.Int64
 	load, ctx := errgroup.WithContext(t.Context())
 	ctx, cancel := context.WithCancel(ctx)
@@ -133,7 +129,7 @@ func TestCallsOfACrashedProcessAreCounted(t *testing.T) {
 		})
 	status, answer, _ := post(t, client, "/v1/pools/counting/call/add", `[1, 2]`)
 	require.Equal(t, http.StatusOK, status, answer)
-	env.waitFor(pool, "the ninth call is reported when its lease is released", func(v api.PoolWorkers) bool {
+	env.waitFor(pool, "the ninth call is reported", func(v api.PoolWorkers) bool {
 		require.LessOrEqual(t, v.Workers[0].RequestsServed, int64(9))
 		return v.Workers[0].RequestsServed == 9
 	})
@@ -144,7 +140,6 @@ func TestCallsOfAKilledAgentAreCountedUpToItsLastHeartbeat(t *testing.T) {
 	env := newEnv(t)
 	first := env.startAgent("word-a")
 	s := echoSpec("lastword", 1)
-	s.Lease.IdleReturn = spec.Duration(time.Hour) // so that no checkin reports the calls
 	pool := env.startPool(s)
 	client := env.gatewayClient("word-a")
 	for range 5 {
@@ -160,25 +155,6 @@ func TestCallsOfAKilledAgentAreCountedUpToItsLastHeartbeat(t *testing.T) {
 	view := env.waitFor(pool, "the worker is on the other host",
 		func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Host == "word-b" })
 	require.EqualValues(t, 5, view.Workers[0].RequestsServed)
-}
-
-func TestAnIdleGatewayLeaseIsRecalledForAnotherHolder(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("recall")
-	s := echoSpec("recall", 1)
-	s.Lease.IdleReturn = spec.Duration(time.Hour) // so that only a recall returns it
-	pool := env.startPool(s)
-	client := env.gatewayClient("recall")
-	status, answer, _ := post(t, client, "/v1/pools/recall/call/echo", `1`)
-	require.Equal(t, http.StatusOK, status, answer)
-	slot := 0
-	// a busy gateway may miss a recall
-	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", Slot: &slot, Wait: waitTimeout})
-	require.NoError(t, err, "the gateway releases its idle lease")
-	env.requireFenced("recall", "recall.0.1.1")
-	callLease(t, lease, "echo")
-	require.NoError(t, env.client.Checkin(t.Context(), api.CheckinRequest{LeaseID: lease.ID}))
 }
 
 func TestARollingRestartWithoutSurgeUnderLoadFailsNoCall(t *testing.T) {

@@ -27,7 +27,6 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
 	"github.com/tempool/tempool/internal/need"
-	"github.com/tempool/tempool/spec"
 )
 
 // machine is a network namespace that a test made: a machine of its own as far as addresses, ports and loopback are
@@ -194,7 +193,6 @@ func TestAPoolOverTwoMachinesWithTLSBetweenThem(t *testing.T) {
 	require.NoError(t, err)
 	defer client.Close()
 	pool := echoSpec("span", 2)
-	pool.Lease.IdleReturn = spec.Duration(time.Hour) // else the gateway returns its lease while the link is cut
 	env.startPool(pool)
 	hosts := map[string]bool{}
 	view := env.waitFor(client.Pool("span"), "the roster has the endpoints", func(v api.PoolWorkers) bool {

@@ -19,11 +19,11 @@ func TestAProgramThatSaysItIsNotWellIsDegradedThenReplaced(t *testing.T) {
 		env := newEnv(t)
 		env.startAgent("own-health")
 		s := pythonSpec("own-health", 1, "health.py")
-		s.Health.Interval, s.Lease.IdleReturn = spec.Duration(time.Hour), spec.Duration(time.Hour)
+		s.Health.Interval = spec.Duration(time.Hour)
 		s.Rotation.Surge = surge
 		pool := env.startPool(s)
 
-		// Under the gateway's own lease, which would last for minutes.
+		// By a call of the pool.
 		require.NoError(t, pool.Call(t.Context(), "report", []string{"the disk is slow"}, nil))
 		env.waitTransition(pool, 0, lifecycle.Degraded, "the disk is slow")
 		env.waitState(pool, 0, lifecycle.Ready) // the next ping passes
@@ -68,7 +68,7 @@ func TestAWorkerThatFailsEveryCallIsDegradedThenReplaced(t *testing.T) {
 		env := newEnv(t)
 		env.startAgent("call-errors")
 		s := pythonSpec("call-errors", 1, "health.py")
-		s.Health.Interval, s.Lease.IdleReturn = spec.Duration(time.Hour), spec.Duration(time.Hour)
+		s.Health.Interval = spec.Duration(time.Hour)
 		s.Rotation.Surge = surge
 		pool := env.startPool(s)
 		limit := s.Health.MaxCallErrors
@@ -99,7 +99,7 @@ func TestAWorkerThatFailsEveryCallIsDegradedThenReplaced(t *testing.T) {
 		failCalls(byLease)
 		view = env.waitFor(pool, "the process is replaced",
 			func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > lease.Incarnation })
-		require.EqualValues(t, 1, view.Workers[0].RestartsByReason[string(api.CauseUnhealthy)])
+		require.EqualValues(t, 2, view.Workers[0].RestartsByReason[string(api.CauseUnhealthy)])
 		require.Zero(t, view.Workers[0].ConsecutiveFailures)
 	})
 }

@@ -104,7 +104,7 @@ func TestReplacingAllWorkersUnderLoadFailsNoCall(t *testing.T) {
 		status, err := pool.Status(t.Context())
 		return err == nil && status.Ready == size
 	}, waitTimeout, 10*time.Millisecond, "the roster has all workers")
-	// As many calls at a time as workers, so that the gateway leases all of them.
+	// As many calls at a time as workers.
 	l := startLoad(t, env.gatewayClient("surge"), "/v1/pools/surge/call/echo", 200, size)
 	// what holds of a worker continues to hold, so one view need not show it of all of them
 	all := func(what string, holds func(api.Worker) bool) {

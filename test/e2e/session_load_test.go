@@ -18,7 +18,6 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
-	"github.com/tempool/tempool/spec"
 )
 
 // sessionCount is the number of sessions on eight workers; make soak uses ten thousand.
@@ -26,8 +25,7 @@ var sessionCount = flag.Int("sessions", 1_000, "number of concurrent sessions on
 
 const (
 	sessionWorkers = 8
-	// saturatingCallers keep all workers busy, so that the gateway leases all of them. balancingCallers leave some workers
-	// idle, so that the gateway has a choice.
+	// saturatingCallers keep all workers busy. balancingCallers leave some idle, so that the gateway has a choice.
 	saturatingCallers = 16
 	balancingCallers  = 6
 	// maxImbalance bounds the calls of the busiest worker, as a multiple of the mean. A run of less than longRunCalls may
@@ -126,7 +124,7 @@ func TestManySessionsSpreadEvenlyAndSurviveWorkerCrashes(t *testing.T) {
 	env := newEnv(t)
 	env.startAgent("load")
 	s := pythonSpec("load", sessionWorkers, "sessions.py")
-	s.Sessions.Max, s.Rotation.MaxRequests, s.Lease.IdleReturn = *sessionCount, 0, spec.Duration(time.Hour)
+	s.Sessions.Max, s.Rotation.MaxRequests = *sessionCount, 0
 	env.startPool(s)
 	states := make([]*sessionState, *sessionCount)
 	for i := range states {

@@ -30,7 +30,6 @@ func movingSpec(t *testing.T, name string, size int) (s spec.Spec, markers strin
 	s = pythonSpec(name, size, "moving.py")
 	markers = t.TempDir()
 	s.Pool.Env["MARKERS"] = markers
-	s.Lease.IdleReturn = spec.Duration(time.Hour) // keeps the workers leased, so that a session finds its worker
 	return s, markers
 }
 

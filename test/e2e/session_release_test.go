@@ -132,7 +132,6 @@ func TestAnIdleWorkerReleasesItsSessionsBeforeItGoes(t *testing.T) {
 	client := env.gatewayClient("release-idle")
 	t.Run("drain", func(t *testing.T) {
 		s, _ := movingSpec(t, "idle", 1)
-		s.Lease.IdleReturn = spec.Duration(100 * time.Millisecond)
 		pool := env.startPool(s)
 		storeInSession(t, client, "idle", "mine", "of value")
 		require.Eventually(t, func() bool {

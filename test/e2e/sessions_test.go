@@ -48,7 +48,6 @@ func TestASessionSurvivesWorkerAndAgentCrashes(t *testing.T) {
 	env := newEnv(t)
 	a := env.startAgent("memory")
 	s := pythonSpec("mind", 2, "sessions.py")
-	s.Lease.IdleReturn = spec.Duration(time.Hour) // a session finds its worker only while the gateway leases that
 	pool := env.startPool(s)
 	client := env.gatewayClient("memory")
 	call := func(method, arguments, session string) string {

@@ -178,7 +178,6 @@ func TestTracesOfACallAStartAndAnExecute(t *testing.T) {
 		call := receiver.below(request.SpanId, traceID[:], "traced/echo")
 		require.Equal(t, []string{"traced", "traced/0", "true"},
 			[]string{attribute(call, "tempool.pool"), attribute(call, "tempool.worker"), attribute(call, "tempool.started")})
-		receiver.below(request.SpanId, traceID[:], "wait for a worker") // which the gateway had to lease
 	})
 
 	t.Run("a lease", func(t *testing.T) {

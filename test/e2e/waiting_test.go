@@ -2,13 +2,12 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,49 +17,52 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/worker"
 )
 
-func TestClientsThatWaitForAWorkerAGatewayUsesCostFewEvents(t *testing.T) {
+// Calls of the pool keep all workers busy. A checkout costs what the lease costs, and calls cost nothing.
+func TestACheckoutUnderTheLoadOfAPoolCostsFewEvents(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
 	env.startAgent("held")
-	pool, notes := env.startTroublePool("held", 1)
-	gateway := env.gatewayClient("held")
-	release := filepath.Join(env.dir, "release")
-	id := api.WorkerWorkflowID("held", 0)
-	call := make(chan int, 1)
-	go func() {
-		status, _, _ := post(t, gateway, "/v1/pools/held/call/wait_for", fmt.Sprintf("[%q]", release))
-		call <- status
-	}()
-	waitForNote(t, notes, "begin")
-	env.waitState(pool, 0, lifecycle.Busy)
-	before, _ := env.countEvents(id)
-	var waiting sync.WaitGroup
-	for i := range 5 {
-		waiting.Go(func() {
-			temporalOnly := env.client.Pool("held")
-			_, err := temporalOnly.Checkout(t.Context(),
-				tempool.CheckoutOptions{Holder: fmt.Sprint("holder ", i), Wait: waitingFor})
-			if api.CodeOf(err) != api.CodeQueueTimeout {
-				t.Errorf("holder %d: %v", i, err)
-			}
-		})
+	const workers, checkouts = 2, 20
+	pool := env.startPool(echoSpec("held", workers))
+	env.waitReady(pool, workers)
+	events := func() (n int) {
+		for slot := range workers {
+			all, byType := env.countEvents(api.WorkerWorkflowID("held", slot))
+			n += all - repeatedTaskEvents(byType)
+		}
+		return n
 	}
-	waiting.Wait()
-	after, byType := env.countEvents(id)
-	after -= repeatedTaskEvents(byType)
-	t.Logf("5 clients that waited %s left %d events", waitingFor, after-before)
-	require.LessOrEqual(t, after-before, 60, "%v", byType)
-	require.NoError(t, os.WriteFile(release, nil, 0o600))
-	require.Equal(t, http.StatusOK, <-call)
-	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", Wait: waitTimeout})
-	require.NoError(t, err, "the gateway returns the lease when the call has ended")
-	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
+	before := events()
+	l := startLoad(t, env.gatewayClient("held"), "/v1/pools/held/call/echo", 100, 4)
+	require.Eventually(t, func() bool { return l.calls.Load() > 1000 }, waitTimeout, 10*time.Millisecond)
+	require.LessOrEqual(t, events()-before, workers*eventsOfACheckpoint, "calls of the pool write nothing")
+	before = events()
+	gateway := env.gatewayClient("held")
+	for range checkouts {
+		var lease api.Lease
+		answer := mustRequest(t, gateway, "POST", "/v1/pools/held/leases", `{"holder":"me","wait_ms":30000}`, "")
+		require.NoError(t, json.Unmarshal([]byte(answer), &lease))
+		token := lease.ID + "~" + lease.Token
+		require.Equal(t, `"mine"`, mustRequest(t, gateway, "POST", "/v1/leases/"+token+"/call/echo", `"mine"`, ""))
+		mustRequest(t, gateway, "DELETE", "/v1/leases/"+token, "", "")
+	}
+	cost := events() - before
+	l.stop()
+	require.Zero(t, l.failed.Load(), "of %d calls: %s", l.calls.Load(), l.firstFailure())
+	t.Logf("%d checkouts among %d calls left %d events", checkouts, l.calls.Load(), cost)
+	require.LessOrEqual(t, cost, checkouts*mostEventsOfALease+workers*eventsOfACheckpoint)
 }
+
+const (
+	// mostEventsOfALease bounds those of its checkout and its checkin, and of the lease timer now and then.
+	mostEventsOfALease = 10
+	// eventsOfACheckpoint are those of a timer and a probe.
+	eventsOfACheckpoint = 12
+)
 
 // waitingFor is how long clients wait before a lease is returned.
 const waitingFor = 10 * time.Second

@@ -22,8 +22,6 @@ const (
 	capacityTimeout = time.Hour
 	// slack is added to the time that an activity may take on its host.
 	slack = 15 * time.Second
-	// recallTimeout bounds how long a checkout waits for a gateway to return an idle lease.
-	recallTimeout = time.Second
 	// startHeartbeatEach is what each worker of a pool adds to the heartbeat time-out of a Start: starts that wait for
 	// their turn on a host heartbeat, and a thousand of them at once are a load for Temporal.
 	startHeartbeatEach = 30 * time.Millisecond
@@ -154,14 +152,6 @@ func (a activities) resume(request api.ResumeRequest) {
 		request.HookTimeout.D()+a.Spec.Call.CancelGrace.D()+slack, request)
 	activity.Retry = retrySuspend
 	a.tasks.resume.Start(a.Loop, activity)
-}
-
-// recall asks the gateway to return its idle lease.
-func (a activities) recall(leaseID string) workflow.Future {
-	activity := a.onHost(api.ActivityRecall, "recall lease "+leaseID, recallTimeout,
-		api.RecallRequest{Process: a.process(), LeaseID: leaseID})
-	activity.ScheduleToStart = recallTimeout
-	return activity.Execute(a.Ctx)
 }
 
 func (a activities) drain(limit spec.Duration) {

@@ -29,7 +29,7 @@ func (r reporter) details() string {
 			r.Lease.ExpiresAt.UTC().Format(time.RFC3339))
 	}
 	fmt.Fprintf(&b, "| leases granted | %d |\n| requests served | %d |\n| spec version | %d |\n", r.Counters.LeasesGranted,
-		r.Counters.RequestsServed, r.SpecVersion)
+		r.leases.counters().RequestsServed, r.SpecVersion)
 	if r.LastRefusal != "" {
 		fmt.Fprintf(&b, "| last refusal | %s |\n", r.LastRefusal)
 	}

@@ -21,9 +21,7 @@ func (w *worker) drain() bool {
 		return true
 	}
 	w.tasks.watch.Take()
-	if r := w.tasks.suspend.Take(); r != nil && r.Err == nil && r.Value.Checkin != nil && w.leases.isGatewayLease() {
-		w.leases.checkin(*r.Value.Checkin) // a suspension has just returned it
-	}
+	w.tasks.suspend.Take()
 	if e := w.monitor.takeExit(); e != nil {
 		w.monitor.setObservedUsage(e.Usage)
 		w.processExited(e.Exit, e.Reason)
@@ -33,12 +31,6 @@ func (w *worker) drain() bool {
 		w.released = w.Machine.Incarnation
 		if r.Err != nil {
 			r.Value = api.DrainResult{} // the process is stopped without
-		}
-		if r.Value.Checkin != nil {
-			w.leases.checkin(*r.Value.Checkin)
-		} else if r.Value.Drained && w.leases.isGatewayLease() {
-			w.leases.emitEnd("returned by its gateway, which drains the process")
-			w.Lease = nil // returned to a drain whose result no run got
 		}
 		if r.Value.CallsCut > 0 {
 			w.rotator.recordCutCalls(r.Value.CallsCut)
@@ -54,7 +46,7 @@ func (w *worker) drain() bool {
 		w.tasks.drainLimit.Take()
 		w.surge.switchOver()
 		return true
-	case w.Lease == nil && (!w.Process.ReleasesSessions || w.released == w.Machine.Incarnation || timedOut):
+	case w.Lease == nil && (w.released == w.Machine.Incarnation || timedOut):
 		w.transition(lifecycle.Drained, "no call in flight")
 		return true
 	case timedOut: // with a lease

@@ -43,30 +43,15 @@ func TestDrainGivesUpWaitingAfterItsTimeout(t *testing.T) {
 	require.Contains(t, s.events(), lifecycle.DrainTimeout)
 }
 
-// Without a lease a worker stops at once, unless its program has to release sessions first.
-func TestADrainWithoutALeaseWaitsForTheReleaseOfSessions(t *testing.T) {
-	for name, releases := range map[string]bool{"releases": true, "has no such hook": false} {
-		t.Run(name, func(t *testing.T) {
-			s := newWorkerEnv(t)
-			s.slow = map[string]time.Duration{api.ActivityDrain: 2 * time.Second}
-			s.onStart = func(r api.StartRequest) (api.StartResult, error) {
-				return api.StartResult{Host: "h", PID: 1, ReleasesSessions: releases}, nil
-			}
-			drains := 0
-			s.onDrain = func(api.DrainRequest) (api.DrainResult, error) {
-				drains++
-				return api.DrainResult{Drained: true}, nil
-			}
-			s.At(time.Second, s.signal(api.SignalDrain, api.Control{}))
-			s.At(2*time.Second, func() {
-				require.Equal(t, releases, s.state().State == lifecycle.Draining)
-			})
-			s.At(4*time.Second, func() {
-				require.Equal(t, lifecycle.Stopped, s.state().State)
-				s.cancel()
-			})
-			s.run(standalone())
-			require.Equal(t, releases, drains == 1)
-		})
-	}
+// The host knows of the calls of the pool that are in flight, and of the sessions that the program has to release.
+func TestADrainWithoutALeaseWaitsForItsHost(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.slow = map[string]time.Duration{api.ActivityDrain: 2 * time.Second}
+	s.At(time.Second, s.signal(api.SignalDrain, api.Control{}))
+	s.At(2*time.Second, func() { require.Equal(t, lifecycle.Draining, s.state().State) })
+	s.At(4*time.Second, func() {
+		require.Equal(t, lifecycle.Stopped, s.state().State)
+		s.cancel()
+	})
+	s.run(standalone())
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
-	"github.com/tempool/tempool/spec"
 )
 
 // transitions are those that were emitted.
@@ -90,20 +89,6 @@ func TestALeaseEmitsItsGrantItsRenewalAndItsEnd(t *testing.T) {
 		"lease.granted t.0.1.2", "lease.expired t.0.1.2",
 		"lease.granted t.0.2.3", "lease.released t.0.2.3 ended",
 	}, s.leaseEvents())
-}
-
-func TestALeaseThatOutlivesASwitchEndsOnce(t *testing.T) {
-	s := newWorkerEnv(t)
-	s.onDrain = func(r api.DrainRequest) (api.DrainResult, error) {
-		return api.DrainResult{Drained: true, Checkin: &api.CheckinRequest{LeaseID: "t.0.1.1"}}, nil
-	}
-	s.At(time.Second, func() { s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: api.GatewayHolderPrefix + "h"}) })
-	s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
-	s.At(2*time.Minute, s.cancel)
-	run := standalone()
-	run.Spec.Lease.TTL = spec.Duration(time.Hour)
-	s.run(run)
-	require.Equal(t, []string{"lease.granted t.0.1.1", "lease.released t.0.1.1 ok"}, s.leaseEvents())
 }
 
 func TestARotationEmitsItsSteps(t *testing.T) {

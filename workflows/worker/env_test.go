@@ -60,7 +60,6 @@ type workerEnv struct {
 	onStop    func(api.StopRequest) (api.StopResult, error)
 	onDrain   func(api.DrainRequest) (api.DrainResult, error)
 	onReset   func(api.ResetRequest) (api.ResetResult, error)
-	onRecall  func(api.RecallRequest) (api.RecallResult, error)
 	onSuspend func(api.SuspendRequest) (api.SuspendResult, error)
 	onResume  func(api.ResumeRequest) (api.ResumeResult, error)
 
@@ -142,7 +141,6 @@ func (s *workerEnv) set(now time.Time) {
 		api.ActivityProbe: s.probe, api.ActivityDrain: s.drain, api.ActivityStop: s.stop,
 		api.ActivityReset:   func(_ context.Context, r api.ResetRequest) (api.ResetResult, error) { return s.onReset(r) },
 		api.ActivitySuspend: s.suspend, api.ActivityResume: s.resume,
-		api.ActivityRecall: func(_ context.Context, r api.RecallRequest) (api.RecallResult, error) { return s.onRecall(r) },
 	} {
 		s.env.RegisterActivityWithOptions(do, activity.RegisterOptions{Name: name})
 	}

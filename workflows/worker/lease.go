@@ -32,9 +32,8 @@ const (
 // leases grants, renews, expires and takes back the lease on the worker.
 type leases struct {
 	*worker
-	timerAt   time.Time // when the lease timer fires
-	renewed   bool      // since ensureTimer looked
-	recalling bool      // a recall is under way
+	timerAt time.Time // when the lease timer fires
+	renewed bool      // since ensureTimer looked
 }
 
 // repeated is the answer to a request that its holder has made before: the lease that it got, if the lease lives, else
@@ -130,25 +129,19 @@ func (l *leases) validateCheckout(r api.CheckoutRequest) *api.Error {
 	if lease, ended := l.repeated(r); lease != nil || ended != nil {
 		return ended
 	}
-	if l.mayRecall(r) || l.HasSignals() {
+	if l.HasSignals() {
 		return nil
 	}
 	return l.refusal(r)
 }
 
-// checkout grants or refuses a lease: immediately, unless a gateway's idle lease has to be recalled.
-func (l *leases) checkout(ctx workflow.Context, r api.CheckoutRequest) (*api.Lease, error) {
+// checkout grants or refuses a lease, at once.
+func (l *leases) checkout(_ workflow.Context, r api.CheckoutRequest) (*api.Lease, error) {
 	if lease, ended := l.repeated(r); lease != nil || ended != nil {
 		return l.answerRepeated(r, lease, ended)
 	}
 	if l.DrainEarly() {
 		l.WakeUp() // reconcile carries out what the signals requested even if this checkout is refused
-	}
-	if l.mayRecall(r) && l.refusal(r) != nil {
-		l.recall(ctx)
-		if lease, ended := l.repeated(r); lease != nil || ended != nil { // the same request got a lease meanwhile
-			return l.answerRepeated(r, lease, ended)
-		}
 	}
 	if refused := l.refusal(r); refused != nil {
 		l.emitRefusal(api.UpdateCheckout, r.Holder, "", refused)

@@ -30,7 +30,7 @@ func (r reporter) state() (api.WorkerState, error) {
 
 // metrics answers the query metrics. Uptime is as of the last workflow task.
 func (r reporter) metrics() (api.WorkerMetrics, error) {
-	c := r.Counters
+	c := r.leases.counters()
 	m := api.Metrics{
 		ID: r.name(), WorkerCounters: c.WorkerCounters, Restarts: max(0, r.Machine.Incarnation-1),
 		ConsecutiveFailures: r.Failures,
@@ -53,7 +53,7 @@ func (r reporter) metrics() (api.WorkerMetrics, error) {
 		m.StartedAt = &started
 		m.UptimeS = r.Now().Sub(started).Seconds()
 	}
-	return api.WorkerMetrics{State: r.Machine.State, Metrics: m}, nil
+	return api.WorkerMetrics{State: r.Machine.State, Metrics: m, Counted: r.leases.counted()}, nil
 }
 
 // history answers the query history.

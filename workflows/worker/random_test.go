@@ -170,14 +170,6 @@ func (h *randomHosts) use(s *workerEnv) {
 		}
 		return api.ResetResult{}, nil
 	}
-	s.onRecall = func(r api.RecallRequest) (api.RecallResult, error) {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		if err := h.lost("recall", r.Incarnation); err != nil || h.chance(2, "recall refused", r.Incarnation) {
-			return api.RecallResult{}, err
-		}
-		return api.RecallResult{Returned: true, Checkin: &api.CheckinRequest{LeaseID: r.LeaseID}}, nil
-	}
 	s.onSuspend = func(r api.SuspendRequest) (api.SuspendResult, error) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -274,7 +266,6 @@ func (h *randomHosts) disturb(s *workerEnv, st api.WorkerState, version *int64) 
 				TTLMS: int64(1 + r.IntN(20_000))})
 		},
 		func() { s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: "me"}) },
-		func() { s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: api.GatewayHolderPrefix + "h"}) },
 		func() { s.env.SignalWorkflow(api.SignalCheckout, api.CheckoutRequest{Holder: "you"}) },
 		func() { s.update(api.UpdateRenew, api.RenewRequest{LeaseID: lease, TTLMS: 30_000}) },
 		func() {

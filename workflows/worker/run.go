@@ -54,8 +54,6 @@ type RunningProcess struct {
 	Observed api.Usage `json:"observed,omitzero"`
 	// Stable says that the process is reported as ready at once: the one before it was not short-lived.
 	Stable bool `json:"stable,omitempty"`
-	// ReleasesSessions says that it releases the sessions bound to it before an orderly end.
-	ReleasesSessions bool `json:"releases_sessions,omitempty"`
 	// InitialBytes is the memory of the process when it became ready.
 	InitialBytes int64 `json:"initial_bytes,omitempty"`
 	// ObservedCauses are the causes of rotations that policy.mode = "observe" only recorded.
@@ -69,9 +67,6 @@ type LeaseState struct {
 	Grants   []Grant    `json:"grants,omitempty"` // newest last, at most maxGrants
 	// Withdrawn are the attempts at a checkout whose callers left before they came: newest last, at most maxWithdrawn.
 	Withdrawn []string `json:"withdrawn,omitempty"`
-	// RefusedRecall is the newest recall of the current lease that its gateway refused; of an earlier lease it means
-	// nothing.
-	RefusedRecall *RefusedRecall `json:"refused_recall,omitempty"`
 }
 
 // Grant is the lease that a request got; the same request gets it again.

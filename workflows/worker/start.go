@@ -164,7 +164,7 @@ func (s *starter) setProcess(r api.StartResult) {
 	s.Process = RunningProcess{
 		Host: r.Host, Epoch: r.Epoch, PID: r.PID, StartedAt: r.StartedAt, Endpoint: r.Endpoint, Address: r.Address,
 		Limits:       r.Limits,
-		RequestLimit: r.Rules.RequestLimit, Stable: r.Stable, ReleasesSessions: r.ReleasesSessions,
+		RequestLimit: r.Rules.RequestLimit, Stable: r.Stable,
 	}
 	s.Observing = observing{Incarnation: s.Machine.Incarnation, Probe: true, Rules: r.Rules}
 	s.monitor.setSample(r.Sample)

@@ -36,9 +36,10 @@ type drainingIncarnation struct {
 	Host        string     `json:"host"`
 	Epoch       int64      `json:"epoch,omitempty"` // of the agent that started it
 	PID         int        `json:"pid"`
-	Lease       *api.Lease `json:"lease,omitempty"` // a gateway's, whose usage is not reported yet
+	Lease       *api.Lease `json:"lease,omitempty"` // a client's that was not returned in time
 	Reason      string     `json:"reason"`
 	Reported    api.Usage  `json:"reported,omitzero"` // see usage.go
+	Observed    api.Usage  `json:"observed,omitzero"`
 	// Until is when its drain times out.
 	Until time.Time `json:"until,omitzero"`
 	// Disruption says that its end is the end of the worker's disruption.
@@ -99,7 +100,7 @@ func (s *surge) attemptSwitch() bool {
 	if result.Err == nil {
 		s.Successor.Ready = &result.Value
 		s.transition(lifecycle.Drain, s.Rotation.Reason)
-		if s.Lease == nil || s.leases.isGatewayLease() {
+		if s.Lease == nil {
 			s.switchOver()
 		} // otherwise a client's calls in flight finish first
 		return true
@@ -151,7 +152,7 @@ func (s *surge) switchOver() {
 	old := drainingIncarnation{
 		Incarnation: s.Machine.Incarnation, Host: s.Process.Host, Epoch: s.Process.Epoch, PID: s.Process.PID, Lease: s.Lease,
 		Reason:   s.Rotation.Reason,
-		Reported: s.Process.Reported, Disruption: true,
+		Reported: s.Process.Reported, Observed: s.Process.Observed, Disruption: true,
 	}
 	s.Process.Observed = api.Usage{} // the process runs on; its host reports its usage at the end
 	s.switching = true               // the old process is counted when it has ended
@@ -195,9 +196,6 @@ func (s *surge) runDrain(d drainingIncarnation) {
 		limit := s.Spec.Rotation.DrainTimeout
 		var result api.DrainResult
 		if err := s.activities.drainIncarnation(ctx, d).Get(ctx, &result); err == nil {
-			if result.Checkin != nil {
-				s.checkinDraining(*result.Checkin)
-			}
 			if result.CallsCut > 0 {
 				s.rotator.recordCutCalls(result.CallsCut)
 				if s.LastRotation != nil && s.LastRotation.Incarnation == d.Incarnation {
@@ -235,11 +233,8 @@ func (s *surge) stopDrained(ctx workflow.Context, d drainingIncarnation) {
 			fmt.Sprintf("%s of incarnation %d did not stop within pool.stop_grace (%s) and was killed.",
 				strings.ToUpper(text[:1])+text[1:], d.Incarnation, s.Spec.Pool.StopGrace))
 	}
-	if result.Usage == nil {
-		return
-	}
-	if draining := s.draining(d.Incarnation); draining != nil {
-		s.leases.addUsage(unreported(*result.Usage, draining.Reported))
+	if draining := s.draining(d.Incarnation); draining != nil && result.Usage != nil {
+		draining.Observed = *result.Usage
 	}
 }
 
@@ -266,7 +261,11 @@ func (s *surge) abandonDrains(e api.EpochEnded) {
 	}
 }
 
+// removeDrained forgets a draining incarnation, and counts what no checkin has reported of it.
 func (s *surge) removeDrained(incarnation int64) {
+	if d := s.draining(incarnation); d != nil {
+		s.leases.addUsage(unreported(d.Observed, d.Reported))
+	}
 	s.Draining = slices.DeleteFunc(s.Draining, func(d drainingIncarnation) bool { return d.Incarnation == incarnation })
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
-	"github.com/tempool/tempool/workflows/internal/workflowtest"
 )
 
 func TestASwitchTakesOnlyLegalTransitions(t *testing.T) {
@@ -396,33 +395,6 @@ func TestAClientsLeaseThatIsNotGivenBackIsCutAfterTheDrainTimeout(t *testing.T) 
 		s.cancel()
 	})
 	s.run(standalone())
-}
-
-func TestAGatewaysLeaseEndsWithTheSwitchAndItsUsageStillCounts(t *testing.T) {
-	s := newWorkerEnv(t)
-	var renewed *workflowtest.UpdateResult
-	s.onDrain = func(r api.DrainRequest) (api.DrainResult, error) {
-		if r.Incarnation != 1 {
-			return api.DrainResult{Drained: true}, nil
-		}
-		return api.DrainResult{Drained: true,
-			Checkin: &api.CheckinRequest{LeaseID: "t.0.1.1", Usage: api.Usage{Requests: 7}}}, nil
-	}
-	s.At(30*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: api.GatewayHolderPrefix + "h"}))
-	s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
-	s.At(2*time.Minute, func() {
-		st := s.state()
-		require.Equal(t, lifecycle.Ready, st.State)
-		require.Nil(t, st.Lease)
-		require.EqualValues(t, 7, s.metrics().RequestsServed)
-		require.Zero(t, s.metrics().LeasesRefused)
-		renewed = s.update(api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1"})
-	})
-	s.At(3*time.Minute, s.cancel)
-	s.run(standalone())
-	var refused *temporal.ApplicationError
-	require.ErrorAs(t, renewed.Rejected, &refused)
-	require.Equal(t, string(api.CodeLeaseFenced), refused.Type())
 }
 
 func TestACrashWhileTheSuccessorStartsIsFollowedByAHigherNumber(t *testing.T) {

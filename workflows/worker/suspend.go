@@ -13,9 +13,9 @@ import (
 	"github.com/tempool/tempool/workflows/internal/loop"
 )
 
-// A suspension takes effect at once: the worker grants and renews no lease, and its host starts no further call. The
-// gateway returns its own lease when its calls are done. The holder of any other may return it until
-// rotation.drain_timeout is over; then the host fences it. The worker is suspended when no lease is left. The host is
+// A suspension takes effect at once: the worker grants and renews no lease, and its host starts no further call of the
+// pool. Those in flight may finish, and the holder of a lease may return it, until rotation.drain_timeout is over; then
+// the host cuts the calls and fences the lease. The worker is suspended when no lease and no call is left. The host is
 // notified of a resumption before the worker is ready again.
 
 // SuspendState is a suspension that is requested or in effect.
@@ -36,10 +36,9 @@ type SuspendState struct {
 // suspender suspends and resumes a worker with a live process.
 type suspender struct {
 	*worker
-	// Of the Suspend under way: its lease, whether that was a client's, and its turn.
-	asked       string
-	askedClient bool
-	askedTurn   int64
+	// Of the Suspend under way: its lease and its turn.
+	asked     string
+	askedTurn int64
 }
 
 // request takes the signal to suspend.
@@ -108,22 +107,21 @@ func (s *suspender) askHost() {
 	if s.Lease != nil {
 		lease = s.Lease.ID
 	}
-	client := s.Lease != nil && !s.leases.isGatewayLease()
 	if s.tasks.suspend.Running() && (s.asked == lease || lease == "" && !s.awaitsReturn()) {
 		return
 	}
 	s.tasks.suspend.Cancel()
-	s.asked, s.askedClient, s.askedTurn = lease, client, s.SuspendTurn
+	s.asked, s.askedTurn = lease, s.SuspendTurn
 	s.activities.suspend(api.SuspendRequest{
-		Process: s.process(), Turn: s.SuspendTurn, LeaseID: lease, Client: client,
+		Process: s.process(), Turn: s.SuspendTurn, LeaseID: lease,
 		Timeout: spec.Duration(max(0, s.SuspendUntil.Sub(s.Now()))), HookTimeout: s.Spec.Health.Timeout,
 		Reason: s.SuspendReason,
 	})
 }
 
-// awaitsReturn reports whether the Suspend under way waits until a client returns its lease. Any other fences the lease
-// or returns it.
-func (s *suspender) awaitsReturn() bool { return s.askedClient && s.Now().Before(s.SuspendUntil) }
+// awaitsReturn reports whether the Suspend under way waits until a client returns its lease. Any other fences the
+// lease.
+func (s *suspender) awaitsReturn() bool { return s.asked != "" && s.Now().Before(s.SuspendUntil) }
 
 // suspendEnded takes the host's answer: the process is out of service, unless the suspension was withdrawn before.
 func (s *suspender) suspendEnded(r *loop.Result[api.SuspendResult]) {
@@ -165,19 +163,11 @@ func (s *suspender) takeFenced(r api.FencedLease, turn int64, lease string) {
 	}
 }
 
-// endLease ends the lease that the host has fenced or, of its gateway, returned.
+// endLease ends the lease that the host has fenced.
 func (s *suspender) endLease(r api.FencedLease) {
 	usage := api.Usage{}
 	if r.Checkin != nil {
 		usage = r.Checkin.Usage
-	}
-	switch returned := s.leases.isGatewayLease() && r.CallsCut == 0; {
-	case returned && r.Checkin != nil:
-		s.leases.checkin(*r.Checkin)
-		return
-	case returned: // to an order whose result no run got
-		s.leases.fence("lease "+s.Lease.ID+" returned by its gateway, which takes the process out of service", usage)
-		return
 	}
 	s.leases.fence(fmt.Sprintf("lease %s of %q fenced to suspend the worker: not returned within %s "+
 		"(rotation.drain_timeout); calls cut: %d",

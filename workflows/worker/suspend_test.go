@@ -58,7 +58,6 @@ func TestASuspensionRefusesTheRenewalOfALeaseAndFencesIt(t *testing.T) {
 	})
 	s.run(suspending(s))
 	require.Len(t, s.suspends, 1)
-	require.True(t, s.suspends[0].Client)
 	requireRefused(t, renewal, api.CodeSuspended)
 	requireRefused(t, checkout, api.CodeSuspended)
 }
@@ -78,7 +77,6 @@ func TestALeaseThatIsReturnedEndsTheWaitOfASuspension(t *testing.T) {
 	s.run(suspending(s))
 	newest := s.suspends[len(s.suspends)-1]
 	require.Empty(t, newest.LeaseID)
-	require.False(t, newest.Client)
 }
 
 func TestALeaseThatIsReturnedAfterItWasFencedCostsNoSecondSuspend(t *testing.T) {

@@ -5,9 +5,10 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// Each checkin reports the usage of its lease. The checkin of a lease that ends with its process never comes, or comes
-// too late; so the host reports at the end how much the incarnation has served in all, and the worker then counts what
-// no checkin has reported.
+// The host counts the calls of an incarnation, those of the pool and those under leases, and reports the sums with its
+// observations. A checkin reports the usage of its lease, which the host has counted, too, unless the calls passed it
+// by. So an incarnation has served what its host has observed, or what the checkins have reported, whichever is more;
+// what of that no checkin has reported is added to the counters when it has ended.
 
 // countUsage counts what was done under a lease on an incarnation.
 func (l *leases) countUsage(u api.Usage, incarnation int64) {
@@ -24,9 +25,7 @@ func (l *leases) countUsage(u api.Usage, incarnation int64) {
 
 // addUsage adds usage to the worker's counters.
 func (l *leases) addUsage(u api.Usage) {
-	l.Counters.RequestsServed += max(0, u.Requests)
-	l.Counters.RequestsFailed += max(0, u.Failed)
-	l.Counters.TotalCallTimeMS += max(0, u.TotalMS)
+	l.Counters.count(u)
 	if u.Requests > 0 {
 		l.Counters.LastRequestAt = l.Now()
 	}
@@ -34,9 +33,35 @@ func (l *leases) addUsage(u api.Usage) {
 
 // setObservedUsage takes what the host has observed this incarnation serve so far; nil changes nothing.
 func (m *monitor) setObservedUsage(u *api.Usage) {
-	if u != nil {
-		m.Process.Observed = *u
+	if u == nil {
+		return
 	}
+	if u.Requests > m.Process.Observed.Requests {
+		m.Counters.LastRequestAt = m.Now()
+	}
+	m.Process.Observed = *u
+}
+
+// counters are the worker's counters with what its processes have served so far.
+func (l *leases) counters() Counters {
+	counters := l.Counters
+	counters.count(unreported(l.Process.Observed, l.Process.Reported))
+	for _, d := range l.surge.Draining {
+		counters.count(unreported(d.Observed, d.Reported))
+	}
+	return counters
+}
+
+// counted is what the counters hold of the present process.
+func (l *leases) counted() api.Usage {
+	return sum(l.Process.Reported, unreported(l.Process.Observed, l.Process.Reported))
+}
+
+// count adds usage; a negative number counts as 0.
+func (c *Counters) count(u api.Usage) {
+	c.RequestsServed += max(0, u.Requests)
+	c.RequestsFailed += max(0, u.Failed)
+	c.TotalCallTimeMS += max(0, u.TotalMS)
 }
 
 // sum adds usages; a negative number counts as 0.

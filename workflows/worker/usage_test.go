@@ -54,8 +54,12 @@ func TestWhatACrashedProcessHadServedIsCountedOnce(t *testing.T) {
 
 func TestWhatAStoppedProcessHadServedIsCountedOnce(t *testing.T) {
 	s := newWorkerEnv(t)
-	s.onDrain = func(api.DrainRequest) (api.DrainResult, error) {
-		return api.DrainResult{Drained: true, Checkin: &api.CheckinRequest{LeaseID: "t.0.1.1", Usage: *used(5, 0, 50)}}, nil
+	s.onProbe = func(r api.WatchRequest) (api.ProbeResult, error) {
+		seen := used(5, 0, 50)
+		if r.Incarnation > 1 {
+			seen = used(1, 0, 5)
+		}
+		return api.ProbeResult{Healthy: true, Usage: seen}, nil
 	}
 	s.onStop = func(r api.StopRequest) (api.StopResult, error) {
 		seen := used(0, 0, 0)
@@ -64,15 +68,23 @@ func TestWhatAStoppedProcessHadServedIsCountedOnce(t *testing.T) {
 		}
 		return api.StopResult{Exit: lifecycle.Exit{Interrupted: true}, Usage: seen}, nil
 	}
-	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: api.GatewayHolderPrefix + "h"}))
-	s.At(2*time.Second, s.signal(api.SignalRestart, api.Restart{Reason: "to see"})) // the next one takes over beside it
-	s.At(10*time.Second, func() {
+	run := standalone()
+	s.slow = map[string]time.Duration{api.ActivityDrain: time.Minute}
+	half := run.Spec.Health.Checkpoint.D() / 2
+	// calls of the pool, without a lease
+	s.At(3*half, func() { require.EqualValues(t, 5, s.metrics().RequestsServed) })
+	// the next one takes over beside it
+	s.At(3*half+time.Second, s.signal(api.SignalRestart, api.Restart{Reason: "to see"}))
+	s.At(3*half+30*time.Second, func() {
 		require.EqualValues(t, 2, s.state().Incarnation)
+		require.EqualValues(t, 5, s.metrics().RequestsServed, "while the old one drains")
+	})
+	s.At(3*half+2*time.Minute, func() {
 		require.EqualValues(t, 7, s.metrics().RequestsServed)
 		require.EqualValues(t, 2, s.metrics().RequestsFailed)
 		s.cancel()
 	})
-	s.run(standalone())
+	s.run(run)
 	require.EqualValues(t, 7, s.metrics().RequestsServed)
 }
 
