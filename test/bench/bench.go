@@ -26,6 +26,7 @@ var workers embed.FS
 
 // bench is one run: a temporary directory, a Python interpreter, and a Temporal server that starts on first use.
 type bench struct {
+	pause  time.Duration // of rested
 	rounds int
 
 	report report

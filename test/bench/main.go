@@ -30,6 +30,8 @@ type benchmark struct {
 var benchmarks = []benchmark{
 	{"crash", "restart of a killed worker, compared with starting the program alone", measureCrash},
 	{"lease", "durable leases, compared with no-op updates and signals on the same server", measureLease},
+	{"rested", "the first call of a pool after a pause, compared with the next one, and what calls leave in histories",
+		measureRested},
 	{"calls", "in-process calls, compared with RoadRunner's pool", measureCalls},
 	{"web", "calls over HTTP, compared with gunicorn and uWSGI", measureWeb},
 	{"sessions", "latency, throughput and memory of the embedded session store", measureSessions},
@@ -62,6 +64,7 @@ func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	only := flags.String("only", strings.Join(names, ","), "benchmarks to run, separated by commas")
 	rounds := flags.Int("rounds", 10, "number of rounds in which the sides alternate")
+	pause := flags.Duration("pause", 5*time.Second, "how long rested leaves its pool alone before a call")
 	out := flags.String("json", "", "JSON file for the results (default bin/bench.json in the repository)")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -82,6 +85,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer b.close()
+	b.pause = *pause
 	path := cmp.Or(*out, filepath.Join(b.root, "bin", "bench.json"))
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("create the directory of %s: %w", path, err)
