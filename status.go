@@ -142,7 +142,11 @@ func addReport(w *api.Worker, v api.ProcessReport) {
 	if w.StartedAt != nil {
 		w.UptimeS = time.Since(*w.StartedAt).Seconds()
 	}
-	if v.Sample == nil || v.Incarnation != w.Incarnation {
+	if v.Incarnation != w.Incarnation {
+		return
+	}
+	w.InFlight = v.InFlight
+	if v.Sample == nil {
 		return
 	}
 	w.CurrentMemoryBytes, w.MemorySource, w.CPUPercent = v.Sample.MemoryBytes, v.Sample.MemorySource, v.Sample.CPUPercent

@@ -164,6 +164,8 @@ type Worker struct {
 	Metrics
 	// Endpoint is the base URL of its host's gateway; empty while it has no process.
 	Endpoint string `json:"endpoint,omitempty"`
+	// InFlight counts the calls in flight on its process, as the host last reported.
+	InFlight int `json:"in_flight,omitempty"`
 	// ControlPlane is "ok", or "lost" while that gateway does not reach Temporal; empty if the gateway was not asked.
 	ControlPlane string `json:"control_plane,omitempty"`
 	// Error is why the worker's query failed; the other fields are then those of the roster.

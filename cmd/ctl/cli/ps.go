@@ -93,12 +93,23 @@ func workerRow(w api.Worker) []string {
 		holder = w.Lease.Holder
 	}
 	return []string{
-		w.Worker, string(w.State), fmt.Sprint(w.RequestsServed), formatBytes(w.CurrentMemoryBytes),
+		w.Worker, stateAndCalls(w), fmt.Sprint(w.RequestsServed), formatBytes(w.CurrentMemoryBytes),
 		formatDuration(seconds(w.UptimeS)),
 		formatDuration(milliseconds(w.AvgCallTimeMS)), fmt.Sprint(w.Incarnation), orDash(w.Host), formatCount(w.PID),
 		oneLine(holder, 40),
 		oneLine(reasonOutOfService(w), maxReasonRunes),
 	}
+}
+
+// stateAndCalls is a worker's state, and the calls in flight on it if there are any.
+func stateAndCalls(w api.Worker) string {
+	switch w.InFlight {
+	case 0:
+		return string(w.State)
+	case 1:
+		return string(w.State) + ", 1 call"
+	}
+	return fmt.Sprintf("%s, %d calls", w.State, w.InFlight)
 }
 
 // reasonOutOfService says why a worker is out of service, or that it did not answer; it is empty for a worker in

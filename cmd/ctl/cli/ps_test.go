@@ -42,15 +42,18 @@ func exampleView() api.PoolWorkers {
 
 func TestPsShowsReadyWorkersAndReasonsOfTheOthers(t *testing.T) {
 	view := exampleView()
+	view.Workers[0].InFlight = 2
 	r := ctl(t, newFakeControlPlane(&fakePool{name: "python", view: view}), "ps", "python")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, lines(
 		"Workers (2/4 ready)",
-		"ID        STATE   REQUESTS  MEMORY    UPTIME  AVG CALL  INCARNATION  HOST  PID   LEASE HOLDER  REASON",
-		"python/0  busy    1234      50.0 MiB  1h1m    1.2ms     3            h1    4711  alice",
-		"python/1  failed  0         -         -       -         3            h1    -     -             gave up after 10 "+
+		"ID        STATE          REQUESTS  MEMORY    UPTIME  AVG CALL  INCARNATION  HOST  PID   LEASE HOLDER  REASON",
+		"python/0  busy, 2 calls  1234      50.0 MiB  1h1m    1.2ms     3            h1    4711  alice",
+		"python/1  failed         0         -         -       -         3            h1    -     -             gave up "+
+			"after 10 "+
 			"failures: the process exited with code 1; its log ends: ImportError: no…",
-		"python/2  ready   0         -         -       -         3            h1    4711  -             no answer, showing "+
+		"python/2  ready          0         -         -       -         3            h1    4711  -             no answer, "+
+			"showing "+
 			"the pool's last report: no answer in time",
 	), r.out)
 	require.Empty(t, r.err)
