@@ -102,6 +102,14 @@ func (u *upstream) askLocked() {
 	})
 }
 
+// askSoonLocked asks a workflow again that is about to say something else.
+func (u *upstream) askSoonLocked() {
+	if u.unsure {
+		u.question.at, u.question.asked = time.Time{}, 0
+		u.pool.notify()
+	}
+}
+
 // learnLocked takes what the worker's workflow says about its lease. What it says may be older than what is known here.
 func (u *upstream) learnLocked(state api.WorkerState, sent time.Time) {
 	switch {

@@ -246,8 +246,8 @@ func (d *Dispatcher) EndSuspension(ctx context.Context, r api.ResumeRequest) (re
 			u.suspended.Ended = true
 		}
 	}
+	u.askSoonLocked()
 	u.openedLocked()
-	u.pool.notify()
 	return result
 }
 

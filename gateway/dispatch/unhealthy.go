@@ -19,6 +19,9 @@ func (d *Dispatcher) SetHealth(worker string, incarnation int64, problem string)
 	u.pool.mu.Lock()
 	defer u.pool.mu.Unlock()
 	u.degraded = problem
+	if problem == "" {
+		u.askSoonLocked()
+	}
 	u.openedLocked()
 }
 
