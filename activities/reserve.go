@@ -15,7 +15,7 @@ import (
 // reserveTTL is how long the lease on a reserved worker lasts, should its pool not use it.
 const reserveTTL = 30 * time.Second
 
-// ReserveWorker takes a lease on one worker that no client has leased.
+// ReserveWorker takes a lease on one worker that no client has leased, if possible one without a call in flight.
 func (r *Roster) ReserveWorker(ctx context.Context, request api.ReserveWorkerRequest) (api.ReserveWorkerResult, error) {
 	leases, err := r.WorkerLeases(ctx, api.WorkerLeasesRequest{Pool: request.Pool, Slots: request.Slots})
 	if err != nil {
@@ -23,7 +23,11 @@ func (r *Roster) ReserveWorker(ctx context.Context, request api.ReserveWorkerReq
 	}
 	slots := slices.DeleteFunc(slices.Clone(request.Slots),
 		func(slot int) bool { return leases.Of(slot) != api.HolderNone })
-	slices.SortFunc(slots, func(a, b int) int { return cmp.Compare(b, a) })
+	inFlight, err := r.InFlight(ctx, request.Pool)
+	if err != nil {
+		return api.ReserveWorkerResult{}, err
+	}
+	slices.SortFunc(slots, func(a, b int) int { return cmp.Or(cmp.Compare(inFlight[a], inFlight[b]), cmp.Compare(b, a)) })
 	checkout := func(slot int) (*api.Lease, error) {
 		return r.Checkout(ctx, request.Pool, slot, api.CheckoutRequest{
 			RequestID: request.RequestID, AttemptID: uuid.NewString(), Holder: api.PoolHolder(request.Pool),

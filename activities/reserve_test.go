@@ -13,6 +13,7 @@ import (
 func TestReserveWorkerTakesAWorkerThatNobodyUses(t *testing.T) {
 	holders := map[int]string{0: "somebody", 1: "", 2: "", 3: "somebody else"}
 	var asked []int
+	inFlight := map[int]int{}
 	grants, attempts := map[int]bool{}, map[string]bool{}
 	roster := &Roster{
 		State: func(_ context.Context, _ string, slot int) (s api.WorkerState, err error) {
@@ -25,6 +26,7 @@ func TestReserveWorkerTakesAWorkerThatNobodyUses(t *testing.T) {
 			}
 			return s, nil
 		},
+		InFlight: func(context.Context, string) (map[int]int, error) { return inFlight, nil },
 		Checkout: func(_ context.Context, pool string, slot int, r api.CheckoutRequest) (*api.Lease, error) {
 			require.Nil(t, r.Validate())
 			require.Equal(t, "pool/p", r.Holder)
@@ -48,6 +50,10 @@ func TestReserveWorkerTakesAWorkerThatNobodyUses(t *testing.T) {
 	grants[1] = true
 	require.Equal(t, api.ReserveWorkerResult{Slot: 1, LeaseID: "p.1.1.7"}, reserve())
 	require.Equal(t, []int{2, 1}, asked, "the last one that no client has leased comes first")
+	inFlight[2] = 1
+	require.Equal(t, api.ReserveWorkerResult{Slot: 1, LeaseID: "p.1.1.7"}, reserve())
+	require.Equal(t, []int{1}, asked, "calls are in flight on the other one")
+	delete(inFlight, 2)
 	grants = map[int]bool{}
 	require.Contains(t, reserve().Problem, "p/1 is busy")
 	require.Equal(t, []int{2, 1}, asked, "one that a client has leased is not asked")

@@ -17,6 +17,8 @@ type Roster struct {
 	Status func(ctx context.Context, pool string) (api.PoolStatus, error)
 	// State queries one worker.
 	State func(ctx context.Context, pool string, slot int) (api.WorkerState, error)
+	// InFlight counts the calls in flight on the workers of a pool, by slot, as their hosts last reported.
+	InFlight func(ctx context.Context, pool string) (map[int]int, error)
 	// Checkout asks one worker for a lease, once.
 	Checkout func(ctx context.Context, pool string, slot int, r api.CheckoutRequest) (*api.Lease, error)
 	// Scale sends a pool the update scale.

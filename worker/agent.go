@@ -132,6 +132,16 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 		State: func(ctx context.Context, pool string, slot int) (api.WorkerState, error) {
 			return a.client.Pool(pool).State(ctx, slot)
 		},
+		InFlight: func(ctx context.Context, pool string) (map[int]int, error) {
+			roster, err := a.client.Pool(pool).Roster(ctx)
+			inFlight := map[int]int{}
+			for _, w := range roster.Workers {
+				if _, slot, err := api.ParseWorkerName(w.Worker); err == nil {
+					inFlight[slot] = w.InFlight
+				}
+			}
+			return inFlight, err
+		},
 		Checkout: a.client.CheckoutWorker,
 		Scale: func(ctx context.Context, pool string, r api.ScaleRequest) (api.ScaleResult, error) {
 			return a.client.Pool(pool).ScaleTo(ctx, r)

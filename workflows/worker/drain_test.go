@@ -55,3 +55,20 @@ func TestADrainWithoutALeaseWaitsForItsHost(t *testing.T) {
 	})
 	s.run(standalone())
 }
+
+// A pool that scales down does not need the worker any more: no call is cut.
+func TestAWorkerThatItsPoolHasReservedDrainsAsLongAsCallsMayTake(t *testing.T) {
+	s := newWorkerEnv(t)
+	var limits []time.Duration
+	s.onDrain = func(r api.DrainRequest) (api.DrainResult, error) {
+		limits = append(limits, r.Timeout.D())
+		return api.DrainResult{Drained: true}, nil
+	}
+	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: api.PoolHolder("t")}))
+	s.At(2*time.Second, s.signal(api.SignalEnd, api.Control{LeaseID: "t.0.1.1"}))
+	run := standalone()
+	s.run(run)
+	require.Len(t, limits, 1)
+	require.Greater(t, run.Spec.Call.Timeout, run.Spec.Rotation.DrainTimeout)
+	require.InDelta(t, run.Spec.Call.Timeout.D().Seconds(), limits[0].Seconds(), 1)
+}

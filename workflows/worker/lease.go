@@ -343,9 +343,12 @@ func (l *leases) checkin(r api.CheckinRequest) {
 	l.WakeUp()
 }
 
-// takeBack ends the lease that the pool has taken to stop the worker.
+// takeBack ends the lease that the pool has taken to stop the worker. The pool does not need the worker any more: calls
+// in flight may take as long as calls may.
 func (l *leases) takeBack(id string) {
 	if l.Lease != nil && l.Lease.ID == id {
+		longest := max(l.Spec.Rotation.DrainTimeout.D(), l.Spec.Call.Timeout.D())
+		l.Drain = drainDeadline{l.Machine.Incarnation, l.Now().Add(longest)}
 		l.checkin(api.CheckinRequest{LeaseID: id, TokenHash: l.Lease.TokenHash, Outcome: api.OutcomeOK})
 	}
 }
