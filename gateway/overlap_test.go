@@ -17,6 +17,7 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -100,7 +101,7 @@ func TestNoOtherCallRunsBetweenTheCallsUnderALease(t *testing.T) {
 				lease, err := e.control.Checkout(t.Context(), api.WorkerName("p", rand.IntN(workers)),
 					tempool.CheckoutOptions{Holder: fmt.Sprint("holder ", i), Token: api.NewLeaseToken()})
 				if err != nil {
-					time.Sleep(poll)
+					sleep.For(ctx.Done(), poll)
 					continue
 				}
 				use(lease)
@@ -114,14 +115,14 @@ func TestNoOtherCallRunsBetweenTheCallsUnderALease(t *testing.T) {
 			process := api.Process{Worker: api.WorkerName("p", rand.IntN(workers)), Incarnation: 1}
 			if rand.IntN(2) == 0 {
 				e.gateway.SetHealth(process.Worker, 1, "so that it rests")
-				time.Sleep(time.Millisecond)
+				sleep.For(ctx.Done(), time.Millisecond)
 				e.gateway.SetHealth(process.Worker, 1, "")
 				continue
 			}
 			e.gateway.Suspend(t.Context(), api.SuspendRequest{Process: process, Turn: turn,
 				Timeout: spec.Duration(20 * time.Millisecond)})
 			e.gateway.EndSuspension(t.Context(), api.ResumeRequest{Process: process, Turn: turn + 1})
-			time.Sleep(50 * time.Millisecond)
+			sleep.For(ctx.Done(), 50*time.Millisecond)
 		}
 	})
 	all.Wait()

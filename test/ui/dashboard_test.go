@@ -84,6 +84,8 @@ func TestACrashIsFollowedToItsCauseByKeyboard(t *testing.T) {
 	b.await("its queue is plotted", `document.querySelector("#queue svg.spark path")`)
 	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "ada"}) // the only worker in service
 	require.NoError(t, err)
+	_, err = lease.CallRaw(t.Context(), "echo", []byte(`{"text": "x"}`)) // which closes the worker to others
+	require.NoError(t, err)
 	const waiting = 3
 	results := make(chan error, waiting)
 	for range waiting {
