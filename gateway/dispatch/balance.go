@@ -74,7 +74,7 @@ func (p *poolState) chooseLocked(preferred string, forClient bool, now time.Time
 		if load > 0 {
 			busy++
 		}
-		if !open || forClient && now.Before(u.retryAt) {
+		if !open || forClient && (u.returning || now.Before(u.retryAt)) {
 			continue
 		}
 		c := candidate{load, u.score, p.turnLocked(u)}

@@ -85,6 +85,7 @@ func (d *Dispatcher) Checkin(ctx context.Context, id string, a Authority, outcom
 		if request, err = u.endClientLease(ctx, ref, request); err != nil {
 			return api.CheckinResult{}, err
 		}
+		defer u.checkedIn()
 	}
 	request.TokenHash = api.HashLeaseToken(a.token)
 	result, err := d.config.Control.CheckinNow(ctx, request)
@@ -94,6 +95,14 @@ func (d *Dispatcher) Checkin(ctx context.Context, id string, a Authority, outcom
 		d.work.Go(func() { d.checkinLater(request) })
 	}
 	return result, err
+}
+
+// checkedIn lets clients ask for the worker again: the workflow has the checkin, or does not answer.
+func (u *upstream) checkedIn() {
+	u.pool.mu.Lock()
+	defer u.pool.mu.Unlock()
+	u.returning = false
+	u.openedLocked()
 }
 
 // checkinLater passes a checkin on that Temporal has not accepted, until it has, or its lease has long expired.
@@ -191,6 +200,7 @@ func (u *upstream) endClientLease(ctx context.Context, ref api.LeaseRef,
 func (u *upstream) returnLocked(l *activeLease, r api.CheckinRequest) api.CheckinRequest {
 	r = u.checkinLocked(l, r.Outcome, r.Error)
 	if u.lease == l {
+		u.returning = true
 		u.forgetLeaseLocked(l.ref)
 		if r.Outcome != api.OutcomeOK {
 			u.doubtLocked()

@@ -57,6 +57,8 @@ type upstream struct {
 	// refusals counts checkouts in a row that the worker refused to clients; no client asks it before retryAt.
 	refusals int
 	retryAt  time.Time
+	// returning says that a checkin is on its way to the workflow, which would refuse the next client until it has it.
+	returning bool
 }
 
 // callSet are the calls in flight of one kind on an incarnation: those of its pool, or those under one lease.
