@@ -4,14 +4,13 @@
 //   method('square', ({ x }) => x * x)
 //   run()
 
-import { Worker } from './worker.js'
+import { Worker, defaultWorker as worker } from './worker.js'
 
 export { Context, context } from './context.js'
 export { Cancelled, Conflict, Fatal, HostError, ProgramNotFound, SessionNotFound, TempoolError } from './errors.js'
 export { Programs, Session } from './session.js'
 export { Worker }
 
-const worker = new Worker()
 export const method = worker.method.bind(worker)
 export const onStart = worker.onStart.bind(worker)
 export const onStop = worker.onStop.bind(worker)

@@ -22,9 +22,15 @@ export async function respond(method, call, body, maxMessage, sendChunk) {
     else payload = method.encode(payload)
     checkSize(payload, maxMessage, 'the result')
     return { type: frames.RESPONSE, headers: frames.encodeHeaders(call.responseHeaderFields()), payload }
-  } catch (error) {
+  } catch (thrown) {
+    const error = call.cancelled && isAbort(thrown) ? new Cancelled() : thrown // nothing of the program failed
     return { type: frames.ERROR, headers: headersOrNone(call), payload: exceptionPayload(error), error }
   }
+}
+
+/** Whether something was thrown because a signal fired, as fetch and the timers throw it. */
+function isAbort(thrown) {
+  return attempt(() => thrown.name === 'AbortError', false)
 }
 
 function isStream(value) {

@@ -20,6 +20,12 @@ and start the pool with: ctl pool start -f pool.toml
 
 const empty = Buffer.alloc(0)
 const maxReason = 1000 // characters
+let inProcess = false
+
+/** For tempool/testing: run() returns at once from now on. */
+export function serveInProcess() {
+  inProcess = true
+}
 
 /** Methods and hooks of one worker. The functions of the package use a default Worker. */
 export class Worker {
@@ -110,8 +116,17 @@ export class Worker {
     this.method('worker.resume', fn)
   }
 
-  /** Serves calls until Tempool stops this worker, then exits the process. Calls run concurrently, up to the spec's max_inflight. */
+  /** For tempool/testing: what run() serves. */
+  parts() {
+    return { methods: this.#methods, onStart: this.#onStart, onStop: this.#onStop, onHealth: this.#onHealth }
+  }
+
+  /**
+   * Serves calls until Tempool stops this worker, then exits the process. Calls run concurrently, up to the spec's max_inflight. Where
+   * tempool/testing was imported first, it does nothing.
+   */
   async run() {
+    if (inProcess) return
     const fd = descriptor('TEMPOOL_FD')
     const out = descriptor('TEMPOOL_OUT')
     if (fd === null) {
@@ -146,6 +161,9 @@ export class Worker {
     process.exit(code)
   }
 }
+
+/** The worker of the package's functions. */
+export const defaultWorker = new Worker()
 
 function jsonMethod(name, fn) {
   return {

@@ -315,3 +315,16 @@ test('invalid method names throw, and so does context outside of a call', () => 
   assert.throws(() => worker.method('b', 'not a function'), TypeError)
   assert.throws(() => context(), /in a method/)
 })
+
+test('a call that its caller aborted fails as cancelled, and is no error of the program', async (t) => {
+  const host = await start(t, `
+    import { setTimeout as sleep } from 'node:timers/promises'
+    method('sleep', () => sleep(1e6, null, { signal: context().signal }))
+    method('fails', async () => { await sleep(1e6, null, { signal: AbortSignal.timeout(1) }) })
+    run()`)
+  const id = host.request('sleep')
+  host.send(frames.CANCEL, { id })
+  const answer = JSON.parse((await host.expect(frames.ERROR, id)).payload.toString())
+  assert.deepEqual([answer.code, answer.unhandled], ['cancelled', undefined])
+  assert.equal((await host.call('fails')).unhandled, true) // an abort of its own
+})

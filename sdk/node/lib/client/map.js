@@ -1,0 +1,63 @@
+// Many calls of one method, a bounded number at a time.
+
+const window = 4 // how many times the concurrency may have ended and wait for their turn
+
+/**
+ * Yields {index, item, ok: true, value} or {index, item, ok: false, error} for each item; in the order of the items if ordered, else as calls end.
+ * call(item, signal) makes one call. A consumer that leaves early cancels the calls in flight.
+ */
+export async function* mapCalls(call, items, { concurrency, ordered, onProgress, signal }) {
+  const source = items[Symbol.asyncIterator]?.() ?? items[Symbol.iterator]()
+  const cancel = new AbortController()
+  const abort = () => cancel.abort(signal.reason)
+  if (signal?.aborted) abort()
+  signal?.addEventListener('abort', abort, { once: true })
+  const running = new Set()
+  const finished = new Map() // index → result
+  let ended // wakes the loop
+  const start = async (index, item) => {
+    let result
+    try {
+      result = { index, item, ok: true, value: await call(item, cancel.signal) }
+    } catch (error) {
+      result = { index, item, ok: false, error }
+    }
+    finished.set(index, result)
+    ended?.()
+  }
+  let taken = 0
+  let yielded = 0
+  let done = 0
+  let exhausted = false
+  try {
+    for (;;) {
+      while (!exhausted && running.size < concurrency && taken - yielded < window * concurrency) {
+        const next = await source.next()
+        exhausted = Boolean(next.done)
+        if (exhausted) break
+        const one = start(taken++, next.value).then(() => {
+          running.delete(one)
+          onProgress?.(++done)
+        })
+        running.add(one)
+      }
+      signal?.throwIfAborted()
+      const index = ordered ? yielded : finished.keys().next().value
+      const result = finished.get(index)
+      if (result) {
+        finished.delete(index)
+        yielded++
+        yield result
+      } else if (running.size) {
+        await new Promise((resolve) => { ended = resolve })
+      } else {
+        return
+      }
+    }
+  } finally {
+    signal?.removeEventListener('abort', abort)
+    cancel.abort()
+    await source.return?.()
+    await Promise.all(running)
+  }
+}

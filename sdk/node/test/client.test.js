@@ -1,0 +1,196 @@
+// The client and the fake gateway, over HTTP.
+
+import assert from 'node:assert/strict'
+import fs from 'node:fs'
+import https from 'node:https'
+import os from 'node:os'
+import path from 'node:path'
+import test from 'node:test'
+import { once } from 'node:events'
+import http from 'node:http'
+import { Client, TempoolError, WorkerError } from '../lib/client/index.js'
+import { FakeGateway, crash } from '../lib/testing/index.js'
+
+async function start(t, options) {
+  const gateway = await FakeGateway.start(options)
+  t.after(() => gateway.close())
+  return gateway
+}
+
+const code = (name, started) => (error) => error.code === name && (started === undefined || error.started === started)
+
+test('a call sends its options', async (t) => {
+  const gateway = await start(t)
+  gateway.on('p', 'tools/call', ({ x }) => x * x)
+  const pool = new Client([gateway.endpoint]).pool('p')
+  assert.equal(await pool.call('tools/call', { x: 3 }, { session: 's', key: 'k', priority: 7, timeout: 9000, headers: { 'X-A': 'b' } }), 9)
+  const [{ session, key, headers, worker }] = gateway.calls
+  assert.deepEqual([session, key, worker, headers['tempool-priority'], headers['x-a']], ['s', 'k', 'p/0', '7', 'b'])
+  assert.ok(headers['tempool-timeout'] > 5000 && headers['tempool-timeout'] <= 9000)
+  for (const [options, what] of [[{ timeout: 0 }, /timeout/], [{ headers: { a: 'b\n' } }, /header a/]]) {
+    await assert.rejects(pool.call('m', 1, options), (error) => error.code === 'invalid' && what.test(error.message))
+  }
+  await assert.rejects(pool.call(''), code('invalid', false))
+  await assert.rejects(pool.call('m', 1n), code('invalid', false))
+})
+
+test('a call is repeated at the other gateway, which is avoided once it cannot be reached', async (t) => {
+  const gateway = await start(t)
+  gateway.on('p', 'm', 1)
+  const gone = await FakeGateway.start()
+  await gone.close()
+  const pool = new Client(`${gone.endpoint}, ${gateway.endpoint}`).pool('p')
+  for (let n = 0; n < 4; n++) assert.equal(await pool.call('m'), 1)
+  await assert.rejects(new Client(gone.endpoint, { retries: 1 }).pool('p').call('m'), code('unavailable', false))
+})
+
+test('aborting cancels a call and a stream', async (t) => {
+  const closed = []
+  const server = http.createServer((request, response) => {
+    response.on('close', () => closed.push(request.url))
+    if (request.url.endsWith('stream')) response.write('1\n')
+  }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.after(() => server.close())
+  const pool = new Client(`http://127.0.0.1:${server.address().port}`).pool('p')
+  const abort = new AbortController()
+  const call = pool.call('m', null, { signal: abort.signal })
+  await once(server, 'request')
+  abort.abort(new Error('enough'))
+  await assert.rejects(call, /enough/)
+  await assert.rejects(pool.call('m', null, { signal: abort.signal }), /enough/)
+  for await (const value of pool.stream('stream')) {
+    assert.equal(value, 1)
+    break // closes the connection
+  }
+  while (closed.length < 2) await new Promise(setImmediate)
+})
+
+test('a lease reaches one worker, is renewed, and is fenced by a crash', async (t) => {
+  const gateway = await start(t, { size: 2 })
+  gateway.on('p', 'm', 1, crash(), 2)
+  const pool = new Client(gateway.endpoint).pool('p')
+  const lease = await pool.lease({ ttl: 120, holder: 'me' })
+  assert.deepEqual(gateway.leases('p').map(({ holder }) => holder), ['me'])
+  assert.equal(await lease.call('m'), 1)
+  await lease.notify('note', [1])
+  const before = performance.now()
+  while (performance.now() - before < 300) await new Promise((resolve) => setTimeout(resolve, 20)) // longer than the ttl
+  assert.equal(gateway.leases('p').length, 1)
+  await assert.rejects(lease.call('m'), code('worker_crashed', true))
+  await assert.rejects(lease.call('m'), code('lease_fenced', false))
+  await assert.rejects(lease.close(), code('lease_fenced'))
+  const next = await pool.lease()
+  assert.equal(next.incarnation, 2)
+  assert.equal(await next.call('m'), 2)
+  await next[Symbol.asyncDispose ?? Symbol.for('nodejs.asyncDispose')]()
+  assert.deepEqual(gateway.leases('p'), [])
+  await assert.rejects(next.call('m'), code('lease_fenced', false))
+  await pool.lease()
+  gateway.fence('p')
+  assert.deepEqual(gateway.leases('p'), [])
+})
+
+test('map yields results in order, or as they end, with their errors', async (t) => {
+  const gateway = await start(t)
+  const waiting = []
+  let most = 0
+  gateway.on('p', 'm', async (n) => {
+    most = Math.max(most, waiting.push(n))
+    if (waiting.length === 4) waiting.held?.()
+    if (n === 0 && most < 4) await new Promise((resolve) => { waiting.held = resolve }) // until three others have come
+    waiting.pop()
+    if (n === 2) throw new WorkerError('two', { workerCode: 'two' })
+    return n * 10
+  })
+  const pool = new Client(gateway.endpoint).pool('p')
+  const progress = []
+  const results = []
+  for await (const result of pool.map('m', [1, 2, 3, 4], { concurrency: 1, onProgress: (done) => progress.push(done) })) results.push(result)
+  assert.deepEqual(results.map(({ index, item, ok, value }) => [index, item, ok, value]), [[0, 1, true, 10], [1, 2, false, undefined], [2, 3, true, 30], [3, 4, true, 40]])
+  assert.equal(results[1].error.workerCode, 'two')
+  assert.deepEqual(progress, [1, 2, 3, 4])
+  assert.equal(most, 1)
+  for await (const result of pool.map('m', [1], {})) assert.ok(result.ok)
+  await assert.rejects(async () => { for await (const _ of pool.map('m', [1], { concurrency: 0 })); }, code('invalid'))
+})
+
+test('fifty calls overlap, ten at a time, and one that leaves early cancels the rest', async (t) => {
+  const gateway = await start(t, { size: 10 })
+  let open = 0
+  let most = 0
+  const waiting = []
+  gateway.on('p', 'm', async () => {
+    most = Math.max(most, ++open)
+    if (open < 10) await new Promise((resolve) => waiting.push(resolve))
+    for (const wake of waiting.splice(0)) wake()
+    open--
+    return open
+  })
+  const pool = new Client(gateway.endpoint).pool('p')
+  let seen = 0
+  for await (const { ok } of pool.map('m', Array.from({ length: 50 }, (_, n) => n), { concurrency: 10, ordered: false })) seen += Number(ok)
+  assert.deepEqual([seen, most], [50, 10])
+  gateway.on('p', 'hang', () => new Promise(() => {}))
+  gateway.on('p', 'first', 1)
+  const items = (function* () { for (let n = 0; ; n++) yield n })()
+  gateway.on('p', 'm', 1)
+  for await (const { index } of pool.map('m', items, { concurrency: 3 })) if (index === 7) break
+  assert.equal(items.next().done, true)
+})
+
+test('sessions', async (t) => {
+  const gateway = await start(t)
+  const { sessions } = new Client(gateway.endpoint).pool('p')
+  await assert.rejects(sessions.get('ada'), code('session_not_found'))
+  assert.equal((await sessions.put('ada', { data: { n: 1 }, create: true })).version, 1)
+  await assert.rejects(sessions.put('ada', { create: true }), code('session_exists'))
+  assert.deepEqual((await sessions.patch('ada', { data: { n: null, m: 2 } }, 1)).data, { m: 2 })
+  await assert.rejects(sessions.patch('ada', { data: {} }, 1), code('version_conflict'))
+  assert.ok((await sessions.new({ data: {} })).id)
+  await sessions.delete('ada')
+  await sessions.delete('ada')
+})
+
+test('a token goes over https and loopback; certificates are checked', async (t) => {
+  const gateway = await start(t, { token: 'secret' })
+  gateway.on('p', 'm', 1)
+  await assert.rejects(new Client(gateway.endpoint).pool('p').call('m'), code('unauthorized', false))
+  assert.equal(await new Client(gateway.endpoint, { token: 'secret' }).pool('p').call('m'), 1)
+  const tls = new URL('../../python/tests/tls/', import.meta.url).pathname
+  const pem = fs.readFileSync(`${tls}server.pem`)
+  let token
+  const server = https.createServer({ cert: pem, key: pem }, (request, response) => {
+    token = request.headers.authorization
+    response.end('1')
+  }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.after(() => server.close())
+  const endpoint = `https://127.0.0.1:${server.address().port}`
+  const trusted = new Client(endpoint, { caFile: `${tls}authority.pem`, token: 'secret' })
+  t.after(() => trusted.close())
+  assert.equal(await trusted.pool('p').call('m'), 1)
+  assert.equal(token, 'Bearer secret')
+  await assert.rejects(new Client(endpoint, { retries: 0, token: 'secret' }).pool('p').call('m'), code('unavailable', false))
+})
+
+test('a Unix socket', async (t) => {
+  const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tempool-'))
+  const server = http.createServer((_, response) => response.end('1')).listen(path.join(folder, 'g.sock'))
+  await once(server, 'listening')
+  t.after(() => {
+    server.closeAllConnections()
+    server.close()
+    fs.rmSync(folder, { recursive: true })
+  })
+  assert.equal(await new Client(`unix:${folder}/g.sock`).pool('p').call('m'), 1)
+})
+
+test('arguments of the client', () => {
+  for (const endpoint of ['', 'ftp://a', 'http://u:p@a', 'http://a/b', 'unix:x', 'nonsense']) {
+    assert.throws(() => new Client(endpoint ? endpoint : []), TypeError, endpoint)
+  }
+  assert.throws(() => new Client('http://a', { token: 'a', tokenFile: 'b' }), TypeError)
+  assert.throws(() => new Client('http://a', { retries: -1 }), RangeError)
+  assert.throws(() => new Client('http://a', { timeout: -1 }), TempoolError)
+})
