@@ -9,11 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/pool"
 )
 
 // taken checks a worker out over HTTP.
-func (e *env) taken(r dispatch.CheckoutRequest) api.Lease {
+func (e *env) taken(r pool.CheckoutRequest) api.Lease {
 	e.t.Helper()
 	out := e.do("POST", "/v1/pools/p/leases", r)
 	require.Equal(e.t, http.StatusCreated, out.status, "%s", out.body)
@@ -29,7 +29,7 @@ func TestALeaseIsUsableByItsTakerOnly(t *testing.T) {
 	tokens, bob := tokensFile(t, t.TempDir(), []string{"*"}, "call", "lease", "read")
 	root := addToken(t, tokens, "root", []string{"*"}, "lease", "admin")
 	e := open(t, 2, withTokens(tokens))
-	alice := e.taken(dispatch.CheckoutRequest{Holder: "alice"})
+	alice := e.taken(pool.CheckoutRequest{Holder: "alice"})
 	path := "/v1/leases/" + alice.ID
 	for name, c := range map[string]struct {
 		client, path string
@@ -85,7 +85,7 @@ func TestALeaseOnAnotherHostNeedsItsTokenToo(t *testing.T) {
 	e := open(t, 0, withTokens(tokens))
 	e.control.add("p/7", 3)
 	e.control.with("p/7", func(worker *fakeWorker) { worker.host = "there" })
-	alice := e.taken(dispatch.CheckoutRequest{Holder: "alice"})
+	alice := e.taken(pool.CheckoutRequest{Holder: "alice"})
 	for _, method := range []string{"PUT", "DELETE"} {
 		status, _ := e.tcp(method, "/v1/leases/"+alice.ID+"~"+api.NewLeaseToken(), bob, "")
 		require.Equal(t, 403, status, "the workflow knows the token: %s", method)
@@ -100,13 +100,13 @@ func TestARepeatedCheckoutNeedsTheSameToken(t *testing.T) {
 	t.Parallel()
 	e := open(t, 1)
 	token := api.NewLeaseToken()
-	first := e.taken(dispatch.CheckoutRequest{Holder: "me", RequestID: "r", Token: token})
-	again := e.taken(dispatch.CheckoutRequest{Holder: "me", RequestID: "r", Token: token})
+	first := e.taken(pool.CheckoutRequest{Holder: "me", RequestID: "r", Token: token})
+	again := e.taken(pool.CheckoutRequest{Holder: "me", RequestID: "r", Token: token})
 	require.Equal(t, first.ID, again.ID)
 	require.Equal(t, token, again.Token)
-	e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", RequestID: "r"}).requireProblem(t, 503,
+	e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me", RequestID: "r"}).requireProblem(t, 503,
 		api.CodeNoWorkers)
-	for _, wrong := range []dispatch.CheckoutRequest{{Holder: "me", Token: "short"}, {Holder: "me", Token: token + "~"},
+	for _, wrong := range []pool.CheckoutRequest{{Holder: "me", Token: "short"}, {Holder: "me", Token: token + "~"},
 		{Holder: "me", Token: longText}} {
 		e.do("POST", "/v1/pools/p/leases", wrong).requireProblem(t, 400, api.CodeInvalid)
 	}

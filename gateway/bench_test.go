@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/process/wire"
 )
 
@@ -36,7 +36,7 @@ func BenchmarkAddedLatency(b *testing.B) {
 			return err
 		}},
 		{name: "in-process", call: func() error {
-			_, err := e.gateway.CallPool(ctx, "p", dispatch.Request{Method: "echo", Body: body})
+			_, err := e.gateway.CallPool(ctx, "p", pool.Request{Method: "echo", Body: body})
 			return err
 		}},
 		{name: "socket", call: func() error { return e.postEcho(body) }},
@@ -92,7 +92,7 @@ func BenchmarkCallPool(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			e := open(b, 2)
 			body := bytes.Repeat([]byte("x"), 100)
-			_, err := e.gateway.CallPool(context.Background(), "p", dispatch.Request{Method: "echo", Body: body})
+			_, err := e.gateway.CallPool(context.Background(), "p", pool.Request{Method: "echo", Body: body})
 			require.NoError(b, err)
 			b.ReportAllocs()
 			b.ResetTimer()
@@ -104,7 +104,7 @@ func BenchmarkCallPool(b *testing.B) {
 					var err error
 					for range share {
 						if _, err = e.gateway.CallPool(context.Background(), "p",
-							dispatch.Request{Method: "echo", Body: body}); err != nil {
+							pool.Request{Method: "echo", Body: body}); err != nil {
 							break
 						}
 					}
@@ -124,7 +124,7 @@ func BenchmarkCallPool(b *testing.B) {
 func BenchmarkCallLease(b *testing.B) {
 	e := open(b, 1)
 	lease := e.lease(0, "bench")
-	request := dispatch.Request{Method: "echo", Body: bytes.Repeat([]byte("x"), 100)}
+	request := pool.Request{Method: "echo", Body: bytes.Repeat([]byte("x"), 100)}
 	_, err := e.gateway.Call(context.Background(), lease.ID, request)
 	require.NoError(b, err)
 	b.ReportAllocs()

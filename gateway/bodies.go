@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/pool"
 )
 
 const (
@@ -25,7 +25,7 @@ const (
 // latest by the given time.
 func readBody(w http.ResponseWriter, r *http.Request, limit int64, by time.Time) ([]byte, error) {
 	if r.ContentLength > limit {
-		return nil, dispatch.TooLarge(limit)
+		return nil, pool.TooLarge(limit)
 	}
 	in := bodyReader{in: r.Body, w: w, until: time.Now().Add(requestTimeout(r))}
 	size := r.ContentLength
@@ -97,7 +97,7 @@ func (r *bodyReader) Read(p []byte) (int, error) {
 func bodyError(err error, limit int64) error {
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
-		return dispatch.TooLarge(limit)
+		return pool.TooLarge(limit)
 	}
 	return api.Errorf(api.CodeInvalid, "cannot read the request's body: %w", err)
 }

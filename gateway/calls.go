@@ -10,24 +10,24 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/internal/tracecontext"
 	"github.com/tempool/tempool/process/wire"
 )
 
 // callPool is POST /v1/pools/{pool}/call/{method}.
 func (g *Gateway) callPool(w http.ResponseWriter, r *http.Request) error {
-	pool := r.PathValue("pool")
+	name := r.PathValue("pool")
 	priority, err := priorityOf(r)
 	if err != nil {
 		return err
 	}
-	return g.serveCall(w, r, pool, dispatch.AnyWorker(pool, r.Header.Get(api.HeaderSession), priority))
+	return g.serveCall(w, r, name, pool.AnyWorker(name, r.Header.Get(api.HeaderSession), priority))
 }
 
 // callWorker is POST /v1/pools/{pool}/workers/{slot}/call/{method}.
 func (g *Gateway) callWorker(w http.ResponseWriter, r *http.Request) error {
-	pool, slot, err := api.ParseWorkerName(r.PathValue("pool") + "/" + r.PathValue("slot"))
+	name, slot, err := api.ParseWorkerName(r.PathValue("pool") + "/" + r.PathValue("slot"))
 	if err != nil {
 		return err
 	}
@@ -35,13 +35,13 @@ func (g *Gateway) callWorker(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return g.serveCall(w, r, pool, dispatch.OneWorker(pool, slot, r.Header.Get(api.HeaderSession), priority))
+	return g.serveCall(w, r, name, pool.OneWorker(name, slot, r.Header.Get(api.HeaderSession), priority))
 }
 
 // priorityOf is the priority of a call in the queue: what the client asks for, and may ask for.
 func priorityOf(r *http.Request) (int, error) {
-	priority, err := intHeader(r.Header, api.HeaderPriority, dispatch.DefaultPriority, dispatch.MinPriority,
-		dispatch.MaxPriority)
+	priority, err := intHeader(r.Header, api.HeaderPriority, pool.DefaultPriority, pool.MinPriority,
+		pool.MaxPriority)
 	return min(int(priority), principalOf(r).MaxPriority), err
 }
 
@@ -52,22 +52,22 @@ func (g *Gateway) callLease(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return g.serveCall(w, r, ref.Pool, dispatch.UnderLease(id, authority))
+	return g.serveCall(w, r, ref.Pool, pool.UnderLease(id, authority))
 }
 
 // serveCall starts a call on the target and answers with the worker's answer. It returns an error only if nothing was
 // written.
-func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, pool string, target dispatch.Target) error {
+func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, name string, target pool.Target) error {
 	if err := refuseServiceWorker(r); err != nil {
 		return err
 	}
-	plain, limit := g.RequestFormat(pool)
+	plain, limit := g.RequestFormat(name)
 	request, timeout, err := callRequest(r, "call", plain)
 	if err != nil {
 		return err
 	}
 	request.Client = principalOf(r).Name
-	request.Deadline = g.Deadline(pool, timeout)
+	request.Deadline = g.Deadline(name, timeout)
 	if r.Method != http.MethodPost && !plain {
 		w.Header().Set("Allow", http.MethodPost)
 		return api.Errorf(codeMethodNotAllowed,
@@ -82,7 +82,7 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, pool string,
 			return err
 		}
 	}
-	call, err := g.Do(r.Context(), target, request, func(call *dispatch.Call, request dispatch.Request) error {
+	call, err := g.Do(r.Context(), target, request, func(call *pool.Call, request pool.Request) error {
 		upstream, ok := call.Plain().(*plainUpstream)
 		if !ok {
 			return relay(w, connectionOf(r).share, call, request)
@@ -125,7 +125,7 @@ func (g *Gateway) notifyLease(w http.ResponseWriter, r *http.Request) error {
 // callRequest reads the method and the headers of a call, whose path ends in verb/METHOD, and the timeout that it asks
 // for, 0 for none. The method of plain HTTP is a path of any length.
 func callRequest(r *http.Request, verb string,
-	plain bool) (request dispatch.Request, timeout time.Duration, err error) {
+	plain bool) (request pool.Request, timeout time.Duration, err error) {
 	request.Method = r.PathValue("method")
 	if request.Method == "" {
 		return request, 0, api.Errorf(api.CodeInvalid, "the path names no method; it must end in /%s/METHOD", verb)
@@ -142,7 +142,7 @@ func callRequest(r *http.Request, verb string,
 // relay runs the call and writes its answer; a streamed answer is written chunk by chunk. It returns an error only if
 // nothing was written. It panics with http.ErrAbortHandler when an answer breaks off, so that the client sees that it
 // is incomplete.
-func relay(w http.ResponseWriter, share *memoryShare, call *dispatch.Call, request dispatch.Request) error {
+func relay(w http.ResponseWriter, share *memoryShare, call *pool.Call, request pool.Request) error {
 	var stream *http.ResponseController
 	request.OnChunk = func(chunk []byte) error {
 		if stream == nil {
@@ -182,7 +182,7 @@ func writeChunk(stream *http.ResponseController, w io.Writer, chunk []byte) erro
 		err = stream.Flush()
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %w", dispatch.ErrClientGone, err)
+		return fmt.Errorf("%w: %w", pool.ErrClientGone, err)
 	}
 	return nil
 }
@@ -228,7 +228,7 @@ func setOrDelete(headers map[string]string, key string, set bool, value string) 
 }
 
 // setTrace gives the headers of a request to a worker of plain HTTP the trace of the call.
-func setTrace(h http.Header, r dispatch.Request) {
+func setTrace(h http.Header, r pool.Request) {
 	parent, state := r.Headers[tracecontext.Traceparent], r.Headers[tracecontext.Tracestate]
 	if !r.Trace.IsZero() {
 		parent, state = r.Trace.Parent(), r.Trace.State

@@ -20,7 +20,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -59,7 +59,7 @@ func TestCallsSpreadEvenlyOverTheWorkers(t *testing.T) {
 	}
 	served := map[string]int{}
 	for range 400 {
-		response, err := e.gateway.CallPool(t.Context(), "p", dispatch.Request{Method: "echo"})
+		response, err := e.gateway.CallPool(t.Context(), "p", pool.Request{Method: "echo"})
 		require.NoError(t, err)
 		served[response.Worker]++
 	}
@@ -79,7 +79,7 @@ func TestQueuedCallsStartByPriority(t *testing.T) {
 	var calls sync.WaitGroup
 	for i, priority := range []int{5, 0, 9, 5} {
 		calls.Go(func() {
-			response, err := e.gateway.CallPool(t.Context(), "p", dispatch.Request{Method: "turn", Priority: priority})
+			response, err := e.gateway.CallPool(t.Context(), "p", pool.Request{Method: "turn", Priority: priority})
 			if err != nil {
 				t.Errorf("a call failed: %v", err)
 				return
@@ -128,7 +128,7 @@ func TestAFullQueueRefusesCalls(t *testing.T) {
 func TestAQueuedCallIsRefusedWhenItsTimeIsOver(t *testing.T) {
 	t.Parallel()
 	e := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Timeout = spec.Duration(300 * time.Millisecond) }))
-	lease := e.taken(dispatch.CheckoutRequest{Holder: "somebody else"})
+	lease := e.taken(pool.CheckoutRequest{Holder: "somebody else"})
 	timedOut := e.do("POST", "/v1/pools/p/call/echo", "x")
 	timedOut.requireProblem(t, 503, api.CodeQueueTimeout)
 	require.False(t, timedOut.problem.Started)
@@ -193,7 +193,7 @@ func TestAWorkerThatDoesNotGiveUpACancelledCallEndsAsACutCall(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	called := background(func() error {
-		_, err := e.gateway.CallPool(ctx, "p", dispatch.Request{Method: "stubborn", Body: []byte(quoted(e.file("a")))})
+		_, err := e.gateway.CallPool(ctx, "p", pool.Request{Method: "stubborn", Body: []byte(quoted(e.file("a")))})
 		return err
 	})
 	e.awaitHeld(e.file("a.began"))
@@ -214,7 +214,7 @@ func TestAPoolBoundsTheTimeOfItsCalls(t *testing.T) {
 	lease := e.lease(0, "me")
 	e.do("POST", "/v1/leases/"+lease.ID+"/call/hold", quoted(e.file("a")), api.HeaderTimeout, "86400000").requireProblem(t,
 		504, api.CodeDeadlineExceeded)
-	_, err := e.gateway.Call(t.Context(), lease.ID, dispatch.Request{Method: "hold", Body: []byte(quoted(e.file("b")))})
+	_, err := e.gateway.Call(t.Context(), lease.ID, pool.Request{Method: "hold", Body: []byte(quoted(e.file("b")))})
 	require.ErrorIs(t, err, api.ErrDeadlineExceeded)
 }
 
@@ -260,7 +260,7 @@ func TestPoolOnOtherHostsNamesTheirGateways(t *testing.T) {
 	a := e.do("POST", "/v1/pools/p/call/echo", "x")
 	a.requireProblem(t, 503, api.CodeNoWorkers)
 	require.False(t, a.problem.Started)
-	require.Equal(t, []dispatch.Peer{{Host: "there", Endpoint: "http://there:7460"}}, a.problem.Gateways)
+	require.Equal(t, []api.Peer{{Host: "there", Endpoint: "http://there:7460"}}, a.problem.Gateways)
 }
 
 func TestPoolOnOtherHostsNamesTheHosts(t *testing.T) {
@@ -461,10 +461,10 @@ func TestProtocolNoneIsCalledOverPlainHTTP(t *testing.T) {
 	require.Equal(t, 200, a.status, "%s", a.body)
 	require.Equal(t, "/some/path body auth=None", string(a.body))
 	require.Equal(t, "p/0", a.header.Get(api.HeaderWorker))
-	response, err := e.gateway.CallPool(t.Context(), "p", dispatch.Request{Method: "x", Body: []byte("y")})
+	response, err := e.gateway.CallPool(t.Context(), "p", pool.Request{Method: "x", Body: []byte("y")})
 	require.NoError(t, err)
 	require.Equal(t, "/x y auth=None", string(response.Body))
-	_, err = e.gateway.CallPool(t.Context(), "p", dispatch.Request{Method: "fail"})
+	_, err = e.gateway.CallPool(t.Context(), "p", pool.Request{Method: "fail"})
 	require.ErrorIs(t, err, api.ErrWorkerError)
 	e.do("POST", "/v1/pools/p/call/x", strings.Repeat("x", 100_001)).requireProblem(t, 413, api.CodePayloadTooLarge)
 	failed, err := e.http.Post("http://gateway/v1/pools/p/call/fail", "", nil)
@@ -472,7 +472,7 @@ func TestProtocolNoneIsCalledOverPlainHTTP(t *testing.T) {
 	failed.Body.Close()
 	require.Equal(t, 503, failed.StatusCode, "the program's own answer")
 	lease := background(func() answer {
-		return e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", WaitMS: 20_000})
+		return e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me", WaitMS: 20_000})
 	})
 	granted := await(t, lease)
 	require.Equal(t, 201, granted.status)
@@ -496,7 +496,7 @@ func TestNoCallIsLostOrServedTwiceWhileWorkersRestart(t *testing.T) {
 		callers.Go(func() {
 			for i := 0; i < 150; i++ {
 				want := fmt.Sprint(i)
-				response, err := e.gateway.CallPool(context.Background(), "p", dispatch.Request{Method: "echo", Body: []byte(want)})
+				response, err := e.gateway.CallPool(context.Background(), "p", pool.Request{Method: "echo", Body: []byte(want)})
 				switch {
 				case err == nil && string(response.Body) == want:
 					served.Add(1)
@@ -542,12 +542,12 @@ func TestCloseWaitsForCalls(t *testing.T) {
 	e := open(t, 1)
 	held := background(func() error {
 		_, err := e.gateway.CallPool(context.Background(), "p",
-			dispatch.Request{Method: "hold", Body: []byte(quoted(e.file("a")))})
+			pool.Request{Method: "hold", Body: []byte(quoted(e.file("a")))})
 		return err
 	})
 	e.awaitHeld(e.file("a.began"))
 	queued := background(func() error {
-		_, err := e.gateway.CallPool(context.Background(), "p", dispatch.Request{Method: "echo"})
+		_, err := e.gateway.CallPool(context.Background(), "p", pool.Request{Method: "echo"})
 		return err
 	})
 	require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
@@ -556,7 +556,7 @@ func TestCloseWaitsForCalls(t *testing.T) {
 	e.release(e.file("a"))
 	require.NoError(t, await(t, held))
 	require.NoError(t, await(t, closed))
-	_, err := e.gateway.CallPool(context.Background(), "p", dispatch.Request{Method: "echo"})
+	_, err := e.gateway.CallPool(context.Background(), "p", pool.Request{Method: "echo"})
 	require.ErrorIs(t, err, api.ErrUnavailable)
 	_, err = os.Stat(e.file("gw.sock"))
 	require.ErrorIs(t, err, os.ErrNotExist)

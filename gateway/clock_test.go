@@ -9,7 +9,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -28,7 +28,7 @@ func TestAHostWithAWrongClockServesAndRenewsSeldom(t *testing.T) {
 			e.control.mu.Unlock()
 			leased := func(ttl time.Duration) (call func() answer) {
 				lease := e.do("POST", "/v1/pools/p/leases",
-					dispatch.CheckoutRequest{Holder: "me", TTLMS: ttl.Milliseconds()}).lease(t)
+					pool.CheckoutRequest{Holder: "me", TTLMS: ttl.Milliseconds()}).lease(t)
 				return func() answer { return e.do("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "x") }
 			}
 			require.Equal(t, 200, leased(time.Minute)().status)

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/spec"
 )
@@ -43,7 +43,7 @@ func TestCallsThatWaitForAFirstWorkerAreReferredToItsHost(t *testing.T) {
 	a := await(t, call)
 	a.requireProblem(t, 503, api.CodeNoWorkers)
 	require.False(t, a.problem.Started)
-	require.Equal(t, []dispatch.Peer{{Host: "there", Endpoint: "http://there:7460"}}, a.problem.Gateways)
+	require.Equal(t, []api.Peer{{Host: "there", Endpoint: "http://there:7460"}}, a.problem.Gateways)
 }
 
 func TestDemandCountsCallsAndLeases(t *testing.T) {
@@ -52,7 +52,7 @@ func TestDemandCountsCallsAndLeases(t *testing.T) {
 	held := e.file("held")
 	call := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(held)) })
 	require.Eventually(t, func() bool { return e.demand().Calls == 1 }, timeout, poll)
-	lease := e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", WaitMS: 5000}).lease(t)
+	lease := e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me", WaitMS: 5000}).lease(t)
 	require.Equal(t, policy.Demand{Calls: 1, Leases: 1}, e.demand())
 	waiting := e.waits("another", 60_000)
 	queued := background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", "x") })

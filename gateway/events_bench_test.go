@@ -12,7 +12,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/events"
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/pool"
 )
 
 // BenchmarkStalledEventReader measures what readers of events that have stalled cost calls. Rounds of calls without and
@@ -27,7 +27,7 @@ func BenchmarkStalledEventReader(b *testing.B) {
 	one := func() time.Duration {
 		began := time.Now()
 		emit(log, api.EventProcessStarted, api.WorkerSource("p/0"))
-		_, err := e.gateway.CallPool(context.Background(), "p", dispatch.Request{Method: "echo", Body: body})
+		_, err := e.gateway.CallPool(context.Background(), "p", pool.Request{Method: "echo", Body: body})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/gateway/ui"
 	"github.com/tempool/tempool/process/logs"
 )
@@ -27,7 +27,7 @@ const MaxCallTimeout = 24 * time.Hour
 // Config configures a Gateway. Without Listen and Socket it serves calls of this process only.
 type Config struct {
 	// Config configures the dispatch of calls; its Plain is the Gateway's own.
-	dispatch.Config
+	pool.Config
 	// Listen is a TCP address such as 127.0.0.1:7460; empty for none. Other than loopback addresses need Security.
 	Listen string
 	// Socket is the path of a Unix socket, created with mode 0600, or 0660 with Security.SocketGroup; empty for none.
@@ -57,7 +57,7 @@ type Config struct {
 
 // Gateway is a Dispatcher with an HTTP face. All methods are safe for concurrent use.
 type Gateway struct {
-	*dispatch.Dispatcher
+	*pool.Dispatcher
 	config       Config
 	mux          *http.ServeMux
 	server       *http.Server
@@ -86,7 +86,7 @@ func New(config Config) (*Gateway, error) {
 	}
 	config.Logger = cmp.Or(config.Logger, slog.Default())
 	config.Plain = newPlainUpstream
-	dispatcher, err := dispatch.New(config.Config)
+	dispatcher, err := pool.New(config.Config)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +114,7 @@ func (g *Gateway) Handle(pattern string, handler http.Handler) {
 
 // Snapshot are the counts and gauges of a Gateway for metrics.
 type Snapshot struct {
-	dispatch.Snapshot
+	pool.Snapshot
 	// Connections are the open connections by the network of their listener: tcp, unix.
 	Connections map[string]int64
 	// EventsMissed counts the events that readers of the stream were too slow to get, and EventsOmitted, by type, those

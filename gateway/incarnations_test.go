@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
 )
@@ -71,7 +71,7 @@ func TestTheNextIncarnationServesBesideTheOlderOneUnlessThatKeepsSessions(t *tes
 			e := open(t, 1, c.option)
 			e.beside(0, 2)
 			call := func() int64 {
-				response, err := e.gateway.CallPool(t.Context(), "p", dispatch.Request{Method: "echo", Body: []byte("x")})
+				response, err := e.gateway.CallPool(t.Context(), "p", pool.Request{Method: "echo", Body: []byte("x")})
 				require.NoError(t, err)
 				return response.Incarnation
 			}
@@ -94,7 +94,7 @@ func (e *env) startHolding(file string) <-chan error {
 	e.t.Helper()
 	held := background(func() error {
 		_, err := e.gateway.CallPool(context.Background(), "p",
-			dispatch.Request{Method: "hold", Body: []byte(`{"path":` + quoted(file) + `}`)})
+			pool.Request{Method: "hold", Body: []byte(`{"path":` + quoted(file) + `}`)})
 		return err
 	})
 	e.awaitHeld(file + ".began")
@@ -113,7 +113,7 @@ func TestDrainOfOlderIncarnationWaitsForItsCalls(t *testing.T) {
 		defer cancel()
 		return e.gateway.Drain(ctx, "p/0", 1)
 	})
-	response, err := e.gateway.CallPool(t.Context(), "p", dispatch.Request{Method: "echo", Body: []byte("x")})
+	response, err := e.gateway.CallPool(t.Context(), "p", pool.Request{Method: "echo", Body: []byte("x")})
 	require.NoError(t, err)
 	require.EqualValues(t, 2, response.Incarnation)
 	e.release(held)
@@ -159,7 +159,7 @@ func TestLowScoreGetsNoCallsWhileBetterWorkersAreFree(t *testing.T) {
 	}
 	e := open(t, 2, withConfig(func(c *Config) { c.Score = scores }))
 	for range 20 {
-		response, err := e.gateway.CallPool(t.Context(), "p", dispatch.Request{Method: "echo", Body: []byte("x")})
+		response, err := e.gateway.CallPool(t.Context(), "p", pool.Request{Method: "echo", Body: []byte("x")})
 		require.NoError(t, err)
 		require.Equal(t, "p/1", response.Worker)
 	}

@@ -8,25 +8,26 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/lease"
+	"github.com/tempool/tempool/gateway/pool"
 )
 
 // maxReasonBytes bounds the reason of a checkin, which becomes part of the worker's history.
 const maxReasonBytes = 1 << 10
 
 // leaseOf returns the ID of the lease in the path, and the authority to use it: its token from the path or a header.
-func leaseOf(r *http.Request) (id string, a dispatch.Authority) {
+func leaseOf(r *http.Request) (id string, a lease.Authority) {
 	id, token := api.SplitLeaseID(r.PathValue("id"))
-	return id, dispatch.TokenAuthority(cmp.Or(token, r.Header.Get(api.HeaderLeaseToken)), principalOf(r).Has(access.Admin))
+	return id, lease.TokenAuthority(cmp.Or(token, r.Header.Get(api.HeaderLeaseToken)), principalOf(r).Has(access.Admin))
 }
 
 // postLease is POST /v1/pools/{pool}/leases.
 func (g *Gateway) postLease(w http.ResponseWriter, r *http.Request) error {
-	var request dispatch.CheckoutRequest
+	var request pool.CheckoutRequest
 	if err := readJSON(w, r, &request); err != nil {
 		return err
 	}
-	wait := time.Duration(min(max(request.WaitMS, 0), dispatch.MaxCheckoutWait.Milliseconds())) * time.Millisecond
+	wait := time.Duration(min(max(request.WaitMS, 0), pool.MaxCheckoutWait.Milliseconds())) * time.Millisecond
 	ctx, cancel := context.WithTimeout(r.Context(), wait+answerTimeout)
 	defer cancel()
 	lease, err := g.Checkout(ctx, r.PathValue("pool"), request)

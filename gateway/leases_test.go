@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
 )
@@ -19,7 +19,7 @@ import (
 func TestLeaseCallIsServedByItsWorkerAndCountedAtCheckin(t *testing.T) {
 	t.Parallel()
 	e := open(t, 1)
-	out := e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", Session: "s", TTLMS: 30_000})
+	out := e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me", Session: "s", TTLMS: 30_000})
 	require.Equal(t, http.StatusCreated, out.status, "%s", out.body)
 	var lease api.Lease
 	require.NoError(t, json.Unmarshal(out.body, &lease))
@@ -59,7 +59,7 @@ func TestUnknownLeaseIsVerifiedOnce(t *testing.T) {
 	var calls sync.WaitGroup
 	for range 20 {
 		calls.Go(func() {
-			response, err := e.gateway.Call(t.Context(), lease.ID, dispatch.Request{Method: "echo", Body: []byte("x")})
+			response, err := e.gateway.Call(t.Context(), lease.ID, pool.Request{Method: "echo", Body: []byte("x")})
 			if err != nil || string(response.Body) != "x" {
 				t.Errorf("a call failed: %v", err)
 			}
@@ -151,7 +151,7 @@ func TestInvalidLeases(t *testing.T) {
 func TestExpiredLeaseIsVerifiedAgain(t *testing.T) {
 	t.Parallel()
 	e := open(t, 1)
-	lease := e.taken(dispatch.CheckoutRequest{Holder: "me", TTLMS: 50})
+	lease := e.taken(pool.CheckoutRequest{Holder: "me", TTLMS: 50})
 	id := lease.ID + "~" + lease.Token
 	require.Eventually(t, func() bool {
 		return e.do("POST", "/v1/leases/"+id+"/call/echo", "x").status == 409
@@ -231,11 +231,11 @@ func TestCheckoutTriesWorkersOfThisHostFirst(t *testing.T) {
 	e.awaitHeld(e.file("a.began"))
 	var theirs []string
 	for range 3 {
-		theirs = append(theirs, e.taken(dispatch.CheckoutRequest{Holder: "me"}).Worker)
+		theirs = append(theirs, e.taken(pool.CheckoutRequest{Holder: "me"}).Worker)
 	}
 	e.release(e.file("a"))
 	busy := await(t, held).header.Get(api.HeaderWorker)
-	theirs = append(theirs, e.taken(dispatch.CheckoutRequest{Holder: "me"}).Worker)
+	theirs = append(theirs, e.taken(pool.CheckoutRequest{Holder: "me"}).Worker)
 	require.ElementsMatch(t, []string{"p/0", "p/1", "p/2", "p/9"}, theirs)
 	require.Equal(t, []string{"p/9", busy}, theirs[2:], "one whose only slot is taken is not free")
 	require.Equal(t, 4, e.control.count("checkout"), "no checkout was refused")
@@ -313,7 +313,7 @@ func TestAProcessThatWasTakenOverIsClosedUntilItsWorkflowHasAnswered(t *testing.
 func TestACheckinDuringAnOutageIsPassedOnLater(t *testing.T) {
 	t.Parallel()
 	e := open(t, 1)
-	lease := e.taken(dispatch.CheckoutRequest{Holder: "me"})
+	lease := e.taken(pool.CheckoutRequest{Holder: "me"})
 	path := "/v1/leases/" + lease.ID + "~" + lease.Token
 	require.Equal(t, 200, e.do("POST", path+"/call/echo", "x").status)
 	e.control.setDown(true)
@@ -332,11 +332,11 @@ func TestCheckoutWaitsForWaitMS(t *testing.T) {
 	t.Parallel()
 	e := open(t, 1)
 	held := e.lease(0, "other")
-	e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me"}).requireProblem(t, 503, api.CodeNoWorkers)
-	e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", WaitMS: 60}).requireProblem(t, 503,
+	e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me"}).requireProblem(t, 503, api.CodeNoWorkers)
+	e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me", WaitMS: 60}).requireProblem(t, 503,
 		api.CodeQueueTimeout)
 	waiting := background(func() answer {
-		return e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", WaitMS: 20_000})
+		return e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me", WaitMS: 20_000})
 	})
 	asked := e.control.count("checkout")
 	require.Eventually(t, func() bool { return e.control.count("checkout") > asked+1 }, timeout, poll)
@@ -344,9 +344,9 @@ func TestCheckoutWaitsForWaitMS(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, http.StatusCreated, await(t, waiting).status)
 
-	e.do("POST", "/v1/pools/nope/leases", dispatch.CheckoutRequest{Holder: "me"}).requireProblem(t, 404,
+	e.do("POST", "/v1/pools/nope/leases", pool.CheckoutRequest{Holder: "me"}).requireProblem(t, 404,
 		api.CodePoolNotFound)
-	e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{}).requireProblem(t, 400, api.CodeInvalid)
+	e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{}).requireProblem(t, 400, api.CodeInvalid)
 	e.do("POST", "/v1/pools/p/leases", `{"holder":"me","wait":5}`).requireProblem(t, 400, api.CodeInvalid)
 	e.do("POST", "/v1/pools/p/leases", `{"holder":`).requireProblem(t, 400, api.CodeInvalid)
 	e.do("DELETE", "/v1/leases/p.0.1.1?outcome=fine", nil).requireProblem(t, 400, api.CodeInvalid)

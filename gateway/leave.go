@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/internal/sleep"
 )
 
@@ -141,7 +141,7 @@ func writeLeavingAnswer(conn net.Conn, c *connection) {
 
 // leavingAnswer is a whole HTTP answer.
 var leavingAnswer = sync.OnceValue(func() []byte {
-	p := problemOf(dispatch.ErrClosing)
+	p := problemOf(pool.ErrClosing)
 	p.Status, p.Title = http.StatusRequestTimeout, http.StatusText(http.StatusRequestTimeout)
 	body, err := json.Marshal(p)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/pool"
 )
 
 const (
@@ -138,7 +138,7 @@ func (g *Gateway) askToLeave(next http.Handler) http.Handler {
 		if g.open.leaving.Load() {
 			w.Header().Set("Connection", "close")
 			if connectionOf(r).state.Load() == left {
-				writeProblem(w, dispatch.ErrClosing) // as announced to the client
+				writeProblem(w, pool.ErrClosing) // as announced to the client
 				return
 			}
 		}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
-	"github.com/tempool/tempool/gateway/dispatch"
 	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/process/logs"
@@ -130,7 +129,7 @@ func (g *Gateway) isHere(ctx context.Context, pool string, slot int, worker stri
 		if entry.Host == "" || entry.Host == g.config.HostID || entry.Endpoint == "" {
 			return nil
 		}
-		return dispatch.OtherHostError{Host: entry.Host, Endpoint: entry.Endpoint, Coded: api.Errorf(api.CodeWorkerNotFound,
+		return api.OtherHostError{Host: entry.Host, Endpoint: entry.Endpoint, Coded: api.Errorf(api.CodeWorkerNotFound,
 			"worker %s is on host %s; ask its gateway, %s, or add here=true for the lines that host %s has of it", worker,
 			entry.Host, entry.Endpoint, g.config.HostID)}
 	}

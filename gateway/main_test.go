@@ -21,7 +21,8 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/lease"
+	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
 )
@@ -30,6 +31,12 @@ import (
 const timeout = 30 * time.Second
 
 const poll = 2 * time.Millisecond
+
+// Rights to use a lease, by names that no lease of a test hides.
+var (
+	operator       = lease.Operator
+	tokenAuthority = lease.TokenAuthority
+)
 
 func TestMain(m *testing.M) {
 	process.RunReaperIfAsked()
@@ -96,7 +103,7 @@ func open(t testing.TB, workers int, options ...option) *env {
 	})
 	e.control = newFakeControl("here", e.spec)
 	e.config = Config{
-		Config: dispatch.Config{HostID: "here", Control: e.control, Processes: e.processes, Logger: logger,
+		Config: pool.Config{HostID: "here", Control: e.control, Processes: e.processes, Logger: logger,
 			CheckEvery: 10 * time.Millisecond},
 		Socket: filepath.Join(e.dir, "gw.sock"), Logs: e.processes.Logs(),
 	}
@@ -208,7 +215,7 @@ func (e *env) callers(n int) (made *atomic.Int64, stop func()) {
 		all.Go(func() {
 			for ctx.Err() == nil {
 				if _, err := e.gateway.CallPool(context.Background(), "p",
-					dispatch.Request{Method: "echo", Body: []byte("x")}); err != nil {
+					pool.Request{Method: "echo", Body: []byte("x")}); err != nil {
 					e.t.Errorf("call %d: %v", made.Load(), err)
 					return
 				}

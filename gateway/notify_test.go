@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -22,8 +22,8 @@ func TestNotificationReachesTheWorkerOfItsLease(t *testing.T) {
 	require.Empty(t, response.body)
 	e.awaitHeld(e.file("a.began"))
 	require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "x").status, "the worker still serves")
-	require.NoError(t, e.gateway.Notify(t.Context(), lease.ID, dispatch.Operator,
-		dispatch.Request{Method: "echo", Body: []byte("x")}))
+	require.NoError(t, e.gateway.Notify(t.Context(), lease.ID, operator,
+		pool.Request{Method: "echo", Body: []byte("x")}))
 	require.EqualValues(t, 3, e.gateway.Snapshot().Pools[0].Workers[0].Requests)
 }
 

@@ -14,7 +14,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/events"
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/affinity"
 )
@@ -99,7 +99,7 @@ func TestOpenAPIReferencesResolve(t *testing.T) {
 func TestOpenAPIDescribesTheFieldsAndCodes(t *testing.T) {
 	t.Parallel()
 	schemas := readDocument(t).Components.Schemas
-	for name, value := range map[string]any{"Lease": api.Lease{}, "CheckoutRequest": dispatch.CheckoutRequest{},
+	for name, value := range map[string]any{"Lease": api.Lease{}, "CheckoutRequest": pool.CheckoutRequest{},
 		"Problem": Problem{}, "Readiness": Readiness{}, "Session": sessions.Session{}, "Event": api.Event{},
 		"SessionBinding": api.SessionBinding{}, "SessionBindings": api.SessionBindings{},
 		"SessionBackup": api.SessionBackup{}, "SessionBackupEnd": api.SessionBackupEnd{},

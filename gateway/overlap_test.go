@@ -16,7 +16,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/spec"
 )
@@ -52,14 +52,14 @@ func TestNoOtherCallRunsBetweenTheCallsUnderALease(t *testing.T) {
 	var all sync.WaitGroup
 	var calls, leases atomic.Int64
 	call := func(id, token string) error {
-		request := dispatch.Request{Method: "tag", Body: []byte(id)}
+		request := pool.Request{Method: "tag", Body: []byte(id)}
 		if id == "pool" {
 			_, err := e.gateway.CallPool(t.Context(), "p", request)
 			calls.Add(1)
 			return err
 		}
-		_, err := e.gateway.Do(t.Context(), dispatch.UnderLease(id, dispatch.TokenAuthority(token, false)), request,
-			func(c *dispatch.Call, r dispatch.Request) error { _, err := c.Exchange(r); return err })
+		_, err := e.gateway.Do(t.Context(), pool.UnderLease(id, tokenAuthority(token, false)), request,
+			func(c *pool.Call, r pool.Request) error { _, err := c.Exchange(r); return err })
 		return err
 	}
 	use := func(lease *api.Lease) {
@@ -84,13 +84,13 @@ func TestNoOtherCallRunsBetweenTheCallsUnderALease(t *testing.T) {
 		all.Go(func() { // by the gateway
 			for ctx.Err() == nil {
 				lease, err := e.gateway.Checkout(t.Context(), "p",
-					dispatch.CheckoutRequest{Holder: fmt.Sprint("client ", i), WaitMS: 30_000})
+					pool.CheckoutRequest{Holder: fmt.Sprint("client ", i), WaitMS: 30_000})
 				if err != nil {
 					t.Errorf("no lease: %v", err)
 					return
 				}
 				use(lease)
-				_, _ = e.gateway.Checkin(t.Context(), lease.ID, dispatch.TokenAuthority(lease.Token, false),
+				_, _ = e.gateway.Checkin(t.Context(), lease.ID, tokenAuthority(lease.Token, false),
 					[]api.Outcome{api.OutcomeOK, api.OutcomeError}[rand.IntN(2)], "")
 			}
 		})

@@ -6,14 +6,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/spec"
 )
 
 func TestAPoolThatFencesStopsItsCallsWhenTemporalIsLost(t *testing.T) {
 	t.Parallel()
 	e := open(t, 2, withSpec(func(sp *spec.Spec) { sp.Pool.OnPartition = spec.PartitionFence }))
-	lease := e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me"}).lease(t)
+	lease := e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me"}).lease(t)
 	require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "x").status)
 	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
 	e.awaitHeld(e.file("a.began"))
@@ -30,7 +30,7 @@ func TestAPoolThatFencesStopsItsCallsWhenTemporalIsLost(t *testing.T) {
 func TestACallThatStartsDuringAnOutageEndsWithItsLease(t *testing.T) {
 	t.Parallel()
 	e := open(t, 1)
-	lease := e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", TTLMS: 3_000}).lease(t)
+	lease := e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me", TTLMS: 3_000}).lease(t)
 	path := "/v1/leases/" + lease.ID + "~" + lease.Token + "/call/"
 	require.Equal(t, 200, e.do("POST", path+"echo", "x").status)
 	e.control.setDown(true)

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/process"
 )
 
@@ -31,7 +31,7 @@ type plainUpstream struct {
 	transport *http.Transport
 }
 
-func newPlainUpstream(p *process.Process) dispatch.PlainUpstream {
+func newPlainUpstream(p *process.Process) pool.PlainUpstream {
 	dialer := &net.Dialer{Timeout: dialTimeout}
 	return &plainUpstream{process: p, transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -70,18 +70,18 @@ func (u *plainUpstream) url(method, query string) *url.URL {
 }
 
 // httpError codes a failure of plain HTTP.
-func httpError(call *dispatch.Call, err error) *api.Error {
+func httpError(call *pool.Call, err error) *api.Error {
 	var dial *dialError
 	started := !errors.As(err, &dial)
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		coded := dispatch.TooLarge(tooLarge.Limit)
+		coded := pool.TooLarge(tooLarge.Limit)
 		coded.Started = started
 		return coded
 	}
 	return call.Fail(err, started)
 }
 
-func statusError(call *dispatch.Call, method string, status int) *api.Error {
+func statusError(call *pool.Call, method string, status int) *api.Error {
 	failed := api.Errorf(api.CodeWorkerError, "%s on %s answered %d %s", method, call.Worker(), status,
 		http.StatusText(status))
 	failed.Started = true
@@ -89,7 +89,7 @@ func statusError(call *dispatch.Call, method string, status int) *api.Error {
 }
 
 // proxy forwards a request and its answer, both unbuffered, and completes the call.
-func (u *plainUpstream) proxy(w http.ResponseWriter, r *http.Request, call *dispatch.Call, method string) {
+func (u *plainUpstream) proxy(w http.ResponseWriter, r *http.Request, call *pool.Call, method string) {
 	// The proxy panics to abort a response that was cut off. The call must be completed then, too.
 	var failure *api.Error
 	var body answerBody
@@ -100,7 +100,7 @@ func (u *plainUpstream) proxy(w http.ResponseWriter, r *http.Request, call *disp
 		case body.err != nil:
 			failure = httpError(call, fmt.Errorf("the response was cut off: %w", body.err))
 		case failure == nil:
-			failure = httpError(call, dispatch.ErrClientGone)
+			failure = httpError(call, pool.ErrClientGone)
 		}
 		call.CompleteAnswered(failure)
 	}()
@@ -148,7 +148,7 @@ func (b *answerBody) Read(p []byte) (int, error) {
 }
 
 // Send sends a POST; an answer with a status below 400 is the response, which is not streamed.
-func (u *plainUpstream) Send(call *dispatch.Call, r dispatch.Request) (*dispatch.Response, error) {
+func (u *plainUpstream) Send(call *pool.Call, r pool.Request) (*pool.Response, error) {
 	request, err := http.NewRequestWithContext(call.Context(), http.MethodPost, u.url(r.Method, "").String(),
 		bytes.NewReader(r.Body))
 	if err != nil {
@@ -166,7 +166,7 @@ func (u *plainUpstream) Send(call *dispatch.Call, r dispatch.Request) (*dispatch
 		return nil, httpError(call, err)
 	}
 	defer answer.Body.Close()
-	response := &dispatch.Response{Worker: call.Worker(), Incarnation: call.Incarnation(),
+	response := &pool.Response{Worker: call.Worker(), Incarnation: call.Incarnation(),
 		Headers: map[string]string{"content-type": answer.Header.Get("Content-Type")}}
 	limit := call.MaxMessage()
 	if response.Body, err = io.ReadAll(io.LimitReader(answer.Body, limit+1)); int64(len(response.Body)) > limit {

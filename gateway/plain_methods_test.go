@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -73,7 +73,7 @@ func (e *env) upgrade(path string) (net.Conn, *bufio.Reader) {
 func TestProtocolNonePassesUpgradesUntilTheLeaseIsSucceeded(t *testing.T) {
 	t.Parallel()
 	e := openPlain(t)
-	alice := e.taken(dispatch.CheckoutRequest{Holder: "alice"})
+	alice := e.taken(pool.CheckoutRequest{Holder: "alice"})
 	conn, in := e.upgrade("/v1/leases/" + alice.ID + "~" + alice.Token)
 	for _, text := range []string{"one\n", "two\n"} {
 		_, err := io.WriteString(conn, text)

@@ -9,7 +9,6 @@ import (
 	"strconv"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/gateway/dispatch"
 	"github.com/tempool/tempool/process/wire"
 )
 
@@ -36,7 +35,7 @@ type Problem struct {
 	Endpoint string `json:"endpoint,omitempty"`
 	// Gateways, for code no_workers, serve the pool while this one does not; the one with the most workers in service is
 	// first.
-	Gateways []dispatch.Peer `json:"gateways,omitempty"`
+	Gateways []api.Peer `json:"gateways,omitempty"`
 	// WorkerError is the worker's own error, for the codes worker_error and method_not_found.
 	WorkerError *wire.RemoteError `json:"worker_error,omitempty"`
 }
@@ -81,7 +80,7 @@ func problemOf(err error) Problem {
 	} else if errors.Is(err, context.Canceled) {
 		p.Code, p.Status = api.CodeCancelled, statuses[api.CodeCancelled]
 	}
-	if other, ok := errors.AsType[dispatch.OtherHostError](err); ok {
+	if other, ok := errors.AsType[api.OtherHostError](err); ok {
 		p.Host, p.Endpoint, p.Gateways = other.Host, other.Endpoint, other.Gateways
 	}
 	if remote, ok := errors.AsType[*wire.RemoteError](err); ok &&

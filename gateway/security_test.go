@@ -24,7 +24,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/pool"
 )
 
 // keys writes a self-signed certificate for 127.0.0.1, for servers and clients.
@@ -201,7 +201,7 @@ func TestSocketIsPrivateAndExclusive(t *testing.T) {
 	require.Equal(t, "unix:"+e.file("gw.sock"), e.gateway.Endpoint())
 
 	second, err := New(Config{Socket: e.file("gw.sock"),
-		Config: dispatch.Config{HostID: "here", Control: e.control, Processes: e.processes,
+		Config: pool.Config{HostID: "here", Control: e.control, Processes: e.processes,
 			Logger: slog.New(slog.DiscardHandler)}})
 	require.NoError(t, err)
 	require.ErrorIs(t, second.Start(), api.ErrUnavailable)

@@ -7,7 +7,6 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
-	"github.com/tempool/tempool/gateway/dispatch"
 )
 
 // Copies moves the sessions of this host's pools from one store to another. Errors are coded.
@@ -43,7 +42,7 @@ func (g *Gateway) refer(r *http.Request, err error) error {
 	if !strings.HasPrefix(r.URL.Path, "/v1/admin/") || connectionOf(r).peer != nil || g.config.Socket == "" {
 		return err
 	}
-	return dispatch.OtherHostError{Host: g.config.HostID, Endpoint: "unix:" + g.config.Socket,
+	return api.OtherHostError{Host: g.config.HostID, Endpoint: "unix:" + g.config.Socket,
 		Coded: api.Errorf(api.CodeForbidden,
 			"%s; the operator of host %s may send the request over the agent's socket, %s", api.MessageOf(err), g.config.HostID,
 			g.config.Socket)}

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -25,7 +25,7 @@ func TestSnapshotCountsCalls(t *testing.T) {
 	require.False(t, busy.Fenced)
 	require.Positive(t, busy.Connections["unix"])
 	require.EqualValues(t, 1, busy.Pools[0].Refused[api.CodeQueueFull])
-	require.Equal(t, []dispatch.WorkerSnapshot{{Worker: "p/0", Incarnation: 1, InFlight: 1}},
+	require.Equal(t, []pool.WorkerSnapshot{{Worker: "p/0", Incarnation: 1, InFlight: 1}},
 		busy.Pools[0].Workers)
 
 	e.release(e.file("a"))

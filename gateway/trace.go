@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/tempool/tempool/gateway/access"
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/internal/tracecontext"
 )
 
@@ -29,7 +29,7 @@ func (g *Gateway) traced(rt route, handle http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, span, unsampled := startSpan(r, tracer, name, options)
 		if rt.isCall() {
-			connectionOf(r).unsampled = dispatch.TraceOf(unsampled)
+			connectionOf(r).unsampled = pool.TraceOf(unsampled)
 		}
 		if span == nil {
 			if !rt.isCall() { // the requests to Temporal that it makes are not sampled either

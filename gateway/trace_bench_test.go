@@ -17,7 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/worker/traceexport"
 )
 
@@ -30,7 +30,7 @@ import (
 func BenchmarkTracing(b *testing.B) {
 	b.Run("in-process", func(b *testing.B) {
 		benchmarkTracing(b, func(e *env, body []byte) error {
-			_, err := e.gateway.CallPool(context.Background(), "p", dispatch.Request{Method: "echo", Body: body})
+			_, err := e.gateway.CallPool(context.Background(), "p", pool.Request{Method: "echo", Body: body})
 			return err
 		})
 	})

@@ -24,7 +24,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway/access"
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/internal/tracecontext"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
@@ -163,7 +163,7 @@ func TestACallThatFindsNoFreeWorkerHasASpanOfItsWait(t *testing.T) {
 	t.Parallel()
 	s, tracing := traceInto(t)
 	e := open(t, 1, tracing, withSpec(func(sp *spec.Spec) { sp.Queue.Timeout = spec.Duration(100 * time.Millisecond) }))
-	e.taken(dispatch.CheckoutRequest{Holder: "somebody else"})
+	e.taken(pool.CheckoutRequest{Holder: "somebody else"})
 	s.Reset()
 	e.do("POST", "/v1/pools/p/call/pid", nil).requireProblem(t, 503, api.CodeQueueTimeout)
 	wait := s.one("wait for a worker")
@@ -244,7 +244,7 @@ func TestTheWorkerSeesWhetherItsCallIsSampled(t *testing.T) {
 			require.Regexp(t, "^00-"+clientTrace+"-[0-9a-f]{16}-01$", seen("Traceparent", clientParent)["traceparent"])
 			require.Regexp(t, "^00-[0-9a-f]{32}-[0-9a-f]{16}-"+c.root+"$", seen()["traceparent"])
 			answer, err := e.gateway.CallPool(t.Context(), "p",
-				dispatch.Request{Method: "headers", Headers: map[string]string{"traceparent": "not one", "tracestate": "a=1"}})
+				pool.Request{Method: "headers", Headers: map[string]string{"traceparent": "not one", "tracestate": "a=1"}})
 			require.NoError(t, err)
 			var inProcess map[string]string
 			require.NoError(t, json.Unmarshal(answer.Body, &inProcess))
@@ -257,7 +257,7 @@ func TestTheWorkerSeesWhetherItsCallIsSampled(t *testing.T) {
 // TestARequestThatIsNotSampledCostsNoAllocation is about what the gateway does for the trace of a request, before and
 // besides its call.
 func TestARequestThatIsNotSampledCostsNoAllocation(t *testing.T) {
-	g := &Gateway{config: Config{Config: dispatch.Config{Tracer: agentTracer(t, "0")}}}
+	g := &Gateway{config: Config{Config: pool.Config{Tracer: agentTracer(t, "0")}}}
 	connection := &connection{}
 	request := httptest.NewRequestWithContext(context.WithValue(t.Context(), connectionKey{}, connection), "POST",
 		"/v1/pools/p/call/echo", nil)
@@ -273,7 +273,7 @@ func TestACallOfThisProcessHasASpanOfItsOwn(t *testing.T) {
 	t.Parallel()
 	s, tracing := traceInto(t)
 	e := open(t, 1, tracing)
-	_, err := e.gateway.CallPool(t.Context(), "p", dispatch.Request{Method: "pid"})
+	_, err := e.gateway.CallPool(t.Context(), "p", pool.Request{Method: "pid"})
 	require.NoError(t, err)
 	found := s.named("p/pid")
 	require.Len(t, found, 2)
@@ -337,7 +337,7 @@ func TestRequestsAboutLeasesAreSpans(t *testing.T) {
 	t.Parallel()
 	s, tracing := traceInto(t)
 	e := open(t, 1, tracing)
-	granted := e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", WaitMS: 20_000}, "Traceparent",
+	granted := e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me", WaitMS: 20_000}, "Traceparent",
 		clientParent)
 	require.Equal(t, 201, granted.status, "%s", granted.body)
 	var lease api.Lease
@@ -413,7 +413,7 @@ func TestATracedCallThatFailsNamesItsTrace(t *testing.T) {
 		traces = append(traces, event.Data.TraceID)
 	}
 	require.Equal(t, []string{clientTrace, ""}, traces, "one that is not sampled has none")
-	var examples []dispatch.Exemplar
+	var examples []pool.Exemplar
 	for _, p := range e.gateway.Snapshot().Pools {
 		examples = append(examples, p.Calls.Exemplars...)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -29,7 +29,7 @@ func (e *env) waits(holder string, waitMS int64) <-chan answer {
 	e.t.Helper()
 	before := e.waitingClients()
 	got := background(func() answer {
-		return e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: holder, WaitMS: waitMS})
+		return e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: holder, WaitMS: waitMS})
 	})
 	require.Eventually(e.t, func() bool { return e.waitingClients() == before+1 }, timeout, poll)
 	return got
@@ -58,7 +58,7 @@ func TestClientsThatWaitForALeaseCostFewCheckouts(t *testing.T) {
 	for i := range 50 {
 		clients.Go(func() {
 			a := e.do("POST", "/v1/pools/p/leases",
-				dispatch.CheckoutRequest{Holder: fmt.Sprint("client ", i), WaitMS: wait.Milliseconds()})
+				pool.CheckoutRequest{Holder: fmt.Sprint("client ", i), WaitMS: wait.Milliseconds()})
 			if a.problem.Code != api.CodeQueueTimeout {
 				t.Errorf("client %d: %s", i, a.body)
 			}
@@ -74,12 +74,12 @@ func TestClientsThatWaitForALeaseCostFewCheckouts(t *testing.T) {
 func TestClientsGetLeasesInTheOrderOfTheirArrival(t *testing.T) {
 	t.Parallel()
 	e := open(t, 1)
-	first := e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "first"}).lease(t)
+	first := e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "first"}).lease(t)
 	var clients []<-chan answer
 	for i := range 5 {
 		clients = append(clients, e.waits(fmt.Sprint("client ", i), 30_000))
 	}
-	e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "pushy"}).requireProblem(t, 503, api.CodeNoWorkers)
+	e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "pushy"}).requireProblem(t, 503, api.CodeNoWorkers)
 	lease := first
 	for i, client := range clients {
 		asked := e.control.count("checkout")
@@ -107,7 +107,7 @@ func TestAClientThatWaitsGetsAWorkerOfAnotherHost(t *testing.T) {
 	e.lease(0, "one")
 	e.control.add("p/7", 1)
 	e.control.with("p/7", func(worker *fakeWorker) { worker.host = "there" })
-	got := e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", WaitMS: 30_000}).lease(t)
+	got := e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me", WaitMS: 30_000}).lease(t)
 	require.Equal(t, "p/7", got.Worker)
 }
 
@@ -119,7 +119,7 @@ func TestAClientThatWaitsGetsAWorkerThatCallsKeepBusy(t *testing.T) {
 	require.Eventually(t, func() bool { return made.Load() > 20 }, timeout, poll)
 	for range 5 {
 		lease := e.do("POST", "/v1/pools/p/leases",
-			dispatch.CheckoutRequest{Holder: "me", WaitMS: timeout.Milliseconds()}).lease(t)
+			pool.CheckoutRequest{Holder: "me", WaitMS: timeout.Milliseconds()}).lease(t)
 		require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "x").status)
 		require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+lease.ID+"~"+lease.Token, nil).status)
 		before := made.Load()
@@ -156,16 +156,16 @@ func TestALeaseGrantedToAClientThatHasLeftGoesBack(t *testing.T) {
 func TestTheLineOfClientsIsBounded(t *testing.T) {
 	t.Parallel()
 	e := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Size = 2 }))
-	e.taken(dispatch.CheckoutRequest{Holder: "somebody else"})
+	e.taken(pool.CheckoutRequest{Holder: "somebody else"})
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	one, two := e.waitsUntil(ctx, "one"), e.waitsUntil(ctx, "two")
-	e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "three", WaitMS: 100}).requireProblem(t, 429,
+	e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "three", WaitMS: 100}).requireProblem(t, 429,
 		api.CodeQueueFull)
 	leave()
 	require.Nil(t, await(t, one))
 	require.Nil(t, await(t, two))
-	e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "three", WaitMS: 100}).requireProblem(t, 503,
+	e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "three", WaitMS: 100}).requireProblem(t, 503,
 		api.CodeQueueTimeout)
 }
 
@@ -174,7 +174,7 @@ func TestARepeatedRequestGetsTheLeaseThatItsHolderHas(t *testing.T) {
 	e := open(t, 2)
 	ask := func(holder string, waitMS int64) answer {
 		return e.do("POST", "/v1/pools/p/leases",
-			dispatch.CheckoutRequest{Holder: holder, RequestID: "1", WaitMS: waitMS, Token: "the-token-of-this-request"})
+			pool.CheckoutRequest{Holder: holder, RequestID: "1", WaitMS: waitMS, Token: "the-token-of-this-request"})
 	}
 	mine := ask("me", 0).lease(t)
 	require.Equal(t, mine.ID, ask("me", 0).lease(t).ID)
@@ -190,7 +190,7 @@ func (e *env) waitsUntil(ctx context.Context, holder string) <-chan *api.Lease {
 	before := e.waitingClients()
 	got := background(func() *api.Lease {
 		lease, _ := e.gateway.Checkout(ctx, "p",
-			dispatch.CheckoutRequest{Holder: holder, WaitMS: dispatch.MaxCheckoutWait.Milliseconds()})
+			pool.CheckoutRequest{Holder: holder, WaitMS: pool.MaxCheckoutWait.Milliseconds()})
 		return lease
 	})
 	require.Eventually(e.t, func() bool { return e.waitingClients() == before+1 }, timeout, poll)
@@ -200,7 +200,7 @@ func (e *env) waitsUntil(ctx context.Context, holder string) <-chan *api.Lease {
 func TestAClientIsServedHereWhileTheRosterIsRead(t *testing.T) {
 	t.Parallel()
 	e := open(t, 1)
-	held := e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "earlier"}).lease(t)
+	held := e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "earlier"}).lease(t)
 	roster := make(chan struct{})
 	e.control.mu.Lock()
 	e.control.roster = roster

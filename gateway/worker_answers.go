@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/gateway/ui"
 )
 
@@ -17,7 +17,7 @@ const workerSandbox = "sandbox allow-scripts allow-forms"
 
 // setWorkerHeaders names the process that served the call, and takes from its answer what would reach beyond it in a
 // browser. It is called after the worker's own headers are set.
-func setWorkerHeaders(h http.Header, call *dispatch.Call) {
+func setWorkerHeaders(h http.Header, call *pool.Call) {
 	h.Set(api.HeaderWorker, call.Worker())
 	h.Set(api.HeaderIncarnation, strconv.FormatInt(call.Incarnation(), 10))
 	confine(h)

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -79,8 +79,8 @@ func TestACallOfAWorkerTakesItsTurnAmongThoseOfThePool(t *testing.T) {
 func TestACallOfAWorkerIsRefusedByAFullQueue(t *testing.T) {
 	t.Parallel()
 	e := open(t, 2, withSpec(func(s *spec.Spec) { s.Queue.Size = 1 }))
-	leases := []api.Lease{e.taken(dispatch.CheckoutRequest{Holder: "one"}),
-		e.taken(dispatch.CheckoutRequest{Holder: "two"})}
+	leases := []api.Lease{e.taken(pool.CheckoutRequest{Holder: "one"}),
+		e.taken(pool.CheckoutRequest{Holder: "two"})}
 	waits := background(func() answer { return e.do("POST", to(0, "echo"), "x") })
 	require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
 	e.do("POST", to(0, "echo"), "x").requireProblem(t, 429, api.CodeQueueFull)
@@ -93,7 +93,7 @@ func TestACallOfAWorkerIsRefusedByAFullQueue(t *testing.T) {
 func TestACallOfAWorkerWaitsForTheQueuesTime(t *testing.T) {
 	t.Parallel()
 	e := open(t, 1, withSpec(func(s *spec.Spec) { s.Queue.Timeout = spec.Duration(300 * time.Millisecond) }))
-	e.taken(dispatch.CheckoutRequest{Holder: "somebody"})
+	e.taken(pool.CheckoutRequest{Holder: "somebody"})
 	timedOut := e.do("POST", to(0, "echo"), "x")
 	timedOut.requireProblem(t, 503, api.CodeQueueTimeout)
 	require.Contains(t, string(timedOut.body), "no process of p/0 was free within 300ms (queue.timeout)")

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/pool"
 )
 
 const release = "session.release"
@@ -74,7 +74,7 @@ func TestHooksUnderLoadStarveNoCall(t *testing.T) {
 				default:
 				}
 				if _, err := e.gateway.CallPool(context.Background(), "p",
-					dispatch.Request{Method: "echo", Body: []byte("x")}); err != nil {
+					pool.Request{Method: "echo", Body: []byte("x")}); err != nil {
 					t.Errorf("a call failed: %v", err)
 					return
 				}

@@ -22,7 +22,8 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway"
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/lease"
+	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/gateway/ui"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/worker/metrics"
@@ -122,7 +123,7 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 }
 
 func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
-	control := dispatch.ControlOf(a.client)
+	control := lease.ControlOf(a.client)
 	observer := &sessionObserver{hostID: a.config.HostID, stats: metrics.NewSessionStats(), emit: a.events.Emit}
 	a.stores = newStores(a.config.HostID, a.config.StateDir, a.log, control.Workers,
 		poolSessionOwner{a.temporal, control.Status, a.config.HostID}, observer)
@@ -175,7 +176,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	}
 	bindings := observedBindings{a.stores.affinity, observer}
 	if a.gateway, err = gateway.New(gateway.Config{
-		Config: dispatch.Config{HostID: a.config.HostID, Control: control, Processes: a.processes, Logger: a.log,
+		Config: pool.Config{HostID: a.config.HostID, Control: control, Processes: a.processes, Logger: a.log,
 			Score: host.Score, Affinity: bindings, Unhealthy: host.CallsFail, Events: a.events, Tracer: a.traces.tracer,
 			StartSpans: a.traces.startOf},
 		Listen: a.config.Listen, Socket: filepath.Join(a.config.StateDir, SocketName), Limits: a.config.Limits,

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/spec"
 )
@@ -27,7 +27,7 @@ const (
 // them.
 type demandReporter struct {
 	host   string
-	demand func() []dispatch.PoolDemand
+	demand func() []pool.Demand
 	status func(ctx context.Context, pool string) (api.PoolStatus, error)
 	epoch  func() int64
 	report func(pool string, d api.Demand)
@@ -51,7 +51,7 @@ type poolSpec struct {
 	err  error
 }
 
-func newDemandReporter(host string, demand func() []dispatch.PoolDemand,
+func newDemandReporter(host string, demand func() []pool.Demand,
 	status func(context.Context, string) (api.PoolStatus, error), epoch func() int64,
 	report func(string, api.Demand)) *demandReporter {
 	return &demandReporter{host: host, demand: demand, status: status, epoch: epoch, report: report,
@@ -111,17 +111,17 @@ func (r *demandReporter) step(now time.Time, read func(pool string) bool) {
 		}
 		r.measure(d, p, now)
 	}
-	for pool, p := range r.pools {
-		if !seen[pool] {
-			r.measure(dispatch.PoolDemand{Pool: pool}, p, now)
+	for name, p := range r.pools {
+		if !seen[name] {
+			r.measure(pool.Demand{Pool: name}, p, now)
 			if p.Reported == 0 {
-				delete(r.pools, pool)
+				delete(r.pools, name)
 			}
 		}
 	}
 }
 
-func (r *demandReporter) measure(d dispatch.PoolDemand, p *measuredPool, now time.Time) {
+func (r *demandReporter) measure(d pool.Demand, p *measuredPool, now time.Time) {
 	if !p.spec.Scale.Follows() {
 		p.Measured = policy.Measured{}
 		return

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/spec"
 )
@@ -20,9 +20,9 @@ func scaled(most int) spec.Spec {
 }
 
 func TestDemandIsReportedWhenItChangesAndNowAndThen(t *testing.T) {
-	var demand []dispatch.PoolDemand
+	var demand []pool.Demand
 	var reports []api.Demand
-	r := newDemandReporter("h", func() []dispatch.PoolDemand { return demand }, nil, func() int64 { return 3 },
+	r := newDemandReporter("h", func() []pool.Demand { return demand }, nil, func() int64 { return 3 },
 		func(pool string, d api.Demand) {
 			require.Equal(t, "p", pool)
 			reports = append(reports, d)
@@ -34,7 +34,7 @@ func TestDemandIsReportedWhenItChangesAndNowAndThen(t *testing.T) {
 			r.step(now, noSpec)
 		}
 	}
-	demand = []dispatch.PoolDemand{{Pool: "p", Spec: scaled(9)},
+	demand = []pool.Demand{{Pool: "p", Spec: scaled(9)},
 		{Pool: "fixed", Spec: spec.Default(), Demand: policy.Demand{Calls: 7}}}
 	pass(time.Hour)
 	require.Empty(t, reports, "no demand, and a pool that does not follow it")
@@ -55,8 +55,8 @@ func TestDemandIsReportedWhenItChangesAndNowAndThen(t *testing.T) {
 
 func TestTheEndOfAnAgentEndsItsDemand(t *testing.T) {
 	var last api.Demand
-	demand := []dispatch.PoolDemand{{Pool: "p", Spec: scaled(9), Demand: policy.Demand{Waiting: 1, NoWorkers: true}}}
-	r := newDemandReporter("h", func() []dispatch.PoolDemand { return demand }, nil, func() int64 { return 3 },
+	demand := []pool.Demand{{Pool: "p", Spec: scaled(9), Demand: policy.Demand{Waiting: 1, NoWorkers: true}}}
+	r := newDemandReporter("h", func() []pool.Demand { return demand }, nil, func() int64 { return 3 },
 		func(_ string, d api.Demand) { last = d })
 	r.step(time.Now(), nil)
 	require.InDelta(t, 1, last.Load, 0, "a call without any worker is reported at once")
@@ -68,8 +68,8 @@ func TestTheEndOfAnAgentEndsItsDemand(t *testing.T) {
 func TestTheScaleSectionIsReadFromThePool(t *testing.T) {
 	reported := make(chan api.Demand, 1)
 	old := spec.Default()
-	r := newDemandReporter("h", func() []dispatch.PoolDemand {
-		return []dispatch.PoolDemand{{Pool: "p", Spec: old, Demand: policy.Demand{Calls: 2, QueueFull: true}}}
+	r := newDemandReporter("h", func() []pool.Demand {
+		return []pool.Demand{{Pool: "p", Spec: old, Demand: policy.Demand{Calls: 2, QueueFull: true}}}
 	}, func(context.Context, string) (api.PoolStatus, error) { return api.PoolStatus{Spec: scaled(9)}, nil },
 		func() int64 { return 1 }, func(_ string, d api.Demand) { reported <- d })
 	r.pools["p"] = &measuredPool{spec: old, specAt: time.Now().Add(-specMaxAge)}

@@ -70,7 +70,7 @@ func (t *traces) start(ctx context.Context, p api.Process) (ended func(error)) {
 	}
 }
 
-// startOf implements dispatch.StartSpans.
+// startOf implements pool.StartSpans.
 func (t *traces) startOf(worker string, incarnation int64) trace.SpanContext {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway"
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/pool"
 )
 
 const (
@@ -70,13 +70,13 @@ func measureCalls(ctx context.Context, b *bench) error {
 	for _, kind := range []struct{ inflight, coresEach int }{{1, 0}, {1, 1}, {4, 0}, {4, 1}} {
 		sp := b.echoInflight(fmt.Sprintf("calls-%d-%d", kind.inflight, kind.coresEach), callWorkers, kind.inflight)
 		sp.Limits.CPUAffinityEach = kind.coresEach
-		pool, err := b.startPool(ctx, sp)
+		echo, err := b.startPool(ctx, sp)
 		if err != nil {
 			return err
 		}
 		body := bytes.Repeat([]byte("x"), callBytes)
-		request := dispatch.Request{Method: "echo", Body: body, Priority: dispatch.DefaultPriority}
-		callPool := func(ctx context.Context) (*dispatch.Response, error) { return g.CallPool(ctx, pool.Name(), request) }
+		request := pool.Request{Method: "echo", Body: body, Priority: pool.DefaultPriority}
+		callPool := func(ctx context.Context) (*pool.Response, error) { return g.CallPool(ctx, echo.Name(), request) }
 		if err := awaitCalls(ctx, callPool, callWorkers); err != nil {
 			return err
 		}
@@ -130,8 +130,8 @@ func measureCalls(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func checkEcho(body []byte) func(*dispatch.Response, error) error {
-	return func(response *dispatch.Response, err error) error {
+func checkEcho(body []byte) func(*pool.Response, error) error {
+	return func(response *pool.Response, err error) error {
 		if err == nil && !bytes.Equal(response.Body, body) {
 			err = fmt.Errorf("sent %d bytes, got %d back", len(body), len(response.Body))
 		}
@@ -141,18 +141,18 @@ func checkEcho(body []byte) func(*dispatch.Response, error) error {
 
 // leased starts a pool and checks out its workers; the callers share the leases evenly.
 func (b *bench) leased(ctx context.Context, g *gateway.Gateway) (call func(context.Context, int) error, err error) {
-	pool, err := b.startPool(ctx, b.echoInflight("leased", callWorkers, 4))
+	echo, err := b.startPool(ctx, b.echoInflight("leased", callWorkers, 4))
 	if err != nil {
 		return nil, err
 	}
 	leases := make([]*tempool.Lease, callWorkers)
 	for i := range leases {
-		if leases[i], err = pool.CheckoutOnce(ctx, i, tempool.CheckoutOptions{Holder: "bench"}); err != nil {
+		if leases[i], err = echo.CheckoutOnce(ctx, i, tempool.CheckoutOptions{Holder: "bench"}); err != nil {
 			return nil, err
 		}
 	}
 	body := bytes.Repeat([]byte("x"), callBytes)
-	request := dispatch.Request{Method: "echo", Body: body}
+	request := pool.Request{Method: "echo", Body: body}
 	b.atEnd(func(ctx context.Context) (err error) {
 		for _, lease := range leases {
 			err = errors.Join(err, b.client.Checkin(ctx, api.CheckinRequest{LeaseID: lease.ID}))

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/worker"
 )
@@ -36,7 +36,7 @@ func (b *bench) echoInflight(name string, size, inflight int) spec.Spec {
 }
 
 // awaitCalls calls until size workers have answered.
-func awaitCalls(ctx context.Context, call func(context.Context) (*dispatch.Response, error), size int) error {
+func awaitCalls(ctx context.Context, call func(context.Context) (*pool.Response, error), size int) error {
 	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	var (
@@ -45,7 +45,7 @@ func awaitCalls(ctx context.Context, call func(context.Context) (*dispatch.Respo
 		failed error
 		served = map[string]bool{}
 	)
-	answered := func(response *dispatch.Response, err error) (more bool) {
+	answered := func(response *pool.Response, err error) (more bool) {
 		mu.Lock()
 		defer mu.Unlock()
 		if err != nil {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -31,7 +31,7 @@ func measureRested(ctx context.Context, b *bench) error {
 	}
 	call := func() (float64, error) {
 		began := time.Now()
-		_, err := agent.Gateway().CallPool(ctx, "rested", dispatch.Request{Method: "echo", Body: []byte("x")})
+		_, err := agent.Gateway().CallPool(ctx, "rested", pool.Request{Method: "echo", Body: []byte("x")})
 		return milliseconds(time.Since(began)), err
 	}
 	if _, err := call(); err != nil {

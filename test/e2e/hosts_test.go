@@ -19,7 +19,6 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway"
-	"github.com/tempool/tempool/gateway/dispatch"
 	"github.com/tempool/tempool/worker"
 )
 
@@ -173,7 +172,7 @@ func TestAGatewayWithoutAWorkerNamesOneThatHas(t *testing.T) {
 		return a.err == nil && a.problem.Code == api.CodeNoWorkers
 	}, waitTimeout, 20*time.Millisecond, "the second gateway is up and knows the pool: %v", &a)
 	require.False(t, a.problem.Started)
-	require.Equal(t, []dispatch.Peer{{Host: "has", Endpoint: "unix:" + env.dir + "/has/" + worker.SocketName}},
+	require.Equal(t, []api.Peer{{Host: "has", Endpoint: "unix:" + env.dir + "/has/" + worker.SocketName}},
 		a.problem.Gateways)
 	require.True(t, tryCall(env.gatewayClient(a.problem.Gateways[0].Host), "has", "/v1/pools/single/call/echo", "1").ok())
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway"
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/internal/buildinfo"
 	"github.com/tempool/tempool/lifecycle"
 )
@@ -59,7 +59,7 @@ func (s sink) flag(m *Metric, value bool, labels ...string) {
 	s.value(m, number, labels...)
 }
 
-func (s sink) histogram(m *Metric, t dispatch.Times, labels ...string) {
+func (s sink) histogram(m *Metric, t pool.Times, labels ...string) {
 	metric := prometheus.MustNewConstHistogram(m.desc, t.Count, t.Sum.Seconds(), t.Buckets, labels...)
 	if len(t.Exemplars) > 0 {
 		examples := make([]prometheus.Exemplar, len(t.Exemplars))
@@ -160,7 +160,7 @@ func (c *collector) agent(s sink, snapshot gateway.Snapshot) {
 	s.value(sdkDropped, float64(c.config.SDK.dropped.Load()))
 }
 
-func (c *collector) pool(s sink, p dispatch.PoolSnapshot) {
+func (c *collector) pool(s sink, p pool.PoolSnapshot) {
 	s.histogram(callSeconds, p.Calls, p.Pool)
 	s.histogram(queueSeconds, p.Waits, p.Pool)
 	s.value(queueLength, float64(p.Waiting), p.Pool)
@@ -231,7 +231,7 @@ var (
 
 // workersLocked sends the values of each worker that was counted or has a process here. c.stats.mu is held.
 func (c *collector) workersLocked(s sink, snapshot gateway.Snapshot, usage map[string]workerUsage) {
-	counted := make(map[string]dispatch.WorkerSnapshot)
+	counted := make(map[string]pool.WorkerSnapshot)
 	for _, p := range snapshot.Pools {
 		for _, w := range p.Workers {
 			counted[w.Worker] = w
@@ -268,7 +268,7 @@ func (c *collector) workersLocked(s sink, snapshot gateway.Snapshot, usage map[s
 }
 
 // workerLocked sends the values of a worker that has a process here. c.stats.mu is held.
-func (c *collector) workerLocked(s sink, pool string, u workerUsage, counted dispatch.WorkerSnapshot) {
+func (c *collector) workerLocked(s sink, pool string, u workerUsage, counted pool.WorkerSnapshot) {
 	worker, info, incarnation := u.newest.Worker(), u.newest.Info(), u.newest.Incarnation()
 	w := c.stats.workers[worker]
 	if w == nil || w.incarnation != incarnation {

@@ -18,7 +18,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway"
-	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/sessions"
@@ -205,15 +205,15 @@ func TestTheSeriesOfTheSDKAreBounded(t *testing.T) {
 type idleGateway struct{}
 
 func (idleGateway) Snapshot() gateway.Snapshot {
-	return gateway.Snapshot{Snapshot: dispatch.Snapshot{Health: dispatch.Health{ControlPlane: true},
-		Pools: []dispatch.PoolSnapshot{{
+	return gateway.Snapshot{Snapshot: pool.Snapshot{Health: pool.Health{ControlPlane: true},
+		Pools: []pool.PoolSnapshot{{
 			Pool: "p", NotReleased: 2, Refused: map[api.Code]int64{api.CodeQueueFull: 1},
-			Calls: dispatch.Times{Buckets: map[float64]uint64{0.1: 1, 1: 2}, Count: 3, Sum: 3 * time.Second,
-				Exemplars: []dispatch.Exemplar{
+			Calls: pool.Times{Buckets: map[float64]uint64{0.1: 1, 1: 2}, Count: 3, Sum: 3 * time.Second,
+				Exemplars: []pool.Exemplar{
 					{TraceID: "0af7651916cd43dd8448eb211c80319c", Took: time.Second / 2, At: time.Unix(1, 0)},
 					{TraceID: "1af7651916cd43dd8448eb211c80319c", Took: 2 * time.Second, At: time.Unix(2, 0)},
 				}},
-			Workers: []dispatch.WorkerSnapshot{{Worker: "p/0", Requests: 1}},
+			Workers: []pool.WorkerSnapshot{{Worker: "p/0", Requests: 1}},
 		}}}, Connections: map[string]int64{"unix": 1}}
 }
 

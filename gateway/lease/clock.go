@@ -1,0 +1,60 @@
+package lease
+
+import (
+	"sync"
+	"time"
+
+	"github.com/tempool/tempool/api"
+)
+
+// A lease's life is measured here by this host's monotonic clock, from a duration: a lease lasts its TTL from the
+// request that got it. The clocks of this host and of Temporal are never compared as such, so they may differ by any
+// amount. Of a lease that somebody else took, only the expiry by Temporal's clock is known; Clock says when
+// that is here.
+
+// Clock relates Temporal's clock to this host's by the answers that carry Temporal's time: the one with the
+// least delay counts. The zero value knows nothing. It is safe for concurrent use.
+type Clock struct {
+	mu       sync.Mutex
+	known    bool
+	received time.Time // here
+	was      time.Time // by Temporal's clock, or a little later than received
+}
+
+// clockDrift bounds how far two clocks move apart: an older answer counts for less.
+const clockDrift = 1.0 / 1000
+
+// Observe takes an answer, received now, that Temporal made at was or later.
+func (c *Clock) Observe(was, now time.Time) {
+	if was.IsZero() {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known {
+		age := now.Sub(c.received)
+		if expected := c.was.Add(age - time.Duration(clockDrift*float64(age))); was.Before(expected) {
+			return // it was longer on its way
+		}
+	}
+	c.known, c.received, c.was = true, now, was
+}
+
+// here is when Temporal's clock shows at, by this host's monotonic clock.
+func (c *Clock) here(at time.Time) (t time.Time, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.received.Add(at.Sub(c.was)), c.known
+}
+
+// Expiry is when a lease ends that lasts its TTL from an answer to a request sent at sent.
+func Expiry(lease api.Lease, sent time.Time) time.Time { return sent.Add(lease.TTL()) }
+
+// ExpiryOf is when a lease ends that the state of its worker shows, which was asked for at sent.
+func (c *Clock) ExpiryOf(lease api.Lease, sent time.Time) time.Time {
+	latest := Expiry(lease, sent)
+	if at, known := c.here(lease.ExpiresAt); known && at.Before(latest) {
+		return at
+	}
+	return latest
+}

@@ -1,0 +1,81 @@
+package pool
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
+)
+
+// controlPlaneMonitor records since when Temporal has not answered.
+type controlPlaneMonitor struct {
+	fenceAfter time.Duration
+	began      time.Time
+	answeredAt atomic.Int64 // nanoseconds after began
+	lost       atomic.Bool
+}
+
+// answered records that Temporal answered, and reports whether that ends an outage.
+func (m *controlPlaneMonitor) answered(now time.Time) bool {
+	m.answeredAt.Store(int64(now.Sub(m.began)))
+	return m.lost.Swap(false)
+}
+
+// failed records that Temporal did not answer, and reports whether that begins an outage.
+func (m *controlPlaneMonitor) failed() bool { return !m.lost.Swap(true) }
+
+// outage is how long Temporal has not answered, 0 if it answered the last check.
+func (m *controlPlaneMonitor) outage(now time.Time) time.Duration {
+	if !m.lost.Load() {
+		return 0
+	}
+	return now.Sub(m.began) - time.Duration(m.answeredAt.Load())
+}
+
+// fenced reports whether the outage is so long that no call of a pool may run.
+func (m *controlPlaneMonitor) fenced(now time.Time) bool {
+	return m.lost.Load() && m.outage(now) >= m.fenceAfter
+}
+
+func errFenced(outage time.Duration) *api.Error {
+	return api.Errorf(api.CodeUnavailable,
+		"Temporal has not answered for %s, so workers may have been given to another host; it serves again when "+
+			"Temporal answers",
+		outage.Round(time.Second)).After(5 * time.Second)
+}
+
+// checkTimeout bounds one health check of Temporal.
+const checkTimeout = 3 * time.Second
+
+// monitorControlPlane checks every CheckEvery whether Temporal answers, until ctx ends.
+func (d *Dispatcher) monitorControlPlane(ctx context.Context) {
+	d.checkControlPlane(ctx)
+	for range sleep.Ticks(ctx.Done(), d.config.CheckEvery) {
+		d.checkControlPlane(ctx)
+	}
+}
+
+// checkControlPlane checks once whether Temporal answers.
+func (d *Dispatcher) checkControlPlane(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	if err := d.config.Control.Check(ctx); err != nil {
+		if d.life.Err() == nil && d.monitor.failed() {
+			d.logger.Warn("lost the connection to Temporal; calls continue, unless pool.on_partition stops them",
+				"fenced_after", d.config.FenceAfter, "error", err)
+			for _, p := range d.allPools() {
+				p.lostControl(time.Now())
+			}
+		}
+		return
+	}
+	if !d.monitor.answered(time.Now()) {
+		return
+	}
+	d.logger.Info("Temporal answers again")
+	for _, p := range d.allPools() {
+		p.notify() // what had to wait for it
+	}
+}

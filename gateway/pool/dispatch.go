@@ -1,0 +1,347 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/lease"
+)
+
+// Target says which workers may serve a call. AnyWorker, OneWorker and UnderLease make one.
+type Target struct {
+	kind      targetKind
+	pool      string
+	session   string
+	priority  int
+	leaseID   string
+	authority lease.Authority // underLease
+	worker    string          // aheadOfAll; inQueue: "" for any
+
+	ref       api.LeaseRef // underLease: what leaseID says
+	invalid   error        // underLease: why leaseID says nothing
+	preferred string       // inQueue: the session's worker, "" for none; set by locate
+	arrived   arrival      // inQueue: of an earlier attempt; zero for none
+	attempt   int          // from 1; set by Do
+	upstream  *upstream    // underLease: set by locate
+}
+
+type targetKind int
+
+const (
+	inQueue    targetKind = iota // an open worker of the pool; the call queues for it
+	underLease                   // the worker of a client's lease
+	aheadOfAll                   // the worker as soon as it is open, ahead of all others that wait for it
+)
+
+// AnyWorker targets any worker of a pool on this host. Calls wait for a free one in the pool's queue, by priority. The
+// worker that served the session last, if there is one, is preferred.
+func AnyWorker(pool, session string, priority int) Target {
+	return Target{kind: inQueue, pool: pool, session: session, priority: priority}
+}
+
+// OneWorker targets the worker with this number in its pool. Calls wait for it in the pool's queue, like those for any
+// worker.
+func OneWorker(pool string, slot int, session string, priority int) Target {
+	return Target{kind: inQueue, pool: pool, worker: api.WorkerName(pool, slot), session: session, priority: priority}
+}
+
+// UnderLease targets the worker of a client's lease, for a caller with this authority.
+func UnderLease(id string, a lease.Authority) Target {
+	ref, invalid := api.ParseLeaseID(id)
+	return Target{kind: underLease, pool: ref.Pool, leaseID: id, authority: a, ref: ref, invalid: invalid}
+}
+
+// callAttempts bounds how often a call is started whose worker ended before it saw the request.
+const callAttempts = 3
+
+// Call runs a call of this process under a client's lease. Errors are coded; Started reports whether the worker may
+// have seen the request.
+func (d *Dispatcher) Call(ctx context.Context, leaseID string, r Request) (*Response, error) {
+	return response(d.Do(ctx, UnderLease(leaseID, lease.Operator), r, exchange))
+}
+
+// CallPool runs a call on any worker of the pool on this host; the call waits in the pool's queue for a free one.
+// Errors are as Call's.
+func (d *Dispatcher) CallPool(ctx context.Context, pool string, r Request) (*Response, error) {
+	return response(d.Do(ctx, AnyWorker(pool, r.Session, r.Priority), r, exchange))
+}
+
+// Notify sends a request without an answer under a client's lease. It returns when the request was written; whether the
+// worker acts on it is unknown. It counts as a call. A worker receives what Notify and Call send under one lease in
+// their order, if each begins after the previous one returned. A worker of protocol none takes no notifications, which
+// is CodeInvalid; other errors are as Call's.
+func (d *Dispatcher) Notify(ctx context.Context, leaseID string, a lease.Authority, r Request) error {
+	_, err := d.Do(ctx, UnderLease(leaseID, a), r, notify)
+	return err
+}
+
+func response(c *Call, err error) (*Response, error) {
+	if err != nil {
+		return nil, err
+	}
+	return c.response, nil
+}
+
+// Do starts a call on a worker of the target and passes it to send, which must complete it. A call that is under no
+// lease starts again, callAttempts times at most, when its worker ended before it saw the request. Do returns the last
+// call that started, nil if none did. Errors are as Call's.
+func (d *Dispatcher) Do(ctx context.Context, t Target, r Request, send func(*Call, Request) error) (*Call, error) {
+	if latest := time.Now().Add(d.callTimeout(t.pool)); r.Deadline.IsZero() || latest.Before(r.Deadline) {
+		r.Deadline = latest
+	}
+	var traced *callTrace
+	if d.config.Tracer != nil {
+		ctx, traced = d.trace(ctx, &t, &r)
+	}
+	for t.attempt = 1; ; t.attempt++ {
+		traced.begin()
+		c, err := d.start(ctx, t, r)
+		traced.waited(c, err)
+		if err != nil {
+			traced.end(err)
+			return nil, err
+		}
+		if traced == nil {
+			err = send(c, r)
+		} else {
+			err = traced.send(c, r, send)
+		}
+		if !c.startsAgain(err) {
+			traced.end(err)
+			return c, err
+		}
+		t.arrived = c.arrived
+	}
+}
+
+// startsAgain reports whether Do starts the call again that has ended with err: its worker has ended or was suspended,
+// and it has not begun.
+func (c *Call) startsAgain(err error) bool {
+	return err != nil && c.mayStartAgain && !started(err) &&
+		(errors.Is(err, api.ErrWorkerCrashed) || errors.Is(err, api.ErrSuspended))
+}
+
+// Deadline is when a call of a pool that begins now must end: after timeout, if that is positive, and after
+// call.timeout of the pool.
+func (d *Dispatcher) Deadline(pool string, timeout time.Duration) time.Time {
+	longest := d.callTimeout(pool)
+	if timeout > 0 {
+		longest = min(longest, timeout)
+	}
+	return time.Now().Add(longest)
+}
+
+// callTimeout is call.timeout of the pool, else defaultCallTimeout.
+func (d *Dispatcher) callTimeout(pool string) time.Duration {
+	if p := d.knownPool(pool); p != nil {
+		if timeout := time.Duration(p.timeout.Load()); timeout > 0 {
+			return timeout
+		}
+	}
+	return defaultCallTimeout
+}
+
+// start is the one way for a call to start: it waits until a worker of the target has a free slot and puts the call in
+// flight there.
+func (d *Dispatcher) start(ctx context.Context, t Target, r Request) (*Call, error) {
+	c := newCall(ctx, r)
+	c.session, c.mayStartAgain = t.session, t.kind == inQueue && t.attempt < callAttempts
+	if t.kind == inQueue && r.onStart == nil && !r.Unbuffered && !r.traced {
+		c.prepare(r)
+	}
+	if err := d.place(c, &t); err != nil {
+		c.cancel(nil)
+		return nil, notStarted(err)
+	}
+	if r.onStart != nil {
+		if err := r.onStart(c.Worker(), c.Incarnation()); err != nil {
+			c.Complete(errNotSent(err))
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// place puts the call in flight on a worker of the target, at once or after it waited.
+func (d *Dispatcher) place(c *Call, t *Target) error {
+	p, err := d.locate(c.ctx, t)
+	if err != nil {
+		return err
+	}
+	var w *waiter
+	var admission admission
+	for {
+		if w, admission, err = p.tryStart(c, t); w != nil {
+			err = w.wait()
+		}
+		h := heldBy(err)
+		if h == nil {
+			break
+		}
+		if err = p.awaitRelease(c, h); err != nil {
+			break
+		}
+	}
+	c.waited = admission != admitted
+	switch {
+	case err != nil, w != nil:
+	case admission == unverified:
+		err = d.verifyAndStart(c, t)
+	}
+	if t.kind == inQueue {
+		p.countRefusal(c.ctx, err)
+	}
+	switch {
+	case err != nil:
+		return err
+	case t.kind == underLease:
+		return c.awaitPrevious()
+	case t.session != "" && d.config.Affinity != nil:
+		d.config.Affinity.Follow(t.pool, t.session, t.preferred, c.Worker())
+	}
+	return nil
+}
+
+// locate finds the pool of the target, and the worker of a lease.
+func (d *Dispatcher) locate(ctx context.Context, t *Target) (*poolState, error) {
+	if t.kind == inQueue && (t.priority < MinPriority || t.priority > MaxPriority) {
+		return nil, api.Errorf(api.CodeInvalid, "priority is %d; it must be from %d to %d (default %d)", t.priority,
+			MinPriority, MaxPriority, DefaultPriority)
+	}
+	if t.kind != underLease {
+		if now := time.Now(); d.monitor.fenced(now) {
+			return nil, errFenced(d.monitor.outage(now))
+		}
+	}
+	switch t.kind {
+	case underLease:
+		if t.invalid != nil {
+			return nil, t.invalid
+		}
+		if t.upstream = d.upstreamFor(t.ref); t.upstream == nil {
+			return nil, d.verifier.Explain(ctx, t.leaseID, t.ref, d.config.HostID)
+		}
+		return t.upstream.pool, nil
+	case aheadOfAll:
+		if p := d.knownPool(t.pool); p != nil {
+			return p, nil
+		}
+		return nil, errNoProcess(t.worker, d.config.HostID)
+	}
+	p := d.knownPool(t.pool)
+	if p == nil || !p.hasWorker(t.worker) {
+		var err error
+		if p, err = d.find(ctx, t.pool, t.worker); err != nil {
+			p.countRefusal(ctx, err)
+			return nil, err
+		}
+	}
+	if t.session != "" && d.config.Affinity != nil {
+		t.preferred, _ = d.config.Affinity.Lookup(t.pool, t.session)
+	}
+	return p, nil
+}
+
+// tryStart starts the call if a worker of the target admits it now. Else it returns the waiter of a queued call, or the
+// admission that says what the call must wait for.
+func (p *poolState) tryStart(c *Call, t *Target) (*waiter, admission, error) {
+	now := time.Now()
+	p.mu.Lock()
+	if p.evicted && t.kind != underLease {
+		p.mu.Unlock()
+		if p = p.dispatcher.lockPool(p.pool); p == nil {
+			return nil, rejected, ErrClosing
+		}
+	}
+	defer p.mu.Unlock()
+	if p.closed != nil {
+		return nil, rejected, p.closed
+	}
+	if p.fencesLocked(now) && (t.kind != underLease || !p.dispatcher.monitor.fenced(now)) {
+		return nil, rejected, errFenced(p.dispatcher.monitor.outage(now))
+	}
+	if err := p.heldLocked(t); err != nil {
+		return nil, rejected, err
+	}
+	u, admission, err := p.admitLocked(t, now)
+	switch admission {
+	case admitted:
+		var l *activeLease
+		if t.kind == underLease {
+			l = u.lease
+		}
+		if err := p.startLocked(c, u, l, now); err != nil {
+			return nil, rejected, err
+		}
+		c.queued()
+	case mustQueue:
+		w, err := p.enqueueLocked(c, t, now)
+		return w, admission, err
+	}
+	return nil, admission, err
+}
+
+// startLocked puts the call in flight on the upstream, under a lease or without one, unless the worker has used up its
+// rate.
+func (p *poolState) startLocked(c *Call, u *upstream, l *activeLease, now time.Time) error {
+	if err := p.countRateLocked(u, now); err != nil {
+		return err
+	}
+	u.startLocked(c, l, now)
+	return nil
+}
+
+// awaitPrevious waits until the calls under the previous lease of the worker have ended. It completes the call if ctx
+// ends first.
+func (c *Call) awaitPrevious() error {
+	if c.lease == nil || c.lease.previous == nil {
+		return nil
+	}
+	select {
+	case <-c.lease.previous:
+		return nil
+	case <-c.ctx.Done():
+		err := c.cause()
+		c.Complete(errNotSent(err))
+		return err
+	}
+}
+
+// Complete is the one way for a call to end: it removes the call from those in flight, unless its answer has, and ends
+// its context. err is the result of the call.
+func (c *Call) Complete(err error) {
+	c.finish(err)
+	c.cancel(nil)
+}
+
+// finish removes the call from those in flight and gives its slot to queued calls. The reader of the worker's
+// connection calls it as soon as the answer has come, so that the worker has its next request before the caller of the
+// last one runs.
+func (c *Call) finish(err error) {
+	u, p, now := c.upstream, c.upstream.pool, time.Now()
+	p.mu.Lock()
+	if c.completed {
+		p.mu.Unlock()
+		return
+	}
+	u.completeLocked(c, err, now)
+	if !u.gone && c.refusedLocked(err) {
+		p.markGoneLocked(u) // else it would get every further call, for none is in flight on it
+	}
+	if u.inFlight == 0 && u.gone && ended(u.process) { // else watch removes it
+		p.removeIfIdleLocked(u)
+	}
+	var buffer [2]*waiter // for the usual one, without an allocation
+	begun := buffer[:0]
+	begun = p.startQueuedLocked(now, begun)
+	p.notifyFreedLocked()
+	p.mu.Unlock()
+	for _, w := range begun {
+		w.send()
+	}
+	if err != nil && !c.startsAgain(err) {
+		c.emitFailure(err, now)
+	}
+}

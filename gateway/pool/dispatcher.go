@@ -1,0 +1,208 @@
+// Package pool chooses a worker of this host for each call, sends the call, and holds clients to their leases.
+//
+// A host uses its own workers: calls of a pool (CallPool) run on any of them that is open. A client's lease closes one
+// to all other calls, and the Dispatcher rejects any lease that is not the newest of its worker (Call). Requests go
+// straight to the worker's process, never through Temporal.
+package pool
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/events"
+	"github.com/tempool/tempool/gateway/lease"
+	"github.com/tempool/tempool/process"
+)
+
+// Defaults of Config.
+const (
+	DefaultFenceAfter = 5 * time.Minute
+	DefaultCheckEvery = 5 * time.Second
+)
+
+// defaultCallTimeout bounds a call of a pool whose spec is not known yet.
+const defaultCallTimeout = 10 * time.Minute
+
+// Config configures a Dispatcher. HostID, Control and Processes are required.
+type Config struct {
+	HostID    string
+	Control   lease.Control
+	Processes Processes
+	// Plain returns the upstream of a process of protocol none. nil rejects calls to such workers.
+	Plain func(*process.Process) PlainUpstream
+	// Affinity remembers which worker served a session. nil remembers nothing.
+	Affinity Affinity
+	// Score returns the health of a worker, from 0 to 100. nil scores all workers alike.
+	Score func(worker string, incarnation int64) float64
+	// Unhealthy reports that calls have failed too often in a row (health.max_call_errors); replace says that they have
+	// again after an earlier report, or that the program asked to be replaced. nil reports nothing.
+	Unhealthy func(worker string, incarnation int64, reason string, replace bool)
+	// FenceAfter is how long calls of pools run while Temporal does not answer. Default: DefaultFenceAfter.
+	FenceAfter time.Duration
+	// CheckEvery is the interval of health checks of Temporal. Default: DefaultCheckEvery.
+	CheckEvery time.Duration
+	// Tracer makes spans of calls and leases; StartSpans finds those of the starts of processes, which calls wait for. nil
+	// makes none.
+	Tracer     trace.Tracer
+	StartSpans StartSpans
+	// Events takes what happened. nil takes nothing, and a Gateway then has no route for it.
+	Events *events.Log
+	// Logger's default is slog.Default().
+	Logger *slog.Logger
+}
+
+// Processes are the incarnations of this host; process.Supervisor implements it. Get may return ended ones, List
+// returns the live ones, and both those that are starting.
+type Processes interface {
+	Get(worker string, incarnation int64) (*process.Process, bool)
+	List() []*process.Process
+}
+
+// Affinity maps sessions to the workers that served them. Its methods must be fast and safe for concurrent use.
+type Affinity interface {
+	Lookup(pool, session string) (worker string, found bool)
+	// Follow records that worker serves a session that Lookup had bound to was, "" for none.
+	Follow(pool, session, was, worker string)
+	// ForgetLookups drops the statistics of a pool that is not used any more.
+	ForgetLookups(pool string)
+	// Page lists sessions bound to a worker after one, and whether there are more.
+	Page(worker, after string, limit int) (sessions []string, more bool)
+}
+
+// PlainUpstream sends calls to one worker of protocol none.
+type PlainUpstream interface {
+	// Send sends the request of c and returns the worker's answer. Errors are coded with Call.Fail.
+	Send(c *Call, r Request) (*Response, error)
+	// Close releases idle connections when the process has ended.
+	Close()
+}
+
+// Dispatcher carries calls to the processes of one host. All methods are safe for concurrent use.
+type Dispatcher struct {
+	config   Config
+	logger   *slog.Logger
+	verifier *lease.Verifier
+	monitor  *controlPlaneMonitor
+	clock    lease.Clock
+	life     context.Context // ends with Close; bounds every goroutine of the Dispatcher
+	end      context.CancelFunc
+	work     sync.WaitGroup
+
+	mu      sync.RWMutex
+	closing bool
+	pools   map[string]*poolState
+
+	evictAfter time.Duration // poolEvictAfter; tests shorten it
+}
+
+// New returns a Dispatcher. It fails with CodeInvalid if config lacks a required field.
+func New(config Config) (*Dispatcher, error) {
+	switch {
+	case config.HostID == "":
+		return nil, api.Errorf(api.CodeInvalid, "Config.HostID is required")
+	case config.Control == nil || config.Processes == nil:
+		return nil, api.Errorf(api.CodeInvalid, "Config.Control and Config.Processes are required")
+	}
+	config.Logger = cmp.Or(config.Logger, slog.Default())
+	config.FenceAfter = cmp.Or(max(config.FenceAfter, 0), DefaultFenceAfter)
+	config.CheckEvery = cmp.Or(max(config.CheckEvery, 0), DefaultCheckEvery)
+	d := &Dispatcher{
+		config: config, logger: config.Logger, pools: make(map[string]*poolState), evictAfter: poolEvictAfter,
+		verifier: lease.NewVerifier(config.Control),
+		monitor:  &controlPlaneMonitor{fenceAfter: config.FenceAfter, began: time.Now()},
+	}
+	d.config.Control = lease.Traced(config.Control, config.Tracer)
+	d.life, d.end = context.WithCancel(context.Background())
+	return d, nil
+}
+
+// Start begins to monitor Temporal.
+func (d *Dispatcher) Start() { d.work.Go(func() { d.monitorControlPlane(d.life) }) }
+
+// poolState returns the state of a pool and creates it if it is missing. It returns nil once the Dispatcher is closing.
+func (d *Dispatcher) poolState(pool string) *poolState {
+	if p := d.knownPool(pool); p != nil {
+		return p
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p := d.pools[pool]
+	if p == nil && !d.closing {
+		p = newPoolState(d, pool)
+		d.pools[pool] = p
+		d.work.Go(p.run)
+	}
+	return p
+}
+
+// knownPool returns the state of a pool, or nil if there is none.
+func (d *Dispatcher) knownPool(pool string) *poolState {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.pools[pool]
+}
+
+// lockPool is poolState with the lock of the state held. The state is not evicted.
+func (d *Dispatcher) lockPool(pool string) *poolState {
+	for {
+		p := d.poolState(pool)
+		if p == nil {
+			return nil
+		}
+		p.mu.Lock()
+		if !p.evicted {
+			return p
+		}
+		p.mu.Unlock()
+	}
+}
+
+func (d *Dispatcher) allPools() []*poolState {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return slices.Collect(maps.Values(d.pools))
+}
+
+// ErrClosing is the answer to each call from Shut on. No such call was started.
+var ErrClosing = api.Errorf(api.CodeUnavailable,
+	"the gateway is shutting down; retry on another gateway").After(time.Second)
+
+// Shut rejects new and queued calls from now on. It must be called before Close.
+func (d *Dispatcher) Shut() {
+	d.mu.Lock()
+	d.closing = true
+	d.mu.Unlock()
+	for _, p := range d.allPools() {
+		p.shut()
+	}
+}
+
+// Leave waits until ctx ends for the calls in flight, and cancels the others. It fails with ctx's error if it cancelled
+// calls. What is known of the processes stays known until Close.
+func (d *Dispatcher) Leave(ctx context.Context) error {
+	var err error
+	for _, p := range d.allPools() {
+		err = errors.Join(err, p.awaitIdle(ctx))
+	}
+	return err
+}
+
+// Close does what Leave does, unless that was done, and ends the Dispatcher's goroutines.
+func (d *Dispatcher) Close(ctx context.Context) error {
+	err := d.Leave(ctx)
+	d.end()
+	for _, p := range d.allPools() {
+		p.removeAll()
+	}
+	d.work.Wait()
+	return err
+}

@@ -1,0 +1,89 @@
+package pool
+
+import (
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/sessions/affinity"
+)
+
+func TestUnusedPoolIsEvicted(t *testing.T) {
+	e := newEnv(t)
+	e.dispatcher.evictAfter = 20 * time.Millisecond
+	before := runtime.NumGoroutine()
+	for incarnation := int64(1); incarnation <= 3; incarnation++ {
+		proc := e.start(incarnation)
+		e.echo()
+		require.NotNil(t, e.dispatcher.knownPool("p"))
+		proc.Kill("killed by the test")
+		<-proc.Done()
+		require.Eventually(t, func() bool { return e.dispatcher.knownPool("p") == nil }, timeout, poll)
+	}
+	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+2 }, timeout, poll, "%d goroutines before",
+		before)
+}
+
+func TestCallToAnEvictedPoolUsesItsSuccessor(t *testing.T) {
+	e := newEnv(t)
+	e.dispatcher.evictAfter = time.Millisecond
+	evicted := e.dispatcher.poolState("p")
+	require.Eventually(t, func() bool { return e.dispatcher.knownPool("p") == nil }, timeout, poll)
+	u := evicted.upstreamOf(e.start(1))
+	require.NotNil(t, u)
+	require.NotSame(t, evicted, u.pool)
+	c := newCall(t.Context(), Request{Method: "echo", Deadline: time.Now().Add(timeout)})
+	target := AnyWorker("p", "", DefaultPriority)
+	_, admission, err := evicted.tryStart(c, &target)
+	require.NoError(t, err)
+	require.Equal(t, admitted, admission)
+	require.Same(t, u, c.upstream)
+	c.Complete(nil)
+}
+
+func TestPoolInUseIsNotEvicted(t *testing.T) {
+	p := newPoolState(&Dispatcher{evictAfter: time.Minute}, "p")
+	now := time.Now()
+	require.True(t, p.unusedLocked(now))
+	require.False(t, p.evictDue(now.Add(59*time.Second), false))
+	require.True(t, p.evictDue(now.Add(time.Minute), false))
+	p.roster.at = now.Add(30 * time.Second)
+	require.False(t, p.evictDue(now.Add(time.Minute), false), "the roster was read since")
+	p.queue.Push(newWaiter(p, newCall(t.Context(), Request{}), &Target{}))
+	require.False(t, p.evictDue(now.Add(time.Hour), false))
+	require.True(t, p.queue.Remove(p.queue.Peek()))
+	require.False(t, p.evictDue(now.Add(time.Hour), false), "the time counts from the last use")
+	require.True(t, p.evictDue(now.Add(time.Hour+time.Minute), true))
+	require.True(t, p.evicted)
+}
+
+func TestTheLookupsOfAnEvictedPoolAreForgotten(t *testing.T) {
+	table := affinity.New(nil)
+	d := &Dispatcher{config: Config{Affinity: bindings{table}}, evictAfter: time.Minute, pools: map[string]*poolState{}}
+	for _, pool := range []string{"old", "new"} {
+		d.pools[pool] = newPoolState(d, pool)
+		table.Lookup(pool, "session")
+	}
+	now := time.Now()
+	require.False(t, d.evict(d.pools["old"], now))
+	require.Len(t, table.Pools(), 2)
+	require.True(t, d.evict(d.pools["old"], now.Add(time.Minute)))
+	require.Len(t, table.Pools(), 1)
+	require.Contains(t, table.Pools(), "new")
+}
+
+// bindings are an Affinity.
+type bindings struct{ *affinity.Table }
+
+func (b bindings) Follow(pool, session, was, worker string) {
+	b.Table.Follow(pool, session, was, worker)
+}
+
+func TestUnknownPoolLeavesNoState(t *testing.T) {
+	e := newEnv(t)
+	_, err := e.dispatcher.CallPool(t.Context(), "nope", Request{Method: "echo"})
+	require.ErrorContains(t, err, "no pool nope")
+	require.Nil(t, e.dispatcher.knownPool("nope"))
+}

@@ -1,0 +1,118 @@
+package pool
+
+import (
+	"slices"
+	"time"
+
+	"github.com/tempool/tempool/api"
+)
+
+// A worker may have two processes at a time: while one replaces another (rotation.surge), and while the older one
+// finishes its calls. poolState.upstreams has the newest incarnation of each worker, poolState.older the others that
+// live. Both serve until the older one is drained, or a lease on the newer one is seen.
+
+// findLocked returns the upstream of exactly this incarnation, nil if there is none.
+func (p *poolState) findLocked(worker string, incarnation int64) *upstream {
+	if u := p.upstreams[worker]; u != nil && u.incarnation == incarnation {
+		return u
+	}
+	for _, u := range p.older {
+		if u.worker == worker && u.incarnation == incarnation {
+			return u
+		}
+	}
+	return nil
+}
+
+// newestLiveLocked returns the worker's newest incarnation that lives, nil if there is none.
+func (p *poolState) newestLiveLocked(worker string) *upstream {
+	if u := p.upstreams[worker]; u != nil && !u.gone {
+		return u
+	}
+	for _, u := range slices.Backward(p.order) {
+		if u.worker == worker && !u.gone {
+			return u
+		}
+	}
+	return nil
+}
+
+// retireOlderLocked takes the worker's older incarnations out of service when a lease of u counts. Their calls in
+// flight finish, and the leases on them end.
+func (p *poolState) retireOlderLocked(u *upstream) {
+	for _, o := range p.order {
+		if o.worker != u.worker || o.incarnation >= u.incarnation {
+			continue
+		}
+		o.retireLocked()
+		o.holdSessionsLocked()
+		o.endLeaseLocked("a newer lease was granted")
+	}
+}
+
+// scoreInterval is how long a worker's score is cached.
+const scoreInterval = time.Second
+
+// refreshScoresLocked reads the workers' scores if they are older than scoreInterval.
+func (p *poolState) refreshScoresLocked(now time.Time) {
+	score := p.dispatcher.config.Score
+	if score == nil || now.Sub(p.scoredAt) < scoreInterval {
+		return
+	}
+	p.scoredAt = now
+	for _, u := range p.order {
+		u.score = score(u.worker, u.incarnation)
+	}
+}
+
+// upstreamOfLeaseLocked returns the upstream that a lease is for, nil if its incarnation is not here.
+func (p *poolState) upstreamOfLeaseLocked(ref api.LeaseRef) *upstream {
+	if u := p.findLocked(ref.Worker(), ref.Incarnation); u != nil {
+		return u
+	}
+	if proc, found := p.dispatcher.config.Processes.Get(ref.Worker(), ref.Incarnation); found && !ended(proc) {
+		return p.upstreamOfLocked(proc)
+	}
+	return nil
+}
+
+// upstreamFor returns the upstream of a lease's incarnation if its process lives here, else that of a newer one, else
+// nil.
+func (d *Dispatcher) upstreamFor(ref api.LeaseRef) *upstream {
+	worker := ref.Worker()
+	var newer *upstream
+	if p := d.knownPool(ref.Pool); p != nil {
+		p.mu.Lock()
+		u := p.findLocked(worker, ref.Incarnation)
+		if u == nil {
+			newer = p.upstreams[worker]
+		}
+		p.mu.Unlock()
+		if u != nil {
+			return u
+		}
+	}
+	if proc, found := d.config.Processes.Get(worker, ref.Incarnation); found && !ended(proc) {
+		if p := d.poolState(ref.Pool); p != nil {
+			return p.upstreamOf(proc)
+		}
+		return nil
+	}
+	if newer != nil && newer.incarnation > ref.Incarnation {
+		return newer // it rejects the lease itself
+	}
+	return nil
+}
+
+// upstreamOf returns the upstream of exactly this incarnation if its process lives here, else nil.
+func (d *Dispatcher) upstreamOf(worker string, incarnation int64) *upstream {
+	pool, slot, err := api.ParseWorkerName(worker)
+	if err != nil {
+		return nil
+	}
+	u := d.upstreamFor(api.LeaseRef{Pool: pool, Slot: slot, Incarnation: incarnation, Seq: 1})
+	if u == nil || u.incarnation != incarnation {
+		return nil
+	}
+	return u
+}

@@ -1,0 +1,272 @@
+package pool
+
+import (
+	"context"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/lease"
+	"github.com/tempool/tempool/internal/sleep"
+	"github.com/tempool/tempool/internal/tracecontext"
+)
+
+// adopt records a client's lease that the workflow has just renewed, if its process is here.
+func (d *Dispatcher) adopt(granted api.Lease, sent time.Time) {
+	ref, err := api.ParseLeaseID(granted.ID)
+	if err != nil || granted.Host != d.config.HostID {
+		return
+	}
+	if u := d.upstreamFor(ref); u != nil {
+		u.pool.mu.Lock()
+		defer u.pool.mu.Unlock()
+		u.adoptLocked(granted, ref, lease.Expiry(granted, sent))
+	}
+}
+
+// Renew extends a client's lease to ttlMS milliseconds from now; 0 means the spec's lease.ttl.
+func (d *Dispatcher) Renew(ctx context.Context, id string, a lease.Authority, ttlMS int64) (*api.Lease, error) {
+	if invalid := api.CheckTTL(ttlMS); invalid != nil {
+		return nil, invalid
+	}
+	if _, err := d.clientLease(id, a); err != nil {
+		return nil, err
+	}
+	named := id
+	if a.Token() != "" { // the workflow compares it if this gateway could not
+		named += "~" + a.Token()
+	}
+	sent := time.Now()
+	lease, err := d.config.Control.Renew(ctx, named, time.Duration(ttlMS)*time.Millisecond)
+	if err != nil {
+		return nil, err
+	}
+	d.adopt(*lease, sent)
+	return lease, nil
+}
+
+// clientLease parses the id of a lease. It rejects callers without the authority for the lease, as far as this gateway
+// knows the lease.
+func (d *Dispatcher) clientLease(id string, a lease.Authority) (api.LeaseRef, error) {
+	ref, err := api.ParseLeaseID(id)
+	if err != nil {
+		return ref, err
+	}
+	if !a.Claims() {
+		return ref, lease.ErrForbidden(id)
+	}
+	u := d.upstreamFor(ref)
+	if u == nil {
+		return ref, nil
+	}
+	u.pool.mu.Lock()
+	defer u.pool.mu.Unlock()
+	if l := u.lease; l != nil && l.ref == ref && !a.Opens(l.key) {
+		return ref, lease.ErrForbidden(id)
+	}
+	return ref, nil
+}
+
+// Checkin returns a client's lease with the usage counted under it. No call starts under the lease from then on, even
+// if Temporal does not answer. The outcome is ok, error or close, "" for ok; any other is CodeInvalid.
+func (d *Dispatcher) Checkin(ctx context.Context, id string, a lease.Authority, outcome api.Outcome,
+	reason string) (api.CheckinResult, error) {
+	switch outcome {
+	case "":
+		outcome = api.OutcomeOK
+	case api.OutcomeOK, api.OutcomeError, api.OutcomeClose:
+	default:
+		return api.CheckinResult{}, api.Errorf(api.CodeInvalid, "outcome is %q; it must be ok, error or close", outcome)
+	}
+	ref, err := d.clientLease(id, a)
+	if err != nil {
+		return api.CheckinResult{}, err
+	}
+	request := api.CheckinRequest{LeaseID: id, Outcome: outcome, Error: reason}
+	if u := d.upstreamFor(ref); u != nil {
+		if request, err = u.endClientLease(ctx, ref, request); err != nil {
+			return api.CheckinResult{}, err
+		}
+		defer u.checkedIn()
+	}
+	request.TokenHash = api.HashLeaseToken(a.Token())
+	result, err := d.config.Control.CheckinNow(ctx, request)
+	if err == nil {
+		d.returned(ref)
+	} else if api.CodeOf(err) == api.CodeUnavailable {
+		d.work.Go(func() { d.checkinLater(request) })
+	}
+	return result, err
+}
+
+// checkedIn lets clients ask for the worker again: the workflow has the checkin, or does not answer.
+func (u *upstream) checkedIn() {
+	u.pool.mu.Lock()
+	defer u.pool.mu.Unlock()
+	u.returning = false
+	u.openedLocked()
+}
+
+// checkinLater passes a checkin on that Temporal has not accepted, until it has, or its lease has long expired.
+func (d *Dispatcher) checkinLater(r api.CheckinRequest) {
+	ctx, cancel := context.WithTimeout(d.life, checkinRetries)
+	defer cancel()
+	for range sleep.Ticks(ctx.Done(), checkinRetry) {
+		attempt, done := context.WithTimeout(ctx, controlTimeout)
+		err := d.config.Control.Checkin(attempt, r)
+		done()
+		if api.CodeOf(err) != api.CodeUnavailable {
+			return
+		}
+	}
+}
+
+const (
+	// checkinRetry is the pause between two attempts to pass on a checkin, and checkinRetries the time of all of them.
+	checkinRetry   = 500 * time.Millisecond
+	checkinRetries = 10 * time.Minute
+)
+
+// CheckedIn records that Temporal has the checkin of a client's lease: no call starts under it, and the worker goes to
+// a waiting client.
+func (d *Dispatcher) CheckedIn(id string, a lease.Authority) error {
+	ref, err := d.clientLease(id, a)
+	if err == nil {
+		d.returned(ref)
+	}
+	return err
+}
+
+// expired reports whether the lease is the one that counts, and its time is over.
+func (u *upstream) expired(ref api.LeaseRef) bool {
+	u.pool.mu.Lock()
+	defer u.pool.mu.Unlock()
+	return u.lease != nil && u.lease.ref == ref && !time.Now().Before(u.lease.expires)
+}
+
+// returned makes the worker of a client's lease available to those who wait, once Temporal has its checkin.
+func (d *Dispatcher) returned(ref api.LeaseRef) {
+	u := d.upstreamFor(ref)
+	if u == nil {
+		return
+	}
+	u.pool.mu.Lock()
+	defer u.pool.mu.Unlock()
+	switch l := u.lease; {
+	case l != nil && l.ref != ref || ref.Older(u.newest):
+		return // the worker has a newer lease, or this one was returned here
+	case l == nil: // it was never used here
+		u.forgetLeaseLocked(ref)
+	case len(l.calls.calls) > 0:
+		u.endLeaseLocked("it was checked in")
+		u.doubtLocked() // until its calls have ended
+	default: // Temporal knows with which outcome
+		u.forgetLeaseLocked(ref)
+		u.doubtLocked()
+	}
+}
+
+// CheckinAbandoned returns a lease whose client disconnected before it got it, or logs why it could not. Of the
+// client's ctx it uses the trace.
+func (d *Dispatcher) CheckinAbandoned(client context.Context, id string) {
+	ctx, cancel := context.WithTimeout(d.life, controlTimeout)
+	defer cancel()
+	if _, err := d.Checkin(ctx, id, lease.Operator, api.OutcomeOK, ""); err != nil {
+		tracecontext.Logger(client, d.logger).Warn("could not return the lease of a disconnected client; it will expire",
+			"lease", id, "error", err)
+	}
+}
+
+// endClientLease lets no further call start under the lease, waits for those in flight, and returns the lease.
+func (u *upstream) endClientLease(ctx context.Context, ref api.LeaseRef,
+	r api.CheckinRequest) (api.CheckinRequest, error) {
+	u.pool.mu.Lock()
+	l := u.lease
+	if l == nil || l.ref != ref {
+		u.pool.mu.Unlock()
+		return r, nil
+	}
+	u.endLeaseLocked("it was checked in")
+	empty := l.calls.whenEmpty()
+	u.pool.mu.Unlock()
+	if err := await(ctx, empty); err != nil {
+		return r, errStillInFlight(r.LeaseID, err)
+	}
+	u.pool.mu.Lock()
+	defer u.pool.mu.Unlock()
+	return u.returnLocked(l, r), nil
+}
+
+// returnLocked ends a lease whose calls have ended, adds their usage to its checkin, and opens the worker unless the
+// checkin has it degraded or replaced.
+func (u *upstream) returnLocked(l *activeLease, r api.CheckinRequest) api.CheckinRequest {
+	r = u.checkinLocked(l, r.Outcome, r.Error)
+	if u.lease == l {
+		u.returning = true
+		u.forgetLeaseLocked(l.ref)
+		if r.Outcome != api.OutcomeOK {
+			u.doubtLocked()
+		}
+		u.openedLocked()
+	}
+	return r
+}
+
+func errStillInFlight(leaseID string, cause error) *api.Error {
+	return api.Errorf(api.CodeDeadlineExceeded, "calls under lease %s are still in flight: %w", leaseID, cause)
+}
+
+// verifyAndStart asks the workflow whether the lease counts and starts the call if it does. One call per worker asks at
+// a time; the others use its answer.
+func (d *Dispatcher) verifyAndStart(c *Call, t *Target) error {
+	u, id, ref := t.upstream, t.leaseID, t.ref
+	select {
+	case <-u.verifying:
+		defer func() { u.verifying <- struct{}{} }()
+	case <-c.ctx.Done():
+		return c.ctx.Err()
+	}
+	now := time.Now()
+	if _, admission, err := u.pool.tryStart(c, t); admission != unverified {
+		return err
+	}
+	if err := d.verifier.Cached(id, now); err != nil {
+		return err
+	}
+	state, err := d.verifier.State(c.ctx, id, ref)
+	if api.CodeOf(err) == api.CodeUnavailable && u.expired(ref) {
+		return errExpired(id)
+	}
+	if err != nil {
+		return err
+	}
+	d.clock.Observe(state.AsOf, time.Now())
+	if err := lease.Confirm(id, ref, state); err != nil {
+		u.pool.mu.Lock()
+		u.deniedLocked(ref, state)
+		u.pool.mu.Unlock()
+		return d.verifier.Cache(id, err, now)
+	}
+	expires := d.clock.ExpiryOf(*state.Lease, now)
+	if !time.Now().Before(expires) {
+		return api.Errorf(api.CodeLeaseFenced, "lease %s has expired; renew a lease before it expires", id)
+	}
+	u.pool.mu.Lock()
+	u.adoptLocked(*state.Lease, ref, expires)
+	u.pool.mu.Unlock()
+	if _, admission, err := u.pool.tryStart(c, t); admission != unverified {
+		return err
+	}
+	return api.Errorf(api.CodeLeaseFenced, "lease %s ended while it was verified; check out again", id)
+}
+
+// deniedLocked takes it that the workflow does not confirm a lease: it has granted a newer one, or this one has ended.
+func (u *upstream) deniedLocked(ref api.LeaseRef, state api.WorkerState) {
+	switch {
+	case state.LeaseSeq > ref.Seq:
+		ref.Seq = state.LeaseSeq
+		u.supersedeLocked(ref, "a newer lease was granted")
+	case u.lease != nil && u.lease.ref == ref:
+		u.endLeaseLocked("the worker withdrew it")
+		u.doubtLocked()
+	}
+}

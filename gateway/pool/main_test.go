@@ -1,0 +1,173 @@
+package pool
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/lease"
+	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/spec"
+)
+
+// timeout bounds every wait of these tests; only a failing test waits so long.
+const timeout = 30 * time.Second
+
+const poll = 2 * time.Millisecond
+
+func TestMain(m *testing.M) {
+	process.RunReaperIfAsked()
+	goleak.VerifyTestMain(m)
+}
+
+// env is a Dispatcher over real processes of pool p. The tests of package gateway use it over HTTP and with a stricter
+// Control.
+type env struct {
+	t          *testing.T
+	dispatcher *Dispatcher
+	processes  *process.Supervisor
+	spec       spec.Spec
+	control    *fakeControl
+
+	mu      sync.Mutex
+	reports []report
+}
+
+// report is what the Dispatcher had a worker notified of.
+type report struct {
+	worker      string
+	incarnation int64
+	reason      string
+	replace     bool
+}
+
+func (e *env) reported() []report {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.reports)
+}
+
+func newEnv(t *testing.T) *env {
+	t.Helper()
+	script, err := filepath.Abs("../testdata/worker.py")
+	require.NoError(t, err)
+	sdk, err := filepath.Abs("../../sdk/python")
+	require.NoError(t, err)
+	e := &env{t: t, spec: spec.Default(),
+		control: &fakeControl{incarnations: map[string]int64{}, leases: map[string]int64{}}}
+	e.spec.Pool.Name, e.spec.Pool.Command = "p", []string{"python3", script}
+	e.spec.Pool.Env = map[string]string{"PYTHONPATH": sdk, "PYTHONDONTWRITEBYTECODE": "1"}
+	e.spec.Pool.EnvFrom = []string{"PATH", "HOME"}
+	e.spec.Start.Timeout = spec.Duration(timeout)
+	e.processes, err = process.Open(t.Context(), process.Config{StateDir: t.TempDir(), HostID: "here"})
+	require.NoError(t, err)
+	e.dispatcher, err = New(Config{HostID: "here", Control: e.control, Processes: e.processes,
+		Unhealthy: func(worker string, incarnation int64, reason string, replace bool) {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			e.reports = append(e.reports, report{worker, incarnation, reason, replace})
+		}})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
+		defer cancel()
+		e.dispatcher.Shut()
+		require.NoError(t, e.dispatcher.Close(ctx))
+		require.NoError(t, e.processes.Close(ctx))
+	})
+	return e
+}
+
+// start starts an incarnation of p/0 beside the previous one.
+func (e *env) start(incarnation int64) *process.Process {
+	e.t.Helper()
+	p, err := e.startAs("p/0", incarnation)
+	require.NoError(e.t, err)
+	return p
+}
+
+// startAs starts an incarnation of any worker.
+func (e *env) startAs(worker string, incarnation int64) (*process.Process, error) {
+	p, err := e.processes.Start(e.t.Context(),
+		process.Launch{Worker: worker, Incarnation: incarnation, Spec: e.spec, Keep: []int64{incarnation - 1}})
+	e.control.mu.Lock()
+	e.control.incarnations[worker] = incarnation
+	e.control.mu.Unlock()
+	if err == nil {
+		e.dispatcher.Open(p)
+	}
+	return p, err
+}
+
+func (e *env) echo() {
+	e.t.Helper()
+	ctx, cancel := context.WithTimeout(e.t.Context(), timeout)
+	defer cancel()
+	_, err := e.dispatcher.CallPool(ctx, "p", Request{Method: "echo", Body: []byte("x")})
+	require.NoError(e.t, err)
+}
+
+// locked returns the result of read, called with the lock of p held.
+func locked[T any](p *poolState, read func() T) T {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return read()
+}
+
+// fakeControl grants every checkout on the newest incarnation.
+type fakeControl struct {
+	lease.Control // panics if another method is called
+
+	mu           sync.Mutex
+	incarnations map[string]int64 // by worker
+	leases       map[string]int64 // by worker: the last seq
+	down         bool
+}
+
+func (c *fakeControl) Checkout(_ context.Context, worker string, o tempool.CheckoutOptions) (*api.Lease, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	pool, slot, err := api.ParseWorkerName(worker)
+	if err != nil {
+		return nil, err
+	}
+	c.leases[worker]++
+	now := time.Now()
+	return &api.Lease{
+		ID: api.LeaseID(pool, slot, c.incarnations[worker], c.leases[worker]), Worker: worker, Holder: o.Holder, Host: "here",
+		GrantedAt: now, ExpiresAt: now.Add(time.Hour),
+	}, nil
+}
+
+// Status says that each worker that was ever started starts again on this host.
+func (c *fakeControl) Status(_ context.Context, pool string) (api.PoolStatus, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.down {
+		return api.PoolStatus{}, api.Errorf(api.CodeUnavailable, "Temporal is down")
+	}
+	status := api.PoolStatus{Pool: pool, Spec: spec.Default()}
+	for worker := range c.incarnations {
+		if owner, slot, err := api.ParseWorkerName(worker); err == nil && owner == pool {
+			status.Workers = append(status.Workers, api.RosterEntry{Slot: slot, Host: "here"})
+		}
+	}
+	if len(status.Workers) == 0 {
+		return api.PoolStatus{}, api.Errorf(api.CodePoolNotFound, "no pool %s", pool)
+	}
+	return status, nil
+}
+
+func (c *fakeControl) setDown(down bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.down = down
+}

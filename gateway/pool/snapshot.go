@@ -1,0 +1,143 @@
+package pool
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tempool/tempool/api"
+)
+
+// Health is the state of the Dispatcher and of its connection to Temporal.
+type Health struct {
+	// ControlPlane reports whether Temporal answered the last health check, and Silence for how long it has not.
+	ControlPlane bool
+	Outage       time.Duration
+	// Fenced reports that Temporal has not answered for so long that calls of pools are rejected.
+	Fenced bool
+	// Closing reports that the Dispatcher rejects all calls.
+	Closing bool
+}
+
+// Health reports the current state.
+func (d *Dispatcher) Health() Health {
+	now := time.Now()
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return Health{ControlPlane: !d.monitor.lost.Load(), Outage: d.monitor.outage(now), Fenced: d.monitor.fenced(now),
+		Closing: d.closing}
+}
+
+// Snapshot are the Dispatcher's counts and gauges for metrics. Counts begin with the Dispatcher's start.
+type Snapshot struct {
+	Health
+	Pools []PoolSnapshot // by name
+}
+
+// PoolSnapshot are the counts of one pool. A pool that has had no worker on this host for some minutes is left out.
+type PoolSnapshot struct {
+	Pool string
+	// Waiting is the number of calls in the queue now.
+	Waiting int
+	// WaitingClients is the number of clients that wait for a lease now.
+	WaitingClients int
+	// Calls are the times of calls that a worker has seen, from their start to the end of the answer. Waits are the times
+	// that calls spent in the queue, whatever their result; a call that started at once is not among them.
+	Calls, Waits Times
+	// Refused counts by code the calls that no worker has seen.
+	Refused map[api.Code]int64
+	// NotReleased counts the sessions whose process ended without releasing them, for their hook failed or had no time
+	// left.
+	NotReleased int64
+	Workers     []WorkerSnapshot // by name
+}
+
+// WorkerSnapshot are the counts of one worker, over all of its incarnations on this host.
+type WorkerSnapshot struct {
+	Worker           string
+	Requests, Failed int64
+	CallTime         time.Duration
+	// Granted counts the leases that this gateway acquired or was shown, Refused the checkouts through it that were
+	// refused.
+	Granted, Refused int64
+	// The other fields are about the worker's processes on this host: the newest incarnation, 0 for none, and whether
+	// it drains, whether any incarnation is leased, and the calls in flight on all of them.
+	Incarnation int64
+	Leased      bool
+	Draining    bool
+	InFlight    int
+}
+
+// Snapshot returns the current counts. It takes each pool's lock for a moment. A pool that only was looked for is left
+// out.
+func (d *Dispatcher) Snapshot() Snapshot {
+	s, now := Snapshot{Health: d.Health()}, time.Now()
+	for _, p := range d.allPools() {
+		if pool := p.snapshot(now); len(pool.Workers) > 0 || pool.Waiting > 0 || pool.WaitingClients > 0 ||
+			pool.refusedAny() {
+			s.Pools = append(s.Pools, pool)
+		}
+	}
+	slices.SortFunc(s.Pools, func(a, b PoolSnapshot) int { return strings.Compare(a.Pool, b.Pool) })
+	return s
+}
+
+// refusedAny reports whether calls were refused: a pool none of whose workers has come up may have nothing else.
+func (s PoolSnapshot) refusedAny() bool {
+	for _, n := range s.Refused {
+		if n > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Waiting counts, by pool, the calls and the clients that wait for a worker. Pools without any are left out.
+func (d *Dispatcher) Waiting() map[string]int {
+	waiting := map[string]int{}
+	for _, p := range d.allPools() {
+		p.mu.Lock()
+		if n := p.waitingLocked(); n > 0 {
+			waiting[p.pool] = n
+		}
+		p.mu.Unlock()
+	}
+	return waiting
+}
+
+// waitingLocked counts the calls and the clients that wait for a worker.
+func (p *poolState) waitingLocked() int { return p.queue.Len() + p.queue.Clients() }
+
+func (p *poolState) snapshot(now time.Time) PoolSnapshot {
+	s := PoolSnapshot{Pool: p.pool, Refused: make(map[api.Code]int64, len(refusalCodes)), Calls: p.stats.calls.read(),
+		Waits: p.stats.waits.read(), NotReleased: p.stats.notReleased.Load()}
+	for i, code := range refusalCodes {
+		s.Refused[code] = p.stats.refused[i].Load()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.expireStatsLocked(now)
+	s.Waiting, s.WaitingClients = p.queue.Len(), p.queue.Clients()+p.checkouts
+	rows := make(map[string]int, len(p.stats.workers))
+	for worker, w := range p.stats.workers {
+		rows[worker] = len(s.Workers)
+		s.Workers = append(s.Workers, WorkerSnapshot{
+			Worker: worker, Requests: w.requests.Load(), Failed: w.failed.Load(), CallTime: time.Duration(w.took.Load()),
+			Granted: w.granted.Load(), Refused: w.refused.Load(),
+		})
+	}
+	for _, u := range p.order {
+		row, known := rows[u.worker]
+		if !known || u.gone {
+			continue
+		}
+		w := &s.Workers[row]
+		if u.incarnation >= w.Incarnation {
+			w.Incarnation, w.Draining = u.incarnation, u.draining
+		}
+		w.Leased = w.Leased || u.lease != nil && !u.lease.ended && now.Before(u.lease.expires)
+		w.InFlight += u.inFlight
+	}
+	slices.SortFunc(s.Workers, func(a, b WorkerSnapshot) int { return strings.Compare(a.Worker, b.Worker) })
+	return s
+}

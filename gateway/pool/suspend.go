@@ -1,0 +1,281 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/process/wire"
+)
+
+// suspendPoll is the interval at which Suspend looks whether the calls in flight have ended.
+const suspendPoll = 5 * time.Millisecond
+
+// suspension is an order to keep an incarnation out of service.
+type suspension struct {
+	*api.Suspension                 // shared by the repetitions of the order
+	ctx             context.Context // of the hook; done with the next order
+	cancel          context.CancelFunc
+}
+
+// suspendLocked makes an order the one that counts. It returns nil if a newer one has been seen.
+func (u *upstream) suspendLocked(turn int64, reason string) *suspension {
+	if turn < u.suspendTurn {
+		return nil
+	}
+	u.endSuspensionLocked(turn)
+	if u.suspended == nil || u.suspended.Turn != turn {
+		u.suspended = &api.Suspension{Turn: turn, Reason: reason}
+	}
+	u.suspension = &suspension{Suspension: u.suspended}
+	u.suspension.ctx, u.suspension.cancel = context.WithCancel(u.pool.dispatcher.life)
+	if u.pool.newestLiveLocked(u.worker) == u {
+		u.pool.refuseQueuedLocked(u.worker, u.errSuspended())
+	}
+	return u.suspension
+}
+
+// refuseQueuedLocked refuses the queued calls that name the worker. Those for any worker stay queued.
+func (p *poolState) refuseQueuedLocked(worker string, err error) {
+	for w := p.queue.PeekFor(worker); w != nil; w = p.queue.PeekFor(worker) {
+		p.queue.Remove(w)
+		w.started <- err
+	}
+}
+
+func (u *upstream) endSuspensionLocked(turn int64) {
+	u.suspendTurn = turn
+	if u.suspension != nil {
+		u.suspension.cancel()
+		u.suspension = nil
+	}
+}
+
+// errSuspended refuses a call to the incarnation. It hints at no retry: the suspension lasts until an operator ends it.
+func (u *upstream) errSuspended() *api.Error {
+	_, slot, _ := api.ParseWorkerName(u.worker)
+	return api.Errorf(api.CodeSuspended,
+		"%s is suspended and takes no call: %s; ctl workers resume %s --worker %d returns it to service", u.worker,
+		u.suspension.Reason, u.pool.pool, slot)
+}
+
+// Suspend starts no further call on an incarnation, until EndSuspension. It returns when none is in flight, unless the
+// order names a lease, whose holder may return it; when r.Timeout is over it fences the lease and cuts the calls that
+// remain. An order that a later one replaces is withdrawn, and changes nothing more. An order that is repeated returns
+// what it has ended before. An incarnation that is not on this host is idle.
+func (d *Dispatcher) Suspend(ctx context.Context, r api.SuspendRequest) api.SuspendResult {
+	u := d.upstreamOf(r.Worker, r.Incarnation)
+	if u == nil {
+		return api.SuspendResult{}
+	}
+	u.pool.mu.Lock()
+	s, turn := u.suspendLocked(r.Turn, r.Reason), u.suspendTurn
+	u.pool.mu.Unlock()
+	if s == nil {
+		return api.SuspendResult{Withdrawn: true, LaterTurn: turn}
+	}
+	limit := time.NewTimer(max(0, r.Timeout.D()))
+	defer limit.Stop()
+	ticker := time.NewTicker(suspendPoll)
+	defer ticker.Stop()
+	for {
+		u.pool.mu.Lock()
+		quiet := u.gone || r.LeaseID == "" && !u.busyLocked()
+		u.pool.mu.Unlock()
+		if !quiet {
+			select {
+			case <-s.ctx.Done():
+				return api.SuspendResult{Withdrawn: true}
+			case <-ctx.Done(): // nobody waits for the answer, and the lease's time is not over
+				return api.SuspendResult{Withdrawn: true}
+			case <-ticker.C:
+				continue
+			case <-limit.C:
+			}
+		}
+		result := d.endForSuspension(ctx, u, s, r.LeaseID)
+		if result.Withdrawn {
+			return result
+		}
+		result.Problem = u.callSuspendHook(ctx, s, r.HookTimeout.D())
+		if s.ctx.Err() != nil { // a process that is resumed must not be frozen
+			return api.SuspendResult{Withdrawn: true}
+		}
+		return result
+	}
+}
+
+// callSuspendHook calls the program's hook, unless it has returned to the same order before, and returns why it failed.
+// One that takes longer than limit keeps running until the suspension ends.
+func (u *upstream) callSuspendHook(ctx context.Context, s *suspension, limit time.Duration) string {
+	if !u.offersHook(api.HookSuspend) {
+		return ""
+	}
+	u.pool.mu.Lock()
+	returned, problem := s.HookReturned, s.Problem
+	s.Hooked = true
+	u.pool.mu.Unlock()
+	if returned {
+		return problem
+	}
+	ended := make(chan error, 1)
+	u.pool.dispatcher.work.Go(func() { ended <- u.callHook(s.ctx, api.HookSuspend) })
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case err := <-ended:
+		u.pool.mu.Lock()
+		defer u.pool.mu.Unlock()
+		problem = hookProblem(api.HookSuspend, err)
+		if s.ctx.Err() == nil {
+			s.HookReturned, s.Problem = true, problem
+		}
+		return problem
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+	return api.HookSuspend + " has not returned within " + limit.String() + " (health.timeout)"
+}
+
+// offersHook reports whether the program listed a hook in its hello.
+func (u *upstream) offersHook(hook string) bool {
+	if u.conn == nil {
+		return false
+	}
+	hello, known := wire.HelloOf(u.conn)
+	return known && slices.Contains(hello.Methods, hook)
+}
+
+func (u *upstream) callHook(ctx context.Context, hook string) error {
+	_, err := u.conn.Call(ctx, wire.Request{Method: hook, Payload: []byte("[]")})
+	return err
+}
+
+func hookProblem(hook string, err error) string {
+	if err == nil {
+		return ""
+	}
+	return hook + " failed: " + shorten(err.Error())
+}
+
+// endForSuspension fences the lease, cancels the calls under it, and waits until the worker has given them up.
+func (d *Dispatcher) endForSuspension(ctx context.Context, u *upstream, s *suspension,
+	id string) (result api.SuspendResult) {
+	u.pool.mu.Lock()
+	if u.suspension != s || s.ctx.Err() != nil { // EndSuspension has said what was ended
+		u.pool.mu.Unlock()
+		return api.SuspendResult{Withdrawn: true}
+	}
+	ref, err := api.ParseLeaseID(id)
+	if id == "" && u.lease != nil { // its calls outlive it: its holder has returned it without this gateway
+		ref, err = u.lease.ref, nil
+	}
+	if u.gone { // the end of an incarnation also ends its lease
+		result.FencedLease = s.FencedLease
+		u.pool.mu.Unlock()
+		return result
+	}
+	s.CallsCut = max(s.CallsCut, u.inFlight) // no call has started since the first order
+	if err == nil {
+		s.LeaseID = leaseID(ref)
+	} else {
+		ref = u.newest
+		ref.Seq--
+	}
+	l, free := u.fenceLocked(ref, "the worker is suspended")
+	u.cutPoolCallsLocked()
+	u.pool.mu.Unlock()
+	select {
+	case <-free:
+	case <-ctx.Done():
+	}
+	u.pool.mu.Lock()
+	defer u.pool.mu.Unlock()
+	if l != nil && s.Checkin == nil {
+		checkin := u.checkinLocked(l, api.OutcomeOK, "")
+		s.Checkin = &checkin
+	}
+	result.FencedLease = s.FencedLease
+	return result
+}
+
+// cutPoolCallsLocked cancels the calls of the pool. One that was not sent starts again, on another worker.
+func (u *upstream) cutPoolCallsLocked() {
+	u.poolCalls.cancel(api.Errorf(api.CodeSuspended, "%s was suspended while the call ran", u.worker))
+}
+
+// EndSuspension lets calls start on an incarnation again, after the program's hook; see api.ResumeResult.
+func (d *Dispatcher) EndSuspension(ctx context.Context, r api.ResumeRequest) (result api.ResumeResult) {
+	u := d.upstreamOf(r.Worker, r.Incarnation)
+	if u == nil {
+		return result
+	}
+	u.pool.mu.Lock()
+	s := u.suspension
+	if r.Turn < u.suspendTurn {
+		result.LaterTurn = u.suspendTurn
+		u.pool.mu.Unlock()
+		return result
+	}
+	u.suspendTurn = r.Turn // an order that arrives late finds its end
+	hook := r.Suspended
+	if s != nil {
+		s.cancel()
+		hook = hook || s.Hooked
+	}
+	if last := u.suspended; last != nil && last.Turn == r.Turn-1 && !r.Suspended { // nobody has got its result
+		result.FencedLease = last.FencedLease
+	}
+	u.pool.mu.Unlock()
+	if hook && u.offersHook(api.HookResume) {
+		ctx, cancel := context.WithTimeoutCause(ctx, r.HookTimeout.D(), errHookTimeout)
+		err := u.callHook(ctx, api.HookResume)
+		if ctx.Err() != nil && err != nil {
+			err = context.Cause(ctx)
+		}
+		cancel()
+		result.Problem = hookProblem(api.HookResume, err)
+	}
+	u.pool.mu.Lock()
+	defer u.pool.mu.Unlock()
+	if u.suspension == s && r.Turn == u.suspendTurn {
+		u.endSuspensionLocked(r.Turn)
+		if u.suspended != nil {
+			u.suspended.Ended = true
+		}
+	}
+	u.askSoonLocked()
+	u.openedLocked()
+	return result
+}
+
+var errHookTimeout = errors.New("it did not return within health.timeout")
+
+// Suspension returns what is known of the newest suspension of an incarnation, nil if there was none.
+func (d *Dispatcher) Suspension(worker string, incarnation int64) *api.Suspension {
+	u := d.upstreamOf(worker, incarnation)
+	if u == nil {
+		return nil
+	}
+	u.pool.mu.Lock()
+	defer u.pool.mu.Unlock()
+	if u.suspended == nil {
+		return nil
+	}
+	known := *u.suspended
+	return &known
+}
+
+// resumeSuspensionLocked continues with the suspension of an earlier agent.
+func (u *upstream) resumeSuspensionLocked(s *api.Suspension) {
+	if s == nil {
+		return
+	}
+	known := *s
+	u.suspended, u.suspendTurn = &known, s.Turn
+	if !s.Ended {
+		u.suspendLocked(s.Turn, s.Reason)
+	}
+}

@@ -1,0 +1,56 @@
+package pool
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+)
+
+// EndSuspension has said what the suspension ended; its program's hook still runs.
+func TestASuspensionThatIsBeingWithdrawnFencesNothing(t *testing.T) {
+	e := newEnv(t)
+	e.start(1)
+	e.echo()
+	u := e.dispatcher.upstreamOf("p/0", 1)
+	s := locked(u.pool, func() *suspension { return u.suspendLocked(1, "a look at it") })
+	s.cancel()
+	result := e.dispatcher.endForSuspension(t.Context(), u, s, api.LeaseID("p", 0, 1, 1))
+	require.Equal(t, api.SuspendResult{Withdrawn: true}, result)
+	require.Empty(t, e.dispatcher.Suspension("p/0", 1).FencedLease)
+}
+
+// The order is repeated while a call that it has cut is still being given up.
+func TestACutCallIsCountedOnceHoweverOftenTheOrderIsRepeated(t *testing.T) {
+	e := newEnv(t)
+	e.start(1)
+	e.echo()
+	u := e.dispatcher.upstreamOf("p/0", 1)
+	locked(u.pool, func() int { u.inFlight++; return u.inFlight })
+	t.Cleanup(func() { locked(u.pool, func() int { u.inFlight--; return u.inFlight }) })
+	for range 2 {
+		s := locked(u.pool, func() *suspension { return u.suspendLocked(1, "a look at it") })
+		require.Equal(t, 1, e.dispatcher.endForSuspension(t.Context(), u, s, api.LeaseID("p", 0, 1, 1)).CallsCut)
+	}
+}
+
+// The lease under which a call of the pool would have run may be fenced after the call has started on a worker, and
+// before the worker was sent it.
+func TestACallThatWasNotSentToASuspendedWorkerStartsAgain(t *testing.T) {
+	e := newEnv(t)
+	e.start(1)
+	e.echo()
+	starts := 0
+	response, err := e.dispatcher.CallPool(t.Context(), "p",
+		Request{Method: "echo", Body: []byte(`"again"`), onStart: func(worker string, incarnation int64) error {
+			if starts++; starts == 1 {
+				u := e.dispatcher.upstreamOf(worker, incarnation)
+				locked(u.pool, func() any { u.cutPoolCallsLocked(); return nil })
+			}
+			return nil
+		}})
+	require.NoError(t, err)
+	require.Equal(t, `"again"`, string(response.Body))
+	require.Equal(t, 2, starts)
+}

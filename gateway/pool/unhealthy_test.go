@@ -1,0 +1,98 @@
+package pool
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/process/wire"
+)
+
+func TestConsecutiveFailedCallsDegradeThenReplace(t *testing.T) {
+	const limit = 3
+	start := time.Now()
+	at := func(n int) time.Time { return start.Add(time.Duration(n) * time.Second) }
+	for name, c := range map[string]struct {
+		calls string // e: unhandled error, o: good, l: unhandled error of a call that had started before all others
+		want  []errorAction
+	}{
+		"too few":       {"ee", []errorAction{keep, keep}},
+		"enough":        {"eee", []errorAction{keep, keep, degrade}},
+		"as many again": {"eeeeee", []errorAction{keep, keep, degrade, keep, keep, replace}},
+		"it is said once": {"eeeeeeeee",
+			[]errorAction{keep, keep, degrade, keep, keep, replace, keep, keep, keep}},
+		"a good one between":        {"eeoee", []errorAction{keep, keep, keep, keep, keep}},
+		"a good one brings it back": {"eeeoeee", []errorAction{keep, keep, degrade, keep, keep, keep, degrade}},
+		"late ones count only once": {"eeelll", []errorAction{keep, keep, degrade, keep, keep, keep}},
+		"late ones and as many more": {"eeellleee",
+			[]errorAction{keep, keep, degrade, keep, keep, keep, keep, keep, replace}},
+	} {
+		var e callErrors
+		var got []errorAction
+		for i, call := range c.calls {
+			started := at(i)
+			if call == 'l' {
+				started = start
+			}
+			got = append(got, e.count(call != 'o', started, at(i), limit))
+		}
+		require.Equal(t, c.want, got, name)
+	}
+	var off callErrors
+	for range 100 {
+		require.Equal(t, keep, off.count(true, start, start, 0))
+	}
+}
+
+// fail calls a method that must fail.
+func (e *env) fail(method string, unhandled bool) {
+	e.t.Helper()
+	_, err := e.dispatcher.CallPool(e.t.Context(), "p", Request{Method: method})
+	var remote *wire.RemoteError
+	require.True(e.t, errors.As(err, &remote), err)
+	require.Equal(e.t, unhandled, remote.Unhandled)
+}
+
+func TestFailedPoolCallsCloseTheWorkerUntilAProbePasses(t *testing.T) {
+	e := newEnv(t)
+	e.spec.Health.MaxCallErrors = 3
+	p := e.start(1)
+	u := e.dispatcher.poolState("p").upstreamOf(p)
+	for range 10 {
+		e.fail("fail", false) // on purpose
+	}
+	require.Empty(t, e.reported())
+	for i, replace := range []bool{false, true} {
+		for range 3 {
+			e.fail("bug", true)
+		}
+		require.Equal(t, degraded, locked(u.pool, u.closedLocked))
+		require.Eventually(t, func() bool { return len(e.reported()) == i+1 }, timeout, poll)
+		last := e.reported()[i]
+		require.Equal(t, replace, last.replace)
+		require.Contains(t, last.reason, "3 calls in a row failed")
+		require.Contains(t, last.reason, "nobody catches this")
+		e.dispatcher.SetHealth("p/0", 1, "")
+		require.Equal(t, open, locked(u.pool, u.closedLocked))
+	}
+}
+
+func TestCallsUnderAClientsLeaseThatFailAreReported(t *testing.T) {
+	e := newEnv(t)
+	e.spec.Health.MaxCallErrors = 2
+	p := e.start(1)
+	u := e.dispatcher.poolState("p").upstreamOf(p)
+	ref := api.LeaseRef{Pool: "p", Slot: 0, Incarnation: 1, Seq: 7}
+	locked(u.pool, func() bool {
+		return u.adoptLocked(api.Lease{ID: leaseID(ref), Worker: "p/0", Holder: "me"}, ref, time.Now().Add(time.Hour))
+	})
+	for range 4 {
+		_, err := e.dispatcher.Call(t.Context(), leaseID(ref), Request{Method: "bug"})
+		require.ErrorIs(t, err, api.ErrWorkerError)
+	}
+	require.Eventually(t, func() bool { return len(e.reported()) == 2 }, timeout, poll)
+	require.NotEqual(t, e.reported()[0].replace, e.reported()[1].replace) // each by a goroutine of its own
+}

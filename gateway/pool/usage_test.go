@@ -1,0 +1,116 @@
+package pool
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/process"
+)
+
+func TestEndedUsageExpires(t *testing.T) {
+	p := newPoolState(&Dispatcher{}, "p")
+	now := time.Now()
+	busy := func(incarnation int64) *upstream {
+		u := &upstream{pool: p, worker: "p/0", incarnation: incarnation}
+		u.calls.add(false, time.Second)
+		return u
+	}
+	p.rememberUsageLocked(busy(1), now)
+	p.rememberUsageLocked(&upstream{pool: p, worker: "p/0", incarnation: 2}, now)
+	require.Len(t, p.ended, 1, "an incarnation without calls is not kept")
+	p.rememberUsageLocked(busy(3), now.Add(endedUsageExpiry-1))
+	require.Len(t, p.ended, 2)
+	p.rememberUsageLocked(busy(4), now.Add(endedUsageExpiry))
+	require.Len(t, p.ended, 2)
+	require.EqualValues(t, 3, p.ended[0].incarnation)
+}
+
+// served returns an env whose process of p/0 has served one call, and a function that returns the upstream of a
+// process.
+func served(t *testing.T) (e *env, proc *process.Process, upstreamOf func(*process.Process) *upstream) {
+	e = newEnv(t)
+	proc = e.start(1)
+	e.echo()
+	p := e.dispatcher.knownPool("p")
+	return e, proc, func(proc *process.Process) *upstream {
+		return locked(p, func() *upstream { return p.upstreamOfLocked(proc) })
+	}
+}
+
+func (e *env) requireFinalRequests(incarnation, want int64) {
+	e.t.Helper()
+	require.Equal(e.t, want, e.dispatcher.FinalUsage(e.t.Context(), "p/0", incarnation).Requests)
+}
+
+func TestUsageOfAnEndedProcessIsKept(t *testing.T) {
+	e, proc, _ := served(t)
+	p := e.dispatcher.knownPool("p")
+	proc.Kill("killed by the test")
+	<-proc.Done()
+	e.requireFinalRequests(1, 1)
+	require.Eventually(t, func() bool { return locked(p, func() bool { return p.upstreams["p/0"] == nil }) }, timeout,
+		poll)
+	e.requireFinalRequests(1, 1)
+	require.Zero(t, e.dispatcher.FinalUsage(t.Context(), "p/0", 2))
+	require.Zero(t, e.dispatcher.FinalUsage(t.Context(), "q/0", 1))
+}
+
+// The gateway may learn of a worker's next process before it has seen the previous one end.
+func TestUsageIsKeptWhenTheNextProcessComesFirst(t *testing.T) {
+	e, old, _ := served(t)
+	next := e.start(2)
+	p := e.dispatcher.knownPool("p")
+	p.mu.Lock() // watch of the old upstream must wait
+	old.Kill("killed by the test")
+	<-old.Done()
+	p.upstreamOfLocked(next)
+	p.mu.Unlock()
+	require.Eventually(t, func() bool { return locked(p, func() bool { return len(p.older) == 0 }) }, timeout, poll)
+	e.requireFinalRequests(1, 1)
+}
+
+// The list of processes may name one for a moment after it has ended.
+func TestEndedProcessGetsNoSecondUpstream(t *testing.T) {
+	e, proc, upstreamOf := served(t)
+	first := upstreamOf(proc)
+	proc.Kill("killed by the test")
+	<-proc.Done()
+	require.Eventually(t, func() bool { return upstreamOf(proc) != first }, timeout, poll, "the first one is removed")
+	require.Nil(t, upstreamOf(proc))
+	e.requireFinalRequests(1, 1)
+}
+
+func TestOlderIncarnationKeepsItsUpstreamWhenTheNewestDies(t *testing.T) {
+	e, proc, upstreamOf := served(t)
+	first, second := upstreamOf(proc), e.start(2)
+	newest := upstreamOf(second)
+	require.NotSame(t, first, newest)
+	second.Kill("killed by the test")
+	require.Eventually(t, func() bool { return upstreamOf(second) != newest }, timeout, poll, "the newest one is removed")
+	require.Same(t, first, upstreamOf(proc))
+	proc.Kill("killed by the test")
+	<-proc.Done()
+	e.requireFinalRequests(1, 1)
+}
+
+func TestANotificationComesAtItsCallOnce(t *testing.T) {
+	e := newEnv(t)
+	e.start(1)
+	notified := make(chan int64, 10)
+	e.dispatcher.NotifyAt("p/0", 1, 3, func() {
+		usage, _ := e.dispatcher.Usage("p/0", 1)
+		notified <- usage.Requests
+	})
+	for range 2 {
+		e.echo()
+	}
+	require.Empty(t, notified)
+	e.echo()
+	require.GreaterOrEqual(t, <-notified, int64(3))
+	e.echo()
+	e.dispatcher.NotifyAt("p/0", 1, 2, func() { notified <- 0 })
+	require.Zero(t, <-notified, "it has served as many before")
+	require.Empty(t, notified)
+}
