@@ -14,28 +14,14 @@ func nearestSection(name string) string {
 	return "[" + closest(name, sections) + "]"
 }
 
-// nearestKey returns the known key that an unknown key in a section most likely stands for: one of the section with a
-// very similar name, else one of another section with the same name, else the most similar one.
-func nearestKey(section, name string) string {
-	var own, others []string
-	for _, k := range keys {
-		if k.section == section {
-			own = append(own, k.name)
-		} else {
-			others = append(others, k.name)
-		}
+// nearestKey returns the known key that an unknown key in a section most likely stands for: those of other sections with
+// the same name, unless the section has one with a very similar name, else the section's most similar one.
+func nearestKey(section, name string) (nearest string, elsewhere bool) {
+	own := closest(name, namesIn(section))
+	if owners := keysNamed(name); len(owners) > 0 && distance(name, own) > max(1, len(name)/4) {
+		return orList(owners), true
 	}
-	inOwn := closest(name, own)
-	if distance(name, inOwn) <= max(1, len(name)/4) {
-		return section + "." + inOwn
-	}
-	if owners := keysNamed(name); len(owners) > 0 {
-		return orList(owners)
-	}
-	if elsewhere := closest(name, others); distance(name, elsewhere) < distance(name, inOwn) {
-		return orList(keysNamed(elsewhere))
-	}
-	return section + "." + inOwn
+	return section + "." + own, false
 }
 
 // keysNamed returns the keys of that name in all sections.

@@ -158,14 +158,13 @@ func unknownSection(name string, isValue bool) *Error {
 }
 
 func unknownKey(section, name string) *Error {
-	e := &Error{
-		Key: joinKey([]string{section, name}), Problem: "unknown key in [" + section + "]",
-		Allowed: strings.Join(namesIn(section), ", "), Nearest: nearestKey(section, name),
+	nearest, elsewhere := nearestKey(section, name)
+	problem := "unknown key in [" + section + "]"
+	if elsewhere {
+		problem += "; it exists in another section"
 	}
-	if owners := keysNamed(name); len(owners) > 0 && e.Nearest == orList(owners) {
-		e.Problem += "; it exists in another section"
-	}
-	return e
+	return &Error{Key: joinKey([]string{section, name}), Problem: problem, Allowed: strings.Join(namesIn(section), ", "),
+		Nearest: nearest}
 }
 
 func unknownInWarmup(parts []string) *Error {

@@ -135,7 +135,11 @@ func TestInvalidFilesAreRejected(t *testing.T) {
 		"an unknown key in capitals": {"[pool]\nName = 'a'", "2: pool.Name: unknown key in [pool]; allowed: " + poolKeys +
 			"; nearest known key: pool.name"},
 		"a key that looks like an index": {"[pool]\n\"[x\" = 1", `2: pool."[x": unknown key in [pool]; allowed: ` + poolKeys +
-			"; nearest known key: scale.max or sessions.max"},
+			"; nearest known key: pool.env"},
+		"a key that other sections have nearly": {minimal + "[health]\nsample = '1s'",
+			"5: health.sample: unknown key in [health]; allowed: kind, interval, checkpoint, timeout, max_failures, " +
+				"max_call_errors, method, path, port, command, memory_bands, cpu_bands, calls_bands; nearest known key: " +
+				"health.path"},
 		"a key of another section": {minimal + "[health]\nmax_memory = '1GiB'",
 			"5: health.max_memory: unknown key in [health]; it exists in another section; allowed: kind, interval, " +
 				"checkpoint, timeout, max_failures, max_call_errors, method, path, port, command, memory_bands, cpu_bands, " +
