@@ -128,7 +128,7 @@ func (r *replicator) repair(ctx context.Context, id string) error {
 		return err
 	}
 	want, got := wants[0], gots[0]
-	if sessions.Equal(want, got) || r.backlog.unsettled(id) || expiresSoon(want) || expiresSoon(got) {
+	if sessions.Equal(want, got) || r.unsettled(id) || expiresSoon(want) || expiresSoon(got) {
 		return nil
 	}
 	if err := r.write(ctx, id, want); err != nil {

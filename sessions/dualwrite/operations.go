@@ -16,13 +16,12 @@ func (s *Store) write(ctx context.Context, id string,
 	if r == nil {
 		return change(s.primary)
 	}
-	r.backlog.begin(id)
-	defer r.backlog.end(id)
+	defer r.begin(id)()
 	changed, err := change(s.primary)
 	if err == nil {
 		r.replicate(ctx, id, changed)
 	} else if !certainlyUnchanged(err) {
-		r.enqueue(id)
+		r.enqueue(id, true)
 	}
 	return changed, err
 }
@@ -45,11 +44,10 @@ func (s *Store) use(id string, use func(sessions.Store) (*sessions.Session, erro
 	if r == nil {
 		return use(s.primary)
 	}
-	r.backlog.begin(id)
-	defer r.backlog.end(id)
+	defer r.begin(id)()
 	found, err := use(s.primary)
 	if err == nil || !certainlyUnchanged(err) {
-		r.backlog.add(id, false)
+		r.enqueue(id, false)
 	}
 	return found, err
 }
@@ -116,7 +114,7 @@ func (s *Store) DeleteExpired(ctx context.Context) (int, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	swept, err := s.primary.DeleteExpired(ctx)
-	if s.replicator != nil && !s.replicator.secondaryFails() {
+	if r := s.replicator; r != nil && !r.fails() {
 		_, _ = s.secondary.DeleteExpired(ctx)
 	}
 	return swept, err

@@ -1,10 +1,12 @@
 package dualwrite
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"maps"
 	"sync"
 	"time"
 
@@ -21,7 +23,17 @@ const (
 	replicateTimeout = 2 * time.Second
 	// flushConcurrency is how many sessions a flush copies at a time.
 	flushConcurrency = 16
+	// flushEvery is how often the backlog is flushed; it limits how late the secondary gets a use without a change.
+	flushEvery = 300 * time.Millisecond
+	// compareEvery is the pause between comparisons while the stores are equal. Until they are, comparisons follow without
+	// a pause.
+	compareEvery = time.Minute
+	// maxBacklog limits the backlog. Above it, only a comparison finds what the secondary lacks.
+	maxBacklog = 200_000
 )
+
+// pending is a session of the backlog. Each operation puts another one in its place.
+type pending struct{ changed bool } // or only used
 
 // replicator keeps the secondary store equal to the primary.
 type replicator struct {
@@ -30,8 +42,7 @@ type replicator struct {
 	// guardSecondary is used by the background goroutine only; see Store.StartCopy.
 	guardSecondary bool
 
-	backlog *backlog
-	stripes [256]sync.Mutex // serialize the writes of one session to the secondary, by hash of its id
+	stripes [256]sync.Mutex // serialize the writes of one session to the secondary, by hash of its id; taken before mu
 
 	wake   chan struct{} // to the background goroutine
 	cancel context.CancelFunc
@@ -39,11 +50,57 @@ type replicator struct {
 
 	// mu guards the fields below.
 	mu           sync.Mutex
-	equal        bool  // the last comparison found no difference, and no write failed since
-	secondaryErr error // why the last write to the secondary failed; until it recovers, operations do not wait for it
-	compareErr   error // why the last comparison failed
+	busy         map[string]int      // operations in progress, by session
+	backlog      map[string]*pending // sessions that the secondary may not have in their current state
+	overflowed   bool                // a session was not listed because the backlog was full
+	equal        bool                // the last comparison found no difference, and no write failed since
+	secondaryErr error               // why the last write to the secondary failed; until it recovers, operations do not wait for it
+	compareErr   error               // why the last comparison failed
 	current      *api.SessionComparison
 	last         *api.SessionComparison
+}
+
+// start starts the background goroutine.
+func (r *replicator) start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	r.cancel = cancel
+	sleep.Wake(r.wake)
+	r.work.Go(func() { r.run(ctx) })
+}
+
+// stop stops the background goroutine and waits for it.
+func (r *replicator) stop() {
+	r.cancel()
+	r.work.Wait()
+}
+
+// run flushes the backlog and compares the stores until ctx ends.
+func (r *replicator) run(ctx context.Context) {
+	ticker := time.NewTicker(flushEvery)
+	defer ticker.Stop()
+	var compared time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		case <-r.wake:
+		}
+		if err := r.flush(ctx, r.stores.mu.RLocker()); err != nil {
+			select { // a failing store is retried once per tick
+			case <-ticker.C:
+			case <-ctx.Done():
+			}
+		}
+		r.mu.Lock()
+		due := !r.equal || r.overflowed || time.Since(compared) >= compareEvery
+		r.overflowed = false
+		r.mu.Unlock()
+		if due && ctx.Err() == nil {
+			r.compare(ctx)
+			compared = time.Now()
+		}
+	}
 }
 
 var hashSeed = maphash.MakeSeed()
@@ -55,23 +112,56 @@ func (r *replicator) lock(id string) (unlock func()) {
 	return stripe.Unlock
 }
 
-// enqueue adds a changed session to the backlog and starts a flush.
-func (r *replicator) enqueue(id string) {
-	r.backlog.add(id, true)
-	sleep.Wake(r.wake)
+// enqueue adds a session to the backlog; for a changed one it starts a flush.
+func (r *replicator) enqueue(id string, changed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if before, listed := r.backlog[id]; listed || len(r.backlog) < maxBacklog {
+		r.backlog[id] = &pending{changed || listed && before.changed}
+	} else {
+		r.overflowed = true
+	}
+	if changed && r.secondaryErr == nil {
+		sleep.Wake(r.wake)
+	}
+}
+
+// begin notes an operation on a session until end is called.
+func (r *replicator) begin(id string) (end func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.busy[id]++
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.busy[id]--; r.busy[id] == 0 {
+			delete(r.busy, id)
+		}
+	}
+}
+
+// unsettled reports whether a session has an operation in progress or is in the backlog, so that a difference between
+// the stores is expected.
+func (r *replicator) unsettled(id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.backlog[id] != nil || r.busy[id] > 0
+}
+
+// fails reports whether the last write to the secondary failed.
+func (r *replicator) fails() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.secondaryErr != nil
 }
 
 // replicate copies a session that the primary has just changed to the secondary, or enqueues it. The caller holds
 // stores.mu.
 func (r *replicator) replicate(ctx context.Context, id string, changed *sessions.Session) {
-	if r.secondaryFails() {
-		r.backlog.add(id, true)
-		return
-	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), replicateTimeout)
 	defer cancel()
-	if err := r.copySession(ctx, id, changed); err != nil {
-		r.enqueue(id)
+	if r.fails() || r.copySession(ctx, id, changed) != nil {
+		r.enqueue(id, true)
 	}
 }
 
@@ -88,6 +178,16 @@ func (r *replicator) copySession(ctx context.Context, id string, changed *sessio
 		return fmt.Errorf("read session %s: %w", id, err)
 	}
 	return r.write(ctx, id, found[0])
+}
+
+// putIfNewer puts a session into the secondary unless that has a newer one.
+func (r *replicator) putIfNewer(ctx context.Context, changed *sessions.Session) error {
+	found, err := r.stores.secondary.Peek(ctx, []string{changed.ID})
+	if err == nil && (found[0] == nil || found[0].CreatedAt.Before(changed.CreatedAt) ||
+		found[0].Version < changed.Version) {
+		err = r.stores.secondary.Put(ctx, changed)
+	}
+	return err
 }
 
 // write puts a session into the secondary, or deletes it there if session is nil.
@@ -107,59 +207,71 @@ func (r *replicator) write(ctx context.Context, id string, session *sessions.Ses
 	return err
 }
 
-// putIfNewer puts a session into the secondary unless that has a newer one.
-func (r *replicator) putIfNewer(ctx context.Context, changed *sessions.Session) error {
-	found, err := r.stores.secondary.Peek(ctx, []string{changed.ID})
-	if err == nil && (found[0] == nil || found[0].CreatedAt.Before(changed.CreatedAt) ||
-		found[0].Version < changed.Version) {
-		err = r.stores.secondary.Put(ctx, changed)
-	}
-	return err
-}
+// unlocked stands for a lock that the caller holds.
+type unlocked struct{}
 
-// secondaryFails reports whether the last write to the secondary failed.
-func (r *replicator) secondaryFails() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.secondaryErr != nil
-}
+func (unlocked) Lock()   {}
+func (unlocked) Unlock() {}
 
-// flush copies the backlog to the secondary while operations continue.
-func (r *replicator) flush(ctx context.Context) error {
-	return r.flushEach(ctx, func(ctx context.Context, id string) error {
-		r.stores.mu.RLock()
-		defer r.stores.mu.RUnlock()
-		return r.flushLocked(ctx, id)
-	})
-}
-
-// flushEach calls flush for each session of the backlog. It stops at the first failure, because a store that does not
-// answer would delay every session.
-func (r *replicator) flushEach(ctx context.Context, flush func(context.Context, string) error) error {
+// flush copies the backlog to the secondary, each session under the lock roles, which keeps the stores from switching
+// roles. It stops at the first failure, because a store that does not answer would delay every session.
+func (r *replicator) flush(ctx context.Context, roles sync.Locker) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(flushConcurrency)
-	for _, id := range r.backlog.ids() {
+	r.mu.Lock()
+	backlog := maps.Clone(r.backlog)
+	r.mu.Unlock()
+	for id, session := range backlog {
 		if groupCtx.Err() != nil {
 			break
 		}
-		group.Go(func() error { return flush(groupCtx, id) })
+		group.Go(func() error {
+			roles.Lock()
+			defer roles.Unlock()
+			ctx, cancel := context.WithTimeout(groupCtx, replicateTimeout)
+			defer cancel()
+			err := r.copySession(ctx, id, nil)
+			if err == nil {
+				r.flushed(id, session)
+			}
+			return err
+		})
 	}
 	return errors.Join(group.Wait(), ctx.Err())
 }
 
-// flushLocked copies one session of the backlog. The caller holds stores.mu.
-func (r *replicator) flushLocked(ctx context.Context, id string) error {
-	r.backlog.begin(id)
-	defer r.backlog.end(id)
-	changed, found := r.backlog.take(id)
-	if !found {
+// flushed removes a session from the backlog unless an operation has added it again.
+func (r *replicator) flushed(id string, session *pending) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.backlog[id] == session {
+		delete(r.backlog, id)
+	}
+}
+
+// status reports the state of the copy. The caller holds stores.mu or has stopped all role changes.
+func (r *replicator) status() api.SessionCopy {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	status := api.SessionCopy{
+		Phase: api.CopyCopying, InSync: r.equal && r.secondaryErr == nil && r.compareErr == nil, Pending: len(r.backlog),
+		Comparing: clone(r.current), Compared: clone(r.last),
+	}
+	switch {
+	case r.cutOver:
+		status.Phase = api.CopyCutOver
+	case status.InSync:
+		status.Phase = api.CopyInSync
+	}
+	if err := cmp.Or(r.compareErr, r.secondaryErr); err != nil {
+		status.Problem = err.Error()
+	}
+	return status
+}
+
+func clone(c *api.SessionComparison) *api.SessionComparison {
+	if c == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, replicateTimeout)
-	defer cancel()
-	err := r.copySession(ctx, id, nil)
-	if err != nil {
-		r.backlog.add(id, changed)
-	}
-	return err
+	return new(*c)
 }

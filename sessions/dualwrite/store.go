@@ -49,8 +49,8 @@ func (s *Store) StartCopy(secondary sessions.Replica, cutOver, guardSecondary bo
 	defer s.mu.Unlock()
 	s.secondary = secondary
 	s.replicator = &replicator{
-		stores: &s.stores, cutOver: cutOver, guardSecondary: guardSecondary, backlog: newBacklog(),
-		wake: make(chan struct{}, 1),
+		stores: &s.stores, cutOver: cutOver, guardSecondary: guardSecondary, wake: make(chan struct{}, 1),
+		busy: make(map[string]int), backlog: make(map[string]*pending),
 	}
 	s.replicator.start()
 }
@@ -72,7 +72,7 @@ func (s *Store) SwitchRoles(ctx context.Context, force bool, commit func() error
 			return 0, notEqual(status)
 		}
 		// Flush first while operations continue, so that they wait less for the flush below.
-		if err := r.flush(ctx); err != nil {
+		if err := r.flush(ctx, r.stores.mu.RLocker()); err != nil {
 			return 0, sessions.Unavailable("flush the backlog to the secondary session store", err)
 		}
 	}
@@ -81,18 +81,22 @@ func (s *Store) SwitchRoles(ctx context.Context, force bool, commit func() error
 	if !force {
 		ctx, cancel := context.WithTimeout(ctx, switchTimeout)
 		defer cancel()
-		if err := r.flushEach(ctx, r.flushLocked); err != nil {
+		if err := r.flush(ctx, unlocked{}); err != nil {
 			return 0, sessions.Unavailable("flush the backlog to the secondary session store", err)
 		}
 	}
 	if err := commit(); err != nil {
 		return 0, err
 	}
-	lost = r.backlog.changes()
 	s.primary, s.secondary = s.secondary, s.primary
 	r.cutOver = !r.cutOver
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for _, session := range r.backlog {
+		if session.changed {
+			lost++
+		}
+	}
 	r.secondaryErr, r.compareErr, r.equal = nil, nil, r.equal && !force
 	return lost, nil
 }
