@@ -43,45 +43,78 @@ type bench struct {
 	ends []func(context.Context) error // what atEnd has registered, in start order
 }
 
+// failure ends a benchmark.
+type failure struct{ error }
+
+// check ends the benchmark if err is not nil, as require does with a test. Only the goroutine that runs the benchmark
+// may call it.
+func check(err error) {
+	if err != nil {
+		panic(failure{err})
+	}
+}
+
+// must is check for a function that also returns a value.
+func must[T any](value T, err error) T {
+	check(err)
+	return value
+}
+
+// attempt runs a part of a benchmark and returns the error with which check has ended it.
+func attempt(part func()) (err error) {
+	defer func() {
+		switch ended := recover().(type) {
+		case nil:
+		case failure:
+			err = ended.error
+		default:
+			panic(ended)
+		}
+	}()
+	part()
+	return nil
+}
+
 // within runs a part of the run and then ends what the part has started, the newest first.
-func (b *bench) within(ctx context.Context, part func() error) error {
+func (b *bench) within(ctx context.Context, part func()) {
 	outer := b.ends
 	b.ends = nil
-	failures := part()
+	err := attempt(part)
 	for _, end := range slices.Backward(b.ends) {
-		failures = errors.Join(failures, end(context.WithoutCancel(ctx)))
+		err = errors.Join(err, end(context.WithoutCancel(ctx)))
 	}
 	b.ends = outer
-	return failures
+	check(err)
 }
 
 // atEnd makes end run at the end of the current part.
 func (b *bench) atEnd(end func(context.Context) error) { b.ends = append(b.ends, end) }
 
-func newBench(ctx context.Context, rounds int) (*bench, error) {
-	root, err := repository(ctx)
-	if err != nil {
-		return nil, err
+// inTurn runs each of n sides once in every round; a different side starts each round.
+func (b *bench) inTurn(n int, run func(side int)) {
+	for round := range b.rounds {
+		for i := range n {
+			run((i + round) % n)
+		}
 	}
-	b := &bench{rounds: rounds, root: root}
-	if b.python, err = interpreter(ctx); err != nil {
-		return nil, err
+}
+
+// prepare finds or makes what every benchmark needs.
+func (b *bench) prepare(ctx context.Context) {
+	b.root = filepath.Dir(must(output(ctx, "", "go", "env", "GOMOD")))
+	if _, err := os.Stat(filepath.Join(b.root, "sdk", "python", "tempool")); err != nil {
+		check(fmt.Errorf("run the benchmarks in the Tempool repository: %w", err))
 	}
-	if b.dir, err = os.MkdirTemp("", "bench"); err != nil {
-		return nil, fmt.Errorf("create a temporary directory: %w", err)
+	b.python = "/usr/bin/python3" // which gunicorn and uWSGI use
+	if _, err := os.Stat(b.python); err != nil {
+		b.python = must(output(ctx, "", "python3", "-c", "import sys; print(sys.executable)"))
 	}
-	programs, err := fs.Sub(workers, "workers")
-	if err == nil {
-		err = os.CopyFS(filepath.Join(b.dir, "workers"), programs)
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("unpack the Python programs: %w", err), os.RemoveAll(b.dir))
-	}
+	b.dir = must(os.MkdirTemp("", "bench"))
+	check(os.CopyFS(filepath.Join(b.dir, "workers"), must(fs.Sub(workers, "workers"))))
 	b.report = report{At: time.Now().UTC().Truncate(time.Second), CPU: cpuModel(), Cores: runtime.NumCPU(),
 		System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version()}
 	b.report.Python, _ = output(ctx, b.dir, b.python, "--version") // optional
-	b.report.Commit, _ = output(ctx, root, "git", "rev-parse", "--short", "HEAD")
-	return b, nil
+	b.report.Commit, _ = output(ctx, b.root, "git", "rev-parse", "--short", "HEAD")
 }
 
 func (b *bench) close() {
@@ -93,22 +126,19 @@ func (b *bench) close() {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 		}
 	}
-	_ = os.RemoveAll(b.dir) // temporary
+	if b.dir != "" {
+		_ = os.RemoveAll(b.dir) // temporary
+	}
 }
 
 // temporal starts the Temporal server that all benchmarks of a run share, with a database file.
-func (b *bench) temporal(ctx context.Context) error {
+func (b *bench) temporal(ctx context.Context) {
 	if b.server != nil {
-		return nil
+		return
 	}
-	var err error
-	if b.metrics, err = freeAddress(); err != nil {
-		return err
-	}
+	b.metrics = freeAddress()
 	_, port, err := net.SplitHostPort(b.metrics)
-	if err != nil {
-		return err
-	}
+	check(err)
 	b.server, err = devserver.Start(ctx, devserver.Options{
 		DBFile: filepath.Join(b.dir, "temporal.db"), UIPort: devserver.NoUI,
 		// A cluster caches the search attributes; the development server reads them from its database each time.
@@ -116,33 +146,8 @@ func (b *bench) temporal(ctx context.Context) error {
 			"system.forceSearchAttributesCacheRefreshOnRead=false"},
 		Progress: func(sentence string) { fmt.Fprintln(os.Stderr, sentence) },
 	})
-	if err != nil {
-		return err
-	}
-	b.client, err = tempool.Dial(ctx, tempool.Options{Address: b.server.Address(), Logger: silentLog()})
-	return err
-}
-
-// repository returns the root of the repository that contains the working directory.
-func repository(ctx context.Context) (string, error) {
-	file, err := output(ctx, "", "go", "env", "GOMOD")
-	if err != nil {
-		return "", err
-	}
-	root := filepath.Dir(file)
-	if _, err := os.Stat(filepath.Join(root, "sdk", "python", "tempool")); err != nil {
-		return "", fmt.Errorf("run the benchmarks in the Tempool repository: %w", err)
-	}
-	return root, nil
-}
-
-// interpreter returns the system's Python, which gunicorn and uWSGI use, or else the executable behind python3.
-func interpreter(ctx context.Context) (string, error) {
-	const system = "/usr/bin/python3"
-	if _, err := os.Stat(system); err == nil {
-		return system, nil
-	}
-	return output(ctx, "", "python3", "-c", "import sys; print(sys.executable)")
+	check(err)
+	b.client = must(tempool.Dial(ctx, tempool.Options{Address: b.server.Address(), Logger: silentLog()}))
 }
 
 // output runs a command and returns its trimmed stdout.
@@ -158,13 +163,34 @@ func output(ctx context.Context, dir, name string, args ...string) (string, erro
 	return strings.TrimSpace(string(printed)), nil
 }
 
+// freeAddress returns an unused loopback address.
+func freeAddress() string {
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+// trivial returns the spec of a pool of a program.
+func trivial(program, name string, size int) spec.Spec {
+	s := spec.Default()
+	s.Pool.Name, s.Pool.Size, s.Pool.Command = name, size, []string{program}
+	return s
+}
+
 // echo returns the spec of a pool of workers that return their input. It disables rotation.max_requests, which these
 // rates would reach within seconds and the other programs do not have.
 func (b *bench) echo(name string, size int) spec.Spec {
-	s := spec.Default()
-	s.Pool.Name, s.Pool.Size, s.Pool.Command = name, size, []string{b.python, "echo.py"}
+	s := trivial(b.python, name, size)
+	s.Pool.Command = append(s.Pool.Command, "echo.py")
 	s.Pool.Dir = filepath.Join(b.dir, "workers")
 	s.Pool.Env = map[string]string{"PYTHONPATH": filepath.Join(b.root, "sdk", "python")}
 	s.Rotation.MaxRequests = 0
+	return s
+}
+
+// echoInflight is echo with workers that take so many calls at a time.
+func (b *bench) echoInflight(name string, size, inflight int) spec.Spec {
+	s := b.echo(name, size)
+	s.Pool.MaxInflight = inflight
 	return s
 }

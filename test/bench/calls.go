@@ -3,9 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"os/exec"
+	"path/filepath"
 	"runtime"
+	"strconv"
+	"sync"
 	"time"
 
 	"github.com/tempool/tempool"
@@ -23,63 +28,42 @@ const (
 	callSpan = time.Second
 )
 
-// callSide is one side of the comparison.
-type callSide struct {
-	row *series
-	run func(ctx context.Context, span time.Duration) (perSecond float64, err error)
-}
-
 // measureCalls compares in-process calls, from a caller through the pool to a Python worker and back, with RoadRunner's
 // pool.
-func measureCalls(ctx context.Context, b *bench) error {
-	agent, err := b.localAgent(ctx, "calls", "")
-	if err != nil {
-		return err
-	}
-	rr, err := b.startRoadrunner(ctx, callWorkers, 0)
-	if err != nil {
-		return err
-	}
-	rrBound, err := b.startRoadrunner(ctx, callWorkers, runtime.NumCPU())
-	if err != nil {
-		return err
-	}
+func measureCalls(ctx context.Context, b *bench) {
+	agent := b.localAgent(ctx, "calls")
+	rr, rrBound := b.startRoadrunner(ctx, callWorkers, 0), b.startRoadrunner(ctx, callWorkers, runtime.NumCPU())
 
 	r, g := b.result, agent.Gateway()
-	var sides []*callSide
+	type callSide struct {
+		row *series
+		run func(span time.Duration) (perSecond float64)
+	}
+	var sides []callSide
 	rates := map[string]*series{}
-	addSide := func(name string, run func(context.Context, time.Duration) (float64, error)) {
+	addSide := func(name string, run func(time.Duration) float64) {
 		rates[name] = r.row(name, "calls/s")
-		sides = append(sides, &callSide{rates[name], run})
+		sides = append(sides, callSide{rates[name], run})
 	}
 	add := func(name string, callers int, call func(context.Context, int) error) {
-		addSide(name, func(ctx context.Context, span time.Duration) (float64, error) {
-			return perSecond(ctx, callers, span, call)
-		})
+		addSide(name, func(span time.Duration) float64 { return perSecond(ctx, callers, span, call) })
 	}
 	addRoadrunner := func(name string, callers int, p *roadrunner) {
-		addSide(name, func(_ context.Context, span time.Duration) (float64, error) {
-			return p.perSecond(callers, callBytes, span)
-		})
+		addSide(name, func(span time.Duration) float64 { return p.perSecond(callers, callBytes, span) })
 	}
 	const single, eight, four, rrSingle, rrEight = "1 caller, max_inflight 1", "8 callers, max_inflight 1",
 		"8 callers, max_inflight 4", "1 caller, RoadRunner", "8 callers, RoadRunner"
 	const bound = ", one core per worker"
 	addRoadrunner(rrEight, callers, rr)
 	addRoadrunner(rrEight+bound, callers, rrBound)
+	body := bytes.Repeat([]byte("x"), callBytes)
 	for _, kind := range []struct{ inflight, coresEach int }{{1, 0}, {1, 1}, {4, 0}, {4, 1}} {
 		sp := b.echoInflight(fmt.Sprintf("calls-%d-%d", kind.inflight, kind.coresEach), callWorkers, kind.inflight)
 		sp.Limits.CPUAffinityEach = kind.coresEach
-		echo, err := b.startPool(ctx, sp)
-		if err != nil {
-			return err
-		}
-		body := bytes.Repeat([]byte("x"), callBytes)
+		echo := b.startPool(ctx, sp, startPolled)
 		request := pool.Request{Method: "echo", Body: body, Priority: pool.DefaultPriority}
 		callPool := func(ctx context.Context) (*pool.Response, error) { return g.CallPool(ctx, echo.Name(), request) }
-		if err := awaitCalls(ctx, callPool, callWorkers); err != nil {
-			return err
-		}
+		check(awaitCalls(ctx, callPool, callWorkers))
 		byPool := func(ctx context.Context, _ int) error { return checkEcho(body)(callPool(ctx)) }
 		how := ""
 		if kind.coresEach > 0 {
@@ -93,41 +77,24 @@ func measureCalls(ctx context.Context, b *bench) error {
 		add(single+how, 1, byPool)
 		addRoadrunner(rrSingle+how, 1, map[int]*roadrunner{0: rr, 1: rrBound}[kind.coresEach])
 	}
-	leased, err := b.leased(ctx, g)
-	if err != nil {
-		return err
-	}
-	add("8 callers, max_inflight 4, client leases", callers, leased)
+	add("8 callers, max_inflight 4, client leases", callers, b.leased(ctx, g, body))
 
-	for round := range b.rounds {
-		for i := range sides {
-			side := sides[(i+round)%len(sides)] // each side starts a round in turn
-			if _, err := side.run(ctx, callWarm); err != nil {
-				return err
-			}
-			n, err := side.run(ctx, callSpan)
-			if err != nil {
-				return err
-			}
-			side.row.add(n)
-		}
-	}
+	b.inTurn(len(sides), func(side int) {
+		sides[side].run(callWarm)
+		sides[side].row.add(sides[side].run(callSpan))
+	})
 	for _, c := range []struct {
 		ours, theirs string
 		target       float64
 	}{{eight, rrEight, 1.2}, {four, rrEight, 1.5}, {single, rrSingle, 1.2}} {
-		ratio := ratios(c.ours+" ÷ RoadRunner", rates[c.ours], rates[c.theirs])
-		r.Rows = append(r.Rows, ratio)
+		ratio := r.ratio(c.ours+" ÷ RoadRunner", rates[c.ours], rates[c.theirs])
 		r.atLeast(c.ours+", relative to RoadRunner", ratio.Median, c.target, "×")
-	}
-	for _, c := range []struct{ ours, theirs string }{{eight, rrEight}, {four, rrEight}, {single, rrSingle}} {
 		for _, theirs := range []string{c.theirs, c.theirs + bound} {
-			r.Rows = append(r.Rows, ratios(c.ours+bound+" ÷ "+theirs, rates[c.ours+bound], rates[theirs]))
+			r.ratio(c.ours+bound+" ÷ "+theirs, rates[c.ours+bound], rates[theirs])
 		}
 	}
 	r.note("%d Python workers per side, echo of %d bytes; %s per side and round after a warm-up of %s", callWorkers,
 		callBytes, callSpan, callWarm)
-	return nil
 }
 
 func checkEcho(body []byte) func(*pool.Response, error) error {
@@ -139,19 +106,43 @@ func checkEcho(body []byte) func(*pool.Response, error) error {
 	}
 }
 
-// leased starts a pool and checks out its workers; the callers share the leases evenly.
-func (b *bench) leased(ctx context.Context, g *gateway.Gateway) (call func(context.Context, int) error, err error) {
-	echo, err := b.startPool(ctx, b.echoInflight("leased", callWorkers, 4))
-	if err != nil {
-		return nil, err
+// awaitCalls calls until size workers have answered.
+func awaitCalls(ctx context.Context, call func(context.Context) (*pool.Response, error), size int) error {
+	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
+	defer cancel()
+	var (
+		group  sync.WaitGroup
+		mu     sync.Mutex
+		failed error
+		served = map[string]bool{}
+	)
+	answered := func(response *pool.Response, err error) (more bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil {
+			failed = fmt.Errorf("%d of %d workers answered: %w", len(served), size, err)
+		} else {
+			served[response.Worker] = true
+		}
+		return failed == nil && len(served) < size
 	}
+	for range callers {
+		group.Go(func() {
+			for answered(call(ctx)) {
+			}
+		})
+	}
+	group.Wait()
+	return failed
+}
+
+// leased starts a pool and checks out its workers; the callers share the leases evenly.
+func (b *bench) leased(ctx context.Context, g *gateway.Gateway, body []byte) (call func(context.Context, int) error) {
+	echo := b.startPool(ctx, b.echoInflight("leased", callWorkers, 4), startPolled)
 	leases := make([]*tempool.Lease, callWorkers)
 	for i := range leases {
-		if leases[i], err = echo.CheckoutOnce(ctx, i, tempool.CheckoutOptions{Holder: "bench"}); err != nil {
-			return nil, err
-		}
+		leases[i] = must(echo.CheckoutOnce(ctx, i, tempool.CheckoutOptions{Holder: "bench"}))
 	}
-	body := bytes.Repeat([]byte("x"), callBytes)
 	request := pool.Request{Method: "echo", Body: body}
 	b.atEnd(func(ctx context.Context) (err error) {
 		for _, lease := range leases {
@@ -161,5 +152,32 @@ func (b *bench) leased(ctx context.Context, g *gateway.Gateway) (call func(conte
 	})
 	return func(ctx context.Context, caller int) error {
 		return checkEcho(body)(g.Call(ctx, leases[caller%callWorkers].ID, request))
-	}, nil
+	}
+}
+
+// roadrunner is RoadRunner's pool in a separate process, built from a separate module.
+type roadrunner struct {
+	requests *json.Encoder
+	results  *json.Decoder
+}
+
+// startRoadrunner starts the pool. cores is 0 or the number of cores over which its workers are bound, one core each.
+func (b *bench) startRoadrunner(ctx context.Context, workers, cores int) *roadrunner {
+	source := filepath.Join(b.root, "test", "bench", "roadrunner")
+	program := filepath.Join(b.dir, "roadrunner")
+	must(output(ctx, source, "go", "build", "-o", program, "."))
+	cmd := exec.Command(program, strconv.Itoa(workers), strconv.Itoa(cores), b.python, filepath.Join(source, "worker.py"))
+	results, requests := must(cmd.StdoutPipe()), must(cmd.StdinPipe())
+	b.launch("RoadRunner's pool", cmd, true, requests.Close)
+	return &roadrunner{requests: json.NewEncoder(requests), results: json.NewDecoder(results)}
+}
+
+// perSecond measures RoadRunner for a span and returns the calls per second.
+func (r *roadrunner) perSecond(callers, bytes int, span time.Duration) float64 {
+	check(r.requests.Encode(map[string]any{"callers": callers, "bytes": bytes, "ms": span.Milliseconds()}))
+	var result struct {
+		PerSecond float64 `json:"per_second"`
+	}
+	check(r.results.Decode(&result))
+	return result.PerSecond
 }

@@ -3,11 +3,10 @@ package main
 import (
 	"bufio"
 	"context"
-	"fmt"
-	"math"
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // cost is what something costs the control plane.
@@ -30,15 +29,9 @@ func (c cost) times(f float64) cost {
 
 // costs reads the server's counters and the length of the histories of workflows; a workflow that does not exist has
 // none.
-func (b *bench) costs(ctx context.Context, workflows []string) (c cost, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+b.metrics+"/metrics", nil)
-	if err != nil {
-		return c, err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return c, fmt.Errorf("read the Temporal server's metrics: %w", err)
-	}
+func (b *bench) costs(ctx context.Context, workflows ...string) (c cost) {
+	request := must(http.NewRequestWithContext(ctx, http.MethodGet, "http://"+b.metrics+"/metrics", nil))
+	response := must(http.DefaultClient.Do(request))
 	defer response.Body.Close()
 	lines := bufio.NewScanner(response.Body)
 	lines.Buffer(nil, 1<<20)
@@ -54,9 +47,7 @@ func (b *bench) costs(ctx context.Context, workflows []string) (c cost, err erro
 			c.persistence += v
 		}
 	}
-	if err := lines.Err(); err != nil {
-		return c, fmt.Errorf("read the Temporal server's metrics: %w", err)
-	}
+	check(lines.Err())
 	for _, id := range workflows {
 		answer, err := b.client.Temporal().DescribeWorkflowExecution(ctx, id, "")
 		if err != nil {
@@ -66,28 +57,14 @@ func (b *bench) costs(ctx context.Context, workflows []string) (c cost, err erro
 		c.events += float64(info.GetHistoryLength())
 		c.bytes += float64(info.GetHistorySizeBytes())
 	}
-	return c, nil
+	return c
 }
 
-// Temporal Cloud's list prices of 2026-11-22 (docs.temporal.io/cloud/pricing, pay as you go, Business plan), in US
-// dollars.
-var priceTiers = []struct{ actions, price float64 }{ // up to so many actions in a month, each
-	{5e6, 50e-6}, {10e6, 45e-6}, {20e6, 40e-6}, {50e6, 35e-6}, {100e6, 30e-6}, {math.Inf(1), 25e-6},
-}
-
-const (
-	activePrice = 0.042 // per GB and hour of open histories
-	monthDays   = 30.0
-	monthHours  = monthDays * 24
-)
-
-// actionPrice returns the price of a month's actions. The list ends at 200 million; beyond that, it applies the last
-// price.
-func actionPrice(actions float64) (price float64) {
-	below := 0.0
-	for _, tier := range priceTiers {
-		price += max(0, min(actions, tier.actions)-below) * tier.price
-		below = tier.actions
-	}
-	return price
+// spend returns the cost of what do causes, and the time it took.
+func (b *bench) spend(ctx context.Context, do func(), workflows ...string) (cost, time.Duration) {
+	before := b.costs(ctx, workflows...)
+	began := time.Now()
+	do()
+	wait(ctx, sizingSettle)
+	return b.costs(ctx, workflows...).minus(before), time.Since(began)
 }

@@ -24,7 +24,7 @@ import (
 // benchmark is a group that -only selects by name.
 type benchmark struct {
 	name, what string
-	run        func(context.Context, *bench) error
+	run        func(context.Context, *bench)
 }
 
 var benchmarks = []benchmark{
@@ -34,12 +34,11 @@ var benchmarks = []benchmark{
 		measureRested},
 	{"calls", "in-process calls, compared with RoadRunner's pool", measureCalls},
 	{"web", "calls over HTTP, compared with gunicorn and uWSGI", measureWeb},
-	{"sessions", "latency, throughput and memory of the embedded session store", measureSessions},
-	{"redis", "sessions in Redis, compared with plain commands on the same server", measureRedis},
+	{"sessions", "latency, throughput and memory of the embedded session store; Redis, compared with plain commands",
+		measureSessions},
 	{"sizing", "actions, history and database operations of starts, leases, samples and idle days", measureSizing},
-	{"fleet", "start of 100 workers, compared with starting the program 100 times", measureFleet},
-	{"hosts", "start of 400 workers, compared with as many child workflows; idle workers; an agent's restart",
-		measureHosts},
+	{"hosts", "start of 400 workers, compared with as many child workflows; of 100, compared with the programs alone; " +
+		"memory; idle workers; an agent's restart", measureHosts},
 }
 
 func main() {
@@ -74,43 +73,35 @@ func run(ctx context.Context, args []string) error {
 	}
 	var chosen []benchmark
 	for name := range strings.SplitSeq(*only, ",") {
-		at := slices.IndexFunc(benchmarks, func(b benchmark) bool { return b.name == name })
+		at := slices.Index(names, name)
 		if at < 0 {
 			return fmt.Errorf("unknown benchmark %q; choose from %s", name, strings.Join(names, ", "))
 		}
 		chosen = append(chosen, benchmarks[at])
 	}
-	b, err := newBench(ctx, *rounds)
-	if err != nil {
-		return err
-	}
+	b := &bench{rounds: *rounds, pause: *pause}
 	defer b.close()
-	b.pause = *pause
-	path := cmp.Or(*out, filepath.Join(b.root, "bin", "bench.json"))
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("create the directory of %s: %w", path, err)
-	}
-	for _, one := range chosen {
-		if err := b.measure(ctx, one); err != nil {
-			return fmt.Errorf("%s: %w", one.name, err)
+	return attempt(func() {
+		b.prepare(ctx)
+		path := cmp.Or(*out, filepath.Join(b.root, "bin", "bench.json"))
+		check(os.MkdirAll(filepath.Dir(path), 0o755))
+		for _, one := range chosen {
+			if err := attempt(func() { b.measure(ctx, one) }); err != nil {
+				check(fmt.Errorf("%s: %w", one.name, err))
+			}
+			b.report.write(path) // after each benchmark, so that a later failure loses nothing
 		}
-		if err := b.report.write(path); err != nil { // after each benchmark, so that a later failure loses nothing
-			return err
-		}
-	}
-	fmt.Println("\nwrote", path)
-	return nil
+		fmt.Println("\nwrote", path)
+	})
 }
 
 // measure runs one benchmark and prints its result.
-func (b *bench) measure(ctx context.Context, one benchmark) error {
+func (b *bench) measure(ctx context.Context, one benchmark) {
 	b.result = &result{Name: one.name, What: one.what, Rounds: b.rounds, LoadBefore: loadAverage()}
 	fmt.Printf("\n%s: %s\n", one.name, one.what)
 	began := time.Now()
-	if err := b.within(ctx, func() error { return one.run(ctx, b) }); err != nil {
-		return err
-	}
+	b.within(ctx, func() { one.run(ctx, b) })
 	b.result.Seconds, b.result.LoadAfter = time.Since(began).Seconds(), loadAverage()
 	b.report.Results = append(b.report.Results, b.result)
-	return b.result.print(os.Stdout)
+	b.result.print(os.Stdout)
 }

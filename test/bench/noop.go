@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/google/uuid"
 	"go.temporal.io/sdk/activity"
@@ -16,12 +17,18 @@ import (
 	"github.com/tempool/tempool"
 )
 
-// The no-op workflow measures the cost of Temporal itself, for comparison with leases.
+// What these workflows cost is Temporal's own share: Noop for leases, Floor for starts.
 const (
 	noopQueue    = "bench-noop"
 	noopWorkflow = "Noop"
 	noopUpdate   = "noop-update"
 	noopSignal   = "noop-signal"
+
+	floorWorkflow = "Floor"
+	floorChild    = "FloorChild"
+	floorActivity = "FloorActivity"
+	// floorBatch is the number of children that one workflow task starts, as many as a pool starts.
+	floorBatch = 50
 )
 
 // Noop accepts updates and signals, and continues as new when Temporal suggests it.
@@ -40,6 +47,35 @@ func Noop(ctx workflow.Context) error {
 	}
 }
 
+// Floor starts n children, in batches, waits for them, and returns how long that took.
+func Floor(ctx workflow.Context, n int) (took time.Duration, err error) {
+	began := workflow.Now(ctx)
+	ctx = workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{})
+	var children []workflow.ChildWorkflowFuture
+	for len(children) < n {
+		for range min(floorBatch, n-len(children)) {
+			children = append(children, workflow.ExecuteChildWorkflow(ctx, floorChild))
+		}
+		for _, child := range children[max(0, len(children)-floorBatch):] {
+			if err := child.GetChildWorkflowExecution().Get(ctx, nil); err != nil {
+				return 0, err
+			}
+		}
+	}
+	for _, child := range children {
+		if err := child.Get(ctx, nil); err != nil {
+			return 0, err
+		}
+	}
+	return workflow.Now(ctx).Sub(began), nil
+}
+
+// FloorChild runs one activity, which does nothing.
+func FloorChild(ctx workflow.Context) error {
+	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: waitTimeout})
+	return workflow.ExecuteActivity(ctx, floorActivity).Get(ctx, nil)
+}
+
 // serveNoop runs a Temporal worker for Noop and Floor until the process is signalled.
 func serveNoop(address string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -53,9 +89,8 @@ func serveNoop(address string) error {
 	w.RegisterWorkflowWithOptions(Noop, workflow.RegisterOptions{Name: noopWorkflow})
 	w.RegisterWorkflowWithOptions(Floor, workflow.RegisterOptions{Name: floorWorkflow})
 	w.RegisterWorkflowWithOptions(FloorChild, workflow.RegisterOptions{Name: floorChild})
-	floor := newFloorProcesses()
-	w.RegisterActivityWithOptions(floor.Activity, activity.RegisterOptions{Name: floorActivity})
-	w.RegisterActivityWithOptions(floor.End, activity.RegisterOptions{Name: floorEnd})
+	w.RegisterActivityWithOptions(func(context.Context) error { return nil },
+		activity.RegisterOptions{Name: floorActivity})
 	if err := w.Start(); err != nil {
 		return fmt.Errorf("poll %s: %w", noopQueue, err)
 	}
@@ -64,14 +99,12 @@ func serveNoop(address string) error {
 	return nil
 }
 
-// startNoop starts a no-op workflow and sends it a first update.
-func (b *bench) startNoop(ctx context.Context, id string) error {
-	_, err := b.client.Temporal().ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: id, TaskQueue: noopQueue},
-		noopWorkflow)
-	if err != nil {
-		return fmt.Errorf("start the no-op workflow %s: %w", id, err)
-	}
-	return b.updateNoop(ctx, id)
+// startNoop starts a no-op workflow, which ends with the benchmark, and sends it a first update.
+func (b *bench) startNoop(ctx context.Context, id string) {
+	temporal := b.client.Temporal()
+	must(temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: id, TaskQueue: noopQueue}, noopWorkflow))
+	b.atEnd(func(ctx context.Context) error { return temporal.TerminateWorkflow(ctx, id, "", "measured") })
+	check(b.updateNoop(ctx, id))
 }
 
 func (b *bench) updateNoop(ctx context.Context, id string) error {
@@ -81,22 +114,13 @@ func (b *bench) updateNoop(ctx context.Context, id string) error {
 	if err == nil {
 		err = handle.Get(ctx, nil)
 	}
-	if err != nil {
-		return fmt.Errorf("update the no-op workflow %s: %w", id, err)
-	}
-	return nil
+	return err
 }
 
-func (b *bench) signalNoop(ctx context.Context, id string) error {
-	if err := b.client.Temporal().SignalWorkflow(ctx, id, "", noopSignal, nil); err != nil {
-		return fmt.Errorf("signal the no-op workflow %s: %w", id, err)
-	}
-	return nil
-}
-
-func (b *bench) endNoop(ctx context.Context, id string) error {
-	if err := b.client.Temporal().TerminateWorkflow(ctx, id, "", "measured"); err != nil {
-		return fmt.Errorf("terminate the no-op workflow %s: %w", id, err)
-	}
-	return nil
+// runFloor returns how long n child workflows took.
+func (b *bench) runFloor(ctx context.Context, n int) (took time.Duration) {
+	run := must(b.client.Temporal().ExecuteWorkflow(ctx,
+		client.StartWorkflowOptions{ID: "floor-" + uuid.NewString(), TaskQueue: noopQueue}, floorWorkflow, n))
+	check(run.Get(ctx, &took))
+	return took
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
+	"sync"
 	"time"
 
 	"go.temporal.io/sdk/log"
@@ -14,71 +16,63 @@ import (
 	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/worker"
 )
 
 // waitTimeout limits every wait.
 const waitTimeout = 2 * time.Minute
 
-// startPool starts a pool and waits until all workers are ready. The pool stops at the end of the benchmark.
-func (b *bench) startPool(ctx context.Context, s spec.Spec) (*tempool.Pool, error) {
-	return b.startPoolWithin(ctx, s, 50*time.Millisecond)
+// localAgent starts an agent within this process, for in-process calls.
+func (b *bench) localAgent(ctx context.Context, hostID string) *worker.Agent {
+	b.temporal(ctx)
+	agent := must(worker.Start(ctx, worker.Config{
+		Address: b.server.Address(), HostID: hostID, StateDir: filepath.Join(b.dir, hostID),
+		Logger: slog.New(slog.DiscardHandler),
+	}))
+	b.atEnd(func(context.Context) error { return agent.Stop() })
+	return agent
 }
 
-// startPoolWithin is startPool with a polling interval.
-func (b *bench) startPoolWithin(ctx context.Context, s spec.Spec, pause time.Duration) (*tempool.Pool, error) {
-	if err := b.client.StartPool(ctx, api.PoolStart{Pool: s.Pool.Name, Spec: s}); err != nil {
-		return nil, err
-	}
+// startPool starts a pool and waits until all workers are ready, asking at an interval. The pool stops at the end of
+// the current part.
+func (b *bench) startPool(ctx context.Context, s spec.Spec, pause time.Duration) *tempool.Pool {
+	check(b.client.StartPool(ctx, api.PoolStart{Pool: s.Pool.Name, Spec: s}))
 	pool := b.client.Pool(s.Pool.Name)
 	b.atEnd(func(ctx context.Context) error { return stopPool(ctx, pool) })
-	return pool, awaitPool(ctx, pool, s.Pool.Size, pause)
+	awaitWorkers(ctx, pool, s.Pool.Size, 1, pause)
+	return pool
 }
 
-// poll calls check until it returns nil. After limit it fails with the last error of check.
-func poll(ctx context.Context, limit, pause time.Duration, check func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+// startPolled is the interval of a start that nothing measures.
+const startPolled = 50 * time.Millisecond
+
+// poll calls try until it returns nil. After waitTimeout the benchmark ends with the last error of try.
+func poll(ctx context.Context, pause time.Duration, try func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	for {
-		err := check(ctx)
+		err := try(ctx)
 		if err == nil {
-			return nil
+			return
 		}
-		if waited := wait(ctx, pause); waited != nil {
-			return fmt.Errorf("after %s: %w", limit, errors.Join(err, waited))
+		if !sleep.For(ctx.Done(), pause) {
+			check(fmt.Errorf("after %s: %w", waitTimeout, errors.Join(err, context.Cause(ctx))))
 		}
 	}
 }
 
-// awaitPool polls the pool until size workers are ready.
-func awaitPool(ctx context.Context, pool *tempool.Pool, size int, pause time.Duration) error {
-	return awaitWorkers(ctx, pool, size, waitTimeout, pause, func(api.RosterEntry) bool { return true })
-}
-
-// awaitWorkers polls the roster until size workers are ready and fit.
-func awaitWorkers(ctx context.Context, pool *tempool.Pool, size int, limit, pause time.Duration,
-	fits func(api.RosterEntry) bool) error {
-	return poll(ctx, limit, pause, func(ctx context.Context) error {
+// awaitWorkers polls the roster until size workers are ready in at least an incarnation.
+func awaitWorkers(ctx context.Context, pool *tempool.Pool, size int, incarnation int64, pause time.Duration) {
+	poll(ctx, pause, func(ctx context.Context) error {
 		ready := 0
 		status, err := pool.Status(ctx)
 		for _, worker := range status.Workers {
-			if worker.State == lifecycle.Ready && fits(worker) {
+			if worker.State == lifecycle.Ready && worker.Incarnation >= incarnation {
 				ready++
 			}
 		}
 		if err == nil && ready != size {
 			err = fmt.Errorf("pool %s has %d of %d workers ready", pool.Name(), ready, size)
-		}
-		return err
-	})
-}
-
-// awaitWorker polls a worker until it is ready with at least this incarnation.
-func awaitWorker(ctx context.Context, pool *tempool.Pool, slot int, incarnation int64, pause time.Duration) error {
-	return poll(ctx, waitTimeout, pause, func(ctx context.Context) error {
-		state, err := pool.State(ctx, slot)
-		if err == nil && (state.State != lifecycle.Ready || state.Incarnation < incarnation) {
-			err = fmt.Errorf("%s is %s in incarnation %d, not ready in incarnation %d", state.Worker, state.State,
-				state.Incarnation, incarnation)
 		}
 		return err
 	})
@@ -94,12 +88,43 @@ func stopPool(ctx context.Context, pool *tempool.Pool) error {
 	return pool.Wait(ctx)
 }
 
-// wait sleeps for d, or until ctx ends.
-func wait(ctx context.Context, d time.Duration) error {
+// wait sleeps for d.
+func wait(ctx context.Context, d time.Duration) {
 	if !sleep.For(ctx.Done(), d) {
-		return context.Cause(ctx)
+		check(context.Cause(ctx))
 	}
-	return nil
+}
+
+// perSecond runs a number of callers for a span and returns their calls per second. Each caller, numbered from 0, calls
+// again as soon as its last call returns.
+func perSecond(ctx context.Context, callers int, span time.Duration,
+	call func(ctx context.Context, caller int) error) float64 {
+	counts, failures := make([]int, callers), make([]error, callers)
+	var group sync.WaitGroup
+	began := time.Now()
+	for i := range callers {
+		group.Go(func() {
+			for time.Since(began) < span && failures[i] == nil {
+				failures[i] = call(ctx, i)
+				counts[i]++
+			}
+		})
+	}
+	group.Wait()
+	took := time.Since(began).Seconds()
+	check(errors.Join(failures...))
+	all := 0
+	for _, n := range counts {
+		all += n
+	}
+	return float64(all) / took
+}
+
+// timed returns how many milliseconds do takes.
+func timed(do func() error) float64 {
+	began := time.Now()
+	check(do())
+	return milliseconds(time.Since(began))
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }

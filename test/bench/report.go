@@ -1,12 +1,12 @@
 package main
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -47,10 +47,51 @@ type targetResult struct {
 	Met      bool    `json:"met"`
 }
 
+// series holds the values of one quantity, one per round or event.
+type series struct {
+	Name   string    `json:"name"`
+	Unit   string    `json:"unit"`
+	Values []float64 `json:"values"`
+	// Median, quartiles, minimum and maximum of Values.
+	Median float64 `json:"median"`
+	Low    float64 `json:"q1"`
+	High   float64 `json:"q3"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+}
+
+func (s *series) add(values ...float64) {
+	s.Values = append(s.Values, values...)
+	sorted := slices.Sorted(slices.Values(s.Values))
+	s.Median, s.Low, s.High = quantile(sorted, 0.5), quantile(sorted, 0.25), quantile(sorted, 0.75)
+	s.Min, s.Max = sorted[0], sorted[len(sorted)-1]
+}
+
+// quantile interpolates linearly between the two nearest values. sorted must not be empty.
+func quantile(sorted []float64, q float64) float64 {
+	at := q * float64(len(sorted)-1)
+	below := int(at)
+	if below+1 == len(sorted) {
+		return sorted[below]
+	}
+	return sorted[below] + (at-float64(below))*(sorted[below+1]-sorted[below])
+}
+
+func median(values []float64) float64 { return quantile(slices.Sorted(slices.Values(values)), 0.5) }
+
 // row adds a series to the table.
 func (r *result) row(name, unit string) *series {
 	s := &series{Name: name, Unit: unit}
 	r.Rows = append(r.Rows, s)
+	return s
+}
+
+// ratio adds the quotients of two series per round, so that the load of the machine in a round cancels out.
+func (r *result) ratio(name string, over, under *series) *series {
+	s := r.row(name, "×")
+	for i := range min(len(over.Values), len(under.Values)) {
+		s.add(over.Values[i] / under.Values[i])
+	}
 	return s
 }
 
@@ -67,7 +108,7 @@ func (r *result) note(format string, args ...any) {
 }
 
 // print writes the result as text.
-func (r *result) print(out io.Writer) error {
+func (r *result) print(out io.Writer) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "\tmedian\tq1\tq3\tmin\tmax\tn\tunit\t")
 	for _, s := range r.Rows {
@@ -76,23 +117,17 @@ func (r *result) print(out io.Writer) error {
 				number(s.Min), number(s.Max), len(s.Values), s.Unit)
 		}
 	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
+	check(w.Flush())
 	for _, v := range r.Targets {
-		word := "MISSED"
-		if v.Met {
-			word = "met"
-		}
+		word := map[bool]string{true: "met", false: "MISSED"}[v.Met]
 		fmt.Fprintf(out, "  %s: %s %s, target %s %s: %s\n", v.What, number(v.Measured), v.Unit, v.Relation, number(v.Target),
 			word)
 	}
 	for _, note := range r.Notes {
 		fmt.Fprintln(out, "  "+note)
 	}
-	_, err := fmt.Fprintf(out, "  load average %s before, %s after, %d cores; took %.0f s\n", r.LoadBefore, r.LoadAfter,
+	fmt.Fprintf(out, "  load average %s before, %s after, %d cores; took %.0f s\n", r.LoadBefore, r.LoadAfter,
 		runtime.NumCPU(), r.Seconds)
-	return err
 }
 
 // number formats v with about three digits.
@@ -106,15 +141,9 @@ func number(v float64) string {
 	return fmt.Sprintf("%.2f", v)
 }
 
-func (r *report) write(path string) error {
-	text, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encode the results: %w", err)
-	}
-	if err := os.WriteFile(path, append(text, '\n'), 0o644); err != nil {
-		return fmt.Errorf("write the results: %w", err)
-	}
-	return nil
+func (r *report) write(path string) {
+	text := must(json.MarshalIndent(r, "", "  "))
+	check(os.WriteFile(path, append(text, '\n'), 0o644))
 }
 
 // loadAverage returns the averages over 1, 5 and 15 minutes, or "unknown" without /proc.
@@ -129,13 +158,9 @@ func loadAverage() string {
 
 // cpuModel returns the model name of the processor, or "".
 func cpuModel() string {
-	file, err := os.Open("/proc/cpuinfo")
-	if err != nil {
-		return ""
-	}
-	defer file.Close()
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		if key, value, found := strings.Cut(lines.Text(), ":"); found && strings.TrimSpace(key) == "model name" {
+	text, _ := os.ReadFile("/proc/cpuinfo") // optional
+	for line := range strings.Lines(string(text)) {
+		if key, value, found := strings.Cut(line, ":"); found && strings.TrimSpace(key) == "model name" {
 			return strings.TrimSpace(value)
 		}
 	}

@@ -19,59 +19,35 @@ const (
 
 // measureRested compares the first call of a pool after a pause with one that follows another, and counts what calls
 // leave in the histories of the workers.
-func measureRested(ctx context.Context, b *bench) error {
-	agent, err := b.localAgent(ctx, "rested", "")
-	if err != nil {
-		return err
-	}
+func measureRested(ctx context.Context, b *bench) {
+	agent := b.localAgent(ctx, "rested")
 	sp := b.echo("rested", 1)
 	sp.Health.Checkpoint = spec.Duration(24 * time.Hour) // it would write events of its own
-	if _, err := b.startPool(ctx, sp); err != nil {
-		return err
+	b.startPool(ctx, sp, startPolled)
+	call := func() float64 {
+		return timed(func() error {
+			_, err := agent.Gateway().CallPool(ctx, "rested", pool.Request{Method: "echo", Body: []byte("x")})
+			return err
+		})
 	}
-	call := func() (float64, error) {
-		began := time.Now()
-		_, err := agent.Gateway().CallPool(ctx, "rested", pool.Request{Method: "echo", Body: []byte("x")})
-		return milliseconds(time.Since(began)), err
-	}
-	if _, err := call(); err != nil {
-		return err
-	}
-	workflows := []string{api.WorkerWorkflowID("rested", 0)}
-	before, err := b.costs(ctx, workflows)
-	if err != nil {
-		return err
-	}
+	call()
+	worker := api.WorkerWorkflowID("rested", 0)
+	before := b.costs(ctx, worker)
 	r := b.result
-	hot, rested := r.row(fmt.Sprintf("call after a call, p50 of %d", restedCalls), "ms"),
-		r.row(fmt.Sprintf("call after %s, p50 of %d", b.pause, restedCalls), "ms")
+	hot := r.row(fmt.Sprintf("call after a call, p50 of %d", restedCalls), "ms")
+	rested := r.row(fmt.Sprintf("call after %s, p50 of %d", b.pause, restedCalls), "ms")
 	for range b.rounds {
 		var hots, resteds []float64
 		for range restedCalls {
-			if err := wait(ctx, b.pause); err != nil {
-				return err
-			}
-			took, err := call()
-			if err != nil {
-				return err
-			}
-			resteds = append(resteds, took)
-			if took, err = call(); err != nil {
-				return err
-			}
-			hots = append(hots, took)
+			wait(ctx, b.pause)
+			resteds = append(resteds, call())
+			hots = append(hots, call())
 		}
 		hot.add(median(hots))
 		rested.add(median(resteds))
 	}
-	after, err := b.costs(ctx, workflows)
-	if err != nil {
-		return err
-	}
-	ratio := ratios("after a pause ÷ at once", rested, hot)
-	r.Rows = append(r.Rows, ratio)
+	written := b.costs(ctx, worker).minus(before).events
+	ratio := r.ratio("after a pause ÷ at once", rested, hot)
 	r.atMost("first call after a pause, relative to the next one", ratio.Median, restedTarget, "×")
-	calls := float64(2 * restedCalls * b.rounds)
-	r.row("events in the worker's history, for each call", "").add(after.minus(before).events / calls)
-	return nil
+	r.row("events in the worker's history, for each call", "").add(written / float64(2*restedCalls*b.rounds))
 }

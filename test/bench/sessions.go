@@ -3,15 +3,19 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"time"
 
+	bare "github.com/redis/go-redis/v9"
+
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/embedded"
+	"github.com/tempool/tempool/sessions/redis"
 )
 
 const (
@@ -22,9 +26,8 @@ const (
 	// durableTimed replaces sessionsTimed for operations that wait for the disk.
 	durableTimed = 100
 	sessionSpan  = 500 * time.Millisecond
-	// barePage is what a bare durable write writes, in bytes.
-	barePage = 4 << 10
-	// barePages is how many pages it overwrites in turn.
+	// barePage is what a bare durable write writes, in bytes; it overwrites barePages of them in turn.
+	barePage  = 4 << 10
 	barePages = 16
 
 	sessionGetTarget    = 20.0  // µs
@@ -32,144 +35,168 @@ const (
 	sessionGetsTarget   = 100_000.0
 	sessionWritesTarget = 10_000.0
 	sessionMemoryTarget = 1.0 // MB per 1,000 sessions
+	redisRatioTarget    = 1.2 // relative to one round trip
 )
 
-// measureSessions measures the embedded store without a gateway, with sync = "interval" and "always" in turn, and the
-// memory of the embedded and the memory store.
-func measureSessions(ctx context.Context, b *bench) (err error) {
+// sessionWork is an operation on a store or beside it, and where its duration or rate is noted.
+type sessionWork struct {
+	row   *series
+	times int // 0: callers at once, for sessionSpan
+	do    func(ctx context.Context, n int) error
+}
+
+// measureSessions measures the embedded store without a gateway, with sync = "interval" and "always" in turn, the
+// memory of the embedded and the memory store, and the store in Redis.
+func measureSessions(ctx context.Context, b *bench) {
 	// More than this benchmark creates, so that no create is refused.
 	config := sessions.Config{Max: 2 * (sessionsStored + b.rounds*sessionsTimed)}
 	empty := heapMB()
-	inMemoryStore := embedded.InMemory(config)
-	if err := fillSessions(ctx, inMemoryStore); err != nil {
-		return err
-	}
+	memory := embedded.InMemory(config)
+	fillSessions(ctx, memory, sessionsStored)
 	inMemory := (heapMB() - empty) * 1000 / sessionsStored
-	if err := inMemoryStore.Close(); err != nil {
-		return err
-	}
+	check(memory.Close())
 	empty = heapMB()
-	store, err := embedded.Open(embedded.Options{Config: config, Path: filepath.Join(b.dir, "sessions.db"),
-		Sync: embedded.SyncInterval})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, store.Close()) }()
-	if err := fillSessions(ctx, store); err != nil {
-		return err
-	}
+	store := must(embedded.Open(embedded.Options{Config: config, Path: filepath.Join(b.dir, "sessions.db"),
+		Sync: embedded.SyncInterval}))
+	defer store.Close()
+	fillSessions(ctx, store, sessionsStored)
 	// Unwritten records are on the heap, too. A durable write waits until all of them are written.
 	store.SetSync(embedded.SyncAlways)
-	if _, err := store.Update(ctx, sessionID(0), func(*sessions.Session) error { return nil }); err != nil {
-		return err
-	}
-	store.SetSync(embedded.SyncInterval)
+	must(store.Update(ctx, sessionID(0), func(*sessions.Session) error { return nil }))
 	inFile := (heapMB() - empty) * 1000 / sessionsStored
 
 	r := b.result
-	get := func(ctx context.Context, n int) error {
-		_, err := store.Get(ctx, sessionID(n%sessionsStored))
-		return err
-	}
-	update := func(ctx context.Context, n int) error {
-		_, err := store.Update(ctx, sessionID(n%sessionsStored), func(s *sessions.Session) error {
-			s.Data["step"] = json.RawMessage(fmt.Sprint(n))
-			return nil
-		})
-		return err
-	}
+	get, update := getSession(store), updateSession(store)
 	created := sessionsStored
 	create := func(ctx context.Context, _ int) error {
 		created++
 		_, err := store.Create(ctx, smallSession(created))
 		return err
 	}
-	disk, err := newBareDisk(filepath.Join(b.dir, "bare"))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, disk.Close()) }()
-	gets, updates, creates := r.row("get, p50 of 1,000", "µs"), r.row("update, p50 of 1,000",
-		"µs"), r.row("create, p50 of 1,000", "µs")
-	getRate, updateRate := r.row("gets, 8 callers", "/s"), r.row("updates, 8 callers", "/s")
-	bare := r.row("bare write of 4 KiB and fsync, p50 of 100", "µs")
-	durableGets, durableUpdates := r.row("sync always: get, p50 of 1,000", "µs"), r.row("sync always: update, p50 of 100",
-		"µs")
-	durableCreates, durableRate := r.row("sync always: create, p50 of 100", "µs"), r.row("sync always: updates, 8 callers",
-		"/s")
-	type timed struct {
-		row   *series
-		times int
-		do    func(context.Context, int) error
-	}
-	type loaded struct {
-		row *series
-		do  func(context.Context, int) error
-	}
-	for range b.rounds {
-		for _, part := range []struct {
-			sync   embedded.Sync
-			timed  []timed
-			loaded []loaded
-		}{
-			{embedded.SyncInterval, []timed{{gets, sessionsTimed, get}, {updates, sessionsTimed, update},
-				{creates, sessionsTimed, create}},
-				[]loaded{{getRate, get}, {updateRate, update}}},
-			{embedded.SyncAlways, []timed{{bare, durableTimed, disk.write}, {durableGets, sessionsTimed, get},
-				{durableUpdates, durableTimed, update},
-				{durableCreates, durableTimed, create}}, []loaded{{durableRate, update}}},
-		} {
-			store.SetSync(part.sync)
-			for _, one := range part.timed {
-				if err := timeEach(ctx, one.row, one.times, one.do); err != nil {
-					return err
-				}
-			}
-			for _, one := range part.loaded {
-				calls := make([]int, callers)
-				rate, err := perSecond(ctx, callers, sessionSpan, func(ctx context.Context, caller int) error {
-					calls[caller]++
-					return one.do(ctx, calls[caller]*callers+caller) // each caller uses its own sessions
-				})
-				if err != nil {
-					return err
-				}
-				one.row.add(rate)
-			}
-		}
-	}
-	inBare := ratios("sync always: update ÷ bare write", durableUpdates, bare)
-	r.Rows = append(r.Rows, inBare)
-	r.row("heap per 1,000 small sessions, embedded", "MB").add(inFile)
-	r.row("heap per 1,000 small sessions, memory store", "MB").add(inMemory)
-	r.atMost("session get, p50", gets.Median, sessionGetTarget, "µs")
-	r.atMost("session update, p50", updates.Median, sessionWriteTarget, "µs")
-	r.atMost("session create, p50", creates.Median, sessionWriteTarget, "µs")
-	r.atLeast("session gets, 8 callers", getRate.Median, sessionGetsTarget, "/s")
-	r.atLeast("session updates, 8 callers", updateRate.Median, sessionWritesTarget, "/s")
-	r.atMost("heap per 1,000 small sessions, embedded", inFile, sessionMemoryTarget, "MB")
-	r.atMost("heap per 1,000 small sessions, memory store", inMemory, sessionMemoryTarget, "MB")
-	r.atMost("session get, p50, sync always", durableGets.Median, sessionGetTarget, "µs")
-	r.atMost("session update, p50, sync always", durableUpdates.Median, sessionWriteTarget, "µs")
-	r.atMost("session create, p50, sync always", durableCreates.Median, sessionWriteTarget, "µs")
-	r.atLeast("session updates, 8 callers, sync always", durableRate.Median, sessionWritesTarget, "/s")
-	r.note("sync = \"interval\" unless a row says always; %d sessions at the start; the heap does not include the page "+
-		"cache of the file", sessionsStored)
-	return nil
-}
-
-// timeEach adds the median duration of sequential operations.
-func timeEach(ctx context.Context, row *series, times int, do func(context.Context, int) error) error {
-	took := make([]float64, times)
-	for i := range took {
-		began := time.Now()
-		if err := do(ctx, i); err != nil {
+	disk := must(os.Create(filepath.Join(b.dir, "bare")))
+	defer disk.Close()
+	write := func(_ context.Context, n int) error {
+		if _, err := disk.WriteAt(make([]byte, barePage), int64(n%barePages)*barePage); err != nil {
 			return err
 		}
-		took[i] = float64(time.Since(began).Nanoseconds()) / 1e3
+		return disk.Sync()
 	}
-	row.add(median(took))
-	return nil
+	fast := []sessionWork{
+		{r.row("get, p50 of 1,000", "µs"), sessionsTimed, get}, {r.row("update, p50 of 1,000", "µs"), sessionsTimed, update},
+		{r.row("create, p50 of 1,000", "µs"), sessionsTimed, create},
+		{r.row("gets, 8 callers", "/s"), 0, get}, {r.row("updates, 8 callers", "/s"), 0, update},
+	}
+	durable := []sessionWork{
+		{r.row("bare write of 4 KiB and fsync, p50 of 100", "µs"), durableTimed, write},
+		{r.row("sync always: get, p50 of 1,000", "µs"), sessionsTimed, get},
+		{r.row("sync always: update, p50 of 100", "µs"), durableTimed, update},
+		{r.row("sync always: create, p50 of 100", "µs"), durableTimed, create},
+		{r.row("sync always: updates, 8 callers", "/s"), 0, update},
+	}
+	for range b.rounds {
+		store.SetSync(embedded.SyncInterval)
+		workAll(ctx, fast)
+		store.SetSync(embedded.SyncAlways)
+		workAll(ctx, durable)
+	}
+	r.ratio("sync always: update ÷ bare write", durable[2].row, durable[0].row)
+	r.row("heap per 1,000 small sessions, embedded", "MB").add(inFile)
+	r.row("heap per 1,000 small sessions, memory store", "MB").add(inMemory)
+	for i, how := range []string{"", ", sync always"} {
+		work := [][]sessionWork{fast, durable[1:]}[i]
+		r.atMost("session get, p50"+how, work[0].row.Median, sessionGetTarget, "µs")
+		r.atMost("session update, p50"+how, work[1].row.Median, sessionWriteTarget, "µs")
+		r.atMost("session create, p50"+how, work[2].row.Median, sessionWriteTarget, "µs")
+	}
+	r.atLeast("session gets, 8 callers", fast[3].row.Median, sessionGetsTarget, "/s")
+	r.atLeast("session updates, 8 callers", fast[4].row.Median, sessionWritesTarget, "/s")
+	r.atLeast("session updates, 8 callers, sync always", durable[4].row.Median, sessionWritesTarget, "/s")
+	r.atMost("heap per 1,000 small sessions, embedded", inFile, sessionMemoryTarget, "MB")
+	r.atMost("heap per 1,000 small sessions, memory store", inMemory, sessionMemoryTarget, "MB")
+	r.note("sync = \"interval\" unless a row says always; %d sessions at the start; the heap does not include the page "+
+		"cache of the file", sessionsStored)
+	b.measureRedis(ctx)
+}
+
+// workAll measures each operation once: the median duration of sequential ones, or the rate of several at a time.
+func workAll(ctx context.Context, all []sessionWork) {
+	for _, one := range all {
+		if one.times > 0 {
+			took := make([]float64, one.times)
+			for i := range took {
+				took[i] = 1000 * timed(func() error { return one.do(ctx, i) })
+			}
+			one.row.add(median(took))
+			continue
+		}
+		calls := make([]int, callers)
+		one.row.add(perSecond(ctx, callers, sessionSpan, func(ctx context.Context, caller int) error {
+			calls[caller]++
+			return one.do(ctx, calls[caller]*callers+caller) // each caller uses its own sessions
+		}))
+	}
+}
+
+// measureRedis compares session operations in Redis with plain commands on the same server. The kinds of operation
+// alternate one by one, so that all see the same load.
+func (b *bench) measureRedis(ctx context.Context) {
+	address := freeAddress()
+	_, port, err := net.SplitHostPort(address)
+	check(err)
+	server := exec.Command("redis-server", "--port", port, "--bind", "127.0.0.1", "--dir", b.dir, "--save", "",
+		"--appendonly", "no")
+	b.launch("redis-server", server, false, func() error { return server.Process.Kill() }) // it has no data to save
+	client := bare.NewClient(&bare.Options{Addr: address})
+	defer client.Close()
+	poll(ctx, startPolled, func(ctx context.Context) error { return client.Ping(ctx).Err() })
+	store := must(redis.Open(redis.Options{URL: "redis://" + address, Config: sessions.Config{Max: 2 * sessionsTimed}}))
+	defer store.Close()
+	fillSessions(ctx, store, sessionsTimed)
+	body := must(smallSession(0).Body())
+	for n := range sessionsTimed {
+		check(client.Set(ctx, sessionID(n), body, time.Hour).Err())
+	}
+	plain := func(ctx context.Context, n int) error { return client.Get(ctx, sessionID(n)).Err() }
+	r := b.result
+	kinds := []sessionWork{
+		{row: r.row("Redis: plain GET of the same size", "µs"), do: plain},
+		{row: r.row("Redis: session get", "µs"), do: getSession(store)},
+		{row: r.row("Redis: session update", "µs"), do: updateSession(store)},
+	}
+	for round := range b.rounds {
+		took := make([][]float64, len(kinds))
+		for n := range sessionsTimed {
+			for turn := range kinds {
+				i := (turn + round) % len(kinds) // each kind is first in turn
+				took[i] = append(took[i], 1000*timed(func() error { return kinds[i].do(ctx, n) }))
+			}
+		}
+		for i, kind := range kinds {
+			kind.row.add(median(took[i]))
+		}
+	}
+	for _, kind := range kinds[1:] {
+		ratio := r.ratio(kind.row.Name+" ÷ plain GET", kind.row, kinds[0].row)
+		r.atMost(kind.row.Name+", relative to a plain GET", ratio.Median, redisRatioTarget, "×")
+	}
+	r.note("Redis: one redis-server on this machine, without persistence; each session is in the store's cache")
+}
+
+func getSession(store sessions.Store) func(context.Context, int) error {
+	return func(ctx context.Context, n int) error {
+		_, err := store.Get(ctx, sessionID(n%sessionsStored))
+		return err
+	}
+}
+
+func updateSession(store sessions.Store) func(context.Context, int) error {
+	return func(ctx context.Context, n int) error {
+		_, err := store.Update(ctx, sessionID(n%sessionsStored), func(s *sessions.Session) error {
+			s.Data["step"] = json.RawMessage(fmt.Sprint(n))
+			return nil
+		})
+		return err
+	}
 }
 
 func sessionID(n int) string { return fmt.Sprintf("user:%06d", n) }
@@ -182,29 +209,10 @@ func smallSession(n int) *sessions.Session {
 	}}
 }
 
-func fillSessions(ctx context.Context, store sessions.Store) error {
-	for n := range sessionsStored {
-		if _, err := store.Create(ctx, smallSession(n)); err != nil {
-			return err
-		}
+func fillSessions(ctx context.Context, store sessions.Store, size int) {
+	for n := range size {
+		must(store.Create(ctx, smallSession(n)))
 	}
-	return nil
-}
-
-// bareDisk is a file that is as durable as a session of sync = "always", and nothing else.
-type bareDisk struct{ *os.File }
-
-func newBareDisk(path string) (bareDisk, error) {
-	file, err := os.Create(path)
-	return bareDisk{file}, err
-}
-
-// write overwrites one page and waits for the disk.
-func (d bareDisk) write(_ context.Context, n int) error {
-	if _, err := d.WriteAt(make([]byte, barePage), int64(n%barePages)*barePage); err != nil {
-		return err
-	}
-	return d.Sync()
 }
 
 // heapMB returns the live heap of this process in MB.

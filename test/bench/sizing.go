@@ -3,10 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
+	"math"
 	"strconv"
 	"time"
+
+	"go.temporal.io/api/enums/v1"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
@@ -16,6 +17,8 @@ import (
 const (
 	// sizingWorkers is the size of the pool whose costs are counted.
 	sizingWorkers = 20
+	// sizingStarts is how many pools are started; the cost of a start is the median.
+	sizingStarts = 5
 	// sizingWindow is how long an idle server, host or pool is observed.
 	sizingWindow = 30 * time.Second
 	// sizingSettle is the time after an action in which the server finishes what it caused.
@@ -23,65 +26,68 @@ const (
 	// hostWorkers and poolWorkers are the numbers of workers of each host and pool in the projection.
 	hostWorkers = 100
 	poolWorkers = 1_000
+
+	day = 24 * time.Hour
 )
+
+// Temporal Cloud's list prices of 2026-11-22 (docs.temporal.io/cloud/pricing, pay as you go, Business plan), in US
+// dollars.
+var priceTiers = []struct{ actions, price float64 }{ // up to so many actions in a month, each
+	{5e6, 50e-6}, {10e6, 45e-6}, {20e6, 40e-6}, {50e6, 35e-6}, {100e6, 30e-6}, {math.Inf(1), 25e-6},
+}
+
+const (
+	activePrice = 0.042 // per GB and hour of open histories
+	monthDays   = 30.0
+	monthHours  = monthDays * 24
+)
+
+// actionPrice returns the price of a month's actions. The list ends at 200 million; beyond that, it applies the last
+// price.
+func actionPrice(actions float64) (price float64) {
+	below := 0.0
+	for _, tier := range priceTiers {
+		price += max(0, min(actions, tier.actions)-below) * tier.price
+		below = tier.actions
+	}
+	return price
+}
+
+// sizing is one run of the benchmark.
+type sizing struct {
+	*bench
+	idle         cost // per second: of the server alone, and then of the host and the namespace, too
+	coefficients map[string]cost
+}
 
 // measureSizing measures what the control plane pays for each thing that happens, and projects it to large fleets.
 // docs/sizing.md explains the model.
-func measureSizing(ctx context.Context, b *bench) (err error) {
-	if err := b.temporal(ctx); err != nil {
-		return err
-	}
+func measureSizing(ctx context.Context, b *bench) {
+	b.temporal(ctx)
 	m := &sizing{bench: b, coefficients: map[string]cost{}}
-	if err := wait(ctx, sizingWindow); err != nil { // a new server prepares itself
-		return err
-	}
-	m.background, err = m.rate(ctx, cost{})
-	if err != nil {
-		return err
-	}
-	if _, err := b.agent(ctx, "sizing", "--capacity", strconv.Itoa(2*sizingWorkers)); err != nil {
-		return err
-	}
-	if err := m.awaitHost(ctx, "sizing"); err != nil {
-		return err
-	}
-	alone, err := m.rate(ctx, m.background, api.HostWorkflowID("sizing"), api.SweeperWorkflowID)
-	if err != nil {
-		return err
-	}
-	host, err := m.secondHost(ctx, alone)
-	if err != nil {
-		return err
-	}
-	m.report("a host in a day", host.times(day.Seconds()))
-	m.report("a namespace in a day", alone.minus(host).times(day.Seconds()))
-	m.ownHost = alone
-	if err := m.starts(ctx); err != nil {
-		return err
-	}
-	if err := m.life(ctx); err != nil {
-		return err
-	}
+	wait(ctx, sizingWindow) // a new server prepares itself
+	m.idle = m.rate(ctx, cost{})
+	m.join(ctx, "sizing")
+	alone := m.rate(ctx, cost{}, api.HostWorkflowID("sizing"), api.SweeperWorkflowID)
+	m.idle = m.idle.plus(alone)
+	var host cost
+	m.within(ctx, func() {
+		m.join(ctx, "second")
+		host = m.rate(ctx, cost{}, api.HostWorkflowID("second"))
+	})
+	m.note("a host in a day", host.times(day.Seconds()))
+	m.note("a namespace in a day", alone.minus(host).times(day.Seconds()))
+	m.starts(ctx)
+	m.life(ctx)
 	m.project()
 	b.result.note("each value is beyond what the idle server and the idle host need in the same time; hosts have %d "+
 		"workers and pools %d in the projection", hostWorkers, poolWorkers)
 	b.result.note("prices are Temporal Cloud's list of 2026-11-22 (docs.temporal.io/cloud/pricing), Business plan, " +
 		"without the plan's fee and allowance")
-	return nil
 }
 
-const day = 24 * time.Hour
-
-// sizing is one run of the benchmark.
-type sizing struct {
-	*bench
-	background   cost // of the server alone, per second
-	ownHost      cost // of the host and the namespace, per second
-	coefficients map[string]cost
-}
-
-// report adds the rows of a cost. A value below zero is noise.
-func (m *sizing) report(what string, c cost) {
+// note adds the rows of a cost. A value below zero is noise.
+func (m *sizing) note(what string, c cost) {
 	c = cost{max(0, c.actions), max(0, c.persistence), max(0, c.events), max(0, c.bytes)}
 	m.coefficients[what] = c
 	m.result.row(what+": actions", "actions").add(c.actions)
@@ -92,221 +98,131 @@ func (m *sizing) report(what string, c cost) {
 	}
 }
 
-// secondHost returns what one more host costs in a second.
-func (m *sizing) secondHost(ctx context.Context, alone cost) (c cost, err error) {
-	err = m.within(ctx, func() error {
-		if _, err := m.agent(ctx, "second"); err != nil {
-			return err
-		}
-		if err := m.awaitHost(ctx, "second"); err != nil {
-			return err
-		}
-		c, err = m.rate(ctx, m.background.plus(alone), api.HostWorkflowID("second"))
-		return err
-	})
-	return c, err
-}
-
-// awaitHost waits until an agent has joined its host and has finished its start.
-func (m *sizing) awaitHost(ctx context.Context, hostID string) error {
-	err := poll(ctx, waitTimeout, sizingSettle/10, func(ctx context.Context) error {
+// join starts an agent and waits until it has joined its host and has finished its start.
+func (m *sizing) join(ctx context.Context, hostID string) {
+	m.agent(ctx, hostID, false, "--capacity", strconv.Itoa(2*sizingWorkers))
+	poll(ctx, sizingSettle/10, func(ctx context.Context) error {
 		_, err := m.client.Temporal().DescribeWorkflowExecution(ctx, api.HostWorkflowID(hostID), "")
 		return err
 	})
-	if err != nil {
-		return fmt.Errorf("the agent of host %s has not joined: %w", hostID, err)
-	}
-	return wait(ctx, 3*sizingSettle)
+	wait(ctx, 3*sizingSettle)
 }
 
-// rate observes the server for sizingWindow and returns its cost per second beyond a known one. Events are those of the
+// beyondIdle is spend without what is idle, and others, need in the same time.
+func (m *sizing) beyondIdle(ctx context.Context, others cost, do func(), workflows ...string) (cost, time.Duration) {
+	spent, took := m.spend(ctx, do, workflows...)
+	return spent.minus(m.idle.plus(others).times(took.Seconds())), took
+}
+
+// rate returns the cost per second of what happens by itself, beyond what is idle and others. Events are those of the
 // given workflows.
-func (m *sizing) rate(ctx context.Context, known cost, workflows ...string) (cost, error) {
-	spent, took, err := m.spend(ctx, func() error { return wait(ctx, sizingWindow) }, workflows...)
-	if err != nil {
-		return cost{}, err
-	}
-	return spent.times(1 / took.Seconds()).minus(known), nil
-}
-
-// spend returns the cost of what do causes, and the time it took.
-func (b *bench) spend(ctx context.Context, do func() error, workflows ...string) (cost, time.Duration, error) {
-	before, err := b.costs(ctx, workflows)
-	if err != nil {
-		return cost{}, 0, err
-	}
-	began := time.Now()
-	if err := do(); err != nil {
-		return cost{}, 0, err
-	}
-	if err := wait(ctx, sizingSettle); err != nil {
-		return cost{}, 0, err
-	}
-	after, err := b.costs(ctx, workflows)
-	return after.minus(before), time.Since(began), err
-}
-
-// beyondIdle is spend without what the server, the host and others need in the same time, per occurrence.
-func (m *sizing) beyondIdle(ctx context.Context, occurrences int, others cost, do func() error,
-	workflows ...string) (cost, error) {
-	spent, took, err := m.spend(ctx, do, workflows...)
-	idle := m.background.plus(m.ownHost).plus(others)
-	return spent.minus(idle.times(took.Seconds())).times(1 / float64(occurrences)), err
+func (m *sizing) rate(ctx context.Context, others cost, workflows ...string) cost {
+	spent, took := m.beyondIdle(ctx, others, func() { wait(ctx, sizingWindow) }, workflows...)
+	return spent.times(1 / took.Seconds())
 }
 
 // workflowsOf returns the workflow IDs of a pool and its workers.
-func workflowsOf(pool string) []string {
+func workflowsOf(pool string, size int) []string {
 	ids := []string{api.PoolWorkflowID(pool)}
-	for slot := range sizingWorkers {
+	for slot := range size {
 		ids = append(ids, api.WorkerWorkflowID(pool, slot))
 	}
 	return ids
 }
 
 // starts measures starting a worker, from the start of its pool until it is ready.
-func (m *sizing) starts(ctx context.Context) error {
-	var values []cost
-	for round := range min(m.rounds, 5) {
-		name := fmt.Sprintf("sized-%d", round)
-		err := m.within(ctx, func() error {
-			spent, err := m.beyondIdle(ctx, sizingWorkers, cost{}, func() error {
-				_, err := m.startPoolWithin(ctx, m.echo(name, sizingWorkers), sizingSettle) // each poll costs something, too
-				return err
-			}, workflowsOf(name)...)
-			values = append(values, spent)
-			return err
+func (m *sizing) starts(ctx context.Context) {
+	var actions, persistence, events, bytes []float64
+	for round := range sizingStarts {
+		name := "sized-" + strconv.Itoa(round)
+		m.within(ctx, func() {
+			spent, _ := m.beyondIdle(ctx, cost{}, func() {
+				m.startPool(ctx, m.echo(name, sizingWorkers), sizingSettle) // each poll costs something, too
+			}, workflowsOf(name, sizingWorkers)...)
+			actions, persistence = append(actions, spent.actions), append(persistence, spent.persistence)
+			events, bytes = append(events, spent.events), append(bytes, spent.bytes)
 		})
-		if err != nil {
-			return err
-		}
 	}
-	m.report("a start", medianCost(values))
-	return nil
+	start := cost{median(actions), median(persistence), median(events), median(bytes)}
+	m.note("a start", start.times(1.0/sizingWorkers))
 }
 
 // life measures what happens in the life of a worker: idling, samples, leases and continuing as new.
-func (m *sizing) life(ctx context.Context) (err error) {
-	const name = "sized"
-	ids := workflowsOf(name)
-	s := m.echo(name, sizingWorkers)
+func (m *sizing) life(ctx context.Context) {
+	s := m.echo("sized", sizingWorkers)
+	ids := workflowsOf("sized", sizingWorkers)
 	samplesPerDay := float64(day) / float64(s.Health.Checkpoint.D())
 	s.Health.Checkpoint = spec.Duration(time.Hour)
-	pool, err := m.startPool(ctx, s)
-	if err != nil {
-		return err
-	}
+	pool := m.startPool(ctx, s, startPolled)
 	stable := s.Lease.TTL.D() + 5*sizingSettle // the timer of the first lease has fired
-	if err := wait(ctx, stable); err != nil {
-		return err
-	}
-	idle, err := m.rate(ctx, m.background.plus(m.ownHost), ids...)
-	if err != nil {
-		return err
-	}
-	one := s
-	one.Pool.Name, one.Pool.Size = "single", 1
+	wait(ctx, stable)
+	idle := m.rate(ctx, cost{}, ids...)
 	var poolAndWorker cost
-	err = m.within(ctx, func() error {
-		if _, err := m.startPool(ctx, one); err != nil {
-			return err
-		}
-		if err := wait(ctx, stable); err != nil {
-			return err
-		}
-		poolAndWorker, err = m.rate(ctx, m.background.plus(m.ownHost).plus(idle), api.PoolWorkflowID("single"),
-			api.WorkerWorkflowID("single", 0))
-		return err
+	m.within(ctx, func() {
+		one := s
+		one.Pool.Name, one.Pool.Size = "single", 1
+		m.startPool(ctx, one, startPolled)
+		wait(ctx, stable)
+		poolAndWorker = m.rate(ctx, idle, workflowsOf("single", 1)...)
 	})
-	if err != nil {
-		return err
-	}
 	worker := idle.minus(poolAndWorker).times(1 / float64(sizingWorkers-1))
-	m.report("a pool in a day", poolAndWorker.minus(worker).times(day.Seconds()))
+	m.note("a pool in a day", poolAndWorker.minus(worker).times(day.Seconds()))
 
-	const leases = 5 // of each worker
-	lease, err := m.beyondIdle(ctx, leases*sizingWorkers, idle, func() error {
-		for i := range leases * sizingWorkers {
-			lease, err := pool.CheckoutOnce(ctx, i%sizingWorkers, tempool.CheckoutOptions{Holder: "bench"})
-			if err == nil {
-				err = m.client.Checkin(ctx, api.CheckinRequest{LeaseID: lease.ID})
-			}
-			if err != nil {
-				return err
-			}
+	const leases = 5 * sizingWorkers
+	lease, _ := m.beyondIdle(ctx, idle, func() {
+		for i := range leases {
+			lease := must(pool.CheckoutOnce(ctx, i%sizingWorkers, tempool.CheckoutOptions{Holder: "bench"}))
+			check(m.client.Checkin(ctx, api.CheckinRequest{LeaseID: lease.ID}))
 		}
-		return nil
 	}, ids...)
-	if err != nil {
-		return err
-	}
-	m.report("a lease", lease)
+	m.note("a lease", lease.times(1.0/leases))
 
-	next, err := m.beyondIdle(ctx, len(ids), idle, func() error {
+	next, _ := m.beyondIdle(ctx, idle, func() {
 		for _, id := range ids {
-			if err := m.client.Temporal().SignalWorkflow(ctx, id, "", api.SignalForceContinue, nil); err != nil {
-				return err
-			}
+			check(m.client.Temporal().SignalWorkflow(ctx, id, "", api.SignalForceContinue, nil))
 		}
-		return nil
 	})
-	if err != nil {
-		return err
-	}
-	next.events, next.bytes = 0, 0 // the count restarts
-	m.report("continuing as new", next)
+	next = next.times(1 / float64(len(ids)))
+	m.note("continuing as new", next)
 
-	sample, err := m.sample(ctx)
-	if err != nil {
-		return err
-	}
-	m.report("a sample (health.checkpoint)", sample)
-	m.report("an idle worker in a day", worker.times(day.Seconds()).plus(sample.times(samplesPerDay)).plus(next))
-	return nil
+	sample := m.sample(ctx)
+	m.note("a sample (health.checkpoint)", sample)
+	m.note("an idle worker in a day", worker.times(day.Seconds()).plus(sample.times(samplesPerDay)).plus(next))
 }
 
-// sample measures a health checkpoint, on workers that have one each second.
-func (m *sizing) sample(ctx context.Context) (c cost, err error) {
-	const name = "sampled"
-	s := m.echo(name, sizingWorkers)
+// sample measures a health checkpoint, on workers that have one every few seconds.
+func (m *sizing) sample(ctx context.Context) cost {
+	s := m.echo("sampled", sizingWorkers)
 	s.Health.Checkpoint = spec.Duration(sizingWindow / 10)
-	if _, err := m.startPool(ctx, s); err != nil {
-		return c, err
-	}
-	ids := workflowsOf(name)
-	probes := func() (n int, err error) {
-		for slot := range sizingWorkers {
-			events, err := m.countEvents(ctx, name, slot)
-			if err != nil {
-				return 0, err
+	m.startPool(ctx, s, startPolled)
+	ids := workflowsOf("sampled", sizingWorkers)
+	samples := func() (n int) {
+		for _, id := range ids[1:] {
+			for events := m.client.Temporal().GetWorkflowHistory(ctx, id, "", false,
+				enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); events.HasNext(); {
+				if must(events.Next()).GetEventType() == enums.EVENT_TYPE_ACTIVITY_TASK_COMPLETED {
+					n++
+				}
 			}
-			n += events.activities
 		}
-		return n, nil
+		return n
 	}
-	before, err := probes()
-	if err != nil {
-		return c, err
+	before := samples()
+	spent, _ := m.beyondIdle(ctx, cost{}, func() { wait(ctx, sizingWindow) }, ids...)
+	n := samples() - before
+	if n == 0 {
+		check(errors.New("no worker was sampled"))
 	}
-	perSecond, err := m.rate(ctx, m.background.plus(m.ownHost), ids...)
-	if err != nil {
-		return c, err
-	}
-	after, err := probes()
-	if err != nil || after == before {
-		return c, errors.Join(err, errors.New("no worker was sampled"))
-	}
-	return perSecond.times((sizingWindow + sizingSettle).Seconds() / float64(after-before)), nil
+	return spent.times(1 / float64(n))
 }
 
 // project computes what idle fleets cost in a month, and a million leases.
 func (m *sizing) project() {
-	worker, host, lease :=
-		m.coefficients["an idle worker in a day"], m.coefficients["a host in a day"], m.coefficients["a lease"]
-	namespace, pool := m.coefficients["a namespace in a day"], m.coefficients["a pool in a day"]
-	for _, workers := range []int{1_000, 10_000, 100_000} {
-		fleet := worker.times(float64(workers)).plus(host.times(float64(workers) / hostWorkers)).plus(
-			pool.times(float64(workers) / poolWorkers)).plus(namespace)
-		name := strconv.Itoa(workers) + " idle workers"
+	of := func(what string, n float64) cost { return m.coefficients[what].times(n) }
+	for _, workers := range []float64{1_000, 10_000, 100_000} {
+		fleet := of("an idle worker in a day", workers).plus(of("a host in a day", workers/hostWorkers)).plus(
+			of("a pool in a day", workers/poolWorkers)).plus(of("a namespace in a day", 1))
+		name := strconv.Itoa(int(workers)) + " idle workers"
 		m.result.row(name+": actions in a month", "million").add(fleet.actions * monthDays / 1e6)
 		m.result.row(name+": actions", "1/s").add(fleet.actions / day.Seconds())
 		m.result.row(name+": persistence", "operations/s").add(fleet.persistence / day.Seconds())
@@ -314,20 +230,6 @@ func (m *sizing) project() {
 		m.result.row(name+": Temporal Cloud in a month",
 			"USD").add(actionPrice(fleet.actions*monthDays) + fleet.bytes/2/1e9*monthHours*activePrice)
 	}
-	m.result.row("a million leases, first tier of Temporal Cloud", "USD").add(lease.actions * 1e6 * priceTiers[0].price)
-}
-
-func medianCost(values []cost) cost {
-	of := func(field func(cost) float64) float64 {
-		var all []float64
-		for _, v := range values {
-			all = append(all, field(v))
-		}
-		slices.Sort(all)
-		return quantile(all, 0.5)
-	}
-	return cost{
-		of(func(c cost) float64 { return c.actions }), of(func(c cost) float64 { return c.persistence }),
-		of(func(c cost) float64 { return c.events }), of(func(c cost) float64 { return c.bytes }),
-	}
+	m.result.row("a million leases, first tier of Temporal Cloud",
+		"USD").add(of("a lease", 1e6).actions * priceTiers[0].price)
 }

@@ -23,7 +23,7 @@ func TestRatiosAreTakenPerRound(t *testing.T) {
 	over, under := &series{}, &series{}
 	over.add(10, 300)
 	under.add(5, 100)
-	require.Equal(t, []float64{2, 3}, ratios("r", over, under).Values)
+	require.Equal(t, []float64{2, 3}, (&result{}).ratio("r", over, under).Values)
 }
 
 func TestATargetIsMetOrMissed(t *testing.T) {

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	gopsutil "github.com/shirou/gopsutil/v3/process"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tempool/tempool/cmd/ctl/cli"
+	"github.com/tempool/tempool/cmd/worker/agentcmd"
+	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/process/launcher"
+	"github.com/tempool/tempool/process/wire"
+	"github.com/tempool/tempool/spec"
+)
+
+// roleEnv selects what a child process of this program runs.
+const (
+	roleEnv   = "TEMPOOL_BENCH_ROLE"
+	roleAgent = "agent" // arguments: those of the agent
+	roleNoop  = "noop"  // argument: the address of Temporal
+	roleCtl   = "ctl"   // arguments: those of ctl; it ends on its own
+)
+
+// runRole is the main function of a child process. The child shuts down when its parent closes its stdin or exits.
+func runRole(role string, args []string) int {
+	if role == roleCtl {
+		return cli.Run(context.Background(), args, os.Stdout, os.Stderr)
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		_ = syscall.Kill(os.Getpid(), syscall.SIGTERM) // cannot fail for this process itself
+	}()
+	if role == roleAgent {
+		return agentcmd.Main(args)
+	}
+	if err := serveNoop(strings.Join(args, " ")); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		return 1
+	}
+	return 0
+}
+
+// self returns a command that runs this program in a role.
+func self(role string, args ...string) *exec.Cmd {
+	cmd := exec.Command(must(os.Executable()), args...)
+	cmd.Env = append(os.Environ(), roleEnv+"="+role)
+	return cmd
+}
+
+// start starts this program in a role. exitCounts says that it must not fail.
+func (b *bench) start(role, name string, exitCounts bool, args ...string) *exec.Cmd {
+	cmd := self(role, args...)
+	stdin := must(cmd.StdinPipe())
+	b.launch(name, cmd, exitCounts, func() error {
+		_ = stdin.Close() // fails if the child has exited, which its exit code reports
+		return nil
+	})
+	return cmd
+}
+
+// agent starts an agent in its own process; one that is doomed will be killed by the benchmark.
+func (b *bench) agent(ctx context.Context, hostID string, doomed bool, args ...string) *exec.Cmd {
+	b.temporal(ctx)
+	return b.start(roleAgent, hostID, !doomed, append([]string{
+		"--address", b.server.Address(), "--host-id", hostID, "--state-dir", filepath.Join(b.dir, hostID), "--listen", "",
+	}, args...)...)
+}
+
+// stopTimeout limits how long a program may take to exit.
+const stopTimeout = 90 * time.Second
+
+// launch starts a program whose output goes to a log file in the run's directory, unless cmd says otherwise. At the end
+// of the current part quit asks it to exit. A failure of quit, a timeout and, if exitCounts, a failure exit are errors,
+// with the program's last output.
+func (b *bench) launch(name string, cmd *exec.Cmd, exitCounts bool, quit func() error) {
+	log := must(os.Create(filepath.Join(b.dir, name+".log")))
+	if cmd.Stderr = log; cmd.Stdout == nil {
+		cmd.Stdout = log
+	}
+	cmd.WaitDelay = time.Second
+	if err := cmd.Start(); err != nil {
+		_ = log.Close()
+		check(fmt.Errorf("start %s (scripts/setup-bench-debian.sh installs what the benchmarks need): %w", name, err))
+	}
+	b.atEnd(func(context.Context) error {
+		defer log.Close()
+		force := time.AfterFunc(stopTimeout, func() { _ = cmd.Process.Kill() })
+		failure := quit()
+		if exited := cmd.Wait(); exitCounts {
+			failure = errors.Join(failure, exited)
+		}
+		if !force.Stop() {
+			failure = errors.Join(failure, fmt.Errorf("did not exit within %s", stopTimeout))
+		}
+		if failure == nil {
+			return nil
+		}
+		content, _ := os.ReadFile(log.Name()) // best effort
+		return fmt.Errorf("stop %s: %w:\n%s", name, failure, content[max(0, len(content)-4096):])
+	})
+}
+
+// bareWorker is a worker program without Tempool.
+type bareWorker struct {
+	cmd  *exec.Cmd
+	conn *wire.Conn
+}
+
+// spawnBare starts a pool's program with only its connection, and returns after its hello.
+func spawnBare(ctx context.Context, s spec.Spec) (*bareWorker, error) {
+	ours, theirs, err := launcher.SocketPair()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	in, out, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(err, ours.Close())
+	}
+	defer out.Close()
+	h := &bareWorker{cmd: exec.Command(s.Pool.Command[0], s.Pool.Command[1:]...)}
+	h.cmd.Dir = s.Pool.Dir
+	h.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), process.EnvFD + "=3", process.EnvOut + "=4", process.EnvWorker +
+		"=" + s.Pool.Name + "/0"}
+	for name, value := range s.Pool.Env {
+		h.cmd.Env = append(h.cmd.Env, name+"="+value)
+	}
+	h.cmd.ExtraFiles = []*os.File{theirs, out}
+	if err := h.cmd.Start(); err != nil {
+		return nil, errors.Join(fmt.Errorf("spawn %s: %w", s.Pool.Command[0], err), ours.Close(), in.Close())
+	}
+	if h.conn, err = wire.NewFrames(in, ours, wire.Options{}); err == nil {
+		err = wire.AwaitReady(ctx, h.conn)
+	}
+	if err != nil {
+		h.kill()
+		return nil, fmt.Errorf("read the hello of process %d: %w", h.cmd.Process.Pid, err)
+	}
+	return h, nil
+}
+
+// kill ends the program.
+func (h *bareWorker) kill() {
+	_ = h.cmd.Process.Kill()
+	_ = h.cmd.Wait() // always fails: it was killed
+	if h.conn != nil {
+		_ = h.conn.Close()
+	}
+}
+
+// timeBare returns how many milliseconds the start of a pool's programs takes, one per core at a time, which is also an
+// agent's default.
+func timeBare(ctx context.Context, s spec.Spec) float64 {
+	started := make([]*bareWorker, s.Pool.Size)
+	defer func() {
+		for _, h := range started {
+			if h != nil {
+				h.kill()
+			}
+		}
+	}()
+	var group errgroup.Group
+	group.SetLimit(runtime.NumCPU())
+	return timed(func() error {
+		for i := range started {
+			group.Go(func() (err error) {
+				started[i], err = spawnBare(ctx, s)
+				return err
+			})
+		}
+		return group.Wait()
+	})
+}
+
+// cpuSeconds returns the processor time that a process has used.
+func cpuSeconds(pid int) float64 {
+	times := must(must(gopsutil.NewProcess(int32(pid))).Times())
+	return times.User + times.System
+}
+
+// residentMB returns the RSS of a process in MB.
+func residentMB(pid int) float64 {
+	return float64(must(must(gopsutil.NewProcess(int32(pid))).MemoryInfo()).RSS) / 1e6
+}
