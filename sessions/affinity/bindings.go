@@ -37,9 +37,18 @@ func (t *Table) Bindings(pool, after string, limit int) (page []Binding, more bo
 
 // UnbindUnless removes a session's binding unless it is to this worker; "" removes any.
 func (t *Table) UnbindUnless(pool, session, worker string) {
+	t.unbindIf(pool, session, func(bound string) bool { return bound != worker })
+}
+
+// UnbindFrom removes a session's binding if it is to this worker.
+func (t *Table) UnbindFrom(pool, session, worker string) {
+	t.unbindIf(pool, session, func(bound string) bool { return bound == worker })
+}
+
+func (t *Table) unbindIf(pool, session string, matches func(worker string) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if e := t.bindings.Get(key(pool, session)); e != nil && e.Value != worker {
+	if e := t.bindings.Get(key(pool, session)); e != nil && matches(e.Value) {
 		t.bindings.Remove(e)
 	}
 }

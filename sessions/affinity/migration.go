@@ -49,15 +49,6 @@ func (t *Table) Move(pool, session, from, to string) bool {
 	return true
 }
 
-// UnbindFrom removes a session's binding if it is to this worker.
-func (t *Table) UnbindFrom(pool, session, worker string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if e := t.bindings.Get(key(pool, session)); e != nil && e.Value == worker {
-		t.bindings.Remove(e)
-	}
-}
-
 // Counts returns the number of bindings of each worker of a pool that has any.
 func (t *Table) Counts(pool string) map[string]int {
 	now := t.now().UnixMilli()

@@ -43,13 +43,3 @@ func (t *Table) Pools() map[string]PoolStats {
 	}
 	return pools
 }
-
-// Lookups returns the hits and misses of all pools together.
-func (t *Table) Lookups() (hits, misses int64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, s := range t.stats {
-		hits, misses = hits+s.Hits, misses+s.Misses
-	}
-	return hits, misses
-}

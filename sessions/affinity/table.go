@@ -16,7 +16,7 @@ const (
 	MaxBindings = 100_000
 )
 
-// Table binds sessions to workers. Its methods are safe for concurrent use. Bind, Unbind, Lookup, Follow, Where and
+// Table binds sessions to workers. Its methods are safe for concurrent use. Bind, Lookup, Follow, Where and
 // Move take well under a microsecond; the others scan all bindings.
 type Table struct {
 	now func() time.Time
@@ -100,20 +100,6 @@ func (t *Table) bindLocked(id, pool, worker string, now int64) {
 		t.bindings.Remove(t.bindings.Oldest())
 	}
 	t.bindings.Add(&expirylru.Entry[string]{ID: id, LastAccessed: now, TTL: t.ttlLocked(pool), Value: worker})
-}
-
-// Unbind removes a session's binding and reports whether there was one.
-func (t *Table) Unbind(pool, session string) bool {
-	now := t.now().UnixMilli()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	e := t.bindings.Get(key(pool, session))
-	if e == nil {
-		return false
-	}
-	live := t.bindings.Live(e.ID, now) != nil
-	t.bindings.Remove(e)
-	return live
 }
 
 // UnbindWorker removes all bindings of a worker that has ended, reopens it, and returns the number of bindings removed.

@@ -20,11 +20,8 @@ func TestLookupReturnsTheLastBoundWorker(t *testing.T) {
 	worker, found := table.Lookup("p", "s")
 	require.True(t, found)
 	require.Equal(t, "p/1", worker)
-	hits, misses := table.Lookups()
-	require.Equal(t, int64(1), hits)
-	require.Equal(t, int64(1), misses)
-	require.True(t, table.Unbind("p", "s"))
-	require.False(t, table.Unbind("p", "s"))
+	require.Equal(t, PoolStats{Hits: 1, Misses: 1, Bindings: 1}, table.Pools()["p"])
+	table.UnbindUnless("p", "s", "")
 	require.Equal(t, 1, table.Len())
 }
 
@@ -40,7 +37,7 @@ func TestABindingExpiresAfterItsLastUse(t *testing.T) {
 		require.True(t, found)
 	}
 	now = now.Add(time.Minute)
-	require.False(t, table.Unbind("short", "s"))
+	require.Empty(t, table.Where("short", "s"))
 	_, found := table.Lookup("p", "s")
 	require.True(t, found)
 	now = now.Add(DefaultTTL)

@@ -2,11 +2,9 @@ package embedded
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/tempool/tempool/sessions"
-	"github.com/tempool/tempool/sessions/expirylru"
 )
 
 var _ sessions.Replica = (*Store)(nil)
@@ -19,7 +17,7 @@ func (s *Store) IDs(ctx context.Context) ([]string, error) {
 	}
 	defer s.mu.Unlock()
 	s.sweepLocked(now)
-	return expirylru.IDs(slices.Collect(s.sessions.All)), nil
+	return s.sessions.IDs(), nil
 }
 
 // Peek returns sessions without extending their TTL.
@@ -97,6 +95,6 @@ func (s *Store) Restore(ctx context.Context, session *sessions.Session) (session
 
 // insertLocked adds a session whose last use may be earlier than one that the file has of its id.
 func (s *Store) insertLocked(exact *sessions.Session) {
-	s.sessions.Insert(newEntry(exact.ID, exact.Header()))
+	s.sessions.Add(newEntry(exact.ID, exact.Header()))
 	s.next.uses[exact.ID] = exact.LastAccessed.UnixMilli() // overwrites that in the file
 }

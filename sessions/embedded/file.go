@@ -112,9 +112,8 @@ func load(tx *bbolt.Tx, stored *expirylru.LRU[state]) error {
 		}
 		return nil // the process that created the file ended before it created the buckets
 	}
-	var entries []*entry
 	last := ""
-	err := records.ForEach(func(key, value []byte) error {
+	return records.ForEach(func(key, value []byte) error {
 		id := string(key)
 		if id <= last && last != "" || string(records.Get(key)) != string(value) {
 			return fmt.Errorf("%w: session %s is out of order", errDamaged, id)
@@ -127,11 +126,9 @@ func load(tx *bbolt.Tx, stored *expirylru.LRU[state]) error {
 		if use := uses.Get(key); len(use) == 8 {
 			h.LastAccessed = max(h.LastAccessed, int64(binary.BigEndian.Uint64(use)))
 		}
-		entries = append(entries, newEntry(id, h))
+		stored.Add(newEntry(id, h))
 		return nil
 	})
-	stored.AddAll(entries)
-	return err
 }
 
 // recoverDamage turns the effects of a damaged file into an error: panics of bbolt, and faults in its memory map.

@@ -8,13 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func order(l *LRU[int]) (ids []string) {
-	for e := range l.All {
-		ids = append(ids, e.ID)
-	}
-	return ids
-}
-
 func TestEntriesAreOrderedByLastUse(t *testing.T) {
 	l := New[int]()
 	require.Nil(t, l.Oldest())
@@ -24,12 +17,12 @@ func TestEntriesAreOrderedByLastUse(t *testing.T) {
 		l.Add(entries[id])
 	}
 	l.Touch(entries["a"], 1, 10)
-	require.Equal(t, []string{"b", "c", "a"}, order(l))
+	require.Equal(t, []string{"b", "c", "a"}, l.IDs())
 	l.Touch(entries["a"], 0, 10)
 	require.Equal(t, int64(1), entries["a"].LastAccessed, "LastAccessed never goes backwards")
 	l.Touch(entries["c"], 2, 10)
 	l.Remove(entries["b"])
-	require.Equal(t, []string{"a", "c"}, order(l))
+	require.Equal(t, []string{"a", "c"}, l.IDs())
 	require.Equal(t, entries["a"], l.Oldest())
 	require.Nil(t, l.Get("b"))
 	require.Nil(t, l.Live("a", 11))
@@ -37,8 +30,8 @@ func TestEntriesAreOrderedByLastUse(t *testing.T) {
 	require.Equal(t, entries["a"], l.Live("a", 10))
 }
 
-// Whatever is inserted, used and removed, the entries are those of a plain list, ordered by last use.
-func TestInsertKeepsTheOrderOfLastUse(t *testing.T) {
+// Whatever is added, used and removed, the entries are those of a plain list, ordered by last use.
+func TestEntriesKeepTheOrderOfLastUse(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 200 {
 		l, want := New[int](), map[string]int64{}
@@ -48,7 +41,7 @@ func TestInsertKeepsTheOrderOfLastUse(t *testing.T) {
 			switch {
 			case e == nil:
 				want[id] = random.Int64N(now + 1)
-				l.Insert(&Entry[int]{ID: id, LastAccessed: want[id], TTL: 1000})
+				l.Add(&Entry[int]{ID: id, LastAccessed: want[id], TTL: 1000})
 			case random.IntN(3) == 0:
 				l.Remove(e)
 				delete(want, id)
@@ -57,9 +50,9 @@ func TestInsertKeepsTheOrderOfLastUse(t *testing.T) {
 				want[id] = now
 			}
 			got, uses := map[string]int64{}, []int64{0}
-			for e := range l.All {
-				got[e.ID] = e.LastAccessed
-				uses = append(uses, e.LastAccessed)
+			for _, id := range l.IDs() {
+				got[id] = l.Get(id).LastAccessed
+				uses = append(uses, got[id])
 			}
 			require.Equal(t, want, got)
 			require.IsNonDecreasing(t, uses)
@@ -76,13 +69,13 @@ func TestInsertKeepsTheOrderOfLastUse(t *testing.T) {
 	}
 }
 
-// BenchmarkInsert restores sessions in the order of a backup, by id, which is none of their last use.
-func BenchmarkInsert(b *testing.B) {
+// BenchmarkAdd restores sessions in the order of a backup, by id, which is none of their last use.
+func BenchmarkAdd(b *testing.B) {
 	const sessions = 100_000
 	for b.Loop() {
 		random, l := rand.New(rand.NewPCG(5, 6)), New[int]()
 		for i := range sessions {
-			l.Insert(&Entry[int]{ID: strconv.Itoa(i), LastAccessed: random.Int64N(sessions), TTL: sessions})
+			l.Add(&Entry[int]{ID: strconv.Itoa(i), LastAccessed: random.Int64N(sessions), TTL: sessions})
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*sessions), "ns/session")
@@ -118,7 +111,7 @@ func TestSweepRemovesEveryExpiredEntry(t *testing.T) {
 				got[e.ID] = true
 			}
 			require.Equal(t, want, got)
-			require.Len(t, order(l), l.Len())
+			require.Len(t, l.IDs(), l.Len())
 		}
 	}
 }
