@@ -16,4 +16,10 @@ const (
 	HeaderWorker = "Tempool-Worker"
 	// HeaderIncarnation is the incarnation of the worker that answered.
 	HeaderIncarnation = "Tempool-Incarnation"
+
+	// HeaderForwarded and HeaderPeerToken mark a request that one gateway forwards to another; clients must not send them.
+	// HeaderRefused marks the answer to one that the other gateway has not served.
+	HeaderForwarded = "Tempool-Forwarded"
+	HeaderPeerToken = "Tempool-Peer-Token"
+	HeaderRefused   = "Tempool-Refused"
 )

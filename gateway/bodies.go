@@ -53,12 +53,16 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64, by time.Time)
 		n, err := in.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
 		if errors.Is(err, io.EOF) && (r.ContentLength < 0 || int64(len(body)) == size) {
-			return body, nil
+			break
 		}
 		if err != nil {
 			return nil, bodyError(err, limit)
 		}
 	}
+	if body == nil {
+		body = []byte{}
+	}
+	connectionOf(r).body = body // if the request must be forwarded
 	return body, nil
 }
 

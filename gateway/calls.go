@@ -61,7 +61,10 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, name string,
 	if err := refuseServiceWorker(r); err != nil {
 		return err
 	}
-	plain, limit := g.RequestFormat(name)
+	plain, limit, err := g.RequestFormat(r.Context(), name)
+	if err != nil {
+		return err
+	}
 	request, timeout, err := callRequest(r, "call", plain)
 	if err != nil {
 		return err
@@ -74,7 +77,11 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, name string,
 			"%s allows POST, not %s; only workers with pool.protocol none take other methods", r.URL.Path, r.Method)
 	}
 	request.Verb = knownMethod(r.Method)
-	if request.Unbuffered = plain; plain {
+	caller := callerOf(r)
+	if guest := caller != nil && caller.Gated; guest {
+		request.Unbuffered = true // the body follows when there is a worker for it
+		target = target.AsGuest(caller.Guest())
+	} else if request.Unbuffered = plain; plain {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a streamed body may take as long as the call
 		r.Body = http.MaxBytesReader(w, r.Body, limit)
 	} else { // before a worker is chosen, so that a slow client blocks no worker
@@ -82,7 +89,16 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, name string,
 			return err
 		}
 	}
-	call, err := g.Do(r.Context(), target, request, func(call *pool.Call, request pool.Request) error {
+	if request.Elsewhere = g.sendElsewhere(w, r, request, connectionOf(r).body); !request.Trace.IsZero() {
+		setTrace(r.Header, request)
+	}
+	call, err := g.Do(r.Context(), target, request, func(call *pool.Call, request pool.Request) (err error) {
+		if caller != nil && caller.Gated {
+			if request.Body, err = receive(w, r, caller, plain, limit); err != nil {
+				call.Complete(err)
+				return err
+			}
+		}
 		upstream, ok := call.Plain().(*plainUpstream)
 		if !ok {
 			return relay(w, connectionOf(r).share, call, request)
@@ -112,7 +128,10 @@ func (g *Gateway) notifyLease(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	request.Deadline = g.Deadline(ref.Pool, timeout)
-	_, limit := g.RequestFormat(ref.Pool)
+	_, limit, err := g.RequestFormat(r.Context(), ref.Pool)
+	if err != nil {
+		return err
+	}
 	if request.Body, err = readBody(w, r, limit, request.Deadline); err != nil {
 		return err
 	}

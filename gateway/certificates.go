@@ -13,6 +13,7 @@ import (
 type certificates struct {
 	security Security
 	current  atomic.Pointer[tls.Config]
+	client   atomic.Pointer[tls.Config] // of requests to other gateways
 }
 
 // openCertificates reads the files of s. It returns nil if s has no certificate.
@@ -51,8 +52,26 @@ func (c *certificates) Reload() error {
 		}
 		config.ClientAuth = tls.RequireAndVerifyClientCert
 	}
+	toPeers := &tls.Config{Certificates: config.Certificates, MinVersion: tls.VersionTLS12, NextProtos: config.NextProtos}
+	if toPeers.RootCAs, err = x509.SystemCertPool(); err != nil {
+		toPeers.RootCAs = x509.NewCertPool()
+	}
+	for _, name := range []string{s.CertFile, s.ClientCAFile} { // hosts may share a certificate that they signed themselves
+		if text, err := os.ReadFile(name); name != "" && err == nil {
+			toPeers.RootCAs.AppendCertsFromPEM(text)
+		}
+	}
 	c.current.Store(config)
+	c.client.Store(toPeers)
 	return nil
+}
+
+// toPeers returns the TLS configuration for requests to other gateways; nil without a certificate of its own.
+func (c *certificates) toPeers() func() *tls.Config {
+	if c == nil {
+		return nil
+	}
+	return c.client.Load
 }
 
 // config is the TLS configuration of a listener; each connection uses the files as last read.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/gateway/access"
+	"github.com/tempool/tempool/gateway/peer"
 	"github.com/tempool/tempool/process/wire"
 )
 
@@ -31,6 +32,9 @@ type connection struct {
 
 	always    *access.Principal // who sends every request, if it is not a token that says so
 	principal *access.Principal // who sends the request in progress
+	caller    *peer.Caller      // of the request in progress, if another gateway forwards it
+	isHost    bool              // the client's certificate is that of a host
+	body      []byte            // what was read of the body of the request in progress
 	// of the call in progress, if it is not sampled; a value in its context would cost more than the decision
 	unsampled wire.Trace
 	client    string // whose connection it is, as far as the requests until now say

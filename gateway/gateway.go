@@ -16,6 +16,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
+	"github.com/tempool/tempool/gateway/peer"
 	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/gateway/ui"
 	"github.com/tempool/tempool/process/logs"
@@ -45,6 +46,8 @@ type Config struct {
 	// Samples returns the newest samples of the workers of a pool with these numbers on this host, of all of them for nil.
 	// nil omits their route.
 	Samples func(pool string, slots []int) []api.RecentSamples
+	// Hosts lists the base URLs of all hosts' gateways, whose certificates prove that they are peers. nil lets none do so.
+	Hosts func(context.Context) ([]string, error)
 	// Fleet is what the dashboard at /ui asks. nil omits the dashboard.
 	Fleet ui.Fleet
 	// Namespace is that of Temporal, and TemporalUI the base URL of its Web UI, to which the dashboard links; "" for no
@@ -73,6 +76,7 @@ type Gateway struct {
 	open         openConnections
 	dashboard    *ui.Dashboard // nil without
 	auth         *authenticator
+	peers        *peer.Peers
 	unlink       func() error // removes the Unix socket's file; nil without one
 	leaveOnce    sync.Once
 	leaveErr     error // of Leave
@@ -86,18 +90,25 @@ func New(config Config) (*Gateway, error) {
 	}
 	config.Logger = cmp.Or(config.Logger, slog.Default())
 	config.Plain = newPlainUpstream
+	peers := new(peer.Peers)
+	config.Elsewhere = peers
 	dispatcher, err := pool.New(config.Config)
 	if err != nil {
 		return nil, err
 	}
 	config.Limits = config.Limits.withDefaults()
 	g := &Gateway{
-		Dispatcher: dispatcher, config: config, mux: http.NewServeMux(),
+		Dispatcher: dispatcher, peers: peers, config: config, mux: http.NewServeMux(),
 		memory:  &memoryBudget{total: config.Limits.BodyBytes},
 		clients: &clientCounts{most: config.Limits.ClientConnections, count: make(map[string]int)},
 		open:    openConnections{all: make(map[net.Conn]*connection)}, backups: make(chan struct{}, maxBackups),
 	}
 	g.life, g.endLife = context.WithCancel(context.Background())
+	if g.auth, err = newAuthenticator(config); err != nil {
+		return nil, err
+	}
+	peers.Open(peer.Config{HostID: config.HostID, Queue: dispatcher, Status: config.Control.Status,
+		Endpoint: g.Endpoint, Secret: g.auth.secret, TLS: g.auth.certificates.toPeers(), Logger: config.Logger})
 	g.registerRoutes()
 	if config.Fleet != nil {
 		g.registerDashboard()
@@ -140,6 +151,7 @@ func (g *Gateway) Leave(ctx context.Context) error {
 	g.leaveOnce.Do(func() {
 		g.endLife()
 		g.Shut()
+		g.peers.Close()
 		if g.server != nil {
 			g.open.leave()
 			g.leaveErr = g.closeListeners(ctx)

@@ -59,11 +59,8 @@ func (l Limits) withDefaults() Limits {
 // Start opens the listeners and begins to monitor Temporal. It fails with CodeInvalid if a listener would be unsafe,
 // and with CodeUnavailable if an address is in use. It may be called once.
 func (g *Gateway) Start() error {
-	auth, err := newAuthenticator(g.config)
-	if err != nil {
-		return err
-	}
-	g.auth, auth.dashboard = auth, g.dashboard
+	auth := g.auth
+	auth.dashboard = g.dashboard
 	if err := g.listen(auth); err != nil {
 		for _, l := range g.listeners {
 			l.Close()

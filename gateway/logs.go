@@ -30,7 +30,7 @@ const (
 // logRoutes serve the logs of this host's workers.
 func (g *Gateway) logRoutes() []route {
 	return []route{
-		{http.MethodGet, "/v1/workers/{pool}/{n}/logs", access.Read, poolInPath, orProblem(g.getWorkerLog)},
+		{http.MethodGet, "/v1/workers/{pool}/{n}/logs", access.Read, poolInPath, g.atItsHost(g.getWorkerLog)},
 		{http.MethodGet, "/v1/pools/{pool}/logs", access.Read, poolInPath, orProblem(g.getPoolLogs)},
 	}
 }

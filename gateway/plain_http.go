@@ -111,6 +111,11 @@ func (u *plainUpstream) proxy(w http.ResponseWriter, r *http.Request, call *pool
 			out.Out.Header.Del("Authorization") // it is the gateway's
 			out.Out.Header.Del(api.HeaderLeaseToken)
 			out.SetXForwarded()
+			if callerOf(r) != nil { // the first gateway knows the client
+				for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+					out.Out.Header[name] = r.Header[name]
+				}
+			}
 		},
 		ModifyResponse: func(answer *http.Response) error {
 			setWorkerHeaders(answer.Header, call)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
+	"github.com/tempool/tempool/gateway/peer"
 	"github.com/tempool/tempool/gateway/ui"
 	"github.com/tempool/tempool/internal/loopback"
 	"github.com/tempool/tempool/internal/redact"
@@ -24,6 +25,9 @@ type Security struct {
 	// TokensFile is an access.File. Every request over TCP then needs the secret of one of its tokens, except for /healthz
 	// and /readyz.
 	TokensFile string
+	// PeerTokenFile holds the secret, the same on all hosts, by which the gateways of a pool's hosts know each other; the
+	// certificates of ClientCAFile do so, too.
+	PeerTokenFile string
 	// Advertise is the base URL that leases and rosters name, such as https://web-1:7460; default: the address bound.
 	Advertise string
 	// SocketGroup is the name or number of the group whose members may open the Unix socket; default: nobody but this
@@ -39,12 +43,15 @@ type authenticator struct {
 	loopback     bool           // the listener is reachable from this machine only
 	origins      *http.CrossOriginProtection
 	peers        socketPeers
+	hostID       string
+	secret       *peer.Secret // nil without a peer token
+	hosts        *hostNames
 	dashboard    *ui.Dashboard // knows the browsers that have signed in; nil without
 }
 
 // newAuthenticator reads the files of c. It fails for a listener that other machines can reach without authentication.
 func newAuthenticator(c Config) (*authenticator, error) {
-	a := &authenticator{origins: http.NewCrossOriginProtection(),
+	a := &authenticator{origins: http.NewCrossOriginProtection(), hostID: c.HostID, hosts: &hostNames{list: c.Hosts},
 		peers: socketPeers{inWorker: c.InWorker, group: c.Security.SocketGroup != ""}}
 	a.origins.AddInsecureBypassPattern("POST " + ui.SignInLinkPath) // which checks the origin itself
 	s := c.Security
@@ -55,6 +62,11 @@ func newAuthenticator(c Config) (*authenticator, error) {
 	a.mutual = s.ClientCAFile != ""
 	if s.TokensFile != "" {
 		if a.tokens, err = access.OpenTokens(s.TokensFile); err != nil {
+			return nil, err
+		}
+	}
+	if s.PeerTokenFile != "" {
+		if a.secret, err = peer.OpenSecret(s.PeerTokenFile); err != nil {
 			return nil, err
 		}
 	}
@@ -105,6 +117,9 @@ func (a *authenticator) files(s Security) (files []*watchedFiles) {
 	if a.tokens != nil {
 		files = append(files, &watchedFiles{reload: a.tokens.Reload, names: []string{s.TokensFile}})
 	}
+	if a.secret != nil {
+		files = append(files, &watchedFiles{reload: a.secret.Reload, names: []string{s.PeerTokenFile}})
+	}
 	return files
 }
 
@@ -120,9 +135,14 @@ func (g *Gateway) protect(auth *authenticator, next http.Handler) http.Handler {
 			writeProblem(w, api.Errorf(api.CodeInvalid, "the gateway speaks HTTP/1.1, not %s", r.Proto))
 			return
 		}
+		forwarded := peer.Forwarded(r.Header)
 		principal, err := auth.identify(c, r)
-		if err == nil && c.peer == nil && principal != nobody && c.client != principal.Name {
-			if c.client = principal.Name; !g.clients.enter(c, c.client) {
+		client := principal
+		if c.caller != nil { // the connection carries the requests of many clients
+			client = &access.Principal{Name: "host " + c.caller.From}
+		}
+		if err == nil && c.peer == nil && principal != nobody && c.client != client.Name {
+			if c.client = client.Name; !g.clients.enter(c, c.client) {
 				w.Header().Set("Connection", "close")
 				err = api.Errorf(api.CodeRateLimited,
 					"%s has %d connections, the maximum per client (--max-client-connections); reuse connections", c.client,
@@ -132,6 +152,9 @@ func (g *Gateway) protect(auth *authenticator, next http.Handler) http.Handler {
 		if err != nil {
 			if errors.Is(err, api.ErrUnauthorized) {
 				w.Header().Set("WWW-Authenticate", `Bearer realm="tempool"`)
+			}
+			if forwarded {
+				peer.RefusePeer(w.Header())
 			}
 			writeProblem(w, err)
 			return
@@ -143,16 +166,25 @@ func (g *Gateway) protect(auth *authenticator, next http.Handler) http.Handler {
 }
 
 // identify returns the client that sends r over c.
-func (a *authenticator) identify(c *connection, r *http.Request) (*access.Principal, error) {
-	if c.peer != nil {
+func (a *authenticator) identify(c *connection, r *http.Request) (principal *access.Principal, err error) {
+	c.caller, c.body = nil, nil
+	forwarded := peer.Forwarded(r.Header)
+	if forwarded {
+		if principal, c.caller, err = a.fromPeer(c, r); err != nil {
+			return nil, err
+		}
+	}
+	if c.peer != nil && !forwarded {
 		if c.always == nil {
 			c.always = a.peers.principal(*c.peer)
 		}
 		return c.always, nil
 	}
 	open := r.URL.Path == "/healthz" || r.URL.Path == "/readyz"
-	principal := nobody
-	if !open {
+	if principal == nil {
+		principal = nobody
+	}
+	if !open && !forwarded {
 		if principal = a.inBrowser(r); principal == nil {
 			principal = a.overTCP(c, r)
 		}

@@ -29,6 +29,7 @@ func confine(h http.Header) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Del("Service-Worker-Allowed")
 	h.Del("Clear-Site-Data")
+	h.Del(api.HeaderRefused) // only the gateway says so
 	if h["Set-Cookie"] == nil {
 		return
 	}

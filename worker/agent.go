@@ -70,6 +70,17 @@ type Agent struct {
 	stopErr        error
 }
 
+// gatewaysOfHosts lists the base URLs of all hosts' gateways.
+func (a *Agent) gatewaysOfHosts(ctx context.Context) (endpoints []string, err error) {
+	hosts, err := a.client.Hosts(ctx)
+	for _, host := range hosts {
+		if host.Heartbeat.Agent != nil {
+			endpoints = append(endpoints, host.Heartbeat.Agent.Endpoint)
+		}
+	}
+	return endpoints, err
+}
+
 // Run starts an agent, waits until ctx ends or the agent fails, and stops it gracefully.
 func Run(ctx context.Context, config Config) error {
 	agent, err := Start(ctx, config)
@@ -183,7 +194,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 		Sessions: a.stores, Bindings: bindings, Copies: a.stores,
 		Logs: a.processes.Logs(), Samples: host.RecentSamples,
 		Fleet: ui.FleetOf(a.client), Namespace: a.client.Namespace(), TemporalUI: a.config.TemporalUI,
-		Security: a.config.Security, InWorker: a.processes.Contains,
+		Security: a.config.Security, InWorker: a.processes.Contains, Hosts: a.gatewaysOfHosts,
 	}); err != nil {
 		return err
 	}

@@ -15,6 +15,8 @@ const (
 	// refusalTTL is how long a refused lease is refused again without a query, so that a client that retries costs
 	// nothing.
 	refusalTTL = time.Second
+	// elsewhereTTL is how long the host of a lease is cached; its incarnation never moves.
+	elsewhereTTL = 10 * time.Second
 	// maxRefusals bounds the cached refusals.
 	maxRefusals = 1024
 	// maxVerifications bounds the concurrent queries about leases whose worker is not on this host.
@@ -57,8 +59,12 @@ func (v *Verifier) Cache(id string, err error, now time.Time) error {
 	if len(v.refused) >= maxRefusals {
 		maps.DeleteFunc(v.refused, func(_ string, r refusal) bool { return !now.Before(r.until) })
 	}
+	ttl := refusalTTL
+	if _, elsewhere := err.(api.OtherHostError); elsewhere {
+		ttl = elsewhereTTL
+	}
 	if len(v.refused) < maxRefusals {
-		v.refused[id] = refusal{err, now.Add(refusalTTL)}
+		v.refused[id] = refusal{err, now.Add(ttl)}
 	}
 	return err
 }

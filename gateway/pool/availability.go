@@ -158,14 +158,19 @@ func availability(status api.PoolStatus, hostID string) error {
 }
 
 // RequestFormat reports whether the pool's workers speak plain HTTP (protocol none) and the largest request they take,
-// in bytes. It returns the spec's defaults for a pool that this host does not know.
-func (d *Dispatcher) RequestFormat(pool string) (plain bool, limit int64) {
-	if p := d.knownPool(pool); p != nil {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.specKnown {
-			return p.spec.Pool.Protocol == spec.ProtocolNone, int64(p.spec.Pool.MaxMessage)
+// in bytes. A pool that this host does not know is looked up; while Temporal does not answer, it has the spec's defaults.
+func (d *Dispatcher) RequestFormat(ctx context.Context, pool string) (plain bool, limit int64, err error) {
+	p := d.knownPool(pool)
+	if p == nil {
+		if p, err = d.find(ctx, pool, ""); p == nil && api.CodeOf(err) != api.CodeUnavailable {
+			return false, 0, err
 		}
 	}
-	return false, int64(spec.Default().Pool.MaxMessage)
+	if p == nil {
+		return false, int64(spec.Default().Pool.MaxMessage), nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.specLocked()
+	return s.Pool.Protocol == spec.ProtocolNone, int64(s.Pool.MaxMessage), nil
 }

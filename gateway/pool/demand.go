@@ -88,8 +88,9 @@ func (p *poolState) referQueueLocked(now time.Time) {
 			return
 		}
 		p.roster = roster{time.Now(), status, err}
+		reached := p.dispatcher.reachesAny(err)
 		for _, w := range slices.Collect(p.queue.All()) {
-			if !w.checkout { // clients ask the workers there
+			if !w.checkout && !(reached && w.call.elsewhere != nil) { // clients ask the workers there, and calls go there
 				p.queue.Remove(w)
 				w.started <- err
 			}

@@ -25,6 +25,8 @@ type Target struct {
 	arrived   arrival      // inQueue: of an earlier attempt; zero for none
 	attempt   int          // from 1; set by Do
 	upstream  *upstream    // underLease: set by locate
+	guest     *Guest       // of a call that another gateway has forwarded; nil for any other
+	leaves    bool         // inQueue: for any worker, and it may go to another host; set by Do
 }
 
 type targetKind int
@@ -86,7 +88,7 @@ func response(c *Call, err error) (*Response, error) {
 
 // Do starts a call on a worker of the target and passes it to send, which must complete it. A call that is under no
 // lease starts again, callAttempts times at most, when its worker ended before it saw the request. Do returns the last
-// call that started, nil if none did. Errors are as Call's.
+// call that started, nil if none did, be it that r.Elsewhere had it served on another host. Errors are as Call's.
 func (d *Dispatcher) Do(ctx context.Context, t Target, r Request, send func(*Call, Request) error) (*Call, error) {
 	if latest := time.Now().Add(d.callTimeout(t.pool)); r.Deadline.IsZero() || latest.Before(r.Deadline) {
 		r.Deadline = latest
@@ -95,11 +97,15 @@ func (d *Dispatcher) Do(ctx context.Context, t Target, r Request, send func(*Cal
 	if d.config.Tracer != nil {
 		ctx, traced = d.trace(ctx, &t, &r)
 	}
+	t.leaves = t.kind == inQueue && t.worker == "" && r.Elsewhere != nil
 	for t.attempt = 1; ; t.attempt++ {
 		traced.begin()
 		c, err := d.start(ctx, t, r)
+		if err == errTaken { // it is never wrapped
+			err = nil
+		}
 		traced.waited(c, err)
-		if err != nil {
+		if c == nil {
 			traced.end(err)
 			return nil, err
 		}
@@ -148,6 +154,9 @@ func (d *Dispatcher) callTimeout(pool string) time.Duration {
 func (d *Dispatcher) start(ctx context.Context, t Target, r Request) (*Call, error) {
 	c := newCall(ctx, r)
 	c.session, c.mayStartAgain = t.session, t.kind == inQueue && t.attempt < callAttempts
+	if t.leaves {
+		c.elsewhere = r.Elsewhere
+	}
 	if t.kind == inQueue && r.onStart == nil && !r.Unbuffered && !r.traced {
 		c.prepare(r)
 	}
@@ -174,7 +183,11 @@ func (d *Dispatcher) place(c *Call, t *Target) error {
 	var admission admission
 	for {
 		if w, admission, err = p.tryStart(c, t); w != nil {
-			err = w.wait()
+			if err = w.wait(); err != nil {
+				if err = c.goesElsewhere(t, err); err == nil {
+					continue
+				}
+			}
 		}
 		h := heldBy(err)
 		if h == nil {
@@ -190,7 +203,7 @@ func (d *Dispatcher) place(c *Call, t *Target) error {
 	case admission == unverified:
 		err = d.verifyAndStart(c, t)
 	}
-	if t.kind == inQueue {
+	if t.kind == inQueue && t.guest == nil && err != errTaken {
 		p.countRefusal(c.ctx, err)
 	}
 	switch {
@@ -233,7 +246,8 @@ func (d *Dispatcher) locate(ctx context.Context, t *Target) (*poolState, error) 
 	p := d.knownPool(t.pool)
 	if p == nil || !p.hasWorker(t.worker) {
 		var err error
-		if p, err = d.find(ctx, t.pool, t.worker); err != nil {
+		p, err = d.find(ctx, t.pool, t.worker)
+		if err != nil && !(t.leaves && d.reachesAny(err)) {
 			p.countRefusal(ctx, err)
 			return nil, err
 		}
@@ -277,6 +291,9 @@ func (p *poolState) tryStart(c *Call, t *Target) (*waiter, admission, error) {
 		}
 		c.queued()
 	case mustQueue:
+		if err := t.admitGuest(p.pool); err != nil {
+			return nil, rejected, err
+		}
 		w, err := p.enqueueLocked(c, t, now)
 		return w, admission, err
 	}

@@ -46,6 +46,8 @@ type Config struct {
 	// Unhealthy reports that calls have failed too often in a row (health.max_call_errors); replace says that they have
 	// again after an earlier report, or that the program asked to be replaced. nil reports nothing.
 	Unhealthy func(worker string, incarnation int64, reason string, replace bool)
+	// Elsewhere has other hosts serve calls that wait here. nil keeps all calls here.
+	Elsewhere Elsewhere
 	// FenceAfter is how long calls of pools run while Temporal does not answer. Default: DefaultFenceAfter.
 	FenceAfter time.Duration
 	// CheckEvery is the interval of health checks of Temporal. Default: DefaultCheckEvery.

@@ -23,6 +23,11 @@ func (p *poolState) enqueueLocked(c *Call, t *Target, now time.Time) (*waiter, e
 	switch {
 	case again:
 		w.queuedAt = t.arrived.at
+	case t.guest != nil:
+		p.queue.seq++
+		w.queuedAt = now.Add(-min(max(t.guest.Waited, 0), w.timeout))
+		w.turn = turnOf(w.queuedAt, w.priority, w.timeout, p.queue.seq)
+		w.timeout = min(w.timeout, now.Sub(w.queuedAt)+t.guest.Patience)
 	case ahead:
 		w.turn, w.timeout = turn{seq: 1}, maxHookWait // its caller bounds the wait
 	}
@@ -35,6 +40,9 @@ func (p *poolState) enqueueLocked(c *Call, t *Target, now time.Time) (*waiter, e
 	}
 	if p.nextTick.Sub(now) > queueTick {
 		p.notify()
+	}
+	if c.elsewhere != nil && p.dispatcher.config.Elsewhere != nil {
+		p.dispatcher.config.Elsewhere.Waits(p.pool)
 	}
 	return w, nil
 }

@@ -18,6 +18,8 @@ func Security(c *cobra.Command, s *gateway.Security) {
 	flags.StringVar(&s.ClientCAFile, "client-ca", "",
 		"PEM file with the CA certificates for clients; every client then needs a certificate")
 	flags.StringVar(&s.TokensFile, "tokens", "", "file with the tokens that clients need over TCP; ctl token writes it")
+	flags.StringVar(&s.PeerTokenFile, "peer-token", "",
+		"file with a secret, the same on all hosts, by which their gateways know each other (or use --client-ca)")
 	flags.StringVar(&s.SocketGroup, "socket-group", "",
 		"group whose members may call, lease and read over the Unix socket (default: only the agent's user may open it)")
 }
@@ -25,5 +27,6 @@ func Security(c *cobra.Command, s *gateway.Security) {
 // FromEnvironment sets the flags of Security, and --listen, that the command line does not, from TEMPOOL_LISTEN,
 // TEMPOOL_TLS_CERT and so on.
 func FromEnvironment(c *cobra.Command) error {
-	return command.FromEnvironment(c, "listen", "advertise", "tls-cert", "tls-key", "client-ca", "tokens", "socket-group")
+	return command.FromEnvironment(c, "listen", "advertise", "tls-cert", "tls-key", "client-ca", "tokens", "peer-token",
+		"socket-group")
 }

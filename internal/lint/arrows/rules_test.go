@@ -67,6 +67,8 @@ var rules = []rule{
 	{path: "sessions/...", ours: []string{"internal/redact", "internal/sleep", "sessions/...", "spec"}, never: clients},
 	{path: "activities/...", ours: []string{"lifecycle", "policy", "process/...", "spec", "activities/...",
 		"internal/sleep", "internal/tracecontext"}},
+	{path: "gateway/peer", ours: []string{"gateway/access", "gateway/pool", "internal/loopback", "internal/sleep",
+		"internal/tracecontext"}},
 	{path: "gateway/...", ours: []string{"", "lifecycle", "policy", "process/...", "sessions/...", "spec", "events",
 		"gateway/...", "internal/format", "internal/loopback", "internal/redact", "internal/sleep", "internal/tracecontext"}},
 	{path: "worker/...", ours: []string{"", "lifecycle", "policy", "spec", "workflows", "activities", "process/...",

@@ -1,0 +1,251 @@
+package gateway
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/access"
+	"github.com/tempool/tempool/gateway/peer"
+	"github.com/tempool/tempool/gateway/pool"
+)
+
+// openThere opens a gateway of host "there", whose only worker is p/1.
+func openThere(t *testing.T, options ...option) *env {
+	t.Helper()
+	b := open(t, 0, append(options, withConfig(func(c *Config) { c.HostID, c.Listen = "there", "127.0.0.1:0" }))...)
+	b.control.host = "there"
+	b.start(1, 1)
+	b.control.with("p/1", func(w *fakeWorker) { w.endpoint = b.gateway.Endpoint() })
+	return b
+}
+
+// openHere opens a gateway of host "here" in the same cluster as b, nil for one that has worker p/1 at an endpoint
+// only.
+func openHere(t *testing.T, b *env, workers int, options ...option) *env {
+	t.Helper()
+	a := open(t, 0, append([]option{withConfig(func(c *Config) {
+		c.Listen = "127.0.0.1:0"
+		if b != nil {
+			c.Control = b.control
+		}
+	})}, options...)...)
+	if b != nil {
+		a.control = b.control
+	}
+	for slot := range workers {
+		a.start(2*slot, 1)
+		a.control.with(api.WorkerName("p", 2*slot), func(w *fakeWorker) { w.host = "here" })
+	}
+	return a
+}
+
+// joins adds worker p/1 of another host to what the control plane of e knows.
+func (e *env) joins(endpoint string) {
+	e.control.add("p/1", 1)
+	e.control.with("p/1", func(w *fakeWorker) { w.host, w.endpoint = "there", endpoint })
+}
+
+func writeSecret(t *testing.T, path, secret string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(path, []byte(secret+"\n"), 0o600))
+}
+
+func TestAWaitingCallGoesToAFreeWorkerOfAnotherHost(t *testing.T) {
+	t.Parallel()
+	b := openThere(t)
+	a := openHere(t, b, 1)
+	held := background(func() answer { return a.do("POST", "/v1/pools/p/call/hold", quoted(a.file("held"))) })
+	a.awaitHeld(a.file("held.began"))
+	for _, body := range []string{"hello", "", strings.Repeat("x", 1<<20)} {
+		got := a.do("POST", "/v1/pools/p/call/echo", body, "X-Color", "red", api.HeaderPriority, "3", api.HeaderTimeout, "30000")
+		require.Equal(t, http.StatusOK, got.status, "%s", got.body)
+		require.Equal(t, body, string(got.body))
+		require.Equal(t, "p/1", got.header.Get(api.HeaderWorker))
+		require.Equal(t, "1", got.header.Get(api.HeaderIncarnation))
+	}
+	a.do("POST", "/v1/pools/p/call/fail", "[]").requireProblem(t, http.StatusInternalServerError, api.CodeWorkerError)
+	got := a.do("POST", "/v1/pools/p/call/headers", "[]", "X-Color", "red", api.HeaderSession, "s1",
+		"Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00")
+	require.Contains(t, string(got.body), `"x-color":"red"`)
+	require.Contains(t, string(got.body), "0af7651916cd43dd8448eb211c80319c")
+	require.Contains(t, string(got.body), "s1")
+	require.NotContains(t, string(got.body), "forwarded")
+
+	// both hosts are busy: the call waits here, and takes the worker that is free first, at most once
+	heldThere := background(func() answer { return a.do("POST", "/v1/pools/p/call/hold", quoted(a.file("there"))) })
+	a.awaitHeld(a.file("there.began"))
+	waiting := background(func() answer { return a.do("POST", "/v1/pools/p/call/pid", "[]") })
+	require.Eventually(t, func() bool { return a.gateway.Waiting()["p"] == 1 }, timeout, poll)
+	require.Zero(t, b.gateway.Waiting()["p"])
+	a.release(a.file("there"))
+	require.Equal(t, "p/1", await(t, waiting).header.Get(api.HeaderWorker))
+	require.Equal(t, http.StatusOK, await(t, heldThere).status)
+	a.release(a.file("held"))
+	require.Equal(t, "p/0", await(t, held).header.Get(api.HeaderWorker))
+}
+
+func TestAHostWithoutWorkersServesThePool(t *testing.T) {
+	t.Parallel()
+	b := openThere(t)
+	a := openHere(t, b, 0)
+	for range 3 {
+		got := a.do("POST", "/v1/pools/p/call/echo", "hello")
+		require.Equal(t, http.StatusOK, got.status, "%s", got.body)
+	}
+	stream := a.do("POST", "/v1/pools/p/call/stream", "3")
+	require.Equal(t, http.StatusOK, stream.status)
+	require.Equal(t, "application/octet-stream", stream.header.Get("Content-Type"))
+	require.Equal(t, "piece 0\npiece 1\npiece 2\n", string(stream.body))
+
+	cancelled, cancel := context.WithCancel(t.Context()) // cancels pass: the worker takes the next call
+	gone := background(func() error {
+		request, err := http.NewRequestWithContext(cancelled, "POST", a.gateway.Endpoint()+"/v1/pools/p/call/hold",
+			strings.NewReader(quoted(a.file("gone"))))
+		if err == nil {
+			_, err = new(http.Client).Do(request)
+		}
+		return err
+	})
+	a.awaitHeld(a.file("gone.began"))
+	cancel()
+	require.ErrorIs(t, await(t, gone), context.Canceled)
+	require.Equal(t, http.StatusOK, a.do("POST", "/v1/pools/p/call/echo", "hello").status)
+
+	lease, err := b.control.Checkout(t.Context(), "p/1", tempool.CheckoutOptions{Holder: "me", Token: api.NewLeaseToken()})
+	require.NoError(t, err)
+	path := "/v1/leases/" + lease.ID + "~" + lease.Token
+	got := a.do("POST", path+"/call/echo", "leased")
+	require.Equal(t, http.StatusOK, got.status, "%s", got.body)
+	require.Equal(t, "leased", string(got.body))
+	a.do("POST", "/v1/leases/"+lease.ID+"~"+strings.Repeat("0", 32)+"/call/echo", "").requireProblem(t,
+		http.StatusForbidden, api.CodeForbidden)
+	require.Equal(t, http.StatusOK, a.do("PUT", path, map[string]int{"ttl_ms": 60_000}).status)
+	require.Equal(t, http.StatusOK, a.do("DELETE", path, nil).status)
+	require.EqualValues(t, 1, a.control.workers["p/1"].usage.Requests, "only the host of the lease counts its calls")
+	require.Equal(t, http.StatusOK, a.do("GET", "/v1/workers/p/1/logs", nil).status)
+}
+
+func TestOnlyPeersMayForward(t *testing.T) {
+	t.Parallel()
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	dir := t.TempDir()
+	tokens, secret := tokensFile(t, dir, []string{"p"}, "call")
+	shared, wrong := dir+"/peer", dir+"/wrong"
+	writeSecret(t, shared, strings.Repeat("a", 32))
+	writeSecret(t, wrong, strings.Repeat("b", 32))
+	security := func(peerToken string) option {
+		return withConfig(func(c *Config) { c.Security = Security{TokensFile: tokens, PeerTokenFile: peerToken} })
+	}
+	b := openThere(t, security(shared))
+
+	forged := base64.RawURLEncoding.EncodeToString([]byte(`{"from":"here","to":"there","name":"root","rights":31}`))
+	for _, headers := range [][]string{
+		{api.HeaderForwarded, forged},
+		{api.HeaderForwarded, forged, api.HeaderPeerToken, strings.Repeat("b", 32)},
+		{api.HeaderForwarded, "nonsense", api.HeaderPeerToken, strings.Repeat("a", 32)},
+		{api.HeaderPeerToken, strings.Repeat("a", 32)},
+	} {
+		status, problem := b.tcp("POST", "/v1/pools/p/call/echo", secret, "x", headers...)
+		require.Equal(t, http.StatusForbidden, status, "%v", headers)
+		require.Equal(t, api.CodeForbidden, problem.Code)
+	}
+
+	a := openHere(t, b, 0, security(shared))
+	status, _ := a.tcp("POST", "/v1/pools/p/call/echo", secret, "x")
+	require.Equal(t, http.StatusOK, status)
+	lease, err := b.control.Checkout(t.Context(), "p/1", tempool.CheckoutOptions{Holder: "me", Token: api.NewLeaseToken()})
+	require.NoError(t, err)
+	status, _ = a.tcp("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", secret, "x")
+	require.Equal(t, http.StatusForbidden, status, "the token may not use leases")
+
+	stranger := openHere(t, b, 0, security(wrong))
+	status, problem := stranger.tcp("POST", "/v1/pools/p/call/echo", secret, "x")
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	require.Equal(t, api.CodeNoWorkers, problem.Code)
+	require.False(t, problem.Started)
+}
+
+func TestAForwardedCallIsNotForwardedAgain(t *testing.T) {
+	t.Parallel()
+	b := open(t, 0, withConfig(func(c *Config) { c.HostID, c.Listen = "there", "127.0.0.1:0" }))
+	c := openThere(t)
+	b.control.host = "there"
+	b.joins(c.gateway.Endpoint())
+	b.control.with("p/1", func(w *fakeWorker) { w.host = "third" })
+	text, err := json.Marshal(peer.Caller{From: "here", To: "there", Name: "me", Rights: access.Client, PatienceMS: 50})
+	require.NoError(t, err)
+	for _, path := range []string{"/v1/pools/p/call/echo", "/v1/pools/p/workers/1/call/echo"} {
+		status, problem := b.tcp("POST", path, "", "x", api.HeaderForwarded, base64.RawURLEncoding.EncodeToString(text))
+		require.Equal(t, http.StatusServiceUnavailable, status, path)
+		require.Equal(t, api.CodeNoWorkers, problem.Code)
+		require.False(t, problem.Started)
+	}
+	require.Zero(t, c.gateway.Snapshot().Connections["tcp"])
+}
+
+// TestASilentPeerCostsOneTimeout has calls wait here while the only other host is frozen or dead.
+func TestASilentPeerCostsOneTimeout(t *testing.T) {
+	t.Parallel()
+	for name, answers := range map[string]bool{"dead": false, "frozen": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			listener, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			if !answers {
+				listener.Close()
+			}
+			t.Cleanup(func() { listener.Close() })
+			a := openHere(t, nil, 1)
+			a.joins("http://" + listener.Addr().String())
+			held := background(func() answer { return a.do("POST", "/v1/pools/p/call/hold", quoted(a.file("held"))) })
+			a.awaitHeld(a.file("held.began"))
+			waiting := background(func() answer { return a.do("POST", "/v1/pools/p/call/echo", "w") })
+			require.Eventually(t, func() bool { return a.gateway.Waiting()["p"] == 1 }, timeout, poll)
+			to := pool.Place{Peer: api.Peer{Host: "there", Endpoint: "http://" + listener.Addr().String()}}
+			began := time.Now()
+			require.True(t, a.gateway.SendElsewhere("p", to)) // as if it had said that it has a free worker
+			require.Eventually(t, func() bool { return a.gateway.Waiting()["p"] == 1 }, timeout, poll)
+			require.Less(t, time.Since(began), 5*time.Second)
+			a.release(a.file("held"))
+			require.Equal(t, http.StatusOK, await(t, held).status)
+			require.Equal(t, http.StatusOK, await(t, waiting).status)
+		})
+	}
+}
+
+func TestACallOfAPeerThatIsLostHasStarted(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	broken := make(chan struct{})
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/slots"):
+			writeJSON(w, http.StatusOK, peer.Slots{Free: 1})
+		default:
+			_, _ = io.ReadAll(r.Body)
+			close(broken)
+			panic(http.ErrAbortHandler)
+		}
+	})}
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(func() { _ = server.Close() })
+	a := openHere(t, nil, 0)
+	a.joins("http://" + listener.Addr().String())
+	got := a.do("POST", "/v1/pools/p/call/echo", "x")
+	got.requireProblem(t, http.StatusBadGateway, api.CodeWorkerCrashed)
+	require.True(t, got.problem.Started)
+	await(t, broken)
+}

@@ -1,0 +1,228 @@
+package peer
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/access"
+	"github.com/tempool/tempool/internal/loopback"
+)
+
+const (
+	// connectTimeout bounds each of the TCP and the TLS handshake with a peer, and the wait for its word about a call, in
+	// addition to the call's patience there.
+	connectTimeout = time.Second
+	// A peer that does not answer is left alone for minBackoff, and twice as long after each further failure in a row.
+	minBackoff = time.Second
+	maxBackoff = 30 * time.Second
+	// maxIdleConnections is for each peer; maxKnown bounds the peers whose failures are remembered.
+	maxIdleConnections = 256
+	maxKnown           = 1024
+	// maxProblem bounds what is read of a refusal.
+	maxProblem = 64 << 10
+)
+
+// Config configures Peers. All fields but Secret and TLS are required.
+type Config struct {
+	HostID string
+	Queue  Queue
+	// Status reads the roster of a pool.
+	Status func(ctx context.Context, pool string) (api.PoolStatus, error)
+	// Endpoint is that of the own gateway.
+	Endpoint func() string
+	Secret   *Secret
+	// TLS is how the gateway proves who it is and whom it believes; nil for the system's authorities and no certificate.
+	TLS    func() *tls.Config
+	Logger *slog.Logger
+}
+
+// Peers are the gateways of other hosts. It is safe for concurrent use.
+type Peers struct {
+	config    Config
+	transport *http.Transport
+	life      context.Context // of the goroutines; Close ends it
+	end       context.CancelFunc
+	work      sync.WaitGroup
+
+	mu      sync.Mutex
+	closed  bool
+	health  map[string]*health // by endpoint; only of those that have failed
+	seekers map[string]*seeker // by pool
+}
+
+// health says how long a peer is left alone.
+type health struct {
+	failures int // in a row
+	until    time.Time
+}
+
+// Open completes zero Peers, before any other use. Close ends them.
+func (p *Peers) Open(config Config) {
+	p.config, p.health, p.seekers = config, make(map[string]*health), make(map[string]*seeker)
+	p.life, p.end = context.WithCancel(context.Background())
+	keepAlive := net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 5 * time.Second, Count: 3}
+	dialer := &net.Dialer{Timeout: connectTimeout, KeepAliveConfig: keepAlive}
+	p.transport = &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: maxIdleConnections,
+		IdleConnTimeout: time.Minute, DisableCompression: true, ExpectContinueTimeout: connectTimeout}
+	p.transport.DialTLSContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dialer.DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		own := &tls.Config{MinVersion: tls.VersionTLS12}
+		if config.TLS != nil {
+			own = config.TLS().Clone()
+		}
+		own.ServerName, _, _ = net.SplitHostPort(address)
+		secure := tls.Client(conn, own)
+		limited, cancel := context.WithTimeout(ctx, connectTimeout)
+		defer cancel()
+		if err := secure.HandshakeContext(limited); err != nil {
+			_ = conn.Close()
+			return nil, err
+		}
+		return secure, nil
+	}
+}
+
+// Close ends the search for free workers. Requests that are being forwarded go on.
+func (p *Peers) Close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.end()
+	p.work.Wait()
+	p.transport.CloseIdleConnections()
+}
+
+// reach returns the base URL of a peer, and an error if it cannot be reached from here or is left alone now.
+func (p *Peers) reach(to api.Peer) (*url.URL, error) {
+	base, err := url.Parse(to.Endpoint)
+	own, _ := url.Parse(p.config.Endpoint())
+	switch {
+	case err != nil || base.Scheme != "http" && base.Scheme != "https" || to.Endpoint == p.config.Endpoint(),
+		loopback.Host(base.Hostname()) && own.Hostname() != "" && !loopback.Host(own.Hostname()):
+		return nil, api.Errorf(api.CodeUnavailable,
+			"the gateway of host %s has no address that other hosts reach; give its agent one with --listen", to.Host)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h := p.health[to.Endpoint]; h != nil && time.Now().Before(h.until) {
+		return nil, api.Errorf(api.CodeUnavailable, "the gateway of host %s does not answer", to.Host).After(time.Second)
+	}
+	return base, nil
+}
+
+// Reaches reports whether a peer may be reached from here, and is not left alone now.
+func (p *Peers) Reaches(to api.Peer) bool {
+	_, err := p.reach(to)
+	return err == nil
+}
+
+// secretFor is the peer token, if nobody else can read what is sent to base.
+func (p *Peers) secretFor(base *url.URL) string {
+	if base.Scheme == "https" || loopback.Host(base.Hostname()) {
+		return p.config.Secret.present()
+	}
+	return ""
+}
+
+// answered records that a peer has answered.
+func (p *Peers) answered(to api.Peer) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h := p.health[to.Endpoint]; h != nil && !time.Now().Before(h.until) {
+		delete(p.health, to.Endpoint)
+	}
+}
+
+// failed has a peer left alone for a while.
+func (p *Peers) failed(to api.Peer, err error) {
+	p.mu.Lock()
+	h := p.health[to.Endpoint]
+	if h == nil {
+		if len(p.health) >= maxKnown {
+			clear(p.health)
+		}
+		h = &health{}
+		p.health[to.Endpoint] = h
+	}
+	now := time.Now()
+	first := h.failures == 0
+	if !now.Before(h.until) { // what was under way together counts once
+		h.until = now.Add(min(minBackoff<<min(h.failures, 10), maxBackoff))
+		h.failures++
+	}
+	p.mu.Unlock()
+	if first {
+		p.config.Logger.Warn("the gateway of another host cannot be used", "peer", to.Host, "endpoint", to.Endpoint,
+			"error", err)
+	}
+}
+
+// slots asks a peer how many calls of a pool could start there. It waits some time for the first one. A host without a
+// worker of its own has its calls wait in the peer's queue.
+func (p *Peers) slots(ctx context.Context, to api.Peer, pool string, wait time.Duration, queue bool) (int, error) {
+	base, err := p.reach(to)
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait+connectTimeout)
+	defer cancel()
+	query := url.Values{"wait_ms": {fmt.Sprint(wait.Milliseconds())}, "queue": {fmt.Sprint(queue)}}
+	base.Path, base.RawQuery = "/v1/pools/"+pool+"/slots", query.Encode()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base.String(), nil)
+	if err != nil {
+		return 0, err
+	}
+	Caller{From: p.config.HostID, To: to.Host, Name: "host " + p.config.HostID, Rights: access.Call}.write(request.Header,
+		p.secretFor(base))
+	response, err := p.transport.RoundTrip(request)
+	if err != nil {
+		return 0, err
+	}
+	defer response.Body.Close()
+	var answer Slots
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxProblem))
+	if err == nil && response.StatusCode == http.StatusOK {
+		err = json.Unmarshal(body, &answer)
+	}
+	switch {
+	case err != nil:
+		return 0, err
+	case response.StatusCode != http.StatusOK:
+		return 0, refusalOf(response.StatusCode, body)
+	}
+	p.answered(to)
+	return answer.Free, nil
+}
+
+// Slots is the answer to how many calls of a pool could start on a host.
+type Slots struct {
+	Free int `json:"free"`
+}
+
+// refusalOf is the error in a problem that a peer has answered.
+func refusalOf(status int, body []byte) *api.Error {
+	var problem struct {
+		Code         api.Code `json:"code"`
+		Detail       string   `json:"detail"`
+		RetryAfterMS int64    `json:"retry_after_ms"`
+	}
+	_ = json.Unmarshal(body, &problem) // without one, the status says enough
+	return api.Errorf(cmp.Or(problem.Code, api.CodeUnavailable), "%s",
+		cmp.Or(problem.Detail, strings.ToLower(http.StatusText(status)))).After(
+		time.Duration(problem.RetryAfterMS) * time.Millisecond)
+}

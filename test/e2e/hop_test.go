@@ -1,0 +1,202 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+)
+
+// threeHosts starts a pool with one worker on each of three hosts. It returns the base URLs of their gateways and the
+// numbers of their workers, by host.
+func threeHosts(t *testing.T) (pool *tempool.Pool, gateways [3]string, slots [3]int, agents [3]*agent) {
+	env := newEnv(t)
+	script := `import time
+import tempool
+
+@tempool.method
+def nap(seconds):
+    time.sleep(seconds)
+    return seconds
+
+@tempool.method(raw=True)
+def count(body):
+    for i in range(int(body)):
+        yield b"%d\n" % i
+
+tempool.run()
+`
+	path := filepath.Join(t.TempDir(), "nap.py")
+	require.NoError(t, os.WriteFile(path, []byte(script), 0o600))
+	for i := range agents {
+		agents[i] = env.startAgent(fmt.Sprintf("host-%d", i), "--capacity", "1", "--listen", "127.0.0.1:0")
+	}
+	pool = env.startPool(pythonSpec("hop", 3, path))
+	status, err := pool.Status(t.Context())
+	require.NoError(t, err)
+	for _, w := range status.Workers {
+		var host int
+		_, err := fmt.Sscanf(w.Host, "host-%d", &host)
+		require.NoError(t, err)
+		gateways[host], slots[host] = w.Endpoint, w.Slot
+	}
+	return pool, gateways, slots, agents
+}
+
+// TestNoCallWaitsWhileAnotherHostIsIdle has a caller give up a call that goes on at its worker. Short calls to the same
+// gateway do not wait for that.
+func TestNoCallWaitsWhileAnotherHostIsIdle(t *testing.T) {
+	t.Parallel()
+	_, gateways, _, _ := threeHosts(t)
+	only := gateways[0]
+	client, err := tempool.Dial(t.Context(), tempool.Options{Gateways: []string{only}})
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	pool := client.Pool("hop")
+	python := func(program string) string {
+		sdk, err := filepath.Abs("../../sdk/python")
+		require.NoError(t, err)
+		cmd := exec.CommandContext(t.Context(), "python3", "-c", program, only)
+		cmd.Env = append(os.Environ(), "PYTHONPATH="+sdk)
+		output, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", output)
+		return string(output)
+	}
+	curl := func(limit, body string) error {
+		return exec.CommandContext(t.Context(), "curl", "-sf", "-m", limit, "-d", body, "-o", os.DevNull,
+			only+"/v1/pools/hop/call/nap").Run()
+	}
+	for name, calls := range map[string]func() (slowest time.Duration){
+		"Go": func() (slowest time.Duration) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			require.Error(t, pool.Call(ctx, "nap", []float64{6}, nil))
+			for range 9 {
+				began := time.Now()
+				require.NoError(t, pool.Call(t.Context(), "nap", []float64{0}, nil))
+				slowest = max(slowest, time.Since(began))
+			}
+			return slowest
+		},
+		"curl": func() (slowest time.Duration) {
+			require.Error(t, curl("1", "[6]"))
+			for range 9 {
+				began := time.Now()
+				require.NoError(t, curl("20", "[0]"))
+				slowest = max(slowest, time.Since(began))
+			}
+			return slowest
+		},
+		"Python": func() time.Duration {
+			output := python(`import sys, time
+from tempool.client import Client
+with Client(sys.argv[1]) as client:
+    pool = client.pool("hop")
+    try:
+        pool.call("nap", [6], timeout=1)
+        raise SystemExit("the call did not time out")
+    except Exception as e:
+        assert "deadline" in str(e) or "timed out" in str(e), e
+    slowest = 0
+    for _ in range(9):
+        began = time.monotonic()
+        pool.call("nap", [0])
+        slowest = max(slowest, time.monotonic() - began)
+    print(slowest)
+`)
+			var seconds float64
+			_, err := fmt.Sscan(output, &seconds)
+			require.NoError(t, err, output)
+			return time.Duration(seconds * float64(time.Second))
+		},
+	} {
+		slowest := calls()
+		t.Logf("%s: the slowest of 9 short calls took %s", name, slowest)
+		require.Less(t, slowest, time.Second, name) // 100 ms on a machine of its own
+	}
+}
+
+func TestALeaseOfOneHostIsUsedThroughAnother(t *testing.T) {
+	t.Parallel()
+	pool, gateways, slots, agents := threeHosts(t)
+	lease, err := pool.CheckoutOnce(t.Context(), slots[1], tempool.CheckoutOptions{Holder: "me", TTL: time.Minute, NoRenew: true})
+	require.NoError(t, err)
+	curl := func(arguments ...string) (string, error) {
+		var stdout bytes.Buffer
+		cmd := exec.CommandContext(t.Context(), "curl", append([]string{"-sS", "--fail-with-body"}, arguments...)...)
+		cmd.Stdout = &stdout
+		err := cmd.Run()
+		return stdout.String(), err
+	}
+	base := gateways[2] + "/v1/leases/" + lease.ID + "~" + lease.Token
+	answer, err := curl("-i", "-d", "[0]", base+"/call/nap")
+	require.NoError(t, err, answer)
+	require.Contains(t, answer, fmt.Sprint(api.HeaderWorker, ": hop/", slots[1]))
+	answer, err = curl("-d", "100", base+"/call/count")
+	require.NoError(t, err, answer)
+	require.Equal(t, 100, strings.Count(answer, "\n"))
+	_, err = curl("-m", "1", "-d", "[600]", base+"/call/nap") // curl's leave cancels the call at the worker
+	require.Error(t, err)
+	answer, err = curl("-X", "PUT", "-d", `{"ttl_ms": 90000}`, base)
+	require.NoError(t, err, answer)
+	answer, err = curl("-X", "DELETE", base)
+	require.NoError(t, err, answer)
+
+	// A call on a host that is killed fails, and says that it may have run. A frozen host costs one time-out.
+	nap := func() <-chan attempt {
+		result := make(chan attempt, 1)
+		go func() {
+			result <- tryCall(&http.Client{Transport: redirectTo(gateways[0])}, "", "/v1/pools/hop/call/nap", "[600]")
+		}()
+		return result
+	}
+	awaitBusy := func(host int) {
+		require.Eventually(t, func() bool {
+			answer, err := curl(gateways[host] + "/v1/pools/hop/slots")
+			return err == nil && answer == `{"free":0}`
+		}, waitTimeout, 20*time.Millisecond)
+	}
+	here := nap()
+	awaitBusy(0)
+	require.NoError(t, agents[2].cmd.Process.Signal(syscall.SIGSTOP))
+	t.Cleanup(func() { _ = agents[2].cmd.Process.Signal(syscall.SIGCONT) })
+	for range 3 {
+		answer, err = curl("-d", "[0]", gateways[0]+"/v1/pools/hop/call/nap")
+		require.NoError(t, err, answer)
+	}
+	there := nap()
+	awaitBusy(1)
+	agents[1].kill()
+	lost := <-there
+	require.NoError(t, lost.err)
+	require.Equal(t, api.CodeWorkerCrashed, lost.problem.Code)
+	require.True(t, lost.problem.Started)
+	select {
+	case a := <-here:
+		require.Fail(t, "the call on this host ended", "%s", a)
+	default:
+	}
+	agents[0].kill()
+	require.Error(t, (<-here).err)
+}
+
+// redirectTo sends requests to http://gateway to a base URL.
+type redirectTo string
+
+func (to redirectTo) RoundTrip(r *http.Request) (*http.Response, error) {
+	r.URL.Host = strings.TrimPrefix(string(to), "http://")
+	r.Host = r.URL.Host
+	return http.DefaultTransport.RoundTrip(r)
+}
