@@ -42,7 +42,7 @@ type replicator struct {
 	// guardSecondary is used by the background goroutine only; see Store.StartCopy.
 	guardSecondary bool
 
-	stripes [256]sync.Mutex // serialize the writes of one session to the secondary, by hash of its id; taken before mu
+	stripes [256]sync.Mutex // serialize the writes of one session to the secondary, by hash; taken before mu
 
 	wake   chan struct{} // to the background goroutine
 	cancel context.CancelFunc
@@ -54,7 +54,7 @@ type replicator struct {
 	backlog      map[string]*pending // sessions that the secondary may not have in their current state
 	overflowed   bool                // a session was not listed because the backlog was full
 	equal        bool                // the last comparison found no difference, and no write failed since
-	secondaryErr error               // why the last write to the secondary failed; until it recovers, operations do not wait for it
+	secondaryErr error               // of the last write to the secondary; while it is set, no operation waits for it
 	compareErr   error               // why the last comparison failed
 	current      *api.SessionComparison
 	last         *api.SessionComparison

@@ -85,7 +85,8 @@ func (h *hosts) bareStarts(ctx context.Context) {
 	r := h.result
 	bare := r.row(fmt.Sprintf("%d bare Python processes, one per core at a time", hostsBare), "s")
 	pool := r.row(fmt.Sprintf("pool of %d Python workers, StartPool until all are ready", hostsBare), "s")
-	memory, beyond := r.row(fmt.Sprintf("agent RSS with %d workers", hostsBare), "MB"), r.row("pool beyond 1.3 × bare", "s")
+	memory := r.row(fmt.Sprintf("agent RSS with %d workers", hostsBare), "MB")
+	beyond := r.row("pool beyond 1.3 × bare", "s")
 	h.startPool(ctx, h.echo("first", 1), barePoll) // warms the agent up
 	one := residentMB(h.agent.Process.Pid)
 	for round := range h.rounds {
