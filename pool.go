@@ -81,12 +81,12 @@ func (p *Pool) Wait(ctx context.Context) error {
 	return p.asPoolNotFound(p.client.fromTemporal(err, "wait for pool "+p.name))
 }
 
-// Signal sends a signal to one worker: api.SignalDrain, SignalStop, SignalSuspend or SignalResume. It returns when
+// Signal sends an order to one worker: api.SignalDrain, SignalStop, SignalSuspend or SignalResume. It returns when
 // Temporal has recorded the signal.
 func (p *Pool) Signal(ctx context.Context, slot int, signal string, control api.Control) error {
 	return p.client.fromTemporal(
-		p.client.temporal.SignalWorkflow(ctx, api.WorkerWorkflowID(p.name, slot), "", signal, control), signal+" "+
-			api.WorkerName(p.name, slot))
+		p.client.temporal.SignalWorkflow(ctx, api.WorkerWorkflowID(p.name, slot), "", api.SignalOrder,
+			api.Order{Kind: signal, Reason: control.Reason, By: control.By}), signal+" "+api.WorkerName(p.name, slot))
 }
 
 // continuingTimeout is how long an update is repeated that a pool refuses because it is about to continue as new.

@@ -49,8 +49,11 @@ const (
 
 // Signals of a worker.
 const (
-	SignalCheckout      = "checkout"
-	SignalCheckin       = "checkin"
+	SignalCheckout = "checkout"
+	SignalCheckin  = "checkin"
+	// SignalOrder has a worker do what an operator or the pool wants of it: Order. The kinds of orders are signals, too,
+	// for people; a worker takes those that arrive together with others in no particular order.
+	SignalOrder         = "order"
 	SignalDrain         = "drain"
 	SignalStop          = "stop"
 	SignalSuspend       = "suspend"
@@ -59,8 +62,6 @@ const (
 	SignalForceContinue = "force-continue-as-new"
 	// SignalWithdrawCheckout withdraws a checkout whose caller left without the answer: Withdrawal.
 	SignalWithdrawCheckout = "withdraw-checkout"
-	// SignalReport asks a worker for a report to its pool: SignalWorkerChanged.
-	SignalReport = "report"
 	// SignalEnd is how a pool removes a worker: the worker drains, stops its process, and its workflow completes.
 	SignalEnd = "end"
 	// SignalRotationGrant answers rotation-request. SignalStartsPaused and SignalStartPermitted throttle a worker's

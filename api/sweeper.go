@@ -1,8 +1,6 @@
 package api
 
-import "time"
-
-// The sweeper finds workflows that closed without a report: terminated, timed out, failed or cancelled by hand. Each
+// The sweeper finds workflows that ended without a report: terminated, timed out, failed, cancelled or deleted by hand. Each
 // namespace has one.
 const (
 	WorkflowSweeper = "Sweeper"
@@ -14,12 +12,6 @@ const (
 	// SignalWorkerClosed reports to a pool that a worker's workflow has closed.
 	SignalWorkerClosed = "worker-closed"
 )
-
-// SweepProgress is the input of ActivitySweep, its heartbeat and its result: workflows that closed before After have
-// been seen.
-type SweepProgress struct {
-	After time.Time `json:"after"`
-}
 
 // WorkerClosed reports that the newest workflow of a slot has closed.
 type WorkerClosed struct {

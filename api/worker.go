@@ -7,7 +7,7 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// Control is the payload of drain, stop, suspend and resume.
+// Control is the payload of the updates and signals that give a reason only.
 type Control struct {
 	Reason string `json:"reason,omitempty"`
 	By     string `json:"by,omitempty"`
@@ -16,12 +16,14 @@ type Control struct {
 	LeaseID string `json:"lease_id,omitempty"`
 }
 
-// Restart is the payload of a worker's restart. A rolling apply adds the spec of the next incarnation.
-type Restart struct {
-	// ID names the restart: the worker carries out once what arrives several times. "" is another one each time.
-	ID     string `json:"id,omitempty"`
+// Order is the payload of SignalOrder: what an operator or the pool has a worker do. The other fields are those of a
+// restart; a rolling apply adds the spec of the next incarnation.
+type Order struct {
+	Kind   string `json:"kind,omitempty"` // SignalDrain, SignalStop, SignalSuspend, SignalResume or SignalRestart
 	Reason string `json:"reason,omitempty"`
 	By     string `json:"by,omitempty"`
+	// ID names the restart: the worker carries out once what arrives several times. "" is another one each time.
+	ID string `json:"id,omitempty"`
 	// Cause is the label under which the restart is counted; "" is CauseOperator.
 	Cause Cause `json:"cause,omitempty"`
 	// InPlace stops the old process before the next one starts, whatever rotation.surge says.

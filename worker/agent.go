@@ -19,6 +19,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/activities"
+	"github.com/tempool/tempool/activities/sweeper"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway"
@@ -242,14 +243,14 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	if err := a.startActivityWorkers(host, moving); err != nil {
 		return err
 	}
-	sweeper := &activities.Sweeper{Temporal: a.temporal, Namespace: a.client.Namespace(), Logger: a.log}
-	if err := a.startSweeper(ctx, sweeper, roster); err != nil {
+	sweeps := &sweeper.Sweeper{Temporal: a.temporal, Namespace: a.client.Namespace(), Logger: a.log}
+	if err := a.startSweeper(ctx, sweeps, roster); err != nil {
 		return err
 	}
 	if a.webhook != nil {
 		a.goroutines.Go(func() { a.webhook.Run(a.background) })
 	}
-	j := &janitor{temporal: a.temporal, processes: a.processes, closed: sweeper.ClosedWorkers, log: a.log}
+	j := &janitor{temporal: a.temporal, processes: a.processes, closed: sweeps.ClosedWorkers, log: a.log}
 	a.goroutines.Go(func() { j.run(a.background) })
 	a.goroutines.Go(func() { a.stores.sweep(a.background) })
 	files := newFileWatches(a.outbox.changed, a.processes, a.config.HostID, a.log)

@@ -11,7 +11,7 @@ import (
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 
-	"github.com/tempool/tempool/activities"
+	"github.com/tempool/tempool/activities/sweeper"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/lifecycle"
@@ -44,8 +44,7 @@ type resident struct {
 
 func (r resident) workflowID() string { return api.WorkerWorkflowID(r.pool, r.slot) }
 
-// inspection is the last one of the workflow of a process. Its run has confirmed the process, unless it is "": a run
-// that was reset knows an earlier incarnation than the roster.
+// inspection is the last one of the workflow of a process. Its run has confirmed the process, unless it is "".
 type inspection struct {
 	at  time.Time
 	run string
@@ -208,7 +207,7 @@ func (j *janitor) describe(ctx context.Context, id string) (run string, closed b
 		return "", errors.As(err, &notFound)
 	}
 	info := description.GetWorkflowExecutionInfo()
-	return info.GetExecution().GetRunId(), !activities.IsOpen(info.GetStatus())
+	return info.GetExecution().GetRunId(), !sweeper.IsOpen(info.GetStatus())
 }
 
 // isStale reports whether the worker does not manage an incarnation whose process existed before state was queried. A

@@ -8,12 +8,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/common/v1"
-	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 
 	"github.com/tempool/tempool"
-	"github.com/tempool/tempool/activities"
+	"github.com/tempool/tempool/activities/sweeper"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
@@ -43,23 +42,6 @@ func (env *testEnv) describe(id string) (*workflow.WorkflowExecutionInfo, error)
 	return answer.GetWorkflowExecutionInfo(), err
 }
 
-// firstTaskCompleted is the event with which the first workflow task of a run was completed: Temporal may have repeated
-// the task.
-func (env *testEnv) firstTaskCompleted(id, run string) int64 {
-	env.t.Helper()
-	history := env.client.Temporal().GetWorkflowHistory(env.t.Context(), id, run, false,
-		enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
-	for history.HasNext() {
-		event, err := history.Next()
-		require.NoError(env.t, err)
-		if event.GetEventType() == enums.EVENT_TYPE_WORKFLOW_TASK_COMPLETED {
-			return event.GetEventId()
-		}
-	}
-	require.FailNow(env.t, "the run has completed no workflow task")
-	return 0
-}
-
 // terminate ends a workflow as an operator does in Temporal's Web UI.
 func (env *testEnv) terminate(workflowID string) {
 	env.t.Helper()
@@ -87,11 +69,11 @@ func TestAWorkerTerminatedAfterItsPoolContinuedIsReplaced(t *testing.T) {
 		return v.Ready == 2 && v.Workers[0].Incarnation > 1 && v.Workers[0].LeaseSeq > before.Workers[0].LeaseSeq
 	})
 
-	sweeper := activities.Sweeper{Temporal: env.client.Temporal(), Namespace: env.client.Namespace()}
+	sweeps := sweeper.Sweeper{Temporal: env.client.Temporal(), Namespace: env.client.Namespace()}
 	var closed map[string]bool
 	require.Eventually(t, func() bool {
 		var err error
-		closed, err = sweeper.ClosedWorkers(t.Context(), time.Now().Add(-time.Hour))
+		closed, err = sweeps.ClosedWorkers(t.Context(), time.Now().Add(-time.Hour))
 		return err == nil && closed[api.WorkerWorkflowID("heirs", 0)]
 	}, waitTimeout, 100*time.Millisecond, "agents find it, too")
 	require.NotContains(t, closed, api.WorkerWorkflowID("heirs", 1))
@@ -174,24 +156,6 @@ func TestAPoolStartedAgainWithFewerWorkersEndsTheOthers(t *testing.T) {
 	env.requireWorkersEnd("heirs", 2)
 }
 
-func TestAPoolResetToBeforeItWasScaledUpEndsTheWorkersItDoesNotHave(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("host-a")
-	pool := env.startPool(echoSpec("heirs", 2))
-	env.continued("heirs")
-	early := env.currentRun(api.PoolWorkflowID("heirs"))
-	_, err := pool.Scale(t.Context(), 3)
-	require.NoError(t, err)
-	env.waitReady(pool, 3)
-	env.continued("heirs")
-	require.NoError(t, env.resetTo(t.Context(), api.PoolWorkflowID("heirs"), early,
-		env.firstTaskCompleted(api.PoolWorkflowID("heirs"), early),
-		enums.RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL, enums.RESET_REAPPLY_EXCLUDE_TYPE_UPDATE))
-	env.waitReady(pool, 2)
-	env.requireWorkersEnd("heirs", 2)
-}
-
 // requireWorkersEnd waits until no workflow of a worker from slot first on is open.
 func (env *testEnv) requireWorkersEnd(pool string, first int) {
 	env.t.Helper()
@@ -213,11 +177,11 @@ func TestRunsOfSleepingWorkflowsAreContinuedByTheSweeper(t *testing.T) {
 	before := env.waitState(pool, 0, lifecycle.Ready)
 	require.NoError(t, pool.Signal(t.Context(), 1, api.SignalStop, api.Control{Reason: "it rests"}))
 	env.waitState(pool, 1, lifecycle.Stopped)
-	sweeper := &activities.Sweeper{Temporal: env.client.Temporal(), Namespace: env.client.Namespace()}
+	sweeps := &sweeper.Sweeper{Temporal: env.client.Temporal(), Namespace: env.client.Namespace()}
 	started := time.Now()
 	continued := 0
 	require.Eventually(t, func() bool { // visibility lags
-		n, err := sweeper.ContinueRunsBefore(t.Context(), started, func() {})
+		n, err := sweeps.ContinueRunsBefore(t.Context(), started)
 		continued += n
 		return err == nil && continued >= 3 && n == 0
 	}, waitTimeout, 100*time.Millisecond, "the pool and both workers, and none twice for long")

@@ -6,20 +6,19 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/common/v1"
 	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/lifecycle"
-	"github.com/tempool/tempool/spec"
 )
 
 // monthAct is a command or a fault. It returns what it did, for the log; an error is part of life, since the commands
@@ -119,9 +118,6 @@ var monthActs = []monthAct{
 	{"terminate a worker", 4, func(m *month, ctx context.Context) (string, error) {
 		return m.terminate(ctx, api.WorkerWorkflowID("month", m.slot()))
 	}},
-	{"reset a worker", 5, func(m *month, ctx context.Context) (string, error) {
-		return m.reset(ctx, api.WorkerWorkflowID("month", m.slot()))
-	}},
 	{"terminate the pool", 1, func(m *month, ctx context.Context) (string, error) {
 		id, err := m.terminate(ctx, api.PoolWorkflowID("month"))
 		m.ensurePool()
@@ -134,9 +130,6 @@ var monthActs = []monthAct{
 		}
 		m.ensurePool()
 		return "", err
-	}},
-	{"reset the pool", 2, func(m *month, ctx context.Context) (string, error) {
-		return m.reset(ctx, api.PoolWorkflowID("month"))
 	}},
 }
 
@@ -223,7 +216,10 @@ func (m *month) reset(ctx context.Context, id string) (string, error) {
 		return id, nil
 	}
 	at := tasks[m.random.IntN(len(tasks))]
-	err = m.resetTo(ctx, id, run, at)
+	_, err = m.client.Temporal().ResetWorkflowExecution(ctx, &workflowservice.ResetWorkflowExecutionRequest{
+		Namespace: m.client.Namespace(), WorkflowExecution: &common.WorkflowExecution{WorkflowId: id, RunId: run},
+		Reason: monthReason, WorkflowTaskFinishEventId: at, RequestId: uuid.NewString(),
+	})
 	return fmt.Sprintf("%s to event %d of %d", id, at, tasks[len(tasks)-1]), err
 }
 
@@ -286,46 +282,4 @@ func TestAWorkerThatWasResetGrantsNoLeaseTwice(t *testing.T) {
 		held := lease() // a lease from before the reset may have been granted again, and expires
 		checkin(held, api.OutcomeClose)
 	}
-}
-
-// After a reset to before its last incarnations a worker begins numbers again that its pool has seen, unless its host
-// refuses them.
-func TestAPoolLearnsOfTheStateOfAWorkerThatWasReset(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("reset-numbers")
-	broken := filepath.Join(env.dir, "broken")
-	s := echoSpec("renumbered", 1)
-	s.Pool.Command = []string{"sh", "-c", "test ! -e " + broken + " && exec python3 echo.py"}
-	s.Recovery.BackoffInitial, s.Recovery.BackoffMax = spec.Duration(time.Hour), spec.Duration(time.Hour)
-	pool := env.startPool(s)
-	id := api.WorkerWorkflowID("renumbered", 0)
-	ready := env.currentRun(id)
-	first := env.waitState(pool, 0, lifecycle.Ready).Incarnation
-	tasks := env.completedTasks(t.Context(), id, ready)
-
-	require.NoError(t, os.WriteFile(broken, nil, 0o600))
-	require.True(t, killRandomWorker("reset-numbers"))
-	env.waitFor(pool, "the worker backs off", func(v api.PoolWorkers) bool { return v.Workers[0].State == "pending" })
-	require.NoError(t, pool.Signal(t.Context(), 0, api.SignalStop, api.Control{Reason: "broken"}))
-	roster := func(what string, holds func(api.PoolStatus) bool) {
-		var status api.PoolStatus
-		var err error
-		require.Eventually(t, func() bool {
-			status, err = pool.Status(t.Context())
-			return err == nil && holds(status)
-		}, waitTimeout, 50*time.Millisecond, "%s: %+v", what, &status)
-		t.Logf("%s: %+v", what, status.Workers)
-	}
-	roster("the worker rests", func(s api.PoolStatus) bool { return s.Workers[0].Resting })
-	require.NoError(t, os.Remove(broken))
-	require.NoError(t, env.resetTo(t.Context(), id, ready, tasks[len(tasks)-1]))
-	env.waitFor(pool, "the worker rests under its first number", func(v api.PoolWorkers) bool {
-		return v.Workers[0].Incarnation == first && (v.Workers[0].State == "stopped" || v.Workers[0].State == "failed")
-	})
-
-	_, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "mended"})
-	require.NoError(t, err)
-	env.waitReady(pool, 1)
-	roster("the pool has restarted it", func(s api.PoolStatus) bool { return s.Ready == 1 && s.Rollout == nil })
 }

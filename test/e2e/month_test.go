@@ -33,13 +33,12 @@ var (
 
 const (
 	// The server suggests to continue as new at monthSuggest history events, and terminates a run at monthLimit. By
-	// default it terminates one at 12 times the suggested length; a run that was reset begins with the events before that
-	// point and all signals after it.
+	// default it terminates one at 12 times the suggested length.
 	monthSuggest, monthLimit = 120, 1000
 	monthSize                = 5
 	monthTenants             = 3
-	// monthReason is given for each command, by which the end of a run that the test terminated or reset is known.
-	monthReason = byHand
+	// monthReason is given for each command, by which the end of a run that the test terminated is known.
+	monthReason = "by hand"
 	// monthRecoveryTimeout is how long the pool may take until all its workers are ready after the last fault.
 	monthRecoveryTimeout = 3 * time.Minute
 )
@@ -261,7 +260,6 @@ func (m *month) check() {
 					e.GetExecution().GetWorkflowId(), event)
 				continue
 			}
-			// A reset terminates the newest run, which may have begun since the test looked.
 			require.Equal(t, monthReason, event.GetWorkflowExecutionTerminatedEventAttributes().GetReason(),
 				"%s was %s after %d events: %s",
 				e.GetExecution().GetWorkflowId(), e.GetStatus(), e.GetHistoryLength(), event)

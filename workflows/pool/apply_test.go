@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/workflows/internal/workflowtest"
 )
 
@@ -43,22 +42,3 @@ func TestAnApplyOfAnotherVersionIsRefused(t *testing.T) {
 }
 
 // The workers have a newer spec than the pool remembers, and ignore what is older.
-func TestAnApplyToAPoolThatWasResetGetsAVersionThatItsWorkersTake(t *testing.T) {
-	p := newFakePool(t)
-	p.At(10*time.Second, func() {
-		a := p.workers[1]
-		a.run.SpecVersion, a.entry.SpecVersion = 7, 7
-		a.report(lifecycle.Ready)
-	})
-	p.At(20*time.Second, func() {
-		request := api.ApplyRequest{Spec: poolOf(2).Spec}
-		request.Spec.Pool.Env = map[string]string{"N": "1"}
-		p.update(api.UpdateApply, request)
-	})
-	p.At(time.Minute, func() {
-		require.Equal(t, []string{"0 ready #2 v8", "1 ready #2 v8"}, slotsOf(p.status()))
-		require.EqualValues(t, 8, p.status().SpecVersion)
-	})
-	p.stopAt(2 * time.Minute)
-	p.run(poolOf(2))
-}

@@ -39,12 +39,13 @@ func (p *pool) carry() Run {
 		}
 	}
 	for _, m := range p.Undelivered() {
-		if m.Name != api.SignalRestart {
+		var r api.Order
+		if m.Name != api.SignalOrder || json.Unmarshal(m.Argument, &r) != nil || r.Kind != api.SignalRestart {
 			p.Unsent = append(p.Unsent, m)
 			continue
 		}
-		var r api.Restart // the next run sends it with the spec, which is too large to be carried for each worker
-		if s := p.target(m.To); s != nil && !s.isRestartedAgain() && json.Unmarshal(m.Argument, &r) == nil {
+		// the next run sends it with the spec, which is too large to be carried for each worker
+		if s := p.target(m.To); s != nil && !s.isRestartedAgain() {
 			s.Restart = &pendingRestart{ID: r.ID, Cause: r.Cause, Reason: r.Reason, InPlace: r.InPlace}
 		}
 	}
@@ -74,8 +75,8 @@ func (p *pool) undelivered(workflowID, name string, sent time.Time, _ error) {
 		return
 	}
 	switch name {
-	case api.SignalRestart:
-		s.markLost("worker workflow had closed before its restart")
+	case api.SignalOrder:
+		s.markLost("worker workflow had closed before an order reached it")
 	case api.SignalEnd:
 		if s.Removing {
 			s.markLost("worker workflow had closed before it was asked to end")

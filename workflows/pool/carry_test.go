@@ -95,7 +95,7 @@ func TestARestartThatAnOverduePoolSendsAgainIsKnownByItsID(t *testing.T) {
 		var ids []string
 		for _, r := range p.workers[0].received {
 			if r.name == api.SignalRestart {
-				ids = append(ids, r.message.(api.Restart).ID)
+				ids = append(ids, r.message.(api.Order).ID)
 			}
 		}
 		require.Len(t, ids, 3)
@@ -110,7 +110,7 @@ func TestARestartThatAnOverduePoolSendsAgainIsKnownByItsID(t *testing.T) {
 // A workflow task has had no room for the later restart yet.
 func TestARestartThatWaitsIsNotReplacedByAnEarlierOneThatWasSent(t *testing.T) {
 	env := workflowtest.NewEnvironment(nil, sdk.Options{})
-	env.OnSignalExternalWorkflow(mock.Anything, mock.Anything, mock.Anything, api.SignalRestart, mock.Anything).Return(nil)
+	env.OnSignalExternalWorkflow(mock.Anything, mock.Anything, mock.Anything, api.SignalOrder, mock.Anything).Return(nil)
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
 		p := &pool{Run: poolOf(1), Loop: loop.New(ctx)}
 		p.Roster = []slot{{RosterEntry: api.RosterEntry{RunID: "first"}, Started: true}}

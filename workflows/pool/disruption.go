@@ -70,20 +70,6 @@ func (d disruptions) done(r api.RotationDone) {
 	}
 }
 
-// reset takes that a worker was reset to an earlier incarnation: its next one, under a number that was known, is the
-// one after its disruption.
-func (d disruptions) reset(number int, incarnation int64) {
-	d.Disruptions = slices.DeleteFunc(d.Disruptions, func(t disruption) bool { return t.Slot == number })
-	if d.Rollout == nil {
-		return
-	}
-	for i := range d.Rollout.Current {
-		if t := &d.Rollout.Current[i]; t.Slot == number {
-			t.From = min(t.From, incarnation)
-		}
-	}
-}
-
 // grant ends the disruptions that are over, and grants as many as the budget allows. It reports whether anything
 // changed.
 func (d disruptions) grant() bool {

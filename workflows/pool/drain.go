@@ -24,7 +24,7 @@ func (p *pool) drain(ctx workflow.Context, c api.Control) (api.CheckinResult, er
 		return api.CheckinResult{}, err
 	}
 	err := workflow.SignalExternalWorkflow(p.Ctx, api.WorkerWorkflowID(p.name(), *c.Worker), "",
-		api.SignalDrain, api.Control{Reason: c.Reason, By: c.By}).Get(ctx, nil)
+		api.SignalOrder, api.Order{Kind: api.SignalDrain, Reason: c.Reason, By: c.By}).Get(ctx, nil)
 	if err != nil {
 		return api.CheckinResult{}, failure.Refusal(api.Errorf(api.CodeWorkerNotFound,
 			"worker %d did not get the drain signal: %v", *c.Worker, err))

@@ -270,14 +270,18 @@ func (a *fakeWorker) signal(name string, argument any) {
 	if a.ending {
 		return
 	}
+	order, ordered := argument.(api.Order)
+	if ordered {
+		name = order.Kind
+	}
 	switch name {
 	case api.SignalRestart, api.SignalRotationGrant:
 		a.remember(name, argument)
 		if a.unresponsive {
 			return
 		}
-		if r, restart := argument.(api.Restart); restart && r.Spec != nil {
-			a.run.Spec, a.run.SpecVersion = *r.Spec, r.SpecVersion
+		if order.Spec != nil {
+			a.run.Spec, a.run.SpecVersion = *order.Spec, order.SpecVersion
 		}
 		a.generation++
 		a.restarting = true
@@ -288,12 +292,9 @@ func (a *fakeWorker) signal(name string, argument any) {
 		a.remember(name, argument)
 		a.generation++
 		a.report(lifecycle.Draining)
-		a.then(stepDuration, func() { a.rest(lifecycle.Stopped, argument.(api.Control).Reason) })
+		a.then(stepDuration, func() { a.rest(lifecycle.Stopped, order.Reason) })
 	case api.SignalEnd:
 		a.end()
-	case api.SignalReport:
-		a.remember(name, argument)
-		a.report(a.entry.State)
 	case api.SignalStartsPaused, api.SignalCheckin, api.SignalStartPermitted, api.SignalLimitsApplied:
 		a.remember(name, argument)
 	default:

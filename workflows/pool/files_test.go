@@ -24,7 +24,7 @@ func TestChangedFilesRestartTheWorkersOfTheirHost(t *testing.T) {
 		for i, a := range p.workers {
 			require.Len(t, a.timesOf(api.SignalRestart), 1-i%2, "worker %d", i)
 		}
-		r := p.workers[0].received[0].message.(api.Restart)
+		r := p.workers[0].received[0].message.(api.Order)
 		require.Equal(t, "file /srv/model.py changed, and 1 more on host a", r.Reason)
 		require.Equal(t, api.CauseFiles, r.Cause)
 	})

@@ -109,7 +109,7 @@ func (p *pool) apply(_ workflow.Context, r api.ApplyRequest) (api.ApplyResult, e
 	p.Spec = r.Spec
 	p.followSpec(by)
 	if changed {
-		p.SpecVersion = p.newestSpecVersion() + 1
+		p.SpecVersion++
 		reason := fmt.Sprintf("apply of spec version %d", p.SpecVersion)
 		if by != "" {
 			reason += ": " + by
@@ -122,16 +122,6 @@ func (p *pool) apply(_ workflow.Context, r api.ApplyRequest) (api.ApplyResult, e
 	}
 	p.WakeUp()
 	return api.ApplyResult{SpecVersion: p.SpecVersion, Changed: changed}, nil
-}
-
-// newestSpecVersion is the newest version that the pool has applied. A pool that was reset to an earlier point has
-// forgotten some, and its workers, which ignore restarts with an older spec, report them.
-func (p *pool) newestSpecVersion() int64 {
-	newest := p.SpecVersion
-	for i := range p.Roster {
-		newest = max(newest, p.Roster[i].SpecVersion)
-	}
-	return newest
 }
 
 // sameButSize reports whether two specs are equal except for the size of the pool and what it follows.
@@ -161,7 +151,7 @@ func (p *pool) restart(ctx workflow.Context, r api.RestartRequest) (api.RestartR
 		p.disruptions.restartWorker(*r.Worker, api.CauseOperator, reason)
 		_, err := workflow.AwaitWithTimeout(ctx, runningTimeout, func() bool {
 			s := p.slot(*r.Worker)
-			return (s == nil || s.Restart == nil) && !p.IsSending(api.WorkerWorkflowID(p.name(), *r.Worker), api.SignalRestart)
+			return (s == nil || s.Restart == nil) && !p.IsSending(api.WorkerWorkflowID(p.name(), *r.Worker), api.SignalOrder)
 		})
 		if err != nil {
 			return api.RestartResult{}, err

@@ -88,10 +88,15 @@ func typed(t *testing.T, name string, argument any) any {
 	if !carried {
 		return argument
 	}
-	if name == api.SignalRotationGrant {
+	switch name {
+	case api.SignalRotationGrant:
 		var grant api.RotationGrant
 		require.NoError(t, json.Unmarshal(raw, &grant))
 		return grant
+	case api.SignalOrder:
+		var order api.Order
+		require.NoError(t, json.Unmarshal(raw, &order))
+		return order
 	}
 	var control api.Control
 	require.NoError(t, json.Unmarshal(raw, &control))

@@ -217,12 +217,13 @@ func (p *pool) signalWorker(number int, name string, message any) {
 }
 
 // signalRestart sends a worker a restart, under an ID of its own unless an earlier run has sent it.
-func (p *pool) signalRestart(number int, r api.Restart) {
+func (p *pool) signalRestart(number int, r api.Order) {
 	if r.ID == "" {
 		p.restarts++
 		r.ID = fmt.Sprintf("%d/%d", p.Now().UnixNano(), p.restarts)
 	}
-	p.signalWorker(number, api.SignalRestart, r)
+	r.Kind = api.SignalRestart
+	p.signalWorker(number, api.SignalOrder, r)
 }
 
 // stopAll ends every worker. The pool completes after the last one.

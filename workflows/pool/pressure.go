@@ -93,7 +93,7 @@ func (p pressure) stopLargest(h *hostPressure, m api.MemoryPressure) {
 			h.Host, w.MemoryBytes/1_000_000, m.Reason)
 		h.Stopped = append(h.Stopped, w.Slot)
 		workflow.GetLogger(p.Ctx).Warn("stopping worker to free memory", "pool", p.name(), "worker", w.Slot, "reason", reason)
-		p.signalWorker(w.Slot, api.SignalDrain, api.Control{Reason: reason, By: "pool"})
+		p.signalWorker(w.Slot, api.SignalOrder, api.Order{Kind: api.SignalDrain, Reason: reason, By: "pool"})
 	}
 }
 
@@ -113,7 +113,7 @@ func (p pressure) recycleLargest(h *hostPressure, m api.MemoryPressure) {
 	p.Disruptions = append(p.Disruptions,
 		disruption{Slot: largest.Slot, From: largest.Incarnation, Cause: api.CausePressure, Reason: reason, Granted: true,
 			Since: p.Now()})
-	p.signalRestart(largest.Slot, api.Restart{Reason: reason, By: "pool", Cause: api.CausePressure, InPlace: true})
+	p.signalRestart(largest.Slot, api.Order{Reason: reason, By: "pool", Cause: api.CausePressure, InPlace: true})
 }
 
 // restartStopped restarts the workers that were stopped on a host.

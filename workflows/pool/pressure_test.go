@@ -36,7 +36,7 @@ func TestACriticalHostLosesHalfOfItsWorkersLargestFirstUntilItHasMemoryAgain(t *
 	p.At(32*time.Second, func() {
 		require.Equal(t, []int{4, 3}, p.status().StoppedForMemory)
 		require.Equal(t, 3, p.status().Ready)
-		require.Contains(t, p.workers[4].received[0].message.(api.Control).Reason, "500 MB")
+		require.Contains(t, p.workers[4].received[0].message.(api.Order).Reason, "500 MB")
 		p.pressure("medium")
 	})
 	p.At(40*time.Second, func() {
@@ -71,7 +71,7 @@ func TestAHostShortOfMemoryReplacesItsLargestWorkerOnceAMinute(t *testing.T) {
 	require.Empty(t, p.workers[0].received)
 	require.Empty(t, p.workers[1].received)
 	require.Len(t, p.workers[2].received, 1)
-	r := p.workers[2].received[0].message.(api.Restart)
+	r := p.workers[2].received[0].message.(api.Order)
 	require.True(t, r.InPlace, "there is no memory for two")
 	require.Equal(t, api.CausePressure, r.Cause)
 }

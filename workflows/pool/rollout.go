@@ -186,7 +186,7 @@ func (d disruptions) sendRestart(s *slot) bool {
 	}
 	r := s.Restart
 	s.Restart = nil
-	d.signalRestart(s.Slot, api.Restart{ID: r.ID, Reason: r.Reason, Cause: r.Cause, InPlace: r.InPlace, Spec: &d.Spec,
+	d.signalRestart(s.Slot, api.Order{ID: r.ID, Reason: r.Reason, Cause: r.Cause, InPlace: r.InPlace, Spec: &d.Spec,
 		SpecVersion: d.SpecVersion})
 	return true
 }

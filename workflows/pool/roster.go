@@ -115,18 +115,9 @@ func (p *pool) slots() []int {
 // being started nobody knows which reports are its own; a last one is not, and started drops what another one said.
 func (p *pool) workerChanged(c api.RosterEntry) {
 	s := p.slot(c.Slot)
-	if s == nil && !c.Gone {
-		p.endUnknown(c.Slot)
-	}
 	if s == nil || s.isStarting() && c.Gone || (s.RunID != "" && c.RunID != "" && s.RunID != c.RunID) || s.Gone &&
-		!c.Gone && s.RunID == c.RunID {
+		!c.Gone && s.RunID == c.RunID || c.Incarnation < s.Incarnation {
 		return
-	}
-	if c.Incarnation < s.Incarnation {
-		if !p.wasReset(*s, c) {
-			return
-		}
-		p.disruptions.reset(s.Slot, c.Incarnation)
 	}
 	p.throttle.countStarts(*s, c)
 	removing, starting := s.Removing, s.isStarting()
@@ -135,18 +126,6 @@ func (p *pool) workerChanged(c api.RosterEntry) {
 	if starting {
 		s.RunID, s.reporter = "", c.RunID
 	}
-}
-
-// wasReset reports whether a worker counts its incarnations from a lower number again, because its workflow was reset:
-// then the report is of a later time than all that the pool knows.
-func (p *pool) wasReset(s slot, c api.RosterEntry) bool {
-	return s.RunID != "" && c.RunID == s.RunID && c.Since.After(s.Since)
-}
-
-// endUnknown ends a worker that is not on the roster: an earlier run started it, and this one was reset to before that,
-// or started again by hand, or continued as new and was scaled down before Temporal had confirmed the start.
-func (p *pool) endUnknown(number int) {
-	p.signalWorker(number, api.SignalEnd, api.Control{Reason: "its pool does not have this worker", By: "pool"})
 }
 
 // started takes the first run of the workflow that the slot has now, which continues the given incarnation.
@@ -161,8 +140,7 @@ func (s *slot) started(runID string, incarnation int64, now time.Time) {
 }
 
 // processesStarted takes what an agent reports of processes that start or are ready. It ignores what is older than the
-// worker's own reports. It asks the worker if by those that rests or has gone beyond that process: they may be of
-// before a reset.
+// worker's own reports.
 func (p *pool) processesStarted(m api.ProcessesStarted) {
 	for _, started := range m.Processes {
 		s := p.slot(started.Slot)
@@ -173,9 +151,6 @@ func (p *pool) processesStarted(m api.ProcessesStarted) {
 			started.Incarnation == s.Incarnation &&
 				(s.State == lifecycle.Created || s.State == lifecycle.Pending || s.State == lifecycle.Starting)
 		if !isNews {
-			if s.RunID != "" && (s.Resting || started.Incarnation < s.Incarnation) {
-				p.signalWorker(s.Slot, api.SignalReport, api.Control{By: "pool"})
-			}
 			continue
 		}
 		p.workerChanged(api.RosterEntry{

@@ -20,19 +20,16 @@ const (
 )
 
 // Workflow is the workflow of the sweeper, type api.WorkflowSweeper. It never completes.
-func Workflow(ctx workflow.Context, progress api.SweepProgress) error {
-	if progress.After.IsZero() {
-		progress.After = workflow.Now(ctx)
-	}
+func Workflow(ctx workflow.Context) error {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:           api.SweeperQueue,
 		StartToCloseTimeout: runLength + runSlack,
 		HeartbeatTimeout:    api.HeartbeatTimeout,
 		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: retryInterval, BackoffCoefficient: 1},
-		Summary:             "find workflows that closed without a report",
+		Summary:             "find workflows that ended without a report",
 	})
-	if err := workflow.ExecuteActivity(ctx, api.ActivitySweep, progress, runLength).Get(ctx, &progress); err != nil {
+	if err := workflow.ExecuteActivity(ctx, api.ActivitySweep, runLength).Get(ctx, nil); err != nil {
 		return err
 	}
-	return workflow.NewContinueAsNewError(ctx, api.WorkflowSweeper, progress)
+	return workflow.NewContinueAsNewError(ctx, api.WorkflowSweeper)
 }

@@ -124,7 +124,7 @@ func TestAWorkerIsPlacedAgainWhereItsProcessWasNotTakenOver(t *testing.T) {
 		"no heir":             {func(*workerEnv) {}, api.EpochEnded{Host: "h", Epoch: 3, Kept: []int64{1}}},
 		"about to be replaced": {func(s *workerEnv) {
 			s.slow = map[string]time.Duration{api.ActivityStop: time.Hour}
-			s.At(30*time.Second, s.signal(api.SignalRestart, api.Restart{Reason: "new files", InPlace: true}))
+			s.At(30*time.Second, s.signal(api.SignalRestart, api.Order{Reason: "new files", InPlace: true}))
 		}, inherited(1)},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -64,7 +64,7 @@ func TestAnOverdueRunContinuesWhateverIsUnderWay(t *testing.T) {
 		},
 		"the start of a successor": {
 			slow:    map[string]time.Duration{api.ActivityStart: time.Minute},
-			script:  func(s *workerEnv) { s.At(2*time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"})) },
+			script:  func(s *workerEnv) { s.At(2*time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"})) },
 			overdue: 150 * time.Second, checkAt: 4 * time.Minute,
 			check: func(t *testing.T, s *workerEnv, st api.WorkerState) {
 				require.Equal(t, lifecycle.Ready, st.State)
@@ -75,7 +75,7 @@ func TestAnOverdueRunContinuesWhateverIsUnderWay(t *testing.T) {
 		"a successor that waits for a client's lease": {
 			script: func(s *workerEnv) {
 				s.At(time.Second, s.signal(api.SignalCheckout, checkout))
-				s.At(2*time.Second, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+				s.At(2*time.Second, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
 				s.At(50*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1"}))
 			},
 			spec: func(sp *spec.Spec) { sp.Rotation.DrainTimeout = spec.Duration(time.Minute) }, overdue: 40 * time.Second,
@@ -88,7 +88,7 @@ func TestAnOverdueRunContinuesWhateverIsUnderWay(t *testing.T) {
 		},
 		"an incarnation that drains beside the next one": {
 			slow:    map[string]time.Duration{api.ActivityDrain: 8 * time.Second},
-			script:  func(s *workerEnv) { s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"})) },
+			script:  func(s *workerEnv) { s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"})) },
 			overdue: 65 * time.Second, checkAt: 90 * time.Second,
 			check: func(t *testing.T, s *workerEnv, st api.WorkerState) {
 				require.EqualValues(t, 2, st.Incarnation)
@@ -160,7 +160,7 @@ func TestPendingRequestsDoNotPreventContinueAsNew(t *testing.T) {
 			}
 			return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
 		}
-		s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+		s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
 		s.At(time.Minute+100*time.Millisecond, s.signal(api.SignalSuspend, api.Control{}))
 		s.At(time.Hour, func() {
 			require.Equal(t, lifecycle.Suspended, s.state().State)

@@ -20,7 +20,7 @@ func TestDrainWaitsForTheLeaseAndThenRests(t *testing.T) {
 	})
 	s.At(4*time.Second, func() {
 		require.Equal(t, lifecycle.Stopped, s.state().State)
-		s.signal(api.SignalRestart, api.Restart{})()
+		s.signal(api.SignalRestart, api.Order{})()
 	})
 	s.At(5*time.Second, func() {
 		require.Equal(t, lifecycle.Ready, s.state().State)

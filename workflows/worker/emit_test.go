@@ -55,7 +55,7 @@ func (s *workerEnv) rotationEvents() (all []string) {
 func TestAWorkerEmitsItsHistoryOnceThroughAllItsRuns(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.watchScript[1] = crash(3 * time.Second)
-	s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+	s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
 	s.At(2*time.Minute, s.cancel)
 	run := standalone()
 	run.ContinueEvery = 2
@@ -93,8 +93,8 @@ func TestALeaseEmitsItsGrantItsRenewalAndItsEnd(t *testing.T) {
 
 func TestARotationEmitsItsSteps(t *testing.T) {
 	s := newWorkerEnv(t)
-	s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
-	s.At(2*time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon", InPlace: true}))
+	s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
+	s.At(2*time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon", InPlace: true}))
 	s.At(3*time.Minute, s.cancel)
 	s.run(standalone())
 	require.Equal(t, []string{
@@ -112,7 +112,7 @@ func TestARotationThatFailsSaysSo(t *testing.T) {
 		}
 		return api.StartResult{Host: "h", PID: 1001, TookMS: 1, Rules: r.Rules}, nil
 	}
-	s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+	s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
 	s.At(time.Hour, s.cancel)
 	s.run(standalone())
 	require.Equal(t, []string{"rotation.requested 1 operator", "rotation.started 1 operator",

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
-	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/testsuite"
 	sdk "go.temporal.io/sdk/worker"
@@ -20,7 +19,6 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/workflows/internal/emit"
-	"github.com/tempool/tempool/workflows/internal/loop"
 	"github.com/tempool/tempool/workflows/internal/workflowtest"
 )
 
@@ -130,8 +128,7 @@ func (s *workerEnv) set(now time.Time) {
 	if s.log != nil {
 		suite.SetLogger(s.log)
 	}
-	env := workflowtest.NewEnvironment(&suite,
-		sdk.Options{Interceptors: []interceptor.WorkerInterceptor{loop.SignalOrder()}})
+	env := workflowtest.NewEnvironment(&suite, sdk.Options{})
 	s.env = env
 	s.env.SetStartTime(now)
 	s.env.SetWorkflowRunTimeout(workflowtest.Never)

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"cmp"
+	"strconv"
 
 	"go.temporal.io/sdk/workflow"
 
@@ -58,17 +59,13 @@ func (w *worker) registerSignals() {
 	onSignal(w, api.SignalCheckin, w.leases.checkin)
 	onSignal(w, api.SignalCheckout, w.leases.checkoutSignal)
 	onSignal(w, api.SignalWithdrawCheckout, w.leases.withdraw)
-	for _, kind := range []string{api.SignalDrain, api.SignalStop} {
-		onOrder(w, kind, func(c api.Control) {
-			w.addRequest(PendingRequest{Kind: kind, Reason: display.Attributed(c.Reason, c.By), Rest: true})
-			w.RestOrderedAt = w.Now()
-		})
+	loop.OnOrder(w.Loop, api.SignalOrder, w.order, w.refuse)
+	for _, kind := range []string{api.SignalDrain, api.SignalStop, api.SignalSuspend, api.SignalResume, api.SignalRestart} {
+		loop.OnOrder(w.Loop, kind, func(o api.Order) {
+			o.Kind = kind
+			w.order(o)
+		}, w.refuse)
 	}
-	onOrder(w, api.SignalSuspend, w.suspender.request)
-	onOrder(w, api.SignalResume, func(c api.Control) {
-		w.addRequest(PendingRequest{Kind: api.SignalResume, Reason: display.Attributed(c.Reason, c.By)})
-	})
-	onOrder(w, api.SignalRestart, w.orderRestart)
 	onSignal(w, api.SignalRotationGrant, w.rotator.granted)
 	onSignal(w, api.SignalStartsPaused, w.starter.startsPaused)
 	onSignal(w, api.SignalStartPermitted, w.starter.startPermitted)
@@ -79,13 +76,33 @@ func (w *worker) registerSignals() {
 		w.leases.takeBack(c.LeaseID)
 		w.end(display.Attributed(c.Reason, c.By))
 	})
-	onSignal(w, api.SignalReport, func(api.Control) { w.reporter.reportState() })
 	onSignal(w, api.SignalForceContinue, func(api.Control) { w.ForceContinue() })
+}
+
+// order takes what an operator or the pool orders. A later order counts more than one that reconcile has not carried
+// out yet.
+func (w *worker) order(o api.Order) {
+	request := PendingRequest{Kind: o.Kind, Reason: display.Attributed(o.Reason, o.By)}
+	switch o.Kind {
+	case api.SignalDrain, api.SignalStop:
+		request.Rest = true
+		w.addRequest(request)
+		w.RestOrderedAt = w.Now()
+	case api.SignalSuspend:
+		w.suspender.request(request.Reason)
+	case api.SignalResume:
+		w.addRequest(request)
+	case api.SignalRestart:
+		w.orderRestart(o)
+	default:
+		w.refuse("order: kind is " + strconv.Quote(display.Shorten(o.Kind)) +
+			"; it must be drain, stop, suspend, resume or restart")
+	}
 }
 
 // orderRestart handles a restart. A pool sends it again if it continued as new before it knew that the restart had
 // arrived.
-func (w *worker) orderRestart(r api.Restart) {
+func (w *worker) orderRestart(r api.Order) {
 	if r.ID != "" && r.ID == w.LastRestart {
 		return
 	}
@@ -104,13 +121,8 @@ func onSignal[T any](w *worker, name string, handle func(T)) {
 	loop.OnSignal(w.Loop, name, handle, w.refuse)
 }
 
-// onOrder is onSignal for what an operator or the pool orders.
-func onOrder[T any](w *worker, name string, handle func(T)) {
-	loop.OnOrder(w.Loop, name, handle, w.refuse)
-}
-
 // isOvertaken reports whether a later restart, with a newer spec, has come before this one.
-func (w *worker) isOvertaken(r api.Restart) bool {
+func (w *worker) isOvertaken(r api.Order) bool {
 	newest := w.SpecVersion
 	if w.NextSpec != nil {
 		newest = max(newest, w.NextSpec.Version)

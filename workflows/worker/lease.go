@@ -79,6 +79,9 @@ func (l *leases) refusal(r api.CheckoutRequest) *api.Error {
 	if err := l.ttlRefusal(r.TTLMS); err != nil {
 		return err
 	}
+	if l.HasOrders() {
+		return api.Errorf(api.CodeBusy, "%s has an order to carry out first", l.name()).After(retryBusy)
+	}
 	if l.IsOverdue() {
 		return api.Errorf(api.CodeContinuing, "%s is about to continue as new", l.name()).After(retryBusy)
 	}
@@ -140,7 +143,7 @@ func (l *leases) checkout(_ workflow.Context, r api.CheckoutRequest) (*api.Lease
 	if lease, ended := l.repeated(r); lease != nil || ended != nil {
 		return l.answerRepeated(r, lease, ended)
 	}
-	if l.DrainEarly() {
+	if l.DrainMessages() {
 		l.WakeUp() // reconcile carries out what the signals requested even if this checkout is refused
 	}
 	if refused := l.refusal(r); refused != nil {

@@ -124,7 +124,7 @@ func TestALeaseTimerMovesWithRenewals(t *testing.T) {
 // A checkout in the same workflow task as signals reads them before the loop does.
 func TestARefusedCheckoutWakesTheLoopForSignalsItDrained(t *testing.T) {
 	env := workflowtest.NewEnvironment(nil, sdk.Options{})
-	env.RegisterDelayedCallback(func() { env.SignalWorkflow(api.SignalRestart, api.Restart{Reason: "new moon"}) },
+	env.RegisterDelayedCallback(func() { env.SignalWorkflow(api.SignalEnd, api.Control{Reason: "new moon"}) },
 		time.Second)
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
 		run := standalone()
@@ -136,7 +136,7 @@ func TestARefusedCheckoutWakesTheLoopForSignalsItDrained(t *testing.T) {
 		require.True(t, w.HasSignals())
 		_, err := w.leases.checkout(ctx, api.CheckoutRequest{Holder: "me"})
 		require.ErrorContains(t, err, "about to leave service")
-		require.True(t, w.isRequested(api.SignalRestart))
+		require.True(t, w.isRequested(api.SignalDrain))
 		before := w.Now()
 		require.NoError(t, w.Await())
 		require.Equal(t, before, w.Now(), "the loop wakes up")

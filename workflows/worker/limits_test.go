@@ -26,7 +26,7 @@ func TestAWorkerSaysWhichLimitsItsProcessHasBeenGivenAndTheNextHasNone(t *testin
 				require.EqualValues(t, 0.5, st.LimitsApplied.CPUCores)
 				require.Equal(t, s.Begin.Add(70*time.Second), st.LimitsApplied.At.Truncate(time.Second))
 				require.Equal(t, given.Limits, st.Limits)
-				s.signal(api.SignalRestart, api.Restart{Reason: "new moon"})()
+				s.signal(api.SignalRestart, api.Order{Reason: "new moon"})()
 			})
 			s.At(3*time.Minute, func() {
 				require.EqualValues(t, 2, s.state().Incarnation)

@@ -15,18 +15,12 @@ import (
 // together sends signals that reach the worker in one workflow task.
 func (s *workerEnv) together(names ...string) {
 	for _, name := range names[:len(names)-1] {
-		s.env.SignalWorkflowSkippingWorkflowTask(name, orderOf(name))
+		s.env.SignalWorkflowSkippingWorkflowTask(api.SignalOrder, orderOf(name))
 	}
-	last := names[len(names)-1]
-	s.env.SignalWorkflow(last, orderOf(last))
+	s.env.SignalWorkflow(api.SignalOrder, orderOf(names[len(names)-1]))
 }
 
-func orderOf(name string) any {
-	if name == api.SignalRestart {
-		return api.Restart{Reason: name}
-	}
-	return api.Control{Reason: name}
-}
+func orderOf(kind string) api.Order { return api.Order{Kind: kind, Reason: kind} }
 
 func TestTheLatestOfOrdersThatArriveTogetherCounts(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -75,9 +69,9 @@ func TestTheLatestOfOrdersThatArriveTogetherCounts(t *testing.T) {
 
 // Temporal does not keep the order of what a pool sends to its worker.
 func TestARestartThatIsOvertakenDoesNotBringItsOlderSpecBack(t *testing.T) {
-	restart := func(version int64) api.Restart {
+	restart := func(version int64) api.Order {
 		sp := standalone().Spec
-		return api.Restart{Reason: "apply", Spec: &sp, SpecVersion: version}
+		return api.Order{Reason: "apply", Spec: &sp, SpecVersion: version}
 	}
 	for name, send := range map[string]func(s *workerEnv){
 		"in one workflow task": func(s *workerEnv) {
@@ -110,7 +104,7 @@ func TestARestartThatIsOvertakenDoesNotBringItsOlderSpecBack(t *testing.T) {
 // A pool that continues as new before it learns that a restart has arrived sends it again.
 func TestARestartThatArrivesTwiceIsCarriedOutOnce(t *testing.T) {
 	s := newWorkerEnv(t)
-	restart := func(id string) func() { return s.signal(api.SignalRestart, api.Restart{ID: id, Reason: "new moon"}) }
+	restart := func(id string) func() { return s.signal(api.SignalRestart, api.Order{ID: id, Reason: "new moon"}) }
 	s.At(time.Minute, restart("run/1"))
 	s.At(2*time.Minute, s.signal(api.SignalForceContinue, api.Control{}))
 	s.At(3*time.Minute, restart("run/1"))
@@ -145,7 +139,7 @@ func TestARestartThatArrivesTwiceDoesNotBringAFailedSpecBack(t *testing.T) {
 	}
 	broken := standalone().Spec
 	broken.Pool.Env = map[string]string{"BROKEN": "1"}
-	restart := s.signal(api.SignalRestart, api.Restart{ID: "run/1", Reason: "apply", Spec: &broken, SpecVersion: 2})
+	restart := s.signal(api.SignalRestart, api.Order{ID: "run/1", Reason: "apply", Spec: &broken, SpecVersion: 2})
 	s.At(time.Minute, restart)
 	s.At(30*time.Minute, func() {
 		require.Nil(t, s.state().Rotation, "it has given up")
@@ -217,13 +211,13 @@ func TestACheckoutDoesNotChangeTheOrderOfOrders(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.At(time.Minute, func() {
 		for _, name := range []string{api.SignalRestart, api.SignalStop, api.SignalRestart, api.SignalStop} {
-			s.env.SignalWorkflowSkippingWorkflowTask(name, orderOf(name))
+			s.env.SignalWorkflowSkippingWorkflowTask(api.SignalOrder, orderOf(name))
 		}
 		s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: "alice"})
 	})
 	s.At(4*time.Minute, func() {
 		require.Equal(t, lifecycle.Stopped, s.state().State)
-		s.signal(api.SignalRestart, api.Restart{})()
+		s.signal(api.SignalRestart, api.Order{})()
 	})
 	s.At(5*time.Minute, func() {
 		require.Equal(t, lifecycle.Ready, s.state().State)

@@ -40,7 +40,7 @@ func TestAWorkerWhoseStartsAreHeldIsPendingUntilThePoolPermitsTheStart(t *testin
 func TestAHeldStartGoesWhenTheBreakerClosesOrAnOperatorRestartsTheWorker(t *testing.T) {
 	for name, release := range map[string]func(*workerEnv) func(){
 		"held no more": func(s *workerEnv) func() { return s.signal(api.SignalStartsPaused, api.StartsPaused{}) },
-		"restarted":    func(s *workerEnv) func() { return s.signal(api.SignalRestart, api.Restart{Reason: "mended"}) },
+		"restarted":    func(s *workerEnv) func() { return s.signal(api.SignalRestart, api.Order{Reason: "mended"}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newWorkerEnv(t)

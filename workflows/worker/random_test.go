@@ -213,16 +213,16 @@ func (h *randomHosts) disturb(s *workerEnv, st api.WorkerState, version *int64) 
 	}
 	control := api.Control{Reason: "at random"}
 	actions := []func(){
-		func() { s.env.SignalWorkflow(api.SignalRestart, api.Restart{Reason: "at random"}) },
+		func() { s.env.SignalWorkflow(api.SignalRestart, api.Order{Reason: "at random"}) },
 		func() {
-			s.env.SignalWorkflow(api.SignalRestart, api.Restart{Reason: "pressure", Cause: api.CausePressure, InPlace: true})
+			s.env.SignalWorkflow(api.SignalRestart, api.Order{Reason: "pressure", Cause: api.CausePressure, InPlace: true})
 		},
 		func() {
 			*version++
 			sp := standalone().Spec
 			sp.Rotation.Surge = r.IntN(3) > 0
 			s.env.SignalWorkflow(api.SignalRestart,
-				api.Restart{Reason: "apply", Cause: api.CauseSpec, Spec: &sp, SpecVersion: *version})
+				api.Order{Reason: "apply", Cause: api.CauseSpec, Spec: &sp, SpecVersion: *version})
 		},
 		func() { s.env.SignalWorkflow(api.SignalDrain, control) },
 		func() { s.env.SignalWorkflow(api.SignalStop, control) },
@@ -293,10 +293,10 @@ func (h *randomHosts) disturb(s *workerEnv, st api.WorkerState, version *int64) 
 		func() { // a restart that was overtaken
 			sp := standalone().Spec
 			s.env.SignalWorkflow(api.SignalRestart,
-				api.Restart{Reason: "apply", Cause: api.CauseSpec, Spec: &sp, SpecVersion: max(1, *version-1)})
+				api.Order{Reason: "apply", Cause: api.CauseSpec, Spec: &sp, SpecVersion: max(1, *version-1)})
 		},
 		func() { // a restart that its pool may have sent before
-			s.env.SignalWorkflow(api.SignalRestart, api.Restart{ID: fmt.Sprint(r.IntN(3)), Reason: "at random"})
+			s.env.SignalWorkflow(api.SignalRestart, api.Order{ID: fmt.Sprint(r.IntN(3)), Reason: "at random"})
 		},
 		func() {
 			s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: fmt.Sprint(r.IntN(3)), AttemptID: fmt.Sprint(r.IntN(3)),
@@ -415,7 +415,7 @@ func disturbAWorker(t *testing.T, seed uint64) {
 	at += 2 * time.Minute
 	s.At(at, s.signal(api.SignalStartsPaused, api.StartsPaused{}))
 	s.At(at+time.Second, s.signal(api.SignalResume, api.Control{}))
-	s.At(at+2*time.Second, s.signal(api.SignalRestart, api.Restart{Reason: "after the disturbances"}))
+	s.At(at+2*time.Second, s.signal(api.SignalRestart, api.Order{Reason: "after the disturbances"}))
 	var lease = &api.Lease{}
 	s.At(at+time.Hour, func() {
 		st := s.state()

@@ -47,7 +47,7 @@ func TestEveryDecisionHasAReasonInHistoryLogAndMetrics(t *testing.T) {
 		return func(s *workerEnv, _ *Run) { s.At(time.Minute, s.signal(name, payload)) }
 	}
 	restart := func(cause api.Cause, reason string) func(*workerEnv, *Run) {
-		return sent(api.SignalRestart, api.Restart{Reason: reason, By: "somebody", Cause: cause})
+		return sent(api.SignalRestart, api.Order{Reason: reason, By: "somebody", Cause: cause})
 	}
 	crashes := func(n int64) func(*workerEnv, *Run) {
 		return func(s *workerEnv, _ *Run) {

@@ -79,7 +79,7 @@ func TestAProgramThatAlwaysCrashesBacksOffAndIsGivenUpUntilSomebodyRestartsIt(t 
 		require.Contains(t, st.Reason, "SIGKILL")
 		given = s.counted(&s.starts)
 		s.dropWatchScript(st.Incarnation + 1)
-		s.signal(api.SignalRestart, api.Restart{Reason: "fixed it", By: "me"})()
+		s.signal(api.SignalRestart, api.Order{Reason: "fixed it", By: "me"})()
 	})
 	s.At(2*time.Hour+time.Minute, func() {
 		require.Equal(t, lifecycle.Ready, s.state().State)

@@ -99,7 +99,7 @@ func TestRequestLimitsOfSiblingsDiffer(t *testing.T) {
 		var seen []int64
 		run := rotating(func(sp *spec.Spec) { sp.Rotation.MaxRequests = 10_000 })
 		for i := 1; i <= 5; i++ {
-			s.At(time.Duration(i)*time.Minute, s.signal(api.SignalRestart, api.Restart{}))
+			s.At(time.Duration(i)*time.Minute, s.signal(api.SignalRestart, api.Order{}))
 		}
 		s.onStart = func(r api.StartRequest) (api.StartResult, error) {
 			seen = append(seen, r.Rules.RequestLimit)
@@ -249,7 +249,7 @@ func TestAWorkerThatRestsInTheMiddleOfARotationSaysSo(t *testing.T) {
 			s := newWorkerEnv(t)
 			s.slow = map[string]time.Duration{api.ActivityDrain: 4 * time.Second}
 			s.At(20*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
-			s.At(30*time.Second, s.signal(api.SignalRestart, api.Restart{Reason: "new moon", Cause: api.CauseSpec}))
+			s.At(30*time.Second, s.signal(api.SignalRestart, api.Order{Reason: "new moon", Cause: api.CauseSpec}))
 			s.At(32*time.Second, func() {
 				require.Equal(t, lifecycle.Draining, s.state().State)
 				s.env.SignalWorkflow(signal, api.Control{Reason: "look at it"})

@@ -17,7 +17,7 @@ import (
 
 func TestASwitchTakesOnlyLegalTransitions(t *testing.T) {
 	s := newWorkerEnv(t)
-	s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon", By: "me"}))
+	s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon", By: "me"}))
 	s.At(2*time.Minute, s.cancel)
 	s.run(standalone())
 	require.Equal(t, []lifecycle.EventKind{
@@ -32,7 +32,7 @@ func TestASwitchTakesOnlyLegalTransitions(t *testing.T) {
 
 func TestWithoutSurgeTheOldProcessStopsFirst(t *testing.T) {
 	s := newWorkerEnv(t)
-	s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+	s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
 	s.At(2*time.Minute, func() {
 		require.EqualValues(t, 2, s.state().Incarnation)
 		require.Equal(t, map[string]int64{"operator": 1}, s.metrics().RotationsByReason)
@@ -52,7 +52,7 @@ func TestWithoutCapacityForTwoTheOldProcessStopsFirst(t *testing.T) {
 		}
 		return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
 	}
-	s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+	s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
 	s.At(2*time.Minute, func() {
 		st := s.state()
 		require.Equal(t, lifecycle.Ready, st.State)
@@ -106,7 +106,7 @@ func TestASuccessorThatCannotStartLeavesTheOldProcessServing(t *testing.T) {
 func TestASwitchWaitsForTheEndOfAClientsLease(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.At(30*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
-	s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+	s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
 	s.At(time.Minute+2*time.Second, func() {
 		st := s.state()
 		require.Equal(t, lifecycle.Draining, st.State)
@@ -136,7 +136,7 @@ func TestASuccessorOfAnAgentThatHasEndedDoesNotTakeOver(t *testing.T) {
 				return api.StartResult{Host: hosts[r.Incarnation], Epoch: 1, PID: 1000 + int(r.Incarnation)}, nil
 			}
 			s.At(30*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
-			s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+			s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
 			s.At(time.Minute+2*time.Second, func() {
 				require.Equal(t, lifecycle.Draining, s.state().State)
 				require.EqualValues(t, 2, s.state().Successor)
@@ -176,7 +176,7 @@ func TestTheDrainOfAProcessEndsWithItsAgent(t *testing.T) {
 				return api.StartResult{Host: hosts[r.Incarnation], Epoch: 1, PID: 1000 + int(r.Incarnation)}, nil
 			}
 			s.slow = map[string]time.Duration{api.ActivityDrain: time.Hour}
-			s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+			s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
 			s.At(time.Minute+2*time.Second, func() {
 				require.Equal(t, []int64{1}, s.state().Draining)
 				s.env.SignalWorkflow(api.SignalEpochEnded, api.EpochEnded{Host: "b", Epoch: 0, Reason: "another agent"})
@@ -203,7 +203,7 @@ func TestASuccessorThatIsLostWhileTheOldProcessStopsIsStartedAgain(t *testing.T)
 	s.onDrain = func(api.DrainRequest) (api.DrainResult, error) { return api.DrainResult{CallsCut: 3}, nil }
 	s.slow = map[string]time.Duration{api.ActivityStop: 10 * time.Second}
 	s.At(30*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
-	s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+	s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
 	s.At(time.Minute+5*time.Second, func() {
 		require.Equal(t, lifecycle.Stopping, s.state().State)
 		require.EqualValues(t, 2, s.state().Successor)
@@ -234,7 +234,7 @@ func TestASuccessorThatTheNextAgentTookOverTakesOver(t *testing.T) {
 			ended := api.EpochEnded{Host: host, Epoch: 1, Reason: "started again", Kept: []int64{1, 2},
 				Heir: &api.Heir{Epoch: 2, Endpoint: "unix:/new"}}
 			s.At(30*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
-			s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+			s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
 			s.At(time.Minute+2*time.Second, func() {
 				require.Equal(t, lifecycle.Draining, s.state().State)
 				require.EqualValues(t, 2, s.state().Successor)
@@ -287,7 +287,7 @@ func takenOverTogether(t *testing.T) *workerEnv {
 		return api.StartResult{Host: "a", Epoch: 1, PID: 1000 + int(r.Incarnation), Rules: r.Rules}, nil
 	}
 	s.At(30*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
-	s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+	s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
 	s.At(time.Minute+2*time.Second, func() { require.EqualValues(t, 2, s.state().Successor) })
 	s.At(time.Minute+3*time.Second, s.signal(api.SignalEpochEnded, api.EpochEnded{
 		Host: "a", Epoch: 1, Reason: "started again", Kept: []int64{1, 2}, Heir: &api.Heir{Epoch: 2},
@@ -341,7 +341,7 @@ func TestAWorkerThatIsToEndDoesNotSwitchToItsSuccessor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newWorkerEnv(t)
 			s.At(30*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
-			s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+			s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
 			s.At(time.Minute+2*time.Second, func() {
 				require.Equal(t, lifecycle.Draining, s.state().State)
 				require.EqualValues(t, 2, s.state().Successor)
@@ -362,11 +362,11 @@ func TestAWorkerThatIsToEndDoesNotSwitchToItsSuccessor(t *testing.T) {
 func TestARestartInPlaceEndsASuccessorThatStarts(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.slow = map[string]time.Duration{api.ActivityStart: 10 * time.Second}
-	s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+	s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
 	s.At(time.Minute+2*time.Second, func() {
 		require.EqualValues(t, 2, s.state().Successor)
 		s.env.SignalWorkflow(api.SignalRestart,
-			api.Restart{Reason: "memory pressure", Cause: api.CausePressure, InPlace: true})
+			api.Order{Reason: "memory pressure", Cause: api.CausePressure, InPlace: true})
 	})
 	s.At(2*time.Minute, func() {
 		st := s.state()
@@ -374,7 +374,7 @@ func TestARestartInPlaceEndsASuccessorThatStarts(t *testing.T) {
 		require.EqualValues(t, 3, st.Incarnation)
 		require.Zero(t, st.Successor)
 		require.Empty(t, st.Draining)
-		s.env.SignalWorkflow(api.SignalRestart, api.Restart{Reason: "again"})
+		s.env.SignalWorkflow(api.SignalRestart, api.Order{Reason: "again"})
 	})
 	s.At(3*time.Minute, func() {
 		require.EqualValues(t, 4, s.state().Incarnation, "numbers only grow")
@@ -387,7 +387,7 @@ func TestAClientsLeaseThatIsNotGivenBackIsCutAfterTheDrainTimeout(t *testing.T) 
 	s := newWorkerEnv(t)
 	s.onDrain = func(api.DrainRequest) (api.DrainResult, error) { return api.DrainResult{CallsCut: 3}, nil }
 	s.At(30*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
-	s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+	s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
 	s.At(2*time.Minute, func() {
 		require.EqualValues(t, 2, s.state().Incarnation)
 		require.EqualValues(t, 3, s.metrics().CallsCut)
@@ -406,7 +406,7 @@ func TestACrashWhileTheSuccessorStartsIsFollowedByAHigherNumber(t *testing.T) {
 		}
 		return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
 	}
-	s.At(59*time.Second+999*time.Millisecond, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+	s.At(59*time.Second+999*time.Millisecond, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
 	s.At(2*time.Minute, func() {
 		st := s.state()
 		require.Equal(t, lifecycle.Ready, st.State)
@@ -428,7 +428,7 @@ func TestStoppedWhileTheSuccessorStartsAWorkerLeavesNeither(t *testing.T) {
 		return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
 	}
 	s.At(time.Minute, func() {
-		s.signal(api.SignalRestart, api.Restart{Reason: "new moon"})()
+		s.signal(api.SignalRestart, api.Order{Reason: "new moon"})()
 		s.signal(api.SignalStop, api.Control{Reason: "enough"})()
 	})
 	s.At(2*time.Minute, func() {
@@ -458,7 +458,7 @@ func TestOnlyAReplacedProcessThatDidNotStopIsRecordedAsKilled(t *testing.T) {
 				}
 				return api.StopResult{Exit: lifecycle.Exit{Interrupted: true}}, nil
 			}
-			s.At(2*time.Second, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+			s.At(2*time.Second, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
 			s.At(time.Minute, func() {
 				require.EqualValues(t, 2, s.state().Incarnation)
 				require.Len(t, notes(s.history(), lifecycle.ProcessKilled), test.notes)

@@ -41,9 +41,9 @@ type suspender struct {
 	askedTurn int64
 }
 
-// request takes the signal to suspend.
-func (s *suspender) request(c api.Control) {
-	s.SuspendWanted, s.SuspendReason = true, display.Attributed(c.Reason, c.By)
+// request takes the order to suspend.
+func (s *suspender) request(reason string) {
+	s.SuspendWanted, s.SuspendReason = true, reason
 	s.takeRequest(api.SignalResume) // the later request counts
 }
 

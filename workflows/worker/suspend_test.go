@@ -149,7 +149,7 @@ func TestOtherRequestsEndASuspensionThatIsPending(t *testing.T) {
 		state   lifecycle.State
 		starts  int
 	}{
-		"restart": {api.SignalRestart, api.Restart{Reason: "again"}, lifecycle.Ready, 2},
+		"restart": {api.SignalRestart, api.Order{Reason: "again"}, lifecycle.Ready, 2},
 		"drain":   {api.SignalDrain, api.Control{}, lifecycle.Stopped, 1},
 		"stop":    {api.SignalStop, api.Control{}, lifecycle.Stopped, 1},
 	} {

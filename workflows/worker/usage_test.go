@@ -74,7 +74,7 @@ func TestWhatAStoppedProcessHadServedIsCountedOnce(t *testing.T) {
 	// calls of the pool, without a lease
 	s.At(3*half, func() { require.EqualValues(t, 5, s.metrics().RequestsServed) })
 	// the next one takes over beside it
-	s.At(3*half+time.Second, s.signal(api.SignalRestart, api.Restart{Reason: "to see"}))
+	s.At(3*half+time.Second, s.signal(api.SignalRestart, api.Order{Reason: "to see"}))
 	s.At(3*half+30*time.Second, func() {
 		require.EqualValues(t, 2, s.state().Incarnation)
 		require.EqualValues(t, 5, s.metrics().RequestsServed, "while the old one drains")

@@ -37,7 +37,7 @@ func TestRestartTakesTheNewSpecAlong(t *testing.T) {
 	}
 	changed := workflowtest.Spec()
 	changed.Pool.Command = []string{"false"}
-	s.At(time.Second, s.signal(api.SignalRestart, api.Restart{Reason: "apply", Spec: &changed, SpecVersion: 2}))
+	s.At(time.Second, s.signal(api.SignalRestart, api.Order{Reason: "apply", Spec: &changed, SpecVersion: 2}))
 	s.At(2*time.Second, func() {
 		require.EqualValues(t, 2, s.state().SpecVersion)
 		s.cancel()
@@ -117,7 +117,7 @@ func TestContinueAsNewChangesNothing(t *testing.T) {
 		s.At(601*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.3.12", Outcome: api.OutcomeOK}))
 		s.At(1200*time.Second, s.signal(api.SignalResume, api.Control{}))
 		s.At(1300*time.Second, s.signal(api.SignalStop, api.Control{}))
-		s.At(1400*time.Second, s.signal(api.SignalRestart, api.Restart{}))
+		s.At(1400*time.Second, s.signal(api.SignalRestart, api.Order{}))
 		s.At(1500*time.Second, s.signal(api.SignalForceContinue, api.Control{}))
 		s.At(1600*time.Second, func() {
 			m := s.metrics()

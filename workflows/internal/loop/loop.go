@@ -18,7 +18,7 @@ const MaxCancelledTasks = 64
 
 // A run continues as new between minRunAge and maxRunAge after its start, so that code which only old histories need
 // can be removed a day after an upgrade. The exact age depends on the run's ID: runs that started together do not end
-// together. It is the ID from before any reset, whose run replays the same history under another one.
+// together.
 const (
 	maxRunAge = 24 * time.Hour
 	minRunAge = 20 * time.Hour
@@ -31,8 +31,6 @@ type Loop struct {
 
 	inboxes    []inbox
 	futures    []pendingFuture // in the order they were added
-	arrivals   *arrivals       // nil without the interceptor
-	ordered    bool            // DrainEarly has handled an order and held others back
 	woken      bool
 	root       workflow.Context // of the workflow; see OnCancel
 	onCancel   func()           // nil once called
@@ -55,8 +53,7 @@ type pendingFuture struct {
 // New makes the loop of a run.
 func New(ctx workflow.Context) *Loop {
 	disconnected, _ := workflow.NewDisconnectedContext(ctx)
-	known, _ := ctx.Value(arrivalsKey{}).(*arrivals)
-	return &Loop{Ctx: disconnected, arrivals: known,
+	return &Loop{Ctx: disconnected,
 		ends: workflow.Now(ctx).Add(runAge(workflow.GetInfo(ctx).OriginalRunID))}
 }
 

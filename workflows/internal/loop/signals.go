@@ -13,7 +13,7 @@ import (
 type inbox struct {
 	channel workflow.ReceiveChannel
 	receive func() bool
-	order   string // the name, if its signals are orders
+	order   bool // its signals are orders
 }
 
 // OnSignal calls handle with each signal of that name, in order. A payload that cannot be decoded goes to refuse, with
@@ -57,15 +57,33 @@ func (l *Loop) HasSignals() bool {
 	return slices.ContainsFunc(l.inboxes, func(box inbox) bool { return box.channel.Len() > 0 })
 }
 
-// DrainSignals handles the signals that have arrived, and reports whether there were any. The next run would never see
-// them. Of orders it may handle the first only: the workflow acts on it, and calls DrainSignals again.
-func (l *Loop) DrainSignals() bool {
-	if l.ordered { // the workflow acts first on the order that DrainEarly has handled
-		l.ordered = false
-		l.drain(false)
-		return true
+// OnOrder is OnSignal for signals that contradict each other: DrainSignals handles one at a time, so that the workflow
+// acts on each before the next.
+func OnOrder[T any](l *Loop, name string, handle func(T), refuse func(string)) {
+	OnSignal(l, name, handle, refuse)
+	l.inboxes[len(l.inboxes)-1].order = true
+}
+
+// HasOrders reports whether an order waits to be handled.
+func (l *Loop) HasOrders() bool {
+	return slices.ContainsFunc(l.inboxes, func(box inbox) bool { return box.order && box.channel.Len() > 0 })
+}
+
+// DrainMessages handles the signals that have arrived, except orders, and reports whether there were any.
+func (l *Loop) DrainMessages() (found bool) {
+	for _, box := range l.inboxes {
+		for !box.order && box.receive() {
+			found = true
+		}
 	}
-	return l.drain(true)
+	return found
+}
+
+// DrainSignals handles the signals that have arrived, and of orders the next one, and reports whether there were any.
+// The next run would never see them: a workflow acts on them, and calls DrainSignals again, until there are none.
+func (l *Loop) DrainSignals() bool {
+	found := l.DrainMessages()
+	return slices.ContainsFunc(l.inboxes, func(box inbox) bool { return box.order && box.receive() }) || found
 }
 
 // Message is a signal to another workflow that was not delivered when its run ended; the next run sends it again. A

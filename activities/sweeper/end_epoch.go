@@ -1,4 +1,4 @@
-package activities
+package sweeper
 
 import (
 	"context"
@@ -111,7 +111,7 @@ func (s *Sweeper) concerned(ctx context.Context, poolID string, r api.EndEpochRe
 	if err != nil {
 		s.Logger.Warn("a pool does not say which workers an ended epoch concerns; notifying all of its workers",
 			"pool", poolID, "error", err)
-		ids, err := s.openWorkers(ctx, poolID, func() { activity.RecordHeartbeat(ctx) })
+		ids, err := s.openWorkers(ctx, poolID)
 		for _, id := range ids {
 			if pool, slot, isWorker := workerOf(id); isWorker {
 				names = append(names, api.WorkerName(pool, slot))

@@ -1,4 +1,4 @@
-package activities
+package sweeper
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"go.temporal.io/api/enums/v1"
@@ -177,8 +176,7 @@ func (w *waitingCalls) expiry() time.Duration {
 func (s *Sweeper) openPools(ctx context.Context) (pools []string, err error) {
 	query := fmt.Sprintf("WorkflowType = '%s' AND ExecutionStatus = 'Running'", api.WorkflowPool)
 	err = s.each(ctx, query, func(pool *workflow.WorkflowExecutionInfo) error {
-		if name, found := strings.CutPrefix(pool.GetExecution().GetWorkflowId(), api.PoolWorkflowID("")); found &&
-			api.ValidPoolName(name) {
+		if name := poolOf(pool.GetExecution().GetWorkflowId()); name != "" {
 			pools = append(pools, name)
 		}
 		return nil

@@ -1,0 +1,145 @@
+package sweeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflow/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/activity"
+
+	"github.com/tempool/tempool/api"
+)
+
+// ClosedWorkers names the workflows of workers of which a run has closed since a time and has not continued as new.
+// Visibility may show one late.
+func (s *Sweeper) ClosedWorkers(ctx context.Context, since time.Time) (map[string]bool, error) {
+	query := fmt.Sprintf("WorkflowType = '%s' AND CloseTime >= '%s' AND ExecutionStatus IN ('Completed', 'Terminated', "+
+		"'TimedOut', 'Failed', 'Canceled')",
+		api.WorkflowWorker, since.UTC().Format(time.RFC3339Nano))
+	ids := map[string]bool{}
+	err := s.each(ctx, query, func(closed *workflow.WorkflowExecutionInfo) error {
+		ids[closed.GetExecution().GetWorkflowId()] = true
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list closed workflows of workers: %w", err)
+	}
+	return ids, nil
+}
+
+// openWorkers are the IDs of the open workflows of a pool's workers.
+func (s *Sweeper) openWorkers(ctx context.Context, pool string) (ids []string, err error) {
+	query := fmt.Sprintf("WorkflowType = '%s' AND WorkflowId STARTS_WITH '%s/' AND ExecutionStatus = 'Running'",
+		api.WorkflowWorker, pool)
+	err = s.each(ctx, query, func(worker *workflow.WorkflowExecutionInfo) error {
+		ids = append(ids, worker.GetExecution().GetWorkflowId())
+		return nil
+	})
+	return ids, err
+}
+
+// poolStatus queries the workflow of a pool.
+func (s *Sweeper) poolStatus(ctx context.Context, id string) (status api.PoolStatus, err error) {
+	answer, err := s.Temporal.QueryWorkflow(ctx, id, "", api.QueryStatus)
+	if err == nil {
+		err = answer.Get(&status)
+	}
+	if err != nil {
+		return status, fmt.Errorf("query the workers of %s: %w", id, err)
+	}
+	return status, nil
+}
+
+// newest describes the newest run of a workflow; nil is one that Temporal no longer has.
+func (s *Sweeper) newest(ctx context.Context, id string) (*workflow.WorkflowExecutionInfo, error) {
+	description, err := s.Temporal.DescribeWorkflowExecution(ctx, id, "")
+	return description.GetWorkflowExecutionInfo(), ignoreNotFound(err)
+}
+
+// signal signals a workflow; one that has ended is not an error.
+func (s *Sweeper) signal(ctx context.Context, id, name string, argument any) error {
+	return ignoreNotFound(s.Temporal.SignalWorkflow(ctx, id, "", name, argument))
+}
+
+// ignoreNotFound is err, but nil if what was asked for has ended.
+func ignoreNotFound(err error) error {
+	if _, ok := errors.AsType[*serviceerror.NotFound](err); ok {
+		return nil
+	}
+	return err
+}
+
+// each calls found with every workflow that the visibility query names.
+func (s *Sweeper) each(ctx context.Context, query string, found func(*workflow.WorkflowExecutionInfo) error) error {
+	var page []byte
+	for {
+		answer, err := s.Temporal.ListWorkflow(ctx,
+			&workflowservice.ListWorkflowExecutionsRequest{Namespace: s.Namespace, Query: query, NextPageToken: page})
+		if err != nil {
+			return err
+		}
+		for _, execution := range answer.GetExecutions() {
+			heartbeat(ctx)
+			if err := found(execution); err != nil {
+				return err
+			}
+		}
+		if page = answer.GetNextPageToken(); len(page) == 0 {
+			return nil
+		}
+	}
+}
+
+// heartbeat says that this agent still works at the activity.
+func heartbeat(ctx context.Context) {
+	if activity.IsActivity(ctx) {
+		activity.RecordHeartbeat(ctx)
+	}
+}
+
+// poolOf is the pool of the workflow of a pool or a worker; "" for another one.
+func poolOf(id string) string {
+	if pool, _, isWorker := workerOf(id); isWorker {
+		return pool
+	}
+	if name, found := strings.CutPrefix(id, api.PoolWorkflowID("")); found && api.ValidPoolName(name) {
+		return name
+	}
+	return ""
+}
+
+// workerOf reads the ID of a worker's workflow.
+func workerOf(id string) (pool string, slot int, ok bool) {
+	pool, slot, err := api.ParseWorkerName(strings.TrimPrefix(id, api.PoolWorkflowID("")))
+	return pool, slot, err == nil
+}
+
+// IsOpen reports whether a workflow is open whose newest run has that status: one that an operator has paused goes on
+// later.
+func IsOpen(status enums.WorkflowExecutionStatus) bool {
+	switch status {
+	case enums.WORKFLOW_EXECUTION_STATUS_RUNNING, enums.WORKFLOW_EXECUTION_STATUS_PAUSED,
+		enums.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW:
+		return true
+	}
+	return false
+}
+
+// statusWord is what became of a workflow by its newest run; that of one that Temporal no longer has is unspecified.
+func statusWord(status enums.WorkflowExecutionStatus) string {
+	switch status {
+	case enums.WORKFLOW_EXECUTION_STATUS_UNSPECIFIED:
+		return "deleted"
+	case enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT:
+		return "timed out"
+	case enums.WORKFLOW_EXECUTION_STATUS_CANCELED:
+		return "cancelled"
+	}
+	return strings.ToLower(status.String())
+}

@@ -1,0 +1,161 @@
+package sweeper
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/mock"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/common/v1"
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflow/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/mocks"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/tempool/tempool/api"
+)
+
+// A server whose clock was an hour ahead closed a workflow. What closes in the hour after the correction must be found.
+func TestAClosingInTheFutureHidesNoLaterOnes(t *testing.T) {
+	var queries []string
+	temporal := &mocks.Client{}
+	temporal.On("ListWorkflow", mock.Anything, mock.Anything).Run(func(call mock.Arguments) {
+		queries = append(queries, call.Get(1).(*workflowservice.ListWorkflowExecutionsRequest).GetQuery())
+	}).Return(&workflowservice.ListWorkflowExecutionsResponse{Executions: []*workflow.WorkflowExecutionInfo{{
+		Execution: &common.WorkflowExecution{WorkflowId: api.WorkerWorkflowID("p", 0), RunId: "r"},
+		CloseTime: timestamppb.New(time.Now().Add(time.Hour)),
+	}}}, nil)
+	s := newSweep(&Sweeper{Temporal: temporal, Logger: slog.New(slog.DiscardHandler)})
+	for range 2 {
+		require.NoError(t, s.listClosed(t.Context()))
+		require.Equal(t, []string{"p"}, s.due, "once")
+	}
+	_, bound, _ := strings.Cut(queries[1], "CloseTime >= '")
+	bound, _, _ = strings.Cut(bound, "'")
+	from, err := time.Parse(time.RFC3339Nano, bound)
+	require.NoError(t, err)
+	require.True(t, from.Before(time.Now()), bound)
+}
+
+// answers makes a client to which these workflows exist, of which visibility lists those in listed. Pool p has the
+// roster.
+func answers(roster []api.RosterEntry, listed []string,
+	existing map[string]*workflow.WorkflowExecutionInfo) *mocks.Client {
+	temporal := &mocks.Client{}
+	temporal.On("ListWorkflow", mock.Anything, mock.Anything).Return(
+		func(_ context.Context,
+			r *workflowservice.ListWorkflowExecutionsRequest) *workflowservice.ListWorkflowExecutionsResponse {
+			found := &workflowservice.ListWorkflowExecutionsResponse{}
+			if strings.Contains(r.GetQuery(), "Time") {
+				return found // closed and old ones: there are none
+			}
+			_, prefix, _ := strings.Cut(r.GetQuery(), "STARTS_WITH '")
+			prefix, _, _ = strings.Cut(prefix, "'")
+			for _, id := range listed {
+				if strings.HasPrefix(id, prefix) {
+					found.Executions = append(found.Executions,
+						&workflow.WorkflowExecutionInfo{Execution: &common.WorkflowExecution{WorkflowId: id}})
+				}
+			}
+			return found
+		}, nil)
+	status, err := converter.GetDefaultDataConverter().ToPayloads(api.PoolStatus{Pool: "p", Workers: roster})
+	if err != nil {
+		panic(err)
+	}
+	temporal.On("QueryWorkflow", mock.Anything, mock.Anything, "", api.QueryStatus).Return(encoded{status}, nil)
+	temporal.On("DescribeWorkflowExecution", mock.Anything, mock.Anything, "").Return(
+		func(_ context.Context, id, _ string) *workflowservice.DescribeWorkflowExecutionResponse {
+			if info := existing[id]; info != nil {
+				return &workflowservice.DescribeWorkflowExecutionResponse{WorkflowExecutionInfo: info}
+			}
+			return nil
+		}, func(_ context.Context, id, _ string) error {
+			if existing[id] == nil {
+				return serviceerror.NewNotFound("deleted")
+			}
+			return nil
+		})
+	temporal.On("SignalWorkflow", mock.Anything, mock.Anything, "", mock.Anything, mock.Anything).Return(nil)
+	return temporal
+}
+
+// encoded is the answer to a query.
+type encoded struct{ payloads *common.Payloads }
+
+func (e encoded) HasValue() bool { return true }
+func (e encoded) Get(into any) error {
+	return converter.GetDefaultDataConverter().FromPayloads(e.payloads, into)
+}
+
+// checked checks all pools twice, and returns what was signalled.
+func checked(t *testing.T, temporal *mocks.Client) []mock.Call {
+	t.Helper()
+	s := newSweep(&Sweeper{Temporal: temporal, Logger: slog.New(slog.DiscardHandler)})
+	for range 2 {
+		require.NoError(t, s.once(t.Context()))
+	}
+	return slices.DeleteFunc(slices.Clone(temporal.Calls), func(c mock.Call) bool { return c.Method != "SignalWorkflow" })
+}
+
+func TestASweepEndsTheWorkersOfPoolsThatAreNotOpenOrDoNotHaveThem(t *testing.T) {
+	run := func(status enums.WorkflowExecutionStatus) *workflow.WorkflowExecutionInfo {
+		return &workflow.WorkflowExecutionInfo{Status: status}
+	}
+	listed := []string{api.PoolWorkflowID("p")}
+	for slot, pool := range []string{"p", "deleted", "new", "terminated", "deleted", "paused", "p"} {
+		listed = append(listed, api.WorkerWorkflowID(pool, slot))
+	}
+	temporal := answers([]api.RosterEntry{{Slot: 0}, {Slot: 2}}, listed, map[string]*workflow.WorkflowExecutionInfo{
+		api.PoolWorkflowID("p"):          run(enums.WORKFLOW_EXECUTION_STATUS_RUNNING),
+		api.PoolWorkflowID("new"):        run(enums.WORKFLOW_EXECUTION_STATUS_RUNNING), // visibility does not list it yet
+		api.PoolWorkflowID("terminated"): run(enums.WORKFLOW_EXECUTION_STATUS_TERMINATED),
+		api.PoolWorkflowID("paused"):     run(enums.WORKFLOW_EXECUTION_STATUS_PAUSED), // by an operator
+	})
+	ended := map[string]string{}
+	for _, call := range checked(t, temporal) {
+		require.Equal(t, api.SignalEnd, call.Arguments.String(3))
+		ended[call.Arguments.String(1)] = call.Arguments.Get(4).(api.Control).Reason
+	}
+	require.Equal(t, map[string]string{
+		api.WorkerWorkflowID("deleted", 1):    "the workflow of pool deleted was deleted",
+		api.WorkerWorkflowID("deleted", 4):    "the workflow of pool deleted was deleted",
+		api.WorkerWorkflowID("terminated", 3): "the workflow of pool terminated was terminated",
+		api.WorkerWorkflowID("p", 6):          "its pool does not have this worker",
+	}, ended)
+}
+
+func TestASweepReportsWorkersWhoseWorkflowsWereDeleted(t *testing.T) {
+	entry := func(slot int) api.RosterEntry { return api.RosterEntry{Slot: slot, RunID: fmt.Sprint("first-", slot)} }
+	gone, starting := entry(2), entry(3)
+	gone.Gone, starting.RunID = true, ""
+	run := func(status enums.WorkflowExecutionStatus, firstRun string) *workflow.WorkflowExecutionInfo {
+		return &workflow.WorkflowExecutionInfo{Status: status, FirstRunId: firstRun}
+	}
+	id := func(slot int) string { return api.WorkerWorkflowID("p", slot) }
+	temporal := answers([]api.RosterEntry{entry(0), entry(1), gone, starting, entry(4), entry(5), entry(6), entry(7)},
+		[]string{id(0)}, map[string]*workflow.WorkflowExecutionInfo{
+			api.PoolWorkflowID("p"): run(enums.WORKFLOW_EXECUTION_STATUS_RUNNING, ""),
+			id(4):                   run(enums.WORKFLOW_EXECUTION_STATUS_RUNNING, "first-4"), // visibility does not list it yet
+			id(5):                   run(enums.WORKFLOW_EXECUTION_STATUS_TERMINATED, "first-5"),
+			id(6):                   run(enums.WORKFLOW_EXECUTION_STATUS_TERMINATED, "another"), // its next workflow is about to start
+			id(7):                   run(enums.WORKFLOW_EXECUTION_STATUS_PAUSED, "first-7"),
+		})
+	var reported []api.WorkerClosed
+	for _, call := range checked(t, temporal) {
+		require.Equal(t, api.PoolWorkflowID("p"), call.Arguments.String(1))
+		require.Equal(t, api.SignalWorkerClosed, call.Arguments.String(3))
+		reported = append(reported, call.Arguments.Get(4).(api.WorkerClosed))
+	}
+	require.Equal(t, []api.WorkerClosed{{Slot: 1, RunID: "first-1", Status: "deleted"},
+		{Slot: 5, RunID: "first-5", Status: "terminated"}}, reported,
+		"each once, since the second check is not due")
+}
