@@ -84,6 +84,12 @@ func PoolQueue(pool string) string { return "tempool/pool/" + pool }
 // WorkerName returns the name of a worker in messages and for people: <pool>/<slot>.
 func WorkerName(pool string, slot int) string { return pool + "/" + strconv.Itoa(slot) }
 
+// PoolOf is the pool of a worker's name.
+func PoolOf(worker string) string {
+	pool, _, _ := strings.Cut(worker, "/")
+	return pool
+}
+
 // ParseWorkerName splits <pool>/<slot>; any other form is CodeInvalid.
 func ParseWorkerName(name string) (pool string, slot int, err error) {
 	pool, number, found := strings.Cut(name, "/")

@@ -1,7 +1,7 @@
 package api
 
-// The sweeper finds workflows that ended without a report: terminated, timed out, failed, cancelled or deleted by hand. Each
-// namespace has one.
+// The sweeper finds workflows that ended without a report: terminated, timed out, failed, cancelled or deleted by hand.
+// Each namespace has one.
 const (
 	WorkflowSweeper = "Sweeper"
 	// SweeperWorkflowID and SweeperQueue contain a part that is not a valid pool name.

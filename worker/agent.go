@@ -27,6 +27,7 @@ import (
 	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/gateway/ui"
 	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/sessions/host"
 	"github.com/tempool/tempool/worker/metrics"
 )
 
@@ -42,15 +43,17 @@ type Agent struct {
 	membership *membership
 	processes  *process.Supervisor
 	gateway    *gateway.Gateway
-	stores     *stores
-	hostCalls  *hostCalls
-	slots      *placementSlots
-	metrics    *metrics.Metrics
-	poolQueues *poolQueues
-	outbox     *outbox
-	demand     *demandReporter
-	host       *activities.Host
-	events     *events.Log
+	stores     *host.Stores
+	hostCalls  *host.Calls
+	// sessionStats count what the stores do.
+	sessionStats *metrics.SessionStats
+	slots        *placementSlots
+	metrics      *metrics.Metrics
+	poolQueues   *poolQueues
+	outbox       *outbox
+	demand       *demandReporter
+	host         *activities.Host
+	events       *events.Log
 	// transitions counts those of the workflow tasks that this agent runs.
 	transitions metrics.Transitions
 	webhook     *events.Webhook
@@ -134,19 +137,43 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 	return a, nil
 }
 
-func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
-	control := lease.ControlOf(a.client)
-	observer := &sessionObserver{hostID: a.config.HostID, stats: metrics.NewSessionStats(), emit: a.events.Emit}
-	a.stores = newStores(a.config.HostID, a.config.StateDir, a.log, control.Workers,
-		poolSessionOwner{a.temporal, control.Status, a.config.HostID}, observer)
-	a.hostCalls = newHostCalls(a.stores)
-	roster := &activities.Roster{
-		Status: control.Status,
+// start makes the parts of the agent, from the processes up to what others see of it. The workflows come first: the
+// host's own needs them, and processes that are kept survive if Temporal does not answer.
+func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) error {
+	control, roster := lease.ControlOf(a.client), rosterOf(a.client)
+	if err := a.startWorkflowWorker(ctx, roster); err != nil {
+		return err
+	}
+	if err := a.openProcesses(ctx, control); err != nil {
+		return err
+	}
+	if err := a.openGateway(control, sdk); err != nil {
+		return err
+	}
+	if err := a.join(ctx); err != nil {
+		return err
+	}
+	a.report.Store(a.newReport())
+	sweeps := &sweeper.Sweeper{Temporal: a.temporal, Namespace: a.client.Namespace(), Logger: a.log}
+	if err := a.startActivityWorkers(); err != nil {
+		return err
+	}
+	if err := a.startSweeper(ctx, sweeps, roster); err != nil {
+		return err
+	}
+	a.runBackground(control, sweeps)
+	return nil
+}
+
+// rosterOf is what any agent can ask of pools and their workers.
+func rosterOf(c *tempool.Client) *activities.Roster {
+	return &activities.Roster{
+		Status: lease.ControlOf(c).Status,
 		State: func(ctx context.Context, pool string, slot int) (api.WorkerState, error) {
-			return a.client.Pool(pool).State(ctx, slot)
+			return c.Pool(pool).State(ctx, slot)
 		},
 		InFlight: func(ctx context.Context, pool string) (map[int]int, error) {
-			roster, err := a.client.Pool(pool).Roster(ctx)
+			roster, err := c.Pool(pool).Roster(ctx)
 			inFlight := map[int]int{}
 			for _, w := range roster.Workers {
 				if _, slot, err := api.ParseWorkerName(w.Worker); err == nil {
@@ -155,45 +182,52 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 			}
 			return inFlight, err
 		},
-		Checkout: a.client.CheckoutWorker,
+		Checkout: c.CheckoutWorker,
 		Scale: func(ctx context.Context, pool string, r api.ScaleRequest) (api.ScaleResult, error) {
-			return a.client.Pool(pool).ScaleTo(ctx, r)
+			return c.Pool(pool).ScaleTo(ctx, r)
 		},
 	}
-	// The host's own workflow needs it; first, since processes that are kept survive if Temporal does not answer it.
-	if err := a.startWorkflowWorker(ctx, roster); err != nil {
-		return err
-	}
+}
+
+// openProcesses makes what runs processes on this host and serves their host calls.
+func (a *Agent) openProcesses(ctx context.Context, control lease.Control) (err error) {
+	a.sessionStats = metrics.NewSessionStats()
+	a.stores = host.New(a.config.HostID, a.config.StateDir, a.log, control.Workers,
+		poolSessionOwner{a.temporal, control.Status, a.config.HostID},
+		&host.Observer{HostID: a.config.HostID, Stats: a.sessionStats, Emit: a.events.Emit})
+	a.hostCalls = host.NewCalls(a.stores)
 	if a.processes, err = process.Open(ctx, process.Config{
-		StateDir: a.config.StateDir, HostID: a.config.HostID, Logger: a.log, HostCall: a.traces.hostCalls(a.hostCalls.serve),
+		StateDir: a.config.StateDir, HostID: a.config.HostID, Logger: a.log, HostCall: a.traces.hostCalls(a.hostCalls.Serve),
 		TakeOver: a.config.KeepProcesses,
 		LogBytes: a.config.LogBytes, TotalLogBytes: a.config.LogBytes * int64(a.config.Capacity), Functions: a.functions,
 	}); err != nil {
 		return err
 	}
-	a.hostCalls.find = a.processes.Get
-	if err := a.stores.resumeCopy(); err != nil {
-		return err
-	}
-	host := &activities.Host{
-		ID: a.config.HostID, Processes: a.processes, Temporal: a.temporal, Admit: a.stores.admit, Promise: a.slots.promise,
+	a.hostCalls.Find = a.processes.Get
+	a.host = &activities.Host{
+		ID: a.config.HostID, Processes: a.processes, Temporal: a.temporal, Admit: a.stores.Admit, Promise: a.slots.promise,
 		Exhausted: a.slots.pause, Started: a.processStarted, Stopping: a.stopping, Logger: a.log,
 		TraceStart: a.traces.start,
+		MemoryTotal: func() (int64, error) {
+			memory, err := a.readMemory()
+			return memory.TotalBytes, err
+		},
 	}
-	a.host = host
-	readMemory := func() (hostMemory, error) { return readHostMemory(a.config.MemoryRoot) }
-	host.MemoryTotal = func() (int64, error) {
-		memory, err := readMemory()
-		return memory.TotalBytes, err
-	}
-	bindings := observedBindings{a.stores.affinity, observer}
+	return a.stores.ResumeCopy()
+}
+
+func (a *Agent) readMemory() (hostMemory, error) { return readHostMemory(a.config.MemoryRoot) }
+
+// openGateway makes the gateway and the metrics, which do not serve yet.
+func (a *Agent) openGateway(control lease.Control, sdk *metrics.SDK) (err error) {
+	bindings := a.stores.Bindings()
 	if a.gateway, err = gateway.New(gateway.Config{
 		Config: pool.Config{HostID: a.config.HostID, Control: control, Processes: a.processes, Logger: a.log,
-			Score: host.Score, Affinity: bindings, Unhealthy: host.CallsFail, Events: a.events, Tracer: a.traces.tracer,
+			Score: a.host.Score, Affinity: bindings, Unhealthy: a.host.CallsFail, Events: a.events, Tracer: a.traces.tracer,
 			StartSpans: a.traces.startOf},
 		Listen: a.config.Listen, Socket: filepath.Join(a.config.StateDir, SocketName), Limits: a.config.Limits,
 		Sessions: a.stores, Bindings: bindings, Copies: a.stores,
-		Logs: a.processes.Logs(), Samples: host.RecentSamples,
+		Logs: a.processes.Logs(), Samples: a.host.RecentSamples,
 		Fleet: ui.FleetOf(a.client), Namespace: a.client.Namespace(), TemporalUI: a.config.TemporalUI,
 		Security: a.config.Security, InWorker: a.processes.Contains, Hosts: a.gatewaysOfHosts,
 	}); err != nil {
@@ -201,15 +235,20 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	}
 	a.metrics = metrics.New(metrics.Config{
 		HostID: a.config.HostID, Capacity: a.config.Capacity, Gateway: a.gateway, Processes: a.processes,
-		Affinity: a.stores.affinity, SDK: sdk, Logger: a.log,
-		Status: control.Status, Assessment: host.Assessment, HistoryLength: a.client.HistoryLength,
+		Affinity: a.stores.Affinity, SDK: sdk, Logger: a.log,
+		Status: control.Status, Assessment: a.host.Assessment, HistoryLength: a.client.HistoryLength,
 		Webhook: a.webhook.Delivery, Spans: a.traces.counts(),
 		Epoch: func() int64 { return a.membership.epoch() }, LogLinesDropped: a.processes.Logs().Dropped,
 		Transitions: &a.transitions,
-		Sessions:    observer.stats, LiveSessions: a.stores.liveSessions,
+		Sessions:    a.sessionStats, LiveSessions: a.stores.LiveSessions,
 	})
 	a.gateway.Handle("GET /metrics", a.metrics.Handler())
-	host.DataPlane, host.Observer = a.gateway, &emittingObserver{Observer: a.metrics.Observer(), agent: a}
+	a.host.DataPlane, a.host.Observer = a.gateway, &emittingObserver{Observer: a.metrics.Observer(), agent: a}
+	return nil
+}
+
+// join joins the host's workflow with the processes that were taken over. The gateway serves when it returns.
+func (a *Agent) join(ctx context.Context) error {
 	a.membership = &membership{
 		client: a.client, announce: a.client.JoinHost, hostID: a.config.HostID, hint: a.config.OtherHostID,
 		newWorker: a.newEpochWorker, report: a.heartbeat, remember: a.rememberEpoch, lost: a.killAll,
@@ -223,7 +262,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 		func() api.ProcessesStarted {
 			return api.ProcessesStarted{Host: a.config.HostID, Epoch: a.membership.epoch(), Endpoint: a.gateway.Endpoint()}
 		}, a.log)
-	host.Epoch, host.Notify, host.Announce = a.membership.epoch, a.outbox.notify, a.outbox.announce
+	a.host.Epoch, a.host.Notify, a.host.Announce = a.membership.epoch, a.outbox.notify, a.outbox.announce
 	serving, err := a.takeOver()
 	if err != nil {
 		return err
@@ -232,35 +271,26 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 		return err
 	}
 	a.endUnclaimed()
-	if !serving {
-		if err := a.gateway.Start(); err != nil {
-			return err
-		}
+	if serving {
+		return nil
 	}
-	a.report.Store(a.newReport())
-	moving := &activities.Sessions{Host: a.config.HostID, Bindings: bindings, Hooks: a.gateway, Temporal: a.temporal,
-		HasReadyProcess: a.hasReadyProcess, SessionExists: a.stores.sessionExists}
-	if err := a.startActivityWorkers(host, moving); err != nil {
-		return err
-	}
-	sweeps := &sweeper.Sweeper{Temporal: a.temporal, Namespace: a.client.Namespace(), Logger: a.log}
-	if err := a.startSweeper(ctx, sweeps, roster); err != nil {
-		return err
-	}
-	if a.webhook != nil {
-		a.goroutines.Go(func() { a.webhook.Run(a.background) })
-	}
+	return a.gateway.Start()
+}
+
+// runBackground runs what watches this host until the agent stops.
+func (a *Agent) runBackground(control lease.Control, sweeps *sweeper.Sweeper) {
 	j := &janitor{temporal: a.temporal, processes: a.processes, closed: sweeps.ClosedWorkers, log: a.log}
-	a.goroutines.Go(func() { j.run(a.background) })
-	a.goroutines.Go(func() { a.stores.sweep(a.background) })
 	files := newFileWatches(a.outbox.changed, a.processes, a.config.HostID, a.log)
-	a.goroutines.Go(func() { files.run(a.background) })
 	a.demand = newDemandReporter(a.config.HostID, a.gateway.Demand, control.Status, a.membership.epoch, a.outbox.want)
-	a.goroutines.Go(func() { a.demand.run(a.background) })
-	pressure := newPressureMonitor(readMemory, a.outbox.pressed, a.processes, a.config.HostID, a.log)
-	pressure.freeMemory, pressure.decided = a.stores.freeMemory, a.metrics.Observer().Decided
-	a.goroutines.Go(func() { pressure.run(a.background) })
-	return nil
+	pressure := newPressureMonitor(a.readMemory, a.outbox.pressed, a.processes, a.config.HostID, a.log)
+	pressure.freeMemory, pressure.decided = a.stores.FreeMemory, a.metrics.Observer().Decided
+	run := []func(context.Context){j.run, a.stores.Sweep, files.run, a.demand.run, pressure.run}
+	if a.webhook != nil {
+		run = append(run, a.webhook.Run)
+	}
+	for _, background := range run {
+		a.goroutines.Go(func() { background(a.background) })
+	}
 }
 
 // processStarted enters a process that this agent has started.
@@ -274,7 +304,7 @@ func (a *Agent) processStarted(p *process.Process) {
 func (a *Agent) processReady(p *process.Process) {
 	a.slots.add(p)
 	a.poolQueues.add(p)
-	a.stores.add(p)
+	a.stores.Add(p)
 	p.AfterEnd(func() {
 		a.traces.forget(p.Worker(), p.Incarnation())
 		if !p.HandedOver() {
@@ -338,12 +368,14 @@ func (a *Agent) newEpochWorker(queue string) sdkworker.Worker {
 }
 
 // startActivityWorkers serves what concerns the host as a whole, whatever its epoch, and the placement queues.
-func (a *Agent) startActivityWorkers(host *activities.Host, moving *activities.Sessions) error {
+func (a *Agent) startActivityWorkers() error {
+	moving := &activities.Sessions{Host: a.config.HostID, Bindings: a.stores.Bindings(), Hooks: a.gateway,
+		Temporal: a.temporal, HasReadyProcess: a.hasReadyProcess, SessionExists: a.stores.SessionExists}
 	own := a.newWorker(api.HostQueue(a.config.HostID),
 		sdkworker.Options{DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: heartbeatThrottle})
 	register(own, map[string]any{
-		api.ActivityApplyLimits: host.ApplyLimits, api.ActivityCollectGarbage: host.CollectGarbage,
-		api.ActivityRebalance:       host.Rebalance,
+		api.ActivityApplyLimits: a.host.ApplyLimits, api.ActivityCollectGarbage: a.host.CollectGarbage,
+		api.ActivityRebalance:       a.host.Rebalance,
 		api.ActivitySessionBindings: moving.SessionBindings, api.ActivityReleaseSessions: moving.ReleaseSessions,
 		api.ActivityLoadSessions: moving.LoadSessions, api.ActivityBindSessions: moving.BindSessions,
 		api.ActivityUnbindSessions: moving.UnbindSessions, api.ActivityExcludeFromSessions: moving.ExcludeFromSessions,
@@ -353,8 +385,8 @@ func (a *Agent) startActivityWorkers(host *activities.Host, moving *activities.S
 		if err != nil {
 			return err
 		}
-		place.RegisterActivityWithOptions(host.Start, activity.RegisterOptions{Name: api.ActivityStart})
-		place.RegisterActivityWithOptions(host.AwaitCapacity, activity.RegisterOptions{Name: api.ActivityAwaitCapacity})
+		place.RegisterActivityWithOptions(a.host.Start, activity.RegisterOptions{Name: api.ActivityStart})
+		place.RegisterActivityWithOptions(a.host.AwaitCapacity, activity.RegisterOptions{Name: api.ActivityAwaitCapacity})
 		a.placement = append(a.placement, place)
 	}
 	a.serving = append(a.serving, own)

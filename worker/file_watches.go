@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
@@ -68,7 +69,7 @@ func (f *fileWatches) run(ctx context.Context) {
 func (f *fileWatches) scan(ctx context.Context, now time.Time) {
 	newest := map[string]*process.Process{}
 	for _, p := range f.processes.List() {
-		pool := poolOf(p.Worker())
+		pool := api.PoolOf(p.Worker())
 		if other := newest[pool]; other == nil || p.Info().StartedAt.After(other.Info().StartedAt) {
 			newest[pool] = p
 		}

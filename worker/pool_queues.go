@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process"
 )
@@ -42,7 +43,7 @@ func newPoolQueues(log *slog.Logger, serve func(pool string) (stop func(), err e
 }
 
 // add counts a process of its pool until it ends.
-func (s *poolQueues) add(p *process.Process) { s.addPool(poolOf(p.Worker()), p.AfterEnd) }
+func (s *poolQueues) add(p *process.Process) { s.addPool(api.PoolOf(p.Worker()), p.AfterEnd) }
 
 func (s *poolQueues) addPool(pool string, afterEnd func(func())) {
 	s.mu.Lock()

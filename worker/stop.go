@@ -78,8 +78,8 @@ func (a *Agent) stop() error {
 		w.Stop()
 	}
 	a.poolQueues.waitClosed()
-	a.hostCalls.wait()
-	err = errors.Join(err, a.stores.close())
+	a.hostCalls.Wait()
+	err = errors.Join(err, a.stores.Close())
 	a.temporal.Close()
 	a.traces.shutdown()
 	if a.webhook != nil {
@@ -128,8 +128,8 @@ func (a *Agent) cleanUp(cancelled bool) {
 	}
 	a.poolQueues.waitClosed()
 	if a.stores != nil {
-		a.hostCalls.wait()
-		_ = a.stores.close()
+		a.hostCalls.Wait()
+		_ = a.stores.Close()
 	}
 	a.client.Close()
 	a.traces.shutdown()

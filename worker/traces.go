@@ -51,7 +51,7 @@ func (t *traces) start(ctx context.Context, p api.Process) (ended func(error)) {
 	if t.tracer == nil {
 		return func(error) {}
 	}
-	pool := poolOf(p.Worker)
+	pool := api.PoolOf(p.Worker)
 	_, span := t.tracer.Start(ctx, "start of a process", trace.WithAttributes(
 		tracecontext.Pool.String(pool), tracecontext.Worker.String(p.Worker), tracecontext.Incarnation.Int64(p.Incarnation)))
 	if span.IsRecording() {
@@ -101,7 +101,7 @@ func (t *traces) hostCalls(serve func(context.Context, process.HostCall) ([]byte
 		}
 		_, span := t.tracer.Start(trace.ContextWithRemoteSpanContext(ctx, parent), "host call",
 			trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
-				tracecontext.Pool.String(poolOf(call.Worker)), tracecontext.Worker.String(call.Worker),
+				tracecontext.Pool.String(api.PoolOf(call.Worker)), tracecontext.Worker.String(call.Worker),
 				tracecontext.Incarnation.Int64(call.Incarnation),
 				attribute.String("rpc.system.name", "tempool"), attribute.String("rpc.method", tracecontext.Clip(call.Method))))
 		result, err := serve(ctx, call)

@@ -27,8 +27,9 @@ func formatOf(formats map[string]int, workflowType string) int {
 const stateFormatHeader = "tempool-state-format"
 
 // Interceptors returns what every Temporal worker that runs the registered workflows needs; payloads converts those of
-// its namespace. It marks the state that a run hands to the next one, or to a child, with its format. The workflow task of a run whose state is newer than this build fails, and Temporal
-// retries it until an agent with a newer build takes it.
+// its namespace. It marks the state that a run hands to the next one, or to a child, with its format. The workflow task
+// of a run whose state is newer than this build fails, and Temporal retries it until an agent with a newer build takes
+// it.
 //
 // The events of workflows go to their agent by emitTo; nil takes none. A replay emits none. Events are emitted at least
 // once: a workflow task that Temporal did not accept is executed again, here or by another agent.

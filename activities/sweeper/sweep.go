@@ -151,8 +151,8 @@ func (s *sweep) listClosed(ctx context.Context) error {
 }
 
 // check ends the workers of a pool that is not open, and those that an open one does not have; and it reports to an
-// open pool which of the workers on its roster have no open workflow. A pool has a worker on its roster before it starts
-// the workflow.
+// open pool which of the workers on its roster have no open workflow. A pool has a worker on its roster before it
+// starts the workflow.
 func (s *Sweeper) check(ctx context.Context, pool string) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()

@@ -103,7 +103,8 @@ func checked(t *testing.T, temporal *mocks.Client) []mock.Call {
 	for range 2 {
 		require.NoError(t, s.once(t.Context()))
 	}
-	return slices.DeleteFunc(slices.Clone(temporal.Calls), func(c mock.Call) bool { return c.Method != "SignalWorkflow" })
+	return slices.DeleteFunc(slices.Clone(temporal.Calls),
+		func(c mock.Call) bool { return c.Method != "SignalWorkflow" })
 }
 
 func TestASweepEndsTheWorkersOfPoolsThatAreNotOpenOrDoNotHaveThem(t *testing.T) {

@@ -60,7 +60,8 @@ func (w *worker) registerSignals() {
 	onSignal(w, api.SignalCheckout, w.leases.checkoutSignal)
 	onSignal(w, api.SignalWithdrawCheckout, w.leases.withdraw)
 	loop.OnOrder(w.Loop, api.SignalOrder, w.order, w.refuse)
-	for _, kind := range []string{api.SignalDrain, api.SignalStop, api.SignalSuspend, api.SignalResume, api.SignalRestart} {
+	for _, kind := range []string{api.SignalDrain, api.SignalStop, api.SignalSuspend, api.SignalResume,
+		api.SignalRestart} {
 		loop.OnOrder(w.Loop, kind, func(o api.Order) {
 			o.Kind = kind
 			w.order(o)

@@ -64,6 +64,8 @@ var rules = []rule{
 	{path: "process/...", ours: []string{"internal/atomicfile", "internal/redact", "internal/sleep", "lifecycle",
 		"process/...", "spec"}, never: clients},
 	{path: "sessions/redis/redistest", ours: []string{"internal/need"}, never: clients},
+	{path: "sessions/host", ours: []string{"internal/atomicfile", "internal/redact", "internal/sleep", "lifecycle",
+		"process", "process/wire", "sessions/...", "spec"}, never: clients},
 	{path: "sessions/...", ours: []string{"internal/redact", "internal/sleep", "sessions/...", "spec"}, never: clients},
 	{path: "activities/...", ours: []string{"lifecycle", "policy", "process/...", "spec", "activities/...",
 		"internal/sleep", "internal/tracecontext"}},
@@ -71,7 +73,7 @@ var rules = []rule{
 		"internal/tracecontext"}},
 	{path: "gateway/...", ours: []string{"", "lifecycle", "policy", "process/...", "sessions/...", "spec", "events",
 		"gateway/...", "internal/format", "internal/loopback", "internal/redact", "internal/sleep", "internal/tracecontext"}},
-	{path: "worker/...", ours: []string{"", "lifecycle", "policy", "spec", "workflows", "activities", "process/...",
+	{path: "worker/...", ours: []string{"", "lifecycle", "policy", "spec", "workflows", "activities/...", "process/...",
 		"sdk/go", "gateway/...", "sessions/...", "events", "worker/...", "internal/atomicfile", "internal/buildinfo",
 		"internal/redact", "internal/sleep", "internal/tracecontext"}},
 	// A program that hosts an agent is also its reaper, and must become it before anything else happens.

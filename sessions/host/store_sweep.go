@@ -1,4 +1,4 @@
-package worker
+package host
 
 import (
 	"context"
@@ -9,15 +9,15 @@ import (
 	"github.com/tempool/tempool/sessions"
 )
 
-// sweep removes expired sessions every sessions.SweepEvery until ctx ends.
-func (s *stores) sweep(ctx context.Context) {
+// Sweep removes expired sessions every sessions.SweepEvery until ctx ends.
+func (s *Stores) Sweep(ctx context.Context) {
 	for range sleep.Ticks(ctx.Done(), sessions.SweepEvery) {
 		s.sweepOnce(ctx)
 	}
 }
 
 // sweepOnce removes expired sessions and returns how many there were.
-func (s *stores) sweepOnce(ctx context.Context) (removed int) {
+func (s *Stores) sweepOnce(ctx context.Context) (removed int) {
 	for _, store := range s.all() {
 		n, err := store.DeleteExpired(ctx)
 		if err != nil && ctx.Err() == nil {
@@ -28,11 +28,11 @@ func (s *stores) sweepOnce(ctx context.Context) (removed int) {
 	return removed
 }
 
-// freeMemory removes what this agent holds of expired sessions and bindings, and returns free heap memory to the
+// FreeMemory removes what this agent holds of expired sessions and bindings, and returns free heap memory to the
 // system.
-func (s *stores) freeMemory(ctx context.Context) {
+func (s *Stores) FreeMemory(ctx context.Context) {
 	removed, before := s.sweepOnce(ctx), heapBytes()
-	bindings := s.affinity.Len() // removes expired bindings first
+	bindings := s.Affinity.Len() // removes expired bindings first
 	debug.FreeOSMemory()
 	s.log.Info("session caches dropped", "expired_sessions", removed, "bindings", bindings, "heap_before", before,
 		"heap_after", heapBytes())

@@ -1,4 +1,4 @@
-package worker
+package host
 
 import (
 	"context"
@@ -17,14 +17,14 @@ import (
 )
 
 // testObserver is an observer without readers.
-func testObserver() *sessionObserver {
-	return &sessionObserver{hostID: "here", stats: metrics.NewSessionStats(), emit: (*events.Log)(nil).Emit}
+func testObserver() *Observer {
+	return &Observer{HostID: "here", Stats: metrics.NewSessionStats(), Emit: (*events.Log)(nil).Emit}
 }
 
 // emitted collects events as "type source session".
-func emitted(o *sessionObserver) *[]string {
+func emitted(o *Observer) *[]string {
 	var all []string
-	o.emit = func(eventType, source string, _ time.Time, data any) {
+	o.Emit = func(eventType, source string, _ time.Time, data any) {
 		all = append(all, eventType+" "+source+" "+data.(api.SessionEvent).Session)
 	}
 	return &all
@@ -33,8 +33,8 @@ func emitted(o *sessionObserver) *[]string {
 func TestWhatHappensToSessionsIsEmitted(t *testing.T) {
 	observer := testObserver()
 	seen := emitted(observer)
-	s := newStores("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, fakeOwner{host: "here"}, observer)
-	t.Cleanup(func() { require.NoError(t, s.close()) })
+	s := New("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, fakeOwner{host: "here"}, observer)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	settings := spec.Default().Sessions
 	settings.Max, settings.OnFull = 1, spec.OnFullEvict
 	s.pools["p"] = &poolSessions{settings: settings, processes: 1}
@@ -42,7 +42,7 @@ func TestWhatHappensToSessionsIsEmitted(t *testing.T) {
 	require.NoError(t, err)
 	_, err = calls.Store.Create(t.Context(), &sessions.Session{ID: "first"})
 	require.NoError(t, err)
-	require.Equal(t, map[string]int{spec.StoreEmbedded: 1}, s.liveSessions(t.Context()))
+	require.Equal(t, map[string]int{spec.StoreEmbedded: 1}, s.LiveSessions(t.Context()))
 	calls, err = s.Of(t.Context(), "")
 	require.NoError(t, err)
 	_, err = calls.Store.Create(t.Context(), &sessions.Session{ID: "second", TTL: spec.Duration(time.Millisecond)})
@@ -67,7 +67,7 @@ func TestWhatHappensToSessionsIsEmitted(t *testing.T) {
 func TestAMoveIsEmittedOnce(t *testing.T) {
 	observer := testObserver()
 	seen := emitted(observer)
-	bindings := observedBindings{affinity.New(nil), observer}
+	bindings := Bindings{affinity.New(nil), observer}
 	require.True(t, bindings.Move("p", "s", "p/0", "p/1"))
 	require.True(t, bindings.Move("p", "s", "p/0", "p/1"), "a repeated activity")
 	require.False(t, bindings.Move("p", "s", "p/0", "p/2"))
@@ -77,7 +77,7 @@ func TestAMoveIsEmittedOnce(t *testing.T) {
 func TestABindingIsEmittedOnceUntilTheSessionHasAnotherWorker(t *testing.T) {
 	observer := testObserver()
 	seen := emitted(observer)
-	bindings := observedBindings{affinity.New(nil), observer}
+	bindings := Bindings{affinity.New(nil), observer}
 	bindings.Follow("p", "s", "", "p/0")
 	bindings.Follow("p", "s", "p/0", "p/0")
 	bindings.Follow("p", "s", "p/1", "p/2") // it was moved meanwhile
@@ -92,10 +92,10 @@ func TestABindingIsEmittedWithTheWorkerThatTheSessionLeft(t *testing.T) {
 	for at := 1; at <= 3; at++ { // each time that Bind reads the clock
 		observer := testObserver()
 		var events []api.SessionEvent
-		observer.emit = func(_, _ string, _ time.Time, data any) { events = append(events, data.(api.SessionEvent)) }
-		var bindings observedBindings
+		observer.Emit = func(_, _ string, _ time.Time, data any) { events = append(events, data.(api.SessionEvent)) }
+		var bindings Bindings
 		asked := 0
-		bindings = observedBindings{affinity.New(func() time.Time {
+		bindings = Bindings{affinity.New(func() time.Time {
 			if asked++; asked == at {
 				bindings.Bind("p", "s", "p/1")
 			}

@@ -1,4 +1,4 @@
-package worker
+package host
 
 import (
 	"context"
@@ -16,9 +16,12 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
+// waitTimeout bounds every wait; only a failing test takes so long.
+const waitTimeout = 2 * time.Minute
+
 // newTestStores makes stores in a folder for a pool p that uses the embedded store and has workers on these hosts.
-func newTestStores(t *testing.T, dir string, hosts *[]string) *stores {
-	s := newStores("here", dir, slog.New(slog.DiscardHandler),
+func newTestStores(t *testing.T, dir string, hosts *[]string) *Stores {
+	s := New("here", dir, slog.New(slog.DiscardHandler),
 		func(context.Context, string) (view api.PoolWorkers, err error) {
 			for _, host := range *hosts {
 				view.Workers = append(view.Workers, api.Worker{WorkerState: api.WorkerState{Host: host}})
@@ -26,18 +29,18 @@ func newTestStores(t *testing.T, dir string, hosts *[]string) *stores {
 			return view, nil
 		}, fakeOwner{host: "here"}, testObserver())
 	s.pools["p"] = &poolSessions{settings: spec.Default().Sessions, processes: 1}
-	t.Cleanup(func() { require.NoError(t, s.close()) })
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
 }
 
-func runStep(t *testing.T, s *stores, step api.CopyStep) api.SessionCopy {
+func runStep(t *testing.T, s *Stores, step api.CopyStep) api.SessionCopy {
 	t.Helper()
 	report, err := s.StepSessionCopy(t.Context(), api.SessionCopyStep{Step: step})
 	require.NoError(t, err)
 	return report
 }
 
-func awaitInStep(t *testing.T, s *stores) {
+func awaitInStep(t *testing.T, s *Stores) {
 	t.Helper()
 	require.Eventually(t, func() bool { return s.SessionCopy().InSync }, waitTimeout, 5*time.Millisecond)
 }
@@ -102,14 +105,14 @@ func TestTheNextAgentResumesACopy(t *testing.T) {
 	require.NoError(t, err)
 	_, err = of.Store.Create(t.Context(), &sessions.Session{ID: "a"})
 	require.NoError(t, err)
-	require.NoError(t, s.close())
+	require.NoError(t, s.Close())
 
 	// The embedded store is lost. The primary is Redis, so sessions still work, and only the step back fails.
 	file := filepath.Join(dir, sessionFile)
 	require.NoError(t, os.Rename(file, file+".away"))
 	require.NoError(t, os.WriteFile(file, []byte("no store"), 0o600))
 	s = newTestStores(t, dir, &hosts)
-	require.NoError(t, s.resumeCopy())
+	require.NoError(t, s.ResumeCopy())
 	of, err = s.Of(t.Context(), "p")
 	require.NoError(t, err)
 	_, err = of.Store.Get(t.Context(), "a")
@@ -118,11 +121,11 @@ func TestTheNextAgentResumesACopy(t *testing.T) {
 	require.Equal(t, api.CopyCutOver, s.SessionCopy().Phase)
 	_, err = s.StepSessionCopy(t.Context(), api.SessionCopyStep{Step: api.CopyStepBack})
 	require.ErrorIs(t, err, api.ErrInvalid)
-	require.NoError(t, s.close())
+	require.NoError(t, s.Close())
 
 	require.NoError(t, os.Rename(file+".away", file))
 	s = newTestStores(t, dir, &hosts)
-	require.NoError(t, s.resumeCopy())
+	require.NoError(t, s.ResumeCopy())
 	awaitInStep(t, s)
 	require.Equal(t, api.CopyInSync, runStep(t, s, api.CopyStepBack).Phase)
 	runStep(t, s, api.CopyStepCancel)
@@ -141,7 +144,7 @@ func TestAnUnreadableCopyRecordIsAnError(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "sessions"), 0o700))
 	for _, text := range []string{"", "{", `{"cut_over":true}`} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, copyRecordFile), []byte(text), 0o600))
-		err := newTestStores(t, dir, &[]string{}).resumeCopy()
+		err := newTestStores(t, dir, &[]string{}).ResumeCopy()
 		require.ErrorContains(t, err, "the only record of which store of a session copy is the primary")
 	}
 }

@@ -1,4 +1,6 @@
-package worker
+// Package host is what an agent does for sessions: it opens the stores of its pools, copies one to another, answers the
+// session calls of programs, and counts and emits what happens.
+package host
 
 import (
 	"context"
@@ -8,7 +10,6 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -27,13 +28,13 @@ import (
 // sessionFile is the file of the embedded store in the state folder.
 const sessionFile = "sessions/sessions.db"
 
-// stores opens this host's session stores on first use. Pools with the same settings share one store.
-type stores struct {
+// Stores opens this host's session stores on first use. Pools with the same settings share one store.
+type Stores struct {
 	hostID, dir string
 	workers     func(ctx context.Context, pool string) (api.PoolWorkers, error)
-	owner       sessionOwner
-	affinity    *affinity.Table
-	observer    *sessionObserver
+	owner       Owner
+	Affinity    *affinity.Table
+	observer    *Observer
 	log         *slog.Logger
 	processes   sync.WaitGroup
 
@@ -51,7 +52,7 @@ type stores struct {
 	closed bool
 }
 
-// poolSessions describes a pool that has or had a process here, or whose sessions were used here. stores.mu guards it.
+// poolSessions describes a pool that has or had a process here, or whose sessions were used here. Stores.mu guards it.
 type poolSessions struct {
 	settings  spec.Sessions
 	processes int
@@ -71,43 +72,39 @@ type openStore struct {
 	settings spec.Sessions
 }
 
-func newStores(hostID, dir string, log *slog.Logger, workers func(context.Context, string) (api.PoolWorkers, error),
-	owner sessionOwner, observer *sessionObserver) *stores {
-	return &stores{
-		observer: observer, hostID: hostID, dir: dir, workers: workers, owner: owner, affinity: affinity.New(nil), log: log,
+// New makes the stores of a host; owner says which host has the sessions of a pool.
+func New(hostID, dir string, log *slog.Logger, workers func(context.Context, string) (api.PoolWorkers, error),
+	owner Owner, observer *Observer) *Stores {
+	return &Stores{
+		observer: observer, hostID: hostID, dir: dir, workers: workers, owner: owner, Affinity: affinity.New(nil), log: log,
 		pools: make(map[string]*poolSessions), open: make(map[string]*openStore),
 	}
 }
 
-func poolOf(worker string) string {
-	pool, _, _ := strings.Cut(worker, "/")
-	return pool
-}
-
-// add counts a process of its pool until it ends, and then removes the session bindings of its worker.
-func (s *stores) add(p *process.Process) {
+// Add counts a process of its pool until it ends, and then removes the session bindings of its worker.
+func (s *Stores) Add(p *process.Process) {
 	worker, settings := p.Worker(), p.Spec().Sessions
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return
 	}
-	s.learnLocked(poolOf(worker), settings).processes++
-	s.affinity.SetTTL(poolOf(worker), settings.AffinityTTL.D())
+	s.learnLocked(api.PoolOf(worker), settings).processes++
+	s.Affinity.SetTTL(api.PoolOf(worker), settings.AffinityTTL.D())
 	s.processes.Add(1)
 	p.AfterEnd(func() {
 		defer s.processes.Done()
-		s.affinity.UnbindWorker(worker)
+		s.Affinity.UnbindWorker(worker)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		pool := s.pools[poolOf(worker)]
+		pool := s.pools[api.PoolOf(worker)]
 		pool.processes--
 		pool.usedAt = time.Now()
 	})
 }
 
 // learnLocked records a pool's settings.
-func (s *stores) learnLocked(pool string, settings spec.Sessions) *poolSessions {
+func (s *Stores) learnLocked(pool string, settings spec.Sessions) *poolSessions {
 	p := s.pools[pool]
 	if p == nil {
 		s.forgetPoolLocked()
@@ -127,7 +124,7 @@ const maxPools = 1000
 
 // forgetPoolLocked makes room for another pool: the one without a process that has rested longest is asked for its
 // settings again if it is used again.
-func (s *stores) forgetPoolLocked() {
+func (s *Stores) forgetPoolLocked() {
 	if len(s.pools) < maxPools {
 		return
 	}
@@ -138,13 +135,13 @@ func (s *stores) forgetPoolLocked() {
 		}
 	}
 	delete(s.pools, oldest)
-	s.affinity.SetTTL(oldest, 0)
+	s.Affinity.SetTTL(oldest, 0)
 }
 
 func storeKey(settings spec.Sessions) string { return settings.Store + " " + settings.URL }
 
 // Of implements gateway.Sessions.
-func (s *stores) Of(ctx context.Context, pool string) (sessions.HostCalls, error) {
+func (s *Stores) Of(ctx context.Context, pool string) (sessions.HostCalls, error) {
 	settings, err := s.settings(ctx, pool)
 	if err != nil {
 		return sessions.HostCalls{}, err
@@ -157,8 +154,8 @@ func (s *stores) Of(ctx context.Context, pool string) (sessions.HostCalls, error
 	return s.openFor(pool, settings)
 }
 
-// sessionExists returns nil if the pool's store has the session, and extends the session's life.
-func (s *stores) sessionExists(ctx context.Context, pool, session string) error {
+// SessionExists returns nil if the pool's store has the session, and extends the session's life.
+func (s *Stores) SessionExists(ctx context.Context, pool, session string) error {
 	calls, err := s.Of(ctx, pool)
 	if err != nil {
 		return err
@@ -169,7 +166,7 @@ func (s *stores) sessionExists(ctx context.Context, pool, session string) error 
 
 // settings returns the session settings of a pool; without a pool's name, those of all pools here if they use the same
 // store.
-func (s *stores) settings(ctx context.Context, pool string) (spec.Sessions, error) {
+func (s *Stores) settings(ctx context.Context, pool string) (spec.Sessions, error) {
 	if pool != "" {
 		return s.poolSettings(ctx, pool)
 	}
@@ -193,7 +190,7 @@ func (s *stores) settings(ctx context.Context, pool string) (spec.Sessions, erro
 }
 
 // poolsFor returns the pools whose sessions a request is about: the named one, or all active pools here.
-func (s *stores) poolsFor(pool string) []string {
+func (s *Stores) poolsFor(pool string) []string {
 	if pool != "" {
 		return []string{pool}
 	}
@@ -204,7 +201,7 @@ func (s *stores) poolsFor(pool string) []string {
 
 // activePoolsLocked returns the pools that have a process here, sorted. If none has, for example while a single worker
 // is replaced, it returns all known pools.
-func (s *stores) activePoolsLocked() (names []string) {
+func (s *Stores) activePoolsLocked() (names []string) {
 	for name, p := range s.pools {
 		if p.processes > 0 {
 			names = append(names, name)
@@ -218,7 +215,7 @@ func (s *stores) activePoolsLocked() (names []string) {
 }
 
 // openFor returns the store with these settings for a pool, opens it if necessary, and applies its bounds.
-func (s *stores) openFor(pool string, settings spec.Sessions) (sessions.HostCalls, error) {
+func (s *Stores) openFor(pool string, settings spec.Sessions) (sessions.HostCalls, error) {
 	calls := sessions.HostCalls{TTL: settings.TTL.D(), AnonymousTTL: settings.AnonymousTTL.D()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -243,7 +240,7 @@ func (s *stores) openFor(pool string, settings spec.Sessions) (sessions.HostCall
 }
 
 // openLocked returns the store with these settings, and opens it if necessary.
-func (s *stores) openLocked(settings spec.Sessions) (*openStore, error) {
+func (s *Stores) openLocked(settings spec.Sessions) (*openStore, error) {
 	key := s.canonicalKeyLocked(settings)
 	if known := s.open[key]; known != nil {
 		return known, nil
@@ -269,7 +266,7 @@ func (s *stores) openLocked(settings spec.Sessions) (*openStore, error) {
 
 // canonicalKeyLocked returns the key in open of the store with these settings. Both stores of a copy have the key of
 // the first.
-func (s *stores) canonicalKeyLocked(settings spec.Sessions) string {
+func (s *Stores) canonicalKeyLocked(settings spec.Sessions) string {
 	key := storeKey(settings)
 	if s.copy != nil && key == s.copy.To.key() {
 		return s.copy.From.key()
@@ -277,10 +274,10 @@ func (s *stores) canonicalKeyLocked(settings spec.Sessions) string {
 	return key
 }
 
-func (s *stores) openBackend(settings spec.Sessions) (sessions.Replica, error) {
+func (s *Stores) openBackend(settings spec.Sessions) (sessions.Replica, error) {
 	config := sessions.Config{TTL: settings.TTL.D(), Max: settings.Max, OnFull: sessions.OnFull(settings.OnFull),
 		Removed: s.observer.removed(settings.Store)}
-	s.observer.stats.Opened(settings.Store)
+	s.observer.Stats.Opened(settings.Store)
 	switch settings.Store {
 	case spec.StoreMemory:
 		return embedded.InMemory(config), nil
@@ -293,7 +290,7 @@ func (s *stores) openBackend(settings spec.Sessions) (sessions.Replica, error) {
 	return nil, api.Errorf(api.CodeInvalid, "unknown session store %q", settings.Store)
 }
 
-func (s *stores) all() (all []sessions.Store) {
+func (s *Stores) all() (all []sessions.Store) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, known := range s.open {
@@ -302,8 +299,8 @@ func (s *stores) all() (all []sessions.Store) {
 	return all
 }
 
-// close closes the stores. All processes must have ended.
-func (s *stores) close() error {
+// Close closes the stores. All processes must have ended.
+func (s *Stores) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()

@@ -1,4 +1,4 @@
-package worker
+package host
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// resumeCopy continues a copy that an earlier agent with this state folder began. Call it before any other method.
-func (s *stores) resumeCopy() error {
+// ResumeCopy continues a copy that an earlier agent with this state folder began. Call it before any other method.
+func (s *Stores) ResumeCopy() error {
 	record, err := readCopyRecord(s.dir)
 	if err != nil || record == nil {
 		return err
@@ -32,7 +32,7 @@ func (s *stores) resumeCopy() error {
 
 // openDualWriteLocked opens both stores of a copy. It fails if the primary cannot be opened; without the secondary, the
 // primary alone serves.
-func (s *stores) openDualWriteLocked(settings spec.Sessions) (*dualwrite.Store, error) {
+func (s *Stores) openDualWriteLocked(settings spec.Sessions) (*dualwrite.Store, error) {
 	primary, secondary := s.copy.From, s.copy.To
 	if s.copy.CutOver {
 		primary, secondary = secondary, primary
@@ -52,7 +52,7 @@ func (s *stores) openDualWriteLocked(settings spec.Sessions) (*dualwrite.Store, 
 
 // currentCopy returns the copy in progress and its store. Both are nil without a copy; the store is nil while it cannot
 // be opened.
-func (s *stores) currentCopy() (*copyRecord, *openStore) {
+func (s *Stores) currentCopy() (*copyRecord, *openStore) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.copy == nil {
@@ -62,7 +62,7 @@ func (s *stores) currentCopy() (*copyRecord, *openStore) {
 }
 
 // SessionCopy implements gateway.Copies.
-func (s *stores) SessionCopy() api.SessionCopy {
+func (s *Stores) SessionCopy() api.SessionCopy {
 	record, known := s.currentCopy()
 	if record == nil {
 		return api.SessionCopy{Phase: api.CopyNone, Host: s.hostID}
@@ -78,7 +78,7 @@ func (s *stores) SessionCopy() api.SessionCopy {
 }
 
 // CopySessions implements gateway.Copies.
-func (s *stores) CopySessions(ctx context.Context, pool string,
+func (s *Stores) CopySessions(ctx context.Context, pool string,
 	request api.SessionCopyRequest) (api.SessionCopy, error) {
 	var none api.SessionCopy
 	from, err := parseStore(request.From)
@@ -129,7 +129,7 @@ func (s *stores) CopySessions(ctx context.Context, pool string,
 }
 
 // beginCopy makes target the secondary of the store with these settings.
-func (s *stores) beginCopy(settings spec.Sessions, record *copyRecord, target sessions.Replica) error {
+func (s *Stores) beginCopy(settings spec.Sessions, record *copyRecord, target sessions.Replica) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -148,7 +148,7 @@ func (s *stores) beginCopy(settings spec.Sessions, record *copyRecord, target se
 }
 
 // openTarget opens the target of a copy, and fails if it has sessions that the copy must not replace.
-func (s *stores) openTarget(ctx context.Context, settings spec.Sessions, replace bool) (sessions.Replica, error) {
+func (s *Stores) openTarget(ctx context.Context, settings spec.Sessions, replace bool) (sessions.Replica, error) {
 	s.mu.Lock()
 	if unused := s.open[storeKey(settings)]; unused != nil { // of pools that have ended
 		delete(s.open, storeKey(settings))
@@ -174,7 +174,7 @@ func (s *stores) openTarget(ctx context.Context, settings spec.Sessions, replace
 }
 
 // StepSessionCopy implements gateway.Copies.
-func (s *stores) StepSessionCopy(ctx context.Context, step api.SessionCopyStep) (api.SessionCopy, error) {
+func (s *Stores) StepSessionCopy(ctx context.Context, step api.SessionCopyStep) (api.SessionCopy, error) {
 	s.copyMu.Lock()
 	defer s.copyMu.Unlock()
 	record, known := s.currentCopy()
@@ -211,7 +211,7 @@ func stepRefused(step api.CopyStep, format string, values ...any) error {
 }
 
 // swapCopy makes the other store of the copy the primary, and returns how many sessions a forced step back lost.
-func (s *stores) swapCopy(ctx context.Context, store *dualwrite.Store, record copyRecord,
+func (s *Stores) swapCopy(ctx context.Context, store *dualwrite.Store, record copyRecord,
 	step api.SessionCopyStep) (lost int, err error) {
 	back := step.Step == api.CopyStepBack
 	switch {
@@ -238,7 +238,7 @@ func (s *stores) swapCopy(ctx context.Context, store *dualwrite.Store, record co
 }
 
 // endCopy keeps the primary of the copy and closes the secondary.
-func (s *stores) endCopy(store *dualwrite.Store, record copyRecord, step api.CopyStep) error {
+func (s *Stores) endCopy(store *dualwrite.Store, record copyRecord, step api.CopyStep) error {
 	kept, released, swap := record.From, record.To, api.CopyStepBack
 	if step == api.CopyStepFinish {
 		kept, released, swap = record.To, record.From, api.CopyStepCutOver
@@ -267,7 +267,7 @@ func (s *stores) endCopy(store *dualwrite.Store, record copyRecord, step api.Cop
 }
 
 // poolsWhereLocked returns the pools with a process here whose settings match, sorted.
-func (s *stores) poolsWhereLocked(matches func(spec.Sessions) bool) (names []string) {
+func (s *Stores) poolsWhereLocked(matches func(spec.Sessions) bool) (names []string) {
 	for name, p := range s.pools {
 		if p.processes > 0 && matches(p.settings) {
 			names = append(names, name)
@@ -278,7 +278,7 @@ func (s *stores) poolsWhereLocked(matches func(spec.Sessions) bool) (names []str
 }
 
 // poolsUsing returns the pools with a process here whose specs name a store, sorted.
-func (s *stores) poolsUsing(store storeAddress) []string {
+func (s *Stores) poolsUsing(store storeAddress) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.poolsWhereLocked(func(settings spec.Sessions) bool { return storeKey(settings) == store.key() })
@@ -286,7 +286,7 @@ func (s *stores) poolsUsing(store storeAddress) []string {
 
 // requireOnlyHost fails if other hosts have workers of the pools that use a store, or the other store of its copy:
 // those hosts write to one of the two stores only.
-func (s *stores) requireOnlyHost(ctx context.Context, store storeAddress) error {
+func (s *Stores) requireOnlyHost(ctx context.Context, store storeAddress) error {
 	s.mu.Lock()
 	names := s.poolsWhereLocked(func(settings spec.Sessions) bool { return s.canonicalKeyLocked(settings) == store.key() })
 	s.mu.Unlock()

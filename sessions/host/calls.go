@@ -1,4 +1,4 @@
-package worker
+package host
 
 import (
 	"context"
@@ -15,11 +15,11 @@ import (
 // sessionHeader is the header of a call that names its session.
 const sessionHeader = "tempool-session"
 
-// hostCalls answers the host calls of subprocesses.
-type hostCalls struct {
-	stores *stores
-	// find returns a process of this host.
-	find func(worker string, incarnation int64) (*process.Process, bool)
+// Calls answers the host calls of subprocesses.
+type Calls struct {
+	stores *Stores
+	// Find returns a process of this host.
+	Find func(worker string, incarnation int64) (*process.Process, bool)
 
 	mu sync.Mutex
 	// temporary holds the session IDs of calls in flight that name no session, by the context of the call.
@@ -27,12 +27,13 @@ type hostCalls struct {
 	deletions sync.WaitGroup
 }
 
-func newHostCalls(s *stores) *hostCalls {
-	return &hostCalls{stores: s, temporary: make(map[context.Context]string)}
+// NewCalls makes the host calls about sessions in these stores.
+func NewCalls(s *Stores) *Calls {
+	return &Calls{stores: s, temporary: make(map[context.Context]string)}
 }
 
-// serve implements process.Config.HostCall.
-func (h *hostCalls) serve(ctx context.Context, call process.HostCall) ([]byte, error) {
+// Serve implements process.Config.HostCall.
+func (h *Calls) Serve(ctx context.Context, call process.HostCall) ([]byte, error) {
 	if !sessions.Serves(call.Method) {
 		return nil, &protocol.RemoteError{Code: protocol.CodeUnsupported, Message: "unknown host call " + call.Method}
 	}
@@ -43,14 +44,14 @@ func (h *hostCalls) serve(ctx context.Context, call process.HostCall) ([]byte, e
 	return result, err
 }
 
-func (h *hostCalls) session(ctx context.Context, call process.HostCall) ([]byte, error) {
+func (h *Calls) session(ctx context.Context, call process.HostCall) ([]byte, error) {
 	callCtx := protocol.CallContext(ctx)
 	if callCtx == nil {
 		return nil, &protocol.RemoteError{Code: protocol.CodeNotInCall,
 			Message: "no call in progress: sessions can only be used while serving a call"}
 	}
-	pool := poolOf(call.Worker)
-	if p, found := h.find(call.Worker, call.Incarnation); found {
+	pool := api.PoolOf(call.Worker)
+	if p, found := h.Find(call.Worker, call.Incarnation); found {
 		h.stores.mu.Lock()
 		h.stores.learnLocked(pool, p.Spec().Sessions)
 		h.stores.mu.Unlock()
@@ -74,7 +75,7 @@ func (h *hostCalls) session(ctx context.Context, call process.HostCall) ([]byte,
 }
 
 // temporarySession returns the session ID of a call that names none. The session is deleted when the call ends.
-func (h *hostCalls) temporarySession(call context.Context, store sessions.Store) (string, error) {
+func (h *Calls) temporarySession(call context.Context, store sessions.Store) (string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err := call.Err(); err != nil {
@@ -99,7 +100,7 @@ func (h *hostCalls) temporarySession(call context.Context, store sessions.Store)
 // deleteTimeout bounds the deletion of a temporary session.
 const deleteTimeout = 5 * time.Second
 
-func (h *hostCalls) deleteTemporary(id string, store sessions.Store) {
+func (h *Calls) deleteTemporary(id string, store sessions.Store) {
 	ctx, cancel := context.WithTimeout(context.Background(), deleteTimeout)
 	defer cancel()
 	if err := store.Delete(ctx, id); err != nil && !errors.Is(err, api.ErrSessionNotFound) {
@@ -107,5 +108,5 @@ func (h *hostCalls) deleteTemporary(id string, store sessions.Store) {
 	}
 }
 
-// wait returns when the temporary sessions of all ended calls are deleted. No call may be in flight.
-func (h *hostCalls) wait() { h.deletions.Wait() }
+// Wait returns when the temporary sessions of all ended calls are deleted. No call may be in flight.
+func (h *Calls) Wait() { h.deletions.Wait() }

@@ -1,4 +1,4 @@
-package worker
+package host
 
 import (
 	"context"
@@ -20,7 +20,7 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// fakeOwner is a sessionOwner whose answers a test sets.
+// fakeOwner is a Owner whose answers a test sets.
 type fakeOwner struct {
 	host  string
 	state lifecycle.State
@@ -28,9 +28,9 @@ type fakeOwner struct {
 	err   error
 }
 
-func (k fakeOwner) claim(context.Context, string) (string, error) { return k.host, nil }
+func (k fakeOwner) Claim(context.Context, string) (string, error) { return k.host, nil }
 
-func (k fakeOwner) status(context.Context, string) (api.PoolStatus, error) {
+func (k fakeOwner) Status(context.Context, string) (api.PoolStatus, error) {
 	return api.PoolStatus{Spec: k.spec, SessionsHost: k.host, Workers: []api.RosterEntry{{Host: k.host, State: k.state}}},
 		k.err
 }
@@ -55,8 +55,8 @@ func TestAStartIsRejectedIfTheSessionsAreInTheLocalStoreOfAnotherHost(t *testing
 		"another host, with Redis": {fakeOwner{host: "there", state: lifecycle.Ready},
 			func(s *spec.Spec) { s.Sessions.Store = spec.StoreRedis }, false},
 	} {
-		s := newStores("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, c.owner, testObserver())
-		err := s.admit(t.Context(), request(c.change))
+		s := New("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, c.owner, testObserver())
+		err := s.Admit(t.Context(), request(c.change))
 		if !c.refused {
 			require.NoError(t, err, name)
 			continue
@@ -67,12 +67,12 @@ func TestAStartIsRejectedIfTheSessionsAreInTheLocalStoreOfAnotherHost(t *testing
 }
 
 func TestPoolsWithoutAProcessAreForgotten(t *testing.T) {
-	s := newStores("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, fakeOwner{host: "here", spec: spec.Default()},
+	s := New("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, fakeOwner{host: "here", spec: spec.Default()},
 		testObserver())
 	s.pools["running"] = &poolSessions{processes: 1}
 	for i := range 2 * maxPools {
 		pool := fmt.Sprint("job-", i)
-		s.affinity.SetTTL(pool, time.Hour)
+		s.Affinity.SetTTL(pool, time.Hour)
 		_, err := s.poolSettings(t.Context(), pool)
 		require.NoError(t, err)
 		require.LessOrEqual(t, len(s.pools), maxPools)
@@ -92,21 +92,21 @@ type slowOwner struct {
 	answer chan struct{}
 }
 
-func (o *slowOwner) status(ctx context.Context, pool string) (api.PoolStatus, error) {
+func (o *slowOwner) Status(ctx context.Context, pool string) (api.PoolStatus, error) {
 	o.asked.Add(1)
 	<-o.answer
-	return o.fakeOwner.status(ctx, pool)
+	return o.fakeOwner.Status(ctx, pool)
 }
 
 func TestStartsOfAPoolAtTheSameTimeShareTheQuestionAfterItsSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		owner := &slowOwner{fakeOwner: fakeOwner{host: "there", state: lifecycle.Ready}, answer: make(chan struct{})}
-		s := newStores("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, owner, testObserver())
+		s := New("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, owner, testObserver())
 		var starts sync.WaitGroup
 		errs := make([]error, 20)
 		for i := range errs {
 			starts.Go(func() {
-				errs[i] = s.admit(t.Context(),
+				errs[i] = s.Admit(t.Context(),
 					api.StartRequest{Process: api.Process{Worker: api.WorkerName("p", i)}, Spec: spec.Default()})
 			})
 		}
@@ -139,7 +139,7 @@ func TestSessionsAreFoundWhileThePoolHasNoWorkerHere(t *testing.T) {
 		"no such pool": {fakeOwner{err: api.Errorf(api.CodePoolNotFound, "no pool p is running")},
 			api.ErrPoolNotFound},
 	} {
-		s := newStores("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, c.owner, testObserver())
+		s := New("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, c.owner, testObserver())
 		of, err := s.Of(t.Context(), "p")
 		require.ErrorIs(t, err, c.want, name)
 		if err == nil {
@@ -152,7 +152,7 @@ func TestSessionsAreFoundWhileThePoolHasNoWorkerHere(t *testing.T) {
 			_, err = of.Store.Get(t.Context(), "a")
 			require.NoError(t, err, "the known settings count while the pool does not answer")
 		}
-		require.NoError(t, s.close())
+		require.NoError(t, s.Close())
 	}
 }
 
@@ -171,8 +171,8 @@ func TestAHostRefusesSessionsThatAnotherHostHasClaimed(t *testing.T) {
 }
 
 func TestWithoutAPoolNameTheStoreOfTheKnownPoolsIsUsed(t *testing.T) {
-	s := newStores("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, fakeOwner{host: "here"}, testObserver())
-	defer func() { require.NoError(t, s.close()) }()
+	s := New("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, fakeOwner{host: "here"}, testObserver())
+	defer func() { require.NoError(t, s.Close()) }()
 	_, err := s.Of(t.Context(), "")
 	require.ErrorIs(t, err, api.ErrNoWorkers, "no pool is known yet")
 	file, server := spec.Default().Sessions, spec.Default().Sessions

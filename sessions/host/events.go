@@ -1,4 +1,4 @@
-package worker
+package host
 
 import (
 	"context"
@@ -7,26 +7,34 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/affinity"
-	"github.com/tempool/tempool/worker/metrics"
 )
 
-// sessionObserver counts and emits what happens to sessions at this agent.
-type sessionObserver struct {
-	hostID string
-	stats  *metrics.SessionStats
-	emit   api.Emit
+// Stats counts what happens to sessions.
+type Stats interface {
+	Opened(store string)
+	Used(store, operation string, took time.Duration, err error)
+	Created(store string)
+	Removed(store string, why sessions.Removal, n int)
+	Moved(done bool)
+}
+
+// Observer counts and emits what happens to sessions at this agent.
+type Observer struct {
+	HostID string
+	Stats  Stats
+	Emit   api.Emit
 }
 
 // removed emits the events of sessions that a store has expired or evicted. Pools may share the store, so its events
 // are the host's.
-func (o *sessionObserver) removed(store string) func(why sessions.Removal, n int, ids []string) {
+func (o *Observer) removed(store string) func(why sessions.Removal, n int, ids []string) {
 	eventType := map[sessions.Removal]string{sessions.Evicted: api.EventSessionEvicted,
 		sessions.Expired: api.EventSessionExpired}
 	return func(why sessions.Removal, n int, ids []string) {
-		o.stats.Removed(store, why, n)
+		o.Stats.Removed(store, why, n)
 		for _, id := range ids {
-			o.emit(eventType[why], api.HostSource(o.hostID), time.Now(),
-				api.SessionEvent{Host: o.hostID, Session: id, Store: store})
+			o.Emit(eventType[why], api.HostSource(o.HostID), time.Now(),
+				api.SessionEvent{Host: o.HostID, Session: id, Store: store})
 		}
 	}
 }
@@ -35,12 +43,12 @@ func (o *sessionObserver) removed(store string) func(why sessions.Removal, n int
 type observedStore struct {
 	sessions.Store
 	kind, pool string
-	to         *sessionObserver
+	to         *Observer
 }
 
 // used counts an operation that has ended with *err.
 func (s observedStore) used(operation string, began time.Time, err *error) {
-	s.to.stats.Used(s.kind, operation, time.Since(began), *err)
+	s.to.Stats.Used(s.kind, operation, time.Since(began), *err)
 }
 
 func (s observedStore) Create(ctx context.Context, draft *sessions.Session) (created *sessions.Session, err error) {
@@ -60,12 +68,12 @@ func (s observedStore) Restore(ctx context.Context, session *sessions.Session) (
 }
 
 func (s observedStore) emitCreated(id string) {
-	s.to.stats.Created(s.kind)
-	source := api.HostSource(s.to.hostID)
+	s.to.Stats.Created(s.kind)
+	source := api.HostSource(s.to.HostID)
 	if s.pool != "" {
 		source = api.PoolSource(s.pool)
 	}
-	s.to.emit(api.EventSessionCreated, source, time.Now(), api.SessionEvent{Host: s.to.hostID, Session: id, Store: s.kind})
+	s.to.Emit(api.EventSessionCreated, source, time.Now(), api.SessionEvent{Host: s.to.HostID, Session: id, Store: s.kind})
 }
 
 func (s observedStore) Get(ctx context.Context, id string) (_ *sessions.Session, err error) {
@@ -94,27 +102,30 @@ func (s observedStore) List(ctx context.Context, after string, limit int) (_ []*
 	return s.Store.List(ctx, after, limit)
 }
 
-// observedBindings are the bindings of this host, with new ones emitted, and the moves of migrations counted and
+// Bindings are the bindings of this host, with new ones emitted, and the moves of migrations counted and
 // emitted.
-type observedBindings struct {
+type Bindings struct {
 	*affinity.Table
-	to *sessionObserver
+	to *Observer
 }
 
+// Bindings are those of this host.
+func (s *Stores) Bindings() Bindings { return Bindings{s.Affinity, s.observer} }
+
 // Follow is that of affinity.Table.
-func (b observedBindings) Follow(pool, session, was, worker string) {
+func (b Bindings) Follow(pool, session, was, worker string) {
 	if b.Table.Follow(pool, session, was, worker) {
 		b.emitBound(pool, session, was, worker)
 	}
 }
 
-func (b observedBindings) emitBound(pool, session, was, worker string) {
-	b.to.emit(api.EventSessionBound, api.PoolSource(pool), time.Now(),
-		api.SessionEvent{Host: b.to.hostID, Session: session, From: was, Worker: worker})
+func (b Bindings) emitBound(pool, session, was, worker string) {
+	b.to.Emit(api.EventSessionBound, api.PoolSource(pool), time.Now(),
+		api.SessionEvent{Host: b.to.HostID, Session: session, From: was, Worker: worker})
 }
 
 // Bind is that of affinity.Table.
-func (b observedBindings) Bind(pool, session, worker string) (was string, bound bool) {
+func (b Bindings) Bind(pool, session, worker string) (was string, bound bool) {
 	was, bound = b.Table.Bind(pool, session, worker)
 	if bound && was != worker {
 		b.emitBound(pool, session, was, worker)
@@ -123,20 +134,20 @@ func (b observedBindings) Bind(pool, session, worker string) (was string, bound 
 }
 
 // Move is that of affinity.Table.
-func (b observedBindings) Move(pool, session, from, to string) bool {
+func (b Bindings) Move(pool, session, from, to string) bool {
 	before := b.Where(pool, session)
 	done := b.Table.Move(pool, session, from, to)
-	b.to.stats.Moved(done)
+	b.to.Stats.Moved(done)
 	if done && before != to { // else it is a repetition
-		b.to.emit(api.EventSessionMigrated, api.PoolSource(pool), time.Now(),
-			api.SessionEvent{Host: b.to.hostID, Session: session, From: from, Worker: to})
+		b.to.Emit(api.EventSessionMigrated, api.PoolSource(pool), time.Now(),
+			api.SessionEvent{Host: b.to.HostID, Session: session, From: from, Worker: to})
 	}
 	return done
 }
 
-// liveSessions counts the live sessions of the stores that this agent has opened, by kind. It leaves out stores that do
+// LiveSessions counts the live sessions of the stores that this agent has opened, by kind. It leaves out stores that do
 // not answer.
-func (s *stores) liveSessions(ctx context.Context) map[string]int {
+func (s *Stores) LiveSessions(ctx context.Context) map[string]int {
 	live := map[string]int{}
 	s.mu.Lock()
 	open := make(map[sessions.Store]string, len(s.open))
