@@ -16,6 +16,7 @@ needed=(
   "nft nftables"                # cuts the links of test machines
   "podman podman"               # runs workers of kind "container"
   "runc runc"                   # the runtime of their tests
+  "mypy mypy"                   # checks the types of the Python SDK and its examples
 )
 
 missing=()
@@ -30,6 +31,13 @@ fi
 # A library of Debian's own Python, for examples/model.
 if ! /usr/bin/python3 -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("sklearn") is None)' 2>/dev/null; then
   missing+=(python3-sklearn)
+fi
+# The library of the asynchronous client (tempool[async]), and what builds the wheel.
+if ! /usr/bin/python3 -c 'import httpx' 2>/dev/null; then
+  missing+=(python3-httpx)
+fi
+if ! /usr/bin/python3 -c 'import build, wheel' 2>/dev/null; then
+  missing+=(python3-build python3-venv python3-wheel)
 fi
 for language in go python3 node git; do
   if ! command -v "$language" >/dev/null; then

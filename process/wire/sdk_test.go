@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/internal/need"
 )
 
 // sdk is how to start a worker program in one language.
@@ -335,6 +337,9 @@ func TestAWorkerOfEverySDKThatStopsServesWhatItHasAndBeginsNothing(t *testing.T)
 	})
 }
 
+// debianPython has the library of the asynchronous client.
+const debianPython = "/usr/bin/python3"
+
 // The SDKs' own suites are part of this package's tests: the protocol has three implementations and one definition.
 func TestTheSDKsOwnSuitesPass(t *testing.T) {
 	for _, suite := range []struct {
@@ -343,8 +348,12 @@ func TestTheSDKsOwnSuitesPass(t *testing.T) {
 	}{
 		{"python", []string{"python3", "-W", "error", "-m", "unittest"}},
 		{"node", []string{"sh", "-c", "node --test test/*.test.js"}},
+		{"python", []string{debianPython, "-W", "error", "-m", "unittest", "tests.aio"}},
 	} {
 		t.Run(suite.dir, func(t *testing.T) {
+			if suite.run[0] == debianPython {
+				need.PythonModule(t, debianPython, "httpx")
+			}
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 			defer cancel()
 			cmd := exec.CommandContext(ctx, suite.run[0], suite.run[1:]...)

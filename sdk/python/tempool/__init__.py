@@ -21,15 +21,16 @@ __all__ = [
     "on_suspend", "run", "unhealthy",
 ]
 
-_worker = Worker()
-method = _worker.method
-on_start = _worker.on_start
-on_stop = _worker.on_stop
-on_session_release = _worker.on_session_release
-on_session_load = _worker.on_session_load
-on_lease_reset = _worker.on_lease_reset
-on_suspend = _worker.on_suspend
-on_resume = _worker.on_resume
-on_health = _worker.on_health
-unhealthy = _worker.unhealthy
-run = _worker.run
+#: the Worker of this module's functions
+default_worker = Worker()
+method = default_worker.method
+on_start = default_worker.on_start
+on_stop = default_worker.on_stop
+on_session_release = default_worker.on_session_release
+on_session_load = default_worker.on_session_load
+on_lease_reset = default_worker.on_lease_reset
+on_suspend = default_worker.on_suspend
+on_resume = default_worker.on_resume
+on_health = default_worker.on_health
+unhealthy = default_worker.unhealthy
+run = default_worker.run

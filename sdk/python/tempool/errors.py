@@ -1,12 +1,19 @@
 """Exceptions that handlers can raise, and those that the SDK raises in handlers."""
 
+from __future__ import annotations
+
+
+TYPE_CHECKING = False  # the import of typing would slow the start of every worker
+if TYPE_CHECKING:
+    from typing import Any
+
 
 class Error(Exception):
     """An error with a code of your own and optional data for the caller (anything JSON can represent)."""
 
     fatal = False
 
-    def __init__(self, message, code="error", data=None):
+    def __init__(self, message: str, code: str = "error", data: Any = None) -> None:
         super().__init__(message)
         self.code = code
         self.data = data
@@ -21,7 +28,7 @@ class Fatal(Error):
 class Cancelled(Error):
     """The caller cancelled the call or has disconnected."""
 
-    def __init__(self, message="the call was cancelled"):
+    def __init__(self, message: str = "the call was cancelled") -> None:
         super().__init__(message, code="cancelled")
 
 
@@ -44,7 +51,7 @@ class ProgramNotFound(HostError):
 _HOST_ERRORS = {"version_conflict": Conflict, "session_not_found": SessionNotFound, "program_not_found": ProgramNotFound}
 
 
-def host_error(message, code, data=None):
+def host_error(message: str, code: str, data: Any = None) -> Error:
     """Returns the exception for a host error."""
     if code == "cancelled":
         return Cancelled(message)

@@ -1,8 +1,14 @@
 """Encodes and decodes the frames of the wire protocol (docs/protocol.md; examples in sdk/vectors)."""
 
+from __future__ import annotations
+
 import struct
 
 from .errors import ProtocolError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, List, Mapping
 
 HELLO, REQUEST, NOTIFY, CHUNK, END, RESPONSE, ERROR, CANCEL, PING, PONG, HOST_CALL, HOST_RESULT, HOST_ERROR = range(1, 14)
 MORE = 1  # flag of a REQUEST whose body continues in CHUNK frames
@@ -67,9 +73,9 @@ def decode(data, max_message=MAX_MESSAGE):
     return kind, flags, id, name, fields, bytes(data[body + headers:length + 4])
 
 
-def encode_headers(headers):
+def encode_headers(headers: Mapping[str, str]) -> bytes:
     """Encodes a dict of str to str as a header block. Raises ValueError if a part is too long or a key is empty."""
-    out = []
+    out: List[bytes] = []
     for key, value in headers.items():
         k, v = key.encode(), value.encode()
         if not k or len(k) > 0xFFFF or len(v) > 0xFFFF:
@@ -81,9 +87,10 @@ def encode_headers(headers):
     return block
 
 
-def decode_headers(block):
+def decode_headers(block: bytes) -> Dict[str, str]:
     """Decodes a header block to a dict of str to str."""
-    headers, at = {}, 0
+    headers: Dict[str, str] = {}
+    at = 0
     while at < len(block):
         if len(block) - at < 4:
             raise ProtocolError("truncated header lengths")

@@ -1,5 +1,7 @@
 """Responses: runs a handler and sends its result or its error."""
 
+from __future__ import annotations
+
 import json
 import sys
 import traceback
@@ -8,11 +10,13 @@ from . import frames, tracing
 from .errors import Cancelled, Error
 
 
+_PACKAGE = __file__[:-len("responses.py")]
+
 # Answers a request that this worker has not begun, and that the host may send to another one.
 NOT_BEGUN = json.dumps({"code": "not_begun", "message": "the worker ends, and has not begun the call", "not_begun": True}).encode()
 
 
-def exception_payload(error):
+def exception_payload(error: BaseException) -> bytes:
     """Encodes any exception as the payload of an ERROR frame, truncated to its limit. It never raises."""
     report = {"code": "error", "type": type(error).__name__, "message": _text(str, error), "traceback": _text(_traceback, error)}
     try:
@@ -44,7 +48,10 @@ def _text(describe, value):
 
 
 def _traceback(error):
-    return "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    begin = error.__traceback__
+    while begin is not None and begin.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        begin = begin.tb_next  # the program's frames matter
+    return "".join(traceback.format_exception(type(error), error, begin or error.__traceback__))
 
 
 def _json_or_repr(data):

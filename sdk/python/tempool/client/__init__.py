@@ -15,10 +15,11 @@ from .errors import (
     RateLimited, SessionExists, SessionNotFound, StoreFull, TempoolError, Unauthorized, Unavailable, VersionConflict, WorkerCrashed, WorkerError,
 )
 from .lease import Lease
+from .map import Result
 from .sessions import Sessions
 
 __all__ = [
     "Answer", "Busy", "Client", "DeadlineExceeded", "Invalid", "Lease", "LeaseFenced", "LeaseNotFound", "MemoryLimitExceeded", "MethodNotFound", "NoWorkers", "PayloadTooLarge", "Pool",
-    "PoolNotFound", "QueueFull", "QueueTimeout", "RateLimited", "SessionExists", "SessionNotFound", "Sessions", "StoreFull", "Stream",
+    "PoolNotFound", "QueueFull", "QueueTimeout", "RateLimited", "Result", "SessionExists", "SessionNotFound", "Sessions", "StoreFull", "Stream",
     "TempoolError", "Unauthorized", "Unavailable", "VersionConflict", "Worker", "WorkerCrashed", "WorkerError",
 ]

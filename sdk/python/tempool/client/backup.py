@@ -1,16 +1,20 @@
 """Files of backups of sessions."""
 
+from __future__ import annotations
+
 import json
 import os
 import tempfile
+from typing import IO, Any, Dict, Iterator
 
+from .endpoint import Reply
 from .errors import TempoolError, Unavailable, error_of
 
 _PIECE = 64 << 10
 _LAST_LINE = 4 << 10  # above the size of the last line of a backup
 
 
-def save(reply, path):
+def save(reply: Reply, path: str) -> int:
     """Writes an answer, which must be a whole backup, to a file that only its owner can read, and returns its number of sessions. If that fails,
     the old file stays."""
     folder, name = os.path.split(os.path.abspath(path))
@@ -34,7 +38,7 @@ def save(reply, path):
     return sessions
 
 
-def _copy(reply, out):
+def _copy(reply: Reply, out: IO[bytes]) -> int:
     tail = b""
     try:
         while True:
@@ -46,7 +50,7 @@ def _copy(reply, out):
     except TempoolError:
         failure = _last(tail)
         if "error" in failure:
-            raise error_of(0, "", {}, json.dumps({"code": failure.get("code"), "detail": failure["error"]})) from None
+            raise error_of(0, "", {}, json.dumps({"code": failure.get("code"), "detail": failure["error"]}).encode()) from None
         raise
     sessions = _last(tail).get("sessions")
     if not isinstance(sessions, int):
@@ -54,7 +58,7 @@ def _copy(reply, out):
     return sessions
 
 
-def _last(tail):
+def _last(tail: bytes) -> Dict[str, Any]:
     """Returns the object in the last line, empty if there is none."""
     try:
         last = json.loads(tail.rstrip(b"\n").rpartition(b"\n")[2])
@@ -66,11 +70,11 @@ def _last(tail):
 class Content:
     """The content of a file as the body of a request, from its beginning in each attempt."""
 
-    def __init__(self, path):
+    def __init__(self, path: str) -> None:
         self._path = path
         self.size = os.path.getsize(path)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[bytes]:
         with open(self._path, "rb") as file:
             while True:
                 piece = file.read(_PIECE)

@@ -1,21 +1,29 @@
 """The Client and its pools."""
 
+from __future__ import annotations
+
 import os
 import secrets
 import socket
 import ssl
+import threading
 import time
 import uuid
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Union
 
-from .calls import Caller, call_headers, deadline_of, decode, encode, segment
-from .errors import Invalid
+from .calls import Caller, Options, call_headers, deadline_of, decode, encode, segment
+from .errors import Invalid, TempoolError
 from .balancer import Balancer
+from .endpoint import Reply
 from .lease import Lease
+from .map import Result, map_calls
 from .sessions import Sessions
 
 #: the default address of an agent's gateway
 DEFAULT_ENDPOINT = "http://127.0.0.1:7460"
-_MAX_WAIT = 300.0  # seconds; the gateways' limit for a checkout
+MAX_WAIT = 300.0  # seconds; the gateways' limit for a checkout
+DEFAULT_CONCURRENCY, MAX_CONCURRENCY = 8, 256  # of Pool.map, where the size of the pool is unknown; of Pool.map and submit
 
 
 class Client:
@@ -36,7 +44,70 @@ class Client:
     Raises ValueError for an invalid endpoint, OSError for an unreadable file.
     """
 
-    def __init__(self, endpoint=None, *, token=None, token_file=None, ca_file=None, cert_file=None, key_file=None, tls=None, timeout=60.0, retries=8):
+    def __init__(
+        self, endpoint: Union[str, Iterable[str], None] = None, *, token: Optional[str] = None, token_file: Optional[str] = None,
+        ca_file: Optional[str] = None, cert_file: Optional[str] = None, key_file: Optional[str] = None, tls: Optional[ssl.SSLContext] = None,
+        timeout: float = 60.0, retries: int = 8,
+    ) -> None:
+        settings = Settings(endpoint, token, token_file, ca_file, cert_file, key_file, tls, timeout, retries)
+        self.timeout: float = timeout
+        self.balancer: Balancer = Balancer(settings.endpoints, settings.token, settings.tls, settings.retries)
+        self._lock = threading.Lock()
+        self._threads: Optional[ThreadPoolExecutor] = None  # guarded by _lock
+        #: sessions in the store that the pools of a host share
+        self.sessions = Sessions(self)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Waits for the calls of Pool.submit, and closes idle connections. It does not check in leases."""
+        with self._lock:
+            threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.shutdown()
+        self.balancer.close()
+
+    def threads(self) -> ThreadPoolExecutor:
+        """For this package: the threads of Pool.submit."""
+        with self._lock:
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(MAX_CONCURRENCY, thread_name_prefix="tempool-submit")
+            return self._threads
+
+    def pool(self, name: str) -> Pool:
+        """Returns the pool of this name without checking that it exists."""
+        return Pool(self, name)
+
+    def pools(self) -> List[Dict[str, Any]]:
+        """Returns all pools with their workers, as a list of dicts: pool, size, ready, workers."""
+        pools: List[Dict[str, Any]] = self.read("/v1/pools")
+        return pools
+
+    def workers(self) -> List[Dict[str, Any]]:
+        """Returns all workers with their state and metrics, as a list of dicts: worker, state, health, incarnation, requests_served and many more."""
+        workers: List[Dict[str, Any]] = self.read("/v1/workers")
+        return workers
+
+    def read(self, path: str) -> Any:
+        """Returns the decoded answer to a GET of a path, for endpoints without a method here."""
+        return decode(self.balancer.request("GET", path, {}, b"", time.monotonic() + self.timeout, idempotent=True).read())
+
+    def deadline(self, timeout: Optional[float]) -> float:
+        """For this package: returns the deadline of a request with this timeout; None means the client's timeout."""
+        return deadline_of(timeout, self.timeout)
+
+
+class Settings:
+    """What the arguments of a client and the environment say. Raises ValueError for what does not fit, OSError for an unreadable file."""
+
+    def __init__(
+        self, endpoint: Union[str, Iterable[str], None], token: Optional[str], token_file: Optional[str], ca_file: Optional[str],
+        cert_file: Optional[str], key_file: Optional[str], tls: Optional[ssl.SSLContext], timeout: float, retries: int,
+    ) -> None:
         if endpoint is None:
             endpoint = os.environ.get("TEMPOOL_GATEWAY") or DEFAULT_ENDPOINT
         if isinstance(endpoint, str):
@@ -64,73 +135,46 @@ class Client:
         deadline_of(timeout, timeout)
         if retries < 0:
             raise ValueError("retries must be at least 0")
-        self.timeout = timeout
-        self.balancer = Balancer(endpoints, token, tls, retries)
-        #: sessions in the store that the pools of a host share
-        self.sessions = Sessions(self)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
-
-    def close(self):
-        """Closes idle connections. It does not check in leases."""
-        self.balancer.close()
-
-    def pool(self, name):
-        """Returns the pool of this name without checking that it exists."""
-        return Pool(self, name)
-
-    def pools(self):
-        """Returns all pools with their workers, as a list of dicts: pool, size, ready, workers."""
-        return self.read("/v1/pools")
-
-    def workers(self):
-        """Returns all workers with their state and metrics, as a list of dicts: worker, state, health, incarnation, requests_served and many more."""
-        return self.read("/v1/workers")
-
-    def read(self, path):
-        """Returns the decoded answer to a GET of a path, for endpoints without a method here."""
-        return decode(self.balancer.request("GET", path, {}, b"", time.monotonic() + self.timeout, idempotent=True).read())
-
-    def deadline(self, timeout):
-        """For this package: returns the deadline of a request with this timeout; None means the client's timeout."""
-        return deadline_of(timeout, self.timeout)
+        self.endpoints, self.token, self.tls, self.retries = endpoints, token, tls, retries
 
 
 class Pool(Caller):
     """A pool: each call goes to a free worker and waits for one if necessary."""
 
-    def __init__(self, client, name):
+    def __init__(self, client: Client, name: str) -> None:
         self.name = name
         self._client = client
         self._path = "/v1/pools/" + segment(name, "a pool name")
         #: sessions of this pool's calls
         self.sessions = Sessions(client, name)
 
-    def worker(self, number):
+    def worker(self, number: int) -> Worker:
         """Returns the worker with this number, from 0, for calls that must reach this one; each waits in the queue until the worker is free."""
         return Worker(self, number)
 
-    def status(self):
+    def status(self) -> Dict[str, Any]:
         """Returns the pool as a dict: pool, size, ready, workers (each with state and metrics). Raises PoolNotFound if it does not exist."""
-        return self._client.read(self._path)
+        status: Dict[str, Any] = self._client.read(self._path)
+        return status
 
-    def lease(self, ttl=None, *, holder=None, session=None, wait=None):
+    def lease(
+        self, ttl: Optional[float] = None, *, holder: Optional[str] = None, session: Optional[str] = None, key: Optional[str] = None,
+        wait: Optional[float] = None,
+    ) -> Lease:
         """Waits for a free worker and checks it out, for calls that must reach the same process.
 
         ttl in seconds is how long the lease lives after its last renewal; None means the pool's lease.ttl. holder is shown as the worker's
-        holder; None means this machine and process. wait in seconds limits the wait for a worker; None means the client's timeout, 0 no
+        holder; None means this machine and process. key says whose process it may use, in a pool with isolation. wait in seconds limits the wait for a worker; None means the client's timeout, 0 no
         wait. Raises NoWorkers or QueueTimeout if no worker became free.
         """
         if ttl is not None and ttl <= 0:
             raise Invalid("ttl must be above 0 seconds, not %r" % (ttl,), "invalid")
-        wait = min(self._client.timeout if wait is None else wait, _MAX_WAIT)
+        wait = min(self._client.timeout if wait is None else wait, MAX_WAIT)
         began = time.monotonic()
         token = secrets.token_urlsafe(24)  # the lease's secret: its owner can use the lease
-        request = {"token": token, "holder": holder or "%s:%d" % (socket.gethostname(), os.getpid()), "request_id": str(uuid.uuid4()), "wait_ms": int(wait * 1000)}
+        request: Dict[str, Any] = {"token": token, "holder": holder or "%s:%d" % (socket.gethostname(), os.getpid()), "request_id": str(uuid.uuid4()), "wait_ms": int(wait * 1000)}
+        if key is not None:
+            request["key"] = key
         if session is not None:
             request["session"] = session
         if ttl is not None:
@@ -140,23 +184,58 @@ class Pool(Caller):
             retry_until=began + wait)
         return Lease(self._client, reply.gateway, dict(decode(reply.read()), token=token), ttl)
 
-    def _send(self, *call):
-        return self._send_to(self._path, *call)
+    def submit(
+        self, method: str, params: Any = None, *, timeout: Optional[float] = None, session: Optional[str] = None, key: Optional[str] = None,
+        priority: Optional[int] = None, headers: Optional[Mapping[str, str]] = None,
+    ) -> Future[Any]:
+        """Calls a method on another thread and returns its future, whose result is that of call. The client runs at most 256 at a time."""
+        return self._client.threads().submit(
+            self.call, method, params, timeout=timeout, session=session, key=key, priority=priority, headers=headers)
 
-    def _send_to(self, path, method, body, timeout, session, priority, headers):
+    def map(
+        self, method: str, items: Iterable[Any], *, ordered: bool = True, concurrency: Optional[int] = None,
+        on_progress: Optional[Callable[[int], None]] = None, timeout: Optional[float] = None, session: Optional[str] = None,
+        key: Optional[str] = None, priority: Optional[int] = None, headers: Optional[Mapping[str, str]] = None,
+    ) -> Iterator[Result]:
+        """Calls a method once for each item, the parameters of that call, and yields a Result for each, with its value or its error: in the
+        order of the items, or with ordered=False as the calls end.
+
+        concurrency is how many calls run at a time; None means twice the number of the pool's workers. on_progress(done) is called after each
+        call. The other arguments are those of call; timeout is for each.
+        """
+        if concurrency is not None and not 1 <= concurrency <= MAX_CONCURRENCY:
+            raise Invalid("concurrency must be from 1 to %d, not %r" % (MAX_CONCURRENCY, concurrency), "invalid")
+        return map_calls(
+            lambda item: self.call(method, item, timeout=timeout, session=session, key=key, priority=priority, headers=headers),
+            items, ordered, concurrency or self._usual_concurrency(), on_progress)
+
+    def _usual_concurrency(self) -> int:
+        try:
+            return usual_concurrency(self.status())
+        except TempoolError:
+            return DEFAULT_CONCURRENCY  # the token may not have the right read
+
+    def _send(self, method: str, body: bytes, options: Options) -> Reply:
+        return self._send_to(self._path, method, body, options)
+
+    def _send_to(self, path: str, method: str, body: bytes, options: Options) -> Reply:
         path = "%s/call/%s" % (path, segment(method, "a method name", slashes=True))
-        headers = call_headers(session, priority, headers)
-        return self._client.balancer.request("POST", path, headers, body, self._client.deadline(timeout))
+        return self._client.balancer.request("POST", path, call_headers(options), body, self._client.deadline(options.timeout))
 
 
 class Worker(Caller):
     """One worker of a pool. A call raises TempoolError with the code worker_not_found if the pool has no such worker."""
 
-    def __init__(self, pool, number):
+    def __init__(self, pool: Pool, number: int) -> None:
         if not isinstance(number, int) or number < 0:
             raise Invalid("a worker's number must be an integer from 0, not %r" % (number,), "invalid")
         self.pool = pool
         self.number = number
 
-    def _send(self, *call):
-        return self.pool._send_to("%s/workers/%d" % (self.pool._path, self.number), *call)
+    def _send(self, method: str, body: bytes, options: Options) -> Reply:
+        return self.pool._send_to("%s/workers/%d" % (self.pool._path, self.number), method, body, options)
+
+
+def usual_concurrency(status: Dict[str, Any]) -> int:
+    """Returns the concurrency of a map on a pool with this status."""
+    return min(2 * len(status["workers"]) or DEFAULT_CONCURRENCY, MAX_CONCURRENCY)

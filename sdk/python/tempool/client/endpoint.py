@@ -1,11 +1,15 @@
 """One gateway endpoint and its idle connections."""
 
+from __future__ import annotations
+
 import http.client
 import os
 import select
 import socket
+import ssl
 import threading
 import time
+from typing import Dict, Iterable, List, Mapping, Optional, Tuple, Union, cast
 from urllib.parse import urlsplit
 
 from .errors import DeadlineExceeded, Unavailable, WorkerCrashed, error_of
@@ -15,45 +19,58 @@ GRACE = 5.0  # seconds after the deadline in which the gateway itself can report
 IDLE_TIMEOUT = 60.0  # seconds until an idle connection is closed; the gateway's timeout is longer
 MAX_IDLE = 64  # idle connections
 _PIECE = 64 << 10
+Body = Union[bytes, Iterable[bytes]]
 _CONNECT_ERRORS = (OSError, http.client.HTTPException)
 
 
-class Endpoint:
-    """A gateway at http://HOST:PORT, https://HOST:PORT or unix:/PATH. Raises ValueError for anything else."""
+class Address:
+    """Where a gateway listens: the path of a socket, or host and port. private says whether a token may go there. Raises ValueError for what is no
+    http://HOST:PORT, https://HOST:PORT or unix:/PATH."""
 
-    def __init__(self, endpoint, token=None, tls=None):
-        self.endpoint = endpoint
-        self.down_until = 0.0  # in time.monotonic() seconds; others are preferred until then
-        self.failures = 0  # consecutive failures to connect
-        self._tls = tls
-        self._open = self._opener(endpoint)
-        self._headers = {"Authorization": "Bearer " + token} if token and self._private else {}
-        self._lock = threading.Lock()
-        self._idle = []  # guarded by _lock: (connection, idle since), newest last
-        self._pid = os.getpid()  # guarded by _lock: a forked child must not share its parent's connections
-        self._closed = False
-
-    def _opener(self, endpoint):
+    def __init__(self, endpoint: str) -> None:
+        self.socket: Optional[str] = None
+        self.url, self.host, self.port, self.secure, self.private = "http://gateway", "gateway", 80, False, True
         if endpoint.startswith("unix:"):
             path = endpoint[len("unix:"):]
-            path = path[2:] if path.startswith("//") else path
-            if not path.startswith("/"):
+            self.socket = path[2:] if path.startswith("//") else path
+            if not self.socket.startswith("/"):
                 raise ValueError("invalid endpoint %r: write unix:/PATH" % endpoint)
-            self._private = True
-            return lambda timeout: _UnixConnection(path, timeout)
+            return
         parts = urlsplit(endpoint)
         if "@" in endpoint:  # errors name the endpoint
             raise ValueError("invalid endpoint at %r: it has a user or a password; give the token as token, token_file or TEMPOOL_TOKEN" % parts.hostname)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/") or parts.query or parts.fragment:
             shown = endpoint.partition("?")[0].partition("#")[0]
             raise ValueError("invalid endpoint %r: write http://HOST:PORT, https://HOST:PORT or unix:/PATH" % shown)
-        host, port = parts.hostname, parts.port
-        self._private = parts.scheme == "https" or _is_loopback(host)
-        if parts.scheme == "https":
-            return lambda timeout: http.client.HTTPSConnection(host, port or 443, timeout=timeout, context=self._tls)
-        return lambda timeout: http.client.HTTPConnection(host, port or 80, timeout=timeout)
+        self.url, self.host, self.secure = endpoint, parts.hostname, parts.scheme == "https"
+        self.port = parts.port or (443 if self.secure else 80)
+        self.private = self.secure or _is_loopback(self.host)
 
-    def request(self, method, path, headers, body, deadline):
+
+class Endpoint:
+    """A gateway at http://HOST:PORT, https://HOST:PORT or unix:/PATH. Raises ValueError for anything else."""
+
+    def __init__(self, endpoint: str, token: Optional[str] = None, tls: Optional[ssl.SSLContext] = None) -> None:
+        self.endpoint = endpoint
+        self.down_until = 0.0  # in time.monotonic() seconds; others are preferred until then
+        self.failures = 0  # consecutive failures to connect
+        self._tls = tls
+        self._address = Address(endpoint)
+        self._headers = {"Authorization": "Bearer " + token} if token and self._address.private else {}
+        self._lock = threading.Lock()
+        self._idle: List[Tuple[http.client.HTTPConnection, float]] = []  # guarded by _lock: (connection, idle since), newest last
+        self._pid = os.getpid()  # guarded by _lock: a forked child must not share its parent's connections
+        self._closed = False
+
+    def _open(self, timeout: float) -> http.client.HTTPConnection:
+        address = self._address
+        if address.socket is not None:
+            return _UnixConnection(address.socket, timeout)
+        if address.secure:
+            return http.client.HTTPSConnection(address.host, address.port, timeout=timeout, context=self._tls)
+        return http.client.HTTPConnection(address.host, address.port, timeout=timeout)
+
+    def request(self, method: str, path: str, headers: Dict[str, str], body: Body, deadline: float) -> Reply:
         """Sends a request and returns the Reply, which the caller reads or closes. Raises the TempoolError that the answer reports. Without an
         answer, started is False only if nothing of the request was sent."""
         connection = self._connection(deadline)
@@ -66,9 +83,11 @@ class Endpoint:
         reply = Reply(self, connection, sock, response, deadline)
         if response.status < 300:
             return reply
-        raise error_of(response.status, response.reason, response.headers, reply.read())
+        raise error_of(response.status, response.reason, reply.headers, reply.read())
 
-    def _exchange(self, connection, method, path, headers, body, deadline):
+    def _exchange(
+        self, connection: http.client.HTTPConnection, method: str, path: str, headers: Dict[str, str], body: Body, deadline: float,
+    ) -> http.client.HTTPResponse:
         try:
             connection.sock.settimeout(_socket_timeout(deadline))
             try:
@@ -83,19 +102,20 @@ class Endpoint:
         except _CONNECT_ERRORS as e:
             raise Unavailable("the gateway at %s closed the connection before it answered: %s" % (self.endpoint, _message(e)), "unavailable", True) from e
 
-    def _connection(self, deadline):
+    def _connection(self, deadline: float) -> http.client.HTTPConnection:
         while True:
             with self._lock:
                 if self._pid != os.getpid():
                     self._idle, self._pid = [], os.getpid()
-                connection, since = self._idle.pop() if self._idle else (None, 0.0)
-            if connection is None:
+                idle = self._idle.pop() if self._idle else None
+            if idle is None:
                 return self._connect(deadline)
+            connection, since = idle
             if time.monotonic() - since < IDLE_TIMEOUT and not _readable(connection.sock):
                 return connection
             connection.close()  # closed by the gateway, or idle for too long
 
-    def _connect(self, deadline):
+    def _connect(self, deadline: float) -> http.client.HTTPConnection:
         left = deadline - time.monotonic()
         if left <= 0:
             raise DeadlineExceeded("deadline exceeded before the call was sent", "deadline_exceeded", False)
@@ -110,7 +130,7 @@ class Endpoint:
         self.failures, self.down_until = 0, 0.0
         return connection
 
-    def release(self, connection):
+    def release(self, connection: http.client.HTTPConnection) -> None:
         """Adds a connection whose last answer was read completely to the idle ones."""
         with self._lock:
             if not self._closed and self._pid == os.getpid() and len(self._idle) < MAX_IDLE:
@@ -118,27 +138,29 @@ class Endpoint:
                 return
         connection.close()
 
-    def close(self):
+    def close(self) -> None:
         """Closes idle connections. Answers in progress continue."""
         with self._lock:
-            idle, self._idle, self._closed = self._idle, [], True
-        for connection, _ in idle:
+            unused, self._idle, self._closed = self._idle, [], True
+        for connection, _ in unused:
             connection.close()
 
 
 class Reply:
     """An answer whose body has not been read yet."""
 
-    def __init__(self, gateway, connection, sock, response, deadline):
+    def __init__(
+        self, gateway: Endpoint, connection: http.client.HTTPConnection, sock: socket.socket, response: http.client.HTTPResponse, deadline: float,
+    ) -> None:
         self.gateway = gateway
-        self.headers = response.headers
+        self.headers = cast("Mapping[str, str]", response.headers)  # in any case of their names
         self.status = response.status
         self._connection = connection
         self._socket = sock
-        self._response = response
+        self._response: Optional[http.client.HTTPResponse] = response
         self._deadline = deadline
 
-    def read_some(self):
+    def read_some(self) -> bytes:
         """Returns the next available bytes; b"" at the end. Raises WorkerCrashed if the answer is cut off, DeadlineExceeded after the deadline."""
         if self._response is None:
             return b""
@@ -164,25 +186,26 @@ class Reply:
             self.close()
             raise
 
-    def read(self):
+    def read(self) -> bytes:
         """Reads the rest of the body."""
-        pieces = []
+        pieces: List[bytes] = []
         while True:
             data = self.read_some()
             if not data:
                 return pieces[0] if len(pieces) == 1 else b"".join(pieces)
             pieces.append(data)
 
-    def _end(self):
-        reusable = not self._response.will_close
-        self._response.close()
-        self._response = None
+    def _end(self) -> None:
+        response, self._response = self._response, None
+        assert response is not None
+        reusable = not response.will_close
+        response.close()
         if reusable:
             self.gateway.release(self._connection)
         else:
             self._connection.close()
 
-    def close(self):
+    def close(self) -> None:
         """Closes the connection unless the answer was read completely; the gateway then cancels the call."""
         if self._response is not None:
             self._response.close()
@@ -191,22 +214,22 @@ class Reply:
 
 
 class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path, timeout):
+    def __init__(self, path: str, timeout: float) -> None:
         super().__init__("gateway", timeout=timeout)
         self._path = path
 
-    def connect(self):
+    def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
 
 
-def _socket_timeout(deadline):
+def _socket_timeout(deadline: float) -> float:
     """Returns seconds until GRACE after the deadline, which normally the gateway itself enforces."""
     return max(0.0, deadline - time.monotonic()) + GRACE
 
 
-def _readable(sock):
+def _readable(sock: Optional[socket.socket]) -> bool:
     """Whether an idle connection is readable, which means that it was closed."""
     if sock is None:
         return True
@@ -220,9 +243,9 @@ def _readable(sock):
         return True
 
 
-def _is_loopback(host):
+def _is_loopback(host: str) -> bool:
     return host == "localhost" or host == "::1" or host.startswith("127.") and host.replace(".", "").isdigit()
 
 
-def _message(error):
+def _message(error: BaseException) -> str:
     return str(error) or type(error).__name__

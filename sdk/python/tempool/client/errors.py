@@ -1,6 +1,9 @@
 """The exceptions of the client, one class for each code."""
 
+from __future__ import annotations
+
 import json
+from typing import Any, List, Mapping, Optional
 
 # Temporary errors: the same request can succeed later or through another gateway. Not "suspended": that lasts until an operator ends it.
 RETRYABLE = frozenset([
@@ -16,14 +19,14 @@ class TempoolError(Exception):
     of seconds to wait before a retry, None if unknown. status is the HTTP status, 0 without an answer.
     """
 
-    def __init__(self, message, code="error", started=False, retry_after=None, status=0):
+    def __init__(self, message: str, code: str = "error", started: bool = False, retry_after: Optional[float] = None, status: int = 0) -> None:
         super().__init__(message)
         self.code = code
         self.started = started
         self.retry_after = retry_after
         self.status = status
-        self.endpoint = None  # of the gateway that has the lease, if it is another one
-        self.gateways = []  # endpoints of gateways that serve the pool while this one does not
+        self.endpoint: Optional[str] = None  # of the gateway that has the lease, if it is another one
+        self.gateways: List[str] = []  # endpoints of gateways that serve the pool while this one does not
 
 
 class PoolNotFound(TempoolError):
@@ -77,7 +80,10 @@ class WorkerError(TempoolError):
     send them. Only clients with the right read get the traceback.
     """
 
-    worker_code = type = traceback = data = None
+    worker_code: Any = None
+    type: Optional[str] = None
+    traceback: Optional[str] = None
+    data: Any = None
     fatal = False
     unhandled = False
 
@@ -127,7 +133,7 @@ _CLASSES = {
 }
 
 
-def error_of(status, reason, headers, body):
+def error_of(status: int, reason: str, headers: Mapping[str, str], body: bytes) -> TempoolError:
     """Returns the exception for an HTTP error: a problem document (RFC 9457) with Tempool's members."""
     try:
         problem = json.loads(body)

@@ -1,15 +1,23 @@
 """Leases: exclusive use of one worker."""
 
+from __future__ import annotations
+
 import threading
 import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Type
 
-from .calls import Caller, call_headers, decode, encode, segment
+from .calls import Caller, Options, call_headers, decode, encode, segment
+from .endpoint import Endpoint, Reply
 from .errors import LeaseFenced, LeaseNotFound, TempoolError
 
-_RENEWALS = 3  # attempts within the ttl, so that one or two may fail
-_RENEW_TIMEOUT = 10.0  # seconds for one renewal
-_RETRY = 1.0  # seconds until a failed renewal is retried
-_MIN_PAUSE = 0.02  # seconds between two renewals
+if TYPE_CHECKING:
+    from .client import Client
+
+RENEWALS = 3  # attempts within the ttl, so that one or two may fail
+RENEW_TIMEOUT = 10.0  # seconds for one renewal
+RETRY = 1.0  # seconds until a failed renewal is retried
+MIN_PAUSE = 0.02  # seconds between two renewals
 
 
 class Lease(Caller):
@@ -22,28 +30,33 @@ class Lease(Caller):
     ended.
     """
 
-    def __init__(self, client, gateway, granted, ttl):
+    def __init__(self, client: Client, gateway: Endpoint, granted: Dict[str, Any], ttl: Optional[float]) -> None:
         self._client = client
         self._gateway = gateway
         self._ttl = ttl  # as requested, in seconds; None means the pool's
-        self.id = granted["id"]
-        self.worker = granted["worker"]
-        self.incarnation = granted["incarnation"]
-        self.session = granted.get("session") or None
+        self.id: str = granted["id"]
+        self.worker: str = granted["worker"]
+        self.incarnation: int = granted["incarnation"]
+        self.session: Optional[str] = granted.get("session") or None
         self.granted = granted  # the gateway's complete answer
         self._path = "/v1/leases/" + segment(self.id, "a lease id")
         self._token = {"Tempool-Lease-Token": granted["token"]} if granted.get("token") else {}
-        self._until = time.monotonic() + granted["ttl_ms"] / 1000  # no time of the gateway's clock is used
-        self._lost = None
+        self._until: float = time.monotonic() + granted["ttl_ms"] / 1000  # no time of the gateway's clock is used
+        self._lost: Optional[TempoolError] = None
         self._closing = threading.Event()
         self._once = threading.Lock()
         self._renewer = threading.Thread(target=self._renew_until_closed, name="tempool-lease-" + self.id, daemon=True)
         self._renewer.start()
 
-    def __enter__(self):
+    @property
+    def remaining(self) -> float:
+        """Seconds until the lease ends unless it is renewed, by this machine's clock; never below 0."""
+        return max(0.0, self._until - time.monotonic())
+
+    def __enter__(self) -> Lease:
         return self
 
-    def __exit__(self, kind, error, _):
+    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], _: Optional[TracebackType]) -> None:
         if kind is None:
             self.close()
             return
@@ -52,21 +65,21 @@ class Lease(Caller):
         except TempoolError:
             pass  # the block's exception matters more, and the lease expires anyway
 
-    def notify(self, method, params=None, *, timeout=None, headers=None):
+    def notify(self, method: str, params: Any = None, *, timeout: Optional[float] = None, headers: Optional[Mapping[str, str]] = None) -> None:
         """Sends a notification, which the worker does not answer, and returns when the gateway has forwarded it. The worker receives it before
         calls made later."""
         path = "%s/notify/%s" % (self._path, segment(method, "a method name", slashes=True))
-        self._request_as_holder(path, b"" if params is None else encode(params), timeout, None, None, headers).read()
+        self._request_as_holder(path, b"" if params is None else encode(params), Options(timeout=timeout, headers=headers)).read()
 
-    def renew(self, ttl=None):
+    def renew(self, ttl: Optional[float] = None) -> None:
         """Extends the lease to ttl seconds from now; None means the requested ttl. The background thread does this, too."""
         began = time.monotonic()
         ttl = self._ttl if ttl is None else ttl
         body = encode({} if ttl is None else {"ttl_ms": int(ttl * 1000)})
-        renewed = decode(self._request("PUT", self._path, {"Content-Type": "application/json"}, body, began + _RENEW_TIMEOUT, idempotent=True).read())
+        renewed = decode(self._request("PUT", self._path, {"Content-Type": "application/json"}, body, began + RENEW_TIMEOUT, idempotent=True).read())
         self._until = began + renewed["ttl_ms"] / 1000
 
-    def close(self, outcome="ok", error=None):
+    def close(self, outcome: str = "ok", error: Optional[str] = None) -> None:
         """Checks the worker in. outcome is "ok", "error" (the worker is probed before it serves again) or "close" (its process is replaced);
         error is the reason. A second call does nothing."""
         with self._once:
@@ -80,21 +93,21 @@ class Lease(Caller):
         deadline = time.monotonic() + self._client.timeout
         self._request("DELETE", self._path + query, {}, b"", deadline, idempotent=True).read()
 
-    def _send(self, method, body, timeout, session, priority, headers):
+    def _send(self, method: str, body: bytes, options: Options) -> Reply:
         path = "%s/call/%s" % (self._path, segment(method, "a method name", slashes=True))
-        return self._request_as_holder(path, body, timeout, session, priority, headers)
+        return self._request_as_holder(path, body, options)
 
-    def _request_as_holder(self, path, body, timeout, session, priority, headers):
+    def _request_as_holder(self, path: str, body: bytes, options: Options) -> Reply:
         """Sends a request that only the holder may make. Raises LeaseFenced if the lease has ended."""
         lost = self._lost
         if lost is not None:
             raise LeaseFenced("lease %s was lost: %s" % (self.id, lost), "lease_fenced", False) from lost
         if self._closing.is_set():
             raise LeaseFenced("lease %s was checked in" % self.id, "lease_fenced", False)
-        headers = call_headers(self.session if session is None else session, priority, headers)
-        return self._request("POST", path, headers, body, self._client.deadline(timeout))
+        headers = call_headers(options, self.session)
+        return self._request("POST", path, headers, body, self._client.deadline(options.timeout))
 
-    def _request(self, method, path, headers, body, deadline, idempotent=False):
+    def _request(self, method: str, path: str, headers: Dict[str, str], body: bytes, deadline: float, idempotent: bool = False) -> Reply:
         """Sends a request to the lease's gateway, which may be another one than the gateway that granted it."""
         headers = dict(headers, **self._token)
         try:
@@ -105,7 +118,7 @@ class Lease(Caller):
             self._gateway = self._client.balancer.at(e.endpoint)
         return self._client.balancer.request(method, path, headers, body, deadline, idempotent, only=self._gateway)
 
-    def _renew_until_closed(self):
+    def _renew_until_closed(self) -> None:
         pause = self._pause()
         while not self._closing.wait(pause):
             try:
@@ -118,8 +131,8 @@ class Lease(Caller):
                 if time.monotonic() >= self._until:
                     self._lost = e
                     return
-                pause = min(_RETRY, self._pause())
+                pause = min(RETRY, self._pause())
 
-    def _pause(self):
+    def _pause(self) -> float:
         """Returns the seconds until the next renewal."""
-        return max(_MIN_PAUSE, (self._until - time.monotonic()) / _RENEWALS)
+        return max(MIN_PAUSE, (self._until - time.monotonic()) / RENEWALS)

@@ -1,0 +1,129 @@
+"""The asynchronous client: python3 -m unittest tests.aio, with an interpreter that has httpx."""
+
+import asyncio
+import os
+import ssl
+import unittest
+
+from tempool.client import Invalid, LeaseFenced, TempoolError, Unauthorized, Unavailable, WorkerCrashed, WorkerError
+from tempool.client.aio import AsyncClient
+from tempool.testing import FakeGateway as Scripted, crash
+
+from .gateway import TLS, FakeGateway, Answered, server_tls
+from .vectors import VECTORS, answering, check, near
+
+
+class TestAsyncClient(unittest.IsolatedAsyncioTestCase):
+    async def test_vectors(self):
+        for vector in VECTORS:
+            with self.subTest(vector["name"]), FakeGateway(answering(vector)) as gateway:
+                async with AsyncClient(gateway.endpoint, timeout=120) as client:
+                    gives, failure = [] if vector["do"] == "stream" else None, None
+                    pool = client.pool("p")
+                    try:
+                        if vector["do"] == "call":
+                            gives = await pool.call("square", {"x": 12})
+                        elif vector["do"] == "stream":
+                            async for value in pool.stream("count"):
+                                gives.append(value)
+                        else:
+                            lease = await pool.lease()
+                            near(self, lease.remaining, vector["granted_ms"])
+                            await lease.renew()
+                            near(self, lease.remaining, vector["renewed_ms"])
+                    except TempoolError as e:
+                        failure = e
+                    finally:
+                        if vector["do"] == "lease":
+                            lease._renewer.cancel()
+                    check(self, vector, gateway.asked, gives, failure)
+
+    async def test_sockets_tls_and_tokens(self):
+        with FakeGateway(lambda _: Answered(1), unix=True) as gateway:
+            async with AsyncClient(gateway.endpoint) as client:
+                self.assertEqual(await client.pool("p").call("m"), 1)
+        with FakeGateway(lambda _: Answered(1), tls=server_tls()) as gateway:
+            async with AsyncClient(gateway.endpoint, ca_file=os.path.join(TLS, "authority.pem"), token="secret") as client:
+                self.assertEqual(await client.pool("p").call("m"), 1)
+            self.assertEqual(gateway.asked[0].headers["Authorization"], "Bearer secret")
+            async with AsyncClient(gateway.endpoint, tls=ssl.create_default_context(), retries=0) as client:
+                with self.assertRaises(Unavailable) as caught:
+                    await client.pool("p").call("m")
+            self.assertFalse(caught.exception.started)
+        with Scripted(token="secret") as gateway:
+            gateway.on("p", "m", 1)
+            gone = FakeGateway(None)
+            gone.server.server_close()
+            async with AsyncClient([gone.endpoint, gateway.endpoint], token="secret") as client:
+                for _ in range(4):
+                    self.assertEqual(await client.pool("p").call("m"), 1)
+            async with AsyncClient(gateway.endpoint, token="wrong") as client:
+                with self.assertRaises(Unauthorized):
+                    await client.pool("p").call("m")
+            gone.server.shutdown()
+            gone.thread.join()
+
+    async def test_leases_are_renewed_and_fenced(self):
+        with Scripted() as gateway:
+            gateway.on("p", "m", 1, crash(), 2)
+            async with AsyncClient(gateway.endpoint) as client:
+                pool = client.pool("p")
+                async with await pool.lease(0.15, holder="me") as lease:
+                    until = asyncio.get_running_loop().time() + 0.4
+                    while asyncio.get_running_loop().time() < until:
+                        await asyncio.sleep(0.02)
+                    self.assertEqual(await lease.call("m"), 1)
+                    await lease.notify("note", [1])
+                with self.assertRaises(LeaseFenced):
+                    await lease.call("m")
+                lease = await pool.lease()
+                with self.assertRaises(WorkerCrashed):
+                    await lease.call("m")
+                for ended in (lease.call("m"), lease.aclose()):
+                    with self.assertRaises(LeaseFenced):
+                        await ended
+                self.assertEqual(await pool.call("m"), 2)
+                self.assertEqual((await pool.sessions.put("ada", {"n": 1}, create=True))["version"], 1)
+                self.assertEqual((await pool.sessions.patch("ada", {"data": {"n": None}}, 1))["data"], {})
+                await pool.sessions.delete("ada")
+                await pool.sessions.delete("ada")
+                with self.assertRaises(Invalid):
+                    await pool.call("")
+
+    async def test_map(self):
+        with Scripted() as gateway:
+            def answer(n, call):
+                if n == 2:
+                    raise WorkerError("two", "worker_error", True)
+                return n * 10
+
+            async def items():
+                for n in (1, 2, 3):
+                    yield n
+
+            gateway.on("p", "m", answer)
+            async with AsyncClient(gateway.endpoint) as client:
+                pool, done = client.pool("p"), []
+                results = [r async for r in pool.map("m", items(), on_progress=done.append)]
+                self.assertEqual([(r.index, r.item, r.ok, r.value) for r in results], [(0, 1, True, 10), (1, 2, False, None), (2, 3, True, 30)])
+                self.assertEqual(done, [1, 2, 3])
+                self.assertEqual(sorted([r.index async for r in pool.map("m", range(9), ordered=False, concurrency=3)]), list(range(9)))
+
+    async def test_a_cancelled_task_closes_its_connection(self):
+        asked, closed = asyncio.Event(), asyncio.Event()
+
+        async def gateway(reader, writer):
+            await reader.readuntil(b"\r\n\r\n")
+            asked.set()
+            self.assertEqual(await reader.read(), b"")
+            closed.set()
+            writer.close()
+
+        server = await asyncio.start_server(gateway, "127.0.0.1", 0)
+        async with server, AsyncClient("http://127.0.0.1:%d" % server.sockets[0].getsockname()[1]) as client:
+            task = asyncio.ensure_future(client.pool("p").call("m"))
+            await asyncio.wait_for(asked.wait(), 60)
+            task.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await task
+            await asyncio.wait_for(closed.wait(), 60)
