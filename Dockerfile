@@ -1,17 +1,17 @@
-# The agent and ctl, with Python 3 and Node for the subprocesses of the pools.
+# The command tempool, with Python 3 and Node for the subprocesses of the pools.
 FROM golang:1.26-bookworm AS build
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags='-s -w' -o /out/ ./cmd/worker ./cmd/ctl
+RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags='-s -w' -o /out/ ./cmd/tempool
 
 FROM debian:12-slim
 RUN apt-get update \
  && apt-get install -y --no-install-recommends ca-certificates nodejs python3 \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --system --create-home --home-dir /var/lib/tempool --shell /usr/sbin/nologin tempool
-COPY --from=build /out/worker /out/ctl /usr/local/bin/
+COPY --from=build /out/tempool /usr/local/bin/
 COPY sdk /usr/local/share/tempool/sdk
 COPY examples /usr/local/share/tempool/examples
 USER tempool
@@ -22,5 +22,5 @@ HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
   CMD ["python3", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:7460/healthz', timeout=3)"]
 # On SIGTERM the agent finishes the calls in flight; give the container a stop grace period of more than 60 s.
 STOPSIGNAL SIGTERM
-ENTRYPOINT ["worker"]
-CMD ["--state-dir", "/var/lib/tempool"]
+ENTRYPOINT ["tempool"]
+CMD ["agent", "--state-dir", "/var/lib/tempool"]

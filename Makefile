@@ -45,9 +45,9 @@ build:
 build-darwin:
 	CGO_ENABLED=0 GOOS=darwin $(GO) build ./...
 
-# Builds the programs into bin/.
+# Builds the program into bin/.
 bin:
-	$(GO) build -trimpath -o bin/ ./cmd/...
+	$(GO) build -trimpath -o bin/ ./cmd/tempool
 
 tree:
 	scripts/check-tree.sh

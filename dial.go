@@ -47,7 +47,7 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 	temporal, err := client.DialContext(ctx, options)
 	if err != nil {
 		return nil, api.Errorf(api.CodeUnavailable,
-			"no Temporal server answers at %s; start one (go run ./cmd/starter) or set --address or TEMPORAL_ADDRESS: %w",
+			"no Temporal server answers at %s; start one (tempool dev) or set --address or TEMPORAL_ADDRESS: %w",
 			options.HostPort, dialError(ctx, options.HostPort, err))
 	}
 	c := newClient(temporal, options.Namespace, o)

@@ -49,17 +49,17 @@ func (c *Client) fromTemporal(err error, action string) error {
 		return api.Errorf(api.CodeBusy, "%s: Temporal's rate limit is exceeded: %w", action, err).After(retryExhausted)
 	case errors.As(err, &notReady):
 		return api.Errorf(api.CodeUnavailable,
-			"%s: no agent has completed its newest task; check that one is running (worker, or go run ./cmd/starter), "+
+			"%s: no agent has completed its newest task; check that one is running (tempool agent, or tempool dev), "+
 				"and that it is not of an older build than the agents that ran it before, which its log says: %w", action, err)
 	case isQueryFailed(err):
 		return api.Errorf(api.CodeUnavailable,
 			"%s: the agent that was asked cannot answer, perhaps because it is of an older build; upgrade it: %w", action, err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return api.Errorf(api.CodeUnavailable,
-			"%s: timed out; check that an agent is running (worker, or go run ./cmd/starter): %w", action, err)
+			"%s: timed out; check that an agent is running (tempool agent, or tempool dev): %w", action, err)
 	case errors.As(err, &failedPrecondition): // no agent has polled recently, or one run has had too many updates
 		return api.Errorf(api.CodeUnavailable,
-			"%s: not possible now; check that an agent is running (worker, or go run ./cmd/starter): %w", action, err)
+			"%s: not possible now; check that an agent is running (tempool agent, or tempool dev): %w", action, err)
 	case errors.As(err, &unavailable), isTimeout(err):
 		return api.Errorf(api.CodeUnavailable,
 			"%s: no answer from Temporal or the agents; check that the server and an agent are running: %w", action, err)

@@ -250,4 +250,4 @@ func (c *Client) eventEndpoints(ctx context.Context, list func(context.Context) 
 }
 
 var errNoAgents = api.Errorf(api.CodeUnavailable,
-	"no agent is up, so there are no events to read; ctl history POOL/N shows what a worker did")
+	"no agent is up, so there are no events to read; tempool history POOL/N shows what a worker did")

@@ -29,7 +29,7 @@ func (c *Client) HistoryLength(ctx context.Context, workflowID string) (int64, e
 // FullHistory returns every transition of one worker that Temporal still has, oldest first: the newest from the worker
 // itself, older ones from its earlier runs, as far back as the namespace retains them. complete is false if transitions
 // are missing, because one run had more of them than a worker keeps or because old runs are gone; HistoryGaps finds
-// where. (Transitions in the middle of a run are only in its event history, which ctl replays.)
+// where. (Transitions in the middle of a run are only in its event history, which tempool replays.)
 func (p *Pool) FullHistory(ctx context.Context,
 	slot int) (transitions []lifecycle.Transition, complete bool, err error) {
 	id := api.WorkerWorkflowID(p.name, slot)

@@ -25,7 +25,7 @@ const EnvPayloadKeys = "TEMPOOL_PAYLOAD_KEYS"
 const codecTimeout = 10 * time.Second
 
 // Payloads say how what Temporal stores is encoded: inputs, results, signals, queries, heartbeats and errors. All
-// programs that use a namespace, agents, clients and ctl, need the same. Search attributes are never encoded.
+// programs that use a namespace, agents, clients and tempool, need the same. Search attributes are never encoded.
 type Payloads struct {
 	// KeyFile has the keys that encrypt and decrypt, see codec.ReadKeys. Default: TEMPOOL_PAYLOAD_KEYS; "" encrypts
 	// nothing.

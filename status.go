@@ -27,7 +27,7 @@ func (p *Pool) Status(ctx context.Context) (s api.PoolStatus, err error) {
 func (p *Pool) Running(ctx context.Context) (api.PoolStatus, error) {
 	s, err := p.Status(ctx)
 	if err == nil && s.Ended {
-		err = api.Errorf(api.CodePoolNotFound, "pool %s has ended; ctl pool list shows the running pools", p.name)
+		err = api.Errorf(api.CodePoolNotFound, "pool %s has ended; tempool pool list shows the running pools", p.name)
 	}
 	return s, err
 }

@@ -141,5 +141,5 @@ func ParseLeaseID(id string) (LeaseRef, error) {
 		}
 	}
 	return LeaseRef{}, Errorf(CodeLeaseNotFound,
-		"invalid lease ID %q; ctl checkout prints it as POOL.SLOT.INCARNATION.SEQ", id)
+		"invalid lease ID %q; tempool checkout prints it as POOL.SLOT.INCARNATION.SEQ", id)
 }

@@ -10,7 +10,7 @@ type PoolStart struct {
 	Searchable bool `json:"searchable,omitempty"`
 }
 
-// PoolWorkers is what ctl ps and ctl pool status print: the roster with live states and metrics.
+// PoolWorkers is what tempool ps and tempool pool status print: the roster with live states and metrics.
 type PoolWorkers struct {
 	Pool        string   `json:"pool"`
 	Ended       bool     `json:"ended,omitempty"` // the other fields are then the last state

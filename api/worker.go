@@ -160,7 +160,7 @@ func (m *Metrics) Assess(a Assessment) {
 	m.Watch, m.FailsInS = a.Watch, float64(a.FailsInMS)/1000
 }
 
-// Worker is one row of ctl ps: state and metrics merged into one object.
+// Worker is one row of tempool ps: state and metrics merged into one object.
 type Worker struct {
 	WorkerState
 	Metrics

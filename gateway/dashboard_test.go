@@ -122,7 +122,7 @@ func TestTheDashboardOfALoopbackGatewayActsForItsOperatorOnly(t *testing.T) {
 	require.NotContains(t, page, "/do/")
 	status, page = send(t, client, "GET", base+"/ui/pools/p/do/restart-all", nil)
 	require.Equal(t, http.StatusForbidden, status)
-	require.Contains(t, page, "run ctl ui as the agent&#39;s user")
+	require.Contains(t, page, "run tempool ui as the agent&#39;s user")
 	request := must(http.NewRequestWithContext(t.Context(), "GET", base+"/ui/", nil))
 	request.Host = "evil.example"
 	answer, err := client.Do(request)
@@ -149,7 +149,7 @@ func TestTheDashboardOfALoopbackGatewayActsForItsOperatorOnly(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, status)
 }
 
-// ctl ui opens a file, whose form crosses origins with the origin null.
+// tempool ui opens a file, whose form crosses origins with the origin null.
 func TestAFileOfCtlSignsABrowserIn(t *testing.T) {
 	t.Parallel()
 	e := open(t, 0, withConfig(func(c *Config) { c.Listen, c.Fleet = "127.0.0.1:0", emptyFleet{} }))

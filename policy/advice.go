@@ -150,29 +150,29 @@ func recommendations(p pool, measured []worker) []string {
 		return []string{"Nothing to do: the pool is stopping."}
 	}
 	if p.halted() != "" {
-		say("Fix the spec or the program and apply it again, or apply the previous spec: ctl pool apply -f pool.toml.")
+		say("Fix the spec or the program and apply it again, or apply the previous spec: tempool pool apply -f pool.toml.")
 	}
 	if names := which(func(w worker) bool { return w.resting && w.State != lifecycle.Finished }); len(names) > 0 {
-		say("Find out what ended %s (ctl history %s), fix it, and restart: ctl workers restart %s%s.", listed(names),
+		say("Find out what ended %s (tempool history %s), fix it, and restart: tempool workers restart %s%s.", listed(names),
 			names[0], p.Pool, slotFlag(names))
 	}
 	if names := which(func(w worker) bool { return w.State == lifecycle.Suspended }); len(names) > 0 {
-		say("To let %s serve again: ctl workers resume %s%s.", listed(names), p.Pool, slotFlag(names))
+		say("To let %s serve again: tempool workers resume %s%s.", listed(names), p.Pool, slotFlag(names))
 	}
 	if names := which(func(w worker) bool {
 		return w.State == lifecycle.Pending && strings.Contains(w.Reason, "--capacity")
 	}); len(names) > 0 {
-		say("Start an agent that can take %s, or raise --capacity of one; ctl pool status %s shows what is missing.",
+		say("Start an agent that can take %s, or raise --capacity of one; tempool pool status %s shows what is missing.",
 			listed(names), p.Pool)
 	}
 	if p.status.StartsPaused != "" {
-		say("Fix what keeps the program from starting (ctl history shows its last output); starts are retried one at a time.")
+		say("Fix what keeps the program from starting (tempool history shows its last output); starts are retried one at a time.")
 	}
 	if names := which(func(w worker) bool {
 		return !w.resting &&
 			total(w.RestartsByReason) >= manyRestarts
 	}); len(names) > 0 {
-		say("Find out why the processes of %s end unexpectedly%s: ctl history %s.", listed(names), mostly(p.workers),
+		say("Find out why the processes of %s end unexpectedly%s: tempool history %s.", listed(names), mostly(p.workers),
 			names[0])
 	}
 	if names := which(worker.failsCalls); len(names) > 0 {
@@ -305,7 +305,7 @@ func sizeAdvice(p pool, measured []worker) string {
 		if s.Cause != string(ScaledToMax) {
 			return ""
 		}
-		return fmt.Sprintf("Raise scale.max if calls wait too long (ctl pool scale %s MIN..MAX): %s.", p.Pool, s.Reason)
+		return fmt.Sprintf("Raise scale.max if calls wait too long (tempool pool scale %s MIN..MAX): %s.", p.Pool, s.Reason)
 	}
 	if len(measured) < p.Size || slices.ContainsFunc(measured, func(w worker) bool { return !w.State.InService() }) {
 		return ""
@@ -324,9 +324,9 @@ func sizeAdvice(p pool, measured []worker) string {
 		if leased > 1 {
 			all = fmt.Sprintf("All %d workers are leased", leased)
 		}
-		return fmt.Sprintf("If calls wait, scale up: ctl pool scale %s %d. %s.", p.Pool, p.Size+max(1, p.Size/2), all)
+		return fmt.Sprintf("If calls wait, scale up: tempool pool scale %s %d. %s.", p.Pool, p.Size+max(1, p.Size/2), all)
 	case p.Size > 1 && idle == len(measured):
-		return fmt.Sprintf("Consider scaling down: no worker has had a request for an hour or more (ctl pool scale %s %d).",
+		return fmt.Sprintf("Consider scaling down: no worker has had a request for an hour or more (tempool pool scale %s %d).",
 			p.Pool, max(1, p.Size/2))
 	}
 	return ""
@@ -368,7 +368,7 @@ func listed(names []string) string {
 	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
 }
 
-// slotFlag is the flag of ctl for a worker; of several, the first.
+// slotFlag is the flag of tempool for a worker; of several, the first.
 func slotFlag(names []string) string {
 	_, slot, _ := strings.Cut(names[0], "/")
 	if len(names) == 1 {

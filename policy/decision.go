@@ -24,6 +24,6 @@ type Decision struct {
 	Action Action `json:"action"`
 	// Delay is how long to wait first. It is never negative.
 	Delay time.Duration `json:"delay,omitempty"`
-	// Reason is a sentence for operators, in histories, logs and ctl; a Wait has none.
+	// Reason is a sentence for operators, in histories, logs and tempool; a Wait has none.
 	Reason string `json:"reason"`
 }

@@ -89,13 +89,13 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		"a worker that gave up": {
 			poolOf(resting, well(1)), StatusShort,
 			[]string{"warning p/0 It stays down until an operator restarts it: Gave up after 10 failures in a row."},
-			[]string{"ctl history p/0), fix it, and restart: ctl workers restart p --worker 0."},
+			[]string{"tempool history p/0), fix it, and restart: tempool workers restart p --worker 0."},
 		},
 		"nobody serves": {
 			poolOf(resting), StatusDown,
 			[]string{"critical  No worker of the pool is in service.",
 				"warning p/0 It stays down until an operator restarts it: Gave up after 10 failures in a row."},
-			[]string{"restart: ctl workers restart p --worker 0."},
+			[]string{"restart: tempool workers restart p --worker 0."},
 		},
 		"no host has room": {
 			poolOf(well(0), like(1, func(w *worker) {
@@ -103,13 +103,13 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			})), StatusShort,
 			[]string{"warning p/1 It waits for its start: nobody took it; start an agent with that label, or raise --capacity " +
 				"of one."},
-			[]string{"Start an agent that can take p/1, or raise --capacity of one; ctl pool status p shows what is missing."},
+			[]string{"Start an agent that can take p/1, or raise --capacity of one; tempool pool status p shows what is missing."},
 		},
 		"a rollout that halted": {
 			func() pool { p := poolOf(well(0)); p.Rollout = &api.Rollout{Halted: "p/0 did not come back"}; return p }(),
 			StatusHealthy,
 			[]string{"warning  The rolling restart has halted: p/0 did not come back."},
-			[]string{"ctl pool apply -f pool.toml."},
+			[]string{"tempool pool apply -f pool.toml."},
 		},
 		"starts that are held": {
 			func() pool { p := poolOf(well(0)); p.status.StartsPaused = "too many starts failed"; return p }(), StatusHealthy,
@@ -119,7 +119,7 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		"processes that end unasked, most of them by themselves": {
 			poolOf(like(0, func(w *worker) { w.RestartsByReason = map[string]int64{"exit": 5, "host_lost": 1} }), well(1)),
 			StatusHealthy, nil,
-			[]string{"Find out why the processes of p/0 end unexpectedly (most often: exit): ctl history p/0."},
+			[]string{"Find out why the processes of p/0 end unexpectedly (most often: exit): tempool history p/0."},
 		},
 		"calls that fail": {
 			poolOf(like(0, func(w *worker) { w.RequestsFailed = 20 })), StatusHealthy,
@@ -208,12 +208,12 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		"all leased": {
 			poolOf(like(0, func(w *worker) { w.Lease = &api.Lease{Holder: "me"} }),
 				like(1, func(w *worker) { w.State = lifecycle.Busy })),
-			StatusHealthy, nil, []string{"ctl pool scale p 3. All 2 workers are leased."},
+			StatusHealthy, nil, []string{"tempool pool scale p 3. All 2 workers are leased."},
 		},
 		"there were no calls for hours": {
 			poolOf(like(0, func(w *worker) { w.RequestsServed = 0 }), like(1, func(w *worker) { w.RequestsServed = 0 })),
 			StatusHealthy, nil,
-			[]string{"(ctl pool scale p 1)"},
+			[]string{"(tempool pool scale p 1)"},
 		},
 		"one that does not answer": {
 			poolOf(well(0), like(1, func(w *worker) { w.unreachable, w.measured = "no answer in time", false })), StatusHealthy,
@@ -226,7 +226,7 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		"suspended": {
 			poolOf(well(0), like(1, func(w *worker) { w.State, w.Reason = lifecycle.Suspended, "asked for by me" })),
 			StatusShort,
-			[]string{"warning p/1 It is suspended: asked for by me."}, []string{"ctl workers resume p --worker 1."},
+			[]string{"warning p/1 It is suspended: asked for by me."}, []string{"tempool workers resume p --worker 1."},
 		},
 		"degraded, unhealthy, and failing in a row": {
 			poolOf(well(0), like(1, func(w *worker) {
@@ -313,6 +313,6 @@ func TestAPoolThatFollowsDemandGetsAdviceOnItsMaximumOnly(t *testing.T) {
 	require.Empty(t, sizeAdvice(p, p.workers), "it follows the demand")
 	p.status.Scale = &api.ScaleStatus{Cause: string(ScaledToMax),
 		Reason: "demand of 9 calls at 1 per worker needs 9 workers, more than scale.max = 2"}
-	require.Equal(t, "Raise scale.max if calls wait too long (ctl pool scale p MIN..MAX): "+p.status.Scale.Reason+".",
+	require.Equal(t, "Raise scale.max if calls wait too long (tempool pool scale p MIN..MAX): "+p.status.Scale.Reason+".",
 		sizeAdvice(p, p.workers))
 }

@@ -65,7 +65,7 @@ func (p *Process) ApplyLimits(l spec.Limits) (map[string]limits.Mechanism, error
 	before := p.Limits()
 	if l.CallsPerMinute != before.CallsPerMinute {
 		return nil, coded(CodeInvalid, nil,
-			"limits.calls_per_minute belongs to the pool's spec; change it there (ctl pool apply)")
+			"limits.calls_per_minute belongs to the pool's spec; change it there (tempool pool apply)")
 	}
 	host := p.supervisor.host
 	sp := *p.spec

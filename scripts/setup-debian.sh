@@ -12,7 +12,7 @@ needed=(
   "docker-compose docker-compose"
   "chromium chromium"           # a large program, for tests of memory
   "ip iproute2"
-  "tmux tmux"                   # a terminal for the tests of ctl top
+  "tmux tmux"                   # a terminal for the tests of tempool top
   "nft nftables"                # cuts the links of test machines
   "podman podman"               # runs workers of kind "container"
   "runc runc"                   # the runtime of their tests

@@ -138,7 +138,7 @@ func (r *backupReader) header(pool string, anyPool bool) error {
 			head.FormatVersion, api.SessionBackupVersion)
 	case head.Pool != pool && !anyPool:
 		return api.Errorf(api.CodeInvalid,
-			"the backup is of pool %q, not of %s: import it there, or set any_pool (ctl: --any-pool)", head.Pool, pool)
+			"the backup is of pool %q, not of %s: import it there, or set any_pool (tempool: --any-pool)", head.Pool, pool)
 	}
 	return nil
 }

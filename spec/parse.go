@@ -17,7 +17,7 @@ import (
 const maxFile = 64 << 10
 
 // Load reads a pool.toml. It makes pool.dir absolute: relative to the file's folder, which is also the default, so a
-// command such as ["python3", "worker.py"] works wherever ctl runs. An error about the content is a *Error.
+// command such as ["python3", "worker.py"] works wherever tempool runs. An error about the content is a *Error.
 func Load(path string) (Spec, error) {
 	absolute, err := filepath.Abs(path)
 	if err != nil {

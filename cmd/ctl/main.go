@@ -1,18 +1,14 @@
-// Command ctl operates Tempool; see ctl --help.
+// Command tempool is tempool under an earlier name, for scripts.
 package main
 
 import (
-	"context"
 	"os"
-	"os/signal"
-	"syscall"
 
-	"github.com/tempool/tempool/cmd/ctl/cli"
+	"github.com/tempool/tempool/cmd/tempool/cli"
+	"github.com/tempool/tempool/process"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := cli.Run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	os.Exit(code)
+	process.RunReaperIfAsked()
+	os.Exit(cli.Main(os.Args[1:]...))
 }

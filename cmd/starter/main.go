@@ -1,15 +1,14 @@
-// Command starter runs Tempool on this machine: a Temporal server, an agent, an example pool and its job; see starter
-// --help.
+// Command starter is tempool dev, so that a clone starts with one command: go run ./cmd/starter.
 package main
 
 import (
 	"os"
 
-	"github.com/tempool/tempool/cmd/starter/starter"
+	"github.com/tempool/tempool/cmd/tempool/cli"
 	"github.com/tempool/tempool/process"
 )
 
 func main() {
 	process.RunReaperIfAsked()
-	os.Exit(starter.Main(os.Args[1:]))
+	os.Exit(cli.Main(append([]string{"dev"}, os.Args[1:]...)...))
 }

@@ -1,14 +1,14 @@
-// Command worker is Tempool's agent; one runs on each host with workers. See worker --help.
+// Command worker is tempool agent under an earlier name, for scripts.
 package main
 
 import (
 	"os"
 
-	"github.com/tempool/tempool/cmd/worker/agentcmd"
+	"github.com/tempool/tempool/cmd/tempool/cli"
 	"github.com/tempool/tempool/process"
 )
 
 func main() {
 	process.RunReaperIfAsked()
-	os.Exit(agentcmd.Main(os.Args[1:]))
+	os.Exit(cli.Main(append([]string{"agent"}, os.Args[1:]...)...))
 }

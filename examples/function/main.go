@@ -1,4 +1,4 @@
-// Command function is an agent of your own: it does all that the agent "worker" does, and runs the function "thumbnail"
+// Command function is an agent of your own: it does all that tempool agent does, and runs the function "thumbnail"
 // within itself.
 package main
 
@@ -9,7 +9,7 @@ import (
 	"image/png"
 	"os"
 
-	"github.com/tempool/tempool/cmd/worker/agentcmd"
+	"github.com/tempool/tempool/cmd/tempool/cli"
 	"github.com/tempool/tempool/process"
 	sdk "github.com/tempool/tempool/sdk/go"
 	"github.com/tempool/tempool/worker"
@@ -23,7 +23,7 @@ type picture struct {
 func main() {
 	process.RunReaperIfAsked()
 	worker.Register("thumbnail", thumbnail)
-	os.Exit(agentcmd.Main(os.Args[1:]))
+	os.Exit(cli.Main(append([]string{"agent"}, os.Args[1:]...)...))
 }
 
 func thumbnail(_ context.Context, p picture) (*picture, error) {

@@ -101,7 +101,7 @@ func workerAvailability(status api.PoolStatus, worker, hostID string) error {
 			"pool %s has no worker %s now, because there was no demand; a call to the pool starts one", status.Pool, worker)
 	}
 	if i < 0 || status.Workers[i].Gone || status.Workers[i].Removing {
-		return api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %s; see ctl ps %s", status.Pool, worker, status.Pool)
+		return api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %s; see tempool ps %s", status.Pool, worker, status.Pool)
 	}
 	switch w := status.Workers[i]; {
 	case w.Resting:
@@ -141,7 +141,7 @@ func availability(status api.PoolStatus, hostID string) error {
 		return nil // the call waits, and its demand starts a worker
 	}
 	if len(peers) == 0 {
-		return api.Errorf(api.CodeNoWorkers, "pool %s has no worker in service or starting (0 of %d); see ctl ps %s",
+		return api.Errorf(api.CodeNoWorkers, "pool %s has no worker in service or starting (0 of %d); see tempool ps %s",
 			status.Pool, status.Size, status.Pool).After(time.Second)
 	}
 	var hosts []string

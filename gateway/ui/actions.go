@@ -98,7 +98,7 @@ var actions = []action{
 	},
 	{
 		name: "stop-pool", label: "Stop pool…", danger: true, asks: "Stop %s?", done: "The pool is stopping.",
-		means: "Its workers drain and stop, then the pool ends. ctl pool start starts it again.",
+		means: "Its workers drain and stop, then the pool ends. tempool pool start starts it again.",
 		do: func(ctx context.Context, v *visit, t actionTarget) error {
 			return v.d.config.Fleet.StopPool(ctx, t.Pool, strings.TrimSpace(t.Reason+" (by "+t.By+")"))
 		},

@@ -160,7 +160,7 @@ func (v *visit) status(ctx context.Context, name string) answer[api.PoolStatus] 
 func stale(what string, at time.Time, err error) string {
 	text := what + ": " + message(err) + "."
 	if at.IsZero() {
-		return text + " The agent asks again with each refresh; ctl doctor finds the cause."
+		return text + " The agent asks again with each refresh; tempool doctor finds the cause."
 	}
 	return text + " This is as of " + at.UTC().Format("15:04:05") + " UTC."
 }

@@ -96,7 +96,7 @@ func TestPagesAnswerWhileTemporalDoesNot(t *testing.T) {
 			"is as of",
 		"/ui/pools/py":           "This is as of",
 		"/ui/pools/js":           "js/0",
-		"/ui/pools/none":         "ctl doctor finds out",
+		"/ui/pools/none":         "tempool doctor finds out",
 		"/ui/pools/py/workers/2": "The worker does not answer",
 		"/ui/events":             "Events are missing",
 		"/ui/sessions?pool=py":   "The sessions cannot be read",

@@ -147,7 +147,7 @@ func newPoolRow(p poolFacts, processes map[string]api.ProcessReport, now time.Ti
 		row.Status, row.Tone = "no answer", "bad"
 		return row, &problem{Critical: true, Subject: "pool " + p.Pool, Path: poolPath(p.Pool), Text: "It does not answer: " +
 			message(p.err) + ".",
-			Advice: []string{"See whether an agent runs workflows: ctl doctor."}}, nil
+			Advice: []string{"See whether an agent runs workflows: tempool doctor."}}, nil
 	}
 	workers := tempool.RosterOf(p.PoolStatus, processes)
 	report := tempool.NewReport(p.PoolStatus, workers, now)

@@ -172,7 +172,7 @@ func cut(text string, limit int) string {
 func logTrouble(err error) string {
 	text := unreadable("The log cannot be read", "The gateway of its host", err)
 	if api.CodeOf(err) == api.CodeUnavailable {
-		text += " Check the gateway of its host with ctl doctor; ctl logs reads it from another machine."
+		text += " Check the gateway of its host with tempool doctor; tempool logs reads it from another machine."
 	}
 	return text
 }

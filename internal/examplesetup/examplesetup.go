@@ -1,5 +1,5 @@
 // Package examplesetup runs the examples in tests: it copies an example's folder, installs the npm packages of its lock
-// file, and starts the workers of its pool.toml as processes. Users do the same with npm ci and ctl.
+// file, and starts the workers of its pool.toml as processes. Users do the same with npm ci and tempool.
 package examplesetup
 
 import (

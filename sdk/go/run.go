@@ -22,7 +22,7 @@ Name it in a pool.toml, for example
     name = "go"
     command = ["./%s"]
 
-and start the pool with: ctl pool start -f pool.toml
+and start the pool with: tempool pool start -f pool.toml
 `
 
 // Run serves calls until Tempool stops this worker, then exits the process.

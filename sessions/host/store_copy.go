@@ -181,7 +181,7 @@ func (s *Stores) StepSessionCopy(ctx context.Context, step api.SessionCopyStep) 
 	var none api.SessionCopy
 	if record == nil {
 		return none, api.Errorf(api.CodeInvalid,
-			"no session copy is in progress on this host; start one with ctl sessions copy POOL --from STORE --to STORE")
+			"no session copy is in progress on this host; start one with tempool sessions copy POOL --from STORE --to STORE")
 	}
 	if known == nil {
 		return none, api.Errorf(api.CodeStoreUnavailable, "the stores of the copy cannot be opened; see the agent's log")

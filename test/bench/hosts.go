@@ -32,7 +32,7 @@ const (
 	hostsMargin     = 10 * time.Second
 	hostsPoll       = 500 * time.Millisecond
 	barePoll        = 20 * time.Millisecond
-	listings        = 10 // of ctl ps
+	listings        = 10 // of tempool ps
 
 	startFactor       = 1.2 // of the floor
 	bareFactor        = 1.3 // of the programs alone
@@ -147,7 +147,7 @@ func (h *hosts) observe(ctx context.Context, window time.Duration) use {
 }
 
 // idle measures the idle workers, whose start began at a time, against the same agent and server without them, at the
-// given interval of samples; and ctl ps of them.
+// given interval of samples; and tempool ps of them.
 func (h *hosts) idle(ctx context.Context, without use, began time.Time, checkpoint time.Duration) {
 	r := h.result
 	wait(ctx, hostsSettle)
@@ -157,14 +157,14 @@ func (h *hosts) idle(ctx context.Context, without use, began time.Time, checkpoi
 	// What samples take, which are fewer at the default checkpoint, beyond the time without any.
 	part := hostsSampling.Seconds() / checkpoint.Seconds()
 	with := func(quiet, sampled float64) float64 { return quiet + (sampled-quiet)*part }
-	ps := r.row(fmt.Sprintf("ctl ps of %d workers", hostsIdle), "ms")
+	ps := r.row(fmt.Sprintf("tempool ps of %d workers", hostsIdle), "ms")
 	for range listings {
 		list := self(roleCtl, "--address", h.server.Address(), "ps", "idle")
 		var stderr bytes.Buffer
 		list.Stderr = &stderr
 		ps.add(timed(func() error {
 			if err := list.Run(); err != nil {
-				return fmt.Errorf("ctl ps: %w: %s", err, stderr.String())
+				return fmt.Errorf("tempool ps: %w: %s", err, stderr.String())
 			}
 			return nil
 		}))
@@ -182,7 +182,7 @@ func (h *hosts) idle(ctx context.Context, without use, began time.Time, checkpoi
 	r.atMost(fmt.Sprintf("%d idle workers, Temporal server", hostsIdle), server, idleCores, "cores")
 	r.atMost(fmt.Sprintf("%d idle workers, agent", hostsIdle), agent, idleCores, "cores")
 	r.atMost("actions of an idle worker in a day", perDay, idleActionsPerDay, "actions")
-	r.atMost(fmt.Sprintf("ctl ps of %d workers, median", hostsIdle), ps.Median, psTarget, "ms")
+	r.atMost(fmt.Sprintf("tempool ps of %d workers, median", hostsIdle), ps.Median, psTarget, "ms")
 }
 
 // restart kills the agent and waits until the workers are ready on the next agent of the same host. Their start took so

@@ -16,8 +16,7 @@ import (
 	gopsutil "github.com/shirou/gopsutil/v3/process"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/tempool/tempool/cmd/ctl/cli"
-	"github.com/tempool/tempool/cmd/worker/agentcmd"
+	"github.com/tempool/tempool/cmd/tempool/cli"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/process/launcher"
 	"github.com/tempool/tempool/process/wire"
@@ -27,9 +26,9 @@ import (
 // roleEnv selects what a child process of this program runs.
 const (
 	roleEnv   = "TEMPOOL_BENCH_ROLE"
-	roleAgent = "agent" // arguments: those of the agent
-	roleNoop  = "noop"  // argument: the address of Temporal
-	roleCtl   = "ctl"   // arguments: those of ctl; it ends on its own
+	roleAgent = "agent"   // arguments: those of the agent
+	roleNoop  = "noop"    // argument: the address of Temporal
+	roleCtl   = "tempool" // arguments: those of tempool; it ends on its own
 )
 
 // runRole is the main function of a child process. The child shuts down when its parent closes its stdin or exits.
@@ -42,7 +41,7 @@ func runRole(role string, args []string) int {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGTERM) // cannot fail for this process itself
 	}()
 	if role == roleAgent {
-		return agentcmd.Main(args)
+		return cli.Main(append([]string{"agent"}, args...)...)
 	}
 	if err := serveNoop(strings.Join(args, " ")); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/cmd/starter/codemetrics"
+	"github.com/tempool/tempool/cmd/tempool/codemetrics"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )

@@ -12,18 +12,18 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/cmd/ctl/cli"
+	"github.com/tempool/tempool/cmd/tempool/cli"
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// ctl runs a command, requires its exit code and returns its output.
+// tempool runs a command, requires its exit code and returns its output.
 func (env *testEnv) ctl(code int, args ...string) (out, errors string) {
 	env.t.Helper()
 	var stdout, stderr bytes.Buffer
 	args = append(args, "--address", env.server.Address(), "--namespace", env.server.Namespace(), "--timeout",
 		waitTimeout.String())
 	got := cli.Run(env.t.Context(), args, &stdout, &stderr)
-	require.Equal(env.t, code, got, "ctl %v\n%s%s", args, &stdout, &stderr)
+	require.Equal(env.t, code, got, "tempool %v\n%s%s", args, &stdout, &stderr)
 	return stdout.String(), stderr.String()
 }
 

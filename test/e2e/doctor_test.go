@@ -14,18 +14,18 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/cmd/ctl/cli"
+	"github.com/tempool/tempool/cmd/tempool/cli"
 	"github.com/tempool/tempool/internal/logging/logtest"
 	"github.com/tempool/tempool/internal/need"
 )
 
-// doctor is the result of ctl doctor.
+// doctor is the result of tempool doctor.
 type doctor struct {
 	Problems int
 	Findings []struct{ Level, Check, Subject, Message, Action string }
 }
 
-// doctor runs ctl doctor, whatever its exit code, which must fit the result.
+// doctor runs tempool doctor, whatever its exit code, which must fit the result.
 func (env *testEnv) doctor(args ...string) (result doctor) {
 	env.t.Helper()
 	var stdout, stderr logtest.Log

@@ -22,8 +22,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/cmd/ctl/cli"
-	"github.com/tempool/tempool/cmd/worker/agentcmd"
+	"github.com/tempool/tempool/cmd/tempool/cli"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
@@ -33,7 +32,7 @@ import (
 // for footprints.
 const agentDirVariable = "TEMPOOL_TEST_AGENT"
 
-// ctlVariable makes this test binary run as ctl, for a test in a terminal.
+// ctlVariable makes this test binary run as tempool, for a test in a terminal.
 const ctlVariable = "TEMPOOL_TEST_CTL"
 
 func TestMain(m *testing.M) {
@@ -46,7 +45,7 @@ func TestMain(m *testing.M) {
 			registerFunctions()
 		}
 		go writeFootprints(dir) // until the process exits
-		os.Exit(agentcmd.Main(os.Args[1:]))
+		os.Exit(cli.Main(os.Args[1:]...))
 	}
 	if err := selectCore(); err != nil {
 		panic(err)
@@ -112,7 +111,7 @@ func (env *testEnv) startAgentWith(attributes *syscall.SysProcAttr, by []string,
 	logFile, err := os.OpenFile(filepath.Join(env.dir, hostID+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(env.t, err)
 	defer logFile.Close()
-	args = append([]string{"--address", env.server.Address(), "--namespace", env.server.Namespace(), "--host-id", hostID,
+	args = append([]string{"agent", "--address", env.server.Address(), "--namespace", env.server.Namespace(), "--host-id", hostID,
 		"--state-dir", filepath.Join(env.dir, hostID), "--listen", ""}, args...)
 	command := append(append(slices.Clone(by), cmp.Or(env.program, os.Args[0])), args...)
 	a := &agent{t: env.t, cmd: exec.Command(command[0], command[1:]...), log: logFile.Name()}

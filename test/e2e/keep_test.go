@@ -74,9 +74,9 @@ func TestAnAgentIsReplacedByAnotherBuildUnderLoadAndKeepsItsProcesses(t *testing
 	t.Parallel()
 	env := newEnv(t)
 	const size = 3
-	release := filepath.Join(env.dir, "worker")
+	release := filepath.Join(env.dir, "tempool")
 	output, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", release,
-		"../../cmd/worker").CombinedOutput()
+		"../../cmd/tempool").CombinedOutput()
 	require.NoError(t, err, "%s", output)
 	builds := []string{os.Args[0], release, os.Args[0]}
 	env.install(builds[0])

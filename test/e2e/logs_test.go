@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/cmd/ctl/cli"
+	"github.com/tempool/tempool/cmd/tempool/cli"
 	"github.com/tempool/tempool/internal/logging/logtest"
 	"github.com/tempool/tempool/spec"
 )

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/cmd/ctl/cli"
+	"github.com/tempool/tempool/cmd/tempool/cli"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/embedded"
 	"github.com/tempool/tempool/sessions/redis"

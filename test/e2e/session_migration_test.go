@@ -19,7 +19,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/cmd/ctl/cli"
+	"github.com/tempool/tempool/cmd/tempool/cli"
 	"github.com/tempool/tempool/sessions/redis/redistest"
 	"github.com/tempool/tempool/spec"
 )

@@ -111,5 +111,5 @@ func TestTopOnATerminal(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := term.run("has-session")
 		return err != nil
-	}, waitTimeout, 50*time.Millisecond, "q ends ctl, and with it the terminal")
+	}, waitTimeout, 50*time.Millisecond, "q ends tempool, and with it the terminal")
 }

@@ -46,7 +46,7 @@ func TestACrashIsFollowedToItsCauseByKeyboard(t *testing.T) {
 	b.accessible(axe)
 	b.shot("fleet-well")
 
-	// A worker dies for good and another one is stopped by ctl. The page shows both without a reload.
+	// A worker dies for good and another one is stopped by tempool. The page shows both without a reload.
 	_, err := pool.Worker(1).CallRaw(t.Context(), "die", nil)
 	require.Error(t, err)
 	require.NoError(t, pool.Signal(t.Context(), 0, api.SignalStop,

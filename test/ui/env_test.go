@@ -17,7 +17,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/cmd/worker/agentcmd"
+	"github.com/tempool/tempool/cmd/tempool/cli"
 	"github.com/tempool/tempool/internal/devserver"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
@@ -33,7 +33,7 @@ const timeout = 3 * time.Minute
 func TestMain(m *testing.M) {
 	process.RunReaperIfAsked()
 	if os.Getenv(agentVariable) != "" {
-		os.Exit(agentcmd.Main(os.Args[1:]))
+		os.Exit(cli.Main(append([]string{"agent"}, os.Args[1:]...)...))
 	}
 	os.Exit(m.Run())
 }
@@ -142,7 +142,7 @@ func (f *fleet) await(pool *tempool.Pool, what string, holds func(api.PoolWorker
 	}, timeout, 100*time.Millisecond, "%s: %+v", what, &last)
 }
 
-// signInLink is what ctl ui opens for the agent's user.
+// signInLink is what tempool ui opens for the agent's user.
 func (f *fleet) signInLink(hostID string) string {
 	f.t.Helper()
 	link, err := f.client.DashboardLink(f.t.Context(), "unix:"+filepath.Join(f.dir, hostID, "gateway.sock"))

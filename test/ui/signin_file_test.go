@@ -12,18 +12,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCtlSignsABrowserInByAFile opens what ctl ui gives to the program that opens a browser.
+// TestCtlSignsABrowserInByAFile opens what tempool ui gives to the program that opens a browser.
 func TestCtlSignsABrowserInByAFile(t *testing.T) {
 	f := newFleet(t)
 	endpoint := f.startAgent("near")
-	build := exec.Command("go", "build", "-o", filepath.Join(f.dir, "ctl"), "./cmd/ctl")
+	build := exec.Command("go", "build", "-o", filepath.Join(f.dir, "tempool"), "./cmd/tempool")
 	build.Dir = filepath.Join("..", "..")
 	output, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", output)
 	opened := filepath.Join(f.dir, "opened")
 	require.NoError(t, os.WriteFile(filepath.Join(f.dir, "xdg-open"),
 		[]byte("#!/bin/sh\nprintf %s \"$*\" > "+opened+".new && mv "+opened+".new "+opened+"\n"), 0o700))
-	command := exec.Command(filepath.Join(f.dir, "ctl"), "ui", "--address", f.server.Address(), "--namespace",
+	command := exec.Command(filepath.Join(f.dir, "tempool"), "ui", "--address", f.server.Address(), "--namespace",
 		f.server.Namespace(),
 		"--gateway", "unix:"+filepath.Join(f.dir, "near", "gateway.sock"))
 	command.Env = append(os.Environ(), "PATH="+f.dir+":"+os.Getenv("PATH"), "DISPLAY=:0", "XDG_CACHE_HOME="+
@@ -32,7 +32,7 @@ func TestCtlSignsABrowserInByAFile(t *testing.T) {
 	require.NoError(t, err, "%s", output)
 	require.Contains(t, string(output), "opened the dashboard in a browser, as ")
 	var page []byte
-	require.Eventually(t, func() bool { // ctl does not wait long for the program
+	require.Eventually(t, func() bool { // tempool does not wait long for the program
 		page, err = os.ReadFile(opened)
 		return err == nil
 	}, timeout, 10*time.Millisecond)

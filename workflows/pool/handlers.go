@@ -97,7 +97,7 @@ func (p *pool) applyRefusal(r api.ApplyRequest) *api.Error {
 	if r.IfVersion != 0 && r.IfVersion != p.SpecVersion {
 		return api.Errorf(api.CodeVersionConflict,
 			"pool %s has spec version %d, not %d: another spec was applied; compare yours with it on the page of the pool "+
-				"(ctl ui), and apply it to version %[2]d",
+				"(tempool ui), and apply it to version %[2]d",
 			p.name(), p.SpecVersion, r.IfVersion)
 	}
 	return nil
@@ -134,7 +134,7 @@ func sameButSize(a, b spec.Spec) bool {
 
 func (p *pool) slotRefusal(number *int) *api.Error {
 	if number != nil && !p.isMember(*number) {
-		return api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; ctl ps %s lists its workers", p.name(), *number,
+		return api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; tempool ps %s lists its workers", p.name(), *number,
 			p.name())
 	}
 	return p.stoppingRefusal()

@@ -164,7 +164,7 @@ func (p *pool) processesStarted(m api.ProcessesStarted) {
 }
 
 // Bounds of what the roster keeps of each worker, in bytes: a thousand of them have to fit into the state of the pool
-// and into one answer. ctl ps and ctl history have a worker's whole reason from the worker itself.
+// and into one answer. tempool ps and tempool history have a worker's whole reason from the worker itself.
 const (
 	maxReason   = 120
 	maxHost     = 128

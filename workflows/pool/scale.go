@@ -36,7 +36,7 @@ func (p *pool) scaleRefusal(r api.ScaleRequest) *api.Error {
 	}
 	if s := p.Spec.Scale; s.Follows() && (r.Size < s.Lowest() || r.Size > s.Max) {
 		return api.Errorf(api.CodeInvalid,
-			"size is %d; it must be from %d to %d, the bounds of the pool; change them with ctl pool scale %s MIN..MAX",
+			"size is %d; it must be from %d to %d, the bounds of the pool; change them with tempool pool scale %s MIN..MAX",
 			r.Size, s.Lowest(), s.Max, p.name())
 	} else if !s.Follows() && (r.Size < 1 || r.Size > maxSize) {
 		return api.Errorf(api.CodeInvalid, "size is %d; it must be from 1 to %d (to have no worker, stop the pool)", r.Size,

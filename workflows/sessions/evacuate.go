@@ -75,7 +75,7 @@ func (e *evacuation) run(ctx workflow.Context) (again bool, err error) {
 	var w api.RosterWorker
 	if w, e.at, found = e.locate(s, e.Worker); !found {
 		return false, failure.Refusal(api.Errorf(api.CodeWorkerNotFound,
-			"pool %s has no worker %d; ctl ps %s lists those it has", e.Pool, e.Worker, e.Pool))
+			"pool %s has no worker %d; tempool ps %s lists those it has", e.Pool, e.Worker, e.Pool))
 	}
 	if w.Host == "" || !w.State.Live() {
 		e.Progress.Note = fmt.Sprintf("%s is %s: it has no process and no sessions", e.at.worker, w.State)
@@ -164,7 +164,7 @@ func (e *evacuation) spread(s survey, sessions []string) (transfers []transfer, 
 	}
 	if len(takers) == 0 {
 		return nil, failure.Refusal(api.Errorf(api.CodeNoWorkers,
-			"no other worker of pool %s can take the sessions of %s; ctl ps %s shows why", e.Pool, e.at.worker, e.Pool))
+			"no other worker of pool %s can take the sessions of %s; tempool ps %s shows why", e.Pool, e.at.worker, e.Pool))
 	}
 	takes, err := policy.SpreadSessions(len(sessions), e.loadsOf(s, takers, func(api.RosterWorker) int { return 1 }))
 	if err != nil {

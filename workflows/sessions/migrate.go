@@ -78,7 +78,7 @@ func (m *mover) resolve(ctx workflow.Context, in api.MigrateSessionRequest) (to 
 	switch {
 	case !found:
 		return to, nil, failure.Refusal(api.Errorf(api.CodeWorkerNotFound,
-			"pool %s has no worker %d; ctl ps %s lists those it has", in.Pool, slot, in.Pool))
+			"pool %s has no worker %d; tempool ps %s lists those it has", in.Pool, slot, in.Pool))
 	case !w.InService || slices.Contains(s.unreachable, w.Host):
 		return to, nil, failure.Refusal(api.Errorf(api.CodeNoWorkers,
 			"%s is %s and takes no sessions now; choose another worker, or wait until it serves", in.To, w.State))

@@ -60,7 +60,7 @@ func TestCheckAllowsDownwardImports(t *testing.T) {
 		{Path: Module + "/workflows", Imports: []string{Module + "/api", Module + "/policy"}},
 		{Path: Module + "/process", Imports: []string{Module + "/process/wire", "os/exec"}},
 		{Path: Module + "/cmd/worker", Name: "main", Imports: []string{Module + "/process"}, Lines: MaxMainLines},
-		{Path: Module + "/cmd/ctl/cli", Imports: []string{Module, Module + "/worker"}},
+		{Path: Module + "/cmd/tempool/cli", Imports: []string{Module, Module + "/worker"}},
 	}))
 }
 

@@ -77,15 +77,15 @@ var rules = []rule{
 		"sdk/go", "gateway/...", "sessions/...", "events", "worker/...", "internal/atomicfile", "internal/buildinfo",
 		"internal/redact", "internal/sleep", "internal/tracecontext"}},
 	// A program that hosts an agent is also its reaper, and must become it before anything else happens.
-	{path: "cmd/ctl", ours: []string{"cmd/ctl/..."}},
-	{path: "cmd/worker", ours: []string{"cmd/worker/...", "process"}},
-	{path: "cmd/starter", ours: []string{"cmd/starter/...", "process"}},
+	{path: "cmd/tempool", ours: []string{"cmd/tempool/cli", "process"}},
+	{path: "cmd/ctl", ours: []string{"cmd/tempool/cli", "process"}},
+	{path: "cmd/worker", ours: []string{"cmd/tempool/cli", "process"}},
+	{path: "cmd/starter", ours: []string{"cmd/tempool/cli", "process"}},
 	// Packages that programs and tests share are below the client.
 	{path: "internal/devserver", ours: []string{"internal/atomicfile", "internal/installcache", "internal/sleep"}},
 	{path: "internal/devserver/provide", ours: []string{"internal/devserver"}},
 	{path: "internal/examplesetup", ours: []string{"internal/installcache", "internal/need", "process/...", "spec"}},
 	{path: "internal/testrun", ours: []string{"internal/need"}},
-	{path: "internal/command", ours: []string{"internal/redact"}},
 	{path: "internal/logging/...", ours: []string{"internal/logging", "internal/redact"}},
 	{path: "internal/..."},
 }

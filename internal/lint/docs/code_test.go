@@ -69,14 +69,14 @@ func (p page) code() string {
 // pool.sessions.bind.
 func TestNamesOfClientsAndSDKsExist(t *testing.T) {
 	client, sdk := exported(t, "."), exported(t, "sdk/go")
-	packages := map[string]map[string]bool{"sdk": sdk, "agentcmd": exported(t, "cmd/worker/agentcmd"),
+	packages := map[string]map[string]bool{"sdk": sdk, "cli": exported(t, "cmd/tempool/cli"),
 		"codec": exported(t, "codec")}
 	agent := exported(t, "worker")
 	python := Read(t, "sdk/python/tempool/__init__.py")
 	pythonClient := Read(t, "sdk/python/tempool/client/__init__.py")
 	sessions := Read(t, "sdk/python/tempool/client/sessions.py")
 	attributes := sources(t, "gateway/", "worker/", "activities/", "internal/", "process/", "workflows/")
-	name := regexp.MustCompile(`\b(tempool|sdk|agentcmd|codec|worker)\.([A-Za-z]\w*(?:\.[A-Z]\w*)?)`)
+	name := regexp.MustCompile(`\b(tempool|sdk|cli|codec|worker)\.([A-Za-z]\w*(?:\.[A-Z]\w*)?)`)
 	method := regexp.MustCompile(`\b(Client|Pool|Session|Lease|Options|CheckoutOptions|CallOptions)\.([A-Z]\w*)`)
 	var wrong []string
 	for _, p := range pages(t) {

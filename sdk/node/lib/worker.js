@@ -15,7 +15,7 @@ Name it in a pool.toml, for example
     name = "node"
     command = ["node", "${program}"]
 
-and start the pool with: ctl pool start -f pool.toml
+and start the pool with: tempool pool start -f pool.toml
 `
 
 const empty = Buffer.alloc(0)

@@ -29,7 +29,7 @@ Name it in a pool.toml, for example
     name = "python"
     command = ["python3", "%s"]
 
-and start the pool with: ctl pool start -f pool.toml
+and start the pool with: tempool pool start -f pool.toml
 """
 
 

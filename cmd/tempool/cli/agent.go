@@ -1,0 +1,116 @@
+package cli
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tempool/tempool/gateway"
+	"github.com/tempool/tempool/internal/logging"
+	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/process/logs"
+	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/worker"
+)
+
+func (a *app) agentCommand() *cobra.Command {
+	var config worker.Config
+	var verbose bool
+	c := &cobra.Command{
+		Use:   "agent",
+		Short: "Run the agent of this host",
+		Long: `Run Tempool's agent: it hosts the processes of pools, runs their workflows, and forwards calls to them. One agent runs on each host.
+
+The agent uses the Temporal server at --address and --namespace, else the one in TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE and the
+other standard environment and profile settings, else localhost:7233.
+
+The gateway serves this host only, unless --listen names another address: then it needs --tls-cert and --tls-key, and --tokens or
+--client-ca. Each flag can be set in the environment: TEMPOOL_LISTEN, TEMPOOL_TLS_CERT and so on.
+
+SIGTERM and SIGINT stop the agent gracefully: it accepts no new process, waits for calls in flight, and stops its processes. Other hosts then
+start the workers again. With --keep-processes the next agent of this host takes the processes over.`,
+		Example: `  tempool agent
+  tempool agent --address temporal.example.com:7233 --namespace prod --host-id gpu-1 --labels default,gpu --capacity 16
+  tempool agent --listen 10.0.0.5:7460 --tls-cert gw.pem --tls-key gw.key --tokens tokens.toml`,
+	}
+	flags := c.Flags()
+	flags.StringVar(&config.HostID, "host-id", "", "ID of this host, for one agent at a time (default: the host's name)")
+	flags.StringVar(&config.Deployment.Name, "deployment", "",
+		"Worker Deployment of this agent's workflow code; needs --build-id (default: none)")
+	flags.StringVar(&config.Deployment.BuildID, "build-id", "", "version of this agent's workflow code in its deployment")
+	flags.StringSliceVar(&config.Labels, "labels", nil,
+		"placement labels of the pools whose workers this host accepts (default \"default\")")
+	flags.IntVar(&config.Capacity, "capacity", worker.DefaultCapacity, "maximum number of processes on this host")
+	flags.StringVar(&config.StateDir, "state-dir", "",
+		"state folder, not shared with another agent (default: tempool/HOST-ID in the user's state folder)")
+	flags.TextVar((*spec.Bytes)(&config.LogBytes), "log-size", spec.Bytes(logs.DefaultWorkerBytes),
+		"maximum size of the log of each worker in the state folder, for tempool logs")
+	flags.StringVar(&config.Listen, "listen", worker.DefaultListen,
+		"TCP address of the gateway; empty for none (the gateway always listens on the Unix socket in the state folder)")
+	flags.BoolVar(&config.KeepProcesses, "keep-processes", false,
+		"when this agent stops, keep its processes for 2 minutes for the next one with the same host id and state folder; "+
+			"and take over those of the previous one (Linux)")
+	securityFlags(c, &config.Security)
+	flags.IntVar(&config.Limits.Connections, "max-connections", gateway.DefaultConnections,
+		"maximum number of connections of each of the gateway's listeners; further ones wait")
+	flags.IntVar(&config.Limits.ClientConnections, "max-client-connections", 0,
+		"maximum number of connections of one token, certificate or address (default: half of --max-connections); further "+
+			"ones are closed")
+	flags.TextVar((*spec.Bytes)(&config.Limits.BodyBytes), "body-memory", spec.Bytes(gateway.DefaultBodyBytes),
+		"maximum memory for the bodies of all HTTP calls; further calls wait")
+	flags.StringVar(&config.TemporalUI, "temporal-ui", "",
+		"base URL of the Temporal Web UI, to which the dashboard links (default: no links)")
+	flags.StringVar(&config.Webhook.URL, "events-webhook", "",
+		"URL to which the agent posts its events, in batches of CloudEvents (default: none)")
+	flags.StringVar(&config.Webhook.Types, "events-webhook-types", "",
+		"types of the events to post, such as 'worker.*,process.ended' (default: all)")
+	flags.StringVar(&config.Webhook.TokenFile, "events-webhook-token-file", "",
+		"file with a bearer token for --events-webhook")
+	flags.StringVar(&config.MemoryRoot, "memory-root", "",
+		"folder with proc and sys to read this host's memory from, for tests (default: /)")
+	_ = flags.MarkHidden("memory-root") // the flag exists
+	flags.BoolVar(&verbose, "verbose", false, "log at level debug")
+	return a.daemonCommand(c, func(ctx context.Context) error {
+		if config.Capacity < 1 {
+			return usagef("--capacity is %d; it must be at least 1", config.Capacity)
+		}
+		level := slog.LevelInfo
+		if verbose {
+			level = slog.LevelDebug
+		}
+		config.Logger = logging.New(a.err, level)
+		if err := process.Protect(); err != nil {
+			config.Logger.Warn("workers may be able to read the agent's secrets", "error", err)
+		}
+		config.Address, config.Namespace, config.Payloads = a.options.Address, a.options.Namespace, a.options.Payloads
+		return worker.Run(ctx, config)
+	})
+}
+
+// securityFlags defines the flags of commands that start an agent which protect its gateway.
+func securityFlags(c *cobra.Command, s *gateway.Security) {
+	flags := c.Flags()
+	flags.StringVar(&s.Advertise, "advertise", "",
+		"base URL of the gateway for clients, such as https://web-1:7460 (default: the address of --listen)")
+	flags.StringVar(&s.CertFile, "tls-cert", "", "PEM file with the gateway's certificate; with --tls-key it enables TLS")
+	flags.StringVar(&s.KeyFile, "tls-key", "", "PEM file with the certificate's private key")
+	flags.StringVar(&s.ClientCAFile, "client-ca", "",
+		"PEM file with the CA certificates for clients; every client then needs a certificate")
+	flags.StringVar(&s.TokensFile, "tokens", "", "file with the tokens that clients need over TCP; tempool token writes it")
+	flags.StringVar(&s.PeerTokenFile, "peer-token", "",
+		"file with a secret, the same on all hosts, by which their gateways know each other (or use --client-ca)")
+	flags.StringVar(&s.SocketGroup, "socket-group", "",
+		"group whose members may call, lease and read over the Unix socket (default: only the agent's user may open it)")
+}
+
+// daemonCommand makes c run until it is stopped. What its own flags leave open comes from the environment.
+func (a *app) daemonCommand(c *cobra.Command, run func(ctx context.Context) error) *cobra.Command {
+	checkFlags(c, func(c *cobra.Command) error {
+		if c.Flags().Changed("timeout") {
+			return usagef("%s runs until it is stopped; --timeout is for single requests", c.CommandPath())
+		}
+		return fromEnvironment(c)
+	})
+	return a.localCommand(c, func(ctx context.Context, _ []string) error { return run(ctx) })
+}

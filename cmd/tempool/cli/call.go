@@ -1,0 +1,135 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"net/http"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tempool/tempool"
+)
+
+// callFlags are the flags of commands that call a pool.
+type callFlags struct {
+	gatewayFlags
+	session  string
+	priority int
+}
+
+// callingCommand makes c run with the pool that its first argument names, and defines the flags of calls.
+func (a *app) callingCommand(c *cobra.Command, o *callFlags,
+	run func(ctx context.Context, p pool, args []string) error) *cobra.Command {
+	c.Flags().StringVar(&o.session, "session", "", "session of the call; prefers the worker that served the session last")
+	rangeVar(c, &o.priority, "priority", 0, 0, 9, "priority in the queue, 0 to 9, highest first")
+	c.Flags().DurationVar(&a.timeout, "timeout", defaultTimeout,
+		"how long a call may take, including the wait for a worker")
+	return a.gatewayCommand(c, &o.gatewayFlags, run)
+}
+
+func (a *app) callOptions(o callFlags) tempool.CallOptions {
+	return tempool.CallOptions{Session: o.session, Priority: o.priority, Timeout: a.timeout,
+		Header: http.Header{"Content-Type": {"application/json"}}}
+}
+
+// callArguments requires a target, POOL or POOL[/N], and METHOD, and allows a body.
+func callArguments(target string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < 2 || len(args) > 3 {
+			return usagef("%s takes %s METHOD and at most one BODY; it got %s", cmd.CommandPath(), target,
+				plural(len(args), "argument"))
+		}
+		if args[1] == "" {
+			return usagef("METHOD is empty; name the method to call")
+		}
+		return checkArguments([]string{target}, args[:1])
+	}
+}
+
+// callResult is the result of tempool call.
+type callResult struct {
+	Worker      string  `json:"worker"`
+	Incarnation int64   `json:"incarnation"`
+	Endpoint    string  `json:"endpoint"`
+	TookMS      float64 `json:"took_ms"`
+	// One of these is set: Result for a JSON answer, Text for other text, Base64 for other bytes.
+	Result json.RawMessage `json:"result,omitempty"`
+	Text   *string         `json:"text,omitempty"`
+	Base64 *string         `json:"base64,omitempty"`
+}
+
+func (r *callResult) setBody(answer []byte) {
+	switch {
+	case json.Valid(answer):
+		r.Result = answer
+	case utf8.Valid(answer):
+		r.Text = new(string(answer))
+	default:
+		r.Base64 = new(base64.StdEncoding.EncodeToString(answer))
+	}
+}
+
+func (a *app) callCommand() *cobra.Command {
+	var flags callFlags
+	return a.callingCommand(&cobra.Command{
+		Use:   "call POOL[/N] METHOD [BODY|-]",
+		Short: "Call a method on a pool or one of its workers",
+		Long: `Call a method on a free worker of a pool, or on its worker N, and print the answer as it arrives.
+
+BODY is the request body, usually JSON; - reads it from standard input; without BODY the request is empty. With -o json tempool prints the
+complete answer in an object that also names the worker: as result if the answer is JSON, else as text or base64.`,
+		Example: `  tempool call hello greet '{"name": "you"}'
+  tempool call hello/0 status
+  cat request.json | tempool call hello greet -
+  tempool call hello status --gateway http://127.0.0.1:7460
+  tempool call hello status --session anna --timeout 5m -o json | jq .worker`,
+		Args: callArguments(argPoolOrWorker),
+	}, &flags, func(ctx context.Context, p pool, args []string) error {
+		var body any
+		switch {
+		case len(args) == 3 && args[2] == "-":
+			body = a.in
+		case len(args) == 3:
+			body = []byte(args[2])
+		}
+		var result callResult
+		options := a.callOptions(flags)
+		options.Answered = func(answer tempool.Answer) {
+			result.Worker, result.Incarnation, result.Endpoint = answer.Worker, answer.Incarnation, answer.Endpoint
+		}
+		target := p.Calls(options)
+		if _, slot, _ := poolOrWorker(args[0]); slot != nil { // checkArguments has parsed it
+			target = p.WorkerCalls(*slot, options)
+		}
+		started := a.now()
+		var buffer bytes.Buffer
+		out := a.out
+		if a.format == formatJSON {
+			out = &buffer
+		}
+		endsLine := true
+		for chunk, err := range target.Stream(ctx, args[1], body) {
+			if err != nil {
+				return err
+			}
+			if _, err := out.Write(chunk); err != nil {
+				return err
+			}
+			endsLine = bytes.HasSuffix(chunk, []byte("\n"))
+		}
+		if a.format == formatJSON {
+			result.TookMS = float64(a.now().Sub(started).Microseconds()) / 1000
+			result.setBody(buffer.Bytes())
+			return writeJSON(a.out, result)
+		}
+		if a.outTerminal && !endsLine { // the prompt starts on a new line
+			_, err := io.WriteString(a.out, "\n")
+			return err
+		}
+		return nil
+	})
+}

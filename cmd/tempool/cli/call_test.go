@@ -1,0 +1,139 @@
+package cli
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+)
+
+func TestCallPrintsTheAnswerUnchanged(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "hello"})
+	r := ctl(t, f, "call", "hello", "tools/greet", `{"name": "you"}`, "--session", "anna")
+	requireCode(t, ExitOK, r)
+	require.Equal(t, `{"name": "you"}`, r.out)
+	require.Equal(t, []string{"call hello tools/greet for anna"}, f.requests)
+	require.Equal(t, "from standard input", ctl(t, f, "call", "hello", "greet", "-").out)
+	require.Empty(t, ctl(t, f, "call", "hello", "greet").out)
+}
+
+func TestCallReachesOneWorker(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "hello"})
+	requireCode(t, ExitOK, ctl(t, f, "call", "hello/7", "greet"))
+	require.Equal(t, []string{"call hello/7 greet for "}, f.requests)
+	requireCode(t, ExitUsage, ctl(t, f, "call", "hello/x", "greet"))
+}
+
+func TestCallWithJSONNamesTheWorker(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "hello"})
+	for body, want := range map[string]string{
+		`{"a":[1]}`:   `"result": {"a": [1]}`,
+		"plain text":  `"text": "plain text"`,
+		"\xff\x00raw": `"base64": "/wByYXc="`,
+	} {
+		r := ctl(t, f, "call", "hello", "greet", body, "-o", "json")
+		requireCode(t, ExitOK, r)
+		require.JSONEq(t, `{"worker": "hello/0", "incarnation": 4, "endpoint": "unix:/g.sock", "took_ms": 0, `+want+`}`,
+			r.out)
+	}
+}
+
+func TestAFailedCallExitsWith1AndItsCode(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "hello",
+		err: api.Errorf(api.CodeWorkerCrashed, "hello/0 ended while it served greet")})
+	r := ctl(t, f, "call", "hello", "greet", "1234")
+	requireCode(t, ExitFailed, r)
+	require.Equal(t, "12", r.out, "what came before is not taken back")
+	require.Equal(t, "tempool: hello/0 ended while it served greet\n", r.err)
+	asJSON := ctl(t, f, "call", "hello", "greet", "1234", "-o", "json")
+	require.Equal(t, "worker_crashed", failure(t, asJSON).Code)
+	require.Empty(t, asJSON.out)
+
+	f.dialErr = api.Errorf(api.CodeUnavailable, "no Temporal server answers at x")
+	r = ctl(t, f, "call", "hello", "greet")
+	requireCode(t, ExitFailed, r)
+	require.Contains(t, r.err, "--gateway http://127.0.0.1:7460")
+}
+
+// startGateway starts an HTTP server as a gateway, on TCP or on a Unix socket, and returns its endpoint.
+func startGateway(t *testing.T, network string, handle http.HandlerFunc) string {
+	server := httptest.NewUnstartedServer(handle)
+	t.Cleanup(server.Close)
+	if network == "tcp" {
+		server.Start()
+		return server.URL
+	}
+	path := filepath.Join(t.TempDir(), "g.sock")
+	listener, err := net.Listen("unix", path)
+	require.NoError(t, err)
+	require.NoError(t, server.Listener.Close())
+	server.Listener = listener
+	server.Start()
+	return "unix:" + path
+}
+
+// runCtl runs tempool without a Temporal server.
+func runCtl(t *testing.T, args ...string) result {
+	var out, err bytes.Buffer
+	args = append(args, "--address", "127.0.0.1:1")
+	code := Run(t.Context(), args, &out, &err)
+	return result{code, out.String(), err.String()}
+}
+
+func TestTheGatewayFlagNeedsNoTemporal(t *testing.T) {
+	for _, network := range []string{"tcp", "unix"} {
+		var received atomic.Pointer[http.Request]
+		endpoint := startGateway(t, network, func(w http.ResponseWriter, r *http.Request) {
+			received.Store(r)
+			body, _ := io.ReadAll(r.Body)
+			_, _ = w.Write(append([]byte("got "), body...))
+		})
+		token := filepath.Join(t.TempDir(), "token")
+		require.NoError(t, os.WriteFile(token, []byte("a token of some length\n"), 0o600))
+		r := runCtl(t, "call", "hello", "greet", "it", "--gateway", endpoint, "--timeout", "20s", "--priority", "9",
+			"--token-file", token)
+		requireCode(t, ExitOK, r)
+		require.Equal(t, "got it", r.out)
+		require.Equal(t, "/v1/pools/hello/call/greet", received.Load().URL.Path)
+		require.Equal(t, "20000", received.Load().Header.Get("Tempool-Timeout"))
+		require.Equal(t, "9", received.Load().Header.Get("Tempool-Priority"))
+		if network == "tcp" {
+			require.Equal(t, "Bearer a token of some length", received.Load().Header.Get("Authorization"))
+		}
+	}
+}
+
+func TestTheEnvironmentListsGateways(t *testing.T) {
+	endpoint := startGateway(t, "tcp", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hi") })
+	t.Setenv(envGateway, " "+endpoint+", "+endpoint)
+	require.Equal(t, "hi", runCtl(t, "call", "hello", "greet").out)
+	t.Setenv(envGateway, "nonsense")
+	r := runCtl(t, "call", "hello", "greet")
+	requireCode(t, ExitFailed, r)
+	require.Contains(t, r.err, `TEMPOOL_GATEWAY contains "nonsense"`)
+	for _, secretly := range []string{"redis://s3cret@host", "http://s3cret@127.0.0.1:1",
+		"http://127.0.0.1:1?token=s3cret"} {
+		for _, format := range []string{"table", "json"} {
+			t.Setenv(envGateway, secretly)
+			fromEnvironment := runCtl(t, "call", "hello", "greet", "-o", format)
+			fromFlag := runCtl(t, "call", "hello", "greet", "-o", format, "--gateway", secretly)
+			for _, r := range []result{fromEnvironment, fromFlag} {
+				require.NotEqual(t, ExitOK, r.code)
+				require.Contains(t, r.err, "(hidden)")
+				require.NotContains(t, r.err, "s3cret")
+			}
+		}
+	}
+	r = runCtl(t, "call", "hello", "greet", "--gateway", endpoint, "--ca-file", filepath.Join(t.TempDir(), "none.pem"))
+	requireCode(t, ExitFailed, r)
+	require.Contains(t, r.err, "none.pem")
+}

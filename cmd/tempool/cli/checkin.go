@@ -1,0 +1,101 @@
+package cli
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+// checkinResult is the result of tempool checkin.
+type checkinResult struct {
+	Lease  string          `json:"lease"`
+	Worker string          `json:"worker"`
+	State  lifecycle.State `json:"state"`
+}
+
+func (a *app) checkinCommand() *cobra.Command {
+	outcome := api.OutcomeOK
+	var problem string
+	c := a.controlPlaneCommand(&cobra.Command{
+		Use:   "checkin LEASE",
+		Short: "Release a lease",
+		Long: `Release a lease and report its outcome: with ok the worker is free again; with error it is degraded until a probe passes; with close
+it is replaced.`,
+		Example: `  tempool checkin python.0.1.7
+  tempool checkin python.0.1.7 --outcome error --error "answered with an empty page"
+  tempool checkin python.0.1.7 --outcome close`,
+	}, func(ctx context.Context, cp controlPlane, args []string) error {
+		args[0] = leaseID(args[0])
+		ref, _ := api.ParseLeaseID(args[0]) // checkArguments has parsed it
+		if err := a.checkin(ctx, cp, ref,
+			api.CheckinRequest{LeaseID: args[0], Outcome: outcome, Error: problem}); err != nil {
+			return err
+		}
+		state, err := a.awaitCheckin(ctx, cp.Pool(ref.Pool), ref.Slot, args[0])
+		if err != nil {
+			return err
+		}
+		result := checkinResult{args[0], ref.Worker(), state}
+		return a.printMessage(result, "released lease %s; worker %s is %s", result.Lease, result.Worker, result.State)
+	})
+	outcomes := []string{string(api.OutcomeOK), string(api.OutcomeError), string(api.OutcomeClose)}
+	c.Flags().Var(choice[api.Outcome]{&outcome, outcomes}, "outcome", "outcome of the lease")
+	completeFlag(c, "outcome", outcomes...)
+	c.Flags().StringVar(&problem, "error", "", "what went wrong, for the worker's history; with --outcome error or close")
+	checkFlags(c, func(*cobra.Command) error {
+		if problem != "" && outcome == api.OutcomeOK {
+			return usagef("--error needs --outcome error or --outcome close")
+		}
+		return nil
+	})
+	return c
+}
+
+// checkin releases the lease that the worker holds now. It fails for any other lease, which the worker would ignore.
+func (a *app) checkin(ctx context.Context, cp controlPlane, ref api.LeaseRef, r api.CheckinRequest) error {
+	request, cancel := a.request(ctx)
+	defer cancel()
+	state, err := cp.Pool(ref.Pool).State(request, ref.Slot)
+	if err != nil {
+		return err
+	}
+	if err := checkCurrent(r.LeaseID, state); err != nil {
+		return err
+	}
+	return cp.Checkin(request, r)
+}
+
+// checkCurrent returns CodeLeaseFenced for a lease that is not the worker's current one.
+func checkCurrent(lease string, state api.WorkerState) error {
+	switch {
+	case state.Lease == nil:
+		return api.Errorf(api.CodeLeaseFenced,
+			"lease %s does not exist, was released or has expired; nothing to do (worker %s is %s)",
+			lease, state.Worker, state.State)
+	case state.Lease.ID != lease:
+		return api.Errorf(api.CodeLeaseFenced,
+			"lease %s is no longer current: worker %s is leased to %s as %s; nothing to do",
+			lease, state.Worker, state.Lease.Holder, state.Lease.ID)
+	}
+	return nil
+}
+
+// awaitCheckin waits until the worker no longer has the lease, and returns its state.
+func (a *app) awaitCheckin(ctx context.Context, p pool, slot int, lease string) (lifecycle.State, error) {
+	var state api.WorkerState
+	err := a.await(ctx, a.timeout, func(ctx context.Context) (bool, error) {
+		var err error
+		state, err = p.State(ctx, slot)
+		return err == nil && (state.Lease == nil || state.Lease.ID != lease), err
+	})
+	if errors.Is(err, errWaitTimeout) {
+		return "", api.Errorf(codeTimeout,
+			"released lease %s, but its worker has not processed the release after %s; check that the agents are running", lease,
+			formatDuration(a.timeout))
+	}
+	return state.State, err
+}

@@ -1,0 +1,99 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+)
+
+func (a *app) checkoutCommand() *cobra.Command {
+	var o tempool.CheckoutOptions
+	var wait time.Duration
+	c := a.controlPlaneCommand(&cobra.Command{
+		Use:   "checkout POOL[/N] --holder HOLDER",
+		Short: "Lease a free worker, or a particular one",
+		Long: `Lease a worker: the holder has the exclusive right to it until tempool checkin releases the lease or the lease expires. The pool replaces
+a worker whose lease expires, unless lease.on_expiry in its pool.toml says otherwise.`,
+		Example: `  tempool checkout python --holder me
+  tempool checkout python/0 --holder me --ttl 10m
+  lease=$(tempool checkout python --holder me --wait 30s -o json | jq -r .id)`,
+	}, func(ctx context.Context, cp controlPlane, args []string) error {
+		name, slot, _ := poolOrWorker(args[0]) // checkArguments has parsed it
+		o.Slot = slot
+		lease, err := a.checkout(ctx, cp.Pool(name), o, wait)
+		if err != nil {
+			return waitHint(err, wait)
+		}
+		return a.printResult(lease, func(text *strings.Builder) { writeLease(text, &lease.Lease, a.now()) })
+	})
+	c.Flags().StringVar(&o.Holder, "holder", "", "name of the lease's holder, as other users see it")
+	c.Flags().StringVar(&o.Session, "session", "", "session of the lease")
+	c.Flags().DurationVar(&o.TTL, "ttl", 0, "how long the lease lasts (default: lease.ttl of the pool)")
+	c.Flags().DurationVar(&wait, "wait", 0, "how long to wait for a free worker (default: do not wait)")
+	required(c, "holder")
+	checkFlags(c, func(cmd *cobra.Command) error {
+		switch flags := cmd.Flags(); {
+		case flags.Changed("holder") && o.Holder == "":
+			return usagef("--holder is empty; name the holder of the lease")
+		case flags.Changed("ttl") && o.TTL < time.Millisecond:
+			return usagef("--ttl is %s; give at least 1ms", o.TTL)
+		case wait < 0:
+			return usagef("--wait is %s; give a duration above zero", wait)
+		}
+		return nil
+	})
+	return c
+}
+
+func (a *app) checkout(ctx context.Context, p pool, o tempool.CheckoutOptions,
+	wait time.Duration) (*tempool.Lease, error) {
+	if wait == 0 {
+		return send(ctx, a, func(ctx context.Context) (*tempool.Lease, error) { return p.TryCheckout(ctx, o) })
+	}
+	o.Wait, o.NoRenew = wait, true // the lease outlives tempool
+	lease, err := p.Checkout(ctx, o)
+	if err != nil && ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return lease, err
+}
+
+// waitHint adds --wait to the error of a checkout that may succeed later.
+func waitHint(err error, wait time.Duration) error {
+	var refusal *api.Error
+	if wait > 0 || !errors.As(err, &refusal) || !refusal.Code.Retryable() || refusal.Code == api.CodeUnavailable {
+		return err
+	}
+	return api.Errorf(refusal.Code, "%s; add --wait 30s to wait for a free worker", refusal.Message)
+}
+
+// writeLease writes the table of tempool checkout.
+func writeLease(text *strings.Builder, lease *api.Lease, now time.Time) {
+	rows := [][]string{
+		{"Worker", lease.Worker},
+		{"Holder", lease.Holder},
+		{"Host", orDash(lease.Host)},
+		{"Endpoint", orDash(lease.Endpoint)},
+	}
+	if lease.Address != "" {
+		rows = append(rows, []string{"Address", lease.Address})
+	}
+	if lease.Session != "" {
+		rows = append(rows, []string{"Session", lease.Session})
+	}
+	if lease.Token != "" {
+		rows = append(rows, []string{"Token", lease.Token})
+	}
+	rows = append(rows,
+		[]string{"Expires", fmt.Sprintf("%s (in %s)", lease.ExpiresAt.UTC().Format(time.RFC3339),
+			formatDuration(lease.ExpiresAt.Sub(now)))},
+		[]string{"Release", "tempool checkin " + lease.ID})
+	table(text, []string{"Lease", lease.ID}, rows)
+}

@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/codec"
+	"github.com/tempool/tempool/internal/loopback"
+)
+
+// codecServerStop bounds the answers to the last requests.
+const codecServerStop = 5 * time.Second
+
+func (a *app) codecServerCommand() *cobra.Command {
+	var listen string
+	var origins []string
+	c := a.localCommand(&cobra.Command{
+		Use:   "codec-server",
+		Short: "Decrypt payloads for the Temporal Web UI and CLI on this machine",
+		Long: `Serve the codec of --payload-keys to the Temporal Web UI and CLI of this machine until Ctrl-C. In the Web UI, set the address as the
+codec endpoint; for the CLI, pass it as --codec-endpoint, as in temporal workflow show -w tempool/python --codec-endpoint http://127.0.0.1:8234.`,
+		Example: `  tempool codec-server --payload-keys keys`,
+	}, func(ctx context.Context, _ []string) error {
+		payloads, err := a.options.Payloads.LocalCodec()
+		if err != nil {
+			return err
+		}
+		listener, err := net.Listen("tcp", listen)
+		if err != nil {
+			return api.Errorf(api.CodeUnavailable, "cannot listen on %s; free the address or choose another with --listen: %w",
+				listen, err)
+		}
+		address := "http://" + listener.Addr().String()
+		if err := a.printMessage(map[string]string{"endpoint": address}, "The codec server listens at %s.",
+			address); err != nil {
+			return errors.Join(err, listener.Close())
+		}
+		return serveUntil(ctx, listener, codec.Server(payloads, origins))
+	})
+	flags := c.Flags()
+	flags.StringVar(&listen, "listen", "127.0.0.1:8234",
+		"loopback address to listen on; everyone who reaches it may decrypt")
+	flags.StringSliceVar(&origins, "origin", []string{"http://localhost:8233", "http://127.0.0.1:8233"},
+		"origins of Web UI pages that may use the server")
+	checkFlags(c, func(*cobra.Command) error {
+		if !loopback.Address(listen) {
+			return usagef("--listen is %q; the server decrypts for everyone who reaches it, so it needs a loopback "+
+				"address, such as 127.0.0.1:8234", listen)
+		}
+		return nil
+	})
+	return c
+}
+
+// serveUntil serves until ctx ends.
+func serveUntil(ctx context.Context, l net.Listener, handler http.Handler) error {
+	server := &http.Server{Handler: handler, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second,
+		IdleTimeout: time.Minute}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(l) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), codecServerStop)
+	defer cancel()
+	err := server.Shutdown(stop)
+	if served := <-failed; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	return err
+}

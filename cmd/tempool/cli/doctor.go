@@ -1,0 +1,193 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/buildinfo"
+)
+
+// maxFindingRunes bounds the text of a finding, which may quote an error.
+const maxFindingRunes = 400
+
+// codeProblems is the failure of tempool doctor that has found problems.
+const codeProblems api.Code = "problems"
+
+func (a *app) doctorCommand() *cobra.Command {
+	var gateways gatewayFlags
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check a set-up and suggest a fix for each finding",
+		Long: `Check a set-up: Temporal, its namespace and search attributes; the agents, their versions, clocks, limits, disks and gateways; the pools and
+where their workers fit. Each finding suggests a fix.
+
+problem   something does not work, or soon will not; the exit code is 1
+warning   it works, but not as well as it could
+note      for information
+
+Agents report on their hosts with their heartbeats. tempool checks gateways from this machine, with the token and the certificates that tempool call
+would use.`,
+		Example: `  tempool doctor
+  tempool doctor --json | jq -r '.findings[] | select(.level == "problem") | .action'`,
+	}
+	gateways.credentialFlags(c) // all gateways are checked
+	c.Flags().BoolVar(&asJSON, "json", false, "short for -o json")
+	return a.localCommand(c, func(ctx context.Context, _ []string) error {
+		if asJSON {
+			a.format = formatJSON
+		}
+		if err := gateways.credentials.Apply(&a.options); err != nil {
+			return err
+		}
+		facts := a.examine(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		result := newDoctorResult(diagnose(facts))
+		if err := a.printResult(result, func(text *strings.Builder) { writeFindings(text, result) }); err != nil {
+			return err
+		}
+		if result.Problems > 0 {
+			return api.Errorf(codeProblems, "found %s", plural(result.Problems, "problem"))
+		}
+		return nil
+	})
+}
+
+// setup are the facts of a set-up.
+type setup struct {
+	now       time.Time
+	version   string // of tempool
+	hostname  string
+	namespace string
+	dialErr   error
+	server    tempool.Server
+	serverErr error
+	missing   []string // search attributes
+	attrErr   error
+	hosts     []hostFacts
+	hostsErr  error
+	pools     []poolFacts
+	poolsErr  error
+}
+
+type hostFacts struct {
+	tempool.Host
+	status    api.HostStatus // of a host without an agent, as far as its workflow answers
+	statusErr error
+	gateway   tempool.GatewayCheck
+}
+
+type poolFacts struct {
+	api.PoolStatus
+	err error
+}
+
+// concurrentExaminations bounds how many hosts and pools are examined concurrently.
+const concurrentExaminations = 16
+
+// examine collects the facts. What cannot be found out is an error among them.
+func (a *app) examine(ctx context.Context) setup {
+	s := setup{now: a.now(), version: buildinfo.Read().String()}
+	s.hostname, _ = os.Hostname() // a machine without a name has no other that is called like it
+	request, cancel := a.request(ctx)
+	defer cancel()
+	cp, err := a.dial(request, a.options)
+	if err != nil {
+		s.dialErr = err
+		return s
+	}
+	defer cp.Close()
+	s.namespace = cp.Namespace()
+	if s.server, s.serverErr = send(ctx, a, cp.Server); s.serverErr != nil {
+		return s
+	}
+	s.missing, s.attrErr = send(ctx, a, cp.MissingSearchAttributes)
+	hosts, err := send(ctx, a, cp.Hosts)
+	s.hostsErr = err
+	s.hosts = make([]hostFacts, len(hosts))
+	var all errgroup.Group
+	all.SetLimit(concurrentExaminations)
+	for i, host := range hosts {
+		s.hosts[i].Host = host
+		all.Go(func() error {
+			a.examineHost(ctx, cp, &s.hosts[i])
+			return nil
+		})
+	}
+	names, err := send(ctx, a, cp.ListPools)
+	s.poolsErr = err
+	s.pools = make([]poolFacts, len(names))
+	for i, name := range names {
+		all.Go(func() error {
+			status, err := send(ctx, a, cp.Pool(name).Running)
+			status.Pool = name
+			s.pools[i] = poolFacts{status, err}
+			return nil
+		})
+	}
+	_ = all.Wait() // a failure is among the facts
+	return s
+}
+
+func (a *app) examineHost(ctx context.Context, cp controlPlane, h *hostFacts) {
+	if h.HeardAt.IsZero() {
+		h.status, h.statusErr = send(ctx, a,
+			func(ctx context.Context) (api.HostStatus, error) { return cp.HostStatus(ctx, h.ID) })
+		return
+	}
+	if h.Heartbeat.Agent != nil {
+		request, cancel := a.request(ctx)
+		defer cancel()
+		h.gateway = cp.CheckGateway(request, h.Heartbeat.Agent.Endpoint)
+	}
+}
+
+// doctorResult is the result of tempool doctor.
+type doctorResult struct {
+	Problems int       `json:"problems"`
+	Warnings int       `json:"warnings"`
+	Findings []finding `json:"findings"`
+}
+
+func newDoctorResult(findings []finding) doctorResult {
+	r := doctorResult{Findings: append([]finding{}, findings...)}
+	for _, f := range findings {
+		switch f.Level {
+		case levelProblem:
+			r.Problems++
+		case levelWarning:
+			r.Warnings++
+		}
+	}
+	return r
+}
+
+func writeFindings(text *strings.Builder, r doctorResult) {
+	for _, f := range r.Findings {
+		fmt.Fprintf(text, "%-8s %s: %s\n", f.Level, f.Subject, oneLine(f.Message, maxFindingRunes))
+		if f.Action != "" {
+			fmt.Fprintf(text, "         → %s\n", f.Action)
+		}
+	}
+	fmt.Fprintf(text, "%s, %s\n", plural(r.Problems, "problem"), plural(r.Warnings, "warning"))
+}
+
+// message is the sentence of an error.
+func message(err error) string {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "no answer in time"
+	}
+	_, text := describe(err)
+	return text
+}

@@ -1,0 +1,375 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/redact"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+)
+
+// Levels of findings.
+const (
+	levelOK      = "ok"
+	levelNote    = "note"
+	levelWarning = "warning"
+	levelProblem = "problem"
+)
+
+// finding is one result of tempool doctor.
+type finding struct {
+	Level   string `json:"level"`
+	Check   string `json:"check"`   // which check it is of, one word for programs
+	Subject string `json:"subject"` // what it is about
+	Message string `json:"message"`
+	Action  string `json:"action,omitempty"` // what to do
+}
+
+// Thresholds of the checks.
+const (
+	minTemporalMajor, minTemporalMinor = 1, 28 // updates that start their workflow
+	minRetention                       = 24 * time.Hour
+	maxSkew                            = 10 * time.Second
+	// heartbeatDelay is how much older a heartbeat's content may be than its arrival.
+	heartbeatDelay    = 2 * api.HostHeartbeatInterval
+	certificateNotice = 14 * 24 * time.Hour
+	// filesPerWorker and filesOfAgent are how many files an agent has open: pipes, sockets and the log of each process,
+	// and its connections.
+	filesPerWorker, filesOfAgent = 10, 1000
+	problemFreeBytes             = 100 << 20
+	warningFreeBytes             = 1 << 30
+)
+
+// diagnosis collects findings.
+type diagnosis []finding
+
+func (d *diagnosis) add(level, check, subject, action, format string, args ...any) {
+	*d = append(*d, finding{Level: level, Check: check, Subject: subject,
+		Message: redact.URLs(fmt.Sprintf(format, args...)), Action: action})
+}
+
+// diagnose checks a set-up.
+func diagnose(s setup) []finding {
+	var d diagnosis
+	if s.dialErr != nil {
+		d.add(levelProblem, "temporal", "Temporal", "start the server, or name it with --address or TEMPORAL_ADDRESS", "%s",
+			message(s.dialErr))
+		return d
+	}
+	if !d.server(s) {
+		return d
+	}
+	d.searchAttributes(s)
+	d.agents(s)
+	for _, h := range s.hosts {
+		if h.Heartbeat.Agent != nil {
+			d.clock(h)
+			d.limits(h)
+			d.disk(h)
+			d.gateway(h, s)
+		}
+	}
+	d.placement(s)
+	return d
+}
+
+// server is false if the namespace cannot be used.
+func (d *diagnosis) server(s setup) bool {
+	switch {
+	case api.CodeOf(s.serverErr) == api.CodeInvalid:
+		d.add(levelProblem, "namespace", "namespace "+s.namespace,
+			"create it with: temporal operator namespace create --retention 72h "+s.namespace, "%s", message(s.serverErr))
+		return false
+	case s.serverErr != nil:
+		d.add(levelProblem, "temporal", "Temporal", "check the server and the permissions of the API key or certificate",
+			"%s", message(s.serverErr))
+		return false
+	}
+	var major, minor int
+	known, _ := fmt.Sscanf(s.server.Version, "%d.%d", &major, &minor)
+	if known == 2 && (major < minTemporalMajor || major == minTemporalMajor && minor < minTemporalMinor) {
+		d.add(levelProblem, "temporal", "Temporal",
+			fmt.Sprintf("upgrade the server to %d.%d or later", minTemporalMajor, minTemporalMinor),
+			"version %s lacks update-with-start, which agents need to join", s.server.Version)
+	} else {
+		d.add(levelOK, "temporal", "Temporal", "", "version %s answers", s.server.Version)
+	}
+	if s.server.Retention > 0 && s.server.Retention < minRetention {
+		d.add(levelWarning, "namespace", "namespace "+s.namespace, "temporal operator namespace update --retention 72h "+
+			s.namespace,
+			"closed workflows are kept for %s only, so tempool history --all reaches back no further",
+			formatDuration(s.server.Retention))
+	} else {
+		d.add(levelOK, "namespace", "namespace "+s.namespace, "", "closed workflows are kept for %s",
+			formatDuration(s.server.Retention))
+	}
+	return true
+}
+
+func (d *diagnosis) searchAttributes(s setup) {
+	switch {
+	case s.attrErr != nil:
+		d.add(levelWarning, "search_attributes", "search attributes",
+			"ask the operator of the Temporal server whether tempool setup was run", "cannot be listed: %s", message(s.attrErr))
+	case len(s.missing) > 0:
+		d.add(levelProblem, "search_attributes", "search attributes", "tempool setup", "missing: %s",
+			strings.Join(s.missing, ", "))
+	default:
+		d.add(levelOK, "search_attributes", "search attributes", "", "all are registered")
+	}
+}
+
+// agents checks which hosts have an agent, and their builds.
+func (d *diagnosis) agents(s setup) {
+	if s.hostsErr != nil {
+		d.add(levelProblem, "agents", "hosts", "check that the namespace has visibility", "cannot be listed: %s",
+			message(s.hostsErr))
+		return
+	}
+	running := 0
+	versions := map[string]string{} // a host by version
+	for _, h := range s.hosts {
+		subject := "host " + h.ID
+		r := h.Heartbeat.Agent
+		switch {
+		case h.HeardAt.IsZero():
+			d.absent(h)
+		case r == nil:
+			running++
+			d.add(levelWarning, "agents", subject, "upgrade the agent", "its agent is too old to report on its host")
+		default:
+			running++
+			versions[r.Version] = h.ID
+			d.add(levelOK, "agents", subject, "", "agent %s, epoch %d, labels %s, capacity %s, runs %d", r.Version, r.Epoch,
+				strings.Join(r.Labels, ","),
+				fmt.Sprintf("%d processes", r.Capacity), len(h.Heartbeat.Processes))
+		}
+	}
+	if running == 0 {
+		d.add(levelProblem, "agents", "agents", "start one on each host: tempool agent --address … --namespace "+s.namespace,
+			"none is running; pools do not react")
+	}
+	if len(versions) > 1 {
+		var builds []string
+		for version, host := range versions {
+			builds = append(builds, version+" (such as on "+host+")")
+		}
+		d.add(levelWarning, "versions", "agents", "upgrade all agents to one version", "they run %d different builds: %s",
+			len(builds), strings.Join(slices.Sorted(slices.Values(builds)), ", "))
+	} else if _, same := versions[s.version]; len(versions) == 1 && !same {
+		d.add(levelNote, "versions", "tempool", "use the tempool of the agents' version", "it is %s, unlike the agents", s.version)
+	}
+}
+
+// absent is about a host without an agent.
+func (d *diagnosis) absent(h hostFacts) {
+	subject, again := "host "+h.ID, "restart its agent with --host-id "+h.ID
+	switch {
+	case h.statusErr != nil:
+		d.add(levelWarning, "agents", subject, again, "no agent heartbeats, and its state is unknown: %s",
+			message(h.statusErr))
+	case h.status.State == api.HostLeft:
+		d.add(levelNote, "agents", subject, "", "its agent was stopped at %s", h.status.Since.UTC().Format(time.RFC3339))
+	default:
+		d.add(levelWarning, "agents", subject, again+", or ignore this if the host is permanently gone",
+			"its agent does not heartbeat (%s since %s, %s)", h.status.State,
+			h.status.Since.UTC().Format(time.RFC3339), h.status.Machine)
+	}
+}
+
+func (d *diagnosis) clock(h hostFacts) {
+	subject, act := "clock of host "+h.ID, "synchronize the clocks, for instance with chrony"
+	behind := h.HeardAt.Sub(h.Heartbeat.Agent.Clock) // of the server
+	if behind < -maxSkew || behind > maxSkew+heartbeatDelay {
+		d.add(levelWarning, "clock", subject, act,
+			"differs by about %s from that of the Temporal server; times in logs and histories do not match",
+			formatDuration(behind.Abs()))
+		return
+	}
+	if g := h.gateway; g.Err == nil && !g.Clock.IsZero() && g.At.Sub(g.Clock).Abs() > maxSkew {
+		d.add(levelWarning, "clock", "clock of this machine", act, "differs by about %s from that of host %s",
+			formatDuration(g.At.Sub(g.Clock).Abs()), h.ID)
+	}
+}
+
+// limits checks what enforces and measures them.
+func (d *diagnosis) limits(h hostFacts) {
+	r := h.Heartbeat.Agent
+	subject := "limits on host " + h.ID
+	if linux := strings.HasPrefix(r.Platform, "linux/"); linux && len(r.Cgroups) == 0 {
+		why := cmp.Or(r.NoCgroups, "no controller is delegated")
+		act := "run the agent in a delegated cgroup v2: systemd's Delegate=yes, or a container with a writable one"
+		if r.KeepsProcesses { // under systemd, its restart would fail with 219/CGROUP
+			act = "an agent that keeps its processes has none in a unit of systemd; for limits by the kernel, run it without " +
+				"--keep-processes and with Delegate=yes"
+		}
+		d.add(levelWarning, "cgroups", subject, act,
+			"memory, CPU and processes are enforced by sampling, not by the kernel: %s", why)
+	} else if !linux {
+		d.add(levelNote, "cgroups", subject, "", "%s has no cgroups; memory, CPU and processes are enforced by sampling",
+			r.Platform)
+	} else {
+		d.add(levelOK, "cgroups", subject, "", "enforced by cgroup v2: %s", strings.Join(r.Cgroups, ", "))
+	}
+	unreadable := 0
+	for _, p := range h.Heartbeat.Processes {
+		if p.Sample != nil && p.Sample.MemorySource == "rss" {
+			unreadable++
+		}
+	}
+	if unreadable > 0 && strings.HasPrefix(r.Platform, "linux/") {
+		d.add(levelWarning, "pss", "memory on host "+h.ID, "run the agent as the workers' user, or with CAP_SYS_PTRACE",
+			"the agent may not read the PSS of %s, so shared memory counts for each process", plural(unreadable, "worker"))
+	}
+	if need := int64(filesPerWorker*r.Capacity + filesOfAgent); r.OpenFiles > 0 && r.OpenFiles < need {
+		d.add(levelWarning, "open_files", "open files on host "+h.ID, "raise the limit to "+strconv.FormatInt(need, 10)+
+			" or more: LimitNOFILE= in the unit, or ulimit -n",
+			"the agent may have %d open, and a capacity of %d needs about %d", r.OpenFiles, r.Capacity, need)
+	}
+}
+
+func (d *diagnosis) disk(h hostFacts) {
+	r := h.Heartbeat.Agent
+	subject, act := "disk of host "+h.ID, "free space on the disk of the state folder, or move it with --state-dir"
+	switch {
+	case r.DiskTotalBytes == 0:
+	case r.DiskFreeBytes < problemFreeBytes:
+		d.add(levelProblem, "disk", subject, act, "%s are free; starts and sessions need space, and logs are dropped",
+			formatBytes(r.DiskFreeBytes))
+	case r.DiskFreeBytes < warningFreeBytes:
+		d.add(levelWarning, "disk", subject, act, "%s are free", formatBytes(r.DiskFreeBytes))
+	default:
+		d.add(levelOK, "disk", subject, "", "%s are free", formatBytes(r.DiskFreeBytes))
+	}
+}
+
+// Values of GatewayCheck.Status.
+const (
+	gatewayFenced  = "fenced"
+	gatewayClosing = "closing"
+)
+
+func (d *diagnosis) gateway(h hostFacts, s setup) {
+	r, g := h.Heartbeat.Agent, h.gateway
+	subject := "gateway of host " + h.ID
+	own := r.Hostname == s.hostname
+	switch {
+	case g.Err != nil && !own && onlyForItsMachine(r.Endpoint):
+		d.add(levelNote, "gateway", subject,
+			"to call it from other machines: tempool agent --listen ADDRESS with TLS and tokens (docs/security.md)",
+			"%s serves its own machine only, so it was not checked from here", r.Endpoint)
+		return
+	case g.Err != nil:
+		d.add(levelProblem, "gateway", subject,
+			"check the address (--listen, --advertise), the firewall, and --ca-file for its certificate",
+			"%s does not answer here: %s", r.Endpoint, message(g.Err))
+		return
+	case g.Status == gatewayFenced:
+		d.add(levelProblem, "gateway", subject, "check the connection of that host to Temporal",
+			"%s has not reached Temporal for so long that it serves no calls", r.Endpoint)
+	case g.ControlPlane != controlPlaneOK:
+		d.add(levelProblem, "gateway", subject, "check the connection of that host to Temporal", "%s does not reach Temporal",
+			r.Endpoint)
+	case g.Status == gatewayClosing:
+		d.add(levelWarning, "gateway", subject, "wait until the agent has stopped, and start it again if it is to serve",
+			"%s is closing: its agent stops", r.Endpoint)
+	case g.Refused != nil:
+		d.add(levelWarning, "access", subject,
+			"give tempool a token for that gateway: --token-file or TEMPOOL_TOKEN; tempool token add makes one", "%s refuses tempool: %s",
+			r.Endpoint, message(g.Refused))
+	default:
+		d.add(levelOK, "gateway", subject, "", "%s answers", r.Endpoint)
+	}
+	if left := g.CertificateExpires.Sub(s.now); !g.CertificateExpires.IsZero() && left < certificateNotice {
+		d.add(levelWarning, "certificate", subject, "renew the certificate; the agent reads the new file within a second",
+			"its certificate expires at %s", g.CertificateExpires.UTC().Format(time.RFC3339))
+	}
+	if r.Access == api.AccessOpen {
+		d.add(levelNote, "access", subject,
+			"to require a token: tempool agent --tokens FILE; to serve only the Unix socket: --listen ''",
+			"any program on its machine may call and lease workers")
+	}
+}
+
+// onlyForItsMachine reports whether no other machine can reach an endpoint.
+func onlyForItsMachine(endpoint string) bool {
+	own := []string{"unix:", "http://127.", "https://127.", "http://localhost", "https://localhost", "http://[::1]",
+		"https://[::1]"}
+	return slices.ContainsFunc(own, func(prefix string) bool { return strings.HasPrefix(endpoint, prefix) })
+}
+
+// placement checks whether the workers of all pools fit somewhere, and as whom they run.
+func (d *diagnosis) placement(s setup) {
+	if s.poolsErr != nil {
+		d.add(levelWarning, "pools", "pools", "", "cannot be listed: %s", message(s.poolsErr))
+		return
+	}
+	capacity, root := map[string]int{}, false // by label
+	for _, h := range s.hosts {
+		if r := h.Heartbeat.Agent; r != nil {
+			root = root || r.Root
+			for _, label := range r.Labels {
+				capacity[label] += r.Capacity
+			}
+		}
+	}
+	wanted := map[string]int{}
+	for _, p := range s.pools {
+		subject := "pool " + p.Pool
+		if p.err != nil {
+			d.add(levelProblem, "pools", subject, "check whether an agent runs workflows: tempool ps", "does not answer: %s",
+				message(p.err))
+			continue
+		}
+		label := p.Spec.Pool.Placement
+		wanted[label] += p.Size
+		waiting, gaveUp := 0, 0
+		for _, w := range p.Workers {
+			switch {
+			case w.Gone:
+			case w.State == lifecycle.Pending:
+				waiting++
+			case w.Resting && (w.State == lifecycle.Failed || w.State == lifecycle.Killed):
+				gaveUp++
+			}
+		}
+		switch {
+		case capacity[label] == 0:
+			d.add(levelProblem, "placement", subject, "start an agent with --labels "+label+", or change pool.placement",
+				"no running agent has its label %q", label)
+		case gaveUp > 0:
+			level := levelWarning
+			if p.Ready == 0 {
+				level = levelProblem
+			}
+			d.add(level, "pools", subject, "tempool pool status "+p.Pool+" says why; fix that, then run tempool workers restart "+p.Pool,
+				"%d of %s gave up; %d in service", gaveUp, plural(p.Size, "worker"), p.Ready)
+		case waiting > 0:
+			d.add(levelWarning, "placement", subject, "tempool pool status "+p.Pool+" says what they wait for",
+				"%d of %s not started yet", waiting, plural(p.Size, "worker"))
+		case p.Ready == 0 && p.Size > 0:
+			d.add(levelWarning, "pools", subject, "tempool pool status "+p.Pool+" says why", "no worker is in service (0 of %d)",
+				p.Size)
+		default:
+			d.add(levelOK, "placement", subject, "", "%d of %d ready", p.Ready, p.Size)
+		}
+		if root && p.Spec.Pool.Kind == spec.KindProcess && p.Spec.Pool.User == "" {
+			d.add(levelWarning, "root", subject, "set pool.user, or run the agents as another user",
+				"its workers run as root, like the agent")
+		}
+	}
+	for _, label := range slices.Sorted(maps.Keys(wanted)) {
+		if capacity[label] > 0 && wanted[label] > capacity[label] {
+			d.add(levelWarning, "capacity", "label "+label, "start further agents with this label, or raise --capacity",
+				"its pools need %s, and its hosts have capacity for %d",
+				plural(wanted[label], "worker"), capacity[label])
+		}
+	}
+}

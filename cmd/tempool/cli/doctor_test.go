@@ -1,0 +1,211 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/buildinfo"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+)
+
+// healthySetup is a set-up without a finding above note.
+func healthySetup(t *testing.T) *fakeControlPlane {
+	t.Helper()
+	hostname, err := os.Hostname()
+	require.NoError(t, err)
+	status := roster(entry(0, lifecycle.Ready, 1, ""))
+	status.Spec, status.Ready = spec.Default(), 1
+	status.Spec.Pool.Placement = "default"
+	f := newFakeControlPlane(&fakePool{name: "python", statuses: []api.PoolStatus{status}})
+	f.server = tempool.Server{Version: "1.32.0", Retention: 72 * time.Hour}
+	f.hosts = []tempool.Host{{ID: "a", HeardAt: noon, Heartbeat: api.HostHeartbeat{
+		Processes: []api.ProcessReport{{Process: api.Process{Worker: "python/0", Incarnation: 1},
+			Sample: &api.Sample{MemorySource: "pss"}}},
+		Agent: &api.AgentReport{
+			Endpoint: "https://a:7460", Access: api.AccessTokens, Epoch: 3, Version: buildinfo.Read().String(),
+			Platform: "linux/amd64", Hostname: hostname, Labels: []string{"default"},
+			Capacity: 10, Clock: noon, Cgroups: []string{"cpu", "memory"}, OpenFiles: 1 << 20, DiskFreeBytes: 50 << 30,
+			DiskTotalBytes: 100 << 30,
+		},
+	}}}
+	f.checks = map[string]tempool.GatewayCheck{"https://a:7460": {ControlPlane: "ok", Clock: noon, At: noon,
+		CertificateExpires: noon.Add(90 * 24 * time.Hour)}}
+	return f
+}
+
+func TestDoctorFindsNothingInAHealthySetup(t *testing.T) {
+	r := ctl(t, healthySetup(t), "doctor")
+	requireCode(t, ExitOK, r)
+	require.Contains(t, r.out, "0 problems, 0 warnings")
+	for line := range strings.Lines(r.out) {
+		require.Regexp(t, "^(ok  |0 problems)", line)
+	}
+	require.Contains(t, r.out, "epoch 3")
+}
+
+func TestDoctorSaysWhatIsWrongAndWhatToDo(t *testing.T) {
+	for name, c := range map[string]struct {
+		change                       func(f *fakeControlPlane, r *api.AgentReport)
+		level, check, says, remedies string
+	}{
+		"no server": {func(f *fakeControlPlane, _ *api.AgentReport) {
+			f.dialErr = api.Errorf(api.CodeUnavailable, "nobody answers")
+		},
+			levelProblem, "temporal", "nobody answers", "TEMPORAL_ADDRESS"},
+		"no namespace": {func(f *fakeControlPlane, _ *api.AgentReport) {
+			f.serverErr = api.Errorf(api.CodeInvalid, "no namespace test")
+		},
+			levelProblem, "namespace", "no namespace", "namespace create"},
+		"no permission": {func(f *fakeControlPlane,
+			_ *api.AgentReport) {
+			f.serverErr = api.Errorf(api.CodeForbidden, "denied")
+		},
+			levelProblem, "temporal", "denied", "permissions"},
+		"old server": {func(f *fakeControlPlane, _ *api.AgentReport) { f.server.Version = "1.26.2" }, levelProblem,
+			"temporal", "1.26.2", "upgrade"},
+		"retention": {func(f *fakeControlPlane, _ *api.AgentReport) { f.server.Retention = time.Hour }, levelWarning,
+			"namespace", "1h0m", "--retention"},
+		"attributes": {func(f *fakeControlPlane, _ *api.AgentReport) { f.missing = []string{"TempoolPool"} }, levelProblem,
+			"search_attributes", "TempoolPool", "tempool setup"},
+		"no agent": {func(f *fakeControlPlane, _ *api.AgentReport) { f.hosts = nil }, levelProblem, "agents",
+			"none is running", "tempool agent --address"},
+		"a lost host": {func(f *fakeControlPlane, _ *api.AgentReport) { f.hosts = append(f.hosts, tempool.Host{ID: "b"}) },
+			levelWarning, "agents", "lost since", "--host-id b"},
+		"an old agent": {func(f *fakeControlPlane, _ *api.AgentReport) {
+			f.hosts = append(f.hosts, tempool.Host{ID: "b", HeardAt: noon})
+		},
+			levelWarning, "agents", "too old", "upgrade"},
+		"two builds": {func(f *fakeControlPlane, r *api.AgentReport) {
+			other := *r
+			other.Version = "v9"
+			f.hosts = append(f.hosts, tempool.Host{ID: "b", HeardAt: noon, Heartbeat: api.HostHeartbeat{Agent: &other}})
+		}, levelWarning, "versions", "2 different builds", "one version"},
+		"another tempool": {func(_ *fakeControlPlane, r *api.AgentReport) { r.Version = "v9" }, levelNote, "versions",
+			"unlike the agents", "tempool"},
+		"a slow clock": {func(_ *fakeControlPlane, r *api.AgentReport) { r.Clock = noon.Add(-time.Minute) }, levelWarning,
+			"clock", "1m0s", "chrony"},
+		"a fast clock": {func(_ *fakeControlPlane, r *api.AgentReport) { r.Clock = noon.Add(time.Hour) }, levelWarning,
+			"clock", "1h0m", "chrony"},
+		"this clock": {withCheck(func(g *tempool.GatewayCheck) { g.Clock = noon.Add(time.Minute) }), levelWarning, "clock",
+			"1m0s", "chrony"},
+		"no cgroups": {func(_ *fakeControlPlane, r *api.AgentReport) { r.Cgroups, r.NoCgroups = nil, "read-only" },
+			levelWarning, "cgroups", "read-only", "Delegate=yes"},
+		"no cgroups, kept processes": {func(_ *fakeControlPlane, r *api.AgentReport) {
+			r.Cgroups, r.NoCgroups, r.KeepsProcesses = nil, "kept", true
+		}, levelWarning, "cgroups", "kept", "without --keep-processes"},
+		"macOS": {func(_ *fakeControlPlane, r *api.AgentReport) { r.Cgroups, r.Platform = nil, "darwin/arm64" }, levelNote,
+			"cgroups", "no cgroups", ""},
+		"unreadable PSS": {func(f *fakeControlPlane, _ *api.AgentReport) {
+			f.hosts[0].Heartbeat.Processes[0].Sample.MemorySource = "rss"
+		}, levelWarning, "pss", "1 worker", "CAP_SYS_PTRACE"},
+		"few files": {func(_ *fakeControlPlane, r *api.AgentReport) { r.OpenFiles = 256 }, levelWarning, "open_files",
+			"256", "LimitNOFILE"},
+		"little space": {func(_ *fakeControlPlane, r *api.AgentReport) { r.DiskFreeBytes = 500 << 20 }, levelWarning,
+			"disk", "free", "--state-dir"},
+		"no space": {func(_ *fakeControlPlane, r *api.AgentReport) { r.DiskFreeBytes = 1 << 20 }, levelProblem,
+			"disk", "free", "--state-dir"},
+		"no gateway": {func(f *fakeControlPlane, _ *api.AgentReport) { f.checks = nil }, levelProblem, "gateway",
+			"connection refused", "firewall"},
+		"another machine": {func(f *fakeControlPlane, r *api.AgentReport) {
+			r.Endpoint, r.Hostname = "unix:/gw.sock",
+				"elsewhere"
+		}, levelNote, "gateway", "its own machine only", "--listen"},
+		"a lost Temporal": {withCheck(func(g *tempool.GatewayCheck) { g.ControlPlane = "lost" }), levelProblem, "gateway",
+			"does not reach Temporal", "connection"},
+		"no token": {withCheck(func(g *tempool.GatewayCheck) {
+			g.Refused = api.Errorf(api.CodeUnauthorized,
+				"no token")
+		}), levelWarning, "access", "no token", "TEMPOOL_TOKEN"},
+		"a certificate": {withCheck(func(g *tempool.GatewayCheck) { g.CertificateExpires = noon.Add(time.Hour) }),
+			levelWarning, "certificate", "expires", "renew"},
+		"open to all": {func(_ *fakeControlPlane, r *api.AgentReport) { r.Access = api.AccessOpen }, levelNote,
+			"access", "any program", "--tokens"},
+		"a fenced gateway": {withCheck(func(g *tempool.GatewayCheck) { g.Status, g.ControlPlane = "fenced", "lost" }),
+			levelProblem, "gateway", "serves no calls", "connection"},
+		"a closing gateway": {withCheck(func(g *tempool.GatewayCheck) { g.Status = "closing" }), levelWarning, "gateway",
+			"is closing", "start it again"},
+		"no label": {func(f *fakeControlPlane, _ *api.AgentReport) {
+			f.pools["python"].statuses[0].Spec.Pool.Placement = "gpu"
+		}, levelProblem, "placement", `"gpu"`, "--labels gpu"},
+		"a waiting worker": {func(f *fakeControlPlane, _ *api.AgentReport) {
+			f.pools["python"].statuses[0].Workers[0].State = lifecycle.Pending
+		}, levelWarning, "placement", "1 of 1 worker not started yet", "tempool pool status python"},
+		"a worker that gave up": {func(f *fakeControlPlane, _ *api.AgentReport) {
+			s := &f.pools["python"].statuses[0]
+			s.Size, s.Workers[0].State, s.Workers[0].Resting = 2, lifecycle.Failed, true
+		}, levelWarning, "pools", "1 of 2 workers gave up; 1 in service", "tempool workers restart python"},
+		"no worker left": {func(f *fakeControlPlane, _ *api.AgentReport) {
+			s := &f.pools["python"].statuses[0]
+			s.Ready, s.Workers[0].State, s.Workers[0].Resting = 0, lifecycle.Killed, true
+		}, levelProblem, "pools", "1 of 1 worker gave up; 0 in service", "tempool workers restart python"},
+		"nobody serves": {func(f *fakeControlPlane, _ *api.AgentReport) {
+			s := &f.pools["python"].statuses[0]
+			s.Ready, s.Workers[0].State = 0, lifecycle.Suspended
+		}, levelWarning, "pools", "no worker is in service", "tempool pool status python"},
+		"no room": {func(f *fakeControlPlane, _ *api.AgentReport) { f.pools["python"].statuses[0].Size = 11 }, levelWarning,
+			"capacity", "11 workers", "--capacity"},
+		"root": {func(_ *fakeControlPlane, r *api.AgentReport) { r.Root = true }, levelWarning, "root", "run as root",
+			"pool.user"},
+		"a silent pool": {func(f *fakeControlPlane, _ *api.AgentReport) {
+			f.pools["python"].statusErrors = []error{api.ErrUnavailable}
+		}, levelProblem, "pools", "does not answer", "tempool ps"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := healthySetup(t)
+			c.change(f, f.hosts[0].Heartbeat.Agent)
+			r := ctl(t, f, "doctor", "--json")
+			var result doctorResult
+			require.NoError(t, json.Unmarshal([]byte(r.out), &result), r.out)
+			found := false
+			for _, one := range result.Findings {
+				if one.Level == c.level && one.Check == c.check && strings.Contains(one.Message, c.says) {
+					found = true
+					require.Contains(t, one.Action, c.remedies)
+				}
+			}
+			require.True(t, found, r.out)
+			want := ExitOK
+			if c.level == levelProblem {
+				want = ExitFailed
+				require.Contains(t, r.err, "problems")
+			}
+			requireCode(t, want, r)
+		})
+	}
+}
+
+func withCheck(change func(*tempool.GatewayCheck)) func(*fakeControlPlane, *api.AgentReport) {
+	return func(f *fakeControlPlane, r *api.AgentReport) {
+		check := f.checks[r.Endpoint]
+		change(&check)
+		f.checks[r.Endpoint] = check
+	}
+}
+
+func TestDoctorShowsNoSecretsOfURLs(t *testing.T) {
+	for name, change := range map[string]func(f *fakeControlPlane, r *api.AgentReport){
+		"an address with a token": func(_ *fakeControlPlane, r *api.AgentReport) { r.Endpoint = "https://s3cret@a:7460" },
+		"a failure": withCheck(func(g *tempool.GatewayCheck) {
+			g.Err = api.Errorf(api.CodeUnavailable, "https://me:s3cret@a:7460/readyz?token=s3cret does not answer")
+		}),
+		"a refusal": withCheck(func(g *tempool.GatewayCheck) {
+			g.Refused = api.Errorf(api.CodeUnauthorized, "https://s3cret@a:7460 refuses")
+		}),
+	} {
+		f := healthySetup(t)
+		change(f, f.hosts[0].Heartbeat.Agent)
+		for _, format := range []string{"table", "json"} {
+			r := ctl(t, f, "doctor", "-o", format)
+			require.Contains(t, r.out, "(hidden)", name)
+			require.NotContains(t, r.out+r.err, "s3cret", name)
+		}
+	}
+}

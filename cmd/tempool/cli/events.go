@@ -1,0 +1,141 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/events"
+)
+
+// eventFlags are the flags of tempool events.
+type eventFlags struct {
+	follow  bool
+	types   []string
+	since   string
+	gateway gatewayFlags
+}
+
+func (a *app) eventsCommand() *cobra.Command {
+	var flags eventFlags
+	c := &cobra.Command{
+		Use:   "events [POOL]",
+		Short: "Show what happened at the agents, and follow it",
+		Long: `Show the events that the agents hold, for one pool or all, ordered by time: transitions of workers, starts and ends of
+processes, leases. -f shows new events, including those of agents that start later; with --since it first shows earlier ones.
+
+An agent holds its newest 8,192 events in memory. tempool history POOL/N shows what a worker did before. docs/events.md lists the types.
+-o json prints each event as a CloudEvent, one per line.`,
+		Example: `  tempool events
+  tempool events python -f
+  tempool events --since 10m --type 'lease.*,worker.transitioned'
+  tempool events -f -o json | jq -r 'select(.type == "process.ended") | .data.reason'`,
+	}
+	c.Flags().BoolVarP(&flags.follow, "follow", "f", false, "continue with new events until interrupted")
+	c.Flags().StringSliceVar(&flags.types, "type", nil, "only events of these types; * matches any text, as in lease.*")
+	c.Flags().StringVar(&flags.since, "since", "",
+		"only events since then: a duration such as 10m, or a time such as 2026-01-31T12:00:00Z")
+	completeFlag(c, "type", api.EventTypes()...)
+	flags.gateway.flags(c)
+	checkFlags(c, func(*cobra.Command) error {
+		if _, err := flags.options(time.Time{}); err != nil {
+			return err
+		}
+		return flags.gateway.check()
+	})
+	c.ValidArgsFunction = a.completePools
+	return a.localCommand(c, func(ctx context.Context, args []string) error {
+		options, _ := flags.options(a.now()) // checkFlags has parsed them
+		if len(args) > 0 {
+			options.Pool = args[0]
+		}
+		if err := flags.gateway.apply(&a.options); err != nil {
+			return err
+		}
+		request, cancel := a.request(ctx)
+		cp, err := a.dial(request, a.options)
+		cancel()
+		if err != nil {
+			return err
+		}
+		defer cp.Close()
+		return a.printEvents(ctx, cp, options)
+	})
+}
+
+func (f *eventFlags) options(now time.Time) (o tempool.EventOptions, err error) {
+	o.Follow, o.Types = f.follow, f.types
+	if f.since == "" {
+		return o, nil
+	}
+	if ago, err := time.ParseDuration(f.since); err == nil && ago >= 0 {
+		o.Since = now.Add(-ago)
+		return o, nil
+	}
+	if o.Since, err = time.Parse(time.RFC3339, f.since); err != nil {
+		return o, usagef("--since is %q; give a duration such as 10m, or a time such as 2026-01-31T12:00:00Z",
+			f.since)
+	}
+	return o, nil
+}
+
+// printEvents prints events as they come. An agent that cannot be read is a warning while events of others may come,
+// and else the failure.
+func (a *app) printEvents(ctx context.Context, cp controlPlane, o tempool.EventOptions) error {
+	reading := ctx
+	if !o.Follow {
+		limited, cancel := a.request(ctx)
+		defer cancel()
+		reading = limited
+	}
+	var failure error // the last
+	printed := 0
+	for event, err := range cp.Events(reading, o) {
+		switch {
+		case err == nil:
+			if err := a.printEvent(event); err != nil {
+				return err
+			}
+			printed++
+			continue
+		case api.CodeOf(err) != api.CodeUnavailable && ctx.Err() == nil:
+			return err
+		case o.Follow:
+			a.warnOf(err)
+		}
+		failure = err
+	}
+	if failure != nil && !o.Follow {
+		if printed == 0 {
+			return failure
+		}
+		a.warnOf(failure)
+	}
+	if printed == 0 && o.Pool != "" && !o.Follow { // perhaps the name is wrong
+		_, err := send(ctx, a, cp.Pool(o.Pool).Roster)
+		return err
+	}
+	return nil
+}
+
+func (a *app) warnOf(err error) {
+	_, message := describe(err)
+	a.warn(message)
+}
+
+func (a *app) printEvent(event api.Event) error {
+	if a.format == formatJSON {
+		return writeJSONLine(a.out, event)
+	}
+	_, err := fmt.Fprintf(a.out, "%s  %-20s  %-12s  %s\n", event.Time.UTC().Format("2006-01-02T15:04:05.000Z"), event.Type,
+		events.Subject(event.Source),
+		printable(oneLine(events.Summary(event), maxEventRunes)))
+	return err
+}
+
+// maxEventRunes bounds what a line says about an event; -o json has all of it.
+const maxEventRunes = 240

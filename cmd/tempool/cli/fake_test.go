@@ -1,0 +1,436 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+)
+
+// fakeControlPlane is a control plane whose pools follow a script. It records requests that change something, in order.
+type fakeControlPlane struct {
+	mu        sync.Mutex
+	missing   []string
+	agents    tempool.Agents
+	pools     map[string]*fakePool
+	startErr  error
+	dialErr   error
+	requests  []string
+	replayed  []lifecycle.Transition
+	replayErr error
+	onRequest func() // called for each recorded request, if set
+	options   tempool.Options
+	events    []fakeEvent
+	closed    int
+	server    tempool.Server
+	serverErr error
+	hosts     []tempool.Host
+	links     map[string]tempool.DashboardLink
+	browsed   []string
+	browseErr error
+	checks    map[string]tempool.GatewayCheck
+	gateways  map[string]string // control_plane by endpoint; other endpoints do not answer
+}
+
+// fakeEvent is an event, or the failure to read an agent's.
+type fakeEvent struct {
+	event api.Event
+	err   error
+}
+
+// fakePool is one pool of a fakeControlPlane. Each call takes the next item of a script; the last item stays. It has no
+// sessions: tests of tempool sessions use an HTTP gateway.
+type fakePool struct {
+	pool         // nil
+	controlPlane *fakeControlPlane
+	name         string
+
+	statuses     []api.PoolStatus
+	statusErrors []error // returned by the first calls of Status
+	states       map[int][]api.WorkerState
+	view         api.PoolWorkers
+	history      []lifecycle.Transition
+	complete     bool
+	changed      bool
+	err          error // of every change, checkout and call
+	waitErr      error
+	neverEnds    bool // Wait does not return before its context ends
+	lease        *tempool.Lease
+	options      tempool.CheckoutOptions
+	restart      api.RestartRequest
+	applied      api.ApplyRequest
+	control      api.Control
+	migration    *fakeMigration
+	logs         []api.LogLine
+	logOptions   tempool.LogOptions
+}
+
+func newFakeControlPlane(pools ...*fakePool) *fakeControlPlane {
+	f := &fakeControlPlane{agents: tempool.Agents{Workflows: 1, Placement: 1}, pools: map[string]*fakePool{}}
+	for _, p := range pools {
+		p.controlPlane = f
+		f.pools[p.name] = p
+	}
+	return f
+}
+
+func (f *fakeControlPlane) record(what string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.requests = append(f.requests, what)
+	if f.onRequest != nil {
+		f.onRequest()
+	}
+}
+
+func (f *fakeControlPlane) Events(_ context.Context, o tempool.EventOptions) iter.Seq2[api.Event, error] {
+	f.record(fmt.Sprintf("events %+v", o))
+	return func(yield func(api.Event, error) bool) {
+		for _, one := range f.events {
+			if !yield(one.event, one.err) {
+				return
+			}
+		}
+	}
+}
+
+func (f *fakeControlPlane) Namespace() string { return "test" }
+
+func (f *fakeControlPlane) MissingSearchAttributes(context.Context) ([]string, error) {
+	return f.missing, nil
+}
+
+func (f *fakeControlPlane) Setup(context.Context) ([]string, error) { return f.missing, nil }
+
+func (f *fakeControlPlane) Agents(context.Context, spec.Pool) (tempool.Agents, error) {
+	return f.agents, nil
+}
+
+func (f *fakeControlPlane) Server(context.Context) (tempool.Server, error) {
+	return f.server, f.serverErr
+}
+
+func (f *fakeControlPlane) Hosts(context.Context) ([]tempool.Host, error) { return f.hosts, nil }
+
+func (f *fakeControlPlane) HostStatus(_ context.Context, hostID string) (api.HostStatus, error) {
+	return api.HostStatus{Host: hostID, State: api.HostLost, Since: noon, Machine: "PID 1 on " + hostID}, nil
+}
+
+func (f *fakeControlPlane) DashboardLink(_ context.Context, endpoint string) (tempool.DashboardLink, error) {
+	f.requests = append(f.requests, "link "+endpoint)
+	if link, found := f.links[endpoint]; found {
+		return link, nil
+	}
+	return tempool.DashboardLink{}, api.Errorf(api.CodeForbidden, "nobody does not have the right read")
+}
+
+func (f *fakeControlPlane) CheckGateway(_ context.Context, endpoint string) tempool.GatewayCheck {
+	if check, found := f.checks[endpoint]; found {
+		return check
+	}
+	return tempool.GatewayCheck{Err: api.Errorf(api.CodeUnavailable, "connection refused")}
+}
+
+func (f *fakeControlPlane) ControlPlane(ctx context.Context, endpoint string) (string, error) {
+	if plane, answers := f.gateways[endpoint]; answers {
+		return plane, nil
+	}
+	<-ctx.Done()
+	return "", ctx.Err()
+}
+
+func (f *fakeControlPlane) StartPool(_ context.Context, start api.PoolStart) error {
+	f.record("start " + start.Pool)
+	return f.startErr
+}
+
+func (f *fakeControlPlane) ListPools(context.Context) ([]string, error) {
+	var names []string
+	for name := range f.pools {
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+func (f *fakeControlPlane) Checkin(_ context.Context, r api.CheckinRequest) error {
+	f.record("checkin " + r.LeaseID + " " + string(r.Outcome) + " " + r.Error)
+	return nil
+}
+
+func (f *fakeControlPlane) Pool(name string) pool {
+	if p, found := f.pools[name]; found {
+		return p
+	}
+	return &fakePool{controlPlane: f, name: name, err: api.Errorf(api.CodePoolNotFound, "no pool %s is running", name)}
+}
+
+func (f *fakeControlPlane) ReplayHistory(_ context.Context, pool string, _ int) ([]lifecycle.Transition, error) {
+	return f.replayed, f.replayErr
+}
+
+func (f *fakeControlPlane) Close() { f.closed++ }
+
+func (p *fakePool) Name() string { return p.name }
+
+func (p *fakePool) ScaleTo(_ context.Context, r api.ScaleRequest) (api.ScaleResult, error) {
+	if r.Bounds != nil && r.Bounds.Max > 0 {
+		return api.ScaleResult{From: 4, To: 4, Bounds: r.Bounds}, p.err
+	}
+	return api.ScaleResult{From: 1, To: r.Size}, p.err
+}
+
+func (p *fakePool) ApplySpec(_ context.Context, r api.ApplyRequest) (api.ApplyResult, error) {
+	p.controlPlane.record("apply " + r.Spec.Pool.Name)
+	p.applied = r
+	return api.ApplyResult{SpecVersion: 2, Changed: p.changed}, p.err
+}
+
+func (p *fakePool) Restart(_ context.Context, r api.RestartRequest) (api.RestartResult, error) {
+	p.controlPlane.record("restart " + p.name)
+	p.restart = r
+	if r.Worker != nil {
+		return api.RestartResult{Workers: []int{*r.Worker}}, p.err
+	}
+	return api.RestartResult{Workers: []int{0, 1}}, p.err
+}
+
+func (p *fakePool) Stop(_ context.Context, reason string) (api.PoolStopResult, error) {
+	p.controlPlane.record("stop " + p.name + ": " + reason)
+	return api.PoolStopResult{Stopping: 2}, p.err
+}
+
+func (p *fakePool) Wait(ctx context.Context) error {
+	if p.neverEnds {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return p.waitErr
+}
+
+func (p *fakePool) Signal(_ context.Context, slot int, signal string, control api.Control) error {
+	p.controlPlane.record(signal + " " + api.WorkerName(p.name, slot))
+	p.control = control
+	return p.err
+}
+
+func (p *fakePool) Status(context.Context) (api.PoolStatus, error) {
+	p.controlPlane.mu.Lock()
+	defer p.controlPlane.mu.Unlock()
+	if len(p.statusErrors) > 0 {
+		err := p.statusErrors[0]
+		p.statusErrors = p.statusErrors[1:]
+		return api.PoolStatus{}, err
+	}
+	if p.err != nil && len(p.statuses) == 0 {
+		return api.PoolStatus{}, p.err
+	}
+	return nextStep(&p.statuses), nil
+}
+
+func (p *fakePool) Running(ctx context.Context) (api.PoolStatus, error) { return p.Status(ctx) }
+
+func (p *fakePool) Report(ctx context.Context) (tempool.Report, error) {
+	status, err := p.Running(ctx)
+	return tempool.NewReport(status, p.view, time.Now()), cmp.Or(err, p.err)
+}
+
+func (p *fakePool) Workers(context.Context) (api.PoolWorkers, error) { return p.view, p.err }
+func (p *fakePool) Roster(context.Context) (api.PoolWorkers, error)  { return p.view, p.err }
+
+func (p *fakePool) State(_ context.Context, slot int) (api.WorkerState, error) {
+	script := p.states[slot]
+	state := nextStep(&script)
+	p.states[slot] = script
+	return state, nil
+}
+
+func (p *fakePool) Logs(_ context.Context, o tempool.LogOptions, yield func(api.LogLine)) error {
+	p.logOptions = o
+	for _, line := range p.logs {
+		yield(line)
+	}
+	if o.Unreachable != nil {
+		o.Unreachable("http://gone:7460", api.Errorf(api.CodeUnavailable, "connection refused"))
+	}
+	return p.err
+}
+
+func (p *fakePool) History(context.Context, int) ([]lifecycle.Transition, error) {
+	return p.history, nil
+}
+
+func (p *fakePool) FullHistory(context.Context, int) ([]lifecycle.Transition, bool, error) {
+	return p.history, p.complete, nil
+}
+
+func (p *fakePool) TryCheckout(_ context.Context, o tempool.CheckoutOptions) (*tempool.Lease, error) {
+	p.options = o
+	return p.lease, p.err
+}
+
+func (p *fakePool) Checkout(ctx context.Context, o tempool.CheckoutOptions) (*tempool.Lease, error) {
+	p.options = o
+	if p.lease == nil {
+		waiting, cancel := context.WithTimeout(ctx, o.Wait)
+		defer cancel()
+		<-waiting.Done()
+		return nil, api.Errorf(api.CodeQueueTimeout, "no worker of pool %s came free in time", p.name)
+	}
+	return p.lease, nil
+}
+
+func (p *fakePool) Calls(o tempool.CallOptions) calls { return fakeCalls{p, o, ""} }
+
+func (p *fakePool) WorkerCalls(slot int, o tempool.CallOptions) calls {
+	return fakeCalls{p, o, fmt.Sprint("/", slot)}
+}
+
+func (p *fakePool) Migrate(_ context.Context, session string, r api.MigrateSessionRequest) (migration, error) {
+	p.controlPlane.record(fmt.Sprintf("migrate %s %s to %s within %s", p.name, session, r.To, r.HookTimeout))
+	return p.migration, p.err
+}
+
+func (p *fakePool) Evacuate(_ context.Context, r api.EvacuateRequest) (migration, error) {
+	p.controlPlane.record(fmt.Sprintf("evacuate %s/%d for %s: %s", p.name, r.Worker, r.ExcludeFor, r.Reason))
+	return p.migration, p.err
+}
+
+func (p *fakePool) RebalanceSessions(_ context.Context, r api.RebalanceSessionsRequest) (migration, error) {
+	p.controlPlane.record(fmt.Sprintf("rebalance %s %v", p.name, r.Weights))
+	return p.migration, p.err
+}
+
+// fakeMigration ends after it has returned all of progress.
+type fakeMigration struct {
+	progress []api.SessionProgress
+	done     chan struct{}
+	moves    api.SessionMoves
+	err      error
+}
+
+func (m *fakeMigration) WorkflowID() string { return "tempool/x/sessions/y" }
+
+func (m *fakeMigration) Progress(context.Context) (api.SessionProgress, error) {
+	if len(m.progress) == 1 {
+		close(m.done)
+	}
+	if len(m.progress) == 0 {
+		return api.SessionProgress{}, api.ErrUnavailable
+	}
+	p := m.progress[0]
+	m.progress = m.progress[1:]
+	return p, nil
+}
+
+func (m *fakeMigration) Wait(ctx context.Context) (api.SessionMoves, error) {
+	select {
+	case <-m.done:
+		return m.moves, m.err
+	case <-ctx.Done():
+		return api.SessionMoves{}, ctx.Err()
+	}
+}
+
+// fakeCalls echoes the body in two chunks.
+type fakeCalls struct {
+	pool    *fakePool
+	options tempool.CallOptions
+	worker  string // "/N"; "" for any
+}
+
+func (c fakeCalls) CallRaw(_ context.Context, method string, body []byte) ([]byte, error) {
+	c.pool.controlPlane.record("call " + c.pool.name + " " + method)
+	return body, c.pool.err
+}
+
+func (c fakeCalls) Stream(_ context.Context, method string, in any) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		c.pool.controlPlane.record("call " + c.pool.name + c.worker + " " + method + " for " + c.options.Session)
+		body, _ := in.([]byte)
+		if reader, ok := in.(io.Reader); ok {
+			body, _ = io.ReadAll(reader)
+		}
+		if c.options.Answered != nil {
+			c.options.Answered(tempool.Answer{Worker: c.pool.name + "/0", Incarnation: 4, Endpoint: "unix:/g.sock"})
+		}
+		half := len(body) / 2
+		if !yield(body[:half], nil) {
+			return
+		}
+		if c.pool.err != nil {
+			yield(nil, c.pool.err)
+			return
+		}
+		yield(body[half:], nil)
+	}
+}
+
+// nextStep takes the next item of a script and leaves the last one.
+func nextStep[T any](script *[]T) T {
+	item := (*script)[0]
+	if len(*script) > 1 {
+		*script = (*script)[1:]
+	}
+	return item
+}
+
+// result is the exit code and output of tempool.
+type result struct {
+	code     int
+	out, err string
+}
+
+// tempool runs a command line against f.
+func ctl(t *testing.T, f *fakeControlPlane, args ...string) result {
+	t.Helper()
+	return ctlWith(t.Context(), f, args...)
+}
+
+func ctlWith(ctx context.Context, f *fakeControlPlane, args ...string) result {
+	var out, err bytes.Buffer
+	a := &app{
+		in: strings.NewReader("from standard input"), out: &out, err: &err, pollInterval: time.Millisecond,
+		now: func() time.Time { return noon },
+		dial: func(_ context.Context, o tempool.Options) (controlPlane, error) {
+			f.options = o
+			return f, f.dialErr
+		},
+		browse: func(url string) error {
+			f.browsed = append(f.browsed, url)
+			return f.browseErr
+		},
+	}
+	code := a.run(ctx, args)
+	return result{code, out.String(), err.String()}
+}
+
+var noon = time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
+
+// lines joins expected lines of output.
+func lines(all ...string) string { return strings.Join(all, "\n") + "\n" }
+
+func roster(entries ...api.RosterEntry) api.PoolStatus {
+	return api.PoolStatus{Pool: "python", Size: len(entries), SpecVersion: 1, Workers: entries}
+}
+
+func entry(slot int, state lifecycle.State, incarnation int64, reason string) api.RosterEntry {
+	return api.RosterEntry{Slot: slot, State: state, Incarnation: incarnation, Starts: incarnation - 1, Reason: reason}
+}
+
+func requireCode(t *testing.T, want int, r result) {
+	t.Helper()
+	require.Equal(t, want, r.code, "stdout: %s\nstderr: %s", r.out, r.err)
+}

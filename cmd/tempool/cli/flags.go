@@ -1,0 +1,103 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/spec"
+)
+
+// checkFlags makes c check its flags before its arguments.
+func checkFlags(c *cobra.Command, check func(cmd *cobra.Command) error) {
+	checkArgs := c.Args
+	if checkArgs == nil {
+		checkArgs = takeUsage
+	}
+	c.Args = func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd); err != nil {
+			return err
+		}
+		return checkArgs(cmd, args)
+	}
+}
+
+// rangeVar defines a flag of c that takes a number from low to high.
+func rangeVar(c *cobra.Command, value *int, flag string, unset, low, high int, usage string) {
+	c.Flags().IntVar(value, flag, unset, usage)
+	checkFlags(c, func(*cobra.Command) error {
+		if *value < low || *value > high {
+			return usagef("--%s is %d; give a number from %d to %d", flag, *value, low, high)
+		}
+		return nil
+	})
+}
+
+// mustDefine panics if the definition of c is wrong.
+func mustDefine(c *cobra.Command, err error) {
+	if err != nil {
+		panic(fmt.Sprintf("command %s: %v", c.Name(), err))
+	}
+}
+
+// choice is a flag that takes one of a few words.
+type choice[T ~string] struct {
+	value *T
+	words []string
+}
+
+// String, Type and Set are those of pflag.Value.
+func (c choice[T]) String() string { return string(*c.value) }
+
+func (c choice[T]) Type() string { return strings.Join(c.words, "|") }
+
+func (c choice[T]) Set(text string) error {
+	if !slices.Contains(c.words, text) {
+		last := len(c.words) - 1
+		return fmt.Errorf("write %s or %s", strings.Join(c.words[:last], ", "), c.words[last])
+	}
+	*c.value = T(text)
+	return nil
+}
+
+// required marks a flag of c that must be given.
+func required(c *cobra.Command, flag string) { mustDefine(c, c.MarkFlagRequired(flag)) }
+
+// specFileFlag adds -f to a control plane command. The file is read into s before tempool connects, so that a mistake in
+// the file is reported even if no server answers.
+func (a *app) specFileFlag(c *cobra.Command, s *spec.Spec) {
+	path := c.Flags().StringP("file", "f", "", "the pool's specification, a pool.toml")
+	required(c, "file")
+	mustDefine(c, c.MarkFlagFilename("file", "toml"))
+	run := c.RunE
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		a.running = true
+		var err error
+		if *s, err = spec.Load(*path); err != nil {
+			return api.Errorf(api.CodeInvalid, "%w", err)
+		}
+		return run(cmd, args)
+	}
+}
+
+// explainNegativeNumber explains the error for an argument such as -3, which the parser takes for a flag.
+func explainNegativeNumber(c *cobra.Command, err error) error {
+	var unknown interface {
+		error
+		GetSpecifiedShortnames() string
+	}
+	if !errors.As(err, &unknown) {
+		return err
+	}
+	number := unknown.GetSpecifiedShortnames()
+	if _, err := strconv.Atoi(number); err != nil {
+		return unknown
+	}
+	return usagef("-%s is a negative number, which %s does not take; write %s", number, c.CommandPath(),
+		c.UseLine())
+}

@@ -1,0 +1,122 @@
+package cli
+
+import (
+	"context"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+)
+
+// envGateway lists the gateways if --gateway does not; the SDKs read it, too.
+const envGateway = "TEMPOOL_GATEWAY"
+
+// gatewayFlags select the gateways of a command, and how to authenticate to them.
+type gatewayFlags struct {
+	endpoints   []string
+	credentials tempool.Credentials
+}
+
+func (g *gatewayFlags) flags(c *cobra.Command) {
+	c.Flags().StringSliceVar(&g.endpoints, "gateway", nil,
+		"gateway endpoints, http://HOST:PORT or unix:PATH, to call without Temporal (default: $"+envGateway+
+			", else the endpoints in the pool's roster)")
+	completeFlag(c, "gateway", "http://127.0.0.1:7460")
+	g.credentialFlags(c)
+}
+
+// credentialFlags are the flags of a command that asks the gateways which Temporal knows.
+func (g *gatewayFlags) credentialFlags(c *cobra.Command) {
+	f := c.Flags()
+	f.StringVar(&g.credentials.TokenFile, "token-file", "",
+		"file with the gateways' bearer token (default: $TEMPOOL_TOKEN_FILE, or the token in $TEMPOOL_TOKEN)")
+	f.StringVar(&g.credentials.CAFile, "ca-file", "",
+		"PEM file with the CA certificates of the gateways (default: $TEMPOOL_CA_FILE, else the system's)")
+	f.StringVar(&g.credentials.CertFile, "cert-file", "",
+		"PEM file with this client's certificate (default: $TEMPOOL_CERT_FILE)")
+	f.StringVar(&g.credentials.KeyFile, "key-file", "",
+		"PEM file with the certificate's private key (default: $TEMPOOL_KEY_FILE)")
+	for _, name := range []string{"token-file", "ca-file", "cert-file", "key-file"} {
+		mustDefine(c, c.MarkFlagFilename(name))
+	}
+}
+
+// check checks the form of the endpoints.
+func (g *gatewayFlags) check() error {
+	for _, endpoint := range g.endpoints {
+		if !isEndpoint(endpoint) {
+			return usagef("--gateway is %q; write http://HOST:PORT, https://HOST:PORT or unix:PATH", endpoint)
+		}
+	}
+	return nil
+}
+
+func isEndpoint(text string) bool {
+	if path, socket := strings.CutPrefix(text, "unix:"); socket {
+		return path != ""
+	}
+	u, err := url.Parse(text)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
+}
+
+// apply sets the gateways and their credentials in o.
+func (g *gatewayFlags) apply(o *tempool.Options) error {
+	o.Gateways = g.endpoints
+	if list := os.Getenv(envGateway); len(o.Gateways) == 0 && list != "" {
+		for endpoint := range strings.SplitSeq(list, ",") {
+			if endpoint = strings.TrimSpace(endpoint); !isEndpoint(endpoint) {
+				return api.Errorf(api.CodeInvalid,
+					"%s contains %q, which is not an endpoint; write http://HOST:PORT, https://HOST:PORT or unix:PATH", envGateway,
+					endpoint)
+			}
+			o.Gateways = append(o.Gateways, endpoint)
+		}
+	}
+	return g.credentials.Apply(o)
+}
+
+// dialGateways connects to the gateways that g selects, or to the control plane that knows them. The caller closes the
+// connection.
+func (a *app) dialGateways(ctx context.Context, g *gatewayFlags) (controlPlane, error) {
+	if err := g.apply(&a.options); err != nil {
+		return nil, err
+	}
+	request, cancel := a.request(ctx)
+	defer cancel()
+	cp, err := a.dial(request, a.options)
+	if api.CodeOf(err) == api.CodeUnavailable {
+		_, message := describe(err)
+		return nil, api.Errorf(api.CodeUnavailable,
+			"%s; a gateway may still serve calls: name it with --gateway http://127.0.0.1:7460", message)
+	}
+	return cp, err
+}
+
+// gatewayCommand makes c run with the pool that its first argument names. Requests of the pool go to the gateways that
+// g selects.
+func (a *app) gatewayCommand(c *cobra.Command, g *gatewayFlags,
+	run func(ctx context.Context, p pool, args []string) error) *cobra.Command {
+	g.flags(c)
+	checkFlags(c, func(*cobra.Command) error { return g.check() })
+	c.ValidArgsFunction = a.completePools
+	return a.localCommand(c, func(ctx context.Context, args []string) error {
+		cp, err := a.dialGateways(ctx, g)
+		if err != nil {
+			return err
+		}
+		defer cp.Close()
+		name, _, _ := strings.Cut(args[0], "/") // POOL or POOL/N
+		err = run(ctx, cp.Pool(name), args)
+		switch {
+		case ctx.Err() != nil:
+			return api.Errorf(codeInterrupted, "interrupted; calls in flight are cancelled")
+		case len(a.options.Gateways) > 0: // without Temporal
+			return err
+		}
+		return a.withAdvice(ctx, cp, err)
+	})
+}

@@ -1,0 +1,125 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+)
+
+// outputFormat is the value of -o.
+type outputFormat string
+
+const (
+	formatTable outputFormat = "table"
+	formatJSON  outputFormat = "json"
+)
+
+// wantsJSON reports whether a command line that could not be parsed contains -o json.
+func wantsJSON(args []string) bool {
+	for i, arg := range args {
+		switch {
+		case arg == "--":
+			return false
+		case (arg == "-o" || arg == "--output") && i+1 < len(args) && args[i+1] == string(formatJSON),
+			arg == "--output=json", arg == "-o=json", arg == "-ojson":
+			return true
+		}
+	}
+	return false
+}
+
+func writeJSON(w io.Writer, value any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(value)
+}
+
+// writeJSONLine writes a value on one line.
+func writeJSONLine(w io.Writer, value any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(value)
+}
+
+// printResult prints the result of a command: value as JSON, or the text that write makes.
+func (a *app) printResult(value any, write func(text *strings.Builder)) error {
+	a.endProgress()
+	if a.format == formatJSON {
+		return writeJSON(a.out, value)
+	}
+	var text strings.Builder
+	write(&text)
+	_, err := io.WriteString(a.out, printableLines(text.String()))
+	return err
+}
+
+// printable shows control characters, which could change the terminal, as they are written in Go; a tab stays. Names,
+// reasons and output of programs are written by others.
+func printable(text string) string { return escape(text, isControl) }
+
+// printableLines is printable for a text of several lines.
+func printableLines(text string) string {
+	return escape(text, func(r rune) bool { return isControl(r) && r != '\n' })
+}
+
+func isControl(r rune) bool { return unicode.IsControl(r) && r != '\t' }
+
+// escape writes the characters that isUnsafe names as they are written in Go.
+func escape(text string, isUnsafe func(rune) bool) string {
+	if strings.IndexFunc(text, isUnsafe) < 0 {
+		return text
+	}
+	var b strings.Builder
+	for _, r := range text {
+		if isUnsafe(r) {
+			fmt.Fprintf(&b, `\x%02x`, r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// printMessage prints the result of a command: value as JSON, or one line of text.
+func (a *app) printMessage(value any, format string, args ...any) error {
+	return a.printResult(value, func(text *strings.Builder) { fmt.Fprintf(text, format+"\n", args...) })
+}
+
+// warn prints a warning to stderr; the command continues.
+func (a *app) warn(message string) {
+	a.endProgress()
+	if a.format == formatJSON {
+		_ = writeJSON(a.err, map[string]map[string]string{"warning": {"message": message}}) // as in fail
+		return
+	}
+	fmt.Fprintf(a.err, "tempool: warning: %s\n", printableLines(message))
+}
+
+// showProgress prints the state of a wait to stderr: on a terminal as one line that is overwritten, elsewhere as one
+// line per change, with -o json not at all.
+func (a *app) showProgress(line string) {
+	line = printable(strings.Join(strings.Fields(line), " "))
+	if a.width > 1 { // a wrapped line cannot be overwritten
+		line = oneLine(line, a.width-1)
+	}
+	if a.format == formatJSON || line == a.progressLine {
+		return
+	}
+	a.progressLine = line
+	if a.errTerminal {
+		fmt.Fprintf(a.err, "\r\x1b[K%s", line)
+		return
+	}
+	fmt.Fprintln(a.err, line)
+}
+
+// endProgress moves the terminal to a new line after the progress line.
+func (a *app) endProgress() {
+	if a.progressLine != "" && a.errTerminal {
+		fmt.Fprintln(a.err)
+	}
+	a.progressLine = ""
+}

@@ -1,0 +1,190 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tempool/tempool/api"
+)
+
+func (a *app) poolCommand() *cobra.Command {
+	return a.group(&cobra.Command{
+		Use:   "pool",
+		Short: "Start, stop, change and list pools",
+		Example: `  tempool pool start -f pool.toml
+  tempool pool status python
+  tempool pool stop python`,
+	},
+		a.poolStartCommand(), a.poolStopCommand(), a.poolStatusCommand(), a.poolListCommand(), a.poolScaleCommand(),
+		a.poolApplyCommand(),
+	)
+}
+
+func (a *app) poolStatusCommand() *cobra.Command {
+	return a.controlPlaneCommand(&cobra.Command{
+		Use:   "status POOL",
+		Short: "Show a pool, its workers and why workers are out of service",
+		Example: `  tempool pool status python
+  tempool pool status python -o json | jq .ready`,
+	}, func(ctx context.Context, cp controlPlane, args []string) error {
+		view, err := send(ctx, a, cp.Pool(args[0]).Workers)
+		if err != nil {
+			return err
+		}
+		return a.printResult(view, func(text *strings.Builder) { writeStatus(text, view) })
+	})
+}
+
+// writeStatus writes the table of tempool pool status: the pool, its workers, and the full reason of each worker out of
+// service.
+func writeStatus(text *strings.Builder, view api.PoolWorkers) {
+	rows := [][]string{{"Spec version", fmt.Sprint(view.SpecVersion)}}
+	if view.Rollout != nil {
+		rows = append(rows, []string{"Rollout", oneLine(rolloutSummary(view.Rollout), 2*maxReasonRunes)})
+	}
+	if view.Scale != nil {
+		rows = append(rows, []string{"Wanted",
+			oneLine(fmt.Sprintf("%d of %d to %d: %s", view.Scale.Wanted, view.Scale.Min, view.Scale.Max, view.Scale.Reason),
+				2*maxReasonRunes)})
+	}
+	table(text, []string{"Pool", view.Pool}, rows)
+	writeWorkers(text, []api.PoolWorkers{view})
+	for _, worker := range view.Workers {
+		if reason := reasonOutOfService(worker); reason != "" {
+			fmt.Fprintf(text, "\n%s %s: %s\n", worker.Worker, worker.State, indentLines(reason))
+		}
+	}
+	writeScaling(text, view.Scale)
+}
+
+// poolSummary is one pool in tempool pool list.
+type poolSummary struct {
+	Pool        string       `json:"pool"`
+	Size        int          `json:"size"`
+	Ready       int          `json:"ready"`
+	SpecVersion int64        `json:"spec_version"`
+	Stopping    bool         `json:"stopping,omitempty"`
+	Rollout     *api.Rollout `json:"rollout,omitempty"`
+	// Error says why the pool did not answer; the numbers are 0 then.
+	Error string `json:"error,omitempty"`
+}
+
+func (a *app) poolListCommand() *cobra.Command {
+	return a.controlPlaneCommand(&cobra.Command{
+		Use:   "list",
+		Short: "List the running pools",
+		Example: `  tempool pool list
+  tempool pool list -o json | jq -r '.[].pool'`,
+	}, func(ctx context.Context, cp controlPlane, _ []string) error {
+		pools, err := allPools(ctx, a, cp, summarize)
+		if err != nil {
+			return err
+		}
+		return a.printResult(pools, func(text *strings.Builder) { writePools(text, pools) })
+	})
+}
+
+// summarize returns a summary even of a pool that does not answer.
+func summarize(p pool, ctx context.Context) (poolSummary, error) {
+	s, err := p.Status(ctx)
+	if err != nil {
+		_, message := describe(err)
+		return poolSummary{Pool: p.Name(), Error: message}, nil
+	}
+	return poolSummary{Pool: p.Name(), Size: s.Size, Ready: s.Ready, SpecVersion: s.SpecVersion, Stopping: s.Stopping,
+		Rollout: s.Rollout}, nil
+}
+
+// writePools writes the table of tempool pool list.
+func writePools(text *strings.Builder, pools []poolSummary) {
+	tableOf(text, []string{"POOL", "READY", "SPEC VERSION", "NOTE"}, pools, func(p poolSummary) []string {
+		note := p.Error
+		switch {
+		case note != "":
+		case p.Stopping:
+			note = "stopping"
+		case p.Rollout != nil:
+			note = rolloutSummary(p.Rollout)
+		}
+		return []string{p.Pool, fmt.Sprintf("%d/%d", p.Ready, p.Size), fmt.Sprint(p.SpecVersion),
+			oneLine(note, maxReasonRunes)}
+	})
+}
+
+// concurrentPools bounds how many pools tempool queries concurrently; each query goes to all workers of the pool.
+const concurrentPools = 4
+
+// allPools calls get for every running pool and returns the results in the order of the pools' names, with the errors
+// of all pools joined. It leaves out pools that failed or have stopped meanwhile.
+func allPools[T any](ctx context.Context, a *app, cp controlPlane,
+	get func(pool, context.Context) (T, error)) ([]T, error) {
+	names, err := send(ctx, a, cp.ListPools)
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	results, failures := make([]T, len(names)), make([]error, len(names))
+	var group errgroup.Group
+	group.SetLimit(concurrentPools)
+	for i, name := range names {
+		group.Go(func() error {
+			results[i], failures[i] = send(ctx, a, func(ctx context.Context) (T, error) { return get(cp.Pool(name), ctx) })
+			return nil
+		})
+	}
+	_ = group.Wait() // the functions above return no error
+	answered := []T{}
+	for i, result := range results {
+		switch {
+		case failures[i] == nil:
+			answered = append(answered, result)
+		case errors.Is(failures[i], api.ErrPoolNotFound):
+			failures[i] = nil
+		}
+	}
+	return answered, errors.Join(failures...)
+}
+
+// poolQuery says what a command prints about pools.
+type poolQuery[T any] struct {
+	get    func(pool, context.Context) (T, error)
+	extend func(ctx context.Context, all []T) // adds to the results of get, if set
+	write  func(text *strings.Builder, all []T)
+}
+
+// printPools prints the result of q for the pool in args, or a list of results for all running pools. If pools fail, it
+// prints the others and returns the error.
+func printPools[T any](ctx context.Context, a *app, cp controlPlane, args []string, q poolQuery[T]) error {
+	var all []T
+	var failed error
+	if len(args) == 1 {
+		one, err := send(ctx, a, func(ctx context.Context) (T, error) { return q.get(cp.Pool(args[0]), ctx) })
+		if err != nil {
+			return err
+		}
+		all = []T{one}
+	} else {
+		all, failed = allPools(ctx, a, cp, q.get)
+	}
+	if q.extend != nil {
+		q.extend(ctx, all)
+	}
+	if len(all) == 0 && failed != nil {
+		return failed
+	}
+	var result any = all
+	if len(args) == 1 {
+		result = all[0]
+	}
+	if err := a.printResult(result, func(text *strings.Builder) { q.write(text, all) }); err != nil {
+		return err
+	}
+	return failed
+}

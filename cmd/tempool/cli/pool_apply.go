@@ -1,0 +1,144 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/spec"
+)
+
+func (a *app) poolApplyCommand() *cobra.Command {
+	var s spec.Spec
+	var request api.ApplyRequest
+	var wait waitFlags
+	c := a.controlPlaneCommand(&cobra.Command{
+		Use:   "apply -f FILE",
+		Short: "Apply a new specification to a running pool",
+		Long: `Apply a new specification to a running pool and wait until all its workers run it. Workers restart at most
+rotation.max_unavailable at a time; the rollout halts if one does not become ready again. A change of pool.size alone restarts no worker.
+
+With --if-version, the spec is applied only to that version of the pool's spec, so that nobody else's change is undone. tempool pool status shows
+the version.`,
+		Example: `  tempool pool apply -f pool.toml --reason "new model"
+  tempool pool apply -f pool.toml --if-version 3
+  tempool pool apply -f pool.toml --no-wait`,
+	}, func(ctx context.Context, cp controlPlane, _ []string) error {
+		name := s.Pool.Name
+		request.Spec, request.By = s, operator()
+		result, err := send(ctx, a, func(ctx context.Context) (api.ApplyResult, error) {
+			return cp.Pool(name).ApplySpec(ctx,
+				request)
+		})
+		switch {
+		case err != nil:
+			return err
+		case !result.Changed:
+			return a.printMessage(result, "pool %s already runs this spec, version %d; no worker restarts (tempool workers "+
+				"restart %[1]s restarts all)", name, result.SpecVersion)
+		case wait.skip:
+			return a.printMessage(result, "pool %s is rolling out spec version %d; run tempool pool status %[1]s to follow", name,
+				result.SpecVersion)
+		}
+		if err := a.awaitRollout(ctx, cp, name, wait.limit); err != nil {
+			return err
+		}
+		return a.printMessage(result, "pool %s runs spec version %d", name, result.SpecVersion)
+	})
+	checkFlags(c, func(cmd *cobra.Command) error {
+		if cmd.Flags().Changed("if-version") && request.IfVersion < 1 {
+			return usagef("--if-version is %d; versions start at 1", request.IfVersion)
+		}
+		return nil
+	})
+	a.specFileFlag(c, &s)
+	c.Flags().Int64Var(&request.IfVersion, "if-version", 0, "apply the spec only if the pool's spec has this version")
+	c.Flags().StringVar(&request.Reason, "reason", "", "reason to record in the workers' histories")
+	wait.flags(c, defaultRolloutWait, "until the rollout is done")
+	return c
+}
+
+// awaitRollout waits until the pool has no rollout. It fails if the rollout halts.
+func (a *app) awaitRollout(ctx context.Context, cp controlPlane, name string, limit time.Duration) error {
+	var latest api.PoolStatus
+	err := a.await(ctx, limit, func(ctx context.Context) (bool, error) {
+		status, err := cp.Pool(name).Status(ctx)
+		if err != nil {
+			return false, err
+		}
+		latest = status
+		if status.Stopping {
+			return false, api.Errorf(api.CodeDraining,
+				"pool %s is stopping because a user stopped it, which cancels the rollout", name)
+		}
+		if status.Rollout == nil {
+			return true, nil
+		}
+		if status.Rollout.Halted != "" {
+			return false, a.haltedRolloutError(ctx, cp, name, status)
+		}
+		a.showProgress(name + ": " + rolloutSummary(status.Rollout) + restartingSummary(status))
+		return false, nil
+	})
+	if errors.Is(err, errWaitTimeout) {
+		text := "no answer"
+		if latest.Rollout != nil {
+			text = rolloutSummary(latest.Rollout) + restartingSummary(latest)
+		}
+		return api.Errorf(codeTimeout,
+			"the rollout of pool %s is not done after %s (%s); it continues: run tempool pool status %s to follow",
+			name, formatDuration(limit), text, name)
+	}
+	return err
+}
+
+// rolloutSummary describes the progress of a rolling restart in one line.
+func rolloutSummary(r *api.Rollout) string {
+	text := fmt.Sprintf("%s: %d done, restarting %v, waiting %v", r.Reason, r.Done, r.Current, r.Waiting)
+	if len(r.NoCapacity) > 0 {
+		text += fmt.Sprintf(", no capacity for %v", r.NoCapacity)
+	}
+	if r.Halted != "" {
+		text += "; " + r.Halted
+	}
+	return text
+}
+
+// restartingSummary describes the workers that are restarting.
+func restartingSummary(status api.PoolStatus) string {
+	text := ""
+	for _, slot := range status.Rollout.Current {
+		for _, w := range status.Workers {
+			if w.Slot == slot && !w.State.InService() {
+				text += fmt.Sprintf("; %d is %s: %s", slot, w.State, oneLine(w.Reason, 100))
+			}
+		}
+	}
+	return text
+}
+
+// haltedRolloutError is the error for a halted rollout. It includes the log of the worker that did not get ready.
+func (a *app) haltedRolloutError(ctx context.Context, cp controlPlane, name string, status api.PoolStatus) error {
+	reason := strings.TrimRight(status.Rollout.Halted, "\n")
+	for _, w := range status.Workers {
+		if !w.Resting {
+			continue
+		}
+		transitions, err := cp.Pool(name).History(ctx, w.Slot)
+		if err != nil {
+			continue // the pool's own reason is in the error already
+		}
+		if failure, found := lastFailure(transitions); found && !strings.Contains(reason, failure.Reason) {
+			reason += fmt.Sprintf("\n%s %s: %s", api.WorkerName(name, w.Slot), w.State, indentLines(failure.Reason))
+		}
+	}
+	return api.Errorf(api.CodeStartFailed,
+		"the rollout of pool %s (%s) halted after %s: %s\nFix the cause and run tempool pool apply -f FILE; the remaining "+
+			"workers keep running the old spec",
+		name, status.Rollout.Reason, plural(status.Rollout.Done, "worker"), reason)
+}

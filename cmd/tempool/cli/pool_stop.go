@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/tempool/tempool/api"
+)
+
+// poolStopResult is the result of tempool pool stop.
+type poolStopResult struct {
+	Pool string `json:"pool"`
+	api.PoolStopResult
+	// Ended says that the pool has stopped; it is false with --no-wait.
+	Ended bool `json:"ended"`
+}
+
+func (a *app) poolStopCommand() *cobra.Command {
+	var reason string
+	var wait waitFlags
+	c := a.controlPlaneCommand(&cobra.Command{
+		Use:   "stop POOL",
+		Short: "Drain the workers of a pool and stop the pool",
+		Long: `Stop a pool and wait until it has stopped. Its workers accept no new leases; calls in flight may finish within
+rotation.drain_timeout; then the processes are stopped.`,
+		Example: `  tempool pool stop python
+  tempool pool stop python --reason "moved to another cluster" --no-wait`,
+	}, func(ctx context.Context, cp controlPlane, args []string) error {
+		name := args[0]
+		stopping, err := send(ctx, a, func(ctx context.Context) (api.PoolStopResult, error) {
+			return cp.Pool(name).Stop(ctx, reasonWithOperator(reason))
+		})
+		if err != nil {
+			return err
+		}
+		result := poolStopResult{Pool: name, PoolStopResult: stopping}
+		if wait.skip {
+			return a.printMessage(result, "pool %s is stopping; run tempool ps %[1]s to follow", name)
+		}
+		if err := a.awaitPoolEnd(ctx, cp, name, wait.limit); err != nil {
+			return err
+		}
+		result.Ended = true
+		return a.printMessage(result, "pool %s has stopped", name)
+	})
+	c.Flags().StringVar(&reason, "reason", "", "reason to record in the workers' histories")
+	wait.flags(c, defaultWait, "until the pool has stopped")
+	return c
+}
+
+// awaitPoolEnd waits until the pool's workflow has closed, and shows the remaining workers meanwhile.
+func (a *app) awaitPoolEnd(ctx context.Context, cp controlPlane, name string, limit time.Duration) error {
+	var remaining []api.RosterEntry
+	wait := func(ctx context.Context) (struct{}, error) {
+		err := cp.Pool(name).Wait(ctx)
+		if _, ok := errors.AsType[*temporal.WorkflowExecutionError](err); ok { // a terminated pool has stopped, too
+			err = nil
+		}
+		return struct{}{}, err
+	}
+	_, err := awaitResult(ctx, a, limit, wait,
+		func(ctx context.Context) { remaining = a.showRemaining(ctx, cp, name, remaining) })
+	switch {
+	case ctx.Err() != nil && err != nil:
+		return ctx.Err()
+	case errors.Is(err, errWaitTimeout):
+		return stopTimeoutError(name, limit, remaining)
+	}
+	return err
+}
+
+// showRemaining shows the workers that have not stopped, and returns them. It returns last if the pool does not answer.
+func (a *app) showRemaining(ctx context.Context, cp controlPlane, name string,
+	last []api.RosterEntry) []api.RosterEntry {
+	request, cancel := context.WithTimeout(ctx, min(a.timeout, time.Second))
+	defer cancel()
+	status, err := cp.Pool(name).Status(request)
+	if err != nil {
+		return last
+	}
+	line := fmt.Sprintf("%s: %s remaining", name, plural(len(status.Workers), "worker"))
+	for i, w := range status.Workers {
+		if i == 3 {
+			line += ", …"
+			break
+		}
+		line += fmt.Sprintf(", %s %s", api.WorkerName(name, w.Slot), w.State)
+	}
+	a.showProgress(line)
+	return status.Workers
+}
+
+func stopTimeoutError(name string, limit time.Duration, remaining []api.RosterEntry) error {
+	text := fmt.Sprintf("pool %s has not stopped after %s", name, formatDuration(limit))
+	if len(remaining) > 0 {
+		w := remaining[0]
+		text += fmt.Sprintf("; %s is %s", api.WorkerName(name, w.Slot), w.State)
+		if w.Reason != "" {
+			text += ": " + oneLine(w.Reason, 200)
+		}
+	}
+	return api.Errorf(codeTimeout,
+		"%s; it continues to stop: run tempool ps %s to follow, and check that the agents of its workers are running", text, name)
+}

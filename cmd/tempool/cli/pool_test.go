@@ -1,0 +1,319 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/temporal"
+	"go.uber.org/goleak"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// poolFile writes a pool.toml for pool python with two workers.
+func poolFile(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "pool.toml")
+	require.NoError(t, os.WriteFile(path, []byte("[pool]\nname = \"python\"\nsize = 2\ncommand = [\"true\"]\n"), 0o600))
+	return path
+}
+
+func steps(statuses ...api.PoolStatus) []api.PoolStatus { return statuses }
+
+var bothReady = roster(entry(0, lifecycle.Ready, 1, ""), entry(1, lifecycle.Busy, 1, ""))
+
+func TestPoolStartWaitsUntilAllWorkersAreReady(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView(), statuses: steps(
+		roster(entry(0, lifecycle.Starting, 1, ""), entry(1, lifecycle.Created, 0, "")),
+		roster(entry(0, lifecycle.Ready, 1, ""), entry(1, lifecycle.Pending, 2, "backoff of 100ms after exit code 1")),
+		bothReady,
+	)})
+	r := ctl(t, f, "pool", "start", "-f", poolFile(t))
+	requireCode(t, ExitOK, r)
+	require.Equal(t, []string{"start python"}, f.requests)
+	require.Equal(t, lines(
+		"python: 0/2 ready; python/0 starting, python/1 created",
+		"python: 1/2 ready; python/1 pending: backoff of 100ms after exit code 1",
+		"python: 2/2 ready",
+	), r.err)
+	require.Contains(t, r.out, "Workers (2/4 ready)")
+}
+
+func TestPoolStartInJSONPrintsOnlyTheView(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView(), statuses: steps(
+		roster(entry(0, lifecycle.Starting, 1, ""), entry(1, lifecycle.Created, 0, "")), bothReady)})
+	r := ctl(t, f, "pool", "start", "-f", poolFile(t), "-o", "json")
+	requireCode(t, ExitOK, r)
+	require.Empty(t, r.err)
+	var view api.PoolWorkers
+	require.NoError(t, json.Unmarshal([]byte(r.out), &view))
+	require.Equal(t, exampleView(), view)
+}
+
+func TestPoolStartWithNoWaitReturnsImmediately(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "python"})
+	r := ctl(t, f, "pool", "start", "-f", poolFile(t), "--no-wait", "-o", "json")
+	requireCode(t, ExitOK, r)
+	require.JSONEq(t, `{"pool": "python", "size": 2, "ready": 0, "spec_version": 1, "workers": []}`, r.out)
+}
+
+func TestPoolStartSaysWhichWorkerCannotStartAndWhy(t *testing.T) {
+	log := "the process exited with code 1; the end of its log:\nImportError: no module named numpy"
+	history := []lifecycle.Transition{
+		{From: lifecycle.Starting, To: lifecycle.Failed, Reason: "an earlier failure"},
+		{From: lifecycle.Starting, To: lifecycle.Failed, Reason: log},
+		{From: lifecycle.Failed, To: lifecycle.Pending, Reason: "backoff"},
+	}
+	for name, c := range map[string]struct {
+		worker api.RosterEntry
+		says   []string
+	}{
+		"one that fails again and again": {entry(1, lifecycle.Starting, 6, "the wait is over"),
+			[]string{"worker python/1 cannot start, it failed 5 times", "tempool workers restart python retries at once",
+				"tempool pool apply -f FILE", "tempool pool stop python"}},
+		"one that has given up": {api.RosterEntry{Slot: 1, State: lifecycle.Failed, Incarnation: 2, Resting: true},
+			[]string{"worker python/1 cannot start, it has given up (failed)", "tempool workers restart python --worker 1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFakeControlPlane(&fakePool{name: "python", history: history,
+				statuses: steps(roster(entry(0, lifecycle.Ready, 1, ""), c.worker))})
+			r := ctl(t, f, "pool", "start", "-f", poolFile(t), "-o", "json")
+			requireCode(t, ExitFailed, r)
+			e := failure(t, r)
+			require.Equal(t, "start_failed", e.Code)
+			require.Contains(t, e.Message, log)
+			for _, says := range c.says {
+				require.Contains(t, e.Message, says)
+			}
+		})
+	}
+}
+
+// The number of an incarnation says nothing about failures: an earlier pool of the name may have used the numbers
+// before it.
+func TestAPoolThatIsStartedAgainMaySkipNumbers(t *testing.T) {
+	skipped := entry(1, lifecycle.Starting, 9,
+		"host a has run incarnation 8 of python/1 for an earlier pool of the same name")
+	skipped.Starts = 0
+	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView(), statuses: steps(
+		roster(entry(0, lifecycle.Ready, 1, ""), skipped),
+		bothReady,
+	)})
+	requireCode(t, ExitOK, ctl(t, f, "pool", "start", "-f", poolFile(t)))
+}
+
+func TestAWorkerThatWasReadyMayFailDuringTheWait(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView(), statuses: steps(
+		roster(entry(0, lifecycle.Ready, 1, ""), entry(1, lifecycle.Starting, 1, "")),
+		roster(entry(0, lifecycle.Failed, 7, "crashed"), entry(1, lifecycle.Starting, 1, "")),
+		bothReady,
+	)})
+	requireCode(t, ExitOK, ctl(t, f, "pool", "start", "-f", poolFile(t)))
+}
+
+func TestPoolStartSaysHowToStartAnAgentWhenNoneRuns(t *testing.T) {
+	unanswered := api.Errorf(api.CodeUnavailable, "no answer in time")
+	f := newFakeControlPlane(&fakePool{name: "python", err: unanswered})
+	f.agents = tempool.Agents{}
+	r := ctl(t, f, "pool", "start", "-f", poolFile(t), "--wait-timeout", "30ms", "--address", "h:1", "-o", "json")
+	requireCode(t, ExitFailed, r)
+	e := failure(t, r)
+	require.Equal(t, "timeout", e.Code)
+	require.Contains(t, e.Message, "no agent is running; start one with: tempool agent --address h:1")
+	require.Contains(t, r.err, `"warning"`, "it says so at once, not only in the end")
+}
+
+func TestPoolStartWithoutAnswersSuggestsAnAgentDespiteARecentPoller(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "python", err: api.Errorf(api.CodeUnavailable, "no answer in time")})
+	r := ctl(t, f, "pool", "start", "-f", poolFile(t), "--wait-timeout", "30ms", "-o", "json")
+	requireCode(t, ExitFailed, r)
+	require.Contains(t, failure(t, r).Message, "probably no agent is running; start one with: tempool agent")
+}
+
+func TestPoolStartWarnsIfNoAgentTakesThePlacement(t *testing.T) {
+	require.Equal(t, `no agent with free capacity takes workers with placement "gpu"; start one with: tempool agent --labels gpu, or raise --capacity of an agent`,
+		agentHint(tempool.Agents{Workflows: 2}, "", spec.Pool{Placement: "gpu"}))
+	require.Empty(t, agentHint(tempool.Agents{Workflows: 2, Placement: 1}, "", spec.Pool{Placement: "gpu"}))
+	require.Equal(t, `no agent with free capacity and placement "default" has the function "thumbnail"; start an agent whose program registers it with worker.Register, or raise its --capacity`,
+		agentHint(tempool.Agents{Workflows: 2}, "", spec.Pool{Kind: spec.KindFunction, Function: "thumbnail"}))
+}
+
+func TestAWaitSurvivesUnansweredPolls(t *testing.T) {
+	unanswered := api.Errorf(api.CodeUnavailable, "the agent restarts")
+	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView(), statusErrors: []error{unanswered, unanswered},
+		statuses: steps(bothReady)})
+	r := ctl(t, f, "pool", "start", "-f", poolFile(t))
+	requireCode(t, ExitOK, r)
+	require.Contains(t, r.err, "python: waiting for an agent to answer\n")
+}
+
+func TestPoolStartWarnsAboutMissingSearchAttributes(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView(), statuses: steps(bothReady)})
+	f.missing = []string{"TempoolPool"}
+	r := ctl(t, f, "pool", "start", "-f", poolFile(t))
+	requireCode(t, ExitOK, r)
+	require.Contains(t, r.err, "tempool: warning: namespace test lacks the search attributes TempoolPool")
+	require.Contains(t, r.err, "tempool setup")
+}
+
+func TestPoolStartRefusesABadFileBeforeItSendsRequests(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pool.toml")
+	require.NoError(t, os.WriteFile(path, []byte("[pool]\nname = \"python\"\nsise = 2\n"), 0o600))
+	for _, command := range []string{"start", "apply"} {
+		f := newFakeControlPlane()
+		r := ctl(t, f, "pool", command, "-f", path)
+		requireCode(t, ExitFailed, r)
+		require.Contains(t, r.err, "pool.toml:3: pool.sise")
+		require.Empty(t, f.requests)
+	}
+}
+
+func TestPoolStartOfARunningPoolSaysWhatToDo(t *testing.T) {
+	f := newFakeControlPlane()
+	f.startErr = api.Errorf(api.CodePoolExists, "pool python is running already; change it with tempool pool apply")
+	r := ctl(t, f, "pool", "start", "-f", poolFile(t))
+	requireCode(t, ExitFailed, r)
+	require.Equal(t, "tempool: pool python is running already; change it with tempool pool apply\n", r.err)
+}
+
+func TestAnInterruptedWaitFailsWithItsCode(t *testing.T) {
+	for _, args := range [][]string{{"pool", "start", "-f", poolFile(t)}, {"pool", "stop", "python"}} {
+		f := newFakeControlPlane(&fakePool{name: "python", neverEnds: true,
+			statuses: steps(roster(entry(0, lifecycle.Starting, 1, "")))})
+		ctx, cancel := context.WithCancel(t.Context())
+		f.onRequest = cancel
+		r := ctlWith(ctx, f, append(args, "-o", "json")...)
+		requireCode(t, ExitFailed, r)
+		require.Equal(t, "interrupted", failure(t, r).Code)
+	}
+}
+
+func TestPoolStopWaitsUntilThePoolHasStopped(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(bothReady)})
+	r := ctl(t, f, "pool", "stop", "python", "--reason", "night", "-o", "json")
+	requireCode(t, ExitOK, r)
+	require.JSONEq(t, `{"pool": "python", "stopping": 2, "ended": true}`, r.out)
+	require.True(t, strings.HasPrefix(f.requests[0], "stop python: night (by "), f.requests)
+
+	require.Contains(t, ctl(t, f, "pool", "stop", "python", "--no-wait", "-o", "json").out, `"ended": false`)
+}
+
+func TestPoolStopTimeoutNamesTheRemainingWorkers(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "python", neverEnds: true,
+		statuses: steps(roster(entry(3, lifecycle.Draining, 1, "slot removed (by pool)")))})
+	r := ctl(t, f, "pool", "stop", "python", "--wait-timeout", "100ms")
+	requireCode(t, ExitFailed, r)
+	require.Contains(t, r.err, "pool python has not stopped after 100ms; python/3 is draining: slot removed (by pool)")
+}
+
+func TestApplyWaitsForTheRolloutAndShowsProgress(t *testing.T) {
+	rolling := roster(entry(0, lifecycle.Ready, 2, ""), entry(1, lifecycle.Draining, 1, "a new spec"))
+	rolling.Rollout = &api.Rollout{Reason: "apply of spec version 2", Done: 1, Current: []int{1}}
+	f := newFakeControlPlane(&fakePool{name: "python", changed: true, statuses: steps(rolling, bothReady)})
+	r := ctl(t, f, "pool", "apply", "-f", poolFile(t))
+	requireCode(t, ExitOK, r)
+	require.Equal(t, "pool python runs spec version 2\n", r.out)
+	require.Equal(t, "python: apply of spec version 2: 1 done, restarting [1], waiting []; 1 is draining: a new spec\n",
+		r.err)
+}
+
+func TestApplyNamesTheVersionTheReasonAndTheOperator(t *testing.T) {
+	pool := &fakePool{name: "python", changed: true, statuses: steps(bothReady)}
+	r := ctl(t, newFakeControlPlane(pool), "pool", "apply", "-f", poolFile(t), "--if-version", "1", "--reason",
+		"new model")
+	requireCode(t, ExitOK, r)
+	require.Equal(t, "python", pool.applied.Spec.Pool.Name)
+	pool.applied.Spec = spec.Spec{}
+	require.Equal(t, api.ApplyRequest{IfVersion: 1, Reason: "new model", By: operator()}, pool.applied)
+}
+
+func TestApplyOfTheSameSpecRestartsNoWorker(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "python", err: nil, statuses: steps(bothReady)})
+	r := ctl(t, f, "pool", "apply", "-f", poolFile(t))
+	requireCode(t, ExitOK, r)
+	require.Contains(t, r.out, "no worker restarts")
+}
+
+func TestAHaltedRolloutFailsWithTheWorkersLog(t *testing.T) {
+	halted := roster(entry(0, lifecycle.Ready, 2, ""),
+		api.RosterEntry{Slot: 1, State: lifecycle.Failed, Incarnation: 12, Resting: true})
+	halted.Rollout = &api.Rollout{Reason: "apply of spec version 2", Done: 1,
+		Halted: "halted: worker 1 did not come back: gave up"}
+	history := []lifecycle.Transition{{To: lifecycle.Failed, Reason: "exit code 1\nSyntaxError: line 7"}}
+	for _, args := range [][]string{{"pool", "apply", "-f", poolFile(t)}, {"workers", "restart", "python"}} {
+		f := newFakeControlPlane(&fakePool{name: "python", changed: true, history: history, statuses: steps(halted)})
+		r := ctl(t, f, append(args, "-o", "json")...)
+		requireCode(t, ExitFailed, r)
+		e := failure(t, r)
+		require.Equal(t, "start_failed", e.Code)
+		require.Contains(t, e.Message, "worker 1 did not come back")
+		require.Contains(t, e.Message, "SyntaxError: line 7")
+	}
+}
+
+func TestARolloutTimeoutShowsTheProgress(t *testing.T) {
+	rolling := bothReady
+	rolling.Rollout = &api.Rollout{Reason: "restart", Waiting: []int{1}, Current: []int{0}}
+	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(rolling)})
+	r := ctl(t, f, "workers", "restart", "python", "--wait-timeout", "20ms")
+	requireCode(t, ExitFailed, r)
+	require.Contains(t, r.err, "is not done after 20ms (restart: 0 done, restarting [0], waiting [1]); it continues")
+}
+
+func TestAWaitEndsWhenThePoolIsStopping(t *testing.T) {
+	stopping := roster(entry(0, lifecycle.Stopping, 1, ""))
+	stopping.Stopping = true
+	for _, args := range [][]string{{"pool", "start", "-f", poolFile(t)}, {"workers", "restart", "python"}} {
+		f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(stopping)})
+		r := ctl(t, f, args...)
+		requireCode(t, ExitFailed, r)
+		require.Contains(t, r.err, "is stopping")
+	}
+}
+
+func TestUnansweredRequestsSayWhetherAnAgentRuns(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "python", err: api.Errorf(api.CodeUnavailable, "no answer in time")})
+	require.Equal(t, "tempool: no answer in time\n", ctl(t, f, "ps", "python").err)
+	f.agents = tempool.Agents{}
+	r := ctl(t, f, "ps", "python")
+	requireCode(t, ExitFailed, r)
+	require.Equal(t, "tempool: no agent is running; start one with: tempool agent (no answer in time)\n", r.err)
+}
+
+func TestPoolStopAcceptsATerminatedPool(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(bothReady),
+		waitErr: fmt.Errorf("wait for pool python: %w", &temporal.WorkflowExecutionError{})})
+	requireCode(t, ExitOK, ctl(t, f, "pool", "stop", "python"))
+}
+
+func TestAMissingWorkerIsReportedWithANextStep(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "python",
+		err: api.Errorf(api.CodeWorkerNotFound, "check out python/9: %w", serviceerror.NewNotFound("gone"))})
+	r := ctl(t, f, "checkout", "python/9", "--holder", "me")
+	requireCode(t, ExitFailed, r)
+	require.Equal(t, "tempool: check out python/9: gone; run tempool ps to list the workers\n", r.err)
+}
+
+func TestScaleShowsTheChange(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "python"})
+	require.Equal(t, "pool python: scaling from 1 worker to 8; run tempool ps python to follow\n",
+		ctl(t, f, "pool", "scale", "python", "8").out)
+	require.JSONEq(t, `{"from": 1, "to": 8}`, ctl(t, f, "pool", "scale", "python", "8", "-o", "json").out)
+	require.Equal(t, "pool python: keeps 1 worker\n", ctl(t, f, "pool", "scale", "python", "1").out)
+	require.Equal(t, "pool python: 0 to 20 workers, by demand; run tempool pool status python to follow\n",
+		ctl(t, f, "pool", "scale", "python", "0..20").out)
+	require.JSONEq(t, `{"from": 4, "to": 4, "bounds": {"min": 2, "max": 20}}`,
+		ctl(t, f, "pool", "scale", "python", "2..20", "-o", "json").out)
+}

@@ -1,0 +1,175 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/format"
+)
+
+func (a *app) psCommand() *cobra.Command {
+	return a.controlPlaneCommand(&cobra.Command{
+		Use:   "ps [POOL]",
+		Short: "Show the workers of a pool, or of all pools",
+		Long: `Show the workers of a pool, or of all pools: state, requests, memory, uptime, host and lease holder.
+
+It reads the pool's roster and the hosts' reports of the last seconds, and queries no worker: requests, memory and leases are those of the
+current process, and a lease is missing until its holder calls through a gateway. tempool workers stats queries each worker.
+
+The first line also shows whether the gateways reach Temporal, as far as tempool reaches the gateways.
+
+REASON says why a worker is out of service; tempool pool status POOL shows the full reason.`,
+		Example: `  tempool ps
+  tempool ps python
+  tempool ps python -o json | jq '.workers[] | select(.state != "ready")'`,
+	}, func(ctx context.Context, cp controlPlane, args []string) error {
+		return a.printRosters(ctx, cp, args)
+	})
+}
+
+func (a *app) printRosters(ctx context.Context, cp controlPlane, args []string) error {
+	extend := func(ctx context.Context, views []api.PoolWorkers) { a.addControlPlane(ctx, cp, views) }
+	return printPools(ctx, a, cp, args, poolQuery[api.PoolWorkers]{get: pool.Roster, extend: extend, write: writeWorkers})
+}
+
+func (a *app) statsCommand() *cobra.Command {
+	return a.controlPlaneCommand(&cobra.Command{
+		Use:   "stats [POOL]",
+		Short: "Show resource usage and counters of workers",
+		Long: `Show the resource usage of each worker (memory of its process tree, CPU, open files, threads; 100 % is one core) and its counters
+over all incarnations: requests, leases, restarts. RECEIVED/SENT are the bytes of its network, which are known only for a
+process with a network namespace of its own, such as a container.`,
+		Example: `  tempool workers stats
+  tempool workers stats python
+  tempool workers stats python -o json | jq '.workers[] | {id, peak_memory_bytes}'`,
+	}, func(ctx context.Context, cp controlPlane, args []string) error {
+		return printPools(ctx, a, cp, args, poolQuery[api.PoolWorkers]{get: pool.Workers, write: writeStats})
+	})
+}
+
+// writeWorkers writes the table of tempool ps, with one header for the workers of all pools.
+func writeWorkers(text *strings.Builder, views []api.PoolWorkers) {
+	ready, size := 0, 0
+	for _, view := range views {
+		ready, size = ready+view.Ready, size+view.Size
+	}
+	title := fmt.Sprintf("Workers (%d/%d ready)", ready, size)
+	if ended := endedTitle(views); ended != "" {
+		title = ended
+	}
+	if summary := controlPlaneSummary(views); summary != "" {
+		title += ", " + summary
+	}
+	fmt.Fprintln(text, title)
+	tableOf(text, []string{"ID", "STATE", "REQUESTS", "MEMORY", "UPTIME", "AVG CALL", "INCARNATION", "HOST", "PID",
+		"LEASE HOLDER", "REASON"}, workersOf(views), workerRow)
+}
+
+// workersOf returns the workers of all pools.
+func workersOf(views []api.PoolWorkers) (all []api.Worker) {
+	for _, view := range views {
+		all = append(all, view.Workers...)
+	}
+	return all
+}
+
+// endedTitle says that a single pool has stopped; it is empty for other views.
+func endedTitle(views []api.PoolWorkers) string {
+	if len(views) != 1 || !views[0].Ended {
+		return ""
+	}
+	return fmt.Sprintf("Pool %s has stopped; this is its last state", views[0].Pool)
+}
+
+func workerRow(w api.Worker) []string {
+	holder := dash
+	if w.Lease != nil {
+		holder = w.Lease.Holder
+	}
+	return []string{
+		w.Worker, stateAndCalls(w), fmt.Sprint(w.RequestsServed), formatBytes(w.CurrentMemoryBytes),
+		formatDuration(seconds(w.UptimeS)),
+		formatDuration(milliseconds(w.AvgCallTimeMS)), fmt.Sprint(w.Incarnation), orDash(w.Host), formatCount(w.PID),
+		oneLine(holder, 40),
+		oneLine(reasonOutOfService(w), maxReasonRunes),
+	}
+}
+
+// stateAndCalls is a worker's state, and the calls in flight on it if there are any.
+func stateAndCalls(w api.Worker) string {
+	switch w.InFlight {
+	case 0:
+		return string(w.State)
+	case 1:
+		return string(w.State) + ", 1 call"
+	}
+	return fmt.Sprintf("%s, %d calls", w.State, w.InFlight)
+}
+
+// reasonOutOfService says why a worker is out of service, or that it did not answer; it is empty for a worker in
+// service.
+func reasonOutOfService(w api.Worker) string {
+	switch {
+	case w.Error != "":
+		return "no answer, showing the pool's last report: " + w.Error
+	case w.State.InService():
+		return ""
+	}
+	return w.Reason
+}
+
+// writeStats writes the table of tempool workers stats.
+func writeStats(text *strings.Builder, views []api.PoolWorkers) {
+	if ended := endedTitle(views); ended != "" {
+		fmt.Fprintln(text, ended)
+	}
+	workers := workersOf(views)
+	tableOf(text, []string{"ID", "STATE", "MEMORY", "PEAK", "CPU %", "FILES", "THREADS", "RECEIVED/SENT", "REQUESTS",
+		"FAILED", "CALLS/MIN",
+		"LEASES GRANTED", "REFUSED", "RESTARTS", "FAILURES IN A ROW", "LIMITS"}, workers, statsRow)
+	for _, w := range workers {
+		if w.Watch != "" {
+			fmt.Fprintf(text, "%s: %s\n", w.Worker, oneLine(w.Watch, maxWatchRunes))
+		}
+	}
+}
+
+// maxWatchRunes bounds the text of a prediction about a worker.
+const maxWatchRunes = 200
+
+func statsRow(w api.Worker) []string {
+	network := dash
+	if n := w.Network; n != nil {
+		network = format.Count(n.ReceivedBytes) + "/" + format.Count(n.SentBytes)
+	}
+	return []string{
+		w.Worker, string(w.State), formatBytes(w.CurrentMemoryBytes), formatBytes(w.PeakMemoryBytes),
+		fmt.Sprintf("%.1f", w.CPUPercent),
+		formatCount(w.OpenFiles), formatCount(w.Threads), network, fmt.Sprint(w.RequestsServed), fmt.Sprint(w.RequestsFailed),
+		fmt.Sprintf("%.0f", w.CallsPerMinute),
+		fmt.Sprint(w.LeasesGranted), fmt.Sprint(w.LeasesRefused), fmt.Sprint(w.Restarts), fmt.Sprint(w.ConsecutiveFailures),
+		limitsCell(w),
+	}
+}
+
+// limitsCell lists the mechanism that enforces each limit, and the values of the memory and CPU limits.
+func limitsCell(w api.Worker) string {
+	var parts []string
+	for _, limit := range slices.Sorted(maps.Keys(w.Limits)) {
+		part := limit + ":" + w.Limits[limit]
+		switch {
+		case limit == "memory" && w.MemoryLimitBytes > 0:
+			part += "=" + strings.ReplaceAll(formatBytes(w.MemoryLimitBytes), " ", "")
+		case limit == "cpu" && w.CPULimitCores > 0:
+			part += fmt.Sprintf("=%.2f", w.CPULimitCores)
+		}
+		parts = append(parts, part)
+	}
+	return orDash(strings.Join(parts, " "))
+}

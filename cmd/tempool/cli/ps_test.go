@@ -1,0 +1,170 @@
+package cli
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+func exampleView() api.PoolWorkers {
+	started := noon.Add(-time.Hour)
+	worker := func(slot int, state lifecycle.State) api.Worker {
+		name := api.WorkerName("python", slot)
+		return api.Worker{
+			WorkerState: api.WorkerState{Worker: name, State: state, Health: lifecycle.Healthy, Incarnation: 3, Host: "h1",
+				PID: 4711},
+			Metrics: api.Metrics{ID: name},
+		}
+	}
+	busy := worker(0, lifecycle.Busy)
+	busy.Lease = &api.Lease{ID: "python.0.3.9", Holder: "alice"}
+	busy.RequestsServed, busy.RequestsFailed, busy.AvgCallTimeMS = 1234, 5, 1.25
+	busy.CurrentMemoryBytes, busy.PeakMemoryBytes, busy.CPUPercent, busy.CallsPerMinute = 50<<20, 64<<20, 99.94, 90.4
+	busy.Network = &api.NetworkBytes{ReceivedBytes: 3 << 20}
+	busy.OpenFiles, busy.Threads, busy.UptimeS, busy.StartedAt = 12, 4, 3661, &started
+	busy.LeasesGranted, busy.LeasesRefused, busy.Restarts = 40, 2, 2
+	busy.Reason = "leased to alice"
+	busy.Limits = map[string]string{"open_files": "rlimit", "memory": "cgroup"}
+	failed := worker(1, lifecycle.Failed)
+	failed.PID, failed.ConsecutiveFailures = 0, 10
+	failed.Reason = "gave up after 10 failures: the process exited with code 1; its log ends:\nImportError: no module " +
+		"named numpy\n"
+	away := worker(2, lifecycle.Ready)
+	away.Error = "no answer in time"
+	return api.PoolWorkers{Pool: "python", Size: 4, Ready: 2, SpecVersion: 7, Workers: []api.Worker{busy, failed, away}}
+}
+
+func TestPsShowsReadyWorkersAndReasonsOfTheOthers(t *testing.T) {
+	view := exampleView()
+	view.Workers[0].InFlight = 2
+	r := ctl(t, newFakeControlPlane(&fakePool{name: "python", view: view}), "ps", "python")
+	requireCode(t, ExitOK, r)
+	require.Equal(t, lines(
+		"Workers (2/4 ready)",
+		"ID        STATE          REQUESTS  MEMORY    UPTIME  AVG CALL  INCARNATION  HOST  PID   LEASE HOLDER  REASON",
+		"python/0  busy, 2 calls  1234      50.0 MiB  1h1m    1.2ms     3            h1    4711  alice",
+		"python/1  failed         0         -         -       -         3            h1    -     -             gave up "+
+			"after 10 "+
+			"failures: the process exited with code 1; its log ends: ImportError: no…",
+		"python/2  ready          0         -         -       -         3            h1    4711  -             no answer, "+
+			"showing "+
+			"the pool's last report: no answer in time",
+	), r.out)
+	require.Empty(t, r.err)
+}
+
+func TestStatsShowResourceUsage(t *testing.T) {
+	r := ctl(t, newFakeControlPlane(&fakePool{name: "python", view: exampleView()}), "workers", "stats", "python")
+	requireCode(t, ExitOK, r)
+	require.Equal(t, lines(
+		"ID        STATE   MEMORY    PEAK      CPU %  FILES  THREADS  RECEIVED/SENT  REQUESTS  FAILED  CALLS/MIN  LEASES "+
+			"GRANTED  REFUSED  RESTARTS  FAILURES IN A ROW  LIMITS",
+		"python/0  busy    50.0 MiB  64.0 MiB  99.9   12     4        3.0 MiB/0 B    1234      5       90         40       "+
+			"       2        2         0                  memory:cgroup open_files:rlimit",
+		"python/1  failed  -         -         0.0    -      -        -              0         0       0          0        "+
+			"       0        0         10                 -",
+		"python/2  ready   -         -         0.0    -      -        -              0         0       0          0        "+
+			"       0        0         0                  -",
+	), r.out)
+}
+
+func TestStatsShowWhatPredictionSees(t *testing.T) {
+	view := exampleView()
+	view.Workers[0].Watch, view.Workers[0].FailsInS = "Watch closely: memory grows by 4.0 MB per minute and would reach "+
+		"600 MB (rotation.max_memory) in 2h2m30s (fit 1.00).", 7350
+	fake := newFakeControlPlane(&fakePool{name: "python", view: view})
+	r := ctl(t, fake, "workers", "stats", "python")
+	requireCode(t, ExitOK, r)
+	require.True(t, strings.HasSuffix(r.out, "\npython/0: "+view.Workers[0].Watch+"\n"), r.out)
+	require.Contains(t, ctl(t, fake, "workers", "stats", "python", "-o", "json").out, `"fails_in_s": 7350`)
+}
+
+func TestPoolStatusShowsFullReasonsAndTheRollout(t *testing.T) {
+	view := exampleView()
+	view.Rollout = &api.Rollout{Reason: "apply of spec version 7", Done: 1, Current: []int{1}, Waiting: []int{2}}
+	r := ctl(t, newFakeControlPlane(&fakePool{name: "python", view: view}), "pool", "status", "python")
+	requireCode(t, ExitOK, r)
+	require.True(t, strings.HasPrefix(r.out, lines(
+		"Pool          python",
+		"Spec version  7",
+		"Rollout       apply of spec version 7: 1 done, restarting [1], waiting [2]",
+		"Workers (2/4 ready)",
+	)), r.out)
+	require.Contains(t, r.out, "\npython/1 failed: gave up after 10 failures: the process exited with code 1; its log "+
+		"ends:\n    ImportError: no module named numpy\n")
+	require.NotContains(t, r.out, "leased to alice", "a busy worker needs no reason")
+}
+
+func TestJSONOfOnePoolMergesStateAndMetricsOfEachWorker(t *testing.T) {
+	for _, command := range [][]string{{"ps", "python"}, {"pool", "status", "python"}, {"workers", "stats", "python"}} {
+		r := ctl(t, newFakeControlPlane(&fakePool{name: "python", view: exampleView()}), append(command, "-o", "json")...)
+		requireCode(t, ExitOK, r)
+		var view map[string]any
+		require.NoError(t, json.Unmarshal([]byte(r.out), &view))
+		require.Equal(t, "python", view["pool"])
+		require.EqualValues(t, 4, view["size"])
+		require.EqualValues(t, 2, view["ready"])
+		worker := view["workers"].([]any)[0].(map[string]any)
+		require.Equal(t, "busy", worker["state"])
+		require.Equal(t, "python/0", worker["worker"])
+		require.EqualValues(t, 1234, worker["requests_served"])
+		require.EqualValues(t, 50<<20, worker["current_memory_bytes"])
+		require.Equal(t, "alice", worker["lease"].(map[string]any)["holder"])
+	}
+}
+
+func TestPsWithoutAPoolListsAllInOrder(t *testing.T) {
+	other := api.PoolWorkers{Pool: "mcp", Size: 1, Ready: 1, Workers: []api.Worker{{
+		WorkerState: api.WorkerState{Worker: "mcp/0", State: lifecycle.Ready}}}}
+	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView()}, &fakePool{name: "mcp", view: other})
+	r := ctl(t, f, "ps", "-o", "json")
+	requireCode(t, ExitOK, r)
+	var views []api.PoolWorkers
+	require.NoError(t, json.Unmarshal([]byte(r.out), &views))
+	require.Len(t, views, 2)
+	require.Equal(t, "mcp", views[0].Pool)
+
+	table := ctl(t, f, "ps")
+	require.True(t, strings.HasPrefix(table.out, "Workers (3/5 ready)\n"), table.out)
+	require.Less(t, strings.Index(table.out, "mcp/0"), strings.Index(table.out, "python/0"))
+}
+
+func TestPsWithoutPoolsIsAnEmptyList(t *testing.T) {
+	require.Equal(t, "[]\n", ctl(t, newFakeControlPlane(), "ps", "-o", "json").out)
+	require.True(t, strings.HasPrefix(ctl(t, newFakeControlPlane(), "ps").out, "Workers (0/0 ready)\n"))
+}
+
+func TestPsShowsThePoolsThatAnswerIfOthersFail(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView()},
+		&fakePool{name: "mute", err: api.Errorf(api.CodeUnavailable, "no answer in time; is an agent running?")},
+		&fakePool{name: "ended", err: api.Errorf(api.CodePoolNotFound, "no pool ended is running")})
+	r := ctl(t, f, "ps")
+	requireCode(t, ExitFailed, r)
+	require.Contains(t, r.out, "python/0")
+	require.Equal(t, "tempool: no answer in time; is an agent running?\n", r.err)
+}
+
+func TestPoolListShowsReadyWorkersAndRollouts(t *testing.T) {
+	python := roster(entry(0, lifecycle.Ready, 1, ""))
+	python.Ready, python.SpecVersion = 1, 2
+	python.Rollout = &api.Rollout{Reason: "apply", Halted: "halted: worker 1 did not come back: exit 1"}
+	f := newFakeControlPlane(&fakePool{name: "python", statuses: []api.PoolStatus{python}},
+		&fakePool{name: "mute", err: api.Errorf(api.CodeUnavailable, "no answer in time")})
+	r := ctl(t, f, "pool", "list")
+	requireCode(t, ExitOK, r)
+	require.Equal(t, lines(
+		"POOL    READY  SPEC VERSION  NOTE",
+		"mute    0/0    0             no answer in time",
+		"python  1/1    2             apply: 0 done, restarting [], waiting []; halted: worker 1 did not come back: exit 1",
+	), r.out)
+
+	var pools []map[string]any
+	require.NoError(t, json.Unmarshal([]byte(ctl(t, f, "pool", "list", "-o", "json").out), &pools))
+	require.Equal(t, "python", pools[1]["pool"])
+}

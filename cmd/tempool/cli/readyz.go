@@ -1,0 +1,72 @@
+package cli
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tempool/tempool/api"
+)
+
+const (
+	// readyzTimeout bounds the requests of tempool ps to all gateways together.
+	readyzTimeout = time.Second
+	// controlPlaneOK is what a gateway reports if it reaches Temporal.
+	controlPlaneOK = "ok"
+)
+
+// addControlPlane sets ControlPlane of every worker to what its gateway reports. It asks each gateway once, all of them
+// concurrently, and leaves out those that do not answer: tempool may not reach a gateway that its clients do.
+func (a *app) addControlPlane(ctx context.Context, cp controlPlane, views []api.PoolWorkers) {
+	ctx, cancel := context.WithTimeout(ctx, min(readyzTimeout, a.timeout))
+	defer cancel()
+	var mu sync.Mutex
+	answers := map[string]string{}
+	var group sync.WaitGroup
+	for _, endpoint := range gatewayEndpoints(views) {
+		group.Go(func() {
+			if answer, err := cp.ControlPlane(ctx, endpoint); err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				answers[endpoint] = answer
+			}
+		})
+	}
+	group.Wait()
+	for _, view := range views {
+		for i := range view.Workers {
+			view.Workers[i].ControlPlane = answers[view.Workers[i].Endpoint]
+		}
+	}
+}
+
+func gatewayEndpoints(views []api.PoolWorkers) []string {
+	var all []string
+	for _, worker := range workersOf(views) {
+		if worker.Endpoint != "" && !slices.Contains(all, worker.Endpoint) {
+			all = append(all, worker.Endpoint)
+		}
+	}
+	return all
+}
+
+// controlPlaneSummary sums up what the gateways report; it is empty if none answered.
+func controlPlaneSummary(views []api.PoolWorkers) string {
+	var lost []string
+	answered := false
+	for _, worker := range workersOf(views) {
+		answered = answered || worker.ControlPlane != ""
+		if worker.ControlPlane != "" && worker.ControlPlane != controlPlaneOK && !slices.Contains(lost, worker.Host) {
+			lost = append(lost, worker.Host)
+		}
+	}
+	switch {
+	case !answered:
+		return ""
+	case len(lost) == 0:
+		return "control plane ok"
+	}
+	return "control plane lost on " + strings.Join(lost, ", ") + " (calls continue under held leases)"
+}

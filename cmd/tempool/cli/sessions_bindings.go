@@ -1,0 +1,52 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tempool/tempool/api"
+)
+
+func (a *app) sessionsBindingsCommand() *cobra.Command {
+	var page pageFlags
+	c := &cobra.Command{
+		Use:   "bindings POOL",
+		Short: "Show which sessions are bound to which workers",
+		Long: `Show which sessions of a pool are bound to which workers, of all hosts. A call of a session prefers the worker that the session is bound to,
+the one that served it last. If there are more than --limit bindings, the last line, or the field next, has the value of --after for the next page.`,
+		Example: `  tempool sessions bindings python
+  tempool sessions bindings python -o json | jq -r '.bindings[] | select(.worker == "python/2").session'`,
+	}
+	page.flags(c, "session", "bindings", api.MaxBindingsPage)
+	return a.sessionCommand(c, func(ctx context.Context, p pool, _ []string) error {
+		found, err := p.Bindings(ctx, page.after, page.limit)
+		if err != nil {
+			return err
+		}
+		return a.printResult(found, func(text *strings.Builder) {
+			tableOf(text, []string{"SESSION", "WORKER"}, found.Bindings,
+				func(b api.SessionBinding) []string { return []string{b.Session, b.Worker} })
+			if found.Next != "" {
+				fmt.Fprintf(text, "more bindings: --after %s\n", found.Next)
+			}
+		})
+	})
+}
+
+func (a *app) sessionsUnbindCommand() *cobra.Command {
+	return a.sessionCommand(&cobra.Command{
+		Use:   "unbind POOL SESSION",
+		Short: "End the binding of a session to a worker",
+		Long: "End the binding of a session to a worker. The next call of the session goes to any worker, and binds the " +
+			"session to it.",
+		Example: "  tempool sessions unbind python user:42",
+	}, func(ctx context.Context, p pool, args []string) error {
+		if err := p.Session(args[1]).Unbind(ctx); err != nil {
+			return err
+		}
+		return a.printMessage(api.SessionBinding{Session: args[1]}, "unbound session %s", args[1])
+	})
+}

@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/tempool/tempool/api"
+)
+
+const (
+	// defaultTopInterval is the time between a response and the next request; minTopInterval bounds what tempool top costs the
+	// control plane.
+	defaultTopInterval = 2 * time.Second
+	minTopInterval     = 500 * time.Millisecond
+)
+
+func (a *app) topCommand() *cobra.Command {
+	var gateways gatewayFlags
+	interval := defaultTopInterval
+	c := a.controlPlaneCommand(&cobra.Command{
+		Use:   "top [POOL]",
+		Short: "Watch the workers of a pool, or of all pools, full-screen",
+		Long: `Watch the workers of a pool, or of all pools, full-screen: sort and filter them, inspect one worker, its log and its history, and
+restart it. Press ? for the keys.
+
+It refreshes what tempool ps shows, two seconds after each response. While Temporal does not respond, it shows the error and the last state, and
+keeps trying. Without a terminal, and with -o json, it prints what tempool ps prints, once.`,
+		Example: `  tempool top
+  tempool top python --interval 5s`,
+	}, func(ctx context.Context, cp controlPlane, args []string) error {
+		if !a.fullScreen() {
+			return a.printRosters(ctx, cp, args)
+		}
+		return a.runTop(ctx, cp, strings.Join(args, ""), interval)
+	})
+	c.Flags().DurationVar(&interval, "interval", defaultTopInterval, "time between a response and the next request")
+	gateways.credentialFlags(c)
+	checkFlags(c, func(*cobra.Command) error {
+		if interval < minTopInterval {
+			return usagef("--interval is %s; give at least %s", interval, minTopInterval)
+		}
+		return nil
+	})
+	run := c.RunE
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := gateways.credentials.Apply(&a.options); err != nil {
+			return err
+		}
+		return run(cmd, args)
+	}
+	return c
+}
+
+// fullScreen reports whether tempool can use the whole screen and read keys.
+func (a *app) fullScreen() bool {
+	in, isFile := a.in.(*os.File)
+	return a.format == formatTable && a.outTerminal && isFile && term.IsTerminal(int(in.Fd())) &&
+		os.Getenv("TERM") != "dumb"
+}
+
+// runTop shows the screen until the user leaves it or ctx ends.
+func (a *app) runTop(ctx context.Context, cp controlPlane, pool string, interval time.Duration) error {
+	ctx, cancel := context.WithCancel(ctx)
+	requests := &topRequests{app: a, ctx: ctx, cp: cp, pool: pool, interval: interval}
+	defer requests.end() // before the connection is closed
+	defer cancel()
+	_, err := tea.NewProgram(newTop(requests, pool), tea.WithContext(ctx), tea.WithInput(a.in),
+		tea.WithOutput(a.out)).Run()
+	if ctx.Err() != nil || errors.Is(err, tea.ErrInterrupted) || errors.Is(err, io.EOF) {
+		return nil
+	}
+	if err != nil {
+		return api.Errorf(codeUnexpected, "the terminal failed: %w; tempool ps shows the same without one", err)
+	}
+	return nil
+}

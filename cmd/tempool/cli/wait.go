@@ -1,0 +1,88 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tempool/tempool/api"
+)
+
+// waitFlags are the flags of a command that waits for its result.
+type waitFlags struct {
+	skip  bool
+	limit time.Duration
+}
+
+// flags defines --no-wait and --wait-timeout; until completes "to wait".
+func (w *waitFlags) flags(c *cobra.Command, limit time.Duration, until string) {
+	c.Flags().BoolVar(&w.skip, "no-wait", false, "return immediately instead of waiting "+until)
+	c.Flags().DurationVar(&w.limit, "wait-timeout", limit, "how long to wait "+until)
+	checkFlags(c, func(*cobra.Command) error {
+		if w.limit <= 0 {
+			return usagef("--wait-timeout is %s; give a duration above zero, or --no-wait", w.limit)
+		}
+		return nil
+	})
+}
+
+// awaitResult waits until wait returns, for at most limit, and calls show at intervals. It returns errWaitTimeout after
+// limit.
+func awaitResult[T any](ctx context.Context, a *app, limit time.Duration, wait func(context.Context) (T, error),
+	show func(context.Context)) (T, error) {
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	var result T
+	var err error
+	done := make(chan struct{})
+	go func() { // returns when bounded ends; the loop below waits for it
+		defer close(done)
+		result, err = wait(bounded)
+	}()
+	tick := time.NewTicker(a.pollInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-done:
+			if err != nil && ctx.Err() == nil && bounded.Err() != nil {
+				return result, errWaitTimeout
+			}
+			return result, err
+		case <-tick.C:
+			show(bounded)
+		}
+	}
+}
+
+// errWaitTimeout is the error of a wait after its limit; each command replaces it by one that says what to do.
+var errWaitTimeout = errors.New("the wait timed out")
+
+// await polls until poll returns true. It polls again after CodeUnavailable, since agents may restart. It returns any
+// other error of poll, errWaitTimeout after limit, or the error of ctx.
+func (a *app) await(ctx context.Context, limit time.Duration, poll func(context.Context) (bool, error)) error {
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	tick := time.NewTicker(a.pollInterval)
+	defer tick.Stop()
+	for {
+		request, cancel := a.request(bounded)
+		done, err := poll(request)
+		cancel()
+		if err != nil && bounded.Err() == nil && api.CodeOf(err) != api.CodeUnavailable {
+			return err
+		}
+		if err == nil && done {
+			return nil
+		}
+		select {
+		case <-bounded.Done():
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return errWaitTimeout
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package dev
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/tempool/tempool/examples"
+	"github.com/tempool/tempool/internal/atomicfile"
+	"github.com/tempool/tempool/sdk"
+	"github.com/tempool/tempool/spec"
+)
+
+// exampleName is the pool on which the job can run.
+const exampleName = "codemetrics"
+
+// loadSpec reads the pool's file; that of the example is embedded in this program.
+func (s *starter) loadSpec() (spec.Spec, error) {
+	file := s.options.PoolFile
+	if file == "" {
+		var err error
+		if file, err = unpackExample(s.data.files()); err != nil {
+			return spec.Spec{}, fmt.Errorf("unpack the example: %w", err)
+		}
+		s.exampleFile = file
+	}
+	loaded, err := spec.Load(file)
+	if err != nil {
+		return spec.Spec{}, err
+	}
+	if s.options.Size != 0 {
+		loaded.Pool.Size = s.options.Size
+	}
+	return loaded, nil
+}
+
+// unpackExample writes the example and the Python SDK below root, with the layout of the repository, and returns the
+// path of its pool.toml. The folder's name is a hash of the content, so another version has another path, and a running
+// pool is rolled out to it.
+func unpackExample(root string) (string, error) {
+	files := map[string][]byte{}
+	for folder, source := range map[string]fs.FS{"examples": examples.Codemetrics, "sdk": sdk.Python} {
+		err := fs.WalkDir(source, ".", func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() {
+				return err
+			}
+			content, err := fs.ReadFile(source, path)
+			files[filepath.Join(folder, filepath.FromSlash(path))] = content
+			return err
+		})
+		if err != nil {
+			return "", err
+		}
+	}
+	into := filepath.Join(root, fingerprint(files))
+	for name, content := range files {
+		if err := writeIfChanged(filepath.Join(into, name), content); err != nil {
+			return "", err
+		}
+	}
+	return filepath.Join(into, "examples", exampleName, "pool.toml"), nil
+}
+
+// removeOlder removes the folders of other versions below root; file is in the one to keep. No pool may be using the
+// others.
+func removeOlder(root, file string) error {
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return fmt.Errorf("find files of earlier versions: %w", err)
+	}
+	for _, entry := range entries {
+		folder := filepath.Join(root, entry.Name())
+		if !entry.IsDir() || !unpackedName.MatchString(entry.Name()) ||
+			strings.HasPrefix(file, folder+string(filepath.Separator)) {
+			continue
+		}
+		if err := os.RemoveAll(folder); err != nil {
+			return fmt.Errorf("remove files of an earlier version: %w", err)
+		}
+	}
+	return nil
+}
+
+// unpackedName matches the results of fingerprint.
+var unpackedName = regexp.MustCompile(`^[0-9a-f]{12}$`)
+
+// fingerprint returns a short hash of the files and their names.
+func fingerprint(files map[string][]byte) string {
+	hash := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		fmt.Fprintf(hash, "%s %d\n%s", name, len(files[name]), files[name])
+	}
+	return hex.EncodeToString(hash.Sum(nil)[:6])
+}
+
+// writeIfChanged replaces a file atomically unless it has the content already.
+func writeIfChanged(path string, content []byte) error {
+	if existing, err := os.ReadFile(path); err == nil && bytes.Equal(existing, content) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return atomicfile.Write(path, content, 0o644)
+}

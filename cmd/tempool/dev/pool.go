@@ -1,0 +1,197 @@
+package dev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+const (
+	statusTimeout   = 60 * time.Second // for the first answer of a pool from an earlier run
+	poolEndTimeout  = 60 * time.Second // for the end of a pool that is stopping
+	readyTimeout    = 3 * time.Minute  // for all workers to be in service
+	poolStopTimeout = 45 * time.Second
+	pollInterval    = 200 * time.Millisecond
+	// maxFailedStarts is the number of incarnations without service after which tempool dev gives up.
+	maxFailedStarts = 5
+)
+
+// startPool starts the pool, or adopts the running pool of that name, and waits until all workers are in service.
+func (s *starter) startPool(ctx context.Context) error {
+	began := time.Now()
+	pool := s.client.Pool(s.spec.Pool.Name)
+	start := api.PoolStart{Pool: s.spec.Pool.Name, Spec: s.spec}
+	err := s.client.StartPool(ctx, start)
+	if errors.Is(err, api.ErrPoolExists) {
+		var ended bool
+		if ended, err = s.adopt(ctx, pool); ended {
+			err = s.client.StartPool(ctx, start)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	s.onStop("pool "+pool.Name(), poolStopTimeout, func(ctx context.Context) error { return s.stopPool(ctx, pool) })
+	if err := s.awaitReady(ctx, pool, began); err != nil {
+		return err
+	}
+	if s.exampleFile != "" { // every worker now runs this version
+		if err := removeOlder(s.data.files(), s.exampleFile); err != nil {
+			s.log.Warn("removing files of earlier versions failed", "error", err)
+		}
+	}
+	s.screen.line("Pool %s is ready: %d workers after %s.", pool.Name(), s.spec.Pool.Size, rounded(time.Since(began)))
+	return nil
+}
+
+// adopt applies the spec to a running pool. ended says that the pool was stopping and has ended, so tempool dev can
+// start it again.
+func (s *starter) adopt(ctx context.Context, pool *tempool.Pool) (ended bool, err error) {
+	s.screen.line("Pool %s is already running; using it.", pool.Name())
+	status, err := awaitStatus(ctx, pool)
+	if err != nil {
+		return false, err
+	}
+	if status.Stopping {
+		ending, cancel := context.WithTimeout(ctx, poolEndTimeout)
+		defer cancel()
+		if err := pool.Wait(ending); err != nil {
+			return false, fmt.Errorf("wait for the end of the old pool %s: %w", pool.Name(), err)
+		}
+		return true, nil
+	}
+	applied, err := pool.Apply(ctx, s.spec)
+	if err != nil {
+		return false, err
+	}
+	if applied.Changed {
+		s.screen.line("Its spec is different; rolling out version %d.", applied.SpecVersion)
+	}
+	for _, w := range status.Workers {
+		if w.Resting && w.Slot < s.spec.Pool.Size {
+			slot := w.Slot
+			if _, err := pool.Restart(ctx,
+				api.RestartRequest{Worker: &slot, Reason: "tempool dev uses the pool", By: "tempool dev"}); err != nil {
+				return false, err
+			}
+		}
+	}
+	return false, nil
+}
+
+// awaitStatus waits until the pool's workflow answers, which takes a moment after the agent's start.
+func awaitStatus(ctx context.Context, pool *tempool.Pool) (api.PoolStatus, error) {
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	for {
+		status, err := pool.Status(ctx)
+		if err == nil || !api.CodeOf(err).Retryable() || !sleep.For(ctx.Done(), pollInterval) {
+			return status, err
+		}
+	}
+}
+
+// awaitReady waits until every worker is in service. The roster's entries about this host from before the agent's start
+// do not count, since those processes are dead.
+func (s *starter) awaitReady(ctx context.Context, pool *tempool.Pool, began time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	var waiting []api.RosterEntry
+	first := map[int]int64{} // incarnation by slot, as first seen
+	for {
+		status, err := pool.Status(ctx)
+		switch {
+		case err == nil && status.Stopping:
+			return fmt.Errorf("pool %s is being stopped by another program; start again when it has ended", pool.Name())
+		case err == nil:
+			s.ownsPool = ownHostOnly(status)
+			if waiting = notServing(status, began); len(waiting) == 0 && len(status.Workers) >= status.Size &&
+				status.Rollout == nil {
+				return nil
+			}
+			for _, w := range waiting {
+				if _, seen := first[w.Slot]; !seen {
+					first[w.Slot] = w.Incarnation
+				}
+				if w.Resting || w.Incarnation-first[w.Slot] > maxFailedStarts {
+					return s.cannotStart(ctx, pool, w)
+				}
+			}
+		case !api.CodeOf(err).Retryable():
+			return err
+		}
+		if !sleep.For(ctx.Done(), pollInterval) {
+			return notReady(pool.Name(), waiting, err)
+		}
+	}
+}
+
+// notServing returns the workers that are out of service or, on this host, last reported before began.
+func notServing(status api.PoolStatus, began time.Time) []api.RosterEntry {
+	var waiting []api.RosterEntry
+	for _, w := range status.Workers {
+		serves := w.State.InService() && !w.Gone
+		stale := w.Host == hostID() && w.Since.Before(began)
+		if w.Slot < status.Size && (!serves || stale) {
+			waiting = append(waiting, w)
+		}
+	}
+	return waiting
+}
+
+// ownHostOnly reports whether no other host runs workers of the pool.
+func ownHostOnly(status api.PoolStatus) bool {
+	return !slices.ContainsFunc(status.Workers, func(w api.RosterEntry) bool { return w.Host != "" && w.Host != hostID() })
+}
+
+// cannotStart returns the error for a worker that does not start, with the end of its last process's log.
+func (s *starter) cannotStart(ctx context.Context, pool *tempool.Pool, w api.RosterEntry) error {
+	reason := w.Reason
+	if transitions, err := pool.History(ctx, w.Slot); err == nil {
+		for _, t := range transitions {
+			if t.To == lifecycle.Failed || t.To == lifecycle.Killed || t.To == lifecycle.Finished {
+				reason = t.Reason
+			}
+		}
+	}
+	return fmt.Errorf("worker %s cannot start: %s\nFix the cause and start again", api.WorkerName(pool.Name(), w.Slot),
+		strings.TrimSpace(reason))
+}
+
+func notReady(pool string, waiting []api.RosterEntry, err error) error {
+	text := fmt.Sprintf("pool %s is not ready after %s", pool, readyTimeout)
+	if len(waiting) > 0 {
+		w := waiting[0]
+		text += fmt.Sprintf("; worker %s is %s: %s", api.WorkerName(pool, w.Slot), w.State, strings.TrimSpace(w.Reason))
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", text, err)
+	}
+	return errors.New(text)
+}
+
+// stopPool stops the pool and waits for its end, unless other hosts run workers of it.
+func (s *starter) stopPool(ctx context.Context, pool *tempool.Pool) error {
+	if s.serverExited() {
+		return nil // the workers stop with the agent
+	}
+	if !s.ownsPool {
+		s.screen.line("Other hosts run workers of pool %s; not stopping it.", pool.Name())
+		return nil
+	}
+	if _, err := pool.Stop(ctx, "tempool dev stops"); err != nil {
+		if errors.Is(err, api.ErrPoolNotFound) {
+			return nil // stopped by another program
+		}
+		return err
+	}
+	return pool.Wait(ctx)
+}

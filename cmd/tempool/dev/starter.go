@@ -1,0 +1,86 @@
+package dev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/cmd/tempool/codemetrics"
+	"github.com/tempool/tempool/gateway"
+	"github.com/tempool/tempool/internal/devserver"
+	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/worker"
+)
+
+// Options are the flags.
+type Options struct {
+	Once      bool
+	Address   string
+	Namespace string
+	// Payloads say how what Temporal stores is encoded; an agent uses no codec server.
+	Payloads tempool.Payloads
+	PoolFile string // "" is the example pool
+	Size     int    // 0: the size in the file
+	// Port and UIPort are of its own Temporal server; 0 is the default port, or any free port if that is taken.
+	Port, UIPort int
+	Listen       string // of the gateway; "" is the default address, or any free port if that is taken
+	Security     gateway.Security
+	Fresh        bool
+	// DataDir outlives a run. Default: tempool/dev in the user's cache folder.
+	DataDir string
+	Out     io.Writer
+}
+
+// starter is one run.
+type starter struct {
+	options Options
+	screen  *screen
+	data    *dataDir
+	log     *slog.Logger
+
+	spec        spec.Spec
+	exampleFile string               // the unpacked pool.toml, if the example runs
+	library     *codemetrics.Library // the files that the job measures; nil for no job
+
+	server   *devserver.Server // nil if tempool dev uses a running server
+	temporal tempool.Options
+	client   *tempool.Client
+	agent    *worker.Agent
+	ownsPool bool // no other host runs workers of the pool, so tempool dev stops it
+
+	stops []stop // in start order
+}
+
+// stop stops one part; a part without a name is not reported.
+type stop struct {
+	name    string
+	timeout time.Duration
+	stop    func(ctx context.Context) error
+}
+
+// onStop registers how to stop a part that was started.
+func (s *starter) onStop(name string, timeout time.Duration, f func(ctx context.Context) error) {
+	s.stops = append(s.stops, stop{name, timeout, f})
+}
+
+// stopAll stops all parts, the newest first. A failure does not keep it from stopping the others.
+func (s *starter) stopAll() error {
+	var failures error
+	for len(s.stops) > 0 {
+		last := s.stops[len(s.stops)-1]
+		s.stops = s.stops[:len(s.stops)-1]
+		if last.name != "" {
+			s.screen.line("Stopping %s.", last.name)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), last.timeout)
+		if err := last.stop(ctx); err != nil {
+			failures = errors.Join(failures, fmt.Errorf("stop %s: %w", last.name, err))
+		}
+		cancel()
+	}
+	return failures
+}

@@ -1,0 +1,110 @@
+package dev
+
+import (
+	"context"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/internal/logging/logtest"
+)
+
+// webServers is a pool that needs no SDK.
+const webServers = `
+[pool]
+name = "py"
+size = 2
+command = ["python3", "-c", """
+import http.server, os
+http.server.HTTPServer(("127.0.0.1", int(os.environ["PORT"])), http.server.SimpleHTTPRequestHandler).serve_forever()
+"""]
+protocol = "none"
+[health]
+kind = "http"
+`
+
+// own returns options with their own ports and files.
+func own(t *testing.T) (Options, *logtest.Log) {
+	cache, err := os.MkdirTemp("", "st") // short, for the agent's socket
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(cache)) })
+	file := filepath.Join(cache, "pool.toml")
+	require.NoError(t, os.WriteFile(file, []byte(webServers), 0o600))
+	out := &logtest.Log{}
+	return Options{PoolFile: file, DataDir: filepath.Join(cache, "dev"), Port: freePort(t), UIPort: freePort(t),
+		Listen: net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t))), Out: out}, out
+}
+
+// freePort returns a port below those that the system gives to connections, one of which could take it before it is
+// used, or before the test finds that nothing listens.
+func freePort(t *testing.T) (port int) {
+	require.Eventually(t, func() bool {
+		port = 10_000 + rand.IntN(10_000)
+		return free(net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	}, time.Minute, time.Millisecond)
+	return port
+}
+
+func requireNothingListens(t *testing.T, o Options) {
+	t.Helper()
+	for _, port := range []int{o.Port, o.UIPort} {
+		require.True(t, free(net.JoinHostPort("127.0.0.1", strconv.Itoa(port))), port)
+	}
+	require.True(t, free(o.Listen))
+}
+
+func TestRunStartsAndStopsEverything(t *testing.T) {
+	o, out := own(t)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	ended := make(chan error, 1)
+	go func() { ended <- Run(ctx, o) }()
+	require.Eventually(t, func() bool { return strings.Contains(out.String(), "pool scale py") || len(ended) > 0 },
+		3*time.Minute, 50*time.Millisecond, "%s", out)
+	require.Contains(t, out.String(), "Pool py is ready: 2 workers")
+	require.Contains(t, out.String(), "workflows/tempool%2Fpy%2F0")
+	require.Contains(t, out.String(), "TEMPORAL_ADDRESS=127.0.0.1:"+strconv.Itoa(o.Port))
+	cancel(errInterrupted)
+	select {
+	case err := <-ended:
+		require.NoError(t, err, out.String())
+	case <-time.After(2 * time.Minute):
+		t.Fatal("Run does not return: ", out.String())
+	}
+	requireNothingListens(t, o)
+
+	// Again, on the same data: the old pool has ended, so this starts a new one.
+	o.Once = true
+	require.NoError(t, Run(t.Context(), o), out.String())
+	requireNothingListens(t, o)
+}
+
+func TestATakenPortFailsAndLeavesNothing(t *testing.T) {
+	o, out := own(t)
+	listener, err := net.Listen("tcp", o.Listen)
+	require.NoError(t, err)
+	defer listener.Close()
+	err = Run(t.Context(), o)
+	require.ErrorContains(t, err, "cannot listen on "+o.Listen)
+	require.Contains(t, out.String(), "Stopping the Temporal server")
+
+	o.Port = listener.Addr().(*net.TCPAddr).Port
+	require.ErrorContains(t, Run(t.Context(), o), "which is taken")
+}
+
+func TestTheErrorOfAFailingPoolHasTheWorkersOutput(t *testing.T) {
+	o, _ := own(t)
+	require.NoError(t, os.WriteFile(o.PoolFile,
+		[]byte("[pool]\nname = \"py\"\nsize = 1\ncommand = [\"sh\", \"-c\", \"echo no such model >&2; exit 3\"]\n"), 0o600))
+	err := Run(t.Context(), o)
+	require.ErrorContains(t, err, "worker py/0 cannot start")
+	require.ErrorContains(t, err, "no such model")
+	requireNothingListens(t, o)
+}
