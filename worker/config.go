@@ -82,6 +82,9 @@ const (
 
 var hostID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
+// Check reports what is wrong with a configuration, without starting anything.
+func (c Config) Check() error { return c.complete() }
+
 // complete sets defaults and validates the rest.
 func (c *Config) complete() error {
 	if c.HostID == "" {

@@ -13,7 +13,7 @@ import (
 
 // New returns a logger that writes to w: text if w is a terminal, JSON otherwise. It hides secrets in messages, texts
 // and errors.
-func New(w io.Writer, level slog.Level) *slog.Logger {
+func New(w io.Writer, level slog.Leveler) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level, ReplaceAttr: hideSecrets}
 	if Terminal(w) {
 		return slog.New(slog.NewTextHandler(w, options))

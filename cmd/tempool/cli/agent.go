@@ -1,11 +1,17 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway"
 	"github.com/tempool/tempool/internal/logging"
 	"github.com/tempool/tempool/process"
@@ -16,7 +22,9 @@ import (
 
 func (a *app) agentCommand() *cobra.Command {
 	var config worker.Config
-	var verbose bool
+	var file string
+	var check, printConfig bool
+	logLevel := "info"
 	c := &cobra.Command{
 		Use:   "agent",
 		Short: "Run the agent of this host",
@@ -26,12 +34,17 @@ The agent uses the Temporal server at --address and --namespace, else the one in
 other standard environment and profile settings, else localhost:7233.
 
 The gateway serves this host only, unless --listen names another address: then it needs --tls-cert and --tls-key, and --tokens or
---client-ca. Each flag can be set in the environment: TEMPOOL_LISTEN, TEMPOOL_TLS_CERT and so on.
+--client-ca.
+
+Each flag can also be set in the environment, as in TEMPOOL_TLS_CERT, and in the file of --config, as in tls_cert = "gw.pem". A flag wins over the
+environment, and the environment over the file. --print-config shows what is in force, and from where.
 
 SIGTERM and SIGINT stop the agent gracefully: it accepts no new process, waits for calls in flight, and stops its processes. Other hosts then
-start the workers again. With --keep-processes the next agent of this host takes the processes over.`,
+start the workers again. With --keep-processes the next agent of this host takes the processes over. SIGHUP reads log_level from the file again;
+tokens and certificates are read within a second of a change without it.`,
 		Example: `  tempool agent
   tempool agent --address temporal.example.com:7233 --namespace prod --host-id gpu-1 --labels default,gpu --capacity 16
+  tempool agent --config /etc/tempool/agent.toml --check
   tempool agent --listen 10.0.0.5:7460 --tls-cert gw.pem --tls-key gw.key --tokens tokens.toml`,
 	}
 	flags := c.Flags()
@@ -70,20 +83,51 @@ start the workers again. With --keep-processes the next agent of this host takes
 	flags.StringVar(&config.MemoryRoot, "memory-root", "",
 		"folder with proc and sys to read this host's memory from, for tests (default: /)")
 	_ = flags.MarkHidden("memory-root") // the flag exists
-	flags.BoolVar(&verbose, "verbose", false, "log at level debug")
-	return a.daemonCommand(c, func(ctx context.Context) error {
+	levels := []string{"debug", "info", "warn", "error"}
+	flags.Var(choice[string]{&logLevel, levels}, "log-level", "least important lines to log")
+	completeFlag(c, "log-level", levels...)
+	s := settingsOf(c, "address", "namespace", "payload-keys")
+	flags.StringVar(&file, "config", "", "file with settings, an agent.toml (default: $TEMPOOL_CONFIG, else none)")
+	mustDefine(c, c.MarkFlagFilename("config", "toml"))
+	flags.BoolVar(&check, "check", false, "check the settings and exit")
+	flags.BoolVar(&printConfig, "print-config", false, "print the settings in force, each with where it comes from, and exit")
+	return a.daemonCommand(c, s, func(ctx context.Context) error {
+		if file = cmp.Or(file, os.Getenv("TEMPOOL_CONFIG")); file != "" {
+			if err := s.fromFile(file); err != nil {
+				return api.Errorf(api.CodeInvalid, "%w", err)
+			}
+		}
 		if config.Capacity < 1 {
 			return usagef("--capacity is %d; it must be at least 1", config.Capacity)
 		}
-		level := slog.LevelInfo
-		if verbose {
-			level = slog.LevelDebug
+		config.Address, config.Namespace, config.Payloads = a.options.Address, a.options.Namespace, a.options.Payloads
+		switch {
+		case check:
+			if err := config.Check(); err != nil {
+				return err
+			}
+			return a.printMessage(s.inForce(), "the settings are valid")
+		case printConfig:
+			all := s.inForce()
+			return a.printResult(all, func(text *strings.Builder) { writeSettings(text, all) })
 		}
-		config.Logger = logging.New(a.err, level)
+		var level slog.LevelVar
+		_ = level.UnmarshalText([]byte(logLevel)) // choice allows no other
+		config.Logger = logging.New(a.err, &level)
+		defer onHangup(func() {
+			if file == "" {
+				return
+			}
+			if err := s.fromFile(file, "log-level"); err != nil {
+				config.Logger.Error("the settings could not be read again", "error", err)
+				return
+			}
+			_ = level.UnmarshalText([]byte(logLevel))
+			config.Logger.Info("read the settings again", "log_level", logLevel)
+		})()
 		if err := process.Protect(); err != nil {
 			config.Logger.Warn("workers may be able to read the agent's secrets", "error", err)
 		}
-		config.Address, config.Namespace, config.Payloads = a.options.Address, a.options.Namespace, a.options.Payloads
 		return worker.Run(ctx, config)
 	})
 }
@@ -104,13 +148,32 @@ func securityFlags(c *cobra.Command, s *gateway.Security) {
 		"group whose members may call, lease and read over the Unix socket (default: only the agent's user may open it)")
 }
 
-// daemonCommand makes c run until it is stopped. What its own flags leave open comes from the environment.
-func (a *app) daemonCommand(c *cobra.Command, run func(ctx context.Context) error) *cobra.Command {
+// onHangup calls f at each SIGHUP until the returned function is called.
+func onHangup(f func()) (end func()) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGHUP)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for range signals {
+			f()
+		}
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(signals) // Stop has returned, so nothing is sent any more
+		<-ended
+	}
+}
+
+// daemonCommand makes c run until it is stopped. What the command line leaves open of its settings comes from
+// the environment.
+func (a *app) daemonCommand(c *cobra.Command, s *settings, run func(ctx context.Context) error) *cobra.Command {
 	checkFlags(c, func(c *cobra.Command) error {
 		if c.Flags().Changed("timeout") {
 			return usagef("%s runs until it is stopped; --timeout is for single requests", c.CommandPath())
 		}
-		return fromEnvironment(c)
+		return s.fromEnvironment(c)
 	})
 	return a.localCommand(c, func(ctx context.Context, _ []string) error { return run(ctx) })
 }

@@ -57,7 +57,7 @@ cache folder. With --port, --ui-port or --fresh it is always its own.`,
 		}
 		return nil
 	})
-	return a.daemonCommand(c, func(ctx context.Context) error {
+	return a.daemonCommand(c, settingsOf(c), func(ctx context.Context) error {
 		ctx, stop := dev.UntilStopped(ctx, a.err)
 		defer stop()
 		o.Address, o.Namespace, o.Payloads, o.Out = a.options.Address, a.options.Namespace, a.options.Payloads, a.out
