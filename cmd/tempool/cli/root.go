@@ -91,7 +91,7 @@ func (a *app) completeCobra(root *cobra.Command) {
 		"tempool help":                  "  tempool help pool start",
 		"tempool completion":            "  tempool completion bash > /etc/bash_completion.d/tempool",
 		"tempool completion bash":       "  source <(tempool completion bash)",
-		"tempool completion zsh":        `  tempool completion zsh > "${fpath[1]}/_ctl"`,
+		"tempool completion zsh":        `  tempool completion zsh > "${fpath[1]}/_tempool"`,
 		"tempool completion fish":       "  tempool completion fish > ~/.config/fish/completions/tempool.fish",
 		"tempool completion powershell": "  tempool completion powershell | Out-String | Invoke-Expression",
 	}
