@@ -4,9 +4,16 @@ WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags='-s -w' -o /out/ ./cmd/tempool
+ARG COMMIT=
+ARG DATE=
+RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -o /out/ -ldflags="-s -w \
+  -X github.com/tempool/tempool/internal/buildinfo.commit=$COMMIT -X github.com/tempool/tempool/internal/buildinfo.date=$DATE" \
+  ./cmd/tempool
 
 FROM debian:12-slim
+ARG COMMIT=
+LABEL org.opencontainers.image.title="Tempool" org.opencontainers.image.licenses="MIT" \
+  org.opencontainers.image.source="https://github.com/tempool/tempool" org.opencontainers.image.revision="$COMMIT"
 RUN apt-get update \
  && apt-get install -y --no-install-recommends ca-certificates nodejs python3 \
  && rm -rf /var/lib/apt/lists/* \
@@ -22,5 +29,6 @@ HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
   CMD ["python3", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:7460/healthz', timeout=3)"]
 # On SIGTERM the agent finishes the calls in flight; give the container a stop grace period of more than 60 s.
 STOPSIGNAL SIGTERM
+EXPOSE 7460
 ENTRYPOINT ["tempool"]
 CMD ["agent", "--state-dir", "/var/lib/tempool"]

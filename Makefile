@@ -17,7 +17,7 @@ TESTS_AT_ONCE         ?= 8
 TESTRUN = $(GO) run ./internal/testrun -slowest 10 --
 TESTS   = -count=1 -p $(TEST_PACKAGES_AT_ONCE) -parallel $(TESTS_AT_ONCE) -timeout $(TEST_TIMEOUT)
 
-.PHONY: test test-all check lines build build-darwin bin tree format vet staticcheck govulncheck workflowcheck compose-check alerts-check temporal-server test-race replay-test ui-test test-cluster test-traces test-alerts bench soak replay-record replay-state-fields
+.PHONY: test test-all check lines build build-darwin bin tree format vet staticcheck govulncheck workflowcheck compose-check alerts-check release-snapshot packages-check temporal-server test-race replay-test ui-test test-cluster test-traces test-alerts bench soak replay-record replay-state-fields
 
 # All unit tests, and the core of the end-to-end tests (coreTests in test/e2e). A test that lacks a program is skipped; the last line says which.
 test: format tree vet temporal-server replay-test
@@ -48,6 +48,15 @@ build-darwin:
 # Builds the program into bin/.
 bin:
 	$(GO) build -trimpath -o bin/ ./cmd/tempool
+
+# Makes the packages in dist/. TARGETS chooses, as in TARGETS=linux/amd64.
+release-snapshot:
+	scripts/packages.sh
+
+# Tries the packages of linux/amd64, as root on Debian: the archive and the deb in a root file system of their own, and the unit.
+packages-check: temporal-server
+	TARGETS=linux/amd64 scripts/packages.sh
+	scripts/check-packages.sh
 
 tree:
 	scripts/check-tree.sh

@@ -41,8 +41,8 @@ func (c *Client) newLease(lease api.Lease, requested time.Time) *Lease {
 		expires: requested.Add(ttl), done: make(chan struct{})}}
 }
 
-// Adopt makes a lease usable that another program checked out, for example tempool checkout -o json; calls need its Token.
-// The client does not renew it in the background.
+// Adopt makes a lease usable that another program checked out, for example tempool checkout -o json; calls need its
+// Token. The client does not renew it in the background.
 func (c *Client) Adopt(lease api.Lease) *Lease {
 	// The lease's TTL is unknown, so a renewal asks for that of the spec.
 	return &Lease{Lease: lease, state: &leaseState{client: c, lease: lease, endpoint: lease.Endpoint,

@@ -46,7 +46,8 @@ func (p *Pool) Logs(ctx context.Context, o LogOptions, yield func(api.LogLine)) 
 	}
 	if o.Worker != nil && status != nil &&
 		!slices.ContainsFunc(status.Workers, func(w api.RosterEntry) bool { return w.Slot == *o.Worker }) {
-		return api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; tempool ps %s lists its workers", p.name, *o.Worker,
+		return api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; tempool ps %s lists its "+
+			"workers", p.name, *o.Worker,
 			p.name)
 	}
 	if o.Follow {

@@ -112,7 +112,8 @@ func (p *Pool) update(ctx context.Context, name string, argument, result any) er
 // asPoolNotFound replaces the error that fromTemporal makes of an unknown workflow by CodePoolNotFound.
 func (p *Pool) asPoolNotFound(err error) error {
 	if coded, ok := errors.AsType[*api.Error](err); ok && coded.Code == api.CodeWorkerNotFound && isNotFound(coded.Err) {
-		missing := api.Errorf(api.CodePoolNotFound, "pool %s is not running; tempool pool list shows the running pools", p.name)
+		missing := api.Errorf(api.CodePoolNotFound, "pool %s is not running; tempool pool list shows the running "+
+			"pools", p.name)
 		missing.Err = coded.Err
 		return missing
 	}

@@ -35,7 +35,8 @@ func (c *Client) StartPool(ctx context.Context, start api.PoolStart) error {
 	}
 	_, err = c.temporal.ExecuteWorkflow(ctx, options, api.WorkflowPool, start)
 	if _, ok := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); ok {
-		return api.Errorf(api.CodePoolExists, "pool %s is already running; change it with tempool pool apply, or stop it first",
+		return api.Errorf(api.CodePoolExists, "pool %s is already running; change it with tempool pool apply, or stop "+
+			"it first",
 			start.Pool)
 	}
 	return c.fromTemporal(err, "start pool "+start.Pool)

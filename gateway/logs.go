@@ -133,7 +133,8 @@ func (g *Gateway) isHere(ctx context.Context, pool string, slot int, worker stri
 			"worker %s is on host %s; ask its gateway, %s, or add here=true for the lines that host %s has of it", worker,
 			entry.Host, entry.Endpoint, g.config.HostID)}
 	}
-	return api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; see tempool ps %s", status.Pool, slot, status.Pool)
+	return api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; see tempool ps "+
+		"%s", status.Pool, slot, status.Pool)
 }
 
 // serveLogs answers with the logs of workers as lines of JSON, each an api.LogLine. Empty lines keep a followed log

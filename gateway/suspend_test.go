@@ -158,7 +158,7 @@ func TestACallOfASuspendedWorkerIsRefusedAtOnce(t *testing.T) {
 	refused := await(t, waiting)
 	refused.requireProblem(t, 503, api.CodeSuspended)
 	require.Empty(t, refused.header.Get("Retry-After"), "it lasts until an operator ends it")
-	require.Contains(t, string(refused.body), "a look at it; tempool workers resume p --worker 0 returns it to service")
+	require.Contains(t, string(refused.body), "a look at it; tempool workers resume p/0 returns it to service")
 	e.do("POST", to(0, "echo"), "x").requireProblem(t, 503, api.CodeSuspended)
 	require.Equal(t, 1, e.waiting(), "a call of the pool waits on")
 

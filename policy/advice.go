@@ -81,10 +81,9 @@ func (w worker) alerts(p pool) []Alert {
 	switch {
 	case w.unreachable != "":
 		warn("It could not be queried: %s", sentence(w.unreachable))
-	case w.resting && w.State == lifecycle.Finished: // as recovery.restart says
-	case w.resting:
+	case w.gaveUp():
 		warn("It stays down until an operator restarts it: %s", sentence(w.Reason))
-	case w.State.Outcome():
+	case w.State.Outcome() && !w.resting:
 		warn("It has no process: %s", sentence(w.Reason))
 	case w.State == lifecycle.Pending:
 		warn("It waits for its start: %s", sentence(w.Reason))
@@ -113,6 +112,11 @@ func (w worker) alerts(p pool) []Alert {
 			w.RequestsFailed, w.RequestsServed)
 	}
 	return list
+}
+
+// gaveUp reports whether it stays down although nobody asked for that: not recovery.restart, and no operator.
+func (w worker) gaveUp() bool {
+	return w.resting && w.State != lifecycle.Finished && w.State != lifecycle.Stopped
 }
 
 func (w worker) failsCalls() bool {
@@ -152,12 +156,15 @@ func recommendations(p pool, measured []worker) []string {
 	if p.halted() != "" {
 		say("Fix the spec or the program and apply it again, or apply the previous spec: tempool pool apply -f pool.toml.")
 	}
-	if names := which(func(w worker) bool { return w.resting && w.State != lifecycle.Finished }); len(names) > 0 {
-		say("Find out what ended %s (tempool history %s), fix it, and restart: tempool workers restart %s%s.", listed(names),
-			names[0], p.Pool, slotFlag(names))
+	if names := which(worker.gaveUp); len(names) > 0 {
+		say("Find out what ended %s (tempool history %s), fix it, and restart: tempool workers restart %s.", listed(names),
+			names[0], firstOf(names))
+	}
+	if names := which(func(w worker) bool { return w.resting && w.State == lifecycle.Stopped }); len(names) > 0 {
+		say("To start %s again: tempool workers restart %s.", listed(names), firstOf(names))
 	}
 	if names := which(func(w worker) bool { return w.State == lifecycle.Suspended }); len(names) > 0 {
-		say("To let %s serve again: tempool workers resume %s%s.", listed(names), p.Pool, slotFlag(names))
+		say("To let %s serve again: tempool workers resume %s.", listed(names), firstOf(names))
 	}
 	if names := which(func(w worker) bool {
 		return w.State == lifecycle.Pending && strings.Contains(w.Reason, "--capacity")
@@ -166,7 +173,8 @@ func recommendations(p pool, measured []worker) []string {
 			listed(names), p.Pool)
 	}
 	if p.status.StartsPaused != "" {
-		say("Fix what keeps the program from starting (tempool history shows its last output); starts are retried one at a time.")
+		say("Fix what keeps the program from starting (tempool history shows its last output); starts are retried one " +
+			"at a time.")
 	}
 	if names := which(func(w worker) bool {
 		return !w.resting &&
@@ -326,7 +334,8 @@ func sizeAdvice(p pool, measured []worker) string {
 		}
 		return fmt.Sprintf("If calls wait, scale up: tempool pool scale %s %d. %s.", p.Pool, p.Size+max(1, p.Size/2), all)
 	case p.Size > 1 && idle == len(measured):
-		return fmt.Sprintf("Consider scaling down: no worker has had a request for an hour or more (tempool pool scale %s %d).",
+		return fmt.Sprintf("Consider scaling down: no worker has had a request for an hour or more (tempool pool scale "+
+			"%s %d).",
 			p.Pool, max(1, p.Size/2))
 	}
 	return ""
@@ -368,13 +377,12 @@ func listed(names []string) string {
 	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
 }
 
-// slotFlag is the flag of tempool for a worker; of several, the first.
-func slotFlag(names []string) string {
-	_, slot, _ := strings.Cut(names[0], "/")
+// firstOf is the first name, for a command line that takes one.
+func firstOf(names []string) string {
 	if len(names) == 1 {
-		return " --worker " + slot
+		return names[0]
 	}
-	return " --worker " + slot + ", and so on"
+	return names[0] + ", and so on"
 }
 
 // sentence makes one sentence of a reason, of at most shownReason runes.

@@ -89,13 +89,13 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		"a worker that gave up": {
 			poolOf(resting, well(1)), StatusShort,
 			[]string{"warning p/0 It stays down until an operator restarts it: Gave up after 10 failures in a row."},
-			[]string{"tempool history p/0), fix it, and restart: tempool workers restart p --worker 0."},
+			[]string{"tempool history p/0), fix it, and restart: tempool workers restart p/0."},
 		},
 		"nobody serves": {
 			poolOf(resting), StatusDown,
 			[]string{"critical  No worker of the pool is in service.",
 				"warning p/0 It stays down until an operator restarts it: Gave up after 10 failures in a row."},
-			[]string{"restart: tempool workers restart p --worker 0."},
+			[]string{"restart: tempool workers restart p/0."},
 		},
 		"no host has room": {
 			poolOf(well(0), like(1, func(w *worker) {
@@ -103,7 +103,8 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			})), StatusShort,
 			[]string{"warning p/1 It waits for its start: nobody took it; start an agent with that label, or raise --capacity " +
 				"of one."},
-			[]string{"Start an agent that can take p/1, or raise --capacity of one; tempool pool status p shows what is missing."},
+			[]string{"Start an agent that can take p/1, or raise --capacity of one; tempool pool status p shows what is " +
+				"missing."},
 		},
 		"a rollout that halted": {
 			func() pool { p := poolOf(well(0)); p.Rollout = &api.Rollout{Halted: "p/0 did not come back"}; return p }(),
@@ -226,7 +227,7 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		"suspended": {
 			poolOf(well(0), like(1, func(w *worker) { w.State, w.Reason = lifecycle.Suspended, "asked for by me" })),
 			StatusShort,
-			[]string{"warning p/1 It is suspended: asked for by me."}, []string{"tempool workers resume p --worker 1."},
+			[]string{"warning p/1 It is suspended: asked for by me."}, []string{"tempool workers resume p/1."},
 		},
 		"degraded, unhealthy, and failing in a row": {
 			poolOf(well(0), like(1, func(w *worker) {

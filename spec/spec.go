@@ -1,7 +1,7 @@
 // Package spec parses and validates the spec of a pool, pool.toml.
 //
-// tempool sends a Spec as JSON to the pool's workflow, which passes it to the agents. The JSON has the same sections and
-// keys as the file, with durations and sizes as strings. Missing keys have their defaults. Only Load does I/O.
+// tempool sends a Spec as JSON to the pool's workflow, which passes it to the agents. The JSON has the same sections
+// and keys as the file, with durations and sizes as strings. Missing keys have their defaults. Only Load does I/O.
 package spec
 
 import "encoding/json"

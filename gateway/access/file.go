@@ -107,7 +107,8 @@ func edit(path string, change func(*File) error) error {
 	if err != nil {
 		return fmt.Errorf("encode the tokens file: %w", err)
 	}
-	return replace(path, append([]byte("# Written by tempool token. The secrets are not in this file, only their hashes.\n"),
+	return replace(path, append([]byte("# Written by tempool token. The secrets are not in this file, only their "+
+		"hashes.\n"),
 		text...))
 }
 

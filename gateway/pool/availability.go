@@ -101,7 +101,8 @@ func workerAvailability(status api.PoolStatus, worker, hostID string) error {
 			"pool %s has no worker %s now, because there was no demand; a call to the pool starts one", status.Pool, worker)
 	}
 	if i < 0 || status.Workers[i].Gone || status.Workers[i].Removing {
-		return api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %s; see tempool ps %s", status.Pool, worker, status.Pool)
+		return api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %s; see tempool ps "+
+			"%s", status.Pool, worker, status.Pool)
 	}
 	switch w := status.Workers[i]; {
 	case w.Resting:

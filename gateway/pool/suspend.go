@@ -57,7 +57,7 @@ func (u *upstream) endSuspensionLocked(turn int64) {
 func (u *upstream) errSuspended() *api.Error {
 	_, slot, _ := api.ParseWorkerName(u.worker)
 	return api.Errorf(api.CodeSuspended,
-		"%s is suspended and takes no call: %s; tempool workers resume %s --worker %d returns it to service", u.worker,
+		"%s is suspended and takes no call: %s; tempool workers resume %s/%d returns it to service", u.worker,
 		u.suspension.Reason, u.pool.pool, slot)
 }
 

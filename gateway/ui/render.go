@@ -81,7 +81,8 @@ func (v *visit) fail(err error) {
 func adviceOn(err error) string {
 	switch code := api.CodeOf(err); {
 	case code == api.CodeUnavailable, code == api.CodeDeadlineExceeded, errors.Is(err, context.DeadlineExceeded):
-		return "Check that Temporal answers and that an agent runs: tempool doctor finds out. Load the page again in a moment."
+		return "Check that Temporal answers and that an agent runs: tempool doctor finds out. Load the page again in a " +
+			"moment."
 	case code == api.CodePoolNotFound:
 		return "The pool may have been stopped. The fleet page lists those that run."
 	case code == api.CodeWorkerNotFound:

@@ -26,7 +26,8 @@ func (v *visit) useLink(link string, answer func()) error {
 	i, found := v.d.links.get(link, true)
 	if !found {
 		return v.render(http.StatusForbidden, "signin", page{Title: "Sign in", Data: signInView{
-			Tokens: v.d.config.Lookup != nil, Error: "This link was used before or is older than a minute. Run tempool ui again.",
+			Tokens: v.d.config.Lookup != nil, Error: "This link was used before or is older than a minute. Run tempool ui " +
+				"again.",
 		}})
 	}
 	if err := v.d.signIn(v.w, v.r, i); err != nil {
@@ -42,9 +43,9 @@ const signedIn = `<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="0; url=/ui/"><title>Signed in</title><p>Signed in. <a href="/ui/">Open the dashboard</a></p></html>
 `
 
-// postSignInLink signs in a browser that has opened the file of tempool ui. A file has the origin null, and its form knows
-// no form_token; the link is the proof. Requests from pages of other sites are refused, so that none signs its visitor
-// in as somebody else.
+// postSignInLink signs in a browser that has opened the file of tempool ui. A file has the origin null, and its form
+// knows no form_token; the link is the proof. Requests from pages of other sites are refused, so that none signs its
+// visitor in as somebody else.
 func (v *visit) postSignInLink() error {
 	if origin := v.r.Header.Get("Origin"); origin != "" && origin != "null" && !sameOrigin(v.r, origin) {
 		return api.Errorf(api.CodeForbidden, "a page of another site cannot sign in here; run tempool ui")
@@ -76,7 +77,8 @@ func (v *visit) postSignIn() error {
 	wrong := ""
 	switch p := v.d.lookup(secret); {
 	case p == nil:
-		wrong = "This gateway does not know the token. tempool token list shows the names of those it knows; tempool token add " +
+		wrong = "This gateway does not know the token. tempool token list shows the names of those it knows; tempool " +
+			"token add " +
 			"makes one."
 	case !p.Has(access.Read):
 		wrong = p.Name + " does not have the right read, which the dashboard requires. Use another token."

@@ -234,7 +234,8 @@ func (v *visit) authorize(right access.Rights) error {
 	}
 	if !v.principal.Has(right) {
 		return api.Errorf(api.CodeForbidden,
-			"%s does not have the right %q, which this page requires; sign in as an operator: run tempool ui as the agent's user, "+
+			"%s does not have the right %q, which this page requires; sign in as an operator: run tempool ui as the "+
+				"agent's user, "+
 				"or use a token with the right", v.principal.Name, right)
 	}
 	if pool := v.r.PathValue("pool"); pool != "" {

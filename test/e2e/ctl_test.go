@@ -60,10 +60,10 @@ func TestCtlRunsAPoolFromStartToStop(t *testing.T) {
 	_, stale := env.ctl(cli.ExitFailed, "checkin", lease.ID)
 	require.Contains(t, stale, lease.ID)
 
-	env.ctl(cli.ExitOK, "workers", "suspend", "demo", "--worker", "0")
+	env.ctl(cli.ExitOK, "workers", "suspend", "demo/0")
 	require.Equal(t, lifecycle.Suspended, env.waitState(env.client.Pool("demo"), 0, lifecycle.Suspended).State)
-	env.ctl(cli.ExitOK, "workers", "resume", "demo", "--worker", "0")
-	env.ctl(cli.ExitOK, "workers", "drain", "demo", "--worker", "0")
+	env.ctl(cli.ExitOK, "workers", "resume", "demo/0")
+	env.ctl(cli.ExitOK, "workers", "drain", "demo/0")
 	require.Equal(t, lifecycle.Stopped, env.waitState(env.client.Pool("demo"), 0, lifecycle.Stopped).State)
 	env.ctl(cli.ExitOK, "workers", "restart", "demo")
 	env.ctl(cli.ExitOK, "pool", "scale", "demo", "3")

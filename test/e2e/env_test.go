@@ -111,8 +111,8 @@ func (env *testEnv) startAgentWith(attributes *syscall.SysProcAttr, by []string,
 	logFile, err := os.OpenFile(filepath.Join(env.dir, hostID+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(env.t, err)
 	defer logFile.Close()
-	args = append([]string{"agent", "--address", env.server.Address(), "--namespace", env.server.Namespace(), "--host-id", hostID,
-		"--state-dir", filepath.Join(env.dir, hostID), "--listen", ""}, args...)
+	args = append([]string{"agent", "--address", env.server.Address(), "--namespace", env.server.Namespace(),
+		"--host-id", hostID, "--state-dir", filepath.Join(env.dir, hostID), "--listen", ""}, args...)
 	command := append(append(slices.Clone(by), cmp.Or(env.program, os.Args[0])), args...)
 	a := &agent{t: env.t, cmd: exec.Command(command[0], command[1:]...), log: logFile.Name()}
 	a.cmd.SysProcAttr = attributes

@@ -24,8 +24,8 @@ func (env *testEnv) signal(pool *tempool.Pool, slot int, signal, reason string) 
 	require.NoError(env.t, pool.Signal(env.t.Context(), slot, signal, api.Control{Reason: reason}))
 }
 
-// Orders that are sent while no agent runs the workflow reach it together. The last one counts, and tempool can replay what
-// happened.
+// Orders that are sent while no agent runs the workflow reach it together. The last one counts, and tempool can replay
+// what happened.
 func TestOrdersThatArriveTogetherAreCarriedOutInTheirOrder(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)

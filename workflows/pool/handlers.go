@@ -134,7 +134,8 @@ func sameButSize(a, b spec.Spec) bool {
 
 func (p *pool) slotRefusal(number *int) *api.Error {
 	if number != nil && !p.isMember(*number) {
-		return api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; tempool ps %s lists its workers", p.name(), *number,
+		return api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; tempool ps %s lists its "+
+			"workers", p.name(), *number,
 			p.name())
 	}
 	return p.stoppingRefusal()

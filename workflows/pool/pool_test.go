@@ -317,7 +317,8 @@ func TestAPoolRefusesInvalidRequests(t *testing.T) {
 		{"an invalid spec", api.UpdateApply, api.ApplyRequest{Spec: broken}, api.CodeInvalid, "command"},
 		{"a restart of no worker of its own", api.UpdateRestart, api.RestartRequest{Worker: number(2)},
 			api.CodeWorkerNotFound, "tempool ps t"},
-		{"a negative worker", api.UpdateRestart, api.RestartRequest{Worker: number(-1)}, api.CodeWorkerNotFound, "tempool ps t"},
+		{"a negative " +
+			"worker", api.UpdateRestart, api.RestartRequest{Worker: number(-1)}, api.CodeWorkerNotFound, "tempool ps t"},
 		{"a drain of no worker of its own", api.UpdateDrain, api.Control{Worker: number(7)}, api.CodeWorkerNotFound,
 			"tempool ps t"},
 		{"a drain of nobody", api.UpdateDrain, api.Control{}, api.CodeInvalid, "worker is required"},

@@ -35,7 +35,7 @@ func TestAPoolReportsWhatItKnowsOfItsWorkers(t *testing.T) {
 		require.Contains(t, r.Alerts[0].Text, "the model file is missing")
 		require.Equal(t, api.WorkerName(r.Pool, 0), r.Alerts[1].Worker)
 		require.Len(t, r.Recommendations, 2)
-		require.Contains(t, r.Recommendations[1], "--worker 0")
+		require.Contains(t, r.Recommendations[1], "/0")
 	})
 	p.stopAt(31 * time.Second)
 	p.run(poolOf(3))

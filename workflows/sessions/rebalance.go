@@ -83,7 +83,8 @@ func (r *rebalancing) plan(s survey) error {
 			return failure.Refusal(api.Errorf(api.CodeInvalid, "the weight of worker %d is %d; it must be from 0 to %d", slot,
 				weight, maxWeight))
 		case !found:
-			return failure.Refusal(api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; tempool ps %s lists those it has",
+			return failure.Refusal(api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; tempool ps %s lists those "+
+				"it has",
 				r.Pool, slot, r.Pool))
 		case weight > 0 && (!w.InService || slices.Contains(s.unreachable, w.Host)):
 			return failure.Refusal(api.Errorf(api.CodeNoWorkers,

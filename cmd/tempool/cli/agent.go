@@ -90,7 +90,8 @@ tokens and certificates are read within a second of a change without it.`,
 	flags.StringVar(&file, "config", "", "file with settings, an agent.toml (default: $TEMPOOL_CONFIG, else none)")
 	mustDefine(c, c.MarkFlagFilename("config", "toml"))
 	flags.BoolVar(&check, "check", false, "check the settings and exit")
-	flags.BoolVar(&printConfig, "print-config", false, "print the settings in force, each with where it comes from, and exit")
+	flags.BoolVar(&printConfig, "print-config", false, "print the settings in force, each with where it comes from, "+
+		"and exit")
 	return a.daemonCommand(c, s, func(ctx context.Context) error {
 		if file = cmp.Or(file, os.Getenv("TEMPOOL_CONFIG")); file != "" {
 			if err := s.fromFile(file); err != nil {
@@ -141,7 +142,8 @@ func securityFlags(c *cobra.Command, s *gateway.Security) {
 	flags.StringVar(&s.KeyFile, "tls-key", "", "PEM file with the certificate's private key")
 	flags.StringVar(&s.ClientCAFile, "client-ca", "",
 		"PEM file with the CA certificates for clients; every client then needs a certificate")
-	flags.StringVar(&s.TokensFile, "tokens", "", "file with the tokens that clients need over TCP; tempool token writes it")
+	flags.StringVar(&s.TokensFile, "tokens", "", "file with the tokens that clients need over TCP; tempool token "+
+		"writes it")
 	flags.StringVar(&s.PeerTokenFile, "peer-token", "",
 		"file with a secret, the same on all hosts, by which their gateways know each other (or use --client-ca)")
 	flags.StringVar(&s.SocketGroup, "socket-group", "",

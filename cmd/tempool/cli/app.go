@@ -62,8 +62,8 @@ type app struct {
 	progressLine string // the progress line last shown
 }
 
-// Main executes one command line, given without the program's name, and returns the exit code. SIGINT and SIGTERM end it
-// gracefully. A program that calls it must call process.RunReaperIfAsked first.
+// Main executes one command line, given without the program's name, and returns the exit code. SIGINT and SIGTERM end
+// it gracefully. A program that calls it must call process.RunReaperIfAsked first.
 func Main(args ...string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

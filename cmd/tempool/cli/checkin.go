@@ -60,7 +60,17 @@ func (a *app) checkin(ctx context.Context, cp controlPlane, ref api.LeaseRef, r 
 	request, cancel := a.request(ctx)
 	defer cancel()
 	state, err := cp.Pool(ref.Pool).State(request, ref.Slot)
-	if err != nil {
+	switch {
+	case api.CodeOf(err) == api.CodeUnavailable && ctx.Err() == nil: // a signal needs no agent
+		signal, cancel := a.request(ctx)
+		defer cancel()
+		if failure := cp.Checkin(signal, r); failure != nil {
+			return failure
+		}
+		return api.Errorf(api.CodeUnavailable,
+			"sent the release of lease %s, but no agent answers, so it takes effect when one runs again "+
+				"(%s)", r.LeaseID, message(err))
+	case err != nil:
 		return err
 	}
 	if err := checkCurrent(r.LeaseID, state); err != nil {

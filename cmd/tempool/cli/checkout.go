@@ -16,7 +16,7 @@ import (
 func (a *app) checkoutCommand() *cobra.Command {
 	var o tempool.CheckoutOptions
 	var wait time.Duration
-	c := a.controlPlaneCommand(&cobra.Command{
+	c := a.controlPlaneCommand(withNames(&cobra.Command{
 		Use:   "checkout POOL[/N] --holder HOLDER",
 		Short: "Lease a free worker, or a particular one",
 		Long: `Lease a worker: the holder has the exclusive right to it until tempool checkin releases the lease or the lease expires. The pool replaces
@@ -24,7 +24,7 @@ a worker whose lease expires, unless lease.on_expiry in its pool.toml says other
 		Example: `  tempool checkout python --holder me
   tempool checkout python/0 --holder me --ttl 10m
   lease=$(tempool checkout python --holder me --wait 30s -o json | jq -r .id)`,
-	}, func(ctx context.Context, cp controlPlane, args []string) error {
+	}), func(ctx context.Context, cp controlPlane, args []string) error {
 		name, slot, _ := poolOrWorker(args[0]) // checkArguments has parsed it
 		o.Slot = slot
 		lease, err := a.checkout(ctx, cp.Pool(name), o, wait)

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -64,22 +63,6 @@ func (a *app) completeWorkers(cmd *cobra.Command, args []string, typed string) (
 				workers = append(workers, api.WorkerName(name, w.Slot))
 			}
 			return withPrefix(workers, typed), err
-		})
-}
-
-// completeSlots completes the flag --worker with the slots of the pool in the first argument.
-func (a *app) completeSlots(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) == 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return a.completeFirst(cmd, nil, cobra.ShellCompDirectiveNoFileComp,
-		func(ctx context.Context, cp controlPlane) ([]string, error) {
-			var slots []string
-			status, err := cp.Pool(args[0]).Status(ctx)
-			for _, w := range status.Workers {
-				slots = append(slots, strconv.Itoa(w.Slot))
-			}
-			return slots, err
 		})
 }
 

@@ -24,7 +24,6 @@ const codeProblems api.Code = "problems"
 
 func (a *app) doctorCommand() *cobra.Command {
 	var gateways gatewayFlags
-	var asJSON bool
 	c := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check a set-up and suggest a fix for each finding",
@@ -38,14 +37,10 @@ note      for information
 Agents report on their hosts with their heartbeats. tempool checks gateways from this machine, with the token and the certificates that tempool call
 would use.`,
 		Example: `  tempool doctor
-  tempool doctor --json | jq -r '.findings[] | select(.level == "problem") | .action'`,
+  tempool doctor -o json | jq -r '.findings[] | select(.level == "problem") | .action'`,
 	}
 	gateways.credentialFlags(c) // all gateways are checked
-	c.Flags().BoolVar(&asJSON, "json", false, "short for -o json")
 	return a.localCommand(c, func(ctx context.Context, _ []string) error {
-		if asJSON {
-			a.format = formatJSON
-		}
 		if err := gateways.credentials.Apply(&a.options); err != nil {
 			return err
 		}

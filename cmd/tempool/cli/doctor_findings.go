@@ -164,7 +164,8 @@ func (d *diagnosis) agents(s setup) {
 		d.add(levelWarning, "versions", "agents", "upgrade all agents to one version", "they run %d different builds: %s",
 			len(builds), strings.Join(slices.Sorted(slices.Values(builds)), ", "))
 	} else if _, same := versions[s.version]; len(versions) == 1 && !same {
-		d.add(levelNote, "versions", "tempool", "use the tempool of the agents' version", "it is %s, unlike the agents", s.version)
+		d.add(levelNote, "versions", "tempool", "use the tempool of the agents' version", "it is %s, unlike the "+
+			"agents", s.version)
 	}
 }
 
@@ -282,7 +283,8 @@ func (d *diagnosis) gateway(h hostFacts, s setup) {
 			"%s is closing: its agent stops", r.Endpoint)
 	case g.Refused != nil:
 		d.add(levelWarning, "access", subject,
-			"give tempool a token for that gateway: --token-file or TEMPOOL_TOKEN; tempool token add makes one", "%s refuses tempool: %s",
+			"give tempool a token for that gateway: --token-file or TEMPOOL_TOKEN; tempool token add makes one", "%s "+
+				"refuses tempool: %s",
 			r.Endpoint, message(g.Refused))
 	default:
 		d.add(levelOK, "gateway", subject, "", "%s answers", r.Endpoint)
@@ -349,7 +351,8 @@ func (d *diagnosis) placement(s setup) {
 			if p.Ready == 0 {
 				level = levelProblem
 			}
-			d.add(level, "pools", subject, "tempool pool status "+p.Pool+" says why; fix that, then run tempool workers restart "+p.Pool,
+			d.add(level, "pools", subject, "tempool pool status "+p.Pool+" says why; fix that, then run tempool workers "+
+				"restart "+p.Pool,
 				"%d of %s gave up; %d in service", gaveUp, plural(p.Size, "worker"), p.Ready)
 		case waiting > 0:
 			d.add(levelWarning, "placement", subject, "tempool pool status "+p.Pool+" says what they wait for",

@@ -161,7 +161,7 @@ func TestDoctorSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := healthySetup(t)
 			c.change(f, f.hosts[0].Heartbeat.Agent)
-			r := ctl(t, f, "doctor", "--json")
+			r := ctl(t, f, "doctor", "-o", "json")
 			var result doctorResult
 			require.NoError(t, json.Unmarshal([]byte(r.out), &result), r.out)
 			found := false

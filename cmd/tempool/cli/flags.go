@@ -68,8 +68,8 @@ func (c choice[T]) Set(text string) error {
 // required marks a flag of c that must be given.
 func required(c *cobra.Command, flag string) { mustDefine(c, c.MarkFlagRequired(flag)) }
 
-// specFileFlag adds -f to a control plane command. The file is read into s before tempool connects, so that a mistake in
-// the file is reported even if no server answers.
+// specFileFlag adds -f to a control plane command. The file is read into s before tempool connects, so that a mistake
+// in the file is reported even if no server answers.
 func (a *app) specFileFlag(c *cobra.Command, s *spec.Spec) {
 	path := c.Flags().StringP("file", "f", "", "the pool's specification, a pool.toml")
 	required(c, "file")

@@ -15,6 +15,8 @@ const (
 	dash = format.Dash
 	// maxReasonRunes bounds a reason in a table cell; pool status and JSON have the full reason.
 	maxReasonRunes = 90
+	// maxWideRunes bounds it with -o wide.
+	maxWideRunes = 4000
 )
 
 // table writes aligned columns without trailing blanks. Cells are printable.

@@ -45,7 +45,7 @@ tempool logs POOL/N --previous shows what the process wrote before it ended.`,
 			a.warn("some transitions of " + args[0] + " are no longer available")
 		}
 		return a.printResult(transitions, func(text *strings.Builder) {
-			writeHistory(text, transitions, gaps)
+			writeHistory(text, transitions, gaps, a.cellRunes())
 			if slices.ContainsFunc(transitions, func(t lifecycle.Transition) bool { return t.To == lifecycle.Failed }) {
 				fmt.Fprintf(text, "What the process wrote before it ended: tempool logs %s --previous\n", args[0])
 			}
@@ -85,13 +85,13 @@ const historyGapLine = "… transitions missing: a worker keeps its newest 100, 
 	"after the retention period"
 
 // writeHistory writes the table of tempool history. gaps are the indexes of transitions with a gap before them.
-func writeHistory(text *strings.Builder, transitions []lifecycle.Transition, gaps []int) {
+func writeHistory(text *strings.Builder, transitions []lifecycle.Transition, gaps []int, runes int) {
 	var aligned strings.Builder
 	tableOf(&aligned, []string{"WHEN", "FROM", "EVENT", "TO", "AFTER", "REASON"}, transitions,
 		func(t lifecycle.Transition) []string {
 			return []string{
 				t.Timestamp.UTC().Format(time.RFC3339), string(t.From), string(t.Event), string(t.To),
-				formatDuration(time.Duration(t.DurationMS) * time.Millisecond), oneLine(t.Reason, maxReasonRunes),
+				formatDuration(time.Duration(t.DurationMS) * time.Millisecond), oneLine(t.Reason, runes),
 			}
 		})
 	for i, line := range strings.SplitAfter(aligned.String(), "\n") {

@@ -6,6 +6,12 @@ import (
 	"io"
 	"strings"
 	"unicode"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/access"
 )
 
 // outputFormat is the value of -o.
@@ -13,8 +19,58 @@ type outputFormat string
 
 const (
 	formatTable outputFormat = "table"
+	formatWide  outputFormat = "wide" // a table with whole texts
 	formatJSON  outputFormat = "json"
+	formatName  outputFormat = "name" // the names of what is listed, one a line
 )
+
+var outputFormats = []string{string(formatTable), string(formatWide), string(formatJSON), string(formatName)}
+
+// hasNames marks a command whose result namesOf knows.
+const hasNames = "names"
+
+// withNames makes c take -o name.
+func withNames(c *cobra.Command) *cobra.Command {
+	c.Annotations = map[string]string{hasNames: ""}
+	return c
+}
+
+// namesOf returns the names of the things in the result of a command.
+func namesOf(value any) (names []string) {
+	switch v := value.(type) {
+	case api.PoolWorkers:
+		for _, w := range v.Workers {
+			names = append(names, w.Worker)
+		}
+	case []api.PoolWorkers:
+		for _, view := range v {
+			names = append(names, namesOf(view)...)
+		}
+	case []poolSummary:
+		for _, p := range v {
+			names = append(names, p.Pool)
+		}
+	case *tempool.SessionList:
+		for _, s := range v.Sessions {
+			names = append(names, s.ID)
+		}
+	case []access.Token:
+		for _, t := range v {
+			names = append(names, t.Name)
+		}
+	case *tempool.Lease:
+		names = append(names, v.ID)
+	}
+	return names
+}
+
+// cellRunes bounds a text in a table's cell.
+func (a *app) cellRunes() int {
+	if a.format == formatWide {
+		return maxWideRunes
+	}
+	return maxReasonRunes
+}
 
 // wantsJSON reports whether a command line that could not be parsed contains -o json.
 func wantsJSON(args []string) bool {
@@ -51,7 +107,13 @@ func (a *app) printResult(value any, write func(text *strings.Builder)) error {
 		return writeJSON(a.out, value)
 	}
 	var text strings.Builder
-	write(&text)
+	if a.format == formatName {
+		for _, name := range namesOf(value) {
+			fmt.Fprintln(&text, name)
+		}
+	} else {
+		write(&text)
+	}
 	_, err := io.WriteString(a.out, printableLines(text.String()))
 	return err
 }

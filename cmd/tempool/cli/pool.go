@@ -22,7 +22,7 @@ func (a *app) poolCommand() *cobra.Command {
   tempool pool stop python`,
 	},
 		a.poolStartCommand(), a.poolStopCommand(), a.poolStatusCommand(), a.poolListCommand(), a.poolScaleCommand(),
-		a.poolApplyCommand(),
+		a.poolApplyCommand(), a.poolDiffCommand(),
 	)
 }
 
@@ -37,13 +37,13 @@ func (a *app) poolStatusCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.printResult(view, func(text *strings.Builder) { writeStatus(text, view) })
+		return a.printResult(view, func(text *strings.Builder) { a.writeStatus(text, view) })
 	})
 }
 
 // writeStatus writes the table of tempool pool status: the pool, its workers, and the full reason of each worker out of
 // service.
-func writeStatus(text *strings.Builder, view api.PoolWorkers) {
+func (a *app) writeStatus(text *strings.Builder, view api.PoolWorkers) {
 	rows := [][]string{{"Spec version", fmt.Sprint(view.SpecVersion)}}
 	if view.Rollout != nil {
 		rows = append(rows, []string{"Rollout", oneLine(rolloutSummary(view.Rollout), 2*maxReasonRunes)})
@@ -54,7 +54,7 @@ func writeStatus(text *strings.Builder, view api.PoolWorkers) {
 				2*maxReasonRunes)})
 	}
 	table(text, []string{"Pool", view.Pool}, rows)
-	writeWorkers(text, []api.PoolWorkers{view})
+	a.writeWorkers(text, []api.PoolWorkers{view})
 	for _, worker := range view.Workers {
 		if reason := reasonOutOfService(worker); reason != "" {
 			fmt.Fprintf(text, "\n%s %s: %s\n", worker.Worker, worker.State, indentLines(reason))
@@ -76,17 +76,17 @@ type poolSummary struct {
 }
 
 func (a *app) poolListCommand() *cobra.Command {
-	return a.controlPlaneCommand(&cobra.Command{
+	return a.controlPlaneCommand(withNames(&cobra.Command{
 		Use:   "list",
 		Short: "List the running pools",
 		Example: `  tempool pool list
   tempool pool list -o json | jq -r '.[].pool'`,
-	}, func(ctx context.Context, cp controlPlane, _ []string) error {
+	}), func(ctx context.Context, cp controlPlane, _ []string) error {
 		pools, err := allPools(ctx, a, cp, summarize)
 		if err != nil {
 			return err
 		}
-		return a.printResult(pools, func(text *strings.Builder) { writePools(text, pools) })
+		return a.printResult(pools, func(text *strings.Builder) { a.writePools(text, pools) })
 	})
 }
 
@@ -102,7 +102,7 @@ func summarize(p pool, ctx context.Context) (poolSummary, error) {
 }
 
 // writePools writes the table of tempool pool list.
-func writePools(text *strings.Builder, pools []poolSummary) {
+func (a *app) writePools(text *strings.Builder, pools []poolSummary) {
 	tableOf(text, []string{"POOL", "READY", "SPEC VERSION", "NOTE"}, pools, func(p poolSummary) []string {
 		note := p.Error
 		switch {
@@ -113,7 +113,7 @@ func writePools(text *strings.Builder, pools []poolSummary) {
 			note = rolloutSummary(p.Rollout)
 		}
 		return []string{p.Pool, fmt.Sprintf("%d/%d", p.Ready, p.Size), fmt.Sprint(p.SpecVersion),
-			oneLine(note, maxReasonRunes)}
+			oneLine(note, a.cellRunes())}
 	})
 }
 

@@ -31,18 +31,25 @@ the version.`,
 	}, func(ctx context.Context, cp controlPlane, _ []string) error {
 		name := s.Pool.Name
 		request.Spec, request.By = s, operator()
-		result, err := send(ctx, a, func(ctx context.Context) (api.ApplyResult, error) {
-			return cp.Pool(name).ApplySpec(ctx,
-				request)
-		})
-		switch {
-		case err != nil:
+		d, err := a.diff(ctx, cp, s)
+		if err != nil {
 			return err
-		case !result.Changed:
-			return a.printMessage(result, "pool %s already runs this spec, version %d; no worker restarts (tempool workers "+
-				"restart %[1]s restarts all)", name, result.SpecVersion)
+		}
+		applied, err := send(ctx, a, func(ctx context.Context) (api.ApplyResult, error) {
+			return cp.Pool(name).ApplySpec(ctx, request)
+		})
+		if err != nil {
+			return err
+		}
+		restarts := applied.Changed
+		applied.Changed = restarts || len(d.Changes) > 0
+		result := applyResult{applied, d.Changes}
+		switch {
+		case !restarts:
+			return a.printResult(result, d.write)
 		case wait.skip:
-			return a.printMessage(result, "pool %s is rolling out spec version %d; run tempool pool status %[1]s to follow", name,
+			return a.printMessage(result, "pool %s is rolling out spec version %d; run tempool pool status %[1]s to "+
+				"follow", name,
 				result.SpecVersion)
 		}
 		if err := a.awaitRollout(ctx, cp, name, wait.limit); err != nil {
@@ -61,6 +68,12 @@ the version.`,
 	c.Flags().StringVar(&request.Reason, "reason", "", "reason to record in the workers' histories")
 	wait.flags(c, defaultRolloutWait, "until the rollout is done")
 	return c
+}
+
+// applyResult is the result of tempool pool apply.
+type applyResult struct {
+	api.ApplyResult
+	Changes []change `json:"changes"`
 }
 
 // awaitRollout waits until the pool has no rollout. It fails if the rollout halts.

@@ -40,7 +40,7 @@ keeps running and retries.`,
 		if err != nil {
 			return err
 		}
-		return a.printResult(view, func(text *strings.Builder) { writeWorkers(text, []api.PoolWorkers{view}) })
+		return a.printResult(view, func(text *strings.Builder) { a.writeWorkers(text, []api.PoolWorkers{view}) })
 	})
 	a.specFileFlag(c, &s)
 	wait.flags(c, defaultWait, "until all workers are ready")

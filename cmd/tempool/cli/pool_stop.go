@@ -105,5 +105,6 @@ func stopTimeoutError(name string, limit time.Duration, remaining []api.RosterEn
 		}
 	}
 	return api.Errorf(codeTimeout,
-		"%s; it continues to stop: run tempool ps %s to follow, and check that the agents of its workers are running", text, name)
+		"%s; it continues to stop: run tempool ps %s to follow, and check that the agents of its workers are "+
+			"running", text, name)
 }

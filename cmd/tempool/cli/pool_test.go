@@ -84,7 +84,7 @@ func TestPoolStartSaysWhichWorkerCannotStartAndWhy(t *testing.T) {
 			[]string{"worker python/1 cannot start, it failed 5 times", "tempool workers restart python retries at once",
 				"tempool pool apply -f FILE", "tempool pool stop python"}},
 		"one that has given up": {api.RosterEntry{Slot: 1, State: lifecycle.Failed, Incarnation: 2, Resting: true},
-			[]string{"worker python/1 cannot start, it has given up (failed)", "tempool workers restart python --worker 1"}},
+			[]string{"worker python/1 cannot start, it has given up (failed)", "tempool workers restart python/1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFakeControlPlane(&fakePool{name: "python", history: history,

@@ -11,10 +11,11 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/format"
+	"github.com/tempool/tempool/lifecycle"
 )
 
 func (a *app) psCommand() *cobra.Command {
-	return a.controlPlaneCommand(&cobra.Command{
+	return a.controlPlaneCommand(withNames(&cobra.Command{
 		Use:   "ps [POOL]",
 		Short: "Show the workers of a pool, or of all pools",
 		Long: `Show the workers of a pool, or of all pools: state, requests, memory, uptime, host and lease holder.
@@ -28,18 +29,19 @@ REASON says why a worker is out of service; tempool pool status POOL shows the f
 		Example: `  tempool ps
   tempool ps python
   tempool ps python -o json | jq '.workers[] | select(.state != "ready")'`,
-	}, func(ctx context.Context, cp controlPlane, args []string) error {
+	}), func(ctx context.Context, cp controlPlane, args []string) error {
 		return a.printRosters(ctx, cp, args)
 	})
 }
 
 func (a *app) printRosters(ctx context.Context, cp controlPlane, args []string) error {
 	extend := func(ctx context.Context, views []api.PoolWorkers) { a.addControlPlane(ctx, cp, views) }
-	return printPools(ctx, a, cp, args, poolQuery[api.PoolWorkers]{get: pool.Roster, extend: extend, write: writeWorkers})
+	return printPools(ctx, a, cp, args,
+		poolQuery[api.PoolWorkers]{get: pool.Roster, extend: extend, write: a.writeWorkers})
 }
 
 func (a *app) statsCommand() *cobra.Command {
-	return a.controlPlaneCommand(&cobra.Command{
+	return a.controlPlaneCommand(withNames(&cobra.Command{
 		Use:   "stats [POOL]",
 		Short: "Show resource usage and counters of workers",
 		Long: `Show the resource usage of each worker (memory of its process tree, CPU, open files, threads; 100 % is one core) and its counters
@@ -48,13 +50,13 @@ process with a network namespace of its own, such as a container.`,
 		Example: `  tempool workers stats
   tempool workers stats python
   tempool workers stats python -o json | jq '.workers[] | {id, peak_memory_bytes}'`,
-	}, func(ctx context.Context, cp controlPlane, args []string) error {
+	}), func(ctx context.Context, cp controlPlane, args []string) error {
 		return printPools(ctx, a, cp, args, poolQuery[api.PoolWorkers]{get: pool.Workers, write: writeStats})
 	})
 }
 
 // writeWorkers writes the table of tempool ps, with one header for the workers of all pools.
-func writeWorkers(text *strings.Builder, views []api.PoolWorkers) {
+func (a *app) writeWorkers(text *strings.Builder, views []api.PoolWorkers) {
 	ready, size := 0, 0
 	for _, view := range views {
 		ready, size = ready+view.Ready, size+view.Size
@@ -68,7 +70,7 @@ func writeWorkers(text *strings.Builder, views []api.PoolWorkers) {
 	}
 	fmt.Fprintln(text, title)
 	tableOf(text, []string{"ID", "STATE", "REQUESTS", "MEMORY", "UPTIME", "AVG CALL", "INCARNATION", "HOST", "PID",
-		"LEASE HOLDER", "REASON"}, workersOf(views), workerRow)
+		"LEASE HOLDER", "REASON"}, workersOf(views), a.workerRow)
 }
 
 // workersOf returns the workers of all pools.
@@ -87,17 +89,20 @@ func endedTitle(views []api.PoolWorkers) string {
 	return fmt.Sprintf("Pool %s has stopped; this is its last state", views[0].Pool)
 }
 
-func workerRow(w api.Worker) []string {
-	holder := dash
+func (a *app) workerRow(w api.Worker) []string {
+	holder, pid := dash, formatCount(w.PID)
+	if w.State.Outcome() || w.State == lifecycle.Pending { // the process of that number has ended
+		pid = dash
+	}
 	if w.Lease != nil {
 		holder = w.Lease.Holder
 	}
 	return []string{
 		w.Worker, stateAndCalls(w), fmt.Sprint(w.RequestsServed), formatBytes(w.CurrentMemoryBytes),
 		formatDuration(seconds(w.UptimeS)),
-		formatDuration(milliseconds(w.AvgCallTimeMS)), fmt.Sprint(w.Incarnation), orDash(w.Host), formatCount(w.PID),
+		formatDuration(milliseconds(w.AvgCallTimeMS)), fmt.Sprint(w.Incarnation), orDash(w.Host), pid,
 		oneLine(holder, 40),
-		oneLine(reasonOutOfService(w), maxReasonRunes),
+		oneLine(reasonOutOfService(w), a.cellRunes()),
 	}
 }
 

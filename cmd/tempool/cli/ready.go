@@ -107,12 +107,13 @@ func lastFailure(transitions []lifecycle.Transition) (lifecycle.Transition, bool
 // cannotStartError is the error for a worker that does not get into service. reason may end with several lines of log.
 func cannotStartError(pool string, w failingWorker, reason string) error {
 	what := fmt.Sprintf("failed %d times without becoming ready", w.failures)
-	next := fmt.Sprintf("The pool keeps retrying. Once the cause is fixed, tempool workers restart %s retries at once (tempool "+
+	next := fmt.Sprintf("The pool keeps retrying. Once the cause is fixed, tempool workers restart %s retries at "+
+		"once (tempool "+
 		"pool apply -f FILE if the file has changed); tempool pool stop %[1]s gives up", pool)
 	if w.Resting {
 		what = "has given up (" + string(w.State) + ")"
-		next = fmt.Sprintf("Fix the cause, then run tempool pool apply -f FILE or tempool workers restart %s --worker %d", pool,
-			w.Slot)
+		next = fmt.Sprintf("Fix the cause, then run tempool pool apply -f FILE or tempool workers restart %s",
+			api.WorkerName(pool, w.Slot))
 	}
 	return api.Errorf(api.CodeStartFailed, "worker %s cannot start, it %s: %s\n%s",
 		api.WorkerName(pool, w.Slot), what, strings.TrimRight(reason, "\n"), next)
@@ -136,7 +137,8 @@ func notReadyError(pool string, limit time.Duration, p startProgress, hint strin
 	case p.wanted == 0: // Temporal lists agents for a while after they stopped
 		hint = "the pool does not answer, so probably no agent is running; start one with: tempool agent"
 	default:
-		hint = fmt.Sprintf("it keeps starting; run tempool pool status %s to follow, or tempool pool stop %s to give up", pool, pool)
+		hint = fmt.Sprintf("it keeps starting; run tempool pool status %s to follow, or tempool pool stop %s to give "+
+			"up", pool, pool)
 	}
 	return api.Errorf(codeTimeout, "%s; %s", text, hint)
 }

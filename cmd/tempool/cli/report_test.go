@@ -55,7 +55,7 @@ func TestReportPrintsText(t *testing.T) {
 		"warning  python/2: It could not be queried: no answer in time.",
 		"",
 		"Recommendations",
-		"- Find out what ended python/1 (tempool history python/1), fix it, and restart: tempool workers restart python --worker 1.",
+		"- Find out what ended python/1 (tempool history python/1), fix it, and restart: tempool workers restart python/1.",
 	), r.out)
 }
 

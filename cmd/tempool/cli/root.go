@@ -6,6 +6,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// Command returns the command tree, for what is made from it.
+func Command() *cobra.Command { return (&app{}).root() }
+
 // root builds the command tree.
 func (a *app) root() *cobra.Command {
 	root := a.group(&cobra.Command{
@@ -23,21 +26,36 @@ With -o json a failure prints {"error": {"code", "message"}} to stderr.`,
   tempool ps
   tempool call python measure '{"paths": ["a.py"]}'
   tempool checkout python --holder me --wait 10s`,
-	},
-		a.devCommand(), a.agentCommand(), a.setupCommand(), a.doctorCommand(), a.poolCommand(), a.psCommand(), a.topCommand(), a.reportCommand(),
-		a.workersCommand(), a.historyCommand(), a.logsCommand(), a.eventsCommand(), a.uiCommand(),
-		a.callCommand(), a.sessionsCommand(), a.checkoutCommand(), a.checkinCommand(), a.tokenCommand(),
-		a.codecServerCommand(), a.versionCommand(),
-	)
+	})
+	for _, group := range []struct {
+		title    string
+		commands []*cobra.Command
+	}{
+		{"Run Tempool:", []*cobra.Command{a.devCommand(), a.agentCommand(), a.setupCommand(), a.doctorCommand()}},
+		{"Pools and workers:", []*cobra.Command{a.poolCommand(), a.psCommand(), a.topCommand(), a.reportCommand(),
+			a.workersCommand(), a.historyCommand(), a.logsCommand(), a.eventsCommand(), a.uiCommand()}},
+		{"Calls, leases and sessions:", []*cobra.Command{a.callCommand(), a.checkoutCommand(), a.checkinCommand(),
+			a.sessionsCommand()}},
+		{"Access:", []*cobra.Command{a.tokenCommand(), a.codecServerCommand()}},
+		{"Others:", []*cobra.Command{a.versionCommand()}},
+	} {
+		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
+		for _, c := range group.commands {
+			c.GroupID = group.title
+			root.AddCommand(c)
+		}
+		root.SetHelpCommandGroupID(group.title) // that of the last group
+		root.SetCompletionCommandGroupID(group.title)
+	}
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	root.SetFlagErrorFunc(explainNegativeNumber)
 
 	a.format = formatTable
 	flags := root.PersistentFlags()
-	flags.VarP(choice[outputFormat]{&a.format, []string{"table", "json"}}, "output", "o",
-		"print a table for people or JSON for programs")
-	completeFlag(root, "output", "table", "json")
+	flags.VarP(choice[outputFormat]{&a.format, outputFormats}, "output", "o",
+		"a table, one with whole texts, JSON for programs, or only names")
+	completeFlag(root, "output", outputFormats...)
 	flags.StringVar(&a.options.Address, "address", "",
 		"Temporal's HOST:PORT (default: the standard Temporal settings, else localhost:7233)")
 	flags.StringVar(&a.options.Namespace, "namespace", "",
@@ -48,7 +66,14 @@ With -o json a failure prints {"error": {"code", "message"}} to stderr.`,
 		"base URL of a codec server, instead of --payload-keys (default: the standard Temporal settings)")
 	flags.StringVar(&a.options.Payloads.CodecAuth, "codec-auth", "", "Authorization header for the codec server")
 	flags.DurationVar(&a.timeout, "timeout", defaultTimeout, "how long one request to Temporal and the agents may take")
-	root.PersistentPreRunE = func(*cobra.Command, []string) error {
+	root.Version = "see tempool version" // defines --version, which prints what that prints
+	root.SetVersionTemplate("{{version}}")
+	root.SetHelpTemplate(helpTemplate)
+	root.SetUsageTemplate(usageTemplate)
+	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
+		if _, known := c.Annotations[hasNames]; a.format == formatName && !known {
+			return usagef("%s has no names to print; use another -o", c.CommandPath())
+		}
 		if a.timeout <= 0 {
 			return usagef("--timeout is %s; give a duration above zero, such as 30s", a.timeout)
 		}

@@ -50,14 +50,14 @@ func (p *pageFlags) flags(c *cobra.Command, key, things string, most int) {
 
 func (a *app) sessionsListCommand() *cobra.Command {
 	var page pageFlags
-	c := &cobra.Command{
+	c := withNames(&cobra.Command{
 		Use:   "list POOL",
 		Short: "List the sessions in a pool's store",
 		Long: `List the sessions in a pool's store, ordered by id. Pools of one host with the same session settings share a store. If there are
 more than --limit sessions, the last line, or the field next, has the value of --after for the next page.`,
 		Example: `  tempool sessions list python
   tempool sessions list python --limit 1000 -o json | jq -r '.sessions[].id'`,
-	}
+	})
 	page.flags(c, "id", "sessions", 1000)
 	return a.sessionCommand(c, func(ctx context.Context, p pool, _ []string) error {
 		found, err := p.Sessions(ctx, page.after, page.limit)

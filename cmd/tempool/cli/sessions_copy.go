@@ -115,7 +115,8 @@ func (a *app) awaitCopy(ctx context.Context, p pool, limit time.Duration,
 	})
 	if errors.Is(err, errWaitTimeout) {
 		return nil, api.Errorf(codeTimeout,
-			"the stores are not in sync after %s (%s); the copy continues: run tempool sessions copy with --status to follow", limit,
+			"the stores are not in sync after %s (%s); the copy continues: run tempool sessions copy with --status to "+
+				"follow", limit,
 			copyProgress(report))
 	}
 	return report, err

@@ -66,8 +66,8 @@ func (s *settings) fromEnvironment(c *cobra.Command) error {
 	return nil
 }
 
-// fromFile sets what the command line and the environment leave open: all that the file has, or only some flags. An error
-// about the content is a *spec.Error.
+// fromFile sets what the command line and the environment leave open: all that the file has, or only some flags. An
+// error about the content is a *spec.Error.
 func (s *settings) fromFile(path string, only ...string) error {
 	byKey, known := map[string]*pflag.Flag{}, []string{}
 	for _, f := range s.flags {

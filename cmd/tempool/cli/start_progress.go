@@ -8,8 +8,8 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// maxFailedStarts is after how many starts, none of which brought the worker into service, tempool reports that it cannot
-// start. The pool retries more often.
+// maxFailedStarts is after how many starts, none of which brought the worker into service, tempool reports that it
+// cannot start. The pool retries more often.
 const maxFailedStarts = 5
 
 // startTracker tracks workers until all of them are in service under a new incarnation.

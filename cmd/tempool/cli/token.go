@@ -75,9 +75,9 @@ write clients' sessions), read (read the state of pools and workers, and metrics
 
 func (a *app) tokenListCommand() *cobra.Command {
 	var path *string
-	c := a.localCommand(&cobra.Command{
+	c := a.localCommand(withNames(&cobra.Command{
 		Use: "list", Short: "List the tokens", Example: "  tempool token list --tokens /etc/tempool/tokens.toml",
-	}, func(context.Context, []string) error {
+	}), func(context.Context, []string) error {
 		file, err := access.ReadFile(*path)
 		if errors.Is(err, fs.ErrNotExist) {
 			return api.Errorf(api.CodeInvalid,

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// defaultTopInterval is the time between a response and the next request; minTopInterval bounds what tempool top costs the
-	// control plane.
+	// defaultTopInterval is the time between a response and the next request; minTopInterval bounds what tempool top costs
+	// the control plane.
 	defaultTopInterval = 2 * time.Second
 	minTopInterval     = 500 * time.Millisecond
 )
@@ -25,7 +25,7 @@ const (
 func (a *app) topCommand() *cobra.Command {
 	var gateways gatewayFlags
 	interval := defaultTopInterval
-	c := a.controlPlaneCommand(&cobra.Command{
+	c := a.controlPlaneCommand(withNames(&cobra.Command{
 		Use:   "top [POOL]",
 		Short: "Watch the workers of a pool, or of all pools, full-screen",
 		Long: `Watch the workers of a pool, or of all pools, full-screen: sort and filter them, inspect one worker, its log and its history, and
@@ -35,7 +35,7 @@ It refreshes what tempool ps shows, two seconds after each response. While Tempo
 keeps trying. Without a terminal, and with -o json, it prints what tempool ps prints, once.`,
 		Example: `  tempool top
   tempool top python --interval 5s`,
-	}, func(ctx context.Context, cp controlPlane, args []string) error {
+	}), func(ctx context.Context, cp controlPlane, args []string) error {
 		if !a.fullScreen() {
 			return a.printRosters(ctx, cp, args)
 		}

@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// topTimeout bounds one request of tempool top, below the usual --timeout: a screen should soon say that nobody answers.
+	// topTimeout bounds one request of tempool top, below the usual --timeout: a screen should soon say that nobody
+	// answers.
 	topTimeout = 10 * time.Second
 	// topLogLines are read of the log of one worker.
 	topLogLines = 500
@@ -173,7 +174,7 @@ func topTransitions(ctx context.Context, p pool, slot int) ([]string, error) {
 // topTable is the table of tempool history, the newest transition first.
 func topTable(transitions []lifecycle.Transition) []string {
 	var text strings.Builder
-	writeHistory(&text, transitions, nil)
+	writeHistory(&text, transitions, nil, maxReasonRunes)
 	lines := strings.Split(strings.TrimRight(text.String(), "\n"), "\n")
 	slices.Reverse(lines[1:])
 	return lines

@@ -26,7 +26,7 @@ func TestUsageErrorsExitWith2AndSendNoRequest(t *testing.T) {
 		"completion nosh":                       "unknown command",
 		"ps a b":                                "at most one POOL",
 		"ps Bad!":                               `invalid pool name "Bad!"`,
-		"ps -o xml":                             "write table or json",
+		"ps -o xml":                             "write table, wide, json or name",
 		"top a b":                               "at most one POOL",
 		"top --interval 10ms":                   "--interval is 10ms",
 		"logs":                                  "takes exactly POOL[/N]",
@@ -52,9 +52,11 @@ func TestUsageErrorsExitWith2AndSendNoRequest(t *testing.T) {
 		"pool scale python -3": "-3 is a negative number, which tempool pool scale does not take; write " +
 			"tempool pool scale POOL N|MIN..MAX|off",
 		"pool scale python -x":                        "unknown shorthand flag: 'x' in -x",
-		"workers drain":                               "takes exactly POOL",
-		"workers drain python --worker -2":            "--worker is -2",
-		"workers restart python --worker x":           "invalid argument",
+		"workers drain":                               "takes exactly POOL[/N]",
+		"workers drain python/-2":                     "write POOL/N",
+		"workers restart python/x":                    "write POOL/N",
+		"pool stop python -o name":                    "has no names to print",
+		"pool diff":                                   `"file" not set`,
 		"history python":                              "write POOL/N",
 		"events a b":                                  "at most one POOL",
 		"events --since yesterday":                    "--since is",
@@ -88,7 +90,7 @@ func TestUsageErrorsExitWith2AndSendNoRequest(t *testing.T) {
 		"checkin python.0.1.1 --outcome bad":          "write ok, error or close",
 		"checkin python.0.1.1 --error oops":           "--error needs",
 		"pool apply -f x.toml --if-version 0":         "--if-version is 0",
-		"dev python":                                  `"python"`,
+		"dev python":                                  "write tempool dev -f python",
 		"dev --pol x":                                 "unknown flag",
 		"dev --port 0":                                "--port is 0",
 		"dev --ui-port 65536":                         "--ui-port is 65536",
@@ -99,7 +101,6 @@ func TestUsageErrorsExitWith2AndSendNoRequest(t *testing.T) {
 		"dev --address h:1 --port 7000":               "a server of its own",
 		"dev --timeout 5s":                            "runs until it is stopped",
 		"agent --timeout 5s":                          "runs until it is stopped",
-		"agent --capacity 0":                          "--capacity is 0",
 		"setup now":                                   "takes no arguments",
 		"version 2":                                   "takes no arguments",
 	} {
@@ -236,18 +237,18 @@ func TestCompletionOffersPoolsWorkersAndSlots(t *testing.T) {
 	two := roster(api.RosterEntry{Slot: 0}, api.RosterEntry{Slot: 1})
 	f := newFakeControlPlane(&fakePool{name: "python", statuses: []api.PoolStatus{two}}, &fakePool{name: "mcp"})
 	for line, want := range map[string][]string{
-		"ps p":                             {"python"},
-		"pool status m":                    {"mcp"},
-		"pool stop python another":         nil,
-		"history py":                       {"python/"},
-		"history python/":                  {"python/0", "python/1"},
-		"checkout m":                       {"mcp", "mcp/"},
-		"call py":                          {"python"},
-		"sessions get p":                   {"python"},
-		"checkout python/1":                {"python/1"},
-		"workers drain python --worker 1~": {"0", "1"},
-		"ps -o j":                          {"table", "json"},
-		"checkin x --outcome o":            {"ok", "error", "close"},
+		"ps p":                     {"python"},
+		"pool status m":            {"mcp"},
+		"pool stop python another": nil,
+		"history py":               {"python/"},
+		"history python/":          {"python/0", "python/1"},
+		"checkout m":               {"mcp", "mcp/"},
+		"call py":                  {"python"},
+		"sessions get p":           {"python"},
+		"checkout python/1":        {"python/1"},
+		"workers drain python/1":   {"python/1"},
+		"ps -o j":                  {"table", "wide", "json", "name"},
+		"checkin x --outcome o":    {"ok", "error", "close"},
 	} {
 		t.Run(line, func(t *testing.T) {
 			args := strings.Fields(strings.TrimSuffix(line, "1~"))
@@ -275,10 +276,27 @@ func TestCompletionOffersNothingWithoutAServer(t *testing.T) {
 	require.Equal(t, fmt.Sprintf(":%d\n", cobra.ShellCompDirectiveNoFileComp), r.out)
 }
 
+func TestHelpFitsATerminalAndNamesTheFlagsOfAllCommandsOnce(t *testing.T) {
+	for _, c := range walk((&app{}).root()) {
+		args := append(strings.Fields(c.CommandPath())[1:], "--help")
+		r := ctl(t, newFakeControlPlane(), args...)
+		requireCode(t, ExitOK, r)
+		for line := range strings.Lines(r.out) {
+			if width := len([]rune(strings.TrimRight(line, "\n"))); width > 100 {
+				t.Errorf("%s: %d wide: %s", c.CommandPath(), width, line)
+			}
+		}
+		require.Equal(t, !c.HasParent(), strings.Contains(r.out, "--namespace string"), c.CommandPath())
+	}
+}
+
 func TestVersionAndSetup(t *testing.T) {
 	var version map[string]any
 	require.NoError(t, json.Unmarshal([]byte(ctl(t, newFakeControlPlane(), "version", "-o", "json").out), &version))
 	require.Contains(t, version["go"], "go1.")
+	text := ctl(t, newFakeControlPlane(), "--version").out
+	require.Equal(t, ctl(t, newFakeControlPlane(), "version").out, text)
+	require.Regexp(t, `^tempool +\d+\.\d+\.\d+\n(?s:.*)state formats +1`, text)
 
 	f := newFakeControlPlane()
 	require.Equal(t, "namespace test is ready for Tempool: nothing to add\n", ctl(t, f, "setup").out)
@@ -288,12 +306,12 @@ func TestVersionAndSetup(t *testing.T) {
 }
 
 func TestThePageOfCtlNamesEveryCommand(t *testing.T) {
-	page := docs.Read(t, "docs/operations/ctl.md")
+	page := docs.Read(t, "docs/operations/commands.md")
 	for _, c := range walk((&app{}).root()) {
 		if c.HasSubCommands() && c.Name() != "completion" || c.Name() == "help" || c.HasParent() &&
 			c.Parent().Name() == "completion" {
 			continue
 		}
-		require.True(t, strings.Contains(page, "`"+c.CommandPath()), "docs/operations/ctl.md lacks %s", c.CommandPath())
+		require.True(t, strings.Contains(page, "`"+c.CommandPath()), "docs/operations/commands.md lacks %s", c.CommandPath())
 	}
 }

@@ -14,7 +14,7 @@ func (a *app) workersCommand() *cobra.Command {
 		Use:   "workers",
 		Short: "Restart, drain, suspend, resume or stop workers, and show their resource usage",
 		Example: `  tempool workers restart python
-  tempool workers drain python --worker 2 --reason "look at its memory"
+  tempool workers drain python/2 --reason "look at its memory"
   tempool workers stats`,
 	},
 		a.restartCommand(), a.statsCommand(),
@@ -23,50 +23,23 @@ func (a *app) workersCommand() *cobra.Command {
 	)
 }
 
-// workerFlags select the workers of a command, and give a reason.
-type workerFlags struct {
-	worker int
-	reason string
-}
-
-func (f *workerFlags) flags(a *app, c *cobra.Command) {
-	c.Flags().IntVar(&f.worker, "worker", -1, "number of the worker (default: all workers of the pool)")
-	c.Flags().StringVar(&f.reason, "reason", "", "reason to record in the worker's history")
-	c.Flags().Lookup("worker").DefValue = "0" // hides -1 in the help text
-	mustDefine(c, c.RegisterFlagCompletionFunc("worker", a.completeSlots))
-	checkFlags(c, func(cmd *cobra.Command) error {
-		if cmd.Flags().Changed("worker") && f.worker < 0 {
-			return usagef("--worker is %d; give the number of a worker, 0 or higher", f.worker)
-		}
-		return nil
-	})
-}
-
-// slot returns the number of the worker; nil means all.
-func (f *workerFlags) slot() *int {
-	if f.worker < 0 {
-		return nil
-	}
-	return &f.worker
-}
-
 func (a *app) restartCommand() *cobra.Command {
-	var flags workerFlags
+	var reason string
 	var wait waitFlags
 	c := a.controlPlaneCommand(&cobra.Command{
-		Use:   "restart POOL",
+		Use:   "restart POOL[/N]",
 		Short: "Restart one worker, or all workers of a pool in turn",
-		Long: `Restart one worker, or without --worker all workers of a pool, at most rotation.max_unavailable at a time. Each worker drains first and
+		Long: `Restart one worker, or all workers of a pool, at most rotation.max_unavailable at a time. Each worker drains first and
 starts again as a new incarnation. Workers that were drained, stopped or have given up start again, too.`,
 		Example: `  tempool workers restart python
-  tempool workers restart python --worker 0 --reason "new model on disk"`,
+  tempool workers restart python/0 --reason "new model on disk"`,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
-		name, slot := args[0], flags.slot()
+		name, slot, _ := poolOrWorker(args[0]) // checkArguments has parsed it
 		ready, err := a.restartWait(ctx, cp, name, slot, wait)
 		if err != nil {
 			return err
 		}
-		request := api.RestartRequest{Worker: slot, Reason: flags.reason, By: operator()}
+		request := api.RestartRequest{Worker: slot, Reason: reason, By: operator()}
 		result, err := send(ctx, a, func(ctx context.Context) (api.RestartResult, error) {
 			return cp.Pool(name).Restart(ctx,
 				request)
@@ -88,7 +61,7 @@ starts again as a new incarnation. Workers that were drained, stopped or have gi
 		}
 		return a.printMessage(result, "%s of pool %s restarted", workers, name)
 	})
-	flags.flags(a, c)
+	c.Flags().StringVar(&reason, "reason", "", "reason to record in the worker's history")
 	wait.flags(c, defaultRolloutWait, "until the workers are ready again")
 	return c
 }

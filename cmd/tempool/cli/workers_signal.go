@@ -31,28 +31,28 @@ var (
 	drainSignal = workerSignal{
 		signal: api.SignalDrain, waitsUntil: "until the workers have stopped",
 		short: "Stop workers after their calls in flight and keep them stopped",
-		long: `Drain one worker, or without --worker all workers of a pool. A draining worker accepts no new lease; calls in flight may finish within
+		long: `Drain one worker, or all workers of a pool. A draining worker accepts no new lease; calls in flight may finish within
 rotation.drain_timeout; then its process stops. It stays stopped until tempool workers restart.`,
-		example: `  tempool workers drain python --worker 2
+		example: `  tempool workers drain python/2
   tempool workers drain python --reason "maintenance of the model store"`,
 		reached: isResting, applies: isNotResting,
 	}
 	stopSignal = workerSignal{
 		signal: api.SignalStop, waitsUntil: "until the workers have stopped",
 		short: "Stop workers immediately and keep them stopped",
-		long: `Stop one worker, or without --worker all workers of a pool, without waiting for calls in flight: SIGTERM, then SIGKILL after
+		long: `Stop one worker, or all workers of a pool, without waiting for calls in flight: SIGTERM, then SIGKILL after
 pool.stop_grace. It stays stopped until tempool workers restart.`,
-		example: `  tempool workers stop python --worker 2
+		example: `  tempool workers stop python/2
   tempool workers stop python --reason "it returns wrong results"`,
 		reached: isResting, applies: isNotResting,
 	}
 	suspendSignal = workerSignal{
 		signal: api.SignalSuspend, waitsUntil: "until the workers are suspended",
 		short: "Take workers out of service and keep their processes",
-		long: `Suspend one worker, or without --worker all workers of a pool. A suspended worker takes no call and no
+		long: `Suspend one worker, or all workers of a pool. A suspended worker takes no call and no
 lease, and keeps its process and memory. The suspension begins at once: calls in flight, and the client that holds a lease, have rotation.drain_timeout to
 finish; then calls are cut and the lease is fenced. No lease can be renewed in the meantime.`,
-		example: `  tempool workers suspend python --worker 2 --reason "attach a debugger"
+		example: `  tempool workers suspend python/2 --reason "attach a debugger"
   tempool workers suspend python --no-wait`,
 		reached:       func(s lifecycle.State, _ bool) bool { return s == lifecycle.Suspended },
 		applies:       func(s lifecycle.State, resting bool) bool { return !resting && s != lifecycle.Suspended },
@@ -61,11 +61,11 @@ finish; then calls are cut and the lease is fenced. No lease can be renewed in t
 	resumeSignal = workerSignal{
 		signal: api.SignalResume, waitsUntil: "until the workers are no longer suspended",
 		short: "Return suspended workers to service",
-		long: `Resume one suspended worker, or without --worker all suspended workers of a pool. Resuming a worker that is not suspended yet
+		long: `Resume one suspended worker, or all suspended workers of a pool. Resuming a worker that is not suspended yet
 withdraws the suspension, and its lease continues.`,
-		example: `  tempool workers resume python --worker 2
+		example: `  tempool workers resume python/2
   tempool workers resume python`,
-		reached: func(s lifecycle.State, _ bool) bool { return s != lifecycle.Suspended },
+		reached: func(s lifecycle.State, resting bool) bool { return s != lifecycle.Suspended && !resting },
 		// A worker in one of the other states may have a suspend pending, which the signal cancels.
 		applies: func(s lifecycle.State, resting bool) bool {
 			switch s {
@@ -74,6 +74,7 @@ withdraws the suspension, and its lease continues.`,
 			}
 			return false
 		},
+		notApplicable: "is not suspended; run tempool workers restart to start it again",
 	}
 )
 
@@ -92,38 +93,49 @@ type signaledWorker struct {
 }
 
 func (a *app) signalCommand(s workerSignal) *cobra.Command {
-	var flags workerFlags
+	var reason string
 	var wait waitFlags
 	c := a.controlPlaneCommand(&cobra.Command{
-		Use: s.signal + " POOL", Short: s.short, Long: s.long, Example: s.example,
+		Use: s.signal + " POOL[/N]", Short: s.short, Long: s.long, Example: s.example,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
-		targets, err := a.targets(ctx, cp, args[0], s, flags.slot())
+		name, slot, _ := poolOrWorker(args[0]) // checkArguments has parsed it
+		control := api.Control{Reason: reason, By: operator()}
+		targets, err := a.targets(ctx, cp, name, s, slot)
+		if slot != nil && api.CodeOf(err) == api.CodeUnavailable { // a signal needs no agent
+			if failure := a.signal(ctx, cp.Pool(name), *slot, s.signal, control); failure != nil {
+				return failure
+			}
+			return api.Errorf(api.CodeUnavailable,
+				"sent %s to %s, but no agent answers, so it takes effect when one runs again (%s)", s.signal, args[0], message(err))
+		}
 		if err != nil {
 			return err
 		}
-		control := api.Control{Reason: flags.reason, By: operator()}
 		for _, t := range targets {
 			if t.done {
 				continue
 			}
-			request, cancel := a.request(ctx)
-			err := cp.Pool(args[0]).Signal(request, t.slot, s.signal, control)
-			cancel()
-			if err != nil {
+			if err := a.signal(ctx, cp.Pool(name), t.slot, s.signal, control); err != nil {
 				return err
 			}
 		}
 		if !wait.skip {
-			if err := a.awaitStates(ctx, cp, args[0], s, targets, wait); err != nil {
+			if err := a.awaitStates(ctx, cp, name, s, targets, wait); err != nil {
 				return err
 			}
 		}
-		return a.printResult(newSignalResult(args[0], s, targets),
+		return a.printResult(newSignalResult(name, s, targets),
 			func(text *strings.Builder) { writeSignalResult(text, s, targets, wait.skip) })
 	})
-	flags.flags(a, c)
+	c.Flags().StringVar(&reason, "reason", "", "reason to record in the worker's history")
 	wait.flags(c, defaultWait, s.waitsUntil)
 	return c
+}
+
+func (a *app) signal(ctx context.Context, p pool, slot int, signal string, control api.Control) error {
+	request, cancel := a.request(ctx)
+	defer cancel()
+	return p.Signal(request, slot, signal, control)
 }
 
 // target is a worker that gets a signal.
@@ -167,7 +179,8 @@ func (a *app) targets(ctx context.Context, cp controlPlane, name string, s worke
 		}
 	}
 	if slot != nil && !found {
-		return nil, api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; tempool ps %s lists its workers", name, *slot,
+		return nil, api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; tempool ps %s lists its "+
+			"workers", name, *slot,
 			name)
 	}
 	return targets, nil
@@ -222,7 +235,8 @@ func (a *app) refresh(ctx context.Context, p pool, s workerSignal, status api.Po
 	}
 	if !t.done && !t.warned && s.signal == api.SignalSuspend && state.Lease != nil {
 		t.warned = true
-		a.warn(fmt.Sprintf("worker %s is busy; it will be suspended when %s returns lease %s (or run tempool checkin %[3]s), "+
+		a.warn(fmt.Sprintf("worker %s is busy; it will be suspended when %s returns lease %s (or run tempool checkin "+
+			"%[3]s), "+
 			"or when rotation.drain_timeout is over", t.worker, state.Lease.Holder, state.Lease.ID))
 	}
 	return nil

@@ -22,7 +22,7 @@ func TestRestartOfOneWorkerWaitsForAHigherIncarnation(t *testing.T) {
 		roster(entry(0, lifecycle.Starting, 5, ""), entry(1, lifecycle.Ready, 1, "")),
 		roster(entry(0, lifecycle.Ready, 5, ""), entry(1, lifecycle.Ready, 1, "")),
 	), states: map[int][]api.WorkerState{0: {state(0, lifecycle.Ready, 4)}}})
-	r := ctl(t, f, "workers", "restart", "python", "--worker", "0", "--reason", "leak")
+	r := ctl(t, f, "workers", "restart", "python/0", "--reason", "leak")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, lines("python: 0/1 ready; python/0 ready", "python: 0/1 ready; python/0 starting",
 		"python: 1/1 ready"), r.err)
@@ -45,7 +45,7 @@ func TestRestartFailsIfTheWorkerGivesUp(t *testing.T) {
 		roster(entry(0, lifecycle.Ready, 2, "")),
 		roster(api.RosterEntry{Slot: 0, State: lifecycle.Failed, Incarnation: 3, Resting: true, Reason: "gave up"}),
 	), states: map[int][]api.WorkerState{0: {state(0, lifecycle.Ready, 2)}}})
-	r := ctl(t, f, "workers", "restart", "python", "--worker", "0")
+	r := ctl(t, f, "workers", "restart", "python/0")
 	requireCode(t, ExitFailed, r)
 	require.Contains(t, r.err, "worker python/0 cannot start, it has given up (failed): gave up")
 }
@@ -55,7 +55,7 @@ func TestRestartOfARestingWorkerWaitsForAHigherIncarnation(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python",
 		statuses: steps(roster(resting), roster(resting), roster(entry(0, lifecycle.Ready, 3, ""))),
 		states:   map[int][]api.WorkerState{0: {state(0, lifecycle.Stopped, 2)}}})
-	requireCode(t, ExitOK, ctl(t, f, "workers", "restart", "python", "--worker", "0"))
+	requireCode(t, ExitOK, ctl(t, f, "workers", "restart", "python/0"))
 }
 
 func TestDrainOfAPoolWaitsUntilEveryWorkerRests(t *testing.T) {
@@ -88,7 +88,7 @@ func TestStopOfOneWorker(t *testing.T) {
 		statuses: steps(bothReady, roster(entry(0, lifecycle.Ready, 1, ""),
 			api.RosterEntry{Slot: 1, State: lifecycle.Stopped, Resting: true})),
 		states: map[int][]api.WorkerState{1: {state(1, lifecycle.Busy, 1), state(1, lifecycle.Stopped, 1)}}})
-	r := ctl(t, f, "workers", "stop", "python", "--worker", "1")
+	r := ctl(t, f, "workers", "stop", "python/1")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, []string{"stop python/1"}, f.requests)
 	require.Equal(t, "python/1 is stopped\n", r.out)
@@ -116,7 +116,7 @@ func TestARefusedSignalFailsWithTheWorkersReason(t *testing.T) {
 	refusing.LastRefusal = "2026-03-04T12:00:00Z suspend or resume: it is stopping"
 	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(roster(entry(0, lifecycle.Ready, 1, ""))),
 		states: map[int][]api.WorkerState{0: {state(0, lifecycle.Stopping, 1), refusing}}})
-	r := ctl(t, f, "workers", "suspend", "python", "--worker", "0")
+	r := ctl(t, f, "workers", "suspend", "python/0")
 	requireCode(t, ExitFailed, r)
 	require.Contains(t, r.err, "worker python/0 refused to suspend: 2026-03-04T12:00:00Z "+
 		"suspend or resume: it is stopping")
@@ -138,7 +138,7 @@ func TestResumeSignalsOnlySuspendedWorkers(t *testing.T) {
 func TestResumeCancelsAPendingSuspend(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(bothReady),
 		states: map[int][]api.WorkerState{1: {state(1, lifecycle.Busy, 1)}}})
-	r := ctl(t, f, "workers", "resume", "python", "--worker", "1")
+	r := ctl(t, f, "workers", "resume", "python/1")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, []string{"resume python/1"}, f.requests)
 	require.Equal(t, "python/1 is busy\n", r.out)
@@ -156,7 +156,7 @@ func TestWorkersInTheTargetStateGetNoSignal(t *testing.T) {
 		for _, more := range []string{"--no-wait=false", "--no-wait"} {
 			f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(c.status),
 				states: map[int][]api.WorkerState{0: {state(0, c.state, 1)}}})
-			r := ctl(t, f, "workers", command, "python", "--worker", "0", more)
+			r := ctl(t, f, "workers", command, "python/0", more)
 			requireCode(t, ExitOK, r)
 			require.Empty(t, f.requests)
 			require.Equal(t, "python/0 is "+string(c.state)+"\n", r.out)
@@ -168,9 +168,10 @@ func TestARestingWorkerCannotBeSuspended(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python",
 		statuses: steps(roster(api.RosterEntry{Slot: 0, State: lifecycle.Failed, Resting: true})),
 		states:   map[int][]api.WorkerState{0: {state(0, lifecycle.Failed, 1)}}})
-	r := ctl(t, f, "workers", "suspend", "python", "--worker", "0")
+	r := ctl(t, f, "workers", "suspend", "python/0")
 	requireCode(t, ExitFailed, r)
-	require.Contains(t, r.err, "worker python/0 has no process to suspend; run tempool workers restart to start one (it is "+
+	require.Contains(t, r.err, "worker python/0 has no process to suspend; run tempool workers restart to start one "+
+		"(it is "+
 		"failed)")
 	require.Empty(t, f.requests)
 }
@@ -178,14 +179,14 @@ func TestARestingWorkerCannotBeSuspended(t *testing.T) {
 func TestNoWaitReturnsAfterTheSignal(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(bothReady),
 		states: map[int][]api.WorkerState{0: {state(0, lifecycle.Ready, 1)}}})
-	r := ctl(t, f, "workers", "drain", "python", "--worker", "0", "--no-wait")
+	r := ctl(t, f, "workers", "drain", "python/0", "--no-wait")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, "sent drain to python/0, which was ready\n", r.out)
 }
 
 func TestAnUnknownWorkerIsNamed(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(bothReady)})
-	r := ctl(t, f, "workers", "drain", "python", "--worker", "7", "-o", "json")
+	r := ctl(t, f, "workers", "drain", "python/7", "-o", "json")
 	requireCode(t, ExitFailed, r)
 	require.Equal(t, "worker_not_found", failure(t, r).Code)
 	require.Equal(t, "pool python has no worker 7; tempool ps python lists its workers", failure(t, r).Message)

@@ -10,8 +10,8 @@ import (
 )
 
 // UntilStopped returns a context that ends at SIGTERM, SIGINT or SIGHUP, or when the go run that started this program
-// exits. A second signal exits immediately: the workers' processes and the Temporal server are guarded and die with this
-// process. It takes over from a context of the caller that ends at the first signal. Call stop.
+// exits. A second signal exits immediately: the workers' processes and the Temporal server are guarded and die with
+// this process. It takes over from a context of the caller that ends at the first signal. Call stop.
 func UntilStopped(ctx context.Context, out io.Writer) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	endSignals, endGoRun := watchSignals(cancel, out), watchGoRun(cancel)

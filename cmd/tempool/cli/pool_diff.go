@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/spec"
+)
+
+// change is a key with another value in a new spec, in TOML; "" stands for a key without a value.
+type change struct {
+	Key  string `json:"key"`
+	From string `json:"from"`
+	To   string `json:"to"`
+}
+
+// restarts reports whether the change restarts the workers of a running pool: all but those of its size do.
+func (c change) restarts() bool { return c.Key != "pool.size" && !strings.HasPrefix(c.Key, "scale.") }
+
+// poolDiff is the result of tempool pool diff.
+type poolDiff struct {
+	Pool        string   `json:"pool"`
+	SpecVersion int64    `json:"spec_version"`
+	Changes     []change `json:"changes"`
+	Restarts    []string `json:"restarts"` // workers
+}
+
+func newPoolDiff(running api.PoolStatus, next spec.Spec) poolDiff {
+	name := next.Pool.Name
+	d := poolDiff{Pool: name, SpecVersion: running.SpecVersion, Changes: []change{}, Restarts: []string{}}
+	for _, c := range spec.ChangesWithoutSecrets(running.Spec, next) {
+		d.Changes = append(d.Changes, change(c))
+	}
+	for _, w := range running.Workers {
+		if !w.Gone && !w.Removing && slices.ContainsFunc(d.Changes, change.restarts) {
+			d.Restarts = append(d.Restarts, api.WorkerName(name, w.Slot))
+		}
+	}
+	return d
+}
+
+func (d poolDiff) write(text *strings.Builder) {
+	if len(d.Changes) == 0 {
+		fmt.Fprintf(text, "pool %s runs this spec already, version %d; no worker restarts (tempool workers restart %[1]s "+
+			"restarts all)\n", d.Pool, d.SpecVersion)
+		return
+	}
+	tableOf(text, []string{"KEY", "FROM", "TO"}, d.Changes, func(c change) []string {
+		return []string{c.Key, oneLine(orDash(c.From), maxReasonRunes), oneLine(orDash(c.To), maxReasonRunes)}
+	})
+	if len(d.Restarts) == 0 {
+		fmt.Fprintln(text, "No worker restarts.")
+	} else {
+		fmt.Fprintf(text, "%s of %s: %s.\n", plural(len(d.Restarts), "restart"), d.Pool,
+			oneLine(strings.Join(d.Restarts, ", "), maxReasonRunes))
+	}
+}
+
+func (a *app) poolDiffCommand() *cobra.Command {
+	var s spec.Spec
+	c := a.controlPlaneCommand(&cobra.Command{
+		Use:   "diff -f FILE",
+		Short: "Show what pool apply would change, and whom it would restart",
+		Example: `  tempool pool diff -f pool.toml
+  tempool pool diff -f pool.toml -o json | jq -r '.restarts[]'`,
+	}, func(ctx context.Context, cp controlPlane, _ []string) error {
+		d, err := a.diff(ctx, cp, s)
+		if err != nil {
+			return err
+		}
+		return a.printResult(d, d.write)
+	})
+	a.specFileFlag(c, &s)
+	return c
+}
+
+// diff compares a spec with that of the running pool of its name.
+func (a *app) diff(ctx context.Context, cp controlPlane, s spec.Spec) (poolDiff, error) {
+	running, err := send(ctx, a, cp.Pool(s.Pool.Name).Status)
+	if err != nil {
+		return poolDiff{}, err
+	}
+	return newPoolDiff(running, s), nil
+}

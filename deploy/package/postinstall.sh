@@ -1,0 +1,12 @@
+#!/bin/sh
+# After the installation or upgrade of a package: deb calls it with "configure", rpm with the number of installed versions.
+set -e
+if ! getent group tempool >/dev/null; then groupadd --system tempool; fi
+if ! getent passwd tempool >/dev/null; then
+  useradd --system --gid tempool --home-dir /var/lib/tempool --no-create-home --shell /usr/sbin/nologin tempool
+fi
+chgrp -R tempool /etc/tempool
+if [ -d /run/systemd/system ]; then
+  systemctl daemon-reload
+  systemctl try-restart tempool.service || true # which keeps the processes of an agent with keep_processes
+fi

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Checks the packages of linux/amd64 that scripts/packages.sh has made in dist/, as root. The archive is unpacked in a root
+# file system with Debian's base and Python 3 alone, where tempool dev --once must finish its job on a Temporal server that it
+# starts from the program that this user has in cache. There, too, the deb is installed, upgraded and removed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+version=$(cat internal/buildinfo/VERSION)
+archive=dist/tempool_${version}_linux_amd64.tar.gz
+root=$(mktemp -d)
+finish() {
+  umount -l "$root/proc" "$root/dev" 2>/dev/null || true
+  rm -rf --one-file-system "$root"
+}
+trap finish EXIT
+in_root() { chroot "$root" env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin HOME=/tmp LANG=C.UTF-8 "$@"; }
+step() { echo "check-packages: $*"; }
+
+(cd dist && sha256sum -c --quiet checksums.txt)
+step "making a root file system"
+debootstrap --variant=minbase --include=python3 bookworm "$root" >"$root.log" 2>&1 || { tail "$root.log" >&2; exit 1; }
+rm "$root.log"
+mount -t proc proc "$root/proc"
+mount --rbind /dev "$root/dev"
+in_root sh -c 'find / -xdev -path /proc -prune -o -path /var/log -prune -o -print | sort' >"$root/tmp/before"
+
+step "the archive: tempool dev --once"
+mkdir "$root/opt/tempool"
+tar -C "$root/opt/tempool" --strip-components=1 -xzf "$archive"
+install -m 755 "$(go run ./internal/devserver/provide)" "$root/usr/local/bin/temporal"
+in_root /opt/tempool/tempool --version
+in_root /opt/tempool/tempool dev --once >"$root/tmp/once" 2>&1 || { tail -20 "$root/tmp/once" >&2; exit 1; }
+grep -E 'is ready|files a second' "$root/tmp/once"
+rm -rf "$root/opt/tempool" "$root/tmp/.cache"
+
+step "the deb: install"
+cp "dist/tempool_${version}_linux_amd64.deb" "$root/tmp/new.deb"
+in_root dpkg -i /tmp/new.deb >/dev/null
+in_root sh -ec 'tempool --version | head -1; id tempool; ls -ld /etc/tempool/agent.toml; man=/usr/share/man/man1/tempool.1.gz; test -s $man'
+in_root install -d -o tempool -m 700 /var/lib/tempool
+unit=$root/usr/lib/systemd/system/tempool.service
+command=$(sed -n 's/^ExecStart=//p' "$unit")
+in_root su -s /bin/sh tempool -c "$command --check"
+
+step "the deb: upgrade, removal, purge"
+echo '# mine' >>"$root/etc/tempool/agent.toml"
+dpkg-deb -R "$root/tmp/new.deb" "$root/tmp/next"
+sed -i "s/^Version:.*/Version: $version+1/" "$root/tmp/next/DEBIAN/control"
+dpkg-deb --root-owner-group -b "$root/tmp/next" "$root/tmp/next.deb" >/dev/null
+in_root dpkg -i /tmp/next.deb >/dev/null
+in_root grep -q '# mine' /etc/tempool/agent.toml
+in_root dpkg -r tempool >/dev/null
+in_root test -e /etc/tempool/agent.toml -a -d /var/lib/tempool -a ! -e /usr/bin/tempool
+in_root dpkg -P tempool >/dev/null
+rm -rf "$root"/tmp/{new.deb,next,next.deb,once} "$root/usr/local/bin/temporal"
+in_root sh -c 'find / -xdev -path /proc -prune -o -path /var/log -prune -o -print | sort' >"$root/tmp/after"
+left=$(comm -13 "$root/tmp/before" "$root/tmp/after" | grep -vE '^/(tmp|etc/.*-$|var/(lib/dpkg|cache)|opt)' || true)
+if [ -n "$left" ]; then
+  printf 'check-packages: left behind:\n%s\n' "$left" >&2
+  exit 1
+fi
+
+step "the unit"
+sed 's#^ExecStart=.*#ExecStart=/bin/true#' deploy/package/tempool.service >"$root/tmp/tempool.service"
+systemd-analyze verify --man=no "$root/tmp/tempool.service"
+systemd-analyze security --offline=yes "$root/tmp/tempool.service" 2>/dev/null | tail -1 || true
+step "passed"
