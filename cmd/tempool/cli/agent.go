@@ -43,7 +43,7 @@ SIGTERM and SIGINT stop the agent gracefully: it accepts no new process, waits f
 start the workers again. With --keep-processes the next agent of this host takes the processes over. SIGHUP reads log_level from the file again;
 tokens and certificates are read within a second of a change without it.`,
 		Example: `  tempool agent
-  tempool agent --address temporal.example.com:7233 --namespace prod --host-id gpu-1 --labels default,gpu --capacity 16
+  tempool agent --address temporal.example.com:7233 --host-id gpu-1 --labels gpu --capacity 16
   tempool agent --config /etc/tempool/agent.toml --check
   tempool agent --listen 10.0.0.5:7460 --tls-cert gw.pem --tls-key gw.key --tokens tokens.toml`,
 	}

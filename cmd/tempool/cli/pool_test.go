@@ -221,7 +221,7 @@ func TestPoolStopTimeoutNamesTheRemainingWorkers(t *testing.T) {
 func TestApplyWaitsForTheRolloutAndShowsProgress(t *testing.T) {
 	rolling := roster(entry(0, lifecycle.Ready, 2, ""), entry(1, lifecycle.Draining, 1, "a new spec"))
 	rolling.Rollout = &api.Rollout{Reason: "apply of spec version 2", Done: 1, Current: []int{1}}
-	f := newFakeControlPlane(&fakePool{name: "python", changed: true, statuses: steps(rolling, bothReady)})
+	f := newFakeControlPlane(&fakePool{name: "python", changed: true, statuses: steps(bothReady, rolling, bothReady)})
 	r := ctl(t, f, "pool", "apply", "-f", poolFile(t))
 	requireCode(t, ExitOK, r)
 	require.Equal(t, "pool python runs spec version 2\n", r.out)
@@ -239,11 +239,41 @@ func TestApplyNamesTheVersionTheReasonAndTheOperator(t *testing.T) {
 	require.Equal(t, api.ApplyRequest{IfVersion: 1, Reason: "new model", By: operator()}, pool.applied)
 }
 
-func TestApplyOfTheSameSpecRestartsNoWorker(t *testing.T) {
-	f := newFakeControlPlane(&fakePool{name: "python", err: nil, statuses: steps(bothReady)})
-	r := ctl(t, f, "pool", "apply", "-f", poolFile(t))
-	requireCode(t, ExitOK, r)
-	require.Contains(t, r.out, "no worker restarts")
+func TestApplyAndDiffSayWhatChangesAndWhoRestarts(t *testing.T) {
+	file := poolFile(t)
+	same, err := spec.Load(file)
+	require.NoError(t, err)
+	larger, other := same, same
+	larger.Pool.Size, other.Pool.Command = 7, []string{"false"}
+	for name, c := range map[string]struct {
+		running spec.Spec
+		says    []string
+		diff    string
+	}{
+		"nothing": {same, []string{"runs this spec already", "no worker restarts"}, `"changes": [], "restarts": []`},
+		"the size": {larger, []string{"pool.size", "7", "No worker restarts."},
+			`"changes": [{"key": "pool.size", "from": "7", "to": "2"}], "restarts": []`},
+		"the command": {other, []string{"pool.command", "2 restarts of python: python/0, python/1."},
+			`"changes": [{"key": "pool.command", "from": "[\"false\"]", "to": "[\"true\"]"}],
+				"restarts": ["python/0", "python/1"]`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			running := bothReady
+			running.Spec, running.SpecVersion = c.running, 3
+			f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(running)})
+			for _, command := range []string{"diff", "apply"} { // the fake restarts nobody
+				r := ctl(t, f, "pool", command, "-f", file)
+				requireCode(t, ExitOK, r)
+				for _, words := range c.says {
+					require.Contains(t, r.out, words)
+				}
+			}
+			require.JSONEq(t, `{"pool": "python", "spec_version": 3, `+c.diff+`}`, ctl(t, f, "pool", "diff", "-f", file, "-o",
+				"json").out)
+			require.Contains(t, ctl(t, f, "pool", "apply", "-f", file, "-o", "json").out,
+				fmt.Sprintf(`"changed": %t`, name != "nothing"))
+		})
+	}
 }
 
 func TestAHaltedRolloutFailsWithTheWorkersLog(t *testing.T) {

@@ -18,7 +18,7 @@ func (a *app) sessionsBindingsCommand() *cobra.Command {
 		Long: `Show which sessions of a pool are bound to which workers, of all hosts. A call of a session prefers the worker that the session is bound to,
 the one that served it last. If there are more than --limit bindings, the last line, or the field next, has the value of --after for the next page.`,
 		Example: `  tempool sessions bindings python
-  tempool sessions bindings python -o json | jq -r '.bindings[] | select(.worker == "python/2").session'`,
+  tempool sessions bindings python -o json | jq -r '.bindings[].session'`,
 	}
 	page.flags(c, "session", "bindings", api.MaxBindingsPage)
 	return a.sessionCommand(c, func(ctx context.Context, p pool, _ []string) error {

@@ -80,7 +80,7 @@ func (a *app) sessionsEvacuateCommand() *cobra.Command {
 worker keeps serving calls but gets no new sessions for --exclude-for, or until its process ends. If sessions could not be moved, they
 stay with the worker and the command fails.`,
 		Example: `  tempool sessions evacuate python/2
-  tempool sessions evacuate python/2 --exclude-for 1h --reason "new disk" && tempool workers drain python/2`,
+  tempool sessions evacuate python/2 --exclude-for 1h --reason "new disk"`,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
 		pool, slot, _ := workerName(args[0]) // checkArguments has parsed it
 		return a.move(ctx, m, func(ctx context.Context) (migration, error) {
