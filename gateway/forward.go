@@ -161,11 +161,12 @@ func (g *Gateway) getSlots(ctx context.Context, r *http.Request) (peer.Slots, er
 		if free <= 0 && query.Get("queue") == "true" && g.HasWorkers(pool) {
 			free = 1
 		}
-		if free > 0 || changed == nil {
+		if free > 0 || wait == 0 {
 			return peer.Slots{Free: free}, nil
 		}
 		select {
 		case <-changed:
+		case <-time.After(slotsPace): // a pool that is not known here yet changes without notice
 		case <-timer.C:
 			return peer.Slots{}, nil
 		case <-ctx.Done():
@@ -175,6 +176,9 @@ func (g *Gateway) getSlots(ctx context.Context, r *http.Request) (peer.Slots, er
 		}
 	}
 }
+
+// slotsPace is how often getSlots looks for free slots that it is not told of.
+const slotsPace = 50 * time.Millisecond
 
 // maxSlotsWait bounds wait_ms of getSlots.
 const maxSlotsWait = 10 * time.Second

@@ -77,11 +77,13 @@ func (b *gatedBody) Close() error { return nil }
 // error only if nothing was written; one that wraps pool.ErrNotTaken says that no worker can have seen the request.
 // It panics with http.ErrAbortHandler when an answer breaks off.
 func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, trip Trip) error {
-	settled := func() {}
-	if trip.Settled != nil {
-		settled = sync.OnceFunc(trip.Settled)
+	var once sync.Once
+	settled := func(taken bool) {
+		if trip.Settled != nil {
+			once.Do(func() { trip.Settled(taken) })
+		}
 	}
-	defer settled()
+	defer settled(false)
 	base, err := p.reach(trip.Peer)
 	if err != nil {
 		return notTaken(err)
@@ -102,7 +104,7 @@ func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, trip Trip) error
 		caller.Empty = length == 0
 		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{Got100Continue: func() {
 			body.asked.Store(true)
-			settled()
+			settled(true)
 		}})
 	}
 	var failure error
@@ -135,7 +137,6 @@ func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, trip Trip) error
 			}
 		},
 		ModifyResponse: func(answer *http.Response) error {
-			settled()
 			p.answered(trip.Peer)
 			how := answer.Header.Get(api.HeaderRefused)
 			answer.Header.Del(api.HeaderRefused)
@@ -150,7 +151,11 @@ func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, trip Trip) error
 		},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { failure = err },
 	}
-	proxy.ServeHTTP(w, r)
+	sent := r.WithContext(r.Context())
+	if body != nil {
+		sent.Body = http.NoBody // the proxy closes it, but a call that is refused may need it again
+	}
+	proxy.ServeHTTP(w, sent)
 	if failure == nil {
 		return nil
 	}

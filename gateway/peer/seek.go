@@ -16,6 +16,8 @@ const (
 	rosterFresh   = 2 * time.Second
 	lingers       = 30 * time.Second
 	statusTimeout = 5 * time.Second
+	// refusedPause is the pause after a refusal: other gateways may have been first.
+	refusedPause = 10 * time.Millisecond
 	// maxAtOnce bounds the calls that are sent for one answer.
 	maxAtOnce = 64
 )
@@ -157,18 +159,23 @@ func (s *seeker) serve(ctx context.Context, l *lane) {
 }
 
 // send sends up to free calls to a peer and waits until it has taken or refused them: its next answer then counts them.
+// A peer that has refused a call is asked again a little later.
 func (s *seeker) send(ctx context.Context, to api.Peer, free int) {
-	settled, sent := make(chan struct{}, free), 0
-	place := pool.Place{Peer: to, Settled: func() { settled <- struct{}{} }}
+	settled, sent, refused := make(chan bool, free), 0, false
+	place := pool.Place{Peer: to, Settled: func(taken bool) { settled <- taken }}
 	for sent < free && s.peers.config.Queue.SendElsewhere(s.pool, place) {
 		sent++
 	}
 	for range sent {
 		select {
-		case <-settled:
+		case taken := <-settled:
+			refused = refused || !taken
 		case <-ctx.Done():
 			return
 		}
+	}
+	if refused {
+		sleep.For(ctx.Done(), refusedPause)
 	}
 }
 

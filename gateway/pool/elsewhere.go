@@ -29,8 +29,8 @@ func (d *Dispatcher) reachesAny(err error) bool {
 // Place is where a call may go on another host.
 type Place struct {
 	api.Peer
-	// Settled must be called once: when the other gateway has started the call or has refused it.
-	Settled func()
+	// Settled must be called once: when the other gateway has started the call (taken) or has refused it.
+	Settled func(taken bool)
 }
 
 // ErrNotTaken is wrapped by the error of a Request's Elsewhere if no worker can have seen the call, which then waits
