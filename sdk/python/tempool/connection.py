@@ -10,7 +10,7 @@ from _thread import allocate_lock
 from . import forked, frames
 from .errors import HostError, ProtocolError
 
-_READ = 64 << 10
+READ = 64 << 10  # bytes of one read
 _unpack = frames.HEAD.unpack_from
 _pack = frames.HEAD.pack
 _pack_words = frames.HEAD_WORDS.pack
@@ -101,12 +101,12 @@ class Stream:
             have = len(buffer) - at
             if have >= 16:
                 length, kind, flags, method, id, headers = _unpack(buffer, at)
-                if kind != 2 or flags or not id or not 0 < method <= 1024 or headers > 65536 or not method + headers + 12 <= length <= _READ:
+                if kind != 2 or flags or not id or not 0 < method <= 1024 or headers > 65536 or not method + headers + 12 <= length <= READ:
                     # Not the common case, a small valid request: check every rule.
                     frames.check(length, kind, flags, method, id, headers, self.max_message)
                 if have >= length + 4:
                     break
-                if wait and length > _READ:
+                if wait and length > READ:
                     self._fill(length + 4)
                     continue
             if not self.read(wait):
@@ -120,7 +120,7 @@ class Stream:
         """Reads available bytes into the buffer; returns False if wait is False and there are none. Raises Closed at the end of the stream."""
         while True:
             try:
-                data = _read(self.fd, _READ) if wait else self.socket.recv(_READ, socket.MSG_DONTWAIT)
+                data = _read(self.fd, READ) if wait else self.socket.recv(READ, socket.MSG_DONTWAIT)
                 break
             except BlockingIOError:
                 if not wait:

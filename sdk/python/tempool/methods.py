@@ -52,14 +52,9 @@ class Method:
         call = fn if raw else self._call_whole if whole else self._call_spread
         if self.streams or self.is_async:
             self.call = call
-        elif raw:
-            self.call = self._result_raw
         else:
-            self.call = lambda body: to_json(call(body))
-
-    def _result_raw(self, body):
-        result = self.fn(body)
-        return result if type(result) is bytes else to_bytes(result)
+            encode = self.to_payload
+            self.call = lambda body: encode(call(body))
 
     def _call_whole(self, body):
         return self.fn(self._params(body))

@@ -3,9 +3,10 @@
 import sys
 import time
 from collections import deque
+from os import read as _read
 
 from . import forked, frames, garbage, responses, tracing
-from .connection import Closed
+from .connection import READ, Closed
 from .context import Context, bind
 from .errors import ProtocolError
 from .host import hello, host_result, max_message_of
@@ -16,6 +17,7 @@ _now = time.monotonic
 _REQUEST = frames.REQUEST << 24  # the second word of a request without flags, less its bytes of method
 _LONGEST = _REQUEST + frames.MAX_METHOD
 _MAX_HEADERS = frames.MAX_HEADERS
+_TRACED = 4 + len("traceparent") + 55  # bytes of the shortest headers that name a trace
 _CANCEL = frames.encode(frames.CANCEL, 1)[:8]  # what is before its id
 _LONG = 0.001  # seconds of a call in which a cancel of the next one may well have come
 
@@ -38,7 +40,8 @@ class Serial:
         self.busy = False  # while a frame is handled
         self.stopping = False
         self.accepted = None  # once it stops: the requests that it still serves
-        self.call = None  # (id, headers, arrival) of the call in flight; id 0 for a notification
+        # Of the call in flight: its id (0 for a notification), a buffer and where its headers begin and end in it, and its arrival.
+        self.call = None
         self.current = None  # its Context, once the handler has used it
 
     @property
@@ -78,48 +81,53 @@ class Serial:
         The most frequent frame is a small request that needs no span, whose handler does not stream. It is served without a function for each
         step, which would cost as much again as the steps. Every other frame goes through _next() and _handle().
         """
-        stream, waiting, calls, cancelled = self.stream, self.waiting, self.calls, self.cancelled
+        stream, waiting, calls, cancelled, fd = self.stream, self.waiting, self.calls, self.cancelled, self.stream.fd
         began = 0.0  # the call before, or an earlier one
         while True:
             self.busy = False
             buffer, at = stream.buffer, stream.at
-            if at == len(buffer) and not waiting:
-                if not self.stopping:
-                    stream.read(wait=True)
+            if at < len(buffer) or waiting:
+                if _now() - began > _LONG:  # what is there was received before its cancel, which may have come since
+                    self._receive()
                     buffer, at = stream.buffer, stream.at
-            elif _now() - began > _LONG:  # what is there was received before its cancel, which may have come since
-                self._receive()
-                buffer, at = stream.buffer, stream.at
+            elif not self.stopping:
+                try:
+                    buffer = _read(fd, READ)
+                except BlockingIOError:
+                    continue
+                if not buffer:
+                    raise Closed()
+                stream.buffer = buffer
+                stream.at = at = 0
             self.busy = True
             call = None
-            if len(buffer) - at >= 16 and not waiting:
+            size = len(buffer)
+            if size - at >= 16 and not waiting:
                 length, word, id, headers = _unpack(buffer, at)
-                name = at + 16
-                fields = name + word - _REQUEST
+                fields = at + 16 + word - _REQUEST
                 body, end = fields + headers, at + 4 + length
-                if _REQUEST < word <= _LONGEST and id and headers <= _MAX_HEADERS and body <= end <= len(buffer):
-                    if end < len(buffer) and buffer.find(_CANCEL, end) >= 0:
+                if _REQUEST < word <= _LONGEST and id and headers <= _MAX_HEADERS and body <= end <= size:
+                    if end < size and buffer.find(_CANCEL, end) >= 0:
                         self._receive()
                         continue
-                    block = buffer[fields:body]
-                    if b"traceparent" not in block or tracing.missing:
-                        call = calls.get(buffer[name:fields])
-                    elif tracing.unsampled(block):
-                        call = calls.get(buffer[name:fields])
-                        if call is not None:
-                            call = tracing.below(block, call)
+                    call = calls.get(buffer[at + 16:fields])
+                    if headers >= _TRACED and call is not None and not tracing.missing and buffer.find(b"traceparent", fields, body) >= 0:
+                        block = buffer[fields:body]
+                        call = tracing.below(block, call) if tracing.unsampled(block) else None
             if call is None:
                 self.busy = False
                 frame = self._next()
                 self.busy = True
                 began = _now()
                 self._handle(frame)
+                if stream.detached:
+                    forked.end()
                 continue
             stream.at = end
             self.current = None
             if headers:
                 began = _now()
-            self.call = (id, block, began)
+            self.call = id, buffer, fields, body, began
             try:
                 payload = call(buffer[body:end])
             except (SystemExit, KeyboardInterrupt):
@@ -176,7 +184,7 @@ class Serial:
             self.send(frames.ERROR, id, responses.not_found(name, self.methods))
             return
         self.current = None
-        self.call = (id, headers, _now() if headers else 0.0)
+        self.call = id, headers, None, None, _now() if headers else 0.0
         span = tracing.start(name, headers) if headers and b"traceparent" in headers else None
         try:
             responses.serve(self, method, id, body)
@@ -189,8 +197,8 @@ class Serial:
     def context(self):
         """Returns the Context of the call in flight, or None."""
         if self.current is None and self.call is not None:
-            id, headers, arrival = self.call
-            self.current = Context(self, id, headers, arrival)
+            id, buffer, fields, body, arrival = self.call
+            self.current = Context(self, id, buffer[fields:body], arrival)
         return self.current
 
     def _handle(self, frame):
@@ -253,7 +261,7 @@ class Serial:
                 print("tempool: notification for unknown method %r dropped" % name.decode(errors="replace"), file=sys.stderr, flush=True)
             return
         self.current = None
-        self.call = (0, headers, time.monotonic())
+        self.call = 0, headers, None, None, _now()
         try:
             try:
                 result = method.call(body)
