@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -36,20 +37,21 @@ func measureCalls(ctx context.Context, b *bench) {
 
 	r, g := b.result, agent.Gateway()
 	type callSide struct {
-		row *series
-		run func(span time.Duration) (perSecond float64)
+		row       *series
+		processor *processor
+		run       func(span time.Duration) (perSecond float64)
 	}
 	var sides []callSide
 	rates := map[string]*series{}
-	addSide := func(name string, run func(time.Duration) float64) {
+	addSide := func(name string, program int, workers []int, run func(time.Duration) float64) {
 		rates[name] = r.row(name, "calls/s")
-		sides = append(sides, callSide{rates[name], run})
+		sides = append(sides, callSide{rates[name], r.newProcessor(name, program, workers), run})
 	}
-	add := func(name string, callers int, call func(context.Context, int) error) {
-		addSide(name, func(span time.Duration) float64 { return perSecond(ctx, callers, span, call) })
+	add := func(name string, workers []int, callers int, call func(context.Context, int) error) {
+		addSide(name, os.Getpid(), workers, func(span time.Duration) float64 { return perSecond(ctx, callers, span, call) })
 	}
 	addRoadrunner := func(name string, callers int, p *roadrunner) {
-		addSide(name, func(span time.Duration) float64 { return p.perSecond(callers, callBytes, span) })
+		addSide(name, p.pid, p.workers, func(span time.Duration) float64 { return p.perSecond(callers, callBytes, span) })
 	}
 	const single, eight, four, rrSingle, rrEight = "1 caller, max_inflight 1", "8 callers, max_inflight 1",
 		"8 callers, max_inflight 4", "1 caller, RoadRunner", "8 callers, RoadRunner"
@@ -57,6 +59,11 @@ func measureCalls(ctx context.Context, b *bench) {
 	addRoadrunner(rrEight, callers, rr)
 	addRoadrunner(rrEight+bound, callers, rrBound)
 	body := bytes.Repeat([]byte("x"), callBytes)
+	for _, blocking := range []bool{false, true} {
+		plain, name := b.startPlain(callWorkers, blocking), map[bool]string{true: ", blocking descriptors"}[blocking]
+		add("8 callers, floor"+name, plain.pids, callers, plain.call(body))
+		add("1 caller, floor"+name, plain.pids, 1, plain.call(body))
+	}
 	for _, kind := range []struct{ inflight, coresEach int }{{1, 0}, {1, 1}, {4, 0}, {4, 1}} {
 		sp := b.echoInflight(fmt.Sprintf("calls-%d-%d", kind.inflight, kind.coresEach), callWorkers, kind.inflight)
 		sp.Limits.CPUAffinityEach = kind.coresEach
@@ -64,25 +71,34 @@ func measureCalls(ctx context.Context, b *bench) {
 		request := pool.Request{Method: "echo", Body: body, Priority: pool.DefaultPriority}
 		callPool := func(ctx context.Context) (*pool.Response, error) { return g.CallPool(ctx, echo.Name(), request) }
 		check(awaitCalls(ctx, callPool, callWorkers))
+		pids := workersOf(ctx, echo)
 		byPool := func(ctx context.Context, _ int) error { return checkEcho(body)(callPool(ctx)) }
 		how := ""
 		if kind.coresEach > 0 {
 			how = bound
 		}
 		if kind.inflight > 1 {
-			add(four+how, callers, byPool)
+			add(four+how, pids, callers, byPool)
 			continue
 		}
-		add(eight+how, callers, byPool)
-		add(single+how, 1, byPool)
+		add(eight+how, pids, callers, byPool)
+		add(single+how, pids, 1, byPool)
 		addRoadrunner(rrSingle+how, 1, map[int]*roadrunner{0: rr, 1: rrBound}[kind.coresEach])
 	}
-	add("8 callers, max_inflight 4, client leases", callers, b.leased(ctx, g, body))
+	leased, pids := b.leased(ctx, g, body)
+	add("8 callers, max_inflight 4, client leases", pids, callers, leased)
 
 	b.inTurn(len(sides), func(side int) {
 		sides[side].run(callWarm)
-		sides[side].row.add(sides[side].run(callSpan))
+		s := sides[side]
+		s.row.add(s.processor.during(func() float64 { return s.run(callSpan) }))
 	})
+	for _, side := range sides {
+		if side.row == rates[eight] {
+			r.atMost(eight+", processor time in the agent", side.processor.ofGo.Median, 8, "µs")
+			r.atMost(eight+", processor time in the workers", side.processor.ofPython.Median, 6, "µs")
+		}
+	}
 	for _, c := range []struct {
 		ours, theirs string
 		target       float64
@@ -137,7 +153,8 @@ func awaitCalls(ctx context.Context, call func(context.Context) (*pool.Response,
 }
 
 // leased starts a pool and checks out its workers; the callers share the leases evenly.
-func (b *bench) leased(ctx context.Context, g *gateway.Gateway, body []byte) (call func(context.Context, int) error) {
+func (b *bench) leased(ctx context.Context, g *gateway.Gateway, body []byte) (call func(context.Context, int) error,
+	pids []int) {
 	echo := b.startPool(ctx, b.echoInflight("leased", callWorkers, 4), startPolled)
 	leases := make([]*tempool.Lease, callWorkers)
 	for i := range leases {
@@ -152,13 +169,15 @@ func (b *bench) leased(ctx context.Context, g *gateway.Gateway, body []byte) (ca
 	})
 	return func(ctx context.Context, caller int) error {
 		return checkEcho(body)(g.Call(ctx, leases[caller%callWorkers].ID, request))
-	}
+	}, workersOf(ctx, echo)
 }
 
 // roadrunner is RoadRunner's pool in a separate process, built from a separate module.
 type roadrunner struct {
 	requests *json.Encoder
 	results  *json.Decoder
+	pid      int
+	workers  []int // their processes
 }
 
 // startRoadrunner starts the pool. cores is 0 or the number of cores over which its workers are bound, one core each.
@@ -169,7 +188,10 @@ func (b *bench) startRoadrunner(ctx context.Context, workers, cores int) *roadru
 	cmd := exec.Command(program, strconv.Itoa(workers), strconv.Itoa(cores), b.python, filepath.Join(source, "worker.py"))
 	results, requests := must(cmd.StdoutPipe()), must(cmd.StdinPipe())
 	b.launch("RoadRunner's pool", cmd, true, requests.Close)
-	return &roadrunner{requests: json.NewEncoder(requests), results: json.NewDecoder(results)}
+	r := &roadrunner{requests: json.NewEncoder(requests), results: json.NewDecoder(results), pid: cmd.Process.Pid}
+	r.perSecond(workers, 1, 0) // it answers when its workers are ready
+	r.workers = childrenOf(ctx, r.pid)
+	return r
 }
 
 // perSecond measures RoadRunner for a span and returns the calls per second.

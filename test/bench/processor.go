@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/shirou/gopsutil/v3/process"
+
+	"github.com/tempool/tempool"
+)
+
+// processor measures the processor time of a call, in the Go program and in the Python workers.
+type processor struct {
+	program        int   // the process of the Go side
+	workers        []int // those of the workers
+	ofGo, ofPython *series
+}
+
+// newProcessor returns the processor time of a side as two rows of the result.
+func (r *result) newProcessor(name string, program int, workers []int) *processor {
+	return &processor{program, workers, r.row(name+", Go", "µs/call"), r.row(name+", Python", "µs/call")}
+}
+
+// during runs a side and adds what its calls took.
+func (p *processor) during(run func() (perSecond float64)) (perSecond float64) {
+	ofGo, ofPython, began := processorTime(p.program), processorTime(p.workers...), time.Now()
+	perSecond = run()
+	calls := perSecond * time.Since(began).Seconds()
+	p.ofGo.add((processorTime(p.program) - ofGo).Seconds() * 1e6 / calls)
+	p.ofPython.add((processorTime(p.workers...) - ofPython).Seconds() * 1e6 / calls)
+	return perSecond
+}
+
+// processorTime is what the threads of processes have used. The scheduler counts it in nanoseconds; /proc/PID/stat has
+// ticks of 10 ms.
+func processorTime(pids ...int) (all time.Duration) {
+	for _, pid := range pids {
+		for _, thread := range must(filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))) {
+			text, err := os.ReadFile(thread)
+			if errors.Is(err, os.ErrNotExist) {
+				continue // the thread has ended
+			}
+			check(err)
+			used, _, _ := strings.Cut(string(text), " ")
+			all += time.Duration(must(strconv.ParseInt(used, 10, 64)))
+		}
+	}
+	return all
+}
+
+// childrenOf are the processes that a process has started.
+func childrenOf(ctx context.Context, pid int) (pids []int) {
+	for _, child := range must((&process.Process{Pid: int32(pid)}).ChildrenWithContext(ctx)) {
+		pids = append(pids, int(child.Pid))
+	}
+	return pids
+}
+
+// workersOf are the processes of a pool's workers.
+func workersOf(ctx context.Context, pool *tempool.Pool) (pids []int) {
+	for slot := range callWorkers {
+		pids = append(pids, must(pool.State(ctx, slot)).PID)
+	}
+	return pids
+}
+
+// plainLoop is the plainest worker: it returns what it reads.
+const plainLoop = `from os import read, write
+while data := read(0, 65536): write(1, data)`
+
+// plainPool is the floor of a pool of Python workers in Go: a channel of free workers, a write and a read.
+type plainPool struct {
+	free chan *plainWorker
+	pids []int
+}
+
+type plainWorker struct {
+	in, out *os.File // of the worker
+	answer  []byte
+}
+
+// startPlain starts the floor. blocking takes the descriptors from the runtime's poller: a read then holds a thread.
+func (b *bench) startPlain(workers int, blocking bool) *plainPool {
+	p := &plainPool{free: make(chan *plainWorker, workers)}
+	for range workers {
+		theirIn, in, err := os.Pipe()
+		check(err)
+		out, theirOut, err := os.Pipe()
+		check(err)
+		if blocking {
+			in.Fd() // leaves the poller
+			out.Fd()
+		}
+		cmd := exec.Command(b.python, "-c", plainLoop)
+		cmd.Stdin, cmd.Stdout = theirIn, theirOut
+		b.launch(fmt.Sprintf("a plain worker (blocking %t)", blocking), cmd, true,
+			func() error { return errors.Join(in.Close(), out.Close()) })
+		check(errors.Join(theirIn.Close(), theirOut.Close()))
+		p.pids = append(p.pids, cmd.Process.Pid)
+		p.free <- &plainWorker{in: in, out: out, answer: make([]byte, 64<<10)}
+	}
+	return p
+}
+
+// call returns the echo of a body that one read returns whole.
+func (p *plainPool) call(body []byte) func(context.Context, int) error {
+	return func(context.Context, int) error {
+		w := <-p.free
+		_, err := w.in.Write(body)
+		n := 0
+		if err == nil {
+			n, err = w.out.Read(w.answer)
+		}
+		same := bytes.Equal(w.answer[:n], body)
+		p.free <- w
+		if err == nil && !same {
+			err = fmt.Errorf("a plain worker returned %d bytes of %d", n, len(body))
+		}
+		return err
+	}
+}
