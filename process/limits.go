@@ -135,7 +135,7 @@ func (s *Supervisor) enforceLoop(ctx context.Context) {
 
 func (s *Supervisor) enforce() {
 	var table *tree.Table
-	for _, p := range s.List() {
+	for _, p := range s.all() {
 		sampled := p.sampledLimits()
 		if sampled.IsZero() {
 			continue

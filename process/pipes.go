@@ -22,7 +22,7 @@ const (
 // pipes are the supervisor's ends.
 type pipes struct {
 	logs   [2]*os.File // stdout (unless it carries the protocol) and stderr
-	frames *os.File    // protocol frames: what the worker reads
+	frames *os.File    // protocol frames: what the worker reads; of a template: its control socket
 	out    *os.File    // and writes, unless it replies over the socket
 	stdin  *os.File    // protocol jsonrpc: what the worker reads
 	stdout *os.File    // and writes
@@ -55,7 +55,17 @@ func (p *pipes) open(protocol string, cmd *exec.Cmd, childEnds *[]*os.File) erro
 			cmd.Stdin = stdin
 		}
 	}
-	if protocol == spec.ProtocolFrames {
+	switch protocol {
+	case protocolTemplate:
+		var control *os.File
+		if err == nil {
+			p.frames, control, err = launcher.SocketPair()
+		}
+		if err == nil {
+			*childEnds = append(*childEnds, control)
+			cmd.ExtraFiles = []*os.File{control}
+		}
+	case spec.ProtocolFrames:
 		out := fromChild(&p.out)
 		var frames *os.File
 		if err == nil {

@@ -33,8 +33,9 @@ type Process struct {
 	finalCounts map[string]int64 // of an exit record, which has no connection
 
 	// Set by the start, before anybody else sees the process.
-	cmd       *exec.Cmd     // nil if an earlier supervisor has started it
-	child     bool          // an earlier supervisor of this very program has started it
+	cmd       *exec.Cmd     // nil if an earlier supervisor or a template has started it
+	child     bool          // it is this program's child nevertheless
+	template  *template     // whose fork it is; nil for none
 	root      tree.Identity // zero for a function
 	startedAt time.Time
 	pipes     pipes

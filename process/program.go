@@ -41,7 +41,7 @@ func (p program) start() error {
 	return nil
 }
 
-// fork starts the program with its pipes, and the goroutines that read them.
+// fork starts the program with its pipes, by itself or as a fork of its template, and the goroutines that read them.
 func (p program) fork() error {
 	var childEnds []*os.File
 	defer func() {
@@ -51,7 +51,12 @@ func (p program) fork() error {
 	}()
 	cmd := p.plan.command(p.plan.program, p.plan.args, p.spec.Pool.Dir)
 	err := p.pipes.open(p.spec.Pool.Protocol, cmd, &childEnds)
-	if err == nil {
+	var gate *os.File
+	switch {
+	case err != nil:
+	case p.template != nil:
+		gate, err = p.template.fork(p.Process, cmd)
+	default:
 		var started launcher.Started
 		started, err = p.plan.launch(cmd, nil, p.spec.Start.Timeout.D())
 		p.namespaces = started.Namespaces
@@ -64,17 +69,23 @@ func (p program) fork() error {
 		p.pipes.close()
 		return err
 	}
-	p.cmd = cmd
-	p.root, p.startedAt = tree.Identity{PID: cmd.Process.Pid}, time.Now()
+	p.startedAt = time.Now()
 	var launcherCPU time.Duration // not the program's
-	if found, err := tree.ReadEntry(cmd.Process.Pid); err == nil && found != nil {
-		p.root, launcherCPU = found.Identity, found.CPU
+	if gate == nil {
+		p.cmd, p.root = cmd, tree.Identity{PID: cmd.Process.Pid}
+		if found, err := tree.ReadEntry(cmd.Process.Pid); err == nil && found != nil {
+			p.root, launcherCPU = found.Identity, found.CPU
+		}
 	}
 	p.meter.Start(p.startedAt, launcherCPU)
-	p.awaitExit = tree.WatchExit(cmd.Process.Pid)
-	p.logs.Note(fmt.Sprintf("started as PID %d", cmd.Process.Pid))
+	p.awaitExit = tree.WatchExit(p.root.PID)
+	p.logs.Note(fmt.Sprintf("started as PID %d", p.root.PID))
 	p.readLogs()
 	p.conn, p.connErr = p.connect()
+	if gate != nil {
+		_, _ = gate.Write([]byte{1}) // it fails if the process has ended, which others notice
+		gate.Close()
+	}
 	return nil
 }
 

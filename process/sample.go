@@ -68,7 +68,7 @@ func (p *Process) LatestSample() api.Sample { return p.meter.Latest() }
 // sampleLoop samples every process each SampleEvery, until ctx ends.
 func (s *Supervisor) sampleLoop(ctx context.Context) {
 	for range sleep.Ticks(ctx.Done(), s.config.SampleEvery) {
-		processes := s.List()
+		processes := s.all()
 		if len(processes) == 0 {
 			continue
 		}

@@ -25,6 +25,7 @@ type plan struct {
 	program     string
 	args        []string // of the program, with its name as the first
 	environ     []string
+	ours        map[string]string // the variables of environ that are Tempool's own
 	credentials *launcher.Credentials
 	umask       int // -1: the agent's own
 	fork        func(*exec.Cmd) error
@@ -97,6 +98,8 @@ func (p *plan) complete(worker string, sp spec.Spec) error {
 	ours := map[string]string{EnvWorker: worker, EnvIncarnation: p.cookie}
 	var keep []string
 	switch pool.Protocol {
+	case protocolTemplate: // not its cookie, which its forks would inherit
+		ours = map[string]string{EnvTemplate: strconv.Itoa(framesFD)}
 	case spec.ProtocolFrames:
 		ours[EnvFD], ours[EnvOut] = strconv.Itoa(framesFD), strconv.Itoa(outFD)
 	case spec.ProtocolNone:
@@ -104,7 +107,7 @@ func (p *plan) complete(worker string, sp spec.Spec) error {
 		keep = append(keep, p.address.dir)
 	}
 	p.sandbox = sandbox.New(sp.Sandbox, pool.Dir, keep...)
-	p.environ = environment(pool, ours, os.LookupEnv)
+	p.environ, p.ours = environment(pool, ours, os.LookupEnv), ours
 	return nil
 }
 
@@ -173,7 +176,7 @@ func (s *Supervisor) newKind(launch Launch) (*Process, error) {
 		return nil, err
 	}
 	p := s.newProcess(launch, &pl, launch.Spec.Limits)
-	p.kind = program{p}
+	p.kind, p.template = program{p}, launch.template
 	return p, nil
 }
 
@@ -222,6 +225,9 @@ func (s *Supervisor) spawn(launch Launch) (*Process, error) {
 	s.supervise(p)
 	return p, nil
 }
+
+// isTemplate reports whether the process never serves: others are its forks.
+func (p *Process) isTemplate() bool { return p.spec.Pool.Protocol == protocolTemplate }
 
 // supervise lists a process until it has ended.
 func (s *Supervisor) supervise(p *Process) {

@@ -144,7 +144,7 @@ func (s *Supervisor) run(ctx context.Context, k key, launch Launch) (*Process, e
 	ctx, cancel := context.WithTimeoutCause(ctx, launch.Spec.Start.Timeout.D(), errStartTimeout)
 	defer cancel()
 	started := time.Now()
-	p, err := s.spawn(launch)
+	p, err := s.spawnWithTemplate(ctx, launch)
 	if err != nil {
 		return nil, coded(CodeStartFailed, err, "start %s", k)
 	}
@@ -155,6 +155,28 @@ func (s *Supervisor) run(ctx context.Context, k key, launch Launch) (*Process, e
 		return p, nil
 	}
 	return nil, p.giveUp(ctx, err)
+}
+
+// spawnWithTemplate is spawn; with start.fork, of a fork of the spec's template. A template that does not fork is
+// replaced once.
+func (s *Supervisor) spawnWithTemplate(ctx context.Context, launch Launch) (p *Process, err error) {
+	if !launch.Spec.Start.Fork {
+		return s.spawn(launch)
+	}
+	sp := s.shareSpec(launch.Spec)
+	for range 2 {
+		if launch.template, err = s.readyTemplate(ctx, sp); err == nil {
+			p, err = s.spawn(launch)
+		}
+		if !errors.Is(err, errTemplate) {
+			break
+		}
+		s.logger.Warn("replacing a template", "worker", launch.Worker, "error", err)
+		if launch.template != nil {
+			s.dropTemplate(launch.template)
+		}
+	}
+	return p, err
 }
 
 var errStartTimeout = errors.New("start.timeout expired")

@@ -46,6 +46,8 @@ type Launch struct {
 	// Keep lists older incarnations of the worker that keep running: the one to take over from, and those that finish
 	// their calls. All others are killed.
 	Keep []int64
+
+	template *template // whose fork the process is
 }
 
 type key struct {
@@ -74,20 +76,24 @@ type Supervisor struct {
 	loops       sync.WaitGroup // sampling, enforcing and reaping orphans
 	processes   sync.WaitGroup // starts in progress and live processes
 
-	mu              sync.Mutex // guards the fields below
-	closing         bool
-	closed          chan struct{}    // closed when the first Close has finished
-	newest          map[string]int64 // by worker; see noteNewestLocked
-	newestKept      int              // how many were left when workers were last forgotten
-	starting        map[key]*start
-	live            map[key]*Process
-	ended           map[key]*Process
-	endOrder        []key // of ended, oldest first
-	keeping         bool  // HandOver has left processes to a keeper
-	kept            []Kept
-	abandoned       map[string]int // by function, see AbandonedFunctions
-	poolStartLimits map[string]*poolStartLimit
-	startLimit      *semaphore.Weighted // for pools without a start.concurrency
+	mu            sync.Mutex // guards the fields below
+	closing       bool
+	closed        chan struct{}    // closed when the first Close has finished
+	newest        map[string]int64 // by worker; see noteNewestLocked
+	newestKept    int              // how many were left when workers were last forgotten
+	starting      map[key]*start
+	live          map[key]*Process
+	templates     []*template // those that processes may be forks of
+	templateCount int64       // how many there have been
+	// templateProcesses are the processes of all templates; see template.
+	templateProcesses map[key]*Process
+	ended             map[key]*Process
+	endOrder          []key // of ended, oldest first
+	keeping           bool  // HandOver has left processes to a keeper
+	kept              []Kept
+	abandoned         map[string]int // by function, see AbandonedFunctions
+	poolStartLimits   map[string]*poolStartLimit
+	startLimit        *semaphore.Weighted // for pools without a start.concurrency
 }
 
 // StateID returns the random id of the state directory, which is made once: supervisors with the same one follow each
@@ -139,6 +145,13 @@ func (s *Supervisor) List() []*Process {
 	})
 }
 
+// all is List with the templates.
+func (s *Supervisor) all() []*Process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.AppendSeq(slices.Collect(maps.Values(s.live)), maps.Values(s.templateProcesses))
+}
+
 // Live returns the number of live incarnations, starting ones included.
 func (s *Supervisor) Live() int {
 	s.mu.Lock()
@@ -168,8 +181,12 @@ func (s *Supervisor) Close(ctx context.Context) error {
 	}
 	defer close(s.closed)
 
-	for _, p := range s.List() {
-		p.requestStop(0)
+	for _, p := range s.all() {
+		if p.isTemplate() {
+			p.Kill(errClosing.Message)
+		} else {
+			p.requestStop(0)
+		}
 	}
 	gone := make(chan struct{})
 	go func() {
@@ -204,7 +221,7 @@ func (s *Supervisor) Close(ctx context.Context) error {
 
 // ownsEntry reports whether e, dead or alive, belongs to a tree of this supervisor.
 func (s *Supervisor) ownsEntry(e *tree.Entry) bool {
-	return slices.ContainsFunc(s.List(), func(p *Process) bool {
+	return slices.ContainsFunc(s.all(), func(p *Process) bool {
 		return p.hasTree() && e.Session == p.root.PID || p.members.Has(e.Identity)
 	})
 }
@@ -215,8 +232,9 @@ const strayInterval = 5 * time.Second
 // strayLoop kills strays until ctx ends.
 func (s *Supervisor) strayLoop(ctx context.Context) {
 	defer tree.OwnTrees(s.ownsEntry)()
-	for range sleep.Ticks(ctx.Done(), strayInterval) {
+	for now := range sleep.Ticks(ctx.Done(), strayInterval) {
 		s.killStrays()
+		s.endUnusedTemplates(now)
 	}
 }
 
@@ -235,6 +253,10 @@ func (s *Supervisor) recordExit(p *Process) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := p.key()
+	if p.isTemplate() {
+		delete(s.templateProcesses, k)
+		return
+	}
 	delete(s.live, k)
 	s.ended[k] = p
 	s.endOrder = append(s.endOrder, k)
@@ -282,7 +304,7 @@ func (s *Supervisor) noteNewestLocked(worker string, incarnation int64) {
 // Contains reports whether a process belongs to the tree of a live incarnation, so that it is a worker's and not a
 // client's or the operator's. It costs some reads of /proc for each of the process's ancestors.
 func (s *Supervisor) Contains(pid int) bool {
-	live := s.List()
+	live := s.all()
 	roots, cookies := make(map[int]bool, len(live)), make(map[string]bool, len(live))
 	for _, p := range live {
 		if p.hasTree() {

@@ -46,6 +46,14 @@ var conflicts = []conflict{
 		return fmt.Sprintf("[%d].params", i), problemIf(i >= 0 && s.Pool.Protocol == ProtocolJSONRPC,
 			`must be a table or a list with pool.protocol = "jsonrpc"`)
 	}, "a table or a list"},
+	{"start.fork", "pool.protocol", func(s *Spec) (string, string) {
+		return "", problemIf(s.Start.Fork && s.Pool.Protocol == ProtocolNone,
+			`cannot be used with pool.protocol = "none": a fork serves the connection that it is given`)
+	}, `pool.protocol = "frames" or "jsonrpc", or no start.fork`},
+	{"start.fork", "sandbox.private_tmp", func(s *Spec) (string, string) {
+		return "", problemIf(s.Start.Fork && s.Sandbox.PrivateTmp,
+			"cannot be used with sandbox.private_tmp: the processes of one template would share its /tmp")
+	}, "one of the two"},
 	{"lease.on_expiry", "pool.protocol", func(s *Spec) (string, string) {
 		return "", problemIf(s.Lease.OnExpiry == ExpiryReset && s.Pool.Protocol == ProtocolNone,
 			`"reset" is not supported with pool.protocol = "none"`)

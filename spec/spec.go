@@ -165,6 +165,8 @@ type Start struct {
 	Concurrency int `json:"concurrency" toml:"concurrency"`
 	// RatePerSecond bounds the starts of the pool per second; 0 means no bound.
 	RatePerSecond float64 `json:"rate_per_second" toml:"rate_per_second"`
+	// Fork makes each process a fork of a template that has loaded the program.
+	Fork bool `json:"fork" toml:"fork"`
 	// Warmup messages are sent in this order before the worker is ready.
 	Warmup []Warmup `json:"warmup" toml:"warmup"`
 }

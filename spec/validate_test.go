@@ -78,7 +78,7 @@ func TestEveryKeyHasARule(t *testing.T) {
 	free := map[string]bool{ // any value of the form will do
 		"rotation.surge": true, "watch.paths": true, "watch.ignore": true, "prediction.enabled": true,
 		"pressure.enabled":    true,
-		"sandbox.private_tmp": true,
+		"sandbox.private_tmp": true, "start.fork": true,
 	}
 	s := good()
 	for _, k := range keys {

@@ -280,7 +280,11 @@ func (a *Agent) join(ctx context.Context) error {
 // runBackground runs what watches this host until the agent stops.
 func (a *Agent) runBackground(control lease.Control, sweeps *sweeper.Sweeper) {
 	j := &janitor{temporal: a.temporal, processes: a.processes, closed: sweeps.ClosedWorkers, log: a.log}
-	files := newFileWatches(a.outbox.changed, a.processes, a.config.HostID, a.log)
+	changed := func(pool, host string, files []string) {
+		a.processes.ReplaceTemplates(pool) // before its workers restart
+		a.outbox.changed(pool, host, files)
+	}
+	files := newFileWatches(changed, a.processes, a.config.HostID, a.log)
 	a.demand = newDemandReporter(a.config.HostID, a.gateway.Demand, control.Status, a.membership.epoch, a.outbox.want)
 	pressure := newPressureMonitor(a.readMemory, a.outbox.pressed, a.processes, a.config.HostID, a.log)
 	pressure.freeMemory, pressure.decided = a.stores.FreeMemory, a.metrics.Observer().Decided

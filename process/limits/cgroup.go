@@ -100,6 +100,18 @@ func (g *Cgroup) Attach(cmd *exec.Cmd) (afterStart func(), err error) {
 	return g.cgroups.fs.Attach(cmd, g.Dir)
 }
 
+// Enter moves a running process into the cgroup; its memory stays with the cgroup that it was allocated in. It does
+// nothing on nil.
+func (g *Cgroup) Enter(pid int) error {
+	if g == nil {
+		return nil
+	}
+	if err := g.write("cgroup.procs", strconv.Itoa(pid)); err != nil {
+		return fmt.Errorf("move a process into its cgroup: %w", err)
+	}
+	return nil
+}
+
 // OOMKilled reports whether the kernel killed a process in the cgroup because of its memory limit.
 func (g *Cgroup) OOMKilled() bool {
 	if g == nil {

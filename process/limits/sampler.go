@@ -137,7 +137,7 @@ func MeasureTree(at time.Time, members []*tree.Entry, memoryLimit int64) TreeUsa
 		usage.memory += rss
 		usage.cpu += cpu
 	}
-	if memoryLimit <= 0 || usage.memory <= memoryLimit || len(members) == 1 {
+	if memoryLimit <= 0 || usage.memory <= memoryLimit {
 		return usage
 	}
 	var proportional int64

@@ -18,6 +18,12 @@ func ReadFamily(int) (*Table, error) {
 func ownMark() Mark              { return 0 }
 func (Mark) Set() error          { return nil }
 func readMark(int) (Mark, error) { return 0, nil }
+func (Mark) Below() Mark         { return 0 }
+
+// Adopt fails: only Linux has child subreapers.
+func Adopt(context.Context, int, Mark, Mark) (Identity, error) {
+	return Identity{}, errors.ErrUnsupported
+}
 
 // interfacesOf returns nil: only Linux has network namespaces.
 func interfacesOf([]*Entry, Key) map[networkInterface]api.NetworkBytes { return nil }

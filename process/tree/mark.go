@@ -25,9 +25,14 @@ func NewMark() Mark {
 	if limit < 2*minMarks {
 		return 0
 	}
+	return newMark(limit/2, limit)
+}
+
+// newMark returns a random mark from low on, and below high.
+func newMark(low, high Mark) Mark {
 	var random [8]byte
 	rand.Read(random[:]) // never fails
-	m := limit/2 + Mark(binary.NativeEndian.Uint64(random[:]))%(limit/2)
+	m := low + Mark(binary.NativeEndian.Uint64(random[:]))%(high-low)
 	living.Store(m, struct{}{})
 	return m
 }

@@ -28,6 +28,18 @@ type Key struct {
 type MemberSet struct {
 	mu  sync.Mutex
 	ids map[Identity]time.Time // until when they were there: the end of the last read that found them
+	not map[Identity]time.Time // what Exclude has named, and when
+}
+
+// Exclude removes a process that has become the root of a tree of its own; a table from before does not add it again.
+func (s *MemberSet) Exclude(id Identity) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.not == nil {
+		s.not = make(map[Identity]time.Time)
+	}
+	s.not[id] = time.Now()
+	delete(s.ids, id)
 }
 
 // List returns the members in no order.
@@ -71,8 +83,13 @@ func (s *MemberSet) update(t *Table, members []*Entry) {
 	if s.ids == nil {
 		s.ids = make(map[Identity]time.Time, len(members))
 	}
+	for id, excluded := range s.not {
+		if !t.has(id) && t.At.After(excluded) {
+			delete(s.not, id)
+		}
+	}
 	for _, m := range members {
-		if t.read.After(s.ids[m.Identity]) {
+		if _, excluded := s.not[m.Identity]; !excluded && t.read.After(s.ids[m.Identity]) {
 			s.ids[m.Identity] = t.read
 		}
 	}

@@ -27,6 +27,9 @@ and start the pool with: tempool pool start -f pool.toml
 
 // Run serves calls until Tempool stops this worker, then exits the process.
 func Run() {
+	if os.Getenv("TEMPOOL_TEMPLATE") != "" {
+		log.Fatal("tempool: a Go program cannot fork, because its runtime has several threads; remove start.fork")
+	}
 	socket, found := descriptor("TEMPOOL_FD")
 	if !found {
 		fmt.Fprintf(os.Stderr, howToStart, filepath.Base(os.Args[0]))

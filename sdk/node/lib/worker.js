@@ -127,6 +127,10 @@ export class Worker {
    */
   async run() {
     if (inProcess) return
+    if (process.env.TEMPOOL_TEMPLATE) {
+      process.stderr.write('tempool: a Node.js program cannot fork, because its runtime has several threads; remove start.fork\n')
+      process.exit(2)
+    }
     const fd = descriptor('TEMPOOL_FD')
     const out = descriptor('TEMPOOL_OUT')
     if (fd === null) {

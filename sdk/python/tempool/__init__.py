@@ -17,7 +17,7 @@ from .worker import Worker
 __version__ = "0.1.0"
 __all__ = [
     "Cancelled", "Conflict", "Context", "Error", "Fatal", "HostError", "ProgramNotFound", "Programs", "Session", "SessionNotFound", "Worker",
-    "context", "method", "on_health", "on_lease_reset", "on_resume", "on_session_load", "on_session_release", "on_start", "on_stop",
+    "after_fork", "before_fork", "context", "method", "on_health", "on_lease_reset", "on_resume", "on_session_load", "on_session_release", "on_start", "on_stop",
     "on_suspend", "run", "unhealthy",
 ]
 
@@ -32,5 +32,7 @@ on_lease_reset = default_worker.on_lease_reset
 on_suspend = default_worker.on_suspend
 on_resume = default_worker.on_resume
 on_health = default_worker.on_health
+before_fork = default_worker.before_fork
+after_fork = default_worker.after_fork
 unhealthy = default_worker.unhealthy
 run = default_worker.run

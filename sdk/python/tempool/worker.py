@@ -6,7 +6,7 @@ import json
 import os
 import sys
 
-from . import forked, frames
+from . import forked, frames, template
 from .connection import Stream
 from .errors import ProtocolError
 from .methods import Method, is_async
@@ -45,6 +45,8 @@ class Worker:
         self._on_start: List[Callable[[], Any]] = []
         self._on_stop: List[Callable[[], Any]] = []
         self._on_health: List[Callable[[], Any]] = []
+        self._before_fork: List[Callable[[], Any]] = []
+        self._after_fork: List[Callable[[], Any]] = []
         self._server: Any = None
 
     if TYPE_CHECKING:
@@ -89,6 +91,16 @@ class Worker:
         Keep it shorter than the spec's health.timeout.
         """
         self._on_health.append(fn)
+        return fn
+
+    def before_fork(self, fn: H) -> H:
+        """Decorator: with start.fork, fn() runs in the template, after on_start and before its first fork: close connections, stop threads."""
+        self._before_fork.append(fn)
+        return fn
+
+    def after_fork(self, fn: H) -> H:
+        """Decorator: with start.fork, fn() runs in each forked process before it reports ready: open connections, start threads, seed generators."""
+        self._after_fork.append(fn)
         return fn
 
     def unhealthy(self, reason: str) -> None:
@@ -154,6 +166,10 @@ class Worker:
             raise ValueError("threads must be at least 1: it is the number of calls that run concurrently")
         if in_process:
             return
+        control = _descriptor("TEMPOOL_TEMPLATE")
+        if control is not None:  # returns in each process that the template forks
+            template.serve(control, self._on_start, self._before_fork)
+            self._on_start = self._after_fork
         fd, out = _descriptor("TEMPOOL_FD"), _descriptor("TEMPOOL_OUT")
         if fd is None:
             sys.stderr.write(_HOW_TO_START % os.path.basename(sys.argv[0] or "worker.py"))

@@ -1,0 +1,259 @@
+package process
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/internal/need"
+	"github.com/tempool/tempool/process/logs"
+	"github.com/tempool/tempool/process/wire"
+	"github.com/tempool/tempool/spec"
+)
+
+// forks is the spec of a Python program whose processes are forks of a template.
+func forks(t *testing.T, program string) spec.Spec {
+	t.Helper()
+	need.Program(t, "python3")
+	sdk, err := filepath.Abs("../sdk/python")
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "worker.py")
+	require.NoError(t, os.WriteFile(file, []byte("import os, random, sys, tempool\n"+program+"\ntempool.run()\n"), 0o644))
+	sp := spec.Default()
+	sp.Pool.Name, sp.Pool.Command, sp.Start.Fork = "p", []string{"python3", file}, true
+	sp.Pool.Env = map[string]string{"PYTHONPATH": sdk}
+	return sp
+}
+
+func ask[T any](t *testing.T, p *Process, method string) (result T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
+	defer cancel()
+	answer, err := p.Conn().Call(ctx, wire.Request{Method: method})
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(answer.Payload, &result))
+	return result
+}
+
+func started(t *testing.T, s *Supervisor, l Launch) *Process {
+	t.Helper()
+	p, err := s.Start(t.Context(), l)
+	require.NoError(t, err)
+	return p
+}
+
+// templatesOf returns the living processes of templates.
+func templatesOf(s *Supervisor) []*Process {
+	return slices.DeleteFunc(s.all(), func(p *Process) bool { return !p.isTemplate() })
+}
+
+const forkedProgram = `
+loaded = os.getpid()
+def files():
+    for n in os.listdir("/proc/self/fd"):
+        try:
+            if int(n) < 100: yield int(n), os.readlink("/proc/self/fd/" + n)  # a test runner may have left its own at the top
+        except OSError: pass
+@tempool.on_start
+def load(): global started; started = os.getpid()
+@tempool.after_fork
+def after(): global forked; forked = os.getpid()
+@tempool.method
+def facts():
+    print("out", flush=True)
+    return {"pid": os.getpid(), "loaded": loaded, "started": started, "forked": forked, "random": random.random(),
+        "worker": os.environ["TEMPOOL_WORKER"], "cookie": os.environ["TEMPOOL_INCARNATION"],
+        "session": os.getsid(0), "streams": sorted(n for n, to in files() if to.startswith(("socket:", "pipe:")))}
+@tempool.method
+def spawn():
+    import subprocess
+    return subprocess.Popen(["sleep", "1000"], start_new_session=True).pid
+@tempool.method
+def crash(): os._exit(7)
+`
+
+type forkFacts struct {
+	PID, Loaded, Started, Forked, Session int
+	Random                                float64
+	Worker, Cookie                        string
+	Streams                               []int
+}
+
+func TestProcessesAreForksOfOneTemplate(t *testing.T) {
+	s, sp := open(t), forks(t, forkedProgram)
+	var all []forkFacts
+	var processes []*Process
+	for i := range 3 {
+		p := started(t, s, launch(fmt.Sprintf("p/%d", i), 1, sp))
+		f := ask[forkFacts](t, p, "facts")
+		require.Equal(t, p.Info().PID, f.PID)
+		require.Equal(t, f.PID, f.Forked)
+		require.Equal(t, f.PID, f.Session)
+		require.Equal(t, f.Loaded, f.Started)
+		require.NotEqual(t, f.PID, f.Loaded)
+		require.Equal(t, fmt.Sprintf("p/%d", i), f.Worker)
+		require.Equal(t, p.Info().Cookie, f.Cookie)
+		require.Equal(t, []int{1, 2, 3, 4}, f.Streams)
+		eventually(t, func() bool {
+			return slices.ContainsFunc(p.Logs(), func(l logs.Line) bool { return l.Text == "out" })
+		}, "the output of a fork is its own log's")
+		all, processes = append(all, f), append(processes, p)
+	}
+	require.Equal(t, all[0].Loaded, all[1].Loaded)
+	require.NotEqual(t, all[0].Random, all[1].Random)
+	template := templatesOf(s)
+	require.Len(t, template, 1)
+	require.NotContains(t, s.List(), template[0])
+
+	// A crash has its exit code, what it started ends with it, and the next process is a fork of the same template.
+	child := ask[int](t, processes[0], "spawn")
+	_, _ = processes[0].Conn().Call(t.Context(), wire.Request{Method: "crash"})
+	<-processes[0].Done()
+	require.Equal(t, 7, processes[0].Exit().Code)
+	require.ErrorIs(t, syscall.Kill(child, 0), syscall.ESRCH)
+	again := ask[forkFacts](t, started(t, s, launch("p/0", 2, sp)), "facts")
+	require.Equal(t, all[0].Loaded, again.Loaded)
+
+	// The end of a template ends no fork, and the next start has another template.
+	require.NoError(t, syscall.Kill(template[0].Info().PID, syscall.SIGKILL))
+	<-template[0].Done()
+	require.False(t, processes[1].HasEnded())
+	require.Equal(t, all[1].PID, ask[forkFacts](t, processes[1], "facts").PID)
+	other := ask[forkFacts](t, started(t, s, launch("p/0", 3, sp)), "facts")
+	require.NotEqual(t, all[0].Loaded, other.Loaded)
+
+	// So has the first one after files have changed, or under another spec.
+	s.ReplaceTemplates("p")
+	require.NotEqual(t, other.Loaded, ask[forkFacts](t, started(t, s, launch("p/0", 4, sp)), "facts").Loaded)
+	sp.Call.CancelGrace++
+	started(t, s, launch("p/0", 5, sp))
+	require.Len(t, templatesOf(s), 2)
+	s.endUnusedTemplates(time.Now().Add(2 * templateLinger))
+	require.Len(t, templatesOf(s), 2) // both specs are in use
+	for _, p := range s.List() {
+		p.Kill("end")
+		<-p.Done()
+	}
+	s.endUnusedTemplates(time.Now().Add(4 * templateLinger))
+	eventually(t, func() bool { return len(templatesOf(s)) == 0 }, "templates of no use must end")
+}
+
+func TestATemplateThatHangsIsReplaced(t *testing.T) {
+	s, sp := open(t), forks(t, forkedProgram)
+	sp.Start.Timeout = spec.Duration(30 * time.Second)
+	first := started(t, s, launch("p/0", 1, sp))
+	hanging := templatesOf(s)[0]
+	require.NoError(t, syscall.Kill(-hanging.Info().PID, syscall.SIGSTOP)) // the process that it has forked ahead, too
+	second := started(t, s, launch("p/1", 1, sp))
+	require.True(t, hanging.HasEnded())
+	require.False(t, first.HasEnded())
+	require.NotEqual(t, ask[forkFacts](t, first, "facts").Loaded, ask[forkFacts](t, second, "facts").Loaded)
+}
+
+func TestATemplateRefusesThreadsAndNamesThem(t *testing.T) {
+	_, err := open(t).Start(t.Context(), launch("p/0", 1, forks(t, `
+import threading
+threading.Thread(target=threading.Event().wait, name="poller", daemon=True).start()
+`)))
+	require.ErrorContains(t, err, "this one has: poller; start them in an after_fork hook")
+}
+
+func TestForksWithoutNetworkShareNone(t *testing.T) {
+	need.NetworkNamespaces(t)
+	s, sp := open(t), forks(t, `
+import socket
+@tempool.method
+def listen(): global server; server = socket.create_server(("127.0.0.1", 4999)); return [name for _, name in socket.if_nameindex()]
+@tempool.method
+def reach():
+    try: socket.create_connection(("127.0.0.1", 4999), 5); return True
+    except OSError: return False
+`)
+	sp.Sandbox.Network = spec.NetworkNone
+	one := started(t, s, launch("p/0", 1, sp))
+	other := started(t, s, launch("p/1", 1, sp))
+	require.Equal(t, []string{"lo"}, ask[[]string](t, one, "listen"))
+	require.True(t, ask[bool](t, one, "reach"))
+	require.False(t, ask[bool](t, other, "reach"))
+}
+
+// cTemplate is a program in C that speaks the template protocol. Its processes serve JSON-RPC: they answer each request
+// with how often their template has counted, and their worker's name.
+const cTemplate = `
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <fcntl.h>
+static char text[65536];
+static int fds[16];
+static int receive(int control) { // returns the number of descriptors, -1 at the end
+	char rights[CMSG_SPACE(sizeof fds)];
+	struct iovec iov = { text, sizeof text - 1 };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = rights, .msg_controllen = sizeof rights };
+	ssize_t n = recvmsg(control, &m, 0); // the request is one line, which the host sends at once
+	if (n <= 0) return -1;
+	text[n] = 0;
+	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+	memcpy(fds, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0));
+	return (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+}
+int main(void) {
+	int control = fcntl(atoi(getenv("TEMPOOL_TEMPLATE")), F_DUPFD_CLOEXEC, 50), loaded = 0;
+	while (loaded < 1000) loaded++;
+	dprintf(control, "{\"template\": 1}\n");
+	for (;;) {
+		int status;
+		if (fork() == 0) break;
+		if (wait(&status) < 0 || status != 0) return 1;
+	}
+	int n = receive(control);
+	if (n < 0) _exit(3);
+	if (fork()) _exit(0);
+	setsid();
+	char *name = strstr(text, "\"TEMPOOL_WORKER\":\"") + 18, byte;
+	*strchr(name, '"') = 0;
+	dprintf(control, "{\"pid\": %d}\n", getpid());
+	for (int i = 0; i < n - 1; i++) { int f = fcntl(fds[i], F_DUPFD, 60); close(fds[i]); fds[i] = f; }
+	for (int i = 0; i < n - 1; i++) { dup2(fds[i], i); close(fds[i]); } // files is [0, 1, 2] for JSON-RPC
+	if (read(fds[n - 1], &byte, 1) != 1) _exit(0);
+	close(control);
+	char line[4096];
+	while (fgets(line, sizeof line, stdin)) {
+		char *id = strstr(line, "\"id\":");
+		if (id) printf("{\"jsonrpc\":\"2.0\",\"id\":%d,\"result\":\"%d %s\"}\n", atoi(id + 5), loaded, name);
+		fflush(stdout);
+	}
+}
+`
+
+func TestATemplateInCServesJSONRPC(t *testing.T) {
+	need.Program(t, "cc")
+	dir := t.TempDir()
+	source, program := filepath.Join(dir, "t.c"), filepath.Join(dir, "t")
+	require.NoError(t, os.WriteFile(source, []byte(cTemplate), 0o644))
+	out, err := exec.Command("cc", "-o", program, source).CombinedOutput()
+	require.NoError(t, err, string(out))
+	sp := spec.Default()
+	sp.Pool.Name, sp.Pool.Command, sp.Pool.Protocol, sp.Start.Fork = "p", []string{program}, spec.ProtocolJSONRPC, true
+	s := open(t)
+	for _, worker := range []string{"p/0", "p/1"} {
+		p := started(t, s, launch(worker, 1, sp))
+		require.Equal(t, "1000 "+worker, ask[string](t, p, "any"))
+		require.True(t, p.isChild())
+		_, err := p.Stop(t.Context(), 0)
+		require.NoError(t, err)
+	}
+	require.Len(t, templatesOf(s), 1)
+}

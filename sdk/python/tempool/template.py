@@ -1,0 +1,145 @@
+"""The template: a process that has loaded the program and never serves. The worker's processes are its forks (start.fork)."""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import json
+import os
+import random
+import socket
+import struct
+import sys
+import threading
+
+from .methods import is_async
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, List
+
+_CLONE_NEWUSER = 0x10000000
+_CLONE_NEWNET = 0x40000000
+
+
+def serve(control: int, on_start: List[Callable[[], Any]], before_fork: List[Callable[[], Any]]) -> None:
+    """Loads the program and forks on request. It returns in each process that it forks, once the host lets that go on."""
+    os.set_inheritable(control, False)
+    for hook in on_start:
+        if is_async(hook):
+            sys.exit("tempool: start.fork: %s is async, and its event loop is a thread, which a fork does not have; "
+                     "make it a plain function, or an after_fork hook" % getattr(hook, "__qualname__", hook))
+        hook()
+    for hook in before_fork:
+        hook()
+    _refuse_threads()
+    gc.collect()
+    gc.freeze()  # so that a collection in a fork does not copy the pages of what was loaded
+    connection = socket.socket(fileno=control)
+    connection.sendall(b'{"template": 1}\n')
+    while True:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # The helper is forked ahead of the request, so that the process costs one fork, and exits, so that the host adopts it.
+        helper = os.fork()
+        if helper == 0:
+            if _forked(connection):
+                return
+            os._exit(0)
+        _, status = os.waitpid(helper, 0)
+        if status != 0:
+            os._exit(0 if os.WIFEXITED(status) and os.WEXITSTATUS(status) == _ENDED else 1)
+
+
+_ENDED = 3  # exit code of a helper whose host has closed the connection
+
+
+def _refuse_threads() -> None:
+    """Exits if another thread runs: a fork would not have it, and keep the locks that it holds."""
+    names = [t.name for t in threading.enumerate() if t is not threading.current_thread()]
+    try:
+        own = threading.get_native_id()
+        natives = [int(tid) for tid in os.listdir("/proc/self/task") if int(tid) != own]
+    except OSError:
+        natives = []
+    if len(natives) > len(names):
+        known = {t.native_id for t in threading.enumerate()}
+        for tid in natives:
+            if tid not in known:
+                with open("/proc/self/task/%d/comm" % tid) as comm:
+                    names.append("%s (of a library, thread %d)" % (comm.read().strip(), tid))
+    if names:
+        sys.exit("tempool: start.fork: a template must have no other threads, and this one has: %s; start them in an after_fork hook, "
+                 "stop them in a before_fork hook, or for numeric libraries set OPENBLAS_NUM_THREADS, OMP_NUM_THREADS or MKL_NUM_THREADS to 1"
+                 % ", ".join(names))
+
+
+def _forked(connection: socket.socket) -> bool:
+    """In the helper: forks the process of one request. Returns True in that process, False in the helper."""
+    line = b""
+    files: List[int] = []
+    while not line.endswith(b"\n"):
+        data, fds, _, _ = socket.recv_fds(connection, 64 << 10, 16)
+        if not data:
+            os._exit(_ENDED)
+        line += data
+        files += fds
+    if os.fork():
+        return False
+    try:
+        request = json.loads(line)
+        os.setsid()
+        if request.get("network") == "none":
+            _leave_network()
+        targets, gate = request["files"], _prepare(connection, files, request["files"])
+        os.environ.update(request["env"])
+    except Exception as error:
+        connection.sendall(json.dumps({"error": "%s: %s" % (type(error).__name__, error)}).encode() + b"\n")
+        os._exit(1)
+    connection.sendall(json.dumps({"pid": os.getpid()}).encode() + b"\n")
+    connection.close()
+    for target, file in zip(targets, files):
+        os.dup2(file, target)
+        os.close(file)
+    if not os.read(gate, 1):
+        os._exit(0)  # the host has given this process up
+    os.close(gate)
+    _reseed()
+    return True
+
+
+def _prepare(connection: socket.socket, files: List[int], targets: List[int]) -> int:
+    """Moves the descriptors of a request, and the connection, out of the way of their targets. Returns the gate, the last of them."""
+    free = max(targets) + 1
+    moved = [fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, free) for file in files]
+    for file in files:
+        os.close(file)
+    files[:] = moved
+    held = fcntl.fcntl(connection.fileno(), fcntl.F_DUPFD_CLOEXEC, free)
+    connection.close()
+    connection.__init__(fileno=held)  # type: ignore[misc]
+    return files.pop()
+
+
+def _leave_network() -> None:
+    """Gives this process a network of its own with a loopback interface only."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(_CLONE_NEWNET) and libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "sandbox.network = none needs CAP_SYS_ADMIN, or user namespaces for everybody: cannot leave the network")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        up = struct.pack("16sH14x", b"lo", 0x1 | 0x40)  # IFF_UP, IFF_RUNNING
+        fcntl.ioctl(any_socket, 0x8914, up)  # SIOCSIFFLAGS
+
+
+def _reseed() -> None:
+    """Makes the generators of this process differ from those of its siblings. os.urandom and uuid.uuid4 need nothing."""
+    random.seed()
+    modules = sys.modules
+    if "uuid" in modules:
+        modules["uuid"]._last_timestamp = None
+    if "ssl" in modules:
+        modules["ssl"].RAND_add(os.urandom(32), 32.0)
+    if "numpy.random" in modules:
+        modules["numpy.random"].seed()
