@@ -21,7 +21,7 @@ const rosterFresh = time.Second
 func (p *poolState) hasWorker(name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.ContainsFunc(p.order, func(u *upstream) bool { return !u.gone && (name == "" || u.worker == name) })
+	return slices.ContainsFunc(p.order, func(u *upstream) bool { return !u.is(gone) && (name == "" || u.worker == name) })
 }
 
 // roster is the roster of a pool that was read, and why the pool cannot be called on this host; nil if it can.

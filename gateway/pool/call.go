@@ -90,6 +90,7 @@ type Call struct {
 	response      *Response
 	waited        bool    // it was not started at once
 	completed     bool    // guarded by the pool's lock
+	alone         bool    // it may be sent at once; else see awaitAlone
 	mayStartAgain bool    // if its worker ends before it sees the request
 	arrived       arrival // in the queue; zero if it never was there
 
@@ -156,17 +157,17 @@ func (a *answeredCall) Answered(err error) {
 	c.finish(err)
 }
 
-// AnsweredLate implements wire.LateObserver. A worker that asks to be replaced must be, although the caller has left.
+// AnsweredLate implements wire.LateObserver: the worker has given the cancelled call up. One that asks to be replaced
+// must be, although the caller has left.
 func (a *answeredCall) AnsweredLate(err error) {
-	reason := fatalReason(err)
-	if reason == "" {
-		return
-	}
 	u := a.upstream
 	u.pool.mu.Lock()
 	defer u.pool.mu.Unlock()
-	u.fatal = reason
-	u.reportFatalLocked()
+	if reason := fatalReason(err); reason != "" {
+		u.closed[fatal] = reason
+		u.reportFatalLocked()
+	}
+	u.openedLocked() // its slot is free
 }
 
 // events delivers the first event of an exchange that another goroutine has begun; a nil channel never does.

@@ -221,7 +221,7 @@ func (u *upstream) unreserve() {
 }
 
 func (u *upstream) unreserveLocked() {
-	u.reserved = false
+	u.leases.Reserved = false
 	u.openedLocked()
 }
 
@@ -354,7 +354,7 @@ func (p *poolState) reserveBest(session string) *upstream {
 	u := p.chooseLocked(p.workerOfLocked(session), true, now)
 	if u != nil {
 		p.takeTurnLocked(u)
-		u.reserved = true
+		u.leases.Reserved = true
 	}
 	return u
 }
@@ -418,12 +418,12 @@ func (d *Dispatcher) leaseOf(pool string, o tempool.CheckoutOptions) *api.Lease 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, u := range p.order {
-		if l := u.lease; l != nil && !l.ended && !u.gone && l.requestID == o.RequestID && l.lease.Holder == o.Holder &&
-			lease.TokenAuthority(o.Token, false).Opens(l.key) && now.Before(l.expires) {
-			lease := l.lease
-			lease.Token = o.Token
-			lease.TTLMS = max(1, l.expires.Sub(now).Milliseconds())
-			return &lease
+		if l := u.lease; l != nil && l.requestID == o.RequestID && l.lease.Holder == o.Holder &&
+			lease.TokenAuthority(o.Token, false).Opens(l.key) {
+			if inUse := u.leaseInUseLocked(now); inUse != nil {
+				inUse.Token = o.Token
+				return inUse
+			}
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/sleep"
+	"github.com/tempool/tempool/spec"
 )
 
 // controlPlaneMonitor records since when Temporal has not answered.
@@ -77,5 +78,50 @@ func (d *Dispatcher) checkControlPlane(ctx context.Context) {
 	d.logger.Info("Temporal answers again")
 	for _, p := range d.allPools() {
 		p.notify() // what had to wait for it
+	}
+}
+
+// While Temporal cannot be reached, a worker of this host may be given up there and start on another host. A client's
+// lease ends here when its time is over. Calls of a pool, which own nothing, continue until FenceAfter; with
+// on_partition = "fence" every call stops at once.
+
+// fencesLocked reports whether no call of the pool may run, because Temporal has not answered for too long.
+func (p *poolState) fencesLocked(now time.Time) bool {
+	m := p.dispatcher.monitor
+	return m.lost.Load() && (m.fenced(now) || p.specKnown && p.spec.Pool.OnPartition == spec.PartitionFence)
+}
+
+// lostControl acts on the loss of Temporal.
+func (p *poolState) lostControl(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer p.notify()
+	if !p.fencesLocked(now) {
+		return
+	}
+	p.cancelCallsLocked(api.Errorf(api.CodeUnavailable,
+		"Temporal does not respond, and the pool is configured to stop its calls then (pool.on_partition = %q)",
+		spec.PartitionFence))
+}
+
+// expireLocked ends a client's lease whose time is over while Temporal cannot be asked whether it was renewed, and
+// cancels its calls. It returns the time until then, also without a call: one may start before.
+func (u *upstream) expireLocked(now time.Time, lost bool) time.Duration {
+	if !lost || u.lease == nil || u.leases.Ended != "" {
+		return idleTick
+	}
+	if left := u.leases.Expires.Sub(now); left > 0 {
+		return left
+	}
+	u.lease.calls.cancel(errExpired(u.lease.lease.ID))
+	return idleTick
+}
+
+// retireForLocked takes an incarnation out of service when a lease names a later one that is not here: its worker
+// continues elsewhere. Without that its gateway would check the worker out again and again.
+func (u *upstream) retireForLocked(lease api.Lease) {
+	if lease.Worker == u.worker && lease.Incarnation > u.incarnation && lease.Host != u.pool.dispatcher.config.HostID {
+		u.retireLocked()
+		u.leases = u.leases.End("the worker has moved to host " + lease.Host)
 	}
 }

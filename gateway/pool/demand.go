@@ -43,9 +43,9 @@ func (p *poolState) demand(now time.Time) (Demand, bool) {
 	d.Waiting, d.Leases = p.queue.Len()+p.heldCalls, p.queue.Clients()+p.checkouts
 	d.QueueFull, d.NoWorkers = d.Waiting >= p.spec.Queue.Size, true
 	for _, u := range p.order {
-		d.NoWorkers = d.NoWorkers && u.gone
-		d.Calls += len(u.poolCalls.calls)
-		if l := u.lease; l != nil && !u.gone && !l.ended && now.Before(l.expires) {
+		d.NoWorkers = d.NoWorkers && u.is(gone)
+		d.Calls += len(u.poolCalls)
+		if u.leaseInUseLocked(now) != nil {
 			d.Leases++
 		}
 	}
@@ -62,7 +62,7 @@ const (
 
 // referQueueLocked refers the queued calls to other gateways if the pool's workers have started on their hosts only.
 func (p *poolState) referQueueLocked(now time.Time) {
-	if p.queue.Len() == 0 || slices.ContainsFunc(p.order, func(u *upstream) bool { return !u.gone }) {
+	if p.queue.Len() == 0 || slices.ContainsFunc(p.order, func(u *upstream) bool { return !u.is(gone) }) {
 		p.noWorkerSince = time.Time{}
 		return
 	}
@@ -84,7 +84,7 @@ func (p *poolState) referQueueLocked(now time.Time) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.referring = false
-		if !errors.As(err, &elsewhere) || slices.ContainsFunc(p.order, func(u *upstream) bool { return !u.gone }) {
+		if !errors.As(err, &elsewhere) || slices.ContainsFunc(p.order, func(u *upstream) bool { return !u.is(gone) }) {
 			return
 		}
 		p.roster = roster{time.Now(), status, err}

@@ -210,7 +210,7 @@ func (d *Dispatcher) place(c *Call, t *Target) error {
 	case err != nil:
 		return err
 	case t.kind == underLease:
-		return c.awaitPrevious()
+		return c.awaitAlone()
 	case t.session != "" && d.config.Affinity != nil:
 		d.config.Affinity.Follow(t.pool, t.session, t.preferred, c.Worker())
 	}
@@ -310,20 +310,17 @@ func (p *poolState) startLocked(c *Call, u *upstream, l *activeLease, now time.T
 	return nil
 }
 
-// awaitPrevious waits until the calls under the previous lease of the worker have ended. It completes the call if ctx
-// ends first.
-func (c *Call) awaitPrevious() error {
-	if c.lease == nil || c.lease.previous == nil {
+// awaitAlone waits until the calls from before the lease have ended, and completes the call if ctx ends first.
+func (c *Call) awaitAlone() error {
+	if c.alone {
 		return nil
 	}
-	select {
-	case <-c.lease.previous:
-		return nil
-	case <-c.ctx.Done():
-		err := c.cause()
+	err := c.upstream.pool.await(c.ctx, func() bool { return c.upstream.aloneLocked(c.lease) })
+	if err != nil {
+		err = c.cause()
 		c.Complete(errNotSent(err))
-		return err
 	}
+	return err
 }
 
 // Complete is the one way for a call to end: it removes the call from those in flight, unless its answer has, and ends
@@ -344,16 +341,16 @@ func (c *Call) finish(err error) {
 		return
 	}
 	u.completeLocked(c, err, now)
-	if !u.gone && c.refusedLocked(err) {
+	if !u.is(gone) && c.refusedLocked(err) {
 		p.markGoneLocked(u) // else it would get every further call, for none is in flight on it
 	}
-	if u.inFlight == 0 && u.gone && ended(u.process) { // else watch removes it
+	if u.inFlight == 0 && u.is(gone) && ended(u.process) { // else watch removes it
 		p.removeIfIdleLocked(u)
 	}
 	var buffer [2]*waiter // for the usual one, without an allocation
 	begun := buffer[:0]
 	begun = p.startQueuedLocked(now, begun)
-	p.notifyFreedLocked()
+	p.changedLocked()
 	p.mu.Unlock()
 	for _, w := range begun {
 		w.send()
@@ -361,4 +358,40 @@ func (c *Call) finish(err error) {
 	if err != nil && !c.startsAgain(err) {
 		c.emitFailure(err, now)
 	}
+}
+
+// Execute is CallPool for an activity. queued is called, under a lock, as soon as the call is queued or has started.
+// started is called before the request is sent; its error is the call's and keeps the request from being sent.
+func (d *Dispatcher) Execute(ctx context.Context, pool string, r api.ExecuteRequest, queued func(),
+	started func(worker string, incarnation int64) error) ([]byte, error) {
+	response, err := d.CallPool(ctx, pool,
+		Request{Method: r.Method, Session: r.Session, Body: r.Params, onQueued: queued, onStart: started})
+	if err != nil {
+		return nil, err
+	}
+	return response.Body, nil
+}
+
+// FreeSlots is the number of calls of a pool that could start on this host now, in addition to the queued ones. If it
+// is 0, changed is closed when that may have changed; it misses workers that a client checks in without this gateway.
+func (d *Dispatcher) FreeSlots(pool string) (free int, changed <-chan struct{}) {
+	p := d.knownPool(pool)
+	if p == nil {
+		return 0, nil
+	}
+	now := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed == nil && !p.fencesLocked(now) {
+		for _, u := range p.order {
+			if load, open := u.loadLocked(now); open {
+				free += u.capacity() - load
+			}
+		}
+		free -= p.queue.Len() + p.queue.Clients()*max(1, p.spec.Pool.MaxInflight) // a client takes a whole worker
+	}
+	if free > 0 {
+		return free, nil
+	}
+	return 0, p.changesLocked()
 }

@@ -140,29 +140,26 @@ func (d *Dispatcher) CheckedIn(id string, a lease.Authority) error {
 func (u *upstream) expired(ref api.LeaseRef) bool {
 	u.pool.mu.Lock()
 	defer u.pool.mu.Unlock()
-	return u.lease != nil && u.lease.ref == ref && !time.Now().Before(u.lease.expires)
+	return u.leases.Held == ref && !time.Now().Before(u.leases.Expires)
 }
 
 // returned makes the worker of a client's lease available to those who wait, once Temporal has its checkin.
 func (d *Dispatcher) returned(ref api.LeaseRef) {
 	u := d.upstreamFor(ref)
-	if u == nil {
+	if u == nil || u.incarnation != ref.Incarnation {
 		return
 	}
 	u.pool.mu.Lock()
 	defer u.pool.mu.Unlock()
-	switch l := u.lease; {
-	case l != nil && l.ref != ref || ref.Older(u.newest):
-		return // the worker has a newer lease, or this one was returned here
-	case l == nil: // it was never used here
-		u.forgetLeaseLocked(ref)
-	case len(l.calls.calls) > 0:
-		u.endLeaseLocked("it was checked in")
-		u.doubtLocked() // until its calls have ended
-	default: // Temporal knows with which outcome
-		u.forgetLeaseLocked(ref)
-		u.doubtLocked()
+	u.setLeasesLocked(u.leases.Returned(ref, u.underLeaseLocked()), "it was checked in")
+}
+
+// underLeaseLocked counts the calls under the lease that counts.
+func (u *upstream) underLeaseLocked() int {
+	if u.lease == nil {
+		return 0
 	}
+	return len(u.lease.calls)
 }
 
 // CheckinAbandoned returns a lease whose client disconnected before it got it, or logs why it could not. Of the
@@ -185,10 +182,9 @@ func (u *upstream) endClientLease(ctx context.Context, ref api.LeaseRef,
 		u.pool.mu.Unlock()
 		return r, nil
 	}
-	u.endLeaseLocked("it was checked in")
-	empty := l.calls.whenEmpty()
+	u.leases = u.leases.End("it was checked in")
 	u.pool.mu.Unlock()
-	if err := await(ctx, empty); err != nil {
+	if err := u.pool.await(ctx, func() bool { return len(l.calls) == 0 }); err != nil {
 		return r, errStillInFlight(r.LeaseID, err)
 	}
 	u.pool.mu.Lock()
@@ -202,11 +198,7 @@ func (u *upstream) returnLocked(l *activeLease, r api.CheckinRequest) api.Checki
 	r = u.checkinLocked(l, r.Outcome, r.Error)
 	if u.lease == l {
 		u.returning = true
-		u.forgetLeaseLocked(l.ref)
-		if r.Outcome != api.OutcomeOK {
-			u.doubtLocked()
-		}
-		u.openedLocked()
+		u.setLeasesLocked(u.leases.Return(l.ref, r.Outcome == api.OutcomeOK), "it was checked in")
 	}
 	return r
 }
@@ -242,7 +234,7 @@ func (d *Dispatcher) verifyAndStart(c *Call, t *Target) error {
 	d.clock.Observe(state.AsOf, time.Now())
 	if err := lease.Confirm(id, ref, state); err != nil {
 		u.pool.mu.Lock()
-		u.deniedLocked(ref, state)
+		u.setLeasesLocked(u.leases.Denied(ref, state.LeaseSeq), "a newer lease was granted")
 		u.pool.mu.Unlock()
 		return d.verifier.Cache(id, err, now)
 	}
@@ -257,16 +249,4 @@ func (d *Dispatcher) verifyAndStart(c *Call, t *Target) error {
 		return err
 	}
 	return api.Errorf(api.CodeLeaseFenced, "lease %s ended while it was verified; check out again", id)
-}
-
-// deniedLocked takes it that the workflow does not confirm a lease: it has granted a newer one, or this one has ended.
-func (u *upstream) deniedLocked(ref api.LeaseRef, state api.WorkerState) {
-	switch {
-	case state.LeaseSeq > ref.Seq:
-		ref.Seq = state.LeaseSeq
-		u.supersedeLocked(ref, "a newer lease was granted")
-	case u.lease != nil && u.lease.ref == ref:
-		u.endLeaseLocked("the worker withdrew it")
-		u.doubtLocked()
-	}
 }

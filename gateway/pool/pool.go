@@ -43,7 +43,7 @@ type poolState struct {
 	heldCalls  int
 	scoredAt   time.Time
 	closed     error         // why no call starts any more
-	freed      chan struct{} // closed when a slot may be free; nil if nothing waits for that
+	changes    chan struct{} // closed with the next change of what await waits for; nil if nothing waits
 	nextTick   time.Time     // when run ticks next unless it is woken
 	roster     roster        // as it was last read
 	// Of calls that wait while no worker is on this host, see referQueueLocked.
@@ -105,7 +105,7 @@ func (p *poolState) upstreamOfLocked(proc *process.Process) *upstream {
 		}
 	}
 	p.sortLocked()
-	p.notifyFreedLocked()
+	p.changedLocked()
 	p.setSpecLocked(*u.spec)
 	p.setRateLocked(u.worker, u.spec.Limits.CallsPerMinute)
 	p.watch(u)
@@ -124,7 +124,7 @@ func (p *poolState) watch(u *upstream) {
 
 func (p *poolState) takeOut(u *upstream) {
 	p.mu.Lock()
-	if !u.gone {
+	if !u.is(gone) {
 		p.markGoneLocked(u)
 	}
 	p.mu.Unlock()
@@ -155,10 +155,11 @@ func (p *poolState) removeAll() {
 // markGoneLocked takes the upstream out of service. Its lease ended with the process, which the workflow notices
 // without the gateway.
 func (p *poolState) markGoneLocked(u *upstream) {
-	u.gone = true
+	u.closed[gone] = "its process has ended"
 	u.endSuspensionLocked(u.suspendTurn)
 	u.continueAllCallsLocked()
-	u.endLeaseLocked("the process has ended")
+	u.leases = u.leases.End("the process has ended")
+	p.changedLocked()
 	p.notify()
 }
 
@@ -194,11 +195,37 @@ func (p *poolState) setSpecLocked(s spec.Spec) {
 	p.timeout.Store(int64(s.Call.Timeout))
 }
 
-// notifyFreedLocked wakes those that wait for a free slot.
-func (p *poolState) notifyFreedLocked() {
-	if p.freed != nil {
-		close(p.freed)
-		p.freed = nil
+// changedLocked wakes those that await a change: a call has ended, or a worker has opened or is gone.
+func (p *poolState) changedLocked() {
+	if p.changes != nil {
+		close(p.changes)
+		p.changes = nil
+	}
+}
+
+// changesLocked is closed with the next change.
+func (p *poolState) changesLocked() <-chan struct{} {
+	if p.changes == nil {
+		p.changes = make(chan struct{})
+	}
+	return p.changes
+}
+
+// await waits until done, which is called with the lock held, returns true. It fails if ctx ends first.
+func (p *poolState) await(ctx context.Context, done func() bool) error {
+	for {
+		p.mu.Lock()
+		if done() {
+			p.mu.Unlock()
+			return nil
+		}
+		changed := p.changesLocked()
+		p.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }
 
@@ -220,28 +247,15 @@ func (p *poolState) shut() {
 // awaitIdle waits until no call is in flight. When ctx ends first, it cancels the remaining calls and waits for their
 // end.
 func (p *poolState) awaitIdle(ctx context.Context) error {
+	idle := func() bool { return !slices.ContainsFunc(p.order, func(u *upstream) bool { return u.inFlight > 0 }) }
+	if p.await(ctx, idle) == nil {
+		return nil
+	}
 	p.mu.Lock()
-	waits := make([]<-chan struct{}, 0, len(p.order))
-	for _, u := range p.order {
-		waits = append(waits, u.idleLocked())
-	}
+	p.cancelCallsLocked(api.Errorf(api.CodeUnavailable, "the gateway shut down before the call ended"))
 	p.mu.Unlock()
-	var cut error
-	for _, idle := range waits {
-		select {
-		case <-idle:
-			continue
-		case <-ctx.Done():
-		}
-		if cut == nil {
-			cut = fmt.Errorf("calls of pool %s were cancelled: %w", p.pool, ctx.Err())
-			p.mu.Lock()
-			p.cancelCallsLocked(api.Errorf(api.CodeUnavailable, "the gateway shut down before the call ended"))
-			p.mu.Unlock()
-		}
-		<-idle // a cancelled call returns at once
-	}
-	return cut
+	_ = p.await(context.WithoutCancel(ctx), idle) // a cancelled call returns at once
+	return fmt.Errorf("calls of pool %s were cancelled: %w", p.pool, ctx.Err())
 }
 
 func (p *poolState) cancelCallsLocked(reason *api.Error) {
@@ -261,4 +275,119 @@ func (p *poolState) specLocked() spec.Spec {
 		return p.spec
 	}
 	return spec.Default()
+}
+
+// poolEvictAfter is how long the state of a pool without workers and callers is kept: as long as its last calls are
+// reported.
+const poolEvictAfter = workerStatsExpiry
+
+// unusedLocked reports whether the pool has no worker, no queued call or client, and no checkout, and records since
+// when.
+func (p *poolState) unusedLocked(now time.Time) bool {
+	if len(p.order) > 0 || p.waitingLocked() > 0 || p.checkouts > 0 || p.referring {
+		p.idleSince = time.Time{}
+		return false
+	}
+	if p.idleSince.IsZero() {
+		p.idleSince = now
+	}
+	if p.roster.at.After(p.idleSince) {
+		p.idleSince = p.roster.at
+	}
+	return true
+}
+
+// evict removes the state of a pool that has been unused for evictAfter, and reports whether it did. Goroutines that
+// still have the state use its successor.
+func (d *Dispatcher) evict(p *poolState, now time.Time) bool {
+	if !p.evictDue(now, false) { // the usual case, which does not block the Dispatcher
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closing || !p.evictDue(now, true) {
+		return false
+	}
+	delete(d.pools, p.pool)
+	if d.config.Affinity != nil {
+		d.config.Affinity.ForgetLookups(p.pool)
+	}
+	return true
+}
+
+// evictDue reports whether the pool has been unused for evictAfter. With mark it marks such a pool as evicted.
+func (p *poolState) evictDue(now time.Time, mark bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	due := p.unusedLocked(now) && now.Sub(p.idleSince) >= p.dispatcher.evictAfter
+	p.evicted = due && mark
+	return due
+}
+
+const (
+	// controlTimeout bounds one request about a lease.
+	controlTimeout = 5 * time.Second
+	// queueTick is the interval of ticks while calls or clients wait.
+	queueTick = 20 * time.Millisecond
+	// minTick is the least time between two ticks, which bounds the load of a busy queue.
+	minTick = time.Millisecond
+	// idleTick is the time to the next tick when nothing is due: a notify comes first.
+	idleTick = time.Hour
+)
+
+// run does what no call does by itself, until the Dispatcher closes or evicts the pool: it starts what waits when
+// workers open, asks who has leased them, and ends what has expired.
+func (p *poolState) run() {
+	life := p.dispatcher.life.Done()
+	timer := time.NewTimer(minTick)
+	defer timer.Stop()
+	for {
+		select {
+		case <-life:
+			return
+		case <-p.wake:
+		case <-timer.C:
+		}
+		next := p.tick()
+		if p.dispatcher.evict(p, time.Now()) {
+			return
+		}
+		timer.Reset(max(minTick, next))
+		if !sleep.For(life, minTick) {
+			return
+		}
+	}
+}
+
+// tick does what is due and returns the time to the next tick.
+func (p *poolState) tick() time.Duration {
+	now := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed != nil {
+		return idleTick
+	}
+	defer p.changedLocked()
+	p.peaks.observe(p.waitingLocked(), now) // of those that have waited since an earlier interval
+	p.refreshScoresLocked(now)
+	p.dispatchQueueLocked(now)
+	p.referQueueLocked(now)
+	p.sendElsewhereLocked(now)
+	lost, waiting := p.dispatcher.monitor.lost.Load(), p.waitingLocked() > 0
+	next := idleTick
+	if waiting {
+		next = queueTick
+	}
+	if p.unusedLocked(now) {
+		next = p.idleSince.Add(p.dispatcher.evictAfter).Sub(now)
+	}
+	for _, u := range p.order {
+		due, in := u.questionDueLocked(now, waiting, lost)
+		if due {
+			u.askLocked()
+		}
+		next = min(next, in, u.expireLocked(now, lost))
+	}
+	p.nextTick = now.Add(next)
+	return next
 }

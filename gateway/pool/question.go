@@ -24,16 +24,11 @@ const (
 	questionPace     = 50 * time.Millisecond
 )
 
-// question is what is asked of a workflow: whether a client has leased its worker.
+// question is what is asked of a workflow: whether a client has leased its worker. lease.State says when it must be.
 type question struct {
 	asking bool
 	at     time.Time // not before
 	asked  int       // in a row, without an answer that settled it
-	// free says that an earlier agent left the process without a lease in use. That counts while Temporal does not answer.
-	free bool
-	// unclaimed says that the process was taken over, and its workflow has not claimed it: what the workflow says until
-	// then may be about the time before.
-	unclaimed bool
 }
 
 // Claim records that the workflow of a process that was taken over has claimed it.
@@ -44,41 +39,41 @@ func (d *Dispatcher) Claim(worker string, incarnation int64) {
 	}
 	u.pool.mu.Lock()
 	defer u.pool.mu.Unlock()
-	if u.question.unclaimed {
-		u.question.unclaimed = false
-		u.pool.notify()
-	}
+	u.setLeasesLocked(u.leases.Claim(), "")
 }
 
 // questionDueLocked reports whether to ask the worker's workflow now, and else when to look again.
 func (u *upstream) questionDueLocked(now time.Time, waiting, lost bool) (due bool, in time.Duration) {
 	q := &u.question
-	switch l := u.lease; {
-	case u.gone || u.draining || q.asking:
+	if u.is(gone) || u.is(draining) || q.asking {
 		return false, idleTick
-	case u.unsure && q.free && lost:
-		u.settleLocked()
-		return false, idleTick
-	case lost, q.unclaimed: // it is asked when Temporal answers again
-		return false, idleTick
-	case u.unsure:
-	case l == nil || l.ended:
-		return false, idleTick
-	case now.Before(l.expires) && !waiting:
-		return false, l.expires.Sub(now)
-	case now.Before(l.expires) && q.at.IsZero():
-		q.at = now.Add(returnedQuestion)
-	case now.Before(l.expires) && now.Before(u.pool.questionAt):
-		return false, u.pool.questionAt.Sub(now)
 	}
-	return !now.Before(q.at), max(q.at.Sub(now), queueTick)
+	if lost { // it is asked when Temporal answers again
+		u.setLeasesLocked(u.leases.Assume(), "")
+		return false, idleTick
+	}
+	if !u.leases.Asks(now, false) {
+		if !u.leases.Asks(now, true) {
+			return false, idleTick
+		}
+		if !waiting {
+			return false, u.leases.Expires.Sub(now)
+		}
+		if q.at.IsZero() {
+			q.at = now.Add(returnedQuestion)
+		}
+		if now.Before(u.pool.questionAt) {
+			return false, u.pool.questionAt.Sub(now)
+		}
+	}
+	return !now.Before(q.at), max(q.at.Sub(now), minTick)
 }
 
 // askLocked asks the worker's workflow in the background.
 func (u *upstream) askLocked() {
 	p, q := u.pool, &u.question
 	q.asking = true
-	if !u.unsure {
+	if u.leases.Doubt == lease.Certain {
 		p.questionAt = time.Now().Add(questionPace)
 	}
 	p.dispatcher.work.Go(func() {
@@ -105,7 +100,7 @@ func (u *upstream) askLocked() {
 
 // askSoonLocked asks a workflow again that is about to say something else.
 func (u *upstream) askSoonLocked() {
-	if u.unsure {
+	if u.leases.Doubt != lease.Certain {
 		u.question.at, u.question.asked = time.Time{}, 0
 		u.pool.notify()
 	}
@@ -113,42 +108,27 @@ func (u *upstream) askSoonLocked() {
 
 // learnLocked takes what the worker's workflow says about its lease. What it says may be older than what is known here.
 func (u *upstream) learnLocked(state api.WorkerState, sent time.Time) {
-	switch {
-	case state.Incarnation < u.incarnation: // it is about to take over: nobody can have leased it
-		u.settleLocked()
-	case state.Incarnation > u.incarnation: // it is to be drained
-	case u.lease != nil && u.lease.ref.Seq > state.LeaseSeq:
-	case state.Lease != nil:
-		ref, err := api.ParseLeaseID(state.Lease.ID)
-		if err == nil && !ref.Older(u.newest) { // else it was returned here, and the workflow is about to learn that
-			expires := u.pool.dispatcher.clock.ExpiryOf(*state.Lease, sent)
-			u.adoptLocked(*state.Lease, ref, expires)
-		}
-	case state.State == lifecycle.Ready && u.lease != nil && len(u.lease.calls.calls) > 0:
-		u.endLeaseLocked("it was checked in")
-		u.doubtLocked() // until its calls have ended
-	case state.State == lifecycle.Ready:
-		if u.lease != nil {
-			u.forgetLeaseLocked(u.lease.ref)
-		}
-		u.settleLocked()
-	case state.State == lifecycle.Suspended && u.suspendTurn == 0: // by an order to an earlier agent
-		u.suspendLocked(0, state.Reason)
-		u.settleLocked()
-	case state.State == lifecycle.Suspended && u.suspension != nil:
-		u.settleLocked()
+	if u.is(gone) {
+		return
 	}
-}
-
-// settleLocked records that no client has leased the worker, as far as its workflow has said.
-func (u *upstream) settleLocked() {
-	u.unsure, u.question = false, question{asking: u.question.asking}
-	u.reportFatalLocked()
-	u.openedLocked()
-}
-
-// doubtLocked closes the incarnation until its workflow has said who may use it.
-func (u *upstream) doubtLocked() {
-	u.unsure, u.question = true, question{asking: u.question.asking}
-	u.pool.notify()
+	a := lease.Answer{Incarnation: state.Incarnation, Seq: state.LeaseSeq, Settled: state.State == lifecycle.Ready}
+	if state.State == lifecycle.Suspended && state.Lease == nil && state.Incarnation == u.incarnation {
+		if u.suspendTurn == 0 { // by an order to an earlier agent
+			u.suspendLocked(0, state.Reason)
+		}
+		a.Settled = u.suspension != nil
+	}
+	if state.Lease != nil {
+		ref, err := api.ParseLeaseID(state.Lease.ID)
+		if err != nil {
+			return
+		}
+		a.Lease, a.Expires = ref, u.pool.dispatcher.clock.ExpiryOf(*state.Lease, sent)
+	}
+	next := u.leases.Learn(a, u.underLeaseLocked())
+	if next.Held != (api.LeaseRef{}) && next.Held == a.Lease {
+		u.adoptLocked(*state.Lease, a.Lease, a.Expires)
+		return
+	}
+	u.setLeasesLocked(next, "it was checked in")
 }

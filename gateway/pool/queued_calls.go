@@ -128,7 +128,7 @@ func (p *poolState) startQueuedLocked(now time.Time, begun []*waiter) []*waiter 
 			break
 		}
 		if w.checkout {
-			u.reserved, w.reserved = true, u
+			u.leases.Reserved, w.reserved = true, u
 			p.queue.Remove(w)
 			w.started <- nil
 			continue

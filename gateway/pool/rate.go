@@ -97,7 +97,7 @@ func (p *poolState) countRateLocked(u *upstream, now time.Time) error {
 func (p *poolState) rateExhaustedLocked(now time.Time) error {
 	soonest, limit, limited := time.Minute, 0, false
 	for _, u := range p.order {
-		if u.gone {
+		if u.is(gone) {
 			continue
 		}
 		w := p.rates[u.worker]

@@ -2,7 +2,6 @@ package pool
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/process/wire"
 )
 
 // An incarnation that ends gracefully releases the sessions bound to its worker: the program's hook session.release
@@ -44,13 +42,13 @@ type held struct {
 // calls in the queue.
 func (u *upstream) holdSessionsLocked() {
 	p, affinity := u.pool, u.pool.dispatcher.config.Affinity
-	if u.releasing || u.gone || affinity == nil || u.calls.requests+int64(u.inFlight) == 0 ||
+	if u.releasing || u.is(gone) || affinity == nil || u.calls.requests+int64(u.inFlight) == 0 ||
 		!u.offersHook(api.HookSessionRelease) {
 		return
 	}
 	u.releasing = true
 	sessions, _ := affinity.Page(u.worker, "", maxReleased)
-	for c := range u.poolCalls.calls { // a call that has waited in the queue binds its session only when it is answered
+	for c := range u.poolCalls { // a call that has waited in the queue binds its session only when it is answered
 		sessions = append(sessions, c.session)
 	}
 	for _, session := range sessions {
@@ -159,13 +157,7 @@ func (u *upstream) release(ctx context.Context, session string, last bool) error
 		ctx, cancel = context.WithTimeout(ctx, time.Until(end)/2)
 		defer cancel()
 	}
-	body, err := json.Marshal([]string{session})
-	if err != nil {
-		return err
-	}
-	_, err = u.conn.Call(ctx, wire.Request{Method: api.HookSessionRelease,
-		Headers: map[string]string{sessionHeader: session}, Payload: body})
-	return err
+	return u.callHook(ctx, api.HookSessionRelease, session)
 }
 
 // continueCallsLocked lets the calls of a session continue, if they are held for u.

@@ -128,14 +128,14 @@ func (p *poolState) snapshot(now time.Time) PoolSnapshot {
 	}
 	for _, u := range p.order {
 		row, known := rows[u.worker]
-		if !known || u.gone {
+		if !known || u.is(gone) {
 			continue
 		}
 		w := &s.Workers[row]
 		if u.incarnation >= w.Incarnation {
-			w.Incarnation, w.Draining = u.incarnation, u.draining
+			w.Incarnation, w.Draining = u.incarnation, u.is(draining)
 		}
-		w.Leased = w.Leased || u.lease != nil && !u.lease.ended && now.Before(u.lease.expires)
+		w.Leased = w.Leased || u.leaseInUseLocked(now) != nil
 		w.InFlight += u.inFlight
 	}
 	slices.SortFunc(s.Workers, func(a, b WorkerSnapshot) int { return strings.Compare(a.Worker, b.Worker) })

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -29,9 +30,11 @@ func TestACutCallIsCountedOnceHoweverOftenTheOrderIsRepeated(t *testing.T) {
 	u := e.dispatcher.upstreamOf("p/0", 1)
 	locked(u.pool, func() int { u.inFlight++; return u.inFlight })
 	t.Cleanup(func() { locked(u.pool, func() int { u.inFlight--; return u.inFlight }) })
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
 	for range 2 {
 		s := locked(u.pool, func() *suspension { return u.suspendLocked(1, "a look at it") })
-		require.Equal(t, 1, e.dispatcher.endForSuspension(t.Context(), u, s, api.LeaseID("p", 0, 1, 1)).CallsCut)
+		require.Equal(t, 1, e.dispatcher.endForSuspension(ctx, u, s, api.LeaseID("p", 0, 1, 1)).CallsCut)
 	}
 }
 
@@ -46,7 +49,7 @@ func TestACallThatWasNotSentToASuspendedWorkerStartsAgain(t *testing.T) {
 		Request{Method: "echo", Body: []byte(`"again"`), onStart: func(worker string, incarnation int64) error {
 			if starts++; starts == 1 {
 				u := e.dispatcher.upstreamOf(worker, incarnation)
-				locked(u.pool, func() any { u.cutPoolCallsLocked(); return nil })
+				locked(u.pool, func() any { u.poolCalls.cancel(api.ErrSuspended); return nil })
 			}
 			return nil
 		}})

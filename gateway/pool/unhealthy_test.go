@@ -69,14 +69,14 @@ func TestFailedPoolCallsCloseTheWorkerUntilAProbePasses(t *testing.T) {
 		for range 3 {
 			e.fail("bug", true)
 		}
-		require.Equal(t, degraded, locked(u.pool, u.closedLocked))
+		require.False(t, locked(u.pool, u.opensLocked))
 		require.Eventually(t, func() bool { return len(e.reported()) == i+1 }, timeout, poll)
 		last := e.reported()[i]
 		require.Equal(t, replace, last.replace)
 		require.Contains(t, last.reason, "3 calls in a row failed")
 		require.Contains(t, last.reason, "nobody catches this")
 		e.dispatcher.SetHealth("p/0", 1, "")
-		require.Equal(t, open, locked(u.pool, u.closedLocked))
+		require.True(t, locked(u.pool, u.opensLocked))
 	}
 }
 

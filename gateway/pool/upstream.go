@@ -25,22 +25,15 @@ type upstream struct {
 	verifying   chan struct{} // one token: its owner may ask the workflow whether a lease counts
 	stats       *workerStats
 
-	// What closes it, see closedLocked.
-	gone      bool // the process has ended, or takes no further call
-	draining  bool
-	resetting bool   // until its program has dropped what the holder of an expired lease left
-	fatal     string // why the program asked to be replaced
-	degraded  string // why it must pass a probe first
-	unsure    bool   // until its workflow says whether it is leased
-	reserved  bool   // for a client whose checkout is under way
-	// suspension keeps it out of service; nil if nothing does. suspended is what is known of the newest one, even after
-	// its end. suspendTurn is the newest order of that kind, or of its end.
+	closed [closings]string // why it takes no call of the pool, for each reason; "" for a reason that does not hold
+	// suspension is the order that keeps it out of service, nil if none does. suspended is what is known of the newest
+	// one, even after its end. suspendTurn is the newest order of that kind, or of its end.
 	suspension  *suspension
 	suspended   *api.Suspension
 	suspendTurn int64
 
-	newest    api.LeaseRef // the newest lease seen, granted or not; an older one is fenced
-	lease     *activeLease // the lease that counts, if it is known
+	leases    lease.State
+	lease     *activeLease // leases.Held; nil for none
 	poolCalls callSet
 	// releasing says that the sessions bound to the worker are held until this incarnation has released them, or have
 	// been.
@@ -50,11 +43,10 @@ type upstream struct {
 	notifyAt  int64     // the number of its calls at which notify is called, once; 0 for never
 	notify    func()
 	errors    callErrors
-	idle      []chan struct{} // closed when no call is in flight
-	turn      int64           // about the number of calls it was chosen for; equals take turns by it
+	turn      int64 // about the number of calls it was chosen for; equals take turns by it
 	score     float64
 
-	question question // to its workflow: has a client leased it?
+	question question
 	// refusals counts checkouts in a row that the worker refused to clients; no client asks it before retryAt.
 	refusals int
 	retryAt  time.Time
@@ -63,41 +55,10 @@ type upstream struct {
 }
 
 // callSet are the calls in flight of one kind on an incarnation: those of its pool, or those under one lease.
-type callSet struct {
-	calls map[*Call]struct{}
-	empty []chan struct{} // closed when calls is empty
-}
+type callSet map[*Call]struct{}
 
-func (s *callSet) add(c *Call) {
-	if s.calls == nil {
-		s.calls = make(map[*Call]struct{})
-	}
-	s.calls[c] = struct{}{}
-}
-
-func (s *callSet) remove(c *Call) {
-	delete(s.calls, c)
-	if len(s.calls) == 0 {
-		for _, empty := range s.empty {
-			close(empty)
-		}
-		s.empty = nil
-	}
-}
-
-// whenEmpty returns a channel that is closed when no call is left.
-func (s *callSet) whenEmpty() <-chan struct{} {
-	empty := make(chan struct{})
-	if len(s.calls) == 0 {
-		close(empty)
-	} else {
-		s.empty = append(s.empty, empty)
-	}
-	return empty
-}
-
-func (s *callSet) cancel(reason error) {
-	for c := range s.calls {
+func (s callSet) cancel(reason error) {
+	for c := range s {
 		c.cancel(reason)
 	}
 }
@@ -107,12 +68,8 @@ type activeLease struct {
 	ref       api.LeaseRef
 	lease     api.Lease
 	key       lease.Key
-	ttl       time.Duration
-	expires   time.Time       // by this host's monotonic clock
-	ended     bool            // no new call
-	reason    string          // of ended
-	previous  <-chan struct{} // closed when the calls from before the lease have ended; nil if there were none
 	calls     callSet
+	alone     bool // no call from before is on the process any more
 	count     callCount
 	requestID string // of the client's checkout, if it passed this gateway
 }
@@ -121,7 +78,7 @@ func newUpstream(p *poolState, proc *process.Process, turn int64) *upstream {
 	u := &upstream{
 		pool: p, worker: proc.Worker(), incarnation: proc.Incarnation(), process: proc, spec: proc.SharedSpec(),
 		conn: proc.Conn(), verifying: make(chan struct{}, 1),
-		score: 100, turn: turn, stats: p.workerStatsLocked(proc.Worker(), time.Now()),
+		score: 100, turn: turn, poolCalls: callSet{}, leases: lease.New(proc.Incarnation()), stats: p.workerStatsLocked(proc.Worker(), time.Now()),
 	}
 	u.verifying <- struct{}{}
 	if plain := p.dispatcher.config.Plain; u.conn == nil && plain != nil {
@@ -130,57 +87,33 @@ func newUpstream(p *poolState, proc *process.Process, turn int64) *upstream {
 	return u
 }
 
-// closure is why no call of the pool starts on an incarnation.
-type closure int
+// closing is why an incarnation takes no call of the pool, the strongest first. Beside these, lease.State closes it.
+type closing int
 
 const (
-	open closure = iota
-	gone
-	draining
-	suspended
-	resetting
-	fatal
-	degraded
-	unsure
-	reserved
-	leased
-	succeeds
+	gone      closing = iota // the process has ended, or takes no further call
+	draining                 // permanently
+	suspended                // see upstream.suspension
+	resetting                // until its program has dropped what the holder of an expired lease left
+	fatal                    // the program asked to be replaced
+	degraded                 // until it passes a probe
+	closings                 // their number
 )
 
-// closedLocked is the strongest reason why no call of the pool starts on the incarnation, open if there is none. All
-// but leased and unsure come and go with orders and reports; those two are what keeps the promise to the holder of a
-// lease, that no other call runs on the process between its first call and the end of the lease.
-func (u *upstream) closedLocked() closure {
-	switch {
-	case u.gone:
-		return gone
-	case u.draining:
-		return draining
-	case u.suspension != nil:
-		return suspended
-	case u.resetting:
-		return resetting
-	case u.fatal != "":
-		return fatal
-	case u.degraded != "":
-		return degraded
-	case u.unsure:
-		return unsure
-	case u.reserved:
-		return reserved
-	case u.lease != nil:
-		return leased
-	case len(u.pool.older) > 0 && u.awaitsReleaseLocked():
-		return succeeds
-	}
-	return open
+// is reports whether this reason keeps the incarnation closed. The pool's lock must be held.
+func (u *upstream) is(c closing) bool { return u.closed[c] != "" }
+
+// opensLocked reports whether calls of the pool may go to the incarnation at all.
+func (u *upstream) opensLocked() bool {
+	return u.closed == [closings]string{} && u.leases.ToPool() == lease.Open &&
+		(len(u.pool.older) == 0 || !u.awaitsReleaseLocked())
 }
 
 // awaitsReleaseLocked reports whether an older incarnation of the worker serves that keeps parts of its sessions to
 // itself, which it releases when it is drained.
 func (u *upstream) awaitsReleaseLocked() bool {
 	for _, o := range u.pool.order {
-		if o.worker == u.worker && o.incarnation < u.incarnation && !o.gone && !o.draining &&
+		if o.worker == u.worker && o.incarnation < u.incarnation && !o.is(gone) && !o.is(draining) &&
 			o.offersHook(api.HookSessionRelease) {
 			return true
 		}
@@ -191,172 +124,102 @@ func (u *upstream) awaitsReleaseLocked() bool {
 // openedLocked starts what waits for the worker, which may have opened.
 func (u *upstream) openedLocked() {
 	u.pool.dispatchQueueLocked(time.Now())
-	u.pool.notifyFreedLocked()
+	u.pool.changedLocked()
 }
 
 // adoptLocked makes a confirmed lease the one that counts. It cancels the calls under the previous lease; calls under
 // the new one wait until those have ended, and the pool's. It reports false when a newer lease has been seen, which
 // fences this one.
 func (u *upstream) adoptLocked(granted api.Lease, ref api.LeaseRef, expires time.Time) bool {
-	if ref.Older(u.newest) || u.gone || u.pool.closed != nil {
+	if u.is(gone) || u.pool.closed != nil {
 		return false
 	}
-	old := u.lease
+	next, adopted := u.leases.Adopt(ref, expires)
+	if !adopted {
+		return false
+	}
+	u.setLeasesLocked(next, "a newer lease was granted")
 	granted.Token = "" // the holder's
-	if old != nil && old.ref == ref {
-		if old.ended {
-			return false
-		}
-		if expires.After(old.expires) {
-			old.lease, old.ttl, old.expires = granted, granted.TTL(), expires
-		}
-		u.unsure = false
-		return true
+	if u.lease == nil {
+		u.lease = &activeLease{ref: ref, key: lease.KeyOf(granted), calls: callSet{}}
+		u.stats.granted.Add(1)
+		u.pool.retireOlderLocked(u)
 	}
-	u.supersedeLocked(ref, "a newer lease was granted")
-	u.pool.retireOlderLocked(u)
-	u.lease = &activeLease{ref: ref, lease: granted, key: lease.KeyOf(granted), ttl: granted.TTL(), expires: expires}
-	u.stats.granted.Add(1)
-	u.unsure, u.question = false, question{asking: u.question.asking}
-	if u.busyLocked() {
-		u.lease.previous = u.freeLocked(old)
-	}
+	u.lease.lease = granted
 	return true
 }
 
-// busyLocked reports whether calls are in flight, or cancelled and not yet given up by the worker.
-func (u *upstream) busyLocked() bool {
-	return u.inFlight > 0 || u.conn != nil && u.conn.InFlight() > 0
-}
-
-// workerPoll is the interval at which freeLocked polls a worker for cancelled calls.
-const workerPoll = time.Millisecond
-
-// freeLocked returns a channel that is closed when no call of the pool, or under old or an earlier lease, is in flight,
-// and the worker has answered the cancelled ones. No call under a new lease may reach the worker before.
-func (u *upstream) freeLocked(old *activeLease) <-chan struct{} {
-	free := make(chan struct{})
-	waits := []<-chan struct{}{u.poolCalls.whenEmpty()}
-	if old != nil {
-		if old.previous != nil {
-			waits = append(waits, old.previous)
-		}
-		waits = append(waits, old.calls.whenEmpty())
+// setLeasesLocked takes a new state of the leases. It cancels the calls under a lease that counts no more.
+func (u *upstream) setLeasesLocked(next lease.State, reason string) {
+	if next.Doubt != u.leases.Doubt {
+		u.question = question{asking: u.question.asking}
+		u.pool.notify()
 	}
-	life := u.pool.dispatcher.life.Done()
-	u.pool.dispatcher.work.Go(func() {
-		defer close(free)
-		for _, empty := range waits {
-			select {
-			case <-empty:
-			case <-life:
-				return
-			}
-		}
-		ticker := time.NewTicker(workerPoll)
-		defer ticker.Stop()
-		for u.conn != nil && u.conn.InFlight() > 0 {
-			select {
-			case <-ticker.C:
-			case <-u.conn.Done(): // a worker that answers no cancel breaks its connection
-				return
-			case <-life:
-				return
-			}
-		}
-	})
-	return free
-}
-
-// supersedeLocked fences every lease older than ref.
-func (u *upstream) supersedeLocked(ref api.LeaseRef, reason string) {
-	if !u.newest.Older(ref) {
-		return
-	}
-	u.newest = ref
-	if old := u.lease; old != nil && old.ref.Older(ref) {
-		u.endLeaseLocked(reason)
-		old.calls.cancel(api.Errorf(api.CodeLeaseFenced, "lease %s on %s was superseded while the call ran", old.lease.ID,
-			u.worker))
+	opens := next.ToPool() == lease.Open && u.leases.ToPool() != lease.Open
+	u.leases = next
+	if l := u.lease; l != nil && l.ref != next.Held {
+		l.calls.cancel(api.Errorf(api.CodeLeaseFenced, "lease %s on %s ended while the call ran: %s", l.lease.ID, u.worker,
+			reason))
 		u.lease = nil
+		u.refusals, u.retryAt = 0, time.Time{}
+	}
+	if opens {
+		u.reportFatalLocked()
+		u.openedLocked()
 	}
 }
 
-// fenceLocked fences a lease and those before it. It returns the lease if it is the one that counts, else nil, and a
-// channel as freeLocked does.
-func (u *upstream) fenceLocked(ref api.LeaseRef, reason string) (*activeLease, <-chan struct{}) {
+// fenceLocked fences a lease and those before it. It returns the lease if it is the one that counts, else nil.
+func (u *upstream) fenceLocked(ref api.LeaseRef, reason string) *activeLease {
 	l := u.lease
 	if l != nil && l.ref != ref {
 		l = nil
 	}
 	ref.Seq++
-	u.supersedeLocked(ref, reason)
-	return l, u.freeLocked(l)
+	u.setLeasesLocked(u.leases.Fence(ref), reason)
+	return l
 }
 
-// endLeaseLocked lets no further call start under the lease that counts.
-func (u *upstream) endLeaseLocked(reason string) {
-	if u.lease != nil && !u.lease.ended {
-		u.lease.ended, u.lease.reason = true, reason
+// busyLocked reports whether calls are in flight, or cancelled and not yet given up by the worker.
+func (u *upstream) busyLocked() bool { return u.currentLoadLocked() > 0 }
+
+// aloneLocked reports whether calls under the lease may reach the process.
+func (u *upstream) aloneLocked(l *activeLease) bool {
+	if !l.alone { // none of its own has been sent
+		others := u.inFlight - len(l.calls)
+		if u.conn != nil {
+			others = max(others, u.conn.InFlight())
+		}
+		l.alone = lease.Alone(others)
 	}
-}
-
-// forgetLeaseLocked forgets a lease that has ended and whose calls have. A later call under it is refused by its number
-// alone: the workflow may not know of its end yet.
-func (u *upstream) forgetLeaseLocked(ref api.LeaseRef) {
-	ref.Seq++
-	u.supersedeLocked(ref, "it was checked in")
-	u.refusals, u.retryAt = 0, time.Time{}
-}
-
-// idleLocked returns a channel that is closed when no call is in flight.
-func (u *upstream) idleLocked() <-chan struct{} {
-	idle := make(chan struct{})
-	if u.inFlight == 0 {
-		close(idle)
-	} else {
-		u.idle = append(u.idle, idle)
-	}
-	return idle
+	return l.alone
 }
 
 // awaitIdle waits until no call is in flight. It fails if ctx ends first.
 func (u *upstream) awaitIdle(ctx context.Context) error {
-	u.pool.mu.Lock()
-	idle := u.idleLocked()
-	u.pool.mu.Unlock()
-	return await(ctx, idle)
-}
-
-// await waits until done is closed. It fails if ctx ends first.
-func await(ctx context.Context, done <-chan struct{}) error {
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return u.pool.await(ctx, func() bool { return u.inFlight == 0 })
 }
 
 // startLocked puts a call in flight, under a lease or, without one, as a call of the pool.
 func (u *upstream) startLocked(c *Call, l *activeLease, now time.Time) {
 	c.upstream, c.lease, c.startedAt = u, l, now
-	c.setLocked().add(c)
 	u.inFlight++
+	c.setLocked()[c] = struct{}{}
+	c.alone = l == nil || u.aloneLocked(l)
 }
 
 // setLocked is the set that the call is in while it is in flight.
-func (c *Call) setLocked() *callSet {
+func (c *Call) setLocked() callSet {
 	if c.lease != nil {
-		return &c.lease.calls
+		return c.lease.calls
 	}
-	return &c.upstream.poolCalls
+	return c.upstream.poolCalls
 }
 
 // completeLocked removes a call from those in flight and counts it; err is its result.
 func (u *upstream) completeLocked(c *Call, err error, now time.Time) {
 	c.completed = true
-	c.setLocked().remove(c)
+	delete(c.setLocked(), c)
 	if err == nil || started(err) {
 		took := now.Sub(c.startedAt)
 		if c.lease != nil {
@@ -371,14 +234,10 @@ func (u *upstream) completeLocked(c *Call, err error, now time.Time) {
 		}
 	}
 	if reason := fatalReason(err); reason != "" {
-		u.fatal = reason
+		u.closed[fatal] = reason
 	}
 	u.countErrorLocked(c, err, now)
 	if u.inFlight--; u.inFlight == 0 {
-		for _, idle := range u.idle {
-			close(idle)
-		}
-		u.idle = nil
 		u.reportFatalLocked()
 	}
 }
@@ -386,9 +245,9 @@ func (u *upstream) completeLocked(c *Call, err error, now time.Time) {
 // reportFatalLocked has a worker replaced whose program asked for it, when its calls have ended. A client's lease says
 // so with its checkin.
 func (u *upstream) reportFatalLocked() {
-	if u.fatal != "" && u.lease == nil && u.inFlight == 0 && !u.errors.replaced {
+	if u.is(fatal) && u.lease == nil && u.inFlight == 0 && !u.errors.replaced {
 		u.errors.replaced = true
-		u.reportLocked(u.fatal, true)
+		u.reportLocked(u.closed[fatal], true)
 	}
 }
 
@@ -396,15 +255,15 @@ func (u *upstream) reportFatalLocked() {
 // call. A process that has asked to be replaced continues until its worker has it replaced.
 func (c *Call) refusedLocked(err error) bool {
 	u := c.upstream
-	return err != nil && u.conn != nil && u.fatal == "" &&
+	return err != nil && u.conn != nil && !u.is(fatal) &&
 		(errors.Is(err, wire.ErrNotBegun) || !wire.Writable(u.conn))
 }
 
 // checkinLocked is the request that returns the lease with its usage. If the worker asks to be replaced, that overrides
 // a better outcome.
 func (u *upstream) checkinLocked(l *activeLease, outcome api.Outcome, reason string) api.CheckinRequest {
-	if u.fatal != "" && outcome != api.OutcomeClose {
-		outcome, reason = api.OutcomeClose, u.fatal
+	if u.is(fatal) && outcome != api.OutcomeClose {
+		outcome, reason = api.OutcomeClose, u.closed[fatal]
 	}
 	return api.CheckinRequest{LeaseID: l.lease.ID, Outcome: outcome, Error: reason, Usage: l.count.usage()}
 }

@@ -2,11 +2,16 @@ package pool
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/lease"
 	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/process/wire"
 )
 
 // callCount counts calls.
@@ -60,16 +65,19 @@ func (d *Dispatcher) Resume(proc *process.Process, usage api.Usage, suspended *a
 	})
 }
 
-// resumeLeaseLocked closes an incarnation that was taken over until its workflow has said who has leased it. The record
-// of the earlier agent counts while Temporal does not answer.
+// resumeLeaseLocked continues with the leases of a process that was taken over.
 func (u *upstream) resumeLeaseLocked(recorded *api.Lease) {
+	var ref api.LeaseRef
+	var expires time.Time
 	if recorded != nil {
-		if ref, err := api.ParseLeaseID(recorded.ID); err == nil {
-			u.adoptLocked(*recorded, ref, time.Now().Add(recorded.TTL()))
+		if parsed, err := api.ParseLeaseID(recorded.ID); err == nil && parsed.Incarnation == u.incarnation {
+			expires = time.Now().Add(recorded.TTL())
+			if u.adoptLocked(*recorded, parsed, expires) {
+				ref = parsed
+			}
 		}
 	}
-	u.doubtLocked()
-	u.question.free, u.question.unclaimed = recorded == nil, true
+	u.setLeasesLocked(lease.TakeOver(u.incarnation, ref, expires), "")
 }
 
 // enter adds the upstream of a process that is ready, and sets it up before any call can start on it.
@@ -129,12 +137,17 @@ func (d *Dispatcher) Lease(worker string, incarnation int64) *api.Lease {
 	}
 	u.pool.mu.Lock()
 	defer u.pool.mu.Unlock()
-	if u.lease == nil || u.lease.ended || !time.Now().Before(u.lease.expires) {
+	return u.leaseInUseLocked(time.Now())
+}
+
+// leaseInUseLocked is the lease under which calls may start, with the time that it lasts from now; nil if there is none.
+func (u *upstream) leaseInUseLocked(now time.Time) *api.Lease {
+	if u.lease == nil || u.leases.Ended != "" || u.is(gone) || !now.Before(u.leases.Expires) {
 		return nil
 	}
-	lease := u.lease.lease
-	lease.TTLMS = max(1, time.Until(u.lease.expires).Milliseconds())
-	return &lease
+	inUse := u.lease.lease
+	inUse.TTLMS = max(1, u.leases.Expires.Sub(now).Milliseconds())
+	return &inUse
 }
 
 // FinalUsage is the Usage of an incarnation whose process has ended. It waits until its last calls are counted or ctx
@@ -165,4 +178,91 @@ func (d *Dispatcher) endedUsage(worker string, incarnation int64) api.Usage {
 		}
 	}
 	return api.Usage{}
+}
+
+// SetHealth closes an incarnation to calls of its pool for a problem, and opens it again when there is none, for "". A
+// client's lease continues.
+func (d *Dispatcher) SetHealth(worker string, incarnation int64, problem string) {
+	u := d.upstreamOf(worker, incarnation)
+	if u == nil {
+		return
+	}
+	u.pool.mu.Lock()
+	defer u.pool.mu.Unlock()
+	u.closed[degraded] = problem
+	if problem == "" {
+		u.askSoonLocked()
+	}
+	u.openedLocked()
+}
+
+// reportLocked has the worker's workflow notified of calls that fail; replace asks for another process.
+func (u *upstream) reportLocked(reason string, replace bool) {
+	if report := u.pool.dispatcher.config.Unhealthy; report != nil {
+		u.pool.dispatcher.work.Go(func() { report(u.worker, u.incarnation, reason, replace) })
+	}
+}
+
+// callErrors counts the failed calls of an incarnation.
+type callErrors struct {
+	inRow    int       // calls in a row that ended in an error which the program did not raise on purpose
+	degraded time.Time // when they were too many; zero once a later call was answered
+	replaced bool      // as many failed again: no further call counts
+}
+
+// errorAction is what the calls of an incarnation require.
+type errorAction int
+
+const (
+	keep errorAction = iota
+	degrade
+	replace
+)
+
+// count counts a call that was answered, unhandled or well; limit is health.max_call_errors. Calls that had started
+// before the incarnation was degraded, and end after that, say nothing new.
+func (e *callErrors) count(unhandled bool, started, now time.Time, limit int) errorAction {
+	switch {
+	case e.replaced, limit <= 0, started.Before(e.degraded):
+		return keep
+	case !unhandled:
+		*e = callErrors{}
+		return keep
+	}
+	if e.inRow++; e.inRow < limit {
+		return keep
+	}
+	e.inRow = 0
+	if e.degraded.IsZero() {
+		e.degraded = now
+		return degrade
+	}
+	e.replaced = true
+	return replace
+}
+
+// maxReason bounds what a reason quotes of an error, in bytes.
+const maxReason = 500
+
+func shorten(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxReason)], "") }
+
+// countErrorLocked counts a call that ended with err, and acts on too many: no further call of the pool starts on the
+// incarnation until it has passed a probe, and its worker is notified.
+func (u *upstream) countErrorLocked(c *Call, err error, now time.Time) {
+	unhandled := false
+	if err != nil { // before the variable, which costs an allocation
+		var remote *wire.RemoteError
+		if !errors.As(err, &remote) {
+			return // cancelled, timed out or crashed
+		}
+		unhandled = remote.Unhandled
+	}
+	action := u.errors.count(unhandled, c.startedAt, now, u.spec.Health.MaxCallErrors)
+	if action == keep {
+		return
+	}
+	reason := fmt.Sprintf("%d calls in a row failed with an error that the program did not raise on purpose "+
+		"(health.max_call_errors); the last one: %s", u.spec.Health.MaxCallErrors, shorten(err.Error()))
+	u.closed[degraded] = reason
+	u.reportLocked(reason, action == replace)
 }

@@ -70,15 +70,3 @@ func (e *env) hold() (release func()) {
 		require.NoError(e.t, <-done)
 	}
 }
-
-func TestSupersededLeaseIsNotAdopted(t *testing.T) {
-	p := newPoolState(&Dispatcher{}, "p")
-	u := &upstream{pool: p, worker: "p/0", incarnation: 1, stats: &workerStats{}}
-	late := api.LeaseRef{Pool: "p", Slot: 0, Incarnation: 1, Seq: 4}
-	newer := late
-	newer.Seq++
-	u.supersedeLocked(newer, "it was fenced")
-	require.False(t, u.adoptLocked(api.Lease{ID: leaseID(late)}, late, time.Now().Add(time.Hour)))
-	require.Nil(t, u.lease)
-	require.True(t, u.adoptLocked(api.Lease{ID: leaseID(newer)}, newer, time.Now().Add(time.Hour)))
-}

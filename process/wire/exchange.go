@@ -23,9 +23,9 @@ type Observer interface {
 	Answered(err error)
 }
 
-// LateObserver is an Observer that also receives the error response to an Exchange whose caller has stopped waiting.
+// LateObserver is an Observer that also receives the response to an Exchange whose caller has stopped waiting.
 type LateObserver interface {
-	// AnsweredLate is called with the error of the response in place of Answered, by the same rules.
+	// AnsweredLate is called with nil or the error of the response in place of Answered, by the same rules.
 	AnsweredLate(err error)
 }
 

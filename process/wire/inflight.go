@@ -253,7 +253,7 @@ func (c *Conn) complete(id uint32, resp Response, err error) bool {
 	if observer != nil {
 		observer.Answered(err)
 	}
-	if late != nil && err != nil {
+	if late != nil {
 		late.AnsweredLate(err)
 	}
 	if x != nil {

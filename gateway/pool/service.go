@@ -1,17 +1,17 @@
 package pool
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process/wire"
 )
-
-// suspendPoll is the interval at which Suspend looks whether the calls in flight have ended.
-const suspendPoll = 5 * time.Millisecond
 
 // suspension is an order to keep an incarnation out of service.
 type suspension struct {
@@ -30,6 +30,7 @@ func (u *upstream) suspendLocked(turn int64, reason string) *suspension {
 		u.suspended = &api.Suspension{Turn: turn, Reason: reason}
 	}
 	u.suspension = &suspension{Suspension: u.suspended}
+	u.closed[suspended] = cmp.Or(reason, "suspended")
 	u.suspension.ctx, u.suspension.cancel = context.WithCancel(u.pool.dispatcher.life)
 	if u.pool.newestLiveLocked(u.worker) == u {
 		u.pool.refuseQueuedLocked(u.worker, u.errSuspended())
@@ -49,7 +50,7 @@ func (u *upstream) endSuspensionLocked(turn int64) {
 	u.suspendTurn = turn
 	if u.suspension != nil {
 		u.suspension.cancel()
-		u.suspension = nil
+		u.suspension, u.closed[suspended] = nil, ""
 	}
 }
 
@@ -58,7 +59,7 @@ func (u *upstream) errSuspended() *api.Error {
 	_, slot, _ := api.ParseWorkerName(u.worker)
 	return api.Errorf(api.CodeSuspended,
 		"%s is suspended and takes no call: %s; tempool workers resume %s/%d returns it to service", u.worker,
-		u.suspension.Reason, u.pool.pool, slot)
+		u.closed[suspended], u.pool.pool, slot)
 }
 
 // Suspend starts no further call on an incarnation, until EndSuspension. It returns when none is in flight, unless the
@@ -76,35 +77,22 @@ func (d *Dispatcher) Suspend(ctx context.Context, r api.SuspendRequest) api.Susp
 	if s == nil {
 		return api.SuspendResult{Withdrawn: true, LaterTurn: turn}
 	}
-	limit := time.NewTimer(max(0, r.Timeout.D()))
-	defer limit.Stop()
-	ticker := time.NewTicker(suspendPoll)
-	defer ticker.Stop()
-	for {
-		u.pool.mu.Lock()
-		quiet := u.gone || r.LeaseID == "" && !u.busyLocked()
-		u.pool.mu.Unlock()
-		if !quiet {
-			select {
-			case <-s.ctx.Done():
-				return api.SuspendResult{Withdrawn: true}
-			case <-ctx.Done(): // nobody waits for the answer, and the lease's time is not over
-				return api.SuspendResult{Withdrawn: true}
-			case <-ticker.C:
-				continue
-			case <-limit.C:
-			}
-		}
-		result := d.endForSuspension(ctx, u, s, r.LeaseID)
-		if result.Withdrawn {
-			return result
-		}
-		result.Problem = u.callSuspendHook(ctx, s, r.HookTimeout.D())
-		if s.ctx.Err() != nil { // a process that is resumed must not be frozen
-			return api.SuspendResult{Withdrawn: true}
-		}
+	quiet, cancel := context.WithTimeout(s.ctx, max(0, r.Timeout.D()))
+	defer cancel()
+	defer context.AfterFunc(ctx, cancel)()
+	err := u.pool.await(quiet, func() bool { return u.is(gone) || r.LeaseID == "" && !u.busyLocked() })
+	if s.ctx.Err() != nil || err != nil && ctx.Err() != nil { // nobody waits, and the lease's time is not over
+		return api.SuspendResult{Withdrawn: true}
+	}
+	result := d.endForSuspension(ctx, u, s, r.LeaseID)
+	if result.Withdrawn {
 		return result
 	}
+	result.Problem = u.callSuspendHook(ctx, s, r.HookTimeout.D())
+	if s.ctx.Err() != nil { // a process that is resumed must not be frozen
+		return api.SuspendResult{Withdrawn: true}
+	}
+	return result
 }
 
 // callSuspendHook calls the program's hook, unless it has returned to the same order before, and returns why it failed.
@@ -121,7 +109,7 @@ func (u *upstream) callSuspendHook(ctx context.Context, s *suspension, limit tim
 		return problem
 	}
 	ended := make(chan error, 1)
-	u.pool.dispatcher.work.Go(func() { ended <- u.callHook(s.ctx, api.HookSuspend) })
+	u.pool.dispatcher.work.Go(func() { ended <- u.callHook(s.ctx, api.HookSuspend, "") })
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
@@ -148,9 +136,32 @@ func (u *upstream) offersHook(hook string) bool {
 	return known && slices.Contains(hello.Methods, hook)
 }
 
-func (u *upstream) callHook(ctx context.Context, hook string) error {
-	_, err := u.conn.Call(ctx, wire.Request{Method: hook, Payload: []byte("[]")})
+// callHook calls a hook of the program, with a session if one is named.
+func (u *upstream) callHook(ctx context.Context, hook, session string) error {
+	request := wire.Request{Method: hook, Payload: []byte("[]")}
+	if session != "" {
+		body, err := json.Marshal([]string{session})
+		if err != nil {
+			return err
+		}
+		request.Headers, request.Payload = map[string]string{sessionHeader: session}, body
+	}
+	_, err := wire.Prepare(ctx, request, (*hookObserver)(u)).Do(u.conn, wire.Event{}, nil)
+	(*hookObserver)(u).AnsweredLate(nil)
 	return err
+}
+
+// hookObserver wakes those who wait until a hook has left the process, even if its caller has left before.
+type hookObserver upstream
+
+// Answered implements wire.Observer.
+func (*hookObserver) Answered(error) {}
+
+// AnsweredLate implements wire.LateObserver.
+func (h *hookObserver) AnsweredLate(error) {
+	h.pool.mu.Lock()
+	defer h.pool.mu.Unlock()
+	(*upstream)(h).openedLocked()
 }
 
 func hookProblem(hook string, err error) string {
@@ -172,7 +183,7 @@ func (d *Dispatcher) endForSuspension(ctx context.Context, u *upstream, s *suspe
 	if id == "" && u.lease != nil { // its calls outlive it: its holder has returned it without this gateway
 		ref, err = u.lease.ref, nil
 	}
-	if u.gone { // the end of an incarnation also ends its lease
+	if u.is(gone) { // the end of an incarnation also ends its lease
 		result.FencedLease = s.FencedLease
 		u.pool.mu.Unlock()
 		return result
@@ -181,16 +192,13 @@ func (d *Dispatcher) endForSuspension(ctx context.Context, u *upstream, s *suspe
 	if err == nil {
 		s.LeaseID = leaseID(ref)
 	} else {
-		ref = u.newest
+		ref = u.leases.Newest
 		ref.Seq--
 	}
-	l, free := u.fenceLocked(ref, "the worker is suspended")
-	u.cutPoolCallsLocked()
+	l := u.fenceLocked(ref, "the worker is suspended")
+	u.poolCalls.cancel(api.Errorf(api.CodeSuspended, "%s was suspended while the call ran", u.worker)) // unsent ones move
 	u.pool.mu.Unlock()
-	select {
-	case <-free:
-	case <-ctx.Done():
-	}
+	_ = u.pool.await(ctx, func() bool { return !u.busyLocked() })
 	u.pool.mu.Lock()
 	defer u.pool.mu.Unlock()
 	if l != nil && s.Checkin == nil {
@@ -199,11 +207,6 @@ func (d *Dispatcher) endForSuspension(ctx context.Context, u *upstream, s *suspe
 	}
 	result.FencedLease = s.FencedLease
 	return result
-}
-
-// cutPoolCallsLocked cancels the calls of the pool. One that was not sent starts again, on another worker.
-func (u *upstream) cutPoolCallsLocked() {
-	u.poolCalls.cancel(api.Errorf(api.CodeSuspended, "%s was suspended while the call ran", u.worker))
 }
 
 // EndSuspension lets calls start on an incarnation again, after the program's hook; see api.ResumeResult.
@@ -231,7 +234,7 @@ func (d *Dispatcher) EndSuspension(ctx context.Context, r api.ResumeRequest) (re
 	u.pool.mu.Unlock()
 	if hook && u.offersHook(api.HookResume) {
 		ctx, cancel := context.WithTimeoutCause(ctx, r.HookTimeout.D(), errHookTimeout)
-		err := u.callHook(ctx, api.HookResume)
+		err := u.callHook(ctx, api.HookResume, "")
 		if ctx.Err() != nil && err != nil {
 			err = context.Cause(ctx)
 		}
@@ -278,4 +281,92 @@ func (u *upstream) resumeSuspensionLocked(s *api.Suspension) {
 	if !s.Ended {
 		u.suspendLocked(s.Turn, s.Reason)
 	}
+}
+
+// Drain rejects further calls to an incarnation and waits, until ctx ends, for those in flight; the result's Cut counts
+// those that remain then. It has the program release the sessions bound to the worker. A drained incarnation never
+// serves again. An incarnation that is not on this host counts as drained.
+func (d *Dispatcher) Drain(ctx context.Context, worker string, incarnation int64) api.DrainResult {
+	u := d.upstreamOf(worker, incarnation)
+	if u == nil {
+		return api.DrainResult{Drained: true}
+	}
+	u.pool.mu.Lock()
+	u.retireLocked()
+	u.holdSessionsLocked()
+	u.pool.mu.Unlock()
+	_ = u.awaitIdle(ctx) // Cut counts the calls that remain
+	u.releaseSessions(ctx)
+	u.pool.mu.Lock()
+	defer u.pool.mu.Unlock()
+	return api.DrainResult{Drained: u.inFlight == 0, CallsCut: u.inFlight}
+}
+
+// retireLocked takes the incarnation out of service permanently. That withdraws a suspension, and refuses a later one.
+func (u *upstream) retireLocked() {
+	u.closed[draining] = "it is drained"
+	u.endSuspensionLocked(math.MaxInt64)
+}
+
+// Reset ends an expired lease with the calls under it and makes the worker clear what its holder left behind, by the
+// method lease.reset. The worker's workflow grants no lease meanwhile. Usage counts the calls under the lease. The
+// error says why the worker is not clean; its code is worker_not_found, deadline_exceeded, or the call's.
+func (d *Dispatcher) Reset(ctx context.Context, worker string, incarnation int64, leaseID string) (api.Usage, error) {
+	ref, err := api.ParseLeaseID(leaseID)
+	if err != nil {
+		return api.Usage{}, err
+	}
+	u := d.upstreamOf(worker, incarnation)
+	if u == nil {
+		return api.Usage{}, errNoProcess(worker, d.config.HostID)
+	}
+	usage, err := u.expire(ctx, ref)
+	if err != nil {
+		return usage, err
+	}
+	if err = u.dropState(ctx); err == nil {
+		u.pool.mu.Lock()
+		defer u.pool.mu.Unlock()
+		u.closed[resetting] = ""
+		u.openedLocked()
+	}
+	return usage, err
+}
+
+// dropState has the program drop what the holder of a lease left. A worker whose program fails to stays closed, and is
+// replaced.
+func (u *upstream) dropState(ctx context.Context) error {
+	if u.conn == nil {
+		return api.Errorf(api.CodeInvalid, "%s speaks plain HTTP (protocol none), which has no %s", u.worker,
+			api.HookLeaseReset)
+	}
+	if _, known := wire.HelloOf(u.conn); known && !u.offersHook(api.HookLeaseReset) {
+		return api.Errorf(api.CodeInvalid, "%s has no method %s", u.worker, api.HookLeaseReset)
+	}
+	if err := u.callHook(ctx, api.HookLeaseReset, ""); err != nil {
+		code := api.CodeWorkerError
+		if errors.Is(err, context.DeadlineExceeded) {
+			code = api.CodeDeadlineExceeded
+		}
+		return api.Errorf(code, "%s of %s failed: %w", api.HookLeaseReset, u.worker, err)
+	}
+	return nil
+}
+
+// expire closes the worker, fences the lease and waits until the calls under it have ended and the worker has answered
+// them.
+func (u *upstream) expire(ctx context.Context, ref api.LeaseRef) (api.Usage, error) {
+	u.pool.mu.Lock()
+	u.closed[resetting] = "its lease has expired"
+	l := u.fenceLocked(ref, "it expired")
+	u.pool.mu.Unlock()
+	if err := u.pool.await(ctx, func() bool { return !u.busyLocked() }); err != nil {
+		return api.Usage{}, errStillInFlight(leaseID(ref), err)
+	}
+	u.pool.mu.Lock()
+	defer u.pool.mu.Unlock()
+	if l == nil {
+		return api.Usage{}, nil
+	}
+	return l.count.usage(), nil
 }
