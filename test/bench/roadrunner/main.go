@@ -28,16 +28,6 @@ import (
 	"go.uber.org/zap"
 )
 
-type request struct {
-	Callers int `json:"callers"`
-	Bytes   int `json:"bytes"`
-	MS      int `json:"ms"`
-}
-
-type result struct {
-	PerSecond float64 `json:"per_second"`
-}
-
 func main() {
 	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "roadrunner:", err)
@@ -49,13 +39,10 @@ func run(args []string) error {
 	if len(args) < 3 {
 		return errors.New("usage: roadrunner WORKERS CORES COMMAND [ARGUMENT…]")
 	}
-	workers, err := strconv.ParseUint(args[0], 10, 16)
-	if err != nil {
-		return fmt.Errorf("WORKERS: %w", err)
-	}
-	cores, err := strconv.ParseUint(args[1], 10, 16)
-	if err != nil {
-		return fmt.Errorf("CORES: %w", err)
+	workers, badWorkers := strconv.ParseUint(args[0], 10, 16)
+	cores, badCores := strconv.ParseUint(args[1], 10, 16)
+	if err := errors.Join(badWorkers, badCores); err != nil {
+		return err
 	}
 	var started atomic.Uint64
 	command := func([]string) *exec.Cmd {
@@ -74,51 +61,43 @@ func run(args []string) error {
 	defer p.Destroy(ctx)
 	requests, results := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
 	for {
-		var r request
+		var r struct{ Callers, Bytes, MS int }
 		if err := requests.Decode(&r); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			return fmt.Errorf("read a request: %w", err)
 		}
-		perSecond, err := measure(ctx, p, r)
+		body := bytes.Repeat([]byte("x"), r.Bytes)
+		perSecond, err := measure(ctx, p, r.Callers, body, time.Duration(r.MS)*time.Millisecond)
+		if err == nil {
+			err = results.Encode(map[string]float64{"per_second": perSecond})
+		}
 		if err != nil {
 			return err
-		}
-		if err := results.Encode(result{perSecond}); err != nil {
-			return fmt.Errorf("write a result: %w", err)
 		}
 	}
 }
 
 // measure runs the callers; each calls again as soon as its last call returns.
-func measure(ctx context.Context, p *static_pool.Pool, r request) (float64, error) {
-	body := bytes.Repeat([]byte("x"), r.Bytes)
-	var calls atomic.Int64
-	failures := make(chan error, r.Callers)
+func measure(ctx context.Context, p *static_pool.Pool, callers int, body []byte, span time.Duration) (float64, error) {
+	counts, failures := make([]int, callers), make([]error, callers)
 	var group sync.WaitGroup
 	began := time.Now()
-	until := began.Add(time.Duration(r.MS) * time.Millisecond)
-	for range r.Callers {
+	for i := range callers {
 		group.Go(func() {
-			n := 0
-			for time.Now().Before(until) {
-				if err := call(ctx, p, body); err != nil {
-					failures <- err
-					break
-				}
-				n++
+			for time.Since(began) < span && failures[i] == nil {
+				failures[i] = call(ctx, p, body)
+				counts[i]++
 			}
-			calls.Add(int64(n))
 		})
 	}
 	group.Wait()
-	took := time.Since(began)
-	select {
-	case err := <-failures:
-		return 0, err
-	default:
-		return float64(calls.Load()) / took.Seconds(), nil
+	took := time.Since(began).Seconds()
+	calls := 0
+	for _, n := range counts {
+		calls += n
 	}
+	return float64(calls) / took, errors.Join(failures...)
 }
 
 func call(ctx context.Context, p *static_pool.Pool, body []byte) error {
