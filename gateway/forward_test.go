@@ -2,9 +2,16 @@ package gateway
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/json"
 	"io"
+	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -248,4 +255,75 @@ func TestACallOfAPeerThatIsLostHasStarted(t *testing.T) {
 	got.requireProblem(t, http.StatusBadGateway, api.CodeWorkerCrashed)
 	require.True(t, got.problem.Started)
 	await(t, broken)
+}
+
+func TestAHostsCertificateProvesAPeerAndAClientsDoesNot(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cert, key := keys(t, dir) // an authority that is also the certificate of the hosts
+	host, err := tls.LoadX509KeyPair(cert, key)
+	require.NoError(t, err)
+	own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "127.0.0.1"}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}, host.Leaf, own.Public(), host.PrivateKey)
+	require.NoError(t, err)
+	secure := withConfig(func(c *Config) {
+		c.Security = Security{CertFile: cert, KeyFile: key, ClientCAFile: cert}
+		c.Hosts = func(context.Context) ([]string, error) { return []string{"https://127.0.0.1:7460"}, nil }
+	})
+	b := openThere(t, secure, withCopies(&fakeCopies{}))
+	a := openHere(t, b, 0, secure)
+	got := a.do("POST", "/v1/pools/p/call/echo", "hello")
+	require.Equal(t, http.StatusOK, got.status, "%s", got.body)
+
+	roots := x509.NewCertPool()
+	roots.AddCert(host.Leaf)
+	client := clientWith(t, &tls.Config{RootCAs: roots,
+		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: own}}})
+	require.Equal(t, http.StatusOK, overTCP(t, client, b.gateway.Endpoint(), "/v1/pools/p"))
+	forged := base64.RawURLEncoding.EncodeToString([]byte(`{"from":"here","to":"there","name":"root","rights":31}`))
+	require.Equal(t, http.StatusForbidden, overTCP(t, client, b.gateway.Endpoint(), "/v1/pools/p", api.HeaderForwarded, forged))
+	peers := clientWith(t, &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{host}})
+	require.Equal(t, http.StatusOK, overTCP(t, peers, b.gateway.Endpoint(), "/v1/pools/p", api.HeaderForwarded, forged))
+	require.Equal(t, http.StatusForbidden, overTCP(t, peers, b.gateway.Endpoint(), "/v1/admin/sessions/copy"),
+		"a peer's own certificate has no more rights than a client's")
+}
+
+// TestARefusedCallKeepsItsBody has a peer refuse a call, which this host then serves.
+func TestARefusedCallKeepsItsBody(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	asked := make(chan struct{}, 100)
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/slots") {
+			writeJSON(w, http.StatusOK, peer.Slots{Free: 1})
+			return
+		}
+		peer.RefuseCall(w.Header())
+		writeProblem(w, api.Errorf(api.CodeBusy, "not now"))
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+	})}
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(func() { _ = server.Close() })
+	a := openHere(t, nil, 1)
+	a.joins("http://" + listener.Addr().String())
+	held := background(func() answer { return a.do("POST", "/v1/pools/p/call/hold", quoted(a.file("held"))) })
+	a.awaitHeld(a.file("held.began"))
+	body := strings.Repeat("x", 100_000)
+	waiting := background(func() answer { return a.do("POST", "/v1/pools/p/call/echo", body) })
+	for range 3 {
+		await(t, asked)
+	}
+	a.release(a.file("held"))
+	got := await(t, waiting)
+	require.Equal(t, http.StatusOK, got.status, "%s", got.body)
+	require.Equal(t, body, string(got.body))
+	require.Equal(t, http.StatusOK, await(t, held).status)
 }
