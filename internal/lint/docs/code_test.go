@@ -93,7 +93,7 @@ func TestNamesOfClientsAndSDKsExist(t *testing.T) {
 			case of == "tempool":
 				exists = client[what] || client[strings.SplitN(what, ".", 2)[0]] ||
 					regexp.MustCompile(`"`+what+`"`).MatchString(python) ||
-					strings.Contains(attributes, `"tempool.`+what+`"`) || slices.Contains([]string{"client", "gc"}, what) ||
+					strings.Contains(attributes, `"tempool.`+what+`"`) || slices.Contains([]string{"client", "gc", "testing"}, what) ||
 					path.Ext("tempool."+what) == ".json"
 			case of == "worker":
 				exists = agent[what] || what[0] >= 'a' // worker.transitioned, worker.py

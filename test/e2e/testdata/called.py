@@ -1,5 +1,6 @@
 """A worker with one method for each type of answer."""
 import os
+import time
 
 import tempool
 
@@ -44,6 +45,16 @@ def visit():
     session.change("visits", lambda n: (n or 0) + 1)
     session["last"] = {"pid": os.getpid()}
     return session.copy()
+
+
+@tempool.method
+def nap(seconds):
+    """Returns when it began and when it ended."""
+    began = time.monotonic()
+    while time.monotonic() < began + seconds:
+        time.sleep(0.001)
+        tempool.context().check()
+    return [os.getpid(), began, time.monotonic()]
 
 
 @tempool.method

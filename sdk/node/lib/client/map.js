@@ -1,5 +1,7 @@
 // Many calls of one method, a bounded number at a time.
 
+import { setMaxListeners } from 'node:events'
+
 const window = 4 // how many times the concurrency may have ended and wait for their turn
 
 /**
@@ -9,6 +11,7 @@ const window = 4 // how many times the concurrency may have ended and wait for t
 export async function* mapCalls(call, items, { concurrency, ordered, onProgress, signal }) {
   const source = items[Symbol.asyncIterator]?.() ?? items[Symbol.iterator]()
   const cancel = new AbortController()
+  setMaxListeners(0, cancel.signal) // each call in flight listens
   const abort = () => cancel.abort(signal.reason)
   if (signal?.aborted) abort()
   signal?.addEventListener('abort', abort, { once: true })

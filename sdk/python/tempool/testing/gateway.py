@@ -19,7 +19,7 @@ from .worker import TestWorker, _worker_error
 
 _STATUSES = {
     "invalid": 400, "unauthorized": 401, "forbidden": 403, "not_found": 404, "pool_not_found": 404, "worker_not_found": 404, "lease_not_found": 404,
-    "session_not_found": 404, "method_not_found": 404, "lease_fenced": 409, "session_exists": 409, "version_conflict": 409,
+    "session_not_found": 404, "method_not_found": 404, "lease_fenced": 409, "session_exists": 412, "version_conflict": 412,
     "payload_too_large": 413, "queue_full": 429, "rate_limited": 429, "worker_crashed": 502, "memory_limit_exceeded": 502, "no_workers": 503,
     "queue_timeout": 503, "busy": 503, "unavailable": 503, "deadline_exceeded": 504,
 }

@@ -126,7 +126,8 @@ class _Reply:
         async def run() -> Any:
             return await start()
 
-        return self._variables.run(lambda: self._loop.run_until_complete(run()))
+        result: Any = self._variables.run(lambda: self._loop.run_until_complete(run()))
+        return result
 
     def read_some(self) -> bytes:
         first, self._first = self._first, b""

@@ -1,0 +1,132 @@
+package e2e
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/access"
+	setup "github.com/tempool/tempool/internal/examplesetup"
+	"github.com/tempool/tempool/internal/need"
+	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/worker"
+)
+
+// runClient runs a program of a client and returns what it printed.
+func runClient(t *testing.T, dir string, env []string, command ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
+	defer cancel()
+	program := exec.CommandContext(ctx, command[0], command[1:]...)
+	program.Dir, program.Env = dir, append(os.Environ(), env...)
+	out, err := program.CombinedOutput()
+	require.NoError(t, err, string(out))
+	return string(out)
+}
+
+// debianPython has the library of the asynchronous client.
+const debianPython = "/usr/bin/python3"
+
+func TestThePythonClientCallsAPool(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("pyclient", "--listen", "127.0.0.1:0")
+	s := pythonSpec("called", 2, "called.py")
+	env.startPool(s)
+	out := runClient(t, ".", []string{"PYTHONPATH=" + s.Pool.Env["PYTHONPATH"]},
+		"python3", "-W", "error", filepath.Join("testdata", "caller.py"),
+		filepath.Join(env.dir, "pyclient", worker.SocketName))
+	require.Equal(t, "all is well\n", out)
+}
+
+// The asynchronous clients call ten workers of two hosts, over TLS and with a token.
+func TestTheAsynchronousClientsCallAPoolOfTwoHosts(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	cert, key, ca, _ := certify(t, env.dir, "127.0.0.1")
+	tokens := filepath.Join(env.dir, "tokens.toml")
+	secret, hash := access.NewSecret()
+	require.NoError(t, access.Add(tokens, access.Token{Name: "caller", SHA256: hash, Pools: []string{"called"},
+		Rights: []string{"call", "lease", "read", "sessions"}}))
+	for _, host := range []string{"one", "two"} {
+		env.startAgent(host, "--listen", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key, "--tokens", tokens,
+			"--capacity", "5")
+	}
+	s := pythonSpec("called", 10, "called.py")
+	env.startPool(s)
+	view := env.waitFor(env.client.Pool("called"), "all workers have a gateway", func(v api.PoolWorkers) bool {
+		return v.Ready == 10 && !slices.ContainsFunc(v.Workers, func(w api.Worker) bool { return w.Endpoint == "" })
+	})
+	var gateways []string
+	for _, w := range view.Workers {
+		gateways = append(gateways, w.Endpoint)
+	}
+	slices.Sort(gateways)
+	gateways = slices.Compact(gateways)
+	require.Len(t, gateways, 2)
+	settings := []string{"TEMPOOL_GATEWAY=" + strings.Join(gateways, ","), "TEMPOOL_TOKEN=" + secret,
+		"TEMPOOL_CA_FILE=" + ca, "PYTHONPATH=" + s.Pool.Env["PYTHONPATH"]}
+	t.Run("node", func(t *testing.T) {
+		t.Log(runClient(t, ".", settings, "node", filepath.Join("testdata", "caller.mjs")))
+	})
+	t.Run("python", func(t *testing.T) {
+		need.PythonModule(t, debianPython, "httpx")
+		t.Log(runClient(t, ".", settings, debianPython, filepath.Join("testdata", "caller_async.py")))
+	})
+}
+
+// The two first projects are installed as their users install them, from the packages.
+func TestTheFirstProjects(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("first", "--listen", "127.0.0.1:0", "--capacity", "4")
+	gateway := "TEMPOOL_GATEWAY=unix:" + filepath.Join(env.dir, "first", worker.SocketName)
+	sdk, err := filepath.Abs(filepath.Join("..", "..", "sdk"))
+	require.NoError(t, err)
+
+	t.Run("node", func(t *testing.T) {
+		example := filepath.Join("..", "..", "examples", "first-node")
+		project := setup.Copy(t, example)
+		above := filepath.Dir(project) // of what is not found in the project
+		runClient(t, filepath.Join(sdk, "node"), nil, "npm", "pack", "--silent", "--pack-destination", above)
+		runClient(t, above, nil, "npm", "install", "--offline", "--no-save", "--no-audit", "--no-fund", "--prefix", above,
+			filepath.Join(above, "tempool-0.1.0.tgz"))
+		runClient(t, project, nil, "node_modules/.bin/tsc")
+		env.startPool(loadSpec(t, project))
+		require.Equal(t, "Hello, Ada!\n0\n1\n2\naborted: TimeoutError\nHello, Bob!\nHello, Eve!\nHello, again! true\n",
+			runClient(t, project, []string{gateway}, "node", "main.js"))
+	})
+	t.Run("python", func(t *testing.T) {
+		need.Program(t, "mypy")
+		need.PythonModule(t, debianPython, "httpx, build, wheel")
+		source, project := filepath.Join(t.TempDir(), "source"), t.TempDir()
+		require.NoError(t, os.CopyFS(source, os.DirFS(filepath.Join(sdk, "python"))))
+		require.NoError(t, os.CopyFS(project, os.DirFS(filepath.Join("..", "..", "examples", "first-python"))))
+		runClient(t, source, nil, debianPython, "-m", "build", "--no-isolation", "--outdir", project)
+		runClient(t, project, nil, debianPython, "-m", "venv", "--system-site-packages", "venv")
+		runClient(t, project, nil, "venv/bin/pip", "install", "--no-index", "--no-deps", "tempool-0.1.0-py3-none-any.whl")
+		runClient(t, project, nil, "mypy", "--strict", "--python-executable", "venv/bin/python", "main.py", "worker.py")
+		s := loadSpec(t, project)
+		s.Pool.Command[0] = filepath.Join(project, "venv", "bin", "python")
+		env.startPool(s)
+		out := runClient(t, project, []string{gateway}, "venv/bin/python", "main.py")
+		require.Contains(t, out, "Hello, Ada!\n[0, 1, 2]\n")
+		require.Contains(t, out, "failed: greet: ")
+		require.Contains(t, out, "Hello, again!\n")
+	})
+}
+
+// loadSpec loads the pool.toml of a project.
+func loadSpec(t *testing.T, project string) spec.Spec {
+	t.Helper()
+	s, err := spec.Load(filepath.Join(project, "pool.toml"))
+	require.NoError(t, err)
+	return s
+}
