@@ -21,9 +21,6 @@ type SuspendRequest struct {
 type SuspendResult struct {
 	// Withdrawn says that a later request has taken this one's place.
 	Withdrawn bool `json:"withdrawn,omitempty"`
-	// LaterTurn is that of a later request, if one came before this one. A worker that was reset counts turns again that
-	// its host has seen.
-	LaterTurn int64 `json:"later_turn,omitempty"`
 	FencedLease
 	// Problem is what did not work: the hook failed or takes longer than it may, or the tree could not be frozen.
 	Problem string `json:"problem,omitempty"`
@@ -66,9 +63,8 @@ type ResumeRequest struct {
 }
 
 // ResumeResult is the end of a ResumeRequest. Problem is why the hook failed. FencedLease is that of a suspension which
-// had not taken effect. A host that has seen a LaterTurn has done nothing; see SuspendResult.
+// had not taken effect.
 type ResumeResult struct {
-	Problem   string `json:"problem,omitempty"`
-	LaterTurn int64  `json:"later_turn,omitempty"`
+	Problem string `json:"problem,omitempty"`
 	FencedLease
 }

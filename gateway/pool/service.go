@@ -72,10 +72,10 @@ func (d *Dispatcher) Suspend(ctx context.Context, r api.SuspendRequest) api.Susp
 		return api.SuspendResult{}
 	}
 	u.pool.mu.Lock()
-	s, turn := u.suspendLocked(r.Turn, r.Reason), u.suspendTurn
+	s := u.suspendLocked(r.Turn, r.Reason)
 	u.pool.mu.Unlock()
 	if s == nil {
-		return api.SuspendResult{Withdrawn: true, LaterTurn: turn}
+		return api.SuspendResult{Withdrawn: true}
 	}
 	quiet, cancel := context.WithTimeout(s.ctx, max(0, r.Timeout.D()))
 	defer cancel()
@@ -218,7 +218,6 @@ func (d *Dispatcher) EndSuspension(ctx context.Context, r api.ResumeRequest) (re
 	u.pool.mu.Lock()
 	s := u.suspension
 	if r.Turn < u.suspendTurn {
-		result.LaterTurn = u.suspendTurn
 		u.pool.mu.Unlock()
 		return result
 	}

@@ -79,57 +79,52 @@ func TestAWorkerTerminatedAfterItsPoolContinuedIsReplaced(t *testing.T) {
 	require.NotContains(t, closed, api.WorkerWorkflowID("heirs", 1))
 }
 
-// A sweeper finds workflows that closed before it started.
-func TestAWorkerTerminatedAfterTheSweeperIsReplaced(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("host-a")
-	pool := env.startPool(echoSpec("unswept", 2))
-	env.continued("unswept")
-	for _, id := range []string{api.SweeperWorkflowID, api.WorkerWorkflowID("unswept", 0)} {
-		env.terminate(id)
-	}
-	env.waitFor(pool, "the terminated worker is replaced",
-		func(v api.PoolWorkers) bool { return v.Ready == 2 && v.Workers[0].Incarnation > 1 })
-}
-
-func TestARestingWorkerTerminatedAfterItsPoolContinuedIsReplaced(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("host-a")
-	pool := env.startPool(echoSpec("heirs", 2))
-	env.restAndContinue(pool, 1)
-	env.terminate(api.WorkerWorkflowID("heirs", 1))
-	env.waitFor(pool, "the terminated worker is replaced",
-		func(v api.PoolWorkers) bool { return v.Ready == 2 && v.Workers[1].Incarnation > 1 })
-}
-
-func TestRestingWorkersOfATerminatedPoolEndAndThePoolCanBeStartedAgain(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("host-a")
-	spec := echoSpec("heirs", 2)
-	pool := env.startPool(spec)
-	env.restAndContinue(pool, 1)
-	env.terminate(api.PoolWorkflowID("heirs"))
-	env.requireWorkersEnd("heirs", 0)
-	env.startPool(spec)
-}
-
-func TestRestingWorkersOfADeletedPoolEnd(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("host-a")
-	pool := env.startPool(echoSpec("heirs", 2))
-	env.restAndContinue(pool, 0)
-	env.restAndContinue(pool, 1)
-	_, err := env.client.Temporal().WorkflowService().DeleteWorkflowExecution(t.Context(),
-		&workflowservice.DeleteWorkflowExecutionRequest{
-			Namespace:         env.client.Namespace(),
-			WorkflowExecution: &common.WorkflowExecution{WorkflowId: api.PoolWorkflowID("heirs")},
+func TestAWorkerTerminatedByHandIsReplacedWhoeverIsThereToNotice(t *testing.T) {
+	for name, before := range map[string]func(env *testEnv, pool *tempool.Pool){
+		"and the sweeper, too": func(env *testEnv, pool *tempool.Pool) {
+			env.continued(pool.Name())
+			env.terminate(api.SweeperWorkflowID)
+		},
+		"while it rests": func(env *testEnv, pool *tempool.Pool) { env.restAndContinue(pool, 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			env := newEnv(t)
+			env.startAgent("host-a")
+			pool := env.startPool(echoSpec("heirs", 2))
+			before(env, pool)
+			env.terminate(api.WorkerWorkflowID("heirs", 1))
+			env.waitFor(pool, "the terminated worker is replaced",
+				func(v api.PoolWorkers) bool { return v.Ready == 2 && v.Workers[1].Incarnation > 1 })
 		})
-	require.NoError(t, err)
-	env.requireWorkersEnd("heirs", 0)
+	}
+}
+
+func TestRestingWorkersOfAPoolThatWasEndedFromOutsideEnd(t *testing.T) {
+	for name, end := range map[string]func(env *testEnv){
+		"terminated": func(env *testEnv) { env.terminate(api.PoolWorkflowID("heirs")) },
+		"deleted": func(env *testEnv) {
+			_, err := env.client.Temporal().WorkflowService().DeleteWorkflowExecution(env.t.Context(),
+				&workflowservice.DeleteWorkflowExecutionRequest{
+					Namespace:         env.client.Namespace(),
+					WorkflowExecution: &common.WorkflowExecution{WorkflowId: api.PoolWorkflowID("heirs")},
+				})
+			require.NoError(env.t, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			env := newEnv(t)
+			env.startAgent("host-a")
+			spec := echoSpec("heirs", 2)
+			pool := env.startPool(spec)
+			env.restAndContinue(pool, 0)
+			env.restAndContinue(pool, 1)
+			end(env)
+			env.requireWorkersEnd("heirs", 0)
+			env.startPool(spec)
+		})
+	}
 }
 
 func TestAPoolStartedAgainRightAfterItWasTerminatedIsWhole(t *testing.T) {

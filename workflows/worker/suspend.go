@@ -133,9 +133,6 @@ func (s *suspender) suspendEnded(r *loop.Result[api.SuspendResult]) {
 		s.warn("the host could not take the process out of service; asking again", failure.Message(r.Err))
 		return
 	case r.Value.Withdrawn:
-		if later := r.Value.LaterTurn; later > s.SuspendTurn {
-			s.SuspendTurn = later + 1
-		}
 		return
 	}
 	s.takeFenced(r.Value.FencedLease, s.askedTurn, s.asked)
@@ -229,9 +226,6 @@ func (s *suspender) resumeEnded(r *loop.Result[api.ResumeResult]) {
 		return
 	case r.Err != nil:
 		s.warn("the host could not resume the process; asking again", failure.Message(r.Err))
-		return
-	case r.Value.LaterTurn > 0:
-		s.SuspendTurn = max(s.SuspendTurn, r.Value.LaterTurn+1)
 		return
 	}
 	reason := s.ResumeReason

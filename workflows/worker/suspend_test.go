@@ -262,38 +262,3 @@ func TestAResumeReturnsWhatTheWithdrawnSuspensionHasEnded(t *testing.T) {
 		})
 	}
 }
-
-// The host has seen later turns than a worker that was reset counts.
-func TestAWorkerThatWasResetSuspendsAndResumesUnderTurnsThatItsHostTakes(t *testing.T) {
-	s := newWorkerEnv(t)
-	seen := int64(5)
-	later := func(turn int64, asked int) int64 {
-		require.Less(t, asked, 10, "the host is asked again and again")
-		if turn < seen {
-			return seen
-		}
-		seen = turn
-		return 0
-	}
-	s.onSuspend = func(r api.SuspendRequest) (api.SuspendResult, error) {
-		turn := later(r.Turn, len(s.suspends))
-		return api.SuspendResult{Withdrawn: turn > 0, LaterTurn: turn}, nil
-	}
-	s.onResume = func(r api.ResumeRequest) (api.ResumeResult, error) {
-		return api.ResumeResult{LaterTurn: later(r.Turn, len(s.resumes))}, nil
-	}
-	s.At(time.Second, s.signal(api.SignalSuspend, api.Control{}))
-	s.At(2*time.Second, func() {
-		require.Equal(t, lifecycle.Suspended, s.state().State)
-		seen = 20 // the worker is reset again
-	})
-	s.At(3*time.Second, s.signal(api.SignalResume, api.Control{}))
-	s.At(4*time.Second, func() {
-		require.Equal(t, lifecycle.Ready, s.state().State)
-		require.Len(t, s.suspends, 2)
-		require.Len(t, s.resumes, 2)
-		require.EqualValues(t, 21, seen, "the host has taken the resumption")
-		s.cancel()
-	})
-	s.run(standalone())
-}
