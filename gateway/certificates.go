@@ -56,7 +56,7 @@ func (c *certificates) Reload() error {
 	if toPeers.RootCAs, err = x509.SystemCertPool(); err != nil {
 		toPeers.RootCAs = x509.NewCertPool()
 	}
-	for _, name := range []string{s.CertFile, s.ClientCAFile} { // hosts may share a certificate that they signed themselves
+	for _, name := range []string{s.CertFile, s.ClientCAFile} { // hosts may share a self-signed certificate
 		if text, err := os.ReadFile(name); name != "" && err == nil {
 			toPeers.RootCAs.AppendCertsFromPEM(text)
 		}

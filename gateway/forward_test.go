@@ -76,7 +76,7 @@ func TestAWaitingCallGoesToAFreeWorkerOfAnotherHost(t *testing.T) {
 	held := background(func() answer { return a.do("POST", "/v1/pools/p/call/hold", quoted(a.file("held"))) })
 	a.awaitHeld(a.file("held.began"))
 	for _, body := range []string{"hello", "", strings.Repeat("x", 1<<20)} {
-		got := a.do("POST", "/v1/pools/p/call/echo", body, "X-Color", "red", api.HeaderPriority, "3", api.HeaderTimeout, "30000")
+		got := a.do("POST", "/v1/pools/p/call/echo", body, api.HeaderPriority, "3", api.HeaderTimeout, "30000")
 		require.Equal(t, http.StatusOK, got.status, "%s", got.body)
 		require.Equal(t, body, string(got.body))
 		require.Equal(t, "p/1", got.header.Get(api.HeaderWorker))
@@ -285,7 +285,8 @@ func TestAHostsCertificateProvesAPeerAndAClientsDoesNot(t *testing.T) {
 		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: own}}})
 	require.Equal(t, http.StatusOK, overTCP(t, client, b.gateway.Endpoint(), "/v1/pools/p"))
 	forged := base64.RawURLEncoding.EncodeToString([]byte(`{"from":"here","to":"there","name":"root","rights":31}`))
-	require.Equal(t, http.StatusForbidden, overTCP(t, client, b.gateway.Endpoint(), "/v1/pools/p", api.HeaderForwarded, forged))
+	require.Equal(t, http.StatusForbidden,
+		overTCP(t, client, b.gateway.Endpoint(), "/v1/pools/p", api.HeaderForwarded, forged))
 	peers := clientWith(t, &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{host}})
 	require.Equal(t, http.StatusOK, overTCP(t, peers, b.gateway.Endpoint(), "/v1/pools/p", api.HeaderForwarded, forged))
 	require.Equal(t, http.StatusForbidden, overTCP(t, peers, b.gateway.Endpoint(), "/v1/admin/sessions/copy"),

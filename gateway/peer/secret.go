@@ -36,15 +36,16 @@ func (s *Secret) Reload() error {
 		return api.Errorf(api.CodeInvalid, "cannot read --peer-token: %w", err)
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return api.Errorf(api.CodeInvalid, "--peer-token %s has mode %#o, so other users may use it; run chmod 600 %s", s.path,
-			mode, s.path)
+		return api.Errorf(api.CodeInvalid, "--peer-token %s has mode %#o, so other users may use it; run chmod 600 %s",
+			s.path, mode, s.path)
 	}
 	text, err := os.ReadFile(s.path)
 	if err != nil {
 		return api.Errorf(api.CodeInvalid, "cannot read --peer-token: %w", err)
 	}
 	value := strings.TrimSpace(string(text))
-	if len(value) < minSecret || len(value) > maxSecret || strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r > '~' }) {
+	if len(value) < minSecret || len(value) > maxSecret ||
+		strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return api.Errorf(api.CodeInvalid,
 			"--peer-token %s must hold %d to %d printable characters without spaces; openssl rand -hex 32 makes them", s.path,
 			minSecret, maxSecret)

@@ -12,7 +12,8 @@ import (
 const (
 	// slotsWait is how long a peer is asked to wait for a free slot, in one request.
 	slotsWait = 5 * time.Second
-	// rosterFresh is the age at which a pool's roster is read again while calls wait; a search ends lingers after the last.
+	// rosterFresh is the age at which a pool's roster is read again while calls wait. A search ends when none has waited
+	// for lingers.
 	rosterFresh   = 2 * time.Second
 	lingers       = 30 * time.Second
 	statusTimeout = 5 * time.Second
@@ -31,8 +32,8 @@ type Queue interface {
 	MayLeave(pool string) bool
 }
 
-// seeker looks for free slots of one pool on other hosts while calls wait: it asks each peer, and sends it as many calls
-// as it can start.
+// seeker looks for free slots of one pool on other hosts while calls wait: it asks each peer, and sends it as many
+// calls as it can start.
 type seeker struct {
 	peers *Peers
 	pool  string

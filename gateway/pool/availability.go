@@ -159,7 +159,7 @@ func availability(status api.PoolStatus, hostID string) error {
 }
 
 // RequestFormat reports whether the pool's workers speak plain HTTP (protocol none) and the largest request they take,
-// in bytes. A pool that this host does not know is looked up; while Temporal does not answer, it has the spec's defaults.
+// in bytes. A pool that this host does not know is looked up; while Temporal does not answer, it has the defaults.
 func (d *Dispatcher) RequestFormat(ctx context.Context, pool string) (plain bool, limit int64, err error) {
 	p := d.knownPool(pool)
 	if p == nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// Other hosts have workers of the same pools. A call that waits here may go to one of them: it leaves the queue, so that
-// no worker of this host starts it, and comes back to its place if the other host has not taken it.
+// Other hosts have workers of the same pools. A call that waits here may go to one of them: it leaves the queue, so
+// that no worker of this host starts it, and comes back to its place if the other host has not taken it.
 
 // Elsewhere are the gateways of other hosts. Its methods must not block.
 type Elsewhere interface {

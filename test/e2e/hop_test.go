@@ -136,7 +136,8 @@ with Client(sys.argv[1]) as client:
 func TestALeaseOfOneHostIsUsedThroughAnother(t *testing.T) {
 	t.Parallel()
 	pool, gateways, slots, agents := threeHosts(t)
-	lease, err := pool.CheckoutOnce(t.Context(), slots[1], tempool.CheckoutOptions{Holder: "me", TTL: time.Minute, NoRenew: true})
+	lease, err := pool.CheckoutOnce(t.Context(), slots[1],
+		tempool.CheckoutOptions{Holder: "me", TTL: time.Minute, NoRenew: true})
 	require.NoError(t, err)
 	curl := func(arguments ...string) (string, error) {
 		var stdout bytes.Buffer
