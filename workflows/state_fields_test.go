@@ -27,7 +27,9 @@ func TestChangedFieldsOfTheStateRaiseItsFormat(t *testing.T) {
 	var current []string
 	formats := map[string]int{}
 	for name, definition := range definitions {
-		current = append(current, jsonFields(reflect.TypeOf(definition).In(1), name, nil)...)
+		if run := reflect.TypeOf(definition); run.NumIn() > 1 { // else it has no state
+			current = append(current, jsonFields(run.In(1), name, nil)...)
+		}
 		formats[name] = formatOf(StateFormats, name)
 	}
 	slices.Sort(current)
