@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"os"
+	"path/filepath"
 	"regexp"
 	"testing"
 
@@ -30,6 +32,41 @@ func TestAGatewayForOtherMachinesNeedsFlagsThatTheErrorNames(t *testing.T) {
 	r = run()
 	requireCode(t, ExitUsage, r)
 	require.Contains(t, r.err, `TEMPOOL_CAPACITY is "many"`)
+}
+
+func TestSettingsComeFromFlagsTheEnvironmentAndAFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "agent.toml")
+	run := func(text string, args ...string) result {
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		return ctl(t, newFakeControlPlane(), append([]string{"agent", "--config", file}, args...)...)
+	}
+	t.Setenv("TEMPOOL_HOST_ID", "by-variable")
+	t.Setenv("TEMPORAL_ADDRESS", "variable:1")
+	r := run("host_id = \"by-file\"\naddress = \"file:1\"\nlabels = [\"a\", \"b\"]\ncapacity = 3\n"+
+		"keep_processes = true\nlog_size = \"2MiB\"\n", "--capacity", "5", "--print-config")
+	requireCode(t, ExitOK, r)
+	for line, from := range map[string]string{`host_id = "by-variable"`: "TEMPOOL_HOST_ID",
+		`address = "variable:1"`: "TEMPORAL_ADDRESS", `labels = ["a", "b"]`: file + ":3", "capacity = 5": "--capacity",
+		"keep_processes = true": file + ":5", `log_size = "2MiB"`: file + ":6", `log_level = "info"`: "default"} {
+		require.Regexp(t, "(?m)^"+regexp.QuoteMeta(line)+" +# "+regexp.QuoteMeta(from)+"$", r.out)
+	}
+	again := run(r.out, "--print-config", "-o", "json") // what it prints is such a file
+	requireCode(t, ExitOK, again)
+	require.Contains(t, again.out, `"value": 5`)
+
+	for text, says := range map[string]string{
+		"\ncapcity = 3":          ":2: capcity: unknown key; nearest known key: capacity",
+		"[agent]\ncapacity = 3":  ":1: agent: unknown key",
+		"capacity = \"many\"":    ":1: capacity: many is not allowed; allowed: a whole number",
+		"labels = \"gpu\"":       ":1: labels: gpu is not allowed; allowed: a list of strings",
+		"log_level = \"loud\"":   ":1: log_level: \"loud\" is not allowed: write debug, info, warn or error",
+		"capacity = 3\ncapacity": ":2: invalid TOML",
+	} {
+		r := run(text, "--check")
+		requireCode(t, ExitFailed, r)
+		require.Contains(t, r.err, file+says)
+	}
+	require.Equal(t, "the settings are valid\n", run("capacity = 3", "--check", "--state-dir", t.TempDir()).out)
 }
 
 func TestTheManualListsExactlyTheFlags(t *testing.T) {
