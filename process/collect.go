@@ -23,6 +23,7 @@ func (p *Process) CollectGarbage(ctx context.Context) error {
 	if p.Frozen() {
 		return coded(CodeUnavailable, nil, "%s cannot collect garbage: its process tree is frozen", p.key())
 	}
+	p = p.now()
 	err := p.conn.Notify(ctx, wire.Request{Method: gcMethod})
 	if err == nil {
 		err = p.conn.Ping(ctx)

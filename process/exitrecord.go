@@ -24,17 +24,21 @@ var (
 // exitRecord returns a small copy of a process that has ended: its exit, its last log lines, its latest sample and its
 // limits. The copy does not keep the connection with its buffers, the environment or the spec in memory.
 func (p *Process) exitRecord() *Process {
+	p, head := p.now(), p
 	r := &Process{
+		number:     p.number,
 		supervisor: p.supervisor, name: p.name, spec: &exitRecordSpec, plan: &plan{cookie: p.plan.cookie},
 		logs: tailOf(p.logs), members: &tree.MemberSet{}, finalCounts: p.Counts(),
 		root: p.root, startedAt: p.startedAt, exited: closedChan, done: closedChan, exceeded: closedChan,
 	}
 	r.kind = program{r}
-	r.meter.Restore(p.LatestSample())
+	r.meter.Restore(head.LatestSample())
 	r.memoryExceeded.Store(p.memoryExceeded.Load())
-	p.mu.Lock()
-	r.address, r.readyAt, r.exit, r.termination = p.address, p.readyAt, p.exit, p.termination
-	p.mu.Unlock()
+	r.head = r
+	head.mu.Lock()
+	r.address, r.readyAt, r.exit = head.address, head.readyAt, head.exit
+	head.mu.Unlock()
+	r.termination = p.currentTermination()
 	r.exit.LogTail = slices.Clone(r.exit.LogTail[len(r.exit.LogTail)-min(len(r.exit.LogTail), reasonLines):])
 	for i, line := range r.exit.LogTail {
 		r.exit.LogTail[i] = strings.Clone(truncate(line, reasonBytes/reasonLines))

@@ -26,6 +26,7 @@ func (f *freezer) hand() (frozen bool) {
 // newest one does nothing. It fails if a process does not stop, or if the process is ending; then the tree is
 // continued.
 func (p *Process) Freeze(turn int64) error {
+	p = p.now()
 	f := &p.freezer
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -49,6 +50,7 @@ func (p *Process) Freeze(turn int64) error {
 
 // Thaw continues a frozen tree, unless it is being handed over.
 func (p *Process) Thaw(turn int64) {
+	p = p.now()
 	f := &p.freezer
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -78,6 +80,7 @@ func (p *Process) thawToStop() {
 
 // Frozen reports whether the tree is stopped by Freeze.
 func (p *Process) Frozen() bool {
+	p = p.now()
 	p.freezer.mu.Lock()
 	defer p.freezer.mu.Unlock()
 	return p.freezer.frozen

@@ -35,6 +35,8 @@ type keptRecord struct {
 	Address string    `json:"address,omitempty"`
 	Port    int       `json:"port,omitempty"`
 	Frozen  bool      `json:"frozen,omitempty"`
+	Process int64     `json:"process"` // its number within the incarnation
+	Used    bool      `json:"used,omitempty"`
 
 	Limits     spec.Limits                 `json:"limits"`
 	Mechanisms map[string]limits.Mechanism `json:"mechanisms,omitempty"`
@@ -101,8 +103,8 @@ func (s *Supervisor) HandOver(ctx context.Context, note func(*Process) json.RawM
 	var mu sync.Mutex
 	var all []prepared
 	var group sync.WaitGroup
-	for _, p := range s.List() {
-		if p.Info().ReadyAt.IsZero() || p.isEnding() || p.spec.Pool.Kind != spec.KindProcess {
+	for _, p := range s.all() {
+		if p.isTemplate() || !p.isReady() || p.isEnding() || p.spec.Pool.Kind != spec.KindProcess {
 			continue
 		}
 		group.Go(func() {
@@ -141,8 +143,8 @@ func (s *Supervisor) HandOver(ctx context.Context, note func(*Process) json.RawM
 	for _, one := range all {
 		one.p.updateTermination(func(t *termination) { t.handedOver = true })
 		<-one.p.done
-		if one.p.HandedOver() {
-			kept = append(kept, one.p)
+		if one.p.head.HandedOver() {
+			kept = append(kept, one.p.head)
 		}
 	}
 	return kept, nil
@@ -164,6 +166,7 @@ func (p *Process) isEnding() bool {
 func (p *Process) prepare(ctx context.Context, note func(*Process) json.RawMessage) (item keeper.Item, err error) {
 	r := keptRecord{
 		record: p.record(), Format: keptFormat, ReadyAt: p.Info().ReadyAt, Spec: *p.spec, Address: p.Info().Address,
+		Process: p.number, Used: p.used.Load(),
 		Port:   p.plan.address.port,
 		Limits: p.Limits(), Mechanisms: p.LimitMechanisms(),
 	}
@@ -209,7 +212,7 @@ func (p *Process) prepare(ctx context.Context, note func(*Process) json.RawMessa
 		add(fileNamespace, copied)
 	}
 	r.Frozen = p.freezer.hand()
-	r.Logs, r.Note = p.Logs(), note(p)
+	r.Logs, r.Note = p.Logs(), note(p.head)
 	item.Key = r.Key
 	item.Record, err = json.Marshal(r)
 	return item, err
@@ -291,7 +294,8 @@ func (s *Supervisor) resumeOne(r keptRecord, item keeper.Item) (_ *Process, err 
 	}
 	p := s.newProcess(Launch{Worker: r.Worker, Incarnation: r.Incarnation, Spec: r.Spec}, &pl, r.Limits)
 	p.root, p.startedAt, p.readyAt, p.address, p.freezer.frozen = r.Key.Root, r.StartedAt, r.ReadyAt, r.Address, r.Frozen
-	p.kind = program{p}
+	p.kind, p.number = program{p}, r.Process
+	p.used.Store(r.Used)
 	defer func() {
 		if err != nil {
 			p.logs.Close()

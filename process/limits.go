@@ -16,6 +16,7 @@ const DefaultEnforceEvery = time.Second
 
 // Limits returns the limits in effect: the spec's, or those of ApplyLimits.
 func (p *Process) Limits() spec.Limits {
+	p = p.now()
 	p.limitsMu.Lock()
 	defer p.limitsMu.Unlock()
 	return p.limits
@@ -24,6 +25,7 @@ func (p *Process) Limits() spec.Limits {
 // LimitMechanisms returns the mechanism of each limit that is set, by its key in the section limits. The map is the
 // caller's.
 func (p *Process) LimitMechanisms() map[string]limits.Mechanism {
+	p = p.now()
 	p.limitsMu.Lock()
 	defer p.limitsMu.Unlock()
 	return maps.Clone(p.mechanisms)
@@ -35,6 +37,7 @@ func (p *Process) Exceeded() <-chan struct{} { return p.exceeded }
 
 // Violation returns the first violation of a limit, or the zero Violation.
 func (p *Process) Violation() limits.Violation {
+	p = p.now()
 	p.limitsMu.Lock()
 	defer p.limitsMu.Unlock()
 	if p.violation == nil {
@@ -46,6 +49,7 @@ func (p *Process) Violation() limits.Violation {
 // MemoryLimitExceeded reports whether the kernel or the sampler has killed the tree for exceeding limits.memory. It is
 // true before the process has ended, so that those whose calls the kill cuts learn why.
 func (p *Process) MemoryLimitExceeded() bool {
+	p = p.now()
 	return p.memoryExceeded.Load() || p.plan.cgroup.OOMKilled()
 }
 
@@ -53,6 +57,7 @@ func (p *Process) MemoryLimitExceeded() bool {
 // with CodeInvalid if a limit needs a restart, on this host or at all, and with CodeUnavailable if the process has
 // ended. Limits set before a failure stay set; to undo them, apply the previous limits.
 func (p *Process) ApplyLimits(l spec.Limits) (map[string]limits.Mechanism, error) {
+	p = p.now()
 	if sleep.Ended(p.exited) {
 		return nil, coded(CodeUnavailable, nil, "%s has ended, so its limits cannot be changed", p.key())
 	}

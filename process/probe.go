@@ -28,6 +28,10 @@ const probeStartTimeout = 15 * time.Second
 // calls, so with max_inflight of them in flight the probe would measure those, unless it is answered nevertheless. Any
 // other error says what is wrong.
 func (p *Process) Probe(ctx context.Context) error {
+	head := p
+	if p = p.now(); p.currentTermination().recycled || p != head && !p.isReady() {
+		return coded(CodeBusy, nil, "skipped: %s gets a clean process", p.key())
+	}
 	if sleep.Ended(p.exited) {
 		return fmt.Errorf("probe %s: the process has ended", p.key())
 	}

@@ -19,8 +19,17 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// Process is one incarnation. All methods are safe for concurrent use.
+// Process is one incarnation. All methods are safe for concurrent use. With Recycle it has several operating system
+// processes, one after the other, each of which has a Process of its own: others only see that of the first, the head,
+// whose methods answer for the newest one.
 type Process struct {
+	head   *Process                // itself for the first
+	newest atomic.Pointer[Process] // of the head; nil for itself
+	number int64                   // from 1 within the incarnation
+	launch Launch                  // with which the next one is started
+	used   atomic.Bool             // see Use
+	before map[string]int64        // what Counts was for the process before
+
 	supervisor  *Supervisor
 	kind        kind
 	name        key
@@ -78,6 +87,7 @@ type Process struct {
 // Info is what does not change once a process is ready.
 type Info struct {
 	PID       int       `json:"pid"`
+	Number    int64     `json:"process"`    // of the process within its incarnation, from 1
 	StartedAt time.Time `json:"started_at"` // when it was spawned
 	ReadyAt   time.Time `json:"ready_at"`   // when it had passed its handshake and warm-up; zero before
 	Cookie    string    `json:"cookie"`
@@ -100,23 +110,49 @@ func (p *Process) Spec() spec.Spec { return *p.spec }
 // SharedSpec is Spec without a copy. Nobody may change it: processes with equal specs share one.
 func (p *Process) SharedSpec() *spec.Spec { return p.spec }
 
-// Info returns the facts of the process.
+// now is the newest process of a head's incarnation; any other process is itself.
+func (p *Process) now() *Process {
+	if newest := p.newest.Load(); newest != nil {
+		return newest
+	}
+	return p
+}
+
+// Info returns the facts of the process. StartedAt and ReadyAt are those of the incarnation's first one.
 func (p *Process) Info() Info {
+	n := p.now()
+	info := Info{PID: n.root.PID, Number: n.number, StartedAt: p.startedAt, Cookie: n.plan.cookie}
+	p.mu.Lock()
+	info.ReadyAt, info.Address = p.readyAt, p.address
+	p.mu.Unlock()
+	return info
+}
+
+// isReady reports whether this process has passed its handshake and warm-up.
+func (p *Process) isReady() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return Info{PID: p.root.PID, StartedAt: p.startedAt, ReadyAt: p.readyAt, Cookie: p.plan.cookie, Address: p.address}
+	return !p.readyAt.IsZero()
 }
 
 // Conn returns the connection to the worker; nil for protocol none, and for an exit record of Get. A broken connection
 // ends the incarnation.
-func (p *Process) Conn() *wire.Conn { return p.conn }
+func (p *Process) Conn() *wire.Conn { return p.now().conn }
 
 // Counts returns the counters that the program keeps through its SDK, by name. They start at 0 with each incarnation.
 func (p *Process) Counts() map[string]int64 {
+	p = p.now()
 	if p.conn == nil {
 		return maps.Clone(p.finalCounts)
 	}
-	return wire.CountsOf(p.conn)
+	counts := wire.CountsOf(p.conn)
+	for name, n := range p.before {
+		if counts == nil {
+			counts = make(map[string]int64)
+		}
+		counts[name] += n
+	}
+	return counts
 }
 
 // Unhealthy delivers why the program reports itself unhealthy. While nobody receives, one report waits and further ones

@@ -51,6 +51,7 @@ func (p *Process) sampleWithin(ctx context.Context, maxAge time.Duration, budget
 	if err := ctx.Err(); err != nil {
 		return api.Sample{}, err
 	}
+	p = p.now()
 	if !p.hasTree() {
 		return api.Sample{}, ErrNoProcess
 	}
@@ -63,7 +64,12 @@ func (p *Process) sampleWithin(ctx context.Context, maxAge time.Duration, budget
 }
 
 // LatestSample returns the newest sample, periodic ones included; its At is zero before the first.
-func (p *Process) LatestSample() api.Sample { return p.meter.Latest() }
+func (p *Process) LatestSample() api.Sample {
+	if latest := p.now().meter.Latest(); !latest.At.IsZero() {
+		return latest
+	}
+	return p.meter.Latest()
+}
 
 // sampleLoop samples every process each SampleEvery, until ctx ends.
 func (s *Supervisor) sampleLoop(ctx context.Context) {

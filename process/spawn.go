@@ -202,12 +202,21 @@ func (s *Supervisor) shareSpec(sp spec.Spec) *spec.Spec {
 // newProcess makes an incarnation without its kind.
 func (s *Supervisor) newProcess(launch Launch, pl *plan, inForce spec.Limits) *Process {
 	k := key{launch.Worker, launch.Incarnation}
-	return &Process{
-		supervisor: s, name: k, spec: s.shareSpec(launch.Spec), plan: pl,
-		logs: s.logs.Output(launch.Worker, launch.Incarnation), output: newForwarder(s.logger, k), members: &tree.MemberSet{},
-		unhealthy: make(chan string, 1), wake: make(chan struct{}, 1), exited: make(chan struct{}), done: make(chan struct{}),
-		limits: inForce, mechanisms: pl.mechanisms, exceeded: make(chan struct{}),
+	p := &Process{
+		supervisor: s, name: k, spec: s.shareSpec(launch.Spec), plan: pl, members: &tree.MemberSet{}, launch: launch,
+		wake: make(chan struct{}, 1), exited: make(chan struct{}), limits: inForce, mechanisms: pl.mechanisms,
 	}
+	p.launch.after, p.launch.template = nil, nil
+	if last := launch.after; last != nil {
+		p.head, p.number, p.before = last.head, last.number+1, last.Counts()
+		p.logs, p.output, p.unhealthy, p.done = last.logs, last.output, last.unhealthy, last.done
+		p.exceeded, p.violation = last.exceeded, last.violation
+		return p
+	}
+	p.head, p.number = p, 1
+	p.logs, p.output = s.logs.Output(launch.Worker, launch.Incarnation), newForwarder(s.logger, k)
+	p.unhealthy, p.done, p.exceeded = make(chan string, 1), make(chan struct{}), make(chan struct{})
+	return p
 }
 
 // spawn starts an incarnation. If it returns without error, the incarnation is in the supervisor's list and supervised
@@ -219,10 +228,14 @@ func (s *Supervisor) spawn(launch Launch) (*Process, error) {
 	}
 	if err := markExhausted(p.kind.start()); err != nil {
 		p.logs.Note("not started: " + err.Error())
-		p.logs.Close()
+		if launch.after == nil {
+			p.logs.Close()
+		}
 		return nil, err
 	}
-	s.supervise(p)
+	if launch.after == nil {
+		s.supervise(p)
+	}
 	return p, nil
 }
 
@@ -237,6 +250,8 @@ func (s *Supervisor) supervise(p *Process) {
 	s.mu.Unlock()
 	go func() {
 		defer s.processes.Done()
-		p.supervise()
+		for p != nil {
+			p = p.supervise()
+		}
 	}()
 }

@@ -18,10 +18,15 @@ type termination struct {
 	failure      string // what is wrong with the program
 	handedOver   bool   // by HandOver: the process keeps running
 	cutCall      string // why a cancelled call was cut with the process
+	recycled     bool   // by Recycle: the incarnation continues with another process
+	clean        func() // of Recycle
 }
 
 // killed reports whether the tree is to be killed immediately.
-func (t termination) killed() bool { return t.killReason != "" || t.failure != "" || t.cutCall != "" }
+func (t termination) killed() bool { return t.recycled || t.ends() }
+
+// ends reports whether the incarnation is to be killed immediately.
+func (t termination) ends() bool { return t.killReason != "" || t.failure != "" || t.cutCall != "" }
 
 // Stop sends SIGTERM to the process group and, after grace, SIGKILL to the whole tree; a grace of 0 or less means the
 // spec's stop_grace. It returns how the process ended, once the tree is gone. Further calls join the stop in progress
@@ -73,10 +78,17 @@ func (p *Process) cutCall(reason string) {
 }
 
 func (p *Process) updateTermination(set func(*termination)) {
-	p.mu.Lock()
-	set(&p.termination)
-	p.mu.Unlock()
-	sleep.Wake(p.wake)
+	p.head.mu.Lock() // a process that succeeds another takes its termination over
+	n := p.now()
+	if n != p.head {
+		n.mu.Lock()
+	}
+	set(&n.termination)
+	if n != p.head {
+		n.mu.Unlock()
+	}
+	p.head.mu.Unlock()
+	sleep.Wake(n.wake)
 }
 
 func (p *Process) currentTermination() termination {

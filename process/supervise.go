@@ -3,6 +3,7 @@ package process
 import (
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/tempool/tempool/internal/sleep"
@@ -20,18 +21,28 @@ const (
 	pipeDrainTimeout = 500 * time.Millisecond
 )
 
-// supervise runs from the fork until the tree is gone, whatever ends it.
-func (p *Process) supervise() {
+// supervise runs from the fork until the tree is gone, whatever ends it. It returns the process with which the
+// incarnation continues; nil if it has ended.
+func (p *Process) supervise() (next *Process) {
 	go func() {
 		p.kind.wait()
 		close(p.exited)
 	}()
 	p.signalUntilExit()
 	if p.releaseToKeeper() {
-		return
+		return nil
 	}
 	p.closeConn()
-	p.finish(p.kind.end())
+	end := p.kind.end()
+	// A process that has exited on its own, or for want of memory, ends its incarnation.
+	if t := p.currentTermination(); t.recycled && !t.stopped && !t.ends() && end.left.Complete() &&
+		end.signal == syscall.SIGKILL && !p.plan.cgroup.OOMKilled() && !p.memoryExceeded.Load() {
+		if next, end.failure = p.succeed(); next != nil {
+			return next
+		}
+	}
+	p.finish(end)
+	return nil
 }
 
 // signalUntilExit sends the requested signals until the root process has exited.
@@ -78,8 +89,8 @@ func (p *Process) signalUntilExit() {
 		case <-broken:
 			broken = nil
 			switch err := p.conn.Err(); {
-			case errors.Is(err, wire.ErrHandedOver):
-			case !t.stopped && errors.Is(err, wire.ErrUnanswered) && !p.Info().ReadyAt.IsZero():
+			case errors.Is(err, wire.ErrHandedOver), p.currentTermination().recycled:
+			case !t.stopped && errors.Is(err, wire.ErrUnanswered) && p.isReady():
 				p.cutCall(fmt.Sprintf("did not end a cancelled call within %s (call.cancel_grace)", p.spec.Call.CancelGrace))
 			case !t.stopped && !errors.Is(err, wire.ErrPeerClosed):
 				p.fail(fmt.Sprintf("connection failed: %v", err))
@@ -115,15 +126,15 @@ func (p *Process) finish(e ending) {
 		p.supervisor.logger.Error("cannot kill a process tree", "worker", p.Worker(), "incarnation", p.Incarnation(),
 			"report", e.left.String())
 	}
-	p.mu.Lock()
-	p.exit = exit
-	p.mu.Unlock()
-	p.supervisor.recordExit(p)
+	p.head.mu.Lock()
+	p.head.exit = exit
+	p.head.mu.Unlock()
+	p.supervisor.recordExit(p.head)
 	p.supervisor.logger.Info("worker process ended", "worker", p.Worker(), "incarnation", p.Incarnation(),
-		"pid", p.root.PID,
+		"process", p.number, "pid", p.root.PID,
 		"killed", exit.Killed, "interrupted", exit.Interrupted, "code", exit.Code, "signal", exit.Signal, "reason",
 		exit.Reason)
-	p.notifyEnded()
+	p.head.notifyEnded()
 }
 
 // releaseToKeeper ends the supervision of a process that was handed over and keeps running. It reports false for any
@@ -142,13 +153,13 @@ func (p *Process) releaseToKeeper() bool {
 	p.output.close()
 	p.logs.Close()
 	p.closeNamespaces()
-	p.mu.Lock()
-	p.handedOver, p.exit = true, Exit{Reason: "handed over to the next agent", At: time.Now()}
-	p.mu.Unlock()
+	p.head.mu.Lock()
+	p.head.handedOver, p.head.exit = true, Exit{Reason: "handed over to the next agent", At: time.Now()}
+	p.head.mu.Unlock()
 	p.supervisor.ports.release(p.plan.address.port)
-	p.supervisor.recordExit(p)
+	p.supervisor.recordExit(p.head)
 	p.supervisor.logger.Info("worker process handed over", "worker", p.Worker(), "incarnation", p.Incarnation(),
 		"pid", p.root.PID)
-	p.notifyEnded()
+	p.head.notifyEnded()
 	return true
 }

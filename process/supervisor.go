@@ -48,6 +48,7 @@ type Launch struct {
 	Keep []int64
 
 	template *template // whose fork the process is
+	after    *Process  // which the process succeeds in its incarnation
 }
 
 type key struct {
@@ -145,11 +146,15 @@ func (s *Supervisor) List() []*Process {
 	})
 }
 
-// all is List with the templates.
+// all returns the newest process of each live incarnation, and the templates.
 func (s *Supervisor) all() []*Process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.AppendSeq(slices.Collect(maps.Values(s.live)), maps.Values(s.templateProcesses))
+	all := slices.Collect(maps.Values(s.templateProcesses))
+	for _, p := range s.live {
+		all = append(all, p.now())
+	}
+	return all
 }
 
 // Live returns the number of live incarnations, starting ones included.

@@ -54,6 +54,18 @@ var conflicts = []conflict{
 		return "", problemIf(s.Start.Fork && s.Sandbox.PrivateTmp,
 			"cannot be used with sandbox.private_tmp: the processes of one template would share its /tmp")
 	}, "one of the two"},
+	{"isolation.by", "pool.protocol", func(s *Spec) (string, string) {
+		return "", problemIf(s.Isolation.By == IsolateUse && s.Pool.Protocol == ProtocolNone,
+			`"use" cannot be kept with pool.protocol = "none": holders of leases call the program past the gateway`)
+	}, `pool.protocol = "frames" or "jsonrpc", or no isolation.by`},
+	{"isolation.by", "pool.max_inflight", func(s *Spec) (string, string) {
+		return "", problemIf(s.Isolation.By == IsolateUse && s.Pool.MaxInflight > 1,
+			`"use" gives each call a process of its own, so pool.max_inflight = %d has no effect`, s.Pool.MaxInflight)
+	}, "pool.max_inflight = 1"},
+	{"isolation.by", "lease.on_expiry", func(s *Spec) (string, string) {
+		return "", problemIf(s.Isolation.By == IsolateUse && s.Lease.OnExpiry == ExpiryReset,
+			`"use" replaces the process after each lease, so lease.on_expiry = "reset" has no effect`)
+	}, `lease.on_expiry = "replace"`},
 	{"lease.on_expiry", "pool.protocol", func(s *Spec) (string, string) {
 		return "", problemIf(s.Lease.OnExpiry == ExpiryReset && s.Pool.Protocol == ProtocolNone,
 			`"reset" is not supported with pool.protocol = "none"`)

@@ -33,7 +33,7 @@ var foreignKeys = map[string][]string{
 		"limits.open_files", "limits.cpu_time", "limits.cpu_affinity", "limits.cpu_affinity_each", "limits.nice",
 		"limits.oom_score_adj",
 		"sandbox.read", "sandbox.write", "sandbox.network", "resources.allocation", "resources.memory_budget",
-		"resources.cpu_budget", "start.fork",
+		"resources.cpu_budget", "start.fork", "isolation.by",
 	},
 	KindFunction: { // it is not a process, so it has nothing that the system manages per process
 		"pool.command", "pool.image", "pool.run_args", "pool.protocol", "pool.framing", "pool.env", "pool.env_from",
@@ -43,7 +43,7 @@ var foreignKeys = map[string][]string{
 		"limits.memory", "limits.cpu", "limits.open_files", "limits.processes", "limits.cpu_time", "limits.cpu_affinity",
 		"limits.cpu_affinity_each",
 		"limits.nice", "limits.oom_score_adj", "sandbox.read", "sandbox.write", "sandbox.network",
-		"resources.allocation", "resources.memory_budget", "resources.cpu_budget", "start.fork",
+		"resources.allocation", "resources.memory_budget", "resources.cpu_budget", "start.fork", "isolation.by",
 	},
 }
 

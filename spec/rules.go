@@ -169,6 +169,10 @@ var rules = []rule{
 	{"sandbox.read", absolutePathsAllowed, absolutePaths},
 	{"sandbox.write", absolutePathsAllowed, absolutePaths},
 	oneOf("sandbox.network", NetworkHost, NetworkNone),
+	{"isolation.by", `"none" or "use"; "key" is not supported yet`, func(v any) (string, string) {
+		by := v.(string)
+		return "", problemIf(by != IsolateNone && by != IsolateUse, "%s is not allowed", quoteValue(by))
+	}},
 
 	positiveDuration("watch.debounce"),
 	oneOf("watch.mode", WatchRolling, WatchAll),

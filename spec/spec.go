@@ -48,6 +48,12 @@ const (
 	ExpiryReset   = "reset"
 )
 
+// Values of isolation.by: who shares a process.
+const (
+	IsolateNone = "none" // everybody, one after the other
+	IsolateUse  = "use"  // nobody: it serves one call of the pool, or one lease
+)
+
 // Values of sandbox.network.
 const (
 	NetworkHost = "host"
@@ -101,6 +107,7 @@ type Spec struct {
 	Queue      Queue      `json:"queue" toml:"queue"`
 	Limits     Limits     `json:"limits" toml:"limits"`
 	Sandbox    Sandbox    `json:"sandbox" toml:"sandbox"`
+	Isolation  Isolation  `json:"isolation" toml:"isolation"`
 	Watch      Watch      `json:"watch" toml:"watch"`
 	Sessions   Sessions   `json:"sessions" toml:"sessions"`
 	Resources  Resources  `json:"resources" toml:"resources"`
@@ -333,6 +340,12 @@ type Sandbox struct {
 	Network string `json:"network" toml:"network"`
 	// PrivateTmp gives the worker a /tmp and a /var/tmp of its own, in memory.
 	PrivateTmp bool `json:"private_tmp" toml:"private_tmp"`
+}
+
+// Isolation configures who shares a process.
+type Isolation struct {
+	// By is one of the Isolate values.
+	By string `json:"by" toml:"by"`
 }
 
 // Watch restarts workers when files change.

@@ -76,6 +76,8 @@ type Response struct {
 // Call is a call in progress. Complete ends it.
 type Call struct {
 	upstream      *upstream
+	conn          *wire.Conn   // of the process that serves it; see beginUseLocked
+	inUse         bool         // it is counted in the use of an isolated process
 	lease         *activeLease // nil for a call of the pool
 	startedAt     time.Time
 	ctx           context.Context
@@ -197,13 +199,13 @@ func (c *Call) send(r Request) (*Response, error) {
 	switch {
 	case u.plain != nil:
 		return u.plain.Send(c, r)
-	case u.conn == nil:
+	case c.conn == nil:
 		return nil, api.Errorf(api.CodeInvalid, "%s speaks plain HTTP (protocol none), which this agent cannot call",
 			u.worker)
 	case c.exchange == nil:
 		c.prepare(r)
 	}
-	answer, err := c.exchange.Do(u.conn, c.first, r.OnChunk)
+	answer, err := c.exchange.Do(c.conn, c.first, r.OnChunk)
 	if err != nil {
 		return nil, c.wireError(err)
 	}
@@ -223,10 +225,10 @@ func (c *Call) CompleteAnswered(failure *api.Error) {
 
 // notify sends the request as a notification and completes the call. It is for Do.
 func notify(c *Call, r Request) (err error) {
-	if c.upstream.conn == nil {
+	if c.conn == nil {
 		err = api.Errorf(api.CodeInvalid, "%s speaks plain HTTP (protocol none), which has no notifications; call it instead",
 			c.upstream.worker)
-	} else if err = c.upstream.conn.Notify(c.ctx, r.wire()); err != nil {
+	} else if err = c.conn.Notify(c.ctx, r.wire()); err != nil {
 		err = c.wireError(err)
 	}
 	c.Complete(err)

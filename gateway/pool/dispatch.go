@@ -315,11 +315,20 @@ func (c *Call) awaitAlone() error {
 	if c.alone {
 		return nil
 	}
-	err := c.upstream.pool.await(c.ctx, func() bool { return c.upstream.aloneLocked(c.lease) })
-	if err != nil {
+	u, begun := c.upstream, false
+	err := u.pool.await(c.ctx, func() bool {
+		begun = u.aloneLocked(c.lease) && u.beginUseLocked(c)
+		return begun || u.is(gone)
+	})
+	switch {
+	case err != nil:
 		err = c.cause()
-		c.Complete(errNotSent(err))
+	case !begun:
+		err = api.Errorf(api.CodeWorkerCrashed, "the process of %s ended before the call began", u.worker)
+	default:
+		return nil
 	}
+	c.Complete(errNotSent(err))
 	return err
 }
 

@@ -116,10 +116,21 @@ func (p *poolState) upstreamOfLocked(proc *process.Process) *upstream {
 // watch takes the upstream out of service when its connection breaks or its process ends, whichever comes first. It
 // needs no goroutine until then.
 func (p *poolState) watch(u *upstream) {
-	if u.conn != nil {
-		wire.AfterDone(u.conn, func() { p.takeOut(u) })
-	}
+	p.watchConn(u)
 	u.process.AfterEnd(func() { p.remove(u) })
+}
+
+func (p *poolState) watchConn(u *upstream) {
+	if conn := u.conn; conn != nil {
+		wire.AfterDone(conn, func() {
+			p.mu.Lock()
+			current := conn == u.conn && !u.use.ending
+			p.mu.Unlock()
+			if current {
+				p.takeOut(u)
+			}
+		})
+	}
 }
 
 func (p *poolState) takeOut(u *upstream) {
@@ -156,6 +167,7 @@ func (p *poolState) removeAll() {
 // without the gateway.
 func (p *poolState) markGoneLocked(u *upstream) {
 	u.closed[gone] = "its process has ended"
+	u.use = use{}
 	u.endSuspensionLocked(u.suspendTurn)
 	u.continueAllCallsLocked()
 	u.leases = u.leases.End("the process has ended")

@@ -177,7 +177,7 @@ func (p *poolState) dispatchQueueLocked(now time.Time) {
 
 // send sends the request of a call that has started, or wakes its caller to do so.
 func (w *waiter) send() {
-	if x := w.call.exchange; x != nil && x.Begin(w.call.upstream.conn) {
+	if x := w.call.exchange; x != nil && x.Begin(w.call.conn) {
 		return
 	}
 	w.started <- nil

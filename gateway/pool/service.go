@@ -51,6 +51,7 @@ func (u *upstream) endSuspensionLocked(turn int64) {
 	if u.suspension != nil {
 		u.suspension.cancel()
 		u.suspension, u.closed[suspended] = nil, ""
+		u.endUseLocked()
 	}
 }
 
@@ -146,7 +147,10 @@ func (u *upstream) callHook(ctx context.Context, hook, session string) error {
 		}
 		request.Headers, request.Payload = map[string]string{sessionHeader: session}, body
 	}
-	_, err := wire.Prepare(ctx, request, (*hookObserver)(u)).Do(u.conn, wire.Event{}, nil)
+	u.pool.mu.Lock()
+	conn := u.conn
+	u.pool.mu.Unlock()
+	_, err := wire.Prepare(ctx, request, (*hookObserver)(u)).Do(conn, wire.Event{}, nil)
 	(*hookObserver)(u).AnsweredLate(nil)
 	return err
 }

@@ -20,10 +20,12 @@ type upstream struct {
 	incarnation int64
 	process     *process.Process
 	spec        *spec.Spec    // shared
-	conn        *wire.Conn    // nil for protocol none
 	plain       PlainUpstream // of protocol none
 	verifying   chan struct{} // one token: its owner may ask the workflow whether a lease counts
 	stats       *workerStats
+
+	conn *wire.Conn // nil for protocol none; isolated workers get another with each process
+	use  use
 
 	closed [closings]string // why it takes no call of the pool, for each reason; "" for a reason that does not hold
 	// suspension is the order that keeps it out of service, nil if none does. suspended is what is known of the newest
@@ -97,6 +99,7 @@ const (
 	resetting                // until its program has dropped what the holder of an expired lease left
 	fatal                    // the program asked to be replaced
 	degraded                 // until it passes a probe
+	used                     // see upstream.use
 	closings                 // their number
 )
 
@@ -162,6 +165,7 @@ func (u *upstream) setLeasesLocked(next lease.State, reason string) {
 			reason))
 		u.lease = nil
 		u.refusals, u.retryAt = 0, time.Time{}
+		u.endUseLocked()
 	}
 	if opens {
 		u.reportFatalLocked()
@@ -185,6 +189,9 @@ func (u *upstream) busyLocked() bool { return u.currentLoadLocked() > 0 }
 
 // aloneLocked reports whether calls under the lease may reach the process.
 func (u *upstream) aloneLocked(l *activeLease) bool {
+	if u.use.begun && u.use.lease != l.ref {
+		return false // until there is a clean process
+	}
 	if !l.alone { // none of its own has been sent
 		others := u.inFlight - len(l.calls)
 		if u.conn != nil {
@@ -205,7 +212,9 @@ func (u *upstream) startLocked(c *Call, l *activeLease, now time.Time) {
 	c.upstream, c.lease, c.startedAt = u, l, now
 	u.inFlight++
 	c.setLocked()[c] = struct{}{}
-	c.alone = l == nil || u.aloneLocked(l)
+	if c.alone = l == nil || u.aloneLocked(l); c.alone {
+		u.beginUseLocked(c)
+	}
 }
 
 // setLocked is the set that the call is in while it is in flight.
@@ -220,6 +229,7 @@ func (c *Call) setLocked() callSet {
 func (u *upstream) completeLocked(c *Call, err error, now time.Time) {
 	c.completed = true
 	delete(c.setLocked(), c)
+	u.completeUseLocked(c)
 	if err == nil || started(err) {
 		took := now.Sub(c.startedAt)
 		if c.lease != nil {
@@ -233,7 +243,7 @@ func (u *upstream) completeLocked(c *Call, err error, now time.Time) {
 			u.pool.stats.calls.illustrate(Exemplar{c.traceID, took, now})
 		}
 	}
-	if reason := fatalReason(err); reason != "" {
+	if reason := fatalReason(err); reason != "" && !u.isolated() {
 		u.closed[fatal] = reason
 	}
 	u.countErrorLocked(c, err, now)

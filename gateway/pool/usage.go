@@ -62,6 +62,7 @@ func (d *Dispatcher) Resume(proc *process.Process, usage api.Usage, suspended *a
 		u.calls = callCount{usage.Requests, usage.Failed, time.Duration(usage.TotalMS) * time.Millisecond}
 		u.resumeSuspensionLocked(suspended)
 		u.resumeLeaseLocked(lease)
+		u.resumeUseLocked()
 	})
 }
 

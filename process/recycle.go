@@ -1,0 +1,63 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+)
+
+// Use records that the incarnation's newest process is about to serve its only use (isolation.by = "use"), before the
+// first byte of it is sent. It reports false if the process has served one before, under an earlier agent too; such a
+// process must never serve another one.
+func (p *Process) Use() bool { return p.now().used.CompareAndSwap(false, true) }
+
+// Used reports whether Use has been called for the incarnation's newest process.
+func (p *Process) Used() bool { return p.now().used.Load() }
+
+// Recycle ends the newest process of the incarnation, with its whole tree, and then makes a clean one. It returns at
+// once. Once the clean one is ready, which Conn then is the connection of, it calls clean. If it does not become ready,
+// the incarnation ends.
+func (p *Process) Recycle(clean func()) {
+	p.updateTermination(func(t *termination) {
+		if !t.recycled {
+			t.recycled, t.clean = true, clean
+		}
+	})
+}
+
+// succeed starts the next process of the incarnation, whose process p and tree are gone. If it fails, failure says why
+// the incarnation ends.
+func (p *Process) succeed() (next *Process, failure string) {
+	p.kind.release()
+	s, launch := p.supervisor, p.launch
+	launch.after = p
+	ctx, cancel := context.WithTimeoutCause(s.ctx, p.spec.Start.Timeout.D(), errStartTimeout)
+	next, err := s.spawnWithTemplate(ctx, launch)
+	if err != nil {
+		cancel()
+		return nil, fmt.Sprintf("process %d of the incarnation was not started: %v", p.number+1, err)
+	}
+	var clean func()
+	inForce := p.Limits()
+	p.head.updateTermination(func(t *termination) { // nobody can change it meanwhile
+		clean = t.clean
+		next.termination = *t // what was asked since
+		next.termination.recycled, next.termination.clean = false, nil
+		p.head.newest.Store(next)
+	})
+	s.processes.Go(func() {
+		defer cancel()
+		if !reflect.DeepEqual(inForce, next.spec.Limits) {
+			if _, err := next.ApplyLimits(inForce); err != nil {
+				s.logger.Warn("a clean process has the limits of its spec", "worker", next.Worker(), "error", err)
+			}
+		}
+		err := next.becomeReady(ctx)
+		if err == nil && next.markReady() {
+			clean()
+			return
+		}
+		_ = next.giveUp(ctx, err)
+	})
+	return next, ""
+}
