@@ -1,6 +1,8 @@
 package react_test
 
 import (
+	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -38,4 +40,12 @@ func TestAComponentIsRendered(t *testing.T) {
 	var failure *wire.RemoteError
 	require.ErrorAs(t, err, &failure)
 	require.Equal(t, "bad_props", failure.Code)
+}
+
+func TestTheServersOwnTestPasses(t *testing.T) {
+	command := exec.CommandContext(t.Context(), "node", "--test", "--test-timeout", "60000", "server.test.js")
+	command.Env = append(os.Environ(), "NODE_SDK_CLIENT=../../sdk/node/lib/client/index.js",
+		"NODE_SDK_TESTING=../../sdk/node/lib/testing/index.js")
+	output, err := command.CombinedOutput()
+	require.NoError(t, err, string(output))
 }
