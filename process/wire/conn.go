@@ -40,17 +40,15 @@ type Conn struct {
 	out     *writer
 	closers []io.Closer
 
-	inFlight atomic.Int32 // entries of calls in use
-
 	ping     pinger
 	counters counters
 
-	mu      sync.Mutex
-	calls   []callEntry  // guarded by mu, with the fields of each
-	free    []*callEntry // guarded by mu: the unused entries of calls
-	waiting waitQueue    // guarded by mu: empty while fewer than MaxInflight calls are in flight
-	shift   uint         // an id is a generation above shift bits of index
-	err     error        // guarded by mu; set once, before done closes
+	mu     sync.Mutex
+	calls  []callEntry     // guarded by mu, with the fields of each
+	free   chan *callEntry // the unused entries of calls; whoever receives one may have a call in flight
+	shift  uint            // an id is a generation above shift bits of index
+	err    error           // guarded by mu; set once, before done closes
+	broken atomic.Bool     // whether err is set
 	// handingOver is guarded by mu: nothing more is sent, see HandOver.
 	handingOver bool
 
@@ -87,10 +85,10 @@ func newConn(codec codec, r io.Reader, w io.WriteCloser, o Options) *Conn {
 		close(c.closed)
 	})
 	c.shift = uint(bits.Len(uint(o.MaxInflight - 1)))
-	c.calls = make([]callEntry, o.MaxInflight)
+	c.calls, c.free = make([]callEntry, o.MaxInflight), make(chan *callEntry, o.MaxInflight)
 	for i := range c.calls {
 		c.calls[i].index = uint32(i)
-		c.free = append(c.free, &c.calls[i])
+		c.free <- &c.calls[i]
 	}
 	return c
 }
@@ -115,7 +113,7 @@ func (c *Conn) flush() {
 }
 
 // InFlight counts the calls without a response, cancelled ones included.
-func (c *Conn) InFlight() int { return int(c.inFlight.Load()) }
+func (c *Conn) InFlight() int { return len(c.calls) - len(c.free) }
 
 // Done is closed when the Conn is broken or closed; every call fails then.
 func (c *Conn) Done() <-chan struct{} { return c.done }
@@ -152,14 +150,15 @@ func (c *Conn) fail(err error) {
 		return
 	}
 	c.err = peerClosed(err)
+	c.broken.Store(true)
 	for i := range c.calls {
 		if t := c.calls[i].cancelTimer; t != nil {
 			t.Stop()
 		}
-		if x := c.calls[i].exchange; x != nil && x.begun {
+		if x := c.calls[i].exchange; x != nil {
 			select {
-			case x.events <- Event{}:
-			default: // an event that wakes the caller is there already
+			case x.events <- Event{}: // wakes its caller
+			default: // as does the event that is there already
 			}
 		}
 	}
