@@ -385,7 +385,8 @@ func (m *world) movesOf(d decisions, n int64, try func(string, int64, func(*worl
 	if i.pool > 0 {
 		try("the call of the pool ends on", n, func(w *world) { w.procs[n].pool-- })
 	}
-	if m.asked == 0 && m.verified == 0 && !i.draining && !m.lost && (i.state.Asks(start, true) || inUse && i.state.Asks(start.Add(2*ttl), false)) {
+	asks := i.state.Asks(start, true) || inUse && i.state.Asks(start.Add(2*ttl), false)
+	if asks && m.asked == 0 && m.verified == 0 && !i.draining && !m.lost {
 		try("the workflow is asked about", n, func(w *world) { w.asked, w.answer = n, w.w })
 	}
 	if m.lost && !i.draining {

@@ -80,7 +80,8 @@ func newUpstream(p *poolState, proc *process.Process, turn int64) *upstream {
 	u := &upstream{
 		pool: p, worker: proc.Worker(), incarnation: proc.Incarnation(), process: proc, spec: proc.SharedSpec(),
 		conn: proc.Conn(), verifying: make(chan struct{}, 1),
-		score: 100, turn: turn, poolCalls: callSet{}, leases: lease.New(proc.Incarnation()), stats: p.workerStatsLocked(proc.Worker(), time.Now()),
+		score: 100, turn: turn, poolCalls: callSet{}, leases: lease.New(proc.Incarnation()),
+		stats: p.workerStatsLocked(proc.Worker(), time.Now()),
 	}
 	u.verifying <- struct{}{}
 	if plain := p.dispatcher.config.Plain; u.conn == nil && plain != nil {

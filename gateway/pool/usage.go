@@ -141,7 +141,7 @@ func (d *Dispatcher) Lease(worker string, incarnation int64) *api.Lease {
 	return u.leaseInUseLocked(time.Now())
 }
 
-// leaseInUseLocked is the lease under which calls may start, with the time that it lasts from now; nil if there is none.
+// leaseInUseLocked is the lease under which calls may start, with the time that it lasts from now; nil for none.
 func (u *upstream) leaseInUseLocked(now time.Time) *api.Lease {
 	if u.lease == nil || u.leases.Ended != "" || u.is(gone) || !now.Before(u.leases.Expires) {
 		return nil
