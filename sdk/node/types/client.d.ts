@@ -57,8 +57,6 @@ export interface CallOptions {
   /** cancels the call, also at the worker; it rejects with the signal's reason */
   signal?: AbortSignal
   session?: string
-  /** whose process it may use, in a pool with isolation */
-  key?: string
   /** 0 to 9, 9 first */
   priority?: number
   headers?: Readonly<Record<string, string>>
@@ -127,7 +125,6 @@ export interface LeaseOptions {
   ttl?: number
   holder?: string
   session?: string
-  key?: string
   /** ms to wait for a worker; 0: no wait */
   wait?: number
   signal?: AbortSignal

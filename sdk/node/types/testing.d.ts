@@ -33,7 +33,6 @@ export interface FakeCall {
   readonly params: any
   readonly body: Buffer
   readonly session: string | undefined
-  readonly key: string | undefined
   readonly lease: string | undefined
   readonly headers: Readonly<Record<string, string | string[] | undefined>>
 }

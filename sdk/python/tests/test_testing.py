@@ -103,7 +103,7 @@ class TestKit(unittest.TestCase):
     def test_a_script(self):
         with FakeGateway(size=2, token="secret") as gateway, Client(gateway.endpoint, token="secret") as client:
             busy = QueueFull("full", "queue_full", retry_after=0.001)
-            gateway.on("p", "tools/call", busy, 1, crash(), ValueError("boom"), iter([1, 2]), lambda params, call: [params, call.key])
+            gateway.on("p", "tools/call", busy, 1, crash(), ValueError("boom"), iter([1, 2]), lambda params, call: [params, call.session])
             pool = client.pool("p")
             self.assertEqual(pool.call("tools/call"), 1)
             self.assertRaises(WorkerCrashed, pool.call, "tools/call")
@@ -111,7 +111,7 @@ class TestKit(unittest.TestCase):
                 pool.call("tools/call")
             self.assertEqual((caught.exception.type, caught.exception.unhandled), ("ValueError", True))
             self.assertEqual(list(pool.stream("tools/call")), [1, 2])
-            self.assertEqual(pool.call("tools/call", 7, key="k", session="s"), [7, "k"])
+            self.assertEqual(pool.call("tools/call", 7, session="s"), [7, "s"])
             self.assertEqual((len(gateway.calls), gateway.calls[-1].session), (6, "s"))
             self.assertEqual(pool.status()["workers"][0]["incarnation"], 2)
 

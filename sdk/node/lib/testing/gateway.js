@@ -32,7 +32,7 @@ export class FakeGateway {
   #size
   #pools = new Map() // name → {methods, workers: [{incarnation, lease}]}
   #seq = 0
-  /** the calls that came in: {pool, worker, method, params, body, session, key, lease, headers} */
+  /** the calls that came in: {pool, worker, method, params, body, session, lease, headers} */
   calls = []
   sessions = new MemorySessions()
 
@@ -157,7 +157,7 @@ export class FakeGateway {
       params = undefined // bytes
     }
     const call = {
-      pool: pool.name, worker: worker.name, method, params, body, headers, session: headers['tempool-session'], key: headers['tempool-key'], lease: lease?.id,
+      pool: pool.name, worker: worker.name, method, params, body, headers, session: headers['tempool-session'], lease: lease?.id,
     }
     this.calls.push(call)
     return call

@@ -217,34 +217,34 @@ class AsyncCaller:
     """Methods to make a call, with the arguments of Caller's."""
 
     async def call(
-        self, method: str, params: Any = None, *, timeout: Optional[float] = None, session: Optional[str] = None, key: Optional[str] = None,
+        self, method: str, params: Any = None, *, timeout: Optional[float] = None, session: Optional[str] = None,
         priority: Optional[int] = None, headers: Optional[Mapping[str, str]] = None,
     ) -> Any:
         """Calls a method whose parameters and result are JSON, and returns the result."""
-        return (await self._exchange(method, encode_params(params), Options(timeout, session, key, priority, headers))).json()
+        return (await self._exchange(method, encode_params(params), Options(timeout, session, priority, headers))).json()
 
     async def call_raw(
-        self, method: str, body: bytes = b"", *, timeout: Optional[float] = None, session: Optional[str] = None, key: Optional[str] = None,
+        self, method: str, body: bytes = b"", *, timeout: Optional[float] = None, session: Optional[str] = None,
         priority: Optional[int] = None, headers: Optional[Mapping[str, str]] = None,
     ) -> bytes:
         """Calls a method with bytes and returns bytes."""
-        return (await self._exchange(method, body, Options(timeout, session, key, priority, headers))).body
+        return (await self._exchange(method, body, Options(timeout, session, priority, headers))).body
 
     async def exchange(
-        self, method: str, body: bytes = b"", *, timeout: Optional[float] = None, session: Optional[str] = None, key: Optional[str] = None,
+        self, method: str, body: bytes = b"", *, timeout: Optional[float] = None, session: Optional[str] = None,
         priority: Optional[int] = None, headers: Optional[Mapping[str, str]] = None,
     ) -> Answer:
         """Like call_raw, but returns the Answer, which names the worker."""
-        return await self._exchange(method, body, Options(timeout, session, key, priority, headers))
+        return await self._exchange(method, body, Options(timeout, session, priority, headers))
 
     def stream(
         self, method: str, params: Any = None, *, raw: bool = False, timeout: Optional[float] = None, session: Optional[str] = None,
-        key: Optional[str] = None, priority: Optional[int] = None, headers: Optional[Mapping[str, str]] = None,
+        priority: Optional[int] = None, headers: Optional[Mapping[str, str]] = None,
     ) -> AsyncStream:
         """Calls a method and returns an AsyncStream of the JSON values that the worker yields, and of its result at the end if it has one. With
         raw=True, params are bytes and the iterator returns bytes as they arrive."""
         body = (params or b"") if raw else encode_params(params)
-        options = Options(timeout, session, key, priority, headers)
+        options = Options(timeout, session, priority, headers)
         return AsyncStream(lambda: self._send(method, body, options), raw)
 
     async def _exchange(self, method: str, body: bytes, options: Options) -> Answer:
@@ -318,13 +318,13 @@ class AsyncPool(AsyncCaller):
     async def map(
         self, method: str, items: Union[Iterable[Any], AsyncIterable[Any]], *, ordered: bool = True, concurrency: Optional[int] = None,
         on_progress: Optional[Callable[[int], None]] = None, timeout: Optional[float] = None, session: Optional[str] = None,
-        key: Optional[str] = None, priority: Optional[int] = None, headers: Optional[Mapping[str, str]] = None,
+        priority: Optional[int] = None, headers: Optional[Mapping[str, str]] = None,
     ) -> AsyncGenerator[Result, None]:
         """Like Pool.map, as an async generator; items may be async, too. Closing it cancels the calls in flight."""
         if concurrency is not None and not 1 <= concurrency <= MAX_CONCURRENCY:
             raise Invalid("concurrency must be from 1 to %d, not %r" % (MAX_CONCURRENCY, concurrency), "invalid")
         limit = concurrency or await self._usual_concurrency()
-        options = Options(timeout, session, key, priority, headers)
+        options = Options(timeout, session, priority, headers)
 
         async def one(index: int, item: Any) -> Result:
             try:
@@ -373,7 +373,7 @@ class AsyncPool(AsyncCaller):
             return DEFAULT_CONCURRENCY  # the token may not have the right read
 
     async def lease(
-        self, ttl: Optional[float] = None, *, holder: Optional[str] = None, session: Optional[str] = None, key: Optional[str] = None,
+        self, ttl: Optional[float] = None, *, holder: Optional[str] = None, session: Optional[str] = None,
         wait: Optional[float] = None,
     ) -> AsyncLease:
         """Waits for a free worker and checks it out; the arguments are those of Pool.lease. async with await pool.lease() as lease: …"""
@@ -384,7 +384,7 @@ class AsyncPool(AsyncCaller):
         token = secrets.token_urlsafe(24)
         asked: Dict[str, Any] = {
             "token": token, "holder": holder or "%s:%d" % (socket.gethostname(), os.getpid()), "request_id": str(uuid.uuid4()), "wait_ms": int(wait * 1000),
-            "session": session, "key": key, "ttl_ms": None if ttl is None else max(1, int(ttl * 1000)),
+            "session": session, "ttl_ms": None if ttl is None else max(1, int(ttl * 1000)),
         }
         reply = await self._client.balancer.request(
             "POST", self._pool_path + "/leases", {"Content-Type": "application/json"},

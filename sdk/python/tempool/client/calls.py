@@ -20,7 +20,6 @@ class Options:
 
     timeout: Optional[float] = None
     session: Optional[str] = None
-    key: Optional[str] = None
     priority: Optional[int] = None
     headers: Optional[Mapping[str, str]] = None
 
@@ -118,39 +117,38 @@ class Caller:
     """
 
     def call(
-        self, method: str, params: Any = None, *, timeout: Optional[float] = None, session: Optional[str] = None, key: Optional[str] = None,
+        self, method: str, params: Any = None, *, timeout: Optional[float] = None, session: Optional[str] = None,
         priority: Optional[int] = None, headers: Optional[Mapping[str, str]] = None,
     ) -> Any:
         """Calls a method whose parameters and result are JSON, and returns the result.
 
         params: a dict becomes a Python worker's keyword arguments, a list its positional arguments, None no arguments, anything else its
-        only argument. priority is 0 to 9; queued calls with a higher one run first. key says whose process it may use, in a pool with
-        isolation. Workers receive traceparent and every X- header of headers.
+        only argument. priority is 0 to 9; queued calls with a higher one run first. Workers receive traceparent and every X- header of headers.
         """
-        return self._exchange(method, encode_params(params), Options(timeout, session, key, priority, headers)).json()
+        return self._exchange(method, encode_params(params), Options(timeout, session, priority, headers)).json()
 
     def call_raw(
-        self, method: str, body: bytes = b"", *, timeout: Optional[float] = None, session: Optional[str] = None, key: Optional[str] = None,
+        self, method: str, body: bytes = b"", *, timeout: Optional[float] = None, session: Optional[str] = None,
         priority: Optional[int] = None, headers: Optional[Mapping[str, str]] = None,
     ) -> bytes:
         """Calls a method with bytes and returns bytes."""
-        return self._exchange(method, body, Options(timeout, session, key, priority, headers)).body
+        return self._exchange(method, body, Options(timeout, session, priority, headers)).body
 
     def exchange(
-        self, method: str, body: bytes = b"", *, timeout: Optional[float] = None, session: Optional[str] = None, key: Optional[str] = None,
+        self, method: str, body: bytes = b"", *, timeout: Optional[float] = None, session: Optional[str] = None,
         priority: Optional[int] = None, headers: Optional[Mapping[str, str]] = None,
     ) -> Answer:
         """Like call_raw, but returns the Answer, which names the worker."""
-        return self._exchange(method, body, Options(timeout, session, key, priority, headers))
+        return self._exchange(method, body, Options(timeout, session, priority, headers))
 
     def stream(
         self, method: str, params: Any = None, *, raw: bool = False, timeout: Optional[float] = None, session: Optional[str] = None,
-        key: Optional[str] = None, priority: Optional[int] = None, headers: Optional[Mapping[str, str]] = None,
+        priority: Optional[int] = None, headers: Optional[Mapping[str, str]] = None,
     ) -> Stream:
         """Calls a method and returns a Stream: an iterator of the JSON values that the worker yields, and of its result at the end if it has
         one. With raw=True, params are bytes and the iterator returns bytes as they arrive."""
         body = (params or b"") if raw else encode_params(params)
-        return Stream(self._send(method, body, Options(timeout, session, key, priority, headers)), raw)
+        return Stream(self._send(method, body, Options(timeout, session, priority, headers)), raw)
 
     def _exchange(self, method: str, body: bytes, options: Options) -> Answer:
         reply = self._send(method, body, options)
@@ -165,8 +163,6 @@ def call_headers(options: Options, session: Optional[str] = None) -> Dict[str, s
     headers: Dict[str, Any] = dict(options.headers or {})
     if options.session is not None or session is not None:
         headers["Tempool-Session"] = session if options.session is None else options.session
-    if options.key is not None:
-        headers["Tempool-Key"] = options.key
     if options.priority is not None:
         headers["Tempool-Priority"] = str(options.priority)
     headers["Tempool-Timeout"] = ""  # set before each attempt

@@ -43,7 +43,6 @@ class Call:
     body: bytes = field(repr=False)
     headers: Mapping[str, str] = field(repr=False)
     session: Optional[str] = None
-    key: Optional[str] = None
     lease: Optional[str] = None
 
 
@@ -239,7 +238,7 @@ class FakeGateway:
             params = None  # bytes
         headers: Any = handler.headers
         call = Call(
-            pool.name, worker.name, method, params, handler.body, headers, headers.get("Tempool-Session"), headers.get("Tempool-Key"), lease)
+            pool.name, worker.name, method, params, handler.body, headers, headers.get("Tempool-Session"), lease)
         self.calls.append(call)
         return call
 
