@@ -147,8 +147,9 @@ func TestASweepReportsWorkersWhoseWorkflowsWereDeleted(t *testing.T) {
 			api.PoolWorkflowID("p"): run(enums.WORKFLOW_EXECUTION_STATUS_RUNNING, ""),
 			id(4):                   run(enums.WORKFLOW_EXECUTION_STATUS_RUNNING, "first-4"), // visibility does not list it yet
 			id(5):                   run(enums.WORKFLOW_EXECUTION_STATUS_TERMINATED, "first-5"),
-			id(6):                   run(enums.WORKFLOW_EXECUTION_STATUS_TERMINATED, "another"), // its next workflow is about to start
-			id(7):                   run(enums.WORKFLOW_EXECUTION_STATUS_PAUSED, "first-7"),
+			// its next workflow is about to start
+			id(6): run(enums.WORKFLOW_EXECUTION_STATUS_TERMINATED, "another"),
+			id(7): run(enums.WORKFLOW_EXECUTION_STATUS_PAUSED, "first-7"),
 		})
 	var reported []api.WorkerClosed
 	for _, call := range checked(t, temporal) {

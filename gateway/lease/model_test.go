@@ -22,8 +22,8 @@ const (
 	maxIncarnation = 2
 )
 
-// bounds end the model: one holder with two disruptions (a crash, a surge, an outage, a takeover, a lease that expires),
-// and two holders with one.
+// bounds end the model: one holder with two disruptions (a crash, a surge, an outage, a takeover, a lease that
+// expires), and two holders with one.
 var bounds = []world{{leases: 1, budget: 2}, {leases: 2, budget: 1}}
 
 // decisions are the product's, unless a test breaks one to see that the model notices.

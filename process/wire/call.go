@@ -12,8 +12,8 @@ var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b 
 const maxPooledBuffer = 64 << 10
 
 // Call sends a request and waits for its response. It waits its turn while MaxInflight calls are in flight. If ctx ends
-// first, Call cancels the request and returns at once with ctx's error in a CallError; the request stays in flight until
-// the worker responds. Call joins streamed chunks in front of the payload, up to MaxMessage bytes in all.
+// first, Call cancels the request and returns at once with ctx's error in a CallError; the request stays in flight
+// until the worker responds. Call joins streamed chunks in front of the payload, up to MaxMessage bytes in all.
 func (c *Conn) Call(ctx context.Context, r Request) (Response, error) {
 	return Prepare(ctx, r, nil).Do(c, Event{}, nil)
 }
