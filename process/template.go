@@ -103,6 +103,11 @@ func (s *Supervisor) startTemplate(t *template, number int64) error {
 	if err != nil {
 		return fmt.Errorf("start the template: %w", markExhausted(err))
 	}
+	// Before the supervision of the process, which closes the pipe at its end.
+	conn, err := net.FileConn(p.pipes.frames)
+	if err == nil {
+		t.control = conn.(*net.UnixConn) // of a pair of Unix sockets
+	}
 	s.mu.Lock()
 	t.process = p
 	s.templateProcesses[p.key()] = p
@@ -122,9 +127,7 @@ func (s *Supervisor) startTemplate(t *template, number int64) error {
 	if unwanted {
 		p.Kill("template is not wanted any more")
 	}
-	conn, err := net.FileConn(p.pipes.frames)
 	if err == nil {
-		t.control = conn.(*net.UnixConn) // of a pair of Unix sockets
 		_, err = t.receive(time.Now().Add(sp.Start.Timeout.D()))
 	}
 	if err != nil {
