@@ -125,3 +125,27 @@ func TestALeaseIsTakenBySignalAndARotationIsGranted(t *testing.T) {
 			v.Workers[1].Incarnation == before[1].Incarnation
 	})
 }
+
+// People, and workflows in other languages, send orders to a worker under their own names; Tempool itself sends them
+// all as one signal.
+func TestAnOrderIsTakenBySignalUnderItsOwnName(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("named")
+	pool := env.startPool(echoSpec("named", 1))
+	before := env.waitReady(pool, 1).Workers[0]
+	for _, order := range []struct {
+		signal string
+		to     lifecycle.State
+	}{
+		{api.SignalSuspend, lifecycle.Suspended}, {api.SignalResume, lifecycle.Ready},
+		{api.SignalDrain, lifecycle.Stopped}, {api.SignalRestart, lifecycle.Ready}, {api.SignalStop, lifecycle.Stopped},
+	} {
+		require.NoError(t, env.client.Temporal().SignalWorkflow(t.Context(), api.WorkerWorkflowID("named", 0), "",
+			order.signal, map[string]string{"reason": "by hand", "by": "me"}))
+		after := env.waitState(pool, 0, order.to)
+		if order.signal == api.SignalRestart {
+			require.Greater(t, after.Incarnation, before.Incarnation)
+		}
+	}
+}
