@@ -177,7 +177,7 @@ func (g *Gateway) getSlots(ctx context.Context, r *http.Request) (peer.Slots, er
 	}
 }
 
-// slotsPace is how often getSlots looks for free slots that it is not told of.
+// slotsPace is how often getSlots looks for free slots that nothing announces.
 const slotsPace = 50 * time.Millisecond
 
 // maxSlotsWait bounds wait_ms of getSlots.

@@ -41,7 +41,7 @@ func (p program) start() error {
 	return nil
 }
 
-// fork starts the program with its pipes, by itself or as a fork of its template, and the goroutines that read them.
+// fork starts the program with its pipes, alone or as a fork of its template, and the goroutines that read them.
 func (p program) fork() error {
 	var childEnds []*os.File
 	defer func() {

@@ -347,7 +347,7 @@ const (
 	idleTick = time.Hour
 )
 
-// run does what no call does by itself, until the Dispatcher closes or evicts the pool: it starts what waits when
+// run does the work that no single call does, until the Dispatcher closes or evicts the pool: it starts what waits when
 // workers open, asks who has leased them, and ends what has expired.
 func (p *poolState) run() {
 	life := p.dispatcher.life.Done()

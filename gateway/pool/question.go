@@ -9,7 +9,7 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// A gateway learns of most leases by itself: it has asked for them, or serves the first call under them. It asks the
+// A gateway knows most leases: it has asked for them, or serves the first call under them. It asks the
 // worker's workflow where it cannot know: of a process that an earlier agent has served, of a lease whose time is over,
 // of a lease that was returned with an error, and now and then of one that its holder may have returned without this
 // gateway, while others wait. A query writes nothing.

@@ -248,6 +248,6 @@ func TestAnAgentLeavesARunOfANewerBuildToANewerAgent(t *testing.T) {
 	require.Eventually(t, func() bool { // Temporal refuses queries after some failed tasks; until then they wait
 		_, err = user.Pool("newer").Status(t.Context())
 		return api.CodeOf(err) == api.CodeUnavailable && strings.Contains(err.Error(), "older build")
-	}, waitTimeout, 50*time.Millisecond, "who asks learns what the agent's log says: %v", &err)
+	}, waitTimeout, 50*time.Millisecond, "the caller gets what the agent's log says: %v", &err)
 	require.NoError(t, newer.TerminateWorkflow(t.Context(), id, "", "end of the test"))
 }
