@@ -114,8 +114,8 @@ func (m *sizing) beyondIdle(ctx context.Context, others cost, do func(), workflo
 	return spent.minus(m.idle.plus(others).times(took.Seconds())), took
 }
 
-// rate returns the cost per second of what happens without calls, beyond what is idle and others. Events are those of the
-// given workflows.
+// rate returns the cost per second of what happens without calls, beyond what is idle and others. Events are those of
+// the given workflows.
 func (m *sizing) rate(ctx context.Context, others cost, workflows ...string) cost {
 	spent, took := m.beyondIdle(ctx, others, func() { wait(ctx, sizingWindow) }, workflows...)
 	return spent.times(1 / took.Seconds())
