@@ -70,12 +70,12 @@ test('a lease reaches one worker, is renewed, and is fenced by a crash', async (
   const gateway = await start(t, { size: 2 })
   gateway.on('p', 'm', 1, crash(), 2)
   const pool = new Client(gateway.endpoint).pool('p')
-  const lease = await pool.lease({ ttl: 120, holder: 'me' })
+  const lease = await pool.lease({ ttl: 2000, holder: 'me' })
   assert.deepEqual(gateway.leases('p').map(({ holder }) => holder), ['me'])
   assert.equal(await lease.call('m'), 1)
   await lease.notify('note', [1])
   const before = performance.now()
-  while (performance.now() - before < 300) await new Promise((resolve) => setTimeout(resolve, 20)) // longer than the ttl
+  while (performance.now() - before < 2300) await new Promise((resolve) => setTimeout(resolve, 20)) // longer than the ttl
   assert.equal(gateway.leases('p').length, 1)
   await assert.rejects(lease.call('m'), code('worker_crashed', true))
   await assert.rejects(lease.call('m'), code('lease_fenced', false))

@@ -1,11 +1,12 @@
 """The asynchronous client: python3 -m unittest tests.aio, with an interpreter that has httpx."""
 
 import asyncio
+import contextlib
 import os
 import ssl
 import unittest
 
-from tempool.client import Invalid, LeaseFenced, TempoolError, Unauthorized, Unavailable, WorkerCrashed, WorkerError
+from tempool.client import Invalid, LeaseFenced, LeaseNotFound, TempoolError, Unauthorized, Unavailable, WorkerCrashed, WorkerError
 from tempool.client.aio import AsyncClient
 from tempool.testing import FakeGateway as Scripted, crash
 
@@ -62,15 +63,18 @@ class TestAsyncClient(unittest.IsolatedAsyncioTestCase):
                     await client.pool("p").call("m")
             gone.server.shutdown()
             gone.thread.join()
+            gone.folder.cleanup()
 
     async def test_leases_are_renewed_and_fenced(self):
         with Scripted() as gateway:
             gateway.on("p", "m", 1, crash(), 2)
             async with AsyncClient(gateway.endpoint) as client:
                 pool = client.pool("p")
-                async with await pool.lease(0.15, holder="me") as lease:
-                    until = asyncio.get_running_loop().time() + 0.4
-                    while asyncio.get_running_loop().time() < until:
+                async with await pool.lease(3, holder="me") as lease:
+                    left = 3
+                    while lease.remaining <= left:  # until it is renewed
+                        left = lease.remaining
+                        self.assertGreater(left, 0)
                         await asyncio.sleep(0.02)
                     self.assertEqual(await lease.call("m"), 1)
                     await lease.notify("note", [1])
@@ -108,6 +112,25 @@ class TestAsyncClient(unittest.IsolatedAsyncioTestCase):
                 self.assertEqual([(r.index, r.item, r.ok, r.value) for r in results], [(0, 1, True, 10), (1, 2, False, None), (2, 3, True, 30)])
                 self.assertEqual(done, [1, 2, 3])
                 self.assertEqual(sorted([r.index async for r in pool.map("m", range(9), ordered=False, concurrency=3)]), list(range(9)))
+
+    async def test_a_cancellation_is_never_lost(self):
+        with Scripted() as gateway:
+            gateway.on("p", "m", *[1] * 200)
+            async with AsyncClient(gateway.endpoint) as client:
+                pool, cancelled = client.pool("p"), 0
+                for n in range(200):
+                    task = asyncio.ensure_future(pool.call("m"))
+                    await asyncio.sleep(n * 0.0001)
+                    if task.cancel():
+                        cancelled += 1
+                        with self.assertRaises(asyncio.CancelledError):
+                            await task
+                self.assertGreater(cancelled, 0)
+                for n in range(20):
+                    lease = await pool.lease(0.15)
+                    await asyncio.sleep(0.05 + n * 0.001)  # about when its renewal is answered
+                    with contextlib.suppress(LeaseFenced, LeaseNotFound):  # on a slow machine it has expired
+                        await asyncio.wait_for(lease.aclose(), 60)
 
     async def test_a_cancelled_task_closes_its_connection(self):
         asked, closed = asyncio.Event(), asyncio.Event()

@@ -53,7 +53,7 @@ class _Endpoint:
         timeout = httpx.Timeout(patience, connect=CONNECT_TIMEOUT, pool=None)
         request = self._http.build_request(method, path, headers=headers, content=body, timeout=timeout)
         try:
-            response = await asyncio.wait_for(self._http.send(request, stream=True), patience)
+            response = await _within(patience, self._http.send(request, stream=True))
         except (httpx.ConnectError, httpx.ConnectTimeout, ssl.SSLCertVerificationError) as e:
             self.failures += 1
             self.down_until = time.monotonic() + min(30.0, 0.5 * 2 ** min(self.failures, 6))
@@ -88,7 +88,7 @@ class _Reply:
         """Returns the next available bytes; b"" at the end."""
         try:
             patience = max(0.0, self._deadline - time.monotonic()) + GRACE
-            return await asyncio.wait_for(self._pieces.__anext__(), patience)
+            return await _within(patience, self._pieces.__anext__())
         except StopAsyncIteration:
             return b""
         except (asyncio.TimeoutError, httpx.TimeoutException) as e:
@@ -526,6 +526,23 @@ class AsyncSessions:
         reply = await self._client.balancer.request(method, path + self._query, headers, content, time.monotonic() + self._client.timeout, idempotent)
         session: Session = decode(await reply.read())
         return session
+
+
+async def _within(seconds: float, step: Awaitable[T]) -> T:
+    """asyncio.wait_for, but the caller's cancellation is never lost: before Python 3.12, wait_for returns a result that comes with it, and anyio 3,
+    on which httpx may run, loses it while connecting."""
+    task = asyncio.ensure_future(step)
+    try:
+        done, _ = await asyncio.wait([task], timeout=seconds)
+        if not done:
+            raise asyncio.TimeoutError
+    except BaseException:
+        task.cancel()
+        [late] = await asyncio.gather(task, return_exceptions=True)
+        if isinstance(late, httpx.Response):
+            await late.aclose()
+        raise
+    return task.result()
 
 
 async def _each(items: Iterable[T]) -> AsyncIterator[T]:

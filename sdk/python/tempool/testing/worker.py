@@ -126,8 +126,7 @@ class _Reply:
         async def run() -> Any:
             return await start()
 
-        result: Any = self._variables.run(lambda: self._loop.run_until_complete(run()))
-        return result
+        return self._variables.run(self._loop.run_until_complete, run())
 
     def read_some(self) -> bytes:
         first, self._first = self._first, b""
