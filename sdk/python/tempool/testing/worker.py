@@ -126,7 +126,7 @@ class _Reply:
         async def run() -> Any:
             return await start()
 
-        return self._variables.run(self._loop.run_until_complete, run())
+        return self._step(lambda: self._loop.run_until_complete(run()))
 
     def read_some(self) -> bytes:
         first, self._first = self._first, b""
