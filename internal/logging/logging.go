@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"time"
 
 	"golang.org/x/term"
 
@@ -12,17 +13,19 @@ import (
 )
 
 // New returns a logger that writes to w: text if w is a terminal, JSON otherwise. It hides secrets in messages, texts
-// and errors.
+// and errors, and durations have a unit ("4.2s").
 func New(w io.Writer, level slog.Leveler) *slog.Logger {
-	options := &slog.HandlerOptions{Level: level, ReplaceAttr: hideSecrets}
+	options := &slog.HandlerOptions{Level: level, ReplaceAttr: readable}
 	if Terminal(w) {
 		return slog.New(slog.NewTextHandler(w, options))
 	}
 	return slog.New(slog.NewJSONHandler(w, options))
 }
 
-func hideSecrets(_ []string, a slog.Attr) slog.Attr {
+func readable(_ []string, a slog.Attr) slog.Attr {
 	switch a.Value.Kind() {
+	case slog.KindDuration: // a bare number of nanoseconds in JSON
+		a.Value = slog.StringValue(a.Value.Duration().Round(time.Microsecond).String())
 	case slog.KindString:
 		a.Value = slog.StringValue(redact.URLs(a.Value.String()))
 	case slog.KindAny:

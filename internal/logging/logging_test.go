@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -20,4 +21,10 @@ func TestALogHasNoSecrets(t *testing.T) {
 		"/x?key=(hidden)"} {
 		require.Contains(t, text.String(), part)
 	}
+}
+
+func TestADurationHasAUnit(t *testing.T) {
+	var text bytes.Buffer
+	New(&text, slog.LevelInfo).Info("started", "took", 4208845436*time.Nanosecond)
+	require.Contains(t, text.String(), `"took":"4.208845s"`)
 }
