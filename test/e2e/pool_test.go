@@ -84,8 +84,7 @@ func TestAPoolScalesAppliesRestartsAndStops(t *testing.T) {
 	require.Contains(t, out, "Pool ops has stopped; this is its last state")
 	out, _ = env.ctl(cli.ExitOK, "workers", "stats", "ops")
 	require.Contains(t, out, "Pool ops has stopped")
-	for _, late := range [][]string{{"call", "ops", "echo", `"too late"`}, {"report", "ops"},
-		{"sessions", "list", "ops"}} {
+	for _, late := range [][]string{{"call", "ops", "echo", `"too late"`}, {"sessions", "list", "ops"}} {
 		_, refusal := env.ctl(cli.ExitFailed, late...)
 		require.Contains(t, refusal, "pool ops has ended", late)
 	}

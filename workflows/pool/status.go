@@ -44,7 +44,7 @@ func (p *pool) status() (api.PoolStatus, error) {
 }
 
 // report answers the query report with what the pool itself knows: the states of its workers, and none of their
-// figures. tempool report queries the workers, too. Durations are as of the last workflow task.
+// figures. tempool pool status queries the workers, too. Durations are as of the last workflow task.
 func (p *pool) report() (policy.Report, error) {
 	st, err := p.status()
 	if err != nil {

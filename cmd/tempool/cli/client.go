@@ -45,7 +45,6 @@ type pool interface {
 	Running(ctx context.Context) (api.PoolStatus, error)
 	Workers(ctx context.Context) (api.PoolWorkers, error)
 	Roster(ctx context.Context) (api.PoolWorkers, error)
-	Report(ctx context.Context) (tempool.Report, error)
 	State(ctx context.Context, slot int) (api.WorkerState, error)
 	Logs(ctx context.Context, o tempool.LogOptions, yield func(api.LogLine)) error
 	History(ctx context.Context, slot int) ([]lifecycle.Transition, error)

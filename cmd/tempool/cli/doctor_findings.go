@@ -11,7 +11,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/redact"
-	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -45,6 +45,7 @@ const (
 	filesPerWorker, filesOfAgent = 10, 1000
 	problemFreeBytes             = 100 << 20
 	warningFreeBytes             = 1 << 30
+	maxAlerts                    = 3 // of a pool in its finding
 )
 
 // diagnosis collects findings.
@@ -332,36 +333,12 @@ func (d *diagnosis) placement(s setup) {
 		}
 		label := p.Spec.Pool.Placement
 		wanted[label] += p.Size
-		waiting, gaveUp := 0, 0
-		for _, w := range p.Workers {
-			switch {
-			case w.Gone:
-			case w.State == lifecycle.Pending:
-				waiting++
-			case w.Resting && (w.State == lifecycle.Failed || w.State == lifecycle.Killed):
-				gaveUp++
-			}
-		}
 		switch {
 		case capacity[label] == 0:
 			d.add(levelProblem, "placement", subject, "start an agent with --labels "+label+", or change pool.placement",
 				"no running agent has its label %q", label)
-		case gaveUp > 0:
-			level := levelWarning
-			if p.Ready == 0 {
-				level = levelProblem
-			}
-			d.add(level, "pools", subject, "tempool pool status "+p.Pool+" says why; fix that, then run tempool workers "+
-				"restart "+p.Pool,
-				"%d of %s gave up; %d in service", gaveUp, plural(p.Size, "worker"), p.Ready)
-		case waiting > 0:
-			d.add(levelWarning, "placement", subject, "tempool pool status "+p.Pool+" says what they wait for",
-				"%d of %s not started yet", waiting, plural(p.Size, "worker"))
-		case p.Ready == 0 && p.Size > 0:
-			d.add(levelWarning, "pools", subject, "tempool pool status "+p.Pool+" says why", "no worker is in service (0 of %d)",
-				p.Size)
 		default:
-			d.add(levelOK, "placement", subject, "", "%d of %d ready", p.Ready, p.Size)
+			d.health(subject, policy.NewRosterReport(p.PoolStatus, s.now))
 		}
 		if root && p.Spec.Pool.Kind == spec.KindProcess && p.Spec.Pool.User == "" {
 			d.add(levelWarning, "root", subject, "set pool.user, or run the agents as another user",
@@ -375,4 +352,31 @@ func (d *diagnosis) placement(s setup) {
 				plural(wanted[label], "worker"), capacity[label])
 		}
 	}
+}
+
+// health is about a pool whose workers have hosts: what tempool pool status and the dashboard say of it, too.
+func (d *diagnosis) health(subject string, r policy.Report) {
+	if len(r.Alerts) == 0 {
+		d.add(levelOK, "pools", subject, "", "%d of %d ready", r.Overview.Ready, r.Overview.Size)
+		return
+	}
+	level := levelWarning
+	if r.Alerts[0].Severity == policy.SeverityCritical {
+		level = levelProblem
+	}
+	text, act := r.Overview.Summary, strings.Join(r.Recommendations, " ")
+	for i, alert := range r.Alerts {
+		if i == maxAlerts {
+			text += fmt.Sprintf(" And %d more.", len(r.Alerts)-i)
+			break
+		}
+		if alert.Worker != "" {
+			text += " " + alert.Worker + ":"
+		}
+		text += " " + alert.Text
+	}
+	if act == policy.NothingToDo {
+		act = "tempool pool status " + r.Pool + " says why"
+	}
+	d.add(level, "pools", subject, act, "%s", text)
 }

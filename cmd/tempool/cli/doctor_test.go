@@ -137,19 +137,22 @@ func TestDoctorSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		}, levelProblem, "placement", `"gpu"`, "--labels gpu"},
 		"a waiting worker": {func(f *fakeControlPlane, _ *api.AgentReport) {
 			f.pools["python"].statuses[0].Workers[0].State = lifecycle.Pending
-		}, levelWarning, "placement", "1 of 1 worker not started yet", "tempool pool status python"},
+		}, levelProblem, "pools", "python/0: It waits for its start", "tempool pool status python"},
 		"a worker that gave up": {func(f *fakeControlPlane, _ *api.AgentReport) {
 			s := &f.pools["python"].statuses[0]
 			s.Size, s.Workers[0].State, s.Workers[0].Resting = 2, lifecycle.Failed, true
-		}, levelWarning, "pools", "1 of 2 workers gave up; 1 in service", "tempool workers restart python"},
+		}, levelProblem, "pools", "python/0: It stays down until an operator restarts it", "tempool workers restart python/0"},
 		"no worker left": {func(f *fakeControlPlane, _ *api.AgentReport) {
 			s := &f.pools["python"].statuses[0]
 			s.Ready, s.Workers[0].State, s.Workers[0].Resting = 0, lifecycle.Killed, true
-		}, levelProblem, "pools", "1 of 1 worker gave up; 0 in service", "tempool workers restart python"},
+		}, levelProblem, "pools", "No worker of the pool is in service.", "tempool workers restart python/0"},
 		"nobody serves": {func(f *fakeControlPlane, _ *api.AgentReport) {
 			s := &f.pools["python"].statuses[0]
 			s.Ready, s.Workers[0].State = 0, lifecycle.Suspended
-		}, levelWarning, "pools", "no worker is in service", "tempool pool status python"},
+		}, levelProblem, "pools", "No worker of the pool is in service.", "tempool workers resume python/0"},
+		"paused starts": {func(f *fakeControlPlane, _ *api.AgentReport) {
+			f.pools["python"].statuses[0].StartsPaused = "7 starts failed in a row"
+		}, levelProblem, "pools", "7 starts failed in a row", "starts are retried"},
 		"no room": {func(f *fakeControlPlane, _ *api.AgentReport) { f.pools["python"].statuses[0].Size = 11 }, levelWarning,
 			"capacity", "11 workers", "--capacity"},
 		"root": {func(_ *fakeControlPlane, r *api.AgentReport) { r.Root = true }, levelWarning, "root", "run as root",

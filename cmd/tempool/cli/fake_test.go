@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -240,11 +239,11 @@ func (p *fakePool) Status(context.Context) (api.PoolStatus, error) {
 	return nextStep(&p.statuses), nil
 }
 
-func (p *fakePool) Running(ctx context.Context) (api.PoolStatus, error) { return p.Status(ctx) }
-
-func (p *fakePool) Report(ctx context.Context) (tempool.Report, error) {
-	status, err := p.Running(ctx)
-	return tempool.NewReport(status, p.view, time.Now()), cmp.Or(err, p.err)
+func (p *fakePool) Running(ctx context.Context) (api.PoolStatus, error) {
+	if len(p.statuses) == 0 && p.err == nil && len(p.statusErrors) == 0 {
+		return api.PoolStatus{Pool: p.name, Size: p.view.Size}, nil
+	}
+	return p.Status(ctx)
 }
 
 func (p *fakePool) Workers(context.Context) (api.PoolWorkers, error) { return p.view, p.err }

@@ -1,16 +1,21 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/policy"
 )
 
 func (a *app) poolCommand() *cobra.Command {
@@ -26,14 +31,22 @@ func (a *app) poolCommand() *cobra.Command {
 	)
 }
 
+// poolView is the state of a pool and what is wrong with it.
+type poolView struct {
+	api.PoolWorkers
+	// Report is nil for a pool that has stopped.
+	Report *policy.Report `json:"report,omitempty"`
+}
+
 func (a *app) poolStatusCommand() *cobra.Command {
 	return a.controlPlaneCommand(&cobra.Command{
 		Use:   "status POOL",
-		Short: "Show a pool, its workers and why workers are out of service",
+		Short: "Show a pool, its workers, its problems and what to do",
 		Example: `  tempool pool status python
-  tempool pool status python -o json | jq .ready`,
+  tempool pool status python -o json | jq .ready
+  tempool pool status python -o json | jq -r '.report.recommendations[]'`,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
-		view, err := send(ctx, a, cp.Pool(args[0]).Workers)
+		view, err := send(ctx, a, func(ctx context.Context) (poolView, error) { return viewOf(ctx, cp.Pool(args[0])) })
 		if err != nil {
 			return err
 		}
@@ -41,9 +54,25 @@ func (a *app) poolStatusCommand() *cobra.Command {
 	})
 }
 
-// writeStatus writes the table of tempool pool status: the pool, its workers, and the full reason of each worker out of
-// service.
-func (a *app) writeStatus(text *strings.Builder, view api.PoolWorkers) {
+func viewOf(ctx context.Context, p pool) (poolView, error) {
+	workers, err := p.Workers(ctx)
+	if err != nil || workers.Ended {
+		return poolView{PoolWorkers: workers}, err
+	}
+	status, err := p.Running(ctx)
+	if err != nil {
+		return poolView{}, err
+	}
+	report := tempool.NewReport(status, workers, time.Now())
+	return poolView{workers, &report}, nil
+}
+
+// writeStatus writes what tempool pool status shows: the pool, its workers, its problems and what to do, and the full
+// reason of each worker out of service.
+func (a *app) writeStatus(text *strings.Builder, view poolView) {
+	if view.Report != nil {
+		fmt.Fprintf(text, "%s\n\n", view.Report.Overview.Summary)
+	}
 	rows := [][]string{{"Spec version", fmt.Sprint(view.SpecVersion)}}
 	if view.Rollout != nil {
 		rows = append(rows, []string{"Rollout", oneLine(rolloutSummary(view.Rollout), 2*maxReasonRunes)})
@@ -53,14 +82,60 @@ func (a *app) writeStatus(text *strings.Builder, view api.PoolWorkers) {
 			oneLine(fmt.Sprintf("%d of %d to %d: %s", view.Scale.Wanted, view.Scale.Min, view.Scale.Max, view.Scale.Reason),
 				2*maxReasonRunes)})
 	}
+	if view.Report != nil {
+		rows = append(rows, served(*view.Report)...)
+	}
 	table(text, []string{"Pool", view.Pool}, rows)
-	a.writeWorkers(text, []api.PoolWorkers{view})
+	a.writeWorkers(text, []api.PoolWorkers{view.PoolWorkers})
+	if view.Report != nil {
+		writeProblems(text, *view.Report)
+	}
 	for _, worker := range view.Workers {
 		if reason := reasonOutOfService(worker); reason != "" {
 			fmt.Fprintf(text, "\n%s %s: %s\n", worker.Worker, worker.State, indentLines(reason))
 		}
 	}
 	writeScaling(text, view.Scale)
+}
+
+// served are the rows about what the pool's workers have done.
+func served(r policy.Report) (rows [][]string) {
+	if u := r.Resources; u != nil {
+		rows = append(rows, []string{"Resources", fmt.Sprintf("%s, %s at peak; CPU %.1f %%", formatBytes(u.MemoryBytes),
+			formatBytes(u.PeakMemoryBytes), u.CPUPercent)})
+	}
+	if p := r.Performance; p != nil {
+		rows = append(rows,
+			[]string{"Calls", fmt.Sprintf("%d, %d failed (%.1f %%), %s on average", p.Requests, p.Failed, 100*p.FailedShare,
+				formatDuration(milliseconds(p.AvgCallMS)))},
+			[]string{"Restarts", formatCauses(p.Restarts)}, []string{"Rotations", formatCauses(p.Rotations)})
+	}
+	return rows
+}
+
+// writeProblems writes what is wrong with a pool, and what to do about it; nothing for one without problems.
+func writeProblems(text *strings.Builder, r policy.Report) {
+	if len(r.Alerts) > 0 {
+		fmt.Fprintln(text, "\nProblems")
+	}
+	for _, alert := range r.Alerts {
+		fmt.Fprintf(text, "%s  %s: %s\n", alert.Severity, cmp.Or(alert.Worker, r.Pool), alert.Text)
+	}
+	if len(r.Alerts) > 0 || r.Recommendations[0] != policy.NothingToDo {
+		fmt.Fprintln(text, "\nWhat to do")
+		for _, advice := range r.Recommendations {
+			fmt.Fprintf(text, "- %s\n", advice)
+		}
+	}
+}
+
+// formatCauses lists each cause with its count, or "none".
+func formatCauses(counts map[string]int64) string {
+	var each []string
+	for _, cause := range slices.Sorted(maps.Keys(counts)) {
+		each = append(each, fmt.Sprintf("%d %s", counts[cause], strings.ReplaceAll(cause, "_", " ")))
+	}
+	return cmp.Or(strings.Join(each, ", "), "none")
 }
 
 // poolSummary is one pool in tempool pool list.

@@ -10,6 +10,8 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/spec"
 )
 
 func exampleView() api.PoolWorkers {
@@ -85,25 +87,59 @@ func TestStatsShowWhatPredictionSees(t *testing.T) {
 	require.Contains(t, ctl(t, fake, "workers", "stats", "python", "-o", "json").out, `"fails_in_s": 7350`)
 }
 
-func TestPoolStatusShowsFullReasonsAndTheRollout(t *testing.T) {
+func TestPoolStatusShowsProblemsWhatToDoAndFullReasons(t *testing.T) {
 	view := exampleView()
 	view.Rollout = &api.Rollout{Reason: "apply of spec version 7", Done: 1, Current: []int{1}, Waiting: []int{2}}
-	r := ctl(t, newFakeControlPlane(&fakePool{name: "python", view: view}), "pool", "status", "python")
+	view.Workers[0].TotalCallTimeMS, view.Workers[0].RestartsByReason = 2468, map[string]int64{"start_failed": 2}
+	f := newFakeControlPlane(&fakePool{name: "python", view: view, statuses: []api.PoolStatus{{Pool: "python", Size: 4,
+		Spec: spec.Default(), Workers: []api.RosterEntry{{Slot: 0}, {Slot: 1, Resting: true}, {Slot: 2}}}}})
+	r := ctl(t, f, "pool", "status", "python")
 	requireCode(t, ExitOK, r)
 	require.True(t, strings.HasPrefix(r.out, lines(
+		"Pool python is short of workers: 2 of 4 are in service. A rolling restart is under way: apply of spec version 7, "+
+			"1 done and 2 to go.",
+		"",
 		"Pool          python",
 		"Spec version  7",
 		"Rollout       apply of spec version 7: 1 done, restarting [1], waiting [2]",
+		"Resources     50.0 MiB, 64.0 MiB at peak; CPU 99.9 %",
+		"Calls         1234, 5 failed (0.4 %), 2.0ms on average",
+		"Restarts      2 start failed",
+		"Rotations     none",
 		"Workers (2/4 ready)",
 	)), r.out)
-	require.Contains(t, r.out, "\npython/1 failed: gave up after 10 failures: the process exited with code 1; its log "+
-		"ends:\n    ImportError: no module named numpy\n")
+	require.True(t, strings.HasSuffix(r.out, lines(
+		"",
+		"Problems",
+		"warning  python/1: It stays down until an operator restarts it: gave up after 10 failures: the process exited "+
+			"with code 1; its log ends: ImportError: no module named numpy.",
+		"warning  python/1: It failed 10 times in a row.",
+		"warning  python/2: It could not be queried: no answer in time.",
+		"",
+		"What to do",
+		"- Find out what ended python/1 (tempool history python/1), fix it, and restart: tempool workers restart python/1.",
+		"",
+		"python/1 failed: gave up after 10 failures: the process exited with code 1; its log ends:",
+		"    ImportError: no module named numpy",
+		"",
+		"python/2 ready: no answer, showing the pool's last report: no answer in time",
+	)), r.out)
 	require.NotContains(t, r.out, "leased to alice", "a busy worker needs no reason")
+	var asJSON poolView
+	require.NoError(t, json.Unmarshal([]byte(ctl(t, f, "pool", "status", "python", "-o", "json").out), &asJSON))
+	require.Equal(t, policy.StatusShort, asJSON.Report.Overview.Status)
+	require.Equal(t, 4, asJSON.Size)
+
+	view.Ended = true
+	r = ctl(t, newFakeControlPlane(&fakePool{name: "python", view: view}), "pool", "status", "python")
+	requireCode(t, ExitOK, r)
+	require.Contains(t, r.out, "Pool python has stopped; this is its last state")
+	require.NotContains(t, r.out, "Problems")
 }
 
 func TestJSONOfOnePoolMergesStateAndMetricsOfEachWorker(t *testing.T) {
 	for _, command := range [][]string{{"ps", "python"}, {"pool", "status", "python"}, {"workers", "stats", "python"}} {
-		r := ctl(t, newFakeControlPlane(&fakePool{name: "python", view: exampleView()}), append(command, "-o", "json")...)
+		r := ctl(t, newFakeControlPlane(&fakePool{name: "python", view: exampleView(), statuses: steps(bothReady)}), append(command, "-o", "json")...)
 		requireCode(t, ExitOK, r)
 		var view map[string]any
 		require.NoError(t, json.Unmarshal([]byte(r.out), &view))

@@ -32,7 +32,7 @@ With -o json a failure prints {"error": {"code", "message"}} to stderr.`,
 		commands []*cobra.Command
 	}{
 		{"Run Tempool:", []*cobra.Command{a.devCommand(), a.agentCommand(), a.setupCommand(), a.doctorCommand()}},
-		{"Pools and workers:", []*cobra.Command{a.poolCommand(), a.psCommand(), a.topCommand(), a.reportCommand(),
+		{"Pools and workers:", []*cobra.Command{a.poolCommand(), a.psCommand(), a.topCommand(),
 			a.workersCommand(), a.historyCommand(), a.logsCommand(), a.eventsCommand(), a.uiCommand()}},
 		{"Calls, leases and sessions:", []*cobra.Command{a.callCommand(), a.checkoutCommand(), a.checkinCommand(),
 			a.sessionsCommand()}},
