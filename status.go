@@ -61,7 +61,7 @@ func RosterOf(status api.PoolStatus, reports map[string]api.ProcessReport) api.P
 		}
 		view.Workers[i] = w
 	}
-	countReady(&view)
+	view.CountReady()
 	return view
 }
 
@@ -83,7 +83,7 @@ func (p *Pool) Workers(ctx context.Context) (api.PoolWorkers, error) {
 		})
 	}
 	_ = group.Wait() // a failure is in its worker's Error
-	countReady(&view)
+	view.CountReady()
 	return view, nil
 }
 
@@ -93,14 +93,6 @@ func poolView(status api.PoolStatus) api.PoolWorkers {
 		Pool: status.Pool, Ended: status.Ended, Size: status.Size, SpecVersion: status.SpecVersion, Rollout: status.Rollout,
 		Scale:   status.Scale,
 		Workers: make([]api.Worker, len(status.Workers)),
-	}
-}
-
-func countReady(view *api.PoolWorkers) {
-	for _, w := range view.Workers {
-		if w.State.InService() {
-			view.Ready++
-		}
 	}
 }
 

@@ -23,6 +23,16 @@ type PoolWorkers struct {
 	Workers []Worker     `json:"workers"`
 }
 
+// CountReady sets Ready to the number of workers in service.
+func (v *PoolWorkers) CountReady() {
+	v.Ready = 0
+	for _, w := range v.Workers {
+		if w.State.InService() {
+			v.Ready++
+		}
+	}
+}
+
 // Rollout is a rolling restart in progress.
 type Rollout struct {
 	Reason  string `json:"reason"`

@@ -54,9 +54,11 @@ func TestCtlRunsAPoolFromStartToStop(t *testing.T) {
 
 	lease := ctlJSON[api.Lease](env, "checkout", "demo/1", "--holder", "me", "--ttl", "5m")
 	require.Equal(t, "demo/1", lease.Worker)
+	require.Equal(t, "me", ctlJSON[api.PoolWorkers](env, "ps", "demo").Workers[1].Lease.Holder, "also if it is not used")
 	_, refusal := env.ctl(cli.ExitFailed, "checkout", "demo/1", "--holder", "you")
 	require.Contains(t, refusal, "me")
 	env.ctl(cli.ExitOK, "checkin", lease.ID)
+	require.Nil(t, ctlJSON[api.PoolWorkers](env, "ps", "demo").Workers[1].Lease)
 	_, stale := env.ctl(cli.ExitFailed, "checkin", lease.ID)
 	require.Contains(t, stale, lease.ID)
 

@@ -251,6 +251,9 @@ func (p *fakePool) Roster(context.Context) (api.PoolWorkers, error)  { return p.
 
 func (p *fakePool) State(_ context.Context, slot int) (api.WorkerState, error) {
 	script := p.states[slot]
+	if len(script) == 0 {
+		return api.WorkerState{}, api.ErrUnavailable
+	}
 	state := nextStep(&script)
 	p.states[slot] = script
 	return state, nil

@@ -6,8 +6,10 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/format"
@@ -20,8 +22,8 @@ func (a *app) psCommand() *cobra.Command {
 		Short: "Show the workers of a pool, or of all pools",
 		Long: `Show the workers of a pool, or of all pools: state, requests, memory, uptime, host and lease holder.
 
-It reads the pool's roster and the hosts' reports of the last seconds, and queries no worker: requests, memory and leases are those of the
-current process, and a lease is missing until its holder calls through a gateway. tempool workers stats queries each worker.
+State and lease are what the worker itself answers; from the 65th worker on, and for one that does not answer within half a second, what it
+last reported to its pool. Requests and memory are those of the current process, as its host reported them seconds ago.
 
 The first line also shows whether the gateways reach Temporal, as far as tempool reaches the gateways.
 
@@ -35,9 +37,49 @@ REASON says why a worker is out of service; tempool pool status POOL shows the f
 }
 
 func (a *app) printRosters(ctx context.Context, cp controlPlane, args []string) error {
-	extend := func(ctx context.Context, views []api.PoolWorkers) { a.addControlPlane(ctx, cp, views) }
+	extend := func(ctx context.Context, views []api.PoolWorkers) {
+		askWorkers(ctx, cp, views)
+		a.addControlPlane(ctx, cp, views)
+	}
 	return printPools(ctx, a, cp, args,
 		poolQuery[api.PoolWorkers]{get: pool.Roster, extend: extend, write: a.writeWorkers})
+}
+
+const (
+	maxAsked    = 64
+	asksAtOnce  = 16
+	askPatience = 500 * time.Millisecond
+)
+
+// askWorkers replaces the state of each worker that lives, which it last reported to its pool, by what it answers now:
+// a lease that nobody has used yet is known to nobody else. It asks up to maxAsked workers, and no longer than
+// askPatience.
+func askWorkers(ctx context.Context, cp controlPlane, views []api.PoolWorkers) {
+	ctx, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
+	var group errgroup.Group
+	group.SetLimit(asksAtOnce)
+	asked := 0
+	for _, view := range views {
+		for i := range view.Workers {
+			w := &view.Workers[i]
+			_, slot, err := api.ParseWorkerName(w.Worker)
+			if err != nil || !w.State.Live() || view.Ended || asked == maxAsked {
+				continue
+			}
+			asked++
+			group.Go(func() error {
+				if s, err := cp.Pool(view.Pool).State(ctx, slot); err == nil && !s.Ended {
+					w.WorkerState = s
+				}
+				return nil
+			})
+		}
+	}
+	_ = group.Wait() // a worker that does not answer keeps the roster's state
+	for i := range views {
+		views[i].CountReady()
+	}
 }
 
 func (a *app) statsCommand() *cobra.Command {

@@ -61,6 +61,17 @@ func TestPsShowsReadyWorkersAndReasonsOfTheOthers(t *testing.T) {
 	require.Empty(t, r.err)
 }
 
+func TestPsShowsWhatAWorkerAnswersNow(t *testing.T) {
+	leased := exampleView().Workers[0].WorkerState
+	leased.Lease, leased.PID = &api.Lease{Holder: "bob"}, 4712
+	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView(),
+		states: map[int][]api.WorkerState{0: {leased}, 2: {{Ended: true}}}})
+	r := ctl(t, f, "ps", "python")
+	requireCode(t, ExitOK, r)
+	require.Regexp(t, `python/0 +busy +1234 .* 4712 +bob`, r.out)
+	require.Regexp(t, `python/2 +ready `, r.out)
+}
+
 func TestStatsShowResourceUsage(t *testing.T) {
 	r := ctl(t, newFakeControlPlane(&fakePool{name: "python", view: exampleView()}), "workers", "stats", "python")
 	requireCode(t, ExitOK, r)
@@ -139,7 +150,8 @@ func TestPoolStatusShowsProblemsWhatToDoAndFullReasons(t *testing.T) {
 
 func TestJSONOfOnePoolMergesStateAndMetricsOfEachWorker(t *testing.T) {
 	for _, command := range [][]string{{"ps", "python"}, {"pool", "status", "python"}, {"workers", "stats", "python"}} {
-		r := ctl(t, newFakeControlPlane(&fakePool{name: "python", view: exampleView(), statuses: steps(bothReady)}), append(command, "-o", "json")...)
+		f := newFakeControlPlane(&fakePool{name: "python", view: exampleView(), statuses: steps(bothReady)})
+		r := ctl(t, f, append(command, "-o", "json")...)
 		requireCode(t, ExitOK, r)
 		var view map[string]any
 		require.NoError(t, json.Unmarshal([]byte(r.out), &view))
