@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/cmd/tempool/ready"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -21,10 +22,11 @@ func (a *app) poolApplyCommand() *cobra.Command {
 		Use:   "apply -f FILE",
 		Short: "Apply a new specification to a running pool",
 		Long: `Apply a new specification to a running pool and wait until all its workers run it. Workers restart at most
-rotation.max_unavailable at a time; the rollout halts if one does not become ready again. A change of pool.size alone restarts no worker.
+rotation.max_unavailable at a time; the rollout halts if one does not become ready again. A change of pool.size alone
+restarts no worker.
 
-With --if-version, the spec is applied only to that version of the pool's spec, so that nobody else's change is undone. tempool pool status shows
-the version.`,
+With --if-version, the spec is applied only to that version of the pool's spec, so that nobody else's change is undone.
+tempool pool status shows the version.`,
 		Example: `  tempool pool apply -f pool.toml --reason "new model"
   tempool pool apply -f pool.toml --if-version 3
   tempool pool apply -f pool.toml --no-wait`,
@@ -48,9 +50,8 @@ the version.`,
 		case !restarts:
 			return a.printResult(result, d.write)
 		case wait.skip:
-			return a.printMessage(result, "pool %s is rolling out spec version %d; run tempool pool status %[1]s to "+
-				"follow", name,
-				result.SpecVersion)
+			return a.printMessage(result, "pool %s is rolling out spec version %d; run tempool pool status %[1]s to follow",
+				name, result.SpecVersion)
 		}
 		if err := a.awaitRollout(ctx, cp, name, wait.limit); err != nil {
 			return err
@@ -78,34 +79,27 @@ type applyResult struct {
 
 // awaitRollout waits until the pool has no rollout. It fails if the rollout halts.
 func (a *app) awaitRollout(ctx context.Context, cp controlPlane, name string, limit time.Duration) error {
-	var latest api.PoolStatus
+	progress := "no answer"
 	err := a.await(ctx, limit, func(ctx context.Context) (bool, error) {
 		status, err := cp.Pool(name).Status(ctx)
-		if err != nil {
+		switch {
+		case err != nil:
 			return false, err
-		}
-		latest = status
-		if status.Stopping {
+		case status.Stopping:
 			return false, api.Errorf(api.CodeDraining,
 				"pool %s is stopping because a user stopped it, which cancels the rollout", name)
-		}
-		if status.Rollout == nil {
+		case status.Rollout == nil:
 			return true, nil
+		case status.Rollout.Halted != "":
+			return false, haltedRolloutError(ctx, cp.Pool(name), status)
 		}
-		if status.Rollout.Halted != "" {
-			return false, a.haltedRolloutError(ctx, cp, name, status)
-		}
-		a.showProgress(name + ": " + rolloutSummary(status.Rollout) + restartingSummary(status))
+		progress = rolloutSummary(status.Rollout) + restartingSummary(status)
+		a.showProgress(name + ": " + progress)
 		return false, nil
 	})
 	if errors.Is(err, errWaitTimeout) {
-		text := "no answer"
-		if latest.Rollout != nil {
-			text = rolloutSummary(latest.Rollout) + restartingSummary(latest)
-		}
-		return api.Errorf(codeTimeout,
-			"the rollout of pool %s is not done after %s (%s); it continues: run tempool pool status %s to follow",
-			name, formatDuration(limit), text, name)
+		return api.Errorf(codeTimeout, "the rollout of pool %s is not done after %s (%s); it continues: run tempool pool "+
+			"status %[1]s to follow", name, formatDuration(limit), progress)
 	}
 	return err
 }
@@ -136,22 +130,17 @@ func restartingSummary(status api.PoolStatus) string {
 }
 
 // haltedRolloutError is the error for a halted rollout. It includes the log of the worker that did not get ready.
-func (a *app) haltedRolloutError(ctx context.Context, cp controlPlane, name string, status api.PoolStatus) error {
+func haltedRolloutError(ctx context.Context, p pool, status api.PoolStatus) error {
 	reason := strings.TrimRight(status.Rollout.Halted, "\n")
 	for _, w := range status.Workers {
 		if !w.Resting {
 			continue
 		}
-		transitions, err := cp.Pool(name).History(ctx, w.Slot)
-		if err != nil {
-			continue // the pool's own reason is in the error already
-		}
-		if failure, found := lastFailure(transitions); found && !strings.Contains(reason, failure.Reason) {
-			reason += fmt.Sprintf("\n%s %s: %s", api.WorkerName(name, w.Slot), w.State, indentLines(failure.Reason))
+		if failure, found := ready.LastFailure(ctx, p, w.Slot); found && !strings.Contains(reason, failure.Reason) {
+			reason += fmt.Sprintf("\n%s %s: %s", api.WorkerName(p.Name(), w.Slot), w.State, indentLines(failure.Reason))
 		}
 	}
-	return api.Errorf(api.CodeStartFailed,
-		"the rollout of pool %s (%s) halted after %s: %s\nFix the cause and run tempool pool apply -f FILE; the remaining "+
-			"workers keep running the old spec",
-		name, status.Rollout.Reason, plural(status.Rollout.Done, "worker"), reason)
+	return api.Errorf(api.CodeStartFailed, "the rollout of pool %s (%s) halted after %s: %s\nFix the cause and run tempool "+
+		"pool apply -f FILE; the remaining workers keep running the old spec",
+		p.Name(), status.Rollout.Reason, plural(status.Rollout.Done, "worker"), reason)
 }

@@ -19,8 +19,8 @@ func (a *app) poolStartCommand() *cobra.Command {
 		Short: "Start a pool and wait until its workers are ready",
 		Long: `Start the pool that a pool.toml describes and wait until all its workers are ready.
 
-If a worker cannot start, tempool prints the worker, the reason with the end of its log, and the next step, and exits with 1. The pool
-keeps running and retries.`,
+If a worker cannot start, tempool prints the worker, the reason with the end of its log, and the next step, and exits
+with 1. The pool keeps running and retries.`,
 		Example: `  tempool pool start -f pool.toml
   tempool pool start -f pool.toml --wait-timeout 10m
   tempool pool start -f pool.toml --no-wait -o json`,

@@ -10,6 +10,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/cmd/tempool/ready"
 )
 
 // poolStopResult is the result of tempool pool stop.
@@ -55,7 +56,7 @@ rotation.drain_timeout; then the processes are stopped.`,
 
 // awaitPoolEnd waits until the pool's workflow has closed, and shows the remaining workers meanwhile.
 func (a *app) awaitPoolEnd(ctx context.Context, cp controlPlane, name string, limit time.Duration) error {
-	var remaining []api.RosterEntry
+	var left []api.RosterEntry
 	wait := func(ctx context.Context) (struct{}, error) {
 		err := cp.Pool(name).Wait(ctx)
 		if _, ok := errors.AsType[*temporal.WorkflowExecutionError](err); ok { // a terminated pool has stopped, too
@@ -63,48 +64,21 @@ func (a *app) awaitPoolEnd(ctx context.Context, cp controlPlane, name string, li
 		}
 		return struct{}{}, err
 	}
-	_, err := awaitResult(ctx, a, limit, wait,
-		func(ctx context.Context) { remaining = a.showRemaining(ctx, cp, name, remaining) })
+	_, err := awaitResult(ctx, a, limit, wait, func(ctx context.Context) {
+		request, cancel := context.WithTimeout(ctx, min(a.timeout, time.Second))
+		defer cancel()
+		if status, err := cp.Pool(name).Status(request); err == nil {
+			left = status.Workers
+			a.showProgress(fmt.Sprintf("%s: %s remaining%s", name, plural(len(left), "worker"), ready.States(name, left)))
+		}
+	})
 	switch {
 	case ctx.Err() != nil && err != nil:
 		return ctx.Err()
 	case errors.Is(err, errWaitTimeout):
-		return stopTimeoutError(name, limit, remaining)
+		return api.Errorf(codeTimeout, "pool %s has not stopped after %s%s; it continues to stop: run tempool ps %[1]s to "+
+			"follow, and check that the agents of its workers are running", name, formatDuration(limit),
+			ready.Describe(name, left))
 	}
 	return err
-}
-
-// showRemaining shows the workers that have not stopped, and returns them. It returns last if the pool does not answer.
-func (a *app) showRemaining(ctx context.Context, cp controlPlane, name string,
-	last []api.RosterEntry) []api.RosterEntry {
-	request, cancel := context.WithTimeout(ctx, min(a.timeout, time.Second))
-	defer cancel()
-	status, err := cp.Pool(name).Status(request)
-	if err != nil {
-		return last
-	}
-	line := fmt.Sprintf("%s: %s remaining", name, plural(len(status.Workers), "worker"))
-	for i, w := range status.Workers {
-		if i == 3 {
-			line += ", …"
-			break
-		}
-		line += fmt.Sprintf(", %s %s", api.WorkerName(name, w.Slot), w.State)
-	}
-	a.showProgress(line)
-	return status.Workers
-}
-
-func stopTimeoutError(name string, limit time.Duration, remaining []api.RosterEntry) error {
-	text := fmt.Sprintf("pool %s has not stopped after %s", name, formatDuration(limit))
-	if len(remaining) > 0 {
-		w := remaining[0]
-		text += fmt.Sprintf("; %s is %s", api.WorkerName(name, w.Slot), w.State)
-		if w.Reason != "" {
-			text += ": " + oneLine(w.Reason, 200)
-		}
-	}
-	return api.Errorf(codeTimeout,
-		"%s; it continues to stop: run tempool ps %s to follow, and check that the agents of its workers are "+
-			"running", text, name)
 }

@@ -3,24 +3,28 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/cmd/tempool/ready"
+	"github.com/tempool/tempool/lifecycle"
 )
 
 func (a *app) workersCommand() *cobra.Command {
-	return a.group(&cobra.Command{
+	c := a.group(&cobra.Command{
 		Use:   "workers",
 		Short: "Restart, drain, suspend, resume or stop workers, and show their resource usage",
 		Example: `  tempool workers restart python
   tempool workers drain python/2 --reason "look at its memory"
   tempool workers stats`,
-	},
-		a.restartCommand(), a.statsCommand(),
-		a.signalCommand(drainSignal), a.signalCommand(suspendSignal), a.signalCommand(resumeSignal),
-		a.signalCommand(stopSignal),
-	)
+	}, a.restartCommand(), a.statsCommand())
+	for _, signal := range workerSignals {
+		c.AddCommand(a.signalCommand(signal))
+	}
+	return c
 }
 
 func (a *app) restartCommand() *cobra.Command {
@@ -29,20 +33,18 @@ func (a *app) restartCommand() *cobra.Command {
 	c := a.controlPlaneCommand(&cobra.Command{
 		Use:   "restart POOL[/N]",
 		Short: "Restart one worker, or all workers of a pool in turn",
-		Long: `Restart one worker, or all workers of a pool, at most rotation.max_unavailable at a time. Each worker drains first and
-starts again as a new incarnation. Workers that were drained, stopped or have given up start again, too.`,
+		Long: `Restart one worker, or all workers of a pool, at most rotation.max_unavailable at a time. Each worker
+drains first and starts again as a new incarnation. Workers that were drained, stopped or have given up start again, too.`,
 		Example: `  tempool workers restart python
   tempool workers restart python/0 --reason "new model on disk"`,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
 		name, slot, _ := poolOrWorker(args[0]) // checkArguments has parsed it
-		ready, err := a.restartWait(ctx, cp, name, slot, wait)
+		before, err := a.beforeRestart(ctx, cp.Pool(name), slot, wait)
 		if err != nil {
 			return err
 		}
-		request := api.RestartRequest{Worker: slot, Reason: reason, By: operator()}
 		result, err := send(ctx, a, func(ctx context.Context) (api.RestartResult, error) {
-			return cp.Pool(name).Restart(ctx,
-				request)
+			return cp.Pool(name).Restart(ctx, api.RestartRequest{Worker: slot, Reason: reason, By: operator()})
 		})
 		if err != nil {
 			return err
@@ -54,7 +56,7 @@ starts again as a new incarnation. Workers that were drained, stopped or have gi
 		case slot == nil:
 			err = a.awaitRollout(ctx, cp, name, wait.limit)
 		default:
-			err = a.awaitReady(ctx, cp, ready)
+			err = a.awaitReady(ctx, cp, before)
 		}
 		if err != nil {
 			return err
@@ -66,14 +68,13 @@ starts again as a new incarnation. Workers that were drained, stopped or have gi
 	return c
 }
 
-// restartWait prepares the wait for one worker to be ready under a higher incarnation than it has now. It returns nil
+// beforeRestart prepares the wait for one worker to be ready under a higher incarnation than it has now. It returns nil
 // without a single worker to wait for.
-func (a *app) restartWait(ctx context.Context, cp controlPlane, name string, slot *int,
-	wait waitFlags) (*readyWait, error) {
+func (a *app) beforeRestart(ctx context.Context, p pool, slot *int, wait waitFlags) (*readyWait, error) {
 	if slot == nil || wait.skip {
 		return nil, nil
 	}
-	status, err := send(ctx, a, cp.Pool(name).Status)
+	status, err := send(ctx, a, p.Status)
 	if err != nil {
 		return nil, err
 	}
@@ -82,18 +83,271 @@ func (a *app) restartWait(ctx context.Context, cp controlPlane, name string, slo
 		if w.Slot != *slot {
 			continue
 		}
-		state, err := a.workerState(ctx, cp, name, *slot)
+		state, err := a.workerState(ctx, p, *slot)
 		if err != nil && !errors.Is(err, api.ErrWorkerNotFound) { // the pool restarts a worker whose workflow was terminated
 			return nil, err
 		}
 		from[*slot], starts[*slot] = max(w.Incarnation, state.Incarnation), w.Starts
 	}
-	return &readyWait{
-		pool: name, program: status.Spec.Pool, limit: wait.limit,
-		startTracker: startTracker{from: from, starts: starts, slots: []int{*slot}},
-	}, nil
+	return &readyWait{pool: p.Name(), program: status.Spec.Pool, limit: wait.limit,
+		Tracker: ready.Tracker{From: from, Starts: starts, Slots: []int{*slot}}}, nil
 }
 
-func (a *app) workerState(ctx context.Context, cp controlPlane, name string, slot int) (api.WorkerState, error) {
-	return send(ctx, a, func(ctx context.Context) (api.WorkerState, error) { return cp.Pool(name).State(ctx, slot) })
+func (a *app) workerState(ctx context.Context, p pool, slot int) (api.WorkerState, error) {
+	return send(ctx, a, func(ctx context.Context) (api.WorkerState, error) { return p.State(ctx, slot) })
+}
+
+// workerSignal is a signal that changes the state of workers, with its command.
+type workerSignal struct {
+	signal        string
+	short, long   string
+	example       string
+	waitsUntil    string
+	reached       func(s lifecycle.State, resting bool) bool // the worker is where the signal leads
+	applies       func(s lifecycle.State, resting bool) bool // the worker gets the signal
+	notApplicable string                                     // why another worker does not get it
+}
+
+func isResting(_ lifecycle.State, resting bool) bool { return resting }
+
+func isNotResting(_ lifecycle.State, resting bool) bool { return !resting }
+
+var workerSignals = []workerSignal{
+	{
+		signal: api.SignalDrain, waitsUntil: "until the workers have stopped",
+		short: "Stop workers after their calls in flight and keep them stopped",
+		long: `Drain one worker, or all workers of a pool. A draining worker accepts no new lease; calls in flight may
+finish within rotation.drain_timeout; then its process stops. It stays stopped until tempool workers restart.`,
+		example: `  tempool workers drain python/2
+  tempool workers drain python --reason "maintenance of the model store"`,
+		reached: isResting, applies: isNotResting,
+	},
+	{
+		signal: api.SignalSuspend, waitsUntil: "until the workers are suspended",
+		short: "Take workers out of service and keep their processes",
+		long: `Suspend one worker, or all workers of a pool. A suspended worker takes no call and no lease, and keeps its
+process and memory. The suspension begins at once: calls in flight, and the client that holds a lease, have
+rotation.drain_timeout to finish; then calls are cut and the lease is fenced. No lease can be renewed in the meantime.`,
+		example: `  tempool workers suspend python/2 --reason "attach a debugger"
+  tempool workers suspend python --no-wait`,
+		reached:       func(s lifecycle.State, _ bool) bool { return s == lifecycle.Suspended },
+		applies:       func(s lifecycle.State, resting bool) bool { return !resting && s != lifecycle.Suspended },
+		notApplicable: "has no process to suspend; run tempool workers restart to start one",
+	},
+	{
+		signal: api.SignalResume, waitsUntil: "until the workers are no longer suspended",
+		short: "Return suspended workers to service",
+		long: `Resume one suspended worker, or all suspended workers of a pool. Resuming a worker that is not suspended yet
+withdraws the suspension, and its lease continues.`,
+		example: `  tempool workers resume python/2
+  tempool workers resume python`,
+		reached: func(s lifecycle.State, resting bool) bool { return s != lifecycle.Suspended && !resting },
+		// A worker in one of the other states may have a suspend pending, which the signal cancels.
+		applies: func(s lifecycle.State, resting bool) bool {
+			return !resting && (s == lifecycle.Suspended || s == lifecycle.Busy || s == lifecycle.Starting ||
+				s == lifecycle.Pending)
+		},
+		notApplicable: "is not suspended; run tempool workers restart to start it again",
+	},
+	{
+		signal: api.SignalStop, waitsUntil: "until the workers have stopped",
+		short: "Stop workers immediately and keep them stopped",
+		long: `Stop one worker, or all workers of a pool, without waiting for calls in flight: SIGTERM, then SIGKILL after
+pool.stop_grace. It stays stopped until tempool workers restart.`,
+		example: `  tempool workers stop python/2
+  tempool workers stop python --reason "it returns wrong results"`,
+		reached: isResting, applies: isNotResting,
+	},
+}
+
+// signalResult is the result of a command that signals workers.
+type signalResult struct {
+	Pool    string            `json:"pool"`
+	Signal  string            `json:"signal"`
+	Workers []*signaledWorker `json:"workers"`
+}
+
+// signaledWorker is a worker that gets a signal.
+type signaledWorker struct {
+	Worker      string          `json:"worker"`
+	State       lifecycle.State `json:"state"`
+	Incarnation int64           `json:"incarnation"`
+	Reason      string          `json:"reason"`
+
+	slot    int
+	resting bool
+	lease   *api.Lease
+	refusal string // the worker's newest one
+	done    bool   // the worker is where the signal leads
+	warned  bool   // tempool has warned that the worker is leased
+}
+
+// update takes over the present state of the worker.
+func (t *signaledWorker) update(s workerSignal, state api.WorkerState, resting bool) {
+	t.State, t.Incarnation, t.Reason = state.State, state.Incarnation, state.Reason
+	t.lease, t.refusal, t.resting = state.Lease, state.LastRefusal, resting
+	t.done = s.reached(state.State, resting)
+}
+
+func (a *app) signalCommand(s workerSignal) *cobra.Command {
+	var control api.Control
+	var wait waitFlags
+	c := a.controlPlaneCommand(&cobra.Command{
+		Use: s.signal + " POOL[/N]", Short: s.short, Long: s.long, Example: s.example,
+	}, func(ctx context.Context, cp controlPlane, args []string) error {
+		name, slot, _ := poolOrWorker(args[0]) // checkArguments has parsed it
+		p := cp.Pool(name)
+		control.By = operator()
+		signal := func(slot int) error {
+			request, cancel := a.request(ctx)
+			defer cancel()
+			return p.Signal(request, slot, s.signal, control)
+		}
+		targets, err := a.targets(ctx, p, s, slot)
+		if slot != nil && api.CodeOf(err) == api.CodeUnavailable { // a signal needs no agent
+			if failure := signal(*slot); failure != nil {
+				return failure
+			}
+			return api.Errorf(api.CodeUnavailable,
+				"sent %s to %s, but no agent answers, so it takes effect when one runs again (%s)", s.signal, args[0], message(err))
+		}
+		if err != nil {
+			return err
+		}
+		for _, t := range targets {
+			if !t.done {
+				if err := signal(t.slot); err != nil {
+					return err
+				}
+			}
+		}
+		if !wait.skip {
+			if err := a.awaitSignal(ctx, p, s, targets, wait); err != nil {
+				return err
+			}
+		}
+		return a.printResult(signalResult{name, s.signal, targets}, func(text *strings.Builder) {
+			if len(targets) == 0 {
+				fmt.Fprintf(text, "no worker to %s\n", s.signal)
+			}
+			for _, t := range targets {
+				if wait.skip && !t.done {
+					fmt.Fprintf(text, "sent %s to %s, which was %s\n", s.signal, t.Worker, t.State)
+				} else {
+					fmt.Fprintf(text, "%s is %s\n", t.Worker, t.State)
+				}
+			}
+		})
+	})
+	c.Flags().StringVar(&control.Reason, "reason", "", "reason to record in the worker's history")
+	wait.flags(c, defaultWait, s.waitsUntil)
+	return c
+}
+
+// targets returns the workers that a signal goes to, and a single worker that is where it leads already. It asks the
+// workers for their states, since the pool's roster may lag behind the previous command.
+func (a *app) targets(ctx context.Context, p pool, s workerSignal, slot *int) ([]*signaledWorker, error) {
+	status, err := send(ctx, a, p.Status)
+	if err != nil {
+		return nil, err
+	}
+	targets := []*signaledWorker{}
+	for _, w := range status.Workers {
+		if w.Gone || w.Removing || (slot != nil && w.Slot != *slot) {
+			continue
+		}
+		state, err := a.workerState(ctx, p, w.Slot)
+		if err != nil {
+			return nil, err
+		}
+		t := &signaledWorker{Worker: api.WorkerName(p.Name(), w.Slot), slot: w.Slot}
+		t.update(s, state, w.Resting)
+		applies := s.applies(t.State, t.resting)
+		if slot != nil && !applies && !t.done {
+			return nil, api.Errorf(api.CodeInvalid, "worker %s %s (it is %s)", t.Worker, s.notApplicable, t.State)
+		}
+		t.done = t.done && !applies // resuming a busy worker withdraws a suspension
+		if applies || slot != nil {
+			targets = append(targets, t)
+		}
+	}
+	if slot != nil && len(targets) == 0 {
+		return nil, api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; tempool ps %[1]s lists its workers",
+			p.Name(), *slot)
+	}
+	return targets, nil
+}
+
+// awaitSignal waits until every target is where the signal leads. It fails if a worker refuses the signal.
+func (a *app) awaitSignal(ctx context.Context, p pool, s workerSignal, targets []*signaledWorker, wait waitFlags) error {
+	err := a.await(ctx, wait.limit, func(ctx context.Context) (bool, error) {
+		status, err := p.Status(ctx)
+		if err != nil {
+			return false, err
+		}
+		done := 0
+		for _, t := range targets {
+			if err := a.refresh(ctx, p, s, status, t); err != nil {
+				return false, err
+			}
+			if t.done {
+				done++
+			}
+		}
+		a.showProgress(fmt.Sprintf("%s %s: %d of %d", s.signal, p.Name(), done, len(targets)))
+		return done == len(targets), nil
+	})
+	if errors.Is(err, errWaitTimeout) {
+		return api.Errorf(codeTimeout,
+			"%s of pool %s is not done after %s: %s; the signal stays in effect: run tempool ps %[2]s to follow",
+			s.signal, p.Name(), formatDuration(wait.limit), pendingTargets(targets))
+	}
+	return err
+}
+
+// refresh updates the state of one target.
+func (a *app) refresh(ctx context.Context, p pool, s workerSignal, status api.PoolStatus, t *signaledWorker) error {
+	if t.done {
+		return nil
+	}
+	state, err := p.State(ctx, t.slot)
+	if err != nil {
+		return err
+	}
+	resting, refusal := t.resting, t.refusal
+	for _, w := range status.Workers {
+		if w.Slot == t.slot {
+			resting = w.Resting
+		}
+	}
+	t.update(s, state, resting)
+	if !t.done && t.refusal != refusal && strings.Contains(t.refusal, s.signal) {
+		return api.Errorf(api.CodeInvalid, "worker %s refused to %s: %s", t.Worker, s.signal, t.refusal)
+	}
+	if !t.done && !t.warned && s.signal == api.SignalSuspend && t.lease != nil {
+		t.warned = true
+		a.warn(fmt.Sprintf("worker %s is busy; it will be suspended when %s returns lease %s (or run tempool checkin "+
+			"%[3]s), or when rotation.drain_timeout is over", t.Worker, t.lease.Holder, t.lease.ID))
+	}
+	return nil
+}
+
+// pendingTargets lists the targets that are not done, and why.
+func pendingTargets(targets []*signaledWorker) string {
+	var parts []string
+	for _, t := range targets {
+		if t.done {
+			continue
+		}
+		if len(parts) == 5 {
+			parts = append(parts, "…")
+			break
+		}
+		part := fmt.Sprintf("%s is %s", t.Worker, t.State)
+		if t.lease != nil {
+			part += fmt.Sprintf(" under lease %s of %s", t.lease.ID, t.lease.Holder)
+		}
+		parts = append(parts, part)
+	}
+	return strings.Join(parts, ", ")
 }

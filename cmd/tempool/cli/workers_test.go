@@ -78,7 +78,7 @@ func TestDrainOfAPoolWaitsUntilEveryWorkerRests(t *testing.T) {
 	require.Equal(t, "maintenance", f.pools["python"].control.Reason)
 	var done signalResult
 	require.NoError(t, json.Unmarshal([]byte(r.out), &done))
-	require.Equal(t, signalResult{Pool: "python", Signal: "drain", Workers: []signaledWorker{
+	require.Equal(t, signalResult{Pool: "python", Signal: "drain", Workers: []*signaledWorker{
 		{Worker: "python/0", State: lifecycle.Stopped, Incarnation: 1},
 		{Worker: "python/1", State: lifecycle.Killed, Incarnation: 1}}}, done)
 }

@@ -5,13 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/cmd/tempool/ready"
 	"github.com/tempool/tempool/internal/sleep"
-	"github.com/tempool/tempool/lifecycle"
 )
 
 const (
@@ -20,8 +19,6 @@ const (
 	readyTimeout    = 3 * time.Minute  // for all workers to be in service
 	poolStopTimeout = 45 * time.Second
 	pollInterval    = 200 * time.Millisecond
-	// maxFailedStarts is the number of incarnations without service after which tempool dev gives up.
-	maxFailedStarts = 5
 )
 
 // startPool starts the pool, or adopts the running pool of that name, and waits until all workers are in service.
@@ -104,8 +101,10 @@ func awaitStatus(ctx context.Context, pool *tempool.Pool) (api.PoolStatus, error
 func (s *starter) awaitReady(ctx context.Context, pool *tempool.Pool, began time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	var waiting []api.RosterEntry
-	first := map[int]int64{} // incarnation by slot, as first seen
+	tracker := ready.Tracker{Stale: func(w api.RosterEntry) bool {
+		return w.Host == hostID() && w.Since.Before(began)
+	}}
+	var progress ready.Progress
 	for {
 		status, err := pool.Status(ctx)
 		switch {
@@ -113,69 +112,32 @@ func (s *starter) awaitReady(ctx context.Context, pool *tempool.Pool, began time
 			return fmt.Errorf("pool %s is being stopped by another program; start again when it has ended", pool.Name())
 		case err == nil:
 			s.ownsPool = ownHostOnly(status)
-			if waiting = notServing(status, began); len(waiting) == 0 && len(status.Workers) >= status.Size &&
-				status.Rollout == nil {
-				return nil
+			if tracker.Starts == nil { // the pool may have run before
+				tracker.Starts = map[int]int64{}
+				for _, w := range status.Workers {
+					tracker.Starts[w.Slot] = w.Starts
+				}
 			}
-			for _, w := range waiting {
-				if _, seen := first[w.Slot]; !seen {
-					first[w.Slot] = w.Incarnation
-				}
-				if w.Resting || w.Incarnation-first[w.Slot] > maxFailedStarts {
-					return s.cannotStart(ctx, pool, w)
-				}
+			progress = tracker.Update(status)
+			if len(progress.Failing) > 0 {
+				return fmt.Errorf("%s\nFix the cause and start again",
+					ready.CannotStart(ctx, pool, pool.Name(), progress.Failing[0]))
+			}
+			if progress.Done() && status.Rollout == nil {
+				return nil
 			}
 		case !api.CodeOf(err).Retryable():
 			return err
 		}
 		if !sleep.For(ctx.Done(), pollInterval) {
-			return notReady(pool.Name(), waiting, err)
+			return errors.Join(errors.New(progress.Summary(pool.Name(), readyTimeout)), err)
 		}
 	}
-}
-
-// notServing returns the workers that are out of service or, on this host, last reported before began.
-func notServing(status api.PoolStatus, began time.Time) []api.RosterEntry {
-	var waiting []api.RosterEntry
-	for _, w := range status.Workers {
-		serves := w.State.InService() && !w.Gone
-		stale := w.Host == hostID() && w.Since.Before(began)
-		if w.Slot < status.Size && (!serves || stale) {
-			waiting = append(waiting, w)
-		}
-	}
-	return waiting
 }
 
 // ownHostOnly reports whether no other host runs workers of the pool.
 func ownHostOnly(status api.PoolStatus) bool {
 	return !slices.ContainsFunc(status.Workers, func(w api.RosterEntry) bool { return w.Host != "" && w.Host != hostID() })
-}
-
-// cannotStart returns the error for a worker that does not start, with the end of its last process's log.
-func (s *starter) cannotStart(ctx context.Context, pool *tempool.Pool, w api.RosterEntry) error {
-	reason := w.Reason
-	if transitions, err := pool.History(ctx, w.Slot); err == nil {
-		for _, t := range transitions {
-			if t.To == lifecycle.Failed || t.To == lifecycle.Killed || t.To == lifecycle.Finished {
-				reason = t.Reason
-			}
-		}
-	}
-	return fmt.Errorf("worker %s cannot start: %s\nFix the cause and start again", api.WorkerName(pool.Name(), w.Slot),
-		strings.TrimSpace(reason))
-}
-
-func notReady(pool string, waiting []api.RosterEntry, err error) error {
-	text := fmt.Sprintf("pool %s is not ready after %s", pool, readyTimeout)
-	if len(waiting) > 0 {
-		w := waiting[0]
-		text += fmt.Sprintf("; worker %s is %s: %s", api.WorkerName(pool, w.Slot), w.State, strings.TrimSpace(w.Reason))
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", text, err)
-	}
-	return errors.New(text)
 }
 
 // stopPool stops the pool and waits for its end, unless other hosts run workers of it.
