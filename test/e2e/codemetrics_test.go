@@ -52,8 +52,8 @@ func TestACodeMetricsJobCountsEachFileOnceDespiteCrashes(t *testing.T) {
 
 	// While the job runs, two workers are killed, then the agent, then the Temporal server.
 	var once sync.Map
-	at := func(p codemetrics.Progress, share float64, name string, do func()) {
-		if float64(p.Files) >= share*float64(p.Total) {
+	at := func(done, share float64, name string, do func()) {
+		if done >= share {
 			if _, done := once.LoadOrStore(name, true); !done {
 				do()
 			}
@@ -65,14 +65,15 @@ func TestACodeMetricsJobCountsEachFileOnceDespiteCrashes(t *testing.T) {
 		}
 	}
 	var restarts sync.WaitGroup
-	config.Progress = func(p codemetrics.Progress) {
-		at(p, 0.1, "a worker", killWorker)
-		at(p, 0.3, "another worker", killWorker)
-		at(p, 0.5, "the agent", func() {
+	config.Progress = func(sum codemetrics.Summary, total int) {
+		done := float64(sum.Files) / float64(total)
+		at(done, 0.1, "a worker", killWorker)
+		at(done, 0.3, "another worker", killWorker)
+		at(done, 0.5, "the agent", func() {
 			hostAgent.kill()
 			hostAgent = env.startAgent("job")
 		})
-		at(p, 0.7, "the server", func() {
+		at(done, 0.7, "the server", func() {
 			require.NoError(t, env.server.Kill())
 			restarts.Go(func() { require.NoError(t, env.server.Restart(context.Background())) })
 		})

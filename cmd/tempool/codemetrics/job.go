@@ -7,10 +7,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
@@ -39,72 +37,68 @@ type Config struct {
 	Concurrency int
 	// Patience is for how long calls about the same files may fail before the job fails. Default: two minutes.
 	Patience time.Duration
-	// Progress, if set, is called after each call, by one goroutine at a time. It should return quickly.
-	Progress func(Progress)
-}
-
-// Progress is how far a job is.
-type Progress struct {
-	Files, Total int
-	Retried      int // failed calls so far
+	// Progress, if set, is called after each answer with what is counted so far and the number of all files.
+	Progress func(sum Summary, total int)
 }
 
 // Run measures all files, each once even if Files has it twice, and returns their sum. To measure a file again does no
 // harm, so each call that failed is repeated, until it succeeds or has failed for as long as config.Patience. The
 // Summary of a job that fails has what was counted.
-func Run(ctx context.Context, config Config) (Summary, error) {
+func Run(ctx context.Context, config Config) (sum Summary, err error) {
 	began := time.Now()
 	pool := config.Client.Pool(config.Pool)
 	if config.Concurrency == 0 {
 		status, err := pool.Status(ctx)
 		if err != nil {
-			return Summary{}, err
+			return sum, err
 		}
-		config.Concurrency = max(1, status.Size)
+		config.Concurrency = status.Size
 	}
 	files := slices.Compact(slices.Sorted(slices.Values(config.Files)))
-	j := &job{pool: pool.With(tempool.CallOptions{Timeout: callTimeout}), config: config, total: len(files)}
-	calls, ctx := errgroup.WithContext(ctx)
-	calls.SetLimit(config.Concurrency)
-	for paths := range slices.Chunk(files, batchFiles) {
-		calls.Go(func() error { return j.measure(ctx, paths) })
+	calls := &patientCaller{pool: pool.With(tempool.CallOptions{Timeout: callTimeout}),
+		patience: cmp.Or(config.Patience, 2*time.Minute)}
+	defer func() { sum.Took, sum.Retried = time.Since(began), int(calls.retried.Load()) }()
+	batches := slices.Chunk(files, batchFiles)
+	for measures, err := range tempool.Map[[]FileMeasure](ctx, calls, method, batches, config.Concurrency) {
+		if err != nil {
+			return sum, err
+		}
+		sum.add(measures)
+		sum.Retried = int(calls.retried.Load())
+		if config.Progress != nil {
+			config.Progress(sum, len(files))
+		}
 	}
-	err := calls.Wait()
-	j.sum.Took = time.Since(began)
-	return j.sum, err
+	return sum, nil
 }
 
-type job struct {
-	pool   *tempool.Pool
-	config Config
-	total  int
-
-	mu  sync.Mutex
-	sum Summary // guarded by mu
+// patientCaller repeats calls that fail.
+type patientCaller struct {
+	pool     *tempool.Pool
+	patience time.Duration
+	retried  atomic.Int64
 }
 
-// measure counts the files of one call.
-func (j *job) measure(ctx context.Context, paths []string) error {
-	patience := time.Now().Add(cmp.Or(j.config.Patience, 2*time.Minute))
-	for {
-		var measures []FileMeasure
-		err := j.pool.Call(ctx, method, map[string]any{"paths": paths, "top": topFunctions}, &measures)
+// Call measures in, a list of paths, and decodes the answer into out, a *[]FileMeasure.
+func (c *patientCaller) Call(ctx context.Context, method string, in, out any) error {
+	paths, measures := in.([]string), out.(*[]FileMeasure)
+	for deadline := time.Now().Add(c.patience); ; c.retried.Add(1) {
+		*measures = nil
+		err := c.pool.Call(ctx, method, map[string]any{"paths": paths, "top": topFunctions}, measures)
 		if err == nil {
-			err = complete(paths, measures)
+			err = complete(paths, *measures)
 		}
 		if err == nil {
-			j.record(measures)
 			return nil
 		}
-		final := time.Now().After(patience)
+		final := ctx.Err() != nil || time.Now().After(deadline)
 		switch api.CodeOf(err) {
 		case api.CodePoolNotFound, api.CodeMethodNotFound, api.CodeInvalid:
 			final = true
 		}
-		if final || ctx.Err() != nil {
+		if final {
 			return fmt.Errorf("measure %s and %d more files: %w", paths[0], len(paths)-1, err)
 		}
-		j.record(nil)
 		sleep.For(ctx.Done(), retryPause)
 	}
 }
@@ -118,16 +112,61 @@ func complete(paths []string, measures []FileMeasure) error {
 	return nil
 }
 
-// record adds up the answer to a call; nil is that of a call that failed.
-func (j *job) record(measures []FileMeasure) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if measures == nil {
-		j.sum.Retried++
-	} else {
-		j.sum.add(measures)
+// Function is one function and its cyclomatic complexity.
+type Function struct {
+	Path       string `json:"path,omitempty"`
+	Name       string `json:"name"` // with the classes and functions around it, as in Outer.method
+	Line       int    `json:"line"`
+	Complexity int    `json:"complexity"`
+}
+
+// Counts are the sums over the functions and classes of one file, or of all.
+type Counts struct {
+	Bytes      int64      `json:"bytes"`
+	Lines      int64      `json:"lines"`
+	Functions  int64      `json:"functions"`
+	Classes    int64      `json:"classes"`
+	Complexity int64      `json:"complexity"` // over all functions
+	Worst      []Function `json:"worst"`
+}
+
+// FileMeasure is a worker's answer about one file; examples/codemetrics/complexity.py defines the measures.
+type FileMeasure struct {
+	Path string `json:"path"`
+	Counts
+	// Problem is why the file cannot be read or parsed; nil if it can.
+	Problem *string `json:"problem"`
+}
+
+// Summary is the sum over all files.
+type Summary struct {
+	Files int
+	Counts
+	Problems int // files that cannot be read or parsed; they count in Files, Bytes and Lines
+	Took     time.Duration
+	// Calls counts the calls that succeeded, Retried those that failed and whose files were sent again.
+	Calls, Retried int
+}
+
+func (s *Summary) add(measures []FileMeasure) {
+	s.Calls++
+	s.Files += len(measures)
+	for _, m := range measures {
+		s.Bytes += m.Bytes
+		s.Lines += m.Lines
+		s.Functions += m.Functions
+		s.Classes += m.Classes
+		s.Complexity += m.Complexity
+		if m.Problem != nil {
+			s.Problems++
+		}
+		for _, f := range m.Worst {
+			f.Path = m.Path
+			s.Worst = append(s.Worst, f)
+		}
 	}
-	if j.config.Progress != nil {
-		j.config.Progress(Progress{Files: j.sum.Files, Total: j.total, Retried: j.sum.Retried})
-	}
+	slices.SortFunc(s.Worst, func(a, b Function) int {
+		return cmp.Or(cmp.Compare(b.Complexity, a.Complexity), cmp.Compare(a.Path, b.Path), cmp.Compare(a.Line, b.Line))
+	})
+	s.Worst = slices.Clip(s.Worst[:min(topFunctions, len(s.Worst))])
 }

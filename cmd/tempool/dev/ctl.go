@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"net"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -14,7 +13,7 @@ import (
 // defaultPort is Temporal's default port.
 const defaultPort = 7233
 
-// tempool returns the command line that runs tempool in this folder, for this server.
+// ctl returns the command line that runs tempool for this server.
 func (s *starter) ctl() string {
 	var words []string
 	if address := s.temporal.Address; !isDefaultAddress(address) && os.Getenv("TEMPORAL_ADDRESS") != address {
@@ -22,9 +21,6 @@ func (s *starter) ctl() string {
 	}
 	if namespace := s.client.Namespace(); namespace != "default" && os.Getenv("TEMPORAL_NAMESPACE") != namespace {
 		words = append(words, "TEMPORAL_NAMESPACE="+namespace)
-	}
-	if _, err := os.Stat(filepath.Join("cmd", "tempool", "main.go")); err == nil {
-		return strings.Join(append(words, "tempool"), " ")
 	}
 	return strings.Join(append(words, "tempool"), " ")
 }

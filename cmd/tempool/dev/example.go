@@ -1,7 +1,6 @@
 package dev
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -62,7 +61,10 @@ func unpackExample(root string) (string, error) {
 	}
 	into := filepath.Join(root, fingerprint(files))
 	for name, content := range files {
-		if err := writeIfChanged(filepath.Join(into, name), content); err != nil {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(into, name)), 0o755); err != nil {
+			return "", err
+		}
+		if err := atomicfile.Write(filepath.Join(into, name), content, 0o644); err != nil {
 			return "", err
 		}
 	}
@@ -99,15 +101,4 @@ func fingerprint(files map[string][]byte) string {
 		fmt.Fprintf(hash, "%s %d\n%s", name, len(files[name]), files[name])
 	}
 	return hex.EncodeToString(hash.Sum(nil)[:6])
-}
-
-// writeIfChanged replaces a file atomically unless it has the content already.
-func writeIfChanged(path string, content []byte) error {
-	if existing, err := os.ReadFile(path); err == nil && bytes.Equal(existing, content) {
-		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	return atomicfile.Write(path, content, 0o644)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -22,12 +23,15 @@ func (s *starter) runJob(ctx context.Context) error {
 	s.screen.line("\nMeasuring the standard library of Python %s, %d files in %s.", s.library.Version,
 		len(s.library.Files), s.library.Folder)
 	before := restarts(ctx, pool)
-	show, end := s.screen.progress(len(s.library.Files))
-	client, err := s.operatorClient(ctx)
+	// Over the gateway's own Unix socket, tempool dev needs neither a token nor a certificate.
+	options := s.temporal
+	options.Gateways = []string{"unix:" + filepath.Join(s.data.agentState(), worker.SocketName)}
+	client, err := tempool.Dial(ctx, options)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
+	show, end := s.screen.progress(len(s.library.Files))
 	summary, err := codemetrics.Run(ctx, codemetrics.Config{
 		Client: client, Pool: pool.Name(), Files: s.library.Files, Progress: show,
 	})
@@ -35,17 +39,8 @@ func (s *starter) runJob(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	after := restarts(ctx, pool)
-	s.screen.line("%s", summaryText(summary, s.library.Folder, after-before))
+	s.screen.line("%s", summaryText(summary, s.library.Folder, restarts(ctx, pool)-before))
 	return nil
-}
-
-// operatorClient returns a client that calls its own gateway over its Unix socket, where tempool dev needs
-// neither a token nor a certificate. The caller closes it.
-func (s *starter) operatorClient(ctx context.Context) (*tempool.Client, error) {
-	options := s.temporal
-	options.Gateways = []string{"unix:" + filepath.Join(s.data.agentState(), worker.SocketName)}
-	return tempool.Dial(ctx, options)
 }
 
 // restarts returns the sum of all restarts of the pool's workers; a worker that does not answer counts 0.
@@ -66,34 +61,37 @@ func restarts(ctx context.Context, pool *tempool.Pool) (n int64) {
 func summaryText(s codemetrics.Summary, folder string, restarts int64) string {
 	var text strings.Builder
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	row := func(name, format string, args ...any) {
-		fmt.Fprintf(table, "  %s\t%s\n", name, fmt.Sprintf(format, args...))
-	}
-	fmt.Fprintln(table)
-	row("files", "%s", grouped(int64(s.Files)))
-	row("  that do not parse", "%s", grouped(int64(s.Problems)))
-	row("bytes", "%s", grouped(s.Bytes))
-	row("lines", "%s", grouped(s.Lines))
-	row("functions", "%s", grouped(s.Functions))
-	row("classes", "%s", grouped(s.Classes))
-	row("cyclomatic complexity", "%s in all, %.2f for each function", grouped(s.Complexity), s.MeanComplexity())
-	row("time", "%s, %.0f files a second", rounded(s.Took), s.FilesPerSecond())
-	row("calls", "%d, %d retried", s.Calls, s.Retried)
-	row("worker restarts", "%d", restarts)
+	fmt.Fprintf(table, "\n  files\t%s\n    that do not parse\t%s\n  bytes\t%s\n  lines\t%s\n", grouped(int64(s.Files)),
+		grouped(int64(s.Problems)), grouped(s.Bytes), grouped(s.Lines))
+	fmt.Fprintf(table, "  functions\t%s\n  classes\t%s\n", grouped(s.Functions), grouped(s.Classes))
+	fmt.Fprintf(table, "  cyclomatic complexity\t%s in all, %.2f for each function\n", grouped(s.Complexity),
+		float64(s.Complexity)/float64(max(1, s.Functions)))
+	fmt.Fprintf(table, "  time\t%s, %.0f files a second\n", rounded(s.Took), float64(s.Files)/max(1e-3, s.Took.Seconds()))
+	fmt.Fprintf(table, "  calls\t%d, %d retried\n  worker restarts\t%d\n", s.Calls, s.Retried, restarts)
 	_ = table.Flush() // into memory
 	if len(s.Worst) > 0 {
 		text.WriteString("\n  The most complex functions\n")
-		for _, f := range s.Worst {
-			fmt.Fprintf(table, "  %d\t%s\t%s:%d\n", f.Complexity, f.Name, relative(folder, f.Path), f.Line)
-		}
-		_ = table.Flush()
 	}
+	for _, f := range s.Worst {
+		path := strings.TrimPrefix(f.Path, folder+string(filepath.Separator))
+		fmt.Fprintf(table, "  %d\t%s\t%s:%d\n", f.Complexity, f.Name, path, f.Line)
+	}
+	_ = table.Flush()
 	return strings.TrimRight(text.String(), "\n")
 }
 
-func relative(folder, path string) string {
-	if short, err := filepath.Rel(folder, path); err == nil {
-		return short
+// grouped formats a count with thousands separators: 1,234,567.
+func grouped(n int64) string {
+	digits := strconv.FormatInt(n, 10)
+	for at := len(digits) - 3; at > 0; at -= 3 {
+		digits = digits[:at] + "," + digits[at:]
 	}
-	return path
+	return digits
+}
+
+func rounded(d time.Duration) time.Duration {
+	if d > 10*time.Second {
+		return d.Round(100 * time.Millisecond)
+	}
+	return d.Round(10 * time.Millisecond)
 }

@@ -18,7 +18,7 @@ var errInterrupted = errors.New("interrupted")
 // Run starts everything, runs the job, and returns at the end of ctx or, with Once, at the end of the job. It stops
 // everything that it started. The end of ctx is an error only before the job is done.
 func Run(ctx context.Context, options Options) (err error) {
-	s := &starter{options: options, screen: newScreen(options.Out)}
+	s := &starter{options: options, screen: &screen{out: options.Out}}
 	ctx, cancel := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
 	defer func() {
