@@ -28,20 +28,23 @@ func (a *app) agentCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "agent",
 		Short: "Run the agent of this host",
-		Long: `Run Tempool's agent: it hosts the processes of pools, runs their workflows, and forwards calls to them. One agent runs on each host.
+		Long: `Run Tempool's agent: it hosts the processes of pools, runs their workflows, and forwards calls to them.
+One agent runs on each host.
 
-The agent uses the Temporal server at --address and --namespace, else the one in TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE and the
-other standard environment and profile settings, else localhost:7233.
+The agent uses the Temporal server at --address and --namespace, else the one in TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE
+and the other standard environment and profile settings, else localhost:7233.
 
-The gateway serves this host only, unless --listen names another address: then it needs --tls-cert and --tls-key, and --tokens or
---client-ca.
+The gateway serves this host only, unless --listen names another address: then it needs --tls-cert and --tls-key, and
+--tokens or --client-ca.
 
-Each flag can also be set in the environment, as in TEMPOOL_TLS_CERT, and in the file of --config, as in tls_cert = "gw.pem". A flag wins over the
-environment, and the environment over the file. --print-config shows what is in force, and from where.
+Each flag can also be set in the environment, as in TEMPOOL_TLS_CERT, and in the file of --config, as in tls_cert =
+"gw.pem". A flag wins over the environment, and the environment over the file. --print-config shows what is in force,
+and from where.
 
-SIGTERM and SIGINT stop the agent gracefully: it accepts no new process, waits for calls in flight, and stops its processes. Other hosts then
-start the workers again. With --keep-processes the next agent of this host takes the processes over. SIGHUP reads log_level from the file again;
-tokens and certificates are read within a second of a change without it.`,
+SIGTERM and SIGINT stop the agent gracefully: it accepts no new process, waits for calls in flight, and stops its
+processes. Other hosts then start the workers again. With --keep-processes the next agent of this host takes the
+processes over. SIGHUP reads log_level from the file again; tokens and certificates are read within a second of a
+change without it.`,
 		Example: `  tempool agent
   tempool agent --address temporal.example.com:7233 --host-id gpu-1 --labels gpu --capacity 16
   tempool agent --config /etc/tempool/agent.toml --check

@@ -64,7 +64,8 @@ func openWith(program, page string, within time.Duration) (ended <-chan error, e
 // browsers keep.
 var signInPage = template.Must(template.New("signin").Parse(`<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="referrer" content="no-referrer"><title>Tempool</title>
-<form method="post" action="{{.Action}}"><input type="hidden" name="link" value="{{.Link}}"><button>Open the dashboard</button></form>
+<form method="post" action="{{.Action}}"><input type="hidden" name="link" value="{{.Link}}">
+<button>Open the dashboard</button></form>
 <script>document.forms[0].submit()</script></html>
 `))
 

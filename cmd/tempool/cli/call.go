@@ -80,8 +80,9 @@ func (a *app) callCommand() *cobra.Command {
 		Short: "Call a method on a pool or one of its workers",
 		Long: `Call a method on a free worker of a pool, or on its worker N, and print the answer as it arrives.
 
-BODY is the request body, usually JSON; - reads it from standard input; without BODY the request is empty. With -o json tempool prints the
-complete answer in an object that also names the worker: as result if the answer is JSON, else as text or base64.`,
+BODY is the request body, usually JSON; - reads it from standard input; without BODY the request is empty. With -o json
+tempool prints the complete answer in an object that also names the worker: as result if the answer is JSON, else as
+text or base64.`,
 		Example: `  tempool call hello greet '{"name": "you"}'
   tempool call hello/0 status
   cat request.json | tempool call hello greet -

@@ -23,8 +23,8 @@ func (a *app) checkinCommand() *cobra.Command {
 	c := a.controlPlaneCommand(&cobra.Command{
 		Use:   "checkin LEASE",
 		Short: "Release a lease",
-		Long: `Release a lease and report its outcome: with ok the worker is free again; with error it is degraded until a probe passes; with close
-it is replaced.`,
+		Long: `Release a lease and report its outcome: with ok the worker is free again; with error it is degraded
+until a probe passes; with close it is replaced.`,
 		Example: `  tempool checkin python.0.1.7
   tempool checkin python.0.1.7 --outcome error --error "answered with an empty page"
   tempool checkin python.0.1.7 --outcome close`,

@@ -19,8 +19,9 @@ func (a *app) checkoutCommand() *cobra.Command {
 	c := a.controlPlaneCommand(withNames(&cobra.Command{
 		Use:   "checkout POOL[/N] --holder HOLDER",
 		Short: "Lease a free worker, or a particular one",
-		Long: `Lease a worker: the holder has the exclusive right to it until tempool checkin releases the lease or the lease expires. The pool replaces
-a worker whose lease expires, unless lease.on_expiry in its pool.toml says otherwise.`,
+		Long: `Lease a worker: the holder has the exclusive right to it until tempool checkin releases the lease or the
+lease expires. The pool replaces a worker whose lease expires, unless lease.on_expiry in its pool.toml says
+otherwise.`,
 		Example: `  tempool checkout python --holder me
   tempool checkout python/0 --holder me --ttl 10m
   lease=$(tempool checkout python --holder me --wait 30s -o json | jq -r .id)`,

@@ -23,8 +23,9 @@ func (a *app) codecServerCommand() *cobra.Command {
 	c := a.localCommand(&cobra.Command{
 		Use:   "codec-server",
 		Short: "Decrypt payloads for the Temporal Web UI and CLI on this machine",
-		Long: `Serve the codec of --payload-keys to the Temporal Web UI and CLI of this machine until Ctrl-C. In the Web UI, set the address as the
-codec endpoint; for the CLI, pass it as --codec-endpoint, as in temporal workflow show -w tempool/python --codec-endpoint http://127.0.0.1:8234.`,
+		Long: `Serve the codec of --payload-keys to the Temporal Web UI and CLI of this machine until Ctrl-C. In the
+Web UI, set the address as the codec endpoint; for the CLI, pass it as --codec-endpoint, as in temporal workflow show
+-w tempool/python --codec-endpoint http://127.0.0.1:8234.`,
 		Example: `  tempool codec-server --payload-keys keys`,
 	}, func(ctx context.Context, _ []string) error {
 		payloads, err := a.options.Payloads.LocalCodec()

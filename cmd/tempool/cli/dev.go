@@ -13,12 +13,13 @@ func (a *app) devCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "dev",
 		Short: "Run a Temporal server, an agent, and an example or a pool of yours",
-		Long: `Run Tempool on this machine: find or start a Temporal server, start an agent and the example pool of four Python processes, and measure the size
-and complexity of Python's standard library on them. Then everything keeps running until Ctrl-C. With -f your own pool runs instead.
+		Long: `Run Tempool on this machine: find or start a Temporal server, start an agent and the example pool of
+four Python processes, and measure the size and complexity of Python's standard library on them. Then everything keeps
+running until Ctrl-C. With -f your own pool runs instead.
 
 The Temporal server is the one at --address; else the one in the standard settings (TEMPORAL_ADDRESS and others, in the
-environment or a profile); else the one at localhost:7233; else a development server of its own, with its database in the user's
-cache folder. With --port, --ui-port or --fresh it is always its own.`,
+environment or a profile); else the one at localhost:7233; else a development server of its own, with its database in
+the user's cache folder. With --port, --ui-port or --fresh it is always its own.`,
 		Example: `  tempool dev
   tempool dev --once
   tempool dev --address temporal.example.com:7233 --namespace demo

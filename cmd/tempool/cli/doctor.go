@@ -27,15 +27,15 @@ func (a *app) doctorCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check a set-up and suggest a fix for each finding",
-		Long: `Check a set-up: Temporal, its namespace and search attributes; the agents, their versions, clocks, limits, disks and gateways; the pools and
-where their workers fit. Each finding suggests a fix.
+		Long: `Check a set-up: Temporal, its namespace and search attributes; the agents, their versions, clocks,
+limits, disks and gateways; the pools and where their workers fit. Each finding suggests a fix.
 
 problem   something does not work, or soon will not; the exit code is 1
 warning   it works, but not as well as it could
 note      for information
 
-Agents report on their hosts with their heartbeats. tempool checks gateways from this machine, with the token and the certificates that tempool call
-would use.`,
+Agents report on their hosts with their heartbeats. tempool checks gateways from this machine, with the token and the
+certificates that tempool call would use.`,
 		Example: `  tempool doctor
   tempool doctor -o json | jq -r '.findings[] | select(.level == "problem") | .action'`,
 	}

@@ -25,11 +25,12 @@ func (a *app) eventsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "events [POOL]",
 		Short: "Show what happened at the agents, and follow it",
-		Long: `Show the events that the agents hold, for one pool or all, ordered by time: transitions of workers, starts and ends of
-processes, leases. -f shows new events, including those of agents that start later; with --since it first shows earlier ones.
+		Long: `Show the events that the agents hold, for one pool or all, ordered by time: transitions of workers,
+starts and ends of processes, leases. -f shows new events, including those of agents that start later; with --since it
+first shows earlier ones.
 
-An agent holds its newest 8,192 events in memory. tempool history POOL/N shows what a worker did before. docs/events.md lists the types.
--o json prints each event as a CloudEvent, one per line.`,
+An agent holds its newest 8,192 events in memory. tempool history POOL/N shows what a worker did before. docs/events.md
+lists the types. -o json prints each event as a CloudEvent, one per line.`,
 		Example: `  tempool events
   tempool events python -f
   tempool events --since 10m --type 'lease.*,worker.transitioned'

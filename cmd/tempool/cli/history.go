@@ -20,9 +20,9 @@ func (a *app) historyCommand() *cobra.Command {
 	c := a.controlPlaneCommand(&cobra.Command{
 		Use:   "history POOL/N",
 		Short: "Show the transitions of a worker and their reasons, oldest first",
-		Long: `Show the transitions of a worker, oldest first: the newest 100, or all of them with --all. --all reads earlier runs of the worker's
-workflow as far as the namespace retains them, and replays event histories where it must, which takes a moment. AFTER is the time
-spent in the state FROM. A line marks transitions that are no longer available.
+		Long: `Show the transitions of a worker, oldest first: the newest 100, or all of them with --all. --all reads
+earlier runs of the worker's workflow as far as the namespace retains them, and replays event histories where it must,
+which takes a moment. AFTER is the time spent in the state FROM. A line marks transitions that are no longer available.
 
 tempool logs POOL/N --previous shows what the process wrote before it ended.`,
 		Example: `  tempool history python/0

@@ -29,13 +29,14 @@ func (a *app) logsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "logs POOL[/N]",
 		Short: "Show what the processes of a worker, or of a pool, wrote",
-		Long: `Show what the processes of a worker, or of all workers of a pool, wrote to stderr, and to stdout where the protocol leaves that free: the
-newest 200 lines of each worker. Lines of all hosts are merged by the time of their host. Each line names the worker, the
-incarnation and the stream. Lines of the stream tempool are not from the program: they say when a process started and how it ended, show the traceback
-of a call that raised, and count lines that were dropped because they came too fast or the disk was full.
+		Long: `Show what the processes of a worker, or of all workers of a pool, wrote to stderr, and to stdout where
+the protocol leaves that free: the newest 200 lines of each worker. Lines of all hosts are merged by the time of their
+host. Each line names the worker, the incarnation and the stream. Lines of the stream tempool are not from the program:
+they say when a process started and how it ended, show the traceback of a call that raised, and count lines that were
+dropped because they came too fast or the disk was full.
 
-Each agent keeps the newest lines of each worker on its disk, 8 MiB unless tempool agent --log-size says otherwise. It must be running, and you need the right read on
-the pool.`,
+Each agent keeps the newest lines of each worker on its disk, 8 MiB unless tempool agent --log-size says otherwise. It
+must be running, and you need the right read on the pool.`,
 		Example: `  tempool logs python/0
   tempool logs python/0 --previous
   tempool logs python -f --since 10m

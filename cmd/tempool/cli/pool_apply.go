@@ -21,9 +21,9 @@ func (a *app) poolApplyCommand() *cobra.Command {
 	c := a.controlPlaneCommand(&cobra.Command{
 		Use:   "apply -f FILE",
 		Short: "Apply a new specification to a running pool",
-		Long: `Apply a new specification to a running pool and wait until all its workers run it. Workers restart at most
-rotation.max_unavailable at a time; the rollout halts if one does not become ready again. A change of pool.size alone
-restarts no worker.
+		Long: `Apply a new specification to a running pool and wait until all its workers run it. Workers restart at
+most rotation.max_unavailable at a time; the rollout halts if one does not become ready again. A change of pool.size
+alone restarts no worker.
 
 With --if-version, the spec is applied only to that version of the pool's spec, so that nobody else's change is undone.
 tempool pool status shows the version.`,
@@ -140,7 +140,7 @@ func haltedRolloutError(ctx context.Context, p pool, status api.PoolStatus) erro
 			reason += fmt.Sprintf("\n%s %s: %s", api.WorkerName(p.Name(), w.Slot), w.State, indentLines(failure.Reason))
 		}
 	}
-	return api.Errorf(api.CodeStartFailed, "the rollout of pool %s (%s) halted after %s: %s\nFix the cause and run tempool "+
-		"pool apply -f FILE; the remaining workers keep running the old spec",
+	return api.Errorf(api.CodeStartFailed, "the rollout of pool %s (%s) halted after %s: %s\nFix the cause and run "+
+		"tempool pool apply -f FILE; the remaining workers keep running the old spec",
 		p.Name(), status.Rollout.Reason, plural(status.Rollout.Done, "worker"), reason)
 }

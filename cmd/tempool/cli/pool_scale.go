@@ -19,11 +19,12 @@ func (a *app) poolScaleCommand() *cobra.Command {
 	c := a.controlPlaneCommand(&cobra.Command{
 		Use:   "scale POOL " + argSize,
 		Short: "Set the number of workers of a pool, or the bounds within which it follows demand",
-		Long: `Set the number of workers of a pool and return immediately. New workers start in the background; surplus workers drain and stop, those
-out of service first, then those without a lease.
+		Long: `Set the number of workers of a pool and return immediately. New workers start in the background; surplus
+workers drain and stop, those out of service first, then those without a lease.
 
-MIN..MAX makes the number follow demand within these bounds, which replace scale.min and scale.max of the spec. A number then sets the
-size within the bounds, and the size follows demand afterwards. "off" keeps the number of workers as it is in the spec.`,
+MIN..MAX makes the number follow demand within these bounds, which replace scale.min and scale.max of the spec. A
+number then sets the size within the bounds, and the size follows demand afterwards. "off" keeps the number of workers
+as it is in the spec.`,
 		Example: `  tempool pool scale python 8
   tempool pool scale python 2..20
   tempool pool scale python off

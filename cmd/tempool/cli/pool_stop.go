@@ -27,8 +27,8 @@ func (a *app) poolStopCommand() *cobra.Command {
 	c := a.controlPlaneCommand(&cobra.Command{
 		Use:   "stop POOL",
 		Short: "Drain the workers of a pool and stop the pool",
-		Long: `Stop a pool and wait until it has stopped. Its workers accept no new leases; calls in flight may finish within
-rotation.drain_timeout; then the processes are stopped.`,
+		Long: `Stop a pool and wait until it has stopped. Its workers accept no new leases; calls in flight may finish
+within rotation.drain_timeout; then the processes are stopped.`,
 		Example: `  tempool pool stop python
   tempool pool stop python --reason "moved to another cluster" --no-wait`,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {

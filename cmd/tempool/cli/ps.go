@@ -22,8 +22,9 @@ func (a *app) psCommand() *cobra.Command {
 		Short: "Show the workers of a pool, or of all pools",
 		Long: `Show the workers of a pool, or of all pools: state, requests, memory, uptime, host and lease holder.
 
-State and lease are what the worker itself answers; from the 65th worker on, and for one that does not answer within half a second, what it
-last reported to its pool. Requests and memory are those of the current process, as its host reported them seconds ago.
+State and lease are what the worker itself answers; from the 65th worker on, and for one that does not answer within
+half a second, what it last reported to its pool. Requests and memory are those of the current process, as its host
+reported them seconds ago.
 
 The first line also shows whether the gateways reach Temporal, as far as tempool reaches the gateways.
 
@@ -86,9 +87,9 @@ func (a *app) statsCommand() *cobra.Command {
 	return a.controlPlaneCommand(withNames(&cobra.Command{
 		Use:   "stats [POOL]",
 		Short: "Show resource usage and counters of workers",
-		Long: `Show the resource usage of each worker (memory of its process tree, CPU, open files, threads; 100 % is one core) and its counters
-over all incarnations: requests, leases, restarts. RECEIVED/SENT are the bytes of its network, which are known only for a
-process with a network namespace of its own, such as a container.`,
+		Long: `Show the resource usage of each worker (memory of its process tree, CPU, open files, threads; 100 % is
+one core) and its counters over all incarnations: requests, leases, restarts. RECEIVED/SENT are the bytes of its
+network, which are known only for a process with a network namespace of its own, such as a container.`,
 		Example: `  tempool workers stats
   tempool workers stats python
   tempool workers stats python -o json | jq '.workers[] | {id, peak_memory_bytes}'`,

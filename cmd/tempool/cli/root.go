@@ -14,7 +14,8 @@ func (a *app) root() *cobra.Command {
 	root := a.group(&cobra.Command{
 		Use:   "tempool",
 		Short: "Operate pools of warm, durable worker processes",
-		Long: `tempool operates Tempool: it starts, changes and stops pools of worker processes, shows their state, calls them and leases workers.
+		Long: `tempool operates Tempool: it starts, changes and stops pools of worker processes, shows their state,
+calls them and leases workers.
 
 --address and --namespace select the Temporal server. Without them tempool uses the standard settings (TEMPORAL_ADDRESS,
 TEMPORAL_NAMESPACE, TLS and API key, in the environment or a profile), else localhost:7233 and the namespace "default".

@@ -40,9 +40,10 @@ func (a *app) sessionsExportCommand() *cobra.Command {
 	return a.backupCommand(&cobra.Command{
 		Use:   "export POOL FILE|-",
 		Short: "Back a pool's session store up to a file",
-		Long: `Back a pool's session store up to a file while the sessions are in use, or write the backup to standard output (-). The file is replaced only
-by a complete backup, and only its owner can read it. Pools of one host with the same session settings share a store. Each session is in the backup
-as it is when it is read; its life is not extended.`,
+		Long: `Back a pool's session store up to a file while the sessions are in use, or write the backup to standard
+output (-). The file is replaced only by a complete backup, and only its owner can read it. Pools of one host with the
+same session settings share a store. Each session is in the backup as it is when it is read; its life is not
+extended.`,
 		Example: `  tempool sessions export python sessions.jsonl
   tempool sessions export python - | gzip > sessions.jsonl.gz`,
 	}, func(ctx context.Context, p pool, args []string) error {
@@ -76,9 +77,10 @@ func (a *app) sessionsImportCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "import POOL FILE|-",
 		Short: "Restore a pool's sessions from a backup",
-		Long: `Restore a pool's sessions from a backup while they are in use. Sessions that do not exist are created with the version, the times and the TTL of
-the backup, those with a lower version are replaced. All others are kept: an import never replaces a newer session. Sessions that have expired are not
-restored. An import evicts nothing: it fails at sessions.max. An import that failed can be repeated.`,
+		Long: `Restore a pool's sessions from a backup while they are in use. Sessions that do not exist are created
+with the version, the times and the TTL of the backup, those with a lower version are replaced. All others are kept: an
+import never replaces a newer session. Sessions that have expired are not restored. An import evicts nothing: it fails
+at sessions.max. An import that failed can be repeated.`,
 		Example: `  tempool sessions import python sessions.jsonl
   gunzip < sessions.jsonl.gz | tempool sessions import python -`,
 	}

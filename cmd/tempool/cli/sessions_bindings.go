@@ -15,8 +15,9 @@ func (a *app) sessionsBindingsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "bindings POOL",
 		Short: "Show which sessions are bound to which workers",
-		Long: `Show which sessions of a pool are bound to which workers, of all hosts. A call of a session prefers the worker that the session is bound to,
-the one that served it last. If there are more than --limit bindings, the last line, or the field next, has the value of --after for the next page.`,
+		Long: `Show which sessions of a pool are bound to which workers, of all hosts. A call of a session prefers the
+worker that the session is bound to, the one that served it last. If there are more than --limit bindings, the last
+line, or the field next, has the value of --after for the next page.`,
 		Example: `  tempool sessions bindings python
   tempool sessions bindings python -o json | jq -r '.bindings[].session'`,
 	}

@@ -34,16 +34,17 @@ func (a *app) sessionsCopyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "copy POOL {--from STORE --to STORE | --STEP}",
 		Short: "Copy a pool's sessions to another store while they are in use",
-		Long: `Copy the sessions of a pool's store to another store while they are in use, without downtime or loss. The agent runs the copy and
-resumes it after a restart. STORE is embedded or the URL of a Redis server. The command uses the agent's Unix socket, so run it on the
-pool's host; the pool must have no other host.
+		Long: `Copy the sessions of a pool's store to another store while they are in use, without downtime or loss.
+The agent runs the copy and resumes it after a restart. STORE is embedded or the URL of a Redis server. The command
+uses the agent's Unix socket, so run it on the pool's host; the pool must have no other host.
 
   1. --from STORE --to STORE   write every change to both, copy the sessions, compare until equal
   2. --cut-over                make the second store the primary; --back undoes this without loss
   3. apply a spec whose sessions.store and sessions.url name the second store
   4. --finish                  stop writing the first store
 
---cancel ends a copy before the cut-over. If the second store is permanently lost, --back --force returns to the first store without it.`,
+--cancel ends a copy before the cut-over. If the second store is permanently lost, --back --force returns to the first
+store without it.`,
 		Example: `  tempool sessions copy python --from embedded --to redis://localhost:6379/0
   tempool sessions copy python --status
   tempool sessions copy python --cut-over

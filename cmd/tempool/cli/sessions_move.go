@@ -41,9 +41,9 @@ func (a *app) sessionsMigrateCommand() *cobra.Command {
 	c := a.controlPlaneCommand(&cobra.Command{
 		Use:   "migrate POOL SESSION --to POOL/N",
 		Short: "Move a session to another worker",
-		Long: `Move a session to another worker: its current worker saves what it holds of the session to the store (session.release), the session's
-calls go to the other worker from then on, and that worker loads the session (session.load). If a step fails, the session stays with
-its current worker.`,
+		Long: `Move a session to another worker: its current worker saves what it holds of the session to the store
+(session.release), the session's calls go to the other worker from then on, and that worker loads the session
+(session.load). If a step fails, the session stays with its current worker.`,
 		Example: `  tempool sessions migrate python user:42 --to python/3
   tempool sessions migrate python user:42 --to python/3 --no-wait`,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
@@ -76,9 +76,9 @@ func (a *app) sessionsEvacuateCommand() *cobra.Command {
 	c := a.controlPlaneCommand(&cobra.Command{
 		Use:   "evacuate POOL/N",
 		Short: "Move all sessions of a worker to the others of its pool",
-		Long: `Move all sessions of a worker evenly to the other workers of its pool, each as tempool sessions migrate does, while calls continue. The
-worker keeps serving calls but gets no new sessions for --exclude-for, or until its process ends. If sessions could not be moved, they
-stay with the worker and the command fails.`,
+		Long: `Move all sessions of a worker evenly to the other workers of its pool, each as tempool sessions migrate
+does, while calls continue. The worker keeps serving calls but gets no new sessions for --exclude-for, or until its
+process ends. If sessions could not be moved, they stay with the worker and the command fails.`,
 		Example: `  tempool sessions evacuate python/2
   tempool sessions evacuate python/2 --exclude-for 1h --reason "new disk"`,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
@@ -110,8 +110,9 @@ func (a *app) sessionsRebalanceCommand() *cobra.Command {
 	c := a.controlPlaneCommand(&cobra.Command{
 		Use:   "rebalance POOL",
 		Short: "Distribute a pool's sessions over its workers",
-		Long: `Distribute a pool's sessions over its workers, evenly or by --weight. As few sessions as possible move, each as tempool sessions migrate
-does. With --weight, sessions move only between the named workers; a worker of weight 0 keeps none.`,
+		Long: `Distribute a pool's sessions over its workers, evenly or by --weight. As few sessions as possible move,
+each as tempool sessions migrate does. With --weight, sessions move only between the named workers; a worker of weight
+0 keeps none.`,
 		Example: `  tempool sessions rebalance python
   tempool sessions rebalance python --weight 0=2,1=1,2=1`,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {

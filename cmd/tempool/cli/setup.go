@@ -18,8 +18,9 @@ func (a *app) setupCommand() *cobra.Command {
 	return a.controlPlaneCommand(&cobra.Command{
 		Use:   "setup",
 		Short: "Prepare a Temporal namespace for Tempool",
-		Long: `Register Tempool's search attributes in a Temporal namespace, so that Temporal can search workers by pool, state, health and host.
-Run it once before you start the first pool; running it again does no harm. It needs the permission to add search attributes.`,
+		Long: `Register Tempool's search attributes in a Temporal namespace, so that Temporal can search workers by
+pool, state, health and host. Run it once before you start the first pool; running it again does no harm. It needs the
+permission to add search attributes.`,
 		Example: `  tempool setup
   tempool setup --address temporal.example.com:7233 --namespace production`,
 	}, func(ctx context.Context, cp controlPlane, _ []string) error {

@@ -27,8 +27,8 @@ func (a *app) tokenCommand() *cobra.Command {
 	return a.group(&cobra.Command{
 		Use:   "token",
 		Short: "Grant clients rights at gateways",
-		Long: `Manage the file of the tokens that a gateway accepts. An agent with --tokens FILE rereads the file within a second of a
-change. The file has only hashes: each token is printed once, when it is added.`,
+		Long: `Manage the file of the tokens that a gateway accepts. An agent with --tokens FILE rereads the file
+within a second of a change. The file has only hashes: each token is printed once, when it is added.`,
 		Example: `  tempool token add ci --pools 'py*' --rights call,lease
   tempool token list
   tempool token remove ci`,
@@ -48,8 +48,9 @@ func (a *app) tokenAddCommand() *cobra.Command {
 	c := a.localCommand(&cobra.Command{
 		Use:   "add NAME --rights RIGHTS",
 		Short: "Make a token and print it once",
-		Long: `Make a token and print it, once. The rights are call (call the pools), lease (check workers out and use the leases), sessions (read and
-write clients' sessions), read (read the state of pools and workers, and metrics) and admin (act as the operator).`,
+		Long: `Make a token and print it, once. The rights are call (call the pools), lease (check workers out and use
+the leases), sessions (read and write clients' sessions), read (read the state of pools and workers, and metrics) and
+admin (act as the operator).`,
 		Example: `  tempool token add ci --pools 'py*' --rights call,lease
   tempool token add batch --rights call --max-priority 2 --tokens /etc/tempool/tokens.toml`,
 	}, func(_ context.Context, args []string) error {

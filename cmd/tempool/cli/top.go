@@ -28,11 +28,12 @@ func (a *app) topCommand() *cobra.Command {
 	c := a.controlPlaneCommand(withNames(&cobra.Command{
 		Use:   "top [POOL]",
 		Short: "Watch the workers of a pool, or of all pools, full-screen",
-		Long: `Watch the workers of a pool, or of all pools, full-screen: sort and filter them, inspect one worker, its log and its history, and
-restart it. Press ? for the keys.
+		Long: `Watch the workers of a pool, or of all pools, full-screen: sort and filter them, inspect one worker, its
+log and its history, and restart it. Press ? for the keys.
 
-It refreshes what tempool ps shows, two seconds after each response. While Temporal does not respond, it shows the error and the last state, and
-keeps trying. Without a terminal, and with -o json, it prints what tempool ps prints, once.`,
+It refreshes what tempool ps shows, two seconds after each response. While Temporal does not respond, it shows the
+error and the last state, and keeps trying. Without a terminal, and with -o json, it prints what tempool ps prints,
+once.`,
 		Example: `  tempool top
   tempool top python --interval 5s`,
 	}), func(ctx context.Context, cp controlPlane, args []string) error {

@@ -17,11 +17,12 @@ func (a *app) uiCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ui",
 		Short: "Open the dashboard in a browser",
-		Long: `Open the dashboard of an agent in a browser, or print its address where no browser can be opened. Every agent shows the whole fleet; an
-agent of this machine is preferred.
+		Long: `Open the dashboard of an agent in a browser, or print its address where no browser can be opened. Every
+agent shows the whole fleet; an agent of this machine is preferred.
 
-The link signs the browser in, once and within a minute: as the operator if tempool may open the agent's Unix socket, as its user and root may; else
-with the token in TEMPOOL_TOKEN or --token-file. Without either, the page shows what the gateway shows to everybody, or asks for a token.`,
+The link signs the browser in, once and within a minute: as the operator if tempool may open the agent's Unix socket,
+as its user and root may; else with the token in TEMPOOL_TOKEN or --token-file. Without either, the page shows what the
+gateway shows to everybody, or asks for a token.`,
 		Example: `  tempool ui
   tempool ui --print
   tempool ui --gateway unix:/var/lib/tempool/gateway.sock`,

@@ -34,7 +34,8 @@ func (a *app) restartCommand() *cobra.Command {
 		Use:   "restart POOL[/N]",
 		Short: "Restart one worker, or all workers of a pool in turn",
 		Long: `Restart one worker, or all workers of a pool, at most rotation.max_unavailable at a time. Each worker
-drains first and starts again as a new incarnation. Workers that were drained, stopped or have given up start again, too.`,
+drains first and starts again as a new incarnation. Workers that were drained, stopped or have given up start again,
+too.`,
 		Example: `  tempool workers restart python
   tempool workers restart python/0 --reason "new model on disk"`,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
@@ -125,9 +126,10 @@ finish within rotation.drain_timeout; then its process stops. It stays stopped u
 	{
 		signal: api.SignalSuspend, waitsUntil: "until the workers are suspended",
 		short: "Take workers out of service and keep their processes",
-		long: `Suspend one worker, or all workers of a pool. A suspended worker takes no call and no lease, and keeps its
-process and memory. The suspension begins at once: calls in flight, and the client that holds a lease, have
-rotation.drain_timeout to finish; then calls are cut and the lease is fenced. No lease can be renewed in the meantime.`,
+		long: `Suspend one worker, or all workers of a pool. A suspended worker takes no call and no lease, and keeps
+its process and memory. The suspension begins at once: calls in flight, and the client that holds a lease, have
+rotation.drain_timeout to finish; then calls are cut and the lease is fenced. No lease can be renewed in the
+meantime.`,
 		example: `  tempool workers suspend python/2 --reason "attach a debugger"
   tempool workers suspend python --no-wait`,
 		reached:       func(s lifecycle.State, _ bool) bool { return s == lifecycle.Suspended },
@@ -137,8 +139,8 @@ rotation.drain_timeout to finish; then calls are cut and the lease is fenced. No
 	{
 		signal: api.SignalResume, waitsUntil: "until the workers are no longer suspended",
 		short: "Return suspended workers to service",
-		long: `Resume one suspended worker, or all suspended workers of a pool. Resuming a worker that is not suspended yet
-withdraws the suspension, and its lease continues.`,
+		long: `Resume one suspended worker, or all suspended workers of a pool. Resuming a worker that is not suspended
+yet withdraws the suspension, and its lease continues.`,
 		example: `  tempool workers resume python/2
   tempool workers resume python`,
 		reached: func(s lifecycle.State, resting bool) bool { return s != lifecycle.Suspended && !resting },
@@ -152,8 +154,8 @@ withdraws the suspension, and its lease continues.`,
 	{
 		signal: api.SignalStop, waitsUntil: "until the workers have stopped",
 		short: "Stop workers immediately and keep them stopped",
-		long: `Stop one worker, or all workers of a pool, without waiting for calls in flight: SIGTERM, then SIGKILL after
-pool.stop_grace. It stays stopped until tempool workers restart.`,
+		long: `Stop one worker, or all workers of a pool, without waiting for calls in flight: SIGTERM, then SIGKILL
+after pool.stop_grace. It stays stopped until tempool workers restart.`,
 		example: `  tempool workers stop python/2
   tempool workers stop python --reason "it returns wrong results"`,
 		reached: isResting, applies: isNotResting,
@@ -279,7 +281,8 @@ func (a *app) targets(ctx context.Context, p pool, s workerSignal, slot *int) ([
 }
 
 // awaitSignal waits until every target is where the signal leads. It fails if a worker refuses the signal.
-func (a *app) awaitSignal(ctx context.Context, p pool, s workerSignal, targets []*signaledWorker, wait waitFlags) error {
+func (a *app) awaitSignal(ctx context.Context, p pool, s workerSignal, targets []*signaledWorker,
+	wait waitFlags) error {
 	err := a.await(ctx, wait.limit, func(ctx context.Context) (bool, error) {
 		status, err := p.Status(ctx)
 		if err != nil {
