@@ -40,7 +40,7 @@ for target in ${TARGETS:-linux/amd64 linux/arm64 darwin/amd64 darwin/arm64}; do
   if [ "$os" = linux ]; then
     for kind in deb rpm; do
       ARCH=$arch VERSION=$version DIST=$dist GOFLAGS= go run "$nfpm" package -f deploy/package/nfpm.yaml -p "$kind" \
-        -t "$dist/$name.$kind" >/dev/null
+        -t "$dist/$name.$kind"
     done
   fi
   rm "$dist/tempool"
