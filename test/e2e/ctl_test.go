@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -38,7 +40,9 @@ func ctlJSON[T any](env *testEnv, args ...string) (answer T) {
 func TestCtlRunsAPoolFromStartToStop(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
-	env.startAgent("demo")
+	settings := filepath.Join(env.dir, "agent.toml")
+	require.NoError(t, os.WriteFile(settings, []byte("log_level = \"error\"\n"), 0o600))
+	agent := env.startAgent("demo", "--config", settings)
 	file := filepath.Join(env.dir, "pool.toml")
 	s := echoSpec("demo", 2)
 	content := fmt.Sprintf("[pool]\nname = %q\nsize = %d\ncommand = [%q, %q]\ndir = %q\nenv = {PYTHONPATH = %q}\n",
@@ -79,6 +83,17 @@ func TestCtlRunsAPoolFromStartToStop(t *testing.T) {
 	require.Empty(t, hostProcesses("demo"))
 	_, failure := env.ctl(cli.ExitFailed, "ps", "nosuch")
 	require.Contains(t, failure, "nosuch")
+
+	require.NoError(t, os.WriteFile(settings, []byte("log_level = \"info\"\n"), 0o600))
+	require.NoError(t, agent.cmd.Process.Signal(syscall.SIGHUP))
+	require.Eventually(t, func() bool {
+		log, err := os.ReadFile(agent.log)
+		return err == nil && bytes.Contains(log, []byte("read the settings again"))
+	}, waitTimeout, 50*time.Millisecond)
+	log, err := os.ReadFile(agent.log)
+	require.NoError(t, err)
+	before, _, _ := bytes.Cut(log, []byte("read the settings again"))
+	require.Equal(t, 1, bytes.Count(before, []byte("INFO")), "the file was in force at the start, too: %s", log)
 }
 
 func TestFullHistorySpansContinueAsNew(t *testing.T) {
