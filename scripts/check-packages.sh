@@ -7,6 +7,7 @@ cd "$(dirname "$0")/.."
 version=$(cat internal/buildinfo/VERSION)
 archive=dist/tempool_${version}_linux_amd64.tar.gz
 root=$(mktemp -d)
+chmod 755 "$root" # for the user of the package
 finish() {
   umount -l "$root/proc" "$root/dev" 2>/dev/null || true
   rm -rf --one-file-system "$root"
