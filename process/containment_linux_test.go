@@ -92,11 +92,11 @@ func TestNoDescendantSurvivesTheNextAgent(t *testing.T) {
 	require.False(t, lives(t, escaped))
 }
 
-func TestAStrayIsKilledWhileItsWorkerLives(t *testing.T) {
+func TestAnEscapedProcessIsKilledWhileItsWorkerLives(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")
 	p := begin(t, open(t), runs("python3", "-c", fmt.Sprintf(disowns, file)))
-	stray := pidIn(t, file)
-	gone(t, stray, "an adopted process that changed its mark belongs to no known incarnation")
+	escaped := pidIn(t, file)
+	gone(t, escaped, "an adopted process that changed its mark belongs to no known incarnation")
 	require.True(t, lives(t, p.root))
 }
 
@@ -129,7 +129,7 @@ func TestABystanderWithACopiedEnvironmentSurvives(t *testing.T) {
 	p.Kill("test")
 	ends(t, p)
 	require.True(t, lives(t, shell) && lives(t, child), "the end of the worker")
-	s.killStrays()
+	s.killEscaped()
 	require.NoError(t, s.Close(t.Context()))
 	open(t, config)
 	require.True(t, lives(t, shell) && lives(t, child), "the next agent")

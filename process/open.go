@@ -42,7 +42,8 @@ type Config struct {
 	// LogBytes bounds the log of each worker on disk, and TotalLogBytes all of them; see logs.Config. Default: 8 MiB, and
 	// no bound.
 	LogBytes, TotalLogBytes int64
-	// HostCall answers the host calls of subprocesses. It is called concurrently and must honour ctx. Default: reject all.
+	// HostCall answers the host calls of subprocesses. It is called concurrently and must honour ctx. Default: reject
+	// all.
 	HostCall func(ctx context.Context, call HostCall) ([]byte, error)
 
 	// Functions are what pools of kind "function" can run here, by name.
@@ -172,7 +173,7 @@ func (s *Supervisor) start(ctx context.Context) error {
 		s.logger.Warn("cannot stop the keeper of the processes that were taken over; it will kill them", "error", err)
 	}
 	s.loops.Go(func() { tree.ReapOrphans(s.ctx, s.logger, s.ownsEntry) })
-	s.loops.Go(func() { s.strayLoop(s.ctx) })
+	s.loops.Go(func() { s.escapeLoop(s.ctx) })
 	s.loops.Go(func() { s.sampleLoop(s.ctx) })
 	s.loops.Go(func() { s.enforceLoop(s.ctx) })
 	return nil

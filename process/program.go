@@ -101,7 +101,7 @@ func (p *Process) record() record {
 func (p program) release() {
 	s := p.supervisor
 	p.plan.mark.Retire()
-	s.killStrays()
+	s.killEscaped()
 	s.reaper.Forget(p.plan.cookie)
 	if err := s.state.removeRecord(p.name.worker, p.name.incarnation); err != nil {
 		s.logger.Warn("cannot remove the record of an ended process", "worker", p.name.worker, "error", err)

@@ -231,21 +231,21 @@ func (s *Supervisor) ownsEntry(e *tree.Entry) bool {
 	})
 }
 
-// strayInterval is how often adopted processes are checked.
-const strayInterval = 5 * time.Second
+// escapeInterval is how often adopted processes are checked.
+const escapeInterval = 5 * time.Second
 
-// strayLoop kills strays until ctx ends.
-func (s *Supervisor) strayLoop(ctx context.Context) {
+// escapeLoop kills escaped processes until ctx ends.
+func (s *Supervisor) escapeLoop(ctx context.Context) {
 	defer tree.OwnTrees(s.ownsEntry)()
-	for now := range sleep.Ticks(ctx.Done(), strayInterval) {
-		s.killStrays()
+	for now := range sleep.Ticks(ctx.Done(), escapeInterval) {
+		s.killEscaped()
 		s.endUnusedTemplates(now)
 	}
 }
 
-// killStrays kills the adopted descendants of workers that belong to no incarnation.
-func (s *Supervisor) killStrays() {
-	killed, err := tree.KillStrays()
+// killEscaped kills the adopted descendants of workers that belong to no incarnation.
+func (s *Supervisor) killEscaped() {
+	killed, err := tree.KillEscaped()
 	if err != nil {
 		s.logger.Error("cannot kill processes that escaped from a worker", "error", err)
 	} else if killed > 0 {

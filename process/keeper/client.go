@@ -58,7 +58,7 @@ func Start(ctx context.Context, socket string, reaper *os.File, items []Item, ke
 		h.Items = append(h.Items, itemHead{item.Key, item.Record, len(item.Files)})
 		files = append(files, item.Files...)
 	}
-	pipe, cmd, err := launcher.StartCompanion(ctx, []string{Name, socket}, files, h)
+	pipe, cmd, err := launcher.StartHelper(ctx, []string{Name, socket}, files, h)
 	if err != nil {
 		return fmt.Errorf("the keeper did not take the processes: %w", err)
 	}

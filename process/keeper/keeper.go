@@ -29,7 +29,7 @@ const SocketName = "keeper.sock"
 
 // The keeper's descriptors. Those of the processes follow.
 const (
-	listenerFD = launcher.CompanionFilesFD + iota
+	listenerFD = launcher.HelperFilesFD + iota
 	reaperFD
 	firstFD
 )
@@ -66,7 +66,7 @@ const (
 
 // Run is the main function of the keeper. It never returns.
 func Run() {
-	in, ready := launcher.EnterCompanion()
+	in, ready := launcher.EnterHelper()
 	if protect() != nil {
 		syscall.Exit(1)
 	}

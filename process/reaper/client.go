@@ -55,7 +55,7 @@ func Start(ctx context.Context, hostID string, logger *slog.Logger) (*Client, er
 
 // start runs a reaper and sends it all trees to watch.
 func (c *Client) start(ctx context.Context) error {
-	commands, cmd, err := launcher.StartCompanion(ctx, []string{Name, c.hostID}, nil, nil)
+	commands, cmd, err := launcher.StartHelper(ctx, []string{Name, c.hostID}, nil, nil)
 	if err != nil {
 		return err
 	}

@@ -21,8 +21,8 @@ const Name = "tempool-reaper"
 
 // command is one line on the reaper's pipe.
 type command struct {
-	// Op is watch (kill this tree when the pipe closes; a later watch for the same cookie replaces it), forget, or dismiss
-	// (the agent shut down cleanly: exit without killing).
+	// Op is watch (kill this tree when the pipe closes; a later watch for the same cookie replaces it), forget, or
+	// dismiss (the agent shut down cleanly: exit without killing).
 	Op  string   `json:"op"`
 	Key tree.Key `json:"key,omitzero"`
 }
@@ -35,7 +35,7 @@ const (
 
 // Run is the main function of the reaper. It never returns.
 func Run() {
-	commands, ready := launcher.EnterCompanion()
+	commands, ready := launcher.EnterHelper()
 	ready()
 	KillAll(readCommands(commands))
 	syscall.Exit(0) // there is nothing to flush, and in a build with the race detector os.Exit takes a second

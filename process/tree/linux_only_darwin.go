@@ -34,8 +34,8 @@ func BecomeSubreaper() error { return errors.New("this system has no child subre
 // ReapOrphans only waits for ctx: without a subreaper this process adopts no orphans.
 func ReapOrphans(ctx context.Context, _ *slog.Logger, _ func(*Entry) bool) { <-ctx.Done() }
 
-// OwnTrees does nothing: there are no strays to kill.
+// OwnTrees does nothing: no process escapes.
 func OwnTrees(func(*Entry) bool) (release func()) { return func() {} }
 
-// KillStrays does nothing: only Linux has marks, and programs that adopt processes.
-func KillStrays() (killed int, err error) { return 0, nil }
+// KillEscaped does nothing: only Linux has marks, and programs that adopt processes.
+func KillEscaped() (killed int, err error) { return 0, nil }

@@ -44,7 +44,7 @@ func (m Mark) Restore() {
 	}
 }
 
-// Retire makes the adopted processes that still have the mark strays.
+// Retire makes the adopted processes that still have the mark escaped ones.
 func (m Mark) Retire() { living.Delete(m) }
 
 // HasMarks reports whether this system has marks.

@@ -105,7 +105,7 @@ func TestACookieInAForeignSessionProvesNothingWithoutMarks(t *testing.T) {
 	require.True(t, table.ledByHolder(rows[3]), "the leader is gone")
 }
 
-func TestOnlyStraysAreKilled(t *testing.T) {
+func TestOnlyEscapedProcessesAreKilled(t *testing.T) {
 	require.NoError(t, BecomeSubreaper())
 	// adopt returns an orphan of this process, in a session of its own.
 	adopt := func() Identity {
@@ -150,7 +150,7 @@ func TestOnlyStraysAreKilled(t *testing.T) {
 	t.Cleanup(OwnTrees(func(e *Entry) bool { return e.Identity == owned }))
 	killed := 0
 	require.Eventually(t, func() bool { // the kernel's list of children may lack one while another ends
-		n, err := KillStrays()
+		n, err := KillEscaped()
 		require.NoError(t, err)
 		killed += n
 		return killed >= 2

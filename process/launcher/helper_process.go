@@ -14,23 +14,23 @@ import (
 	"github.com/tempool/tempool/process/tree"
 )
 
-// A companion is the agent's own program, executed again under another name, in a session of its own: the reaper and
-// the keeper.
+// A helper process is the agent's own program, executed again under another name, in a session of its own: the reaper
+// and the keeper.
 
-// The descriptors of a companion: a pipe from the agent, a pipe to it, and the files that the agent gives it.
+// The descriptors of a helper process: a pipe from the agent, a pipe to it, and the files that the agent gives it.
 const (
-	companionInFD = 3 + iota
-	companionReadyFD
-	CompanionFilesFD
+	helperInFD = 3 + iota
+	helperReadyFD
+	HelperFilesFD
 )
 
-// companionTimeout bounds the start of a companion.
-const companionTimeout = 15 * time.Second
+// helperTimeout bounds the start of a helper process.
+const helperTimeout = 15 * time.Second
 
-// StartCompanion starts a companion, args[0] being its name, and returns when it is ready: within 15 seconds, and
-// before ctx's deadline. It sends first as JSON through the pipe to the companion, unless it is nil. The caller closes
-// the pipe, and reaps the companion with tree.WaitChild.
-func StartCompanion(ctx context.Context, args []string, files []*os.File,
+// StartHelper starts a helper process, args[0] being its name, and returns when it is ready: within 15 seconds, and
+// before ctx's deadline. It sends first as JSON through the pipe to the helper process, unless it is nil. The caller
+// closes the pipe, and reaps the helper process with tree.WaitChild.
+func StartHelper(ctx context.Context, args []string, files []*os.File,
 	first any) (pipe *os.File, cmd *exec.Cmd, err error) {
 	self, err := tree.SelfPath()
 	if err != nil {
@@ -62,7 +62,7 @@ func StartCompanion(ctx context.Context, args []string, files []*os.File,
 	if err != nil {
 		return nil, nil, err
 	}
-	deadline := time.Now().Add(companionTimeout)
+	deadline := time.Now().Add(helperTimeout)
 	if limit, ok := ctx.Deadline(); ok && limit.Before(deadline) {
 		deadline = limit
 	}
@@ -81,16 +81,16 @@ func StartCompanion(ctx context.Context, args []string, files []*os.File,
 	return pipe, cmd, nil
 }
 
-// EnterCompanion is the first call of a companion. It returns the pipe from the agent, and what reports to the agent
-// that the companion is ready.
-func EnterCompanion() (in *os.File, ready func()) {
-	// A signal to the agent's group, its terminal or all programs of its name must not end the companion.
+// EnterHelper is the first call of a helper process. It returns the pipe from the agent, and what reports to the agent
+// that the helper process is ready.
+func EnterHelper() (in *os.File, ready func()) {
+	// A signal to the agent's group, its terminal or all programs of its name must not end the helper process.
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGPIPE)
 	if os.Chdir("/") != nil {
 		syscall.Exit(1)
 	}
-	return os.NewFile(companionInFD, "in"), func() {
-		file := os.NewFile(companionReadyFD, "ready")
+	return os.NewFile(helperInFD, "in"), func() {
+		file := os.NewFile(helperReadyFD, "ready")
 		if _, err := file.Write([]byte{'\n'}); err != nil {
 			syscall.Exit(1)
 		}

@@ -11,31 +11,31 @@ import (
 // asked, since a program adopts the processes of all its trees.
 var owners sync.Map
 
-// OwnTrees excludes from KillStrays the processes for which belongs is true, until release is called.
+// OwnTrees excludes from KillEscaped the processes for which belongs is true, until release is called.
 func OwnTrees(belongs func(*Entry) bool) (release func()) {
 	owners.Store(&belongs, struct{}{})
 	return func() { owners.Delete(&belongs) }
 }
 
-// KillStrays kills the living processes that this program has adopted, that descend from a worker, and that belong to
+// KillEscaped kills the living processes that this program has adopted, that descend from a worker, and that belong to
 // no tree which is to live, with all their descendants. It returns how many it killed. Children of other code in this
 // program have no mark and are left alone.
-func KillStrays() (killed int, err error) {
+func KillEscaped() (killed int, err error) {
 	children, err := otherChildren()
 	if err != nil {
 		return 0, err
 	}
-	strays := &MemberSet{ids: make(map[Identity]time.Time)}
+	escaped := &MemberSet{ids: make(map[Identity]time.Time)}
 	for _, child := range children {
 		if mark, err := readMark(child.PID); err == nil && mark != 0 && !isOwned(child, mark) {
-			strays.ids[child.Identity] = time.Time{} // which any table may correct
+			escaped.ids[child.Identity] = time.Time{} // which any table may correct
 		}
 	}
-	if len(strays.ids) == 0 {
+	if len(escaped.ids) == 0 {
 		return 0, nil
 	}
-	adopted := strays.List()
-	report := Kill(Key{Known: strays})
+	adopted := escaped.List()
+	report := Kill(Key{Known: escaped})
 	for _, id := range adopted {
 		ReapOrphan(id)
 	}
