@@ -16,8 +16,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// heir is the host of the next agent, which has taken over the process of a host that has released it.
-func heir(t *testing.T, o *observedHost, p *process.Process) (*observedHost, process.Kept) {
+// nextHost is the host of the next agent, which has taken over the process of a host that has released it.
+func nextHost(t *testing.T, o *observedHost, p *process.Process) (*observedHost, process.Kept) {
 	t.Helper()
 	o.Release()
 	require.Empty(t, o.reported, "a worker whose process is handed over is notified of nothing")
@@ -40,7 +40,7 @@ func heir(t *testing.T, o *observedHost, p *process.Process) (*observedHost, pro
 
 func TestTheNextAgentReportsTheExitOfAProcessThatItTookOver(t *testing.T) {
 	o := newObservedHost(t)
-	next, kept := heir(t, o, o.start(func(*api.StartRequest) {}))
+	next, kept := nextHost(t, o, o.start(func(*api.StartRequest) {}))
 	kept.Kill("for the test")
 	require.Equal(t, api.WatchExited, next.next().Event)
 	next.WaitMonitors()
@@ -49,7 +49,7 @@ func TestTheNextAgentReportsTheExitOfAProcessThatItTookOver(t *testing.T) {
 
 func TestAProcessThatItsWorkerDoesNotClaimIsKilled(t *testing.T) {
 	o := newObservedHost(t)
-	next, kept := heir(t, o, o.start(func(*api.StartRequest) {}))
+	next, kept := nextHost(t, o, o.start(func(*api.StartRequest) {}))
 	next.EndUnclaimed(t.Context(), []process.Kept{kept}, time.Millisecond)
 	e := next.next()
 	require.Equal(t, api.WatchExited, e.Event)
@@ -58,7 +58,7 @@ func TestAProcessThatItsWorkerDoesNotClaimIsKilled(t *testing.T) {
 
 func TestAProcessThatItsWorkerClaimsLives(t *testing.T) {
 	o := newObservedHost(t)
-	next, kept := heir(t, o, o.start(func(*api.StartRequest) {}))
+	next, kept := nextHost(t, o, o.start(func(*api.StartRequest) {}))
 	_, err := next.Watch(t.Context(),
 		api.WatchRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, Health: kept.Spec().Health})
 	require.NoError(t, err)
@@ -96,7 +96,7 @@ func (rememberingDataPlane) Usage(string, int64) (api.Usage, int) {
 }
 
 func (rememberingDataPlane) Suspension(string, int64) *api.Suspension {
-	return &api.Suspension{Turn: 3, FencedLease: api.FencedLease{CallsCut: 1}}
+	return &api.Suspension{Generation: 3, FencedLease: api.FencedLease{CallsCut: 1}}
 }
 
 // A closed gateway has forgotten the process: what it knew is taken down before.
@@ -140,7 +140,7 @@ func TestAnAgentThatHandsAProcessOverLeavesOrdersToTheNextOne(t *testing.T) {
 	held := heldSuspensions{asked: make(chan struct{}), returned: new(atomic.Bool)}
 	o.DataPlane = held
 	p := o.start(func(r *api.StartRequest) { r.Spec.Pool.OnSuspend = spec.SuspendFreeze })
-	order := api.SuspendRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, Turn: 1, LeaseID: "p.1.3.1",
+	order := api.SuspendRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, Generation: 1, LeaseID: "p.1.3.1",
 		Timeout: spec.Duration(time.Hour)}
 	ended := make(chan error, 1)
 	go func() {
@@ -161,7 +161,7 @@ func TestAnAgentThatHandsAProcessOverLeavesOrdersToTheNextOne(t *testing.T) {
 	require.ErrorIs(t, err, activity.ErrResultPending)
 
 	require.NoError(t, p.Freeze(1))
-	_, err = o.EndSuspension(t.Context(), api.ResumeRequest{Process: order.Process, Turn: 2})
+	_, err = o.EndSuspension(t.Context(), api.ResumeRequest{Process: order.Process, Generation: 2})
 	require.ErrorIs(t, err, activity.ErrResultPending)
 	require.True(t, p.Frozen(), "it is handed over as it is")
 	watch := api.WatchRequest{Process: order.Process, Health: p.Spec().Health}

@@ -16,7 +16,7 @@ func (h *Host) Suspend(ctx context.Context, r api.SuspendRequest) (api.SuspendRe
 		if result.Withdrawn || ctx.Err() != nil || !known || p.HasEnded() || p.Spec().Pool.OnSuspend != spec.SuspendFreeze {
 			return result, nil
 		}
-		if err := p.Freeze(r.Turn); err != nil {
+		if err := p.Freeze(r.Generation); err != nil {
 			h.Logger.Warn("process tree not frozen", "worker", r.Worker, "incarnation", r.Incarnation, "error", err)
 			result.Problem = joined(result.Problem, err.Error())
 		}
@@ -29,7 +29,7 @@ func (h *Host) Suspend(ctx context.Context, r api.SuspendRequest) (api.SuspendRe
 func (h *Host) EndSuspension(ctx context.Context, r api.ResumeRequest) (api.ResumeResult, error) {
 	return order(ctx, h, func(ctx context.Context) (api.ResumeResult, error) {
 		if p, known := h.Processes.Get(r.Worker, r.Incarnation); known && !p.HasEnded() {
-			p.Thaw(r.Turn)
+			p.Thaw(r.Generation)
 		}
 		return h.DataPlane.EndSuspension(ctx, r), nil
 	})

@@ -16,7 +16,7 @@ func TestASuspensionThatADrainOvertakesFreezesNothing(t *testing.T) {
 	h.DataPlane = idleDataPlane{}
 	_, err := h.Drain(t.Context(), api.DrainRequest{Process: worker, Timeout: spec.Duration(time.Minute)})
 	require.NoError(t, err)
-	result, err := h.Suspend(t.Context(), api.SuspendRequest{Process: worker, Turn: 1})
+	result, err := h.Suspend(t.Context(), api.SuspendRequest{Process: worker, Generation: 1})
 	require.NoError(t, err)
 	require.False(t, result.Frozen)
 	require.Empty(t, result.Problem)

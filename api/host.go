@@ -90,8 +90,8 @@ type HostHeartbeat struct {
 	// compared.
 	At        time.Time       `json:"at"`
 	Processes []ProcessReport `json:"processes,omitempty"`
-	// Waiting counts, by pool, the calls and the clients that wait for a worker at its gateway. Pools without any are left
-	// out.
+	// Waiting counts, by pool, the calls and the clients that wait for a worker at its gateway. Pools without any are
+	// left out.
 	Waiting map[string]int `json:"waiting,omitempty"`
 	// Agent is the agent's report on itself; nil from one that reports nothing.
 	Agent *AgentReport `json:"agent,omitempty"`
@@ -163,13 +163,14 @@ type EndEpochRequest struct {
 	Reason string `json:"reason"`
 	// Usage is what the last agent had reported of its processes.
 	Usage []ProcessUsage `json:"usage,omitempty"`
-	// Kept are processes that keep running. Their workers are notified of Heir; without one they are not notified yet.
-	Kept []Process `json:"kept,omitempty"`
-	Heir *Heir     `json:"heir,omitempty"`
+	// Kept are processes that keep running. Their workers are notified of NextAgent; without one they are not notified
+	// yet.
+	Kept      []Process  `json:"kept,omitempty"`
+	NextAgent *NextAgent `json:"heir,omitempty"`
 }
 
-// Heir is the agent that has taken over processes of an ended epoch.
-type Heir struct {
+// NextAgent is the agent that has taken over processes of an ended epoch.
+type NextAgent struct {
 	Epoch    int64  `json:"epoch"`
 	Endpoint string `json:"endpoint,omitempty"` // of its gateway
 }
@@ -189,9 +190,9 @@ type EpochEnded struct {
 	// Usage is what the agent had last reported of Incarnation; nil if it had reported none.
 	Incarnation int64  `json:"incarnation,omitempty"`
 	Usage       *Usage `json:"usage,omitempty"`
-	// Kept are the worker's incarnations that Heir has taken over.
-	Kept []int64 `json:"kept,omitempty"`
-	Heir *Heir   `json:"heir,omitempty"`
+	// Kept are the worker's incarnations that NextAgent has taken over.
+	Kept      []int64    `json:"kept,omitempty"`
+	NextAgent *NextAgent `json:"heir,omitempty"`
 }
 
 // HostStatus answers the query status of a host's workflow.

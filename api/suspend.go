@@ -6,9 +6,9 @@ import "github.com/tempool/tempool/spec"
 // flight, and the holder of a lease, have Timeout to end.
 type SuspendRequest struct {
 	Process
-	// Turn grows with each suspension and resumption of the worker; a host ignores a request that is older than one it has
-	// seen.
-	Turn int64 `json:"turn"`
+	// Generation grows with each suspension and resumption of the worker; a host ignores a request that is older than one
+	// it has seen.
+	Generation int64 `json:"generation"`
 	// LeaseID is the lease that counts, "" if there is none. It lasts until Timeout is over.
 	LeaseID string        `json:"lease_id,omitempty"`
 	Timeout spec.Duration `json:"timeout"`
@@ -41,8 +41,8 @@ type FencedLease struct {
 // Suspension is what a host remembers of a suspension, for a repetition of the order whose result nobody got, and for
 // the next agent.
 type Suspension struct {
-	Turn   int64  `json:"turn"`
-	Reason string `json:"reason,omitempty"`
+	Generation int64  `json:"generation"`
+	Reason     string `json:"reason,omitempty"`
 	// Ended says that a ResumeRequest has ended it.
 	Ended bool `json:"ended,omitempty"`
 	// Hooked says that the program's hook was called, and HookReturned that it has returned, with Problem.
@@ -55,7 +55,7 @@ type Suspension struct {
 // ResumeRequest ends a suspension, even one that has not taken effect.
 type ResumeRequest struct {
 	Process
-	Turn int64 `json:"turn"` // see SuspendRequest
+	Generation int64 `json:"generation"` // see SuspendRequest
 	// Suspended says that the suspension had taken effect, so that the program's hook HookResume runs, if it has one, for
 	// HookTimeout.
 	Suspended   bool          `json:"suspended,omitempty"`

@@ -119,9 +119,9 @@ func TestNoOtherCallRunsBetweenTheCallsUnderALease(t *testing.T) {
 				e.gateway.SetHealth(process.Worker, 1, "")
 				continue
 			}
-			e.gateway.Suspend(t.Context(), api.SuspendRequest{Process: process, Turn: turn,
+			e.gateway.Suspend(t.Context(), api.SuspendRequest{Process: process, Generation: turn,
 				Timeout: spec.Duration(20 * time.Millisecond)})
-			e.gateway.EndSuspension(t.Context(), api.ResumeRequest{Process: process, Turn: turn + 1})
+			e.gateway.EndSuspension(t.Context(), api.ResumeRequest{Process: process, Generation: turn + 1})
 			sleep.For(ctx.Done(), 50*time.Millisecond)
 		}
 	})

@@ -15,9 +15,12 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-func suspendRequest(turn int64, lease string, timeout time.Duration) api.SuspendRequest {
+// resumption ends the first suspension of p/0.
+var resumption = api.ResumeRequest{Process: api.Process{Worker: "p/0", Incarnation: 1}, Generation: 2}
+
+func suspendRequest(generation int64, lease string, timeout time.Duration) api.SuspendRequest {
 	return api.SuspendRequest{
-		Process: api.Process{Worker: "p/0", Incarnation: 1}, Turn: turn, LeaseID: lease,
+		Process: api.Process{Worker: "p/0", Incarnation: 1}, Generation: generation, LeaseID: lease,
 		Timeout: spec.Duration(timeout), Reason: "a look at it",
 	}
 }
@@ -72,7 +75,7 @@ func TestALaterOrderWithdrawsASuspension(t *testing.T) {
 		return e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, time.Hour))
 	})
 	require.True(t, await(t, first).Withdrawn, "a repetition takes its place")
-	e.gateway.EndSuspension(t.Context(), api.ResumeRequest{Process: api.Process{Worker: "p/0", Incarnation: 1}, Turn: 2})
+	e.gateway.EndSuspension(t.Context(), resumption)
 	require.True(t, await(t, second).Withdrawn)
 	require.Equal(t, 200, call().status, "the lease continues")
 	late := e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, time.Hour))
@@ -95,7 +98,7 @@ func TestASuspensionLetsCallsOfThePoolEndAndCutsThemWhenTheTimeIsOver(t *testing
 	require.Equal(t, 200, await(t, held).status)
 	require.Equal(t, api.SuspendResult{}, await(t, ended))
 	require.Equal(t, 1, e.waiting(), "a call of the pool waits for the end of the suspension")
-	e.gateway.EndSuspension(t.Context(), api.ResumeRequest{Process: api.Process{Worker: "p/0", Incarnation: 1}, Turn: 2})
+	e.gateway.EndSuspension(t.Context(), resumption)
 	e.awaitHeld(e.file("b.began"))
 	cut := e.gateway.Suspend(t.Context(), suspendRequest(3, "", 0))
 	require.Equal(t, 1, cut.CallsCut)
@@ -125,8 +128,8 @@ func TestASuspensionThatIsReplacedWhileItsHookRunsIsWithdrawn(t *testing.T) {
 	t.Parallel()
 	e := open(t, 1, withSpecEnv("SUSPEND_UNTIL", t.TempDir()+"/go"))
 	path := e.spec.Pool.Env["SUSPEND_UNTIL"]
-	order := func(turn int64) api.SuspendRequest {
-		r := suspendRequest(turn, "", time.Hour)
+	order := func(generation int64) api.SuspendRequest {
+		r := suspendRequest(generation, "", time.Hour)
 		r.HookTimeout = spec.Duration(timeout)
 		return r
 	}
@@ -158,7 +161,7 @@ func TestACallOfASuspendedWorkerIsRefusedAtOnce(t *testing.T) {
 	e.do("POST", to(0, "echo"), "x").requireProblem(t, 503, api.CodeSuspended)
 	require.Equal(t, 1, e.waiting(), "a call of the pool waits on")
 
-	e.gateway.EndSuspension(t.Context(), api.ResumeRequest{Process: api.Process{Worker: "p/0", Incarnation: 1}, Turn: 2})
+	e.gateway.EndSuspension(t.Context(), resumption)
 	require.True(t, await(t, ended).Withdrawn)
 	e.do("DELETE", "/v1/leases/"+lease.ID, nil)
 	require.Equal(t, 200, await(t, ofThePool).status)
@@ -196,7 +199,8 @@ func TestASuspensionThatIsRepeatedReturnsWhatItHasEndedBefore(t *testing.T) {
 			next(e)
 			require.Equal(t, result, e.gateway.Suspend(t.Context(), order), "the hook has returned, and is not called again")
 			require.NoFileExists(t, hook+".began")
-			resumed := e.gateway.EndSuspension(t.Context(), api.ResumeRequest{Process: order.Process, Turn: 2, Suspended: true})
+			resumed := e.gateway.EndSuspension(t.Context(),
+				api.ResumeRequest{Process: order.Process, Generation: 2, Suspended: true})
 			require.Empty(t, resumed, "the worker has the result")
 		})
 	}
@@ -210,12 +214,12 @@ func TestAResumptionReturnsWhatTheWithdrawnSuspensionHasEnded(t *testing.T) {
 			lease, order := e.suspendedInItsHook(e.spec.Pool.Env["SUSPEND_UNTIL"])
 			next(e)
 			for range 2 { // its answer may be lost, too
-				resumed := e.gateway.EndSuspension(t.Context(), api.ResumeRequest{Process: order.Process, Turn: 2})
+				resumed := e.gateway.EndSuspension(t.Context(), api.ResumeRequest{Process: order.Process, Generation: 2})
 				require.Equal(t, lease.ID, resumed.LeaseID)
 				require.Equal(t, 1, resumed.CallsCut)
 				require.EqualValues(t, 1, resumed.Checkin.Usage.Requests)
 			}
-			resumed := e.gateway.EndSuspension(t.Context(), api.ResumeRequest{Process: order.Process, Turn: 4})
+			resumed := e.gateway.EndSuspension(t.Context(), api.ResumeRequest{Process: order.Process, Generation: 4})
 			require.Empty(t, resumed.FencedLease, "the suspension before has not come here")
 		})
 	}

@@ -8,10 +8,10 @@ import (
 
 // freezer stops the tree of a process and continues it.
 type freezer struct {
-	mu     sync.Mutex // held while signals are sent
-	turn   int64      // of the newest Freeze or Thaw
-	frozen bool
-	handed bool // to the next supervisor, together with frozen: no signal is sent from here any more
+	mu         sync.Mutex // held while signals are sent
+	generation int64      // of the newest Freeze or Thaw
+	frozen     bool
+	handed     bool // to the next supervisor, together with frozen: no signal is sent from here any more
 }
 
 // hand ends Freeze and Thaw here, and returns whether the tree is frozen.
@@ -22,18 +22,18 @@ func (f *freezer) hand() (frozen bool) {
 	return f.frozen
 }
 
-// Freeze stops the whole tree with SIGSTOP until Thaw. Turns order the two: a Freeze or Thaw that is older than the
-// newest one does nothing. It fails if a process does not stop, or if the process is ending; then the tree is
+// Freeze stops the whole tree with SIGSTOP until Thaw. Generations order the two: a Freeze or Thaw that is older than
+// the newest one does nothing. It fails if a process does not stop, or if the process is ending; then the tree is
 // continued.
-func (p *Process) Freeze(turn int64) error {
+func (p *Process) Freeze(generation int64) error {
 	p = p.now()
 	f := &p.freezer
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if turn < f.turn {
+	if generation < f.generation {
 		return nil
 	}
-	f.turn = turn
+	f.generation = generation
 	switch {
 	case f.handed:
 		return coded(CodeUnavailable, nil, "freeze %s: it is being handed over to the next agent", p.key())
@@ -49,13 +49,13 @@ func (p *Process) Freeze(turn int64) error {
 }
 
 // Thaw continues a frozen tree, unless it is being handed over.
-func (p *Process) Thaw(turn int64) {
+func (p *Process) Thaw(generation int64) {
 	p = p.now()
 	f := &p.freezer
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if turn >= f.turn && !f.handed {
-		f.turn = turn
+	if generation >= f.generation && !f.handed {
+		f.generation = generation
 		p.thawLocked()
 	}
 }

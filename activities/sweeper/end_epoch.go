@@ -35,7 +35,7 @@ func (s *Sweeper) EndEpoch(ctx context.Context, r api.EndEpochRequest) error {
 		}
 	}
 	// first: until then their activities wait for an agent that is gone
-	if err := s.notifyOfHeir(ctx, r, usage); err != nil {
+	if err := s.notifyOfNextAgent(ctx, r, usage); err != nil {
 		return err
 	}
 	if err := s.notifyWorkers(ctx, r, usage); err != nil {
@@ -52,7 +52,7 @@ func epochEnded(r api.EndEpochRequest, name string, usage map[string]api.Process
 	message := api.EpochEnded{Host: r.Host, Epoch: r.Epoch, Reason: r.Reason}
 	for _, p := range r.Kept {
 		if p.Worker == name {
-			message.Kept, message.Heir = append(message.Kept, p.Incarnation), r.Heir
+			message.Kept, message.NextAgent = append(message.Kept, p.Incarnation), r.NextAgent
 		}
 	}
 	if u, known := usage[name]; known {
@@ -61,9 +61,10 @@ func epochEnded(r api.EndEpochRequest, name string, usage map[string]api.Process
 	return message
 }
 
-// notifyOfHeir notifies workers which agent now has their processes.
-func (s *Sweeper) notifyOfHeir(ctx context.Context, r api.EndEpochRequest, usage map[string]api.ProcessUsage) error {
-	if r.Heir == nil {
+// notifyOfNextAgent notifies workers which agent now has their processes.
+func (s *Sweeper) notifyOfNextAgent(ctx context.Context, r api.EndEpochRequest,
+	usage map[string]api.ProcessUsage) error {
+	if r.NextAgent == nil {
 		return nil
 	}
 	names := map[string]bool{}
@@ -130,11 +131,11 @@ func (s *Sweeper) concerned(ctx context.Context, poolID string, r api.EndEpochRe
 	return names, nil
 }
 
-// notifyWorker notifies a worker, unless its process waits for an heir, and reports whether it did.
+// notifyWorker notifies a worker, unless its process waits for the next agent, and reports whether it did.
 func (s *Sweeper) notifyWorker(ctx context.Context, name string, r api.EndEpochRequest,
 	usage map[string]api.ProcessUsage) (bool, error) {
 	message := epochEnded(r, name, usage)
-	if len(message.Kept) > 0 && r.Heir == nil {
+	if len(message.Kept) > 0 && r.NextAgent == nil {
 		return false, nil
 	}
 	id := api.PoolWorkflowID("") + name

@@ -177,9 +177,9 @@ func (e *env) operate(worker string, turn int64) {
 	defer cancel()
 	switch rand.IntN(4) {
 	case 0:
-		e.dispatcher.Suspend(ctx, api.SuspendRequest{Process: process, Turn: turn,
+		e.dispatcher.Suspend(ctx, api.SuspendRequest{Process: process, Generation: turn,
 			Timeout: spec.Duration(rand.IntN(2)) * spec.Duration(timeout)})
-		e.dispatcher.EndSuspension(ctx, api.ResumeRequest{Process: process, Turn: turn + 1})
+		e.dispatcher.EndSuspension(ctx, api.ResumeRequest{Process: process, Generation: turn + 1})
 	case 1:
 		e.dispatcher.SetHealth(worker, process.Incarnation, "by the test")
 		e.dispatcher.SetHealth(worker, process.Incarnation, "")

@@ -26,8 +26,8 @@ func (u *upstream) suspendLocked(turn int64, reason string) *suspension {
 		return nil
 	}
 	u.endSuspensionLocked(turn)
-	if u.suspended == nil || u.suspended.Turn != turn {
-		u.suspended = &api.Suspension{Turn: turn, Reason: reason}
+	if u.suspended == nil || u.suspended.Generation != turn {
+		u.suspended = &api.Suspension{Generation: turn, Reason: reason}
 	}
 	u.suspension = &suspension{Suspension: u.suspended}
 	u.closed[suspended] = cmp.Or(reason, "suspended")
@@ -72,7 +72,7 @@ func (d *Dispatcher) Suspend(ctx context.Context, r api.SuspendRequest) api.Susp
 		return api.SuspendResult{}
 	}
 	u.pool.mu.Lock()
-	s := u.suspendLocked(r.Turn, r.Reason)
+	s := u.suspendLocked(r.Generation, r.Reason)
 	u.pool.mu.Unlock()
 	if s == nil {
 		return api.SuspendResult{Withdrawn: true}
@@ -220,17 +220,17 @@ func (d *Dispatcher) EndSuspension(ctx context.Context, r api.ResumeRequest) (re
 	}
 	u.pool.mu.Lock()
 	s := u.suspension
-	if r.Turn < u.suspendTurn {
+	if r.Generation < u.suspendTurn {
 		u.pool.mu.Unlock()
 		return result
 	}
-	u.suspendTurn = r.Turn // an order that arrives late finds its end
+	u.suspendTurn = r.Generation // an order that arrives late finds its end
 	hook := r.Suspended
 	if s != nil {
 		s.cancel()
 		hook = hook || s.Hooked
 	}
-	if last := u.suspended; last != nil && last.Turn == r.Turn-1 && !r.Suspended { // nobody has got its result
+	if last := u.suspended; last != nil && last.Generation == r.Generation-1 && !r.Suspended { // nobody has got its result
 		result.FencedLease = last.FencedLease
 	}
 	u.pool.mu.Unlock()
@@ -245,8 +245,8 @@ func (d *Dispatcher) EndSuspension(ctx context.Context, r api.ResumeRequest) (re
 	}
 	u.pool.mu.Lock()
 	defer u.pool.mu.Unlock()
-	if u.suspension == s && r.Turn == u.suspendTurn {
-		u.endSuspensionLocked(r.Turn)
+	if u.suspension == s && r.Generation == u.suspendTurn {
+		u.endSuspensionLocked(r.Generation)
 		if u.suspended != nil {
 			u.suspended.Ended = true
 		}
@@ -275,9 +275,9 @@ func (u *upstream) resumeSuspensionLocked(s *api.Suspension) {
 		return
 	}
 	known := *s
-	u.suspended, u.suspendTurn = &known, s.Turn
+	u.suspended, u.suspendTurn = &known, s.Generation
 	if !s.Ended {
-		u.suspendLocked(s.Turn, s.Reason)
+		u.suspendLocked(s.Generation, s.Reason)
 	}
 }
 

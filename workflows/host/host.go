@@ -56,7 +56,7 @@ type liveness struct {
 // notification is one ActivityEndEpoch.
 type notification struct {
 	epoch  int64
-	heir   bool // the workers learn who has taken over their processes
+	taken  bool // the workers learn who has taken over their processes
 	all    bool // no process is kept
 	cancel workflow.CancelFunc
 	result workflow.Future
@@ -64,7 +64,7 @@ type notification struct {
 
 // of reports whether it is a notification of this end.
 func (t *notification) of(r *api.EndEpochRequest) bool {
-	return t.epoch == r.Epoch && t.heir == (r.Heir != nil) && t.all == (len(r.Kept) == 0)
+	return t.epoch == r.Epoch && t.taken == (r.NextAgent != nil) && t.all == (len(r.Kept) == 0)
 }
 
 // Workflow is the workflow of a host, type api.WorkflowHost.
@@ -175,7 +175,8 @@ func (h *host) endEpochs() {
 		Input: *h.Ended, StartToClose: endEpochTimeout, Heartbeat: endEpochHeartbeat,
 		Retry: &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 1},
 	}
-	h.notifying = &notification{h.Ended.Epoch, h.Ended.Heir != nil, len(h.Ended.Kept) == 0, cancel, activity.Execute(ctx)}
+	h.notifying = &notification{h.Ended.Epoch, h.Ended.NextAgent != nil, len(h.Ended.Kept) == 0, cancel,
+		activity.Execute(ctx)}
 }
 
 // await waits until the membership has changed, the liveness has ended or its grace is over; forgotten says that the

@@ -32,14 +32,14 @@ func TestTheNextAgentInheritsTheProcessesThatWereKept(t *testing.T) {
 	f.after(time.Minute+time.Second, func() {
 		require.Equal(t, api.HostKeeping, f.status().State)
 		require.Len(t, *ends, 1)
-		require.Nil(t, (*ends)[0].Heir)
+		require.Nil(t, (*ends)[0].NextAgent)
 		elsewhere = f.join(api.JoinRequest{Instance: "c", Lineage: "elsewhere"})
 	})
 	f.after(2*time.Minute, func() { next = f.join(api.JoinRequest{Instance: "b", Lineage: "disk", Kept: kept}) })
 	f.after(3*time.Minute, func() {
 		require.Equal(t, api.HostUp, f.status().State)
 		require.Len(t, *ends, 2)
-		require.Equal(t, &api.Heir{Epoch: 2}, (*ends)[1].Heir)
+		require.Equal(t, &api.NextAgent{Epoch: 2}, (*ends)[1].NextAgent)
 		require.Equal(t, int64(1), (*ends)[1].Epoch)
 		f.leave(2)
 	})

@@ -49,7 +49,7 @@ func (m membership) join(r api.JoinRequest, now time.Time) (membership, *api.Err
 			m.end(ended, "the agent of host "+m.Host+" was started again")
 		}
 		if ended > 0 && len(r.Kept) > 0 {
-			m.Ended.Kept, m.Ended.Heir = r.Kept, &api.Heir{Epoch: m.Epoch, Endpoint: r.Endpoint}
+			m.Ended.Kept, m.Ended.NextAgent = r.Kept, &api.NextAgent{Epoch: m.Epoch, Endpoint: r.Endpoint}
 		}
 	}
 	m.Instance, m.Lineage, m.JoinedAt, m.State = r.Instance, r.Lineage, now, ""

@@ -126,7 +126,8 @@ func TestAWorkflowThatWasStartedAgainEndsTheEpochsThatItDoesNotKnow(t *testing.T
 		Lineage: "disk", Last: 7, Kept: kept}, t0)
 	require.Nil(t, refusal)
 	require.Equal(t, &api.EndEpochRequest{
-		Host: "gpu-1", Epoch: 7, Reason: "the agent of host gpu-1 was started again", Kept: kept, Heir: &api.Heir{Epoch: 8},
+		Host: "gpu-1", Epoch: 7, Reason: "the agent of host gpu-1 was started again", Kept: kept,
+		NextAgent: &api.NextAgent{Epoch: 8},
 	}, next.Ended)
 }
 
@@ -145,7 +146,7 @@ func TestTheUsageOfKeptProcessesOutlivesTheFirstNotification(t *testing.T) {
 	require.Equal(t, api.HostLeft, left.State)
 }
 
-func TestAnEpochWhoseProcessesAreKeptWaitsForItsHeir(t *testing.T) {
+func TestAnEpochWhoseProcessesAreKeptWaitsForTheNextAgent(t *testing.T) {
 	kept := []api.Process{{Worker: "p/1", Incarnation: 2}}
 	usage := []api.ProcessUsage{{Process: kept[0], Usage: api.Usage{Requests: 7}}}
 	left := member(api.HostUp).leave(api.LeaveRequest{Epoch: 3, Kept: kept, KeepMS: 120_000, Usage: usage}, t0)
@@ -162,7 +163,7 @@ func TestAnEpochWhoseProcessesAreKeptWaitsForItsHeir(t *testing.T) {
 	require.Equal(t, api.HostUp, next.State)
 	require.Equal(t, &api.EndEpochRequest{
 		Host: "gpu-1", Epoch: 3, Reason: "the agent of host gpu-1 was started again", Usage: usage, Kept: kept,
-		Heir: &api.Heir{Epoch: 4, Endpoint: "unix:/g"},
+		NextAgent: &api.NextAgent{Epoch: 4, Endpoint: "unix:/g"},
 	}, next.Ended)
 
 	next, _ = left.join(api.JoinRequest{Instance: "b", Lineage: "disk"}, t0)

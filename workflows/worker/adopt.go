@@ -16,11 +16,11 @@ func (m *monitor) adopt(e api.EpochEnded) bool {
 	default:
 		return false
 	}
-	m.Process.Epoch = e.Heir.Epoch
-	if e.Heir.Endpoint != "" {
-		m.Process.Endpoint = e.Heir.Endpoint
+	m.Process.Epoch = e.NextAgent.Epoch
+	if e.NextAgent.Endpoint != "" {
+		m.Process.Endpoint = e.NextAgent.Endpoint
 		if m.Lease != nil {
-			m.Lease.Endpoint = e.Heir.Endpoint
+			m.Lease.Endpoint = e.NextAgent.Endpoint
 		}
 	}
 	m.tasks.watch.Reset()
@@ -36,7 +36,7 @@ func (m *monitor) adopt(e api.EpochEnded) bool {
 			m.activities.reset(m.ResetLease)
 		}
 	}
-	reason := fmt.Sprintf("The next agent of host %s (epoch %d) took over process %d.", e.Host, e.Heir.Epoch,
+	reason := fmt.Sprintf("The next agent of host %s (epoch %d) took over process %d.", e.Host, e.NextAgent.Epoch,
 		m.Process.PID)
 	m.record(lifecycle.TakenOver, reason)
 	m.warn("process taken over", reason)

@@ -31,7 +31,7 @@ func ofEpoch(s *workerEnv) {
 // inherited says that epoch 4 has taken over incarnations of epoch 3.
 func inherited(incarnations ...int64) api.EpochEnded {
 	return api.EpochEnded{Host: "h", Epoch: 3, Reason: "the agent was started again", Kept: incarnations,
-		Heir: &api.Heir{Epoch: 4, Endpoint: "unix:/new"}}
+		NextAgent: &api.NextAgent{Epoch: 4, Endpoint: "unix:/new"}}
 }
 
 func (s *workerEnv) takenOver() (n int) {
@@ -68,7 +68,7 @@ func TestAWorkerContinuesWithAProcessThatTheNextAgentTookOver(t *testing.T) {
 		require.Equal(t, "unix:/new", renewed.Endpoint)
 		require.Equal(t, 1, s.counted(&s.starts))
 	})
-	// without an heir
+	// without a next agent
 	s.At(4*time.Minute, s.signal(api.SignalEpochEnded, api.EpochEnded{Host: "h", Epoch: 4, Reason: "gone"}))
 	s.At(5*time.Minute, func() {
 		require.EqualValues(t, 2, s.state().Incarnation, "the process belongs to epoch 4 since")
@@ -79,7 +79,7 @@ func TestAWorkerContinuesWithAProcessThatTheNextAgentTookOver(t *testing.T) {
 
 // An agent that has left its processes to the next one takes no probe, and the next one may need two minutes.
 func TestAProbeThatNoAgentTakesDoesNotEndAProcessThatWaitsForTheNextAgent(t *testing.T) {
-	for name, heir := range map[string]bool{"an agent comes": true, "none does": false} {
+	for name, comes := range map[string]bool{"an agent comes": true, "none does": false} {
 		t.Run(name, func(t *testing.T) {
 			s := newWorkerEnv(t)
 			ofEpoch(s)
@@ -94,7 +94,7 @@ func TestAProbeThatNoAgentTakesDoesNotEndAProcessThatWaitsForTheNextAgent(t *tes
 				}
 				return api.ProbeResult{Healthy: true}, nil
 			}
-			if heir {
+			if comes {
 				s.At(2*time.Minute+50*time.Second, func() {
 					away.Store(false)
 					s.signal(api.SignalEpochEnded, inherited(1))()
@@ -102,7 +102,7 @@ func TestAProbeThatNoAgentTakesDoesNotEndAProcessThatWaitsForTheNextAgent(t *tes
 			}
 			s.At(10*time.Minute, func() {
 				require.Equal(t, lifecycle.Ready, s.state().State)
-				if heir {
+				if comes {
 					require.Equal(t, 1, s.counted(&s.starts), "%v", s.events())
 					require.Equal(t, 1, s.takenOver())
 				} else {
@@ -121,7 +121,7 @@ func TestAWorkerIsPlacedAgainWhereItsProcessWasNotTakenOver(t *testing.T) {
 		ended  api.EpochEnded
 	}{
 		"another incarnation": {func(*workerEnv) {}, inherited(7)},
-		"no heir":             {func(*workerEnv) {}, api.EpochEnded{Host: "h", Epoch: 3, Kept: []int64{1}}},
+		"no next agent":       {func(*workerEnv) {}, api.EpochEnded{Host: "h", Epoch: 3, Kept: []int64{1}}},
 		"about to be replaced": {func(s *workerEnv) {
 			s.slow = map[string]time.Duration{api.ActivityStop: time.Hour}
 			s.At(30*time.Second, s.signal(api.SignalRestart, api.Order{Reason: "new files", InPlace: true}))
@@ -190,7 +190,7 @@ func TestASuspensionIsRepeatedToTheNextAgent(t *testing.T) {
 		require.EqualValues(t, 1, s.metrics().CallsCut)
 		require.EqualValues(t, 2, s.metrics().RequestsServed)
 		require.Len(t, s.suspends, 1, "of the next agent")
-		require.EqualValues(t, 1, s.suspends[0].Turn, "the same order")
+		require.EqualValues(t, 1, s.suspends[0].Generation, "the same order")
 		require.Equal(t, suspendedLease, s.suspends[0].LeaseID)
 		require.Zero(t, s.suspends[0].Timeout, "drain_timeout is over")
 		s.cancel()

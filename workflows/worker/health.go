@@ -137,7 +137,7 @@ func (m *monitor) handleEpochEnd() bool {
 	if !m.Machine.State.Live() || m.Process.Host != e.Host || m.Process.Epoch > e.Epoch {
 		return false
 	}
-	if slices.Contains(e.Kept, m.Machine.Incarnation) && e.Heir != nil && m.adopt(*e) {
+	if slices.Contains(e.Kept, m.Machine.Incarnation) && e.NextAgent != nil && m.adopt(*e) {
 		return true
 	}
 	if e.Incarnation == m.Machine.Incarnation {

@@ -249,7 +249,7 @@ func (h *randomHosts) disturb(s *workerEnv, st api.WorkerState, version *int64) 
 			host := r.IntN(len(h.epochs))
 			ended := api.EpochEnded{Host: hostName(host), Epoch: h.epochs[host], Reason: "lost"}
 			if r.IntN(2) == 0 {
-				ended.Heir = &api.Heir{Epoch: h.epochs[host] + 1}
+				ended.NextAgent = &api.NextAgent{Epoch: h.epochs[host] + 1}
 				if p, lives := h.live[st.Incarnation]; lives && p.host == host {
 					ended.Kept = append(ended.Kept, st.Incarnation)
 				}

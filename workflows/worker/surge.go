@@ -312,8 +312,8 @@ func (s *surge) agentEnded(e api.EpochEnded) {
 	if ready == nil || ready.Host != e.Host || ready.Epoch > e.Epoch {
 		return
 	}
-	if e.Heir != nil && slices.Contains(e.Kept, next.Incarnation) {
-		s.adopt(ready, *e.Heir)
+	if e.NextAgent != nil && slices.Contains(e.Kept, next.Incarnation) {
+		s.adopt(ready, *e.NextAgent)
 		return
 	}
 	s.warn("the next process is lost", e.Reason)
@@ -327,9 +327,9 @@ func (s *surge) agentEnded(e api.EpochEnded) {
 
 // adopt continues with a successor, which is ready, of an agent that has ended. It claims the process at once: it may
 // wait longer for the end of a client's lease than the next agent does for a claim.
-func (s *surge) adopt(ready *api.StartResult, heir api.Heir) {
-	ready.Epoch = heir.Epoch
-	ready.Endpoint = cmp.Or(heir.Endpoint, ready.Endpoint)
+func (s *surge) adopt(ready *api.StartResult, next api.NextAgent) {
+	ready.Epoch = next.Epoch
+	ready.Endpoint = cmp.Or(next.Endpoint, ready.Endpoint)
 	claimed, claim := s.Successor.Incarnation, s.activities.claimSuccessor(*ready)
 	s.claiming = true
 	s.OnFuture(claim, func(f workflow.Future) {

@@ -167,7 +167,7 @@ func TestASuccessorOfAnAgentThatHasEndedDoesNotTakeOver(t *testing.T) {
 func TestTheDrainOfAProcessEndsWithItsAgent(t *testing.T) {
 	for name, e := range map[string]api.EpochEnded{
 		"lost":       {Host: "a", Epoch: 1, Reason: "lost"},
-		"taken over": {Host: "a", Epoch: 1, Reason: "lost", Kept: []int64{1}, Heir: &api.Heir{Epoch: 2}},
+		"taken over": {Host: "a", Epoch: 1, Reason: "lost", Kept: []int64{1}, NextAgent: &api.NextAgent{Epoch: 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newWorkerEnv(t)
@@ -232,7 +232,7 @@ func TestASuccessorThatTheNextAgentTookOverTakesOver(t *testing.T) {
 					Rules: r.Rules}, nil
 			}
 			ended := api.EpochEnded{Host: host, Epoch: 1, Reason: "started again", Kept: []int64{1, 2},
-				Heir: &api.Heir{Epoch: 2, Endpoint: "unix:/new"}}
+				NextAgent: &api.NextAgent{Epoch: 2, Endpoint: "unix:/new"}}
 			s.At(30*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
 			s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
 			s.At(time.Minute+2*time.Second, func() {
@@ -290,7 +290,7 @@ func takenOverTogether(t *testing.T) *workerEnv {
 	s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
 	s.At(time.Minute+2*time.Second, func() { require.EqualValues(t, 2, s.state().Successor) })
 	s.At(time.Minute+3*time.Second, s.signal(api.SignalEpochEnded, api.EpochEnded{
-		Host: "a", Epoch: 1, Reason: "started again", Kept: []int64{1, 2}, Heir: &api.Heir{Epoch: 2},
+		Host: "a", Epoch: 1, Reason: "started again", Kept: []int64{1, 2}, NextAgent: &api.NextAgent{Epoch: 2},
 	}))
 	return s
 }

@@ -24,9 +24,10 @@ type SuspendState struct {
 	SuspendReason string `json:"suspend_reason,omitempty"`
 	// SuspendUntil is when the lease is fenced; zero before the request is carried out.
 	SuspendUntil time.Time `json:"suspend_until,omitzero"`
-	// SuspendTurn counts suspensions and resumptions, so that a host carries none out that a later one has replaced.
-	SuspendTurn int64 `json:"suspend_turn,omitempty"`
-	// SuspendCounted is the turn of the newest suspension whose cut calls are counted.
+	// SuspendGeneration counts suspensions and resumptions, so that a host carries none out that a later one has
+	// replaced.
+	SuspendGeneration int64 `json:"suspend_generation,omitempty"`
+	// SuspendCounted is the generation of the newest suspension whose cut calls are counted.
 	SuspendCounted int64 `json:"suspend_counted,omitempty"`
 	// Resuming says that the host must be notified that a suspension has ended or is withdrawn, for ResumeReason.
 	Resuming     bool   `json:"resuming,omitempty"`
@@ -36,9 +37,9 @@ type SuspendState struct {
 // suspender suspends and resumes a worker with a live process.
 type suspender struct {
 	*worker
-	// Of the Suspend under way: its lease and its turn.
-	asked     string
-	askedTurn int64
+	// Of the Suspend under way: its lease and its generation.
+	asked           string
+	askedGeneration int64
 }
 
 // request takes the order to suspend.
@@ -80,7 +81,7 @@ func (s *suspender) reconcile() bool {
 	case s.Resuming:
 		if !s.tasks.resume.Running() {
 			s.activities.resume(api.ResumeRequest{
-				Process: s.process(), Turn: s.SuspendTurn, Suspended: s.Machine.State == lifecycle.Suspended,
+				Process: s.process(), Generation: s.SuspendGeneration, Suspended: s.Machine.State == lifecycle.Suspended,
 				HookTimeout: s.Spec.Health.Timeout,
 			})
 		}
@@ -98,7 +99,7 @@ func (s *suspender) reconcile() bool {
 // askHost has the host take the process out of service. A lease that its holder returns meanwhile shortens that.
 func (s *suspender) askHost() {
 	if s.SuspendUntil.IsZero() {
-		s.SuspendTurn++
+		s.SuspendGeneration++
 		s.SuspendUntil = s.Now().Add(s.Spec.Rotation.DrainTimeout.D())
 		s.rotator.yieldDisruption()
 		s.warn("taking worker out of service to suspend it", s.SuspendReason)
@@ -111,9 +112,9 @@ func (s *suspender) askHost() {
 		return
 	}
 	s.tasks.suspend.Cancel()
-	s.asked, s.askedTurn = lease, s.SuspendTurn
+	s.asked, s.askedGeneration = lease, s.SuspendGeneration
 	s.activities.suspend(api.SuspendRequest{
-		Process: s.process(), Turn: s.SuspendTurn, LeaseID: lease,
+		Process: s.process(), Generation: s.SuspendGeneration, LeaseID: lease,
 		Timeout: spec.Duration(max(0, s.SuspendUntil.Sub(s.Now()))), HookTimeout: s.Spec.Health.Timeout,
 		Reason: s.SuspendReason,
 	})
@@ -135,24 +136,24 @@ func (s *suspender) suspendEnded(r *loop.Result[api.SuspendResult]) {
 	case r.Value.Withdrawn:
 		return
 	}
-	s.takeFenced(r.Value.FencedLease, s.askedTurn, s.asked)
+	s.takeFenced(r.Value.FencedLease, s.askedGeneration, s.asked)
 	if s.isPending() && s.Lease == nil && (s.Machine.State == lifecycle.Ready || s.Machine.State == lifecycle.Degraded) &&
 		!s.isReplaced() {
 		s.complete(&r.Value)
 	}
 }
 
-// isReplaced reports whether the Suspend that has ended is of an earlier turn than the newest order: its process is in
-// service again, or will be.
+// isReplaced reports whether the Suspend that has ended is of an earlier generation than the newest order: its process
+// is in service again, or will be.
 func (s *suspender) isReplaced() bool {
-	return s.askedTurn != s.SuspendTurn
+	return s.askedGeneration != s.SuspendGeneration
 }
 
-// takeFenced takes the lease that the host has ended for the suspension of a turn. It may learn of it twice: by the
-// suspension, and by the resumption that withdraws it.
-func (s *suspender) takeFenced(r api.FencedLease, turn int64, lease string) {
-	if turn > s.SuspendCounted {
-		s.SuspendCounted = turn
+// takeFenced takes the lease that the host has ended for the suspension of a generation. It may learn of it twice: by
+// the suspension, and by the resumption that withdraws it.
+func (s *suspender) takeFenced(r api.FencedLease, generation int64, lease string) {
+	if generation > s.SuspendCounted {
+		s.SuspendCounted = generation
 		s.rotator.recordCutCalls(r.CallsCut)
 	}
 	if s.Lease != nil && s.Lease.ID == lease {
@@ -207,7 +208,7 @@ func (s *suspender) beginResume(reason string) {
 		ordered := suspended || !s.SuspendUntil.IsZero()
 		s.drop()
 		if ordered { // at the host
-			s.SuspendTurn++
+			s.SuspendGeneration++
 			s.Resuming, s.ResumeReason = true, reason
 		}
 		if s.Lease != nil { // which could not be renewed
@@ -231,7 +232,7 @@ func (s *suspender) resumeEnded(r *loop.Result[api.ResumeResult]) {
 	reason := s.ResumeReason
 	s.Resuming, s.ResumeReason = false, ""
 	if r.Value.LeaseID != "" {
-		s.takeFenced(r.Value.FencedLease, s.SuspendTurn-1, r.Value.LeaseID)
+		s.takeFenced(r.Value.FencedLease, s.SuspendGeneration-1, r.Value.LeaseID)
 	}
 	if s.Machine.State == lifecycle.Suspended {
 		s.transition(lifecycle.Resume, reason)

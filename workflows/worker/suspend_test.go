@@ -53,7 +53,7 @@ func TestASuspensionRefusesTheRenewalOfALeaseAndFencesIt(t *testing.T) {
 		require.Equal(t, lifecycle.Ready, s.state().State)
 		require.Equal(t, 1, s.counted(&s.probes), "it is probed first")
 		require.Len(t, s.resumes, 1)
-		require.Greater(t, s.resumes[0].Turn, s.suspends[0].Turn)
+		require.Greater(t, s.resumes[0].Generation, s.suspends[0].Generation)
 		s.cancel()
 	})
 	s.run(suspending(s))
