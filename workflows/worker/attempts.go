@@ -46,7 +46,7 @@ func (s *starter) replayAttempts(r *loop.Result[api.StartResult]) {
 		s.Failures = policy.Recovery(s.Spec.Recovery).CountFailure(s.Failures, 0)
 		at := s.clampTime(attempt.Ended)
 		s.transitionAt(lifecycle.Event{Kind: lifecycle.StartFailed, Reason: attempt.Reason}, at)
-		s.Cause = api.CauseStartFailed
+		s.endIncarnation(api.CauseStartFailed, IntentRecover, attempt.Reason)
 		s.rotator.countReplacement()
 		if attempt.Wait == 0 {
 			s.transitionAt(lifecycle.Event{Kind: lifecycle.Start, Reason: attempt.Next}, at)

@@ -70,7 +70,7 @@ func (w *worker) giveUpStart() {
 	w.HighestIncarnation = max(w.HighestIncarnation, w.Machine.Incarnation+int64(max(1, w.starter.attempts))-1)
 	if w.Machine.State == lifecycle.Starting {
 		const reason = "start abandoned: the workflow had to continue as new, and the start took too long"
-		w.setIntent(IntentReplace, reason)
+		w.endIncarnation("", IntentReplace, reason)
 		w.transition(lifecycle.StartFailed, reason)
 	}
 }

@@ -16,8 +16,7 @@ const drainSlack = 250 * time.Millisecond
 func (w *worker) drain() bool {
 	w.absorbRequests()
 	if r := w.takeRequest(api.SignalStop); r != nil {
-		w.restIf(r.Rest)
-		w.transition(lifecycle.Stop, r.Reason)
+		w.endByOrder(lifecycle.Stop, r)
 		return true
 	}
 	w.tasks.watch.Take()
@@ -56,8 +55,8 @@ func (w *worker) drain() bool {
 		return true
 	}
 	if !w.tasks.drainLimit.Running() {
-		// The host reports how many calls it cut. The timer is for leases that are not released, and for a host that does not
-		// answer.
+		// The host reports how many calls it cut. The timer is for leases that are not released, and for a host that does
+		// not answer.
 		limit := max(0, w.drainUntil().Sub(w.Now()))
 		w.tasks.drainLimit.Start(w.Loop, limit+drainSlack, "drain timeout")
 		w.activities.drain(spec.Duration(limit))

@@ -86,7 +86,6 @@ func (w *worker) order(o api.Order) {
 	request := PendingRequest{Kind: o.Kind, Reason: display.Attributed(o.Reason, o.By)}
 	switch o.Kind {
 	case api.SignalDrain, api.SignalStop:
-		request.Rest = true
 		w.addRequest(request)
 		w.RestOrderedAt = w.Now()
 	case api.SignalSuspend:
@@ -135,11 +134,11 @@ func (w *worker) isOvertaken(r api.Order) bool {
 // follows.
 func (w *worker) absorbRequests() {
 	if r := w.takeRequest(api.SignalDrain); r != nil {
-		w.restIf(r.Rest)
+		w.rest(r)
 	}
 	if r := w.takeRequest(api.SignalRestart); r != nil {
-		w.Cause = r.Cause
-		w.Intent, w.IntentReason = IntentReplace, r.Reason // the latest request wins, also over an earlier one to rest
+		w.Intent = IntentRecover // the latest order counts, also over an earlier one to rest
+		w.endIncarnation(r.Cause, IntentReplace, r.Reason)
 	}
 	if w.SuspendWanted || w.isRequested(api.SignalResume) {
 		w.suspender.drop()
@@ -149,18 +148,15 @@ func (w *worker) absorbRequests() {
 
 // handleRequests carries out what was requested of a worker with a live process.
 func (w *worker) handleRequests() bool {
-	if r := w.takeRequest(api.SignalStop); r != nil {
-		w.rotator.cancelRotation()
-		w.restIf(r.Rest)
-		w.warn("stopping worker", r.Reason)
-		w.transition(lifecycle.Stop, r.Reason)
-		return true
+	event := lifecycle.Stop
+	r := w.takeRequest(api.SignalStop)
+	if r == nil {
+		event, r = lifecycle.Drain, w.takeRequest(api.SignalDrain)
 	}
-	if r := w.takeRequest(api.SignalDrain); r != nil {
+	if r != nil {
 		w.rotator.cancelRotation()
-		w.restIf(r.Rest)
-		w.warn("draining worker", r.Reason)
-		w.transition(lifecycle.Drain, r.Reason)
+		w.warn("taking worker out of service: "+string(event), r.Reason)
+		w.endByOrder(event, r)
 		return true
 	}
 	if r := w.takeRequest(api.SignalRestart); r != nil {

@@ -40,8 +40,7 @@ func (m *monitor) ensureWatch() bool {
 // watchEnded takes the answer to a Watch.
 func (m *monitor) watchEnded(r *loop.Result[api.WatchResult]) {
 	switch {
-	case r.Err != nil && failure.NotStarted(r.Err):
-		m.hostLost(m.noAgent(), failure.Message(r.Err))
+	case m.agentLost(r.Err):
 	case r.Err != nil: // it proves nothing, the server may have been down; reconcile tries again
 	case r.Value.Event != "":
 		m.handle(r.Value)
@@ -97,9 +96,8 @@ func (m *monitor) handle(result api.WatchResult) {
 		m.hostLost(result.Reason, result.Reason)
 	case api.WatchShutdown:
 		m.rotator.cancelRotation()
-		m.Cause = api.CauseHostLost
 		m.warn("moving worker to another host", result.Reason)
-		m.setIntent(IntentReplace, result.Reason)
+		m.endIncarnation(api.CauseHostLost, IntentReplace, result.Reason)
 		m.transition(lifecycle.Drain, result.Reason)
 	case api.WatchProbeFailed:
 		m.Observing.Failures = 0 // the host probes at its usual interval again
@@ -147,19 +145,24 @@ func (m *monitor) handleEpochEnd() bool {
 	return true
 }
 
-// noAgent is the reason when no agent takes work for the process.
-func (m *monitor) noAgent() string {
-	return fmt.Sprintf("host %s lost: no agent took work from %s within %s", m.Process.Host,
-		api.HostEpochQueue(m.Process.Host, m.Process.Epoch), api.AgentAway)
+// agentLost ends the incarnation if err says that no agent took work for its process, and reports whether it does.
+func (m *monitor) agentLost(err error) bool {
+	lost := failure.NotStarted(err)
+	if lost {
+		m.hostLost(fmt.Sprintf("host %s lost: no agent took work from %s within %s", m.Process.Host,
+			api.HostEpochQueue(m.Process.Host, m.Process.Epoch), api.AgentAway), failure.Message(err))
+	}
+	return lost
 }
 
 // hostLost ends the incarnation: its host takes no work. Its number fences the process, should it still run.
 func (m *monitor) hostLost(reason, problem string) {
-	if m.Machine.State != lifecycle.Stopping { // otherwise something else has caused the end
-		m.Cause = api.CauseHostLost
+	cause := api.CauseHostLost
+	if m.Machine.State == lifecycle.Stopping {
+		cause = "" // something else has caused the end
 	}
 	m.warn("process lost", reason)
-	m.setIntent(IntentReplace, reason)
+	m.endIncarnation(cause, IntentReplace, reason)
 	m.processExited(&lifecycle.Exit{Error: problem}, reason)
 }
 
@@ -192,7 +195,7 @@ func (m *monitor) probeFailed(reason string) {
 		m.transition(lifecycle.ProbeFailed, counted)
 	}
 	if m.ProbeFailures >= limit && m.Machine.State != lifecycle.Suspended {
-		m.Cause = api.CauseUnhealthy
+		m.endIncarnation(api.CauseUnhealthy, IntentRecover, counted)
 		m.transition(lifecycle.Unhealthy, counted)
 	}
 }
@@ -203,8 +206,7 @@ func (m *monitor) unhealthy(cause api.Cause, reason string) {
 	m.probeFailed(reason)
 	switch state := m.Machine.State; {
 	case cause != "" && (state == lifecycle.Busy || state == lifecycle.Degraded):
-		m.Cause = cause
-		m.setIntent(IntentReplace, reason)
+		m.endIncarnation(cause, IntentReplace, reason)
 		m.transition(lifecycle.Unhealthy, reason)
 	case state == lifecycle.Busy:
 		m.DegradeReason = reason

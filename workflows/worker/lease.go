@@ -336,10 +336,9 @@ func (l *leases) checkin(r api.CheckinRequest) {
 	if l.Machine.State == lifecycle.Busy {
 		switch kind {
 		case lifecycle.CheckinClose:
-			l.Cause = api.CauseLease
-			l.setIntent(IntentReplace, reason)
+			l.endIncarnation(api.CauseLease, IntentReplace, reason)
 		case lifecycle.Unhealthy:
-			l.Cause = api.CauseUnhealthy
+			l.endIncarnation(api.CauseUnhealthy, IntentRecover, reason)
 		}
 		l.transitionAt(lifecycle.Event{Kind: kind, Reason: reason, Metadata: metadata}, l.Now())
 	}
@@ -399,8 +398,7 @@ func (l *leases) expire() bool {
 	}
 	workflow.GetLogger(l.Ctx).Warn("lease expired", "worker", l.name(), "lease", l.Lease.ID, "holder", l.Lease.Holder)
 	reason := fmt.Sprintf("lease %s of %q expired; the state of the process is unknown", l.Lease.ID, l.Lease.Holder)
-	l.Cause = api.CauseLease
-	l.setIntent(IntentReplace, reason)
+	l.endIncarnation(api.CauseLease, IntentReplace, reason)
 	l.transitionAt(lifecycle.Event{Kind: lifecycle.LeaseExpired, Reason: reason, Metadata: leaseMetadata(l.Lease)},
 		l.Now())
 	l.emit(api.EventLeaseExpired, reason)

@@ -15,11 +15,9 @@ const permitTimeout = 10 * time.Minute
 
 // awaitStart waits until a pending worker may start: for the end of a backoff, for capacity, or for the pool's permit.
 func (s *starter) awaitStart() bool {
-	if r := s.takeEnd(); r != nil {
+	if s.stopIfOrdered() {
 		s.tasks.wait.Reset()
 		s.tasks.awaitCapacity.Reset()
-		s.restIf(r.Rest)
-		s.transition(lifecycle.Stop, r.Reason)
 		return true
 	}
 	if r := s.takeRequest(api.SignalRestart); r != nil {

@@ -32,8 +32,8 @@ func (w *worker) decideNext() bool {
 		w.starter.beginIncarnation(r.Reason)
 		return true
 	}
-	if r := w.takeEnd(); r != nil && r.Rest {
-		w.restIf(true)
+	if r := w.takeEnd(); r != nil {
+		w.endIncarnation("", IntentRest, r.Reason)
 		if w.Resting {
 			w.refuse("stop or drain: the worker has no process")
 			w.reporter.reportState() // a restart that the pool decided on before does not count any more
@@ -105,28 +105,4 @@ func (w *worker) recoverOrGiveUp() {
 // backoffRandom spreads backoffs. It is deterministic in replay.
 func (w *worker) backoffRandom() float64 {
 	return rand.New(workflow.GetRandomStream(w.Ctx, "backoff")).Float64()
-}
-
-// setIntent sets what follows the end of this incarnation, unless a stronger intent is set.
-func (w *worker) setIntent(intent Intent, reason string) {
-	if intent.rank() > w.Intent.rank() {
-		w.Intent, w.IntentReason = intent, reason
-	}
-}
-
-func (i Intent) rank() int {
-	switch i {
-	case IntentReplace:
-		return 1
-	case IntentRest:
-		return 2
-	}
-	return 0
-}
-
-// restIf makes the worker rest after the end of its process, if rest is set.
-func (w *worker) restIf(rest bool) {
-	if rest {
-		w.setIntent(IntentRest, "rest requested")
-	}
 }

@@ -10,7 +10,6 @@ import (
 type PendingRequest struct {
 	Kind   string `json:"kind"` // the signal
 	Reason string `json:"reason"`
-	Rest   bool   `json:"rest,omitempty"` // the worker rests afterwards
 	// Of a restart: the cause to count, and whether the old process stops before the next one starts.
 	Cause   api.Cause `json:"cause,omitempty"`
 	InPlace bool      `json:"in_place,omitempty"`

@@ -29,8 +29,7 @@ func (l *leases) resetEnded(r *loop.Result[api.ResetResult]) {
 	l.ResetLease = ""
 	problem := r.Value.Problem
 	switch {
-	case r.Err != nil && failure.NotStarted(r.Err):
-		l.monitor.hostLost(l.monitor.noAgent(), failure.Message(r.Err))
+	case l.monitor.agentLost(r.Err):
 		return
 	case r.Err != nil:
 		problem = failure.Message(r.Err)
@@ -43,7 +42,6 @@ func (l *leases) resetEnded(r *loop.Result[api.ResetResult]) {
 		return
 	}
 	reason := "lease expired and the reset failed: " + problem
-	l.Cause = api.CauseLease
-	l.setIntent(IntentReplace, reason)
+	l.endIncarnation(api.CauseLease, IntentReplace, reason)
 	l.transition(lifecycle.Unhealthy, reason)
 }

@@ -120,8 +120,7 @@ func (r rotator) rotate() bool {
 	case rotation.InPlace || !r.nextSpec().Rotation.Surge:
 		rotation.InPlace = true
 		r.emitStarted()
-		r.Cause = rotation.Cause
-		r.setIntent(IntentReplace, rotation.Reason)
+		r.endIncarnation(rotation.Cause, IntentReplace, rotation.Reason)
 		r.transition(lifecycle.Drain, rotation.Reason)
 		return true
 	case r.Successor == nil:

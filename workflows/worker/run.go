@@ -146,16 +146,6 @@ type EndState struct {
 	Ending bool `json:"ending,omitempty"` // the workflow completes after the process has ended
 }
 
-// Intent is what follows the end of a process. The zero value leaves it to the recovery policy.
-type Intent string
-
-// Intents, weakest first; a stronger one replaces a weaker one.
-const (
-	IntentRecover Intent = ""        // nobody requested the end: count a failure and back off
-	IntentReplace Intent = "replace" // start the next incarnation immediately
-	IntentRest    Intent = "rest"    // wait for an operator's restart
-)
-
 // RotationState is the replacement of an incarnation that still serves.
 type RotationState struct {
 	Rotation     *rotation             `json:"rotation,omitempty"`

@@ -24,9 +24,7 @@ type starter struct {
 
 // startFirst leaves created: it starts the first incarnation, unless the worker has to end.
 func (s *starter) startFirst() bool {
-	if r := s.takeEnd(); r != nil {
-		s.restIf(r.Rest)
-		s.transition(lifecycle.Stop, r.Reason)
+	if s.stopIfOrdered() {
 		return true
 	}
 	s.beginIncarnation("first start of this worker")
@@ -69,14 +67,11 @@ func (s *starter) skipUsedNumbers() {
 
 // start waits until the process is spawned, has answered its handshake and has finished its warm-up.
 func (s *starter) start() bool {
-	if r := s.takeEnd(); r != nil {
-		s.restIf(r.Rest)
-		s.transition(lifecycle.Stop, r.Reason)
+	if s.stopIfOrdered() {
 		return true
 	}
 	if r := s.takeRequest(api.SignalRestart); r != nil {
-		s.Cause = r.Cause
-		s.setIntent(IntentReplace, r.Reason)
+		s.endIncarnation(r.Cause, IntentReplace, r.Reason)
 		s.transition(lifecycle.Stop, r.Reason)
 		return true
 	}
@@ -114,16 +109,16 @@ func (s *starter) startEnded(r *loop.Result[api.StartResult]) {
 		s.transition(lifecycle.StartFailed, failure.Message(r.Err))
 		s.Wait = Wait{Capacity: true, Reason: failure.Message(r.Err)}
 	case failure.TimedOut(r.Err):
-		s.Cause = api.CauseHostLost
-		s.setIntent(IntentReplace, "host lost during the start")
-		s.transition(lifecycle.StartFailed, s.IntentReason)
+		const reason = "host lost during the start"
+		s.endIncarnation(api.CauseHostLost, IntentReplace, reason)
+		s.transition(lifecycle.StartFailed, reason)
 	default:
+		cause, intent := api.CauseStartFailed, IntentRecover
 		newest, superseded := failure.Superseded(r.Err)
-		s.Cause = api.CauseStartFailed
 		if superseded {
-			s.Cause = api.CauseSuperseded
-			s.setIntent(IntentReplace, failure.Message(r.Err))
+			cause, intent = api.CauseSuperseded, IntentReplace
 		}
+		s.endIncarnation(cause, intent, failure.Message(r.Err))
 		s.transition(lifecycle.StartFailed, failure.Message(r.Err))
 		// no number is used twice, not even by another pool of this name
 		s.Machine.Incarnation = max(s.Machine.Incarnation, newest)

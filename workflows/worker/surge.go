@@ -320,8 +320,7 @@ func (s *surge) agentEnded(e api.EpochEnded) {
 	s.Successor, s.started = nil, nil
 	if s.Machine.State == lifecycle.Draining || s.Machine.State == lifecycle.Stopping && next.Ready != nil {
 		s.Rotation.InPlace = true
-		s.Cause = s.Rotation.Cause
-		s.setIntent(IntentReplace, s.Rotation.Reason)
+		s.endIncarnation(s.Rotation.Cause, IntentReplace, s.Rotation.Reason)
 	}
 }
 

@@ -127,8 +127,7 @@ func (s *suspender) awaitsReturn() bool { return s.asked != "" && s.Now().Before
 // suspendEnded takes the host's answer: the process is out of service, unless the suspension was withdrawn before.
 func (s *suspender) suspendEnded(r *loop.Result[api.SuspendResult]) {
 	switch {
-	case r.Err != nil && failure.NotStarted(r.Err):
-		s.monitor.hostLost(s.monitor.noAgent(), failure.Message(r.Err))
+	case s.monitor.agentLost(r.Err):
 		return
 	case r.Err != nil:
 		s.warn("the host could not take the process out of service; asking again", failure.Message(r.Err))
@@ -222,8 +221,7 @@ func (s *suspender) beginResume(reason string) {
 // resumeEnded takes the host's answer: calls may start on the process again.
 func (s *suspender) resumeEnded(r *loop.Result[api.ResumeResult]) {
 	switch {
-	case r.Err != nil && failure.NotStarted(r.Err):
-		s.monitor.hostLost(s.monitor.noAgent(), failure.Message(r.Err))
+	case s.monitor.agentLost(r.Err):
 		return
 	case r.Err != nil:
 		s.warn("the host could not resume the process; asking again", failure.Message(r.Err))

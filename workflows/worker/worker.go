@@ -163,8 +163,7 @@ func (w *worker) handleResults() bool {
 	if r := w.tasks.probe.Take(); r != nil {
 		w.NextCheckpoint = w.Now().Add(w.Spec.Health.Checkpoint.D())
 		switch {
-		case r.Err != nil && failure.NotStarted(r.Err):
-			w.monitor.hostLost(w.monitor.noAgent(), failure.Message(r.Err))
+		case w.monitor.agentLost(r.Err):
 		case r.Err != nil:
 			w.monitor.probeFailed("health check could not run: " + failure.Message(r.Err))
 		default:

@@ -1,12 +1,58 @@
 package worker
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/workflows/internal/failure"
 )
+
+// Intent is what follows the end of a process. The zero value leaves it to the recovery policy.
+type Intent string
+
+// The intents.
+const (
+	IntentRecover Intent = ""        // nobody requested the end: count a failure and back off
+	IntentReplace Intent = "replace" // start the next incarnation immediately
+	IntentRest    Intent = "rest"    // wait for an operator's restart
+)
+
+// intents are all of them, weakest first.
+var intents = []Intent{IntentRecover, IntentReplace, IntentRest}
+
+// endIncarnation sets why the incarnation ends, for the metrics, and what follows. Every end passes here, before the
+// event that moves the machine. An intent only rises. The latest cause counts; "" adds none.
+func (w *worker) endIncarnation(cause api.Cause, intent Intent, reason string) {
+	w.Cause = cmp.Or(cause, w.Cause)
+	if slices.Index(intents, intent) > slices.Index(intents, w.Intent) {
+		w.Intent, w.IntentReason = intent, reason
+	}
+}
+
+// endByOrder is endIncarnation by a stop or a drain, after which the worker rests, unless its workflow completes.
+func (w *worker) endByOrder(event lifecycle.EventKind, r *PendingRequest) {
+	w.rest(r)
+	w.transition(event, r.Reason)
+}
+
+// rest has the worker rest once its process has ended.
+func (w *worker) rest(r *PendingRequest) {
+	if !w.Ending {
+		w.endIncarnation("", IntentRest, r.Reason)
+	}
+}
+
+// stopIfOrdered stops a worker on which no call is in flight, if that was ordered, and reports whether it was.
+func (w *worker) stopIfOrdered() bool {
+	r := w.takeEnd()
+	if r != nil {
+		w.endByOrder(lifecycle.Stop, r)
+	}
+	return r != nil
+}
 
 // stop ends the process.
 func (w *worker) stop() bool {
@@ -16,7 +62,7 @@ func (w *worker) stop() bool {
 	w.tasks.drainLimit.Take()
 	w.tasks.checkpoint.Take()
 	if r := w.takeRequest(api.SignalStop); r != nil {
-		w.restIf(r.Rest)
+		w.rest(r)
 	}
 	w.absorbRequests()
 	if w.tasks.start.Running() { // stopped while starting: the host reports the process when Start has ended
@@ -57,19 +103,17 @@ func (w *worker) processExited(exit *lifecycle.Exit, reason string) {
 	w.Lease = nil // fences its holder
 	w.leases.addUsage(unreported(w.Process.Observed, w.Process.Reported))
 	w.Process.Observed = api.Usage{}
-	if exit != nil && exit.CutCall && w.Cause == "" { // a caller left: no failure of the program, and no backoff
-		w.Cause = api.CauseCutCall
+	switch {
+	case w.Cause != "":
+	case exit.CutCall: // a caller left: no failure of the program, and no backoff
 		w.Counters.CallsCut++
-		w.setIntent(IntentReplace, reason)
+		w.endIncarnation(api.CauseCutCall, IntentReplace, reason)
+	case exit.ByAgent: // its host's doing: no failure of the program either
+		w.endIncarnation(api.CauseHostLost, IntentReplace, reason)
+	default:
+		w.endIncarnation(api.CauseExit, IntentRecover, reason)
 	}
-	if exit != nil && exit.ByAgent && w.Cause == "" { // its host's doing: no failure of the program either
-		w.Cause = api.CauseHostLost
-		w.setIntent(IntentReplace, reason)
-	}
-	if w.Cause == "" {
-		w.Cause = api.CauseExit
-	}
-	w.tasks.endIncarnation()
+	w.tasks.cancelAll()
 	if w.suspender.isPending() {
 		w.refuse("suspend: the process has ended: " + reason)
 	}
@@ -78,8 +122,8 @@ func (w *worker) processExited(exit *lifecycle.Exit, reason string) {
 	w.transitionAt(lifecycle.Event{Kind: lifecycle.Exited, Reason: reason, Exit: exit}, w.Now())
 }
 
-// endIncarnation cancels what needs the process, and drops every result.
-func (t *tasks) endIncarnation() {
+// cancelAll cancels what needs the process, and drops every result.
+func (t *tasks) cancelAll() {
 	t.watch.Reset()
 	t.probe.Reset()
 	t.drain.Reset()
