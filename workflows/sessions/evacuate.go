@@ -38,8 +38,7 @@ type EvacuateRun struct {
 type evacuation struct {
 	*EvacuateRun
 	*mover
-	at    location
-	pages int
+	at location
 }
 
 // Evacuate moves all sessions of a worker evenly to the other workers of its pool, and keeps new ones off it. Sessions
@@ -71,12 +70,11 @@ func (e *evacuation) run(ctx workflow.Context) (again bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	var found bool
-	var w api.RosterWorker
-	if w, e.at, found = e.locate(s, e.Worker); !found {
-		return false, failure.Refusal(api.Errorf(api.CodeWorkerNotFound,
-			"pool %s has no worker %d; tempool ps %s lists those it has", e.Pool, e.Worker, e.Pool))
+	w, at, err := e.locate(s, e.Worker)
+	if err != nil {
+		return false, err
 	}
+	e.at = at
 	if w.Host == "" || !w.State.Live() {
 		e.Progress.Note = fmt.Sprintf("%s is %s: it has no process and no sessions", e.at.worker, w.State)
 		return false, nil
@@ -120,10 +118,10 @@ func (e *evacuation) exclude(ctx workflow.Context, d time.Duration) error {
 func (e *evacuation) transferPages(ctx workflow.Context, s survey) (again bool, err error) {
 	e.Progress.Total = max(e.Progress.Total, e.Progress.Moved+s.counts[e.at.worker])
 	for {
+		if e.mayContinue(ctx, e.ContinueEvery) {
+			return true, nil
+		}
 		if e.pages > 0 {
-			if workflow.GetInfo(ctx).GetContinueAsNewSuggested() || e.ContinueEvery > 0 && e.pages >= e.ContinueEvery {
-				return true, nil
-			}
 			if s, err = e.survey(ctx, ""); err != nil {
 				return false, err
 			}

@@ -8,7 +8,6 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/workflows/internal/display"
 	"github.com/tempool/tempool/workflows/internal/failure"
 )
 
@@ -22,17 +21,12 @@ func Migrate(ctx workflow.Context, in api.MigrateSessionRequest) (api.SessionMov
 		return progress.SessionMoves, err
 	}
 	to, from, err := m.resolve(ctx, in)
-	if ctx.Err() != nil {
-		err = temporal.NewCanceledError(progress.SessionMoves)
-	}
-	if err != nil {
-		m.showProgress(ctx, "failed: "+display.Shorten(failure.Reason(err)))
-		return progress.SessionMoves, err
+	if err != nil || ctx.Err() != nil {
+		return m.finish(ctx, err)
 	}
 	if len(from) == 1 && from[0] == to {
 		progress.Total, progress.Note = 0, fmt.Sprintf("it is already bound to %s", to.worker)
-		m.showProgress(ctx, "done")
-		return progress.SessionMoves, nil
+		return m.finish(ctx, nil)
 	}
 	from = slices.DeleteFunc(from, func(p location) bool { return p == to })
 	m.transferAll(ctx, []transfer{{from: from, to: to, sessions: []string{in.Session}}})
@@ -74,11 +68,10 @@ func (m *mover) resolve(ctx workflow.Context, in api.MigrateSessionRequest) (to 
 	if err != nil {
 		return to, nil, err
 	}
-	w, to, found := m.locate(s, slot)
+	w, to, err := m.locate(s, slot)
 	switch {
-	case !found:
-		return to, nil, failure.Refusal(api.Errorf(api.CodeWorkerNotFound,
-			"pool %s has no worker %d; tempool ps %s lists those it has", in.Pool, slot, in.Pool))
+	case err != nil:
+		return to, nil, err
 	case !w.InService || slices.Contains(s.unreachable, w.Host):
 		return to, nil, failure.Refusal(api.Errorf(api.CodeNoWorkers,
 			"%s is %s and takes no sessions now; choose another worker, or wait until it serves", in.To, w.State))

@@ -35,6 +35,13 @@ type mover struct {
 	title    string
 	hookTime time.Duration
 	progress *api.SessionProgress
+	pages    int // of sessions that this run has moved
+}
+
+// mayContinue reports whether the run continues as new before its next page; every, if positive, is after how many.
+func (m *mover) mayContinue(ctx workflow.Context, every int) bool {
+	due := workflow.GetInfo(ctx).GetContinueAsNewSuggested() || every > 0 && m.pages >= every
+	return m.pages > 0 && due && ctx.Err() == nil // Temporal cancels one run, not the next
 }
 
 // newMover makes a mover, and serves the query progress. A refusal is an ApplicationError.
@@ -69,14 +76,15 @@ type survey struct {
 
 func (m *mover) name(slot int) string { return api.WorkerName(m.pool, slot) }
 
-// locate finds a worker of the pool by its slot.
-func (m *mover) locate(s survey, slot int) (w api.RosterWorker, at location, found bool) {
+// locate finds a worker of the pool by its slot. The error is a refusal.
+func (m *mover) locate(s survey, slot int) (w api.RosterWorker, at location, err error) {
 	for _, w := range s.workers {
 		if w.Slot == slot {
-			return w, location{m.name(slot), w.Host}, true
+			return w, location{m.name(slot), w.Host}, nil
 		}
 	}
-	return w, location{}, false
+	return w, at, failure.Refusal(api.Errorf(api.CodeWorkerNotFound,
+		"pool %s has no worker %d; tempool ps %s lists those it has", m.pool, slot, m.pool))
 }
 
 // eligible are the workers that may take sessions.

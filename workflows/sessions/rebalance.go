@@ -27,7 +27,6 @@ type RebalanceRun struct {
 type rebalancing struct {
 	*RebalanceRun
 	*mover
-	pages int
 }
 
 // Rebalance distributes sessions by weight with the fewest moves. Sessions that cannot be moved stay, and the result
@@ -49,9 +48,7 @@ func Rebalance(ctx workflow.Context, run RebalanceRun) (api.SessionMoves, error)
 // run moves page after page until the plan is done; again requests a next run.
 func (r *rebalancing) run(ctx workflow.Context) (again bool, err error) {
 	for ; ; r.pages++ {
-		// Temporal cancels one run, not the next
-		if r.pages > 0 && (workflow.GetInfo(ctx).GetContinueAsNewSuggested() || r.ContinueEvery > 0 &&
-			r.pages >= r.ContinueEvery) && ctx.Err() == nil {
+		if r.mayContinue(ctx, r.ContinueEvery) {
 			return true, nil
 		}
 		s, err := r.survey(ctx, "")
@@ -77,15 +74,13 @@ func (r *rebalancing) run(ctx workflow.Context) (again bool, err error) {
 func (r *rebalancing) plan(s survey) error {
 	for _, slot := range workflow.DeterministicKeys(r.Weights) {
 		weight := r.Weights[slot]
-		w, at, found := r.locate(s, slot)
+		w, at, err := r.locate(s, slot)
 		switch {
 		case weight < 0 || weight > maxWeight:
 			return failure.Refusal(api.Errorf(api.CodeInvalid, "the weight of worker %d is %d; it must be from 0 to %d", slot,
 				weight, maxWeight))
-		case !found:
-			return failure.Refusal(api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; tempool ps %s lists those "+
-				"it has",
-				r.Pool, slot, r.Pool))
+		case err != nil:
+			return err
 		case weight > 0 && (!w.InService || slices.Contains(s.unreachable, w.Host)):
 			return failure.Refusal(api.Errorf(api.CodeNoWorkers,
 				"%s is %s and takes no sessions now; leave it out, or wait until it serves", at.worker, w.State))
