@@ -20,15 +20,13 @@ import (
 // sets Host only.
 type Run struct {
 	membership
-	// ContinueEvery, if positive, continues as new after that many events; tests of carry-over use it.
+	// ContinueEvery, if positive, continues as new after that many iterations; tests of carry-over use it.
 	ContinueEvery int `json:"continue_every,omitempty"`
 }
 
 const (
 	// livenessTimeout bounds one liveness activity; it is then started again.
 	livenessTimeout = 365 * 24 * time.Hour
-	// runLength is the maximum duration of a run, so that an old version of the code ends within a day.
-	runLength = 24 * time.Hour
 	// endEpochTimeout bounds one notification of the workers, and endEpochHeartbeat the silence of the agent that does it.
 	endEpochTimeout   = time.Hour
 	endEpochHeartbeat = time.Minute
@@ -39,64 +37,48 @@ const (
 // host is one run.
 type host struct {
 	Run
-	ctx       workflow.Context
-	began     time.Time
-	liveness  *liveness     // of the present epoch, while it is under way
-	notifying *notification // of ActivityEndEpoch, while it is under way
-	events    int
-}
-
-// liveness is one liveness activity.
-type liveness struct {
-	epoch  int64
-	cancel workflow.CancelFunc
-	result workflow.Future
-}
-
-// notification is one ActivityEndEpoch.
-type notification struct {
-	epoch  int64
-	taken  bool // the workers learn who has taken over their processes
-	all    bool // no process is kept
-	cancel workflow.CancelFunc
-	result workflow.Future
-}
-
-// of reports whether it is a notification of this end.
-func (t *notification) of(r *api.EndEpochRequest) bool {
-	return t.epoch == r.Epoch && t.taken == (r.NextAgent != nil) && t.all == (len(r.Kept) == 0)
+	*loop.Loop
+	liveness   loop.Call[struct{}]
+	livenessOf int64               // the epoch
+	notifying  loop.Call[struct{}] // of ActivityEndEpoch
+	notified   *api.EndEpochRequest
+	wait       loop.Timer // see await
 }
 
 // Workflow is the workflow of a host, type api.WorkflowHost.
 func Workflow(ctx workflow.Context, run Run) error {
-	h := &host{Run: run, ctx: ctx, began: workflow.Now(ctx)}
+	h := &host{Run: run, Loop: loop.New(ctx)}
 	if err := h.register(); err != nil {
 		return err
 	}
+	h.OnCancel(ctx, func() {}) // it ends Await
 	for {
 		h.reconcile()
 		h.endEpochs()
-		workflow.SetCurrentDetails(ctx, h.details())
-		if h.mayContinue() {
-			h.stopLiveness() // the next run notifies the workers of ended epochs again
-			return workflow.NewContinueAsNewError(ctx, api.WorkflowHost, h.Run)
+		workflow.SetCurrentDetails(h.Ctx, h.details())
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		// without an agent, the run is the one that forgets the host
+		if h.MustContinue() || h.State.Alive() && h.ContinueDue(h.ContinueEvery) {
+			h.liveness.Cancel() // the next run notifies the workers of ended epochs again
+			return workflow.NewContinueAsNewError(h.Ctx, api.WorkflowHost, h.Run)
 		}
 		if forgotten, err := h.await(); forgotten || err != nil {
 			return err
 		}
-		h.events++
 	}
 }
 
 // register sets the handlers of the query and the updates.
 func (h *host) register() error {
-	if err := workflow.SetQueryHandler(h.ctx, api.QueryStatus,
+	if err := workflow.SetQueryHandler(h.Ctx, api.QueryStatus,
 		func() (api.HostStatus, error) { return h.HostStatus, nil }); err != nil {
 		return err
 	}
-	err := workflow.SetUpdateHandlerWithOptions(h.ctx, api.UpdateJoin, h.join, workflow.UpdateHandlerOptions{
+	err := workflow.SetUpdateHandlerWithOptions(h.Ctx, api.UpdateJoin, h.join, workflow.UpdateHandlerOptions{
 		Validator: func(_ workflow.Context, r api.JoinRequest) error {
-			if _, refusal := h.membership.join(r, workflow.Now(h.ctx)); refusal != nil {
+			if _, refusal := h.membership.join(r, h.Now()); refusal != nil {
 				return failure.Refusal(refusal)
 			}
 			return nil
@@ -105,22 +87,24 @@ func (h *host) register() error {
 	if err != nil {
 		return err
 	}
-	return workflow.SetUpdateHandler(h.ctx, api.UpdateLeave, func(_ workflow.Context, r api.LeaveRequest) error {
+	return workflow.SetUpdateHandler(h.Ctx, api.UpdateLeave, func(_ workflow.Context, r api.LeaveRequest) error {
 		was := h.State
-		if h.membership = h.membership.leave(r, workflow.Now(h.ctx)); h.State != was {
+		if h.membership = h.membership.leave(r, h.Now()); h.State != was {
 			h.emit(api.EventHostLeft, "its agent has stopped")
 		}
+		h.WakeUp()
 		return nil
 	})
 }
 
 func (h *host) join(_ workflow.Context, r api.JoinRequest) (api.JoinResult, error) {
-	next, refusal := h.membership.join(r, workflow.Now(h.ctx))
+	next, refusal := h.membership.join(r, h.Now())
 	if refusal != nil {
 		return api.JoinResult{}, failure.Refusal(refusal)
 	}
 	joined := next.Epoch != h.Epoch
 	h.membership = next
+	h.WakeUp()
 	if joined {
 		h.emit(api.EventHostJoined, "")
 	}
@@ -129,121 +113,100 @@ func (h *host) join(_ workflow.Context, r api.JoinRequest) (api.JoinResult, erro
 
 // reconcile keeps exactly one liveness activity running, for the current epoch, while its agent is up.
 func (h *host) reconcile() {
-	if h.liveness != nil && (h.liveness.epoch != h.Epoch || !h.State.Alive()) {
-		h.stopLiveness()
+	if r := h.liveness.Take(); r != nil && h.livenessOf == h.Epoch && h.State.Alive() {
+		h.silent(r.Err)
 	}
-	if h.liveness != nil || h.State != api.HostUp {
+	if h.livenessOf != h.Epoch || !h.State.Alive() {
+		h.liveness.Cancel()
+	}
+	if h.liveness.Running() || h.State != api.HostUp {
 		return
 	}
-	ctx, cancel := workflow.WithCancel(h.ctx)
+	h.livenessOf = h.Epoch
 	activity := loop.OnEpoch(h.Host, h.Epoch, api.ActivityHostLiveness, "liveness of "+h.Machine, livenessTimeout,
-		api.LivenessRequest{Epoch: h.Epoch, Instance: h.Instance, At: workflow.Now(h.ctx)})
+		api.LivenessRequest{Epoch: h.Epoch, Instance: h.Instance, At: h.Now()})
 	activity.ScheduleToStart, activity.Heartbeat = api.HostHeartbeatTimeout, api.HostHeartbeatTimeout
-	h.liveness = &liveness{h.Epoch, cancel, activity.Execute(ctx)}
+	h.liveness.Start(h.Loop, activity)
 }
 
-func (h *host) stopLiveness() {
-	if h.liveness != nil {
-		h.liveness.cancel()
-		h.liveness = nil
+// silent takes the end of the present epoch's liveness.
+func (h *host) silent(err error) {
+	var last api.HostHeartbeat
+	if timeout, ok := errors.AsType[*temporal.TimeoutError](err); ok && timeout.HasLastHeartbeatDetails() {
+		if err := timeout.LastHeartbeatDetails(&last); err != nil {
+			workflow.GetLogger(h.Ctx).Warn("cannot read the last heartbeat", "target_host", h.Host, "error", err)
+		}
 	}
+	h.suspect(last, h.Now())
 }
 
 // endEpochs has the workers of ended epochs notified. The end of a later epoch replaces a notification in progress,
 // because it includes it.
 func (h *host) endEpochs() {
-	if t := h.notifying; t != nil && t.result.IsReady() {
-		if err := t.result.Get(h.ctx, nil); err != nil {
-			workflow.GetLogger(h.ctx).Error("workers were not notified that their host's agent has ended", "target_host", h.Host,
-				"error", err)
+	if r := h.notifying.Take(); r != nil {
+		if r.Err != nil {
+			workflow.GetLogger(h.Ctx).Error("workers were not notified that their host's agent has ended", "target_host", h.Host,
+				"error", r.Err)
 		}
-		if h.Ended != nil && t.of(h.Ended) {
+		if h.Ended != nil && sameEnd(h.Ended, h.notified) {
 			h.Ended = nil
 		}
-		h.notifying = nil
 	}
-	if h.Ended == nil || h.notifying != nil && h.notifying.of(h.Ended) {
+	if h.Ended == nil || h.notifying.Running() && sameEnd(h.Ended, h.notified) {
 		return
 	}
-	if h.notifying != nil {
-		h.notifying.cancel()
-	}
-	ctx, cancel := workflow.WithCancel(h.ctx)
-	activity := loop.Activity{
+	h.notifying.Cancel()
+	h.notified = h.Ended
+	h.notifying.Start(h.Loop, loop.Activity{
 		Name: api.ActivityEndEpoch, Queue: api.SweeperQueue, Summary: "notify workers that epoch " +
 			strconv.FormatInt(h.Ended.Epoch, 10) + " has ended",
 		Input: *h.Ended, StartToClose: endEpochTimeout, Heartbeat: endEpochHeartbeat,
 		Retry: &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 1},
-	}
-	h.notifying = &notification{h.Ended.Epoch, h.Ended.NextAgent != nil, len(h.Ended.Kept) == 0, cancel,
-		activity.Execute(ctx)}
+	})
 }
 
-// await waits until the membership has changed, the liveness has ended or its grace is over; forgotten says that the
-// workflow is to end.
+// sameEnd reports whether two ends tell workers the same of the same epoch.
+func sameEnd(a, b *api.EndEpochRequest) bool {
+	return a.Epoch == b.Epoch && (a.NextAgent == nil) == (b.NextAgent == nil) && (len(a.Kept) == 0) == (len(b.Kept) == 0)
+}
+
+// await waits until the membership has changed, an activity has ended, or the host's state has lasted as long as it
+// may; forgotten says that the workflow is to end.
 func (h *host) await() (forgotten bool, err error) {
 	epoch, state := h.Epoch, h.State
-	changed := func() bool {
-		return h.Epoch != epoch || h.State != state || h.liveness != nil && h.liveness.result.IsReady() ||
-			// updates that change nothing make a history long, too
-			h.notifying != nil && h.notifying.result.IsReady() || h.mayContinue()
+	if !h.wait.Running() {
+		limit := forgetAfter
+		switch {
+		case state == api.HostSuspect || state == api.HostKeeping:
+			limit = h.SuspectUntil.Sub(h.Now())
+		case state.Alive():
+			limit = h.Ends().Sub(h.Now())
+		}
+		h.wait.Start(h.Loop, max(0, limit), "")
 	}
-	limit := h.began.Add(runLength).Sub(workflow.Now(h.ctx))
-	switch {
-	case state == api.HostSuspect || state == api.HostKeeping:
-		limit = h.SuspectUntil.Sub(workflow.Now(h.ctx))
-	case !state.Alive():
-		limit = forgetAfter
-	}
-	woken, err := workflow.AwaitWithTimeout(h.ctx, max(limit, 0), changed)
-	switch {
-	case err != nil:
+	if err := h.Await(); err != nil {
 		return false, err
-	case woken:
-		h.observe()
+	}
+	over := h.wait.Take()
+	switch {
+	case h.Epoch != epoch || h.State != state || h.liveness.Ended() || h.notifying.Ended():
+		h.wait = loop.Timer{} // the next one is for the next state
+	case !over:
 	case h.State == api.HostSuspect:
-		h.lose(workflow.Now(h.ctx))
+		h.lose(h.Now())
 		h.emit(api.EventHostLost, h.Ended.Reason)
 	case h.State == api.HostKeeping:
-		h.giveUp(workflow.Now(h.ctx))
-	case !h.State.Alive() && h.Ended == nil && workflow.AllHandlersFinished(h.ctx):
-		return true, nil
+		h.giveUp(h.Now())
+	case !h.State.Alive():
+		return h.Ended == nil && workflow.AllHandlersFinished(h.Ctx), nil
 	}
 	return false, nil
 }
 
 func (h *host) emit(eventType, reason string) {
-	emit.Event(h.ctx, eventType, api.HostSource(h.Host), api.HostEvent{
+	emit.Event(h.Ctx, eventType, api.HostSource(h.Host), api.HostEvent{
 		Epoch: h.Epoch, Instance: h.Instance, Machine: h.Machine, Labels: h.Labels, Capacity: h.Capacity, Reason: reason,
 	})
-}
-
-// observe takes in the end of the present epoch's liveness.
-func (h *host) observe() {
-	if h.liveness == nil || !h.liveness.result.IsReady() {
-		return
-	}
-	err := h.liveness.result.Get(h.ctx, nil)
-	epoch := h.liveness.epoch
-	h.liveness = nil
-	if epoch != h.Epoch || !h.State.Alive() {
-		return
-	}
-	var last api.HostHeartbeat
-	if timeout, ok := errors.AsType[*temporal.TimeoutError](err); ok && timeout.HasLastHeartbeatDetails() {
-		if err := timeout.LastHeartbeatDetails(&last); err != nil {
-			workflow.GetLogger(h.ctx).Warn("cannot read the last heartbeat", "target_host", h.Host, "error", err)
-		}
-	}
-	h.suspect(last, workflow.Now(h.ctx))
-}
-
-// mayContinue reports whether the run is to continue as new and nothing would be lost by it: a suspect host's grace is
-// counted from Since, and the next run starts a liveness of its own.
-func (h *host) mayContinue() bool {
-	due := workflow.GetInfo(h.ctx).GetContinueAsNewSuggested() || h.ContinueEvery > 0 && h.events >= h.ContinueEvery ||
-		h.State.Alive() && workflow.Now(h.ctx).Sub(h.began) >= runLength
-	return due && workflow.AllHandlersFinished(h.ctx)
 }
 
 // details is what Temporal's Web UI shows of the host.

@@ -73,6 +73,9 @@ func (l *Loop) HasChange(name string) bool {
 // Now is the workflow's time.
 func (l *Loop) Now() time.Time { return workflow.Now(l.Ctx) }
 
+// Ends is when the run is old enough to continue as new.
+func (l *Loop) Ends() time.Time { return l.ends }
+
 // WakeUp ends the current or the next Await: a handler has changed something that the workflow must act on.
 func (l *Loop) WakeUp() { l.woken = true }
 
