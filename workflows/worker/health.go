@@ -54,7 +54,9 @@ func (m *monitor) observed(r api.ProcessEvents) {
 	if r.RunID != "" && r.RunID != workflow.GetInfo(m.Ctx).FirstRunID {
 		return
 	}
-	m.Events = append(m.Events, r.Events...)
+	m.Events = append(m.Events, slices.DeleteFunc(r.Events, func(e api.ProcessEvent) bool {
+		return e.Exit == nil && (e.Event == api.WatchExited || e.Event == api.WatchUnknown) // not of a host
+	})...)
 	m.dropEvents()
 }
 

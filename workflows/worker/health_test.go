@@ -85,6 +85,20 @@ func TestAWorkerWhoseProgramReportsThatItIsNotWellIsDegradedAtOnce(t *testing.T)
 	s.run(standalone())
 }
 
+func TestAnExitWithoutItsOutcomeIsIgnored(t *testing.T) {
+	s := newWorkerEnv(t)
+	for i, event := range []api.WatchEvent{api.WatchExited, api.WatchUnknown} { // no host sends them, but a stranger may
+		s.At(time.Duration(1+i)*time.Second, s.signal(api.SignalProcessEvents, api.ProcessEvents{Events: []api.ProcessEvent{
+			{Incarnation: 1, WatchResult: api.WatchResult{Event: event}},
+		}}))
+	}
+	s.At(4*time.Second, func() {
+		require.Equal(t, lifecycle.Ready, s.state().State)
+		s.cancel()
+	})
+	s.run(standalone())
+}
+
 func TestALeasedWorkerThatIsNotWellIsDegradedWhenItsLeaseEnds(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
