@@ -55,7 +55,7 @@ func (m *monitor) observed(r api.ProcessEvents) {
 		return
 	}
 	m.Events = append(m.Events, slices.DeleteFunc(r.Events, func(e api.ProcessEvent) bool {
-		return e.Exit == nil && (e.Event == api.WatchExited || e.Event == api.WatchUnknown) // not of a host
+		return e.Event == api.WatchExited && e.Exit == nil // not of a host
 	})...)
 	m.dropEvents()
 }
