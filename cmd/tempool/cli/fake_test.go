@@ -250,6 +250,8 @@ func (p *fakePool) Workers(context.Context) (api.PoolWorkers, error) { return p.
 func (p *fakePool) Roster(context.Context) (api.PoolWorkers, error)  { return p.view, p.err }
 
 func (p *fakePool) State(_ context.Context, slot int) (api.WorkerState, error) {
+	p.controlPlane.mu.Lock()
+	defer p.controlPlane.mu.Unlock()
 	script := p.states[slot]
 	if len(script) == 0 {
 		return api.WorkerState{}, api.ErrUnavailable
