@@ -118,7 +118,7 @@ func TestTheFirstProjects(t *testing.T) {
 		env.startPool(s)
 		out := runClient(t, project, []string{gateway}, "venv/bin/python", "main.py")
 		require.Contains(t, out, "Hello, Ada!\n[0, 1, 2]\n")
-		require.Contains(t, out, "failed: greet: ")
+		require.Regexp(t, `failed: greet on first-python/\d failed: invalid_params`, out)
 		require.Contains(t, out, "Hello, again!\n")
 	})
 }
