@@ -80,6 +80,7 @@ func TestAWorkerTerminatedAfterItsPoolContinuedIsReplaced(t *testing.T) {
 }
 
 func TestAWorkerTerminatedByHandIsReplacedWhoeverIsThereToNotice(t *testing.T) {
+	t.Parallel()
 	for name, before := range map[string]func(env *testEnv, pool *tempool.Pool){
 		"and the sweeper, too": func(env *testEnv, pool *tempool.Pool) {
 			env.continued(pool.Name())
@@ -101,6 +102,7 @@ func TestAWorkerTerminatedByHandIsReplacedWhoeverIsThereToNotice(t *testing.T) {
 }
 
 func TestRestingWorkersOfAPoolThatWasEndedFromOutsideEnd(t *testing.T) {
+	t.Parallel()
 	for name, end := range map[string]func(env *testEnv){
 		"terminated": func(env *testEnv) { env.terminate(api.PoolWorkflowID("heirs")) },
 		"deleted": func(env *testEnv) {

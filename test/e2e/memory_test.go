@@ -43,6 +43,7 @@ func TestALeakIsReplacedOnTheDefaults(t *testing.T) {
 // TestALargeProgramIsNotReplacedForItsMemory runs programs that need much memory all the time, on the defaults but for
 // time-outs.
 func TestALargeProgramIsNotReplacedForItsMemory(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct{ script, method string }{
 		"python":   {"large.py", "ask"},
 		"chromium": {"../../../examples/render/worker.py", "render"}, // from the folder testdata

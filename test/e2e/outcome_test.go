@@ -58,6 +58,7 @@ func (env *testEnv) waitTransition(pool *tempool.Pool, slot int, to lifecycle.St
 // A program that exits with code 0 has finished, and one that exits with another has failed. recovery.restart says what
 // follows.
 func TestRestartDependsOnHowTheProgramEnded(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		mode, code string
 		rests      bool
