@@ -91,7 +91,7 @@ func New(config Config) (*Gateway, error) {
 	config.Logger = cmp.Or(config.Logger, slog.Default())
 	config.Plain = newPlainUpstream
 	peers := new(peer.Peers)
-	config.Peers = peers
+	config.Elsewhere = peers
 	dispatcher, err := pool.New(config.Config)
 	if err != nil {
 		return nil, err

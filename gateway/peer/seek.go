@@ -2,8 +2,6 @@ package peer
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/tempool/tempool/api"
@@ -19,47 +17,41 @@ const (
 	rosterFresh   = 2 * time.Second
 	lingers       = 30 * time.Second
 	statusTimeout = 5 * time.Second
-	// refusedPause is the pause after a refusal: other gateways may have been first, or a worker is leased without the
-	// peer's knowledge. It doubles with each further refusal in a row, maxRefusals times.
+	// refusedPause is the pause after a refusal: other gateways may have been first.
 	refusedPause = 10 * time.Millisecond
-	maxRefusals  = 3
-	// settleWait bounds the wait until the peer has taken what was sent: it may take long to grant a lease, or let the
-	// guest wait for a worker.
-	settleWait = 50 * time.Millisecond
 	// maxAtOnce bounds the calls that are sent for one answer.
 	maxAtOnce = 64
 )
 
-// Queue has the calls and clients that wait on this host; pool.Dispatcher is one, whose methods these are.
+// Queue has the calls that wait on this host; pool.Dispatcher is one.
 type Queue interface {
-	Send(pool string, to pool.Place) bool
-	MayLeave(pool string) bool
+	// SendElsewhere sends the first call that may leave to a place.
+	SendElsewhere(pool string, to pool.Place) bool
+	// HasWorkers reports whether a worker of the pool lives on this host, and MayLeave whether calls wait that may leave.
 	HasWorkers(pool string) bool
-	Refer(roster api.PoolStatus) (waits bool)
+	MayLeave(pool string) bool
 }
 
-// seeker looks for free slots of one pool on other hosts while calls or clients wait: it asks each peer, and sends it
-// as many as it can serve.
+// seeker looks for free slots of one pool on other hosts while calls wait: it asks each peer, and sends it as many
+// calls as it can start.
 type seeker struct {
 	peers *Peers
 	pool  string
 	wake  chan struct{} // of run
 
 	// Guarded by the lock of Peers.
-	last     time.Time // when one last began to wait
-	followed time.Time // the newest roster
-	lanes    map[api.Peer]*lane
+	last  time.Time // when a call last began to wait
+	lanes map[api.Peer]*lane
 }
 
 // lane is what a seeker has to do with one peer.
 type lane struct {
-	to       api.Peer
-	wake     chan struct{}
-	stop     context.CancelFunc
-	refusals int // in a row
+	to   api.Peer
+	wake chan struct{}
+	stop context.CancelFunc
 }
 
-// Waits says that a call or a client of a pool begins to wait. It does not block.
+// Waits says that a call of a pool begins to wait. It does not block.
 func (p *Peers) Waits(pool string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,19 +76,15 @@ func (s *seeker) run() {
 	p := s.peers
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for waits := true; ; {
+	for {
 		ctx, cancel := context.WithTimeout(p.life, statusTimeout)
 		status, err := p.config.Status(ctx, s.pool)
 		cancel()
 		if err == nil { // else the peers known before are as good as any
 			s.follow(status)
-			waits = p.config.Queue.Refer(status)
 		}
 		if !sleep.For(p.life.Done(), rosterFresh) {
 			break
-		}
-		if waits {
-			continue
 		}
 		timer.Reset(lingers)
 		select {
@@ -123,10 +111,14 @@ func (s *seeker) run() {
 // follow starts and stops lanes so that they are those of the roster.
 func (s *seeker) follow(status api.PoolStatus) {
 	p := s.peers
-	hosts := p.serving(status)
+	hosts := make(map[api.Peer]bool)
+	for _, w := range status.Workers {
+		if w.Endpoint != "" && w.Host != p.config.HostID && !w.Gone && !w.Removing && w.State.InService() {
+			hosts[api.Peer{Host: w.Host, Endpoint: w.Endpoint}] = true
+		}
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s.followed = time.Now()
 	for to, l := range s.lanes {
 		if !hosts[to] {
 			l.stop()
@@ -163,60 +155,29 @@ func (s *seeker) serve(ctx context.Context, l *lane) {
 			}
 			continue
 		}
-		s.send(ctx, l, min(free, maxAtOnce))
+		s.send(ctx, l.to, min(free, maxAtOnce))
 	}
 }
 
-// send sends up to free calls and clients to a peer and waits until it has taken or refused them: its next answer then
-// counts them. A peer that has refused one is asked again a little later.
-func (s *seeker) send(ctx context.Context, l *lane, free int) {
+// send sends up to free calls to a peer and waits until it has taken or refused them: its next answer then counts them.
+// A peer that has refused a call is asked again a little later.
+func (s *seeker) send(ctx context.Context, to api.Peer, free int) {
 	settled, sent, refused := make(chan bool, free), 0, false
-	place := pool.Place{Peer: l.to, Settled: func(taken bool) { settled <- taken }}
-	for sent < free && s.peers.config.Queue.Send(s.pool, place) {
+	place := pool.Place{Peer: to, Settled: func(taken bool) { settled <- taken }}
+	for sent < free && s.peers.config.Queue.SendElsewhere(s.pool, place) {
 		sent++
 	}
-	late := time.After(settleWait)
 	for range sent {
 		select {
 		case taken := <-settled:
 			refused = refused || !taken
-		case <-late:
-			return
 		case <-ctx.Done():
 			return
 		}
 	}
-	if !refused {
-		l.refusals = 0
-		return
+	if refused {
+		sleep.For(ctx.Done(), refusedPause)
 	}
-	sleep.For(ctx.Done(), refusedPause<<l.refusals)
-	l.refusals = min(l.refusals+1, maxRefusals)
-}
-
-// Serving are the peers that have workers of a pool in service, as its roster says; none while Temporal is down.
-func (p *Peers) Serving(ctx context.Context, pool string) []api.Peer {
-	p.Waits(pool) // so that the next one need not read the roster
-	p.mu.Lock()
-	if s := p.seekers[pool]; s != nil && time.Since(s.followed) < 2*rosterFresh {
-		defer p.mu.Unlock()
-		return slices.Collect(maps.Keys(s.lanes))
-	}
-	p.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
-	defer cancel()
-	status, _ := p.config.Status(ctx, pool)
-	return slices.Collect(maps.Keys(p.serving(status)))
-}
-
-func (p *Peers) serving(status api.PoolStatus) map[api.Peer]bool {
-	hosts := make(map[api.Peer]bool)
-	for _, w := range status.Workers {
-		if w.Endpoint != "" && w.Host != p.config.HostID && !w.Gone && !w.Removing && w.State.InService() {
-			hosts[api.Peer{Host: w.Host, Endpoint: w.Endpoint}] = true
-		}
-	}
-	return hosts
 }
 
 // pause is how long a peer is still left alone.
