@@ -132,7 +132,7 @@ with Client(sys.argv[1]) as client:
 		}
 		slowest := calls()
 		t.Logf("%s: the slowest of 9 short calls took %s", name, slowest)
-		require.Less(t, slowest, 4*time.Second, name) // some 10 ms; the stuck worker is free after 5 s
+		require.Less(t, slowest, time.Second, name) // 100 ms on a machine of its own
 	}
 }
 
