@@ -359,16 +359,22 @@ func (a *Agent) killAll() {
 
 // newEpochWorker serves the queue of an epoch: everything about one process.
 func (a *Agent) newEpochWorker(queue string) sdkworker.Worker {
-	w := a.newWorker(queue, sdkworker.Options{
-		DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: api.HostHeartbeatInterval,
-		MaxConcurrentActivityExecutionSize: 4*a.config.Capacity + 50,
-	})
+	w := a.newWorker(queue, epochOptions(a.config.Capacity))
 	register(w, map[string]any{
 		api.ActivityWatch: a.host.Watch, api.ActivityProbe: a.host.Probe, api.ActivityDrain: a.host.Drain,
 		api.ActivityStop: a.host.Stop, api.ActivityReset: a.host.Reset, api.ActivitySuspend: a.host.Suspend,
 		api.ActivityResume: a.host.EndSuspension,
 	})
 	return w
+}
+
+// epochOptions are those of the worker of an epoch. The SDK gives up a heartbeat after the throttle interval: a short
+// one would lose those of a large host on a slow machine.
+func epochOptions(capacity int) sdkworker.Options {
+	return sdkworker.Options{
+		DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: api.HostHeartbeatInterval,
+		MaxConcurrentActivityExecutionSize: 4*capacity + 50,
+	}
 }
 
 // startActivityWorkers serves what concerns the host as a whole, whatever its epoch, and the placement queues.

@@ -55,8 +55,7 @@ func newTestMembership(t *testing.T, connection client.Client, namespace string)
 		client: temporal, announce: temporal.JoinHost, hostID: "h", log: slog.New(slog.DiscardHandler),
 		report: func() api.HostHeartbeat { return api.HostHeartbeat{} },
 		newWorker: func(queue string) sdkworker.Worker {
-			return sdkworker.New(connection, queue,
-				sdkworker.Options{DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: time.Second})
+			return sdkworker.New(connection, queue, epochOptions(1))
 		},
 		remember: func(int64) {}, lost: func() { t.Error("the processes are killed") },
 		fail:    func(err error) { t.Error(err) },

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/cmd/tempool/cli"
+	"github.com/tempool/tempool/internal/buildinfo"
 	"github.com/tempool/tempool/internal/logging/logtest"
 	"github.com/tempool/tempool/internal/need"
 )
@@ -80,10 +81,10 @@ func TestDoctorFindsRealConditions(t *testing.T) {
 		result = env.doctor()
 		return result.Problems == 0 && result.has("ok", "gateway", "host fine") &&
 			result.has("ok", "search_attributes", "") &&
-			result.has("ok", "agents", "host fine: agent (devel)") && !result.has("warning", "clock", "")
+			result.has("ok", "agents", "host fine: agent "+buildinfo.Read().Version) && !result.has("warning", "clock", "")
 	}, waitTimeout, 500*time.Millisecond, "%+v", &result)
 	pool := env.startPool(echoSpec("kept", 1))
-	env.awaitFinding("ok", "placement", "pool kept: 1 of 1 ready")
+	env.awaitFinding("ok", "pools", "pool kept: 1 of 1 ready")
 	env.awaitFinding("warning", "root", "pool kept") // the agent of this test runs as root
 
 	lost := echoSpec("lost", 1)

@@ -112,6 +112,10 @@ func TestAFunctionHasTheLifeOfAWorker(t *testing.T) {
 	}
 	rotated := env.waitFor(pool, "the worker is rotated",
 		func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > lease.Incarnation })
+	require.Eventually(t, func() bool { // the replaced one serves calls until it drains
+		h, err := env.client.HostHeartbeat(t.Context(), "functions")
+		return err == nil && len(h.Processes) == 1 && h.Processes[0].Incarnation > lease.Incarnation
+	}, waitTimeout, 100*time.Millisecond, "the replaced function has not ended")
 
 	// A panic is a crash.
 	_, err = call(job{Panic: "boom"}, "")
