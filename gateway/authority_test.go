@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/pool"
 )
@@ -85,7 +86,9 @@ func TestALeaseOnAnotherHostNeedsItsTokenToo(t *testing.T) {
 	e := open(t, 0, withTokens(tokens))
 	e.control.add("p/7", 3)
 	e.control.with("p/7", func(worker *fakeWorker) { worker.host = "there" })
-	alice := e.taken(pool.CheckoutRequest{Holder: "alice"})
+	alice, err := e.control.Checkout(t.Context(), "p/7",
+		tempool.CheckoutOptions{Holder: "alice", Token: api.NewLeaseToken()})
+	require.NoError(t, err)
 	for _, method := range []string{"PUT", "DELETE"} {
 		status, _ := e.tcp(method, "/v1/leases/"+alice.ID+"~"+api.NewLeaseToken(), bob, "")
 		require.Equal(t, 403, status, "the workflow knows the token: %s", method)

@@ -89,7 +89,7 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, name string,
 			return err
 		}
 	}
-	if request.Elsewhere = g.sendElsewhere(w, r, request, connectionOf(r).body); !request.Trace.IsZero() {
+	if request.Forward = g.forwardCall(w, r, request, connectionOf(r).body); !request.Trace.IsZero() {
 		setTrace(r.Header, request)
 	}
 	call, err := g.Do(r.Context(), target, request, func(call *pool.Call, request pool.Request) (err error) {

@@ -144,6 +144,49 @@ func TestAHostWithoutWorkersServesThePool(t *testing.T) {
 	require.Equal(t, http.StatusOK, a.do("GET", "/v1/workers/p/1/logs", nil).status)
 }
 
+func TestAClientGetsALeaseOnAWorkerOfAnotherHost(t *testing.T) {
+	t.Parallel()
+	for _, here := range []int{0, 1} { // a worker, which is leased
+		for _, waitMS := range []int64{0, timeout.Milliseconds()} {
+			b := openThere(t)
+			a := openHere(t, b, here)
+			if here == 1 {
+				require.Equal(t, "p/0", a.taken(pool.CheckoutRequest{Holder: "another"}).Worker)
+			}
+			ask := pool.CheckoutRequest{Holder: "me", WaitMS: waitMS}
+			began := time.Now()
+			lease := a.do("POST", "/v1/pools/p/leases", ask).lease(t)
+			require.Less(t, time.Since(began), 5*time.Second)
+			require.Equal(t, "p/1", lease.Worker)
+			require.Equal(t, b.gateway.Endpoint(), lease.Endpoint)
+			path := "/v1/leases/" + lease.ID + "~" + lease.Token
+			require.Equal(t, http.StatusOK, a.do("POST", path+"/call/echo", "x").status)
+			if waitMS == 0 {
+				a.do("POST", "/v1/pools/p/leases", ask).requireProblem(t, http.StatusServiceUnavailable, api.CodeNoWorkers)
+				continue
+			}
+			next := a.waits("next", timeout.Milliseconds())
+			require.Equal(t, http.StatusOK, a.do("DELETE", path, nil).status)
+			require.Equal(t, "p/1", await(t, next).lease(t).Worker)
+		}
+	}
+}
+
+func TestWhoWaitsWithoutAnyWorkerIsServedByTheHostThatStartsOne(t *testing.T) {
+	t.Parallel()
+	b := open(t, 0, withConfig(func(c *Config) { c.HostID, c.Listen = "there", "127.0.0.1:0" }))
+	b.control.host = "there"
+	a := openHere(t, b, 0, following())
+	b.control.spec.Scale.Max = 4
+	call := background(func() answer { return a.do("POST", "/v1/pools/p/call/echo", "x") })
+	require.Eventually(t, func() bool { return a.gateway.Waiting()["p"] == 1 }, timeout, poll)
+	client := a.waits("me", timeout.Milliseconds())
+	b.start(1, 1)
+	b.control.with("p/1", func(w *fakeWorker) { w.endpoint = b.gateway.Endpoint() })
+	require.Equal(t, "p/1", await(t, call).header.Get(api.HeaderWorker))
+	require.Equal(t, "p/1", await(t, client).lease(t).Worker)
+}
+
 func TestOnlyPeersMayForward(t *testing.T) {
 	t.Parallel()
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
@@ -222,25 +265,47 @@ func TestASilentPeerCostsOneTimeout(t *testing.T) {
 			require.Eventually(t, func() bool { return a.gateway.Waiting()["p"] == 1 }, timeout, poll)
 			to := pool.Place{Peer: api.Peer{Host: "there", Endpoint: "http://" + listener.Addr().String()}}
 			began := time.Now()
-			require.True(t, a.gateway.SendElsewhere("p", to)) // as if it had said that it has a free worker
+			require.True(t, a.gateway.Send("p", to)) // as if it had said that it has a free worker
 			require.Eventually(t, func() bool { return a.gateway.Waiting()["p"] == 1 }, timeout, poll)
 			require.Less(t, time.Since(began), 5*time.Second)
 			a.release(a.file("held"))
 			require.Equal(t, http.StatusOK, await(t, held).status)
 			require.Equal(t, http.StatusOK, await(t, waiting).status)
+
+			a = openHere(t, nil, 1) // which does not know yet that the peer is silent
+			a.joins(to.Endpoint)
+			lease := a.taken(pool.CheckoutRequest{Holder: "another"})
+			client := background(func() answer {
+				return a.do("POST", "/v1/pools/p/leases",
+					pool.CheckoutRequest{Holder: "me", WaitMS: timeout.Milliseconds()})
+			})
+			require.Equal(t, "p/1", await(t, client).lease(t).Worker, "which Temporal grants, and the client may reach")
+			a.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "pushy"}).requireProblem(t,
+				http.StatusServiceUnavailable, api.CodeNoWorkers)
+			next := a.waits("next", timeout.Milliseconds())
+			require.Equal(t, http.StatusOK, a.do("DELETE", "/v1/leases/"+lease.ID+"~"+lease.Token, nil).status)
+			require.Equal(t, "p/0", await(t, next).lease(t).Worker)
 		})
 	}
 }
 
-func TestACallOfAPeerThatIsLostHasStarted(t *testing.T) {
+func TestARequestToAPeerThatIsLostHasStarted(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	broken := make(chan struct{})
+	asked := make(chan pool.CheckoutRequest, 2)
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/slots"):
 			writeJSON(w, http.StatusOK, peer.Slots{Free: 1})
+		case strings.HasSuffix(r.URL.Path, "/leases"):
+			var request pool.CheckoutRequest
+			_ = json.NewDecoder(r.Body).Decode(&request)
+			if asked <- request; len(asked) == 1 {
+				panic(http.ErrAbortHandler)
+			}
+			writeJSON(w, http.StatusCreated, api.Lease{ID: "p-1-1-1", Worker: "p/1", Token: request.Token})
 		default:
 			_, _ = io.ReadAll(r.Body)
 			close(broken)
@@ -255,6 +320,10 @@ func TestACallOfAPeerThatIsLostHasStarted(t *testing.T) {
 	got.requireProblem(t, http.StatusBadGateway, api.CodeWorkerCrashed)
 	require.True(t, got.problem.Started)
 	await(t, broken)
+	a.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me", WaitMS: timeout.Milliseconds()}).lease(t)
+	first, second := await(t, asked), await(t, asked)
+	require.NotEmpty(t, first.RequestID)
+	require.Equal(t, first, second, "asked again, the host that has granted the lease answers with the same one")
 }
 
 func TestAHostsCertificateProvesAPeerAndAClientsDoesNot(t *testing.T) {

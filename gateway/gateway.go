@@ -91,7 +91,7 @@ func New(config Config) (*Gateway, error) {
 	config.Logger = cmp.Or(config.Logger, slog.Default())
 	config.Plain = newPlainUpstream
 	peers := new(peer.Peers)
-	config.Elsewhere = peers
+	config.Peers = peers
 	dispatcher, err := pool.New(config.Config)
 	if err != nil {
 		return nil, err

@@ -30,17 +30,36 @@ func (g *Gateway) postLease(w http.ResponseWriter, r *http.Request) error {
 	wait := time.Duration(min(max(request.WaitMS, 0), pool.MaxCheckoutWait.Milliseconds())) * time.Millisecond
 	ctx, cancel := context.WithTimeout(r.Context(), wait+answerTimeout)
 	defer cancel()
+	request = request.Identified()
+	request.Forward = g.forwardCheckout(w, r, request)
+	if caller := callerOf(r); caller != nil {
+		guest := caller.Guest()
+		request.Guest = &guest
+	}
 	lease, err := g.Checkout(ctx, r.PathValue("pool"), request)
+	if request.Forward != nil && wait == 0 && api.CodeOf(err) == api.CodeNoWorkers {
+		for _, to := range g.peers.Serving(ctx, r.PathValue("pool")) {
+			if request.Forward(ctx, to) == nil {
+				return nil
+			}
+		}
+	}
 	switch {
 	case err != nil:
 		return err
+	case lease == nil: // the client has the answer of another host
+		return nil
 	case r.Context().Err() != nil: // the client is gone and will never use the lease
 		g.CheckinAbandoned(r.Context(), lease.ID)
 		return nil
 	}
+	writeLease(w, lease)
+	return nil
+}
+
+func writeLease(w http.ResponseWriter, lease *api.Lease) {
 	w.Header().Set("Location", "/v1/leases/"+lease.ID)
 	writeJSON(w, http.StatusCreated, lease)
-	return nil
 }
 
 // renewRequest asks for more time for a lease.

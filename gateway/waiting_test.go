@@ -101,16 +101,6 @@ func TestAClientThatWaitsFindsAWorkerThatWasReturnedPastTheGateway(t *testing.T)
 	require.Equal(t, "p/0", await(t, client).lease(t).Worker)
 }
 
-func TestAClientThatWaitsGetsAWorkerOfAnotherHost(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
-	e.lease(0, "one")
-	e.control.add("p/7", 1)
-	e.control.with("p/7", func(worker *fakeWorker) { worker.host = "there" })
-	got := e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me", WaitMS: 30_000}).lease(t)
-	require.Equal(t, "p/7", got.Worker)
-}
-
 // A client that waits and the queued calls of the pool take turns.
 func TestAClientThatWaitsGetsAWorkerThatCallsKeepBusy(t *testing.T) {
 	t.Parallel()
@@ -128,29 +118,34 @@ func TestAClientThatWaitsGetsAWorkerThatCallsKeepBusy(t *testing.T) {
 	stop()
 }
 
+// A lease that nobody has costs the worker its process when it expires.
 func TestALeaseGrantedToAClientThatHasLeftGoesBack(t *testing.T) {
 	t.Parallel()
-	e := open(t, 1)
-	release := make(chan struct{})
-	e.control.mu.Lock()
-	e.control.blocked = release
-	e.control.mu.Unlock()
-	ctx, leave := context.WithCancel(t.Context())
-	defer leave()
-	client := e.waitsUntil(ctx, "me")
-	require.Eventually(t, func() bool {
+	for _, waitMS := range []int64{0, 60_000} {
+		e := open(t, 1)
+		release := make(chan struct{})
 		e.control.mu.Lock()
-		defer e.control.mu.Unlock()
-		return len(e.control.blockedHolders) > 0
-	}, timeout, poll)
-	leave()
-	close(release)
-	require.Nil(t, await(t, client))
-	require.Eventually(t, func() bool {
-		free := false
-		e.control.with("p/0", func(worker *fakeWorker) { free = worker.seq == 1 && worker.lease == nil })
-		return free
-	}, timeout, poll)
+		e.control.blocked = release
+		e.control.mu.Unlock()
+		ctx, leave := context.WithCancel(t.Context())
+		client := background(func() *api.Lease {
+			lease, _ := e.gateway.Checkout(ctx, "p", pool.CheckoutRequest{Holder: "me", WaitMS: waitMS})
+			return lease
+		})
+		require.Eventually(t, func() bool {
+			e.control.mu.Lock()
+			defer e.control.mu.Unlock()
+			return len(e.control.blockedHolders) > 0
+		}, timeout, poll)
+		leave()
+		close(release)
+		require.Nil(t, await(t, client))
+		require.Eventually(t, func() bool {
+			free := false
+			e.control.with("p/0", func(worker *fakeWorker) { free = worker.seq == 1 && worker.lease == nil })
+			return free
+		}, timeout, poll)
+	}
 }
 
 func TestTheLineOfClientsIsBounded(t *testing.T) {

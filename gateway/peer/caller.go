@@ -26,7 +26,8 @@ type Caller struct {
 	// PatienceMS and WaitedMS are of pool.Guest.
 	PatienceMS int64 `json:"patience_ms,omitempty"`
 	WaitedMS   int64 `json:"waited_ms,omitempty"`
-	// Gated says that the body follows once a worker has been found, and Empty that it then has no bytes.
+	// Gated says that the body follows once the peer asks for it, which it does for a call when it has found a worker.
+	// Empty says that the body then has no bytes.
 	Gated bool `json:"gated,omitempty"`
 	Empty bool `json:"empty,omitempty"`
 }

@@ -2,6 +2,7 @@ package peer
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
 
 	"github.com/tempool/tempool/api"
@@ -17,41 +18,51 @@ const (
 	rosterFresh   = 2 * time.Second
 	lingers       = 30 * time.Second
 	statusTimeout = 5 * time.Second
-	// refusedPause is the pause after a refusal: other gateways may have been first.
+	// refusedPause is the pause after a refusal: other gateways may have been first, or a worker is leased without the
+	// peer's knowledge. It doubles with each further refusal in a row, maxRefusals times.
 	refusedPause = 10 * time.Millisecond
+	maxRefusals  = 3
+	// clientPace is the most time between two clients whose leases on a host that does not answer are asked of Temporal.
+	clientPace = 500 * time.Millisecond
+	// settleWait bounds the wait until the peer has taken what was sent: it may take long to grant a lease, or let the
+	// guest wait for a worker.
+	settleWait = 50 * time.Millisecond
 	// maxAtOnce bounds the calls that are sent for one answer.
 	maxAtOnce = 64
 )
 
-// Queue has the calls that wait on this host; pool.Dispatcher is one.
+// Queue has the calls and clients that wait on this host; pool.Dispatcher is one, whose methods these are.
 type Queue interface {
-	// SendElsewhere sends the first call that may leave to a place.
-	SendElsewhere(pool string, to pool.Place) bool
-	// HasWorkers reports whether a worker of the pool lives on this host, and MayLeave whether calls wait that may leave.
-	HasWorkers(pool string) bool
+	Send(pool string, to pool.Place) bool
+	SendClient(pool string, to pool.Place) bool
 	MayLeave(pool string) bool
+	HasWorkers(pool string) bool
+	Refer(roster api.PoolStatus) (waits bool)
 }
 
-// seeker looks for free slots of one pool on other hosts while calls wait: it asks each peer, and sends it as many
-// calls as it can start.
+// seeker looks for free slots of one pool on other hosts while calls or clients wait: it asks each peer, and sends it
+// as many as it can serve.
 type seeker struct {
 	peers *Peers
 	pool  string
 	wake  chan struct{} // of run
 
 	// Guarded by the lock of Peers.
-	last  time.Time // when a call last began to wait
-	lanes map[api.Peer]*lane
+	last     time.Time // when one last began to wait
+	followed time.Time // the newest roster
+	lanes    map[api.Peer]*lane
 }
 
 // lane is what a seeker has to do with one peer.
 type lane struct {
-	to   api.Peer
-	wake chan struct{}
-	stop context.CancelFunc
+	to       api.Peer
+	wake     chan struct{}
+	stop     context.CancelFunc
+	refusals int      // in a row
+	workers  []string // in service there, guarded by the lock of Peers
 }
 
-// Waits says that a call of a pool begins to wait. It does not block.
+// Waits says that a call or a client of a pool begins to wait. It does not block.
 func (p *Peers) Waits(pool string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,15 +87,19 @@ func (s *seeker) run() {
 	p := s.peers
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for {
+	for waits := true; ; {
 		ctx, cancel := context.WithTimeout(p.life, statusTimeout)
 		status, err := p.config.Status(ctx, s.pool)
 		cancel()
 		if err == nil { // else the peers known before are as good as any
 			s.follow(status)
+			waits = p.config.Queue.Refer(status)
 		}
 		if !sleep.For(p.life.Done(), rosterFresh) {
 			break
+		}
+		if waits {
+			continue
 		}
 		timer.Reset(lingers)
 		select {
@@ -111,26 +126,24 @@ func (s *seeker) run() {
 // follow starts and stops lanes so that they are those of the roster.
 func (s *seeker) follow(status api.PoolStatus) {
 	p := s.peers
-	hosts := make(map[api.Peer]bool)
-	for _, w := range status.Workers {
-		if w.Endpoint != "" && w.Host != p.config.HostID && !w.Gone && !w.Removing && w.State.InService() {
-			hosts[api.Peer{Host: w.Host, Endpoint: w.Endpoint}] = true
-		}
-	}
+	hosts := p.serving(status)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	s.followed = time.Now()
 	for to, l := range s.lanes {
-		if !hosts[to] {
+		if hosts[to] == nil {
 			l.stop()
 			delete(s.lanes, to)
 		}
 	}
-	for to := range hosts {
+	for to, workers := range hosts {
 		if s.lanes[to] == nil && !p.closed {
 			ctx, stop := context.WithCancel(p.life)
-			l := &lane{to: to, wake: make(chan struct{}, 1), stop: stop}
+			l := &lane{to: to, wake: make(chan struct{}, 1), stop: stop, workers: workers}
 			s.lanes[to] = l
 			p.work.Go(func() { s.serve(ctx, l) })
+		} else if l := s.lanes[to]; l != nil {
+			l.workers = workers
 		}
 	}
 }
@@ -151,33 +164,85 @@ func (s *seeker) serve(ctx context.Context, l *lane) {
 		if err != nil {
 			if ctx.Err() == nil {
 				p.failed(l.to, err)
-				sleep.For(ctx.Done(), p.pause(l.to))
+				p.config.Queue.SendClient(s.pool, p.place(l)) // which may reach that host
+				sleep.For(ctx.Done(), min(p.pause(l.to), clientPace))
 			}
 			continue
 		}
-		s.send(ctx, l.to, min(free, maxAtOnce))
+		s.send(ctx, l, min(free, maxAtOnce))
 	}
 }
 
-// send sends up to free calls to a peer and waits until it has taken or refused them: its next answer then counts them.
-// A peer that has refused a call is asked again a little later.
-func (s *seeker) send(ctx context.Context, to api.Peer, free int) {
+// send sends up to free calls and clients to a peer and waits until it has taken or refused them: its next answer then
+// counts them. A peer that has refused one is asked again a little later.
+func (s *seeker) send(ctx context.Context, l *lane, free int) {
 	settled, sent, refused := make(chan bool, free), 0, false
-	place := pool.Place{Peer: to, Settled: func(taken bool) { settled <- taken }}
-	for sent < free && s.peers.config.Queue.SendElsewhere(s.pool, place) {
+	place := s.peers.place(l)
+	place.Settled = func(taken bool) { settled <- taken }
+	for sent < free && s.peers.config.Queue.Send(s.pool, place) {
 		sent++
 	}
+	late := time.After(settleWait)
 	for range sent {
 		select {
 		case taken := <-settled:
 			refused = refused || !taken
+		case <-late:
+			return
 		case <-ctx.Done():
 			return
 		}
 	}
-	if refused {
-		sleep.For(ctx.Done(), refusedPause)
+	if !refused {
+		l.refusals = 0
+		return
 	}
+	sleep.For(ctx.Done(), refusedPause<<l.refusals)
+	l.refusals = min(l.refusals+1, maxRefusals)
+}
+
+// place is the peer of a lane, with a worker of the pool there.
+func (p *Peers) place(l *lane) pool.Place {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return pool.Place{Peer: l.to, Worker: l.workers[rand.IntN(len(l.workers))]}
+}
+
+// Serving are the peers that have workers of a pool in service, as its roster says; none while Temporal is down.
+func (p *Peers) Serving(ctx context.Context, name string) (places []pool.Place) {
+	p.Waits(name) // so that the next one need not read the roster
+	p.mu.Lock()
+	hosts := make(map[api.Peer][]string)
+	s := p.seekers[name]
+	fresh := s != nil && time.Since(s.followed) < 2*rosterFresh
+	if fresh {
+		for to, l := range s.lanes {
+			hosts[to] = l.workers
+		}
+	}
+	p.mu.Unlock()
+	if !fresh {
+		ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+		defer cancel()
+		status, _ := p.config.Status(ctx, name)
+		hosts = p.serving(status)
+	}
+	for to, workers := range hosts {
+		places = append(places, pool.Place{Peer: to, Worker: workers[rand.IntN(len(workers))]})
+	}
+	return places
+}
+
+// serving are the workers in service on other hosts.
+func (p *Peers) serving(status api.PoolStatus) map[api.Peer][]string {
+	hosts := make(map[api.Peer][]string)
+	for _, w := range status.Workers {
+		if w.Endpoint != "" && w.Host != p.config.HostID && !w.Gone && !w.Removing && w.State.InService() {
+			to := api.Peer{Host: w.Host, Endpoint: w.Endpoint}
+			hosts[to] = append(hosts[to], api.WorkerName(status.Pool, w.Slot))
+		}
+	}
+	return hosts
 }
 
 // pause is how long a peer is still left alone.

@@ -154,7 +154,7 @@ func availability(status api.PoolStatus, hostID string) error {
 	peers = slices.DeleteFunc(peers, func(p api.Peer) bool { return p.Endpoint == "" }) // no process yet
 	slices.SortStableFunc(peers, func(a, b api.Peer) int { return cmp.Compare(serving[b], serving[a]) })
 	return api.OtherHostError{Gateways: peers, Coded: api.Errorf(api.CodeNoWorkers,
-		"all workers of pool %s are on other hosts (%s); call their gateways, or take a lease and use its endpoint",
+		"all workers of pool %s are on other hosts (%s); call their gateways",
 		status.Pool, strings.Join(hosts, ", ")).After(time.Second)}
 }
 

@@ -6,12 +6,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestBalancerPrefersFewestInFlightThenScoreThenTurns(t *testing.T) {
-	plain := candidate{score: 100, inFlight: 1, turn: 5}
+func TestBalancerPrefersFewestInFlightThenScoreThenChoices(t *testing.T) {
+	plain := candidate{score: 100, inFlight: 1, chosen: 5}
 	for name, change := range map[string]func(*candidate){
-		"fewer calls in flight":    func(c *candidate) { c.inFlight, c.score, c.turn = 0, 0, 9 },
-		"fewer turns":              func(c *candidate) { c.turn = 4 },
-		"a score in the same band": func(c *candidate) { c.turn, c.score = 4, 81 },
+		"fewer calls in flight":    func(c *candidate) { c.inFlight, c.score, c.chosen = 0, 0, 9 },
+		"chosen less often":        func(c *candidate) { c.chosen = 4 },
+		"a score in the same band": func(c *candidate) { c.chosen, c.score = 4, 81 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			other := plain
@@ -21,26 +21,26 @@ func TestBalancerPrefersFewestInFlightThenScoreThenTurns(t *testing.T) {
 		})
 	}
 	worse := plain
-	worse.score, worse.turn = 79, 1
-	require.True(t, better(plain, worse), "a lower score band counts more than fewer turns")
+	worse.score, worse.chosen = 79, 1
+	require.True(t, better(plain, worse), "a lower score band counts more than chosen less often")
 	require.False(t, better(plain, plain))
 }
 
 func TestSessionWorkerIsPreferredUntilFarAheadUnderLoad(t *testing.T) {
-	best := candidate{turn: 5}
-	require.True(t, prefersSession(candidate{inFlight: 3, turn: 5 + maxSessionLead}, best, 2, 4))
-	require.False(t, prefersSession(candidate{turn: 6 + maxSessionLead}, best, 2, 4))
-	require.True(t, prefersSession(candidate{turn: 500}, best, 1, 4), "with few busy workers, the load need not spread")
+	best := candidate{chosen: 5}
+	require.True(t, prefersSession(candidate{inFlight: 3, chosen: 5 + maxSessionLead}, best, 2, 4))
+	require.False(t, prefersSession(candidate{chosen: 6 + maxSessionLead}, best, 2, 4))
+	require.True(t, prefersSession(candidate{chosen: 500}, best, 1, 4), "with few busy workers, the load need not spread")
 }
 
 func TestReturningWorkerCatchesUpWithFewCalls(t *testing.T) {
-	p := &poolState{turn: 1000}
-	require.EqualValues(t, 990, p.turnLocked(&upstream{turn: 990}))
-	require.EqualValues(t, 1000-maxCatchUp, p.turnLocked(&upstream{turn: 3}))
+	p := &poolState{chosen: 1000}
+	require.EqualValues(t, 990, p.chosenLocked(&upstream{chosen: 990}))
+	require.EqualValues(t, 1000-maxCatchUp, p.chosenLocked(&upstream{chosen: 3}))
 }
 
-func TestNextIncarnationContinuesTheTurn(t *testing.T) {
-	p := &poolState{turn: 1000}
-	require.EqualValues(t, 990, p.turnAfterLocked(&upstream{turn: 990}))
-	require.EqualValues(t, 1000, p.turnAfterLocked(nil), "a new worker has nothing to catch up with")
+func TestNextIncarnationContinuesTheCount(t *testing.T) {
+	p := &poolState{chosen: 1000}
+	require.EqualValues(t, 990, p.chosenAfterLocked(&upstream{chosen: 990}))
+	require.EqualValues(t, 1000, p.chosenAfterLocked(nil), "a new worker has nothing to catch up with")
 }

@@ -41,9 +41,9 @@ type Request struct {
 	// Deadline is when the call must end; zero for call.timeout of its pool, which is the longest that any call has.
 	Deadline time.Time
 
-	// Elsewhere serves a call of a pool that has waited in the queue on another host, and returns when it is answered. It
+	// Forward has another host serve a call of a pool that has waited in the queue, and returns when it is answered. It
 	// fails with ErrNotTaken if the call must wait here again. nil keeps the call on this host.
-	Elsewhere func(ctx context.Context, to Place) error
+	Forward func(ctx context.Context, to Place) error
 
 	traced bool // the caller sends it, with the span of the attempt as its Trace
 	// of Execute: called under a lock once the call is queued or started
@@ -87,7 +87,7 @@ type Call struct {
 	session       string // of a call of the pool
 	traceID       string // of a call that is sampled; "" for another
 	onQueued      func()
-	elsewhere     func(context.Context, Place) error // nil if it must not leave this host
+	forward       func(context.Context, Place) error // nil if it must not leave this host
 	client        string
 	response      *Response
 	waited        bool    // it was not started at once

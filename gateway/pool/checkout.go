@@ -3,7 +3,7 @@ package pool
 import (
 	"cmp"
 	"context"
-	"math/rand/v2"
+	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -23,14 +23,6 @@ const (
 	// refusalPause, which doubles to maxRefusalPause.
 	refusalPause    = 20 * time.Millisecond
 	maxRefusalPause = 4 * time.Second
-	// elsewherePace is the time between two attempts of waiting clients on workers of other hosts, whose own gateways
-	// serve the clients there; elsewhereAlone is that of a host without a worker of the pool.
-	elsewherePace  = 500 * time.Millisecond
-	elsewhereAlone = 50 * time.Millisecond
-	// elsewhereAfter is how long the first client waits for a worker of this host alone.
-	elsewhereAfter = 100 * time.Millisecond
-	// elsewhereFresh is how long the roster of other hosts' workers is cached.
-	elsewhereFresh = 2 * time.Second
 )
 
 // CheckoutRequest asks for a lease on any worker of a pool.
@@ -45,6 +37,11 @@ type CheckoutRequest struct {
 	RequestID string `json:"request_id,omitempty"`
 	// Token is the lease's token; "" lets the gateway make one. A repeated RequestID needs the same Token.
 	Token string `json:"token,omitempty"`
+
+	// Forward has another host serve the request, which may wait here then; nil for one that must stay here. Guest says
+	// how long one may wait that another gateway has forwarded, in place of WaitMS; nil for any other.
+	Forward func(ctx context.Context, to Place) error `json:"-"`
+	Guest   *Guest                                    `json:"-"`
 }
 
 func (r CheckoutRequest) validate() error {
@@ -63,77 +60,97 @@ func (r CheckoutRequest) validate() error {
 	return nil
 }
 
-// Checkout leases a worker of the pool to a client, one of this host if any is free. If none is, it fails with
-// CodeNoWorkers without a wait. With one, the client waits in one line with the calls of the pool, and stands there as
-// a call of its arrival with DefaultPriority; it fails with CodeQueueTimeout when its time is over and with
-// CodeQueueFull if queue.size clients wait. A repeated RequestID gets the lease that its holder has.
+// Identified is the request with a RequestID and a Token, so that a repeated attempt does not take a second lease.
+func (r CheckoutRequest) Identified() CheckoutRequest {
+	r.RequestID, r.Token = cmp.Or(r.RequestID, uuid.NewString()), cmp.Or(r.Token, api.NewLeaseToken())
+	return r
+}
+
+// Checkout leases a worker of the pool on this host to a client. If none is free, it fails with CodeNoWorkers without a
+// wait. With one, the client waits in one line with the calls of the pool, and stands there as a call of its arrival
+// with DefaultPriority; it fails with CodeQueueTimeout when its time is over and with CodeQueueFull if queue.size
+// clients wait. The lease is nil if r.Forward had another host serve the client. A repeated RequestID gets the lease
+// that its holder has.
 func (d *Dispatcher) Checkout(ctx context.Context, pool string, r CheckoutRequest) (*api.Lease, error) {
 	if err := r.validate(); err != nil {
 		return nil, err
 	}
-	options := tempool.CheckoutOptions{Holder: r.Holder, Session: r.Session,
-		TTL: time.Duration(r.TTLMS) * time.Millisecond, RequestID: r.RequestID, Token: cmp.Or(r.Token, api.NewLeaseToken())}
-	if lease := d.leaseOf(pool, options); lease != nil {
+	c := newCheckout(r.Identified())
+	if c.guest != nil {
+		c.limit = c.guest.Patience
+	}
+	if lease := d.leaseOf(pool, c.options); lease != nil {
 		return lease, nil
 	}
-	p := d.knownPool(pool)
-	if p == nil || !p.hasWorker("") {
+	c.pool = d.knownPool(pool)
+	if p := c.pool; p == nil || !p.hasWorker("") {
 		found, err := d.find(ctx, pool, "")
-		if found != nil { // it may have workers on other hosts
-			p = found
-		} else if p == nil || !api.CodeOf(err).Retryable() {
+		_, other := errors.AsType[api.OtherHostError](err)
+		switch {
+		case found != nil && (!other || c.forward != nil && d.reachesAny(err)):
+			c.pool, c.refusal = found, err
+		case p == nil || found != nil || !api.CodeOf(err).Retryable():
 			return nil, err
 		}
 	}
-	c := &checkout{pool: p, options: options}
-	if r.WaitMS == 0 {
-		return c.tryAll(ctx)
+	return c.wait(ctx)
+}
+
+// LeaseByTemporal leases a worker of another host whose gateway cannot be used from here.
+func (d *Dispatcher) LeaseByTemporal(ctx context.Context, worker string, r CheckoutRequest) (*api.Lease, error) {
+	name, _, err := api.ParseWorkerName(worker)
+	if err != nil {
+		return nil, err
 	}
-	options.RequestID = cmp.Or(options.RequestID, uuid.NewString()) // a repeated attempt must not take a second lease
-	c.options = options
-	return c.wait(ctx, time.Duration(r.WaitMS)*time.Millisecond)
+	c := newCheckout(r)
+	if c.pool = d.knownPool(name); c.pool == nil {
+		return nil, ErrClosing
+	}
+	return c.ask(ctx, worker, nil)
+}
+
+func newCheckout(r CheckoutRequest) *checkout {
+	return &checkout{forward: r.Forward, guest: r.Guest, limit: time.Duration(r.WaitMS) * time.Millisecond,
+		options: tempool.CheckoutOptions{Holder: r.Holder, Session: r.Session,
+			TTL: time.Duration(r.TTLMS) * time.Millisecond, RequestID: r.RequestID, Token: r.Token}}
 }
 
 // checkout is a client's request for a lease.
 type checkout struct {
 	pool    *poolState
 	options tempool.CheckoutOptions
+	limit   time.Duration // of the wait; 0 for none
+	forward func(context.Context, Place) error
+	guest   *Guest
 	arrived arrival
+	asked   int   // workers, without a wait
 	refusal error // the newest
 }
 
-// wait waits in the line of the pool until a worker grants the lease.
-func (c *checkout) wait(ctx context.Context, limit time.Duration) (*api.Lease, error) {
-	p := c.pool
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
+// wait waits in the line of the pool until a worker grants the lease, or another host has served the client.
+func (c *checkout) wait(ctx context.Context) (*api.Lease, error) {
 	for {
-		w, err := p.joinLine(c)
+		w, err := c.join()
 		if err != nil {
 			return nil, err
 		}
-		select {
-		case err = <-w.started:
-		case <-ctx.Done():
-			return nil, w.leave(context.Cause(ctx))
-		case <-timer.C:
-			return nil, w.leave(c.timedOut(limit))
-		}
-		u := w.reserved
-		w.recycle()
-		var lease *api.Lease
-		switch {
+		u, err := w.wait(ctx)
+		switch sent, _ := err.(*sentToPeer); { // it is never wrapped
+		case sent != nil:
+			if c.refusal = c.forward(ctx, sent.to); c.refusal == nil {
+				return nil, nil
+			}
+		case api.CodeOf(err) == api.CodeQueueTimeout:
+			return nil, c.timedOut()
 		case err != nil:
 			return nil, err
-		case u != nil:
-			lease, err = c.ask(ctx, u.worker, u)
 		default:
-			lease, err = c.askElsewhere(ctx)
+			lease, err := c.ask(ctx, u.worker, u)
+			if err == nil || !mayBeGranted(err) {
+				return lease, err
+			}
+			c.refusal = err
 		}
-		if err == nil || !mayBeGranted(err) {
-			return lease, err
-		}
-		c.refusal = err
 	}
 }
 
@@ -143,49 +160,73 @@ func mayBeGranted(err error) bool {
 	return code.Retryable() || code == api.CodeWorkerNotFound
 }
 
-func (c *checkout) timedOut(limit time.Duration) error {
-	reason := c.refusal
-	switch {
-	case c.pool.dispatcher.monitor.lost.Load():
-		reason = api.Errorf(api.CodeUnavailable, "Temporal does not answer")
-	case reason == nil:
-		reason = api.Errorf(api.CodeBusy, "all are in use")
-	}
+func (c *checkout) timedOut() error {
 	return api.Errorf(api.CodeQueueTimeout, "no worker of pool %s was free within %d ms (wait_ms): %w", c.pool.pool,
-		limit.Milliseconds(), reason).After(time.Second)
+		c.limit.Milliseconds(), c.reason()).After(time.Second)
 }
 
-// joinLine adds the client to the line, at the place that it had before.
-func (p *poolState) joinLine(c *checkout) (*waiter, error) {
+// noneFree is the error of a client that does not wait.
+func (c *checkout) noneFree() error {
+	return api.Errorf(api.CodeNoWorkers, "no worker of pool %s is free: %w", c.pool.pool, c.reason()).After(waitHint)
+}
+
+// reason is why no worker has granted the lease.
+func (c *checkout) reason() error {
+	switch {
+	case c.pool.dispatcher.monitor.lost.Load():
+		return api.Errorf(api.CodeUnavailable, "Temporal does not answer")
+	case c.refusal != nil:
+		return c.refusal
+	}
+	return api.Errorf(api.CodeBusy, "all are in use")
+}
+
+// join adds the client to the line, at the place that it had before. One that does not wait leaves it again, with an
+// error, unless a worker is free.
+func (c *checkout) join() (*waiter, error) {
 	now := time.Now()
-	p.mu.Lock()
-	if p.evicted {
-		p.mu.Unlock()
-		if p = p.dispatcher.lockPool(p.pool); p == nil {
-			return nil, ErrClosing
-		}
-		c.pool = p
+	p := c.pool.lock()
+	if p == nil {
+		return nil, ErrClosing
 	}
 	defer p.mu.Unlock()
-	again := c.arrived.turn.seq > 0
-	switch limit := p.specLocked().Queue.Size; {
+	c.pool = p
+	again := c.arrived.seq > 0
+	switch limit, before := p.specLocked().Queue.Size, p.queue.Clients(); {
 	case p.closed != nil:
 		return nil, p.closed
-	case p.queue.Clients() >= limit && !again:
+	case before >= limit && !again:
 		return nil, api.Errorf(api.CodeQueueFull, "%d clients wait for a lease of pool %s (queue.size)", limit,
 			p.pool).After(time.Second)
+	case before > 0 && c.limit == 0:
+		return nil, api.Errorf(api.CodeNoWorkers,
+			"no worker of pool %s is free, and %d clients wait for one; wait with wait_ms", p.pool, before).After(time.Second)
 	}
 	w := newWaiter(p, nil, &Target{preferred: p.workerOfLocked(c.options.Session), priority: DefaultPriority,
 		arrived: c.arrived})
-	w.checkout, w.queuedAt = true, now
-	if p.queue.Clients() == 0 && len(p.order) > 0 { // one of this host may be free soon
-		p.elsewhere = now.Add(elsewhereAfter)
+	w.timeout = c.limit
+	switch {
+	case again:
+	case c.guest != nil:
+		p.welcomeLocked(w, *c.guest, now)
+	default:
+		w.at = now
+	}
+	if c.limit > 0 {
+		w.forward = c.forward
+		p.waitLocked(w, now)
+		c.arrived, c.limit = w.arrival, w.timeout
+		return w, nil
 	}
 	p.queue.Push(w)
-	c.arrived = arrival{now, w.turn}
-	p.peaks.observe(p.waitingLocked(), now)
 	p.dispatchQueueLocked(now)
-	p.notify()
+	c.arrived = w.arrival
+	if c.asked++; p.queue.Remove(w) || c.asked > len(p.order) {
+		if w.reserved != nil {
+			w.reserved.unreserveLocked()
+		}
+		return nil, c.noneFree()
+	}
 	return w, nil
 }
 
@@ -196,21 +237,6 @@ func (p *poolState) workerOfLocked(session string) string {
 	}
 	worker, _ := p.dispatcher.config.Affinity.Lookup(p.pool, session)
 	return worker
-}
-
-// leave takes the client out of the line, and opens the worker again that it has got at the last moment.
-func (w *waiter) leave(reason error) error {
-	p := w.pool
-	p.mu.Lock()
-	removed := p.queue.Remove(w)
-	p.mu.Unlock()
-	if !removed {
-		if err := <-w.started; err == nil && w.reserved != nil {
-			w.reserved.unreserve()
-		}
-	}
-	w.recycle()
-	return reason
 }
 
 // unreserve opens a worker again that was reserved for a client.
@@ -225,9 +251,9 @@ func (u *upstream) unreserveLocked() {
 	u.openedLocked()
 }
 
-// ask asks a worker for the lease, once. u is the worker's incarnation here that is reserved for the client; nil for a
-// worker of another host. Temporal carries out a request whose sender has left: a lease that comes too late is
-// returned, since it would cost the worker its process when it expires.
+// ask asks a worker for the lease, once; u is what is reserved of it for the client, nil on another host. Temporal
+// carries out a request whose sender has left: a lease that comes too late is returned, since it would cost the worker
+// its process when it expires.
 func (c *checkout) ask(ctx context.Context, worker string, u *upstream) (*api.Lease, error) {
 	p, d := c.pool, c.pool.dispatcher
 	attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
@@ -242,14 +268,12 @@ func (c *checkout) ask(ctx context.Context, worker string, u *upstream) (*api.Le
 	p.checkouts--
 	if u != nil {
 		u.answeredLocked(lease, err)
-	}
-	if err == nil {
-		p.adoptForLocked(*lease, c.options.RequestID, sent)
-	} else if s := p.stats.workers[worker]; s != nil && api.CodeOf(err) != api.CodeUnavailable {
-		s.refused.Add(1)
-	}
-	if u != nil { // after the lease has closed it
-		u.unreserveLocked()
+		if err == nil {
+			p.adoptForLocked(*lease, c.options.RequestID, sent)
+		} else if api.CodeOf(err) != api.CodeUnavailable {
+			u.stats.refused.Add(1)
+		}
+		u.unreserveLocked() // after the lease has closed it
 	}
 	closed := p.closed
 	p.mu.Unlock()
@@ -290,128 +314,10 @@ func (p *poolState) adoptForLocked(granted api.Lease, requestID string, sent tim
 	}
 }
 
-// tryAll asks each worker of the pool that may be free, once: those of this host, the best first, then others.
-func (c *checkout) tryAll(ctx context.Context) (*api.Lease, error) {
-	p := c.pool
-	if n := p.clientsWaiting(); n > 0 {
-		return nil, api.Errorf(api.CodeNoWorkers,
-			"no worker of pool %s is free, and %d clients wait for one; wait with wait_ms", p.pool, n).After(time.Second)
-	}
-	var refusal error
-	asked := map[*upstream]bool{}
-	for u := p.reserveBest(c.options.Session); u != nil; u = p.reserveBest(c.options.Session) {
-		if asked[u] { // the others took so long that it may be asked again
-			u.unreserve()
-			break
-		}
-		asked[u] = true
-		lease, err := c.ask(ctx, u.worker, u)
-		if err == nil || !mayBeGranted(err) {
-			return lease, err
-		}
-		refusal = err
-	}
-	status, err := p.dispatcher.config.Control.Status(ctx, p.pool)
-	if err != nil {
-		return nil, err
-	}
-	workers := workersElsewhere(status, p.dispatcher.config.HostID)
-	rand.Shuffle(len(workers), func(i, j int) { workers[i], workers[j] = workers[j], workers[i] })
-	for _, worker := range workers {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		lease, err := c.ask(ctx, worker, nil)
-		if err == nil || !mayBeGranted(err) {
-			return lease, err
-		}
-		refusal = err
-	}
-	switch {
-	case refusal != nil:
-		return nil, api.Errorf(api.CodeNoWorkers, "no worker of pool %s is free: %w", p.pool, refusal).After(waitHint)
-	case p.hasWorker(""):
-		return nil, api.Errorf(api.CodeNoWorkers, "no worker of pool %s is free: all are in use", p.pool).After(waitHint)
-	}
-	return nil, api.Errorf(api.CodeNoWorkers, "pool %s has no worker in service (0 of %d)", p.pool,
-		status.Size).After(time.Second)
-}
-
-func (p *poolState) clientsWaiting() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.queue.Clients()
-}
-
-// reserveBest reserves the best worker of this host for a client that does not wait; nil if none is free.
-func (p *poolState) reserveBest(session string) *upstream {
-	now := time.Now()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed != nil || p.fencesLocked(now) || !p.queue.Empty("") {
-		return nil
-	}
-	u := p.chooseLocked(p.workerOfLocked(session), true, now)
-	if u != nil {
-		p.takeTurnLocked(u)
-		u.leases.Reserved = true
-	}
-	return u
-}
-
-// sendElsewhereLocked has the first client that waits ask a worker of another host, now and then.
-func (p *poolState) sendElsewhereLocked(now time.Time) {
-	w := p.queue.PeekClient()
-	if w == nil || now.Before(p.elsewhere) {
-		return
-	}
-	p.elsewhere = now.Add(elsewherePace)
-	if len(p.order) == 0 {
-		p.elsewhere = now.Add(elsewhereAlone)
-	}
-	p.queue.Remove(w)
-	w.started <- nil
-}
-
-// askElsewhere asks the next worker of another host.
-func (c *checkout) askElsewhere(ctx context.Context) (*api.Lease, error) {
-	p := c.pool
-	p.mu.Lock()
-	known := p.roster
-	p.mu.Unlock()
-	if time.Since(known.at) >= elsewhereFresh {
-		limited, cancel := context.WithTimeout(ctx, controlTimeout)
-		defer cancel()
-		status, err := p.dispatcher.config.Control.Status(limited, p.pool)
-		if err != nil {
-			return nil, err
-		}
-		known = roster{time.Now(), status, availability(status, p.dispatcher.config.HostID)}
-		p.mu.Lock()
-		p.roster = known
-		p.mu.Unlock()
-	}
-	workers := workersElsewhere(known.status, p.dispatcher.config.HostID)
-	if len(workers) == 0 {
-		return nil, cmp.Or(c.refusal, error(api.Errorf(api.CodeBusy, "all are in use")))
-	}
-	return c.ask(ctx, workers[rand.IntN(len(workers))], nil)
-}
-
-// workersElsewhere are the workers in service on other hosts than this one.
-func workersElsewhere(status api.PoolStatus, hostID string) (workers []string) {
-	for _, e := range status.Workers {
-		if !e.Gone && !e.Removing && e.Host != hostID && e.State.InService() {
-			workers = append(workers, api.WorkerName(status.Pool, e.Slot))
-		}
-	}
-	return workers
-}
-
 // leaseOf is the lease that the same request of the same holder got here and still has, or nil.
 func (d *Dispatcher) leaseOf(pool string, o tempool.CheckoutOptions) *api.Lease {
 	p := d.knownPool(pool)
-	if p == nil || o.RequestID == "" {
+	if p == nil {
 		return nil
 	}
 	now := time.Now()

@@ -11,7 +11,7 @@ import (
 type candidate struct {
 	inFlight int
 	score    float64 // 0 to 100
-	turn     int64   // see turnLocked
+	chosen   int64   // see chosenLocked
 }
 
 const (
@@ -27,8 +27,8 @@ const (
 
 func (c candidate) band() int { return int(min(c.score, 99.999) / scoreBand) }
 
-// better reports whether a is the better choice than b: fewer calls in flight, else the higher score band, else fewer
-// turns.
+// better reports whether a is the better choice than b: fewer calls in flight, else the higher score band, else chosen
+// for fewer calls.
 func better(a, b candidate) bool {
 	switch {
 	case a.inFlight != b.inFlight:
@@ -36,36 +36,33 @@ func better(a, b candidate) bool {
 	case a.band() != b.band():
 		return a.band() > b.band()
 	}
-	return a.turn < b.turn
+	return a.chosen < b.chosen
 }
 
 // prefersSession reports whether a call goes to its session's worker rather than to the best, while busy of all workers
 // are busy.
 func prefersSession(session, best candidate, busy, all int) bool {
-	return 2*busy < all || session.turn <= best.turn+maxSessionLead
+	return 2*busy < all || session.chosen <= best.chosen+maxSessionLead
 }
 
-// turnLocked is the number of turns that count for a worker. One that was out of service does not get all the calls
-// that it missed.
-func (p *poolState) turnLocked(u *upstream) int64 { return max(u.turn, p.turn-maxCatchUp) }
+// chosenLocked is the number of calls that count as given to a worker. One that was out of service does not get all the
+// calls that it missed.
+func (p *poolState) chosenLocked(u *upstream) int64 { return max(u.chosen, p.chosen-maxCatchUp) }
 
-// turnAfterLocked is the turn with which a worker's next incarnation begins. If it began behind the others, it would
-// get all of their calls until it caught up, and where workers are replaced after some number of requests, the replaced
-// ones would starve the rest.
-func (p *poolState) turnAfterLocked(previous *upstream) int64 {
+// chosenAfterLocked is the number with which a worker's next incarnation begins. If it began behind the others, it
+// would get all of their calls until it caught up, and where workers are replaced after some number of requests, the
+// replaced ones would starve the rest.
+func (p *poolState) chosenAfterLocked(previous *upstream) int64 {
 	if previous != nil {
-		return previous.turn
+		return previous.chosen
 	}
-	return p.turn
+	return p.chosen
 }
 
-// pickLocked chooses an open worker with a free slot for a call, and counts it. It returns nil if there is none.
-func (p *poolState) pickLocked(preferred string, now time.Time) *upstream {
-	u := p.chooseLocked(preferred, false, now)
-	if u != nil {
-		p.takeTurnLocked(u)
-	}
-	return u
+// countChoiceLocked counts a call for which the worker was chosen.
+func (p *poolState) countChoiceLocked(u *upstream) {
+	u.chosen = p.chosenLocked(u) + 1
+	p.chosen = max(p.chosen, u.chosen)
 }
 
 // chooseLocked chooses among the open workers that have a free slot; a client does not get one that has just refused a
@@ -82,7 +79,7 @@ func (p *poolState) chooseLocked(preferred string, forClient bool, now time.Time
 		if !open || forClient && (u.returning || now.Before(u.retryAt)) {
 			continue
 		}
-		c := candidate{load, u.score, p.turnLocked(u)}
+		c := candidate{load, u.score, p.chosenLocked(u)}
 		if best == nil || better(c, ofBest) {
 			best, ofBest = u, c
 		}
@@ -107,12 +104,6 @@ func (p *poolState) withSlotLocked(worker string, now time.Time) *upstream {
 		}
 	}
 	return nil
-}
-
-// takeTurnLocked counts a call for which the worker was chosen.
-func (p *poolState) takeTurnLocked(u *upstream) {
-	u.turn = p.turnLocked(u) + 1
-	p.turn = max(p.turn, u.turn)
 }
 
 // loadLocked counts the calls on a worker that is open; free reports whether it takes another one now.
@@ -147,10 +138,12 @@ const (
 
 // admitLocked chooses a worker of the target that a call may start on now. An error comes with rejected only.
 func (p *poolState) admitLocked(t *Target, now time.Time) (*upstream, admission, error) {
-	switch t.kind {
-	case underLease:
+	if t.kind == underLease {
 		admission, err := t.upstream.admitLeaseLocked(t.ref, t.authority, now)
 		return t.upstream, admission, err
+	}
+	if t.kind == inQueue && p.held[t.session] != nil { // see release.go
+		return nil, mustQueue, nil
 	}
 	if t.worker != "" {
 		if t.kind == aheadOfAll {
@@ -158,17 +151,18 @@ func (p *poolState) admitLocked(t *Target, now time.Time) (*upstream, admission,
 				return nil, rejected, err
 			}
 		}
-		if newest := p.newestLiveLocked(t.worker); newest != nil && newest.is(suspended) {
-			return nil, rejected, newest.errSuspended()
+		if err := p.suspendedLocked(t.worker); err != nil {
+			return nil, rejected, err
 		}
 		if u := p.withSlotLocked(t.worker, now); u != nil && p.queue.Empty(t.worker) {
-			p.takeTurnLocked(u)
+			p.countChoiceLocked(u)
 			return u, admitted, nil
 		}
 		return nil, mustQueue, nil
 	}
 	if p.queue.Empty("") {
-		if u := p.pickLocked(t.preferred, now); u != nil {
+		if u := p.chooseLocked(t.preferred, false, now); u != nil {
+			p.countChoiceLocked(u)
 			return u, admitted, nil
 		}
 	}
@@ -204,6 +198,14 @@ func (u *upstream) admitLeaseLocked(ref api.LeaseRef, a lease.Authority, now tim
 		return admitted, nil
 	}
 	return unverified, nil
+}
+
+// suspendedLocked is why no call of the pool waits for the worker, nil if one may.
+func (p *poolState) suspendedLocked(worker string) error {
+	if newest := p.newestLiveLocked(worker); newest != nil && newest.is(suspended) {
+		return newest.errSuspended()
+	}
+	return nil
 }
 
 // goneLocked is why no call will start on the worker, nil if one may.

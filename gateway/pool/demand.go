@@ -1,13 +1,10 @@
 package pool
 
 import (
-	"context"
-	"errors"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/spec"
 )
@@ -40,7 +37,7 @@ func (p *poolState) demand(now time.Time) (Demand, bool) {
 		return Demand{}, false
 	}
 	d := Demand{Pool: p.pool, Spec: p.spec}
-	d.Waiting, d.Leases = p.queue.Len()+p.heldCalls, p.queue.Clients()+p.checkouts
+	d.Waiting, d.Leases = p.queue.Len(), p.queue.Clients()+p.checkouts
 	d.QueueFull, d.NoWorkers = d.Waiting >= p.spec.Queue.Size, true
 	for _, u := range p.order {
 		d.NoWorkers = d.NoWorkers && u.is(gone)
@@ -50,50 +47,4 @@ func (p *poolState) demand(now time.Time) (Demand, bool) {
 		}
 	}
 	return d, true
-}
-
-const (
-	// referAfter is how long calls wait for a worker of this host before the Dispatcher looks for one on another host, and
-	// then again.
-	referAfter = time.Second
-	// referTimeout bounds that look.
-	referTimeout = 5 * time.Second
-)
-
-// referQueueLocked refers the queued calls to other gateways if the pool's workers have started on their hosts only.
-func (p *poolState) referQueueLocked(now time.Time) {
-	if p.queue.Len() == 0 || slices.ContainsFunc(p.order, func(u *upstream) bool { return !u.is(gone) }) {
-		p.noWorkerSince = time.Time{}
-		return
-	}
-	if p.noWorkerSince.IsZero() {
-		p.noWorkerSince = now
-	}
-	if p.referring || now.Sub(p.noWorkerSince) < referAfter {
-		return
-	}
-	p.referring, p.noWorkerSince = true, now
-	p.dispatcher.work.Go(func() {
-		ctx, cancel := context.WithTimeout(p.dispatcher.life, referTimeout)
-		defer cancel()
-		var elsewhere api.OtherHostError
-		status, err := p.dispatcher.config.Control.Status(ctx, p.pool)
-		if err == nil {
-			err = availability(status, p.dispatcher.config.HostID)
-		}
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.referring = false
-		if !errors.As(err, &elsewhere) || slices.ContainsFunc(p.order, func(u *upstream) bool { return !u.is(gone) }) {
-			return
-		}
-		p.roster = roster{time.Now(), status, err}
-		reached := p.dispatcher.reachesAny(err)
-		for _, w := range slices.Collect(p.queue.All()) {
-			if !w.checkout && !(reached && w.call.elsewhere != nil) { // clients ask the workers there, and calls go there
-				p.queue.Remove(w)
-				w.started <- err
-			}
-		}
-	})
 }

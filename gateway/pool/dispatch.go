@@ -88,7 +88,7 @@ func response(c *Call, err error) (*Response, error) {
 
 // Do starts a call on a worker of the target and passes it to send, which must complete it. A call that is under no
 // lease starts again, callAttempts times at most, when its worker ended before it saw the request. Do returns the last
-// call that started, nil if none did, be it that r.Elsewhere had it served on another host. Errors are as Call's.
+// call that started, nil if none did, be it that r.Forward had it served on another host. Errors are as Call's.
 func (d *Dispatcher) Do(ctx context.Context, t Target, r Request, send func(*Call, Request) error) (*Call, error) {
 	if latest := time.Now().Add(d.callTimeout(t.pool)); r.Deadline.IsZero() || latest.Before(r.Deadline) {
 		r.Deadline = latest
@@ -97,7 +97,7 @@ func (d *Dispatcher) Do(ctx context.Context, t Target, r Request, send func(*Cal
 	if d.config.Tracer != nil {
 		ctx, traced = d.trace(ctx, &t, &r)
 	}
-	t.leaves = t.kind == inQueue && t.worker == "" && r.Elsewhere != nil
+	t.leaves = t.kind == inQueue && t.worker == "" && r.Forward != nil
 	for t.attempt = 1; ; t.attempt++ {
 		traced.begin()
 		c, err := d.start(ctx, t, r)
@@ -155,7 +155,7 @@ func (d *Dispatcher) start(ctx context.Context, t Target, r Request) (*Call, err
 	c := newCall(ctx, r)
 	c.session, c.mayStartAgain = t.session, t.kind == inQueue && t.attempt < callAttempts
 	if t.leaves {
-		c.elsewhere = r.Elsewhere
+		c.forward = r.Forward
 	}
 	if t.kind == inQueue && r.onStart == nil && !r.Unbuffered && !r.traced {
 		c.prepare(r)
@@ -182,18 +182,13 @@ func (d *Dispatcher) place(c *Call, t *Target) error {
 	var w *waiter
 	var admission admission
 	for {
-		if w, admission, err = p.tryStart(c, t); w != nil {
-			if err = w.wait(); err != nil {
-				if err = c.goesElsewhere(t, err); err == nil {
-					continue
-				}
-			}
-		}
-		h := heldBy(err)
-		if h == nil {
+		if w, admission, err = p.tryStart(c, t); w == nil {
 			break
 		}
-		if err = p.awaitRelease(c, h); err != nil {
+		if _, err = w.wait(c.ctx); err == nil {
+			break
+		}
+		if err = c.goesToPeer(t, err); err != nil {
 			break
 		}
 	}
@@ -276,9 +271,6 @@ func (p *poolState) tryStart(c *Call, t *Target) (*waiter, admission, error) {
 	if p.fencesLocked(now) && (t.kind != underLease || !p.dispatcher.monitor.fenced(now)) {
 		return nil, rejected, errFenced(p.dispatcher.monitor.outage(now))
 	}
-	if err := p.heldLocked(t); err != nil {
-		return nil, rejected, err
-	}
 	u, admission, err := p.admitLocked(t, now)
 	switch admission {
 	case admitted:
@@ -291,9 +283,6 @@ func (p *poolState) tryStart(c *Call, t *Target) (*waiter, admission, error) {
 		}
 		c.queued()
 	case mustQueue:
-		if err := t.admitGuest(p.pool); err != nil {
-			return nil, rejected, err
-		}
 		w, err := p.enqueueLocked(c, t, now)
 		return w, admission, err
 	}

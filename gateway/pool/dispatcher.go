@@ -46,8 +46,8 @@ type Config struct {
 	// Unhealthy reports that calls have failed too often in a row (health.max_call_errors); replace says that they have
 	// again after an earlier report, or that the program asked to be replaced. nil reports nothing.
 	Unhealthy func(worker string, incarnation int64, reason string, replace bool)
-	// Elsewhere has other hosts serve calls that wait here. nil keeps all calls here.
-	Elsewhere Elsewhere
+	// Peers has other hosts serve calls and clients that wait here. nil keeps all here.
+	Peers Peers
 	// FenceAfter is how long calls of pools run while Temporal does not answer. Default: DefaultFenceAfter.
 	FenceAfter time.Duration
 	// CheckEvery is the interval of health checks of Temporal. Default: DefaultCheckEvery.
@@ -155,17 +155,21 @@ func (d *Dispatcher) knownPool(pool string) *poolState {
 
 // lockPool is poolState with the lock of the state held. The state is not evicted.
 func (d *Dispatcher) lockPool(pool string) *poolState {
-	for {
-		p := d.poolState(pool)
-		if p == nil {
-			return nil
-		}
-		p.mu.Lock()
-		if !p.evicted {
-			return p
-		}
-		p.mu.Unlock()
+	if p := d.poolState(pool); p != nil {
+		return p.lock()
 	}
+	return nil
+}
+
+// lock locks the state, or its successor if it was evicted, and returns what it has locked: nil if the Dispatcher is
+// closing.
+func (p *poolState) lock() *poolState {
+	p.mu.Lock()
+	if !p.evicted {
+		return p
+	}
+	p.mu.Unlock()
+	return p.dispatcher.lockPool(p.pool)
 }
 
 func (d *Dispatcher) allPools() []*poolState {

@@ -53,7 +53,7 @@ func TestPoolInUseIsNotEvicted(t *testing.T) {
 	require.False(t, p.evictDue(now.Add(time.Minute), false), "the roster was read since")
 	p.queue.Push(newWaiter(p, newCall(t.Context(), Request{}), &Target{}))
 	require.False(t, p.evictDue(now.Add(time.Hour), false))
-	require.True(t, p.queue.Remove(p.queue.Peek()))
+	require.True(t, p.queue.Remove(p.queue.First(line{})))
 	require.False(t, p.evictDue(now.Add(time.Hour), false), "the time counts from the last use")
 	require.True(t, p.evictDue(now.Add(time.Hour+time.Minute), true))
 	require.True(t, p.evicted)

@@ -106,6 +106,19 @@ func (d *Dispatcher) upstreamFor(ref api.LeaseRef) *upstream {
 	return nil
 }
 
+// locked calls do with the upstream of exactly this incarnation, under the lock of its pool, and reports true if its
+// process lives here.
+func (d *Dispatcher) locked(worker string, incarnation int64, do func(*upstream)) bool {
+	u := d.upstreamOf(worker, incarnation)
+	if u == nil {
+		return false
+	}
+	u.pool.mu.Lock()
+	defer u.pool.mu.Unlock()
+	do(u)
+	return true
+}
+
 // upstreamOf returns the upstream of exactly this incarnation if its process lives here, else nil.
 func (d *Dispatcher) upstreamOf(worker string, incarnation int64) *upstream {
 	pool, slot, err := api.ParseWorkerName(worker)

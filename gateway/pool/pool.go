@@ -27,30 +27,25 @@ type poolState struct {
 	upstreams map[string]*upstream   // by worker: its newest incarnation here
 	older     []*upstream            // older incarnations that still live
 	order     []*upstream            // both, sorted by worker, for a stable choice
-	queue     queue                  // of calls, and of clients that wait for a lease
+	queue     *queue                 // of calls, and of clients that wait for a lease
 	peaks     queuePeaks             // of both
 	rates     map[string]*rateWindow // by worker; outlives incarnations
 	spec      spec.Spec              // the newest seen
 	specKnown bool
 	timeout   atomic.Int64 // call.timeout of spec, for readers without the lock; 0 until it is known
 	ended     []endedUsage // newest last
-	turn      int64        // the highest of any upstream
+	chosen    int64        // the highest of any upstream
 	checkouts int          // by clients, in progress
-	elsewhere time.Time    // when a waiting client may ask a worker of another host next
 	// questionAt is when a workflow may be asked next whether its lease was returned.
 	questionAt time.Time
-	held       map[string]*held // by session; see release.go
-	heldCalls  int
+	held       map[string]*upstream // by session: the incarnation that has not released it; see release.go
 	scoredAt   time.Time
 	closed     error         // why no call starts any more
 	changes    chan struct{} // closed with the next change of what await waits for; nil if nothing waits
 	nextTick   time.Time     // when run ticks next unless it is woken
 	roster     roster        // as it was last read
-	// Of calls that wait while no worker is on this host, see referQueueLocked.
-	noWorkerSince time.Time
-	referring     bool
-	idleSince     time.Time // zero while the state is in use
-	evicted       bool      // another state has taken this one's place, or will
+	idleSince  time.Time     // zero while the state is in use
+	evicted    bool          // another state has taken this one's place, or will
 }
 
 func newPoolState(d *Dispatcher, pool string) *poolState {
@@ -59,8 +54,7 @@ func newPoolState(d *Dispatcher, pool string) *poolState {
 		stats: poolStats{calls: newHistogram(callBounds), waits: newHistogram(waitBounds),
 			workers: make(map[string]*workerStats)},
 		upstreams: make(map[string]*upstream), rates: make(map[string]*rateWindow),
-		held:  make(map[string]*held),
-		peaks: newQueuePeaks(time.Now()),
+		held: make(map[string]*upstream), queue: newQueue(), peaks: newQueuePeaks(time.Now()),
 	}
 }
 
@@ -70,12 +64,8 @@ func (p *poolState) notify() { sleep.Wake(p.wake) }
 // upstreamOf returns the upstream of a process and adds it if it is missing. It returns nil for a process that is not
 // ready.
 func (p *poolState) upstreamOf(proc *process.Process) *upstream {
-	p.mu.Lock()
-	if p.evicted {
-		p.mu.Unlock()
-		if p = p.dispatcher.lockPool(p.pool); p == nil {
-			return nil
-		}
+	if p = p.lock(); p == nil {
+		return nil
 	}
 	defer p.mu.Unlock()
 	return p.upstreamOfLocked(proc)
@@ -91,7 +81,7 @@ func (p *poolState) upstreamOfLocked(proc *process.Process) *upstream {
 	if p.closed != nil || ended(proc) || proc.Info().ReadyAt.IsZero() {
 		return nil
 	}
-	u := newUpstream(p, proc, p.turnAfterLocked(newest))
+	u := newUpstream(p, proc, p.chosenAfterLocked(newest))
 	switch {
 	case newest == nil:
 		p.upstreams[u.worker] = u
@@ -246,13 +236,8 @@ func (p *poolState) shut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = ErrClosing
-	for w := range p.queue.All() {
-		w.index = -1 // it is in no queue
-		w.started <- ErrClosing
-	}
-	p.queue = queue{}
-	for session, h := range p.held {
-		p.continueCallsLocked(session, h.by)
+	for _, w := range slices.Collect(p.queue.All()) {
+		p.refuseLocked(w, ErrClosing)
 	}
 }
 
@@ -296,7 +281,7 @@ const poolEvictAfter = workerStatsExpiry
 // unusedLocked reports whether the pool has no worker, no queued call or client, and no checkout, and records since
 // when.
 func (p *poolState) unusedLocked(now time.Time) bool {
-	if len(p.order) > 0 || p.waitingLocked() > 0 || p.checkouts > 0 || p.referring {
+	if len(p.order) > 0 || p.waitingLocked() > 0 || p.checkouts > 0 {
 		p.idleSince = time.Time{}
 		return false
 	}
@@ -383,12 +368,10 @@ func (p *poolState) tick() time.Duration {
 	p.peaks.observe(p.waitingLocked(), now) // of those that have waited since an earlier interval
 	p.refreshScoresLocked(now)
 	p.dispatchQueueLocked(now)
-	p.referQueueLocked(now)
-	p.sendElsewhereLocked(now)
+	next := p.expireQueueLocked(now)
 	lost, waiting := p.dispatcher.monitor.lost.Load(), p.waitingLocked() > 0
-	next := idleTick
 	if waiting {
-		next = queueTick
+		next = min(next, queueTick)
 	}
 	if p.unusedLocked(now) {
 		next = p.idleSince.Add(p.dispatcher.evictAfter).Sub(now)

@@ -33,13 +33,7 @@ type question struct {
 
 // Claim records that the workflow of a process that was taken over has claimed it.
 func (d *Dispatcher) Claim(worker string, incarnation int64) {
-	u := d.upstreamOf(worker, incarnation)
-	if u == nil {
-		return
-	}
-	u.pool.mu.Lock()
-	defer u.pool.mu.Unlock()
-	u.setLeasesLocked(u.leases.Claim(), "")
+	d.locked(worker, incarnation, func(u *upstream) { u.setLeasesLocked(u.leases.Claim(), "") })
 }
 
 // questionDueLocked reports whether to ask the worker's workflow now, and else when to look again.

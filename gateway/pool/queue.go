@@ -1,7 +1,7 @@
 package pool
 
 import (
-	"container/heap"
+	"context"
 	"iter"
 	"sync"
 	"time"
@@ -16,230 +16,215 @@ const (
 	DefaultPriority = 0
 )
 
-// turn is a place in the order of those who wait.
-type turn struct {
+// arrival is when somebody joined the queue, and the place in its order that this gives. The zero value is nobody's.
+type arrival struct {
+	at  time.Time
 	due time.Time // the earliest goes first
-	seq int64     // of the arrival; it decides between those that are due at the same time
+	seq int64     // it decides between those that are due at the same time
 }
 
-// turnOf is the place of an arrival. All levels rise at one pace, so their order never changes, and a level is worth a
-// constant time: a call with priority n stands where it would if it had come n tenths of the timeout earlier.
-func turnOf(arrived time.Time, priority int, timeout time.Duration, seq int64) turn {
-	return turn{arrived.Add(-time.Duration(priority) * (timeout / (MaxPriority + 1))), seq}
+// arrivalOf is an arrival at some time. All levels rise at one pace, so their order never changes, and a level is worth
+// a constant time: a call with priority n stands where it would if it had come n tenths of the timeout earlier.
+func arrivalOf(at time.Time, priority int, timeout time.Duration, seq int64) arrival {
+	return arrival{at, at.Add(-time.Duration(priority) * (timeout / (MaxPriority + 1))), seq}
 }
 
 // before reports whether a goes before b.
-func (a turn) before(b turn) bool {
+func (a arrival) before(b arrival) bool {
 	if c := a.due.Compare(b.due); c != 0 {
 		return c < 0
 	}
 	return a.seq < b.seq
 }
 
-// arrival is when a call joined the queue, and its number in the order of arrival.
-type arrival struct {
-	at   time.Time
-	turn turn
-}
-
 // waiter is a call that waits for a free slot of a worker, or a client that waits for a lease on one.
 type waiter struct {
-	pool       *poolState
-	call       *Call
-	client     string    // who makes the call
-	checkout   bool      // of a client, which waits for a lease
-	reserved   *upstream // of a checkout: the worker that the client may ask; nil for one of another host
-	worker     string    // the only one that may serve the call; "" for any
-	preferred  string    // worker
-	priority   int
-	turn       turn
-	index      int // in the heap; -1 when it is not queued
-	shareIndex int // in its client's share
-	// started gets one value: nil when the call has started or the client may check a worker out, or why it never will;
-	// none if another goroutine has sent its request.
+	arrival
+	pool      *poolState
+	call      *Call // nil for a client
+	client    string
+	reserved  *upstream // for a client: the worker that it may ask
+	worker    string    // the only one that may serve the call; "" for any
+	preferred string    // worker
+	held      string    // the session that its process has not released yet; "" if the call may start
+	priority  int
+	timeout   time.Duration                      // from its arrival
+	forward   func(context.Context, Place) error // nil for what must not leave this host
+	// started gets one value: nil when the call has started or the client may ask for its lease, or why it never will;
+	// none if another goroutine has sent the request.
 	started chan error
-	timer   *time.Timer
 
-	queuedAt time.Time
-	timeout  time.Duration
+	place, sharePlace, expiryPlace int // in its line, its client's share, and among those that expire
 }
 
-// waiterPool recycles waiters, because their channel and timer cost more than the rest of a wait.
-var waiterPool = sync.Pool{New: func() any {
-	timer := time.NewTimer(time.Hour)
-	timer.Stop()
-	return &waiter{started: make(chan error, 1), timer: timer}
-}}
+// waiterPool recycles waiters, because their channel costs more than the rest of a wait.
+var waiterPool = sync.Pool{New: func() any { return &waiter{started: make(chan error, 1)} }}
 
+// newWaiter returns a waiter for c, or for a client if that is nil, as the target says, with its earlier arrival.
 func newWaiter(p *poolState, c *Call, t *Target) *waiter {
 	w := waiterPool.Get().(*waiter)
-	w.pool, w.call, w.worker, w.preferred, w.priority, w.index, w.turn =
-		p, c, t.worker, t.preferred, t.priority, -1, t.arrived.turn
+	*w = waiter{started: w.started, pool: p, call: c, worker: t.worker, preferred: t.preferred, priority: t.priority,
+		arrival: t.arrived, place: -1}
 	if c != nil {
-		w.client = c.client
+		w.client, w.forward = c.client, c.forward
 	}
 	return w
 }
 
 // recycle keeps the waiter for a later call. It must not be queued, and the value of started must have been received.
 func (w *waiter) recycle() {
-	w.timer.Stop()
-	w.pool, w.call, w.checkout, w.reserved, w.client = nil, nil, false, nil, ""
+	*w = waiter{started: w.started}
 	waiterPool.Put(w)
 }
 
-// queue orders waiters by their turns. Calls for one worker have a heap of their own, so that they delay no others, and
-// so have clients, each of whom needs a worker for itself. The zero value is empty. Its user bounds and guards it.
+// expires is when it has waited too long.
+func (w *waiter) expires() time.Time { return w.at.Add(w.timeout) }
+
+// line names a line of the queue: of calls for any worker or for one, of calls of a session that is not released yet,
+// or of clients.
+type line struct {
+	worker, session string
+	clients         bool
+	leaves          bool // of those that may go to another host
+}
+
+func (w *waiter) line() line {
+	if w.held != "" {
+		return line{session: w.held}
+	}
+	return line{worker: w.worker, clients: w.call == nil, leaves: w.forward != nil}
+}
+
+// queue has those who wait for a worker, in lines of their own, so that none delays another. Its user bounds and guards
+// it.
 type queue struct {
-	heap     waiters             // calls for any worker
-	byWorker map[string]*waiters // calls for one worker; no heap is empty
-	clients  waiters
-	shares   shares // of the clients that made the calls
-	len      int
+	lines    map[line]*ordered[*waiter] // of those that a worker may serve; that of one worker is never empty
+	held     map[line]*ordered[*waiter] // of sessions; none is empty
+	expiring ordered[*waiter]           // all
+	shares   shares                     // of the clients that made the calls
+	calls    int
+	clients  int
+	any      int // of both, those that any worker may serve
 	seq      int64
 	latest   time.Time // arrival
 }
 
+func newLine() *ordered[*waiter] {
+	return &ordered[*waiter]{before: func(a, b *waiter) bool { return a.before(b.arrival) },
+		place: func(w *waiter) *int { return &w.place }}
+}
+
+func newQueue() *queue {
+	q := &queue{shares: newShares(), lines: map[line]*ordered[*waiter]{}, held: map[line]*ordered[*waiter]{},
+		expiring: ordered[*waiter]{before: func(a, b *waiter) bool { return a.expires().Before(b.expires()) },
+			place: func(w *waiter) *int { return &w.expiryPlace }}}
+	for _, l := range []line{{}, {leaves: true}, {clients: true}, {clients: true, leaves: true}} {
+		q.lines[l] = newLine()
+	}
+	return q
+}
+
 // Len is the number of calls.
-func (q *queue) Len() int { return q.len }
+func (q *queue) Len() int { return q.calls }
 
 // Clients is the number of clients that wait for a lease.
-func (q *queue) Clients() int { return len(q.clients) }
+func (q *queue) Clients() int { return q.clients }
 
 // Empty reports whether nobody waits whom a call for the worker, or for any worker for "", would have to let pass.
 func (q *queue) Empty(worker string) bool {
-	return len(q.heap) == 0 && len(q.clients) == 0 && (worker == "" || q.byWorker[worker] == nil)
+	return q.any == 0 && (worker == "" || q.lines[line{worker: worker}] == nil)
 }
 
-// Push adds a waiter. Unless it has a turn from before, that depends on its priority, queuedAt and timeout.
+func (q *queue) linesLike(l line) map[line]*ordered[*waiter] {
+	if l.session != "" {
+		return q.held
+	}
+	return q.lines
+}
+
+// Push adds a waiter. Unless it has arrived before, its place depends on its priority, its time and its timeout.
 func (q *queue) Push(w *waiter) {
-	if w.turn.seq == 0 {
-		w.turn = q.arrive(w.queuedAt, w.priority, w.timeout)
+	if w.seq == 0 {
+		w.arrival = q.arrive(w.at, w.priority, w.timeout)
 	}
-	if w.checkout {
-		heap.Push(&q.clients, w)
-		return
+	l := w.line()
+	lines := q.linesLike(l)
+	if lines[l] == nil {
+		lines[l] = newLine()
 	}
-	q.len++
-	q.shares.add(w)
-	if w.worker == "" {
-		heap.Push(&q.heap, w)
-		return
+	lines[l].push(w)
+	q.expiring.push(w)
+	if w.call != nil {
+		q.shares.add(w)
 	}
-	h := q.byWorker[w.worker]
-	if h == nil {
-		h = &waiters{}
-		if q.byWorker == nil {
-			q.byWorker = make(map[string]*waiters)
-		}
-		q.byWorker[w.worker] = h
-	}
-	heap.Push(h, w)
+	q.count(w, l, 1)
 }
 
-// arrive returns the turn of the next arrival. Callers may have looked at the clock in another order than they arrive.
-func (q *queue) arrive(now time.Time, priority int, timeout time.Duration) turn {
+func (q *queue) count(w *waiter, l line, n int) {
+	if w.call == nil {
+		q.clients += n
+	} else {
+		q.calls += n
+	}
+	if l.worker == "" && l.session == "" {
+		q.any += n
+	}
+}
+
+// arrive returns the next arrival. Callers may have looked at the clock in another order than they arrive.
+func (q *queue) arrive(now time.Time, priority int, timeout time.Duration) arrival {
 	q.seq++
 	if now.After(q.latest) {
 		q.latest = now
 	}
-	return turnOf(q.latest, priority, timeout, q.seq)
+	return arrivalOf(q.latest, priority, timeout, q.seq)
 }
 
-// PeekFor returns the next waiter for one worker, nil if there is none.
-func (q *queue) PeekFor(worker string) *waiter {
-	if h := q.byWorker[worker]; h != nil {
-		return (*h)[0]
+// First returns the next waiter of a line, nil if there is none.
+func (q *queue) First(l line) *waiter {
+	if waiting := q.linesLike(l)[l]; waiting != nil {
+		return waiting.first()
 	}
 	return nil
 }
 
-// PeekClient returns the next client, nil if none waits.
-func (q *queue) PeekClient() *waiter {
-	if len(q.clients) == 0 {
-		return nil
+// Leaver returns the next call or client that may go to another host, nil if there is none.
+func (q *queue) Leaver() *waiter {
+	call, client := q.First(line{leaves: true}), q.LeavingClient()
+	if call == nil || client != nil && client.before(call.arrival) {
+		return client
 	}
-	return q.clients[0]
+	return call
 }
+
+// LeavingClient is Leaver for clients.
+func (q *queue) LeavingClient() *waiter { return q.First(line{clients: true, leaves: true}) }
 
 // All iterates over the waiters, in no order.
 func (q *queue) All() iter.Seq[*waiter] {
 	return func(yield func(*waiter) bool) {
-		for _, w := range q.heap {
+		for _, w := range q.expiring.items {
 			if !yield(w) {
 				return
 			}
 		}
-		for _, w := range q.clients {
-			if !yield(w) {
-				return
-			}
-		}
-		for _, h := range q.byWorker {
-			for _, w := range *h {
-				if !yield(w) {
-					return
-				}
-			}
-		}
 	}
-}
-
-// Peek returns the next waiter for any worker, nil if there is none.
-func (q *queue) Peek() *waiter {
-	if len(q.heap) == 0 {
-		return nil
-	}
-	return q.heap[0]
 }
 
 // Remove removes a waiter. It reports false if the waiter is not queued.
 func (q *queue) Remove(w *waiter) bool {
-	if w.index < 0 {
+	if w.place < 0 {
 		return false
 	}
-	if w.checkout {
-		heap.Remove(&q.clients, w.index)
-		return true
+	l := w.line()
+	lines := q.linesLike(l)
+	if lines[l].remove(w); len(lines[l].items) == 0 && (l.worker != "" || l.session != "") {
+		delete(lines, l)
 	}
-	q.len--
-	q.shares.remove(w)
-	if w.worker == "" {
-		heap.Remove(&q.heap, w.index)
-		return true
+	q.expiring.remove(w)
+	if w.call != nil {
+		q.shares.remove(w)
 	}
-	h := q.byWorker[w.worker]
-	if heap.Remove(h, w.index); len(*h) == 0 {
-		delete(q.byWorker, w.worker)
-	}
+	q.count(w, l, -1)
 	return true
-}
-
-type waiters []*waiter
-
-func (h waiters) Len() int { return len(h) }
-
-func (h waiters) Less(i, j int) bool { return h[i].before(h[j]) }
-
-// before reports whether w is served before o.
-func (w *waiter) before(o *waiter) bool { return w.turn.before(o.turn) }
-
-func (h waiters) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-
-func (h *waiters) Push(x any) {
-	w := x.(*waiter)
-	w.index = len(*h)
-	*h = append(*h, w)
-}
-
-func (h *waiters) Pop() any {
-	last := len(*h) - 1
-	w := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	w.index = -1
-	return w
 }

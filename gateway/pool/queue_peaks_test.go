@@ -59,8 +59,7 @@ func TestAGatewayKnowsHowLongItsQueueWas(t *testing.T) {
 		require.Equal(t, mustQueue, admission)
 		waiters = append(waiters, w)
 	}
-	locked(p, func() any { p.elsewhere = time.Now().Add(time.Hour); return nil })
-	client, err := p.joinLine(&checkout{pool: p})
+	client, err := (&checkout{pool: p, limit: timeout}).join()
 	require.NoError(t, err)
 	peaks := func() []int64 {
 		return locked(p, func() []int64 { _, waiting := p.peaks.read(time.Now()); return waiting })
@@ -72,9 +71,11 @@ func TestAGatewayKnowsHowLongItsQueueWas(t *testing.T) {
 
 	leave()
 	for _, w := range waiters {
-		require.Error(t, w.wait())
+		_, err = w.wait(ctx)
+		require.Error(t, err)
 	}
-	require.Error(t, client.leave(context.Canceled))
+	_, err = client.wait(ctx)
+	require.Error(t, err)
 	locked(p, func() any { p.peaks.ends = time.Now(); return nil })
 	recent := e.dispatcher.RecentQueue("p")
 	require.True(t, recent.Valid())
@@ -91,7 +92,7 @@ func TestAPeakCountsWhoWaitsHoweverShortly(t *testing.T) {
 	w, _, err := p.tryStart(newCall(t.Context(), Request{Method: "echo", Deadline: time.Now().Add(timeout)}), &target)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, peak())
-	_, err = p.joinLine(&checkout{pool: p})
+	_, err = (&checkout{pool: p, limit: timeout}).join()
 	require.NoError(t, err)
 	require.EqualValues(t, 2, peak())
 	require.True(t, p.queue.Remove(w))

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"context"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -13,25 +14,25 @@ func TestQueueOrdersByPriorityAgeAndArrival(t *testing.T) {
 	const timeout = 10 * time.Second // a level is a second
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 1))
-		q := &queue{}
+		q := newQueue()
 		var model []*waiter // in the order of arrival
 		now := time.Now()
 		for range 200 {
 			now = now.Add(time.Duration(random.IntN(3)) * time.Second / 2)
 			switch n := random.IntN(10); {
 			case n < 5:
-				w := newWaiter(nil, nil, &Target{priority: random.IntN(MaxPriority + 1)})
-				w.queuedAt, w.timeout = now, timeout
+				w := newWaiter(nil, &Call{}, &Target{priority: random.IntN(MaxPriority + 1)})
+				w.at, w.timeout = now, timeout
 				q.Push(w)
 				model = append(model, w)
 			case n < 8:
-				got := q.Peek()
+				got := q.First(line{})
 				if len(model) == 0 {
 					require.Nil(t, got)
 					continue
 				}
 				require.True(t, q.Remove(got))
-				level := func(w *waiter) float64 { return float64(w.priority) + now.Sub(w.queuedAt).Seconds() }
+				level := func(w *waiter) float64 { return float64(w.priority) + now.Sub(w.at).Seconds() }
 				want := 0
 				for i, w := range model {
 					if level(w) > level(model[want]) {
@@ -48,7 +49,7 @@ func TestQueueOrdersByPriorityAgeAndArrival(t *testing.T) {
 				model = slices.Delete(model, i, i+1)
 			}
 			require.Equal(t, len(model), q.Len())
-			require.Equal(t, len(model) == 0, q.Peek() == nil)
+			require.Equal(t, len(model) == 0, q.First(line{}) == nil)
 		}
 	}
 }
@@ -56,10 +57,10 @@ func TestQueueOrdersByPriorityAgeAndArrival(t *testing.T) {
 // Each second two calls of the highest priority come and one call is served.
 func TestACallIsNotStarvedByCallsOfAHigherPriority(t *testing.T) {
 	const timeout = 30 * time.Second
-	q, now := &queue{}, time.Now()
+	q, now := newQueue(), time.Now()
 	push := func(priority int) *waiter {
-		w := newWaiter(nil, nil, &Target{priority: priority})
-		w.queuedAt, w.timeout = now, timeout
+		w := newWaiter(nil, &Call{}, &Target{priority: priority})
+		w.at, w.timeout = now, timeout
 		q.Push(w)
 		return w
 	}
@@ -67,7 +68,7 @@ func TestACallIsNotStarvedByCallsOfAHigherPriority(t *testing.T) {
 	for second := 0; ; second++ {
 		push(MaxPriority)
 		push(MaxPriority)
-		served := q.Peek()
+		served := q.First(line{})
 		require.True(t, q.Remove(served))
 		if served == low {
 			// The calls that came in its first 27 seconds, nine tenths of its time, go ahead of it, one each second.
@@ -81,51 +82,71 @@ func TestACallIsNotStarvedByCallsOfAHigherPriority(t *testing.T) {
 
 // Calls look at the clock before they enter the queue, one after the other.
 func TestCallsOfOnePriorityGoInTheOrderOfTheirArrival(t *testing.T) {
-	q, now := &queue{}, time.Now()
+	q, now := newQueue(), time.Now()
 	var pushed []*waiter
 	for i := range 20 {
-		w := newWaiter(nil, nil, &Target{priority: 5})
-		w.queuedAt, w.timeout = now.Add(-time.Duration(i)*time.Microsecond), time.Minute
+		w := newWaiter(nil, &Call{}, &Target{priority: 5})
+		w.at, w.timeout = now.Add(-time.Duration(i)*time.Microsecond), time.Minute
 		q.Push(w)
 		pushed = append(pushed, w)
 	}
 	client := q.arrive(now.Add(-time.Second), DefaultPriority, 0)
 	for _, w := range pushed {
-		require.Same(t, w, q.Peek())
-		require.True(t, w.turn.before(client))
+		require.Same(t, w, q.First(line{}))
+		require.True(t, w.before(client))
 		require.True(t, q.Remove(w))
 	}
 }
 
 func TestCallsOfOneWorkerWaitBesideTheOthers(t *testing.T) {
-	q := &queue{}
+	q := newQueue()
 	push := func(worker string, priority int) *waiter {
-		w := newWaiter(nil, nil, &Target{worker: worker, priority: priority})
-		w.queuedAt, w.timeout = time.Now(), time.Hour
+		w := newWaiter(nil, &Call{}, &Target{worker: worker, priority: priority})
+		w.at, w.timeout = time.Now(), time.Hour
 		q.Push(w)
 		return w
 	}
 	first, bound, urgent, other, last := push("", 0), push("p/0", 0), push("p/0", 9), push("p/1", 0), push("", 0)
 	require.Equal(t, 5, q.Len())
 	require.Len(t, slices.Collect(q.All()), 5)
-	require.Same(t, first, q.Peek())
-	require.Same(t, urgent, q.PeekFor("p/0"))
-	require.Same(t, other, q.PeekFor("p/1"))
-	require.Nil(t, q.PeekFor("p/2"))
-	require.True(t, first.before(bound) && bound.before(other) && urgent.before(first))
+	require.Same(t, first, q.First(line{}))
+	require.Same(t, urgent, q.First(line{worker: "p/0"}))
+	require.Same(t, other, q.First(line{worker: "p/1"}))
+	require.Nil(t, q.First(line{worker: "p/2"}))
+	require.True(t, first.before(bound.arrival) && bound.before(other.arrival) && urgent.before(first.arrival))
+	require.Nil(t, q.Leaver())
+	require.True(t, q.Remove(last))
+	last.forward = func(context.Context, Place) error { return nil }
+	q.Push(last)
+	require.Same(t, last, q.Leaver(), "behind those that must stay")
+	client := newWaiter(nil, nil, &Target{})
+	client.at, client.timeout, client.forward = time.Now().Add(-time.Hour), time.Hour, last.forward
+	client.arrival = arrivalOf(client.at, 0, client.timeout, 100)
+	q.Push(client)
+	require.Same(t, client, q.Leaver())
+	require.Equal(t, 1, q.Clients())
+	held := newWaiter(nil, &Call{}, &Target{arrived: client.arrival})
+	held.held, held.timeout, held.forward = "s", time.Minute, last.forward
+	q.Push(held)
+	require.Same(t, held, q.First(line{session: "s"}))
+	require.True(t, q.Remove(client))
+	require.True(t, q.Remove(held))
+	require.Same(t, last, q.Leaver(), "a held call must not leave")
 	for _, w := range []*waiter{urgent, first, bound, other, last} {
 		require.True(t, q.Remove(w))
 		require.False(t, q.Remove(w), "it was removed before")
 	}
 	require.Zero(t, q.Len())
-	require.Empty(t, q.byWorker)
+	require.True(t, q.Empty("p/0"))
+	require.Len(t, q.lines, 4)
+	require.Empty(t, q.held)
 }
 
 func BenchmarkQueue(b *testing.B) {
-	q := &queue{}
+	q := newQueue()
 	push := func() {
-		w := newWaiter(&poolState{}, nil, &Target{})
-		w.queuedAt, w.timeout = time.Now(), time.Minute
+		w := newWaiter(&poolState{}, &Call{}, &Target{})
+		w.at, w.timeout = time.Now(), time.Minute
 		q.Push(w)
 	}
 	for range 100 {
@@ -133,7 +154,7 @@ func BenchmarkQueue(b *testing.B) {
 	}
 	for b.Loop() {
 		push()
-		w := q.Peek()
+		w := q.First(line{})
 		q.Remove(w)
 		w.recycle()
 	}

@@ -1,119 +1,172 @@
 package pool
 
 import (
+	"context"
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/process/wire"
 )
 
 // enqueueLocked adds the call to the queue.
 func (p *poolState) enqueueLocked(c *Call, t *Target, now time.Time) (*waiter, error) {
+	if t.guest != nil && t.guest.Patience <= 0 {
+		return nil, errNoneFree(p.pool)
+	}
 	if err := p.rateExhaustedLocked(now); err != nil {
 		return nil, err
 	}
 	limits := p.spec.Queue
-	again := t.arrived.turn.seq > 0 // its worker ended before it began, or its session was held
+	again := t.arrived.seq > 0 // its worker ended before it began, or another host did not take it
 	ahead := t.kind == aheadOfAll
 	if !ahead && p.queue.Len() >= limits.Size && !again && !p.displaceLocked(c.client) {
 		return nil, api.Errorf(api.CodeQueueFull, "the queue of pool %s is full: %d calls wait (queue.size)", p.pool,
 			limits.Size).After(time.Second)
 	}
 	w := newWaiter(p, c, t)
-	w.queuedAt, w.timeout = now, limits.Timeout.D()
+	w.timeout = limits.Timeout.D()
 	switch {
 	case again:
-		w.queuedAt = t.arrived.at
 	case t.guest != nil:
-		p.queue.seq++
-		w.queuedAt = now.Add(-min(max(t.guest.Waited, 0), w.timeout))
-		w.turn = turnOf(w.queuedAt, w.priority, w.timeout, p.queue.seq)
-		w.timeout = min(w.timeout, now.Sub(w.queuedAt)+t.guest.Patience)
+		p.welcomeLocked(w, *t.guest, now)
 	case ahead:
-		w.turn, w.timeout = turn{seq: 1}, maxHookWait // its caller bounds the wait
+		w.arrival, w.timeout = arrival{at: now, seq: 1}, maxHookWait // its caller bounds the wait
+	default:
+		w.at = now
 	}
-	p.queue.Push(w)
-	p.peaks.observe(p.waitingLocked(), now)
-	c.arrived = arrival{w.queuedAt, w.turn}
+	if t.kind == inQueue && p.held[t.session] != nil {
+		w.held = t.session
+	}
+	p.waitLocked(w, now)
+	c.arrived = w.arrival
 	c.queued()
-	if p.queue.Clients() > 0 { // who may wait for another worker than this call
+	return w, nil
+}
+
+// welcomeLocked has a guest arrive, which stands in the queue as if it had waited here, for as long as it may wait.
+func (p *poolState) welcomeLocked(w *waiter, g Guest, now time.Time) {
+	p.queue.seq++
+	w.arrival = arrivalOf(now.Add(-max(g.Waited, 0)), w.priority, p.specLocked().Queue.Timeout.D(), p.queue.seq)
+	w.timeout = now.Sub(w.at) + g.Patience
+}
+
+// waitLocked puts a call or a client in its line.
+func (p *poolState) waitLocked(w *waiter, now time.Time) {
+	p.queue.Push(w)
+	if p.queue.Clients() > 0 { // who may wait for another worker than those before
 		p.dispatchQueueLocked(now)
 	}
+	p.peaks.observe(p.waitingLocked(), now)
 	if p.nextTick.Sub(now) > queueTick {
 		p.notify()
 	}
-	if c.elsewhere != nil && p.dispatcher.config.Elsewhere != nil {
-		p.dispatcher.config.Elsewhere.Waits(p.pool)
+	p.askPeersLocked()
+}
+
+// askPeersLocked lets other hosts serve those who wait.
+func (p *poolState) askPeersLocked() {
+	if peers := p.dispatcher.config.Peers; peers != nil && p.queue.any > 0 {
+		peers.Waits(p.pool)
 	}
-	return w, nil
 }
 
 // displaceLocked takes from a full queue the last call of the client that has the most calls in it, for a call of a
 // client that has fewer even then. It reports whether it did.
 func (p *poolState) displaceLocked(client string) bool {
 	last := p.queue.shares.displaceable(client)
-	if last == nil || !p.queue.Remove(last) {
+	if last == nil {
 		return false
 	}
-	last.started <- api.Errorf(api.CodeQueueFull,
+	p.refuseLocked(last, api.Errorf(api.CodeQueueFull,
 		"the queue of pool %s is full, and this client has more calls in it than any other (queue.size)",
-		p.pool).After(time.Second)
+		p.pool).After(time.Second))
 	return true
 }
 
-// wait waits until the queued call has started.
-func (w *waiter) wait() (failure error) {
+// refuseLocked takes a waiter out of the queue because of err.
+func (p *poolState) refuseLocked(w *waiter, err error) {
+	p.queue.Remove(w)
+	w.started <- err
+}
+
+// expireQueueLocked refuses those who have waited too long, and returns the time to the next one that will have.
+func (p *poolState) expireQueueLocked(now time.Time) time.Duration {
+	w := p.queue.expiring.first()
+	for ; w != nil && !now.Before(w.expires()); w = p.queue.expiring.first() {
+		p.refuseLocked(w, w.errExpired())
+	}
+	if w == nil {
+		return idleTick
+	}
+	return w.expires().Sub(now)
+}
+
+// errExpired is the error of a call that has waited too long.
+func (w *waiter) errExpired() error {
+	who, cause := "worker of pool "+w.pool.pool, ""
+	if w.worker != "" {
+		who = "process of " + w.worker
+	}
+	if w.held != "" {
+		cause = "; the process that held its session has not released it"
+	}
+	if w.pool.dispatcher.monitor.lost.Load() {
+		cause += "; Temporal does not answer, so no worker can be started"
+	}
+	return api.Errorf(api.CodeQueueTimeout, "no %s was free within %s (queue.timeout)%s", who, w.timeout,
+		cause).After(time.Second)
+}
+
+// wait waits until the call has started, or the client may ask a worker for its lease, which wait returns. The waiter
+// must not be used any more.
+func (w *waiter) wait(ctx context.Context) (reserved *upstream, err error) {
+	defer w.recycle()
 	p, c := w.pool, w.call
-	defer func() {
-		until := time.Now()
-		if failure == nil { // its answer may have come already
-			p.mu.Lock()
-			until = c.startedAt
-			p.mu.Unlock()
-		}
-		p.stats.waits.observe(until.Sub(w.queuedAt))
-		w.recycle()
-	}()
-	w.timer.Reset(time.Until(w.queuedAt.Add(w.timeout)))
-	var reason error
+	var events <-chan wire.Event
+	if c != nil {
+		events = c.events()
+		defer func() { p.stats.waits.observe(w.waited(err)) }()
+	}
 	select {
-	case err := <-w.started:
-		return err
-	case c.first = <-c.events():
-		return nil
-	case <-c.ctx.Done():
+	case err = <-w.started:
+		return w.reserved, err
+	case event := <-events:
+		c.first = event
+		return nil, nil
+	case <-ctx.Done():
+	}
+	reason := context.Cause(ctx)
+	if c != nil {
 		reason = c.cause()
-	case <-w.timer.C:
-		who, cause := "worker of pool "+p.pool, ""
-		if w.worker != "" {
-			who = "process of " + w.worker
-		}
-		if p.dispatcher.monitor.lost.Load() {
-			cause = "; Temporal does not answer, so no worker can be started"
-		}
-		reason = api.Errorf(api.CodeQueueTimeout, "no %s was free within %s (queue.timeout)%s", who, w.timeout,
-			cause).After(time.Second)
 	}
 	p.mu.Lock()
 	removed := p.queue.Remove(w)
 	p.mu.Unlock()
 	if removed {
-		return reason
+		return nil, reason
 	}
-	if c.exchange != nil && !c.exchange.Withdraw() {
-		return nil // it was sent, and ends on its own
+	if c != nil && c.exchange != nil && !c.exchange.Withdraw() {
+		return nil, nil // it was sent, and ends on its own
 	}
-	err := <-w.started
-	if err == nil { // it started at the moment it was given up
+	if err = <-w.started; err != nil {
+		return nil, err
+	}
+	if c != nil { // it started at the moment it was given up
 		c.Complete(errNotSent(reason))
-		return reason
+	} else {
+		w.reserved.unreserve()
 	}
-	if heldBy(err) != nil { // it must not be tried again
-		p.mu.Lock()
-		p.heldCalls--
-		p.mu.Unlock()
-		return reason
+	return nil, reason
+}
+
+// waited is how long a call has waited that ends with err. One that has started may have its answer already.
+func (w *waiter) waited(err error) time.Duration {
+	if err != nil {
+		return time.Since(w.at)
 	}
-	return err
+	w.pool.mu.Lock()
+	defer w.pool.mu.Unlock()
+	return w.call.startedAt.Sub(w.at)
 }
 
 // startQueuedLocked starts queued calls while workers have free slots and appends them to begun. The caller sends them
@@ -127,7 +180,7 @@ func (p *poolState) startQueuedLocked(now time.Time, begun []*waiter) []*waiter 
 		if u == nil {
 			break
 		}
-		if w.checkout {
+		if w.call == nil {
 			u.leases.Reserved, w.reserved = true, u
 			p.queue.Remove(w)
 			w.started <- nil
@@ -144,26 +197,23 @@ func (p *poolState) startQueuedLocked(now time.Time, begun []*waiter) []*waiter 
 
 // nextQueuedLocked returns the first of those who wait that can be served now, and its worker; no worker if none can.
 func (p *poolState) nextQueuedLocked(now time.Time) (first *waiter, its *upstream) {
-	for worker := range p.queue.byWorker {
-		if w := p.queue.PeekFor(worker); first == nil || w.before(first) {
-			if u := p.withSlotLocked(worker, now); u != nil {
-				first, its = w, u
-			}
+	lost := p.dispatcher.monitor.lost.Load()
+	for l, waiting := range p.queue.lines {
+		w := waiting.first()
+		if w == nil || first != nil && !w.before(first.arrival) ||
+			l.clients && lost { // without Temporal a client would close the worker in vain
+			continue
 		}
-	}
-	// without Temporal a client would close the worker in vain
-	if w := p.queue.PeekClient(); w != nil && !p.dispatcher.monitor.lost.Load() && (first == nil || w.before(first)) {
-		if u := p.chooseLocked(w.preferred, true, now); u != nil {
-			first, its = w, u
+		u := p.withSlotLocked(w.worker, now)
+		if w.worker == "" {
+			u = p.chooseLocked(w.preferred, l.clients, now)
 		}
-	}
-	if w := p.queue.Peek(); w != nil && (first == nil || w.before(first)) {
-		if u := p.chooseLocked(w.preferred, false, now); u != nil {
+		if u != nil {
 			first, its = w, u
 		}
 	}
 	if its != nil {
-		p.takeTurnLocked(its)
+		p.countChoiceLocked(its)
 	}
 	return first, its
 }

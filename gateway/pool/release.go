@@ -12,31 +12,12 @@ import (
 )
 
 // An incarnation that ends gracefully releases the sessions bound to its worker: the program's hook session.release
-// writes what the process keeps of them to the store. Calls of such a session are held back until then, so that the
-// next process, or another worker, does not read the store too early. A program without the hook, or that has had no
-// call, keeps nothing, and nothing is held.
+// writes what the process keeps of them to the store. Calls of such a session wait in a line of their own until then,
+// so that the next process, or another worker, does not read the store too early. A program without the hook, or that
+// has had no call, keeps nothing, and nothing is held.
 
 // maxReleased bounds the sessions that one incarnation releases.
 const maxReleased = 10_000
-
-// heldError says that the calls of a session are held back until released is closed.
-type heldError struct{ released <-chan struct{} }
-
-func (*heldError) Error() string {
-	return "the call waits until the process that held its session has released it"
-}
-
-// heldBy is the heldError that err is, or nil.
-func heldBy(err error) *heldError {
-	h, _ := err.(*heldError) // it is never wrapped
-	return h
-}
-
-// held is a session whose calls are held back for an incarnation.
-type held struct {
-	by       *upstream
-	released chan struct{}
-}
 
 // holdSessionsLocked holds the sessions of an incarnation that takes no further call of the pool, including sessions of
 // calls in the queue.
@@ -53,60 +34,14 @@ func (u *upstream) holdSessionsLocked() {
 	}
 	for _, session := range sessions {
 		if session != "" && p.held[session] == nil {
-			p.held[session] = &held{u, make(chan struct{})}
+			p.held[session] = u
 		}
-	}
-	if len(p.held) == 0 {
-		return
 	}
 	for _, w := range slices.Collect(p.queue.All()) {
-		if w.checkout {
-			continue
+		if w.call != nil && w.held == "" && p.held[w.call.session] != nil && p.queue.Remove(w) {
+			w.held = w.call.session
+			p.queue.Push(w)
 		}
-		if h := p.held[w.call.session]; h != nil && p.queue.Remove(w) {
-			p.heldCalls++
-			w.started <- &heldError{h.released}
-		}
-	}
-}
-
-// heldLocked is the error of a call whose session is held, nil for any other. The caller waits by awaitRelease.
-func (p *poolState) heldLocked(t *Target) error {
-	if len(p.held) == 0 || t.kind != inQueue || t.session == "" {
-		return nil
-	}
-	h := p.held[t.session]
-	switch {
-	case h == nil:
-		return nil
-	case p.heldCalls >= p.spec.Queue.Size:
-		return api.Errorf(api.CodeQueueFull, "%d calls of pool %s wait until sessions are released (queue.size)", p.heldCalls,
-			p.pool).After(time.Second)
-	}
-	p.heldCalls++
-	return &heldError{h.released}
-}
-
-// awaitRelease waits until the call may be tried again, at most queue.timeout.
-func (p *poolState) awaitRelease(c *Call, h *heldError) error {
-	p.mu.Lock()
-	limit := p.specLocked().Queue.Timeout.D()
-	p.mu.Unlock()
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	defer func() {
-		p.mu.Lock()
-		p.heldCalls--
-		p.mu.Unlock()
-	}()
-	select {
-	case <-h.released:
-		return nil
-	case <-timer.C:
-		return api.Errorf(api.CodeQueueTimeout, "the session was not released within %s (queue.timeout)",
-			limit).After(time.Second)
-	case <-c.ctx.Done():
-		return c.cause()
 	}
 }
 
@@ -117,8 +52,8 @@ func (u *upstream) releaseSessions(ctx context.Context) {
 	p := u.pool
 	p.mu.Lock()
 	var sessions []string
-	for session, h := range p.held {
-		if h.by == u {
+	for session, by := range p.held {
+		if by == u {
 			sessions = append(sessions, session)
 		}
 	}
@@ -162,10 +97,20 @@ func (u *upstream) release(ctx context.Context, session string, last bool) error
 
 // continueCallsLocked lets the calls of a session continue, if they are held for u.
 func (p *poolState) continueCallsLocked(session string, u *upstream) {
-	if h := p.held[session]; h != nil && h.by == u {
-		close(h.released)
-		delete(p.held, session)
+	if p.held[session] != u {
+		return
 	}
+	delete(p.held, session)
+	for w := p.queue.First(line{session: session}); w != nil; w = p.queue.First(line{session: session}) {
+		p.queue.Remove(w)
+		w.held = ""
+		p.queue.Push(w)
+		if err := p.suspendedLocked(w.worker); err != nil {
+			p.refuseLocked(w, err)
+		}
+	}
+	p.dispatchQueueLocked(time.Now())
+	p.askPeersLocked()
 }
 
 // continueAllCallsLocked is continueCallsLocked for all sessions.

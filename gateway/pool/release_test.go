@@ -15,7 +15,7 @@ func heldSession(t *testing.T, queueTimeout time.Duration) (*env, *poolState) {
 	e := newEnv(t)
 	e.spec.Queue.Timeout = spec.Duration(queueTimeout)
 	u := e.dispatcher.poolState("p").upstreamOf(e.start(1))
-	locked(u.pool, func() any { u.pool.held["s"] = &held{u, make(chan struct{})}; return nil })
+	locked(u.pool, func() any { u.pool.held["s"] = u; return nil })
 	return e, u.pool
 }
 
@@ -33,13 +33,13 @@ func TestACallOfASessionThatIsNotReleasedEndsWithTheQueuesTimeout(t *testing.T) 
 	call := e.callOfSession()
 	require.Eventually(t, func() bool { return e.dispatcher.Demand()[0].Waiting == 1 }, timeout, poll, "it is demand")
 	require.ErrorIs(t, <-call, api.ErrQueueTimeout)
-	require.Zero(t, locked(p, func() int { return p.heldCalls }))
+	require.Zero(t, locked(p, func() int { return p.queue.Len() }))
 }
 
 func TestACallOfASessionThatIsNotReleasedEndsWithTheGateway(t *testing.T) {
 	e, p := heldSession(t, time.Hour)
 	call := e.callOfSession()
-	require.Eventually(t, func() bool { return locked(p, func() bool { return p.heldCalls == 1 }) }, timeout, poll)
+	require.Eventually(t, func() bool { return locked(p, func() bool { return p.queue.Len() == 1 }) }, timeout, poll)
 	e.dispatcher.Shut()
 	require.ErrorIs(t, <-call, api.ErrUnavailable)
 }

@@ -40,9 +40,8 @@ func (u *upstream) suspendLocked(turn int64, reason string) *suspension {
 
 // refuseQueuedLocked refuses the queued calls that name the worker. Those for any worker stay queued.
 func (p *poolState) refuseQueuedLocked(worker string, err error) {
-	for w := p.queue.PeekFor(worker); w != nil; w = p.queue.PeekFor(worker) {
-		p.queue.Remove(w)
-		w.started <- err
+	for w := p.queue.First(line{worker: worker}); w != nil; w = p.queue.First(line{worker: worker}) {
+		p.refuseLocked(w, err)
 	}
 }
 
@@ -260,18 +259,14 @@ func (d *Dispatcher) EndSuspension(ctx context.Context, r api.ResumeRequest) (re
 var errHookTimeout = errors.New("it did not return within health.timeout")
 
 // Suspension returns what is known of the newest suspension of an incarnation, nil if there was none.
-func (d *Dispatcher) Suspension(worker string, incarnation int64) *api.Suspension {
-	u := d.upstreamOf(worker, incarnation)
-	if u == nil {
-		return nil
-	}
-	u.pool.mu.Lock()
-	defer u.pool.mu.Unlock()
-	if u.suspended == nil {
-		return nil
-	}
-	known := *u.suspended
-	return &known
+func (d *Dispatcher) Suspension(worker string, incarnation int64) (newest *api.Suspension) {
+	d.locked(worker, incarnation, func(u *upstream) {
+		if u.suspended != nil {
+			known := *u.suspended
+			newest = &known
+		}
+	})
+	return newest
 }
 
 // resumeSuspensionLocked continues with the suspension of an earlier agent.

@@ -1,43 +1,48 @@
 package pool
 
-import "container/heap"
-
 // shares counts the queued calls of each client, so that a full queue can displace the last call of the one that has
-// the most, without a look at all calls. The zero value is empty.
+// the most, without a look at all calls.
 type shares struct {
 	byClient map[string]*share
-	most     shareHeap
+	most     ordered[*share]
 }
 
-// share are the queued calls of one client, by their turns: the last is the one to displace.
+// share are the queued calls of one client: the last is the one to displace.
 type share struct {
 	client string
-	calls  lastFirst
-	index  int // in most
+	calls  ordered[*waiter] // the last first
+	place  int              // in most
+}
+
+func newShares() shares {
+	return shares{byClient: map[string]*share{}, most: ordered[*share]{
+		before: func(a, b *share) bool { return len(a.calls.items) > len(b.calls.items) },
+		place:  func(s *share) *int { return &s.place },
+	}}
 }
 
 func (s *shares) add(w *waiter) {
 	own := s.byClient[w.client]
 	if own == nil {
-		own = &share{client: w.client}
-		if s.byClient == nil {
-			s.byClient = map[string]*share{}
-		}
+		own = &share{client: w.client, calls: ordered[*waiter]{
+			before: func(a, b *waiter) bool { return b.before(a.arrival) },
+			place:  func(w *waiter) *int { return &w.sharePlace },
+		}}
 		s.byClient[w.client] = own
-		heap.Push(&s.most, own)
+		s.most.push(own)
 	}
-	heap.Push(&own.calls, w)
-	heap.Fix(&s.most, own.index)
+	own.calls.push(w)
+	s.most.fix(own)
 }
 
 func (s *shares) remove(w *waiter) {
 	own := s.byClient[w.client]
-	heap.Remove(&own.calls, w.shareIndex)
-	if len(own.calls) > 0 {
-		heap.Fix(&s.most, own.index)
+	own.calls.remove(w)
+	if len(own.calls.items) > 0 {
+		s.most.fix(own)
 		return
 	}
-	heap.Remove(&s.most, own.index)
+	s.most.remove(own)
 	delete(s.byClient, w.client)
 }
 
@@ -46,54 +51,10 @@ func (s *shares) remove(w *waiter) {
 func (s *shares) displaceable(client string) *waiter {
 	has := 0
 	if own := s.byClient[client]; own != nil {
-		has = len(own.calls)
+		has = len(own.calls.items)
 	}
-	if len(s.most) == 0 || len(s.most[0].calls) <= has+1 {
-		return nil
+	if most := s.most.first(); most != nil && len(most.calls.items) > has+1 {
+		return most.calls.first()
 	}
-	return s.most[0].calls[0]
-}
-
-type shareHeap []*share
-
-func (h shareHeap) Len() int           { return len(h) }
-func (h shareHeap) Less(i, j int) bool { return len(h[i].calls) > len(h[j].calls) }
-func (h shareHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-
-func (h *shareHeap) Push(x any) {
-	s := x.(*share)
-	s.index = len(*h)
-	*h = append(*h, s)
-}
-
-func (h *shareHeap) Pop() any {
-	last := (*h)[len(*h)-1]
-	*h = (*h)[:len(*h)-1]
-	return last
-}
-
-// lastFirst has the waiter with the latest turn at its top.
-type lastFirst []*waiter
-
-func (h lastFirst) Len() int           { return len(h) }
-func (h lastFirst) Less(i, j int) bool { return h[j].before(h[i]) }
-func (h lastFirst) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].shareIndex, h[j].shareIndex = i, j
-}
-
-func (h *lastFirst) Push(x any) {
-	w := x.(*waiter)
-	w.shareIndex = len(*h)
-	*h = append(*h, w)
-}
-
-func (h *lastFirst) Pop() any {
-	last := (*h)[len(*h)-1]
-	(*h)[len(*h)-1] = nil
-	*h = (*h)[:len(*h)-1]
-	return last
+	return nil
 }

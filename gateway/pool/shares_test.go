@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -13,14 +14,14 @@ import (
 func TestAFullQueueDisplacesTheLastCallOfWhoHasTheMost(t *testing.T) {
 	for seed := range uint64(100) {
 		random := rand.New(rand.NewPCG(seed, 2))
-		q, now := &queue{}, time.Now()
+		q, now := newQueue(), time.Now()
 		var waiting []*waiter
 		for range 200 {
 			now = now.Add(time.Duration(random.IntN(1000)) * time.Millisecond)
 			if random.IntN(3) > 0 || len(waiting) == 0 {
 				c := &Call{client: fmt.Sprint(random.IntN(4))}
 				w := newWaiter(nil, c, &Target{priority: random.IntN(MaxPriority + 1), worker: []string{"", "p/0"}[random.IntN(2)]})
-				w.queuedAt, w.timeout = now, time.Minute
+				w.at, w.timeout = now, time.Minute
 				q.Push(w)
 				waiting = append(waiting, w)
 			} else {
@@ -45,24 +46,39 @@ func TestAFullQueueDisplacesTheLastCallOfWhoHasTheMost(t *testing.T) {
 			require.NotNil(t, got)
 			require.Equal(t, most, counts[got.client])
 			for _, w := range waiting {
-				require.False(t, w.client == got.client && got.before(w), "it is the last of its client")
+				require.False(t, w.client == got.client && got.before(w.arrival), "it is the last of its client")
 			}
 		}
 	}
 }
 
-// A refusal must not take longer in a longer queue: it is made under the lock of the pool.
-func BenchmarkRefusalOfAFullQueue(b *testing.B) {
-	for _, size := range []int{100, 100_000} {
+// A step in a long queue must cost about what it does in a short one: all are made under the lock of the pool.
+func BenchmarkQueueStep(b *testing.B) {
+	forward := func(context.Context, Place) error { return nil }
+	for _, size := range []int{200, 20_000} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
-			q := &queue{}
-			for i := range size {
-				w := newWaiter(nil, &Call{client: fmt.Sprint(i % 100)}, &Target{})
-				w.queuedAt, w.timeout = time.Now(), time.Minute
-				q.Push(w)
+			p := newPoolState(&Dispatcher{monitor: &controlPlaneMonitor{}}, "p")
+			push := func(i int, forward func(context.Context, Place) error) {
+				w := newWaiter(p, &Call{client: fmt.Sprint(i % 100)}, &Target{})
+				if i%2 == 0 {
+					w = newWaiter(p, nil, &Target{})
+				}
+				w.at, w.timeout, w.forward = time.Now(), time.Hour, forward
+				p.queue.Push(w)
 			}
-			for b.Loop() {
-				q.shares.displaceable("1")
+			for i := range size {
+				push(i, nil) // which must not leave
+			}
+			push(0, forward)
+			push(1, forward)
+			for i := 0; b.Loop(); i++ {
+				p.displaceLocked("1")
+				p.queue.Remove(p.queue.Leaver())
+				push(i, forward)
+				p.queue.Remove(p.queue.First(line{clients: true}))
+				push(2*i, nil)
+				p.dispatchQueueLocked(time.Now())
+				p.expireQueueLocked(time.Now())
 			}
 		})
 	}

@@ -45,7 +45,7 @@ type upstream struct {
 	notifyAt  int64     // the number of its calls at which notify is called, once; 0 for never
 	notify    func()
 	errors    callErrors
-	turn      int64 // about the number of calls it was chosen for; equals take turns by it
+	chosen    int64 // about the number of calls it was chosen for; equals alternate by it
 	score     float64
 
 	question question
@@ -76,11 +76,11 @@ type activeLease struct {
 	requestID string // of the client's checkout, if it passed this gateway
 }
 
-func newUpstream(p *poolState, proc *process.Process, turn int64) *upstream {
+func newUpstream(p *poolState, proc *process.Process, chosen int64) *upstream {
 	u := &upstream{
 		pool: p, worker: proc.Worker(), incarnation: proc.Incarnation(), process: proc, spec: proc.SharedSpec(),
 		conn: proc.Conn(), verifying: make(chan struct{}, 1),
-		score: 100, turn: turn, poolCalls: callSet{}, leases: lease.New(proc.Incarnation()),
+		score: 100, chosen: chosen, poolCalls: callSet{}, leases: lease.New(proc.Incarnation()),
 		stats: p.workerStatsLocked(proc.Worker(), time.Now()),
 	}
 	u.verifying <- struct{}{}

@@ -100,26 +100,19 @@ func (d *Dispatcher) enter(proc *process.Process, setUp func(*upstream)) {
 
 // Usage counts the calls of an incarnation since its start, and those in flight.
 func (d *Dispatcher) Usage(worker string, incarnation int64) (usage api.Usage, inFlight int) {
-	u := d.upstreamOf(worker, incarnation)
-	if u == nil {
+	if !d.locked(worker, incarnation, func(u *upstream) { usage, inFlight = u.calls.usage(), u.inFlight }) {
 		return d.endedUsage(worker, incarnation), 0
 	}
-	u.pool.mu.Lock()
-	defer u.pool.mu.Unlock()
-	return u.calls.usage(), u.inFlight
+	return usage, inFlight
 }
 
 // NotifyAt calls notify in the background, once, when an incarnation has served so many calls; 0 is never. A later
 // NotifyAt replaces an earlier one.
 func (d *Dispatcher) NotifyAt(worker string, incarnation, calls int64, notify func()) {
-	u := d.upstreamOf(worker, incarnation)
-	if u == nil {
-		return
-	}
-	u.pool.mu.Lock()
-	defer u.pool.mu.Unlock()
-	u.notifyAt, u.notify = calls, notify
-	u.notifyCountLocked()
+	d.locked(worker, incarnation, func(u *upstream) {
+		u.notifyAt, u.notify = calls, notify
+		u.notifyCountLocked()
+	})
 }
 
 func (u *upstream) notifyCountLocked() {
@@ -131,14 +124,9 @@ func (u *upstream) notifyCountLocked() {
 
 // Lease is the lease that counts on an incarnation, with the time that it lasts from now, as far as the Dispatcher
 // knows; nil if it knows none.
-func (d *Dispatcher) Lease(worker string, incarnation int64) *api.Lease {
-	u := d.upstreamOf(worker, incarnation)
-	if u == nil {
-		return nil
-	}
-	u.pool.mu.Lock()
-	defer u.pool.mu.Unlock()
-	return u.leaseInUseLocked(time.Now())
+func (d *Dispatcher) Lease(worker string, incarnation int64) (inUse *api.Lease) {
+	d.locked(worker, incarnation, func(u *upstream) { inUse = u.leaseInUseLocked(time.Now()) })
+	return inUse
 }
 
 // leaseInUseLocked is the lease under which calls may start, with the time that it lasts from now; nil for none.
@@ -184,17 +172,13 @@ func (d *Dispatcher) endedUsage(worker string, incarnation int64) api.Usage {
 // SetHealth closes an incarnation to calls of its pool for a problem, and opens it again when there is none, for "". A
 // client's lease continues.
 func (d *Dispatcher) SetHealth(worker string, incarnation int64, problem string) {
-	u := d.upstreamOf(worker, incarnation)
-	if u == nil {
-		return
-	}
-	u.pool.mu.Lock()
-	defer u.pool.mu.Unlock()
-	u.closed[degraded] = problem
-	if problem == "" {
-		u.askSoonLocked()
-	}
-	u.openedLocked()
+	d.locked(worker, incarnation, func(u *upstream) {
+		u.closed[degraded] = problem
+		if problem == "" {
+			u.askSoonLocked()
+		}
+		u.openedLocked()
+	})
 }
 
 // reportLocked has the worker's workflow notified of calls that fail; replace asks for another process.

@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -139,6 +140,18 @@ with Client(sys.argv[1]) as client:
 func TestALeaseOfOneHostIsUsedThroughAnother(t *testing.T) {
 	t.Parallel()
 	pool, gateways, slots, agents := threeHosts(t)
+	gateway := &http.Client{Transport: redirectTo(gateways[0])}
+	taken := map[string]string{}
+	for range gateways { // one gateway leases the workers of all hosts
+		var lease api.Lease
+		answer := mustRequest(t, gateway, "POST", "/v1/pools/hop/leases", `{"holder":"me","wait_ms":10000}`, "")
+		require.NoError(t, json.Unmarshal([]byte(answer), &lease))
+		taken[lease.Worker] = lease.ID + "~" + lease.Token
+	}
+	require.Len(t, taken, 3)
+	for _, id := range taken {
+		mustRequest(t, gateway, "DELETE", "/v1/leases/"+id, "", "")
+	}
 	lease, err := pool.CheckoutOnce(t.Context(), slots[1],
 		tempool.CheckoutOptions{Holder: "me", TTL: time.Minute, NoRenew: true})
 	require.NoError(t, err)

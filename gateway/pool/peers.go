@@ -1,0 +1,159 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/tempool/tempool/api"
+)
+
+// Other hosts have workers of the same pools. A call that waits here may go to one of them: it leaves the queue, so
+// that no worker of this host starts it, and comes back to its place if the other host has not taken it.
+
+// Peers are the gateways of other hosts. Its methods must not block.
+type Peers interface {
+	// Waits says, under a lock, that a call or a client of the pool waits for any worker: Send sends one that may go to
+	// another host, and Refer refuses those that must.
+	Waits(pool string)
+	// Reaches reports whether a gateway may be reached.
+	Reaches(api.Peer) bool
+}
+
+// reachesAny reports whether the error refers to another gateway that may be reached.
+func (d *Dispatcher) reachesAny(err error) bool {
+	other, isOther := errors.AsType[api.OtherHostError](err)
+	return isOther && d.config.Peers != nil && slices.ContainsFunc(other.Gateways, d.config.Peers.Reaches)
+}
+
+// Place is where a call or a client may go on another host.
+type Place struct {
+	api.Peer
+	// Worker is one there in service, for LeaseByTemporal.
+	Worker string
+	// Settled must be called once: when the other gateway has taken the call or the client, or has refused it.
+	Settled func(taken bool)
+}
+
+// ErrNotTaken is wrapped by the error of a Request's Forward if no worker can have seen the call, which then waits
+// here again.
+var ErrNotTaken = errors.New("the other host did not take the call")
+
+// errTaken is the result of a call that another host has served.
+var errTaken = errors.New("another host has served the call")
+
+// sentToPeer is why a call or a client has left the queue.
+type sentToPeer struct{ to Place }
+
+func (*sentToPeer) Error() string { return "it goes to another host" }
+
+// Guest is a call or a client that the gateway of another host has forwarded, and that has waited there.
+type Guest struct {
+	// Patience is how long it may wait here; 0 for not at all.
+	Patience time.Duration
+	// Waited is how long it has waited, so that it stands in the queue as if it had waited here.
+	Waited time.Duration
+}
+
+// AsGuest is the target for a call of another gateway. If no worker is free within g.Patience, it fails unstarted, with
+// CodeBusy or CodeQueueTimeout.
+func (t Target) AsGuest(g Guest) Target {
+	t.guest = &g
+	return t
+}
+
+// Send sends the first call or client in the queue of a pool that may leave it to a place: its Forward gets that. Send
+// reports false if none waits.
+func (d *Dispatcher) Send(pool string, to Place) bool {
+	return d.leaver(pool, (*queue).Leaver, func(p *poolState, w *waiter) { p.refuseLocked(w, &sentToPeer{to}) })
+}
+
+// SendClient is Send for the first client.
+func (d *Dispatcher) SendClient(pool string, to Place) bool {
+	return d.leaver(pool, (*queue).LeavingClient, func(p *poolState, w *waiter) { p.refuseLocked(w, &sentToPeer{to}) })
+}
+
+// MayLeave reports whether a call or a client of the pool waits that may go to another host.
+func (d *Dispatcher) MayLeave(pool string) bool {
+	return d.leaver(pool, (*queue).Leaver, func(*poolState, *waiter) {})
+}
+
+// leaver calls use with the first in the queue of a pool that may leave it, and reports whether there is one.
+func (d *Dispatcher) leaver(pool string, first func(*queue) *waiter, use func(*poolState, *waiter)) bool {
+	p := d.knownPool(pool)
+	if p == nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w := first(p.queue)
+	if w == nil || p.closed != nil {
+		return false
+	}
+	use(p, w)
+	return true
+}
+
+// Refer refuses the queued calls of a pool none of whose workers is here, if the roster shows that they have started on
+// other hosts, unless the calls may go there: their callers may reach the gateways that the error names. It reports
+// whether somebody still waits for any worker.
+func (d *Dispatcher) Refer(roster api.PoolStatus) (waits bool) {
+	p, err := d.knownPool(roster.Pool), availability(roster, d.config.HostID)
+	if p == nil {
+		return false
+	}
+	_, other := errors.AsType[api.OtherHostError](err)
+	refuses := other && !p.hasWorker("")
+	reached := refuses && d.reachesAny(err)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if refuses {
+		for _, w := range slices.Collect(p.queue.All()) {
+			if !reached || w.forward == nil {
+				p.refuseLocked(w, err)
+			}
+		}
+	}
+	return p.queue.any > 0
+}
+
+// LeaseHost returns an api.OtherHostError if the process of a lease is on another host.
+func (d *Dispatcher) LeaseHost(ctx context.Context, id string) error {
+	ref, err := api.ParseLeaseID(id)
+	if err != nil || d.upstreamFor(ref) != nil {
+		return nil
+	}
+	return d.verifier.Explain(ctx, id, ref, d.config.HostID)
+}
+
+// HasWorkers reports whether a worker of the pool lives on this host.
+func (d *Dispatcher) HasWorkers(pool string) bool {
+	p := d.knownPool(pool)
+	return p != nil && p.hasWorker("")
+}
+
+// goesToPeer sends a call to another host whose wait has ended with err. It returns nil if the call must be tried again
+// here, and err if it was not sent.
+func (c *Call) goesToPeer(t *Target, err error) error {
+	sent, _ := err.(*sentToPeer) // it is never wrapped
+	if sent == nil {
+		return err
+	}
+	t.arrived = c.arrived
+	err = c.forward(c.ctx, sent.to)
+	switch {
+	case err == nil:
+		return errTaken
+	case errors.Is(err, ErrNotTaken):
+		if c.ctx.Err() != nil {
+			return c.cause()
+		}
+		return nil
+	}
+	return err
+}
+
+func errNoneFree(pool string) *api.Error {
+	return api.Errorf(api.CodeBusy, "no worker of pool %s is free on this host", pool).After(waitHint)
+}
