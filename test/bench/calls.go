@@ -158,7 +158,7 @@ func (b *bench) leased(ctx context.Context, g *gateway.Gateway, body []byte) (ca
 	echo := b.startPool(ctx, b.echoInflight("leased", callWorkers, 4), startPolled)
 	leases := make([]*tempool.Lease, callWorkers)
 	for i := range leases {
-		leases[i] = must(echo.CheckoutOnce(ctx, i, tempool.CheckoutOptions{Holder: "bench"}))
+		leases[i] = must(echo.CheckoutOnce(ctx, i, tempool.CheckoutOptions{Holder: "bench", TTL: time.Hour}))
 	}
 	request := pool.Request{Method: "echo", Body: body}
 	b.atEnd(func(ctx context.Context) (err error) {
