@@ -97,6 +97,21 @@ type HostHeartbeat struct {
 	Agent *AgentReport `json:"agent,omitempty"`
 }
 
+// Usage is what the processes use together, as last sampled, and how many each pool has.
+func (h HostHeartbeat) Usage() (memoryBytes int64, cpuPercent float64, pools map[string]int) {
+	pools = map[string]int{}
+	for _, p := range h.Processes {
+		if pool, _, err := ParseWorkerName(p.Worker); err == nil {
+			pools[pool]++
+		}
+		if p.Sample != nil {
+			memoryBytes += p.Sample.MemoryBytes
+			cpuPercent += p.Sample.CPUPercent
+		}
+	}
+	return memoryBytes, cpuPercent, pools
+}
+
 // AgentReport is an agent's report on itself and its machine.
 type AgentReport struct {
 	// Endpoint is the base URL of its gateway.
@@ -199,6 +214,7 @@ type EpochEnded struct {
 type HostStatus struct {
 	Host     string    `json:"host"`
 	Epoch    int64     `json:"epoch"`
+	JoinedAt time.Time `json:"joined_at,omitzero"` // when the epoch began
 	Instance string    `json:"instance"`
 	State    HostState `json:"state"`
 	Since    time.Time `json:"since"`

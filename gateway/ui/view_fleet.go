@@ -211,14 +211,8 @@ func poolProblem(status api.PoolStatus, report policy.Report) *problem {
 func newHostRow(h host, hostID string, now time.Time) (hostRow, *problem) {
 	row := hostRow{ID: h.ID, Agent: h.Heartbeat.Agent, Processes: len(h.Heartbeat.Processes), State: "up", Tone: "ok",
 		ThisOne: h.ID == hostID}
-	counts := map[string]int{}
-	for _, p := range h.Heartbeat.Processes {
-		pool, _, _ := strings.Cut(p.Worker, "/")
-		counts[pool]++
-		if p.Sample != nil {
-			row.Memory += p.Sample.MemoryBytes
-		}
-	}
+	memory, _, counts := h.Heartbeat.Usage()
+	row.Memory = memory
 	for pool, n := range counts {
 		row.Pools = append(row.Pools, poolCount{pool, n})
 	}

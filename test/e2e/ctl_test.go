@@ -79,6 +79,17 @@ func TestCtlRunsAPoolFromStartToStop(t *testing.T) {
 	env.ctl(cli.ExitUsage, "workers", "dance", "demo")
 	env.ctl(cli.ExitUsage, "ps", "-o", "xml")
 
+	require.Eventually(t, func() bool { // heartbeats follow within seconds
+		hosts := ctlJSON[[]struct {
+			api.HostStatus
+			Memory int64 `json:"memory_bytes"`
+			Pools  map[string]int
+		}](env, "hosts")
+		return len(hosts) == 1 && hosts[0].State == api.HostUp && hosts[0].Pools["demo"] == 3 && hosts[0].Memory > 0
+	}, waitTimeout, 200*time.Millisecond)
+	names, _ := env.ctl(cli.ExitOK, "hosts", "-o", "name")
+	require.Equal(t, "demo\n", names)
+
 	env.ctl(cli.ExitOK, "pool", "stop", "demo", "--wait-timeout", waitTimeout.String())
 	require.Empty(t, hostProcesses("demo"))
 	_, failure := env.ctl(cli.ExitFailed, "ps", "nosuch")

@@ -11,8 +11,6 @@ type membership struct {
 	api.HostStatus
 	// Lineage is that of the agent that holds the id, or held it last.
 	Lineage string `json:"lineage,omitempty"`
-	// JoinedAt is when the present epoch began.
-	JoinedAt time.Time `json:"joined_at,omitzero"`
 	// SuspectUntil is when a suspect host is lost, and when one that keeps processes gives them up.
 	SuspectUntil time.Time `json:"suspect_until,omitzero"`
 	// Last is the usage that a suspect agent, or one that left with processes kept, had last reported of its processes.

@@ -14,8 +14,9 @@ var t0 = time.Date(2026, 11, 22, 5, 0, 0, 0, time.UTC)
 // member is a host whose epoch 3 is held by instance "a" of lineage "disk".
 func member(state api.HostState) membership {
 	return membership{
-		HostStatus: api.HostStatus{Host: "gpu-1", Epoch: 3, Instance: "a", State: state, Since: t0, Machine: "m"},
-		Lineage:    "disk", JoinedAt: t0,
+		HostStatus: api.HostStatus{Host: "gpu-1", Epoch: 3, JoinedAt: t0, Instance: "a", State: state, Since: t0,
+			Machine: "m"},
+		Lineage: "disk",
 	}
 }
 

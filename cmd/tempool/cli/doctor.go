@@ -77,10 +77,8 @@ type setup struct {
 }
 
 type hostFacts struct {
-	tempool.Host
-	status    api.HostStatus // of a host without an agent, as far as its workflow answers
-	statusErr error
-	gateway   tempool.GatewayCheck
+	hostStatus
+	gateway tempool.GatewayCheck
 }
 
 type poolFacts struct {
@@ -108,17 +106,21 @@ func (a *app) examine(ctx context.Context) setup {
 		return s
 	}
 	s.missing, s.attrErr = send(ctx, a, cp.MissingSearchAttributes)
-	hosts, err := send(ctx, a, cp.Hosts)
+	hosts, err := a.hosts(ctx, cp)
 	s.hostsErr = err
 	s.hosts = make([]hostFacts, len(hosts))
 	var all errgroup.Group
 	all.SetLimit(concurrentExaminations)
 	for i, host := range hosts {
-		s.hosts[i].Host = host
-		all.Go(func() error {
-			a.examineHost(ctx, cp, &s.hosts[i])
-			return nil
-		})
+		s.hosts[i].hostStatus = host
+		if agent := host.Heartbeat.Agent; agent != nil {
+			all.Go(func() error {
+				request, cancel := a.request(ctx)
+				defer cancel()
+				s.hosts[i].gateway = cp.CheckGateway(request, agent.Endpoint)
+				return nil
+			})
+		}
 	}
 	names, err := send(ctx, a, cp.ListPools)
 	s.poolsErr = err
@@ -133,19 +135,6 @@ func (a *app) examine(ctx context.Context) setup {
 	}
 	_ = all.Wait() // a failure is among the facts
 	return s
-}
-
-func (a *app) examineHost(ctx context.Context, cp controlPlane, h *hostFacts) {
-	if h.HeardAt.IsZero() {
-		h.status, h.statusErr = send(ctx, a,
-			func(ctx context.Context) (api.HostStatus, error) { return cp.HostStatus(ctx, h.ID) })
-		return
-	}
-	if h.Heartbeat.Agent != nil {
-		request, cancel := a.request(ctx)
-		defer cancel()
-		h.gateway = cp.CheckGateway(request, h.Heartbeat.Agent.Endpoint)
-	}
 }
 
 // doctorResult is the result of tempool doctor.

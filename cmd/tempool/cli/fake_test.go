@@ -37,6 +37,7 @@ type fakeControlPlane struct {
 	server    tempool.Server
 	serverErr error
 	hosts     []tempool.Host
+	hostErr   error // of HostStatus
 	links     map[string]tempool.DashboardLink
 	browsed   []string
 	browseErr error
@@ -125,7 +126,14 @@ func (f *fakeControlPlane) Server(context.Context) (tempool.Server, error) {
 func (f *fakeControlPlane) Hosts(context.Context) ([]tempool.Host, error) { return f.hosts, nil }
 
 func (f *fakeControlPlane) HostStatus(_ context.Context, hostID string) (api.HostStatus, error) {
-	return api.HostStatus{Host: hostID, State: api.HostLost, Since: noon, Machine: "PID 1 on " + hostID}, nil
+	status := api.HostStatus{Host: hostID, State: api.HostLost, Since: noon, Machine: "PID 1 on " + hostID}
+	for _, h := range f.hosts {
+		if r := h.Heartbeat.Agent; h.ID == hostID && r != nil {
+			status.State, status.Epoch, status.JoinedAt = api.HostUp, r.Epoch, noon.Add(-2*time.Hour)
+			status.Labels, status.Capacity = r.Labels, r.Capacity
+		}
+	}
+	return status, f.hostErr
 }
 
 func (f *fakeControlPlane) DashboardLink(_ context.Context, endpoint string) (tempool.DashboardLink, error) {

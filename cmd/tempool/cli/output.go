@@ -50,6 +50,10 @@ func namesOf(value any) (names []string) {
 		for _, p := range v {
 			names = append(names, p.Pool)
 		}
+	case []hostRow:
+		for _, h := range v {
+			names = append(names, h.Host)
+		}
 	case *tempool.SessionList:
 		for _, s := range v.Sessions {
 			names = append(names, s.ID)

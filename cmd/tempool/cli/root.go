@@ -33,8 +33,8 @@ With -o json a failure prints {"error": {"code", "message"}} to stderr.`,
 		commands []*cobra.Command
 	}{
 		{"Run Tempool:", []*cobra.Command{a.devCommand(), a.agentCommand(), a.setupCommand(), a.doctorCommand()}},
-		{"Pools and workers:", []*cobra.Command{a.poolCommand(), a.psCommand(), a.topCommand(),
-			a.workersCommand(), a.historyCommand(), a.logsCommand(), a.eventsCommand(), a.uiCommand()}},
+		{"Pools, workers and hosts:", []*cobra.Command{a.poolCommand(), a.psCommand(), a.topCommand(),
+			a.workersCommand(), a.hostsCommand(), a.historyCommand(), a.logsCommand(), a.eventsCommand(), a.uiCommand()}},
 		{"Calls, leases and sessions:", []*cobra.Command{a.callCommand(), a.checkoutCommand(), a.checkinCommand(),
 			a.sessionsCommand()}},
 		{"Access:", []*cobra.Command{a.tokenCommand(), a.codecServerCommand()}},

@@ -1,0 +1,36 @@
+package cli
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+)
+
+func TestHostsShowsWhatAgentsReport(t *testing.T) {
+	f := healthySetup(t)
+	host := &f.hosts[0]
+	host.HeardAt, host.Heartbeat.Agent.Version = noon.Add(-3*time.Second), "v1"
+	host.Heartbeat.Processes = []api.ProcessReport{
+		{Process: api.Process{Worker: "python/0"}, Sample: &api.Sample{MemoryBytes: 50 << 20, CPUPercent: 30}},
+		{Process: api.Process{Worker: "python/1"}, Sample: &api.Sample{MemoryBytes: 14 << 20, CPUPercent: 12}},
+		{Process: api.Process{Worker: "js/0"}},
+	}
+	f.hosts = append(f.hosts, tempool.Host{ID: "b"})
+	require.Equal(t, `HOST  STATE  EPOCH  AGE   LABELS   PROCESSES  MEMORY    CPU %  HEARTBEAT  VERSION  POOLS
+a     up     3      2h0m  default  3/10       64.0 MiB  42     3.0s       v1       js 1, python 2
+b     lost   0      -              0/0        -         0      -          -        -
+`, ctl(t, f, "hosts").out)
+	require.Equal(t, "a\nb\n", ctl(t, f, "hosts", "-o", "name").out)
+	var rows []hostRow
+	require.NoError(t, json.Unmarshal([]byte(ctl(t, f, "hosts", "-o", "json").out), &rows))
+	require.Equal(t, map[string]int{"python": 2, "js": 1}, rows[0].Pools)
+
+	f.hostErr = api.ErrUnavailable
+	require.Contains(t, ctl(t, f, "hosts").out, "a     unknown: unavailable  3      -    default  3/10",
+		"what the agent reports does not need its host's workflow")
+}
