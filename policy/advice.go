@@ -38,13 +38,14 @@ func alerts(p pool) []Alert {
 		}
 	}
 	if ready == 0 && p.Size > 0 && !p.status.Stopping {
-		list = append(list, Alert{SeverityCritical, "", "No worker of the pool is in service."})
+		list = append(list, Alert{SeverityCritical, "", "No worker of the pool is in service.", Runbook("pool_down")})
 	}
 	if p.status.StartsPaused != "" {
-		list = append(list, Alert{SeverityCritical, "", sentence(p.status.StartsPaused)})
+		list = append(list, Alert{SeverityCritical, "", sentence(p.status.StartsPaused), Runbook(api.AlertStartsHeld)})
 	}
 	if halted := p.halted(); halted != "" {
-		list = append(list, Alert{SeverityWarning, "", "The rolling restart has halted: " + sentence(halted)})
+		list = append(list, Alert{SeverityWarning, "", "The rolling restart has halted: " + sentence(halted),
+			Runbook(api.AlertRolloutHalted)})
 	}
 	for _, w := range p.workers {
 		list = append(list, w.alerts(p)...)
@@ -71,8 +72,8 @@ func rankOf(s Severity) int {
 
 func (w worker) alerts(p pool) []Alert {
 	var list []Alert
-	warn := func(format string, values ...any) {
-		list = append(list, Alert{SeverityWarning, w.Worker, fmt.Sprintf(format, values...)})
+	warn := func(kind, format string, values ...any) {
+		list = append(list, Alert{SeverityWarning, w.Worker, fmt.Sprintf(format, values...), Runbook(kind)})
 	}
 	lasted := time.Duration(0)
 	if !w.Since.IsZero() {
@@ -80,35 +81,35 @@ func (w worker) alerts(p pool) []Alert {
 	}
 	switch {
 	case w.unreachable != "":
-		warn("It could not be queried: %s", sentence(w.unreachable))
+		warn("no_answer", "It could not be queried: %s", sentence(w.unreachable))
 	case w.gaveUp():
-		warn("It stays down until an operator restarts it: %s", sentence(w.Reason))
+		warn(api.AlertWorkerGaveUp, "It stays down until an operator restarts it: %s", sentence(w.Reason))
 	case w.State.Outcome() && !w.resting:
-		warn("It has no process: %s", sentence(w.Reason))
+		warn("out_of_service", "It has no process: %s", sentence(w.Reason))
 	case w.State == lifecycle.Pending:
-		warn("It waits for its start: %s", sentence(w.Reason))
+		warn("out_of_service", "It waits for its start: %s", sentence(w.Reason))
 	case w.State == lifecycle.Degraded:
-		warn("It is degraded: %s", sentence(w.Reason))
+		warn("unhealthy", "It is degraded: %s", sentence(w.Reason))
 	case w.State == lifecycle.Suspended:
-		warn("It is suspended: %s", sentence(w.Reason))
+		warn("out_of_service", "It is suspended: %s", sentence(w.Reason))
 	case lasted >= stuck && (w.State == lifecycle.Starting || w.State == lifecycle.Draining ||
 		w.State == lifecycle.Stopping):
-		warn("It has been %s for %s.", w.State, shown(lasted))
+		warn("out_of_service", "It has been %s for %s.", w.State, shown(lasted))
 	}
 	if w.Health == lifecycle.Unhealthy && w.State != lifecycle.Degraded {
-		warn("Its last health check failed.")
+		warn("unhealthy", "Its last health check failed.")
 	}
 	if w.willBeReplaced() {
-		warn("Its grade is %s. %s", w.Grade, strings.Join(w.Warnings, " "))
+		warn("bad_grade", "Its grade is %s. %s", w.Grade, strings.Join(w.Warnings, " "))
 	}
 	if last := w.lastRotation(); last.Failed != "" {
-		warn("Its replacement failed, so it stays in service: %s", sentence(last.Failed))
+		warn("start_failed", "Its replacement failed, so it stays in service: %s", sentence(last.Failed))
 	}
 	if w.ConsecutiveFailures > 1 {
-		warn("It failed %d times in a row.", w.ConsecutiveFailures)
+		warn("worker_restarts", "It failed %d times in a row.", w.ConsecutiveFailures)
 	}
 	if w.failsCalls() {
-		warn("%.0f %% of its calls failed (%d of %d).", 100*float64(w.RequestsFailed)/float64(w.RequestsServed),
+		warn("calls_fail", "%.0f %% of its calls failed (%d of %d).", 100*float64(w.RequestsFailed)/float64(w.RequestsServed),
 			w.RequestsFailed, w.RequestsServed)
 	}
 	return list

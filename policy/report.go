@@ -142,6 +142,17 @@ type Alert struct {
 	Severity Severity `json:"severity"`
 	Worker   string   `json:"worker,omitempty"` // empty: the pool
 	Text     string   `json:"text"`
+	Runbook  string   `json:"runbook"` // what to do, see Runbook
+}
+
+// Runbooks are the pages about the alerts, without repetition.
+func (r Report) Runbooks() (links []string) {
+	for _, alert := range r.Alerts {
+		if !slices.Contains(links, alert.Runbook) {
+			links = append(links, alert.Runbook)
+		}
+	}
+	return links
 }
 
 // NewReport reports on a pool and on workers that were queried, as they were at now.

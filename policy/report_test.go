@@ -259,6 +259,7 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			var said []string
 			for _, a := range r.Alerts {
 				said = append(said, fmt.Sprintf("%s %s %s", a.Severity, a.Worker, a.Text))
+				require.Regexp(t, "#[a-z]", a.Runbook)
 			}
 			require.Equal(t, c.alerts, said)
 			require.Len(t, r.Recommendations, len(c.advice), "%q", r.Recommendations)

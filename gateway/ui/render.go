@@ -8,6 +8,7 @@ import (
 	"html/template"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/tempool/tempool/api"
@@ -118,6 +119,7 @@ func (d *Dashboard) parsePages() map[string]*template.Template {
 		"iso":      func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
 		"asset":    func(name string) string { return "/ui/static/" + name + "?v=" + d.versions[name] },
 		"poolpath": poolPath, "workerpath": workerPath, "escape": url.PathEscape,
+		"section": func(link string) string { _, name, _ := strings.Cut(link, "#"); return name },
 		"percent": func(part, whole int) int { return min(100, part*100/max(1, whole)) },
 	}
 	pages := map[string]*template.Template{}

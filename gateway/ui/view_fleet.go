@@ -48,6 +48,7 @@ type problem struct {
 	Details  []detail
 	More     int // details that are left out
 	Advice   []string
+	Runbooks []string // pages about it
 }
 
 type detail struct{ Subject, Path, Text string }
@@ -147,7 +148,8 @@ func newPoolRow(p poolFacts, processes map[string]api.ProcessReport, now time.Ti
 		row.Status, row.Tone = "no answer", "bad"
 		return row, &problem{Critical: true, Subject: "pool " + p.Pool, Path: poolPath(p.Pool), Text: "It does not answer: " +
 			message(p.err) + ".",
-			Advice: []string{"See whether an agent runs workflows: tempool doctor."}}, nil
+			Advice:   []string{"See whether an agent runs workflows: tempool doctor."},
+			Runbooks: []string{policy.Runbook("no_answer")}}, nil
 	}
 	workers := tempool.RosterOf(p.PoolStatus, processes)
 	report := tempool.NewReport(p.PoolStatus, workers, now)
@@ -183,7 +185,8 @@ func poolProblem(status api.PoolStatus, report policy.Report) *problem {
 	if len(report.Alerts) == 0 || status.ScaledToZero() {
 		return nil
 	}
-	one := &problem{Subject: "pool " + status.Pool, Path: poolPath(status.Pool), Text: report.Overview.Summary}
+	one := &problem{Subject: "pool " + status.Pool, Path: poolPath(status.Pool), Text: report.Overview.Summary,
+		Runbooks: report.Runbooks()}
 	for _, alert := range report.Alerts {
 		one.Critical = one.Critical || alert.Severity == policy.SeverityCritical
 		if len(one.Details) == shownAlerts {
@@ -226,7 +229,8 @@ func newHostRow(h host, hostID string, now time.Time) (hostRow, *problem) {
 	if h.HeardAt.IsZero() {
 		row.State, row.Tone = "no agent", "idle"
 		return row, &problem{Subject: "host " + h.ID, Text: "No agent is up on it.",
-			Advice: []string{"Restart its agent with --host-id " + h.ID + ", or ignore this if the host is permanently gone."}}
+			Advice:   []string{"Restart its agent with --host-id " + h.ID + ", or ignore this if the host is permanently gone."},
+			Runbooks: []string{policy.Runbook("agents")}}
 	}
 	row.HeardAgo = max(0, now.Sub(h.HeardAt))
 	if row.HeardAgo > lateHeartbeat {
@@ -234,7 +238,7 @@ func newHostRow(h host, hostID string, now time.Time) (hostRow, *problem) {
 		return row, &problem{Subject: "host " + h.ID, Text: "Its agent has sent no heartbeat for " +
 			format.Duration(row.HeardAgo) + ".",
 			Advice: []string{"Check the host and its connection to Temporal. Its workers move to other hosts once it counts " +
-				"as lost."}}
+				"as lost."}, Runbooks: []string{policy.Runbook("agents")}}
 	}
 	agent := h.Heartbeat.Agent
 	if agent == nil {
@@ -246,7 +250,8 @@ func newHostRow(h host, hostID string, now time.Time) (hostRow, *problem) {
 	if agent.DiskTotalBytes > 0 && agent.DiskFreeBytes < lowDisk {
 		return row, &problem{Subject: "host " + h.ID, Text: "Its disk has " + format.Bytes(agent.DiskFreeBytes) +
 			" free; starts, logs and sessions need space.",
-			Advice: []string{"Free space on the disk of the state folder, or move it with --state-dir."}}
+			Advice:   []string{"Free space on the disk of the state folder, or move it with --state-dir."},
+			Runbooks: []string{policy.Runbook("disk")}}
 	}
 	return row, nil
 }

@@ -163,6 +163,9 @@ func writeFindings(text *strings.Builder, r doctorResult) {
 		if f.Action != "" {
 			fmt.Fprintf(text, "         → %s\n", f.Action)
 		}
+		if len(f.Runbooks) > 0 && f.Level != levelNote {
+			fmt.Fprintf(text, "         see %s\n", strings.Join(f.Runbooks, " "))
+		}
 	}
 	fmt.Fprintf(text, "%s, %s\n", plural(r.Problems, "problem"), plural(r.Warnings, "warning"))
 }

@@ -30,6 +30,8 @@ type finding struct {
 	Subject string `json:"subject"` // what it is about
 	Message string `json:"message"`
 	Action  string `json:"action,omitempty"` // what to do
+	// Runbooks are the pages about it, see policy.Runbook.
+	Runbooks []string `json:"runbooks,omitempty"`
 }
 
 // Thresholds of the checks.
@@ -52,8 +54,12 @@ const (
 type diagnosis []finding
 
 func (d *diagnosis) add(level, check, subject, action, format string, args ...any) {
-	*d = append(*d, finding{Level: level, Check: check, Subject: subject,
-		Message: redact.URLs(fmt.Sprintf(format, args...)), Action: action})
+	f := finding{Level: level, Check: check, Subject: subject, Message: redact.URLs(fmt.Sprintf(format, args...)),
+		Action: action}
+	if level != levelOK {
+		f.Runbooks = []string{policy.Runbook(check)}
+	}
+	*d = append(*d, f)
 }
 
 // diagnose checks a set-up.
@@ -379,4 +385,5 @@ func (d *diagnosis) health(subject string, r policy.Report) {
 		act = "tempool pool status " + r.Pool + " says why"
 	}
 	d.add(level, "pools", subject, act, "%s", text)
+	(*d)[len(*d)-1].Runbooks = r.Runbooks()
 }

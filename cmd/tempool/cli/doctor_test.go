@@ -167,11 +167,13 @@ func TestDoctorSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			r := ctl(t, f, "doctor", "-o", "json")
 			var result doctorResult
 			require.NoError(t, json.Unmarshal([]byte(r.out), &result), r.out)
+			require.NotContains(t, r.out, `#"`, "a kind without a section of the runbook")
 			found := false
 			for _, one := range result.Findings {
 				if one.Level == c.level && one.Check == c.check && strings.Contains(one.Message, c.says) {
 					found = true
 					require.Contains(t, one.Action, c.remedies)
+					require.NotEmpty(t, one.Runbooks)
 				}
 			}
 			require.True(t, found, r.out)

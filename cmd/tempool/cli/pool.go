@@ -126,6 +126,9 @@ func writeProblems(text *strings.Builder, r policy.Report) {
 		for _, advice := range r.Recommendations {
 			fmt.Fprintf(text, "- %s\n", advice)
 		}
+		for _, link := range r.Runbooks() {
+			fmt.Fprintf(text, "- See %s\n", link)
+		}
 	}
 }
 
