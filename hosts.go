@@ -53,6 +53,15 @@ func (c *Client) LeaveHost(ctx context.Context, hostID string, request api.Leave
 	}, nil)
 }
 
+// DrainHost has a host take no starts of workers, or with an empty reason take them again; it holds for later agents of
+// the host, too. The host's workers stay until Pool.Restart with RestartRequest.Host moves them.
+func (c *Client) DrainHost(ctx context.Context, hostID, reason string) error {
+	return c.update(ctx, workflowUpdate{
+		workflowID: api.HostWorkflowID(hostID), name: api.UpdateDrainHost, updateID: uuid.NewString(),
+		argument: api.DrainHostRequest{Reason: reason}, action: "drain host " + hostID,
+	}, nil)
+}
+
 // HostStatus returns the state of a host, as its workflow last recorded it.
 func (c *Client) HostStatus(ctx context.Context, hostID string) (s api.HostStatus, err error) {
 	err = c.query(ctx, api.HostWorkflowID(hostID), api.QueryStatus, &s)

@@ -9,12 +9,15 @@ import (
 const (
 	WorkflowHost = "Host"
 
-	UpdateJoin  = "join"
-	UpdateLeave = "leave"
+	UpdateJoin      = "join"
+	UpdateLeave     = "leave"
+	UpdateDrainHost = "drain"
 
 	// ActivityHostLiveness runs on HostEpochQueue for as long as the agent of that epoch lives; its heartbeat is the
 	// host's.
 	ActivityHostLiveness = "HostLiveness"
+	// ActivityDrainHost has the agent of an epoch take no starts, or take them again; it runs on HostEpochQueue.
+	ActivityDrainHost = "DrainHost"
 	// ActivityEndEpoch notifies the workers of ended epochs; any agent runs it, from SweeperQueue.
 	ActivityEndEpoch = "EndEpoch"
 )
@@ -64,7 +67,13 @@ type JoinRequest struct {
 
 // JoinResult is the epoch under which an agent was admitted.
 type JoinResult struct {
-	Epoch int64 `json:"epoch"`
+	Epoch    int64 `json:"epoch"`
+	Draining bool  `json:"draining,omitempty"` // see HostStatus
+}
+
+// DrainHostRequest has a host take no starts of workers until a request without a reason. Its workers stay.
+type DrainHostRequest struct {
+	Reason string `json:"reason,omitempty"`
 }
 
 // LeaveRequest ends an epoch when its agent shuts down.
@@ -222,4 +231,5 @@ type HostStatus struct {
 	Capacity int       `json:"capacity,omitempty"`
 	Endpoint string    `json:"endpoint,omitempty"`
 	Machine  string    `json:"machine,omitempty"`
+	Draining string    `json:"draining,omitempty"` // why the host takes no starts; empty if it takes them
 }

@@ -70,6 +70,7 @@ type ApplyResult struct {
 // RestartRequest restarts one slot, or all of them in a rolling restart if Worker is nil.
 type RestartRequest struct {
 	Worker *int   `json:"worker,omitempty"`
+	Host   string `json:"host,omitempty"` // only the workers on this host
 	Reason string `json:"reason,omitempty"`
 	By     string `json:"by,omitempty"`
 }

@@ -205,7 +205,7 @@ func (a *Agent) openProcesses(ctx context.Context, control lease.Control) (err e
 	}
 	a.hostCalls.Find = a.processes.Get
 	a.host = &activities.Host{
-		ID: a.config.HostID, Processes: a.processes, Temporal: a.temporal, Admit: a.stores.Admit, Promise: a.slots.promise,
+		ID: a.config.HostID, Processes: a.processes, Temporal: a.temporal, Admit: a.admit, Promise: a.slots.promise,
 		Exhausted: a.slots.pause, Started: a.processStarted, Stopping: a.stopping, Logger: a.log,
 		TraceStart: a.traces.start,
 		MemoryTotal: func() (int64, error) {
@@ -247,12 +247,21 @@ func (a *Agent) openGateway(control lease.Control, sdk *metrics.SDK) (err error)
 	return nil
 }
 
+// admit refuses a start for which this host is not the right one.
+func (a *Agent) admit(ctx context.Context, r api.StartRequest) error {
+	if a.slots.isDraining() {
+		return api.Errorf(api.CodeNoWorkers, "host %s is drained and takes no workers; tempool hosts undrain %[1]s ends that",
+			a.config.HostID)
+	}
+	return a.stores.Admit(ctx, r)
+}
+
 // join joins the host's workflow with the processes that were taken over. The gateway serves when it returns.
 func (a *Agent) join(ctx context.Context) error {
 	a.membership = &membership{
 		client: a.client, announce: a.client.JoinHost, hostID: a.config.HostID, hint: a.config.OtherHostID,
 		newWorker: a.newEpochWorker, report: a.heartbeat, remember: a.rememberEpoch, lost: a.killAll,
-		fail: a.fail, log: a.log,
+		drain: a.slots.drain, fail: a.fail, log: a.log,
 		request: api.JoinRequest{
 			Instance: a.instance, Lineage: a.processes.StateID(), Last: a.lastEpoch(), Labels: a.config.Labels,
 			Capacity: a.config.Capacity, Machine: machine(),

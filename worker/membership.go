@@ -50,6 +50,7 @@ type membership struct {
 	hint      string                              // what to do about a taken host id, after "stop that agent, or "
 	newWorker func(queue string) sdkworker.Worker // of an epoch, with the activities on processes
 	report    func() api.HostHeartbeat            // of each heartbeat
+	drain     func(draining bool)                 // keeps starts of workers from this host
 	remember  func(epoch int64)                   // for the next agent on this state folder
 	// a later epoch has begun: kills the processes of the earlier one, which count as lost
 	lost    func()
@@ -132,6 +133,7 @@ func (m *membership) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	m.drain(result.Draining)
 	m.mu.Lock()
 	m.request.Kept = nil // a later epoch of this agent inherits nothing
 	previous, same := m.worker, result.Epoch == m.request.Epoch
@@ -145,6 +147,11 @@ func (m *membership) join(ctx context.Context) error {
 	}
 	next := m.newWorker(api.HostEpochQueue(m.hostID, result.Epoch))
 	next.RegisterActivityWithOptions(m.live, activity.RegisterOptions{Name: api.ActivityHostLiveness})
+	next.RegisterActivityWithOptions(func(_ context.Context, draining bool) error {
+		m.drain(draining)
+		m.log.Info("the host takes starts of workers, or drains", "draining", draining)
+		return nil
+	}, activity.RegisterOptions{Name: api.ActivityDrainHost})
 	if err := next.Start(); err != nil {
 		return fmt.Errorf("poll the queue of epoch %d of host %s: %w", result.Epoch, m.hostID, err)
 	}

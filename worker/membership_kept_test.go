@@ -42,6 +42,7 @@ func TestAnAgentWithKeptProcessesTriesToJoinLonger(t *testing.T) {
 				began := time.Now()
 				m := &membership{
 					hostID: "h", log: slog.New(slog.DiscardHandler), remember: func(int64) {},
+					drain:     func(bool) {},
 					newWorker: func(string) sdkworker.Worker { return idleWorker{} },
 					request:   api.JoinRequest{Kept: c.kept},
 					announce: func(context.Context, string, api.JoinRequest) (api.JoinResult, error) {

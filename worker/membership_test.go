@@ -57,7 +57,7 @@ func newTestMembership(t *testing.T, connection client.Client, namespace string)
 		newWorker: func(queue string) sdkworker.Worker {
 			return sdkworker.New(connection, queue, epochOptions(1))
 		},
-		remember: func(int64) {}, lost: func() { t.Error("the processes are killed") },
+		remember: func(int64) {}, drain: func(bool) {}, lost: func() { t.Error("the processes are killed") },
 		fail:    func(err error) { t.Error(err) },
 		request: api.JoinRequest{Instance: "i", Lineage: "l"},
 	}

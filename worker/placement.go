@@ -24,6 +24,7 @@ type placementSlots struct {
 	changed   chan struct{}                 // closed and replaced when a slot may have become free
 	pausedFor time.Duration                 // since the last start that succeeded
 	paused    time.Time                     // until when the host takes no start, because it had no resources for one
+	draining  bool                          // the host takes no start until an operator says otherwise
 	processes sync.WaitGroup
 }
 
@@ -78,13 +79,28 @@ func (r *placementSlots) pause() {
 	}
 }
 
+// drain keeps starts from this host, or lets it take them again.
+func (r *placementSlots) drain(draining bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.draining = draining
+	r.notifyLocked()
+}
+
+// isDraining reports whether starts that were polled before the host drained have to be refused.
+func (r *placementSlots) isDraining() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.draining
+}
+
 // tryReserve returns a permit, or a channel that is closed when a slot may have become free, and how long the host is
 // paused.
 func (r *placementSlots) tryReserve() (permit *worker.SlotPermit, changed <-chan struct{}, paused time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	paused = time.Until(r.paused)
-	if paused > 0 || r.reserved+len(r.running) >= r.capacity {
+	if r.draining || paused > 0 || r.reserved+len(r.running) >= r.capacity {
 		return nil, r.changed, paused
 	}
 	r.reserved++
@@ -135,7 +151,7 @@ func (r *placementSlots) promise(name string) bool {
 	defer r.mu.Unlock()
 	now := time.Now()
 	maps.DeleteFunc(r.promised, func(other string, until time.Time) bool { return other == name || !now.Before(until) })
-	if len(r.running)+len(r.executing)-1+len(r.promised) >= r.capacity {
+	if r.draining || len(r.running)+len(r.executing)-1+len(r.promised) >= r.capacity {
 		return false
 	}
 	r.promised[name] = now.Add(promiseTimeout)

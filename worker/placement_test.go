@@ -94,3 +94,15 @@ func TestAHostWithoutResourcesTakesNoStartForAWhile(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})
 }
+
+func TestADrainingHostTakesNoStart(t *testing.T) {
+	slots := newPlacementSlots(2)
+	polled := slots.TryReserveSlot(nil)
+	slots.MarkSlotUsed(markedSlot{permit: polled})
+	slots.drain(true)
+	require.Nil(t, slots.TryReserveSlot(nil))
+	require.False(t, slots.promise("t/1"), "it was polled before")
+	slots.drain(false)
+	require.True(t, slots.promise("t/1"))
+	require.NotNil(t, slots.TryReserveSlot(nil))
+}

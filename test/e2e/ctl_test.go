@@ -107,6 +107,35 @@ func TestCtlRunsAPoolFromStartToStop(t *testing.T) {
 	require.Equal(t, 1, bytes.Count(before, []byte("INFO")), "the file was in force at the start, too: %s", log)
 }
 
+func TestADrainedHostLosesItsWorkersAndGetsNoneUntilItIsUndrained(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	agent := env.startAgent("a", "--capacity", "6")
+	pool := env.startPool(echoSpec("moves", 3))
+	env.startAgent("b", "--capacity", "6")
+	allOn := func(host string, size int) {
+		t.Helper()
+		for _, w := range env.waitReady(pool, size).Workers {
+			require.Equal(t, host, w.Host, w.Worker)
+		}
+	}
+	env.ctl(cli.ExitOK, "hosts", "drain", "a", "--reason", "new kernel")
+	allOn("b", 3)
+	agent.kill()
+	env.startAgent("a", "--capacity", "6")
+	env.hostStatus("a", "the next agent joined", func(s api.HostStatus) bool { return up(s) && s.Epoch == 2 })
+	env.ctl(cli.ExitOK, "pool", "scale", "moves", "5")
+	allOn("b", 5)
+	out, _ := env.ctl(cli.ExitOK, "hosts")
+	require.Regexp(t, `(?m)^a +up, draining +2 .* 0/`, out)
+
+	env.ctl(cli.ExitOK, "hosts", "undrain", "a")
+	env.ctl(cli.ExitOK, "hosts", "drain", "b")
+	allOn("a", 5)
+	_, failure := env.ctl(cli.ExitFailed, "hosts", "drain", "nosuch")
+	require.Contains(t, failure, "tempool hosts lists them")
+}
+
 func TestFullHistorySpansContinueAsNew(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)

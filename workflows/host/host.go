@@ -30,6 +30,8 @@ const (
 	// endEpochTimeout bounds one notification of the workers, and endEpochHeartbeat the silence of the agent that does it.
 	endEpochTimeout   = time.Hour
 	endEpochHeartbeat = time.Minute
+	// drainTimeout bounds the time in which the agent learns that the host drains.
+	drainTimeout = 10 * time.Second
 	// forgetAfter is how long the workflow of a host without an agent stays open.
 	forgetAfter = 30 * 24 * time.Hour
 )
@@ -42,12 +44,13 @@ type host struct {
 	livenessOf int64               // the epoch
 	notifying  loop.Call[struct{}] // of ActivityEndEpoch
 	notified   *api.EndEpochRequest
-	wait       loop.Timer // see await
+	wait       loop.Timer     // see await
+	draining   workflow.Mutex // of the requests to the agent, whose order counts
 }
 
 // Workflow is the workflow of a host, type api.WorkflowHost.
 func Workflow(ctx workflow.Context, run Run) error {
-	h := &host{Run: run, Loop: loop.New(ctx)}
+	h := &host{Run: run, Loop: loop.New(ctx), draining: workflow.NewMutex(ctx)}
 	if err := h.register(); err != nil {
 		return err
 	}
@@ -87,6 +90,9 @@ func (h *host) register() error {
 	if err != nil {
 		return err
 	}
+	if err := workflow.SetUpdateHandler(h.Ctx, api.UpdateDrainHost, h.drain); err != nil {
+		return err
+	}
 	return workflow.SetUpdateHandler(h.Ctx, api.UpdateLeave, func(_ workflow.Context, r api.LeaveRequest) error {
 		was := h.State
 		if h.membership = h.membership.leave(r, h.Now()); h.State != was {
@@ -108,7 +114,28 @@ func (h *host) join(_ workflow.Context, r api.JoinRequest) (api.JoinResult, erro
 	if joined {
 		h.emit(api.EventHostJoined, "")
 	}
-	return api.JoinResult{Epoch: h.Epoch}, nil
+	return api.JoinResult{Epoch: h.Epoch, Draining: h.Draining != ""}, nil
+}
+
+// drain has the host take no starts, or take them again, and returns when the agent does so. One that does not answer
+// learns of it when it joins.
+func (h *host) drain(ctx workflow.Context, r api.DrainHostRequest) error {
+	if err := h.draining.Lock(ctx); err != nil {
+		return err
+	}
+	defer h.draining.Unlock()
+	h.Draining = r.Reason
+	if !h.State.Alive() {
+		return nil
+	}
+	activity := loop.OnEpoch(h.Host, h.Epoch, api.ActivityDrainHost, "takes starts or drains", drainTimeout,
+		r.Reason != "")
+	activity.ScheduleToStart = api.HostHeartbeatTimeout
+	if err := activity.Execute(ctx).Get(ctx, nil); err != nil {
+		return failure.Refusal(api.Errorf(api.CodeUnavailable,
+			"the agent of host %s does not answer, and learns of this when it joins again; or repeat it: %w", h.Host, err))
+	}
+	return nil
 }
 
 // reconcile keeps exactly one liveness activity running, for the current epoch, while its agent is up.

@@ -27,7 +27,8 @@ type fleet struct {
 	// liveness says how the liveness of an epoch ends; without an entry it continues.
 	liveness map[int64]func(ctx context.Context) error
 	started  []api.LivenessRequest
-	ran      int // steps
+	drained  []bool // what its agents were told of a drain
+	ran      int    // steps
 	steps    int
 	emitted  []string // the host's events and their epochs
 }
@@ -51,6 +52,10 @@ func newFleet(t *testing.T) *fleet {
 		}
 		return activity.ErrResultPending
 	}, activity.RegisterOptions{Name: api.ActivityHostLiveness})
+	f.env.RegisterActivityWithOptions(func(_ context.Context, draining bool) error {
+		f.drained = append(f.drained, draining)
+		return nil
+	}, activity.RegisterOptions{Name: api.ActivityDrainHost})
 	return f
 }
 
@@ -62,8 +67,9 @@ func (f *fleet) after(d time.Duration, step func()) {
 
 // joined is what became of a join, once its step is over.
 type joined struct {
-	epoch   int64
-	refusal error
+	epoch    int64
+	draining bool
+	refusal  error
 }
 
 // join announces an agent.
@@ -73,7 +79,7 @@ func (f *fleet) join(r api.JoinRequest) *joined {
 		OnAccept: func() {}, OnReject: func(err error) { j.refusal = err },
 		OnComplete: func(v any, err error) {
 			require.NoError(f.t, err)
-			j.epoch = v.(api.JoinResult).Epoch
+			j.epoch, j.draining = v.(api.JoinResult).Epoch, v.(api.JoinResult).Draining
 		},
 	}, r)
 	return j
@@ -230,4 +236,29 @@ func TestAHostContinuesAsNewHoweverLittleChanges(t *testing.T) {
 	var again *workflow.ContinueAsNewError
 	require.ErrorAs(t, err, &again)
 	require.Equal(t, t0.Add(time.Minute), f.env.Now().UTC(), "at once, not a day later")
+}
+
+func TestAHostDrainsUntilItIsTold(t *testing.T) {
+	f := newFleet(t)
+	drain := func(reason string) {
+		f.env.UpdateWorkflow(api.UpdateDrainHost, "", &testsuite.TestUpdateCallback{
+			OnAccept: func() {}, OnReject: func(err error) { require.NoError(t, err) },
+			OnComplete: func(_ any, err error) { require.NoError(t, err) },
+		}, api.DrainHostRequest{Reason: reason})
+	}
+	var first, second, third *joined
+	f.after(0, func() { first = f.join(api.JoinRequest{Instance: "a", Lineage: "disk"}) })
+	f.after(time.Minute, func() { drain("new kernel") })
+	f.after(2*time.Minute, func() {
+		require.Equal(t, "new kernel", f.status().Draining)
+		f.leave(1)
+	})
+	f.after(3*time.Minute, func() { second = f.join(api.JoinRequest{Instance: "b", Lineage: "disk"}) })
+	f.after(4*time.Minute, func() { f.leave(2) })
+	f.after(5*time.Minute, func() { drain("") })
+	f.after(6*time.Minute, func() { third = f.join(api.JoinRequest{Instance: "c", Lineage: "disk"}) })
+	f.after(7*time.Minute, func() { f.leave(3) })
+	require.NoError(t, f.run(Run{}))
+	require.Equal(t, []bool{true}, f.drained, "a host without an agent tells nobody")
+	require.Equal(t, []joined{{epoch: 1}, {epoch: 2, draining: true}, {epoch: 3}}, []joined{*first, *second, *third})
 }

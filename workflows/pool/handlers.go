@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
@@ -159,8 +160,19 @@ func (p *pool) restart(ctx workflow.Context, r api.RestartRequest) (api.RestartR
 		}
 		return api.RestartResult{Workers: []int{*r.Worker}}, nil
 	}
-	p.throttle.closeBreaker()
 	slots := p.slots()
+	if r.Host == "" {
+		p.throttle.closeBreaker()
+	} else {
+		slots = slices.DeleteFunc(slots, func(n int) bool { return !p.slot(n).IsOn(r.Host) })
+		if len(slots) == 0 {
+			return api.RestartResult{Workers: slots}, nil
+		}
+		if old := p.Rollout; old != nil && old.Halted == "" { // the new one replaces it
+			slots = append(slots, slices.DeleteFunc(slices.Clone(old.Waiting),
+				func(n int) bool { return slices.Contains(slots, n) })...)
+		}
+	}
 	p.disruptions.beginRollout(rollout{Cause: api.CauseOperator, Reason: reason, Waiting: slots})
 	p.WakeUp()
 	return api.RestartResult{Workers: slots}, nil

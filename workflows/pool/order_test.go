@@ -57,3 +57,32 @@ func TestARestartOfOneWorkerReturnsWhenTheWorkerHasIt(t *testing.T) {
 	p.stopAt(time.Minute)
 	p.run(poolOf(2))
 }
+
+func TestARestartOfTheWorkersOfAHostLeavesTheOthersAndKeepsARollout(t *testing.T) {
+	p := newFakePool(t)
+	on := func(host string, slots ...int) {
+		for _, slot := range slots {
+			p.workers[slot].entry.Host = host
+			p.workers[slot].report(lifecycle.Ready)
+		}
+	}
+	var none, some, during *workflowtest.UpdateResult
+	p.At(5*time.Second, func() { on("a", 0, 2); on("b", 1) })
+	p.At(6*time.Second, func() {
+		none = p.update(api.UpdateRestart, api.RestartRequest{Host: "c"})
+		some = p.update(api.UpdateRestart, api.RestartRequest{Host: "a"})
+	})
+	p.At(time.Minute, func() {
+		require.Equal(t, []string{"0 ready #2 v1", "1 ready #1 v1", "2 ready #2 v1"}, slotsOf(p.status()))
+		p.update(api.UpdateRestart, api.RestartRequest{})
+		during = p.update(api.UpdateRestart, api.RestartRequest{Host: "a"})
+	})
+	p.At(2*time.Minute, func() {
+		require.EqualValues(t, 2, p.status().Workers[1].Incarnation, "the rollout that was under way goes on")
+	})
+	p.stopAt(3 * time.Minute)
+	p.run(poolOf(3))
+	require.Equal(t, api.RestartResult{Workers: []int{}}, none.Value)
+	require.Equal(t, api.RestartResult{Workers: []int{0, 2}}, some.Value)
+	require.Equal(t, api.RestartResult{Workers: []int{0, 2, 1}}, during.Value)
+}

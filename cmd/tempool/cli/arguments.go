@@ -12,6 +12,7 @@ import (
 
 // Names of arguments in usage lines; checkArguments checks an argument by its name.
 const (
+	argHost         = "HOST"
 	argPool         = "POOL"
 	argWorker       = "POOL/N"
 	argPoolOrWorker = "POOL[/N]"
@@ -31,6 +32,8 @@ func (a *app) defineArguments(c *cobra.Command) {
 	c.ValidArgsFunction = cobra.NoFileCompletions
 	if names, _ := usageArguments(c); len(names) > 0 {
 		switch names[0] {
+		case argHost:
+			c.ValidArgsFunction = a.completeHosts
 		case argPool:
 			c.ValidArgsFunction = a.completePools
 		case argWorker:

@@ -28,6 +28,18 @@ func (a *app) completePools(cmd *cobra.Command, args []string, typed string) ([]
 		})
 }
 
+// completeHosts completes the first argument with the ids of hosts.
+func (a *app) completeHosts(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	return a.completeFirst(cmd, args, cobra.ShellCompDirectiveNoFileComp,
+		func(ctx context.Context, cp controlPlane) (ids []string, err error) {
+			hosts, err := cp.Hosts(ctx)
+			for _, h := range hosts {
+				ids = append(ids, h.ID)
+			}
+			return withPrefix(ids, typed), err
+		})
+}
+
 // completePoolsAndWorkers completes the first argument with a pool or with POOL/N.
 func (a *app) completePoolsAndWorkers(cmd *cobra.Command, args []string,
 	typed string) ([]string, cobra.ShellCompDirective) {

@@ -154,6 +154,10 @@ func (d *diagnosis) agents(s setup) {
 		default:
 			running++
 			versions[r.Version] = h.ID
+			if why := h.status.Draining; why != "" {
+				d.add(levelNote, "agents", subject, "when it may have workers again: tempool hosts undrain "+h.ID,
+					"takes no new workers: %s", why)
+			}
 			d.add(levelOK, "agents", subject, "", "agent %s, epoch %d, labels %s, capacity %s, runs %d", r.Version, r.Epoch,
 				strings.Join(r.Labels, ","),
 				fmt.Sprintf("%d processes", r.Capacity), len(h.Heartbeat.Processes))

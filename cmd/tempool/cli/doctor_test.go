@@ -88,6 +88,8 @@ func TestDoctorSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			other.Version = "v9"
 			f.hosts = append(f.hosts, tempool.Host{ID: "b", HeardAt: noon, Heartbeat: api.HostHeartbeat{Agent: &other}})
 		}, levelWarning, "versions", "2 different builds", "one version"},
+		"a draining host": {func(f *fakeControlPlane, _ *api.AgentReport) { f.draining = "new kernel" }, levelNote, "agents",
+			"takes no new workers: new kernel", "hosts undrain a"},
 		"another tempool": {func(_ *fakeControlPlane, r *api.AgentReport) { r.Version = "v9" }, levelNote, "versions",
 			"unlike the agents", "tempool"},
 		"a slow clock": {func(_ *fakeControlPlane, r *api.AgentReport) { r.Clock = noon.Add(-time.Minute) }, levelWarning,

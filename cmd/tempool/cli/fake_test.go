@@ -37,7 +37,8 @@ type fakeControlPlane struct {
 	server    tempool.Server
 	serverErr error
 	hosts     []tempool.Host
-	hostErr   error // of HostStatus
+	hostErr   error  // of HostStatus
+	draining  string // of a host with an agent
 	links     map[string]tempool.DashboardLink
 	browsed   []string
 	browseErr error
@@ -130,10 +131,15 @@ func (f *fakeControlPlane) HostStatus(_ context.Context, hostID string) (api.Hos
 	for _, h := range f.hosts {
 		if r := h.Heartbeat.Agent; h.ID == hostID && r != nil {
 			status.State, status.Epoch, status.JoinedAt = api.HostUp, r.Epoch, noon.Add(-2*time.Hour)
-			status.Labels, status.Capacity = r.Labels, r.Capacity
+			status.Labels, status.Capacity, status.Draining = r.Labels, r.Capacity, f.draining
 		}
 	}
 	return status, f.hostErr
+}
+
+func (f *fakeControlPlane) DrainHost(_ context.Context, hostID, reason string) error {
+	f.record("drain host " + hostID + ": " + reason)
+	return nil
 }
 
 func (f *fakeControlPlane) DashboardLink(_ context.Context, endpoint string) (tempool.DashboardLink, error) {

@@ -46,7 +46,7 @@ func (a *app) hosts(ctx context.Context, cp controlPlane) ([]hostStatus, error) 
 }
 
 func (a *app) hostsCommand() *cobra.Command {
-	return a.controlPlaneCommand(withNames(&cobra.Command{
+	c := a.controlPlaneCommand(withNames(&cobra.Command{
 		Use:   "hosts",
 		Short: "Show the hosts and their agents",
 		Long: `Show the hosts and their agents: state, version, epoch, labels, processes of their capacity, what the
@@ -56,7 +56,8 @@ up        its agent heartbeats
 suspect   its agent is silent; its workers move soon
 lost      its agent was silent for too long; its workers have moved
 left      its agent was stopped
-keeping   its agent was stopped, and its processes wait for the next one`,
+keeping   its agent was stopped, and its processes wait for the next one
+draining  it takes no new workers, see tempool hosts drain`,
 		Example: `  tempool hosts
   tempool hosts -o json | jq '.[] | select(.state != "up") | .host'`,
 	}), func(ctx context.Context, cp controlPlane, _ []string) error {
@@ -73,6 +74,96 @@ keeping   its agent was stopped, and its processes wait for the next one`,
 				"VERSION", "POOLS"}, rows, a.hostCells)
 		})
 	})
+	c.AddCommand(a.drainHostCommand(), a.undrainHostCommand())
+	return c
+}
+
+// restarted are workers of a pool that restart, to move to other hosts.
+type restarted struct {
+	Pool    string `json:"pool"`
+	Workers []int  `json:"workers"`
+}
+
+func (a *app) drainHostCommand() *cobra.Command {
+	var reason string
+	var wait waitFlags
+	c := a.controlPlaneCommand(&cobra.Command{
+		Use:   "drain HOST",
+		Short: "Keep new workers from a host, and move those that it has",
+		Long: `Keep new workers from a host, also after a restart of its agent, and restart those that it has, which then
+start on other hosts: at most rotation.max_unavailable of a pool at a time, and with rotation.surge each process is
+replaced only when the next one is ready. A worker for which no other host has capacity waits without a process.`,
+		Example: `  tempool hosts drain web-1 --reason "new kernel"`,
+	}, func(ctx context.Context, cp controlPlane, args []string) error {
+		host, why := args[0], reasonWithOperator(reason)
+		if err := a.drainHost(ctx, cp, host, why); err != nil {
+			return err
+		}
+		restarts, err := allPools(ctx, a, cp, func(p pool, ctx context.Context) (restarted, error) {
+			r, err := p.Restart(ctx, api.RestartRequest{Host: host, Reason: "host " + host + " drains: " + why})
+			return restarted{p.Name(), r.Workers}, err
+		})
+		if err != nil {
+			return err
+		}
+		restarts = slices.DeleteFunc(restarts, func(r restarted) bool { return len(r.Workers) == 0 })
+		pools := plural(len(restarts), "pool")
+		if wait.skip {
+			return a.printMessage(restarts, "host %s takes no new workers, and those of %s move; run tempool hosts to follow",
+				host, pools)
+		}
+		var left []string
+		for _, r := range restarts {
+			if err := a.awaitRollout(ctx, cp, r.Pool, wait.limit); err != nil {
+				return err
+			}
+			status, err := send(ctx, a, cp.Pool(r.Pool).Status)
+			if err != nil {
+				return err
+			}
+			for _, w := range status.Workers {
+				if w.IsOn(host) {
+					left = append(left, api.WorkerName(r.Pool, w.Slot))
+				}
+			}
+		}
+		if len(left) > 0 { // such as suspended ones
+			return api.Errorf(codeTimeout, "host %s takes no new workers, but still has %s; see tempool ps, and drain it again",
+				host, strings.Join(left, ", "))
+		}
+		return a.printMessage(restarts, "host %s is drained: the workers of %s have moved", host, pools)
+	})
+	c.Flags().StringVar(&reason, "reason", "", "reason to record in the workers' histories")
+	wait.flags(c, defaultRolloutWait, "until the workers have moved")
+	return c
+}
+
+func (a *app) undrainHostCommand() *cobra.Command {
+	return a.controlPlaneCommand(&cobra.Command{
+		Use:     "undrain HOST",
+		Short:   "Let a host have new workers again",
+		Example: `  tempool hosts undrain web-1`,
+	}, func(ctx context.Context, cp controlPlane, args []string) error {
+		if err := a.drainHost(ctx, cp, args[0], ""); err != nil {
+			return err
+		}
+		return a.printMessage(map[string]string{"host": args[0]}, "host %s takes new workers again", args[0])
+	})
+}
+
+// drainHost drains a host that exists, or with an empty reason ends that.
+func (a *app) drainHost(ctx context.Context, cp controlPlane, host, reason string) error {
+	hosts, err := send(ctx, a, cp.Hosts)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(hosts, func(h tempool.Host) bool { return h.ID == host }) {
+		return api.Errorf(api.CodeInvalid, "no host %s; tempool hosts lists them", host)
+	}
+	_, err = send(ctx, a, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, cp.DrainHost(ctx, host, reason)
+	})
+	return err
 }
 
 // hostRow is one host in tempool hosts.
@@ -117,6 +208,9 @@ func (a *app) hostCells(h hostRow) []string {
 		pools = append(pools, fmt.Sprint(pool, " ", h.Pools[pool]))
 	}
 	state := cmp.Or(string(h.State), "unknown: "+oneLine(h.Error, a.cellRunes()))
+	if h.Draining != "" {
+		state += ", draining"
+	}
 	return []string{h.Host, state, fmt.Sprint(h.Epoch), age(h.JoinedAt), strings.Join(h.Labels, ","),
 		fmt.Sprintf("%d/%d", h.Processes, h.Capacity), formatBytes(h.MemoryBytes), fmt.Sprintf("%.0f", h.CPUPercent),
 		age(h.HeardAt), oneLine(version, a.cellRunes()), orDash(oneLine(strings.Join(pools, ", "), a.cellRunes()))}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,6 +30,22 @@ b     lost   0      -              0/0        -         0      -          -     
 	var rows []hostRow
 	require.NoError(t, json.Unmarshal([]byte(ctl(t, f, "hosts", "-o", "json").out), &rows))
 	require.Equal(t, map[string]int{"python": 2, "js": 1}, rows[0].Pools)
+
+	for line, says := range map[string]string{
+		"hosts drain a --reason kernel --no-wait": "host a takes no new workers, and those of 1 pool move",
+		"hosts drain a":   "host a is drained: the workers of 1 pool have moved",
+		"hosts undrain a": "host a takes new workers again",
+	} {
+		require.Contains(t, ctl(t, f, strings.Fields(line)...).out, says)
+	}
+	require.Contains(t, f.requests, "drain host a: "+reasonWithOperator("kernel"))
+	require.Contains(t, f.requests, "drain host a: ")
+	require.Equal(t, "a", f.pools["python"].restart.Host)
+	f.pools["python"].statuses[0].Workers[0].Host = "a"
+	r := ctl(t, f, "hosts", "drain", "a")
+	requireCode(t, ExitFailed, r)
+	require.Contains(t, r.err, "still has python/0")
+	requireCode(t, ExitFailed, ctl(t, f, "hosts", "drain", "nosuch"))
 
 	f.hostErr = api.ErrUnavailable
 	require.Contains(t, ctl(t, f, "hosts").out, "a     unknown: unavailable  3      -    default  3/10",

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/lint/docs"
 )
@@ -53,6 +54,7 @@ func TestUsageErrorsExitWith2AndSendNoRequest(t *testing.T) {
 			"tempool pool scale POOL N|MIN..MAX|off",
 		"pool scale python -x":                        "unknown shorthand flag: 'x' in -x",
 		"workers drain":                               "takes exactly POOL[/N]",
+		"hosts drain":                                 "takes exactly HOST",
 		"workers drain python/-2":                     "write POOL/N",
 		"workers restart python/x":                    "write POOL/N",
 		"pool stop python -o name":                    "has no names to print",
@@ -236,6 +238,7 @@ func TestNoServerIsAFailure(t *testing.T) {
 func TestCompletionOffersPoolsWorkersAndSlots(t *testing.T) {
 	two := roster(api.RosterEntry{Slot: 0}, api.RosterEntry{Slot: 1})
 	f := newFakeControlPlane(&fakePool{name: "python", statuses: []api.PoolStatus{two}}, &fakePool{name: "mcp"})
+	f.hosts = []tempool.Host{{ID: "web-1"}, {ID: "db"}}
 	for line, want := range map[string][]string{
 		"ps p":                     {"python"},
 		"pool status m":            {"mcp"},
@@ -248,6 +251,7 @@ func TestCompletionOffersPoolsWorkersAndSlots(t *testing.T) {
 		"checkout python/1":        {"python/1"},
 		"workers drain python/1":   {"python/1"},
 		"ps -o j":                  {"table", "wide", "json", "name"},
+		"hosts drain w":            {"web-1"},
 		"checkin x --outcome o":    {"ok", "error", "close"},
 	} {
 		t.Run(line, func(t *testing.T) {
