@@ -357,7 +357,8 @@ func TestAReferralToAnotherGatewayIsFollowed(t *testing.T) {
 	known.answer = func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		_, _ = fmt.Fprintf(
-			w, `{"code":"no_workers","detail":"elsewhere","started":false,"gateways":[{"host":"b","endpoint":%q},{"host":"c","endpoint":""}]}`, other.endpoint)
+			w, `{"code":"no_workers","detail":"elsewhere","started":false,"gateways":[{"host":"b","endpoint":%q},{"host":"c",`+
+				`"endpoint":""}]}`, other.endpoint)
 	}
 	client := clientOf(t, known)
 	for range 2 {

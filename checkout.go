@@ -123,10 +123,10 @@ func (p *Pool) pollWorkers(ctx, attempt context.Context, l *line, o CheckoutOpti
 	l.waiting.Add(1)
 	defer l.waiting.Add(-1)
 	refusal := error(api.Errorf(api.CodeBusy, "other checkouts of this client wait for pool %s", p.name))
-	if l.turn.Acquire(ctx, 1) != nil {
+	if l.asking.Acquire(ctx, 1) != nil {
 		return nil, refusal
 	}
-	defer l.turn.Release(1)
+	defer l.asking.Release(1)
 	var workers []api.RosterEntry
 	var readAt time.Time
 	pause := pollFirst

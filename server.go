@@ -115,7 +115,7 @@ func (c *Client) CheckGateway(ctx context.Context, endpoint string) (check Gatew
 // within a minute.
 type DashboardLink struct {
 	URL string `json:"url"`
-	// Name is who is signed in by it, and Rights what they may do.
+	// Name and Rights are those of the user whom it signs in.
 	Name   string   `json:"name"`
 	Rights []string `json:"rights"`
 }

@@ -17,7 +17,7 @@ import (
 // Temporal.
 type line struct {
 	gateways *balance.Balancer
-	turn     *semaphore.Weighted // its holder asks workers
+	asking   *semaphore.Weighted // its holder asks workers
 	waiting  atomic.Int32
 	returned chan int // slots whose leases this client has checked in
 
@@ -79,7 +79,7 @@ func (s *lines) of(pool string, gateways func() *balance.Balancer) *line {
 		if s.byPool == nil {
 			s.byPool = map[string]*line{}
 		}
-		l = &line{gateways: gateways(), turn: semaphore.NewWeighted(1), returned: make(chan int, 16)}
+		l = &line{gateways: gateways(), asking: semaphore.NewWeighted(1), returned: make(chan int, 16)}
 		s.byPool[pool] = l
 	}
 	return l

@@ -127,7 +127,7 @@ func (m *monitor) notify(result api.WatchResult) {
 // run reports the exit of the process, failed probes, what the program reports about its health, the passed probe of a
 // degraded worker, once why the incarnation should be replaced, and once that the agent stops. It reports whether the
 // process has ended; otherwise it was released. Each process has a goroutine that waits here for all of its life, so
-// this function needs little of its stack: what handles an event is elsewhere.
+// this function needs little of its stack: other functions handle the events.
 func (m *monitor) run(released <-chan struct{}) bool {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -176,7 +176,8 @@ func TestAProcessThatStartsAboveItsMemoryLimitHasNone(t *testing.T) {
 	r.Spec = first.Spec()
 	// The large process has lost its parent.
 	r.Spec.Pool.Command = []string{"sh", "-c",
-		`(sh -c 'x=$(head -c 40000000 /dev/zero | tr "\0" x); echo >"$0"; while :; do sleep 1; done' "$0" &); until [ -e "$0" ]; do sleep 0.01; done; exec sleep 1000`, release}
+		`(sh -c 'x=$(head -c 40000000 /dev/zero | tr "\0" x); echo >"$0"; while :; do sleep 1; done' "$0" &); ` +
+			`until [ -e "$0" ]; do sleep 0.01; done; exec sleep 1000`, release}
 	r.Spec.Health.Command = []string{"test", "-e", release}
 	result, err := executeStart(h, nil, r)
 	require.NoError(t, err)

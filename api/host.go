@@ -50,9 +50,9 @@ func (s HostState) Alive() bool { return s == HostUp || s == HostSuspect }
 type JoinRequest struct {
 	// Instance is random and new with each start of an agent; a join that is repeated has the same one.
 	Instance string `json:"instance"`
-	// Lineage is the id of the agent's state folder, whose lock the agent holds: two agents of one lineage follow each
+	// StateID is the id of the agent's state folder, whose lock the agent holds: agents on one folder follow each
 	// other.
-	Lineage string `json:"lineage"`
+	StateID string `json:"lineage"`
 	// Epoch is the newest one that this instance had; 0 before its first. Last is the newest that an agent on this state
 	// folder had, which the workflow does not know if it was ended from outside; 0 is not known.
 	Epoch    int64    `json:"epoch,omitempty"`

@@ -129,8 +129,8 @@ func receive(w http.ResponseWriter, r *http.Request, caller *peer.Caller, plain 
 func (g *Gateway) atItsHost(handle func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
 	return g.orProblem(func(w http.ResponseWriter, r *http.Request) error {
 		err := handle(w, r)
-		other, elsewhere := errors.AsType[api.OtherHostError](err)
-		if !elsewhere || callerOf(r) != nil {
+		other, isOther := errors.AsType[api.OtherHostError](err)
+		if !isOther || callerOf(r) != nil {
 			return err
 		}
 		to := api.Peer{Host: other.Host, Endpoint: other.Endpoint}
@@ -162,8 +162,8 @@ func (g *Gateway) forward(w http.ResponseWriter, r *http.Request, to api.Peer) e
 func (g *Gateway) leaseAtItsHost(handle http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		id, _ := leaseOf(r)
-		var elsewhere api.OtherHostError
-		if callerOf(r) == nil && errors.As(g.LeaseHost(r.Context(), id), &elsewhere) {
+		var other api.OtherHostError
+		if callerOf(r) == nil && errors.As(g.LeaseHost(r.Context(), id), &other) {
 			body, err := readSmall(w, r, maxControlBody, "")
 			if err != nil {
 				writeProblem(w, err)
@@ -171,7 +171,7 @@ func (g *Gateway) leaseAtItsHost(handle http.HandlerFunc) http.HandlerFunc {
 			}
 			ctx, cancel := context.WithTimeout(r.Context(), leaseHostTimeout)
 			defer cancel()
-			if g.forward(w, r.WithContext(ctx), api.Peer{Host: elsewhere.Host, Endpoint: elsewhere.Endpoint}) == nil {
+			if g.forward(w, r.WithContext(ctx), api.Peer{Host: other.Host, Endpoint: other.Endpoint}) == nil {
 				return
 			}
 			r.Body = io.NopCloser(bytes.NewReader(body))
@@ -180,7 +180,7 @@ func (g *Gateway) leaseAtItsHost(handle http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// orProblem is the function orProblem, which also tells another gateway whether its request may go elsewhere.
+// orProblem is the function orProblem, which also tells another gateway whether its request may go to a third host.
 func (g *Gateway) orProblem(handle func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
 	return orProblem(func(w http.ResponseWriter, r *http.Request) error {
 		err := handle(w, r)

@@ -111,7 +111,7 @@ func TestNoOtherCallRunsBetweenTheCallsUnderALease(t *testing.T) {
 		})
 	}
 	all.Go(func() { // an operator
-		for turn := int64(1); ctx.Err() == nil; turn += 2 {
+		for generation := int64(1); ctx.Err() == nil; generation += 2 {
 			process := api.Process{Worker: api.WorkerName("p", rand.IntN(workers)), Incarnation: 1}
 			if rand.IntN(2) == 0 {
 				e.gateway.SetHealth(process.Worker, 1, "so that it rests")
@@ -119,9 +119,9 @@ func TestNoOtherCallRunsBetweenTheCallsUnderALease(t *testing.T) {
 				e.gateway.SetHealth(process.Worker, 1, "")
 				continue
 			}
-			e.gateway.Suspend(t.Context(), api.SuspendRequest{Process: process, Generation: turn,
+			e.gateway.Suspend(t.Context(), api.SuspendRequest{Process: process, Generation: generation,
 				Timeout: spec.Duration(20 * time.Millisecond)})
-			e.gateway.EndSuspension(t.Context(), api.ResumeRequest{Process: process, Generation: turn + 1})
+			e.gateway.EndSuspension(t.Context(), api.ResumeRequest{Process: process, Generation: generation + 1})
 			sleep.For(ctx.Done(), 50*time.Millisecond)
 		}
 	})

@@ -119,7 +119,8 @@ func (p Problem) write(w http.ResponseWriter) {
 	body, err := json.Marshal(p)
 	if err != nil {
 		body = []byte(
-			`{"title":"Internal Server Error","status":500,"code":"internal","detail":"the error cannot be encoded as JSON","started":true}`)
+			`{"title":"Internal Server Error","status":500,"code":"internal","detail":"the error cannot be encoded as JSON",` +
+				`"started":true}`)
 		p.Status = http.StatusInternalServerError
 	}
 	w.WriteHeader(p.Status)

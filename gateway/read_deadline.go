@@ -9,7 +9,7 @@ import (
 
 // readDeadline is the deadline of a connection's reads. The server moves it seven times for each request, and most
 // requests arrive with one read. So the connection below has a deadline that is seldom moved: never later than the one
-// wanted, often earlier. A read that it ends too early goes on.
+// wanted, often earlier. A read that it ends too early is repeated.
 type readDeadline struct {
 	mu      sync.Mutex
 	wanted  time.Time // zero for none

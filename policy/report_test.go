@@ -147,7 +147,8 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			poolOf(like(0, func(w *worker) {
 				w.RotationsByReason = map[string]int64{"grade": 3}
 				w.LastRotation =
-					&api.RotationStatus{Reason: `Replacing worker: grade failing. Its memory is 816 MB: failing; good is below 341 (health.memory_bands = "auto", baseline 90 MB).`}
+					&api.RotationStatus{Reason: `Replacing worker: grade failing. Its memory is 816 MB: failing; ` +
+						`good is below 341 (health.memory_bands = "auto", baseline 90 MB).`}
 			})), StatusHealthy, nil,
 			[]string{"Look for a leak in the program, or raise health.memory_bands: workers were replaced 3 times for their " +
 				"memory or grade."},

@@ -19,7 +19,8 @@ func TestAWorkerIsRotatedAtItsLimits(t *testing.T) {
 		"Rotating worker: its process tree uses 600 MB of memory (limit 512 MB, rotation.max_memory).": policy.
 			RotateForMemory(
 				600*mb, 512*mb, 0),
-		`Rotating worker: its process tree uses 600 MB of memory (limit 512 MB, rotation.max_memory = "auto", baseline 100 MB).`: policy.RotateForMemory(
+		`Rotating worker: its process tree uses 600 MB of memory (limit 512 MB, rotation.max_memory = "auto", ` +
+			`baseline 100 MB).`: policy.RotateForMemory(
 			600*mb, 512*mb, 100*mb),
 		"Rotating worker: up for 25h (limit 24h, rotation.max_uptime).": policy.RotateForUptime(
 			25*time.Hour, 24*time.Hour),

@@ -172,11 +172,13 @@ func TestWithoutAnEngineAContainerSaysWhatIsMissing(t *testing.T) {
 	t.Setenv("PATH", bin)
 	_, err := s.Start(t.Context(), launch("p/0", 1, containerSpec()))
 	require.ErrorContains(
-		t, err, `pool.kind = "container" needs podman in the PATH of the agent; install it, or place the pool by a label of hosts that have it`)
+		t, err, `pool.kind = "container" needs podman in the PATH of the agent; install it, `+
+			`or place the pool by a label of hosts that have it`)
 	require.NoError(t, os.WriteFile(filepath.Join(bin, "docker"), []byte("#!/bin/sh\n"), 0o755))
 	_, err = s.Start(t.Context(), launch("p/0", 2, containerSpec()))
 	require.ErrorContains(
-		t, err, `needs podman in the PATH of the agent (docker, which is there, cannot pass descriptors to a container); install it, or`)
+		t, err, `needs podman in the PATH of the agent (docker, which is there, cannot pass descriptors to a container); `+
+			`install it, or`)
 }
 
 func TestAContainerOfAKilledAgentIsRemoved(t *testing.T) {

@@ -345,7 +345,8 @@ func TestAFunctionWhoseCallsNeverReturnIsNotStartedForever(t *testing.T) {
 	_, err := s.Start(t.Context(), launch("p/0", 2, sp))
 	require.ErrorIs(t, err, ErrStartFailed)
 	require.ErrorContains(
-		t, err, `16 ended workers of the function "f" still have running calls, of at most 16; make the function return when its context ends`)
+		t, err, `16 ended workers of the function "f" still have running calls, of at most 16; `+
+			`make the function return when its context ends`)
 	another := sp
 	another.Pool.Function = "other"
 	_, err = s.Start(t.Context(), launch("q/0", 1, another))

@@ -54,7 +54,8 @@ func TestLimitsAreInForceBeforeTheProgramRuns(t *testing.T) {
 		"no limits at all": {spec.Limits{}, "echo free", "free", map[string]limits.Mechanism{}},
 		"all of them in a grandchild": {
 			spec.Limits{OpenFiles: 99, Nice: 3, CPUAffinity: []int{0}, OOMScoreAdj: 5, CPUTime: spec.Duration(time.Hour)},
-			`sh -c 'sh -c "echo \$(ulimit -n) \$(ulimit -t) \$(cut -d\" \" -f19 /proc/\$\$/stat) \$(cat /proc/\$\$/oom_score_adj)"'`, "99 3600 3 5",
+			`sh -c 'sh -c "echo \$(ulimit -n) \$(ulimit -t) \$(cut -d\" \" -f19 /proc/\$\$/stat) \$(cat ` +
+				`/proc/\$\$/oom_score_adj)"'`, "99 3600 3 5",
 			map[string]limits.Mechanism{"open_files": limits.ByRlimit, "nice": limits.ByScheduler,
 				"cpu_affinity": limits.ByScheduler, "oom_score_adj": limits.ByKernel, "cpu_time": limits.ByRlimit},
 		},

@@ -62,7 +62,8 @@ func TestTheTracebackOfAnExceptionIsInTheLog(t *testing.T) {
 	require.NoError(t, err)
 	log := strings.Join(logOf(t, s, "p/0", 1), "\n")
 	require.Regexp(
-		t, `(?m)^tempool: a call raised KeyError: 'nobody.*\ntempool: Traceback \(most recent call last\):\n(tempool: .*\n)+tempool: KeyError: 'nobody`, log)
+		t, `(?m)^tempool: a call raised KeyError: 'nobody.*\ntempool: Traceback \(most recent call last\):\n(tempool: `+
+			`.*\n)+tempool: KeyError: 'nobody`, log)
 	require.NotContains(t, log, "on purpose")
 	require.Empty(t, p.Logs(), "what the program did not write is none of its last words")
 }

@@ -39,7 +39,9 @@ func TestSandboxedFiles(t *testing.T) {
 	}
 	script := fmt.Sprintf(`cd %s
 for d in read write other; do
-  cat $d/f >/dev/null && echo $d is read; (echo x >> $d/f) && echo $d is written; (: > $d/f) && echo $d is emptied; (: > $d/new) && echo $d has new; rm -f $d/new
+  cat $d/f >/dev/null && echo $d is read
+  (echo x >> $d/f) && echo $d is written; (: > $d/f) && echo $d is emptied
+  (: > $d/new) && echo $d has new; rm -f $d/new
 done 2>/dev/null`, dir)
 	system := []string{"/bin", "/usr", "/lib", "/lib64", "/etc", "/dev/null"}
 	text, _ := sandboxed(t, script, func(sp *spec.Spec) {
@@ -91,9 +93,11 @@ func TestAPrivateTmpIsTheWorkersOwn(t *testing.T) {
 	for _, user := range []string{"", "nobody"} {
 		require.NoError(t, os.Chmod(dir, 0o777))
 		text, p := sandboxed(t, `[ -e `+seen.Name()+
-			` ] && echo visible; echo x > /tmp/mine && echo written; pwd; echo kept > $PWD/f; ls -ld $(dirname $TEMPOOL_SOCKET) >/dev/null && echo socket; touch $TEMPOOL_SOCKET.x && echo ok`, func(sp *spec.Spec) {
-			sp.Sandbox.PrivateTmp, sp.Pool.Dir, sp.Pool.User = true, dir, user
-		})
+			` ] && echo visible; echo x > /tmp/mine && echo written; pwd; echo kept > $PWD/f; `+
+			`ls -ld $(dirname $TEMPOOL_SOCKET) >/dev/null && echo socket; touch $TEMPOOL_SOCKET.x && echo ok`,
+			func(sp *spec.Spec) {
+				sp.Sandbox.PrivateTmp, sp.Pool.Dir, sp.Pool.User = true, dir, user
+			})
 		require.Equal(t, "written\n"+dir+"\nsocket\nok\nend\n", text)
 		require.NoFileExists(t, "/tmp/mine")
 		kept, err := os.ReadFile(filepath.Join(dir, "f"))

@@ -34,7 +34,7 @@ func (p *Process) supervise() (next *Process) {
 	}
 	p.closeConn()
 	end := p.kind.end()
-	// A process that has exited on its own, or for want of memory, ends its incarnation.
+	// A process that has exited on its own, or ran out of memory, ends its incarnation.
 	if t := p.currentTermination(); t.recycled && !t.stopped && !t.ends() && end.left.Complete() &&
 		end.signal == syscall.SIGKILL && !p.plan.cgroup.OOMKilled() && !p.memoryExceeded.Load() {
 		if next, end.failure = p.succeed(); next != nil {

@@ -46,7 +46,7 @@ type template struct {
 	control *net.UnixConn
 	err     error
 
-	turn chan struct{} // one token: its owner may use control
+	controlLock chan struct{} // holds one token; whoever takes it may use control
 
 	// Guarded by the supervisor's mu.
 	usedAt  time.Time
@@ -69,7 +69,7 @@ func (s *Supervisor) readyTemplate(ctx context.Context, sp *spec.Spec) (*templat
 	if i >= 0 {
 		t = s.templates[i]
 	} else {
-		t = &template{spec: sp, ready: make(chan struct{}), turn: make(chan struct{}, 1)}
+		t = &template{spec: sp, ready: make(chan struct{}), controlLock: make(chan struct{}, 1)}
 		s.templates = append(s.templates, t)
 		s.templateCount++
 		number := s.templateCount
@@ -144,7 +144,7 @@ func (s *Supervisor) startTemplate(t *template, number int64) error {
 		}
 		return fmt.Errorf("the template (start.fork) ended: %s", p.Exit().Reason)
 	}
-	t.turn <- struct{}{}
+	t.controlLock <- struct{}{}
 	s.logger.Info("template is ready", "pool", sp.Pool.Name, "pid", p.root.PID, "took", time.Since(p.startedAt))
 	return nil
 }
@@ -197,8 +197,8 @@ func (t *template) fork(p *Process, cmd *exec.Cmd) (gate *os.File, err error) {
 	timeout, cancel := context.WithTimeout(p.supervisor.ctx, longest)
 	defer cancel()
 	select {
-	case <-t.turn:
-		defer func() { t.turn <- struct{}{} }()
+	case <-t.controlLock:
+		defer func() { t.controlLock <- struct{}{} }()
 	case <-t.process.done:
 		return nil, fmt.Errorf("%w: it has ended: %s", errTemplate, t.process.Exit().Reason)
 	case <-timeout.Done():

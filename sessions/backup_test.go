@@ -141,7 +141,8 @@ func TestAnImportThatFailsSaysWhatItDid(t *testing.T) {
 	done, err := sessions.Import(t.Context(), full, "p", false, strings.NewReader(text))
 	require.ErrorIs(t, err, api.ErrStoreFull)
 	require.Regexp(
-		t, `line \d+: the session store is full at 20 sessions .*\(20 created, 0 replaced, 0 kept, 0 expired; repeating the import keeps what is done\)`, err.Error())
+		t, `line \d+: the session store is full at 20 sessions .*\(20 created, 0 replaced, 0 kept, 0 expired; `+
+			`repeating the import keeps what is done\)`, err.Error())
 	require.Equal(t, api.SessionImport{Created: 20}, done)
 	full.SetBounds(100, sessions.Refuse)
 	done, err = sessions.Import(t.Context(), full, "p", false, strings.NewReader(text))

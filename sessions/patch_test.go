@@ -55,7 +55,8 @@ func TestPatchChangesTheFieldsItNames(t *testing.T) {
 	}
 	before := s.Clone()
 	patch :=
-		`{"data":{"old":null,"new":[1],"deep":{"x":null,"z":3},"flat":{"in":null}},"programs":{"p":"code"},"metadata":null,"ttl":"10m"}`
+		`{"data":{"old":null,"new":[1],"deep":{"x":null,"z":3},"flat":{"in":null}},"programs":{"p":"code"},` +
+			`"metadata":null,"ttl":"10m"}`
 	draft := s.Clone()
 	require.NoError(t, draft.Patch(json.RawMessage(patch)))
 	require.Equal(t, before, s, "a clone shares no map")

@@ -45,7 +45,8 @@ func TestMissingKeysInJSONGetTheirDefaults(t *testing.T) {
 	want.Start.Warmup = []Warmup{{Method: "a", Params: json.RawMessage("{}")},
 		{Method: "b", Params: json.RawMessage("{}")}}
 	for _, text := range []string{
-		`{"pool": {"name": "p", "command": ["run"]}, "start": {"warmup": [{"method": "a"}, {"method": "b", "params": null}]}}`,
+		`{"pool": {"name": "p", "command": ["run"]}, "start": {"warmup": [{"method": "a"}, {"method": "b", ` +
+			`"params": null}]}}`,
 		`{"pool": {"name": "p", "command": ["run"], "env": null, "env_from": null, "size": null}, "lease": null,
 		  "start": {"warmup": [{"method": "a"}, {"method": "b"}]}, "limits": {"cpu_affinity": null, "memory": "", "cpu_time": 0}}`,
 	} {
@@ -71,15 +72,22 @@ func TestNullLeavesASpecUnchanged(t *testing.T) {
 
 func TestJSONOfTheWrongFormNamesItsKey(t *testing.T) {
 	for text, want := range map[string]string{
-		`{"pool": {"size": "4"}}`:                          `pool.size: "4" is a string; allowed: a whole number from 1 to 1000; to have no workers, stop the pool`,
-		`{"pool": {"size": 4.5}}`:                          `pool.size: 4.5 is a number; allowed: a whole number from 1 to 1000; to have no workers, stop the pool`,
-		`{"pool": {"command": ["a", null]}}`:               `pool.command[1]: is null; allowed: the program and its arguments, such as ["python3", "worker.py"]`,
-		`{"pool": 3}`:                                      `pool: 3 is a number; allowed: an object`,
-		`{"lease": {"ttl": 60}}`:                           `lease.ttl: 60 has no unit; allowed: a duration such as "500ms", "30s", "5m" or "24h", from 1ms to 87600h`,
-		`{"lease": {"ttl": "60"}}`:                         `lease.ttl: "60" is not a duration; allowed: a duration such as "500ms", "30s", "5m" or "24h", from 1ms to 87600h`,
-		`{"recovery": {"backoff_multiplier": true}}`:       `recovery.backoff_multiplier: true is a boolean; allowed: a number from 1 to 100`,
-		`{"recovery": {"max_consecutive_failures": 1e99}}`: `recovery.max_consecutive_failures: 1e99 is a number; allowed: a whole number from 1 to 1000000000`,
-		`{"rotation": {"surge": "yes"}}`:                   `rotation.surge: "yes" is a string; allowed: true or false`,
+		`{"pool": {"size": "4"}}`: `pool.size: "4" is a string; allowed: ` +
+			`a whole number from 1 to 1000; to have no workers, stop the pool`,
+		`{"pool": {"size": 4.5}}`: `pool.size: 4.5 is a number; allowed: ` +
+			`a whole number from 1 to 1000; to have no workers, stop the pool`,
+		`{"pool": {"command": ["a", null]}}`: `pool.command[1]: is null; allowed: ` +
+			`the program and its arguments, such as ["python3", "worker.py"]`,
+		`{"pool": 3}`: `pool: 3 is a number; allowed: an object`,
+		`{"lease": {"ttl": 60}}`: `lease.ttl: 60 has no unit; allowed: ` +
+			`a duration such as "500ms", "30s", "5m" or "24h", from 1ms to 87600h`,
+		`{"lease": {"ttl": "60"}}`: `lease.ttl: "60" is not a duration; allowed: ` +
+			`a duration such as "500ms", "30s", "5m" or "24h", from 1ms to 87600h`,
+		`{"recovery": {"backoff_multiplier": true}}`: `recovery.backoff_multiplier: true is a boolean; allowed: ` +
+			`a number from 1 to 100`,
+		`{"recovery": {"max_consecutive_failures": 1e99}}`: `recovery.max_consecutive_failures: 1e99 is a number; allowed: ` +
+			`a whole number from 1 to 1000000000`,
+		`{"rotation": {"surge": "yes"}}`: `rotation.surge: "yes" is a string; allowed: true or false`,
 	} {
 		var s Spec
 		err := json.Unmarshal([]byte(text), &s)

@@ -10,7 +10,8 @@ import (
 const (
 	commandAllowed  = `the program and its arguments, such as ["python3", "worker.py"]`
 	imageAllowed    = `the name of an image, such as "localhost/model:1"`
-	functionAllowed = `the name of a function that an agent registers, such as "thumbnail": 1 to 63 characters of a-z, 0-9, _ and -, the first a letter or digit`
+	functionAllowed = `the name of a function that an agent registers, such as "thumbnail": 1 to 63 characters of a-z, ` +
+		`0-9, _ and -, the first a letter or digit`
 )
 
 // Program names what a worker runs, for people, with Hidden in place of what may be secret.

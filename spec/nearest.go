@@ -16,7 +16,7 @@ func nearestSection(name string) string {
 
 // nearestKey returns the known key that an unknown key in a section most likely stands for: those of other sections
 // with the same name, unless the section has one with a very similar name, else the section's most similar one.
-func nearestKey(section, name string) (nearest string, elsewhere bool) {
+func nearestKey(section, name string) (nearest string, inOther bool) {
 	own := closest(name, namesIn(section))
 	if owners := keysNamed(name); len(owners) > 0 && distance(name, own) > max(1, len(name)/4) {
 		return orList(owners), true

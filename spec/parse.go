@@ -158,9 +158,9 @@ func unknownSection(name string, isValue bool) *Error {
 }
 
 func unknownKey(section, name string) *Error {
-	nearest, elsewhere := nearestKey(section, name)
+	nearest, inOther := nearestKey(section, name)
 	problem := "unknown key in [" + section + "]"
-	if elsewhere {
+	if inOther {
 		problem += "; it exists in another section"
 	}
 	return &Error{Key: joinKey([]string{section, name}), Problem: problem, Allowed: strings.Join(namesIn(section), ", "),

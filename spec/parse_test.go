@@ -164,12 +164,14 @@ func TestInvalidFilesAreRejected(t *testing.T) {
 		"text for a number":       {"[pool]\nname = 'p'\nsize = '4'", `3: pool.size: "4" is a string; allowed: ` + aSize},
 		"a fraction for a number": {"[pool]\nsize = 1.5", "2: pool.size: 1.5 is a fractional number; allowed: " + aSize},
 		"text for a list": {"[pool]\ncommand = 'python3 worker.py'",
-			`2: pool.command: "python3 worker.py" is a string; allowed: the program and its arguments, such as ["python3", "worker.py"]`},
+			`2: pool.command: "python3 worker.py" is a string; allowed: the program and its arguments, such as ["python3", ` +
+				`"worker.py"]`},
 		"a number in a command": {"[pool]\ncommand = [\n'sleep',\n5]",
 			`2: pool.command[1]: 5 is a whole number; allowed: the program and its arguments, such as ["python3", "worker.py"]`},
 		"a table for a number": {"[pool.size]\na = 1", "1: pool.size: is a table; allowed: " + aSize},
 		"a number for a variable": {minimal + "[pool.env]\nA = 'b'\nB = 3",
-			`6: pool.env.B: 3 is a whole number; allowed: strings without NUL, such as LANG = "C"; names without = that do not begin with TEMPOOL_`},
+			`6: pool.env.B: 3 is a whole number; allowed: strings without NUL, such as LANG = "C"; ` +
+				`names without = that do not begin with TEMPOOL_`},
 		"a date":    {"[pool]\nname = 2026-01-01", "2: pool.name: is a date or a time; allowed: " + aName},
 		"a boolean": {"[pool]\nname = true", "2: pool.name: true is a boolean; allowed: " + aName},
 		"a number without end": {minimal + "[recovery]\nbackoff_multiplier = inf",
@@ -196,9 +198,11 @@ func TestInvalidFilesAreRejected(t *testing.T) {
 		"a negative duration": {minimal + "stop_grace = '-1s'",
 			`4: pool.stop_grace: "-1s" is not allowed; allowed: ` + aDuration},
 		"an unknown size unit": {minimal + "max_message = '64mb'",
-			`4: pool.max_message: "64mb" is not a size; allowed: a size such as "512MiB", "2GB" or "4096B" (units B, kB, MB, GB, TB, KiB, MiB, GiB, TiB) from 1KiB to 1GiB`},
+			`4: pool.max_message: "64mb" is not a size; allowed: a size such as "512MiB", "2GB" or "4096B" (units B, kB, MB, ` +
+				`GB, TB, KiB, MiB, GiB, TiB) from 1KiB to 1GiB`},
 		"a size out of range": {minimal + "max_message = '2GiB'",
-			`4: pool.max_message: "2GiB" is not allowed; allowed: a size such as "512MiB", "2GB" or "4096B" (units B, kB, MB, GB, TB, KiB, MiB, GiB, TiB) from 1KiB to 1GiB`},
+			`4: pool.max_message: "2GiB" is not allowed; allowed: a size such as "512MiB", "2GB" or "4096B" (units B, kB, MB, ` +
+				`GB, TB, KiB, MiB, GiB, TiB) from 1KiB to 1GiB`},
 		"no name":        {"\n[pool]\ncommand = ['a']", "2: pool.name: is missing; allowed: " + aName},
 		"nothing at all": {"", "1: pool.name: is missing; allowed: " + aName},
 		"the reserved name": {"[pool]\nname = 'host'",
@@ -217,7 +221,8 @@ func TestInvalidFilesAreRejected(t *testing.T) {
 			`3: pool.image: is missing: pool.kind = "container" needs an image; allowed: ` + imageAllowed},
 		"a container that listens": {"[pool]\nname = 'p'\nkind = 'container'\nimage = 'i'\nprotocol = " +
 			"'none'\n[health]\nkind = 'tcp'",
-			`5: pool.protocol: "none" is not supported with pool.kind = "container"; allowed: "frames" or "jsonrpc" with that kind`},
+			`5: pool.protocol: "none" is not supported with pool.kind = "container"; allowed: ` +
+				`"frames" or "jsonrpc" with that kind`},
 		"a function without a name": {"[pool]\nname = 'p'\nkind = 'function'",
 			`3: pool.function: is missing: pool.kind = "function" needs a function; allowed: ` + functionAllowed},
 		"a function of a process": {minimal + "function = 'f'",
@@ -250,37 +255,48 @@ func TestInvalidFilesAreRejected(t *testing.T) {
 			`7: health.path: "healthz" is not allowed; allowed: a path that begins with "/", such as "/healthz?full=1"`},
 
 		"framing without effect": {minimal + "framing = 'packet4'",
-			`4: pool.framing: "packet4" has no effect with pool.protocol = "frames"; allowed: pool.protocol = "jsonrpc", or no pool.framing`},
+			`4: pool.framing: "packet4" has no effect with pool.protocol = "frames"; allowed: pool.protocol = "jsonrpc", ` +
+				`or no pool.framing`},
 		"a variable from two places": {minimal + "env_from = ['A', 'B']\nenv = {B = 'x'}",
 			`4: pool.env_from[1]: "B" is also in pool.env; allowed: each variable in either pool.env or pool.env_from`},
 		"a PORT in env with none": {minimal + "protocol = 'none'\nenv = {PORT = '80'}\n[health]\nkind = 'tcp'",
-			`5: pool.env.PORT: is set by Tempool for each worker with pool.protocol = "none"; allowed: no PORT in pool.env; use health.port for a fixed port`},
+			`5: pool.env.PORT: is set by Tempool for each worker with pool.protocol = "none"; allowed: no PORT in pool.env; ` +
+				`use health.port for a fixed port`},
 		"a PORT in env_from with none": {minimal + "protocol = 'none'\nenv_from = ['PORT']\n[health]\nkind = 'tcp'",
-			`5: pool.env_from[0]: "PORT" is set by Tempool for each worker with pool.protocol = "none"; allowed: no PORT in pool.env_from; use health.port for a fixed port`},
+			`5: pool.env_from[0]: "PORT" is set by Tempool for each worker with pool.protocol = "none"; allowed: ` +
+				`no PORT in pool.env_from; use health.port for a fixed port`},
 		"a warm-up without a protocol": {minimal + "protocol = 'none'\n[[start.warmup]]\nmethod = 'a'",
-			`5: start.warmup: cannot be sent with pool.protocol = "none"; allowed: no start.warmup, or pool.protocol = "frames" or "jsonrpc"`},
+			`5: start.warmup: cannot be sent with pool.protocol = "none"; allowed: no start.warmup, ` +
+				`or pool.protocol = "frames" or "jsonrpc"`},
 		"params JSON-RPC forbids": {minimal + "protocol = 'jsonrpc'\n[[start.warmup]]\nmethod = 'a'\nparams = 3",
 			`7: start.warmup[0].params: must be a table or a list with pool.protocol = "jsonrpc"; allowed: a table or a list`},
 		"rpc by default with none": {minimal + "protocol = 'none'",
-			`4: health.kind: "rpc" is not supported with pool.protocol = "none"; allowed: "http", "tcp" or "exec" with that protocol`},
+			`4: health.kind: "rpc" is not supported with pool.protocol = "none"; allowed: "http", ` +
+				`"tcp" or "exec" with that protocol`},
 		"rpc with none": {minimal + "protocol = 'none'\n[health]\nkind = 'rpc'",
-			`6: health.kind: "rpc" is not supported with pool.protocol = "none"; allowed: "http", "tcp" or "exec" with that protocol`},
+			`6: health.kind: "rpc" is not supported with pool.protocol = "none"; allowed: "http", ` +
+				`"tcp" or "exec" with that protocol`},
 		"a probe without a port": {minimal + "[health]\nkind = 'tcp'",
-			`5: health.port: is missing: health.kind = "tcp" needs a port, because only pool.protocol = "none" sets $PORT; allowed: the port that the program listens on, 1 to 65535, such as 8080`},
+			`5: health.port: is missing: health.kind = "tcp" needs a port, because only pool.protocol = "none" sets $PORT; ` +
+				`allowed: the port that the program listens on, 1 to 65535, such as 8080`},
 		"a port without effect": {minimal + "[health]\nport = 80",
-			`5: health.port: 80 has no effect with health.kind = "rpc"; allowed: health.kind = "http" or "tcp", or no health.port`},
+			`5: health.port: 80 has no effect with health.kind = "rpc"; allowed: health.kind = "http" or "tcp", ` +
+				`or no health.port`},
 		"a path without effect": {minimal + "[health]\npath = '/x'",
 			`5: health.path: "/x" has no effect with health.kind = "rpc"; allowed: health.kind = "http", or no health.path`},
 		"a probe without a command": {minimal + "[health]\nkind = 'exec'",
-			`5: health.command: is missing: health.kind = "exec" needs a command; allowed: the program and its arguments, such as ["test", "-e", "ok"]`},
+			`5: health.command: is missing: health.kind = "exec" needs a command; allowed: the program and its arguments, ` +
+				`such as ["test", "-e", "ok"]`},
 		"a command without effect": {minimal + "[health]\ncommand = ['true']",
 			`5: health.command: has no effect with health.kind = "rpc"; allowed: health.kind = "exec", or no health.command`},
 		"a method without effect": {minimal + "[health]\nkind = 'exec'\ncommand = ['true']\nmethod = 'x'",
 			`7: health.method: "x" has no effect with health.kind = "exec"; allowed: health.kind = "rpc", or no health.method`},
 		"a method frames do not use": {minimal + "[health]\nmethod = 'x'",
-			`5: health.method: "x" has no effect with pool.protocol = "frames", which has its own ping; allowed: pool.protocol = "jsonrpc", or no health.method`},
+			`5: health.method: "x" has no effect with pool.protocol = "frames", which has its own ping; allowed: ` +
+				`pool.protocol = "jsonrpc", or no health.method`},
 		"a backoff that shrinks": {minimal + "[recovery]\nbackoff_initial = '2m'",
-			`5: recovery.backoff_max: "1m" is less than recovery.backoff_initial = "2m"; allowed: at least recovery.backoff_initial`},
+			`5: recovery.backoff_max: "1m" is less than recovery.backoff_initial = "2m"; allowed: ` +
+				`at least recovery.backoff_initial`},
 		"a lease too long": {minimal + "[lease]\nttl = '25h'",
 			`5: lease.ttl: "25h" is more than lease.max_ttl = "24h"; allowed: at most lease.max_ttl`},
 		"a longest lease too short": {minimal + "[lease]\nmax_ttl = '30s'",
@@ -293,9 +309,11 @@ func TestInvalidFilesAreRejected(t *testing.T) {
 		"a URL that is not of Redis": {"sessions.url = 'http://localhost'\n" + minimal,
 			"1: sessions.url: does not begin with redis:// or rediss://; allowed: " + redisURLAllowed},
 		"a Redis URL without effect": {"sessions.url = 'redis://localhost'\n" + minimal,
-			`1: sessions.url: has no effect with sessions.store = "embedded"; allowed: sessions.store = "redis", or no sessions.url`},
+			`1: sessions.url: has no effect with sessions.store = "embedded"; allowed: sessions.store = "redis", ` +
+				`or no sessions.url`},
 		"Redis without a URL": {"sessions.store = 'redis'\n" + minimal,
-			`1: sessions.url: is missing: sessions.store = "redis" needs a server; allowed: a URL such as "redis://localhost:6379/0"`},
+			`1: sessions.url: is missing: sessions.store = "redis" needs a server; allowed: ` +
+				`a URL such as "redis://localhost:6379/0"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := Parse([]byte(c.file), "some/pool.toml")

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-const redisURLAllowed = `redis://[user:password@]host:port/database, such as redis://localhost:6379/0; rediss:// for TLS; for a cluster, ?addr=host:port instead of the database`
+const redisURLAllowed = `redis://[user:password@]host:port/database, such as redis://localhost:6379/0; ` +
+	`rediss:// for TLS; for a cluster, ?addr=host:port instead of the database`
 
 // CheckRedisURL returns an error for a value that sessions.url does not allow. The error does not repeat the value,
 // which may hold a password.

@@ -24,7 +24,8 @@ func TestASpecHidesWhatItMarksAsSecret(t *testing.T) {
 		s.Health.Path = "/healthz?token=s3cret"
 		s.Start.Warmup = []Warmup{{Method: "init",
 			Params: json.RawMessage(
-				`{"clientSecret":"s3cret","depth":3,"urls":["redis://:s3cret@db"],"login":{"password":"s3cret","name":"me"},"token":["s3cret"],"passphrase":"","secret":4711}`)}, {Method: "ready"}}
+				`{"clientSecret":"s3cret","depth":3,"urls":["redis://:s3cret@db"],"login":{"password":"s3cret","name":"me"},` +
+					`"token":["s3cret"],"passphrase":"","secret":4711}`)}, {Method: "ready"}}
 		s.Sessions.URL = "redis://:s3cret@db"
 		return s
 	}
@@ -46,7 +47,8 @@ func TestASpecHidesWhatItMarksAsSecret(t *testing.T) {
 	require.Equal(t, []string{"curl", "-H", "Authorization: (hidden)", "http://localhost/"}, hidden.Health.Command)
 	require.Equal(t, "/healthz?token=(hidden)", hidden.Health.Path)
 	require.JSONEq(
-		t, `{"clientSecret":"(hidden)","depth":3,"urls":["redis://:(hidden)@db"],"login":{"password":"(hidden)","name":"me"},"token":"(hidden)","passphrase":"","secret":"(hidden)"}`, string(
+		t, `{"clientSecret":"(hidden)","depth":3,"urls":["redis://:(hidden)@db"],"login":{"password":"(hidden)",`+
+			`"name":"me"},"token":"(hidden)","passphrase":"","secret":"(hidden)"}`, string(
 			hidden.Start.Warmup[0].Params))
 	require.Nil(t, hidden.Start.Warmup[1].Params)
 	require.Equal(t, map[string]string{"KEY": "(hidden)"}, hidden.Pool.Env)

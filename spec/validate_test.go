@@ -17,21 +17,30 @@ func good() Spec {
 
 func TestValidateReportsTheErrorsOfParseWithoutALine(t *testing.T) {
 	for want, spoil := range map[string]func(s *Spec){
-		`pool.size: 0 is not allowed; allowed: a whole number from 1 to 1000; to have no workers, stop the pool`: func(s *Spec) { s.Pool.Size = 0 },
+		`pool.size: 0 is not allowed; allowed: a whole number from 1 to 1000; to have no workers, stop the pool`: func(s *Spec) {
+			s.Pool.Size = 0
+		},
 		`lease.ttl: "25h" is more than lease.max_ttl = "24h"; allowed: at most lease.max_ttl`: func(s *Spec) {
 			s.Lease.TTL = hours(
 				25)
 		},
-		`health.kind: "rpc" is not supported with pool.protocol = "none"; allowed: "http", "tcp" or "exec" with that protocol`: func(s *Spec) { s.Pool.Protocol = ProtocolNone },
+		`health.kind: "rpc" is not supported with pool.protocol = "none"; allowed: "http", ` +
+			`"tcp" or "exec" with that protocol`: func(s *Spec) { s.Pool.Protocol = ProtocolNone },
 		`recovery.backoff_multiplier: NaN is not allowed; allowed: a number from 1 to 100`: func(s *Spec) {
 			s.Recovery.BackoffMultiplier = math.NaN()
 		},
-		`pool.command[1]: contains a NUL character; allowed: the program and its arguments, such as ["python3", "worker.py"]`:                     func(s *Spec) { s.Pool.Command = []string{"a", "b\x00"} },
-		`pool.dir: "\x00" is not allowed; allowed: a string without NUL characters`:                                                               func(s *Spec) { s.Pool.Dir = "\x00" },
-		`pool.env."": is an empty name; allowed: strings without NUL, such as LANG = "C"; names without = that do not begin with TEMPOOL_`:        func(s *Spec) { s.Pool.Env = map[string]string{"": "x"} },
-		`pool.env.A: contains a NUL character; allowed: strings without NUL, such as LANG = "C"; names without = that do not begin with TEMPOOL_`: func(s *Spec) { s.Pool.Env = map[string]string{"A": "\x00"} },
-		`pool.env_from[0]: "A=B" is not a valid variable name; allowed: names without = that do not begin with TEMPOOL_`:                          func(s *Spec) { s.Pool.EnvFrom = []string{"A=B"} },
-		`start.warmup[0].params: is not JSON; allowed: [[start.warmup]] tables, each with a method (a string), params (any value; {} without) and notification (true or false)`: func(s *Spec) {
+		`pool.command[1]: contains a NUL character; allowed: the program and its arguments, such as ["python3", ` +
+			`"worker.py"]`: func(s *Spec) { s.Pool.Command = []string{"a", "b\x00"} },
+		`pool.dir: "\x00" is not allowed; allowed: a string without NUL characters`: func(s *Spec) { s.Pool.Dir = "\x00" },
+		`pool.env."": is an empty name; allowed: strings without NUL, such as LANG = "C"; ` +
+			`names without = that do not begin with TEMPOOL_`: func(s *Spec) { s.Pool.Env = map[string]string{"": "x"} },
+		`pool.env.A: contains a NUL character; allowed: strings without NUL, such as LANG = "C"; ` +
+			`names without = that do not begin with TEMPOOL_`: func(s *Spec) { s.Pool.Env = map[string]string{"A": "\x00"} },
+		`pool.env_from[0]: "A=B" is not a valid variable name; allowed: names without = that do not begin with TEMPOOL_`: func(s *Spec) {
+			s.Pool.EnvFrom = []string{"A=B"}
+		},
+		`start.warmup[0].params: is not JSON; allowed: [[start.warmup]] tables, each with a method (a string), ` +
+			`params (any value; {} without) and notification (true or false)`: func(s *Spec) {
 			s.Start.Warmup = []Warmup{{Method: "a", Params: json.RawMessage("{")}}
 		},
 		`scale.max: 1001 is not allowed; allowed: a whole number from 0 to 1000; 0 keeps pool.size workers`: func(s *Spec) {
@@ -40,10 +49,12 @@ func TestValidateReportsTheErrorsOfParseWithoutALine(t *testing.T) {
 		`scale.min: 5 is more than scale.max = 4; allowed: at most scale.max`: func(s *Spec) {
 			s.Scale.Min, s.Scale.Max = 5, 4
 		},
-		`scale.min: 5 has no effect with scale.max = 0; allowed: scale.max of 1 to 1000, the most workers that the pool may have`: func(s *Spec) {
+		`scale.min: 5 has no effect with scale.max = 0; allowed: scale.max of 1 to 1000, ` +
+			`the most workers that the pool may have`: func(s *Spec) {
 			s.Scale.Min = 5
 		},
-		`scale.down_after: "1m" has no effect with scale.max = 0; allowed: scale.max of 1 to 1000, the most workers that the pool may have`: func(s *Spec) {
+		`scale.down_after: "1m" has no effect with scale.max = 0; allowed: scale.max of 1 to 1000, ` +
+			`the most workers that the pool may have`: func(s *Spec) {
 			s.Scale.DownAfter = minutes(1)
 		},
 		`scale.idle_to_zero: "1m" has no effect with scale.min = 1; allowed: scale.min = 0, or no scale.idle_to_zero`: func(s *Spec) {

@@ -263,7 +263,7 @@ func (a *Agent) join(ctx context.Context) error {
 		newWorker: a.newEpochWorker, report: a.heartbeat, remember: a.rememberEpoch, lost: a.killAll,
 		drain: a.slots.drain, fail: a.fail, log: a.log,
 		request: api.JoinRequest{
-			Instance: a.instance, Lineage: a.processes.StateID(), Last: a.lastEpoch(), Labels: a.config.Labels,
+			Instance: a.instance, StateID: a.processes.StateID(), Last: a.lastEpoch(), Labels: a.config.Labels,
 			Capacity: a.config.Capacity, Machine: machine(),
 		},
 	}

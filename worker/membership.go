@@ -270,7 +270,7 @@ func (m *membership) leave(ctx context.Context, request api.LeaveRequest) {
 		m.log.Warn("could not leave the host's workflow; it will mark this agent lost", "error", err)
 	}
 	worker.Stop()
-	// The end of the liveness wakes the workflow once more. If this agent took that task and stopped in the middle of it,
+	// The end of the liveness wakes the workflow again. If this agent took that task and stopped in the middle of it,
 	// the next agent could not join for the ten seconds after which Temporal gives the task to another.
 	_, _ = m.client.HostStatus(ctx, m.hostID)
 }

@@ -59,7 +59,7 @@ func newTestMembership(t *testing.T, connection client.Client, namespace string)
 		},
 		remember: func(int64) {}, drain: func(bool) {}, lost: func() { t.Error("the processes are killed") },
 		fail:    func(err error) { t.Error(err) },
-		request: api.JoinRequest{Instance: "i", Lineage: "l"},
+		request: api.JoinRequest{Instance: "i", StateID: "l"},
 	}
 }
 

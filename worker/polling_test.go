@@ -23,5 +23,6 @@ func TestAnAgentInAMissingNamespaceSaysWhatToDo(t *testing.T) {
 	err := startPolling(refused{err: fmt.Errorf("failed reaching server: %w", serviceerror.NewNamespaceNotFound("nope"))})
 	require.ErrorIs(t, err, api.ErrInvalid)
 	require.ErrorContains(
-		t, err, `no namespace "nope"; create it with: temporal operator namespace create --retention 72h nope; or set --namespace`)
+		t, err, `no namespace "nope"; create it with: temporal operator namespace create --retention 72h nope; `+
+			`or set --namespace`)
 }

@@ -23,19 +23,19 @@ const (
 	sweeperTimeout = 10 * time.Second
 )
 
-// startSweeper lets this agent take its turn in sweeping the namespace.
+// startSweeper lets this agent take part in sweeping the namespace.
 func (a *Agent) startSweeper(ctx context.Context, sweeps *sweeper.Sweeper, roster *activities.Roster) error {
-	turn := a.newWorker(api.SweeperQueue, sdkworker.Options{
+	poller := a.newWorker(api.SweeperQueue, sdkworker.Options{
 		DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: heartbeatThrottle, MaxConcurrentActivityTaskPollers: 1,
 	})
-	register(turn, map[string]any{
+	register(poller, map[string]any{
 		api.ActivitySweep: sweeps.Sweep, api.ActivityEndEpoch: sweeps.EndEpoch,
 		api.ActivityWorkerLeases: roster.WorkerLeases, api.ActivityReserveWorker: roster.ReserveWorker,
 	})
-	if err := startPolling(turn); err != nil {
+	if err := startPolling(poller); err != nil {
 		return err
 	}
-	a.sweeper = turn
+	a.sweeper = poller
 	if err := a.ensureSweeper(ctx); err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ import (
 const (
 	// endEpochRate spreads the signals to the workers of a lost host, whose starts follow.
 	endEpochRate = 100 // a second
-	// endEpochAgain is when the workers are notified once more: one may have become ready at the last moment, and a pool
+	// endEpochAgain is when the workers are notified again: one may have become ready at the last moment, and a pool
 	// so new that visibility did not list it.
 	endEpochAgain = 30 * time.Second
 )

@@ -120,7 +120,7 @@ func workerOf(id string) (pool string, slot int, ok bool) {
 	return pool, slot, err == nil
 }
 
-// IsOpen reports whether a workflow is open whose newest run has that status: one that an operator has paused goes on
+// IsOpen reports whether a workflow is open whose newest run has that status. A paused workflow is open: it continues
 // later.
 func IsOpen(status enums.WorkflowExecutionStatus) bool {
 	switch status {

@@ -15,8 +15,8 @@ const (
 	// refusalTTL is how long a refused lease is refused again without a query, so that a client that retries costs
 	// nothing.
 	refusalTTL = time.Second
-	// elsewhereTTL is how long the host of a lease is cached; its incarnation never moves.
-	elsewhereTTL = 10 * time.Second
+	// otherHostTTL is how long the host of a lease is cached; its incarnation never moves.
+	otherHostTTL = 10 * time.Second
 	// maxRefusals bounds the cached refusals.
 	maxRefusals = 1024
 	// maxVerifications bounds the concurrent queries about leases whose worker is not on this host.
@@ -60,8 +60,8 @@ func (v *Verifier) Cache(id string, err error, now time.Time) error {
 		maps.DeleteFunc(v.refused, func(_ string, r refusal) bool { return !now.Before(r.until) })
 	}
 	ttl := refusalTTL
-	if _, elsewhere := err.(api.OtherHostError); elsewhere {
-		ttl = elsewhereTTL
+	if _, other := err.(api.OtherHostError); other {
+		ttl = otherHostTTL
 	}
 	if len(v.refused) < maxRefusals {
 		v.refused[id] = refusal{err, now.Add(ttl)}

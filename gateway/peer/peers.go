@@ -24,7 +24,7 @@ const (
 	// connectTimeout bounds each of the TCP and the TLS handshake with a peer, and the wait for its word about a call, in
 	// addition to the call's patience there.
 	connectTimeout = time.Second
-	// A peer that does not answer is left alone for minBackoff, and twice as long after each further failure in a row.
+	// A peer that does not answer gets no request for minBackoff, and for twice as long after each further failure.
 	minBackoff = time.Second
 	maxBackoff = 30 * time.Second
 	// maxIdleConnections is for each peer; maxKnown bounds the peers whose failures are remembered.
@@ -62,7 +62,7 @@ type Peers struct {
 	seekers map[string]*seeker // by pool
 }
 
-// health says how long a peer is left alone.
+// health is the backoff of a peer that does not answer.
 type health struct {
 	failures int // in a row
 	until    time.Time
@@ -107,7 +107,7 @@ func (p *Peers) Close() {
 	p.transport.CloseIdleConnections()
 }
 
-// reach returns the base URL of a peer, and an error if it cannot be reached from here or is left alone now.
+// reach returns the base URL of a peer, and an error if it cannot be reached from here or is in its backoff.
 func (p *Peers) reach(to api.Peer) (*url.URL, error) {
 	base, err := url.Parse(to.Endpoint)
 	own, _ := url.Parse(p.config.Endpoint())
@@ -125,7 +125,7 @@ func (p *Peers) reach(to api.Peer) (*url.URL, error) {
 	return base, nil
 }
 
-// Reaches reports whether a peer may be reached from here, and is not left alone now.
+// Reaches reports whether a peer may be reached from here, and is not in its backoff.
 func (p *Peers) Reaches(to api.Peer) bool {
 	_, err := p.reach(to)
 	return err == nil
@@ -148,7 +148,7 @@ func (p *Peers) answered(to api.Peer) {
 	}
 }
 
-// failed has a peer left alone for a while.
+// failed begins or extends the backoff of a peer.
 func (p *Peers) failed(to api.Peer, err error) {
 	p.mu.Lock()
 	h := p.health[to.Endpoint]

@@ -245,7 +245,7 @@ func (p *Peers) serving(status api.PoolStatus) map[api.Peer][]string {
 	return hosts
 }
 
-// pause is how long a peer is still left alone.
+// pause is the rest of a peer's backoff.
 func (p *Peers) pause(to api.Peer) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -29,8 +29,10 @@ def fatal(): raise tempool.Fatal("fatal")
 def leave(): raise SystemExit(3)
 
 DO = {
-    "answer": lambda: None, "sleep": lambda: time.sleep(0.003), "poll": lambda: tempool.context().cancelled, "print": lambda: print("text" * 100), "fork": fork,
-    "leave": leave, "die": lambda: os._exit(4), "abort": os.abort, "fatal": fatal, "term": lambda: os.kill(os.getpid(), 15),
+    "answer": lambda: None, "sleep": lambda: time.sleep(0.003), "poll": lambda: tempool.context().cancelled,
+    "print": lambda: print("text" * 100), "fork": fork,
+    "leave": leave, "die": lambda: os._exit(4), "abort": os.abort,
+    "fatal": fatal, "term": lambda: os.kill(os.getpid(), 15),
     "close": lambda: os.close(OUT), "garbage": lambda: os.write(OUT, b"garbage" * 10), "twice": twice,
 }
 
@@ -159,7 +161,7 @@ func requireMadeOnce(t *testing.T, record string, answered, refused map[string]b
 }
 
 // operate does what operators and the control plane may do to a worker at any time.
-func (e *env) operate(worker string, turn int64) {
+func (e *env) operate(worker string, generation int64) {
 	p := e.dispatcher.knownPool("p")
 	if p == nil {
 		return
@@ -177,9 +179,9 @@ func (e *env) operate(worker string, turn int64) {
 	defer cancel()
 	switch rand.IntN(4) {
 	case 0:
-		e.dispatcher.Suspend(ctx, api.SuspendRequest{Process: process, Generation: turn,
+		e.dispatcher.Suspend(ctx, api.SuspendRequest{Process: process, Generation: generation,
 			Timeout: spec.Duration(rand.IntN(2)) * spec.Duration(timeout)})
-		e.dispatcher.EndSuspension(ctx, api.ResumeRequest{Process: process, Generation: turn + 1})
+		e.dispatcher.EndSuspension(ctx, api.ResumeRequest{Process: process, Generation: generation + 1})
 	case 1:
 		e.dispatcher.SetHealth(worker, process.Incarnation, "by the test")
 		e.dispatcher.SetHealth(worker, process.Incarnation, "")

@@ -158,7 +158,7 @@ func (p *poolState) removeAll() {
 func (p *poolState) markGoneLocked(u *upstream) {
 	u.closed[gone] = "its process has ended"
 	u.use = use{}
-	u.endSuspensionLocked(u.suspendTurn)
+	u.endSuspensionLocked(u.suspendGeneration)
 	u.continueAllCallsLocked()
 	u.leases = u.leases.End("the process has ended")
 	p.changedLocked()

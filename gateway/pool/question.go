@@ -107,7 +107,7 @@ func (u *upstream) learnLocked(state api.WorkerState, sent time.Time) {
 	}
 	a := lease.Answer{Incarnation: state.Incarnation, Seq: state.LeaseSeq, Settled: state.State == lifecycle.Ready}
 	if state.State == lifecycle.Suspended && state.Lease == nil && state.Incarnation == u.incarnation {
-		if u.suspendTurn == 0 { // by an order to an earlier agent
+		if u.suspendGeneration == 0 { // by an order to an earlier agent
 			u.suspendLocked(0, state.Reason)
 		}
 		a.Settled = u.suspension != nil

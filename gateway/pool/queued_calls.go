@@ -201,7 +201,7 @@ func (p *poolState) nextQueuedLocked(now time.Time) (first *waiter, its *upstrea
 	for l, waiting := range p.queue.lines {
 		w := waiting.first()
 		if w == nil || first != nil && !w.before(first.arrival) ||
-			l.clients && lost { // without Temporal a client would close the worker in vain
+			l.clients && lost { // without Temporal a client would close the worker and get no lease
 			continue
 		}
 		u := p.withSlotLocked(w.worker, now)

@@ -17,7 +17,7 @@ type rateWindow struct {
 }
 
 // advance drops the buckets that are more than a minute old. A clock that was set back by more than that must not hold
-// calls until it is where it was: the window then goes on as if no time had passed. Callers may have looked at the
+// calls until it is where it was: the window then continues as if no time had passed. Callers may have looked at the
 // clock in another order than they come here.
 func (w *rateWindow) advance(now time.Time) {
 	second := now.Unix() + w.behind

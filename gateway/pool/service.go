@@ -21,13 +21,13 @@ type suspension struct {
 }
 
 // suspendLocked makes an order the one that counts. It returns nil if a newer one has been seen.
-func (u *upstream) suspendLocked(turn int64, reason string) *suspension {
-	if turn < u.suspendTurn {
+func (u *upstream) suspendLocked(generation int64, reason string) *suspension {
+	if generation < u.suspendGeneration {
 		return nil
 	}
-	u.endSuspensionLocked(turn)
-	if u.suspended == nil || u.suspended.Generation != turn {
-		u.suspended = &api.Suspension{Generation: turn, Reason: reason}
+	u.endSuspensionLocked(generation)
+	if u.suspended == nil || u.suspended.Generation != generation {
+		u.suspended = &api.Suspension{Generation: generation, Reason: reason}
 	}
 	u.suspension = &suspension{Suspension: u.suspended}
 	u.closed[suspended] = cmp.Or(reason, "suspended")
@@ -45,8 +45,8 @@ func (p *poolState) refuseQueuedLocked(worker string, err error) {
 	}
 }
 
-func (u *upstream) endSuspensionLocked(turn int64) {
-	u.suspendTurn = turn
+func (u *upstream) endSuspensionLocked(generation int64) {
+	u.suspendGeneration = generation
 	if u.suspension != nil {
 		u.suspension.cancel()
 		u.suspension, u.closed[suspended] = nil, ""
@@ -220,11 +220,11 @@ func (d *Dispatcher) EndSuspension(ctx context.Context, r api.ResumeRequest) (re
 	}
 	u.pool.mu.Lock()
 	s := u.suspension
-	if r.Generation < u.suspendTurn {
+	if r.Generation < u.suspendGeneration {
 		u.pool.mu.Unlock()
 		return result
 	}
-	u.suspendTurn = r.Generation // an order that arrives late finds its end
+	u.suspendGeneration = r.Generation // an order that arrives late finds its end
 	hook := r.Suspended
 	if s != nil {
 		s.cancel()
@@ -245,7 +245,7 @@ func (d *Dispatcher) EndSuspension(ctx context.Context, r api.ResumeRequest) (re
 	}
 	u.pool.mu.Lock()
 	defer u.pool.mu.Unlock()
-	if u.suspension == s && r.Generation == u.suspendTurn {
+	if u.suspension == s && r.Generation == u.suspendGeneration {
 		u.endSuspensionLocked(r.Generation)
 		if u.suspended != nil {
 			u.suspended.Ended = true
@@ -275,7 +275,7 @@ func (u *upstream) resumeSuspensionLocked(s *api.Suspension) {
 		return
 	}
 	known := *s
-	u.suspended, u.suspendTurn = &known, s.Generation
+	u.suspended, u.suspendGeneration = &known, s.Generation
 	if !s.Ended {
 		u.suspendLocked(s.Generation, s.Reason)
 	}

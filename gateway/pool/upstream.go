@@ -29,10 +29,10 @@ type upstream struct {
 
 	closed [closings]string // why it takes no call of the pool, for each reason; "" for a reason that does not hold
 	// suspension is the order that keeps it out of service, nil if none does. suspended is what is known of the newest
-	// one, even after its end. suspendTurn is the newest order of that kind, or of its end.
-	suspension  *suspension
-	suspended   *api.Suspension
-	suspendTurn int64
+	// one, even after its end. suspendGeneration is the newest order of that kind, or of its end.
+	suspension        *suspension
+	suspended         *api.Suspension
+	suspendGeneration int64
 
 	leases    lease.State
 	lease     *activeLease // leases.Held; nil for none

@@ -121,7 +121,8 @@ func TestThePageOfAPoolPlotsItsQueue(t *testing.T) {
 	_, text, _ = s.get("/ui/pools/py")
 	require.Equal(t, 1, strings.Count(text, `<svg class="spark"`))
 	require.Contains(
-		t, text, `role="img" aria-label="calls and clients that waited, most in each ten seconds, last 1 minute: least 0, most 31, newest 3"`)
+		t, text, `role="img" aria-label="calls and clients that waited, most in each ten seconds, last 1 minute: least 0, `+
+			`most 31, newest 3"`)
 	require.Contains(t, text, `<small>at most 31 in 10 min</small>`)
 	require.Equal(t, []string{"http://127.0.0.1:1", "http://127.0.0.1:9"}, s.fleet.queuesOf,
 		"the hosts of its workers, and one where calls wait for a worker elsewhere")

@@ -40,7 +40,8 @@ func (v *visit) useLink(link string, answer func()) error {
 // signedIn leads to the dashboard from an address of its own: a browser sends the cookie only with requests that such a
 // page makes, and not after a redirect of a request that a file made.
 const signedIn = `<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="0; url=/ui/"><title>Signed in</title><p>Signed in. <a href="/ui/">Open the dashboard</a></p></html>
+<html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="0; url=/ui/"><title>Signed in</title>
+<p>Signed in. <a href="/ui/">Open the dashboard</a></p></html>
 `
 
 // postSignInLink signs in a browser that has opened the file of tempool ui. A file has the origin null, and its form

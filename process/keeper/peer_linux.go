@@ -8,7 +8,7 @@ import (
 
 type peer struct{ pid, uid int }
 
-// peerOf returns who has connected.
+// peerOf returns the process at the other end of a connection.
 func peerOf(conn *net.UnixConn) (peer, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {

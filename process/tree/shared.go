@@ -7,15 +7,15 @@ import "sync"
 type sharedReads struct {
 	read func(visit func(*Entry)) (*Table, error)
 
-	turn sync.Mutex // held during a read
-	mu   sync.Mutex // guards next and its visits
-	next *tableRead // has not begun; nil while nobody waits for it
+	reading sync.Mutex // held during a read
+	mu      sync.Mutex // guards next and its visits
+	next    *tableRead // has not begun; nil while nobody waits for it
 }
 
 // tableRead is one read, and who waits for it.
 type tableRead struct {
 	visits []func(*Entry) // nil for one that visits nothing
-	done   bool           // guarded by turn, like its result
+	done   bool           // guarded by reading, like its result
 	table  *Table
 	err    error
 }
@@ -30,8 +30,8 @@ func (s *sharedReads) after(visit func(*Entry)) (*Table, error) {
 	r.visits = append(r.visits, visit)
 	s.mu.Unlock()
 
-	s.turn.Lock()
-	defer s.turn.Unlock()
+	s.reading.Lock()
+	defer s.reading.Unlock()
 	if !r.done { // then r is still the next one
 		s.mu.Lock()
 		s.next = nil

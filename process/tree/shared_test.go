@@ -58,7 +58,7 @@ func TestKillsAtTheSameTimeShareAScan(t *testing.T) {
 		scanned++
 		return original(visit)
 	}
-	scans.turn.Lock() // as if a scan were under way
+	scans.reading.Lock() // as if a scan were under way
 	var kills sync.WaitGroup
 	reports := make([]KillReport, 20)
 	for i := range reports {
@@ -68,7 +68,7 @@ func TestKillsAtTheSameTimeShareAScan(t *testing.T) {
 		})
 	}
 	require.Eventually(t, func() bool { return scans.waiting() == len(reports) }, waitTimeout, time.Millisecond)
-	scans.turn.Unlock()
+	scans.reading.Unlock()
 	kills.Wait()
 	scans.read = original
 	require.Equal(t, 1, scanned)

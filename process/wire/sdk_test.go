@@ -373,7 +373,8 @@ for line in sys.stdin:
     m = json.loads(line)
     if "id" not in m: continue
     if m["method"] == "initialize":
-        r = {"result": {"protocolVersion": m["params"]["protocolVersion"], "capabilities": {}, "serverInfo": {"name": "t", "version": "1"}}}
+        r = {"result": {"protocolVersion": m["params"]["protocolVersion"], "capabilities": {},
+                       "serverInfo": {"name": "t", "version": "1"}}}
     elif m["method"] == "ping": r = {"result": {}}
     elif m["method"] == "tools/call": r = {"result": {"content": [{"type": "text", "text": m["params"]["arguments"]["text"]}]}}
     else: r = {"error": {"code": -32601, "message": "Method not found"}}

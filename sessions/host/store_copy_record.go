@@ -40,7 +40,8 @@ func parseStore(text string) (storeAddress, error) {
 		return storeAddress{Store: spec.StoreEmbedded}, nil
 	case spec.StoreMemory:
 		return storeAddress{}, api.Errorf(api.CodeInvalid,
-			`a "memory" store cannot be copied: it loses its sessions when the agent restarts, and an interrupted copy could not resume`)
+			`a "memory" store cannot be copied: it loses its sessions when the agent restarts, `+
+				`and an interrupted copy could not resume`)
 	}
 	if err := spec.CheckRedisURL(text); err != nil {
 		return storeAddress{}, api.Errorf(api.CodeInvalid, `a store is "embedded" or the URL of a Redis server: %w`, err)

@@ -30,6 +30,7 @@ func TestAProgramTrainedByOneWorkerRunsOnAllOthers(t *testing.T) {
 	out, err := example.CombinedOutput()
 	require.NoError(t, err, string(out))
 	require.Regexp(
-		t, `(?s)^programs/\d trained a program of \d+ words.*(programs/\d ran it on \d+ pieces.*){3}The session says: trained by programs/\d, \d+ pieces classified\.\n$`, string(
+		t, `(?s)^programs/\d trained a program of \d+ words.*(programs/\d ran it on \d+ pieces.*){3}The session says: `+
+			`trained by programs/\d, \d+ pieces classified\.\n$`, string(
 			out))
 }

@@ -150,7 +150,8 @@ func TestASecondHostGetsNoWorkerWhileSessionsAreInAFileOfTheFirst(t *testing.T) 
 	env.startAgent("second", "--capacity", "1")
 	_, err := pool.Scale(t.Context(), 2)
 	require.NoError(t, err)
-	const why = `the sessions of pool wide are in the local store of host first, which host second cannot reach; to use several hosts, set sessions.store = "redis" and sessions.url`
+	const why = `the sessions of pool wide are in the local store of host first, which host second cannot reach; ` +
+		`to use several hosts, set sessions.store = "redis" and sessions.url`
 	require.Eventually(t, func() bool {
 		out, _ := env.ctl(cli.ExitOK, "pool", "status", "wide", "-o", "json")
 		var views []api.PoolWorkers

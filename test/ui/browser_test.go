@@ -56,9 +56,11 @@ func newBrowser(t *testing.T) *browser {
 	// Every page counts its long tasks and the violations of its policy from its first moment.
 	_, err := chromedp.Call(ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: `
 			window.longTasks = [];
-			new PerformanceObserver(list => list.getEntries().forEach(e => longTasks.push(e.duration))).observe({type: "longtask", buffered: true});
+			new PerformanceObserver(list => list.getEntries().forEach(e => longTasks.push(e.duration)))
+			.observe({type: "longtask", buffered: true});
 			window.violations = [];
-			document.addEventListener("securitypolicyviolation", e => violations.push(e.violatedDirective + " " + e.blockedURI));`})
+			document.addEventListener("securitypolicyviolation", e =>
+			violations.push(e.violatedDirective + " " + e.blockedURI));`})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		b.mu.Lock()
@@ -150,7 +152,8 @@ func (b *browser) tabTo(text string) {
 	for range 2 * 100 { // a page of a large pool has a link in each row
 		b.press(kb.Tab)
 		at := evaluate[string](
-			b, `(at => at.tagName === "TEXTAREA" ? at.name : (at.innerText || at.name || at.tagName).trim())(document.activeElement)`)
+			b, `(at => at.tagName === "TEXTAREA" ? at.name : `+
+				`(at.innerText || at.name || at.tagName).trim())(document.activeElement)`)
 		if at == text {
 			require.NotEqual(b.t, "none", evaluate[string](b, `getComputedStyle(document.activeElement).outlineStyle`),
 				"the focus on %q is visible", text)
@@ -226,7 +229,8 @@ func (b *browser) accessible(axe string) {
 		b.dark(dark)
 		evaluate[int](b, axe+`; 0`) // by the debugger, which the policy does not bind
 		found := evaluate[string](
-			b, `axe.run().then(r => JSON.stringify(r.violations.map(v => ({id: v.id, impact: v.impact, help: v.help, nodes: v.nodes.map(n => n.html + " " + n.failureSummary).slice(0, 5)}))))`)
+			b, `axe.run().then(r => JSON.stringify(r.violations.map(v => ({id: v.id, impact: v.impact, help: v.help, nodes: `+
+				`v.nodes.map(n => n.html + " " + n.failureSummary).slice(0, 5)}))))`)
 		var violations []struct {
 			ID, Impact, Help string
 			Nodes            []string

@@ -38,7 +38,8 @@ func TestACrashIsFollowedToItsCauseByKeyboard(t *testing.T) {
 	})
 	b := newBrowser(t)
 	b.open(f.signInLink("beta"))
-	b.await("the fleet is shown", `document.querySelector("h1").textContent === "Fleet" && document.querySelector("#pool-model")`)
+	b.await("the fleet is shown", `document.querySelector("h1").textContent === "Fleet" && `+
+		`document.querySelector("#pool-model")`)
 	b.await("the stream is open", `document.getElementById("link").textContent === "live"`)
 	b.await("the pools are well", `document.body.innerText.includes("All pools are healthy.")`)
 	b.await("the whole fleet is shown, whichever agent serves it",
@@ -61,7 +62,8 @@ func TestACrashIsFollowedToItsCauseByKeyboard(t *testing.T) {
 	b.press(kb.Enter)
 	b.follow("model/1") // from the problem to the worker, its timeline and its last words
 	b.await("the timeline and the last words are shown",
-		`document.querySelector("#ended")?.innerText.includes("the model file is corrupt") && document.querySelector("#timeline").innerText.includes("failed")`)
+		`document.querySelector("#ended")?.innerText.includes("the model file is corrupt") && `+
+			`document.querySelector("#timeline").innerText.includes("failed")`)
 	b.await("the log has the same words",
 		`document.querySelector("#logs").innerText.includes("the model file is corrupt")`)
 	b.accessible(axe)
@@ -146,9 +148,11 @@ func TestEventsAppearAsTheyHappen(t *testing.T) {
 	require.Contains(t, evaluate[string](b, `document.body.innerText`), "read-only")
 	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "ada"})
 	require.NoError(t, err)
-	b.await("the lease is shown", `[...document.querySelectorAll("#feed tr.new")].some(r => r.innerText.includes("lease.granted") && r.innerText.includes("ada"))`)
+	b.await("the lease is shown", `[...document.querySelectorAll("#feed tr.new")].some(r => `+
+		`r.innerText.includes("lease.granted") && r.innerText.includes("ada"))`)
 	b.search("lease.*")
-	b.await("the filter applies", `location.search.includes("lease") && document.readyState === "complete" && document.getElementById("link").textContent === "live"`)
+	b.await("the filter applies", `location.search.includes("lease") && document.readyState === "complete" && `+
+		`document.getElementById("link").textContent === "live"`)
 	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
 	b.await("the release is shown",
 		`[...document.querySelectorAll("#feed tr.new")].some(r => r.innerText.includes("lease.released"))`)

@@ -132,7 +132,8 @@ func TestAPoolOfAThousandWorkersShowsAndScrolls(t *testing.T) {
 	b := newBrowser(t)
 	b.open(server.URL + "/ui/pools/large")
 	b.await("the first page is shown",
-		`document.querySelectorAll("#roster tbody tr").length === 100 && document.getElementById("link").textContent === "live"`)
+		`document.querySelectorAll("#roster tbody tr").length === 100 && document.getElementById("link").textContent `+
+			`=== "live"`)
 	require.Contains(t, evaluate[string](b, `document.querySelector(".pager").innerText`), "1–100 of 1000")
 	require.Equal(t, 200, evaluate[int](b, `document.querySelectorAll("#roster svg.spark path").length`),
 		"the memory and the calls of each worker of the page")
@@ -141,7 +142,8 @@ func TestAPoolOfAThousandWorkersShowsAndScrolls(t *testing.T) {
 	evaluate[bool](b, `(longTasks = [], window.moments = new Set(), true)`)
 	began := f.asked.Load()
 	b.await("the page has been refreshed five times, while it is scrolled",
-		`(window.turn = (window.turn ?? 0) + 40, scrollTo(0, turn % document.body.scrollHeight), moments.add(document.getElementById("as-of").innerText), moments.size > 5)`)
+		`(window.turn = (window.turn ?? 0) + 40, scrollTo(0, turn % document.body.scrollHeight), `+
+			`moments.add(document.getElementById("as-of").innerText), moments.size > 5)`)
 	require.Eventually(t, func() bool { return f.asked.Load()-began >= 4 }, timeout, 50*time.Millisecond,
 		"each refresh asks, unless the last answer is fresh")
 	t.Logf("tasks that blocked the page for more than 50 ms, in milliseconds: %v", evaluate[[]float64](b, `longTasks`))

@@ -27,7 +27,8 @@ func TestPagesSayThatTemporalDoesNotAnswer(t *testing.T) {
 	}
 	t.Cleanup(thaw)
 	b.await("the page says so without a reload, and shows what was known",
-		`document.querySelector("#notices").innerText.includes("Temporal has not answered") && document.querySelector("#pool-model")`)
+		`document.querySelector("#notices").innerText.includes("Temporal has not answered") && `+
+			`document.querySelector("#pool-model")`)
 	b.shot("outage")
 	for _, path := range []string{"/ui/", "/ui/pools/model", "/ui/pools/model/workers/0", "/ui/events",
 		"/ui/sessions?pool=model"} {
@@ -40,5 +41,6 @@ func TestPagesSayThatTemporalDoesNotAnswer(t *testing.T) {
 	b.open(endpoint + "/ui/")
 	thaw()
 	b.await("the page recovers without a reload",
-		`document.querySelector("#notices").innerText.trim() === "" && document.querySelector("#pool-model").innerText.includes("1 of 1")`)
+		`document.querySelector("#notices").innerText.trim() === "" && `+
+			`document.querySelector("#pool-model").innerText.includes("1 of 1")`)
 }

@@ -338,9 +338,11 @@ func TestTracedCallsAreExemplars(t *testing.T) {
 	config.SDK, config.Spans = NewSDK(), func() (int64, int64) { return 0, 0 }
 	text := scrape()
 	require.Contains(
-		t, text, `tempool_pool_call_duration_seconds_bucket{pool="p",le="1.0"} 2 # {trace_id="0af7651916cd43dd8448eb211c80319c"} 0.5 1.0`)
+		t, text, `tempool_pool_call_duration_seconds_bucket{pool="p",le="1.0"} 2 # `+
+			`{trace_id="0af7651916cd43dd8448eb211c80319c"} 0.5 1.0`)
 	require.Contains(
-		t, text, `tempool_pool_call_duration_seconds_bucket{pool="p",le="+Inf"} 3 # {trace_id="1af7651916cd43dd8448eb211c80319c"} 2.0 2.0`)
+		t, text, `tempool_pool_call_duration_seconds_bucket{pool="p",le="+Inf"} 3 # `+
+			`{trace_id="1af7651916cd43dd8448eb211c80319c"} 2.0 2.0`)
 	for _, row := range regexp.MustCompile(`(?m)^# TYPE (tempool_\w+) counter`).FindAllStringSubmatch(text, -1) {
 		require.Contains(t, text, "\n"+row[1]+"_total", "a counter has the same name in both formats")
 	}

@@ -49,8 +49,8 @@ func asked() (protocol string, err error) {
 	return "", fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL is %q; use http/protobuf or grpc", protocol)
 }
 
-// FromEnvironment returns the Provider that the OTEL_ variables ask for, nil if they ask for none. What they ask for
-// and cannot have is logged, and then there is none: no agent fails for want of its traces. It contacts nothing.
+// FromEnvironment returns the Provider that the OTEL_ variables ask for, nil if they ask for none. If it cannot be
+// made, the reason is logged and there is none: an agent starts without traces. It contacts nothing.
 func FromEnvironment(ctx context.Context, hostID, instance string, logger *slog.Logger) *Provider {
 	protocol, err := asked()
 	if protocol == "" && err == nil {

@@ -126,13 +126,13 @@ func silent() func(context.Context) error {
 func TestOneAgentHoldsAHostIDAtATime(t *testing.T) {
 	f := newFleet(t)
 	var first, early, late *joined
-	f.after(0, func() { first = f.join(api.JoinRequest{Instance: "a", Lineage: "disk-a"}) })
-	f.after(time.Minute, func() { early = f.join(api.JoinRequest{Instance: "b", Lineage: "disk-b"}) })
+	f.after(0, func() { first = f.join(api.JoinRequest{Instance: "a", StateID: "disk-a"}) })
+	f.after(time.Minute, func() { early = f.join(api.JoinRequest{Instance: "b", StateID: "disk-b"}) })
 	f.after(2*time.Minute, func() {
 		require.Equal(t, api.HostUp, f.status().State)
 		f.leave(1)
 	})
-	f.after(3*time.Minute, func() { late = f.join(api.JoinRequest{Instance: "b", Lineage: "disk-b"}) })
+	f.after(3*time.Minute, func() { late = f.join(api.JoinRequest{Instance: "b", StateID: "disk-b"}) })
 	f.after(4*time.Minute, func() { f.leave(2) })
 	require.NoError(t, f.run(Run{}), "a host without an agent is forgotten in the end")
 	require.Equal(t, &joined{epoch: 1}, first)
@@ -149,10 +149,10 @@ func TestASilentAgentIsLostAndAnotherMayJoin(t *testing.T) {
 	f := newFleet(t)
 	var other *joined
 	f.liveness[1] = silent()
-	f.after(0, func() { f.join(api.JoinRequest{Instance: "a", Lineage: "disk-a"}) })
+	f.after(0, func() { f.join(api.JoinRequest{Instance: "a", StateID: "disk-a"}) })
 	f.after(time.Minute, func() {
 		require.Equal(t, api.HostLost, f.status().State)
-		other = f.join(api.JoinRequest{Instance: "b", Lineage: "disk-b"})
+		other = f.join(api.JoinRequest{Instance: "b", StateID: "disk-b"})
 	})
 	f.after(2*time.Minute, func() { f.leave(2) })
 	require.NoError(t, f.run(Run{}))
@@ -166,11 +166,11 @@ func TestAnAgentWhoseLivenessFailsIsSuspectThenLost(t *testing.T) {
 	var again *joined
 	f := newFleet(t)
 	f.liveness[1] = func(context.Context) error { return errors.New("worker is shutting down") }
-	f.after(0, func() { f.join(api.JoinRequest{Instance: "a", Lineage: "disk"}) })
+	f.after(0, func() { f.join(api.JoinRequest{Instance: "a", StateID: "disk"}) })
 	f.after(time.Second, func() { require.Equal(t, api.HostSuspect, f.status().State) })
 	f.after(2*time.Second, func() {
 		delete(f.liveness, 1)
-		again = f.join(api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 1})
+		again = f.join(api.JoinRequest{Instance: "a", StateID: "disk", Epoch: 1})
 	})
 	f.after(time.Minute, func() {
 		require.Equal(t, api.HostUp, f.status().State)
@@ -182,7 +182,7 @@ func TestAnAgentWhoseLivenessFailsIsSuspectThenLost(t *testing.T) {
 
 	f = newFleet(t)
 	f.liveness[1] = func(context.Context) error { return errors.New("worker is shutting down") }
-	f.after(0, func() { f.join(api.JoinRequest{Instance: "a", Lineage: "disk"}) })
+	f.after(0, func() { f.join(api.JoinRequest{Instance: "a", StateID: "disk"}) })
 	f.after(api.HostGrace+time.Second, func() { require.Equal(t, api.HostLost, f.status().State) })
 	require.NoError(t, f.run(Run{}))
 }
@@ -190,12 +190,12 @@ func TestAnAgentWhoseLivenessFailsIsSuspectThenLost(t *testing.T) {
 func TestAnAgentThatWasSucceededCannotComeBack(t *testing.T) {
 	var successor, previous *joined
 	f := newFleet(t)
-	f.after(0, func() { f.join(api.JoinRequest{Instance: "a", Lineage: "disk"}) })
+	f.after(0, func() { f.join(api.JoinRequest{Instance: "a", StateID: "disk"}) })
 	f.after(time.Second, func() {
-		successor = f.join(api.JoinRequest{Instance: "b", Lineage: "disk"})
+		successor = f.join(api.JoinRequest{Instance: "b", StateID: "disk"})
 	})
 	f.after(2*time.Second, func() {
-		previous = f.join(api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 1})
+		previous = f.join(api.JoinRequest{Instance: "a", StateID: "disk", Epoch: 1})
 	})
 	f.after(time.Minute, func() { f.leave(2) })
 	require.NoError(t, f.run(Run{}))
@@ -205,14 +205,14 @@ func TestAnAgentThatWasSucceededCannotComeBack(t *testing.T) {
 
 func TestAHostContinuesAsNewAtLeastDaily(t *testing.T) {
 	f := newFleet(t)
-	f.after(0, func() { f.join(api.JoinRequest{Instance: "a", Lineage: "disk"}) })
+	f.after(0, func() { f.join(api.JoinRequest{Instance: "a", StateID: "disk"}) })
 	err := f.run(Run{})
 	var again *workflow.ContinueAsNewError
 	require.ErrorAs(t, err, &again)
 	var next Run
 	require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(again.Input, &next))
 	require.Equal(t, "a", next.Instance)
-	require.Equal(t, "disk", next.Lineage)
+	require.Equal(t, "disk", next.StateID)
 	require.Equal(t, int64(1), next.Epoch)
 
 	f = newFleet(t)
@@ -227,10 +227,10 @@ func TestAHostContinuesAsNewAtLeastDaily(t *testing.T) {
 
 func TestAHostContinuesAsNewHoweverLittleChanges(t *testing.T) {
 	f := newFleet(t)
-	f.after(0, func() { f.join(api.JoinRequest{Instance: "a", Lineage: "disk"}) })
+	f.after(0, func() { f.join(api.JoinRequest{Instance: "a", StateID: "disk"}) })
 	f.after(time.Minute, func() {
 		f.env.SetContinueAsNewSuggested(true)
-		f.join(api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 1})
+		f.join(api.JoinRequest{Instance: "a", StateID: "disk", Epoch: 1})
 	})
 	err := f.run(Run{})
 	var again *workflow.ContinueAsNewError

@@ -27,15 +27,15 @@ func TestTheNextAgentInheritsTheProcessesThatWereKept(t *testing.T) {
 	f := newFleet(t)
 	ends := f.recordEnds()
 	var elsewhere, next *joined
-	f.after(0, func() { f.join(api.JoinRequest{Instance: "a", Lineage: "disk"}) })
+	f.after(0, func() { f.join(api.JoinRequest{Instance: "a", StateID: "disk"}) })
 	f.after(time.Minute, func() { f.leaveKeeping(1) })
 	f.after(time.Minute+time.Second, func() {
 		require.Equal(t, api.HostKeeping, f.status().State)
 		require.Len(t, *ends, 1)
 		require.Nil(t, (*ends)[0].NextAgent)
-		elsewhere = f.join(api.JoinRequest{Instance: "c", Lineage: "elsewhere"})
+		elsewhere = f.join(api.JoinRequest{Instance: "c", StateID: "elsewhere"})
 	})
-	f.after(2*time.Minute, func() { next = f.join(api.JoinRequest{Instance: "b", Lineage: "disk", Kept: kept}) })
+	f.after(2*time.Minute, func() { next = f.join(api.JoinRequest{Instance: "b", StateID: "disk", Kept: kept}) })
 	f.after(3*time.Minute, func() {
 		require.Equal(t, api.HostUp, f.status().State)
 		require.Len(t, *ends, 2)
@@ -51,7 +51,7 @@ func TestTheNextAgentInheritsTheProcessesThatWereKept(t *testing.T) {
 func TestWorkersAreNotifiedWhenNoAgentInheritsTheirProcesses(t *testing.T) {
 	f := newFleet(t)
 	ends := f.recordEnds()
-	f.after(0, func() { f.join(api.JoinRequest{Instance: "a", Lineage: "disk"}) })
+	f.after(0, func() { f.join(api.JoinRequest{Instance: "a", StateID: "disk"}) })
 	f.after(time.Minute, func() { f.leaveKeeping(1) })
 	f.after(time.Minute+keepTime+time.Second, func() {
 		require.Equal(t, api.HostLeft, f.status().State)

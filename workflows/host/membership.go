@@ -9,8 +9,8 @@ import (
 // membership is who holds a host id.
 type membership struct {
 	api.HostStatus
-	// Lineage is that of the agent that holds the id, or held it last.
-	Lineage string `json:"lineage,omitempty"`
+	// StateID is the id of the state folder of the agent that holds the id, or held it last.
+	StateID string `json:"lineage,omitempty"`
 	// SuspectUntil is when a suspect host is lost, and when one that keeps processes gives them up.
 	SuspectUntil time.Time `json:"suspect_until,omitzero"`
 	// Last is the usage that a suspect agent, or one that left with processes kept, had last reported of its processes.
@@ -19,12 +19,12 @@ type membership struct {
 	Ended *api.EndEpochRequest `json:"ended,omitempty"`
 }
 
-// join decides about an agent that announces itself. It is refused as api.CodeHostTaken while an agent of another
-// lineage is alive, and when the epoch it had was taken over by another instance. A repeated join keeps its epoch, even
+// join decides about an agent that announces itself. It is refused as api.CodeHostTaken while an agent on another state
+// folder is alive, and when the epoch it had was taken over by another instance. A repeated join keeps its epoch, even
 // in a new workflow that knows of none; every other one begins the next and ends those before.
 func (m membership) join(r api.JoinRequest, now time.Time) (membership, *api.Error) {
-	if r.Instance == "" || r.Lineage == "" {
-		return m, api.Errorf(api.CodeInvalid, "instance and lineage are required")
+	if r.Instance == "" || r.StateID == "" {
+		return m, api.Errorf(api.CodeInvalid, "instance and state folder are required")
 	}
 	same := r.Instance == m.Instance
 	switch {
@@ -32,7 +32,7 @@ func (m membership) join(r api.JoinRequest, now time.Time) (membership, *api.Err
 		m.Last = nil
 		m.setState(api.HostUp, now)
 		return m.describe(r), nil
-	case !same && (m.State.Alive() || m.State == api.HostKeeping) && (r.Lineage != m.Lineage || r.Epoch > 0):
+	case !same && (m.State.Alive() || m.State == api.HostKeeping) && (r.StateID != m.StateID || r.Epoch > 0):
 		return m, api.Errorf(api.CodeHostTaken, "host id %q is held by agent %s (%s) since %s, epoch %d",
 			m.Host, m.Instance, m.Machine, m.JoinedAt.UTC().Format(time.RFC3339),
 			m.Epoch).After(api.HostHeartbeatTimeout + api.HostGrace)
@@ -50,7 +50,7 @@ func (m membership) join(r api.JoinRequest, now time.Time) (membership, *api.Err
 			m.Ended.Kept, m.Ended.NextAgent = r.Kept, &api.NextAgent{Epoch: m.Epoch, Endpoint: r.Endpoint}
 		}
 	}
-	m.Instance, m.Lineage, m.JoinedAt, m.State = r.Instance, r.Lineage, now, ""
+	m.Instance, m.StateID, m.JoinedAt, m.State = r.Instance, r.StateID, now, ""
 	m.setState(api.HostUp, now)
 	return m.describe(r), nil
 }

@@ -11,12 +11,12 @@ import (
 
 var t0 = time.Date(2026, 11, 22, 5, 0, 0, 0, time.UTC)
 
-// member is a host whose epoch 3 is held by instance "a" of lineage "disk".
+// member is a host whose epoch 3 is held by instance "a" on the state folder "disk".
 func member(state api.HostState) membership {
 	return membership{
 		HostStatus: api.HostStatus{Host: "gpu-1", Epoch: 3, JoinedAt: t0, Instance: "a", State: state, Since: t0,
 			Machine: "m"},
-		Lineage: "disk",
+		StateID: "disk",
 	}
 }
 
@@ -27,32 +27,33 @@ func TestJoin(t *testing.T) {
 		epoch   int64
 		refusal api.Code
 	}{
-		"a new host": {membership{}, api.JoinRequest{Instance: "a", Lineage: "disk"}, 1, ""},
-		"a new host whose agent had an epoch": {membership{}, api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 7},
+		"a new host": {membership{}, api.JoinRequest{Instance: "a", StateID: "disk"}, 1, ""},
+		"a new host whose agent had an epoch": {membership{}, api.JoinRequest{Instance: "a", StateID: "disk", Epoch: 7},
 			7, ""},
-		"a new host whose folder had an epoch": {membership{}, api.JoinRequest{Instance: "b", Lineage: "disk", Last: 7},
+		"a new host whose folder had an epoch": {membership{}, api.JoinRequest{Instance: "b", StateID: "disk", Last: 7},
 			8, ""},
 		"an epoch that the folder does not know": {member(api.HostLeft),
-			api.JoinRequest{Instance: "b", Lineage: "disk", Last: 2}, 4, ""},
+			api.JoinRequest{Instance: "b", StateID: "disk", Last: 2}, 4, ""},
 		"a repeated join keeps its epoch": {member(api.HostUp),
-			api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 3}, 3, ""},
+			api.JoinRequest{Instance: "a", StateID: "disk", Epoch: 3}, 3, ""},
 		"a suspect agent that joins again": {member(api.HostSuspect),
-			api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 3}, 3, ""},
+			api.JoinRequest{Instance: "a", StateID: "disk", Epoch: 3}, 3, ""},
 		"a lost agent gets the next epoch": {member(api.HostLost),
-			api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 3}, 4, ""},
-		"a successor in the same folder": {member(api.HostUp), api.JoinRequest{Instance: "b", Lineage: "disk"}, 4,
+			api.JoinRequest{Instance: "a", StateID: "disk", Epoch: 3}, 4, ""},
+		"a successor in the same folder": {member(api.HostUp), api.JoinRequest{Instance: "b", StateID: "disk"}, 4,
 			""},
-		"an agent from elsewhere while one is up": {member(api.HostUp), api.JoinRequest{Instance: "b", Lineage: "other"}, 3,
+		"an agent of another folder while one is up": {member(api.HostUp),
+			api.JoinRequest{Instance: "b", StateID: "other"}, 3,
 			api.CodeHostTaken},
-		"an agent from elsewhere while it may live": {member(api.HostSuspect),
-			api.JoinRequest{Instance: "b", Lineage: "other"}, 3, api.CodeHostTaken},
-		"an agent from elsewhere after a loss": {member(api.HostLost), api.JoinRequest{Instance: "b", Lineage: "other"},
+		"an agent of another folder while it may live": {member(api.HostSuspect),
+			api.JoinRequest{Instance: "b", StateID: "other"}, 3, api.CodeHostTaken},
+		"an agent of another folder after a loss": {member(api.HostLost), api.JoinRequest{Instance: "b", StateID: "other"},
 			4, ""},
-		"an agent from elsewhere after an end": {member(api.HostLeft), api.JoinRequest{Instance: "b", Lineage: "other"},
+		"an agent of another folder after an end": {member(api.HostLeft), api.JoinRequest{Instance: "b", StateID: "other"},
 			4, ""},
 		"an instance that was succeeded": {member(api.HostUp),
-			api.JoinRequest{Instance: "old", Lineage: "disk", Epoch: 2}, 3, api.CodeHostTaken},
-		"no instance": {membership{}, api.JoinRequest{Lineage: "disk"}, 0, api.CodeInvalid},
+			api.JoinRequest{Instance: "old", StateID: "disk", Epoch: 2}, 3, api.CodeHostTaken},
+		"no instance": {membership{}, api.JoinRequest{StateID: "disk"}, 0, api.CodeInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			next, refusal := c.held.join(c.request, t0.Add(time.Minute))
@@ -71,7 +72,7 @@ func TestJoin(t *testing.T) {
 }
 
 func TestARefusedJoinNamesTheAgentThatHoldsTheID(t *testing.T) {
-	_, refusal := member(api.HostUp).join(api.JoinRequest{Instance: "b", Lineage: "other"}, t0)
+	_, refusal := member(api.HostUp).join(api.JoinRequest{Instance: "b", StateID: "other"}, t0)
 	require.EqualError(t, refusal,
 		`host_taken: host id "gpu-1" is held by agent a (m) since 2026-11-22T05:00:00Z, epoch 3`)
 	require.Equal(t, api.HostHeartbeatTimeout+api.HostGrace, refusal.RetryAfter)
@@ -104,7 +105,7 @@ func TestAnAgentCutOffFromTemporalHasLongerToJoinAgain(t *testing.T) {
 		Usage: []api.ProcessUsage{{Process: last.Processes[0].Process, Usage: last.Processes[0].Usage}},
 	}, silent.Ended)
 
-	again, refusal := unheard.join(api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 3}, now)
+	again, refusal := unheard.join(api.JoinRequest{Instance: "a", StateID: "disk", Epoch: 3}, now)
 	require.Nil(t, refusal)
 	require.Equal(t, api.HostUp, again.State)
 	require.EqualValues(t, 3, again.Epoch)
@@ -113,7 +114,7 @@ func TestAnAgentCutOffFromTemporalHasLongerToJoinAgain(t *testing.T) {
 }
 
 func TestEveryEndOfAnEpochIsReported(t *testing.T) {
-	successor, refusal := member(api.HostUp).join(api.JoinRequest{Instance: "b", Lineage: "disk"}, t0)
+	successor, refusal := member(api.HostUp).join(api.JoinRequest{Instance: "b", StateID: "disk"}, t0)
 	require.Nil(t, refusal)
 	require.Equal(t, &api.EndEpochRequest{Host: "gpu-1", Epoch: 3, Reason: "the agent of host gpu-1 was started again"},
 		successor.Ended)
@@ -124,7 +125,7 @@ func TestEveryEndOfAnEpochIsReported(t *testing.T) {
 func TestAWorkflowThatWasStartedAgainEndsTheEpochsThatItDoesNotKnow(t *testing.T) {
 	kept := []api.Process{{Worker: "p/1", Incarnation: 2}}
 	next, refusal := membership{HostStatus: api.HostStatus{Host: "gpu-1"}}.join(api.JoinRequest{Instance: "b",
-		Lineage: "disk", Last: 7, Kept: kept}, t0)
+		StateID: "disk", Last: 7, Kept: kept}, t0)
 	require.Nil(t, refusal)
 	require.Equal(t, &api.EndEpochRequest{
 		Host: "gpu-1", Epoch: 7, Reason: "the agent of host gpu-1 was started again", Kept: kept,
@@ -139,7 +140,7 @@ func TestTheUsageOfKeptProcessesOutlivesTheFirstNotification(t *testing.T) {
 	left := member(api.HostUp).leave(api.LeaveRequest{Epoch: 3, Kept: kept, KeepMS: 120_000, Usage: usage}, t0)
 	left.Ended = nil
 
-	next, refusal := left.join(api.JoinRequest{Instance: "b", Lineage: "disk"}, t0)
+	next, refusal := left.join(api.JoinRequest{Instance: "b", StateID: "disk"}, t0)
 	require.Nil(t, refusal)
 	require.Equal(t, usage, next.Ended.Usage, "the next agent has not taken them over")
 	left.giveUp(t0)
@@ -156,10 +157,10 @@ func TestAnEpochWhoseProcessesAreKeptWaitsForTheNextAgent(t *testing.T) {
 	require.Equal(t, &api.EndEpochRequest{Host: "gpu-1", Epoch: 3, Reason: "the agent of host gpu-1 has stopped",
 		Kept: kept, Usage: usage}, left.Ended)
 
-	_, refusal := left.join(api.JoinRequest{Instance: "b", Lineage: "other"}, t0)
+	_, refusal := left.join(api.JoinRequest{Instance: "b", StateID: "other"}, t0)
 	require.Equal(t, api.CodeHostTaken, refusal.Code, "the processes are in another folder")
 
-	next, refusal := left.join(api.JoinRequest{Instance: "b", Lineage: "disk", Kept: kept, Endpoint: "unix:/g"}, t0)
+	next, refusal := left.join(api.JoinRequest{Instance: "b", StateID: "disk", Kept: kept, Endpoint: "unix:/g"}, t0)
 	require.Nil(t, refusal)
 	require.Equal(t, api.HostUp, next.State)
 	require.Equal(t, &api.EndEpochRequest{
@@ -167,7 +168,7 @@ func TestAnEpochWhoseProcessesAreKeptWaitsForTheNextAgent(t *testing.T) {
 		NextAgent: &api.NextAgent{Epoch: 4, Endpoint: "unix:/g"},
 	}, next.Ended)
 
-	next, _ = left.join(api.JoinRequest{Instance: "b", Lineage: "disk"}, t0)
+	next, _ = left.join(api.JoinRequest{Instance: "b", StateID: "disk"}, t0)
 	require.Empty(t, next.Ended.Kept, "an agent that took nothing over")
 
 	left.giveUp(t0)

@@ -56,7 +56,8 @@ func TestABrowserGetsASignInLinkInAFileOfTheUserAlone(t *testing.T) {
 	page, err := os.ReadFile(address.Path)
 	require.NoError(t, err)
 	require.Contains(t, string(page),
-		`<form method="post" action="https://web-1:7460/ui/signin/link"><input type="hidden" name="link" value="s3cret&#34;&gt;">`)
+		`<form method="post" action="https://web-1:7460/ui/signin/link"><input type="hidden" name="link" `+
+			`value="s3cret&#34;&gt;">`)
 
 	old := time.Now().Add(-2 * staleSignIn)
 	require.NoError(t, os.Chtimes(address.Path, old, old))

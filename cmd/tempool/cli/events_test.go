@@ -17,7 +17,8 @@ func fakeEvents() []fakeEvent {
 		{event: api.Event{
 			SpecVersion: "1.0", ID: "a-1", Source: "/pools/python/workers/0", Type: api.EventWorkerTransitioned, Time: at,
 			Data: json.RawMessage(
-				`{"from":"ready","to":"failed","event":"exited","reason":"killed by SIGKILL","duration_ms":42000000,"metadata":{"signal":"SIGKILL"}}`),
+				`{"from":"ready","to":"failed","event":"exited","reason":"killed by SIGKILL","duration_ms":42000000,` +
+					`"metadata":{"signal":"SIGKILL"}}`),
 		}},
 		{event: api.Event{
 			SpecVersion: "1.0", ID: "a-2", Source: "/hosts/web-1", Type: api.EventMissed, Time: at.Add(time.Second), Omitted: 7,

@@ -35,7 +35,8 @@ func TestLogsPrintsTheLinesOfAPoolAndOfOneWorker(t *testing.T) {
 	r = ctl(t, newFakeControlPlane(p), "logs", "python/0", "-o", "json")
 	requireCode(t, ExitOK, r)
 	require.JSONEq(
-		t, `{"worker":"python/0","host":"a","incarnation":3,"at":"2026-01-02T03:04:05.006Z","stream":"stderr","text":"out of \u001b[31mluck","seq":9}`, r.out)
+		t, `{"worker":"python/0","host":"a","incarnation":3,"at":"2026-01-02T03:04:05.006Z","stream":"stderr",`+
+			`"text":"out of \u001b[31mluck","seq":9}`, r.out)
 	requireCode(t, ExitFailed, ctl(t, newFakeControlPlane(), "logs", "python"))
 
 	p.logs = nil

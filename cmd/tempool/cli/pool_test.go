@@ -143,10 +143,12 @@ func TestPoolStartWithoutAnswersSuggestsAnAgentDespiteARecentPoller(t *testing.T
 }
 
 func TestPoolStartWarnsIfNoAgentTakesThePlacement(t *testing.T) {
-	require.Equal(t, `no agent with free capacity takes workers with placement "gpu"; start one with: tempool agent --labels gpu, or raise --capacity of an agent`,
+	require.Equal(t, `no agent with free capacity takes workers with placement "gpu"; start one with: `+
+		`tempool agent --labels gpu, or raise --capacity of an agent`,
 		agentHint(tempool.Agents{Workflows: 2}, "", spec.Pool{Placement: "gpu"}))
 	require.Empty(t, agentHint(tempool.Agents{Workflows: 2, Placement: 1}, "", spec.Pool{Placement: "gpu"}))
-	require.Equal(t, `no agent with free capacity and placement "default" has the function "thumbnail"; start an agent whose program registers it with worker.Register, or raise its --capacity`,
+	require.Equal(t, `no agent with free capacity and placement "default" has the function "thumbnail"; `+
+		`start an agent whose program registers it with worker.Register, or raise its --capacity`,
 		agentHint(tempool.Agents{Workflows: 2}, "", spec.Pool{Kind: spec.KindFunction, Function: "thumbnail"}))
 }
 

@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const backupText = `{"format":"tempool-sessions","format_version":1,"pool":"python","exported_at":"2026-03-04T12:00:00Z"}` + "\n" + `{"sessions":0}` + "\n"
+const backupText = `{"format":"tempool-sessions","format_version":1,"pool":"python",` +
+	`"exported_at":"2026-03-04T12:00:00Z"}` + "\n" + `{"sessions":0}` + "\n"
 
 // backupGateway exports and imports backupText; broken cuts the answer to an export off.
 func backupGateway(t *testing.T, broken bool, queries *[]string) string {

@@ -21,7 +21,8 @@ func sessionGateway(t *testing.T) string {
 			refuse(http.StatusNotFound, "pool_not_found")
 		case r.URL.Path == "/v1/sessions":
 			_, _ = io.WriteString(
-				w, `{"sessions":[{"id":"mine","version":3,"last_accessed":"2026-03-04T11:59:00Z","ttl":"1h","bytes":2048}],"next":"mine"}`)
+				w, `{"sessions":[{"id":"mine","version":3,"last_accessed":"2026-03-04T11:59:00Z","ttl":"1h","bytes":2048}],`+
+					`"next":"mine"}`)
 		case r.URL.Path != "/v1/sessions/mine":
 			refuse(http.StatusNotFound, "session_not_found")
 		case r.Method == http.MethodDelete:

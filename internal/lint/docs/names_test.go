@@ -75,7 +75,8 @@ func TestFlagsExist(t *testing.T) {
 	// Flags of other programs.
 	others := strings.Fields(`--expose-gc --enable-feature --prefix --data-binary
 		--env-file --network --read-only --cap-drop --init --ulimit --user --volume --workdir --rm --preserve-fds
-		--type --task-queue --input --name --workflow-id --schedule-id --cron --time-zone --deployment-name --unversioned --http-socket --help --now`)
+		--type --task-queue --input --name --workflow-id --schedule-id --cron --time-zone
+		--deployment-name --unversioned --http-socket --help --now`)
 	programs := sources(t, "cmd/", "api/", "test/bench/") // api has the steps of a copy
 	var wrong []string
 	for _, p := range pages(t) {

@@ -137,7 +137,7 @@ class ALease(unittest.TestCase):
             with c.pool("p").lease() as lease:
                 for n in range(3):
                     self.assertEqual(lease.call("m", n), n)
-            self.assertEqual(len(here.asked), 2, "it is asked in vain once")
+            self.assertEqual(len(here.asked), 2, "it is asked once without success")
             self.assertEqual([asked.method for asked in there.asked], ["POST", "POST", "POST", "DELETE"])
 
     def test_the_token_goes_to_gateways_of_the_roster_only(self):

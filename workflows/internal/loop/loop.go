@@ -64,8 +64,8 @@ func runAge(runID string) time.Duration {
 	return minRunAge + time.Duration(hash.Sum64()%uint64(maxRunAge-minRunAge))
 }
 
-// HasChange reports whether the run works with a change of this name. One that a build without it began goes on without
-// it.
+// HasChange reports whether the run works with a change of this name. A run that a build without it began
+// continues without it.
 func (l *Loop) HasChange(name string) bool {
 	return workflow.GetVersion(l.Ctx, name, workflow.DefaultVersion, 1) >= 1
 }
