@@ -14,18 +14,21 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-var update = flag.Bool("update", false, "rewrite the generated diagram of docs/lifecycle.md")
+var update = flag.Bool("update", false, "rewrite the generated parts of docs/lifecycle.md")
 
 const manual = "docs/lifecycle.md"
 
 func TestTheDocsShowTheTableAsItIs(t *testing.T) {
 	text := docs.Read(t, manual)
-	const open = "<!-- generated:diagram -->\n"
-	before, rest, found := strings.Cut(text, open)
-	require.True(t, found, "docs/lifecycle.md has no place for the generated diagram")
-	_, after, found := strings.Cut(rest, "<!-- end -->\n")
-	require.True(t, found, "the generated diagram in docs/lifecycle.md has no end")
-	want := before + open + diagram() + "<!-- end -->\n" + after
+	want := text
+	for name, part := range map[string]string{"diagram": diagram(), "steps": stepTable()} {
+		open := "<!-- generated:" + name + " -->\n"
+		before, rest, found := strings.Cut(want, open)
+		require.True(t, found, "docs/lifecycle.md has no place for the generated %s", name)
+		_, after, found := strings.Cut(rest, "<!-- end -->\n")
+		require.True(t, found, "the generated %s in docs/lifecycle.md has no end", name)
+		want = before + open + part + "<!-- end -->\n" + after
+	}
 	if *update {
 		replace(t, filepath.Join(docs.Root(t), manual), want)
 		return
@@ -102,4 +105,21 @@ func TestAllOutcomesLeadToTheSameStates(t *testing.T) {
 			require.Equal(t, same, to)
 		}
 	}
+}
+
+func stepTable() string {
+	var b strings.Builder
+	b.WriteString("| from | event → to |\n| --- | --- |\n")
+	for _, s := range lifecycle.States() {
+		var cells []string
+		for _, k := range lifecycle.AllowedIn(s) {
+			to, _ := lifecycle.Allowed(s, k)
+			if to == "" {
+				to = "outcome"
+			}
+			cells = append(cells, fmt.Sprintf("%s → %s", k, to))
+		}
+		fmt.Fprintf(&b, "| `%s` | %s |\n", s, strings.Join(cells, " · "))
+	}
+	return b.String()
 }

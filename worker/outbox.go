@@ -37,8 +37,8 @@ const (
 )
 
 // outbox delivers what this agent observes to the workflows of workers and pools, each message until Temporal has
-// accepted it, or rejected it permanently. Only the newest message of a kind waits, so an outbox stays small while Temporal
-// is away.
+// accepted it, or rejected it permanently. Only the newest message of a kind waits, so an outbox stays small while
+// Temporal is away.
 type outbox struct {
 	signal signalOnce
 	log    *slog.Logger

@@ -16,7 +16,7 @@ const (
 	DefaultPriority = 0
 )
 
-// arrival is when somebody joined the queue, and the place in its order that this gives. The zero value stands for none.
+// arrival is when somebody joined the queue, and the place in its order that this gives. The zero value means nobody.
 type arrival struct {
 	at  time.Time
 	due time.Time // the earliest goes first
