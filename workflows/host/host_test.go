@@ -247,16 +247,16 @@ func TestAHostDrainsUntilItIsTold(t *testing.T) {
 		}, api.DrainHostRequest{Reason: reason})
 	}
 	var first, second, third *joined
-	f.after(0, func() { first = f.join(api.JoinRequest{Instance: "a", Lineage: "disk"}) })
+	f.after(0, func() { first = f.join(api.JoinRequest{Instance: "a", StateID: "disk"}) })
 	f.after(time.Minute, func() { drain("new kernel") })
 	f.after(2*time.Minute, func() {
 		require.Equal(t, "new kernel", f.status().Draining)
 		f.leave(1)
 	})
-	f.after(3*time.Minute, func() { second = f.join(api.JoinRequest{Instance: "b", Lineage: "disk"}) })
+	f.after(3*time.Minute, func() { second = f.join(api.JoinRequest{Instance: "b", StateID: "disk"}) })
 	f.after(4*time.Minute, func() { f.leave(2) })
 	f.after(5*time.Minute, func() { drain("") })
-	f.after(6*time.Minute, func() { third = f.join(api.JoinRequest{Instance: "c", Lineage: "disk"}) })
+	f.after(6*time.Minute, func() { third = f.join(api.JoinRequest{Instance: "c", StateID: "disk"}) })
 	f.after(7*time.Minute, func() { f.leave(3) })
 	require.NoError(t, f.run(Run{}))
 	require.Equal(t, []bool{true}, f.drained, "a host without an agent tells nobody")
