@@ -144,6 +144,8 @@ type AgentReport struct {
 	NoCgroups string   `json:"no_cgroups,omitempty"`
 	// KeepsProcesses says that it leaves its processes to the next agent when it stops.
 	KeepsProcesses bool `json:"keeps_processes,omitempty"`
+	// Draining says that the host takes no starts of workers, see HostStatus.
+	Draining bool `json:"draining,omitempty"`
 	// OpenFiles is how many files it may have open; 0 is not known.
 	OpenFiles int64 `json:"open_files,omitempty"`
 	// DiskFreeBytes and DiskTotalBytes are those of the disk with the state folder; 0 of 0 is not known.

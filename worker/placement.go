@@ -87,7 +87,7 @@ func (r *placementSlots) drain(draining bool) {
 	r.notifyLocked()
 }
 
-// isDraining reports whether starts that were polled before the host drained have to be refused.
+// isDraining reports whether the host takes no start. Those that it had polled before have to be refused.
 func (r *placementSlots) isDraining() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

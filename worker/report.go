@@ -42,7 +42,7 @@ func (a *Agent) heartbeat() api.HostHeartbeat {
 	heartbeat.Waiting = a.gateway.Waiting()
 	if r := a.report.Load(); r != nil {
 		report := *r
-		report.Clock, report.Epoch = time.Now().UTC(), a.membership.epoch()
+		report.Clock, report.Epoch, report.Draining = time.Now().UTC(), a.membership.epoch(), a.slots.isDraining()
 		if usage, err := disk.Usage(a.config.StateDir); err == nil {
 			report.DiskFreeBytes, report.DiskTotalBytes = int64(usage.Free), int64(usage.Total)
 		}

@@ -64,8 +64,8 @@ func newFakeFleet() *fakeFleet {
 	f.hosts = []tempool.Host{
 		{ID: "web-1", HeardAt: time.Now(), Heartbeat: api.HostHeartbeat{
 			Waiting: map[string]int{"py": 14},
-			Agent: &api.AgentReport{Endpoint: "http://127.0.0.1:1", Capacity: 10, Version: "v1", DiskFreeBytes: 5 << 30,
-				DiskTotalBytes: 9 << 30},
+			Agent: &api.AgentReport{Endpoint: "http://127.0.0.1:1", Capacity: 10, Version: "v1", Draining: true,
+				DiskFreeBytes: 5 << 30, DiskTotalBytes: 9 << 30},
 			Processes: []api.ProcessReport{{
 				Process:  api.Process{Worker: "py/0", Incarnation: 1},
 				InFlight: 2, Sample: &api.Sample{MemoryBytes: 50 << 20, At: at, Network: &api.NetworkBytes{ReceivedBytes: 3 << 20}},

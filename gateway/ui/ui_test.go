@@ -30,7 +30,7 @@ func TestEachPageShowsItsFacts(t *testing.T) {
 		"/ui/": {"Problems", "pool py", "killed by SIGSEGV &lt;b&gt;", "No agent is up on it.",
 			"What to do", `#tempoolworkerresting">tempoolworkerresting</a>`, "3<small> of 4</small>",
 			"<dt>waiting for a worker</dt><dd>21</dd>", `href="/ui/pools/py/workers/2"`,
-			"50.0 MiB"},
+			"50.0 MiB", "</span> draining</span>"},
 		"/ui/pools/py": {"py/2", "ada", "out of service (1)", "<dt>waiting for a worker</dt><dd>17</dd>",
 			"workflow in Temporal", "http://temporal.test/namespaces/default/workflows/tempool%2Fpy", "Restart…",
 			"fails in 2h2m</span>"},

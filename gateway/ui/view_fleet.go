@@ -244,6 +244,9 @@ func newHostRow(h host, hostID string, now time.Time) (hostRow, *problem) {
 	if agent == nil {
 		return row, nil
 	}
+	if agent.Draining {
+		row.State, row.Tone = "draining", "idle"
+	}
 	if agent.Capacity > 0 {
 		row.CapacityPct = min(100, row.Processes*100/agent.Capacity)
 	}
