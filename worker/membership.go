@@ -149,7 +149,7 @@ func (m *membership) join(ctx context.Context) error {
 	next.RegisterActivityWithOptions(m.live, activity.RegisterOptions{Name: api.ActivityHostLiveness})
 	next.RegisterActivityWithOptions(func(_ context.Context, draining bool) error {
 		m.drain(draining)
-		m.log.Info("the host takes starts of workers, or drains", "draining", draining)
+		m.log.Info("an operator drains this host, or has ended that", "draining", draining)
 		return nil
 	}, activity.RegisterOptions{Name: api.ActivityDrainHost})
 	if err := next.Start(); err != nil {
