@@ -4,12 +4,15 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool/internal/need"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -84,6 +87,12 @@ while True: s.accept()
 }
 
 func TestAPrivateTmpIsTheWorkersOwn(t *testing.T) {
+	try := exec.Command("true")
+	try.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	if os.Geteuid() != 0 {
+		try.SysProcAttr.Unshareflags |= syscall.CLONE_NEWUSER
+	}
+	need.RightTo(t, "have mounts of its own", try.Run())
 	seen, err := os.CreateTemp("/tmp", "contain")
 	require.NoError(t, err)
 	defer os.Remove(seen.Name())

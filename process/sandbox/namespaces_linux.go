@@ -109,7 +109,8 @@ func (s Sandbox) mountTmp() error {
 		}
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("make the mounts private: %w", err)
+		return fmt.Errorf("make the mounts private, for which the root directory must be a mount point, unlike that of a "+
+			"plain chroot: %w", err)
 	}
 	for _, dir := range tmpDirs {
 		info, err := os.Lstat(dir)
