@@ -14,8 +14,10 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -187,6 +189,85 @@ func TestWhoWaitsWithoutAnyWorkerIsServedByTheHostThatStartsOne(t *testing.T) {
 	require.Equal(t, "p/1", await(t, client).lease(t).Worker)
 }
 
+func TestAClientThatNoHostCanServeHoldsUpNoCall(t *testing.T) {
+	t.Parallel()
+	b := openThere(t)
+	a := openHere(t, b, 1)
+	held := background(func() answer { return a.do("POST", "/v1/pools/p/call/hold", quoted(a.file("held"))) })
+	a.awaitHeld(a.file("held.began"))
+	echo := func() {
+		t.Helper()
+		got := a.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderTimeout, "5000")
+		require.Equal(t, http.StatusOK, got.status, "%s", got.body)
+		require.Equal(t, "p/1", got.header.Get(api.HeaderWorker))
+	}
+	echo()
+	b.control.setDown(true) // nobody grants leases
+	client := a.waits("me", timeout.Milliseconds())
+	for range 5 {
+		echo()
+	}
+	b.control.setDown(false)
+	require.Equal(t, "p/1", await(t, client).lease(t).Worker)
+	a.release(a.file("held"))
+	require.Equal(t, http.StatusOK, await(t, held).status)
+}
+
+func TestAClientWaitsForAHostThatCannotBeReachedFromHere(t *testing.T) {
+	t.Parallel()
+	a := openHere(t, nil, 0)
+	a.joins("http://127.0.0.1:1")
+	for _, c := range []struct {
+		ms     int64
+		status int
+		code   api.Code
+	}{{timeout.Milliseconds(), http.StatusCreated, ""}, {3000, http.StatusServiceUnavailable, api.CodeQueueTimeout},
+		{0, http.StatusServiceUnavailable, api.CodeNoWorkers}} {
+		got := a.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me", WaitMS: c.ms})
+		require.Equal(t, c.status, got.status, "%s", got.body)
+		require.Equal(t, c.code, got.problem.Code)
+	}
+}
+
+func TestAQueuedCallFollowsItsWorkerToAnotherHost(t *testing.T) {
+	t.Parallel()
+	b := openThere(t)
+	a := openHere(t, b, 0)
+	here := a.start(0, 1)
+	a.control.with("p/0", func(w *fakeWorker) { w.host = "here" })
+	held := background(func() answer { return a.do("POST", "/v1/pools/p/workers/0/call/hold", quoted(a.file("held"))) })
+	a.awaitHeld(a.file("held.began"))
+	waiting := background(func() answer { return a.do("POST", "/v1/pools/p/workers/0/call/echo", "x") })
+	require.Eventually(t, func() bool { return a.gateway.Waiting()["p"] == 1 }, timeout, poll)
+	require.NoError(t, syscall.Kill(here.Info().PID, syscall.SIGKILL))
+	require.NotEqual(t, http.StatusOK, await(t, held).status)
+	b.start(0, 2)
+	b.control.with("p/0", func(w *fakeWorker) { w.host, w.endpoint = "there", b.gateway.Endpoint() })
+	got := await(t, waiting)
+	require.Equal(t, http.StatusOK, got.status, "%s", got.body)
+	require.Equal(t, "2", got.header.Get(api.HeaderIncarnation))
+}
+
+func TestAClientWithoutAWaitOvertakesNoneThatWaits(t *testing.T) {
+	t.Parallel()
+	there := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/slots") {
+			writeJSON(w, http.StatusOK, peer.Slots{})
+			return
+		}
+		writeJSON(w, http.StatusCreated, api.Lease{ID: "p-1-1-1", Worker: "p/1"})
+	}))
+	t.Cleanup(there.Close)
+	a := openHere(t, nil, 1)
+	a.joins(there.URL)
+	lease := a.taken(pool.CheckoutRequest{Holder: "another"})
+	client := a.waits("me", timeout.Milliseconds())
+	a.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "pushy"}).requireProblem(t,
+		http.StatusServiceUnavailable, api.CodeNoWorkers)
+	require.Equal(t, http.StatusOK, a.do("DELETE", "/v1/leases/"+lease.ID+"~"+lease.Token, nil).status)
+	require.Equal(t, "p/0", await(t, client).lease(t).Worker)
+}
+
 func TestOnlyPeersMayForward(t *testing.T) {
 	t.Parallel()
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
@@ -265,7 +346,7 @@ func TestASilentPeerCostsOneTimeout(t *testing.T) {
 			require.Eventually(t, func() bool { return a.gateway.Waiting()["p"] == 1 }, timeout, poll)
 			to := pool.Place{Peer: api.Peer{Host: "there", Endpoint: "http://" + listener.Addr().String()}}
 			began := time.Now()
-			require.True(t, a.gateway.Send("p", to)) // as if it had said that it has a free worker
+			require.True(t, a.gateway.Send("p", pool.CallsAndClients, to)) // as if it had said that it has a free worker
 			require.Eventually(t, func() bool { return a.gateway.Waiting()["p"] == 1 }, timeout, poll)
 			require.Less(t, time.Since(began), 5*time.Second)
 			a.release(a.file("held"))

@@ -37,7 +37,8 @@ func (g *Gateway) postLease(w http.ResponseWriter, r *http.Request) error {
 		request.Guest = &guest
 	}
 	lease, err := g.Checkout(ctx, r.PathValue("pool"), request)
-	if request.Forward != nil && wait == 0 && api.CodeOf(err) == api.CodeNoWorkers {
+	if request.Forward != nil && wait == 0 && api.CodeOf(err) == api.CodeNoWorkers &&
+		!g.MayLeave(r.PathValue("pool")) { // it does not overtake those who wait
 		for _, to := range g.peers.Serving(ctx, r.PathValue("pool")) {
 			if request.Forward(ctx, to) == nil {
 				return nil

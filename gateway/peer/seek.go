@@ -2,6 +2,7 @@ package peer
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
 
@@ -22,7 +23,8 @@ const (
 	// peer's knowledge. It doubles with each further refusal in a row, maxRefusals times.
 	refusedPause = 10 * time.Millisecond
 	maxRefusals  = 3
-	// clientPace is the most time between two clients whose leases on a host that does not answer are asked of Temporal.
+	// clientPace is the time between two clients whose leases on a host that does not answer are asked of Temporal. It
+	// doubles as refusedPause does.
 	clientPace = 500 * time.Millisecond
 	// settleWait bounds the wait until the peer has taken what was sent: it may take long to grant a lease, or let the
 	// guest wait for a worker.
@@ -33,8 +35,7 @@ const (
 
 // Queue has the calls and clients that wait on this host; pool.Dispatcher is one, whose methods these are.
 type Queue interface {
-	Send(pool string, to pool.Place) bool
-	SendClient(pool string, to pool.Place) bool
+	Send(pool string, who pool.Leavers, to pool.Place) bool
 	MayLeave(pool string) bool
 	HasWorkers(pool string) bool
 	Refer(roster api.PoolStatus) (waits bool)
@@ -58,8 +59,9 @@ type lane struct {
 	to       api.Peer
 	wake     chan struct{}
 	stop     context.CancelFunc
-	refusals int      // in a row
-	workers  []string // in service there, guarded by the lock of Peers
+	refusals int       // in a row
+	leaseAt  time.Time // the earliest time for the next lease
+	workers  []string  // in service there, guarded by the lock of Peers
 }
 
 // Waits says that a call or a client of a pool begins to wait. It does not block.
@@ -91,9 +93,12 @@ func (s *seeker) run() {
 		ctx, cancel := context.WithTimeout(p.life, statusTimeout)
 		status, err := p.config.Status(ctx, s.pool)
 		cancel()
-		if err == nil { // else the peers known before are as good as any
+		switch {
+		case err == nil: // else the peers known before are as good as any
 			s.follow(status)
 			waits = p.config.Queue.Refer(status)
+		case errors.Is(err, api.ErrPoolNotFound):
+			waits = false
 		}
 		if !sleep.For(p.life.Done(), rosterFresh) {
 			break
@@ -164,7 +169,7 @@ func (s *seeker) serve(ctx context.Context, l *lane) {
 		if err != nil {
 			if ctx.Err() == nil {
 				p.failed(l.to, err)
-				p.config.Queue.SendClient(s.pool, p.place(l)) // which may reach that host
+				s.lease(ctx, l)
 				sleep.For(ctx.Done(), min(p.pause(l.to), clientPace))
 			}
 			continue
@@ -179,7 +184,10 @@ func (s *seeker) send(ctx context.Context, l *lane, free int) {
 	settled, sent, refused := make(chan bool, free), 0, false
 	place := s.peers.place(l)
 	place.Settled = func(taken bool) { settled <- taken }
-	for sent < free && s.peers.config.Queue.Send(s.pool, place) {
+	queue := s.peers.config.Queue
+	// what was refused may be a client that no worker there may serve now: it does not keep calls from those workers
+	for sent < free && (l.refusals > 0 && queue.Send(s.pool, pool.Calls, place) ||
+		queue.Send(s.pool, pool.CallsAndClients, place)) {
 		sent++
 	}
 	late := time.After(settleWait)
@@ -199,6 +207,27 @@ func (s *seeker) send(ctx context.Context, l *lane, free int) {
 	}
 	sleep.For(ctx.Done(), refusedPause<<l.refusals)
 	l.refusals = min(l.refusals+1, maxRefusals)
+}
+
+// lease has a client, which may reach the host of a peer that cannot be used from here, get a lease there from Temporal,
+// unless the last one was too short a time ago.
+func (s *seeker) lease(ctx context.Context, l *lane) {
+	if time.Now().Before(l.leaseAt) {
+		return
+	}
+	settled, place := make(chan bool, 1), s.peers.place(l)
+	place.Settled = func(taken bool) { settled <- taken }
+	if !s.peers.config.Queue.Send(s.pool, pool.Clients, place) {
+		return
+	}
+	select {
+	case taken := <-settled:
+		if l.refusals = min(l.refusals+1, maxRefusals); taken {
+			l.refusals = 0
+		}
+	case <-ctx.Done():
+	}
+	l.leaseAt = time.Now().Add(clientPace << l.refusals)
 }
 
 // place is the peer of a lane, with a worker of the pool there.
@@ -237,7 +266,7 @@ func (p *Peers) Serving(ctx context.Context, name string) (places []pool.Place) 
 func (p *Peers) serving(status api.PoolStatus) map[api.Peer][]string {
 	hosts := make(map[api.Peer][]string)
 	for _, w := range status.Workers {
-		if w.Endpoint != "" && w.Host != p.config.HostID && !w.Gone && !w.Removing && w.State.InService() {
+		if w.Endpoint != "" && w.Endpoint != p.config.Endpoint() && w.Host != p.config.HostID && !w.Gone && !w.Removing && w.State.InService() {
 			to := api.Peer{Host: w.Host, Endpoint: w.Endpoint}
 			hosts[to] = append(hosts[to], api.WorkerName(status.Pool, w.Slot))
 		}

@@ -87,7 +87,7 @@ func (d *Dispatcher) Checkout(ctx context.Context, pool string, r CheckoutReques
 		found, err := d.find(ctx, pool, "")
 		_, other := errors.AsType[api.OtherHostError](err)
 		switch {
-		case found != nil && (!other || c.forward != nil && d.reachesAny(err)):
+		case found != nil && (!other || c.forward != nil):
 			c.pool, c.refusal = found, err
 		case p == nil || found != nil || !api.CodeOf(err).Retryable():
 			return nil, err
@@ -137,9 +137,11 @@ func (c *checkout) wait(ctx context.Context) (*api.Lease, error) {
 		u, err := w.wait(ctx)
 		switch sent, _ := err.(*sentToPeer); { // it is never wrapped
 		case sent != nil:
-			if c.refusal = c.forward(ctx, sent.to); c.refusal == nil {
-				return nil, nil
+			err := c.forward(ctx, sent.to)
+			if err == nil || api.CodeOf(err) != "" && !errors.Is(err, ErrNotTaken) && !started(err) && !mayBeGranted(err) {
+				return nil, err
 			}
+			c.refusal = err
 		case api.CodeOf(err) == api.CodeQueueTimeout:
 			return nil, c.timedOut()
 		case err != nil:

@@ -14,8 +14,8 @@ import (
 
 // Peers are the gateways of other hosts. Its methods must not block.
 type Peers interface {
-	// Waits says, under a lock, that a call or a client of the pool waits for any worker: Send sends one that may go to
-	// another host, and Refer refuses those that must.
+	// Waits says, under a lock, that a call or a client of the pool waits: Send sends one that may go to another host,
+	// and Refer refuses those that must.
 	Waits(pool string)
 	// Reaches reports whether a gateway may be reached.
 	Reaches(api.Peer) bool
@@ -63,31 +63,38 @@ func (t Target) AsGuest(g Guest) Target {
 	return t
 }
 
-// Send sends the first call or client in the queue of a pool that may leave it to a place: its Forward gets that. Send
-// reports false if none waits.
-func (d *Dispatcher) Send(pool string, to Place) bool {
-	return d.leaver(pool, (*queue).Leaver, func(p *poolState, w *waiter) { p.refuseLocked(w, &sentToPeer{to}) })
-}
+// Leavers are those who may leave the queue for another host.
+type Leavers int
 
-// SendClient is Send for the first client.
-func (d *Dispatcher) SendClient(pool string, to Place) bool {
-	return d.leaver(pool, (*queue).LeavingClient, func(p *poolState, w *waiter) { p.refuseLocked(w, &sentToPeer{to}) })
+const (
+	CallsAndClients Leavers = iota
+	Calls
+	Clients // none while Temporal does not answer, which grants their leases
+)
+
+// Send sends the first in the queue of a pool that may leave it to a place: its Forward gets that. Send reports false
+// if none waits.
+func (d *Dispatcher) Send(pool string, who Leavers, to Place) bool {
+	if who == Clients && d.monitor.lost.Load() {
+		return false
+	}
+	return d.leaver(pool, who, func(p *poolState, w *waiter) { p.refuseLocked(w, &sentToPeer{to}) })
 }
 
 // MayLeave reports whether a call or a client of the pool waits that may go to another host.
 func (d *Dispatcher) MayLeave(pool string) bool {
-	return d.leaver(pool, (*queue).Leaver, func(*poolState, *waiter) {})
+	return d.leaver(pool, CallsAndClients, func(*poolState, *waiter) {})
 }
 
 // leaver calls use with the first in the queue of a pool that may leave it, and reports whether there is one.
-func (d *Dispatcher) leaver(pool string, first func(*queue) *waiter, use func(*poolState, *waiter)) bool {
+func (d *Dispatcher) leaver(pool string, who Leavers, use func(*poolState, *waiter)) bool {
 	p := d.knownPool(pool)
 	if p == nil {
 		return false
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	w := first(p.queue)
+	w := p.queue.Leaver(who)
 	if w == nil || p.closed != nil {
 		return false
 	}
@@ -96,8 +103,8 @@ func (d *Dispatcher) leaver(pool string, first func(*queue) *waiter, use func(*p
 }
 
 // Refer refuses the queued calls of a pool none of whose workers is here, if the roster shows that they have started on
-// other hosts, unless the calls may go there: their callers may reach the gateways that the error names. It reports
-// whether somebody still waits for any worker.
+// other hosts, unless the calls may go there: their callers may reach the gateways that the error names. Clients that
+// may leave wait on, since Temporal may grant them a lease there. It reports whether somebody still waits.
 func (d *Dispatcher) Refer(roster api.PoolStatus) (waits bool) {
 	p, err := d.knownPool(roster.Pool), availability(roster, d.config.HostID)
 	if p == nil {
@@ -110,12 +117,12 @@ func (d *Dispatcher) Refer(roster api.PoolStatus) (waits bool) {
 	defer p.mu.Unlock()
 	if refuses {
 		for _, w := range slices.Collect(p.queue.All()) {
-			if !reached || w.forward == nil {
+			if w.forward == nil || w.call != nil && !reached {
 				p.refuseLocked(w, err)
 			}
 		}
 	}
-	return p.queue.any > 0
+	return p.waitingLocked() > 0
 }
 
 // LeaseHost returns an api.OtherHostError if the process of a lease is on another host.

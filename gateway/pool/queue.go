@@ -188,17 +188,17 @@ func (q *queue) First(l line) *waiter {
 	return nil
 }
 
-// Leaver returns the next call or client that may go to another host, nil if there is none.
-func (q *queue) Leaver() *waiter {
-	call, client := q.First(line{leaves: true}), q.LeavingClient()
-	if call == nil || client != nil && client.before(call.arrival) {
+// Leaver returns the next that may go to another host, nil if there is none.
+func (q *queue) Leaver(who Leavers) *waiter {
+	call, client := q.First(line{leaves: true}), q.First(line{clients: true, leaves: true})
+	switch {
+	case who == Calls:
+		return call
+	case who == Clients, call == nil, client != nil && client.before(call.arrival):
 		return client
 	}
 	return call
 }
-
-// LeavingClient is Leaver for clients.
-func (q *queue) LeavingClient() *waiter { return q.First(line{clients: true, leaves: true}) }
 
 // All iterates over the waiters, in no order.
 func (q *queue) All() iter.Seq[*waiter] {

@@ -65,7 +65,7 @@ func (p *poolState) waitLocked(w *waiter, now time.Time) {
 
 // askPeersLocked lets other hosts serve those who wait.
 func (p *poolState) askPeersLocked() {
-	if peers := p.dispatcher.config.Peers; peers != nil && p.queue.any > 0 {
+	if peers := p.dispatcher.config.Peers; peers != nil && p.waitingLocked() > 0 {
 		peers.Waits(p.pool)
 	}
 }

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -42,6 +43,23 @@ func TestACallOfASessionThatIsNotReleasedEndsWithTheGateway(t *testing.T) {
 	require.Eventually(t, func() bool { return locked(p, func() bool { return p.queue.Len() == 1 }) }, timeout, poll)
 	e.dispatcher.Shut()
 	require.ErrorIs(t, <-call, api.ErrUnavailable)
+}
+
+// Temporal has refused a client for good that another host was to serve: it does not wait for a second answer.
+func TestAClientIsNotAskedForAgainAfterAFinalRefusal(t *testing.T) {
+	e := newEnv(t)
+	e.start(1)
+	failed := make(chan error, 1)
+	lease, err := e.dispatcher.Checkout(t.Context(), "p", CheckoutRequest{Holder: "another"})
+	require.NoError(t, err)
+	require.NotNil(t, lease)
+	go func() {
+		_, err := e.dispatcher.Checkout(t.Context(), "p", CheckoutRequest{Holder: "me", WaitMS: timeout.Milliseconds(),
+			Forward: func(context.Context, Place) error { return api.Errorf(api.CodeInvalid, "the ttl is too long") }})
+		failed <- err
+	}()
+	require.Eventually(t, func() bool { return e.dispatcher.Send("p", Clients, Place{}) }, timeout, poll)
+	require.Equal(t, api.CodeInvalid, api.CodeOf(<-failed))
 }
 
 // Whoever invents names of pools while Temporal is away must not make the gateway remember them.

@@ -73,7 +73,7 @@ func BenchmarkQueueStep(b *testing.B) {
 			push(1, forward)
 			for i := 0; b.Loop(); i++ {
 				p.displaceLocked("1")
-				p.queue.Remove(p.queue.Leaver())
+				p.queue.Remove(p.queue.Leaver(CallsAndClients))
 				push(i, forward)
 				p.queue.Remove(p.queue.First(line{clients: true}))
 				push(2*i, nil)
