@@ -209,8 +209,8 @@ func (s *seeker) send(ctx context.Context, l *lane, free int) {
 	l.refusals = min(l.refusals+1, maxRefusals)
 }
 
-// lease has a client, which may reach the host of a peer that cannot be used from here, get a lease there from Temporal,
-// unless the last one was too short a time ago.
+// lease has a client, which may reach the host of a peer that cannot be used from here, get a lease there from
+// Temporal, unless the last one was too short a time ago.
 func (s *seeker) lease(ctx context.Context, l *lane) {
 	if time.Now().Before(l.leaseAt) {
 		return
@@ -266,7 +266,8 @@ func (p *Peers) Serving(ctx context.Context, name string) (places []pool.Place) 
 func (p *Peers) serving(status api.PoolStatus) map[api.Peer][]string {
 	hosts := make(map[api.Peer][]string)
 	for _, w := range status.Workers {
-		if w.Endpoint != "" && w.Endpoint != p.config.Endpoint() && w.Host != p.config.HostID && !w.Gone && !w.Removing && w.State.InService() {
+		other := w.Host != p.config.HostID && w.Endpoint != "" && w.Endpoint != p.config.Endpoint()
+		if other && !w.Gone && !w.Removing && w.State.InService() {
 			to := api.Peer{Host: w.Host, Endpoint: w.Endpoint}
 			hosts[to] = append(hosts[to], api.WorkerName(status.Pool, w.Slot))
 		}

@@ -128,10 +128,11 @@ func (h *host) drain(ctx workflow.Context, r api.DrainHostRequest) error {
 	if !h.State.Alive() {
 		return nil
 	}
-	activity := loop.OnEpoch(h.Host, h.Epoch, api.ActivityDrainHost, "takes starts or drains", drainTimeout,
+	epoch := h.Epoch
+	activity := loop.OnEpoch(h.Host, epoch, api.ActivityDrainHost, "takes starts or drains", drainTimeout,
 		r.Reason != "")
 	activity.ScheduleToStart = api.HostHeartbeatTimeout
-	if err := activity.Execute(ctx).Get(ctx, nil); err != nil {
+	if err := activity.Execute(ctx).Get(ctx, nil); err != nil && h.Epoch == epoch { // a later agent knows by its join
 		return failure.Refusal(api.Errorf(api.CodeUnavailable,
 			"the agent of host %s does not answer, and learns of this when it joins again; or repeat it: %w", h.Host, err))
 	}
@@ -207,7 +208,7 @@ func (h *host) await() (forgotten bool, err error) {
 		case state == api.HostSuspect || state == api.HostKeeping:
 			limit = h.SuspectUntil.Sub(h.Now())
 		case state.Alive():
-			limit = h.Ends().Sub(h.Now())
+			limit = max(time.Second, h.Ends().Sub(h.Now())) // a handler may delay the end
 		}
 		h.wait.Start(h.Loop, max(0, limit), "")
 	}

@@ -164,18 +164,41 @@ func (p *pool) restart(ctx workflow.Context, r api.RestartRequest) (api.RestartR
 	if r.Host == "" {
 		p.throttle.closeBreaker()
 	} else {
-		slots = slices.DeleteFunc(slots, func(n int) bool { return !p.slot(n).IsOn(r.Host) })
+		var refused *api.Error
+		if slots, refused = p.leaving(r.Host); refused != nil {
+			return api.RestartResult{}, failure.Refusal(refused)
+		}
 		if len(slots) == 0 {
 			return api.RestartResult{Workers: slots}, nil
-		}
-		if old := p.Rollout; old != nil && old.Halted == "" { // the new one replaces it
-			slots = append(slots, slices.DeleteFunc(slices.Clone(old.Waiting),
-				func(n int) bool { return slices.Contains(slots, n) })...)
 		}
 	}
 	p.disruptions.beginRollout(rollout{Cause: api.CauseOperator, Reason: reason, Waiting: slots})
 	p.WakeUp()
 	return api.RestartResult{Workers: slots}, nil
+}
+
+// leaving are the workers to restart so that they leave a host: those there, and what the present rollout, which the
+// new one replaces, has left. It is refused where they could not start on another host, or would get a spec that
+// failed.
+func (p *pool) leaving(host string) ([]int, *api.Error) {
+	slots := slices.DeleteFunc(p.slots(), func(n int) bool { return !p.slot(n).IsOn(host) })
+	switch old := p.Rollout; {
+	case len(slots) == 0:
+	case p.SessionsHost == host:
+		return nil, api.Errorf(api.CodeInvalid, "the workers of pool %s cannot leave host %s, whose own store has their "+
+			"sessions (sessions.store = %q); move the sessions to Redis, or stop the pool", p.name(), host,
+			p.Spec.Sessions.Store)
+	case old != nil && old.Halted != "":
+		return nil, api.Errorf(api.CodeInvalid, "the rollout of pool %s has halted; apply a spec that works before its "+
+			"workers leave host %s", p.name(), host)
+	case old != nil:
+		for _, n := range old.Waiting {
+			if s := p.slot(n); !slices.Contains(slots, n) && s != nil && !p.disruptions.isOverruled(old, *s) {
+				slots = append(slots, n)
+			}
+		}
+	}
+	return slots, nil
 }
 
 // continuing refuses an update of a pool whose run is overdue. Clients repeat it.

@@ -37,6 +37,7 @@ type fakeControlPlane struct {
 	server    tempool.Server
 	serverErr error
 	hosts     []tempool.Host
+	heartbeat func() // before each list of hosts; nil for none
 	hostErr   error  // of HostStatus
 	draining  string // of a host with an agent
 	links     map[string]tempool.DashboardLink
@@ -124,7 +125,12 @@ func (f *fakeControlPlane) Server(context.Context) (tempool.Server, error) {
 	return f.server, f.serverErr
 }
 
-func (f *fakeControlPlane) Hosts(context.Context) ([]tempool.Host, error) { return f.hosts, nil }
+func (f *fakeControlPlane) Hosts(context.Context) ([]tempool.Host, error) {
+	if f.heartbeat != nil {
+		f.heartbeat()
+	}
+	return f.hosts, nil
+}
 
 func (f *fakeControlPlane) HostStatus(_ context.Context, hostID string) (api.HostStatus, error) {
 	status := api.HostStatus{Host: hostID, State: api.HostLost, Since: noon, Machine: "PID 1 on " + hostID}

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,6 +19,9 @@ import (
 
 // hostTimeout bounds the question to one host's workflow, which nobody answers while no agent runs workflows.
 const hostTimeout = 5 * time.Second
+
+// maxNamed bounds the workers that an error names.
+const maxNamed = 10
 
 // hostStatus is a host with what its workflow says of it, or why that is unknown.
 type hostStatus struct {
@@ -101,10 +105,13 @@ replaced only when the next one is ready. A worker for which no other host has c
 		}
 		restarts, err := allPools(ctx, a, cp, func(p pool, ctx context.Context) (restarted, error) {
 			r, err := p.Restart(ctx, api.RestartRequest{Host: host, Reason: "host " + host + " drains: " + why})
+			if errors.Is(err, api.ErrDraining) { // the pool stops, and its workers with it
+				err = nil
+			}
 			return restarted{p.Name(), r.Workers}, err
 		})
 		if err != nil {
-			return err
+			return fmt.Errorf("host %s takes no new workers, but some of its workers stay: %w", host, err)
 		}
 		restarts = slices.DeleteFunc(restarts, func(r restarted) bool { return len(r.Workers) == 0 })
 		pools := plural(len(restarts), "pool")
@@ -112,30 +119,43 @@ replaced only when the next one is ready. A worker for which no other host has c
 			return a.printMessage(restarts, "host %s takes no new workers, and those of %s move; run tempool hosts to follow",
 				host, pools)
 		}
-		var left []string
-		for _, r := range restarts {
-			if err := a.awaitRollout(ctx, cp, r.Pool, wait.limit); err != nil {
-				return err
-			}
-			status, err := send(ctx, a, cp.Pool(r.Pool).Status)
-			if err != nil {
-				return err
-			}
-			for _, w := range status.Workers {
-				if w.IsOn(host) {
-					left = append(left, api.WorkerName(r.Pool, w.Slot))
-				}
-			}
-		}
-		if len(left) > 0 { // such as suspended ones
-			return api.Errorf(codeTimeout, "host %s takes no new workers, but still has %s; see tempool ps, and drain it again",
-				host, strings.Join(left, ", "))
+		if err := a.awaitNoProcess(ctx, cp, host, wait.limit); err != nil {
+			return err
 		}
 		return a.printMessage(restarts, "host %s is drained: the workers of %s have moved", host, pools)
 	})
 	c.Flags().StringVar(&reason, "reason", "", "reason to record in the workers' histories")
 	wait.flags(c, defaultRolloutWait, "until the workers have moved")
 	return c
+}
+
+// awaitNoProcess waits until the agent of a host reports that no process is left there, with a heartbeat of its own
+// after the call: a process may have been starting.
+func (a *app) awaitNoProcess(ctx context.Context, cp controlPlane, host string, limit time.Duration) error {
+	var first time.Time
+	var left []string
+	err := a.await(ctx, limit, func(ctx context.Context) (bool, error) {
+		hosts, err := cp.Hosts(ctx)
+		i := slices.IndexFunc(hosts, func(h tempool.Host) bool { return h.ID == host })
+		if err != nil || i < 0 || hosts[i].HeardAt.IsZero() { // without an agent it has no process either
+			return err == nil, err
+		}
+		left = nil
+		for _, p := range hosts[i].Heartbeat.Processes {
+			left = append(left, p.Worker)
+		}
+		a.showProgress(fmt.Sprintf("host %s: processes of %d workers are left", host, len(left)))
+		if first.IsZero() {
+			first = hosts[i].HeardAt
+		}
+		return len(left) == 0 && hosts[i].HeardAt.After(first), nil
+	})
+	if errors.Is(err, errWaitTimeout) {
+		return api.Errorf(codeTimeout, "host %s takes no new workers, but still has processes of %d after %s (%s); tempool "+
+			"ps says why, and draining it again moves what is left", host, len(left), formatDuration(limit),
+			strings.Join(left[:min(len(left), maxNamed)], ", "))
+	}
+	return err
 }
 
 func (a *app) undrainHostCommand() *cobra.Command {

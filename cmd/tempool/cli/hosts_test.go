@@ -31,6 +31,9 @@ b     lost   0      -              0/0        -         0      -          -     
 	require.NoError(t, json.Unmarshal([]byte(ctl(t, f, "hosts", "-o", "json").out), &rows))
 	require.Equal(t, map[string]int{"python": 2, "js": 1}, rows[0].Pools)
 
+	processes := f.hosts[0].Heartbeat.Processes
+	f.hosts[0].Heartbeat.Processes = nil
+	f.heartbeat = func() { f.hosts[0].HeardAt = f.hosts[0].HeardAt.Add(time.Second) }
 	for line, says := range map[string]string{
 		"hosts drain a --reason kernel --no-wait": "host a takes no new workers, and those of 1 pool move",
 		"hosts drain a":   "host a is drained: the workers of 1 pool have moved",
@@ -41,13 +44,15 @@ b     lost   0      -              0/0        -         0      -          -     
 	require.Contains(t, f.requests, "drain host a: "+reasonWithOperator("kernel"))
 	require.Contains(t, f.requests, "drain host a: ")
 	require.Equal(t, "a", f.pools["python"].restart.Host)
-	f.pools["python"].statuses[0].Workers[0].Host = "a"
-	r := ctl(t, f, "hosts", "drain", "a")
+	f.hosts[0].Heartbeat.Processes = processes
+	r := ctl(t, f, "hosts", "drain", "a", "--wait-timeout", "50ms")
 	requireCode(t, ExitFailed, r)
-	require.Contains(t, r.err, "still has python/0")
+	require.Contains(t, r.err, "still has processes of 3 after 50ms (python/0, python/1, js/0)")
+	f.hosts[0].Heartbeat.Processes, f.heartbeat = nil, func() {}
+	requireCode(t, ExitFailed, ctl(t, f, "hosts", "drain", "a", "--wait-timeout", "50ms"))
 	requireCode(t, ExitFailed, ctl(t, f, "hosts", "drain", "nosuch"))
 
-	f.hostErr = api.ErrUnavailable
+	f.hostErr, f.hosts[0].Heartbeat.Processes = api.ErrUnavailable, processes
 	require.Contains(t, ctl(t, f, "hosts").out, "a     unknown: unavailable  3      -    default  3/10",
 		"what the agent reports does not need its host's workflow")
 }
