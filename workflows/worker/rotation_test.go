@@ -187,7 +187,7 @@ func TestAWorkerAsksItsPoolBeforeItRotatesAndServesUntilItMay(t *testing.T) {
 				}
 				s.signal(api.SignalRotationGrant, api.RotationGrant{Incarnation: 7})() // for none that it has
 			})
-			s.At(90*time.Minute, func() {
+			s.At(92*time.Minute, func() {
 				require.EqualValues(t, 1, s.state().Incarnation)
 				s.signal(api.SignalRotationGrant, api.RotationGrant{Incarnation: 1})()
 			})
