@@ -93,7 +93,7 @@ temporal-server:
 	$(GO) run ./internal/devserver/provide
 
 # All tests with the race detector, which costs so much processor time that more tests at once would only wait for it.
-test-race: TESTS_AT_ONCE = 5
+test-race: TESTS_AT_ONCE = 4
 test-race: temporal-server
 	$(TESTRUN) -race $(TESTS) ./...
 
