@@ -69,6 +69,13 @@ func newEnv(t *testing.T) *testEnv {
 	return newEnvWith(t)
 }
 
+// in is the environment in a part of its test, which has pools of its own.
+func (env *testEnv) in(t *testing.T) *testEnv {
+	part := *env
+	part.t = t
+	return &part
+}
+
 // newEnvWith is newEnv with further arguments of the server.
 func newEnvWith(t *testing.T, serverArguments ...string) *testEnv {
 	t.Helper()

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -59,6 +60,8 @@ func (env *testEnv) waitTransition(pool *tempool.Pool, slot int, to lifecycle.St
 // follows.
 func TestRestartDependsOnHowTheProgramEnded(t *testing.T) {
 	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("ends")
 	for name, c := range map[string]struct {
 		mode, code string
 		rests      bool
@@ -69,17 +72,17 @@ func TestRestartDependsOnHowTheProgramEnded(t *testing.T) {
 		"on-failure-3": {spec.RestartOnFailure, "3", false, lifecycle.Failed},
 		"never-3":      {spec.RestartNever, "3", true, lifecycle.Failed},
 	} {
-		t.Run(name, func(t *testing.T) {
-			withAndWithoutSurge(t, func(t *testing.T, surge bool) {
+		for _, surge := range []bool{true, false} {
+			name := fmt.Sprint(name, "-surge-", surge)
+			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				env := newEnv(t)
-				env.startAgent(name)
+				env := env.in(t)
 				s := pythonSpec(name, 1, "ends.py")
 				s.Recovery.Restart, s.Rotation.Surge = c.mode, surge
 				pool := env.startPool(s)
 				before := env.waitState(pool, 0, lifecycle.Ready)
 				sleep(t, 1100*time.Millisecond) // a life of less than a second would be a failure
-				leave(t, env.gatewayClient(name), name, c.code)
+				leave(t, env.gatewayClient("ends"), name, c.code)
 				if c.rests {
 					state := env.waitState(pool, 0, c.outcome)
 					require.Contains(t, state.Reason, "recovery.restart")
@@ -97,7 +100,7 @@ func TestRestartDependsOnHowTheProgramEnded(t *testing.T) {
 					require.Zero(t, view.Workers[0].ConsecutiveFailures, "a clean end is not a failure")
 				}
 			})
-		})
+		}
 	}
 }
 

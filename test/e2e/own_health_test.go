@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -14,11 +15,12 @@ import (
 
 func TestAProgramThatSaysItIsNotWellIsDegradedThenReplaced(t *testing.T) {
 	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("own-health")
 	withAndWithoutSurge(t, func(t *testing.T, surge bool) {
 		t.Parallel()
-		env := newEnv(t)
-		env.startAgent("own-health")
-		s := pythonSpec("own-health", 1, "health.py")
+		env := env.in(t)
+		s := pythonSpec(fmt.Sprint("own-health-", surge), 1, "health.py")
 		s.Health.Interval = spec.Duration(time.Hour)
 		s.Rotation.Surge = surge
 		pool := env.startPool(s)
@@ -63,11 +65,12 @@ func TestAProgramThatSaysItIsNotWellIsDegradedThenReplaced(t *testing.T) {
 
 func TestAWorkerThatFailsEveryCallIsDegradedThenReplaced(t *testing.T) {
 	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("call-errors")
 	withAndWithoutSurge(t, func(t *testing.T, surge bool) {
 		t.Parallel()
-		env := newEnv(t)
-		env.startAgent("call-errors")
-		s := pythonSpec("call-errors", 1, "health.py")
+		env := env.in(t)
+		s := pythonSpec(fmt.Sprint("call-errors-", surge), 1, "health.py")
 		s.Health.Interval = spec.Duration(time.Hour)
 		s.Rotation.Surge = surge
 		pool := env.startPool(s)

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -128,11 +129,12 @@ func (env *testEnv) frozenWorker(pool *tempool.Pool) (pid, descendant int) {
 
 func TestAFrozenWorkerIsNotProbedAndContinuesOrStops(t *testing.T) {
 	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("freeze")
 	withAndWithoutSurge(t, func(t *testing.T, surge bool) {
 		t.Parallel()
-		env := newEnv(t)
-		env.startAgent("freeze")
-		s := freezingSpec("freeze")
+		env := env.in(t)
+		s := freezingSpec(fmt.Sprint("freeze-", surge))
 		s.Rotation.Surge = surge
 		pool := env.startPool(s)
 		pid, descendant := env.frozenWorker(pool)

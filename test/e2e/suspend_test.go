@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -52,11 +53,12 @@ func TestOrdersThatArriveTogetherAreCarriedOutInTheirOrder(t *testing.T) {
 // when drain_timeout is over; the process stays.
 func TestASuspensionTakesALeaseThatItsHolderKeepsRenewing(t *testing.T) {
 	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("suspend-lease")
 	withAndWithoutSurge(t, func(t *testing.T, surge bool) {
 		t.Parallel()
-		env := newEnv(t)
-		env.startAgent("suspend-lease")
-		s := pythonSpec("suspend-lease", 1, "suspend.py")
+		env := env.in(t)
+		s := pythonSpec(fmt.Sprint("suspend-lease-", surge), 1, "suspend.py")
 		const drain, ttl = 20 * time.Second, 15 * time.Second // a lease this long is renewed in time on a machine that stalls
 		s.Rotation.DrainTimeout, s.Rotation.Surge = spec.Duration(drain), surge
 		pool := env.startPool(s)
