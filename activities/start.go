@@ -107,7 +107,9 @@ func (h *Host) attemptStart(ctx context.Context, r api.StartRequest) (api.StartR
 	}
 	if h.Admit != nil {
 		if err := h.Admit(ctx, r); err != nil {
-			h.Observer.StartFailed(r.Process, err)
+			if api.CodeOf(err) != api.CodeNoWorkers { // another host is to start it, and no program has failed
+				h.Observer.StartFailed(r.Process, err)
+			}
 			return api.StartResult{}, fromCoded(err)
 		}
 	}

@@ -63,9 +63,6 @@ type RosterEntry struct {
 	StartsFailed int64 `json:"starts_failed,omitempty"`
 }
 
-// IsOn reports whether its process runs on a host.
-func (e RosterEntry) IsOn(host string) bool { return e.Host == host && e.State.Live() && !e.Gone }
-
 // Worker is the worker of a pool as far as its entry says.
 func (e RosterEntry) Worker(pool string) Worker {
 	name := WorkerName(pool, e.Slot)

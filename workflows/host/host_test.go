@@ -27,7 +27,7 @@ type fleet struct {
 	// liveness says how the liveness of an epoch ends; without an entry it continues.
 	liveness map[int64]func(ctx context.Context) error
 	started  []api.LivenessRequest
-	drained  []bool // what its agents were told of a drain
+	drained  []bool // the drains and undrains that its agents got
 	ran      int    // steps
 	steps    int
 	emitted  []string // the host's events and their epochs

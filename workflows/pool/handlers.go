@@ -181,7 +181,10 @@ func (p *pool) restart(ctx workflow.Context, r api.RestartRequest) (api.RestartR
 // new one replaces, has left. It is refused where they could not start on another host, or would get a spec that
 // failed.
 func (p *pool) leaving(host string) ([]int, *api.Error) {
-	slots := slices.DeleteFunc(p.slots(), func(n int) bool { return !p.slot(n).IsOn(host) })
+	slots := slices.DeleteFunc(p.slots(), func(n int) bool {
+		s := p.slot(n)
+		return s.Host != host || !s.State.Live() || s.Gone
+	})
 	switch old := p.Rollout; {
 	case len(slots) == 0:
 	case p.SessionsHost == host:

@@ -324,12 +324,15 @@ func (d *diagnosis) placement(s setup) {
 		d.add(levelWarning, "pools", "pools", "", "cannot be listed: %s", message(s.poolsErr))
 		return
 	}
-	capacity, root := map[string]int{}, false // by label
+	labels, capacity, root := map[string]bool{}, map[string]int{}, false // capacity by label
 	for _, h := range s.hosts {
 		if r := h.Heartbeat.Agent; r != nil {
 			root = root || r.Root
 			for _, label := range r.Labels {
-				capacity[label] += r.Capacity
+				labels[label] = true
+				if h.status.Draining == "" {
+					capacity[label] += r.Capacity
+				}
 			}
 		}
 	}
@@ -344,7 +347,7 @@ func (d *diagnosis) placement(s setup) {
 		label := p.Spec.Pool.Placement
 		wanted[label] += p.Size
 		switch {
-		case capacity[label] == 0:
+		case !labels[label]:
 			d.add(levelProblem, "placement", subject, "start an agent with --labels "+label+", or change pool.placement",
 				"no running agent has its label %q", label)
 		default:
@@ -356,9 +359,9 @@ func (d *diagnosis) placement(s setup) {
 		}
 	}
 	for _, label := range slices.Sorted(maps.Keys(wanted)) {
-		if capacity[label] > 0 && wanted[label] > capacity[label] {
+		if labels[label] && wanted[label] > capacity[label] {
 			d.add(levelWarning, "capacity", "label "+label, "start further agents with this label, or raise --capacity",
-				"its pools need %s, and its hosts have capacity for %d",
+				"its pools need %s, and its hosts that do not drain have capacity for %d",
 				plural(wanted[label], "worker"), capacity[label])
 		}
 	}

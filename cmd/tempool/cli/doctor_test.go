@@ -157,6 +157,8 @@ func TestDoctorSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		}, levelProblem, "pools", "7 starts failed in a row", "starts are retried"},
 		"no room": {func(f *fakeControlPlane, _ *api.AgentReport) { f.pools["python"].statuses[0].Size = 11 }, levelWarning,
 			"capacity", "11 workers", "--capacity"},
+		"a drained host has no room": {func(f *fakeControlPlane, _ *api.AgentReport) { f.draining = "kernel" }, levelWarning,
+			"capacity", "capacity for 0", "start further agents"},
 		"root": {func(_ *fakeControlPlane, r *api.AgentReport) { r.Root = true }, levelWarning, "root", "run as root",
 			"pool.user"},
 		"a silent pool": {func(f *fakeControlPlane, _ *api.AgentReport) {
