@@ -93,6 +93,28 @@ func TestAFailedStartIsRetriedAndReportsAllAttempts(t *testing.T) {
 	require.Equal(t, failure.NextRetryDelay(), failed.Attempts[1].Wait.D())
 }
 
+// failedStarts counts the starts that have failed.
+type failedStarts struct {
+	noObserver
+	n int
+}
+
+func (f *failedStarts) StartFailed(api.Process, error) { f.n++ }
+
+func TestAStartThatBelongsToAnotherHostIsNoFailedStart(t *testing.T) {
+	for code, counted := range map[api.Code]int{api.CodeNoWorkers: 0, api.CodeStoreUnavailable: 1} {
+		h, first := newHost(t, withoutProtocol, "sleep", "1000")
+		observer := &failedStarts{}
+		h.Observer = observer
+		h.Admit = func(context.Context, api.StartRequest) error { return api.Errorf(code, "not here") }
+		r := request("sleep", "1000")
+		r.Spec = first.Spec()
+		_, err := executeStart(h, nil, r)
+		require.ErrorContains(t, err, "not here")
+		require.Equal(t, counted, observer.n, "%s", code)
+	}
+}
+
 // A heartbeat costs Temporal two operations on its database.
 func TestAStartThatIsOverSoonSendsNoHeartbeatButItsFailure(t *testing.T) {
 	h, first := newHost(t, withoutProtocol, "sleep", "1000")
