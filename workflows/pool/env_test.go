@@ -131,7 +131,7 @@ func (p *fakePool) orphanChildren() {
 
 func (p *fakePool) set(now time.Time) {
 	p.env = workflowtest.NewEnvironment(nil,
-		sdk.Options{Interceptors: []interceptor.WorkerInterceptor{&childInterceptor{fakePool: p}}})
+		sdk.Options{Interceptors: []interceptor.WorkerInterceptor{&childInterceptor{fakePool: p}, p.Interceptor()}})
 	p.env.SetStartTime(now)
 	p.env.SetWorkflowRunTimeout(workflowtest.Never)
 	p.env.SetOnChildWorkflowStartedListener(p.childStarted)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/testsuite"
 	sdk "go.temporal.io/sdk/worker"
@@ -128,7 +129,7 @@ func (s *workerEnv) set(now time.Time) {
 	if s.log != nil {
 		suite.SetLogger(s.log)
 	}
-	env := workflowtest.NewEnvironment(&suite, sdk.Options{})
+	env := workflowtest.NewEnvironment(&suite, sdk.Options{Interceptors: []interceptor.WorkerInterceptor{s.Interceptor()}})
 	s.env = env
 	s.env.SetStartTime(now)
 	s.env.SetWorkflowRunTimeout(workflowtest.Never)

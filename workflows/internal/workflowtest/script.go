@@ -3,11 +3,13 @@ package workflowtest
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
@@ -77,6 +79,8 @@ type Script struct {
 	// Ready reports whether the current run takes queries, if it is set: on a busy machine a step may come before its
 	// first task. Steps wait for that.
 	Ready func() bool
+	// activities are those of the current run without a result
+	activities []workflow.Future
 }
 
 type step struct {
@@ -114,7 +118,7 @@ func (s *Script) Elapsed() time.Duration { return s.env.Now().Sub(s.Begin) }
 
 // StartRun schedules the steps that are left in the environment of the next run.
 func (s *Script) StartRun(env *testsuite.TestWorkflowEnvironment) {
-	s.env = env
+	s.env, s.activities = env, nil
 	for _, st := range s.steps {
 		if !st.done {
 			s.schedule(st)
@@ -126,16 +130,63 @@ func (s *Script) StartRun(env *testsuite.TestWorkflowEnvironment) {
 func (s *Script) EndRun() { s.env = nil }
 
 func (s *Script) schedule(st *step) {
+	s.scheduleIn(max(time.Millisecond+st.at%time.Microsecond, st.at-s.Elapsed()), st, true)
+}
+
+func (s *Script) scheduleIn(delay time.Duration, st *step, first bool) {
+	began := time.Now()
 	s.env.RegisterDelayedCallback(func() {
+		// While an activity runs, the environment's clock follows the real one, so that on a busy machine a step may come
+		// before the result of an activity that takes no time by the script. It skips time while activities wait for a
+		// mock or their next attempts.
+		skipped := !first && time.Since(began) < delay
 		switch {
 		case st.done:
-		case s.Ready != nil && !s.Ready():
-			s.schedule(st)
+		case s.Ready != nil && !s.Ready(), !skipped && s.waitsForActivity():
+			s.scheduleIn(time.Millisecond+st.at%time.Microsecond, st, false)
 		default:
 			st.done = true
 			st.do()
 		}
-	}, max(time.Millisecond+st.at%time.Microsecond, st.at-s.Elapsed()))
+	}, delay)
+}
+
+func (s *Script) waitsForActivity() bool {
+	s.activities = slices.DeleteFunc(s.activities, workflow.Future.IsReady)
+	return len(s.activities) > 0
+}
+
+// Interceptor makes steps wait for running activities. It is for the options of each run's environment.
+func (s *Script) Interceptor() interceptor.WorkerInterceptor { return &activityInterceptor{script: s} }
+
+type activityInterceptor struct {
+	interceptor.WorkerInterceptorBase
+	script *Script
+}
+
+func (i *activityInterceptor) InterceptWorkflow(_ workflow.Context,
+	next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
+	return &inbound{interceptor.WorkflowInboundInterceptorBase{Next: next}, i.script}
+}
+
+type inbound struct {
+	interceptor.WorkflowInboundInterceptorBase
+	script *Script
+}
+
+func (i *inbound) Init(next interceptor.WorkflowOutboundInterceptor) error {
+	return i.Next.Init(&outbound{interceptor.WorkflowOutboundInterceptorBase{Next: next}, i.script})
+}
+
+type outbound struct {
+	interceptor.WorkflowOutboundInterceptorBase
+	script *Script
+}
+
+func (o *outbound) ExecuteActivity(ctx workflow.Context, name string, args ...any) workflow.Future {
+	result := o.Next.ExecuteActivity(ctx, name, args...)
+	o.script.activities = append(o.script.activities, result)
+	return result
 }
 
 // OverdueAt makes the history of the current run as long as the server suggests, and twice as long a moment later, by
