@@ -18,7 +18,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	process.RunReaperIfAsked()
 	goleak.VerifyTestMain(m)
 }
 

@@ -39,7 +39,6 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	process.RunReaperIfAsked()
 	loadIfAsked()
 	goleak.VerifyTestMain(m)
 }

@@ -31,7 +31,6 @@ const testAgentEnv = "TEMPOOL_TEST_AGENT_DIR"
 const waitTimeout = 20 * time.Second
 
 func TestMain(m *testing.M) {
-	RunReaperIfAsked()
 	if os.Getenv(kindWorkerEnv) != "" {
 		runKindWorker()
 	}

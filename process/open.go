@@ -4,17 +4,14 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
 
-	"github.com/tempool/tempool/process/keeper"
 	"github.com/tempool/tempool/process/launcher"
 	"github.com/tempool/tempool/process/limits"
 	"github.com/tempool/tempool/process/logs"
@@ -55,27 +52,6 @@ type Config struct {
 	cgroupFS func() (limits.CgroupFS, error) // default: limits.HostCgroupFS
 	fork     func(*exec.Cmd) error           // default: tree.StartChild
 	keepFor  time.Duration                   // default: KeepFor
-}
-
-// selfExecEnabled is set once this program can start itself as its reaper and launcher.
-var selfExecEnabled atomic.Bool
-
-// RunReaperIfAsked must be the first statement of main, and of TestMain, in every program that may host a Supervisor:
-// the program executes itself again as its reaper, and as the launcher of each worker under limits. In those processes
-// the function never returns; in any other it returns at once.
-func RunReaperIfAsked() {
-	selfExecEnabled.Store(true)
-	if len(os.Args) == 0 {
-		return
-	}
-	switch os.Args[0] {
-	case launcher.Name:
-		launcher.Run()
-	case reaper.Name:
-		reaper.Run()
-	case keeper.Name:
-		keeper.Run()
-	}
 }
 
 // Open locks the state directory, becomes a child subreaper, kills what an earlier Supervisor on the directory left
@@ -131,11 +107,6 @@ func Open(ctx context.Context, config Config) (*Supervisor, error) {
 }
 
 func (s *Supervisor) start(ctx context.Context) error {
-	if !selfExecEnabled.Load() {
-		return coded(CodeInvalid, nil,
-			"this program cannot start its reaper; make process.RunReaperIfAsked() "+
-				"the first statement of main (and of TestMain)")
-	}
 	if !tree.HasMarks() {
 		s.logger.Info("this system cannot mark processes; descendants of workers are found by their session, parents and " +
 			"environment")

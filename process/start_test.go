@@ -429,13 +429,6 @@ func TestOpenRejectsAConfigurationWithoutStateDirOrHostID(t *testing.T) {
 	}
 }
 
-func TestOpenNeedsTheReaperHook(t *testing.T) {
-	selfExecEnabled.Store(false)
-	defer selfExecEnabled.Store(true)
-	_, err := Open(t.Context(), Config{StateDir: t.TempDir(), HostID: "h"})
-	require.ErrorContains(t, err, "make process.RunReaperIfAsked() the first statement of main")
-}
-
 func TestANewerIncarnationSparesThoseToKeep(t *testing.T) {
 	s := open(t)
 	first := begin(t, s, runs("sleep", "1000"))

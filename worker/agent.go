@@ -31,7 +31,8 @@ import (
 	"github.com/tempool/tempool/worker/metrics"
 )
 
-// Agent is a running agent. The main of a program that hosts one must call process.RunReaperIfAsked first.
+// Agent is a running agent. The program that hosts one executes itself again as the reaper and launchers of its
+// workers; they run no main function, but perhaps some initializers.
 type Agent struct {
 	config     Config
 	functions  map[string]process.Function

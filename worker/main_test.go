@@ -15,7 +15,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	process.RunReaperIfAsked()
 	goleak.VerifyTestMain(m)
 }
 

@@ -5,10 +5,8 @@ import (
 	"os"
 
 	"github.com/tempool/tempool/cmd/tempool/cli"
-	"github.com/tempool/tempool/process"
 )
 
 func main() {
-	process.RunReaperIfAsked()
 	os.Exit(cli.Main(append([]string{"dev"}, os.Args[1:]...)...))
 }

@@ -16,15 +16,9 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/devserver"
-	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/worker"
 )
-
-func TestMain(m *testing.M) {
-	process.RunReaperIfAsked()
-	os.Exit(m.Run())
-}
 
 func TestTheExampleMakesThumbnails(t *testing.T) {
 	dir, err := os.MkdirTemp("", "tempool") // not t.TempDir: a Unix socket's path has to be short

@@ -10,7 +10,6 @@ import (
 	"os"
 
 	"github.com/tempool/tempool/cmd/tempool/cli"
-	"github.com/tempool/tempool/process"
 	sdk "github.com/tempool/tempool/sdk/go"
 	"github.com/tempool/tempool/worker"
 )
@@ -21,7 +20,6 @@ type picture struct {
 }
 
 func main() {
-	process.RunReaperIfAsked()
 	worker.Register("thumbnail", thumbnail)
 	os.Exit(cli.Main(append([]string{"agent"}, os.Args[1:]...)...))
 }

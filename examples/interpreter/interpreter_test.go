@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	setup "github.com/tempool/tempool/internal/examplesetup"
 	"github.com/tempool/tempool/internal/need"
@@ -11,7 +12,7 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-func TestMain(m *testing.M) { setup.Main(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 type result struct{ Output, Error string }
 

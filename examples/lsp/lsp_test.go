@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	setup "github.com/tempool/tempool/internal/examplesetup"
 	"github.com/tempool/tempool/process"
@@ -16,7 +17,7 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-func TestMain(m *testing.M) { setup.Main(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // pool loads pool.toml from a copy of this folder with the server installed and the folder code as the project, as in
 // the README.

@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	setup "github.com/tempool/tempool/internal/examplesetup"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
 )
 
-func TestMain(m *testing.M) { setup.Main(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestAComponentIsRendered(t *testing.T) {
 	s, err := spec.Load(filepath.Join(setup.Copy(t, "."), "pool.toml"))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	setup "github.com/tempool/tempool/internal/examplesetup"
 	"github.com/tempool/tempool/process"
@@ -19,7 +20,7 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-func TestMain(m *testing.M) { setup.Main(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // start builds the program in a copy of this folder and starts it as a worker that has a session store.
 func start(t *testing.T) *process.Process {

@@ -24,7 +24,6 @@ const timeout = 30 * time.Second
 const poll = 2 * time.Millisecond
 
 func TestMain(m *testing.M) {
-	process.RunReaperIfAsked()
 	goleak.VerifyTestMain(m)
 }
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/process/wire"
@@ -19,14 +18,7 @@ import (
 // Timeout bounds every wait of the tests; only a failing test waits that long.
 const Timeout = 3 * time.Minute
 
-// Main is the TestMain of an example: the test binary serves as the reaper of its processes, and leaks no goroutine.
-func Main(m *testing.M) {
-	process.RunReaperIfAsked()
-	goleak.VerifyTestMain(m)
-}
-
-// Host returns a Supervisor that is closed at the end of the test. The TestMain of the test binary must be Main, or
-// start with process.RunReaperIfAsked.
+// Host returns a Supervisor that is closed at the end of the test.
 func Host(t testing.TB) *process.Supervisor {
 	t.Helper()
 	return HostWithCalls(t, nil)

@@ -21,7 +21,7 @@ import (
 	"github.com/tempool/tempool/process/tree"
 )
 
-// Name is the keeper's argv[0]; a program started under it must call Run.
+// Name is the keeper's argv[0].
 const Name = "tempool-keeper"
 
 // SocketName is the name of the keeper's socket in the state directory.
@@ -64,8 +64,15 @@ const (
 	maxFiles = 32
 )
 
-// Run is the main function of the keeper. It never returns.
-func Run() {
+// A program that is executed as the keeper becomes it, as with the launcher.
+func init() {
+	if len(os.Args) > 0 && os.Args[0] == Name {
+		run()
+	}
+}
+
+// run is the main function of the keeper. It never returns.
+func run() {
 	in, ready := launcher.EnterHelper()
 	if protect() != nil {
 		syscall.Exit(1)

@@ -21,7 +21,7 @@ import (
 	"github.com/tempool/tempool/process/tree"
 )
 
-// Name is the launcher's argv[0]; a program started under it must call Run.
+// Name is the launcher's argv[0].
 const Name = "tempool-launch"
 
 // Options say how to start a program.
@@ -153,9 +153,17 @@ func awaitProgram(conn io.ReadWriter, program request) (openFiles uint64, err er
 	return 0, errors.New(failed.Error)
 }
 
-// Run is the main function of the launcher. It reads its request, limits itself, and executes the program. It never
+// A program that is executed as the launcher becomes it before most of its packages are initialized: that takes several
+// times as long as everything else until the program of the worker runs.
+func init() {
+	if len(os.Args) > 0 && os.Args[0] == Name {
+		run()
+	}
+}
+
+// run is the main function of the launcher. It reads its request, limits itself, and executes the program. It never
 // returns.
-func Run() {
+func run() {
 	runtime.LockOSThread() // some limits belong to the thread, and execve keeps only the calling thread
 	if len(os.Args) != 2 {
 		os.Exit(1)

@@ -16,7 +16,7 @@ import (
 	"github.com/tempool/tempool/process/tree"
 )
 
-// Name is the reaper's argv[0]; a program started under it must call Run.
+// Name is the reaper's argv[0].
 const Name = "tempool-reaper"
 
 // command is one line on the reaper's pipe.
@@ -33,8 +33,15 @@ const (
 	opDismiss = "dismiss"
 )
 
-// Run is the main function of the reaper. It never returns.
-func Run() {
+// A program that is executed as the reaper becomes it, as with the launcher.
+func init() {
+	if len(os.Args) > 0 && os.Args[0] == Name {
+		run()
+	}
+}
+
+// run is the main function of the reaper. It never returns.
+func run() {
 	commands, ready := launcher.EnterHelper()
 	ready()
 	KillAll(readCommands(commands))

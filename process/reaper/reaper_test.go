@@ -2,7 +2,6 @@ package reaper
 
 import (
 	"log/slog"
-	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -18,9 +17,6 @@ import (
 const timeout = 2 * time.Minute // only a failing test waits so long
 
 func TestMain(m *testing.M) {
-	if os.Args[0] == Name {
-		Run()
-	}
 	goleak.VerifyTestMain(m)
 }
 

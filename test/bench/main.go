@@ -17,8 +17,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/tempool/tempool/process"
 )
 
 // benchmark is a group that -only selects by name.
@@ -42,7 +40,6 @@ var benchmarks = []benchmark{
 }
 
 func main() {
-	process.RunReaperIfAsked()
 	if role := os.Getenv(roleEnv); role != "" {
 		os.Exit(runRole(role, os.Args[1:]))
 	}

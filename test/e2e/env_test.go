@@ -24,7 +24,6 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/cmd/tempool/cli"
 	"github.com/tempool/tempool/lifecycle"
-	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -36,7 +35,6 @@ const agentDirVariable = "TEMPOOL_TEST_AGENT"
 const ctlVariable = "TEMPOOL_TEST_CTL"
 
 func TestMain(m *testing.M) {
-	process.RunReaperIfAsked()
 	if os.Getenv(ctlVariable) != "" {
 		os.Exit(cli.Run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/cmd/tempool/cli"
 	"github.com/tempool/tempool/internal/devserver"
-	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -31,7 +30,6 @@ const agentVariable = "TEMPOOL_TEST_AGENT"
 const timeout = 3 * time.Minute
 
 func TestMain(m *testing.M) {
-	process.RunReaperIfAsked()
 	if os.Getenv(agentVariable) != "" {
 		os.Exit(cli.Main(append([]string{"agent"}, os.Args[1:]...)...))
 	}

@@ -63,7 +63,7 @@ type app struct {
 }
 
 // Main executes one command line, given without the program's name, and returns the exit code. SIGINT and SIGTERM end
-// it gracefully. A program that calls it must call process.RunReaperIfAsked first.
+// it gracefully.
 func Main(args ...string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

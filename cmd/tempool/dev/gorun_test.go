@@ -9,12 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-
-	"github.com/tempool/tempool/process"
 )
 
 func TestMain(m *testing.M) {
-	process.RunReaperIfAsked()
 	goleak.VerifyTestMain(m)
 }
 

@@ -2,9 +2,11 @@ package workflowtest
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/interceptor"
@@ -16,12 +18,15 @@ func TestAStepComesAfterTheResultOfAnActivityThatIsSlowOnABusyMachine(t *testing
 	s := NewScript()
 	env := NewEnvironment(nil, worker.Options{Interceptors: []interceptor.WorkerInterceptor{s.Interceptor()}})
 	env.SetStartTime(s.Begin)
-	env.RegisterActivityWithOptions(func(context.Context) error {
-		time.Sleep(50 * time.Millisecond)
+	const at = 10 * time.Millisecond
+	env.RegisterActivityWithOptions(func(context.Context) error { // ends after the time of the step
+		if !assert.Eventually(t, func() bool { return s.Elapsed() > 2*at }, DeadlockTimeout, time.Millisecond) {
+			return errors.New("the clock stands still")
+		}
 		return nil
 	}, activity.RegisterOptions{Name: "slow"})
 	ended, endedBefore := false, false
-	s.At(10*time.Millisecond, func() { endedBefore = ended })
+	s.At(at, func() { endedBefore = ended })
 	s.StartRun(env)
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
 		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Hour})
