@@ -53,7 +53,7 @@ func TestOfAHundredConcurrentCheckoutsOneIsGranted(t *testing.T) {
 }
 
 // pairs is the number of leases in TestManyLeasesPassThroughContinueAsNew; make soak uses ten thousand.
-var pairs = flag.Int("pairs", 2_000, "number of checkout and checkin pairs on one worker")
+var pairs = flag.Int("pairs", 1_000, "number of checkout and checkin pairs on one worker")
 
 func TestManyLeasesPassThroughContinueAsNew(t *testing.T) {
 	t.Parallel()

@@ -12,7 +12,7 @@ import (
 )
 
 // steady is how long pools of large programs must run without a replacement; make soak runs them for an hour.
-var steady = flag.Duration("steady", 5*time.Minute, "duration of the tests of large programs on the defaults")
+var steady = flag.Duration("steady", 90*time.Second, "duration of the tests of large programs on the defaults")
 
 // callsOfLarge is how often a large program is called in a second: in an hour fewer times than rotation.max_requests,
 // less its jitter, by default.

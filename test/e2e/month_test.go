@@ -27,7 +27,7 @@ import (
 )
 
 var (
-	monthLength = flag.Duration("month", 3*time.Minute, "how long TestACompressedMonth gives commands and makes faults")
+	monthLength = flag.Duration("month", time.Minute, "how long TestACompressedMonth gives commands and makes faults")
 	monthSeed   = flag.Uint64("month-seed", 0, "seed of the commands and faults; 0 is a random one, which the test prints")
 )
 

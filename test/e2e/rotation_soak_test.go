@@ -18,7 +18,7 @@ import (
 )
 
 // rotations is the number of rotations in TestManyRotationsDoNotGrowTheAgent; make soak uses a thousand.
-var rotations = flag.Int("rotations", 60, "number of rotations of eight workers")
+var rotations = flag.Int("rotations", 30, "number of rotations of eight workers")
 
 // TestManyRotationsDoNotGrowTheAgent rotates idle workers as fast as possible and compares the agent's footprint at
 // several points, each with eight ready workers, no rotation and workflows that have just continued as new. The agent
