@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/internal/sleep"
+	"github.com/tempool/tempool/process/launcher"
 	"github.com/tempool/tempool/process/limits"
 	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/spec"
@@ -106,7 +107,7 @@ func (p *Process) ApplyLimits(l spec.Limits) (map[string]limits.Mechanism, error
 const changeRounds = 2
 
 // changePerProcess changes the per-process limits of each member of the tree.
-func (p *Process) changePerProcess(before, after limits.PerProcess) error {
+func (p *Process) changePerProcess(before, after launcher.Limits) error {
 	if before.Equal(after) {
 		return nil
 	}
@@ -122,7 +123,7 @@ func (p *Process) changePerProcess(before, after limits.PerProcess) error {
 		key := p.treeKey()
 		key.Unreaped = true
 		for _, member := range table.Members(key) {
-			if err := limits.Change(member.PID, before, after); err != nil && member.Identity.Exists() {
+			if err := launcher.Change(member.PID, before, after); err != nil && member.Identity.Exists() {
 				return coded(CodeInvalid, err,
 					"cannot change these limits of a running process; restart the worker under the new ones")
 			}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -176,9 +177,10 @@ func (s *Supervisor) openCgroups() (*limits.Cgroups, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd, err := launcher.NoopCommand()
-	if err == nil {
-		err = cgroups.Probe(cmd) // old kernels and some sandboxes refuse a start in a cgroup
+	self, err := tree.SelfPath()
+	if err == nil { // a launcher without a request, which exits at once
+		noop := &exec.Cmd{Path: self, Args: []string{launcher.Name}, SysProcAttr: &syscall.SysProcAttr{Setsid: true}}
+		err = cgroups.Probe(noop)
 	}
 	if err != nil {
 		cgroups.Close()

@@ -158,9 +158,9 @@ func (p *Process) probeExec(ctx context.Context, command []string) error {
 	output := &limitedBuffer{remaining: maxProbeOutput}
 	cmd.Stdout, cmd.Stderr = output, output
 	p.probing.RLock() // the namespaces stay open
-	started, err := p.plan.launch(cmd, p.namespaces, probeStartTimeout)
+	own, _, err := p.plan.launch(cmd, p.namespaces, probeStartTimeout)
 	p.probing.RUnlock()
-	started.Namespaces.Close()
+	own.Close()
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tempool/tempool/internal/sleep"
-	"github.com/tempool/tempool/process/launcher"
 	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/spec"
 )
@@ -57,12 +56,11 @@ func (p program) fork() error {
 	case p.template != nil:
 		gate, err = p.template.fork(p.Process, cmd)
 	default:
-		var started launcher.Started
-		started, err = p.plan.launch(cmd, nil, p.spec.Start.Timeout.D())
-		p.namespaces = started.Namespaces
-		if started.OpenFiles > 0 {
+		var openFiles uint64
+		p.namespaces, openFiles, err = p.plan.launch(cmd, nil, p.spec.Start.Timeout.D())
+		if openFiles > 0 {
 			p.supervisor.logger.Warn("this host allows fewer open files than limits.open_files", "worker", p.Worker(),
-				"wanted", p.plan.limits.OpenFiles, "in_force", started.OpenFiles)
+				"wanted", p.plan.limits.OpenFiles, "in_force", openFiles)
 		}
 	}
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
+	"syscall"
 
 	"github.com/tempool/tempool/process/launcher"
 	"github.com/tempool/tempool/process/limits"
@@ -30,7 +30,7 @@ type plan struct {
 	umask       int // -1: the agent's own
 	fork        func(*exec.Cmd) error
 	address     address
-	limits      limits.PerProcess
+	limits      launcher.Limits
 	sandbox     sandbox.Sandbox
 	mechanisms  map[string]limits.Mechanism
 	cgroup      *limits.Cgroup // nil for none
@@ -96,7 +96,7 @@ func (p *plan) complete(worker string, sp spec.Spec) error {
 		return err
 	}
 	ours := map[string]string{EnvWorker: worker, EnvIncarnation: p.cookie}
-	var keep []string
+	var keep []string // directories that the program uses: it may write to them, and they stay visible
 	switch pool.Protocol {
 	case protocolTemplate: // not its cookie, which its forks would inherit
 		ours = map[string]string{EnvTemplate: strconv.Itoa(framesFD)}
@@ -106,7 +106,12 @@ func (p *plan) complete(worker string, sp spec.Spec) error {
 		ours[EnvPort], ours[EnvSocket] = strconv.Itoa(p.address.port), p.address.socket
 		keep = append(keep, p.address.dir)
 	}
-	p.sandbox = sandbox.New(sp.Sandbox, pool.Dir, keep...)
+	box := sp.Sandbox
+	p.sandbox = sandbox.Sandbox{
+		Files: len(box.Read)+len(box.Write) > 0, ReadAll: len(box.Read) == 0, Read: box.Read,
+		Write: slices.Concat(box.Write, keep), NoNetwork: box.Network == spec.NetworkNone, PrivateTmp: box.PrivateTmp,
+		Keep: append(keep, pool.Dir), Dir: pool.Dir,
+	}
 	p.environ, p.ours = environment(pool, ours, os.LookupEnv), ours
 	return nil
 }
@@ -130,11 +135,11 @@ func (s *Supervisor) planLimits(launch Launch, p *plan) error {
 	return err
 }
 
-// command returns a command with the worker's directory, environment and credentials, in a session of its own.
+// command returns a command for launch with the worker's directory and environment, in a session of its own.
 func (p plan) command(program string, args []string, dir string) *exec.Cmd {
 	return &exec.Cmd{
 		Path: program, Args: args, Dir: dir, Env: p.environ,
-		SysProcAttr: p.credentials.SessionAttr(), WaitDelay: pipeDrainTimeout,
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true}, WaitDelay: pipeDrainTimeout,
 	}
 }
 
@@ -144,22 +149,6 @@ func (p plan) start(cmd *exec.Cmd) error {
 		return p.fork(cmd)
 	}
 	return withUmask(p.umask, func() error { return p.fork(cmd) })
-}
-
-// launch starts cmd under the plan's limits and waits until they are in force, for at most timeout. cmd enters the
-// namespaces in join, or has its own if there are none.
-func (p plan) launch(cmd *exec.Cmd, join sandbox.Namespaces, timeout time.Duration) (launcher.Started, error) {
-	if p.cgroup != nil {
-		afterStart, err := p.cgroup.Attach(cmd)
-		if err != nil {
-			return launcher.Started{}, err
-		}
-		defer afterStart()
-	}
-	return launcher.Start(cmd, launcher.Options{
-		Limits: p.limits, Mark: p.mark, Sandbox: p.sandbox, Join: join, Credentials: p.credentials,
-		Env: []string{EnvIncarnation + "=" + p.cookie}, Fork: p.start, Timeout: timeout,
-	})
 }
 
 // newKind makes an incarnation that has not started.

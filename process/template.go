@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tempool/tempool/internal/sleep"
-	"github.com/tempool/tempool/process/limits"
+	"github.com/tempool/tempool/process/launcher"
 	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/spec"
 )
@@ -283,7 +283,7 @@ func (t *template) adopt(ctx context.Context, p *Process, pid int) error {
 	t.process.members.Exclude(root)
 	err = p.plan.cgroup.Enter(pid)
 	if err == nil {
-		err = limits.Change(pid, t.process.plan.limits, p.plan.limits)
+		err = launcher.Change(pid, t.process.plan.limits, p.plan.limits)
 	}
 	if err == nil && p.spec.Sandbox.Network == spec.NetworkNone {
 		var own os.FileInfo

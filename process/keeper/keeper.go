@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tempool/tempool/process/launcher"
+	"github.com/tempool/tempool/process/helper"
 	"github.com/tempool/tempool/process/reaper"
 	"github.com/tempool/tempool/process/tree"
 )
@@ -29,7 +29,7 @@ const SocketName = "keeper.sock"
 
 // The keeper's descriptors. Those of the processes follow.
 const (
-	listenerFD = launcher.HelperFilesFD + iota
+	listenerFD = helper.FilesFD + iota
 	reaperFD
 	firstFD
 )
@@ -73,7 +73,7 @@ func init() {
 
 // run is the main function of the keeper. It never returns.
 func run() {
-	in, ready := launcher.EnterHelper()
+	in, ready := helper.Enter()
 	if protect() != nil {
 		syscall.Exit(1)
 	}

@@ -5,15 +5,6 @@ import (
 	"syscall"
 )
 
-// SessionAttr returns attributes that start a child with these credentials in a session and process group of its own.
-func (c *Credentials) SessionAttr() *syscall.SysProcAttr {
-	attr := &syscall.SysProcAttr{Setsid: true}
-	if c != nil {
-		attr.Credential = &syscall.Credential{Uid: c.UID, Gid: c.GID, Groups: c.Groups, NoSetGroups: c.KeepGroups}
-	}
-	return attr
-}
-
 // become makes this process run with the credentials.
 func (c *Credentials) become() error {
 	if c == nil {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tempool/tempool/process/launcher"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -40,7 +41,7 @@ type Host struct {
 type Plan struct {
 	// Mechanisms has an entry for each limit that is set, by its key in the section limits.
 	Mechanisms map[string]Mechanism
-	PerProcess PerProcess
+	PerProcess launcher.Limits
 	Cgroup     CgroupLimits
 }
 
@@ -87,28 +88,12 @@ func NewPlan(sp *spec.Spec, worker string, host Host) (Plan, error) {
 	return plan, nil
 }
 
-// PerProcess are the limits that a process sets on itself and its descendants inherit. A zero field leaves the limit
-// alone.
-type PerProcess struct {
-	OpenFiles   uint64 `json:"open_files,omitempty"`
-	CPUSeconds  uint64 `json:"cpu_seconds,omitempty"`
-	Affinity    []int  `json:"affinity,omitempty"`
-	Nice        int    `json:"nice,omitempty"`
-	OOMScoreAdj int    `json:"oom_score_adj,omitempty"`
-}
-
 // NewPerProcess returns the per-process limits of l with the worker's cores.
-func NewPerProcess(l spec.Limits, cores []int) PerProcess {
-	return PerProcess{
+func NewPerProcess(l spec.Limits, cores []int) launcher.Limits {
+	return launcher.Limits{
 		OpenFiles: uint64(l.OpenFiles), CPUSeconds: ceilSeconds(l.CPUTime.D()), Affinity: cores, Nice: l.Nice,
 		OOMScoreAdj: l.OOMScoreAdj,
 	}
-}
-
-// Equal reports whether both set the same limits.
-func (l PerProcess) Equal(other PerProcess) bool {
-	return l.OpenFiles == other.OpenFiles && l.CPUSeconds == other.CPUSeconds && l.Nice == other.Nice &&
-		l.OOMScoreAdj == other.OOMScoreAdj && slices.Equal(l.Affinity, other.Affinity)
 }
 
 // ceilSeconds rounds up to whole seconds, the kernel's unit of RLIMIT_CPU.

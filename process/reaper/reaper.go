@@ -11,7 +11,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/tempool/tempool/process/launcher"
+	"github.com/tempool/tempool/process/helper"
 	"github.com/tempool/tempool/process/limits"
 	"github.com/tempool/tempool/process/tree"
 )
@@ -42,7 +42,7 @@ func init() {
 
 // run is the main function of the reaper. It never returns.
 func run() {
-	commands, ready := launcher.EnterHelper()
+	commands, ready := helper.Enter()
 	ready()
 	KillAll(readCommands(commands))
 	syscall.Exit(0) // there is nothing to flush, and in a build with the race detector os.Exit takes a second

@@ -36,6 +36,9 @@ func (s Sandbox) OpenFiles() (*Ruleset, error) {
 	if !s.Files {
 		return nil, nil
 	}
+	if s.PrivateTmp {
+		s.Write = append(s.Write, tmpDirs...)
+	}
 	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 || abi < landlockABI {
 		return nil, errors.New("sandbox.read and sandbox.write need Landlock as of Linux 6.2; this host's kernel lacks it, " +

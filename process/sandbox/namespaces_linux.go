@@ -5,23 +5,23 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
-	"path/filepath"
+	"path"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// Attach makes cmd start in the namespaces that the sandbox needs. The program that it starts must call Enter.
-func (s Sandbox) Attach(cmd *exec.Cmd) {
+// Attach makes a command start in the namespaces that the sandbox needs. The program that it starts must call Enter.
+func (s Sandbox) Attach(attr *syscall.SysProcAttr) {
 	if len(s.Join) > 0 {
 		return
 	}
 	if s.NoNetwork {
-		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWNET
+		attr.Cloneflags |= unix.CLONE_NEWNET
 	}
 	if s.PrivateTmp {
-		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWNS
+		attr.Cloneflags |= unix.CLONE_NEWNS
 	}
 }
 
@@ -134,7 +134,7 @@ func (s Sandbox) mountTmp() error {
 
 func isTemporary(dir string) bool {
 	for _, tmp := range tmpDirs {
-		if strings.HasPrefix(filepath.Clean(dir), tmp+"/") {
+		if strings.HasPrefix(path.Clean(dir), tmp+"/") {
 			return true
 		}
 	}

@@ -2,17 +2,12 @@
 // the program; all descendants inherit it. Whatever the host's kernel cannot do is an error, never ignored.
 package sandbox
 
-import (
-	"os"
-	"path/filepath"
-
-	"github.com/tempool/tempool/spec"
-)
+import "os"
 
 // Sandbox is what one program may reach. The zero value restricts nothing.
 type Sandbox struct {
-	// Files restricts the file system to Read and Write, and to devices such as /dev/null. Without ReadAll, only Read and
-	// Write can be read and executed.
+	// Files restricts the file system to Read and Write, with PrivateTmp to the temporary directories, and to devices such
+	// as /dev/null. Without ReadAll, only these can be read and executed.
 	Files   bool     `json:"files,omitempty"`
 	ReadAll bool     `json:"read_all,omitempty"`
 	Read    []string `json:"read,omitempty"`
@@ -43,24 +38,6 @@ var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/d
 
 // tmpDirs are made private by PrivateTmp.
 var tmpDirs = []string{"/tmp", "/var/tmp"}
-
-// New returns the sandbox of a spec. keep are directories of the agent that the program uses: it may write to them, and
-// they stay visible.
-func New(s spec.Sandbox, dir string, keep ...string) Sandbox {
-	box := Sandbox{
-		Files: len(s.Read)+len(s.Write) > 0, ReadAll: len(s.Read) == 0, Read: s.Read,
-		NoNetwork: s.Network == spec.NetworkNone, PrivateTmp: s.PrivateTmp, Dir: dir,
-	}
-	box.Write = append(append(box.Write, s.Write...), keep...)
-	if s.PrivateTmp {
-		box.Write = append(box.Write, tmpDirs...)
-		box.Keep = append(box.Keep, keep...)
-		if filepath.IsAbs(dir) {
-			box.Keep = append(box.Keep, dir)
-		}
-	}
-	return box
-}
 
 // IsZero reports whether the sandbox restricts nothing.
 func (s Sandbox) IsZero() bool { return !s.Files && !s.hasNamespaces() }

@@ -2,11 +2,11 @@ package sandbox
 
 import (
 	"errors"
-	"os/exec"
+	"syscall"
 )
 
 // Attach does nothing: Enter fails later.
-func (s Sandbox) Attach(*exec.Cmd) {}
+func (s Sandbox) Attach(*syscall.SysProcAttr) {}
 
 // Open returns nothing: Enter has failed.
 func (s Sandbox) Open(int) (Namespaces, error) { return nil, nil }

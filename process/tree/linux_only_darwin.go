@@ -16,7 +16,6 @@ func ReadFamily(int) (*Table, error) {
 // Only Linux has marks.
 
 func ownMark() Mark              { return 0 }
-func (Mark) Set() error          { return nil }
 func readMark(int) (Mark, error) { return 0, nil }
 func (Mark) Below() Mark         { return 0 }
 

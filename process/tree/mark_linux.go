@@ -2,7 +2,6 @@ package tree
 
 import (
 	"bytes"
-	"fmt"
 	"strconv"
 	"sync"
 
@@ -25,17 +24,6 @@ var ownMark = sync.OnceValue(func() Mark {
 	}
 	return self
 })
-
-// Set marks this process and all its future descendants.
-func (m Mark) Set() error {
-	if m == 0 {
-		return nil
-	}
-	if err := unix.Setrlimit(unix.RLIMIT_LOCKS, &unix.Rlimit{Cur: uint64(m), Max: uint64(m)}); err != nil {
-		return fmt.Errorf("mark the worker's process: %w", err)
-	}
-	return nil
-}
 
 // readMark returns the mark of a process; 0 if it descends from no worker of this program, or is gone.
 func readMark(pid int) (Mark, error) {

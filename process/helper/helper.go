@@ -1,4 +1,6 @@
-package launcher
+// Package helper starts helper processes: the agent's own program, executed again under another name, in a session of
+// its own. They are the reaper and the keeper.
+package helper
 
 import (
 	"context"
@@ -14,24 +16,20 @@ import (
 	"github.com/tempool/tempool/process/tree"
 )
 
-// A helper process is the agent's own program, executed again under another name, in a session of its own: the reaper
-// and the keeper.
-
 // The descriptors of a helper process: a pipe from the agent, a pipe to it, and the files that the agent gives it.
 const (
-	helperInFD = 3 + iota
-	helperReadyFD
-	HelperFilesFD
+	inFD = 3 + iota
+	readyFD
+	FilesFD
 )
 
-// helperTimeout bounds the start of a helper process.
-const helperTimeout = 15 * time.Second
+// startTimeout bounds the start of a helper process.
+const startTimeout = 15 * time.Second
 
-// StartHelper starts a helper process, args[0] being its name, and returns when it is ready: within 15 seconds, and
-// before ctx's deadline. It sends first as JSON through the pipe to the helper process, unless it is nil. The caller
-// closes the pipe, and reaps the helper process with tree.WaitChild.
-func StartHelper(ctx context.Context, args []string, files []*os.File,
-	first any) (pipe *os.File, cmd *exec.Cmd, err error) {
+// Start starts a helper process, args[0] being its name, and returns when it is ready: within 15 seconds, and before
+// ctx's deadline. It sends first as JSON through the pipe to the helper process, unless it is nil. The caller closes
+// the pipe, and reaps the helper process with tree.WaitChild.
+func Start(ctx context.Context, args []string, files []*os.File, first any) (pipe *os.File, cmd *exec.Cmd, err error) {
 	self, err := tree.SelfPath()
 	if err != nil {
 		return nil, nil, err
@@ -62,7 +60,7 @@ func StartHelper(ctx context.Context, args []string, files []*os.File,
 	if err != nil {
 		return nil, nil, err
 	}
-	deadline := time.Now().Add(helperTimeout)
+	deadline := time.Now().Add(startTimeout)
 	if limit, ok := ctx.Deadline(); ok && limit.Before(deadline) {
 		deadline = limit
 	}
@@ -81,16 +79,16 @@ func StartHelper(ctx context.Context, args []string, files []*os.File,
 	return pipe, cmd, nil
 }
 
-// EnterHelper is the first call of a helper process. It returns the pipe from the agent, and what reports to the agent
+// Enter is the first call of a helper process. It returns the pipe from the agent, and what reports to the agent
 // that the helper process is ready.
-func EnterHelper() (in *os.File, ready func()) {
+func Enter() (in *os.File, ready func()) {
 	// A signal to the agent's group, its terminal or all programs of its name must not end the helper process.
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGPIPE)
 	if os.Chdir("/") != nil {
 		syscall.Exit(1)
 	}
-	return os.NewFile(helperInFD, "in"), func() {
-		file := os.NewFile(helperReadyFD, "ready")
+	return os.NewFile(inFD, "in"), func() {
+		file := os.NewFile(readyFD, "ready")
 		if _, err := file.Write([]byte{'\n'}); err != nil {
 			syscall.Exit(1)
 		}

@@ -1,16 +1,32 @@
-package limits
+package launcher
 
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// Apply sets the limits on this process, before it executes another program. If the host allows fewer open files, Apply
+// Limits are those that a process sets on itself and its descendants inherit. A zero field leaves the limit alone.
+type Limits struct {
+	OpenFiles   uint64 `json:"open_files,omitempty"`
+	CPUSeconds  uint64 `json:"cpu_seconds,omitempty"`
+	Affinity    []int  `json:"affinity,omitempty"`
+	Nice        int    `json:"nice,omitempty"`
+	OOMScoreAdj int    `json:"oom_score_adj,omitempty"`
+}
+
+// Equal reports whether both set the same limits.
+func (l Limits) Equal(other Limits) bool {
+	return l.OpenFiles == other.OpenFiles && l.CPUSeconds == other.CPUSeconds && l.Nice == other.Nice &&
+		l.OOMScoreAdj == other.OOMScoreAdj && slices.Equal(l.Affinity, other.Affinity)
+}
+
+// apply sets the limits on this process, before it executes another program. If the host allows fewer open files, apply
 // sets that limit and returns it.
-func (l PerProcess) Apply() (openFiles uint64, err error) {
+func (l Limits) apply() (openFiles uint64, err error) {
 	if l.Nice != 0 {
 		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, l.Nice); err != nil {
 			return 0, fmt.Errorf("set limits.nice = %d: %w; only a privileged agent may lower it below its own", l.Nice, err)
