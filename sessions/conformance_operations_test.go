@@ -151,7 +151,6 @@ func testDelete(t *testing.T, s *storeEnv) {
 	require.ErrorIs(t, err, api.ErrSessionNotFound)
 	_, err = store.Update(t.Context(), "a", setData("k", "1"))
 	require.ErrorIs(t, err, api.ErrSessionNotFound)
-	require.ErrorIs(t, store.Touch(t.Context(), "a"), api.ErrSessionNotFound)
 	require.ErrorIs(t, store.Delete(t.Context(), "a"), api.ErrSessionNotFound)
 }
 
@@ -209,7 +208,6 @@ func testConcurrentUseAndEnd(t *testing.T, s *storeEnv) {
 		for range users {
 			group.Go(func() { <-start; _, err := store.Get(t.Context(), id); outcomes <- err })
 			group.Go(func() { <-start; _, err := store.Update(t.Context(), id, setData("k", "1")); outcomes <- err })
-			group.Go(func() { <-start; outcomes <- store.Touch(t.Context(), id) })
 		}
 		group.Go(func() {
 			<-start

@@ -102,7 +102,7 @@ var storeTests = map[string]func(*testing.T, *storeEnv){
 	"A failed update changes nothing":                        testFailedUpdate,
 	"Changing a returned session does not change the store":  testIsolation,
 	"A session expires at the exact millisecond":             testExpiry,
-	"Get, Update and Touch extend the TTL":                   testUseExtendsTTL,
+	"Get and Update extend the TTL":                          testUseExtendsTTL,
 	"Changing the ttl restarts it":                           testTTLChange,
 	"A clock that goes back shortens no TTL":                 testClockGoesBack,
 	"A deleted session does not exist":                       testDelete,

@@ -32,7 +32,7 @@ type Session struct {
 	Programs map[string]json.RawMessage `json:"programs"`
 	Data     map[string]json.RawMessage `json:"data"`
 	Metadata map[string]json.RawMessage `json:"metadata"`
-	// Version is 1 after Create and grows by 1 with each Update. Get and Touch leave it unchanged.
+	// Version is 1 after Create and grows by 1 with each Update. Get leaves it unchanged.
 	Version int64 `json:"version"`
 	// CreatedAt and LastAccessed are in UTC, to the millisecond.
 	CreatedAt    time.Time `json:"created_at"`

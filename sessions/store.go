@@ -25,8 +25,6 @@ type Store interface {
 	// session, so change must depend on nothing else. If change fails, Update returns that error and stores nothing. It
 	// fails with CodeSessionNotFound and CodePayloadTooLarge.
 	Update(ctx context.Context, id string, change func(*Session) error) (*Session, error)
-	// Touch extends a session's TTL. It fails with CodeSessionNotFound.
-	Touch(ctx context.Context, id string) error
 	// Delete fails with CodeSessionNotFound.
 	Delete(ctx context.Context, id string) error
 	// List returns up to limit sessions with ids greater than after, ordered by id. It extends no TTL.

@@ -36,22 +36,6 @@ func certainlyUnchanged(err error) bool {
 	return false
 }
 
-// use runs an operation that only extends a session's TTL. The next flush replicates it.
-func (s *Store) use(id string, use func(sessions.Store) (*sessions.Session, error)) (*sessions.Session, error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	r := s.replicator
-	if r == nil {
-		return use(s.primary)
-	}
-	defer r.begin(id)()
-	found, err := use(s.primary)
-	if err == nil || !certainlyUnchanged(err) {
-		r.enqueue(id, false)
-	}
-	return found, err
-}
-
 func (s *Store) Create(ctx context.Context, session *sessions.Session) (*sessions.Session, error) {
 	return s.write(ctx, session.ID,
 		func(store sessions.Store) (*sessions.Session, error) { return store.Create(ctx, session) })
@@ -67,13 +51,20 @@ func (s *Store) Delete(ctx context.Context, id string) error {
 	return err
 }
 
+// Get implements sessions.Store. The next flush replicates the use.
 func (s *Store) Get(ctx context.Context, id string) (*sessions.Session, error) {
-	return s.use(id, func(store sessions.Store) (*sessions.Session, error) { return store.Get(ctx, id) })
-}
-
-func (s *Store) Touch(ctx context.Context, id string) error {
-	_, err := s.use(id, func(store sessions.Store) (*sessions.Session, error) { return nil, store.Touch(ctx, id) })
-	return err
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	r := s.replicator
+	if r == nil {
+		return s.primary.Get(ctx, id)
+	}
+	defer r.begin(id)()
+	found, err := s.primary.Get(ctx, id)
+	if err == nil || !certainlyUnchanged(err) {
+		r.enqueue(id, false)
+	}
+	return found, err
 }
 
 func (s *Store) List(ctx context.Context, after string, limit int) ([]*sessions.Session, error) {

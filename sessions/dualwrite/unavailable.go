@@ -25,7 +25,6 @@ func (u unavailable) List(context.Context, string, int) ([]*sessions.Session, er
 	return nil, u.err
 }
 
-func (u unavailable) Touch(context.Context, string) error                         { return u.err }
 func (u unavailable) Delete(context.Context, string) error                        { return u.err }
 func (u unavailable) Count(context.Context) (int, error)                          { return 0, u.err }
 func (u unavailable) DeleteExpired(context.Context) (int, error)                  { return 0, u.err }

@@ -303,21 +303,6 @@ func (s *Store) swap(ctx context.Context, e *entry, version int64, next *session
 	return true, s.unlockAndWait(ctx, operation, s.enqueueLocked(next.ID, encodeRecord(next, body)))
 }
 
-// Touch extends a session's TTL.
-func (s *Store) Touch(ctx context.Context, id string) error {
-	now, err := s.lock(ctx, "touch session "+id, id)
-	if err != nil {
-		return err
-	}
-	defer s.mu.Unlock()
-	e := s.sessions.Live(id, now)
-	if e == nil {
-		return sessions.NotFound(id)
-	}
-	s.touchLocked(e, now)
-	return nil
-}
-
 // Delete removes a session.
 func (s *Store) Delete(ctx context.Context, id string) error {
 	operation := "delete session " + id

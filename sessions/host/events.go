@@ -87,11 +87,6 @@ func (s observedStore) Update(ctx context.Context, id string,
 	return s.Store.Update(ctx, id, change)
 }
 
-func (s observedStore) Touch(ctx context.Context, id string) (err error) {
-	defer s.used("touch", time.Now(), &err)
-	return s.Store.Touch(ctx, id)
-}
-
 func (s observedStore) Delete(ctx context.Context, id string) (err error) {
 	defer s.used("delete", time.Now(), &err)
 	return s.Store.Delete(ctx, id)

@@ -15,31 +15,24 @@ local now = tonumber(ARGV[1])
 local live = h[1] and now < tonumber(h[3]) + tonumber(h[4])
 `
 
-// luaTouch extends the TTL. The time of the last use never goes backwards, but a use by a clock that is behind it keeps
-// the session, too.
-const luaTouch = `
-if now > tonumber(h[3]) then
-  redis.call('HSET', KEYS[1], 't', ARGV[1])
-  h[3] = ARGV[1]
-end
-redis.call('PEXPIRE', KEYS[1], h[4])
-`
-
 // luaReturnBody ends a script that returns v, g, t, l, c and the body.
 const luaReturnBody = `h[6] = redis.call('HGET', KEYS[1], 'b') return h`
 
 var (
 	// getScript returns a session and extends its TTL, or returns nothing. It omits the body if the last write has the id
-	// ARGV[2].
-	getScript = redis.NewScript(luaLoad + `if not live then return {} end` + luaTouch + `
+	// ARGV[2]. The time of the last use never goes backwards, but a use by a clock that is behind it keeps the session, too.
+	getScript = redis.NewScript(luaLoad + `if not live then return {} end
+if now > tonumber(h[3]) then
+  redis.call('HSET', KEYS[1], 't', ARGV[1])
+  h[3] = ARGV[1]
+end
+redis.call('PEXPIRE', KEYS[1], h[4])
 if h[2] ~= ARGV[2] then h[6] = redis.call('HGET', KEYS[1], 'b') end
 return h`)
 	// readScript returns a session with its body without extending its TTL, or nothing.
 	readScript = redis.NewScript(luaLoad + `if not live then return {} end ` + luaReturnBody)
 	// peekScript returns v, g, t, l and c without extending the TTL, or nothing.
 	peekScript = redis.NewScript(luaLoad + `if not live then return {} end return h`)
-	// touchScript extends the TTL and returns whether the session exists.
-	touchScript = redis.NewScript(luaLoad + `if not live then return 0 end` + luaTouch + `return 1`)
 	// deleteScript returns whether the session existed.
 	deleteScript = redis.NewScript(luaLoad + `redis.call('DEL', KEYS[1]) if live then return 1 end return 0`)
 	// createScript returns whether the id was unused. Arguments: v, g, b, c, t, l.

@@ -203,15 +203,6 @@ func (s *Store) Get(ctx context.Context, id string) (*sessions.Session, error) {
 	return r.Session, err
 }
 
-// Touch extends a session's TTL.
-func (s *Store) Touch(ctx context.Context, id string) error {
-	if err := sessions.CheckID(id); err != nil {
-		return err
-	}
-	return s.exchange(ctx, "touch session "+id,
-		func(ctx context.Context) error { return s.runExisting(ctx, id, touchScript) })
-}
-
 // Delete removes a session.
 func (s *Store) Delete(ctx context.Context, id string) error {
 	if err := sessions.CheckID(id); err != nil {
@@ -222,21 +213,16 @@ func (s *Store) Delete(ctx context.Context, id string) error {
 		if err := s.markForReview(ctx, id); err != nil {
 			return err
 		}
-		if err := s.runExisting(ctx, id, deleteScript); err != nil {
+		existed, err := deleteScript.Run(ctx, s.client, s.key(id), now.UnixMilli()).Int()
+		if err == nil && existed == 0 {
+			err = sessions.NotFound(id)
+		}
+		if err != nil {
 			return err
 		}
-		_, err := s.removeFromIndex(ctx, now, id)
+		_, err = s.removeFromIndex(ctx, now, id)
 		return err
 	})
-}
-
-// runExisting runs a script that returns whether the session exists. It fails with CodeSessionNotFound if not.
-func (s *Store) runExisting(ctx context.Context, id string, script *redis.Script) error {
-	found, err := script.Run(ctx, s.client, s.key(id), s.config.Now().UnixMilli()).Int()
-	if err == nil && found == 0 {
-		err = sessions.NotFound(id)
-	}
-	return err
 }
 
 // Create stores a new session.
