@@ -55,7 +55,7 @@ type function struct {
 	asked     chan struct{} // closed by a stop
 	stopped   atomic.Bool   // asked is closed, or being closed
 	crashed   chan string   // the first reason
-	returned  chan struct{}
+	returned  <-chan struct{}
 	err       error  // of serve, before returned is closed
 	abandoned bool   // by wait
 	crash     string // the reason received from crashed
@@ -95,9 +95,7 @@ func (s *Supervisor) newFunction(launch Launch) (*Process, error) {
 	pl := &plan{cookie: tree.NewCookie(s.config.HostID, launch.Worker, launch.Incarnation, s.state.id),
 		mechanisms: mechanisms}
 	p := s.newProcess(launch, pl, inForce)
-	f := &function{Process: p, serve: serve, asked: make(chan struct{}), crashed: make(chan string, 1),
-		returned: make(chan struct{})}
-	p.kind = f
+	p.kind = &function{Process: p, serve: serve, asked: make(chan struct{}), crashed: make(chan string, 1)}
 	return p, nil
 }
 
@@ -118,10 +116,7 @@ func (f *function) start() error {
 		},
 	}
 	f.logs.Note("started as a function of the agent")
-	go func() {
-		f.err = f.serve(f.life, run)
-		close(f.returned)
-	}()
+	f.returned = sleep.Done(func() { f.err = f.serve(f.life, run) })
 	return nil
 }
 

@@ -164,12 +164,7 @@ func (p *Process) probeExec(ctx context.Context, command []string) error {
 	if err != nil {
 		return err
 	}
-	awaitExit := tree.WatchExit(cmd.Process.Pid)
-	exited := make(chan struct{})
-	go func() {
-		defer close(exited)
-		awaitExit()
-	}()
+	exited := sleep.Done(tree.WatchExit(cmd.Process.Pid))
 	select {
 	case <-exited:
 	case <-ctx.Done():

@@ -188,11 +188,7 @@ func (p program) end() ending {
 
 // drainPipes waits for the readers, but not for long: a process that still holds a pipe does not belong to the tree.
 func (p program) drainPipes() {
-	read := make(chan struct{})
-	go func() {
-		p.readers.Wait()
-		close(read)
-	}()
+	read := sleep.Done(p.readers.Wait)
 	sleep.For(read, pipeDrainTimeout)
 	p.pipes.close()
 	<-read

@@ -193,11 +193,7 @@ func (s *Supervisor) Close(ctx context.Context) error {
 			p.requestStop(0)
 		}
 	}
-	gone := make(chan struct{})
-	go func() {
-		s.processes.Wait()
-		close(gone)
-	}()
+	gone := sleep.Done(s.processes.Wait)
 	var err error
 	select {
 	case <-gone:

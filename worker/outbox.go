@@ -217,11 +217,7 @@ func signalWith(temporal client.Client, namespace, identity string, payloads con
 
 // close waits until all messages are delivered or ctx ends. Nothing may be reported or announced afterwards.
 func (o *outbox) close(ctx context.Context) {
-	delivered := make(chan struct{})
-	go func() {
-		defer close(delivered)
-		o.deliveries.Wait()
-	}()
+	delivered := sleep.Done(o.deliveries.Wait)
 	select {
 	case <-delivered:
 	case <-ctx.Done():

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 // flushTimeout bounds the posting of the last events.
@@ -38,11 +39,7 @@ func (a *Agent) stop() error {
 	placements.Wait()
 	a.poolQueues.close()
 	keep := a.config.KeepProcesses && !a.hasFailed.Load() // an agent that has failed may have lost its host id
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		a.slots.wait()
-	}()
+	ended := sleep.Done(a.slots.wait)
 	if !keep {
 		close(a.stopping) // the workers are notified, and drain and stop their processes through this agent
 		select {

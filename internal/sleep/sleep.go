@@ -28,6 +28,16 @@ func Ended(ended <-chan struct{}) bool {
 	}
 }
 
+// Done runs f on another goroutine, and returns a channel that is closed when f has returned.
+func Done(f func()) <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	return done
+}
+
 // Ticks yields the time once per interval until ended is closed.
 func Ticks(ended <-chan struct{}, interval time.Duration) iter.Seq[time.Time] {
 	return func(yield func(time.Time) bool) {

@@ -61,7 +61,7 @@ type Store struct {
 	config Config
 	work   chan struct{} // a log has been queued
 	stop   context.CancelFunc
-	done   chan struct{}
+	done   <-chan struct{} // of run
 
 	dropped atomic.Int64 // lines, of all workers
 
@@ -84,13 +84,9 @@ func Open(config Config) (*Store, error) {
 		return nil, fmt.Errorf("make the folder of the workers' logs: %w", err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	s := &Store{config: config, work: make(chan struct{}, 1), stop: stop, done: make(chan struct{}),
-		workers: make(map[string]*workerLog)}
+	s := &Store{config: config, work: make(chan struct{}, 1), stop: stop, workers: make(map[string]*workerLog)}
 	s.prune()
-	go func() {
-		defer close(s.done)
-		s.run(ctx)
-	}()
+	s.done = sleep.Done(func() { s.run(ctx) })
 	return s, nil
 }
 

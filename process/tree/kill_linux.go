@@ -6,6 +6,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 // Signal sends a signal to exactly the process that id names, or fails with ESRCH.
@@ -34,12 +36,9 @@ func Signal(id Identity, sig syscall.Signal) error {
 // atHighPriority runs f on a thread of its own at the highest priority that this program may set. The thread ends with
 // f.
 func atHighPriority(f func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	<-sleep.Done(func() {
 		runtime.LockOSThread() // never unlocked: the runtime discards the thread when the goroutine ends
 		_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), -20)
 		f()
-	}()
-	<-done
+	})
 }
