@@ -20,11 +20,7 @@ func nonRetryable(code api.Code, sentence string) error {
 
 // fromCoded converts a coded error to a non-retryable ApplicationError with the same message.
 func fromCoded(err error) error {
-	sentence := err.Error()
-	if coded, ok := errors.AsType[*api.Error](err); ok {
-		sentence = coded.Message
-	}
-	return nonRetryable(api.CodeOf(err), sentence)
+	return nonRetryable(api.CodeOf(err), api.MessageOf(err))
 }
 
 // fromProcess converts an error of the process package: a cancellation to a CanceledError, any other to a non-retryable

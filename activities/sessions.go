@@ -1,6 +1,7 @@
 package activities
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -107,11 +108,8 @@ func (s *Sessions) runHook(ctx context.Context, hook, session string, r api.Sess
 }
 
 func toSessionFailure(session string, err error) api.SessionFailure {
-	f := api.SessionFailure{Session: session, Code: api.CodeUnavailable, Reason: err.Error()}
-	if coded, ok := errors.AsType[*api.Error](err); ok {
-		f.Code, f.Reason = coded.Code, coded.Message
-	}
-	return f
+	return api.SessionFailure{Session: session, Code: cmp.Or(api.CodeOf(err), api.CodeUnavailable),
+		Reason: api.MessageOf(err)}
 }
 
 // BindSessions binds sessions to a worker. If the worker has no ready process on this host, it fails with

@@ -54,8 +54,8 @@ func (h *Host) Start(ctx context.Context, r api.StartRequest) (api.StartResult, 
 		result.Failed = earlier.Attempts
 		return result, nil
 	}
-	var failure *temporal.ApplicationError
-	if !errors.As(err, &failure) { // cancelled
+	failure, ok := errors.AsType[*temporal.ApplicationError](err)
+	if !ok { // cancelled
 		return result, err
 	}
 	if failure.Type() == string(api.CodeSuperseded) {

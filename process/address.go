@@ -94,9 +94,6 @@ const minPortRange = 1000
 func (a *portAllocator) allocate() (int, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.inUse == nil {
-		a.inUse = make(map[int]bool)
-	}
 	first, last := quietPorts(lastEphemeralPort())
 	for attempt := range portAttempts {
 		wanted := 0 // any
@@ -133,9 +130,6 @@ func quietPorts(ephemeralLast int) (first, last int) {
 func (a *portAllocator) take(port int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.inUse == nil {
-		a.inUse = make(map[int]bool)
-	}
 	a.inUse[port] = true
 }
 

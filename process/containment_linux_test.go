@@ -221,7 +221,7 @@ func TestAForeignListenerOnAWorkersPortIsNotTrusted(t *testing.T) {
 }
 
 func TestPortsAreNoneThatTheKernelGivesToOthers(t *testing.T) {
-	var a portAllocator
+	a := portAllocator{inUse: map[int]bool{}}
 	last := lastEphemeralPort()
 	require.NotZero(t, last)
 	if first, _ := quietPorts(last); first == 0 {

@@ -90,6 +90,7 @@ func Open(ctx context.Context, config Config) (*Supervisor, error) {
 		newest: make(map[string]int64), starting: make(map[key]*start), live: make(map[key]*Process),
 		ended: make(map[key]*Process), templateProcesses: make(map[key]*Process),
 		poolStartLimits: make(map[string]*poolStartLimit), abandoned: make(map[string]int),
+		ports:      portAllocator{inUse: make(map[int]bool)},
 		startLimit: semaphore.NewWeighted(int64(config.Concurrency)),
 	}
 	if s.logs, err = logs.Open(logs.Config{

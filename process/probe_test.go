@@ -94,7 +94,7 @@ func TestALongStateDirPutsTheSocketIntoTheTemporaryDirectory(t *testing.T) {
 }
 
 func TestHealthPortIsTheAddressOfAProgramWithAFixedPort(t *testing.T) {
-	var book portAllocator
+	book := portAllocator{inUse: map[int]bool{}}
 	port, err := book.allocate()
 	require.NoError(t, err)
 	sp := listens(spec.HealthHTTP, web)
@@ -130,7 +130,7 @@ func TestAProgramThatNeverListensFailsItsStart(t *testing.T) {
 }
 
 func TestPortsAreAllocatedOnce(t *testing.T) {
-	var book portAllocator
+	book := portAllocator{inUse: map[int]bool{}}
 	given := make(map[int]bool)
 	for range 200 {
 		port, err := book.allocate()

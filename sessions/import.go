@@ -92,8 +92,8 @@ type backupReader struct {
 // failure is the error for a line, with what was done before.
 func failure(line int, err error, done api.SessionImport) error {
 	text := fmt.Sprintf("line %d: %s (%s; repeating the import keeps what is done)", line, api.MessageOf(err), done)
-	var coded *api.Error
-	if !errors.As(err, &coded) {
+	coded, ok := errors.AsType[*api.Error](err)
+	if !ok {
 		return fmt.Errorf("line %d: %w (%s; repeating the import keeps what is done)", line, err, done)
 	}
 	return &api.Error{Code: coded.Code, Message: text, RetryAfter: coded.RetryAfter, Err: coded}

@@ -2,13 +2,11 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
-	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 
 	"github.com/tempool/tempool/activities/sweeper"
@@ -202,9 +200,8 @@ func (j *janitor) describe(ctx context.Context, id string) (run string, closed b
 	ctx, cancel := context.WithTimeout(ctx, janitorTimeout)
 	defer cancel()
 	description, err := j.temporal.DescribeWorkflowExecution(ctx, id, "")
-	var notFound *serviceerror.NotFound
 	if err != nil {
-		return "", errors.As(err, &notFound)
+		return "", isNotFound(err)
 	}
 	info := description.GetWorkflowExecutionInfo()
 	return info.GetExecution().GetRunId(), !sweeper.IsOpen(info.GetStatus())

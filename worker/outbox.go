@@ -165,7 +165,7 @@ func (o *outbox) deliver(workflowID, name string, delay *time.Duration, next fun
 			ctx, cancel := context.WithTimeout(o.life, deliveryTimeout)
 			err := o.signal(ctx, workflowID, name, message, requestID)
 			cancel()
-			if err == nil || isClosed(err) || o.life.Err() != nil {
+			if err == nil || isNotFound(err) || o.life.Err() != nil {
 				break
 			}
 			if isRefusal(err) {
@@ -178,9 +178,9 @@ func (o *outbox) deliver(workflowID, name string, delay *time.Duration, next fun
 	}
 }
 
-func isClosed(err error) bool {
-	_, closed := errors.AsType[*serviceerror.NotFound](err)
-	return closed
+func isNotFound(err error) bool {
+	_, is := errors.AsType[*serviceerror.NotFound](err)
+	return is
 }
 
 // isRefusal reports whether Temporal will never accept a message: it is too large or malformed, or this agent may not

@@ -2,10 +2,8 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
-	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 
 	"github.com/tempool/tempool/api"
@@ -21,9 +19,8 @@ type poolSessionOwner struct {
 func (c poolSessionOwner) Claim(ctx context.Context, pool string) (string, error) {
 	err := c.temporal.SignalWorkflow(ctx, api.PoolWorkflowID(pool), "", api.SignalSessionStoreClaimed,
 		api.SessionStoreClaim{Host: c.hostID})
-	var notFound *serviceerror.NotFound
 	switch {
-	case errors.As(err, &notFound):
+	case isNotFound(err):
 		return "", api.Errorf(api.CodePoolNotFound, "no pool %s is running", pool)
 	case err != nil:
 		return "", fmt.Errorf("claim the session store of pool %s: %w", pool, err)

@@ -47,9 +47,6 @@ func (m Mark) Restore() {
 // Retire makes the adopted processes that still have the mark escaped ones.
 func (m Mark) Retire() { living.Delete(m) }
 
-// HasMarks reports whether this system has marks.
-func HasMarks() bool { return marksProve() }
-
-// marksProve reports whether marks distinguish processes of workers from others. Otherwise a cookie is the only sign,
-// and anybody can copy an environment.
-func marksProve() bool { return ownMark() >= 2*minMarks }
+// HasMarks reports whether this system has marks, which distinguish processes of workers from others. Otherwise a cookie
+// is the only sign, and anybody can copy an environment.
+func HasMarks() bool { return ownMark() >= 2*minMarks }

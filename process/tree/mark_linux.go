@@ -27,7 +27,7 @@ var ownMark = sync.OnceValue(func() Mark {
 
 // readMark returns the mark of a process; 0 if it descends from no worker of this program, or is gone.
 func readMark(pid int) (Mark, error) {
-	if !marksProve() {
+	if !HasMarks() {
 		return 0, nil
 	}
 	limit, err := readLimit(pid)

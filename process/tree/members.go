@@ -110,7 +110,7 @@ func (t *Table) Members(k Key) []*Entry {
 	}
 	if k.Cookie != "" {
 		for _, e := range t.CookieHolders[k.Cookie] {
-			if marksProve() || t.ledByHolder(e) {
+			if HasMarks() || t.ledByHolder(e) {
 				w.add(e)
 			}
 		}
@@ -139,7 +139,7 @@ func (t *Table) Members(k Key) []*Entry {
 
 // marks reports whether e carries the mark or the cookie of k's tree.
 func (k Key) marks(e *Entry) bool {
-	return k.Mark != 0 && e.mark == k.Mark || marksProve() && k.Cookie != "" && e.cookie == k.Cookie
+	return k.Mark != 0 && e.mark == k.Mark || HasMarks() && k.Cookie != "" && e.cookie == k.Cookie
 }
 
 // ledByHolder reports whether a cookie holder is of a session that belongs to the incarnation: its leader also has the

@@ -164,7 +164,7 @@ func scanTable(visit func(*Entry)) (*Table, error) {
 			e, err := ReadEntry(pid)
 			if err == nil && e != nil && !e.Zombie {
 				e.mark, err = readMark(pid)
-				if err == nil && (e.mark != 0 || !marksProve()) {
+				if err == nil && (e.mark != 0 || !HasMarks()) {
 					e.cookie, err = readCookie(pid)
 				}
 			}

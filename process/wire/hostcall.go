@@ -80,8 +80,8 @@ func (c *Conn) answerHostCall(id uint32, result []byte, err error) {
 		err = &RemoteError{Code: CodeTooLarge, Message: "the host's result exceeds the limit of a message"}
 	}
 	if err != nil {
-		var failure *RemoteError
-		if !errors.As(err, &failure) {
+		failure, ok := errors.AsType[*RemoteError](err)
+		if !ok {
 			failure = &RemoteError{Code: CodeHostError, Message: err.Error()}
 		}
 		answer.Type = FrameHostError

@@ -78,9 +78,8 @@ func (s *Store) exchange(ctx context.Context, operation string, commands func(co
 	limited, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	err := commands(limited)
-	var coded *api.Error
 	switch {
-	case err == nil || errors.As(err, &coded):
+	case err == nil || api.CodeOf(err) != "":
 		return err
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s: %w", operation, ctx.Err())
