@@ -18,9 +18,10 @@ const (
 	// MaxCounters bounds the counters of one worker. Further names are summed under OtherCounter.
 	MaxCounters  = 64
 	OtherCounter = "other"
+	// MaxCount bounds one count: it is exact in every language's numbers.
+	MaxCount = 1 << 53
 
-	maxCounterName = 64      // bytes
-	maxCount       = 1 << 53 // exact in every language's numbers
+	maxCounterName = 64 // bytes
 )
 
 // counters are the counters of one worker.
@@ -45,7 +46,7 @@ func (c *counters) addHeaders(headers map[string]string) error {
 			continue
 		}
 		n, err := strconv.ParseInt(value, 10, 64)
-		if err != nil || !validCount(name, n) {
+		if err != nil || !ValidCount(name, n) {
 			return violation("header %.100q: %.40q; a counter's name has 1 to %d of a-z, 0-9 and _, and its count is a whole "+
 				"number", key, value, maxCounterName)
 		}
@@ -62,7 +63,7 @@ func (c *counters) addHostCall(payload []byte) error {
 			" takes an object of whole numbers, by the counters' names"}
 	}
 	for name, n := range added {
-		if !validCount(name, n) {
+		if !ValidCount(name, n) {
 			return &RemoteError{Code: CodeInvalidParams,
 				Message: "a counter's name has 1 to 64 of a-z, 0-9 and _, and its count is a whole number from 0 to 2^53"}
 		}
@@ -73,9 +74,10 @@ func (c *counters) addHostCall(payload []byte) error {
 	return nil
 }
 
-func validCount(name string, n int64) bool {
+// ValidCount reports whether a worker may add n to a counter of this name.
+func ValidCount(name string, n int64) bool {
 	invalid := func(r rune) bool { return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '_') }
-	return name != "" && len(name) <= maxCounterName && !strings.ContainsFunc(name, invalid) && n >= 0 && n <= maxCount
+	return name != "" && len(name) <= maxCounterName && !strings.ContainsFunc(name, invalid) && n >= 0 && n <= MaxCount
 }
 
 func (c *counters) add(name string, n int64) {

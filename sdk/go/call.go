@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/tempool/tempool/process/wire"
 )
 
 // Call is the call that a handler serves. It is safe for concurrent use, and valid until the handler returns.
@@ -47,15 +48,10 @@ func (c *Call) SetHeader(key, value string) {
 	c.response[key] = value
 }
 
-// maxCount is the largest count of one answer.
-const maxCount = 1 << 53
-
-var counterForm = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
-
 // Count adds n, from 0, to a counter in this worker's metrics, such as "api_calls"; the host gets it with the answer. A
 // name has 1 to 64 characters of a-z, 0-9 and _. The host has 64 counters per worker and adds further names to "other".
 func (c *Call) Count(name string, n int64) error {
-	if n < 0 || n > maxCount || !counterForm.MatchString(name) {
+	if !wire.ValidCount(name, n) {
 		return fmt.Errorf("count %.80q by %d: a name has 1 to 64 characters of a-z, 0-9 and _, and a count is from 0 to 2^53",
 			name, n)
 	}
@@ -64,7 +60,7 @@ func (c *Call) Count(name string, n int64) error {
 	if c.counts == nil {
 		c.counts = make(map[string]int64)
 	}
-	c.counts[name] = min(c.counts[name]+n, maxCount)
+	c.counts[name] = min(c.counts[name]+n, wire.MaxCount)
 	return nil
 }
 
@@ -89,7 +85,7 @@ func (c *Call) responseHeaders() map[string]string {
 		if headers == nil {
 			headers = make(map[string]string, len(c.counts))
 		}
-		headers["tempool-count-"+name] = strconv.FormatInt(n, 10)
+		headers[wire.CountHeader+name] = strconv.FormatInt(n, 10)
 	}
 	return headers
 }
@@ -102,7 +98,7 @@ func (c *Call) reportCounts(ctx context.Context) error {
 	if len(counts) == 0 {
 		return nil
 	}
-	return c.host(ctx, "worker.count", counts, nil)
+	return c.host(ctx, wire.CountMethod, counts, nil)
 }
 
 // Name returns the worker's name, such as go/0; empty if Tempool did not start this program.

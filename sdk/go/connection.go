@@ -232,7 +232,7 @@ func (c *connection) chunk(f wire.Frame) error {
 		return nil
 	}
 	c.uploads[f.ID] = nil
-	return c.sendError(f.ID, Errorf(codeTooLarge, "the request body exceeds the limit of %d bytes", c.maxMessage))
+	return c.sendError(f.ID, Errorf(wire.CodeTooLarge, "the request body exceeds the limit of %d bytes", c.maxMessage))
 }
 
 func (c *connection) cancel(id uint32) error {
@@ -245,7 +245,7 @@ func (c *connection) cancel(id uint32) error {
 		return nil
 	}
 	c.uploads[id] = nil
-	return c.sendError(id, Errorf(codeCancelled, "cancelled before it started"))
+	return c.sendError(id, Errorf(wire.CodeCancelled, "cancelled before it started"))
 }
 
 // send writes one frame.
@@ -282,7 +282,7 @@ func (c *connection) hostCall(ctx context.Context, id uint32, method string, par
 		}
 	}
 	if limit := c.limit(); int64(len(payload)) > limit {
-		return &HostError{Code: codeTooLarge,
+		return &HostError{Code: wire.CodeTooLarge,
 			Message: fmt.Sprintf("arguments of %d bytes exceed the limit of %d", len(payload), limit)}
 	}
 	var headers map[string]string
@@ -342,14 +342,11 @@ func (c *connection) hostAnswered(f wire.Frame) error {
 	}
 	answer := hostAnswer{payload: f.Payload}
 	if f.Type == wire.FrameHostError {
-		refused := HostError{}
-		if err := json.Unmarshal(f.Payload, &struct {
-			Code    *string `json:"code"`
-			Message *string `json:"message"`
-		}{&refused.Code, &refused.Message}); err != nil {
-			refused = HostError{Code: "host_error", Message: "the host sent an error that is not JSON"}
+		refused := wire.RemoteError{}
+		if err := json.Unmarshal(f.Payload, &refused); err != nil {
+			refused = wire.RemoteError{Code: wire.CodeHostError, Message: "the host sent an error that is not JSON"}
 		}
-		answer.err = &refused
+		answer.err = &HostError{Code: refused.Code, Message: refused.Message}
 	}
 	answered <- answer
 	return nil

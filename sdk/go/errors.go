@@ -55,15 +55,6 @@ var (
 	errClosed          = &HostError{Code: "closed", Message: "the host closed the connection"}
 )
 
-// Codes of answers. The protocol defines them.
-const (
-	codeError          = "error"
-	codeMethodNotFound = "method_not_found"
-	codeInvalidParams  = "invalid_params"
-	codeCancelled      = "cancelled"
-	codeTooLarge       = "too_large"
-)
-
 // errCancelled is the cause of a cancelled call's context.
 var errCancelled = errors.New("the caller cancelled the call")
 
@@ -82,15 +73,7 @@ const (
 
 // errorPayload encodes what a handler returned as the payload of an error frame.
 func errorPayload(ctx context.Context, err error) []byte {
-	report := struct {
-		Code      string          `json:"code"`
-		Type      string          `json:"type,omitempty"`
-		Message   string          `json:"message"`
-		Traceback string          `json:"traceback,omitempty"`
-		Data      json.RawMessage `json:"data,omitempty"`
-		Fatal     bool            `json:"fatal,omitempty"`
-		Unhandled bool            `json:"unhandled,omitempty"`
-	}{Code: codeError, Type: fmt.Sprintf("%T", err), Message: err.Error()}
+	report := wire.RemoteError{Code: wire.CodeError, Type: fmt.Sprintf("%T", err), Message: err.Error()}
 	var own *Error
 	var host *HostError
 	var crash *panicked
@@ -116,7 +99,7 @@ func errorPayload(ctx context.Context, err error) []byte {
 		report.Type, report.Traceback, report.Fatal, report.Unhandled = "panic", string(crash.stack), true, true
 	case ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, errCancelled)):
-		report.Code, report.Type = codeCancelled, "Cancelled"
+		report.Code, report.Type = wire.CodeCancelled, "Cancelled"
 	default:
 		report.Unhandled = true
 	}

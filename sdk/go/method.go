@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+
+	"github.com/tempool/tempool/process/wire"
 )
 
 // Method makes fn callable under a name by the pool's clients. The payload is JSON. Without one, params is P's zero
@@ -77,7 +79,7 @@ func decode[P any](name string, body []byte) (params P, err error) {
 	if body[0] == '[' && !takesArray(reflect.TypeFor[P]()) {
 		var items []json.RawMessage
 		if err := json.Unmarshal(body, &items); err != nil {
-			return params, Errorf(codeInvalidParams, "%s: invalid JSON in the payload: %v", name, err)
+			return params, Errorf(wire.CodeInvalidParams, "%s: invalid JSON in the payload: %v", name, err)
 		}
 		switch len(items) {
 		case 0:
@@ -85,11 +87,11 @@ func decode[P any](name string, body []byte) (params P, err error) {
 		case 1:
 			body = items[0]
 		default:
-			return params, Errorf(codeInvalidParams, "%s takes one argument, not %d", name, len(items))
+			return params, Errorf(wire.CodeInvalidParams, "%s takes one argument, not %d", name, len(items))
 		}
 	}
 	if err := json.Unmarshal(body, &params); err != nil {
-		return params, Errorf(codeInvalidParams, "%s: the payload does not fit: %v", name, err)
+		return params, Errorf(wire.CodeInvalidParams, "%s: the payload does not fit: %v", name, err)
 	}
 	return params, nil
 }

@@ -17,7 +17,7 @@ const notBegun = `{"code":"not_begun","message":"the worker ends, and has not be
 func (c *connection) request(f wire.Frame) error {
 	h, found := c.worker.method(f.Method)
 	if !found {
-		return c.sendError(f.ID, Errorf(codeMethodNotFound, "method %q not found; this worker has: %s",
+		return c.sendError(f.ID, Errorf(wire.CodeMethodNotFound, "method %q not found; this worker has: %s",
 			cut(f.Method, 100), cut(strings.Join(c.worker.names(), ", "), 1000)))
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -54,7 +54,7 @@ func (c *connection) answer(ctx context.Context, h handler, f wire.Frame) (wire.
 	ctx, call := c.newCall(ctx, f)
 	limit := c.limit()
 	tooLarge := func(what string, size int) error {
-		return Errorf(codeTooLarge, "%s has %d bytes, the limit is %d", what, size, limit)
+		return Errorf(wire.CodeTooLarge, "%s has %d bytes, the limit is %d", what, size, limit)
 	}
 	payload, err := run(ctx, h, f.Payload, func(piece []byte) error {
 		if ctx.Err() != nil {

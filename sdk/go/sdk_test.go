@@ -78,7 +78,7 @@ func TestAMethodTakesOneTypedArgument(t *testing.T) {
 		}
 		var failure *wire.RemoteError
 		require.ErrorAs(t, err, &failure, c.payload)
-		require.Equal(t, codeInvalidParams, failure.Code, c.payload)
+		require.Equal(t, wire.CodeInvalidParams, failure.Code, c.payload)
 		require.Contains(t, failure.Message, c.fails)
 	}
 }
@@ -158,7 +158,7 @@ func TestTooLargeIsAnErrorAndNoViolation(t *testing.T) {
 	var failure *wire.RemoteError
 	_, err := host.Call(t.Context(), wire.Request{Method: "echo", Payload: make([]byte, 1000)})
 	require.ErrorAs(t, err, &failure)
-	require.Equal(t, codeTooLarge, failure.Code)
+	require.Equal(t, wire.CodeTooLarge, failure.Code)
 	answer, err := host.Call(t.Context(), wire.Request{Method: "echo", Payload: make([]byte, 999)})
 	require.NoError(t, err)
 	require.Len(t, answer.Payload, 1000)
