@@ -3,6 +3,7 @@ package sessions
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/tempool/tempool/api"
@@ -145,6 +146,27 @@ func (c Config) finalize(s *Session) (*Session, []byte, error) {
 	}
 	s.Programs, s.Data, s.Metadata = orEmpty(s.Programs), orEmpty(s.Data), orEmpty(s.Metadata)
 	return s, encoded, nil
+}
+
+// listChunk is how many sessions ListPage reads at a time.
+const listChunk = 20
+
+// ListPage returns what List of a store does: ids are those of all its sessions, in any order, and peek is its Peek.
+func ListPage(ids []string, after string, limit int, peek func(ids []string) ([]*Session, error)) ([]*Session, error) {
+	ids = slices.DeleteFunc(ids, func(id string) bool { return id <= after })
+	slices.Sort(ids)
+	page := []*Session{}
+	for chunk := range slices.Chunk(ids, listChunk) {
+		if len(page) >= limit {
+			break
+		}
+		found, err := peek(chunk)
+		if err != nil {
+			return nil, err
+		}
+		page = append(page, slices.DeleteFunc(found, func(s *Session) bool { return s == nil })...)
+	}
+	return page[:min(len(page), limit)], nil
 }
 
 // toMillisecond is t in the precision and zone of sessions.

@@ -2,7 +2,6 @@ package embedded
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/tempool/tempool/sessions"
@@ -11,33 +10,13 @@ import (
 
 // List returns sessions ordered by id.
 func (s *Store) List(ctx context.Context, after string, limit int) ([]*sessions.Session, error) {
-	const operation = "list sessions"
-	now, err := s.lock(ctx, operation, anySession)
+	ids, err := s.IDs(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var ids []string
-	for e := range s.sessions.All {
-		if e.ID > after && s.sessions.Live(e.ID, now) != nil {
-			ids = append(ids, e.ID)
-		}
-	}
-	s.mu.Unlock()
-	slices.Sort(ids)
-	page := []*sessions.Session{}
-	for _, id := range ids {
-		if len(page) >= limit {
-			break
-		}
-		found, err := s.peek(ctx, operation, id)
-		if err != nil {
-			return nil, err
-		}
-		if found != nil {
-			page = append(page, found)
-		}
-	}
-	return page, nil
+	return sessions.ListPage(ids, after, limit, func(ids []string) ([]*sessions.Session, error) {
+		return s.Peek(ctx, ids)
+	})
 }
 
 // peek reads a session without extending its TTL. It returns nil if the session does not exist.

@@ -1,8 +1,9 @@
 package redis
 
 import (
-	"container/list"
 	"sync"
+
+	"github.com/tempool/tempool/sessions/expirylru"
 )
 
 const (
@@ -14,10 +15,9 @@ const (
 // cache holds the most recently used sessions as this store last read or wrote them. Its content may be outdated: the
 // server compares before it accepts a change. It is safe for concurrent use.
 type cache struct {
-	mu    sync.Mutex
-	byID  map[string]*list.Element // of *cached
-	order *list.List               // most recently used first
-	bytes int
+	mu      sync.Mutex
+	entries *expirylru.LRU[cached] // that never expire; the order of their uses counts
+	bytes   int
 }
 
 type cached struct {
@@ -25,20 +25,20 @@ type cached struct {
 	bytes int
 }
 
-func newCache() *cache { return &cache{byID: make(map[string]*list.Element), order: list.New()} }
+func newCache() *cache { return &cache{entries: expirylru.New[cached]()} }
 
 // put adds a record, whose session must not be modified afterwards; bytes is the length of its body.
 func (c *cache) put(r record, bytes int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.dropLocked(r.ID)
+	c.dropLocked(c.entries.Get(r.ID))
 	if bytes > maxCachedBody {
 		return
 	}
 	bytes += len(r.ID) + 1000 // an estimate of maps and headers
-	c.byID[r.ID] = c.order.PushFront(&cached{r, bytes})
+	c.entries.Add(&expirylru.Entry[cached]{ID: r.ID, Value: cached{r, bytes}})
 	for c.bytes += bytes; c.bytes > cacheBytes; {
-		c.dropLocked(c.order.Back().Value.(*cached).ID)
+		c.dropLocked(c.entries.Oldest())
 	}
 }
 
@@ -46,9 +46,9 @@ func (c *cache) put(r record, bytes int) {
 func (c *cache) get(id string) (r record) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if e := c.byID[id]; e != nil {
-		c.order.MoveToFront(e)
-		r = e.Value.(*cached).record
+	if e := c.entries.Get(id); e != nil {
+		c.entries.Touch(e, 0, 0)
+		r = e.Value.record
 	}
 	return r
 }
@@ -57,8 +57,8 @@ func (c *cache) get(id string) (r record) {
 func (c *cache) note(r record) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if e := c.byID[r.ID]; e != nil && e.Value.(*cached).writeID == r.writeID {
-		e.Value.(*cached).accessed = max(e.Value.(*cached).accessed, r.accessed)
+	if e := c.entries.Get(r.ID); e != nil && e.Value.writeID == r.writeID {
+		e.Value.accessed = max(e.Value.accessed, r.accessed)
 	}
 }
 
@@ -66,19 +66,17 @@ func (c *cache) note(r record) {
 func (c *cache) take(id string) (r record, found bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e := c.byID[id]
+	e := c.entries.Get(id)
 	if e == nil {
 		return r, false
 	}
-	r = e.Value.(*cached).record
-	c.dropLocked(id)
-	return r, true
+	c.dropLocked(e)
+	return e.Value.record, true
 }
 
-func (c *cache) dropLocked(id string) {
-	if e := c.byID[id]; e != nil {
-		c.bytes -= e.Value.(*cached).bytes
-		c.order.Remove(e)
-		delete(c.byID, id)
+func (c *cache) dropLocked(e *expirylru.Entry[cached]) {
+	if e != nil {
+		c.bytes -= e.Value.bytes
+		c.entries.Remove(e)
 	}
 }

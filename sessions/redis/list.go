@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	"slices"
 
 	"github.com/redis/go-redis/v9"
 
@@ -11,34 +10,17 @@ import (
 
 // List returns sessions ordered by id.
 func (s *Store) List(ctx context.Context, after string, limit int) (page []*sessions.Session, err error) {
-	page = []*sessions.Session{}
 	err = s.exchange(ctx, "list sessions", func(ctx context.Context) error {
-		ids, err := s.client.ZRange(ctx, s.byUse(), 0, -1).Result()
+		ids, err := s.client.ZRange(ctx, byUse, 0, -1).Result()
 		if err != nil {
 			return err
 		}
-		ids = slices.DeleteFunc(ids, func(id string) bool { return id <= after })
-		slices.Sort(ids)
-		for chunk := range slices.Chunk(ids, bodyPage) {
-			if len(page) >= limit {
-				break
-			}
-			found, err := s.readMany(ctx, readScript, chunk)
-			if err != nil {
-				return err
-			}
-			for _, session := range found {
-				if session != nil && len(page) < limit {
-					page = append(page, session)
-				}
-			}
-		}
-		return nil
+		page, err = sessions.ListPage(ids, after, limit, func(ids []string) ([]*sessions.Session, error) {
+			return s.readMany(ctx, readScript, ids)
+		})
+		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return page, nil
+	return page, err
 }
 
 // Count returns the number of live sessions.
@@ -47,7 +29,7 @@ func (s *Store) Count(ctx context.Context) (count int, err error) {
 		if _, err := s.sweep(ctx); err != nil {
 			return err
 		}
-		n, err := s.client.ZCard(ctx, s.byUse()).Result()
+		n, err := s.client.ZCard(ctx, byUse).Result()
 		count = int(n)
 		return err
 	})
