@@ -60,26 +60,25 @@ func newDemandReporter(host string, demand func() []pool.Demand,
 
 // run reports until ctx ends, and waits for the goroutines it has started.
 func (r *demandReporter) run(ctx context.Context) {
-	reading := make(chan struct{}, 1) // one pool's spec at a time
+	reading := false // one pool's spec at a time
 	ticker := time.NewTicker(demandInterval)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			if len(reading) > 0 {
+			if reading {
 				<-r.specs
 			}
 			return
 		case got := <-r.specs:
-			<-reading
+			reading = false
 			r.learned(got)
 		case now := <-ticker.C:
 			r.step(now, func(pool string) bool {
-				select {
-				case reading <- struct{}{}:
-				default:
+				if reading {
 					return false
 				}
+				reading = true
 				go func() {
 					bound, cancel := context.WithTimeout(ctx, specTimeout)
 					defer cancel()

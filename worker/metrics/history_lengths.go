@@ -5,8 +5,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 )
 
 const (
@@ -63,21 +61,9 @@ func (h *historyLengths) read(workflowIDs []string, reachable bool) map[string]i
 }
 
 func (h *historyLengths) refreshLocked(workflowIDs []string) {
-	ctx, cancel := context.WithTimeout(context.Background(), statusTimeout)
-	defer cancel()
-	var results sync.Mutex
-	var group errgroup.Group
-	group.SetLimit(statusConcurrency)
-	for _, id := range workflowIDs {
-		group.Go(func() error {
-			events, err := h.describe(ctx, id)
-			results.Lock()
-			defer results.Unlock()
-			if err == nil {
-				h.known[id] = historyLength{events, time.Now()}
-			}
-			return nil
-		})
-	}
-	_ = group.Wait() // the functions return no error
+	askAll(slices.Values(workflowIDs), h.describe, func(id string, events int64, err error) {
+		if err == nil {
+			h.known[id] = historyLength{events, time.Now()}
+		}
+	})
 }

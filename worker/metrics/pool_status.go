@@ -3,6 +3,8 @@ package metrics
 import (
 	"context"
 	"errors"
+	"iter"
+	"maps"
 	"sync"
 	"time"
 
@@ -67,22 +69,31 @@ func (r *poolStatusCache) refreshLocked(pools []string) {
 	for pool := range r.answers {
 		wanted[pool] = true
 	}
+	askAll(maps.Keys(wanted), r.query, func(pool string, status api.PoolStatus, err error) {
+		switch {
+		case err == nil:
+			r.answers[pool] = poolAnswer{status, time.Now()}
+		case errors.Is(err, api.ErrPoolNotFound):
+			delete(r.answers, pool)
+		}
+	})
+}
+
+// askAll asks about each name, statusConcurrency of them at once and all within statusTimeout. It calls answered with
+// one answer after the other.
+func askAll[T any](names iter.Seq[string], ask func(context.Context, string) (T, error),
+	answered func(name string, answer T, err error)) {
 	ctx, cancel := context.WithTimeout(context.Background(), statusTimeout)
 	defer cancel()
-	var results sync.Mutex
+	var mu sync.Mutex
 	var group errgroup.Group
 	group.SetLimit(statusConcurrency)
-	for pool := range wanted {
+	for name := range names {
 		group.Go(func() error {
-			status, err := r.query(ctx, pool)
-			results.Lock()
-			defer results.Unlock()
-			switch {
-			case err == nil:
-				r.answers[pool] = poolAnswer{status, time.Now()}
-			case errors.Is(err, api.ErrPoolNotFound):
-				delete(r.answers, pool)
-			}
+			answer, err := ask(ctx, name)
+			mu.Lock()
+			defer mu.Unlock()
+			answered(name, answer, err)
 			return nil
 		})
 	}
