@@ -41,7 +41,7 @@ func (p plan) launch(cmd *exec.Cmd, join sandbox.Namespaces, timeout time.Durati
 	defer ours.Close()
 	request := launcher.Request{
 		Program: cmd.Path, Args: cmd.Args, Env: cmd.Env, Credentials: p.credentials, Limits: p.limits,
-		Mark: uint64(p.mark), Sandbox: p.sandbox, Agent: os.Getpid(),
+		Mark: uint64(p.mark), Sandbox: p.sandbox, Umask: p.umask, Agent: os.Getpid(),
 	}
 	cmd.ExtraFiles = append(append([]*os.File{}, cmd.ExtraFiles...), theirs)
 	socket := firstExtraFD + len(cmd.ExtraFiles) - 1
@@ -52,7 +52,7 @@ func (p plan) launch(cmd *exec.Cmd, join sandbox.Namespaces, timeout time.Durati
 	request.Sandbox.Attach(cmd.SysProcAttr)
 	cmd.Path, cmd.Args = self, []string{launcher.Name, strconv.Itoa(socket)}
 	cmd.Env = []string{"GOMAXPROCS=1", "GOTRACEBACK=none", EnvIncarnation + "=" + p.cookie}
-	err = p.start(cmd)
+	err = p.fork(cmd)
 	theirs.Close()
 	if err != nil {
 		return nil, 0, p.sandbox.Explain(err)

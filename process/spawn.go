@@ -143,14 +143,6 @@ func (p plan) command(program string, args []string, dir string) *exec.Cmd {
 	}
 }
 
-// start forks with the plan's umask.
-func (p plan) start(cmd *exec.Cmd) error {
-	if p.umask < 0 {
-		return p.fork(cmd)
-	}
-	return withUmask(p.umask, func() error { return p.fork(cmd) })
-}
-
 // newKind makes an incarnation that has not started.
 func (s *Supervisor) newKind(launch Launch) (*Process, error) {
 	switch launch.Spec.Pool.Kind {

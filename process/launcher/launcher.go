@@ -42,6 +42,7 @@ type Request struct {
 	Limits      Limits          `json:"limits"`
 	Mark        uint64          `json:"mark,omitempty"` // see tree.Mark
 	Sandbox     sandbox.Sandbox `json:"sandbox"`
+	Umask       int             `json:"umask"` // -1: the agent's own
 	Agent       int             `json:"agent"` // the PID of the program that sent the request
 }
 
@@ -98,6 +99,9 @@ func run() {
 	files, err := program.Sandbox.OpenFiles()
 	if err != nil {
 		fail(err)
+	}
+	if program.Umask >= 0 {
+		syscall.Umask(program.Umask)
 	}
 	if err := program.Credentials.become(); err != nil {
 		fail(err)
