@@ -35,9 +35,8 @@ type forwarder struct {
 
 func newForwarder(logger *slog.Logger, k key) *forwarder {
 	return &forwarder{
-		logger: logger.With("worker", k.worker,
-			"incarnation", k.incarnation), lines: rate.NewLimiter(forwardRate, forwardBurst),
-		bytes: rate.NewLimiter(forwardBytesRate, forwardBytesBurst),
+		logger: logger.With("worker", k.worker, "incarnation", k.incarnation),
+		lines:  rate.NewLimiter(forwardRate, forwardBurst), bytes: rate.NewLimiter(forwardBytesRate, forwardBytesBurst),
 	}
 }
 

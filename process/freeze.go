@@ -66,8 +66,7 @@ func (p *Process) thawLocked() {
 	}
 	p.freezer.frozen = false
 	if err := tree.Thaw(p.treeKey()); err != nil {
-		p.supervisor.logger.Error("cannot continue a frozen process tree", "worker", p.Worker(),
-			"incarnation", p.Incarnation(), "error", err)
+		p.log().Error("cannot continue a frozen process tree", "error", err)
 	}
 }
 

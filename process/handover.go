@@ -110,7 +110,7 @@ func (s *Supervisor) HandOver(ctx context.Context, note func(*Process) json.RawM
 		group.Go(func() {
 			item, err := p.prepare(ctx, note)
 			if err != nil {
-				s.logger.Warn("cannot hand a process over", "worker", p.Worker(), "incarnation", p.Incarnation(), "error", err)
+				p.log().Warn("cannot hand a process over", "error", err)
 				p.Kill("the agent is being replaced, and this process could not be handed over: " + err.Error())
 				return
 			}

@@ -195,7 +195,6 @@ func (p *Process) reportViolation(v limits.Violation) {
 	}
 	p.limitsMu.Unlock()
 	if first {
-		p.supervisor.logger.Warn("worker exceeded a limit", "worker", p.Worker(), "incarnation", p.Incarnation(),
-			"limit", v.Limit, "reason", v.Reason)
+		p.log().Warn("worker exceeded a limit", "limit", v.Limit, "reason", v.Reason)
 	}
 }

@@ -3,6 +3,7 @@ package process
 import (
 	"errors"
 	"io"
+	"log/slog"
 	"maps"
 	"os"
 	"os/exec"
@@ -103,6 +104,9 @@ func (p *Process) Worker() string { return p.name.worker }
 func (p *Process) Incarnation() int64 { return p.name.incarnation }
 
 func (p *Process) key() key { return p.name }
+
+// log is the agent's log, about this incarnation.
+func (p *Process) log() *slog.Logger { return p.output.logger }
 
 // Spec returns the spec that the incarnation was started with.
 func (p *Process) Spec() spec.Spec { return *p.spec }
@@ -217,13 +221,8 @@ func (p *Process) readLogs() {
 
 // readLog stores and logs what the process writes.
 func (p *Process) readLog(stream string, in io.Reader) {
-	if err := readLines(in, func(text string) { p.addOutput(stream, text) }); err != nil {
-		p.outputUnreadable(stream, err)
-	}
-}
-
-func (p *Process) outputUnreadable(stream string, err error) {
-	if !errors.Is(err, os.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded) { // the latter by HandOver
-		p.supervisor.logger.Warn("cannot read the output of a process", "worker", p.Worker(), "stream", stream, "error", err)
+	err := readLines(in, func(text string) { p.addOutput(stream, text) })
+	if err != nil && !errors.Is(err, os.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded) { // the latter by HandOver
+		p.log().Warn("cannot read the output of a process", "stream", stream, "error", err)
 	}
 }

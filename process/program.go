@@ -35,7 +35,7 @@ func (p program) start() error {
 	}
 	s.reaper.Watch(p.treeKey())
 	if err := s.state.writeRecord(p.record()); err != nil {
-		s.logger.Warn("cannot record the PID of a process", "worker", p.Worker(), "error", err)
+		p.log().Warn("cannot record the PID of a process", "error", err)
 	}
 	return nil
 }
@@ -59,8 +59,8 @@ func (p program) fork() error {
 		var openFiles uint64
 		p.namespaces, openFiles, err = p.plan.launch(cmd, nil, p.spec.Start.Timeout.D())
 		if openFiles > 0 {
-			p.supervisor.logger.Warn("this host allows fewer open files than limits.open_files", "worker", p.Worker(),
-				"wanted", p.plan.limits.OpenFiles, "in_force", openFiles)
+			p.log().Warn("this host allows fewer open files than limits.open_files", "wanted", p.plan.limits.OpenFiles,
+				"in_force", openFiles)
 		}
 	}
 	if err != nil {
@@ -102,7 +102,7 @@ func (p program) release() {
 	s.killEscaped()
 	s.reaper.Forget(p.plan.cookie)
 	if err := s.state.removeRecord(p.name.worker, p.name.incarnation); err != nil {
-		s.logger.Warn("cannot remove the record of an ended process", "worker", p.name.worker, "error", err)
+		p.log().Warn("cannot remove the record of an ended process", "error", err)
 	}
 	p.plan.cgroup.Remove(s.logger)
 	p.closeNamespaces()
@@ -137,8 +137,7 @@ func (p program) signal(sig syscall.Signal) {
 		return // its parent has reaped it, and its number may be another's
 	}
 	if err := tree.SignalGroup(p.root.PID, sig); err != nil {
-		p.supervisor.logger.Error("cannot signal a process group", "worker", p.Worker(), "pid", p.root.PID,
-			"signal", tree.SignalName(sig), "error", err)
+		p.log().Error("cannot signal a process group", "pid", p.root.PID, "signal", tree.SignalName(sig), "error", err)
 	}
 }
 
@@ -246,7 +245,7 @@ func (p program) reapRoot() (code int, signal syscall.Signal) {
 		return -1, 0
 	}
 	if err := tree.WaitChild(p.cmd); err != nil && p.cmd.ProcessState == nil {
-		p.supervisor.logger.Error("cannot wait for a process", "worker", p.Worker(), "pid", p.root.PID, "error", err)
+		p.log().Error("cannot wait for a process", "pid", p.root.PID, "error", err)
 	}
 	return exitStatus(p.cmd.ProcessState)
 }

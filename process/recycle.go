@@ -49,7 +49,7 @@ func (p *Process) succeed() (next *Process, failure string) {
 		defer cancel()
 		if !reflect.DeepEqual(inForce, next.spec.Limits) {
 			if _, err := next.ApplyLimits(inForce); err != nil {
-				s.logger.Warn("a clean process has the limits of its spec", "worker", next.Worker(), "error", err)
+				next.log().Warn("a clean process has the limits of its spec", "error", err)
 			}
 		}
 		err := next.becomeReady(ctx)

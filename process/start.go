@@ -150,8 +150,7 @@ func (s *Supervisor) run(ctx context.Context, k key, launch Launch) (*Process, e
 	}
 	err = p.becomeReady(ctx)
 	if err == nil && p.markReady() {
-		s.logger.Info("worker process is ready", "worker", k.worker, "incarnation", k.incarnation, "pid", p.root.PID,
-			"took", time.Since(started))
+		p.log().Info("worker process is ready", "pid", p.root.PID, "took", time.Since(started))
 		return p, nil
 	}
 	return nil, p.giveUp(ctx, err)

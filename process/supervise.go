@@ -123,17 +123,14 @@ func (p *Process) finish(e ending) {
 		p.kind.release()
 	} else {
 		exit.Reason += "; " + e.left.String()
-		p.supervisor.logger.Error("cannot kill a process tree", "worker", p.Worker(), "incarnation", p.Incarnation(),
-			"report", e.left.String())
+		p.log().Error("cannot kill a process tree", "report", e.left.String())
 	}
 	p.head.mu.Lock()
 	p.head.exit = exit
 	p.head.mu.Unlock()
 	p.supervisor.recordExit(p.head)
-	p.supervisor.logger.Info("worker process ended", "worker", p.Worker(), "incarnation", p.Incarnation(),
-		"process", p.number, "pid", p.root.PID,
-		"killed", exit.Killed, "interrupted", exit.Interrupted, "code", exit.Code, "signal", exit.Signal, "reason",
-		exit.Reason)
+	p.log().Info("worker process ended", "process", p.number, "pid", p.root.PID, "killed", exit.Killed,
+		"interrupted", exit.Interrupted, "code", exit.Code, "signal", exit.Signal, "reason", exit.Reason)
 	p.head.notifyEnded()
 }
 
@@ -158,8 +155,7 @@ func (p *Process) releaseToKeeper() bool {
 	p.head.mu.Unlock()
 	p.supervisor.ports.release(p.plan.address.port)
 	p.supervisor.recordExit(p.head)
-	p.supervisor.logger.Info("worker process handed over", "worker", p.Worker(), "incarnation", p.Incarnation(),
-		"pid", p.root.PID)
+	p.log().Info("worker process handed over", "pid", p.root.PID)
 	p.head.notifyEnded()
 	return true
 }
