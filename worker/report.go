@@ -2,11 +2,13 @@ package worker
 
 import (
 	"encoding/json"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/shirou/gopsutil/v3/disk"
@@ -95,4 +97,13 @@ func jsonSize(p api.ProcessReport) int {
 		return maxHeartbeat // a number that JSON does not have: the report is sent without it
 	}
 	return len(text) + len(",")
+}
+
+// maxOpenFiles is how many files this process may have open; 0 is not known.
+func maxOpenFiles() int64 {
+	var limit syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
+		return 0
+	}
+	return int64(min(uint64(limit.Cur), math.MaxInt64))
 }

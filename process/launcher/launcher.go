@@ -17,6 +17,8 @@ import (
 	"strconv"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/tempool/tempool/process/sandbox"
 )
 
@@ -129,4 +131,58 @@ func executeHint(err error) string {
 		return "; the interpreter that its first line names, or the loader that it was built for, does not exist"
 	}
 	return ""
+}
+
+// become makes this process run with the credentials.
+func (c *Credentials) become() error {
+	if c == nil {
+		return nil
+	}
+	if !c.KeepGroups {
+		groups := make([]int, len(c.Groups))
+		for i, gid := range c.Groups {
+			groups[i] = int(gid)
+		}
+		if err := syscall.Setgroups(groups); err != nil {
+			return fmt.Errorf("set the groups of pool.user: %w; the agent must be privileged for that", err)
+		}
+	}
+	if err := syscall.Setgid(int(c.GID)); err != nil {
+		return fmt.Errorf("run with group %d (pool.group): %w; the agent must be privileged for that", c.GID, err)
+	}
+	if err := syscall.Setuid(int(c.UID)); err != nil {
+		return fmt.Errorf("run as user %d (pool.user): %w; the agent must be privileged for that", c.UID, err)
+	}
+	return nil
+}
+
+// dropPrivileges keeps this process and all its descendants from gaining privileges, and from writing core files, which
+// would hold what clients sent.
+func dropPrivileges() error {
+	if err := forbidNewPrivileges(); err != nil {
+		return err
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{}); err != nil {
+		return fmt.Errorf("forbid the worker core files: %w", err)
+	}
+	return nil
+}
+
+// SocketPair returns a connected pair of stream sockets. Both are close-on-exec. ours is served by the runtime's
+// poller; theirs, for a child, is blocking.
+func SocketPair() (ours, theirs *os.File, err error) {
+	syscall.ForkLock.RLock() // no fork between the creation and close-on-exec
+	defer syscall.ForkLock.RUnlock()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a socket pair: %w", err)
+	}
+	unix.CloseOnExec(fds[0])
+	unix.CloseOnExec(fds[1])
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		unix.Close(fds[0])
+		unix.Close(fds[1])
+		return nil, nil, fmt.Errorf("make a socket pair: %w", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "socket"), os.NewFile(uintptr(fds[1]), "socket-child"), nil
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Binding is a session and the worker it is bound to.
@@ -51,4 +52,119 @@ func (t *Table) unbindIf(pool, session string, matches func(worker string) bool)
 	if e := t.bindings.Get(key(pool, session)); e != nil && matches(e.Value) {
 		t.bindings.Remove(e)
 	}
+}
+
+// Follow binds the session to the worker that serves it if its binding is still was, the worker it was bound to when
+// this one was chosen ("" for none). Otherwise the session was moved meanwhile and stays where it is. Follow adds no
+// session to a closed worker. It reports whether the session was not bound to this worker before.
+func (t *Table) Follow(pool, session, was, worker string) (bound bool) {
+	now, id := t.now().UnixMilli(), key(pool, session)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	current := t.workerLocked(id, now)
+	if current == was && (current == worker || !t.closedLocked(worker, now)) {
+		t.bindLocked(id, pool, worker, now)
+		return current != worker
+	}
+	return false
+}
+
+// Where returns the worker that a session is bound to, or "". It counts no lookup and extends no binding.
+func (t *Table) Where(pool, session string) (worker string) {
+	now := t.now().UnixMilli()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.workerLocked(key(pool, session), now)
+}
+
+func (t *Table) workerLocked(id string, now int64) string {
+	if e := t.bindings.Live(id, now); e != nil {
+		return e.Value
+	}
+	return ""
+}
+
+// Move binds a session to the worker to, closed or not, unless it is bound to a worker other than from and to. It
+// reports whether the session is now bound to that worker.
+func (t *Table) Move(pool, session, from, to string) bool {
+	now, id := t.now().UnixMilli(), key(pool, session)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if current := t.workerLocked(id, now); current != "" && current != from && current != to {
+		return false
+	}
+	t.bindLocked(id, pool, to, now)
+	return true
+}
+
+// Counts returns the number of bindings of each worker of a pool that has any.
+func (t *Table) Counts(pool string) map[string]int {
+	now := t.now().UnixMilli()
+	counts := make(map[string]int)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for e := range t.bindings.All {
+		if strings.HasPrefix(e.ID, pool+"/") && t.bindings.Live(e.ID, now) != nil {
+			counts[e.Value]++
+		}
+	}
+	return counts
+}
+
+// Page returns up to limit sessions bound to a worker with ids greater than after, ordered by id, and whether there are
+// more.
+func (t *Table) Page(worker, after string, limit int) (sessions []string, more bool) {
+	now := t.now().UnixMilli()
+	t.mu.Lock()
+	for e := range t.bindings.All {
+		if e.Value != worker || t.bindings.Live(e.ID, now) == nil {
+			continue
+		}
+		if _, session, _ := strings.Cut(e.ID, "/"); session > after {
+			sessions = append(sessions, session)
+		}
+	}
+	t.mu.Unlock()
+	slices.Sort(sessions)
+	if len(sessions) > limit {
+		return sessions[:limit:limit], true
+	}
+	return sessions, false
+}
+
+// Close stops binding further sessions to a worker for a while, or until it ends (UnbindWorker); 0 reopens it. Existing
+// bindings stay.
+func (t *Table) Close(worker string, lasting time.Duration) {
+	until := t.now().Add(lasting).UnixMilli()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if lasting <= 0 {
+		delete(t.closed, worker)
+		return
+	}
+	t.closed[worker] = until
+}
+
+// Closed lists the closed workers of a pool, sorted.
+func (t *Table) Closed(pool string) (workers []string) {
+	now := t.now().UnixMilli()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for worker := range t.closed {
+		if strings.HasPrefix(worker, pool+"/") && t.closedLocked(worker, now) {
+			workers = append(workers, worker)
+		}
+	}
+	slices.Sort(workers)
+	return workers
+}
+
+// closedLocked reports whether the worker is closed. It forgets a closing that has run out.
+func (t *Table) closedLocked(worker string, now int64) bool {
+	until, closed := t.closed[worker]
+	if closed && now >= until {
+		delete(t.closed, worker)
+		return false
+	}
+	return closed
 }
