@@ -62,7 +62,7 @@ func findEngine() (string, error) {
 }
 
 // newContainer makes an incarnation that has not started.
-func (s *Supervisor) newContainer(launch Launch) (*Process, error) {
+func (s *Supervisor) newContainer(launch Launch, pl *plan) (*Process, error) {
 	engine, err := findEngine()
 	if err != nil {
 		return nil, err
@@ -70,10 +70,8 @@ func (s *Supervisor) newContainer(launch Launch) (*Process, error) {
 	if err := os.WriteFile(filepath.Join(s.state.path, containersFile), nil, 0o600); err != nil {
 		return nil, fmt.Errorf("record in the state directory that there are containers: %w", err)
 	}
-	pl := s.newPlan(launch)
 	pl.program = engine
 	if err := pl.complete(launch.Worker, launch.Spec); err != nil {
-		pl.mark.Retire()
 		return nil, err
 	}
 	pool := launch.Spec.Pool
@@ -81,7 +79,6 @@ func (s *Supervisor) newContainer(launch Launch) (*Process, error) {
 		tree.RandomHex(4))
 	variables, err := containerVariables(pool, pl.environ)
 	if err != nil {
-		pl.mark.Retire()
 		return nil, err
 	}
 	file := filepath.Join(s.state.path, variablesPrefix+name)
@@ -98,7 +95,7 @@ func (s *Supervisor) newContainer(launch Launch) (*Process, error) {
 	pl.args = append(append(pl.args, pool.Image), pool.Command...)
 	inForce := launch.Spec.Limits
 	inForce.OpenFiles = 0 // the engine's matter
-	p := s.newProcess(launch, &pl, inForce)
+	p := s.newProcess(launch, pl, inForce)
 	asking, giveUpAsking := context.WithCancel(context.Background())
 	p.kind = &container{
 		program: program{p}, engine: engine, name: name, variables: file, content: variables, asking: asking,

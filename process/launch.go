@@ -19,8 +19,8 @@ import (
 const firstExtraFD = 3
 
 // launch starts cmd through the launcher, under the plan's limits, and waits until the program runs, for at most
-// timeout. cmd enters the namespaces in join. If there are none it may have its own, which launch returns and the caller
-// closes. openFiles is the limit in effect if the host allows fewer open files than the plan's, else 0.
+// timeout. cmd enters the namespaces in join. If there are none it may have its own, which launch returns and the
+// caller closes. openFiles is the limit in effect if the host allows fewer open files than the plan's, else 0.
 func (p plan) launch(cmd *exec.Cmd, join sandbox.Namespaces, timeout time.Duration) (own sandbox.Namespaces,
 	openFiles uint64, err error) {
 	if p.cgroup != nil {

@@ -37,36 +37,29 @@ type plan struct {
 	cgroup      *limits.Cgroup // nil for none
 }
 
-func (s *Supervisor) newPlan(launch Launch) plan {
-	return plan{
-		cookie: tree.NewCookie(s.config.HostID, launch.Worker, launch.Incarnation, s.state.id), mark: tree.NewMark(),
-		umask: -1, fork: s.config.fork, mechanisms: map[string]limits.Mechanism{},
-	}
-}
-
-func (s *Supervisor) plan(launch Launch) (plan, error) {
+// plan makes the plan of a program.
+func (s *Supervisor) plan(launch Launch, p *plan) error {
 	pool := launch.Spec.Pool
-	p := s.newPlan(launch)
-	var err error
 	if pool.Protocol == spec.ProtocolNone {
 		credentials, err := lookUpCredentials(pool.User, pool.Group)
 		if err != nil {
-			return p, err
+			return err
 		}
 		if p.address, err = s.allocateAddress(credentials); err != nil {
-			return p, err
+			return err
 		}
 	}
 	p.args = pool.Command
-	if err = p.complete(launch.Worker, launch.Spec); err == nil {
+	err := p.complete(launch.Worker, launch.Spec)
+	if err == nil {
 		p.program, err = findProgram(pool.Command[0], pool.Dir, p.environ)
 	}
 	if err == nil {
-		err = s.planLimits(launch, &p)
+		err = s.planLimits(launch, p)
 	}
 	if err != nil {
 		s.releaseAddress(p.address)
-		return p, err
+		return err
 	}
 	if p.credentials == nil && os.Geteuid() == 0 {
 		s.rootWorkers.Do(func() {
@@ -74,7 +67,7 @@ func (s *Supervisor) plan(launch Launch) (plan, error) {
 				"worker", launch.Worker)
 		})
 	}
-	return p, nil
+	return nil
 }
 
 // complete decides what follows from the spec alone.
@@ -145,21 +138,25 @@ func (p plan) command(program string, args []string, dir string) *exec.Cmd {
 }
 
 // newKind makes an incarnation that has not started.
-func (s *Supervisor) newKind(launch Launch) (*Process, error) {
-	switch launch.Spec.Pool.Kind {
-	case spec.KindContainer:
-		return s.newContainer(launch)
-	case spec.KindFunction:
+func (s *Supervisor) newKind(launch Launch) (p *Process, err error) {
+	kind := launch.Spec.Pool.Kind
+	if kind == spec.KindFunction {
 		return s.newFunction(launch)
 	}
-	pl, err := s.plan(launch)
+	pl := &plan{
+		cookie: tree.NewCookie(s.config.HostID, launch.Worker, launch.Incarnation, s.state.id), mark: tree.NewMark(),
+		umask: -1, fork: s.config.fork, mechanisms: map[string]limits.Mechanism{},
+	}
+	if kind == spec.KindContainer {
+		p, err = s.newContainer(launch, pl)
+	} else if err = s.plan(launch, pl); err == nil {
+		p = s.newProcess(launch, pl, launch.Spec.Limits)
+		p.kind, p.template = program{p}, launch.template
+	}
 	if err != nil {
 		pl.mark.Retire()
-		return nil, err
 	}
-	p := s.newProcess(launch, &pl, launch.Spec.Limits)
-	p.kind, p.template = program{p}, launch.template
-	return p, nil
+	return p, err
 }
 
 // shareSpec returns the spec of a live process that equals sp, or else a copy of sp: the processes of a pool have the

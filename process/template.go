@@ -139,7 +139,9 @@ func (s *Supervisor) startTemplate(t *template, number int64) error {
 			p.fail("template did not become ready: " + err.Error())
 		}
 		<-p.done
-		if t.isDropped(s) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if t.dropped {
 			return fmt.Errorf("%w: %s", errTemplate, p.Exit().Reason)
 		}
 		return fmt.Errorf("the template (start.fork) ended: %s", p.Exit().Reason)
@@ -304,12 +306,6 @@ func (s *Supervisor) dropTemplate(t *template) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.templates = slices.DeleteFunc(s.templates, func(o *template) bool { return o == t })
-}
-
-func (t *template) isDropped(s *Supervisor) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return t.dropped
 }
 
 // ReplaceTemplates ends the templates of a pool, for example because files have changed that they have loaded. Their

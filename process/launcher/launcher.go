@@ -1,6 +1,6 @@
 // Package launcher is the program that starts others under per-process limits, marked as descendants of their
-// incarnation, and without new privileges. What is set on a process from outside comes too late for what the process did
-// before; so the agent executes its own program again as the launcher, which limits itself, takes the program's
+// incarnation, and without new privileges. What is set on a process from outside comes too late for what the process
+// did before; so the agent executes its own program again as the launcher, which limits itself, takes the program's
 // credentials and executes the program.
 //
 // A Go program initializes packages in the order of their paths, as soon as those that they import are ready. This one
@@ -22,8 +22,8 @@ import (
 	"github.com/tempool/tempool/process/sandbox"
 )
 
-// Name is the launcher's argv[0]; its only argument is the descriptor of the socket over which the Request comes. Without
-// one it exits at once.
+// Name is the launcher's argv[0]; its only argument is the descriptor of the socket over which the Request comes.
+// Without one it exits at once.
 const Name = "tempool-launch"
 
 // Credentials are the user and groups that a program runs as. A nil *Credentials means the agent's own.

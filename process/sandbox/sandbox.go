@@ -6,8 +6,8 @@ import "os"
 
 // Sandbox is what one program may reach. The zero value restricts nothing.
 type Sandbox struct {
-	// Files restricts the file system to Read and Write, with PrivateTmp to the temporary directories, and to devices such
-	// as /dev/null. Without ReadAll, only these can be read and executed.
+	// Files restricts the file system to Read and Write, with PrivateTmp to the temporary directories, and to devices
+	// such as /dev/null. Without ReadAll, only these can be read and executed.
 	Files   bool     `json:"files,omitempty"`
 	ReadAll bool     `json:"read_all,omitempty"`
 	Read    []string `json:"read,omitempty"`

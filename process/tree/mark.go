@@ -51,8 +51,8 @@ func (m Mark) Restore() {
 // Retire makes the adopted processes that still have the mark escaped ones.
 func (m Mark) Retire() { living.Delete(m) }
 
-// HasMarks reports whether this system has marks, which distinguish processes of workers from others. Otherwise a cookie
-// is the only sign, and anybody can copy an environment.
+// HasMarks reports whether this system has marks, which distinguish processes of workers from others. Otherwise a
+// cookie is the only sign, and anybody can copy an environment.
 func HasMarks() bool { return ownMark() >= 2*minMarks }
 
 // CookieEnv is the environment variable with an incarnation's cookie. Every descendant inherits it.

@@ -69,7 +69,7 @@ type Conn struct {
 // newConn returns a Conn that start will run. r and w may be the same stream; r is closed if it is an io.Closer.
 func newConn(codec codec, r io.Reader, w io.WriteCloser, o Options) *Conn {
 	c := &Conn{
-		o: o, codec: codec, out: newWriter(w), closers: []io.Closer{w},
+		o: o, codec: codec, out: &writer{w: w, nonBlocking: newNonBlockingWriter(w)}, closers: []io.Closer{w},
 		readEnded: make(chan struct{}), closed: make(chan struct{}), hostCalls: make(chan struct{}, MaxHostCalls),
 	}
 	if closer, ok := r.(io.Closer); ok && any(r) != any(w) {

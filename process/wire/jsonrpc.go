@@ -30,14 +30,7 @@ type jsonrpc struct {
 // The host answers the server's own requests ping and those in defaultAnswers (jsonrpc_read.go); all others fail with
 // "method not found".
 func NewJSONRPC(r io.Reader, w io.WriteCloser, framing string, o Options) (*Conn, error) {
-	o = o.withDefaults()
-	in, err := newFraming(framing, r, o)
-	if err != nil {
-		return nil, err
-	}
-	c := newConn(&jsonrpc{in: r, framing: in, framingName: framing, o: o}, r, w, o)
-	c.start()
-	return c, nil
+	return ResumeJSONRPC(r, w, framing, State{}, o)
 }
 
 func (d *jsonrpc) inputs() []any { return []any{d.in} }

@@ -27,10 +27,6 @@ type writer struct {
 	err     error         // sticky
 }
 
-func newWriter(w io.Writer) *writer {
-	return &writer{w: w, nonBlocking: newNonBlockingWriter(w)}
-}
-
 // start lets a backlog be written, by a goroutine that run starts, until end.
 func (w *writer) start(run func()) {
 	w.mu.Lock()

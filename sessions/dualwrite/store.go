@@ -69,7 +69,8 @@ func (s *Store) SwitchRoles(ctx context.Context, force bool, commit func() error
 	defer r.start()
 	if !force {
 		if status := r.status(); !status.InSync {
-			return 0, notEqual(status)
+			return 0, api.Errorf(api.CodeInvalid, "the two session stores are not in sync yet: %s",
+				cmp.Or(status.Problem, "no comparison has found them equal"))
 		}
 		// Flush first while operations continue, so that they wait less for the flush below.
 		if err := r.flush(ctx, r.stores.mu.RLocker()); err != nil {
@@ -99,11 +100,6 @@ func (s *Store) SwitchRoles(ctx context.Context, force bool, commit func() error
 	}
 	r.secondaryErr, r.compareErr, r.equal = nil, nil, r.equal && !force
 	return lost, nil
-}
-
-func notEqual(status api.SessionCopy) error {
-	reason := cmp.Or(status.Problem, "no comparison has found them equal")
-	return api.Errorf(api.CodeInvalid, "the two session stores are not in sync yet: %s", reason)
 }
 
 // stopReplicator stops the background goroutine, before mu is taken for writing, so that no operation waits for it.

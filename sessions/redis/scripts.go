@@ -20,7 +20,8 @@ const luaReturnBody = `h[6] = redis.call('HGET', KEYS[1], 'b') return h`
 
 var (
 	// getScript returns a session and extends its TTL, or returns nothing. It omits the body if the last write has the id
-	// ARGV[2]. The time of the last use never goes backwards, but a use by a clock that is behind it keeps the session, too.
+	// ARGV[2]. The time of the last use never goes backwards, but a use by a clock that is behind it keeps the session,
+	// too.
 	getScript = redis.NewScript(luaLoad + `if not live then return {} end
 if now > tonumber(h[3]) then
   redis.call('HSET', KEYS[1], 't', ARGV[1])
