@@ -63,23 +63,15 @@ func Open(ctx context.Context, config Config) (*Supervisor, error) {
 		return nil, coded(CodeInvalid, nil, "a supervisor needs a state directory and a host id of one line")
 	}
 	config.Logger = cmp.Or(config.Logger, slog.Default())
-	if config.SampleEvery <= 0 {
-		config.SampleEvery = DefaultSampleEvery
-	}
-	if config.EnforceEvery <= 0 {
-		config.EnforceEvery = DefaultEnforceEvery
-	}
-	if config.Concurrency <= 0 {
-		config.Concurrency = runtime.NumCPU()
-	}
+	config.SampleEvery = cmp.Or(max(config.SampleEvery, 0), DefaultSampleEvery)
+	config.EnforceEvery = cmp.Or(max(config.EnforceEvery, 0), DefaultEnforceEvery)
+	config.keepFor = cmp.Or(max(config.keepFor, 0), KeepFor)
+	config.Concurrency = cmp.Or(max(config.Concurrency, 0), runtime.NumCPU())
 	if config.fork == nil {
 		config.fork = tree.StartChild
 	}
 	if config.cgroupFS == nil {
 		config.cgroupFS = limits.HostCgroupFS
-	}
-	if config.keepFor <= 0 {
-		config.keepFor = KeepFor
 	}
 	state, err := openStateDir(config.StateDir, config.HostID)
 	if err != nil {

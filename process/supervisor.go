@@ -107,13 +107,7 @@ func (s *Supervisor) Logs() *logs.Store { return s.logs }
 // Cgroups returns the cgroup controllers that enforce limits here, sorted, and why there are none if cgroups cannot be
 // used.
 func (s *Supervisor) Cgroups() (controllers []string, unavailable string) {
-	for name, usable := range s.host.Controllers {
-		if usable {
-			controllers = append(controllers, name)
-		}
-	}
-	slices.Sort(controllers)
-	return controllers, s.noCgroups
+	return slices.Sorted(maps.Keys(s.host.Controllers)), s.noCgroups
 }
 
 // Get returns a live incarnation, or one of the last 1,000 that ended here, whose Done is closed. Of those only the
@@ -312,12 +306,7 @@ func (s *Supervisor) Contains(pid int) bool {
 			roots[p.root.PID], cookies[p.plan.cookie] = true, true
 		}
 	}
-	return tree.Belongs(pid, func(pid int) bool { return roots[pid] }, func(id tree.Identity) bool {
-		for _, p := range live {
-			if p.members.Has(id) {
-				return true
-			}
-		}
-		return false
-	}, func(cookie string) bool { return cookies[cookie] })
+	return tree.Belongs(pid, roots, cookies, func(id tree.Identity) bool {
+		return slices.ContainsFunc(live, func(p *Process) bool { return p.members.Has(id) })
+	})
 }

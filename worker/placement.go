@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"context"
 	"maps"
 	"sync"
 	"time"
@@ -14,6 +13,7 @@ import (
 // placementSlots is the SDK slot supplier of the placement queues: it lets the agent poll them only while the host has
 // capacity for one more process, so Temporal places starts only on hosts that can run them.
 type placementSlots struct {
+	slotWaiter
 	capacity int
 
 	mu        sync.Mutex
@@ -29,9 +29,10 @@ type placementSlots struct {
 }
 
 func newPlacementSlots(capacity int) *placementSlots {
-	return &placementSlots{capacity: capacity, running: map[*process.Process]struct{}{},
-		executing: map[*worker.SlotPermit]bool{},
-		promised:  map[string]time.Time{}, changed: make(chan struct{})}
+	r := &placementSlots{capacity: capacity, running: map[*process.Process]struct{}{},
+		executing: map[*worker.SlotPermit]bool{}, promised: map[string]time.Time{}, changed: make(chan struct{})}
+	r.tryReserve = r.reserve
+	return r
 }
 
 // add counts a process until it ends. Adding the same process again changes nothing.
@@ -94,43 +95,16 @@ func (r *placementSlots) isDraining() bool {
 	return r.draining
 }
 
-// tryReserve returns a permit, or a channel that is closed when a slot may have become free, and how long the host is
-// paused.
-func (r *placementSlots) tryReserve() (permit *worker.SlotPermit, changed <-chan struct{}, paused time.Duration) {
+// reserve is tryReserve: changed is closed when a slot may have become free, and wait is how long the host is paused.
+func (r *placementSlots) reserve() (permit *worker.SlotPermit, changed, _ <-chan struct{}, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	paused = time.Until(r.paused)
-	if r.draining || paused > 0 || r.reserved+len(r.running) >= r.capacity {
-		return nil, r.changed, paused
+	wait = max(0, time.Until(r.paused))
+	if r.draining || wait > 0 || r.reserved+len(r.running) >= r.capacity {
+		return nil, r.changed, nil, wait
 	}
 	r.reserved++
-	return new(worker.SlotPermit), nil, 0
-}
-
-// ReserveSlot waits for a free slot.
-func (r *placementSlots) ReserveSlot(ctx context.Context, _ worker.SlotReservationInfo) (*worker.SlotPermit, error) {
-	for {
-		permit, changed, paused := r.tryReserve()
-		if permit != nil {
-			return permit, nil
-		}
-		var resumed <-chan time.Time
-		if paused > 0 {
-			resumed = time.After(paused)
-		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-changed:
-		case <-resumed:
-		}
-	}
-}
-
-// TryReserveSlot reserves a slot if one is free, else it returns nil.
-func (r *placementSlots) TryReserveSlot(worker.SlotReservationInfo) *worker.SlotPermit {
-	permit, _, _ := r.tryReserve()
-	return permit
+	return new(worker.SlotPermit), nil, nil, 0
 }
 
 // MarkSlotUsed notes that a slot has its activity.

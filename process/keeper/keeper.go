@@ -162,8 +162,7 @@ func (k *keeper) mayTake(conn *net.UnixConn) bool {
 	for _, item := range k.hand.Items {
 		roots[item.Key.Root.PID], cookies[item.Key.Cookie] = true, true
 	}
-	return !tree.Belongs(peer.pid, func(pid int) bool { return roots[pid] }, func(tree.Identity) bool { return false },
-		func(cookie string) bool { return cookies[cookie] })
+	return !tree.Belongs(peer.pid, roots, cookies, func(tree.Identity) bool { return false })
 }
 
 // give sends everything to the agent, and returns when that has taken it over.

@@ -212,10 +212,10 @@ func (w *treeWalk) expand() {
 const maxDescent = 256
 
 // Belongs reports whether a living process is, or descends from, a member of a tree, by a member's own facts: its PID,
-// session, cookie or an earlier scan. An orphan that this program has adopted, and did not start, belongs as well.
-// Belongs reads only the process and its ancestors, not the process table. A process that cannot be read does not
-// belong.
-func Belongs(pid int, isRoot func(pid int) bool, isKnown func(Identity) bool, hasCookie func(string) bool) bool {
+// session, cookie or an earlier scan, which isKnown knows. An orphan that this program has adopted, and did not start,
+// belongs as well. Belongs reads only the process and its ancestors, not the process table. A process that cannot be
+// read does not belong.
+func Belongs(pid int, roots map[int]bool, cookies map[string]bool, isKnown func(Identity) bool) bool {
 	for range maxDescent {
 		if pid <= 1 || pid == os.Getpid() {
 			return false
@@ -224,10 +224,10 @@ func Belongs(pid int, isRoot func(pid int) bool, isKnown func(Identity) bool, ha
 		if err != nil || e == nil {
 			return false
 		}
-		if isRoot(e.PID) || isRoot(e.Session) || isRoot(e.pgid) || isKnown(e.Identity) {
+		if roots[e.PID] || roots[e.Session] || roots[e.pgid] || isKnown(e.Identity) {
 			return true
 		}
-		if cookie, err := readCookie(pid); err == nil && cookie != "" && hasCookie(cookie) {
+		if cookie, err := readCookie(pid); err == nil && cookie != "" && cookies[cookie] {
 			return true
 		}
 		if e.Parent == os.Getpid() {

@@ -7,6 +7,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"time"
 )
@@ -89,24 +90,10 @@ func (o Options) output(text []byte) {
 }
 
 func (o Options) withDefaults() Options {
-	if o.MaxMessage <= 0 {
-		o.MaxMessage = DefaultMaxMessage
-	}
-	if o.MaxMessage > 1<<31 {
-		o.MaxMessage = 1 << 31
-	}
+	o.MaxMessage = min(cmp.Or(max(o.MaxMessage, 0), DefaultMaxMessage), 1<<31)
 	o.MaxInflight = min(max(o.MaxInflight, 1), MaxInflightLimit)
-	if o.CancelGrace <= 0 {
-		o.CancelGrace = DefaultCancelGrace
-	}
-	if o.StreamBuffer <= 0 {
-		o.StreamBuffer = DefaultStreamBuffer
-	}
-	if o.Streams == nil {
-		o.Streams = agentStreams
-	}
-	if o.PingMethod == "" {
-		o.PingMethod = "ping"
-	}
+	o.CancelGrace = cmp.Or(max(o.CancelGrace, 0), DefaultCancelGrace)
+	o.StreamBuffer = cmp.Or(max(o.StreamBuffer, 0), DefaultStreamBuffer)
+	o.Streams, o.PingMethod = cmp.Or(o.Streams, agentStreams), cmp.Or(o.PingMethod, "ping")
 	return o
 }
