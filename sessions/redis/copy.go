@@ -16,7 +16,7 @@ func (s *Store) IDs(ctx context.Context) (ids []string, err error) {
 		if _, err := s.sweep(ctx); err != nil {
 			return err
 		}
-		indexed, err := s.client.ZRange(ctx, byUse, 0, -1).Result()
+		indexed, err := s.client.ZRange(ctx, s.byUse(), 0, -1).Result()
 		if err != nil {
 			return err
 		}

@@ -21,12 +21,10 @@ const (
 
 // byUse and byReview are the keys of the index: ids sorted by their last use, and by the time at which a sweep must
 // check whether the session still exists. The braces put both keys on one node of a cluster.
-const (
-	byUse    = prefix + "{sessions}:use"
-	byReview = prefix + "{sessions}:review"
-)
+func (s *Store) byUse() string    { return s.prefix + "{sessions}:use" }
+func (s *Store) byReview() string { return s.prefix + "{sessions}:review" }
 
-var index = []string{byUse, byReview}
+func (s *Store) index() []string { return []string{s.byUse(), s.byReview()} }
 
 // reviewAt is the time of a session's next review: when it may have expired, and at most reviewAfter from now.
 func (s *Store) reviewAt(session *sessions.Session) int64 {
@@ -44,7 +42,7 @@ func (s *Store) bounds() (limit int, onFull sessions.OnFull) {
 // limit sessions.
 func (s *Store) reserve(ctx context.Context, created *sessions.Session, limit int, onFull sessions.OnFull) error {
 	for {
-		reserved, err := reserveScript.Run(ctx, s.client, index, created.LastAccessed.UnixMilli(), created.ID,
+		reserved, err := reserveScript.Run(ctx, s.client, s.index(), created.LastAccessed.UnixMilli(), created.ID,
 			s.reviewAt(created), limit).Int()
 		if err != nil || reserved == 1 {
 			return err
@@ -85,8 +83,8 @@ func (s *Store) writeIndex(ctx context.Context, args redis.ZAddArgs, written ...
 		reviews.Members = append(reviews.Members, redis.Z{Score: float64(s.reviewAt(w)), Member: w.ID})
 	}
 	_, err := s.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		p.ZAddArgs(ctx, byUse, uses)
-		p.ZAddArgs(ctx, byReview, reviews)
+		p.ZAddArgs(ctx, s.byUse(), uses)
+		p.ZAddArgs(ctx, s.byReview(), reviews)
 		return nil
 	})
 	return err
@@ -95,7 +93,7 @@ func (s *Store) writeIndex(ctx context.Context, args redis.ZAddArgs, written ...
 // markForReview makes the next sweep check a session. A delete calls it first, so that a crash halfway leaves no stale
 // index entry.
 func (s *Store) markForReview(ctx context.Context, id string) error {
-	return s.client.ZAddXX(ctx, byReview, redis.Z{Score: 0, Member: id}).Err()
+	return s.client.ZAddXX(ctx, s.byReview(), redis.Z{Score: 0, Member: id}).Err()
 }
 
 // removeFromIndex removes those sessions whose review is still due at now; others were added again meanwhile.
@@ -104,7 +102,7 @@ func (s *Store) removeFromIndex(ctx context.Context, now time.Time, ids ...strin
 	for _, id := range ids {
 		arguments = append(arguments, id)
 	}
-	return removeScript.Run(ctx, s.client, index, arguments...).Int()
+	return removeScript.Run(ctx, s.client, s.index(), arguments...).Int()
 }
 
 // sweep reviews the sessions whose review is due: it removes those that no longer exist from the index, updates the
@@ -112,7 +110,7 @@ func (s *Store) removeFromIndex(ctx context.Context, now time.Time, ids ...strin
 func (s *Store) sweep(ctx context.Context) (removed int, err error) {
 	for {
 		now := s.config.Now()
-		due, err := s.client.ZRangeByScore(ctx, byReview, &redis.ZRangeBy{
+		due, err := s.client.ZRangeByScore(ctx, s.byReview(), &redis.ZRangeBy{
 			Min: "-inf", Max: strconv.FormatInt(now.UnixMilli(), 10), Count: indexPage,
 		}).Result()
 		if err != nil || len(due) == 0 {
@@ -166,7 +164,7 @@ func (s *Store) reportExpired(removed int, gone []string) {
 func (s *Store) evict(ctx context.Context) error {
 	for {
 		now := s.config.Now()
-		oldest, err := s.client.ZRangeWithScores(ctx, byUse, 0, 15).Result()
+		oldest, err := s.client.ZRangeWithScores(ctx, s.byUse(), 0, 15).Result()
 		if err != nil || len(oldest) == 0 {
 			return err
 		}

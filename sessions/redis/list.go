@@ -11,7 +11,7 @@ import (
 // List returns sessions ordered by id.
 func (s *Store) List(ctx context.Context, after string, limit int) (page []*sessions.Session, err error) {
 	err = s.exchange(ctx, "list sessions", func(ctx context.Context) error {
-		ids, err := s.client.ZRange(ctx, byUse, 0, -1).Result()
+		ids, err := s.client.ZRange(ctx, s.byUse(), 0, -1).Result()
 		if err != nil {
 			return err
 		}
@@ -29,7 +29,7 @@ func (s *Store) Count(ctx context.Context) (count int, err error) {
 		if _, err := s.sweep(ctx); err != nil {
 			return err
 		}
-		n, err := s.client.ZCard(ctx, byUse).Result()
+		n, err := s.client.ZCard(ctx, s.byUse()).Result()
 		count = int(n)
 		return err
 	})

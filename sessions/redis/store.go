@@ -6,6 +6,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,8 +24,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// prefix starts all keys.
-const prefix = "tempool:"
+// DefaultPrefix starts all keys.
+const DefaultPrefix = "tempool:"
 
 // Options of a store.
 type Options struct {
@@ -32,12 +33,15 @@ type Options struct {
 	// URL is sessions.url of a pool: redis://[user:password@]host:port/database, or rediss:// for TLS. Name a second node
 	// of a cluster, or the same node again, to use the cluster: redis://host:port?addr=host:port.
 	URL string
+	// Prefix of the keys. Default: DefaultPrefix.
+	Prefix string
 }
 
 // Store is a sessions.Store in Redis. Each operation ends within operationTimeout; for Update, each of its attempts
 // does. A write that fails with CodeStoreUnavailable or with its context's error may have been stored.
 type Store struct {
 	client redis.UniversalClient
+	prefix string
 	config sessions.Config // except Max and OnFull
 	cache  *cache
 
@@ -63,10 +67,11 @@ func Open(options Options) (*Store, error) {
 			redact.Error(err))
 	}
 	config := options.Config.WithDefaults()
-	return &Store{client: client, config: config, cache: newCache(), max: config.Max, onFull: config.OnFull}, nil
+	return &Store{client: client, prefix: cmp.Or(options.Prefix, DefaultPrefix), config: config, cache: newCache(),
+		max: config.Max, onFull: config.OnFull}, nil
 }
 
-func (s *Store) key(id string) []string { return []string{prefix + "session:" + id} }
+func (s *Store) key(id string) []string { return []string{s.prefix + "session:" + id} }
 
 // exchange runs commands within operationTimeout and gives their errors a code.
 func (s *Store) exchange(ctx context.Context, operation string, commands func(context.Context) error) error {
