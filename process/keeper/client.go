@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tempool/tempool/process/helper"
+	"github.com/tempool/tempool/process/reexec"
 	"github.com/tempool/tempool/process/tree"
 )
 
@@ -58,7 +58,7 @@ func Start(ctx context.Context, socket string, reaper *os.File, items []Item, ke
 		h.Items = append(h.Items, itemHead{item.Key, item.Record, len(item.Files)})
 		files = append(files, item.Files...)
 	}
-	pipe, cmd, err := helper.Start(ctx, []string{Name, socket}, files, h)
+	pipe, cmd, err := reexec.Start(ctx, []string{Name, socket}, files, h)
 	if err != nil {
 		return fmt.Errorf("the keeper did not take the processes: %w", err)
 	}

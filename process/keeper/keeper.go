@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tempool/tempool/process/helper"
 	"github.com/tempool/tempool/process/reaper"
+	"github.com/tempool/tempool/process/reexec"
 	"github.com/tempool/tempool/process/tree"
 )
 
@@ -29,7 +29,7 @@ const SocketName = "keeper.sock"
 
 // The keeper's descriptors. Those of the processes follow.
 const (
-	listenerFD = helper.FilesFD + iota
+	listenerFD = reexec.FilesFD + iota
 	reaperFD
 	firstFD
 )
@@ -73,7 +73,7 @@ func init() {
 
 // run is the main function of the keeper. It never returns.
 func run() {
-	in, ready := helper.Enter()
+	in, ready := reexec.Enter()
 	if protect() != nil {
 		syscall.Exit(1)
 	}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/internal/sleep"
-	"github.com/tempool/tempool/process/helper"
+	"github.com/tempool/tempool/process/reexec"
 	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/process/wire"
 )
@@ -55,7 +55,7 @@ func Start(ctx context.Context, hostID string, logger *slog.Logger) (*Client, er
 
 // start runs a reaper and sends it all trees to watch.
 func (c *Client) start(ctx context.Context) error {
-	commands, cmd, err := helper.Start(ctx, []string{Name, c.hostID}, nil, nil)
+	commands, cmd, err := reexec.Start(ctx, []string{Name, c.hostID}, nil, nil)
 	if err != nil {
 		return err
 	}

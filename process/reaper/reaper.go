@@ -11,8 +11,8 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/tempool/tempool/process/helper"
 	"github.com/tempool/tempool/process/limits"
+	"github.com/tempool/tempool/process/reexec"
 	"github.com/tempool/tempool/process/tree"
 )
 
@@ -42,7 +42,7 @@ func init() {
 
 // run is the main function of the reaper. It never returns.
 func run() {
-	commands, ready := helper.Enter()
+	commands, ready := reexec.Enter()
 	ready()
 	KillAll(readCommands(commands))
 	syscall.Exit(0) // there is nothing to flush, and in a build with the race detector os.Exit takes a second

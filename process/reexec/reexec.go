@@ -1,6 +1,6 @@
-// Package helper starts helper processes: the agent's own program, executed again under another name, in a session of
+// Package reexec starts helper processes: the agent's own program, executed again under another name, in a session of
 // its own. They are the reaper and the keeper.
-package helper
+package reexec
 
 import (
 	"context"
