@@ -2,13 +2,16 @@ package examples_test
 
 import (
 	"context"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/examples"
+	"github.com/tempool/tempool/internal/need"
 	"github.com/tempool/tempool/sdk"
 	"github.com/tempool/tempool/spec"
 )
@@ -22,6 +25,29 @@ func TestThePythonTestsOfCodemetricsPass(t *testing.T) {
 	require.NoError(t, err, string(output))
 	require.Contains(t, string(output), "OK")
 	require.NotContains(t, string(output), "Ran 0 tests")
+}
+
+func TestThePythonProgramsAndTheirSDKAreTyped(t *testing.T) {
+	need.Program(t, "mypy")
+	library, err := filepath.Abs("../sdk/python")
+	require.NoError(t, err)
+	programs, err := filepath.Glob("*/*.py")
+	require.NoError(t, err)
+	files := map[string][]string{library: {"tempool"}} // by folder: two programs may have a module of the same name
+	for _, file := range programs {
+		folder, name := filepath.Split(file)
+		files[folder] = append(files[folder], name)
+	}
+	require.Greater(t, len(files), 4)
+	cache := t.TempDir()
+	for folder, names := range files {
+		// libraries of the programs may have no types
+		command := exec.CommandContext(t.Context(), "mypy", append([]string{"--strict", "--ignore-missing-imports",
+			"--follow-imports", "silent", "--cache-dir", cache}, names...)...)
+		command.Dir, command.Env = folder, append(os.Environ(), "MYPYPATH="+library)
+		output, err := command.CombinedOutput()
+		require.NoError(t, err, "%s: %s", folder, output)
+	}
 }
 
 func TestThePoolFileIsValid(t *testing.T) {

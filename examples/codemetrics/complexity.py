@@ -16,15 +16,18 @@ else, finally, with, try and return are no decisions. A function's complexity ex
 separately; a lambda counts for the function that contains it. Code outside of functions has no complexity.
 """
 
+from __future__ import annotations
+
 import ast
 import warnings
+from typing import Any
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _ONE_EACH = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.Assert)
-_MATCH_CASE = getattr(ast, "match_case", ())  # since Python 3.10
+_MATCH_CASE: Any = getattr(ast, "match_case", ())  # since Python 3.10
 
 
-def measure_file(path, top):
+def measure_file(path: str, top: int) -> dict[str, Any]:
     """Measures one file and returns a dict:
 
     path, bytes, lines   0 for an unreadable file
@@ -33,7 +36,7 @@ def measure_file(path, top):
     worst                its `top` most complex functions, worst first: {"name", "line", "complexity"}
     problem              why the file could not be read or parsed, else None. With a problem, the counts above are 0.
     """
-    result = {"path": path, "bytes": 0, "lines": 0, "functions": 0, "classes": 0, "complexity": 0, "worst": [], "problem": None}
+    result: dict[str, Any] = {"path": path, "bytes": 0, "lines": 0, "functions": 0, "classes": 0, "complexity": 0, "worst": [], "problem": None}
     try:
         with open(path, "rb") as file:
             source = file.read()
@@ -57,21 +60,22 @@ def measure_file(path, top):
     return result
 
 
-def measure_source(source):
+def measure_source(source: str) -> list[dict[str, Any]]:
     """Returns all functions of a source text, ordered by line, in the format of worst in measure_file."""
     functions, _ = _definitions(ast.parse(source))
-    return sorted(functions, key=lambda f: f["line"])
+    return sorted(functions, key=lambda f: int(f["line"]))
 
 
-def _definitions(tree):
+def _definitions(tree: ast.AST) -> tuple[list[dict[str, Any]], int]:
     """Returns (functions, number of classes). It uses an explicit stack, because generated code can exceed Python's recursion limit."""
-    functions, classes = [], 0
-    stack = [(tree, None, "")]  # node, the function it counts for, and the prefix of names defined in it
+    functions: list[dict[str, Any]] = []
+    classes = 0
+    stack: list[tuple[ast.AST, dict[str, Any] | None, str]] = [(tree, None, "")]  # node, the function it counts for, and the prefix of names defined in it
     while stack:
         node, function, prefix = stack.pop()
         for child in ast.iter_child_nodes(node):
             if isinstance(child, _FUNCTIONS):
-                measured = {"name": prefix + child.name, "line": child.lineno, "complexity": 1}
+                measured: dict[str, Any] = {"name": prefix + child.name, "line": child.lineno, "complexity": 1}
                 functions.append(measured)
                 stack.append((child, measured, measured["name"] + "."))
             elif isinstance(child, ast.ClassDef):
@@ -84,7 +88,7 @@ def _definitions(tree):
     return functions, classes
 
 
-def _decisions(node):
+def _decisions(node: Any) -> int:
     """Returns the number of decisions in a node, without its children."""
     if isinstance(node, _ONE_EACH):
         return 1
@@ -97,6 +101,6 @@ def _decisions(node):
     return 0
 
 
-def _always_matches(pattern):
+def _always_matches(pattern: Any) -> bool:
     """Whether a pattern is irrefutable: `_` or a name, even in parentheses or with `as`."""
     return isinstance(pattern, ast.MatchAs) and (pattern.pattern is None or _always_matches(pattern.pattern))

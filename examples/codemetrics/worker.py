@@ -1,12 +1,16 @@
 """A pool worker that measures Python source files. Tempool runs it, see pool.toml."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import tempool
 
 from complexity import measure_file
 
 
 @tempool.method
-def measure(paths, top=5):
+def measure(paths: list[str], top: int = 5) -> list[dict[str, Any]]:
     """Measures the files at paths and returns the result of complexity.measure_file for each, in order.
 
     top limits the most complex functions listed for each file.

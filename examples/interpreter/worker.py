@@ -8,7 +8,7 @@ import tempool
 
 
 @tempool.method
-def run(code):
+def run(code: str) -> dict[str, str]:
     """Returns what the code prints. The process, and whatever the code left in it, ends after this call."""
     printed = io.StringIO()
     try:

@@ -2,6 +2,8 @@
 
 A model of your own is more likely loaded: `model = joblib.load("model.joblib")` in start().
 """
+from typing import Any
+
 import numpy
 import tempool
 from sklearn.datasets import load_digits
@@ -11,18 +13,18 @@ from sklearn.preprocessing import StandardScaler
 
 PIXELS, BRIGHTEST = 64, 16  # of an image: 8 rows of 8 brightnesses from 0 to 16
 
-digits = load_digits()
+digits: Any = load_digits()
 held_out = numpy.arange(len(digits.target)) % 4 == 0  # images that the model does not see in its training
 model = make_pipeline(StandardScaler(), MLPClassifier((256, 128), max_iter=300, random_state=0))
 
 
 @tempool.on_start
-def start():
+def start() -> None:
     model.fit(digits.data[~held_out], digits.target[~held_out])
 
 
 @tempool.method
-def check(at_least):
+def check(at_least: float) -> dict[str, float]:
     """Returns the share of the held-out images that the model reads right. If it is less than at_least, it fails."""
     accuracy = model.score(digits.data[held_out], digits.target[held_out])
     if accuracy < at_least:
@@ -31,7 +33,7 @@ def check(at_least):
 
 
 @tempool.method
-def predict(images):
+def predict(images: list[list[float]]) -> list[dict[str, Any]]:
     """Returns the digit of each image and its probability. An image is a list of 64 brightnesses, row by row."""
     try:
         pixels = numpy.asarray(images, dtype=float)
@@ -44,7 +46,7 @@ def predict(images):
 
 
 @tempool.method
-def example(number):
+def example(number: int) -> dict[str, Any]:
     """Returns a held-out image, as predict takes it."""
     images = digits.data[held_out].astype(int)
     if not isinstance(number, int) or not 0 <= number < len(images):

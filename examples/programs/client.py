@@ -3,6 +3,8 @@
     PYTHONPATH=sdk/python python3 examples/programs/client.py [ENDPOINT]
 """
 
+from __future__ import annotations
+
 import sys
 import time
 import uuid
@@ -15,7 +17,7 @@ import corpus
 PROGRAM = "which-package"
 
 
-def main(endpoint=None):
+def main(endpoint: str | None = None) -> None:
     labels, texts = zip(*corpus.samples("test"))
     with Client(endpoint) as client, ExitStack() as leases:
         pool = client.pool("programs")

@@ -1,13 +1,16 @@
 """Labelled samples: the source code of packages of Python's standard library, in pieces."""
 
+from __future__ import annotations
+
 import importlib.util
 from pathlib import Path
+from typing import Iterator, Sequence
 
 LABELS = ("asyncio", "email", "http", "multiprocessing", "unittest", "xml")
 _LINES = 40  # per piece
 
 
-def samples(part, labels=LABELS):
+def samples(part: str, labels: Sequence[str] = LABELS) -> Iterator[tuple[str, str]]:
     """Yields pairs of a package name and a piece of its source, in a fixed order. part is "train" or "test": files, sorted by name, belong
     to the two parts in turn, so the test samples are not in the training set."""
     every_other = {"train": 0, "test": 1}[part]

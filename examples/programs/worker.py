@@ -3,6 +3,10 @@
 It stores trained programs in the session of the call, so every worker of the pool can run them.
 """
 
+from __future__ import annotations
+
+from typing import Any, Sequence
+
 import tempool
 
 import classifier
@@ -10,7 +14,7 @@ import corpus
 
 
 @tempool.method
-def train(id, labels=corpus.LABELS):
+def train(id: str, labels: Sequence[str] = corpus.LABELS) -> dict[str, Any]:
     """Trains a classifier that finds the standard library package of a piece of code, and stores it as program id."""
     samples = list(corpus.samples("train", labels))
     program = classifier.train(samples)
@@ -22,7 +26,7 @@ def train(id, labels=corpus.LABELS):
 
 
 @tempool.method
-def classify(id, texts):
+def classify(id: str, texts: list[str]) -> list[str]:
     """Returns the label of each text, according to program id."""
     call = tempool.context()
     program = call.programs.get(id)
@@ -31,7 +35,7 @@ def classify(id, texts):
 
 
 @tempool.method
-def forget(id):
+def forget(id: str) -> None:
     """Deletes program id."""
     tempool.context().programs.delete(id)
 

@@ -1,4 +1,6 @@
 """Renders HTML as PNG in a headless Chromium, which stays open between calls. It drives the browser over a pipe."""
+from __future__ import annotations
+
 import base64
 import itertools
 import json
@@ -6,6 +8,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from typing import Any
 
 import tempool
 
@@ -15,13 +18,13 @@ WIDTH, HEIGHT = 800, 600
 class Browser:
     """The browser reads commands from its fd 3 and writes answers and events to its fd 4, each ended by a NUL."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.ids = itertools.count(1)
         self.profile = tempfile.mkdtemp(prefix="render")
         commands, self.commands = os.pipe()
         self.answers, answers = os.pipe()
 
-        def use_pipes():  # the pipes may have the numbers 3 and 4 themselves, so move them away first
+        def use_pipes() -> None:  # the pipes may have the numbers 3 and 4 themselves, so move them away first
             high = os.dup2(commands, 100), os.dup2(answers, 101)
             os.dup2(high[0], 3)
             os.dup2(high[1], 4)
@@ -34,7 +37,7 @@ class Browser:
         os.close(answers)
         self.input = os.fdopen(self.answers, "rb")
 
-    def read(self):
+    def read(self) -> Any:
         message = bytearray()
         while (byte := self.input.read(1)) != b"\0":
             if not byte:
@@ -42,8 +45,8 @@ class Browser:
             message += byte
         return json.loads(message)
 
-    def send(self, method, session=None, **params):
-        message = {"id": next(self.ids), "method": method, "params": params}
+    def send(self, method: str, session: str | None = None, **params: Any) -> Any:
+        message: dict[str, Any] = {"id": next(self.ids), "method": method, "params": params}
         if session:
             message["sessionId"] = session
         try:
@@ -56,7 +59,7 @@ class Browser:
             raise tempool.Error(f"{method}: {answer['error']['message']}", "browser")
         return answer["result"]
 
-    def render(self, html):
+    def render(self, html: str) -> bytes:
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
         try:
             session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -67,24 +70,24 @@ class Browser:
         finally:
             self.send("Target.closeTarget", targetId=target)
 
-    def close(self):
+    def close(self) -> None:
         self.process.kill()
         self.process.wait()
         shutil.rmtree(self.profile, ignore_errors=True)
 
 
-browser = None
+browser: Browser  # since start()
 
 
 @tempool.on_start
-def start():
+def start() -> None:
     global browser
     browser = Browser()
     browser.send("Browser.getVersion")  # it answers when it has started
 
 
 @tempool.method(raw=True)
-def render(body):
+def render(body: bytes) -> bytes:
     if not body:
         raise tempool.Error("the request has no HTML", "no_html")
     try:
@@ -94,12 +97,12 @@ def render(body):
 
 
 @tempool.on_health
-def health():
+def health() -> None:
     browser.send("Browser.getVersion")
 
 
 @tempool.on_stop
-def stop():
+def stop() -> None:
     browser.close()
 
 

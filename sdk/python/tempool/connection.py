@@ -1,5 +1,7 @@
 """The connection to the host: reads frames from a socket, writes frames to a pipe, or to the socket if there is no pipe."""
 
+from __future__ import annotations
+
 import os
 import socket
 import struct
@@ -9,6 +11,10 @@ from _thread import allocate_lock
 
 from . import forked, frames
 from .errors import HostError, ProtocolError
+
+TYPE_CHECKING = False  # the import of typing would slow the start of every worker
+if TYPE_CHECKING:
+    from typing import Any, Literal, Optional, overload
 
 READ = 64 << 10  # bytes of one read
 _unpack = frames.HEAD.unpack_from
@@ -21,7 +27,7 @@ _PAUSE = 0.0005  # seconds between two checks whether a response is written
 _RESPONSE = frames.RESPONSE << 24
 
 
-def _threads_run_at_once():
+def _threads_run_at_once() -> bool:
     """Whether this interpreter has no global lock, so that two threads may see each other's changes in different orders."""
     enabled = getattr(sys, "_is_gil_enabled", None)
     return enabled is not None and not enabled()
@@ -34,7 +40,7 @@ class Closed(Exception):
 class Stream:
     """Reads and writes frames. One thread reads; any thread may write."""
 
-    def __init__(self, fd, out):
+    def __init__(self, fd: int, out: int) -> None:
         os.set_inheritable(fd, False)
         os.set_inheritable(out, False)
         self.out = out
@@ -53,7 +59,7 @@ class Stream:
         self.at = 0  # buffer[:at] is consumed
         self.detached = False
 
-    def respond(self, id, payload):
+    def respond(self, id: int, payload: bytes) -> None:
         """send() optimized for the most frequent frame: a response of up to max_message bytes without headers. One thread may call it."""
         size = len(payload)
         try:
@@ -68,7 +74,7 @@ class Stream:
             self.responding = False
         self.send(frames.RESPONSE, id, payload)
 
-    def send(self, kind, id, payload=b"", headers=b"", method=b""):
+    def send(self, kind: int, id: int, payload: bytes = b"", headers: bytes = b"", method: bytes = b"") -> None:
         """Sends one frame. Blocks while the host does not read."""
         size = len(payload)
         if size > self.max_message and (size > frames.MAX_CONTROL or kind not in frames.CONTROL):
@@ -87,14 +93,21 @@ class Stream:
             finally:
                 self.sending = before
 
-    def _write_all(self, data):
+    def _write_all(self, data: bytes) -> None:
         sent = _write(self.out, data)
         if sent < len(data):
             rest = memoryview(data)
             while sent < len(data):
                 sent += _write(self.out, rest[sent:])
 
-    def next(self, wait=True):
+    if TYPE_CHECKING:
+        @overload
+        def next(self, wait: Literal[True] = True) -> frames.Frame: ...
+
+        @overload
+        def next(self, wait: bool) -> Optional[frames.Frame]: ...
+
+    def next(self, wait: bool = True) -> Optional[frames.Frame]:
         """Returns the next frame as (type, flags, id, method, headers, payload), in bytes; None if wait is False and no frame is complete."""
         while True:
             buffer, at = self.buffer, self.at
@@ -116,7 +129,7 @@ class Stream:
         self.at = at + length + 4
         return kind, flags, id, buffer[start:start + method], buffer[start + method:body], buffer[body:self.at]
 
-    def read(self, wait):
+    def read(self, wait: bool) -> bool:
         """Reads available bytes into the buffer; returns False if wait is False and there are none. Raises Closed at the end of the stream."""
         while True:
             try:
@@ -133,7 +146,7 @@ class Stream:
         self.at = 0
         return True
 
-    def _fill(self, size):
+    def _fill(self, size: int) -> None:
         """Reads until the buffer holds size bytes, in linear time."""
         frame = bytearray(size)
         have = len(self.buffer) - self.at
@@ -149,7 +162,7 @@ class Stream:
             have += n
         self.buffer, self.at = bytes(frame), 0
 
-    def detach(self):
+    def detach(self) -> None:
         """In a child of os.fork: closes the child's copy of the connection. From then on, an attempt to answer, to read the next call or to
         stop reading ends the child; a host call raises HostError."""
         self.socket.close()
@@ -159,19 +172,19 @@ class Stream:
             pass  # it was the socket
         self.detached = True
         self.buffer, self.at = b"", 0
-        self.send, self.next, self.read = self._send_detached, self._next_detached, self._next_detached
-        self.respond = self.stop_reading = forked.end
+        self.send, self.next, self.read = self._send_detached, self._next_detached, self._next_detached  # type: ignore[assignment]
+        self.respond = self.stop_reading = forked.end  # type: ignore[assignment]
 
-    def _send_detached(self, kind, id, payload=b"", headers=b"", method=b""):
+    def _send_detached(self, kind: int, id: int, payload: bytes = b"", headers: bytes = b"", method: bytes = b"") -> None:
         if kind in (frames.HOST_CALL, frames.NOTIFY):
             raise HostError("a child of os.fork cannot use the connection of its parent", code="forked")
         forked.end(error=payload if kind == frames.ERROR else None)
 
-    def _next_detached(self, wait=True):
+    def _next_detached(self, wait: bool = True) -> Any:
         if wait:
             forked.end()
 
-    def stop_reading(self):
+    def stop_reading(self) -> None:
         """Refuses further bytes, so the host knows that they were not received. Bytes received before can still be read."""
         try:
             self.socket.shutdown(socket.SHUT_RD)

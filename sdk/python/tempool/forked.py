@@ -1,21 +1,27 @@
 """Children of os.fork. A child that returned from its handler would answer in its parent's place and take its parent's calls: it ends instead."""
 
+from __future__ import annotations
+
 import json
 import os
 import signal
 import sys
 
+TYPE_CHECKING = False  # the import of typing would slow the start of every worker
+if TYPE_CHECKING:
+    from typing import Any, NoReturn, Optional
 
-def detach_in_children(server):
+
+def detach_in_children(server: Any) -> None:
     """Calls server.detach() in each child that this process forks from now on."""
     os.register_at_fork(after_in_child=server.detach)
 
 
-def stop_on_sigterm(server):
+def stop_on_sigterm(server: Any) -> None:
     """Makes SIGTERM stop the server. A forked child, which inherits the handler, ends as if it had none."""
     owner = os.getpid()
 
-    def stop(*_):
+    def stop(*_: Any) -> None:
         if os.getpid() == owner:
             server.stop()
             return
@@ -25,7 +31,7 @@ def stop_on_sigterm(server):
     signal.signal(signal.SIGTERM, stop)
 
 
-def end(*_, error=None, code=0):
+def end(*_: Any, error: Optional[bytes] = None, code: int = 0) -> NoReturn:
     """Ends this process, a child whose handler has returned, or raised an error, given as the payload of an ERROR frame."""
     try:
         if error is not None:

@@ -8,7 +8,9 @@ from .errors import ProtocolError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Mapping
+    from typing import Dict, List, Mapping, Tuple
+
+    Frame = Tuple[int, int, int, bytes, bytes, bytes]  # type, flags, id, method, headers, payload
 
 HELLO, REQUEST, NOTIFY, CHUNK, END, RESPONSE, ERROR, CANCEL, PING, PONG, HOST_CALL, HOST_RESULT, HOST_ERROR = range(1, 14)
 MORE = 1  # flag of a REQUEST whose body continues in CHUNK frames
@@ -29,13 +31,13 @@ CONTROL = frozenset((HELLO, ERROR, HOST_ERROR))
 _WITHOUT_ID = frozenset((HELLO, NOTIFY))
 
 
-def encode(kind, id=0, method=b"", headers=b"", payload=b"", flags=0):
+def encode(kind: int, id: int = 0, method: bytes = b"", headers: bytes = b"", payload: bytes = b"", flags: int = 0) -> bytes:
     """Returns one frame as bytes. headers is an encoded block, see encode_headers."""
     head = HEAD.pack(FIXED + len(method) + len(headers) + len(payload), kind, flags, len(method), id, len(headers))
     return b"".join((head, method, headers, payload))
 
 
-def check(length, kind, flags, method, id, headers, max_message=MAX_MESSAGE):
+def check(length: int, kind: int, flags: int, method: int, id: int, headers: int, max_message: int = MAX_MESSAGE) -> None:
     """Raises ProtocolError if a frame head is invalid. The arguments are HEAD's fields."""
     if not HELLO <= kind <= HOST_ERROR:
         raise ProtocolError("unknown frame type %d" % kind)
@@ -56,7 +58,7 @@ def check(length, kind, flags, method, id, headers, max_message=MAX_MESSAGE):
         raise ProtocolError("payload of %d bytes exceeds the limit of %d" % (payload, max_message))
 
 
-def decode(data, max_message=MAX_MESSAGE):
+def decode(data: bytes, max_message: int = MAX_MESSAGE) -> Tuple[int, int, int, str, Dict[str, str], bytes]:
     """Returns the first frame of data as (type, flags, id, method, headers, payload); headers is a dict."""
     if len(data) < HEAD_SIZE:
         raise ProtocolError("frame cut off after %d bytes" % len(data))

@@ -1,11 +1,13 @@
 """Frees memory when the host asks for it."""
 
+from __future__ import annotations
+
 import gc
 
 METHOD = b"tempool.gc"  # a notification; a method of this name in the program replaces it
 
 
-def collected(name):
+def collected(name: bytes) -> bool:
     """Runs the garbage collector if name is METHOD, and returns whether it is."""
     if name != METHOD:
         return False

@@ -9,6 +9,13 @@ import traceback
 from . import frames, tracing
 from .errors import Cancelled, Error
 
+TYPE_CHECKING = False  # the import of typing would slow the start of every worker
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Iterable, Optional
+
+    from .context import Context
+    from .methods import Method
+
 
 _PACKAGE = __file__[:-len("responses.py")]
 
@@ -18,7 +25,7 @@ NOT_BEGUN = json.dumps({"code": "not_begun", "message": "the worker ends, and ha
 
 def exception_payload(error: BaseException) -> bytes:
     """Encodes any exception as the payload of an ERROR frame, truncated to its limit. It never raises."""
-    report = {"code": "error", "type": type(error).__name__, "message": _text(str, error), "traceback": _text(_traceback, error)}
+    report: Dict[str, Any] = {"code": "error", "type": type(error).__name__, "message": _text(str, error), "traceback": _text(_traceback, error)}
     try:
         if isinstance(error, Error):
             report["code"] = error.code if isinstance(error.code, str) else _text(str, error.code)
@@ -39,7 +46,7 @@ def exception_payload(error: BaseException) -> bytes:
     return payload
 
 
-def _text(describe, value):
+def _text(describe: Callable[[Any], str], value: Any) -> str:
     """Returns describe(value), even if methods of the program that it calls raise."""
     try:
         return describe(value)
@@ -47,21 +54,21 @@ def _text(describe, value):
         return "<%s of %s raised %s>" % (describe.__name__.strip("_"), type(value).__name__, type(broken).__name__)
 
 
-def _traceback(error):
+def _traceback(error: BaseException) -> str:
     begin = error.__traceback__
     while begin is not None and begin.tb_frame.f_code.co_filename.startswith(_PACKAGE):
         begin = begin.tb_next  # the program's frames matter
     return "".join(traceback.format_exception(type(error), error, begin or error.__traceback__))
 
 
-def _json_or_repr(data):
+def _json_or_repr(data: Any) -> Any:
     try:
         return json.loads(json.dumps(data, allow_nan=False))
     except BaseException:
         return _text(repr, data)
 
 
-def log_exception(error):
+def log_exception(error: BaseException) -> None:
     """Writes an exception that no caller gets to stderr. It never raises."""
     try:
         print(_text(_traceback, error), end="", file=sys.stderr, flush=True)
@@ -69,7 +76,7 @@ def log_exception(error):
         pass  # the program has replaced stderr with something that does not work
 
 
-def not_found(name, methods):
+def not_found(name: bytes, methods: Iterable[bytes]) -> bytes:
     known = ", ".join(sorted(method.decode() for method in methods)) or "none"
     return json.dumps({
         "code": "method_not_found",
@@ -77,12 +84,12 @@ def not_found(name, methods):
     }).encode()
 
 
-def error_payload(code, message):
+def error_payload(code: str, message: str) -> bytes:
     """Encodes an ERROR payload of a code and a message."""
     return json.dumps({"code": code, "message": message}).encode()
 
 
-def pong(connection, id, check):
+def pong(connection: Any, id: int, check: Callable[[], Any]) -> None:
     """Answers a ping: with an error if check, which runs the program's hooks, raises. SystemExit and KeyboardInterrupt propagate."""
     try:
         check()
@@ -94,7 +101,7 @@ def pong(connection, id, check):
         connection.send(frames.PONG, id)
 
 
-def serve(connection, method, id, body):
+def serve(connection: Any, method: Method, id: int, body: bytes) -> None:
     """Runs a handler and sends its response.
 
     SystemExit and KeyboardInterrupt propagate: they end the worker, and the host sees the connection close during the call.
@@ -109,7 +116,7 @@ def serve(connection, method, id, body):
         send_result(connection, id, payload)
 
 
-def send_result(connection, id, payload):
+def send_result(connection: Any, id: int, payload: bytes) -> None:
     """Sends a result, or an error if it cannot be sent."""
     try:
         if len(payload) > connection.max_message:
@@ -122,7 +129,7 @@ def send_result(connection, id, payload):
         connection.send(frames.RESPONSE, id, payload, headers)
 
 
-def send_exception(connection, id, error):
+def send_exception(connection: Any, id: int, error: BaseException) -> None:
     """Sends an exception as the call's response. After a fatal one, requests that have arrived and have not begun must not begin."""
     tracing.fail(error)
     payload = exception_payload(error)
@@ -132,21 +139,21 @@ def send_exception(connection, id, error):
         connection.send(frames.ERROR, request, NOT_BEGUN)
 
 
-def _is_fatal(error):
+def _is_fatal(error: BaseException) -> bool:
     try:
         return isinstance(error, Error) and bool(error.fatal)
     except BaseException:  # a property of the exception raised
         return False
 
 
-def _headers_or_none(context):
+def _headers_or_none(context: Optional[Context]) -> bytes:
     try:
         return b"" if context is None else context.encoded_headers()
     except Exception:
         return b""  # invalid headers may be the error being reported
 
 
-def _stream(connection, method, id, body):
+def _stream(connection: Any, method: Method, id: int, body: bytes) -> bytes:
     chunks = method.call(body)
     try:
         while True:
@@ -159,7 +166,7 @@ def _stream(connection, method, id, body):
         chunks.close()
 
 
-def send_chunk(connection, id, chunk):
+def send_chunk(connection: Any, id: int, chunk: bytes) -> None:
     """Sends a piece of a stream; raises Cancelled if the call is cancelled."""
     if len(chunk) > connection.max_message:
         raise Error("a chunk has %d bytes, the limit is %d" % (len(chunk), connection.max_message), code="too_large")

@@ -1,5 +1,7 @@
 """The default server: one call at a time on the main thread, with a minimal path from the socket to the handler."""
 
+from __future__ import annotations
+
 import sys
 import time
 from collections import deque
@@ -11,6 +13,13 @@ from .context import Context, bind
 from .errors import ProtocolError
 from .host import hello, host_result, max_message_of
 from .uploads import Uploads
+
+TYPE_CHECKING = False  # the import of typing would slow the start of every worker
+if TYPE_CHECKING:
+    from typing import Any, Callable, Deque, Dict, Iterable, List, Optional, Set, Tuple
+
+    from .connection import Stream
+    from .methods import Method
 
 _unpack = frames.HEAD_WORDS.unpack_from
 _now = time.monotonic
@@ -25,7 +34,7 @@ _LONG = 0.001  # seconds of a call in which a cancel of the next one may well ha
 class Serial:
     """Serves one connection until the host closes it or stop() is called."""
 
-    def __init__(self, stream, methods, check=None):
+    def __init__(self, stream: Stream, methods: Dict[str, Method], check: Optional[Callable[[], Any]] = None) -> None:
         self.stream = stream
         self.check = check  # runs the hooks of a ping; None if there are none
         self.greeted = False  # once the hello is sent
@@ -33,22 +42,22 @@ class Serial:
         self.methods = {name.encode(): method for name, method in methods.items()}
         self.calls = {name: method.call for name, method in self.methods.items() if not method.streams}
         self.uploads = Uploads()
-        self.waiting = deque()  # frames received during a handler's host call or check for cancellation
-        self.cancelled = set()  # calls cancelled while running or waiting
-        self.host_results = {}  # host call id → its result
+        self.waiting: Deque[frames.Frame] = deque()  # frames received during a handler's host call or check for cancellation
+        self.cancelled: Set[int] = set()  # calls cancelled while running or waiting
+        self.host_results: Dict[int, Optional[Tuple[int, bytes]]] = {}  # host call id → its result
         self.host_call_id = 0  # of the latest host call
         self.busy = False  # while a frame is handled
         self.stopping = False
-        self.accepted = None  # once it stops: the requests that it still serves
+        self.accepted: Optional[Iterable[int]] = None  # once it stops: the requests that it still serves
         # Of the call in flight: its id (0 for a notification), a buffer and where its headers begin and end in it, and its arrival.
-        self.call = None
-        self.current = None  # its Context, once the handler has used it
+        self.call: Any = None
+        self.current: Optional[Context] = None  # its Context, once the handler has used it
 
     @property
-    def max_message(self):
+    def max_message(self) -> int:
         return self.stream.max_message
 
-    def stop(self):
+    def stop(self) -> None:
         """Makes run() return after the call in flight and those already received. Signal handlers may call it."""
         self.stopping = True
         if not self.busy:
@@ -57,13 +66,13 @@ class Serial:
             self.accepted = ()
             self.calls.clear()
 
-    def detach(self):
+    def detach(self) -> None:
         """In a child of os.fork: makes the child end when its handler does."""
         self.stream.detach()
         self.send = self.stream.send
         self.waiting.clear()
 
-    def run(self):
+    def run(self) -> None:
         bind(self)
         forked.detach_in_children(self)
         self.send(frames.HELLO, 0, hello(self.methods))
@@ -75,7 +84,7 @@ class Serial:
         finally:
             bind(None)
 
-    def _serve_frames(self):
+    def _serve_frames(self) -> None:
         """Serves frames until the stream ends.
 
         The most frequent frame is a small request that needs no span, whose handler does not stream. It is served without a function for each
@@ -83,6 +92,7 @@ class Serial:
         """
         stream, waiting, calls, cancelled, fd = self.stream, self.waiting, self.calls, self.cancelled, self.stream.fd
         began = 0.0  # the call before, or an earlier one
+        id = headers = fields = body = end = 0
         while True:
             self.busy = False
             buffer, at = stream.buffer, stream.at
@@ -143,7 +153,7 @@ class Serial:
             if cancelled:
                 cancelled.discard(id)
 
-    def _next(self):
+    def _next(self) -> frames.Frame:
         """Returns the next frame. Once the worker stops and has none, it refuses further ones first."""
         if self.stopping and self.accepted is None:
             self._receive()
@@ -156,7 +166,7 @@ class Serial:
             frame = self.stream.next()
         return frame
 
-    def _receive(self):
+    def _receive(self) -> None:
         """Handles the cancels that have arrived behind calls that have not begun, and keeps the other frames in their order."""
         try:
             while True:
@@ -170,7 +180,7 @@ class Serial:
         except Closed:
             pass  # the next read finds it again
 
-    def take_requests(self):
+    def take_requests(self) -> List[int]:
         """Takes the requests that have arrived and have not begun. Returns their ids."""
         self._receive()
         taken = [frame for frame in self.waiting if frame[0] == frames.REQUEST]
@@ -178,7 +188,7 @@ class Serial:
             self.waiting.remove(frame)
         return [frame[2] for frame in taken]
 
-    def _serve(self, id, name, headers, body):
+    def _serve(self, id: int, name: bytes, headers: bytes, body: bytes) -> None:
         method = self.methods.get(name)
         if method is None:
             self.send(frames.ERROR, id, responses.not_found(name, self.methods))
@@ -194,14 +204,14 @@ class Serial:
                 tracing.end(span)
             self.cancelled.discard(id)
 
-    def context(self):
+    def context(self) -> Optional[Context]:
         """Returns the Context of the call in flight, or None."""
         if self.current is None and self.call is not None:
             id, buffer, fields, body, arrival = self.call
             self.current = Context(self, id, buffer[fields:body], arrival)
         return self.current
 
-    def _handle(self, frame):
+    def _handle(self, frame: frames.Frame) -> None:
         """Handles a frame while no handler runs."""
         kind, flags, id, name, headers, body = frame
         if kind == frames.REQUEST and self.accepted is not None and id not in self.accepted:
@@ -219,7 +229,7 @@ class Serial:
         else:
             self._handle_now(frame)
 
-    def _handle_now(self, frame):
+    def _handle_now(self, frame: frames.Frame) -> bool:
         """Handles a frame that cannot wait for the running handler; returns False for one that can."""
         kind, _, id, _, _, body = frame
         if kind == frames.PING:
@@ -243,7 +253,7 @@ class Serial:
             raise ProtocolError("unexpected frame of type %d: only workers send it" % kind)
         return True
 
-    def _cancel(self, id):
+    def _cancel(self, id: int) -> None:
         """Marks the call in flight as cancelled, or responds at once for a call that has not started."""
         if self.call is not None and self.call[0] == id:
             self.cancelled.add(id)
@@ -254,7 +264,7 @@ class Serial:
         if self.uploads.drop(id) or queued:
             self.send(frames.ERROR, id, responses.error_payload("cancelled", "cancelled before it started"))
 
-    def _notification(self, name, headers, body):
+    def _notification(self, name: bytes, headers: bytes, body: bytes) -> None:
         method = self.methods.get(name)
         if method is None:
             if not garbage.collected(name):
@@ -278,7 +288,7 @@ class Serial:
         finally:
             self.call = None
 
-    def is_cancelled(self, id):
+    def is_cancelled(self, id: int) -> bool:
         """Reads what the host has sent meanwhile, without blocking."""
         while id and id not in self.cancelled:
             try:
@@ -291,7 +301,7 @@ class Serial:
                 self.waiting.append(frame)
         return bool(id)
 
-    def host_call(self, id, method, payload):
+    def host_call(self, id: int, method: str, payload: bytes) -> bytes:
         """Makes a host call for call id (0: none) and waits for its result; frames received meanwhile are handled or queued."""
         self.host_call_id = self.host_call_id % 0x3FFFFFFF + 1
         mine = self.host_call_id

@@ -138,7 +138,7 @@ def _reseed() -> None:
     random.seed()
     modules = sys.modules
     if "uuid" in modules:
-        modules["uuid"]._last_timestamp = None
+        setattr(modules["uuid"], "_last_timestamp", None)
     if "ssl" in modules:
         modules["ssl"].RAND_add(os.urandom(32), 32.0)
     if "numpy.random" in modules:

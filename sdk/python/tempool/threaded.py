@@ -1,5 +1,7 @@
 """The concurrent server: the main thread reads frames, a fixed set of threads runs the handlers, and an event loop the async ones."""
 
+from __future__ import annotations
+
 import queue
 import sys
 import threading
@@ -12,48 +14,58 @@ from .errors import ProtocolError
 from .host import hello, host_result, max_message_of
 from .uploads import Uploads
 
+TYPE_CHECKING = False  # the import of typing would slow the start of every worker
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Optional, Set, Tuple
+
+    import asyncio
+
+    from .connection import Stream
+    from .methods import Method
+
 
 class Threaded:
     """Serves one connection until the host closes it or stop() is called. loop runs the async methods; None if there are none. check runs the
     hooks of a ping; None if there are none."""
 
-    def __init__(self, stream, methods, threads, loop=None, check=None):
+    def __init__(self, stream: Stream, methods: Dict[str, Method], threads: int, loop: Any = None,
+                 check: Optional[Callable[[], Any]] = None) -> None:
         self.stream = stream
         self.check = check
         self.loop = loop
         self.methods = {name.encode(): method for name, method in methods.items()}
         self.threads = threads
         self.uploads = Uploads()
-        self.requests = queue.SimpleQueue()  # bounded by the spec's max_inflight
+        self.requests: queue.SimpleQueue[Optional[_Call]] = queue.SimpleQueue()  # bounded by the spec's max_inflight
         self.lock = threading.Lock()  # guards the fields below
-        self.unanswered = {}  # id → the call: queued, running or cancelled
-        self.on_loop = set()  # calls of async methods
+        self.unanswered: Dict[int, _Call] = {}  # id → the call: queued, running or cancelled
+        self.on_loop: Set[_Call] = set()  # calls of async methods
         self.host_call_id = 0  # of the latest host call
-        self.host_results = {}  # host call id → the queue for its result
+        self.host_results: Dict[int, queue.SimpleQueue[Optional[Tuple[int, bytes]]]] = {}  # host call id → the queue for its result
         self.pending = 0  # requests and notifications received and not done
-        self.exit = None  # the SystemExit or KeyboardInterrupt of a handler
+        self.exit: Optional[BaseException] = None  # the SystemExit or KeyboardInterrupt of a handler
         self.stopping = False  # if it is set, no call begins
         self.greeted = False  # once the hello is sent
 
     @property
-    def max_message(self):
+    def max_message(self) -> int:
         return self.stream.max_message
 
-    def send(self, *frame):
+    def send(self, *frame: Any) -> None:
         self.stream.send(*frame)
 
-    def stop(self):
+    def stop(self) -> None:
         """Makes run() return after the calls that have begun. Signal handlers may call it: it takes no lock."""
         self.stopping = True
         if self.pending == 0:
             self.stream.stop_reading()
 
-    def detach(self):
+    def detach(self) -> None:
         """In a child of os.fork: makes the child end when its handler does. Other threads, which the child lacks, may have held the lock."""
         self.stream.detach()
         self.lock = threading.Lock()
 
-    def run(self):
+    def run(self) -> None:
         forked.detach_in_children(self)
         if self.loop is not None:
             self.loop.on_exit = self._exit
@@ -73,16 +85,16 @@ class Threaded:
             for waiting in self.host_results.values():
                 waiting.put(None)
             on_loop = list(self.on_loop)
-        for call in on_loop:
-            self.loop.call(call.cancel)
-        if on_loop:
+        if self.loop is not None:
+            for call in on_loop:
+                self.loop.call(call.cancel)
             self.loop.wait([call.future for call in on_loop])
         for thread in workers:
             thread.join()
         if self.exit is not None:
             raise self.exit
 
-    def _handle(self, frame):
+    def _handle(self, frame: frames.Frame) -> None:
         kind, flags, id, name, headers, body = frame
         if kind == frames.REQUEST and not flags:
             self._queue(id, name, headers, body)
@@ -98,7 +110,7 @@ class Threaded:
             if self.check is None:
                 self.send(frames.PONG, id)
             else:  # on a thread of its own, of which there is one: the host has one unanswered ping
-                threading.Thread(target=self._pong, args=(id,), name="tempool-health", daemon=True).start()
+                threading.Thread(target=self._pong, args=(id, self.check), name="tempool-health", daemon=True).start()
         elif kind == frames.CANCEL:
             self._cancel(id)
         elif kind in (frames.HOST_RESULT, frames.HOST_ERROR):
@@ -112,7 +124,7 @@ class Threaded:
         else:
             raise ProtocolError("unexpected frame of type %d: only workers send it" % kind)
 
-    def _queue(self, id, name, headers, body):
+    def _queue(self, id: int, name: bytes, headers: bytes, body: bytes) -> None:
         method = self.methods.get(name)
         if method is None and id:
             self.send(frames.ERROR, id, responses.not_found(name, self.methods))
@@ -138,15 +150,15 @@ class Threaded:
         else:
             self.requests.put(call)
 
-    def _pong(self, id):
+    def _pong(self, id: int, check: Callable[[], Any]) -> None:
         try:
-            responses.pong(self, id, self.check)
+            responses.pong(self, id, check)
         except (SystemExit, KeyboardInterrupt) as end:
             self._exit(end)
         except (BrokenPipeError, ConnectionResetError):
             pass  # the reader sees it, too
 
-    def _cancel(self, id):
+    def _cancel(self, id: int) -> None:
         with self.lock:
             call = self.unanswered.get(id)
             if call is not None:
@@ -158,7 +170,7 @@ class Threaded:
         if self.uploads.drop(id) or (call is not None and not call.running):
             self.send(frames.ERROR, id, responses.error_payload("cancelled", "cancelled before it started"))
 
-    def _work(self):
+    def _work(self) -> None:
         while True:
             call = self.requests.get()
             if call is None:
@@ -171,7 +183,7 @@ class Threaded:
             else:
                 self._ended(call)
 
-    async def _run_async(self, call):
+    async def _run_async(self, call: _Call) -> None:
         try:
             if self._begin(call):
                 await call.run_async()
@@ -180,12 +192,12 @@ class Threaded:
         else:
             self._ended(call)
 
-    def _begin(self, call):
+    def _begin(self, call: _Call) -> bool:
         with self.lock:
             call.running = not call.cancelled
             return call.running
 
-    def _ended(self, call, error=None):
+    def _ended(self, call: _Call, error: Optional[BaseException] = None) -> None:
         """Counts a call as done. error is what ended it instead of its response."""
         if isinstance(error, (SystemExit, KeyboardInterrupt)):
             self._exit(error)
@@ -201,7 +213,7 @@ class Threaded:
         if last:
             self.stream.stop_reading()
 
-    def _exit(self, end):
+    def _exit(self, end: BaseException) -> None:
         """Ends the worker with the SystemExit or KeyboardInterrupt of a handler, or with what ended the event loop."""
         if self.stream.detached:
             code = end.code if isinstance(end, SystemExit) else 1
@@ -213,7 +225,7 @@ class Threaded:
 class _Call:
     """One call on one thread. Its handler and its Context use it as their connection."""
 
-    def __init__(self, server, method, id, headers, body):
+    def __init__(self, server: Threaded, method: Method, id: int, headers: bytes, body: bytes) -> None:
         self.server = server
         self.method = method
         self.id = id
@@ -224,11 +236,11 @@ class _Call:
         self.max_message = server.max_message
         self.running = False  # both guarded by server.lock
         self.cancelled = False
-        self.current = None
-        self.future = None  # of an async method
-        self.task = None  # of an async method, once it runs; used on the event loop only
+        self.current: Optional[Context] = None
+        self.future: Any = None  # of an async method
+        self.task: Optional[asyncio.Task[Any]] = None  # of an async method, once it runs; used on the event loop only
 
-    def run(self):
+    def run(self) -> None:
         bind(self)
         span = self._start_span()
         try:
@@ -247,12 +259,12 @@ class _Call:
                 tracing.end(span)
             bind(None)
 
-    def _start_span(self):
+    def _start_span(self) -> Optional[Tuple[Any, Any]]:
         if self.id and self.headers and b"traceparent" in self.headers:
             return tracing.start(self.method.name.encode(), self.headers)
         return None
 
-    async def run_async(self):
+    async def run_async(self) -> None:
         bind(self)
         self.task = self.server.loop.current_task()
         if self.id:
@@ -273,28 +285,29 @@ class _Call:
         finally:
             self._report_counts()
 
-    def cancel(self):
+    def cancel(self) -> None:
         """Cancels the task of an async method, on the event loop."""
         if self.task is not None:
             self.task.cancel()
 
-    def _report_counts(self):
+    def _report_counts(self) -> None:
         if self.current is not None:
             self.current.report_counts()
 
-    def context(self):
+    def context(self) -> Context:
         if self.current is None:
             self.current = Context(self, self.id, self.headers, self.arrival)
         return self.current
 
-    def is_cancelled(self, id):
+    def is_cancelled(self, id: int) -> bool:
         return self.cancelled
 
-    def take_requests(self):
+    def take_requests(self) -> Tuple[int, ...]:
         return ()  # those that were received may have begun
 
-    def host_call(self, id, method, payload):
-        server, result = self.server, queue.SimpleQueue()
+    def host_call(self, id: int, method: str, payload: bytes) -> bytes:
+        server = self.server
+        result: queue.SimpleQueue[Optional[Tuple[int, bytes]]] = queue.SimpleQueue()
         with server.lock:
             server.host_call_id = mine = server.host_call_id % 0x3FFFFFFF + 1
             server.host_results[mine] = result

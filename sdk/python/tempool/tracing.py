@@ -4,19 +4,25 @@ span of its caller.
 A call whose caller does not sample its trace gets no span, since nobody would record it. The caller's span is then the current one, so that what the
 handler does, and what it calls, is not sampled either."""
 
+from __future__ import annotations
+
 import functools
 import re
 
 from .frames import decode_headers
 
+TYPE_CHECKING = False  # the import of typing would slow the start of every worker
+if TYPE_CHECKING:
+    from typing import Any, Callable, Optional, Tuple
+
 _UNSAMPLED = re.compile(rb"\x00\x0b\x00\x37traceparent00-[0-9a-f]{32}-[0-9a-f]{16}-0[02]")  # a header with its lengths
 
-_api = None  # once it was found: the parts of the API
+_api: Any = None  # once it was found: the parts of the API
 missing = False  # once the import has failed: calls need not be passed to start()
 
 
 class _Api:
-    def __init__(self):
+    def __init__(self) -> None:
         from opentelemetry import context, trace
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -25,14 +31,16 @@ class _Api:
         self.extract = TraceContextTextMapPropagator().extract
         self.tracer = trace.get_tracer("tempool")
 
-        class Caller(trace.NonRecordingSpan):
+        class Caller(trace.NonRecordingSpan):  # type: ignore[misc]
             """The span of a caller. It is decoded when somebody asks for it, which most handlers do not."""
 
-            def __init__(self, headers):
+            _context: Any
+
+            def __init__(self, headers: bytes) -> None:
                 super().__init__(None)
                 self._headers = headers
 
-            def get_span_context(self):
+            def get_span_context(self) -> Any:
                 if self._context is None:
                     try:
                         self._context = trace.get_current_span(api.parent(self._headers)).get_span_context()
@@ -42,28 +50,28 @@ class _Api:
 
         api, self.caller = self, Caller
 
-    def parent(self, headers):
+    def parent(self, headers: bytes) -> Any:
         """Returns the context that encoded headers name."""
         fields = decode_headers(headers)
         return self.extract({key: fields[key] for key in ("traceparent", "tracestate") if key in fields})
 
-    def attach_caller(self, headers):
+    def attach_caller(self, headers: bytes) -> Any:
         """Makes the caller's span the current one. Returns what detach() takes."""
         return self.attach(self.trace.set_span_in_context(self.caller(headers)))
 
 
-def unsampled(headers):
+def unsampled(headers: bytes) -> bool:
     """Whether the encoded headers name a caller that does not sample its trace, so that the call may run by below() instead of between start() and
     end(). False before the first start()."""
     return _api is not None and _UNSAMPLED.search(headers) is not None
 
 
-def below(headers, call):
+def below(headers: bytes, call: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     """Returns a function that runs call, with its one argument, below a caller that does not sample its trace."""
     return functools.partial(_run_below, headers, call)
 
 
-def _run_below(headers, call, body):
+def _run_below(headers: bytes, call: Callable[[bytes], Any], body: bytes) -> Any:
     try:
         token = _api.attach_caller(headers)
     except Exception:
@@ -74,7 +82,7 @@ def _run_below(headers, call, body):
         _api.detach(token)
 
 
-def start(name, headers):
+def start(name: bytes, headers: bytes) -> Optional[Tuple[Any, Any]]:
     """Starts the span of a call and makes it the current one, if the encoded headers name the caller's. Returns what fail() and end() take; None for
     nothing to end. Headers without b"traceparent" need not be passed. It never raises."""
     global _api, missing
@@ -98,7 +106,7 @@ def start(name, headers):
         return None  # tracing fails no call
 
 
-def fail(error):
+def fail(error: BaseException) -> None:
     """Gives the current span, if a call has one, the status of an error that the caller gets."""
     if _api:
         try:
@@ -109,7 +117,7 @@ def fail(error):
             pass
 
 
-def end(started):
+def end(started: Tuple[Any, Any]) -> None:
     """Ends what start() has returned."""
     span, token = started
     try:

@@ -1,14 +1,20 @@
 """Assembles request bodies that arrive in pieces: a REQUEST with the flag MORE, CHUNKs, END."""
 
+from __future__ import annotations
+
 from . import frames, responses
 from .errors import ProtocolError
 
+TYPE_CHECKING = False  # the import of typing would slow the start of every worker
+if TYPE_CHECKING:
+    from typing import Any, Dict, Tuple, Union
+
 
 class Uploads:
-    def __init__(self):
-        self._open = {}  # id → [name, headers, pieces, bytes so far]; None after a refusal, until END
+    def __init__(self) -> None:
+        self._open: Dict[int, Any] = {}  # id → [name, headers, pieces, bytes so far]; None after a refusal, until END
 
-    def add(self, frame, max_message):
+    def add(self, frame: frames.Frame, max_message: int) -> Union[None, bytes, Tuple[int, bytes, bytes, bytes]]:
         """Adds a frame. Returns None, or the complete request as (id, name, headers, body), or an ERROR payload to respond with."""
         kind, _, id, name, headers, body = frame
         if kind == frames.REQUEST:
@@ -31,6 +37,6 @@ class Uploads:
         self._open[id] = None
         return responses.error_payload("too_large", "request body exceeds the limit of %d bytes" % max_message)
 
-    def drop(self, id):
+    def drop(self, id: int) -> bool:
         """Drops a cancelled request; returns whether it still needs a response."""
         return self._open.pop(id, None) is not None

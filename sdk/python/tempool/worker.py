@@ -178,8 +178,9 @@ class Worker:
 
     def _serve(self, connection: Any, threads: int) -> int:
         for stream in (sys.stdout, sys.stderr):
-            if hasattr(stream, "reconfigure"):
-                stream.reconfigure(line_buffering=True)
+            reconfigure = getattr(stream, "reconfigure", None)
+            if reconfigure is not None:
+                reconfigure(line_buffering=True)
         async_methods = any(method.is_async for method in self._methods.values())
         loop = None
         if async_methods or any(map(is_async, self._on_start + self._on_stop + self._on_health)):

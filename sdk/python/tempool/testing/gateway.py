@@ -248,7 +248,7 @@ class FakeGateway:
         try:
             with self._lock:
                 script = pool.scripts.get(method)
-                answer = None if script is None else script.pop(0) if len(script) > 1 else script[0]
+                answer: Any = None if script is None else script.pop(0) if len(script) > 1 else script[0]
             if script is None:
                 self._serve_call(handler, pool, call)
                 return
@@ -313,7 +313,7 @@ class _Handler(BaseHTTPRequestHandler):
     begun = False
     worker: Optional[_Worker] = None
 
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, format: str, *args: Any) -> None:
         pass
 
     def json(self) -> Any:
