@@ -89,7 +89,6 @@ func TestAWorkerTerminatedByHandIsReplacedWhoeverIsThereToNotice(t *testing.T) {
 		"while it rests": func(env *testEnv, pool *tempool.Pool) { env.restAndContinue(pool, 1) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			env := newEnv(t)
 			env.startAgent("host-a")
 			pool := env.startPool(echoSpec("heirs", 2))
@@ -115,7 +114,6 @@ func TestRestingWorkersOfAPoolThatWasEndedFromOutsideEnd(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			env := newEnv(t)
 			env.startAgent("host-a")
 			spec := echoSpec("heirs", 2)

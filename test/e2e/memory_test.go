@@ -49,7 +49,6 @@ func TestALargeProgramIsNotReplacedForItsMemory(t *testing.T) {
 		"chromium": {"../../../examples/render/worker.py", "render"}, // from the folder testdata
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			if name == "chromium" {
 				need.Program(t, name)
 			}

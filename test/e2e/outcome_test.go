@@ -75,7 +75,6 @@ func TestRestartDependsOnHowTheProgramEnded(t *testing.T) {
 		for _, surge := range []bool{true, false} {
 			name := fmt.Sprint(name, "-surge-", surge)
 			t.Run(name, func(t *testing.T) {
-				t.Parallel()
 				env := env.in(t)
 				s := pythonSpec(name, 1, "ends.py")
 				s.Recovery.Restart, s.Rotation.Surge = c.mode, surge

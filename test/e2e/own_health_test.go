@@ -18,7 +18,6 @@ func TestAProgramThatSaysItIsNotWellIsDegradedThenReplaced(t *testing.T) {
 	env := newEnv(t)
 	env.startAgent("own-health")
 	withAndWithoutSurge(t, func(t *testing.T, surge bool) {
-		t.Parallel()
 		env := env.in(t)
 		s := pythonSpec(fmt.Sprint("own-health-", surge), 1, "health.py")
 		s.Health.Interval = spec.Duration(time.Hour)
@@ -68,7 +67,6 @@ func TestAWorkerThatFailsEveryCallIsDegradedThenReplaced(t *testing.T) {
 	env := newEnv(t)
 	env.startAgent("call-errors")
 	withAndWithoutSurge(t, func(t *testing.T, surge bool) {
-		t.Parallel()
 		env := env.in(t)
 		s := pythonSpec(fmt.Sprint("call-errors-", surge), 1, "health.py")
 		s.Health.Interval = spec.Duration(time.Hour)

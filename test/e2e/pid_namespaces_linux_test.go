@@ -64,7 +64,6 @@ func TestOfTwoAgentsInPIDNamespacesOfTheirOwnOneServes(t *testing.T) {
 	need.RightTo(t, "make PID namespaces", probe.Run())
 	for hostID, shared := range map[string]bool{"twin-shared": true, "twin-apart": false} { // the state folder
 		t.Run(hostID, func(t *testing.T) {
-			t.Parallel()
 			env := newEnv(t)
 			second := []string{}
 			refusal := "is in use by process 1 on "

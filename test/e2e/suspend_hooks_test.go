@@ -132,7 +132,6 @@ func TestAFrozenWorkerIsNotProbedAndContinuesOrStops(t *testing.T) {
 	env := newEnv(t)
 	env.startAgent("freeze")
 	withAndWithoutSurge(t, func(t *testing.T, surge bool) {
-		t.Parallel()
 		env := env.in(t)
 		s := freezingSpec(fmt.Sprint("freeze-", surge))
 		s.Rotation.Surge = surge

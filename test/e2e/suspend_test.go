@@ -56,7 +56,6 @@ func TestASuspensionTakesALeaseThatItsHolderKeepsRenewing(t *testing.T) {
 	env := newEnv(t)
 	env.startAgent("suspend-lease")
 	withAndWithoutSurge(t, func(t *testing.T, surge bool) {
-		t.Parallel()
 		env := env.in(t)
 		s := pythonSpec(fmt.Sprint("suspend-lease-", surge), 1, "suspend.py")
 		const drain, ttl = 20 * time.Second, 15 * time.Second // a lease this long is renewed in time on a machine that stalls
