@@ -228,23 +228,3 @@ func TestNoLogTakesNothing(t *testing.T) {
 	l.Emit(api.EventProcessEnded, "", start, nil)
 	require.False(t, l.Wants(api.EventProcessEnded))
 }
-
-// BenchmarkWants is what a flood costs beyond its share of a second.
-func BenchmarkWants(b *testing.B) {
-	l := New("here")
-	b.ReportAllocs()
-	for b.Loop() {
-		l.Wants(api.EventLeaseRefused)
-	}
-}
-
-// BenchmarkEmit is what an event costs while a reader that has stalled holds a place in the ring.
-func BenchmarkEmit(b *testing.B) {
-	l := New("here")
-	l.FromNow(Filter{})
-	source, data := api.WorkerSource("p/0"), api.LeaseEvent{LeaseID: "p/0/1/1", Holder: "me"}
-	b.ReportAllocs()
-	for b.Loop() {
-		l.Emit(api.EventWorkerTransitioned, source, start, data)
-	}
-}

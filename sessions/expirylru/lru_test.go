@@ -2,7 +2,6 @@ package expirylru
 
 import (
 	"math/rand/v2"
-	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -67,18 +66,6 @@ func TestEntriesKeepTheOrderOfLastUse(t *testing.T) {
 		require.Zero(t, l.Len())
 		require.Nil(t, l.Oldest())
 	}
-}
-
-// BenchmarkAdd restores sessions in the order of a backup, by id, which is none of their last use.
-func BenchmarkAdd(b *testing.B) {
-	const sessions = 100_000
-	for b.Loop() {
-		random, l := rand.New(rand.NewPCG(5, 6)), New[int]()
-		for i := range sessions {
-			l.Add(&Entry[int]{ID: strconv.Itoa(i), LastAccessed: random.Int64N(sessions), TTL: sessions})
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*sessions), "ns/session")
 }
 
 // Sweep's shortcut must never skip an expired entry: a scan of all entries says which ones have expired.
