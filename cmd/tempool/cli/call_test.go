@@ -18,8 +18,7 @@ import (
 
 func TestCallPrintsTheAnswerUnchanged(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "hello"})
-	r := ctl(t, f, "call", "hello", "tools/greet", `{"name": "you"}`, "--session", "anna")
-	requireCode(t, ExitOK, r)
+	r := succeed(t, f, "call", "hello", "tools/greet", `{"name": "you"}`, "--session", "anna")
 	require.Equal(t, `{"name": "you"}`, r.out)
 	require.Equal(t, []string{"call hello tools/greet for anna"}, f.requests)
 	require.Equal(t, "from standard input", ctl(t, f, "call", "hello", "greet", "-").out)
@@ -28,7 +27,7 @@ func TestCallPrintsTheAnswerUnchanged(t *testing.T) {
 
 func TestCallReachesOneWorker(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "hello"})
-	requireCode(t, ExitOK, ctl(t, f, "call", "hello/7", "greet"))
+	succeed(t, f, "call", "hello/7", "greet")
 	require.Equal(t, []string{"call hello/7 greet for "}, f.requests)
 	requireCode(t, ExitUsage, ctl(t, f, "call", "hello/x", "greet"))
 }
@@ -40,8 +39,7 @@ func TestCallWithJSONNamesTheWorker(t *testing.T) {
 		"plain text":  `"text": "plain text"`,
 		"\xff\x00raw": `"base64": "/wByYXc="`,
 	} {
-		r := ctl(t, f, "call", "hello", "greet", body, "-o", "json")
-		requireCode(t, ExitOK, r)
+		r := succeed(t, f, "call", "hello", "greet", body, "-o", "json")
 		require.JSONEq(t, `{"worker": "hello/0", "incarnation": 4, "endpoint": "unix:/g.sock", "took_ms": 0, `+want+`}`,
 			r.out)
 	}
@@ -50,8 +48,7 @@ func TestCallWithJSONNamesTheWorker(t *testing.T) {
 func TestAFailedCallExitsWith1AndItsCode(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "hello",
 		err: api.Errorf(api.CodeWorkerCrashed, "hello/0 ended while it served greet")})
-	r := ctl(t, f, "call", "hello", "greet", "1234")
-	requireCode(t, ExitFailed, r)
+	r := fail(t, f, "call", "hello", "greet", "1234")
 	require.Equal(t, "12", r.out, "what came before is not taken back")
 	require.Equal(t, "tempool: hello/0 ended while it served greet\n", r.err)
 	asJSON := ctl(t, f, "call", "hello", "greet", "1234", "-o", "json")
@@ -59,8 +56,7 @@ func TestAFailedCallExitsWith1AndItsCode(t *testing.T) {
 	require.Empty(t, asJSON.out)
 
 	f.dialErr = api.Errorf(api.CodeUnavailable, "no Temporal server answers at x")
-	r = ctl(t, f, "call", "hello", "greet")
-	requireCode(t, ExitFailed, r)
+	r = fail(t, f, "call", "hello", "greet")
 	require.Contains(t, r.err, "--gateway http://127.0.0.1:7460")
 }
 

@@ -19,8 +19,7 @@ func exampleLease() *api.Lease {
 
 func TestCheckoutPrintsTheLease(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", lease: &tempool.Lease{Lease: *exampleLease()}})
-	r := ctl(t, f, "checkout", "python", "--holder", "alice", "--ttl", "1m", "--session", "s1")
-	requireCode(t, ExitOK, r)
+	r := succeed(t, f, "checkout", "python", "--holder", "alice", "--ttl", "1m", "--session", "s1")
 	require.Equal(t, lines(
 		"Lease     python.0.3.9",
 		"Worker    python/0",
@@ -42,8 +41,7 @@ func TestCheckoutPrintsTheLease(t *testing.T) {
 func TestCheckoutWithoutAFreeWorkerSuggestsWait(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python",
 		err: api.Errorf(api.CodeNoWorkers, "no worker of pool python is free")})
-	r := ctl(t, f, "checkout", "python", "--holder", "me", "-o", "json")
-	requireCode(t, ExitFailed, r)
+	r := fail(t, f, "checkout", "python", "--holder", "me", "-o", "json")
 	require.Equal(t, "no_workers", failure(t, r).Code)
 	require.Equal(t, "no worker of pool python is free; add --wait 30s to wait for a free worker", failure(t, r).Message)
 
@@ -60,8 +58,7 @@ func TestCheckinWaitsUntilTheWorkerHasReleasedTheLease(t *testing.T) {
 	out.Lease = exampleLease()
 	f := newFakeControlPlane(&fakePool{name: "python",
 		states: map[int][]api.WorkerState{0: {out, out, state(0, lifecycle.Degraded, 3)}}})
-	r := ctl(t, f, "checkin", "python.0.3.9", "--outcome", "error", "--error", "empty page", "-o", "json")
-	requireCode(t, ExitOK, r)
+	r := succeed(t, f, "checkin", "python.0.3.9", "--outcome", "error", "--error", "empty page", "-o", "json")
 	require.Equal(t, []string{"checkin python.0.3.9 error empty page"}, f.requests)
 	require.JSONEq(t, `{"lease": "python.0.3.9", "worker": "python/0", "state": "degraded"}`, r.out)
 }
@@ -70,8 +67,7 @@ func TestCheckinTimesOut(t *testing.T) {
 	out := state(0, lifecycle.Busy, 3)
 	out.Lease = exampleLease()
 	f := newFakeControlPlane(&fakePool{name: "python", states: map[int][]api.WorkerState{0: {out}}})
-	r := ctl(t, f, "checkin", "python.0.3.9", "--timeout", "20ms", "-o", "json")
-	requireCode(t, ExitFailed, r)
+	r := fail(t, f, "checkin", "python.0.3.9", "--timeout", "20ms", "-o", "json")
 	require.Equal(t, "timeout", failure(t, r).Code)
 }
 
@@ -83,8 +79,7 @@ func TestCheckinOfAStaleLeaseIsFenced(t *testing.T) {
 		"is leased to alice as python.0.3.9":          other,
 	} {
 		f := newFakeControlPlane(&fakePool{name: "python", states: map[int][]api.WorkerState{0: {s}}})
-		r := ctl(t, f, "checkin", "python.0.3.8", "-o", "json")
-		requireCode(t, ExitFailed, r)
+		r := fail(t, f, "checkin", "python.0.3.8", "-o", "json")
 		require.Equal(t, "lease_fenced", failure(t, r).Code)
 		require.Contains(t, failure(t, r).Message, says)
 		require.Empty(t, f.requests, "a stale lease is not sent: the worker would only count it")

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"os"
 	"strings"
 	"testing"
@@ -42,8 +41,7 @@ func healthySetup(t *testing.T) *fakeControlPlane {
 }
 
 func TestDoctorFindsNothingInAHealthySetup(t *testing.T) {
-	r := ctl(t, healthySetup(t), "doctor")
-	requireCode(t, ExitOK, r)
+	r := succeed(t, healthySetup(t), "doctor")
 	require.Contains(t, r.out, "0 problems, 0 warnings")
 	for line := range strings.Lines(r.out) {
 		require.Regexp(t, "^(ok  |0 problems)", line)
@@ -169,8 +167,7 @@ func TestDoctorSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			f := healthySetup(t)
 			c.change(f, f.hosts[0].Heartbeat.Agent)
 			r := ctl(t, f, "doctor", "-o", "json")
-			var result doctorResult
-			require.NoError(t, json.Unmarshal([]byte(r.out), &result), r.out)
+			result := decode[doctorResult](t, r)
 			require.NotContains(t, r.out, `#"`, "a kind without a section of the runbook")
 			found := false
 			for _, one := range result.Findings {

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"iter"
@@ -452,6 +453,29 @@ func roster(entries ...api.RosterEntry) api.PoolStatus {
 
 func entry(slot int, state lifecycle.State, incarnation int64, reason string) api.RosterEntry {
 	return api.RosterEntry{Slot: slot, State: state, Incarnation: incarnation, Starts: incarnation - 1, Reason: reason}
+}
+
+// succeed runs a command line that succeeds.
+func succeed(t *testing.T, f *fakeControlPlane, args ...string) result {
+	t.Helper()
+	r := ctl(t, f, args...)
+	requireCode(t, ExitOK, r)
+	return r
+}
+
+// fail runs a command line that fails.
+func fail(t *testing.T, f *fakeControlPlane, args ...string) result {
+	t.Helper()
+	r := ctl(t, f, args...)
+	requireCode(t, ExitFailed, r)
+	return r
+}
+
+// decode is the output as JSON.
+func decode[T any](t *testing.T, r result) (out T) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal([]byte(r.out), &out), r.out)
+	return out
 }
 
 func requireCode(t *testing.T, want int, r result) {

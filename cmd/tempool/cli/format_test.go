@@ -81,12 +81,10 @@ func TestNoTextOfOthersHasControlCharacters(t *testing.T) {
 		"events python"} {
 		f := newFakeControlPlane(pool(nil))
 		f.events = []fakeEvent{event}
-		r := ctl(t, f, strings.Fields(command)...)
-		requireCode(t, ExitOK, r)
+		r := succeed(t, f, strings.Fields(command)...)
 		requirePrintable(t, r)
 	}
-	r := ctl(t, newFakeControlPlane(pool(api.Errorf(api.CodeInvalid, attack))), "pool", "scale", "python", "3")
-	requireCode(t, ExitFailed, r)
+	r := fail(t, newFakeControlPlane(pool(api.Errorf(api.CodeInvalid, attack))), "pool", "scale", "python", "3")
 	require.Contains(t, r.err, `evil\x1b]0;title\x07\x9b2J`)
 	requirePrintable(t, r)
 

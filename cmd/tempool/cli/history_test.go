@@ -50,11 +50,9 @@ func TestHistoryWithGapsIsReplayed(t *testing.T) {
 		Timestamp: noon}
 	f := newFakeControlPlane(&fakePool{name: "python", history: []lifecycle.Transition{second}})
 	f.replayed = []lifecycle.Transition{first, second}
-	r := ctl(t, f, "history", "python/0", "--all", "-o", "json")
-	requireCode(t, ExitOK, r)
+	r := succeed(t, f, "history", "python/0", "--all", "-o", "json")
 	require.Empty(t, r.err)
-	var list []lifecycle.Transition
-	require.NoError(t, json.Unmarshal([]byte(r.out), &list))
+	list := decode[[]lifecycle.Transition](t, r)
 	require.Equal(t, f.replayed, list)
 }
 

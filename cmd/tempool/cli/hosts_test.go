@@ -45,12 +45,11 @@ b     lost   0      -              0/0        -         0      -          -     
 	require.Contains(t, f.requests, "drain host a: ")
 	require.Equal(t, "a", f.pools["python"].restart.Host)
 	f.hosts[0].Heartbeat.Processes = processes
-	r := ctl(t, f, "hosts", "drain", "a", "--wait-timeout", "50ms")
-	requireCode(t, ExitFailed, r)
+	r := fail(t, f, "hosts", "drain", "a", "--wait-timeout", "50ms")
 	require.Contains(t, r.err, "still has processes of 3 after 50ms (python/0, python/1, js/0)")
 	f.hosts[0].Heartbeat.Processes, f.heartbeat = nil, func() {}
-	requireCode(t, ExitFailed, ctl(t, f, "hosts", "drain", "a", "--wait-timeout", "50ms"))
-	requireCode(t, ExitFailed, ctl(t, f, "hosts", "drain", "nosuch"))
+	fail(t, f, "hosts", "drain", "a", "--wait-timeout", "50ms")
+	fail(t, f, "hosts", "drain", "nosuch")
 
 	f.hostErr, f.hosts[0].Heartbeat.Processes = api.ErrUnavailable, processes
 	require.Contains(t, ctl(t, f, "hosts").out, "a     unknown: unavailable  3      -    default  3/10",

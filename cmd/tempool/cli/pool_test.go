@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -40,8 +39,7 @@ func TestPoolStartWaitsUntilAllWorkersAreReady(t *testing.T) {
 		roster(entry(0, lifecycle.Ready, 1, ""), entry(1, lifecycle.Pending, 2, "backoff of 100ms after exit code 1")),
 		bothReady,
 	)})
-	r := ctl(t, f, "pool", "start", "-f", poolFile(t))
-	requireCode(t, ExitOK, r)
+	r := succeed(t, f, "pool", "start", "-f", poolFile(t))
 	require.Equal(t, []string{"start python"}, f.requests)
 	require.Equal(t, lines(
 		"python: 0/2 ready; python/0 starting, python/1 created",
@@ -54,18 +52,15 @@ func TestPoolStartWaitsUntilAllWorkersAreReady(t *testing.T) {
 func TestPoolStartInJSONPrintsOnlyTheView(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView(), statuses: steps(
 		roster(entry(0, lifecycle.Starting, 1, ""), entry(1, lifecycle.Created, 0, "")), bothReady)})
-	r := ctl(t, f, "pool", "start", "-f", poolFile(t), "-o", "json")
-	requireCode(t, ExitOK, r)
+	r := succeed(t, f, "pool", "start", "-f", poolFile(t), "-o", "json")
 	require.Empty(t, r.err)
-	var view api.PoolWorkers
-	require.NoError(t, json.Unmarshal([]byte(r.out), &view))
+	view := decode[api.PoolWorkers](t, r)
 	require.Equal(t, exampleView(), view)
 }
 
 func TestPoolStartWithNoWaitReturnsImmediately(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python"})
-	r := ctl(t, f, "pool", "start", "-f", poolFile(t), "--no-wait", "-o", "json")
-	requireCode(t, ExitOK, r)
+	r := succeed(t, f, "pool", "start", "-f", poolFile(t), "--no-wait", "-o", "json")
 	require.JSONEq(t, `{"pool": "python", "size": 2, "ready": 0, "spec_version": 1, "workers": []}`, r.out)
 }
 
@@ -89,8 +84,7 @@ func TestPoolStartSaysWhichWorkerCannotStartAndWhy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFakeControlPlane(&fakePool{name: "python", history: history,
 				statuses: steps(roster(entry(0, lifecycle.Ready, 1, ""), c.worker))})
-			r := ctl(t, f, "pool", "start", "-f", poolFile(t), "-o", "json")
-			requireCode(t, ExitFailed, r)
+			r := fail(t, f, "pool", "start", "-f", poolFile(t), "-o", "json")
 			e := failure(t, r)
 			require.Equal(t, "start_failed", e.Code)
 			require.Contains(t, e.Message, log)
@@ -111,7 +105,7 @@ func TestAPoolThatIsStartedAgainMaySkipNumbers(t *testing.T) {
 		roster(entry(0, lifecycle.Ready, 1, ""), skipped),
 		bothReady,
 	)})
-	requireCode(t, ExitOK, ctl(t, f, "pool", "start", "-f", poolFile(t)))
+	succeed(t, f, "pool", "start", "-f", poolFile(t))
 }
 
 func TestAWorkerThatWasReadyMayFailDuringTheWait(t *testing.T) {
@@ -120,15 +114,14 @@ func TestAWorkerThatWasReadyMayFailDuringTheWait(t *testing.T) {
 		roster(entry(0, lifecycle.Failed, 7, "crashed"), entry(1, lifecycle.Starting, 1, "")),
 		bothReady,
 	)})
-	requireCode(t, ExitOK, ctl(t, f, "pool", "start", "-f", poolFile(t)))
+	succeed(t, f, "pool", "start", "-f", poolFile(t))
 }
 
 func TestPoolStartSaysHowToStartAnAgentWhenNoneRuns(t *testing.T) {
 	unanswered := api.Errorf(api.CodeUnavailable, "no answer in time")
 	f := newFakeControlPlane(&fakePool{name: "python", err: unanswered})
 	f.agents = tempool.Agents{}
-	r := ctl(t, f, "pool", "start", "-f", poolFile(t), "--wait-timeout", "30ms", "--address", "h:1", "-o", "json")
-	requireCode(t, ExitFailed, r)
+	r := fail(t, f, "pool", "start", "-f", poolFile(t), "--wait-timeout", "30ms", "--address", "h:1", "-o", "json")
 	e := failure(t, r)
 	require.Equal(t, "timeout", e.Code)
 	require.Contains(t, e.Message, "no agent is running; start one with: tempool agent --address h:1")
@@ -137,8 +130,7 @@ func TestPoolStartSaysHowToStartAnAgentWhenNoneRuns(t *testing.T) {
 
 func TestPoolStartWithoutAnswersSuggestsAnAgentDespiteARecentPoller(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", err: api.Errorf(api.CodeUnavailable, "no answer in time")})
-	r := ctl(t, f, "pool", "start", "-f", poolFile(t), "--wait-timeout", "30ms", "-o", "json")
-	requireCode(t, ExitFailed, r)
+	r := fail(t, f, "pool", "start", "-f", poolFile(t), "--wait-timeout", "30ms", "-o", "json")
 	require.Contains(t, failure(t, r).Message, "probably no agent is running; start one with: tempool agent")
 }
 
@@ -156,16 +148,14 @@ func TestAWaitSurvivesUnansweredPolls(t *testing.T) {
 	unanswered := api.Errorf(api.CodeUnavailable, "the agent restarts")
 	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView(), statusErrors: []error{unanswered, unanswered},
 		statuses: steps(bothReady)})
-	r := ctl(t, f, "pool", "start", "-f", poolFile(t))
-	requireCode(t, ExitOK, r)
+	r := succeed(t, f, "pool", "start", "-f", poolFile(t))
 	require.Contains(t, r.err, "python: waiting for an agent to answer\n")
 }
 
 func TestPoolStartWarnsAboutMissingSearchAttributes(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView(), statuses: steps(bothReady)})
 	f.missing = []string{"TempoolPool"}
-	r := ctl(t, f, "pool", "start", "-f", poolFile(t))
-	requireCode(t, ExitOK, r)
+	r := succeed(t, f, "pool", "start", "-f", poolFile(t))
 	require.Contains(t, r.err, "tempool: warning: namespace test lacks the search attributes TempoolPool")
 	require.Contains(t, r.err, "tempool setup")
 }
@@ -175,8 +165,7 @@ func TestPoolStartRefusesABadFileBeforeItSendsRequests(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte("[pool]\nname = \"python\"\nsise = 2\n"), 0o600))
 	for _, command := range []string{"start", "apply"} {
 		f := newFakeControlPlane()
-		r := ctl(t, f, "pool", command, "-f", path)
-		requireCode(t, ExitFailed, r)
+		r := fail(t, f, "pool", command, "-f", path)
 		require.Contains(t, r.err, "pool.toml:3: pool.sise")
 		require.Empty(t, f.requests)
 	}
@@ -185,8 +174,7 @@ func TestPoolStartRefusesABadFileBeforeItSendsRequests(t *testing.T) {
 func TestPoolStartOfARunningPoolSaysWhatToDo(t *testing.T) {
 	f := newFakeControlPlane()
 	f.startErr = api.Errorf(api.CodePoolExists, "pool python is running already; change it with tempool pool apply")
-	r := ctl(t, f, "pool", "start", "-f", poolFile(t))
-	requireCode(t, ExitFailed, r)
+	r := fail(t, f, "pool", "start", "-f", poolFile(t))
 	require.Equal(t, "tempool: pool python is running already; change it with tempool pool apply\n", r.err)
 }
 
@@ -204,8 +192,7 @@ func TestAnInterruptedWaitFailsWithItsCode(t *testing.T) {
 
 func TestPoolStopWaitsUntilThePoolHasStopped(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(bothReady)})
-	r := ctl(t, f, "pool", "stop", "python", "--reason", "night", "-o", "json")
-	requireCode(t, ExitOK, r)
+	r := succeed(t, f, "pool", "stop", "python", "--reason", "night", "-o", "json")
 	require.JSONEq(t, `{"pool": "python", "stopping": 2, "ended": true}`, r.out)
 	require.True(t, strings.HasPrefix(f.requests[0], "stop python: night (by "), f.requests)
 
@@ -215,8 +202,7 @@ func TestPoolStopWaitsUntilThePoolHasStopped(t *testing.T) {
 func TestPoolStopTimeoutNamesTheRemainingWorkers(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", neverEnds: true,
 		statuses: steps(roster(entry(3, lifecycle.Draining, 1, "slot removed (by pool)")))})
-	r := ctl(t, f, "pool", "stop", "python", "--wait-timeout", "100ms")
-	requireCode(t, ExitFailed, r)
+	r := fail(t, f, "pool", "stop", "python", "--wait-timeout", "100ms")
 	require.Contains(t, r.err, "pool python has not stopped after 100ms; python/3 is draining: slot removed (by pool)")
 }
 
@@ -224,8 +210,7 @@ func TestApplyWaitsForTheRolloutAndShowsProgress(t *testing.T) {
 	rolling := roster(entry(0, lifecycle.Ready, 2, ""), entry(1, lifecycle.Draining, 1, "a new spec"))
 	rolling.Rollout = &api.Rollout{Reason: "apply of spec version 2", Done: 1, Current: []int{1}}
 	f := newFakeControlPlane(&fakePool{name: "python", changed: true, statuses: steps(bothReady, rolling, bothReady)})
-	r := ctl(t, f, "pool", "apply", "-f", poolFile(t))
-	requireCode(t, ExitOK, r)
+	r := succeed(t, f, "pool", "apply", "-f", poolFile(t))
 	require.Equal(t, "pool python runs spec version 2\n", r.out)
 	require.Equal(t, "python: apply of spec version 2: 1 done, restarting [1], waiting []; 1 is draining: a new spec\n",
 		r.err)
@@ -233,9 +218,8 @@ func TestApplyWaitsForTheRolloutAndShowsProgress(t *testing.T) {
 
 func TestApplyNamesTheVersionTheReasonAndTheOperator(t *testing.T) {
 	pool := &fakePool{name: "python", changed: true, statuses: steps(bothReady)}
-	r := ctl(t, newFakeControlPlane(pool), "pool", "apply", "-f", poolFile(t), "--if-version", "1", "--reason",
+	succeed(t, newFakeControlPlane(pool), "pool", "apply", "-f", poolFile(t), "--if-version", "1", "--reason",
 		"new model")
-	requireCode(t, ExitOK, r)
 	require.Equal(t, "python", pool.applied.Spec.Pool.Name)
 	pool.applied.Spec = spec.Spec{}
 	require.Equal(t, api.ApplyRequest{IfVersion: 1, Reason: "new model", By: operator()}, pool.applied)
@@ -264,8 +248,7 @@ func TestApplyAndDiffSayWhatChangesAndWhoRestarts(t *testing.T) {
 			running.Spec, running.SpecVersion = c.running, 3
 			f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(running)})
 			for _, command := range []string{"diff", "apply"} { // the fake restarts nobody
-				r := ctl(t, f, "pool", command, "-f", file)
-				requireCode(t, ExitOK, r)
+				r := succeed(t, f, "pool", command, "-f", file)
 				for _, words := range c.says {
 					require.Contains(t, r.out, words)
 				}
@@ -286,8 +269,7 @@ func TestAHaltedRolloutFailsWithTheWorkersLog(t *testing.T) {
 	history := []lifecycle.Transition{{To: lifecycle.Failed, Reason: "exit code 1\nSyntaxError: line 7"}}
 	for _, args := range [][]string{{"pool", "apply", "-f", poolFile(t)}, {"workers", "restart", "python"}} {
 		f := newFakeControlPlane(&fakePool{name: "python", changed: true, history: history, statuses: steps(halted)})
-		r := ctl(t, f, append(args, "-o", "json")...)
-		requireCode(t, ExitFailed, r)
+		r := fail(t, f, append(args, "-o", "json")...)
 		e := failure(t, r)
 		require.Equal(t, "start_failed", e.Code)
 		require.Contains(t, e.Message, "worker 1 did not come back")
@@ -299,8 +281,7 @@ func TestARolloutTimeoutShowsTheProgress(t *testing.T) {
 	rolling := bothReady
 	rolling.Rollout = &api.Rollout{Reason: "restart", Waiting: []int{1}, Current: []int{0}}
 	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(rolling)})
-	r := ctl(t, f, "workers", "restart", "python", "--wait-timeout", "20ms")
-	requireCode(t, ExitFailed, r)
+	r := fail(t, f, "workers", "restart", "python", "--wait-timeout", "20ms")
 	require.Contains(t, r.err, "is not done after 20ms (restart: 0 done, restarting [0], waiting [1]); it continues")
 }
 
@@ -309,8 +290,7 @@ func TestAWaitEndsWhenThePoolIsStopping(t *testing.T) {
 	stopping.Stopping = true
 	for _, args := range [][]string{{"pool", "start", "-f", poolFile(t)}, {"workers", "restart", "python"}} {
 		f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(stopping)})
-		r := ctl(t, f, args...)
-		requireCode(t, ExitFailed, r)
+		r := fail(t, f, args...)
 		require.Contains(t, r.err, "is stopping")
 	}
 }
@@ -319,22 +299,20 @@ func TestUnansweredRequestsSayWhetherAnAgentRuns(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", err: api.Errorf(api.CodeUnavailable, "no answer in time")})
 	require.Equal(t, "tempool: no answer in time\n", ctl(t, f, "ps", "python").err)
 	f.agents = tempool.Agents{}
-	r := ctl(t, f, "ps", "python")
-	requireCode(t, ExitFailed, r)
+	r := fail(t, f, "ps", "python")
 	require.Equal(t, "tempool: no agent is running; start one with: tempool agent (no answer in time)\n", r.err)
 }
 
 func TestPoolStopAcceptsATerminatedPool(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(bothReady),
 		waitErr: fmt.Errorf("wait for pool python: %w", &temporal.WorkflowExecutionError{})})
-	requireCode(t, ExitOK, ctl(t, f, "pool", "stop", "python"))
+	succeed(t, f, "pool", "stop", "python")
 }
 
 func TestAMissingWorkerIsReportedWithANextStep(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python",
 		err: api.Errorf(api.CodeWorkerNotFound, "check out python/9: %w", serviceerror.NewNotFound("gone"))})
-	r := ctl(t, f, "checkout", "python/9", "--holder", "me")
-	requireCode(t, ExitFailed, r)
+	r := fail(t, f, "checkout", "python/9", "--holder", "me")
 	require.Equal(t, "tempool: check out python/9: gone; run tempool ps to list the workers\n", r.err)
 }
 

@@ -45,8 +45,7 @@ func exampleView() api.PoolWorkers {
 func TestPsShowsReadyWorkersAndReasonsOfTheOthers(t *testing.T) {
 	view := exampleView()
 	view.Workers[0].InFlight = 2
-	r := ctl(t, newFakeControlPlane(&fakePool{name: "python", view: view}), "ps", "python")
-	requireCode(t, ExitOK, r)
+	r := succeed(t, newFakeControlPlane(&fakePool{name: "python", view: view}), "ps", "python")
 	require.Equal(t, lines(
 		"Workers (2/4 ready)",
 		"ID        STATE          REQUESTS  MEMORY    UPTIME  AVG CALL  INCARNATION  HOST  PID   LEASE HOLDER  REASON",
@@ -66,15 +65,13 @@ func TestPsShowsWhatAWorkerAnswersNow(t *testing.T) {
 	leased.Lease, leased.PID = &api.Lease{Holder: "bob"}, 4712
 	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView(),
 		states: map[int][]api.WorkerState{0: {leased}, 2: {{Ended: true}}}})
-	r := ctl(t, f, "ps", "python")
-	requireCode(t, ExitOK, r)
+	r := succeed(t, f, "ps", "python")
 	require.Regexp(t, `python/0 +busy +1234 .* 4712 +bob`, r.out)
 	require.Regexp(t, `python/2 +ready `, r.out)
 }
 
 func TestStatsShowResourceUsage(t *testing.T) {
-	r := ctl(t, newFakeControlPlane(&fakePool{name: "python", view: exampleView()}), "workers", "stats", "python")
-	requireCode(t, ExitOK, r)
+	r := succeed(t, newFakeControlPlane(&fakePool{name: "python", view: exampleView()}), "workers", "stats", "python")
 	require.Equal(t, lines(
 		"ID        STATE   MEMORY    PEAK      CPU %  FILES  THREADS  RECEIVED/SENT  REQUESTS  FAILED  CALLS/MIN  LEASES "+
 			"GRANTED  REFUSED  RESTARTS  FAILURES IN A ROW  LIMITS",
@@ -92,8 +89,7 @@ func TestStatsShowWhatPredictionSees(t *testing.T) {
 	view.Workers[0].Watch, view.Workers[0].FailsInS = "Watch closely: memory grows by 4.0 MB per minute and would reach "+
 		"600 MB (rotation.max_memory) in 2h2m30s (fit 1.00).", 7350
 	fake := newFakeControlPlane(&fakePool{name: "python", view: view})
-	r := ctl(t, fake, "workers", "stats", "python")
-	requireCode(t, ExitOK, r)
+	r := succeed(t, fake, "workers", "stats", "python")
 	require.True(t, strings.HasSuffix(r.out, "\npython/0: "+view.Workers[0].Watch+"\n"), r.out)
 	require.Contains(t, ctl(t, fake, "workers", "stats", "python", "-o", "json").out, `"fails_in_s": 7350`)
 }
@@ -104,8 +100,7 @@ func TestPoolStatusShowsProblemsWhatToDoAndFullReasons(t *testing.T) {
 	view.Workers[0].TotalCallTimeMS, view.Workers[0].RestartsByReason = 2468, map[string]int64{"start_failed": 2}
 	f := newFakeControlPlane(&fakePool{name: "python", view: view, statuses: []api.PoolStatus{{Pool: "python", Size: 4,
 		Spec: spec.Default(), Workers: []api.RosterEntry{{Slot: 0}, {Slot: 1, Resting: true}, {Slot: 2}}}}})
-	r := ctl(t, f, "pool", "status", "python")
-	requireCode(t, ExitOK, r)
+	r := succeed(t, f, "pool", "status", "python")
 	require.True(t, strings.HasPrefix(r.out, lines(
 		"Pool python is short of workers: 2 of 4 are in service. A rolling restart is under way: apply of spec version 7, "+
 			"1 done and 2 to go.",
@@ -145,8 +140,7 @@ func TestPoolStatusShowsProblemsWhatToDoAndFullReasons(t *testing.T) {
 	require.Equal(t, 4, asJSON.Size)
 
 	view.Ended = true
-	r = ctl(t, newFakeControlPlane(&fakePool{name: "python", view: view}), "pool", "status", "python")
-	requireCode(t, ExitOK, r)
+	r = succeed(t, newFakeControlPlane(&fakePool{name: "python", view: view}), "pool", "status", "python")
 	require.Contains(t, r.out, "Pool python has stopped; this is its last state")
 	require.NotContains(t, r.out, "Problems")
 }
@@ -154,10 +148,8 @@ func TestPoolStatusShowsProblemsWhatToDoAndFullReasons(t *testing.T) {
 func TestJSONOfOnePoolMergesStateAndMetricsOfEachWorker(t *testing.T) {
 	for _, command := range [][]string{{"ps", "python"}, {"pool", "status", "python"}, {"workers", "stats", "python"}} {
 		f := newFakeControlPlane(&fakePool{name: "python", view: exampleView(), statuses: steps(bothReady)})
-		r := ctl(t, f, append(command, "-o", "json")...)
-		requireCode(t, ExitOK, r)
-		var view map[string]any
-		require.NoError(t, json.Unmarshal([]byte(r.out), &view))
+		r := succeed(t, f, append(command, "-o", "json")...)
+		view := decode[map[string]any](t, r)
 		require.Equal(t, "python", view["pool"])
 		require.EqualValues(t, 4, view["size"])
 		require.EqualValues(t, 2, view["ready"])
@@ -174,10 +166,8 @@ func TestPsWithoutAPoolListsAllInOrder(t *testing.T) {
 	other := api.PoolWorkers{Pool: "mcp", Size: 1, Ready: 1, Workers: []api.Worker{{
 		WorkerState: api.WorkerState{Worker: "mcp/0", State: lifecycle.Ready}}}}
 	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView()}, &fakePool{name: "mcp", view: other})
-	r := ctl(t, f, "ps", "-o", "json")
-	requireCode(t, ExitOK, r)
-	var views []api.PoolWorkers
-	require.NoError(t, json.Unmarshal([]byte(r.out), &views))
+	r := succeed(t, f, "ps", "-o", "json")
+	views := decode[[]api.PoolWorkers](t, r)
 	require.Len(t, views, 2)
 	require.Equal(t, "mcp", views[0].Pool)
 
@@ -195,8 +185,7 @@ func TestPsShowsThePoolsThatAnswerIfOthersFail(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView()},
 		&fakePool{name: "mute", err: api.Errorf(api.CodeUnavailable, "no answer in time; is an agent running?")},
 		&fakePool{name: "ended", err: api.Errorf(api.CodePoolNotFound, "no pool ended is running")})
-	r := ctl(t, f, "ps")
-	requireCode(t, ExitFailed, r)
+	r := fail(t, f, "ps")
 	require.Contains(t, r.out, "python/0")
 	require.Equal(t, "tempool: no answer in time; is an agent running?\n", r.err)
 }
@@ -207,8 +196,7 @@ func TestPoolListShowsReadyWorkersAndRollouts(t *testing.T) {
 	python.Rollout = &api.Rollout{Reason: "apply", Halted: "halted: worker 1 did not come back: exit 1"}
 	f := newFakeControlPlane(&fakePool{name: "python", statuses: []api.PoolStatus{python}},
 		&fakePool{name: "mute", err: api.Errorf(api.CodeUnavailable, "no answer in time")})
-	r := ctl(t, f, "pool", "list")
-	requireCode(t, ExitOK, r)
+	r := succeed(t, f, "pool", "list")
 	require.Equal(t, lines(
 		"POOL    READY  SPEC VERSION  NOTE",
 		"mute    0/0    0             no answer in time",

@@ -26,25 +26,21 @@ func TestMovingSessionsShowsProgressAndResult(t *testing.T) {
 		{From: "python/2", To: "python/0", Count: 3}, {To: "python/1", Count: 1},
 	}}
 	f := poolThatMoves(moves, nil)
-	r := ctl(t, f, "sessions", "evacuate", "python/2", "--exclude-for", "1h", "--reason", "new disk")
-	requireCode(t, ExitOK, r)
+	r := succeed(t, f, "sessions", "evacuate", "python/2", "--exclude-for", "1h", "--reason", "new disk")
 	require.Equal(t, lines("4 sessions moved", "FROM      TO        SESSIONS", "python/2  python/0  3",
 		"-         python/1  1"), r.out)
 	require.Equal(t, lines("1 of 4 sessions moved", "3 of 4 sessions moved"), r.err)
 	require.Equal(t, []string{"evacuate python/2 for 1h: new disk"}, f.requests)
 
 	f = poolThatMoves(moves, nil)
-	r = ctl(t, f, "sessions", "rebalance", "python", "--weight", "0=2,1=1", "-o", "json")
-	requireCode(t, ExitOK, r)
+	r = succeed(t, f, "sessions", "rebalance", "python", "--weight", "0=2,1=1", "-o", "json")
 	require.Empty(t, r.err)
-	var got api.SessionMoves
-	require.NoError(t, json.Unmarshal([]byte(r.out), &got))
+	got := decode[api.SessionMoves](t, r)
 	require.Equal(t, moves, got)
 	require.Equal(t, []string{"rebalance python map[0:2 1:1]"}, f.requests)
 
 	f = poolThatMoves(api.SessionMoves{Session: "mine", Note: "it is bound to python/1 already"}, nil)
-	r = ctl(t, f, "sessions", "migrate", "python", "mine", "--to", "python/1", "--hook-timeout", "5s")
-	requireCode(t, ExitOK, r)
+	r = succeed(t, f, "sessions", "migrate", "python", "mine", "--to", "python/1", "--hook-timeout", "5s")
 	require.Equal(t, "0 sessions moved: it is bound to python/1 already\n", r.out)
 	require.Equal(t, []string{"migrate python mine to python/1 within 5s"}, f.requests)
 }
@@ -54,33 +50,28 @@ func TestSkippedSessionsAreAFailure(t *testing.T) {
 		Flows: []api.SessionFlow{{From: "python/2", To: "python/0", Count: 1}},
 		Skips: []api.SessionSkip{{Session: "mine", From: "python/2", To: "python/1", Code: api.CodeWorkerError,
 			Reason: "it is stuck", NotUndone: "it was not loaded"}}}
-	r := ctl(t, poolThatMoves(moves, nil), "sessions", "evacuate", "python/2")
-	requireCode(t, ExitFailed, r)
+	r := fail(t, poolThatMoves(moves, nil), "sessions", "evacuate", "python/2")
 	require.Contains(t, r.out, "1 session moved, 1 not\n")
 	require.Contains(t, r.out, "mine       python/2  python/1  it is stuck; not undone: it was not loaded\n")
 	require.Contains(t, r.err, "tempool: 1 session could not be moved; the first: it is stuck\n")
 
-	r = ctl(t, poolThatMoves(moves, nil), "sessions", "evacuate", "python/2", "-o", "json")
-	requireCode(t, ExitFailed, r)
+	r = fail(t, poolThatMoves(moves, nil), "sessions", "evacuate", "python/2", "-o", "json")
 	require.Equal(t, "worker_error", failure(t, r).Code)
 	require.True(t, json.Valid([]byte(r.out)))
 
 	undone := api.Errorf(api.CodeWorkerCrashed, "session mine did not move to python/1, and all is as it was: it ended")
-	r = ctl(t, poolThatMoves(api.SessionMoves{}, undone), "sessions", "migrate", "python", "mine", "--to", "python/1",
+	r = fail(t, poolThatMoves(api.SessionMoves{}, undone), "sessions", "migrate", "python", "mine", "--to", "python/1",
 		"-o", "json")
-	requireCode(t, ExitFailed, r)
 	require.Equal(t, "worker_crashed", failure(t, r).Code)
 	require.Empty(t, r.out)
 }
 
 func TestMovingSessionsContinuesWithoutAWait(t *testing.T) {
 	endless := newFakeControlPlane(&fakePool{name: "python", migration: &fakeMigration{done: make(chan struct{})}})
-	r := ctl(t, endless, "sessions", "rebalance", "python", "--wait-timeout", "20ms", "-o", "json")
-	requireCode(t, ExitFailed, r)
+	r := fail(t, endless, "sessions", "rebalance", "python", "--wait-timeout", "20ms", "-o", "json")
 	require.Equal(t, "timeout", failure(t, r).Code)
 	require.Contains(t, failure(t, r).Message, "workflow tempool/x/sessions/y continues")
 
-	r = ctl(t, endless, "sessions", "rebalance", "python", "--no-wait", "-o", "json")
-	requireCode(t, ExitOK, r)
+	r = succeed(t, endless, "sessions", "rebalance", "python", "--no-wait", "-o", "json")
 	require.JSONEq(t, `{"workflow_id":"tempool/x/sessions/y"}`, r.out)
 }

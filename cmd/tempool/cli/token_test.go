@@ -15,9 +15,8 @@ import (
 func TestTokensAreAddedListedAndRemoved(t *testing.T) {
 	f := newFakeControlPlane()
 	path := filepath.Join(t.TempDir(), "tokens.toml")
-	r := ctl(t, f, "token", "add", "ci", "--pools", "py*,js", "--rights", "call,lease", "--max-priority", "3", "--tokens",
+	r := succeed(t, f, "token", "add", "ci", "--pools", "py*,js", "--rights", "call,lease", "--max-priority", "3", "--tokens",
 		path)
-	requireCode(t, ExitOK, r)
 	secret := strings.TrimSpace(r.out)
 	require.True(t, strings.HasPrefix(secret, "tempool_"), r.out)
 	tokens, err := access.OpenTokens(path)
@@ -31,21 +30,19 @@ func TestTokensAreAddedListedAndRemoved(t *testing.T) {
 	require.NoError(t, err)
 	require.NotContains(t, string(text), secret)
 
-	r = ctl(t, f, "token", "add", "ops", "--rights", "admin", "--tokens", path, "-o", "json")
-	requireCode(t, ExitOK, r)
+	r = succeed(t, f, "token", "add", "ops", "--rights", "admin", "--tokens", path, "-o", "json")
 	var made struct{ Name, Token string }
 	require.NoError(t, json.Unmarshal([]byte(r.out), &made))
 	require.Equal(t, "ops", made.Name)
 	require.NoError(t, tokens.Reload())
 	require.True(t, tokens.Lookup(made.Token).EveryPool())
 
-	r = ctl(t, f, "token", "list", "--tokens", path)
-	requireCode(t, ExitOK, r)
+	r = succeed(t, f, "token", "list", "--tokens", path)
 	require.Contains(t, r.out, "py*,js")
 	require.NotContains(t, r.out, secret)
-	requireCode(t, ExitOK, ctl(t, f, "token", "remove", "ci", "--tokens", path))
-	requireCode(t, ExitFailed, ctl(t, f, "token", "remove", "ci", "--tokens", path))
-	requireCode(t, ExitFailed, ctl(t, f, "token", "add", "x", "--rights", "write", "--tokens", path))
+	succeed(t, f, "token", "remove", "ci", "--tokens", path)
+	fail(t, f, "token", "remove", "ci", "--tokens", path)
+	fail(t, f, "token", "add", "x", "--rights", "write", "--tokens", path)
 	requireCode(t, ExitUsage, ctl(t, f, "token", "add", "x", "--tokens", path))
 	requireCode(t, ExitUsage, ctl(t, f, "token", "add", "x", "--rights", "call", "--max-priority", "10", "--tokens", path))
 }

@@ -162,8 +162,7 @@ func TestFailuresExitWith1AndSayWhatToDo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFakeControlPlane(&fakePool{name: "ghost", err: c.err})
-			r := ctl(t, f, "pool", "status", "ghost")
-			requireCode(t, ExitFailed, r)
+			r := fail(t, f, "pool", "status", "ghost")
 			require.Equal(t, "tempool: "+c.message+"\n", r.err)
 			asJSON := ctl(t, f, "pool", "status", "ghost", "--output=json")
 			requireCode(t, ExitFailed, asJSON)
@@ -221,7 +220,7 @@ func TestExamplesParse(t *testing.T) {
 
 func TestFlagsSelectTheTemporalServer(t *testing.T) {
 	f := newFakeControlPlane()
-	requireCode(t, ExitOK, ctl(t, f, "pool", "list", "--address", "example:1", "--namespace", "blue"))
+	succeed(t, f, "pool", "list", "--address", "example:1", "--namespace", "blue")
 	require.Equal(t, "example:1", f.options.Address)
 	require.Equal(t, "blue", f.options.Namespace)
 	require.Equal(t, 1, f.closed)
@@ -230,8 +229,7 @@ func TestFlagsSelectTheTemporalServer(t *testing.T) {
 func TestNoServerIsAFailure(t *testing.T) {
 	f := newFakeControlPlane()
 	f.dialErr = api.Errorf(api.CodeUnavailable, "no Temporal server answers at x")
-	r := ctl(t, f, "ps", "-o", "json")
-	requireCode(t, ExitFailed, r)
+	r := fail(t, f, "ps", "-o", "json")
 	require.Equal(t, "unavailable", failure(t, r).Code)
 }
 
@@ -259,8 +257,7 @@ func TestCompletionOffersPoolsWorkersAndSlots(t *testing.T) {
 			if strings.HasSuffix(line, "~") {
 				args = append(args, "")
 			}
-			r := ctl(t, f, append([]string{cobra.ShellCompNoDescRequestCmd}, args...)...)
-			requireCode(t, ExitOK, r)
+			r := succeed(t, f, append([]string{cobra.ShellCompNoDescRequestCmd}, args...)...)
 			var offered []string
 			for _, word := range strings.Fields(r.out) {
 				if !strings.HasPrefix(word, ":") {
@@ -275,16 +272,14 @@ func TestCompletionOffersPoolsWorkersAndSlots(t *testing.T) {
 func TestCompletionOffersNothingWithoutAServer(t *testing.T) {
 	f := newFakeControlPlane()
 	f.dialErr = errors.New("nobody there")
-	r := ctl(t, f, cobra.ShellCompNoDescRequestCmd, "ps", "")
-	requireCode(t, ExitOK, r)
+	r := succeed(t, f, cobra.ShellCompNoDescRequestCmd, "ps", "")
 	require.Equal(t, fmt.Sprintf(":%d\n", cobra.ShellCompDirectiveNoFileComp), r.out)
 }
 
 func TestHelpFitsATerminalAndNamesTheFlagsOfAllCommandsOnce(t *testing.T) {
 	for _, c := range walk((&app{}).root()) {
 		args := append(strings.Fields(c.CommandPath())[1:], "--help")
-		r := ctl(t, newFakeControlPlane(), args...)
-		requireCode(t, ExitOK, r)
+		r := succeed(t, newFakeControlPlane(), args...)
 		for line := range strings.Lines(r.out) {
 			if width := len([]rune(strings.TrimRight(line, "\n"))); width > 100 {
 				t.Errorf("%s: %d wide: %s", c.CommandPath(), width, line)

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,8 +21,7 @@ func TestRestartOfOneWorkerWaitsForAHigherIncarnation(t *testing.T) {
 		roster(entry(0, lifecycle.Starting, 5, ""), entry(1, lifecycle.Ready, 1, "")),
 		roster(entry(0, lifecycle.Ready, 5, ""), entry(1, lifecycle.Ready, 1, "")),
 	), states: map[int][]api.WorkerState{0: {state(0, lifecycle.Ready, 4)}}})
-	r := ctl(t, f, "workers", "restart", "python/0", "--reason", "leak")
-	requireCode(t, ExitOK, r)
+	r := succeed(t, f, "workers", "restart", "python/0", "--reason", "leak")
 	require.Equal(t, lines("python: 0/1 ready; python/0 ready", "python: 0/1 ready; python/0 starting",
 		"python: 1/1 ready"), r.err)
 	require.Equal(t, "1 worker of pool python restarted\n", r.out)
@@ -34,8 +32,7 @@ func TestRestartOfOneWorkerWaitsForAHigherIncarnation(t *testing.T) {
 
 func TestRestartPrintsTheWorkersAsJSON(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(bothReady)})
-	r := ctl(t, f, "workers", "restart", "python", "-o", "json")
-	requireCode(t, ExitOK, r)
+	r := succeed(t, f, "workers", "restart", "python", "-o", "json")
 	require.JSONEq(t, `{"workers": [0, 1]}`, r.out)
 	require.Nil(t, f.pools["python"].restart.Worker)
 }
@@ -45,8 +42,7 @@ func TestRestartFailsIfTheWorkerGivesUp(t *testing.T) {
 		roster(entry(0, lifecycle.Ready, 2, "")),
 		roster(api.RosterEntry{Slot: 0, State: lifecycle.Failed, Incarnation: 3, Resting: true, Reason: "gave up"}),
 	), states: map[int][]api.WorkerState{0: {state(0, lifecycle.Ready, 2)}}})
-	r := ctl(t, f, "workers", "restart", "python/0")
-	requireCode(t, ExitFailed, r)
+	r := fail(t, f, "workers", "restart", "python/0")
 	require.Contains(t, r.err, "worker python/0 cannot start, it has given up (failed): gave up")
 }
 
@@ -55,7 +51,7 @@ func TestRestartOfARestingWorkerWaitsForAHigherIncarnation(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python",
 		statuses: steps(roster(resting), roster(resting), roster(entry(0, lifecycle.Ready, 3, ""))),
 		states:   map[int][]api.WorkerState{0: {state(0, lifecycle.Stopped, 2)}}})
-	requireCode(t, ExitOK, ctl(t, f, "workers", "restart", "python/0"))
+	succeed(t, f, "workers", "restart", "python/0")
 }
 
 func TestDrainOfAPoolWaitsUntilEveryWorkerRests(t *testing.T) {
@@ -72,12 +68,10 @@ func TestDrainOfAPoolWaitsUntilEveryWorkerRests(t *testing.T) {
 			1: {state(1, lifecycle.Busy, 1), state(1, lifecycle.Draining, 1), state(1, lifecycle.Killed, 1)},
 			2: {state(2, lifecycle.Stopped, 1)},
 		}})
-	r := ctl(t, f, "workers", "drain", "python", "--reason", "maintenance", "-o", "json")
-	requireCode(t, ExitOK, r)
+	r := succeed(t, f, "workers", "drain", "python", "--reason", "maintenance", "-o", "json")
 	require.Equal(t, []string{"drain python/0", "drain python/1"}, f.requests, "a worker that rests already is left alone")
 	require.Equal(t, "maintenance", f.pools["python"].control.Reason)
-	var done signalResult
-	require.NoError(t, json.Unmarshal([]byte(r.out), &done))
+	done := decode[signalResult](t, r)
 	require.Equal(t, signalResult{Pool: "python", Signal: "drain", Workers: []*signaledWorker{
 		{Worker: "python/0", State: lifecycle.Stopped, Incarnation: 1},
 		{Worker: "python/1", State: lifecycle.Killed, Incarnation: 1}}}, done)
@@ -88,8 +82,7 @@ func TestStopOfOneWorker(t *testing.T) {
 		statuses: steps(bothReady, roster(entry(0, lifecycle.Ready, 1, ""),
 			api.RosterEntry{Slot: 1, State: lifecycle.Stopped, Resting: true})),
 		states: map[int][]api.WorkerState{1: {state(1, lifecycle.Busy, 1), state(1, lifecycle.Stopped, 1)}}})
-	r := ctl(t, f, "workers", "stop", "python/1")
-	requireCode(t, ExitOK, r)
+	r := succeed(t, f, "workers", "stop", "python/1")
 	require.Equal(t, []string{"stop python/1"}, f.requests)
 	require.Equal(t, "python/1 is stopped\n", r.out)
 }
@@ -99,8 +92,7 @@ func TestSuspendOfABusyWorkerNamesTheLease(t *testing.T) {
 	busy.Lease = &api.Lease{ID: "python.0.1.1", Holder: "alice"}
 	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(roster(entry(0, lifecycle.Ready, 1, ""))),
 		states: map[int][]api.WorkerState{0: {busy, busy, busy, state(0, lifecycle.Suspended, 1)}}})
-	r := ctl(t, f, "workers", "suspend", "python")
-	requireCode(t, ExitOK, r)
+	r := succeed(t, f, "workers", "suspend", "python")
 	require.Contains(t, r.err, "tempool: warning: worker python/0 is busy; it will be suspended when alice returns lease "+
 		"python.0.1.1 (or run tempool checkin python.0.1.1), or when rotation.drain_timeout is over\n")
 	require.Equal(t, "python/0 is suspended\n", r.out)
@@ -116,8 +108,7 @@ func TestARefusedSignalFailsWithTheWorkersReason(t *testing.T) {
 	refusing.LastRefusal = "2026-03-04T12:00:00Z suspend or resume: it is stopping"
 	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(roster(entry(0, lifecycle.Ready, 1, ""))),
 		states: map[int][]api.WorkerState{0: {state(0, lifecycle.Stopping, 1), refusing}}})
-	r := ctl(t, f, "workers", "suspend", "python/0")
-	requireCode(t, ExitFailed, r)
+	r := fail(t, f, "workers", "suspend", "python/0")
 	require.Contains(t, r.err, "worker python/0 refused to suspend: 2026-03-04T12:00:00Z "+
 		"suspend or resume: it is stopping")
 }
@@ -126,8 +117,7 @@ func TestResumeSignalsOnlySuspendedWorkers(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(bothReady), states: map[int][]api.WorkerState{
 		0: {state(0, lifecycle.Ready, 1)},
 		1: {state(1, lifecycle.Suspended, 1), state(1, lifecycle.Suspended, 1), state(1, lifecycle.Ready, 1)}}})
-	r := ctl(t, f, "workers", "resume", "python")
-	requireCode(t, ExitOK, r)
+	r := succeed(t, f, "workers", "resume", "python")
 	require.Equal(t, []string{"resume python/1"}, f.requests)
 	require.Equal(t, "python/1 is ready\n", r.out)
 
@@ -138,8 +128,7 @@ func TestResumeSignalsOnlySuspendedWorkers(t *testing.T) {
 func TestResumeCancelsAPendingSuspend(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(bothReady),
 		states: map[int][]api.WorkerState{1: {state(1, lifecycle.Busy, 1)}}})
-	r := ctl(t, f, "workers", "resume", "python/1")
-	requireCode(t, ExitOK, r)
+	r := succeed(t, f, "workers", "resume", "python/1")
 	require.Equal(t, []string{"resume python/1"}, f.requests)
 	require.Equal(t, "python/1 is busy\n", r.out)
 }
@@ -156,8 +145,7 @@ func TestWorkersInTheTargetStateGetNoSignal(t *testing.T) {
 		for _, more := range []string{"--no-wait=false", "--no-wait"} {
 			f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(c.status),
 				states: map[int][]api.WorkerState{0: {state(0, c.state, 1)}}})
-			r := ctl(t, f, "workers", command, "python/0", more)
-			requireCode(t, ExitOK, r)
+			r := succeed(t, f, "workers", command, "python/0", more)
 			require.Empty(t, f.requests)
 			require.Equal(t, "python/0 is "+string(c.state)+"\n", r.out)
 		}
@@ -168,8 +156,7 @@ func TestARestingWorkerCannotBeSuspended(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python",
 		statuses: steps(roster(api.RosterEntry{Slot: 0, State: lifecycle.Failed, Resting: true})),
 		states:   map[int][]api.WorkerState{0: {state(0, lifecycle.Failed, 1)}}})
-	r := ctl(t, f, "workers", "suspend", "python/0")
-	requireCode(t, ExitFailed, r)
+	r := fail(t, f, "workers", "suspend", "python/0")
 	require.Contains(t, r.err, "worker python/0 has no process to suspend; run tempool workers restart to start one "+
 		"(it is "+
 		"failed)")
@@ -179,15 +166,13 @@ func TestARestingWorkerCannotBeSuspended(t *testing.T) {
 func TestNoWaitReturnsAfterTheSignal(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(bothReady),
 		states: map[int][]api.WorkerState{0: {state(0, lifecycle.Ready, 1)}}})
-	r := ctl(t, f, "workers", "drain", "python/0", "--no-wait")
-	requireCode(t, ExitOK, r)
+	r := succeed(t, f, "workers", "drain", "python/0", "--no-wait")
 	require.Equal(t, "sent drain to python/0, which was ready\n", r.out)
 }
 
 func TestAnUnknownWorkerIsNamed(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(bothReady)})
-	r := ctl(t, f, "workers", "drain", "python/7", "-o", "json")
-	requireCode(t, ExitFailed, r)
+	r := fail(t, f, "workers", "drain", "python/7", "-o", "json")
 	require.Equal(t, "worker_not_found", failure(t, r).Code)
 	require.Equal(t, "pool python has no worker 7; tempool ps python lists its workers", failure(t, r).Message)
 }
