@@ -21,8 +21,7 @@ func TestAlertsAreRaisedAndClearedOnce(t *testing.T) {
 			}
 			p.updateAt(30*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(3, "mended")})
 			p.At(60*time.Second, func() { require.Equal(t, 3, p.status().Ready) })
-			p.stopAt(61 * time.Second)
-			p.run(poolOf(3))
+			p.runUntil(61*time.Second, poolOf(3))
 			if continues {
 				require.Greater(t, p.runs, 1)
 			}
@@ -63,8 +62,7 @@ func TestAnAlertThatHoldsNoMoreInTheNextRunIsClearedWithAReason(t *testing.T) {
 	p := newFakePool(t)
 	p.At(20*time.Second, func() { p.env.SignalWorkflow(api.SignalForceContinue, api.Control{}) })
 	p.carried = func(run *Run) { run.Raised = []alert{{api.AlertStartsHeld, "/pools/t"}} }
-	p.stopAt(40 * time.Second)
-	p.run(poolOf(1))
+	p.runUntil(40*time.Second, poolOf(1))
 	require.Equal(t, 2, p.runs)
 	require.Equal(t, []string{`/pools/t alert.cleared {"alert":"starts_held","reason":"` + raisedBefore + `"}`}, p.emitted)
 }
@@ -83,7 +81,6 @@ func TestAPoolThatStopsClearsItsAlerts(t *testing.T) {
 func TestAnOperatorsStopIsNoAlert(t *testing.T) {
 	p := newFakePool(t)
 	p.At(5*time.Second, func() { p.workers[0].rest("stopped", "by hand") })
-	p.stopAt(20 * time.Second)
-	p.run(poolOf(1))
+	p.runUntil(20*time.Second, poolOf(1))
 	require.Empty(t, p.emitted)
 }

@@ -63,8 +63,7 @@ func TestABudgetIsSharedOutOnEachHostInItsRhythm(t *testing.T) {
 				require.Contains(t, s.AllocationProblem, "host b did not split its budget: it does not want to")
 			})
 			p.At(11*time.Minute, func() { require.Equal(t, 6, p.rebalances(), "every five minutes") })
-			p.stopAt(12 * time.Minute)
-			p.run(run)
+			p.runUntil(12*time.Minute, run)
 			require.ElementsMatch(t, []string{
 				`/pools/t/workers/0 resources.rebalanced {"incarnation":1,"memory_bytes":100,"cpu_cores":0}`,
 				`/pools/t/workers/1 resources.rebalanced {"incarnation":1,"memory_bytes":100,"cpu_cores":0}`,
@@ -99,6 +98,5 @@ func TestSharesEndWithTheirWorkersAndWithTheAllocation(t *testing.T) {
 	without.Resources.Allocation = spec.AllocationNone
 	p.updateAt(3*time.Minute, api.UpdateApply, api.ApplyRequest{Spec: without})
 	p.At(4*time.Minute, func() { require.Empty(t, p.status().Shares) })
-	p.stopAt(5 * time.Minute)
-	p.run(run)
+	p.runUntil(5*time.Minute, run)
 }

@@ -28,8 +28,7 @@ func TestAnApplyOfAnotherVersionIsRefused(t *testing.T) {
 	p.At(30*time.Second, func() {
 		again = p.update(api.UpdateApply, api.ApplyRequest{Spec: specOf(3, "second"), IfVersion: 2, By: "bob"})
 	})
-	p.stopAt(60 * time.Second)
-	p.run(poolOf(2))
+	p.runUntil(60*time.Second, poolOf(2))
 	require.Equal(t, api.ApplyResult{SpecVersion: 2, Changed: true}, first.Value)
 	require.ErrorContains(t, requireRefused(t, second, api.CodeVersionConflict), "has spec version 2, not 1")
 	require.Equal(t, api.ApplyResult{SpecVersion: 2}, size.Value)

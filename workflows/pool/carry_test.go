@@ -28,8 +28,7 @@ func TestAnOverduePoolContinuesWhileAWorkerIsRemoved(t *testing.T) {
 		require.Len(t, p.status().Workers, 2)
 		require.Equal(t, 2, p.open())
 	})
-	p.stopAt(40 * time.Second)
-	p.run(poolOf(3))
+	p.runUntil(40*time.Second, poolOf(3))
 	require.Zero(t, p.open())
 }
 
@@ -73,8 +72,7 @@ func TestAnOverduePoolSendsAgainWhatWasNotDelivered(t *testing.T) {
 			require.EqualValues(t, 2, w.Incarnation)
 		}
 	})
-	p.stopAt(time.Minute)
-	p.run(poolOf(2))
+	p.runUntil(time.Minute, poolOf(2))
 }
 
 // The worker has the restart, and the run ends before it learns of that.
@@ -103,8 +101,7 @@ func TestARestartThatAnOverduePoolSendsAgainIsKnownByItsID(t *testing.T) {
 		require.Equal(t, ids[0], ids[1], "it is sent again")
 		require.NotEqual(t, ids[0], ids[2], "another restart")
 	})
-	p.stopAt(time.Minute)
-	p.run(poolOf(2))
+	p.runUntil(time.Minute, poolOf(2))
 }
 
 // A workflow task has had no room for the later restart yet.

@@ -27,8 +27,7 @@ func TestAWorkerTerminatedByHandIsStartedAgainUnderHigherNumbers(t *testing.T) {
 	p.At(10*time.Second, func() {
 		require.Equal(t, []string{"0 ready #3 v1"}, slotsOf(p.status()), "2 may have begun unseen")
 	})
-	p.stopAt(11 * time.Second)
-	p.run(poolOf(1))
+	p.runUntil(11*time.Second, poolOf(1))
 	require.Len(t, p.started, 2)
 	require.EqualValues(t, 2, p.started[1].Machine.Incarnation)
 	require.Greater(t, p.started[1].LeaseSeq, p.started[0].LeaseSeq+41)
@@ -38,8 +37,7 @@ func TestAWorkerTerminatedWhileItsStartsFailedSkipsUnreportedNumbers(t *testing.
 	p := newFakePool(t)
 	p.At(5*time.Second, func() { p.workers[0].report(lifecycle.Pending) })
 	p.At(6*time.Second, func() { p.workers[0].exit("terminated") })
-	p.stopAt(11 * time.Second)
-	p.run(poolOf(1))
+	p.runUntil(11*time.Second, poolOf(1))
 	require.Len(t, p.started, 2)
 	require.EqualValues(t, 2+worker.UnreportedIncarnations+policy.MaxStartAttempts, p.started[1].Machine.Incarnation)
 }
@@ -60,8 +58,7 @@ func TestAChildThatCannotBeStartedIsTriedAgainUnderTheSameNumbers(t *testing.T) 
 	})
 	p.At(6*time.Second+childRetryDelay+100*time.Millisecond, func() { require.Equal(t, 2, p.refused) })
 	p.At(15*time.Second, func() { require.Equal(t, 1, p.status().Ready) })
-	p.stopAt(16 * time.Second)
-	p.run(poolOf(1))
+	p.runUntil(16*time.Second, poolOf(1))
 	require.Len(t, p.started, 2)
 	require.GreaterOrEqual(t, p.started[1].Machine.Incarnation, int64(2))
 	require.Greater(t, p.started[1].LeaseSeq, p.started[0].LeaseSeq+41)
@@ -70,8 +67,7 @@ func TestAChildThatCannotBeStartedIsTriedAgainUnderTheSameNumbers(t *testing.T) 
 func TestAPoolWhoseWorkersCannotBeStartedStops(t *testing.T) {
 	p := newFakePool(t)
 	p.refuse = 1000
-	p.stopAt(5 * time.Second)
-	p.run(poolOf(2))
+	p.runUntil(5*time.Second, poolOf(2))
 	require.Empty(t, p.started)
 	require.InDelta(t, 6, p.refused, 2)
 }
@@ -102,8 +98,7 @@ func TestALargePoolStartsAFewWorkflowsAtATime(t *testing.T) {
 		most = max(most, starting)
 	}
 	p.At(time.Minute, func() { require.Equal(t, 3*maxStarting, p.status().Ready) })
-	p.stopAt(61 * time.Second)
-	p.run(poolOf(3 * maxStarting))
+	p.runUntil(61*time.Second, poolOf(3*maxStarting))
 	require.Equal(t, maxStarting, most)
 }
 
@@ -144,8 +139,7 @@ func TestASignalToTheWorkflowBeforeDoesNotCountForTheNextOne(t *testing.T) {
 		require.Equal(t, lifecycle.Ready, w.State)
 		require.Equal(t, p.workers[number].entry.RunID, w.RunID)
 	})
-	p.stopAt(2 * time.Minute)
-	p.run(poolOf(2))
+	p.runUntil(2*time.Minute, poolOf(2))
 }
 
 // The handler of an update sends a restart before the pool learns, in the same workflow task, that the worker's
@@ -163,6 +157,5 @@ func TestASignalBeforeTheStartInItsWorkflowTaskDoesNotCountForIt(t *testing.T) {
 		require.False(t, w.Gone, w.Reason)
 		require.Equal(t, lifecycle.Ready, w.State)
 	})
-	p.stopAt(2 * time.Minute)
-	p.run(poolOf(2))
+	p.runUntil(2*time.Minute, poolOf(2))
 }

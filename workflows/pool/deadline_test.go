@@ -30,8 +30,7 @@ func TestAGrantThatIsNotUsedDoesNotKeepOthersFromRotating(t *testing.T) {
 			require.EqualValues(t, 2, w.Incarnation)
 		}
 	})
-	p.stopAt(timeout + 20*time.Minute)
-	p.run(run)
+	p.runUntil(timeout+20*time.Minute, run)
 }
 
 func TestARolloutPassesOverAWorkerThatDoesNotBeginToRestart(t *testing.T) {
@@ -52,16 +51,13 @@ func TestARolloutPassesOverAWorkerThatDoesNotBeginToRestart(t *testing.T) {
 				require.Equal(t, []int{1}, p.status().Rollout.Current)
 				require.Equal(t, []int{2}, p.status().Rollout.Waiting)
 			})
-			p.At(timeout+13*time.Second, func() {
-				require.Equal(t, []int{1}, p.status().Rollout.Overdue)
-			})
+			p.At(timeout+13*time.Second, func() { require.Equal(t, []int{1}, p.status().Rollout.Overdue) })
 			p.At(timeout+30*time.Second, func() {
 				require.Nil(t, p.status().Rollout)
 				require.EqualValues(t, 2, p.status().Workers[2].Incarnation)
 				require.Equal(t, state, p.status().Workers[1].State)
 			})
-			p.stopAt(timeout + time.Minute)
-			p.run(run)
+			p.runUntil(timeout+time.Minute, run)
 		})
 	}
 }
@@ -92,6 +88,5 @@ func TestAWorkerThatTestsTheBreakerForTooLongMakesWayForAnother(t *testing.T) {
 		require.Empty(t, p.workers[1].timesOf(api.SignalStartPermitted))
 	})
 	p.At(25*time.Minute, func() { require.Len(t, p.workers[1].timesOf(api.SignalStartPermitted), 1) })
-	p.stopAt(30 * time.Minute)
-	p.run(run)
+	p.runUntil(30*time.Minute, run)
 }

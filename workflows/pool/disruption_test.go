@@ -41,8 +41,7 @@ func TestConcurrentRotationRequestsAreGrantedOneByOne(t *testing.T) {
 						require.Equal(t, lifecycle.Ready, w.State)
 					}
 				})
-				p.stopAt(2 * time.Minute)
-				p.run(run)
+				p.runUntil(2*time.Minute, run)
 				require.Equal(t, budget, p.peak)
 			})
 		}
@@ -61,8 +60,7 @@ func TestRolloutsAndRotationsShareOneBudget(t *testing.T) {
 			require.GreaterOrEqual(t, w.Incarnation, int64(2))
 		}
 	})
-	p.stopAt(2 * time.Minute)
-	p.run(poolOf(4))
+	p.runUntil(2*time.Minute, poolOf(4))
 	require.Equal(t, 1, p.peak)
 }
 
@@ -81,8 +79,7 @@ func TestAFailedRotationFreesTheBudgetForTheNext(t *testing.T) {
 		require.EqualValues(t, 1, p.status().Workers[0].Incarnation)
 		require.EqualValues(t, 2, p.status().Workers[1].Incarnation)
 	})
-	p.stopAt(20 * time.Second)
-	p.run(poolOf(2))
+	p.runUntil(20*time.Second, poolOf(2))
 }
 
 func TestARolloutHaltsWhenASuccessorCannotStartAndTheWorkerServesOn(t *testing.T) {
@@ -100,8 +97,7 @@ func TestARolloutHaltsWhenASuccessorCannotStartAndTheWorkerServesOn(t *testing.T
 		require.Equal(t, 3, s.Ready)
 		require.Equal(t, []int{1, 2}, s.Rollout.Waiting)
 	})
-	p.stopAt(30 * time.Second)
-	p.run(poolOf(3))
+	p.runUntil(30*time.Second, poolOf(3))
 }
 
 // It is started again: its workflow was cancelled, or was that of an earlier run of the pool, which the slot's own had
@@ -121,8 +117,7 @@ func TestARolloutWaitsForAWorkerWhoseWorkflowHasEnded(t *testing.T) {
 		require.Nil(t, p.status().Rollout)
 		require.Equal(t, []string{"0 ready #6 v1", "1 ready #2 v1"}, slotsOf(p.status()))
 	})
-	p.stopAt(time.Minute)
-	p.run(poolOf(2))
+	p.runUntil(time.Minute, poolOf(2))
 }
 
 func TestARolloutTakesAPendingWorkerAlongUnderTheNumberItHas(t *testing.T) {
@@ -142,8 +137,7 @@ func TestARolloutTakesAPendingWorkerAlongUnderTheNumberItHas(t *testing.T) {
 		require.Nil(t, p.status().Rollout)
 		require.Equal(t, []string{"0 ready #2 v2", "1 ready #2 v2"}, slotsOf(p.status()))
 	})
-	p.stopAt(time.Minute)
-	p.run(poolOf(2))
+	p.runUntil(time.Minute, poolOf(2))
 }
 
 func TestARolloutPassesOverAWorkerThatHasNoCapacity(t *testing.T) {
@@ -163,8 +157,7 @@ func TestARolloutPassesOverAWorkerThatHasNoCapacity(t *testing.T) {
 		require.EqualValues(t, 2, st.Workers[1].Incarnation)
 		require.EqualValues(t, 2, st.Workers[2].Incarnation)
 	})
-	p.stopAt(11 * time.Minute)
-	p.run(poolOf(3))
+	p.runUntil(11*time.Minute, poolOf(3))
 }
 
 // TestARolloutPassesByAWorkerThatCannotRestartYet: it has the permission to rotate, and has not used it.
@@ -181,6 +174,5 @@ func TestARolloutPassesByAWorkerThatCannotRestartYet(t *testing.T) {
 			require.EqualValues(t, 2, w.Incarnation)
 		}
 	})
-	p.stopAt(time.Minute)
-	p.run(run)
+	p.runUntil(time.Minute, run)
 }

@@ -83,8 +83,7 @@ func TestDrainReturnsTheStateOfTheWorkerAlsoWhenTheRosterChangesMeanwhile(t *tes
 		entry.State = lifecycle.Degraded
 		p.env.SignalWorkflow(api.SignalWorkerChanged, entry)
 	})
-	p.stopAt(30 * time.Second)
-	p.run(poolOf(2))
+	p.runUntil(30*time.Second, poolOf(2))
 	require.NoError(t, drained.Err)
 	require.Equal(t, api.CheckinResult{State: lifecycle.Degraded}, drained.Value)
 }

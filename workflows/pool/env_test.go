@@ -186,6 +186,12 @@ func (p *fakePool) updateAt(when time.Duration, name string, request any) {
 
 func (p *fakePool) stopAt(when time.Duration) { p.updateAt(when, api.UpdateStop, api.Control{}) }
 
+// runUntil is run of a pool that is stopped at a time.
+func (p *fakePool) runUntil(end time.Duration, run Run) {
+	p.stopAt(end)
+	p.run(run)
+}
+
 // open counts the workers whose workflow has not ended.
 func (p *fakePool) open() (n int) {
 	for _, a := range p.workers {

@@ -28,8 +28,7 @@ func TestChangedFilesRestartTheWorkersOfTheirHost(t *testing.T) {
 		require.Equal(t, "file /srv/model.py changed, and 1 more on host a", r.Reason)
 		require.Equal(t, api.CauseFiles, r.Cause)
 	})
-	p.stopAt(2 * time.Minute)
-	p.run(poolOf(4))
+	p.runUntil(2*time.Minute, poolOf(4))
 	require.Equal(t, 1, p.peak)
 }
 
@@ -38,7 +37,6 @@ func TestChangedFilesMayRestartAllAtOnce(t *testing.T) {
 	run := poolOf(4)
 	run.Spec.Watch.Mode = "all"
 	p.signalAt(5*time.Second, api.SignalFilesChanged, api.FilesChanged{Pool: "t", Files: []string{"/srv/model.py"}})
-	p.stopAt(time.Minute)
-	p.run(run)
+	p.runUntil(time.Minute, run)
 	require.Equal(t, 4, p.peak)
 }

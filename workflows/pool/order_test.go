@@ -40,8 +40,7 @@ func TestARolloutLeavesAWorkerDownThatIsStoppedAfterItsBegin(t *testing.T) {
 		require.Equal(t, []string{"0 ready #2 v1", "1 ready #2 v1", "2 ready #3 v1", "3 ready #3 v1", "4 ready #2 v1"},
 			slotsOf(p.status()))
 	})
-	p.stopAt(3 * time.Minute)
-	p.run(poolOf(5))
+	p.runUntil(3*time.Minute, poolOf(5))
 }
 
 func TestARestartOfOneWorkerReturnsWhenTheWorkerHasIt(t *testing.T) {
@@ -54,8 +53,7 @@ func TestARestartOfOneWorkerReturnsWhenTheWorkerHasIt(t *testing.T) {
 		require.Equal(t, api.RestartResult{Workers: []int{1}}, one.Value)
 		require.Len(t, p.workers[1].timesOf(api.SignalRestart), 1)
 	})
-	p.stopAt(time.Minute)
-	p.run(poolOf(2))
+	p.runUntil(time.Minute, poolOf(2))
 }
 
 func TestARestartOfTheWorkersOfAHostLeavesTheOthersAndKeepsARollout(t *testing.T) {
@@ -80,8 +78,7 @@ func TestARestartOfTheWorkersOfAHostLeavesTheOthersAndKeepsARollout(t *testing.T
 	p.At(2*time.Minute, func() {
 		require.EqualValues(t, 2, p.status().Workers[1].Incarnation, "the rollout that was under way goes on")
 	})
-	p.stopAt(3 * time.Minute)
-	p.run(poolOf(3))
+	p.runUntil(3*time.Minute, poolOf(3))
 	require.Equal(t, api.RestartResult{Workers: []int{}}, none.Value)
 	require.Equal(t, api.RestartResult{Workers: []int{0, 2}}, some.Value)
 	require.Equal(t, api.RestartResult{Workers: []int{0, 2, 1}}, during.Value)

@@ -108,8 +108,7 @@ func TestAPoolContinuesFromACompressedState(t *testing.T) {
 		require.Len(t, p.status().Workers, 2)
 		require.EqualValues(t, 7, p.status().SpecVersion)
 	})
-	p.stopAt(20 * time.Second)
-	p.run(packed)
+	p.runUntil(20*time.Second, packed)
 }
 
 // TestAStateThatCannotBeReadFailsTheTask: a build that can read it continues the pool, which an error would end.

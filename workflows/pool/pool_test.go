@@ -77,8 +77,7 @@ func TestScaleTouchesNoOtherWorker(t *testing.T) {
 		require.Equal(t, []string{"0 ready #1 v1"}, slotsOf(p.status()))
 		require.Equal(t, 1, p.open())
 	})
-	p.stopAt(20 * time.Second)
-	p.run(poolOf(2))
+	p.runUntil(20*time.Second, poolOf(2))
 	require.Equal(t, api.ScaleResult{From: 2, To: 4}, up.Value)
 	require.Equal(t, api.ScaleResult{From: 4, To: 1}, down.Value)
 	require.Len(t, p.started, 4)
@@ -94,8 +93,7 @@ func TestASlotThatIsScaledAwayAndBackGoesOnUnderHigherNumbers(t *testing.T) {
 	})
 	p.updateAt(10*time.Second, api.UpdateScale, api.ScaleRequest{Size: 2})
 	p.At(15*time.Second, func() { require.Equal(t, 2, p.status().Ready) })
-	p.stopAt(20 * time.Second)
-	p.run(poolOf(2))
+	p.runUntil(20*time.Second, poolOf(2))
 	require.Len(t, p.started, 3)
 	require.GreaterOrEqual(t, p.started[2].Machine.Incarnation, int64(1), "the next incarnation's number is new")
 	require.GreaterOrEqual(t, p.started[2].LeaseSeq, int64(7), "the next lease's number is new")
@@ -106,8 +104,7 @@ func TestASlotWantedBackWhileItLeavesIsStartedWhenItHasLeft(t *testing.T) {
 	p.updateAt(5*time.Second, api.UpdateScale, api.ScaleRequest{Size: 1})
 	p.updateAt(5*time.Second+stepDuration/2, api.UpdateScale, api.ScaleRequest{Size: 2})
 	p.At(10*time.Second, func() { require.Equal(t, 2, p.status().Ready) })
-	p.stopAt(20 * time.Second)
-	p.run(poolOf(2))
+	p.runUntil(20*time.Second, poolOf(2))
 	require.Len(t, p.started, 3)
 	require.Zero(t, p.refused)
 }
@@ -122,15 +119,13 @@ func TestScalingUpAndDownAtOnceLeavesNoExtraWorker(t *testing.T) {
 		require.Len(t, p.status().Workers, 1)
 		require.Equal(t, 1, p.open())
 	})
-	p.stopAt(20 * time.Second)
-	p.run(poolOf(1))
+	p.runUntil(20*time.Second, poolOf(1))
 	require.Zero(t, p.open())
 }
 
 func TestAPoolStoppedAtItsStartLeavesNoWorker(t *testing.T) {
 	p := newFakePool(t)
-	p.stopAt(time.Millisecond)
-	p.run(poolOf(3))
+	p.runUntil(time.Millisecond, poolOf(3))
 	require.Zero(t, p.open())
 }
 
@@ -156,8 +151,7 @@ func TestApplyRollsNoMoreThanTheBudgetAtATime(t *testing.T) {
 				require.Equal(t, []string{"0 ready #2 v2", "1 ready #2 v2", "2 ready #2 v2", "3 ready #2 v2", "4 ready #2 v2"},
 					slotsOf(st))
 			})
-			p.stopAt(61 * time.Second)
-			p.run(poolOf(5))
+			p.runUntil(61*time.Second, poolOf(5))
 			require.Equal(t, api.ApplyResult{SpecVersion: 1}, same.Value)
 			require.Equal(t, api.ApplyResult{SpecVersion: 2, Changed: true}, applied.Value)
 			require.Equal(t, budget, p.peak)
@@ -182,8 +176,7 @@ func TestASpecThatDoesNotStartHaltsItsRolloutAndTheNextApplyMendsIt(t *testing.T
 		require.Nil(t, st.Rollout)
 		require.Equal(t, []string{"0 ready #3 v3", "1 ready #2 v3", "2 ready #2 v3"}, slotsOf(st))
 	})
-	p.stopAt(61 * time.Second)
-	p.run(poolOf(3))
+	p.runUntil(61*time.Second, poolOf(3))
 }
 
 func TestRestartOfOneOrOfAll(t *testing.T) {
@@ -200,8 +193,7 @@ func TestRestartOfOneOrOfAll(t *testing.T) {
 		require.Equal(t, []string{"0 ready #2 v1", "1 ready #3 v1", "2 ready #2 v1"}, slotsOf(p.status()))
 		require.Nil(t, p.status().Rollout)
 	})
-	p.stopAt(31 * time.Second)
-	p.run(poolOf(3))
+	p.runUntil(31*time.Second, poolOf(3))
 	require.Equal(t, api.RestartResult{Workers: []int{1}}, one.Value)
 	require.Equal(t, api.RestartResult{Workers: []int{0, 1, 2}}, all.Value)
 	require.Equal(t, 1, p.peak)
@@ -222,8 +214,7 @@ func TestARestartOrApplyInTheFirstMomentStartsNobodyTwice(t *testing.T) {
 			require.EqualValues(t, 2, w.SpecVersion)
 		}
 	})
-	p.stopAt(31 * time.Second)
-	p.run(poolOf(2))
+	p.runUntil(31*time.Second, poolOf(2))
 	require.NoError(t, restarted.Err)
 	require.Len(t, p.started, 2)
 	require.Zero(t, p.refused)
@@ -242,8 +233,7 @@ func TestDrainedAWorkerRestsUntilItIsRestarted(t *testing.T) {
 		p.update(api.UpdateRestart, api.RestartRequest{Worker: number(0)})
 	})
 	p.At(15*time.Second, func() { require.Equal(t, 2, p.status().Ready) })
-	p.stopAt(16 * time.Second)
-	p.run(poolOf(2))
+	p.runUntil(16*time.Second, poolOf(2))
 	require.NoError(t, drained.Err)
 	require.Len(t, p.started, 2)
 }
@@ -269,11 +259,8 @@ func TestLateReportsOfAnEarlierWorkflowAreIgnored(t *testing.T) {
 		older.State = lifecycle.Failed
 		say(older)
 	})
-	p.At(11*time.Second, func() {
-		require.Equal(t, []string{"0 ready #3 v1"}, slotsOf(p.status()))
-	})
-	p.stopAt(12 * time.Second)
-	p.run(poolOf(1))
+	p.At(11*time.Second, func() { require.Equal(t, []string{"0 ready #3 v1"}, slotsOf(p.status())) })
+	p.runUntil(12*time.Second, poolOf(1))
 	require.Len(t, p.started, 2)
 }
 
@@ -289,11 +276,8 @@ func TestALateReportOfAnEarlierWorkflowSaysNothingOfTheOneThatStarts(t *testing.
 				}
 				p.workers[0].exit("terminated")
 			})
-			p.At(10*time.Second, func() {
-				require.Equal(t, []string{"0 ready #3 v1"}, slotsOf(p.status()))
-			})
-			p.stopAt(12 * time.Second)
-			p.run(poolOf(1))
+			p.At(10*time.Second, func() { require.Equal(t, []string{"0 ready #3 v1"}, slotsOf(p.status())) })
+			p.runUntil(12*time.Second, poolOf(1))
 			require.Len(t, p.started, 2)
 		})
 	}

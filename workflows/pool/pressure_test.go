@@ -43,8 +43,7 @@ func TestACriticalHostLosesHalfOfItsWorkersLargestFirstUntilItHasMemoryAgain(t *
 		require.Empty(t, p.status().StoppedForMemory)
 		require.Equal(t, 5, p.status().Ready)
 	})
-	p.stopAt(time.Minute)
-	p.run(poolOf(5))
+	p.runUntil(time.Minute, poolOf(5))
 }
 
 func TestWhatWasStoppedOnAHostThatFellSilentComesBack(t *testing.T) {
@@ -56,8 +55,7 @@ func TestWhatWasStoppedOnAHostThatFellSilentComesBack(t *testing.T) {
 		require.Empty(t, p.status().StoppedForMemory)
 		require.Equal(t, 4, p.status().Ready)
 	})
-	p.stopAt(7 * time.Minute)
-	p.run(poolOf(4))
+	p.runUntil(7*time.Minute, poolOf(4))
 }
 
 func TestAHostShortOfMemoryReplacesItsLargestWorkerOnceAMinute(t *testing.T) {
@@ -66,8 +64,7 @@ func TestAHostShortOfMemoryReplacesItsLargestWorkerOnceAMinute(t *testing.T) {
 	for s := 5; s <= 45; s += 10 {
 		p.At(time.Duration(s)*time.Second, func() { p.pressure("high") })
 	}
-	p.stopAt(50 * time.Second)
-	p.run(poolOf(3))
+	p.runUntil(50*time.Second, poolOf(3))
 	require.Empty(t, p.workers[0].received)
 	require.Empty(t, p.workers[1].received)
 	require.Len(t, p.workers[2].received, 1)
@@ -83,8 +80,7 @@ func TestPressureIsOnlyRecordedWhereThePolicySaysSo(t *testing.T) {
 	p.At(4*time.Second, p.onOneHost)
 	p.At(5*time.Second, func() { p.pressure("critical") })
 	p.At(20*time.Second, func() { require.Equal(t, 4, p.status().Ready) })
-	p.stopAt(30 * time.Second)
-	p.run(run)
+	p.runUntil(30*time.Second, run)
 	for i := range 4 {
 		require.Empty(t, p.workers[i].received)
 	}

@@ -210,8 +210,7 @@ func disturbAPool(t *testing.T, seed uint64) {
 			require.Equal(t, p.workers[w.Slot].entry.Incarnation, w.Incarnation)
 		}
 	})
-	p.stopAt(at + 2*time.Hour + time.Minute)
-	p.run(poolOf(3))
+	p.runUntil(at+2*time.Hour+time.Minute, poolOf(3))
 	require.Zero(t, p.open())
 	newest := map[int]api.RosterEntry{}
 	for _, run := range p.started {

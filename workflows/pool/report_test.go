@@ -37,6 +37,5 @@ func TestAPoolReportsWhatItKnowsOfItsWorkers(t *testing.T) {
 		require.Len(t, r.Recommendations, 2)
 		require.Contains(t, r.Recommendations[1], "/0")
 	})
-	p.stopAt(31 * time.Second)
-	p.run(poolOf(3))
+	p.runUntil(31*time.Second, poolOf(3))
 }

@@ -86,8 +86,7 @@ func TestDemandEndsWithItsHost(t *testing.T) {
 	p.At(58*time.Minute, func() { require.Len(t, p.status().Scale.Demand, 1) })
 	p.At(61*time.Minute, func() { require.Empty(t, p.status().Scale.Demand, "it has expired") })
 	p.At(70*time.Minute, func() { require.Len(t, p.numbers(), 1) })
-	p.stopAt(71 * time.Minute)
-	p.run(followingPool(1, 4))
+	p.runUntil(71*time.Minute, followingPool(1, 4))
 	require.Len(t, p.emitted, 4, "an event for each change of size, up at once and down one by one")
 	for i, sizes := range []string{`"from":1,"to":4`, `"from":4,"to":3`, `"from":3,"to":2`, `"from":2,"to":1`} {
 		require.Contains(t, p.emitted[i], `pool.scaled {`+sizes+`,"reason":"`)
@@ -166,8 +165,7 @@ func TestScaleSetsTheSizeWithinTheBoundsAndTheBounds(t *testing.T) {
 		require.NoError(t, func() error { s := p.status().Spec; return s.Validate() }())
 		require.Zero(t, p.workers[0].timesOf(api.SignalRestart))
 	})
-	p.stopAt(12 * time.Minute)
-	p.run(followingPool(1, 4))
+	p.runUntil(12*time.Minute, followingPool(1, 4))
 	requireRefused(t, tooLarge, api.CodeInvalid)
 	requireRefused(t, wrong, api.CodeInvalid)
 	require.Equal(t, api.ScaleResult{From: 1, To: 4, Bounds: &api.ScaleBounds{Max: 4}}, size.Value)
@@ -187,6 +185,5 @@ func TestAWorkerThatWasReservedStaysIfItIsWantedAgain(t *testing.T) {
 			require.Equal(t, lifecycle.Ready, w.entry.State)
 		}
 	})
-	p.stopAt(31 * time.Minute)
-	p.run(followingPool(2, 4))
+	p.runUntil(31*time.Minute, followingPool(2, 4))
 }

@@ -54,8 +54,7 @@ func TestWhenHalfOfAllStartsFailThePoolHoldsThemAndLetsOneTry(t *testing.T) {
 				require.Len(t, p.workers[1].timesOf(api.SignalStartsPaused), 2)
 				require.Empty(t, p.workers[1].received[len(p.workers[1].received)-2].message.(api.StartsPaused).Reason)
 			})
-			p.stopAt(time.Minute)
-			p.run(run)
+			p.runUntil(time.Minute, run)
 			tried := p.workers[0].timesOf(api.SignalStartPermitted)[0]
 			require.InDelta(t, 37, tried.Seconds(), 1, "30 s after the breaker opened")
 			require.Equal(t, []string{
@@ -73,8 +72,7 @@ func TestANewSpecClosesTheBreaker(t *testing.T) {
 	p.At(5*time.Second, func() { p.startsEnded(0, 5, 5) })
 	p.updateAt(6*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(1, "next")})
 	p.At(7*time.Second, func() { require.Empty(t, p.status().StartsPaused) })
-	p.stopAt(20 * time.Second)
-	p.run(poolOf(2))
+	p.runUntil(20*time.Second, poolOf(2))
 	require.Len(t, p.workers[0].timesOf(api.SignalStartsPaused), 2)
 }
 
@@ -82,8 +80,7 @@ func TestAPoolOfOneHasNoBreaker(t *testing.T) {
 	p := newFakePool(t)
 	p.At(5*time.Second, func() { p.startsEnded(0, 9, 9) })
 	p.At(6*time.Second, func() { require.Empty(t, p.status().StartsPaused) })
-	p.stopAt(20 * time.Second)
-	p.run(poolOf(1))
+	p.runUntil(20*time.Second, poolOf(1))
 	require.Empty(t, p.workers[0].timesOf(api.SignalStartsPaused))
 }
 
@@ -98,8 +95,7 @@ func TestABreakerClosesWhenAllWorkersServeAgain(t *testing.T) {
 		p.workers[0].report(lifecycle.Ready)
 	})
 	p.At(7*time.Second, func() { require.Empty(t, p.status().StartsPaused) })
-	p.stopAt(20 * time.Second)
-	p.run(poolOf(2))
+	p.runUntil(20*time.Second, poolOf(2))
 }
 
 func TestStartsDoNotExceedTheRate(t *testing.T) {
@@ -109,8 +105,7 @@ func TestStartsDoNotExceedTheRate(t *testing.T) {
 	for i := range 5 {
 		p.signalAt(5*time.Second, api.SignalStartRequested, api.StartRequested{Slot: i, Incarnation: 2})
 	}
-	p.stopAt(20 * time.Second)
-	p.run(run)
+	p.runUntil(20*time.Second, run)
 	for i := range 5 {
 		times := p.workers[i].timesOf(api.SignalStartPermitted)
 		require.Len(t, times, 1, "worker %d", i)

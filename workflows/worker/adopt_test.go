@@ -72,9 +72,8 @@ func TestAWorkerContinuesWithAProcessThatTheNextAgentTookOver(t *testing.T) {
 	s.At(4*time.Minute, s.signal(api.SignalEpochEnded, api.EpochEnded{Host: "h", Epoch: 4, Reason: "gone"}))
 	s.At(5*time.Minute, func() {
 		require.EqualValues(t, 2, s.state().Incarnation, "the process belongs to epoch 4 since")
-		s.cancel()
 	})
-	s.run(standalone())
+	s.runThrough(standalone())
 }
 
 // An agent that has left its processes to the next one takes no probe, and the next one may need two minutes.
@@ -108,9 +107,8 @@ func TestAProbeThatNoAgentTakesDoesNotEndAProcessThatWaitsForTheNextAgent(t *tes
 				} else {
 					require.Equal(t, 2, s.counted(&s.starts), "it does not wait for ever")
 				}
-				s.cancel()
 			})
-			s.run(run)
+			s.runThrough(run)
 		})
 	}
 }
@@ -136,9 +134,8 @@ func TestAWorkerIsPlacedAgainWhereItsProcessWasNotTakenOver(t *testing.T) {
 				require.EqualValues(t, 2, s.state().Incarnation)
 				require.Zero(t, s.takenOver())
 				s.slow = nil
-				s.cancel()
 			})
-			s.run(standalone())
+			s.runThrough(standalone())
 		})
 	}
 }
@@ -158,14 +155,12 @@ func TestAnExpiredLeaseIsResetByTheNextAgent(t *testing.T) {
 		s.env.SignalWorkflow(api.SignalEpochEnded, inherited(1))
 	})
 	s.At(time.Minute, func() {
-		require.Equal(t, lifecycle.Ready, s.state().State)
-		require.EqualValues(t, 1, s.state().Incarnation)
+		s.ready(1)
 		require.Equal(t, 1, s.takenOver())
-		s.cancel()
 	})
 	run := standalone()
 	run.Spec.Lease.OnExpiry = "reset"
-	s.run(run)
+	s.runThrough(run)
 }
 
 // The next agent gets the order again; what the one before has ended comes with its answer.
@@ -193,9 +188,8 @@ func TestASuspensionIsRepeatedToTheNextAgent(t *testing.T) {
 		require.EqualValues(t, 1, s.suspends[0].Generation, "the same order")
 		require.Equal(t, suspendedLease, s.suspends[0].LeaseID)
 		require.Zero(t, s.suspends[0].Timeout, "drain_timeout is over")
-		s.cancel()
 	})
-	s.run(run)
+	s.runThrough(run)
 }
 
 // The agent before has not begun an order, and that is learned together with who has its process now: the next agent
@@ -238,9 +232,8 @@ func TestAnOrderThatFailedWithItsAgentIsGivenToTheNextOne(t *testing.T) {
 				require.EqualValues(t, 1, s.state().Incarnation, "%v", s.events())
 				require.Equal(t, 1, s.takenOver())
 				require.Equal(t, 2, s.counted(&orders))
-				s.cancel()
 			})
-			s.run(run)
+			s.runThrough(run)
 		})
 	}
 }

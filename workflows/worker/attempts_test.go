@@ -66,11 +66,10 @@ func TestAttemptsThatTemporalRetriedAreInTheHistory(t *testing.T) {
 					}
 				}
 				require.Equal(t, 10, failed)
-				s.cancel()
 			})
 			run := standalone()
 			run.ContinueEvery = every
-			s.run(run)
+			s.runThrough(run)
 			require.Equal(t, []string{
 				"#1: 7 tries after 0 failures", "#8: 1 tries after 7 failures", "#9: 1 tries after 8 failures",
 				"#10: 1 tries after 9 failures",
@@ -85,16 +84,14 @@ func TestAStartThatSucceededAtALaterTryHasThatIncarnation(t *testing.T) {
 		return api.StartResult{Host: "h", PID: 7, Incarnation: r.Incarnation + 3, Failed: triesOf(r, 3, s.env.Now())}, nil
 	}
 	s.At(time.Minute, func() {
-		require.Equal(t, lifecycle.Ready, s.state().State)
-		require.EqualValues(t, 4, s.state().Incarnation)
+		s.ready(4)
 		require.Equal(t, 3, s.metrics().ConsecutiveFailures)
 		require.Equal(t, []lifecycle.EventKind{
 			lifecycle.Start, lifecycle.StartFailed, lifecycle.Start, lifecycle.StartFailed, lifecycle.Hold, lifecycle.Release,
 			lifecycle.StartFailed, lifecycle.Hold, lifecycle.Release, lifecycle.StartSucceeded,
 		}, s.events())
-		s.cancel()
 	})
-	s.run(standalone())
+	s.runThrough(standalone())
 }
 
 func TestNumbersOfLostAttemptsAreNotReused(t *testing.T) {
@@ -107,11 +104,8 @@ func TestNumbersOfLostAttemptsAreNotReused(t *testing.T) {
 		}
 		return api.StartResult{Host: "h", PID: 7, Incarnation: r.Incarnation}, nil
 	}
-	s.At(time.Minute, func() {
-		require.EqualValues(t, 8, s.state().Incarnation)
-		s.cancel()
-	})
-	s.run(standalone())
+	s.At(time.Minute, func() { require.EqualValues(t, 8, s.state().Incarnation) })
+	s.runThrough(standalone())
 	require.EqualValues(t, 8, began[len(began)-1])
 	require.Len(t, began, 7+1, "Temporal tries on, and then the worker does")
 }

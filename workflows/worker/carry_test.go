@@ -166,11 +166,8 @@ func TestPendingRequestsDoNotPreventContinueAsNew(t *testing.T) {
 			require.Equal(t, lifecycle.Suspended, s.state().State)
 			s.signal(api.SignalForceContinue, nil)()
 		})
-		s.At(time.Hour+time.Second, func() {
-			require.Equal(t, 2, s.runs)
-			s.cancel()
-		})
-		s.run(standalone())
+		s.At(time.Hour+time.Second, func() { require.Equal(t, 2, s.runs) })
+		s.runThrough(standalone())
 	})
 }
 

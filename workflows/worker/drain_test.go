@@ -23,11 +23,9 @@ func TestDrainWaitsForTheLeaseAndThenRests(t *testing.T) {
 		s.signal(api.SignalRestart, api.Order{})()
 	})
 	s.At(5*time.Second, func() {
-		require.Equal(t, lifecycle.Ready, s.state().State)
-		require.EqualValues(t, 2, s.state().Incarnation)
-		s.cancel()
+		s.ready(2)
 	})
-	s.run(standalone())
+	s.runThrough(standalone())
 	require.Contains(t, s.events(), lifecycle.Drained)
 }
 
@@ -35,11 +33,8 @@ func TestDrainGivesUpWaitingAfterItsTimeout(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
 	s.At(2*time.Second, s.signal(api.SignalDrain, api.Control{}))
-	s.At(20*time.Second, func() {
-		require.Equal(t, lifecycle.Stopped, s.state().State)
-		s.cancel()
-	})
-	s.run(standalone())
+	s.At(20*time.Second, func() { require.Equal(t, lifecycle.Stopped, s.state().State) })
+	s.runThrough(standalone())
 	require.Contains(t, s.events(), lifecycle.DrainTimeout)
 }
 
@@ -49,11 +44,8 @@ func TestADrainWithoutALeaseWaitsForItsHost(t *testing.T) {
 	s.slow = map[string]time.Duration{api.ActivityDrain: 2 * time.Second}
 	s.At(time.Second, s.signal(api.SignalDrain, api.Control{}))
 	s.At(2*time.Second, func() { require.Equal(t, lifecycle.Draining, s.state().State) })
-	s.At(4*time.Second, func() {
-		require.Equal(t, lifecycle.Stopped, s.state().State)
-		s.cancel()
-	})
-	s.run(standalone())
+	s.At(4*time.Second, func() { require.Equal(t, lifecycle.Stopped, s.state().State) })
+	s.runThrough(standalone())
 }
 
 // A pool that scales down does not need the worker any more: no call is cut.

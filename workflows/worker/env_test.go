@@ -124,6 +124,12 @@ func (s *workerEnv) run(run Run) {
 	s.RequireDone(s.t)
 }
 
+// runThrough is run of a worker that is cancelled after the last step.
+func (s *workerEnv) runThrough(run Run) {
+	s.At(s.Last(), s.cancel)
+	s.run(run)
+}
+
 func (s *workerEnv) set(now time.Time) {
 	var suite testsuite.WorkflowTestSuite
 	if s.log != nil {
@@ -321,6 +327,28 @@ func (s *workerEnv) metrics() api.WorkerMetrics {
 }
 func (s *workerEnv) history() []lifecycle.Transition {
 	return ask[[]lifecycle.Transition](s, api.QueryHistory)
+}
+
+// ready requires that the worker is ready in an incarnation.
+func (s *workerEnv) ready(incarnation int64) api.WorkerState {
+	s.t.Helper()
+	st := s.state()
+	require.Equal(s.t, lifecycle.Ready, st.State)
+	require.Equal(s.t, incarnation, st.Incarnation)
+	return st
+}
+
+// startOn starts each incarnation on a host.
+func (s *workerEnv) startOn(hosts map[int64]string) {
+	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+		return api.StartResult{Host: hosts[r.Incarnation], Epoch: 1, PID: 1000 + int(r.Incarnation)}, nil
+	}
+}
+
+// restartLeased restarts the worker after a minute, while a client has a lease.
+func (s *workerEnv) restartLeased() {
+	s.At(30*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+	s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
 }
 
 // events are the events of the history.

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
@@ -20,9 +19,8 @@ func TestFailedProbesDegradeThenReplace(t *testing.T) {
 	s.At(5*time.Minute, func() {
 		require.EqualValues(t, 2, s.state().Incarnation)
 		require.Equal(t, 1, s.metrics().ConsecutiveFailures)
-		s.cancel()
 	})
-	s.run(standalone())
+	s.runThrough(standalone())
 	require.Equal(t, []lifecycle.EventKind{
 		lifecycle.Start, lifecycle.StartSucceeded, lifecycle.ProbeFailed, lifecycle.Unhealthy, lifecycle.Exited,
 		lifecycle.Start,
@@ -43,12 +41,9 @@ func TestADegradedWorkerWhoseProbePassesIsReadyAgain(t *testing.T) {
 	s.At(25*time.Second, func() {
 		require.Equal(t, lifecycle.Ready, s.state().State)
 		s.dropWatchScript(1)
-		s.cancel()
 	})
-	s.run(standalone())
-	var app *temporal.ApplicationError
-	require.ErrorAs(t, refused.Rejected, &app)
-	require.Equal(t, string(api.CodeDegraded), app.Type())
+	s.runThrough(standalone())
+	requireRefused(t, refused, api.CodeDegraded)
 }
 
 func TestTheCheckpointNoticesAProcessThatWatchDidNot(t *testing.T) {
@@ -56,11 +51,8 @@ func TestTheCheckpointNoticesAProcessThatWatchDidNot(t *testing.T) {
 	s.onProbe = func(r api.WatchRequest) (api.ProbeResult, error) {
 		return api.ProbeResult{ProcessEnded: r.Incarnation == 1, Healthy: r.Incarnation > 1, Reason: "it has gone"}, nil
 	}
-	s.At(6*time.Minute, func() {
-		require.EqualValues(t, 2, s.state().Incarnation)
-		s.cancel()
-	})
-	s.run(standalone())
+	s.At(6*time.Minute, func() { require.EqualValues(t, 2, s.state().Incarnation) })
+	s.runThrough(standalone())
 	require.Positive(t, s.counted(&s.probes))
 }
 
@@ -78,11 +70,8 @@ func TestAWorkerWhoseProgramReportsThatItIsNotWellIsDegradedAtOnce(t *testing.T)
 	for i := range 3 {
 		s.At(5*time.Second+time.Duration(i)*time.Millisecond, s.signal(api.SignalProcessEvents, unhealthy("the GPU is gone")))
 	}
-	s.At(20*time.Second, func() {
-		require.EqualValues(t, 2, s.state().Incarnation)
-		s.cancel()
-	})
-	s.run(standalone())
+	s.At(20*time.Second, func() { require.EqualValues(t, 2, s.state().Incarnation) })
+	s.runThrough(standalone())
 }
 
 func TestAnExitWithoutItsOutcomeIsIgnored(t *testing.T) {
@@ -90,11 +79,8 @@ func TestAnExitWithoutItsOutcomeIsIgnored(t *testing.T) {
 	s.At(time.Second, s.signal(api.SignalProcessEvents, api.ProcessEvents{Events: []api.ProcessEvent{
 		{Incarnation: 1, WatchResult: api.WatchResult{Event: api.WatchExited}}, // no host sends it, but a stranger may
 	}}))
-	s.At(2*time.Second, func() {
-		require.Equal(t, lifecycle.Ready, s.state().State)
-		s.cancel()
-	})
-	s.run(standalone())
+	s.At(2*time.Second, func() { require.Equal(t, lifecycle.Ready, s.state().State) })
+	s.runThrough(standalone())
 }
 
 func TestALeasedWorkerThatIsNotWellIsDegradedWhenItsLeaseEnds(t *testing.T) {
@@ -114,11 +100,8 @@ func TestALeasedWorkerThatIsNotWellIsDegradedWhenItsLeaseEnds(t *testing.T) {
 	s.At(8*time.Second, s.signal(api.SignalProcessEvents, unhealthy("again")))
 	s.At(9*time.Second, s.signal(api.SignalProcessEvents, passed))
 	s.At(10*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.2", Outcome: api.OutcomeOK}))
-	s.At(11*time.Second, func() {
-		require.Equal(t, lifecycle.Ready, s.state().State, "a probe has passed since")
-		s.cancel()
-	})
-	s.run(standalone())
+	s.At(11*time.Second, func() { require.Equal(t, lifecycle.Ready, s.state().State, "a probe has passed since") })
+	s.runThrough(standalone())
 }
 
 func unhealthy(reason string) api.ProcessEvents {
@@ -138,7 +121,6 @@ func TestALeasedWorkerWhoseCallsFailAgainIsReplacedAtOnce(t *testing.T) {
 		m := s.metrics()
 		require.Zero(t, m.ConsecutiveFailures)
 		require.Equal(t, map[string]int64{string(api.CauseUnhealthy): 1}, m.RestartsByReason)
-		s.cancel()
 	})
-	s.run(standalone())
+	s.runThrough(standalone())
 }

@@ -44,9 +44,8 @@ func TestALeaseIsExclusiveIdempotentAndNumbered(t *testing.T) {
 		require.InDelta(t, 10, m.AvgCallTimeMS, 0.001)
 		require.EqualValues(t, 2, m.LeasesGranted)
 		require.EqualValues(t, 1, m.LeasesRefused)
-		s.cancel()
 	})
-	s.run(standalone())
+	s.runThrough(standalone())
 	require.NoError(t, first.Rejected)
 	require.Equal(t, "t.0.1.1", first.Value.(*api.Lease).ID)
 	require.Equal(t, "t.0.1.1", again.Value.(*api.Lease).ID)
@@ -67,13 +66,10 @@ func TestAnExpiredLeaseReplacesTheWorker(t *testing.T) {
 			s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me", TTLMS: ttl.Milliseconds()}))
 			s.At(ttl, func() { require.Equal(t, lifecycle.Busy, s.state().State, "not before its time") })
 			s.At(ttl+3*time.Second, func() {
-				st := s.state()
-				require.Equal(t, lifecycle.Ready, st.State)
-				require.EqualValues(t, 2, st.Incarnation)
+				s.ready(2)
 				require.Zero(t, s.metrics().ConsecutiveFailures)
-				s.cancel()
 			})
-			s.run(standalone())
+			s.runThrough(standalone())
 			require.Contains(t, s.events(), lifecycle.LeaseExpired)
 		})
 	}
@@ -93,9 +89,7 @@ func TestARenewedLeaseLives(t *testing.T) {
 	s.At(291*time.Second, s.cancel)
 	s.run(standalone())
 	require.NotContains(t, s.events(), lifecycle.LeaseExpired)
-	var refused *temporal.ApplicationError
-	require.ErrorAs(t, stale.Rejected, &refused)
-	require.Equal(t, string(api.CodeLeaseFenced), refused.Type())
+	requireRefused(t, stale, api.CodeLeaseFenced)
 }
 
 // A gateway renews the lease of a busy worker for hours.
@@ -116,9 +110,8 @@ func TestALeaseTimerMovesWithRenewals(t *testing.T) {
 	s.At(262*time.Second, func() {
 		require.Len(t, fired, 1)
 		require.Contains(t, s.events(), lifecycle.LeaseExpired)
-		s.cancel()
 	})
-	s.run(standalone())
+	s.runThrough(standalone())
 }
 
 // A checkout in the same workflow task as signals reads them before the loop does.
@@ -237,11 +230,8 @@ func TestATTLOutOfRangeIsRefused(t *testing.T) {
 			refused = append(refused, s.update(api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1", TTLMS: ms}))
 		}
 	})
-	s.At(5*time.Second, func() {
-		require.Equal(t, lifecycle.Busy, s.state().State)
-		s.cancel()
-	})
-	s.run(standalone())
+	s.At(5*time.Second, func() { require.Equal(t, lifecycle.Busy, s.state().State) })
+	s.runThrough(standalone())
 	require.Len(t, refused, 2*len(outOfRange))
 	for _, r := range refused {
 		require.ErrorContains(t, r.Rejected, "ttl_ms is ")
@@ -283,9 +273,7 @@ func TestARepeatedRequestNeverGetsALeaseThatHasEnded(t *testing.T) {
 	require.Equal(t, "t.0.1.1", again.Value.(*api.Lease).ID)
 	require.True(t, again.Value.(*api.Lease).ExpiresAt.After(first.Value.(*api.Lease).GrantedAt.Add(80*time.Second)),
 		"with its renewed expiry")
-	var refused *temporal.ApplicationError
-	require.ErrorAs(t, after.Rejected, &refused)
-	require.Equal(t, string(api.CodeLeaseFenced), refused.Type())
+	requireRefused(t, after, api.CodeLeaseFenced)
 	require.Equal(t, "t.0.1.2", other.Value.(*api.Lease).ID)
 }
 

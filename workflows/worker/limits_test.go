@@ -35,11 +35,10 @@ func TestAWorkerSaysWhichLimitsItsProcessHasBeenGivenAndTheNextHasNone(t *testin
 			s.At(4*time.Minute, func() {
 				require.Nil(t, s.state().LimitsApplied)
 				require.Equal(t, map[string]string{"memory": "sampler"}, s.state().Limits)
-				s.cancel()
 			})
 			run := standalone()
 			run.ContinueEvery = every
-			s.run(run)
+			s.runThrough(run)
 		})
 	}
 }

@@ -58,11 +58,8 @@ func TestTheLatestOfOrdersThatArriveTogetherCounts(t *testing.T) {
 				s.At(time.Minute, func() { s.together(order) })
 			}
 			s.At(2*time.Minute, func() { s.together(c.orders...) })
-			s.At(4*time.Minute, func() {
-				require.Equal(t, c.want, s.state().State)
-				s.cancel()
-			})
-			s.run(standalone())
+			s.At(4*time.Minute, func() { require.Equal(t, c.want, s.state().State) })
+			s.runThrough(standalone())
 		})
 	}
 }
@@ -94,9 +91,8 @@ func TestARestartThatIsOvertakenDoesNotBringItsOlderSpecBack(t *testing.T) {
 			s.At(5*time.Minute, func() {
 				require.Equal(t, lifecycle.Ready, s.state().State)
 				require.EqualValues(t, 3, s.state().SpecVersion)
-				s.cancel()
 			})
-			s.run(standalone())
+			s.runThrough(standalone())
 		})
 	}
 }
@@ -120,11 +116,8 @@ func TestARestartThatArrivesTwiceIsCarriedOutOnce(t *testing.T) {
 			restart("")() // an operator's
 		})
 	}
-	s.At(7*time.Minute, func() {
-		require.EqualValues(t, 5, s.state().Incarnation)
-		s.cancel()
-	})
-	s.run(standalone())
+	s.At(7*time.Minute, func() { require.EqualValues(t, 5, s.state().Incarnation) })
+	s.runThrough(standalone())
 }
 
 // The worker has given the spec of the restart up: it must not use it when its process crashes later.
@@ -151,11 +144,10 @@ func TestARestartThatArrivesTwiceDoesNotBringAFailedSpecBack(t *testing.T) {
 	s.At(40*time.Minute, func() {
 		require.Equal(t, lifecycle.Ready, s.state().State)
 		require.EqualValues(t, 1, s.state().SpecVersion)
-		s.cancel()
 	})
 	run := standalone()
 	run.Spec.Recovery.MaxConsecutiveFailures = 2
-	s.run(run)
+	s.runThrough(run)
 }
 
 // newestReport is the last of the worker's reports to its pool.
@@ -177,9 +169,8 @@ func TestAStopOfAWorkerThatGaveUpIsReportedToItsPool(t *testing.T) {
 	})
 	s.At(2*time.Hour, func() {
 		require.Equal(t, time.Hour, s.newestReport().RestOrderedAt.Sub(s.Begin).Round(time.Minute))
-		s.cancel()
 	})
-	s.run(inPool(func(sp *spec.Spec) { sp.Recovery.MaxConsecutiveFailures = 2 }))
+	s.runThrough(inPool(func(sp *spec.Spec) { sp.Recovery.MaxConsecutiveFailures = 2 }))
 }
 
 // The pool learns of an order that changes nothing: it must not restart the worker after that.
@@ -199,9 +190,8 @@ func TestASecondStopOfAStoppedWorkerIsReportedToItsPool(t *testing.T) {
 				require.GreaterOrEqual(t, newest().RestOrderedAt.Sub(first.RestOrderedAt), time.Minute)
 				require.True(t, newest().Resting)
 				require.Equal(t, lifecycle.Stopped, newest().State)
-				s.cancel()
 			})
-			s.run(inPool(func(*spec.Spec) {}))
+			s.runThrough(inPool(func(*spec.Spec) {}))
 		})
 	}
 }
@@ -219,11 +209,8 @@ func TestACheckoutDoesNotChangeTheOrderOfOrders(t *testing.T) {
 		require.Equal(t, lifecycle.Stopped, s.state().State)
 		s.signal(api.SignalRestart, api.Order{})()
 	})
-	s.At(5*time.Minute, func() {
-		require.Equal(t, lifecycle.Ready, s.state().State)
-		s.cancel()
-	})
-	s.run(standalone())
+	s.At(5*time.Minute, func() { require.Equal(t, lifecycle.Ready, s.state().State) })
+	s.runThrough(standalone())
 }
 
 func TestTheLatestOfOrdersThatArriveTogetherCountsBeforeAStart(t *testing.T) {
@@ -247,11 +234,8 @@ func TestTheLatestOfOrdersThatArriveTogetherCountsBeforeAStart(t *testing.T) {
 					require.Equal(t, state, s.state().State)
 					s.together(c.orders...)
 				})
-				s.At(time.Minute, func() {
-					require.Equal(t, c.want, s.state().State)
-					s.cancel()
-				})
-				s.run(run)
+				s.At(time.Minute, func() { require.Equal(t, c.want, s.state().State) })
+				s.runThrough(run)
 			})
 		}
 	}

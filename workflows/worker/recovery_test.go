@@ -23,9 +23,8 @@ func TestAWorkerGivesUpAfterExactlySoManyFailures(t *testing.T) {
 		require.Equal(t, 7, s.counted(&s.starts))
 		require.Equal(t, lifecycle.Failed, s.state().State)
 		require.Equal(t, map[string]int64{"start_failed": 6}, s.metrics().RestartsByReason)
-		s.cancel()
 	})
-	s.run(rotating(func(sp *spec.Spec) { sp.Recovery.MaxConsecutiveFailures = 7 }))
+	s.runThrough(rotating(func(sp *spec.Spec) { sp.Recovery.MaxConsecutiveFailures = 7 }))
 }
 
 func TestTheSeriesOfBackoffsIsThatOfThePolicyAndGoodLifeResetsIt(t *testing.T) {
@@ -53,14 +52,11 @@ func TestACrashIsFollowedByTheNextIncarnationAndALeaseEndsWithIt(t *testing.T) {
 	s.watchScript[1] = crash(10 * time.Second)
 	s.At(5*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
 	s.At(20*time.Second, func() {
-		st := s.state()
-		require.Equal(t, lifecycle.Ready, st.State)
-		require.EqualValues(t, 2, st.Incarnation)
+		st := s.ready(2)
 		require.Nil(t, st.Lease)
 		require.Equal(t, 1, s.metrics().ConsecutiveFailures)
-		s.cancel()
 	})
-	s.run(standalone())
+	s.runThrough(standalone())
 	require.Equal(t, []lifecycle.EventKind{
 		lifecycle.Start, lifecycle.StartSucceeded, lifecycle.Checkout, lifecycle.Exited, lifecycle.Start,
 		lifecycle.StartSucceeded,
@@ -81,11 +77,8 @@ func TestAProgramThatAlwaysCrashesBacksOffAndIsGivenUpUntilSomebodyRestartsIt(t 
 		s.dropWatchScript(st.Incarnation + 1)
 		s.signal(api.SignalRestart, api.Order{Reason: "fixed it", By: "me"})()
 	})
-	s.At(2*time.Hour+time.Minute, func() {
-		require.Equal(t, lifecycle.Ready, s.state().State)
-		s.cancel()
-	})
-	s.run(standalone())
+	s.At(2*time.Hour+time.Minute, func() { require.Equal(t, lifecycle.Ready, s.state().State) })
+	s.runThrough(standalone())
 	limit := workflowtest.Spec().Recovery.MaxConsecutiveFailures
 	require.InDelta(t, limit, given, 1, "started no more often than the limit allows")
 }
@@ -98,11 +91,8 @@ func TestAStartThatFailsSaysWhyAndIsTriedAgain(t *testing.T) {
 		}
 		return api.StartResult{Host: "h", PID: 7}, nil
 	}
-	s.At(time.Minute, func() {
-		require.Equal(t, lifecycle.Ready, s.state().State)
-		s.cancel()
-	})
-	s.run(standalone())
+	s.At(time.Minute, func() { require.Equal(t, lifecycle.Ready, s.state().State) })
+	s.runThrough(standalone())
 	require.Contains(t, s.history()[1].Reason, "no module named torch")
 	require.Equal(t, lifecycle.StartFailed, s.history()[1].Event)
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
@@ -46,9 +45,7 @@ func TestAWorkerIsResetWhenItsLeaseExpiresAndIsReadyAgain(t *testing.T) {
 			run := resettable()
 			run.ContinueEvery = every
 			s.run(run)
-			var refused *temporal.ApplicationError
-			require.ErrorAs(t, late.Rejected, &refused)
-			require.Equal(t, string(api.CodeLeaseFenced), refused.Type())
+			requireRefused(t, late, api.CodeLeaseFenced)
 			require.Equal(t, "t.0.1.2", next.Value.(*api.Lease).ID)
 			require.Equal(t, []lifecycle.EventKind{
 				lifecycle.Start, lifecycle.StartSucceeded, lifecycle.Checkout, lifecycle.CheckinError, lifecycle.ProbePassed,
@@ -73,13 +70,11 @@ func TestAWorkerThatIsNotResetIsReplaced(t *testing.T) {
 			s.onReset = func(api.ResetRequest) (api.ResetResult, error) { return answer.result, answer.err }
 			s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me", TTLMS: 3000}))
 			s.At(20*time.Second, func() {
-				require.Equal(t, lifecycle.Ready, s.state().State)
-				require.EqualValues(t, 2, s.state().Incarnation)
+				s.ready(2)
 				require.Equal(t, map[string]int64{"lease": 1}, s.metrics().RestartsByReason)
 				require.Zero(t, s.metrics().ConsecutiveFailures)
-				s.cancel()
 			})
-			s.run(resettable())
+			s.runThrough(resettable())
 			require.Contains(t, s.events(), lifecycle.EventKind(lifecycle.Unhealthy))
 			for _, step := range s.history() {
 				if step.Event == lifecycle.EventKind(lifecycle.Unhealthy) {
@@ -98,9 +93,7 @@ func TestAWorkerThatCrashesWhileItIsResetComesBackLikeAnyOther(t *testing.T) {
 	}
 	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me", TTLMS: 3000}))
 	s.At(20*time.Second, func() {
-		require.Equal(t, lifecycle.Ready, s.state().State)
-		require.EqualValues(t, 2, s.state().Incarnation)
-		s.cancel()
+		s.ready(2)
 	})
-	s.run(resettable())
+	s.runThrough(resettable())
 }

@@ -34,8 +34,7 @@ func TestAWorkerWaitsForAHostWithResourcesAndCountsNoFailure(t *testing.T) {
 		require.Equal(t, lifecycle.Ready, s.state().State)
 		require.EqualValues(t, 21, s.state().Incarnation, "no number is used twice on a host")
 		require.Zero(t, s.metrics().ConsecutiveFailures)
-		s.cancel()
 	})
-	s.run(standalone())
+	s.runThrough(standalone())
 	require.Equal(t, 21, s.counted(&s.starts))
 }

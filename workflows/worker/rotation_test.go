@@ -61,9 +61,8 @@ func TestAWorkerIsRotatedForItsAgeAndNeverOutOfService(t *testing.T) {
 				require.Equal(t, map[string]int64{"uptime": 2}, m.RotationsByReason)
 				require.Empty(t, m.RestartsByReason)
 				require.Contains(t, reasons(s.history()), "up for 1h (limit 1h, rotation.max_uptime)")
-				s.cancel()
 			})
-			s.run(run)
+			s.runThrough(run)
 			require.Equal(t, 3, s.counted(&s.starts))
 			require.Equal(t, 3, s.counted(&s.stops))
 		})
@@ -87,9 +86,8 @@ func TestAWorkerIsRotatedAtItsRequestLimit(t *testing.T) {
 		require.Equal(t, map[string]int64{"requests": 1}, s.metrics().RotationsByReason)
 		require.EqualValues(t, 1101, s.metrics().RequestsServed)
 		require.Regexp(t, `served 1101 requests \(limit (9|10)\d\d, rotation.max_requests\)`, s.state().LastRotation.Reason)
-		s.cancel()
 	})
-	s.run(run)
+	s.runThrough(run)
 }
 
 func TestRequestLimitsOfSiblingsDiffer(t *testing.T) {
@@ -126,9 +124,8 @@ func TestWhatTheHostFindsReplacesTheWorker(t *testing.T) {
 				require.EqualValues(t, 2, s.state().Incarnation)
 				require.Equal(t, map[string]int64{string(cause): 1}, s.metrics().RotationsByReason)
 				require.Contains(t, reasons(s.history()), "found for a reason")
-				s.cancel()
 			})
-			s.run(standalone())
+			s.runThrough(standalone())
 		})
 	}
 }
@@ -149,9 +146,8 @@ func TestInObserveModeHealthDecidesNothingAndSaysSo(t *testing.T) {
 		require.InDelta(t, 50, *st.Score, 0.001)
 		require.Equal(t, []string{"Its memory is at 400 MB."}, s.metrics().Warnings)
 		require.Zero(t, s.metrics().Rotations)
-		s.cancel()
 	})
-	s.run(rotating(func(sp *spec.Spec) { sp.Policy.Mode = spec.PolicyObserve }))
+	s.runThrough(rotating(func(sp *spec.Spec) { sp.Policy.Mode = spec.PolicyObserve }))
 	require.Equal(t, 1, s.counted(&s.starts))
 }
 
@@ -163,9 +159,8 @@ func TestAThousandRotationsLeaveTheStateAsSmallAsItWas(t *testing.T) {
 	s.At(1005*time.Minute, func() {
 		require.GreaterOrEqual(t, s.metrics().Rotations, int64(1000))
 		s.sizes = append(s.sizes, s.stateSize)
-		s.cancel()
 	})
-	s.run(run)
+	s.runThrough(run)
 	require.Len(t, s.sizes, 2)
 	require.Positive(t, s.sizes[0])
 	require.InEpsilon(t, s.sizes[0], s.sizes[1], 0.05)
@@ -260,9 +255,8 @@ func TestAWorkerThatRestsInTheMiddleOfARotationSaysSo(t *testing.T) {
 				require.EqualValues(t, 1, s.state().Incarnation)
 				require.Equal(t, []any{api.RotationDone{Incarnation: 1, Reason: "the incarnation ended for another reason"}},
 					s.signalsOf(api.SignalRotationDone))
-				s.cancel()
 			})
-			s.run(inPool(func(sp *spec.Spec) { sp.Rotation.Surge = false }))
+			s.runThrough(inPool(func(sp *spec.Spec) { sp.Rotation.Surge = false }))
 		})
 	}
 }

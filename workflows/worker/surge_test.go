@@ -37,9 +37,8 @@ func TestWithoutSurgeTheOldProcessStopsFirst(t *testing.T) {
 		require.EqualValues(t, 2, s.state().Incarnation)
 		require.Equal(t, map[string]int64{"operator": 1}, s.metrics().RotationsByReason)
 		require.Equal(t, 1, s.counted(&s.stops))
-		s.cancel()
 	})
-	s.run(rotating(func(sp *spec.Spec) { sp.Rotation.Surge = false }))
+	s.runThrough(rotating(func(sp *spec.Spec) { sp.Rotation.Surge = false }))
 	require.Equal(t, []lifecycle.EventKind{lifecycle.Drain, lifecycle.Drained, lifecycle.Exited, lifecycle.Start,
 		lifecycle.StartSucceeded}, s.events()[2:7])
 }
@@ -58,9 +57,8 @@ func TestWithoutCapacityForTwoTheOldProcessStopsFirst(t *testing.T) {
 		require.Equal(t, lifecycle.Ready, st.State)
 		require.EqualValues(t, 3, st.Incarnation, "the number of the start that nobody took is used up")
 		require.Contains(t, st.LastRotation.Reason, "no host has capacity for a second process")
-		s.cancel()
 	})
-	s.run(standalone())
+	s.runThrough(standalone())
 }
 
 func TestASuccessorThatCannotStartLeavesTheOldProcessServing(t *testing.T) {
@@ -98,15 +96,13 @@ func TestASuccessorThatCannotStartLeavesTheOldProcessServing(t *testing.T) {
 		require.Greater(t, st.Incarnation, int64(5), "numbers are not used twice")
 		require.Equal(t, map[string]int64{"uptime": s.metrics().Rotations}, s.metrics().RotationsByReason)
 		require.Positive(t, s.metrics().Rotations)
-		s.cancel()
 	})
-	s.run(rotating(func(sp *spec.Spec) { sp.Rotation.MaxUptime = spec.Duration(time.Hour) }))
+	s.runThrough(rotating(func(sp *spec.Spec) { sp.Rotation.MaxUptime = spec.Duration(time.Hour) }))
 }
 
 func TestASwitchWaitsForTheEndOfAClientsLease(t *testing.T) {
 	s := newWorkerEnv(t)
-	s.At(30*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
-	s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
+	s.restartLeased()
 	s.At(time.Minute+2*time.Second, func() {
 		st := s.state()
 		require.Equal(t, lifecycle.Draining, st.State)
@@ -116,13 +112,10 @@ func TestASwitchWaitsForTheEndOfAClientsLease(t *testing.T) {
 	s.At(time.Minute+3*time.Second,
 		s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1", Usage: api.Usage{Requests: 2}}))
 	s.At(time.Minute+4*time.Second, func() {
-		st := s.state()
-		require.Equal(t, lifecycle.Ready, st.State)
-		require.EqualValues(t, 2, st.Incarnation)
+		s.ready(2)
 		require.EqualValues(t, 2, s.metrics().RequestsServed)
-		s.cancel()
 	})
-	s.run(standalone())
+	s.runThrough(standalone())
 }
 
 // The next process is ready, and waits for the end of a client's lease, when its agent ends: alone, or with that of the
@@ -131,12 +124,8 @@ func TestASuccessorOfAnAgentThatHasEndedDoesNotTakeOver(t *testing.T) {
 	for _, host := range []string{"a", "b"} {
 		t.Run(host, func(t *testing.T) {
 			s := newWorkerEnv(t)
-			hosts := map[int64]string{1: "a", 2: host, 3: "c"}
-			s.onStart = func(r api.StartRequest) (api.StartResult, error) {
-				return api.StartResult{Host: hosts[r.Incarnation], Epoch: 1, PID: 1000 + int(r.Incarnation)}, nil
-			}
-			s.At(30*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
-			s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
+			s.startOn(map[int64]string{1: "a", 2: host, 3: "c"})
+			s.restartLeased()
 			s.At(time.Minute+2*time.Second, func() {
 				require.Equal(t, lifecycle.Draining, s.state().State)
 				require.EqualValues(t, 2, s.state().Successor)
@@ -150,14 +139,11 @@ func TestASuccessorOfAnAgentThatHasEndedDoesNotTakeOver(t *testing.T) {
 				}
 			})
 			s.At(time.Minute+10*time.Second, func() {
-				st := s.state()
-				require.Equal(t, lifecycle.Ready, st.State)
-				require.EqualValues(t, 3, st.Incarnation)
+				st := s.ready(3)
 				require.Equal(t, "c", st.Host)
 				require.Zero(t, s.metrics().ConsecutiveFailures)
-				s.cancel()
 			})
-			s.run(standalone())
+			s.runThrough(standalone())
 		})
 	}
 }
@@ -171,10 +157,7 @@ func TestTheDrainOfAProcessEndsWithItsAgent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newWorkerEnv(t)
-			hosts := map[int64]string{1: "a", 2: "b"}
-			s.onStart = func(r api.StartRequest) (api.StartResult, error) {
-				return api.StartResult{Host: hosts[r.Incarnation], Epoch: 1, PID: 1000 + int(r.Incarnation)}, nil
-			}
+			s.startOn(map[int64]string{1: "a", 2: "b"})
 			s.slow = map[string]time.Duration{api.ActivityDrain: time.Hour}
 			s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
 			s.At(time.Minute+2*time.Second, func() {
@@ -196,14 +179,10 @@ func TestTheDrainOfAProcessEndsWithItsAgent(t *testing.T) {
 // The successor is lost while the process that it was to replace is stopping, because a client's calls were cut.
 func TestASuccessorThatIsLostWhileTheOldProcessStopsIsStartedAgain(t *testing.T) {
 	s := newWorkerEnv(t)
-	hosts := map[int64]string{1: "a", 2: "b", 3: "c"}
-	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
-		return api.StartResult{Host: hosts[r.Incarnation], Epoch: 1, PID: 1000 + int(r.Incarnation)}, nil
-	}
+	s.startOn(map[int64]string{1: "a", 2: "b", 3: "c"})
 	s.onDrain = func(api.DrainRequest) (api.DrainResult, error) { return api.DrainResult{CallsCut: 3}, nil }
 	s.slow = map[string]time.Duration{api.ActivityStop: 10 * time.Second}
-	s.At(30*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
-	s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
+	s.restartLeased()
 	s.At(time.Minute+5*time.Second, func() {
 		require.Equal(t, lifecycle.Stopping, s.state().State)
 		require.EqualValues(t, 2, s.state().Successor)
@@ -215,9 +194,8 @@ func TestASuccessorThatIsLostWhileTheOldProcessStopsIsStartedAgain(t *testing.T)
 		require.EqualValues(t, 3, st.Incarnation)
 		require.Equal(t, map[string]int64{"operator": 1}, s.metrics().RotationsByReason)
 		require.Zero(t, s.metrics().ConsecutiveFailures)
-		s.cancel()
 	})
-	s.run(rotating(func(sp *spec.Spec) { sp.Recovery.Restart = "never" }))
+	s.runThrough(rotating(func(sp *spec.Spec) { sp.Recovery.Restart = "never" }))
 }
 
 // The next process is ready, and waits for the end of a client's lease, when its agent is replaced by one that takes
@@ -233,8 +211,7 @@ func TestASuccessorThatTheNextAgentTookOverTakesOver(t *testing.T) {
 			}
 			ended := api.EpochEnded{Host: host, Epoch: 1, Reason: "started again", Kept: []int64{1, 2},
 				NextAgent: &api.NextAgent{Epoch: 2, Endpoint: "unix:/new"}}
-			s.At(30*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
-			s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
+			s.restartLeased()
 			s.At(time.Minute+2*time.Second, func() {
 				require.Equal(t, lifecycle.Draining, s.state().State)
 				require.EqualValues(t, 2, s.state().Successor)
@@ -253,9 +230,7 @@ func TestASuccessorThatTheNextAgentTookOverTakesOver(t *testing.T) {
 				}
 			})
 			s.At(time.Minute+10*time.Second, func() {
-				st := s.state()
-				require.Equal(t, lifecycle.Ready, st.State)
-				require.EqualValues(t, 2, st.Incarnation)
+				st := s.ready(2)
 				require.Equal(t, host, st.Host)
 				require.Equal(t, 2, s.counted(&s.starts))
 				s.env.SignalWorkflow(api.SignalEpochEnded, ended) // workers are notified twice
@@ -272,9 +247,8 @@ func TestASuccessorThatTheNextAgentTookOverTakesOver(t *testing.T) {
 			})
 			s.At(3*time.Minute, func() {
 				require.EqualValues(t, 3, s.state().Incarnation, "the process belongs to epoch 2 since")
-				s.cancel()
 			})
-			s.run(standalone())
+			s.runThrough(standalone())
 		})
 	}
 }
@@ -286,8 +260,7 @@ func takenOverTogether(t *testing.T) *workerEnv {
 	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
 		return api.StartResult{Host: "a", Epoch: 1, PID: 1000 + int(r.Incarnation), Rules: r.Rules}, nil
 	}
-	s.At(30*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
-	s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
+	s.restartLeased()
 	s.At(time.Minute+2*time.Second, func() { require.EqualValues(t, 2, s.state().Successor) })
 	s.At(time.Minute+3*time.Second, s.signal(api.SignalEpochEnded, api.EpochEnded{
 		Host: "a", Epoch: 1, Reason: "started again", Kept: []int64{1, 2}, NextAgent: &api.NextAgent{Epoch: 2},
@@ -310,9 +283,8 @@ func TestARunDoesNotContinueAsNewWhileItClaimsItsSuccessor(t *testing.T) {
 		s.mu.Lock()
 		require.Len(t, s.watches, 1)
 		s.mu.Unlock()
-		s.cancel()
 	})
-	s.run(standalone())
+	s.runThrough(standalone())
 }
 
 func TestASuccessorWhoseClaimFailedIsClaimedAgainOnceItHasTakenOver(t *testing.T) {
@@ -329,9 +301,8 @@ func TestASuccessorWhoseClaimFailedIsClaimedAgainOnceItHasTakenOver(t *testing.T
 		require.Len(t, s.watches, 2)
 		require.EqualValues(t, 2, s.watches[1].Incarnation)
 		s.mu.Unlock()
-		s.cancel()
 	})
-	s.run(standalone())
+	s.runThrough(standalone())
 }
 
 // The next process is ready, and waits for the end of a client's lease, when the pool stops or removes the worker.
@@ -340,8 +311,7 @@ func TestAWorkerThatIsToEndDoesNotSwitchToItsSuccessor(t *testing.T) {
 		"the lease is kept until the drain timeout": false} {
 		t.Run(name, func(t *testing.T) {
 			s := newWorkerEnv(t)
-			s.At(30*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
-			s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
+			s.restartLeased()
 			s.At(time.Minute+2*time.Second, func() {
 				require.Equal(t, lifecycle.Draining, s.state().State)
 				require.EqualValues(t, 2, s.state().Successor)
@@ -369,32 +339,25 @@ func TestARestartInPlaceEndsASuccessorThatStarts(t *testing.T) {
 			api.Order{Reason: "memory pressure", Cause: api.CausePressure, InPlace: true})
 	})
 	s.At(2*time.Minute, func() {
-		st := s.state()
-		require.Equal(t, lifecycle.Ready, st.State)
-		require.EqualValues(t, 3, st.Incarnation)
+		st := s.ready(3)
 		require.Zero(t, st.Successor)
 		require.Empty(t, st.Draining)
 		s.env.SignalWorkflow(api.SignalRestart, api.Order{Reason: "again"})
 	})
-	s.At(3*time.Minute, func() {
-		require.EqualValues(t, 4, s.state().Incarnation, "numbers only grow")
-		s.cancel()
-	})
-	s.run(standalone())
+	s.At(3*time.Minute, func() { require.EqualValues(t, 4, s.state().Incarnation, "numbers only grow") })
+	s.runThrough(standalone())
 }
 
 func TestAClientsLeaseThatIsNotGivenBackIsCutAfterTheDrainTimeout(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.onDrain = func(api.DrainRequest) (api.DrainResult, error) { return api.DrainResult{CallsCut: 3}, nil }
-	s.At(30*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
-	s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
+	s.restartLeased()
 	s.At(2*time.Minute, func() {
 		require.EqualValues(t, 2, s.state().Incarnation)
 		require.EqualValues(t, 3, s.metrics().CallsCut)
 		require.Contains(t, reasons(s.history()), "calls cut: 3")
-		s.cancel()
 	})
-	s.run(standalone())
+	s.runThrough(standalone())
 }
 
 func TestACrashWhileTheSuccessorStartsIsFollowedByAHigherNumber(t *testing.T) {
@@ -413,9 +376,8 @@ func TestACrashWhileTheSuccessorStartsIsFollowedByAHigherNumber(t *testing.T) {
 		require.Greater(t, st.Incarnation, int64(2))
 		require.Empty(t, st.Draining)
 		require.Zero(t, st.Successor)
-		s.cancel()
 	})
-	s.run(standalone())
+	s.runThrough(standalone())
 }
 
 func TestStoppedWhileTheSuccessorStartsAWorkerLeavesNeither(t *testing.T) {
@@ -437,9 +399,8 @@ func TestStoppedWhileTheSuccessorStartsAWorkerLeavesNeither(t *testing.T) {
 		require.Empty(t, st.Draining)
 		require.Zero(t, st.Successor)
 		require.Equal(t, 1, s.counted(&s.stops), "the only process that started was stopped")
-		s.cancel()
 	})
-	s.run(standalone())
+	s.runThrough(standalone())
 }
 
 func TestOnlyAReplacedProcessThatDidNotStopIsRecordedAsKilled(t *testing.T) {
@@ -462,9 +423,8 @@ func TestOnlyAReplacedProcessThatDidNotStopIsRecordedAsKilled(t *testing.T) {
 			s.At(time.Minute, func() {
 				require.EqualValues(t, 2, s.state().Incarnation)
 				require.Len(t, notes(s.history(), lifecycle.ProcessKilled), test.notes)
-				s.cancel()
 			})
-			s.run(standalone())
+			s.runThrough(standalone())
 		})
 	}
 }
@@ -484,9 +444,8 @@ func TestARotationWaitsBeforeEachFurtherAttempt(t *testing.T) {
 	s.At(62*time.Minute, func() {
 		require.Len(t, tried, 2)
 		require.Greater(t, tried[1].Sub(tried[0]), 5*time.Second)
-		s.cancel()
 	})
-	s.run(rotating(func(sp *spec.Spec) {
+	s.runThrough(rotating(func(sp *spec.Spec) {
 		sp.Rotation.MaxUptime = spec.Duration(time.Hour)
 		sp.Recovery.MaxConsecutiveFailures, sp.Recovery.BackoffInitial = 2, spec.Duration(10*time.Second)
 	}))

@@ -54,9 +54,8 @@ func TestASuspensionRefusesTheRenewalOfALeaseAndFencesIt(t *testing.T) {
 		require.Equal(t, 1, s.counted(&s.probes), "it is probed first")
 		require.Len(t, s.resumes, 1)
 		require.Greater(t, s.resumes[0].Generation, s.suspends[0].Generation)
-		s.cancel()
 	})
-	s.run(suspending(s))
+	s.runThrough(suspending(s))
 	require.Len(t, s.suspends, 1)
 	requireRefused(t, renewal, api.CodeSuspended)
 	requireRefused(t, checkout, api.CodeSuspended)
@@ -70,11 +69,8 @@ func TestALeaseThatIsReturnedEndsTheWaitOfASuspension(t *testing.T) {
 		s.slow[api.ActivitySuspend] = time.Millisecond
 		s.env.SignalWorkflow(api.SignalCheckin, api.CheckinRequest{LeaseID: suspendedLease})
 	})
-	s.At(4*time.Second, func() {
-		require.Equal(t, lifecycle.Suspended, s.state().State)
-		s.cancel()
-	})
-	s.run(suspending(s))
+	s.At(4*time.Second, func() { require.Equal(t, lifecycle.Suspended, s.state().State) })
+	s.runThrough(suspending(s))
 	newest := s.suspends[len(s.suspends)-1]
 	require.Empty(t, newest.LeaseID)
 }
@@ -93,11 +89,10 @@ func TestALeaseThatIsReturnedAfterItWasFencedCostsNoSecondSuspend(t *testing.T) 
 		newest := s.history()[len(s.history())-1]
 		require.Equal(t, "2", newest.Metadata["calls_cut"])
 		require.EqualValues(t, 2, s.metrics().CallsCut)
-		s.cancel()
 	})
 	run := suspending(s)
 	s.slow[api.ActivitySuspend] = 15 * time.Second // the hook runs after drain_timeout
-	s.run(run)
+	s.runThrough(run)
 	require.Len(t, s.suspends, 1)
 }
 
@@ -117,9 +112,8 @@ func TestAResumeWithdrawsASuspensionAndRenewsTheLease(t *testing.T) {
 	s.At(15*time.Second, func() {
 		require.Equal(t, lifecycle.Ready, s.state().State)
 		require.Empty(t, s.state().LastRefusal)
-		s.cancel()
 	})
-	s.run(suspending(s))
+	s.runThrough(suspending(s))
 	require.NoError(t, renewal.Rejected)
 	require.NoError(t, renewal.Err)
 }
@@ -133,11 +127,10 @@ func TestAResumeWithdrawsASuspensionThatWasRequestedWhileTheWorkerResumes(t *tes
 	s.At(2*time.Minute, func() {
 		require.Equal(t, lifecycle.Ready, s.state().State)
 		require.Empty(t, s.state().LastRefusal)
-		s.cancel()
 	})
 	run := suspending(s)
 	s.slow[api.ActivityResume] = 10 * time.Second
-	s.run(run)
+	s.runThrough(run)
 	require.Len(t, s.suspends, 1)
 	require.Len(t, s.resumes, 1)
 }
@@ -162,9 +155,8 @@ func TestOtherRequestsEndASuspensionThatIsPending(t *testing.T) {
 			s.At(30*time.Second, func() {
 				require.Equal(t, c.state, s.state().State)
 				require.Equal(t, c.starts, s.counted(&s.starts))
-				s.cancel()
 			})
-			s.run(suspending(s))
+			s.runThrough(suspending(s))
 			require.NotContains(t, s.events(), lifecycle.Suspend)
 		})
 	}
@@ -187,11 +179,8 @@ func TestASuspensionContinuesAfterContinueAsNew(t *testing.T) {
 		s.signal(api.SignalResume, api.Control{})()
 	})
 	s.OverdueAt(20*time.Second + 10*time.Millisecond)
-	s.At(40*time.Second, func() {
-		require.Equal(t, lifecycle.Ready, s.state().State)
-		s.cancel()
-	})
-	s.run(suspending(s))
+	s.At(40*time.Second, func() { require.Equal(t, lifecycle.Ready, s.state().State) })
+	s.runThrough(suspending(s))
 	requireRefused(t, renewal, api.CodeSuspended)
 }
 
@@ -212,11 +201,8 @@ func TestAHostThatDoesNotAnswerASuspensionIsAskedAgain(t *testing.T) {
 		return api.SuspendResult{}, nil
 	}
 	s.At(time.Second, s.signal(api.SignalSuspend, api.Control{}))
-	s.At(10*time.Minute, func() {
-		require.Equal(t, lifecycle.Suspended, s.state().State)
-		s.cancel()
-	})
-	s.run(standalone())
+	s.At(10*time.Minute, func() { require.Equal(t, lifecycle.Suspended, s.state().State) })
+	s.runThrough(standalone())
 }
 
 // The suspension is withdrawn when its host has cut a call and fenced the lease, and no run gets the host's answer to
@@ -254,11 +240,10 @@ func TestAResumeReturnsWhatTheWithdrawnSuspensionHasEnded(t *testing.T) {
 				require.EqualValues(t, 2, s.metrics().CallsCut)
 				require.EqualValues(t, 3, s.metrics().RequestsServed)
 				require.NotContains(t, s.events(), lifecycle.Suspend)
-				s.cancel()
 			})
 			run := suspending(s)
 			s.slow[api.ActivityResume] = 5 * time.Second // the answer to the suspension comes first
-			s.run(run)
+			s.runThrough(run)
 		})
 	}
 }

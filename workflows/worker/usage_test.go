@@ -42,11 +42,10 @@ func TestWhatACrashedProcessHadServedIsCountedOnce(t *testing.T) {
 					require.Equal(t, c.want, api.Usage{Requests: m.RequestsServed, Failed: m.RequestsFailed,
 						TotalMS: m.TotalCallTimeMS})
 					require.EqualValues(t, 2, s.state().Incarnation)
-					s.cancel()
 				})
 				run := standalone()
 				run.ContinueEvery = every
-				s.run(run)
+				s.runThrough(run)
 			})
 		}
 	}
@@ -82,9 +81,8 @@ func TestWhatAStoppedProcessHadServedIsCountedOnce(t *testing.T) {
 	s.At(3*half+2*time.Minute, func() {
 		require.EqualValues(t, 7, s.metrics().RequestsServed)
 		require.EqualValues(t, 2, s.metrics().RequestsFailed)
-		s.cancel()
 	})
-	s.run(run)
+	s.runThrough(run)
 	require.EqualValues(t, 7, s.metrics().RequestsServed)
 }
 
@@ -98,10 +96,9 @@ func TestTheLastReportOfALostAgentCounts(t *testing.T) {
 		require.Contains(t, reasons(s.history()), "host h lost")
 		require.EqualValues(t, 4, s.metrics().RequestsServed)
 		require.EqualValues(t, 1, s.metrics().RequestsFailed)
-		s.cancel()
 	})
 	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
 		return api.StartResult{Host: "h", Epoch: 2 + r.Incarnation}, nil
 	}
-	s.run(standalone())
+	s.runThrough(standalone())
 }

@@ -21,9 +21,8 @@ func TestAWorkerStartsServesAndEndsWhenCancelled(t *testing.T) {
 		require.Equal(t, lifecycle.Healthy, st.Health)
 		require.EqualValues(t, 1, st.Incarnation)
 		require.Equal(t, 1001, st.PID)
-		s.cancel()
 	})
-	s.run(standalone())
+	s.runThrough(standalone())
 	require.Equal(t, lifecycle.Stopped, s.state().State)
 	require.Equal(t, 1, s.counted(&s.stops))
 }
@@ -38,11 +37,8 @@ func TestRestartTakesTheNewSpecAlong(t *testing.T) {
 	changed := workflowtest.Spec()
 	changed.Pool.Command = []string{"false"}
 	s.At(time.Second, s.signal(api.SignalRestart, api.Order{Reason: "apply", Spec: &changed, SpecVersion: 2}))
-	s.At(2*time.Second, func() {
-		require.EqualValues(t, 2, s.state().SpecVersion)
-		s.cancel()
-	})
-	s.run(standalone())
+	s.At(2*time.Second, func() { require.EqualValues(t, 2, s.state().SpecVersion) })
+	s.runThrough(standalone())
 	require.Equal(t, []string{"true", "false"}, started)
 }
 
@@ -53,9 +49,8 @@ func TestAnAgentThatShutsDownHasItsWorkerPlacedAgain(t *testing.T) {
 	s.At(20*time.Second, func() {
 		require.EqualValues(t, 2, s.state().Incarnation)
 		require.Zero(t, s.metrics().ConsecutiveFailures)
-		s.cancel()
 	})
-	s.run(standalone())
+	s.runThrough(standalone())
 	require.Equal(t, 2, s.counted(&s.stops))
 }
 
@@ -69,9 +64,8 @@ func TestInvalidRequestsAreRefusedCountedAndRecorded(t *testing.T) {
 		require.EqualValues(t, 4, s.metrics().LeasesRefused)
 		require.Contains(t, s.state().LastRefusal, "resume")
 		require.Equal(t, lifecycle.Ready, s.state().State)
-		s.cancel()
 	})
-	s.run(standalone())
+	s.runThrough(standalone())
 }
 
 func TestARunWithManyCancelledTasksContinuesAsNew(t *testing.T) {
@@ -83,11 +77,9 @@ func TestARunWithManyCancelledTasksContinuesAsNew(t *testing.T) {
 		s.At(at+5*time.Second, s.signal(api.SignalResume, api.Control{}))
 	}
 	s.At(turns*10*time.Second, func() {
-		require.Equal(t, lifecycle.Ready, s.state().State)
-		require.EqualValues(t, 1, s.state().Incarnation)
-		s.cancel()
+		s.ready(1)
 	})
-	s.run(standalone())
+	s.runThrough(standalone())
 	require.GreaterOrEqual(t, s.runs, 3)
 	require.LessOrEqual(t, s.runs, 6, "and no more often than that")
 }
@@ -123,9 +115,8 @@ func TestContinueAsNewChangesNothing(t *testing.T) {
 			m := s.metrics()
 			story = append(story, fmt.Sprintf("granted %d, served %d, refused %d, restarts %d", m.LeasesGranted,
 				m.RequestsServed, m.LeasesRefused, m.Restarts))
-			s.cancel()
 		})
-		s.run(run)
+		s.runThrough(run)
 		for _, tr := range s.history() {
 			story = append(story, fmt.Sprintf("%s %s→%s #%d", tr.Event, tr.From, tr.To, tr.Incarnation))
 		}

@@ -97,6 +97,14 @@ func NewScript() *Script { return &Script{Begin: time.Date(2030, 1, 1, 0, 0, 0, 
 // At adds a step at a time since Begin. RequireDone fails if it has not run.
 func (s *Script) At(at time.Duration, do func()) { s.add(&step{at: at, do: do}) }
 
+// Last is the time of the last step.
+func (s *Script) Last() (at time.Duration) {
+	for _, st := range s.steps {
+		at = max(at, st.at)
+	}
+	return at
+}
+
 // In adds an optional step after a while: what a fake does in the background may be pending when the workflow
 // completes.
 func (s *Script) In(d time.Duration, do func()) {
