@@ -15,8 +15,8 @@ import (
 func TestTokensAreAddedListedAndRemoved(t *testing.T) {
 	f := newFakeControlPlane()
 	path := filepath.Join(t.TempDir(), "tokens.toml")
-	r := succeed(t, f, "token", "add", "ci", "--pools", "py*,js", "--rights", "call,lease", "--max-priority", "3", "--tokens",
-		path)
+	r := succeed(t, f, "token", "add", "ci", "--pools", "py*,js", "--rights", "call,lease", "--max-priority", "3",
+		"--tokens", path)
 	secret := strings.TrimSpace(r.out)
 	require.True(t, strings.HasPrefix(secret, "tempool_"), r.out)
 	tokens, err := access.OpenTokens(path)
