@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"container/heap"
 	"context"
 	"iter"
 	"sync"
@@ -227,4 +228,107 @@ func (q *queue) Remove(w *waiter) bool {
 	}
 	q.count(w, l, -1)
 	return true
+}
+
+// ordered is a heap whose items know their places in it. The zero value of place in an item must be -1.
+type ordered[T any] struct {
+	items  []T
+	before func(a, b T) bool
+	place  func(T) *int // of its index; -1 while it is not in the heap
+}
+
+func (o *ordered[T]) push(item T)   { heap.Push((*byPlace[T])(o), item) }
+func (o *ordered[T]) remove(item T) { heap.Remove((*byPlace[T])(o), *o.place(item)) }
+func (o *ordered[T]) fix(item T)    { heap.Fix((*byPlace[T])(o), *o.place(item)) }
+
+// first returns the first item, the zero value if there is none.
+func (o *ordered[T]) first() (first T) {
+	if len(o.items) > 0 {
+		first = o.items[0]
+	}
+	return first
+}
+
+// byPlace implements heap.Interface.
+type byPlace[T any] ordered[T]
+
+func (b *byPlace[T]) Len() int           { return len(b.items) }
+func (b *byPlace[T]) Less(i, j int) bool { return b.before(b.items[i], b.items[j]) }
+
+func (b *byPlace[T]) Swap(i, j int) {
+	b.items[i], b.items[j] = b.items[j], b.items[i]
+	*b.place(b.items[i]), *b.place(b.items[j]) = i, j
+}
+
+func (b *byPlace[T]) Push(x any) {
+	*b.place(x.(T)) = len(b.items)
+	b.items = append(b.items, x.(T))
+}
+
+func (b *byPlace[T]) Pop() any {
+	last := len(b.items) - 1
+	item := b.items[last]
+	clear(b.items[last:])
+	b.items = b.items[:last]
+	*b.place(item) = -1
+	return item
+}
+
+// shares counts the queued calls of each client, so that a full queue can displace the last call of the one that has
+// the most, without a look at all calls.
+type shares struct {
+	byClient map[string]*share
+	most     ordered[*share]
+}
+
+// share are the queued calls of one client: the last is the one to displace.
+type share struct {
+	client string
+	calls  ordered[*waiter] // the last first
+	place  int              // in most
+}
+
+func newShares() shares {
+	return shares{byClient: map[string]*share{}, most: ordered[*share]{
+		before: func(a, b *share) bool { return len(a.calls.items) > len(b.calls.items) },
+		place:  func(s *share) *int { return &s.place },
+	}}
+}
+
+func (s *shares) add(w *waiter) {
+	own := s.byClient[w.client]
+	if own == nil {
+		own = &share{client: w.client, calls: ordered[*waiter]{
+			before: func(a, b *waiter) bool { return b.before(a.arrival) },
+			place:  func(w *waiter) *int { return &w.sharePlace },
+		}}
+		s.byClient[w.client] = own
+		s.most.push(own)
+	}
+	own.calls.push(w)
+	s.most.fix(own)
+}
+
+func (s *shares) remove(w *waiter) {
+	own := s.byClient[w.client]
+	own.calls.remove(w)
+	if len(own.calls.items) > 0 {
+		s.most.fix(own)
+		return
+	}
+	s.most.remove(own)
+	delete(s.byClient, w.client)
+}
+
+// displaceable is the last call of the client that has the most, if that has more than client even after client has
+// another one; else nil.
+func (s *shares) displaceable(client string) *waiter {
+	has := 0
+	if own := s.byClient[client]; own != nil {
+		has = len(own.calls.items)
+	}
+	if most := s.most.first(); most != nil && len(most.calls.items) > has+1 {
+		return most.calls.first()
+	}
+	return nil
 }

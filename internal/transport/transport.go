@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tempool/tempool/api"
@@ -175,4 +177,102 @@ func (t *Transport) Close() {
 	for _, client := range t.clients {
 		client.CloseIdleConnections()
 	}
+}
+
+// Access is how the requests of one context reach gateways, in place of the Transport's own credentials.
+type Access struct {
+	// Token is sent; "" sends none.
+	Token string
+	// Certificate lets requests use the Transport's client certificate.
+	Certificate bool
+	// Own are the endpoints of the own gateway, by where it is reached instead, "" for there. An endpoint that another
+	// host reports gets neither a token on loopback nor a request over a Unix socket: both would reach this machine and
+	// not that host.
+	Own map[string]string
+}
+
+type accessKey struct{}
+
+// WithAccess makes the requests of a context use a.
+func WithAccess(ctx context.Context, a Access) context.Context {
+	return context.WithValue(ctx, accessKey{}, a)
+}
+
+// accessTo is the endpoint at which a gateway is reached from a context, the token for it, and whether to show the
+// client certificate.
+func (t *Transport) accessTo(ctx context.Context, asked string) (endpoint, token string, certificate bool, err error) {
+	access, given := ctx.Value(accessKey{}).(Access)
+	if !given {
+		return asked, t.token, true, nil
+	}
+	if instead, own := access.Own[asked]; own {
+		return cmp.Or(instead, asked), access.Token, true, nil
+	}
+	if strings.HasPrefix(asked, "unix:") || access.Token != "" && onLoopback(asked) {
+		return "", "", false, api.Errorf(api.CodeUnavailable,
+			"the gateway at %s is reachable only from its own host; give its agent an address that others reach with "+
+				"--listen, and TLS", redact.URLs(asked))
+	}
+	return asked, access.Token, access.Certificate, nil
+}
+
+// SendsToken reports whether requests of a context carry a token.
+func (t *Transport) SendsToken(ctx context.Context) bool {
+	access, given := ctx.Value(accessKey{}).(Access)
+	if !given {
+		return t.token != ""
+	}
+	return access.Token != ""
+}
+
+func onLoopback(endpoint string) bool {
+	u, err := url.Parse(endpoint)
+	return err == nil && loopback.Host(u.Hostname())
+}
+
+// withoutCertificate is a configuration that shows no client certificate.
+func withoutCertificate(config *tls.Config) *tls.Config {
+	if config == nil {
+		return nil
+	}
+	config = config.Clone()
+	config.Certificates, config.GetClientCertificate = nil, nil
+	return config
+}
+
+// countedConn counts the bytes that the system took from it.
+type countedConn struct {
+	net.Conn
+	written atomic.Int64
+}
+
+func (c *countedConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.written.Add(int64(n))
+	return n, err
+}
+
+// sending knows whether any byte of a request was sent. net/http reports what it has written to its own buffer.
+type sending struct {
+	mu     sync.Mutex
+	conn   *countedConn
+	before int64
+}
+
+// begin receives the connection that a request takes. net/http retries on another connection only what it has not sent.
+func (s *sending) begin(info httptrace.GotConnInfo) {
+	conn := info.Conn
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conn = conn.(*countedConn)
+	s.before = s.conn.written.Load()
+}
+
+func (s *sending) begun() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.conn != nil && s.conn.written.Load() > s.before
 }
