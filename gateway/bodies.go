@@ -48,9 +48,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64, by time.Time)
 					return nil, err
 				}
 			}
-			grown := make([]byte, len(body), larger)
-			copy(grown, body)
-			body = grown
+			body = append(make([]byte, 0, larger), body...)
 		}
 		n, err := in.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
@@ -101,8 +99,7 @@ func (r *bodyReader) Read(p []byte) (int, error) {
 
 // bodyError codes the failure to read a call's body.
 func bodyError(err error, limit int64) error {
-	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) {
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 		return pool.TooLarge(limit)
 	}
 	return api.Errorf(api.CodeInvalid, "cannot read the request's body: %w", err)
@@ -187,13 +184,12 @@ func (s *memoryShare) growBody(ctx context.Context, n int64) error {
 	w := &memoryWaiter{share: s, bytes: n, granted: make(chan struct{})}
 	m.waiting = append(m.waiting, w)
 	m.mu.Unlock()
-	timer := time.NewTimer(memoryTimeout)
-	defer timer.Stop()
+	ctx, cancel := context.WithTimeout(ctx, memoryTimeout)
+	defer cancel()
 	select {
 	case <-w.granted:
 		return nil
 	case <-ctx.Done():
-	case <-timer.C:
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -17,7 +17,6 @@ import (
 	"github.com/tempool/tempool/process/wire"
 )
 
-// callPool is POST /v1/pools/{pool}/call/{method}.
 func (g *Gateway) callPool(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("pool")
 	priority, err := priorityOf(r)
@@ -27,7 +26,6 @@ func (g *Gateway) callPool(w http.ResponseWriter, r *http.Request) error {
 	return g.serveCall(w, r, name, pool.AnyWorker(name, r.Header.Get(api.HeaderSession), priority))
 }
 
-// callWorker is POST /v1/pools/{pool}/workers/{slot}/call/{method}.
 func (g *Gateway) callWorker(w http.ResponseWriter, r *http.Request) error {
 	name, slot, err := api.ParseWorkerName(r.PathValue("pool") + "/" + r.PathValue("slot"))
 	if err != nil {
@@ -47,7 +45,6 @@ func priorityOf(r *http.Request) (int, error) {
 	return min(int(priority), principalOf(r).MaxPriority), err
 }
 
-// callLease is POST /v1/leases/{id}/call/{method}.
 func (g *Gateway) callLease(w http.ResponseWriter, r *http.Request) error {
 	id, authority := leaseOf(r)
 	ref, err := api.ParseLeaseID(id)
@@ -118,7 +115,6 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, name string,
 	return err
 }
 
-// notifyLease is POST /v1/leases/{id}/notify/{method}.
 func (g *Gateway) notifyLease(w http.ResponseWriter, r *http.Request) error {
 	id, authority := leaseOf(r)
 	ref, err := api.ParseLeaseID(id)

@@ -21,7 +21,6 @@ func leaseOf(r *http.Request) (id string, a lease.Authority) {
 	return id, lease.TokenAuthority(cmp.Or(token, r.Header.Get(api.HeaderLeaseToken)), principalOf(r).Has(access.Admin))
 }
 
-// postLease is POST /v1/pools/{pool}/leases.
 func (g *Gateway) postLease(w http.ResponseWriter, r *http.Request) error {
 	var request pool.CheckoutRequest
 	if err := readJSON(w, r, &request); err != nil {
@@ -68,7 +67,6 @@ type renewRequest struct {
 	TTLMS int64 `json:"ttl_ms"`
 }
 
-// putLease is PUT /v1/leases/{id}.
 func (g *Gateway) putLease(ctx context.Context, r *http.Request, request renewRequest) (*api.Lease, error) {
 	id, authority := leaseOf(r)
 	return g.Renew(ctx, id, authority, request.TTLMS)

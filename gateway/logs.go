@@ -60,8 +60,7 @@ func readLogQuery(query url.Values, now time.Time) (q logQuery, err error) {
 	}
 	if text := query.Get("since"); text != "" {
 		if q.since, err = sinceOf(text, now); err != nil {
-			return q, api.Errorf(api.CodeInvalid,
-				"since is %q; it must be a duration such as 10m, or a time such as 2026-01-31T12:00:00Z", text)
+			return q, err
 		}
 	}
 	if q.follow && q.previous {
@@ -71,7 +70,6 @@ func readLogQuery(query url.Values, now time.Time) (q logQuery, err error) {
 	return q, nil
 }
 
-// getWorkerLog is GET /v1/workers/{pool}/{n}/logs.
 func (g *Gateway) getWorkerLog(w http.ResponseWriter, r *http.Request) error {
 	query, err := readLogQuery(r.URL.Query(), time.Now())
 	if err != nil {

@@ -71,8 +71,8 @@ func (u *plainUpstream) url(method, query string) *url.URL {
 
 // httpError codes a failure of plain HTTP.
 func httpError(call *pool.Call, err error) *api.Error {
-	var dial *dialError
-	started := !errors.As(err, &dial)
+	_, dialing := errors.AsType[*dialError](err)
+	started := !dialing
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		coded := pool.TooLarge(tooLarge.Limit)
 		coded.Started = started

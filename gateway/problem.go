@@ -97,14 +97,6 @@ func problemOf(err error) Problem {
 	return p
 }
 
-// hideTraceback removes what only clients who may read the worker's log are shown: the traceback names files of the
-// host.
-func (p *Problem) hideTraceback() {
-	if p.WorkerError != nil {
-		p.WorkerError.Traceback = ""
-	}
-}
-
 // writeProblem answers with err.
 func writeProblem(w http.ResponseWriter, err error) { problemOf(err).write(w) }
 

@@ -89,23 +89,22 @@ func (g *Gateway) registerRoutes() {
 	allowed := make(map[string][]string)
 	for _, r := range g.routes() {
 		pattern := r.method + " " + r.path
-		if before, open := strings.CutSuffix(r.path, anyMethod); open { // the mux would redirect a path without a method
+		before, open := strings.CutSuffix(r.path, anyMethod)
+		if open { // the mux would redirect a path without a method
 			g.mux.HandleFunc(before, notFound)
-			if strings.HasSuffix(before, "/call") { // serveCall allows other methods for workers of protocol none
-				g.mux.HandleFunc(r.path, g.traced(r, r.guard(g.refer)))
-			}
+		}
+		if open && strings.HasSuffix(before, "/call") { // workers of protocol none take every method; see serveCall
+			pattern = r.path
+		} else {
+			allowed[r.path] = append(allowed[r.path], r.method)
 		}
 		g.mux.HandleFunc(pattern, g.traced(r, r.guard(g.refer)))
-		allowed[r.path] = append(allowed[r.path], r.method)
 	}
 	for path, methods := range allowed {
 		if slices.Contains(methods, http.MethodGet) {
 			methods = append(methods, http.MethodHead)
 		}
 		allow := strings.Join(methods, ", ")
-		if strings.HasSuffix(path, "/call/{method...}") { // workers of protocol none take every method
-			continue
-		}
 		g.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Allow", allow)
 			writeProblem(w, api.Errorf(codeMethodNotAllowed, "%s allows %s, not %s", r.URL.Path, allow, r.Method))
@@ -169,11 +168,9 @@ func rejectUnclean(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked := r.URL.EscapedPath()
 		suspect := !strings.HasPrefix(asked, "/") || strings.Contains(asked, "//") || strings.Contains(asked, "/.")
-		if strings.Contains(r.URL.Path, "/.") && hasDotSegment(r.URL.Path) {
-			notFound(w, r)
-			return
-		}
-		if suspect && path.Clean("/"+asked) != strings.TrimSuffix(asked, "/") {
+		dotted := strings.Contains(r.URL.Path, "/.") && slices.ContainsFunc(strings.Split(r.URL.Path, "/"),
+			func(segment string) bool { return segment == "." || segment == ".." })
+		if dotted || suspect && path.Clean("/"+asked) != strings.TrimSuffix(asked, "/") {
 			notFound(w, r)
 			return
 		}
@@ -181,22 +178,13 @@ func rejectUnclean(next http.Handler) http.Handler {
 	})
 }
 
-func hasDotSegment(decoded string) bool {
-	for segment := range strings.SplitSeq(decoded, "/") {
-		if segment == "." || segment == ".." {
-			return true
-		}
-	}
-	return false
-}
-
 // orProblem answers with the error of a handler that has not answered.
 func orProblem(handle func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := handle(w, r); err != nil {
 			p := problemOf(err)
-			if !principalOf(r).Has(access.Read) {
-				p.hideTraceback()
+			if p.WorkerError != nil && !principalOf(r).Has(access.Read) { // as to the log: it names files of the host
+				p.WorkerError.Traceback = ""
 			}
 			p.write(w)
 		}

@@ -39,12 +39,10 @@ func (g *Gateway) getPools(ctx context.Context, r *http.Request) ([]api.PoolWork
 	return pools, nil
 }
 
-// getPool is GET /v1/pools/{pool}.
 func (g *Gateway) getPool(ctx context.Context, r *http.Request) (api.PoolWorkers, error) {
 	return g.workers(ctx, r.PathValue("pool"))
 }
 
-// getReport is GET /v1/pools/{pool}/report.
 func (g *Gateway) getReport(ctx context.Context, r *http.Request) (tempool.Report, error) {
 	pool := r.PathValue("pool")
 	status, err := g.config.Control.Status(ctx, pool)
@@ -69,7 +67,6 @@ func (g *Gateway) workers(ctx context.Context, name string) (api.PoolWorkers, er
 	return pool, err
 }
 
-// getWorkers is GET /v1/workers.
 func (g *Gateway) getWorkers(ctx context.Context, r *http.Request) ([]api.Worker, error) {
 	pools, err := g.getPools(ctx, r)
 	workers := []api.Worker{}
@@ -79,7 +76,6 @@ func (g *Gateway) getWorkers(ctx context.Context, r *http.Request) ([]api.Worker
 	return workers, err
 }
 
-// getHealth is GET /healthz.
 func getHealth(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 }
@@ -95,7 +91,6 @@ type Readiness struct {
 	LostForMS int64 `json:"lost_for_ms,omitempty"`
 }
 
-// getReady is GET /readyz.
 func (g *Gateway) getReady(w http.ResponseWriter, _ *http.Request) {
 	health := g.Health()
 	ready := Readiness{Status: "ready", Host: g.config.HostID, ControlPlane: "ok", LostForMS: health.Outage.Milliseconds()}
@@ -157,7 +152,6 @@ func (g *Gateway) getQueue(_ context.Context, r *http.Request) (*api.RecentQueue
 //go:embed openapi.json
 var openAPI []byte
 
-// getOpenAPI is GET /openapi.json.
 func getOpenAPI(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(openAPI) // fails only if the client is gone
