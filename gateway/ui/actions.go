@@ -194,20 +194,11 @@ type actionLink struct {
 	Danger      bool
 }
 
-func poolActions(pool string) (links []actionLink) {
+// actionsOn are those on a pool or on a session, which query names.
+func actionsOn(of kind, pool, query string) (links []actionLink) {
 	for _, a := range actions {
-		if a.of == aPool {
-			links = append(links, actionLink{a.label, poolPath(pool) + "/do/" + a.name, a.danger})
-		}
-	}
-	return links
-}
-
-func sessionActions(pool, session string) (links []actionLink) {
-	for _, a := range actions {
-		if a.of == aSession {
-			links = append(links, actionLink{a.label, poolPath(pool) + "/do/" + a.name + "?" +
-				url.Values{"session": {session}}.Encode(), a.danger})
+		if a.of == of {
+			links = append(links, actionLink{a.label, poolPath(pool) + "/do/" + a.name + query, a.danger})
 		}
 	}
 	return links
@@ -232,25 +223,15 @@ func workerActions(pool string, slot int, state lifecycle.State, resting bool, l
 	return links
 }
 
-// author names the client in histories.
-func (v *visit) author() string { return v.principal.Name + " in the dashboard" }
-
-// checkReason refuses a reason that is longer than the forms allow.
-func checkReason(reason string) error {
-	if runes := []rune(reason); len(runes) > maxReasonRunes {
-		return api.Errorf(api.CodeInvalid, "the reason has %d characters; at most %d are allowed", len(runes), maxReasonRunes)
-	}
-	return nil
-}
-
 // asked is the action that a request names, and its target.
 func (v *visit) asked() (action, actionTarget, error) {
 	t := actionTarget{
 		Pool: v.r.PathValue("pool"), Lease: v.r.FormValue("lease"), Size: v.r.FormValue("size"), To: v.r.FormValue("to"),
-		Reason: strings.TrimSpace(v.r.FormValue("reason")), By: v.author(),
+		Reason: strings.TrimSpace(v.r.FormValue("reason")), By: v.principal.Name + " in the dashboard",
 	}
-	if err := checkReason(t.Reason); err != nil {
-		return action{}, t, err
+	if runes := []rune(t.Reason); len(runes) > maxReasonRunes { // the forms allow no more
+		return action{}, t, api.Errorf(api.CodeInvalid, "the reason has %d characters; at most %d are allowed", len(runes),
+			maxReasonRunes)
 	}
 	at := slices.IndexFunc(actions, func(a action) bool { return a.name == v.r.PathValue("action") })
 	if at < 0 {
@@ -306,7 +287,11 @@ func (v *visit) confirm(status int, a action, t actionTarget, failure string) er
 	if a.name == "scale" {
 		view.Workers = max(1, v.status(v.ctx(), t.Pool).value.Size)
 	}
-	return v.render(status, "confirm", page{Title: view.Label + " " + t.Subject(), Nav: navOf(a.of), Data: view})
+	nav := "fleet"
+	if a.of == aSession {
+		nav = "sessions"
+	}
+	return v.render(status, "confirm", page{Title: view.Label + " " + t.Subject(), Nav: nav, Data: view})
 }
 
 // act does an action and returns to the page of its target.
@@ -329,14 +314,6 @@ func (v *visit) act() error {
 	}
 	http.Redirect(v.w, v.r, back+a.name, http.StatusSeeOther)
 	return nil
-}
-
-// navOf is the part of the dashboard that an action belongs to.
-func navOf(k kind) string {
-	if k == aSession {
-		return "sessions"
-	}
-	return "fleet"
 }
 
 // noticeOf is the notice about an action on the next page.

@@ -3,6 +3,7 @@ package ui
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -176,14 +177,13 @@ func unreadable(what, gateway string, err error) string {
 
 // message is the sentence of an error.
 func message(err error) string {
-	var coded *api.Error
-	switch {
-	case errors.Is(err, context.DeadlineExceeded), api.CodeOf(err) == api.CodeDeadlineExceeded:
+	switch code := api.CodeOf(err); {
+	case code == api.CodeDeadlineExceeded, errors.Is(err, context.DeadlineExceeded):
 		return "Temporal, or the workflow, did not answer in time"
 	case errors.Is(err, context.Canceled):
 		return "Temporal does not answer"
-	case errors.As(err, &coded):
-		return strings.TrimRight(coded.Message, ".")
+	case code != "":
+		return strings.TrimRight(api.MessageOf(err), ".")
 	}
 	return err.Error()
 }
@@ -221,10 +221,10 @@ type answer[T any] struct {
 func (m *memo[T]) get(ctx context.Context, timeout time.Duration, ask func(context.Context) (T, error)) answer[T] {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := ctx.Err(); err != nil && time.Since(m.asked) >= freshFor {
-		return answer[T]{m.good, m.goodAt, err}
-	}
 	if time.Since(m.asked) >= freshFor {
+		if err := ctx.Err(); err != nil {
+			return answer[T]{m.good, m.goodAt, err}
+		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout) // others wait for the answer, too
 		value, err := ask(ctx)
 		cancel()
@@ -251,11 +251,8 @@ func (m *memos) pool(name string) *memo[api.PoolStatus] {
 	now := time.Now()
 	found := m.pools[name]
 	if found == nil {
-		for other, old := range m.pools {
-			if now.Sub(old.used) > forgetAfter {
-				delete(m.pools, other)
-			}
-		}
+		maps.DeleteFunc(m.pools,
+			func(_ string, old *memo[api.PoolStatus]) bool { return now.Sub(old.used) > forgetAfter })
 		found = &memo[api.PoolStatus]{}
 		m.pools[name] = found
 	}

@@ -45,7 +45,7 @@ type page struct {
 func (v *visit) render(status int, name string, p page) error {
 	d := v.d
 	p.Host, p.Namespace, p.FormToken, p.At = d.config.HostID, d.config.Namespace, d.formToken(v.r), time.Now().UTC()
-	p.Nonce = nonceIn(v.r)
+	p.Nonce = visitorIn(v.r).nonce
 	if d.config.Outage != nil {
 		p.Outage = d.config.Outage()
 	}
@@ -93,28 +93,22 @@ func adviceOn(err error) string {
 	return ""
 }
 
-func statusOf(err error) int {
-	switch api.CodeOf(err) {
-	case api.CodePoolNotFound, api.CodeWorkerNotFound, api.CodeSessionNotFound, "not_found":
-		return http.StatusNotFound
-	case api.CodeForbidden:
-		return http.StatusForbidden
-	case api.CodeInvalid:
-		return http.StatusBadRequest
-	case api.CodePayloadTooLarge:
-		return http.StatusRequestEntityTooLarge
-	case api.CodeLeaseFenced:
-		return http.StatusConflict
-	}
-	return http.StatusServiceUnavailable
+// statuses are those of pages about errors; that of all others is 503.
+var statuses = map[api.Code]int{
+	api.CodePoolNotFound: http.StatusNotFound, api.CodeWorkerNotFound: http.StatusNotFound,
+	api.CodeSessionNotFound: http.StatusNotFound, "not_found": http.StatusNotFound,
+	api.CodeForbidden: http.StatusForbidden, api.CodeInvalid: http.StatusBadRequest,
+	api.CodePayloadTooLarge: http.StatusRequestEntityTooLarge, api.CodeLeaseFenced: http.StatusConflict,
 }
+
+func statusOf(err error) int { return cmp.Or(statuses[api.CodeOf(err)], http.StatusServiceUnavailable) }
 
 func (d *Dashboard) parsePages() map[string]*template.Template {
 	functions := template.FuncMap{
 		"bytes": format.Bytes, "traffic": format.Count, "duration": format.Duration, "oneline": format.OneLine,
 		"ms":       func(n int64) string { return format.Duration(time.Duration(n) * time.Millisecond) },
-		"tone":     func(s lifecycle.State) string { return toneOfState(string(s)) },
-		"glyph":    glyph,
+		"tone":     toneOfState,
+		"glyph":    func(tone string) string { return cmp.Or(glyphs[tone], "■") },
 		"clock":    func(t time.Time) string { return t.UTC().Format("15:04:05") },
 		"day":      func(t time.Time) string { return t.UTC().Format("2006-01-02") },
 		"iso":      func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
@@ -132,39 +126,18 @@ func (d *Dashboard) parsePages() map[string]*template.Template {
 	return pages
 }
 
-// toneOfState is the tone of a state: ok, busy, wait, warn, bad or idle. Pages show the state itself, too.
-func toneOfState(state string) string {
-	switch lifecycle.State(state) {
-	case lifecycle.Ready:
-		return "ok"
-	case lifecycle.Busy:
-		return "busy"
-	case lifecycle.Starting, lifecycle.Pending, lifecycle.Created:
-		return "wait"
-	case lifecycle.Degraded, lifecycle.Suspended, lifecycle.Draining, lifecycle.Stopping:
-		return "warn"
-	case lifecycle.Failed, lifecycle.Killed:
-		return "bad"
-	}
-	return "idle"
+// tones are those of states; that of all others is idle. Pages show the state itself, too.
+var tones = map[lifecycle.State]string{
+	lifecycle.Ready: "ok", lifecycle.Busy: "busy",
+	lifecycle.Starting: "wait", lifecycle.Pending: "wait", lifecycle.Created: "wait",
+	lifecycle.Degraded: "warn", lifecycle.Suspended: "warn", lifecycle.Draining: "warn", lifecycle.Stopping: "warn",
+	lifecycle.Failed: "bad", lifecycle.Killed: "bad",
 }
 
-// glyph is the shape of a tone, for those who do not see its colour.
-func glyph(tone string) string {
-	switch tone {
-	case "ok":
-		return "●"
-	case "busy":
-		return "◆"
-	case "wait":
-		return "◌"
-	case "warn":
-		return "▲"
-	case "bad":
-		return "✕"
-	}
-	return "■"
-}
+func toneOfState(s lifecycle.State) string { return cmp.Or(tones[s], "idle") }
+
+// glyphs are the shapes of tones, for those who do not see their colours; that of all others is ■.
+var glyphs = map[string]string{"ok": "●", "busy": "◆", "wait": "◌", "warn": "▲", "bad": "✕"}
 
 // pageSize is how many rows a page has.
 const pageSize = 100

@@ -54,8 +54,11 @@ func askForPlots[T any](v *visit, what string,
 	switch {
 	case unreachable != nil:
 		slices.Sort(failed)
-		missing = "The plots do not include the " + what + " of " + failed[0] + others(len(failed)-1) + ": " +
-			samplesTrouble(unreachable) + "."
+		gateways := failed[0]
+		if n := len(failed) - 1; n > 0 {
+			gateways += " and " + format.Plural(n, "other gateway")
+		}
+		missing = "The plots do not include the " + what + " of " + gateways + ": " + samplesTrouble(unreachable) + "."
 	case err != nil:
 		missing = "The " + what + " cannot be read: " + samplesTrouble(err) + "."
 	}
@@ -63,25 +66,15 @@ func askForPlots[T any](v *visit, what string,
 }
 
 func samplesTrouble(err error) string {
-	switch api.CodeOf(err) {
-	case api.CodeUnauthorized, api.CodeForbidden:
+	switch code := api.CodeOf(err); {
+	case code == api.CodeUnauthorized, code == api.CodeForbidden:
 		return "its gateway asks for a token; sign out, and sign in with a token that it knows"
-	case "not_found":
+	case code == "not_found":
 		return "its agent is older and keeps none; update it"
-	case api.CodeDeadlineExceeded:
-		return "it does not answer in time"
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
+	case code == api.CodeDeadlineExceeded, errors.Is(err, context.DeadlineExceeded):
 		return "it does not answer in time"
 	}
 	return message(err)
-}
-
-func others(n int) string {
-	if n == 0 {
-		return ""
-	}
-	return " and " + format.Plural(n, "other gateway")
 }
 
 // seriesOf joins the samples of each worker on all hosts.

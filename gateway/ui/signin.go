@@ -178,10 +178,6 @@ func (d *Dashboard) formToken(r *http.Request) string {
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-func (d *Dashboard) formTokenFits(r *http.Request) bool {
-	return hmac.Equal([]byte(r.PostFormValue("form_token")), []byte(d.formToken(r)))
-}
-
 // SignInLinkPath is where the page that tempool ui writes sends its link. The gateway lets requests of other origins
 // through to it.
 const SignInLinkPath = "/ui/signin/link"
@@ -189,7 +185,7 @@ const SignInLinkPath = "/ui/signin/link"
 func (v *visit) signInPage() error {
 	link := v.r.URL.Query().Get("link")
 	if link == "" || v.r.Method == http.MethodHead { // a HEAD request must not use the link up
-		return v.render(http.StatusOK, "signin", page{Title: "Sign in", Data: signInView{Tokens: v.d.config.Lookup != nil}})
+		return v.askToSignIn(http.StatusOK, "")
 	}
 	return v.useLink(link, func() { http.Redirect(v.w, v.r, "/ui/", http.StatusSeeOther) })
 }
@@ -198,10 +194,8 @@ func (v *visit) signInPage() error {
 func (v *visit) useLink(link string, answer func()) error {
 	i, found := v.d.links.get(link, true)
 	if !found {
-		return v.render(http.StatusForbidden, "signin", page{Title: "Sign in", Data: signInView{
-			Tokens: v.d.config.Lookup != nil, Error: "This link was used before or is older than a minute. Run tempool ui " +
-				"again.",
-		}})
+		return v.askToSignIn(http.StatusForbidden,
+			"This link was used before or is older than a minute. Run tempool ui again.")
 	}
 	if err := v.d.signIn(v.w, v.r, i); err != nil {
 		return err
@@ -246,14 +240,17 @@ type signInView struct {
 	Error  string
 }
 
+func (v *visit) askToSignIn(status int, failure string) error {
+	return v.render(status, "signin", page{Title: "Sign in", Data: signInView{v.d.config.Lookup != nil, failure}})
+}
+
 func (v *visit) postSignIn() error {
 	secret := strings.TrimSpace(v.r.PostFormValue("token"))
 	wrong := ""
 	switch p := v.d.lookup(secret); {
 	case p == nil:
 		wrong = "This gateway does not know the token. tempool token list shows the names of those it knows; tempool " +
-			"token add " +
-			"makes one."
+			"token add makes one."
 	case !p.Has(access.Read):
 		wrong = p.Name + " does not have the right read, which the dashboard requires. Use another token."
 	default:
@@ -263,8 +260,7 @@ func (v *visit) postSignIn() error {
 		http.Redirect(v.w, v.r, "/ui/", http.StatusSeeOther)
 		return nil
 	}
-	return v.render(http.StatusForbidden, "signin",
-		page{Title: "Sign in", Data: signInView{Tokens: v.d.config.Lookup != nil, Error: wrong}})
+	return v.askToSignIn(http.StatusForbidden, wrong)
 }
 
 func (v *visit) postSignOut() error {

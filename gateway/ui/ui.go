@@ -4,6 +4,7 @@ package ui
 
 import (
 	"context"
+	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"embed"
@@ -11,7 +12,6 @@ import (
 	"encoding/json"
 	"errors"
 	"html/template"
-	"io/fs"
 	"log/slog"
 	"net/http"
 	"path"
@@ -69,22 +69,16 @@ func New(config Config) *Dashboard {
 		mux: http.NewServeMux(), versions: map[string]string{}, keepAliveEvery: keepAliveEvery,
 	}
 	d.memos.pools = map[string]*memo[api.PoolStatus]{}
-	_, _ = rand.Read(d.formKey) // never fails
-	for _, name := range must(fs.Glob(files, "static/*")) {
-		sum := sha256.Sum256(must(files.ReadFile(name)))
-		d.versions[path.Base(name)] = hex.EncodeToString(sum[:6])
+	_, _ = rand.Read(d.formKey)          // never fails
+	static, _ := files.ReadDir("static") // never fails: the files are part of the program
+	for _, file := range static {
+		content, _ := files.ReadFile("static/" + file.Name())
+		sum := sha256.Sum256(content)
+		d.versions[file.Name()] = hex.EncodeToString(sum[:6])
 	}
 	d.pages = d.parsePages()
 	d.registerRoutes()
 	return d
-}
-
-// must returns what cannot fail: the embedded files are part of the program.
-func must[T any](value T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return value
 }
 
 // visit is one request for a page, and who sends it.
@@ -118,12 +112,12 @@ func (d *Dashboard) registerRoutes() {
 	// page registers a page, which needs the right right, and a pool in its path the permission to use it.
 	page := func(pattern string, right access.Rights, serve func(*visit) error) {
 		handle(pattern, func(w http.ResponseWriter, r *http.Request) {
-			v := &visit{d, w, r, principalIn(r)}
+			v := &visit{d, w, r, visitorIn(r).principal}
 			if err := v.authorize(right); err != nil {
 				v.fail(err)
 				return
 			}
-			if r.Method == http.MethodPost {
+			if r.Method == http.MethodPost && r.URL.Path != SignInLinkPath { // whose link is the proof
 				if err := d.checkForm(r); err != nil {
 					v.fail(err)
 					return
@@ -145,12 +139,7 @@ func (d *Dashboard) registerRoutes() {
 	page("POST /ui/pools/{pool}/do/{action}", access.Admin, (*visit).act)
 	page("GET /ui/signin", 0, (*visit).signInPage)
 	page("POST /ui/signin", 0, (*visit).postSignIn)
-	handle("POST "+SignInLinkPath, func(w http.ResponseWriter, r *http.Request) {
-		v := &visit{d, w, r, principalIn(r)}
-		if err := v.postSignInLink(); err != nil {
-			v.fail(err)
-		}
-	})
+	page("POST "+SignInLinkPath, 0, (*visit).postSignInLink)
 	page("POST /ui/signout", 0, (*visit).postSignOut)
 	handle("GET /ui", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/ui/", http.StatusSeeOther) })
 	handle("GET /ui/static/{name}", d.static)
@@ -169,7 +158,7 @@ func (d *Dashboard) checkForm(r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
 	}
-	if !d.formTokenFits(r) {
+	if !hmac.Equal([]byte(r.PostFormValue("form_token")), []byte(d.formToken(r))) {
 		return errStaleForm
 	}
 	return nil
@@ -187,21 +176,16 @@ func parseForm(r *http.Request) error {
 	return nil
 }
 
-type principalKey struct{}
-
-// nonceKey is of the word that allows the page's one script to run: no other script of the gateway's address may, such
-// as a worker's.
-type nonceKey struct{}
-
-func nonceIn(r *http.Request) string {
-	nonce, _ := r.Context().Value(nonceKey{}).(string)
-	return nonce
+// visitor is who sends a request, and the word that allows the page's one script to run: no other script of the
+// gateway's address may, such as a worker's.
+type visitor struct {
+	principal *access.Principal
+	nonce     string
 }
 
-func principalIn(r *http.Request) *access.Principal {
-	p, _ := r.Context().Value(principalKey{}).(*access.Principal)
-	return p
-}
+type visitorKey struct{}
+
+func visitorIn(r *http.Request) visitor { return r.Context().Value(visitorKey{}).(visitor) }
 
 // Serve answers a request of a client with a page.
 func (d *Dashboard) Serve(w http.ResponseWriter, r *http.Request, p *access.Principal) {
@@ -217,8 +201,7 @@ func (d *Dashboard) Serve(w http.ResponseWriter, r *http.Request, p *access.Prin
 	if r.Method == http.MethodPost {
 		r.Body = http.MaxBytesReader(w, r.Body, maxFormBytes)
 	}
-	ctx := context.WithValue(context.WithValue(r.Context(), principalKey{}, p), nonceKey{}, nonce)
-	d.mux.ServeHTTP(w, r.WithContext(ctx))
+	d.mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), visitorKey{}, visitor{p, nonce})))
 }
 
 // maxFormBytes bounds the body of a form.
@@ -271,7 +254,7 @@ func (d *Dashboard) static(w http.ResponseWriter, r *http.Request) {
 // postLink gives a client that is known by its token or its Unix socket a link that signs its browser in, as that
 // client.
 func (d *Dashboard) postLink(w http.ResponseWriter, r *http.Request) {
-	p := principalIn(r)
+	p := visitorIn(r).principal
 	i := identity{principal: p}
 	if scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " "); d.config.Lookup != nil &&
 		strings.EqualFold(scheme, "Bearer") {

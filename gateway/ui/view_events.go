@@ -14,6 +14,7 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/events"
+	"github.com/tempool/tempool/lifecycle"
 )
 
 const (
@@ -73,7 +74,7 @@ func toneOfEvent(e api.Event) string {
 		return "warn"
 	case api.EventWorkerTransitioned:
 		var step struct {
-			To string `json:"to"`
+			To lifecycle.State `json:"to"`
 		}
 		_ = json.Unmarshal(e.Data, &step) // without one it has no tone
 		return toneOfState(step.To)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -105,7 +106,6 @@ func (v *visit) fleetPage() error {
 
 func newFleetView(f facts, hostID string, now time.Time) fleetView {
 	view := fleetView{EveryPool: f.all, Stale: len(f.trouble) > 0}
-	var worst []problem
 	for _, p := range f.pools {
 		row, trouble, _ := newPoolRow(p, f.processes, now)
 		view.Pools = append(view.Pools, row)
@@ -113,7 +113,7 @@ func newFleetView(f facts, hostID string, now time.Time) fleetView {
 		view.Ready, view.Size, view.InFlight, view.Memory =
 			view.Ready+row.Ready, view.Size+row.Size, view.InFlight+row.InFlight, view.Memory+row.Memory
 		if trouble != nil {
-			worst = append(worst, *trouble)
+			view.Problems = append(view.Problems, *trouble)
 		}
 	}
 	if f.all {
@@ -121,22 +121,14 @@ func newFleetView(f facts, hostID string, now time.Time) fleetView {
 			row, trouble := newHostRow(h, hostID, now)
 			view.Hosts = append(view.Hosts, row)
 			if trouble != nil {
-				worst = append(worst, *trouble)
+				view.Problems = append(view.Problems, *trouble)
 			}
 		}
 	}
-	slices.SortStableFunc(worst, func(a, b problem) int { return rank(b.Critical) - rank(a.Critical) })
-	view.Problems = worst
+	sort.SliceStable(view.Problems, func(i, j int) bool { return view.Problems[i].Critical && !view.Problems[j].Critical })
 	slices.SortStableFunc(view.Pools,
 		func(a, b poolRow) int { return cmp.Compare(rankOfTone(b.Tone), rankOfTone(a.Tone)) })
 	return view
-}
-
-func rank(critical bool) int {
-	if critical {
-		return 1
-	}
-	return 0
 }
 
 func rankOfTone(tone string) int { return slices.Index([]string{"ok", "idle", "warn", "bad"}, tone) }
@@ -167,7 +159,8 @@ func newPoolRow(p poolFacts, processes map[string]api.ProcessReport, now time.Ti
 		}
 	}
 	row.Ready, row.Hosts, row.States = workers.Ready, len(hosts), stateCounts(counts)
-	row.Status, row.Tone = string(report.Overview.Status), toneOfStatus(report.Overview.Status)
+	row.Status = string(report.Overview.Status)
+	row.Tone = cmp.Or(tonesOfStatus[report.Overview.Status], "warn")
 	if p.ScaledToZero() {
 		row.Status, row.Tone = "idle", "idle"
 	}
@@ -262,15 +255,8 @@ func newHostRow(h host, hostID string, now time.Time) (hostRow, *problem) {
 // shownPools bounds the pools that a host names.
 const shownPools = 8
 
-func toneOfStatus(s policy.Status) string {
-	switch s {
-	case policy.StatusHealthy:
-		return "ok"
-	case policy.StatusDown:
-		return "bad"
-	}
-	return "warn"
-}
+// tonesOfStatus are those of pools; that of all others is warn.
+var tonesOfStatus = map[policy.Status]string{policy.StatusHealthy: "ok", policy.StatusDown: "bad"}
 
 func rolloutText(r *api.Rollout) string {
 	if r.Halted != "" {

@@ -93,7 +93,7 @@ func (v *visit) poolPage() error {
 	view.Temporal = v.d.workflowURL(api.PoolWorkflowID(name))
 	view.Sessions = v.principal.Has(access.Sessions)
 	if v.principal.Has(access.Admin) && !status.value.Ended {
-		view.Actions = poolActions(name)
+		view.Actions = actionsOn(aPool, name, "")
 	}
 	p := page{Title: name, Nav: "fleet", Data: view, Live: "pool=" + name +
 		"&types=worker.transitioned,process.*,pool.*,lease.granted,lease.released,rotation.*"}

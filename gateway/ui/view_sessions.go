@@ -68,7 +68,7 @@ func (v *visit) sessionPage() error {
 	}
 	view := sessionView{Pool: pool, Session: state, JSON: string(text)}
 	if v.principal.Has(access.Admin) {
-		view.Actions = sessionActions(pool, id)
+		view.Actions = actionsOn(aSession, pool, "?"+url.Values{"session": {id}}.Encode())
 	}
 	return v.render(http.StatusOK, "session", page{Title: id, Nav: "sessions", Data: view})
 }
