@@ -21,11 +21,17 @@ import (
 // emptyFleet has one pool, p, without workers. Its other methods are not reached.
 type emptyFleet struct{ ui.Fleet }
 
-func (emptyFleet) Hosts(context.Context) ([]tempool.Host, error)             { return nil, nil }
-func (emptyFleet) ListPools(context.Context) ([]string, error)               { return []string{"p"}, nil }
-func (emptyFleet) Restart(context.Context, string, api.RestartRequest) error { return nil }
-func (emptyFleet) Status(context.Context, string) (api.PoolStatus, error) {
+type emptyPool struct{ ui.Pool }
+
+func (emptyFleet) Hosts(context.Context) ([]tempool.Host, error) { return nil, nil }
+func (emptyFleet) ListPools(context.Context) ([]string, error)   { return []string{"p"}, nil }
+func (emptyFleet) Pool(string) ui.Pool                           { return emptyPool{} }
+
+func (emptyPool) Status(context.Context) (api.PoolStatus, error) {
 	return api.PoolStatus{Pool: "p"}, nil
+}
+func (emptyPool) Restart(context.Context, api.RestartRequest) (r api.RestartResult, err error) {
+	return r, err
 }
 func (emptyFleet) Events(ctx context.Context, _ tempool.EventOptions) iter.Seq2[api.Event, error] {
 	return func(func(api.Event, error) bool) { <-ctx.Done() }

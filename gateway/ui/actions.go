@@ -74,12 +74,13 @@ func (t actionTarget) Back() string {
 
 func signal(name string) func(context.Context, *visit, actionTarget) error {
 	return func(ctx context.Context, v *visit, t actionTarget) error {
-		return v.d.config.Fleet.Signal(ctx, t.Pool, *t.Slot, name, api.Control{Reason: t.Reason, By: t.By})
+		return v.pool(t.Pool).Signal(ctx, *t.Slot, name, api.Control{Reason: t.Reason, By: t.By})
 	}
 }
 
 func restart(ctx context.Context, v *visit, t actionTarget) error {
-	return v.d.config.Fleet.Restart(ctx, t.Pool, api.RestartRequest{Worker: t.Slot, Reason: t.Reason, By: t.By})
+	_, err := v.pool(t.Pool).Restart(ctx, api.RestartRequest{Worker: t.Slot, Reason: t.Reason, By: t.By})
+	return err
 }
 
 var actions = []action{
@@ -100,7 +101,8 @@ var actions = []action{
 		name: "stop-pool", label: "Stop pool…", danger: true, asks: "Stop %s?", done: "The pool is stopping.",
 		means: "Its workers drain and stop, then the pool ends. tempool pool start starts it again.",
 		do: func(ctx context.Context, v *visit, t actionTarget) error {
-			return v.d.config.Fleet.StopPool(ctx, t.Pool, strings.TrimSpace(t.Reason+" (by "+t.By+")"))
+			_, err := v.pool(t.Pool).Stop(ctx, strings.TrimSpace(t.Reason+" (by "+t.By+")"))
+			return err
 		},
 	},
 	{
@@ -144,7 +146,7 @@ var actions = []action{
 		done:  "The session was deleted.",
 		means: "Its content cannot be restored. A worker that has it in memory keeps its copy.",
 		do: func(ctx context.Context, v *visit, t actionTarget) error {
-			return v.d.config.Fleet.DeleteSession(v.remote(ctx), t.Pool, t.Session)
+			return v.pool(t.Pool).Session(t.Session).Delete(v.remote(ctx))
 		},
 	},
 }
@@ -154,7 +156,8 @@ func scale(ctx context.Context, v *visit, t actionTarget) error {
 	if err != nil || size < 1 {
 		return api.Errorf(api.CodeInvalid, "%q is not a number of workers; give 1 or more", t.Size)
 	}
-	return v.d.config.Fleet.Scale(ctx, t.Pool, api.ScaleRequest{Size: size, Reason: t.Reason, By: t.By})
+	_, err = v.pool(t.Pool).ScaleTo(ctx, api.ScaleRequest{Size: size, Reason: t.Reason, By: t.By})
+	return err
 }
 
 func migrate(ctx context.Context, v *visit, t actionTarget) error {
@@ -162,7 +165,8 @@ func migrate(ctx context.Context, v *visit, t actionTarget) error {
 	if err != nil || slot < 0 {
 		return api.Errorf(api.CodeInvalid, "%q is not the number of a worker of pool %s", t.To, t.Pool)
 	}
-	return v.d.config.Fleet.MigrateSession(ctx, t.Pool, t.Session, api.WorkerName(t.Pool, slot))
+	_, err = v.pool(t.Pool).Session(t.Session).Migrate(ctx, api.MigrateSessionRequest{To: api.WorkerName(t.Pool, slot)})
+	return err
 }
 
 func release(ctx context.Context, v *visit, t actionTarget) error {
@@ -173,7 +177,7 @@ func release(ctx context.Context, v *visit, t actionTarget) error {
 	if ref.Pool != t.Pool || ref.Slot != *t.Slot {
 		return api.Errorf(api.CodeInvalid, "lease %s is not on %s", t.Lease, t.Subject())
 	}
-	state, err := v.d.config.Fleet.State(ctx, t.Pool, *t.Slot)
+	state, err := v.pool(t.Pool).State(ctx, *t.Slot)
 	if err != nil {
 		return err
 	}

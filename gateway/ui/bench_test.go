@@ -63,11 +63,10 @@ func (f encodedFleet) Hosts(context.Context) (hosts []tempool.Host, err error) {
 }
 
 // RecentSamples encodes, too: the agent has some of them itself.
-func (f encodedFleet) RecentSamples(_ context.Context, pool string,
-	o tempool.SampleOptions) (all []api.RecentSamples, err error) {
+func (f encodedPool) RecentSamples(_ context.Context, o tempool.SampleOptions) (all []api.RecentSamples, err error) {
 	var own []api.RecentSamples
 	for _, slot := range o.Workers {
-		one := api.RecentSamples{Worker: api.WorkerName(pool, slot)}
+		one := api.RecentSamples{Worker: api.WorkerName("large", slot)}
 		for i := range int64(api.MaxRecentSamples) {
 			one.AgeMS, one.Incarnation = append(one.AgeMS, (api.MaxRecentSamples-i)*10_007), append(one.Incarnation, 12)
 			one.MemoryBytes = append(one.MemoryBytes, (123+i*7%31)<<20+int64(slot))
@@ -84,7 +83,7 @@ func (f encodedFleet) RecentSamples(_ context.Context, pool string,
 }
 
 // RecentQueue is short: two gateways.
-func (f encodedFleet) RecentQueue(context.Context, string, tempool.QueueOptions) (all []api.RecentQueue, err error) {
+func (f encodedPool) RecentQueue(context.Context, tempool.QueueOptions) (all []api.RecentQueue, err error) {
 	for range 2 {
 		one := api.RecentQueue{}
 		for i := range int64(api.MaxRecentSamples) {
@@ -97,8 +96,15 @@ func (f encodedFleet) RecentQueue(context.Context, string, tempool.QueueOptions)
 
 func (f encodedFleet) ListPools(context.Context) ([]string, error) { return []string{"large"}, nil }
 
+func (f encodedFleet) Pool(string) Pool { return encodedPool{nil, f} }
+
+type encodedPool struct {
+	Pool
+	encodedFleet
+}
+
 // Status encodes, too: the agent may be the one that runs the pool's workflow.
-func (f encodedFleet) Status(context.Context, string) (s api.PoolStatus, err error) {
+func (f encodedPool) Status(context.Context) (s api.PoolStatus, err error) {
 	encoded, err := json.Marshal(f.status)
 	if err != nil {
 		return s, err

@@ -3,6 +3,7 @@ package ui
 import (
 	"context"
 	"errors"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
 )
 
 const (
@@ -149,8 +151,7 @@ func (v *visit) askHosts(ctx context.Context) ([]host, error) {
 
 // status is the roster of a pool.
 func (v *visit) status(ctx context.Context, name string) answer[api.PoolStatus] {
-	one := v.d.memos.pool(name).get(ctx, v.requestTimeout(),
-		func(ctx context.Context) (api.PoolStatus, error) { return v.d.config.Fleet.Status(ctx, name) })
+	one := v.d.memos.pool(name).get(ctx, v.requestTimeout(), v.pool(name).Status)
 	if errors.Is(one.err, api.ErrPoolNotFound) {
 		v.d.memos.forget(name)
 	}
@@ -266,3 +267,49 @@ func (m *memos) forget(name string) {
 	defer m.mu.Unlock()
 	delete(m.pools, name)
 }
+
+// Fleet is what the dashboard asks of the control plane and of other agents. Errors are coded like those of
+// tempool.Client, which FleetOf adapts.
+type Fleet interface {
+	Hosts(ctx context.Context) ([]tempool.Host, error)
+	HostStatus(ctx context.Context, hostID string) (api.HostStatus, error)
+	ListPools(ctx context.Context) ([]string, error)
+	Events(ctx context.Context, o tempool.EventOptions) iter.Seq2[api.Event, error]
+	Checkin(ctx context.Context, request api.CheckinRequest) error
+	Pool(name string) Pool
+}
+
+// Pool is what it asks about one pool, as tempool.Pool answers it.
+type Pool interface {
+	Status(ctx context.Context) (api.PoolStatus, error)
+	State(ctx context.Context, slot int) (api.WorkerState, error)
+	WorkerSpec(ctx context.Context, slot int) (api.WorkerSpec, error)
+	History(ctx context.Context, slot int) ([]lifecycle.Transition, error)
+	Logs(ctx context.Context, o tempool.LogOptions, yield func(api.LogLine)) error
+	RecentSamples(ctx context.Context, o tempool.SampleOptions) ([]api.RecentSamples, error)
+	RecentQueue(ctx context.Context, o tempool.QueueOptions) ([]api.RecentQueue, error)
+	Sessions(ctx context.Context, after string, limit int) (*tempool.SessionList, error)
+	Session(id string) Session
+	ScaleTo(ctx context.Context, request api.ScaleRequest) (api.ScaleResult, error)
+	Restart(ctx context.Context, request api.RestartRequest) (api.RestartResult, error)
+	Stop(ctx context.Context, reason string) (api.PoolStopResult, error)
+	Signal(ctx context.Context, slot int, signal string, control api.Control) error
+}
+
+// Session is what it asks about one session, as tempool.Session answers it.
+type Session interface {
+	Get(ctx context.Context) (*tempool.SessionState, error)
+	Delete(ctx context.Context) error
+	Migrate(ctx context.Context, request api.MigrateSessionRequest) (*tempool.Migration, error)
+}
+
+// FleetOf adapts a client.
+func FleetOf(c *tempool.Client) Fleet { return fleet{c} }
+
+type fleet struct{ *tempool.Client }
+
+func (f fleet) Pool(name string) Pool { return fleetPool{f.Client.Pool(name)} }
+
+type fleetPool struct{ *tempool.Pool }
+
+func (p fleetPool) Session(id string) Session { return p.Pool.Session(id) }

@@ -118,39 +118,47 @@ func (f *fakeFleet) ListPools(ctx context.Context) ([]string, error) {
 	return []string{"py", "js"}, f.ask(ctx)
 }
 
-func (f *fakeFleet) Status(ctx context.Context, pool string) (api.PoolStatus, error) {
+func (f *fakeFleet) Pool(name string) Pool { return fakePool{f, name} }
+
+// fakePool is a pool of a fakeFleet.
+type fakePool struct {
+	*fakeFleet
+	name string
+}
+
+func (f fakePool) Status(ctx context.Context) (api.PoolStatus, error) {
 	if err := f.ask(ctx); err != nil {
 		return api.PoolStatus{}, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	status, found := f.pools[pool]
+	status, found := f.pools[f.name]
 	if !found {
-		return status, api.Errorf(api.CodePoolNotFound, "pool %s is not running", pool)
+		return status, api.Errorf(api.CodePoolNotFound, "pool %s is not running", f.name)
 	}
 	return status, nil
 }
 
-func (f *fakeFleet) State(ctx context.Context, pool string, slot int) (api.WorkerState, error) {
+func (f fakePool) State(ctx context.Context, slot int) (api.WorkerState, error) {
 	if err := f.ask(ctx); err != nil {
 		return api.WorkerState{}, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	w := f.pools[pool].Workers[slot]
-	s := api.WorkerState{Worker: api.WorkerName(pool, slot), State: w.State, Incarnation: w.Incarnation, Host: w.Host,
+	w := f.pools[f.name].Workers[slot]
+	s := api.WorkerState{Worker: api.WorkerName(f.name, slot), State: w.State, Incarnation: w.Incarnation, Host: w.Host,
 		Reason: w.Reason, Since: w.Since}
 	if slot == 0 {
-		s.Lease = &api.Lease{ID: pool + ".0.1.7", Holder: "ada", Worker: s.Worker}
+		s.Lease = &api.Lease{ID: f.name + ".0.1.7", Holder: "ada", Worker: s.Worker}
 	}
 	return s, nil
 }
 
-func (f *fakeFleet) History(ctx context.Context, _ string, _ int) ([]lifecycle.Transition, error) {
+func (f fakePool) History(ctx context.Context, _ int) ([]lifecycle.Transition, error) {
 	return f.history, f.ask(ctx)
 }
 
-func (f *fakeFleet) Logs(ctx context.Context, _ string, o tempool.LogOptions, yield func(api.LogLine)) error {
+func (f fakePool) Logs(ctx context.Context, o tempool.LogOptions, yield func(api.LogLine)) error {
 	if err := f.ask(ctx); err != nil {
 		return err
 	}
@@ -164,8 +172,7 @@ func (f *fakeFleet) Logs(ctx context.Context, _ string, o tempool.LogOptions, yi
 	return nil
 }
 
-func (f *fakeFleet) RecentSamples(ctx context.Context, pool string,
-	o tempool.SampleOptions) (found []api.RecentSamples, err error) {
+func (f fakePool) RecentSamples(ctx context.Context, o tempool.SampleOptions) (found []api.RecentSamples, err error) {
 	if err := f.ask(ctx); err != nil {
 		return nil, err
 	}
@@ -175,14 +182,14 @@ func (f *fakeFleet) RecentSamples(ctx context.Context, pool string,
 	}
 	for _, one := range f.samples {
 		name, slot, _ := api.ParseWorkerName(one.Worker)
-		if name == pool && (o.Workers == nil || slices.Contains(o.Workers, slot)) {
+		if name == f.name && (o.Workers == nil || slices.Contains(o.Workers, slot)) {
 			found = append(found, one)
 		}
 	}
 	return found, nil
 }
 
-func (f *fakeFleet) RecentQueue(ctx context.Context, _ string, o tempool.QueueOptions) ([]api.RecentQueue, error) {
+func (f fakePool) RecentQueue(ctx context.Context, o tempool.QueueOptions) ([]api.RecentQueue, error) {
 	if err := f.ask(ctx); err != nil {
 		return nil, err
 	}
@@ -220,12 +227,20 @@ func (f *fakeFleet) Events(ctx context.Context, o tempool.EventOptions) iter.Seq
 	}
 }
 
-func (f *fakeFleet) Sessions(ctx context.Context, _, _ string, _ int) (*tempool.SessionList, error) {
+func (f fakePool) Sessions(ctx context.Context, _ string, _ int) (*tempool.SessionList, error) {
 	return &tempool.SessionList{Sessions: []tempool.SessionSummary{{ID: "user:1", Version: 2}}}, f.ask(ctx)
 }
 
-func (f *fakeFleet) Session(ctx context.Context, _, id string) (*tempool.SessionState, error) {
-	return &tempool.SessionState{ID: id, Version: 2}, f.ask(ctx)
+func (f fakePool) Session(id string) Session { return fakeSession{f, id} }
+
+// fakeSession is a session of a fakePool.
+type fakeSession struct {
+	fakePool
+	id string
+}
+
+func (f fakeSession) Get(ctx context.Context) (*tempool.SessionState, error) {
+	return &tempool.SessionState{ID: f.id, Version: 2}, f.ask(ctx)
 }
 
 func (f *fakeFleet) act(ctx context.Context, format string, args ...any) error {
@@ -236,39 +251,39 @@ func (f *fakeFleet) act(ctx context.Context, format string, args ...any) error {
 	return nil
 }
 
-func (f *fakeFleet) DeleteSession(ctx context.Context, pool, id string) error {
-	return f.act(ctx, "delete session %s %s", pool, id)
+func (f fakeSession) Delete(ctx context.Context) error {
+	return f.act(ctx, "delete session %s %s", f.name, f.id)
 }
 
-func (f *fakeFleet) MigrateSession(ctx context.Context, pool, id, to string) error {
-	return f.act(ctx, "migrate session %s %s to %s", pool, id, to)
+func (f fakeSession) Migrate(ctx context.Context, r api.MigrateSessionRequest) (*tempool.Migration, error) {
+	return nil, f.act(ctx, "migrate session %s %s to %s", f.name, f.id, r.To)
 }
 
-func (f *fakeFleet) Scale(ctx context.Context, pool string, r api.ScaleRequest) error {
-	return f.act(ctx, "scale %s %d", pool, r.Size)
+func (f fakePool) ScaleTo(ctx context.Context, r api.ScaleRequest) (api.ScaleResult, error) {
+	return api.ScaleResult{}, f.act(ctx, "scale %s %d", f.name, r.Size)
 }
 
-func (f *fakeFleet) WorkerSpec(ctx context.Context, pool string, slot int) (api.WorkerSpec, error) {
+func (f fakePool) WorkerSpec(ctx context.Context, slot int) (api.WorkerSpec, error) {
 	if s, known := f.specs[slot]; known {
 		return s, f.ask(ctx)
 	}
-	return api.WorkerSpec{}, api.Errorf(api.CodeUnavailable, "worker %d of pool %s does not answer", slot, pool)
+	return api.WorkerSpec{}, api.Errorf(api.CodeUnavailable, "worker %d of pool %s does not answer", slot, f.name)
 }
 
-func (f *fakeFleet) Restart(ctx context.Context, pool string, r api.RestartRequest) error {
+func (f fakePool) Restart(ctx context.Context, r api.RestartRequest) (api.RestartResult, error) {
 	slot := -1
 	if r.Worker != nil {
 		slot = *r.Worker
 	}
-	return f.act(ctx, "restart %s %d: %s by %s", pool, slot, r.Reason, r.By)
+	return api.RestartResult{}, f.act(ctx, "restart %s %d: %s by %s", f.name, slot, r.Reason, r.By)
 }
 
-func (f *fakeFleet) StopPool(ctx context.Context, pool, reason string) error {
-	return f.act(ctx, "stop %s: %s", pool, reason)
+func (f fakePool) Stop(ctx context.Context, reason string) (api.PoolStopResult, error) {
+	return api.PoolStopResult{}, f.act(ctx, "stop %s: %s", f.name, reason)
 }
 
-func (f *fakeFleet) Signal(ctx context.Context, pool string, slot int, signal string, c api.Control) error {
-	return f.act(ctx, "%s %s/%d: %s", signal, pool, slot, c.Reason)
+func (f fakePool) Signal(ctx context.Context, slot int, signal string, c api.Control) error {
+	return f.act(ctx, "%s %s/%d: %s", signal, f.name, slot, c.Reason)
 }
 
 func (f *fakeFleet) Checkin(ctx context.Context, r api.CheckinRequest) error {

@@ -36,7 +36,7 @@ type sampled struct {
 func (v *visit) samples(pool string, slots []int, gateways []string) sampled {
 	all, missing := askForPlots(v, "samples",
 		func(ctx context.Context, unreachable func(string, error)) ([]api.RecentSamples, error) {
-			return v.d.config.Fleet.RecentSamples(ctx, pool,
+			return v.pool(pool).RecentSamples(ctx,
 				tempool.SampleOptions{Workers: slots, Gateways: gateways, Unreachable: unreachable})
 		})
 	return sampled{seriesOf(all, time.Now()), missing}
@@ -183,7 +183,7 @@ func (v *visit) queue(pool string, gateways []string) (spark plot, missing strin
 	}
 	all, missing := askForPlots(v, "queue",
 		func(ctx context.Context, unreachable func(string, error)) ([]api.RecentQueue, error) {
-			return v.d.config.Fleet.RecentQueue(ctx, pool, tempool.QueueOptions{Gateways: gateways, Unreachable: unreachable})
+			return v.pool(pool).RecentQueue(ctx, tempool.QueueOptions{Gateways: gateways, Unreachable: unreachable})
 		})
 	end := endOfPlots(time.Now())
 	points := queuePoints(all, end)

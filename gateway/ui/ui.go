@@ -91,6 +91,8 @@ type visit struct {
 
 func (v *visit) ctx() context.Context { return v.r.Context() }
 
+func (v *visit) pool(name string) Pool { return v.d.config.Fleet.Pool(name) }
+
 // remote is the context for requests to gateways: with the visitor's own token, and with the agent's certificate for an
 // operator and for one who has a certificate, too.
 func (v *visit) remote(ctx context.Context) context.Context {

@@ -225,7 +225,7 @@ func (v *visit) specs(status api.PoolStatus) specView {
 			one.Unknown = fmt.Sprintf("only the newest %d older versions are compared", shownVersions)
 			continue
 		}
-		older, err := v.d.config.Fleet.WorkerSpec(ctx, status.Pool, one.Workers[0])
+		older, err := v.pool(status.Pool).WorkerSpec(ctx, one.Workers[0])
 		switch {
 		case err != nil:
 			one.Unknown = "its worker does not report it: " + message(err)

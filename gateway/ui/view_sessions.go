@@ -42,7 +42,7 @@ func (v *visit) sessionsPage() error {
 		if !v.principal.MayUse(view.Pool) {
 			return api.Errorf(api.CodeForbidden, "%s may not use pool %s", v.principal.Name, view.Pool)
 		}
-		list, err := v.d.config.Fleet.Sessions(ctx, view.Pool, view.After, shownSessions)
+		list, err := v.pool(view.Pool).Sessions(ctx, view.After, shownSessions)
 		if err != nil {
 			p.Trouble = append(p.Trouble, unreadable("The sessions cannot be read", "The gateway with the store", err))
 		} else {
@@ -58,7 +58,7 @@ func (v *visit) sessionPage() error {
 	ctx, cancel := context.WithTimeout(v.remote(v.ctx()), v.requestTimeout())
 	defer cancel()
 	pool, id := v.r.PathValue("pool"), v.r.PathValue("session")
-	state, err := v.d.config.Fleet.Session(ctx, pool, id)
+	state, err := v.pool(pool).Session(id).Get(ctx)
 	if err != nil {
 		return err
 	}

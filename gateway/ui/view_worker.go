@@ -93,8 +93,8 @@ func (v *visit) workerFacts(status answer[api.PoolStatus], pool string, slot int
 	var stateErr, historyErr, logErr error
 	var asking sync.WaitGroup
 	asking.Go(func() { hosts = v.hosts(ctx) })
-	asking.Go(func() { state, stateErr = v.d.config.Fleet.State(ctx, pool, slot) })
-	asking.Go(func() { history, historyErr = v.d.config.Fleet.History(ctx, pool, slot) })
+	asking.Go(func() { state, stateErr = v.pool(pool).State(ctx, slot) })
+	asking.Go(func() { history, historyErr = v.pool(pool).History(ctx, slot) })
 	asking.Go(func() { samples = v.samples(pool, []int{slot}, nil) })
 	asking.Go(func() { view.Log, logErr = v.log(ctx, pool, slot, false) })
 	asking.Go(func() { view.Last, _ = v.log(ctx, pool, slot, true) }) // missing where the log is
@@ -151,7 +151,7 @@ func (v *visit) log(ctx context.Context, pool string, slot int, previous bool) (
 	}
 	var unreachable error
 	o.Unreachable = func(_ string, err error) { unreachable = err }
-	err = v.d.config.Fleet.Logs(v.remote(ctx), pool, o, func(line api.LogLine) {
+	err = v.pool(pool).Logs(v.remote(ctx), o, func(line api.LogLine) {
 		line.Text = cut(line.Text, shownLineBytes)
 		lines = append(lines, line)
 	})

@@ -52,7 +52,14 @@ func (f *largeFleet) Hosts(context.Context) ([]tempool.Host, error) {
 
 func (f *largeFleet) ListPools(context.Context) ([]string, error) { return []string{"large"}, nil }
 
-func (f *largeFleet) Status(context.Context, string) (api.PoolStatus, error) {
+func (f *largeFleet) Pool(string) ui.Pool { return largePool{nil, f} }
+
+type largePool struct {
+	ui.Pool
+	*largeFleet
+}
+
+func (f largePool) Status(context.Context) (api.PoolStatus, error) {
 	s := api.PoolStatus{Pool: "large", Size: largeSize, SpecVersion: 1}
 	for slot := range largeSize {
 		entry := api.RosterEntry{Slot: slot, State: lifecycle.Ready, Incarnation: 1, Host: fmt.Sprint("web-", slot%2),
@@ -66,11 +73,10 @@ func (f *largeFleet) Status(context.Context, string) (api.PoolStatus, error) {
 }
 
 // RecentSamples changes with each question, too.
-func (f *largeFleet) RecentSamples(_ context.Context, pool string,
-	o tempool.SampleOptions) (all []api.RecentSamples, _ error) {
+func (f largePool) RecentSamples(_ context.Context, o tempool.SampleOptions) (all []api.RecentSamples, _ error) {
 	turn := f.asked.Load()
 	for _, slot := range o.Workers {
-		one := api.RecentSamples{Worker: api.WorkerName(pool, slot)}
+		one := api.RecentSamples{Worker: api.WorkerName("large", slot)}
 		for i := range int64(api.MaxRecentSamples) {
 			wave := 1 + math.Sin(float64(i+turn+int64(slot))/5)
 			one.AgeMS, one.Incarnation = append(one.AgeMS, (api.MaxRecentSamples-i)*10_000), append(one.Incarnation, 1)
@@ -84,7 +90,7 @@ func (f *largeFleet) RecentSamples(_ context.Context, pool string,
 }
 
 // RecentQueue is a wave, too.
-func (f *largeFleet) RecentQueue(context.Context, string, tempool.QueueOptions) (all []api.RecentQueue, _ error) {
+func (f largePool) RecentQueue(context.Context, tempool.QueueOptions) (all []api.RecentQueue, _ error) {
 	for phase := range 2 {
 		one := api.RecentQueue{Host: fmt.Sprint("web-", phase)}
 		for i := range int64(api.MaxRecentSamples) {
