@@ -14,7 +14,6 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway/access"
-	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/sessions"
 )
 
@@ -54,7 +53,7 @@ func TestATokenReachesExactlyTheRoutesOfItsRights(t *testing.T) {
 	for right := access.Call; right <= access.Admin; right <<= 1 {
 		secrets[right] = addToken(t, tokens, right.String(), []string{"*"}, right.String())
 	}
-	elsewhere := addToken(t, tokens, "elsewhere", []string{"q*"}, access.RightNames()...)
+	elsewhere := addToken(t, tokens, "elsewhere", []string{"q*"}, access.All.Names()...)
 	e := open(t, 1, withTokens(tokens), withSessions(sessions.Config{}), withCopies(&fakeCopies{}),
 		withEvents(events.New("here")), withSamples())
 	e.gateway.Handle("GET /metrics", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }))
@@ -191,7 +190,7 @@ func (e *env) queued() int {
 func TestAWorkersProcessHasNoRightOverTheSocket(t *testing.T) {
 	t.Parallel()
 	e := open(t, 1, withSessions(sessions.Config{}), withCopies(&fakeCopies{}), withConfig(func(c *Config) {
-		c.InWorker = c.Processes.(*process.Supervisor).Contains
+		c.InWorker = c.Processes.Contains
 	}))
 	ask := func(method string) string {
 		a := e.do("POST", "/v1/pools/p/call/"+method, `["`+e.file("gw.sock")+`", "/v1/sessions"]`)

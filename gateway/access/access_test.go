@@ -23,7 +23,7 @@ func TestATokenGrantsItsRightsOnItsPools(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.toml")
 	ci, secret := newToken("ci", []string{"py*", "js"}, "call", "lease")
 	ci.MaxPriority = new(3)
-	all, other := newToken("ops", []string{"*"}, RightNames()...)
+	all, other := newToken("ops", []string{"*"}, All.Names()...)
 	require.NoError(t, Add(path, ci))
 	require.NoError(t, Add(path, all))
 	text, err := os.ReadFile(path)

@@ -30,9 +30,6 @@ var rightNames = []struct {
 	name  string
 }{{Call, "call"}, {Lease, "lease"}, {Sessions, "sessions"}, {Read, "read"}, {Admin, "admin"}}
 
-// RightNames lists the names of all rights.
-func RightNames() []string { return All.Names() }
-
 // Names lists the names of the rights in the set.
 func (r Rights) Names() []string {
 	names := []string{}
@@ -51,7 +48,7 @@ func (r Rights) String() string { return strings.Join(r.Names(), ",") }
 func parseRights(names []string) (Rights, error) {
 	var set Rights
 	for _, name := range names {
-		at := slices.Index(RightNames(), name)
+		at := slices.Index(All.Names(), name)
 		if at < 0 {
 			return 0, fmt.Errorf("unknown right %q; the rights are %s", name, All)
 		}

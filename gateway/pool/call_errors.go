@@ -14,9 +14,8 @@ var ErrClientGone = errors.New("the client disconnected")
 
 // notStarted codes the error of a call that never started.
 func notStarted(err error) error {
-	var coded *api.Error
 	switch {
-	case errors.As(err, &coded):
+	case api.CodeOf(err) != "":
 		return err
 	case errors.Is(err, context.DeadlineExceeded):
 		return api.Errorf(api.CodeDeadlineExceeded, "the call's deadline passed before a worker was free: %w", err)
@@ -99,8 +98,8 @@ func TooLarge(limit int64) *api.Error {
 
 // started reports whether a worker may have seen the request of the call that failed with err.
 func started(err error) bool {
-	var coded *api.Error
-	return errors.As(err, &coded) && coded.Started
+	coded, ok := errors.AsType[*api.Error](err)
+	return ok && coded.Started
 }
 
 // errNotSent wraps the reason why a call was not sent to the worker on which it had started.

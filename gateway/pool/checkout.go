@@ -143,7 +143,8 @@ func (c *checkout) wait(ctx context.Context) (*api.Lease, error) {
 			}
 			c.refusal = err
 		case api.CodeOf(err) == api.CodeQueueTimeout:
-			return nil, c.timedOut()
+			return nil, api.Errorf(api.CodeQueueTimeout, "no worker of pool %s was free within %d ms (wait_ms): %w",
+				c.pool.pool, c.limit.Milliseconds(), c.reason()).After(time.Second)
 		case err != nil:
 			return nil, err
 		default:
@@ -160,16 +161,6 @@ func (c *checkout) wait(ctx context.Context) (*api.Lease, error) {
 func mayBeGranted(err error) bool {
 	code := api.CodeOf(err)
 	return code.Retryable() || code == api.CodeWorkerNotFound
-}
-
-func (c *checkout) timedOut() error {
-	return api.Errorf(api.CodeQueueTimeout, "no worker of pool %s was free within %d ms (wait_ms): %w", c.pool.pool,
-		c.limit.Milliseconds(), c.reason()).After(time.Second)
-}
-
-// noneFree is the error of a client that does not wait.
-func (c *checkout) noneFree() error {
-	return api.Errorf(api.CodeNoWorkers, "no worker of pool %s is free: %w", c.pool.pool, c.reason()).After(waitHint)
 }
 
 // reason is why no worker has granted the lease.
@@ -227,7 +218,7 @@ func (c *checkout) join() (*waiter, error) {
 		if w.reserved != nil {
 			w.reserved.unreserveLocked()
 		}
-		return nil, c.noneFree()
+		return nil, api.Errorf(api.CodeNoWorkers, "no worker of pool %s is free: %w", p.pool, c.reason()).After(waitHint)
 	}
 	return w, nil
 }
@@ -273,7 +264,7 @@ func (c *checkout) ask(ctx context.Context, worker string, u *upstream) (*api.Le
 		if err == nil {
 			p.adoptForLocked(*lease, c.options.RequestID, sent)
 		} else if api.CodeOf(err) != api.CodeUnavailable {
-			u.stats.refused.Add(1)
+			u.stats.refused++
 		}
 		u.unreserveLocked() // after the lease has closed it
 	}

@@ -36,7 +36,7 @@ const defaultCallTimeout = 10 * time.Minute
 type Config struct {
 	HostID    string
 	Control   lease.Control
-	Processes Processes
+	Processes *process.Supervisor
 	// Plain returns the upstream of a process of protocol none. nil rejects calls to such workers.
 	Plain func(*process.Process) PlainUpstream
 	// Affinity remembers which worker served a session. nil remembers nothing.
@@ -60,13 +60,6 @@ type Config struct {
 	Events *events.Log
 	// Logger's default is slog.Default().
 	Logger *slog.Logger
-}
-
-// Processes are the incarnations of this host; process.Supervisor implements it. Get may return ended ones, List
-// returns the live ones, and both those that are starting.
-type Processes interface {
-	Get(worker string, incarnation int64) (*process.Process, bool)
-	List() []*process.Process
 }
 
 // Affinity maps sessions to the workers that served them. Its methods must be fast and safe for concurrent use.

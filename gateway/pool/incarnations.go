@@ -145,9 +145,15 @@ func (d *Dispatcher) CallHook(ctx context.Context, worker, hook, session string)
 	if p == nil {
 		return false, errNoProcess(worker, d.config.HostID)
 	}
-	offered, err := p.offers(worker, hook)
-	if err != nil || !offered {
-		return false, err
+	p.mu.Lock()
+	u := p.newestLiveLocked(worker)
+	offered := u != nil && u.offersHook(hook)
+	p.mu.Unlock()
+	switch {
+	case u == nil:
+		return false, errNoProcess(worker, d.config.HostID)
+	case !offered:
+		return false, nil
 	}
 	body, err := json.Marshal([]string{session})
 	if err != nil {
@@ -163,17 +169,6 @@ func (d *Dispatcher) CallHook(ctx context.Context, worker, hook, session string)
 			worker).After(time.Second)
 	}
 	return c != nil, err
-}
-
-// offers reports whether the worker listed the method in its hello.
-func (p *poolState) offers(worker, method string) (bool, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	u := p.newestLiveLocked(worker)
-	if u == nil {
-		return false, errNoProcess(worker, p.dispatcher.config.HostID)
-	}
-	return u.offersHook(method), nil
 }
 
 // maxHookWait bounds the wait for a worker that a hook is to run on; its caller's deadline comes first.

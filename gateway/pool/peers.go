@@ -116,7 +116,7 @@ func (d *Dispatcher) Refer(roster api.PoolStatus) (waits bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if refuses {
-		for _, w := range slices.Collect(p.queue.All()) {
+		for _, w := range p.queue.All() {
 			if w.forward == nil || w.call != nil && !reached {
 				p.refuseLocked(w, err)
 			}
@@ -159,8 +159,4 @@ func (c *Call) goesToPeer(t *Target, err error) error {
 		return nil
 	}
 	return err
-}
-
-func errNoneFree(pool string) *api.Error {
-	return api.Errorf(api.CodeBusy, "no worker of pool %s is free on this host", pool).After(waitHint)
 }

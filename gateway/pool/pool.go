@@ -236,7 +236,7 @@ func (p *poolState) shut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = ErrClosing
-	for _, w := range slices.Collect(p.queue.All()) {
+	for _, w := range p.queue.All() {
 		p.refuseLocked(w, ErrClosing)
 	}
 }

@@ -3,7 +3,7 @@ package pool
 import (
 	"container/heap"
 	"context"
-	"iter"
+	"slices"
 	"sync"
 	"time"
 )
@@ -201,16 +201,8 @@ func (q *queue) Leaver(who Leavers) *waiter {
 	return call
 }
 
-// All iterates over the waiters, in no order.
-func (q *queue) All() iter.Seq[*waiter] {
-	return func(yield func(*waiter) bool) {
-		for _, w := range q.expiring.items {
-			if !yield(w) {
-				return
-			}
-		}
-	}
-}
+// All are the waiters, in no order.
+func (q *queue) All() []*waiter { return slices.Clone(q.expiring.items) }
 
 // Remove removes a waiter. It reports false if the waiter is not queued.
 func (q *queue) Remove(w *waiter) bool {

@@ -108,7 +108,7 @@ func TestCallsOfOneWorkerWaitBesideTheOthers(t *testing.T) {
 	}
 	first, bound, urgent, other, last := push("", 0), push("p/0", 0), push("p/0", 9), push("p/1", 0), push("", 0)
 	require.Equal(t, 5, q.Len())
-	require.Len(t, slices.Collect(q.All()), 5)
+	require.Len(t, q.All(), 5)
 	require.Same(t, first, q.First(line{}))
 	require.Same(t, urgent, q.First(line{worker: "p/0"}))
 	require.Same(t, other, q.First(line{worker: "p/1"}))

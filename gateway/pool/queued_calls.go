@@ -11,7 +11,7 @@ import (
 // enqueueLocked adds the call to the queue.
 func (p *poolState) enqueueLocked(c *Call, t *Target, now time.Time) (*waiter, error) {
 	if t.guest != nil && t.guest.Patience <= 0 {
-		return nil, errNoneFree(p.pool)
+		return nil, api.Errorf(api.CodeBusy, "no worker of pool %s is free on this host", p.pool).After(waitHint)
 	}
 	if err := p.rateExhaustedLocked(now); err != nil {
 		return nil, err

@@ -37,7 +37,7 @@ func (u *upstream) holdSessionsLocked() {
 			p.held[session] = u
 		}
 	}
-	for _, w := range slices.Collect(p.queue.All()) {
+	for _, w := range p.queue.All() {
 		if w.call != nil && w.held == "" && p.held[w.call.session] != nil && p.queue.Remove(w) {
 			w.held = w.call.session
 			p.queue.Push(w)

@@ -32,17 +32,12 @@ func (u *upstream) suspendLocked(generation int64, reason string) *suspension {
 	u.suspension = &suspension{Suspension: u.suspended}
 	u.closed[suspended] = cmp.Or(reason, "suspended")
 	u.suspension.ctx, u.suspension.cancel = context.WithCancel(u.pool.dispatcher.life)
-	if u.pool.newestLiveLocked(u.worker) == u {
-		u.pool.refuseQueuedLocked(u.worker, u.errSuspended())
+	if p := u.pool; p.newestLiveLocked(u.worker) == u { // calls for any worker stay queued
+		for w := p.queue.First(line{worker: u.worker}); w != nil; w = p.queue.First(line{worker: u.worker}) {
+			p.refuseLocked(w, u.errSuspended())
+		}
 	}
 	return u.suspension
-}
-
-// refuseQueuedLocked refuses the queued calls that name the worker. Those for any worker stay queued.
-func (p *poolState) refuseQueuedLocked(worker string, err error) {
-	for w := p.queue.First(line{worker: worker}); w != nil; w = p.queue.First(line{worker: worker}) {
-		p.refuseLocked(w, err)
-	}
 }
 
 func (u *upstream) endSuspensionLocked(generation int64) {
@@ -56,10 +51,9 @@ func (u *upstream) endSuspensionLocked(generation int64) {
 
 // errSuspended refuses a call to the incarnation. It hints at no retry: the suspension lasts until an operator ends it.
 func (u *upstream) errSuspended() *api.Error {
-	_, slot, _ := api.ParseWorkerName(u.worker)
 	return api.Errorf(api.CodeSuspended,
-		"%s is suspended and takes no call: %s; tempool workers resume %s/%d returns it to service", u.worker,
-		u.closed[suspended], u.pool.pool, slot)
+		"%s is suspended and takes no call: %s; tempool workers resume %[1]s returns it to service", u.worker,
+		u.closed[suspended])
 }
 
 // Suspend starts no further call on an incarnation, until EndSuspension. It returns when none is in flight, unless the

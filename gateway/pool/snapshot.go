@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -76,22 +77,12 @@ func (d *Dispatcher) Snapshot() Snapshot {
 	s, now := Snapshot{Health: d.Health()}, time.Now()
 	for _, p := range d.allPools() {
 		if pool := p.snapshot(now); len(pool.Workers) > 0 || pool.Waiting > 0 || pool.WaitingClients > 0 ||
-			pool.refusedAny() {
+			slices.Max(slices.Collect(maps.Values(pool.Refused))) > 0 { // if no worker has come up, it may have nothing else
 			s.Pools = append(s.Pools, pool)
 		}
 	}
 	slices.SortFunc(s.Pools, func(a, b PoolSnapshot) int { return strings.Compare(a.Pool, b.Pool) })
 	return s
-}
-
-// refusedAny reports whether calls were refused: a pool none of whose workers has come up may have nothing else.
-func (s PoolSnapshot) refusedAny() bool {
-	for _, n := range s.Refused {
-		if n > 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // Waiting counts, by pool, the calls and the clients that wait for a worker. Pools without any are left out.
@@ -124,8 +115,7 @@ func (p *poolState) snapshot(now time.Time) PoolSnapshot {
 	for worker, w := range p.stats.workers {
 		rows[worker] = len(s.Workers)
 		s.Workers = append(s.Workers, WorkerSnapshot{
-			Worker: worker, Requests: w.requests.Load(), Failed: w.failed.Load(), CallTime: time.Duration(w.took.Load()),
-			Granted: w.granted.Load(), Refused: w.refused.Load(),
+			Worker: worker, Requests: w.requests, Failed: w.failed, CallTime: w.took, Granted: w.granted, Refused: w.refused,
 		})
 	}
 	for _, u := range p.order {

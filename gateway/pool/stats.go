@@ -19,25 +19,16 @@ type poolStats struct {
 	workers      map[string]*workerStats // guarded by the pool's lock
 }
 
-// workerStats counts what one worker did on this host, over all of its incarnations here. Its methods take no lock.
+// workerStats counts what one worker did on this host, over all of its incarnations here. The pool's lock guards it.
 type workerStats struct {
-	requests, failed atomic.Int64
-	took             atomic.Int64 // nanoseconds
-	granted, refused atomic.Int64
-	goneSince        time.Time // zero while the worker has an upstream. Guarded by the pool's lock.
+	callCount
+	granted, refused int64
+	goneSince        time.Time // zero while the worker has an upstream
 }
 
 // workerStatsExpiry is how long a worker without a process here is still reported: for a scrape or two, so that its
 // last calls are counted, and long enough for it to restart after a crash and continue its counts.
 const workerStatsExpiry = 5 * time.Minute
-
-func (s *workerStats) add(failed bool, took time.Duration) {
-	s.requests.Add(1)
-	s.took.Add(int64(took))
-	if failed {
-		s.failed.Add(1)
-	}
-}
 
 // refusalCodes are the codes with which a call of a pool is refused before a worker saw it, apart from invalid
 // requests.

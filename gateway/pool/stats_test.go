@@ -59,7 +59,7 @@ func TestWorkerStatsExpire(t *testing.T) {
 	p.workerStatsLocked("p/0", now).add(false, time.Second)
 	p.expireStatsLocked(now)
 	p.expireStatsLocked(now.Add(workerStatsExpiry - 1))
-	require.EqualValues(t, 1, p.workerStatsLocked("p/0", now).requests.Load(),
+	require.EqualValues(t, 1, p.workerStatsLocked("p/0", now).requests,
 		"the worker came back and continues its counts")
 	p.expireStatsLocked(now)
 	p.workerStatsLocked("p/1", now.Add(workerStatsExpiry))

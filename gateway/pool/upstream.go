@@ -146,7 +146,7 @@ func (u *upstream) adoptLocked(granted api.Lease, ref api.LeaseRef, expires time
 	granted.Token = "" // the holder's
 	if u.lease == nil {
 		u.lease = &activeLease{ref: ref, key: lease.KeyOf(granted), calls: callSet{}}
-		u.stats.granted.Add(1)
+		u.stats.granted++
 		u.pool.retireOlderLocked(u)
 	}
 	u.lease.lease = granted

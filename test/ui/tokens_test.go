@@ -13,6 +13,6 @@ func addToken(t *testing.T, path string) (file, secret string) {
 	t.Helper()
 	secret, hash := access.NewSecret()
 	require.NoError(t, access.Add(path,
-		access.Token{Name: "ops", SHA256: hash, Pools: []string{"*"}, Rights: access.RightNames()}))
+		access.Token{Name: "ops", SHA256: hash, Pools: []string{"*"}, Rights: access.All.Names()}))
 	return path, secret
 }

@@ -70,7 +70,7 @@ admin (act as the operator).`,
 	rangeVar(c, &priority, "max-priority", access.MaxPriority, 0, access.MaxPriority,
 		"highest priority of the token's calls in a queue, 0 to 9; higher ones are lowered")
 	required(c, "rights")
-	completeFlag(c, "rights", access.RightNames()...)
+	completeFlag(c, "rights", access.All.Names()...)
 	return c
 }
 
