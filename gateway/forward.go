@@ -244,7 +244,7 @@ func (a *authenticator) fromPeer(c *connection, r *http.Request) (*access.Princi
 	case c.peer == nil && a.loopback && a.tokens == nil && !a.mutual && a.secret == nil:
 		bound = access.Client
 	default:
-		return nil, nil, peer.Refuse()
+		return nil, nil, peer.ErrNotAPeer
 	}
 	if caller.To != a.hostID {
 		return nil, nil, api.Errorf(api.CodeForbidden, "this is host %s, not %s", a.hostID, caller.To)

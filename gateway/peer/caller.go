@@ -73,11 +73,11 @@ func ReadCaller(h http.Header) (c *Caller, secret string, err error) {
 	h.Del(api.HeaderForwarded)
 	h.Del(api.HeaderPeerToken)
 	if len(text) != 1 {
-		return nil, "", errNotAPeer
+		return nil, "", ErrNotAPeer
 	}
 	decoded, err := base64.RawURLEncoding.DecodeString(text[0])
 	if err != nil || json.Unmarshal(decoded, &c) != nil || c == nil || c.Name == "" || len(c.Name) > maxName {
-		return nil, "", errNotAPeer
+		return nil, "", ErrNotAPeer
 	}
 	return c, secret, nil
 }
@@ -85,11 +85,9 @@ func ReadCaller(h http.Header) (c *Caller, secret string, err error) {
 // maxName bounds the name of a caller: of a token, a certificate or an address.
 const maxName = 512
 
-var errNotAPeer = api.Errorf(api.CodeForbidden, "the headers %s and %s are for the gateways of other hosts only",
+// ErrNotAPeer is the answer to a request that does not prove that another gateway of the pool has sent it.
+var ErrNotAPeer = api.Errorf(api.CodeForbidden, "the headers %s and %s are for the gateways of other hosts only",
 	api.HeaderForwarded, api.HeaderPeerToken)
-
-// Refuse is the answer to a request that does not prove that another gateway of the pool has sent it.
-func Refuse() error { return errNotAPeer }
 
 // write adds the headers of a forwarded request.
 func (c Caller) write(h http.Header, secret string) {

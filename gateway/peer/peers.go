@@ -17,6 +17,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
+	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/internal/loopback"
 )
 
@@ -37,7 +38,7 @@ const (
 // Config configures Peers. All fields but Secret and TLS are required.
 type Config struct {
 	HostID string
-	Queue  Queue
+	Queue  *pool.Dispatcher // has the calls and clients that wait on this host
 	// Status reads the roster of a pool.
 	Status func(ctx context.Context, pool string) (api.PoolStatus, error)
 	// Endpoint is that of the own gateway.

@@ -33,14 +33,6 @@ const (
 	maxAtOnce = 64
 )
 
-// Queue has the calls and clients that wait on this host; pool.Dispatcher is one, whose methods these are.
-type Queue interface {
-	Send(pool string, who pool.Leavers, to pool.Place) bool
-	MayLeave(pool string) bool
-	HasWorkers(pool string) bool
-	Refer(roster api.PoolStatus) (waits bool)
-}
-
 // seeker looks for free slots of one pool on other hosts while calls or clients wait: it asks each peer, and sends it
 // as many as it can serve.
 type seeker struct {

@@ -145,8 +145,9 @@ func (t *Transport) client(endpoint string, certificate bool) (client *http.Clie
 func (t *Transport) newClient(key clientKey) *http.Client {
 	dialer := &net.Dialer{Timeout: dialTimeout}
 	config := t.tls
-	if !key.certificate {
-		config = withoutCertificate(config)
+	if config != nil && !key.certificate {
+		config = config.Clone()
+		config.Certificates, config.GetClientCertificate = nil, nil
 	}
 	transport := &http.Transport{
 		TLSClientConfig: config, TLSHandshakeTimeout: dialTimeout,
@@ -228,16 +229,6 @@ func (t *Transport) SendsToken(ctx context.Context) bool {
 func onLoopback(endpoint string) bool {
 	u, err := url.Parse(endpoint)
 	return err == nil && loopback.Host(u.Hostname())
-}
-
-// withoutCertificate is a configuration that shows no client certificate.
-func withoutCertificate(config *tls.Config) *tls.Config {
-	if config == nil {
-		return nil
-	}
-	config = config.Clone()
-	config.Certificates, config.GetClientCertificate = nil, nil
-	return config
 }
 
 // countedConn counts the bytes that the system took from it.
