@@ -3,6 +3,8 @@ package gateway
 import (
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
@@ -35,15 +37,23 @@ func TestSnapshotCountsCalls(t *testing.T) {
 
 	p := e.gateway.Snapshot().Pools[0]
 	require.Equal(t, "p", p.Pool)
-	require.EqualValues(t, 3, p.Calls.Count)
-	require.Positive(t, p.Calls.Sum)
-	require.GreaterOrEqual(t, p.Waits.Count, uint64(1))
+	calls, queued := histogramOf(t, p.Calls), histogramOf(t, p.Waits)
+	require.EqualValues(t, 3, calls.GetSampleCount())
+	require.Positive(t, calls.GetSampleSum())
+	require.GreaterOrEqual(t, queued.GetSampleCount(), uint64(1))
 	require.Zero(t, p.Waiting)
 	require.Empty(t, e.gateway.Waiting())
 	require.EqualValues(t, 3, p.Workers[0].Requests)
 	require.EqualValues(t, 1, p.Workers[0].Failed)
-	require.Equal(t, p.Calls.Sum, p.Workers[0].CallTime)
+	require.InDelta(t, calls.GetSampleSum(), p.Workers[0].CallTime.Seconds(), 1e-6)
 	require.Zero(t, p.Workers[0].InFlight)
+}
+
+func histogramOf(t *testing.T, m prometheus.Metric) *dto.Histogram {
+	t.Helper()
+	var out dto.Metric
+	require.NoError(t, m.Write(&out))
+	return out.Histogram
 }
 
 // A pool whose workers never came up has refused calls, and nothing else.

@@ -51,8 +51,7 @@ type poolState struct {
 func newPoolState(d *Dispatcher, pool string) *poolState {
 	return &poolState{
 		dispatcher: d, pool: pool, wake: make(chan struct{}, 1),
-		stats: poolStats{calls: newHistogram(callBounds), waits: newHistogram(waitBounds),
-			workers: make(map[string]*workerStats)},
+		stats:     newPoolStats(),
 		upstreams: make(map[string]*upstream), rates: make(map[string]*rateWindow),
 		held: make(map[string]*upstream), queue: newQueue(), peaks: newQueuePeaks(time.Now()),
 	}

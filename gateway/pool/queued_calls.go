@@ -125,7 +125,7 @@ func (w *waiter) wait(ctx context.Context) (reserved *upstream, err error) {
 	var events <-chan wire.Event
 	if c != nil {
 		events = c.events()
-		defer func() { p.stats.waits.observe(w.waited(err)) }()
+		defer func() { p.stats.waits.Observe(w.waited(err).Seconds()) }()
 	}
 	select {
 	case err = <-w.started:

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/spec"
@@ -44,9 +46,9 @@ type PoolSnapshot struct {
 	Waiting int
 	// WaitingClients is the number of clients that wait for a lease now.
 	WaitingClients int
-	// Calls are the times of calls that a worker has seen, from their start to the end of the answer. Waits are the times
+	// Calls has the seconds of calls that a worker has seen, from their start to the end of the answer. Waits has those
 	// that calls spent in the queue, whatever their result; a call that started at once is not among them.
-	Calls, Waits Times
+	Calls, Waits prometheus.Metric
 	// Refused counts by code the calls that no worker has seen.
 	Refused map[api.Code]int64
 	// NotReleased counts the sessions whose process ended without releasing them, for their hook failed or had no time
@@ -102,8 +104,8 @@ func (d *Dispatcher) Waiting() map[string]int {
 func (p *poolState) waitingLocked() int { return p.queue.Len() + p.queue.Clients() }
 
 func (p *poolState) snapshot(now time.Time) PoolSnapshot {
-	s := PoolSnapshot{Pool: p.pool, Refused: make(map[api.Code]int64, len(refusalCodes)), Calls: p.stats.calls.read(),
-		Waits: p.stats.waits.read(), NotReleased: p.stats.notReleased.Load()}
+	s := PoolSnapshot{Pool: p.pool, Refused: make(map[api.Code]int64, len(refusalCodes)), Calls: p.stats.calls,
+		Waits: p.stats.waits, NotReleased: p.stats.notReleased.Load()}
 	for i, code := range refusalCodes {
 		s.Refused[code] = p.stats.refused[i].Load()
 	}

@@ -7,13 +7,15 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/tracecontext"
 )
 
 // poolStats are the counts of one pool on this host.
 type poolStats struct {
-	calls, waits *histogram
+	calls, waits prometheus.Histogram
 	refused      [len(refusalCodes)]atomic.Int64
 	notReleased  atomic.Int64            // sessions whose hook session.release failed
 	workers      map[string]*workerStats // guarded by the pool's lock
@@ -113,84 +115,27 @@ func (p *poolState) emitRefusal(ctx context.Context, code api.Code, err error) {
 	}
 }
 
-// callBounds and waitBounds are the upper bounds of the histogram buckets: of call times, from 50 µs to a minute, and
-// of waits in the queue, from a millisecond to a minute.
-var (
-	callBounds = []time.Duration{
-		50 * time.Microsecond, 100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond,
-		time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond,
-		50 * time.Millisecond,
-		100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2500 * time.Millisecond,
-		5 * time.Second,
-		10 * time.Second, 30 * time.Second, time.Minute,
+// newHistogram counts times, in seconds. Counting takes no lock and does not allocate, since every call does it.
+func newHistogram(bounds ...float64) prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "seconds", Buckets: bounds})
+}
+
+func newPoolStats() poolStats {
+	return poolStats{
+		calls: newHistogram(50e-6, 100e-6, 250e-6, 500e-6, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5,
+			10, 30, 60),
+		waits:   newHistogram(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
+		workers: make(map[string]*workerStats),
 	}
-	waitBounds = []time.Duration{
-		time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond,
-		100 * time.Millisecond,
-		250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2500 * time.Millisecond, 5 * time.Second,
-		10 * time.Second,
-		30 * time.Second, time.Minute,
+}
+
+// countCall counts a call that a worker has seen. One that is sampled is the newest example of its bucket.
+func (s *poolStats) countCall(took time.Duration, traceID string) {
+	if traceID == "" {
+		s.calls.Observe(took.Seconds())
+		return
 	}
-)
-
-// histogram counts times in fixed buckets. observe is lock-free and does not allocate, since every call uses it.
-type histogram struct {
-	bounds []time.Duration // rising, shared, never changed
-	counts []atomic.Uint64 // one for each bound, and one for what is beyond the last
-	sum    atomic.Int64    // nanoseconds
-	// examples are the newest sampled calls, one for each count.
-	examples []atomic.Pointer[Exemplar]
-}
-
-// Exemplar is a call that was traced, as an example of the calls of its bucket.
-type Exemplar struct {
-	TraceID string // in hex
-	Took    time.Duration
-	At      time.Time
-}
-
-func newHistogram(bounds []time.Duration) *histogram {
-	return &histogram{bounds: bounds, counts: make([]atomic.Uint64, len(bounds)+1),
-		examples: make([]atomic.Pointer[Exemplar], len(bounds)+1)}
-}
-
-// observe counts a time. A time equal to a bound belongs to the bucket that the bound closes.
-func (h *histogram) observe(d time.Duration) {
-	i, _ := slices.BinarySearch(h.bounds, d)
-	h.counts[i].Add(1)
-	h.sum.Add(int64(d))
-}
-
-// illustrate remembers a call that was observed as the newest example of its bucket.
-func (h *histogram) illustrate(e Exemplar) {
-	i, _ := slices.BinarySearch(h.bounds, e.Took)
-	h.examples[i].Store(&e)
-}
-
-// Times are the counts of a histogram. Buckets maps an upper bound in seconds to the number of times up to it; Count
-// includes the times beyond the last bound.
-type Times struct {
-	Buckets map[float64]uint64
-	Count   uint64
-	Sum     time.Duration
-	// Exemplars are examples of calls, at most one for each bucket and one beyond the last bound.
-	Exemplars []Exemplar
-}
-
-// read sums up the buckets. Times observed meanwhile may be in the sum and not yet in the count.
-func (h *histogram) read() Times {
-	t := Times{Buckets: make(map[float64]uint64, len(h.bounds)), Sum: time.Duration(h.sum.Load())}
-	for i, bound := range h.bounds {
-		t.Count += h.counts[i].Load()
-		t.Buckets[bound.Seconds()] = t.Count
-	}
-	t.Count += h.counts[len(h.bounds)].Load()
-	for i := range h.examples {
-		if e := h.examples[i].Load(); e != nil {
-			t.Exemplars = append(t.Exemplars, *e)
-		}
-	}
-	return t
+	s.calls.(prometheus.ExemplarObserver).ObserveWithExemplar(took.Seconds(), prometheus.Labels{"trace_id": traceID})
 }
 
 // queuePeaks are the most that waited at the same time, in each of the newest intervals of api.RecentQueueStep. The

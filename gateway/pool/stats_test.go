@@ -2,55 +2,50 @@ package pool
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
 )
 
-func TestHistogramCountsATimeInTheBucketThatItCloses(t *testing.T) {
-	h := newHistogram([]time.Duration{time.Millisecond, 10 * time.Millisecond})
-	for _, d := range []time.Duration{0, time.Millisecond, time.Millisecond + 1, 10 * time.Millisecond, time.Second} {
-		h.observe(d)
+func TestTimesAreCountedInTheBucketThatTheyCloseWithTheNewestExample(t *testing.T) {
+	s := newPoolStats()
+	for i, took := range []time.Duration{0, 50 * time.Microsecond, 50*time.Microsecond + 1, time.Hour} {
+		s.countCall(took, "")
+		s.countCall(took, fmt.Sprint("trace ", i))
 	}
-	times := h.read()
-	require.Equal(t, map[float64]uint64{0.001: 2, 0.01: 4}, times.Buckets)
-	require.EqualValues(t, 5, times.Count)
-	require.Equal(t, 1012*time.Millisecond, times.Sum.Round(time.Millisecond))
-}
-
-func TestHistogramKeepsTheNewestExampleOfEachBucket(t *testing.T) {
-	h, now := newHistogram([]time.Duration{time.Millisecond, 10 * time.Millisecond}), time.Now()
-	require.Empty(t, h.read().Exemplars)
-	for i, took := range []time.Duration{time.Second, time.Millisecond, 2 * time.Second} {
-		h.illustrate(Exemplar{fmt.Sprint("trace ", i), took, now})
+	var out dto.Metric
+	require.NoError(t, s.calls.Write(&out))
+	require.EqualValues(t, 8, out.Histogram.GetSampleCount())
+	require.InDelta(t, 7200.0002, out.Histogram.GetSampleSum(), 1e-6)
+	for i, want := range []struct {
+		count   uint64
+		example string
+	}{{4, "trace 1"}, {6, "trace 2"}} {
+		bucket := out.Histogram.Bucket[i]
+		require.Equal(t, want.count, bucket.GetCumulativeCount())
+		require.Equal(t, want.example, bucket.Exemplar.Label[0].GetValue())
 	}
-	require.Equal(t, []Exemplar{{"trace 1", time.Millisecond, now}, {"trace 2", 2 * time.Second, now}}, h.read().Exemplars)
-}
-
-func TestHistogramBoundsRise(t *testing.T) {
-	for _, bounds := range [][]time.Duration{callBounds, waitBounds} {
-		for i := 1; i < len(bounds); i++ {
-			require.Less(t, bounds[i-1], bounds[i])
-		}
-	}
+	last := out.Histogram.Bucket[len(out.Histogram.Bucket)-1]
+	require.True(t, math.IsInf(last.GetUpperBound(), 1), "what is beyond the last bound has an example, too")
+	require.Equal(t, "trace 3", last.Exemplar.Label[0].GetValue())
 }
 
 func TestCountingACallDoesNotAllocate(t *testing.T) {
-	h := newHistogram(callBounds)
-	a := &workerStats{}
+	s, a := newPoolStats(), &workerStats{}
 	require.Zero(t, testing.AllocsPerRun(100, func() {
-		h.observe(time.Second)
+		s.countCall(time.Second, "")
 		a.add(true, time.Second)
 	}))
 }
 
 func BenchmarkCountCall(b *testing.B) {
-	h := newHistogram(callBounds)
-	a := &workerStats{}
+	s, a := newPoolStats(), &workerStats{}
 	for b.Loop() {
 		a.add(false, 15*time.Microsecond)
-		h.observe(15 * time.Microsecond)
+		s.countCall(15*time.Microsecond, "")
 	}
 }
 

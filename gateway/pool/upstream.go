@@ -239,10 +239,7 @@ func (u *upstream) completeLocked(c *Call, err error, now time.Time) {
 		u.calls.add(err != nil, took)
 		u.notifyCountLocked()
 		u.stats.add(err != nil, took)
-		u.pool.stats.calls.observe(took)
-		if c.traceID != "" {
-			u.pool.stats.calls.illustrate(Exemplar{c.traceID, took, now})
-		}
+		u.pool.stats.countCall(took, c.traceID)
 	}
 	if reason := fatalReason(err); reason != "" && !u.isolated() {
 		u.closed[fatal] = reason

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway"
@@ -59,17 +60,19 @@ func (s sink) flag(m *Metric, value bool, labels ...string) {
 	s.value(m, number, labels...)
 }
 
-func (s sink) histogram(m *Metric, t pool.Times, labels ...string) {
-	metric := prometheus.MustNewConstHistogram(m.desc, t.Count, t.Sum.Seconds(), t.Buckets, labels...)
-	if len(t.Exemplars) > 0 {
-		examples := make([]prometheus.Exemplar, len(t.Exemplars))
-		for i, e := range t.Exemplars {
-			examples[i] = prometheus.Exemplar{Value: e.Took.Seconds(), Timestamp: e.At,
-				Labels: prometheus.Labels{"trace_id": e.TraceID}}
-		}
-		metric = prometheus.MustNewMetricWithExemplars(metric, examples...)
-	}
-	s.out <- metric
+// named is a metric of the gateway by the name and with the labels that it has here.
+type named struct {
+	prometheus.Metric
+	desc   *prometheus.Desc
+	labels []string
+}
+
+func (n named) Desc() *prometheus.Desc { return n.desc }
+
+func (n named) Write(out *dto.Metric) error {
+	err := n.Metric.Write(out)
+	out.Label = prometheus.MakeLabelPairs(n.desc, n.labels)
+	return err
 }
 
 // byCause sends a value for each of these causes, 0 included, and for every other cause in counts.
@@ -161,8 +164,8 @@ func (c *collector) agent(s sink, snapshot gateway.Snapshot) {
 }
 
 func (c *collector) pool(s sink, p pool.PoolSnapshot) {
-	s.histogram(callSeconds, p.Calls, p.Pool)
-	s.histogram(queueSeconds, p.Waits, p.Pool)
+	s.out <- named{p.Calls, callSeconds.desc, []string{p.Pool}}
+	s.out <- named{p.Waits, queueSeconds.desc, []string{p.Pool}}
 	s.value(queueLength, float64(p.Waiting), p.Pool)
 	s.value(sessionsNotReleased, float64(p.NotReleased), p.Pool)
 	for code, n := range p.Refused {

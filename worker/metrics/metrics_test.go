@@ -208,11 +208,13 @@ func (idleGateway) Snapshot() gateway.Snapshot {
 	return gateway.Snapshot{Snapshot: pool.Snapshot{Health: pool.Health{ControlPlane: true},
 		Pools: []pool.PoolSnapshot{{
 			Pool: "p", NotReleased: 2, Refused: map[api.Code]int64{api.CodeQueueFull: 1},
-			Calls: pool.Times{Buckets: map[float64]uint64{0.1: 1, 1: 2}, Count: 3, Sum: 3 * time.Second,
-				Exemplars: []pool.Exemplar{
-					{TraceID: "0af7651916cd43dd8448eb211c80319c", Took: time.Second / 2, At: time.Unix(1, 0)},
-					{TraceID: "1af7651916cd43dd8448eb211c80319c", Took: 2 * time.Second, At: time.Unix(2, 0)},
-				}},
+			Calls: prometheus.MustNewMetricWithExemplars(
+				prometheus.MustNewConstHistogram(callSeconds.desc, 3, 3, map[float64]uint64{0.1: 1, 1: 2}, "p"),
+				prometheus.Exemplar{Value: 0.5, Timestamp: time.Unix(1, 0),
+					Labels: prometheus.Labels{"trace_id": "0af7651916cd43dd8448eb211c80319c"}},
+				prometheus.Exemplar{Value: 2, Timestamp: time.Unix(2, 0),
+					Labels: prometheus.Labels{"trace_id": "1af7651916cd43dd8448eb211c80319c"}}),
+			Waits:   prometheus.MustNewConstHistogram(queueSeconds.desc, 0, 0, nil, "p"),
 			Workers: []pool.WorkerSnapshot{{Worker: "p/0", Requests: 1}},
 		}}}, Connections: map[string]int64{"unix": 1}}
 }
