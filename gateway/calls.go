@@ -57,8 +57,10 @@ func (g *Gateway) callLease(w http.ResponseWriter, r *http.Request) error {
 // serveCall starts a call on the target and answers with the worker's answer. It returns an error only if nothing was
 // written.
 func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, name string, target pool.Target) error {
-	if err := refuseServiceWorker(r); err != nil {
-		return err
+	if strings.EqualFold(r.Header.Get("Service-Worker"), "script") { // it would answer in place of the gateway
+		return api.Errorf(api.CodeForbidden,
+			"a worker cannot serve the script of a service worker, because its address is also the gateway's; serve it "+
+				"through a proxy under another host name")
 	}
 	plain, limit, err := g.RequestFormat(r.Context(), name)
 	if err != nil {
@@ -290,11 +292,6 @@ const workerSandbox = "sandbox allow-scripts allow-forms"
 func setWorkerHeaders(h http.Header, call *pool.Call) {
 	h.Set(api.HeaderWorker, call.Worker())
 	h.Set(api.HeaderIncarnation, strconv.FormatInt(call.Incarnation(), 10))
-	confine(h)
-}
-
-// confine takes from the headers of a worker's answer what would reach beyond that answer in a browser.
-func confine(h http.Header) {
 	h.Add("Content-Security-Policy", workerSandbox) // each policy holds
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Del("Service-Worker-Allowed")
@@ -310,15 +307,4 @@ func confine(h http.Header) {
 	if h["Set-Cookie"] = cookies; len(cookies) == 0 {
 		delete(h, "Set-Cookie")
 	}
-}
-
-// refuseServiceWorker refuses to fetch the script of a service worker from a worker: it would answer in place of the
-// gateway.
-func refuseServiceWorker(r *http.Request) error {
-	if strings.EqualFold(r.Header.Get("Service-Worker"), "script") {
-		return api.Errorf(api.CodeForbidden,
-			"a worker cannot serve the script of a service worker, because its address is also the gateway's; serve it "+
-				"through a proxy under another host name")
-	}
-	return nil
 }

@@ -200,8 +200,9 @@ func (g *Gateway) getSlots(ctx context.Context, r *http.Request) (peer.Slots, er
 		return peer.Slots{}, api.Errorf(api.CodeInvalid, "wait_ms is %q; it must be from 0 to %d", query.Get("wait_ms"),
 			maxSlotsWait.Milliseconds())
 	}
-	timer := time.NewTimer(time.Duration(wait) * time.Millisecond)
-	defer timer.Stop()
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(wait)*time.Millisecond)
+	defer cancel()
+	defer context.AfterFunc(g.life, cancel)()
 	for {
 		free, changed := g.FreeSlots(pool)
 		if free <= 0 && query.Get("queue") == "true" && g.HasWorkers(pool) {
@@ -213,11 +214,7 @@ func (g *Gateway) getSlots(ctx context.Context, r *http.Request) (peer.Slots, er
 		select {
 		case <-changed:
 		case <-time.After(slotsPace): // a pool that is not known here yet changes without notice
-		case <-timer.C:
-			return peer.Slots{}, nil
 		case <-ctx.Done():
-			return peer.Slots{}, nil
-		case <-g.life.Done():
 			return peer.Slots{}, nil
 		}
 	}

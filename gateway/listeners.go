@@ -79,8 +79,8 @@ func (g *Gateway) Start() error {
 		ConnState:   g.open.track,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return withConnection(ctx, c, limits.ReadTime) },
 	}
-	if files := auth.files(g.config.Security); len(files) > 0 {
-		g.serving.Go(func() { watchFiles(g.life, files, logger) })
+	if len(auth.files) > 0 {
+		g.serving.Go(func() { watchFiles(g.life, auth.files, logger) })
 	}
 	for _, l := range g.listeners {
 		g.serving.Go(func() {

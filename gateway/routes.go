@@ -66,7 +66,6 @@ func (g *Gateway) routes() []route {
 	}
 	if g.config.Sessions != nil {
 		routes = append(routes, g.sessionRoutes()...)
-		routes = append(routes, g.backupRoutes()...)
 	}
 	if g.config.Bindings != nil {
 		routes = append(routes, g.bindingRoutes()...)

@@ -47,6 +47,7 @@ type authenticator struct {
 	secret       *peer.Secret // nil without a peer token
 	hosts        *hostNames
 	dashboard    *ui.Dashboard // knows the browsers that have signed in; nil without
+	files        []*watchedFiles
 }
 
 // newAuthenticator reads the files of c. It fails for a listener that other machines can reach without authentication.
@@ -59,16 +60,21 @@ func newAuthenticator(c Config) (*authenticator, error) {
 	if a.certificates, err = openCertificates(s); err != nil {
 		return nil, err
 	}
+	if a.certificates != nil {
+		a.watch(a.certificates.Reload, s.CertFile, s.KeyFile, s.ClientCAFile)
+	}
 	a.mutual = s.ClientCAFile != ""
 	if s.TokensFile != "" {
 		if a.tokens, err = access.OpenTokens(s.TokensFile); err != nil {
 			return nil, err
 		}
+		a.watch(a.tokens.Reload, s.TokensFile)
 	}
 	if s.PeerTokenFile != "" {
 		if a.secret, err = peer.OpenSecret(s.PeerTokenFile); err != nil {
 			return nil, err
 		}
+		a.watch(a.secret.Reload, s.PeerTokenFile)
 	}
 	if s.Advertise != "" {
 		if u, err := url.Parse(s.Advertise); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" ||
@@ -108,19 +114,8 @@ func CheckSecurity(listen string, s Security) error {
 	return err
 }
 
-// files are the files that the authenticator reads.
-func (a *authenticator) files(s Security) (files []*watchedFiles) {
-	if a.certificates != nil {
-		files = append(files, &watchedFiles{reload: a.certificates.Reload,
-			names: []string{s.CertFile, s.KeyFile, s.ClientCAFile}})
-	}
-	if a.tokens != nil {
-		files = append(files, &watchedFiles{reload: a.tokens.Reload, names: []string{s.TokensFile}})
-	}
-	if a.secret != nil {
-		files = append(files, &watchedFiles{reload: a.secret.Reload, names: []string{s.PeerTokenFile}})
-	}
-	return files
+func (a *authenticator) watch(reload func() error, names ...string) {
+	a.files = append(a.files, &watchedFiles{reload: reload, names: names})
 }
 
 // nobody is a client without any right; /healthz and /readyz need none.

@@ -24,15 +24,6 @@ const (
 	importTimeout = time.Hour
 )
 
-// backupRoutes back the session store of a pool up and restore it. A client that may read and write each session may do
-// so with all of them.
-func (g *Gateway) backupRoutes() []route {
-	return []route{
-		{http.MethodGet, "/v1/pools/{pool}/sessions/export", access.Sessions, poolInPath, orProblem(g.exportSessions)},
-		{http.MethodPost, "/v1/pools/{pool}/sessions/import", access.Sessions, poolInPath, orProblem(g.importSessions)},
-	}
-}
-
 // storeOf returns the store of the pool in the path, for one of at most maxBackups requests, which ends with the
 // gateway.
 func (g *Gateway) storeOf(r *http.Request) (ctx context.Context, store sessions.Store, end func(), err error) {

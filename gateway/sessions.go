@@ -35,6 +35,9 @@ func (g *Gateway) sessionRoutes() []route {
 		{http.MethodPut, "/v1/sessions/{session}", access.Sessions, poolInQuery, g.session(putSession)},
 		{http.MethodPatch, "/v1/sessions/{session}", access.Sessions, poolInQuery, g.session(patchSession)},
 		{http.MethodDelete, "/v1/sessions/{session}", access.Sessions, poolInQuery, g.session(deleteSession)},
+		// a client that may read and write each session may do so with all of them
+		{http.MethodGet, "/v1/pools/{pool}/sessions/export", access.Sessions, poolInPath, orProblem(g.exportSessions)},
+		{http.MethodPost, "/v1/pools/{pool}/sessions/import", access.Sessions, poolInPath, orProblem(g.importSessions)},
 	}
 }
 
@@ -70,7 +73,7 @@ func (g *Gateway) session(handle func(context.Context,
 			w.WriteHeader(http.StatusNoContent)
 			return nil
 		}
-		w.Header().Set("ETag", etag(s.Version))
+		w.Header().Set("ETag", strconv.Quote(strconv.FormatInt(s.Version, 10)))
 		status := http.StatusOK
 		if created {
 			status = http.StatusCreated
@@ -79,8 +82,6 @@ func (g *Gateway) session(handle func(context.Context,
 		return nil
 	})
 }
-
-func etag(version int64) string { return strconv.Quote(strconv.FormatInt(version, 10)) }
 
 func readSessionRequest(w http.ResponseWriter, r *http.Request) (request sessionRequest, err error) {
 	if r.Method == http.MethodPost {

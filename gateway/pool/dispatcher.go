@@ -96,7 +96,9 @@ type Dispatcher struct {
 	closing bool
 	pools   map[string]*poolState
 
-	evictAfter time.Duration // poolEvictAfter; tests shorten it
+	// evictAfter is how long the state of a pool without workers and callers is kept: as long as its last calls are
+	// reported. Tests shorten it.
+	evictAfter time.Duration
 }
 
 // New returns a Dispatcher. It fails with CodeInvalid if config lacks a required field.
@@ -111,7 +113,7 @@ func New(config Config) (*Dispatcher, error) {
 	config.FenceAfter = cmp.Or(max(config.FenceAfter, 0), DefaultFenceAfter)
 	config.CheckEvery = cmp.Or(max(config.CheckEvery, 0), DefaultCheckEvery)
 	d := &Dispatcher{
-		config: config, logger: config.Logger, pools: make(map[string]*poolState), evictAfter: poolEvictAfter,
+		config: config, logger: config.Logger, pools: make(map[string]*poolState), evictAfter: workerStatsExpiry,
 		verifier: lease.NewVerifier(config.Control),
 		monitor:  &controlPlaneMonitor{fenceAfter: config.FenceAfter, began: time.Now()},
 	}

@@ -273,10 +273,6 @@ func (p *poolState) specLocked() spec.Spec {
 	return spec.Default()
 }
 
-// poolEvictAfter is how long the state of a pool without workers and callers is kept: as long as its last calls are
-// reported.
-const poolEvictAfter = workerStatsExpiry
-
 // unusedLocked reports whether the pool has no worker, no queued call or client, and no checkout, and records since
 // when.
 func (p *poolState) unusedLocked(now time.Time) bool {

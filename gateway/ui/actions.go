@@ -19,12 +19,12 @@ const maxReasonRunes = 500
 // action is something that an operator does to a pool, a worker or a session. It asks once: its link leads to a page
 // with the form that does it.
 type action struct {
-	name, label string
-	danger      bool
+	Name, label string
+	Danger      bool
 	of          kind
-	noReason    bool
+	NoReason    bool
 	asks        string // the question, with %s for what it is about
-	means       string // what will happen
+	Means       string // what will happen
 	done        string // the notice afterwards
 	do          func(ctx context.Context, v *visit, t actionTarget) error
 }
@@ -85,66 +85,66 @@ func restart(ctx context.Context, v *visit, t actionTarget) error {
 
 var actions = []action{
 	{
-		name: "scale", label: "Scale…", noReason: true, asks: "How many workers should %s have?",
+		Name: "scale", label: "Scale…", NoReason: true, asks: "How many workers should %s have?",
 		done: "The pool has recorded the size; its workers follow.",
-		means: "Additional workers start where hosts have capacity. Surplus workers drain before they stop. A pool that " +
+		Means: "Additional workers start where hosts have capacity. Surplus workers drain before they stop. A pool that " +
 			"follows demand continues from there.",
 		do: scale,
 	},
 	{
-		name: "restart-all", label: "Restart…", asks: "Restart all workers of %s?", done: "The rolling restart has begun.",
-		means: "The workers restart in turn, at most rotation.max_unavailable at a time. Each finishes its calls first. " +
+		Name: "restart-all", label: "Restart…", asks: "Restart all workers of %s?", done: "The rolling restart has begun.",
+		Means: "The workers restart in turn, at most rotation.max_unavailable at a time. Each finishes its calls first. " +
 			"Workers that were stopped or gave up start again, too.",
 		do: restart,
 	},
 	{
-		name: "stop-pool", label: "Stop pool…", danger: true, asks: "Stop %s?", done: "The pool is stopping.",
-		means: "Its workers drain and stop, then the pool ends. tempool pool start starts it again.",
+		Name: "stop-pool", label: "Stop pool…", Danger: true, asks: "Stop %s?", done: "The pool is stopping.",
+		Means: "Its workers drain and stop, then the pool ends. tempool pool start starts it again.",
 		do: func(ctx context.Context, v *visit, t actionTarget) error {
 			_, err := v.pool(t.Pool).Stop(ctx, strings.TrimSpace(t.Reason+" (by "+t.By+")"))
 			return err
 		},
 	},
 	{
-		name: "restart", label: "Restart…", of: aWorker, asks: "Restart %s?", done: "The restart was requested.",
-		means: "It finishes its calls within rotation.drain_timeout, and starts again as a new incarnation.", do: restart,
+		Name: "restart", label: "Restart…", of: aWorker, asks: "Restart %s?", done: "The restart was requested.",
+		Means: "It finishes its calls within rotation.drain_timeout, and starts again as a new incarnation.", do: restart,
 	},
 	{
-		name: "drain", label: "Drain…", of: aWorker, asks: "Drain %s?", done: "The worker was asked to drain.",
-		means: "It takes no new lease and finishes its calls; then its process stops. It stays stopped until a restart.",
+		Name: "drain", label: "Drain…", of: aWorker, asks: "Drain %s?", done: "The worker was asked to drain.",
+		Means: "It takes no new lease and finishes its calls; then its process stops. It stays stopped until a restart.",
 		do:    signal(api.SignalDrain),
 	},
 	{
-		name: "suspend", label: "Suspend…", of: aWorker, asks: "Suspend %s?", done: "The worker was asked to suspend.",
-		means: "It takes no new lease and no new call, and keeps its process and memory. After rotation.drain_timeout, " +
+		Name: "suspend", label: "Suspend…", of: aWorker, asks: "Suspend %s?", done: "The worker was asked to suspend.",
+		Means: "It takes no new lease and no new call, and keeps its process and memory. After rotation.drain_timeout, " +
 			"calls in flight are cut, and the holder of a lease is fenced.", do: signal(api.SignalSuspend),
 	},
 	{
-		name: "resume", label: "Resume…", of: aWorker, asks: "Resume %s?", done: "The worker was asked to resume.",
-		means: "It returns to service with its current process.", do: signal(api.SignalResume),
+		Name: "resume", label: "Resume…", of: aWorker, asks: "Resume %s?", done: "The worker was asked to resume.",
+		Means: "It returns to service with its current process.", do: signal(api.SignalResume),
 	},
 	{
-		name: "release", label: "Release lease…", of: aWorker, danger: true, asks: "Release the lease on %s?",
+		Name: "release", label: "Release lease…", of: aWorker, Danger: true, asks: "Release the lease on %s?",
 		done:  "The lease was released.",
-		means: "Its holder loses the worker at once; what it calls next under the lease fails with lease_fenced.",
+		Means: "Its holder loses the worker at once; what it calls next under the lease fails with lease_fenced.",
 		do:    release,
 	},
 	{
-		name: "stop", label: "Stop…", of: aWorker, danger: true, asks: "Stop %s now?", done: "The worker was asked to stop.",
-		means: "Its process ends without waiting for calls in flight. It stays stopped until a restart.",
+		Name: "stop", label: "Stop…", of: aWorker, Danger: true, asks: "Stop %s now?", done: "The worker was asked to stop.",
+		Means: "Its process ends without waiting for calls in flight. It stays stopped until a restart.",
 		do:    signal(api.SignalStop),
 	},
 	{
-		name: "migrate", label: "Migrate…", of: aSession, noReason: true, asks: "Move %s to another worker?",
+		Name: "migrate", label: "Migrate…", of: aSession, NoReason: true, asks: "Move %s to another worker?",
 		done: "The move has begun; the event session.migrated reports that the session is bound to the worker.",
-		means: "Its worker saves it, and the other worker loads it, if they offer these hooks; calls of the session then " +
+		Means: "Its worker saves it, and the other worker loads it, if they offer these hooks; calls of the session then " +
 			"go to the other worker. If a hook fails, it stays where it is.",
 		do: migrate,
 	},
 	{
-		name: "delete-session", label: "Delete…", of: aSession, noReason: true, danger: true, asks: "Delete %s?",
+		Name: "delete-session", label: "Delete…", of: aSession, NoReason: true, Danger: true, asks: "Delete %s?",
 		done:  "The session was deleted.",
-		means: "Its content cannot be restored. A worker that has it in memory keeps its copy.",
+		Means: "Its content cannot be restored. A worker that has it in memory keeps its copy.",
 		do: func(ctx context.Context, v *visit, t actionTarget) error {
 			return v.pool(t.Pool).Session(t.Session).Delete(v.remote(ctx))
 		},
@@ -202,7 +202,7 @@ type actionLink struct {
 func actionsOn(of kind, pool, query string) (links []actionLink) {
 	for _, a := range actions {
 		if a.of == of {
-			links = append(links, actionLink{a.label, poolPath(pool) + "/do/" + a.name + query, a.danger})
+			links = append(links, actionLink{a.label, poolPath(pool) + "/do/" + a.Name + query, a.Danger})
 		}
 	}
 	return links
@@ -215,14 +215,14 @@ func workerActions(pool string, slot int, state lifecycle.State, resting bool, l
 		"suspend": !resting && slices.Contains([]lifecycle.State{lifecycle.Ready, lifecycle.Busy, lifecycle.Degraded}, state),
 	}
 	for _, a := range actions {
-		if a.of != aWorker || !offered[a.name] {
+		if a.of != aWorker || !offered[a.Name] {
 			continue
 		}
 		query := url.Values{"worker": {strconv.Itoa(slot)}}
-		if a.name == "release" {
+		if a.Name == "release" {
 			query.Set("lease", lease.ID)
 		}
-		links = append(links, actionLink{a.label, poolPath(pool) + "/do/" + a.name + "?" + query.Encode(), a.danger})
+		links = append(links, actionLink{a.label, poolPath(pool) + "/do/" + a.Name + "?" + query.Encode(), a.Danger})
 	}
 	return links
 }
@@ -237,7 +237,7 @@ func (v *visit) asked() (action, actionTarget, error) {
 		return action{}, t, api.Errorf(api.CodeInvalid, "the reason has %d characters; at most %d are allowed", len(runes),
 			maxReasonRunes)
 	}
-	at := slices.IndexFunc(actions, func(a action) bool { return a.name == v.r.PathValue("action") })
+	at := slices.IndexFunc(actions, func(a action) bool { return a.Name == v.r.PathValue("action") })
 	if at < 0 {
 		return action{}, t, errNoPage
 	}
@@ -261,16 +261,11 @@ func (v *visit) asked() (action, actionTarget, error) {
 }
 
 type confirmView struct {
-	Action   string
-	Label    string
-	Question string
-	Means    string
-	Danger   bool
-	Reason   bool
-	Target   actionTarget
-	Workers  int  // the size of the pool, to scale it
-	To       bool // it asks for a worker
-	Error    string
+	Action          action
+	Label, Question string
+	Target          actionTarget
+	Workers         int // the size of the pool, to scale it
+	Error           string
 }
 
 // confirmPage asks for confirmation of an action.
@@ -283,12 +278,9 @@ func (v *visit) confirmPage() error {
 }
 
 func (v *visit) confirm(status int, a action, t actionTarget, failure string) error {
-	view := confirmView{
-		Action: a.name, Label: strings.TrimSuffix(a.label, "…"), Question: strings.Replace(a.asks, "%s", t.Subject(), 1),
-		Means: a.means, Danger: a.danger,
-		Reason: !a.noReason, Target: t, Error: failure, To: a.name == "migrate",
-	}
-	if a.name == "scale" {
+	view := confirmView{Action: a, Label: strings.TrimSuffix(a.label, "…"), Target: t, Error: failure,
+		Question: strings.Replace(a.asks, "%s", t.Subject(), 1)}
+	if a.Name == "scale" {
 		view.Workers = max(1, v.status(v.ctx(), t.Pool).value.Size)
 	}
 	nav := "fleet"
@@ -309,21 +301,21 @@ func (v *visit) act() error {
 	if err := a.do(ctx, v, t); err != nil {
 		return v.confirm(statusOf(err), a, t, "The action failed: "+message(err)+".")
 	}
-	v.d.config.Logger.Info("dashboard action completed", "action", a.name, "target", t.Subject(), "by", v.principal.Name,
+	v.d.config.Logger.Info("dashboard action completed", "action", a.Name, "target", t.Subject(), "by", v.principal.Name,
 		"reason", t.Reason)
 	v.d.memos.forget(t.Pool) // so that it is queried again
 	back := t.Back() + "?done="
-	if a.name == "delete-session" {
+	if a.Name == "delete-session" {
 		back = "/ui/sessions?pool=" + t.Pool + "&done="
 	}
-	http.Redirect(v.w, v.r, back+a.name, http.StatusSeeOther)
+	http.Redirect(v.w, v.r, back+a.Name, http.StatusSeeOther)
 	return nil
 }
 
 // noticeOf is the notice about an action on the next page.
 func noticeOf(r *http.Request) string {
 	for _, a := range actions {
-		if a.name == r.URL.Query().Get("done") {
+		if a.Name == r.URL.Query().Get("done") {
 			return a.done
 		}
 	}

@@ -41,8 +41,8 @@ func Error(ctx context.Context, err error, message string, started bool) *api.Er
 // MayHaveStarted reports whether a worker may have seen the call that failed with err; without a code nobody knows, so
 // it may.
 func MayHaveStarted(err error) bool {
-	var coded *api.Error
-	return !errors.As(err, &coded) || coded.Started
+	coded, ok := errors.AsType[*api.Error](err)
+	return !ok || coded.Started
 }
 
 // OtherGateways lists the gateways that the answering gateway referred to, for a call that no worker has seen.
