@@ -166,7 +166,6 @@ type memoryShare struct {
 	answer int64
 }
 
-// memoryWaiter is a body that waits for memory.
 type memoryWaiter struct {
 	share   *memoryShare
 	bytes   int64

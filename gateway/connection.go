@@ -89,7 +89,6 @@ func (c *connection) SetWriteDeadline(t time.Time) error {
 	return c.Conn.SetWriteDeadline(t)
 }
 
-// SetDeadline bounds reads and writes.
 func (c *connection) SetDeadline(t time.Time) error {
 	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
 }
@@ -117,10 +116,8 @@ func (c *connection) Close() error {
 	return err
 }
 
-// connectionKey is the context key of a request's connection.
 type connectionKey struct{}
 
-// withConnection adds a connection to the context of its requests.
 func withConnection(ctx context.Context, c net.Conn, readTime time.Duration) context.Context {
 	own := connectionIn(c)
 	own.readTime = readTime
@@ -135,16 +132,13 @@ func connectionIn(c net.Conn) *connection {
 	return c.(*connection)
 }
 
-// connectionOf is the connection that a request came over.
 func connectionOf(r *http.Request) *connection {
 	c, _ := r.Context().Value(connectionKey{}).(*connection)
 	return c
 }
 
-// requestTimeout is how long reading a request may take.
 func requestTimeout(r *http.Request) time.Duration { return connectionOf(r).readTime }
 
-// principalOf is the client that sent a request.
 func principalOf(r *http.Request) *access.Principal { return connectionOf(r).principal }
 
 // readDeadline is the deadline of a connection's reads. The server moves it seven times for each request, and most

@@ -195,7 +195,7 @@ func (c *checkout) join() (*waiter, error) {
 		return nil, api.Errorf(api.CodeNoWorkers,
 			"no worker of pool %s is free, and %d clients wait for one; wait with wait_ms", p.pool, before).After(time.Second)
 	}
-	w := newWaiter(p, nil, &Target{preferred: p.workerOfLocked(c.options.Session), priority: DefaultPriority,
+	w := newWaiter(p, nil, &Target{preferred: p.dispatcher.workerOf(p.pool, c.options.Session), priority: DefaultPriority,
 		arrived: c.arrived})
 	w.timeout = c.limit
 	switch {
@@ -223,12 +223,12 @@ func (c *checkout) join() (*waiter, error) {
 	return w, nil
 }
 
-// workerOfLocked is the worker that served the session last, "" for none.
-func (p *poolState) workerOfLocked(session string) string {
-	if session == "" || p.dispatcher.config.Affinity == nil {
+// workerOf is the worker that served the session last, "" for none.
+func (d *Dispatcher) workerOf(pool, session string) string {
+	if session == "" || d.config.Affinity == nil {
 		return ""
 	}
-	worker, _ := p.dispatcher.config.Affinity.Lookup(p.pool, session)
+	worker, _ := d.config.Affinity.Lookup(pool, session)
 	return worker
 }
 
@@ -260,11 +260,16 @@ func (c *checkout) ask(ctx context.Context, worker string, u *upstream) (*api.Le
 	p.mu.Lock()
 	p.checkouts--
 	if u != nil {
-		u.answeredLocked(lease, err)
 		if err == nil {
+			u.refusals, u.retryAt = 0, time.Time{}
+			u.retireForLocked(*lease)
 			p.adoptForLocked(*lease, c.options.RequestID, sent)
-		} else if api.CodeOf(err) != api.CodeUnavailable {
-			u.stats.refused++
+		} else { // clients may ask the worker again later
+			u.retryAt = time.Now().Add(min(refusalPause<<min(u.refusals, 10), maxRefusalPause))
+			u.refusals++
+			if api.CodeOf(err) != api.CodeUnavailable {
+				u.stats.refused++
+			}
 		}
 		u.unreserveLocked() // after the lease has closed it
 	}
@@ -281,17 +286,6 @@ func (c *checkout) ask(ctx context.Context, worker string, u *upstream) (*api.Le
 		return nil, closed
 	}
 	return lease, nil
-}
-
-// answeredLocked records when clients may ask the worker again.
-func (u *upstream) answeredLocked(lease *api.Lease, err error) {
-	if err == nil {
-		u.refusals, u.retryAt = 0, time.Time{}
-		u.retireForLocked(*lease)
-		return
-	}
-	u.retryAt = time.Now().Add(min(refusalPause<<min(u.refusals, 10), maxRefusalPause))
-	u.refusals++
 }
 
 // adoptForLocked records a client's lease of this pool, if its process is here.

@@ -247,9 +247,7 @@ func (d *Dispatcher) locate(ctx context.Context, t *Target) (*poolState, error) 
 			return nil, err
 		}
 	}
-	if t.session != "" && d.config.Affinity != nil {
-		t.preferred, _ = d.config.Affinity.Lookup(t.pool, t.session)
-	}
+	t.preferred = d.workerOf(t.pool, t.session)
 	return p, nil
 }
 

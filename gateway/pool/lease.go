@@ -173,7 +173,8 @@ func (d *Dispatcher) CheckinAbandoned(client context.Context, id string) {
 	}
 }
 
-// endClientLease lets no further call start under the lease, waits for those in flight, and returns the lease.
+// endClientLease lets no further call start under the lease, waits for those in flight, returns the lease, and adds its
+// usage to the checkin.
 func (u *upstream) endClientLease(ctx context.Context, ref api.LeaseRef,
 	r api.CheckinRequest) (api.CheckinRequest, error) {
 	u.pool.mu.Lock()
@@ -189,18 +190,12 @@ func (u *upstream) endClientLease(ctx context.Context, ref api.LeaseRef,
 	}
 	u.pool.mu.Lock()
 	defer u.pool.mu.Unlock()
-	return u.returnLocked(l, r), nil
-}
-
-// returnLocked ends a lease whose calls have ended, adds their usage to its checkin, and opens the worker unless the
-// checkin has it degraded or replaced.
-func (u *upstream) returnLocked(l *activeLease, r api.CheckinRequest) api.CheckinRequest {
 	r = u.checkinLocked(l, r.Outcome, r.Error)
-	if u.lease == l {
+	if u.lease == l { // opens the worker unless the checkin has it degraded or replaced
 		u.returning = true
 		u.setLeasesLocked(u.leases.Return(l.ref, r.Outcome == api.OutcomeOK), "it was checked in")
 	}
-	return r
+	return r, nil
 }
 
 func errStillInFlight(leaseID string, cause error) *api.Error {

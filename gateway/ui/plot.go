@@ -18,7 +18,6 @@ const (
 	plotGap = 45 * time.Second
 )
 
-// point is one value of a series.
 type point struct {
 	at          time.Time
 	incarnation int64
@@ -81,7 +80,6 @@ func appendTenths(b []byte, x float64) []byte {
 	return b
 }
 
-// axis is the range of values of a plot.
 type axis struct{ low, high float64 }
 
 // sparkAxis makes changes of a tenth visible, wherever they are: a line in a table has no axis.
@@ -129,7 +127,6 @@ func bounds(points []point) (low, high float64) {
 	return low, high
 }
 
-// recent are the points of the last plotSpan.
 func recent(points []point, end time.Time) []point {
 	for len(points) > 0 && points[0].at.Before(end.Add(-plotSpan)) {
 		points = points[1:]

@@ -25,7 +25,6 @@ const (
 	lowDisk       = 1 << 30
 )
 
-// fleetView is what the fleet page shows.
 type fleetView struct {
 	Hosts      []hostRow
 	Pools      []poolRow

@@ -18,7 +18,6 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// poolView is what the page of a pool shows.
 type poolView struct {
 	Row      poolRow
 	Status   api.PoolStatus
@@ -45,7 +44,6 @@ type rolloutView struct {
 	Total, Percent int
 }
 
-// workerRow is a row of a roster.
 type workerRow struct {
 	Slot     int
 	Name     string

@@ -26,7 +26,6 @@ const (
 	shownTransitions = 60
 )
 
-// workerView is what the page of a worker shows.
 type workerView struct {
 	Pool    string
 	Row     workerRow
