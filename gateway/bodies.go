@@ -69,9 +69,6 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64, by time.Time)
 // nextCapacity is how much to allocate for a body of which now bytes have arrived. An announced size is believed up to
 // uncountedBytes.
 func nextCapacity(now, size int64, announced bool) int64 {
-	if announced && size <= uncountedBytes {
-		return size
-	}
 	if announced {
 		return min(size, max(uncountedBytes, 2*now))
 	}

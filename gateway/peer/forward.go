@@ -12,7 +12,6 @@ import (
 	"net/http/httptrace"
 	"net/http/httputil"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -169,9 +168,7 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 // failure codes the failure to forward a request. begun says that the peer may have acted on it.
 func (p *Peers) failure(ctx context.Context, trip Trip, err error, begun bool) error {
 	refusal, isRefusal := errors.AsType[refused](err)
-	_, notDialled := errors.AsType[*net.OpError](err)
-	notDialled = notDialled && strings.HasPrefix(err.Error(), "dial ")
-	if isRefusal || notDialled {
+	if broken, is := errors.AsType[*net.OpError](err); isRefusal || is && broken.Op == "dial" {
 		begun = false
 	}
 	var coded *api.Error
@@ -184,14 +181,13 @@ func (p *Peers) failure(ctx context.Context, trip Trip, err error, begun bool) e
 		coded = api.Errorf(api.CodeDeadlineExceeded, "host %s did not answer before the call's deadline", trip.Host)
 	case ctx.Err() != nil:
 		coded = api.Errorf(api.CodeCancelled, "the call on host %s was cancelled by its caller", trip.Host)
+	case !begun:
+		p.failed(trip.Peer, err)
+		coded = api.Errorf(api.CodeUnavailable, "the gateway of host %s does not answer: %w", trip.Host,
+			err).After(time.Second)
 	default:
-		if code := api.CodeUnavailable; !begun {
-			p.failed(trip.Peer, err)
-			coded = api.Errorf(code, "the gateway of host %s does not answer: %w", trip.Host, err).After(time.Second)
-		} else {
-			coded = api.Errorf(api.CodeWorkerCrashed, "the gateway of host %s was lost while it served the call: %w",
-				trip.Host, err)
-		}
+		coded = api.Errorf(api.CodeWorkerCrashed, "the gateway of host %s was lost while it served the call: %w",
+			trip.Host, err)
 	}
 	if coded.Started = begun; begun {
 		return coded

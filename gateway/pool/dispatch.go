@@ -193,9 +193,7 @@ func (d *Dispatcher) place(c *Call, t *Target) error {
 		}
 	}
 	c.waited = admission != admitted
-	switch {
-	case err != nil, w != nil:
-	case admission == unverified:
+	if err == nil && w == nil && admission == unverified {
 		err = d.verifyAndStart(c, t)
 	}
 	if t.kind == inQueue && t.guest == nil && err != errTaken {

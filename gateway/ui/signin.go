@@ -103,8 +103,6 @@ func (g *grants) get(name string, take bool) (identity, bool) {
 	return one.identity, found && time.Now().Before(one.until)
 }
 
-func (g *grants) remove(name string) { g.get(name, true) }
-
 // cookieName distinguishes agents of one host: browsers share cookies between ports.
 func cookieName(r *http.Request) string {
 	_, port, err := net.SplitHostPort(r.Host)
@@ -151,7 +149,7 @@ func (d *Dashboard) secretOf(r *http.Request) string {
 
 // signIn signs the browser of a request in. It fails with errFull.
 func (d *Dashboard) signIn(w http.ResponseWriter, r *http.Request, i identity) error {
-	d.signIns.remove(signInOf(r)) // a new name with each sign-in
+	d.signIns.get(signInOf(r), true) // a new name with each sign-in
 	name, err := d.signIns.add(i)
 	if err == nil {
 		d.setCookie(w, r, name, int(signInFor.Seconds()))
@@ -160,7 +158,7 @@ func (d *Dashboard) signIn(w http.ResponseWriter, r *http.Request, i identity) e
 }
 
 func (d *Dashboard) signOut(w http.ResponseWriter, r *http.Request) {
-	d.signIns.remove(signInOf(r))
+	d.signIns.get(signInOf(r), true)
 	d.setCookie(w, r, "", -1)
 }
 
