@@ -2,16 +2,25 @@ package gateway
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/events"
+	"github.com/tempool/tempool/process/wire"
+	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -115,4 +124,139 @@ func FuzzHTTP(f *testing.F) {
 		e.t = t
 		require.Equal(t, 200, e.do("GET", "/healthz", nil).status)
 	})
+}
+
+func TestProblemOfEachError(t *testing.T) {
+	t.Parallel()
+	remote := &wire.RemoteError{Code: "odd", Message: "so it was"}
+	for name, c := range map[string]struct {
+		err    error
+		status int
+		code   api.Code
+	}{
+		"coded": {api.Errorf(api.CodeLeaseFenced, "gone"), 409, api.CodeLeaseFenced},
+		"coded and wrapped": {fmt.Errorf("while calling: %w", api.Errorf(api.CodeQueueFull, "full")), 429,
+			api.CodeQueueFull},
+		"a deadline":           {context.DeadlineExceeded, 504, api.CodeDeadlineExceeded},
+		"a cancel":             {context.Canceled, 499, api.CodeCancelled},
+		"the worker's own":     {api.Errorf(api.CodeWorkerError, "failed: %w", remote), 500, api.CodeWorkerError},
+		"no such method":       {api.Errorf(api.CodeMethodNotFound, "failed: %w", remote), 404, api.CodeMethodNotFound},
+		"unknown":              {errors.New("surprise"), 500, codeInternal},
+		"a code nobody mapped": {api.Errorf("novel", "surprise"), 500, "novel"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := problemOf(c.err)
+			require.Equal(t, c.status, p.Status)
+			require.Equal(t, c.code, p.Code)
+			require.NotEmpty(t, p.Title)
+			require.NotEmpty(t, p.Detail)
+			require.Equal(t, c.code == api.CodeWorkerError || c.code == api.CodeMethodNotFound, p.WorkerError != nil)
+		})
+	}
+}
+
+func TestTheReportOfAPoolIsServedToThoseWhoMayReadIt(t *testing.T) {
+	t.Parallel()
+	e := open(t, 2)
+	answer := e.do("GET", "/v1/pools/p/report", nil)
+	require.Equal(t, 200, answer.status)
+	var report tempool.Report
+	require.NoError(t, json.Unmarshal(answer.body, &report))
+	require.Equal(t, "p", report.Pool)
+	require.Len(t, report.Health, 2)
+	require.NotNil(t, report.Health[0].UptimeS)
+	e.do("GET", "/v1/pools/q/report", nil).requireProblem(t, 404, api.CodePoolNotFound)
+}
+
+func TestNoRouteShowsTheSecretsOfASpec(t *testing.T) {
+	t.Parallel()
+	e := open(t, 1, option{spec: func(sp *spec.Spec) {
+		sp.Pool.Env["BROKER"] = "amqps://s3cret@mq/"
+		sp.Pool.Command = append(sp.Pool.Command, "redis://s3cret@db", "--token", "s3cret", "https://h/?key=s3cret")
+	}}, withSessions(sessions.Config{}), withCopies(&fakeCopies{}), withEvents(events.New("here")), withSamples())
+	asked := 0
+	for _, rt := range e.gateway.routes() {
+		if rt.method != http.MethodGet {
+			continue
+		}
+		path := strings.NewReplacer("{pool}", "p", "{slot}", "0", "{session}", "s1", "{id}", "s1").Replace(rt.path)
+		if path == "/v1/events" {
+			path += "?follow=false"
+		}
+		answer := e.do("GET", path, nil)
+		require.NotContains(t, string(answer.body), "s3cret", path)
+		if answer.status == http.StatusOK {
+			asked++
+		}
+	}
+	require.Greater(t, asked, 10)
+}
+
+// fakeSamples has one sample of each worker that it is asked for, of worker 0 if none is named.
+func fakeSamples(pool string, slots []int) []api.RecentSamples {
+	if slots == nil {
+		slots = []int{0}
+	}
+	all := []api.RecentSamples{}
+	for _, slot := range slots {
+		all = append(all, api.RecentSamples{
+			Worker: api.WorkerName(pool, slot), AgeMS: []int64{9}, Incarnation: []int64{1}, MemoryBytes: []int64{5},
+			CPUPercent: []float32{1.5}, CallsPerMinute: []float32{2}, Score: []float32{90},
+		})
+	}
+	return all
+}
+
+func withSamples() option { return withConfig(func(c *Config) { c.Samples = fakeSamples }) }
+
+func TestSamplesOfTheWorkersThatARequestNames(t *testing.T) {
+	t.Parallel()
+	e := open(t, 0, withSamples())
+	workers := func(query string) (names []string) {
+		a := e.do("GET", "/v1/pools/p/samples"+query, nil)
+		require.Equal(t, http.StatusOK, a.status)
+		var all []api.RecentSamples
+		require.NoError(t, json.Unmarshal(a.body, &all))
+		for _, one := range all {
+			require.True(t, one.Valid())
+			names = append(names, one.Worker)
+		}
+		return names
+	}
+	require.Equal(t, []string{"p/0"}, workers(""))
+	require.Equal(t, []string{"p/3", "p/12"}, workers("?workers=3,12"))
+	for _, wrong := range []string{"x", "-1", "1,", ",", strings.Repeat("1,", 1000) + "1"} {
+		e.do("GET", "/v1/pools/p/samples?workers="+wrong, nil).requireProblem(t, http.StatusBadRequest, api.CodeInvalid)
+	}
+	e.do("GET", "/v1/pools/P/samples", nil).requireProblem(t, http.StatusNotFound, api.CodePoolNotFound)
+}
+
+func TestTheQueueOfAPoolOverTime(t *testing.T) {
+	t.Parallel()
+	e := open(t, 1)
+	queue := func() (recent api.RecentQueue) {
+		a := e.do("GET", "/v1/pools/p/queue", nil)
+		require.Equal(t, http.StatusOK, a.status)
+		require.NoError(t, json.Unmarshal(a.body, &recent))
+		require.True(t, recent.Valid())
+		return recent
+	}
+	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
+	e.awaitHeld(e.file("a.began"))
+	var waiting []<-chan answer
+	for n := range 2 {
+		waiting = append(waiting, background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", `"x"`) }))
+		require.Eventually(t, func() bool { return e.queued() == n+1 }, timeout, poll)
+	}
+	e.release(e.file("a"))
+	for _, call := range append(waiting, held) {
+		require.Equal(t, http.StatusOK, await(t, call).status)
+	}
+	require.Zero(t, e.queued())
+	recent := queue()
+	require.Equal(t, "here", recent.Host)
+	require.EqualValues(t, 2, slices.Max(recent.Waiting), "nobody waits any more")
+	e.do("GET", "/v1/pools/P/queue", nil).requireProblem(t, http.StatusNotFound, api.CodePoolNotFound)
+	unknown := e.do("GET", "/v1/pools/q/queue", nil)
+	require.JSONEq(t, `{"host": "here", "age_ms": [], "waiting": []}`, string(unknown.body))
 }

@@ -3,13 +3,16 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/process"
@@ -345,4 +348,134 @@ func TestCheckoutWaitsForWaitMS(t *testing.T) {
 	e.do("POST", "/v1/pools/p/leases", `{"holder":"me","wait":5}`).requireProblem(t, 400, api.CodeInvalid)
 	e.do("POST", "/v1/pools/p/leases", `{"holder":`).requireProblem(t, 400, api.CodeInvalid)
 	e.do("DELETE", "/v1/leases/p.0.1.1?outcome=fine", nil).requireProblem(t, 400, api.CodeInvalid)
+}
+
+func TestNotificationReachesTheWorkerOfItsLease(t *testing.T) {
+	t.Parallel()
+	e := open(t, 1)
+	lease := e.lease(0, "me")
+	e.release(e.file("a"))
+	response := e.do("POST", "/v1/leases/"+lease.ID+"/notify/hold", quoted(e.file("a")))
+	require.Equal(t, http.StatusAccepted, response.status, "%s", response.body)
+	require.Empty(t, response.body)
+	e.awaitHeld(e.file("a.began"))
+	require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "x").status, "the worker still serves")
+	require.NoError(t, e.gateway.Notify(t.Context(), lease.ID, operator,
+		pool.Request{Method: "echo", Body: []byte("x")}))
+	require.EqualValues(t, 3, e.gateway.Snapshot().Pools[0].Workers[0].Requests)
+}
+
+func TestNotificationNeedsTheNewestLease(t *testing.T) {
+	t.Parallel()
+	e := open(t, 1)
+	lease := e.lease(0, "me")
+	require.Equal(t, http.StatusAccepted, e.do("POST", "/v1/leases/"+lease.ID+"/notify/echo", "1").status)
+	require.Equal(t, http.StatusOK, e.do("DELETE", "/v1/leases/"+lease.ID, nil).status)
+	e.do("POST", "/v1/leases/"+lease.ID+"/notify/echo", "1").requireProblem(t, 409, api.CodeLeaseFenced)
+	e.do("POST", "/v1/leases/nonsense/notify/echo", "1").requireProblem(t, 404, api.CodeLeaseNotFound)
+	e.do("POST", "/v1/leases/"+lease.ID+"/notify", "1").requireProblem(t, 404, "not_found")
+	e.do("POST", "/v1/leases/"+lease.ID+"/notify/", "1").requireProblem(t, 400, api.CodeInvalid)
+	e.do("POST", "/v1/leases/"+lease.ID+"/notify/echo", "1", api.HeaderTimeout, "soon").requireProblem(t, 400,
+		api.CodeInvalid)
+}
+
+func TestProtocolNoneTakesNoNotification(t *testing.T) {
+	t.Parallel()
+	script, err := filepath.Abs("testdata/server.py")
+	require.NoError(t, err)
+	e := open(t, 1, withSpec(func(sp *spec.Spec) {
+		sp.Pool.Command, sp.Pool.Protocol, sp.Health.Kind = []string{"python3", script}, spec.ProtocolNone, spec.HealthTCP
+	}))
+	lease := e.lease(0, "me")
+	e.do("POST", "/v1/leases/"+lease.ID+"/notify/x", "1").requireProblem(t, 400, api.CodeInvalid)
+	require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"/call/x", "1").status)
+}
+
+// A host works whose clock differs from Temporal's.
+func TestAHostWithAWrongClockServesAndRenewsSeldom(t *testing.T) {
+	t.Parallel()
+	for name, skew := range map[string]time.Duration{
+		"65 s behind": 65 * time.Second, "65 s ahead": -65 * time.Second, "an hour behind": time.Hour,
+		"an hour ahead": -time.Hour,
+	} {
+		t.Run(name, func(t *testing.T) {
+			// renewed after a minute, less than any skew
+			e := open(t, 3, withSpec(func(sp *spec.Spec) { sp.Lease.TTL = spec.Duration(80 * time.Second) }))
+			e.control.mu.Lock()
+			e.control.skew = skew
+			e.control.mu.Unlock()
+			leased := func(ttl time.Duration) (call func() answer) {
+				lease := e.do("POST", "/v1/pools/p/leases",
+					pool.CheckoutRequest{Holder: "me", TTLMS: ttl.Milliseconds()}).lease(t)
+				return func() answer { return e.do("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "x") }
+			}
+			require.Equal(t, 200, leased(time.Minute)().status)
+			ended := leased(time.Second)
+			for began := time.Now(); time.Since(began) < 2*time.Second; { // calls of the pool, on the third worker
+				require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderTimeout,
+					fmt.Sprint(timeout.Milliseconds())).status)
+			}
+			require.Zero(t, e.control.count("renew"))
+			e.control.setDown(true)
+			ended().requireProblem(t, 409, api.CodeLeaseFenced)
+		})
+	}
+}
+
+// The expiry of a lease that the gateway learns of late is that of its grant, whatever the clocks say.
+func TestALeaseThatIsSeenLateExpiresOnTime(t *testing.T) {
+	t.Parallel()
+	for name, skew := range map[string]time.Duration{"same clock": 0, "an hour behind": time.Hour,
+		"an hour ahead": -time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const left = 20 * time.Second // when the gateway learns of the lease
+			e := open(t, 1)
+			e.control.mu.Lock()
+			e.control.skew = skew
+			e.control.mu.Unlock()
+			lease, err := e.control.Checkout(t.Context(), "p/0", tempool.CheckoutOptions{Holder: "me", TTL: time.Hour})
+			require.NoError(t, err)
+			seen := time.Now()
+			e.control.with("p/0", func(w *fakeWorker) { // as if it had been granted long ago
+				past := time.Hour - left
+				w.lease.GrantedAt, w.lease.ExpiresAt = w.lease.GrantedAt.Add(-past), w.lease.ExpiresAt.Add(-past)
+			})
+			require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "x").status)
+			e.control.setDown(true)
+			held := background(func() answer { return e.do("POST", "/v1/leases/"+lease.ID+"/call/hold", quoted(e.file("a"))) })
+			e.awaitHeld(e.file("a.began"))
+			// and not after an hour, as if it began when the gateway learned of it
+			await(t, held).requireProblem(t, 409, api.CodeLeaseFenced)
+			require.Greater(t, time.Since(seen), left*9/10, "the call is cut when the lease expires")
+		})
+	}
+}
+
+func TestAPoolThatFencesStopsItsCallsWhenTemporalIsLost(t *testing.T) {
+	t.Parallel()
+	e := open(t, 2, withSpec(func(sp *spec.Spec) { sp.Pool.OnPartition = spec.PartitionFence }))
+	lease := e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me"}).lease(t)
+	require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "x").status)
+	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
+	e.awaitHeld(e.file("a.began"))
+	e.control.setDown(true)
+	await(t, held).requireProblem(t, 503, api.CodeUnavailable)
+	e.do("POST", "/v1/pools/p/call/echo", "x").requireProblem(t, 503, api.CodeUnavailable)
+	e.do("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "x").requireProblem(t, 503, api.CodeUnavailable)
+	e.control.setDown(false)
+	require.Eventually(t, func() bool { return e.do("POST", "/v1/pools/p/call/echo", "x").status == 200 }, timeout, poll)
+	require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "x").status)
+}
+
+// A call that starts after the loss of Temporal ends with its lease as one that began before it does.
+func TestACallThatStartsDuringAnOutageEndsWithItsLease(t *testing.T) {
+	t.Parallel()
+	e := open(t, 1)
+	lease := e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me", TTLMS: 3_000}).lease(t)
+	path := "/v1/leases/" + lease.ID + "~" + lease.Token + "/call/"
+	require.Equal(t, 200, e.do("POST", path+"echo", "x").status)
+	e.control.setDown(true)
+	require.Eventually(t, func() bool { return !e.gateway.Health().ControlPlane }, timeout, poll)
+	e.do("POST", path+"hold", quoted(e.file("a"))).requireProblem(t, 409, api.CodeLeaseFenced)
 }

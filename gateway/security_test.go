@@ -282,3 +282,15 @@ func TestSlowRequestIsDisconnected(t *testing.T) {
 	e.release(e.file("a"))
 	require.Equal(t, 200, await(t, held).status, "a long call is not a slow request")
 }
+
+func TestASocketWhosePathIsTooLongSaysSo(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), strings.Repeat("x", 120))
+	require.NoError(t, os.Mkdir(folder, 0o700))
+	_, err := listenSocket(filepath.Join(folder, "gateway.sock"), "")
+	require.ErrorIs(t, err, api.ErrInvalid)
+	require.ErrorContains(t, err, "use a shorter --state-dir")
+	left, err := os.ReadDir(folder)
+	require.NoError(t, err)
+	require.Empty(t, left)
+}

@@ -2,6 +2,10 @@ package gateway
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -9,7 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway/pool"
+	"github.com/tempool/tempool/spec"
 )
 
 const release = "session.release"
@@ -86,4 +92,79 @@ func TestHooksUnderLoadStarveNoCall(t *testing.T) {
 	}
 	close(stop)
 	callers.Wait()
+}
+
+// releasing returns an env whose program writes the sessions that it releases to a file.
+func releasing(t *testing.T, more ...option) (e *env, released func() []string) {
+	affinity := &fakeAffinity{last: map[string]string{}}
+	path := t.TempDir() + "/released"
+	options := []option{withConfig(func(c *Config) { c.Affinity = affinity }),
+		withSpec(func(s *spec.Spec) { s.Pool.Env["RELEASED"] = path })}
+	e = open(t, 1, append(options, more...)...)
+	return e, func() []string {
+		written, err := os.ReadFile(path + ".txt")
+		if !os.IsNotExist(err) {
+			require.NoError(t, err)
+		}
+		return strings.Fields(string(written))
+	}
+}
+
+func (e *env) holdSession(session string) <-chan answer {
+	return background(func() answer {
+		return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file(session)), api.HeaderSession, session)
+	})
+}
+
+// drainAfter drains the process, and lets its calls continue when it takes no more.
+func (e *env) drainAfter(session string) api.DrainResult {
+	e.t.Helper()
+	drained := background(func() api.DrainResult { return e.gateway.Drain(e.t.Context(), "p/0", 1) })
+	require.Eventually(e.t, func() bool { return e.gateway.Snapshot().Pools[0].Workers[0].Draining }, timeout, poll)
+	e.release(e.file(session))
+	return await(e.t, drained)
+}
+
+func TestTheSessionOfTheFirstCallIsReleasedByADrain(t *testing.T) {
+	t.Parallel()
+	e, released := releasing(t)
+	held := e.holdSession("a")
+	e.awaitHeld(e.file("a.began"))
+	require.True(t, e.drainAfter("a").Drained)
+	require.Equal(t, 200, await(t, held).status)
+	require.Equal(t, []string{"a"}, released())
+}
+
+func TestTheSessionOfAQueuedCallIsReleasedByADrain(t *testing.T) {
+	t.Parallel()
+	e, released := releasing(t)
+	first := e.holdSession("a")
+	e.awaitHeld(e.file("a.began"))
+	second := e.holdSession("b")
+	require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
+	e.release(e.file("a"))
+	require.Equal(t, 200, await(t, first).status)
+	e.awaitHeld(e.file("b.began"))
+	require.True(t, e.drainAfter("b").Drained)
+	require.Equal(t, 200, await(t, second).status)
+	require.Equal(t, []string{"a", "b"}, released())
+}
+
+func TestAHookThatHangsLeavesTimeToReleaseTheOtherSessions(t *testing.T) {
+	t.Parallel()
+	log := events.New("here")
+	e, released := releasing(t, withEvents(log))
+	for _, session := range []string{"a", "hang", "z"} {
+		require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/turn", nil, api.HeaderSession, session).status)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Second) // the hook that hangs gets a part of it
+	defer cancel()
+	require.True(t, e.gateway.Drain(ctx, "p/0", 1).Drained)
+	require.Equal(t, []string{"a", "z"}, released())
+	require.EqualValues(t, 1, e.gateway.Snapshot().Pools[0].NotReleased)
+	happened := e.follow(t, "?follow=false&type=session.not_released", "").require(api.EventSessionNotReleased)
+	var lost api.SessionEvent
+	require.NoError(t, json.Unmarshal(happened.Data, &lost))
+	require.Equal(t, "hang p/0 1", fmt.Sprint(lost.Session, " ", lost.Worker, " ", lost.Incarnation))
+	require.NotEmpty(t, lost.Reason)
 }

@@ -2,12 +2,15 @@ package pool
 
 import (
 	"context"
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/internal/tracecontext"
 	"github.com/tempool/tempool/process/wire"
 )
@@ -47,4 +50,32 @@ func TestACallIsBelowTheSpanOfItsContext(t *testing.T) {
 	target := AnyWorker("p", "", DefaultPriority)
 	_, traced := d.trace(trace.ContextWithSpanContext(t.Context(), tracecontext.Parse(parent+"1", "")), &target, &decided)
 	require.Nil(t, traced, "the caller has decided")
+}
+
+// failures are the events of calls that failed, oldest first.
+func (e *env) failures() (all []api.CallEvent) {
+	e.t.Helper()
+	batch, _, _ := e.dispatcher.config.Events.FromOldest(events.Filter{Types: []string{api.EventCallFailed}}).Read()
+	for _, entry := range batch {
+		var event struct{ Data api.CallEvent }
+		require.NoError(e.t, json.Unmarshal(entry.JSON, &event))
+		all = append(all, event.Data)
+	}
+	return all
+}
+
+func TestTheEventOfAFailedCallSaysWhetherAWorkerMayHaveSeenIt(t *testing.T) {
+	e := newEnv(t)
+	e.dispatcher.config.Events = events.New("here")
+	e.start(1)
+	e.fail("fail", false)
+	_, err := e.dispatcher.CallPool(t.Context(), "p",
+		Request{Method: "echo", Headers: map[string]string{"": "no header has this name"}})
+	require.Error(t, err)
+	require.False(t, started(err))
+	failures := e.failures()
+	require.Len(t, failures, 2)
+	require.True(t, failures[0].Started)
+	require.False(t, failures[1].Started, "it was not sent")
+	require.EqualValues(t, 1, failures[1].Incarnation)
 }
