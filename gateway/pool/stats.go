@@ -141,47 +141,34 @@ func (s *poolStats) countCall(took time.Duration, traceID string) {
 // queuePeaks are the most that waited at the same time, in each of the newest intervals of api.RecentQueueStep. The
 // pool's lock guards them.
 type queuePeaks struct {
-	peaks  [api.MaxRecentSamples]int32 // a ring
-	newest int                         // its index
-	count  int                         // of intervals that have begun
-	ends   time.Time                   // the newest interval
+	peaks []int32   // oldest first
+	ends  time.Time // the newest interval
 }
 
 // newQueuePeaks begins the first interval.
 func newQueuePeaks(now time.Time) queuePeaks {
-	return queuePeaks{count: 1, ends: now.Add(api.RecentQueueStep)}
+	return queuePeaks{[]int32{0}, now.Add(api.RecentQueueStep)}
 }
 
 // observe records how many wait. It must be called when the number has grown, and soon after the begin of an interval
 // in which somebody waits.
 func (q *queuePeaks) observe(waiting int, now time.Time) {
 	if !now.Before(q.ends) {
-		q.advance(now)
+		begun := 1 + now.Sub(q.ends)/api.RecentQueueStep
+		q.ends = q.ends.Add(begun * api.RecentQueueStep)
+		q.peaks = append(q.peaks, make([]int32, min(begun, api.MaxRecentSamples))...)
+		q.peaks = slices.Delete(q.peaks, 0, max(0, len(q.peaks)-api.MaxRecentSamples))
 	}
-	if peak := &q.peaks[q.newest]; int32(waiting) > *peak {
-		*peak = int32(waiting)
-	}
-}
-
-// advance begins the intervals up to that of now.
-func (q *queuePeaks) advance(now time.Time) {
-	begun := 1 + now.Sub(q.ends)/api.RecentQueueStep
-	for range min(begun, time.Duration(len(q.peaks))) {
-		q.newest = (q.newest + 1) % len(q.peaks)
-		q.peaks[q.newest] = 0
-		q.count = min(q.count+1, len(q.peaks))
-	}
-	q.ends = q.ends.Add(begun * api.RecentQueueStep)
+	newest := &q.peaks[len(q.peaks)-1]
+	*newest = max(*newest, int32(waiting))
 }
 
 // read returns the intervals, of which the newest has begun, oldest first.
 func (q *queuePeaks) read(now time.Time) (agesMS, waiting []int64) {
-	agesMS, waiting = make([]int64, q.count), make([]int64, q.count)
-	began := max(0, api.RecentQueueStep-q.ends.Sub(now)) // the newest, ago
-	for i := range q.count {
-		last := q.count - 1 - i
-		agesMS[i] = (began + time.Duration(last)*api.RecentQueueStep).Milliseconds()
-		waiting[i] = int64(q.peaks[(q.newest-last+len(q.peaks))%len(q.peaks)])
+	age := max(0, api.RecentQueueStep-q.ends.Sub(now)) + time.Duration(len(q.peaks)-1)*api.RecentQueueStep
+	for _, peak := range q.peaks {
+		agesMS, waiting = append(agesMS, age.Milliseconds()), append(waiting, int64(peak))
+		age -= api.RecentQueueStep
 	}
 	return agesMS, waiting
 }
