@@ -21,6 +21,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway/access"
+	"github.com/tempool/tempool/gateway/ui"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/affinity"
@@ -206,27 +207,40 @@ func (f *actedFleet) Events(ctx context.Context, o tempool.EventOptions) iter.Se
 func (*actedFleet) HostStatus(context.Context, string) (api.HostStatus, error) {
 	return api.HostStatus{}, nil
 }
-func (*actedFleet) State(context.Context, string, int) (api.WorkerState, error) {
+func (f *actedFleet) Checkin(context.Context, api.CheckinRequest) error { return f.act() }
+func (f *actedFleet) Pool(string) ui.Pool                               { return actedPool{fleet: f} }
+
+type actedPool struct {
+	emptyPool
+	fleet *actedFleet
+}
+
+func (actedPool) State(context.Context, int) (api.WorkerState, error) {
 	return api.WorkerState{Lease: &api.Lease{ID: "p.0.1.1"}}, nil
 }
-func (*actedFleet) History(context.Context, string, int) ([]lifecycle.Transition, error) {
-	return nil, nil
-}
-func (*actedFleet) Logs(context.Context, string, tempool.LogOptions, func(api.LogLine)) error {
+func (actedPool) History(context.Context, int) ([]lifecycle.Transition, error) { return nil, nil }
+func (actedPool) Logs(context.Context, tempool.LogOptions, func(api.LogLine)) error {
 	return api.Errorf(api.CodeUnavailable, "no log here")
 }
-func (*actedFleet) Sessions(context.Context, string, string, int) (*tempool.SessionList, error) {
+func (actedPool) Sessions(context.Context, string, int) (*tempool.SessionList, error) {
 	return &tempool.SessionList{}, nil
 }
-func (*actedFleet) Session(context.Context, string, string) (*tempool.SessionState, error) {
-	return nil, api.Errorf(api.CodeSessionNotFound, "no session here")
+func (actedPool) Session(string) ui.Session { return absentSession{} }
+func (p actedPool) ScaleTo(context.Context, api.ScaleRequest) (r api.ScaleResult, err error) {
+	return r, p.fleet.act()
 }
-func (f *actedFleet) Scale(context.Context, string, api.ScaleRequest) error     { return f.act() }
-func (f *actedFleet) Restart(context.Context, string, api.RestartRequest) error { return f.act() }
-func (f *actedFleet) StopPool(context.Context, string, string) error            { return f.act() }
-func (f *actedFleet) Checkin(context.Context, api.CheckinRequest) error         { return f.act() }
-func (f *actedFleet) Signal(context.Context, string, int, string, api.Control) error {
-	return f.act()
+func (p actedPool) Restart(context.Context, api.RestartRequest) (r api.RestartResult, err error) {
+	return r, p.fleet.act()
+}
+func (p actedPool) Stop(context.Context, string) (r api.PoolStopResult, err error) {
+	return r, p.fleet.act()
+}
+func (p actedPool) Signal(context.Context, int, string, api.Control) error { return p.fleet.act() }
+
+type absentSession struct{ ui.Session }
+
+func (absentSession) Get(context.Context) (*tempool.SessionState, error) {
+	return nil, api.Errorf(api.CodeSessionNotFound, "no session here")
 }
 
 // Only a user who has signed in with the right admin acts in the dashboard, with the secret of a page of that sign-in,
