@@ -138,25 +138,34 @@ func (s *Script) StartRun(env *testsuite.TestWorkflowEnvironment) {
 func (s *Script) EndRun() { s.env = nil }
 
 func (s *Script) schedule(st *step) {
-	s.scheduleIn(max(time.Millisecond+st.at%time.Microsecond, st.at-s.Elapsed()), st, true)
+	s.scheduleIn(max(time.Millisecond+st.at%time.Microsecond, st.at-s.Elapsed()), st, false)
 }
 
-func (s *Script) scheduleIn(delay time.Duration, st *step, first bool) {
+// scheduleIn has the step run after a delay; waited says that it has waited for an activity already.
+func (s *Script) scheduleIn(delay time.Duration, st *step, waited bool) {
 	began := time.Now()
 	s.env.RegisterDelayedCallback(func() {
 		// While an activity runs, the environment's clock follows the real one, so that on a busy machine a step may come
 		// before the result of an activity that takes no time by the script. It skips time while activities wait for a
 		// mock or their next attempts.
-		skipped := !first && time.Since(began) < delay
+		skipped := waited && time.Since(began) < delay
+		again := time.Millisecond + st.at%time.Microsecond
 		switch {
 		case st.done:
-		case s.Ready != nil && !s.Ready(), !skipped && s.waitsForActivity():
-			s.scheduleIn(time.Millisecond+st.at%time.Microsecond, st, false)
+		case s.Ready != nil && !s.Ready(), s.waitsForEarlier(st):
+			s.scheduleIn(again, st, false)
+		case !skipped && s.waitsForActivity():
+			s.scheduleIn(again, st, true)
 		default:
 			st.done = true
 			st.do()
 		}
 	}, delay)
+}
+
+// waitsForEarlier reports whether a step before st waits: steps keep their order.
+func (s *Script) waitsForEarlier(st *step) bool {
+	return slices.ContainsFunc(s.steps, func(earlier *step) bool { return !earlier.done && earlier.at < st.at })
 }
 
 func (s *Script) waitsForActivity() bool {
