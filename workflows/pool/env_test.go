@@ -39,7 +39,7 @@ type fakePool struct {
 	refuse  int                 // how many of the next starts are to fail
 	// rebalanced are the requests to split a budget, rebalanceResult makes their results.
 	rebalanced      []api.RebalanceRequest
-	rebalanceMu     sync.Mutex // guards rebalanced: the hosts are asked at the same time
+	activitiesMu    sync.Mutex // guards rebalanced and, once the pool runs, leases
 	rebalanceResult func(api.RebalanceRequest) (api.RebalanceResult, error)
 	leases          map[int]api.HolderKind // on workers; nil fails the question
 	reserved        func()                 // is called when a worker was reserved
@@ -323,23 +323,38 @@ func (a *fakeWorker) timesOf(name string) (times []time.Duration) {
 }
 
 func (p *fakePool) rebalance(_ context.Context, r api.RebalanceRequest) (api.RebalanceResult, error) {
-	p.rebalanceMu.Lock()
+	p.activitiesMu.Lock()
 	p.rebalanced = append(p.rebalanced, r)
-	p.rebalanceMu.Unlock()
+	p.activitiesMu.Unlock()
 	return p.rebalanceResult(r)
 }
 
 func (p *fakePool) workerLeases(_ context.Context, r api.WorkerLeasesRequest) (api.WorkerLeasesResult, error) {
-	if p.leases == nil {
+	leases := p.leasesNow()
+	if leases == nil {
 		return api.WorkerLeasesResult{}, errors.New("no agent answers")
 	}
-	return api.WorkerLeasesResult{Holders: p.leases}, nil
+	return api.WorkerLeasesResult{Holders: leases}, nil
+}
+
+func (p *fakePool) leasesNow() map[int]api.HolderKind {
+	p.activitiesMu.Lock()
+	defer p.activitiesMu.Unlock()
+	return p.leases
+}
+
+// setLeases sets which workers have a lease; nil fails the question. An activity of an earlier run may still read them.
+func (p *fakePool) setLeases(leases map[int]api.HolderKind) {
+	p.activitiesMu.Lock()
+	defer p.activitiesMu.Unlock()
+	p.leases = leases
 }
 
 // reserveWorker leases the first worker of the request that has no lease.
 func (p *fakePool) reserveWorker(_ context.Context, r api.ReserveWorkerRequest) (api.ReserveWorkerResult, error) {
+	leases := p.leasesNow()
 	for _, slot := range r.Slots {
-		if kind, known := p.leases[slot]; known && kind == api.HolderNone {
+		if kind, known := leases[slot]; known && kind == api.HolderNone {
 			if p.reserved != nil {
 				p.reserved()
 			}
@@ -351,8 +366,8 @@ func (p *fakePool) reserveWorker(_ context.Context, r api.ReserveWorkerRequest) 
 
 // rebalances counts the requests to split a budget.
 func (p *fakePool) rebalances() int {
-	p.rebalanceMu.Lock()
-	defer p.rebalanceMu.Unlock()
+	p.activitiesMu.Lock()
+	defer p.activitiesMu.Unlock()
 	return len(p.rebalanced)
 }
 

@@ -41,7 +41,7 @@ func TestScaleDownTakesTheWorkersThatAreMissedLeast(t *testing.T) {
 				require.EqualValues(t, 1, p.workers[3].entry.Incarnation)
 				require.Greater(t, p.workers[0].entry.Incarnation, int64(1), "which are not used twice")
 			})
-			p.At(65*time.Second, func() { p.leases = nil })
+			p.At(65*time.Second, func() { p.setLeases(nil) })
 			p.updateAt(70*time.Second, api.UpdateScale, api.ScaleRequest{Size: 3})
 			p.At(80*time.Second, func() { require.Len(t, p.numbers(), 3, "it scales down even while nobody answers") })
 			p.stopAt(2 * time.Minute)

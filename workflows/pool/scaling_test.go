@@ -2,6 +2,7 @@ package pool
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -55,7 +56,7 @@ func TestAPoolFollowsTheDemandOfAllHosts(t *testing.T) {
 			p.demandAt(time.Minute, "b", 1, 0)
 			p.demandAt(time.Minute, "a", 1, 1)
 			p.At(70*time.Second, func() {
-				p.leases = map[int]api.HolderKind{0: api.HolderNone, 1: api.HolderClient, 2: api.HolderNone, 7: api.HolderNone}
+				p.setLeases(map[int]api.HolderKind{0: api.HolderNone, 1: api.HolderClient, 2: api.HolderNone, 7: api.HolderNone})
 			})
 			p.requireNumbersAt(6*time.Minute-time.Second, []int{0, 1, 2, 3, 4, 5, 6, 7}, "not before down_after")
 			p.At(6*time.Minute+30*time.Second, func() {
@@ -64,7 +65,11 @@ func TestAPoolFollowsTheDemandOfAllHosts(t *testing.T) {
 				require.Equal(t, api.ScaleCauseLeased, p.status().Scale.Cause)
 				require.Equal(t, 5, p.open())
 			})
-			p.At(7*time.Minute, func() { p.leases[4] = api.HolderNone })
+			p.At(7*time.Minute, func() {
+				leases := maps.Clone(p.leasesNow())
+				leases[4] = api.HolderNone
+				p.setLeases(leases)
+			})
 			p.At(20*time.Minute, func() { require.Equal(t, []int{1, 3, 5, 6}, p.numbers()) })
 			p.stopAt(21 * time.Minute)
 			run := followingPool(2, 8)
