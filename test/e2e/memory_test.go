@@ -7,8 +7,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/need"
+	"github.com/tempool/tempool/spec"
 )
 
 // steady is how long pools of large programs must run without a replacement; make soak runs them for an hour.
@@ -41,47 +43,47 @@ func TestALeakIsReplacedOnTheDefaults(t *testing.T) {
 }
 
 // TestALargeProgramIsNotReplacedForItsMemory runs programs that need much memory all the time, on the defaults but for
-// time-outs.
+// time-outs, and for checkpoints that show a baseline soon after the host knows it.
 func TestALargeProgramIsNotReplacedForItsMemory(t *testing.T) {
 	t.Parallel()
+	need.Program(t, "chromium")
+	env := newEnv(t)
+	env.startAgent("large")
+	client := env.gatewayClient("large")
+	loads := map[*tempool.Pool]*loadGenerator{}
 	for name, c := range map[string]struct{ script, method string }{
 		"python":   {"large.py", "ask"},
 		"chromium": {"../../../examples/render/worker.py", "render"}, // from the folder testdata
 	} {
-		t.Run(name, func(t *testing.T) {
-			if name == "chromium" {
-				need.Program(t, name)
+		s := pythonSpec(name, 1, c.script) // calls one after the other may leave a second worker without any
+		s.Health.Checkpoint = spec.Duration(30 * time.Second)
+		loads[env.startPool(s)] = startLoad(t, client, "/v1/pools/"+name+"/call/"+c.method, callsOfLarge, 1)
+	}
+	unreplaced := func(v api.PoolWorkers) {
+		for _, worker := range v.Workers {
+			require.Empty(t, worker.RotationsByReason, "%s: %+v", worker.Worker, worker.LastRotation)
+			require.Empty(t, worker.RestartsByReason, worker.Worker)
+		}
+	}
+	for end := time.Now().Add(*steady); time.Now().Before(end); sleep(t, time.Second) {
+		for pool := range loads {
+			if view, err := pool.Workers(t.Context()); err == nil {
+				unreplaced(view)
 			}
-			env := newEnv(t)
-			env.startAgent(name)
-			s := pythonSpec(name, 1, c.script) // calls one after the other may leave a second worker without any
-			pool := env.startPool(s)
-			l := startLoad(t, env.gatewayClient(name), "/v1/pools/"+name+"/call/"+c.method, callsOfLarge, 1)
-			unreplaced := func(v api.PoolWorkers) {
-				for _, worker := range v.Workers {
-					require.Empty(t, worker.RotationsByReason, "%s after %d calls: %+v", worker.Worker, l.calls.Load(),
-						worker.LastRotation)
-					require.Empty(t, worker.RestartsByReason)
-				}
-			}
-			for end := time.Now().Add(*steady); time.Now().Before(end); sleep(t, time.Second) {
-				if view, err := pool.Workers(t.Context()); err == nil {
-					unreplaced(view)
-				}
-			}
-			last := env.waitFor(pool, "the host has reported a baseline: it has served calls for more than a minute",
-				func(v api.PoolWorkers) bool {
-					return v.Ready == 1 && v.Workers[0].BaselineBytes > 0
-				})
-			unreplaced(last)
-			l.stop()
-			require.Zero(t, l.failed.Load(), "of %d calls: %s", l.calls.Load(), l.firstFailure())
-			for _, worker := range last.Workers {
-				require.Greater(t, worker.CurrentMemoryBytes, int64(100e6), "the program is large")
-				require.GreaterOrEqual(t, worker.MaxMemoryBytes, 3*worker.BaselineBytes)
-				t.Logf("%s: %d MB (%s), baseline %d MB", worker.Worker, worker.CurrentMemoryBytes/1e6, worker.MemorySource,
-					worker.BaselineBytes/1e6)
-			}
-		})
+		}
+	}
+	for pool, l := range loads {
+		last := env.waitFor(pool, "the host has reported a baseline: it has served calls for more than a minute",
+			func(v api.PoolWorkers) bool {
+				return v.Ready == 1 && v.Workers[0].BaselineBytes > 0
+			})
+		unreplaced(last)
+		l.stop()
+		require.Zero(t, l.failed.Load(), "of %d calls: %s", l.calls.Load(), l.firstFailure())
+		worker := last.Workers[0]
+		require.Greater(t, worker.CurrentMemoryBytes, int64(100e6), "the program is large")
+		require.GreaterOrEqual(t, worker.MaxMemoryBytes, 3*worker.BaselineBytes)
+		t.Logf("%s: %d MB (%s), baseline %d MB", worker.Worker, worker.CurrentMemoryBytes/1e6, worker.MemorySource,
+			worker.BaselineBytes/1e6)
 	}
 }
