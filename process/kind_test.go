@@ -146,7 +146,8 @@ func beginCall(t *testing.T, p *Process, method string) callOf {
 	ctx, cancel := context.WithCancel(t.Context())
 	c, begun := callOf{cancel, make(chan error, 1)}, make(chan struct{}, 1)
 	go func() {
-		_, err := p.Conn().Stream(ctx, wire.Request{Method: method}, func([]byte) error { begun <- struct{}{}; return nil })
+		_, err := wire.Prepare(ctx, wire.Request{Method: method}, nil).Do(p.Conn(), wire.Event{},
+			func([]byte) error { begun <- struct{}{}; return nil })
 		c.ended <- err
 	}()
 	select {

@@ -18,14 +18,6 @@ func (c *Conn) Call(ctx context.Context, r Request) (Response, error) {
 	return Prepare(ctx, r, nil).Do(c, Event{}, nil)
 }
 
-// Stream is Call that passes the chunks to onChunk, in order, as they arrive. onChunk owns the chunk and may block.
-// With MaxInflight 1 that slows the worker down; otherwise up to StreamBuffer bytes are buffered, so that other calls
-// of this Conn continue, and a stream with more fails with ErrSlowReader. An error of onChunk cancels the call and is
-// returned in a CallError.
-func (c *Conn) Stream(ctx context.Context, r Request, onChunk func([]byte) error) (Response, error) {
-	return Prepare(ctx, r, nil).Do(c, Event{}, onChunk)
-}
-
 // Exchange is a call as its caller and the reader share it.
 type Exchange struct {
 	ctx      context.Context
@@ -140,8 +132,13 @@ func (x *Exchange) Withdraw() bool {
 // Events delivers the first event after Begin; pass it to Do.
 func (x *Exchange) Events() <-chan Event { return x.events }
 
-// Do waits for the response, like Conn.Call if onChunk is nil, else like Conn.Stream. Unless Begin has sent the
-// request, Do sends it on c. first is the event from Events, or the zero Event.
+// Do waits for the response, like Conn.Call. Unless Begin has sent the request, Do sends it on c. first is the event
+// from Events, or the zero Event.
+//
+// If onChunk is not nil, Do passes the chunks to it, in order, as they arrive. onChunk owns the chunk and may block.
+// With MaxInflight 1 that slows the worker down; otherwise up to streamBuffer bytes are buffered, so that other calls
+// of the Conn continue, and a stream with more fails with ErrSlowReader. An error of onChunk cancels the call and is
+// returned in a CallError.
 func (x *Exchange) Do(c *Conn, first Event, onChunk func([]byte) error) (Response, error) {
 	x.mu.Lock()
 	begun := x.conn != nil

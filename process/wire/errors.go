@@ -44,7 +44,7 @@ type RemoteError struct {
 	Fatal bool `json:"fatal,omitempty"`
 	// Unhandled means that the program did not raise the error on purpose.
 	Unhandled bool `json:"unhandled,omitempty"`
-	// NotBegun means that the worker, which ends, has not begun the call, and begins none any more. Call and Stream fail
+	// NotBegun means that the worker, which ends, has not begun the call, and begins none any more. Call and Do fail
 	// with a *CallError for it.
 	NotBegun bool `json:"not_begun,omitempty"`
 	// Headers are those of the error response; nil for none.
@@ -63,7 +63,7 @@ func (e *RemoteError) Error() string {
 	return fmt.Sprintf("%s: %s", e.Code, e.Message)
 }
 
-// CallError is any failure of Call, Stream, Notify and Ping except a RemoteError.
+// CallError is any failure of Call, Do, Notify and Ping except a RemoteError.
 type CallError struct {
 	// Started is false only if the worker has certainly not begun the call, so a retry on another worker is safe.
 	Started bool

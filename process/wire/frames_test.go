@@ -142,7 +142,7 @@ func TestChunksArriveInOrderBeforeTheResponse(t *testing.T) {
 	var got []string
 	done := make(chan outcome, 1)
 	go func() {
-		resp, err := c.Stream(context.Background(), Request{Method: "m"}, func(chunk []byte) error {
+		resp, err := Prepare(context.Background(), Request{Method: "m"}, nil).Do(c, Event{}, func(chunk []byte) error {
 			got = append(got, string(chunk))
 			return nil
 		})
@@ -185,7 +185,7 @@ func TestAnErrorOfOnChunkCancelsTheStream(t *testing.T) {
 	full := errors.New("disk full")
 	done := make(chan error, 1)
 	go func() {
-		_, err := c.Stream(context.Background(), Request{Method: "m"}, func([]byte) error { return full })
+		_, err := Prepare(context.Background(), Request{Method: "m"}, nil).Do(c, Event{}, func([]byte) error { return full })
 		done <- err
 	}()
 	id := p.read().ID

@@ -2,38 +2,25 @@ package wire
 
 import "sync/atomic"
 
-// StreamBudget bounds what the Conns that share it buffer for slow readers of streams.
-type StreamBudget struct {
-	most int64 // bytes
-	used atomic.Int64
-}
+const (
+	// streamBuffer bounds the buffer of a call for a slow onChunk, in bytes, if MaxInflight is above 1.
+	streamBuffer = 8 << 20
+	// streamsBuffer bounds the buffers of all calls.
+	streamsBuffer = 256 << 20
+)
 
-// NewStreamBudget returns a budget of so many bytes.
-func NewStreamBudget(most int64) *StreamBudget { return &StreamBudget{most: most} }
-
-// agentStreams is the budget of Conns without one of their own.
-var agentStreams = NewStreamBudget(256 << 20)
-
-// take reserves n bytes, unless they exceed the budget.
-func (b *StreamBudget) take(n int) bool {
-	if b.used.Add(int64(n)) > b.most {
-		b.give(n)
-		return false
-	}
-	return true
-}
-
-func (b *StreamBudget) give(n int) { b.used.Add(-int64(n)) }
+// buffered is what the calls of all Conns have in their buffers for slow readers of streams, in bytes.
+var buffered atomic.Int64
 
 // overflow holds the events of a call for which its channel has no room, in order. Guarded by conn.mu.
 type overflow struct {
 	events   []Event
 	bytes    int
-	exceeded bool // StreamBuffer or the budget was exceeded, or the caller has left: further events are dropped
+	exceeded bool // streamBuffer or streamsBuffer was exceeded, or the caller has left: further events are dropped
 }
 
-// overflowLocked passes an event to the caller without waiting. If the caller has more than StreamBuffer unread, or all
-// callers together more than the budget, the call fails with ErrSlowReader and overflowLocked reports true.
+// overflowLocked passes an event to the caller without waiting. If the caller has more than streamBuffer unread, or all
+// callers together more than streamsBuffer, the call fails with ErrSlowReader and overflowLocked reports true.
 func (c *Conn) overflowLocked(x *Exchange, e Event) (exceeded bool) {
 	p := &x.overflow
 	if p.exceeded {
@@ -43,12 +30,12 @@ func (c *Conn) overflowLocked(x *Exchange, e Event) (exceeded bool) {
 		return false
 	}
 	size := e.chunkSize()
-	if p.bytes+size > c.o.StreamBuffer || !c.o.Streams.take(size) {
-		c.o.Streams.give(p.bytes)
+	p.bytes += size
+	if buffered.Add(int64(size)) > streamsBuffer || p.bytes > streamBuffer {
+		buffered.Add(-int64(p.bytes))
 		*p = overflow{events: []Event{{err: &CallError{Started: true, Err: ErrSlowReader}, final: true}}, exceeded: true}
 		return true
 	}
-	p.bytes += size
 	p.events = append(p.events, e)
 	return false
 }
@@ -58,7 +45,7 @@ func (c *Conn) leave(x *Exchange) {
 	close(x.abandoned)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.o.Streams.give(x.overflow.bytes)
+	buffered.Add(-int64(x.overflow.bytes))
 	x.overflow = overflow{exceeded: true}
 }
 
@@ -73,7 +60,7 @@ func (c *Conn) drainOverflow(x *Exchange) {
 	for len(p.events) > 0 && x.offerLocked(p.events[0]) {
 		size := p.events[0].chunkSize()
 		p.bytes -= size
-		c.o.Streams.give(size)
+		buffered.Add(-int64(size))
 		p.events[0] = Event{}
 		p.events = p.events[1:]
 	}
@@ -85,7 +72,7 @@ func (c *Conn) drainOverflow(x *Exchange) {
 // largeChunk is the size in bytes from which a chunk is alone in the channel.
 const largeChunk = 64 << 10
 
-// chunkSize is what counts towards StreamBuffer; 0 for a response.
+// chunkSize is what counts towards streamBuffer; 0 for a response.
 func (e Event) chunkSize() int {
 	if !e.isChunk {
 		return 0

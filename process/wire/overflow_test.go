@@ -15,7 +15,7 @@ func slowStream(ctx context.Context, c *Conn, tokens <-chan struct{}) (<-chan ou
 	var got []string
 	done := make(chan outcome, 1)
 	go func() {
-		resp, err := c.Stream(ctx, Request{Method: "m"}, func(chunk []byte) error {
+		resp, err := Prepare(ctx, Request{Method: "m"}, nil).Do(c, Event{}, func(chunk []byte) error {
 			<-tokens
 			got = append(got, string(chunk))
 			return nil
@@ -51,16 +51,15 @@ func TestASlowStreamReaderDoesNotBlockOtherCalls(t *testing.T) {
 }
 
 func TestAStreamThatExceedsItsBufferFails(t *testing.T) {
-	const buffer, piece = 1 << 20, 50 << 10
-	budget := NewStreamBudget(1 << 40)
-	c, p := newPeer(t, Options{MaxInflight: 2, StreamBuffer: buffer, Streams: budget})
+	const piece = 100 << 10
+	c, p := newPeer(t, Options{MaxInflight: 2})
 	tokens := make(chan struct{})
 	done, got := slowStream(within(t), c, tokens)
 	slow := p.read()
 	cancelled := make(chan Frame, 1)
 	go func() { cancelled <- p.read() }()
 	body := bytes.Repeat([]byte("x"), piece)
-	for range 2 * buffer / piece {
+	for range 2 * streamBuffer / piece {
 		p.write(Frame{Type: FrameChunk, ID: slow.ID, Payload: body})
 	}
 	asked := await(t, cancelled)
@@ -71,8 +70,8 @@ func TestAStreamThatExceedsItsBufferFails(t *testing.T) {
 	close(tokens)
 	end := await(t, done)
 	require.ErrorIs(t, end.err, ErrSlowReader)
-	require.LessOrEqual(t, len(strings.Join(*got, "")), buffer, "what waited was dropped")
-	require.Zero(t, budget.used.Load())
+	require.LessOrEqual(t, len(strings.Join(*got, "")), streamBuffer, "what waited was dropped")
+	require.Zero(t, buffered.Load())
 	p.write(Frame{Type: FrameError, ID: slow.ID, Payload: []byte(`{"code":"cancelled"}`)})
 	other := callAsync(within(t), c, Request{Method: "m"})
 	other2 := callAsync(within(t), c, Request{Method: "m"})
@@ -86,8 +85,10 @@ func TestAStreamThatExceedsItsBufferFails(t *testing.T) {
 // TestSlowReadersShareABudget: each is within its own buffer. What ends gives back what it had.
 func TestSlowReadersShareABudget(t *testing.T) {
 	const streams, piece = 4, 100 << 10
-	budget := NewStreamBudget(streams * 5 * piece)
-	c, p := newPeer(t, Options{MaxInflight: streams, Streams: budget})
+	const others = streamsBuffer - streams*5*piece // of Conns that this test does not need
+	buffered.Add(others)
+	t.Cleanup(func() { buffered.Add(-others) })
+	c, p := newPeer(t, Options{MaxInflight: streams})
 	ctx, leave := context.WithCancel(within(t))
 	tokens := make(chan struct{})
 	var ends []<-chan outcome
@@ -104,7 +105,7 @@ func TestSlowReadersShareABudget(t *testing.T) {
 		}
 	}
 	require.Contains(t, ids[1:], await(t, cancelled).ID, "the one that exceeds it")
-	require.LessOrEqual(t, budget.used.Load(), int64(streams*5*piece))
+	require.LessOrEqual(t, buffered.Load(), int64(streamsBuffer))
 	go func() {
 		for p.readQuietly().ID != 0 { // the other cancels
 		}
@@ -114,11 +115,11 @@ func TestSlowReadersShareABudget(t *testing.T) {
 	for _, end := range ends {
 		require.Error(t, await(t, end).err)
 	}
-	require.Zero(t, budget.used.Load())
+	require.EqualValues(t, others, buffered.Load())
 }
 
 func TestASlowStreamReaderWithMaxInflight1SlowsItsWorker(t *testing.T) {
-	c, p := newPeer(t, Options{StreamBuffer: 1 << 10})
+	c, p := newPeer(t, Options{})
 	tokens := make(chan struct{})
 	done, got := slowStream(within(t), c, tokens)
 	slow := p.read()

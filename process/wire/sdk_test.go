@@ -190,7 +190,7 @@ func TestEverySDKServesTheWholeProtocol(t *testing.T) {
 		}
 
 		var chunks []string
-		_, err = c.Stream(ctx, Request{Method: "count", Payload: []byte("[3]")}, func(chunk []byte) error {
+		_, err = Prepare(ctx, Request{Method: "count", Payload: []byte("[3]")}, nil).Do(c, Event{}, func(chunk []byte) error {
 			chunks = append(chunks, string(chunk))
 			return nil
 		})

@@ -36,8 +36,6 @@ type Response struct {
 const (
 	DefaultMaxMessage  int64 = 64 << 20
 	DefaultCancelGrace       = 5 * time.Second
-	// DefaultStreamBuffer applies to each call in flight.
-	DefaultStreamBuffer = 8 << 20
 	// MaxMethod and MaxHeaders bound a frame's method and encoded headers, in bytes.
 	MaxMethod  = 1024
 	MaxHeaders = 64 << 10
@@ -60,10 +58,6 @@ type Options struct {
 	// CancelGrace is how long the worker may take to respond to a cancelled call before the Conn breaks with
 	// ErrUnanswered. Default: DefaultCancelGrace.
 	CancelGrace time.Duration
-	// StreamBuffer bounds the buffer for a slow onChunk in bytes, if MaxInflight is above 1. Default: DefaultStreamBuffer.
-	StreamBuffer int
-	// Streams bounds the buffers of all calls of the Conns that share it. Default: 256 MiB for all Conns without one.
-	Streams *StreamBudget
 	// PingMethod is the JSON-RPC request that serves as ping. Default: "ping". Frames have their own pings.
 	PingMethod string
 	// HostCall serves host calls of the worker; if it is nil they fail with CodeUnsupported. headers are those of the
@@ -93,7 +87,6 @@ func (o Options) withDefaults() Options {
 	o.MaxMessage = min(cmp.Or(max(o.MaxMessage, 0), DefaultMaxMessage), 1<<31)
 	o.MaxInflight = min(max(o.MaxInflight, 1), MaxInflightLimit)
 	o.CancelGrace = cmp.Or(max(o.CancelGrace, 0), DefaultCancelGrace)
-	o.StreamBuffer = cmp.Or(max(o.StreamBuffer, 0), DefaultStreamBuffer)
-	o.Streams, o.PingMethod = cmp.Or(o.Streams, agentStreams), cmp.Or(o.PingMethod, "ping")
+	o.PingMethod = cmp.Or(o.PingMethod, "ping")
 	return o
 }

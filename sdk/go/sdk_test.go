@@ -140,7 +140,7 @@ func TestAContextEndsWhenTheCallerCancelsAndKnowsTheDeadline(t *testing.T) {
 	require.ErrorIs(t, <-ended, errCancelled)
 
 	pieces := 0
-	_, err = host.Stream(t.Context(), wire.Request{Method: "endless"}, func([]byte) error {
+	_, err = wire.Prepare(t.Context(), wire.Request{Method: "endless"}, nil).Do(host, wire.Event{}, func([]byte) error {
 		if pieces++; pieces == 3 {
 			return errors.New("enough")
 		}
