@@ -18,6 +18,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
 	"github.com/tempool/tempool/gateway/pool"
+	"github.com/tempool/tempool/internal/balance"
 	"github.com/tempool/tempool/internal/loopback"
 )
 
@@ -25,9 +26,6 @@ const (
 	// connectTimeout bounds each of the TCP and the TLS handshake with a peer, and the wait for its word about a call, in
 	// addition to the call's patience there.
 	connectTimeout = time.Second
-	// A peer that does not answer gets no request for minBackoff, and for twice as long after each further failure.
-	minBackoff = time.Second
-	maxBackoff = 30 * time.Second
 	// maxIdleConnections is for each peer; maxKnown bounds the peers whose failures are remembered.
 	maxIdleConnections = 256
 	maxKnown           = 1024
@@ -59,19 +57,13 @@ type Peers struct {
 
 	mu      sync.Mutex
 	closed  bool
-	health  map[string]*health // by endpoint; only of those that have failed
-	seekers map[string]*seeker // by pool
-}
-
-// health is the backoff of a peer that does not answer.
-type health struct {
-	failures int // in a row
-	until    time.Time
+	backoff map[string]*balance.Backoff // by endpoint; only of those that have failed
+	seekers map[string]*seeker          // by pool
 }
 
 // Open completes zero Peers, before any other use. Close ends them.
 func (p *Peers) Open(config Config) {
-	p.config, p.health, p.seekers = config, make(map[string]*health), make(map[string]*seeker)
+	p.config, p.backoff, p.seekers = config, make(map[string]*balance.Backoff), make(map[string]*seeker)
 	p.life, p.end = context.WithCancel(context.Background())
 	keepAlive := net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 5 * time.Second, Count: 3}
 	dialer := &net.Dialer{Timeout: connectTimeout, KeepAliveConfig: keepAlive}
@@ -120,7 +112,7 @@ func (p *Peers) reach(to api.Peer) (*url.URL, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if h := p.health[to.Endpoint]; h != nil && time.Now().Before(h.until) {
+	if b := p.backoff[to.Endpoint]; b != nil && b.Left(time.Now()) > 0 {
 		return nil, api.Errorf(api.CodeUnavailable, "the gateway of host %s does not answer", to.Host).After(time.Second)
 	}
 	return base, nil
@@ -144,28 +136,24 @@ func (p *Peers) secretFor(base *url.URL) string {
 func (p *Peers) answered(to api.Peer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if h := p.health[to.Endpoint]; h != nil && !time.Now().Before(h.until) {
-		delete(p.health, to.Endpoint)
+	if b := p.backoff[to.Endpoint]; b != nil && b.Left(time.Now()) == 0 {
+		delete(p.backoff, to.Endpoint)
 	}
 }
 
 // failed begins or extends the backoff of a peer.
 func (p *Peers) failed(to api.Peer, err error) {
 	p.mu.Lock()
-	h := p.health[to.Endpoint]
-	if h == nil {
-		if len(p.health) >= maxKnown {
-			clear(p.health)
+	b := p.backoff[to.Endpoint]
+	if b == nil {
+		if len(p.backoff) >= maxKnown {
+			clear(p.backoff)
 		}
-		h = &health{}
-		p.health[to.Endpoint] = h
+		b = &balance.Backoff{}
+		p.backoff[to.Endpoint] = b
 	}
 	now := time.Now()
-	first := h.failures == 0
-	if !now.Before(h.until) { // what was under way together counts once
-		h.until = now.Add(min(minBackoff<<min(h.failures, 10), maxBackoff))
-		h.failures++
-	}
+	first := b.Left(now) == 0 && b.Fail(now) // what was under way together counts once
 	p.mu.Unlock()
 	if first {
 		p.config.Logger.Warn("the gateway of another host cannot be used", "peer", to.Host, "endpoint", to.Endpoint,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/pool"
+	"github.com/tempool/tempool/internal/balance"
 	"github.com/tempool/tempool/internal/sleep"
 )
 
@@ -271,8 +272,8 @@ func (p *Peers) serving(status api.PoolStatus) map[api.Peer][]string {
 func (p *Peers) pause(to api.Peer) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if h := p.health[to.Endpoint]; h != nil {
-		return max(time.Until(h.until), minBackoff/10)
+	if b := p.backoff[to.Endpoint]; b != nil {
+		return max(b.Left(time.Now()), balance.MinBackoff/10)
 	}
-	return minBackoff
+	return balance.MinBackoff
 }

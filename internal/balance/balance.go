@@ -109,10 +109,10 @@ func (b *Balancer) Release(e *Endpoint, err error) {
 	timedOut := errors.Is(err, context.DeadlineExceeded) // in this client; a gateway's own timeout wraps nothing
 	switch {
 	case api.CodeOf(err) == api.CodeUnavailable, timedOut && !transport.MayHaveStarted(err): // the host may drop packets
-		e.markFailed(b.now())
+		e.backoff.Fail(b.now())
 	case timedOut, errors.Is(err, context.Canceled): // says nothing about the gateway
 	default:
-		e.markHealthy()
+		e.backoff = Backoff{}
 	}
 }
 
@@ -177,9 +177,7 @@ type Endpoint struct {
 	url      string
 	workers  int // of the pool on that host, at least 1
 	inFlight int // calls of this client
-	failures int // in a row
-	// backoffUntil is when a gateway that did not answer becomes as good as the others again.
-	backoffUntil time.Time
+	backoff  Backoff
 }
 
 // URL is http://HOST:PORT, https://HOST:PORT or unix:PATH.
@@ -187,15 +185,24 @@ func (e *Endpoint) URL() string { return e.url }
 
 // An unreachable gateway is avoided for a second, and twice as long after each further failure in a row.
 const (
-	minBackoff = time.Second
+	MinBackoff = time.Second
 	maxBackoff = 30 * time.Second
 )
 
-func (e *Endpoint) markHealthy() { e.failures, e.backoffUntil = 0, time.Time{} }
+// Backoff is that of a gateway that does not answer. The zero value is none.
+type Backoff struct {
+	failures int // in a row
+	until    time.Time
+}
 
-func (e *Endpoint) markFailed(now time.Time) {
-	e.backoffUntil = now.Add(min(minBackoff<<min(e.failures, 10), maxBackoff))
-	e.failures++
+// Left is how long the gateway is still to be avoided; 0 if it is not.
+func (b Backoff) Left(now time.Time) time.Duration { return max(0, b.until.Sub(now)) }
+
+// Fail begins or extends the backoff. It reports whether this is the first failure.
+func (b *Backoff) Fail(now time.Time) (first bool) {
+	b.until = now.Add(min(MinBackoff<<min(b.failures, 10), maxBackoff))
+	b.failures++
+	return b.failures == 1
 }
 
 // pick chooses the endpoint with the fewest calls in flight for each worker, among those not tried. It breaks ties at
@@ -222,12 +229,12 @@ func pick(endpoints []*Endpoint, tried map[string]bool, now time.Time) *Endpoint
 
 // better reports whether a call goes to a rather than to b.
 func better(a, b *Endpoint, now time.Time) bool {
-	aBacksOff, bBacksOff := now.Before(a.backoffUntil), now.Before(b.backoffUntil)
+	aBacksOff, bBacksOff := a.backoff.Left(now) > 0, b.backoff.Left(now) > 0
 	switch {
 	case aBacksOff != bBacksOff:
 		return bBacksOff
 	case aBacksOff:
-		return a.backoffUntil.Before(b.backoffUntil)
+		return a.backoff.until.Before(b.backoff.until)
 	}
 	return a.inFlight*b.workers < b.inFlight*a.workers
 }

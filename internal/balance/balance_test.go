@@ -158,17 +158,17 @@ func TestAFailedCallBacksOffOnlyAnUnreachableGateway(t *testing.T) {
 			b := NewFixed([]string{"a"})
 			e, err := b.Acquire(t.Context(), nil)
 			require.NoError(t, err)
-			e.failures = 1
+			e.backoff.failures = 1
 			b.Release(e, c.err)
 			require.Zero(t, e.inFlight)
-			require.Equal(t, c.backsOff, !e.backoffUntil.IsZero())
+			require.Equal(t, c.backsOff, !e.backoff.until.IsZero())
 			switch {
 			case c.backsOff:
-				require.Equal(t, 2, e.failures)
+				require.Equal(t, 2, e.backoff.failures)
 			case c.known:
-				require.Zero(t, e.failures)
+				require.Zero(t, e.backoff.failures)
 			default:
-				require.Equal(t, 1, e.failures)
+				require.Equal(t, 1, e.backoff.failures)
 			}
 		})
 	}
@@ -190,16 +190,16 @@ func TestCallsAreSpreadByWorkersAndCallsInFlight(t *testing.T) {
 		counts[pick([]*Endpoint{one, three}, nil, now).url]++
 	}
 	require.InDelta(t, 1000, counts["one"], 250)
-	one.markFailed(now)
+	one.backoff.Fail(now)
 	require.Equal(t, three, pick([]*Endpoint{one, three}, nil, now))
 	require.Equal(t, one, pick([]*Endpoint{one, three}, map[string]bool{"three": true}, now),
 		"a gateway in backoff is better than none")
 	require.Nil(t, pick([]*Endpoint{one}, map[string]bool{"one": true}, now))
 	for range 20 {
-		one.markFailed(now)
+		one.backoff.Fail(now)
 	}
-	require.Equal(t, now.Add(maxBackoff), one.backoffUntil)
-	one.markHealthy()
+	require.Equal(t, now.Add(maxBackoff), one.backoff.until)
+	one.backoff = Backoff{}
 	require.Equal(t, one, pick([]*Endpoint{one, {url: "busy", workers: 1, inFlight: 1}}, nil, now))
 }
 
