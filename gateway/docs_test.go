@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/statuses"
 	"github.com/tempool/tempool/internal/lint/docs"
 )
 
@@ -88,7 +89,7 @@ func TestTheManualListsExactlyTheErrorCodes(t *testing.T) {
 		}
 	}
 	want := map[string]string{string(codeInternal): fmt.Sprint(http.StatusInternalServerError)}
-	for code, status := range statuses {
+	for code, status := range statuses.Of {
 		want[string(code)] = fmt.Sprint(status)
 	}
 	require.Equal(t, want, listed)

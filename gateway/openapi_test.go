@@ -15,6 +15,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway/pool"
+	"github.com/tempool/tempool/gateway/statuses"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/affinity"
 )
@@ -116,7 +117,7 @@ func TestOpenAPIDescribesTheFieldsAndCodes(t *testing.T) {
 		require.ElementsMatch(t, fields, slices.Collect(maps.Keys(schemas[name].Properties)), name)
 	}
 	var codes []string
-	for code := range statuses {
+	for code := range statuses.Of {
 		codes = append(codes, string(code))
 	}
 	require.ElementsMatch(t, append(codes, string(codeInternal)), schemas["Problem"].Properties["code"].Enum)

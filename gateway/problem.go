@@ -9,13 +9,14 @@ import (
 	"strconv"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/statuses"
 	"github.com/tempool/tempool/process/wire"
 )
 
 // Codes that exist in HTTP only.
 const (
-	codeNotFound         api.Code = "not_found"          // no such route
-	codeMethodNotAllowed api.Code = "method_not_allowed" // the route takes another method
+	codeNotFound                  = statuses.CodeNotFound
+	codeMethodNotAllowed          = statuses.CodeMethodNotAllowed
 	codeInternal         api.Code = "internal"
 )
 
@@ -40,45 +41,19 @@ type Problem struct {
 	WorkerError *wire.RemoteError `json:"worker_error,omitempty"`
 }
 
-var statuses = map[api.Code]int{
-	api.CodePoolNotFound: http.StatusNotFound, api.CodeWorkerNotFound: http.StatusNotFound,
-	api.CodeMethodNotFound: http.StatusNotFound,
-	api.CodeLeaseNotFound:  http.StatusNotFound, codeNotFound: http.StatusNotFound,
-	api.CodeLeaseFenced: http.StatusConflict,
-	api.CodeQueueFull:   http.StatusTooManyRequests, api.CodeRateLimited: http.StatusTooManyRequests,
-	api.CodeQueueTimeout: http.StatusServiceUnavailable, api.CodeNoWorkers: http.StatusServiceUnavailable,
-	api.CodeUnavailable: http.StatusServiceUnavailable, api.CodeBusy: http.StatusServiceUnavailable,
-	api.CodeDegraded: http.StatusServiceUnavailable, api.CodeDraining: http.StatusServiceUnavailable,
-	api.CodeSuspended: http.StatusServiceUnavailable, api.CodeStarting: http.StatusServiceUnavailable,
-	api.CodeFailed: http.StatusServiceUnavailable, api.CodeContinuing: http.StatusServiceUnavailable,
-	api.CodeDeadlineExceeded: http.StatusGatewayTimeout,
-	api.CodeMemoryExceeded:   http.StatusBadGateway, api.CodeWorkerCrashed: http.StatusBadGateway,
-	api.CodeWorkerError:     http.StatusInternalServerError,
-	api.CodePayloadTooLarge: http.StatusRequestEntityTooLarge,
-	api.CodeInvalid:         http.StatusBadRequest,
-	codeMethodNotAllowed:    http.StatusMethodNotAllowed,
-	api.CodeUnauthorized:    http.StatusUnauthorized,
-	api.CodeSlowReader:      http.StatusRequestTimeout,
-	api.CodeForbidden:       http.StatusForbidden,
-	api.CodeCancelled:       499, // as in nginx: the client closed the connection
-	api.CodeSessionNotFound: http.StatusNotFound,
-	api.CodeSessionExists:   http.StatusPreconditionFailed, api.CodeVersionConflict: http.StatusPreconditionFailed,
-	api.CodeStoreFull: http.StatusInsufficientStorage, api.CodeStoreUnavailable: http.StatusServiceUnavailable,
-}
-
 // problemOf describes err. An error without a code is internal.
 func problemOf(err error) Problem {
 	p := Problem{Code: codeInternal, Detail: err.Error(), Status: http.StatusInternalServerError}
 	if coded, ok := errors.AsType[*api.Error](err); ok {
 		p.Code, p.Detail, p.Started = coded.Code, coded.Message, coded.Started
 		p.RetryAfterMS = coded.RetryAfter.Milliseconds()
-		if status, known := statuses[coded.Code]; known {
+		if status, known := statuses.Of[coded.Code]; known {
 			p.Status = status
 		}
 	} else if errors.Is(err, context.DeadlineExceeded) {
 		p.Code, p.Status = api.CodeDeadlineExceeded, http.StatusGatewayTimeout
 	} else if errors.Is(err, context.Canceled) {
-		p.Code, p.Status = api.CodeCancelled, statuses[api.CodeCancelled]
+		p.Code, p.Status = api.CodeCancelled, statuses.Of[api.CodeCancelled]
 	}
 	if other, ok := errors.AsType[api.OtherHostError](err); ok {
 		p.Host, p.Endpoint, p.Gateways = other.Host, other.Endpoint, other.Gateways

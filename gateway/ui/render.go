@@ -14,6 +14,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
+	"github.com/tempool/tempool/gateway/statuses"
 	"github.com/tempool/tempool/internal/format"
 	"github.com/tempool/tempool/lifecycle"
 )
@@ -93,15 +94,10 @@ func adviceOn(err error) string {
 	return ""
 }
 
-// statuses are those of pages about errors; that of all others is 503.
-var statuses = map[api.Code]int{
-	api.CodePoolNotFound: http.StatusNotFound, api.CodeWorkerNotFound: http.StatusNotFound,
-	api.CodeSessionNotFound: http.StatusNotFound, "not_found": http.StatusNotFound,
-	api.CodeForbidden: http.StatusForbidden, api.CodeInvalid: http.StatusBadRequest,
-	api.CodePayloadTooLarge: http.StatusRequestEntityTooLarge, api.CodeLeaseFenced: http.StatusConflict,
+// statusOf is the status of a page about an error; 503 without a known code.
+func statusOf(err error) int {
+	return cmp.Or(statuses.Of[api.CodeOf(err)], http.StatusServiceUnavailable)
 }
-
-func statusOf(err error) int { return cmp.Or(statuses[api.CodeOf(err)], http.StatusServiceUnavailable) }
 
 func (d *Dashboard) parsePages() map[string]*template.Template {
 	functions := template.FuncMap{
