@@ -42,12 +42,10 @@ func (l *line) avoidGateways() {
 
 // pause waits about d, or until this client has checked in a lease of the pool: then it returns the worker's slot.
 func (l *line) pause(ctx context.Context, d time.Duration) (slot int, hinted bool) {
-	timer := time.NewTimer(d/2 + rand.N(d))
-	defer timer.Stop()
 	select {
 	case slot = <-l.returned:
 		return slot, true
-	case <-timer.C:
+	case <-time.After(d/2 + rand.N(d)):
 	case <-ctx.Done():
 	}
 	return 0, false

@@ -189,15 +189,13 @@ func (h *Host) probation(ctx context.Context, p *process.Process, d time.Duratio
 	if d <= 0 {
 		return nil
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	began := time.Now()
 	select {
 	case <-p.Done():
 		return &process.Error{Code: process.CodeStartFailed,
 			Message: fmt.Sprintf("the process became ready and exited %s later, within its probation of %s: %s",
 				time.Since(began).Round(time.Millisecond), d.Round(time.Millisecond), p.Exit().Reason)}
-	case <-timer.C:
+	case <-time.After(d):
 	case <-ctx.Done():
 	case <-h.Stopping:
 	}

@@ -193,14 +193,12 @@ func mayHaveProcess(w api.RosterEntry, r api.EndEpochRequest) bool {
 
 // wait waits for d. It fails with the error of ctx, and when this agent stops: another one repeats the activity.
 func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-activity.GetWorkerStopChannel(ctx):
 		return errors.New("the agent is stopping")
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	}
 }

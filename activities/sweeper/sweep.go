@@ -54,8 +54,7 @@ func (s *Sweeper) Sweep(ctx context.Context, length time.Duration) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	waiting.Go(func() { newWaitingCalls(s).run(ctx) })
-	over := time.NewTimer(length)
-	defer over.Stop()
+	over := time.After(length)
 	ticker := time.NewTicker(sweepInterval)
 	defer ticker.Stop()
 	for {
@@ -64,7 +63,7 @@ func (s *Sweeper) Sweep(ctx context.Context, length time.Duration) error {
 		}
 		select {
 		case <-ticker.C:
-		case <-over.C:
+		case <-over:
 			return nil
 		case <-activity.GetWorkerStopChannel(ctx):
 			return errors.New("the agent is stopping; another agent continues the sweep")

@@ -143,10 +143,8 @@ func (p *serverProcess) awaitReady(ctx context.Context, options Options) error {
 		case strings.Contains(failure.Error(), interrupted):
 			return fmt.Errorf("%w (%w); its last output:\n%s", errInterrupted, failure, p.tail.String())
 		}
-		pause := time.NewTimer(wait)
 		select {
 		case <-p.done:
-			pause.Stop()
 			output := p.tail.String()
 			switch {
 			case strings.Contains(output, "address already in use"):
@@ -156,13 +154,11 @@ func (p *serverProcess) awaitReady(ctx context.Context, options Options) error {
 			}
 			return fmt.Errorf("the Temporal server exited before it was ready; its last output:\n%s", output)
 		case <-ctx.Done():
-			pause.Stop()
 			return fmt.Errorf("the Temporal server at %s is not ready (%w, last attempt: %v); the machine may be overloaded; "+
 				"its last output:\n%s",
 				address, context.Cause(ctx), failure, p.tail.String())
 		case <-announced:
-			pause.Stop()
-		case <-pause.C:
+		case <-time.After(wait):
 		}
 	}
 }
@@ -202,12 +198,10 @@ func (p *serverProcess) stop(ctx context.Context) error {
 	if err := p.signal(syscall.SIGTERM); err != nil {
 		return err
 	}
-	grace := time.NewTimer(stopTimeout)
-	defer grace.Stop()
 	select {
 	case <-p.done:
 		return nil
-	case <-grace.C:
+	case <-time.After(stopTimeout):
 	case <-ctx.Done():
 	}
 	return p.kill()

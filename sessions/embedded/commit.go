@@ -111,10 +111,8 @@ func (s *Store) commit() {
 
 // waitForMore waits for batchDelay, an urgent write or Close.
 func (s *Store) waitForMore() {
-	timer := time.NewTimer(batchDelay)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(batchDelay):
 	case <-s.commitNow:
 	case <-s.closing:
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway"
 	"github.com/tempool/tempool/internal/logging"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/process/logs"
 	"github.com/tempool/tempool/spec"
@@ -157,13 +158,11 @@ func securityFlags(c *cobra.Command, s *gateway.Security) {
 func onHangup(f func()) (end func()) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGHUP)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
+	ended := sleep.Done(func() {
 		for range signals {
 			f()
 		}
-	}()
+	})
 	return func() {
 		signal.Stop(signals)
 		close(signals) // Stop has returned, so nothing is sent any more

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 // waitFlags are the flags of a command that waits for its result.
@@ -36,11 +38,7 @@ func awaitResult[T any](ctx context.Context, a *app, limit time.Duration, wait f
 	defer cancel()
 	var result T
 	var err error
-	done := make(chan struct{})
-	go func() { // returns when bounded ends; the loop below waits for it
-		defer close(done)
-		result, err = wait(bounded)
-	}()
+	done := sleep.Done(func() { result, err = wait(bounded) }) // it returns when bounded ends
 	tick := time.NewTicker(a.pollInterval)
 	defer tick.Stop()
 	for {
@@ -64,8 +62,6 @@ var errWaitTimeout = errors.New("the wait timed out")
 func (a *app) await(ctx context.Context, limit time.Duration, poll func(context.Context) (bool, error)) error {
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	tick := time.NewTicker(a.pollInterval)
-	defer tick.Stop()
 	for {
 		request, cancel := a.request(bounded)
 		done, err := poll(request)
@@ -76,13 +72,8 @@ func (a *app) await(ctx context.Context, limit time.Duration, poll func(context.
 		if err == nil && done {
 			return nil
 		}
-		select {
-		case <-bounded.Done():
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			return errWaitTimeout
-		case <-tick.C:
+		if !sleep.For(bounded.Done(), a.pollInterval) {
+			return cmp.Or(ctx.Err(), errWaitTimeout)
 		}
 	}
 }

@@ -2,55 +2,73 @@ package dev
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
+
+	"github.com/shirou/gopsutil/v3/process"
+
+	"github.com/tempool/tempool/internal/sleep"
 )
+
+// errGoRunExited ends a run when its go run was killed: go run does not forward SIGTERM and would leave this program
+// running.
+var errGoRunExited = errors.New("the go run that started this program exited")
+
+const goRunInterval = time.Second
 
 // UntilStopped returns a context that ends at SIGTERM, SIGINT or SIGHUP, or when the go run that started this program
 // exits. A second signal exits immediately: the workers' processes and the Temporal server are guarded and die with
 // this process. It takes over from a context of the caller that ends at the first signal. Call stop.
 func UntilStopped(ctx context.Context, out io.Writer) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	endSignals, endGoRun := watchSignals(cancel, out), watchGoRun(cancel)
-	return ctx, func() {
-		endGoRun()
-		endSignals()
-		cancel(nil)
-	}
-}
-
-// watchSignals calls stop at the first signal and exits at the second; the workers' processes and the Temporal server
-// are guarded and die with this process. The returned function ends the watch.
-func watchSignals(stop context.CancelCauseFunc, out io.Writer) func() {
 	signals := make(chan os.Signal, 2)
 	kinds := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) { // as it is under nohup
 		kinds = append(kinds, syscall.SIGHUP)
 	}
 	signal.Notify(signals, kinds...)
-	end, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		for count := 0; ; count++ {
+	parent, end := os.Getppid(), make(chan struct{})
+	ranByGo := isGo(parent)
+	ended := sleep.Done(func() {
+		ticker := time.NewTicker(goRunInterval)
+		defer ticker.Stop()
+		for count := 0; ; {
 			select {
 			case <-end:
 				return
+			case <-ticker.C:
+				if ranByGo && os.Getppid() != parent {
+					cancel(errGoRunExited)
+				}
 			case <-signals:
-				if count > 0 {
+				if count++; count > 1 {
 					fmt.Fprintln(out, "\nExiting immediately.")
 					os.Exit(1)
 				}
 				fmt.Fprintln(out, "\nStopping gracefully; press Ctrl-C again to exit immediately.")
-				stop(errInterrupted)
+				cancel(errInterrupted)
 			}
 		}
-	}()
-	return func() {
+	})
+	return ctx, func() {
 		signal.Stop(signals)
 		close(end)
 		<-ended
+		cancel(nil)
 	}
+}
+
+// isGo reports whether a process is the go command; false if its name cannot be read.
+func isGo(pid int) bool {
+	parent, err := process.NewProcess(int32(pid))
+	if err != nil {
+		return false
+	}
+	name, err := parent.Name()
+	return err == nil && name == "go"
 }
