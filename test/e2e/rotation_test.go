@@ -30,8 +30,9 @@ type loadGenerator struct {
 	ended         chan struct{}
 }
 
-// maxUnderWay is how many calls of a load are under way at most: fewer than a pool's queue takes by default, and no more
-// than those of four seconds, so that a machine that is slower makes fewer calls, instead of longer and longer waits.
+// maxUnderWay is how many calls of a load are under way at most: fewer than a pool's queue takes by default, and no
+// more than those of four seconds, so that a machine that is slower makes fewer calls, instead of longer and longer
+// waits.
 func maxUnderWay(perSecond int) int { return min(800, 4*perSecond) }
 
 // startLoad starts perSecond calls a second, atOnce of them at a time; fewer on a machine that does not bear them.
