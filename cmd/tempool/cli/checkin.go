@@ -2,7 +2,7 @@ package cli
 
 import (
 	"context"
-	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -101,11 +101,9 @@ func (a *app) awaitCheckin(ctx context.Context, p pool, slot int, lease string) 
 		var err error
 		state, err = p.State(ctx, slot)
 		return err == nil && (state.Lease == nil || state.Lease.ID != lease), err
+	}, func() string {
+		return fmt.Sprintf("released lease %s, but its worker has not processed the release after %s; check that the agents "+
+			"are running", lease, formatDuration(a.timeout))
 	})
-	if errors.Is(err, errWaitTimeout) {
-		return "", api.Errorf(codeTimeout,
-			"released lease %s, but its worker has not processed the release after %s; check that the agents are running", lease,
-			formatDuration(a.timeout))
-	}
 	return state.State, err
 }

@@ -134,7 +134,7 @@ replaced only when the next one is ready. A worker for which no other host has c
 func (a *app) awaitNoProcess(ctx context.Context, cp controlPlane, host string, limit time.Duration) error {
 	var first time.Time
 	var left []string
-	err := a.await(ctx, limit, func(ctx context.Context) (bool, error) {
+	return a.await(ctx, limit, func(ctx context.Context) (bool, error) {
 		hosts, err := cp.Hosts(ctx)
 		i := slices.IndexFunc(hosts, func(h tempool.Host) bool { return h.ID == host })
 		if err != nil || i < 0 || hosts[i].HeardAt.IsZero() { // without an agent it has no process either
@@ -149,13 +149,11 @@ func (a *app) awaitNoProcess(ctx context.Context, cp controlPlane, host string, 
 			first = hosts[i].HeardAt
 		}
 		return len(left) == 0 && hosts[i].HeardAt.After(first), nil
-	})
-	if errors.Is(err, errWaitTimeout) {
-		return api.Errorf(codeTimeout, "host %s takes no new workers, but still has processes of %d after %s (%s); tempool "+
-			"ps says why, and draining it again moves what is left", host, len(left), formatDuration(limit),
+	}, func() string {
+		return fmt.Sprintf("host %s takes no new workers, but still has processes of %d after %s (%s); tempool ps says why, "+
+			"and draining it again moves what is left", host, len(left), formatDuration(limit),
 			strings.Join(left[:min(len(left), maxNamed)], ", "))
-	}
-	return err
+	})
 }
 
 func (a *app) undrainHostCommand() *cobra.Command {

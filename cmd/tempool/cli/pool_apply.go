@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -80,7 +79,7 @@ type applyResult struct {
 // awaitRollout waits until the pool has no rollout. It fails if the rollout halts.
 func (a *app) awaitRollout(ctx context.Context, cp controlPlane, name string, limit time.Duration) error {
 	progress := "no answer"
-	err := a.await(ctx, limit, func(ctx context.Context) (bool, error) {
+	return a.await(ctx, limit, func(ctx context.Context) (bool, error) {
 		status, err := cp.Pool(name).Status(ctx)
 		switch {
 		case err != nil:
@@ -96,12 +95,10 @@ func (a *app) awaitRollout(ctx context.Context, cp controlPlane, name string, li
 		progress = rolloutSummary(status.Rollout) + restartingSummary(status)
 		a.showProgress(name + ": " + progress)
 		return false, nil
+	}, func() string {
+		return fmt.Sprintf("the rollout of pool %s is not done after %s (%s); it continues: run tempool pool status %[1]s "+
+			"to follow", name, formatDuration(limit), progress)
 	})
-	if errors.Is(err, errWaitTimeout) {
-		return api.Errorf(codeTimeout, "the rollout of pool %s is not done after %s (%s); it continues: run tempool pool "+
-			"status %[1]s to follow", name, formatDuration(limit), progress)
-	}
-	return err
 }
 
 // rolloutSummary describes the progress of a rolling restart in one line.

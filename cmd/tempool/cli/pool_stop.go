@@ -71,14 +71,12 @@ func (a *app) awaitPoolEnd(ctx context.Context, cp controlPlane, name string, li
 			left = status.Workers
 			a.showProgress(fmt.Sprintf("%s: %s remaining%s", name, plural(len(left), "worker"), ready.States(name, left)))
 		}
+	}, func() string {
+		return fmt.Sprintf("pool %s has not stopped after %s%s; it continues to stop: run tempool ps %[1]s to follow, and "+
+			"check that the agents of its workers are running", name, formatDuration(limit), ready.Describe(name, left))
 	})
-	switch {
-	case ctx.Err() != nil && err != nil:
+	if err != nil && ctx.Err() != nil {
 		return ctx.Err()
-	case errors.Is(err, errWaitTimeout):
-		return api.Errorf(codeTimeout, "pool %s has not stopped after %s%s; it continues to stop: run tempool ps %[1]s to "+
-			"follow, and check that the agents of its workers are running", name, formatDuration(limit),
-			ready.Describe(name, left))
 	}
 	return err
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -31,7 +30,7 @@ type readyWait struct {
 // awaitReady waits until every worker that w tracks is in service. It fails early if a worker cannot start.
 func (a *app) awaitReady(ctx context.Context, cp controlPlane, w *readyWait) error {
 	a.checkAgents(ctx, cp, w, true)
-	err := a.await(ctx, w.limit, func(ctx context.Context) (bool, error) {
+	return a.await(ctx, w.limit, func(ctx context.Context) (bool, error) {
 		status, err := cp.Pool(w.pool).Status(ctx)
 		if err != nil {
 			if ctx.Err() == nil { // not the limit
@@ -53,20 +52,18 @@ func (a *app) awaitReady(ctx context.Context, cp controlPlane, w *readyWait) err
 			a.checkAgents(ctx, cp, w, false)
 		}
 		return w.progress.Done(), nil
+	}, func() string {
+		hint := w.agentHint
+		switch {
+		case hint != "":
+		case w.progress.Wanted == 0: // Temporal lists agents for a while after they stopped
+			hint = "the pool does not answer, so probably no agent is running; start one with: tempool agent"
+		default:
+			hint = fmt.Sprintf("it keeps starting; run tempool pool status %s to follow, or tempool pool stop %[1]s to give up",
+				w.pool)
+		}
+		return w.progress.Summary(w.pool, w.limit) + "; " + hint
 	})
-	if !errors.Is(err, errWaitTimeout) {
-		return err
-	}
-	hint := w.agentHint
-	switch {
-	case hint != "":
-	case w.progress.Wanted == 0: // Temporal lists agents for a while after they stopped
-		hint = "the pool does not answer, so probably no agent is running; start one with: tempool agent"
-	default:
-		hint = fmt.Sprintf("it keeps starting; run tempool pool status %s to follow, or tempool pool stop %[1]s to give up",
-			w.pool)
-	}
-	return api.Errorf(codeTimeout, "%s; %s", w.progress.Summary(w.pool, w.limit), hint)
 }
 
 // checkAgents warns, once for each cause, if no agent can start the workers. The first check warns only if no agent

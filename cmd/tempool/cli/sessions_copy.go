@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -113,13 +112,10 @@ func (a *app) awaitCopy(ctx context.Context, p pool, limit time.Duration,
 			return false, api.Errorf(api.CodeInvalid, "another user ended the copy")
 		}
 		return report.InSync || report.Phase == api.CopyCutOver, nil
+	}, func() string {
+		return fmt.Sprintf("the stores are not in sync after %s (%s); the copy continues: run tempool sessions copy with "+
+			"--status to follow", limit, copyProgress(report))
 	})
-	if errors.Is(err, errWaitTimeout) {
-		return nil, api.Errorf(codeTimeout,
-			"the stores are not in sync after %s (%s); the copy continues: run tempool sessions copy with --status to "+
-				"follow", limit,
-			copyProgress(report))
-	}
 	return report, err
 }
 

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -167,17 +166,14 @@ func (a *app) move(ctx context.Context, m moveFlags, start func(context.Context)
 
 // awaitMigration waits for a migration and shows its progress.
 func (a *app) awaitMigration(ctx context.Context, m migration, limit time.Duration) (api.SessionMoves, error) {
-	moves, err := awaitResult(ctx, a, limit, m.Wait, func(ctx context.Context) {
+	return awaitResult(ctx, a, limit, m.Wait, func(ctx context.Context) {
 		progress, err := send(ctx, a, m.Progress)
 		if err == nil && progress.Total > 0 {
 			a.showProgress(fmt.Sprintf("%d of %s moved", progress.Moved, plural(progress.Total, "session")))
 		}
+	}, func() string {
+		return fmt.Sprintf("not done after %s; workflow %s continues", formatDuration(limit), m.WorkflowID())
 	})
-	if errors.Is(err, errWaitTimeout) {
-		return moves, api.Errorf(codeTimeout, "not done after %s; workflow %s continues", formatDuration(limit),
-			m.WorkflowID())
-	}
-	return moves, err
 }
 
 func writeMoves(text *strings.Builder, moves api.SessionMoves) {

@@ -1,9 +1,7 @@
 package cli
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,10 +28,10 @@ func (w *waitFlags) flags(c *cobra.Command, limit time.Duration, until string) {
 	})
 }
 
-// awaitResult waits until wait returns, for at most limit, and calls show at intervals. It returns errWaitTimeout after
-// limit.
+// awaitResult waits until wait returns, for at most limit, and calls show at intervals. After limit it fails with
+// codeTimeout and the message of late, which says what to do.
 func awaitResult[T any](ctx context.Context, a *app, limit time.Duration, wait func(context.Context) (T, error),
-	show func(context.Context)) (T, error) {
+	show func(context.Context), late func() string) (T, error) {
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var result T
@@ -45,7 +43,7 @@ func awaitResult[T any](ctx context.Context, a *app, limit time.Duration, wait f
 		select {
 		case <-done:
 			if err != nil && ctx.Err() == nil && bounded.Err() != nil {
-				return result, errWaitTimeout
+				return result, api.Errorf(codeTimeout, "%s", late())
 			}
 			return result, err
 		case <-tick.C:
@@ -54,12 +52,10 @@ func awaitResult[T any](ctx context.Context, a *app, limit time.Duration, wait f
 	}
 }
 
-// errWaitTimeout is the error of a wait after its limit; each command replaces it by one that says what to do.
-var errWaitTimeout = errors.New("the wait timed out")
-
 // await polls until poll returns true. It polls again after CodeUnavailable, since agents may restart. It returns any
-// other error of poll, errWaitTimeout after limit, or the error of ctx.
-func (a *app) await(ctx context.Context, limit time.Duration, poll func(context.Context) (bool, error)) error {
+// other error of poll, the error of ctx, or after limit one as awaitResult does.
+func (a *app) await(ctx context.Context, limit time.Duration, poll func(context.Context) (bool, error),
+	late func() string) error {
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {
@@ -73,7 +69,10 @@ func (a *app) await(ctx context.Context, limit time.Duration, poll func(context.
 			return nil
 		}
 		if !sleep.For(bounded.Done(), a.pollInterval) {
-			return cmp.Or(ctx.Err(), errWaitTimeout)
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return api.Errorf(codeTimeout, "%s", late())
 		}
 	}
 }

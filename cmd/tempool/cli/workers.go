@@ -283,7 +283,7 @@ func (a *app) targets(ctx context.Context, p pool, s workerSignal, slot *int) ([
 // awaitSignal waits until every target is where the signal leads. It fails if a worker refuses the signal.
 func (a *app) awaitSignal(ctx context.Context, p pool, s workerSignal, targets []*signaledWorker,
 	wait waitFlags) error {
-	err := a.await(ctx, wait.limit, func(ctx context.Context) (bool, error) {
+	return a.await(ctx, wait.limit, func(ctx context.Context) (bool, error) {
 		status, err := p.Status(ctx)
 		if err != nil {
 			return false, err
@@ -299,13 +299,10 @@ func (a *app) awaitSignal(ctx context.Context, p pool, s workerSignal, targets [
 		}
 		a.showProgress(fmt.Sprintf("%s %s: %d of %d", s.signal, p.Name(), done, len(targets)))
 		return done == len(targets), nil
+	}, func() string {
+		return fmt.Sprintf("%s of pool %s is not done after %s: %s; the signal stays in effect: run tempool ps %[2]s to "+
+			"follow", s.signal, p.Name(), formatDuration(wait.limit), pendingTargets(targets))
 	})
-	if errors.Is(err, errWaitTimeout) {
-		return api.Errorf(codeTimeout,
-			"%s of pool %s is not done after %s: %s; the signal stays in effect: run tempool ps %[2]s to follow",
-			s.signal, p.Name(), formatDuration(wait.limit), pendingTargets(targets))
-	}
-	return err
 }
 
 // refresh updates the state of one target.
