@@ -31,13 +31,8 @@ const NothingToDo = "Nothing to do."
 // alerts lists the problems, worst first.
 func alerts(p pool) []Alert {
 	list := []Alert{}
-	ready := 0
-	for _, w := range p.workers {
-		if w.State.InService() {
-			ready++
-		}
-	}
-	if ready == 0 && p.Size > 0 && !p.status.Stopping {
+	inService := slices.ContainsFunc(p.workers, func(w worker) bool { return w.State.InService() })
+	if !inService && p.Size > 0 && !p.status.Stopping {
 		list = append(list, Alert{SeverityCritical, "", "No worker of the pool is in service.", Runbook("pool_down")})
 	}
 	if p.status.StartsPaused != "" {
@@ -50,7 +45,7 @@ func alerts(p pool) []Alert {
 	for _, w := range p.workers {
 		list = append(list, w.alerts(p)...)
 	}
-	slices.SortStableFunc(list, func(a, b Alert) int { return rankOf(a.Severity) - rankOf(b.Severity) })
+	slices.SortStableFunc(list, func(a, b Alert) int { return cmp.Compare(a.Severity, b.Severity) }) // critical is first
 	return list
 }
 
@@ -61,13 +56,6 @@ func killedProcesses(workers []worker) (n int64) {
 		n += max(0, w.EndedByOutcome[string(lifecycle.Killed)]-w.RestartsByReason[string(api.CauseCutCall)])
 	}
 	return n
-}
-
-func rankOf(s Severity) int {
-	if s == SeverityCritical {
-		return 0
-	}
-	return 1
 }
 
 func (w worker) alerts(p pool) []Alert {
@@ -199,11 +187,10 @@ func recommendations(p pool, measured []worker) []string {
 			break
 		}
 	}
-	if advised := memoryAdvice(p, measured); advised != "" {
-		advice = append(advice, advised)
-	}
-	if advised := sizeAdvice(p, measured); advised != "" {
-		advice = append(advice, advised)
+	for _, advised := range []string{memoryAdvice(p, measured), sizeAdvice(p, measured)} {
+		if advised != "" {
+			advice = append(advice, advised)
+		}
 	}
 	if len(advice) == 0 {
 		return []string{NothingToDo}
@@ -346,9 +333,7 @@ func sizeAdvice(p pool, measured []worker) string {
 func mostly(workers []worker) string {
 	causes := map[string]int64{}
 	for _, w := range workers {
-		for cause, n := range w.RestartsByReason {
-			causes[cause] += n
-		}
+		addTo(causes, w.RestartsByReason)
 	}
 	for cause, n := range causes {
 		if 2*n > total(causes) {

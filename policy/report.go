@@ -300,21 +300,21 @@ func performance(measured []worker) *Performance {
 		if mean := float64(w.TotalCallTimeMS) / float64(w.RequestsServed); w.RequestsServed > 0 && mean > p.SlowestMS {
 			p.Slowest, p.SlowestMS = w.Worker, mean
 		}
-		for cause, n := range w.RestartsByReason {
-			p.Restarts[cause] += n
-		}
-		for cause, n := range w.RotationsByReason {
-			p.Rotations[cause] += n
-		}
-		for outcome, n := range w.EndedByOutcome {
-			p.Ended[lifecycle.State(outcome)] += n
-		}
+		addTo(p.Restarts, w.RestartsByReason)
+		addTo(p.Rotations, w.RotationsByReason)
+		addTo(p.Ended, w.EndedByOutcome)
 	}
 	if p.Requests > 0 {
 		p.FailedShare = float64(p.Failed) / float64(p.Requests)
 		p.AvgCallMS = float64(took) / float64(p.Requests)
 	}
 	return p
+}
+
+func addTo[K ~string](sums map[K]int64, counts map[string]int64) {
+	for name, n := range counts {
+		sums[K(name)] += n
+	}
 }
 
 // watchReason is what is wrong with a worker that serves, or will be: a failure in sight comes first.
