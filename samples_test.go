@@ -10,19 +10,24 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
+// gatewayAt starts a gateway that gives an answer at one URI, and text at others.
+func gatewayAt(t *testing.T, uri string, status int, answer string) (endpoint string) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text := answer
+		if r.URL.RequestURI() != uri {
+			text = "no JSON"
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(text))
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
 func TestSamplesOfSeveralHostsAreJoined(t *testing.T) {
 	host := func(status int, answer string) string {
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			text := answer
-			if r.URL.RequestURI() != "/v1/pools/p/samples?workers=0,7" {
-				text = "no JSON"
-			}
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(status)
-			_, _ = w.Write([]byte(text))
-		}))
-		t.Cleanup(server.Close)
-		return server.URL
+		return gatewayAt(t, "/v1/pools/p/samples?workers=0,7", status, answer)
 	}
 	one := func(worker, ages string) string {
 		return `[{"worker": "` + worker + `", "age_ms": ` + ages +
@@ -62,22 +67,10 @@ func TestSamplesOfSeveralHostsAreJoined(t *testing.T) {
 }
 
 func TestQueuesOfSeveralHostsAreListed(t *testing.T) {
-	gateway := func(status int, answer string) string {
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			text := answer
-			if r.URL.RequestURI() != "/v1/pools/p/queue" {
-				text = "no JSON"
-			}
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(status)
-			_, _ = w.Write([]byte(text))
-		}))
-		t.Cleanup(server.Close)
-		return server.URL
-	}
-	second := gateway(http.StatusOK, `{"host": "b", "age_ms": [12000, 2000], "waiting": [7, 0]}`)
-	first := gateway(http.StatusOK, `{"host": "a", "age_ms": [], "waiting": []}`)
-	uneven := gateway(http.StatusOK, `{"host": "c", "age_ms": [1], "waiting": []}`)
+	gateway := func(answer string) string { return gatewayAt(t, "/v1/pools/p/queue", http.StatusOK, answer) }
+	second := gateway(`{"host": "b", "age_ms": [12000, 2000], "waiting": [7, 0]}`)
+	first := gateway(`{"host": "a", "age_ms": [], "waiting": []}`)
+	uneven := gateway(`{"host": "c", "age_ms": [1], "waiting": []}`)
 	c, err := Dial(t.Context(), Options{Gateways: []string{second, uneven, first}})
 	require.NoError(t, err)
 	t.Cleanup(c.Close)

@@ -16,15 +16,18 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-func TestThePythonTestsOfCodemetricsPass(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	command := exec.CommandContext(ctx, "python3", "-B", "-W", "error", "-m", "unittest", "discover", "--start-directory",
-		"codemetrics/tests")
-	output, err := command.CombinedOutput()
-	require.NoError(t, err, string(output))
-	require.Contains(t, string(output), "OK")
-	require.NotContains(t, string(output), "Ran 0 tests")
+func TestThePythonTestsOfTheExamplesPass(t *testing.T) {
+	for _, example := range []string{"codemetrics", "programs"} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		command := exec.CommandContext(ctx, "python3", "-B", "-W", "error", "-m", "unittest", "discover",
+			"--start-directory", "tests")
+		command.Dir = example
+		output, err := command.CombinedOutput()
+		require.NoError(t, err, "%s: %s", example, output)
+		require.Contains(t, string(output), "OK", example)
+		require.NotContains(t, string(output), "Ran 0 tests", example)
+	}
 }
 
 func TestThePythonProgramsAndTheirSDKAreTyped(t *testing.T) {

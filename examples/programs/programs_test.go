@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os/exec"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -22,17 +20,6 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func TestTheClassifiersPythonTestsPass(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	command := exec.CommandContext(ctx, "python3", "-B", "-W", "error", "-m", "unittest", "discover", "--start-directory",
-		"tests")
-	output, err := command.CombinedOutput()
-	require.NoError(t, err, string(output))
-	require.Contains(t, string(output), "OK")
-	require.NotContains(t, string(output), "Ran 0 tests")
-}
 
 // workers starts every worker of pool.toml on a host with a session store.
 func workers(t *testing.T) ([]*process.Process, sessions.Store) {
