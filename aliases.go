@@ -72,6 +72,7 @@ const (
 	CodeHostTaken        = api.CodeHostTaken
 	CodeUnauthorized     = api.CodeUnauthorized
 	CodeForbidden        = api.CodeForbidden
+	CodeKeyRequired      = api.CodeKeyRequired
 	CodeSlowReader       = api.CodeSlowReader
 	CodeSessionNotFound  = api.CodeSessionNotFound
 	CodeSessionExists    = api.CodeSessionExists
@@ -111,6 +112,7 @@ var (
 	ErrHostTaken        = api.ErrHostTaken
 	ErrUnauthorized     = api.ErrUnauthorized
 	ErrForbidden        = api.ErrForbidden
+	ErrKeyRequired      = api.ErrKeyRequired
 	ErrSlowReader       = api.ErrSlowReader
 	ErrSessionNotFound  = api.ErrSessionNotFound
 	ErrSessionExists    = api.ErrSessionExists

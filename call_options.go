@@ -16,6 +16,8 @@ type CallOptions struct {
 	// Session is the session of the call. A pool's gateway sends the call to the worker that served the session last, if
 	// that one is free.
 	Session string
+	// Key says whose call it is, in at most 256 bytes, for a pool with isolation.by = "key".
+	Key string
 	// Priority orders the calls that wait in a gateway's queue, 0 to 9; the highest goes first. A waiting call gains one
 	// for each tenth of queue.timeout.
 	Priority int
@@ -53,6 +55,9 @@ func (o CallOptions) header(ctx context.Context) (http.Header, error) {
 	}
 	if o.Session != "" {
 		header.Set(api.HeaderSession, o.Session)
+	}
+	if o.Key != "" {
+		header.Set(api.HeaderKey, o.Key)
 	}
 	if o.Priority != 0 {
 		header.Set(api.HeaderPriority, strconv.Itoa(o.Priority))

@@ -212,7 +212,7 @@ func (p *Pool) CheckoutOnce(ctx context.Context, slot int, o CheckoutOptions) (*
 		return nil, api.Errorf(api.CodeInvalid, "request id %q was used for a lease with another token", request.RequestID)
 	}
 	lease.Token = token
-	return p.client.newLease(*lease, requested), nil
+	return p.client.newLease(*lease, o.Key, requested), nil
 }
 
 // CheckoutWorker sends one worker this request for a lease, once. The caller renews the lease and checks it in. A

@@ -116,9 +116,8 @@ func (p *Pool) checkoutOrLeave(ctx context.Context, end *waitEnd, endpoint strin
 // checkoutAt asks one gateway.
 func (p *Pool) checkoutAt(ctx context.Context, endpoint string, o CheckoutOptions, wait time.Duration) (*Lease, error) {
 	body, err := transport.JSONBody(map[string]any{
-		"holder": o.Holder, "session": o.Session, "ttl_ms": o.TTL.Milliseconds(), "request_id": o.RequestID,
-		"wait_ms": wait.Milliseconds(),
-		"token":   o.Token,
+		"holder": o.Holder, "session": o.Session, "key": o.Key, "ttl_ms": o.TTL.Milliseconds(),
+		"request_id": o.RequestID, "wait_ms": wait.Milliseconds(), "token": o.Token,
 	})
 	if err != nil {
 		return nil, err
@@ -135,7 +134,7 @@ func (p *Pool) checkoutAt(ctx context.Context, endpoint string, o CheckoutOption
 	if wait > 0 { // the lease is as old as the answer, not as the wait
 		requested = time.Now()
 	}
-	granted := p.client.newLease(lease, requested)
+	granted := p.client.newLease(lease, o.Key, requested)
 	granted.state.seenByGateway = true
 	if p.client.fixed != nil {
 		// The gateway's own name for itself may not resolve here; if the lease is on another host, the first call is

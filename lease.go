@@ -21,6 +21,7 @@ type Lease struct {
 type leaseState struct {
 	client *Client
 	lease  api.Lease // as granted
+	key    string    // of CheckoutOptions
 	ttl    time.Duration
 
 	mu        sync.Mutex
@@ -35,10 +36,10 @@ type leaseState struct {
 }
 
 // newLease makes a lease usable that was granted in answer to a request sent at requested.
-func (c *Client) newLease(lease api.Lease, requested time.Time) *Lease {
+func (c *Client) newLease(lease api.Lease, key string, requested time.Time) *Lease {
 	ttl := lease.TTL()
-	return &Lease{Lease: lease, state: &leaseState{client: c, lease: lease, ttl: ttl, endpoint: lease.Endpoint,
-		expires: requested.Add(ttl), done: make(chan struct{})}}
+	return &Lease{Lease: lease, state: &leaseState{client: c, lease: lease, key: key, ttl: ttl,
+		endpoint: lease.Endpoint, expires: requested.Add(ttl), done: make(chan struct{})}}
 }
 
 // Adopt makes a lease usable that another program checked out, for example tempool checkout -o json; calls need its

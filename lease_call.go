@@ -1,6 +1,7 @@
 package tempool
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"net/url"
@@ -63,7 +64,9 @@ func (l *Lease) send(verb string) sender {
 		if endpoint == "" {
 			return nil, api.Errorf(api.CodeUnavailable, "cannot call worker %s: its host has no gateway", l.Worker)
 		}
-		call := gatewayCall{client: l.state.client, path: path, lease: l.state.lease.Token, options: l.options, body: body}
+		options := l.options
+		options.Key = cmp.Or(options.Key, l.state.key)
+		call := gatewayCall{client: l.state.client, path: path, lease: l.state.lease.Token, options: options, body: body}
 		reply, err := call.send(ctx, endpoint)
 		if others := l.state.client.referrals(ctx, endpoint, err); len(others) > 0 && others[0] != endpoint &&
 			!body.Consumed() {

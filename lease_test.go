@@ -77,7 +77,7 @@ func TestClosingTheClientStopsTheRenewal(t *testing.T) {
 	c.Close()
 	<-lease.Done()
 	require.ErrorIs(t, lease.Err(), api.ErrUnavailable)
-	late := c.newLease(api.Lease{ID: "p.0.1.9"}, time.Now())
+	late := c.newLease(api.Lease{ID: "p.0.1.9"}, "", time.Now())
 	late.state.keepRenewed(t.Context())
 	<-late.Done()
 	require.ErrorIs(t, late.Err(), api.ErrUnavailable, "a closed client starts no renewal")

@@ -40,6 +40,7 @@ type Options struct {
 type CheckoutOptions struct {
 	Holder  string        // required
 	Session string        // optional
+	Key     string        // of the calls under the lease, unless they name another; see CallOptions
 	TTL     time.Duration // 0: the spec's lease.ttl
 	Slot    *int          // a particular worker; nil: any
 	// RequestID makes the checkout idempotent for one worker; empty: a random one.

@@ -46,6 +46,7 @@ const (
 	CodeHostTaken       Code = "host_taken"   // another agent holds the host id
 	CodeUnauthorized    Code = "unauthorized" // the gateway does not know the client
 	CodeForbidden       Code = "forbidden"    // the client lacks a right, or the token of the lease
+	CodeKeyRequired     Code = "key_required" // the pool has isolation.by = "key", and the call names no key
 	CodeSlowReader      Code = "slow_reader"  // the client of a stream read too slowly, and other calls share its worker
 )
 
@@ -107,6 +108,7 @@ var (
 	ErrHostTaken        = &Error{Code: CodeHostTaken}
 	ErrUnauthorized     = &Error{Code: CodeUnauthorized}
 	ErrForbidden        = &Error{Code: CodeForbidden}
+	ErrKeyRequired      = &Error{Code: CodeKeyRequired}
 	ErrSlowReader       = &Error{Code: CodeSlowReader}
 	ErrSessionNotFound  = &Error{Code: CodeSessionNotFound}
 	ErrSessionExists    = &Error{Code: CodeSessionExists}

@@ -153,6 +153,7 @@ func callRequest(r *http.Request, verb string,
 		return request, 0, api.Errorf(api.CodeInvalid, "the method has %d bytes; at most %d are allowed", length,
 			wire.MaxMethod)
 	}
+	request.Key = r.Header.Get(api.HeaderKey)
 	ms, err := intHeader(r.Header, api.HeaderTimeout, 0, 1, MaxCallTimeout.Milliseconds())
 	request.Headers, request.Trace = headersToWorker(r.Header), connectionOf(r).unsampled
 	return request, time.Duration(ms) * time.Millisecond, err

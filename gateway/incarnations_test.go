@@ -223,3 +223,88 @@ func TestAnIsolatedProcessServesOneUse(t *testing.T) {
 		require.False(t, p.HasEnded())
 	}
 }
+
+// Clients with more keys than workers race for processes, some under leases that the gateway has not granted.
+func TestAProcessServesOneKey(t *testing.T) {
+	t.Parallel()
+	e := open(t, 2, withSpec(func(sp *spec.Spec) {
+		sp.Isolation.By, sp.Start.Fork, sp.Queue.Timeout = spec.IsolateKey, true, spec.Duration(timeout)
+	}))
+	e.do("POST", "/v1/pools/p/call/pid", nil).requireProblem(t, 400, api.CodeKeyRequired)
+	e.do("POST", "/v1/pools/p/call/pid", nil, api.HeaderKey, strings.Repeat("k", 257)).requireProblem(t, 400, api.CodeInvalid)
+	var mu sync.Mutex
+	keys := map[string]string{} // by process
+	call := func(path, key string) string {
+		a := e.do("POST", path+"/call/pid", nil, api.HeaderKey, key)
+		require.Equal(t, 200, a.status, "%s", a.body)
+		mu.Lock()
+		defer mu.Unlock()
+		pid := strings.TrimSpace(string(a.body))
+		if other, used := keys[pid]; used {
+			require.Equal(t, other, key, "process %s has served two keys", pid)
+		}
+		keys[pid] = key
+		return pid
+	}
+	var all sync.WaitGroup
+	for client := range 6 {
+		all.Go(func() {
+			for i := range 20 {
+				call("/v1/pools/p", "key "+strconv.Itoa((client+i*i)%5))
+			}
+		})
+	}
+	for slot := range 2 {
+		all.Go(func() {
+			for i := range 6 {
+				lease := e.lease(slot, "client")
+				path := "/v1/leases/" + lease.ID + "~" + lease.Token
+				e.do("POST", path+"/call/pid", nil).requireProblem(t, 400, api.CodeKeyRequired)
+				require.Equal(t, call(path, "key "+strconv.Itoa(i%5)), call(path, "key "+strconv.Itoa(i%5)))
+				call(path, "key of "+strconv.Itoa(slot)) // the holder's, who has another one
+				require.Equal(t, 200, e.do("DELETE", path, nil).status)
+			}
+		})
+	}
+	all.Wait()
+	for _, p := range e.processes.List() {
+		require.EqualValues(t, 1, p.Incarnation(), "the workflow sees one incarnation")
+	}
+
+	// The first calls of a new key at one instant get one process.
+	for i := range 25 {
+		var pids [3]string
+		for n := range pids {
+			all.Go(func() { pids[n] = call("/v1/pools/p", "new key "+strconv.Itoa(i)) })
+		}
+		all.Wait()
+		require.Equal(t, [3]string{pids[0], pids[0], pids[0]}, pids)
+	}
+
+	// Its process is used again, and asks to be replaced like any other.
+	require.Equal(t, call("/v1/pools/p", "mine"), call("/v1/pools/p", "mine"))
+}
+
+func TestAKeyLosesItsProcessWhenItIsIdleOrOld(t *testing.T) {
+	t.Parallel()
+	for name, set := range map[string]func(*spec.Isolation){
+		"idle": func(i *spec.Isolation) { i.Idle = spec.Duration(50 * time.Millisecond) },
+		"old":  func(i *spec.Isolation) { i.MaxLifetime = spec.Duration(50 * time.Millisecond) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := open(t, 1, withSpec(func(sp *spec.Spec) {
+				sp.Isolation.By, sp.Start.Fork, sp.Queue.Timeout = spec.IsolateKey, true, spec.Duration(timeout)
+				set(&sp.Isolation)
+			}))
+			pid := func() string {
+				a := e.do("POST", "/v1/pools/p/call/pid", nil, api.HeaderKey, "k")
+				require.Equal(t, 200, a.status, "%s", a.body)
+				return string(a.body)
+			}
+			first := pid()
+			require.Eventually(t, func() bool { return e.processes.List()[0].Info().Number > 1 }, timeout, 5*time.Millisecond)
+			require.NotEqual(t, first, pid())
+		})
+	}
+}

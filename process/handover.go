@@ -35,8 +35,8 @@ type keptRecord struct {
 	Address string    `json:"address,omitempty"`
 	Port    int       `json:"port,omitempty"`
 	Frozen  bool      `json:"frozen,omitempty"`
-	Process int64     `json:"process"` // its number within the incarnation
-	Used    bool      `json:"used,omitempty"`
+	Process int64     `json:"process"`        // its number within the incarnation
+	Used    *string   `json:"used,omitempty"` // see Process.Used
 
 	Limits     spec.Limits                 `json:"limits"`
 	Mechanisms map[string]limits.Mechanism `json:"mechanisms,omitempty"`

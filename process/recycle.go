@@ -6,13 +6,18 @@ import (
 	"reflect"
 )
 
-// Use records that the incarnation's newest process is about to serve its only use (isolation.by = "use"), before the
-// first byte of it is sent. It reports false if the process has served one before, under an earlier agent too; such a
-// process must never serve another one.
-func (p *Process) Use() bool { return p.now().used.CompareAndSwap(false, true) }
+// Use records that the incarnation's newest process is about to serve a key or, for "", its only use (isolation.by),
+// before the first byte of it is sent. It reports false if Use has been called for the process before, under an earlier
+// agent too; such a process must never serve another key or use.
+func (p *Process) Use(key string) bool { return p.now().used.CompareAndSwap(nil, &key) }
 
-// Used reports whether Use has been called for the incarnation's newest process.
-func (p *Process) Used() bool { return p.now().used.Load() }
+// Used reports whether Use has been called for the incarnation's newest process, and for which key.
+func (p *Process) Used() (key string, used bool) {
+	if of := p.now().used.Load(); of != nil {
+		return *of, true
+	}
+	return "", false
+}
 
 // Recycle ends the newest process of the incarnation, with its whole tree, and then makes a clean one. It returns at
 // once. Once the clean one is ready, which Conn then is the connection of, it calls clean. If it does not become ready,

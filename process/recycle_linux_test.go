@@ -38,15 +38,16 @@ func TestAnIncarnationHasCleanProcessesOneAfterTheOther(t *testing.T) {
 			seen := map[int]bool{}
 			for number := range 4 {
 				require.EqualValues(t, number+1, p.Info().Number)
-				require.True(t, p.Use())
-				require.False(t, p.Use(), "a process has one use")
+				require.True(t, p.Use(""))
+				require.False(t, p.Use(""), "a process has one use")
 				child := ask[int](t, p, "spawn")
 				pid := p.Info().PID
 				require.False(t, seen[pid])
 				seen[pid] = true
 				recycle(t, p)
 				require.ErrorIs(t, syscall.Kill(child, 0), syscall.ESRCH, "the old tree is gone before")
-				require.False(t, p.Used())
+				_, used := p.Used()
+				require.False(t, used)
 				require.NoError(t, p.Probe(t.Context()))
 			}
 			require.Equal(t, []*Process{p}, s.List())
@@ -77,7 +78,7 @@ def check():
     if os.path.exists(%q): raise RuntimeError("broken")`, file))
 	s := open(t)
 	p := started(t, s, launch("p/0", 1, sp))
-	p.Use()
+	p.Use("")
 	require.NoError(t, syscall.Mkdir(file, 0o755))
 	p.Recycle(func() { t.Error("it is not ready") })
 	<-p.Done()

@@ -55,9 +55,13 @@ var conflicts = []conflict{
 			"cannot be used with sandbox.private_tmp: the processes of one template would share its /tmp")
 	}, "one of the two"},
 	{"isolation.by", "pool.protocol", func(s *Spec) (string, string) {
-		return "", problemIf(s.Isolation.By == IsolateUse && s.Pool.Protocol == ProtocolNone,
-			`"use" cannot be kept with pool.protocol = "none": holders of leases call the program past the gateway`)
+		return "", problemIf(s.Isolation.By != IsolateNone && s.Pool.Protocol == ProtocolNone,
+			"%q cannot be kept with pool.protocol = \"none\": holders of leases call the program past the gateway",
+			s.Isolation.By)
 	}, `pool.protocol = "frames" or "jsonrpc", or no isolation.by`},
+	withoutKey("isolation.idle", func(i Isolation) any { return i.Idle }),
+	withoutKey("isolation.max_lifetime", func(i Isolation) any { return i.MaxLifetime }),
+	withoutKey("isolation.max_per_key", func(i Isolation) any { return i.MaxPerKey }),
 	{"isolation.by", "pool.max_inflight", func(s *Spec) (string, string) {
 		return "", problemIf(s.Isolation.By == IsolateUse && s.Pool.MaxInflight > 1,
 			`"use" gives each call a process of its own, so pool.max_inflight = %d has no effect`, s.Pool.MaxInflight)
@@ -143,6 +147,14 @@ func withoutMax(key string, value func(Scale) any) conflict {
 		return "", problemIf(!s.Scale.Follows() && value(s.Scale) != value(Default().Scale),
 			"%s has no effect with scale.max = 0", quoteValue(value(s.Scale)))
 	}, "scale.max of 1 to 1000, the most workers that the pool may have"}
+}
+
+// withoutKey is the conflict of a key of [isolation] with a pool whose processes serve no key.
+func withoutKey(key string, value func(Isolation) any) conflict {
+	return conflict{key, "isolation.by", func(s *Spec) (string, string) {
+		return "", problemIf(s.Isolation.By != IsolateKey && value(s.Isolation) != value(Default().Isolation),
+			"%s has no effect with isolation.by = %q", quoteValue(value(s.Isolation)), s.Isolation.By)
+	}, `isolation.by = "key"`}
 }
 
 // problemIf formats a problem if the condition holds, else it returns "".

@@ -34,7 +34,7 @@ func Default() Spec {
 		Queue:     Queue{Size: 1000, Timeout: seconds(30)},
 		Limits:    Limits{OpenFiles: 1024, CPUAffinity: []int{}},
 		Sandbox:   Sandbox{Read: []string{}, Write: []string{}, Network: NetworkHost},
-		Isolation: Isolation{By: IsolateNone},
+		Isolation: Isolation{By: IsolateNone, Idle: minutes(5), MaxPerKey: 1},
 		Watch:     Watch{Paths: []string{}, Ignore: []string{}, Debounce: millis(500), Mode: WatchRolling},
 		Sessions: Sessions{Store: StoreEmbedded, TTL: hours(1), AnonymousTTL: minutes(5), Sync: SyncAlways, Max: 10_000,
 			OnFull: OnFullRefuse, AffinityTTL: minutes(5)},

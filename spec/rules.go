@@ -169,10 +169,10 @@ var rules = []rule{
 	{"sandbox.read", absolutePathsAllowed, absolutePaths},
 	{"sandbox.write", absolutePathsAllowed, absolutePaths},
 	oneOf("sandbox.network", NetworkHost, NetworkNone),
-	{"isolation.by", `"none" or "use"; "key" is not supported yet`, func(v any) (string, string) {
-		by := v.(string)
-		return "", problemIf(by != IsolateNone && by != IsolateUse, "%s is not allowed", quoteValue(by))
-	}},
+	oneOf("isolation.by", IsolateNone, IsolateKey, IsolateUse),
+	positiveDuration("isolation.idle"),
+	optionalDuration("isolation.max_lifetime"),
+	integerRange("isolation.max_per_key", 1, maxCount),
 
 	positiveDuration("watch.debounce"),
 	oneOf("watch.mode", WatchRolling, WatchAll),

@@ -51,6 +51,7 @@ const (
 // Values of isolation.by: who shares a process.
 const (
 	IsolateNone = "none" // everybody, one after the other
+	IsolateKey  = "key"  // one key: a tenant, a user, a repository
 	IsolateUse  = "use"  // nobody: it serves one call of the pool, or one lease
 )
 
@@ -346,6 +347,11 @@ type Sandbox struct {
 type Isolation struct {
 	// By is one of the Isolate values.
 	By string `json:"by" toml:"by"`
+	// Idle and MaxLifetime end a process of a key that has not been used for so long, or is so old; 0 is no lifetime.
+	Idle        Duration `json:"idle" toml:"idle"`
+	MaxLifetime Duration `json:"max_lifetime" toml:"max_lifetime"`
+	// MaxPerKey bounds the processes of one key on a host.
+	MaxPerKey int `json:"max_per_key" toml:"max_per_key"`
 }
 
 // Watch restarts workers when files change.

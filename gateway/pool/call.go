@@ -20,6 +20,8 @@ type Request struct {
 	Method string
 	// Session is the client's session; a call of a pool prefers the worker that served it last.
 	Session string
+	// Key says whose call it is, in 1 to 256 bytes, for a pool with isolation.by = "key"; "" for any other.
+	Key string
 	// Priority of a call of a pool in the queue, MinPriority to MaxPriority; the highest goes first.
 	Priority int
 	// Client names who makes the call. A full queue displaces calls of the client that has the most in it.
@@ -85,6 +87,7 @@ type Call struct {
 	reason        atomic.Pointer[error]
 	method        string
 	session       string // of a call of the pool
+	key           string // its hash; see use
 	traceID       string // of a call that is sampled; "" for another
 	onQueued      func()
 	forward       func(context.Context, Place) error // nil if it must not leave this host

@@ -29,6 +29,8 @@ const (
 type CheckoutRequest struct {
 	Holder  string `json:"holder"`
 	Session string `json:"session,omitempty"`
+	// Key says whose calls the lease is for, as Request.Key does: a process of the key is preferred.
+	Key string `json:"key,omitempty"`
 	// TTLMS is how long the lease lasts unless it is renewed; 0 means the spec's lease.ttl.
 	TTLMS int64 `json:"ttl_ms,omitempty"`
 	// WaitMS is how long to wait for a free worker; 0 means not at all.
@@ -53,6 +55,9 @@ func (r CheckoutRequest) validate() error {
 		if invalid := api.CheckLeaseToken(r.Token); invalid != nil {
 			return invalid
 		}
+	}
+	if len(r.Key) > api.MaxKey {
+		return api.Errorf(api.CodeInvalid, "key has %d bytes; at most %d are allowed", len(r.Key), api.MaxKey)
 	}
 	if r.WaitMS < 0 || r.WaitMS > MaxCheckoutWait.Milliseconds() {
 		return api.Errorf(api.CodeInvalid, "wait_ms is %d; it must be from 0 to %d", r.WaitMS, MaxCheckoutWait.Milliseconds())
@@ -110,7 +115,7 @@ func (d *Dispatcher) LeaseByTemporal(ctx context.Context, worker string, r Check
 }
 
 func newCheckout(r CheckoutRequest) *checkout {
-	return &checkout{forward: r.Forward, guest: r.Guest, limit: time.Duration(r.WaitMS) * time.Millisecond,
+	return &checkout{key: hashKey(r.Key), forward: r.Forward, guest: r.Guest, limit: time.Duration(r.WaitMS) * time.Millisecond,
 		options: tempool.CheckoutOptions{Holder: r.Holder, Session: r.Session,
 			TTL: time.Duration(r.TTLMS) * time.Millisecond, RequestID: r.RequestID, Token: r.Token}}
 }
@@ -119,6 +124,7 @@ func newCheckout(r CheckoutRequest) *checkout {
 type checkout struct {
 	pool    *poolState
 	options tempool.CheckoutOptions
+	key     string        // its hash
 	limit   time.Duration // of the wait; 0 for none
 	forward func(context.Context, Place) error
 	guest   *Guest
@@ -195,7 +201,10 @@ func (c *checkout) join() (*waiter, error) {
 		return nil, api.Errorf(api.CodeNoWorkers,
 			"no worker of pool %s is free, and %d clients wait for one; wait with wait_ms", p.pool, before).After(time.Second)
 	}
-	w := newWaiter(p, nil, &Target{preferred: p.dispatcher.workerOf(p.pool, c.options.Session), priority: DefaultPriority,
+	if err := p.checkKeyLocked(c.key); err != nil {
+		return nil, err
+	}
+	w := newWaiter(p, nil, &Target{key: c.key, preferred: p.dispatcher.workerOf(p.pool, c.options.Session), priority: DefaultPriority,
 		arrived: c.arrived})
 	w.timeout = c.limit
 	switch {

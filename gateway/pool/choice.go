@@ -9,6 +9,7 @@ import (
 
 // candidate is what the balancer compares of a worker with a free slot.
 type candidate struct {
+	bound    bool // to the key of the call
 	inFlight int
 	score    float64 // 0 to 100
 	chosen   int64   // see chosenLocked
@@ -27,10 +28,12 @@ const (
 
 func (c candidate) band() int { return int(min(c.score, 99.999) / scoreBand) }
 
-// better reports whether a is the better choice than b: fewer calls in flight, else the higher score band, else chosen
-// for fewer calls.
+// better reports whether a is the better choice than b: bound to the key, else fewer calls in flight, else the higher
+// score band, else chosen for fewer calls.
 func better(a, b candidate) bool {
 	switch {
+	case a.bound != b.bound:
+		return a.bound
 	case a.inFlight != b.inFlight:
 		return a.inFlight < b.inFlight
 	case a.band() != b.band():
@@ -65,21 +68,21 @@ func (p *poolState) countChoiceLocked(u *upstream) {
 	p.chosen = max(p.chosen, u.chosen)
 }
 
-// chooseLocked chooses among the open workers that have a free slot; a client does not get one that has just refused a
+// chooseLocked chooses among the workers that are open to the key and have a free slot; a client does not get one that has just refused a
 // checkout. It returns nil if there is none.
-func (p *poolState) chooseLocked(preferred string, forClient bool, now time.Time) *upstream {
+func (p *poolState) chooseLocked(preferred, key string, forClient bool, now time.Time) *upstream {
 	var best, session *upstream
 	var ofBest, ofSession candidate
-	busy := 0
+	busy, mayBind := 0, key == "" || p.mayBindLocked(key)
 	for _, u := range p.order {
-		load, open := u.loadLocked(now)
+		load, open := u.loadLocked(key, now)
 		if load > 0 {
 			busy++
 		}
-		if !open || forClient && (u.returning || now.Before(u.retryAt)) {
+		if !open || !mayBind && !u.use.begun || forClient && (u.returning || now.Before(u.retryAt)) {
 			continue
 		}
-		c := candidate{load, u.score, p.chosenLocked(u)}
+		c := candidate{u.use.begun, load, u.score, p.chosenLocked(u)}
 		if best == nil || better(c, ofBest) {
 			best, ofBest = u, c
 		}
@@ -93,22 +96,22 @@ func (p *poolState) chooseLocked(preferred string, forClient bool, now time.Time
 	return best
 }
 
-// withSlotLocked returns an open incarnation of the worker that has a free slot, nil if there is none.
-func (p *poolState) withSlotLocked(worker string, now time.Time) *upstream {
+// withSlotLocked returns an incarnation of the worker that is open to the key and has a free slot, nil if there is none.
+func (p *poolState) withSlotLocked(worker, key string, now time.Time) *upstream {
 	for _, u := range p.order {
 		if u.worker != worker {
 			continue
 		}
-		if _, open := u.loadLocked(now); open {
+		if _, open := u.loadLocked(key, now); open && (key == "" || u.use.begun || p.mayBindLocked(key)) {
 			return u
 		}
 	}
 	return nil
 }
 
-// loadLocked counts the calls on a worker that is open; free reports whether it takes another one now.
-func (u *upstream) loadLocked(now time.Time) (load int, free bool) {
-	if !u.opensLocked() {
+// loadLocked counts the calls on a worker that is open to the key; free reports whether it takes another one now.
+func (u *upstream) loadLocked(key string, now time.Time) (load int, free bool) {
+	if !u.opensLocked(key) {
 		return 0, false
 	}
 	load = u.currentLoadLocked()
@@ -138,6 +141,11 @@ const (
 
 // admitLocked chooses a worker of the target that a call may start on now. An error comes with rejected only.
 func (p *poolState) admitLocked(t *Target, now time.Time) (*upstream, admission, error) {
+	if t.kind != aheadOfAll {
+		if err := p.checkKeyLocked(t.key); err != nil {
+			return nil, rejected, err
+		}
+	}
 	if t.kind == underLease {
 		admission, err := t.upstream.admitLeaseLocked(t.ref, t.authority, now)
 		return t.upstream, admission, err
@@ -154,14 +162,14 @@ func (p *poolState) admitLocked(t *Target, now time.Time) (*upstream, admission,
 		if err := p.suspendedLocked(t.worker); err != nil {
 			return nil, rejected, err
 		}
-		if u := p.withSlotLocked(t.worker, now); u != nil && p.queue.Empty(t.worker) {
+		if u := p.withSlotLocked(t.worker, t.key, now); u != nil && p.queue.Empty(t.worker, t.key) {
 			p.countChoiceLocked(u)
 			return u, admitted, nil
 		}
 		return nil, mustQueue, nil
 	}
-	if p.queue.Empty("") {
-		if u := p.chooseLocked(t.preferred, false, now); u != nil {
+	if p.queue.Empty("", t.key) {
+		if u := p.chooseLocked(t.preferred, t.key, false, now); u != nil {
 			p.countChoiceLocked(u)
 			return u, admitted, nil
 		}

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -18,6 +19,7 @@ type Target struct {
 	leaseID   string
 	authority lease.Authority // underLease
 	worker    string          // aheadOfAll; inQueue: "" for any
+	key       string          // hash of Request.Key; hookKey aheadOfAll
 
 	ref       api.LeaseRef // underLease: what leaseID says
 	invalid   error        // underLease: why leaseID says nothing
@@ -93,6 +95,12 @@ func (d *Dispatcher) Do(ctx context.Context, t Target, r Request, send func(*Cal
 	if latest := time.Now().Add(d.callTimeout(t.pool)); r.Deadline.IsZero() || latest.Before(r.Deadline) {
 		r.Deadline = latest
 	}
+	if len(r.Key) > api.MaxKey {
+		return nil, api.Errorf(api.CodeInvalid, "the key has %d bytes; at most %d are allowed", len(r.Key), api.MaxKey)
+	}
+	if t.kind != aheadOfAll {
+		t.key = hashKey(r.Key)
+	}
 	var traced *callTrace
 	if d.config.Tracer != nil {
 		ctx, traced = d.trace(ctx, &t, &r)
@@ -153,7 +161,7 @@ func (d *Dispatcher) callTimeout(pool string) time.Duration {
 // flight there.
 func (d *Dispatcher) start(ctx context.Context, t Target, r Request) (*Call, error) {
 	c := newCall(ctx, r)
-	c.session, c.mayStartAgain = t.session, t.kind == inQueue && t.attempt < callAttempts
+	c.session, c.key, c.mayStartAgain = t.session, t.key, t.kind == inQueue && t.attempt < callAttempts
 	if t.leaves {
 		c.forward = r.Forward
 	}
@@ -378,7 +386,11 @@ func (d *Dispatcher) FreeSlots(pool string) (free int, changed <-chan struct{}) 
 	defer p.mu.Unlock()
 	if p.closed == nil && !p.fencesLocked(now) {
 		for _, u := range p.order {
-			if load, open := u.loadLocked(now); open {
+			key := "" // of a process that is clean, or becomes so for a key that waits
+			if u.byKey() && !u.use.begun || u.idleKeyLocked() {
+				key = cmp.Or(u.use.owner.key, "new")
+			}
+			if load, open := u.loadLocked(key, now); open {
 				free += u.capacity() - load
 			}
 		}

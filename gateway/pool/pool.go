@@ -376,7 +376,7 @@ func (p *poolState) tick() time.Duration {
 		if due {
 			u.askLocked()
 		}
-		next = min(next, in, u.expireLocked(now, lost))
+		next = min(next, in, u.expireLocked(now, lost), u.expireKeyLocked(now))
 	}
 	p.nextTick = now.Add(next)
 	return next

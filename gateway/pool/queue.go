@@ -45,6 +45,7 @@ type waiter struct {
 	call      *Call // nil for a client
 	client    string
 	reserved  *upstream // for a client: the worker that it may ask
+	key       string    // hash; see use
 	worker    string    // the only one that may serve the call; "" for any
 	preferred string    // worker
 	held      string    // the session that its process has not released yet; "" if the call may start
@@ -64,7 +65,7 @@ var waiterPool = sync.Pool{New: func() any { return &waiter{started: make(chan e
 // newWaiter returns a waiter for c, or for a client if that is nil, as the target says, with its earlier arrival.
 func newWaiter(p *poolState, c *Call, t *Target) *waiter {
 	w := waiterPool.Get().(*waiter)
-	*w = waiter{started: w.started, pool: p, call: c, worker: t.worker, preferred: t.preferred, priority: t.priority,
+	*w = waiter{started: w.started, pool: p, call: c, key: t.key, worker: t.worker, preferred: t.preferred, priority: t.priority,
 		arrival: t.arrived, place: -1}
 	if c != nil {
 		w.client, w.forward = c.client, c.forward
@@ -81,19 +82,19 @@ func (w *waiter) recycle() {
 // expires is when it has waited too long.
 func (w *waiter) expires() time.Time { return w.at.Add(w.timeout) }
 
-// line names a line of the queue: of calls for any worker or for one, of calls of a session that is not released yet,
+// line names a line of the queue: of calls for any worker or for one, and of one key; of calls of a session that is not released yet,
 // or of clients.
 type line struct {
-	worker, session string
-	clients         bool
-	leaves          bool // of those that may go to another host
+	worker, session, key string
+	clients              bool
+	leaves               bool // of those that may go to another host
 }
 
 func (w *waiter) line() line {
 	if w.held != "" {
 		return line{session: w.held}
 	}
-	return line{worker: w.worker, clients: w.call == nil, leaves: w.forward != nil}
+	return line{worker: w.worker, key: w.key, clients: w.call == nil, leaves: w.forward != nil}
 }
 
 // queue has those who wait for a worker, in lines of their own, so that none delays another. Its user bounds and guards
@@ -105,7 +106,7 @@ type queue struct {
 	shares   shares                     // of the clients that made the calls
 	calls    int
 	clients  int
-	any      int // of both, those that any worker may serve
+	any      int // of both, those without a key that any worker may serve
 	seq      int64
 	latest   time.Time // arrival
 }
@@ -131,8 +132,13 @@ func (q *queue) Len() int { return q.calls }
 // Clients is the number of clients that wait for a lease.
 func (q *queue) Clients() int { return q.clients }
 
-// Empty reports whether nobody waits whom a call for the worker, or for any worker for "", would have to let pass.
-func (q *queue) Empty(worker string) bool {
+// Empty reports whether nobody waits whom a call of the key for the worker, or for any worker for "", would have to let
+// pass: those of other keys wait for other processes.
+func (q *queue) Empty(worker, key string) bool {
+	if key != "" {
+		return !slices.ContainsFunc([]line{{worker: worker, key: key}, {key: key, leaves: true}, {key: key, clients: true},
+			{key: key, clients: true, leaves: true}}, func(l line) bool { return q.lines[l] != nil })
+	}
 	return q.any == 0 && (worker == "" || q.lines[line{worker: worker}] == nil)
 }
 
@@ -167,7 +173,7 @@ func (q *queue) count(w *waiter, l line, n int) {
 	} else {
 		q.calls += n
 	}
-	if l.worker == "" && l.session == "" {
+	if l.worker == "" && l.session == "" && l.key == "" {
 		q.any += n
 	}
 }
@@ -190,15 +196,15 @@ func (q *queue) First(l line) *waiter {
 }
 
 // Leaver returns the next that may go to another host, nil if there is none.
-func (q *queue) Leaver(who Leavers) *waiter {
-	call, client := q.First(line{leaves: true}), q.First(line{clients: true, leaves: true})
-	switch {
-	case who == Calls:
-		return call
-	case who == Clients, call == nil, client != nil && client.before(call.arrival):
-		return client
+func (q *queue) Leaver(who Leavers) (first *waiter) {
+	for l, waiting := range q.lines {
+		w := waiting.first()
+		if w != nil && l.leaves && (who == CallsAndClients || l.clients == (who == Clients)) &&
+			(first == nil || w.before(first.arrival)) {
+			first = w
+		}
 	}
-	return call
+	return first
 }
 
 // All are the waiters, in no order.
@@ -211,7 +217,7 @@ func (q *queue) Remove(w *waiter) bool {
 	}
 	l := w.line()
 	lines := q.linesLike(l)
-	if lines[l].remove(w); len(lines[l].items) == 0 && (l.worker != "" || l.session != "") {
+	if lines[l].remove(w); len(lines[l].items) == 0 && (l.worker != "" || l.session != "" || l.key != "") {
 		delete(lines, l)
 	}
 	q.expiring.remove(w)

@@ -138,7 +138,7 @@ func TestCallsOfOneWorkerWaitBesideTheOthers(t *testing.T) {
 		require.False(t, q.Remove(w), "it was removed before")
 	}
 	require.Zero(t, q.Len())
-	require.True(t, q.Empty("p/0"))
+	require.True(t, q.Empty("p/0", ""))
 	require.Len(t, q.lines, 4)
 	require.Empty(t, q.held)
 }

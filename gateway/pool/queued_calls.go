@@ -10,7 +10,7 @@ import (
 
 // enqueueLocked adds the call to the queue.
 func (p *poolState) enqueueLocked(c *Call, t *Target, now time.Time) (*waiter, error) {
-	if t.guest != nil && t.guest.Patience <= 0 {
+	if t.guest != nil && t.guest.Patience <= 0 && t.key == "" {
 		return nil, api.Errorf(api.CodeBusy, "no worker of pool %s is free on this host", p.pool).After(waitHint)
 	}
 	if err := p.rateExhaustedLocked(now); err != nil {
@@ -24,6 +24,9 @@ func (p *poolState) enqueueLocked(c *Call, t *Target, now time.Time) (*waiter, e
 			limits.Size).After(time.Second)
 	}
 	w := newWaiter(p, c, t)
+	if w.key != "" && !p.mayBindLocked(w.key) {
+		w.forward = nil // it waits for the processes of its key
+	}
 	w.timeout = limits.Timeout.D()
 	switch {
 	case again:
@@ -43,9 +46,15 @@ func (p *poolState) enqueueLocked(c *Call, t *Target, now time.Time) (*waiter, e
 	return w, nil
 }
 
+// keyPatience is the least time that a guest with a key waits.
+const keyPatience = time.Second
+
 // welcomeLocked has a guest arrive, which stands in the queue as if it had waited here, for as long as it may wait.
 func (p *poolState) welcomeLocked(w *waiter, g Guest, now time.Time) {
 	p.queue.seq++
+	if w.key != "" { // a key that gives way takes the time of a start
+		g.Patience = max(g.Patience, keyPatience)
+	}
 	w.arrival = arrivalOf(now.Add(-max(g.Waited, 0)), w.priority, p.specLocked().Queue.Timeout.D(), p.queue.seq)
 	w.timeout = now.Sub(w.at) + g.Patience
 }
@@ -53,7 +62,7 @@ func (p *poolState) welcomeLocked(w *waiter, g Guest, now time.Time) {
 // waitLocked puts a call or a client in its line.
 func (p *poolState) waitLocked(w *waiter, now time.Time) {
 	p.queue.Push(w)
-	if p.queue.Clients() > 0 { // who may wait for another worker than those before
+	if p.queue.Clients() > 0 || w.key != "" { // who may wait for another worker than those before
 		p.dispatchQueueLocked(now)
 	}
 	p.peaks.observe(p.waitingLocked(), now)
@@ -106,6 +115,9 @@ func (w *waiter) errExpired() error {
 	who, cause := "worker of pool "+w.pool.pool, ""
 	if w.worker != "" {
 		who = "process of " + w.worker
+	}
+	if w.key != "" && !w.pool.mayBindLocked(w.key) {
+		cause = "; its key has as many processes as isolation.max_per_key allows"
 	}
 	if w.held != "" {
 		cause = "; the process that held its session has not released it"
@@ -192,6 +204,7 @@ func (p *poolState) startQueuedLocked(now time.Time, begun []*waiter) []*waiter 
 		p.queue.Remove(w)
 		begun = append(begun, w)
 	}
+	p.makeRoomLocked()
 	return begun
 }
 
@@ -204,9 +217,9 @@ func (p *poolState) nextQueuedLocked(now time.Time) (first *waiter, its *upstrea
 			l.clients && lost { // without Temporal a client would close the worker and get no lease
 			continue
 		}
-		u := p.withSlotLocked(w.worker, now)
+		u := p.withSlotLocked(w.worker, w.key, now)
 		if w.worker == "" {
-			u = p.chooseLocked(w.preferred, l.clients, now)
+			u = p.chooseLocked(w.preferred, w.key, l.clients, now)
 		}
 		if u != nil {
 			first, its = w, u

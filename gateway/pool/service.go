@@ -33,8 +33,10 @@ func (u *upstream) suspendLocked(generation int64, reason string) *suspension {
 	u.closed[suspended] = cmp.Or(reason, "suspended")
 	u.suspension.ctx, u.suspension.cancel = context.WithCancel(u.pool.dispatcher.life)
 	if p := u.pool; p.newestLiveLocked(u.worker) == u { // calls for any worker stay queued
-		for w := p.queue.First(line{worker: u.worker}); w != nil; w = p.queue.First(line{worker: u.worker}) {
-			p.refuseLocked(w, u.errSuspended())
+		for _, w := range p.queue.All() {
+			if w.worker == u.worker && w.held == "" {
+				p.refuseLocked(w, u.errSuspended())
+			}
 		}
 	}
 	return u.suspension

@@ -73,14 +73,14 @@ func TestFailedPoolCallsCloseTheWorkerUntilAProbePasses(t *testing.T) {
 		for range 3 {
 			e.fail("bug", true)
 		}
-		require.False(t, locked(u.pool, u.opensLocked))
+		require.False(t, locked(u.pool, func() bool { return u.opensLocked("") }))
 		require.Eventually(t, func() bool { return len(e.reported()) == i+1 }, timeout, poll)
 		last := e.reported()[i]
 		require.Equal(t, replace, last.replace)
 		require.Contains(t, last.reason, "3 calls in a row failed")
 		require.Contains(t, last.reason, "nobody catches this")
 		e.dispatcher.SetHealth("p/0", 1, "")
-		require.True(t, locked(u.pool, u.opensLocked))
+		require.True(t, locked(u.pool, func() bool { return u.opensLocked("") }))
 	}
 }
 

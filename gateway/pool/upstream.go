@@ -107,9 +107,9 @@ const (
 // is reports whether this reason keeps the incarnation closed. The pool's lock must be held.
 func (u *upstream) is(c closing) bool { return u.closed[c] != "" }
 
-// opensLocked reports whether calls of the pool may go to the incarnation at all.
-func (u *upstream) opensLocked() bool {
-	return u.closed == [closings]string{} && u.leases.ToPool() == lease.Open &&
+// opensLocked reports whether calls of the pool with the key, "" for none, may go to the incarnation at all.
+func (u *upstream) opensLocked(key string) bool {
+	return u.closed == [closings]string{} && u.admitsLocked(key) && u.leases.ToPool() == lease.Open &&
 		(len(u.pool.older) == 0 || !u.awaitsReleaseLocked())
 }
 
@@ -190,9 +190,6 @@ func (u *upstream) busyLocked() bool { return u.currentLoadLocked() > 0 }
 
 // aloneLocked reports whether calls under the lease may reach the process.
 func (u *upstream) aloneLocked(l *activeLease) bool {
-	if u.use.begun && u.use.lease != l.ref {
-		return false // until there is a clean process
-	}
 	if !l.alone { // none of its own has been sent
 		others := u.inFlight - len(l.calls)
 		if u.conn != nil {
@@ -214,7 +211,7 @@ func (u *upstream) startLocked(c *Call, l *activeLease, now time.Time) {
 	u.inFlight++
 	c.setLocked()[c] = struct{}{}
 	if c.alone = l == nil || u.aloneLocked(l); c.alone {
-		u.beginUseLocked(c)
+		c.alone = u.beginUseLocked(c)
 	}
 }
 
@@ -241,7 +238,7 @@ func (u *upstream) completeLocked(c *Call, err error, now time.Time) {
 		u.stats.add(err != nil, took)
 		u.pool.stats.countCall(took, c.traceID)
 	}
-	if reason := fatalReason(err); reason != "" && !u.isolated() {
+	if reason := fatalReason(err); reason != "" && !u.byUse() {
 		u.closed[fatal] = reason
 	}
 	u.countErrorLocked(c, err, now)

@@ -1,64 +1,161 @@
 package pool
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"time"
+
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/lease"
 	"github.com/tempool/tempool/spec"
 )
 
-// use is the one use of an isolated worker's process (isolation.by = "use"): one call of the pool, or the calls under
-// one lease. It begins before the first byte is sent to the process, and ends with the process, in whose place comes a
-// clean one.
+// use is what an isolated worker's process serves. With isolation.by = "use" that is one call of the pool, or the calls
+// under one lease; with "key" all calls of one key, until its use is over. It begins before the first byte is sent to
+// the process, and ends with the process, in whose place comes a clean one.
 type use struct {
-	begun  bool
-	lease  api.LeaseRef // whose it is; zero for a call of the pool
-	calls  int          // in flight
-	ending bool         // the clean process is being made
+	begun       bool
+	owner       owner
+	calls       int       // in flight
+	since, last time.Time // by key: when it began, and when its last call did, or ended
+	over        bool      // it takes no further call
+	ending      bool      // the clean process is being made
 }
 
-func (u *upstream) isolated() bool { return u.spec != nil && u.spec.Isolation.By == spec.IsolateUse }
+// owner is whose use it is: nobody else's calls join. That of a pool call by use is the zero owner, which none joins.
+type owner struct {
+	lease api.LeaseRef
+	key   string // its hash
+}
+
+// hookKey is the key of hooks, which any process serves that has a use.
+const hookKey = "hook"
+
+// hashKey is what the gateway keeps of a key: its hash, "" for no key.
+func hashKey(key string) string {
+	if key == "" {
+		return ""
+	}
+	hash := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(hash[:])
+}
+
+func (u *upstream) byKey() bool { return u.spec.Isolation.By == spec.IsolateKey }
+func (u *upstream) byUse() bool { return u.spec.Isolation.By == spec.IsolateUse }
+
+// checkKeyLocked refuses a call or a client without the key that the pool needs, or with one that it does not.
+func (p *poolState) checkKeyLocked(key string) error {
+	switch byKey := p.spec.Isolation.By == spec.IsolateKey; {
+	case !p.specKnown, byKey == (key != ""):
+		return nil
+	case byKey:
+		return api.Errorf(api.CodeKeyRequired,
+			"pool %s has isolation.by = \"key\": name whose call it is with the header %s, also under a lease", p.pool,
+			api.HeaderKey)
+	}
+	return api.Errorf(api.CodeInvalid, "the call has a key, but pool %s shares its processes: set isolation.by = \"key\"",
+		p.pool)
+}
+
+// admitsLocked reports whether the process may serve a call of the pool with the key.
+func (u *upstream) admitsLocked(key string) bool {
+	switch {
+	case !u.byKey():
+		return key == "" || key == hookKey
+	case !u.use.begun:
+		return key != "" && key != hookKey
+	}
+	return !u.use.over && (key == u.use.owner.key || key == hookKey)
+}
+
+// boundLocked counts the processes of a key that it may wait for.
+func (p *poolState) boundLocked(key string) (n int) {
+	for _, u := range p.order {
+		if u.use.begun && u.use.owner.key == key && !u.is(gone) && !u.is(draining) {
+			n++
+		}
+	}
+	return n
+}
+
+// mayBindLocked reports whether the key may have one more process on this host.
+func (p *poolState) mayBindLocked(key string) bool {
+	return p.boundLocked(key) < max(1, p.spec.Isolation.MaxPerKey)
+}
 
 // beginUseLocked gives the call, which is in flight, the connection to the process. For an isolated worker it makes the
-// call a part of the process's use: of a new one, or of its lease's. It reports false if the process is another's.
+// call a part of the process's use, or begins one. It reports false if the process is another's.
 func (u *upstream) beginUseLocked(c *Call) bool {
-	var ref api.LeaseRef
-	if c.lease != nil {
-		ref = c.lease.ref
+	whose := owner{key: c.key}
+	if c.lease != nil && u.byUse() {
+		whose.lease = c.lease.ref
 	}
 	switch {
-	case !u.isolated():
+	case !u.byUse() && !u.byKey():
 		c.conn = u.conn
 		return true
-	case u.is(gone), u.use.ending, u.use.begun && (c.lease == nil || u.use.lease != ref):
+	case u.is(gone), u.use.over:
 		return false
 	case !u.use.begun:
-		if !u.process.Use() {
+		if !u.process.Use(whose.key) {
 			return false
 		}
-		u.use, u.closed[used] = use{begun: true, lease: ref}, "its process has begun its only use"
+		u.use = use{begun: true, owner: whose, since: time.Now()}
+		if u.byUse() {
+			u.closed[used] = "its process has begun its only use"
+		} else {
+			u.pool.notify() // it may be idle for too long
+		}
+	case c.key == hookKey:
+	case whose != u.use.owner:
+		if u.byKey() { // the holder of the lease has the worker: the other key gives way
+			u.endKeyLocked()
+		}
+		return false
+	case whose == owner{}:
+		return false
 	}
 	u.use.calls++
+	u.touchLocked()
 	c.conn, c.inUse = u.conn, true
 	return true
 }
 
-// completeUseLocked ends the use with its only call; that of a lease lasts as long as the lease.
+func (u *upstream) touchLocked() {
+	if u.byKey() {
+		u.use.last = time.Now()
+	}
+}
+
+// completeUseLocked ends a call of the use, and the use if it is over with it.
 func (u *upstream) completeUseLocked(c *Call) {
 	if c.inUse {
 		c.inUse = false
 		u.use.calls--
+		u.touchLocked()
 		u.endUseLocked()
 	}
+}
+
+// endKeyLocked ends the use of a key as soon as none of its calls is in flight.
+func (u *upstream) endKeyLocked() {
+	u.use.over = true
+	u.endUseLocked()
 }
 
 // endUseLocked has a clean process made once the use is over: no call of it is in flight, and its lease does not count
 // any more. A suspended worker gets its clean process when it resumes.
 func (u *upstream) endUseLocked() {
-	if !u.use.begun || u.use.ending || u.use.calls > 0 || u.is(gone) || u.suspension != nil ||
-		u.lease != nil && u.lease.ref == u.use.lease {
+	if !u.use.begun || u.use.ending || u.use.calls > 0 || u.is(gone) || u.suspension != nil {
 		return
 	}
-	u.use.ending = true
-	u.process.Recycle(func() { u.pool.reopen(u) })
+	if u.byUse() {
+		u.use.over = u.lease == nil || u.lease.ref != u.use.owner.lease
+	}
+	if u.use.over {
+		u.use.ending, u.closed[used] = true, "a clean process is being made"
+		u.process.Recycle(func() { u.pool.reopen(u) })
+	}
 }
 
 // reopen lets calls run on the clean process of an isolated worker.
@@ -75,12 +172,74 @@ func (p *poolState) reopen(u *upstream) {
 
 // resumeUseLocked continues the use of a process that was taken over from an earlier agent.
 func (u *upstream) resumeUseLocked() {
-	if !u.isolated() || !u.process.Used() {
+	key, begun := u.process.Used()
+	if !begun {
 		return
 	}
-	u.use, u.closed[used] = use{begun: true}, "its process has begun its only use"
-	if u.lease != nil {
-		u.use.lease = u.lease.ref
+	u.use = use{begun: true, owner: owner{key: key}, since: time.Now(), last: time.Now()}
+	if u.byUse() {
+		u.closed[used] = "its process has begun its only use"
+		if u.lease != nil {
+			u.use.owner.lease = u.lease.ref
+		}
+		u.endUseLocked()
 	}
-	u.endUseLocked()
+}
+
+// idleKeyLocked reports whether the process is bound to a key that does not use it now.
+func (u *upstream) idleKeyLocked() bool {
+	return u.byKey() && u.use.begun && !u.use.over && u.use.calls == 0 && u.closed == [closings]string{} &&
+		u.leases.ToPool() == lease.Open
+}
+
+// expireKeyLocked ends the use of a key after isolation.idle and isolation.max_lifetime, and returns the time until it
+// may be due.
+func (u *upstream) expireKeyLocked(now time.Time) time.Duration {
+	if !u.byKey() || !u.use.begun || u.use.over {
+		return idleTick
+	}
+	idle, lifetime := u.spec.Isolation.Idle.D(), u.spec.Isolation.MaxLifetime.D()
+	in := idle
+	if u.idleKeyLocked() {
+		in = u.use.last.Add(idle).Sub(now)
+	}
+	if lifetime > 0 && u.leases.ToPool() == lease.Open { // a lease ends first
+		in = min(in, u.use.since.Add(lifetime).Sub(now))
+	}
+	if in > 0 {
+		return in
+	}
+	u.endKeyLocked()
+	return idleTick
+}
+
+// makeRoomLocked has the least recently used idle keys give way to keys that wait and may have another process.
+func (p *poolState) makeRoomLocked() {
+	if p.spec.Isolation.By != spec.IsolateKey {
+		return
+	}
+	clean := 0 // processes, now or soon
+	for _, u := range p.order {
+		if u.byKey() && !u.is(gone) && !u.is(draining) && (!u.use.begun || u.use.over) {
+			clean++
+		}
+	}
+	for l, waiting := range p.queue.lines {
+		switch {
+		case l.key == "", !p.mayBindLocked(l.key):
+		case l.worker == "" && clean > 0:
+			clean--
+		default:
+			var oldest *upstream
+			for _, u := range p.order {
+				if u.idleKeyLocked() && (l.worker == "" || l.worker == u.worker) &&
+					(oldest == nil || u.use.last.Before(oldest.use.last)) {
+					oldest = u
+				}
+			}
+			if oldest != nil && waiting.first() != nil {
+				oldest.endKeyLocked()
+			}
+		}
+	}
 }

@@ -30,6 +30,7 @@ var Of = map[api.Code]int{
 	api.CodeWorkerError:     http.StatusInternalServerError,
 	api.CodePayloadTooLarge: http.StatusRequestEntityTooLarge,
 	api.CodeInvalid:         http.StatusBadRequest,
+	api.CodeKeyRequired:     http.StatusBadRequest,
 	CodeMethodNotAllowed:    http.StatusMethodNotAllowed,
 	api.CodeUnauthorized:    http.StatusUnauthorized,
 	api.CodeSlowReader:      http.StatusRequestTimeout,

@@ -18,6 +18,7 @@ import (
 type callFlags struct {
 	gatewayFlags
 	session  string
+	key      string
 	priority int
 }
 
@@ -25,6 +26,7 @@ type callFlags struct {
 func (a *app) callingCommand(c *cobra.Command, o *callFlags,
 	run func(ctx context.Context, p pool, args []string) error) *cobra.Command {
 	c.Flags().StringVar(&o.session, "session", "", "session of the call; prefers the worker that served the session last")
+	c.Flags().StringVar(&o.key, "key", "", "whose call it is, for a pool with isolation.by = \"key\"")
 	rangeVar(c, &o.priority, "priority", 0, 0, 9, "priority in the queue, 0 to 9, highest first")
 	c.Flags().DurationVar(&a.timeout, "timeout", defaultTimeout,
 		"how long a call may take, including the wait for a worker")
@@ -32,7 +34,7 @@ func (a *app) callingCommand(c *cobra.Command, o *callFlags,
 }
 
 func (a *app) callOptions(o callFlags) tempool.CallOptions {
-	return tempool.CallOptions{Session: o.session, Priority: o.priority, Timeout: a.timeout,
+	return tempool.CallOptions{Session: o.session, Key: o.key, Priority: o.priority, Timeout: a.timeout,
 		Header: http.Header{"Content-Type": {"application/json"}}}
 }
 

@@ -36,6 +36,7 @@ otherwise.`,
 	})
 	c.Flags().StringVar(&o.Holder, "holder", "", "name of the lease's holder, as other users see it")
 	c.Flags().StringVar(&o.Session, "session", "", "session of the lease")
+	c.Flags().StringVar(&o.Key, "key", "", "whose lease it is, for a pool with isolation.by = \"key\"")
 	c.Flags().DurationVar(&o.TTL, "ttl", 0, "how long the lease lasts (default: lease.ttl of the pool)")
 	c.Flags().DurationVar(&wait, "wait", 0, "how long to wait for a free worker (default: do not wait)")
 	required(c, "holder")

@@ -7,6 +7,7 @@ export type { SessionRecord }
 /** The codes of errors; docs/gateway.md says what each means. */
 export type ErrorCode =
   | 'busy' | 'cancelled' | 'continuing' | 'deadline_exceeded' | 'degraded' | 'draining' | 'failed' | 'forbidden' | 'internal' | 'invalid'
+  | 'key_required'
   | 'lease_fenced' | 'lease_not_found' | 'memory_limit_exceeded' | 'method_not_allowed' | 'method_not_found' | 'no_workers' | 'not_found'
   | 'payload_too_large' | 'pool_not_found' | 'queue_full' | 'queue_timeout' | 'rate_limited' | 'session_exists' | 'session_not_found'
   | 'slow_reader' | 'starting' | 'store_full' | 'suspended' | 'unauthorized' | 'unavailable' | 'version_conflict' | 'worker_crashed'
@@ -57,6 +58,8 @@ export interface CallOptions {
   /** cancels the call, also at the worker; it rejects with the signal's reason */
   signal?: AbortSignal
   session?: string
+  /** whose call it is, for a pool with isolation.by = "key" */
+  key?: string
   /** 0 to 9, 9 first */
   priority?: number
   headers?: Readonly<Record<string, string>>
@@ -125,6 +128,8 @@ export interface LeaseOptions {
   ttl?: number
   holder?: string
   session?: string
+  /** whose call it is, for a pool with isolation.by = "key" */
+  key?: string
   /** ms to wait for a worker; 0: no wait */
   wait?: number
   signal?: AbortSignal

@@ -21,7 +21,7 @@ function origin(headers) {
   return { headers, worker: headers['tempool-worker'] ?? '', incarnation: Number(headers['tempool-incarnation'] ?? 0) }
 }
 
-/** Methods to make a call. Options: timeout in ms (queueing, retries and the answer included), signal, session, priority, headers. */
+/** Methods to make a call. Options: timeout in ms (queueing, retries and the answer included), signal, session, key, priority, headers. */
 export class Caller {
   /**
    * Calls a method whose parameters and result are JSON, and resolves to the result. An array becomes the arguments of a Node.js worker's method, and
@@ -68,9 +68,10 @@ export class Caller {
 }
 
 /** The headers of a call. Throws for a value that is not a line of text. */
-export function callHeaders({ session, priority, headers }) {
+export function callHeaders({ session, key, priority, headers }) {
   const all = { 'Content-Type': 'application/json', ...headers, 'Tempool-Timeout': '' } // the timeout is set before each attempt
   if (session !== undefined) all['Tempool-Session'] = session
+  if (key !== undefined) all['Tempool-Key'] = key
   if (priority !== undefined) all['Tempool-Priority'] = String(priority)
   for (const [name, value] of Object.entries(all)) {
     if (typeof value !== 'string' || /[\r\n]/.test(value)) throw invalid(`header ${name} must be a line of text, not ${String(value).slice(0, 80)}`)

@@ -139,20 +139,20 @@ class Pool extends Caller {
   /**
    * Waits for a free worker and checks it out, for calls that must reach the same process. ttl in ms is how long the lease lives after its last
    * renewal; the default is the pool's lease.ttl. holder is shown as the worker's holder; the default is this machine and process. wait in ms bounds
-   * the wait for a worker; the default is the client's timeout, 0 means no wait.
+   * the wait for a worker; the default is the client's timeout, 0 means no wait. key is that of the calls under the lease.
    */
-  async lease({ ttl, holder, session, wait = this.#client.timeout, signal } = {}) {
+  async lease({ ttl, holder, session, key, wait = this.#client.timeout, signal } = {}) {
     if (ttl !== undefined && !(ttl >= 1)) throw invalid(`ttl must be at least 1 ms, not ${ttl}`)
     wait = Math.min(wait, maxWait)
     const began = performance.now()
     const token = randomBytes(24).toString('base64url') // the lease's secret: its owner can use the lease
     holder ??= `${os.hostname()}:${process.pid}`
-    const body = JSON.stringify({ token, holder, session, request_id: randomUUID(), wait_ms: Math.floor(wait), ttl_ms: ttl && Math.floor(ttl) })
+    const body = JSON.stringify({ token, holder, session, key, request_id: randomUUID(), wait_ms: Math.floor(wait), ttl_ms: ttl && Math.floor(ttl) })
     const reply = await this.#client.balancer.request({
       method: 'POST', path: `${this.#path}/leases`, headers: { 'Content-Type': 'application/json' }, body,
       deadline: began + wait + this.#client.timeout, retryUntil: began + wait, signal,
     })
-    const granted = { ...decode(await reply.read()), token }
+    const granted = { ...decode(await reply.read()), token, key }
     return new Lease(this.#client, reply.gateway, granted, ttl, performance.now()) // as old as the answer, not as the wait
   }
 

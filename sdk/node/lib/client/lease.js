@@ -90,7 +90,7 @@ export class Lease extends Caller {
     if (this.#lost) throw new TempoolError(`lease ${this.id} was lost: ${this.#lost.message}`, { code: 'lease_fenced', cause: this.#lost })
     if (this.#closed) throw new TempoolError(`lease ${this.id} was checked in`, { code: 'lease_fenced' })
     const path = `${this.#path}/${verb}/${segment(method, 'a method name', true)}`
-    const headers = callHeaders({ session: this.session, ...options })
+    const headers = callHeaders({ session: this.session, key: this.granted.key, ...options })
     return this.#request('POST', path, headers, body, this.#client.deadline(options.timeout), false, options.signal)
   }
 

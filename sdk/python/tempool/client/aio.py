@@ -218,33 +218,33 @@ class AsyncCaller:
 
     async def call(
         self, method: str, params: Any = None, *, timeout: Optional[float] = None, session: Optional[str] = None,
-        priority: Optional[int] = None, headers: Optional[Mapping[str, str]] = None,
+        priority: Optional[int] = None, headers: Optional[Mapping[str, str]] = None, key: Optional[str] = None,
     ) -> Any:
         """Calls a method whose parameters and result are JSON, and returns the result."""
-        return (await self._exchange(method, encode_params(params), Options(timeout, session, priority, headers))).json()
+        return (await self._exchange(method, encode_params(params), Options(timeout, session, priority, headers, key))).json()
 
     async def call_raw(
         self, method: str, body: bytes = b"", *, timeout: Optional[float] = None, session: Optional[str] = None,
-        priority: Optional[int] = None, headers: Optional[Mapping[str, str]] = None,
+        priority: Optional[int] = None, headers: Optional[Mapping[str, str]] = None, key: Optional[str] = None,
     ) -> bytes:
         """Calls a method with bytes and returns bytes."""
-        return (await self._exchange(method, body, Options(timeout, session, priority, headers))).body
+        return (await self._exchange(method, body, Options(timeout, session, priority, headers, key))).body
 
     async def exchange(
         self, method: str, body: bytes = b"", *, timeout: Optional[float] = None, session: Optional[str] = None,
-        priority: Optional[int] = None, headers: Optional[Mapping[str, str]] = None,
+        priority: Optional[int] = None, headers: Optional[Mapping[str, str]] = None, key: Optional[str] = None,
     ) -> Answer:
         """Like call_raw, but returns the Answer, which names the worker."""
-        return await self._exchange(method, body, Options(timeout, session, priority, headers))
+        return await self._exchange(method, body, Options(timeout, session, priority, headers, key))
 
     def stream(
         self, method: str, params: Any = None, *, raw: bool = False, timeout: Optional[float] = None, session: Optional[str] = None,
-        priority: Optional[int] = None, headers: Optional[Mapping[str, str]] = None,
+        priority: Optional[int] = None, headers: Optional[Mapping[str, str]] = None, key: Optional[str] = None,
     ) -> AsyncStream:
         """Calls a method and returns an AsyncStream of the JSON values that the worker yields, and of its result at the end if it has one. With
         raw=True, params are bytes and the iterator returns bytes as they arrive."""
         body = (params or b"") if raw else encode_params(params)
-        options = Options(timeout, session, priority, headers)
+        options = Options(timeout, session, priority, headers, key)
         return AsyncStream(lambda: self._send(method, body, options), raw)
 
     async def _exchange(self, method: str, body: bytes, options: Options) -> Answer:
@@ -318,13 +318,13 @@ class AsyncPool(AsyncCaller):
     async def map(
         self, method: str, items: Union[Iterable[Any], AsyncIterable[Any]], *, ordered: bool = True, concurrency: Optional[int] = None,
         on_progress: Optional[Callable[[int], None]] = None, timeout: Optional[float] = None, session: Optional[str] = None,
-        priority: Optional[int] = None, headers: Optional[Mapping[str, str]] = None,
+        priority: Optional[int] = None, headers: Optional[Mapping[str, str]] = None, key: Optional[str] = None,
     ) -> AsyncGenerator[Result, None]:
         """Like Pool.map, as an async generator; items may be async, too. Closing it cancels the calls in flight."""
         if concurrency is not None and not 1 <= concurrency <= MAX_CONCURRENCY:
             raise Invalid("concurrency must be from 1 to %d, not %r" % (MAX_CONCURRENCY, concurrency), "invalid")
         limit = concurrency or await self._usual_concurrency()
-        options = Options(timeout, session, priority, headers)
+        options = Options(timeout, session, priority, headers, key)
 
         async def one(index: int, item: Any) -> Result:
             try:
@@ -374,7 +374,7 @@ class AsyncPool(AsyncCaller):
 
     async def lease(
         self, ttl: Optional[float] = None, *, holder: Optional[str] = None, session: Optional[str] = None,
-        wait: Optional[float] = None,
+        wait: Optional[float] = None, key: Optional[str] = None,
     ) -> AsyncLease:
         """Waits for a free worker and checks it out; the arguments are those of Pool.lease. async with await pool.lease() as lease: …"""
         if ttl is not None and ttl <= 0:
@@ -384,12 +384,12 @@ class AsyncPool(AsyncCaller):
         token = secrets.token_urlsafe(24)
         asked: Dict[str, Any] = {
             "token": token, "holder": holder or "%s:%d" % (socket.gethostname(), os.getpid()), "request_id": str(uuid.uuid4()), "wait_ms": int(wait * 1000),
-            "session": session, "ttl_ms": None if ttl is None else max(1, int(ttl * 1000)),
+            "session": session, "key": key, "ttl_ms": None if ttl is None else max(1, int(ttl * 1000)),
         }
         reply = await self._client.balancer.request(
             "POST", self._pool_path + "/leases", {"Content-Type": "application/json"},
             encode({name: value for name, value in asked.items() if value is not None}), began + wait + self._client.timeout, retry_until=began + wait)
-        return AsyncLease(self._client, reply.gateway, dict(decode(await reply.read()), token=token), ttl)
+        return AsyncLease(self._client, reply.gateway, dict(decode(await reply.read()), token=token, key=key), ttl)
 
     async def _send(self, method: str, body: bytes, options: Options) -> _Reply:
         path = "%s/call/%s" % (self._path, segment(method, "a method name", slashes=True))
@@ -410,6 +410,7 @@ class AsyncLease(AsyncCaller):
         self.worker: str = granted["worker"]
         self.incarnation: int = granted["incarnation"]
         self.session: Optional[str] = granted.get("session") or None
+        self.key: Optional[str] = granted.get("key")
         self.granted = granted
         self._path = "/v1/leases/" + segment(self.id, "a lease id")
         self._until: float = time.monotonic() + granted["ttl_ms"] / 1000  # no time of the gateway's clock is used
@@ -464,7 +465,7 @@ class AsyncLease(AsyncCaller):
         if self._closed:
             raise LeaseFenced("lease %s was checked in" % self.id, "lease_fenced", False)
         path = "%s/%s/%s" % (self._path, verb, segment(method, "a method name", slashes=True))
-        return await self._request("POST", path, call_headers(options, self.session), body, deadline_of(options.timeout, self._client.timeout), False)
+        return await self._request("POST", path, call_headers(options, self.session, self.key), body, deadline_of(options.timeout, self._client.timeout), False)
 
     async def _request(self, method: str, path: str, headers: Dict[str, str], body: bytes, deadline: float, idempotent: bool) -> _Reply:
         headers = dict(headers, **{"Tempool-Lease-Token": self.granted["token"]})

@@ -22,6 +22,7 @@ class Options:
     session: Optional[str] = None
     priority: Optional[int] = None
     headers: Optional[Mapping[str, str]] = None
+    key: Optional[str] = None
 
 
 @dataclass(frozen=True)
@@ -118,37 +119,38 @@ class Caller:
 
     def call(
         self, method: str, params: Any = None, *, timeout: Optional[float] = None, session: Optional[str] = None,
-        priority: Optional[int] = None, headers: Optional[Mapping[str, str]] = None,
+        priority: Optional[int] = None, headers: Optional[Mapping[str, str]] = None, key: Optional[str] = None,
     ) -> Any:
         """Calls a method whose parameters and result are JSON, and returns the result.
 
         params: a dict becomes a Python worker's keyword arguments, a list its positional arguments, None no arguments, anything else its
         only argument. priority is 0 to 9; queued calls with a higher one run first. Workers receive traceparent and every X- header of headers.
+        key names whose call it is, for a pool with isolation.by = "key".
         """
-        return self._exchange(method, encode_params(params), Options(timeout, session, priority, headers)).json()
+        return self._exchange(method, encode_params(params), Options(timeout, session, priority, headers, key)).json()
 
     def call_raw(
         self, method: str, body: bytes = b"", *, timeout: Optional[float] = None, session: Optional[str] = None,
-        priority: Optional[int] = None, headers: Optional[Mapping[str, str]] = None,
+        priority: Optional[int] = None, headers: Optional[Mapping[str, str]] = None, key: Optional[str] = None,
     ) -> bytes:
         """Calls a method with bytes and returns bytes."""
-        return self._exchange(method, body, Options(timeout, session, priority, headers)).body
+        return self._exchange(method, body, Options(timeout, session, priority, headers, key)).body
 
     def exchange(
         self, method: str, body: bytes = b"", *, timeout: Optional[float] = None, session: Optional[str] = None,
-        priority: Optional[int] = None, headers: Optional[Mapping[str, str]] = None,
+        priority: Optional[int] = None, headers: Optional[Mapping[str, str]] = None, key: Optional[str] = None,
     ) -> Answer:
         """Like call_raw, but returns the Answer, which names the worker."""
-        return self._exchange(method, body, Options(timeout, session, priority, headers))
+        return self._exchange(method, body, Options(timeout, session, priority, headers, key))
 
     def stream(
         self, method: str, params: Any = None, *, raw: bool = False, timeout: Optional[float] = None, session: Optional[str] = None,
-        priority: Optional[int] = None, headers: Optional[Mapping[str, str]] = None,
+        priority: Optional[int] = None, headers: Optional[Mapping[str, str]] = None, key: Optional[str] = None,
     ) -> Stream:
         """Calls a method and returns a Stream: an iterator of the JSON values that the worker yields, and of its result at the end if it has
         one. With raw=True, params are bytes and the iterator returns bytes as they arrive."""
         body = (params or b"") if raw else encode_params(params)
-        return Stream(self._send(method, body, Options(timeout, session, priority, headers)), raw)
+        return Stream(self._send(method, body, Options(timeout, session, priority, headers, key)), raw)
 
     def _exchange(self, method: str, body: bytes, options: Options) -> Answer:
         reply = self._send(method, body, options)
@@ -158,11 +160,13 @@ class Caller:
         raise NotImplementedError  # Pool, Worker and Lease implement it
 
 
-def call_headers(options: Options, session: Optional[str] = None) -> Dict[str, str]:
-    """Returns the headers of a call; session is used if the options have none. Raises Invalid for a value that is not a line of text."""
+def call_headers(options: Options, session: Optional[str] = None, key: Optional[str] = None) -> Dict[str, str]:
+    """Returns the headers of a call; session and key are used if the options have none. Raises Invalid for a value that is not a line of text."""
     headers: Dict[str, Any] = dict(options.headers or {})
     if options.session is not None or session is not None:
         headers["Tempool-Session"] = session if options.session is None else options.session
+    if options.key is not None or key is not None:
+        headers["Tempool-Key"] = key if options.key is None else options.key
     if options.priority is not None:
         headers["Tempool-Priority"] = str(options.priority)
     headers["Tempool-Timeout"] = ""  # set before each attempt

@@ -159,13 +159,13 @@ class Pool(Caller):
 
     def lease(
         self, ttl: Optional[float] = None, *, holder: Optional[str] = None, session: Optional[str] = None,
-        wait: Optional[float] = None,
+        wait: Optional[float] = None, key: Optional[str] = None,
     ) -> Lease:
         """Waits for a free worker and checks it out, for calls that must reach the same process.
 
         ttl in seconds is how long the lease lives after its last renewal; None means the pool's lease.ttl. holder is shown as the worker's
         holder; None means this machine and process. wait in seconds limits the wait for a worker; None means the client's timeout, 0 no
-        wait. Raises NoWorkers or QueueTimeout if no worker became free.
+        wait. key is that of the calls under the lease. Raises NoWorkers or QueueTimeout if no worker became free.
         """
         if ttl is not None and ttl <= 0:
             raise Invalid("ttl must be above 0 seconds, not %r" % (ttl,), "invalid")
@@ -175,25 +175,27 @@ class Pool(Caller):
         request: Dict[str, Any] = {"token": token, "holder": holder or "%s:%d" % (socket.gethostname(), os.getpid()), "request_id": str(uuid.uuid4()), "wait_ms": int(wait * 1000)}
         if session is not None:
             request["session"] = session
+        if key is not None:
+            request["key"] = key
         if ttl is not None:
             request["ttl_ms"] = max(1, int(ttl * 1000))
         reply = self._client.balancer.request(
             "POST", self._path + "/leases", {"Content-Type": "application/json"}, encode(request), began + wait + self._client.timeout,
             retry_until=began + wait)
-        return Lease(self._client, reply.gateway, dict(decode(reply.read()), token=token), ttl)
+        return Lease(self._client, reply.gateway, dict(decode(reply.read()), token=token, key=key), ttl)
 
     def submit(
         self, method: str, params: Any = None, *, timeout: Optional[float] = None, session: Optional[str] = None,
-        priority: Optional[int] = None, headers: Optional[Mapping[str, str]] = None,
+        priority: Optional[int] = None, headers: Optional[Mapping[str, str]] = None, key: Optional[str] = None,
     ) -> Future[Any]:
         """Calls a method on another thread and returns its future, whose result is that of call. The client runs at most 256 at a time."""
         return self._client.threads().submit(
-            self.call, method, params, timeout=timeout, session=session, priority=priority, headers=headers)
+            self.call, method, params, timeout=timeout, session=session, priority=priority, headers=headers, key=key)
 
     def map(
         self, method: str, items: Iterable[Any], *, ordered: bool = True, concurrency: Optional[int] = None,
         on_progress: Optional[Callable[[int], None]] = None, timeout: Optional[float] = None, session: Optional[str] = None,
-        priority: Optional[int] = None, headers: Optional[Mapping[str, str]] = None,
+        priority: Optional[int] = None, headers: Optional[Mapping[str, str]] = None, key: Optional[str] = None,
     ) -> Iterator[Result]:
         """Calls a method once for each item, the parameters of that call, and yields a Result for each, with its value or its error: in the
         order of the items, or with ordered=False as the calls end.
@@ -204,7 +206,7 @@ class Pool(Caller):
         if concurrency is not None and not 1 <= concurrency <= MAX_CONCURRENCY:
             raise Invalid("concurrency must be from 1 to %d, not %r" % (MAX_CONCURRENCY, concurrency), "invalid")
         return map_calls(
-            lambda item: self.call(method, item, timeout=timeout, session=session, priority=priority, headers=headers),
+            lambda item: self.call(method, item, timeout=timeout, session=session, priority=priority, headers=headers, key=key),
             items, ordered, concurrency or self._usual_concurrency(), on_progress)
 
     def _usual_concurrency(self) -> int:

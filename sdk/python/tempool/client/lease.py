@@ -38,6 +38,7 @@ class Lease(Caller):
         self.worker: str = granted["worker"]
         self.incarnation: int = granted["incarnation"]
         self.session: Optional[str] = granted.get("session") or None
+        self.key: Optional[str] = granted.get("key")
         self.granted = granted  # the gateway's complete answer
         self._path = "/v1/leases/" + segment(self.id, "a lease id")
         self._token = {"Tempool-Lease-Token": granted["token"]} if granted.get("token") else {}
@@ -104,7 +105,7 @@ class Lease(Caller):
             raise LeaseFenced("lease %s was lost: %s" % (self.id, lost), "lease_fenced", False) from lost
         if self._closing.is_set():
             raise LeaseFenced("lease %s was checked in" % self.id, "lease_fenced", False)
-        headers = call_headers(options, self.session)
+        headers = call_headers(options, self.session, self.key)
         return self._request("POST", path, headers, body, self._client.deadline(options.timeout))
 
     def _request(self, method: str, path: str, headers: Dict[str, str], body: bytes, deadline: float, idempotent: bool = False) -> Reply:
