@@ -98,12 +98,12 @@ func TestTheManualListsExactlyTheErrorCodes(t *testing.T) {
 func TestTheManualDescribesTheHeaders(t *testing.T) {
 	t.Parallel()
 	text := docs.Read(t, "docs/gateway.md")
-	for _, header := range []string{api.HeaderSession, api.HeaderTimeout, api.HeaderPriority, api.HeaderLeaseToken,
-		api.HeaderWorker, api.HeaderIncarnation} {
+	headers := []string{api.HeaderSession, api.HeaderKey, api.HeaderTimeout, api.HeaderPriority, api.HeaderLeaseToken,
+		api.HeaderWorker, api.HeaderIncarnation}
+	for _, header := range headers {
 		require.Contains(t, text, "`"+header+"`")
 	}
 	for _, name := range regexp.MustCompile(`\bTempool-[A-Z][A-Za-z-]+`).FindAllString(text, -1) {
-		require.Contains(t, []string{api.HeaderSession, api.HeaderTimeout, api.HeaderPriority, api.HeaderLeaseToken,
-			api.HeaderWorker, api.HeaderIncarnation}, name)
+		require.Contains(t, headers, name)
 	}
 }

@@ -231,7 +231,8 @@ func TestAProcessServesOneKey(t *testing.T) {
 		sp.Isolation.By, sp.Start.Fork, sp.Queue.Timeout = spec.IsolateKey, true, spec.Duration(timeout)
 	}))
 	e.do("POST", "/v1/pools/p/call/pid", nil).requireProblem(t, 400, api.CodeKeyRequired)
-	e.do("POST", "/v1/pools/p/call/pid", nil, api.HeaderKey, strings.Repeat("k", 257)).requireProblem(t, 400, api.CodeInvalid)
+	long := strings.Repeat("k", api.MaxKey+1)
+	e.do("POST", "/v1/pools/p/call/pid", nil, api.HeaderKey, long).requireProblem(t, 400, api.CodeInvalid)
 	var mu sync.Mutex
 	keys := map[string]string{} // by process
 	call := func(path, key string) string {

@@ -115,7 +115,8 @@ func (d *Dispatcher) LeaseByTemporal(ctx context.Context, worker string, r Check
 }
 
 func newCheckout(r CheckoutRequest) *checkout {
-	return &checkout{key: hashKey(r.Key), forward: r.Forward, guest: r.Guest, limit: time.Duration(r.WaitMS) * time.Millisecond,
+	return &checkout{key: hashKey(r.Key), forward: r.Forward, guest: r.Guest,
+		limit: time.Duration(r.WaitMS) * time.Millisecond,
 		options: tempool.CheckoutOptions{Holder: r.Holder, Session: r.Session,
 			TTL: time.Duration(r.TTLMS) * time.Millisecond, RequestID: r.RequestID, Token: r.Token}}
 }
@@ -204,8 +205,8 @@ func (c *checkout) join() (*waiter, error) {
 	if err := p.checkKeyLocked(c.key); err != nil {
 		return nil, err
 	}
-	w := newWaiter(p, nil, &Target{key: c.key, preferred: p.dispatcher.workerOf(p.pool, c.options.Session), priority: DefaultPriority,
-		arrived: c.arrived})
+	w := newWaiter(p, nil, &Target{key: c.key, preferred: p.dispatcher.workerOf(p.pool, c.options.Session),
+		priority: DefaultPriority, arrived: c.arrived})
 	w.timeout = c.limit
 	switch {
 	case again:

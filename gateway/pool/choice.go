@@ -68,8 +68,8 @@ func (p *poolState) countChoiceLocked(u *upstream) {
 	p.chosen = max(p.chosen, u.chosen)
 }
 
-// chooseLocked chooses among the workers that are open to the key and have a free slot; a client does not get one that has just refused a
-// checkout. It returns nil if there is none.
+// chooseLocked chooses among the workers that are open to the key and have a free slot; a client does not get one that
+// has just refused a checkout. It returns nil if there is none.
 func (p *poolState) chooseLocked(preferred, key string, forClient bool, now time.Time) *upstream {
 	var best, session *upstream
 	var ofBest, ofSession candidate
@@ -96,7 +96,7 @@ func (p *poolState) chooseLocked(preferred, key string, forClient bool, now time
 	return best
 }
 
-// withSlotLocked returns an incarnation of the worker that is open to the key and has a free slot, nil if there is none.
+// withSlotLocked returns an incarnation of the worker that is open to the key with a free slot, nil if there is none.
 func (p *poolState) withSlotLocked(worker, key string, now time.Time) *upstream {
 	for _, u := range p.order {
 		if u.worker != worker {

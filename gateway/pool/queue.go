@@ -65,8 +65,8 @@ var waiterPool = sync.Pool{New: func() any { return &waiter{started: make(chan e
 // newWaiter returns a waiter for c, or for a client if that is nil, as the target says, with its earlier arrival.
 func newWaiter(p *poolState, c *Call, t *Target) *waiter {
 	w := waiterPool.Get().(*waiter)
-	*w = waiter{started: w.started, pool: p, call: c, key: t.key, worker: t.worker, preferred: t.preferred, priority: t.priority,
-		arrival: t.arrived, place: -1}
+	*w = waiter{started: w.started, pool: p, call: c, key: t.key, worker: t.worker,
+		preferred: t.preferred, priority: t.priority, arrival: t.arrived, place: -1}
 	if c != nil {
 		w.client, w.forward = c.client, c.forward
 	}
@@ -82,8 +82,8 @@ func (w *waiter) recycle() {
 // expires is when it has waited too long.
 func (w *waiter) expires() time.Time { return w.at.Add(w.timeout) }
 
-// line names a line of the queue: of calls for any worker or for one, and of one key; of calls of a session that is not released yet,
-// or of clients.
+// line names a line of the queue: of calls for any worker or for one, and of one key; of calls of a session that is not
+// released yet, or of clients.
 type line struct {
 	worker, session, key string
 	clients              bool

@@ -34,10 +34,10 @@ class Calls(unittest.TestCase):
     def test_call_headers(self):
         with FakeGateway(lambda asked: Answered({"n": 144}, headers={"X-Kind": "test"})) as gateway, Client(gateway.endpoint) as c:
             pool = c.pool("python")
-            self.assertEqual(pool.call("tools/square it", {"x": 12}, timeout=50, session="s1", priority=9, headers={"traceparent": "00-1"}), {"n": 144})
+            self.assertEqual(pool.call("tools/square it", {"x": 12}, timeout=50, session="s1", key="k1", priority=9, headers={"traceparent": "00-1"}), {"n": 144})
             asked = gateway.asked[0]
             self.assertEqual((asked.method, asked.path, asked.body), ("POST", "/v1/pools/python/call/tools/square%20it", b'{"x":12}'))
-            self.assertEqual([asked.headers[k] for k in ("Tempool-Session", "Tempool-Priority", "traceparent", "Content-Type")], ["s1", "9", "00-1", "application/json"])
+            self.assertEqual([asked.headers[k] for k in ("Tempool-Session", "Tempool-Key", "Tempool-Priority", "traceparent", "Content-Type")], ["s1", "k1", "9", "00-1", "application/json"])
             self.assertTrue(40000 < int(asked.headers["Tempool-Timeout"]) <= 50000)
             answer = pool.exchange("m", b"raw")
             self.assertEqual((answer.json(), answer.worker, answer.incarnation, answer.headers["x-kind"]), ({"n": 144}, "python/0", 3, "test"))

@@ -55,7 +55,7 @@ class ALease(unittest.TestCase):
     def test_calls_and_checkin(self):
         leases = Leases()
         with FakeGateway(leases) as gateway, Client(gateway.endpoint) as c:
-            with c.pool("p").lease(ttl=30, holder="me", session="s1", wait=2) as lease:
+            with c.pool("p").lease(ttl=30, holder="me", session="s1", key="k1", wait=2) as lease:
                 self.assertEqual((lease.id, lease.worker, lease.incarnation), ("p.0.1.7", "p/0", 1))
                 self.assertEqual(lease.call("m", {"x": 1}), {"x": 1})
                 self.assertEqual(list(lease.stream("m", [5])), [[5]])
@@ -65,11 +65,11 @@ class ALease(unittest.TestCase):
             token = asked.pop("token")
             self.assertGreaterEqual(len(token), 22)
             self.assertEqual({a.headers["Tempool-Lease-Token"] for a in leases.asked[1:]}, {token})
-            self.assertEqual(asked, {"holder": "me", "session": "s1", "ttl_ms": 30000, "wait_ms": 2000})
+            self.assertEqual(asked, {"holder": "me", "session": "s1", "key": "k1", "ttl_ms": 30000, "wait_ms": 2000})
             self.assertEqual([(a.method, a.path) for a in leases.asked[1:]], [
                 ("POST", "/v1/leases/p.0.1.7/call/m"), ("POST", "/v1/leases/p.0.1.7/call/m"),
                 ("POST", "/v1/leases/p.0.1.7/notify/tools/n"), ("DELETE", "/v1/leases/p.0.1.7?outcome=ok")])
-            self.assertEqual(leases.asked[1].headers["Tempool-Session"], "s1")
+            self.assertEqual([leases.asked[1].headers[k] for k in ("Tempool-Session", "Tempool-Key")], ["s1", "k1"])
             lease.close()
             self.assertEqual(len(leases.of("DELETE")), 1, "once")
             with self.assertRaises(client.LeaseFenced):
