@@ -141,10 +141,12 @@ const (
 
 // admitLocked chooses a worker of the target that a call may start on now. An error comes with rejected only.
 func (p *poolState) admitLocked(t *Target, now time.Time) (*upstream, admission, error) {
-	if t.kind != aheadOfAll {
-		if err := p.checkKeyLocked(t.key); err != nil {
-			return nil, rejected, err
-		}
+	by := p.spec.Isolation.By
+	if t.kind == underLease {
+		by = t.upstream.spec.Isolation.By
+	}
+	if err := checkKey(p.pool, by, t.key); err != nil && t.kind != aheadOfAll {
+		return nil, rejected, err
 	}
 	if t.kind == underLease {
 		admission, err := t.upstream.admitLeaseLocked(t.ref, t.authority, now)

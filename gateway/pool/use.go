@@ -43,18 +43,19 @@ func hashKey(key string) string {
 func (u *upstream) byKey() bool { return u.spec.Isolation.By == spec.IsolateKey }
 func (u *upstream) byUse() bool { return u.spec.Isolation.By == spec.IsolateUse }
 
-// checkKeyLocked refuses a call or a client without the key that the pool needs, or with one that it does not.
-func (p *poolState) checkKeyLocked(key string) error {
-	switch byKey := p.spec.Isolation.By == spec.IsolateKey; {
-	case !p.specKnown, byKey == (key != ""):
+// checkKey refuses a call or a client without the key that a pool with this isolation.by needs, or with a key that it
+// does not need. by is "" while the spec is not known.
+func checkKey(pool, by, key string) error {
+	switch byKey := by == spec.IsolateKey; {
+	case by == "", byKey == (key != ""):
 		return nil
 	case byKey:
 		return api.Errorf(api.CodeKeyRequired,
-			"pool %s has isolation.by = \"key\": name whose call it is with the header %s, also under a lease", p.pool,
+			"pool %s has isolation.by = \"key\": name whose call it is with the header %s, also under a lease", pool,
 			api.HeaderKey)
 	}
-	return api.Errorf(api.CodeInvalid, "the call has a key, but pool %s shares its processes: set isolation.by = \"key\"",
-		p.pool)
+	return api.Errorf(api.CodeInvalid,
+		"pool %s takes no key: its processes serve everybody unless isolation.by = \"key\"", pool)
 }
 
 // admitsLocked reports whether the process may serve a call of the pool with the key.
