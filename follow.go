@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/redact"
 	"github.com/tempool/tempool/internal/sleep"
@@ -88,22 +86,16 @@ type agentFailure struct {
 func readAll[T any](endpoints []string,
 	read func(endpoint string, take func(T)) error) (all []T, failures []agentFailure) {
 	var mu sync.Mutex
-	var reading errgroup.Group
-	reading.SetLimit(concurrentQueries)
-	for _, endpoint := range endpoints {
-		reading.Go(func() error {
-			var own []T
-			err := read(endpoint, func(one T) { own = append(own, one) })
-			mu.Lock()
-			defer mu.Unlock()
-			all = append(all, own...)
-			if err != nil {
-				failures = append(failures, agentFailure{endpoint, err})
-			}
-			return nil
-		})
-	}
-	_ = reading.Wait() // the functions return no error
+	sleep.Each(len(endpoints), concurrentQueries, func(i int) {
+		var own []T
+		err := read(endpoints[i], func(one T) { own = append(own, one) })
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, own...)
+		if err != nil {
+			failures = append(failures, agentFailure{endpoints[i], err})
+		}
+	})
 	return all, failures
 }
 

@@ -5,9 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 // concurrentQueries bounds how many workers or hosts are queried at the same time.
@@ -47,15 +46,9 @@ func (c *Client) processReports(ctx context.Context, workers []api.RosterEntry) 
 		}
 	}
 	heartbeats := make([]api.HostHeartbeat, len(hosts))
-	var group errgroup.Group
-	group.SetLimit(concurrentQueries)
-	for i, host := range hosts {
-		group.Go(func() (err error) {
-			heartbeats[i], err = c.HostHeartbeat(ctx, host)
-			return err
-		})
-	}
-	_ = group.Wait() // figures that are missing are as of the last checkpoint
+	sleep.Each(len(hosts), concurrentQueries, func(i int) {
+		heartbeats[i], _ = c.HostHeartbeat(ctx, hosts[i]) // figures that are missing are as of the last checkpoint
+	})
 	reports := map[string]api.ProcessReport{}
 	for _, host := range heartbeats {
 		for _, v := range host.Processes {

@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"go.temporal.io/api/enums/v1"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -73,16 +73,11 @@ func (p *Pool) Workers(ctx context.Context) (api.PoolWorkers, error) {
 		return api.PoolWorkers{}, err
 	}
 	view := poolView(status)
-	var group errgroup.Group
-	group.SetLimit(concurrentQueries)
 	reports := p.client.processReports(ctx, status.Workers)
-	for i, entry := range status.Workers {
-		group.Go(func() error {
-			view.Workers[i] = p.worker(ctx, entry, reports[api.WorkerName(p.name, entry.Slot)])
-			return nil
-		})
-	}
-	_ = group.Wait() // a failure is in its worker's Error
+	sleep.Each(len(status.Workers), concurrentQueries, func(i int) { // a failure is in its worker's Error
+		entry := status.Workers[i]
+		view.Workers[i] = p.worker(ctx, entry, reports[api.WorkerName(p.name, entry.Slot)])
+	})
 	view.CountReady()
 	return view, nil
 }

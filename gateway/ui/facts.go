@@ -10,10 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -87,7 +86,7 @@ func (v *visit) fleetFacts() facts {
 	for _, name := range names {
 		f.pools = append(f.pools, poolFacts{PoolStatus: api.PoolStatus{Pool: name}, waiting: waitingFor(name, hosts.value)})
 	}
-	askAll(len(f.pools), func(i int) {
+	sleep.Each(len(f.pools), concurrentQuestions, func(i int) {
 		one := v.status(ctx, f.pools[i].Pool)
 		if f.pools[i].at, f.pools[i].err = one.at, one.err; !one.at.IsZero() {
 			f.pools[i].PoolStatus = one.value
@@ -96,16 +95,6 @@ func (v *visit) fleetFacts() facts {
 	f.pools = slices.DeleteFunc(f.pools,
 		func(p poolFacts) bool { return p.Ended || errors.Is(p.err, api.ErrPoolNotFound) })
 	return f
-}
-
-// askAll asks n questions, concurrentQuestions at a time.
-func askAll(n int, ask func(i int)) {
-	var asking errgroup.Group
-	asking.SetLimit(concurrentQuestions)
-	for i := range n {
-		asking.Go(func() error { ask(i); return nil })
-	}
-	_ = asking.Wait() // ask deals with failures
 }
 
 // requestTimeout is how long one question may take.
@@ -138,7 +127,7 @@ func (v *visit) askHosts(ctx context.Context) ([]host, error) {
 		return nil, err
 	}
 	hosts := make([]host, len(found))
-	askAll(len(found), func(i int) {
+	sleep.Each(len(found), concurrentQuestions, func(i int) {
 		if hosts[i].Host = found[i]; !found[i].HeardAt.IsZero() {
 			return
 		}

@@ -1,9 +1,11 @@
-// Package sleep waits for a time or until an end, and wakes a goroutine that waits.
+// Package sleep waits for a time, until an end or for goroutines, and wakes one that waits.
 package sleep
 
 import (
 	"iter"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // For waits for d and returns true, or returns false as soon as ended is closed.
@@ -36,6 +38,16 @@ func Done(f func()) <-chan struct{} {
 		f()
 	}()
 	return done
+}
+
+// Each calls f with 0 to n-1, on at most limit goroutines at once, and waits for them.
+func Each(n, limit int, f func(i int)) {
+	var group errgroup.Group
+	group.SetLimit(limit)
+	for i := range n {
+		group.Go(func() error { f(i); return nil })
+	}
+	_ = group.Wait() // the functions return no error
 }
 
 // Ticks yields the time once per interval until ended is closed.

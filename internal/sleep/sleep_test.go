@@ -37,3 +37,15 @@ func TestTicksComeUntilTheEnd(t *testing.T) {
 		}
 	})
 }
+
+func TestEachCallsAtMostSoManyAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, called := time.Now(), make([]bool, 5)
+		Each(len(called), 2, func(i int) {
+			For(nil, time.Minute)
+			called[i] = true
+		})
+		require.NotContains(t, called, false)
+		require.Equal(t, 3*time.Minute, time.Since(began))
+	})
+}

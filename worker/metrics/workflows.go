@@ -3,15 +3,13 @@ package metrics
 import (
 	"context"
 	"errors"
-	"iter"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 const (
@@ -70,7 +68,7 @@ func (r *poolStatusCache) refreshLocked(pools []string) {
 	for pool := range r.answers {
 		wanted[pool] = true
 	}
-	askAll(maps.Keys(wanted), r.query, func(pool string, status api.PoolStatus, err error) {
+	askAll(slices.Collect(maps.Keys(wanted)), r.query, func(pool string, status api.PoolStatus, err error) {
 		switch {
 		case err == nil:
 			r.answers[pool] = poolAnswer{status, time.Now()}
@@ -82,23 +80,17 @@ func (r *poolStatusCache) refreshLocked(pools []string) {
 
 // askAll asks about each name, statusConcurrency of them at once and all within statusTimeout. It calls answered with
 // one answer after the other.
-func askAll[T any](names iter.Seq[string], ask func(context.Context, string) (T, error),
+func askAll[T any](names []string, ask func(context.Context, string) (T, error),
 	answered func(name string, answer T, err error)) {
 	ctx, cancel := context.WithTimeout(context.Background(), statusTimeout)
 	defer cancel()
 	var mu sync.Mutex
-	var group errgroup.Group
-	group.SetLimit(statusConcurrency)
-	for name := range names {
-		group.Go(func() error {
-			answer, err := ask(ctx, name)
-			mu.Lock()
-			defer mu.Unlock()
-			answered(name, answer, err)
-			return nil
-		})
-	}
-	_ = group.Wait() // the functions return no error
+	sleep.Each(len(names), statusConcurrency, func(i int) {
+		answer, err := ask(ctx, names[i])
+		mu.Lock()
+		defer mu.Unlock()
+		answered(names[i], answer, err)
+	})
 }
 
 const (
@@ -155,7 +147,7 @@ func (h *historyLengths) read(workflowIDs []string, reachable bool) map[string]i
 }
 
 func (h *historyLengths) refreshLocked(workflowIDs []string) {
-	askAll(slices.Values(workflowIDs), h.describe, func(id string, events int64, err error) {
+	askAll(workflowIDs, h.describe, func(id string, events int64, err error) {
 		if err == nil {
 			h.known[id] = historyLength{events, time.Now()}
 		}

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 // hostTimeout bounds the question to one host's workflow, which nobody answers while no agent runs workflows.
@@ -34,18 +34,12 @@ type hostStatus struct {
 func (a *app) hosts(ctx context.Context, cp controlPlane) ([]hostStatus, error) {
 	found, err := send(ctx, a, cp.Hosts)
 	hosts := make([]hostStatus, len(found))
-	var all errgroup.Group
-	all.SetLimit(concurrentExaminations)
-	for i, host := range found {
-		hosts[i].Host = host
-		all.Go(func() error {
-			request, cancel := context.WithTimeout(ctx, min(hostTimeout, a.timeout))
-			defer cancel()
-			hosts[i].status, hosts[i].statusErr = cp.HostStatus(request, host.ID)
-			return nil
-		})
-	}
-	_ = all.Wait() // a failure is the statusErr of its host
+	sleep.Each(len(found), concurrentExaminations, func(i int) {
+		request, cancel := context.WithTimeout(ctx, min(hostTimeout, a.timeout))
+		defer cancel()
+		hosts[i].Host = found[i]
+		hosts[i].status, hosts[i].statusErr = cp.HostStatus(request, found[i].ID)
+	})
 	return hosts, err
 }
 

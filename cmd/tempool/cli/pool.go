@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/policy"
 )
 
@@ -209,15 +209,9 @@ func allPools[T any](ctx context.Context, a *app, cp controlPlane,
 	slices.Sort(names)
 	names = slices.Compact(names)
 	results, failures := make([]T, len(names)), make([]error, len(names))
-	var group errgroup.Group
-	group.SetLimit(concurrentPools)
-	for i, name := range names {
-		group.Go(func() error {
-			results[i], failures[i] = send(ctx, a, func(ctx context.Context) (T, error) { return get(cp.Pool(name), ctx) })
-			return nil
-		})
-	}
-	_ = group.Wait() // the functions above return no error
+	sleep.Each(len(names), concurrentPools, func(i int) {
+		results[i], failures[i] = send(ctx, a, func(ctx context.Context) (T, error) { return get(cp.Pool(names[i]), ctx) })
+	})
 	answered := []T{}
 	for i, result := range results {
 		switch {
