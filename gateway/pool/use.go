@@ -87,14 +87,15 @@ func (p *poolState) mayBindLocked(key string) bool {
 // beginUseLocked gives the call, which is in flight, the connection to the process. For an isolated worker it makes the
 // call a part of the process's use, or begins one. It reports false if the process is another's.
 func (u *upstream) beginUseLocked(c *Call) bool {
+	if !u.byUse() && !u.byKey() {
+		c.conn = u.conn
+		return true
+	}
 	whose := owner{key: c.key}
 	if c.lease != nil && u.byUse() {
 		whose.lease = c.lease.ref
 	}
 	switch {
-	case !u.byUse() && !u.byKey():
-		c.conn = u.conn
-		return true
 	case u.is(gone), u.use.over:
 		return false
 	case !u.use.begun:
