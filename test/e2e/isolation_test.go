@@ -22,6 +22,29 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
+// Users of the example share one process, one after the other: each finds what it has left, unless it gave way.
+func TestAUserOfANotebookFindsItsOwnNamesOnly(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("notebook")
+	s, err := spec.Load("../../examples/notebook/pool.toml")
+	require.NoError(t, err)
+	s.Pool.Size = 1
+	pool := env.startPool(patient(s))
+	run := func(user, cell string) string {
+		answer, err := pool.With(tempool.CallOptions{Key: user}).CallRaw(t.Context(), "run",
+			fmt.Appendf(nil, `{"cell": %q}`, cell))
+		require.NoError(t, err)
+		return string(answer)
+	}
+	run("anna", "x = 1")
+	require.JSONEq(t, `{"output": "1\n"}`, run("anna", "print(x)"))
+	require.Contains(t, run("bob", "print(x)"), "NameError")
+	require.Contains(t, run("anna", "print(x)"), "NameError", "her process gave way")
+	_, err = pool.CallRaw(t.Context(), "run", []byte(`{"cell": ""}`))
+	require.ErrorIs(t, err, api.ErrKeyRequired)
+}
+
 // Clients with more keys than processes call a pool of two hosts, and lease its workers from Temporal, while a process
 // is killed each second and an agent is replaced that keeps its processes: each process serves one key.
 func TestNoProcessServesTwoKeys(t *testing.T) {
