@@ -168,7 +168,7 @@ func (a *answeredCall) AnsweredLate(err error) {
 	u := a.upstream
 	u.pool.mu.Lock()
 	defer u.pool.mu.Unlock()
-	if reason := fatalReason(err); reason != "" {
+	if reason := fatalReason(err); reason != "" && a.conn == u.conn && !u.byUse() { // not its successor
 		u.closed[fatal] = reason
 		u.reportFatalLocked()
 	}

@@ -90,7 +90,7 @@ func (p *poolState) chooseLocked(preferred, key string, forClient bool, now time
 			session, ofSession = u, c
 		}
 	}
-	if session != nil && prefersSession(ofSession, ofBest, busy, len(p.order)) {
+	if session != nil && ofSession.bound == ofBest.bound && prefersSession(ofSession, ofBest, busy, len(p.order)) {
 		best = session
 	}
 	return best

@@ -19,7 +19,7 @@ type Target struct {
 	leaseID   string
 	authority lease.Authority // underLease
 	worker    string          // aheadOfAll; inQueue: "" for any
-	key       string          // hash of Request.Key; hookKey aheadOfAll
+	key       string          // hash of Request.Key
 
 	ref       api.LeaseRef // underLease: what leaseID says
 	invalid   error        // underLease: why leaseID says nothing
@@ -98,9 +98,7 @@ func (d *Dispatcher) Do(ctx context.Context, t Target, r Request, send func(*Cal
 	if len(r.Key) > api.MaxKey {
 		return nil, api.Errorf(api.CodeInvalid, "the key has %d bytes; at most %d are allowed", len(r.Key), api.MaxKey)
 	}
-	if t.kind != aheadOfAll {
-		t.key = hashKey(r.Key)
-	}
+	t.key = hashKey(r.Key)
 	var traced *callTrace
 	if d.config.Tracer != nil {
 		ctx, traced = d.trace(ctx, &t, &r)
@@ -310,6 +308,7 @@ func (c *Call) awaitAlone() error {
 	}
 	u, begun := c.upstream, false
 	err := u.pool.await(c.ctx, func() bool {
+		u.yieldLocked(c)
 		begun = u.aloneLocked(c.lease) && u.beginUseLocked(c)
 		return begun || u.is(gone)
 	})
@@ -387,8 +386,8 @@ func (d *Dispatcher) FreeSlots(pool string) (free int, changed <-chan struct{}) 
 	if p.closed == nil && !p.fencesLocked(now) {
 		for _, u := range p.order {
 			key := "" // of a process that is clean, or becomes so for a key that waits
-			if u.byKey() && !u.use.begun || u.idleKeyLocked() {
-				key = cmp.Or(u.use.owner.key, "new")
+			if u.byKey() && (!u.use.begun || u.idleKeyLocked()) {
+				key = cmp.Or(u.use.owner.key, "any")
 			}
 			if load, open := u.loadLocked(key, now); open {
 				free += u.capacity() - load

@@ -159,7 +159,7 @@ func (d *Dispatcher) CallHook(ctx context.Context, worker, hook, session string)
 	if err != nil {
 		return false, api.Errorf(api.CodeInvalid, "session %q cannot be sent to a worker: %w", session, err)
 	}
-	c, err := d.Do(ctx, Target{kind: aheadOfAll, pool: pool, worker: worker, key: hookKey},
+	c, err := d.Do(ctx, Target{kind: aheadOfAll, pool: pool, worker: worker},
 		Request{Method: hook, Session: session, Body: body}, exchange)
 	if api.CodeOf(err) == api.CodeMethodNotFound {
 		return false, nil

@@ -192,7 +192,15 @@ func (p *poolState) sortLocked() {
 }
 
 func (p *poolState) setSpecLocked(s spec.Spec) {
+	changed := p.specKnown && p.spec.Isolation.By != s.Isolation.By
 	p.spec, p.specKnown = s, true
+	if changed {
+		for _, w := range p.queue.All() {
+			if err := checkKey(p.pool, s.Isolation.By, w.key); err != nil {
+				p.refuseLocked(w, err)
+			}
+		}
+	}
 	p.timeout.Store(int64(s.Call.Timeout))
 }
 
@@ -363,6 +371,7 @@ func (p *poolState) tick() time.Duration {
 	p.peaks.observe(p.waitingLocked(), now) // of those that have waited since an earlier interval
 	p.refreshScoresLocked(now)
 	p.dispatchQueueLocked(now)
+	p.makeRoomLocked(now, p.specLocked().Queue.Timeout.D()/(MaxPriority+1))
 	next := p.expireQueueLocked(now)
 	lost, waiting := p.dispatcher.monitor.lost.Load(), p.waitingLocked() > 0
 	if waiting {

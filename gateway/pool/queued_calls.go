@@ -2,6 +2,7 @@ package pool
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/tempool/tempool/api"
@@ -204,16 +205,18 @@ func (p *poolState) startQueuedLocked(now time.Time, begun []*waiter) []*waiter 
 		p.queue.Remove(w)
 		begun = append(begun, w)
 	}
-	p.makeRoomLocked()
+	p.makeRoomLocked(now, 0)
 	return begun
 }
 
 // nextQueuedLocked returns the first of those who wait that can be served now, and its worker; no worker if none can.
 func (p *poolState) nextQueuedLocked(now time.Time) (first *waiter, its *upstream) {
 	lost := p.dispatcher.monitor.lost.Load()
+	keys, clean := p.keysLocked(now)
 	for l, waiting := range p.queue.lines {
 		w := waiting.first()
 		if w == nil || first != nil && !w.before(first.arrival) ||
+			l.key != "" && !clean && !slices.Contains(keys, l.key) || // else each line would look at each worker
 			l.clients && lost { // without Temporal a client would close the worker and get no lease
 			continue
 		}

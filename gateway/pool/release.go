@@ -23,8 +23,8 @@ const maxReleased = 10_000
 // calls in the queue.
 func (u *upstream) holdSessionsLocked() {
 	p, affinity := u.pool, u.pool.dispatcher.config.Affinity
-	if u.releasing || u.is(gone) || u.byKey() && !u.use.begun || affinity == nil ||
-		u.calls.requests+int64(u.inFlight) == 0 || !u.offersHook(api.HookSessionRelease) {
+	if u.releasing || u.is(gone) || affinity == nil || u.calls.requests+int64(u.inFlight) == 0 ||
+		!u.offersHook(api.HookSessionRelease) {
 		return
 	}
 	u.releasing = true

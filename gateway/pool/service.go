@@ -125,8 +125,8 @@ func (u *upstream) callSuspendHook(ctx context.Context, s *suspension, limit tim
 
 // offersHook reports whether the program listed a hook in its hello.
 func (u *upstream) offersHook(hook string) bool {
-	if u.conn == nil {
-		return false
+	if u.conn == nil || u.byKey() && (hook == api.HookSessionRelease || hook == api.HookSessionLoad) {
+		return false // its process may have served other keys' sessions only
 	}
 	hello, known := wire.HelloOf(u.conn)
 	return known && slices.Contains(hello.Methods, hook)

@@ -210,6 +210,9 @@ func (u *upstream) startLocked(c *Call, l *activeLease, now time.Time) {
 	c.upstream, c.lease, c.startedAt = u, l, now
 	u.inFlight++
 	c.setLocked()[c] = struct{}{}
+	if l != nil {
+		u.yieldLocked(c)
+	}
 	if c.alone = l == nil || u.aloneLocked(l); c.alone {
 		c.alone = u.beginUseLocked(c)
 	}

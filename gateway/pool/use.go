@@ -1,8 +1,10 @@
 package pool
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"time"
 
 	"github.com/tempool/tempool/api"
@@ -27,9 +29,6 @@ type owner struct {
 	lease api.LeaseRef
 	key   string // its hash
 }
-
-// hookKey is the key of hooks, which any process serves that has a use.
-const hookKey = "hook"
 
 // hashKey is what the gateway keeps of a key: its hash, "" for no key.
 func hashKey(key string) string {
@@ -58,21 +57,25 @@ func checkKey(pool, by, key string) error {
 		"pool %s takes no key: its processes serve everybody unless isolation.by = \"key\"", pool)
 }
 
-// admitsLocked reports whether the process may serve a call of the pool with the key.
+// admitsLocked reports whether the process may serve a call of the pool with the key, "" for none.
 func (u *upstream) admitsLocked(key string) bool {
-	switch {
-	case !u.byKey():
-		return key == "" || key == hookKey
-	case !u.use.begun:
-		return key != "" && key != hookKey
+	if !u.byKey() || key == "" {
+		return !u.byKey() && key == ""
 	}
-	return !u.use.over && (key == u.use.owner.key || key == hookKey)
+	return !u.use.begun || !u.use.over && key == u.use.owner.key
 }
 
-// boundLocked counts the processes of a key that it may wait for.
+// inServiceLocked reports whether calls of the pool may go to the worker, if not to the process that it has now.
+func (u *upstream) inServiceLocked() bool {
+	closed := u.closed
+	closed[used] = ""
+	return closed == [closings]string{} && u.leases.ToPool() == lease.Open
+}
+
+// boundLocked counts the processes that calls of the key may wait for.
 func (p *poolState) boundLocked(key string) (n int) {
 	for _, u := range p.order {
-		if u.use.begun && u.use.owner.key == key && !u.is(gone) && !u.is(draining) {
+		if u.use.begun && u.use.owner.key == key && (u.inServiceLocked() || u.lease != nil) {
 			n++
 		}
 	}
@@ -108,13 +111,7 @@ func (u *upstream) beginUseLocked(c *Call) bool {
 		} else {
 			u.pool.notify() // it may be idle for too long
 		}
-	case c.key == hookKey:
-	case whose != u.use.owner:
-		if u.byKey() { // the holder of the lease has the worker: the other key gives way
-			u.endKeyLocked()
-		}
-		return false
-	case whose == owner{}:
+	case whose != u.use.owner, whose == owner{}:
 		return false
 	}
 	u.use.calls++
@@ -136,6 +133,13 @@ func (u *upstream) completeUseLocked(c *Call) {
 		u.use.calls--
 		u.touchLocked()
 		u.endUseLocked()
+	}
+}
+
+// yieldLocked ends the use of another key than that of a call under the lease that the worker has.
+func (u *upstream) yieldLocked(c *Call) {
+	if u.byKey() && u.use.begun && u.use.owner.key != c.key {
+		u.endKeyLocked()
 	}
 }
 
@@ -190,8 +194,7 @@ func (u *upstream) resumeUseLocked() {
 
 // idleKeyLocked reports whether the process is bound to a key that does not use it now.
 func (u *upstream) idleKeyLocked() bool {
-	return u.byKey() && u.use.begun && !u.use.over && u.use.calls == 0 && u.closed == [closings]string{} &&
-		u.leases.ToPool() == lease.Open
+	return u.byKey() && u.use.begun && !u.use.over && u.use.calls == 0 && u.inServiceLocked()
 }
 
 // expireKeyLocked ends the use of a key after isolation.idle and isolation.max_lifetime, and returns the time until it
@@ -205,8 +208,11 @@ func (u *upstream) expireKeyLocked(now time.Time) time.Duration {
 	if u.idleKeyLocked() {
 		in = u.use.last.Add(idle).Sub(now)
 	}
-	if lifetime > 0 && u.leases.ToPool() == lease.Open { // a lease ends first
+	if lifetime > 0 {
 		in = min(in, u.use.since.Add(lifetime).Sub(now))
+		if !u.inServiceLocked() { // a lease, or an order, ends first
+			in = max(in, time.Second)
+		}
 	}
 	if in > 0 {
 		return in
@@ -215,33 +221,61 @@ func (u *upstream) expireKeyLocked(now time.Time) time.Duration {
 	return idleTick
 }
 
-// makeRoomLocked has the least recently used idle keys give way to keys that wait and may have another process.
-func (p *poolState) makeRoomLocked() {
+// makeRoomLocked has the least recently used idle keys give way to keys that wait and may have another process. If none
+// is idle and one has waited for longer than patience, the key gives way that has had its process longest, after its
+// calls: no key keeps another waiting until it fails. Without patience only idle keys give way.
+func (p *poolState) makeRoomLocked(now time.Time, patience time.Duration) {
 	if p.spec.Isolation.By != spec.IsolateKey {
 		return
 	}
 	clean := 0 // processes, now or soon
+	var idle, busy []*upstream
 	for _, u := range p.order {
-		if u.byKey() && !u.is(gone) && !u.is(draining) && (!u.use.begun || u.use.over) {
-			clean++
-		}
-	}
-	for l, waiting := range p.queue.lines {
 		switch {
-		case l.key == "", !p.mayBindLocked(l.key):
-		case l.worker == "" && clean > 0:
-			clean--
+		case !u.byKey() || !u.inServiceLocked():
+		case !u.use.begun, u.use.over:
+			clean++
+		case u.idleKeyLocked():
+			idle = append(idle, u)
 		default:
-			var oldest *upstream
-			for _, u := range p.order {
-				if u.idleKeyLocked() && (l.worker == "" || l.worker == u.worker) &&
-					(oldest == nil || u.use.last.Before(oldest.use.last)) {
-					oldest = u
-				}
-			}
-			if oldest != nil && waiting.first() != nil {
-				oldest.endKeyLocked()
-			}
+			busy = append(busy, u)
 		}
 	}
+	if len(idle) == 0 && (patience == 0 || clean > 0) {
+		return
+	}
+	slices.SortFunc(idle, func(a, b *upstream) int { return a.use.last.Compare(b.use.last) })
+	slices.SortFunc(busy, func(a, b *upstream) int { return a.use.since.Compare(b.use.since) })
+	lost, seen := p.dispatcher.monitor.lost.Load(), map[string]bool{}
+	for l, waiting := range p.queue.lines {
+		w := waiting.first()
+		if l.key == "" || w == nil || l.clients && lost || seen[l.key] || !p.mayBindLocked(l.key) {
+			continue
+		}
+		serves := func(u *upstream) bool { return !u.use.over && (l.worker == "" || l.worker == u.worker) }
+		seen[l.key] = true
+		if l.worker == "" && clean > 0 {
+			clean--
+		} else if i := slices.IndexFunc(idle, serves); i >= 0 {
+			idle[i].endKeyLocked()
+		} else if i := slices.IndexFunc(busy, serves); i >= 0 && patience > 0 && now.Sub(w.at) > patience {
+			busy[i].endKeyLocked()
+			patience = 0 // one at a time
+		}
+	}
+}
+
+// keysLocked are the keys whose processes take a call now, and whether a clean process does.
+func (p *poolState) keysLocked(now time.Time) (keys []string, clean bool) {
+	for _, u := range p.order {
+		if !u.byKey() {
+			continue
+		}
+		if _, open := u.loadLocked(cmp.Or(u.use.owner.key, "any"), now); open && u.use.begun {
+			keys = append(keys, u.use.owner.key)
+		} else if open {
+			clean = true
+		}
+	}
+	return keys, clean
 }

@@ -1,0 +1,103 @@
+package pool
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/spec"
+)
+
+// callOf makes a call of a key.
+func (e *env) callOf(key, method string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	_, err := e.dispatcher.CallPool(ctx, "p", Request{Method: method, Key: key, Body: []byte("[]")})
+	return err
+}
+
+// A key that waits gets the process of another one, whatever keeps the other workers from it.
+func TestAKeyThatWaitsGetsAProcess(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		workers int
+		occupy  func(t *testing.T, e *env)
+	}{
+		"beside an idle key": {1, func(*testing.T, *env) {}},
+		"beside a lease": {2, func(t *testing.T, e *env) {
+			_, err := e.dispatcher.Checkout(t.Context(), "p", CheckoutRequest{Holder: "h", Key: "C"})
+			require.NoError(t, err)
+		}},
+		"beside a suspended worker": {2, func(t *testing.T, e *env) {
+			p := e.dispatcher.knownPool("p")
+			locked(p, func() any {
+				for _, u := range p.order {
+					if !u.use.begun {
+						u.suspendLocked(1, "by the test")
+					}
+				}
+				return nil
+			})
+		}},
+		"beside a key that is always busy": {1, func(t *testing.T, e *env) {
+			for range 3 {
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					for t.Context().Err() == nil {
+						_ = e.callOf("A", "brief")
+					}
+				}()
+				t.Cleanup(func() { <-ended })
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t)
+			e.spec.Isolation.By, e.spec.Start.Fork = spec.IsolateKey, true
+			e.spec.Queue.Timeout = spec.Duration(timeout)
+			for i := range c.workers {
+				_, err := e.startAs(fmt.Sprint("p/", i), 1)
+				require.NoError(t, err)
+			}
+			require.NoError(t, e.callOf("A", "pid"))
+			c.occupy(t, e)
+			require.NoError(t, e.callOf("B", "pid"))
+		})
+	}
+}
+
+func TestCallsThatWaitAreRefusedWhenTheirPoolGetsKeys(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.start(1)
+	e.echo()
+	held := e.hold()
+	got := make(chan error, 1)
+	go func() { got <- e.callOf("", "pid") }()
+	p := e.dispatcher.knownPool("p")
+	require.Eventually(t, func() bool { return locked(p, p.queue.Len) == 1 }, timeout, poll)
+	e.spec.Isolation.By = spec.IsolateKey
+	_, err := e.startAs("p/1", 1)
+	require.NoError(t, err)
+	require.ErrorIs(t, <-got, api.ErrKeyRequired)
+	held()
+}
+
+func TestSessionHooksDoNotRunInProcessesOfKeys(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.spec.Isolation.By = spec.IsolateKey
+	e.start(1)
+	require.NoError(t, e.callOf("A", "pid"))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	called, err := e.dispatcher.CallHook(ctx, "p/0", api.HookSessionRelease, "s")
+	require.NoError(t, err)
+	require.False(t, called, "the process may serve another key than the session's")
+}
