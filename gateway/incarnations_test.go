@@ -168,6 +168,26 @@ func TestLowScoreGetsNoCallsWhileBetterWorkersAreFree(t *testing.T) {
 	}
 }
 
+// served is what each process has served: a use or a key.
+type served struct {
+	mu sync.Mutex
+	by map[string]string // by process
+}
+
+// add records the answer of the method pid, and requires that its process has served nothing else. It returns the
+// process.
+func (s *served) add(t *testing.T, what string, a answer) string {
+	require.Equal(t, 200, a.status, "%s", a.body)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pid := strings.TrimSpace(string(a.body))
+	if other, used := s.by[pid]; used {
+		require.Equal(t, other, what, "process %s serves one only", pid)
+	}
+	s.by[pid] = what
+	return pid
+}
+
 // Calls of the pool and leases that the gateway has not granted race for isolated processes: each process serves one
 // call, or the calls of one lease.
 func TestAnIsolatedProcessServesOneUse(t *testing.T) {
@@ -175,23 +195,12 @@ func TestAnIsolatedProcessServesOneUse(t *testing.T) {
 	e := open(t, 2, withSpec(func(sp *spec.Spec) {
 		sp.Isolation.By, sp.Start.Fork, sp.Queue.Timeout = spec.IsolateUse, true, spec.Duration(timeout)
 	}))
-	var mu sync.Mutex
-	uses := map[string]string{} // by process
-	served := func(use string, a answer) {
-		require.Equal(t, 200, a.status, "%s", a.body)
-		mu.Lock()
-		defer mu.Unlock()
-		pid := strings.TrimSpace(string(a.body))
-		if other, used := uses[pid]; used {
-			require.Equal(t, other, use, "process %s has served two uses", pid)
-		}
-		uses[pid] = use
-	}
+	uses := served{by: map[string]string{}}
 	var all sync.WaitGroup
 	for client := range 6 {
 		all.Go(func() {
 			for i := range 12 {
-				served("call "+strconv.Itoa(client)+" "+strconv.Itoa(i), e.do("POST", "/v1/pools/p/call/pid", nil))
+				uses.add(t, "call "+strconv.Itoa(client)+" "+strconv.Itoa(i), e.do("POST", "/v1/pools/p/call/pid", nil))
 			}
 		})
 	}
@@ -201,14 +210,14 @@ func TestAnIsolatedProcessServesOneUse(t *testing.T) {
 				lease := e.lease(slot, "client")
 				path := "/v1/leases/" + lease.ID + "~" + lease.Token
 				for range 3 {
-					served(lease.ID, e.do("POST", path+"/call/pid", nil))
+					uses.add(t, lease.ID, e.do("POST", path+"/call/pid", nil))
 				}
 				require.Equal(t, 200, e.do("DELETE", path, nil).status)
 			}
 		})
 	}
 	all.Wait()
-	require.Len(t, uses, 6*12+2*6)
+	require.Len(t, uses.by, 6*12+2*6)
 	for _, p := range e.processes.List() {
 		require.EqualValues(t, 1, p.Incarnation(), "the workflow sees one incarnation")
 		require.Greater(t, p.Info().Number, int64(10))
@@ -217,7 +226,7 @@ func TestAnIsolatedProcessServesOneUse(t *testing.T) {
 	// A failed call is a use, too; so is one whose program asks to be replaced.
 	for _, method := range []string{"fail", "bug", "fatal"} {
 		e.do("POST", "/v1/pools/p/call/"+method, nil)
-		served(method, e.do("POST", "/v1/pools/p/call/pid", nil))
+		uses.add(t, method, e.do("POST", "/v1/pools/p/call/pid", nil))
 	}
 	for _, p := range e.processes.List() {
 		require.False(t, p.HasEnded())
@@ -233,19 +242,9 @@ func TestAProcessServesOneKey(t *testing.T) {
 	e.do("POST", "/v1/pools/p/call/pid", nil).requireProblem(t, 400, api.CodeKeyRequired)
 	long := strings.Repeat("k", api.MaxKey+1)
 	e.do("POST", "/v1/pools/p/call/pid", nil, api.HeaderKey, long).requireProblem(t, 400, api.CodeInvalid)
-	var mu sync.Mutex
-	keys := map[string]string{} // by process
+	keys := served{by: map[string]string{}}
 	call := func(path, key string) string {
-		a := e.do("POST", path+"/call/pid", nil, api.HeaderKey, key)
-		require.Equal(t, 200, a.status, "%s", a.body)
-		mu.Lock()
-		defer mu.Unlock()
-		pid := strings.TrimSpace(string(a.body))
-		if other, used := keys[pid]; used {
-			require.Equal(t, other, key, "process %s has served two keys", pid)
-		}
-		keys[pid] = key
-		return pid
+		return keys.add(t, key, e.do("POST", path+"/call/pid", nil, api.HeaderKey, key))
 	}
 	var all sync.WaitGroup
 	for client := range 6 {
@@ -282,7 +281,7 @@ func TestAProcessServesOneKey(t *testing.T) {
 		require.Equal(t, [3]string{pids[0], pids[0], pids[0]}, pids)
 	}
 
-	// Its process is used again, and asks to be replaced like any other.
+	// It is used again.
 	require.Equal(t, call("/v1/pools/p", "mine"), call("/v1/pools/p", "mine"))
 }
 

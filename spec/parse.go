@@ -16,6 +16,8 @@ import (
 // maxFile bounds a pool.toml. The spec is part of the state of the pool's workflow, which the Temporal server bounds.
 const maxFile = 64 << 10
 
+const unreadable = "read the spec: %w; name a pool.toml that exists and that you may read"
+
 // Load reads a pool.toml. It makes pool.dir absolute: relative to the file's folder, which is also the default, so a
 // command such as ["python3", "worker.py"] works wherever tempool runs. An error about the content is a *Error.
 func Load(path string) (Spec, error) {
@@ -25,12 +27,12 @@ func Load(path string) (Spec, error) {
 	}
 	file, err := os.Open(path)
 	if err != nil {
-		return Spec{}, fmt.Errorf("read the spec: %w", err)
+		return Spec{}, fmt.Errorf(unreadable, err)
 	}
 	defer file.Close()
 	data, err := io.ReadAll(io.LimitReader(file, maxFile+1))
 	if err != nil {
-		return Spec{}, fmt.Errorf("read the spec: %w", err)
+		return Spec{}, fmt.Errorf(unreadable, err)
 	}
 	s, err := Parse(data, path)
 	if err != nil {
