@@ -207,6 +207,18 @@ func (w *PoolWorker) Stream(ctx context.Context, method string, in any) iter.Seq
 	return stream(ctx, w.send, method, in)
 }
 
+// ReleaseKey ends the process of the key that the worker serves (isolation.by = "key"), if there is one, after its
+// calls in flight; a clean one follows. It needs the rights of the operator. Errors are worker_not_found,
+// pool_not_found, invalid for a pool without keys, forbidden and unavailable.
+func (w *PoolWorker) ReleaseKey(ctx context.Context) (result api.ReleaseResult, err error) {
+	if err = w.pool.validName(); err != nil {
+		return result, err
+	}
+	path := "/v1/admin/pools/" + w.pool.name + "/workers/" + strconv.Itoa(w.slot) + "/release"
+	err = w.pool.operate(ctx, transport.Request{Method: http.MethodPost, Path: path, Timeout: sessionTimeout}, &result)
+	return result, err
+}
+
 func (w *PoolWorker) send(ctx context.Context, method string, body transport.Body) (*transport.Reply, error) {
 	return w.pool.sendTo(ctx, "/workers/"+strconv.Itoa(w.slot)+"/call/", method, body)
 }

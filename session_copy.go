@@ -41,7 +41,18 @@ func (p *Pool) copyRequest(ctx context.Context, method, suffix string, in any) (
 	if err != nil {
 		return nil, err
 	}
-	request := transport.Request{Method: method, Path: copyPath + suffix, Body: body, Timeout: sessionTimeout}
+	var report api.SessionCopy
+	err = p.operate(ctx, transport.Request{Method: method, Path: copyPath + suffix, Body: body, Timeout: sessionTimeout},
+		&report)
+	if err != nil {
+		return nil, err
+	}
+	return &report, nil
+}
+
+// operate sends a request for the operator, and reads the answer's JSON into out. A gateway that refuses it over TCP
+// names its socket, which the operator of the same machine may use.
+func (p *Pool) operate(ctx context.Context, request transport.Request, out any) error {
 	reply, err := p.tryGateways(ctx, poolRequest{
 		send: func(endpoint string) (*transport.Reply, error) {
 			reply, err := p.client.transport.Do(ctx, endpoint, request)
@@ -53,19 +64,15 @@ func (p *Pool) copyRequest(ctx context.Context, method, suffix string, in any) (
 			return reply, err
 		},
 		retryElsewhere: func(err error) bool {
-			return api.CodeOf(err) == api.CodeUnavailable &&
+			return (api.CodeOf(err) == api.CodeUnavailable || api.CodeOf(err) == api.CodeNoWorkers) &&
 				!transport.MayHaveStarted(err)
 		},
-		body: body,
+		body: request.Body,
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var report api.SessionCopy
-	if err := reply.ReadJSON(&report); err != nil {
-		return nil, err
-	}
-	return &report, nil
+	return reply.ReadJSON(out)
 }
 
 // isSocket reports whether a socket exists at path here: a gateway on another machine names a path of that machine.

@@ -132,7 +132,7 @@ func addReport(w *api.Worker, v api.ProcessReport) {
 	if v.Incarnation != w.Incarnation {
 		return
 	}
-	w.InFlight = v.InFlight
+	w.InFlight, w.Process, w.Key = v.InFlight, v.Number, v.Key
 	if v.Sample == nil {
 		return
 	}

@@ -281,12 +281,16 @@ func (h *Host) Heartbeat() api.HostHeartbeat {
 	var heartbeat api.HostHeartbeat
 	for _, p := range watched {
 		usage, inFlight := h.DataPlane.Usage(p.Worker(), p.Incarnation())
-		limits := p.Limits()
+		limits, info := p.Limits(), p.Info()
+		var key *api.KeyUse
+		if use := p.Used(); use != nil && use.Key != "" {
+			key = &api.KeyUse{Key: api.ShownKey(use.Key), Since: use.Since}
+		}
 		heartbeat.Processes = append(heartbeat.Processes, api.ProcessReport{
 			Process: api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()}, Usage: usage, InFlight: inFlight,
 			Sample: toSample(p.LatestSample()), Assessment: h.health.of(p).assessment(p.SharedSpec()),
-			UptimeMS: time.Since(p.Info().ReadyAt).Milliseconds(),
-			Lease:    h.DataPlane.Lease(p.Worker(), p.Incarnation()), MemoryLimitBytes: int64(limits.Memory),
+			Number: info.Number, Key: key, UptimeMS: time.Since(info.ReadyAt).Milliseconds(),
+			Lease: h.DataPlane.Lease(p.Worker(), p.Incarnation()), MemoryLimitBytes: int64(limits.Memory),
 			CPULimitCores: limits.CPU,
 		})
 	}

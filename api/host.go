@@ -171,6 +171,10 @@ type ProcessReport struct {
 	Usage    Usage   `json:"usage,omitzero"`
 	InFlight int     `json:"in_flight,omitempty"`
 	Sample   *Sample `json:"sample,omitempty"`
+	// Number is that of the process within its incarnation, from 1: isolated workers have many.
+	Number int64 `json:"number,omitempty"`
+	// Key is the key that it serves (isolation.by = "key"); nil for none.
+	Key *KeyUse `json:"key,omitempty"`
 	// UptimeMS is the time since it became ready.
 	UptimeMS int64 `json:"uptime_ms,omitempty"`
 	// Lease is the lease on it as far as the gateway knows.
@@ -181,6 +185,26 @@ type ProcessReport struct {
 	MemoryLimitBytes int64   `json:"memory_limit_bytes,omitempty"`
 	CPULimitCores    float64 `json:"cpu_limit_cores,omitempty"`
 }
+
+// KeyUse says whose a process is, as far as anybody but its host may know.
+type KeyUse struct {
+	// Key is the begin of the key's hash.
+	Key   string    `json:"key"`
+	Since time.Time `json:"since"`
+}
+
+// ReleaseResult says which process ends for tempool workers release, after its calls.
+type ReleaseResult struct {
+	Worker      string `json:"worker"`
+	Incarnation int64  `json:"incarnation"`
+	Process     int64  `json:"process"` // its number within the incarnation
+	// Key is what it served; nil if it is clean, and stays.
+	Key      *KeyUse `json:"key"`
+	InFlight int     `json:"in_flight"`
+}
+
+// ShownKey is the display form of a key's hash.
+func ShownKey(hash string) string { return hash[:min(len(hash), 8)] }
 
 // EndEpochRequest is the input of ActivityEndEpoch: all epochs of the host up to Epoch have ended.
 type EndEpochRequest struct {

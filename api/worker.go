@@ -168,6 +168,10 @@ type Worker struct {
 	Endpoint string `json:"endpoint,omitempty"`
 	// InFlight counts the calls in flight on its process, as the host last reported.
 	InFlight int `json:"in_flight,omitempty"`
+	// Process is the number of its process within the incarnation, as the host last reported; isolated workers have many.
+	// Key is the key that this process serves; nil for none.
+	Process int64   `json:"process,omitempty"`
+	Key     *KeyUse `json:"key,omitempty"`
 	// ControlPlane is "ok", or "lost" while that gateway does not reach Temporal; empty if the gateway was not asked.
 	ControlPlane string `json:"control_plane,omitempty"`
 	// Error is why the worker's query failed; the other fields are then those of the roster.

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -36,6 +37,20 @@ func (g *Gateway) callWorker(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return g.serveCall(w, r, name, pool.OneWorker(name, slot, r.Header.Get(api.HeaderSession), priority))
+}
+
+func (g *Gateway) releaseKey(w http.ResponseWriter, r *http.Request) error {
+	name, slot, err := api.ParseWorkerName(r.PathValue("pool") + "/" + r.PathValue("slot"))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), answerTimeout)
+	defer cancel()
+	released, err := g.ReleaseKey(ctx, name, slot)
+	if err == nil {
+		writeJSON(w, http.StatusOK, released)
+	}
+	return err
 }
 
 // priorityOf is the priority of a call in the queue: what the client asks for, and may ask for.

@@ -285,11 +285,14 @@ func TestAProcessServesOneKey(t *testing.T) {
 	require.Equal(t, call("/v1/pools/p", "mine"), call("/v1/pools/p", "mine"))
 }
 
-func TestAKeyLosesItsProcessWhenItIsIdleOrOld(t *testing.T) {
+func TestAKeyLosesItsProcessWhenItIsIdleOldOrReleased(t *testing.T) {
 	t.Parallel()
+	const release = "/v1/admin/pools/p/workers/0/release"
+	open(t, 1).do("POST", release, nil).requireProblem(t, 400, api.CodeInvalid) // it has no keys
 	for name, set := range map[string]func(*spec.Isolation){
-		"idle": func(i *spec.Isolation) { i.Idle = spec.Duration(50 * time.Millisecond) },
-		"old":  func(i *spec.Isolation) { i.MaxLifetime = spec.Duration(50 * time.Millisecond) },
+		"idle":     func(i *spec.Isolation) { i.Idle = spec.Duration(50 * time.Millisecond) },
+		"old":      func(i *spec.Isolation) { i.MaxLifetime = spec.Duration(50 * time.Millisecond) },
+		"released": func(*spec.Isolation) {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -302,7 +305,15 @@ func TestAKeyLosesItsProcessWhenItIsIdleOrOld(t *testing.T) {
 				require.Equal(t, 200, a.status, "%s", a.body)
 				return string(a.body)
 			}
+			if name == "released" {
+				require.Contains(t, string(e.do("POST", release, nil).body), `"process":1,"key":null,"in_flight":0}`)
+			}
 			first := pid()
+			if name == "released" {
+				require.Regexp(t, `^{"worker":"p/0","incarnation":1,"process":1,"key":{"key":"8254c329","since":"[^"]+"}`,
+					string(e.do("POST", release, nil).body), "the first digits of its hash")
+				e.do("POST", "/v1/admin/pools/p/workers/9/release", nil).requireProblem(t, 404, api.CodeWorkerNotFound)
+			}
 			require.Eventually(t, func() bool { return e.processes.List()[0].Info().Number > 1 }, timeout, 5*time.Millisecond)
 			require.NotEqual(t, first, pid())
 		})

@@ -107,6 +107,7 @@ func TestOpenAPIDescribesTheFieldsAndCodes(t *testing.T) {
 		"SessionImport": api.SessionImport{},
 		"LogLine":       api.LogLine{}, "RecentSamples": api.RecentSamples{}, "RecentQueue": api.RecentQueue{},
 		"SessionCopyRequest": api.SessionCopyRequest{}, "SessionCopyStep": api.SessionCopyStep{},
+		"KeyUse": api.KeyUse{}, "ReleaseResult": api.ReleaseResult{},
 		"SessionCopy": api.SessionCopy{}, "SessionComparison": api.SessionComparison{}} {
 		var fields []string
 		for field := range reflect.TypeOf(value).Fields() {

@@ -60,7 +60,7 @@ func TestATokenReachesExactlyTheRoutesOfItsRights(t *testing.T) {
 	routes := append(e.gateway.routes(), route{"GET", "/metrics", access.Read, everyPool, nil})
 	for _, rt := range routes {
 		path := strings.NewReplacer("{pool}", "p", "{method...}", "echo", "{id}", "p.0.1.99~"+api.NewLeaseToken(),
-			"{session}", "s1").Replace(rt.path)
+			"{session}", "s1", "{slot}", "0").Replace(rt.path)
 		if path == "/v1/events" {
 			path += "?follow=false"
 		}

@@ -43,6 +43,8 @@ func (g *Gateway) routes() []route {
 		{http.MethodPost, "/v1/pools/{pool}/call/{method...}", access.Call, poolInPath, g.orProblem(g.callPool)},
 		{http.MethodPost, "/v1/pools/{pool}/workers/{slot}/call/{method...}", access.Call, poolInPath,
 			g.atItsHost(g.callWorker)},
+		{http.MethodPost, "/v1/admin/pools/{pool}/workers/{slot}/release", access.Admin, poolInPath,
+			g.atItsHost(g.releaseKey)},
 		{http.MethodPost, "/v1/pools/{pool}/leases", access.Lease, poolInPath, g.orProblem(g.postLease)},
 		{http.MethodPost, "/v1/leases/{id}/call/{method...}", access.Lease, poolOfLease, g.atItsHost(g.callLease)},
 		{http.MethodPost, "/v1/leases/{id}/notify/{method...}", access.Lease, poolOfLease,

@@ -36,7 +36,7 @@ type keptRecord struct {
 	Port    int       `json:"port,omitempty"`
 	Frozen  bool      `json:"frozen,omitempty"`
 	Process int64     `json:"process"`        // its number within the incarnation
-	Used    *string   `json:"used,omitempty"` // see Process.Used
+	Used    *Use      `json:"used,omitempty"` // see Process.Used
 
 	Limits     spec.Limits                 `json:"limits"`
 	Mechanisms map[string]limits.Mechanism `json:"mechanisms,omitempty"`

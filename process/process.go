@@ -28,7 +28,7 @@ type Process struct {
 	newest atomic.Pointer[Process] // of the head; nil for itself
 	number int64                   // from 1 within the incarnation
 	launch Launch                  // with which the next one is started
-	used   atomic.Pointer[string]  // the key that it has served; see Use
+	used   atomic.Pointer[Use]     // what it serves
 	before map[string]int64        // what Counts was for the process before
 
 	supervisor  *Supervisor

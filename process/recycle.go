@@ -4,20 +4,24 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"time"
 )
 
 // Use records that the incarnation's newest process is about to serve a key or, for "", its only use (isolation.by),
 // before the first byte of it is sent. It reports false if Use has been called for the process before, under an earlier
 // agent too; such a process must never serve another key or use.
-func (p *Process) Use(key string) bool { return p.now().used.CompareAndSwap(nil, &key) }
-
-// Used reports whether Use has been called for the incarnation's newest process, and for which key.
-func (p *Process) Used() (key string, used bool) {
-	if of := p.now().used.Load(); of != nil {
-		return *of, true
-	}
-	return "", false
+func (p *Process) Use(key string) bool {
+	return p.now().used.CompareAndSwap(nil, &Use{Key: key, Since: time.Now().UTC()})
 }
+
+// Use is what a process serves, and since when.
+type Use struct {
+	Key   string    `json:"key,omitempty"`
+	Since time.Time `json:"since"`
+}
+
+// Used is the Use of the incarnation's newest process; nil before Use has been called for it.
+func (p *Process) Used() *Use { return p.now().used.Load() }
 
 // Recycle ends the newest process of the incarnation, with its whole tree, and then makes a clean one. It returns at
 // once. Once the clean one is ready, which Conn then is the connection of, it calls clean. If it does not become ready,

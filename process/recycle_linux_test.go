@@ -46,8 +46,7 @@ func TestAnIncarnationHasCleanProcessesOneAfterTheOther(t *testing.T) {
 				seen[pid] = true
 				recycle(t, p)
 				require.ErrorIs(t, syscall.Kill(child, 0), syscall.ESRCH, "the old tree is gone before")
-				_, used := p.Used()
-				require.False(t, used)
+				require.Nil(t, p.Used())
 				require.NoError(t, p.Probe(t.Context()))
 			}
 			require.Equal(t, []*Process{p}, s.List())

@@ -2,6 +2,7 @@ package pool
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"slices"
@@ -143,6 +144,42 @@ func (u *upstream) yieldLocked(c *Call) {
 	}
 }
 
+// ReleaseKey has a worker of this host end the process of the key that it serves, if there is one, after its calls in
+// flight; a clean one follows. Errors are worker_not_found, pool_not_found, invalid for a pool without keys, and
+// api.OtherHostError.
+func (d *Dispatcher) ReleaseKey(ctx context.Context, pool string, slot int) (api.ReleaseResult, error) {
+	result := api.ReleaseResult{Worker: api.WorkerName(pool, slot)}
+	p := d.knownPool(pool)
+	if p == nil || !p.hasWorker(result.Worker) {
+		var err error
+		if p, err = d.find(ctx, pool, result.Worker); err != nil {
+			return result, err
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, u := range p.order {
+		switch {
+		case u.worker != result.Worker || u.is(gone):
+			continue
+		case !u.byKey():
+			return result, api.Errorf(api.CodeInvalid, "pool %s has no keys to release: isolation.by is %q", pool,
+				u.spec.Isolation.By)
+		case result.Incarnation > 0 && !u.use.begun:
+			continue
+		}
+		result.Incarnation, result.Process, result.InFlight = u.incarnation, u.process.Info().Number, u.use.calls
+		if u.use.begun {
+			result.Key = &api.KeyUse{Key: api.ShownKey(u.use.owner.key), Since: u.use.since.UTC()}
+			u.endKeyLocked()
+		}
+	}
+	if result.Incarnation == 0 {
+		return result, errNoProcess(result.Worker, d.config.HostID)
+	}
+	return result, nil
+}
+
 // endKeyLocked ends the use of a key as soon as none of its calls is in flight.
 func (u *upstream) endKeyLocked() {
 	u.use.over = true
@@ -178,11 +215,11 @@ func (p *poolState) reopen(u *upstream) {
 
 // resumeUseLocked continues the use of a process that was taken over from an earlier agent.
 func (u *upstream) resumeUseLocked() {
-	key, begun := u.process.Used()
-	if !begun {
+	earlier := u.process.Used()
+	if earlier == nil {
 		return
 	}
-	u.use = use{begun: true, owner: owner{key: key}, since: time.Now(), last: time.Now()}
+	u.use = use{begun: true, owner: owner{key: earlier.Key}, since: earlier.Since, last: time.Now()}
 	if u.byUse() {
 		u.closed[used] = "its process has begun its only use"
 		if u.lease != nil {

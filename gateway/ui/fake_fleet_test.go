@@ -69,7 +69,8 @@ func newFakeFleet() *fakeFleet {
 			Processes: []api.ProcessReport{{
 				Process:  api.Process{Worker: "py/0", Incarnation: 1},
 				InFlight: 2, Sample: &api.Sample{MemoryBytes: 50 << 20, At: at, Network: &api.NetworkBytes{ReceivedBytes: 3 << 20}},
-				Lease: &api.Lease{ID: "py.0.1.7", Holder: "ada", Worker: "py/0"},
+				Lease:  &api.Lease{ID: "py.0.1.7", Holder: "ada", Worker: "py/0"},
+				Number: 12, Key: &api.KeyUse{Key: "0a1b2c3d", Since: at},
 				Assessment: &api.Assessment{Grade: "good", Score: 80, Watch: "Watch closely: memory grows <i>.",
 					FailsInMS: 7_322_000},
 			}},

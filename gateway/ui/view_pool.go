@@ -59,6 +59,8 @@ type workerRow struct {
 	Uptime   time.Duration
 	Host     string
 	Holder   string
+	Process  int64       // its number within the incarnation
+	Key      *api.KeyUse // that its process serves; nil for none
 	Reason   string
 	Watch    string        // why to watch it closely
 	FailsIn  time.Duration // to a limit; 0 if no failure is in sight
@@ -144,7 +146,11 @@ func (p poolView) shows(w workerRow) bool {
 	if p.Search == "" {
 		return true
 	}
-	text := strings.ToLower(strings.Join([]string{w.Name, string(w.State), w.Host, w.Holder, w.Reason}, " "))
+	text := strings.Join([]string{w.Name, string(w.State), w.Host, w.Holder, w.Reason}, " ")
+	if w.Key != nil {
+		text += " " + w.Key.Key
+	}
+	text = strings.ToLower(text)
 	return strings.Contains(text, strings.ToLower(p.Search))
 }
 
@@ -152,7 +158,7 @@ func newWorkerRow(w api.Worker, entry api.RosterEntry, v api.ProcessReport, stat
 	now time.Time) workerRow {
 	row := workerRow{
 		Slot: entry.Slot, Name: w.Worker, State: w.State, Grade: w.Grade, Requests: w.RequestsServed,
-		Failed: w.RequestsFailed, Host: w.Host,
+		Failed: w.RequestsFailed, Host: w.Host, Process: w.Process, Key: w.Key,
 		Memory: w.CurrentMemoryBytes, CPU: w.CPUPercent, Uptime: time.Duration(w.UptimeS * float64(time.Second)),
 		Since: w.Since,
 		Watch: w.Watch, FailsIn: time.Duration(w.FailsInS * float64(time.Second)),

@@ -53,6 +53,7 @@ type pool interface {
 	TryCheckout(ctx context.Context, o tempool.CheckoutOptions) (*tempool.Lease, error)
 	Checkout(ctx context.Context, o tempool.CheckoutOptions) (*tempool.Lease, error)
 	Calls(o tempool.CallOptions) calls
+	ReleaseKey(ctx context.Context, slot int) (api.ReleaseResult, error)
 	WorkerCalls(slot int, o tempool.CallOptions) calls
 	Session(id string) *tempool.Session
 	NewSession(ctx context.Context, state tempool.SessionState) (*tempool.Session, *tempool.SessionState, error)
@@ -93,6 +94,10 @@ type clientPool struct{ *tempool.Pool }
 func (p clientPool) Calls(o tempool.CallOptions) calls { return p.With(o) }
 
 func (p clientPool) WorkerCalls(slot int, o tempool.CallOptions) calls { return p.With(o).Worker(slot) }
+
+func (p clientPool) ReleaseKey(ctx context.Context, slot int) (api.ReleaseResult, error) {
+	return p.Worker(slot).ReleaseKey(ctx)
+}
 
 func (p clientPool) Migrate(ctx context.Context, session string, request api.MigrateSessionRequest) (migration, error) {
 	return p.Session(session).Migrate(ctx, request)

@@ -72,6 +72,7 @@ type fakePool struct {
 	waitErr      error
 	neverEnds    bool // Wait does not return before its context ends
 	lease        *tempool.Lease
+	released     map[int]api.ReleaseResult
 	options      tempool.CheckoutOptions
 	restart      api.RestartRequest
 	applied      api.ApplyRequest
@@ -321,6 +322,10 @@ func (p *fakePool) Calls(o tempool.CallOptions) calls { return fakeCalls{p, o, "
 
 func (p *fakePool) WorkerCalls(slot int, o tempool.CallOptions) calls {
 	return fakeCalls{p, o, fmt.Sprint("/", slot)}
+}
+
+func (p *fakePool) ReleaseKey(_ context.Context, slot int) (api.ReleaseResult, error) {
+	return p.released[slot], p.err
 }
 
 func (p *fakePool) Migrate(_ context.Context, session string, r api.MigrateSessionRequest) (migration, error) {

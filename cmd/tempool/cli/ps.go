@@ -20,11 +20,14 @@ func (a *app) psCommand() *cobra.Command {
 	return a.controlPlaneCommand(withNames(&cobra.Command{
 		Use:   "ps [POOL]",
 		Short: "Show the workers of a pool, or of all pools",
-		Long: `Show the workers of a pool, or of all pools: state, requests, memory, uptime, host and lease holder.
+		Long: `Show the workers of a pool, or of all pools: state, requests, memory, uptime, host and holder.
 
 State and lease are what the worker itself answers; from the 65th worker on, and for one that does not answer within
 half a second, what it last reported to its pool. Requests and memory are those of the current process, as its host
 reported them seconds ago.
+
+HOLDER is who has leased the worker, and with isolation.by = "key" the begin of the hash of the key that its process
+serves, and for how long. INCARNATION 7.12 is the twelfth process of incarnation 7.
 
 The first line also shows whether the gateways reach Temporal, as far as tempool reaches the gateways.
 
@@ -113,7 +116,7 @@ func (a *app) writeWorkers(text *strings.Builder, views []api.PoolWorkers) {
 	}
 	fmt.Fprintln(text, title)
 	tableOf(text, []string{"ID", "STATE", "REQUESTS", "MEMORY", "UPTIME", "AVG CALL", "INCARNATION", "HOST", "PID",
-		"LEASE HOLDER", "REASON"}, workersOf(views), a.workerRow)
+		"HOLDER", "REASON"}, workersOf(views), a.workerRow)
 }
 
 // workersOf returns the workers of all pools.
@@ -133,20 +136,37 @@ func endedTitle(views []api.PoolWorkers) string {
 }
 
 func (a *app) workerRow(w api.Worker) []string {
-	holder, pid := dash, formatCount(w.PID)
+	pid := formatCount(w.PID)
 	if w.State.Outcome() || w.State == lifecycle.Pending { // the process of that number has ended
 		pid = dash
-	}
-	if w.Lease != nil {
-		holder = w.Lease.Holder
 	}
 	return []string{
 		w.Worker, stateAndCalls(w), fmt.Sprint(w.RequestsServed), formatBytes(w.CurrentMemoryBytes),
 		formatDuration(seconds(w.UptimeS)),
-		formatDuration(milliseconds(w.AvgCallTimeMS)), fmt.Sprint(w.Incarnation), orDash(w.Host), pid,
-		oneLine(holder, 40),
+		formatDuration(milliseconds(w.AvgCallTimeMS)), incarnation(w), orDash(w.Host), pid,
+		oneLine(orDash(holders(w, a.now())), 60),
 		oneLine(reasonOutOfService(w), a.cellRunes()),
 	}
+}
+
+// incarnation is a worker's incarnation, and after a point the number of a process that is not the first one of it.
+func incarnation(w api.Worker) string {
+	if w.Process > 1 {
+		return fmt.Sprintf("%d.%d", w.Incarnation, w.Process)
+	}
+	return fmt.Sprint(w.Incarnation)
+}
+
+// holders is who has a worker leased, and whose its process is; "" for nobody's.
+func holders(w api.Worker, now time.Time) string {
+	var all []string
+	if w.Lease != nil {
+		all = append(all, w.Lease.Holder)
+	}
+	if w.Key != nil {
+		all = append(all, fmt.Sprintf("key %s for %s", w.Key.Key, formatDuration(now.Sub(w.Key.Since))))
+	}
+	return strings.Join(all, ", ")
 }
 
 // stateAndCalls is a worker's state, and the calls in flight on it if there are any.

@@ -48,16 +48,26 @@ func TestPsShowsReadyWorkersAndReasonsOfTheOthers(t *testing.T) {
 	r := succeed(t, newFakeControlPlane(&fakePool{name: "python", view: view}), "ps", "python")
 	require.Equal(t, lines(
 		"Workers (2/4 ready)",
-		"ID        STATE          REQUESTS  MEMORY    UPTIME  AVG CALL  INCARNATION  HOST  PID   LEASE HOLDER  REASON",
+		"ID        STATE          REQUESTS  MEMORY    UPTIME  AVG CALL  INCARNATION  HOST  PID   HOLDER  REASON",
 		"python/0  busy, 2 calls  1234      50.0 MiB  1h1m    1.2ms     3            h1    4711  alice",
-		"python/1  failed         0         -         -       -         3            h1    -     -             gave up "+
+		"python/1  failed         0         -         -       -         3            h1    -     -       gave up "+
 			"after 10 "+
 			"failures: the process exited with code 1; its log ends: ImportError: no…",
-		"python/2  ready          0         -         -       -         3            h1    4711  -             no answer, "+
+		"python/2  ready          0         -         -       -         3            h1    4711  -       no answer, "+
 			"showing "+
 			"the pool's last report: no answer in time",
 	), r.out)
 	require.Empty(t, r.err)
+}
+
+func TestPsAndTopShowWhoseAProcessIs(t *testing.T) {
+	view := exampleView()
+	view.Workers[0].Process, view.Workers[0].Key = 12, &api.KeyUse{Key: "0a1b2c3d", Since: noon.Add(-5 * time.Minute)}
+	fake := newFakeControlPlane(&fakePool{name: "python", view: view})
+	r := succeed(t, fake, "ps", "python")
+	require.Regexp(t, `python/0 .* 3\.12 +h1 +4711 +alice, key 0a1b2c3d for 5m`, r.out)
+	require.Contains(t, ctl(t, fake, "ps", "python", "-o", "json").out, `"key": "0a1b2c3d"`)
+	require.Regexp(t, `python/0 .* held by alice, key 0a1b2c3d for `, newScreen(t, view.Workers[0]).plain())
 }
 
 func TestPsShowsWhatAWorkerAnswersNow(t *testing.T) {

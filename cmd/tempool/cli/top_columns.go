@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/tempool/tempool/api"
 )
@@ -94,8 +95,8 @@ func remark(w api.Worker) string {
 		return reason
 	}
 	var remarks []string
-	if w.Lease != nil {
-		remarks = append(remarks, "leased by "+w.Lease.Holder)
+	if holders := holders(w, time.Now()); holders != "" {
+		remarks = append(remarks, "held by "+holders)
 	}
 	if w.Watch != "" {
 		remarks = append(remarks, w.Watch)

@@ -146,7 +146,7 @@ func TestTopShowsWorkersAndKeepsTheCursorOnItsWorker(t *testing.T) {
 	workers := exampleView().Workers
 	s := newScreen(t, workers...)
 	require.Contains(t, s.plain(), "2/3 ready")
-	require.Regexp(t, `python/0 +busy +99\.9 +50\.0 MiB +90 +1234 +1\.2ms +1h1m +- +2 +h1 +leased by alice`, s.plain())
+	require.Regexp(t, `python/0 +busy +99\.9 +50\.0 MiB +90 +1234 +1\.2ms +1h1m +- +2 +h1 +held by alice`, s.plain())
 	require.Regexp(t, `python/1 +failed .* gave up after 10 failures`, s.plain())
 	s.keys("j")
 	_, chosen := s.rows()
@@ -181,7 +181,7 @@ func TestTopShowsWhichWorkersFailSoon(t *testing.T) {
 	s := newScreen(t, workers...)
 	require.Regexp(t, `python/0 .* - +0 +h1 *\n`, s.plain())
 	require.Regexp(t, `python/1 .* - +0 +h1 +Score only 42, but not falling\.`, s.plain())
-	require.Regexp(t, `python/2 .* 2h2m +0 +h1 +leased by alice; Watch closely: memory grows`, s.plain())
+	require.Regexp(t, `python/2 .* 2h2m +0 +h1 +held by alice; Watch closely: memory grows`, s.plain())
 	s.keys(strings.Repeat("S", 3)) // host, restarts, fails in
 	require.Contains(t, s.plain(), "FAILS IN↓")
 	names, _ := s.rows()

@@ -16,11 +16,11 @@ import (
 func (a *app) workersCommand() *cobra.Command {
 	c := a.group(&cobra.Command{
 		Use:   "workers",
-		Short: "Restart, drain, suspend, resume or stop workers, and show their resource usage",
+		Short: "Restart, drain, suspend, stop and release workers, and show their usage",
 		Example: `  tempool workers restart python
   tempool workers drain python/2 --reason "look at its memory"
   tempool workers stats`,
-	}, a.restartCommand(), a.statsCommand())
+	}, a.restartCommand(), a.statsCommand(), a.releaseCommand())
 	for _, signal := range workerSignals {
 		c.AddCommand(a.signalCommand(signal))
 	}
@@ -67,6 +67,30 @@ too.`,
 	c.Flags().StringVar(&reason, "reason", "", "reason to record in the worker's history")
 	wait.flags(c, defaultRolloutWait, "until the workers are ready again")
 	return c
+}
+
+func (a *app) releaseCommand() *cobra.Command {
+	var gateways gatewayFlags
+	return a.gatewayCommand(&cobra.Command{
+		Use:   "release POOL/N",
+		Short: "End the process of the key that a worker serves",
+		Long: `End the process of the key that a worker serves (isolation.by = "key"), after its calls in flight. A clean
+process follows, which serves any key. A worker whose process is clean stays as it is. The command needs the right
+admin, or the socket of the agent.`,
+		Example: `  tempool ps notebook
+  tempool workers release notebook/0`,
+	}, &gateways, func(ctx context.Context, p pool, args []string) error {
+		_, slot, _ := workerName(args[0]) // checkArguments has parsed it
+		result, err := send(ctx, a, func(ctx context.Context) (api.ReleaseResult, error) { return p.ReleaseKey(ctx, slot) })
+		switch {
+		case err != nil:
+			return err
+		case result.Key == nil:
+			return a.printMessage(result, "%s serves no key", result.Worker)
+		}
+		return a.printMessage(result, "%s ends the process of key %s after its calls (%d in flight)", result.Worker,
+			result.Key.Key, result.InFlight)
+	})
 }
 
 // beforeRestart prepares the wait for one worker to be ready under a higher incarnation than it has now. It returns nil

@@ -30,6 +30,17 @@ func TestRestartOfOneWorkerWaitsForAHigherIncarnation(t *testing.T) {
 	require.NotEmpty(t, f.pools["python"].restart.By)
 }
 
+func TestReleaseSaysWhoseProcessEnds(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "python", released: map[int]api.ReleaseResult{
+		0: {Worker: "python/0", Incarnation: 3, Process: 12, Key: &api.KeyUse{Key: "0a1b2c3d"}, InFlight: 2},
+		1: {Worker: "python/1", Incarnation: 1, Process: 1}}})
+	r := succeed(t, f, "workers", "release", "python/0")
+	require.Equal(t, "python/0 ends the process of key 0a1b2c3d after its calls (2 in flight)\n", r.out)
+	require.Equal(t, "python/1 serves no key\n", succeed(t, f, "workers", "release", "python/1").out)
+	r = succeed(t, f, "workers", "release", "python/1", "-o", "json")
+	require.JSONEq(t, `{"worker": "python/1", "incarnation": 1, "process": 1, "key": null, "in_flight": 0}`, r.out)
+}
+
 func TestRestartPrintsTheWorkersAsJSON(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(bothReady)})
 	r := succeed(t, f, "workers", "restart", "python", "-o", "json")
