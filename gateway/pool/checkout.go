@@ -251,6 +251,9 @@ func (u *upstream) unreserve() {
 
 func (u *upstream) unreserveLocked() {
 	u.leases.Reserved = false
+	if u.lease == nil {
+		u.intended = ""
+	}
 	u.openedLocked()
 }
 

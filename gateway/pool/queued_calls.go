@@ -194,7 +194,7 @@ func (p *poolState) startQueuedLocked(now time.Time, begun []*waiter) []*waiter 
 			break
 		}
 		if w.call == nil {
-			u.leases.Reserved, w.reserved = true, u
+			u.leases.Reserved, u.intended, w.reserved = true, w.key, u
 			p.queue.Remove(w)
 			w.started <- nil
 			continue

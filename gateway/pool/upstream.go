@@ -26,6 +26,8 @@ type upstream struct {
 
 	conn *wire.Conn // nil for protocol none; isolated workers get another with each process
 	use  use
+	// intended is the key, "" for none, of the client that asks for a lease through this gateway, or has got one so.
+	intended string
 
 	closed [closings]string // why it takes no call of the pool, for each reason; "" for a reason that does not hold
 	// suspension is the order that keeps it out of service, nil if none does. suspended is what is known of the newest
@@ -164,7 +166,7 @@ func (u *upstream) setLeasesLocked(next lease.State, reason string) {
 	if l := u.lease; l != nil && l.ref != next.Held {
 		l.calls.cancel(api.Errorf(api.CodeLeaseFenced, "lease %s on %s ended while the call ran: %s", l.lease.ID, u.worker,
 			reason))
-		u.lease = nil
+		u.lease, u.intended = nil, ""
 		u.refusals, u.retryAt = 0, time.Time{}
 		u.endUseLocked()
 	}

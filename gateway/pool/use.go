@@ -73,10 +73,15 @@ func (u *upstream) inServiceLocked() bool {
 	return closed == [closings]string{} && u.leases.ToPool() == lease.Open
 }
 
-// boundLocked counts the processes that calls of the key may wait for.
+// boundLocked counts the processes that calls of the key may wait for, and those that a client with the key has leased
+// or is about to.
 func (p *poolState) boundLocked(key string) (n int) {
 	for _, u := range p.order {
-		if u.use.begun && u.use.owner.key == key && (u.inServiceLocked() || u.lease != nil) {
+		whose := u.intended
+		if u.use.begun {
+			whose = u.use.owner.key
+		}
+		if whose == key && (u.inServiceLocked() || u.leases.Reserved || u.lease != nil) {
 			n++
 		}
 	}

@@ -3,9 +3,12 @@ package pool
 import (
 	"context"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
@@ -70,6 +73,37 @@ func TestAKeyThatWaitsGetsAProcess(t *testing.T) {
 			require.NoError(t, e.callOf("B", "pid"))
 		})
 	}
+}
+
+// Clients that ask at the same time for leases of one key get no more processes than it may have, before they call too.
+func TestLeasesOfAKeyCountBeforeTheirFirstCall(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.spec.Isolation.By, e.spec.Start.Fork, e.spec.Isolation.MaxPerKey = spec.IsolateKey, true, 2
+	e.spec.Queue.Timeout = spec.Duration(50 * time.Millisecond)
+	for i := range 4 {
+		_, err := e.startAs(fmt.Sprint("p/", i), 1)
+		require.NoError(t, err)
+	}
+	checkout := func(key string) error {
+		_, err := e.dispatcher.Checkout(t.Context(), "p", CheckoutRequest{Holder: "h", Key: key})
+		return err
+	}
+	var granted atomic.Int64
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			if err := checkout("A"); err == nil {
+				granted.Add(1)
+			} else {
+				assert.ErrorIs(t, err, api.ErrNoWorkers)
+			}
+		})
+	}
+	all.Wait()
+	require.EqualValues(t, 2, granted.Load())
+	require.ErrorIs(t, e.callOf("A", "pid"), api.ErrQueueTimeout)
+	require.NoError(t, checkout("B"))
 }
 
 func TestCallsThatWaitAreRefusedWhenTheirPoolGetsKeys(t *testing.T) {
