@@ -16,10 +16,12 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
+	"github.com/tempool/tempool/gateway/mcp"
 	"github.com/tempool/tempool/gateway/peer"
 	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/gateway/ui"
 	"github.com/tempool/tempool/process/logs"
+	"github.com/tempool/tempool/process/wire"
 )
 
 // MaxCallTimeout is the longest timeout that a call may ask for.
@@ -75,6 +77,7 @@ type Gateway struct {
 	eventsMissed atomic.Int64  // events that were dropped before the reader of a stream got to them
 	open         openConnections
 	dashboard    *ui.Dashboard // nil without
+	mcp          *mcp.Endpoint
 	auth         *authenticator
 	peers        *peer.Peers
 	unlink       func() error // removes the Unix socket's file; nil without one
@@ -92,6 +95,10 @@ func New(config Config) (*Gateway, error) {
 	config.Plain = newPlainUpstream
 	peers := new(peer.Peers)
 	config.Peers = peers
+	var endpoint *mcp.Endpoint
+	config.Receive = func(pool, worker string, incarnation int64, m wire.Incoming) bool {
+		return endpoint.Receive(pool, worker, incarnation, m)
+	}
 	dispatcher, err := pool.New(config.Config)
 	if err != nil {
 		return nil, err
@@ -104,6 +111,8 @@ func New(config Config) (*Gateway, error) {
 		open:    openConnections{all: make(map[net.Conn]*connection)}, backups: make(chan struct{}, maxBackups),
 	}
 	g.life, g.endLife = context.WithCancel(context.Background())
+	endpoint = mcp.New(mcp.Config{HostID: config.HostID, Pool: dispatcher, Life: g.life, Logger: config.Logger})
+	g.mcp = endpoint
 	if g.auth, err = newAuthenticator(config); err != nil {
 		return nil, err
 	}
@@ -167,6 +176,7 @@ func (g *Gateway) Leave(ctx context.Context) error {
 func (g *Gateway) Close(ctx context.Context) error {
 	err := g.Leave(ctx)
 	g.closeOnce.Do(func() {
+		g.mcp.Close()
 		err = errors.Join(err, g.Dispatcher.Close(ctx))
 		if g.server != nil {
 			err = errors.Join(err, g.server.Close())

@@ -94,6 +94,7 @@ func (g *Gateway) Start() error {
 			"address", g.config.Listen, "rights", access.Client.String())
 	}
 	g.Dispatcher.Start()
+	g.mcp.Start()
 	return nil
 }
 

@@ -63,6 +63,7 @@ func (g *Gateway) routes() []route {
 		{http.MethodGet, "/readyz", 0, anyPool, g.getReady},
 		{http.MethodGet, "/openapi.json", 0, anyPool, getOpenAPI},
 	}
+	routes = append(routes, g.mcpRoutes()...)
 	if g.config.Events != nil {
 		routes = append(routes, route{http.MethodGet, "/v1/events", access.Read, anyPool, orProblem(g.getEvents)})
 	}

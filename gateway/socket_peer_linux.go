@@ -1,6 +1,16 @@
 package gateway
 
-import "golang.org/x/sys/unix"
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// silenceOption of TCP bounds, in milliseconds, how long a client may acknowledge nothing of what was sent.
+const (
+	silenceOption = unix.TCP_USER_TIMEOUT
+	silenceUnit   = time.Millisecond
+)
 
 // credentials are those of the process that connected to a Unix socket.
 func credentials(fd int) (pid int, uid uint32, ok bool) {

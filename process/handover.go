@@ -37,6 +37,8 @@ type keptRecord struct {
 	Frozen  bool      `json:"frozen,omitempty"`
 	Process int64     `json:"process"`        // its number within the incarnation
 	Used    *Use      `json:"used,omitempty"` // see Process.Used
+	// Greeting is that of an MCP server.
+	Greeting json.RawMessage `json:"greeting,omitempty"`
 
 	Limits     spec.Limits                 `json:"limits"`
 	Mechanisms map[string]limits.Mechanism `json:"mechanisms,omitempty"`
@@ -166,7 +168,7 @@ func (p *Process) isEnding() bool {
 func (p *Process) prepare(ctx context.Context, note func(*Process) json.RawMessage) (item keeper.Item, err error) {
 	r := keptRecord{
 		record: p.record(), Format: keptFormat, ReadyAt: p.Info().ReadyAt, Spec: *p.spec, Address: p.Info().Address,
-		Process: p.number, Used: p.used.Load(),
+		Process: p.number, Used: p.used.Load(), Greeting: p.greeting,
 		Port:   p.plan.address.port,
 		Limits: p.Limits(), Mechanisms: p.LimitMechanisms(),
 	}
@@ -296,6 +298,7 @@ func (s *Supervisor) resumeOne(r keptRecord, item keeper.Item) (_ *Process, err 
 	p.root, p.startedAt, p.readyAt, p.address, p.freezer.frozen = r.Key.Root, r.StartedAt, r.ReadyAt, r.Address, r.Frozen
 	p.kind, p.number = program{p}, r.Process
 	p.used.Store(r.Used)
+	p.greeting = r.Greeting
 	defer func() {
 		if err != nil {
 			p.logs.Close()

@@ -106,8 +106,8 @@ func (p *Process) connect() (*wire.Conn, error) {
 func (p *Process) wireOptions() wire.Options {
 	return wire.Options{
 		MaxMessage: int64(p.spec.Pool.MaxMessage), MaxInflight: p.spec.Pool.MaxInflight,
-		CancelGrace: p.spec.Call.CancelGrace.D(),
-		PingMethod:  p.spec.Health.Method, HostCall: p.hostCall, OnOutput: p.printed, OnUnhealthy: p.reportUnhealthy,
+		CancelGrace: p.spec.Call.CancelGrace.D(), MCP: p.spec.MCP.On(),
+		PingMethod: p.spec.Health.Method, HostCall: p.hostCall, OnOutput: p.printed, OnUnhealthy: p.reportUnhealthy,
 		OnException: p.raised,
 	}
 }

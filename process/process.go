@@ -1,6 +1,7 @@
 package process
 
 import (
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -69,8 +70,9 @@ type Process struct {
 	termination termination
 	onEnded     []func() // nil once done is closed
 	handedOver  bool
-	address     string    // protocol none, once it listens
-	readyAt     time.Time // zero until it is ready
+	address     string          // protocol none, once it listens
+	greeting    json.RawMessage // see Greeting; set before it is ready
+	readyAt     time.Time       // zero until it is ready
 	exit        Exit
 
 	cpuWindow limits.CPUWindow // used only by the enforcing loop
@@ -142,6 +144,9 @@ func (p *Process) isReady() bool {
 // Conn returns the connection to the worker; nil for protocol none, and for an exit record of Get. A broken connection
 // ends the incarnation.
 func (p *Process) Conn() *wire.Conn { return p.now().conn }
+
+// Greeting is what an MCP server of mode shared has answered to initialize; nil for any other program.
+func (p *Process) Greeting() json.RawMessage { return p.now().greeting }
 
 // Counts returns the counters that the program keeps through its SDK, by name. They start at 0 with each incarnation.
 func (p *Process) Counts() map[string]int64 {

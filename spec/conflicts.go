@@ -70,6 +70,29 @@ var conflicts = []conflict{
 		return "", problemIf(s.Isolation.By == IsolateUse && s.Lease.OnExpiry == ExpiryReset,
 			`"use" replaces the process after each lease, so lease.on_expiry = "reset" has no effect`)
 	}, `lease.on_expiry = "replace"`},
+	{"mcp.mode", "pool.protocol", func(s *Spec) (string, string) {
+		return "", problemIf(s.MCP.On() && (s.Pool.Protocol != ProtocolJSONRPC || s.Pool.Framing != FramingLine),
+			"%q needs pool.protocol = \"jsonrpc\" and pool.framing = \"line\", which MCP servers speak", s.MCP.Mode)
+	}, `pool.protocol = "jsonrpc" and pool.framing = "line"`},
+	{"mcp.mode", "isolation.by", func(s *Spec) (string, string) {
+		return "", problemIf(s.MCP.On() && s.Isolation.By != IsolateNone,
+			"%q says who shares a process, so isolation.by = %q cannot", s.MCP.Mode, s.Isolation.By)
+	}, `mcp.mode = "session" for a process of its own for each client, without isolation.by`},
+	{"mcp.mode", "start.warmup", func(s *Spec) (string, string) {
+		i := slices.IndexFunc(s.Start.Warmup, func(w Warmup) bool { return w.Method == "initialize" })
+		return "", problemIf(s.MCP.On() && i >= 0,
+			"%q sends initialize itself, so start.warmup must not", s.MCP.Mode)
+	}, "no initialize and notifications/initialized in start.warmup"},
+	{"mcp.mode", "lease.on_expiry", func(s *Spec) (string, string) {
+		return "", problemIf(s.MCP.Mode == MCPSession && s.Lease.OnExpiry == ExpiryReset,
+			`"session" lets nobody inherit a client's process, so lease.on_expiry = "reset" has no effect`)
+	}, `lease.on_expiry = "replace"`},
+	withoutMCP("mcp.max_sessions", MCPNone, func(m MCP) any { return m.MaxSessions }),
+	withoutMCP("mcp.idle", MCPNone, func(m MCP) any { return m.Idle }),
+	withoutMCP("mcp.after_crash", MCPNone, func(m MCP) any { return m.AfterCrash }),
+	withoutMCP("mcp.after_crash", MCPShared, func(m MCP) any { return m.AfterCrash }),
+	withoutMCP("mcp.sse_after", MCPNone, func(m MCP) any { return m.SSEAfter }),
+	withoutMCP("mcp.keep_alive", MCPNone, func(m MCP) any { return m.KeepAlive }),
 	{"lease.on_expiry", "pool.protocol", func(s *Spec) (string, string) {
 		return "", problemIf(s.Lease.OnExpiry == ExpiryReset && s.Pool.Protocol == ProtocolNone,
 			`"reset" is not supported with pool.protocol = "none"`)
@@ -147,6 +170,14 @@ func withoutMax(key string, value func(Scale) any) conflict {
 		return "", problemIf(!s.Scale.Follows() && value(s.Scale) != value(Default().Scale),
 			"%s has no effect with scale.max = 0", quoteValue(value(s.Scale)))
 	}, "scale.max of 1 to 1000, the most workers that the pool may have"}
+}
+
+// withoutMCP is the conflict of a key of [mcp] with a mode in which it has no effect.
+func withoutMCP(key, mode string, value func(MCP) any) conflict {
+	return conflict{key, "mcp.mode", func(s *Spec) (string, string) {
+		return "", problemIf(s.MCP.Mode == mode && value(s.MCP) != value(Default().MCP),
+			"%s has no effect with mcp.mode = %q", quoteValue(value(s.MCP)), mode)
+	}, `another mcp.mode, such as "session"`}
 }
 
 // withoutKey is the conflict of a key of [isolation] with a pool whose processes serve no key.

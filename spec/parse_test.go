@@ -116,7 +116,7 @@ func TestInvalidFilesAreRejected(t *testing.T) {
 		warmup    = "[[start.warmup]] tables, each with a method (a string), params (any value; {} without) and " +
 			"notification (true or false)"
 		sections = "[pool], [start], [health], [rotation], [scale], [recovery], [lease], [call], [queue], [limits], " +
-			"[sandbox], [isolation], [watch], [sessions], [resources], [prediction], [pressure], [policy]"
+			"[sandbox], [isolation], [mcp], [watch], [sessions], [resources], [prediction], [pressure], [policy]"
 	)
 	for name, c := range map[string]struct{ file, want string }{
 		"not toml":                        {"[pool\nname = 'p'", "1: invalid TOML: expected ']' to close table name"},

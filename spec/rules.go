@@ -174,6 +174,13 @@ var rules = []rule{
 	optionalDuration("isolation.max_lifetime"),
 	integerRange("isolation.max_per_key", 1, maxCount),
 
+	oneOf("mcp.mode", MCPNone, MCPShared, MCPSession),
+	integerRange("mcp.max_sessions", 1, 1_000_000),
+	positiveDuration("mcp.idle"),
+	oneOf("mcp.after_crash", CrashTell, CrashSilent, CrashEnd),
+	positiveDuration("mcp.sse_after"),
+	positiveDuration("mcp.keep_alive"),
+
 	positiveDuration("watch.debounce"),
 	oneOf("watch.mode", WatchRolling, WatchAll),
 

@@ -55,6 +55,20 @@ const (
 	IsolateUse  = "use"  // nobody: it serves one call of the pool, or one lease
 )
 
+// Values of mcp.mode: how an MCP server serves the clients of /mcp/{pool}.
+const (
+	MCPNone    = "none"    // not at all
+	MCPShared  = "shared"  // a process serves requests of all clients
+	MCPSession = "session" // each client has a process of its own
+)
+
+// Values of mcp.after_crash: what the client of a crashed process notices once it has another one.
+const (
+	CrashTell   = "tell"   // its next tool call fails, saying so
+	CrashSilent = "silent" // nothing
+	CrashEnd    = "end"    // its session has ended
+)
+
 // Values of sandbox.network.
 const (
 	NetworkHost = "host"
@@ -109,6 +123,7 @@ type Spec struct {
 	Limits     Limits     `json:"limits" toml:"limits"`
 	Sandbox    Sandbox    `json:"sandbox" toml:"sandbox"`
 	Isolation  Isolation  `json:"isolation" toml:"isolation"`
+	MCP        MCP        `json:"mcp" toml:"mcp"`
 	Watch      Watch      `json:"watch" toml:"watch"`
 	Sessions   Sessions   `json:"sessions" toml:"sessions"`
 	Resources  Resources  `json:"resources" toml:"resources"`
@@ -353,6 +368,25 @@ type Isolation struct {
 	// MaxPerKey bounds the processes of one key on a host.
 	MaxPerKey int `json:"max_per_key" toml:"max_per_key"`
 }
+
+// MCP configures the clients of an MCP server, at /mcp/{pool} of a gateway.
+type MCP struct {
+	// Mode is one of the MCP values.
+	Mode string `json:"mode" toml:"mode"`
+	// MaxSessions bounds the clients of the pool on one host.
+	MaxSessions int `json:"max_sessions" toml:"max_sessions"`
+	// Idle ends a session without requests and streams.
+	Idle Duration `json:"idle" toml:"idle"`
+	// AfterCrash is one of the Crash values.
+	AfterCrash string `json:"after_crash" toml:"after_crash"`
+	// SSEAfter is how long a request may take before its answer becomes a stream of events, and KeepAlive is the interval
+	// of comments in streams.
+	SSEAfter  Duration `json:"sse_after" toml:"sse_after"`
+	KeepAlive Duration `json:"keep_alive" toml:"keep_alive"`
+}
+
+// On reports whether the pool's programs are MCP servers.
+func (m MCP) On() bool { return m.Mode != MCPNone && m.Mode != "" }
 
 // Watch restarts workers when files change.
 type Watch struct {

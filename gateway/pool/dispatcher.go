@@ -21,6 +21,7 @@ import (
 	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway/lease"
 	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/process/wire"
 )
 
 // Defaults of Config.
@@ -39,6 +40,8 @@ type Config struct {
 	Processes *process.Supervisor
 	// Plain returns the upstream of a process of protocol none. nil rejects calls to such workers.
 	Plain func(*process.Process) PlainUpstream
+	// Receive gets what the MCP servers of pools send that answers no call, as wire.Receive says. nil gets nothing.
+	Receive func(pool, worker string, incarnation int64, m wire.Incoming) bool
 	// Affinity remembers which worker served a session. nil remembers nothing.
 	Affinity Affinity
 	// Score returns the health of a worker, from 0 to 100. nil scores all workers alike.

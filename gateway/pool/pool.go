@@ -111,6 +111,9 @@ func (p *poolState) watch(u *upstream) {
 
 func (p *poolState) watchConn(u *upstream) {
 	if conn := u.conn; conn != nil {
+		if receive := p.dispatcher.config.Receive; receive != nil && u.spec.MCP.On() {
+			wire.Receive(conn, func(m wire.Incoming) bool { return receive(p.pool, u.worker, u.incarnation, m) })
+		}
 		wire.AfterDone(conn, func() {
 			p.mu.Lock()
 			current := conn == u.conn && !u.use.ending

@@ -40,6 +40,8 @@ type Conn struct {
 	out     *writer
 	closers []io.Closer
 
+	receiver atomic.Pointer[func(Incoming) bool] // see Receive
+
 	ping     pinger
 	counters counters
 

@@ -153,8 +153,9 @@ func (c *Conn) abandon(x *Exchange) (answered bool) {
 	return false
 }
 
-// cancelLocked removes the caller from its call and returns the cancel message for sendCancel. The Conn ends unless the
-// worker answers the call within CancelGrace; after half of that, the codec's late message is sent.
+// cancelLocked removes the caller from its call and returns the cancel message for sendCancel. Unless the worker
+// answers within CancelGrace, the Conn ends, that to an MCP server only the call; after half of that, the codec's late
+// message is sent.
 func (c *Conn) cancelLocked(call *callEntry) []byte {
 	id, method := call.id, call.method
 	call.late, _ = call.exchange.observer.(LateObserver)
@@ -169,7 +170,10 @@ func (c *Conn) cancelLocked(call *callEntry) []byte {
 				c.mu.Lock()
 				due := call.id == id
 				c.mu.Unlock()
-				if due {
+				switch {
+				case due && c.o.MCP:
+					c.complete(id, Response{}, nil)
+				case due:
 					c.fail(ErrUnanswered)
 				}
 			})

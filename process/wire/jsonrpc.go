@@ -22,13 +22,13 @@ type jsonrpc struct {
 // notifications/cancelled if it has not responded after half of Options.CancelGrace, since few MCP servers respond to a
 // call after that. Either way the call stays in flight until the server responds to it, and the Conn breaks if that
 // takes longer than Options.CancelGrace: nothing else, such as the response to a ping, shows that the server has
-// stopped working on the call.
+// stopped working on the call. Options.MCP has it otherwise.
 //
 // Output that the program prints between messages goes to Options.OnOutput if the framing can distinguish the two: line
 // and content-length.
 //
-// The host answers the server's own requests ping and those in defaultAnswers (jsonrpc_read.go); all others fail with
-// "method not found".
+// The host answers the server's own requests that nobody has taken (Receive): ping and those in defaultAnswers
+// (jsonrpc_read.go); all others fail with "method not found".
 func NewJSONRPC(r io.Reader, w io.WriteCloser, framing string, o Options) (*Conn, error) {
 	return ResumeJSONRPC(r, w, framing, State{}, o)
 }
@@ -96,8 +96,8 @@ func paramsOf(payload []byte) ([]byte, error) {
 	return payload, nil
 }
 
-// cancel notifies an MCP server late: it may not respond to a call that it knows to be cancelled, and only the response
-// ends the call.
+// cancel notifies an MCP server late, unless Options.MCP says that no response ends the call, too: it may not respond
+// to a call that it knows to be cancelled.
 func (d *jsonrpc) cancel(id uint32, method string) (now, late []byte) {
 	number := strconv.FormatUint(uint64(id), 10)
 	switch {
@@ -106,8 +106,12 @@ func (d *jsonrpc) cancel(id uint32, method string) (now, late []byte) {
 	case method == "initialize":
 		return nil, nil // MCP forbids to cancel it; without a response the Conn ends
 	}
-	return nil, d.framing.wrap(nil,
+	cancelled := d.framing.wrap(nil,
 		message(0, "notifications/cancelled", []byte(`{"requestId":`+number+`,"reason":"the caller has stopped waiting"}`)))
+	if d.o.MCP {
+		return cancelled, nil
+	}
+	return nil, cancelled
 }
 
 func (d *jsonrpc) appendPing(dst []byte, id uint32) []byte {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -44,6 +45,10 @@ func (d *jsonrpc) read(c *Conn) error {
 func (d *jsonrpc) receive(c *Conn, raw []byte) error {
 	var m rpcMessage
 	if err := json.Unmarshal(raw, &m); err != nil || len(bytes.TrimSpace(raw)) == 0 || bytes.TrimSpace(raw)[0] != '{' {
+		if d.o.MCP {
+			d.o.output(raw)
+			return nil
+		}
 		return violation("%.80q is not a JSON-RPC message; print to stderr, since stdout is for the protocol", raw)
 	}
 	if m.Version == "" && m.Method == nil && m.ID == nil && d.framingName == FramingLine {
@@ -55,13 +60,47 @@ func (d *jsonrpc) receive(c *Conn, raw []byte) error {
 	}
 	switch {
 	case m.Method != nil && (m.ID == nil || string(m.ID) == "null"):
-		return nil // a notification, which some servers send with the id null
+		c.receive(Incoming{Method: *m.Method, Params: m.Params, conn: c}) // some servers send it with the id null
+		return nil
 	case m.Method != nil:
+		if c.receive(Incoming{Method: *m.Method, Params: m.Params, ID: m.ID, conn: c}) {
+			return nil
+		}
 		return d.answerRequest(c, m.ID, *m.Method, m.Params)
 	case m.ID == nil:
 		return violation("a message with neither method nor id")
 	}
 	return d.receiveResponse(c, m)
+}
+
+// Incoming is a message of a JSON-RPC server that answers no call.
+type Incoming struct {
+	Method string
+	Params json.RawMessage // nil for none
+	ID     json.RawMessage // of a request; nil for a notification
+	conn   *Conn
+}
+
+// Answer answers a request that the receiver has taken, with its result or its error, which are JSON in one line. A
+// Conn that has ended drops it.
+func (m Incoming) Answer(result, failure json.RawMessage) {
+	member, value := `,"result":`, result
+	if failure != nil {
+		member, value = `,"error":`, failure
+	}
+	if d, ok := m.conn.codec.(*jsonrpc); ok {
+		m.conn.out.send(d.framing.wrap(nil, slices.Concat([]byte(`{"jsonrpc":"2.0","id":`), m.ID, []byte(member), value,
+			[]byte{'}'})), nil)
+	}
+}
+
+// Receive has f receive the messages that answer no call, on the reading goroutine: it must not block. f reports
+// whether it takes a request, which it must answer then.
+func Receive(c *Conn, f func(Incoming) bool) { c.receiver.Store(&f) }
+
+func (c *Conn) receive(m Incoming) bool {
+	f := c.receiver.Load()
+	return f != nil && (*f)(m)
 }
 
 // receiveResponse matches a response with its request.
@@ -93,7 +132,7 @@ func (d *jsonrpc) receiveResponse(c *Conn, m rpcMessage) error {
 	default:
 		known = c.complete(uint32(id), Response{Payload: m.Result}, nil)
 	}
-	if !known {
+	if !known && !d.o.MCP {
 		return violation("unsolicited: a response with id %d, which is not in flight", id)
 	}
 	return nil

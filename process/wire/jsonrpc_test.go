@@ -231,6 +231,44 @@ func TestACancelledMCPCallWithoutAResponseBreaksTheConn(t *testing.T) {
 	require.ErrorIs(t, err, io.EOF, "Bob's call was not sent")
 }
 
+func TestAnMCPServerOutlivesCancels(t *testing.T) {
+	printed := make(chan string, 1)
+	c, server := newRPC(t, FramingLine, Options{MCP: true, CancelGrace: 20 * time.Millisecond,
+		OnOutput: func(text []byte) { printed <- string(text) }})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := callAsync(ctx, c, Request{Method: "tools/call"})
+	ask := server.read()
+	cancel()
+	require.ErrorIs(t, await(t, done).err, context.Canceled)
+	cancelled := server.read()
+	require.Equal(t, "notifications/cancelled", cancelled.Method)
+	require.JSONEq(t, fmt.Sprintf(`{"requestId":%s,"reason":"the caller has stopped waiting"}`, ask.ID),
+		string(cancelled.Params))
+	require.Eventually(t, func() bool { return c.InFlight() == 0 }, waitTimeout, time.Millisecond)
+	server.write(`{"jsonrpc":"2.0","id":%s,"result":"too late"}`, ask.ID)
+	server.write(`[dotenv] 3 variables`)
+	require.Equal(t, "[dotenv] 3 variables", await(t, printed))
+	next := callAsync(within(t), c, Request{Method: "tools/call"})
+	server.write(`{"jsonrpc":"2.0","id":%s,"result":"in time"}`, server.read().ID)
+	require.Equal(t, `"in time"`, string(await(t, next).resp.Payload))
+}
+
+func TestAReceiverAnswersTheServersRequests(t *testing.T) {
+	c, server := newRPC(t, FramingLine, Options{})
+	received := make(chan Incoming, 2)
+	Receive(c, func(m Incoming) bool { received <- m; return m.Method == "roots/list" })
+	server.write(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info"}}`)
+	require.JSONEq(t, `{"level":"info"}`, string(await(t, received).Params))
+	server.write(`{"jsonrpc":"2.0","id":9,"method":"roots/list"}`)
+	asked := await(t, received)
+	asked.Answer([]byte(`{"roots":[]}`), nil)
+	require.JSONEq(t, `{"roots":[]}`, string(server.read().Result))
+	asked.Answer(nil, []byte(`{"code":-1,"message":"no"}`))
+	require.Equal(t, "no", server.read().Error.Message)
+	server.write(`{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage"}`)
+	require.Equal(t, "-32601", server.read().Error.Code.String(), "nobody has taken it")
+}
+
 func TestOutputBetweenMessagesIsNoMessage(t *testing.T) {
 	for kind, raw := range map[string]string{
 		FramingLine: "Starting server...\n{\"level\":\"info\",\"msg\":\"up\"}\n\x00\x01\n\nno line ending: %s\n",

@@ -60,6 +60,10 @@ type Options struct {
 	CancelGrace time.Duration
 	// PingMethod is the JSON-RPC request that serves as ping. Default: "ping". Frames have their own pings.
 	PingMethod string
+	// MCP says that the JSON-RPC server is an MCP server. A cancel is sent at once. One that has not responded to a
+	// cancelled call within CancelGrace has given it up, as MCP asks of it: the Conn goes on, and drops a response that
+	// comes later. A line of stdout that is not a message is output, whatever it begins with.
+	MCP bool
 	// HostCall serves host calls of the worker; if it is nil they fail with CodeUnsupported. headers are those of the
 	// request that the worker is serving, as this side sent them, so a worker cannot use another call's session; nil for a
 	// host call outside of a call. ctx is the call's and also ends with the Conn. The worker gets a *RemoteError as it is,

@@ -71,6 +71,7 @@ var rules = []rule{
 		"internal/sleep", "internal/tracecontext"}},
 	{path: "gateway/peer", ours: []string{"gateway/access", "gateway/pool", "internal/balance", "internal/loopback",
 		"internal/sleep", "internal/tracecontext"}},
+	{path: "gateway/mcp", ours: []string{"gateway/lease", "gateway/pool", "internal/sleep", "process/wire", "spec"}},
 	{path: "gateway/...", ours: []string{"", "lifecycle", "policy", "process/...", "sessions/...", "spec", "events",
 		"gateway/...", "internal/format", "internal/loopback", "internal/redact", "internal/sleep", "internal/tracecontext"}},
 	{path: "worker/...", ours: []string{"", "lifecycle", "policy", "spec", "workflows", "activities/...", "process/...",

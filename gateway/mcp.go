@@ -1,0 +1,63 @@
+package gateway
+
+import (
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/access"
+	"github.com/tempool/tempool/gateway/mcp"
+	"github.com/tempool/tempool/gateway/pool"
+)
+
+func (g *Gateway) mcpRoutes() (routes []route) {
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
+		routes = append(routes, route{method, "/mcp/{pool}", access.Call, poolInPath, orProblem(g.serveMCP)})
+	}
+	return routes
+}
+
+// serveMCP answers a request of an MCP client.
+func (g *Gateway) serveMCP(w http.ResponseWriter, r *http.Request) error {
+	if origin := r.Header.Get("Origin"); origin != "" { // of any method: a page must not read a stream, either
+		if u, err := url.Parse(origin); err != nil || u.Host != r.Host {
+			return api.Errorf(api.CodeForbidden, "origin %q is not the gateway's", origin)
+		}
+	}
+	name := r.PathValue("pool")
+	sp, err := g.Spec(r.Context(), name)
+	if err != nil {
+		return err
+	}
+	if !sp.MCP.On() {
+		return api.Errorf(codeNotFound, "pool %s serves no MCP clients; set mcp.mode in its spec", name)
+	}
+	principal, connection := principalOf(r), connectionOf(r)
+	request := mcp.Request{Pool: name, Spec: sp, Principal: principal.Name, Hold: connection.share.holdAnswer,
+		Call: pool.Request{Client: principal.Name, Priority: min(pool.DefaultPriority, principal.MaxPriority),
+			Headers: headersToWorker(r.Header), Trace: connection.unsampled}}
+	if r.Method == http.MethodPost {
+		limit := int64(sp.Pool.MaxMessage)
+		if request.Body, err = readBody(w, r, limit, time.Now().Add(requestTimeout(r))); err != nil {
+			return err
+		}
+	}
+	limitSilence(connection.Conn)
+	return g.mcp.Serve(w, r, request)
+}
+
+// limitSilence breaks a connection whose client has acknowledged nothing for writeTimeout of what was sent: it has
+// vanished.
+func limitSilence(c net.Conn) {
+	if tcp, ok := c.(*net.TCPConn); ok {
+		if raw, err := tcp.SyscallConn(); err == nil {
+			_ = raw.Control(func(fd uintptr) { // where it fails, TCP gives up later
+				_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, silenceOption, int(writeTimeout/silenceUnit))
+			})
+		}
+	}
+}

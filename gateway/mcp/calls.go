@@ -1,0 +1,302 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/lease"
+	"github.com/tempool/tempool/gateway/pool"
+	"github.com/tempool/tempool/spec"
+)
+
+const (
+	// orphanTime is how long a request continues whose client has left: in MCP that does not cancel it.
+	orphanTime = 2 * time.Minute
+	// notifyTimeout bounds a notification.
+	notifyTimeout = 30 * time.Second
+	// attempts bounds how often a request goes to a new process because the one before has ended.
+	attempts = 3
+)
+
+// flight is a request of a client in progress.
+type flight struct {
+	session *session
+	id      json.RawMessage // the client's
+	call    pool.Request
+	token   json.RawMessage // the client's progress token; nil for none
+	own     int64           // the token on the pipe
+	out     *stream
+	ctx     context.Context
+	cancel  context.CancelFunc
+}
+
+// request has a process serve the client's request.
+func (e *Endpoint) request(w http.ResponseWriter, r *http.Request, q Request, s *session, m message) error {
+	if s.mcp.Mode == spec.MCPShared && m.Method == "ping" {
+		writeJSON(w, http.StatusOK, response(m.ID, json.RawMessage("{}"), nil))
+		return nil
+	}
+	f := &flight{session: s, id: m.ID, call: q.Call, out: newStream()}
+	f.call.Method, f.call.Body = m.Method, m.Params
+	f.ctx, f.cancel = context.WithCancel(context.WithoutCancel(r.Context()))
+	e.begin(f, accepts(r.Header, typeSSE))
+	if !e.run(func() {
+		defer context.AfterFunc(e.life, f.cancel)()
+		result, err := e.call(f)
+		e.complete(f)
+		f.out.finish(response(f.id, result, err))
+	}) {
+		e.complete(f)
+		return pool.ErrClosing
+	}
+	err := e.reply(w, r, q, f.out)
+	s.shut(f.out)
+	if r.Context().Err() != nil {
+		time.AfterFunc(orphanTime, f.cancel)
+	}
+	return err
+}
+
+// begin notes a flight, and gives it a progress token of its own if the client wants progress and takes events.
+func (e *Endpoint) begin(f *flight, events bool) {
+	s := f.session
+	if bytes.Contains(f.call.Body, []byte("progressToken")) {
+		meta := member(f.call.Body, "_meta")
+		if f.token = member(meta, "progressToken"); f.token != nil {
+			f.own = e.ids.Add(1)
+			meta = withMember(meta, "progressToken", strconv.AppendInt(nil, f.own, 10))
+			f.call.Body = withMember(f.call.Body, "_meta", meta)
+		}
+	}
+	if f.own != 0 && events {
+		e.mu.Lock()
+		e.progress[f.own] = f
+		e.mu.Unlock()
+	}
+	s.mu.Lock()
+	s.flights[string(f.id)] = append(s.flights[string(f.id)], f)
+	s.mu.Unlock()
+	if events && s.mcp.Mode == spec.MCPSession {
+		s.open(f.out, false)
+	}
+}
+
+// complete ends a flight.
+func (e *Endpoint) complete(f *flight) {
+	f.cancel()
+	e.mu.Lock()
+	delete(e.progress, f.own)
+	e.mu.Unlock()
+	s := f.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := string(f.id)
+	s.flights[id] = slices.DeleteFunc(s.flights[id], func(o *flight) bool { return o == f })
+	if len(s.flights[id]) == 0 {
+		delete(s.flights, id)
+	}
+	s.used = time.Now()
+}
+
+// sessionOnly are the requests that concern one process, which a shared one does not serve.
+var sessionOnly = []string{"logging/setLevel", "resources/subscribe", "resources/unsubscribe"}
+
+// call makes the call of a flight and returns the server's result.
+func (e *Endpoint) call(f *flight) (json.RawMessage, error) {
+	s, method := f.session, f.call.Method
+	if s.mcp.Mode == spec.MCPShared {
+		if slices.Contains(sessionOnly, method) {
+			return nil, &failure{Code: codeMethod, Message: method + ` needs a pool with mcp.mode = "session"`}
+		}
+		return result(e.config.Pool.CallPool(f.ctx, s.pool, f.call))
+	}
+	for attempt := 1; ; attempt++ {
+		id, _, err := e.acquire(f.ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		if method == "tools/call" && s.told() {
+			return json.RawMessage(`{"isError":true,"content":[{"type":"text","text":"The process that served this session ` +
+				`has ended, and what it held in memory is lost. A new one is ready: repeat what is needed."}]}`), nil
+		}
+		answer, err := result(e.config.Pool.Call(f.ctx, id, f.call))
+		if err == nil {
+			s.record(method, f.call.Body)
+		}
+		if !isLost(err) {
+			return answer, err
+		}
+		e.lost(s, id, method, err)
+		if started(err) || attempt == attempts {
+			return nil, err
+		}
+	}
+}
+
+func result(response *pool.Response, err error) (json.RawMessage, error) {
+	if err != nil {
+		return nil, err
+	}
+	return response.Body, nil
+}
+
+// started reports whether the process may have seen the request that failed with err.
+func started(err error) bool {
+	coded, ok := errors.AsType[*api.Error](err)
+	return ok && coded.Started
+}
+
+// isLost reports whether an error says that the process of a session is gone.
+func isLost(err error) bool {
+	switch api.CodeOf(err) {
+	case api.CodeWorkerCrashed, api.CodeMemoryExceeded, api.CodeLeaseFenced, api.CodeLeaseNotFound,
+		api.CodeWorkerNotFound:
+		return true
+	}
+	return false
+}
+
+// lost notes that the process of a session is gone, as a request with the method has found out, if not "".
+func (e *Endpoint) lost(s *session, id, method string, err error) {
+	if e.unbind(s, id) {
+		e.config.Logger.Info("the process of an MCP session has ended", "pool", s.pool, "lease", id, "error", err)
+		s.mu.Lock()
+		s.tell = s.mcp.AfterCrash == spec.CrashTell
+		s.mu.Unlock()
+	}
+	if method == "tools/call" && started(err) {
+		s.told() // by this error
+	}
+	if s.mcp.AfterCrash == spec.CrashEnd {
+		e.endSession(s, "its process has ended (mcp.after_crash)")
+	}
+}
+
+// told reports whether the client must be told that its process is a new one, once.
+func (s *session) told() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	tell := s.tell
+	s.tell = false
+	return tell
+}
+
+// record notes what a new process must be told again.
+func (s *session) record(method string, params json.RawMessage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	uri := string(member(params, "uri"))
+	switch {
+	case method == "logging/setLevel":
+		s.level = params
+	case method == "resources/subscribe" && len(s.subscribed) < maxSubscribed:
+		s.subscribed[uri] = params
+	case method == "resources/unsubscribe":
+		delete(s.subscribed, uri)
+	}
+}
+
+// acquire returns the lease on the session's process. If it has none, it gets one, to which the client's handshake is
+// sent again; greeting is what it has answered to initialize.
+func (e *Endpoint) acquire(ctx context.Context, s *session) (id string, greeting json.RawMessage, err error) {
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return "", nil, ctx.Err()
+	}
+	s.mu.Lock()
+	id, ended := s.lease, s.ended
+	s.mu.Unlock()
+	if id != "" || ended {
+		if ended {
+			err = errEnded
+		}
+		return id, nil, err
+	}
+	granted, err := e.config.Pool.Checkout(ctx, s.pool, pool.CheckoutRequest{Holder: "mcp:" + s.id,
+		WaitMS: min(s.wait, pool.MaxCheckoutWait).Milliseconds()})
+	if err != nil {
+		return "", nil, err
+	}
+	if !e.bind(s, granted) {
+		e.run(func() { e.release(granted.ID) })
+		return "", nil, errEnded
+	}
+	if greeting, err = e.greet(ctx, s, granted.ID); err != nil && e.unbind(s, granted.ID) {
+		e.run(func() { e.release(granted.ID) })
+	}
+	return granted.ID, greeting, err
+}
+
+// greet sends the client's handshake, and what it has set since.
+func (e *Endpoint) greet(ctx context.Context, s *session, id string) (json.RawMessage, error) {
+	call := func(method string, params json.RawMessage) (json.RawMessage, error) {
+		return result(e.config.Pool.Call(ctx, id, pool.Request{Method: method, Body: params}))
+	}
+	greeting, err := call("initialize", s.params)
+	s.mu.Lock()
+	initialized, level, subscribed := s.initialized, s.level, make([]json.RawMessage, 0, len(s.subscribed))
+	for _, params := range s.subscribed {
+		subscribed = append(subscribed, params)
+	}
+	s.mu.Unlock()
+	if err != nil || !initialized {
+		return greeting, err
+	}
+	if err = e.config.Pool.Notify(ctx, id, lease.Operator, pool.Request{Method: "notifications/initialized"}); err != nil {
+		return nil, err
+	}
+	if level != nil {
+		_, err = call("logging/setLevel", level)
+	}
+	for _, params := range subscribed {
+		if _, failed := call("resources/subscribe", params); isLost(failed) {
+			err = failed
+		}
+	}
+	for _, kind := range []string{"tools", "prompts", "resources"} {
+		if capability := member(member(greeting, "capabilities"), kind); string(member(capability, "listChanged")) == "true" {
+			s.deliver(request(nil, "notifications/"+kind+"/list_changed", nil), 0, true)
+		}
+	}
+	if !isLost(err) {
+		err = nil // a server that refuses what the one before took serves nevertheless
+	}
+	return greeting, err
+}
+
+// notify passes a notification of the client on.
+func (e *Endpoint) notify(ctx context.Context, s *session, m message) {
+	if m.Method == "notifications/cancelled" {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if flights := s.flights[string(member(m.Params, "requestId"))]; len(flights) == 1 { // else it is ambiguous
+			flights[0].cancel()
+		}
+		return
+	}
+	if s.mcp.Mode == spec.MCPShared {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, notifyTimeout)
+	defer cancel()
+	if id, _, err := e.acquire(ctx, s); err == nil {
+		err = e.config.Pool.Notify(ctx, id, lease.Operator, pool.Request{Method: m.Method, Body: m.Params})
+		if isLost(err) {
+			e.lost(s, id, "", err)
+		}
+	}
+	if m.Method == "notifications/initialized" {
+		s.mu.Lock()
+		s.initialized = true
+		s.mu.Unlock()
+	}
+}

@@ -1,0 +1,312 @@
+// Package mcp serves pools of MCP servers to MCP clients, by streamable HTTP of the revisions with initialize.
+//
+// In mode shared, the requests of all clients are calls of the pool. In mode session, each client has a lease on a
+// process of its own, with which the server's requests and notifications reach it.
+package mcp
+
+import (
+	"context"
+	"log/slog"
+	"mime"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/pool"
+	"github.com/tempool/tempool/internal/sleep"
+	"github.com/tempool/tempool/spec"
+)
+
+// Headers of MCP.
+const (
+	headerSession = "Mcp-Session-Id"
+	headerVersion = "Mcp-Protocol-Version"
+)
+
+// tick is the interval at which sessions are checked.
+const tick = time.Second
+
+// Config configures an Endpoint. All fields are required.
+type Config struct {
+	HostID string
+	Pool   *pool.Dispatcher
+	// Life ends when the gateway takes no further request. Streams that answer no request end with it.
+	Life   context.Context
+	Logger *slog.Logger
+}
+
+// Endpoint serves /mcp/{pool}. All methods are safe for concurrent use.
+type Endpoint struct {
+	config Config
+	ids    atomic.Int64 // of the requests of servers, and of progress tokens
+	life   context.Context
+	end    context.CancelFunc
+	work   sync.WaitGroup
+
+	mu        sync.Mutex
+	closed    bool
+	sessions  map[string]*session
+	counts    map[string]int       // of sessions, by pool
+	processes map[process]*session // mode session
+	progress  map[int64]*flight    // by progress token
+	changed   map[change]struct{}  // about to be told to the clients of a pool
+}
+
+// process is an incarnation of a worker.
+type process struct {
+	worker      string
+	incarnation int64
+}
+
+// New returns an Endpoint, which must be closed.
+func New(config Config) *Endpoint {
+	e := &Endpoint{config: config, sessions: map[string]*session{}, counts: map[string]int{},
+		processes: map[process]*session{}, progress: map[int64]*flight{}, changed: map[change]struct{}{}}
+	e.life, e.end = context.WithCancel(context.Background())
+	return e
+}
+
+// Start begins to check the sessions.
+func (e *Endpoint) Start() {
+	e.work.Go(func() {
+		for range sleep.Ticks(e.config.Life.Done(), tick) {
+			for _, s := range e.all() {
+				e.check(s, time.Now())
+			}
+		}
+	})
+}
+
+// Close cancels what is in progress. The processes of sessions are left to the end of their agent, or of their leases.
+func (e *Endpoint) Close() {
+	e.mu.Lock()
+	e.closed = true
+	e.mu.Unlock()
+	e.end()
+	e.work.Wait()
+}
+
+// run runs f on a goroutine that Close waits for. It reports false once the Endpoint is closed.
+func (e *Endpoint) run(f func()) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.closed {
+		e.work.Go(f)
+	}
+	return !e.closed
+}
+
+func (e *Endpoint) all() []*session {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	all := make([]*session, 0, len(e.sessions))
+	for _, s := range e.sessions {
+		all = append(all, s)
+	}
+	return all
+}
+
+// Request is a request to the endpoint of a pool.
+type Request struct {
+	Pool string
+	Spec spec.Spec
+	// Principal is the client. Another one's sessions do not exist for it.
+	Principal string
+	Body      []byte
+	// Call has what the calls for the request have in common: Headers, Trace, Client, Priority.
+	Call pool.Request
+	// Hold counts an answer of so many bytes, which replaces the one before, and fails if there is no memory for it.
+	Hold func(int64) error
+}
+
+// Serve answers a GET, POST or DELETE. It returns an error, which is coded, only if it has not answered.
+func (e *Endpoint) Serve(w http.ResponseWriter, r *http.Request, q Request) error {
+	err := e.serve(w, r, q)
+	if f, ok := err.(*failure); ok { // it is never wrapped
+		writeFailure(w, f)
+		return nil
+	}
+	return err
+}
+
+func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, q Request) error {
+	switch r.Method {
+	case http.MethodGet:
+		return e.get(w, r, q)
+	case http.MethodDelete:
+		s, err := e.sessionOf(r, q)
+		if err != nil {
+			return err
+		}
+		e.endSession(s, "the client has ended it")
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	return e.post(w, r, q)
+}
+
+func (e *Endpoint) post(w http.ResponseWriter, r *http.Request, q Request) error {
+	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != typeJSON {
+		return &failure{http.StatusUnsupportedMediaType, codeRequest, "the Content-Type must be " + typeJSON, nil}
+	}
+	if !accepts(r.Header, typeJSON) && !accepts(r.Header, typeSSE) {
+		return &failure{http.StatusNotAcceptable, codeRequest, "Accept must have " + typeJSON + " and " + typeSSE, nil}
+	}
+	m, err := parse(q.Body)
+	if err != nil {
+		return err
+	}
+	if version := r.Header.Get(headerVersion); isModern(version, m) {
+		return errModern()
+	} else if version != "" && m.Method != "initialize" && !slices.Contains(versions, version) {
+		return &failure{http.StatusBadRequest, codeRequest, headerVersion + " names no revision of MCP", nil}
+	}
+	if m.Method == "initialize" && m.ID != nil {
+		return e.initialize(w, r, q, m)
+	}
+	s, err := e.sessionOf(r, q)
+	if err != nil {
+		return err
+	}
+	s.enter()
+	defer s.leave()
+	switch {
+	case m.Method == "":
+		if !s.answer(m) {
+			return &failure{http.StatusBadRequest, codeRequest, "the server has asked nothing with this id", nil}
+		}
+	case m.ID == nil:
+		e.notify(r.Context(), s, m)
+	default:
+		return e.request(w, r, q, s, m)
+	}
+	w.WriteHeader(http.StatusAccepted)
+	return nil
+}
+
+// get streams what the server sends that belongs to no request.
+func (e *Endpoint) get(w http.ResponseWriter, r *http.Request, q Request) error {
+	if !accepts(r.Header, typeSSE) {
+		return &failure{http.StatusNotAcceptable, codeRequest, "Accept must have " + typeSSE, nil}
+	}
+	if r.Header.Get("Last-Event-ID") != "" {
+		return &failure{http.StatusBadRequest, codeRequest, "streams of this gateway cannot be resumed", nil}
+	}
+	if r.Header.Get(headerSession) == "" && q.Spec.MCP.Mode == spec.MCPShared {
+		w.Header().Set("Allow", http.MethodPost)
+		return &failure{http.StatusMethodNotAllowed, codeRequest, "a client without a session has no stream", nil}
+	}
+	s, err := e.sessionOf(r, q)
+	if err != nil {
+		return err
+	}
+	s.enter()
+	defer s.leave()
+	out := newStream()
+	s.open(out, true)
+	defer s.shut(out)
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(e.config.Life, cancel)()
+	out.send(ctx, w, q.Spec.MCP.KeepAlive.D(), q.Hold)
+	return nil
+}
+
+// sessionOf is the session that a request names. A client of a shared process that names none has one for the request.
+func (e *Endpoint) sessionOf(r *http.Request, q Request) (*session, error) {
+	id := r.Header.Get(headerSession)
+	if id == "" {
+		if q.Spec.MCP.Mode == spec.MCPShared && r.Method == http.MethodPost {
+			return newSession("", q), nil
+		}
+		return nil, &failure{http.StatusBadRequest, codeRequest, "the header " + headerSession + " is missing", nil}
+	}
+	e.mu.Lock()
+	s := e.sessions[id]
+	e.mu.Unlock()
+	if s == nil || s.pool != q.Pool || s.principal != q.Principal {
+		return nil, &failure{http.StatusNotFound, codeSession,
+			"this session is unknown here, or has ended; begin another one with initialize", nil}
+	}
+	return s, nil
+}
+
+// initialize begins a session.
+func (e *Endpoint) initialize(w http.ResponseWriter, r *http.Request, q Request, m message) error {
+	s := newSession(e.config.HostID, q)
+	s.params = m.Params
+	if err := e.add(s); err != nil {
+		return err
+	}
+	s.enter()
+	defer s.leave()
+	var result []byte
+	var err error
+	if s.mcp.Mode == spec.MCPShared {
+		result, err = e.greeting(r.Context(), q, m.Params)
+	} else {
+		_, result, err = e.acquire(r.Context(), s)
+	}
+	if err != nil {
+		e.endSession(s, "initialize has failed")
+		if api.CodeOf(err) != api.CodeWorkerError && api.CodeOf(err) != api.CodeMethodNotFound {
+			return err
+		}
+	} else if w.Header().Set(headerSession, s.id); r.Context().Err() != nil {
+		e.endSession(s, "the client has left before it began")
+	}
+	out := newStream()
+	out.finish(response(m.ID, result, err))
+	return e.reply(w, r, q, out)
+}
+
+// greeting is what a shared process has answered to initialize; the client waits for one.
+func (e *Endpoint) greeting(ctx context.Context, q Request, params []byte) ([]byte, error) {
+	greeting := e.config.Pool.Greeting(q.Pool)
+	if greeting == nil {
+		ping := q.Call
+		ping.Method = "ping"
+		if _, err := e.config.Pool.CallPool(ctx, q.Pool, ping); err != nil {
+			return nil, err
+		}
+		if greeting = e.config.Pool.Greeting(q.Pool); greeting == nil {
+			return nil, api.Errorf(api.CodeUnavailable, "pool %s has no process with mcp.mode = %q yet", q.Pool,
+				spec.MCPShared).After(time.Second)
+		}
+	}
+	return sharedResult(greeting, params), nil
+}
+
+// reply writes the messages for a POST: as JSON if the answer comes first and soon, else as events.
+func (e *Endpoint) reply(w http.ResponseWriter, r *http.Request, q Request, out *stream) error {
+	mayStream, ctx := accepts(r.Header, typeSSE), r.Context()
+	late := time.NewTimer(q.Spec.MCP.SSEAfter.D())
+	defer late.Stop()
+	for stream := !accepts(r.Header, typeJSON); ; {
+		unsent, closed := out.state()
+		switch {
+		case stream, unsent > 0 && mayStream && !closed, unsent > 1:
+			out.send(ctx, w, q.Spec.MCP.KeepAlive.D(), q.Hold)
+			return nil
+		case closed && unsent == 0:
+			return errEnded
+		case closed:
+			messages, _ := out.take()
+			if err := q.Hold(int64(len(messages[0]))); err != nil {
+				return err
+			}
+			writeJSON(w, http.StatusOK, messages[0])
+			return nil
+		}
+		select {
+		case <-out.wake:
+		case <-late.C:
+			stream = mayStream
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}

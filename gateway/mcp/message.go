@@ -1,0 +1,173 @@
+package mcp
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/process/wire"
+)
+
+// Codes of JSON-RPC errors.
+const (
+	codeParse         = -32700
+	codeRequest       = -32600
+	codeMethod        = -32601
+	codeInternal      = -32603
+	codeSession       = -32001 // the session is unknown, or has ended
+	codeVersion       = -32022 // the revision of MCP is not supported
+	modernVersion     = "2026-07-28"
+	modernVersionMeta = `"io.modelcontextprotocol/protocolVersion"`
+)
+
+// versions are the revisions of MCP that clients may speak, in rising order.
+var versions = []string{"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"}
+
+// message is a message of JSON-RPC. Params, results and errors stay bytes.
+type message struct {
+	Version string          `json:"jsonrpc"`
+	ID      json.RawMessage `json:"id"` // nil for a notification
+	Method  string          `json:"method"`
+	Params  json.RawMessage `json:"params"`
+	Result  json.RawMessage `json:"result"`
+	Error   json.RawMessage `json:"error"`
+}
+
+// failure is an error of JSON-RPC, and the HTTP status of an answer without any other content.
+type failure struct {
+	status  int
+	Code    int             `json:"code"`
+	Message string          `json:"message"`
+	Data    json.RawMessage `json:"data,omitempty"`
+}
+
+func (f *failure) Error() string { return f.Message }
+
+// parse reads the one message of a body.
+func parse(body []byte) (m message, err error) {
+	body = bytes.TrimSpace(body)
+	if len(body) > 0 && body[0] == '[' && json.Valid(body) {
+		return m, &failure{http.StatusBadRequest, codeRequest, "MCP has no batches; send one message for each request", nil}
+	}
+	if err := json.Unmarshal(body, &m); err != nil {
+		return m, &failure{http.StatusBadRequest, codeParse, "the body is not a JSON-RPC message: " + err.Error(), nil}
+	}
+	response := m.Result != nil || m.Error != nil
+	if m.Version != "2.0" || response == (m.Method != "") || response && m.ID == nil || m.ID != nil && !isID(m.ID) {
+		return m, &failure{http.StatusBadRequest, codeRequest,
+			"the body is neither a request, a notification nor a response of JSON-RPC 2.0", nil}
+	}
+	for _, part := range []*json.RawMessage{&m.Params, &m.Result, &m.Error} {
+		*part = inOneLine(*part)
+	}
+	return m, nil
+}
+
+// isID reports whether the JSON is a string or a number.
+func isID(id json.RawMessage) bool {
+	return id[0] == '"' || id[0] == '-' || id[0] >= '0' && id[0] <= '9'
+}
+
+// inOneLine is valid JSON without line ends, which end a message on a pipe and in a stream of events.
+func inOneLine(text json.RawMessage) json.RawMessage {
+	if !bytes.ContainsAny(text, "\r\n") {
+		return text
+	}
+	var line bytes.Buffer
+	_ = json.Compact(&line, text) // it is valid
+	return line.Bytes()
+}
+
+// request encodes a request, or a notification if id is nil.
+func request(id json.RawMessage, method string, params json.RawMessage) []byte {
+	name, _ := json.Marshal(method) // a string never fails
+	out := []byte(`{"jsonrpc":"2.0",`)
+	if id != nil {
+		out = slices.Concat(out, []byte(`"id":`), id, []byte{','})
+	}
+	out = slices.Concat(out, []byte(`"method":`), name)
+	if params != nil {
+		out = slices.Concat(out, []byte(`,"params":`), inOneLine(params))
+	}
+	return append(out, '}')
+}
+
+// response encodes the answer to a request: the result, or the error if err is not nil.
+func response(id, result json.RawMessage, err error) []byte {
+	member := []byte(`,"result":`)
+	if err != nil {
+		member, result = []byte(`,"error":`), failureJSON(err)
+	}
+	return slices.Concat([]byte(`{"jsonrpc":"2.0","id":`), id, member, inOneLine(result), []byte{'}'})
+}
+
+// failureJSON is an error as JSON-RPC has it: a server's own, else codeInternal with what Tempool knows about it.
+func failureJSON(err error) json.RawMessage {
+	f := &failure{Code: codeInternal, Message: api.MessageOf(err)}
+	if own, ok := errors.AsType[*failure](err); ok {
+		f = own
+	} else if remote, ok := errors.AsType[*wire.RemoteError](err); ok {
+		f.Message, f.Data = remote.Message, remote.Data
+		f.Code, _ = strconv.Atoi(remote.Code)
+	} else if coded, ok := errors.AsType[*api.Error](err); ok {
+		f.Data, _ = json.Marshal(map[string]any{"code": coded.Code, "started": coded.Started,
+			"retry_after_ms": coded.RetryAfter.Milliseconds()})
+	}
+	text, _ := json.Marshal(f) // its parts are valid
+	return text
+}
+
+// member returns a member of an object, nil if it has none.
+func member(object json.RawMessage, name string) json.RawMessage {
+	var members map[string]json.RawMessage
+	_ = json.Unmarshal(object, &members)
+	return members[name]
+}
+
+// withMember returns the object with a member in place of the one that it has; without it for nil.
+func withMember(object json.RawMessage, name string, value json.RawMessage) json.RawMessage {
+	members := map[string]json.RawMessage{}
+	if json.Unmarshal(object, &members) != nil || members == nil {
+		return object
+	}
+	if members[name] = value; value == nil {
+		delete(members, name)
+	}
+	out, err := json.Marshal(members)
+	if err != nil {
+		return object
+	}
+	return out
+}
+
+// isModern reports whether a client speaks a revision without sessions.
+func isModern(version string, m message) bool {
+	return version >= modernVersion || bytes.Contains(m.Params, []byte(modernVersionMeta))
+}
+
+func errModern() *failure {
+	data, _ := json.Marshal(map[string]any{"supported": versions, "requested": modernVersion})
+	return &failure{http.StatusBadRequest, codeVersion,
+		"this gateway speaks MCP " + versions[0] + " to " + versions[len(versions)-1] + "; begin with initialize", data}
+}
+
+// sharedResult is the server's answer to initialize as the clients of a shared process get it: with their version, if
+// the server has it, and without what needs a process of one's own.
+func sharedResult(greeting json.RawMessage, params json.RawMessage) json.RawMessage {
+	var asked, offered struct{ ProtocolVersion string }
+	_ = json.Unmarshal(params, &asked)
+	_ = json.Unmarshal(greeting, &offered)
+	if slices.Contains(versions, asked.ProtocolVersion) && asked.ProtocolVersion <= offered.ProtocolVersion {
+		version, _ := json.Marshal(asked.ProtocolVersion)
+		greeting = withMember(greeting, "protocolVersion", version)
+	}
+	capabilities := withMember(withMember(member(greeting, "capabilities"), "logging", nil), "tasks", nil)
+	if resources := member(capabilities, "resources"); resources != nil {
+		capabilities = withMember(capabilities, "resources", withMember(resources, "subscribe", nil))
+	}
+	return withMember(greeting, "capabilities", capabilities)
+}

@@ -1,0 +1,276 @@
+package mcp
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/lease"
+	"github.com/tempool/tempool/process/wire"
+	"github.com/tempool/tempool/spec"
+)
+
+const (
+	// maxWaiting bounds the messages that wait for a stream, maxAsked the server's requests without an answer, and
+	// maxSubscribed the subscriptions that a replay makes again.
+	maxWaiting    = 64
+	maxAsked      = 64
+	maxSubscribed = 1000
+	// unheardAfter is how long a server's request waits for a stream.
+	unheardAfter = 30 * time.Second
+	// endTimeout bounds the return of a session's process.
+	endTimeout = time.Minute
+)
+
+// session is a client, from initialize to its end.
+type session struct {
+	id, pool, principal string
+	mcp                 spec.MCP
+	wait                time.Duration   // for a process
+	params              json.RawMessage // of initialize
+	turn                chan struct{}   // has a token while a process is being acquired
+
+	mu      sync.Mutex
+	uses    int // requests and streams
+	used    time.Time
+	ended   bool
+	flights map[string][]*flight // requests in progress, by the client's id
+	posts   []*stream            // of requests that take events, oldest first
+	get     *stream
+	waiting []undelivered
+	asked   map[int64]wire.Incoming // the server's requests
+
+	// Of mode session.
+	lease       string // its ID; "" for none, before the first process and after a crash
+	process     process
+	renewAt     time.Time
+	renewEvery  time.Duration
+	tell        bool // the next tool call says that the process is new
+	initialized bool
+	level       json.RawMessage            // of logging/setLevel
+	subscribed  map[string]json.RawMessage // params of resources/subscribe
+}
+
+// undelivered is a message that waits for a stream; own is its id if it is a request.
+type undelivered struct {
+	message []byte
+	own     int64
+	at      time.Time
+}
+
+func newSession(host string, q Request) *session {
+	return &session{id: host + "." + rand.Text(), pool: q.Pool, principal: q.Principal, mcp: q.Spec.MCP,
+		wait: q.Spec.Queue.Timeout.D(), turn: make(chan struct{}, 1), used: time.Now(), flights: map[string][]*flight{},
+		asked: map[int64]wire.Incoming{}, subscribed: map[string]json.RawMessage{}}
+}
+
+// add makes the session known, unless the pool has too many.
+func (e *Endpoint) add(s *session) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if n := e.counts[s.pool]; n >= s.mcp.MaxSessions {
+		return api.Errorf(api.CodeUnavailable, "pool %s has %d MCP sessions (mcp.max_sessions); end some, or wait until "+
+			"idle ones end", s.pool, n).After(tick)
+	}
+	e.counts[s.pool]++
+	e.sessions[s.id] = s
+	return nil
+}
+
+// endSession ends a session, and its process with it.
+func (e *Endpoint) endSession(s *session, reason string) {
+	e.mu.Lock()
+	if e.sessions[s.id] == s {
+		delete(e.sessions, s.id)
+		if e.counts[s.pool]--; e.counts[s.pool] == 0 {
+			delete(e.counts, s.pool)
+		}
+	}
+	e.mu.Unlock()
+	s.mu.Lock()
+	id := s.lease
+	s.ended = true
+	for _, flights := range s.flights {
+		for _, f := range flights {
+			f.cancel()
+		}
+	}
+	if s.get != nil {
+		s.get.finish(nil)
+	}
+	s.mu.Unlock()
+	if id != "" {
+		e.unbind(s, id)
+		e.config.Logger.Debug("an MCP session has ended", "pool", s.pool, "lease", id, "reason", reason)
+		e.run(func() { e.release(id) })
+	}
+}
+
+// release returns the lease of a session, so that its process ends.
+func (e *Endpoint) release(id string) {
+	ctx, cancel := context.WithTimeout(e.life, endTimeout)
+	defer cancel()
+	_, err := e.config.Pool.Checkin(ctx, id, lease.Operator, api.OutcomeClose, "its MCP session has ended")
+	if err != nil && !isLost(err) {
+		e.config.Logger.Warn("could not return the lease of an MCP session; it will expire", "lease", id, "error", err)
+	}
+}
+
+// bind gives the session a process. It reports false if the session has ended.
+func (e *Endpoint) bind(s *session, l *api.Lease) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return false
+	}
+	s.lease, s.process = l.ID, process{l.Worker, l.Incarnation}
+	s.renewEvery = time.Duration(l.TTLMS) * time.Millisecond / 3
+	s.renewAt = time.Now().Add(s.renewEvery)
+	e.mu.Lock()
+	e.processes[s.process] = s
+	e.mu.Unlock()
+	return true
+}
+
+// unbind takes the process from the session that it has by this lease, and reports whether it had.
+func (e *Endpoint) unbind(s *session, id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lease != id || id == "" {
+		return false
+	}
+	e.mu.Lock()
+	if e.processes[s.process] == s {
+		delete(e.processes, s.process)
+	}
+	e.mu.Unlock()
+	s.lease, s.process = "", process{}
+	clear(s.asked)
+	s.waiting = nil
+	return true
+}
+
+// enter and leave enclose a request or a stream: the client is there.
+func (s *session) enter() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.uses++
+}
+
+func (s *session) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.uses--
+	s.used = time.Now()
+}
+
+// check ends an idle session, renews its lease, and answers server's requests that nobody hears.
+func (e *Endpoint) check(s *session, now time.Time) {
+	s.mu.Lock()
+	idle := s.uses == 0 && len(s.flights) == 0 && now.Sub(s.used) > s.mcp.Idle.D()
+	id, renew := s.lease, s.lease != "" && now.After(s.renewAt)
+	if renew {
+		s.renewAt = now.Add(s.renewEvery)
+	}
+	var unheard []wire.Incoming
+	s.waiting = slices.DeleteFunc(s.waiting, func(u undelivered) bool {
+		late := u.own != 0 && now.Sub(u.at) > unheardAfter
+		if late {
+			if m, asked := s.asked[u.own]; asked {
+				unheard = append(unheard, m)
+			}
+			delete(s.asked, u.own)
+		}
+		return late
+	})
+	s.mu.Unlock()
+	for _, m := range unheard {
+		refuse(m, "the client has no open stream")
+	}
+	if idle {
+		e.endSession(s, "idle (mcp.idle)")
+	} else if renew {
+		e.run(func() { e.renew(s, id) })
+	}
+}
+
+func (e *Endpoint) renew(s *session, id string) {
+	ctx, cancel := context.WithTimeout(e.life, s.renewEvery)
+	defer cancel()
+	if _, err := e.config.Pool.Renew(ctx, id, lease.Operator, 0); isLost(err) {
+		e.lost(s, id, "", err)
+	}
+}
+
+// open adds a stream of the client, which gets what waits for one: that of a GET, in place of the one before, or of a
+// request.
+func (s *session) open(out *stream, get bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !get {
+		s.posts = append(s.posts, out)
+	} else {
+		if s.get != nil {
+			s.get.finish(nil)
+		}
+		s.get = out
+	}
+	if s.ended {
+		out.finish(nil)
+	}
+	s.waiting = slices.DeleteFunc(s.waiting, func(u undelivered) bool { return out.push(u.message) })
+}
+
+// shut removes a stream.
+func (s *session) shut(out *stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.posts = slices.DeleteFunc(s.posts, func(o *stream) bool { return o == out })
+	if s.get == out {
+		s.get = nil
+	}
+	out.finish(nil)
+}
+
+// deliver sends a message to the client, on the stream of a GET first or on that of its oldest request first. It waits
+// if there is no stream. It reports false if too much waits.
+func (s *session) deliver(message []byte, own int64, getFirst bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	targets := s.posts
+	if s.get != nil && getFirst {
+		targets = slices.Concat([]*stream{s.get}, s.posts)
+	} else if s.get != nil {
+		targets = slices.Concat(s.posts, []*stream{s.get})
+	}
+	if slices.ContainsFunc(targets, func(o *stream) bool { return o.push(message) }) {
+		return true
+	}
+	if s.ended || len(s.waiting) >= maxWaiting || len(message) > maxUnsent/maxWaiting {
+		return false
+	}
+	s.waiting = append(s.waiting, undelivered{message, own, time.Now()})
+	return true
+}
+
+// answer passes the client's response on to the server's request. It reports false if there is none.
+func (s *session) answer(m message) bool {
+	own, err := strconv.ParseInt(string(m.ID), 10, 64)
+	s.mu.Lock()
+	asked, found := s.asked[own]
+	delete(s.asked, own)
+	s.mu.Unlock()
+	if err != nil || !found {
+		return false
+	}
+	asked.Answer(m.Result, m.Error)
+	return true
+}
+
+var errEnded = &failure{http.StatusNotFound, codeSession, "this session has ended", nil}

@@ -1,0 +1,303 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/examplesetup"
+	"github.com/tempool/tempool/internal/need"
+	"github.com/tempool/tempool/spec"
+)
+
+// openMCP returns an env whose workers are the reference server of MCP, and the folder with its packages.
+func openMCP(t *testing.T, workers int, mode string, options ...option) (e *env, dir string) {
+	need.Program(t, "node")
+	dir = examplesetup.Copy(t, filepath.Join("testdata", "mcp"))
+	server := withSpec(func(sp *spec.Spec) {
+		sp.Pool.Command = []string{"node",
+			filepath.Join(dir, "node_modules/@modelcontextprotocol/server-everything/dist/index.js"), "stdio"}
+		sp.Pool.Protocol, sp.Pool.MaxInflight, sp.MCP.Mode = spec.ProtocolJSONRPC, 16, mode
+		require.NoError(t, sp.Validate())
+	})
+	tcp := withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" })
+	return open(t, workers, append([]option{server, tcp}, options...)...), dir
+}
+
+// mcp sends a message, or another request without one, and reads the whole answer.
+func (e *env) mcp(method, body string, headers ...string) answer {
+	e.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, method, "http://gateway/mcp/p", strings.NewReader(body))
+	require.NoError(e.t, err)
+	headers = append([]string{"Content-Type", "application/json", "Accept", "application/json, text/event-stream"},
+		headers...)
+	for i := 0; i < len(headers); i += 2 {
+		request.Header.Set(headers[i], headers[i+1])
+	}
+	response, err := e.http.Do(request)
+	require.NoError(e.t, err)
+	defer response.Body.Close()
+	a := answer{status: response.StatusCode, header: response.Header}
+	a.body, err = io.ReadAll(response.Body)
+	require.NoError(e.t, err)
+	return a
+}
+
+// initialize begins a session and returns its header.
+func (e *env) initialize(headers ...string) []string {
+	e.t.Helper()
+	a := e.mcp("POST", mcpInitialize, headers...)
+	require.Equal(e.t, http.StatusOK, a.status, "%s", a.body)
+	session := append([]string{"Mcp-Session-Id", a.header.Get("Mcp-Session-Id")}, headers...)
+	require.NotEmpty(e.t, session[1])
+	require.Equal(e.t, http.StatusAccepted,
+		e.mcp("POST", `{"jsonrpc":"2.0","method":"notifications/initialized"}`, session...).status)
+	return session
+}
+
+const mcpInitialize = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18",` +
+	`"capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`
+
+// mcpTool is a call of a tool with the id 1.
+func mcpTool(name, arguments string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, name,
+		arguments)
+}
+
+func TestTheSDKsClientUsesAPool(t *testing.T) {
+	for _, mode := range []string{spec.MCPShared, spec.MCPSession} {
+		t.Run(mode, func(t *testing.T) {
+			e, dir := openMCP(t, 1, mode)
+			command := exec.CommandContext(t.Context(), "node", filepath.Join(dir, "client.mjs"), e.gateway.Endpoint()+"/mcp/p",
+				mode)
+			var errors strings.Builder
+			command.Stderr = &errors
+			output, err := command.Output()
+			require.NoError(t, err, errors.String())
+			var got struct {
+				Server, Echo, Long, Sample, RootList string
+				Session                              bool
+				Tools                                []string
+				Progress                             []int
+				Logs, Sampled, Roots                 int
+				Capabilities                         map[string]json.RawMessage
+			}
+			require.NoError(t, json.Unmarshal(output, &got), "%s", output)
+			require.Equal(t, "mcp-servers/everything", got.Server)
+			require.True(t, got.Session)
+			require.Contains(t, got.Tools, "get-sum")
+			require.Equal(t, "Echo: line\nünïcödé 語", got.Echo)
+			require.Equal(t, []int{1, 2, 3, 4}, got.Progress)
+			require.Contains(t, got.Long, "completed")
+			if mode == spec.MCPShared {
+				require.NotContains(t, got.Capabilities, "logging")
+				require.Zero(t, got.Logs+got.Sampled+got.Roots)
+				return
+			}
+			require.Contains(t, got.Sample, "sampled text")
+			require.Contains(t, got.RootList, "root of the test")
+			require.Equal(t, []int{1, 1}, []int{got.Sampled, got.Roots})
+			require.Positive(t, got.Logs)
+			require.Eventually(t, func() bool { return e.outcome(0) == api.OutcomeClose }, timeout, poll,
+				"nobody inherits the process")
+		})
+	}
+}
+
+// outcome is the newest outcome of a worker's leases, "" for none.
+func (e *env) outcome(slot int) (o api.Outcome) {
+	e.control.with(api.WorkerName("p", slot), func(w *fakeWorker) {
+		if len(w.outcomes) > 0 {
+			o = w.outcomes[len(w.outcomes)-1]
+		}
+	})
+	return o
+}
+
+func TestAnswersOfMCPAreNeverCrossed(t *testing.T) {
+	e, _ := openMCP(t, 2, spec.MCPShared)
+	var clients sync.WaitGroup
+	for n := range 200 { // all with the id 1
+		clients.Go(func() {
+			a := e.mcp("POST", mcpTool("echo", fmt.Sprintf(`{"message":"m-%d-"}`, n)))
+			assert.Contains(t, string(a.body), fmt.Sprintf("m-%d-", n))
+		})
+	}
+	clients.Wait()
+	for n := range 50 { // all with the progress token "t"
+		clients.Go(func() {
+			session := e.initialize()
+			a := e.mcp("POST", fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"_meta":{"progressToken":"t"},`+
+				`"name":"trigger-long-running-operation","arguments":{"duration":0.2,"steps":%d}}}`, n%5+1), session...)
+			assert.Equal(t, n%5+1, strings.Count(string(a.body), `"progressToken":"t"`), "%s", a.body)
+			assert.Equal(t, n%5+1, strings.Count(string(a.body), fmt.Sprintf(`"total":%d`, n%5+1)), "%s", a.body)
+		})
+	}
+	clients.Wait()
+}
+
+func TestWhatTheEndpointOfMCPRefuses(t *testing.T) {
+	e, _ := openMCP(t, 1, spec.MCPShared, withSpec(func(sp *spec.Spec) { sp.MCP.MaxSessions = 2 }))
+	session := e.initialize()
+	echo := mcpTool("echo", `{"message":"x"}`)
+	for name, c := range map[string]struct {
+		method, body string
+		headers      []string
+		status       int
+		holds        string
+	}{
+		"another origin":             {"GET", "", []string{"Origin", "http://evil.example"}, 403, "origin"},
+		"the gateway's origin":       {"POST", echo, []string{"Origin", "http://gateway"}, 200, "Echo: x"},
+		"a client without a session": {"POST", echo, nil, 200, "Echo: x"},
+		"an unknown session":         {"POST", echo, []string{"Mcp-Session-Id", "here.unknown"}, 404, "-32001"},
+		"another method":             {"PUT", echo, nil, 405, ""},
+		"another type":               {"POST", echo, []string{"Content-Type", "text/plain"}, 415, "-32600"},
+		"nothing acceptable":         {"POST", echo, []string{"Accept", "text/html"}, 406, "-32600"},
+		"events only": {"POST", echo, []string{"Accept", "text/event-stream"}, 200,
+			"event: message\ndata: {"},
+		"no JSON":                     {"POST", "{", nil, 400, "-32700"},
+		"a batch":                     {"POST", "[" + echo + "]", nil, 400, "-32600"},
+		"no message":                  {"POST", `{"jsonrpc":"2.0","id":1}`, nil, 400, "-32600"},
+		"an unknown revision":         {"POST", echo, []string{"Mcp-Protocol-Version", "1999-01-01"}, 400, "-32600"},
+		"a revision without sessions": {"POST", echo, []string{"Mcp-Protocol-Version", "2026-07-28"}, 400, "-32022"},
+		"a response to nothing":       {"POST", `{"jsonrpc":"2.0","id":7,"result":{}}`, session, 400, "-32600"},
+		"what needs a process": {"POST", `{"jsonrpc":"2.0","id":"a","method":"logging/setLevel","params":{"level":"info"}}`,
+			session, 200, `"id":"a","error":{"code":-32601`},
+		"a tool that is not there": {"POST", mcpTool("none", `{}`), session, 200, "none"},
+		"a method that is not there": {"POST", `{"jsonrpc":"2.0","id":1,"method":"x/y"}`, session, 200,
+			`"error":{"code":-32601`},
+		"a resumed stream":          {"GET", "", append([]string{"Last-Event-ID", "1"}, session...), 400, "-32600"},
+		"a stream without sessions": {"GET", "", nil, 405, "-32600"},
+		"an end of no session":      {"DELETE", "", nil, 400, "-32600"},
+	} {
+		a := e.mcp(c.method, c.body, c.headers...)
+		require.Equal(t, c.status, a.status, "%s: %s", name, a.body)
+		require.Contains(t, string(a.body), c.holds, name)
+	}
+	e.initialize()
+	a := e.mcp("POST", mcpInitialize)
+	require.Equal(t, 503, a.status, "mcp.max_sessions")
+	require.NotEmpty(t, a.header.Get("Retry-After"))
+	require.Equal(t, 204, e.mcp("DELETE", "", session...).status)
+	require.Equal(t, 404, e.mcp("POST", echo, session...).status)
+	e.initialize()
+}
+
+func TestASessionOfMCPIsItsClients(t *testing.T) {
+	dir := t.TempDir()
+	tokens, one := tokensFile(t, dir, []string{"*"}, "call")
+	two := addToken(t, tokens, "two", []string{"*"}, "call")
+	e, _ := openMCP(t, 1, spec.MCPSession, withTokens(tokens))
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	headers := []string{"Content-Type", "application/json"}
+	request, err := http.NewRequest("POST", e.gateway.Endpoint()+"/mcp/p", strings.NewReader(mcpInitialize))
+	require.NoError(t, err)
+	request.Header.Set("Authorization", "Bearer "+one)
+	request.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(request)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	headers = append(headers, "Mcp-Session-Id", response.Header.Get("Mcp-Session-Id"))
+	for _, method := range []string{"POST", "GET", "DELETE"} {
+		status, _ := e.tcp(method, "/mcp/p", two, mcpTool("echo", `{"message":"x"}`), headers...)
+		require.Equal(t, 404, status, method)
+	}
+	status, _ := e.tcp("POST", "/mcp/p", one, mcpTool("echo", `{"message":"x"}`), headers...)
+	require.Equal(t, 200, status)
+}
+
+func TestManyClientsOfMCPGetNoMoreThanThePoolsProcesses(t *testing.T) {
+	e, _ := openMCP(t, 2, spec.MCPSession, withSpec(func(sp *spec.Spec) {
+		sp.MCP.Idle, sp.Queue.Timeout = spec.Duration(2*time.Second), spec.Duration(100*time.Millisecond)
+	}))
+	var clients sync.WaitGroup
+	var begun, refused atomic.Int64
+	places := make(chan struct{}, 64)
+	for range 1000 {
+		places <- struct{}{}
+		clients.Go(func() {
+			defer func() { <-places }()
+			switch a := e.mcp("POST", mcpInitialize); a.status {
+			case 200:
+				begun.Add(1)
+			case 503:
+				assert.NotEmpty(t, a.header.Get("Retry-After"))
+				refused.Add(1)
+			default:
+				assert.Fail(t, "unexpected", "%d %s", a.status, a.body)
+			}
+		})
+	}
+	clients.Wait()
+	t.Log(begun.Load(), refused.Load())
+	require.Equal(t, int64(1000), begun.Load()+refused.Load())
+	require.Len(t, e.processes.List(), 2)
+	require.Eventually(t, func() bool {
+		return e.outcome(0) == api.OutcomeClose && e.outcome(1) == api.OutcomeClose
+	}, timeout, poll, "idle clients have left")
+}
+
+func TestASessionOfMCPOutlivesItsProcess(t *testing.T) {
+	for after, want := range map[string]string{
+		spec.CrashTell: "is lost", spec.CrashSilent: "Echo: x", spec.CrashEnd: "-32001",
+	} {
+		e, _ := openMCP(t, 1, spec.MCPSession, withSpec(func(sp *spec.Spec) { sp.MCP.AfterCrash = after }))
+		session := e.initialize()
+		call := func(tool, arguments string) answer { return e.mcp("POST", mcpTool(tool, arguments), session...) }
+		require.Contains(t, string(call("echo", `{"message":"x"}`).body), "Echo: x")
+		first, _ := e.processes.Get("p/0", 1)
+		long := background(func() answer { return call("trigger-long-running-operation", `{"duration":60,"steps":1}`) })
+		require.Eventually(t, func() bool { return first.Conn().InFlight() == 1 }, timeout, poll)
+		require.NoError(t, syscall.Kill(first.Info().PID, syscall.SIGKILL))
+		require.Contains(t, string(await(t, long).body), `"code":-32603,"message":"p/0 ended`)
+		<-first.Done()
+		e.start(0, 2)
+		if after == spec.CrashTell { // the failed call has told
+			second, _ := e.processes.Get("p/0", 2)
+			require.Contains(t, string(call("echo", `{"message":"x"}`).body), "Echo: x")
+			require.NoError(t, syscall.Kill(second.Info().PID, syscall.SIGKILL))
+			<-second.Done()
+			e.start(0, 3)
+		}
+		require.Contains(t, string(call("echo", `{"message":"x"}`).body), want, after)
+		if after != spec.CrashEnd {
+			require.Contains(t, string(call("echo", `{"message":"x"}`).body), "Echo: x")
+		}
+	}
+}
+
+// A client may cancel a request; the server does not answer it then, and goes on with the others.
+func TestACancelledRequestOfMCPCostsNobodyTheProcess(t *testing.T) {
+	e, _ := openMCP(t, 1, spec.MCPSession, withSpec(func(sp *spec.Spec) {
+		sp.Call.CancelGrace = spec.Duration(200 * time.Millisecond)
+	}))
+	session := e.initialize()
+	p, _ := e.processes.Get("p/0", 1)
+	long := background(func() answer {
+		return e.mcp("POST", mcpTool("trigger-long-running-operation", `{"duration":2,"steps":1}`), session...)
+	})
+	require.Eventually(t, func() bool { return p.Conn().InFlight() == 1 }, timeout, poll)
+	require.Equal(t, 202, e.mcp("POST", `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`,
+		session...).status)
+	require.Contains(t, string(await(t, long).body), `"code":"cancelled"`)
+	require.Eventually(t, func() bool { return p.Conn().InFlight() == 0 }, timeout, poll, "its place is free")
+	require.Contains(t, string(e.mcp("POST", mcpTool("trigger-long-running-operation", `{"duration":2,"steps":1}`),
+		session...).body), "completed", "a late response does no harm")
+	require.NoError(t, p.Conn().Err())
+}
