@@ -1,0 +1,107 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/examplesetup"
+	"github.com/tempool/tempool/internal/need"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+)
+
+// Clients of MCP lease the workers of a pool. Each has a process that nobody inherits, and outlives its crash.
+func TestASessionOfMCPIsALease(t *testing.T) {
+	t.Parallel()
+	need.Program(t, "node")
+	dir := examplesetup.Copy(t, "../../gateway/testdata/mcp")
+	env := newEnv(t)
+	env.startAgent("mcp")
+	s := patient(spec.Default())
+	s.Pool.Name, s.Pool.Size, s.Pool.Protocol, s.Pool.MaxInflight = "mcp", 2, spec.ProtocolJSONRPC, 16
+	s.Pool.Command = []string{"node",
+		filepath.Join(dir, "node_modules/@modelcontextprotocol/server-everything/dist/index.js"), "stdio"}
+	s.MCP.Mode, s.MCP.Idle, s.Queue.Timeout = spec.MCPSession, spec.Duration(20*time.Second), spec.Duration(time.Second)
+	pool := env.startPool(s)
+	env.waitReady(pool, 2)
+	gateway := env.gatewayClient("mcp")
+	send := func(method, session, body string) (int, string, string) {
+		request, err := http.NewRequestWithContext(t.Context(), method, "http://gateway/mcp/mcp", strings.NewReader(body))
+		require.NoError(t, err)
+		request.Header.Set("Content-Type", "application/json")
+		if session != "" {
+			request.Header.Set("Mcp-Session-Id", session)
+		}
+		response, err := gateway.Do(request)
+		require.NoError(t, err)
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		require.NoError(t, err)
+		return response.StatusCode, string(text), response.Header.Get("Mcp-Session-Id")
+	}
+	initialize := func() (status int, session string) {
+		status, _, session = send("POST", "", `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{`+
+			`"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`)
+		return status, session
+	}
+	echo := func(session, message string) string {
+		_, text, _ := send("POST", session, fmt.Sprintf(
+			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"message":%q}}}`, message))
+		return text
+	}
+	status, first := initialize()
+	require.Equal(t, http.StatusOK, status)
+	status, second := initialize()
+	require.Equal(t, http.StatusOK, status)
+	status, _ = initialize()
+	require.Equal(t, http.StatusServiceUnavailable, status, "each worker has its client")
+	env.waitFor(pool, "two leases of MCP clients", func(p api.PoolWorkers) bool {
+		for _, w := range p.Workers {
+			if w.Lease == nil || !strings.HasPrefix(w.Lease.Holder, "mcp:mcp.") {
+				return false
+			}
+		}
+		return true
+	})
+	require.Contains(t, echo(second, "one"), "Echo: one")
+
+	for _, pid := range hostProcesses("mcp") {
+		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	}
+	answers := ""
+	require.Eventually(t, func() bool { // until the workers are ready again
+		answers += echo(second, "two")
+		return strings.Contains(answers, "Echo: two")
+	}, waitTimeout, 100*time.Millisecond)
+	require.Regexp(t, "worker_crashed|is lost", answers, "a call fails, and says so")
+
+	status, _, _ = send("DELETE", first, "")
+	require.Equal(t, http.StatusNoContent, status)
+	status, _, _ = send("DELETE", second, "")
+	require.Equal(t, http.StatusNoContent, status)
+	env.waitFor(pool, "a new process in place of each that a client had", func(p api.PoolWorkers) bool {
+		replaced := 0
+		for _, w := range p.Workers {
+			if w.State == lifecycle.Ready && w.Lease == nil && w.Incarnation >= 2 {
+				replaced++
+			}
+		}
+		return replaced == 2
+	})
+	require.Eventually(t, func() bool { status, first = initialize(); return status == http.StatusOK }, waitTimeout,
+		100*time.Millisecond)
+	env.waitFor(pool, "the return of the idle client's process", func(p api.PoolWorkers) bool {
+		return p.Workers[0].Lease == nil && p.Workers[1].Lease == nil
+	})
+	status, _, _ = send("DELETE", first, "")
+	require.Equal(t, http.StatusNotFound, status)
+}
