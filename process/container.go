@@ -71,7 +71,7 @@ func (s *Supervisor) newContainer(launch Launch, pl *plan) (*Process, error) {
 		return nil, fmt.Errorf("record in the state directory that there are containers: %w", err)
 	}
 	pl.program = engine
-	if err := pl.complete(launch.Worker, launch.Spec); err != nil {
+	if err := pl.complete(launch.Worker, launch.Spec, nil); err != nil {
 		return nil, err
 	}
 	pool := launch.Spec.Pool

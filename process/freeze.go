@@ -37,6 +37,8 @@ func (p *Process) Freeze(generation int64) error {
 	switch {
 	case f.handed:
 		return coded(CodeUnavailable, nil, "freeze %s: it is being handed over to the next agent", p.key())
+	case p.vacant():
+		return nil
 	case p.isEnding():
 		return coded(CodeUnavailable, nil, "freeze %s: it is ending", p.key())
 	}

@@ -39,6 +39,7 @@ type keptRecord struct {
 	Used    *Use      `json:"used,omitempty"` // see Process.Used
 	// Greeting is that of an MCP server.
 	Greeting json.RawMessage `json:"greeting,omitempty"`
+	Binding  *Binding        `json:"binding,omitempty"`
 
 	Limits     spec.Limits                 `json:"limits"`
 	Mechanisms map[string]limits.Mechanism `json:"mechanisms,omitempty"`
@@ -106,7 +107,7 @@ func (s *Supervisor) HandOver(ctx context.Context, note func(*Process) json.RawM
 	var all []prepared
 	var group sync.WaitGroup
 	for _, p := range s.all() {
-		if p.isTemplate() || !p.isReady() || p.isEnding() || p.spec.Pool.Kind != spec.KindProcess {
+		if p.isTemplate() || p.vacant() || !p.isReady() || p.isEnding() || p.spec.Pool.Kind != spec.KindProcess {
 			continue
 		}
 		group.Go(func() {
@@ -168,7 +169,7 @@ func (p *Process) isEnding() bool {
 func (p *Process) prepare(ctx context.Context, note func(*Process) json.RawMessage) (item keeper.Item, err error) {
 	r := keptRecord{
 		record: p.record(), Format: keptFormat, ReadyAt: p.Info().ReadyAt, Spec: *p.spec, Address: p.Info().Address,
-		Process: p.number, Used: p.used.Load(), Greeting: p.greeting,
+		Process: p.number, Used: p.used.Load(), Greeting: p.greeting, Binding: p.binding,
 		Port:   p.plan.address.port,
 		Limits: p.Limits(), Mechanisms: p.LimitMechanisms(),
 	}
@@ -298,7 +299,7 @@ func (s *Supervisor) resumeOne(r keptRecord, item keeper.Item) (_ *Process, err 
 	p.root, p.startedAt, p.readyAt, p.address, p.freezer.frozen = r.Key.Root, r.StartedAt, r.ReadyAt, r.Address, r.Frozen
 	p.kind, p.number = program{p}, r.Process
 	p.used.Store(r.Used)
-	p.greeting = r.Greeting
+	p.greeting, p.binding = r.Greeting, r.Binding
 	defer func() {
 		if err != nil {
 			p.logs.Close()
@@ -362,7 +363,7 @@ func (s *Supervisor) resumePlan(r keptRecord) (plan, error) {
 		p.address = address{port: r.Port, dir: r.SocketDir, socket: filepath.Join(r.SocketDir, socketFile)}
 		s.ports.take(r.Port)
 	}
-	if err := p.complete(r.Worker, r.Spec); err != nil {
+	if err := p.complete(r.Worker, r.Spec, r.Binding); err != nil {
 		return p, err
 	}
 	p.mark.Restore()

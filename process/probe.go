@@ -35,6 +35,9 @@ func (p *Process) Probe(ctx context.Context) error {
 	if sleep.Ended(p.exited) {
 		return fmt.Errorf("probe %s: the process has ended", p.key())
 	}
+	if p.vacant() {
+		return nil
+	}
 	if p.Frozen() {
 		return coded(CodeBusy, nil, "skipped: the process tree of %s is frozen", p.key())
 	}
@@ -149,7 +152,7 @@ func (p *Process) probeExec(ctx context.Context, command []string) error {
 	if len(command) == 0 {
 		return coded(CodeInvalid, nil, "health.kind exec needs health.command")
 	}
-	dir := p.spec.Pool.Dir
+	dir := p.plan.dir
 	program, err := findProgram(command[0], dir, p.plan.environ)
 	if err != nil {
 		return err

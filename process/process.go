@@ -25,12 +25,13 @@ import (
 // processes, one after the other, each of which has a Process of its own: others only see that of the first, the head,
 // whose methods answer for the newest one.
 type Process struct {
-	head   *Process                // itself for the first
-	newest atomic.Pointer[Process] // of the head; nil for itself
-	number int64                   // from 1 within the incarnation
-	launch Launch                  // with which the next one is started
-	used   atomic.Pointer[Use]     // what it serves
-	before map[string]int64        // what Counts was for the process before
+	head    *Process                // itself for the first
+	newest  atomic.Pointer[Process] // of the head; nil for itself
+	number  int64                   // from 1 within the incarnation
+	launch  Launch                  // with which the next one is started
+	used    atomic.Pointer[Use]     // what it serves
+	binding *Binding                // the key that it was started for; nil for none
+	before  map[string]int64        // what Counts was for the process before
 
 	supervisor  *Supervisor
 	kind        kind

@@ -48,7 +48,7 @@ func (p program) fork() error {
 			end.Close()
 		}
 	}()
-	cmd := p.plan.command(p.plan.program, p.plan.args, p.spec.Pool.Dir)
+	cmd := p.plan.command(p.plan.program, p.plan.args, p.plan.dir)
 	err := p.pipes.open(p.spec.Pool.Protocol, cmd, &childEnds)
 	var gate *os.File
 	switch {

@@ -29,6 +29,9 @@ var errExitedEarly = errors.New("exited before it was ready")
 
 // becomeReady waits for the handshake and runs the warm-up. It fails as soon as the process exits.
 func (p *Process) becomeReady(ctx context.Context) error {
+	if p.vacant() {
+		return nil
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var watcher sync.WaitGroup

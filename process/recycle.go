@@ -29,29 +29,37 @@ func (p *Process) Used() *Use { return p.now().used.Load() }
 func (p *Process) Recycle(clean func()) {
 	p.updateTermination(func(t *termination) {
 		if !t.recycled {
-			t.recycled, t.clean = true, clean
+			t.recycled, t.clean = true, func(error) { clean() }
 		}
 	})
 }
 
-// succeed starts the next process of the incarnation, whose process p and tree are gone. If it fails, failure says why
-// the incarnation ends.
-func (p *Process) succeed() (next *Process, failure string) {
+// succeed starts the next process of the incarnation, whose process p and tree are gone: the one that Bind asked for,
+// or else a clean one, or a vacancy. failed is why p did not start for its key, nil if that is not why it ended. If
+// succeed fails, failure says why the incarnation ends.
+func (p *Process) succeed(failed error) (next *Process, failure string) {
 	p.kind.release()
 	s, launch := p.supervisor, p.launch
-	launch.after = p
+	launch.after, launch.binding = p, p.currentTermination().binding
 	ctx, cancel := context.WithTimeoutCause(s.ctx, p.spec.Start.Timeout.D(), errStartTimeout)
 	next, err := s.spawnWithTemplate(ctx, launch)
+	if err != nil && launch.binding != nil {
+		failed, launch.binding = coded(CodeStartFailed, err, "start %s for a key", p.key()), nil
+		next, err = s.spawn(launch)
+	}
 	if err != nil {
 		cancel()
 		return nil, fmt.Sprintf("process %d of the incarnation was not started: %v", p.number+1, err)
 	}
-	var clean func()
+	var clean func(error)
 	inForce := p.Limits()
 	p.head.updateTermination(func(t *termination) { // nobody can change it meanwhile
 		clean = t.clean
 		next.termination = *t // what was asked since
-		next.termination.recycled, next.termination.clean = false, nil
+		next.termination.recycled, next.termination.binding, next.termination.failure = false, nil, ""
+		if next.binding == nil {
+			next.termination.clean = nil
+		}
 		p.head.newest.Store(next)
 	})
 	s.processes.Go(func() {
@@ -63,10 +71,10 @@ func (p *Process) succeed() (next *Process, failure string) {
 		}
 		err := next.becomeReady(ctx)
 		if err == nil && next.markReady() {
-			clean()
+			clean(failed)
 			return
 		}
-		_ = next.giveUp(ctx, err)
+		next.condemn(ctx, err)
 	})
 	return next, ""
 }

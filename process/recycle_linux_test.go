@@ -2,6 +2,7 @@ package process
 
 import (
 	"fmt"
+	"os"
 	"syscall"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/process/wire"
+	"github.com/tempool/tempool/spec"
 )
 
 // recycle has a clean process made, and waits for it.
@@ -82,4 +84,85 @@ def check():
 	p.Recycle(func() { t.Error("it is not ready") })
 	<-p.Done()
 	require.Contains(t, p.Exit().Reason, "broken")
+}
+
+// bind has a key's process started, and returns why it was not.
+func bind(t *testing.T, p *Process, b Binding) error {
+	t.Helper()
+	bound := make(chan error, 1)
+	p.Bind(b, func(err error) { bound <- err })
+	select {
+	case err := <-bound:
+		return err
+	case <-p.Done():
+		require.Fail(t, "the incarnation ended: "+p.Exit().Reason)
+	case <-time.After(waitTimeout):
+		require.Fail(t, "no process of the key")
+	}
+	return nil
+}
+
+func TestAProcessStartsWhenItsKeyComes(t *testing.T) {
+	root := t.TempDir()
+	sp := forks(t, `
+token = os.environ["TOKEN"]
+if token == "wrong": sys.exit("no such token")
+@tempool.method
+def facts(): return [os.environ["WHO"], token, os.environ["FILE"], os.getcwd()]`)
+	sp.Start.Fork, sp.Isolation.By, sp.Pool.Dir = false, spec.IsolateKey, root+"/{key}"
+	sp.Isolation.Env = map[string]string{"WHO": "key", "TOKEN": "header:X-Token", "FILE": "file:" + root + "/{key}.secret"}
+	require.NoError(t, os.WriteFile(root+"/ann.secret", []byte("blue\n"), 0o600))
+	require.NoError(t, os.WriteFile(root+"/bob.secret", []byte("red"), 0o600))
+	of := func(key, token string) Binding {
+		return Binding{Owner: key + token, Key: key, Headers: map[string]string{"x-token": token}}
+	}
+	dir := shortDir(t)
+	s := open(t, in(dir), takeOver)
+	p := started(t, s, launch("p/0", 1, sp))
+	vacant := func() {
+		t.Helper()
+		require.True(t, p.Vacant())
+		require.Nil(t, p.Conn())
+		require.Zero(t, p.Info().PID)
+		require.NoError(t, p.Probe(t.Context()))
+		require.NoError(t, p.Freeze(1))
+		p.Thaw(1)
+		_, err := p.ApplyLimits(spec.Limits{OpenFiles: 512})
+		require.NoError(t, err)
+		require.Nil(t, p.Used())
+	}
+	for range 2 {
+		vacant()
+		require.NoError(t, bind(t, p, of("ann", "A")))
+		require.Equal(t, []string{"ann", "A", "blue", root + "/ann"}, ask[[]string](t, p, "facts"))
+		require.Equal(t, 512, p.Limits().OpenFiles)
+		require.Equal(t, "annA", p.Used().Key)
+		recycle(t, p)
+	}
+	vacant()
+
+	// A key whose process does not start is no fault of the worker.
+	for reason, b := range map[string]Binding{
+		"exited with code 1": of("bob", "wrong"), "cat.secret": of("cat", "C"), "part of a path": of("../ann", "A"),
+	} {
+		err := bind(t, p, b)
+		require.ErrorContains(t, err, reason)
+		require.NotContains(t, err.Error(), "no such token", "the output may be another key's")
+		vacant()
+	}
+	require.NoFileExists(t, root+"/../ann")
+
+	// The next agent knows whose it is, and starts the next key's process from the spec, not from this key's.
+	require.NoError(t, bind(t, p, of("bob", "B")))
+	_, err := s.HandOver(t.Context(), noted)
+	require.NoError(t, err)
+	require.NoError(t, s.Close(t.Context()))
+	s = open(t, in(dir), takeOver)
+	p = s.TakenOver()[0].Process
+	require.Equal(t, "bobB", p.Used().Key)
+	require.Equal(t, "red", ask[[]string](t, p, "facts")[2])
+	recycle(t, p)
+	require.True(t, p.Vacant())
+	require.NoError(t, bind(t, p, of("ann", "A")))
+	require.Equal(t, []string{"ann", "A", "blue", root + "/ann"}, ask[[]string](t, p, "facts"))
 }

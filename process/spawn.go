@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/tempool/tempool/process/launcher"
 	"github.com/tempool/tempool/process/limits"
@@ -24,6 +25,7 @@ type plan struct {
 	cookie      string
 	mark        tree.Mark
 	program     string
+	dir         string
 	args        []string // of the program, with its name as the first
 	environ     []string
 	ours        map[string]string // the variables of environ that are Tempool's own
@@ -50,9 +52,9 @@ func (s *Supervisor) plan(launch Launch, p *plan) error {
 		}
 	}
 	p.args = pool.Command
-	err := p.complete(launch.Worker, launch.Spec)
+	err := p.complete(launch.Worker, launch.Spec, launch.binding)
 	if err == nil {
-		p.program, err = findProgram(pool.Command[0], pool.Dir, p.environ)
+		p.program, err = findProgram(pool.Command[0], p.dir, p.environ)
 	}
 	if err == nil {
 		err = s.planLimits(launch, p)
@@ -70,9 +72,17 @@ func (s *Supervisor) plan(launch Launch, p *plan) error {
 	return nil
 }
 
-// complete decides what follows from the spec alone.
-func (p *plan) complete(worker string, sp spec.Spec) error {
+// complete decides what follows from the spec, and from the key that the process is for, alone.
+func (p *plan) complete(worker string, sp spec.Spec, b *Binding) error {
+	var err error
+	if p.credentials, err = lookUpCredentials(sp.Pool.User, sp.Pool.Group); err == nil && b != nil {
+		sp, err = b.apply(sp, p.credentials)
+	}
+	if err != nil {
+		return err
+	}
 	pool := sp.Pool
+	p.dir = pool.Dir
 	if pool.Dir != "" {
 		if info, err := os.Stat(pool.Dir); err != nil || !info.IsDir() {
 			return coded(CodeInvalid, err, "pool.dir %q is not a directory of this host", pool.Dir)
@@ -84,10 +94,6 @@ func (p *plan) complete(worker string, sp spec.Spec) error {
 			return coded(CodeInvalid, err, "pool.umask %q is not octal text such as 022", pool.Umask)
 		}
 		p.umask = int(mask)
-	}
-	var err error
-	if p.credentials, err = lookUpCredentials(pool.User, pool.Group); err != nil {
-		return err
 	}
 	ours := map[string]string{EnvWorker: worker, EnvIncarnation: p.cookie}
 	var keep []string // directories that the program uses: it may write to them, and they stay visible
@@ -143,6 +149,9 @@ func (s *Supervisor) newKind(launch Launch) (p *Process, err error) {
 	if kind == spec.KindFunction {
 		return s.newFunction(launch)
 	}
+	if launch.binding == nil && launch.Spec.StartsForKey() {
+		return s.newVacancy(launch)
+	}
 	pl := &plan{
 		cookie: tree.NewCookie(s.config.HostID, launch.Worker, launch.Incarnation, s.state.id), mark: tree.NewMark(),
 		umask: -1, fork: s.config.fork, mechanisms: map[string]limits.Mechanism{},
@@ -185,7 +194,10 @@ func (s *Supervisor) newProcess(launch Launch, pl *plan, inForce spec.Limits) *P
 		supervisor: s, name: k, spec: s.shareSpec(launch.Spec), plan: pl, members: &tree.MemberSet{}, launch: launch,
 		wake: make(chan struct{}, 1), exited: make(chan struct{}), limits: inForce, mechanisms: pl.mechanisms,
 	}
-	p.launch.after, p.launch.template = nil, nil
+	p.launch.after, p.launch.template, p.launch.binding = nil, nil, nil
+	if p.binding = launch.binding; p.binding != nil {
+		p.used.Store(&Use{Key: p.binding.Owner, Since: time.Now().UTC()})
+	}
 	if last := launch.after; last != nil {
 		p.head, p.number, p.before = last.head, last.number+1, last.Counts()
 		p.logs, p.output, p.unhealthy, p.done = last.logs, last.output, last.unhealthy, last.done

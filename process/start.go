@@ -182,6 +182,16 @@ var errStartTimeout = errors.New("start.timeout expired")
 
 // giveUp ends a process that did not become ready, waits until it is gone, and returns why it failed.
 func (p *Process) giveUp(ctx context.Context, cause error) error {
+	p.condemn(ctx, cause)
+	<-p.done
+	if cancelled := context.Cause(ctx); errors.Is(cancelled, ErrSuperseded) || errors.Is(cancelled, ErrUnavailable) {
+		return cancelled
+	}
+	return &Error{Code: CodeStartFailed, Message: fmt.Sprintf("start %s: %s", p.key(), p.Exit().Reason)}
+}
+
+// condemn has a process end that did not become ready.
+func (p *Process) condemn(ctx context.Context, cause error) {
 	cancelled := context.Cause(ctx)
 	switch {
 	case cancelled == nil && cause == nil: // it ended just as it became ready
@@ -200,11 +210,6 @@ func (p *Process) giveUp(ctx context.Context, cause error) error {
 	default:
 		p.requestStop(0)
 	}
-	<-p.done
-	if errors.Is(cancelled, ErrSuperseded) || errors.Is(cancelled, ErrUnavailable) {
-		return cancelled
-	}
-	return &Error{Code: CodeStartFailed, Message: fmt.Sprintf("start %s: %s", p.key(), p.Exit().Reason)}
 }
 
 // killOlder kills the incarnations of the worker that k supersedes, except those to keep, and waits until they are

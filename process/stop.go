@@ -14,12 +14,13 @@ type termination struct {
 	deadline     time.Time     // when SIGTERM turns into SIGKILL
 	grace        time.Duration // the requested time until then
 	graceExpired bool
-	killReason   string // of Kill
-	failure      string // what is wrong with the program
-	handedOver   bool   // by HandOver: the process keeps running
-	cutCall      string // why a cancelled call was cut with the process
-	recycled     bool   // by Recycle: the incarnation continues with another process
-	clean        func() // of Recycle
+	killReason   string      // of Kill
+	failure      string      // what is wrong with the program
+	handedOver   bool        // by HandOver: the process keeps running
+	cutCall      string      // why a cancelled call was cut with the process
+	recycled     bool        // by Recycle and Bind: the incarnation continues with another process
+	clean        func(error) // of Recycle and Bind
+	binding      *Binding    // of Bind
 }
 
 // killed reports whether the tree is to be killed immediately.

@@ -35,9 +35,19 @@ func (p *Process) supervise() (next *Process) {
 	p.closeConn()
 	end := p.kind.end()
 	// A process that has exited on its own, or ran out of memory, ends its incarnation.
-	if t := p.currentTermination(); t.recycled && !t.stopped && !t.ends() && end.left.Complete() &&
-		end.signal == syscall.SIGKILL && !p.plan.cgroup.OOMKilled() && !p.memoryExceeded.Load() {
-		if next, end.failure = p.succeed(); next != nil {
+	t := p.currentTermination()
+	recycled := t.recycled && !t.ends() && end.signal == syscall.SIGKILL && !p.plan.cgroup.OOMKilled() &&
+		!p.memoryExceeded.Load()
+	unbound := p.binding != nil && !p.isReady() && t.killReason == ""
+	if (recycled || unbound) && !t.stopped && end.left.Complete() {
+		var failed error
+		if !recycled {
+			// Without its output, which may be that of the key before.
+			failed = coded(CodeStartFailed, nil, "%s has no process for the key: %s", p.key(),
+				p.withLimitReason(classify(end, t)).Reason)
+			p.log().Warn("a process for a key was not started", "error", failed)
+		}
+		if next, end.failure = p.succeed(failed); next != nil {
 			return next
 		}
 	}

@@ -49,6 +49,7 @@ type Launch struct {
 
 	template *template // whose fork the process is
 	after    *Process  // which the process succeeds in its incarnation
+	binding  *Binding  // the key that the process is started for; nil for none
 }
 
 type key struct {

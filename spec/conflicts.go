@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // conflict is a combination of two valid keys that cannot work, or that leaves one of them without effect.
@@ -62,6 +63,30 @@ var conflicts = []conflict{
 	withoutKey("isolation.idle", func(i Isolation) any { return i.Idle }),
 	withoutKey("isolation.max_lifetime", func(i Isolation) any { return i.MaxLifetime }),
 	withoutKey("isolation.max_per_key", func(i Isolation) any { return i.MaxPerKey }),
+	{"isolation.env", "isolation.by", func(s *Spec) (string, string) {
+		return "", problemIf(s.Isolation.By != IsolateKey && len(s.Isolation.Env) > 0,
+			"has no effect with isolation.by = %q", s.Isolation.By)
+	}, `isolation.by = "key"`},
+	{"isolation.env", "pool.env", func(s *Spec) (string, string) {
+		for _, name := range sortedNames(s.Isolation.Env) {
+			if _, twice := s.Pool.Env[name]; twice || slices.Contains(s.Pool.EnvFrom, name) {
+				return "." + quoteKey(name), "is also in pool.env or pool.env_from"
+			}
+		}
+		return "", ""
+	}, "each variable in one of them"},
+	{"pool.dir", "isolation.by", func(s *Spec) (string, string) {
+		return "", problemIf(s.Isolation.By != IsolateKey && s.keyInPaths(),
+			`or a path of the sandbox holds {key}, and isolation.by = %q has no keys`, s.Isolation.By)
+	}, `isolation.by = "key", or no {key} in pool.dir, sandbox.read and sandbox.write`},
+	{"start.fork", "isolation.env", func(s *Spec) (string, string) {
+		return "", problemIf(s.Start.Fork && s.StartsForKey(),
+			"cannot be used with isolation.env or {key} in paths: a fork has the environment and the folder of its template")
+	}, "one of the two"},
+	{"watch.paths", "pool.dir", func(s *Spec) (string, string) {
+		return "", problemIf(len(s.Watch.Paths) > 0 && strings.Contains(s.Pool.Dir, KeyMark),
+			"cannot be watched with {key} in pool.dir")
+	}, "no watch.paths, or a pool.dir without {key}"},
 	{"isolation.by", "pool.max_inflight", func(s *Spec) (string, string) {
 		return "", problemIf(s.Isolation.By == IsolateUse && s.Pool.MaxInflight > 1,
 			`"use" gives each call a process of its own, so pool.max_inflight = %d has no effect`, s.Pool.MaxInflight)

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -173,6 +174,16 @@ var rules = []rule{
 	positiveDuration("isolation.idle"),
 	optionalDuration("isolation.max_lifetime"),
 	integerRange("isolation.max_per_key", 1, maxCount),
+	{"isolation.env", `sources of variables: "key", "header:X-…" or "file:/run/secrets/{key}"`,
+		func(v any) (string, string) {
+			env := v.(map[string]string)
+			for _, name := range sortedNames(env) {
+				if problem := cmp.Or(variableProblem(name), sourceProblem(env[name])); problem != "" {
+					return "." + quoteKey(name), problem
+				}
+			}
+			return "", ""
+		}},
 
 	oneOf("mcp.mode", MCPNone, MCPShared, MCPSession),
 	integerRange("mcp.max_sessions", 1, 1_000_000),
@@ -202,6 +213,22 @@ var rules = []rule{
 	positiveDuration("prediction.horizon"),
 
 	oneOf("policy.mode", PolicyEnforce, PolicyObserve),
+}
+
+var headerForm = regexp.MustCompile(`^[Xx]-[A-Za-z0-9-]{1,100}$`)
+
+// sourceProblem says what is wrong with a source of isolation.env. Only headers with X- pass to workers.
+func sourceProblem(source string) string {
+	header, isHeader := strings.CutPrefix(source, EnvHeader)
+	file, isFile := strings.CutPrefix(source, EnvFile)
+	switch {
+	case source == EnvKey, isHeader && headerForm.MatchString(header),
+		isFile && strings.HasPrefix(file, "/") && !strings.ContainsRune(file, 0):
+		return ""
+	case isHeader:
+		return fmt.Sprintf("%s is not the name of a header that begins with X-", quoteValue(header))
+	}
+	return fmt.Sprintf("%s is no source", quoteValue(source))
 }
 
 const absolutePathsAllowed = `absolute paths without NUL, such as ["/usr", "/srv/models"]`

@@ -367,6 +367,9 @@ type Isolation struct {
 	MaxLifetime Duration `json:"max_lifetime" toml:"max_lifetime"`
 	// MaxPerKey bounds the processes of one key on a host.
 	MaxPerKey int `json:"max_per_key" toml:"max_per_key"`
+	// Env are variables of a key's process, and where each comes from: EnvKey, EnvHeader and the name of a header, or
+	// EnvFile and a path that may hold KeyMark.
+	Env map[string]string `json:"env" toml:"env"`
 }
 
 // MCP configures the clients of an MCP server, at /mcp/{pool} of a gateway.

@@ -1,0 +1,53 @@
+package spec
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Sources of isolation.env, and the mark in the place of which paths hold the key.
+const (
+	EnvKey    = "key"
+	EnvHeader = "header:"
+	EnvFile   = "file:"
+	KeyMark   = "{key}"
+)
+
+// StartsForKey reports whether a process starts only when its key comes, since it is started with something of the key.
+func (s *Spec) StartsForKey() bool { return len(s.Isolation.Env) > 0 || s.keyInPaths() }
+
+func (s *Spec) keyInPaths() bool {
+	marked := func(path string) bool { return strings.Contains(path, KeyMark) }
+	return marked(s.Pool.Dir) || slices.ContainsFunc(s.Sandbox.Read, marked) ||
+		slices.ContainsFunc(s.Sandbox.Write, marked)
+}
+
+// EnvHeaders are the names of the headers that isolation.env takes values from, in lower case and in order.
+func (s *Spec) EnvHeaders() (names []string) {
+	for _, source := range s.Isolation.Env {
+		if name, is := strings.CutPrefix(source, EnvHeader); is {
+			names = append(names, strings.ToLower(name))
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// pathKey is a key that may be a part of a path.
+var pathKey = regexp.MustCompile(`^[A-Za-z0-9_@+=-][A-Za-z0-9_@+=.-]{0,127}$`)
+
+// CheckPathKey returns why the key cannot be a part of the paths that the spec makes of it, "" if it can or there are
+// none.
+func (s *Spec) CheckPathKey(key string) string {
+	inFile := func(source string) bool {
+		return strings.HasPrefix(source, EnvFile) && strings.Contains(source, KeyMark)
+	}
+	if (s.keyInPaths() || slices.ContainsFunc(slices.Collect(maps.Values(s.Isolation.Env)), inFile)) &&
+		!pathKey.MatchString(key) {
+		return "it becomes a part of a path ({key}), so it may have 1 to 128 of the characters A-Z a-z 0-9 _ @ + = - and, " +
+			"not as the first, a dot"
+	}
+	return ""
+}
