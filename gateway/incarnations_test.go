@@ -236,53 +236,91 @@ func TestAnIsolatedProcessServesOneUse(t *testing.T) {
 // Clients with more keys than workers race for processes, some under leases that the gateway has not granted.
 func TestAProcessServesOneKey(t *testing.T) {
 	t.Parallel()
-	e := open(t, 2, withSpec(func(sp *spec.Spec) {
-		sp.Isolation.By, sp.Start.Fork, sp.Queue.Timeout = spec.IsolateKey, true, spec.Duration(timeout)
+	for name, c := range map[string]struct {
+		set    func(*spec.Spec)
+		rounds int
+	}{
+		"forks": {func(sp *spec.Spec) { sp.Start.Fork = true }, 20},
+		"started for their keys": {func(sp *spec.Spec) {
+			sp.Isolation.Env = map[string]string{"WHO": "key", "TOKEN": "header:X-Token"}
+		}, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := open(t, 2, withSpec(func(sp *spec.Spec) {
+				sp.Isolation.By, sp.Queue.Timeout = spec.IsolateKey, spec.Duration(timeout)
+				c.set(sp)
+			}))
+			e.do("POST", "/v1/pools/p/call/pid", nil).requireProblem(t, 400, api.CodeKeyRequired)
+			long := strings.Repeat("k", api.MaxKey+1)
+			e.do("POST", "/v1/pools/p/call/pid", nil, api.HeaderKey, long).requireProblem(t, 400, api.CodeInvalid)
+			keys := served{by: map[string]string{}}
+			call := func(path, key string) string {
+				return keys.add(t, key, e.do("POST", path+"/call/pid", nil, api.HeaderKey, key, "X-Token", "t"))
+			}
+			var all sync.WaitGroup
+			for client := range 6 {
+				all.Go(func() {
+					for i := range c.rounds {
+						call("/v1/pools/p", "key "+strconv.Itoa((client+i*i)%5))
+					}
+				})
+			}
+			for slot := range 2 {
+				all.Go(func() {
+					for i := range min(6, c.rounds) {
+						lease := e.lease(slot, "client")
+						path := "/v1/leases/" + lease.ID + "~" + lease.Token
+						e.do("POST", path+"/call/pid", nil).requireProblem(t, 400, api.CodeKeyRequired)
+						require.Equal(t, call(path, "key "+strconv.Itoa(i%5)), call(path, "key "+strconv.Itoa(i%5)))
+						call(path, "key of "+strconv.Itoa(slot)) // the holder's, who has another one
+						require.Equal(t, 200, e.do("DELETE", path, nil).status)
+					}
+				})
+			}
+			all.Wait()
+			for _, p := range e.processes.List() {
+				require.EqualValues(t, 1, p.Incarnation(), "the workflow sees one incarnation")
+			}
+
+			// The first calls of a new key at one instant get one process.
+			for i := range c.rounds {
+				var pids [3]string
+				for n := range pids {
+					all.Go(func() { pids[n] = call("/v1/pools/p", "new key "+strconv.Itoa(i)) })
+				}
+				all.Wait()
+				require.Equal(t, [3]string{pids[0], pids[0], pids[0]}, pids)
+			}
+
+			// It is used again.
+			require.Equal(t, call("/v1/pools/p", "mine"), call("/v1/pools/p", "mine"))
+		})
+	}
+}
+
+func TestAProcessHasTheEnvironmentOfItsKey(t *testing.T) {
+	t.Parallel()
+	e := open(t, 1, withSpec(func(sp *spec.Spec) {
+		sp.Isolation.By, sp.Isolation.Env = spec.IsolateKey, map[string]string{"TOKEN": "header:X-Token"}
 	}))
-	e.do("POST", "/v1/pools/p/call/pid", nil).requireProblem(t, 400, api.CodeKeyRequired)
-	long := strings.Repeat("k", api.MaxKey+1)
-	e.do("POST", "/v1/pools/p/call/pid", nil, api.HeaderKey, long).requireProblem(t, 400, api.CodeInvalid)
-	keys := served{by: map[string]string{}}
-	call := func(path, key string) string {
-		return keys.add(t, key, e.do("POST", path+"/call/pid", nil, api.HeaderKey, key))
+	call := func(key, method string, headers ...string) answer {
+		return e.do("POST", "/v1/pools/p/call/"+method, nil, append(headers, api.HeaderKey, key)...)
 	}
-	var all sync.WaitGroup
-	for client := range 6 {
-		all.Go(func() {
-			for i := range 20 {
-				call("/v1/pools/p", "key "+strconv.Itoa((client+i*i)%5))
-			}
-		})
-	}
-	for slot := range 2 {
-		all.Go(func() {
-			for i := range 6 {
-				lease := e.lease(slot, "client")
-				path := "/v1/leases/" + lease.ID + "~" + lease.Token
-				e.do("POST", path+"/call/pid", nil).requireProblem(t, 400, api.CodeKeyRequired)
-				require.Equal(t, call(path, "key "+strconv.Itoa(i%5)), call(path, "key "+strconv.Itoa(i%5)))
-				call(path, "key of "+strconv.Itoa(slot)) // the holder's, who has another one
-				require.Equal(t, 200, e.do("DELETE", path, nil).status)
-			}
-		})
-	}
-	all.Wait()
-	for _, p := range e.processes.List() {
-		require.EqualValues(t, 1, p.Incarnation(), "the workflow sees one incarnation")
-	}
+	call("ann", "token").requireProblem(t, 400, api.CodeInvalid)
+	first := call("ann", "pid", "X-Token", "1")
+	require.JSONEq(t, `"1"`, string(call("ann", "token", "X-Token", "1").body))
+	require.Equal(t, first.body, call("ann", "pid", "X-Token", "1").body)
 
-	// The first calls of a new key at one instant get one process.
-	for i := range 25 {
-		var pids [3]string
-		for n := range pids {
-			all.Go(func() { pids[n] = call("/v1/pools/p", "new key "+strconv.Itoa(i)) })
-		}
-		all.Wait()
-		require.Equal(t, [3]string{pids[0], pids[0], pids[0]}, pids)
-	}
+	// Who knows the key, and not its secret, gets no process of it.
+	require.JSONEq(t, `"guess"`, string(call("ann", "token", "X-Token", "guess").body))
 
-	// It is used again.
-	require.Equal(t, call("/v1/pools/p", "mine"), call("/v1/pools/p", "mine"))
+	// A secret with which no process starts costs the worker nothing.
+	refused := call("bob", "pid", "X-Token", "wrong")
+	refused.requireProblem(t, 502, api.CodeStartFailed)
+	require.NotContains(t, string(refused.body), "no such token", "the output may be another key's")
+	require.JSONEq(t, `"right"`, string(call("bob", "token", "X-Token", "right").body))
+	require.EqualValues(t, 1, e.processes.List()[0].Incarnation())
 }
 
 func TestAKeyLosesItsProcessWhenItIsIdleOldOrReleased(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/tracecontext"
+	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/process/wire"
 )
 
@@ -86,9 +87,10 @@ type Call struct {
 	stop          context.CancelFunc // of ctx
 	reason        atomic.Pointer[error]
 	method        string
-	session       string // of a call of the pool
-	key           string // its hash; see use
-	traceID       string // of a call that is sampled; "" for another
+	session       string          // of a call of the pool
+	key           string          // its hash; see use
+	binding       process.Binding // what a process is started with for the key
+	traceID       string          // of a call that is sampled; "" for another
 	onQueued      func()
 	forward       func(context.Context, Place) error // nil if it must not leave this host
 	client        string

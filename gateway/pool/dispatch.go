@@ -98,7 +98,6 @@ func (d *Dispatcher) Do(ctx context.Context, t Target, r Request, send func(*Cal
 	if len(r.Key) > api.MaxKey {
 		return nil, api.Errorf(api.CodeInvalid, "the key has %d bytes; at most %d are allowed", len(r.Key), api.MaxKey)
 	}
-	t.key = hashKey(r.Key)
 	var traced *callTrace
 	if d.config.Tracer != nil {
 		ctx, traced = d.trace(ctx, &t, &r)
@@ -115,9 +114,11 @@ func (d *Dispatcher) Do(ctx context.Context, t Target, r Request, send func(*Cal
 			traced.end(err)
 			return nil, err
 		}
-		if traced == nil {
+		switch {
+		case err != nil:
+		case traced == nil:
 			err = send(c, r)
-		} else {
+		default:
 			err = traced.send(c, r, send)
 		}
 		if !c.startsAgain(err) {
@@ -159,6 +160,7 @@ func (d *Dispatcher) callTimeout(pool string) time.Duration {
 // flight there.
 func (d *Dispatcher) start(ctx context.Context, t Target, r Request) (*Call, error) {
 	c := newCall(ctx, r)
+	c.binding.Key, c.binding.Headers = r.Key, r.Headers
 	c.session, c.key, c.mayStartAgain = t.session, t.key, t.kind == inQueue && t.attempt < callAttempts
 	if t.leaves {
 		c.forward = r.Forward
@@ -168,6 +170,9 @@ func (d *Dispatcher) start(ctx context.Context, t Target, r Request) (*Call, err
 	}
 	if err := d.place(c, &t); err != nil {
 		c.cancel(nil)
+		if c.upstream != nil && c.startsAgain(err) {
+			return c, err
+		}
 		return nil, notStarted(err)
 	}
 	if r.onStart != nil {
@@ -208,12 +213,13 @@ func (d *Dispatcher) place(c *Call, t *Target) error {
 	switch {
 	case err != nil:
 		return err
-	case t.kind == underLease:
-		return c.awaitAlone()
-	case t.session != "" && d.config.Affinity != nil:
+	case !c.alone:
+		err = c.awaitAlone()
+	}
+	if err == nil && t.session != "" && d.config.Affinity != nil {
 		d.config.Affinity.Follow(t.pool, t.session, t.preferred, c.Worker())
 	}
-	return nil
+	return err
 }
 
 // locate finds the pool of the target, and the worker of a lease.
@@ -273,6 +279,13 @@ func (p *poolState) tryStart(c *Call, t *Target) (*waiter, admission, error) {
 	if p.fencesLocked(now) && (t.kind != underLease || !p.dispatcher.monitor.fenced(now)) {
 		return nil, rejected, errFenced(p.dispatcher.monitor.outage(now))
 	}
+	var err error
+	if c.binding.Key != "" {
+		if t.key, err = p.identifyLocked(c.binding.Key, c.binding.Headers); err != nil {
+			return nil, rejected, err
+		}
+		c.key = t.key
+	}
 	u, admission, err := p.admitLocked(t, now)
 	switch admission {
 	case admitted:
@@ -301,15 +314,13 @@ func (p *poolState) startLocked(c *Call, u *upstream, l *activeLease, now time.T
 	return nil
 }
 
-// awaitAlone waits until the calls from before the lease have ended, and completes the call if ctx ends first.
+// awaitAlone waits until the calls from before the lease have ended and the process of the call's key runs, and
+// completes the call if ctx ends first.
 func (c *Call) awaitAlone() error {
-	if c.alone {
-		return nil
-	}
 	u, begun := c.upstream, false
 	err := u.pool.await(c.ctx, func() bool {
 		u.yieldLocked(c)
-		begun = u.aloneLocked(c.lease) && u.beginUseLocked(c)
+		begun = c.inUse || (c.lease == nil || u.aloneLocked(c.lease)) && u.beginUseLocked(c)
 		return begun || u.is(gone)
 	})
 	switch {

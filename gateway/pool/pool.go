@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -195,11 +196,16 @@ func (p *poolState) sortLocked() {
 }
 
 func (p *poolState) setSpecLocked(s spec.Spec) {
-	changed := p.specKnown && p.spec.Isolation.By != s.Isolation.By
+	old := p.spec.Isolation
+	known, env := p.specKnown, !maps.Equal(old.Env, s.Isolation.Env)
 	p.spec, p.specKnown = s, true
-	if changed {
+	if known && (env || old.By != s.Isolation.By) {
 		for _, w := range p.queue.All() {
-			if err := checkKey(p.pool, s.Isolation.By, w.key); err != nil {
+			err := checkKey(p.pool, s.Isolation.By, w.key)
+			if err == nil && env {
+				err = api.Errorf(api.CodeBusy, "isolation.env of pool %s has changed; call again", p.pool).After(waitHint)
+			}
+			if err != nil {
 				p.refuseLocked(w, err)
 			}
 		}

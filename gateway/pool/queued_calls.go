@@ -243,7 +243,7 @@ func (p *poolState) dispatchQueueLocked(now time.Time) {
 
 // send sends the request of a call that has started, or wakes its caller to do so.
 func (w *waiter) send() {
-	if x := w.call.exchange; x != nil && x.Begin(w.call.conn) {
+	if x := w.call.exchange; x != nil && w.call.alone && x.Begin(w.call.conn) {
 		return
 	}
 	w.started <- nil

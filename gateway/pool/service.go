@@ -11,6 +11,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process/wire"
+	"github.com/tempool/tempool/spec"
 )
 
 // suspension is an order to keep an incarnation out of service.
@@ -330,9 +331,12 @@ func (d *Dispatcher) Reset(ctx context.Context, worker string, incarnation int64
 // dropState has the program drop what the holder of a lease left. A worker whose program fails to stays closed, and is
 // replaced.
 func (u *upstream) dropState(ctx context.Context) error {
-	if u.conn == nil {
+	switch {
+	case u.spec.Pool.Protocol == spec.ProtocolNone:
 		return api.Errorf(api.CodeInvalid, "%s speaks plain HTTP (protocol none), which has no %s", u.worker,
 			api.HookLeaseReset)
+	case u.conn == nil: // no process of a key runs
+		return nil
 	}
 	if _, known := wire.HelloOf(u.conn); known && !u.offersHook(api.HookLeaseReset) {
 		return api.Errorf(api.CodeInvalid, "%s has no method %s", u.worker, api.HookLeaseReset)

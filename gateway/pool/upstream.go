@@ -86,7 +86,7 @@ func newUpstream(p *poolState, proc *process.Process, chosen int64) *upstream {
 		stats: p.workerStatsLocked(proc.Worker(), time.Now()),
 	}
 	u.verifying <- struct{}{}
-	if plain := p.dispatcher.config.Plain; u.conn == nil && plain != nil {
+	if plain := p.dispatcher.config.Plain; u.spec.Pool.Protocol == spec.ProtocolNone && plain != nil {
 		u.plain = plain(proc)
 	}
 	return u

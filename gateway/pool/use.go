@@ -5,11 +5,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"net/http"
 	"slices"
 	"time"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/lease"
+	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -23,6 +25,7 @@ type use struct {
 	since, last time.Time // by key: when it began, and when its last call did, or ended
 	over        bool      // it takes no further call
 	ending      bool      // the clean process is being made
+	starting    bool      // the key's process is, which was started for it
 }
 
 // owner is whose use it is: nobody else's calls join. That of a pool call by use is the zero owner, which none joins.
@@ -56,6 +59,27 @@ func checkKey(pool, by, key string) error {
 	}
 	return api.Errorf(api.CodeInvalid,
 		"pool %s takes no key: its processes serve everybody unless isolation.by = \"key\"", pool)
+}
+
+// identifyLocked is hashKey for a call of the pool. The headers that isolation.env takes values from are a part of
+// whose call it is: who knows the key of another one, and not its secret, gets a process of its own.
+func (p *poolState) identifyLocked(key string, headers map[string]string) (string, error) {
+	if !p.spec.StartsForKey() {
+		return hashKey(key), nil
+	}
+	if problem := p.spec.CheckPathKey(key); problem != "" {
+		return "", api.Errorf(api.CodeInvalid, "pool %s cannot use this key: %s", p.pool, problem)
+	}
+	for _, name := range p.spec.EnvHeaders() {
+		value := headers[name]
+		if value == "" {
+			return "", api.Errorf(api.CodeInvalid,
+				"pool %s starts the process of a key with the header %s (isolation.env): send it with each call", p.pool,
+				http.CanonicalHeaderKey(name))
+		}
+		key += "\x00" + value
+	}
+	return hashKey(key), nil
 }
 
 // admitsLocked reports whether the process may serve a call of the pool with the key, "" for none.
@@ -107,6 +131,13 @@ func (u *upstream) beginUseLocked(c *Call) bool {
 	switch {
 	case u.is(gone), u.use.over:
 		return false
+	case !u.use.begun && u.process.Vacant():
+		u.use = use{begun: true, owner: whose, since: time.Now(), last: time.Now(), starting: true}
+		u.process.Bind(process.Binding{Owner: whose.key, Key: c.binding.Key, Headers: c.binding.Headers},
+			func(err error) { u.pool.bound(u, err) })
+		return false
+	case u.use.starting:
+		return false
 	case !u.use.begun:
 		if !u.process.Use(whose.key) {
 			return false
@@ -144,7 +175,7 @@ func (u *upstream) completeUseLocked(c *Call) {
 
 // yieldLocked ends the use of another key than that of a call under the lease that the worker has.
 func (u *upstream) yieldLocked(c *Call) {
-	if u.byKey() && u.use.begun && u.use.owner.key != c.key {
+	if u.byKey() && u.use.begun && !u.use.starting && u.use.owner.key != c.key {
 		u.endKeyLocked()
 	}
 }
@@ -194,7 +225,7 @@ func (u *upstream) endKeyLocked() {
 // endUseLocked has a clean process made once the use is over: no call of it is in flight, and its lease does not count
 // any more. A suspended worker gets its clean process when it resumes.
 func (u *upstream) endUseLocked() {
-	if !u.use.begun || u.use.ending || u.use.calls > 0 || u.is(gone) || u.suspension != nil {
+	if !u.use.begun || u.use.ending || u.use.starting || u.use.calls > 0 || u.is(gone) || u.suspension != nil {
 		return
 	}
 	if u.byUse() {
@@ -215,6 +246,41 @@ func (p *poolState) reopen(u *upstream) {
 	}
 	u.conn, u.use, u.closed[used] = u.process.Conn(), use{}, ""
 	p.watchConn(u)
+	u.openedLocked()
+}
+
+// bound lets calls run on the process that was started for their key, or ends them with the reason why it was not.
+func (p *poolState) bound(u *upstream, failure error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if u.is(gone) {
+		return
+	}
+	key := u.use.owner.key
+	if u.use.starting = false; failure == nil {
+		u.conn = u.process.Conn()
+		u.touchLocked()
+		p.watchConn(u)
+		p.notify() // it may be idle for too long
+	} else {
+		u.use, failure = use{}, api.Errorf(api.CodeStartFailed, "%w", failure)
+	}
+	sets := []callSet{u.poolCalls}
+	if u.lease != nil {
+		sets = append(sets, u.lease.calls)
+	}
+	for _, calls := range sets {
+		for c := range calls {
+			switch {
+			case c.key != key:
+			case failure != nil:
+				c.cancel(failure)
+			case c.lease == nil || u.aloneLocked(c.lease):
+				u.beginUseLocked(c)
+			}
+		}
+	}
+	u.endUseLocked()
 	u.openedLocked()
 }
 
@@ -242,7 +308,7 @@ func (u *upstream) idleKeyLocked() bool {
 // expireKeyLocked ends the use of a key after isolation.idle and isolation.max_lifetime, and returns the time until it
 // may be due.
 func (u *upstream) expireKeyLocked(now time.Time) time.Duration {
-	if !u.byKey() || !u.use.begun || u.use.over {
+	if !u.byKey() || !u.use.begun || u.use.over || u.use.starting {
 		return idleTick
 	}
 	idle, lifetime := u.spec.Isolation.Idle.D(), u.spec.Isolation.MaxLifetime.D()
@@ -274,7 +340,7 @@ func (p *poolState) makeRoomLocked(now time.Time, patience time.Duration) {
 	var idle, busy []*upstream
 	for _, u := range p.order {
 		switch {
-		case !u.byKey() || !u.inServiceLocked():
+		case !u.byKey() || !u.inServiceLocked() || u.use.starting:
 		case !u.use.begun, u.use.over:
 			clean++
 		case u.idleKeyLocked():

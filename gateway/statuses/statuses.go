@@ -27,6 +27,7 @@ var Of = map[api.Code]int{
 	api.CodeFailed: http.StatusServiceUnavailable, api.CodeContinuing: http.StatusServiceUnavailable,
 	api.CodeDeadlineExceeded: http.StatusGatewayTimeout,
 	api.CodeMemoryExceeded:   http.StatusBadGateway, api.CodeWorkerCrashed: http.StatusBadGateway,
+	api.CodeStartFailed:     http.StatusBadGateway,
 	api.CodeWorkerError:     http.StatusInternalServerError,
 	api.CodePayloadTooLarge: http.StatusRequestEntityTooLarge,
 	api.CodeInvalid:         http.StatusBadRequest,

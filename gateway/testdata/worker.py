@@ -21,6 +21,14 @@ def pid():
     return os.getpid()
 
 
+@tempool.method
+def token():
+    return os.environ.get("TOKEN", "")
+
+
+if os.environ.get("TOKEN") == "wrong":
+    sys.exit("no such token")
+
 turns = 0
 
 

@@ -7,7 +7,7 @@ export type { SessionRecord }
 /** The codes of errors; docs/gateway.md says what each means. */
 export type ErrorCode =
   | 'busy' | 'cancelled' | 'continuing' | 'deadline_exceeded' | 'degraded' | 'draining' | 'failed' | 'forbidden' | 'internal' | 'invalid'
-  | 'key_required'
+  | 'key_required' | 'start_failed'
   | 'lease_fenced' | 'lease_not_found' | 'memory_limit_exceeded' | 'method_not_allowed' | 'method_not_found' | 'no_workers' | 'not_found'
   | 'payload_too_large' | 'pool_not_found' | 'queue_full' | 'queue_timeout' | 'rate_limited' | 'session_exists' | 'session_not_found'
   | 'slow_reader' | 'starting' | 'store_full' | 'suspended' | 'unauthorized' | 'unavailable' | 'version_conflict' | 'worker_crashed'
