@@ -77,6 +77,29 @@ func (b *Binding) inAll(paths []string) []string {
 	return paths
 }
 
+// hide has KeyMark in place of the key in paths that the error names: others read it.
+func (b *Binding) hide(err error, sp *spec.Spec) error {
+	if b == nil || err == nil {
+		return err
+	}
+	paths := append(slices.Collect(maps.Values(sp.Isolation.Env)), sp.Pool.Dir)
+	paths = slices.Concat(paths, sp.Sandbox.Read, sp.Sandbox.Write)
+	text := err.Error()
+	for _, path := range paths {
+		path = strings.TrimPrefix(path, spec.EnvFile)
+		text = strings.ReplaceAll(text, b.in(path), path)
+	}
+	return hiddenError{err, text}
+}
+
+type hiddenError struct {
+	error
+	text string
+}
+
+func (e hiddenError) Error() string { return e.text }
+func (e hiddenError) Unwrap() error { return e.error }
+
 // readValue reads a file of at most maxFileValue bytes, without the end of its last line.
 func readValue(path string) (string, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)

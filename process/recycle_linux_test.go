@@ -143,7 +143,7 @@ def facts(): return [os.environ["WHO"], token, os.environ["FILE"], os.getcwd()]`
 
 	// A key whose process does not start is no fault of the worker.
 	for reason, b := range map[string]Binding{
-		"exited with code 1": of("bob", "wrong"), "cat.secret": of("cat", "C"), "part of a path": of("../ann", "A"),
+		"exited with code 1": of("bob", "wrong"), "{key}.secret": of("cat", "C"), "part of a path": of("../ann", "A"),
 	} {
 		err := bind(t, p, b)
 		require.ErrorContains(t, err, reason)

@@ -215,9 +215,9 @@ func (s *Supervisor) newProcess(launch Launch, pl *plan, inForce spec.Limits) *P
 func (s *Supervisor) spawn(launch Launch) (*Process, error) {
 	p, err := s.newKind(launch)
 	if err != nil {
-		return nil, markExhausted(err)
+		return nil, launch.binding.hide(markExhausted(err), &launch.Spec)
 	}
-	if err := markExhausted(p.kind.start()); err != nil {
+	if err := launch.binding.hide(markExhausted(p.kind.start()), &launch.Spec); err != nil {
 		p.logs.Note("not started: " + err.Error())
 		if launch.after == nil {
 			p.logs.Close()

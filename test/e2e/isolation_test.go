@@ -2,7 +2,10 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -16,9 +19,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/cmd/tempool/cli"
+	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -128,4 +134,93 @@ func TestNoProcessServesTwoKeys(t *testing.T) {
 		len(served))
 	require.Greater(t, len(served), 6)
 	require.Positive(t, leased.Load())
+}
+
+// What isolation.env has given a process is in its environment, and in nothing that Tempool writes or shows.
+func TestTheSecretsOfAKeyAreNowhereElse(t *testing.T) {
+	t.Parallel()
+	receiver := receiveTraces(t)
+	env := newEnv(t)
+	env.startAgentBy([]string{"env", "OTEL_EXPORTER_OTLP_ENDPOINT=" + receiver.endpoint, "OTEL_BSP_SCHEDULE_DELAY=100"},
+		"vault", "--log-level", "debug")
+	secrets := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(secrets, "legible-key"), []byte("legible-file"), 0o600))
+	s := echoSpec("vault", 1)
+	s.Isolation = spec.Default().Isolation
+	s.Isolation.By = spec.IsolateKey
+	s.Isolation.Env = map[string]string{"WHO": "key", "TOKEN": "header:X-Token", "FILE": "file:" + secrets + "/{key}"}
+	pool := env.startPool(s)
+	env.waitReady(pool, 1)
+	require.Empty(t, hostProcesses("vault"), "no key has come")
+	as := func(key string) *tempool.Pool {
+		return pool.With(tempool.CallOptions{Key: key, Header: http.Header{"X-Token": {"legible-header"}}})
+	}
+	events := env.followEvents("vault", "")
+	stored := func() string {
+		out, _ := env.ctl(cli.ExitOK, "ps", "-o", "json")
+		all := string(env.stored()) + out + string(scrapeText(t, env.gatewayClient("vault")))
+		for _, page := range []string{"/ui/pools/vault", "/ui/pools/vault/workers/0"} {
+			response, err := env.gatewayClient("vault").Get("http://gateway" + page)
+			require.NoError(t, err)
+			text, err := io.ReadAll(response.Body)
+			require.NoError(t, errors.Join(err, response.Body.Close()))
+			require.Equal(t, http.StatusOK, response.StatusCode, "%s", text)
+			all += string(text)
+		}
+		for name, text := range filesBelow(t, env.dir) {
+			all += name + text
+		}
+		return all
+	}
+	require.Contains(t, stored(), "X-Token", "the source is no secret: what is searched is what is written")
+	for _, crash := range []bool{true, false} {
+		_, err := as("legible-key").CallRaw(t.Context(), "echo", []byte(`"x"`))
+		require.NoError(t, err)
+		pids := hostProcesses("vault")
+		require.Len(t, pids, 1)
+		environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pids[0]))
+		require.NoError(t, err)
+		for _, variable := range []string{"WHO=legible-key\x00", "TOKEN=legible-header\x00", "FILE=legible-file\x00"} {
+			require.Contains(t, string(environ), variable)
+		}
+		_, err = as("legible-stranger").CallRaw(t.Context(), "echo", []byte(`"x"`))
+		require.ErrorIs(t, err, &api.Error{Code: api.CodeStartFailed}, "it has no file")
+		if crash {
+			before := env.waitState(pool, 0, lifecycle.Ready).Incarnation
+			_, err = as("legible-key").CallRaw(t.Context(), "echo", []byte(`"x"`))
+			require.NoError(t, err)
+			killProcess(t, hostProcesses("vault")[0])
+			env.waitFor(pool, "the worker was replaced", func(v api.PoolWorkers) bool {
+				return v.Workers[0].Incarnation > before && v.Workers[0].State == lifecycle.Ready
+			})
+		}
+	}
+	receiver.find("the call", func(span *tracepb.Span) bool { return strings.Contains(span.Name, "echo") })
+	receiver.mu.Lock()
+	spans := fmt.Sprint(receiver.spans)
+	receiver.mu.Unlock()
+	events.mu.Lock()
+	happened := fmt.Sprint(events.events)
+	events.mu.Unlock()
+	require.NotEmpty(t, happened)
+	for _, place := range []string{stored(), spans, happened} {
+		for _, secret := range []string{"legible-header", "legible-file", "legible-key", "legible-stranger", "bGVnaWJsZ"} {
+			require.NotContains(t, place, secret)
+		}
+	}
+}
+
+// filesBelow are the contents of all files in a directory.
+func filesBelow(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	require.NoError(t, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		files[path] = string(text)
+		return err
+	}))
+	return files
 }
