@@ -256,7 +256,8 @@ func (p *poolState) bound(u *upstream, failure error) {
 	if u.is(gone) {
 		return
 	}
-	key := u.use.owner.key
+	key, over := u.use.owner.key, u.use.over // for those that come after the calls that wait
+	u.use.over = false
 	if u.use.starting = false; failure == nil {
 		u.conn = u.process.Conn()
 		u.touchLocked()
@@ -280,6 +281,7 @@ func (p *poolState) bound(u *upstream, failure error) {
 			}
 		}
 	}
+	u.use.over = over && failure == nil
 	u.endUseLocked()
 	u.openedLocked()
 }
