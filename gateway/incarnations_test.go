@@ -237,13 +237,13 @@ func TestAnIsolatedProcessServesOneUse(t *testing.T) {
 func TestAProcessServesOneKey(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		set    func(*spec.Spec)
-		rounds int
+		set             func(*spec.Spec)
+		clients, rounds int
 	}{
-		"forks": {func(sp *spec.Spec) { sp.Start.Fork = true }, 20},
+		"forks": {func(sp *spec.Spec) { sp.Start.Fork = true }, 6, 20},
 		"started for their keys": {func(sp *spec.Spec) {
 			sp.Isolation.Env = map[string]string{"WHO": "key", "TOKEN": "header:X-Token"}
-		}, 4},
+		}, 3, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -259,7 +259,7 @@ func TestAProcessServesOneKey(t *testing.T) {
 				return keys.add(t, key, e.do("POST", path+"/call/pid", nil, api.HeaderKey, key, "X-Token", "t"))
 			}
 			var all sync.WaitGroup
-			for client := range 6 {
+			for client := range c.clients {
 				all.Go(func() {
 					for i := range c.rounds {
 						call("/v1/pools/p", "key "+strconv.Itoa((client+i*i)%5))
