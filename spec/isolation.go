@@ -7,6 +7,20 @@ import (
 	"strings"
 )
 
+// Isolation configures who shares a process.
+type Isolation struct {
+	// By is one of the Isolate values.
+	By string `json:"by" toml:"by"`
+	// Idle and MaxLifetime end a process of a key that has not been used for so long, or is so old; 0 is no lifetime.
+	Idle        Duration `json:"idle" toml:"idle"`
+	MaxLifetime Duration `json:"max_lifetime" toml:"max_lifetime"`
+	// MaxPerKey bounds the processes of one key on a host.
+	MaxPerKey int `json:"max_per_key" toml:"max_per_key"`
+	// Env are variables of a key's process, and where each comes from: EnvKey, EnvHeader and the name of a header, or
+	// EnvFile and a path that may hold KeyMark.
+	Env map[string]string `json:"env" toml:"env"`
+}
+
 // Sources of isolation.env, and the mark in the place of which paths hold the key.
 const (
 	EnvKey    = "key"
