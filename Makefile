@@ -129,11 +129,13 @@ bench: temporal-server
 
 # Long runs: ten thousand leases on one worker, a thousand rotations, ten minutes of calls with a worker killed every second, ten
 # thousand sessions on eight workers, a minute without Temporal, a host cut off from it for 130 seconds, a crash loop of four workers, a
-# month in half an hour; an hour of large programs on the defaults.
+# month in half an hour; an hour of large programs on the defaults; ten minutes of attacks on isolated processes.
 soak: temporal-server
 	$(GO) test -count=1 -timeout 90m -parallel 1 ./test/e2e -run 'TestACompressedMonth|TestManyLeases|TestManyRotations|TestWithWorkersKilled|TestManySessions|TestGatewayCallsSucceed|TestACrashLoop|TestAPartitionWithLeases' -v \
 		-month 30m -pairs 10000 -rotations 1000 -soak 10m -sessions 10000 -outage 60s -crashers 4 -partition 130s
 	$(GO) test -count=1 -timeout 90m -parallel 2 ./test/e2e -run 'TestALargeProgram' -v -steady 1h
+	$(GO) test -count=1 -timeout 30m ./test/e2e -run 'TestNoProcessServesTwo' -v -soak 10m
+	$(GO) test -count=1 ./gateway -run 'TestTheFirstCallsOfAKey' -v -key-rounds 500
 
 # Records workflow histories for test/replay, in a folder named after the next version: as few as have each step of the tests' runs. It checks
 # that each message of a workflow is in one.

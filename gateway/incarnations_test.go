@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"context"
+	"flag"
+	"math/rand/v2"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -321,6 +323,48 @@ func TestAProcessHasTheEnvironmentOfItsKey(t *testing.T) {
 	require.NotContains(t, string(refused.body), "no such token", "the output may be another key's")
 	require.JSONEq(t, `"right"`, string(call("bob", "token", "X-Token", "right").body))
 	require.EqualValues(t, 1, e.processes.List()[0].Incarnation())
+}
+
+// keyRounds is the number of new keys in TestTheFirstCallsOfAKeyRaceAtTwoGateways; make soak uses 500.
+var keyRounds = flag.Int("key-rounds", 50, "how many new keys call two gateways at the same time")
+
+// Calls of one new key come to two gateways at about the same time: the key gets at most one process on each host, and
+// none that has served another key.
+func TestTheFirstCallsOfAKeyRaceAtTwoGateways(t *testing.T) {
+	t.Parallel()
+	keys := withSpec(func(sp *spec.Spec) {
+		sp.Isolation.By, sp.Start.Fork, sp.Queue.Timeout = spec.IsolateKey, true, spec.Duration(timeout)
+	})
+	b := openThere(t, keys)
+	b.start(3, 1)
+	b.control.with("p/3", func(w *fakeWorker) { w.endpoint = b.gateway.Endpoint() })
+	a := openHere(t, b, 2, keys)
+	forwarded := 0
+	all := served{by: map[string]string{}}
+	for i := range *keyRounds {
+		key := "key " + strconv.Itoa(i)
+		var calls [4]<-chan answer
+		for n := range calls {
+			calls[n] = background(func() answer {
+				<-time.After(rand.N(2 * time.Millisecond))
+				return []*env{a, b}[n%2].do("POST", "/v1/pools/p/call/pid", nil, api.HeaderKey, key)
+			})
+		}
+		pids := map[string]string{} // by host
+		for n, call := range calls {
+			got := await(t, call)
+			pid, host := all.add(t, key, got), "here"
+			if worker := got.header.Get(api.HeaderWorker); worker == "p/1" || worker == "p/3" {
+				host = "there"
+			}
+			require.Contains(t, []string{"", pid}, pids[host], "%s has two processes %s", key, host)
+			pids[host] = pid
+			if host != []string{"here", "there"}[n%2] {
+				forwarded++
+			}
+		}
+	}
+	t.Logf("%d processes for %d keys; %d of %d calls went to the other host", len(all.by), *keyRounds, forwarded, 4**keyRounds)
 }
 
 func TestAKeyLosesItsProcessWhenItIsIdleOldOrReleased(t *testing.T) {

@@ -339,12 +339,15 @@ var ownPath = fmt.Sprintf("/nonexistent/tempool-test-%d", os.Getpid())
 
 // hostProcesses returns the processes whose environment names the host: its workers and all their descendants. Those of
 // tests that another process runs at the same time, whose hosts have the same names, are not among them.
-func hostProcesses(hostID string) []int {
-	var pids []int
+func hostProcesses(hostID string) []int { return processesWith("TEMPOOL_INCARNATION=" + hostID + ":") }
+
+// processesWith returns the processes of this test whose environment contains a text. That of a fork is its template's,
+// and names no host.
+func processesWith(text string) (pids []int) {
 	files, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, file := range files {
 		content, err := os.ReadFile(file)
-		if err == nil && strings.Contains(string(content), "TEMPOOL_INCARNATION="+hostID+":") &&
+		if err == nil && strings.Contains(string(content), text) &&
 			strings.Contains(string(content), ":"+ownPath+"\x00") {
 			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
 			pids = append(pids, pid)

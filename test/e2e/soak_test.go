@@ -96,8 +96,9 @@ func (s *soakCaller) post(body string) (int, []byte, error) {
 }
 
 // killRandomWorker kills one process of a host's workers. It returns false if there was none.
-func killRandomWorker(hostID string) bool {
-	pids := hostProcesses(hostID)
+func killRandomWorker(hostID string) bool { return killOneOf(hostProcesses(hostID)) }
+
+func killOneOf(pids []int) bool {
 	return len(pids) > 0 && syscall.Kill(pids[rand.N(len(pids))], syscall.SIGKILL) == nil
 }
 
