@@ -27,6 +27,7 @@ var workers embed.FS
 // bench is one run: a temporary directory, a Python interpreter, and a Temporal server that starts on first use.
 type bench struct {
 	pause  time.Duration // of rested
+	uses   int64         // of isolation
 	rounds int
 
 	report report

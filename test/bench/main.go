@@ -28,6 +28,8 @@ type benchmark struct {
 var benchmarks = []benchmark{
 	{"crash", "restart of a killed worker, compared with starting the program alone", measureCrash},
 	{"lease", "durable leases, compared with no-op updates and signals on the same server", measureLease},
+	{"isolation", "a clean process for each use, and restarts by forks, compared with runs of the interpreter",
+		measureIsolation},
 	{"rested", "the first call of a pool after a pause, compared with the next one, and what calls leave in histories",
 		measureRested},
 	{"calls", "in-process calls, compared with RoadRunner's pool", measureCalls},
@@ -61,6 +63,7 @@ func run(ctx context.Context, args []string) error {
 	only := flags.String("only", strings.Join(names, ","), "benchmarks to run, separated by commas")
 	rounds := flags.Int("rounds", 10, "number of rounds in which the sides alternate")
 	pause := flags.Duration("pause", 5*time.Second, "how long rested leaves its pool alone before a call")
+	uses := flags.Int64("uses", 10_000, "number of uses, without and with kills, in isolation")
 	out := flags.String("json", "", "JSON file for the results (default bin/bench.json in the repository)")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -76,7 +79,7 @@ func run(ctx context.Context, args []string) error {
 		}
 		chosen = append(chosen, benchmarks[at])
 	}
-	b := &bench{rounds: *rounds, pause: *pause}
+	b := &bench{rounds: *rounds, pause: *pause, uses: *uses}
 	defer b.close()
 	return attempt(func() {
 		b.prepare(ctx)
