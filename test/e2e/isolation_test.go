@@ -52,6 +52,14 @@ func TestAUserOfANotebookFindsItsOwnNamesOnly(t *testing.T) {
 	require.Contains(t, run("anna", "print(x)"), "NameError", "her process gave way")
 	_, err = pool.CallRaw(t.Context(), "run", []byte(`{"cell": ""}`))
 	require.ErrorIs(t, err, api.ErrKeyRequired)
+
+	run("anna", "x = 2")
+	env.waitFor(pool, "the host reports whose process it is", func(v api.PoolWorkers) bool {
+		return v.Workers[0].Key != nil && v.Workers[0].Key.Key == "55579b55" && v.Workers[0].Process == 3
+	})
+	out, _ := env.ctl(cli.ExitOK, "workers", "release", "notebook/0")
+	require.Contains(t, out, "notebook/0 ends the process of key 55579b55 after its calls")
+	require.Contains(t, run("anna", "print(x)"), "NameError")
 }
 
 // Clients call a pool of two hosts, and lease its workers from Temporal, while processes, templates and agents are
