@@ -364,7 +364,8 @@ func TestTheFirstCallsOfAKeyRaceAtTwoGateways(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d processes for %d keys; %d of %d calls went to the other host", len(all.by), *keyRounds, forwarded, 4**keyRounds)
+	t.Logf("%d processes for %d keys; %d of %d calls went to the other host", len(all.by), *keyRounds, forwarded,
+		4**keyRounds)
 }
 
 func TestAKeyLosesItsProcessWhenItIsIdleOldOrReleased(t *testing.T) {

@@ -157,7 +157,8 @@ func attackIsolation(t *testing.T, by string) {
 	group.Go(func() {
 		for n := 0; lasts(time.Second); n++ {
 			loaded := []int{newestTemplate(env, hosts[0]), newestTemplate(env, hosts[1])}
-			others := slices.DeleteFunc(processesWith("KEYS="+notes), func(pid int) bool { return slices.Contains(loaded, pid) })
+			others := slices.DeleteFunc(processesWith("KEYS="+notes),
+				func(pid int) bool { return slices.Contains(loaded, pid) })
 			if len(others) > len(hosts) && killOneOf(others) { // fewer may be templates that load
 				kills.Add(1)
 			}
@@ -193,8 +194,9 @@ func attackIsolation(t *testing.T, by string) {
 			served[name]++
 		}
 	}
-	t.Logf("%d calls and %d under leases answered; %d processes for %d; %d kills of processes, %d of templates, %d faults of "+
-		"agents and links", answered.Load(), leased.Load(), len(files), len(served), kills.Load(), templates.Load(), happened)
+	t.Logf("%d calls and %d under leases answered; %d processes for %d; %d kills of processes, %d of templates, "+
+		"%d faults of agents and links", answered.Load(), leased.Load(), len(files), len(served), kills.Load(),
+		templates.Load(), happened)
 	require.Greater(t, len(served), 6)
 	require.Positive(t, leased.Load())
 }
