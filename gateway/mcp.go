@@ -50,13 +50,16 @@ func (g *Gateway) serveMCP(w http.ResponseWriter, r *http.Request) error {
 	return g.mcp.Serve(w, r, request)
 }
 
-// limitSilence breaks a connection whose client has acknowledged nothing for writeTimeout of what was sent: it has
-// vanished.
+// silenceTimeout is how long a client may acknowledge nothing of what was sent; with the default of mcp.keep_alive, one
+// that has vanished is noticed within 45 s.
+const silenceTimeout = 25 * time.Second
+
+// limitSilence breaks a connection after silenceTimeout.
 func limitSilence(c net.Conn) {
 	if tcp, ok := c.(*net.TCPConn); ok {
 		if raw, err := tcp.SyscallConn(); err == nil {
 			_ = raw.Control(func(fd uintptr) { // where it fails, TCP gives up later
-				_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, silenceOption, int(writeTimeout/silenceUnit))
+				_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, silenceOption, int(silenceTimeout/silenceUnit))
 			})
 		}
 	}

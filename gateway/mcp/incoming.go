@@ -62,7 +62,7 @@ func (s *session) receive(own int64, m wire.Incoming) bool {
 			s.mu.Lock()
 			delete(s.asked, own)
 			s.mu.Unlock()
-			refuse(m, "the client leaves too many requests unanswered")
+			refuse(m, "the client has no stream for it, or leaves too many requests unanswered")
 		}
 		return true
 	case m.Method == "notifications/cancelled":

@@ -56,6 +56,9 @@ func parse(body []byte) (m message, err error) {
 	if err := json.Unmarshal(body, &m); err != nil {
 		return m, &failure{http.StatusBadRequest, codeParse, "the body is not a JSON-RPC message: " + err.Error(), nil}
 	}
+	if string(m.Error) == "null" { // beside a result
+		m.Error = nil
+	}
 	response := m.Result != nil || m.Error != nil
 	if m.Version != "2.0" || response == (m.Method != "") || response && m.ID == nil || m.ID != nil && !isID(m.ID) {
 		return m, &failure{http.StatusBadRequest, codeRequest,

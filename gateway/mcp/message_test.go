@@ -1,0 +1,51 @@
+package mcp
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestClientsOfASharedProcessGetTheirVersionIfTheServerHasIt(t *testing.T) {
+	greeting := json.RawMessage(`{"protocolVersion":"2025-06-18","capabilities":{"logging":{},"tasks":{},"tools":{},` +
+		`"resources":{"subscribe":true,"listChanged":true}},"serverInfo":{"name":"s","version":"1"}}`)
+	for asked, want := range map[string]string{"2024-11-05": "2024-11-05", "2025-06-18": "2025-06-18",
+		"2025-11-25": "2025-06-18", "1999-01-01": "2025-06-18", "": "2025-06-18"} {
+		params, err := json.Marshal(map[string]string{"protocolVersion": asked})
+		require.NoError(t, err)
+		require.JSONEq(t, `{"protocolVersion":"`+want+`","capabilities":{"tools":{},"resources":{"listChanged":true}},`+
+			`"serverInfo":{"name":"s","version":"1"}}`, string(sharedResult(greeting, params)), asked)
+	}
+	require.NotPanics(t, func() { sharedResult(json.RawMessage(`[]`), json.RawMessage(`7`)) })
+}
+
+// What parse accepts is passed on in one line, as what it was.
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{`{"jsonrpc":"2.0","id":1,"method":"a","params":{"x":[1,"é\n"]}}`, "[]", "{",
+		`{"jsonrpc":"2.0","method":"n"}`, "{\"jsonrpc\":\"2.0\",\n\"id\":\"a\",\"result\":{\r\n}}",
+		`{"jsonrpc":"2.0","id":1,"error":{"code":-1}}`, `{"jsonrpc":"2.0","id":null,"method":"a"}`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		m, err := parse(body)
+		if err != nil {
+			require.IsType(t, &failure{}, err)
+			return
+		}
+		passed := request(m.ID, m.Method, m.Params)
+		if m.Method == "" {
+			passed = response(m.ID, m.Result, nil)
+			if m.Error != nil {
+				passed = response(m.ID, m.Error, nil)
+			}
+		}
+		require.NotContains(t, string(passed), "\n")
+		require.NotContains(t, string(passed), "\r")
+		again, err := parse(passed)
+		require.NoError(t, err, "%s", passed)
+		require.Equal(t, m.ID, again.ID)
+		require.Equal(t, m.Method, again.Method)
+		require.Equal(t, m.Params, again.Params)
+	})
+}
