@@ -133,7 +133,11 @@ func (u *upstream) beginUseLocked(c *Call) bool {
 		return false
 	case !u.use.begun && u.process.Vacant():
 		u.use = use{begun: true, owner: whose, since: time.Now(), last: time.Now(), starting: true}
-		u.process.Bind(process.Binding{Owner: whose.key, Key: c.binding.Key, Headers: c.binding.Headers},
+		headers := map[string]string{}
+		for _, name := range u.spec.EnvHeaders() {
+			headers[name] = c.binding.Headers[name]
+		}
+		u.process.Bind(process.Binding{Owner: whose.key, Key: c.binding.Key, Headers: headers},
 			func(err error) { u.pool.bound(u, err) })
 		return false
 	case u.use.starting:
