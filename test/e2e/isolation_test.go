@@ -156,14 +156,16 @@ func attackIsolation(t *testing.T, by string) {
 	})
 	group.Go(func() {
 		for n := 0; lasts(time.Second); n++ {
-			loaded := []int{newestTemplate(env, hosts[0]), newestTemplate(env, hosts[1])}
-			others := slices.DeleteFunc(processesWith("KEYS="+notes),
-				func(pid int) bool { return slices.Contains(loaded, pid) })
-			if len(others) > len(hosts) && killOneOf(others) { // fewer may be templates that load
+			if killOneOf(slices.DeleteFunc(processesWith("KEYS="+notes), func(pid int) bool {
+				served, _ := filepath.Glob(filepath.Join(notes, fmt.Sprint(pid, "-*")))
+				return len(served) == 0 // it may be a template, which takes seconds to load
+			})) {
 				kills.Add(1)
 			}
-			// now and then, since it takes seconds to load another one
-			if pid := loaded[n/10%2]; n%10 == 5 && pid > 0 && syscall.Kill(pid, syscall.SIGKILL) == nil {
+			if n%10 != 5 {
+				continue
+			}
+			if pid := newestTemplate(env, hosts[n/10%2]); pid > 0 && syscall.Kill(pid, syscall.SIGKILL) == nil {
 				templates.Add(1)
 			}
 		}
@@ -175,6 +177,13 @@ func attackIsolation(t *testing.T, by string) {
 		func() { agents[0].stop(); agents[0] = start(hosts[0]) },
 		func() { agents[1].kill(); agents[1] = start(hosts[1]) },
 	}
+	group.Go(func() { // as an operator does: starts fail with their template, which opens the breaker
+		for lasts(5 * time.Second) {
+			if status, err := pool.Status(ctx); err == nil && status.StartsPaused != "" {
+				_, _ = pool.Restart(ctx, api.RestartRequest{Reason: "the breaker is open"})
+			}
+		}
+	})
 	happened := 0
 	for ; pause(); happened++ {
 		faults[happened%len(faults)]()
