@@ -14,6 +14,7 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/lease"
+	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
 )
@@ -121,7 +122,7 @@ func locked[T any](p *poolState, read func() T) T {
 	return read()
 }
 
-// fakeControl grants every checkout on the newest incarnation.
+// fakeControl grants every checkout on the newest incarnation, for an hour.
 type fakeControl struct {
 	lease.Control // panics if another method is called
 
@@ -144,6 +145,27 @@ func (c *fakeControl) Checkout(_ context.Context, worker string, o tempool.Check
 		ID: api.LeaseID(pool, slot, c.incarnations[worker], c.leases[worker]), Worker: worker, Holder: o.Holder, Host: "here",
 		GrantedAt: now, ExpiresAt: now.Add(time.Hour),
 	}, nil
+}
+
+// State says that the newest lease of the worker, if there is one, has not ended.
+func (c *fakeControl) State(_ context.Context, worker string) (api.WorkerState, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	pool, slot, err := api.ParseWorkerName(worker)
+	if err != nil {
+		return api.WorkerState{}, err
+	}
+	now := time.Now()
+	state := api.WorkerState{Incarnation: c.incarnations[worker], LeaseSeq: c.leases[worker], AsOf: now,
+		State: lifecycle.Ready}
+	if state.LeaseSeq > 0 {
+		state.State = lifecycle.Busy
+		state.Lease = &api.Lease{
+			ID: api.LeaseID(pool, slot, state.Incarnation, state.LeaseSeq), Worker: worker, Host: "here",
+			GrantedAt: now, ExpiresAt: now.Add(time.Hour),
+		}
+	}
+	return state, nil
 }
 
 // Status says that each worker that was ever started starts again on this host.
