@@ -84,6 +84,9 @@ func (s *summary) endTest(id test, e event) {
 		if top {
 			s.passed++
 		}
+		if strings.Contains(text, "panic: ") { // another goroutine's, which ends the package, if it is that
+			s.add(event{Action: "output", Package: e.Package, Output: text})
+		}
 	case "fail":
 		s.fail(id, text)
 	case "skip": // the parent of a skipped subtest passes

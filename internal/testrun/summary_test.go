@@ -55,12 +55,15 @@ func TestWhatFailedIsPrintedAndNamed(t *testing.T) {
 	out := summed(t, `{"Action":"output","Package":"example/a","Test":"TestOne","Output":"it went wrong\n"}
 {"Action":"output","Package":"example/a","Test":"TestTwo","Output":"panic\n"}
 {"Action":"fail","Package":"example/a","Test":"TestOne","Elapsed":1}
+{"Action":"output","Package":"example/a","Test":"TestThree","Output":"panic: of another goroutine\n"}
+{"Action":"pass","Package":"example/a","Test":"TestThree","Elapsed":0.5}
 {"Action":"fail","Package":"example/a","Elapsed":2}
 {"Action":"build-output","ImportPath":"example/b","Output":"does not compile\n"}
 {"Action":"fail","Package":"example/b","FailedBuild":"example/b"}
 `)
 	require.Equal(t, `it went wrong
 panic
+panic: of another goroutine
 FAIL  example/a  2.0s
 does not compile
 FAIL  example/b  0.0s
@@ -68,7 +71,7 @@ FAIL  example/b  0.0s
 failed: example/a TestOne
 failed: example/a TestTwo
 failed: example/b 
-3 FAILED, 0 tests passed in 1m1s, none skipped
+3 FAILED, 1 tests passed in 1m1s, none skipped
 `, out)
 }
 
