@@ -64,7 +64,7 @@ func TestBodyOf64MiBPassesBothWays(t *testing.T) {
 
 func TestManyLargeBodiesShareTheMemory(t *testing.T) {
 	t.Parallel()
-	const size, budget, clients = 8 * mebibyte, 64 * mebibyte, 12
+	const size, budget, clients = 4 * mebibyte, 32 * mebibyte, 12
 	e := open(t, 1, withConfig(func(c *Config) { c.Limits.BodyBytes = budget }))
 	body := pattern(size)
 	failed := make([]error, clients)

@@ -153,9 +153,9 @@ print(runs)`, span.Seconds())
 	b.result.atMost(fmt.Sprintf("events of %d uses in the histories of workers and pool", uses.Load()-from),
 		b.costs(ctx, workflows...).minus(before).events, 0, "")
 
-	settled := func() (left int) { // once no process is being made
+	settled := func() (left int) { // once no process is being made; the template has one forked ahead
 		for range 100 {
-			if left = len(processesOf("uses")) - useWorkers - 1; left == 0 {
+			if left = len(processesOf("uses")) - useWorkers - 2; left == 0 {
 				break
 			}
 			wait(ctx, 100*time.Millisecond)
@@ -178,7 +178,9 @@ print(runs)`, span.Seconds())
 		}
 	}()
 	for !sleep.Ended(done) {
-		all := slices.DeleteFunc(processesOf("uses"), func(pid int) bool { return pid == template })
+		all := slices.DeleteFunc(processesOf("uses"), func(pid int) bool {
+			return pid == template || figure(pid, "status", "PPid:") == template
+		})
 		if len(all) > 0 && syscall.Kill(all[rand.N(len(all))], syscall.SIGKILL) == nil {
 			killed++
 		}
@@ -206,15 +208,18 @@ func processesOf(name string) (pids []int) {
 	return pids
 }
 
-// memoryMB is a figure of a file of a process that has kilobytes, in megabytes; 0 if it has ended.
-func memoryMB(pid int, file, figure string) (mb int) {
+// memoryMB is a figure that has kilobytes, in megabytes.
+func memoryMB(pid int, file, name string) int { return figure(pid, file, name) / 1024 }
+
+// figure is one of a file of a process; 0 if it has ended.
+func figure(pid int, file, name string) (n int) {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
 	for line := range strings.Lines(string(text)) {
-		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == figure {
-			mb, _ = strconv.Atoi(fields[1])
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == name {
+			n, _ = strconv.Atoi(fields[1])
 		}
 	}
-	return mb / 1024
+	return n
 }
 
 // openFiles counts the descriptors of this process, which is the agent.
