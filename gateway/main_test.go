@@ -175,6 +175,19 @@ func (e *env) do(method, path string, body any, headers ...string) answer {
 		require.NoError(e.t, err)
 		in = bytes.NewReader(data)
 	}
+	a := e.send(method, path, in, headers...)
+	if a.status >= 400 {
+		require.Equal(e.t, "application/problem+json", a.header.Get("Content-Type"), "%s", a.body)
+		require.NoError(e.t, json.Unmarshal(a.body, &a.problem))
+		require.Equal(e.t, a.status, a.problem.Status)
+		require.NotEmpty(e.t, a.problem.Detail)
+	}
+	return a
+}
+
+// send sends a request and reads the whole answer.
+func (e *env) send(method, path string, in io.Reader, headers ...string) answer {
+	e.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, "http://gateway"+path, in)
@@ -188,12 +201,6 @@ func (e *env) do(method, path string, body any, headers ...string) answer {
 	a := answer{status: response.StatusCode, header: response.Header}
 	a.body, err = io.ReadAll(response.Body)
 	require.NoError(e.t, err)
-	if a.status >= 400 {
-		require.Equal(e.t, "application/problem+json", a.header.Get("Content-Type"), "%s", a.body)
-		require.NoError(e.t, json.Unmarshal(a.body, &a.problem))
-		require.Equal(e.t, a.status, a.problem.Status)
-		require.NotEmpty(e.t, a.problem.Detail)
-	}
 	return a
 }
 

@@ -1,10 +1,8 @@
 package gateway
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os/exec"
 	"path/filepath"
@@ -41,22 +39,8 @@ func openMCP(t *testing.T, workers int, mode string, options ...option) (e *env,
 // mcp sends a message, or another request without one, and reads the whole answer.
 func (e *env) mcp(method, body string, headers ...string) answer {
 	e.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, method, "http://gateway/mcp/p", strings.NewReader(body))
-	require.NoError(e.t, err)
-	headers = append([]string{"Content-Type", "application/json", "Accept", "application/json, text/event-stream"},
-		headers...)
-	for i := 0; i < len(headers); i += 2 {
-		request.Header.Set(headers[i], headers[i+1])
-	}
-	response, err := e.http.Do(request)
-	require.NoError(e.t, err)
-	defer response.Body.Close()
-	a := answer{status: response.StatusCode, header: response.Header}
-	a.body, err = io.ReadAll(response.Body)
-	require.NoError(e.t, err)
-	return a
+	return e.send(method, "/mcp/p", strings.NewReader(body), append([]string{"Content-Type", "application/json", "Accept",
+		"application/json, text/event-stream"}, headers...)...)
 }
 
 // initialize begins a session and returns its header.

@@ -207,8 +207,8 @@ func (s *session) record(method string, params json.RawMessage) {
 // sent again; greeting is what it has answered to initialize.
 func (e *Endpoint) acquire(ctx context.Context, s *session) (id string, greeting json.RawMessage, err error) {
 	select {
-	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
+	case s.acquiring <- struct{}{}:
+		defer func() { <-s.acquiring }()
 	case <-ctx.Done():
 		return "", nil, ctx.Err()
 	}

@@ -34,7 +34,7 @@ type session struct {
 	mcp                 spec.MCP
 	wait                time.Duration   // for a process
 	params              json.RawMessage // of initialize
-	turn                chan struct{}   // has a token while a process is being acquired
+	acquiring           chan struct{}   // has a token while a process is being acquired
 
 	mu      sync.Mutex
 	uses    int // requests and streams
@@ -66,7 +66,7 @@ type undelivered struct {
 
 func newSession(host string, q Request) *session {
 	return &session{id: host + "." + rand.Text(), pool: q.Pool, principal: q.Principal, mcp: q.Spec.MCP,
-		wait: q.Spec.Queue.Timeout.D(), turn: make(chan struct{}, 1), used: time.Now(), flights: map[string][]*flight{},
+		wait: q.Spec.Queue.Timeout.D(), acquiring: make(chan struct{}, 1), used: time.Now(), flights: map[string][]*flight{},
 		asked: map[int64]wire.Incoming{}, subscribed: map[string]json.RawMessage{}}
 }
 

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 // maxUnsent bounds what waits in a stream, in bytes; one message of any size may.
@@ -51,10 +53,7 @@ func (o *stream) addLocked(message []byte) {
 	if message != nil {
 		o.unsent, o.bytes = append(o.unsent, message), o.bytes+len(message)
 	}
-	select {
-	case o.wake <- struct{}{}:
-	default:
-	}
+	sleep.Wake(o.wake)
 }
 
 // state is the number of messages that wait, and whether no more follow.
