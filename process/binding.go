@@ -25,7 +25,7 @@ type Binding struct {
 	Headers map[string]string `json:"headers,omitempty"` // of the call, by their lower-case names
 }
 
-// maxFileValue bounds a value of isolation.env that comes from a file, in bytes.
+// maxFileValue bounds pool.env_file, and a value of isolation.env that comes from a file, in bytes.
 const maxFileValue = 64 << 10
 
 // apply returns the spec with the key's variables and paths. A pool.dir of the key is made if its parent exists, for
@@ -157,8 +157,12 @@ func (s *Supervisor) newVacancy(launch Launch) (*Process, error) {
 	if err == nil {
 		_, err = lookUpCredentials(pool.User, pool.Group)
 	}
+	var environ []string
+	if err == nil {
+		environ, err = environment(pool, nil, os.LookupEnv)
+	}
 	if err == nil && !strings.Contains(pool.Dir, spec.KeyMark) {
-		_, err = findProgram(pool.Command[0], pool.Dir, environment(pool, nil, os.LookupEnv))
+		_, err = findProgram(pool.Command[0], pool.Dir, environ)
 	}
 	if err != nil {
 		return nil, err

@@ -77,7 +77,7 @@ func (s *Supervisor) newContainer(launch Launch, pl *plan) (*Process, error) {
 	pool := launch.Spec.Pool
 	name := fmt.Sprintf("tempool-%s-%d-%s", strings.ReplaceAll(launch.Worker, "/", "-"), launch.Incarnation,
 		tree.RandomHex(4))
-	variables, err := containerVariables(pool, pl.environ)
+	variables, err := containerVariables(pl.environ)
 	if err != nil {
 		return nil, err
 	}
@@ -260,14 +260,10 @@ func engineEnvironment() []string {
 // containerVariables returns the file from which the engine reads the environment of a container. Its variables are
 // neither among the arguments of the engine's client, which are for everybody to read, nor in the client's environment,
 // which they would configure.
-func containerVariables(pool spec.Pool, environ []string) ([]byte, error) {
+func containerVariables(environ []string) ([]byte, error) {
 	var file strings.Builder
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
-		_, set := pool.Env[name]
-		if name == "PATH" && !set && !slices.Contains(pool.EnvFrom, name) {
-			continue // the image has its own
-		}
 		if strings.ContainsAny(entry, "\r\n") || strings.TrimLeft(name, " \t#") != name || len(entry) > maxVariable {
 			return nil, coded(CodeInvalid, nil,
 				"the variable %.100q cannot be passed to a container: it has a line break, a name that begins with a space or #, "+

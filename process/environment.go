@@ -25,15 +25,33 @@ const (
 	EnvSocket = "TEMPOOL_SOCKET" // protocol none: the path of a Unix socket to listen on instead
 )
 
-// environment merges the environment of a subprocess: PATH and the variables of env_from as far as the agent has them,
-// then pool.env, then ours; later values win. PATH needs no env_from, since without it most programs and scripts fail.
-func environment(pool spec.Pool, ours map[string]string, lookup func(string) (string, bool)) []string {
+// environment merges the environment of a subprocess: the agent's PATH, without which most programs and scripts fail
+// (an image has its own), the variables of env_file, those of env_from as far as the agent has them, then pool.env,
+// then ours; later values win.
+func environment(pool spec.Pool, ours map[string]string, lookup func(string) (string, bool)) ([]string, error) {
 	merged := make(map[string]string, len(pool.Env)+len(pool.EnvFrom)+len(ours)+1)
-	for _, name := range append([]string{"PATH"}, pool.EnvFrom...) {
-		if value, found := lookup(name); found {
-			merged[name] = value
+	take := func(names ...string) {
+		for _, name := range names {
+			if value, found := lookup(name); found {
+				merged[name] = value
+			}
 		}
 	}
+	if pool.Kind != spec.KindContainer {
+		take("PATH")
+	}
+	if pool.EnvFile != "" {
+		text, err := readValue(pool.EnvFile)
+		if err != nil {
+			return nil, coded(CodeInvalid, err, "read pool.env_file")
+		}
+		variables, err := spec.ParseEnv(text)
+		if err != nil {
+			return nil, coded(CodeInvalid, err, "pool.env_file %s", pool.EnvFile)
+		}
+		maps.Copy(merged, variables)
+	}
+	take(pool.EnvFrom...)
 	maps.Copy(merged, pool.Env)
 	maps.Copy(merged, ours)
 	environ := make([]string, 0, len(merged))
@@ -41,7 +59,7 @@ func environment(pool spec.Pool, ours map[string]string, lookup func(string) (st
 		environ = append(environ, name+"="+value)
 	}
 	slices.Sort(environ)
-	return environ
+	return environ, nil
 }
 
 // findProgram finds the file that a command names, as the subprocess would: by the PATH in environ, relative to dir.

@@ -112,8 +112,9 @@ func (p *plan) complete(worker string, sp spec.Spec, b *Binding) error {
 		Write: slices.Concat(box.Write, keep), NoNetwork: box.Network == spec.NetworkNone, PrivateTmp: box.PrivateTmp,
 		Keep: append(keep, pool.Dir), Dir: pool.Dir,
 	}
-	p.environ, p.ours = environment(pool, ours, os.LookupEnv), ours
-	return nil
+	p.ours = ours
+	p.environ, err = environment(pool, ours, os.LookupEnv)
+	return err
 }
 
 // planLimits chooses the mechanisms of the launch's limits, and makes the cgroup if there is to be one.

@@ -340,11 +340,16 @@ func TestEnvironment(t *testing.T) {
 		value, found := map[string]string{"PATH": "/agent/bin", "HOME": "/home/agent", "A": "agent"}[name]
 		return value, found
 	}
+	file, bad := filepath.Join(t.TempDir(), "env"), filepath.Join(t.TempDir(), "bad")
+	require.NoError(t, os.WriteFile(file, []byte("# of a\n\nexport A=file\r\nB = two words\nC=\"a\\nb\"\nD='\\n'\n"+
+		"HOME=/file\nPATH=/file/bin\n"), 0o600))
+	require.NoError(t, os.WriteFile(bad, []byte("A=1\ns3cret\n"), 0o600))
 	for _, c := range []struct {
 		name string
 		pool spec.Pool
 		ours map[string]string
 		want []string
+		fail string
 	}{
 		{name: "nothing but PATH", want: []string{"PATH=/agent/bin"}},
 		{name: "the spec's PATH wins", pool: spec.Pool{Env: map[string]string{"PATH": "/x"}}, want: []string{"PATH=/x"}},
@@ -354,8 +359,22 @@ func TestEnvironment(t *testing.T) {
 			ours: map[string]string{"B": "ours"},
 			want: []string{"A=spec", "B=ours", "HOME=/home/agent", "PATH=/agent/bin"},
 		},
+		{
+			name: "env_from and the spec win over the file",
+			pool: spec.Pool{EnvFile: file, EnvFrom: []string{"HOME"}, Env: map[string]string{"A": "spec"}},
+			want: []string{"A=spec", "B=two words", "C=a\nb", "D=\\n", "HOME=/home/agent", "PATH=/file/bin"},
+		},
+		{name: "a container's PATH is its image's", pool: spec.Pool{Kind: spec.KindContainer}, want: []string{}},
+		{name: "no file", pool: spec.Pool{EnvFile: file + ".none"}, fail: "read pool.env_file: open " + file + ".none"},
+		{name: "a bad file", pool: spec.Pool{EnvFile: bad}, fail: "pool.env_file " + bad + ": line 2 has no NAME=VALUE"},
 	} {
-		t.Run(c.name, func(t *testing.T) { require.Equal(t, c.want, environment(c.pool, c.ours, lookup)) })
+		t.Run(c.name, func(t *testing.T) {
+			got, err := environment(c.pool, c.ours, lookup)
+			if require.Equal(t, c.want, got); c.fail != "" {
+				require.ErrorContains(t, err, c.fail)
+				require.NotContains(t, err.Error(), "s3cret")
+			}
+		})
 	}
 }
 

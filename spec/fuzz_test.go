@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -46,6 +47,26 @@ func FuzzParse(f *testing.F) {
 		var read Spec
 		require.NoError(t, json.Unmarshal(wire, &read))
 		require.Equal(t, s, read)
+	})
+}
+
+// FuzzParseEnv holds that whatever is read reads the same again in quotes, and that errors name a line.
+func FuzzParseEnv(f *testing.F) {
+	for _, seed := range []string{"A=1", "export A = 'x'\n#\n\nB=\"\\u00e9\\n\"\r\n", "A=\"", "A='", "=",
+		"TEMPOOL_A=1", "A=\x00"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		variables, err := ParseEnv(text)
+		if err != nil {
+			require.Regexp(t, "^line [0-9]+ ", err.Error())
+			return
+		}
+		for name, value := range variables {
+			again, err := ParseEnv(name + "=" + strconv.Quote(value))
+			require.NoError(t, err)
+			require.Equal(t, map[string]string{name: value}, again)
+		}
 	})
 }
 

@@ -38,6 +38,7 @@ var foreignKeys = map[string][]string{
 	},
 	KindFunction: { // it is not a process, so it has nothing that the system manages per process
 		"pool.command", "pool.image", "pool.run_args", "pool.protocol", "pool.framing", "pool.env", "pool.env_from",
+		"pool.env_file",
 		"pool.dir", "pool.user", "pool.group", "pool.umask", "pool.on_suspend",
 		"health.kind", "health.memory_bands", "health.cpu_bands", "health.calls_bands", "rotation.max_memory",
 		"prediction.window", "prediction.horizon",

@@ -18,8 +18,9 @@ const maxFile = 64 << 10
 
 const unreadable = "read the spec: %w; name a pool.toml that exists and that you may read"
 
-// Load reads a pool.toml. It makes pool.dir absolute: relative to the file's folder, which is also the default, so a
-// command such as ["python3", "worker.py"] works wherever tempool runs. An error about the content is a *Error.
+// Load reads a pool.toml. It makes pool.dir and pool.env_file absolute: relative to the file's folder. That is also the
+// default of pool.dir, so a command such as ["python3", "worker.py"] works wherever tempool runs. An error about the
+// content is a *Error.
 func Load(path string) (Spec, error) {
 	absolute, err := filepath.Abs(path)
 	if err != nil {
@@ -40,6 +41,9 @@ func Load(path string) (Spec, error) {
 	}
 	if s.Pool.Kind == KindProcess && !filepath.IsAbs(s.Pool.Dir) {
 		s.Pool.Dir = filepath.Join(filepath.Dir(absolute), s.Pool.Dir)
+	}
+	if s.Pool.EnvFile != "" && !filepath.IsAbs(s.Pool.EnvFile) {
+		s.Pool.EnvFile = filepath.Join(filepath.Dir(absolute), s.Pool.EnvFile)
 	}
 	return s, nil
 }

@@ -109,7 +109,7 @@ notification = true
 func TestInvalidFilesAreRejected(t *testing.T) {
 	const (
 		poolKeys = "name, size, kind, command, function, image, run_args, protocol, framing, placement, max_inflight, " +
-			"env, env_from, dir, user, group, umask, on_partition, on_suspend, stop_grace, max_message"
+			"env, env_from, env_file, dir, user, group, umask, on_partition, on_suspend, stop_grace, max_message"
 		aName     = `1 to 63 characters of a-z, 0-9, _ and -, the first a letter or digit, such as "web-1"`
 		aSize     = "a whole number from 1 to 1000; to have no workers, stop the pool"
 		aDuration = `a duration such as "500ms", "30s", "5m" or "24h", from 1ms to 87600h`
@@ -356,7 +356,7 @@ func TestATooLargeFileIsRejected(t *testing.T) {
 	require.EqualError(t, err, "pool.toml: the file is larger than 64KiB; allowed: up to 64KiB")
 }
 
-func TestLoadMakesTheDirAbsolute(t *testing.T) {
+func TestLoadMakesPathsAbsolute(t *testing.T) {
 	folder := t.TempDir()
 	t.Chdir(folder)
 	folder, err := os.Getwd() // as the system spells it
@@ -370,10 +370,13 @@ func TestLoadMakesTheDirAbsolute(t *testing.T) {
 		"/srv/worker": "/srv/worker",
 	} {
 		path := filepath.Join("pools", "pool.toml")
-		require.NoError(t, os.WriteFile(path, []byte(minimal+"dir = '"+dir+"'"), 0o644))
+		require.NoError(t, os.WriteFile(path, []byte(minimal+"dir = '"+dir+"'\nenv_file = '"+dir+"'"), 0o644))
 		s, err := Load(path)
 		require.NoError(t, err)
 		require.Equal(t, want, s.Pool.Dir)
+		if dir != "" {
+			require.Equal(t, want, s.Pool.EnvFile)
+		}
 	}
 }
 

@@ -76,6 +76,7 @@ var rules = []rule{
 		}
 		return "", ""
 	}},
+	textWithoutNUL("pool.env_file"),
 	textWithoutNUL("pool.dir"),
 	textWithoutNUL("pool.user"),
 	textWithoutNUL("pool.group"),

@@ -157,11 +157,14 @@ type Pool struct {
 	Placement string `json:"placement" toml:"placement"`
 	// MaxInflight is the number of calls that one worker serves at once.
 	MaxInflight int `json:"max_inflight" toml:"max_inflight"`
-	// Env is the environment of the worker, in addition to EnvFrom, Tempool's own variables, and the agent's PATH unless
-	// Env sets one.
+	// Env is the environment of the worker, in addition to EnvFrom, EnvFile, Tempool's own variables, and the agent's PATH
+	// unless one of them sets one.
 	Env map[string]string `json:"env" toml:"env"`
 	// EnvFrom names variables that each start copies from the agent's environment, so that secrets stay out of the spec.
 	EnvFrom []string `json:"env_from" toml:"env_from"`
+	// EnvFile is a file of the host with variables that each start reads, as ParseEnv does; "" for none. Load makes it
+	// absolute.
+	EnvFile string `json:"env_file" toml:"env_file"`
 	// Dir is the working directory. Load makes it absolute; otherwise "" means that of the agent.
 	Dir string `json:"dir" toml:"dir"`
 	// User and Group, by name or number, are those the worker runs as; "" means those of the agent.
