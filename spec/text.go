@@ -32,7 +32,16 @@ func (s Spec) Text() string {
 
 // Change is a key in which two specs differ, or a variable of pool.env. From and To are its values in TOML, "" where
 // there is none.
-type Change struct{ Key, From, To string }
+type Change struct {
+	Key  string `json:"key"`
+	From string `json:"from"`
+	To   string `json:"to"`
+}
+
+// RestartsWorkers reports whether the workers of a running pool restart for the change: for all but those of its size.
+func (c Change) RestartsWorkers() bool {
+	return c.Key != "pool.size" && !strings.HasPrefix(c.Key, "scale.")
+}
 
 // Changes lists what a change of a spec changes, in the order of the documentation.
 func Changes(from, to Spec) (changes []Change) {

@@ -237,7 +237,7 @@ func (v *visit) specs(status api.PoolStatus) specView {
 			one.Unknown = "its worker has begun with another one"
 		default:
 			for _, c := range spec.ChangesWithoutSecrets(older.Spec, status.Spec) {
-				if !ofPoolAlone(c.Key) {
+				if c.RestartsWorkers() {
 					one.Changes = append(one.Changes, c)
 				}
 			}
@@ -262,6 +262,3 @@ func versionsOf(status api.PoolStatus) (versions []specVersion) {
 	}
 	return versions
 }
-
-// ofPoolAlone reports whether a key is about the pool and not about its workers, none of which restarts for it.
-func ofPoolAlone(key string) bool { return key == "pool.size" || strings.HasPrefix(key, "scale.") }

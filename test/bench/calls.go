@@ -59,11 +59,6 @@ func measureCalls(ctx context.Context, b *bench) {
 	addRoadrunner(rrEight, callers, rr)
 	addRoadrunner(rrEight+bound, callers, rrBound)
 	body := bytes.Repeat([]byte("x"), callBytes)
-	for _, blocking := range []bool{false, true} {
-		plain, name := b.startPlain(callWorkers, blocking), map[bool]string{true: ", blocking descriptors"}[blocking]
-		add("8 callers, floor"+name, plain.pids, callers, plain.call(body))
-		add("1 caller, floor"+name, plain.pids, 1, plain.call(body))
-	}
 	for _, kind := range []struct{ inflight, coresEach int }{{1, 0}, {1, 1}, {4, 0}, {4, 1}} {
 		sp := b.echoInflight(fmt.Sprintf("calls-%d-%d", kind.inflight, kind.coresEach), callWorkers, kind.inflight)
 		sp.Limits.CPUAffinityEach = kind.coresEach

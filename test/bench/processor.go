@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -70,60 +68,4 @@ func workersOf(ctx context.Context, pool *tempool.Pool) (pids []int) {
 		pids = append(pids, must(pool.State(ctx, slot)).PID)
 	}
 	return pids
-}
-
-// plainLoop is the plainest worker: it returns what it reads.
-const plainLoop = `from os import read, write
-while data := read(0, 65536): write(1, data)`
-
-// plainPool is the floor of a pool of Python workers in Go: a channel of free workers, a write and a read.
-type plainPool struct {
-	free chan *plainWorker
-	pids []int
-}
-
-type plainWorker struct {
-	in, out *os.File // of the worker
-	answer  []byte
-}
-
-// startPlain starts the floor. blocking takes the descriptors from the runtime's poller: a read then holds a thread.
-func (b *bench) startPlain(workers int, blocking bool) *plainPool {
-	p := &plainPool{free: make(chan *plainWorker, workers)}
-	for range workers {
-		theirIn, in, err := os.Pipe()
-		check(err)
-		out, theirOut, err := os.Pipe()
-		check(err)
-		if blocking {
-			in.Fd() // leaves the poller
-			out.Fd()
-		}
-		cmd := exec.Command(b.python, "-c", plainLoop)
-		cmd.Stdin, cmd.Stdout = theirIn, theirOut
-		b.launch(fmt.Sprintf("a plain worker (blocking %t)", blocking), cmd, true,
-			func() error { return errors.Join(in.Close(), out.Close()) })
-		check(errors.Join(theirIn.Close(), theirOut.Close()))
-		p.pids = append(p.pids, cmd.Process.Pid)
-		p.free <- &plainWorker{in: in, out: out, answer: make([]byte, 64<<10)}
-	}
-	return p
-}
-
-// call returns the echo of a body that one read returns whole.
-func (p *plainPool) call(body []byte) func(context.Context, int) error {
-	return func(context.Context, int) error {
-		w := <-p.free
-		_, err := w.in.Write(body)
-		n := 0
-		if err == nil {
-			n, err = w.out.Read(w.answer)
-		}
-		same := bytes.Equal(w.answer[:n], body)
-		p.free <- w
-		if err == nil && !same {
-			err = fmt.Errorf("a plain worker returned %d bytes of %d", n, len(body))
-		}
-		return err
-	}
 }

@@ -161,6 +161,11 @@ func send[T any](ctx context.Context, a *app, request func(context.Context) (T, 
 	return request(ctx)
 }
 
+// ask is send for a request with one argument.
+func ask[R, T any](ctx context.Context, a *app, request func(context.Context, R) (T, error), argument R) (T, error) {
+	return send(ctx, a, func(ctx context.Context) (T, error) { return request(ctx, argument) })
+}
+
 // operator names the user of tempool for workers' histories.
 func operator() string {
 	if current, err := user.Current(); err == nil && current.Username != "" {

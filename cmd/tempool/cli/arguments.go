@@ -95,8 +95,7 @@ func checkArguments(names, args []string) error {
 			err = sessions.CheckID(arg)
 		}
 		if err != nil {
-			_, message := describe(err)
-			return usagef("%s", message)
+			return usagef("%s", message(err))
 		}
 	}
 	return nil

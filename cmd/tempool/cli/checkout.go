@@ -57,7 +57,7 @@ otherwise.`,
 func (a *app) checkout(ctx context.Context, p pool, o tempool.CheckoutOptions,
 	wait time.Duration) (*tempool.Lease, error) {
 	if wait == 0 {
-		return send(ctx, a, func(ctx context.Context) (*tempool.Lease, error) { return p.TryCheckout(ctx, o) })
+		return ask(ctx, a, p.TryCheckout, o)
 	}
 	o.Wait, o.NoRenew = wait, true // the lease outlives tempool
 	lease, err := p.Checkout(ctx, o)

@@ -2,18 +2,17 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/buildinfo"
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 // maxFindingRunes bounds the text of a finding, which may quote an error.
@@ -109,31 +108,22 @@ func (a *app) examine(ctx context.Context) setup {
 	hosts, err := a.hosts(ctx, cp)
 	s.hostsErr = err
 	s.hosts = make([]hostFacts, len(hosts))
-	var all errgroup.Group
-	all.SetLimit(concurrentExaminations)
-	for i, host := range hosts {
-		s.hosts[i].hostStatus = host
-		if agent := host.Heartbeat.Agent; agent != nil {
-			all.Go(func() error {
-				request, cancel := a.request(ctx)
-				defer cancel()
-				s.hosts[i].gateway = cp.CheckGateway(request, agent.Endpoint)
-				return nil
-			})
+	sleep.Each(len(hosts), concurrentExaminations, func(i int) {
+		s.hosts[i].hostStatus = hosts[i]
+		if agent := hosts[i].Heartbeat.Agent; agent != nil {
+			request, cancel := a.request(ctx)
+			defer cancel()
+			s.hosts[i].gateway = cp.CheckGateway(request, agent.Endpoint)
 		}
-	}
+	})
 	names, err := send(ctx, a, cp.ListPools)
 	s.poolsErr = err
 	s.pools = make([]poolFacts, len(names))
-	for i, name := range names {
-		all.Go(func() error {
-			status, err := send(ctx, a, cp.Pool(name).Running)
-			status.Pool = name
-			s.pools[i] = poolFacts{status, err}
-			return nil
-		})
-	}
-	_ = all.Wait() // a failure is among the facts
+	sleep.Each(len(names), concurrentExaminations, func(i int) {
+		status, err := send(ctx, a, cp.Pool(names[i]).Running)
+		status.Pool = names[i]
+		s.pools[i] = poolFacts{status, err}
+	})
 	return s
 }
 
@@ -168,13 +158,4 @@ func writeFindings(text *strings.Builder, r doctorResult) {
 		}
 	}
 	fmt.Fprintf(text, "%s, %s\n", plural(r.Problems, "problem"), plural(r.Warnings, "warning"))
-}
-
-// message is the sentence of an error.
-func message(err error) string {
-	if errors.Is(err, context.DeadlineExceeded) {
-		return "no answer in time"
-	}
-	_, text := describe(err)
-	return text
 }

@@ -30,6 +30,15 @@ func describe(err error) (api.Code, string) {
 	return code, redact.URLs(message)
 }
 
+// message is the sentence of an error.
+func message(err error) string {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "no answer in time"
+	}
+	_, text := describe(err)
+	return text
+}
+
 func codeAndMessage(err error) (api.Code, string) {
 	var usage usageError
 	var coded *api.Error

@@ -54,12 +54,7 @@ lists the types. -o json prints each event as a CloudEvent, one per line.`,
 		if len(args) > 0 {
 			options.Pool = args[0]
 		}
-		if err := flags.gateway.apply(&a.options); err != nil {
-			return err
-		}
-		request, cancel := a.request(ctx)
-		cp, err := a.dial(request, a.options)
-		cancel()
+		cp, err := a.dialGateways(ctx, &flags.gateway)
 		if err != nil {
 			return err
 		}
@@ -106,7 +101,7 @@ func (a *app) printEvents(ctx context.Context, cp controlPlane, o tempool.EventO
 		case api.CodeOf(err) != api.CodeUnavailable && ctx.Err() == nil:
 			return err
 		case o.Follow:
-			a.warnOf(err)
+			a.warn(message(err))
 		}
 		failure = err
 	}
@@ -114,18 +109,13 @@ func (a *app) printEvents(ctx context.Context, cp controlPlane, o tempool.EventO
 		if printed == 0 {
 			return failure
 		}
-		a.warnOf(failure)
+		a.warn(message(failure))
 	}
 	if printed == 0 && o.Pool != "" && !o.Follow { // perhaps the name is wrong
 		_, err := send(ctx, a, cp.Pool(o.Pool).Roster)
 		return err
 	}
 	return nil
-}
-
-func (a *app) warnOf(err error) {
-	_, message := describe(err)
-	a.warn(message)
 }
 
 func (a *app) printEvent(event api.Event) error {

@@ -89,9 +89,8 @@ func (a *app) dialGateways(ctx context.Context, g *gatewayFlags) (controlPlane, 
 	defer cancel()
 	cp, err := a.dial(request, a.options)
 	if api.CodeOf(err) == api.CodeUnavailable {
-		_, message := describe(err)
 		return nil, api.Errorf(api.CodeUnavailable,
-			"%s; a gateway may still serve calls: name it with --gateway http://127.0.0.1:7460", message)
+			"%s; a gateway may still serve calls: name it with --gateway http://127.0.0.1:7460", message(err))
 	}
 	return cp, err
 }

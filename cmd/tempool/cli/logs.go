@@ -85,8 +85,7 @@ func (a *app) printLogs(ctx context.Context, p pool, o tempool.LogOptions) error
 	var unread error // of a gateway that may have had lines
 	o.Unreachable = func(endpoint string, err error) {
 		unread = err
-		_, message := describe(err)
-		a.warn(fmt.Sprintf("no logs from the gateway at %s: %s", redact.URLs(endpoint), message))
+		a.warn(fmt.Sprintf("no logs from the gateway at %s: %s", redact.URLs(endpoint), message(err)))
 	}
 	out := bufio.NewWriter(a.out)
 	var failed error

@@ -172,8 +172,7 @@ func (a *app) poolListCommand() *cobra.Command {
 func summarize(p pool, ctx context.Context) (poolSummary, error) {
 	s, err := p.Status(ctx)
 	if err != nil {
-		_, message := describe(err)
-		return poolSummary{Pool: p.Name(), Error: message}, nil
+		return poolSummary{Pool: p.Name(), Error: message(err)}, nil
 	}
 	return poolSummary{Pool: p.Name(), Size: s.Size, Ready: s.Ready, SpecVersion: s.SpecVersion, Stopping: s.Stopping,
 		Rollout: s.Rollout}, nil

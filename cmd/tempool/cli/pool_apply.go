@@ -36,9 +36,7 @@ tempool pool status shows the version.`,
 		if err != nil {
 			return err
 		}
-		applied, err := send(ctx, a, func(ctx context.Context) (api.ApplyResult, error) {
-			return cp.Pool(name).ApplySpec(ctx, request)
-		})
+		applied, err := ask(ctx, a, cp.Pool(name).ApplySpec, request)
 		if err != nil {
 			return err
 		}
@@ -73,7 +71,7 @@ tempool pool status shows the version.`,
 // applyResult is the result of tempool pool apply.
 type applyResult struct {
 	api.ApplyResult
-	Changes []change `json:"changes"`
+	Changes []spec.Change `json:"changes"`
 }
 
 // awaitRollout waits until the pool has no rollout. It fails if the rollout halts.

@@ -12,32 +12,20 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// change is a key with another value in a new spec, in TOML; "" stands for a key without a value.
-type change struct {
-	Key  string `json:"key"`
-	From string `json:"from"`
-	To   string `json:"to"`
-}
-
-// restarts reports whether the change restarts the workers of a running pool: all but those of its size do.
-func (c change) restarts() bool { return c.Key != "pool.size" && !strings.HasPrefix(c.Key, "scale.") }
-
 // poolDiff is the result of tempool pool diff.
 type poolDiff struct {
-	Pool        string   `json:"pool"`
-	SpecVersion int64    `json:"spec_version"`
-	Changes     []change `json:"changes"`
-	Restarts    []string `json:"restarts"` // workers
+	Pool        string        `json:"pool"`
+	SpecVersion int64         `json:"spec_version"`
+	Changes     []spec.Change `json:"changes"`
+	Restarts    []string      `json:"restarts"` // workers
 }
 
 func newPoolDiff(running api.PoolStatus, next spec.Spec) poolDiff {
 	name := next.Pool.Name
-	d := poolDiff{Pool: name, SpecVersion: running.SpecVersion, Changes: []change{}, Restarts: []string{}}
-	for _, c := range spec.ChangesWithoutSecrets(running.Spec, next) {
-		d.Changes = append(d.Changes, change(c))
-	}
+	d := poolDiff{Pool: name, SpecVersion: running.SpecVersion, Restarts: []string{},
+		Changes: append([]spec.Change{}, spec.ChangesWithoutSecrets(running.Spec, next)...)}
 	for _, w := range running.Workers {
-		if !w.Gone && !w.Removing && slices.ContainsFunc(d.Changes, change.restarts) {
+		if !w.Gone && !w.Removing && slices.ContainsFunc(d.Changes, spec.Change.RestartsWorkers) {
 			d.Restarts = append(d.Restarts, api.WorkerName(name, w.Slot))
 		}
 	}
@@ -50,7 +38,7 @@ func (d poolDiff) write(text *strings.Builder) {
 			"restarts all)\n", d.Pool, d.SpecVersion)
 		return
 	}
-	tableOf(text, []string{"KEY", "FROM", "TO"}, d.Changes, func(c change) []string {
+	tableOf(text, []string{"KEY", "FROM", "TO"}, d.Changes, func(c spec.Change) []string {
 		return []string{c.Key, oneLine(orDash(c.From), maxReasonRunes), oneLine(orDash(c.To), maxReasonRunes)}
 	})
 	if len(d.Restarts) == 0 {

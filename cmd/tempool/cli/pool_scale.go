@@ -33,10 +33,7 @@ as it is in the spec.`,
 		name := args[0]
 		request, _ := parseScale(args[1]) // checkArguments has parsed it
 		request.Reason, request.By = reason, operator()
-		result, err := send(ctx, a, func(ctx context.Context) (api.ScaleResult, error) {
-			return cp.Pool(name).ScaleTo(ctx,
-				request)
-		})
+		result, err := ask(ctx, a, cp.Pool(name).ScaleTo, request)
 		if err != nil {
 			return err
 		}

@@ -33,9 +33,7 @@ within rotation.drain_timeout; then the processes are stopped.`,
   tempool pool stop python --reason "moved to another cluster" --no-wait`,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
 		name := args[0]
-		stopping, err := send(ctx, a, func(ctx context.Context) (api.PoolStopResult, error) {
-			return cp.Pool(name).Stop(ctx, reasonWithOperator(reason))
-		})
+		stopping, err := ask(ctx, a, cp.Pool(name).Stop, reasonWithOperator(reason))
 		if err != nil {
 			return err
 		}

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/format"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -61,26 +61,23 @@ const (
 func askWorkers(ctx context.Context, cp controlPlane, views []api.PoolWorkers) {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
-	var group errgroup.Group
-	group.SetLimit(asksAtOnce)
-	asked := 0
+	var live []*api.Worker
 	for _, view := range views {
 		for i := range view.Workers {
-			w := &view.Workers[i]
-			_, slot, err := api.ParseWorkerName(w.Worker)
-			if err != nil || !w.State.Live() || view.Ended || asked == maxAsked {
-				continue
+			if w := &view.Workers[i]; w.State.Live() && !view.Ended && len(live) < maxAsked {
+				live = append(live, w)
 			}
-			asked++
-			group.Go(func() error {
-				if s, err := cp.Pool(view.Pool).State(ctx, slot); err == nil && !s.Ended {
-					w.WorkerState = s
-				}
-				return nil
-			})
 		}
 	}
-	_ = group.Wait() // a worker that does not answer keeps the roster's state
+	sleep.Each(len(live), asksAtOnce, func(i int) { // a worker that does not answer keeps the roster's state
+		name, slot, err := api.ParseWorkerName(live[i].Worker)
+		if err != nil {
+			return
+		}
+		if s, err := cp.Pool(name).State(ctx, slot); err == nil && !s.Ended {
+			live[i].WorkerState = s
+		}
+	})
 	for i := range views {
 		views[i].CountReady()
 	}

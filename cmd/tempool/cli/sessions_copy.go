@@ -79,18 +79,13 @@ store without it.`,
 	return a.gatewayCommand(c, &gateways, func(ctx context.Context, p pool, _ []string) error {
 		for _, one := range steps {
 			if one.set {
-				return a.printCopy(send(ctx, a, func(ctx context.Context) (*api.SessionCopy, error) {
-					return p.StepSessionCopy(ctx, api.SessionCopyStep{Step: one.step, Force: force})
-				}))
+				return a.printCopy(ask(ctx, a, p.StepSessionCopy, api.SessionCopyStep{Step: one.step, Force: force}))
 			}
 		}
 		if status {
 			return a.printCopy(send(ctx, a, p.SessionCopy))
 		}
-		report, err := send(ctx, a, func(ctx context.Context) (*api.SessionCopy, error) {
-			return p.CopySessions(ctx,
-				request)
-		})
+		report, err := ask(ctx, a, p.CopySessions, request)
 		if err != nil || wait.skip {
 			return a.printCopy(report, err)
 		}

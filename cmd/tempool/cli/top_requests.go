@@ -233,6 +233,5 @@ func sentence(err error) string {
 	if err == nil {
 		return ""
 	}
-	_, message := describe(err)
-	return oneLine(message, 4*maxReasonRunes)
+	return oneLine(message(err), 4*maxReasonRunes)
 }

@@ -64,10 +64,7 @@ func (a *app) dashboardLink(ctx context.Context, cp controlPlane, endpoints []st
 		"no running agent serves a dashboard; start one, or name its gateway with --gateway"))
 	page := ""
 	for _, endpoint := range endpoints {
-		link, err := send(ctx, a, func(ctx context.Context) (tempool.DashboardLink, error) {
-			return cp.DashboardLink(ctx,
-				endpoint)
-		})
+		link, err := ask(ctx, a, cp.DashboardLink, endpoint)
 		if err == nil {
 			return link, nil
 		}

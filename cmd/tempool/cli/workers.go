@@ -44,9 +44,8 @@ too.`,
 		if err != nil {
 			return err
 		}
-		result, err := send(ctx, a, func(ctx context.Context) (api.RestartResult, error) {
-			return cp.Pool(name).Restart(ctx, api.RestartRequest{Worker: slot, Reason: reason, By: operator()})
-		})
+		result, err := ask(ctx, a, cp.Pool(name).Restart,
+			api.RestartRequest{Worker: slot, Reason: reason, By: operator()})
 		if err != nil {
 			return err
 		}
@@ -81,7 +80,7 @@ admin, or the socket of the agent.`,
   tempool workers release notebook/0`,
 	}, &gateways, func(ctx context.Context, p pool, args []string) error {
 		_, slot, _ := workerName(args[0]) // checkArguments has parsed it
-		result, err := send(ctx, a, func(ctx context.Context) (api.ReleaseResult, error) { return p.ReleaseKey(ctx, slot) })
+		result, err := ask(ctx, a, p.ReleaseKey, slot)
 		switch {
 		case err != nil:
 			return err
@@ -108,7 +107,7 @@ func (a *app) beforeRestart(ctx context.Context, p pool, slot *int, wait waitFla
 		if w.Slot != *slot {
 			continue
 		}
-		state, err := a.workerState(ctx, p, *slot)
+		state, err := ask(ctx, a, p.State, *slot)
 		if err != nil && !errors.Is(err, api.ErrWorkerNotFound) { // the pool restarts a worker whose workflow was terminated
 			return nil, err
 		}
@@ -116,10 +115,6 @@ func (a *app) beforeRestart(ctx context.Context, p pool, slot *int, wait waitFla
 	}
 	return &readyWait{pool: p.Name(), program: status.Spec.Pool, limit: wait.limit,
 		Tracker: ready.Tracker{From: from, Starts: starts, Slots: []int{*slot}}}, nil
-}
-
-func (a *app) workerState(ctx context.Context, p pool, slot int) (api.WorkerState, error) {
-	return send(ctx, a, func(ctx context.Context) (api.WorkerState, error) { return p.State(ctx, slot) })
 }
 
 // workerSignal is a signal that changes the state of workers, with its command.
@@ -282,7 +277,7 @@ func (a *app) targets(ctx context.Context, p pool, s workerSignal, slot *int) ([
 		if w.Gone || w.Removing || (slot != nil && w.Slot != *slot) {
 			continue
 		}
-		state, err := a.workerState(ctx, p, w.Slot)
+		state, err := ask(ctx, a, p.State, w.Slot)
 		if err != nil {
 			return nil, err
 		}
