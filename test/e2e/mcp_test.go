@@ -1,9 +1,12 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -13,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/cmd/tempool/cli"
 	"github.com/tempool/tempool/internal/examplesetup"
 	"github.com/tempool/tempool/internal/need"
 	"github.com/tempool/tempool/lifecycle"
@@ -104,4 +108,33 @@ func TestASessionOfMCPIsALease(t *testing.T) {
 	})
 	status, _, _ = send("DELETE", first, "")
 	require.Equal(t, http.StatusNotFound, status)
+}
+
+// The quick start of docs/mcp.md: the server of a client's configuration becomes a pool that the client uses.
+func TestAClientsConfigurationBecomesOneURL(t *testing.T) {
+	t.Parallel()
+	need.Program(t, "node")
+	dir := examplesetup.Copy(t, "../../gateway/testdata/mcp")
+	config := filepath.Join(dir, ".mcp.json")
+	require.NoError(t, os.WriteFile(config, []byte(`{"mcpServers": {"everything": {
+		"command": "node_modules/.bin/mcp-server-everything", "args": ["stdio"], "env": {"SECRET": "not in histories"}}}}`), 0o600))
+	env := newEnv(t)
+	env.startAgent("mcp", "--listen", "127.0.0.1:0")
+	_, _ = env.ctl(cli.ExitOK, "mcp", "import", config, "--start", "--dir", dir)
+	out, _ := env.ctl(cli.ExitOK, "mcp", "url", "everything")
+	var entries struct {
+		Servers map[string]struct{ Type, URL string } `json:"mcpServers"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(out), &entries), out)
+	require.Equal(t, "http", entries.Servers["everything"].Type)
+	client := exec.CommandContext(t.Context(), "node", filepath.Join(dir, "client.mjs"), entries.Servers["everything"].URL,
+		spec.MCPSession)
+	got, err := client.CombinedOutput()
+	require.NoError(t, err, "%s", got)
+	require.Contains(t, string(got), `"echo":"Echo: line`)
+	for _, id := range []string{api.PoolWorkflowID("everything"), api.WorkerWorkflowID("everything", 0)} {
+		events := fmt.Sprint(env.acceptedEvents(id))
+		require.Contains(t, events, "everything.env")
+		require.NotContains(t, events, "not in histories")
+	}
 }

@@ -36,7 +36,7 @@ With -o json a failure prints {"error": {"code", "message"}} to stderr.`,
 		{"Pools, workers and hosts:", []*cobra.Command{a.poolCommand(), a.psCommand(), a.topCommand(),
 			a.workersCommand(), a.hostsCommand(), a.historyCommand(), a.logsCommand(), a.eventsCommand(), a.uiCommand()}},
 		{"Calls, leases and sessions:", []*cobra.Command{a.callCommand(), a.checkoutCommand(), a.checkinCommand(),
-			a.sessionsCommand()}},
+			a.sessionsCommand(), a.mcpCommand()}},
 		{"Access:", []*cobra.Command{a.tokenCommand(), a.codecServerCommand()}},
 		{"Others:", []*cobra.Command{a.versionCommand()}},
 	} {

@@ -1,0 +1,309 @@
+package cli
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/worker"
+)
+
+func (a *app) mcpCommand() *cobra.Command {
+	return a.group(&cobra.Command{
+		Use:   "mcp",
+		Short: "Serve MCP servers to MCP clients",
+		Long:  `Make pools of the MCP servers that clients are configured with, and configure clients with pools.`,
+		Example: `  tempool mcp import .mcp.json --start
+  tempool mcp url everything`,
+	}, a.mcpImportCommand(), a.mcpURLCommand())
+}
+
+// clientEntries are pools as most clients are configured with them.
+type clientEntries struct {
+	Servers map[string]clientEntry `json:"mcpServers"`
+}
+
+type clientEntry struct {
+	Type string `json:"type"`
+	URL  string `json:"url"`
+}
+
+func (e clientEntries) add(pool, gateway string) {
+	e.Servers[pool] = clientEntry{"http", gateway + "/mcp/" + pool}
+}
+
+func (a *app) mcpURLCommand() *cobra.Command {
+	return a.controlPlaneCommand(&cobra.Command{
+		Use:   "url POOL",
+		Short: "Print a pool's entry for the configuration of an MCP client",
+		Long: `Print the JSON with which an MCP client is configured to use a pool. If the gateway wants a token, add
+"headers": {"Authorization": "Bearer TOKEN"}.`,
+		Example: "  tempool mcp url everything",
+	}, func(ctx context.Context, cp controlPlane, args []string) error {
+		entries := clientEntries{map[string]clientEntry{}}
+		gateway, err := a.mcpGateway(ctx, cp.Pool(args[0]))
+		if err != nil {
+			return err
+		}
+		entries.add(args[0], gateway)
+		return writeJSON(a.out, entries)
+	})
+}
+
+// mcpGateway is the base URL of a gateway of a pool of MCP servers.
+func (a *app) mcpGateway(ctx context.Context, p pool) (string, error) {
+	status, err := send(ctx, a, p.Running)
+	if err != nil {
+		return "", err
+	}
+	if !status.Spec.MCP.On() {
+		return "", api.Errorf(api.CodeInvalid, "pool %s serves no MCP clients; set mcp.mode in its spec", p.Name())
+	}
+	var gateways []string
+	for _, w := range status.Workers {
+		if strings.HasPrefix(w.Endpoint, "http") {
+			gateways = append(gateways, w.Endpoint)
+		}
+	}
+	slices.Sort(gateways)
+	if gateways = slices.Compact(gateways); len(gateways) == 0 {
+		return "", api.Errorf(api.CodeUnavailable, "no worker of pool %s has a gateway with an HTTP address; "+
+			"wait until one is ready, and start agents with --listen HOST:PORT", p.Name())
+	}
+	if len(gateways) > 1 {
+		a.warn("a session of MCP belongs to one gateway; the pool has also " + strings.Join(gateways[1:], ", "))
+	}
+	return gateways[0], nil
+}
+
+// importResult is the result of tempool mcp import.
+type importResult struct {
+	Pools   []importedPool    `json:"pools"`
+	Skipped map[string]string `json:"skipped"` // servers, with the reason
+	clientEntries
+}
+
+// importFlags are the flags of tempool mcp import.
+type importFlags struct {
+	only, inputs         []string
+	mode, workspace, dir string
+	start                bool
+}
+
+func (a *app) mcpImportCommand() *cobra.Command {
+	flags := importFlags{mode: spec.MCPSession}
+	c := &cobra.Command{
+		Use:   "import FILE...",
+		Short: "Make pools of the servers in the configurations of MCP clients",
+		Long: `Make a pool.toml of each server in the configurations of MCP clients: of Claude, Cursor, Cline and others
+(mcpServers), of VS Code (servers, in .vscode/mcp.json) and of Codex (mcp_servers, in config.toml). Variables go into a
+file beside it, N.env, which only you may read. Nothing is replaced: a file that exists is an error.`,
+		Example: `  tempool mcp import .mcp.json --start
+  tempool mcp import ~/.codex/config.toml .vscode/mcp.json --only github --mode shared --dir pools`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("tempool mcp import takes at least one FILE")
+			}
+			return nil
+		},
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return []string{"json", "toml"}, cobra.ShellCompDirectiveFilterFileExt
+		},
+	}
+	f := c.Flags()
+	f.StringSliceVar(&flags.only, "only", nil, "import these servers only")
+	modes := []string{spec.MCPSession, spec.MCPShared}
+	f.Var(choice[string]{&flags.mode, modes}, "mode", "mcp.mode of the pools")
+	completeFlag(c, "mode", modes...)
+	f.StringVar(&flags.workspace, "workspace", "",
+		"the folder in which the servers run, and ${workspaceFolder} (default: that of FILE, without .vscode or .cursor)")
+	f.StringArrayVar(&flags.inputs, "input", nil, "ID=VALUE for ${input:ID}, instead of asking")
+	f.StringVar(&flags.dir, "dir", ".", "the folder for the files of the pools")
+	f.BoolVar(&flags.start, "start", false, "start the pools, and wait until their workers are ready")
+	for _, name := range []string{"workspace", "dir"} {
+		mustDefine(c, c.MarkFlagDirname(name))
+	}
+	return a.localCommand(c, func(ctx context.Context, args []string) error {
+		result, err := a.importServers(args, flags)
+		if err != nil {
+			return err
+		}
+		if err := result.write(flags.dir); err != nil {
+			return err
+		}
+		for _, p := range result.Pools {
+			result.add(p.Pool, "http://"+worker.DefaultListen)
+		}
+		if flags.start {
+			if err := a.startImported(ctx, &result); err != nil {
+				return err
+			}
+		}
+		return a.printResult(result, func(text *strings.Builder) {
+			for _, p := range result.Pools {
+				fmt.Fprintf(text, "%s: %s\n", p.Pool, p.File)
+			}
+			for _, name := range slices.Sorted(maps.Keys(result.Skipped)) {
+				fmt.Fprintf(text, "%s: skipped, since %s\n", name, result.Skipped[name])
+			}
+			if !flags.start {
+				fmt.Fprintln(text, "Start each with tempool pool start -f FILE. Then clients are configured with:")
+			}
+			_ = writeJSON(text, result.clientEntries)
+		})
+	})
+}
+
+// importServers makes the pools of all servers.
+func (a *app) importServers(paths []string, flags importFlags) (importResult, error) {
+	result := importResult{Pools: []importedPool{}, Skipped: map[string]string{},
+		clientEntries: clientEntries{map[string]clientEntry{}}}
+	inputs := map[string]string{}
+	for _, text := range flags.inputs {
+		id, answer, found := strings.Cut(text, "=")
+		if !found {
+			return result, usagef("--input is %q; write ID=VALUE", text)
+		}
+		inputs[id] = answer
+	}
+	missing := slices.Clone(flags.only)
+	from := map[string]string{}
+	for _, path := range paths {
+		config, err := readClientConfig(path)
+		if err != nil {
+			return result, err
+		}
+		workspace, err := filepath.Abs(cmp.Or(flags.workspace, filepath.Dir(path)))
+		if err != nil {
+			return result, err
+		}
+		if base := filepath.Base(workspace); flags.workspace == "" && (base == ".vscode" || base == ".cursor") {
+			workspace = filepath.Dir(workspace)
+		}
+		m := importer{path: path, workspace: workspace, mode: flags.mode, inputs: inputs, declared: config.Inputs,
+			ask: a.askInput, warn: a.warn}
+		servers := config.all()
+		for _, name := range slices.Sorted(maps.Keys(servers)) {
+			if len(flags.only) > 0 && !slices.Contains(flags.only, name) {
+				continue
+			}
+			missing = slices.DeleteFunc(missing, func(only string) bool { return only == name })
+			if reason := servers[name].skipped(); reason != "" {
+				result.Skipped[name] = reason
+				continue
+			}
+			p, err := m.pool(name, servers[name])
+			if err != nil {
+				return result, api.Errorf(api.CodeInvalid, "%s: server %s: %w", path, name, err)
+			}
+			if other, twice := from[p.Pool]; twice {
+				return result, api.Errorf(api.CodeInvalid, "%s: server %s: its pool would have the name of that of %s; import "+
+					"one of them with --only, or rename it", path, name, other)
+			}
+			from[p.Pool] = name + " in " + path
+			result.Pools = append(result.Pools, p)
+		}
+	}
+	if len(missing) > 0 {
+		return result, api.Errorf(api.CodeInvalid, "there is no server %s in %s (--only)", strings.Join(missing, ", "),
+			strings.Join(paths, ", "))
+	}
+	return result, nil
+}
+
+// askInput asks for what VS Code would.
+func (a *app) askInput(input clientInput) (answer string, err error) {
+	file, isFile := a.in.(*os.File)
+	if !isFile || !term.IsTerminal(int(file.Fd())) {
+		return "", fmt.Errorf("${input:%s} must be asked for, and there is no terminal; give it by --input %[1]s=VALUE",
+			input.ID)
+	}
+	fmt.Fprint(a.err, printable(cmp.Or(input.Description, input.ID)), ": ")
+	if input.Password {
+		var secret []byte
+		secret, err = term.ReadPassword(int(file.Fd()))
+		fmt.Fprintln(a.err)
+		answer = string(secret)
+	} else {
+		answer, err = bufio.NewReader(file).ReadString('\n')
+	}
+	return cmp.Or(strings.TrimSpace(answer), input.Default), err
+}
+
+// write writes the files of the pools, and none if one of them exists.
+func (r *importResult) write(dir string) error {
+	files := map[string][]byte{}
+	for i := range r.Pools {
+		p := &r.Pools[i]
+		p.File = filepath.Join(dir, p.File)
+		files[p.File] = []byte(p.text)
+		var env strings.Builder
+		for _, name := range slices.Sorted(maps.Keys(p.env)) {
+			fmt.Fprintf(&env, "%s=%s\n", name, strconv.Quote(p.env[name]))
+		}
+		if len(p.env) > 0 {
+			files[filepath.Join(dir, p.Pool+".env")] = []byte(env.String())
+		}
+	}
+	for path := range files {
+		if _, err := os.Lstat(path); err == nil {
+			return api.Errorf(api.CodeInvalid, "%s exists; remove it, or name another folder with --dir", path)
+		}
+	}
+	for path, content := range files {
+		mode := os.FileMode(0o644)
+		if filepath.Ext(path) == ".env" {
+			mode = 0o600
+		}
+		file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+		if err != nil {
+			return err
+		}
+		_, err = file.Write(content)
+		if err = cmp.Or(err, file.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startImported starts the pools, and waits until each is ready.
+func (a *app) startImported(ctx context.Context, result *importResult) error {
+	request, cancel := a.request(ctx)
+	defer cancel()
+	cp, err := a.dial(request, a.options)
+	if err != nil {
+		return err
+	}
+	defer cp.Close()
+	for _, p := range result.Pools {
+		s, err := spec.Load(p.File)
+		if err == nil {
+			err = a.startPool(ctx, cp, s)
+		}
+		if err == nil {
+			err = a.awaitReady(ctx, cp, &readyWait{pool: p.Pool, program: s.Pool, limit: defaultWait})
+		}
+		gateway := ""
+		if err == nil {
+			gateway, err = a.mcpGateway(ctx, cp.Pool(p.Pool))
+		}
+		if err != nil {
+			return a.withAdvice(ctx, cp, err)
+		}
+		result.add(p.Pool, gateway)
+	}
+	return nil
+}
