@@ -22,8 +22,8 @@ func formatOf(formats map[string]int, workflowType string) int {
 	return cmp.Or(formats[workflowType], 1)
 }
 
-// stateFormatHeader is the header of a run with the format of the build that wrote its input. Without it, the format is
-// 1 or older.
+// stateFormatHeader is the header of a run with the format of the build that wrote its input. Without it, as in the
+// first run of a pool, the format is 1.
 const stateFormatHeader = "tempool-state-format"
 
 // Interceptors returns what every Temporal worker that runs the registered workflows needs; payloads converts those of

@@ -69,8 +69,6 @@ func samplesTrouble(err error) string {
 	switch code := api.CodeOf(err); {
 	case code == api.CodeUnauthorized, code == api.CodeForbidden:
 		return "its gateway asks for a token; sign out, and sign in with a token that it knows"
-	case code == "not_found":
-		return "its agent is older and keeps none; update it"
 	case code == api.CodeDeadlineExceeded, errors.Is(err, context.DeadlineExceeded):
 		return "it does not answer in time"
 	}

@@ -166,8 +166,8 @@ func (b *bench) measureRedis(ctx context.Context) {
 	for round := range b.rounds {
 		took := make([][]float64, len(kinds))
 		for n := range sessionsTimed {
-			for turn := range kinds {
-				i := (turn + round) % len(kinds) // each kind is first in turn
+			for offset := range kinds {
+				i := (offset + round) % len(kinds) // each kind is first once in as many rounds
 				took[i] = append(took[i], 1000*timed(func() error { return kinds[i].do(ctx, n) }))
 			}
 		}

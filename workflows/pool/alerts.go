@@ -29,8 +29,7 @@ type alerts struct {
 // raisedBefore is the reason of an alert whose problem ended with the run that raised it.
 const raisedBefore = "an earlier run of the pool's workflow raised it; its event alert.raised has the reason"
 
-// newAlerts takes over the alerts that earlier runs raised and did not clear. It raises those of a state without such a
-// record again.
+// newAlerts takes over the alerts that earlier runs raised and did not clear.
 func newAlerts(p *pool) alerts {
 	reasons := map[alert]string{}
 	for _, one := range p.problems() {

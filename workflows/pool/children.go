@@ -23,7 +23,7 @@ const (
 	childRetryDelay    = 2 * time.Second
 	childRetryMaxDelay = 2 * time.Minute
 	// maxStarting is how many workflows are being started at once. Temporal records each start in the pool's own workflow,
-	// one after the other; a start that does not get its turn within half a second is tried again only seconds later.
+	// one after the other; a start that is not recorded within half a second is tried again only seconds later.
 	maxStarting = 20
 )
 
@@ -32,9 +32,6 @@ type children struct{ *pool }
 
 // startMissing starts the workflows of slots that have none, as many as fit the workflow task.
 func (c children) startMissing() {
-	if c.retry.Take() {
-		c.RetryAt = time.Time{}
-	}
 	starting := c.starting()
 	for _, number := range c.memberNumbers() {
 		s := c.slot(number)
@@ -47,8 +44,8 @@ func (c children) startMissing() {
 		c.start(number)
 		starting++
 	}
-	if c.Now().Before(c.RetryAt) && !c.retry.Running() {
-		c.retry.Start(c.Loop, c.RetryAt.Sub(c.Now()), "before workers are started again")
+	if wait := c.RetryAt.Sub(c.Now()); wait > 0 {
+		c.wakeAfter(wait)
 	}
 }
 

@@ -80,7 +80,6 @@ type AllocationState struct {
 type pool struct {
 	Run
 	*loop.Loop
-	retry  loop.Timer // before slots are started again
 	wake   loop.Timer // see wakeAfter
 	wakeAt time.Time
 

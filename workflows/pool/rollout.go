@@ -32,7 +32,7 @@ type rollout struct {
 	Cause   api.Cause `json:"cause,omitempty"`
 	// AtOnce ignores the budget (watch.mode = "all").
 	AtOnce bool `json:"at_once,omitempty"`
-	// Since is when it began; zero if an earlier version did.
+	// Since is when it began.
 	Since time.Time `json:"since,omitzero"`
 }
 

@@ -22,8 +22,8 @@ const (
 	capacityTimeout = time.Hour
 	// slack is added to the time that an activity may take on its host.
 	slack = 15 * time.Second
-	// startHeartbeatEach is what each worker of a pool adds to the heartbeat time-out of a Start: starts that wait for
-	// their turn on a host heartbeat, and a thousand of them at once are a load for Temporal.
+	// startHeartbeatEach is what each worker of a pool adds to the heartbeat time-out of a Start: starts that queue on a
+	// host heartbeat, and a thousand of them at once are a load for Temporal.
 	startHeartbeatEach = 30 * time.Millisecond
 	// lostAttemptDelay is the delay after an attempt whose host was lost.
 	lostAttemptDelay = time.Second

@@ -146,11 +146,8 @@ func (d *diagnosis) agents(s setup) {
 		subject := "host " + h.ID
 		r := h.Heartbeat.Agent
 		switch {
-		case h.HeardAt.IsZero():
+		case h.HeardAt.IsZero() || r == nil:
 			d.absent(h)
-		case r == nil:
-			running++
-			d.add(levelWarning, "agents", subject, "upgrade the agent", "its agent is too old to report on its host")
 		default:
 			running++
 			versions[r.Version] = h.ID

@@ -77,10 +77,6 @@ func TestDoctorSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			"none is running", "tempool agent --address"},
 		"a lost host": {func(f *fakeControlPlane, _ *api.AgentReport) { f.hosts = append(f.hosts, tempool.Host{ID: "b"}) },
 			levelWarning, "agents", "lost since", "--host-id b"},
-		"an old agent": {func(f *fakeControlPlane, _ *api.AgentReport) {
-			f.hosts = append(f.hosts, tempool.Host{ID: "b", HeardAt: noon})
-		},
-			levelWarning, "agents", "too old", "upgrade"},
 		"two builds": {func(f *fakeControlPlane, r *api.AgentReport) {
 			other := *r
 			other.Version = "v9"
