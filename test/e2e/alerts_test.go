@@ -68,7 +68,6 @@ func awaitAlerts(t *testing.T, p *prometheus, conditions []condition) {
 // TestAlertsFireOnTheConditionsTheyName makes what each alert names, and waits until a Prometheus that scrapes the
 // agents says so.
 func TestAlertsFireOnTheConditionsTheyName(t *testing.T) {
-	t.Parallel()
 	env := newEnv(t)
 	instances := map[string]string{"main": ownAddress(t), "full": ownAddress(t), "gone": ownAddress(t),
 		"again": ownAddress(t)}
@@ -168,8 +167,7 @@ func TestAlertsFireOnTheConditionsTheyName(t *testing.T) {
 	require.NoError(t, err)
 	_, err = killed.Restart(t.Context(), api.RestartRequest{Reason: "by hand"})
 	require.NoError(t, err)
-	status, answer, _ := post(t, gateway, "/v1/pools/ill/call/fall_ill", "[]")
-	require.Equal(t, http.StatusOK, status, answer)
+	mustRequest(t, gateway, "POST", "/v1/pools/ill/call/fall_ill", "[]", "")
 
 	// Problems that occur again and again.
 	proven := append(slices.Clone(onlyFromSeries), "TempoolControlPlaneLost") // the latter at the end

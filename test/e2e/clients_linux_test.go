@@ -35,9 +35,7 @@ func runClient(t *testing.T, dir string, env []string, command ...string) string
 const debianPython = "/usr/bin/python3"
 
 func TestThePythonClientCallsAPool(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("pyclient", "--listen", "127.0.0.1:0")
+	env := oneHost(t, "pyclient", "--listen", "127.0.0.1:0")
 	s := pythonSpec("called", 2, "called.py")
 	env.startPool(s)
 	out := runClient(t, ".", []string{"PYTHONPATH=" + s.Pool.Env["PYTHONPATH"]},
@@ -48,7 +46,6 @@ func TestThePythonClientCallsAPool(t *testing.T) {
 
 // The asynchronous clients call ten workers of two hosts, over TLS and with a token.
 func TestTheAsynchronousClientsCallAPoolOfTwoHosts(t *testing.T) {
-	t.Parallel()
 	env := newEnv(t)
 	cert, key, ca, _ := certify(t, env.dir, "127.0.0.1")
 	tokens := filepath.Join(env.dir, "tokens.toml")
@@ -84,9 +81,7 @@ func TestTheAsynchronousClientsCallAPoolOfTwoHosts(t *testing.T) {
 
 // The two first projects are installed as their users install them, from the packages.
 func TestTheFirstProjects(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("first", "--listen", "127.0.0.1:0", "--capacity", "4")
+	env := oneHost(t, "first", "--listen", "127.0.0.1:0", "--capacity", "4")
 	gateway := "TEMPOOL_GATEWAY=unix:" + filepath.Join(env.dir, "first", worker.SocketName)
 	sdk, err := filepath.Abs(filepath.Join("..", "..", "sdk"))
 	require.NoError(t, err)

@@ -56,15 +56,27 @@ func (env *testEnv) restAndContinue(pool *tempool.Pool, slot int) {
 	env.continued(pool.Name())
 }
 
-func TestAWorkerTerminatedAfterItsPoolContinuedIsReplaced(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("host-a")
-	pool := env.startPool(echoSpec("heirs", 2))
+func TestWhatIsTerminatedIsReplacedOrEnds(t *testing.T) {
+	oneHost(t, "host").atOnce(map[string]func(*testEnv){
+		"a leased worker":                                 leasedWorker,
+		"a worker of a pool that has continued":           workerOfAContinuedPool,
+		"a worker and the sweeper":                        workerAndSweeper,
+		"a worker that rests":                             restingWorker,
+		"a pool and its processes":                        poolAndItsProcesses,
+		"a pool whose workers rest":                       restingWorkersOfAPool,
+		"a deleted pool whose workers rest":               restingWorkersOfADeletedPool,
+		"a pool that is started again at once":            poolStartedAtOnce,
+		"a pool that is started again with fewer workers": poolStartedSmaller,
+	})
+}
+
+func workerOfAContinuedPool(env *testEnv) {
+	t := env.t
+	pool := env.startPool(echoSpec("followed", 2))
 	before := env.waitReady(pool, 2)
-	env.continued("heirs")
-	env.continued("heirs")
-	env.terminate(api.WorkerWorkflowID("heirs", 0))
+	env.continued("followed")
+	env.continued("followed")
+	env.terminate(api.WorkerWorkflowID("followed", 0))
 	env.waitFor(pool, "the terminated worker is replaced", func(v api.PoolWorkers) bool {
 		return v.Ready == 2 && v.Workers[0].Incarnation > 1 && v.Workers[0].LeaseSeq > before.Workers[0].LeaseSeq
 	})
@@ -74,81 +86,75 @@ func TestAWorkerTerminatedAfterItsPoolContinuedIsReplaced(t *testing.T) {
 	require.Eventually(t, func() bool {
 		var err error
 		closed, err = sweeps.ClosedWorkers(t.Context(), time.Now().Add(-time.Hour))
-		return err == nil && closed[api.WorkerWorkflowID("heirs", 0)]
+		return err == nil && closed[api.WorkerWorkflowID("followed", 0)]
 	}, waitTimeout, 100*time.Millisecond, "agents find it, too")
-	require.NotContains(t, closed, api.WorkerWorkflowID("heirs", 1))
+	require.NotContains(t, closed, api.WorkerWorkflowID("followed", 1))
 }
 
-func TestAWorkerTerminatedByHandIsReplacedWhoeverIsThereToNotice(t *testing.T) {
-	t.Parallel()
-	for name, before := range map[string]func(env *testEnv, pool *tempool.Pool){
-		"and the sweeper, too": func(env *testEnv, pool *tempool.Pool) {
-			env.continued(pool.Name())
-			env.terminate(api.SweeperWorkflowID)
-		},
-		"while it rests": func(env *testEnv, pool *tempool.Pool) { env.restAndContinue(pool, 1) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			env := newEnv(t)
-			env.startAgent("host-a")
-			pool := env.startPool(echoSpec("heirs", 2))
-			before(env, pool)
-			env.terminate(api.WorkerWorkflowID("heirs", 1))
-			env.waitFor(pool, "the terminated worker is replaced",
-				func(v api.PoolWorkers) bool { return v.Ready == 2 && v.Workers[1].Incarnation > 1 })
-		})
-	}
+func workerAndSweeper(env *testEnv) {
+	pool := env.startPool(echoSpec("unswept", 2))
+	env.continued(pool.Name())
+	env.terminate(api.SweeperWorkflowID)
+	env.replacesTerminated(pool)
 }
 
-func TestRestingWorkersOfAPoolThatWasEndedFromOutsideEnd(t *testing.T) {
-	t.Parallel()
-	for name, end := range map[string]func(env *testEnv){
-		"terminated": func(env *testEnv) { env.terminate(api.PoolWorkflowID("heirs")) },
-		"deleted": func(env *testEnv) {
-			_, err := env.client.Temporal().WorkflowService().DeleteWorkflowExecution(env.t.Context(),
-				&workflowservice.DeleteWorkflowExecutionRequest{
-					Namespace:         env.client.Namespace(),
-					WorkflowExecution: &common.WorkflowExecution{WorkflowId: api.PoolWorkflowID("heirs")},
-				})
-			require.NoError(env.t, err)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			env := newEnv(t)
-			env.startAgent("host-a")
-			spec := echoSpec("heirs", 2)
-			pool := env.startPool(spec)
-			env.restAndContinue(pool, 0)
-			env.restAndContinue(pool, 1)
-			end(env)
-			env.requireWorkersEnd("heirs", 0)
-			env.startPool(spec)
-		})
-	}
+func restingWorker(env *testEnv) {
+	pool := env.startPool(echoSpec("resting", 2))
+	env.restAndContinue(pool, 1)
+	env.replacesTerminated(pool)
 }
 
-func TestAPoolStartedAgainRightAfterItWasTerminatedIsWhole(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("host-a")
-	spec := echoSpec("heirs", 3)
+// replacesTerminated terminates the second of two workers and waits for the next one.
+func (env *testEnv) replacesTerminated(pool *tempool.Pool) {
+	env.t.Helper()
+	env.terminate(api.WorkerWorkflowID(pool.Name(), 1))
+	env.waitFor(pool, "the terminated worker is replaced",
+		func(v api.PoolWorkers) bool { return v.Ready == 2 && v.Workers[1].Incarnation > 1 })
+}
+
+func restingWorkersOfAPool(env *testEnv) {
+	env.endsWithRestingWorkers("terminated", func() { env.terminate(api.PoolWorkflowID("terminated")) })
+}
+
+func restingWorkersOfADeletedPool(env *testEnv) {
+	env.endsWithRestingWorkers("deleted", func() {
+		_, err := env.client.Temporal().WorkflowService().DeleteWorkflowExecution(env.t.Context(),
+			&workflowservice.DeleteWorkflowExecutionRequest{
+				Namespace:         env.client.Namespace(),
+				WorkflowExecution: &common.WorkflowExecution{WorkflowId: api.PoolWorkflowID("deleted")},
+			})
+		require.NoError(env.t, err)
+	})
+}
+
+// endsWithRestingWorkers ends a pool whose workers rest, waits for their end and starts the pool again.
+func (env *testEnv) endsWithRestingWorkers(name string, end func()) {
+	env.t.Helper()
+	spec := echoSpec(name, 2)
+	pool := env.startPool(spec)
+	env.restAndContinue(pool, 0)
+	env.restAndContinue(pool, 1)
+	end()
+	env.requireWorkersEnd(name, 0)
+	env.startPool(spec)
+}
+
+func poolStartedAtOnce(env *testEnv) {
+	spec := echoSpec("whole", 3)
 	pool := env.startPool(spec)
 	env.restAndContinue(pool, 1)
-	env.terminate(api.PoolWorkflowID("heirs"))
+	env.terminate(api.PoolWorkflowID("whole"))
 	env.startPool(spec)
 }
 
-func TestAPoolStartedAgainWithFewerWorkersEndsTheOthers(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("host-a")
-	spec := echoSpec("heirs", 3)
+func poolStartedSmaller(env *testEnv) {
+	spec := echoSpec("smaller", 3)
 	env.startPool(spec)
-	env.continued("heirs") // its workers are no children of the new run
-	env.terminate(api.PoolWorkflowID("heirs"))
+	env.continued("smaller") // its workers are no children of the new run
+	env.terminate(api.PoolWorkflowID("smaller"))
 	spec.Pool.Size = 2
 	env.startPool(spec)
-	env.requireWorkersEnd("heirs", 2)
+	env.requireWorkersEnd("smaller", 2)
 }
 
 // requireWorkersEnd waits until no workflow of a worker from slot first on is open.
@@ -165,9 +171,7 @@ func (env *testEnv) requireWorkersEnd(pool string, first int) {
 }
 
 func TestRunsOfSleepingWorkflowsAreContinuedByTheSweeper(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("host-a")
+	env := oneHost(t, "host-a")
 	pool := env.startPool(echoSpec("asleep", 2))
 	before := env.waitState(pool, 0, lifecycle.Ready)
 	require.NoError(t, pool.Signal(t.Context(), 1, api.SignalStop, api.Control{Reason: "it rests"}))

@@ -36,7 +36,7 @@ func clusterScript(t *testing.T, args ...string) {
 // One after the other, each server process of the cluster is killed and started again while callers call, holders take
 // leases and workers crash. This test is not parallel, since it disturbs all others.
 func TestAServerProcessOfTheClusterIsKilledUnderLoad(t *testing.T) {
-	env := newEnv(t)
+	env := newEnvWith(t)
 	hosts := []string{"left", "right"}
 	for _, host := range hosts {
 		env.startAgent(host, "--capacity", "4")

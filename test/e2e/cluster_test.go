@@ -43,6 +43,8 @@ type clusterServer struct {
 	accepts  sync.WaitGroup
 }
 
+const takesArguments = false
+
 func startServer(t *testing.T, _ string, _ ...string) server {
 	t.Helper()
 	folder := os.Getenv(clusterVariable)

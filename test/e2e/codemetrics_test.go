@@ -37,7 +37,6 @@ func (env *testEnv) startCodeMetrics() (*tempool.Pool, codemetrics.Config, int64
 }
 
 func TestACodeMetricsJobCountsEachFileOnceDespiteCrashes(t *testing.T) {
-	t.Parallel()
 	env := newEnv(t)
 	hostAgent := env.startAgent("job")
 	pool, config, bytes := env.startCodeMetrics()
@@ -99,8 +98,6 @@ func TestACodeMetricsJobCountsEachFileOnceDespiteCrashes(t *testing.T) {
 		}
 		return true
 	})
-	_, err = pool.Stop(t.Context(), "done")
-	require.NoError(t, err)
-	env.waitEnd(pool)
+	env.stopPool(pool)
 	require.Empty(t, hostProcesses("job"))
 }

@@ -85,7 +85,7 @@ func TestAContainerPoolFromItsStartToItsStop(t *testing.T) {
 	t.Parallel()
 	boxes := newEngine(t)
 	network := newMachine(t, 2)
-	env := newEnv(t)
+	env := newEnvWith(t)
 	env.startAgentBy(append([]string{"env"}, boxes.environment...), "boxes")
 	s := spec.Default()
 	s.Pool.Name, s.Pool.Size, s.Pool.Kind, s.Pool.Image, s.Pool.Command =
@@ -143,8 +143,6 @@ func TestAContainerPoolFromItsStartToItsStop(t *testing.T) {
 			counted("tempool_worker_network_transmit_bytes_total", 1)
 	})
 
-	_, err = pool.Stop(t.Context(), "the test ends")
-	require.NoError(t, err)
-	env.waitEnd(pool)
+	env.stopPool(pool)
 	require.Empty(t, boxes.run("ps", "--all", "--quiet"), "nothing is left")
 }

@@ -19,7 +19,6 @@ var coreTests = []string{
 	"TestAKilledProcessIsReplacedAndItsHistorySaysWhy",
 	"TestAKilledAgentLeavesNoProcessAndTheNextAgentRestoresThePool",
 	"TestStoppingAnAgentMovesItsWorkersAndLeavesNoProcess",
-	"TestWorkersOfALostHostMoveToAnother",
 	"TestWorkersSurviveATemporalOutage",
 	"TestGatewayCallsSucceedWhileTemporalIsDownAndAreCountedOnce",
 	"TestCallsSpreadOverTwoAgentsAndSurviveTheDeathOfOne",

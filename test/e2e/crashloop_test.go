@@ -30,7 +30,6 @@ func defaultBackoff(failure int) time.Duration {
 // its histories together. The test shortens the backoff where that does not change the number of events, and compares
 // that number with the duration of the default backoff.
 func TestACrashLoopGivesUpAndWritesLittleHistory(t *testing.T) {
-	t.Parallel()
 	const (
 		limit  = 10               // default of recovery.max_consecutive_failures
 		short  = 10 * time.Second // Temporal's retries wait up to this; the workflow waits longer
@@ -40,8 +39,7 @@ func TestACrashLoopGivesUpAndWritesLittleHistory(t *testing.T) {
 		shortLife = 500 * time.Millisecond
 	)
 	require.Equal(t, limit, spec.Default().Recovery.MaxConsecutiveFailures)
-	env := newEnv(t)
-	env.startAgent("crashloop")
+	env := oneHost(t, "crashloop")
 	start := func(name string, size, failures int, protocol string, program ...string) *tempool.Pool {
 		s := spec.Default()
 		s.Pool.Name, s.Pool.Size, s.Pool.Command, s.Pool.Protocol = name, size, program, protocol

@@ -38,7 +38,6 @@ func ctlJSON[T any](env *testEnv, args ...string) (answer T) {
 }
 
 func TestCtlRunsAPoolFromStartToStop(t *testing.T) {
-	t.Parallel()
 	env := newEnv(t)
 	settings := filepath.Join(env.dir, "agent.toml")
 	require.NoError(t, os.WriteFile(settings, []byte("log_level = \"error\"\n"), 0o600))
@@ -108,7 +107,6 @@ func TestCtlRunsAPoolFromStartToStop(t *testing.T) {
 }
 
 func TestADrainedHostLosesItsWorkersAndGetsNoneUntilItIsUndrained(t *testing.T) {
-	t.Parallel()
 	env := newEnv(t)
 	agent := env.startAgent("a", "--capacity", "6")
 	pool := env.startPool(echoSpec("moves", 3))
@@ -136,16 +134,13 @@ func TestADrainedHostLosesItsWorkersAndGetsNoneUntilItIsUndrained(t *testing.T) 
 	require.Contains(t, failure, "tempool hosts lists them")
 }
 
-func TestFullHistorySpansContinueAsNew(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("history")
+func fullHistory(env *testEnv) {
+	t := env.t
 	pool := env.startPool(echoSpec("history", 1))
 	const rounds = 3
 	for round := range rounds {
 		for i := range 60 { // 120 transitions: more than the ring holds
-			lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: fmt.Sprint(round, ".", i)})
-			require.NoError(t, err)
+			lease := env.checkout(pool, tempool.CheckoutOptions{Holder: fmt.Sprint(round, ".", i)})
 			require.NoError(t, env.client.Checkin(t.Context(), api.CheckinRequest{LeaseID: lease.ID}))
 		}
 		require.NoError(t, env.client.Temporal().SignalWorkflow(t.Context(), api.WorkerWorkflowID("history", 0), "",

@@ -15,6 +15,9 @@ import (
 // server is the Temporal server of one test: a development server with a SQLite file.
 type server = *devserver.Server
 
+// takesArguments is whether servers of this build have the arguments that a test gives them.
+const takesArguments = true
+
 func startServer(t *testing.T, dir string, arguments ...string) server {
 	t.Helper()
 	s, err := devserver.Start(t.Context(), devserver.Options{

@@ -58,7 +58,6 @@ func (env *testEnv) awaitFinding(level, check, says string) (result doctor) {
 }
 
 func TestDoctorFindsRealConditions(t *testing.T) {
-	t.Parallel()
 	need.Root(t) // doctor warns of it
 	env := newEnv(t)
 	result := env.awaitFinding("problem", "agents", "none is running")

@@ -62,9 +62,19 @@ type testEnv struct {
 	sealed  bool // its histories are encrypted: they are of no use to the replay test
 }
 
+// newEnv is the environment of a test, which it makes parallel.
 func newEnv(t *testing.T) *testEnv {
 	t.Helper()
+	t.Parallel()
 	return newEnvWith(t)
+}
+
+// oneHost is a new environment with an agent.
+func oneHost(t *testing.T, hostID string, args ...string) *testEnv {
+	t.Helper()
+	env := newEnv(t)
+	env.startAgent(hostID, args...)
+	return env
 }
 
 // in is the environment in a part of its test, which has pools of its own.
@@ -74,7 +84,17 @@ func (env *testEnv) in(t *testing.T) *testEnv {
 	return &part
 }
 
-// newEnvWith is newEnv with further arguments of the server.
+// atOnce runs parts of a test at the same time, each with pools of its own.
+func (env *testEnv) atOnce(parts map[string]func(env *testEnv)) {
+	for name, part := range parts {
+		env.t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			part(env.in(t))
+		})
+	}
+}
+
+// newEnvWith is an environment with further arguments of the server.
 func newEnvWith(t *testing.T, serverArguments ...string) *testEnv {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "tempool") // not t.TempDir: a Unix socket's path has to be short
@@ -216,8 +236,7 @@ func patient(s spec.Spec) spec.Spec {
 // workers, says so: gateways and clients go by it.
 func (env *testEnv) startPool(s spec.Spec) *tempool.Pool {
 	env.t.Helper()
-	require.NoError(env.t, env.client.StartPool(env.t.Context(), api.PoolStart{Pool: s.Pool.Name, Spec: s}))
-	pool := env.client.Pool(s.Pool.Name)
+	pool := env.beginPool(s)
 	env.t.Cleanup(func() { env.logHistories(pool, s.Pool.Size) })
 	env.waitReady(pool, s.Pool.Size)
 	require.Eventually(env.t, func() bool {
@@ -226,6 +245,29 @@ func (env *testEnv) startPool(s spec.Spec) *tempool.Pool {
 			!slices.ContainsFunc(status.Workers, func(w api.RosterEntry) bool { return w.Endpoint == "" })
 	}, waitTimeout, 50*time.Millisecond, "the roster of pool %s has the gateways of all workers", s.Pool.Name)
 	return pool
+}
+
+// beginPool starts a pool without waiting for its workers.
+func (env *testEnv) beginPool(s spec.Spec) *tempool.Pool {
+	env.t.Helper()
+	require.NoError(env.t, env.client.StartPool(env.t.Context(), api.PoolStart{Pool: s.Pool.Name, Spec: s}))
+	return env.client.Pool(s.Pool.Name)
+}
+
+// stopPool stops a pool and waits until it has ended.
+func (env *testEnv) stopPool(pool *tempool.Pool) {
+	env.t.Helper()
+	_, err := pool.Stop(env.t.Context(), "the test is over")
+	require.NoError(env.t, err)
+	env.waitEnd(pool)
+}
+
+// checkout takes a lease.
+func (env *testEnv) checkout(pool *tempool.Pool, o tempool.CheckoutOptions) *tempool.Lease {
+	env.t.Helper()
+	lease, err := pool.Checkout(env.t.Context(), o)
+	require.NoError(env.t, err)
+	return lease
 }
 
 // logHistories logs what happened to the workers of a pool, if the test has failed.
@@ -267,6 +309,13 @@ func (env *testEnv) waitReady(pool *tempool.Pool, size int) api.PoolWorkers {
 	return env.waitFor(pool, fmt.Sprintf("%d workers are ready", size), func(v api.PoolWorkers) bool {
 		return v.Ready == size && len(v.Workers) == size
 	})
+}
+
+// waitLater waits until the only worker of a pool is ready in an incarnation later than one.
+func (env *testEnv) waitLater(pool *tempool.Pool, what string, incarnation int64) api.PoolWorkers {
+	env.t.Helper()
+	return env.waitFor(pool, what,
+		func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > incarnation })
 }
 
 // waitFor waits until the pool's workers satisfy a condition.

@@ -152,17 +152,32 @@ func (d *deferredSteps) String() string {
 	return strings.Join((*eventStream)(d).steps("watched/0"), " ")
 }
 
+// A webhook that is down at first gets everything.
 func TestEventsReportWhatHappensToAWorker(t *testing.T) {
-	t.Parallel()
 	env := newEnv(t)
-	a := env.startAgent("host-a")
+	received := &eventStream{t: t}
+	var up atomic.Bool
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !up.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		var batch []api.Event
+		if err := json.NewDecoder(r.Body).Decode(&batch); err != nil {
+			t.Errorf("a batch: %v", err)
+		}
+		received.mu.Lock()
+		defer received.mu.Unlock()
+		received.events = append(received.events, batch...)
+	}))
+	t.Cleanup(server.Close)
+	a := env.startAgent("host-a", "--events-webhook", server.URL, "--events-webhook-types", "worker.*,process.*")
 	pool := env.startPool(echoSpec("watched", 1))
 	stream := env.followEvents("host-a", "")
 	stream.await("watched/0", "created>starting", "starting>ready")
 	stream.await("watched/0", api.EventProcessStarted)
 
-	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me"})
-	require.NoError(t, err)
+	lease := env.checkout(pool, tempool.CheckoutOptions{Holder: "me"})
 	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
 	stream.await("watched/0", "ready>busy", "busy>ready")
 	stream.await("watched/0", api.EventLeaseGranted, api.EventLeaseReleased)
@@ -185,6 +200,10 @@ func TestEventsReportWhatHappensToAWorker(t *testing.T) {
 	everything := env.followEvents("host-a", "")
 	env.awaitReported(pool, 0, holdsInOrder, func() []string { return everything.steps("watched/0") })
 
+	up.Store(true)
+	received.await("watched/0", "created>starting", "starting>ready", "ready>failed", "starting>ready")
+	env.awaitReported(pool, 0, holdsInOrder, func() []string { return received.steps("watched/0") })
+
 	// The cause of the crash is in the event of its end.
 	everything.await("watched/0", api.EventProcessEnded)
 	everything.mu.Lock()
@@ -206,13 +225,12 @@ func TestEventsReportWhatHappensToAWorker(t *testing.T) {
 	case <-time.After(waitTimeout):
 		require.FailNow(t, "open streams keep the agent")
 	}
+	received.await("watched/0", api.EventProcessEnded, api.EventProcessEnded) // the last one is posted on the way out
 }
 
 // Either agent may run the workflow of either worker: only all agents together have everything.
 func TestEventsOfAllAgentsAreTheWholeHistory(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("host-a", "--capacity", "1")
+	env := oneHost(t, "host-a", "--capacity", "1")
 	env.startAgent("host-b", "--capacity", "1")
 	pool := env.startPool(echoSpec("watched", 2))
 
@@ -262,36 +280,4 @@ func TestEventsOfAllAgentsAreTheWholeHistory(t *testing.T) {
 	for _, err := range failures { // before an agent's second heartbeat, or while it is slow to answer
 		require.Equal(t, api.CodeUnavailable, api.CodeOf(err), "%v", err)
 	}
-}
-
-func TestAWebhookThatIsDownAtFirstGetsEverything(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	received := &eventStream{t: t}
-	var up atomic.Bool
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !up.Load() {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			return
-		}
-		var batch []api.Event
-		if err := json.NewDecoder(r.Body).Decode(&batch); err != nil {
-			t.Errorf("a batch: %v", err)
-		}
-		received.mu.Lock()
-		defer received.mu.Unlock()
-		received.events = append(received.events, batch...)
-	}))
-	t.Cleanup(server.Close)
-	a := env.startAgent("host-a", "--events-webhook", server.URL, "--events-webhook-types", "worker.*,process.*")
-	pool := env.startPool(echoSpec("watched", 1))
-	killProcess(t, env.waitState(pool, 0, lifecycle.Ready).PID)
-	env.waitFor(pool, "the worker is ready again", func(v api.PoolWorkers) bool {
-		return len(v.Workers) == 1 && v.Workers[0].Incarnation > 1 && v.Workers[0].State == lifecycle.Ready
-	})
-	up.Store(true)
-	received.await("watched/0", "created>starting", "starting>ready", "ready>failed", "starting>ready")
-	env.awaitReported(pool, 0, holdsInOrder, func() []string { return received.steps("watched/0") })
-	a.stop()
-	received.await("watched/0", api.EventProcessEnded, api.EventProcessEnded) // the last one is posted on the way out
 }

@@ -100,9 +100,7 @@ func executeFailure(t *testing.T, err error) (*temporal.ApplicationError, api.Ex
 }
 
 func TestExecuteCallsAPool(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("called")
+	env := oneHost(t, "called")
 	env.startUserWorker()
 	pool, notes := env.startTroublePool("called", 1)
 
@@ -203,10 +201,10 @@ func TestExecuteCallsAPool(t *testing.T) {
 	})
 }
 
-func TestExecuteQueuesExcessCallsInTemporal(t *testing.T) {
-	t.Parallel()
+// More calls than workers wait in Temporal. When an agent dies, only idempotent calls are made again.
+func TestExecuteQueuesExcessCallsInTemporalAndRetriesIdempotentOnes(t *testing.T) {
 	env := newEnv(t)
-	env.startAgent("few")
+	doomed := env.startAgent("doomed-caller")
 	env.startUserWorker()
 	pool, notes := env.startTroublePool("few", 2)
 	const calls = 16
@@ -244,20 +242,13 @@ func TestExecuteQueuesExcessCallsInTemporal(t *testing.T) {
 		return v.Workers[0].RequestsServed+v.Workers[1].RequestsServed == calls &&
 			v.Workers[0].State == lifecycle.Ready && v.Workers[1].State == lifecycle.Ready
 	})
-}
 
-func TestExecuteRetriesOnlyIdempotentCallsWhenAnAgentDies(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	doomed := env.startAgent("doomed-caller")
-	env.startUserWorker()
-	pool, notes := env.startTroublePool("fragile", 2)
 	once := env.startCallWorkflow("once",
-		executeInput{Pool: "fragile", HeartbeatTimeout: 10 * time.Second,
+		executeInput{Pool: "few", HeartbeatTimeout: 10 * time.Second,
 			Request: map[string]any{"method": "nap", "params": []any{3600, "once"}}})
-	release := filepath.Join(env.dir, "release")
+	release = filepath.Join(env.dir, "release again")
 	again := env.startCallWorkflow("again",
-		executeInput{Pool: "fragile", HeartbeatTimeout: 10 * time.Second,
+		executeInput{Pool: "few", HeartbeatTimeout: 10 * time.Second,
 			Request: map[string]any{"method": "wait_for", "params": []any{release, "again"}, "idempotent": true}})
 	waitForNote(t, notes, "begin once")
 	waitForNote(t, notes, "begin again")

@@ -3,7 +3,6 @@ package e2e
 import (
 	"os"
 	"path/filepath"
-	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -12,10 +11,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-func TestChangedFilesRestartWorkersAndRetryFailedStarts(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("files")
+func changedFiles(env *testEnv) {
+	t := env.t
 	program, err := os.ReadFile(filepath.Join("testdata", "greet.py"))
 	require.NoError(t, err)
 	dir := t.TempDir()
@@ -33,7 +30,7 @@ func TestChangedFilesRestartWorkersAndRetryFailedStarts(t *testing.T) {
 	s.Recovery.BackoffInitial = spec.Duration(time.Hour)
 	s.Recovery.BackoffMax = s.Recovery.BackoffInitial
 	pool := env.startPool(s)
-	client := env.gatewayClient("files")
+	client := env.gatewayClient("host")
 	requireGreeting := func(want string) {
 		for range 4 {
 			status, answer, _ := post(t, client, "/v1/pools/files/call/greet", "null")

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool"
-	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	sdk "github.com/tempool/tempool/sdk/go"
 	"github.com/tempool/tempool/spec"
@@ -52,17 +51,18 @@ func functionSpec(name, function string) spec.Spec {
 	return s
 }
 
-func (env *testEnv) startAgentWithFunctions(hostID string) *agent {
-	return env.startAgentBy([]string{"env", functionsVariable + "=1"}, hostID)
+func (env *testEnv) startAgentWithFunctions(hostID string, args ...string) *agent {
+	return env.startAgentBy([]string{"env", functionsVariable + "=1"}, hostID, args...)
 }
 
-func TestAFunctionPoolWaitsForAnAgentThatHasTheFunction(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("without")
+// A pool waits for an agent that has its function. Then the function has the life of a worker. The next agents start it
+// again, also those that keep processes.
+func TestAFunctionHasTheLifeOfAWorker(t *testing.T) {
+	env := oneHost(t, "without")
 	s := functionSpec("functions", "sum")
-	require.NoError(t, env.client.StartPool(t.Context(), api.PoolStart{Pool: s.Pool.Name, Spec: s}))
-	pool := env.client.Pool(s.Pool.Name)
+	s.Rotation.MaxRequests, s.Rotation.Jitter = 5, 0
+	s.Call.CancelGrace = spec.Duration(100 * time.Millisecond)
+	pool := env.beginPool(s)
 	state := env.waitState(pool, 0, lifecycle.Pending)
 	require.Contains(t, state.Reason, `no agent with the function "sum"`)
 	require.Contains(t, state.Reason, "whose program registers the function with worker.Register")
@@ -70,23 +70,10 @@ func TestAFunctionPoolWaitsForAnAgentThatHasTheFunction(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, agents.Placement)
 
-	env.startAgentWithFunctions("with")
-	state = env.waitState(pool, 0, lifecycle.Ready)
-	require.Equal(t, "with", state.Host)
-	require.Zero(t, state.PID)
-	var sum int
-	require.NoError(t, pool.Call(t.Context(), "sum", job{Add: 2}, &sum))
-	require.Equal(t, 2, sum)
-}
-
-func TestAFunctionHasTheLifeOfAWorker(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
 	agent := env.startAgentWithFunctions("functions")
-	s := functionSpec("functions", "sum")
-	s.Rotation.MaxRequests, s.Rotation.Jitter = 5, 0
-	s.Call.CancelGrace = spec.Duration(100 * time.Millisecond)
-	pool := env.startPool(s)
+	state = env.waitState(pool, 0, lifecycle.Ready)
+	require.Equal(t, "functions", state.Host)
+	require.Zero(t, state.PID)
 	call := func(j job, session string) (sum int, err error) {
 		err = pool.With(tempool.CallOptions{Session: session}).Call(t.Context(), "sum", j, &sum)
 		return sum, err
@@ -98,8 +85,7 @@ func TestAFunctionHasTheLifeOfAWorker(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, n, sum)
 	}
-	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", Wait: waitTimeout})
-	require.NoError(t, err)
+	lease := env.checkout(pool, tempool.CheckoutOptions{Holder: "me", Wait: waitTimeout})
 	var sum int
 	require.NoError(t, lease.Call(t.Context(), "sum", job{Add: 7}, &sum))
 	require.Equal(t, 7, sum)
@@ -110,8 +96,7 @@ func TestAFunctionHasTheLifeOfAWorker(t *testing.T) {
 		_, err := call(job{}, "")
 		require.NoError(t, err)
 	}
-	rotated := env.waitFor(pool, "the worker is rotated",
-		func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > lease.Incarnation })
+	rotated := env.waitLater(pool, "the worker is rotated", lease.Incarnation)
 	require.Eventually(t, func() bool { // the replaced one serves calls until it drains
 		h, err := env.client.HostHeartbeat(t.Context(), "functions")
 		return err == nil && len(h.Processes) == 1 && h.Processes[0].Incarnation > lease.Incarnation
@@ -120,9 +105,7 @@ func TestAFunctionHasTheLifeOfAWorker(t *testing.T) {
 	// A panic is a crash.
 	_, err = call(job{Panic: "boom"}, "")
 	require.ErrorContains(t, err, "panic: boom")
-	crashed := env.waitFor(pool, "the worker has crashed and is back", func(v api.PoolWorkers) bool {
-		return v.Ready == 1 && v.Workers[0].Incarnation > rotated.Workers[0].Incarnation
-	})
+	crashed := env.waitLater(pool, "the worker has crashed and is back", rotated.Workers[0].Incarnation)
 
 	// A call that never returns is cut, and its goroutine abandoned.
 	ctx, cancel := context.WithCancel(t.Context())
@@ -133,9 +116,7 @@ func TestAFunctionHasTheLifeOfAWorker(t *testing.T) {
 		"the call does not begin")
 	cancel()
 	require.Error(t, <-left)
-	env.waitFor(pool, "the worker was cut and is back", func(v api.PoolWorkers) bool {
-		return v.Ready == 1 && v.Workers[0].Incarnation > crashed.Workers[0].Incarnation
-	})
+	env.waitLater(pool, "the worker was cut and is back", crashed.Workers[0].Incarnation)
 
 	var ends []lifecycle.State
 	var reasons string
@@ -149,22 +130,14 @@ func TestAFunctionHasTheLifeOfAWorker(t *testing.T) {
 	require.Contains(t, reasons, "panic: boom")
 	require.Contains(t, reasons, "its goroutine is abandoned")
 
-	agent.stop() // an abandoned call does not keep the agent
-	require.Zero(t, agent.cmd.ProcessState.ExitCode())
-}
-
-func TestAFunctionIsStartedAgainByTheNextAgentThatKeepsProcesses(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	withFunctions := []string{"env", functionsVariable + "=1"}
-	first := env.startAgentBy(withFunctions, "keeps", "--keep-processes")
-	pool := env.startPool(functionSpec("functions", "sum"))
-	first.stop()
-	require.Zero(t, first.cmd.ProcessState.ExitCode())
-	env.startAgentBy(withFunctions, "keeps", "--keep-processes")
-	env.waitFor(pool, "the worker is back",
-		func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > 1 })
-	var sum int
-	require.NoError(t, pool.Call(t.Context(), "sum", job{Add: 2}, &sum))
-	require.Equal(t, 2, sum)
+	for range 2 {
+		last := env.waitState(pool, 0, lifecycle.Ready).Incarnation
+		agent.stop() // an abandoned call does not keep the agent
+		require.Zero(t, agent.cmd.ProcessState.ExitCode())
+		agent = env.startAgentWithFunctions("functions", "--keep-processes")
+		env.waitLater(pool, "the worker is back", last)
+		sum, err = call(job{Add: 2}, "")
+		require.NoError(t, err)
+		require.Equal(t, 2, sum)
+	}
 }

@@ -53,9 +53,7 @@ func post(t *testing.T, c *http.Client, path, body string) (status int, answer, 
 var outage = flag.Duration("outage", 15*time.Second, "how long Temporal is down while calls are made")
 
 func TestGatewayCallsSucceedWhileTemporalIsDownAndAreCountedOnce(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("plane")
+	env := oneHost(t, "plane")
 	s := echoSpec("plane", 2)
 	// a fast machine would reach the default limit
 	s.Rotation.MaxRequests = 0
@@ -108,15 +106,12 @@ func TestGatewayCallsSucceedWhileTemporalIsDownAndAreCountedOnce(t *testing.T) {
 	t.Logf("%d calls, most of them while Temporal was down", calls.Load())
 }
 
-func TestCallsOfACrashedProcessAreCounted(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("counting")
+func callsOfACrashedProcess(env *testEnv) {
+	t := env.t
 	pool, _ := env.startTroublePool("counting", 1)
-	client := env.gatewayClient("counting")
+	client := env.gatewayClient("host")
 	for range 7 {
-		status, answer, _ := post(t, client, "/v1/pools/counting/call/add", `[1, 2]`)
-		require.Equal(t, http.StatusOK, status, answer)
+		mustRequest(t, client, "POST", "/v1/pools/counting/call/add", `[1, 2]`, "")
 	}
 	status, _, code := post(t, client, "/v1/pools/counting/call/die", ``)
 	require.Equal(t, http.StatusBadGateway, status)
@@ -127,29 +122,41 @@ func TestCallsOfACrashedProcessAreCounted(t *testing.T) {
 			require.LessOrEqual(t, w.RequestsServed, int64(8))
 			return v.Ready == 1 && w.Incarnation > 1 && w.RequestsServed == 8 && w.RequestsFailed == 1
 		})
-	status, answer, _ := post(t, client, "/v1/pools/counting/call/add", `[1, 2]`)
-	require.Equal(t, http.StatusOK, status, answer)
+	mustRequest(t, client, "POST", "/v1/pools/counting/call/add", `[1, 2]`, "")
 	env.waitFor(pool, "the ninth call is reported", func(v api.PoolWorkers) bool {
 		require.LessOrEqual(t, v.Workers[0].RequestsServed, int64(9))
 		return v.Workers[0].RequestsServed == 9
 	})
 }
 
-func TestCallsOfAKilledAgentAreCountedUpToItsLastHeartbeat(t *testing.T) {
-	t.Parallel()
+func TestAGatewayNamesAHostAndItsCallsAreCountedUpToItsLastHeartbeat(t *testing.T) {
 	env := newEnv(t)
 	first := env.startAgent("word-a")
 	s := echoSpec("lastword", 1)
 	pool := env.startPool(s)
 	client := env.gatewayClient("word-a")
 	for range 5 {
-		status, answer, _ := post(t, client, "/v1/pools/lastword/call/echo", `1`)
-		require.Equal(t, http.StatusOK, status, answer)
+		mustRequest(t, client, "POST", "/v1/pools/lastword/call/echo", `1`, "")
 	}
 	require.Eventually(t, func() bool {
 		heartbeat, err := env.client.HostHeartbeat(t.Context(), "word-a")
 		return err == nil && len(heartbeat.Processes) == 1 && heartbeat.Processes[0].Usage.Requests == 5
 	}, waitTimeout, 50*time.Millisecond, "no heartbeat reported the calls")
+
+	// A gateway without a worker names one that has.
+	env.startPool(echoSpec("single", 1))
+	env.startAgent("hasnot", "--labels", "other")
+	idle := env.gatewayClient("hasnot")
+	var a attempt
+	require.Eventually(t, func() bool {
+		a = tryCall(idle, "hasnot", "/v1/pools/single/call/echo", "1")
+		return a.err == nil && a.problem.Code == api.CodeNoWorkers
+	}, waitTimeout, 20*time.Millisecond, "the second gateway is up and knows the pool: %v", &a)
+	require.False(t, a.problem.Started)
+	require.Equal(t, []api.Peer{{Host: "word-a", Endpoint: "unix:" + env.dir + "/word-a/" + worker.SocketName}},
+		a.problem.Gateways)
+	require.True(t, tryCall(client, "word-a", "/v1/pools/single/call/echo", "1").ok())
+
 	first.kill()
 	env.startAgent("word-b")
 	view := env.waitFor(pool, "the worker is on the other host",
@@ -157,14 +164,12 @@ func TestCallsOfAKilledAgentAreCountedUpToItsLastHeartbeat(t *testing.T) {
 	require.EqualValues(t, 5, view.Workers[0].RequestsServed)
 }
 
-func TestARollingRestartWithoutSurgeUnderLoadFailsNoCall(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("rolling")
+func rollingRestart(env *testEnv) {
+	t := env.t
 	sp := echoSpec("rolling", 3)
 	sp.Rotation.Surge, sp.Rotation.DrainTimeout = false, spec.Duration(waitTimeout)
 	pool := env.startPool(sp)
-	l := startLoad(t, env.gatewayClient("rolling"), "/v1/pools/rolling/call/echo", 100, 1)
+	l := startLoad(t, env.gatewayClient("host"), "/v1/pools/rolling/call/echo", 100, 1)
 	_, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "under load"})
 	require.NoError(t, err)
 	env.waitFor(pool, "all have restarted", func(v api.PoolWorkers) bool {

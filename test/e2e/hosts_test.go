@@ -15,11 +15,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/client"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway"
-	"github.com/tempool/tempool/worker"
 )
 
 // attempt is the result of sending a call to one gateway.
@@ -59,7 +57,6 @@ func tryCall(client *http.Client, host, path, body string) attempt {
 }
 
 func TestADyingHostLosesOnlyItsOwnCallsInFlight(t *testing.T) {
-	t.Parallel()
 	env := newEnv(t)
 	doomed := env.startAgent("host-a", "--capacity", "2")
 	pool, notes := env.startTroublePool("pair", 2)
@@ -157,47 +154,4 @@ func TestADyingHostLosesOnlyItsOwnCallsInFlight(t *testing.T) {
 	}
 	require.GreaterOrEqual(t, len(starts), served["host-a"]+served["host-b"], "each served call ran")
 	require.Equal(t, int(calls.Load()), served["host-a"]+served["host-b"]+len(lost))
-}
-
-func TestAGatewayWithoutAWorkerNamesOneThatHas(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("has", "--capacity", "1")
-	env.startPool(echoSpec("single", 1))
-	env.startAgent("hasnot", "--labels", "other")
-	idle := env.gatewayClient("hasnot")
-	var a attempt
-	require.Eventually(t, func() bool {
-		a = tryCall(idle, "hasnot", "/v1/pools/single/call/echo", "1")
-		return a.err == nil && a.problem.Code == api.CodeNoWorkers
-	}, waitTimeout, 20*time.Millisecond, "the second gateway is up and knows the pool: %v", &a)
-	require.False(t, a.problem.Started)
-	require.Equal(t, []api.Peer{{Host: "has", Endpoint: "unix:" + env.dir + "/has/" + worker.SocketName}},
-		a.problem.Gateways)
-	require.True(t, tryCall(env.gatewayClient(a.problem.Gateways[0].Host), "has", "/v1/pools/single/call/echo", "1").ok())
-}
-
-// A pool whose workflow does not answer, here because no agent polls its task queue, keeps no other pool's workers
-// waiting.
-func TestAStuckPoolDoesNotDelayTheReportThatAnAgentHasEnded(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	agent := env.startAgent("stuck")
-	pool := env.startPool(echoSpec("healthy", 2))
-	before := env.waitReady(pool, 2).Workers
-	_, err := env.client.Temporal().ExecuteWorkflow(t.Context(),
-		client.StartWorkflowOptions{ID: api.PoolWorkflowID("stuck"), TaskQueue: "nowhere"},
-		api.WorkflowPool, api.PoolStart{Pool: "stuck"})
-	require.NoError(t, err)
-	require.Eventually(t, func() bool {
-		answer, err := env.client.Temporal().CountWorkflow(t.Context(),
-			countOf(env.server.Namespace(), "WorkflowType = 'Pool' AND ExecutionStatus = 'Running'"))
-		return err == nil && answer.GetCount() == 2
-	}, waitTimeout, 50*time.Millisecond, "visibility lists both pools")
-	agent.kill()
-	env.startAgent("stuck")
-	env.waitFor(pool, "the workers have new processes", func(v api.PoolWorkers) bool {
-		return v.Ready == 2 && v.Workers[0].Incarnation > before[0].Incarnation &&
-			v.Workers[1].Incarnation > before[1].Incarnation
-	})
 }

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -17,17 +16,15 @@ import (
 )
 
 // Callers that leave long calls, whose handlers ignore that, cost processes. They take no worker out of service.
-func TestCallersThatLeaveLongCallsLeaveThePoolInService(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("impatience")
+func callersThatLeave(env *testEnv) {
+	t := env.t
 	s := pythonSpec("impatience", 3, "trouble.py")
 	notes := env.dir + "/impatience.notes"
 	s.Pool.Env["NOTES"] = notes
 	s.Call.CancelGrace = spec.Duration(100 * time.Millisecond)
 	s.Recovery.MaxConsecutiveFailures = 1 // a single counted failure would take a worker out of service
 	pool := env.startPool(s)
-	client := env.gatewayClient("impatience")
+	client := env.gatewayClient("host")
 	const callers, times = 3, 5
 	var calling sync.WaitGroup
 	for caller := range callers {
@@ -69,8 +66,7 @@ func TestCallersThatLeaveLongCallsLeaveThePoolInService(t *testing.T) {
 		require.Equal(t, cut+lost, total(worker.RestartsByReason), "%+v", worker)
 		require.Equal(t, cut, total(worker.EndedByOutcome), "%+v", worker)
 	}
-	status, answer, _ := post(t, client, "/v1/pools/impatience/call/add", `[1, 2]`)
-	require.Equal(t, http.StatusOK, status, answer)
+	mustRequest(t, client, "POST", "/v1/pools/impatience/call/add", `[1, 2]`, "")
 }
 
 func total(counts map[string]int64) (n int64) {

@@ -33,9 +33,7 @@ import (
 
 // Users of the example share one process, one after the other: each finds what it has left, unless it gave way.
 func TestAUserOfANotebookFindsItsOwnNamesOnly(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("notebook")
+	env := oneHost(t, "notebook")
 	s, err := spec.Load("../../examples/notebook/pool.toml")
 	require.NoError(t, err)
 	s.Pool.Size = 1
@@ -68,10 +66,7 @@ func TestAUserOfANotebookFindsItsOwnNamesOnly(t *testing.T) {
 func TestNoProcessServesTwoKeysOrUses(t *testing.T) {
 	t.Parallel()
 	for _, by := range []string{spec.IsolateKey, spec.IsolateUse} {
-		t.Run(by, func(t *testing.T) {
-			t.Parallel()
-			attackIsolation(t, by)
-		})
+		t.Run(by, func(t *testing.T) { attackIsolation(t, by) })
 	}
 }
 
@@ -223,7 +218,6 @@ var templateReady = regexp.MustCompile(`"template is ready".*"pid":(\d+)`)
 
 // What isolation.env has given a process is in its environment, and in nothing that Tempool writes or shows.
 func TestTheSecretsOfAKeyAreNowhereElse(t *testing.T) {
-	t.Parallel()
 	receiver := receiveTraces(t)
 	env := newEnv(t)
 	env.startAgentBy([]string{"env", "OTEL_EXPORTER_OTLP_ENDPOINT=" + receiver.endpoint, "OTEL_BSP_SCHEDULE_DELAY=100"},

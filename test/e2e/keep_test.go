@@ -71,7 +71,6 @@ func (env *testEnv) install(program string) {
 // An agent is replaced by another build of it, and that by the first one again, while callers call and a client holds a
 // lease. No process restarts, and every call is answered or was not started.
 func TestAnAgentIsReplacedByAnotherBuildUnderLoadAndKeepsItsProcesses(t *testing.T) {
-	t.Parallel()
 	env := newEnv(t)
 	const size = 3
 	release := filepath.Join(env.dir, "tempool")
@@ -87,8 +86,7 @@ func TestAnAgentIsReplacedByAnotherBuildUnderLoadAndKeepsItsProcesses(t *testing
 	started := env.waitReady(pool, size).Workers
 	before := env.pids(pool, size)
 
-	held, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "holder", TTL: 5 * time.Minute})
-	require.NoError(t, err)
+	held := env.checkout(pool, tempool.CheckoutOptions{Holder: "holder", TTL: 5 * time.Minute})
 	_, err = held.CallRaw(t.Context(), "echo", []byte(`1`))
 	require.NoError(t, err)
 
@@ -142,7 +140,6 @@ func callLease(t *testing.T, lease *tempool.Lease, method string) []byte {
 // The next agent cannot register for longer than an agent without processes tries: its build does not run the workflows
 // yet, and no other agent does. It keeps the processes, and starts no call on them.
 func TestAnAgentThatCannotRegisterYetKeepsTheProcesses(t *testing.T) {
-	t.Parallel()
 	env := newEnv(t)
 	start := func(build string) *agent {
 		return env.startAgent("waiting", "--capacity", "4", "--keep-processes", "--deployment", testDeployment, "--build-id",
@@ -151,8 +148,7 @@ func TestAnAgentThatCannotRegisterYetKeepsTheProcesses(t *testing.T) {
 	first := start("1.0")
 	pool := env.startPool(echoSpec("waiting", 2))
 	before := env.pids(pool, 2)
-	held, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "holder", TTL: 10 * time.Minute})
-	require.NoError(t, err)
+	held := env.checkout(pool, tempool.CheckoutOptions{Holder: "holder", TTL: 10 * time.Minute})
 	callLease(t, held, "echo")
 	first.stop()
 	second := start("2.0")
@@ -173,80 +169,114 @@ func TestAnAgentThatCannotRegisterYetKeepsTheProcesses(t *testing.T) {
 	require.NoError(t, held.Checkin(t.Context(), api.OutcomeOK))
 }
 
-// The process that is to replace the one that serves is ready, and waits for the end of a client's lease, when its
-// agent is replaced.
-func TestASuccessorThatWaitsForALeaseIsTakenOver(t *testing.T) {
-	t.Parallel()
+// An agent is replaced by one that takes over its processes: a successor that is ready, and waits for the end of a
+// client's lease; a frozen process, which the next agent resumes; and one whose suspension has cut a call, while its
+// hook runs. Then the agent is killed, and leaves no frozen process.
+func TestProcessesAreHandedOverInTheMiddleOfWhatTheyDo(t *testing.T) {
 	env := newEnv(t)
-	first := env.startAgent("successor", "--capacity", "4", "--keep-processes")
+	current := env.startAgent("keeps", "--keep-processes")
+	checkout := func(pool *tempool.Pool) *tempool.Lease {
+		t.Helper()
+		lease := env.checkout(pool, tempool.CheckoutOptions{Holder: "me", TTL: time.Hour, Wait: waitTimeout})
+		return lease
+	}
+
 	s := echoSpec("successor", 1)
 	s.Rotation.DrainTimeout = spec.Duration(time.Hour)
-	pool := env.startPool(s)
-	held, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "holder", TTL: 10 * time.Minute})
-	require.NoError(t, err)
+	replaced := env.startPool(s)
+	held := checkout(replaced)
 	callLease(t, held, "echo")
-	_, err = pool.Restart(t.Context(), api.RestartRequest{Worker: new(int), Reason: "so that it has a successor"})
+	_, err := replaced.Restart(t.Context(), api.RestartRequest{Worker: new(int), Reason: "so that it has a successor"})
 	require.NoError(t, err)
 	// attempts that a busy Temporal has lost have used numbers, too
-	successor := env.waitState(pool, 0, lifecycle.Draining).Successor
+	successor := env.waitState(replaced, 0, lifecycle.Draining).Successor
 	require.Greater(t, successor, held.Incarnation)
-	processes := hostProcesses("successor")
-	first.stop()
-	env.startAgent("successor", "--capacity", "4", "--keep-processes")
-	st := env.waitState(pool, 0, lifecycle.Ready)
-	require.Equal(t, successor, st.Incarnation, "no process is started")
-	require.Contains(t, processes, st.PID)
+
+	frozen := env.startPool(freezingSpec("frozen"))
+	pid, descendant := env.frozenWorker(frozen)
+
+	notes := filepath.Join(env.dir, "notes")
+	s = pythonSpec("hooked", 1, "suspend.py")
+	s.Pool.Env["NOTES"], s.Pool.Env["suspend"] = notes, "hang"
+	s.Rotation.DrainTimeout, s.Health.Timeout = spec.Duration(time.Second), spec.Duration(waitTimeout)
+	hooked := env.startPool(s)
+	lease := checkout(hooked)
+	var hookedPID int
+	require.NoError(t, lease.Call(t.Context(), "work", []int{0}, &hookedPID))
+	_, cut := startLingering(t, lease)
+	env.signal(hooked, 0, api.SignalSuspend, "a look at it")
+	require.ErrorIs(t, <-cut, tempool.ErrLeaseFenced)
+	require.Eventually(t, func() bool { return exists(env.dir, "notes") }, waitTimeout, 10*time.Millisecond,
+		"the hook runs")
+
+	processes := hostProcesses("keeps")
+	current.stop()
+	require.True(t, stoppedProcess(t, pid), "the keeper holds it as it is")
+	require.NoError(t, os.WriteFile(notes+".release", nil, 0o600))
+	current = env.startAgent("keeps", "--keep-processes")
+
+	state := env.waitState(replaced, 0, lifecycle.Ready)
+	require.Equal(t, successor, state.Incarnation, "no process is started")
+	require.Contains(t, processes, state.PID)
 	_, err = held.CallRaw(t.Context(), "echo", nil)
 	require.Error(t, err, "the lease was on the process that was replaced")
-	answer, err := pool.CallRaw(t.Context(), "echo", []byte(`"new"`))
+	answer, err := replaced.CallRaw(t.Context(), "echo", []byte(`"new"`))
 	require.NoError(t, err)
 	require.JSONEq(t, `"new"`, string(answer))
-}
 
-// Without a successor that takes them over, kept processes are replaced, and none is left over.
-func TestKeptProcessesThatNobodyTakesOverAreReplaced(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	first := env.startAgent("keeper", "--capacity", "4", "--keep-processes")
-	pool := env.startPool(echoSpec("lost", 2))
-	env.waitReady(pool, 2)
-	before := env.pids(pool, 2)
-	first.stop()
-	for _, pid := range before {
-		require.True(t, running(t, pid), "the process is kept")
-	}
-	env.startAgent("keeper", "--capacity", "4") // does not take over
-	after := env.waitFor(pool, "all workers have new processes", func(v api.PoolWorkers) bool {
-		for _, w := range v.Workers {
-			if !w.State.InService() || w.PID == before[w.Worker] {
-				return false
-			}
+	require.Equal(t, hookedPID, env.waitState(hooked, 0, lifecycle.Suspended).PID, "the process was kept")
+	for _, transition := range env.history(hooked, 0) {
+		if transition.Event == lifecycle.Suspend {
+			require.Equal(t, "1", transition.Metadata["calls_cut"])
 		}
-		return true
-	})
-	require.Len(t, after.Workers, 2)
-	for _, pid := range before {
-		require.Eventually(t, func() bool { return !running(t, pid) }, waitTimeout, 20*time.Millisecond,
-			"nothing is left over")
 	}
-	require.Eventually(t, func() bool {
-		_, err := os.Stat(filepath.Join(env.dir, "keeper", "keeper.sock"))
-		return errors.Is(err, fs.ErrNotExist)
-	}, waitTimeout, 20*time.Millisecond, "the keeper has ended")
+	env.waitFor(hooked, "the cut call and the usage of its lease are counted", func(v api.PoolWorkers) bool {
+		return v.Workers[0].CallsCut == 1 && v.Workers[0].RequestsServed == 2
+	})
+
+	requireTakenOver(t, frozen, 1, 1)
+	require.Equal(t, pid, env.waitState(frozen, 0, lifecycle.Suspended).PID)
+	require.True(t, stoppedProcess(t, pid))
+	env.signal(frozen, 0, api.SignalResume, "")
+	env.waitState(frozen, 0, lifecycle.Ready)
+	require.False(t, stoppedProcess(t, descendant))
+	var after int
+	require.Eventually(t, func() bool { return frozen.Call(t.Context(), "work", []int{0}, &after) == nil }, waitTimeout,
+		50*time.Millisecond)
+	require.Equal(t, pid, after, "the process is the same")
+
+	pid, descendant = env.frozenWorker(frozen)
+	before := env.waitState(frozen, 0, lifecycle.Suspended)
+	current.kill()
+	require.Eventually(t, func() bool { return !running(t, pid) && !running(t, descendant) }, waitTimeout,
+		20*time.Millisecond, "the reaper has killed both")
+	env.startAgent("keeps")
+	env.waitLater(frozen, "the next process serves", before.Incarnation)
 }
 
-// The host's workflow is terminated while no agent runs. The next agent must have the workers notified of all earlier
-// epochs.
-func TestAHostsWorkflowThatIsTerminatedBetweenTwoAgentsForgetsNoWorker(t *testing.T) {
-	t.Parallel()
+// A host's workflow is terminated while its agent runs, and its process serves on; then while no agent runs: the next
+// one has the workers notified of all earlier epochs. One that keeps no processes replaces those of the agent before,
+// and none is left over.
+func TestAHostsWorkflowThatIsTerminatedForgetsNoWorker(t *testing.T) {
 	env := newEnv(t)
 	current := env.startAgent("between", "--keep-processes")
+	joined := env.hostStatus("between", "the agent joined", up)
 	pool := env.startPool(echoSpec("between", 2))
 	before := env.pids(pool, 2)
 	terminate := func() {
 		t.Helper()
 		env.terminate(api.HostWorkflowID("between"))
 	}
+	terminate()
+	again := env.hostStatus("between", "the agent joins again",
+		func(s api.HostStatus) bool { return up(s) && s.Since.After(joined.Since) })
+	require.Equal(t, joined.Instance, again.Instance)
+	require.Equal(t, joined.Epoch, again.Epoch, "nobody else has had the host id")
+	lease, err := pool.CheckoutOnce(t.Context(), 0, tempool.CheckoutOptions{Holder: "me"})
+	require.NoError(t, err)
+	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
+	require.Equal(t, before, env.pids(pool, 2), "its processes serve on")
+
 	current.stop()
 	terminate()
 	current = env.startAgent("between", "--keep-processes")
@@ -254,11 +284,36 @@ func TestAHostsWorkflowThatIsTerminatedBetweenTwoAgentsForgetsNoWorker(t *testin
 	require.Equal(t, before, env.pids(pool, 2))
 
 	kept := env.waitReady(pool, 2).Workers
+	current.stop()
+	for _, pid := range before {
+		require.True(t, running(t, pid), "the process is kept")
+	}
+	current = env.startAgent("between") // does not take over
+	next := env.waitNext(pool, kept)
+	for _, pid := range before {
+		require.Eventually(t, func() bool { return !running(t, pid) }, waitTimeout, 20*time.Millisecond,
+			"nothing is left over")
+	}
+	require.Eventually(t, func() bool {
+		_, err := os.Stat(filepath.Join(env.dir, "between", "keeper.sock"))
+		return errors.Is(err, fs.ErrNotExist)
+	}, waitTimeout, 20*time.Millisecond, "the keeper has ended")
+
 	current.kill()
 	terminate()
 	env.startAgent("between", "--keep-processes")
-	env.waitFor(pool, "the workers have new processes", func(v api.PoolWorkers) bool {
-		return v.Ready == 2 && v.Workers[0].Incarnation > kept[0].Incarnation &&
-			v.Workers[1].Incarnation > kept[1].Incarnation
-	})
+	env.waitNext(pool, next)
+}
+
+// waitNext waits until all workers of a pool have later processes.
+func (env *testEnv) waitNext(pool *tempool.Pool, before []api.Worker) []api.Worker {
+	env.t.Helper()
+	return env.waitFor(pool, "the workers have new processes", func(v api.PoolWorkers) bool {
+		for slot, old := range before {
+			if v.Workers[slot].Incarnation <= old.Incarnation {
+				return false
+			}
+		}
+		return v.Ready == len(before)
+	}).Workers
 }

@@ -22,9 +22,7 @@ import (
 )
 
 func TestOfAHundredConcurrentCheckoutsOneIsGranted(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("race")
+	env := oneHost(t, "race")
 	pool := env.startPool(echoSpec("race", 1))
 	var mu sync.Mutex
 	var granted []*tempool.Lease
@@ -53,11 +51,12 @@ func TestOfAHundredConcurrentCheckoutsOneIsGranted(t *testing.T) {
 }
 
 // pairs is the number of leases in TestManyLeasesPassThroughContinueAsNew; make soak uses ten thousand.
-var pairs = flag.Int("pairs", 1_000, "number of checkout and checkin pairs on one worker")
+var pairs = flag.Int("pairs", 250, "number of checkout and checkin pairs on one worker")
 
+// The server suggests to continue as new eight times as often as by default.
 func TestManyLeasesPassThroughContinueAsNew(t *testing.T) {
 	t.Parallel()
-	env := newEnv(t)
+	env := newEnvWith(t, "--dynamic-config-value", "limit.historyCount.suggestContinueAsNew=512")
 	env.startAgent("many")
 	s := echoSpec("many", 1)
 	s.Rotation.MaxRequests = 0
@@ -90,7 +89,7 @@ func TestManyLeasesPassThroughContinueAsNew(t *testing.T) {
 	require.EqualValues(t, *pairs, view.Workers[0].LeasesGranted)
 	require.EqualValues(t, *pairs, view.Workers[0].RequestsServed)
 	require.Zero(t, view.Workers[0].LeasesRefused)
-	if *pairs >= 1_000 { // else the history is too short
+	if takesArguments || *pairs >= 1_000 { // else the history is too short
 		require.NotEqual(t, first, env.currentRun(id))
 	}
 	t.Logf("%d pairs through %d or more runs; refusals: %v", *pairs, env.countRuns(id), refusals)
@@ -149,10 +148,8 @@ func (env *testEnv) acceptedEvents(id string) []*history.HistoryEvent {
 	return slices.DeleteFunc(events, func(e *history.HistoryEvent) bool { return repeated[e.GetEventId()] })
 }
 
-func TestALeaseCostsAtMostNineEvents(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("cost")
+func eventsOfALease(env *testEnv) {
+	t := env.t
 	s := echoSpec("cost", 1)
 	s.Lease.TTL, s.Health.Checkpoint = spec.Duration(time.Hour), spec.Duration(time.Hour) // no timer fires during the test
 	pool := env.startPool(s)
@@ -160,8 +157,7 @@ func TestALeaseCostsAtMostNineEvents(t *testing.T) {
 	before := len(env.acceptedEvents(id))
 	const leases = 100
 	for range leases {
-		lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me"})
-		require.NoError(t, err)
+		lease := env.checkout(pool, tempool.CheckoutOptions{Holder: "me"})
 		require.NoError(t, env.client.Checkin(t.Context(), api.CheckinRequest{LeaseID: lease.ID}))
 		env.waitState(pool, 0, lifecycle.Ready)
 	}
@@ -171,10 +167,8 @@ func TestALeaseCostsAtMostNineEvents(t *testing.T) {
 	require.LessOrEqual(t, after-before, 9*leases, "%v", byType)
 }
 
-func TestAnIdleWorkerCostsAtMostFourThousandEventsADay(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("idle")
+func eventsOfAnIdleWorker(env *testEnv) {
+	t := env.t
 	s := echoSpec("idle", 1)
 	everyDay := 24 * time.Hour / s.Health.Checkpoint.D() // checkpoints per day with the default spec
 	require.NoError(t, s.Health.Checkpoint.UnmarshalText([]byte("1s")))
@@ -197,17 +191,24 @@ func TestAnIdleWorkerCostsAtMostFourThousandEventsADay(t *testing.T) {
 	require.LessOrEqual(t, perDay+500, 4000.0, "500 events remain for starts and stops")
 }
 
-func TestAWorkerIsResetAfterAnExpiredLease(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("reset")
+func TestTheLifeOfALease(t *testing.T) {
+	oneHost(t, "host").atOnce(map[string]func(*testEnv){
+		"the worker is reset after it has expired": resetAfterALease,
+		"it is recorded as data":                   leaseAsData,
+		"by signal":                                leaseBySignal,
+		"orders by signal":                         orderBySignal,
+		"it is renewed while its holder lives":     renewedLease,
+	})
+}
+
+func resetAfterALease(env *testEnv) {
+	t := env.t
 	s := echoSpec("reset", 1)
 	s.Lease.OnExpiry = spec.ExpiryReset
 	s.Health.Timeout = spec.Duration(waitTimeout) // a process that is not reset in time is replaced
 	pool := env.startPool(s)
 	before := env.waitState(pool, 0, lifecycle.Ready)
-	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", TTL: time.Second, NoRenew: true})
-	require.NoError(t, err)
+	lease := env.checkout(pool, tempool.CheckoutOptions{Holder: "me", TTL: time.Second, NoRenew: true})
 	var last lifecycle.Transition
 	require.Eventually(t, func() bool {
 		history, err := pool.History(t.Context(), 0)
@@ -219,9 +220,8 @@ func TestAWorkerIsResetAfterAnExpiredLease(t *testing.T) {
 	require.Contains(t, last.Reason, "process reset")
 	after := env.waitState(pool, 0, lifecycle.Ready)
 	require.Equal(t, before.PID, after.PID, "the same process")
-	env.requireFenced("reset", lease.ID+"~"+lease.Token)
-	next, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "you"})
-	require.NoError(t, err)
+	env.requireFenced("host", lease.ID+"~"+lease.Token)
+	next := env.checkout(pool, tempool.CheckoutOptions{Holder: "you"})
 	require.Greater(t, next.Seq, lease.Seq)
 	require.Equal(t, lease.Incarnation, next.Incarnation)
 }
@@ -243,19 +243,13 @@ func (env *testEnv) requireFenced(host, lease string) {
 }
 
 func TestAnUnrenewedLeaseExpiresAndIsFenced(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("expiry")
+	env := oneHost(t, "expiry")
 	pool := env.startPool(echoSpec("expiry", 1))
-	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", TTL: time.Second, NoRenew: true})
-	require.NoError(t, err)
-	env.waitFor(pool, "the worker has been replaced", func(v api.PoolWorkers) bool {
-		return v.Ready == 1 && v.Workers[0].Incarnation > lease.Incarnation
-	})
-	_, err = env.client.Renew(t.Context(), lease.ID, time.Minute)
+	lease := env.checkout(pool, tempool.CheckoutOptions{Holder: "me", TTL: time.Second, NoRenew: true})
+	env.waitLater(pool, "the worker has been replaced", lease.Incarnation)
+	_, err := env.client.Renew(t.Context(), lease.ID, time.Minute)
 	require.ErrorIs(t, err, api.ErrLeaseFenced)
-	next, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "you"})
-	require.NoError(t, err)
+	next := env.checkout(pool, tempool.CheckoutOptions{Holder: "you"})
 	require.Greater(t, next.Seq, lease.Seq)
 	require.Greater(t, next.Incarnation, lease.Incarnation)
 	// The old holder's checkin changes nothing for the new one.
@@ -264,8 +258,7 @@ func TestAnUnrenewedLeaseExpiresAndIsFenced(t *testing.T) {
 }
 
 // A checkout whose caller leaves while no agent answers reaches the worker later, when nobody uses its lease.
-func TestACheckoutWhoseCallerLeftCostsNoProcess(t *testing.T) {
-	t.Parallel()
+func TestACheckoutWhoseCallerHasLeftCostsNoProcessAndHoldsNoWorker(t *testing.T) {
 	env := newEnv(t)
 	agent := env.startAgent("slow")
 	s := echoSpec("left", 1)
@@ -287,24 +280,18 @@ func TestACheckoutWhoseCallerLeftCostsNoProcess(t *testing.T) {
 	for _, past := range env.history(pool, 0) {
 		require.NotEqual(t, lifecycle.LeaseExpired, past.Event)
 	}
-}
 
-// TestACheckoutWhoseCallerHasLeftHoldsNoWorker: nobody took the request until its caller had left.
-func TestACheckoutWhoseCallerHasLeftHoldsNoWorker(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	hostAgent := env.startAgent("left")
-	pool := env.startPool(echoSpec("left", 1))
-	hostAgent.kill()
+	// Nobody takes the next request until its caller has left.
+	agent.kill()
 	ctx, leave := context.WithTimeout(t.Context(), time.Second)
 	defer leave()
-	_, err := env.client.CheckoutWorker(ctx, pool.Name(), 0, api.CheckoutRequest{Holder: "gone", AttemptID: "one"})
+	_, err = env.client.CheckoutWorker(ctx, pool.Name(), 0, api.CheckoutRequest{Holder: "gone", AttemptID: "one"})
 	require.Error(t, err)
 	require.Eventually(t, func() bool {
 		_, byType := env.countEvents(api.WorkerWorkflowID(pool.Name(), 0))
 		return byType[enums.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED] > 0
 	}, waitTimeout, 50*time.Millisecond)
-	env.startAgent("left")
+	env.startAgent("slow")
 	env.waitReady(pool, 1)
 	lease, err := pool.CheckoutOnce(t.Context(), 0, tempool.CheckoutOptions{Holder: "next"})
 	require.NoError(t, err)

@@ -13,9 +13,7 @@ import (
 )
 
 func TestLimitsApplyAndAWorkerOverItsMemoryLimitIsReplaced(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("limits")
+	env := oneHost(t, "limits")
 	s := pythonSpec("limited", 2, "hold.py")
 	s.Limits.Memory, s.Limits.OpenFiles, s.Limits.Nice = 150<<20, 200, 3
 	s.Prediction.Enabled = false

@@ -16,7 +16,6 @@ import (
 )
 
 func TestTheLogsOfAPoolOnTwoHosts(t *testing.T) {
-	t.Parallel()
 	env := newEnv(t)
 	first := env.startAgent("first", "--capacity", "1")
 	env.startAgent("second", "--capacity", "1")

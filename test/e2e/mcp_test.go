@@ -25,11 +25,9 @@ import (
 
 // Clients of MCP lease the workers of a pool. Each has a process that nobody inherits, and outlives its crash.
 func TestASessionOfMCPIsALease(t *testing.T) {
-	t.Parallel()
 	need.Program(t, "node")
 	dir := examplesetup.Copy(t, "../../gateway/testdata/mcp")
-	env := newEnv(t)
-	env.startAgent("mcp")
+	env := oneHost(t, "mcp")
 	s := patient(spec.Default())
 	s.Pool.Name, s.Pool.Size, s.Pool.Protocol, s.Pool.MaxInflight = "mcp", 2, spec.ProtocolJSONRPC, 16
 	s.Pool.Command = []string{"node",

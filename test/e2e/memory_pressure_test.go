@@ -40,7 +40,6 @@ func (a *agent) waitForLog(words ...string) {
 }
 
 func TestMemoryPressureStopsHalfOfTheWorkersLargestFirstAndRestartsThem(t *testing.T) {
-	t.Parallel()
 	env := newEnv(t)
 	root := filepath.Join(env.dir, "memory")
 	setAvailableMemory(t, root, 50)
@@ -49,8 +48,7 @@ func TestMemoryPressureStopsHalfOfTheWorkersLargestFirstAndRestartsThem(t *testi
 	s.Limits.Memory, s.Prediction.Enabled = 1<<30, false
 	pool := env.startPool(s)
 	client := env.gatewayClient("tight")
-	status, answer, _ := post(t, client, "/v1/pools/tight/call/hold", "150")
-	require.Equal(t, http.StatusOK, status, answer)
+	mustRequest(t, client, "POST", "/v1/pools/tight/call/hold", "150", "")
 	largest := -1
 	view := env.waitFor(pool, "a sample shows which worker is the largest", func(v api.PoolWorkers) bool {
 		largest = slices.IndexFunc(v.Workers, func(x api.Worker) bool { return x.CurrentMemoryBytes > 150<<20 })
@@ -96,8 +94,7 @@ func TestMemoryPressureStopsHalfOfTheWorkersLargestFirstAndRestartsThem(t *testi
 	}
 	awaitParked(2)
 	require.Equal(t, lifecycle.Stopped, env.waitState(pool, largest, lifecycle.Stopped).State)
-	history, err := pool.History(t.Context(), largest)
-	require.NoError(t, err)
+	history := env.history(pool, largest)
 	require.True(t, slices.ContainsFunc(history, func(step lifecycle.Transition) bool {
 		return step.Event == lifecycle.Drain && strings.Contains(step.Reason, "memory pressure on host")
 	}), "%+v", history)

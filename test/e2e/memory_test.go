@@ -22,9 +22,7 @@ const callsOfLarge = 2
 
 // TestALeakIsReplacedOnTheDefaults leaks about 20 MB a second, by few calls: a slow machine makes them all.
 func TestALeakIsReplacedOnTheDefaults(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("leaking")
+	env := oneHost(t, "leaking")
 	s := pythonSpec("leaking", 1, "leak.py")
 	s.Pool.Env["LEAK"] = "10"
 	pool := env.startPool(s)
@@ -45,10 +43,8 @@ func TestALeakIsReplacedOnTheDefaults(t *testing.T) {
 // TestALargeProgramIsNotReplacedForItsMemory runs programs that need much memory all the time, on the defaults but for
 // time-outs, and for checkpoints that show a baseline soon after the host knows it.
 func TestALargeProgramIsNotReplacedForItsMemory(t *testing.T) {
-	t.Parallel()
 	need.Program(t, "chromium")
-	env := newEnv(t)
-	env.startAgent("large")
+	env := oneHost(t, "large")
 	client := env.gatewayClient("large")
 	loads := map[*tempool.Pool]*loadGenerator{}
 	for name, c := range map[string]struct{ script, method string }{

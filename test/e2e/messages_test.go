@@ -3,7 +3,6 @@ package e2e
 import (
 	"fmt"
 	"sync/atomic"
-	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -33,13 +32,11 @@ func (env *testEnv) sessionWorkflow(id, name string, run any) (moves api.Session
 
 // Sessions move to another worker and back by workflows that continue as new after each page, and a lease is renewed;
 // then the pool drains the worker and restarts it.
-func TestSessionWorkflowsContinueAsNewAndAPoolDrainsAWorker(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("drained")
+func sessionWorkflowsContinue(env *testEnv) {
+	t := env.t
 	s, _ := movingSpec(t, "drained", 2)
 	pool := env.startPool(s)
-	gateway := env.gatewayClient("drained")
+	gateway := env.gatewayClient("host")
 	const count = 1_100 // more than a page of one worker
 	var onWorker [2]atomic.Int64
 	var clients errgroup.Group
@@ -103,10 +100,8 @@ func TestSessionWorkflowsContinueAsNewAndAPoolDrainsAWorker(t *testing.T) {
 	require.Greater(t, after.Incarnation, before.Incarnation)
 }
 
-func TestALeaseIsTakenBySignalAndARotationIsGranted(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("signalled")
+func leaseBySignal(env *testEnv) {
+	t := env.t
 	s := echoSpec("signalled", 2)
 	s.Rotation.MaxRequests = 5
 	pool := env.startPool(s)
@@ -128,10 +123,8 @@ func TestALeaseIsTakenBySignalAndARotationIsGranted(t *testing.T) {
 
 // People, and workflows in other languages, send orders to a worker under their own names; Tempool itself sends them
 // all as one signal.
-func TestAnOrderIsTakenBySignalUnderItsOwnName(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("named")
+func orderBySignal(env *testEnv) {
+	t := env.t
 	pool := env.startPool(echoSpec("named", 1))
 	before := env.waitReady(pool, 1).Workers[0]
 	for _, order := range []struct {

@@ -2,8 +2,6 @@ package e2e
 
 import (
 	"bytes"
-	"context"
-	"encoding/json"
 	"io"
 	"net/http"
 	"os/exec"
@@ -15,7 +13,6 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/need"
 	"github.com/tempool/tempool/lifecycle"
@@ -81,24 +78,20 @@ func (s scrape) has(value float64, name string, labels ...string) bool {
 }
 
 func TestMetricsDescribeAnAgentAndItsWorkers(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("seen", "--capacity", "7")
+	env := oneHost(t, "seen", "--capacity", "7")
 	began := time.Now().Unix()
 	pool := env.startPool(echoSpec("seen", 2))
 	client := env.gatewayClient("seen")
 	for range 5 {
-		status, answer, _ := post(t, client, "/v1/pools/seen/call/echo", `1`)
-		require.Equal(t, http.StatusOK, status, answer)
+		mustRequest(t, client, "POST", "/v1/pools/seen/call/echo", `1`, "")
 	}
 	status, answer, _ := post(t, client, "/v1/pools/seen/call/paid", `3`)
 	require.Equal(t, http.StatusOK, status, answer)
 	status, _, code := post(t, client, "/v1/pools/seen/call/nothing", `1`)
 	require.Equal(t, http.StatusNotFound, status)
 	require.EqualValues(t, api.CodeMethodNotFound, code)
-	var lease api.Lease
-	require.NoError(t, json.Unmarshal([]byte(mustRequest(t, client, "POST", "/v1/pools/seen/leases",
-		`{"holder":"me","wait_ms":30000}`, "")), &lease))
+	lease := decode[api.Lease](t, mustRequest(t, client, "POST", "/v1/pools/seen/leases",
+		`{"holder":"me","wait_ms":30000}`, ""))
 	mustRequest(t, client, "DELETE", "/v1/leases/"+lease.ID+"~"+lease.Token, "", "")
 
 	var s scrape
@@ -186,6 +179,13 @@ func TestMetricsDescribeAnAgentAndItsWorkers(t *testing.T) {
 		return readScrape(t, client).has(1, "tempool_worker_state", "worker", "seen/0", "state", "suspended")
 	}, waitTimeout, 100*time.Millisecond)
 
+	t.Run("promtool accepts them", func(t *testing.T) {
+		need.Program(t, "promtool")
+		cmd := exec.CommandContext(t.Context(), "promtool", "check", "metrics")
+		cmd.Stdin = bytes.NewReader(scrapeText(t, client))
+		output, err := cmd.CombinedOutput()
+		require.NoError(t, err, "promtool check metrics:\n%s", output)
+	})
 	for name := range s.families {
 		for _, m := range s.series(name) {
 			for _, label := range m.GetLabel() {
@@ -198,32 +198,8 @@ func TestMetricsDescribeAnAgentAndItsWorkers(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return len(readScrape(t, client).series("tempool_worker_state", "worker", "seen/0")) == 0
 	}, waitTimeout, 100*time.Millisecond, "the series of a stopped worker are removed; the suspended one goes first")
-	require.NoError(t, stopPool(t, pool))
+	env.stopPool(pool)
 	require.Eventually(t, func() bool {
 		return len(readScrape(t, client).series("tempool_pool_size")) == 0
 	}, waitTimeout, 100*time.Millisecond, "the series of a stopped pool are removed")
-}
-
-func stopPool(t *testing.T, pool *tempool.Pool) error {
-	if _, err := pool.Stop(t.Context(), "the test is over"); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
-	defer cancel()
-	return pool.Wait(ctx)
-}
-
-func TestPromtoolAcceptsTheMetrics(t *testing.T) {
-	t.Parallel()
-	need.Program(t, "promtool")
-	env := newEnv(t)
-	env.startAgent("lint")
-	env.startPool(echoSpec("lint", 1))
-	client := env.gatewayClient("lint")
-	status, answer, _ := post(t, client, "/v1/pools/lint/call/echo", `1`)
-	require.Equal(t, http.StatusOK, status, answer)
-	cmd := exec.CommandContext(t.Context(), "promtool", "check", "metrics")
-	cmd.Stdin = bytes.NewReader(scrapeText(t, client))
-	output, err := cmd.CombinedOutput()
-	require.NoError(t, err, "promtool check metrics:\n%s", output)
 }

@@ -247,9 +247,7 @@ func (m *month) ensurePool() {
 }
 
 func TestAWorkerThatWasResetGrantsNoLeaseTwice(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("reset-leases")
+	env := oneHost(t, "reset-leases")
 	pool := env.startPool(echoSpec("rewind", 1))
 	granted := map[string]bool{}
 	lease := func() *tempool.Lease {

@@ -165,7 +165,6 @@ func (env *testEnv) startAgentOn(m *machine, hostID string, args ...string) *age
 }
 
 func TestAPoolOverTwoMachinesWithTLSBetweenThem(t *testing.T) {
-	t.Parallel()
 	need.Program(t, "nft")
 	need.NetworkNamespaces(t) // before a server starts
 	env := newEnv(t)

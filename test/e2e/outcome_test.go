@@ -29,16 +29,15 @@ func leave(t *testing.T, gateway *http.Client, pool, code string) {
 }
 
 // ended returns the newest transition into an outcome.
-func ended(t *testing.T, pool *tempool.Pool) lifecycle.Transition {
-	t.Helper()
-	history, err := pool.History(t.Context(), 0)
-	require.NoError(t, err)
+func (env *testEnv) ended(pool *tempool.Pool) lifecycle.Transition {
+	env.t.Helper()
+	history := env.history(pool, 0)
 	for i := len(history) - 1; i >= 0; i-- {
 		if history[i].To.Outcome() && !history[i].IsNote() {
 			return history[i]
 		}
 	}
-	require.Fail(t, "no end in the history")
+	require.Fail(env.t, "no end in the history")
 	return lifecycle.Transition{}
 }
 
@@ -59,9 +58,7 @@ func (env *testEnv) waitTransition(pool *tempool.Pool, slot int, to lifecycle.St
 // A program that exits with code 0 has finished, and one that exits with another has failed. recovery.restart says what
 // follows.
 func TestRestartDependsOnHowTheProgramEnded(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("ends")
+	env := oneHost(t, "ends")
 	for name, c := range map[string]struct {
 		mode, code string
 		rests      bool
@@ -89,9 +86,8 @@ func TestRestartDependsOnHowTheProgramEnded(t *testing.T) {
 					_, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "by hand"})
 					require.NoError(t, err)
 				}
-				view := env.waitFor(pool, "it serves again",
-					func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > before.Incarnation })
-				end := ended(t, pool)
+				view := env.waitLater(pool, "it serves again", before.Incarnation)
+				end := env.ended(pool)
 				require.Equal(t, c.outcome, end.To)
 				require.Equal(t, c.code, end.Metadata["code"])
 				require.EqualValues(t, 1, view.Workers[0].EndedByOutcome[string(c.outcome)])
@@ -125,7 +121,6 @@ func (env *testEnv) requireRecordedAsKilled(pool *tempool.Pool) {
 // restart, with a successor beside it and without; the end of drain_timeout, under a client's lease; the stop of the
 // pool; the stop of its agent.
 func TestAProcessThatMustBeKilledIsCountedAsKilled(t *testing.T) {
-	t.Parallel()
 	env := newEnv(t)
 	leaving := env.startAgent("killing")
 	gateway := env.gatewayClient("killing")
@@ -161,13 +156,12 @@ func TestAProcessThatMustBeKilledIsCountedAsKilled(t *testing.T) {
 			require.NoError(t, err)
 			replaced(pool, before, "killing")
 			counted(pool)
-			require.NoError(t, env.stopPool(pool))
+			env.stopPool(pool)
 		})
 	}
 	t.Run("stop of the pool", func(t *testing.T) {
 		pool := env.startPool(obstinateSpec("stopped", true))
-		require.NoError(t, env.stopPool(pool))
-		env.waitEnd(pool)
+		env.stopPool(pool)
 		env.requireRecordedAsKilled(pool)
 		counted(pool)
 	})
@@ -181,21 +175,17 @@ func TestAProcessThatMustBeKilledIsCountedAsKilled(t *testing.T) {
 }
 
 // A lease leaves its holder, session and id in the history as data.
-func TestALeaseIsRecordedAsData(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("recorded")
+func leaseAsData(env *testEnv) {
+	t := env.t
 	pool := env.startPool(echoSpec("recorded", 1))
-	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", Session: "s1", Wait: waitTimeout})
-	require.NoError(t, err)
+	lease := env.checkout(pool, tempool.CheckoutOptions{Holder: "me", Session: "s1", Wait: waitTimeout})
 	require.NoError(t, env.client.Checkin(t.Context(),
 		api.CheckinRequest{LeaseID: lease.ID, Outcome: api.OutcomeError, Error: "it broke"}))
 	env.waitTransition(pool, 0, lifecycle.Degraded, "it broke")
 	state, err := pool.State(t.Context(), 0)
 	require.NoError(t, err)
 	require.False(t, state.UpdatedAt.IsZero())
-	history, err := pool.History(t.Context(), 0)
-	require.NoError(t, err)
+	history := env.history(pool, 0)
 	last := map[lifecycle.EventKind]map[string]string{}
 	for _, step := range history {
 		last[step.Event] = step.Metadata

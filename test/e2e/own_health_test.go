@@ -13,10 +13,15 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-func TestAProgramThatSaysItIsNotWellIsDegradedThenReplaced(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("own-health")
+func TestAWorkerThatIsNotWellIsDegradedThenReplaced(t *testing.T) {
+	oneHost(t, "host").atOnce(map[string]func(*testEnv){
+		"its program says so": programSaysIt,
+		"it fails every call": callsFail,
+	})
+}
+
+func programSaysIt(env *testEnv) {
+	t := env.t
 	withAndWithoutSurge(t, func(t *testing.T, surge bool) {
 		env := env.in(t)
 		s := pythonSpec(fmt.Sprint("own-health-", surge), 1, "health.py")
@@ -33,8 +38,7 @@ func TestAProgramThatSaysItIsNotWellIsDegradedThenReplaced(t *testing.T) {
 		require.Equal(t, 7, echoed)
 
 		// Under a client's lease: at its end.
-		lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", Wait: waitTimeout})
-		require.NoError(t, err)
+		lease := env.checkout(pool, tempool.CheckoutOptions{Holder: "me", Wait: waitTimeout})
 		require.NoError(t, lease.Call(t.Context(), "report", []string{"the network is slow"}, nil))
 		require.Eventually(t, func() bool {
 			state, err := pool.State(t.Context(), 0)
@@ -47,11 +51,9 @@ func TestAProgramThatSaysItIsNotWellIsDegradedThenReplaced(t *testing.T) {
 		env.waitTransition(pool, 0, lifecycle.Degraded, "the network is slow")
 
 		// Its pings fail from now on.
-		view := env.waitFor(pool, "the process is replaced",
-			func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > lease.Incarnation })
+		view := env.waitLater(pool, "the process is replaced", lease.Incarnation)
 		require.Len(t, view.Workers, 1)
-		history, err := pool.History(t.Context(), 0)
-		require.NoError(t, err)
+		history := env.history(pool, 0)
 		var replaced string
 		for _, transition := range history {
 			if transition.Event == lifecycle.Unhealthy {
@@ -62,10 +64,8 @@ func TestAProgramThatSaysItIsNotWellIsDegradedThenReplaced(t *testing.T) {
 	})
 }
 
-func TestAWorkerThatFailsEveryCallIsDegradedThenReplaced(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("call-errors")
+func callsFail(env *testEnv) {
+	t := env.t
 	withAndWithoutSurge(t, func(t *testing.T, surge bool) {
 		env := env.in(t)
 		s := pythonSpec(fmt.Sprint("call-errors-", surge), 1, "health.py")
@@ -85,12 +85,10 @@ func TestAWorkerThatFailsEveryCallIsDegradedThenReplaced(t *testing.T) {
 		env.waitTransition(pool, 0, lifecycle.Degraded, "10 calls in a row failed")
 		before := env.waitState(pool, 0, lifecycle.Ready) // its pings pass
 		failCalls(byPool)
-		view := env.waitFor(pool, "the process is replaced",
-			func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > before.Incarnation })
+		view := env.waitLater(pool, "the process is replaced", before.Incarnation)
 		require.Zero(t, view.Workers[0].ConsecutiveFailures)
 
-		lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", Wait: waitTimeout})
-		require.NoError(t, err)
+		lease := env.checkout(pool, tempool.CheckoutOptions{Holder: "me", Wait: waitTimeout})
 		byLease := func(method string) error { return lease.Call(t.Context(), method, nil, nil) }
 		failCalls(byLease)
 		require.Eventually(t, func() bool {
@@ -98,8 +96,7 @@ func TestAWorkerThatFailsEveryCallIsDegradedThenReplaced(t *testing.T) {
 			return err == nil && state.Health == lifecycle.Unhealthy && state.State == lifecycle.Busy
 		}, waitTimeout, 20*time.Millisecond)
 		failCalls(byLease)
-		view = env.waitFor(pool, "the process is replaced",
-			func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > lease.Incarnation })
+		view = env.waitLater(pool, "the process is replaced", lease.Incarnation)
 		require.EqualValues(t, 2, view.Workers[0].RestartsByReason[string(api.CauseUnhealthy)])
 		require.Zero(t, view.Workers[0].ConsecutiveFailures)
 	})

@@ -56,7 +56,6 @@ func (s *sideCalls) run(t *testing.T, client *http.Client, stop <-chan struct{},
 // are called all the time, by the pool's name and under leases, of which the other side gets new ones. Afterwards each
 // worker has one process, and leases that have ended stay so.
 func TestAPartitionWithLeasesAndCallsOnBothSides(t *testing.T) {
-	t.Parallel()
 	if *partition == 0 {
 		t.Log("a soak test; -partition 130s runs it")
 		return
@@ -66,8 +65,7 @@ func TestAPartitionWithLeasesAndCallsOnBothSides(t *testing.T) {
 	env.startAgent("island", "--address", wire.addr)
 	called, leased := env.startPool(echoSpec("called", 1)), env.startPool(echoSpec("leased", 1))
 	island := env.gatewayClient("island")
-	old, err := leased.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "before", NoRenew: true})
-	require.NoError(t, err)
+	old := env.checkout(leased, tempool.CheckoutOptions{Holder: "before", NoRenew: true})
 	oldPath := "/v1/leases/" + old.ID + "~" + old.Token + "/call/echo"
 	for _, path := range []string{oldPath, "/v1/pools/called/call/echo"} {
 		status, answer, _ := post(t, island, path, `1`)
@@ -88,8 +86,7 @@ func TestAPartitionWithLeasesAndCallsOnBothSides(t *testing.T) {
 	moved := func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Host == "mainland" }
 	env.waitFor(called, "the called worker is ready on the other host", moved)
 	env.waitFor(leased, "the leased worker is ready on the other host", moved)
-	renewed, err := leased.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "during"})
-	require.NoError(t, err)
+	renewed := env.checkout(leased, tempool.CheckoutOptions{Holder: "during"})
 	newPath := "/v1/leases/" + renewed.ID + "~" + renewed.Token + "/call/echo"
 	// the first call also begins the numbers of leases
 	for _, path := range []string{newPath, "/v1/pools/called/call/echo"} {

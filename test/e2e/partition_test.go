@@ -99,7 +99,6 @@ func (l *link) carry(near net.Conn) {
 // A host that cannot reach Temporal serves calls of the pool, ends clients' leases on time, and causes no storm when
 // the link heals, though its worker has moved to another host.
 func TestAHostThatIsCutOffFromTemporalEndsLeasesOnTimeAndHealsQuietly(t *testing.T) {
-	t.Parallel()
 	env := newEnv(t)
 	wire := newLink(t, env.server.Address())
 	env.startAgent("island", "--address", wire.addr)
@@ -108,8 +107,7 @@ func TestAHostThatIsCutOffFromTemporalEndsLeasesOnTimeAndHealsQuietly(t *testing
 	pool := env.startPool(s)
 	island := env.gatewayClient("island")
 	const ttl = 20 * time.Second
-	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", TTL: ttl, NoRenew: true})
-	require.NoError(t, err)
+	lease := env.checkout(pool, tempool.CheckoutOptions{Holder: "me", TTL: ttl, NoRenew: true})
 	callLease(t, lease, "echo")
 	end := time.Now().Add(ttl) // at the latest: the gateway knows the lease
 	env.startAgent("mainland")
@@ -150,6 +148,5 @@ func TestAHostThatIsCutOffFromTemporalEndsLeasesOnTimeAndHealsQuietly(t *testing
 	require.Less(t, after.LeaseSeq-before.LeaseSeq, int64(5), "the worker is not taken and returned again and again")
 	require.Eventually(t, func() bool { return len(hostProcesses("island")) == 0 }, waitTimeout, 100*time.Millisecond,
 		"the old process is gone")
-	status, answer, _ := post(t, env.gatewayClient("mainland"), "/v1/pools/solo/call/echo", `2`)
-	require.Equal(t, http.StatusOK, status, answer)
+	mustRequest(t, env.gatewayClient("mainland"), "POST", "/v1/pools/solo/call/echo", `2`, "")
 }

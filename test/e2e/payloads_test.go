@@ -67,9 +67,8 @@ func (env *testEnv) stored() []byte {
 }
 
 func TestTemporalStoresNothingLegibleWithPayloadKeys(t *testing.T) {
-	t.Parallel()
 	env, keys := sealedEnv(t)
-	env.startAgent("keyed", "--payload-keys", keys)
+	keyed := env.startAgent("keyed", "--payload-keys", keys)
 	s := echoSpec("sealed", 2)
 	s.Pool.Env["PASSWORD"] = "legible-in-env"
 	s.Pool.EnvFrom = append(s.Pool.EnvFrom, "HOME")
@@ -99,15 +98,8 @@ func TestTemporalStoresNothingLegibleWithPayloadKeys(t *testing.T) {
 	require.Contains(t, out, "ready")
 	_, failure := env.ctl(cli.ExitFailed, "pool", "status", "sealed")
 	require.Contains(t, failure, "--payload-keys")
-}
 
-// An agent without the keys would otherwise end each run that it is given as failed.
-func TestAnAgentWithoutThePayloadKeysEndsNoRun(t *testing.T) {
-	t.Parallel()
-	env, keys := sealedEnv(t)
-	keyed := env.startAgent("keyed", "--payload-keys", keys)
-	s := echoSpec("sealed", 2)
-	pool := env.startPool(s)
+	// An agent without the keys would otherwise end each run that it is given as failed.
 	env.startAgent("stranger", "--labels", "other")
 	keyed.kill()
 	worker := api.WorkerWorkflowID("sealed", 0)
@@ -119,8 +111,7 @@ func TestAnAgentWithoutThePayloadKeysEndsNoRun(t *testing.T) {
 	env.stored()
 	env.startAgent("keyed", "--payload-keys", keys)
 	env.waitReady(pool, s.Pool.Size)
-	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", Wait: waitTimeout})
-	require.NoError(t, err)
+	lease = env.checkout(pool, tempool.CheckoutOptions{Holder: "me", Wait: waitTimeout})
 	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
 	env.stored()
 }

@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,9 +21,7 @@ import (
 )
 
 func TestAPoolScalesAppliesRestartsAndStops(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("ops")
+	env := oneHost(t, "ops")
 	s := echoSpec("ops", 2)
 	pool := env.startPool(s)
 
@@ -73,9 +73,7 @@ func TestAPoolScalesAppliesRestartsAndStops(t *testing.T) {
 	require.Equal(t, lifecycle.Ready, state.State)
 	require.GreaterOrEqual(t, interceptor.queries.Load(), int64(2), "an unanswered query is sent again")
 
-	_, err = pool.Stop(t.Context(), "done")
-	require.NoError(t, err)
-	env.waitEnd(pool)
+	env.stopPool(pool)
 	require.Empty(t, hostProcesses("ops"))
 	last, err := pool.Status(t.Context())
 	require.NoError(t, err, "the last status of a stopped pool is available")
@@ -104,10 +102,25 @@ func (l *lossyInterceptor) intercept(ctx context.Context, method string, request
 	return invoke(ctx, method, request, reply, conn, options...)
 }
 
-func TestAFailingRolloutStaysWithinTheDisruptionBudget(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("careful")
+func TestPoolsThatShareAHost(t *testing.T) {
+	oneHost(t, "host").atOnce(map[string]func(*testEnv){
+		"a failing rollout stays within the disruption budget":     failingRollout,
+		"a pool that is started again continues its numbers":       poolStartedAgain,
+		"a rolling restart without surge under load fails no call": rollingRestart,
+		"failing starts are held until the spec is fixed":          heldStarts,
+		"starts respect the start rate":                            startRate,
+		"a host's budget is shared among its workers":              sharedBudget,
+		"calls of a crashed process are counted":                   callsOfACrashedProcess,
+		"changed files restart workers and retry failed starts":    changedFiles,
+		"callers that leave long calls leave the pool in service":  callersThatLeave,
+		"a program trained by one worker runs on all others":       sharedProgram,
+		"calls from the command line":                              ctlCall,
+		"the full history spans continue-as-new":                   fullHistory,
+	})
+}
+
+func failingRollout(env *testEnv) {
+	t := env.t
 	s := echoSpec("careful", 3)
 	s.Recovery.MaxConsecutiveFailures = 3
 	pool := env.startPool(s)
@@ -127,15 +140,10 @@ func TestAFailingRolloutStaysWithinTheDisruptionBudget(t *testing.T) {
 }
 
 func TestContinueAsNewOfAPoolDoesNotDisturbItsWorkers(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("endless")
+	env := oneHost(t, "endless")
 	pool := env.startPool(echoSpec("endless", 2))
 	before := env.waitReady(pool, 2)
-	require.NoError(t, env.client.Temporal().SignalWorkflow(t.Context(), api.PoolWorkflowID("endless"), "",
-		api.SignalForceContinue, api.Control{}))
-	require.Eventually(t, func() bool { return env.countRuns(api.PoolWorkflowID("endless")) == 2 }, waitTimeout,
-		100*time.Millisecond)
+	env.continued("endless")
 	sleep(t, 3*time.Second) // a stray cancellation of the workers would arrive within this time
 	after := env.waitReady(pool, 2)
 	for i := range after.Workers {
@@ -148,87 +156,69 @@ func TestContinueAsNewOfAPoolDoesNotDisturbItsWorkers(t *testing.T) {
 	_, err := pool.Scale(t.Context(), 1)
 	require.NoError(t, err)
 	env.waitReady(pool, 1)
-	_, err = pool.Stop(t.Context(), "done")
-	require.NoError(t, err)
-	env.waitEnd(pool)
+	env.stopPool(pool)
 	require.Empty(t, hostProcesses("endless"))
 }
 
-func TestAPoolTerminatedByHandLeavesNothingRunning(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("byhand")
-	pool := env.startPool(echoSpec("byhand", 2))
-	env.terminate(api.PoolWorkflowID("byhand"))
-	require.Eventually(t, func() bool { return len(hostProcesses("byhand")) == 0 }, waitTimeout, 100*time.Millisecond)
+func poolAndItsProcesses(env *testEnv) {
+	s := echoSpec("byhand", 2)
+	pool := env.startPool(s)
+	ends := func() {
+		pids := slices.Collect(maps.Values(env.pids(pool, 2)))
+		env.terminate(api.PoolWorkflowID("byhand"))
+		require.Eventually(env.t, func() bool { return !slices.ContainsFunc(pids, processAlive) }, waitTimeout,
+			100*time.Millisecond)
+	}
+	ends()
 	// After a continue-as-new, Temporal's parent close policy no longer reaches the pool's workers.
-	require.NoError(t, env.client.StartPool(t.Context(), api.PoolStart{Pool: "byhand", Spec: echoSpec("byhand", 2)}))
+	env.startPool(s)
+	env.continued("byhand")
 	env.waitReady(pool, 2)
-	require.NoError(t, env.client.Temporal().SignalWorkflow(t.Context(), api.PoolWorkflowID("byhand"), "",
-		api.SignalForceContinue, api.Control{}))
-	require.Eventually(t, func() bool { return env.countRuns(api.PoolWorkflowID("byhand")) == 3 }, waitTimeout,
-		100*time.Millisecond)
-	env.waitReady(pool, 2)
-	env.terminate(api.PoolWorkflowID("byhand"))
-	require.Eventually(t, func() bool { return len(hostProcesses("byhand")) == 0 }, waitTimeout, 100*time.Millisecond)
+	ends()
 }
 
-func TestAWorkerTerminatedByHandRestartsUnderAHigherIncarnation(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("restarted")
+func leasedWorker(env *testEnv) {
+	t := env.t
 	pool := env.startPool(echoSpec("restarted", 1))
-	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me"})
-	require.NoError(t, err)
+	lease := env.checkout(pool, tempool.CheckoutOptions{Holder: "me"})
 	before := env.waitState(pool, 0, lifecycle.Busy)
 	env.terminate(api.WorkerWorkflowID("restarted", 0))
 	env.waitFor(pool, "the worker is back",
 		func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].PID != before.PID })
-	next, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "you"})
-	require.NoError(t, err)
+	next := env.checkout(pool, tempool.CheckoutOptions{Holder: "you"})
 	require.Greater(t, next.Incarnation, lease.Incarnation)
 	require.Greater(t, next.Seq, lease.Seq)
 	require.Eventually(t, func() bool { return !processAlive(before.PID) }, waitTimeout, 100*time.Millisecond)
 }
 
-func TestARestartedPoolContinuesItsIncarnationsAndSequences(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("again")
+func poolStartedAgain(env *testEnv) {
+	t := env.t
 	pool := env.startPool(echoSpec("again", 1))
 	for range 12 { // more than recovery.max_consecutive_failures
 		before := env.waitState(pool, 0, lifecycle.Ready).Incarnation
 		_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: new(int)})
 		require.NoError(t, err)
-		env.waitFor(pool, "it has restarted",
-			func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > before })
+		env.waitLater(pool, "it has restarted", before)
 	}
-	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me"})
-	require.NoError(t, err)
+	lease := env.checkout(pool, tempool.CheckoutOptions{Holder: "me"})
 	callLease(t, lease, "echo")
-	_, err = pool.Stop(t.Context(), "")
-	require.NoError(t, err)
-	env.waitEnd(pool)
+	env.stopPool(pool)
 
 	env.startPool(echoSpec("again", 1))
-	next, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "you"})
-	require.NoError(t, err)
+	next := env.checkout(pool, tempool.CheckoutOptions{Holder: "you"})
 	require.Greater(t, next.Incarnation, lease.Incarnation)
 	callLease(t, next, "echo")
-	env.requireFenced("again", lease.ID+"~"+lease.Token)
+	env.requireFenced("host", lease.ID+"~"+lease.Token)
 	require.Zero(t, env.waitReady(pool, 1).Workers[0].ConsecutiveFailures)
 }
 
 func TestAPoolWhoseSpecIsLargeStartsAllItsWorkers(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("host-a")
+	env := oneHost(t, "host-a")
 	const size = 75 // of 60 KB each: together more than Temporal takes at a time
 	s := echoSpec("bulky", size)
 	s.Pool.Placement = "nowhere" // the workflows are what is to start
 	s.Pool.Env["BULK"] = strings.Repeat("x", 60<<10)
-	require.NoError(t, env.client.StartPool(t.Context(), api.PoolStart{Pool: "bulky", Spec: s}))
-	pool := env.client.Pool("bulky")
+	pool := env.beginPool(s)
 	require.Eventually(t, func() bool {
 		status, err := pool.Status(t.Context())
 		if err != nil || len(status.Workers) != size {
@@ -241,7 +231,5 @@ func TestAPoolWhoseSpecIsLargeStartsAllItsWorkers(t *testing.T) {
 		}
 		return true
 	}, 3*waitTimeout, 200*time.Millisecond, "all workflows run") // they are many
-	_, err := pool.Stop(t.Context(), "the test is over")
-	require.NoError(t, err)
-	env.waitEnd(pool)
+	env.stopPool(pool)
 }

@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"testing"
 
 	"github.com/stretchr/testify/require"
 
@@ -13,17 +12,15 @@ import (
 	"github.com/tempool/tempool/worker"
 )
 
-func TestAProgramTrainedByOneWorkerRunsOnAllOthers(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("programs")
+func sharedProgram(env *testEnv) {
+	t := env.t
 	s, err := spec.Load(filepath.Join("..", "..", "examples", "programs", "pool.toml"))
 	require.NoError(t, err)
 	env.startPool(patient(s))
 	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
 	example := exec.CommandContext(ctx, "python3", "-B", "-W", "error", filepath.Join(s.Pool.Dir, "client.py"), "unix:"+
-		filepath.Join(env.dir, "programs", worker.SocketName))
+		filepath.Join(env.dir, "host", worker.SocketName))
 	sdk, err := filepath.Abs(filepath.Join("..", "..", "sdk", "python"))
 	require.NoError(t, err)
 	example.Env = append(os.Environ(), "PYTHONPATH="+sdk)

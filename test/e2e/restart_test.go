@@ -19,14 +19,12 @@ var restartingIn = regexp.MustCompile(`^Restarting in (\S+) \(`)
 // TestAWorkerThatIsKilledAgainAndAgainIsBackAtOnce kills a worker every few seconds. Its life before does not count
 // against it: no backoff grows.
 func TestAWorkerThatIsKilledAgainAndAgainIsBackAtOnce(t *testing.T) {
-	t.Parallel()
 	const (
 		kills = 7 // the default backoff of the seventh failure in a row of short-lived processes is 24 s
 		every = 2 * time.Second
 		most  = time.Second // of a backoff
 	)
-	env := newEnv(t)
-	env.startAgent("killed")
+	env := oneHost(t, "killed")
 	pool := env.startPool(echoSpec("killed", 1))
 	l := startLoad(t, env.gatewayClient("killed"), "/v1/pools/killed/call/echo", 20, 1)
 	for n := range kills {
@@ -40,8 +38,7 @@ func TestAWorkerThatIsKilledAgainAndAgainIsBackAtOnce(t *testing.T) {
 		})
 	}
 	l.stop()
-	history, err := pool.History(t.Context(), 0)
-	require.NoError(t, err)
+	history := env.history(pool, 0)
 	exits := 0
 	var backoffs []time.Duration
 	for _, step := range history {

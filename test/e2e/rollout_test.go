@@ -13,9 +13,7 @@ import (
 // A rollout to hosts with room for two of three workers ends, says which worker has no room, and that one follows when
 // there is room.
 func TestARolloutPassesOverTheWorkerForWhichNoHostHasRoom(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("before", "--capacity", "3")
+	env := oneHost(t, "before", "--capacity", "3")
 	env.startAgent("after", "--labels", "next", "--capacity", "2")
 	s := echoSpec("moved", 3)
 	s.Rotation.Surge = false

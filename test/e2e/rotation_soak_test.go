@@ -24,7 +24,6 @@ var rotations = flag.Int("rotations", 30, "number of rotations of eight workers"
 // several points, each with eight ready workers, no rotation and workflows that have just continued as new. The agent
 // keeps about 1.5 KB for each of the last thousand processes.
 func TestManyRotationsDoNotGrowTheAgent(t *testing.T) {
-	t.Parallel()
 	m := rotationEnv{testEnv: newEnv(t)}
 	// hostProcesses sees the processes of concurrent runs of this test, too
 	m.host = fmt.Sprintf("shortlived-%d", os.Getpid())
@@ -186,18 +185,15 @@ func residentBytes(t *testing.T, pid int) int64 {
 	return resident * int64(os.Getpagesize())
 }
 
-// TestACrashCostsFewEvents counts the events of one crash. At the maximum backoff a worker crashes once a minute
+// eventsOfACrash counts the events of one crash. At the maximum backoff a worker crashes once a minute
 // (recovery.backoff_max), so a crash must cost less than 60 events to stay below one event a second.
-func TestACrashCostsFewEvents(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("crasher")
+func eventsOfACrash(env *testEnv) {
+	t := env.t
 	s := spec.Default()
 	s.Pool.Name, s.Pool.Size, s.Pool.Command, s.Pool.Protocol = "crasher", 1, []string{"sleep", "0.1"}, spec.ProtocolNone
 	s.Health.Kind, s.Health.Command = spec.HealthExec, []string{"true"}
 	s.Recovery.BackoffMax, s.Recovery.MaxConsecutiveFailures = spec.Duration(300*time.Millisecond), 1000
-	require.NoError(t, env.client.StartPool(t.Context(), api.PoolStart{Pool: "crasher", Spec: s}))
-	pool := env.client.Pool("crasher")
+	pool := env.beginPool(s)
 	length := func(id string) float64 {
 		n, byType := env.countEvents(id)
 		return float64(n - repeatedTaskEvents(byType))
@@ -227,13 +223,10 @@ func TestACrashCostsFewEvents(t *testing.T) {
 	require.Less(t, each, 60.0)
 }
 
-func TestFailingStartsAreHeldUntilTheSpecIsFixed(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("held")
+func heldStarts(env *testEnv) {
+	t := env.t
 	s := pythonSpec("held", 3, "broken.py")
-	require.NoError(t, env.client.StartPool(t.Context(), api.PoolStart{Pool: "held", Spec: s}))
-	pool := env.client.Pool("held")
+	pool := env.beginPool(s)
 	env.waitFor(pool, "the starts are held, but for those of one worker, which tests the breaker",
 		func(v api.PoolWorkers) bool {
 			held := 0
@@ -256,10 +249,8 @@ func TestFailingStartsAreHeldUntilTheSpecIsFixed(t *testing.T) {
 	})
 }
 
-func TestStartsRespectTheStartRate(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("paced")
+func startRate(env *testEnv) {
+	t := env.t
 	s := echoSpec("paced", 4)
 	s.Start.RatePerSecond = 2
 	began := time.Now()

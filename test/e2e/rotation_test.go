@@ -95,10 +95,8 @@ func (l *loadGenerator) firstFailure() string {
 // TestReplacingAllWorkersUnderLoadFailsNoCall sends 200 calls a second to eight workers and replaces all of them three
 // times: by a rolling restart, by a new spec, and by rotation.max_requests.
 func TestReplacingAllWorkersUnderLoadFailsNoCall(t *testing.T) {
-	t.Parallel()
 	const size = 8
-	env := newEnv(t)
-	env.startAgent("surge")
+	env := oneHost(t, "surge")
 	s := echoSpec("surge", size)
 	s.Rotation.MaxUnavailable = 2
 	pool := env.startPool(s)
@@ -171,18 +169,16 @@ func TestReplacingAllWorkersUnderLoadFailsNoCall(t *testing.T) {
 	said(`Rotating worker: served \d+ requests \(limit \d+, rotation.max_requests\)`)
 }
 
-// TestALeakingWorkerIsReplacedBeforeItsMemoryLimit makes a worker leak about 5 MB a second: three samples show the
+// leakIsPredicted makes a worker leak about 5 MB a second: three samples show the
 // trend minutes before the limit.
-func TestALeakingWorkerIsReplacedBeforeItsMemoryLimit(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("leak")
+func leakIsPredicted(env *testEnv) {
+	t := env.t
 	s := pythonSpec("leak", 1, "leak.py") // calls one after the other may leave a second worker without any
 	s.Pool.Env["LEAK"] = "5"
 	s.Prediction.Window = 3
 	s.Rotation.MaxMemory, s.Health.MemoryBands = 512<<20, spec.Bands{} // so that only prediction replaces workers
 	pool := env.startPool(s)
-	l := startLoad(t, env.gatewayClient("leak"), "/v1/pools/leak/call/leak", 1, 1)
+	l := startLoad(t, env.gatewayClient("host"), "/v1/pools/leak/call/leak", 1, 1)
 	view := env.waitFor(pool, "it was replaced by prediction", func(v api.PoolWorkers) bool {
 		return v.Ready == 1 && v.Workers[0].RotationsByReason["prediction"] > 0
 	})
@@ -196,7 +192,6 @@ func TestALeakingWorkerIsReplacedBeforeItsMemoryLimit(t *testing.T) {
 
 // TestAnAgentKilledDuringASurgeLeavesOneIncarnation kills the agent while a successor starts.
 func TestAnAgentKilledDuringASurgeLeavesOneIncarnation(t *testing.T) {
-	t.Parallel()
 	env := newEnv(t)
 	a := env.startAgent("halfway")
 	s := pythonSpec("halfway", 1, "slowstart.py")
@@ -221,10 +216,8 @@ func TestAnAgentKilledDuringASurgeLeavesOneIncarnation(t *testing.T) {
 	require.Eventually(t, func() bool { return len(hostProcesses("halfway")) == 1 }, waitTimeout, 50*time.Millisecond)
 }
 
-func TestAHostsBudgetIsSharedAmongItsWorkers(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("budget")
+func sharedBudget(env *testEnv) {
+	t := env.t
 	s := echoSpec("budget", 2)
 	s.Resources.Allocation, s.Resources.MemoryBudget, s.Resources.CPUBudget = spec.AllocationEqual, 1<<30, 1
 	s.Resources.Rebalance = spec.Duration(time.Second)
@@ -243,8 +236,7 @@ func TestAHostsBudgetIsSharedAmongItsWorkers(t *testing.T) {
 			return err == nil && st.LimitsApplied != nil && st.LimitsApplied.MemoryBytes == 512<<20 &&
 				st.LimitsApplied.CPUCores == 0.5 && st.Limits["memory"] != "" && st.Limits["cpu"] != ""
 		}, waitTimeout, 100*time.Millisecond, "worker %d", slot)
-		history, err := pool.History(t.Context(), slot)
-		require.NoError(t, err)
+		history := env.history(pool, slot)
 		require.True(t, slices.ContainsFunc(history, func(step lifecycle.Transition) bool {
 			return step.Event == lifecycle.EventKind(lifecycle.LimitsApplied) &&
 				strings.Contains(step.Reason, "equal share of the host's budget: 536 MB, 0.50 cores")

@@ -36,8 +36,7 @@ func (env *testEnv) followingSpec(name string, most int) spec.Spec {
 // startFollowing starts a pool that may be down to no worker before anybody sees its first one.
 func (env *testEnv) startFollowing(s spec.Spec) *tempool.Pool {
 	env.t.Helper()
-	require.NoError(env.t, env.client.StartPool(env.t.Context(), api.PoolStart{Pool: s.Pool.Name, Spec: s}))
-	pool := env.client.Pool(s.Pool.Name)
+	pool := env.beginPool(s)
 	env.waitFor(pool, "it has scaled",
 		func(v api.PoolWorkers) bool { return v.Scale != nil && len(v.Scale.Decisions) > 0 })
 	return pool
@@ -53,9 +52,7 @@ func (env *testEnv) waitZero(pool *tempool.Pool) {
 // TestAPoolOfTwoHostsFollowsALoadThatRisesTenfoldAndFallsToNothing goes from zero to the maximum and back, by calls and
 // leases of clients, and no call fails.
 func TestAPoolOfTwoHostsFollowsALoadThatRisesTenfoldAndFallsToNothing(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("near", "--capacity", "3")
+	env := oneHost(t, "near", "--capacity", "3")
 	env.startAgent("far", "--capacity", "3")
 	const most = 5
 	s := env.followingSpec("rise", most)
@@ -111,8 +108,7 @@ func TestAPoolOfTwoHostsFollowsALoadThatRisesTenfoldAndFallsToNothing(t *testing
 		hosts[w.Host] = true
 	}
 	require.Len(t, hosts, 2, "five workers do not fit on one host")
-	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "patient", Wait: waitTimeout})
-	require.NoError(t, err)
+	lease := env.checkout(pool, tempool.CheckoutOptions{Holder: "patient", Wait: waitTimeout})
 	callers.Go(func() { // far longer than drain_timeout, on a worker that is not wanted meanwhile
 		if err := pool.Call(t.Context(), "nap", []any{15.0, "long"}, nil); err != nil {
 			failed.Add(1)
@@ -139,6 +135,7 @@ func TestAPoolOfTwoHostsFollowsALoadThatRisesTenfoldAndFallsToNothing(t *testing
 
 	var status api.PoolStatus
 	require.Eventually(t, func() bool {
+		var err error
 		status, err = pool.Status(t.Context())
 		return err == nil && status.Scale != nil && len(status.Scale.Demand) == 0
 	}, waitTimeout, 100*time.Millisecond, "no demand is left: %+v", &status)
@@ -163,9 +160,7 @@ func TestAPoolOfTwoHostsFollowsALoadThatRisesTenfoldAndFallsToNothing(t *testing
 
 // TestTheFirstRequestOfAPoolWithoutWorkersStartsOne asks by every way there is.
 func TestTheFirstRequestOfAPoolWithoutWorkersStartsOne(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("one")
+	env := oneHost(t, "one")
 	env.startAgent("other")
 	s := env.followingSpec("wake", 3)
 	pool := env.startFollowing(s)
@@ -201,7 +196,6 @@ func TestTheFirstRequestOfAPoolWithoutWorkersStartsOne(t *testing.T) {
 // TestACallOfAWorkflowStartsTheFirstWorkerOfAPool has nobody poll the pool's task queue: the agent that ran its last
 // worker was replaced.
 func TestACallOfAWorkflowStartsTheFirstWorkerOfAPool(t *testing.T) {
-	t.Parallel()
 	env := newEnv(t)
 	old := env.startAgent("old")
 	env.startUserWorker()
@@ -216,6 +210,10 @@ func TestACallOfAWorkflowStartsTheFirstWorkerOfAPool(t *testing.T) {
 	defer cancel()
 	require.NoError(t, run.Get(ctx, nil), "the call waits in Temporal, and its wait starts a worker")
 	env.waitZero(pool)
+	env.atOnce(map[string]func(*testEnv){
+		"a schedule scales a pool":                 scheduledScale,
+		"a pool forgets the demand of a lost host": demandOfALostHost,
+	})
 }
 
 func leaseOnce(ctx context.Context, pool *tempool.Pool) error {
@@ -226,11 +224,9 @@ func leaseOnce(ctx context.Context, pool *tempool.Pool) error {
 	return lease.Checkin(ctx, api.OutcomeOK)
 }
 
-// TestAScheduleScalesAPool runs the Schedule of docs/scale.md at once.
-func TestAScheduleScalesAPool(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("clock")
+// scheduledScale runs the Schedule of docs/scale.md at once.
+func scheduledScale(env *testEnv) {
+	t := env.t
 	pool := env.startPool(echoSpec("clock", 1))
 	scheduled := func(id string, input api.ScheduledScale) client.ScheduleHandle {
 		schedule, err := env.client.Temporal().ScheduleClient().Create(t.Context(), client.ScheduleOptions{
@@ -255,11 +251,9 @@ func TestAScheduleScalesAPool(t *testing.T) {
 	}, waitTimeout, 200*time.Millisecond, "a refused scale is a failed workflow")
 }
 
-// TestAPoolForgetsTheDemandOfALostHost kills the agent of a host with demand.
-func TestAPoolForgetsTheDemandOfALostHost(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("stays")
+// demandOfALostHost kills the agent of a host with demand.
+func demandOfALostHost(env *testEnv) {
+	t := env.t
 	lost := env.startAgent("lost", "--labels", "none")
 	s := env.followingSpec("lose", 4)
 	pool := env.startFollowing(s)

@@ -84,7 +84,7 @@ func (c *sessionCounter) read() (status int, n int64) {
 func TestALiveStoreCopySurvivesAKillOfTheAgentInEachPhase(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	env := newEnv(t)
+	env := newEnvWith(t)
 	a := env.startAgent("moving")
 	file := pythonSpec("moving", 1, "sessions.py")
 	pool := env.startPool(file)
@@ -136,8 +136,7 @@ func TestALiveStoreCopySurvivesAKillOfTheAgentInEachPhase(t *testing.T) {
 			return json.Unmarshal(content, &c) == nil && c.Phase == phase && c.InSync
 		}, waitTimeout, 20*time.Millisecond, "%s: %s", phase, &last)
 		noneLost("killed when " + string(phase)) // sessions work even before the worker is ready again
-		env.waitFor(pool, "the worker is back",
-			func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > before })
+		env.waitLater(pool, "the worker is back", before)
 	}
 
 	start := []string{"--from", "embedded", "--to", server.URL()}

@@ -120,9 +120,7 @@ func (l *sessionLoad) call(s *sessionState) error {
 }
 
 func TestManySessionsSpreadEvenlyAndSurviveWorkerCrashes(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("load")
+	env := oneHost(t, "load")
 	s := pythonSpec("load", sessionWorkers, "sessions.py")
 	s.Sessions.Max, s.Rotation.MaxRequests = *sessionCount, 0
 	env.startPool(s)
@@ -175,8 +173,7 @@ func TestManySessionsSpreadEvenlyAndSurviveWorkerCrashes(t *testing.T) {
 	require.LessOrEqual(t, l.interrupted, 2*s.Pool.MaxInflight)
 	require.Equal(t, len(states), countSessions(t, l.client), "no session is lost or created twice")
 	for _, g := range states {
-		var kept sessions.Session
-		require.NoError(t, json.Unmarshal([]byte(mustRequest(t, l.client, "GET", "/v1/sessions/"+g.id, "", "")), &kept))
+		kept := decode[sessions.Session](t, mustRequest(t, l.client, "GET", "/v1/sessions/"+g.id, "", ""))
 		require.Contains(t, []string{fmt.Sprint(g.acknowledged), fmt.Sprint(g.unconfirmed)}, string(kept.Data["n"]), g.id)
 	}
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/cmd/tempool/cli"
-	"github.com/tempool/tempool/sessions/redis/redistest"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -51,14 +50,20 @@ func (env *testEnv) hooksOf(pool *tempool.Pool, slot int) (ran struct{ Hooks, Ke
 	return ran
 }
 
-func TestASessionMigratesWithItsStateInTheWorker(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("moving")
+func TestSessionsMigrate(t *testing.T) {
+	oneHost(t, "host").atOnce(map[string]func(*testEnv){
+		"with their state in the worker":                                sessionMigrates,
+		"from a worker under load":                                      workerIsEvacuated,
+		"by workflows that continue as new, and a pool drains a worker": sessionWorkflowsContinue,
+	})
+}
+
+func sessionMigrates(env *testEnv) {
+	t := env.t
 	s, markers := movingSpec(t, "move", 2)
 	pool := env.startPool(s)
 	env.waitReady(pool, s.Pool.Size)
-	client := env.gatewayClient("moving")
+	client := env.gatewayClient("host")
 	from := storeInSession(t, client, "move", "mine", "of value")
 	to := map[string]string{"move/0": "move/1", "move/1": "move/0"}[from]
 
@@ -117,13 +122,11 @@ func TestASessionMigratesWithItsStateInTheWorker(t *testing.T) {
 	require.Contains(t, ran.Kept, slow)
 }
 
-func TestEvacuatingAWorkerUnderLoadFailsNoCallAndLeavesNoBinding(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("full")
+func workerIsEvacuated(env *testEnv) {
+	t := env.t
 	s, _ := movingSpec(t, "evac", 3)
 	env.startPool(s)
-	client := env.gatewayClient("full")
+	client := env.gatewayClient("host")
 	const call = "/v1/pools/evac/call/"
 	quiet := map[string]int{}
 	for i := range 90 {
@@ -175,31 +178,4 @@ func TestEvacuatingAWorkerUnderLoadFailsNoCallAndLeavesNoBinding(t *testing.T) {
 		require.Equal(t, fmt.Sprintf(`"value%d"`, i), mustRequest(t, client, "POST", call+"kept_here", `[]`, session),
 			"the worker of %s has its value", session)
 	}
-}
-
-func TestRebalancingMovesSessionsToAnotherHost(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	env := newEnv(t)
-	env.startAgent("here", "--capacity", "1")
-	env.startAgent("there", "--capacity", "1")
-	s, _ := movingSpec(t, "even", 2)
-	s.Sessions.Store, s.Sessions.URL = spec.StoreRedis, server.URL()
-	env.startPool(s)
-	here, there := env.gatewayClient("here"), env.gatewayClient("there")
-	for i := range 10 {
-		storeInSession(t, here, "even", fmt.Sprint("s", i), "value")
-	}
-	moves := ctlJSON[api.SessionMoves](env, "sessions", "rebalance", "even")
-	require.Equal(t, 5, moves.Moved)
-	require.Len(t, moves.Flows, 1)
-	kept := map[*http.Client]int{}
-	for i := range 10 {
-		for _, host := range []*http.Client{here, there} {
-			if mustRequest(t, host, "POST", "/v1/pools/even/call/kept_here", `[]`, fmt.Sprint("s", i)) == `"value"` {
-				kept[host]++
-			}
-		}
-	}
-	require.Equal(t, map[*http.Client]int{here: 5, there: 5}, kept)
 }

@@ -92,7 +92,7 @@ func isStoreUnavailable(answer string) bool {
 func TestARedisOutageFailsOnlySessionCallsAndRecovers(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	env := newEnv(t)
+	env := newEnvWith(t)
 	env.startAgent("keeper")
 	file := pythonSpec("keeper", 4, "sessions.py")
 	file.Sessions.Store, file.Sessions.URL = spec.StoreRedis, server.URL()

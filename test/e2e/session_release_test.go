@@ -45,13 +45,19 @@ func valueOf(ctx context.Context, c *http.Client, pool, session string) (value s
 	return value, int64(number), nil
 }
 
+func TestSessionsAreReleased(t *testing.T) {
+	oneHost(t, "host").atOnce(map[string]func(*testEnv){
+		"before an orderly end":             releasedBeforeAnEnd,
+		"before a rotation by rule":         releasedBeforeARotation,
+		"by an idle worker, before it goes": releasedByAnIdleWorker,
+	})
+}
+
 // Callers of sessions whose values are in the memory of one process call without a pause while it ends gracefully. None
 // of them misses its value: the process releases the sessions before another one answers.
-func TestSessionsAreReleasedBeforeAnOrderlyEnd(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("release", "--capacity", "20")
-	client := env.gatewayClient("release")
+func releasedBeforeAnEnd(env *testEnv) {
+	t := env.t
+	client := env.gatewayClient("host")
 	worker := 0
 	withAndWithoutSurge(t, func(t *testing.T, surge bool) {
 		s, _ := movingSpec(t, fmt.Sprint("rel-", surge), 1)
@@ -90,18 +96,15 @@ func TestSessionsAreReleasedBeforeAnOrderlyEnd(t *testing.T) {
 			"the next process serves")
 		cancel()
 		group.Wait()
-		_, err = pool.Stop(t.Context(), "")
-		require.NoError(t, err)
+		env.stopPool(pool)
 	})
 }
 
 // A process that is replaced by a rule of its spec releases its sessions before the next one serves them, as one that
 // is restarted on command.
-func TestSessionsAreReleasedBeforeARotationByRule(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("release-rule", "--capacity", "20")
-	client := env.gatewayClient("release-rule")
+func releasedBeforeARotation(env *testEnv) {
+	t := env.t
+	client := env.gatewayClient("host")
 	withAndWithoutSurge(t, func(t *testing.T, surge bool) {
 		s, _ := movingSpec(t, fmt.Sprint("rule-", surge), 1)
 		s.Rotation.MaxRequests, s.Rotation.Jitter, s.Rotation.Surge = 3, 0, surge
@@ -120,16 +123,14 @@ func TestSessionsAreReleasedBeforeARotationByRule(t *testing.T) {
 		env.waitFor(pool, "the rule has replaced the process", func(v api.PoolWorkers) bool {
 			return v.Workers[0].RotationsByReason[string(api.CauseRequests)] > 0
 		})
-		require.NoError(t, env.stopPool(pool))
+		env.stopPool(pool)
 	})
 }
 
 // A worker without a call in flight also releases its sessions when it is drained and when the pool is scaled down.
-func TestAnIdleWorkerReleasesItsSessionsBeforeItGoes(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("release-idle")
-	client := env.gatewayClient("release-idle")
+func releasedByAnIdleWorker(env *testEnv) {
+	t := env.t
+	client := env.gatewayClient("host")
 	t.Run("drain", func(t *testing.T) {
 		s, _ := movingSpec(t, "idle", 1)
 		pool := env.startPool(s)
@@ -148,7 +149,7 @@ func TestAnIdleWorkerReleasesItsSessionsBeforeItGoes(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "of value", value)
 		require.EqualValues(t, restarted.Incarnation, incarnation)
-		require.NoError(t, env.stopPool(pool))
+		env.stopPool(pool)
 	})
 	t.Run("scale-down", func(t *testing.T) {
 		s, _ := movingSpec(t, "smaller", 2)

@@ -43,8 +43,14 @@ func mustRequest(t *testing.T, c *http.Client, method, path, body, session strin
 	return answer
 }
 
+// decode is a JSON answer.
+func decode[T any](t *testing.T, answer string) (value T) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal([]byte(answer), &value), answer)
+	return value
+}
+
 func TestASessionSurvivesWorkerAndAgentCrashes(t *testing.T) {
-	t.Parallel()
 	env := newEnv(t)
 	a := env.startAgent("memory")
 	s := pythonSpec("mind", 2, "sessions.py")
@@ -113,8 +119,7 @@ func TestASessionSurvivesWorkerAndAgentCrashes(t *testing.T) {
 	mustRequest(t, client, "DELETE", "/v1/sessions/lost", "", "")
 	require.Equal(t, `"mine"`, call("remember", `["name","Ada Lovelace"]`, "mine"))
 	env.ctl(cli.ExitOK, "sessions", "import", "mind", backup)
-	var lost sessions.Session
-	require.NoError(t, json.Unmarshal([]byte(mustRequest(t, client, "GET", "/v1/sessions/lost", "", "")), &lost))
+	lost := decode[sessions.Session](t, mustRequest(t, client, "GET", "/v1/sessions/lost", "", ""))
 	require.Equal(t, int64(2), lost.Version)
 	require.Equal(t, `2`, call("recall", `["k"]`, "lost"))
 	require.Equal(t, `"Ada Lovelace"`, call("recall", `["name"]`, "mine"))
@@ -132,17 +137,16 @@ func TestASessionSurvivesWorkerAndAgentCrashes(t *testing.T) {
 			v.Workers[1].Incarnation > before[1].Incarnation
 	})
 	client = waitForGateway(t, env.gatewayClient("memory"))
-	var kept sessions.Session
-	require.NoError(t, json.Unmarshal([]byte(mustRequest(t, client, "GET", "/v1/sessions/mine?pool=mind", "", "")), &kept))
+	kept := decode[sessions.Session](t, mustRequest(t, client, "GET", "/v1/sessions/mine?pool=mind", "", ""))
 	require.Len(t, kept.Data, 52)
 	require.Equal(t, `"Ada"`, string(kept.Data["name"]))
 	require.Equal(t, `49`, call("recall", `["k49"]`, "mine"))
 }
 
-func TestASecondHostGetsNoWorkerWhileSessionsAreInAFileOfTheFirst(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("first", "--capacity", "1")
+// A second host gets no worker of a pool whose sessions are in a file of the first, and of two hosts with workers the
+// first to store a session has all.
+func TestTheFirstHostToStoreASessionOwnsAllSessionsOfThePool(t *testing.T) {
+	env := oneHost(t, "first", "--capacity", "1")
 	pool := env.startPool(pythonSpec("wide", 1, "sessions.py"))
 	first := env.gatewayClient("first")
 	mustRequest(t, first, "PUT", "/v1/sessions/mine", `{"data":{"k":1}}`, "")
@@ -167,37 +171,53 @@ func TestASecondHostGetsNoWorkerWhileSessionsAreInAFileOfTheFirst(t *testing.T) 
 	}, waitTimeout, 100*time.Millisecond)
 	mustRequest(t, first, "GET", "/v1/sessions/mine", "", "")
 	require.Equal(t, `1`, mustRequest(t, first, "POST", "/v1/pools/wide/call/recall", `["k"]`, "mine"))
-}
+	env.stopPool(pool)
 
-func TestTheFirstHostToStoreASessionOwnsAllSessionsOfThePool(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("left", "--capacity", "1")
-	env.startAgent("right", "--capacity", "1")
 	env.startPool(pythonSpec("both", 2, "sessions.py"))
-	mustRequest(t, env.gatewayClient("right"), "PUT", "/v1/sessions/mine?pool=both", `{"data":{"k":1}}`, "")
-	status, answer := request(t, env.gatewayClient("left"), "GET", "/v1/sessions/mine?pool=both", "", "")
+	mustRequest(t, env.gatewayClient("second"), "PUT", "/v1/sessions/mine?pool=both", `{"data":{"k":1}}`, "")
+	status, answer := request(t, first, "GET", "/v1/sessions/mine?pool=both", "", "")
 	require.Equal(t, http.StatusServiceUnavailable, status)
-	require.Contains(t, answer, "the sessions of pool both are in the local store of host right")
+	require.Contains(t, answer, "the sessions of pool both are in the local store of host second")
 	require.Contains(t, answer, `set sessions.store = \"redis\"`)
-	status, answer = request(t, env.gatewayClient("left"), "POST", "/v1/pools/both/call/plain", `[]`, "")
+	status, answer = request(t, first, "POST", "/v1/pools/both/call/plain", `[]`, "")
 	require.Equal(t, http.StatusOK, status, "calls without a session are served on every host: %s", answer)
-	mustRequest(t, env.gatewayClient("right"), "GET", "/v1/sessions/mine?pool=both", "", "")
+	mustRequest(t, env.gatewayClient("second"), "GET", "/v1/sessions/mine?pool=both", "", "")
 }
 
 func TestHostsShareSessionsInRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	env := newEnv(t)
+	env := newEnvWith(t)
 	env.startAgent("here", "--capacity", "1")
 	env.startAgent("there", "--capacity", "1")
 	file := pythonSpec("shared", 2, "sessions.py")
 	file.Sessions.Store, file.Sessions.URL = spec.StoreRedis, server.URL()
-	env.startPool(file)
+	pool := env.startPool(file)
 	here, there := env.gatewayClient("here"), env.gatewayClient("there")
 	const call = "/v1/pools/shared/call/"
 	mustRequest(t, here, "POST", call+"remember", `["name","Ada"]`, "mine")
 	require.Equal(t, `"Ada"`, mustRequest(t, there, "POST", call+"recall", `["name"]`, "mine"))
 	mustRequest(t, there, "PATCH", "/v1/sessions/mine", `{"data":{"name":"Eve"}}`, "")
 	require.Contains(t, mustRequest(t, here, "GET", "/v1/sessions/mine", "", ""), `"name":"Eve"`)
+	env.stopPool(pool)
+
+	// Half of the sessions of one host move to the other.
+	s, _ := movingSpec(t, "even", 2)
+	s.Sessions.Store, s.Sessions.URL = spec.StoreRedis, server.URL()
+	env.startPool(s)
+	for i := range 10 {
+		storeInSession(t, here, "even", fmt.Sprint("s", i), "value")
+	}
+	moves := ctlJSON[api.SessionMoves](env, "sessions", "rebalance", "even")
+	require.Equal(t, 5, moves.Moved)
+	require.Len(t, moves.Flows, 1)
+	kept := map[*http.Client]int{}
+	for i := range 10 {
+		for _, host := range []*http.Client{here, there} {
+			if mustRequest(t, host, "POST", "/v1/pools/even/call/kept_here", `[]`, fmt.Sprint("s", i)) == `"value"` {
+				kept[host]++
+			}
+		}
+	}
+	require.Equal(t, map[*http.Client]int{here: 5, there: 5}, kept)
 }

@@ -103,9 +103,7 @@ func killOneOf(pids []int) bool {
 }
 
 func TestWithWorkersKilledEachCallIsAnsweredOrFailsWithACodeAndIsCountedOnce(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("soak")
+	env := oneHost(t, "soak")
 	counts := filepath.Join(env.dir, "counts")
 	require.NoError(t, os.Mkdir(counts, 0o700))
 	s := pythonSpec("soak", 8, "counting.py")

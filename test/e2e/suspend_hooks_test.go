@@ -32,11 +32,9 @@ func requireHookFailed(t *testing.T, pool *tempool.Pool, times int) (reasons []s
 	return reasons
 }
 
-func TestHooksOfASuspensionRunAndDelayNothing(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("hooks")
-	gateway := env.gatewayClient("hooks")
+func hooksOfASuspension(env *testEnv) {
+	t := env.t
+	gateway := env.gatewayClient("host")
 	for name, c := range map[string]struct {
 		environment map[string]string
 		problems    []string
@@ -81,14 +79,9 @@ func TestHooksOfASuspensionRunAndDelayNothing(t *testing.T) {
 			for i, problem := range c.problems {
 				require.Contains(t, reasons[i], problem)
 			}
-			require.NoError(t, env.stopPool(pool))
+			env.stopPool(pool)
 		})
 	}
-}
-
-func (env *testEnv) stopPool(pool *tempool.Pool) error {
-	_, err := pool.Stop(env.t.Context(), "")
-	return err
 }
 
 func stoppedProcess(t *testing.T, pid int) bool {
@@ -127,10 +120,8 @@ func (env *testEnv) frozenWorker(pool *tempool.Pool) (pid, descendant int) {
 	return pid, descendant
 }
 
-func TestAFrozenWorkerIsNotProbedAndContinuesOrStops(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("freeze")
+func frozenWorkers(env *testEnv) {
+	t := env.t
 	withAndWithoutSurge(t, func(t *testing.T, surge bool) {
 		env := env.in(t)
 		s := freezingSpec(fmt.Sprint("freeze-", surge))
@@ -168,77 +159,5 @@ func TestAFrozenWorkerIsNotProbedAndContinuesOrStops(t *testing.T) {
 			func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].PID != pid })
 		require.Eventually(t, func() bool { return !running(t, pid) && !running(t, descendant) }, waitTimeout,
 			20*time.Millisecond)
-	})
-}
-
-func TestAKilledAgentLeavesNoFrozenProcess(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	current := env.startAgent("freeze-kill")
-	pool := env.startPool(freezingSpec("freeze-kill"))
-	pid, descendant := env.frozenWorker(pool)
-	before := env.waitState(pool, 0, lifecycle.Suspended)
-	current.kill()
-	require.Eventually(t, func() bool { return !running(t, pid) && !running(t, descendant) }, waitTimeout,
-		20*time.Millisecond, "the reaper has killed both")
-	env.startAgent("freeze-kill")
-	env.waitFor(pool, "the next process serves",
-		func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > before.Incarnation })
-}
-
-func TestAFrozenProcessIsHandedOverAndResumes(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	current := env.startAgent("freeze-keep", "--keep-processes")
-	pool := env.startPool(freezingSpec("freeze-keep"))
-	pid, descendant := env.frozenWorker(pool)
-	current.stop()
-	require.True(t, stoppedProcess(t, pid), "the keeper holds it as it is")
-	env.startAgent("freeze-keep", "--keep-processes")
-	requireTakenOver(t, pool, 1, 1)
-	require.Equal(t, pid, env.waitState(pool, 0, lifecycle.Suspended).PID)
-	require.True(t, stoppedProcess(t, pid))
-	env.signal(pool, 0, api.SignalResume, "")
-	env.waitState(pool, 0, lifecycle.Ready)
-	require.False(t, stoppedProcess(t, descendant))
-	var after int
-	require.Eventually(t, func() bool { return pool.Call(t.Context(), "work", []int{0}, &after) == nil }, waitTimeout,
-		50*time.Millisecond)
-	require.Equal(t, pid, after, "the process is the same")
-}
-
-// The agent is replaced after a suspension has cut a call, while the program's hook runs: the worker still learns of
-// the cut call.
-func TestASuspensionIsHandedOverInItsMiddle(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	current := env.startAgent("suspend-keep", "--keep-processes")
-	notes := filepath.Join(env.dir, "notes")
-	s := pythonSpec("suspend-keep", 1, "suspend.py")
-	s.Pool.Env["NOTES"], s.Pool.Env["suspend"] = notes, "hang"
-	s.Rotation.DrainTimeout, s.Health.Timeout = spec.Duration(time.Second), spec.Duration(waitTimeout)
-	pool := env.startPool(s)
-	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", TTL: time.Hour, Wait: waitTimeout})
-	require.NoError(t, err)
-	var pid int
-	require.NoError(t, lease.Call(t.Context(), "work", []int{0}, &pid))
-	_, cut := startLingering(t, lease)
-
-	env.signal(pool, 0, api.SignalSuspend, "a look at it")
-	require.ErrorIs(t, <-cut, tempool.ErrLeaseFenced)
-	require.Eventually(t, func() bool { return exists(env.dir, "notes") }, waitTimeout, 10*time.Millisecond,
-		"the hook runs")
-	current.stop()
-	require.NoError(t, os.WriteFile(notes+".release", nil, 0o600))
-	env.startAgent("suspend-keep", "--keep-processes")
-	state := env.waitState(pool, 0, lifecycle.Suspended)
-	require.Equal(t, pid, state.PID, "the process was kept")
-	for _, transition := range env.history(pool, 0) {
-		if transition.Event == lifecycle.Suspend {
-			require.Equal(t, "1", transition.Metadata["calls_cut"])
-		}
-	}
-	env.waitFor(pool, "the cut call and the usage of its lease are counted", func(v api.PoolWorkers) bool {
-		return v.Workers[0].CallsCut == 1 && v.Workers[0].RequestsServed == 2
 	})
 }

@@ -28,7 +28,6 @@ func (env *testEnv) signal(pool *tempool.Pool, slot int, signal, reason string) 
 // Orders that are sent while no agent runs the workflow reach it together. The last one counts, and tempool can replay
 // what happened.
 func TestOrdersThatArriveTogetherAreCarriedOutInTheirOrder(t *testing.T) {
-	t.Parallel()
 	env := newEnv(t)
 	agent := env.startAgent("orders")
 	pool := env.startPool(echoSpec("orders", 1))
@@ -49,20 +48,26 @@ func TestOrdersThatArriveTogetherAreCarriedOutInTheirOrder(t *testing.T) {
 	env.waitState(pool, 0, lifecycle.Stopped)
 }
 
+func TestASuspension(t *testing.T) {
+	oneHost(t, "host").atOnce(map[string]func(*testEnv){
+		"takes a lease that its holder keeps renewing":          suspensionTakesALease,
+		"fails no call under load":                              suspensionUnderLoad,
+		"its hooks run and delay nothing":                       hooksOfASuspension,
+		"a frozen worker is not probed, and continues or stops": frozenWorkers,
+	})
+}
+
 // A client renews its lease forever and calls without a pause. The suspension refuses both at once and fences the lease
 // when drain_timeout is over; the process stays.
-func TestASuspensionTakesALeaseThatItsHolderKeepsRenewing(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("suspend-lease")
+func suspensionTakesALease(env *testEnv) {
+	t := env.t
 	withAndWithoutSurge(t, func(t *testing.T, surge bool) {
 		env := env.in(t)
 		s := pythonSpec(fmt.Sprint("suspend-lease-", surge), 1, "suspend.py")
 		const drain, ttl = 20 * time.Second, 15 * time.Second // a lease this long is renewed in time on a machine that stalls
 		s.Rotation.DrainTimeout, s.Rotation.Surge = spec.Duration(drain), surge
 		pool := env.startPool(s)
-		lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", TTL: ttl, Wait: waitTimeout})
-		require.NoError(t, err)
+		lease := env.checkout(pool, tempool.CheckoutOptions{Holder: "me", TTL: ttl, Wait: waitTimeout})
 		var pid int
 		require.NoError(t, lease.Call(t.Context(), "work", []int{0}, &pid))
 		folder, long := startLingering(t, lease)
@@ -111,10 +116,8 @@ func exists(folder, file string) bool {
 }
 
 // Callers keep all workers of a pool busy. The suspended one gets no further call; the others serve them all.
-func TestASuspensionUnderLoadFailsNoCall(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("suspend-load")
+func suspensionUnderLoad(env *testEnv) {
+	t := env.t
 	s := pythonSpec("suspend-load", 2, "suspend.py")
 	s.Rotation.MaxRequests = 0
 	pool := env.startPool(s)
@@ -172,7 +175,6 @@ func errorsNone(t *testing.T, err error) bool {
 
 // Whatever is requested while a suspension waits for a client's lease overtakes it; so does the end of the process.
 func TestRequestsThatOvertakeASuspension(t *testing.T) {
-	t.Parallel()
 	env := newEnv(t)
 	current := env.startAgent("overtake")
 	s := pythonSpec("overtake", 1, "suspend.py")
@@ -180,8 +182,7 @@ func TestRequestsThatOvertakeASuspension(t *testing.T) {
 	pool := env.startPool(s)
 	pending := func() *tempool.Lease {
 		t.Helper()
-		lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", Wait: waitTimeout})
-		require.NoError(t, err)
+		lease := env.checkout(pool, tempool.CheckoutOptions{Holder: "me", Wait: waitTimeout})
 		require.NoError(t, lease.Call(t.Context(), "work", []int{0}, nil))
 		env.signal(pool, 0, api.SignalSuspend, "a look at it")
 		require.Eventually(t, func() bool {
@@ -210,13 +211,11 @@ func TestRequestsThatOvertakeASuspension(t *testing.T) {
 	_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: &worker})
 	require.NoError(t, err)
 	require.NoError(t, lease.Checkin(t.Context(), tempool.OutcomeOK))
-	env.waitFor(pool, "the restart takes place",
-		func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > lease.Incarnation })
+	env.waitLater(pool, "the restart takes place", lease.Incarnation)
 
 	lease = pending()
 	current.kill()
 	env.startAgent("overtake")
-	env.waitFor(pool, "the next process serves",
-		func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > lease.Incarnation })
+	env.waitLater(pool, "the next process serves", lease.Incarnation)
 	require.NoError(t, pool.Call(t.Context(), "work", []int{0}, nil))
 }

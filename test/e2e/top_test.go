@@ -64,10 +64,8 @@ func (term terminal) shows(texts ...string) (screen string) {
 }
 
 func TestTopOnATerminal(t *testing.T) {
-	t.Parallel()
 	need.Program(t, "tmux")
-	env := newEnv(t)
-	env.startAgent("top")
+	env := oneHost(t, "top")
 	pool := env.startPool(echoSpec("screen", 2))
 	before := env.waitReady(pool, 2)
 	term := startTerminal(t, env.dir, []string{ctlVariable + "=1"},

@@ -155,7 +155,7 @@ func attribute(span *tracepb.Span, key string) string {
 func TestTracesOfACallAStartAndAnExecute(t *testing.T) {
 	t.Parallel()
 	receiver := receiveTraces(t)
-	env := newEnv(t)
+	env := newEnvWith(t)
 	env.startAgentBy([]string{"env", "OTEL_EXPORTER_OTLP_ENDPOINT=" + receiver.endpoint, "OTEL_BSP_SCHEDULE_DELAY=100"},
 		"traced-host")
 	provider := sdktrace.NewTracerProvider() // the client's own: its spans go nowhere

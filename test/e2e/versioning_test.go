@@ -62,7 +62,6 @@ func (env *testEnv) waitBuildOf(step func(), build string, workflows ...string) 
 // A pool is upgraded from one build to another and back while holders take leases and callers call: the first agent,
 // then the current version, then the second agent.
 func TestAPoolMovesToAnotherBuildUnderLoadAndBack(t *testing.T) {
-	t.Parallel()
 	env := newEnv(t)
 	agents := map[string]*agent{"one": env.startBuild("one", "1.0"), "two": env.startBuild("two", "1.0")}
 	s := echoSpec("upgraded", 4)
@@ -119,16 +118,13 @@ func TestAPoolMovesToAnotherBuildUnderLoadAndBack(t *testing.T) {
 }
 
 func TestWorkflowsOfUnversionedAgentsMoveToADeploymentAndBack(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("plain", "--capacity", "1")
+	env := oneHost(t, "plain", "--capacity", "1")
 	pool := env.startPool(echoSpec("moving", 1))
 	worker := api.WorkerWorkflowID("moving", 0)
 	before := env.waitState(pool, 0, lifecycle.Ready)
 	lease := func() {
 		t.Helper()
-		lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", Wait: waitTimeout})
-		require.NoError(t, err)
+		lease := env.checkout(pool, tempool.CheckoutOptions{Holder: "me", Wait: waitTimeout})
 		require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
 	}
 	versioned := env.startBuild("versioned", "1.0")
@@ -222,7 +218,6 @@ func (f *formatHeader) ExecuteWorkflow(ctx context.Context,
 }
 
 func TestAnAgentLeavesARunOfANewerBuildToANewerAgent(t *testing.T) {
-	t.Parallel()
 	env := newEnv(t)
 	old := env.startAgent("old")
 	newer, err := client.Dial(client.Options{

@@ -22,10 +22,8 @@ import (
 )
 
 // Calls of the pool keep all workers busy. A checkout costs what the lease costs, and calls cost nothing.
-func TestACheckoutUnderTheLoadOfAPoolCostsFewEvents(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("held")
+func eventsOfACheckoutUnderLoad(env *testEnv) {
+	t := env.t
 	const workers, checkouts = 2, 20
 	pool := env.startPool(echoSpec("held", workers))
 	env.waitReady(pool, workers)
@@ -37,12 +35,12 @@ func TestACheckoutUnderTheLoadOfAPoolCostsFewEvents(t *testing.T) {
 		return n
 	}
 	before := events()
-	l := startLoad(t, env.gatewayClient("held"), "/v1/pools/held/call/echo", 100, 4)
+	l := startLoad(t, env.gatewayClient("host"), "/v1/pools/held/call/echo", 100, 4)
 	require.Eventually(t, func() bool { return l.calls.Load() > 1000 }, waitTimeout, 10*time.Millisecond)
 	require.LessOrEqual(t, events()-before, workers*eventsOfACheckpoint, "calls of the pool write nothing")
 	before = events()
 	began, ttl := time.Now(), time.Duration(spec.Default().Lease.TTL)
-	gateway := env.gatewayClient("held")
+	gateway := env.gatewayClient("host")
 	for range checkouts {
 		var lease api.Lease
 		answer := mustRequest(t, gateway, "POST", "/v1/pools/held/leases", `{"holder":"me","wait_ms":30000}`, "")
@@ -167,7 +165,6 @@ func (env *testEnv) updatesOf(hosts []string) (n float64) {
 }
 
 func TestClientsThatWaitForAnyWorkerCostFewUpdates(t *testing.T) {
-	t.Parallel()
 	env := newEnv(t)
 	leases, hosts := env.busyPool("crowded")
 	for _, lease := range leases[:8] {
@@ -198,25 +195,22 @@ func TestClientsThatWaitForAnyWorkerCostFewUpdates(t *testing.T) {
 	require.Positive(t, own, "the count works")
 	require.Positive(t, agents, "the count works")
 	require.Less(t, (float64(own)+agents)/took.Seconds(), mostUpdates)
-}
 
-func TestClientsThatReachNoGatewayCostFewUpdates(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	leases, hosts := env.busyPool("remote")
+	// Now clients reach no gateway.
 	for _, host := range hosts {
 		require.NoError(t, os.Remove(filepath.Join(env.dir, host, worker.SocketName)))
 	}
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel = context.WithCancel(t.Context())
 	defer cancel()
-	counter, began := newUpdateCounter(), time.Now()
-	granted, failed := env.waitingClients(ctx, "remote", counter)
+	counter, began = newUpdateCounter(), time.Now()
+	granted, failed = env.waitingClients(ctx, "crowded", counter)
 	require.Eventually(t, func() bool { return time.Since(began) > waitingFor || len(granted)+len(failed) > 0 },
 		waitTimeout, 50*time.Millisecond)
 	require.Empty(t, granted)
-	require.NoError(t, leases[0].Checkin(t.Context(), api.OutcomeOK))
-	require.Equal(t, leases[0].Worker, await(t, granted).Worker)
-	took, updates := time.Since(began), counter.updates.Load()
+	require.NoError(t, leases[8].Checkin(t.Context(), api.OutcomeOK))
+	require.Equal(t, leases[8].Worker, await(t, granted).Worker)
+	updates := counter.updates.Load()
+	took = time.Since(began)
 	t.Logf("%d updates of 50 clients in %s", updates, took)
 	require.Positive(t, updates, "the count works")
 	require.Less(t, float64(updates)/took.Seconds(), mostUpdates)
