@@ -133,8 +133,7 @@ func TestAContainerHasALabelAndItsLimits(t *testing.T) {
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, sample.Children, 2, "the engine's monitor and the worker itself")
 	require.Nil(t, sample.Network, "it has none")
-	_, err = p.Stop(t.Context(), 0)
-	require.NoError(t, err)
+	stops(t, p)
 	require.Empty(t, podman(t, "ps", "--all", "--quiet"))
 }
 

@@ -62,8 +62,7 @@ func TestNoDescendantSurvivesItsIncarnation(t *testing.T) {
 				entry, err := tree.ReadEntry(escaped.PID)
 				return err == nil && entry != nil && entry.Parent == os.Getpid()
 			}, "it must be an orphan")
-			_, err = p.Stop(t.Context(), 0)
-			require.NoError(t, err)
+			stops(t, p)
 			require.False(t, lives(t, escaped))
 		})
 	}

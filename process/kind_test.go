@@ -199,14 +199,13 @@ func TestEachKindLetsACallFinishWhenItStops(t *testing.T) {
 	forEachKind(t, func(t *testing.T, s *Supervisor, sp spec.Spec) {
 		p := begin(t, s, sp)
 		call := beginCall(t, p, "pause")
-		exit, err := p.Stop(t.Context(), 0)
-		require.NoError(t, err)
+		exit := stops(t, p)
 		require.NoError(t, call.end(t))
 		require.True(t, exit.Interrupted, exit.Reason)
 		require.False(t, exit.Failed())
 		require.Zero(t, s.Live())
 		require.Error(t, p.Probe(t.Context()))
-		_, err = p.Conn().Call(t.Context(), wire.Request{Method: "echo"})
+		_, err := p.Conn().Call(t.Context(), wire.Request{Method: "echo"})
 		require.Error(t, err)
 	})
 }
@@ -282,13 +281,12 @@ func TestEachKindIsSupersededByANewerIncarnation(t *testing.T) {
 func TestTheRecordOfAnEndIsKeptForEachKind(t *testing.T) {
 	forEachKind(t, func(t *testing.T, s *Supervisor, sp spec.Spec) {
 		p := begin(t, s, sp)
-		_, err := p.Stop(t.Context(), 0)
-		require.NoError(t, err)
+		stops(t, p)
 		record := p.exitRecord()
 		require.True(t, record.Exit().Interrupted)
 		require.NotZero(t, record.Info().StartedAt)
 		require.Error(t, record.Probe(t.Context()))
-		_, err = record.Sample(t.Context())
+		_, err := record.Sample(t.Context())
 		require.Error(t, err)
 	})
 }

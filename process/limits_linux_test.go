@@ -270,8 +270,7 @@ func TestApplyLimitsRejectsWhatNeedsARestart(t *testing.T) {
 		require.ErrorIs(t, err, &Error{Code: CodeInvalid})
 		require.ErrorContains(t, err, want)
 	}
-	_, err := p.Stop(t.Context(), 0)
-	require.NoError(t, err)
-	_, err = p.ApplyLimits(p.Limits())
+	stops(t, p)
+	_, err := p.ApplyLimits(p.Limits())
 	require.ErrorIs(t, err, ErrUnavailable)
 }

@@ -224,6 +224,14 @@ func ends(t *testing.T, p *Process) Exit {
 	return p.Exit()
 }
 
+// stops stops a process.
+func stops(t *testing.T, p *Process) Exit {
+	t.Helper()
+	exit, err := p.Stop(t.Context(), 0)
+	require.NoError(t, err)
+	return exit
+}
+
 // pidIn waits until a script has written a PID to a file, and returns which process has it.
 func pidIn(t *testing.T, name string) tree.Identity {
 	t.Helper()

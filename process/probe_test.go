@@ -74,8 +74,7 @@ func TestAProgramThatListensOnItsSocketIsReady(t *testing.T) {
 	p := begin(t, open(t), listens(spec.HealthTCP, unixEcho))
 	require.Equal(t, p.plan.address.socket, p.Info().Address)
 	require.NoError(t, p.Probe(t.Context()))
-	_, err := p.Stop(t.Context(), 0)
-	require.NoError(t, err)
+	stops(t, p)
 	require.NoDirExists(t, p.plan.address.dir)
 	require.ErrorContains(t, p.Probe(t.Context()), "the process has ended")
 }
@@ -88,8 +87,7 @@ func TestALongStateDirPutsTheSocketIntoTheTemporaryDirectory(t *testing.T) {
 	require.Less(t, len(p.Info().Address), maxSocketPath)
 	require.NoError(t, p.Probe(t.Context()))
 	dir := p.plan.address.dir
-	_, err := p.Stop(t.Context(), 0)
-	require.NoError(t, err)
+	stops(t, p)
 	require.NoDirExists(t, dir)
 }
 

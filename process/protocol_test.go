@@ -81,8 +81,7 @@ func TestPrintsOfAFramesWorkerAreLogs(t *testing.T) {
 	require.Equal(t, "stdout", p.Logs()[0].Stream)
 	require.Equal(t, "loading the model", p.Logs()[0].Text)
 	require.Empty(t, p.Info().Address)
-	exit, err := p.Stop(t.Context(), 0)
-	require.NoError(t, err)
+	exit := stops(t, p)
 	require.True(t, exit.Interrupted)
 }
 
@@ -328,8 +327,7 @@ func TestStderrOfAJSONRPCWorkerIsItsLog(t *testing.T) {
 	eventually(t, func() bool { return len(p.Logs()) == 1 }, "no log line")
 	require.Equal(t, "stderr", p.Logs()[0].Stream)
 	require.NoError(t, p.Probe(t.Context()))
-	exit, err := p.Stop(t.Context(), 0)
-	require.NoError(t, err)
+	exit := stops(t, p)
 	require.True(t, exit.Interrupted)
 }
 

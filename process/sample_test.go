@@ -66,9 +66,8 @@ func TestProcessesAreSampledPeriodically(t *testing.T) {
 
 func TestAnEndedProcessCannotBeSampled(t *testing.T) {
 	p := begin(t, open(t), runs("sleep", "1000"))
-	_, err := p.Stop(t.Context(), 0)
-	require.NoError(t, err)
-	_, err = p.Sample(t.Context())
+	stops(t, p)
+	_, err := p.Sample(t.Context())
 	require.ErrorIs(t, err, tree.ErrEnded)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -406,8 +406,7 @@ func TestTheProgramRunsWithItsDirectoryUmaskAndCredentials(t *testing.T) {
 	info, err = os.Stat(own)
 	require.NoError(t, err)
 	require.NotEqual(t, os.FileMode(0o640), info.Mode().Perm(), "the agent's own umask has not changed")
-	_, err = p.Stop(t.Context(), 0)
-	require.NoError(t, err)
+	stops(t, p)
 }
 
 func TestFindProgramUsesTheProgramsPathAndDirectory(t *testing.T) {

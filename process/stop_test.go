@@ -27,8 +27,7 @@ func armed(t *testing.T, s *Supervisor, sp spec.Spec) *Process {
 
 func TestStopSendsSIGTERM(t *testing.T) {
 	p := begin(t, open(t), runs("sleep", "1000"))
-	exit, err := p.Stop(t.Context(), 0)
-	require.NoError(t, err)
+	exit := stops(t, p)
 	require.True(t, exit.Interrupted)
 	require.False(t, exit.Killed)
 	require.Equal(t, "SIGTERM", exit.Signal)
@@ -39,8 +38,7 @@ func TestStopKillsAGrandchildInItsOwnSession(t *testing.T) {
 	p := begin(t, open(t), sh(`setsid sh -c 'trap "" TERM HUP; echo $$ > `+file+
 		`; while :; do sleep 1; done' & exec sleep 1000`))
 	grandchild := pidIn(t, file)
-	_, err := p.Stop(t.Context(), 0)
-	require.NoError(t, err)
+	stops(t, p)
 	require.False(t, lives(t, grandchild))
 	require.False(t, grandchild.Exists(), "an adopted grandchild is reaped, not left as a zombie")
 }
@@ -169,8 +167,7 @@ func TestTheReaperIgnoresSignals(t *testing.T) {
 		require.NoError(t, tree.Signal(reaper, sig))
 	}
 	p := begin(t, s, runs("sleep", "1000"))
-	_, err := p.Stop(t.Context(), 0)
-	require.NoError(t, err)
+	stops(t, p)
 	require.True(t, lives(t, reaper))
 }
 
@@ -181,8 +178,7 @@ func TestStopKillsATreeThatKeepsForking(t *testing.T) {
 		0o600))
 	p := begin(t, open(t), sh(`for i in 1 2 3; do setsid sh `+hop+` 500 & done; exec sleep 1000`))
 	eventually(t, func() bool { return len(cookieHolders(t, p.Info().Cookie)) > 3 }, "the forking processes must run")
-	exit, err := p.Stop(t.Context(), 0)
-	require.NoError(t, err)
+	exit := stops(t, p)
 	require.NotContains(t, exit.Reason, "survived")
 	require.Empty(t, cookieHolders(t, p.Info().Cookie))
 }
@@ -206,8 +202,7 @@ func TestStopKillsADescendantWithoutCookie(t *testing.T) {
 	p := begin(t, open(t), sh(`setsid sh -c 'env -i setsid sh -c "echo \$\$ > `+file+
 		`; exec /bin/sleep 1000" & wait' & exec sleep 1000`))
 	descendant := pidIn(t, file)
-	_, err := p.Stop(t.Context(), 0)
-	require.NoError(t, err)
+	stops(t, p)
 	require.False(t, lives(t, descendant))
 }
 
@@ -226,8 +221,7 @@ func TestStopKillsAnOrphanWithoutCookieThatWasSampled(t *testing.T) {
 		entry, err := tree.ReadEntry(descendant.PID)
 		return err == nil && entry.Parent == os.Getpid()
 	}, "it must be an orphan")
-	_, err := p.Stop(t.Context(), 0)
-	require.NoError(t, err)
+	stops(t, p)
 	require.False(t, lives(t, descendant))
 }
 
@@ -289,8 +283,7 @@ func TestConcurrentStopsUseTheShortestGrace(t *testing.T) {
 	require.Equal(t, "SIGKILL", second.Signal)
 	require.GreaterOrEqual(t, time.Since(began), 100*time.Millisecond)
 	require.Equal(t, second, <-first)
-	third, err := p.Stop(t.Context(), 0)
-	require.NoError(t, err)
+	third := stops(t, p)
 	require.Equal(t, second, third, "Stop after the end returns the same exit")
 }
 

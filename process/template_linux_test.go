@@ -252,8 +252,7 @@ func TestATemplateInCServesJSONRPC(t *testing.T) {
 		p := started(t, s, launch(worker, 1, sp))
 		require.Equal(t, "1000 "+worker, ask[string](t, p, "any"))
 		require.True(t, p.isChild())
-		_, err := p.Stop(t.Context(), 0)
-		require.NoError(t, err)
+		stops(t, p)
 	}
 	require.Len(t, templatesOf(s), 1)
 }

@@ -85,9 +85,7 @@ func TestAWithdrawnExchangeIsNotSent(t *testing.T) {
 	cancel()
 	require.False(t, x.Begin(c))
 	_, err := x.Do(c, Event{}, nil)
-	var failed *CallError
-	require.ErrorAs(t, err, &failed)
-	require.False(t, failed.Started)
+	requireStarted(t, false, err)
 
 	x = Prepare(within(t), Request{Method: "m"}, nil)
 	require.True(t, x.Begin(c))
@@ -104,9 +102,7 @@ func TestABegunExchangeFailsWhenItsConnBreaks(t *testing.T) {
 	require.NoError(t, p.conn.Close())
 	got := await(t, done)
 	require.ErrorIs(t, got.err, ErrPeerClosed)
-	var failed *CallError
-	require.ErrorAs(t, got.err, &failed)
-	require.True(t, failed.Started)
+	requireStarted(t, true, got.err)
 }
 
 func TestACancelledExchangeSendsACancel(t *testing.T) {
@@ -154,9 +150,7 @@ func TestACallThatTheWorkerHasNotBegunHasNotStarted(t *testing.T) {
 	require.ErrorAs(t, await(t, front).err, &remote)
 	require.True(t, remote.Fatal)
 	err := await(t, behind).err
-	var failed *CallError
-	require.ErrorAs(t, err, &failed)
+	requireStarted(t, false, err)
 	require.ErrorIs(t, err, ErrNotBegun)
-	require.False(t, failed.Started)
 	require.NoError(t, c.Err())
 }

@@ -205,10 +205,8 @@ func TestACancelledCallReturnsAtOnceAndStaysInFlight(t *testing.T) {
 	done := callAsync(ctx, c, Request{Method: "m"})
 	id := p.read().ID
 	cancel()
-	var failed *CallError
 	err := await(t, done).err
-	require.ErrorAs(t, err, &failed)
-	require.True(t, failed.Started)
+	requireStarted(t, true, err)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, Frame{Type: FrameCancel, ID: id, Payload: []byte{}}, p.read())
 	require.Equal(t, 1, c.InFlight())
@@ -216,8 +214,7 @@ func TestACancelledCallReturnsAtOnceAndStaysInFlight(t *testing.T) {
 	waiting, stop := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer stop()
 	_, err = c.Call(waiting, Request{Method: "m"})
-	require.ErrorAs(t, err, &failed)
-	require.False(t, failed.Started, "no place was free")
+	requireStarted(t, false, err, "no place was free")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 
 	p.write(Frame{Type: FrameError, ID: id, Payload: []byte(`{"code":"cancelled","message":""}`)})
@@ -247,9 +244,7 @@ func TestACallWhoseContextHasEndedIsNotSent(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_, err := c.Call(ctx, Request{Method: "m"})
-	var failed *CallError
-	require.ErrorAs(t, err, &failed)
-	require.False(t, failed.Started)
+	requireStarted(t, false, err)
 	done := callAsync(context.Background(), c, Request{Method: "first"})
 	require.Equal(t, "first", p.read().Method)
 	require.NoError(t, c.Close())
@@ -333,9 +328,7 @@ func TestOversizedRequestsAreNotSent(t *testing.T) {
 		{Method: "m", Headers: map[string]string{"k": strings.Repeat("v", MaxHeaders)}},
 	} {
 		_, err := c.Call(context.Background(), r)
-		var failed *CallError
-		require.ErrorAs(t, err, &failed)
-		require.False(t, failed.Started)
+		requireStarted(t, false, err)
 		require.Error(t, c.Notify(context.Background(), r))
 	}
 	require.Zero(t, c.InFlight())
@@ -385,16 +378,13 @@ func TestACallFailsWhenItsWorkerDies(t *testing.T) {
 	done := callAsync(context.Background(), c, Request{Method: "m"})
 	p.read()
 	require.NoError(t, p.conn.Close())
-	var failed *CallError
 	err := await(t, done).err
-	require.ErrorAs(t, err, &failed)
-	require.True(t, failed.Started)
+	requireStarted(t, true, err)
 	require.ErrorIs(t, err, ErrPeerClosed)
 	await(t, c.Done())
 	require.ErrorIs(t, c.Err(), ErrPeerClosed)
 	_, err = c.Call(context.Background(), Request{Method: "m"})
-	require.ErrorAs(t, err, &failed)
-	require.False(t, failed.Started)
+	requireStarted(t, false, err)
 }
 
 func TestAResponseJustBeforeTheEndIsDelivered(t *testing.T) {
@@ -413,9 +403,7 @@ func TestACallToAWorkerThatClosedItsEndWasNotSent(t *testing.T) {
 	c, p := newPeer(t, Options{})
 	require.NoError(t, p.conn.(*net.UnixConn).CloseRead())
 	_, err := c.Call(context.Background(), Request{Method: "m"})
-	var failed *CallError
-	require.ErrorAs(t, err, &failed)
-	require.False(t, failed.Started, "so it is safe to send it elsewhere")
+	requireStarted(t, false, err, "so it is safe to send it elsewhere")
 	require.ErrorIs(t, err, ErrPeerClosed)
 	require.Zero(t, c.InFlight())
 }
@@ -446,10 +434,9 @@ func TestCloseUnblocksAWriteToAStuckWorker(t *testing.T) {
 	done := callAsync(context.Background(), c, Request{Method: "m", Payload: make([]byte, 8<<20)})
 	require.Eventually(t, func() bool { return c.out.backlogged() > 0 }, waitTimeout, time.Millisecond)
 	require.NoError(t, c.Close())
-	var failed *CallError
-	require.ErrorAs(t, await(t, done).err, &failed)
-	require.True(t, failed.Started)
-	require.ErrorIs(t, failed, ErrClosed)
+	err := await(t, done).err
+	requireStarted(t, true, err)
+	require.ErrorIs(t, err, ErrClosed)
 }
 
 func TestLargePayloads(t *testing.T) {

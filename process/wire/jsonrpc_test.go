@@ -84,6 +84,14 @@ func callAsync(ctx context.Context, c *Conn, r Request) <-chan outcome {
 	return done
 }
 
+// requireStarted requires that a call failed, and says whether the worker may have started it.
+func requireStarted(t *testing.T, started bool, err error, why ...any) {
+	t.Helper()
+	var failed *CallError
+	require.ErrorAs(t, err, &failed)
+	require.Equal(t, started, failed.Started, why...)
+}
+
 func await[T any](t testing.TB, from <-chan T) T {
 	select {
 	case v := <-from:
@@ -161,9 +169,7 @@ func TestJSONRPCRejectsInvalidParams(t *testing.T) {
 		{"m", `[1,2,3,4,5,6]`, ErrTooLarge},
 	} {
 		_, err := c.Call(within(t), Request{Method: tc.method, Payload: []byte(tc.payload)})
-		var call *CallError
-		require.ErrorAs(t, err, &call)
-		require.False(t, call.Started)
+		requireStarted(t, false, err)
 		require.ErrorIs(t, err, tc.want)
 		require.ErrorIs(t, c.Notify(within(t), Request{Method: tc.method, Payload: []byte(tc.payload)}), tc.want)
 	}
@@ -220,9 +226,7 @@ func TestACancelledMCPCallWithoutAResponseBreaksTheConn(t *testing.T) {
 	bob := callAsync(within(t), c, Request{Method: "tools/call"})
 	cancel()
 	require.ErrorIs(t, await(t, alice).err, context.Canceled)
-	var unsent *CallError
-	require.ErrorAs(t, await(t, bob).err, &unsent)
-	require.False(t, unsent.Started)
+	requireStarted(t, false, await(t, bob).err)
 	require.ErrorIs(t, c.Err(), ErrUnanswered)
 	cancelled := server.read()
 	require.Equal(t, "notifications/cancelled", cancelled.Method, "half of the grace is over")

@@ -262,9 +262,7 @@ func TestADyingWorkerFailsItsConn(t *testing.T) {
 	eachSDK(t, func(t *testing.T, s sdk) {
 		c, cmd := s.start(t, Options{})
 		_, err := c.Call(within(t), Request{Method: "die"})
-		var failed *CallError
-		require.ErrorAs(t, err, &failed)
-		require.True(t, failed.Started)
+		requireStarted(t, true, err)
 		require.ErrorIs(t, err, ErrPeerClosed)
 		var exit *exec.ExitError
 		require.ErrorAs(t, cmd.Wait(), &exit)
