@@ -40,18 +40,31 @@ def serve(control: int, on_start: List[Callable[[], Any]], before_fork: List[Cal
     while True:
         sys.stdout.flush()
         sys.stderr.flush()
-        # The helper is forked ahead of the request, so that the process costs one fork, and exits, so that the host adopts it.
+        # The process is forked ahead of its request, which then costs no fork, by a helper that exits, so that the host adopts it.
+        taken, take = os.pipe()
         helper = os.fork()
         if helper == 0:
-            if _forked(connection):
-                return
-            os._exit(0)
+            os.close(taken)
+            if os.fork():
+                os._exit(0)
+            _reseed()
+            _await_request(connection, take)
+            return
+        os.close(take)
         _, status = os.waitpid(helper, 0)
         if status != 0:
-            os._exit(0 if os.WIFEXITED(status) and os.WEXITSTATUS(status) == _ENDED else 1)
+            os._exit(1)
+        if not os.read(taken, 1) and not _is_asked(connection):
+            os._exit(0)
+        os.close(taken)
 
 
-_ENDED = 3  # exit code of a helper whose host has closed the connection
+def _is_asked(connection: socket.socket) -> bool:
+    """Whether the process that waited ended without its request, which the next one takes; it is False once the host has closed the connection."""
+    try:
+        return bool(connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+    except BlockingIOError:
+        return True
 
 
 def _refuse_threads() -> None:
@@ -74,18 +87,16 @@ def _refuse_threads() -> None:
                  % ", ".join(names))
 
 
-def _forked(connection: socket.socket) -> bool:
-    """In the helper: forks the process of one request. Returns True in that process, False in the helper."""
+def _await_request(connection: socket.socket, take: int) -> None:
+    """In the process that was forked ahead: takes one request, and returns once the host lets the process go on."""
     line = b""
     files: List[int] = []
     while not line.endswith(b"\n"):
         data, fds, _, _ = socket.recv_fds(connection, 64 << 10, 16)
         if not data:
-            os._exit(_ENDED)
+            os._exit(0)  # the host has closed the connection
         line += data
         files += fds
-    if os.fork():
-        return False
     try:
         request = json.loads(line)
         os.setsid()
@@ -101,11 +112,12 @@ def _forked(connection: socket.socket) -> bool:
     for target, file in zip(targets, files):
         os.dup2(file, target)
         os.close(file)
-    if not os.read(gate, 1):
+    begins = os.read(gate, 1)
+    os.write(take, b"1")  # not before: the next fork would compete with this process
+    if not begins:
         os._exit(0)  # the host has given this process up
     os.close(gate)
-    _reseed()
-    return True
+    os.close(take)
 
 
 def _prepare(connection: socket.socket, files: List[int], targets: List[int]) -> int:
