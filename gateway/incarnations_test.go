@@ -368,6 +368,43 @@ func TestTheFirstCallsOfAKeyRaceAtTwoGateways(t *testing.T) {
 		4**keyRounds)
 }
 
+// Calls and leases of a key go to its home, whatever gateway they come to.
+func TestAKeyHasAHome(t *testing.T) {
+	t.Parallel()
+	keys := withSpec(func(sp *spec.Spec) {
+		sp.Isolation.By, sp.Start.Fork, sp.Queue.Timeout = spec.IsolateKey, true, spec.Duration(timeout)
+	})
+	b := openThere(t, keys)
+	b.start(3, 1)
+	a := openHere(t, b, 2, keys)
+	for slot := range 4 { // as many workers on each host as a host is home to keys of the test
+		endpoint := []*env{a, b}[slot%2].gateway.Endpoint()
+		b.control.with(api.WorkerName("p", slot), func(w *fakeWorker) { w.endpoint = endpoint })
+	}
+	homes, away := map[string]int{}, ""
+	for i := range 4 {
+		key := "key " + strconv.Itoa(i)
+		first := a.do("POST", "/v1/pools/p/call/pid", nil, api.HeaderKey, key)
+		require.Equal(t, 200, first.status, "%s", first.body)
+		for _, e := range []*env{b, a} {
+			require.Equal(t, string(first.body), string(e.do("POST", "/v1/pools/p/call/pid", nil, api.HeaderKey, key).body))
+		}
+		for _, e := range []*env{b, a} {
+			l := e.taken(pool.CheckoutRequest{Holder: "h", Key: key, WaitMS: timeout.Milliseconds()})
+			require.Equal(t, first.header.Get(api.HeaderWorker), l.Worker)
+			require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+l.ID, nil, api.HeaderLeaseToken, l.Token).status)
+			if homes[l.Host]++; l.Host == "there" {
+				away = key
+			}
+		}
+	}
+	require.Equal(t, map[string]int{"here": 4, "there": 4}, homes)
+	require.NoError(t, b.gateway.Close(t.Context()))
+	got := a.do("POST", "/v1/pools/p/call/pid", nil, api.HeaderKey, away)
+	require.Equal(t, 200, got.status, "%s", got.body)
+	require.Contains(t, []string{"p/0", "p/2"}, got.header.Get(api.HeaderWorker), "its home does not answer")
+}
+
 func TestAKeyLosesItsProcessWhenItIsIdleOldOrReleased(t *testing.T) {
 	t.Parallel()
 	const release = "/v1/admin/pools/p/workers/0/release"

@@ -98,7 +98,20 @@ func (d *Dispatcher) Checkout(ctx context.Context, pool string, r CheckoutReques
 			return nil, err
 		}
 	}
+	if c.forward != nil {
+		if home := c.pool.home(ctx, r.Key, nil); home != nil && c.send(ctx, *home) {
+			return nil, c.refusal
+		}
+	}
 	return c.wait(ctx)
+}
+
+// send sends the client to another host. It reports whether that is the end: the client was served there, or c.refusal
+// says why it is not served anywhere.
+func (c *checkout) send(ctx context.Context, to Place) (done bool) {
+	err := c.forward(ctx, to)
+	c.refusal = err
+	return err == nil || api.CodeOf(err) != "" && !errors.Is(err, ErrNotTaken) && !started(err) && !mayBeGranted(err)
 }
 
 // LeaseByTemporal leases a worker of another host whose gateway cannot be used from here.
@@ -144,11 +157,9 @@ func (c *checkout) wait(ctx context.Context) (*api.Lease, error) {
 		u, err := w.wait(ctx)
 		switch sent, _ := err.(*sentToPeer); { // it is never wrapped
 		case sent != nil:
-			err := c.forward(ctx, sent.to)
-			if err == nil || api.CodeOf(err) != "" && !errors.Is(err, ErrNotTaken) && !started(err) && !mayBeGranted(err) {
-				return nil, err
+			if c.send(ctx, sent.to) {
+				return nil, c.refusal
 			}
-			c.refusal = err
 		case api.CodeOf(err) == api.CodeQueueTimeout:
 			return nil, api.Errorf(api.CodeQueueTimeout, "no worker of pool %s was free within %d ms (wait_ms): %w",
 				c.pool.pool, c.limit.Milliseconds(), c.reason()).After(time.Second)

@@ -192,7 +192,12 @@ func (d *Dispatcher) place(c *Call, t *Target) error {
 	}
 	var w *waiter
 	var admission admission
-	for {
+	if c.forward != nil && t.attempt == 1 {
+		if home := p.home(c.ctx, c.binding.Key, c.binding.Headers); home != nil {
+			err = c.sendTo(*home)
+		}
+	}
+	for err == nil {
 		if w, admission, err = p.tryStart(c, t); w == nil {
 			break
 		}

@@ -7,18 +7,21 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/spec"
 )
 
 // Other hosts have workers of the same pools. A call that waits here may go to one of them: it leaves the queue, so
 // that no worker of this host starts it, and comes back to its place if the other host has not taken it.
 
-// Peers are the gateways of other hosts. Its methods must not block.
+// Peers are the gateways of other hosts. Its methods but Serving must not block.
 type Peers interface {
 	// Waits says, under a lock, that a call or a client of the pool waits: Send sends one that may go to another host,
 	// and Refer refuses those that must.
 	Waits(pool string)
 	// Reaches reports whether a gateway may be reached.
 	Reaches(api.Peer) bool
+	// Serving are the hosts that have workers of the pool in service, without this one. It may wait for the roster.
+	Serving(ctx context.Context, pool string) []Place
 }
 
 // reachesAny reports whether the error refers to another gateway that may be reached.
@@ -125,6 +128,39 @@ func (d *Dispatcher) Refer(roster api.PoolStatus) (waits bool) {
 	return p.waitingLocked() > 0
 }
 
+// homeTimeout bounds the wait for the roster that says which host is a key's home.
+const homeTimeout = time.Second
+
+// home is the host that calls and clients of a key go to first, whatever gateway they come to: that with the highest
+// hash of key and host among those with workers of the pool in service. It is nil for this host, for a key that has a
+// process here, and while Temporal does not answer.
+func (p *poolState) home(ctx context.Context, key string, headers map[string]string) *Place {
+	d := p.dispatcher
+	if key == "" || d.config.Peers == nil || d.monitor.lost.Load() {
+		return nil
+	}
+	p.mu.Lock()
+	identity, err := p.identifyLocked(key, headers)
+	stays := err != nil || p.spec.Isolation.By != spec.IsolateKey || p.boundLocked(identity) > 0
+	p.mu.Unlock()
+	if stays {
+		return nil
+	}
+	var home *Place
+	highest := ""
+	if p.hasWorker("") {
+		highest = hashKey(key + d.config.HostID)
+	}
+	ctx, cancel := context.WithTimeout(ctx, homeTimeout)
+	defer cancel()
+	for _, to := range d.config.Peers.Serving(ctx, p.pool) {
+		if hash := hashKey(key + to.Host); hash > highest && d.config.Peers.Reaches(to.Peer) {
+			home, highest = &to, hash
+		}
+	}
+	return home
+}
+
 // LeaseHost returns an api.OtherHostError if the process of a lease is on another host.
 func (d *Dispatcher) LeaseHost(ctx context.Context, id string) error {
 	ref, err := api.ParseLeaseID(id)
@@ -148,7 +184,12 @@ func (c *Call) goesToPeer(t *Target, err error) error {
 		return err
 	}
 	t.arrived = c.arrived
-	err = c.forward(c.ctx, sent.to)
+	return c.sendTo(sent.to)
+}
+
+// sendTo sends a call to another host. It returns nil if the call must be tried here.
+func (c *Call) sendTo(to Place) error {
+	err := c.forward(c.ctx, to)
 	switch {
 	case err == nil:
 		return errTaken
