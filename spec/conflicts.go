@@ -63,6 +63,7 @@ var conflicts = []conflict{
 	withoutKey("isolation.idle", func(i Isolation) any { return i.Idle }),
 	withoutKey("isolation.max_lifetime", func(i Isolation) any { return i.MaxLifetime }),
 	withoutKey("isolation.max_per_key", func(i Isolation) any { return i.MaxPerKey }),
+	withoutKey("isolation.spares", func(i Isolation) any { return i.Spares }),
 	{"isolation.env", "isolation.by", func(s *Spec) (string, string) {
 		return "", problemIf(s.Isolation.By != IsolateKey && len(s.Isolation.Env) > 0,
 			"has no effect with isolation.by = %q", s.Isolation.By)

@@ -34,7 +34,7 @@ func Default() Spec {
 		Queue:     Queue{Size: 1000, Timeout: seconds(30)},
 		Limits:    Limits{OpenFiles: 1024, CPUAffinity: []int{}},
 		Sandbox:   Sandbox{Read: []string{}, Write: []string{}, Network: NetworkHost},
-		Isolation: Isolation{By: IsolateNone, Idle: minutes(5), MaxPerKey: 1, Env: map[string]string{}},
+		Isolation: Isolation{By: IsolateNone, Idle: minutes(5), MaxPerKey: 1, Spares: 1, Env: map[string]string{}},
 		MCP: MCP{Mode: MCPNone, MaxSessions: 1000, Idle: minutes(30), AfterCrash: CrashTell, SSEAfter: millis(500),
 			KeepAlive: seconds(15)},
 		Watch: Watch{Paths: []string{}, Ignore: []string{}, Debounce: millis(500), Mode: WatchRolling},

@@ -16,6 +16,9 @@ type Isolation struct {
 	MaxLifetime Duration `json:"max_lifetime" toml:"max_lifetime"`
 	// MaxPerKey bounds the processes of one key on a host.
 	MaxPerKey int `json:"max_per_key" toml:"max_per_key"`
+	// Spares are how many workers a host keeps without a key, of which it has one more at least: so many idle keys give
+	// way before another one comes. Processes that start for their key need none.
+	Spares int `json:"spares" toml:"spares"`
 	// Env are variables of a key's process, and where each comes from: EnvKey, EnvHeader and the name of a header, or
 	// EnvFile and a path that may hold KeyMark.
 	Env map[string]string `json:"env" toml:"env"`

@@ -175,6 +175,7 @@ var rules = []rule{
 	positiveDuration("isolation.idle"),
 	optionalDuration("isolation.max_lifetime"),
 	integerRange("isolation.max_per_key", 1, maxCount),
+	integerRange("isolation.spares", 0, maxCount),
 	{"isolation.env", `sources of variables: "key", "header:X-…" or "file:/run/secrets/{key}"`,
 		func(v any) (string, string) {
 			env := v.(map[string]string)

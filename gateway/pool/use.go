@@ -318,9 +318,11 @@ func (u *upstream) expireKeyLocked(now time.Time) time.Duration {
 		return idleTick
 	}
 	idle, lifetime := u.spec.Isolation.Idle.D(), u.spec.Isolation.MaxLifetime.D()
-	in := idle
+	in := idle / spareShare
 	if u.idleKeyLocked() {
-		in = u.use.last.Add(idle).Sub(now)
+		if in = u.use.last.Add(in).Sub(now); in <= 0 {
+			in = u.use.last.Add(idle).Sub(now)
+		}
 	}
 	if lifetime > 0 {
 		in = min(in, u.use.since.Add(lifetime).Sub(now))
@@ -335,9 +337,13 @@ func (u *upstream) expireKeyLocked(now time.Time) time.Duration {
 	return idleTick
 }
 
+// spareShare is the part of isolation.idle after which an idle key gives way to a spare.
+const spareShare = 10
+
 // makeRoomLocked has the least recently used idle keys give way to keys that wait and may have another process. If none
 // is idle and one has waited for longer than patience, the key gives way that has had its process longest, after its
-// calls: no key keeps another waiting until it fails. Without patience only idle keys give way.
+// calls: no key keeps another waiting until it fails. Without patience only idle keys give way. So they do to
+// isolation.spares that are missing, after a part of isolation.idle.
 func (p *poolState) makeRoomLocked(now time.Time, patience time.Duration) {
 	if p.spec.Isolation.By != spec.IsolateKey {
 		return
@@ -358,6 +364,7 @@ func (p *poolState) makeRoomLocked(now time.Time, patience time.Duration) {
 	if len(idle) == 0 && (patience == 0 || clean > 0) {
 		return
 	}
+	workers := clean + len(idle) + len(busy)
 	slices.SortFunc(idle, func(a, b *upstream) int { return a.use.last.Compare(b.use.last) })
 	slices.SortFunc(busy, func(a, b *upstream) int { return a.use.since.Compare(b.use.since) })
 	lost, seen := p.dispatcher.monitor.lost.Load(), map[string]bool{}
@@ -375,6 +382,14 @@ func (p *poolState) makeRoomLocked(now time.Time, patience time.Duration) {
 		} else if i := slices.IndexFunc(busy, serves); i >= 0 && patience > 0 && now.Sub(w.at) > patience {
 			busy[i].endKeyLocked()
 			patience = 0 // one at a time
+		}
+	}
+	spares := min(p.spec.Isolation.Spares, workers-1)
+	for _, u := range idle {
+		due := now.Sub(u.use.last) >= u.spec.Isolation.Idle.D()/spareShare
+		if due && clean < spares && !u.use.over && !u.spec.StartsForKey() {
+			u.endKeyLocked()
+			clean++
 		}
 	}
 }

@@ -75,6 +75,43 @@ func TestAKeyThatWaitsGetsAProcess(t *testing.T) {
 	}
 }
 
+// The least recently used of the keys that have been idle for a while gives way to a spare, and no other one.
+func TestAnIdleKeyGivesWayToASpare(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.spec.Isolation.By, e.spec.Start.Fork, e.spec.Isolation.Idle = spec.IsolateKey, true, spec.Duration(time.Minute)
+	for i := range 3 {
+		_, err := e.startAs(fmt.Sprint("p/", i), 1)
+		require.NoError(t, err)
+	}
+	for _, key := range []string{"A", "B", "C"} {
+		require.NoError(t, e.callOf(key, "pid"))
+	}
+	p := e.dispatcher.knownPool("p")
+	bound := func() (keys []string) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, u := range p.order {
+			if u.use.begun && !u.use.over {
+				keys = append(keys, u.use.owner.key)
+			}
+		}
+		return keys
+	}
+	makeRoom := func(in time.Duration) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.makeRoomLocked(time.Now().Add(in), 0)
+	}
+	makeRoom(time.Second)
+	require.Len(t, bound(), 3, "they have been used a short time ago")
+	for range 2 {
+		makeRoom(7 * time.Second)
+		require.ElementsMatch(t, []string{hashKey("B"), hashKey("C")}, bound())
+	}
+	require.Equal(t, 6*time.Second, p.order[1].expireKeyLocked(p.order[1].use.last), "when it may give way")
+}
+
 // Clients that ask at the same time for leases of one key get no more processes than it may have, before they call too.
 func TestLeasesOfAKeyCountBeforeTheirFirstCall(t *testing.T) {
 	t.Parallel()
