@@ -33,8 +33,7 @@ func filled(t *testing.T, n int) sessions.Store {
 
 func backup(t *testing.T, store sessions.Store) string {
 	t.Helper()
-	ids, err := store.IDs(t.Context())
-	require.NoError(t, err)
+	ids := idsOf(t, store)
 	var out bytes.Buffer
 	n, err := sessions.WriteBackup(t.Context(), store, ids, "p", time.Now(), &out)
 	require.NoError(t, err)
@@ -45,8 +44,7 @@ func backup(t *testing.T, store sessions.Store) string {
 func TestABackupOfAStoreRestoresItExactly(t *testing.T) {
 	const n = 1000
 	from := filled(t, n)
-	_, err := from.Update(t.Context(), "s00007", setData("k", `"changed"`))
-	require.NoError(t, err)
+	update(t, from, "s00007", "k", `"changed"`)
 	text := backup(t, from)
 	require.Equal(t, n+2, strings.Count(text, "\n"))
 	require.Contains(t, text, `"<9>"`, "HTML is not escaped")
@@ -64,14 +62,12 @@ func TestABackupOfAStoreRestoresItExactly(t *testing.T) {
 		require.True(t, sessions.Equal(want[i], got[i]), "%+v %+v", want[i], got[i])
 	}
 
-	_, err = to.Update(t.Context(), "s00008", setData("k", "3"))
-	require.NoError(t, err)
+	update(t, to, "s00008", "k", "3")
 	require.NoError(t, to.Delete(t.Context(), "s00009"))
 	done, err = sessions.Import(t.Context(), to, "p", false, strings.NewReader(strings.TrimSuffix(text, "\n")))
 	require.NoError(t, err)
 	require.Equal(t, api.SessionImport{Created: 1, Kept: n - 1}, done)
-	kept, err := to.Get(t.Context(), "s00008")
-	require.NoError(t, err)
+	kept := get(t, to, "s00008")
 	require.Equal(t, "3", string(kept.Data["k"]))
 	require.Equal(t, int64(2), kept.Version)
 }
@@ -214,10 +210,9 @@ func (w *brokenWriter) Write(p []byte) (int, error) {
 
 func TestABackupThatCannotBeWrittenOrReadFails(t *testing.T) {
 	store := filled(t, 40)
-	ids, err := store.IDs(t.Context())
-	require.NoError(t, err)
+	ids := idsOf(t, store)
 	for _, room := range []int{0, 1000} {
-		_, err = sessions.WriteBackup(t.Context(), store, ids, "p", time.Now(), &brokenWriter{room})
+		_, err := sessions.WriteBackup(t.Context(), store, ids, "p", time.Now(), &brokenWriter{room})
 		require.ErrorIs(t, err, errNoSpace)
 	}
 	var out bytes.Buffer

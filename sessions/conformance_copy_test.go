@@ -53,8 +53,7 @@ func testPut(t *testing.T, s *storeEnv) {
 	require.Nil(t, peek(t, store, "a"))
 
 	require.NoError(t, store.Put(t.Context(), s.foreign("a", 10*time.Minute)))
-	updated, err := store.Update(t.Context(), "a", setData("k", "2"))
-	require.NoError(t, err)
+	updated := update(t, store, "a", "k", "2")
 	require.Equal(t, int64(8), updated.Version)
 	require.Equal(t, s.clock.read().UTC(), updated.LastAccessed)
 }
@@ -62,8 +61,7 @@ func testPut(t *testing.T, s *storeEnv) {
 func testPutReplaces(t *testing.T, s *storeEnv) {
 	store := s.replica(sessions.Config{})
 	create(t, store, "a", time.Hour)
-	_, err := store.Get(t.Context(), "a")
-	require.NoError(t, err)
+	get(t, store, "a")
 	want := s.foreign("a", 10*time.Minute)
 	for _, version := range []int64{9, 3} {
 		want.Version = version
@@ -102,8 +100,7 @@ func testPutKeepsLRUOrder(t *testing.T, s *storeEnv) {
 		session.LastAccessed = session.LastAccessed.Add(time.Duration([]int{2, 3, 1}[i]) * time.Second)
 		require.NoError(t, store.Put(t.Context(), session))
 	}
-	ids, err := store.IDs(t.Context())
-	require.NoError(t, err)
+	ids := idsOf(t, store)
 	require.Equal(t, []string{"a", "b", "c"}, ids)
 	create(t, store, "d", time.Hour)
 	require.False(t, isLive(t, store, "a"))
@@ -143,13 +140,11 @@ func testPeek(t *testing.T, s *storeEnv) {
 	require.Len(t, found, 2)
 	require.Nil(t, found[0])
 	requireSame(t, made, found[1])
-	ids, err := store.IDs(t.Context())
-	require.NoError(t, err)
+	ids := idsOf(t, store)
 	require.Equal(t, []string{"a"}, ids)
 	s.clock.advance(time.Millisecond)
 	require.Nil(t, peek(t, store, "a"))
-	ids, err = store.IDs(t.Context())
-	require.NoError(t, err)
+	ids = idsOf(t, store)
 	require.Empty(t, ids)
 }
 
@@ -188,8 +183,7 @@ func testConcurrentPuts(t *testing.T, s *storeEnv) {
 	for range writers * each {
 		require.NoError(t, <-failures)
 	}
-	ids, err := store.IDs(t.Context())
-	require.NoError(t, err)
+	ids := idsOf(t, store)
 	slices.Sort(ids)
 	slices.Sort(want)
 	require.Equal(t, want, ids)

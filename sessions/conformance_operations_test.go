@@ -30,8 +30,7 @@ func testCreate(t *testing.T, s *storeEnv) {
 	require.Equal(t, made.CreatedAt, made.LastAccessed)
 	require.Equal(t, spec.Duration(20*time.Minute), made.TTL)
 	require.Equal(t, raw("12345678901234567890.5"), made.Metadata[""])
-	got, err := store.Get(t.Context(), "a")
-	require.NoError(t, err)
+	got := get(t, store, "a")
 	requireSame(t, made, got)
 	empty := create(t, store, "b", time.Second)
 	require.NotNil(t, empty.Data)
@@ -43,12 +42,10 @@ func testCreate(t *testing.T, s *storeEnv) {
 func testCreateExisting(t *testing.T, s *storeEnv) {
 	store := s.store(sessions.Config{})
 	create(t, store, "a", time.Minute)
-	_, err := store.Update(t.Context(), "a", setData("k", "1"))
-	require.NoError(t, err)
-	_, err = store.Create(t.Context(), &sessions.Session{ID: "a"})
+	update(t, store, "a", "k", "1")
+	_, err := store.Create(t.Context(), &sessions.Session{ID: "a"})
 	require.ErrorIs(t, err, api.ErrSessionExists)
-	got, err := store.Get(t.Context(), "a")
-	require.NoError(t, err)
+	got := get(t, store, "a")
 	require.Equal(t, raw("1"), got.Data["k"])
 	s.clock.advance(time.Minute)
 	require.Equal(t, int64(1), create(t, store, "a", time.Minute).Version, "an expired session does not occupy its id")
@@ -70,8 +67,7 @@ func testConcurrentUpdates(t *testing.T, s *storeEnv) {
 	for range writers {
 		require.NoError(t, <-failures)
 	}
-	got, err := store.Get(t.Context(), "a")
-	require.NoError(t, err)
+	got := get(t, store, "a")
 	require.Len(t, got.Data, writers)
 	for i := range writers {
 		require.Equal(t, raw(fmt.Sprint(i)), got.Data[fmt.Sprint("key", i)])
@@ -92,8 +88,7 @@ func testUpdate(t *testing.T, s *storeEnv) {
 	want := made.Clone()
 	want.Data["k"], want.Programs["p"], want.Version, want.LastAccessed = raw("1"), raw("{}"), 2, s.clock.read().UTC()
 	requireSame(t, want, updated)
-	got, err := store.Get(t.Context(), "a")
-	require.NoError(t, err)
+	got := get(t, store, "a")
 	requireSame(t, want, got)
 	_, err = store.Update(t.Context(), "b", setData("k", "1"))
 	require.ErrorIs(t, err, api.ErrSessionNotFound)
@@ -118,8 +113,7 @@ func testFailedUpdate(t *testing.T, s *storeEnv) {
 	} {
 		_, err := store.Update(t.Context(), "a", change.change)
 		require.ErrorIs(t, err, change.want, name)
-		got, err := store.Get(t.Context(), "a")
-		require.NoError(t, err)
+		got := get(t, store, "a")
 		requireSame(t, made, got)
 	}
 }
@@ -130,15 +124,12 @@ func testIsolation(t *testing.T, s *storeEnv) {
 	made, err := store.Create(t.Context(), mine)
 	require.NoError(t, err)
 	mine.Data["k"], made.Data["k"] = raw("2"), raw("3")
-	got, err := store.Get(t.Context(), "a")
-	require.NoError(t, err)
+	got := get(t, store, "a")
 	require.Equal(t, raw("1"), got.Data["k"])
 	got.Data["more"] = raw("4")
-	updated, err := store.Update(t.Context(), "a", setData("u", "5"))
-	require.NoError(t, err)
+	updated := update(t, store, "a", "u", "5")
 	updated.Data["u"] = raw("6")
-	got, err = store.Get(t.Context(), "a")
-	require.NoError(t, err)
+	got = get(t, store, "a")
 	require.Equal(t, map[string]json.RawMessage{"k": raw("1"), "u": raw("5")}, got.Data)
 }
 
@@ -275,8 +266,7 @@ func testCancelledContext(t *testing.T, s *storeEnv) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.False(t, isLive(t, store, "b"))
 	require.False(t, isLive(t, store, "c"))
-	got, err := store.Get(t.Context(), "a")
-	require.NoError(t, err)
+	got := get(t, store, "a")
 	require.Empty(t, got.Data)
 }
 

@@ -185,6 +185,27 @@ func create(t *testing.T, store sessions.Store, id string, ttl time.Duration) *s
 	return s
 }
 
+func get(t *testing.T, store sessions.Store, id string) *sessions.Session {
+	t.Helper()
+	session, err := store.Get(t.Context(), id)
+	require.NoError(t, err)
+	return session
+}
+
+func update(t *testing.T, store sessions.Store, id, key, value string) *sessions.Session {
+	t.Helper()
+	session, err := store.Update(t.Context(), id, setData(key, value))
+	require.NoError(t, err)
+	return session
+}
+
+func idsOf(t *testing.T, store sessions.Store) []string {
+	t.Helper()
+	ids, err := store.IDs(t.Context())
+	require.NoError(t, err)
+	return ids
+}
+
 func raw(text string) json.RawMessage { return json.RawMessage(text) }
 
 func setData(key, value string) func(*sessions.Session) error {

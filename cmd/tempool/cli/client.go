@@ -56,7 +56,6 @@ type pool interface {
 	ReleaseKey(ctx context.Context, slot int) (api.ReleaseResult, error)
 	WorkerCalls(slot int, o tempool.CallOptions) calls
 	Session(id string) *tempool.Session
-	NewSession(ctx context.Context, state tempool.SessionState) (*tempool.Session, *tempool.SessionState, error)
 	Sessions(ctx context.Context, after string, limit int) (*tempool.SessionList, error)
 	Bindings(ctx context.Context, after string, limit int) (*api.SessionBindings, error)
 	ExportSessions(ctx context.Context, out io.Writer) (*api.SessionBackupEnd, error)
@@ -78,7 +77,6 @@ type migration interface {
 
 // calls is what the commands use of tempool.Pool and tempool.PoolWorker.
 type calls interface {
-	CallRaw(ctx context.Context, method string, body []byte) ([]byte, error)
 	Stream(ctx context.Context, method string, in any) iter.Seq2[[]byte, error]
 }
 

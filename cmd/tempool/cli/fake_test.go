@@ -381,11 +381,6 @@ type fakeCalls struct {
 	worker  string // "/N"; "" for any
 }
 
-func (c fakeCalls) CallRaw(_ context.Context, method string, body []byte) ([]byte, error) {
-	c.pool.controlPlane.record("call " + c.pool.name + " " + method)
-	return body, c.pool.err
-}
-
 func (c fakeCalls) Stream(_ context.Context, method string, in any) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		c.pool.controlPlane.record("call " + c.pool.name + c.worker + " " + method + " for " + c.options.Session)
