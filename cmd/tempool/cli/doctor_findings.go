@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/loopback"
 	"github.com/tempool/tempool/internal/redact"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/spec"
@@ -310,9 +312,8 @@ func (d *diagnosis) gateway(h hostFacts, s setup) {
 
 // onlyForItsMachine reports whether no other machine can reach an endpoint.
 func onlyForItsMachine(endpoint string) bool {
-	own := []string{"unix:", "http://127.", "https://127.", "http://localhost", "https://localhost", "http://[::1]",
-		"https://[::1]"}
-	return slices.ContainsFunc(own, func(prefix string) bool { return strings.HasPrefix(endpoint, prefix) })
+	u, err := url.Parse(endpoint)
+	return err == nil && (u.Scheme == "unix" || loopback.Host(u.Hostname()))
 }
 
 // placement checks whether the workers of all pools fit somewhere, and as whom they run.

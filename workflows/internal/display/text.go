@@ -1,10 +1,7 @@
 // Package display is what people see of workflows in the Web UI: reasons and search attributes.
 package display
 
-import (
-	"strings"
-	"unicode/utf8"
-)
+import "strings"
 
 // Cell fits a reason into one cell of a Markdown table.
 func Cell(s string) string {
@@ -30,11 +27,7 @@ func Truncate(s string, n int) string {
 		return s
 	}
 	const ellipsis = "…"
-	end := n - len(ellipsis)
-	for end > 0 && !utf8.RuneStart(s[end]) {
-		end--
-	}
-	return s[:end] + ellipsis
+	return strings.ToValidUTF8(s[:n-len(ellipsis)], "") + ellipsis
 }
 
 // Attributed is a reason with its author, in one phrase of bounded length.
