@@ -16,6 +16,7 @@ import (
 
 	"github.com/tempool/tempool/internal/need"
 	"github.com/tempool/tempool/process/logs"
+	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
 )
@@ -113,6 +114,15 @@ func TestProcessesAreForksOfOneTemplate(t *testing.T) {
 	template := templatesOf(s)
 	require.Len(t, template, 1)
 	require.NotContains(t, s.List(), template[0])
+
+	// The end of the process that waits for the next request is not that of the template.
+	eventually(t, func() bool {
+		table, err := tree.ReadTable()
+		require.NoError(t, err)
+		return slices.ContainsFunc(table.Members(template[0].treeKey()), func(e *tree.Entry) bool {
+			return e.PID != template[0].root.PID && e.Parent == os.Getpid() && tree.Signal(e.Identity, syscall.SIGKILL) == nil
+		})
+	}, "no process waits")
 
 	// A crash has its exit code, what it started ends with it, and the next process is a fork of the same template.
 	child := ask[int](t, processes[0], "spawn")

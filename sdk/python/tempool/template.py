@@ -52,15 +52,16 @@ def serve(control: int, on_start: List[Callable[[], Any]], before_fork: List[Cal
             return
         os.close(take)
         _, status = os.waitpid(helper, 0)
-        if status != 0:
+        if os.WIFEXITED(status) and status != 0:
             os._exit(1)
-        if not os.read(taken, 1) and not _is_asked(connection):
-            os._exit(0)
+        begun = os.read(taken, 1)
         os.close(taken)
+        if not begun and not _is_open(connection):
+            os._exit(0)
 
 
-def _is_asked(connection: socket.socket) -> bool:
-    """Whether the process that waited ended without its request, which the next one takes; it is False once the host has closed the connection."""
+def _is_open(connection: socket.socket) -> bool:
+    """Whether the host has the connection open, so that the process which waited was killed. A request that came takes the next one."""
     try:
         return bool(connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
     except BlockingIOError:
@@ -102,7 +103,10 @@ def _await_request(connection: socket.socket, take: int) -> None:
         os.setsid()
         if request.get("network") == "none":
             _leave_network()
-        targets, gate = request["files"], _prepare(connection, files, request["files"])
+        targets = request["files"]
+        files.append(take)
+        take = _prepare(connection, files, targets)
+        gate = files.pop()
         os.environ.update(request["env"])
     except Exception as error:
         connection.sendall(json.dumps({"error": "%s: %s" % (type(error).__name__, error)}).encode() + b"\n")
@@ -121,7 +125,7 @@ def _await_request(connection: socket.socket, take: int) -> None:
 
 
 def _prepare(connection: socket.socket, files: List[int], targets: List[int]) -> int:
-    """Moves the descriptors of a request, and the connection, out of the way of their targets. Returns the gate, the last of them."""
+    """Moves descriptors, and the connection, out of the way of the targets of a request. Returns the last of them."""
     free = max(targets) + 1
     moved = [fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, free) for file in files]
     for file in files:
