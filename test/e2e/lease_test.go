@@ -51,7 +51,7 @@ func TestOfAHundredConcurrentCheckoutsOneIsGranted(t *testing.T) {
 }
 
 // pairs is the number of leases in TestManyLeasesPassThroughContinueAsNew; make soak uses ten thousand.
-var pairs = flag.Int("pairs", 250, "number of checkout and checkin pairs on one worker")
+var pairs = flag.Int("pairs", 1_000, "number of checkout and checkin pairs on one worker")
 
 // The server suggests to continue as new eight times as often as by default.
 func TestManyLeasesPassThroughContinueAsNew(t *testing.T) {
