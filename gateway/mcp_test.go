@@ -3,7 +3,9 @@ package gateway
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -17,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/access"
 	"github.com/tempool/tempool/internal/examplesetup"
 	"github.com/tempool/tempool/internal/need"
 	"github.com/tempool/tempool/spec"
@@ -284,4 +287,79 @@ func TestACancelledRequestOfMCPCostsNobodyTheProcess(t *testing.T) {
 	require.Contains(t, string(e.mcp("POST", mcpTool("trigger-long-running-operation", `{"duration":2,"steps":1}`),
 		session...).body), "completed", "a late response does no harm")
 	require.NoError(t, p.Conn().Err())
+}
+
+// Two principals use server-memory with a folder and a variable of each. Neither reads what the other one stores, also
+// once processes have crashed and clients have come back.
+func TestPrincipalsOfMCPHaveTheirOwnProcesses(t *testing.T) {
+	dir := t.TempDir()
+	tokens, one := tokensFile(t, dir, []string{"*"}, "call")
+	tokenOf := map[string]string{"one": one, "two": addToken(t, tokens, "two", []string{"*"}, "call")}
+	file, err := access.ReadFile(tokens)
+	require.NoError(t, err)
+	for i, name := range []string{"one", "two"} { // each in another file, which the variable names
+		path := filepath.Join(dir, "token-"+file.Tokens[i].Name)
+		require.NoError(t, os.WriteFile(path, []byte(name+".json\n"), 0o600))
+	}
+	e, packages := openMCP(t, 2, spec.MCPSession, withTokens(tokens), withSpec(func(sp *spec.Spec) {
+		sp.MCP.Env = map[string]string{"NAME": "file:" + dir + "/{principal}", "OF": "header:X-Of"}
+		sp.Pool.Dir = filepath.Join(dir, "memory-{key}")
+		server := "node_modules/@modelcontextprotocol/server-memory/dist/index.js"
+		sp.Pool.Command = []string{"sh", "-c", `MEMORY_FILE_PATH="$PWD/$OF-$NAME" exec node "` + dir + `/packages/` +
+			server + `"`}
+	}))
+	require.NoError(t, os.Symlink(packages, filepath.Join(dir, "packages")))
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	post := func(name, session, body string) (text, id string) {
+		request, err := http.NewRequest("POST", e.gateway.Endpoint()+"/mcp/p", strings.NewReader(body))
+		require.NoError(t, err)
+		request.Header.Set("Authorization", "Bearer "+tokenOf[name])
+		request.Header.Set("Content-Type", "application/json")
+		request.Header.Set("X-Of", "of-"+name)
+		request.Header.Set("Mcp-Session-Id", session)
+		response, err := http.DefaultClient.Do(request)
+		require.NoError(t, err)
+		defer response.Body.Close()
+		got, err := io.ReadAll(response.Body)
+		require.NoError(t, err)
+		require.Less(t, response.StatusCode, 300, "%s", got)
+		return string(got), response.Header.Get("Mcp-Session-Id")
+	}
+	begin := func(name string) (session string) {
+		_, session = post(name, "", mcpInitialize)
+		post(name, session, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+		return session
+	}
+	read := func(name, session string) string {
+		text, _ := post(name, session, mcpTool("read_graph", "{}"))
+		if strings.Contains(text, "is lost") { // a crash is told once
+			text, _ = post(name, session, mcpTool("read_graph", "{}"))
+		}
+		return text
+	}
+	sessions := map[string]string{}
+	for _, name := range []string{"one", "two"} {
+		sessions[name] = begin(name)
+		post(name, sessions[name], mcpTool("create_entities", `{"entities":[{"name":"of `+name+
+			`","entityType":"secret","observations":[]}]}`))
+		folder := "memory-token-" + file.Tokens[len(sessions)-1].Name
+		require.FileExists(t, filepath.Join(dir, folder, "of-"+name+"-"+name+".json"))
+	}
+	check := func() {
+		for name, other := range map[string]string{"one": "two", "two": "one"} {
+			text := read(name, sessions[name])
+			require.Contains(t, text, "of "+name)
+			require.NotContains(t, text, "of "+other)
+		}
+	}
+	check()
+	for slot := range 2 { // both processes crash; the sessions find their new ones in any order
+		p, found := e.processes.Get(api.WorkerName("p", slot), 1)
+		require.True(t, found)
+		require.NoError(t, syscall.Kill(p.Info().PID, syscall.SIGKILL))
+		<-p.Done()
+	}
+	e.start(1, 2)
+	e.start(0, 2)
+	check()
 }

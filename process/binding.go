@@ -38,7 +38,7 @@ func (b *Binding) apply(sp spec.Spec, credentials *launcher.Credentials) (spec.S
 	if env == nil {
 		env = map[string]string{}
 	}
-	for name, source := range sp.Isolation.Env {
+	for name, source := range sp.KeyEnv() {
 		header, isHeader := strings.CutPrefix(source, spec.EnvHeader)
 		switch file, isFile := strings.CutPrefix(source, spec.EnvFile); {
 		case isFile:
@@ -82,7 +82,7 @@ func (b *Binding) hide(err error, sp *spec.Spec) error {
 	if b == nil || err == nil {
 		return err
 	}
-	paths := append(slices.Collect(maps.Values(sp.Isolation.Env)), sp.Pool.Dir)
+	paths := append(slices.Collect(maps.Values(sp.KeyEnv())), sp.Pool.Dir)
 	paths = slices.Concat(paths, sp.Sandbox.Read, sp.Sandbox.Write)
 	text := err.Error()
 	for _, path := range paths {

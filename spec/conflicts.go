@@ -68,18 +68,23 @@ var conflicts = []conflict{
 		return "", problemIf(s.Isolation.By != IsolateKey && len(s.Isolation.Env) > 0,
 			"has no effect with isolation.by = %q", s.Isolation.By)
 	}, `isolation.by = "key"`},
-	{"isolation.env", "pool.env", func(s *Spec) (string, string) {
-		for _, name := range sortedNames(s.Isolation.Env) {
-			if _, twice := s.Pool.Env[name]; twice || slices.Contains(s.Pool.EnvFrom, name) {
-				return "." + quoteKey(name), "is also in pool.env or pool.env_from"
+	onlySource("isolation.env", func(s *Spec) map[string]string { return s.Isolation.Env }),
+	onlySource("mcp.env", func(s *Spec) map[string]string { return s.MCP.Env }),
+	{"mcp.env", "mcp.mode", func(s *Spec) (string, string) {
+		return "", problemIf(s.MCP.Mode != MCPSession && len(s.MCP.Env) > 0, "has no effect with mcp.mode = %q", s.MCP.Mode)
+	}, `mcp.mode = "session"`},
+	{"mcp.env", "", func(s *Spec) (string, string) {
+		for _, name := range sortedNames(s.MCP.Env) {
+			if s.MCP.Env[name] == EnvKey {
+				return "." + quoteKey(name), `"key" is no source of mcp.env`
 			}
 		}
 		return "", ""
-	}, "each variable in one of them"},
+	}, `"header:X-…" or "file:/run/secrets/{principal}"`},
 	{"pool.dir", "isolation.by", func(s *Spec) (string, string) {
-		return "", problemIf(s.Isolation.By != IsolateKey && s.keyInPaths(),
+		return "", problemIf(s.IsolatedBy() != IsolateKey && s.keyInPaths(),
 			`or a path of the sandbox holds {key}, and isolation.by = %q has no keys`, s.Isolation.By)
-	}, `isolation.by = "key", or no {key} in pool.dir, sandbox.read and sandbox.write`},
+	}, `isolation.by = "key", or mcp.mode = "session", or no {key} in pool.dir, sandbox.read and sandbox.write`},
 	{"start.fork", "isolation.env", func(s *Spec) (string, string) {
 		return "", problemIf(s.Start.Fork && s.StartsForKey(),
 			"cannot be used with isolation.env or {key} in paths: a fork has the environment and the folder of its template")
@@ -212,6 +217,18 @@ func withoutKey(key string, value func(Isolation) any) conflict {
 		return "", problemIf(s.Isolation.By != IsolateKey && value(s.Isolation) != value(Default().Isolation),
 			"%s has no effect with isolation.by = %q", quoteValue(value(s.Isolation)), s.Isolation.By)
 	}, `isolation.by = "key"`}
+}
+
+// onlySource is the conflict of a table of sources with variables that are given otherwise.
+func onlySource(key string, env func(*Spec) map[string]string) conflict {
+	return conflict{key, "pool.env", func(s *Spec) (string, string) {
+		for _, name := range sortedNames(env(s)) {
+			if _, twice := s.Pool.Env[name]; twice || slices.Contains(s.Pool.EnvFrom, name) {
+				return "." + quoteKey(name), "is also in pool.env or pool.env_from"
+			}
+		}
+		return "", ""
+	}, "each variable in one of them"}
 }
 
 // problemIf formats a problem if the condition holds, else it returns "".

@@ -36,7 +36,7 @@ func Default() Spec {
 		Sandbox:   Sandbox{Read: []string{}, Write: []string{}, Network: NetworkHost},
 		Isolation: Isolation{By: IsolateNone, Idle: minutes(5), MaxPerKey: 1, Spares: 1, Env: map[string]string{}},
 		MCP: MCP{Mode: MCPNone, MaxSessions: 1000, Idle: minutes(30), AfterCrash: CrashTell, SSEAfter: millis(500),
-			KeepAlive: seconds(15)},
+			KeepAlive: seconds(15), Env: map[string]string{}},
 		Watch: Watch{Paths: []string{}, Ignore: []string{}, Debounce: millis(500), Mode: WatchRolling},
 		Sessions: Sessions{Store: StoreEmbedded, TTL: hours(1), AnonymousTTL: minutes(5), Sync: SyncAlways, Max: 10_000,
 			OnFull: OnFullRefuse, AffinityTTL: minutes(5)},

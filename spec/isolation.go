@@ -30,10 +30,40 @@ const (
 	EnvHeader = "header:"
 	EnvFile   = "file:"
 	KeyMark   = "{key}"
+	// PrincipalMark is the key in a path of mcp.env.
+	PrincipalMark = "{principal}"
 )
 
 // StartsForKey reports whether a process starts only when its key comes, since it is started with something of the key.
-func (s *Spec) StartsForKey() bool { return len(s.Isolation.Env) > 0 || s.keyInPaths() }
+func (s *Spec) StartsForKey() bool { return len(s.KeyEnv()) > 0 || s.keyInPaths() }
+
+// IsolatedBy is isolation.by, or IsolateKey for an MCP server with something of its client: its principal is the key.
+func (s *Spec) IsolatedBy() string {
+	if s.MCP.Mode == MCPSession && s.StartsForKey() {
+		return IsolateKey
+	}
+	return s.Isolation.By
+}
+
+// KeyEnv is isolation.env, or what mcp.env is as such.
+func (s *Spec) KeyEnv() map[string]string {
+	if len(s.MCP.Env) == 0 {
+		return s.Isolation.Env
+	}
+	env := make(map[string]string, len(s.MCP.Env))
+	for name, source := range s.MCP.Env {
+		env[name] = strings.ReplaceAll(source, PrincipalMark, KeyMark)
+	}
+	return env
+}
+
+// MaxPerKey is isolation.max_per_key; a client may have as many sessions of MCP as there are workers.
+func (s *Spec) MaxPerKey() int {
+	if s.MCP.On() {
+		return maxWorkers
+	}
+	return max(1, s.Isolation.MaxPerKey)
+}
 
 func (s *Spec) keyInPaths() bool {
 	marked := func(path string) bool { return strings.Contains(path, KeyMark) }
@@ -41,9 +71,9 @@ func (s *Spec) keyInPaths() bool {
 		slices.ContainsFunc(s.Sandbox.Write, marked)
 }
 
-// EnvHeaders are the names of the headers that isolation.env takes values from, in lower case and in order.
+// EnvHeaders are the names of the headers that KeyEnv takes values from, in lower case and in order.
 func (s *Spec) EnvHeaders() (names []string) {
-	for _, source := range s.Isolation.Env {
+	for _, source := range s.KeyEnv() {
 		if name, is := strings.CutPrefix(source, EnvHeader); is {
 			names = append(names, strings.ToLower(name))
 		}
@@ -61,7 +91,7 @@ func (s *Spec) CheckPathKey(key string) string {
 	inFile := func(source string) bool {
 		return strings.HasPrefix(source, EnvFile) && strings.Contains(source, KeyMark)
 	}
-	if (s.keyInPaths() || slices.ContainsFunc(slices.Collect(maps.Values(s.Isolation.Env)), inFile)) &&
+	if (s.keyInPaths() || slices.ContainsFunc(slices.Collect(maps.Values(s.KeyEnv())), inFile)) &&
 		!pathKey.MatchString(key) {
 		return "it becomes a part of a path ({key}), so it may have 1 to 128 of the characters A-Z a-z 0-9 _ @ + = - and, " +
 			"not as the first, a dot"

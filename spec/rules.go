@@ -176,16 +176,7 @@ var rules = []rule{
 	optionalDuration("isolation.max_lifetime"),
 	integerRange("isolation.max_per_key", 1, maxCount),
 	integerRange("isolation.spares", 0, maxCount),
-	{"isolation.env", `sources of variables: "key", "header:X-…" or "file:/run/secrets/{key}"`,
-		func(v any) (string, string) {
-			env := v.(map[string]string)
-			for _, name := range sortedNames(env) {
-				if problem := cmp.Or(variableProblem(name), sourceProblem(env[name])); problem != "" {
-					return "." + quoteKey(name), problem
-				}
-			}
-			return "", ""
-		}},
+	sources("isolation.env", `sources of variables: "key", "header:X-…" or "file:/run/secrets/{key}"`),
 
 	oneOf("mcp.mode", MCPNone, MCPShared, MCPSession),
 	integerRange("mcp.max_sessions", 1, 1_000_000),
@@ -193,6 +184,7 @@ var rules = []rule{
 	oneOf("mcp.after_crash", CrashTell, CrashSilent, CrashEnd),
 	positiveDuration("mcp.sse_after"),
 	positiveDuration("mcp.keep_alive"),
+	sources("mcp.env", `sources of variables: "header:X-…" or "file:/run/secrets/{principal}"`),
 
 	positiveDuration("watch.debounce"),
 	oneOf("watch.mode", WatchRolling, WatchAll),
@@ -218,6 +210,19 @@ var rules = []rule{
 }
 
 var headerForm = regexp.MustCompile(`^[Xx]-[A-Za-z0-9-]{1,100}$`)
+
+// sources is the rule of a table of variables and their sources.
+func sources(key, allowed string) rule {
+	return rule{key, allowed, func(v any) (string, string) {
+		env := v.(map[string]string)
+		for _, name := range sortedNames(env) {
+			if problem := cmp.Or(variableProblem(name), sourceProblem(env[name])); problem != "" {
+				return "." + quoteKey(name), problem
+			}
+		}
+		return "", ""
+	}}
+}
 
 // sourceProblem says what is wrong with a source of isolation.env. Only headers with X- pass to workers.
 func sourceProblem(source string) string {

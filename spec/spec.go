@@ -375,6 +375,9 @@ type MCP struct {
 	// of comments in streams.
 	SSEAfter  Duration `json:"sse_after" toml:"sse_after"`
 	KeepAlive Duration `json:"keep_alive" toml:"keep_alive"`
+	// Env are variables of a session's process, and where each comes from: EnvHeader and the name of a header of the
+	// request that begins it, or EnvFile and a path that may hold PrincipalMark.
+	Env map[string]string `json:"env" toml:"env"`
 }
 
 // On reports whether the pool's programs are MCP servers.

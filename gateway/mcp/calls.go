@@ -45,6 +45,9 @@ func (e *Endpoint) request(w http.ResponseWriter, r *http.Request, q Request, s 
 	}
 	f := &flight{session: s, id: m.ID, call: q.Call, out: newStream()}
 	f.call.Method, f.call.Body = m.Method, m.Params
+	if s.call.Key != "" {
+		f.call.Key, f.call.Headers = s.call.Key, s.call.Headers
+	}
 	f.ctx, f.cancel = context.WithCancel(context.WithoutCancel(r.Context()))
 	e.begin(f, accepts(r.Header, typeSSE))
 	if !e.run(func() {
@@ -221,7 +224,7 @@ func (e *Endpoint) acquire(ctx context.Context, s *session) (id string, greeting
 		}
 		return id, nil, err
 	}
-	granted, err := e.config.Pool.Checkout(ctx, s.pool, pool.CheckoutRequest{Holder: "mcp:" + s.id,
+	granted, err := e.config.Pool.Checkout(ctx, s.pool, pool.CheckoutRequest{Holder: "mcp:" + s.id, Key: s.call.Key,
 		WaitMS: min(s.wait, pool.MaxCheckoutWait).Milliseconds()})
 	if err != nil {
 		return "", nil, err
@@ -239,7 +242,7 @@ func (e *Endpoint) acquire(ctx context.Context, s *session) (id string, greeting
 // greet sends the client's handshake, and what it has set since.
 func (e *Endpoint) greet(ctx context.Context, s *session, id string) (json.RawMessage, error) {
 	call := func(method string, params json.RawMessage) (json.RawMessage, error) {
-		return result(e.config.Pool.Call(ctx, id, pool.Request{Method: method, Body: params}))
+		return result(e.config.Pool.Call(ctx, id, s.request(method, params)))
 	}
 	greeting, err := call("initialize", s.params)
 	s.mu.Lock()
@@ -251,7 +254,7 @@ func (e *Endpoint) greet(ctx context.Context, s *session, id string) (json.RawMe
 	if err != nil || !initialized {
 		return greeting, err
 	}
-	if err = e.config.Pool.Notify(ctx, id, lease.Operator, pool.Request{Method: "notifications/initialized"}); err != nil {
+	if err = e.config.Pool.Notify(ctx, id, lease.Operator, s.request("notifications/initialized", nil)); err != nil {
 		return nil, err
 	}
 	if level != nil {
@@ -289,7 +292,7 @@ func (e *Endpoint) notify(ctx context.Context, s *session, m message) {
 	ctx, cancel := context.WithTimeout(ctx, notifyTimeout)
 	defer cancel()
 	if id, _, err := e.acquire(ctx, s); err == nil {
-		err = e.config.Pool.Notify(ctx, id, lease.Operator, pool.Request{Method: m.Method, Body: m.Params})
+		err = e.config.Pool.Notify(ctx, id, lease.Operator, s.request(m.Method, m.Params))
 		if isLost(err) {
 			e.lost(s, id, "", err)
 		}

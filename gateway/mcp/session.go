@@ -7,11 +7,13 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/lease"
+	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
 )
@@ -34,6 +36,7 @@ type session struct {
 	mcp                 spec.MCP
 	wait                time.Duration   // for a process
 	params              json.RawMessage // of initialize
+	call                pool.Request    // whose process it is: the principal as the key, and headers of initialize
 	acquiring           chan struct{}   // has a token while a process is being acquired
 
 	mu      sync.Mutex
@@ -65,7 +68,11 @@ type undelivered struct {
 }
 
 func newSession(host string, q Request) *session {
-	return &session{id: host + "." + rand.Text(), pool: q.Pool, principal: q.Principal, mcp: q.Spec.MCP,
+	var call pool.Request
+	if q.Spec.IsolatedBy() == spec.IsolateKey {
+		call.Key, call.Headers = strings.Replace(q.Principal, " ", "-", 1), q.Call.Headers // token ci: token-ci
+	}
+	return &session{id: host + "." + rand.Text(), pool: q.Pool, principal: q.Principal, mcp: q.Spec.MCP, call: call,
 		wait: q.Spec.Queue.Timeout.D(), acquiring: make(chan struct{}, 1), used: time.Now(), flights: map[string][]*flight{},
 		asked: map[int64]wire.Incoming{}, subscribed: map[string]json.RawMessage{}}
 }
@@ -120,6 +127,13 @@ func (e *Endpoint) release(id string) {
 	if err != nil && !isLost(err) {
 		e.config.Logger.Warn("could not return the lease of an MCP session; it will expire", "lease", id, "error", err)
 	}
+}
+
+// request is a request to the session's process.
+func (s *session) request(method string, params json.RawMessage) pool.Request {
+	r := s.call
+	r.Method, r.Body = method, params
+	return r
 }
 
 // bind gives the session a process. It reports false if the session has ended.

@@ -213,7 +213,7 @@ func (c *checkout) join() (*waiter, error) {
 		return nil, api.Errorf(api.CodeNoWorkers,
 			"no worker of pool %s is free, and %d clients wait for one; wait with wait_ms", p.pool, before).After(time.Second)
 	}
-	if err := checkKey(p.pool, p.spec.Isolation.By, c.key); err != nil {
+	if err := checkKey(p.pool, p.spec.IsolatedBy(), c.key); err != nil {
 		return nil, err
 	}
 	w := newWaiter(p, nil, &Target{key: c.key, preferred: p.dispatcher.workerOf(p.pool, c.options.Session),

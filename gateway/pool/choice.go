@@ -141,9 +141,9 @@ const (
 
 // admitLocked chooses a worker of the target that a call may start on now. An error comes with rejected only.
 func (p *poolState) admitLocked(t *Target, now time.Time) (*upstream, admission, error) {
-	by := p.spec.Isolation.By
+	by := p.spec.IsolatedBy()
 	if t.kind == underLease {
-		by = t.upstream.spec.Isolation.By
+		by = t.upstream.spec.IsolatedBy()
 	}
 	if err := checkKey(p.pool, by, t.key); err != nil && t.kind != aheadOfAll {
 		return nil, rejected, err

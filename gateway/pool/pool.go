@@ -196,12 +196,12 @@ func (p *poolState) sortLocked() {
 }
 
 func (p *poolState) setSpecLocked(s spec.Spec) {
-	old := p.spec.Isolation
-	known, env := p.specKnown, !maps.Equal(old.Env, s.Isolation.Env)
+	known, env := p.specKnown, !maps.Equal(p.spec.KeyEnv(), s.KeyEnv())
+	by := p.spec.IsolatedBy()
 	p.spec, p.specKnown = s, true
-	if known && (env || old.By != s.Isolation.By) {
+	if known && (env || by != s.IsolatedBy()) {
 		for _, w := range p.queue.All() {
-			err := checkKey(p.pool, s.Isolation.By, w.key)
+			err := checkKey(p.pool, s.IsolatedBy(), w.key)
 			if err == nil && env {
 				err = api.Errorf(api.CodeBusy, "isolation.env of pool %s has changed; call again", p.pool).After(waitHint)
 			}

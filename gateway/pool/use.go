@@ -43,8 +43,8 @@ func hashKey(key string) string {
 	return hex.EncodeToString(hash[:])
 }
 
-func (u *upstream) byKey() bool { return u.spec.Isolation.By == spec.IsolateKey }
-func (u *upstream) byUse() bool { return u.spec.Isolation.By == spec.IsolateUse }
+func (u *upstream) byKey() bool { return u.spec.IsolatedBy() == spec.IsolateKey }
+func (u *upstream) byUse() bool { return u.spec.IsolatedBy() == spec.IsolateUse }
 
 // checkKey refuses a call or a client without the key that a pool with this isolation.by needs, or with a key that it
 // does not need. by is "" while the spec is not known.
@@ -114,7 +114,7 @@ func (p *poolState) boundLocked(key string) (n int) {
 
 // mayBindLocked reports whether the key may have one more process on this host.
 func (p *poolState) mayBindLocked(key string) bool {
-	return p.boundLocked(key) < max(1, p.spec.Isolation.MaxPerKey)
+	return p.boundLocked(key) < p.spec.MaxPerKey()
 }
 
 // beginUseLocked gives the call, which is in flight, the connection to the process. For an isolated worker it makes the
@@ -204,7 +204,7 @@ func (d *Dispatcher) ReleaseKey(ctx context.Context, pool string, slot int) (api
 			continue
 		case !u.byKey():
 			return result, api.Errorf(api.CodeInvalid, "pool %s has no keys to release: isolation.by is %q", pool,
-				u.spec.Isolation.By)
+				u.spec.IsolatedBy())
 		case result.Incarnation > 0 && !u.use.begun:
 			continue
 		}
@@ -345,7 +345,7 @@ const spareShare = 10
 // calls: no key keeps another waiting until it fails. Without patience only idle keys give way. So they do to
 // isolation.spares that are missing, after a part of isolation.idle.
 func (p *poolState) makeRoomLocked(now time.Time, patience time.Duration) {
-	if p.spec.Isolation.By != spec.IsolateKey {
+	if p.spec.IsolatedBy() != spec.IsolateKey {
 		return
 	}
 	clean := 0 // processes, now or soon
