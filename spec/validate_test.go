@@ -31,6 +31,16 @@ func TestValidateReportsTheErrorsOfParseWithoutALine(t *testing.T) {
 		},
 		`pool.command[1]: contains a NUL character; allowed: the program and its arguments, such as ["python3", ` +
 			`"worker.py"]`: func(s *Spec) { s.Pool.Command = []string{"a", "b\x00"} },
+		`mcp.env: has no effect with mcp.mode = "none"; allowed: mcp.mode = "session"`: func(s *Spec) {
+			s.MCP.Env = map[string]string{"A": "header:X-A"}
+		},
+		`mcp.env.A: "key" is no source of mcp.env; allowed: "header:X-…" or "file:/run/secrets/{principal}"`: func(s *Spec) {
+			s.Pool.Protocol, s.MCP.Mode, s.MCP.Env = ProtocolJSONRPC, MCPSession, map[string]string{"A": "key"}
+		},
+		`mcp.env.A: is also in pool.env or pool.env_from; allowed: each variable in one of them`: func(s *Spec) {
+			s.Pool.Protocol, s.Pool.EnvFrom = ProtocolJSONRPC, []string{"A"}
+			s.MCP.Mode, s.MCP.Env = MCPSession, map[string]string{"A": "header:X-A"}
+		},
 		`pool.dir: "\x00" is not allowed; allowed: a string without NUL characters`: func(s *Spec) { s.Pool.Dir = "\x00" },
 		`pool.env."": is an empty name; allowed: strings without NUL, such as LANG = "C"; ` +
 			`names without = that do not begin with TEMPOOL_`: func(s *Spec) { s.Pool.Env = map[string]string{"": "x"} },
