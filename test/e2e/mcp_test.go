@@ -110,7 +110,6 @@ func TestASessionOfMCPIsALease(t *testing.T) {
 
 // The quick start of docs/mcp.md: the server of a client's configuration becomes a pool that the client uses.
 func TestAClientsConfigurationBecomesOneURL(t *testing.T) {
-	t.Parallel()
 	need.Program(t, "node")
 	dir := examplesetup.Copy(t, "../../gateway/testdata/mcp")
 	config := filepath.Join(dir, ".mcp.json")
