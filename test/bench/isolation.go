@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -16,6 +18,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/internal/sleep"
+	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/worker"
 )
@@ -163,7 +166,7 @@ print(runs)`, span.Seconds())
 		return left
 	}
 	settled()
-	template := slices.Min(processesOf("uses"))
+	template := slices.MinFunc(processesOf("uses"), func(a, b int) int { return cmp.Compare(startOf(a), startOf(b)) })
 	memory, files := memoryMB(template, "status", "VmRSS:"), openFiles()
 	from, killed := uses.Load(), 0
 	done := make(chan struct{})
@@ -178,9 +181,7 @@ print(runs)`, span.Seconds())
 		}
 	}()
 	for !sleep.Ended(done) {
-		all := slices.DeleteFunc(processesOf("uses"), func(pid int) bool {
-			return pid == template || figure(pid, "status", "PPid:") == template
-		})
+		all := slices.DeleteFunc(processesOf("uses"), func(pid int) bool { return pid == template })
 		if len(all) > 0 && syscall.Kill(all[rand.N(len(all))], syscall.SIGKILL) == nil {
 			killed++
 		}
@@ -206,6 +207,14 @@ func processesOf(name string) (pids []int) {
 		}
 	}
 	return pids
+}
+
+// startOf is when a process was started, in ticks of the kernel's clock.
+func startOf(pid int) uint64 {
+	if e, err := tree.ReadEntry(pid); err == nil && e != nil {
+		return e.Start
+	}
+	return math.MaxUint64
 }
 
 // memoryMB is a figure that has kilobytes, in megabytes.

@@ -54,10 +54,21 @@ def serve(control: int, on_start: List[Callable[[], Any]], before_fork: List[Cal
         _, status = os.waitpid(helper, 0)
         if os.WIFEXITED(status) and status != 0:
             os._exit(1)
-        begun = os.read(taken, 1)
+        came = b""
+        while True:
+            data = os.read(taken, 2)
+            if not data:
+                break
+            came += data
         os.close(taken)
-        if not begun and not _is_open(connection):
+        if came == _TAKEN:
+            connection.sendall(b'{"error": "the process that was forked has been killed"}\n')
+        elif not came and not _is_open(connection):
             os._exit(0)
+
+
+_TAKEN = b"1"  # from the process that waits: it has a request
+_ANSWERS = b"2"  # it answers the request; it closes the pipe when it begins to serve
 
 
 def _is_open(connection: socket.socket) -> bool:
@@ -96,6 +107,8 @@ def _await_request(connection: socket.socket, take: int) -> None:
         data, fds, _, _ = socket.recv_fds(connection, 64 << 10, 16)
         if not data:
             os._exit(0)  # the host has closed the connection
+        if not line:
+            os.write(take, _TAKEN)
         line += data
         files += fds
     try:
@@ -109,19 +122,19 @@ def _await_request(connection: socket.socket, take: int) -> None:
         gate = files.pop()
         os.environ.update(request["env"])
     except Exception as error:
+        os.write(take, _ANSWERS)
         connection.sendall(json.dumps({"error": "%s: %s" % (type(error).__name__, error)}).encode() + b"\n")
         os._exit(1)
+    os.write(take, _ANSWERS)
     connection.sendall(json.dumps({"pid": os.getpid()}).encode() + b"\n")
     connection.close()
     for target, file in zip(targets, files):
         os.dup2(file, target)
         os.close(file)
-    begins = os.read(gate, 1)
-    os.write(take, b"1")  # not before: the next fork would compete with this process
-    if not begins:
+    if not os.read(gate, 1):
         os._exit(0)  # the host has given this process up
     os.close(gate)
-    os.close(take)
+    os.close(take)  # not before: the next fork would compete with this process
 
 
 def _prepare(connection: socket.socket, files: List[int], targets: List[int]) -> int:
