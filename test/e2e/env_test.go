@@ -318,6 +318,10 @@ func (env *testEnv) waitLater(pool *tempool.Pool, what string, incarnation int64
 		func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > incarnation })
 }
 
+// pause is how long to wait after what was asked before the next question: at least as long as the answer took, so that
+// the questions alone do not occupy a machine that is slow.
+func pause(asked time.Time, least time.Duration) time.Duration { return max(least, time.Since(asked)) }
+
 // waitFor waits until the pool's workers satisfy a condition.
 func (env *testEnv) waitFor(pool *tempool.Pool, what string, holds func(api.PoolWorkers) bool) api.PoolWorkers {
 	env.t.Helper()
@@ -330,11 +334,11 @@ func (env *testEnv) waitForWithin(limit time.Duration, pool *tempool.Pool, what 
 	var last api.PoolWorkers
 	var err error
 	deadline := time.Now().Add(limit)
-	for time.Now().Before(deadline) {
+	for asked := time.Now(); asked.Before(deadline); asked = time.Now() {
 		if last, err = pool.Workers(env.t.Context()); err == nil && holds(last) {
 			return last
 		}
-		sleep(env.t, 50*time.Millisecond)
+		sleep(env.t, pause(asked, 50*time.Millisecond))
 	}
 	view, _ := json.Marshal(last)
 	require.FailNow(env.t, "timed out waiting until "+what, "error: %v, last view: %s", err, view)

@@ -136,12 +136,13 @@ func TestReplacingAllWorkersUnderLoadFailsNoCall(t *testing.T) {
 	go func() {
 		fewest := size
 		for watching.Err() == nil {
+			asked := time.Now()
 			if status, err := pool.Status(watching); err == nil {
 				fewest = min(fewest, status.Ready)
 			}
 			select {
 			case <-watching.Done():
-			case <-time.After(20 * time.Millisecond):
+			case <-time.After(pause(asked, 20*time.Millisecond)):
 			}
 		}
 		least <- fewest
