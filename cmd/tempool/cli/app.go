@@ -119,15 +119,20 @@ func (a *app) localCommand(c *cobra.Command, run func(ctx context.Context, args 
 func (a *app) controlPlaneCommand(c *cobra.Command,
 	run func(ctx context.Context, cp controlPlane, args []string) error) *cobra.Command {
 	return a.localCommand(c, func(ctx context.Context, args []string) error {
-		request, cancel := a.request(ctx)
-		defer cancel()
-		cp, err := a.dial(request, a.options)
-		if err != nil {
-			return err
-		}
-		defer cp.Close()
-		return a.withAdvice(ctx, cp, run(ctx, cp, args))
+		return a.withControlPlane(ctx, func(cp controlPlane) error { return run(ctx, cp, args) })
 	})
+}
+
+// withControlPlane calls use with a connection to the control plane.
+func (a *app) withControlPlane(ctx context.Context, use func(controlPlane) error) error {
+	request, cancel := a.request(ctx)
+	defer cancel()
+	cp, err := a.dial(request, a.options)
+	if err != nil {
+		return err
+	}
+	defer cp.Close()
+	return a.withAdvice(ctx, cp, use(cp))
 }
 
 // withAdvice adds what to do to failures whose cause the control plane does not know.

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/atomicfile"
 	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/worker"
 )
@@ -267,12 +268,7 @@ func (r *importResult) write(dir string) error {
 		if filepath.Ext(path) == ".env" {
 			mode = 0o600
 		}
-		file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-		if err != nil {
-			return err
-		}
-		_, err = file.Write(content)
-		if err = cmp.Or(err, file.Close()); err != nil {
+		if err := atomicfile.Write(path, content, mode); err != nil {
 			return err
 		}
 	}
@@ -281,29 +277,24 @@ func (r *importResult) write(dir string) error {
 
 // startImported starts the pools, and waits until each is ready.
 func (a *app) startImported(ctx context.Context, result *importResult) error {
-	request, cancel := a.request(ctx)
-	defer cancel()
-	cp, err := a.dial(request, a.options)
-	if err != nil {
-		return err
-	}
-	defer cp.Close()
-	for _, p := range result.Pools {
-		s, err := spec.Load(p.File)
-		if err == nil {
-			err = a.startPool(ctx, cp, s)
+	return a.withControlPlane(ctx, func(cp controlPlane) error {
+		for _, p := range result.Pools {
+			s, err := spec.Load(p.File)
+			if err == nil {
+				err = a.startPool(ctx, cp, s)
+			}
+			if err == nil {
+				err = a.awaitReady(ctx, cp, &readyWait{pool: p.Pool, program: s.Pool, limit: defaultWait})
+			}
+			gateway := ""
+			if err == nil {
+				gateway, err = a.mcpGateway(ctx, cp.Pool(p.Pool))
+			}
+			if err != nil {
+				return err
+			}
+			result.add(p.Pool, gateway)
 		}
-		if err == nil {
-			err = a.awaitReady(ctx, cp, &readyWait{pool: p.Pool, program: s.Pool, limit: defaultWait})
-		}
-		gateway := ""
-		if err == nil {
-			gateway, err = a.mcpGateway(ctx, cp.Pool(p.Pool))
-		}
-		if err != nil {
-			return a.withAdvice(ctx, cp, err)
-		}
-		result.add(p.Pool, gateway)
-	}
-	return nil
+		return nil
+	})
 }
