@@ -172,13 +172,18 @@ func tail(content []byte) string {
 	return strings.Join(lines, "\n")
 }
 
-// stop stops the agent gracefully, unless it has exited.
+// stop stops the agent gracefully, unless it has exited, also if it is frozen.
 func (a *agent) stop() {
 	if a.cmd.ProcessState != nil {
 		return
 	}
 	_ = a.cmd.Process.Signal(syscall.SIGTERM)
+	_ = a.cmd.Process.Signal(syscall.SIGCONT)
+	kill := time.AfterFunc(waitTimeout, func() { _ = a.cmd.Process.Kill() })
 	err := a.cmd.Wait()
+	if !kill.Stop() {
+		a.t.Errorf("the agent did not stop within %s", waitTimeout)
+	}
 	if a.cmd.ProcessState.ExitCode() != 0 {
 		a.t.Logf("agent exited: %v", err)
 	}

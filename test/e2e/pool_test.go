@@ -116,6 +116,7 @@ func TestPoolsThatShareAHost(t *testing.T) {
 		"a program trained by one worker runs on all others":       sharedProgram,
 		"calls from the command line":                              ctlCall,
 		"the full history spans continue-as-new":                   fullHistory,
+		"a leaking worker is replaced before its memory limit":     leakIsPredicted,
 	})
 }
 
