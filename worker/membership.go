@@ -24,9 +24,9 @@ import (
 )
 
 const (
-	// joinTimeout is how long a start waits for an earlier agent of this host id to be lost. It has to outlast that one's
-	// heartbeat timeout.
-	joinTimeout = api.HostHeartbeatTimeout + api.HostGrace + 8*time.Second
+	// joinTimeout is how long a start waits for an earlier agent of this host id to be lost, which takes longer when
+	// Temporal was away or slow at the time.
+	joinTimeout = api.HostHeartbeatTimeout + api.HostOutageGrace + 8*time.Second
 	// joinInterval is the time between two attempts to join, and joinAttempt bounds one.
 	joinInterval = time.Second
 	joinAttempt  = 5 * time.Second

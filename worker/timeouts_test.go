@@ -15,7 +15,8 @@ func TestTheTimeoutsAreInOrder(t *testing.T) {
 	order := []time.Duration{
 		2 * api.HostHeartbeatInterval, api.HostHeartbeatTimeout, api.HeartbeatTimeout,
 		api.HostHeartbeatTimeout + api.HostGrace,
-		api.HostTimeout, api.HostOutageGrace, joinTimeout, process.KeepFor, api.ClaimTimeout,
+		api.HostTimeout, api.HostOutageGrace, api.HostHeartbeatTimeout + api.HostOutageGrace,
+		joinTimeout, process.KeepFor, api.ClaimTimeout,
 		api.AgentAway - api.HostOutageGrace,
 	}
 	require.True(t, slices.IsSorted(order), "%v", order)
