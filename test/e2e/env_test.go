@@ -248,7 +248,7 @@ func (env *testEnv) startPool(s spec.Spec) *tempool.Pool {
 		status, err := pool.Status(env.t.Context())
 		return err == nil && status.Ready == s.Pool.Size &&
 			!slices.ContainsFunc(status.Workers, func(w api.RosterEntry) bool { return w.Endpoint == "" })
-	}, waitTimeout, 50*time.Millisecond, "the roster of pool %s has the gateways of all workers", s.Pool.Name)
+	}, waitTimeout, 100*time.Millisecond, "the roster of pool %s has the gateways of all workers", s.Pool.Name)
 	return pool
 }
 
@@ -323,9 +323,11 @@ func (env *testEnv) waitLater(pool *tempool.Pool, what string, incarnation int64
 		func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > incarnation })
 }
 
-// pause is how long to wait after what was asked before the next question: at least as long as the answer took, so that
-// the questions alone do not occupy a machine that is slow.
-func pause(asked time.Time, least time.Duration) time.Duration { return max(least, time.Since(asked)) }
+// pause is how long to wait after what was asked before the next question: at least twice as long as the answer took,
+// so that questions, which are most of what waiting tests cost, do not occupy a machine that is slow.
+func pause(asked time.Time, least time.Duration) time.Duration {
+	return max(least, 2*time.Since(asked))
+}
 
 // waitFor waits until the pool's workers satisfy a condition.
 func (env *testEnv) waitFor(pool *tempool.Pool, what string, holds func(api.PoolWorkers) bool) api.PoolWorkers {
@@ -343,7 +345,7 @@ func (env *testEnv) waitForWithin(limit time.Duration, pool *tempool.Pool, what 
 		if last, err = pool.Workers(env.t.Context()); err == nil && holds(last) {
 			return last
 		}
-		sleep(env.t, pause(asked, 50*time.Millisecond))
+		sleep(env.t, pause(asked, 150*time.Millisecond))
 	}
 	view, _ := json.Marshal(last)
 	require.FailNow(env.t, "timed out waiting until "+what, "error: %v, last view: %s", err, view)
