@@ -60,7 +60,8 @@ func (env *testEnv) startMCP(name, mode string, size int, command ...string) (ur
 func (env *testEnv) node(packages, program string, args ...string) string {
 	env.t.Helper()
 	command := exec.CommandContext(env.t.Context(), "node", append([]string{filepath.Join(packages, program)}, args...)...)
-	command.Dir = env.t.TempDir()
+	command.Dir = filepath.Dir(command.Args[1]) // where the inspector looks for its package.json
+	command.Env = append(os.Environ(), "MCP_REMOTE_CONFIG_DIR="+env.t.TempDir())
 	output, err := command.CombinedOutput()
 	require.NoError(env.t, err, "%s", output)
 	return string(output)
@@ -72,15 +73,42 @@ func TestTheConformanceSuiteOfMCP(t *testing.T) {
 	need.Program(t, "node")
 	packages, server := examplesetup.Copy(t, "testdata/mcp-clients"), installEverythingServer(t)
 	env := oneHost(t, "conformance", "--listen", "127.0.0.1:0")
-	suite := func(mode string, args ...string) func(env *testEnv) {
+	suite := func(mode, total string, args ...string) func(env *testEnv) {
 		return func(env *testEnv) {
 			url := env.startMCP(mode, mode, 4, server)
-			t.Log(env.node(packages, "node_modules/@modelcontextprotocol/conformance/dist/index.js", append([]string{"server",
-				"--url", url}, args...)...))
+			require.Contains(env.t, env.node(packages, "node_modules/@modelcontextprotocol/conformance/dist/index.js",
+				append([]string{"server", "--url", url}, args...)...), total)
 		}
 	}
 	env.atOnce(map[string]func(env *testEnv){
-		"session": suite(spec.MCPSession),
-		"shared":  suite(spec.MCPShared, "--expected-failures", filepath.Join(packages, "shared.yml")),
+		"session": suite(spec.MCPSession, "39 passed, 0 failed"),
+		"shared": suite(spec.MCPShared, "23 passed, 8 failed", "--expected-failures",
+			filepath.Join(packages, "shared.yml")),
 	})
+}
+
+// Clients of other makers read a file by server-filesystem, in both modes.
+func TestClientsOfMCPReadAFile(t *testing.T) {
+	need.Program(t, "node")
+	packages := examplesetup.Copy(t, "testdata/mcp-clients")
+	files := t.TempDir()
+	file := filepath.Join(files, "greeting")
+	require.NoError(t, os.WriteFile(file, []byte("line\nünïcödé 語"), 0o600))
+	env := oneHost(t, "clients", "--listen", "127.0.0.1:0")
+	clients := func(mode string) func(env *testEnv) {
+		return func(env *testEnv) {
+			url := env.startMCP(mode, mode, 2, "node",
+				filepath.Join(packages, "node_modules/@modelcontextprotocol/server-filesystem/dist/index.js"), files)
+			for name, got := range map[string]string{
+				"the client of two eras": env.node(packages, "client.mjs", url, file),
+				"mcp-remote": env.node(packages, "client.mjs", url, file,
+					filepath.Join(packages, "node_modules/mcp-remote/dist/proxy.js")),
+				"the inspector": env.node(packages, "node_modules/@modelcontextprotocol/inspector-cli/build/cli.js", "--cli", url,
+					"--transport", "http", "--method", "tools/call", "--tool-name", "read_text_file", "--tool-arg", "path="+file),
+			} {
+				require.Contains(env.t, got, "ünïcödé 語", name)
+			}
+		}
+	}
+	env.atOnce(map[string]func(env *testEnv){"session": clients(spec.MCPSession), "shared": clients(spec.MCPShared)})
 }
