@@ -19,18 +19,18 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// everythingServer is the program that the conformance suite expects behind the URL: it has the tools, prompts and
-// resources that the suite names.
-const everythingServer = "github.com/modelcontextprotocol/go-sdk/conformance/everything-server@v1.8.0"
+// goSDK are a server, which has the tools, prompts and resources that the conformance suite names, and a client.
+const goSDK = "github.com/modelcontextprotocol/go-sdk/conformance/everything-%s@v1.8.0"
 
-// installEverythingServer returns the path of everythingServer.
-func installEverythingServer(t *testing.T) string {
+// installGoSDK returns the folder with everything-server and everything-client.
+func installGoSDK(t *testing.T) string {
+	t.Helper()
 	need.Program(t, "go")
-	cache, err := installcache.UserPath("mcp", "the server of the conformance suite")
+	cache, err := installcache.UserPath("mcp", "the programs of MCP's Go SDK")
 	require.NoError(t, err)
-	path, err := installcache.Folder{Path: cache}.Ensure(t.Context(), "go-sdk-v1.8.0", "everything-server",
+	client, err := installcache.Folder{Path: cache}.Ensure(t.Context(), "go-sdk-v1.8.0", "everything-client",
 		func(ctx context.Context, scratch string) error {
-			install := exec.CommandContext(ctx, "go", "install", everythingServer)
+			install := exec.CommandContext(ctx, "go", "install", fmt.Sprintf(goSDK, "server"), fmt.Sprintf(goSDK, "client"))
 			install.Env = append(os.Environ(), "GOBIN="+scratch)
 			if output, err := install.CombinedOutput(); err != nil {
 				return fmt.Errorf("%s: %w: %s", install, err, output)
@@ -38,46 +38,48 @@ func installEverythingServer(t *testing.T) string {
 			return nil
 		})
 	require.NoError(t, err)
-	return path
+	return filepath.Dir(client)
 }
 
-// startMCP starts a pool of an MCP server and returns its URL.
-func (env *testEnv) startMCP(name, mode string, size int, command ...string) (url string) {
+// startMCP starts a pool of an MCP server, with the name of its mode, and returns its URL.
+func (env *testEnv) startMCP(mode string, size int, command ...string) (url string) {
 	env.t.Helper()
 	s := patient(spec.Default())
-	s.Pool.Name, s.Pool.Size, s.Pool.Protocol, s.Pool.MaxInflight = name, size, spec.ProtocolJSONRPC, 16
+	s.Pool.Name, s.Pool.Size, s.Pool.Protocol, s.Pool.MaxInflight = mode, size, spec.ProtocolJSONRPC, 16
 	s.Pool.Command, s.MCP.Mode, s.MCP.Idle = command, mode, spec.Duration(time.Second) // many clients send no DELETE
 	env.startPool(s)
-	out, _ := env.ctl(cli.ExitOK, "mcp", "url", name)
+	out, _ := env.ctl(cli.ExitOK, "mcp", "url", mode)
 	var entries struct {
 		Servers map[string]struct{ URL string } `json:"mcpServers"`
 	}
 	require.NoError(env.t, json.Unmarshal([]byte(out), &entries), out)
-	return entries.Servers[name].URL
+	return entries.Servers[mode].URL
 }
 
-// node runs a program of the packages of testdata/mcp-clients and returns what it prints.
-func (env *testEnv) node(packages, program string, args ...string) string {
+// run runs a client and returns what it prints.
+func (env *testEnv) run(program string, args ...string) string {
 	env.t.Helper()
-	command := exec.CommandContext(env.t.Context(), "node", append([]string{filepath.Join(packages, program)}, args...)...)
-	command.Dir = filepath.Dir(command.Args[1]) // where the inspector looks for its package.json
-	command.Env = append(os.Environ(), "MCP_REMOTE_CONFIG_DIR="+env.t.TempDir())
+	command := exec.CommandContext(env.t.Context(), program, args...)
+	if program == "node" {
+		command.Dir = filepath.Dir(args[0]) // where the inspector looks for its package.json
+	}
+	command.Env = append(os.Environ(), "MCP_REMOTE_CONFIG_DIR="+env.t.TempDir(), "MCP_CONFORMANCE_SCENARIO=initialize")
 	output, err := command.CombinedOutput()
 	require.NoError(env.t, err, "%s", output)
 	return string(output)
 }
 
 // The suite passes with a process for each client. On shared processes it fails where docs/mcp.md says no, which are
-// the scenarios of mcp-shared.yml: there the suite also fails for one that passes.
+// the scenarios of shared.yml; for one of them that passes the suite exits with an error, too.
 func TestTheConformanceSuiteOfMCP(t *testing.T) {
 	need.Program(t, "node")
-	packages, server := examplesetup.Copy(t, "testdata/mcp-clients"), installEverythingServer(t)
+	packages, server := examplesetup.Copy(t, "testdata/mcp-clients"), filepath.Join(installGoSDK(t), "everything-server")
 	env := oneHost(t, "conformance", "--listen", "127.0.0.1:0")
+	program := filepath.Join(packages, "node_modules/@modelcontextprotocol/conformance/dist/index.js")
 	suite := func(mode, total string, args ...string) func(env *testEnv) {
 		return func(env *testEnv) {
-			url := env.startMCP(mode, mode, 4, server)
-			require.Contains(env.t, env.node(packages, "node_modules/@modelcontextprotocol/conformance/dist/index.js",
-				append([]string{"server", "--url", url}, args...)...), total)
+			url := env.startMCP(mode, 6, server)
+			require.Contains(env.t, env.run("node", append([]string{program, "server", "--url", url}, args...)...), total)
 		}
 	}
 	env.atOnce(map[string]func(env *testEnv){
@@ -87,24 +89,26 @@ func TestTheConformanceSuiteOfMCP(t *testing.T) {
 	})
 }
 
-// Clients of other makers read a file by server-filesystem, in both modes.
+// Clients of four makers use server-filesystem, in both modes.
 func TestClientsOfMCPReadAFile(t *testing.T) {
 	need.Program(t, "node")
-	packages := examplesetup.Copy(t, "testdata/mcp-clients")
-	files := t.TempDir()
+	packages, goClient := examplesetup.Copy(t, "testdata/mcp-clients"), filepath.Join(installGoSDK(t), "everything-client")
+	modules, files := filepath.Join(packages, "node_modules"), t.TempDir()
 	file := filepath.Join(files, "greeting")
 	require.NoError(t, os.WriteFile(file, []byte("line\nünïcödé 語"), 0o600))
 	env := oneHost(t, "clients", "--listen", "127.0.0.1:0")
 	clients := func(mode string) func(env *testEnv) {
 		return func(env *testEnv) {
-			url := env.startMCP(mode, mode, 2, "node",
-				filepath.Join(packages, "node_modules/@modelcontextprotocol/server-filesystem/dist/index.js"), files)
+			url := env.startMCP(mode, 2, "node",
+				filepath.Join(modules, "@modelcontextprotocol/server-filesystem/dist/index.js"), files)
+			env.run(goClient, url) // it lists the tools
+			client := filepath.Join(packages, "client.mjs")
 			for name, got := range map[string]string{
-				"the client of two eras": env.node(packages, "client.mjs", url, file),
-				"mcp-remote": env.node(packages, "client.mjs", url, file,
-					filepath.Join(packages, "node_modules/mcp-remote/dist/proxy.js")),
-				"the inspector": env.node(packages, "node_modules/@modelcontextprotocol/inspector-cli/build/cli.js", "--cli", url,
-					"--transport", "http", "--method", "tools/call", "--tool-name", "read_text_file", "--tool-arg", "path="+file),
+				"a client of two eras": env.run("node", client, url, file),
+				"mcp-remote":           env.run("node", client, url, file, filepath.Join(modules, "mcp-remote/dist/proxy.js")),
+				"the inspector": env.run("node", filepath.Join(modules, "@modelcontextprotocol/inspector-cli/build/cli.js"),
+					"--cli", url, "--transport", "http", "--method", "tools/call", "--tool-name", "read_text_file", "--tool-arg",
+					"path="+file),
 			} {
 				require.Contains(env.t, got, "ünïcödé 語", name)
 			}
