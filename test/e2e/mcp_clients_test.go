@@ -46,7 +46,7 @@ func (env *testEnv) startMCP(mode string, size int, command ...string) (url stri
 	env.t.Helper()
 	s := patient(spec.Default())
 	s.Pool.Name, s.Pool.Size, s.Pool.Protocol, s.Pool.MaxInflight = mode, size, spec.ProtocolJSONRPC, 16
-	s.Pool.Command, s.MCP.Mode, s.MCP.Idle = command, mode, spec.Duration(time.Second) // many clients send no DELETE
+	s.Pool.Command, s.MCP.Mode, s.MCP.Idle = command, mode, spec.Duration(5*time.Second) // many clients send no DELETE
 	env.startPool(s)
 	out, _ := env.ctl(cli.ExitOK, "mcp", "url", mode)
 	var entries struct {
@@ -78,7 +78,7 @@ func TestTheConformanceSuiteOfMCP(t *testing.T) {
 	program := filepath.Join(packages, "node_modules/@modelcontextprotocol/conformance/dist/index.js")
 	suite := func(mode, total string, args ...string) func(env *testEnv) {
 		return func(env *testEnv) {
-			url := env.startMCP(mode, 6, server)
+			url := env.startMCP(mode, 12, server)
 			require.Contains(env.t, env.run("node", append([]string{program, "server", "--url", url}, args...)...), total)
 		}
 	}
