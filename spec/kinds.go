@@ -55,18 +55,13 @@ var kindConflicts = func() []conflict {
 		{"pool.command", "", func(s *Spec) (string, string) {
 			return "", problemIf(s.Pool.Kind == KindProcess && len(s.Pool.Command) == 0, "is missing")
 		}, commandAllowed},
-		{"pool.image", "pool.kind", func(s *Spec) (string, string) {
-			return "", problemIf(s.Pool.Kind == KindContainer && s.Pool.Image == "", "is missing: pool.kind = %q needs an image",
-				s.Pool.Kind)
-		}, imageAllowed},
-		{"pool.protocol", "pool.kind", func(s *Spec) (string, string) {
-			return "", problemIf(s.Pool.Kind == KindContainer && s.Pool.Protocol == ProtocolNone,
-				"%q is not supported with pool.kind = %q", s.Pool.Protocol, s.Pool.Kind)
-		}, `"frames" or "jsonrpc" with that kind`},
-		{"pool.function", "pool.kind", func(s *Spec) (string, string) {
-			return "", problemIf(s.Pool.Kind == KindFunction && s.Pool.Function == "",
-				"is missing: pool.kind = %q needs a function", s.Pool.Kind)
-		}, functionAllowed},
+		clash("pool.image", "pool.kind", func(s *Spec) bool { return s.Pool.Image == "" && s.Pool.Kind == KindContainer },
+			"is missing: pool.kind = {with} needs an image", imageAllowed),
+		clash("pool.protocol", "pool.kind", func(s *Spec) bool { return isPlain(s) && s.Pool.Kind == KindContainer },
+			"{value} is not supported with pool.kind = {with}", `"frames" or "jsonrpc" with that kind`),
+		clash("pool.function", "pool.kind",
+			func(s *Spec) bool { return s.Pool.Function == "" && s.Pool.Kind == KindFunction },
+			"is missing: pool.kind = {with} needs a function", functionAllowed),
 	}
 	for _, kind := range []string{KindProcess, KindContainer, KindFunction} {
 		for _, key := range foreignKeys[kind] {
@@ -79,19 +74,15 @@ var kindConflicts = func() []conflict {
 // foreignKey is the conflict of a kind with a key that it does not know. The key's default, and its zero value, are no
 // mention of it.
 func foreignKey(kind, key string) conflict {
-	return conflict{key, "pool.kind", func(s *Spec) (string, string) {
-		if s.Pool.Kind != kind {
-			return "", ""
-		}
-		defaults := Default()
-		value, initial := keyByName[key].value(s), keyByName[key].value(&defaults)
-		return "", problemIf(!value.IsZero() && !sameValue(value, initial), "does not apply to pool.kind = %q; remove it",
-			kind)
-	}, ""}
+	return clash(key, "pool.kind", func(s *Spec) bool {
+		return s.Pool.Kind == kind && !keyByName[key].value(s).IsZero() && !hasDefault(s, key)
+	}, "does not apply to pool.kind = {with}; remove it", "")
 }
 
-// sameValue reports whether two values are equal. An empty list or table equals a nil one.
-func sameValue(a, b reflect.Value) bool {
+// hasDefault reports whether a key has its default. An empty list or table equals a nil one.
+func hasDefault(s *Spec, key string) bool {
+	defaults := Default()
+	a, b := keyByName[key].value(s), keyByName[key].value(&defaults)
 	if (a.Kind() == reflect.Slice || a.Kind() == reflect.Map) && a.Len() == 0 && b.Len() == 0 {
 		return true
 	}
