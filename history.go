@@ -52,7 +52,7 @@ func (p *Pool) FullHistory(ctx context.Context,
 		if err != nil {
 			return nil, false, p.client.fromTemporal(err, action)
 		}
-		ring, err := carriedRing(p.client.converter, started)
+		ring, err := CarriedRing(p.client.converter, started)
 		if err != nil {
 			return nil, false, api.Errorf(api.CodeInvalid, "%s: cannot decode the input of run %s: %w", action, runID, err)
 		}
@@ -83,8 +83,8 @@ func (c *Client) startedEvent(ctx context.Context, id,
 	return nil, errors.New("the run has no WorkflowExecutionStarted event")
 }
 
-// carriedRing returns the ring of transitions in the input of a worker's run; a first run has none.
-func carriedRing(from converter.DataConverter,
+// CarriedRing returns the ring of transitions in the input of a worker's run; a first run has none.
+func CarriedRing(from converter.DataConverter,
 	started *history.WorkflowExecutionStartedEventAttributes) ([]lifecycle.Transition, error) {
 	var input struct {
 		Machine struct {

@@ -84,16 +84,16 @@ func TestTheRingIsReadFromTheInputOfARun(t *testing.T) {
 		"pool": "python", "machine": lifecycle.Machine{State: lifecycle.Ready, Ring: all},
 	})
 	require.NoError(t, err)
-	ring, err := carriedRing(converter.GetDefaultDataConverter(),
+	ring, err := CarriedRing(converter.GetDefaultDataConverter(),
 		&history.WorkflowExecutionStartedEventAttributes{Input: payloads})
 	require.NoError(t, err)
 	require.Equal(t, all, ring)
 
-	ring, err = carriedRing(converter.GetDefaultDataConverter(), &history.WorkflowExecutionStartedEventAttributes{})
+	ring, err = CarriedRing(converter.GetDefaultDataConverter(), &history.WorkflowExecutionStartedEventAttributes{})
 	require.NoError(t, err)
 	require.Empty(t, ring)
 
-	_, err = carriedRing(converter.GetDefaultDataConverter(),
+	_, err = CarriedRing(converter.GetDefaultDataConverter(),
 		&history.WorkflowExecutionStartedEventAttributes{
 			Input: &common.Payloads{Payloads: []*common.Payload{{Data: []byte("{")}}},
 		})

@@ -37,26 +37,32 @@ func Interceptors(payloads converter.DataConverter, emitTo api.Emit) []intercept
 	return []interceptor.WorkerInterceptor{&stateFormats{known: StateFormats, payloads: payloads, emitTo: emitTo}}
 }
 
+// ReplayInterceptors are Interceptors for a replay that emits the events again, in their order, and the notes in the
+// record of a worker as transitions.
+func ReplayInterceptors(payloads converter.DataConverter, emitTo api.Emit) []interceptor.WorkerInterceptor {
+	return []interceptor.WorkerInterceptor{&stateFormats{known: StateFormats, payloads: payloads, emitTo: emitTo,
+		replays: true}}
+}
+
 type stateFormats struct {
 	interceptor.WorkerInterceptorBase
 	known    map[string]int
 	payloads converter.DataConverter
 	emitTo   api.Emit
+	replays  bool // emit, too
 }
 
 func (s *stateFormats) InterceptWorkflow(_ workflow.Context,
 	next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
 	return &checkedRun{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next},
-		known: s.known, payloads: s.payloads, emitTo: s.emitTo}
+		stateFormats: s}
 }
 
 // checkedRun refuses a run with newer state. It does all that is done for each run: a further interceptor would take
 // more of each cached run's stack.
 type checkedRun struct {
 	interceptor.WorkflowInboundInterceptorBase
-	known    map[string]int
-	payloads converter.DataConverter
-	emitTo   api.Emit
+	*stateFormats
 }
 
 func (r *checkedRun) Init(outbound interceptor.WorkflowOutboundInterceptor) error {
@@ -73,6 +79,9 @@ func (r *checkedRun) ExecuteWorkflow(ctx workflow.Context, in *interceptor.Execu
 func (r *checkedRun) context(ctx workflow.Context) workflow.Context {
 	if r.emitTo != nil {
 		ctx = emit.With(ctx, r.emitTo)
+	}
+	if r.replays {
+		ctx = emit.WithReplays(ctx)
 	}
 	return loop.WithPayloads(ctx, r.payloads)
 }

@@ -18,6 +18,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/workflows"
 )
 
@@ -25,8 +26,14 @@ import (
 func replay(t *testing.T, events *history.History, emitTo api.Emit,
 	interceptors ...interceptor.WorkerInterceptor) error {
 	t.Helper()
+	return replayWith(t, events,
+		append(workflows.Interceptors(converter.GetDefaultDataConverter(), emitTo), interceptors...))
+}
+
+func replayWith(t *testing.T, events *history.History, interceptors []interceptor.WorkerInterceptor) error {
+	t.Helper()
 	replayer, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{DisableDeadlockDetection: true,
-		Interceptors: append(workflows.Interceptors(converter.GetDefaultDataConverter(), emitTo), interceptors...)})
+		Interceptors: interceptors})
 	require.NoError(t, err)
 	workflows.Register(replayer)
 	return replayer.ReplayWorkflowHistory(log.NewStructuredLogger(slog.New(slog.DiscardHandler)), events)
@@ -75,6 +82,67 @@ type extraCommandInbound struct {
 func (i *extraCommandInbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteWorkflowInput) (any, error) {
 	workflow.NewTimer(ctx, time.Second)
 	return i.Next.ExecuteWorkflow(ctx, in)
+}
+
+// TestAReplayRecordsAllTransitionsOfARun: what ReplayInterceptors tell of a worker is its record, notes included.
+func TestAReplayRecordsAllTransitionsOfARun(t *testing.T) {
+	t.Parallel()
+	runs, notes := 0, 0
+	for _, one := range histories(t) {
+		var all []lifecycle.Transition
+		asked := &recordReader{record: func() ([]lifecycle.Transition, error) { return nil, nil }}
+		interceptors := append(workflows.ReplayInterceptors(converter.GetDefaultDataConverter(),
+			func(_, _ string, _ time.Time, data any) {
+				if event, is := data.(api.TransitionEvent); is {
+					all = append(all, event.Transition)
+				}
+			}), asked)
+		require.NoError(t, replayWith(t, one.events, interceptors))
+		ring, err := asked.record()
+		require.NoError(t, err)
+		require.Less(t, len(ring), lifecycle.RingSize, "%s does not have the whole record of its run", one.name)
+		require.Equal(t, append([]lifecycle.Transition{}, ring...), append([]lifecycle.Transition{}, all...), one.name)
+		runs += min(1, len(ring))
+		for _, transition := range all {
+			if transition.IsNote() {
+				notes++
+			}
+		}
+	}
+	require.Greater(t, runs, 20)
+	require.Positive(t, notes)
+}
+
+// recordReader gets hold of the query for the record of a worker.
+type recordReader struct {
+	interceptor.WorkerInterceptorBase
+	record func() ([]lifecycle.Transition, error)
+}
+
+func (r *recordReader) InterceptWorkflow(_ workflow.Context,
+	next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
+	return &recordInbound{interceptor.WorkflowInboundInterceptorBase{Next: next}, r}
+}
+
+type recordInbound struct {
+	interceptor.WorkflowInboundInterceptorBase
+	reader *recordReader
+}
+
+func (i *recordInbound) Init(outbound interceptor.WorkflowOutboundInterceptor) error {
+	return i.Next.Init(&recordOutbound{interceptor.WorkflowOutboundInterceptorBase{Next: outbound}, i.reader})
+}
+
+type recordOutbound struct {
+	interceptor.WorkflowOutboundInterceptorBase
+	reader *recordReader
+}
+
+func (o *recordOutbound) SetQueryHandler(ctx workflow.Context, query string, handler any) error {
+	if record, is := handler.(func() ([]lifecycle.Transition, error)); is && query == api.QueryHistory {
+		o.reader.record = record
+	}
+	return o.Next.SetQueryHandler(ctx, query, handler)
 }
 
 // TestAReplayEmitsNothing: events are emitted when they happen.

@@ -14,6 +14,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/workflows/internal/display"
+	"github.com/tempool/tempool/workflows/internal/emit"
 	"github.com/tempool/tempool/workflows/internal/failure"
 	"github.com/tempool/tempool/workflows/internal/loop"
 )
@@ -243,6 +244,9 @@ func (w *worker) countEnd(outcome lifecycle.State) {
 // record puts a decision that moves nothing into the history.
 func (w *worker) record(kind lifecycle.NoteKind, reason string) {
 	w.Machine = lifecycle.Recorded(w.Machine, kind, reason, w.Now())
+	if emit.Replays(w.Ctx) { // who replays wants the whole record
+		w.emitTransition()
+	}
 }
 
 // warn logs a decision about this incarnation, and its reason.

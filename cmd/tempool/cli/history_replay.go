@@ -11,10 +11,8 @@ import (
 	"go.temporal.io/api/history/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
-	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/worker"
-	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
@@ -100,9 +98,17 @@ func replayRun(from converter.DataConverter, events []*history.HistoryEvent) ([]
 	if len(events) == 0 {
 		return nil, nil
 	}
-	recorder := &transitionRecorder{}
+	transitions, err := tempool.CarriedRing(from, events[0].GetWorkflowExecutionStartedEventAttributes())
+	if err != nil {
+		return nil, err
+	}
+	record := func(_, _ string, _ time.Time, data any) {
+		if event, is := data.(api.TransitionEvent); is {
+			transitions = append(transitions, event.Transition)
+		}
+	}
 	replayer, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{
-		Interceptors:             append(workflows.Interceptors(from, nil), recorder),
+		Interceptors:             workflows.ReplayInterceptors(from, record),
 		DataConverter:            from,
 		DisableDeadlockDetection: true,
 	})
@@ -111,70 +117,6 @@ func replayRun(from converter.DataConverter, events []*history.HistoryEvent) ([]
 	}
 	workflows.Register(replayer)
 	silent := log.NewStructuredLogger(slog.New(slog.DiscardHandler))
-	if err := replayer.ReplayWorkflowHistory(silent, &history.History{Events: events}); err != nil {
-		return nil, err
-	}
-	return recorder.transitions, nil
-}
-
-// transitionRecorder reads the ring of a replayed worker through its query handler, each time the workflow calls
-// workflow.Now. The workflow does so for every transition, so there is at most one new transition per read.
-type transitionRecorder struct {
-	interceptor.WorkerInterceptorBase
-	interceptor.WorkflowInboundInterceptorBase
-	ring        func() ([]lifecycle.Transition, error)
-	transitions []lifecycle.Transition
-}
-
-func (r *transitionRecorder) InterceptWorkflow(_ workflow.Context,
-	next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
-	r.WorkflowInboundInterceptorBase.Next = next
-	return r
-}
-
-func (r *transitionRecorder) Init(outbound interceptor.WorkflowOutboundInterceptor) error {
-	return r.Next.Init(&ringInterceptor{interceptor.WorkflowOutboundInterceptorBase{Next: outbound}, r})
-}
-
-func (r *transitionRecorder) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteWorkflowInput) (any, error) {
-	result, err := r.Next.ExecuteWorkflow(ctx, in)
-	r.record()
-	return result, err
-}
-
-func (r *transitionRecorder) record() {
-	if r.ring == nil {
-		return
-	}
-	ring, err := r.ring()
-	switch {
-	case err != nil || len(ring) == 0:
-	case len(r.transitions) == 0: // the ring that the run started with
-		r.transitions = append(r.transitions, ring...)
-	case !sameTransition(r.transitions[len(r.transitions)-1], ring[len(ring)-1]):
-		r.transitions = append(r.transitions, ring[len(ring)-1])
-	}
-}
-
-// sameTransition compares neighbours, which cannot be equal otherwise: no transition leads from a state to itself.
-func sameTransition(a, b lifecycle.Transition) bool {
-	return a.From == b.From && a.To == b.To && a.Timestamp.Equal(b.Timestamp)
-}
-
-// ringInterceptor intercepts the calls of a workflow.
-type ringInterceptor struct {
-	interceptor.WorkflowOutboundInterceptorBase
-	recorder *transitionRecorder
-}
-
-func (w *ringInterceptor) SetQueryHandler(ctx workflow.Context, query string, handler any) error {
-	if ring, ok := handler.(func() ([]lifecycle.Transition, error)); ok && query == api.QueryHistory {
-		w.recorder.ring = ring
-	}
-	return w.Next.SetQueryHandler(ctx, query, handler)
-}
-
-func (w *ringInterceptor) Now(ctx workflow.Context) time.Time {
-	w.recorder.record()
-	return w.Next.Now(ctx)
+	err = replayer.ReplayWorkflowHistory(silent, &history.History{Events: events})
+	return transitions, err
 }

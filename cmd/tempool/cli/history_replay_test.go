@@ -7,55 +7,7 @@ import (
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/history/v1"
 	"go.temporal.io/sdk/converter"
-	"go.temporal.io/sdk/interceptor"
-	"go.temporal.io/sdk/testsuite"
-	"go.temporal.io/sdk/worker"
-	"go.temporal.io/sdk/workflow"
-
-	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/lifecycle"
 )
-
-func TestReplayRecordsMoreTransitionsThanTheRingHolds(t *testing.T) {
-	const steps = 3*lifecycle.RingSize + 7
-	var all []lifecycle.Transition
-	leased := func(ctx workflow.Context, machine lifecycle.Machine) error {
-		history := func() ([]lifecycle.Transition, error) { return machine.Ring, nil }
-		if err := workflow.SetQueryHandler(ctx, api.QueryHistory, history); err != nil {
-			return err
-		}
-		for range steps {
-			kind := lifecycle.Checkout
-			if machine.State == lifecycle.Busy {
-				kind = lifecycle.Checkin
-			}
-			next, err := lifecycle.Next(machine, lifecycle.Event{Kind: kind, Reason: "step"}, workflow.Now(ctx))
-			if err != nil {
-				return err
-			}
-			machine = next
-			all = append(all, machine.Ring[len(machine.Ring)-1])
-		}
-		return nil
-	}
-
-	began := lifecycle.New(noon)
-	for _, kind := range []lifecycle.EventKind{lifecycle.Start, lifecycle.StartSucceeded} {
-		var err error
-		began, err = lifecycle.Next(began, lifecycle.Event{Kind: kind}, noon)
-		require.NoError(t, err)
-	}
-	notes := &transitionRecorder{}
-	var suite testsuite.WorkflowTestSuite
-	env := suite.NewTestWorkflowEnvironment()
-	env.SetStartTime(noon)
-	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{notes}})
-	env.ExecuteWorkflow(leased, began)
-	require.NoError(t, env.GetWorkflowError())
-
-	require.Len(t, all, steps)
-	require.Equal(t, append(append([]lifecycle.Transition{}, began.Ring...), all...), notes.transitions)
-}
 
 func TestUnprocessedEventsAreNotReplayed(t *testing.T) {
 	kinds := func(kinds ...enums.EventType) []*history.HistoryEvent {

@@ -1,7 +1,7 @@
 // Package emit lets a workflow emit events to the agent that runs it. It costs no command and no history.
 //
-// Only the first execution of a workflow task emits events, never a replay. A task that Temporal does not accept is
-// executed again, and then emits again: events are emitted at least once.
+// Only the first execution of a workflow task emits events, never a replay, unless WithReplays asks for that. A task
+// that Temporal does not accept is executed again, and then emits again: events are emitted at least once.
 package emit
 
 import (
@@ -12,17 +12,28 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-type key struct{}
+type (
+	key        struct{}
+	replaysKey struct{}
+)
 
 // With is a context whose workflow emits to a function.
 func With(ctx workflow.Context, to api.Emit) workflow.Context {
 	return workflow.WithValue(ctx, key{}, to)
 }
 
-// Listening reports whether events are emitted now: this is no replay, and somebody takes them.
-func Listening(ctx workflow.Context) bool {
-	return ctx.Value(key{}) != nil && !workflow.IsReplaying(ctx)
+// WithReplays is a context whose workflow emits in a replay, too.
+func WithReplays(ctx workflow.Context) workflow.Context {
+	return workflow.WithValue(ctx, replaysKey{}, true)
 }
+
+// Listening reports whether events are emitted now: somebody takes them, and this is no replay that emits none.
+func Listening(ctx workflow.Context) bool {
+	return ctx.Value(key{}) != nil && (!workflow.IsReplaying(ctx) || Replays(ctx))
+}
+
+// Replays reports whether WithReplays made the context.
+func Replays(ctx workflow.Context) bool { return ctx.Value(replaysKey{}) != nil }
 
 // Event emits an event that happened now.
 func Event(ctx workflow.Context, eventType, source string, data any) {
