@@ -56,7 +56,7 @@ type Agent struct {
 	host         *activities.Host
 	events       *events.Log
 	// transitions counts those of the workflow tasks that this agent runs.
-	transitions metrics.Transitions
+	transitions *metrics.Transitions
 	webhook     *events.Webhook
 	traces      *traces
 
@@ -117,9 +117,10 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{
-		config: config, functions: registered(), log: logger, instance: instance, identity: identity, client: connected,
+		config:      config, functions: registered(), log: logger, instance: instance, identity: identity, client: connected,
 		temporal: connected.Temporal(), slots: newPlacementSlots(config.Capacity),
 		stopping: make(chan struct{}), failed: make(chan error, 1), events: events.New(instance),
+		transitions: metrics.NewTransitions(),
 	}
 	a.background, a.stopBackground = context.WithCancel(context.WithoutCancel(ctx))
 	a.poolQueues = newPoolQueues(logger, a.servePool)
@@ -240,7 +241,7 @@ func (a *Agent) openGateway(control lease.Control, sdk *metrics.SDK) (err error)
 		Status: control.Status, Assessment: a.host.Assessment, HistoryLength: a.client.HistoryLength,
 		Webhook: a.webhook.Delivery, Spans: a.traces.counts(),
 		Epoch: func() int64 { return a.membership.epoch() }, LogLinesDropped: a.processes.Logs().Dropped,
-		Transitions: &a.transitions,
+		Transitions: a.transitions,
 		Sessions:    a.sessionStats, LiveSessions: a.stores.LiveSessions,
 	})
 	a.gateway.Handle("GET /metrics", a.metrics.Handler())

@@ -12,6 +12,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/process/limits"
+	"github.com/tempool/tempool/worker/metrics"
 )
 
 // countingObserver counts what the agent reports to it.
@@ -26,7 +27,7 @@ func (o *countingObserver) StartFailed(api.Process, error)           { o.failure
 func (o *countingObserver) Exceeded(api.Process, limits.Violation)   { o.exceeded++ }
 
 func TestAnAgentEmitsWhatItsActivitiesSee(t *testing.T) {
-	a := &Agent{config: Config{HostID: "web-1"}, events: events.New("here")}
+	a := &Agent{config: Config{HostID: "web-1"}, events: events.New("here"), transitions: metrics.NewTransitions()}
 	counting := &countingObserver{}
 	o := &emittingObserver{Observer: counting, agent: a}
 	first, second := api.Process{Worker: "p/0", Incarnation: 1}, api.Process{Worker: "p/0", Incarnation: 2}

@@ -284,7 +284,7 @@ func TestEveryScrapedMetricIsInTheCatalogue(t *testing.T) {
 		Logger:   slog.New(slog.DiscardHandler),
 		Status:   func(context.Context, string) (api.PoolStatus, error) { return api.PoolStatus{Size: 1}, nil },
 		Sessions: counted, LiveSessions: func(context.Context) map[string]int { return map[string]int{"embedded": 4} },
-		Epoch: func() int64 { return 3 }, LogLinesDropped: func() int64 { return 5 }, Transitions: &Transitions{},
+		Epoch: func() int64 { return 3 }, LogLinesDropped: func() int64 { return 5 }, Transitions: NewTransitions(),
 		HistoryLength: func(context.Context, string) (int64, error) { return 42, nil },
 		Webhook:       func() events.Delivery { return events.Delivery{Delivered: 3, Failed: 2, Missed: 1} },
 		Spans:         func() (int64, int64) { return 5, 4 },
@@ -325,7 +325,7 @@ func TestTracedCallsAreExemplars(t *testing.T) {
 		SDK: NewSDK(), Logger: slog.New(slog.DiscardHandler),
 		Status:   func(context.Context, string) (api.PoolStatus, error) { return api.PoolStatus{Size: 1}, nil },
 		Sessions: NewSessionStats(), LiveSessions: func(context.Context) map[string]int { return nil },
-		Epoch: func() int64 { return 3 }, LogLinesDropped: func() int64 { return 0 }, Transitions: &Transitions{},
+		Epoch: func() int64 { return 3 }, LogLinesDropped: func() int64 { return 0 }, Transitions: NewTransitions(),
 		HistoryLength: func(context.Context, string) (int64, error) { return 42, nil },
 		Webhook:       func() events.Delivery { return events.Delivery{} },
 	}

@@ -1,13 +1,13 @@
 package metrics
 
 import (
-	"maps"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/sessions/expirylru"
 )
 
 const (
@@ -17,59 +17,50 @@ const (
 	maxTransitionPools = 1000
 )
 
-// Transitions counts the transitions of workers by pool, from and to. The zero value is ready to use.
+// Transitions counts the transitions of workers by pool, from and to. NewTransitions makes it.
 type Transitions struct {
+	counts, seconds *prometheus.CounterVec
+
 	mu    sync.Mutex
-	pools map[string]*poolTransitions
+	pools *expirylru.LRU[struct{}] // those that are counted
 }
 
-type poolTransitions struct {
-	counts map[step]stepCount
-	usedAt time.Time
-}
-
-type step struct{ from, to lifecycle.State }
-
-type stepCount struct {
-	n    int64
-	time time.Duration // in the state from
+// NewTransitions returns one that has counted nothing.
+func NewTransitions() *Transitions {
+	return &Transitions{counts: transitionCount.counterVec(), seconds: transitionSeconds.counterVec(),
+		pools: expirylru.New[struct{}]()}
 }
 
 // Count counts a transition of a worker of a pool.
 func (t *Transitions) Count(pool string, transition lifecycle.Transition, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p := t.pools[pool]
-	if p == nil {
-		p = t.addLocked(pool, now)
-	}
-	p.usedAt = now
-	at := step{transition.From, transition.To}
-	c := p.counts[at]
-	p.counts[at] = stepCount{c.n + 1, c.time + time.Duration(max(0, transition.DurationMS))*time.Millisecond}
-}
-
-func (t *Transitions) addLocked(pool string, now time.Time) *poolTransitions {
-	if t.pools == nil {
-		t.pools = make(map[string]*poolTransitions)
-	}
 	t.sweepLocked(now)
-	if len(t.pools) >= maxTransitionPools {
-		oldest := ""
-		for name, p := range t.pools {
-			if oldest == "" || p.usedAt.Before(t.pools[oldest].usedAt) {
-				oldest = name
-			}
+	if e := t.pools.Get(pool); e != nil {
+		t.pools.Touch(e, now.UnixMilli(), transitionRetention.Milliseconds())
+	} else {
+		if t.pools.Len() >= maxTransitionPools {
+			oldest := t.pools.Oldest()
+			t.pools.Remove(oldest)
+			t.forget(oldest.ID)
 		}
-		delete(t.pools, oldest)
+		t.pools.Add(&expirylru.Entry[struct{}]{ID: pool, LastAccessed: now.UnixMilli(),
+			TTL: transitionRetention.Milliseconds()})
 	}
-	p := &poolTransitions{counts: make(map[step]stepCount)}
-	t.pools[pool] = p
-	return p
+	from, to := string(transition.From), string(transition.To)
+	t.counts.WithLabelValues(pool, from, to).Inc()
+	t.seconds.WithLabelValues(pool, from, to).Add(float64(max(0, transition.DurationMS)) / 1000)
 }
 
 func (t *Transitions) sweepLocked(now time.Time) {
-	maps.DeleteFunc(t.pools, func(_ string, p *poolTransitions) bool { return now.Sub(p.usedAt) >= transitionRetention })
+	for _, e := range t.pools.Sweep(now.UnixMilli()) {
+		t.forget(e.ID)
+	}
+}
+
+func (t *Transitions) forget(pool string) {
+	t.counts.DeletePartialMatch(prometheus.Labels{"pool": pool})
+	t.seconds.DeletePartialMatch(prometheus.Labels{"pool": pool})
 }
 
 // Describe implements prometheus.Collector. It sends nothing: the series depend on the pools.
@@ -80,11 +71,6 @@ func (t *Transitions) Collect(out chan<- prometheus.Metric) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.sweepLocked(time.Now())
-	s := sink{out}
-	for pool, p := range t.pools {
-		for at, c := range p.counts {
-			s.value(transitionCount, float64(c.n), pool, string(at.from), string(at.to))
-			s.value(transitionSeconds, c.time.Seconds(), pool, string(at.from), string(at.to))
-		}
-	}
+	t.counts.Collect(out)
+	t.seconds.Collect(out)
 }

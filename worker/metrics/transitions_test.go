@@ -11,13 +11,13 @@ import (
 )
 
 func TestTransitionsAreCountedByPoolFromAndTo(t *testing.T) {
-	var c Transitions
+	c := NewTransitions()
 	now := time.Now()
 	crash := lifecycle.Transition{From: lifecycle.Busy, To: lifecycle.Failed, DurationMS: 1500}
 	c.Count("p", crash, now)
 	c.Count("p", crash, now)
 	c.Count("p", lifecycle.Transition{From: lifecycle.Failed, To: lifecycle.Starting, DurationMS: -5}, now)
-	found := gather(t, &c)
+	found := gather(t, c)
 	values := map[string]float64{}
 	for name, family := range found {
 		for _, m := range family.GetMetric() {
@@ -33,17 +33,18 @@ func TestTransitionsAreCountedByPoolFromAndTo(t *testing.T) {
 		"tempool_pool_transitions_total failed p starting": 1, "tempool_pool_transition_seconds_total failed p starting": 0,
 	}, values)
 	c.Count("q", crash, now.Add(transitionRetention))
-	require.NotContains(t, c.pools, "p", "it rests")
+	require.Nil(t, c.pools.Get("p"), "it rests")
+	require.Len(t, gather(t, c)["tempool_pool_transitions_total"].GetMetric(), 1, "that of q")
 }
 
 func TestThePoolsOfTransitionsAreBounded(t *testing.T) {
-	var c Transitions
+	c := NewTransitions()
 	now := time.Now()
 	for i := range maxTransitionPools + 10 {
 		c.Count(fmt.Sprintf("p%d", i), lifecycle.Transition{From: lifecycle.Ready, To: lifecycle.Busy},
 			now.Add(time.Duration(i)))
 	}
-	require.Len(t, c.pools, maxTransitionPools)
-	require.NotContains(t, c.pools, "p0")
-	require.Contains(t, c.pools, fmt.Sprint("p", maxTransitionPools+9))
+	require.Equal(t, maxTransitionPools, c.pools.Len())
+	require.Nil(t, c.pools.Get("p0"))
+	require.NotNil(t, c.pools.Get(fmt.Sprint("p", maxTransitionPools+9)))
 }
