@@ -100,12 +100,8 @@ type Resources struct {
 	MemoryBytes     int64   `json:"memory_bytes"`
 	PeakMemoryBytes int64   `json:"peak_memory_bytes"` // the sum of each worker's peak
 	CPUPercent      float64 `json:"cpu_percent"`       // 100 is one core
-	OpenFiles       int     `json:"open_files"`
-	Threads         int     `json:"threads"`
 	// Network is nil if that of no worker is known.
-	Network      *NetworkResources `json:"network,omitempty"`
-	Largest      string            `json:"largest,omitempty"` // the worker with the most memory
-	LargestBytes int64             `json:"largest_bytes,omitempty"`
+	Network *NetworkResources `json:"network,omitempty"`
 }
 
 // NetworkResources is the sum of those workers whose network is known.
@@ -120,12 +116,8 @@ type Performance struct {
 	Failed      int64            `json:"failed"`
 	FailedShare float64          `json:"failed_share"` // 0 to 1
 	AvgCallMS   float64          `json:"avg_call_ms"`
-	Slowest     string           `json:"slowest,omitempty"` // the worker with the longest mean call
-	SlowestMS   float64          `json:"slowest_ms,omitempty"`
 	Restarts    map[string]int64 `json:"restarts"`
 	Rotations   map[string]int64 `json:"rotations"`
-	// Ended counts the processes that have ended, by outcome.
-	Ended map[lifecycle.State]int64 `json:"ended"`
 }
 
 // Severity is how much an alert matters.
@@ -268,12 +260,7 @@ func resources(measured []worker) *Resources {
 		r.MemoryBytes += w.CurrentMemoryBytes
 		r.PeakMemoryBytes += w.PeakMemoryBytes
 		r.CPUPercent += w.CPUPercent
-		r.OpenFiles += w.OpenFiles
-		r.Threads += w.Threads
 		r.addNetwork(w.Network)
-		if w.CurrentMemoryBytes > r.LargestBytes {
-			r.Largest, r.LargestBytes = w.Worker, w.CurrentMemoryBytes
-		}
 	}
 	return r
 }
@@ -291,18 +278,14 @@ func (r *Resources) addNetwork(n *api.NetworkBytes) {
 }
 
 func performance(measured []worker) *Performance {
-	p := &Performance{Restarts: map[string]int64{}, Rotations: map[string]int64{}, Ended: map[lifecycle.State]int64{}}
+	p := &Performance{Restarts: map[string]int64{}, Rotations: map[string]int64{}}
 	var took int64 // ms
 	for _, w := range measured {
 		p.Requests += w.RequestsServed
 		p.Failed += w.RequestsFailed
 		took += w.TotalCallTimeMS
-		if mean := float64(w.TotalCallTimeMS) / float64(w.RequestsServed); w.RequestsServed > 0 && mean > p.SlowestMS {
-			p.Slowest, p.SlowestMS = w.Worker, mean
-		}
 		addTo(p.Restarts, w.RestartsByReason)
 		addTo(p.Rotations, w.RotationsByReason)
-		addTo(p.Ended, w.EndedByOutcome)
 	}
 	if p.Requests > 0 {
 		p.FailedShare = float64(p.Failed) / float64(p.Requests)
@@ -311,9 +294,9 @@ func performance(measured []worker) *Performance {
 	return p
 }
 
-func addTo[K ~string](sums map[K]int64, counts map[string]int64) {
+func addTo(sums, counts map[string]int64) {
 	for name, n := range counts {
-		sums[K(name)] += n
+		sums[name] += n
 	}
 }
 

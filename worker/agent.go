@@ -117,7 +117,7 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{
-		config:      config, functions: registered(), log: logger, instance: instance, identity: identity, client: connected,
+		config: config, functions: registered(), log: logger, instance: instance, identity: identity, client: connected,
 		temporal: connected.Temporal(), slots: newPlacementSlots(config.Capacity),
 		stopping: make(chan struct{}), failed: make(chan error, 1), events: events.New(instance),
 		transitions: metrics.NewTransitions(),
