@@ -130,14 +130,17 @@ func (w worker) lastRotation() api.RotationStatus {
 func recommendations(p pool, measured []worker) []string {
 	var advice []string
 	say := func(format string, values ...any) { advice = append(advice, fmt.Sprintf(format, values...)) }
-	which := func(fits func(worker) bool) []string {
+	// about says something about those workers that fit, if there are any
+	about := func(fits func(worker) bool, text string) {
 		var names []string
 		for _, w := range p.workers {
 			if fits(w) {
 				names = append(names, w.Worker)
 			}
 		}
-		return names
+		if len(names) > 0 {
+			say("%s", strings.NewReplacer("{all}", listed(names), "{first}", names[0], "{one}", firstOf(names)).Replace(text))
+		}
 	}
 	if p.status.Stopping {
 		return []string{"Nothing to do: the pool is stopping."}
@@ -145,37 +148,23 @@ func recommendations(p pool, measured []worker) []string {
 	if p.halted() != "" {
 		say("Fix the spec or the program and apply it again, or apply the previous spec: tempool pool apply -f pool.toml.")
 	}
-	if names := which(worker.gaveUp); len(names) > 0 {
-		say("Find out what ended %s (tempool history %s), fix it, and restart: tempool workers restart %s.", listed(names),
-			names[0], firstOf(names))
-	}
-	if names := which(func(w worker) bool { return w.resting && w.State == lifecycle.Stopped }); len(names) > 0 {
-		say("To start %s again: tempool workers restart %s.", listed(names), firstOf(names))
-	}
-	if names := which(func(w worker) bool { return w.State == lifecycle.Suspended }); len(names) > 0 {
-		say("To let %s serve again: tempool workers resume %s.", listed(names), firstOf(names))
-	}
-	if names := which(func(w worker) bool {
-		return w.State == lifecycle.Pending && strings.Contains(w.Reason, "--capacity")
-	}); len(names) > 0 {
-		say("Start an agent that can take %s, or raise --capacity of one; tempool pool status %s shows what is missing.",
-			listed(names), p.Pool)
-	}
+	about(worker.gaveUp,
+		"Find out what ended {all} (tempool history {first}), fix it, and restart: tempool workers restart {one}.")
+	about(func(w worker) bool { return w.resting && w.State == lifecycle.Stopped },
+		"To start {all} again: tempool workers restart {one}.")
+	about(func(w worker) bool { return w.State == lifecycle.Suspended },
+		"To let {all} serve again: tempool workers resume {one}.")
+	about(func(w worker) bool { return w.State == lifecycle.Pending && strings.Contains(w.Reason, "--capacity") },
+		"Start an agent that can take {all}, or raise --capacity of one; tempool pool status "+p.Pool+
+			" shows what is missing.")
 	if p.status.StartsPaused != "" {
 		say("Fix what keeps the program from starting (tempool history shows its last output); starts are retried one " +
 			"at a time.")
 	}
-	if names := which(func(w worker) bool {
-		return !w.resting &&
-			total(w.RestartsByReason) >= manyRestarts
-	}); len(names) > 0 {
-		say("Find out why the processes of %s end unexpectedly%s: tempool history %s.", listed(names), mostly(p.workers),
-			names[0])
-	}
-	if names := which(worker.failsCalls); len(names) > 0 {
-		say("Investigate the failing calls of %s: the agent's log has the program's output, the callers have the errors.",
-			listed(names))
-	}
+	about(func(w worker) bool { return !w.resting && total(w.RestartsByReason) >= manyRestarts },
+		"Find out why the processes of {all} end unexpectedly"+mostly(p.workers)+": tempool history {first}.")
+	about(worker.failsCalls,
+		"Investigate the failing calls of {all}: the agent's log has the program's output, the callers have the errors.")
 	if killed := killedProcesses(p.workers); killed > 0 {
 		say("Make the program end on SIGTERM, or raise pool.stop_grace: %s did not stop within it and had to be killed.",
 			counted(killed, "process"))
