@@ -1,11 +1,12 @@
 package pool
 
 import (
-	"container/heap"
 	"context"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/tempool/tempool/internal/ordered"
 )
 
 // Priorities of calls. 9 goes first; calls of one priority go in the order of their arrival. A call gains a level with
@@ -100,10 +101,10 @@ func (w *waiter) line() line {
 // queue has those who wait for a worker, in lines of their own, so that none delays another. Its user bounds and guards
 // it.
 type queue struct {
-	lines    map[line]*ordered[*waiter] // of those that a worker may serve; that of one worker is never empty
-	held     map[line]*ordered[*waiter] // of sessions; none is empty
-	expiring ordered[*waiter]           // all
-	shares   shares                     // of the clients that made the calls
+	lines    map[line]*ordered.Heap[*waiter] // of those that a worker may serve; that of one worker is never empty
+	held     map[line]*ordered.Heap[*waiter] // of sessions; none is empty
+	expiring ordered.Heap[*waiter]           // all
+	shares   shares                          // of the clients that made the calls
 	calls    int
 	clients  int
 	any      int // of both, those without a key that any worker may serve
@@ -111,15 +112,15 @@ type queue struct {
 	latest   time.Time // arrival
 }
 
-func newLine() *ordered[*waiter] {
-	return &ordered[*waiter]{before: func(a, b *waiter) bool { return a.before(b.arrival) },
-		place: func(w *waiter) *int { return &w.place }}
+func newLine() *ordered.Heap[*waiter] {
+	return &ordered.Heap[*waiter]{Before: func(a, b *waiter) bool { return a.before(b.arrival) },
+		Place: func(w *waiter) *int { return &w.place }}
 }
 
 func newQueue() *queue {
-	q := &queue{shares: newShares(), lines: map[line]*ordered[*waiter]{}, held: map[line]*ordered[*waiter]{},
-		expiring: ordered[*waiter]{before: func(a, b *waiter) bool { return a.expires().Before(b.expires()) },
-			place: func(w *waiter) *int { return &w.expiryPlace }}}
+	q := &queue{shares: newShares(), lines: map[line]*ordered.Heap[*waiter]{}, held: map[line]*ordered.Heap[*waiter]{},
+		expiring: ordered.Heap[*waiter]{Before: func(a, b *waiter) bool { return a.expires().Before(b.expires()) },
+			Place: func(w *waiter) *int { return &w.expiryPlace }}}
 	for _, l := range []line{{}, {leaves: true}, {clients: true}, {clients: true, leaves: true}} {
 		q.lines[l] = newLine()
 	}
@@ -142,7 +143,7 @@ func (q *queue) Empty(worker, key string) bool {
 	return q.any == 0 && (worker == "" || q.lines[line{worker: worker}] == nil)
 }
 
-func (q *queue) linesLike(l line) map[line]*ordered[*waiter] {
+func (q *queue) linesLike(l line) map[line]*ordered.Heap[*waiter] {
 	if l.session != "" {
 		return q.held
 	}
@@ -159,8 +160,8 @@ func (q *queue) Push(w *waiter) {
 	if lines[l] == nil {
 		lines[l] = newLine()
 	}
-	lines[l].push(w)
-	q.expiring.push(w)
+	lines[l].Push(w)
+	q.expiring.Push(w)
 	if w.call != nil {
 		q.shares.add(w)
 	}
@@ -190,7 +191,7 @@ func (q *queue) arrive(now time.Time, priority int, timeout time.Duration) arriv
 // First returns the next waiter of a line, nil if there is none.
 func (q *queue) First(l line) *waiter {
 	if waiting := q.linesLike(l)[l]; waiting != nil {
-		return waiting.first()
+		return waiting.First()
 	}
 	return nil
 }
@@ -198,7 +199,7 @@ func (q *queue) First(l line) *waiter {
 // Leaver returns the next that may go to another host, nil if there is none.
 func (q *queue) Leaver(who Leavers) (first *waiter) {
 	for l, waiting := range q.lines {
-		w := waiting.first()
+		w := waiting.First()
 		if w != nil && l.leaves && (who == CallsAndClients || l.clients == (who == Clients)) &&
 			(first == nil || w.before(first.arrival)) {
 			first = w
@@ -208,7 +209,7 @@ func (q *queue) Leaver(who Leavers) (first *waiter) {
 }
 
 // All are the waiters, in no order.
-func (q *queue) All() []*waiter { return slices.Clone(q.expiring.items) }
+func (q *queue) All() []*waiter { return slices.Clone(q.expiring.Items) }
 
 // Remove removes a waiter. It reports false if the waiter is not queued.
 func (q *queue) Remove(w *waiter) bool {
@@ -217,10 +218,10 @@ func (q *queue) Remove(w *waiter) bool {
 	}
 	l := w.line()
 	lines := q.linesLike(l)
-	if lines[l].remove(w); len(lines[l].items) == 0 && (l.worker != "" || l.session != "" || l.key != "") {
+	if lines[l].Remove(w); lines[l].Len() == 0 && (l.worker != "" || l.session != "" || l.key != "") {
 		delete(lines, l)
 	}
-	q.expiring.remove(w)
+	q.expiring.Remove(w)
 	if w.call != nil {
 		q.shares.remove(w)
 	}
@@ -228,93 +229,49 @@ func (q *queue) Remove(w *waiter) bool {
 	return true
 }
 
-// ordered is a heap whose items know their places in it. The zero value of place in an item must be -1.
-type ordered[T any] struct {
-	items  []T
-	before func(a, b T) bool
-	place  func(T) *int // of its index; -1 while it is not in the heap
-}
-
-func (o *ordered[T]) push(item T)   { heap.Push((*byPlace[T])(o), item) }
-func (o *ordered[T]) remove(item T) { heap.Remove((*byPlace[T])(o), *o.place(item)) }
-func (o *ordered[T]) fix(item T)    { heap.Fix((*byPlace[T])(o), *o.place(item)) }
-
-// first returns the first item, the zero value if there is none.
-func (o *ordered[T]) first() (first T) {
-	if len(o.items) > 0 {
-		first = o.items[0]
-	}
-	return first
-}
-
-// byPlace implements heap.Interface.
-type byPlace[T any] ordered[T]
-
-func (b *byPlace[T]) Len() int           { return len(b.items) }
-func (b *byPlace[T]) Less(i, j int) bool { return b.before(b.items[i], b.items[j]) }
-
-func (b *byPlace[T]) Swap(i, j int) {
-	b.items[i], b.items[j] = b.items[j], b.items[i]
-	*b.place(b.items[i]), *b.place(b.items[j]) = i, j
-}
-
-func (b *byPlace[T]) Push(x any) {
-	*b.place(x.(T)) = len(b.items)
-	b.items = append(b.items, x.(T))
-}
-
-func (b *byPlace[T]) Pop() any {
-	last := len(b.items) - 1
-	item := b.items[last]
-	clear(b.items[last:])
-	b.items = b.items[:last]
-	*b.place(item) = -1
-	return item
-}
-
 // shares counts the queued calls of each client, so that a full queue can displace the last call of the one that has
 // the most, without a look at all calls.
 type shares struct {
 	byClient map[string]*share
-	most     ordered[*share]
+	most     ordered.Heap[*share]
 }
 
 // share are the queued calls of one client: the last is the one to displace.
 type share struct {
 	client string
-	calls  ordered[*waiter] // the last first
-	place  int              // in most
+	calls  ordered.Heap[*waiter] // the last first
+	place  int                   // in most
 }
 
 func newShares() shares {
-	return shares{byClient: map[string]*share{}, most: ordered[*share]{
-		before: func(a, b *share) bool { return len(a.calls.items) > len(b.calls.items) },
-		place:  func(s *share) *int { return &s.place },
+	return shares{byClient: map[string]*share{}, most: ordered.Heap[*share]{
+		Before: func(a, b *share) bool { return a.calls.Len() > b.calls.Len() },
+		Place:  func(s *share) *int { return &s.place },
 	}}
 }
 
 func (s *shares) add(w *waiter) {
 	own := s.byClient[w.client]
 	if own == nil {
-		own = &share{client: w.client, calls: ordered[*waiter]{
-			before: func(a, b *waiter) bool { return b.before(a.arrival) },
-			place:  func(w *waiter) *int { return &w.sharePlace },
+		own = &share{client: w.client, calls: ordered.Heap[*waiter]{
+			Before: func(a, b *waiter) bool { return b.before(a.arrival) },
+			Place:  func(w *waiter) *int { return &w.sharePlace },
 		}}
 		s.byClient[w.client] = own
-		s.most.push(own)
+		s.most.Push(own)
 	}
-	own.calls.push(w)
-	s.most.fix(own)
+	own.calls.Push(w)
+	s.most.Fix(own)
 }
 
 func (s *shares) remove(w *waiter) {
 	own := s.byClient[w.client]
-	own.calls.remove(w)
-	if len(own.calls.items) > 0 {
-		s.most.fix(own)
+	own.calls.Remove(w)
+	if own.calls.Len() > 0 {
+		s.most.Fix(own)
 		return
 	}
-	s.most.remove(own)
+	s.most.Remove(own)
 	delete(s.byClient, w.client)
 }
 
@@ -323,10 +280,10 @@ func (s *shares) remove(w *waiter) {
 func (s *shares) displaceable(client string) *waiter {
 	has := 0
 	if own := s.byClient[client]; own != nil {
-		has = len(own.calls.items)
+		has = own.calls.Len()
 	}
-	if most := s.most.first(); most != nil && len(most.calls.items) > has+1 {
-		return most.calls.first()
+	if most := s.most.First(); most != nil && most.calls.Len() > has+1 {
+		return most.calls.First()
 	}
 	return nil
 }

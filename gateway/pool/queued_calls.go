@@ -101,8 +101,8 @@ func (p *poolState) refuseLocked(w *waiter, err error) {
 
 // expireQueueLocked refuses those who have waited too long, and returns the time to the next one that will have.
 func (p *poolState) expireQueueLocked(now time.Time) time.Duration {
-	w := p.queue.expiring.first()
-	for ; w != nil && !now.Before(w.expires()); w = p.queue.expiring.first() {
+	w := p.queue.expiring.First()
+	for ; w != nil && !now.Before(w.expires()); w = p.queue.expiring.First() {
 		p.refuseLocked(w, w.errExpired())
 	}
 	if w == nil {
@@ -214,7 +214,7 @@ func (p *poolState) nextQueuedLocked(now time.Time) (first *waiter, its *upstrea
 	lost := p.dispatcher.monitor.lost.Load()
 	keys, clean := p.keysLocked(now)
 	for l, waiting := range p.queue.lines {
-		w := waiting.first()
+		w := waiting.First()
 		if w == nil || first != nil && !w.before(first.arrival) ||
 			l.key != "" && !clean && !slices.Contains(keys, l.key) || // else each line would look at each worker
 			l.clients && lost { // without Temporal a client would close the worker and get no lease

@@ -369,7 +369,7 @@ func (p *poolState) makeRoomLocked(now time.Time, patience time.Duration) {
 	slices.SortFunc(busy, func(a, b *upstream) int { return a.use.since.Compare(b.use.since) })
 	lost, seen := p.dispatcher.monitor.lost.Load(), map[string]bool{}
 	for l, waiting := range p.queue.lines {
-		w := waiting.first()
+		w := waiting.First()
 		if l.key == "" || w == nil || l.clients && lost || seen[l.key] || !p.mayBindLocked(l.key) {
 			continue
 		}

@@ -4,8 +4,9 @@ package expirylru
 
 import (
 	"cmp"
-	"container/heap"
 	"slices"
+
+	"github.com/tempool/tempool/internal/ordered"
 )
 
 // Entry is one value with its expiry. Times are milliseconds since 1970, TTL is in milliseconds. Callers may change
@@ -25,14 +26,17 @@ func (e *Entry[V]) expiresAt() int64 { return e.LastAccessed + e.TTL }
 // LRU holds entries until they are removed or swept; an expired entry counts until then. Use New.
 type LRU[V any] struct {
 	byID  map[string]*Entry[V]
-	byUse byUse[V]
-	uses  int64 // so far
+	byUse ordered.Heap[*Entry[V]] // the least recently used one first
+	uses  int64                   // so far
 	// earliest is a lower bound of all expiry times, so that Sweep can return without a scan.
 	earliest int64
 }
 
 // New makes an empty LRU.
-func New[V any]() *LRU[V] { return &LRU[V]{byID: make(map[string]*Entry[V])} }
+func New[V any]() *LRU[V] {
+	return &LRU[V]{byID: make(map[string]*Entry[V]), byUse: ordered.Heap[*Entry[V]]{
+		Before: func(x, y *Entry[V]) bool { return earlier(x, y) < 0 }, Place: func(e *Entry[V]) *int { return &e.at }}}
+}
 
 // Len counts all entries, expired ones included.
 func (l *LRU[V]) Len() int { return len(l.byID) }
@@ -56,7 +60,7 @@ func (l *LRU[V]) Add(e *Entry[V]) {
 	l.byID[e.ID] = e
 	l.uses++
 	e.use = l.uses
-	heap.Push(&l.byUse, e)
+	l.byUse.Push(e)
 }
 
 // Touch notes a use of an entry and sets its TTL. LastAccessed never goes backwards.
@@ -64,22 +68,17 @@ func (l *LRU[V]) Touch(e *Entry[V], now, ttl int64) {
 	l.uses++
 	e.LastAccessed, e.TTL, e.use = max(e.LastAccessed, now), ttl, l.uses
 	l.earliest = min(l.earliest, e.expiresAt())
-	heap.Fix(&l.byUse, e.at)
+	l.byUse.Fix(e)
 }
 
 // Remove removes an entry.
 func (l *LRU[V]) Remove(e *Entry[V]) {
 	delete(l.byID, e.ID)
-	heap.Remove(&l.byUse, e.at)
+	l.byUse.Remove(e)
 }
 
 // Oldest returns the least recently used entry, or nil.
-func (l *LRU[V]) Oldest() *Entry[V] {
-	if len(l.byUse) == 0 {
-		return nil
-	}
-	return l.byUse[0]
-}
+func (l *LRU[V]) Oldest() *Entry[V] { return l.byUse.First() }
 
 // All yields every entry in no order. The loop body may remove the entry it was given.
 func (l *LRU[V]) All(yield func(*Entry[V]) bool) {
@@ -91,7 +90,7 @@ func (l *LRU[V]) All(yield func(*Entry[V]) bool) {
 }
 
 // IDs are the ids of all entries, least recently used first.
-func (l *LRU[V]) IDs() []string { return IDs(slices.SortedFunc(slices.Values(l.byUse), earlier)) }
+func (l *LRU[V]) IDs() []string { return IDs(slices.SortedFunc(slices.Values(l.byUse.Items), earlier)) }
 
 // Sweep removes the entries that have expired at now and returns them, least recently used first. It returns in
 // constant time while none can have expired.
@@ -123,31 +122,4 @@ func IDs[V any](entries []*Entry[V]) []string {
 
 func earlier[V any](x, y *Entry[V]) int {
 	return cmp.Or(cmp.Compare(x.LastAccessed, y.LastAccessed), cmp.Compare(x.use, y.use))
-}
-
-// byUse is a heap of entries, the least recently used one first.
-type byUse[V any] []*Entry[V]
-
-func (h byUse[V]) Len() int           { return len(h) }
-func (h byUse[V]) Less(i, j int) bool { return earlier(h[i], h[j]) < 0 }
-
-func (h byUse[V]) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].at, h[j].at = i, j
-}
-
-// Push is for container/heap.
-func (h *byUse[V]) Push(x any) {
-	e := x.(*Entry[V])
-	e.at = len(*h)
-	*h = append(*h, e)
-}
-
-// Pop is for container/heap.
-func (h *byUse[V]) Pop() any {
-	last := len(*h) - 1
-	e := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	return e
 }
