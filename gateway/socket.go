@@ -137,20 +137,12 @@ type socketPeer struct {
 // peerOf asks the kernel who opened a connection over a Unix socket.
 func peerOf(c net.Conn) *socketPeer {
 	peer := &socketPeer{}
-	conn, ok := c.(*net.UnixConn)
-	if !ok {
-		return peer
-	}
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return peer
-	}
-	_ = raw.Control(func(fd uintptr) {
-		if pid, uid, ok := credentials(int(fd)); ok {
+	if conn, ok := c.(*net.UnixConn); ok {
+		if pid, uid, ok := tree.PeerOf(conn); ok {
 			peer.uid = uid
 			peer.id, peer.known = tree.Identify(pid)
 		}
-	})
+	}
 	return peer
 }
 

@@ -154,15 +154,15 @@ func (k *keeper) serve() bool {
 
 // mayTake reports whether the peer is a program of the agent's user, and no process that the keeper keeps.
 func (k *keeper) mayTake(conn *net.UnixConn) bool {
-	peer, err := peerOf(conn)
-	if err != nil || peer.uid != os.Geteuid() {
+	pid, uid, known := tree.PeerOf(conn)
+	if !known || int(uid) != os.Geteuid() {
 		return false
 	}
 	roots, cookies := map[int]bool{}, map[string]bool{}
 	for _, item := range k.hand.Items {
 		roots[item.Key.Root.PID], cookies[item.Key.Cookie] = true, true
 	}
-	return !tree.Belongs(peer.pid, roots, cookies, func(tree.Identity) bool { return false })
+	return !tree.Belongs(pid, roots, cookies, func(tree.Identity) bool { return false })
 }
 
 // give sends everything to the agent, and returns when that has taken it over.

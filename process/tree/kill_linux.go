@@ -42,3 +42,12 @@ func atHighPriority(f func()) {
 		f()
 	})
 }
+
+// credentials are those of the process that connected to a Unix socket.
+func credentials(fd int) (pid int, uid uint32, ok bool) {
+	found, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return 0, 0, false
+	}
+	return int(found.Pid), found.Uid, true
+}

@@ -1,0 +1,5 @@
+package keeper
+
+import "errors"
+
+func protect() error { return errors.ErrUnsupported }
