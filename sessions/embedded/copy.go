@@ -10,14 +10,9 @@ import (
 var _ sessions.Replica = (*Store)(nil)
 
 // IDs lists the live sessions, least recently used first.
-func (s *Store) IDs(ctx context.Context) ([]string, error) {
-	now, err := s.lock(ctx, "list sessions", anySession)
-	if err != nil {
-		return nil, err
-	}
-	defer s.mu.Unlock()
-	s.sweepLocked(now)
-	return s.sessions.IDs(), nil
+func (s *Store) IDs(ctx context.Context) (ids []string, err error) {
+	_, err = s.swept(ctx, "list sessions", func() { ids = s.sessions.IDs() })
+	return ids, err
 }
 
 // Peek returns sessions without extending their TTL.

@@ -40,22 +40,24 @@ func (s *Store) peek(ctx context.Context, operation, id string) (*sessions.Sessi
 }
 
 // Count returns the number of live sessions.
-func (s *Store) Count(ctx context.Context) (int, error) {
-	now, err := s.lock(ctx, "count sessions", anySession)
-	if err != nil {
-		return 0, err
-	}
-	defer s.mu.Unlock()
-	s.sweepLocked(now)
-	return s.sessions.Len(), nil
+func (s *Store) Count(ctx context.Context) (n int, err error) {
+	_, err = s.swept(ctx, "count sessions", func() { n = s.sessions.Len() })
+	return n, err
 }
 
 // DeleteExpired removes expired sessions from memory at once and from the file with the next batch.
 func (s *Store) DeleteExpired(ctx context.Context) (int, error) {
-	now, err := s.lock(ctx, "sweep sessions", anySession)
+	return s.swept(ctx, "sweep sessions", func() {})
+}
+
+// swept looks at the sessions after a sweep, and returns how many that removed.
+func (s *Store) swept(ctx context.Context, operation string, look func()) (removed int, err error) {
+	now, err := s.lock(ctx, operation, anySession)
 	if err != nil {
 		return 0, err
 	}
 	defer s.mu.Unlock()
-	return s.sweepLocked(now), nil
+	removed = s.sweepLocked(now)
+	look()
+	return removed, nil
 }
