@@ -27,7 +27,7 @@ test: format tree vet temporal-server replay-test
 test-all: export TEMPOOL_TEST_ALL = 1
 test-all:
 	scripts/setup-debian.sh
-	$(MAKE) --no-print-directory --keep-going check replay-test test-race ui-test
+	$(MAKE) --no-print-directory --keep-going check replay-test test-race ui-test packages-check
 
 # The cheap ones first; all of them, also if one fails.
 CHECKS = format tree build build-darwin vet compose-check alerts-check workflowcheck staticcheck govulncheck
@@ -53,7 +53,7 @@ bin:
 release-snapshot:
 	scripts/packages.sh
 
-# Tries the packages of linux/amd64, as root on Debian: the archive and the deb in a root file system of their own, and the unit.
+# Tries the packages of linux/amd64, as root on Debian: the archive, rpm and deb in a root file system of their own, and the unit.
 packages-check: temporal-server
 	TARGETS=linux/amd64 scripts/packages.sh
 	scripts/check-packages.sh

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks the packages of linux/amd64 that scripts/packages.sh has made in dist/, as root. The archive is unpacked in a root
 # file system with Debian's base and Python 3 alone, where tempool dev --once must finish its job on a Temporal server that it
-# starts from the program that this user has in cache. There, too, the deb is installed, upgraded and removed.
+# starts from the program that this user has in cache. There, too, rpm and deb are installed, upgraded and removed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=$(cat internal/buildinfo/VERSION)
@@ -18,7 +18,7 @@ step() { echo "check-packages: $*"; }
 
 (cd dist && sha256sum -c --quiet checksums.txt)
 step "making a root file system"
-debootstrap --variant=minbase --include=python3 bookworm "$root" >"$root.log" 2>&1 || { tail "$root.log" >&2; exit 1; }
+debootstrap --variant=minbase --include=python3,rpm bookworm "$root" >"$root.log" 2>&1 || { tail "$root.log" >&2; exit 1; }
 rm "$root.log"
 mount -t proc proc "$root/proc"
 mount --rbind /dev "$root/dev"
@@ -32,6 +32,20 @@ in_root /opt/tempool/tempool --version
 in_root /opt/tempool/tempool dev --once >"$root/tmp/once" 2>&1 || { tail -20 "$root/tmp/once" >&2; exit 1; }
 grep -E 'is ready|files a second' "$root/tmp/once"
 rm -rf "$root/opt/tempool" "$root/tmp/.cache"
+
+jq -e '[.components[].name] | contains(["go.temporal.io/sdk", "github.com/spf13/cobra"])' "${archive%.tar.gz}.sbom.json" >/dev/null
+
+step "the rpm: install, upgrade, removal" # by Debian's rpm, which knows nothing of the root's other packages
+cp "dist/tempool_${version}_linux_amd64.rpm" "$root/tmp/new.rpm"
+in_root rpm -i --nodeps /tmp/new.rpm
+in_root install -d -o tempool -m 700 /var/lib/tempool
+in_root su -s /bin/sh tempool -c '/usr/bin/tempool agent --config /etc/tempool/agent.toml --check'
+echo '# mine' >>"$root/etc/tempool/agent.toml"
+in_root rpm -U --nodeps --force /tmp/new.rpm
+in_root grep -q '# mine' /etc/tempool/agent.toml
+in_root rpm -e tempool
+in_root test -e /etc/tempool/agent.toml.rpmsave -a -d /var/lib/tempool -a ! -e /usr/bin/tempool
+in_root sh -ec 'rm -r /etc/tempool /var/lib/tempool /tmp/new.rpm; userdel tempool'
 
 step "the deb: install"
 cp "dist/tempool_${version}_linux_amd64.deb" "$root/tmp/new.deb"
@@ -54,7 +68,7 @@ in_root test -e /etc/tempool/agent.toml -a -d /var/lib/tempool -a ! -e /usr/bin/
 in_root dpkg -P tempool >/dev/null
 rm -rf "$root"/tmp/{new.deb,next,next.deb,once} "$root/usr/local/bin/temporal"
 in_root sh -c 'find / -xdev -path /proc -prune -o -path /var/log -prune -o -print | sort' >"$root/tmp/after"
-left=$(comm -13 "$root/tmp/before" "$root/tmp/after" | grep -vE '^/(tmp|etc/.*-$|var/(lib/dpkg|cache)|opt)' || true)
+left=$(comm -13 "$root/tmp/before" "$root/tmp/after" | grep -vE '^/(tmp|etc/.*-$|var/(lib/(dpkg|rpm)|cache)|opt)' || true)
 if [ -n "$left" ]; then
   printf 'check-packages: left behind:\n%s\n' "$left" >&2
   exit 1

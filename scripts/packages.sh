@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Makes the packages of this tree in dist/: an archive for each target, deb and rpm for Linux, and their checksums. Each
-# archive has the stripped program, completions and man pages. TARGETS chooses, as in TARGETS=linux/amd64.
+# Makes the packages of this tree in dist/: for each target an archive and a list of the modules in it (CycloneDX), deb and
+# rpm for Linux, and their checksums. Each archive has the stripped program, completions and man pages. TARGETS chooses, as in TARGETS=linux/amd64.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 nfpm=github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.44.0
+sbom=github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
 most=$((45 * 1024 * 1024)) # bytes of a stripped program
 
 version=${VERSION:-$(cat internal/buildinfo/VERSION)}
@@ -33,6 +34,7 @@ for target in ${TARGETS:-linux/amd64 linux/arm64 darwin/amd64 darwin/arm64}; do
     echo "packages: that is more than $((most / 1024)) KiB" >&2
     exit 1
   fi
+  GOFLAGS= go run "$sbom" bin -json -noserial -notimestamp -version "v$version" -output "$dist/$name.sbom.json" "$dist/tempool"
   mkdir "$dist/$name"
   cp -r "$dist/tempool" "$dist/completions" "$dist/man" LICENSE README.md "$dist/$name/"
   tar -C "$dist" --sort=name --owner=0 --group=0 --mtime="$date" -czf "$dist/$name.tar.gz" "$name"

@@ -16,6 +16,9 @@ needed=(
   "nft nftables"                # cuts the links of test machines
   "podman podman"               # runs workers of kind "container"
   "runc runc"                   # the runtime of their tests
+  "debootstrap debootstrap"     # the root file system of the packages' test
+  "systemd-analyze systemd"     # checks their unit
+  "jq jq"                       # and the list of their modules
   "mypy mypy"                   # checks the types of the Python SDK and its examples
 )
 
