@@ -7,8 +7,8 @@ STATICCHECK   = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK   = golang.org/x/vuln/cmd/govulncheck@v1.9.0
 WORKFLOWCHECK = go.temporal.io/sdk/contrib/tools/workflowcheck@v0.6.0
 
-# Packages tested concurrently: many tests start processes and servers, and more would overload a machine with two cores.
-TEST_PACKAGES_AT_ONCE ?= 2
+# Packages tested concurrently: many tests wait for processes and servers, and more would overload a machine with two cores.
+TEST_PACKAGES_AT_ONCE ?= 3
 TEST_TIMEOUT          ?= 40m
 # Tests of one package that run concurrently: those with a Temporal server of their own mostly wait.
 TESTS_AT_ONCE         ?= 8
@@ -94,6 +94,7 @@ temporal-server:
 
 # All tests with the race detector, which costs so much processor time that more tests at once would only wait for it.
 test-race: TESTS_AT_ONCE = 4
+test-race: TEST_PACKAGES_AT_ONCE = 2
 test-race: temporal-server
 	$(TESTRUN) -race $(TESTS) ./...
 

@@ -349,6 +349,7 @@ func TestTheSDKsOwnSuitesPass(t *testing.T) {
 		{"python", []string{debianPython, "-W", "error", "-m", "unittest", "tests.aio"}},
 	} {
 		t.Run(suite.dir, func(t *testing.T) {
+			t.Parallel() // they mostly wait
 			if suite.run[0] == debianPython {
 				need.PythonModule(t, debianPython, "httpx")
 			}
