@@ -48,12 +48,19 @@ func (env *testEnv) startMCP(mode string, size int, command ...string) (url stri
 	s.Pool.Name, s.Pool.Size, s.Pool.Protocol, s.Pool.MaxInflight = mode, size, spec.ProtocolJSONRPC, 16
 	s.Pool.Command, s.MCP.Mode, s.MCP.Idle = command, mode, spec.Duration(5*time.Second) // many clients send no DELETE
 	env.startPool(s)
-	out, _ := env.ctl(cli.ExitOK, "mcp", "url", mode)
+	return env.mcpURL(mode)
+}
+
+// mcpURL is the URL of a pool in the entry for a client's configuration.
+func (env *testEnv) mcpURL(pool string) string {
+	env.t.Helper()
+	out, _ := env.ctl(cli.ExitOK, "mcp", "url", pool)
 	var entries struct {
-		Servers map[string]struct{ URL string } `json:"mcpServers"`
+		Servers map[string]struct{ Type, URL string } `json:"mcpServers"`
 	}
 	require.NoError(env.t, json.Unmarshal([]byte(out), &entries), out)
-	return entries.Servers[mode].URL
+	require.Equal(env.t, "http", entries.Servers[pool].Type)
+	return entries.Servers[pool].URL
 }
 
 // run runs a client and returns what it prints.

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -118,13 +117,7 @@ func TestAClientsConfigurationBecomesOneURL(t *testing.T) {
 	env := newEnv(t)
 	env.startAgent("mcp", "--listen", "127.0.0.1:0")
 	_, _ = env.ctl(cli.ExitOK, "mcp", "import", config, "--start", "--dir", dir)
-	out, _ := env.ctl(cli.ExitOK, "mcp", "url", "everything")
-	var entries struct {
-		Servers map[string]struct{ Type, URL string } `json:"mcpServers"`
-	}
-	require.NoError(t, json.Unmarshal([]byte(out), &entries), out)
-	require.Equal(t, "http", entries.Servers["everything"].Type)
-	client := exec.CommandContext(t.Context(), "node", filepath.Join(dir, "client.mjs"), entries.Servers["everything"].URL,
+	client := exec.CommandContext(t.Context(), "node", filepath.Join(dir, "client.mjs"), env.mcpURL("everything"),
 		spec.MCPSession)
 	got, err := client.CombinedOutput()
 	require.NoError(t, err, "%s", got)

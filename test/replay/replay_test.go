@@ -84,7 +84,7 @@ func (i *extraCommandInbound) ExecuteWorkflow(ctx workflow.Context, in *intercep
 	return i.Next.ExecuteWorkflow(ctx, in)
 }
 
-// TestAReplayRecordsAllTransitionsOfARun: what ReplayInterceptors tell of a worker is its record, notes included.
+// TestAReplayRecordsAllTransitionsOfARun: ReplayInterceptors emit the whole record of a worker, notes included.
 func TestAReplayRecordsAllTransitionsOfARun(t *testing.T) {
 	t.Parallel()
 	runs, notes := 0, 0
