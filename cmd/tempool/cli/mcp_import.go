@@ -106,8 +106,8 @@ func readClientConfig(path string) (c clientConfig, err error) {
 		line, column = strings.Count(before, "\n")+1, len(before)-strings.LastIndex(before, "\n")
 	}
 	if err != nil {
-		return c, api.Errorf(api.CodeInvalid, "%s:%d:%d: %w; a client's configuration is JSON, or TOML in a file *.toml", path,
-			line, column, err)
+		return c, api.Errorf(api.CodeInvalid, "%s:%d:%d: %w; a client's configuration is JSON, or TOML in a file *.toml",
+			path, line, column, err)
 	}
 	if len(c.all()) == 0 {
 		return c, api.Errorf(api.CodeInvalid, "%s:1:1: there is no server under mcpServers, servers or [mcp_servers]", path)
