@@ -19,24 +19,35 @@ import (
 type program struct{ *Process }
 
 // start records the process, starts the program with its pipes, and starts the goroutines that read them. The record
-// and the reaper come first: from the fork on, somebody else must know the mark and the cookie.
+// and the reaper come first: before the program runs, somebody else must know the mark and the cookie. Until a fork of
+// a template is adopted it belongs to the template, of which they know.
 func (p program) start() error {
-	s := p.supervisor
-	if err := s.state.writeRecord(p.record()); err != nil {
-		p.plan.cgroup.Remove(s.logger)
-		s.releaseAddress(p.plan.address)
-		p.plan.mark.Retire()
-		return err
+	alone := p.template == nil
+	var err error
+	if alone {
+		err = p.register()
 	}
-	s.reaper.Watch(p.treeKey())
-	if err := p.fork(); err != nil {
+	if err == nil {
+		err = p.fork()
+	}
+	if err != nil {
 		p.release()
 		return err
 	}
-	s.reaper.Watch(p.treeKey())
-	if err := s.state.writeRecord(p.record()); err != nil {
-		p.log().Warn("cannot record the PID of a process", "error", err)
+	if alone {
+		if err := p.register(); err != nil {
+			p.log().Warn("cannot record the PID of a process", "error", err)
+		}
 	}
+	return nil
+}
+
+// register records the process in the state directory and tells the reaper of it, with what is known of its tree.
+func (p *Process) register() error {
+	if err := p.supervisor.state.writeRecord(p.record()); err != nil {
+		return err
+	}
+	p.supervisor.reaper.Watch(p.treeKey())
 	return nil
 }
 

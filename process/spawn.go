@@ -169,9 +169,13 @@ func (s *Supervisor) newKind(launch Launch) (p *Process, err error) {
 	return p, err
 }
 
-// shareSpec returns the spec of a live process that equals sp, or else a copy of sp: the processes of a pool have the
-// same, which is large.
-func (s *Supervisor) shareSpec(sp spec.Spec) *spec.Spec {
+// shareSpec returns the spec of a live process that equals the launch's, or else a copy of that: the processes of a
+// pool have the same, which is large.
+func (s *Supervisor) shareSpec(launch Launch) *spec.Spec {
+	if launch.after != nil {
+		return launch.after.spec
+	}
+	sp := launch.Spec
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	different := make(map[*spec.Spec]bool)
@@ -192,7 +196,7 @@ func (s *Supervisor) shareSpec(sp spec.Spec) *spec.Spec {
 func (s *Supervisor) newProcess(launch Launch, pl *plan, inForce spec.Limits) *Process {
 	k := key{launch.Worker, launch.Incarnation}
 	p := &Process{
-		supervisor: s, name: k, spec: s.shareSpec(launch.Spec), plan: pl, members: &tree.MemberSet{}, launch: launch,
+		supervisor: s, name: k, spec: s.shareSpec(launch), plan: pl, members: &tree.MemberSet{}, launch: launch,
 		wake: make(chan struct{}, 1), exited: make(chan struct{}), limits: inForce, mechanisms: pl.mechanisms,
 	}
 	p.launch.after, p.launch.template, p.launch.binding = nil, nil, nil

@@ -162,7 +162,7 @@ func (s *Supervisor) spawnWithTemplate(ctx context.Context, launch Launch) (p *P
 	if !launch.Spec.Start.Fork {
 		return s.spawn(launch)
 	}
-	sp := s.shareSpec(launch.Spec)
+	sp := s.shareSpec(launch)
 	for range 2 {
 		if launch.template, err = s.readyTemplate(ctx, sp); err == nil {
 			p, err = s.spawn(launch)

@@ -192,8 +192,8 @@ func (t *template) receive(deadline time.Time) (templateReply, error) {
 	return reply, nil
 }
 
-// fork makes p a fork of the template that carries the mark of p and has its cgroup and cores. It waits at its gate
-// until open is called; if the caller closes the gate, it exits.
+// fork makes p a fork of the template that carries the mark of p, has its cgroup and cores, and is registered. It waits
+// at its gate until the caller writes a byte to that; if the caller closes the gate, it exits.
 func (t *template) fork(p *Process, cmd *exec.Cmd) (gate *os.File, err error) {
 	longest := min(forkTimeout, p.spec.Start.Timeout.D()/3)
 	timeout, cancel := context.WithTimeout(p.supervisor.ctx, longest)
@@ -220,7 +220,10 @@ func (t *template) fork(p *Process, cmd *exec.Cmd) (gate *os.File, err error) {
 		}
 		return nil, err
 	}
-	if err := t.adopt(timeout, p, pid); err != nil {
+	if err = t.adopt(timeout, p, pid); err == nil {
+		err = p.register()
+	}
+	if err != nil {
 		gate.Close() // at which it exits
 		if p.child {
 			_, _ = tree.ReapChild(pid)

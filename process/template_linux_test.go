@@ -11,8 +11,10 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/tempool/tempool/internal/need"
 	"github.com/tempool/tempool/process/logs"
@@ -155,6 +157,50 @@ func TestProcessesAreForksOfOneTemplate(t *testing.T) {
 	}
 	s.endUnusedTemplates(time.Now().Add(4 * templateLinger))
 	eventually(t, func() bool { return len(templatesOf(s)) == 0 }, "templates of no use must end")
+}
+
+func TestAForkIsRegisteredBeforeItsProgramRuns(t *testing.T) {
+	s, l := open(t), launch("p/0", 1, forks(t, ""))
+	var err error
+	l.template, err = s.readyTemplate(t.Context(), &l.Spec)
+	require.NoError(t, err)
+	p, err := s.newKind(l)
+	require.NoError(t, err)
+	cmd := p.plan.command(p.plan.program, p.plan.args, p.plan.dir)
+	var ends []*os.File
+	require.NoError(t, p.pipes.open(l.Spec.Pool.Protocol, cmd, &ends))
+	gate, err := l.template.fork(p, cmd)
+	require.NoError(t, err)
+	records, err := s.state.readRecords(s.logger)
+	require.NoError(t, err)
+	isOurs := func(r record) bool { return r.Worker == "p/0" && r.Key.Mark == p.plan.mark }
+	require.True(t, slices.ContainsFunc(records, isOurs))
+	gate.Close() // it exits
+	_, err = tree.ReapChild(p.root.PID)
+	require.NoError(t, err)
+	p.kind.release()
+	for _, file := range ends {
+		file.Close()
+	}
+	p.pipes.close()
+}
+
+func TestTheMemoryOfATemplateIsInHugePages(t *testing.T) {
+	p := started(t, open(t), launch("p/0", 1, forks(t, `
+loaded = b"1" * (32 << 20)
+@tempool.method
+def huge():
+    with open("/proc/self/smaps_rollup") as lines: return sum(int(l.split()[1]) for l in lines if l.startswith("AnonHugePages"))
+`)))
+	memory, err := unix.Mmap(-1, 0, 4<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	require.NoError(t, err)
+	defer unix.Munmap(memory)
+	for i := range memory {
+		memory[i] = 1
+	}
+	aligned := memory[2<<20-int(uintptr(unsafe.Pointer(&memory[0]))%(2<<20)):]
+	able := unix.Madvise(aligned[:2<<20], unix.MADV_COLLAPSE) == nil
+	require.Equal(t, able, ask[int](t, p, "huge") >= 28<<10)
 }
 
 func TestATemplateThatHangsIsReplaced(t *testing.T) {

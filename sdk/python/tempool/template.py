@@ -11,6 +11,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 
 from .methods import is_async
 
@@ -18,6 +19,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, List
 
+_HUGE = 2 << 20  # bytes of a huge page
+_MADV_COLLAPSE = 25
+_COMPACTION = 2.0  # seconds for which memory is moved into huge pages; the rest stays where it is
 _CLONE_NEWUSER = 0x10000000
 _CLONE_NEWNET = 0x40000000
 
@@ -35,6 +39,7 @@ def serve(control: int, on_start: List[Callable[[], Any]], before_fork: List[Cal
     _refuse_threads()
     gc.collect()
     gc.freeze()  # so that a collection in a fork does not copy the pages of what was loaded
+    _use_huge_pages()
     connection = socket.socket(fileno=control)
     connection.sendall(b'{"template": 1}\n')
     while True:
@@ -69,6 +74,33 @@ def serve(control: int, on_start: List[Callable[[], Any]], before_fork: List[Cal
 
 _TAKEN = b"1"  # from the process that waits: it has a request
 _ANSWERS = b"2"  # it answers the request; it closes the pipe when it begins to serve
+
+
+def _use_huge_pages() -> None:
+    """Moves the memory of what was loaded into huge pages where Linux can (6.1): a fork, and its end, take time for each page.
+
+    A fork that writes still gets 4 KiB of its own. Memory that is only partly in use stays where it is, since it would grow.
+    """
+    try:
+        import ctypes
+
+        advise = ctypes.CDLL(None).madvise
+        with open("/proc/self/smaps") as smaps:
+            lines = smaps.read().splitlines()
+    except (ImportError, OSError, AttributeError):
+        return
+    until = time.monotonic() + _COMPACTION
+    start = end = 0
+    for line in lines:
+        fields = line.split()
+        if not fields[0].endswith(":"):
+            anonymous = fields[1] == "rw-p" and (len(fields) == 5 or fields[5] == "[heap]")
+            start, end = [int(address, 16) for address in fields[0].split("-")] if anonymous else (0, 0)
+        elif fields[0] == "Anonymous:" and int(fields[1]) << 10 >= (end - start) * 0.95:
+            for at in range(-(-start // _HUGE) * _HUGE, end - _HUGE + 1, _HUGE):
+                if time.monotonic() > until:
+                    return
+                advise(ctypes.c_void_p(at), ctypes.c_size_t(_HUGE), _MADV_COLLAPSE)
 
 
 def _is_open(connection: socket.socket) -> bool:
