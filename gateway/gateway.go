@@ -111,7 +111,8 @@ func New(config Config) (*Gateway, error) {
 		open:    openConnections{all: make(map[net.Conn]*connection)}, backups: make(chan struct{}, maxBackups),
 	}
 	g.life, g.endLife = context.WithCancel(context.Background())
-	endpoint = mcp.New(mcp.Config{HostID: config.HostID, Pool: dispatcher, Life: g.life, Logger: config.Logger})
+	endpoint = mcp.New(mcp.Config{HostID: config.HostID, Pool: dispatcher, Store: g.mcpStore, Peer: g.mcpPeer,
+		Life: g.life, Logger: config.Logger})
 	g.mcp = endpoint
 	if g.auth, err = newAuthenticator(config); err != nil {
 		return nil, err

@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"context"
+	"errors"
 	"net"
 	"net/http"
 	"net/url"
@@ -12,6 +14,7 @@ import (
 	"github.com/tempool/tempool/gateway/access"
 	"github.com/tempool/tempool/gateway/mcp"
 	"github.com/tempool/tempool/gateway/pool"
+	"github.com/tempool/tempool/sessions"
 )
 
 func (g *Gateway) mcpRoutes() (routes []route) {
@@ -33,6 +36,9 @@ func (g *Gateway) serveMCP(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if g.config.Sessions == nil {
+		sp.MCP.Park = 0
+	}
 	if !sp.MCP.On() {
 		return api.Errorf(codeNotFound, "pool %s serves no MCP clients; set mcp.mode in its spec", name)
 	}
@@ -47,7 +53,30 @@ func (g *Gateway) serveMCP(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	limitSilence(connection.Conn)
-	return g.mcp.Serve(w, r, request)
+	request.Here = callerOf(r) != nil
+	err = g.mcp.Serve(w, r, request)
+	if other, isOther := errors.AsType[api.OtherHostError](err); isOther && other.Endpoint != "" && !request.Here {
+		if err = g.forward(w, r, api.Peer{Host: other.Host, Endpoint: other.Endpoint}); errors.Is(err, pool.ErrNotTaken) {
+			request.Here = true
+			err = g.mcp.Serve(w, r, request)
+		}
+	}
+	return err
+}
+
+// mcpStore is where the sessions of MCP clients are recorded.
+func (g *Gateway) mcpStore(ctx context.Context, pool string) (sessions.Store, error) {
+	calls, err := g.config.Sessions.Of(ctx, pool)
+	return calls.Store, err
+}
+
+func (g *Gateway) mcpPeer(ctx context.Context, pool, host string) (api.Peer, bool) {
+	for _, place := range g.peers.Serving(ctx, pool) {
+		if place.Host == host {
+			return place.Peer, true
+		}
+	}
+	return api.Peer{}, false
 }
 
 // silenceTimeout is how long a client may acknowledge nothing of what was sent; with the default of mcp.keep_alive, one

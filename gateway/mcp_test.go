@@ -22,6 +22,7 @@ import (
 	"github.com/tempool/tempool/gateway/access"
 	"github.com/tempool/tempool/internal/examplesetup"
 	"github.com/tempool/tempool/internal/need"
+	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -190,7 +191,8 @@ func TestASessionOfMCPIsItsClients(t *testing.T) {
 	dir := t.TempDir()
 	tokens, one := tokensFile(t, dir, []string{"*"}, "call")
 	two := addToken(t, tokens, "two", []string{"*"}, "call")
-	e, _ := openMCP(t, 1, spec.MCPSession, withTokens(tokens))
+	e, _ := openMCP(t, 1, spec.MCPSession, withTokens(tokens), withSessions(sessions.Config{}),
+		withSpec(func(sp *spec.Spec) { sp.MCP.Idle = spec.Duration(500 * time.Millisecond) }))
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	headers := []string{"Content-Type", "application/json"}
 	request, err := http.NewRequest("POST", e.gateway.Endpoint()+"/mcp/p", strings.NewReader(mcpInitialize))
@@ -201,12 +203,25 @@ func TestASessionOfMCPIsItsClients(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())
 	headers = append(headers, "Mcp-Session-Id", response.Header.Get("Mcp-Session-Id"))
-	for _, method := range []string{"POST", "GET", "DELETE"} {
-		status, _ := e.tcp(method, "/mcp/p", two, mcpTool("echo", `{"message":"x"}`), headers...)
-		require.Equal(t, 404, status, method)
+	echo := mcpTool("echo", `{"message":"x"}`)
+	for _, idle := range []bool{false, true} {
+		if idle {
+			require.Eventually(t, func() bool { return e.outcome(0) == api.OutcomeClose }, timeout, poll)
+			e.start(0, 2)
+		}
+		for _, method := range []string{"POST", "GET", "DELETE"} {
+			status, _ := e.tcp(method, "/mcp/p", two, echo, headers...)
+			require.Equal(t, 404, status, method)
+		}
+		status, _ := e.tcp("POST", "/mcp/p", one, echo, headers...)
+		require.Equal(t, 200, status)
 	}
-	status, _ := e.tcp("POST", "/mcp/p", one, mcpTool("echo", `{"message":"x"}`), headers...)
-	require.Equal(t, 200, status)
+	status, _ := e.tcp("DELETE", "/mcp/p", one, "", headers...)
+	require.Equal(t, 204, status)
+	require.Eventually(t, func() bool {
+		status, _ = e.tcp("POST", "/mcp/p", one, echo, headers...)
+		return status == 404
+	}, timeout, poll, "it has ended")
 }
 
 func TestManyClientsOfMCPGetNoMoreThanThePoolsProcesses(t *testing.T) {

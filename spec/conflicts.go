@@ -97,6 +97,7 @@ var conflicts = []conflict{
 		`lease.on_expiry = "replace"`),
 	noEffect("mcp.max_sessions", "mcp.mode", isMCP, anotherMode),
 	noEffect("mcp.idle", "mcp.mode", isMCP, anotherMode),
+	noEffect("mcp.park", "mcp.mode", isMCP, anotherMode),
 	noEffect("mcp.after_crash", "mcp.mode", func(s *Spec) bool { return s.MCP.Mode == MCPSession }, anotherMode),
 	noEffect("mcp.sse_after", "mcp.mode", isMCP, anotherMode),
 	noEffect("mcp.keep_alive", "mcp.mode", isMCP, anotherMode),

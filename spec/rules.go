@@ -181,6 +181,7 @@ var rules = []rule{
 	oneOf("mcp.mode", MCPNone, MCPShared, MCPSession),
 	integerRange("mcp.max_sessions", 1, 1_000_000),
 	positiveDuration("mcp.idle"),
+	optionalDuration("mcp.park"),
 	oneOf("mcp.after_crash", CrashTell, CrashSilent, CrashEnd),
 	positiveDuration("mcp.sse_after"),
 	positiveDuration("mcp.keep_alive"),

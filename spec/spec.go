@@ -367,8 +367,11 @@ type MCP struct {
 	Mode string `json:"mode" toml:"mode"`
 	// MaxSessions bounds the clients of the pool on one host.
 	MaxSessions int `json:"max_sessions" toml:"max_sessions"`
-	// Idle ends a session without requests and streams.
+	// Idle is how long a session without requests and streams keeps its process.
 	Idle Duration `json:"idle" toml:"idle"`
+	// Park is how long a session without a process is remembered in the session store. 0: it ends with Idle, and with its
+	// agent.
+	Park Duration `json:"park" toml:"park"`
 	// AfterCrash is one of the Crash values.
 	AfterCrash string `json:"after_crash" toml:"after_crash"`
 	// SSEAfter is how long a request may take before its answer becomes a stream of events, and KeepAlive is the interval

@@ -130,8 +130,8 @@ func (e *Endpoint) call(f *flight) (json.RawMessage, error) {
 				`has ended, and what it held in memory is lost. A new one is ready: repeat what is needed."}]}`), nil
 		}
 		answer, err := result(e.config.Pool.Call(f.ctx, id, f.call))
-		if err == nil {
-			s.record(method, f.call.Body)
+		if err == nil && s.record(method, f.call.Body) {
+			e.save(f.ctx, s)
 		}
 		if !isLost(err) {
 			return answer, err
@@ -191,8 +191,8 @@ func (s *session) told() bool {
 	return tell
 }
 
-// record notes what a new process must be told again.
-func (s *session) record(method string, params json.RawMessage) {
+// record notes what a new process must be told again, and reports whether the request was about that.
+func (s *session) record(method string, params json.RawMessage) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	uri := string(member(params, "uri"))
@@ -204,6 +204,7 @@ func (s *session) record(method string, params json.RawMessage) {
 	case method == "resources/unsubscribe":
 		delete(s.subscribed, uri)
 	}
+	return slices.Contains(sessionOnly, method)
 }
 
 // acquire returns the lease on the session's process. If it has none, it gets one, to which the client's handshake is
@@ -235,6 +236,8 @@ func (e *Endpoint) acquire(ctx context.Context, s *session) (id string, greeting
 	}
 	if greeting, err = e.greet(ctx, s, granted.ID); err != nil && e.unbind(s, granted.ID) {
 		e.run(func() { e.release(granted.ID) })
+	} else if err == nil && s.isSaved() {
+		e.run(func() { e.save(e.life, s) }) // with the new lease
 	}
 	return granted.ID, greeting, err
 }
@@ -301,5 +304,6 @@ func (e *Endpoint) notify(ctx context.Context, s *session, m message) {
 		s.mu.Lock()
 		s.initialized = true
 		s.mu.Unlock()
+		e.save(ctx, s)
 	}
 }

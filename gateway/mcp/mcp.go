@@ -17,6 +17,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/internal/sleep"
+	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -33,6 +34,10 @@ const tick = time.Second
 type Config struct {
 	HostID string
 	Pool   *pool.Dispatcher
+	// Store is the session store of a pool.
+	Store func(ctx context.Context, pool string) (sessions.Store, error)
+	// Peer finds the gateway of a host that has workers of the pool.
+	Peer func(ctx context.Context, pool, host string) (api.Peer, bool)
 	// Life ends when the gateway takes no further request. Streams that answer no request end with it.
 	Life   context.Context
 	Logger *slog.Logger
@@ -118,6 +123,8 @@ type Request struct {
 	Body      []byte
 	// Call has what the calls for the request have in common: Headers, Trace, Client, Priority.
 	Call pool.Request
+	// Here says that the request is not to go to another host: it has come from one, or that host does not answer.
+	Here bool
 	// Hold counts an answer of so many bytes, which replaces the one before, and fails if there is no memory for it.
 	Hold func(int64) error
 }
@@ -141,6 +148,7 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, q Request) erro
 		if err != nil {
 			return err
 		}
+		defer s.leave()
 		e.endSession(s, "the client has ended it")
 		w.WriteHeader(http.StatusNoContent)
 		return nil
@@ -171,7 +179,6 @@ func (e *Endpoint) post(w http.ResponseWriter, r *http.Request, q Request) error
 	if err != nil {
 		return err
 	}
-	s.enter()
 	defer s.leave()
 	switch {
 	case m.Method == "":
@@ -203,7 +210,6 @@ func (e *Endpoint) get(w http.ResponseWriter, r *http.Request, q Request) error 
 	if err != nil {
 		return err
 	}
-	s.enter()
 	defer s.leave()
 	out := newStream()
 	s.open(out, true)
@@ -215,21 +221,33 @@ func (e *Endpoint) get(w http.ResponseWriter, r *http.Request, q Request) error 
 	return nil
 }
 
-// sessionOf is the session that a request names. A client of a shared process that names none has one for the request.
+// sessionOf is the session that a request names, which the request has entered. A client of a shared process that names
+// none has one for the request.
 func (e *Endpoint) sessionOf(r *http.Request, q Request) (*session, error) {
 	id := r.Header.Get(headerSession)
 	if id == "" {
 		if q.Spec.MCP.Mode == spec.MCPShared && r.Method == http.MethodPost {
-			return newSession("", q), nil
+			s := newSession("", q)
+			s.enter()
+			return s, nil
 		}
 		return nil, &failure{http.StatusBadRequest, codeRequest, "the header " + headerSession + " is missing", nil}
 	}
 	e.mu.Lock()
 	s := e.sessions[id]
 	e.mu.Unlock()
-	if s == nil || s.pool != q.Pool || s.principal != q.Principal {
-		return nil, &failure{http.StatusNotFound, codeSession,
-			"this session is unknown here, or has ended; begin another one with initialize", nil}
+	if s == nil || !s.enter() {
+		var err error
+		if s, err = e.restore(r.Context(), id, q); err != nil {
+			return nil, err
+		}
+		if !s.enter() {
+			return nil, errEnded
+		}
+	}
+	if s.pool != q.Pool || s.principal != q.Principal {
+		s.leave()
+		return nil, errUnknown
 	}
 	return s, nil
 }
@@ -238,7 +256,7 @@ func (e *Endpoint) sessionOf(r *http.Request, q Request) (*session, error) {
 func (e *Endpoint) initialize(w http.ResponseWriter, r *http.Request, q Request, m message) error {
 	s := newSession(e.config.HostID, q)
 	s.params = m.Params
-	if err := e.add(s); err != nil {
+	if _, err := e.add(s); err != nil {
 		return err
 	}
 	s.enter()
@@ -257,6 +275,8 @@ func (e *Endpoint) initialize(w http.ResponseWriter, r *http.Request, q Request,
 		}
 	} else if w.Header().Set(headerSession, s.id); r.Context().Err() != nil {
 		e.endSession(s, "the client has left before it began")
+	} else {
+		e.save(r.Context(), s)
 	}
 	out := newStream()
 	out.finish(response(m.ID, result, err))

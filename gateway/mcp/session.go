@@ -38,11 +38,13 @@ type session struct {
 	params              json.RawMessage // of initialize
 	call                pool.Request    // whose process it is: the principal as the key, and headers of initialize
 	acquiring           chan struct{}   // has a token while a process is being acquired
+	saving              sync.Mutex      // held while its record is written
 
 	mu      sync.Mutex
 	uses    int // requests and streams
 	used    time.Time
 	ended   bool
+	savedAt time.Time            // zero before it has a record
 	flights map[string][]*flight // requests in progress, by the client's id
 	posts   []*stream            // of requests that take events, oldest first
 	get     *stream
@@ -77,21 +79,32 @@ func newSession(host string, q Request) *session {
 		asked: map[int64]wire.Incoming{}, subscribed: map[string]json.RawMessage{}}
 }
 
-// add makes the session known, unless the pool has too many.
-func (e *Endpoint) add(s *session) error {
+// add makes the session known, unless the pool has too many, and returns it, or the one that is known by its id.
+func (e *Endpoint) add(s *session) (*session, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if known := e.sessions[s.id]; known != nil {
+		return known, nil
+	}
 	if n := e.counts[s.pool]; n >= s.mcp.MaxSessions {
-		return api.Errorf(api.CodeUnavailable, "pool %s has %d MCP sessions (mcp.max_sessions); end some, or wait until "+
-			"idle ones end", s.pool, n).After(tick)
+		return nil, api.Errorf(api.CodeUnavailable, "pool %s has %d MCP sessions (mcp.max_sessions); end some, or wait "+
+			"until idle ones end", s.pool, n).After(tick)
 	}
 	e.counts[s.pool]++
 	e.sessions[s.id] = s
-	return nil
+	return s, nil
 }
 
 // endSession ends a session, and its process with it.
 func (e *Endpoint) endSession(s *session, reason string) {
+	e.drop(s, reason)
+	if s.isSaved() {
+		e.run(func() { e.forget(s) })
+	}
+}
+
+// drop takes a session and its process from memory. Its record stays.
+func (e *Endpoint) drop(s *session, reason string) {
 	e.mu.Lock()
 	if e.sessions[s.id] == s {
 		delete(e.sessions, s.id)
@@ -170,11 +183,14 @@ func (e *Endpoint) unbind(s *session, id string) bool {
 	return true
 }
 
-// enter and leave enclose a request or a stream: the client is there.
-func (s *session) enter() {
+// enter and leave enclose a request or a stream: the client is there. enter reports false if the session has ended.
+func (s *session) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.uses++
+	if !s.ended {
+		s.uses++
+	}
+	return !s.ended
 }
 
 func (s *session) leave() {
@@ -184,10 +200,17 @@ func (s *session) leave() {
 	s.used = time.Now()
 }
 
-// check ends an idle session, renews its lease, and answers server's requests that nobody hears.
+// check ends or parks an idle session, renews its lease and its record, and answers server's requests that nobody
+// hears.
 func (e *Endpoint) check(s *session, now time.Time) {
 	s.mu.Lock()
 	idle := s.uses == 0 && len(s.flights) == 0 && now.Sub(s.used) > s.mcp.Idle.D()
+	s.ended = s.ended || idle // no request enters it any more
+	parks := !s.savedAt.IsZero()
+	save := parks && now.Sub(s.savedAt) > s.mcp.Park.D()/recordShare
+	if save {
+		s.savedAt = now
+	}
 	id, renew := s.lease, s.lease != "" && now.After(s.renewAt)
 	if renew {
 		s.renewAt = now.Add(s.renewEvery)
@@ -207,9 +230,15 @@ func (e *Endpoint) check(s *session, now time.Time) {
 	for _, m := range unheard {
 		refuse(m, "the client has no open stream")
 	}
-	if idle {
+	if save {
+		e.run(func() { e.save(e.life, s) })
+	}
+	switch {
+	case idle && parks:
+		e.drop(s, "idle (mcp.idle)")
+	case idle:
 		e.endSession(s, "idle (mcp.idle)")
-	} else if renew {
+	case renew:
 		e.run(func() { e.renew(s, id) })
 	}
 }

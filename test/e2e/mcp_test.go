@@ -26,7 +26,9 @@ import (
 func TestASessionOfMCPIsALease(t *testing.T) {
 	need.Program(t, "node")
 	dir := examplesetup.Copy(t, "../../gateway/testdata/mcp")
-	env := oneHost(t, "mcp")
+	env := newEnv(t)
+	start := func() *agent { return env.startAgent("mcp", "--listen", "127.0.0.1:0", "--keep-processes") }
+	agent := start()
 	s := patient(spec.Default())
 	s.Pool.Name, s.Pool.Size, s.Pool.Protocol, s.Pool.MaxInflight = "mcp", 2, spec.ProtocolJSONRPC, 16
 	s.Pool.Command = []string{"node",
@@ -43,7 +45,9 @@ func TestASessionOfMCPIsALease(t *testing.T) {
 			request.Header.Set("Mcp-Session-Id", session)
 		}
 		response, err := gateway.Do(request)
-		require.NoError(t, err)
+		if err != nil { // the agent is not there
+			return 0, err.Error(), ""
+		}
 		defer response.Body.Close()
 		text, err := io.ReadAll(response.Body)
 		require.NoError(t, err)
@@ -103,6 +107,31 @@ func TestASessionOfMCPIsALease(t *testing.T) {
 	env.waitFor(pool, "the return of the idle client's process", func(p api.PoolWorkers) bool {
 		return p.Workers[0].Lease == nil && p.Workers[1].Lease == nil
 	})
+	require.Contains(t, echo(first, "three"), "is lost", "the client has returned, its process has not")
+	require.Contains(t, echo(first, "four"), "Echo: four")
+
+	// The session outlives its agent, and so does its process if that is handed over.
+	again := func(message string) string {
+		answers := ""
+		require.Eventually(t, func() bool {
+			answers += echo(first, message)
+			return strings.Contains(answers, "Echo: "+message)
+		}, waitTimeout, 100*time.Millisecond)
+		return answers
+	}
+	agent.stop()
+	agent = start()
+	require.NotContains(t, again("five"), "is lost")
+	agent.kill()
+	start()
+	require.Contains(t, again("six"), "is lost")
+
+	// The gateway of another host serves it there.
+	env.startAgent("other", "--listen", "127.0.0.1:0")
+	gateway = env.gatewayClient("other")
+	require.NotContains(t, again("seven"), "is lost")
+	status, _, _ = send("DELETE", first, "")
+	require.Equal(t, http.StatusNoContent, status)
 	status, _, _ = send("DELETE", first, "")
 	require.Equal(t, http.StatusNotFound, status)
 }

@@ -1,0 +1,166 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/lease"
+	"github.com/tempool/tempool/sessions"
+	"github.com/tempool/tempool/spec"
+)
+
+const (
+	// recordKey is the metadata of a session of the pool's store that holds a record.
+	recordKey = "mcp"
+	// storeTimeout bounds each use of the store.
+	storeTimeout = 5 * time.Second
+	// recordShare is the part of mcp.park after which the record of a session in use is written again, so that it stays.
+	recordShare = 8
+)
+
+// record is what outlives the process of a session, its idle time and its agent, for mcp.park. It is in the pool's
+// session store under the session's id. The values of mcp.env are not among it: each request brings its headers.
+type record struct {
+	Pool        string            `json:"pool"`
+	Principal   string            `json:"principal"`
+	Host        string            `json:"host"` // whose gateway serves it
+	Params      json.RawMessage   `json:"params,omitempty"`
+	Initialized bool              `json:"initialized,omitempty"`
+	Level       json.RawMessage   `json:"level,omitempty"`
+	Subscribed  []json.RawMessage `json:"subscribed,omitempty"`
+	Lease       string            `json:"lease,omitempty"` // on its process, which an agent may have handed to the next one
+}
+
+// save writes the record of a session that has begun and has not ended.
+func (e *Endpoint) save(ctx context.Context, s *session) {
+	if s.mcp.Park <= 0 || s.id == "" {
+		return
+	}
+	s.saving.Lock()
+	defer s.saving.Unlock()
+	s.mu.Lock()
+	ended := s.ended
+	text, err := json.Marshal(record{Pool: s.pool, Principal: s.principal, Host: e.config.HostID, Params: s.params,
+		Initialized: s.initialized, Level: s.level, Subscribed: slices.Collect(maps.Values(s.subscribed)), Lease: s.lease})
+	s.savedAt = time.Now()
+	s.mu.Unlock()
+	if ended {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	defer cancel()
+	set := func(kept *sessions.Session) error {
+		kept.Metadata = map[string]json.RawMessage{recordKey: text}
+		kept.TTL = spec.Duration(min(s.mcp.Park.D(), sessions.MaxTTL))
+		return nil
+	}
+	var store sessions.Store
+	if err == nil {
+		store, err = e.config.Store(ctx, s.pool)
+	}
+	if err == nil {
+		if _, err = store.Update(ctx, s.id, set); api.CodeOf(err) == api.CodeSessionNotFound {
+			first := &sessions.Session{ID: s.id}
+			_ = set(first)
+			_, err = store.Create(ctx, first)
+		}
+	}
+	if err != nil {
+		e.config.Logger.Warn("an MCP session is not in the session store: it ends with this agent, or when it is idle",
+			"pool", s.pool, "error", err)
+	}
+}
+
+func (s *session) isSaved() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.savedAt.IsZero()
+}
+
+// forget deletes the record of a session that has ended.
+func (e *Endpoint) forget(s *session) {
+	s.saving.Lock()
+	defer s.saving.Unlock()
+	ctx, cancel := context.WithTimeout(e.life, storeTimeout)
+	defer cancel()
+	store, err := e.config.Store(ctx, s.pool)
+	if err == nil {
+		err = store.Delete(ctx, s.id)
+	}
+	if err != nil && api.CodeOf(err) != api.CodeSessionNotFound {
+		e.config.Logger.Warn("the record of an MCP session stays in the session store until mcp.park", "pool", s.pool,
+			"error", err)
+	}
+}
+
+// restore continues a session that is not known here: it has been idle, or its agent has been replaced. One of another
+// host is an api.OtherHostError, unless the request has come from there or says that the host is gone.
+func (e *Endpoint) restore(ctx context.Context, id string, q Request) (*session, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	var kept record
+	var unread error // why the record is not known: its store may be on the other host, too
+	if q.Spec.MCP.Park > 0 && sessions.CheckID(id) == nil {
+		store, err := e.config.Store(ctx, q.Pool)
+		var found *sessions.Session
+		if err == nil {
+			found, err = store.Get(ctx, id)
+		}
+		if err == nil {
+			_ = json.Unmarshal(found.Metadata[recordKey], &kept) // a client's own session has none
+		} else if api.CodeOf(err) != api.CodeSessionNotFound {
+			unread = err
+		}
+	}
+	host := kept.Host
+	if host == "" {
+		host = id[:max(strings.LastIndexByte(id, '.'), 0)]
+	}
+	if host != e.config.HostID && !q.Here {
+		if to, found := e.config.Peer(ctx, q.Pool, host); found {
+			return nil, api.OtherHostError{Host: to.Host, Endpoint: to.Endpoint, Coded: api.Errorf(api.CodeNoWorkers,
+				"the MCP session is on host %s", host).After(time.Second)}
+		}
+	}
+	if unread != nil {
+		return nil, unread
+	}
+	if kept.Pool != q.Pool || kept.Principal != q.Principal {
+		return nil, errUnknown
+	}
+	s := newSession("", q)
+	s.id, s.params, s.initialized, s.level, s.savedAt = id, kept.Params, kept.Initialized, kept.Level, time.Now()
+	for _, params := range kept.Subscribed {
+		s.subscribed[string(member(params, "uri"))] = params
+	}
+	s.acquiring <- struct{}{}
+	known, err := e.add(s)
+	if known != s {
+		return known, err
+	}
+	defer func() { <-s.acquiring }()
+	if s.mcp.Mode != spec.MCPSession {
+		return s, nil
+	}
+	if kept.Lease != "" && host == e.config.HostID {
+		granted, err := e.config.Pool.Renew(ctx, kept.Lease, lease.Operator, 0)
+		if err == nil && e.bind(s, granted) {
+			return s, nil
+		}
+	}
+	if s.mcp.AfterCrash == spec.CrashEnd {
+		e.endSession(s, "its process has ended (mcp.after_crash)")
+		return nil, errUnknown
+	}
+	s.tell = s.mcp.AfterCrash == spec.CrashTell
+	return s, nil
+}
+
+var errUnknown = &failure{http.StatusNotFound, codeSession,
+	"this session is unknown here, or has ended; begin another one with initialize", nil}
