@@ -3,6 +3,7 @@ package gateway
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,28 +14,38 @@ import (
 )
 
 const (
-	// loadEnv makes a process of this test binary send requests to the gateway at this URL.
+	// loadEnv makes a process of this test binary send requests as its JSON says, a load.
 	loadEnv         = "TEMPOOL_TEST_LOAD"
 	loadConnections = 8
 	loadBytes       = 1024
 )
 
-// runLoad sends as many echoes as each line of stdin says, spread over the connections, and then writes their number.
+// load are requests to a gateway, each with the same answer.
+type load struct {
+	Endpoint, Path, Type, Body, Answer string
+	Connections                        int
+}
+
+// echoes is the load of calls that return their body.
+func echoes(endpoint string) load {
+	body := strings.Repeat("x", loadBytes)
+	return load{endpoint, "/v1/pools/p/call/echo", "application/octet-stream", body, body, loadConnections}
+}
+
+// runLoad sends as many requests as each line of stdin says, spread over the connections, and then writes their number.
 // It returns at the end of stdin.
-func runLoad(endpoint string, orders io.Reader, reports io.Writer) error {
-	address := strings.TrimPrefix(endpoint, "http://")
-	body := bytes.Repeat([]byte("x"), loadBytes)
-	request := fmt.Appendf(nil, "POST /v1/pools/p/call/echo HTTP/1.1\r\nHost: %s\r\nContent-Type: "+
-		"application/octet-stream\r\nContent-Length: %d\r\n\r\n%s",
-		address, loadBytes, body)
-	var connections [loadConnections]*loadConnection
+func runLoad(l load, orders io.Reader, reports io.Writer) error {
+	address := strings.TrimPrefix(l.Endpoint, "http://")
+	request := fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s", l.Path,
+		address, l.Type, len(l.Body), l.Body)
+	connections := make([]*loadConnection, l.Connections)
 	for i := range connections {
 		conn, err := net.Dial("tcp", address)
 		if err != nil {
 			return err
 		}
 		defer conn.Close()
-		connections[i] = &loadConnection{conn, bufio.NewReader(conn), request, body, make([]byte, loadBytes)}
+		connections[i] = &loadConnection{conn, bufio.NewReader(conn), request, []byte(l.Answer), make([]byte, len(l.Answer))}
 	}
 	for {
 		var calls int
@@ -44,9 +55,9 @@ func runLoad(endpoint string, orders io.Reader, reports io.Writer) error {
 			return err
 		}
 		var sending sync.WaitGroup
-		var failures [loadConnections]error
+		failures := make([]error, len(connections))
 		for i, c := range connections {
-			share := (calls + i) / loadConnections
+			share := (calls + i) / len(connections)
 			sending.Go(func() {
 				for n := 0; n < share && failures[i] == nil; n++ {
 					failures[i] = c.echo()
@@ -54,7 +65,7 @@ func runLoad(endpoint string, orders io.Reader, reports io.Writer) error {
 			})
 		}
 		sending.Wait()
-		if err := errors.Join(failures[:]...); err != nil {
+		if err := errors.Join(failures...); err != nil {
 			return err
 		}
 		fmt.Fprintln(reports, calls)
@@ -64,7 +75,7 @@ func runLoad(endpoint string, orders io.Reader, reports io.Writer) error {
 type loadConnection struct {
 	conn          net.Conn
 	in            *bufio.Reader
-	request, body []byte
+	request, want []byte
 	answer        []byte
 }
 
@@ -88,19 +99,24 @@ func (c *loadConnection) echo() error {
 	if _, err := io.ReadFull(c.in, c.answer); err != nil {
 		return err
 	}
-	if !bytes.Equal(c.answer, c.body) {
-		return errors.New("the answer is not the body of the request")
+	if !bytes.Equal(c.answer, c.want) {
+		return fmt.Errorf("the answer is %q", c.answer)
 	}
 	return nil
 }
 
 // loadIfAsked makes this process one that sends requests, if its environment says so.
 func loadIfAsked() {
-	endpoint := os.Getenv(loadEnv)
-	if endpoint == "" {
+	text := os.Getenv(loadEnv)
+	if text == "" {
 		return
 	}
-	if err := runLoad(endpoint, os.Stdin, os.Stdout); err != nil {
+	var l load
+	err := json.Unmarshal([]byte(text), &l)
+	if err == nil {
+		err = runLoad(l, os.Stdin, os.Stdout)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "load:", err)
 		os.Exit(1)
 	}
