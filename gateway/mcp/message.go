@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"iter"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process/wire"
@@ -29,12 +32,11 @@ var versions = []string{"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"}
 
 // message is a message of JSON-RPC. Params, results and errors stay bytes.
 type message struct {
-	Version string          `json:"jsonrpc"`
-	ID      json.RawMessage `json:"id"` // nil for a notification
-	Method  string          `json:"method"`
-	Params  json.RawMessage `json:"params"`
-	Result  json.RawMessage `json:"result"`
-	Error   json.RawMessage `json:"error"`
+	ID     json.RawMessage // nil for a notification
+	Method string
+	Params json.RawMessage
+	Result json.RawMessage
+	Error  json.RawMessage
 }
 
 // failure is an error of JSON-RPC, and the HTTP status of an answer without any other content.
@@ -53,14 +55,35 @@ func parse(body []byte) (m message, err error) {
 	if len(body) > 0 && body[0] == '[' && json.Valid(body) {
 		return m, &failure{http.StatusBadRequest, codeRequest, "MCP has no batches; send one message for each request", nil}
 	}
-	if err := json.Unmarshal(body, &m); err != nil {
-		return m, &failure{http.StatusBadRequest, codeParse, "the body is not a JSON-RPC message: " + err.Error(), nil}
+	if !json.Valid(body) {
+		err := json.Unmarshal(body, &m)
+		return m, &failure{http.StatusBadRequest, codeParse, fmt.Sprintf("the body is not a JSON-RPC message: %v", err), nil}
+	}
+	var version, method json.RawMessage
+	for name, value := range members(body) {
+		switch name {
+		case "jsonrpc":
+			version = value
+		case "id":
+			m.ID = value
+		case "method":
+			method = value
+		case "params":
+			m.Params = value
+		case "result":
+			m.Result = value
+		case "error":
+			m.Error = value
+		}
 	}
 	if string(m.Error) == "null" { // beside a result
 		m.Error = nil
 	}
 	response := m.Result != nil || m.Error != nil
-	if m.Version != "2.0" || response == (m.Method != "") || response && m.ID == nil || m.ID != nil && !isID(m.ID) {
+	if method != nil && (json.Unmarshal(method, &m.Method) != nil || string(method) == "null") {
+		version = nil
+	}
+	if string(version) != `"2.0"` || response == (m.Method != "") || response && m.ID == nil || m.ID != nil && !isID(m.ID) {
 		return m, &failure{http.StatusBadRequest, codeRequest,
 			"the body is neither a request, a notification nor a response of JSON-RPC 2.0", nil}
 	}
@@ -125,10 +148,82 @@ func failureJSON(err error) json.RawMessage {
 }
 
 // member returns a member of an object, nil if it has none.
-func member(object json.RawMessage, name string) json.RawMessage {
-	var members map[string]json.RawMessage
-	_ = json.Unmarshal(object, &members)
-	return members[name]
+func member(object json.RawMessage, name string) (found json.RawMessage) {
+	for n, value := range members(object) {
+		if n == name {
+			found = value
+		}
+	}
+	return found
+}
+
+// members are those of an object in valid JSON, in order; none if it is no object. Their values are parts of it.
+func members(object json.RawMessage) iter.Seq2[string, json.RawMessage] {
+	return func(yield func(string, json.RawMessage) bool) {
+		at := skipSpace(object, 0)
+		if at == len(object) || object[at] != '{' {
+			return
+		}
+		for {
+			at = skipSpace(object, at+1) // after the brace or a comma
+			if at >= len(object) || object[at] != '"' {
+				return
+			}
+			end := skipValue(object, at)
+			if end < at+2 {
+				return
+			}
+			name := string(object[at+1 : end-1])
+			if strings.ContainsRune(name, '\\') {
+				_ = json.Unmarshal(object[at:end], &name)
+			}
+			at = skipSpace(object, skipSpace(object, end)+1) // after the colon
+			end = skipValue(object, min(at, len(object)))
+			if at > end || !yield(name, object[at:end]) {
+				return
+			}
+			at = skipSpace(object, end)
+		}
+	}
+}
+
+func skipSpace(text []byte, at int) int {
+	for at < len(text) && (text[at] == ' ' || text[at] == '\n' || text[at] == '\t' || text[at] == '\r') {
+		at++
+	}
+	return at
+}
+
+// skipValue returns the end of the JSON value that begins at at.
+func skipValue(text []byte, at int) int {
+	depth := 0
+scan:
+	for at < len(text) {
+		switch c := text[at]; c {
+		case '"':
+			for at++; at < len(text) && text[at] != '"'; at++ {
+				if text[at] == '\\' {
+					at++
+				}
+			}
+		case '{', '[':
+			depth++
+		case '}', ']', ',', ' ', '\n', '\t', '\r', ':':
+			if depth == 0 { // of a number or a literal
+				break scan
+			}
+			if c == '}' || c == ']' {
+				depth--
+			}
+		default:
+			at++
+			continue
+		}
+		if at++; depth == 0 {
+			break
+		}
+	}
+	return min(at, len(text))
 }
 
 // withMember returns the object with a member in place of the one that it has; without it for nil.

@@ -3,6 +3,7 @@ package mcp
 import (
 	"encoding/json"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 )
@@ -18,6 +19,23 @@ func TestClientsOfASharedProcessGetTheirVersionIfTheServerHasIt(t *testing.T) {
 			`"serverInfo":{"name":"s","version":"1"}}`, string(sharedResult(greeting, params)), asked)
 	}
 	require.NotPanics(t, func() { sharedResult(json.RawMessage(`[]`), json.RawMessage(`7`)) })
+}
+
+func FuzzMembers(f *testing.F) {
+	for _, seed := range []string{`{"a":1,"b" : {"c":"}\\""} , "\\u0064":[ ] }`, `{}`, `[]`, `{"`, `{"a"`, `{"a":`, `{"a":"\`,
+		`{"a":{`, `{"a":true}`, ` {"a":-1.5e3 ,"a":null}`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		got := map[string]json.RawMessage{}
+		for name, value := range members(text) {
+			got[name] = value
+		}
+		var want map[string]json.RawMessage
+		if json.Unmarshal(text, &want) == nil && utf8.Valid(text) && want != nil {
+			require.Equal(t, want, got)
+		}
+	})
 }
 
 // What parse accepts is passed on in one line, as what it was.

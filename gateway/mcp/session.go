@@ -74,7 +74,11 @@ func newSession(host string, q Request) *session {
 	if q.Spec.IsolatedBy() == spec.IsolateKey {
 		call.Key, call.Headers = strings.Replace(q.Principal, " ", "-", 1), q.Call.Headers // token ci: token-ci
 	}
-	return &session{id: host + "." + rand.Text(), pool: q.Pool, principal: q.Principal, mcp: q.Spec.MCP, call: call,
+	id := "" // of a client that names no session
+	if host != "" {
+		id = host + "." + rand.Text()
+	}
+	return &session{id: id, pool: q.Pool, principal: q.Principal, mcp: q.Spec.MCP, call: call,
 		wait: q.Spec.Queue.Timeout.D(), acquiring: make(chan struct{}, 1), used: time.Now(), flights: map[string][]*flight{},
 		asked: map[int64]wire.Incoming{}, subscribed: map[string]json.RawMessage{}}
 }
