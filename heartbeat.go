@@ -36,11 +36,11 @@ func (c *Client) heartbeat(ctx context.Context, hostID string) (v api.HostHeartb
 	return v, at, nil
 }
 
-// processReports is what the hosts of workers last reported of their processes, by worker. A host that cannot be
-// described reports nothing.
-func (c *Client) processReports(ctx context.Context, workers []api.RosterEntry) map[string]api.ProcessReport {
+// reports are what the hosts of a pool's workers last reported of their processes, by worker, and of its calls. A host
+// that cannot be described reports nothing.
+func (c *Client) reports(ctx context.Context, s api.PoolStatus) (map[string]api.ProcessReport, *api.Rates) {
 	var hosts []string
-	for _, w := range workers {
+	for _, w := range s.Workers {
 		if w.Host != "" && !slices.Contains(hosts, w.Host) {
 			hosts = append(hosts, w.Host)
 		}
@@ -55,5 +55,18 @@ func (c *Client) processReports(ctx context.Context, workers []api.RosterEntry) 
 			reports[v.Worker] = v
 		}
 	}
-	return reports
+	return reports, lastMinute(s.Pool, heartbeats)
+}
+
+// lastMinute adds up what hosts report of the calls of a pool; nil if none does.
+func lastMinute(pool string, hosts []api.HostHeartbeat) *api.Rates {
+	all := api.Figures{}
+	for _, host := range hosts {
+		all.Add(host.Figures[pool], true)
+	}
+	if all.Seconds == 0 {
+		return nil
+	}
+	rates := all.Rates()
+	return &rates
 }

@@ -48,3 +48,16 @@ func TestARosterHasTheFiguresOfEveryLiveProcess(t *testing.T) {
 		require.InDelta(t, 3, w.UptimeS, 0, state)
 	}
 }
+
+func TestTheLastMinuteOfAPoolIsThatOfAllHosts(t *testing.T) {
+	hosts := []api.HostHeartbeat{
+		{Figures: map[string]api.Figures{"p": {Seconds: 60, Calls: 60, Serving: api.Times{{1024, 60}}}}}, {},
+		{Figures: map[string]api.Figures{"p": {Seconds: 50, Calls: 60,
+			Errors: api.Counts{{Name: "worker_error", Count: 6}}}}},
+	}
+	rates := lastMinute("p", hosts)
+	require.InDelta(t, 2, rates.CallsPerSecond, 1e-9)
+	require.Equal(t, map[string]float64{"worker_error": 0.1}, rates.ErrorsPerSecond)
+	require.InEpsilon(t, 1.28, rates.ServingMS.P99, 0.01)
+	require.Nil(t, lastMinute("q", hosts))
+}

@@ -40,7 +40,10 @@ func (p *Pool) Roster(ctx context.Context) (api.PoolWorkers, error) {
 	if err != nil {
 		return api.PoolWorkers{}, err
 	}
-	return RosterOf(status, p.client.processReports(ctx, status.Workers)), nil
+	reports, rates := p.client.reports(ctx, status)
+	view := RosterOf(status, reports)
+	view.LastMinute = rates
+	return view, nil
 }
 
 // RosterOf joins a pool's status with what the hosts last reported of their processes, by worker.
@@ -73,7 +76,8 @@ func (p *Pool) Workers(ctx context.Context) (api.PoolWorkers, error) {
 		return api.PoolWorkers{}, err
 	}
 	view := poolView(status)
-	reports := p.client.processReports(ctx, status.Workers)
+	var reports map[string]api.ProcessReport
+	reports, view.LastMinute = p.client.reports(ctx, status)
 	sleep.Each(len(status.Workers), concurrentQueries, func(i int) { // a failure is in its worker's Error
 		entry := status.Workers[i]
 		view.Workers[i] = p.worker(ctx, entry, reports[api.WorkerName(p.name, entry.Slot)])

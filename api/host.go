@@ -102,6 +102,9 @@ type HostHeartbeat struct {
 	// Waiting counts, by pool, the calls and the clients that wait for a worker at its gateway. Pools without any are
 	// left out.
 	Waiting map[string]int `json:"waiting,omitempty"`
+	// Figures are those of the last minute at its gateway, by pool. Pools without any are left out, and of a great many
+	// pools those with the fewest calls.
+	Figures map[string]Figures `json:"figures,omitempty"`
 	// Agent is the agent's report on itself; nil from one that reports nothing.
 	Agent *AgentReport `json:"agent,omitempty"`
 }

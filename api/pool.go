@@ -19,8 +19,11 @@ type PoolWorkers struct {
 	SpecVersion int64    `json:"spec_version"`
 	Rollout     *Rollout `json:"rollout,omitempty"`
 	// Scale is the demand for a pool whose size follows it, else nil.
-	Scale   *ScaleStatus `json:"scale,omitempty"`
-	Workers []Worker     `json:"workers"`
+	Scale *ScaleStatus `json:"scale,omitempty"`
+	// LastMinute is about the calls of the last minute at the hosts of the workers; nil if there were none, or if no host
+	// reports them.
+	LastMinute *Rates   `json:"last_minute,omitempty"`
+	Workers    []Worker `json:"workers"`
 }
 
 // CountReady sets Ready to the number of workers in service.

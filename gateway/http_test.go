@@ -256,7 +256,15 @@ func TestTheQueueOfAPoolOverTime(t *testing.T) {
 	recent := queue()
 	require.Equal(t, "here", recent.Host)
 	require.EqualValues(t, 2, slices.Max(recent.Waiting), "nobody waits any more")
+	require.Len(t, recent.Methods, 2)
+	require.Equal(t, "echo", recent.Methods[0].Method)
+	require.EqualValues(t, 2, recent.Methods[0].Calls)
+	last := e.gateway.LastMinute(1)["p"]
+	require.EqualValues(t, 3, last.Calls)
+	require.EqualValues(t, 2, last.Queue)
+	require.Positive(t, last.Waiting.Quantile(0.9), "two of three calls waited")
+	require.Empty(t, e.gateway.LastMinute(0))
 	e.do("GET", "/v1/pools/P/queue", nil).requireProblem(t, http.StatusNotFound, api.CodePoolNotFound)
 	unknown := e.do("GET", "/v1/pools/q/queue", nil)
-	require.JSONEq(t, `{"host": "here", "age_ms": [], "waiting": []}`, string(unknown.body))
+	require.JSONEq(t, `{"host": "here", "age_ms": [], "waiting": [], "minutes": [], "methods": []}`, string(unknown.body))
 }

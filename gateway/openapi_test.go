@@ -106,6 +106,7 @@ func TestOpenAPIDescribesTheFieldsAndCodes(t *testing.T) {
 		"SessionBackup": api.SessionBackup{}, "SessionBackupEnd": api.SessionBackupEnd{},
 		"SessionImport": api.SessionImport{},
 		"LogLine":       api.LogLine{}, "RecentSamples": api.RecentSamples{}, "RecentQueue": api.RecentQueue{},
+		"Figures": api.Figures{}, "MethodFigures": api.MethodFigures{},
 		"SessionCopyRequest": api.SessionCopyRequest{}, "SessionCopyStep": api.SessionCopyStep{},
 		"KeyUse": api.KeyUse{}, "ReleaseResult": api.ReleaseResult{},
 		"SessionCopy": api.SessionCopy{}, "SessionComparison": api.SessionComparison{}} {

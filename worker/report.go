@@ -41,7 +41,7 @@ func (a *Agent) newReport() *api.AgentReport {
 // heartbeat is the content of each heartbeat.
 func (a *Agent) heartbeat() api.HostHeartbeat {
 	heartbeat := a.host.Heartbeat()
-	heartbeat.Waiting = a.gateway.Waiting()
+	heartbeat.Waiting, heartbeat.Figures = a.gateway.Waiting(), a.gateway.LastMinute(maxFigures)
 	if r := a.report.Load(); r != nil {
 		report := *r
 		report.Clock, report.Epoch, report.Draining = time.Now().UTC(), a.membership.epoch(), a.slots.isDraining()
@@ -57,6 +57,8 @@ const (
 	// maxHeartbeat bounds the processes in a heartbeat, in bytes of JSON. Temporal fails an activity whose heartbeat has
 	// more than 2 MiB, and a host with that many processes would be suspect all the time.
 	maxHeartbeat = 3 << 19
+	// maxFigures bounds the pools in a heartbeat with their figures, which have less than 4 KiB each.
+	maxFigures = 100
 	// fewProcesses are certain to fit, whatever the names of hosts and holders.
 	fewProcesses = 500
 )

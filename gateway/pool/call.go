@@ -38,8 +38,8 @@ type Request struct {
 	OnChunk func([]byte) error
 	// Unbuffered says that Body is not the request's, which the caller of Do forwards from elsewhere.
 	Unbuffered bool
-	// Verb is the HTTP method for a worker of plain HTTP, from a bounded set; it names the call's span, since Method is a
-	// path that may hold secrets.
+	// Verb is the HTTP method for a worker of plain HTTP, from a bounded set; it names the call's span and its figures,
+	// since Method is a path that may hold secrets.
 	Verb string
 	// Deadline is when the call must end; zero for call.timeout of its pool, which is the longest that any call has.
 	Deadline time.Time
@@ -86,7 +86,7 @@ type Call struct {
 	ctx           context.Context
 	stop          context.CancelFunc // of ctx
 	reason        atomic.Pointer[error]
-	method        string
+	method, verb  string
 	session       string          // of a call of the pool
 	key           string          // its hash; see use
 	binding       process.Binding // what a process is started with for the key
@@ -100,13 +100,15 @@ type Call struct {
 	alone         bool    // it may be sent at once; else see awaitAlone
 	mayStartAgain bool    // if its worker ends before it sees the request
 	arrived       arrival // in the queue; zero if it never was there
+	// waitedElsewhere is how long it waited on the host that forwarded it, if it was not queued here.
+	waitedElsewhere time.Duration
 
 	exchange *wire.Exchange // the request to the worker; nil until it is prepared
 	first    wire.Event     // the first event of an exchange that another goroutine has begun
 }
 
 func newCall(ctx context.Context, r Request) *Call {
-	c := &Call{method: r.Method, client: r.Client, onQueued: r.onQueued}
+	c := &Call{method: r.Method, verb: r.Verb, client: r.Client, onQueued: r.onQueued}
 	if r.traced {
 		c.traceID = tracecontext.ID(ctx)
 	}
@@ -140,6 +142,14 @@ func (c *Call) Worker() string { return c.upstream.worker }
 
 // Incarnation is the incarnation of the worker that serves the call.
 func (c *Call) Incarnation() int64 { return c.upstream.incarnation }
+
+// label names the call in figures.
+func (c *Call) label() string {
+	if c.upstream.plain != nil {
+		return c.verb
+	}
+	return c.method
+}
 
 // MaxMessage is the largest answer of the worker, in bytes.
 func (c *Call) MaxMessage() int64 { return int64(c.upstream.spec.Pool.MaxMessage) }

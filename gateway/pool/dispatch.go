@@ -213,7 +213,7 @@ func (d *Dispatcher) place(c *Call, t *Target) error {
 		err = d.verifyAndStart(c, t)
 	}
 	if t.kind == inQueue && t.guest == nil && err != errTaken {
-		p.countRefusal(c.ctx, err)
+		p.countRefusal(c.ctx, err, c.arrived)
 	}
 	switch {
 	case err != nil:
@@ -258,7 +258,7 @@ func (d *Dispatcher) locate(ctx context.Context, t *Target) (*poolState, error) 
 		var err error
 		p, err = d.find(ctx, t.pool, t.worker)
 		if err != nil && !(t.leaves && d.reachesAny(err)) {
-			p.countRefusal(ctx, err)
+			p.countRefusal(ctx, err, t.arrived)
 			return nil, err
 		}
 	}
@@ -294,6 +294,9 @@ func (p *poolState) tryStart(c *Call, t *Target) (*waiter, admission, error) {
 	u, admission, err := p.admitLocked(t, now)
 	switch admission {
 	case admitted:
+		if t.guest != nil {
+			c.waitedElsewhere = max(0, t.guest.Waited)
+		}
 		var l *activeLease
 		if t.kind == underLease {
 			l = u.lease

@@ -29,7 +29,6 @@ type poolState struct {
 	older     []*upstream            // older incarnations that still live
 	order     []*upstream            // both, sorted by worker, for a stable choice
 	queue     *queue                 // of calls, and of clients that wait for a lease
-	peaks     queuePeaks             // of both
 	rates     map[string]*rateWindow // by worker; outlives incarnations
 	spec      spec.Spec              // the newest seen
 	specKnown bool
@@ -54,7 +53,7 @@ func newPoolState(d *Dispatcher, pool string) *poolState {
 		dispatcher: d, pool: pool, wake: make(chan struct{}, 1),
 		stats:     newPoolStats(),
 		upstreams: make(map[string]*upstream), rates: make(map[string]*rateWindow),
-		held: make(map[string]*upstream), queue: newQueue(), peaks: newQueuePeaks(time.Now()),
+		held: make(map[string]*upstream), queue: newQueue(),
 	}
 }
 
@@ -96,6 +95,9 @@ func (p *poolState) upstreamOfLocked(proc *process.Process) *upstream {
 	}
 	p.sortLocked()
 	p.changedLocked()
+	if p.specKnown && slices.ContainsFunc(spec.Changes(p.spec, *u.spec), spec.Change.RestartsWorkers) {
+		p.stats.figures.update(time.Now(), func(f *api.Figures) { f.Processes.Add(api.Deployed, 1) })
+	}
 	p.setSpecLocked(*u.spec)
 	p.setRateLocked(u.worker, u.spec.Limits.CallsPerMinute)
 	p.watch(u)
@@ -107,7 +109,11 @@ func (p *poolState) upstreamOfLocked(proc *process.Process) *upstream {
 // needs no goroutine until then.
 func (p *poolState) watch(u *upstream) {
 	p.watchConn(u)
-	u.process.AfterEnd(func() { p.remove(u) })
+	u.process.AfterEnd(func() {
+		outcome := string(u.process.Exit().Outcome())
+		p.stats.figures.update(time.Now(), func(f *api.Figures) { f.Processes.Add(outcome, 1) })
+		p.remove(u)
+	})
 }
 
 func (p *poolState) watchConn(u *upstream) {
@@ -377,7 +383,7 @@ func (p *poolState) tick() time.Duration {
 		return idleTick
 	}
 	defer p.changedLocked()
-	p.peaks.observe(p.waitingLocked(), now) // of those that have waited since an earlier interval
+	p.observeWaitingLocked(now) // of those that have waited since an earlier interval
 	p.refreshScoresLocked(now)
 	p.dispatchQueueLocked(now)
 	p.makeRoomLocked(now, p.specLocked().Queue.Timeout.D()/(MaxPriority+1))

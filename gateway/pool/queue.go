@@ -31,6 +31,14 @@ func arrivalOf(at time.Time, priority int, timeout time.Duration, seq int64) arr
 	return arrival{at, at.Add(-time.Duration(priority) * (timeout / (MaxPriority + 1))), seq}
 }
 
+// waited is for how long somebody has waited that has arrived; 0 for nobody.
+func (a arrival) waited(now time.Time) time.Duration {
+	if a.seq == 0 {
+		return 0
+	}
+	return max(0, now.Sub(a.at))
+}
+
 // before reports whether a goes before b.
 func (a arrival) before(b arrival) bool {
 	if c := a.due.Compare(b.due); c != 0 {

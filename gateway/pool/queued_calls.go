@@ -66,7 +66,7 @@ func (p *poolState) waitLocked(w *waiter, now time.Time) {
 	if p.queue.Clients() > 0 || w.key != "" { // who may wait for another worker than those before
 		p.dispatchQueueLocked(now)
 	}
-	p.peaks.observe(p.waitingLocked(), now)
+	p.observeWaitingLocked(now)
 	if p.nextTick.Sub(now) > queueTick {
 		p.notify()
 	}

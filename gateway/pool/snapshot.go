@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -98,6 +99,23 @@ func (d *Dispatcher) Waiting() map[string]int {
 		p.mu.Unlock()
 	}
 	return waiting
+}
+
+// LastMinute returns the figures of the last minute, by pool, of at most this many, the busiest. Pools without any are
+// left out.
+func (d *Dispatcher) LastMinute(most int) map[string]api.Figures {
+	figures, now := map[string]api.Figures{}, time.Now()
+	for _, p := range d.allPools() {
+		if one := p.stats.figures.lastMinute(now); one != nil {
+			figures[p.pool] = *one
+		}
+	}
+	busiest := slices.SortedFunc(maps.Keys(figures),
+		func(a, b string) int { return cmp.Compare(figures[b].Calls, figures[a].Calls) })
+	for _, pool := range busiest[min(most, len(busiest)):] {
+		delete(figures, pool)
+	}
+	return figures
 }
 
 // waitingLocked counts the calls and the clients that wait for a worker.

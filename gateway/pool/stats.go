@@ -16,6 +16,7 @@ import (
 // poolStats are the counts of one pool on this host.
 type poolStats struct {
 	calls, waits prometheus.Histogram
+	figures      *figures
 	refused      [len(refusalCodes)]atomic.Int64
 	notReleased  atomic.Int64            // sessions whose hook session.release failed
 	workers      map[string]*workerStats // guarded by the pool's lock
@@ -40,8 +41,8 @@ var refusalCodes = [...]api.Code{
 }
 
 // countRefusal counts a call that did not start. It ignores a nil error, a nil pool, and errors that say nothing about
-// the pool.
-func (p *poolState) countRefusal(ctx context.Context, err error) {
+// the pool. a is its arrival in the queue.
+func (p *poolState) countRefusal(ctx context.Context, err error, a arrival) {
 	if err == nil || p == nil {
 		return
 	}
@@ -51,6 +52,8 @@ func (p *poolState) countRefusal(ctx context.Context, err error) {
 	}
 	if i := slices.Index(refusalCodes[:], code); i >= 0 {
 		p.stats.refused[i].Add(1)
+		now := time.Now()
+		p.stats.figures.count("", code, a.waited(now), -1, now)
 		p.emitRefusal(ctx, code, err)
 	}
 }
@@ -125,7 +128,7 @@ func newPoolStats() poolStats {
 		calls: newHistogram(50e-6, 100e-6, 250e-6, 500e-6, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5,
 			10, 30, 60),
 		waits:   newHistogram(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
-		workers: make(map[string]*workerStats),
+		figures: newFigures(time.Now()), workers: make(map[string]*workerStats),
 	}
 }
 
@@ -138,50 +141,26 @@ func (s *poolStats) countCall(took time.Duration, traceID string) {
 	s.calls.(prometheus.ExemplarObserver).ObserveWithExemplar(took.Seconds(), prometheus.Labels{"trace_id": traceID})
 }
 
-// queuePeaks are the most that waited at the same time, in each of the newest intervals of api.RecentQueueStep. The
-// pool's lock guards them.
-type queuePeaks struct {
-	peaks []int32   // oldest first
-	ends  time.Time // the newest interval
-}
-
-// newQueuePeaks begins the first interval.
-func newQueuePeaks(now time.Time) queuePeaks {
-	return queuePeaks{[]int32{0}, now.Add(api.RecentQueueStep)}
-}
-
-// observe records how many wait. It must be called when the number has grown, and soon after the begin of an interval
-// in which somebody waits.
-func (q *queuePeaks) observe(waiting int, now time.Time) {
-	if !now.Before(q.ends) {
-		begun := 1 + now.Sub(q.ends)/api.RecentQueueStep
-		q.ends = q.ends.Add(begun * api.RecentQueueStep)
-		q.peaks = append(q.peaks, make([]int32, min(begun, api.MaxRecentSamples))...)
-		q.peaks = slices.Delete(q.peaks, 0, max(0, len(q.peaks)-api.MaxRecentSamples))
+// observeWaitingLocked records how many wait. It must be called when the number has grown, and soon after the begin of
+// an interval in which somebody waits.
+func (p *poolState) observeWaitingLocked(now time.Time) {
+	if waiting := int64(p.waitingLocked()); waiting > 0 {
+		p.stats.figures.update(now, func(f *api.Figures) { f.Queue = max(f.Queue, waiting) })
 	}
-	newest := &q.peaks[len(q.peaks)-1]
-	*newest = max(*newest, int32(waiting))
 }
 
-// read returns the intervals, of which the newest has begun, oldest first.
-func (q *queuePeaks) read(now time.Time) (agesMS, waiting []int64) {
-	age := max(0, api.RecentQueueStep-q.ends.Sub(now)) + time.Duration(len(q.peaks)-1)*api.RecentQueueStep
-	for _, peak := range q.peaks {
-		agesMS, waiting = append(agesMS, age.Milliseconds()), append(waiting, int64(peak))
-		age -= api.RecentQueueStep
-	}
-	return agesMS, waiting
-}
-
-// RecentQueue returns how many calls and clients waited for a worker of the pool in the last minutes.
+// RecentQueue returns how many calls and clients waited for a worker of the pool in the last minutes, and the figures
+// of the last hour.
 func (d *Dispatcher) RecentQueue(pool string) api.RecentQueue {
-	recent := api.RecentQueue{Host: d.config.HostID, AgeMS: []int64{}, Waiting: []int64{}}
+	recent := api.RecentQueue{Host: d.config.HostID, AgeMS: []int64{}, Waiting: []int64{}, Minutes: []api.Figures{},
+		Methods: []api.MethodFigures{}}
 	if p := d.knownPool(pool); p != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		now := time.Now()
-		p.peaks.observe(p.waitingLocked(), now)
-		recent.AgeMS, recent.Waiting = p.peaks.read(now)
+		p.observeWaitingLocked(now)
+		recent.AgeMS, recent.Waiting = p.stats.figures.recentQueue(now)
+		recent.Minutes, recent.Methods = p.stats.figures.lastHour(now)
 	}
 	return recent
 }

@@ -242,6 +242,7 @@ func (u *upstream) completeLocked(c *Call, err error, now time.Time) {
 		u.notifyCountLocked()
 		u.stats.add(err != nil, took)
 		u.pool.stats.countCall(took, c.traceID)
+		u.pool.stats.figures.count(c.label(), api.CodeOf(err), c.arrived.waited(c.startedAt)+c.waitedElsewhere, took, now)
 	}
 	if reason := fatalReason(err); reason != "" && !u.byUse() {
 		u.closed[fatal] = reason
