@@ -82,16 +82,28 @@ func (f encodedPool) RecentSamples(_ context.Context, o tempool.SampleOptions) (
 	return all, json.Unmarshal(encoded, &all)
 }
 
-// RecentQueue is short: two gateways.
+// RecentQueue has the figures of an hour of two gateways.
 func (f encodedPool) RecentQueue(context.Context, tempool.QueueOptions) (all []api.RecentQueue, err error) {
 	for range 2 {
-		one := api.RecentQueue{}
+		one := api.RecentQueue{Methods: []api.MethodFigures{{Method: "a", Calls: 4, Errors: 2, TimeUS: 9_000}}}
+		for i := range int32(api.FigureMinutes) {
+			one.Minutes = append(one.Minutes, api.Figures{AgeMS: (api.FigureMinutes - 1 - i) * 60_000, Seconds: 60, Calls: 600,
+				Waiting: api.Times{{0, 600}}, Errors: api.Counts{{Name: "worker_error", Count: 3}}})
+			for bucket := range 20 {
+				one.Minutes[i].Serving = append(one.Minutes[i].Serving, [2]uint32{api.TimeBucketFrom(30 + bucket), uint32(i%7) + 9})
+			}
+		}
 		for i := range int64(api.MaxRecentSamples) {
 			one.AgeMS, one.Waiting = append(one.AgeMS, (api.MaxRecentSamples-i)*10_000), append(one.Waiting, i*7%31)
 		}
 		all = append(all, one)
 	}
-	return all, nil
+	encoded, err := json.Marshal(all)
+	if err != nil {
+		return nil, err
+	}
+	all = nil
+	return all, json.Unmarshal(encoded, &all)
 }
 
 func (f encodedFleet) ListPools(context.Context) ([]string, error) { return []string{"large"}, nil }

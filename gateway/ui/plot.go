@@ -9,14 +9,29 @@ import (
 	"github.com/tempool/tempool/internal/format"
 )
 
-// plotSpan is the time that a plot shows, and plotStep the step of its right end, so that plots of the same samples are
-// the same text.
+// plotSpan is the time that most plots show, and plotStep the step of their right end, so that plots of the same values
+// are the same text.
 const (
 	plotSpan = 10 * time.Minute
 	plotStep = 10 * time.Second
-	// plotGap is the longest time between two samples that a line joins.
-	plotGap = 45 * time.Second
 )
+
+// window is the time that a plot shows.
+type window struct {
+	end  time.Time
+	span time.Duration
+	// gap is the longest time between two samples that a line joins.
+	gap time.Duration
+}
+
+// minutesUntil is the window of the plots of a page that show samples, hourUntil that of those that show minutes.
+func minutesUntil(now time.Time) window { return window{endOfPlots(now), plotSpan, 45 * time.Second} }
+func hourUntil(now time.Time) window    { return window{endOfPlots(now), time.Hour, 90 * time.Second} }
+
+// place is how far right a time is, from 0 to 1.
+func (w window) place(at time.Time) float64 {
+	return 1 - min(1, max(0, float64(w.end.Sub(at))/float64(w.span)))
+}
 
 type point struct {
 	at          time.Time
@@ -24,7 +39,7 @@ type point struct {
 	value       float64
 }
 
-// plot is a line of values over the last plotSpan as a picture of Width by Height, whose top is Top. Without any value,
+// plot is a line of values over a window as a picture of Width by Height, whose top is Top. Without any value,
 // D is "".
 type plot struct {
 	Width, Height int
@@ -37,9 +52,11 @@ type plot struct {
 	Title, Top, Most, Now string
 	// Limit is the height of a line that the value should stay below; 0 for none.
 	Limit float64
-	// Starts are the places of the first samples of later incarnations.
-	Starts []string
-	pieces []piece
+	// Starts are the places of the first samples of later incarnations, or of restarts, and Deploys those of deploys.
+	Starts, Deploys []string
+	Below           []string // the paths of further lines
+	Ago             string   // when the window begins
+	pieces          []piece
 }
 
 // piece is a part of a line without a gap: its place in D, and its left and right end.
@@ -127,8 +144,8 @@ func bounds(points []point) (low, high float64) {
 	return low, high
 }
 
-func recent(points []point, end time.Time) []point {
-	for len(points) > 0 && points[0].at.Before(end.Add(-plotSpan)) {
+func (w window) recent(points []point) []point {
+	for len(points) > 0 && points[0].at.Before(w.end.Add(-w.span)) {
 		points = points[1:]
 	}
 	return points
@@ -138,8 +155,8 @@ func recent(points []point, end time.Time) []point {
 func endOfPlots(now time.Time) time.Time { return now.Truncate(plotStep).Add(plotStep) }
 
 // newPlot draws points, oldest first. what names them and text writes a value.
-func newPlot(points []point, end time.Time, a axis, width, height int, what string, text func(float64) string) plot {
-	p := plot{Width: width, Height: height, Title: what}
+func newPlot(points []point, w window, a axis, width, height int, what string, text func(float64) string) plot {
+	p := plot{Width: width, Height: height, Title: what, Ago: fmt.Sprintf("%.0f min ago", w.span.Minutes())}
 	if len(points) == 0 {
 		return p
 	}
@@ -151,11 +168,11 @@ func newPlot(points []point, end time.Time, a axis, width, height int, what stri
 			before = points[i-1]
 		}
 		later := i > 0 && before.incarnation != one.incarnation
-		begins := i == 0 || later || one.at.Sub(before.at) > plotGap
+		begins := i == 0 || later || one.at.Sub(before.at) > w.gap
 		if begins {
 			p.end(len(line), x)
 		}
-		x = float64(width) * (1 - min(1, max(0, float64(end.Sub(one.at))/float64(plotSpan))))
+		x = float64(width) * w.place(one.at)
 		y := 1 + float64(height-2)*(1-(one.value-a.low)/(a.high-a.low))
 		if later {
 			p.Starts = append(p.Starts, string(appendTenths(nil, x)))
@@ -171,7 +188,7 @@ func newPlot(points []point, end time.Time, a axis, width, height int, what stri
 	p.D, p.Top = string(line), text(a.high)
 	low, high := bounds(points)
 	p.Most, p.Now = text(high), text(points[len(points)-1].value)
-	minutes := int(math.Round(min(plotSpan, max(time.Minute, end.Sub(points[0].at))).Minutes()))
+	minutes := int(math.Round(min(w.span, max(time.Minute, w.end.Sub(points[0].at))).Minutes()))
 	p.Text = fmt.Sprintf("%s, last %s: least %s, most %s, newest %s", what, format.Plural(minutes, "minute"), text(low),
 		p.Most, p.Now)
 	if n := len(p.Starts); n > 0 {

@@ -102,29 +102,29 @@ func seriesOf(all []api.RecentSamples, now time.Time) map[string]series {
 
 // addSparks draws the memory and the calls of the workers of a roster's page.
 func (p *poolView) addSparks(found sampled, now time.Time) {
-	end := endOfPlots(now)
+	last := minutesUntil(now)
 	p.SamplesMissing = found.missing
 	for i := range p.Workers {
 		row := &p.Workers[i]
 		s := found.of[row.Name]
-		memory, calls := recent(s.memory, end), recent(s.calls, end)
-		row.MemorySpark = newPlot(memory, end, sparkAxis(memory), sparkWidth, sparkHeight, "memory", bytesText)
-		row.CallsSpark = newPlot(calls, end, zeroAxis(calls, 1, decimal), sparkWidth, sparkHeight, "calls a minute",
+		memory, calls := last.recent(s.memory), last.recent(s.calls)
+		row.MemorySpark = newPlot(memory, last, sparkAxis(memory), sparkWidth, sparkHeight, "memory", bytesText)
+		row.CallsSpark = newPlot(calls, last, zeroAxis(calls, 1, decimal), sparkWidth, sparkHeight, "calls a minute",
 			countText)
 	}
 }
 
 // charts are the plots of a worker's page. maxMemory is where it is rotated; 0 is not known.
 func charts(s series, maxMemory int64, now time.Time) []plot {
-	end := endOfPlots(now)
+	last := minutesUntil(now)
 	draw := func(points []point, what string, least float64, steps []float64, text func(float64) string,
 		limit float64) plot {
-		points = recent(points, end)
+		points = last.recent(points)
 		if _, high := bounds(points); limit > 0 && high > limit/4 {
 			least = max(least, limit) // it is near enough to be shown
 		}
 		axis := zeroAxis(points, least, steps)
-		return newPlot(points, end, axis, chartWidth, chartHeight, what, text).filled().withLimit(limit, axis)
+		return newPlot(points, last, axis, chartWidth, chartHeight, what, text).filled().withLimit(limit, axis)
 	}
 	all := []plot{
 		draw(s.memory, "memory", 1<<20, binary, bytesText, float64(maxMemory)),
@@ -173,20 +173,22 @@ func queueGateways(pool string, workers []api.RosterEntry, hosts []host) (gatewa
 	return slices.DeleteFunc(slices.Compact(gateways), func(endpoint string) bool { return endpoint == "" })
 }
 
-// queue draws how many calls and clients waited for a worker of a pool at these gateways, and says why some of them are
-// missing.
-func (v *visit) queue(pool string, gateways []string) (spark plot, missing string) {
+// queue draws how many calls and clients waited for a worker of a pool at these gateways, and its figures, and says why
+// some of them are missing.
+func (v *visit) queue(pool string, gateways []string) (spark plot, hour *hourView, missing string) {
 	if len(gateways) == 0 {
-		return plot{}, ""
+		return plot{}, nil, ""
 	}
 	all, missing := askForPlots(v, "queue",
 		func(ctx context.Context, unreachable func(string, error)) ([]api.RecentQueue, error) {
 			return v.pool(pool).RecentQueue(ctx, tempool.QueueOptions{Gateways: gateways, Unreachable: unreachable})
 		})
-	end := endOfPlots(time.Now())
-	points := queuePoints(all, end)
+	now := time.Now()
+	last := minutesUntil(now)
+	points := queuePoints(all, last.end)
 	what := "calls and clients that waited, most in each ten seconds"
-	return newPlot(points, end, zeroAxis(points, 1, decimal), queueWidth, queueHeight, what, countText), missing
+	spark = newPlot(points, last, zeroAxis(points, 1, decimal), queueWidth, queueHeight, what, countText)
+	return spark, newHourView(all, now), missing
 }
 
 // queuePoints adds the queues of the gateways up. Their newest intervals count as one, and so on: they began within ten

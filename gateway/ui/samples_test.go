@@ -75,11 +75,12 @@ func TestAPageOfARosterAsksForItsOwnSamplesOnly(t *testing.T) {
 
 func TestALineIsDrawnBySampleAndTime(t *testing.T) {
 	end := time.Date(2030, 1, 1, 0, 10, 0, 0, time.UTC)
+	last := window{end, plotSpan, 45 * time.Second}
 	at := func(s int, incarnation int64, value float64) point {
 		return point{end.Add(-plotSpan + time.Duration(s)*time.Second), incarnation, value}
 	}
 	draw := func(points ...point) plot {
-		return newPlot(points, end, axis{0, 10}, 600, 12, "calls", countText)
+		return newPlot(points, last, axis{0, 10}, 600, 12, "calls", countText)
 	}
 	require.Empty(t, draw().D)
 	p := draw(at(0, 1, 0), at(10, 1, 10), at(20, 1, 5))
@@ -92,7 +93,7 @@ func TestALineIsDrawnBySampleAndTime(t *testing.T) {
 	require.Equal(t, "M0 11h0L0 12L0 12ZM100 1h0L100 12L100 12ZM110 1h0L110 12L110 12Z", p.filled().Area)
 	require.Equal(t, "12.3 0 7", string(appendTenths(append(appendPlace(nil, 12.34, -1), ' '), 6.99)))
 	require.Equal(t, "M0 11h0M600 11h0", draw(at(-100, 1, 0), at(800, 1, 0)).D, "what is outside is at the edge")
-	require.Len(t, recent([]point{at(-11, 1, 0), at(-1, 1, 0), at(5, 1, 0)}, end), 1)
+	require.Len(t, last.recent([]point{at(-11, 1, 0), at(-1, 1, 0), at(5, 1, 0)}), 1)
 	require.True(t, endOfPlots(end.Add(time.Second)).Equal(endOfPlots(end.Add(9*time.Second))),
 		"the same text for ten seconds")
 
@@ -104,7 +105,7 @@ func TestALineIsDrawnBySampleAndTime(t *testing.T) {
 	}
 	require.Equal(t, axis{95, 105}, sparkAxis([]point{{value: 100}}))
 	require.Equal(t, axis{0, 1}, sparkAxis([]point{{value: 0}}))
-	limited := newPlot([]point{at(0, 1, 5)}, end, axis{0, 10}, 600, 12, "m", countText)
+	limited := newPlot([]point{at(0, 1, 5)}, last, axis{0, 10}, 600, 12, "m", countText)
 	require.InDelta(t, 6, limited.withLimit(5, axis{0, 10}).Limit, 0.01)
 	require.Zero(t, limited.withLimit(11, axis{0, 10}).Limit)
 }

@@ -3,6 +3,8 @@ package format
 
 import (
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -75,4 +77,20 @@ func OneLine(text string, limit int) string {
 		return strings.TrimRight(string(runes[:limit-1]), " ") + "…"
 	}
 	return text
+}
+
+// Rate is how often something happens in a second: one digit after the point, below 1 two digits that are not 0.
+func Rate(x float64) string {
+	if x < 1 {
+		return strconv.FormatFloat(x, 'g', 2, 64)
+	}
+	return strconv.FormatFloat(math.Round(10*x)/10, 'f', -1, 64)
+}
+
+// Milliseconds is Duration for a number of milliseconds, with 0ms for 0.
+func Milliseconds(ms float64) string {
+	if ms <= 0 {
+		return "0ms"
+	}
+	return Duration(time.Duration(ms * float64(time.Millisecond)))
 }

@@ -211,6 +211,13 @@ func (b *browser) shotOf(element, name string) {
 	b.shots(name)
 }
 
+// wide makes the window so many pixels wide.
+func (b *browser) wide(pixels int64) {
+	_, err := chromedp.Call(b.ctx, emulation.SetDeviceMetricsOverride,
+		emulation.SetDeviceMetricsOverrideParams{Width: pixels, Height: 900, DeviceScaleFactor: 1})
+	require.NoError(b.t, err)
+}
+
 // dark makes the page dark or light.
 func (b *browser) dark(dark bool) {
 	scheme := "light"

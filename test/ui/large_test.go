@@ -92,7 +92,19 @@ func (f largePool) RecentSamples(_ context.Context, o tempool.SampleOptions) (al
 // RecentQueue is a wave, too.
 func (f largePool) RecentQueue(context.Context, tempool.QueueOptions) (all []api.RecentQueue, _ error) {
 	for phase := range 2 {
-		one := api.RecentQueue{Host: fmt.Sprint("web-", phase)}
+		one := api.RecentQueue{Host: fmt.Sprint("web-", phase), Methods: []api.MethodFigures{
+			{Method: "tools/call", Calls: 9000, Errors: 45, TimeUS: 9000 * 31_000}, {Method: "render", Calls: 7, TimeUS: 9e6}}}
+		for i := range int32(api.FigureMinutes) {
+			wave := uint32(300 * (1.1 + math.Sin(float64(i)/9)))
+			minute := api.Figures{AgeMS: (api.FigureMinutes - 1 - i) * 60_000, Seconds: 60, Calls: int64(2 * wave),
+				Errors: api.Counts{{Name: "worker_error", Count: int64(i % 4)}}, Queue: int64(i % 9),
+				Waiting: api.Times{{0, wave}, {20480, wave / 3}},
+				Serving: api.Times{{5120, wave}, {20480, wave}, {98304, wave / 9}}}
+			if i == 40 {
+				minute.Processes = api.Counts{{Name: "stopped", Count: 500}, {Name: api.Deployed, Count: 500}}
+			}
+			one.Minutes = append(one.Minutes, minute)
+		}
 		for i := range int64(api.MaxRecentSamples) {
 			one.AgeMS, one.Waiting = append(one.AgeMS, (api.MaxRecentSamples-1-i)*10_000+4321), append(one.Waiting,
 				int64(20*(1+math.Sin(float64(i)/5))))
@@ -145,6 +157,9 @@ func TestAPoolOfAThousandWorkersShowsAndScrolls(t *testing.T) {
 		"the memory and the calls of each worker of the page")
 	require.Contains(t, evaluate[string](b, `document.querySelector("#queue svg.spark").getAttribute("aria-label")`),
 		"most in each ten seconds, last 10 minutes: least 0, most 78, newest")
+	require.Contains(t, evaluate[string](b, `document.querySelector("#hour").innerText`),
+		"failed: 180 worker_error; processes: 1000 stopped, 1000 deployed.")
+	require.Equal(t, 5, evaluate[int](b, `document.querySelectorAll("#hour .chart").length`))
 	evaluate[bool](b, `(longTasks = [], window.moments = new Set(), true)`)
 	began := f.asked.Load()
 	b.await("the page has been refreshed five times, while it is scrolled",
@@ -156,6 +171,13 @@ func TestAPoolOfAThousandWorkersShowsAndScrolls(t *testing.T) {
 	b.accessible(axe)
 	evaluate[bool](b, `(scrollTo(0, 0), true)`)
 	b.shot("pool-large")
+	for _, width := range []int64{1280, 390} {
+		b.wide(width)
+		require.LessOrEqual(t, evaluate[int64](b, `document.documentElement.scrollWidth`), width, "nothing is cut off")
+		b.shotOf("#hour .charts", fmt.Sprint("pool-hour-", width))
+		b.shotOf("#hour .methods", fmt.Sprint("pool-methods-", width))
+	}
+	b.wide(1400)
 	b.shotOf("#w-10", "pool-large-roster")
 	b.follow("Next →")
 	require.Equal(t, "large/100", evaluate[string](b, `document.querySelector("#roster tbody th").innerText`))
