@@ -85,6 +85,7 @@ func (a *app) writeStatus(text *strings.Builder, view poolView) {
 	if view.Report != nil {
 		rows = append(rows, served(*view.Report)...)
 	}
+	rows = append(rows, lastMinute(view.PoolWorkers)...)
 	table(text, []string{"Pool", view.Pool}, rows)
 	a.writeWorkers(text, []api.PoolWorkers{view.PoolWorkers})
 	if view.Report != nil {

@@ -70,6 +70,27 @@ func TestPsAndTopShowWhoseAProcessIs(t *testing.T) {
 	require.Regexp(t, `python/0 .* held by alice, key 0a1b2c3d for `, newScreen(t, view.Workers[0]).plain())
 }
 
+func TestPsTopAndStatusShowTheLastMinute(t *testing.T) {
+	view := exampleView()
+	view.LastMinute = &api.Rates{Seconds: 62, CallsPerSecond: 12.34, InFlight: 0.4567, Queue: 3,
+		ErrorsPerSecond: map[string]float64{"worker_error": 0.125, "queue_full": 1.5},
+		Processes:       map[string]int64{"failed": 2},
+		WaitingMS:       api.Percentiles{P95: 12.5, P99: 250}, ServingMS: api.Percentiles{P50: 3, P95: 48.2, P99: 1800}}
+	fake := newFakeControlPlane(&fakePool{name: "python", view: view, statuses: []api.PoolStatus{{Pool: "python"}}})
+	summary := "12.3 calls/s, 1.6 errors/s, p95 48ms after waiting 12ms"
+	require.Contains(t, succeed(t, fake, "ps", "python").out, "Workers (2/4 ready), "+summary+"\n")
+	require.Contains(t, succeed(t, fake, "ps").out, "Workers (2/4 ready), "+summary+"\n")
+	require.Contains(t, succeed(t, fake, "ps", "python", "-o", "json").out, `"calls_per_second": 12.34`)
+	status := succeed(t, fake, "pool", "status", "python").out
+	require.Regexp(t, `Last minute +`+summary+`; 0\.46 in flight on average\n`+
+		` +Waiting +p50 0ms, p95 12ms, p99 250ms; at most 3 calls at once\n +Serving +p50 3\.0ms, p95 48ms, p99 1\.8s\n`+
+		` +queue_full +1\.5 errors/s\n +worker_error +0\.12 errors/s\n +Processes +2 failed\n`, status)
+	require.Equal(t, "24.7 calls/s, 3.3 errors/s", ratesSummary([]api.PoolWorkers{view, view, {}}))
+	s := newScreen(t, view.Workers...)
+	s.send(topRosters{views: []api.PoolWorkers{view}, at: noon})
+	require.Contains(t, s.plain(), "2/4 ready  "+summary)
+}
+
 func TestPsShowsWhatAWorkerAnswersNow(t *testing.T) {
 	leased := exampleView().Workers[0].WorkerState
 	leased.Lease, leased.PID = &api.Lease{Holder: "bob"}, 4712

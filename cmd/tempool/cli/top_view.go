@@ -74,6 +74,9 @@ func (m top) title() string {
 		parts = append(parts, endedTitle(m.views))
 	case !m.at.IsZero():
 		parts = append(parts, fmt.Sprintf("%d/%d ready", ready, size))
+		if summary := ratesSummary(m.views); summary != "" {
+			parts = append(parts, summary)
+		}
 	}
 	if m.filter != "" && m.page == nil {
 		parts = append(parts, fmt.Sprintf("%d match %q", len(m.shown), m.filter))
