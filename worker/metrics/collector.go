@@ -22,9 +22,9 @@ import (
 type collector struct {
 	config  Config
 	stats   *workerStats
-	pools   *poolStatusCache
-	lengths *historyLengths
-	live    liveSessions
+	pools   *answers[api.PoolStatus]
+	lengths *answers[int64]
+	live    *answers[map[string]int]
 }
 
 // Describe implements prometheus.Collector. It sends nothing, which makes the collector an unchecked one.
@@ -174,7 +174,7 @@ func (c *collector) pool(s sink, p pool.PoolSnapshot) {
 }
 
 func (c *collector) sessions(s sink) {
-	for store, n := range c.live.read() {
+	for store, n := range c.live.read([]string{""}, true)[""] {
 		s.value(sessionsLive, float64(n), store)
 	}
 	for pool, lookups := range c.config.Affinity.Pools() {

@@ -79,9 +79,8 @@ func New(config Config) *Metrics {
 	registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), config.SDK,
 		config.Transitions,
-		&collector{config: config, stats: stats, pools: newPoolStatusCache(config.Status),
-			lengths: newHistoryLengths(config.HistoryLength),
-			live:    liveSessions{count: config.LiveSessions}},
+		&collector{config: config, stats: stats, pools: newPoolStatuses(config.Status),
+			lengths: newHistoryLengths(config.HistoryLength), live: newLiveSessions(config.LiveSessions)},
 	)
 	return &Metrics{stats: stats, handler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		MaxRequestsInFlight: maxScrapes, Timeout: scrapeTimeout, ErrorHandling: promhttp.ContinueOnError,

@@ -94,7 +94,7 @@ func TestWorkersAndPoolsWithoutAProcessAreRemoved(t *testing.T) {
 
 func TestAPoolIsQueriedOnceForManyScrapesAndRemovedWhenItHasEnded(t *testing.T) {
 	queries, ended := map[string]int{}, false
-	r := newPoolStatusCache(func(_ context.Context, pool string) (api.PoolStatus, error) {
+	r := newPoolStatuses(func(_ context.Context, pool string) (api.PoolStatus, error) {
 		queries[pool]++
 		if ended {
 			return api.PoolStatus{}, api.Errorf(api.CodePoolNotFound, "no pool %s is running", pool)
@@ -105,12 +105,15 @@ func TestAPoolIsQueriedOnceForManyScrapesAndRemovedWhenItHasEnded(t *testing.T) 
 	require.Equal(t, 3, r.read([]string{"p"}, true)["p"].Size)
 	require.Equal(t, 3, r.read([]string{"p"}, true)["p"].Size)
 	require.Equal(t, 1, queries["p"])
-	r.queriedAt = time.Time{}
+	age := func() {
+		r.known["p"] = answer[api.PoolStatus]{value: r.known["p"].value, at: time.Now().Add(-answerTTL)}
+	}
+	age()
 	require.Contains(t, r.read(nil, true), "p", "a pool stays known without a worker here")
 	require.Equal(t, 2, queries["p"])
-	ended, r.queriedAt = true, time.Time{}
+	age()
+	ended = true
 	require.Empty(t, r.read(nil, true))
-	r.queriedAt = time.Time{}
 	require.Empty(t, r.read(nil, true))
 	require.Equal(t, 3, queries["p"])
 }
@@ -140,12 +143,12 @@ func TestOnlyAWorkerWhoseFailureIsInSightHasATimeToFailure(t *testing.T) {
 }
 
 func TestAnOldAnswerIsDropped(t *testing.T) {
-	r := newPoolStatusCache(func(context.Context, string) (api.PoolStatus, error) {
+	r := newPoolStatuses(func(context.Context, string) (api.PoolStatus, error) {
 		return api.PoolStatus{}, errors.New("no answer")
 	})
-	r.answers["p"] = poolAnswer{api.PoolStatus{Size: 1}, time.Now().Add(-statusMaxAge / 2)}
+	r.known = map[string]answer[api.PoolStatus]{"p": {at: time.Now().Add(-statusMaxAge / 2)}}
 	require.Contains(t, r.read(nil, true), "p")
-	r.answers["p"] = poolAnswer{api.PoolStatus{Size: 1}, time.Now().Add(-statusMaxAge)}
+	r.known = map[string]answer[api.PoolStatus]{"p": {at: time.Now().Add(-statusMaxAge)}}
 	require.NotContains(t, r.read(nil, true), "p")
 }
 

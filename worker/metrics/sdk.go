@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -49,46 +50,11 @@ func (s *SDK) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// seriesOf returns the handler's series of a name, and makes a missing one. It returns false if there are maxSeries
-// already.
-func seriesOf[M prometheus.Metric](h sdkHandler, name string, newSeries func(prometheus.Opts) M) (M, bool) {
-	s, key := h.sdk, seriesKey{name, h.key}
-	s.mu.RLock()
-	found, known := s.series[key]
-	s.mu.RUnlock()
-	if known {
-		return found.(M), true
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if found, known = s.series[key]; known {
-		return found.(M), true
-	}
-	if len(s.series) >= maxSeries {
-		var none M
-		return none, false
-	}
-	made := newSeries(prometheus.Opts{Name: name, ConstLabels: h.labels(),
-		Help: "A metric of the Temporal SDK; see https://docs.temporal.io/references/sdk-metrics."})
-	s.series[key] = made
-	return made, true
-}
-
 // sdkHandler implements client.MetricsHandler with the tags that the SDK has set so far.
 type sdkHandler struct {
-	sdk  *SDK
-	tags []tag  // sorted by name
-	key  string // the tags encoded as one string
-}
-
-type tag struct{ name, value string }
-
-func (h sdkHandler) labels() prometheus.Labels {
-	labels := make(prometheus.Labels, len(h.tags))
-	for _, t := range h.tags {
-		labels[t.name] = t.value
-	}
-	return labels
+	sdk    *SDK
+	labels prometheus.Labels // not to be changed
+	key    string            // the labels encoded as one string
 }
 
 // poolQueues replaces the task queue of a pool in labels, so that pools that come and go leave no series behind.
@@ -96,87 +62,87 @@ var poolQueues = strings.TrimSuffix(api.PoolQueue(""), "/")
 
 // WithTags implements client.MetricsHandler. The SDK calls it several times for each task and each request.
 func (h sdkHandler) WithTags(tags map[string]string) client.MetricsHandler {
-	all := append(make([]tag, 0, len(h.tags)+len(tags)), h.tags...)
+	labels := make(prometheus.Labels, len(h.labels)+len(tags))
+	maps.Copy(labels, h.labels)
 	for name, value := range tags {
 		if name == "task_queue" && strings.HasPrefix(value, poolQueues+"/") {
 			value = poolQueues
 		}
-		t := tag{name, strings.ToValidUTF8(value, "\uFFFD")}
-		at, known := slices.BinarySearchFunc(all, name, func(t tag, name string) int { return strings.Compare(t.name, name) })
-		if known {
-			all[at] = t
-		} else {
-			all = slices.Insert(all, at, t)
-		}
-	}
-	size := 0
-	for _, t := range all {
-		size += len(t.name) + len(t.value) + 2
+		labels[name] = strings.ToValidUTF8(value, "\uFFFD")
 	}
 	var key strings.Builder
-	key.Grow(size)
-	for _, t := range all {
-		key.WriteByte(0)
-		key.WriteString(t.name)
-		key.WriteByte(1)
-		key.WriteString(t.value)
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		key.WriteString("\x00" + name + "\x01" + labels[name])
 	}
-	return sdkHandler{sdk: h.sdk, tags: all, key: key.String()}
+	return sdkHandler{h.sdk, labels, key.String()}
+}
+
+// seriesOf returns the handler's series of a name, and makes a missing one unless there are maxSeries already.
+func (h sdkHandler) seriesOf(name string, newSeries func(prometheus.Opts) prometheus.Metric) sdkSeries {
+	s, key := h.sdk, seriesKey{name, h.key}
+	s.mu.RLock()
+	found, known := s.series[key]
+	s.mu.RUnlock()
+	if known {
+		return sdkSeries{s, found}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if found, known = s.series[key]; !known && len(s.series) < maxSeries {
+		found = newSeries(prometheus.Opts{Name: name, ConstLabels: h.labels,
+			Help: "A metric of the Temporal SDK; see https://docs.temporal.io/references/sdk-metrics."})
+		s.series[key] = found
+	}
+	return sdkSeries{s, found}
 }
 
 func (h sdkHandler) Counter(name string) client.MetricsCounter {
-	counter, ok := seriesOf(h, name+"_total",
-		func(o prometheus.Opts) prometheus.Counter { return prometheus.NewCounter(prometheus.CounterOpts(o)) })
-	if !ok {
-		return droppedSeries{h.sdk}
-	}
-	return sdkCounter{counter}
+	return h.seriesOf(name+"_total", func(o prometheus.Opts) prometheus.Metric {
+		return prometheus.NewCounter(prometheus.CounterOpts(o))
+	})
 }
 
 func (h sdkHandler) Gauge(name string) client.MetricsGauge {
-	gauge, ok := seriesOf(h, name,
-		func(o prometheus.Opts) prometheus.Gauge { return prometheus.NewGauge(prometheus.GaugeOpts(o)) })
-	if !ok {
-		return droppedSeries{h.sdk}
-	}
-	return sdkGauge{gauge}
+	return h.seriesOf(name, func(o prometheus.Opts) prometheus.Metric {
+		return prometheus.NewGauge(prometheus.GaugeOpts(o))
+	})
 }
 
 func (h sdkHandler) Timer(name string) client.MetricsTimer {
-	histogram, ok := seriesOf(h, name+"_seconds", func(o prometheus.Opts) prometheus.Histogram {
+	return h.seriesOf(name+"_seconds", func(o prometheus.Opts) prometheus.Metric {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: o.Name, Help: o.Help, ConstLabels: o.ConstLabels,
 			Buckets: sdkBuckets})
 	})
-	if !ok {
-		return droppedSeries{h.sdk}
-	}
-	return sdkTimer{histogram}
 }
 
-type sdkCounter struct{ to prometheus.Counter }
+// sdkSeries is a counter, a gauge or a timer of the SDK. Those beyond maxSeries have no metric, and their measurements
+// are only counted.
+type sdkSeries struct {
+	sdk *SDK
+	to  prometheus.Metric
+}
 
 // Inc ignores decrements, which a Prometheus counter rejects.
-func (c sdkCounter) Inc(n int64) {
-	if n > 0 {
-		c.to.Add(float64(n))
+func (s sdkSeries) Inc(n int64) {
+	if counter, ok := s.to.(prometheus.Counter); !ok {
+		s.sdk.dropped.Add(1)
+	} else if n > 0 {
+		counter.Add(float64(n))
 	}
 }
 
-type sdkGauge struct{ to prometheus.Gauge }
-
-func (g sdkGauge) Update(value float64) {
-	if !math.IsNaN(value) {
-		g.to.Set(value)
+func (s sdkSeries) Update(value float64) {
+	if gauge, ok := s.to.(prometheus.Gauge); !ok {
+		s.sdk.dropped.Add(1)
+	} else if !math.IsNaN(value) {
+		gauge.Set(value)
 	}
 }
 
-type sdkTimer struct{ to prometheus.Histogram }
-
-func (t sdkTimer) Record(d time.Duration) { t.to.Observe(d.Seconds()) }
-
-// droppedSeries counts the measurements of series beyond maxSeries.
-type droppedSeries struct{ sdk *SDK }
-
-func (d droppedSeries) Inc(int64)            { d.sdk.dropped.Add(1) }
-func (d droppedSeries) Update(float64)       { d.sdk.dropped.Add(1) }
-func (d droppedSeries) Record(time.Duration) { d.sdk.dropped.Add(1) }
+func (s sdkSeries) Record(d time.Duration) {
+	if histogram, ok := s.to.(prometheus.Histogram); !ok {
+		s.sdk.dropped.Add(1)
+	} else {
+		histogram.Observe(d.Seconds())
+	}
+}

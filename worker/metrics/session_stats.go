@@ -1,21 +1,12 @@
 package metrics
 
 import (
-	"context"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
-)
-
-const (
-	// liveTimeout bounds how long a scrape waits for the stores to count their sessions, and liveMaxAge is how long a
-	// count is used again.
-	liveTimeout = time.Second
-	liveMaxAge  = 5 * time.Second
 )
 
 // SessionStats counts what happens to sessions at this agent. NewSessionStats makes it.
@@ -82,25 +73,4 @@ func (s *SessionStats) Moved(done bool) {
 
 func (s *SessionStats) vectors() []prometheus.Collector {
 	return []prometheus.Collector{s.duration, s.failures, s.created, s.remove, s.moves}
-}
-
-// liveSessions counts the sessions of the stores at a scrape, at most every liveMaxAge.
-type liveSessions struct {
-	count func(ctx context.Context) map[string]int
-
-	mu   sync.Mutex
-	at   time.Time
-	last map[string]int
-}
-
-func (l *liveSessions) read() map[string]int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if time.Since(l.at) >= liveMaxAge {
-		ctx, cancel := context.WithTimeout(context.Background(), liveTimeout)
-		defer cancel()
-		l.last = l.count(ctx)
-		l.at = time.Now()
-	}
-	return l.last
 }
