@@ -29,67 +29,61 @@ func (s *Store) Peek(ctx context.Context, ids []string) ([]*sessions.Session, er
 
 // Put stores an exact copy of a session.
 func (s *Store) Put(ctx context.Context, session *sessions.Session) error {
-	operation := "copy session " + session.ID
 	exact, body, err := sessions.PrepareCopy(session)
 	if err != nil {
 		return err
 	}
-	now, err := s.lockForWrite(ctx, operation, exact.ID)
-	if err != nil {
-		return err
-	}
-	replaced := s.sessions.Get(exact.ID)
-	if now >= exact.ExpiresAt().UnixMilli() {
-		if replaced == nil {
-			s.mu.Unlock()
-			return nil
+	return s.write(ctx, "copy session "+exact.ID, exact.ID, func(now int64) (*batch, error) {
+		replaced := s.sessions.Get(exact.ID)
+		switch {
+		case now < exact.ExpiresAt().UnixMilli():
+			return s.insertLocked(exact, body, replaced), nil
+		case replaced != nil:
+			return s.removeLocked(replaced), nil
 		}
-		return s.unlockAndWait(ctx, operation, s.removeLocked(replaced))
-	}
-	if replaced != nil {
-		s.sessions.Remove(replaced)
-	}
-	s.insertLocked(exact)
-	return s.unlockAndWait(ctx, operation, s.enqueueLocked(exact.ID, encodeRecord(exact, body)))
+		return nil, nil
+	})
 }
 
 // Restore stores a session of a backup unless the store has a newer one.
-func (s *Store) Restore(ctx context.Context, session *sessions.Session) (sessions.Restored, error) {
-	operation := "restore session " + session.ID
+func (s *Store) Restore(ctx context.Context, session *sessions.Session) (restored sessions.Restored, err error) {
 	exact, body, err := sessions.PrepareRestore(session, s.options.Now())
 	if err != nil {
 		return "", err
 	}
-	now, err := s.lockForWrite(ctx, operation, session.ID)
-	if err != nil {
-		return "", err
-	}
-	if exact == nil {
-		s.mu.Unlock()
-		return sessions.RestoredExpired, nil
-	}
-	s.sweepLocked(now)
-	restored := sessions.RestoredNew
-	if e := s.sessions.Get(exact.ID); e != nil {
-		if !exact.Header().MayReplace(sessions.Header{Version: e.Value.version, CreatedAt: e.Value.createdAt}) {
-			s.mu.Unlock()
-			return sessions.RestoredKept, nil
+	err = s.write(ctx, "restore session "+session.ID, session.ID, func(now int64) (*batch, error) {
+		if exact == nil {
+			restored = sessions.RestoredExpired
+			return nil, nil
 		}
-		if used := time.UnixMilli(e.LastAccessed).UTC(); used.After(exact.LastAccessed) {
-			exact.LastAccessed = used
+		s.sweepLocked(now)
+		e := s.sessions.Get(exact.ID)
+		switch {
+		case e == nil && s.sessions.Len() >= s.max:
+			return nil, sessions.Full(s.max)
+		case e == nil:
+			restored = sessions.RestoredNew
+		case !exact.Header().MayReplace(sessions.Header{Version: e.Value.version, CreatedAt: e.Value.createdAt}):
+			restored = sessions.RestoredKept
+			return nil, nil
+		default:
+			restored = sessions.RestoredOlder
+			if used := time.UnixMilli(e.LastAccessed).UTC(); used.After(exact.LastAccessed) {
+				exact.LastAccessed = used
+			}
 		}
-		s.sessions.Remove(e)
-		restored = sessions.RestoredOlder
-	} else if max := s.max; s.sessions.Len() >= max {
-		s.mu.Unlock()
-		return "", sessions.Full(max)
-	}
-	s.insertLocked(exact)
-	return restored, s.unlockAndWait(ctx, operation, s.enqueueLocked(exact.ID, encodeRecord(exact, body)))
+		return s.insertLocked(exact, body, e), nil
+	})
+	return restored, err
 }
 
-// insertLocked adds a session whose last use may be earlier than one that the file has of its id.
-func (s *Store) insertLocked(exact *sessions.Session) {
+// insertLocked adds a session, in place of replaced unless that is nil, whose last use may be earlier than one that the
+// file has of its id.
+func (s *Store) insertLocked(exact *sessions.Session, body []byte, replaced *entry) *batch {
+	if replaced != nil {
+		s.sessions.Remove(replaced)
+	}
 	s.sessions.Add(newEntry(exact.ID, exact.Header()))
 	s.next.uses[exact.ID] = exact.LastAccessed.UnixMilli() // overwrites that in the file
+	return s.enqueueLocked(exact.ID, encodeRecord(exact, body))
 }

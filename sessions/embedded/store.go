@@ -70,7 +70,7 @@ type Store struct {
 	max           int
 	onFull        sessions.OnFull
 	sync          Sync
-	closed        bool
+	closed        error // why there are no operations any more
 	closeErr      error
 }
 
@@ -90,6 +90,13 @@ func Open(options Options) (*Store, error) {
 // InMemory makes an empty store without a file: closing it deletes every session.
 func InMemory(config sessions.Config) *Store {
 	return newStore(Options{Config: config.WithDefaults()}, nil, expirylru.New[state]())
+}
+
+// Broken makes the stand-in for a store that could not be opened: its operations fail because of err.
+func Broken(err error) *Store {
+	s := InMemory(sessions.Config{})
+	s.closed = err
+	return s
 }
 
 func newStore(options Options, db *bbolt.DB, stored *expirylru.LRU[state]) *Store {
@@ -114,32 +121,29 @@ func (s *Store) lock(ctx context.Context, operation, id string) (now int64, err 
 		}
 	}
 	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		return 0, sessions.Unavailable(operation, sessions.ErrClosed)
+	if s.closed != nil {
+		defer s.mu.Unlock()
+		return 0, sessions.Unavailable(operation, s.closed)
 	}
 	return s.options.Now().UnixMilli(), nil
 }
 
-// lockForWrite is lock for operations that change something. It fails while the file cannot be written.
-func (s *Store) lockForWrite(ctx context.Context, operation, id string) (now int64, err error) {
-	now, err = s.lock(ctx, operation, id)
-	if err == nil && s.writeErr != nil {
-		err = cannotWrite(operation, s.writeErr)
-		s.mu.Unlock()
+// write locks the store, calls change with the current time, and waits until the batch that change returns is written,
+// unless that is nil. It fails while the file cannot be written.
+func (s *Store) write(ctx context.Context, operation, id string, change func(now int64) (*batch, error)) error {
+	now, err := s.lock(ctx, operation, id)
+	if err != nil {
+		return err
 	}
-	return now, err
-}
-
-func cannotWrite(operation string, err error) error {
-	return sessions.Unavailable(operation, fmt.Errorf("cannot write its file and rejects changes until it can: %w", err))
-}
-
-// unlockAndWait unlocks the store and waits until the batch is written, unless it is nil.
-func (s *Store) unlockAndWait(ctx context.Context, operation string, b *batch) error {
+	var b *batch
+	if s.writeErr != nil {
+		err = cannotWrite(operation, s.writeErr)
+	} else {
+		b, err = change(now)
+	}
 	s.mu.Unlock()
-	if b == nil {
-		return nil
+	if b == nil || err != nil {
+		return err
 	}
 	select {
 	case <-b.tried:
@@ -152,33 +156,33 @@ func (s *Store) unlockAndWait(ctx context.Context, operation string, b *batch) e
 	}
 }
 
+func cannotWrite(operation string, err error) error {
+	return sessions.Unavailable(operation, fmt.Errorf("cannot write its file and rejects changes until it can: %w", err))
+}
+
 // Create stores a new session.
 func (s *Store) Create(ctx context.Context, draft *sessions.Session) (*sessions.Session, error) {
-	operation := "create session " + draft.ID
 	created, body, err := s.options.PrepareCreate(draft, s.options.Now())
 	if err != nil {
 		return nil, err
 	}
-	now, err := s.lockForWrite(ctx, operation, draft.ID)
-	if err != nil {
-		return nil, err
-	}
-	s.sweepLocked(now)
-	if s.sessions.Get(created.ID) != nil {
-		s.mu.Unlock()
-		return nil, sessions.Exists(created.ID)
-	}
-	if s.sessions.Len() >= s.max {
-		if max := s.max; s.onFull != sessions.Evict {
-			s.mu.Unlock()
-			return nil, sessions.Full(max)
+	err = s.write(ctx, "create session "+draft.ID, draft.ID, func(now int64) (*batch, error) {
+		s.sweepLocked(now)
+		if s.sessions.Get(created.ID) != nil {
+			return nil, sessions.Exists(created.ID)
 		}
-		oldest := s.sessions.Oldest()
-		s.removeLocked(oldest)
-		s.options.Removed(sessions.Evicted, 1, []string{oldest.ID})
-	}
-	s.sessions.Add(newEntry(created.ID, created.Header()))
-	if err := s.unlockAndWait(ctx, operation, s.enqueueLocked(created.ID, encodeRecord(created, body))); err != nil {
+		if s.sessions.Len() >= s.max {
+			if s.onFull != sessions.Evict {
+				return nil, sessions.Full(s.max)
+			}
+			oldest := s.sessions.Oldest()
+			s.removeLocked(oldest)
+			s.options.Removed(sessions.Evicted, 1, []string{oldest.ID})
+		}
+		s.sessions.Add(newEntry(created.ID, created.Header()))
+		return s.enqueueLocked(created.ID, encodeRecord(created, body)), nil
+	})
+	if err != nil {
 		return nil, err
 	}
 	return created.Clone(), nil
@@ -287,35 +291,30 @@ func (s *Store) Update(ctx context.Context, id string,
 }
 
 // swap stores next and returns true if the session still has this entry and version.
-func (s *Store) swap(ctx context.Context, e *entry, version int64, next *sessions.Session, body []byte) (bool, error) {
-	operation := "update session " + next.ID
-	now, err := s.lockForWrite(ctx, operation, next.ID)
-	if err != nil {
-		return false, err
-	}
-	if s.sessions.Live(next.ID, now) != e || e.Value.version != version {
-		s.mu.Unlock()
-		return false, nil
-	}
-	s.sessions.Touch(e, next.LastAccessed.UnixMilli(), next.TTL.D().Milliseconds())
-	next.LastAccessed = time.UnixMilli(e.LastAccessed).UTC()
-	e.Value.version, e.Value.savedAccess = next.Version, e.LastAccessed
-	return true, s.unlockAndWait(ctx, operation, s.enqueueLocked(next.ID, encodeRecord(next, body)))
+func (s *Store) swap(ctx context.Context, e *entry, version int64, next *sessions.Session,
+	body []byte) (swapped bool, err error) {
+	err = s.write(ctx, "update session "+next.ID, next.ID, func(now int64) (*batch, error) {
+		if s.sessions.Live(next.ID, now) != e || e.Value.version != version {
+			return nil, nil
+		}
+		swapped = true
+		s.sessions.Touch(e, next.LastAccessed.UnixMilli(), next.TTL.D().Milliseconds())
+		next.LastAccessed = time.UnixMilli(e.LastAccessed).UTC()
+		e.Value.version, e.Value.savedAccess = next.Version, e.LastAccessed
+		return s.enqueueLocked(next.ID, encodeRecord(next, body)), nil
+	})
+	return swapped, err
 }
 
 // Delete removes a session.
 func (s *Store) Delete(ctx context.Context, id string) error {
-	operation := "delete session " + id
-	now, err := s.lockForWrite(ctx, operation, id)
-	if err != nil {
-		return err
-	}
-	e := s.sessions.Live(id, now)
-	if e == nil {
-		s.mu.Unlock()
-		return sessions.NotFound(id)
-	}
-	return s.unlockAndWait(ctx, operation, s.removeLocked(e))
+	return s.write(ctx, "delete session "+id, id, func(now int64) (*batch, error) {
+		e := s.sessions.Live(id, now)
+		if e == nil {
+			return nil, sessions.NotFound(id)
+		}
+		return s.removeLocked(e), nil
+	})
 }
 
 // SetBounds replaces the limits that Create enforces.
@@ -335,12 +334,12 @@ func (s *Store) SetSync(sync Sync) {
 // Close writes all pending records and closes the file.
 func (s *Store) Close() error {
 	s.mu.Lock()
-	if s.closed || s.db == nil {
+	isFirst := s.closed == nil
+	s.closed = cmp.Or(s.closed, sessions.ErrClosed)
+	if !isFirst || s.db == nil {
 		defer s.mu.Unlock()
-		s.closed = true
 		return s.closeErr
 	}
-	s.closed = true
 	for e := range s.sessions.All {
 		if e.LastAccessed > e.Value.savedAccess {
 			s.next.uses[e.ID] = e.LastAccessed

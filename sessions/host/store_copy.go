@@ -10,6 +10,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/dualwrite"
+	"github.com/tempool/tempool/sessions/embedded"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -43,7 +44,7 @@ func (s *Stores) openDualWriteLocked(settings spec.Sessions) (*dualwrite.Store, 
 	}
 	second, err := s.openBackend(secondary.applyTo(settings))
 	if err != nil {
-		second = dualwrite.Unavailable(err)
+		second = embedded.Broken(err)
 	}
 	store := dualwrite.New(first)
 	store.StartCopy(second, s.copy.CutOver, true)

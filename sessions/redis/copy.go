@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/tempool/tempool/sessions"
@@ -20,18 +19,13 @@ func (s *Store) IDs(ctx context.Context) (ids []string, err error) {
 		if err != nil {
 			return err
 		}
-		for page := range slices.Chunk(indexed, indexPage) {
-			found, err := s.readMany(ctx, peekScript, page)
-			if err != nil {
-				return err
-			}
-			for _, session := range found {
-				if session != nil {
-					ids = append(ids, session.ID)
-				}
+		found, err := s.readPages(ctx, peekScript, indexed, indexPage)
+		for _, session := range found {
+			if session != nil {
+				ids = append(ids, session.ID)
 			}
 		}
-		return nil
+		return err
 	})
 	return ids, err
 }
@@ -43,20 +37,11 @@ func (s *Store) Peek(ctx context.Context, ids []string) (found []*sessions.Sessi
 			return nil, err
 		}
 	}
-	err = s.exchange(ctx, "read sessions", func(ctx context.Context) error {
-		for page := range slices.Chunk(ids, bodyPage) {
-			some, err := s.readMany(ctx, readScript, page)
-			if err != nil {
-				return err
-			}
-			found = append(found, some...)
-		}
-		return nil
+	err = s.exchange(ctx, "read sessions", func(ctx context.Context) (err error) {
+		found, err = s.readPages(ctx, readScript, ids, bodyPage)
+		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return found, nil
+	return found, err
 }
 
 // Put stores an exact copy of a session.
@@ -74,9 +59,7 @@ func (s *Store) Put(ctx context.Context, session *sessions.Session) error {
 		} else if err := s.markForReview(ctx, exact.ID); err != nil {
 			return err
 		}
-		h := exact.Header()
-		stored, err := putScript.Run(ctx, s.client, s.key(exact.ID), now.UnixMilli(), h.Version, newWriteID(), body,
-			h.CreatedAt, h.LastAccessed, h.TTL).Int()
+		stored, err := s.runWrite(ctx, putScript, exact, body, now).Int()
 		if err != nil {
 			return err
 		}
@@ -103,9 +86,7 @@ func (s *Store) Restore(ctx context.Context, session *sessions.Session) (restore
 		if err := s.reserve(ctx, exact, limit, sessions.Refuse); err != nil {
 			return err
 		}
-		h := exact.Header()
-		did, err := restoreScript.Run(ctx, s.client, s.key(exact.ID), now.UnixMilli(), h.Version, newWriteID(), body,
-			h.CreatedAt, h.LastAccessed, h.TTL).Int64Slice()
+		did, err := s.runWrite(ctx, restoreScript, exact, body, now).Int64Slice()
 		if err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 
@@ -69,6 +70,19 @@ func (s *Store) readMany(ctx context.Context, script *redis.Script, ids []string
 			return nil, err
 		}
 		found[i] = r.Session
+	}
+	return found, nil
+}
+
+// readPages is readMany for any number of ids, page by page.
+func (s *Store) readPages(ctx context.Context, script *redis.Script, ids []string,
+	page int) (found []*sessions.Session, err error) {
+	for some := range slices.Chunk(ids, page) {
+		read, err := s.readMany(ctx, script, some)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, read...)
 	}
 	return found, nil
 }

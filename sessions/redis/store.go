@@ -236,9 +236,7 @@ func (s *Store) Create(ctx context.Context, draft *sessions.Session) (*sessions.
 		if err := s.reserve(ctx, created, limit, onFull); err != nil {
 			return err
 		}
-		h := created.Header()
-		unused, err := createScript.Run(ctx, s.client, s.key(created.ID), now.UnixMilli(), h.Version, newWriteID(), body,
-			h.CreatedAt, h.LastAccessed, h.TTL).Int()
+		unused, err := s.runWrite(ctx, createScript, created, body, now).Int()
 		if err != nil {
 			return err
 		}
@@ -253,6 +251,14 @@ func (s *Store) Create(ctx context.Context, draft *sessions.Session) (*sessions.
 	return created.Clone(), nil
 }
 
+// runWrite runs a script with a session as its arguments, under a new id of the write.
+func (s *Store) runWrite(ctx context.Context, script *redis.Script, written *sessions.Session, body []byte,
+	now time.Time) *redis.Cmd {
+	h := written.Header()
+	return script.Run(ctx, s.client, s.key(written.ID), now.UnixMilli(), h.Version, newWriteID(), body, h.CreatedAt,
+		h.LastAccessed, h.TTL)
+}
+
 // newWriteID identifies one write.
 func newWriteID() string { return strconv.FormatUint(rand.Uint64(), 36) }
 
@@ -260,37 +266,33 @@ func newWriteID() string { return strconv.FormatUint(rand.Uint64(), 36) }
 func (s *Store) Update(ctx context.Context, id string,
 	change func(*sessions.Session) error) (*sessions.Session, error) {
 	operation := "update session " + id
-	if current, known := s.cache.take(id); known {
-		now := s.config.Now()
-		// An error of change may come from outdated data: ignore it until the session was read.
-		if next, body, err := s.config.PrepareUpdate(current.Session, change, now); err == nil {
-			if swapped, err := s.swap(ctx, now, current, next, body); err != nil {
-				return nil, err
-			} else if swapped {
-				return next, nil
-			}
-		}
-	}
+	current, cached := s.cache.take(id)
 	for attempt := 1; ; attempt++ {
-		current, err := s.get(ctx, operation, id)
-		if err != nil {
-			return nil, err
+		if !cached {
+			var err error
+			if current, err = s.get(ctx, operation, id); err != nil {
+				return nil, err
+			}
 		}
 		now := s.config.Now()
 		next, body, err := s.config.PrepareUpdate(current.Session, change, now)
-		if err != nil {
-			return nil, err
+		swapped := false
+		switch {
+		case err == nil:
+			swapped, err = s.swap(ctx, now, current, next, body)
+		case cached: // it may come from outdated data: ignore it until the session was read
+			err = nil
 		}
-		swapped, err := s.swap(ctx, now, current, next, body)
 		if err != nil {
 			return nil, err
 		}
 		if swapped {
 			return next, nil
 		}
-		if !sleep.For(ctx.Done(), rand.N(time.Duration(min(attempt, 10))*time.Millisecond)) {
+		if !cached && !sleep.For(ctx.Done(), rand.N(time.Duration(min(attempt, 10))*time.Millisecond)) {
 			return nil, fmt.Errorf("%s: %w", operation, ctx.Err())
 		}
+		cached = false
 	}
 }
 
