@@ -91,7 +91,8 @@ func (j *janitor) sweep(ctx context.Context) {
 		}
 		record := pools[r.pool]
 		if run == "" || inspections[p].run != run || !record.names(r.slot, r.incarnation) {
-			state, known := j.state(ctx, id)
+			var state api.WorkerState
+			known := j.query(ctx, id, api.QueryState, &state)
 			if known && isStale(state, p.Incarnation()) {
 				logger.Warn("killing process: its worker has moved on to another incarnation", "newest", state.Incarnation)
 				p.Kill("its worker has moved on to another incarnation")
@@ -178,11 +179,8 @@ func (j *janitor) pool(ctx context.Context, name string) poolRecord {
 	if _, closed := j.describe(ctx, id); closed {
 		return poolRecord{closed: true} // its roster does not change any more
 	}
-	ctx, cancel := context.WithTimeout(ctx, janitorTimeout)
-	defer cancel()
 	var status api.PoolStatus
-	value, err := j.temporal.QueryWorkflow(ctx, id, "", api.QueryStatus)
-	if err != nil || value.Get(&status) != nil {
+	if !j.query(ctx, id, api.QueryStatus, &status) {
 		return poolRecord{}
 	}
 	record := poolRecord{incarnations: map[int]int64{}}
@@ -219,15 +217,12 @@ func isStale(state api.WorkerState, incarnation int64) bool {
 	return true
 }
 
-// state queries a worker's state; false while the worker does not answer.
-func (j *janitor) state(ctx context.Context, id string) (state api.WorkerState, ok bool) {
+// query queries a workflow; false while it does not answer.
+func (j *janitor) query(ctx context.Context, id, name string, answer any) bool {
 	ctx, cancel := context.WithTimeout(ctx, janitorTimeout)
 	defer cancel()
-	value, err := j.temporal.QueryWorkflow(ctx, id, "", api.QueryState)
-	if err != nil || value.Get(&state) != nil {
-		return api.WorkerState{}, false
-	}
-	return state, true
+	value, err := j.temporal.QueryWorkflow(ctx, id, "", name)
+	return err == nil && value.Get(answer) == nil
 }
 
 func (j *janitor) stop(ctx context.Context, p *process.Process) {

@@ -19,26 +19,28 @@ import (
 // ClosedWorkers names the workflows of workers of which a run has closed since a time and has not continued as new.
 // Visibility may show one late.
 func (s *Sweeper) ClosedWorkers(ctx context.Context, since time.Time) (map[string]bool, error) {
-	query := fmt.Sprintf("WorkflowType = '%s' AND CloseTime >= '%s' AND ExecutionStatus IN ('Completed', 'Terminated', "+
-		"'TimedOut', 'Failed', 'Canceled')",
-		api.WorkflowWorker, since.UTC().Format(time.RFC3339Nano))
-	ids := map[string]bool{}
-	err := s.each(ctx, query, func(closed *workflow.WorkflowExecutionInfo) error {
-		ids[closed.GetExecution().GetWorkflowId()] = true
-		return nil
-	})
+	closed, err := s.ids(ctx, "WorkflowType = '%s' AND CloseTime >= '%s' AND ExecutionStatus IN ('Completed', "+
+		"'Terminated', 'TimedOut', 'Failed', 'Canceled')", api.WorkflowWorker, since.UTC().Format(time.RFC3339Nano))
 	if err != nil {
 		return nil, fmt.Errorf("list closed workflows of workers: %w", err)
+	}
+	ids := map[string]bool{}
+	for _, id := range closed {
+		ids[id] = true
 	}
 	return ids, nil
 }
 
 // openWorkers are the IDs of the open workflows of a pool's workers.
-func (s *Sweeper) openWorkers(ctx context.Context, pool string) (ids []string, err error) {
-	query := fmt.Sprintf("WorkflowType = '%s' AND WorkflowId STARTS_WITH '%s/' AND ExecutionStatus = 'Running'",
+func (s *Sweeper) openWorkers(ctx context.Context, pool string) ([]string, error) {
+	return s.ids(ctx, "WorkflowType = '%s' AND WorkflowId STARTS_WITH '%s/' AND ExecutionStatus = 'Running'",
 		api.WorkflowWorker, pool)
-	err = s.each(ctx, query, func(worker *workflow.WorkflowExecutionInfo) error {
-		ids = append(ids, worker.GetExecution().GetWorkflowId())
+}
+
+// ids are the IDs of the workflows that a visibility query names.
+func (s *Sweeper) ids(ctx context.Context, query string, args ...any) (ids []string, err error) {
+	err = s.each(ctx, fmt.Sprintf(query, args...), func(found *workflow.WorkflowExecutionInfo) error {
+		ids = append(ids, found.GetExecution().GetWorkflowId())
 		return nil
 	})
 	return ids, err

@@ -107,16 +107,15 @@ func (s *sweep) listAll(ctx context.Context) error {
 	if now.Sub(s.listed) < checkInterval || len(s.due) > 0 {
 		return nil
 	}
-	query := fmt.Sprintf("WorkflowType IN ('%s', '%s') AND ExecutionStatus = 'Running'", api.WorkflowWorker,
+	open, err := s.ids(ctx, "WorkflowType IN ('%s', '%s') AND ExecutionStatus = 'Running'", api.WorkflowWorker,
 		api.WorkflowPool)
-	err := s.each(ctx, query, func(open *workflow.WorkflowExecutionInfo) error {
-		if pool := poolOf(open.GetExecution().GetWorkflowId()); pool != "" && !slices.Contains(s.due, pool) {
-			s.due = append(s.due, pool)
-		}
-		return nil
-	})
 	if err != nil {
 		return fmt.Errorf("list the open workflows: %w", err)
+	}
+	for _, id := range open {
+		if pool := poolOf(id); pool != "" && !slices.Contains(s.due, pool) {
+			s.due = append(s.due, pool)
+		}
 	}
 	s.listed = now
 	return nil

@@ -11,7 +11,6 @@ import (
 
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/taskqueue/v1"
-	"go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 
 	"github.com/tempool/tempool/api"
@@ -174,13 +173,12 @@ func (w *waitingCalls) expiry() time.Duration {
 
 // openPools are the names of the open pools.
 func (s *Sweeper) openPools(ctx context.Context) (pools []string, err error) {
-	query := fmt.Sprintf("WorkflowType = '%s' AND ExecutionStatus = 'Running'", api.WorkflowPool)
-	err = s.each(ctx, query, func(pool *workflow.WorkflowExecutionInfo) error {
-		if name := poolOf(pool.GetExecution().GetWorkflowId()); name != "" {
+	ids, err := s.ids(ctx, "WorkflowType = '%s' AND ExecutionStatus = 'Running'", api.WorkflowPool)
+	for _, id := range ids {
+		if name := poolOf(id); name != "" {
 			pools = append(pools, name)
 		}
-		return nil
-	})
+	}
 	return pools, err
 }
 

@@ -22,7 +22,7 @@ func (w *worker) drain() bool {
 	w.tasks.watch.Take()
 	w.tasks.suspend.Take()
 	if e := w.monitor.takeExit(); e != nil {
-		w.monitor.setObservedUsage(e.Usage)
+		w.monitor.measured(nil, nil, e.Usage)
 		w.processExited(e.Exit, e.Reason)
 		return true
 	}
@@ -39,7 +39,7 @@ func (w *worker) drain() bool {
 			return true
 		}
 	}
-	timedOut := w.tasks.drainLimit.Fired()
+	timedOut := w.tasks.drainLimit.Ended()
 	switch {
 	case (w.Lease == nil || timedOut) && w.surge.isReady() && w.Intent != IntentRest && !w.Ending:
 		w.tasks.drainLimit.Take()

@@ -82,7 +82,7 @@ func (w *worker) stop() bool {
 			w.processExited(&lifecycle.Exit{Error: "host lost"}, fmt.Sprintf("host %s did not stop the process: %s",
 				w.Process.Host, failure.Message(r.Err)))
 		} else {
-			w.monitor.setObservedUsage(r.Value.Usage)
+			w.monitor.measured(nil, nil, r.Value.Usage)
 			w.processExited(&r.Value.Exit, r.Value.Reason)
 		}
 		return true
@@ -124,17 +124,9 @@ func (w *worker) processExited(exit *lifecycle.Exit, reason string) {
 
 // cancelAll cancels what needs the process, and drops every result.
 func (t *tasks) cancelAll() {
-	t.watch.Reset()
-	t.probe.Reset()
-	t.drain.Reset()
-	t.stop.Reset()
-	t.reset.Reset()
-	t.suspend.Reset()
-	t.resume.Reset()
-	t.checkpoint.Reset()
-	t.lease.Reset()
-	t.drainLimit.Reset()
-	t.uptime.Reset()
+	for _, one := range t.ofProcess() {
+		one.Reset()
+	}
 	t.awaitCapacity.Take()
 	t.start.Take()
 	t.wait.Take()

@@ -88,9 +88,7 @@ func (m *monitor) takeExit() *api.WatchResult {
 
 // handle acts on an event of the current incarnation, which serves.
 func (m *monitor) handle(result api.WatchResult) {
-	m.setSample(result.Sample)
-	m.setAssessment(result.Assessment)
-	m.setObservedUsage(result.Usage)
+	m.measured(result.Sample, result.Assessment, result.Usage)
 	switch result.Event {
 	case api.WatchExited:
 		m.processExited(result.Exit, result.Reason)
@@ -141,7 +139,7 @@ func (m *monitor) handleEpochEnd() bool {
 		return true
 	}
 	if e.Incarnation == m.Machine.Incarnation {
-		m.setObservedUsage(e.Usage)
+		m.measured(nil, nil, e.Usage)
 	}
 	m.hostLost(e.Reason, e.Reason)
 	return true
@@ -170,9 +168,7 @@ func (m *monitor) hostLost(reason, problem string) {
 
 // probeEnded takes the result of a health checkpoint.
 func (m *monitor) probeEnded(r api.ProbeResult) {
-	m.setSample(r.Sample)
-	m.setAssessment(r.Assessment)
-	m.setObservedUsage(r.Usage)
+	m.measured(r.Sample, r.Assessment, r.Usage)
 	switch {
 	case r.ProcessEnded:
 		exit := r.Exit
@@ -223,17 +219,20 @@ func (m *monitor) probePassed() {
 	}
 }
 
-func (m *monitor) setSample(s *api.Sample) {
-	if s == nil {
-		return
+// measured takes what the host has measured of this incarnation; what is nil changes nothing.
+func (m *monitor) measured(s *api.Sample, a *api.Assessment, u *api.Usage) {
+	if s != nil {
+		m.Sample = s
+		m.Counters.PeakMemoryBytes = max(m.Counters.PeakMemoryBytes, s.MemoryBytes)
 	}
-	m.Sample = s
-	m.Counters.PeakMemoryBytes = max(m.Counters.PeakMemoryBytes, s.MemoryBytes)
-}
-
-func (m *monitor) setAssessment(a *api.Assessment) {
 	if a != nil {
 		m.Assessment = a
+	}
+	if u != nil {
+		if u.Requests > m.Process.Observed.Requests {
+			m.Counters.LastRequestAt = m.Now()
+		}
+		m.Process.Observed = *u
 	}
 }
 

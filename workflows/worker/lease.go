@@ -48,7 +48,7 @@ func (l *leases) repeated(r api.CheckoutRequest) (*api.Lease, *api.Error) {
 		case l.Grants[i].RequestID != r.RequestID || lease.Holder != r.Holder || lease.TokenHash != r.TokenHash:
 		case l.Lease != nil && l.Lease.ID == lease.ID && l.Now().Before(l.Lease.ExpiresAt):
 			return l.leaseAt(l.Now()), nil
-		case l.surge.isDrainingLease(lease.ID):
+		case l.surge.drainingLease(lease.ID) != nil:
 			return lease, nil
 		default:
 			return nil, api.Errorf(api.CodeLeaseFenced,
@@ -140,8 +140,13 @@ func (l *leases) validateCheckout(r api.CheckoutRequest) *api.Error {
 
 // checkout grants or refuses a lease, at once.
 func (l *leases) checkout(_ workflow.Context, r api.CheckoutRequest) (*api.Lease, error) {
-	if lease, ended := l.repeated(r); lease != nil || ended != nil {
-		return l.answerRepeated(r, lease, ended)
+	lease, ended := l.repeated(r)
+	switch {
+	case ended != nil:
+		return nil, failure.Refusal(ended)
+	case lease != nil: // it is this attempt's now: an earlier one can no longer withdraw it
+		l.Grants[slices.IndexFunc(l.Grants, func(g Grant) bool { return g.Lease.ID == lease.ID })].AttemptID = r.AttemptID
+		return lease, nil
 	}
 	if l.DrainMessages() {
 		l.WakeUp() // reconcile carries out what the signals requested even if this checkout is refused
@@ -151,20 +156,6 @@ func (l *leases) checkout(_ workflow.Context, r api.CheckoutRequest) (*api.Lease
 		return nil, failure.Refusal(refused)
 	}
 	return l.grant(r), nil
-}
-
-// answerRepeated answers with what repeated has returned. The lease is then this attempt's: an earlier one can no
-// longer withdraw it.
-func (l *leases) answerRepeated(r api.CheckoutRequest, lease *api.Lease, refused *api.Error) (*api.Lease, error) {
-	if refused != nil {
-		return nil, failure.Refusal(refused)
-	}
-	for i := range l.Grants {
-		if l.Grants[i].Lease.ID == lease.ID {
-			l.Grants[i].AttemptID = r.AttemptID
-		}
-	}
-	return lease, nil
 }
 
 // checkoutSignal grants a lease, or records why not. The caller reads the lease from the query state.
@@ -251,7 +242,7 @@ func (l *leases) stale(leaseID string) *api.Error {
 }
 
 func (l *leases) renewRefusal(r api.RenewRequest) *api.Error {
-	if l.surge.isDrainingLease(r.LeaseID) {
+	if l.surge.drainingLease(r.LeaseID) != nil {
 		return api.Errorf(api.CodeDraining,
 			"the process of lease %s is being replaced; finish the calls in flight and check in", r.LeaseID)
 	}
@@ -375,10 +366,8 @@ func leaseMetadata(lease *api.Lease) map[string]string {
 
 // checkinForbidden is why the sender of a checkin may not return the lease that it names, or nil.
 func (l *leases) checkinForbidden(r api.CheckinRequest) *api.Error {
-	for _, d := range l.surge.Draining {
-		if d.Lease != nil && d.Lease.ID == r.LeaseID {
-			return d.Lease.CheckTokenHash(r.TokenHash)
-		}
+	if d := l.surge.drainingLease(r.LeaseID); d != nil {
+		return d.Lease.CheckTokenHash(r.TokenHash)
 	}
 	if l.Lease != nil && l.Lease.ID == r.LeaseID {
 		return l.Lease.CheckTokenHash(r.TokenHash)

@@ -99,7 +99,7 @@ func (r rotator) rotate() bool {
 		r.tasks.retry.Reset() // a resumption reads RetryAt
 		return false
 	}
-	if wait := rotation.RetryAt.Sub(r.Now()); wait > 0 && !r.tasks.retry.Fired() {
+	if wait := rotation.RetryAt.Sub(r.Now()); wait > 0 && !r.tasks.retry.Ended() {
 		if !r.tasks.retry.Running() {
 			r.tasks.retry.Start(r.Loop, wait, "before the rotation is retried")
 		}

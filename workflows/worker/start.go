@@ -162,7 +162,7 @@ func (s *starter) setProcess(r api.StartResult) {
 		RequestLimit: r.Rules.RequestLimit, Stable: r.Stable,
 	}
 	s.Observing = observing{Incarnation: s.Machine.Incarnation, Probe: true, Rules: r.Rules}
-	s.monitor.setSample(r.Sample)
+	s.monitor.measured(r.Sample, nil, nil)
 }
 
 // maxAttempts is how many attempts the next start may make. A worker that needs a permit for each start, or tests the

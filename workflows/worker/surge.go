@@ -271,21 +271,25 @@ func (s *surge) removeDrained(incarnation int64) {
 
 // checkinDraining takes the checkin of a lease on a draining incarnation, and reports whether it was one.
 func (s *surge) checkinDraining(r api.CheckinRequest) bool {
-	for i := range s.Draining {
-		if d := &s.Draining[i]; d.Lease != nil && d.Lease.ID == r.LeaseID {
-			s.leases.emitRelease(d.Lease, r)
-			d.Lease = nil
-			d.Reported = sum(d.Reported, r.Usage)
-			s.leases.countUsage(r.Usage, d.Incarnation)
-			return true
-		}
+	d := s.drainingLease(r.LeaseID)
+	if d == nil {
+		return false
 	}
-	return false
+	s.leases.emitRelease(d.Lease, r)
+	d.Lease = nil
+	d.Reported = sum(d.Reported, r.Usage)
+	s.leases.countUsage(r.Usage, d.Incarnation)
+	return true
 }
 
-// isDrainingLease reports whether a lease is on a draining incarnation, whose calls may finish.
-func (s *surge) isDrainingLease(id string) bool {
-	return slices.ContainsFunc(s.Draining, func(d drainingIncarnation) bool { return d.Lease != nil && d.Lease.ID == id })
+// drainingLease is the draining incarnation of a lease, whose calls may finish; nil if there is none.
+func (s *surge) drainingLease(id string) *drainingIncarnation {
+	for i := range s.Draining {
+		if d := &s.Draining[i]; d.Lease != nil && d.Lease.ID == id {
+			return d
+		}
+	}
+	return nil
 }
 
 // drainingNumbers are the numbers of the draining incarnations.

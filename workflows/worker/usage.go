@@ -31,17 +31,6 @@ func (l *leases) addUsage(u api.Usage) {
 	}
 }
 
-// setObservedUsage takes what the host has observed this incarnation serve so far; nil changes nothing.
-func (m *monitor) setObservedUsage(u *api.Usage) {
-	if u == nil {
-		return
-	}
-	if u.Requests > m.Process.Observed.Requests {
-		m.Counters.LastRequestAt = m.Now()
-	}
-	m.Process.Observed = *u
-}
-
 // counters are the worker's counters with what its processes have served so far.
 func (l *leases) counters() Counters {
 	counters := l.Counters

@@ -56,13 +56,21 @@ type tasks struct {
 	retry      loop.Timer // before a rotation is retried
 }
 
-// hasResults reports whether a result or a fired timer waits for reconcile.
+// task is an activity or a timer.
+type task interface {
+	Ended() bool
+	Reset()
+}
+
+// ofProcess are the tasks that need the process.
+func (t *tasks) ofProcess() []task {
+	return []task{&t.watch, &t.probe, &t.drain, &t.stop, &t.reset, &t.suspend, &t.resume, &t.checkpoint, &t.lease,
+		&t.drainLimit, &t.uptime}
+}
+
+// hasResults reports whether a result or the end of a timer waits for reconcile.
 func (t *tasks) hasResults() bool {
-	return t.awaitCapacity.Ended() || t.start.Ended() || t.watch.Ended() || t.probe.Ended() || t.drain.Ended() ||
-		t.stop.Ended() ||
-		t.reset.Ended() || t.suspend.Ended() || t.resume.Ended() || t.wait.Fired() || t.checkpoint.Fired() ||
-		t.lease.Fired() || t.drainLimit.Fired() || t.uptime.Fired() ||
-		t.retry.Fired()
+	return slices.ContainsFunc(append(t.ofProcess(), &t.awaitCapacity, &t.start, &t.wait, &t.retry), task.Ended)
 }
 
 // Workflow is the workflow of one slot of a pool.

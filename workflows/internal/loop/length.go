@@ -62,7 +62,7 @@ func (l *Loop) MustContinue() bool {
 	if !l.length.overdue {
 		return false
 	}
-	if l.isIdle() || l.length.idle.Fired() {
+	if l.isIdle() || l.length.idle.Ended() {
 		return true
 	}
 	if !l.length.idle.Running() {

@@ -115,7 +115,7 @@ func TestACancelledTimerDoesNotFireAndASecondOneDoes(t *testing.T) {
 		for timer.Running() {
 			require.NoError(t, l.Await())
 		}
-		require.True(t, timer.Fired())
+		require.True(t, timer.Ended())
 		require.Equal(t, time.Hour, l.Now().Sub(began))
 	})
 }

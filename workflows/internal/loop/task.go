@@ -52,30 +52,18 @@ func (t *task) start(l *Loop, begin func(workflow.Context) workflow.Future, end 
 }
 
 // Timer is one timer at a time. The zero Timer is idle.
-type Timer struct {
-	task
-	fired bool
-}
+type Timer struct{ Call[struct{}] }
 
 // Start starts the timer. summary is what the Web UI shows.
 func (t *Timer) Start(l *Loop, d time.Duration, summary string) {
 	t.start(l, func(ctx workflow.Context) workflow.Future {
 		return workflow.NewTimerWithOptions(ctx, d, workflow.TimerOptions{Summary: summary})
-	}, func(f workflow.Future) { t.fired = f.Get(l.Ctx, nil) == nil })
+	}, func(f workflow.Future) {
+		if f.Get(l.Ctx, nil) == nil {
+			t.result = &Result[struct{}]{}
+		}
+	})
 }
 
-// Fired reports whether the timer has fired and Take has not been called since.
-func (t *Timer) Fired() bool { return t.fired }
-
-// Take reports whether the timer has fired since the last Take.
-func (t *Timer) Take() bool {
-	fired := t.fired
-	t.fired = false
-	return fired
-}
-
-// Reset cancels the timer and forgets that it has fired.
-func (t *Timer) Reset() {
-	t.Cancel()
-	t.fired = false
-}
+// Take reports whether the timer has ended since the last Take.
+func (t *Timer) Take() bool { return t.Call.Take() != nil }
