@@ -33,52 +33,50 @@ type HostCalls struct {
 	AnonymousTTL time.Duration
 }
 
-// Serves reports whether HostCalls serves a method.
-func Serves(method string) bool {
-	switch method {
-	case MethodGet, MethodUpdate, MethodTouch, MethodDelete, MethodPutProgram, MethodGetProgram, MethodDeleteProgram:
-		return true
-	}
-	return false
+// served are the host calls by their methods.
+var served = map[string]func(h HostCalls, ctx context.Context, id string, a arguments) (any, error){
+	MethodGet: HostCalls.get, MethodTouch: HostCalls.get, MethodUpdate: HostCalls.update, MethodDelete: HostCalls.delete,
+	MethodPutProgram: HostCalls.putProgram, MethodGetProgram: HostCalls.getProgram,
+	MethodDeleteProgram: HostCalls.deleteProgram,
 }
+
+// Serves reports whether HostCalls serves a method.
+func Serves(method string) bool { return served[method] != nil }
 
 // Serve runs one host call for the session id and returns its result as JSON. Errors have the codes of Store,
 // CodeInvalid (malformed arguments), CodeVersionConflict, or CodeProgramNotFound.
-func (h HostCalls) Serve(ctx context.Context, id, method string, arguments []byte) ([]byte, error) {
-	switch method {
-	case MethodGet, MethodTouch:
-		if err := noArguments(method, arguments); err != nil {
-			return nil, err
-		}
-		return encodeResult(h.getOrCreate(ctx, id))
-	case MethodUpdate:
-		return h.update(ctx, id, arguments)
-	case MethodDelete:
-		if err := noArguments(method, arguments); err != nil {
-			return nil, err
-		}
-		if err := h.Store.Delete(ctx, id); err != nil && !errors.Is(err, api.ErrSessionNotFound) {
-			return nil, err
-		}
-		return nullResult, nil
-	case MethodPutProgram:
-		return h.putProgram(ctx, id, arguments)
-	case MethodGetProgram:
-		return h.getProgram(ctx, id, arguments)
-	case MethodDeleteProgram:
-		return h.deleteProgram(ctx, id, arguments)
+func (h HostCalls) Serve(ctx context.Context, id, method string, given []byte) ([]byte, error) {
+	if !Serves(method) {
+		return nil, api.Errorf(api.CodeInvalid, "unknown session host call %q", method)
 	}
-	return nil, api.Errorf(api.CodeInvalid, "unknown session host call %q", method)
-}
-
-// nullResult is the result of a host call without one.
-var nullResult = []byte("null")
-
-func encodeResult(s *Session, err error) ([]byte, error) {
+	result, err := served[method](h, ctx, id, arguments{method, given})
 	if err != nil {
 		return nil, err
 	}
-	return encode(s)
+	return encode(result)
+}
+
+func (h HostCalls) get(ctx context.Context, id string, a arguments) (any, error) {
+	if err := a.none(); err != nil {
+		return nil, err
+	}
+	return h.getOrCreate(ctx, id)
+}
+
+func (h HostCalls) delete(ctx context.Context, id string, a arguments) (any, error) {
+	err := a.none()
+	if err == nil {
+		err = h.Store.Delete(ctx, id)
+	}
+	return nil, unlessNotFound(err)
+}
+
+// unlessNotFound is err, but nil for a session that does not exist.
+func unlessNotFound(err error) error {
+	if errors.Is(err, api.ErrSessionNotFound) {
+		return nil
+	}
+	return err
 }
 
 // getOrCreate returns the session and creates it if it does not exist.
@@ -134,23 +132,23 @@ func (h HostCalls) Patch(s *Session, patch json.RawMessage) error {
 	return err
 }
 
-func (h HostCalls) update(ctx context.Context, id string, arguments []byte) ([]byte, error) {
-	var a struct {
+func (h HostCalls) update(ctx context.Context, id string, a arguments) (any, error) {
+	var given struct {
 		Patch   json.RawMessage `json:"patch"`
 		Version *int64          `json:"version"`
 	}
-	if err := decodeArguments(MethodUpdate, arguments, &a); err != nil {
+	if err := a.decode(&given); err != nil {
 		return nil, err
 	}
-	if a.Version == nil {
-		return encodeResult(h.updateOrCreate(ctx, id, func(s *Session) error { return h.Patch(s, a.Patch) }))
+	if given.Version == nil {
+		return h.updateOrCreate(ctx, id, func(s *Session) error { return h.Patch(s, given.Patch) })
 	}
-	return encodeResult(h.Store.Update(ctx, id, func(s *Session) error {
-		if err := CheckVersion(s, *a.Version); err != nil {
+	return h.Store.Update(ctx, id, func(s *Session) error {
+		if err := CheckVersion(s, *given.Version); err != nil {
 			return err
 		}
-		return h.Patch(s, a.Patch)
-	}))
+		return h.Patch(s, given.Patch)
+	})
 }
 
 // CheckVersion fails with CodeVersionConflict unless the session has the version. Call it inside the change of Update.
@@ -167,31 +165,27 @@ type program struct {
 	Program json.RawMessage `json:"program"`
 }
 
-func (h HostCalls) putProgram(ctx context.Context, id string, arguments []byte) ([]byte, error) {
-	p, err := decodeProgram(MethodPutProgram, arguments)
+func (h HostCalls) putProgram(ctx context.Context, id string, a arguments) (any, error) {
+	p, err := a.program()
 	if err == nil && p.Program == nil {
-		err = api.Errorf(api.CodeInvalid, `%s: missing argument "program"`, MethodPutProgram)
+		err = api.Errorf(api.CodeInvalid, `%s: missing argument "program"`, a.method)
 	}
-	if err != nil {
-		return nil, err
+	if err == nil {
+		_, err = h.updateOrCreate(ctx, id, func(s *Session) error { s.Programs[p.ID] = p.Program; return nil })
 	}
-	if _, err := h.updateOrCreate(ctx, id,
-		func(s *Session) error { s.Programs[p.ID] = p.Program; return nil }); err != nil {
-		return nil, err
-	}
-	return nullResult, nil
+	return nil, err
 }
 
-func (h HostCalls) getProgram(ctx context.Context, id string, arguments []byte) ([]byte, error) {
-	p, err := decodeProgram(MethodGetProgram, arguments)
+func (h HostCalls) getProgram(ctx context.Context, id string, a arguments) (any, error) {
+	p, err := a.program()
 	if err != nil {
 		return nil, err
 	}
 	s, err := h.Store.Get(ctx, id)
-	if err != nil && !errors.Is(err, api.ErrSessionNotFound) {
+	if err := unlessNotFound(err); err != nil {
 		return nil, err
 	}
-	if err == nil {
+	if s != nil {
 		if found, ok := s.Programs[p.ID]; ok {
 			return found, nil
 		}
@@ -202,8 +196,8 @@ func (h HostCalls) getProgram(ctx context.Context, id string, arguments []byte) 
 // errUnchanged aborts an update that would change nothing.
 var errUnchanged = errors.New("unchanged")
 
-func (h HostCalls) deleteProgram(ctx context.Context, id string, arguments []byte) ([]byte, error) {
-	p, err := decodeProgram(MethodDeleteProgram, arguments)
+func (h HostCalls) deleteProgram(ctx context.Context, id string, a arguments) (any, error) {
+	p, err := a.program()
 	if err != nil {
 		return nil, err
 	}
@@ -214,36 +208,39 @@ func (h HostCalls) deleteProgram(ctx context.Context, id string, arguments []byt
 		delete(s.Programs, p.ID)
 		return nil
 	})
-	if err != nil && !errors.Is(err, errUnchanged) && !errors.Is(err, api.ErrSessionNotFound) {
-		return nil, err
+	if errors.Is(err, errUnchanged) {
+		err = nil
 	}
-	return nullResult, nil
+	return nil, unlessNotFound(err)
 }
 
-func decodeProgram(method string, arguments []byte) (p program, err error) {
-	if err := decodeArguments(method, arguments, &p); err != nil {
-		return p, err
-	}
-	if p.ID == "" {
-		return p, api.Errorf(api.CodeInvalid, `%s: missing argument "id"`, method)
-	}
-	return p, nil
+// arguments are those of a host call.
+type arguments struct {
+	method string
+	text   []byte
 }
 
-// decodeArguments decodes a host call's arguments and rejects unknown members, so that a misspelt one is not ignored.
-func decodeArguments(method string, arguments []byte, into any) error {
-	d := json.NewDecoder(bytes.NewReader(arguments))
+func (a arguments) program() (p program, err error) {
+	if err = a.decode(&p); err == nil && p.ID == "" {
+		err = api.Errorf(api.CodeInvalid, `%s: missing argument "id"`, a.method)
+	}
+	return p, err
+}
+
+// decode rejects unknown members, so that a misspelt one is not ignored.
+func (a arguments) decode(into any) error {
+	d := json.NewDecoder(bytes.NewReader(a.text))
 	d.DisallowUnknownFields()
 	if err := decodeOne(d, into); err != nil {
-		return api.Errorf(api.CodeInvalid, "%s: invalid arguments (see docs/protocol.md): %w", method, err)
+		return api.Errorf(api.CodeInvalid, "%s: invalid arguments (see docs/protocol.md): %w", a.method, err)
 	}
 	return nil
 }
 
-func noArguments(method string, arguments []byte) error {
-	switch string(bytes.TrimSpace(arguments)) {
+func (a arguments) none() error {
+	switch string(bytes.TrimSpace(a.text)) {
 	case "", "null", "{}":
 		return nil
 	}
-	return api.Errorf(api.CodeInvalid, "%s takes no arguments", method)
+	return api.Errorf(api.CodeInvalid, "%s takes no arguments", a.method)
 }

@@ -118,14 +118,19 @@ func readLoop(r io.Reader, f *frameReader, handle func() error) error {
 				return err
 			}
 		}
-		if err == io.EOF && f.partial() {
-			return io.ErrUnexpectedEOF
-		}
-		if errors.Is(err, os.ErrDeadlineExceeded) && f.partial() {
-			return errMidMessage
-		}
 		if err != nil {
-			return err
+			return cutOff(err, f.partial())
 		}
 	}
+}
+
+// cutOff is the error of a stream that has failed; partial says that it was in the middle of a message.
+func cutOff(err error, partial bool) error {
+	switch {
+	case partial && err == io.EOF:
+		return io.ErrUnexpectedEOF
+	case partial && errors.Is(err, os.ErrDeadlineExceeded):
+		return errMidMessage
+	}
+	return err
 }

@@ -19,12 +19,10 @@ const (
 
 // framing splits a stream into messages and encodes messages for it.
 type framing interface {
-	// next returns a message, which is valid until the next call.
+	// next returns a message, which is valid until the next call. Its errors are those of cutOff.
 	next() ([]byte, error)
 	// wrap appends the encoding of msg, which is JSON in one line.
 	wrap(dst, msg []byte) []byte
-	// midMessage reports, after next has failed, whether it had read a part of a message.
-	midMessage() bool
 }
 
 func newFraming(name string, r io.Reader, o Options) (framing, error) {
@@ -93,15 +91,11 @@ func (f *lineFraming) line() ([]byte, error) {
 				return nil, err
 			}
 			f.r = bufio.NewReaderSize(f.r, maxReadBuffer) // which does not copy what it reads through the smaller one
-		case err == io.EOF && len(bytes.TrimSpace(f.buf)) > 0:
-			return nil, io.ErrUnexpectedEOF
 		default:
-			return nil, err
+			return nil, cutOff(err, len(bytes.TrimSpace(f.buf)) > 0)
 		}
 	}
 }
-
-func (f *lineFraming) midMessage() bool { return len(f.buf) > 0 }
 
 func (f *lineFraming) fits(n int) error {
 	if int64(n) > f.max {
@@ -119,7 +113,6 @@ type contentLengthFraming struct {
 	r      *bufio.Reader
 	max    int64
 	output func([]byte)
-	cut    bool // a message was read in part
 }
 
 // The headers of the base protocol are Content-Length and Content-Type.
@@ -138,11 +131,7 @@ func (f *contentLengthFraming) next() ([]byte, error) {
 			return nil, violation("headers of more than %d bytes before a message", maxHeaderBlock)
 		}
 		if err != nil {
-			f.cut = total+len(line) > 0
-			if err == io.EOF && f.cut {
-				err = io.ErrUnexpectedEOF
-			}
-			return nil, err
+			return nil, cutOff(err, total+len(line) > 0)
 		}
 		line = bytes.TrimRight(line, "\r\n")
 		lower := bytes.ToLower(line)
@@ -153,9 +142,7 @@ func (f *contentLengthFraming) next() ([]byte, error) {
 		case len(line) == 0 && length < 0:
 			return nil, violation("a message without Content-Length")
 		case len(line) == 0:
-			msg, err := readMessage(f.r, length, f.max)
-			f.cut = err != nil
-			return msg, err
+			return readMessage(f.r, length, f.max)
 		case at < 0 && !bytes.HasPrefix(lower, headerPrefix):
 			f.output(line)
 			continue
@@ -176,8 +163,6 @@ func (f *contentLengthFraming) next() ([]byte, error) {
 	}
 }
 
-func (f *contentLengthFraming) midMessage() bool { return f.cut }
-
 func (f *contentLengthFraming) wrap(dst, msg []byte) []byte {
 	dst = append(dst, "Content-Length: "...)
 	dst = strconv.AppendInt(dst, int64(len(msg)), 10)
@@ -188,21 +173,15 @@ func (f *contentLengthFraming) wrap(dst, msg []byte) []byte {
 type packet4Framing struct {
 	r   *bufio.Reader
 	max int64
-	cut bool // a message was read in part
 }
 
 func (f *packet4Framing) next() ([]byte, error) {
 	var length [4]byte
 	if n, err := io.ReadFull(f.r, length[:]); err != nil {
-		f.cut = n > 0
-		return nil, err
+		return nil, cutOff(err, n > 0)
 	}
-	msg, err := readMessage(f.r, int64(binary.BigEndian.Uint32(length[:])), f.max)
-	f.cut = err != nil
-	return msg, err
+	return readMessage(f.r, int64(binary.BigEndian.Uint32(length[:])), f.max)
 }
-
-func (f *packet4Framing) midMessage() bool { return f.cut }
 
 func (f *packet4Framing) wrap(dst, msg []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(dst, uint32(len(msg))), msg...)
@@ -226,10 +205,7 @@ func readGrowing(r io.Reader, n int) ([]byte, error) {
 			return b, nil
 		}
 		if err != nil {
-			if err == io.EOF {
-				err = io.ErrUnexpectedEOF
-			}
-			return nil, err
+			return nil, cutOff(err, true)
 		}
 		bigger := make([]byte, min(n, 4*len(b)))
 		copy(bigger, b)

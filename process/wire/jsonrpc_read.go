@@ -3,9 +3,7 @@ package wire
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"math"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,9 +28,6 @@ type rpcError struct {
 func (d *jsonrpc) read(c *Conn) error {
 	for {
 		raw, err := d.framing.next()
-		if errors.Is(err, os.ErrDeadlineExceeded) && d.framing.midMessage() {
-			return errMidMessage
-		}
 		if err != nil {
 			return err
 		}
