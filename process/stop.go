@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -44,11 +45,7 @@ func (p *Process) Stop(ctx context.Context, grace time.Duration) (Exit, error) {
 
 // Kill ends the whole tree immediately and does not wait; reason appears in the Exit.
 func (p *Process) Kill(reason string) {
-	p.updateTermination(func(t *termination) {
-		if t.killReason == "" {
-			t.killReason = reason
-		}
-	})
+	p.updateTermination(func(t *termination) { t.killReason = cmp.Or(t.killReason, reason) })
 }
 
 func (p *Process) requestStop(grace time.Duration) {
@@ -66,11 +63,7 @@ func (p *Process) requestStop(grace time.Duration) {
 
 // fail kills the process because of something that is wrong with it.
 func (p *Process) fail(reason string) {
-	p.updateTermination(func(t *termination) {
-		if t.failure == "" {
-			t.failure = reason
-		}
-	})
+	p.updateTermination(func(t *termination) { t.failure = cmp.Or(t.failure, reason) })
 }
 
 // cutCall kills the process because it does not give up a cancelled call.

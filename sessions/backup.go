@@ -3,6 +3,7 @@ package sessions
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -80,7 +81,8 @@ const (
 // the store, or CodeInvalid or CodePayloadTooLarge for a backup that is damaged or incomplete.
 func Import(ctx context.Context, store Store, pool string, anyPool bool,
 	backup io.Reader) (done api.SessionImport, err error) {
-	r := backupReader{in: bufio.NewReaderSize(backup, 64<<10)}
+	r := backupReader{in: bufio.NewScanner(backup)}
+	r.in.Buffer(nil, maxBackupLine)
 	if err := r.header(pool, anyPool); err != nil {
 		return done, failure(r.line, err, done)
 	}
@@ -135,7 +137,7 @@ func restoreBatch(ctx context.Context, store Store, batch []backedUp, done *api.
 
 // backupReader reads a backup line by line.
 type backupReader struct {
-	in       *bufio.Reader
+	in       *bufio.Scanner
 	line     int // the number of the last line read, from 1
 	sessions int
 }
@@ -150,24 +152,17 @@ func failure(line int, err error, done api.SessionImport) error {
 	return &api.Error{Code: coded.Code, Message: text, RetryAfter: coded.RetryAfter, Err: coded}
 }
 
-// next returns the next line without its end. At the end of the backup it fails with io.EOF.
+// next returns the next line without its end, until it is called again. At the end of the backup it fails with io.EOF.
 func (r *backupReader) next() ([]byte, error) {
 	r.line++
-	var line []byte
-	for {
-		part, err := r.in.ReadSlice('\n')
-		line = append(line, part...)
-		switch {
-		case len(line) > maxBackupLine:
-			return nil, api.Errorf(api.CodePayloadTooLarge, "the line has more than %d bytes, and a session at most %d",
-				maxBackupLine, MaxBody)
-		case err == nil, errors.Is(err, io.EOF) && len(line) > 0:
-			return bytes.TrimSuffix(line, []byte("\n")), nil
-		case errors.Is(err, bufio.ErrBufferFull):
-		default:
-			return nil, err
-		}
+	switch {
+	case r.in.Scan():
+		return r.in.Bytes(), nil
+	case errors.Is(r.in.Err(), bufio.ErrTooLong):
+		return nil, api.Errorf(api.CodePayloadTooLarge, "the line has more than %d bytes, and a session at most %d",
+			maxBackupLine, MaxBody)
 	}
+	return nil, cmp.Or(r.in.Err(), io.EOF)
 }
 
 func (r *backupReader) header(pool string, anyPool bool) error {

@@ -187,28 +187,13 @@ func (f *packet4Framing) wrap(dst, msg []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(dst, uint32(len(msg))), msg...)
 }
 
+// readMessage reads length bytes, and allocates memory as they arrive.
 func readMessage(r io.Reader, length, limit int64) ([]byte, error) {
 	if length > limit {
 		return nil, violation("a message of %d bytes, the limit is %d", length, limit)
 	}
-	return readGrowing(r, int(length))
-}
-
-// readGrowing returns n bytes from r, allocating memory as they arrive.
-func readGrowing(r io.Reader, n int) ([]byte, error) {
-	b := make([]byte, min(n, initialAlloc))
-	have := 0
-	for {
-		got, err := io.ReadFull(r, b[have:])
-		have += got
-		if have == n {
-			return b, nil
-		}
-		if err != nil {
-			return nil, cutOff(err, true)
-		}
-		bigger := make([]byte, min(n, 4*len(b)))
-		copy(bigger, b)
-		b = bigger
-	}
+	var message bytes.Buffer
+	message.Grow(int(min(length, initialAlloc)) + bytes.MinRead) // or the end of the message would need more
+	_, err := io.CopyN(&message, r, length)
+	return message.Bytes(), cutOff(err, true)
 }

@@ -13,7 +13,22 @@ type Binding struct{ Session, Worker string }
 // Bindings returns up to limit (at least 1) bindings of a pool's sessions with ids greater than after, ordered by id,
 // and whether there are more. It extends none.
 func (t *Table) Bindings(pool, after string, limit int) (page []Binding, more bool) {
-	now, prefix := t.now().UnixMilli(), pool+"/"
+	return t.list(pool, "", after, limit)
+}
+
+// Page returns up to limit (at least 1) sessions bound to a worker with ids greater than after, ordered by id, and
+// whether there are more.
+func (t *Table) Page(worker, after string, limit int) (sessions []string, more bool) {
+	pool, _, _ := strings.Cut(worker, "/")
+	page, more := t.list(pool, worker, after, limit)
+	for _, b := range page {
+		sessions = append(sessions, b.Session)
+	}
+	return sessions, more
+}
+
+// list is Bindings of one worker, "" for all.
+func (t *Table) list(pool, worker, after string, limit int) (page []Binding, more bool) {
 	page = make([]Binding, 0, 2*limit)
 	keepFirst := func() {
 		slices.SortFunc(page, func(a, b Binding) int { return cmp.Compare(a.Session, b.Session) })
@@ -22,18 +37,27 @@ func (t *Table) Bindings(pool, after string, limit int) (page []Binding, more bo
 		}
 	}
 	t.mu.Lock()
-	for e := range t.bindings.All {
-		session, ofPool := strings.CutPrefix(e.ID, prefix)
-		if !ofPool || session <= after || more && session > page[limit-1].Session || t.bindings.Live(e.ID, now) == nil {
-			continue
+	t.eachLocked(pool, func(session, bound string) {
+		if session <= after || more && session > page[limit-1].Session || worker != "" && bound != worker {
+			return
 		}
-		if page = append(page, Binding{session, e.Value}); len(page) > limit && len(page) == cap(page) {
+		if page = append(page, Binding{session, bound}); len(page) > limit && len(page) == cap(page) {
 			keepFirst()
 		}
-	}
+	})
 	t.mu.Unlock()
 	keepFirst()
 	return page, more
+}
+
+// eachLocked calls do for each binding of a pool.
+func (t *Table) eachLocked(pool string, do func(session, worker string)) {
+	now, prefix := t.now().UnixMilli(), pool+"/"
+	for e := range t.bindings.All {
+		if session, ofPool := strings.CutPrefix(e.ID, prefix); ofPool && t.bindings.Live(e.ID, now) != nil {
+			do(session, e.Value)
+		}
+	}
 }
 
 // UnbindUnless removes a session's binding unless it is to this worker; "" removes any.
@@ -99,37 +123,11 @@ func (t *Table) Move(pool, session, from, to string) bool {
 
 // Counts returns the number of bindings of each worker of a pool that has any.
 func (t *Table) Counts(pool string) map[string]int {
-	now := t.now().UnixMilli()
 	counts := make(map[string]int)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for e := range t.bindings.All {
-		if strings.HasPrefix(e.ID, pool+"/") && t.bindings.Live(e.ID, now) != nil {
-			counts[e.Value]++
-		}
-	}
+	t.eachLocked(pool, func(_, worker string) { counts[worker]++ })
 	return counts
-}
-
-// Page returns up to limit sessions bound to a worker with ids greater than after, ordered by id, and whether there are
-// more.
-func (t *Table) Page(worker, after string, limit int) (sessions []string, more bool) {
-	now := t.now().UnixMilli()
-	t.mu.Lock()
-	for e := range t.bindings.All {
-		if e.Value != worker || t.bindings.Live(e.ID, now) == nil {
-			continue
-		}
-		if _, session, _ := strings.Cut(e.ID, "/"); session > after {
-			sessions = append(sessions, session)
-		}
-	}
-	t.mu.Unlock()
-	slices.Sort(sessions)
-	if len(sessions) > limit {
-		return sessions[:limit:limit], true
-	}
-	return sessions, false
 }
 
 // Close stops binding further sessions to a worker for a while, or until it ends (UnbindWorker); 0 reopens it. Existing

@@ -79,28 +79,20 @@ func (h *host) register() error {
 		func() (api.HostStatus, error) { return h.HostStatus, nil }); err != nil {
 		return err
 	}
-	err := workflow.SetUpdateHandlerWithOptions(h.Ctx, api.UpdateJoin, h.join, workflow.UpdateHandlerOptions{
-		Validator: func(_ workflow.Context, r api.JoinRequest) error {
-			if _, refusal := h.membership.join(r, h.Now()); refusal != nil {
-				return failure.Refusal(refusal)
+	return loop.SetUpdates(h.Ctx,
+		loop.Update{Name: api.UpdateJoin, Handler: h.join, Options: failure.Validator(func(r api.JoinRequest) *api.Error {
+			_, refusal := h.membership.join(r, h.Now())
+			return refusal
+		})},
+		loop.Update{Name: api.UpdateDrainHost, Handler: h.drain},
+		loop.Update{Name: api.UpdateLeave, Handler: func(_ workflow.Context, r api.LeaveRequest) error {
+			was := h.State
+			if h.membership = h.membership.leave(r, h.Now()); h.State != was {
+				h.emit(api.EventHostLeft, "its agent has stopped")
 			}
+			h.WakeUp()
 			return nil
-		},
-	})
-	if err != nil {
-		return err
-	}
-	if err := workflow.SetUpdateHandler(h.Ctx, api.UpdateDrainHost, h.drain); err != nil {
-		return err
-	}
-	return workflow.SetUpdateHandler(h.Ctx, api.UpdateLeave, func(_ workflow.Context, r api.LeaveRequest) error {
-		was := h.State
-		if h.membership = h.membership.leave(r, h.Now()); h.State != was {
-			h.emit(api.EventHostLeft, "its agent has stopped")
-		}
-		h.WakeUp()
-		return nil
-	})
+		}})
 }
 
 func (h *host) join(_ workflow.Context, r api.JoinRequest) (api.JoinResult, error) {

@@ -50,28 +50,17 @@ func onSignal[T any](p *pool, name string, handle func(T)) {
 }
 
 func (p *pool) registerUpdates(ctx workflow.Context) error {
-	updates := []struct {
-		name    string
-		handler any
-		options workflow.UpdateHandlerOptions
-	}{
-		{api.UpdateScale, p.scale, failure.Validator(p.scaleRefusal)},
-		{api.UpdateApply, p.apply, failure.Validator(p.applyRefusal)},
-		{api.UpdateRestart, p.restart,
-			failure.Validator(func(r api.RestartRequest) *api.Error { return p.slotRefusal(r.Worker) })},
-		{api.UpdateDrain, p.drain, failure.Validator(p.drainRefusal)},
-		{api.UpdateEvacuate, p.evacuate,
-			failure.Validator(func(r api.EvacuateRequest) *api.Error { return p.slotRefusal(&r.Worker) })},
-		{api.UpdateStop, func(_ workflow.Context, c api.Control) (api.PoolStopResult, error) {
+	return loop.SetUpdates(ctx,
+		loop.Update{Name: api.UpdateScale, Handler: p.scale, Options: failure.Validator(p.scaleRefusal)},
+		loop.Update{Name: api.UpdateApply, Handler: p.apply, Options: failure.Validator(p.applyRefusal)},
+		loop.Update{Name: api.UpdateRestart, Handler: p.restart,
+			Options: failure.Validator(func(r api.RestartRequest) *api.Error { return p.slotRefusal(r.Worker) })},
+		loop.Update{Name: api.UpdateDrain, Handler: p.drain, Options: failure.Validator(p.drainRefusal)},
+		loop.Update{Name: api.UpdateEvacuate, Handler: p.evacuate,
+			Options: failure.Validator(func(r api.EvacuateRequest) *api.Error { return p.slotRefusal(&r.Worker) })},
+		loop.Update{Name: api.UpdateStop, Handler: func(_ workflow.Context, c api.Control) (api.PoolStopResult, error) {
 			return api.PoolStopResult{Stopping: p.stopAll(display.Attributed(c.Reason, c.By))}, nil
-		}, workflow.UpdateHandlerOptions{}},
-	}
-	for _, u := range updates {
-		if err := workflow.SetUpdateHandlerWithOptions(ctx, u.name, u.handler, u.options); err != nil {
-			return err
-		}
-	}
-	return nil
+		}})
 }
 
 func (p *pool) stoppingRefusal() *api.Error {

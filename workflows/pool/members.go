@@ -84,15 +84,7 @@ func (m *members) shrink() {
 	if excess <= 0 || m.Stopping || m.asking {
 		return
 	}
-	var serving []int
-	down := slices.DeleteFunc(m.memberNumbers(), func(number int) bool {
-		s := m.slot(number)
-		if s == nil || !s.isServing() {
-			return false
-		}
-		serving = append(serving, number)
-		return true
-	})
+	serving, down := m.byService()
 	if excess <= len(down) {
 		slices.SortFunc(down, m.compareDown)
 		m.vacate(down[:excess])
@@ -100,6 +92,18 @@ func (m *members) shrink() {
 	}
 	m.vacate(down)
 	m.askLeases(serving)
+}
+
+// byService are the workers that serve, and those that do not.
+func (m *members) byService() (serving, down []int) {
+	for _, number := range m.memberNumbers() {
+		if s := m.slot(number); s != nil && s.isServing() {
+			serving = append(serving, number)
+		} else {
+			down = append(down, number)
+		}
+	}
+	return serving, down
 }
 
 // compareDown orders workers that are out of service: those that go first come first.

@@ -172,15 +172,11 @@ func (s *scaling) stopOne(decision api.ScaleDecision) {
 			"(sessions.store = %q)", decision.Reason, s.SessionsHost, s.Spec.Sessions.Store)
 		return
 	}
-	var serving, down []int
-	for _, number := range s.memberNumbers() {
-		if w := s.slot(number); w != nil && w.isServing() {
-			serving = append(serving, number)
-		} else if w == nil || w.State != lifecycle.Suspended && w.State != lifecycle.Draining &&
-			!s.pressure.isStopped(number) {
-			down = append(down, number)
-		}
-	}
+	serving, down := s.members.byService()
+	down = slices.DeleteFunc(down, func(number int) bool {
+		w := s.slot(number)
+		return w != nil && (w.State == lifecycle.Suspended || w.State == lifecycle.Draining || s.pressure.isStopped(number))
+	})
 	if len(down) > 0 {
 		s.release(decision, slices.MinFunc(down, s.members.compareDown))
 		return
@@ -201,9 +197,7 @@ func (s *scaling) release(decision api.ScaleDecision, number int) {
 	decision.From, decision.To, decision.Worker = s.Size, s.Size-1, s.worker(number)
 	s.record(decision)
 	s.Unreserved, s.NoneFree, s.ReserveAt = 0, "", time.Time{}
-	s.Top = s.top()
-	s.emitScaled(decision.From, decision.To, decision.Reason)
-	s.Size--
+	s.members.resize(decision.To, decision.Reason)
 	s.members.vacate([]int{number})
 }
 

@@ -32,27 +32,23 @@ func (w *worker) register(ctx workflow.Context) error {
 
 // registerUpdates sets the handlers of updates. Their validators refuse, where a refusal costs no history event.
 func (w *worker) registerUpdates(ctx workflow.Context) error {
-	err := workflow.SetUpdateHandlerWithOptions(ctx, api.UpdateCheckout, w.leases.checkout,
-		failure.Validator(func(r api.CheckoutRequest) *api.Error {
-			return w.leases.emitRefusal(api.UpdateCheckout, r.Holder, "", w.leases.validateCheckout(r))
-		}))
-	if err != nil {
-		return err
-	}
-	err = workflow.SetUpdateHandlerWithOptions(ctx, api.UpdateRenew, w.leases.renew,
-		failure.Validator(func(r api.RenewRequest) *api.Error {
-			return w.leases.emitRefusal(api.UpdateRenew, "", r.LeaseID, w.leases.renewRefusal(r))
-		}))
-	if err != nil {
-		return err
-	}
-	return workflow.SetUpdateHandlerWithOptions(ctx, api.UpdateCheckin,
-		func(_ workflow.Context, r api.CheckinRequest) (api.CheckinResult, error) {
-			w.leases.checkin(r)
-			return api.CheckinResult{State: w.Machine.State}, nil
-		}, failure.Validator(func(r api.CheckinRequest) *api.Error {
-			return w.leases.emitRefusal(api.UpdateCheckin, "", r.LeaseID, w.leases.checkinForbidden(r))
-		}))
+	return loop.SetUpdates(ctx,
+		loop.Update{Name: api.UpdateCheckout, Handler: w.leases.checkout,
+			Options: failure.Validator(func(r api.CheckoutRequest) *api.Error {
+				return w.leases.emitRefusal(api.UpdateCheckout, r.Holder, "", w.leases.validateCheckout(r))
+			})},
+		loop.Update{Name: api.UpdateRenew, Handler: w.leases.renew,
+			Options: failure.Validator(func(r api.RenewRequest) *api.Error {
+				return w.leases.emitRefusal(api.UpdateRenew, "", r.LeaseID, w.leases.renewRefusal(r))
+			})},
+		loop.Update{Name: api.UpdateCheckin,
+			Handler: func(_ workflow.Context, r api.CheckinRequest) (api.CheckinResult, error) {
+				w.leases.checkin(r)
+				return api.CheckinResult{State: w.Machine.State}, nil
+			},
+			Options: failure.Validator(func(r api.CheckinRequest) *api.Error {
+				return w.leases.emitRefusal(api.UpdateCheckin, "", r.LeaseID, w.leases.checkinForbidden(r))
+			})})
 }
 
 func (w *worker) registerSignals() {

@@ -156,3 +156,20 @@ func (l *Loop) ContinueDue(maxIterations int) bool {
 
 // isIdle reports whether no signal is under way to another workflow, and no update is being handled.
 func (l *Loop) isIdle() bool { return len(l.sending) == 0 && workflow.AllHandlersFinished(l.Ctx) }
+
+// Update is an update that a workflow takes.
+type Update struct {
+	Name    string
+	Handler any
+	Options workflow.UpdateHandlerOptions
+}
+
+// SetUpdates sets the handlers of updates.
+func SetUpdates(ctx workflow.Context, updates ...Update) error {
+	for _, u := range updates {
+		if err := workflow.SetUpdateHandlerWithOptions(ctx, u.Name, u.Handler, u.Options); err != nil {
+			return err
+		}
+	}
+	return nil
+}
