@@ -306,17 +306,13 @@ func (s *Supervisor) resumeOne(r keptRecord, item keeper.Item) (_ *Process, err 
 		}
 	}()
 	var in, out *os.File
+	places := map[string]**os.File{fileIn: &in, fileOut: &out, fileStdout: &p.pipes.logs[0], fileStderr: &p.pipes.logs[1]}
 	for i, name := range r.Files {
-		switch name {
-		case fileIn:
-			in = item.Files[i]
-		case fileOut:
-			out = item.Files[i]
-		case fileStdout:
-			p.pipes.logs[0] = item.Files[i]
-		case fileStderr:
-			p.pipes.logs[1] = item.Files[i]
-		case fileNamespace:
+		place, known := places[name]
+		switch {
+		case known:
+			*place = item.Files[i]
+		case name == fileNamespace:
 			p.namespaces = append(p.namespaces, item.Files[i])
 		default:
 			return nil, fmt.Errorf("unknown descriptor %q", name)

@@ -30,56 +30,35 @@ type pipes struct {
 
 // open makes the pipes and gives cmd the child's ends, which it also appends to childEnds. The caller closes those
 // after the fork.
-func (p *pipes) open(protocol string, cmd *exec.Cmd, childEnds *[]*os.File) error {
-	var err error
-	fromChild := func(ours **os.File) *os.File {
+func (p *pipes) open(protocol string, cmd *exec.Cmd, childEnds *[]*os.File) (err error) {
+	pair := func(ours **os.File, open func() (ours, theirs *os.File, err error)) (theirs *os.File) {
 		if err != nil {
 			return nil
 		}
-		var theirs *os.File
-		if *ours, theirs, err = os.Pipe(); err == nil {
+		if *ours, theirs, err = open(); err == nil {
 			*childEnds = append(*childEnds, theirs)
 		}
 		return theirs
 	}
-	stderr := fromChild(&p.logs[1])
-	ours := &p.logs[0]
+	cmd.Stderr = pair(&p.logs[1], os.Pipe)
 	if protocol == spec.ProtocolJSONRPC {
-		ours = &p.stdout
-	}
-	stdout := fromChild(ours)
-	if err == nil && protocol == spec.ProtocolJSONRPC {
-		var stdin *os.File
-		if stdin, p.stdin, err = os.Pipe(); err == nil {
-			*childEnds = append(*childEnds, stdin)
-			cmd.Stdin = stdin
-		}
+		cmd.Stdout = pair(&p.stdout, os.Pipe)
+		cmd.Stdin = pair(&p.stdin, func() (ours, theirs *os.File, err error) {
+			theirs, ours, err = os.Pipe()
+			return ours, theirs, err
+		})
+	} else {
+		cmd.Stdout = pair(&p.logs[0], os.Pipe)
 	}
 	switch protocol {
 	case protocolTemplate:
-		var control *os.File
-		if err == nil {
-			p.frames, control, err = launcher.SocketPair()
-		}
-		if err == nil {
-			*childEnds = append(*childEnds, control)
-			cmd.ExtraFiles = []*os.File{control}
-		}
+		cmd.ExtraFiles = []*os.File{pair(&p.frames, launcher.SocketPair)}
 	case spec.ProtocolFrames:
-		out := fromChild(&p.out)
-		var frames *os.File
-		if err == nil {
-			p.frames, frames, err = launcher.SocketPair()
-		}
-		if err == nil {
-			*childEnds = append(*childEnds, frames)
-			cmd.ExtraFiles = []*os.File{frames, out}
-		}
+		cmd.ExtraFiles = []*os.File{pair(&p.frames, launcher.SocketPair), pair(&p.out, os.Pipe)}
 	}
 	if err != nil {
 		return fmt.Errorf("make pipes to the program: %w", err)
 	}
-	cmd.Stdout, cmd.Stderr = stdout, stderr
 	return nil
 }
 

@@ -36,14 +36,6 @@ type poolStartLimit struct {
 // starting.
 const maxStartLimits = 1000
 
-func (l *poolStartLimit) isUnused() bool {
-	unused := l.sem.TryAcquire(int64(l.size))
-	if unused {
-		l.sem.Release(int64(l.size))
-	}
-	return unused
-}
-
 // Start runs an incarnation and returns when it has passed its handshake and warm-up, all within the spec's
 // start.timeout. It is idempotent by worker and incarnation: a second call returns the live process, joins the start in
 // progress, or fails as the incarnation did. Start first kills older incarnations of the worker that the launch does
@@ -261,7 +253,13 @@ func (s *Supervisor) startLimitFor(launch Launch) *semaphore.Weighted {
 	pool := launch.Spec.Pool.Name
 	if limit := s.poolStartLimits[pool]; limit == nil || limit.size != size {
 		if len(s.poolStartLimits) >= maxStartLimits {
-			maps.DeleteFunc(s.poolStartLimits, func(_ string, l *poolStartLimit) bool { return l.isUnused() })
+			maps.DeleteFunc(s.poolStartLimits, func(_ string, l *poolStartLimit) bool {
+				unused := l.sem.TryAcquire(int64(l.size))
+				if unused {
+					l.sem.Release(int64(l.size))
+				}
+				return unused
+			})
 		}
 		s.poolStartLimits[pool] = &poolStartLimit{size: size, sem: semaphore.NewWeighted(int64(size))}
 	}
