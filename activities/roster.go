@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 // Roster implements the local activities about pools.
@@ -55,25 +55,20 @@ const concurrentStates = 16
 func (r *Roster) WorkerLeases(ctx context.Context, request api.WorkerLeasesRequest) (api.WorkerLeasesResult, error) {
 	result := api.WorkerLeasesResult{Holders: map[int]api.HolderKind{}}
 	var mu sync.Mutex
-	var group errgroup.Group
-	group.SetLimit(concurrentStates)
-	for _, slot := range request.Slots {
-		group.Go(func() error {
-			state, err := r.State(ctx, request.Pool, slot)
-			if err != nil {
-				return nil
-			}
-			kind := api.HolderNone
-			if state.Lease != nil {
-				kind = api.HolderClient
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			result.Holders[slot] = kind
-			return nil
-		})
-	}
-	return result, group.Wait()
+	sleep.Each(len(request.Slots), concurrentStates, func(i int) {
+		state, err := r.State(ctx, request.Pool, request.Slots[i])
+		if err != nil {
+			return
+		}
+		kind := api.HolderNone
+		if state.Lease != nil {
+			kind = api.HolderClient
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		result.Holders[request.Slots[i]] = kind
+	})
+	return result, nil
 }
 
 // reserveTTL is how long the lease on a reserved worker lasts, should its pool not use it.

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/tempool/tempool/api"
@@ -39,13 +38,11 @@ type fileWatches struct {
 
 // poolFiles is the watch of one pool. Its watcher is nil while opening it fails.
 type poolFiles struct {
-	dir        string
-	watch      spec.Watch
-	watcher    *filewatch.Watcher
-	cancel     context.CancelFunc
-	forwarding sync.WaitGroup
-	retryAt    time.Time
-	usedAt     time.Time // when the pool last had a process here
+	dir     string
+	watch   spec.Watch
+	watcher *filewatch.Watcher
+	retryAt time.Time
+	usedAt  time.Time // when the pool last had a process here
 }
 
 func newFileWatches(changed func(pool, host string, files []string), processes *process.Supervisor, host string,
@@ -56,9 +53,9 @@ func newFileWatches(changed func(pool, host string, files []string), processes *
 
 // run watches until ctx ends.
 func (f *fileWatches) run(ctx context.Context) {
-	f.scan(ctx, time.Now())
+	f.scan(time.Now())
 	for now := range sleep.Ticks(ctx.Done(), fileScanInterval) {
-		f.scan(ctx, now)
+		f.scan(now)
 	}
 	for _, p := range f.pools {
 		p.close()
@@ -66,7 +63,7 @@ func (f *fileWatches) run(ctx context.Context) {
 }
 
 // scan opens, replaces and closes watches so that they match the spec of the newest process of each pool.
-func (f *fileWatches) scan(ctx context.Context, now time.Time) {
+func (f *fileWatches) scan(now time.Time) {
 	newest := map[string]*process.Process{}
 	for _, p := range f.processes.List() {
 		pool := api.PoolOf(p.Worker())
@@ -75,7 +72,7 @@ func (f *fileWatches) scan(ctx context.Context, now time.Time) {
 		}
 	}
 	for name, p := range newest {
-		f.ensure(ctx, name, p, now)
+		f.ensure(name, p, now)
 	}
 	for name, p := range f.pools {
 		if now.Sub(p.usedAt) > f.linger {
@@ -100,7 +97,7 @@ func (f *fileWatches) since(newest *process.Process, now time.Time) time.Time {
 
 // ensure makes the pool's watch match the spec of its newest process. A new watch also reports the files that changed
 // since the oldest one started.
-func (f *fileWatches) ensure(ctx context.Context, name string, newest *process.Process, now time.Time) {
+func (f *fileWatches) ensure(name string, newest *process.Process, now time.Time) {
 	sp, current := newest.Spec(), f.pools[name]
 	if current != nil && (current.dir != sp.Pool.Dir || !sameWatch(current.watch, sp.Watch)) {
 		current.close()
@@ -118,7 +115,7 @@ func (f *fileWatches) ensure(ctx context.Context, name string, newest *process.P
 	if current.watcher != nil || now.Before(current.retryAt) {
 		return
 	}
-	if err := f.open(ctx, name, current, f.since(newest, now)); err != nil {
+	if err := f.open(name, current, f.since(newest, now)); err != nil {
 		current.retryAt = now.Add(fileRetry)
 		f.log.Error("cannot watch the files of a pool; retrying", "pool", name, "error", err)
 	}
@@ -128,7 +125,7 @@ func sameWatch(a, b spec.Watch) bool {
 	return a.Debounce == b.Debounce && slices.Equal(a.Paths, b.Paths) && slices.Equal(a.Ignore, b.Ignore)
 }
 
-func (f *fileWatches) open(ctx context.Context, name string, p *poolFiles, since time.Time) error {
+func (f *fileWatches) open(name string, p *poolFiles, since time.Time) error {
 	dir, err := filepath.Abs(p.dir) // the agent's own folder if it is empty
 	if err != nil {
 		return fmt.Errorf("find the folder that watch.paths are relative to: %w", err)
@@ -136,32 +133,16 @@ func (f *fileWatches) open(ctx context.Context, name string, p *poolFiles, since
 	p.watcher, err = filewatch.Open(filewatch.Options{
 		Dir: dir, Paths: p.watch.Paths, Ignore: p.watch.Ignore, Debounce: p.watch.Debounce.D(), Since: since,
 		Logger: f.log.With("pool", name),
+		Changed: func(files []string) {
+			f.log.Info("watched files changed", "pool", name, "file", files[0], "files", len(files))
+			f.changed(name, f.host, files)
+		},
 	})
-	if err != nil {
-		return err
-	}
-	ctx, p.cancel = context.WithCancel(ctx)
-	p.forwarding.Go(func() { f.forward(ctx, name, p.watcher) })
-	return nil
+	return err
 }
 
 func (p *poolFiles) close() {
 	if p.watcher != nil {
-		p.cancel()
-		p.forwarding.Wait()
 		p.watcher.Close()
-	}
-}
-
-// forward reports changes to the pool until ctx ends.
-func (f *fileWatches) forward(ctx context.Context, pool string, w *filewatch.Watcher) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case files := <-w.Changes():
-			f.log.Info("watched files changed", "pool", pool, "file", files[0], "files", len(files))
-			f.changed(pool, f.host, files)
-		}
 	}
 }

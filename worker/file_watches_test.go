@@ -47,33 +47,33 @@ func TestWatchesFollowTheNewestProcessOfAPool(t *testing.T) {
 		}
 	})
 	now := time.Now()
-	f.scan(t.Context(), now)
+	f.scan(now)
 	require.Empty(t, f.pools)
 
 	first := start(t, processes, "p/0", watching(one, "."), "sleep", "1000")
-	f.scan(t.Context(), now)
+	f.scan(now)
 	current := f.pools["p"]
 	require.NotNil(t, current.watcher)
-	f.scan(t.Context(), now)
+	f.scan(now)
 	require.Same(t, current, f.pools["p"], "nothing has changed")
 
 	second := start(t, processes, "p/1", watching(two, "."), "sleep", "1000")
-	f.scan(t.Context(), now)
+	f.scan(now)
 	require.Equal(t, two, f.pools["p"].dir)
 
 	for _, p := range []*process.Process{first, second} {
 		_, err := p.Stop(t.Context(), 0)
 		require.NoError(t, err)
 	}
-	f.scan(t.Context(), now.Add(f.linger))
+	f.scan(now.Add(f.linger))
 	require.Contains(t, f.pools, "p", "the files of a program that cannot start stay watched")
-	f.scan(t.Context(), now.Add(f.linger+time.Second))
+	f.scan(now.Add(f.linger+time.Second))
 	require.Empty(t, f.pools)
 
 	start(t, processes, "p/2", watching(one, "."), "sleep", "1000")
-	f.scan(t.Context(), now)
+	f.scan(now)
 	require.Contains(t, f.pools, "p")
 	start(t, processes, "p/3", watching(one), "sleep", "1000")
-	f.scan(t.Context(), now)
+	f.scan(now)
 	require.Empty(t, f.pools, "the newest spec watches nothing")
 }

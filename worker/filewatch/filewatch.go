@@ -19,7 +19,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// Options configure a Watcher. Dir, Paths and Debounce are required.
+// Options configure a Watcher. Dir, Paths, Debounce and Changed are required.
 type Options struct {
 	// Dir is the absolute folder that paths and patterns with a slash are relative to.
 	Dir string
@@ -30,6 +30,9 @@ type Options struct {
 	Ignore []string
 	// Debounce is how long all files must be unchanged before changes are delivered.
 	Debounce time.Duration
+	// Changed is called with the absolute paths, sorted, of the files that have changed since its last call. It must
+	// return at once.
+	Changed func(files []string)
 	// Since, if set, makes files count as changed that were modified between it and Open.
 	Since  time.Time
 	Logger *slog.Logger
@@ -41,7 +44,6 @@ type Watcher struct {
 	roots   []string // absolute and clean
 	ignore  ignore
 	notify  *fsnotify.Watcher
-	changes chan []string
 	stop    chan struct{}
 	done    sync.WaitGroup
 	close   sync.Once
@@ -56,8 +58,9 @@ type Watcher struct {
 
 // Open starts watching. It fails if the operating system refuses a watcher.
 func Open(o Options) (*Watcher, error) {
-	if !filepath.IsAbs(o.Dir) || len(o.Paths) == 0 || o.Debounce <= 0 {
-		return nil, errors.New("watch files: Options need an absolute Dir, at least one path and a positive Debounce")
+	if !filepath.IsAbs(o.Dir) || len(o.Paths) == 0 || o.Debounce <= 0 || o.Changed == nil {
+		return nil, errors.New("watch files: Options need an absolute Dir, at least one path, a positive Debounce, and " +
+			"Changed")
 	}
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	notify, err := fsnotify.NewWatcher()
@@ -65,7 +68,7 @@ func Open(o Options) (*Watcher, error) {
 		return nil, fmt.Errorf("watch files: %w", withAdvice(err))
 	}
 	w := &Watcher{
-		options: o, ignore: newIgnore(o.Ignore), notify: notify, changes: make(chan []string), stop: make(chan struct{}),
+		options: o, ignore: newIgnore(o.Ignore), notify: notify, stop: make(chan struct{}),
 		watched: map[string]bool{}, missing: map[string]bool{}, changed: map[string]bool{},
 	}
 	for _, path := range o.Paths {
@@ -79,10 +82,6 @@ func Open(o Options) (*Watcher, error) {
 	w.done.Go(w.run)
 	return w, nil
 }
-
-// Changes delivers the absolute paths, sorted, of the files that changed since the last delivery. Changes accumulate
-// until they are received. The channel is never closed.
-func (w *Watcher) Changes() <-chan []string { return w.changes }
 
 // Close stops the watcher and waits for it. It may be called more than once.
 func (w *Watcher) Close() {
@@ -112,8 +111,6 @@ func (w *Watcher) run() {
 	if len(w.changed) > 0 { // found by Options.Since
 		quiet.Reset(w.options.Debounce)
 	}
-	var deliver chan []string // nil until the files are quiet
-	var batch []string
 	for {
 		select {
 		case <-w.stop:
@@ -124,7 +121,6 @@ func (w *Watcher) run() {
 			}
 			if w.handle(event) {
 				quiet.Reset(w.options.Debounce)
-				deliver = nil
 			}
 		case err, open := <-w.notify.Errors:
 			if !open {
@@ -137,14 +133,11 @@ func (w *Watcher) run() {
 				}
 				w.addRoots(true)
 				quiet.Reset(w.options.Debounce)
-				deliver = nil
 				continue
 			}
 			w.options.Logger.Warn("watching files failed", "error", err)
 		case <-quiet.C:
-			batch, deliver = slices.Sorted(maps.Keys(w.changed)), w.changes
-		case deliver <- batch:
-			deliver = nil
+			w.options.Changed(slices.Sorted(maps.Keys(w.changed)))
 			clear(w.changed)
 		}
 	}

@@ -26,20 +26,25 @@ const (
 type watch struct {
 	*testing.T
 	*Watcher
-	dir string
-	log *logtest.Log
+	dir     string
+	log     *logtest.Log
+	changes chan []string
 }
+
+// newChanges has room for more deliveries than any test makes.
+func newChanges() chan []string { return make(chan []string, 1000) }
 
 // open creates files in a new folder and then watches paths in it.
 func open(t *testing.T, paths, ignore, files []string) watch {
 	t.Helper()
-	w := watch{T: t, dir: t.TempDir(), log: &logtest.Log{}}
+	w := watch{T: t, dir: t.TempDir(), log: &logtest.Log{}, changes: newChanges()}
 	for _, file := range files {
 		w.put(file, "old")
 	}
 	var err error
 	w.Watcher, err = Open(Options{
 		Dir: w.dir, Paths: paths, Ignore: ignore, Debounce: debounce, Logger: slog.New(slog.NewTextHandler(w.log, nil)),
+		Changed: func(files []string) { w.changes <- files },
 	})
 	require.NoError(t, err)
 	t.Cleanup(w.Watcher.Close)
@@ -70,7 +75,7 @@ func (w watch) until(names []string, never ...string) (deliveries int) {
 	deadline := time.After(waitTimeout)
 	for len(missing()) > 0 {
 		select {
-		case files := <-w.Changes():
+		case files := <-w.changes:
 			deliveries++
 			require.IsIncreasing(w, append([]string{""}, files...))
 			for _, file := range files {
@@ -195,19 +200,19 @@ func TestAMissingPathIsLoggedAndWatchedOnceItExists(t *testing.T) {
 }
 
 func TestAWatchedLinkToAFolderIsFollowed(t *testing.T) {
-	w := watch{T: t, dir: t.TempDir()}
+	w := watch{T: t, dir: t.TempDir(), changes: newChanges()}
 	w.put("v1/lib/a.py", "one")
 	require.NoError(t, os.Symlink("v1", w.at("current")))
 	var err error
 	w.Watcher, err = Open(Options{Dir: w.dir, Paths: []string{"current"}, Debounce: debounce,
-		Logger: slog.New(slog.DiscardHandler)})
+		Changed: func(files []string) { w.changes <- files }, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	t.Cleanup(w.Watcher.Close)
 	w.put("v1/lib/a.py", "two")
 	w.until([]string{"current/lib/a.py"})
 }
 
-func TestChangesAccumulateUntilTheyAreReceived(t *testing.T) {
+func TestLaterChangesDoNotReplaceEarlierOnes(t *testing.T) {
 	w := open(t, []string{"."}, nil, []string{"a.py", "b.py"})
 	w.put("a.py", "new")
 	require.Eventually(t, func() bool { w.put("b.py", "new"); return true }, waitTimeout, 2*debounce)
@@ -216,9 +221,10 @@ func TestChangesAccumulateUntilTheyAreReceived(t *testing.T) {
 
 func TestIncompleteOptionsAreRejected(t *testing.T) {
 	for name, o := range map[string]Options{
-		"no folder":   {Paths: []string{"a"}, Debounce: 1},
-		"no path":     {Dir: "/", Debounce: 1},
-		"no debounce": {Dir: "/", Paths: []string{"a"}},
+		"no folder":   {Paths: []string{"a"}, Debounce: 1, Changed: func([]string) {}},
+		"no path":     {Dir: "/", Debounce: 1, Changed: func([]string) {}},
+		"no debounce": {Dir: "/", Paths: []string{"a"}, Changed: func([]string) {}},
+		"no receiver": {Dir: "/", Paths: []string{"a"}, Debounce: 1},
 	} {
 		_, err := Open(o)
 		require.Error(t, err, name)
@@ -297,14 +303,16 @@ func TestChangesSinceATimeBeforeOpenAreDelivered(t *testing.T) {
 	alone := put("alone.toml", time.Second)
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "code"), 0o700))
 	inside := put(filepath.Join("code", "inside.py"), time.Second)
+	changes := newChanges()
 	w, err := Open(Options{
-		Dir: dir, Paths: []string{"old.py", "new.py", "code", alone}, Debounce: debounce, Since: time.Now().Add(-time.Minute),
-		Logger: slog.New(slog.DiscardHandler),
+		Changed: func(files []string) { changes <- files },
+		Dir:     dir, Paths: []string{"old.py", "new.py", "code", alone}, Debounce: debounce,
+		Since: time.Now().Add(-time.Minute), Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	defer w.Close()
 	select {
-	case changed := <-w.Changes():
+	case changed := <-changes:
 		require.ElementsMatch(t, []string{newer, alone, inside}, changed)
 	case <-time.After(waitTimeout):
 		require.FailNow(t, "no change was delivered")
