@@ -2,6 +2,8 @@ package activities
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/tempool/tempool/api"
@@ -21,24 +23,12 @@ type facts struct {
 }
 
 // requestChecks makes each monitor check its incarnation if the facts of that have changed, every checkInterval until
-// stop or released is closed.
-func (s *monitors) requestChecks(stop, released <-chan struct{}) {
-	ticker := time.NewTicker(checkInterval)
-	defer ticker.Stop()
+// ended is closed.
+func (s *monitors) requestChecks(ended <-chan struct{}) {
 	var all []*monitor
-	for {
-		select {
-		case <-stop:
-			return
-		case <-released:
-			return
-		case <-ticker.C:
-		}
+	for range sleep.Ticks(ended, checkInterval) {
 		s.mu.Lock()
-		all = all[:0]
-		for _, m := range s.all {
-			all = append(all, m)
-		}
+		all = slices.AppendSeq(all[:0], maps.Values(s.all))
 		s.mu.Unlock()
 		for _, m := range all {
 			m.requestCheck()
@@ -57,10 +47,9 @@ func (m *monitor) requestCheck() {
 	due := now != m.lastFacts || m.growing
 	m.lastFacts = now
 	m.mu.Unlock()
-	if !due {
-		return
+	if due {
+		sleep.Wake(m.due)
 	}
-	sleep.Wake(m.due)
 }
 
 // takeRules returns what is observed from now on.

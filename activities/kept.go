@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"sync"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -33,7 +32,7 @@ func (h *Host) Release() []api.ProcessUsage {
 	s := &h.monitors
 	s.mu.Lock()
 	s.initLocked()
-	close(s.released)
+	s.release()
 	s.mu.Unlock()
 	s.orders.Wait()
 	s.running.Wait()
@@ -58,12 +57,12 @@ var errResultPending = activity.ErrResultPending
 
 // order carries out an order to a process. With Release its ctx ends, and there is no answer: it would be that of an
 // agent which does not know the process any more.
-func order[R any](ctx context.Context, h *Host, do func(context.Context) (R, error)) (R, error) {
+func order[R any](ctx context.Context, h *Host, do func(context.Context) R) (R, error) {
 	var none R
 	s := &h.monitors
 	s.mu.Lock()
 	s.initLocked()
-	if sleep.Ended(s.released) {
+	if s.released.Err() != nil {
 		s.mu.Unlock()
 		return none, errResultPending
 	}
@@ -71,21 +70,13 @@ func order[R any](ctx context.Context, h *Host, do func(context.Context) (R, err
 	s.mu.Unlock()
 	defer s.orders.Done()
 	ctx, cancel := context.WithCancel(ctx)
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		select {
-		case <-s.released:
-			cancel()
-		case <-ctx.Done():
-		}
-	})
-	result, err := do(ctx)
-	cancel()
-	watching.Wait()
-	if sleep.Ended(s.released) {
+	defer cancel()
+	defer context.AfterFunc(s.released, cancel)()
+	result := do(ctx)
+	if s.released.Err() != nil {
 		return none, errResultPending
 	}
-	return result, err
+	return result, nil
 }
 
 // Note returns what the next agent needs about a process, after Release.

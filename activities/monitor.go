@@ -20,12 +20,13 @@ type monitors struct {
 	mu      sync.Mutex
 	all     map[*process.Process]*monitor
 	running sync.WaitGroup
-	// idle is closed when the last monitor has ended; nil while there is none.
-	idle chan struct{}
+	// idle ends the checks when the last monitor has ended; nil while there is none.
+	idle context.CancelFunc
 	// orders are the orders to processes in progress.
 	orders sync.WaitGroup
-	// released is closed by Release.
-	released chan struct{}
+	// released ends with Release, which calls release.
+	released context.Context
+	release  context.CancelFunc
 }
 
 // monitor observes one process from the moment it is ready until it has ended.
@@ -63,12 +64,12 @@ func (h *Host) monitor(p *process.Process, runID string, r api.WatchRequest) {
 	s.initLocked()
 	s.all[p] = m
 	if s.idle == nil {
-		idle := make(chan struct{})
+		watched, idle := context.WithCancel(s.released)
 		s.idle = idle
-		s.running.Go(func() { s.requestChecks(idle, s.released) })
+		s.running.Go(func() { s.requestChecks(watched.Done()) })
 	}
 	s.running.Go(func() {
-		if !m.run(s.released) {
+		if !m.run(s.released.Done()) {
 			return // Note needs it
 		}
 		s.mu.Lock()
@@ -78,7 +79,7 @@ func (h *Host) monitor(p *process.Process, runID string, r api.WatchRequest) {
 		}
 		delete(s.all, p)
 		if len(s.all) == 0 {
-			close(s.idle)
+			s.idle()
 			s.idle = nil
 		}
 	})
@@ -86,7 +87,8 @@ func (h *Host) monitor(p *process.Process, runID string, r api.WatchRequest) {
 
 func (s *monitors) initLocked() {
 	if s.all == nil {
-		s.all, s.released = map[*process.Process]*monitor{}, make(chan struct{})
+		s.all = map[*process.Process]*monitor{}
+		s.released, s.release = context.WithCancel(context.Background())
 	}
 }
 
@@ -300,26 +302,25 @@ func (h *Host) Heartbeat() api.HostHeartbeat {
 // Watch sets what this host observes of an incarnation from now on. It returns at once: with WatchUnknown or
 // WatchExited if there is no process to observe, else with no event. It reports what it observes with Notify.
 func (h *Host) Watch(ctx context.Context, r api.WatchRequest) (api.WatchResult, error) {
-	return order(ctx, h, func(context.Context) (api.WatchResult, error) { return h.watch(r), nil })
-}
-
-func (h *Host) watch(r api.WatchRequest) api.WatchResult {
-	p, known := h.Processes.Get(r.Worker, r.Incarnation)
-	if !known {
-		return api.WatchResult{Event: api.WatchUnknown, Reason: unknownProcess, Exit: &lifecycle.Exit{Error: unknownProcess}}
-	}
-	if p.HasEnded() {
-		return h.exited(p)
-	}
-	h.Observer.Watching(r)
-	problem := ""
-	if r.Failures > 0 {
-		problem = "its worker is degraded until it passes a health check"
-	}
-	h.DataPlane.Claim(r.Worker, r.Incarnation)
-	h.DataPlane.SetHealth(r.Worker, r.Incarnation, problem)
-	h.monitors.set(p, r)
-	return api.WatchResult{}
+	return order(ctx, h, func(context.Context) api.WatchResult {
+		p, known := h.Processes.Get(r.Worker, r.Incarnation)
+		if !known {
+			return api.WatchResult{Event: api.WatchUnknown, Reason: unknownProcess,
+				Exit: &lifecycle.Exit{Error: unknownProcess}}
+		}
+		if p.HasEnded() {
+			return h.exited(p)
+		}
+		h.Observer.Watching(r)
+		problem := ""
+		if r.Failures > 0 {
+			problem = "its worker is degraded until it passes a health check"
+		}
+		h.DataPlane.Claim(r.Worker, r.Incarnation)
+		h.DataPlane.SetHealth(r.Worker, r.Incarnation, problem)
+		h.monitors.set(p, r)
+		return api.WatchResult{}
+	})
 }
 
 // exited is the observation of a process that has ended.

@@ -12,28 +12,28 @@ import (
 // Suspend takes a process out of service and keeps it, frozen if its spec says so; see api.SuspendRequest. A process
 // that this host does not know is idle.
 func (h *Host) Suspend(ctx context.Context, r api.SuspendRequest) (api.SuspendResult, error) {
-	return order(ctx, h, func(ctx context.Context) (api.SuspendResult, error) {
+	return order(ctx, h, func(ctx context.Context) api.SuspendResult {
 		result := h.DataPlane.Suspend(ctx, r)
 		p, known := h.Processes.Get(r.Worker, r.Incarnation)
 		if result.Withdrawn || ctx.Err() != nil || !known || p.HasEnded() || p.Spec().Pool.OnSuspend != spec.SuspendFreeze {
-			return result, nil
+			return result
 		}
 		if err := p.Freeze(r.Generation); err != nil {
 			h.Logger.Warn("process tree not frozen", "worker", r.Worker, "incarnation", r.Incarnation, "error", err)
 			result.Problem = joined(result.Problem, err.Error())
 		}
 		result.Frozen = p.Frozen()
-		return result, nil
+		return result
 	})
 }
 
 // EndSuspension returns a suspended process to service; see api.ResumeRequest.
 func (h *Host) EndSuspension(ctx context.Context, r api.ResumeRequest) (api.ResumeResult, error) {
-	return order(ctx, h, func(ctx context.Context) (api.ResumeResult, error) {
+	return order(ctx, h, func(ctx context.Context) api.ResumeResult {
 		if p, known := h.Processes.Get(r.Worker, r.Incarnation); known && !p.HasEnded() {
 			p.Thaw(r.Generation)
 		}
-		return h.DataPlane.EndSuspension(ctx, r), nil
+		return h.DataPlane.EndSuspension(ctx, r)
 	})
 }
 
@@ -75,20 +75,18 @@ func (h *Host) Stop(ctx context.Context, r api.StopRequest) (api.StopResult, err
 // Reset makes a worker discard the state that the holder of an expired lease left. A failed reset is not an error:
 // ResetResult.Problem holds the reason.
 func (h *Host) Reset(ctx context.Context, r api.ResetRequest) (api.ResetResult, error) {
-	return order(ctx, h, func(ctx context.Context) (api.ResetResult, error) { return h.reset(ctx, r), nil })
-}
-
-func (h *Host) reset(ctx context.Context, r api.ResetRequest) api.ResetResult {
-	ctx, cancel := context.WithTimeout(ctx, r.Timeout.D())
-	defer cancel()
-	logger := h.Logger.With("worker", r.Worker, "incarnation", r.Incarnation, "lease", r.LeaseID)
-	h.Observer.Decided(r.Worker, ResetWorker)
-	logger.Info("resetting worker: lease expired")
-	usage, err := h.DataPlane.Reset(ctx, r.Worker, r.Incarnation, r.LeaseID)
-	result := api.ResetResult{Usage: usage}
-	if err != nil {
-		result.Problem = err.Error()
-		logger.Warn("worker reset failed", "error", err)
-	}
-	return result
+	return order(ctx, h, func(ctx context.Context) api.ResetResult {
+		ctx, cancel := context.WithTimeout(ctx, r.Timeout.D())
+		defer cancel()
+		logger := h.Logger.With("worker", r.Worker, "incarnation", r.Incarnation, "lease", r.LeaseID)
+		h.Observer.Decided(r.Worker, ResetWorker)
+		logger.Info("resetting worker: lease expired")
+		usage, err := h.DataPlane.Reset(ctx, r.Worker, r.Incarnation, r.LeaseID)
+		result := api.ResetResult{Usage: usage}
+		if err != nil {
+			result.Problem = err.Error()
+			logger.Warn("worker reset failed", "error", err)
+		}
+		return result
+	})
 }

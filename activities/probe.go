@@ -11,35 +11,33 @@ import (
 
 // Probe runs one health check and takes one full sample.
 func (h *Host) Probe(ctx context.Context, r api.WatchRequest) (api.ProbeResult, error) {
-	return order(ctx, h, func(ctx context.Context) (api.ProbeResult, error) { return h.probe(ctx, r), nil })
-}
-
-func (h *Host) probe(ctx context.Context, r api.WatchRequest) api.ProbeResult {
-	p, known := h.Processes.Get(r.Worker, r.Incarnation)
-	if !known {
-		return api.ProbeResult{ProcessEnded: true, Reason: unknownProcess}
-	}
-	if p.HasEnded() {
-		exit := p.Exit()
-		return api.ProbeResult{ProcessEnded: true, Exit: &exit.Exit, Reason: exit.Reason, Usage: h.finalUsage(p)}
-	}
-	result := api.ProbeResult{Healthy: true}
-	began := time.Now()
-	err := p.Probe(ctx)
-	if !errors.Is(err, process.ErrBusy) { // a call in progress prevented the probe, which says nothing
-		h.Observer.Probed(r.Process, time.Since(began), err)
-		if err != nil {
-			result.Healthy, result.Reason = false, err.Error()
+	return order(ctx, h, func(ctx context.Context) api.ProbeResult {
+		p, known := h.Processes.Get(r.Worker, r.Incarnation)
+		if !known {
+			return api.ProbeResult{ProcessEnded: true, Reason: unknownProcess}
 		}
-	}
-	usage, _ := h.DataPlane.Usage(r.Worker, r.Incarnation)
-	result.Usage = &usage
-	if sample, err := p.Sample(ctx); err == nil {
-		result.Sample = toSample(sample)
-		h.sampled(p, sample, h.served(p), r.Health)
-		result.Assessment = h.health.of(p).assessment(p.SharedSpec())
-	}
-	return result
+		if p.HasEnded() {
+			exit := p.Exit()
+			return api.ProbeResult{ProcessEnded: true, Exit: &exit.Exit, Reason: exit.Reason, Usage: h.finalUsage(p)}
+		}
+		result := api.ProbeResult{Healthy: true}
+		began := time.Now()
+		err := p.Probe(ctx)
+		if !errors.Is(err, process.ErrBusy) { // a call in progress prevented the probe, which says nothing
+			h.Observer.Probed(r.Process, time.Since(began), err)
+			if err != nil {
+				result.Healthy, result.Reason = false, err.Error()
+			}
+		}
+		usage, _ := h.DataPlane.Usage(r.Worker, r.Incarnation)
+		result.Usage = &usage
+		if sample, err := p.Sample(ctx); err == nil {
+			result.Sample = toSample(sample)
+			h.sampled(p, sample, h.served(p), r.Health)
+			result.Assessment = h.health.of(p).assessment(p.SharedSpec())
+		}
+		return result
+	})
 }
 
 // prober probes a process every health.interval. A probe may take as long as health.timeout, so it has a goroutine of

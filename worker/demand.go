@@ -2,10 +2,13 @@ package worker
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/pool"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/spec"
 )
@@ -32,67 +35,56 @@ type demandReporter struct {
 	epoch  func() int64
 	report func(pool string, d api.Demand)
 
-	// Only run uses these.
-	pools map[string]*measuredPool
-	specs chan poolSpec
+	pools   map[string]*measuredPool // for run only
+	reading atomic.Bool              // the spec of one pool at a time
+	reads   sync.WaitGroup
 }
 
 type measuredPool struct {
 	policy.Measured
-	spec       spec.Spec
-	specAt     time.Time // when it was read from the pool
-	reading    bool
+	spec       atomic.Pointer[readSpec]
 	reportedAt time.Time
 }
 
-type poolSpec struct {
-	pool string
-	spec spec.Spec
-	err  error
+type readSpec struct {
+	spec.Spec
+	at time.Time
 }
 
 func newDemandReporter(host string, demand func() []pool.Demand,
 	status func(context.Context, string) (api.PoolStatus, error), epoch func() int64,
 	report func(string, api.Demand)) *demandReporter {
 	return &demandReporter{host: host, demand: demand, status: status, epoch: epoch, report: report,
-		pools: map[string]*measuredPool{}, specs: make(chan poolSpec)}
+		pools: map[string]*measuredPool{}}
 }
 
 // run reports until ctx ends, and waits for the goroutines it has started.
 func (r *demandReporter) run(ctx context.Context) {
-	reading := false // one pool's spec at a time
-	ticker := time.NewTicker(demandInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			if reading {
-				<-r.specs
-			}
-			return
-		case got := <-r.specs:
-			reading = false
-			r.learned(got)
-		case now := <-ticker.C:
-			r.step(now, func(pool string) bool {
-				if reading {
-					return false
-				}
-				reading = true
-				go func() {
-					bound, cancel := context.WithTimeout(ctx, specTimeout)
-					defer cancel()
-					status, err := r.status(bound, pool)
-					r.specs <- poolSpec{pool, status.Spec, err}
-				}()
-				return true
-			})
-		}
+	defer r.reads.Wait()
+	for now := range sleep.Ticks(ctx.Done(), demandInterval) {
+		r.step(ctx, now)
 	}
 }
 
-// step takes one sample of each pool. read begins to read a pool's spec, unless another one is being read.
-func (r *demandReporter) step(now time.Time, read func(pool string) bool) {
+// read begins to read a pool's spec, unless one is being read. Without an answer, the last spec stays valid for longer.
+func (r *demandReporter) read(ctx context.Context, pool string, p *measuredPool) {
+	if !r.reading.CompareAndSwap(false, true) {
+		return
+	}
+	r.reads.Go(func() {
+		defer r.reading.Store(false)
+		ctx, cancel := context.WithTimeout(ctx, specTimeout)
+		defer cancel()
+		known := p.spec.Load().Spec
+		if status, err := r.status(ctx, pool); err == nil {
+			known = status.Spec
+		}
+		p.spec.Store(&readSpec{known, time.Now()})
+	})
+}
+
+// step takes one sample of each pool.
+func (r *demandReporter) step(ctx context.Context, now time.Time) {
 	seen := map[string]bool{}
 	for _, d := range r.demand() {
 		p := r.pools[d.Pool]
@@ -101,12 +93,13 @@ func (r *demandReporter) step(now time.Time, read func(pool string) bool) {
 			if !inUse {
 				continue
 			}
-			p = &measuredPool{spec: d.Spec, specAt: now}
+			p = &measuredPool{}
+			p.spec.Store(&readSpec{d.Spec, now})
 			r.pools[d.Pool] = p
 		}
 		seen[d.Pool] = true
-		if inUse && now.Sub(p.specAt) >= specMaxAge && !p.reading {
-			p.reading = read(d.Pool)
+		if inUse && now.Sub(p.spec.Load().at) >= specMaxAge {
+			r.read(ctx, d.Pool, p)
 		}
 		r.measure(d, p, now)
 	}
@@ -121,12 +114,13 @@ func (r *demandReporter) step(now time.Time, read func(pool string) bool) {
 }
 
 func (r *demandReporter) measure(d pool.Demand, p *measuredPool, now time.Time) {
-	if !p.spec.Scale.Follows() {
+	s := p.spec.Load()
+	if !s.Scale.Follows() {
 		p.Measured = policy.Measured{}
 		return
 	}
 	var changed bool
-	p.Measured, changed = policy.DemandMeterOf(p.spec).Next(p.Measured, d.Demand, now)
+	p.Measured, changed = policy.DemandMeterOf(s.Spec).Next(p.Measured, d.Demand, now)
 	if !changed && (p.Reported == 0 || now.Sub(p.reportedAt) < demandRepeat) {
 		return
 	}
@@ -135,18 +129,6 @@ func (r *demandReporter) measure(d pool.Demand, p *measuredPool, now time.Time) 
 		Host: r.host, Epoch: r.epoch(), Load: p.Reported, Calls: d.Calls, Waiting: d.Waiting, Leases: d.Leases,
 		ExpiryMS: demandExpiry.Milliseconds(),
 	})
-}
-
-// learned stores the spec of a pool. Without an answer, the last spec stays valid for longer.
-func (r *demandReporter) learned(got poolSpec) {
-	p := r.pools[got.pool]
-	if p == nil {
-		return
-	}
-	p.reading, p.specAt = false, time.Now()
-	if got.err == nil {
-		p.spec = got.spec
-	}
 }
 
 // end reports that this host has no demand any more. It must not be called before run has returned.

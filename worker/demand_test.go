@@ -22,16 +22,18 @@ func scaled(most int) spec.Spec {
 func TestDemandIsReportedWhenItChangesAndNowAndThen(t *testing.T) {
 	var demand []pool.Demand
 	var reports []api.Demand
-	r := newDemandReporter("h", func() []pool.Demand { return demand }, nil, func() int64 { return 3 },
+	noSpec := func(context.Context, string) (api.PoolStatus, error) {
+		return api.PoolStatus{}, context.DeadlineExceeded
+	}
+	r := newDemandReporter("h", func() []pool.Demand { return demand }, noSpec, func() int64 { return 3 },
 		func(pool string, d api.Demand) {
 			require.Equal(t, "p", pool)
 			reports = append(reports, d)
 		})
 	now := time.Now()
-	noSpec := func(string) bool { return false }
 	pass := func(d time.Duration) {
 		for end := now.Add(d); now.Before(end); now = now.Add(demandInterval) {
-			r.step(now, noSpec)
+			r.step(t.Context(), now)
 		}
 	}
 	demand = []pool.Demand{{Pool: "p", Spec: scaled(9)},
@@ -51,6 +53,7 @@ func TestDemandIsReportedWhenItChangesAndNowAndThen(t *testing.T) {
 	require.Len(t, r.pools, 1)
 	r.end()
 	require.Len(t, reports, 3, "nothing is left to end")
+	r.reads.Wait()
 }
 
 func TestTheEndOfAnAgentEndsItsDemand(t *testing.T) {
@@ -58,7 +61,7 @@ func TestTheEndOfAnAgentEndsItsDemand(t *testing.T) {
 	demand := []pool.Demand{{Pool: "p", Spec: scaled(9), Demand: policy.Demand{Waiting: 1, NoWorkers: true}}}
 	r := newDemandReporter("h", func() []pool.Demand { return demand }, nil, func() int64 { return 3 },
 		func(_ string, d api.Demand) { last = d })
-	r.step(time.Now(), nil)
+	r.step(t.Context(), time.Now())
 	require.InDelta(t, 1, last.Load, 0, "a call without any worker is reported at once")
 	r.end()
 	require.Equal(t, api.Demand{Host: "h", Epoch: 3}, last)
@@ -72,7 +75,9 @@ func TestTheScaleSectionIsReadFromThePool(t *testing.T) {
 		return []pool.Demand{{Pool: "p", Spec: old, Demand: policy.Demand{Calls: 2, QueueFull: true}}}
 	}, func(context.Context, string) (api.PoolStatus, error) { return api.PoolStatus{Spec: scaled(9)}, nil },
 		func() int64 { return 1 }, func(_ string, d api.Demand) { reported <- d })
-	r.pools["p"] = &measuredPool{spec: old, specAt: time.Now().Add(-specMaxAge)}
+	p := &measuredPool{}
+	p.spec.Store(&readSpec{old, time.Now().Add(-specMaxAge)})
+	r.pools["p"] = p
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {

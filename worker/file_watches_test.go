@@ -67,7 +67,7 @@ func TestWatchesFollowTheNewestProcessOfAPool(t *testing.T) {
 	}
 	f.scan(now.Add(f.linger))
 	require.Contains(t, f.pools, "p", "the files of a program that cannot start stay watched")
-	f.scan(now.Add(f.linger+time.Second))
+	f.scan(now.Add(f.linger + time.Second))
 	require.Empty(t, f.pools)
 
 	start(t, processes, "p/2", watching(one, "."), "sleep", "1000")
