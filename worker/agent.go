@@ -194,8 +194,8 @@ func rosterOf(c *tempool.Client) *activities.Roster {
 // openProcesses makes what runs processes on this host and serves their host calls.
 func (a *Agent) openProcesses(ctx context.Context, control lease.Control) (err error) {
 	a.sessionStats = metrics.NewSessionStats()
-	a.stores = host.New(a.config.HostID, a.config.StateDir, a.log, control.Workers,
-		poolSessionOwner{a.temporal, control.Status, a.config.HostID},
+	a.stores = host.New(a.config.HostID, a.config.StateDir, a.log,
+		host.Pools{Status: control.Status, Workers: control.Workers, Claim: a.claimSessions},
 		&host.Observer{HostID: a.config.HostID, Stats: a.sessionStats, Emit: a.events.Emit})
 	a.hostCalls = host.NewCalls(a.stores)
 	if a.processes, err = process.Open(ctx, process.Config{
@@ -216,6 +216,19 @@ func (a *Agent) openProcesses(ctx context.Context, control lease.Control) (err e
 		},
 	}
 	return a.stores.ResumeCopy()
+}
+
+// claimSessions makes this host the owner of a pool's local session store; see host.Pools.
+func (a *Agent) claimSessions(ctx context.Context, pool string) error {
+	err := a.temporal.SignalWorkflow(ctx, api.PoolWorkflowID(pool), "", api.SignalSessionStoreClaimed,
+		api.SessionStoreClaim{Host: a.config.HostID})
+	switch {
+	case isNotFound(err):
+		return api.Errorf(api.CodePoolNotFound, "no pool %s is running", pool)
+	case err != nil:
+		return fmt.Errorf("claim the session store of pool %s: %w", pool, err)
+	}
+	return nil
 }
 
 func (a *Agent) readMemory() (hostMemory, error) { return readHostMemory(a.config.MemoryRoot) }

@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 
 	"github.com/tempool/tempool/internal/sleep"
@@ -156,7 +157,7 @@ func (s *Store) logLocked(worker string) *workerLog {
 	w := s.workers[worker]
 	if w == nil {
 		w = &workerLog{
-			store: s, segments: segments{dir: s.dir(worker), most: s.config.WorkerBytes}, disk: make(chan struct{}, 1),
+			store: s, segments: segments{dir: s.dir(worker), most: s.config.WorkerBytes}, disk: semaphore.NewWeighted(1),
 			limiter: rate.NewLimiter(writeRate, int(s.config.WorkerBytes/2)), live: make(map[int64]int),
 		}
 		s.workers[worker] = w

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 )
 
@@ -20,10 +21,9 @@ const (
 
 // workerLog is the log of one worker: the files, and the lines that wait to be written.
 type workerLog struct {
-	store  *Store
-	queued atomic.Bool
-	// disk is a lock with a deadline: it has an element while the files are in use.
-	disk     chan struct{}
+	store    *Store
+	queued   atomic.Bool
+	disk     *semaphore.Weighted // of 1: a lock with a deadline
 	segments segments
 	limiter  *rate.Limiter
 
@@ -39,15 +39,13 @@ type workerLog struct {
 
 // lock waits for the files until ctx ends.
 func (w *workerLog) lock(ctx context.Context) error {
-	select {
-	case w.disk <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("the disk with the logs does not respond: %w", ctx.Err())
+	if err := w.disk.Acquire(ctx, 1); err != nil {
+		return fmt.Errorf("the disk with the logs does not respond: %w", err)
 	}
+	return nil
 }
 
-func (w *workerLog) unlock() { <-w.disk }
+func (w *workerLog) unlock() { w.disk.Release(1) }
 
 func (w *workerLog) enter(incarnation int64) {
 	w.mu.Lock()

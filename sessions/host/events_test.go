@@ -33,7 +33,7 @@ func emitted(o *Observer) *[]string {
 func TestWhatHappensToSessionsIsEmitted(t *testing.T) {
 	observer := testObserver()
 	seen := emitted(observer)
-	s := New("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, fakeOwner{host: "here"}, observer)
+	s := New("here", t.TempDir(), slog.New(slog.DiscardHandler), fakeOwner{host: "here"}.pools(), observer)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	settings := spec.Default().Sessions
 	settings.Max, settings.OnFull = 1, spec.OnFullEvict

@@ -18,19 +18,19 @@ const (
 	ownerTimeout = 5 * time.Second
 )
 
-// Owner records, per pool, which host holds its sessions in a local store. Requests about a pool that has ended
-// fail with api.CodePoolNotFound.
-type Owner interface {
-	// Claim makes this host the owner if there is none, and returns the owner.
-	Claim(ctx context.Context, pool string) (owner string, err error)
-	// Status returns the status of a pool. It claims nothing.
-	Status(ctx context.Context, pool string) (api.PoolStatus, error)
+// Pools are requests to pools. They fail with api.CodePoolNotFound for a pool that has ended.
+type Pools struct {
+	Status  func(ctx context.Context, pool string) (api.PoolStatus, error)
+	Workers func(ctx context.Context, pool string) (api.PoolWorkers, error)
+	// Claim makes this host the owner of the pool's sessions if they are in a local store and there is none. Later calls
+	// of Status know the owner.
+	Claim func(ctx context.Context, pool string) error
 }
 
 func (s *Stores) poolStatus(ctx context.Context, pool string) (api.PoolStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, ownerTimeout)
 	defer cancel()
-	return s.owner.Status(ctx, pool)
+	return s.ask.Status(ctx, pool)
 }
 
 // ownedElsewhere is the error of using a pool's sessions on this host while they are in the local store of another.
@@ -111,15 +111,19 @@ func (s *Stores) ensureOwner(ctx context.Context, pool string) error {
 	}
 	claimCtx, cancel := context.WithTimeout(ctx, ownerTimeout)
 	defer cancel()
-	owner, err := s.owner.Claim(claimCtx, pool)
+	var status api.PoolStatus
+	err := s.ask.Claim(claimCtx, pool)
+	if err == nil {
+		status, err = s.ask.Status(claimCtx, pool)
+	}
 	switch {
 	case errors.Is(err, api.ErrPoolNotFound): // the pool has ended, so no other host owns its store
 		err = nil
 	case err != nil:
 		err = api.Errorf(api.CodeStoreUnavailable, "cannot find out which host stores the sessions of pool %s: %w", pool,
 			err).After(time.Second)
-	case owner != s.hostID:
-		err = s.ownedElsewhere(api.CodeStoreUnavailable, pool, owner)
+	case status.SessionsHost != s.hostID:
+		err = s.ownedElsewhere(api.CodeStoreUnavailable, pool, status.SessionsHost)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,7 +165,7 @@ func (s *Stores) sharedStatus(pool string) (api.PoolStatus, error) {
 func (s *Stores) otherHosts(ctx context.Context, pool string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, ownerTimeout)
 	defer cancel()
-	workers, err := s.workers(ctx, pool)
+	workers, err := s.ask.Workers(ctx, pool)
 	switch {
 	case errors.Is(err, api.ErrPoolNotFound):
 		return nil, nil

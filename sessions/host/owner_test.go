@@ -20,7 +20,7 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// fakeOwner is a Owner whose answers a test sets.
+// fakeOwner answers for a pool as a test sets it.
 type fakeOwner struct {
 	host  string
 	state lifecycle.State
@@ -28,7 +28,9 @@ type fakeOwner struct {
 	err   error
 }
 
-func (k fakeOwner) Claim(context.Context, string) (string, error) { return k.host, nil }
+func (k fakeOwner) pools() Pools {
+	return Pools{Status: k.Status, Claim: func(context.Context, string) error { return nil }}
+}
 
 func (k fakeOwner) Status(context.Context, string) (api.PoolStatus, error) {
 	return api.PoolStatus{Spec: k.spec, SessionsHost: k.host, Workers: []api.RosterEntry{{Host: k.host, State: k.state}}},
@@ -55,7 +57,7 @@ func TestAStartIsRejectedIfTheSessionsAreInTheLocalStoreOfAnotherHost(t *testing
 		"another host, with Redis": {fakeOwner{host: "there", state: lifecycle.Ready},
 			func(s *spec.Spec) { s.Sessions.Store = spec.StoreRedis }, false},
 	} {
-		s := New("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, c.owner, testObserver())
+		s := New("here", t.TempDir(), slog.New(slog.DiscardHandler), c.owner.pools(), testObserver())
 		err := s.Admit(t.Context(), request(c.change))
 		if !c.refused {
 			require.NoError(t, err, name)
@@ -67,8 +69,8 @@ func TestAStartIsRejectedIfTheSessionsAreInTheLocalStoreOfAnotherHost(t *testing
 }
 
 func TestPoolsWithoutAProcessAreForgotten(t *testing.T) {
-	s := New("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, fakeOwner{host: "here", spec: spec.Default()},
-		testObserver())
+	s := New("here", t.TempDir(), slog.New(slog.DiscardHandler),
+		fakeOwner{host: "here", spec: spec.Default()}.pools(), testObserver())
 	s.pools["running"] = &poolSessions{processes: 1}
 	for i := range 2 * maxPools {
 		pool := fmt.Sprint("job-", i)
@@ -101,7 +103,7 @@ func (o *slowOwner) Status(ctx context.Context, pool string) (api.PoolStatus, er
 func TestStartsOfAPoolAtTheSameTimeShareTheQuestionAfterItsSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		owner := &slowOwner{fakeOwner: fakeOwner{host: "there", state: lifecycle.Ready}, answer: make(chan struct{})}
-		s := New("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, owner, testObserver())
+		s := New("here", t.TempDir(), slog.New(slog.DiscardHandler), Pools{Status: owner.Status}, testObserver())
 		var starts sync.WaitGroup
 		errs := make([]error, 20)
 		for i := range errs {
@@ -139,14 +141,14 @@ func TestSessionsAreFoundWhileThePoolHasNoWorkerHere(t *testing.T) {
 		"no such pool": {fakeOwner{err: api.Errorf(api.CodePoolNotFound, "no pool p is running")},
 			api.ErrPoolNotFound},
 	} {
-		s := New("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, c.owner, testObserver())
+		s := New("here", t.TempDir(), slog.New(slog.DiscardHandler), c.owner.pools(), testObserver())
 		of, err := s.Of(t.Context(), "p")
 		require.ErrorIs(t, err, c.want, name)
 		if err == nil {
 			_, err = of.Store.Create(t.Context(), &sessions.Session{ID: "a"})
 			require.NoError(t, err, name)
 			s.pools["p"].settingsAt = s.pools["p"].settingsAt.Add(-2 * ownerCacheTTL)
-			s.owner = fakeOwner{host: "here", err: errors.New("no connection")}
+			s.ask = fakeOwner{host: "here", err: errors.New("no connection")}.pools()
 			of, err = s.Of(t.Context(), "p")
 			require.NoError(t, err, name)
 			_, err = of.Store.Get(t.Context(), "a")
@@ -162,7 +164,7 @@ func TestAHostRefusesSessionsThatAnotherHostHasClaimed(t *testing.T) {
 	_, err := s.Of(t.Context(), "p")
 	require.NoError(t, err)
 	s.pools["p"].processes = 0 // the pool's last worker here has ended
-	s.owner = fakeOwner{host: "there", spec: spec.Default()}
+	s.ask = fakeOwner{host: "there", spec: spec.Default()}.pools()
 	for range 2 {
 		_, err = s.Of(t.Context(), "p")
 		require.ErrorIs(t, err, api.ErrStoreUnavailable)
@@ -171,7 +173,7 @@ func TestAHostRefusesSessionsThatAnotherHostHasClaimed(t *testing.T) {
 }
 
 func TestWithoutAPoolNameTheStoreOfTheKnownPoolsIsUsed(t *testing.T) {
-	s := New("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, fakeOwner{host: "here"}, testObserver())
+	s := New("here", t.TempDir(), slog.New(slog.DiscardHandler), fakeOwner{host: "here"}.pools(), testObserver())
 	defer func() { require.NoError(t, s.Close()) }()
 	_, err := s.Of(t.Context(), "")
 	require.ErrorIs(t, err, api.ErrNoWorkers, "no pool is known yet")

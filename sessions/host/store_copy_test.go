@@ -21,13 +21,14 @@ const waitTimeout = 2 * time.Minute
 
 // newTestStores makes stores in a folder for a pool p that uses the embedded store and has workers on these hosts.
 func newTestStores(t *testing.T, dir string, hosts *[]string) *Stores {
-	s := New("here", dir, slog.New(slog.DiscardHandler),
-		func(context.Context, string) (view api.PoolWorkers, err error) {
-			for _, host := range *hosts {
-				view.Workers = append(view.Workers, api.Worker{WorkerState: api.WorkerState{Host: host}})
-			}
-			return view, nil
-		}, fakeOwner{host: "here"}, testObserver())
+	pools := fakeOwner{host: "here"}.pools()
+	pools.Workers = func(context.Context, string) (view api.PoolWorkers, err error) {
+		for _, host := range *hosts {
+			view.Workers = append(view.Workers, api.Worker{WorkerState: api.WorkerState{Host: host}})
+		}
+		return view, nil
+	}
+	s := New("here", dir, slog.New(slog.DiscardHandler), pools, testObserver())
 	s.pools["p"] = &poolSessions{settings: spec.Default().Sessions, processes: 1}
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s

@@ -34,8 +34,7 @@ const sessionFile = "sessions/sessions.db"
 // Stores opens this host's session stores on first use. Pools with the same settings share one store.
 type Stores struct {
 	hostID, dir string
-	workers     func(ctx context.Context, pool string) (api.PoolWorkers, error)
-	owner       Owner
+	ask         Pools
 	Affinity    *affinity.Table
 	observer    *Observer
 	log         *slog.Logger
@@ -75,11 +74,10 @@ type openStore struct {
 	settings spec.Sessions
 }
 
-// New makes the stores of a host; owner says which host has the sessions of a pool.
-func New(hostID, dir string, log *slog.Logger, workers func(context.Context, string) (api.PoolWorkers, error),
-	owner Owner, observer *Observer) *Stores {
+// New makes the stores of a host.
+func New(hostID, dir string, log *slog.Logger, ask Pools, observer *Observer) *Stores {
 	return &Stores{
-		observer: observer, hostID: hostID, dir: dir, workers: workers, owner: owner, Affinity: affinity.New(nil), log: log,
+		observer: observer, hostID: hostID, dir: dir, ask: ask, Affinity: affinity.New(nil), log: log,
 		pools: make(map[string]*poolSessions), open: make(map[string]*openStore),
 	}
 }
