@@ -144,8 +144,8 @@ func toResult(response []byte, r api.ExecuteRequest) (converter.RawValue, error)
 }
 
 func mayHaveStarted(err error) bool {
-	var coded *api.Error
-	return errors.As(err, &coded) && coded.Started
+	coded, ok := errors.AsType[*api.Error](err)
+	return ok && coded.Started
 }
 
 // executeFailure converts the error of a call to an ApplicationError whose type is the error's code, and decides

@@ -259,21 +259,12 @@ func (h *Host) Assessment(worker string, incarnation int64) *api.Assessment {
 }
 
 // healthRegistry holds the health of the incarnations on this host. Its zero value is ready to use.
-type healthRegistry struct {
-	mu  sync.Mutex
-	all map[api.Process]*processHealth
-}
+type healthRegistry struct{ all sync.Map }
 
 // of returns the health of a process. It adds a missing one, until the process has ended.
 func (r *healthRegistry) of(p *process.Process) *processHealth {
-	key := api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if v := r.all[key]; v != nil {
+	if v := r.get(p.Worker(), p.Incarnation()); v != nil {
 		return v
-	}
-	if r.all == nil {
-		r.all = map[api.Process]*processHealth{}
 	}
 	info := p.Info()
 	begun := info.ReadyAt
@@ -281,21 +272,17 @@ func (r *healthRegistry) of(p *process.Process) *processHealth {
 		begun = info.StartedAt
 	}
 	// the first calls may come before the first sample
-	v := &processHealth{process: p, callCounts: []callCount{{at: begun}}}
-	r.all[key] = v
-	p.AfterEnd(func() { r.forget(key) }) // or the whole process stayed in memory
-	return v
-}
-
-func (r *healthRegistry) forget(key api.Process) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.all, key)
+	key := api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()}
+	v, known := r.all.LoadOrStore(key, &processHealth{process: p, callCounts: []callCount{{at: begun}}})
+	if !known {
+		p.AfterEnd(func() { r.all.Delete(key) }) // or the whole process stayed in memory
+	}
+	return v.(*processHealth)
 }
 
 // get returns the health of an incarnation, or nil.
 func (r *healthRegistry) get(worker string, incarnation int64) *processHealth {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.all[api.Process{Worker: worker, Incarnation: incarnation}]
+	found, _ := r.all.Load(api.Process{Worker: worker, Incarnation: incarnation})
+	v, _ := found.(*processHealth)
+	return v
 }

@@ -41,12 +41,11 @@ func sendHeartbeat(ctx context.Context, client HeartbeatClient, token []byte, in
 	ctx, cancel := context.WithTimeout(ctx, min(interval, heartbeatTimeout))
 	defer cancel()
 	err := client.RecordActivityHeartbeat(ctx, token, details...)
-	var cancelled *temporal.CanceledError
-	var notFound *serviceerror.NotFound
+	_, notFound := errors.AsType[*serviceerror.NotFound](err)
 	switch {
-	case errors.As(err, &cancelled):
+	case temporal.IsCanceledError(err):
 		return errCancelRequested
-	case errors.As(err, &notFound):
+	case notFound:
 		return fmt.Errorf("%w: %w", errActivityEnded, err)
 	// affects the next attempt only
 	case errors.Is(err, activity.ErrActivityPaused), errors.Is(err, activity.ErrActivityReset):

@@ -41,8 +41,8 @@ func (h *Host) Release() []api.ProcessUsage {
 	var all []api.ProcessUsage
 	for p, m := range s.all {
 		usage, _ := h.DataPlane.Usage(p.Worker(), p.Incarnation())
-		m.usage, m.suspension = usage, h.DataPlane.Suspension(p.Worker(), p.Incarnation())
-		m.lease = h.DataPlane.Lease(p.Worker(), p.Incarnation())
+		m.kept = keptNote{Usage: usage, Suspension: h.DataPlane.Suspension(p.Worker(), p.Incarnation()),
+			Lease: h.DataPlane.Lease(p.Worker(), p.Incarnation())}
 		if usage.Requests > 0 {
 			all = append(all, api.ProcessUsage{Process: api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()},
 				Usage: usage})
@@ -83,8 +83,8 @@ func order[R any](ctx context.Context, h *Host, do func(context.Context) R) (R, 
 func (h *Host) Note(p *process.Process) json.RawMessage {
 	note := keptNote{}
 	if m := h.monitors.of(p); m != nil {
+		note = m.kept
 		note.RunID, note.Watch = m.runID, m.current()
-		note.Usage, note.Suspension, note.Lease = m.usage, m.suspension, m.lease
 	}
 	if v := h.health.get(p.Worker(), p.Incarnation()); v != nil {
 		v.mu.Lock()

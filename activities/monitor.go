@@ -43,10 +43,7 @@ type monitor struct {
 	lastFacts facts         // of the last round of requestChecks; zero while the rules are new
 	growing   bool          // its memory may reach its limit before the next sample
 
-	// set by Release, for Note: the gateway is closed by then
-	usage      api.Usage
-	suspension *api.Suspension
-	lease      *api.Lease
+	kept keptNote // the gateway's part, set by Release: the gateway is closed when Note needs it
 
 	// Used by run only.
 	observed api.WatchRequest

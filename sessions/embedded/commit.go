@@ -42,9 +42,7 @@ func newBatch() *batch {
 
 // finish wakes the writers that wait for the batch with the outcome of its first attempt. Later calls do nothing.
 func (b *batch) finish(err error) {
-	select {
-	case <-b.tried:
-	default:
+	if !sleep.Ended(b.tried) {
 		b.err = err
 		close(b.tried)
 	}
