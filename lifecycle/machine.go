@@ -123,13 +123,8 @@ func Next(m Machine, e Event, now time.Time) (Machine, error) {
 	if to.Outcome() {
 		next.Health = Unknown
 	}
-	next.Ring = pushed(m.Ring, Transition{
-		From: m.State, To: to, Event: e.Kind, Reason: reason,
-		DurationMS:  max(0, now.Sub(m.Since).Milliseconds()),
-		Timestamp:   now,
-		Incarnation: next.Incarnation,
-		Metadata:    metadata,
-	})
+	next.Ring = m.pushed(Transition{To: to, Event: e.Kind, Reason: reason, Timestamp: now,
+		Incarnation: next.Incarnation, Metadata: metadata})
 	return next, nil
 }
 
@@ -144,20 +139,18 @@ func WithHealth(m Machine, h Health, now time.Time) Machine {
 // Recorded is the machine with an entry in its ring for what was decided without leaving the state: From and To are
 // that state. It changes nothing else, and keeps the duration of the state counting.
 func Recorded(m Machine, kind NoteKind, reason string, now time.Time) Machine {
-	now = plain(now)
-	m.Ring = pushed(m.Ring, Transition{
-		From: m.State, To: m.State, Event: EventKind(kind), Reason: reason,
-		DurationMS: max(0, now.Sub(m.Since).Milliseconds()), Timestamp: now, Incarnation: m.Incarnation,
-	})
+	m.Ring = m.pushed(Transition{To: m.State, Event: EventKind(kind), Reason: reason, Timestamp: plain(now),
+		Incarnation: m.Incarnation})
 	return m
 }
 
 // IsNote reports whether the record is of a decision that changed no state.
 func (t Transition) IsNote() bool { return t.From == t.To }
 
-// pushed is a new ring: the newest of the old one, then t.
-func pushed(ring []Transition, t Transition) []Transition {
-	kept := ring[max(0, len(ring)-(RingSize-1)):]
+// pushed is a new ring: the newest of the old one, then t, a step from the state of m.
+func (m Machine) pushed(t Transition) []Transition {
+	t.From, t.DurationMS = m.State, max(0, t.Timestamp.Sub(m.Since).Milliseconds())
+	kept := m.Ring[max(0, len(m.Ring)-(RingSize-1)):]
 	return append(append(make([]Transition, 0, len(kept)+1), kept...), t)
 }
 

@@ -72,23 +72,14 @@ var table = []step{
 	{Killed, Start, Starting},
 }
 
-// targets indexes the table by state and event.
-var targets = func() map[State]map[EventKind]State {
-	index := map[State]map[EventKind]State{}
-	for _, s := range table {
-		if index[s.from] == nil {
-			index[s.from] = map[EventKind]State{}
-		}
-		index[s.from][s.event] = s.to
-	}
-	return index
-}()
-
 // Allowed reports whether state s takes event k, and to which state it leads. For Exited, ok says whether s has a
 // process that can exit, and to is empty: the answer depends on the exit, and Outcome gives it.
 func Allowed(s State, k EventKind) (to State, ok bool) {
-	to, ok = targets[s][k]
-	return to, ok
+	i := slices.IndexFunc(table, func(t step) bool { return t.from == s && t.event == k })
+	if i < 0 {
+		return "", false
+	}
+	return table[i].to, true
 }
 
 // AllowedIn lists the events that state s takes, in the table's order.

@@ -17,7 +17,7 @@ type SessionLoad struct {
 	Weight int
 }
 
-// ErrSessions is wrapped by the errors of SpreadSessions and RebalanceSessions.
+// ErrSessions is wrapped by the errors of RebalanceSessions.
 var ErrSessions = errors.New("the sessions cannot be distributed")
 
 // RebalanceSessions plans the moves after which every worker has its share, to within one session. The plan moves the
@@ -48,10 +48,6 @@ func RebalanceSessions(loads []SessionLoad) ([]api.SessionFlow, error) {
 func sessionTargets(loads []SessionLoad) ([]int, error) {
 	total, weights := 0, 0
 	for _, load := range loads {
-		if load.Sessions < 0 || load.Weight < 0 {
-			return nil, fmt.Errorf("%w: worker %s has %d sessions and weight %d; neither may be negative", ErrSessions,
-				load.Worker, load.Sessions, load.Weight)
-		}
 		total, weights = total+load.Sessions, weights+load.Weight
 	}
 	targets := make([]int, len(loads))
@@ -85,22 +81,18 @@ func sessionTargets(loads []SessionLoad) ([]int, error) {
 	return targets, nil
 }
 
-// SpreadSessions is how many of n additional sessions each worker takes, so that the result is as even by weight as
-// possible without moving existing sessions. The order of the workers breaks ties.
-func SpreadSessions(n int, loads []SessionLoad) ([]int, error) {
+// SpreadSessions is how many of n additional sessions each worker takes, of which there must be one, so that the result
+// is as even as possible without moving existing sessions. Weights do not count. The order of the workers breaks ties.
+func SpreadSessions(n int, loads []SessionLoad) []int {
 	takes := make([]int, len(loads))
 	for range n {
-		best := -1
+		best := 0
 		for i, load := range loads {
-			if load.Weight > 0 && (best < 0 ||
-				(load.Sessions+takes[i]+1)*loads[best].Weight < (loads[best].Sessions+takes[best]+1)*load.Weight) {
+			if load.Sessions+takes[i] < loads[best].Sessions+takes[best] {
 				best = i
 			}
 		}
-		if best < 0 {
-			return nil, fmt.Errorf("%w: no worker has a weight above 0", ErrSessions)
-		}
 		takes[best]++
 	}
-	return takes, nil
+	return takes
 }

@@ -164,11 +164,8 @@ func (e *evacuation) spread(s survey, sessions []string) (transfers []transfer, 
 		return nil, failure.Refusal(api.Errorf(api.CodeNoWorkers,
 			"no other worker of pool %s can take the sessions of %s; tempool ps %s shows why", e.Pool, e.at.worker, e.Pool))
 	}
-	takes, err := policy.SpreadSessions(len(sessions), e.loadsOf(s, takers, func(api.RosterWorker) int { return 1 }))
-	if err != nil {
-		return nil, failure.Refusal(api.Errorf(api.CodeInvalid, "%w", err))
-	}
-	for i, n := range takes {
+	loads := e.loadsOf(s, takers, func(api.RosterWorker) int { return 1 })
+	for i, n := range policy.SpreadSessions(len(sessions), loads) {
 		if n > 0 {
 			transfers = append(transfers, transfer{from: []location{e.at}, to: location{e.name(takers[i].Slot), takers[i].Host},
 				sessions: sessions[:n:n]})
