@@ -10,14 +10,12 @@ import (
 const BreakerPause = 30 * time.Second
 
 // The breaker opens when at least breakerFailures starts of the pool failed within breakerWindow, and these are at
-// least half of all its starts in that time. It waits trialTimeout for the result of a trial, and without limit for
-// that of a worker that tries alone; other workers then ask again after soloTrialRecheck.
+// least half of all its starts in that time. During a trial, other workers ask again after trialRecheck.
 const (
-	breakerWindow    = time.Minute
-	breakerFailures  = 5
-	trialTimeout     = 2 * time.Minute
-	breakerGrain     = time.Second
-	soloTrialRecheck = 10 * time.Minute
+	breakerWindow   = time.Minute
+	breakerFailures = 5
+	breakerGrain    = time.Second
+	trialRecheck    = 10 * time.Minute
 )
 
 // Breaker holds the starts of a pool while too many of them fail. The zero value is closed: starts go ahead. It is a
@@ -26,8 +24,8 @@ const (
 type Breaker struct {
 	// OpenedAt is when the breaker opened; zero means that it is closed.
 	OpenedAt time.Time `json:"opened_at,omitzero"`
-	// Trial is the worker whose start tests whether starts work again, TrialAt when it was permitted. With Alone the
-	// worker retries without asking until it is ready or gives up, and no other worker starts before that.
+	// Trial is the worker whose start tests whether starts work again, TrialAt when it was permitted. It retries without
+	// asking until it is ready or gives up, and no other worker starts before that. Alone tells so to earlier builds.
 	Trial   string    `json:"trial,omitempty"`
 	TrialAt time.Time `json:"trial_at,omitzero"`
 	Alone   bool      `json:"alone,omitempty"`
@@ -46,8 +44,8 @@ type StartCount struct {
 func (b Breaker) Open() bool { return !b.OpenedAt.IsZero() }
 
 // Ask decides whether worker may start now: Restart if so, else Wait with the delay after which to ask again. While the
-// breaker is open it permits one start at a time, the trial; the trial's result, passed to Recorded, closes or reopens
-// the breaker. The trial's worker is permitted again: the first permit may be lost.
+// breaker is open it permits the starts of one worker, the trial, until Record takes a success of it, which closes the
+// breaker, or GaveUp. The trial's worker is permitted again: the first permit may be lost.
 func (b Breaker) Ask(worker string, now time.Time) (Breaker, Decision) {
 	if !b.Open() {
 		return b, Decision{Action: Restart, Reason: "Breaker closed."}
@@ -56,35 +54,21 @@ func (b Breaker) Ask(worker string, now time.Time) (Breaker, Decision) {
 		return b, Decision{Action: Wait, Delay: wait}
 	}
 	if b.Trial != "" && b.Trial != worker {
-		if b.Alone {
-			return b, Decision{Action: Wait, Delay: soloTrialRecheck}
-		}
-		if wait := b.TrialAt.Add(trialTimeout).Sub(now); wait > 0 {
-			return b, Decision{Action: Wait, Delay: min(wait, BreakerPause)}
-		}
+		return b, Decision{Action: Wait, Delay: trialRecheck}
 	}
-	b.Trial, b.TrialAt, b.Alone = worker, now, false
+	b.Trial, b.TrialAt, b.Alone = worker, now, true
 	return b, Decision{Action: Restart, Reason: "Breaker open: this start tests whether starts work again."}
-}
-
-// RetryAlone lets the trial's worker retry without asking, until GaveUp or a success.
-func (b Breaker) RetryAlone() Breaker {
-	b.Alone = b.Trial != ""
-	return b
 }
 
 // GaveUp restarts the pause: the trial's worker will not start.
 func (b Breaker) GaveUp(now time.Time) Breaker { return Breaker{OpenedAt: now} }
 
-// Record counts the end of a start. While the breaker is open only the trial's end counts: success closes the breaker
-// and clears the counts, failure restarts the pause unless the trial retries alone.
+// Record counts the end of a start. While the breaker is open only a success of the trial counts: it closes the breaker
+// and clears the counts.
 func (b Breaker) Record(worker string, failed bool, now time.Time) Breaker {
 	if b.Open() {
-		switch {
-		case worker != b.Trial, failed && b.Alone:
+		if worker != b.Trial || failed {
 			return b
-		case failed:
-			return Breaker{OpenedAt: now}
 		}
 		return Breaker{}
 	}

@@ -63,25 +63,10 @@ func TestAnOpenBreakerLetsOneStartTry(t *testing.T) {
 
 	require.Equal(t, b, b.Record("w/3", false, noon.Add(33*time.Second)), "a start from before says nothing")
 
-	again := b.Record("w/1", true, noon.Add(40*time.Second))
-	_, d = again.Ask("w/2", noon.Add(41*time.Second))
-	require.Equal(t, policy.Wait, d.Action)
-	require.Equal(t, 29*time.Second, d.Delay)
-
 	closed := b.Record("w/1", false, noon.Add(40*time.Second))
 	require.Equal(t, policy.Breaker{}, closed)
 	_, d = closed.Ask("w/2", noon.Add(41*time.Second))
 	require.Equal(t, policy.Restart, d.Action)
-}
-
-func TestATrialThatNeverReportsHoldsThePoolForABoundedTime(t *testing.T) {
-	b, _ := failing(5).Ask("w/1", noon.Add(30*time.Second))
-	_, d := b.Ask("w/2", noon.Add(149*time.Second))
-	require.Equal(t, policy.Wait, d.Action)
-	require.Equal(t, time.Second, d.Delay)
-	b, d = b.Ask("w/2", noon.Add(150*time.Second))
-	require.Equal(t, policy.Restart, d.Action)
-	require.Equal(t, "w/2", b.Trial)
 }
 
 func TestABreakerIsSmallAndSurvivesJSON(t *testing.T) {
@@ -103,7 +88,6 @@ func TestABreakerIsSmallAndSurvivesJSON(t *testing.T) {
 func TestTheBreakerWaitsForAWorkerThatRetriesAlone(t *testing.T) {
 	b, d := failing(5).Ask("w/1", noon.Add(30*time.Second))
 	require.Equal(t, policy.Restart, d.Action)
-	b = b.RetryAlone()
 	later := noon.Add(time.Hour)
 	b = b.Record("w/1", true, later)
 	require.Equal(t, "w/1", b.Trial, "its failures are its own")
@@ -116,5 +100,5 @@ func TestTheBreakerWaitsForAWorkerThatRetriesAlone(t *testing.T) {
 	require.Equal(t, 30*time.Second, d.Delay)
 	b, d = b.Ask("w/2", later.Add(30*time.Second))
 	require.Equal(t, policy.Restart, d.Action)
-	require.False(t, b.Alone)
+	require.Equal(t, "w/2", b.Trial)
 }

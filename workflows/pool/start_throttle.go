@@ -115,7 +115,6 @@ func (t throttle) release() bool {
 		t.StartRequests = t.StartRequests[1:]
 		permit := api.StartPermitted{Incarnation: request.Incarnation, Reason: decision.Reason}
 		if t.Breaker.Open() {
-			t.Breaker = t.Breaker.RetryAlone()
 			permit.Pause = spec.Duration(policy.BreakerPause)
 		}
 		t.signalWorker(request.Slot, api.SignalStartPermitted, permit)
