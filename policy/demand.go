@@ -34,7 +34,7 @@ const (
 	mostHold  = 15 * time.Second
 )
 
-// DemandMeterOf is the meter of one gateway's demand for a pool that follows it.
+// DemandMeterOf is the meter of one gateway's demand for a pool. That of a pool that does not follow it measures none.
 func DemandMeterOf(s spec.Spec) DemandMeter {
 	return DemandMeter{
 		MaxInflight: s.Pool.MaxInflight, PerWorker: perWorker(s), Max: s.Scale.Max, UpAfter: s.Scale.UpAfter.D(),

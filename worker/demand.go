@@ -114,13 +114,8 @@ func (r *demandReporter) step(ctx context.Context, now time.Time) {
 }
 
 func (r *demandReporter) measure(d pool.Demand, p *measuredPool, now time.Time) {
-	s := p.spec.Load()
-	if !s.Scale.Follows() {
-		p.Measured = policy.Measured{}
-		return
-	}
 	var changed bool
-	p.Measured, changed = policy.DemandMeterOf(s.Spec).Next(p.Measured, d.Demand, now)
+	p.Measured, changed = policy.DemandMeterOf(p.spec.Load().Spec).Next(p.Measured, d.Demand, now)
 	if !changed && (p.Reported == 0 || now.Sub(p.reportedAt) < demandRepeat) {
 		return
 	}

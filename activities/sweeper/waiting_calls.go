@@ -136,9 +136,7 @@ func (w *waitingCalls) read(ctx context.Context, pool string, now time.Time) err
 		}
 		p.spec, p.specAt, p.noWorkers = status.Spec, now, status.ScaledToZero()
 	}
-	if !p.spec.Scale.Follows() {
-		p.Measured = policy.Measured{}
-	} else if err := w.measure(ctx, pool, p, n, now); err != nil {
+	if err := w.measure(ctx, pool, p, n, now); err != nil {
 		return err
 	}
 	if n == 0 && p.Reported == 0 {

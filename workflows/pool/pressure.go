@@ -65,7 +65,7 @@ func (p pressure) reported(m api.MemoryPressure) {
 			p.restartStopped(h, fmt.Sprintf("memory pressure on host %s is over", h.Host))
 		}
 	}
-	if h.Level != policy.PressureCritical && h.Level != policy.PressureHigh && h.Level != policy.PressureMedium {
+	if !h.Level.AtLeast(policy.PressureMedium) {
 		p.Pressure = slices.DeleteFunc(p.Pressure,
 			func(o hostPressure) bool { return o.Host == m.Host && len(o.Stopped) == 0 })
 	}

@@ -114,7 +114,7 @@ func (w *worker) processExited(exit *lifecycle.Exit, reason string) {
 		w.endIncarnation(api.CauseExit, IntentRecover, reason)
 	}
 	w.tasks.cancelAll()
-	if w.suspender.isPending() {
+	if w.SuspendWanted {
 		w.refuse("suspend: the process has ended: " + reason)
 	}
 	w.suspender.drop()

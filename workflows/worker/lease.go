@@ -255,7 +255,7 @@ func (l *leases) renewRefusal(r api.RenewRequest) *api.Error {
 	if err := l.ttlRefusal(r.TTLMS); err != nil {
 		return err
 	}
-	if l.suspender.isPending() {
+	if l.SuspendWanted {
 		return api.Errorf(api.CodeSuspended, "%s is being suspended: %s; finish the calls in flight and check in", l.name(),
 			l.SuspendReason)
 	}
@@ -378,7 +378,7 @@ func (l *leases) checkinForbidden(r api.CheckinRequest) *api.Error {
 // expire replaces or resets a worker whose lease has expired, as lease.on_expiry says.
 func (l *leases) expire() bool {
 	// a suspension ends the lease that it lets nobody renew
-	if l.Lease == nil || l.suspender.isPending() || l.Now().Before(l.Lease.ExpiresAt) {
+	if l.Lease == nil || l.SuspendWanted || l.Now().Before(l.Lease.ExpiresAt) {
 		return false
 	}
 	if l.Spec.Lease.OnExpiry == spec.ExpiryReset {
@@ -401,7 +401,7 @@ func (l *leases) ensureTimer() {
 	ttl := l.Spec.Lease.TTL.D()
 	movable := l.renewalMovesTimer()
 	switch {
-	case l.suspender.isPending():
+	case l.SuspendWanted:
 	case l.Lease != nil && (!l.tasks.lease.Running() || l.Lease.ExpiresAt.Before(l.timerAt) || movable):
 		l.tasks.lease.Cancel()
 		l.armTimer(max(0, l.Lease.ExpiresAt.Sub(l.Now())))

@@ -136,12 +136,11 @@ func (r reporter) reportState() {
 }
 
 // reportGone sends the last report before the workflow completes. A pool that has closed needs none.
-func (r reporter) reportGone() error {
+func (r reporter) reportGone() {
 	if !r.Standalone {
 		_ = workflow.SignalExternalWorkflow(r.Ctx, api.PoolWorkflowID(r.Pool), "", api.SignalWorkerChanged,
 			r.workerChanged(true)).Get(r.Ctx, nil)
 	}
-	return nil
 }
 
 func (r reporter) workerChanged(gone bool) api.RosterEntry {

@@ -77,7 +77,7 @@ func (r rotator) log(message string, cause api.Cause, reason string) {
 
 // beginRestart replaces an incarnation that serves, on command of an operator or the pool. It needs no grant.
 func (r rotator) beginRestart(request PendingRequest) {
-	inPlace := request.InPlace || r.Machine.State == lifecycle.Suspended || r.suspender.isPending()
+	inPlace := request.InPlace || r.Machine.State == lifecycle.Suspended || r.SuspendWanted
 	switch s := r.Successor; {
 	case s == nil:
 	case inPlace: // it would run beside the next process, and take over with a lower number than that has
@@ -95,7 +95,7 @@ func (r rotator) beginRestart(request PendingRequest) {
 // rotate takes the wanted rotation one step further, and reports whether anything changed.
 func (r rotator) rotate() bool {
 	rotation := r.Rotation
-	if rotation == nil || (r.Machine.State == lifecycle.Suspended || r.suspender.isPending()) && !rotation.InPlace {
+	if rotation == nil || (r.Machine.State == lifecycle.Suspended || r.SuspendWanted) && !rotation.InPlace {
 		r.tasks.retry.Reset() // a resumption reads RetryAt
 		return false
 	}

@@ -20,6 +20,7 @@ import (
 
 // SuspendState is a suspension that is requested or in effect.
 type SuspendState struct {
+	// SuspendWanted says that a suspension has been requested and is not complete.
 	SuspendWanted bool   `json:"suspend_wanted,omitempty"`
 	SuspendReason string `json:"suspend_reason,omitempty"`
 	// SuspendUntil is when the lease is fenced; zero before the request is carried out.
@@ -47,9 +48,6 @@ func (s *suspender) request(reason string) {
 	s.SuspendWanted, s.SuspendReason = true, reason
 	s.takeRequest(api.SignalResume) // the later request counts
 }
-
-// isPending reports whether a suspension has been requested and is not complete.
-func (s *suspender) isPending() bool { return s.SuspendWanted }
 
 // drop clears what was requested of a process that is going or gone.
 func (s *suspender) drop() {
@@ -136,8 +134,8 @@ func (s *suspender) suspendEnded(r *loop.Result[api.SuspendResult]) {
 		return
 	}
 	s.takeFenced(r.Value.FencedLease, s.askedGeneration, s.asked)
-	if s.isPending() && s.Lease == nil && (s.Machine.State == lifecycle.Ready || s.Machine.State == lifecycle.Degraded) &&
-		!s.isReplaced() {
+	if s.SuspendWanted && s.Lease == nil && !s.isReplaced() &&
+		(s.Machine.State == lifecycle.Ready || s.Machine.State == lifecycle.Degraded) {
 		s.complete(&r.Value)
 	}
 }
@@ -198,7 +196,7 @@ func (s *suspender) recordProblem(problem string) {
 func (s *suspender) beginResume(reason string) {
 	suspended := s.Machine.State == lifecycle.Suspended
 	switch {
-	case !suspended && !s.isPending():
+	case !suspended && !s.SuspendWanted:
 		s.drop()
 		s.refuse("resume: the worker is not suspended")
 	case s.Resuming: // it withdraws only a suspension that was requested since

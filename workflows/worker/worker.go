@@ -102,7 +102,8 @@ func (w *worker) step(ctx workflow.Context) (ended bool, err error) {
 		}
 		w.reporter.report()
 		if w.isDone() {
-			return true, w.reporter.reportGone()
+			w.reporter.reportGone()
+			return true, nil
 		}
 		if !w.mayContinue() {
 			return false, nil
