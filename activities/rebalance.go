@@ -56,7 +56,7 @@ func (h *Host) Rebalance(ctx context.Context, r api.RebalanceRequest) (api.Rebal
 			MemoryBytes: memoryShares[i], CPUCores: float64(cpuShares[i]) / 1000,
 		}
 		if r.Apply {
-			h.applyShare(ctx, &share, fmt.Sprintf("share of the host's budget (resources.allocation = %q)",
+			h.applyShare(p, &share, fmt.Sprintf("share of the host's budget (resources.allocation = %q)",
 				r.Resources.Allocation))
 		}
 		result.Shares = append(result.Shares, share)
@@ -64,16 +64,19 @@ func (h *Host) Rebalance(ctx context.Context, r api.RebalanceRequest) (api.Rebal
 	return result, nil
 }
 
-func (h *Host) applyShare(ctx context.Context, share *api.Share, reason string) {
-	applied, err := h.ApplyLimits(ctx,
-		api.ApplyLimitsRequest{Process: share.Process, MemoryBytes: share.MemoryBytes, CPUCores: share.CPUCores,
-			Reason: reason})
+// applyShare makes a share the limits of a process.
+func (h *Host) applyShare(p *process.Process, share *api.Share, reason string) {
+	limits := p.Limits()
+	limits.Memory, limits.CPU = spec.Bytes(share.MemoryBytes), share.CPUCores
+	mechanisms, err := p.ApplyLimits(limits)
 	if err != nil {
 		share.Problem = err.Error()
 		return
 	}
-	share.Limits, share.Applied = applied.Limits, true
-	h.Observer.Decided(share.Worker, ApplyShare)
+	h.Logger.Info("limits applied", "worker", p.Worker(), "incarnation", p.Incarnation(), "memory", limits.Memory,
+		"cpu", limits.CPU, "reason", reason)
+	share.Limits, share.Applied = mechanisms, true
+	h.Observer.Decided(p.Worker(), ApplyShare)
 }
 
 // allocationClaims returns one worker's claims for the splits of memory and CPU.
@@ -114,34 +117,4 @@ func cpuBudget(r spec.Resources) int64 {
 		return int64(1000 * r.CPUBudget)
 	}
 	return 1000 * int64(runtime.NumCPU())
-}
-
-// ApplyLimits sets new memory and CPU limits on a running process and returns the mechanism that enforces each limit.
-// It fails with api.CodeInvalid if this host cannot enforce them, and with api.CodeUnavailable if the process has ended
-// or is unknown; Temporal retries neither.
-func (h *Host) ApplyLimits(_ context.Context, r api.ApplyLimitsRequest) (api.ApplyLimitsResult, error) {
-	var none api.ApplyLimitsResult
-	if r.MemoryBytes < 0 || r.CPUCores < 0 {
-		return none, nonRetryable(api.CodeInvalid,
-			fmt.Sprintf("limits of %s are negative: %d bytes, %v cores; use 0 to leave one unchanged", r.Worker, r.MemoryBytes,
-				r.CPUCores))
-	}
-	p, known := h.Processes.Get(r.Worker, r.Incarnation)
-	if !known {
-		return none, nonRetryable(api.CodeUnavailable, unknownProcess)
-	}
-	limits := p.Limits()
-	if r.MemoryBytes > 0 {
-		limits.Memory = spec.Bytes(r.MemoryBytes)
-	}
-	if r.CPUCores > 0 {
-		limits.CPU = r.CPUCores
-	}
-	mechanisms, err := p.ApplyLimits(limits)
-	if err != nil {
-		return none, fromProcess(err)
-	}
-	h.Logger.Info("limits applied", "worker", r.Worker, "incarnation", r.Incarnation, "memory", limits.Memory,
-		"cpu", limits.CPU, "reason", r.Reason)
-	return api.ApplyLimitsResult{Limits: mechanisms}, nil
 }

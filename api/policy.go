@@ -107,19 +107,6 @@ type StartPermitted struct {
 	Pause spec.Duration `json:"pause,omitempty"`
 }
 
-// ApplyLimitsRequest sets limits of a running process; 0 leaves a limit unchanged.
-type ApplyLimitsRequest struct {
-	Process
-	MemoryBytes int64   `json:"memory_bytes,omitempty"`
-	CPUCores    float64 `json:"cpu_cores,omitempty"`
-	Reason      string  `json:"reason,omitempty"`
-}
-
-// ApplyLimitsResult names the mechanism that enforces each limit now; see StartResult.
-type ApplyLimitsResult struct {
-	Limits map[string]string `json:"limits,omitempty"`
-}
-
 // LimitsApplied are the limits that a running process was given beyond its spec: a share of its host's budget. Limits
 // names the mechanism that enforces each; see StartResult.
 type LimitsApplied struct {
@@ -129,19 +116,6 @@ type LimitsApplied struct {
 	Limits      map[string]string `json:"limits,omitempty"`
 	Reason      string            `json:"reason,omitempty"`
 	At          time.Time         `json:"at,omitzero"`
-}
-
-// CollectGarbageRequest makes a worker of protocol "frames" free memory, within Timeout (0: the activity's own
-// timeout).
-type CollectGarbageRequest struct {
-	Process
-	Timeout spec.Duration `json:"timeout,omitempty"`
-}
-
-// CollectGarbageResult is the memory of the process tree before, by its newest sample, and after; 0 is unknown.
-type CollectGarbageResult struct {
-	BeforeBytes int64 `json:"before_bytes,omitempty"`
-	AfterBytes  int64 `json:"after_bytes,omitempty"`
 }
 
 // RebalanceRequest makes a host share its budget among workers of a pool.

@@ -408,7 +408,6 @@ func (a *Agent) startActivityWorkers() error {
 	own := a.newWorker(api.HostQueue(a.config.HostID),
 		sdkworker.Options{DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: heartbeatThrottle})
 	register(own, map[string]any{
-		api.ActivityApplyLimits: a.host.ApplyLimits, api.ActivityCollectGarbage: a.host.CollectGarbage,
 		api.ActivityRebalance:       a.host.Rebalance,
 		api.ActivitySessionBindings: moving.SessionBindings, api.ActivityReleaseSessions: moving.ReleaseSessions,
 		api.ActivityLoadSessions: moving.LoadSessions, api.ActivityBindSessions: moving.BindSessions,

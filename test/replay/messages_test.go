@@ -41,10 +41,8 @@ func TestEachMessageIsInARecordedHistory(t *testing.T) {
 
 // notInHistories are the names of messages that leave no event of their own.
 var notInHistories = []string{
-	"Activity PoolRoster",     // a local activity
-	"Activity Scale",          // a local activity
-	"Activity ApplyLimits",    // no workflow schedules it
-	"Activity CollectGarbage", // no workflow schedules it
+	"Activity PoolRoster", // a local activity
+	"Activity Scale",      // a local activity
 }
 
 // apiNames returns the kinds and names of all messages, as in "Signal drain".
