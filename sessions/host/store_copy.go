@@ -59,7 +59,7 @@ func (s *Stores) currentCopy() (*copyRecord, *openStore) {
 	if s.copy == nil {
 		return nil, nil
 	}
-	return s.copy, s.open[s.copy.From.key()]
+	return s.copy, s.open[s.copy.From]
 }
 
 // SessionCopy implements gateway.Copies.
@@ -97,7 +97,7 @@ func (s *Stores) CopySessions(ctx context.Context, pool string,
 		return none, err
 	}
 	record, _ := s.currentCopy()
-	current := storeAddress{settings.Store, settings.URL}
+	current := addressOf(settings)
 	switch {
 	case record != nil && record.From == from && record.To == to:
 		return s.SessionCopy(), nil
@@ -151,8 +151,8 @@ func (s *Stores) beginCopy(settings spec.Sessions, record *copyRecord, target se
 // openTarget opens the target of a copy, and fails if it has sessions that the copy must not replace.
 func (s *Stores) openTarget(ctx context.Context, settings spec.Sessions, replace bool) (sessions.Replica, error) {
 	s.mu.Lock()
-	if unused := s.open[storeKey(settings)]; unused != nil { // of pools that have ended
-		delete(s.open, storeKey(settings))
+	if unused := s.open[addressOf(settings)]; unused != nil { // of pools that have ended
+		delete(s.open, addressOf(settings))
 		if err := unused.store.Close(); err != nil {
 			s.log.Warn("closing an unused session store failed", "error", err)
 		}
@@ -256,9 +256,9 @@ func (s *Stores) endCopy(store *dualwrite.Store, record copyRecord, step api.Cop
 		return err
 	}
 	s.mu.Lock()
-	known := s.open[record.From.key()]
-	delete(s.open, record.From.key())
-	s.open[kept.key()] = known
+	known := s.open[record.From]
+	delete(s.open, record.From)
+	s.open[kept] = known
 	s.copy = nil
 	s.mu.Unlock()
 	if err := secondary.Close(); err != nil {
@@ -282,14 +282,14 @@ func (s *Stores) poolsWhereLocked(matches func(spec.Sessions) bool) (names []str
 func (s *Stores) poolsUsing(store storeAddress) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.poolsWhereLocked(func(settings spec.Sessions) bool { return storeKey(settings) == store.key() })
+	return s.poolsWhereLocked(func(settings spec.Sessions) bool { return addressOf(settings) == store })
 }
 
 // requireOnlyHost fails if other hosts have workers of the pools that use a store, or the other store of its copy:
 // those hosts write to one of the two stores only.
 func (s *Stores) requireOnlyHost(ctx context.Context, store storeAddress) error {
 	s.mu.Lock()
-	names := s.poolsWhereLocked(func(settings spec.Sessions) bool { return s.canonicalKeyLocked(settings) == store.key() })
+	names := s.poolsWhereLocked(func(settings spec.Sessions) bool { return s.canonicalLocked(settings) == store })
 	s.mu.Unlock()
 	for _, name := range names {
 		others, err := s.otherHosts(ctx, name)

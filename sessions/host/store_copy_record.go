@@ -49,8 +49,9 @@ func parseStore(text string) (storeAddress, error) {
 	return storeAddress{spec.StoreRedis, text}, nil
 }
 
-// key returns the storeKey of settings with this store.
-func (a storeAddress) key() string { return storeKey(a.applyTo(spec.Sessions{})) }
+func addressOf(settings spec.Sessions) storeAddress {
+	return storeAddress{settings.Store, settings.URL}
+}
 
 // applyTo returns settings with this store.
 func (a storeAddress) applyTo(settings spec.Sessions) spec.Sessions {

@@ -48,7 +48,7 @@ type Stores struct {
 
 	mu    sync.Mutex
 	pools map[string]*poolSessions
-	open  map[string]*openStore // by canonical key
+	open  map[storeAddress]*openStore // by canonical address
 	// copy is the copy in progress, or nil. Its two stores are one entry of open.
 	copy   *copyRecord
 	closed bool
@@ -78,7 +78,7 @@ type openStore struct {
 func New(hostID, dir string, log *slog.Logger, ask Pools, observer *Observer) *Stores {
 	return &Stores{
 		observer: observer, hostID: hostID, dir: dir, ask: ask, Affinity: affinity.New(nil), log: log,
-		pools: make(map[string]*poolSessions), open: make(map[string]*openStore),
+		pools: make(map[string]*poolSessions), open: make(map[storeAddress]*openStore),
 	}
 }
 
@@ -113,7 +113,7 @@ func (s *Stores) learnLocked(pool string, settings spec.Sessions) *poolSessions 
 		s.pools[pool] = p
 	}
 	p.usedAt = time.Now()
-	if storeKey(p.settings) != storeKey(settings) {
+	if addressOf(p.settings) != addressOf(settings) {
 		p.owned, p.ownerAt = false, time.Time{}
 	}
 	p.settings = settings
@@ -138,8 +138,6 @@ func (s *Stores) forgetPoolLocked() {
 	delete(s.pools, oldest)
 	s.Affinity.SetTTL(oldest, 0)
 }
-
-func storeKey(settings spec.Sessions) string { return settings.Store + " " + settings.URL }
 
 // Of implements gateway.Sessions.
 func (s *Stores) Of(ctx context.Context, pool string) (sessions.HostCalls, error) {
@@ -181,7 +179,7 @@ func (s *Stores) settings(ctx context.Context, pool string) (spec.Sessions, erro
 	}
 	settings := s.pools[names[0]].settings
 	for _, name := range names[1:] {
-		if s.canonicalKeyLocked(s.pools[name].settings) != s.canonicalKeyLocked(settings) {
+		if s.canonicalLocked(s.pools[name].settings) != s.canonicalLocked(settings) {
 			return spec.Sessions{}, api.Errorf(api.CodeInvalid,
 				"pools %s and %s of this host use different session stores; name the pool, as in ?pool=%s", names[0], name,
 				names[0])
@@ -242,37 +240,34 @@ func (s *Stores) openFor(pool string, settings spec.Sessions) (sessions.HostCall
 
 // openLocked returns the store with these settings, and opens it if necessary.
 func (s *Stores) openLocked(settings spec.Sessions) (*openStore, error) {
-	key := s.canonicalKeyLocked(settings)
-	if known := s.open[key]; known != nil {
+	address := s.canonicalLocked(settings)
+	if known := s.open[address]; known != nil {
 		return known, nil
 	}
-	var store *dualwrite.Store
-	if s.copy != nil && key == s.copy.From.key() {
-		pair, err := s.openDualWriteLocked(settings)
-		if err != nil {
-			return nil, err
-		}
-		store = pair
+	known := &openStore{settings: settings}
+	var err error
+	if s.copy != nil && address == s.copy.From {
+		known.store, err = s.openDualWriteLocked(settings)
 	} else {
-		one, err := s.openBackend(settings)
-		if err != nil {
-			return nil, err
-		}
-		store = dualwrite.New(one)
+		var one sessions.Replica
+		one, err = s.openBackend(settings)
+		known.store = dualwrite.New(one)
 	}
-	known := &openStore{store: store, settings: settings}
-	s.open[key] = known
+	if err != nil {
+		return nil, err
+	}
+	s.open[address] = known
 	return known, nil
 }
 
-// canonicalKeyLocked returns the key in open of the store with these settings. Both stores of a copy have the key of
-// the first.
-func (s *Stores) canonicalKeyLocked(settings spec.Sessions) string {
-	key := storeKey(settings)
-	if s.copy != nil && key == s.copy.To.key() {
-		return s.copy.From.key()
+// canonicalLocked returns the key in open of the store with these settings. Both stores of a copy have that of the
+// first.
+func (s *Stores) canonicalLocked(settings spec.Sessions) storeAddress {
+	address := addressOf(settings)
+	if s.copy != nil && address == s.copy.To {
+		return s.copy.From
 	}
-	return key
+	return address
 }
 
 func (s *Stores) openBackend(settings spec.Sessions) (sessions.Replica, error) {

@@ -15,9 +15,6 @@ local now = tonumber(ARGV[1])
 local live = h[1] and now < tonumber(h[3]) + tonumber(h[4])
 `
 
-// luaReturnBody ends a script that returns v, g, t, l, c and the body.
-const luaReturnBody = `h[6] = redis.call('HGET', KEYS[1], 'b') return h`
-
 var (
 	// getScript returns a session and extends its TTL, or returns nothing. It omits the body if the last write has the id
 	// ARGV[2]. The time of the last use never goes backwards, but a use by a clock that is behind it keeps the session,
@@ -30,8 +27,10 @@ end
 redis.call('PEXPIRE', KEYS[1], h[4])
 if h[2] ~= ARGV[2] then h[6] = redis.call('HGET', KEYS[1], 'b') end
 return h`)
-	// readScript returns a session with its body without extending its TTL, or nothing.
-	readScript = redis.NewScript(luaLoad + `if not live then return {} end ` + luaReturnBody)
+	// readScript returns v, g, t, l, c and the body without extending the TTL, or nothing.
+	readScript = redis.NewScript(luaLoad + `if not live then return {} end
+h[6] = redis.call('HGET', KEYS[1], 'b')
+return h`)
 	// peekScript returns v, g, t, l and c without extending the TTL, or nothing.
 	peekScript = redis.NewScript(luaLoad + `if not live then return {} end return h`)
 	// deleteScript returns whether the session existed.
