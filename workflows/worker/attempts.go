@@ -30,7 +30,7 @@ func (s *starter) replayAttempts(r *loop.Result[api.StartResult]) {
 	failed, last := r.Value.Failed, r.Value.Incarnation
 	if r.Err != nil {
 		failed, last = failedAttempts(r.Err), 0
-		if n := len(failed); n > 0 && s.isAttemptFailure(r.Err) { // the newest attempt is r.Err itself
+		if n := len(failed); n > 0 && counts(r.Err) && !failure.TimedOut(r.Err) { // the newest attempt is r.Err itself
 			last, failed = failed[n-1].Incarnation, failed[:n-1]
 		}
 		if failure.TimedOut(r.Err) {
@@ -67,13 +67,6 @@ func (s *starter) clampTime(t time.Time) time.Time {
 		return now
 	}
 	return t
-}
-
-// isAttemptFailure reports whether err is the failure of an attempt, and not of what followed the attempt.
-func (s *starter) isAttemptFailure(err error) bool {
-	_, superseded := failure.Superseded(err)
-	return !superseded && !failure.NotStarted(err) && !failure.NoResources(err) && !failure.TimedOut(err) &&
-		!temporal.IsCanceledError(err)
 }
 
 // failedAttempts are the attempts in the details of a start's error.

@@ -143,10 +143,15 @@ func (s *starter) started(r api.StartResult) {
 	}
 }
 
-// countStart counts the end of a start that a host has taken.
+// counts reports whether a start that ended so counts: a host has taken it, and could carry it out.
+func counts(err error) bool {
+	_, superseded := failure.Superseded(err)
+	return !superseded && !failure.NotStarted(err) && !failure.NoResources(err) && !temporal.IsCanceledError(err)
+}
+
+// countStart counts the end of a start.
 func (s *starter) countStart(err error) {
-	if _, superseded := failure.Superseded(err); superseded || failure.NotStarted(err) || failure.NoResources(err) ||
-		temporal.IsCanceledError(err) {
+	if !counts(err) {
 		return
 	}
 	s.Starts++
